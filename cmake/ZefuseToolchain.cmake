@@ -1,0 +1,45 @@
+# Flags and helper functions that every folder uses. Included once, from the root.
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_CXX_VISIBILITY_PRESET hidden)
+set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
+endif()
+set(CMAKE_CXX_FLAGS_RELEASE "-O2")  # no NDEBUG: our asserts are cheap and find bugs
+
+add_compile_options(-Wall -Wextra -Wno-unused-parameter -Wno-missing-field-initializers)
+if(ZEFUSE_SANITIZE)
+  add_compile_options(-fsanitize=${ZEFUSE_SANITIZE} -fno-omit-frame-pointer -g1)
+  add_link_options(-fsanitize=${ZEFUSE_SANITIZE})
+endif()
+include_directories(${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR})  # includes are written from the root
+add_link_options(-fuse-ld=lld)
+
+# The Python environment the Makefile made: oneDNN and torch live in it.
+set(ZEFUSE_VENV "${PROJECT_SOURCE_DIR}/.venv" CACHE PATH "virtual environment with torch and oneDNN")
+
+# zefuse_add_library(name SOURCES... [LINK libs...] [PCH_FROM target]): a static archive linked into what needs it.
+function(zefuse_add_library name)
+  cmake_parse_arguments(ARG "" "PCH_FROM" "SOURCES;LINK" ${ARGN})
+  add_library(${name} STATIC ${ARG_SOURCES})
+  target_link_libraries(${name} PUBLIC ${ARG_LINK})
+  if(ARG_PCH_FROM)
+    target_precompile_headers(${name} REUSE_FROM ${ARG_PCH_FROM})
+  endif()
+endfunction()
+
+# zefuse_add_unit_test(name SOURCES... LINK libs...): one gtest program, registered with ctest.
+function(zefuse_add_unit_test name)
+  cmake_parse_arguments(ARG "" "PCH_FROM" "SOURCES;LINK" ${ARGN})
+  find_package(GTest REQUIRED)
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE ${ARG_LINK} GTest::gtest GTest::gtest_main)
+  if(ARG_PCH_FROM)
+    target_precompile_headers(${name} REUSE_FROM ${ARG_PCH_FROM})
+  endif()
+  add_test(NAME ${name} COMMAND ${name})
+endfunction()

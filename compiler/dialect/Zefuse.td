@@ -1,0 +1,118 @@
+// The zefuse dialect: only what upstream MLIR has no operation for. docs/ir.md describes the contract of each stage.
+#ifndef ZEFUSE_DIALECT
+#define ZEFUSE_DIALECT
+
+include "mlir/IR/OpBase.td"
+include "mlir/IR/RegionKindInterface.td"
+include "mlir/Interfaces/SideEffectInterfaces.td"
+
+def Zefuse_Dialect : Dialect {
+  let name = "zefuse";
+  let cppNamespace = "::zefuse";
+  let summary = "Views, library calls and kernels of a compiled graph";
+}
+
+class Zefuse_Op<string mnemonic, list<Trait> traits = []> : Op<Zefuse_Dialect, mnemonic, traits>;
+
+def Zefuse_SizeOp : Zefuse_Op<"size", [Pure]> {
+  let summary = "the value of a symbolic size expression";
+  let description = [{
+    `map` has no dimensions, as many symbols as the graph (the same numbering everywhere in a module), one result.
+    ```mlir
+    %n = zefuse.size affine_map<()[s0] -> (s0 * 2)>
+    ```
+  }];
+  let arguments = (ins AffineMapAttr:$map);
+  let results = (outs Index:$result);
+  let assemblyFormat = "$map attr-dict";
+  let hasVerifier = 1;
+}
+
+def Zefuse_ViewOp : Zefuse_Op<"view", [Pure]> {
+  let summary = "any single-source view or index rearrangement: result[d...] = source[map(d...)]";
+  let description = [{
+    Permute, expand, slice, select, reshape, flip, roll, as_strided: one operation, because the schedule only needs the
+    index map. `map`: result dimensions (and graph symbols) to source indices; floordiv and mod are allowed. The map
+    must stay inside the source for every index of the result.
+    ```mlir
+    %t = zefuse.view %x affine_map<(d0, d1) -> (d1, d0)> : tensor<3x4xf32> -> tensor<4x3xf32>
+    ```
+  }];
+  let arguments = (ins AnyRankedTensor:$source, AffineMapAttr:$map);
+  let results = (outs AnyRankedTensor:$result);
+  let assemblyFormat = "$source $map attr-dict `:` type($source) `->` type($result)";
+  let hasVerifier = 1;
+  let hasFolder = 1;
+  let hasCanonicalizer = 1;
+}
+
+def Zefuse_CheckedIndexOp : Zefuse_Op<"checked_index", [Pure]> {
+  let summary = "an index read from tensor data, made safe";
+  let description = [{
+    Inside a linalg.generic body. Yields `value` (plus `bound` when negative and `wrap_negative`) as an index when it
+    lies in [0, bound); otherwise 0, and the run fails with `error` ("index_error", "value_error", "runtime_error") and
+    `message`.
+  }];
+  let arguments = (ins AnySignlessInteger:$value, Index:$bound, BoolAttr:$wrap_negative, StrAttr:$error, StrAttr:$message);
+  let results = (outs Index:$result);
+  let assemblyFormat = "$value `,` $bound attr-dict `:` type($value)";
+}
+
+def Zefuse_MatmulOp : Zefuse_Op<"matmul", [Pure, AttrSizedOperandSegments]> {
+  let summary = "alpha * a @ b (+ bias) with post-ops: becomes one oneDNN call";
+  let description = [{
+    a: [batch..., M, K], b: [batch..., K, N], result: [batch..., M, N]; equal rank >= 2; batch dimensions of size 1 broadcast.
+    The importer makes it without bias and post-ops (or with bias for addmm/linear); fusion adds them. `post_ops`: an array of strings, in
+    order: "relu", "gelu_erf", "gelu_tanh", "silu", "tanh", "sigmoid", "add", "mul"; each add/mul takes the next of
+    `operands_` (broadcasts to the result).
+  }];
+  let arguments = (ins AnyRankedTensor:$a, AnyRankedTensor:$b, Optional<AnyRankedTensor>:$bias,
+                       Variadic<AnyRankedTensor>:$operands_, DefaultValuedAttr<F32Attr, "1.0f">:$alpha,
+                       DefaultValuedAttr<StrArrayAttr, "{}">:$post_ops);
+  let results = (outs AnyRankedTensor:$result);
+  let assemblyFormat = [{
+    $a `,` $b (`bias` $bias^)? (`operands` `(` $operands_^ `)`)? attr-dict `:` functional-type(operands, results)
+  }];
+  let hasVerifier = 1;
+}
+
+def Zefuse_AtenOp : Zefuse_Op<"aten", [Pure]> {
+  let summary = "an operator without a lowering, run by ATen inside the plan";
+  let description = [{
+    `op`: "aten::foo", `overload`: "bar" or "". `args`: one attribute per schema argument, in order:
+      unit                    None
+      i64 / f64 / bool / str  that constant
+      dense array / array     a list, element-wise as here
+      {tensor = n}            the n-th tensor operand
+      {size = affine_map}     a symbolic integer
+      {dtype = n}, {layout = n}, {memory_format = n}, {device = "cpu"}   torch's own numbers
+    `operand_strides`: for each tensor operand, the strides (affine_map<()[symbols] -> (...)>) it has in eager: the plan
+    gives it exactly those. `result_strides`: the same for each result. `reason`: why there is no lowering, for explain.
+  }];
+  let arguments = (ins Variadic<AnyRankedTensor>:$inputs, StrAttr:$op, StrAttr:$overload, ArrayAttr:$args,
+                       ArrayAttr:$operand_strides, ArrayAttr:$result_strides, StrAttr:$reason);
+  let results = (outs Variadic<AnyRankedTensor>:$results);
+  let assemblyFormat = "$op `(` $inputs `)` attr-dict `:` functional-type($inputs, results)";
+}
+
+def Zefuse_KernelOp : Zefuse_Op<"kernel", [Pure, IsolatedFromAbove, SingleBlock]> {
+  let summary = "one launch: a region of linalg, tensor and view operations";
+  let description = [{
+    Block arguments are the inputs, `zefuse.yield` names the outputs. `layouts`: for each input, then each output, the map from indices (and
+    graph symbols) to the element offset in its buffer. Kernels that differ only in locations are one kernel.
+    `name`: made of the fused operators, a valid C identifier.
+  }];
+  let arguments = (ins Variadic<AnyRankedTensor>:$inputs, StrAttr:$name, AffineMapArrayAttr:$layouts);
+  let results = (outs Variadic<AnyRankedTensor>:$results);
+  let regions = (region SizedRegion<1>:$body);
+  let assemblyFormat = "$name `(` $inputs `)` attr-dict-with-keyword `:` functional-type($inputs, results) $body";
+  let hasVerifier = 1;
+}
+
+def Zefuse_YieldOp : Zefuse_Op<"yield", [Pure, Terminator, ParentOneOf<["KernelOp"]>]> {
+  let summary = "the outputs of a kernel";
+  let arguments = (ins Variadic<AnyRankedTensor>:$values);
+  let assemblyFormat = "attr-dict ($values^ `:` type($values))?";
+}
+
+#endif
