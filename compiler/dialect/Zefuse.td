@@ -64,11 +64,12 @@ def Zefuse_MatmulOp : Zefuse_Op<"matmul", [Pure, AttrSizedOperandSegments]> {
     a: [batch..., M, K], b: [batch..., K, N], result: [batch..., M, N]; equal rank >= 2; batch dimensions of size 1 broadcast.
     The importer makes it without bias and post-ops (or with bias for addmm/linear); fusion adds them. `post_ops`: an array of strings, in
     order: "relu", "gelu_erf", "gelu_tanh", "silu", "tanh", "sigmoid", "add", "mul"; each add/mul takes the next of
-    `operands_` (broadcasts to the result).
+    `operands_` (broadcasts to the result). `result_layout`: indices to element offset, set with the layouts of stage 2.
   }];
   let arguments = (ins AnyRankedTensor:$a, AnyRankedTensor:$b, Optional<AnyRankedTensor>:$bias,
                        Variadic<AnyRankedTensor>:$operands_, DefaultValuedAttr<F32Attr, "1.0f">:$alpha,
-                       DefaultValuedAttr<StrArrayAttr, "{}">:$post_ops);
+                       DefaultValuedAttr<StrArrayAttr, "{}">:$post_ops,
+                       OptionalAttr<AffineMapAttr>:$result_layout);
   let results = (outs AnyRankedTensor:$result);
   let assemblyFormat = [{
     $a `,` $b (`bias` $bias^)? (`operands` `(` $operands_^ `)`)? attr-dict `:` functional-type(operands, results)

@@ -1,0 +1,26 @@
+# MLIR and LLVM as shared libraries: quick links during development (a release may use the static archives, never both).
+list(PREPEND CMAKE_PREFIX_PATH /usr/lib/llvm-22)
+find_package(MLIR REQUIRED CONFIG)
+list(APPEND CMAKE_MODULE_PATH ${MLIR_CMAKE_DIR} ${LLVM_CMAKE_DIR})
+include(TableGen)
+include(AddLLVM)
+
+add_library(zefuse_mlir INTERFACE)
+target_include_directories(zefuse_mlir SYSTEM INTERFACE ${MLIR_INCLUDE_DIRS} ${LLVM_INCLUDE_DIRS})
+target_link_libraries(zefuse_mlir INTERFACE MLIR LLVM)
+
+# zefuse_tablegen(target td prefix GENERATOR OUTPUT ...): writes OUTPUT files of one .td into the build tree.
+function(zefuse_tablegen target td)
+  set(outputs)
+  set(rest ${ARGN})
+  while(rest)
+    list(POP_FRONT rest generator output)
+    set(file ${CMAKE_CURRENT_BINARY_DIR}/${output})
+    add_custom_command(OUTPUT ${file}
+      COMMAND /usr/lib/llvm-22/bin/mlir-tblgen ${generator} -I /usr/lib/llvm-22/include -I ${PROJECT_SOURCE_DIR}
+              ${CMAKE_CURRENT_SOURCE_DIR}/${td} -o ${file}
+      DEPENDS ${td} COMMENT "tablegen ${output}")
+    list(APPEND outputs ${file})
+  endwhile()
+  add_custom_target(${target} DEPENDS ${outputs})
+endfunction()

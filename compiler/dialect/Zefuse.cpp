@@ -1,0 +1,135 @@
+#include "compiler/dialect/Zefuse.h"
+
+#include "compiler/dialect/shape.h"
+
+using namespace mlir;
+
+#include "compiler/dialect/ZefuseDialect.cpp.inc"
+
+#define GET_OP_CLASSES
+#include "compiler/dialect/Zefuse.cpp.inc"
+
+namespace zefuse {
+
+void ZefuseDialect::initialize() {
+  addOperations<
+#define GET_OP_LIST
+#include "compiler/dialect/Zefuse.cpp.inc"
+      >();
+}
+
+void registerDialects(DialectRegistry& registry) {
+  registry.insert<ZefuseDialect, affine::AffineDialect, arith::ArithDialect, func::FuncDialect,
+                  linalg::LinalgDialect, LLVM::LLVMDialect, math::MathDialect, scf::SCFDialect,
+                  tensor::TensorDialect, vector::VectorDialect>();
+}
+
+//===-- size ---------------------------------------------------------------------------------===//
+
+LogicalResult SizeOp::verify() {
+  if (getMap().getNumDims() != 0 || getMap().getNumResults() != 1)
+    return emitOpError("wants a map without dimensions and with one result");
+  return success();
+}
+
+//===-- view ---------------------------------------------------------------------------------===//
+
+LogicalResult ViewOp::verify() {
+  AffineMap map = getMap();
+  if (map.getNumDims() != static_cast<unsigned>(getType().getRank()))
+    return emitOpError("map has ")
+           << map.getNumDims() << " dimensions, the result has rank " << getType().getRank();
+  if (map.getNumResults() != static_cast<unsigned>(getSource().getType().getRank()))
+    return emitOpError("map has ") << map.getNumResults() << " results, the source has rank "
+                                   << getSource().getType().getRank();
+  if (getType().getElementType() != getSource().getType().getElementType())
+    return emitOpError("changes the element type");
+  return success();
+}
+
+OpFoldResult ViewOp::fold(FoldAdaptor) {
+  if (getType() == getSource().getType() && getMap().isIdentity())
+    return getSource();
+  return {};
+}
+
+namespace {
+
+/// view(view(x)) is one view: the maps compose, and what only their composition shows to be trivial goes away.
+struct ComposeViews : OpRewritePattern<ViewOp> {
+  using OpRewritePattern::OpRewritePattern;
+  LogicalResult matchAndRewrite(ViewOp op, PatternRewriter& rewriter) const override {
+    auto inner = op.getSource().getDefiningOp<ViewOp>();
+    if (!inner)
+      return failure();
+    // Both maps count the graph's symbols; compose() would append the second list instead of sharing it.
+    AffineMap outer_map = op.getMap(), inner_map = inner.getMap();
+    unsigned symbols = std::max(outer_map.getNumSymbols(), inner_map.getNumSymbols());
+    SmallVector<AffineExpr> results;
+    for (AffineExpr expr : inner_map.getResults())
+      results.push_back(expr.replaceDims(outer_map.getResults()));
+    AffineMap map = AffineMap::get(outer_map.getNumDims(), symbols, results, op.getContext());
+    map = simplifyInBounds(map, shapeOf(op.getType()));
+    rewriter.replaceOpWithNewOp<ViewOp>(op, op.getType(), inner.getSource(), map);
+    return success();
+  }
+};
+
+struct SimplifyViewMap : OpRewritePattern<ViewOp> {
+  using OpRewritePattern::OpRewritePattern;
+  LogicalResult matchAndRewrite(ViewOp op, PatternRewriter& rewriter) const override {
+    AffineMap map = simplifyInBounds(op.getMap(), shapeOf(op.getType()));
+    if (map == op.getMap())
+      return failure();
+    rewriter.modifyOpInPlace(op, [&] { op.setMapAttr(AffineMapAttr::get(map)); });
+    return success();
+  }
+};
+
+}  // namespace
+
+void ViewOp::getCanonicalizationPatterns(RewritePatternSet& patterns, MLIRContext* context) {
+  patterns.add<ComposeViews, SimplifyViewMap>(context);
+}
+
+//===-- matmul -------------------------------------------------------------------------------===//
+
+LogicalResult MatmulOp::verify() {
+  int64_t rank = getType().getRank();
+  if (rank < 2 || getA().getType().getRank() != rank || getB().getType().getRank() != rank)
+    return emitOpError("wants a, b and result of one rank, 2 or more");
+  size_t taken = 0;
+  for (StringRef post_op : getPostOps().getAsValueRange<StringAttr>()) {
+    if (post_op == "add" || post_op == "mul")
+      ++taken;
+    else if (!llvm::is_contained({"relu", "gelu_erf", "gelu_tanh", "silu", "tanh", "sigmoid"}, post_op))
+      return emitOpError("unknown post-op '") << post_op << "'";
+  }
+  if (taken != getOperands_().size())
+    return emitOpError("has ") << getOperands_().size() << " operands for " << taken
+                               << " add and mul post-ops";
+  return success();
+}
+
+//===-- kernel -------------------------------------------------------------------------------===//
+
+LogicalResult KernelOp::verify() {
+  if (getLayouts().size() != getInputs().size() + getResults().size())
+    return emitOpError("wants a layout for each input and each output");
+  Block& block = getBody().front();
+  if (block.getArgumentTypes() != getInputs().getTypes())
+    return emitOpError("block arguments do not match the inputs");
+  auto yield = dyn_cast<YieldOp>(block.getTerminator());
+  if (!yield || yield.getValues().getTypes() != getResultTypes())
+    return emitOpError("zefuse.yield does not match the results");
+  for (auto [i, type] : llvm::enumerate(llvm::concat<const Type>(
+           llvm::to_vector(getInputs().getTypes()), llvm::to_vector(getResultTypes())))) {
+    AffineMap layout = cast<AffineMapAttr>(getLayouts()[i]).getValue();
+    if (layout.getNumResults() != 1 ||
+        layout.getNumDims() != static_cast<unsigned>(cast<RankedTensorType>(type).getRank()))
+      return emitOpError("layout ") << i << " does not map indices of its tensor to one offset";
+  }
+  return success();
+}
+
+}  // namespace zefuse
