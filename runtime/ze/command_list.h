@@ -1,0 +1,34 @@
+// An immediate command list. One thread at a time.
+#pragma once
+
+#include "runtime/ze/event.h"
+#include "runtime/ze/kernel.h"
+
+namespace zefuse::ze {
+
+enum class Execution { synchronous, asynchronous };
+
+class CommandList {
+public:
+  // synchronous: each append returns when its work is done.
+  static Result<CommandList> createImmediate(const Context& context, Execution execution);
+
+  Status launch(const Kernel& kernel, uint32_t groups, Event* signal = nullptr) {
+    const ze_group_count_t count{groups, 1, 1};
+    ZEFUSE_ZE(context_->api(), context_->device().name, zeCommandListAppendLaunchKernel,
+              handle_.get(), kernel.handle(), &count, signal ? signal->handle() : nullptr, 0,
+              nullptr);
+    return {};
+  }
+  Status copy(void* destination, const void* source, size_t bytes, Event* signal = nullptr);
+  // Repeats `pattern_size` bytes (a power of two) over `bytes`.
+  Status fill(void* destination, const void* pattern, size_t pattern_size, size_t bytes,
+              Event* signal = nullptr);
+  Status barrier(Event* signal = nullptr);
+
+private:
+  const Context* context_ = nullptr;
+  Owned<ze_command_list_handle_t, &Api::zeCommandListDestroy> handle_;
+};
+
+}  // namespace zefuse::ze

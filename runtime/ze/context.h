@@ -1,0 +1,21 @@
+// A context: owner of modules, lists, events and USM of one device's driver. Thread-safe.
+#pragma once
+
+#include "runtime/ze/device.h"
+
+namespace zefuse::ze {
+
+class Context {
+public:
+  static Result<Context> create(const Device& device);
+
+  const Api& api() const { return *device_.api; }
+  const Device& device() const { return device_; }
+  ze_context_handle_t handle() const { return handle_.get(); }
+
+private:
+  Device device_;
+  Owned<ze_context_handle_t, &Api::zeContextDestroy> handle_;
+};
+
+}  // namespace zefuse::ze

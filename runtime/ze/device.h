@@ -1,0 +1,31 @@
+// A device by zefuse's name: "cpu" is always our own driver's first device, "gpu:N" the N-th GPU-type device of the
+// system's loader. A value type: handles live as long as the process.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "runtime/ze/driver.h"
+
+namespace zefuse::ze {
+
+struct Device {
+  const Api* api = nullptr;
+  Driver driver;
+  ze_device_handle_t handle = nullptr;
+  std::string name;         // "cpu", "gpu:0"
+  std::string description;  // the driver's name of it
+  ze_device_properties_t properties{};
+  uint32_t max_group_size = 0;
+
+  // not_found lists the devices that exist. "gpu" means "gpu:0".
+  static Result<Device> find(const std::string& name);
+  // Everything find() accepts. The second part of each pair is the driver's description.
+  static std::vector<std::pair<std::string, std::string>> list();
+
+  bool isCpu() const { return name == "cpu"; }
+  // Changes whenever native code made for this device may have to change: driver build, device, instruction set.
+  std::string nativeKey() const;
+};
+
+}  // namespace zefuse::ze

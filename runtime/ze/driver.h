@@ -1,0 +1,18 @@
+// Drivers of one Level Zero implementation. A value type: handles live as long as the process.
+#pragma once
+
+#include <vector>
+
+#include "runtime/ze/api.h"
+
+namespace zefuse::ze {
+
+struct Driver {
+  const Api* api = nullptr;
+  ze_driver_handle_t handle = nullptr;
+  uint32_t version = 0;
+
+  static Result<std::vector<Driver>> list(const Api& api);
+};
+
+}  // namespace zefuse::ze
