@@ -1,0 +1,36 @@
+# Each target installs and builds what it needs first; see README.md. Versions: scripts/versions.env, requirements.lock.
+.PHONY: help setup build demo test bench lint asan clean
+
+help:
+	@echo "make demo    build, then semantic search with MiniLM compiled by zefuse, against eager and Inductor"
+	@echo "make test    build, then every test (what CI runs)"
+	@echo "make build   install what is missing and build"
+	@echo "make bench   the benchmark table"
+	@echo "make lint    ruff, mypy, clang-format, clang-tidy (LINT_ALL=1: clang-tidy over every file)"
+	@echo "make asan    the C++ tests under AddressSanitizer"
+	@echo "make clean   remove build/ (keeps .venv and the caches)"
+
+setup:
+	@scripts/setup
+
+build: setup
+	@scripts/build
+
+demo: build
+	@.venv/bin/python examples/semantic_search.py
+
+test: build
+	@scripts/test
+
+bench: build
+	@.venv/bin/python tests/bench/models.py
+
+lint: build
+	@scripts/lint
+
+asan: setup
+	@PRESET=asan scripts/build
+	@PRESET=asan scripts/test
+
+clean:
+	rm -rf build python/zefuse/lib
