@@ -15,7 +15,7 @@ die() { printf 'error: %s\n' "$*" >&2; exit 1; }
 jobs_for_build() {
   local cores memory
   cores=$(nproc)
-  memory=$(awk '/MemAvailable/ {print int($2 / 2000000)}' /proc/meminfo)
+  memory=$(awk '/MemAvailable/ {print int($2 / 2000000)}' /proc/meminfo 2>/dev/null || echo 4)
   ((memory < 1)) && memory=1
   echo "${JOBS:-$((cores < memory ? cores : memory))}"
 }
