@@ -1,0 +1,44 @@
+#include "runtime/onednn/engine.h"
+
+#include <dnnl_debug.h>
+#include <new>
+
+#include "compiler/plan/plan_generated.h"
+
+namespace zefuse::onednn {
+
+const dnnl::engine& engine() {
+  static const auto* instance = new dnnl::engine(dnnl::engine::kind::cpu, 0);
+  return *instance;
+}
+
+dnnl::stream& stream() {
+  thread_local dnnl::stream instance(engine());
+  return instance;
+}
+
+dnnl::memory::data_type dataType(plan::DType dtype) {
+  return dtype == plan::DType::bf16 ? dnnl::memory::data_type::bf16 : dnnl::memory::data_type::f32;
+}
+
+dnnl::memory::desc memoryDesc(const TensorDesc& desc) {
+  return dnnl::memory::desc(desc.sizes, dataType(desc.dtype), desc.strides);
+}
+
+Status guarded(const std::string& what, const std::function<Status()>& body) {
+  try {
+    return body();
+  } catch (const dnnl::error& error) {
+    Code code = error.status == dnnl_unimplemented   ? Code::unsupported
+                : error.status == dnnl_out_of_memory ? Code::out_of_memory
+                                                     : Code::device;
+    return Status(code,
+                  what + ": oneDNN: " + error.what() + " (" + dnnl_status2str(error.status) + ")");
+  } catch (const std::bad_alloc&) {
+    return Status(Code::out_of_memory, what + ": out of memory");
+  } catch (const std::exception& error) {
+    return Status(Code::internal, what + ": " + error.what());
+  }
+}
+
+} // namespace zefuse::onednn

@@ -1,0 +1,408 @@
+#include "runtime/onednn/prepared_matmul.h"
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "compiler/plan/plan_generated.h"
+#include "runtime/onednn/descriptor.h"
+#include "runtime/onednn/engine.h"
+#include "runtime/onednn/strided_copy.h"
+
+namespace zefuse::onednn {
+
+namespace {
+
+using dnnl::algorithm;
+using plan::DType;
+using plan::PostOpKind;
+
+size_t aligned(size_t bytes) { return (bytes + 63) & ~size_t(63); }
+size_t bytesOf(const TensorDesc& desc) {
+  return size_t(elements(desc.sizes)) * (desc.dtype == DType::f32 ? 4 : 2);
+}
+
+TensorDesc dense(const TensorDesc& desc, DType dtype) {
+  return {dtype, desc.sizes, denseStrides(desc.sizes)};
+}
+
+// oneDNN describes tensors whose elements do not overlap.
+bool distinct(const TensorDesc& desc) {
+  std::vector<std::pair<int64_t, int64_t>> dims; // stride, size
+  for (size_t d = 0; d < desc.sizes.size(); ++d)
+    if (desc.sizes[d] > 1)
+      dims.emplace_back(desc.strides[d], desc.sizes[d]);
+  std::sort(dims.begin(), dims.end());
+  int64_t extent = 1;
+  for (auto [stride, size] : dims) {
+    if (stride < extent)
+      return false;
+    extent = stride * size;
+  }
+  return true;
+}
+
+// Rows or columns contiguous: what its fast implementations read.
+bool describable(const TensorDesc& desc, bool rows_only) {
+  size_t rank = desc.sizes.size();
+  bool rows = desc.strides[rank - 1] == 1, columns = desc.strides[rank - 2] == 1;
+  return (rows || (columns && !rows_only)) && distinct(desc);
+}
+
+bool sameGeometry(const TensorDesc& a, const TensorDesc& b) {
+  return a.sizes == b.sizes && a.strides == b.strides;
+}
+
+bool isRow(const TensorDesc& desc) { // one value per column, or one value
+  for (size_t d = 0; d + 1 < desc.sizes.size(); ++d)
+    if (desc.sizes[d] != 1)
+      return false;
+  return desc.strides.back() == 1;
+}
+
+bool isDense(const TensorDesc& desc) { return desc.strides == denseStrides(desc.sizes); }
+
+// Whether oneDNN 3.2 may add or multiply this operand inside the product. Other combinations than
+// these compute wrong addresses in its generated code (seen: crashes with out's memory in the order
+// bac and an operand broadcast over the first two).
+bool fusable(const TensorDesc& operand, const TensorDesc& out) {
+  return isDense(out) && isDense(operand);
+}
+
+algorithm eltwise(PostOpKind kind) {
+  switch (kind) {
+  case PostOpKind::relu:
+    return algorithm::eltwise_relu;
+  case PostOpKind::gelu_erf:
+    return algorithm::eltwise_gelu_erf;
+  case PostOpKind::gelu_tanh:
+    return algorithm::eltwise_gelu_tanh;
+  case PostOpKind::silu:
+    return algorithm::eltwise_swish;
+  case PostOpKind::tanh:
+    return algorithm::eltwise_tanh;
+  default:
+    return algorithm::eltwise_logistic;
+  }
+}
+float eltwiseAlpha(PostOpKind kind) { return kind == PostOpKind::silu ? 1.0f : 0.0f; }
+
+bool isReference(const std::string& name) { return name.rfind("ref", 0) == 0; }
+
+struct AlignedBuffer {
+  explicit AlignedBuffer(size_t bytes) : data(std::aligned_alloc(64, aligned(bytes))) {
+    if (!data && bytes)
+      throw std::bad_alloc();
+  }
+  AlignedBuffer(const AlignedBuffer&) = delete;
+  AlignedBuffer& operator=(const AlignedBuffer&) = delete;
+  ~AlignedBuffer() { std::free(data); }
+  void* data;
+};
+
+} // namespace
+
+// One way to carry the product out.
+struct PreparedMatmul::Plan {
+  // After the product, in order: the bias if it is not oneDNN's own, then the post-ops.
+  struct Tail {
+    PostOpKind kind;
+    int slot;                  // of the operand
+    const TensorDesc* operand; // as oneDNN sees it
+    const TensorDesc* outside;
+  };
+  TensorDesc a, b, out;
+  std::optional<TensorDesc> bias;
+  std::vector<TensorDesc> operands; // one per post-op, unused for those without
+  bool native_bias = false;
+  std::vector<Tail> tail;
+  size_t fused = 0; // how many of tail are post-ops of the product
+};
+
+bool PreparedMatmul::attempt(const Plan& plan, std::string& why) {
+  dnnl::primitive_attr attr;
+  attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+  if (desc_.fpmath == FpMath::bf16 && desc_.a.dtype == DType::f32)
+    attr.set_fpmath_mode(dnnl::fpmath_mode::bf16);
+  if (desc_.alpha != 1.0f)
+    attr.set_scales_mask(DNNL_ARG_SRC, 0);
+  dnnl::post_ops post_ops;
+  for (size_t i = 0; i < plan.fused; ++i) {
+    const Plan::Tail& tail = plan.tail[i];
+    if (tail.operand)
+      post_ops.append_binary(tail.kind == PostOpKind::add ? algorithm::binary_add
+                                                          : algorithm::binary_mul,
+                             memoryDesc(*tail.operand));
+    else
+      post_ops.append_eltwise(eltwise(tail.kind), eltwiseAlpha(tail.kind), 0);
+  }
+  attr.set_post_ops(post_ops);
+
+  auto a = memoryDesc(plan.a), b = memoryDesc(plan.b), out = memoryDesc(plan.out);
+  auto wanted_b = desc_.pack_b ? dnnl::memory::desc(plan.b.sizes, dataType(plan.b.dtype),
+                                                    dnnl::memory::format_tag::any)
+                               : b;
+  dnnl::memory::desc bias = plan.native_bias ? memoryDesc(*plan.bias) : dnnl::memory::desc();
+  dnnl::matmul::primitive_desc description(engine(), a, wanted_b, bias, out, attr,
+                                           /*allow_empty=*/true);
+  if (!description) {
+    why = "oneDNN has no implementation for these types on this CPU";
+    return false;
+  }
+  implementation_ = description.impl_info_str();
+  if (isReference(implementation_)) {
+    why = "only oneDNN's reference implementation";
+    return false;
+  }
+
+  PrimitiveStep step{dnnl::matmul(description), {}};
+  step.bindings = {{DNNL_ARG_SRC, slotA, a},
+                   {DNNL_ARG_WEIGHTS, slotB, description.weights_desc()},
+                   {DNNL_ARG_DST, slotOut, out},
+                   {DNNL_ARG_SCRATCHPAD, slotScratchpad, description.scratchpad_desc()}};
+  if (plan.native_bias)
+    step.bindings.push_back({DNNL_ARG_BIAS, slotBias, bias});
+  if (desc_.alpha != 1.0f)
+    step.bindings.push_back(
+        {DNNL_ARG_ATTR_SCALES | DNNL_ARG_SRC, slotAlpha, {{1}, dnnl::memory::data_type::f32, {1}}});
+  for (size_t i = 0; i < plan.fused; ++i)
+    if (plan.tail[i].operand)
+      step.bindings.push_back({DNNL_ARG_ATTR_MULTIPLE_POST_OP(int(i)) | DNNL_ARG_SRC_1,
+                               plan.tail[i].slot, memoryDesc(*plan.tail[i].operand)});
+  steps_.push_back(std::move(step));
+
+  b_layout_ = b;
+  packed_layout_ = description.weights_desc();
+  return true;
+}
+
+// Post-ops that are not fused, as primitives of their own, in place on out.
+void PreparedMatmul::addTail(const Plan& plan) {
+  dnnl::primitive_attr attr;
+  attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+  auto out = memoryDesc(plan.out);
+  for (size_t i = plan.fused; i < plan.tail.size(); ++i) {
+    const Plan::Tail& tail = plan.tail[i];
+    implementation_ += std::string("; then ") + plan::EnumNamePostOpKind(tail.kind);
+    if (tail.operand) {
+      auto operand = memoryDesc(*tail.operand);
+      dnnl::binary::primitive_desc description(
+          engine(), tail.kind == PostOpKind::add ? algorithm::binary_add : algorithm::binary_mul,
+          out, operand, out, attr);
+      steps_.push_back({dnnl::binary(description),
+                        {{DNNL_ARG_SRC_0, slotOut, out},
+                         {DNNL_ARG_SRC_1, tail.slot, operand},
+                         {DNNL_ARG_DST, slotOut, out},
+                         {DNNL_ARG_SCRATCHPAD, slotScratchpad, description.scratchpad_desc()}}});
+    } else {
+      dnnl::eltwise_forward::primitive_desc description(
+          engine(), dnnl::prop_kind::forward_inference, eltwise(tail.kind), out, out,
+          eltwiseAlpha(tail.kind), 0, attr);
+      steps_.push_back({dnnl::eltwise_forward(description),
+                        {{DNNL_ARG_SRC, slotOut, out},
+                         {DNNL_ARG_DST, slotOut, out},
+                         {DNNL_ARG_SCRATCHPAD, slotScratchpad, description.scratchpad_desc()}}});
+    }
+  }
+}
+
+Result<std::shared_ptr<const Matmul>> PreparedMatmul::build(const MatmulDesc& desc) {
+  auto self = std::shared_ptr<PreparedMatmul>(new PreparedMatmul(desc));
+  if (elements(desc.out.sizes) == 0) {
+    self->empty_ = true;
+    self->implementation_ = "empty";
+    return std::shared_ptr<const Matmul>(std::move(self));
+  }
+  self->zero_first_ = desc.a.sizes.back() == 0;
+
+  bool has_bf16 = desc.a.dtype == DType::bf16;
+  std::string why;
+  Plan plan;
+  // Ways in order of preference: as it is; with dense copies of what oneDNN cannot take; computing
+  // in f32 on a CPU without bf16 instructions. Within each, as many post-ops fused as possible.
+  auto search = [&]() -> bool {
+    for (bool widen : {false, true}) {
+      if (widen && !has_bf16)
+        continue;
+      for (bool copy : {false, true}) {
+        auto fit = [&](const TensorDesc& t, bool as_is, bool may_widen) {
+          DType dtype = widen && may_widen ? DType::f32 : t.dtype;
+          return as_is && dtype == t.dtype ? t : dense(t, dtype);
+        };
+        plan = Plan();
+        plan.a = fit(desc.a, !copy && describable(desc.a, false), true);
+        plan.b = fit(desc.b, !copy && describable(desc.b, false), true);
+        plan.out = fit(desc.out, !copy && describable(desc.out, true), true);
+        if (desc.bias) {
+          bool narrow = desc.bias->dtype != DType::f32 && plan.a.dtype == DType::f32;
+          plan.bias =
+              narrow ? dense(*desc.bias, DType::f32) : fit(*desc.bias, isDense(*desc.bias), true);
+          plan.native_bias = isRow(*plan.bias) &&
+                             plan.bias->sizes.back() == desc.out.sizes.back() && !self->zero_first_;
+          if (!plan.native_bias)
+            plan.tail.push_back({PostOpKind::add, slotBias, &*plan.bias, &*desc.bias});
+        }
+        plan.operands.reserve(desc.post_ops.size());
+        for (size_t i = 0; i < desc.post_ops.size(); ++i) {
+          const PostOpDesc& op = desc.post_ops[i];
+          plan.operands.push_back(TensorDesc());
+          if (op.operand) {
+            bool as_is = sameGeometry(*op.operand, plan.out) || isDense(*op.operand);
+            plan.operands.back() = fit(*op.operand, as_is, true);
+          }
+          plan.tail.push_back({op.kind, int(firstOperand + i),
+                               op.operand ? &plan.operands.back() : nullptr,
+                               op.operand ? &*op.operand : nullptr});
+        }
+        if (self->zero_first_) {
+          self->implementation_ = "zeros";
+          return true;
+        }
+        size_t limit = 0;
+        while (limit < plan.tail.size() &&
+               (!plan.tail[limit].operand || fusable(*plan.tail[limit].operand, plan.out)))
+          ++limit;
+        for (plan.fused = limit + 1; plan.fused-- > 0;)
+          if (self->attempt(plan, why))
+            return true;
+      }
+    }
+    return false;
+  };
+  Status status = guarded(toString(desc), [&]() -> Status {
+    if (!search())
+      return Status(Code::unsupported, toString(desc) + ": " + why);
+    self->addTail(plan);
+    return Status();
+  });
+  if (!status.ok())
+    return status;
+
+  // Copies and scratch.
+  size_t offset = 0;
+  auto stage = [&](int slot, const TensorDesc& outside, const TensorDesc& inside,
+                   const char* name) -> std::optional<Staging> {
+    if (outside == inside)
+      return std::nullopt;
+    self->implementation_ += std::string("; copies ") + name;
+    Staging staging{slot, outside, inside, offset};
+    offset += aligned(bytesOf(inside));
+    return staging;
+  };
+  auto stageOperand = [&](int slot, const TensorDesc& outside, const TensorDesc& inside,
+                          const char* name) {
+    if (auto staging = stage(slot, outside, inside, name))
+      self->stagings_.push_back(std::move(*staging));
+  };
+  if (!self->zero_first_) {
+    stageOperand(slotA, desc.a, plan.a, "a");
+    self->b_dense_ = plan.b;
+    self->b_copied_ = desc.b != plan.b;
+    bool packs = desc.pack_b && (self->b_copied_ || self->packed_layout_ != self->b_layout_);
+    if (packs) {
+      self->packed_bytes_ = self->packed_layout_.get_size();
+      status = guarded(toString(desc), [&] {
+        dnnl::reorder::primitive_desc description(engine(), self->b_layout_, engine(),
+                                                  self->packed_layout_);
+        self->pack_ = dnnl::reorder(description);
+        return Status();
+      });
+      if (!status.ok())
+        return status;
+    } else {
+      stageOperand(slotB, desc.b, plan.b, "b");
+    }
+  }
+  if (desc.bias)
+    stageOperand(slotBias, *desc.bias, *plan.bias, "bias");
+  for (size_t i = 0; i < desc.post_ops.size(); ++i)
+    if (desc.post_ops[i].operand)
+      stageOperand(int(firstOperand + i), *desc.post_ops[i].operand, plan.operands[i],
+                   "a post-op operand");
+  self->out_staging_ = stage(slotOut, desc.out, plan.out, "out");
+  self->scratchpad_offset_ = offset;
+  size_t scratchpad = 0;
+  for (const PrimitiveStep& step : self->steps_)
+    for (const Binding& binding : step.bindings)
+      if (binding.slot == slotScratchpad)
+        scratchpad = std::max(scratchpad, binding.layout.get_size());
+  self->scratch_bytes_ = offset + aligned(scratchpad);
+  return std::shared_ptr<const Matmul>(std::move(self));
+}
+
+PreparedMatmul::~PreparedMatmul() { delete spare_.load(); }
+
+std::unique_ptr<PreparedMatmul::Handles> PreparedMatmul::makeHandles() const {
+  auto handles = std::make_unique<Handles>();
+  handles->addresses.resize(firstOperand + desc_.post_ops.size());
+  for (const PrimitiveStep& step : steps_) {
+    auto& memories = handles->memories.emplace_back();
+    auto& arguments = handles->arguments.emplace_back();
+    for (const Binding& binding : step.bindings) {
+      memories.emplace_back(binding.layout, engine(), nullptr);
+      arguments.push_back({binding.argument, memories.back().get()});
+    }
+  }
+  return handles;
+}
+
+Status PreparedMatmul::packB(const void* b, void* packed) const {
+  if (!packed_bytes_)
+    return Status(Code::internal, toString(desc_) + ": packB, but b is used as it is");
+  return guarded(toString(desc_), [&] {
+    AlignedBuffer copy(b_copied_ ? bytesOf(b_dense_) : 0);
+    if (b_copied_) {
+      stridedCopy(desc_.b, b, b_dense_, copy.data);
+      b = copy.data;
+    }
+    dnnl::memory source(b_layout_, engine(), const_cast<void*>(b));
+    dnnl::memory target(packed_layout_, engine(), packed);
+    dnnl::reorder(*pack_).execute(stream(), source, target);
+    return Status();
+  });
+}
+
+Status PreparedMatmul::run(const Arguments& call) const {
+  if (empty_)
+    return Status();
+  return guarded(toString(desc_), [&]() -> Status {
+    std::unique_ptr<Handles> handles(spare_.exchange(nullptr));
+    if (!handles)
+      handles = makeHandles();
+    auto& addresses = handles->addresses;
+    auto* scratch = static_cast<std::byte*>(call.scratch);
+    addresses[slotA] = const_cast<void*>(call.a);
+    addresses[slotB] = const_cast<void*>(call.b);
+    addresses[slotBias] = const_cast<void*>(call.bias);
+    addresses[slotOut] = call.out;
+    addresses[slotAlpha] = const_cast<float*>(&desc_.alpha);
+    addresses[slotScratchpad] = scratch + scratchpad_offset_;
+    for (size_t i = 0; i < desc_.post_ops.size(); ++i)
+      addresses[firstOperand + i] =
+          i < call.post_op_operands.size() ? const_cast<void*>(call.post_op_operands[i]) : nullptr;
+
+    for (const Staging& staging : stagings_) {
+      void* inside = scratch + staging.offset;
+      stridedCopy(staging.outside, addresses[staging.slot], staging.inside, inside);
+      addresses[staging.slot] = inside;
+    }
+    if (out_staging_)
+      addresses[slotOut] = scratch + out_staging_->offset;
+    if (zero_first_)
+      stridedZero(out_staging_ ? out_staging_->inside : desc_.out, addresses[slotOut]);
+    for (size_t s = 0; s < steps_.size(); ++s) {
+      const auto& bindings = steps_[s].bindings;
+      for (size_t i = 0; i < bindings.size(); ++i)
+        handles->memories[s][i].set_data_handle(addresses[bindings[i].slot]);
+      dnnl::error::wrap_c_api(dnnl_primitive_execute(steps_[s].primitive.get(), stream().get(),
+                                                     int(bindings.size()),
+                                                     handles->arguments[s].data()),
+                              "could not execute a primitive");
+    }
+    if (out_staging_)
+      stridedCopy(out_staging_->inside, addresses[slotOut], out_staging_->outside, call.out);
+    delete spare_.exchange(handles.release());
+    return Status();
+  });
+}
+
+} // namespace zefuse::onednn

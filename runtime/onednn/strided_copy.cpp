@@ -1,0 +1,100 @@
+#include "runtime/onednn/strided_copy.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "compiler/plan/plan_generated.h"
+#include "runtime/onednn/descriptor.h"
+#include "runtime/onednn/team.h"
+
+namespace zefuse::onednn {
+
+namespace {
+
+float load(float value) { return value; }
+float load(uint16_t value) { return std::bit_cast<float>(uint32_t(value) << 16); }
+
+template <typename T> T store(float value);
+template <> float store<float>(float value) { return value; }
+template <> uint16_t store<uint16_t>(float value) {
+  uint32_t bits = std::bit_cast<uint32_t>(value);
+  if ((bits & 0x7fffffffu) > 0x7f800000u)
+    return uint16_t((bits >> 16) | 0x40); // rounding could carry a NaN's payload into infinity
+  return uint16_t((bits + 0x7fffu + ((bits >> 16) & 1)) >> 16);
+}
+
+// One row: the innermost dimension. Same types keep their bits.
+template <typename From, typename To>
+void copyRow(const From* source, int64_t from, To* target, int64_t to, int64_t count) {
+  if constexpr (std::is_same_v<From, To>) {
+    if (from == 1 && to == 1) {
+      std::memcpy(target, source, size_t(count) * sizeof(From));
+      return;
+    }
+    for (int64_t i = 0; i < count; ++i)
+      target[i * to] = source[i * from];
+  } else {
+    for (int64_t i = 0; i < count; ++i)
+      target[i * to] = store<To>(load(source[i * from]));
+  }
+}
+
+struct Rows {
+  std::vector<int64_t> sizes, from, to; // outer dimensions
+};
+
+// Offsets of row `index` in both tensors.
+std::pair<int64_t, int64_t> rowOffsets(const Rows& rows, int64_t index) {
+  int64_t from = 0, to = 0;
+  for (size_t d = rows.sizes.size(); d-- > 0;) {
+    int64_t i = index % rows.sizes[d];
+    index /= rows.sizes[d];
+    from += i * rows.from[d];
+    to += i * rows.to[d];
+  }
+  return {from, to};
+}
+
+template <typename From, typename To>
+void copyAll(const TensorDesc& from, const void* source, const TensorDesc& to, void* target) {
+  size_t outer = from.sizes.size() - 1;
+  Rows rows{{from.sizes.begin(), from.sizes.begin() + outer},
+            {from.strides.begin(), from.strides.begin() + outer},
+            {to.strides.begin(), to.strides.begin() + outer}};
+  int64_t width = from.sizes[outer];
+  int64_t count = elements(rows.sizes);
+  if (width == 0 || count == 0)
+    return;
+  int64_t grain = std::max<int64_t>(1, 16384 / width);
+  overTeam(count, grain, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) {
+      auto [source_offset, target_offset] = rowOffsets(rows, row);
+      copyRow(static_cast<const From*>(source) + source_offset, from.strides[outer],
+              static_cast<To*>(target) + target_offset, to.strides[outer], width);
+    }
+  });
+}
+
+} // namespace
+
+void stridedCopy(const TensorDesc& from, const void* source, const TensorDesc& to, void* target) {
+  bool wide_from = from.dtype == plan::DType::f32, wide_to = to.dtype == plan::DType::f32;
+  if (wide_from && wide_to)
+    copyAll<float, float>(from, source, to, target);
+  else if (wide_from)
+    copyAll<float, uint16_t>(from, source, to, target);
+  else if (wide_to)
+    copyAll<uint16_t, float>(from, source, to, target);
+  else
+    copyAll<uint16_t, uint16_t>(from, source, to, target);
+}
+
+void stridedZero(const TensorDesc& desc, void* target) {
+  const float zero = 0; // also bf16's zero: all bits clear
+  TensorDesc source = desc;
+  std::fill(source.strides.begin(), source.strides.end(), 0);
+  stridedCopy(source, &zero, desc, target);
+}
+
+} // namespace zefuse::onednn

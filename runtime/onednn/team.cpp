@@ -1,0 +1,45 @@
+#include "runtime/onednn/team.h"
+
+#include <algorithm>
+
+extern "C" {
+int omp_get_max_threads();
+int omp_get_thread_num();
+int omp_get_num_threads();
+void GOMP_parallel(void (*function)(void*), void* data, unsigned threads, unsigned flags);
+}
+
+namespace zefuse::onednn {
+
+namespace {
+
+struct Work {
+  int64_t count;
+  const std::function<void(int64_t, int64_t)>* body;
+};
+
+void runPart(void* data) {
+  auto* work = static_cast<Work*>(data);
+  // The team may be smaller than asked for (nested regions, thread limits).
+  int64_t parts = omp_get_num_threads(), part = omp_get_thread_num();
+  int64_t begin = work->count * part / parts, end = work->count * (part + 1) / parts;
+  if (begin < end)
+    (*work->body)(begin, end);
+}
+
+} // namespace
+
+int maxThreads() { return omp_get_max_threads(); }
+
+void overTeam(int64_t count, int64_t grain, const std::function<void(int64_t, int64_t)>& body) {
+  int64_t threads = std::min<int64_t>(maxThreads(), count / std::max<int64_t>(grain, 1));
+  if (threads <= 1) {
+    if (count > 0)
+      body(0, count);
+    return;
+  }
+  Work work{count, &body};
+  GOMP_parallel(runPart, &work, unsigned(threads), 0);
+}
+
+} // namespace zefuse::onednn

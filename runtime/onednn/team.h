@@ -1,0 +1,16 @@
+// The calling thread's OpenMP team, through libgomp's own entry points: clang would call libomp,
+// which would be a second pool beside torch's.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+
+namespace zefuse::onednn {
+
+int maxThreads();
+
+// body(begin, end) over [0, count), in as many parts as the team has threads and `grain` (the least
+// count worth a thread) allows. `body` must not throw.
+void overTeam(int64_t count, int64_t grain, const std::function<void(int64_t, int64_t)>& body);
+
+} // namespace zefuse::onednn

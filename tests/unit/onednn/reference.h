@@ -1,0 +1,47 @@
+// A product in double precision, element by element, and what tests need to feed and compare it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "compiler/plan/plan_generated.h"
+#include "runtime/onednn/matmul.h"
+
+namespace zefuse::onednn::testing {
+
+// A strided tensor with storage of its own. Elements between the strides hold NaN, so that a read
+// or a write out of place shows.
+struct Tensor {
+  TensorDesc desc;
+  std::vector<uint16_t> narrow; // bf16
+  std::vector<float> wide;      // f32
+
+  const void* data() const;
+  void* data();
+  double at(const std::vector<int64_t>& index) const;
+  // Broadcasts from the right.
+  double broadcastAt(const std::vector<int64_t>& index) const;
+};
+
+Tensor randomTensor(const TensorDesc& desc, uint32_t seed, double scale = 1.0);
+TensorDesc dense(plan::DType dtype, std::vector<int64_t> sizes);
+// The same tensor with two dimensions exchanged in memory: sizes stay, strides are those of the
+// exchanged dense tensor.
+TensorDesc permuted(plan::DType dtype, std::vector<int64_t> sizes,
+                    std::vector<size_t> memory_order);
+
+struct Case {
+  MatmulDesc desc;
+  Tensor a, b, out;
+  Tensor bias;
+  std::vector<Tensor> operands;
+};
+Case makeCase(const MatmulDesc& desc, uint32_t seed = 1);
+
+// Runs the case through get, packB and run; compares every element with the reference. Returns ""
+// or what differs. `implementation`, when not null, receives the implementation's name.
+std::string runAndCompare(Case& test, std::string* implementation = nullptr);
+std::string compare(const Case& test);
+
+} // namespace zefuse::onednn::testing
