@@ -1,0 +1,99 @@
+#include "compiler/fuse/graph.h"
+
+#include <cctype>
+
+#include "compiler/dialect/Zefuse.h"
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/Dialect/Tensor/IR/Tensor.h"
+
+using namespace mlir;
+
+namespace zefuse {
+
+bool isCompute(Operation* op) { return isa_and_nonnull<linalg::GenericOp, tensor::ConcatOp>(op); }
+
+bool isFree(Operation* op) {
+  return isa_and_nonnull<ViewOp, SizeOp, tensor::EmptyOp, linalg::FillOp, arith::ConstantOp>(op);
+}
+
+bool isCopy(Operation* op) {
+  auto generic = dyn_cast_or_null<linalg::GenericOp>(op);
+  if (!generic || generic.getNumDpsInputs() != 1 || generic.getNumReductionLoops() != 0)
+    return false;
+  Block& body = *generic.getBody();
+  auto yield = cast<linalg::YieldOp>(body.getTerminator());
+  return yield.getOperand(0) == body.getArgument(0);
+}
+
+bool isCheapToRepeat(Operation* op) {
+  auto generic = dyn_cast<linalg::GenericOp>(op);
+  if (!generic || generic.getNumReductionLoops() != 0)
+    return false;
+  int work = 0;
+  for (Operation& inner : generic.getBody()->without_terminator()) {
+    if (isa<math::MathDialect>(inner.getDialect()) || isa<tensor::ExtractOp, CheckedIndexOp>(inner))
+      return false;
+    if (!isa<arith::ConstantOp, linalg::IndexOp>(inner))
+      ++work;
+  }
+  if (work > 6)
+    return false;
+  // Reads less than it writes: every input is broadcast, or there is none (a mask, arange, full).
+  for (OpOperand* input : generic.getDpsInputOperands())
+    if (generic.getMatchingIndexingMap(input).getNumResults() == generic.getNumLoops())
+      return false;
+  return true;
+}
+
+Value throughViews(Value value) {
+  while (auto view = value.getDefiningOp<ViewOp>())
+    value = view.getSource();
+  return value;
+}
+
+std::vector<Origin> originsOf(Location location) {
+  std::vector<Origin> origins;
+  location->walk([&](Location part) {
+    auto name = dyn_cast<NameLoc>(part);
+    if (!name)
+      return WalkResult::advance();
+    auto [op, node] = name.getName().getValue().split('|');
+    Origin origin{op.str(), node.str(), ""};
+    if (auto file = dyn_cast<FileLineColLoc>(name.getChildLoc()))
+      origin.source = (file.getFilename().getValue().rsplit('/').second.empty()
+                           ? file.getFilename().getValue()
+                           : file.getFilename().getValue().rsplit('/').second)
+                          .str() +
+                      ":" + std::to_string(file.getLine());
+    origins.push_back(std::move(origin));
+    return WalkResult::skip();
+  });
+  return origins;
+}
+
+std::string kernelName(ArrayRef<Operation*> ops) {
+  constexpr size_t longest = 72;
+  std::string name;
+  SmallVector<std::string> seen;
+  for (Operation* op : ops) {
+    for (const Origin& origin : originsOf(op->getLoc())) {
+      // "aten.native_layer_norm.default" -> "native_layer_norm"
+      StringRef middle = StringRef(origin.op);
+      middle.consume_front("aten.");
+      std::string word;
+      for (char c : middle.split('.').first)
+        word += std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
+      if (word.empty() || llvm::is_contained(seen, word))
+        continue;
+      seen.push_back(word);
+      if (name.size() + word.size() < longest)
+        name += (name.empty() ? "" : "_") + word;
+    }
+  }
+  if (name.empty() || std::isdigit(static_cast<unsigned char>(name[0])))
+    name = "kernel" + name;
+  return name;
+}
+
+}  // namespace zefuse

@@ -1,0 +1,37 @@
+// How stage-1 operations are seen by fusion: what computes, what is free, and where a value really comes from.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "mlir/Dialect/Linalg/IR/Linalg.h"
+#include "mlir/IR/Operation.h"
+#include "mlir/IR/Value.h"
+
+namespace zefuse {
+
+// linalg.generic and tensor.concat: the operations that make a kernel.
+bool isCompute(mlir::Operation* op);
+// Views, sizes, empties, fills, constants: cloned into every kernel that uses them, never a kernel of their own
+// (unless a library call or an output needs their value in memory).
+bool isFree(mlir::Operation* op);
+// A compute operation that can be repeated in each consumer: few operations, and it reads less than it writes.
+bool isCheapToRepeat(mlir::Operation* op);
+// A linalg.generic that only moves elements: its one input, yielded.
+bool isCopy(mlir::Operation* op);
+
+// The compute operation, library call or block argument behind views.
+mlir::Value throughViews(mlir::Value value);
+
+// What a location says (docs/ir.md): operator and source line, for notes and kernel names.
+struct Origin {
+  std::string op;      // "aten.gelu.default"
+  std::string node;    // "gelu_3"
+  std::string source;  // "model.py:12", or empty
+};
+std::vector<Origin> originsOf(mlir::Location location);
+
+// A C identifier made of the operators behind `ops`, in order, each once: "layer_norm_mul_softmax".
+std::string kernelName(llvm::ArrayRef<mlir::Operation*> ops);
+
+}  // namespace zefuse

@@ -1,0 +1,295 @@
+// Layout assignment: how each value that reaches memory lies there.
+//
+// Readers with an opinion are library operands (strides that oneDNN takes), ATen operands and outputs (exactly eager's
+// strides). A kernel or matmul can write any dense layout, so the cheapest copy is the one that its producer makes
+// unnecessary: contiguous when every reader accepts that, else the candidate that satisfies most readers. Readers that
+// remain get a copy, one per distinct view and layout.
+#include <algorithm>
+
+#include "compiler/dialect/Zefuse.h"
+#include "compiler/dialect/shape.h"
+#include "compiler/fuse/graph.h"
+#include "compiler/fuse/passes.h"
+#include "mlir/Dialect/Linalg/IR/Linalg.h"
+#include "mlir/Dialect/Tensor/IR/Tensor.h"
+#include "mlir/IR/IRMapping.h"
+
+using namespace mlir;
+
+namespace zefuse {
+namespace {
+
+bool isConstant(AffineExpr expr, int64_t value) {
+  auto constant = dyn_cast<AffineConstantExpr>(expr);
+  return constant && constant.getValue() == value;
+}
+
+/// One use of a value in memory by something that cannot take any index map.
+struct Reader {
+  OpOperand* use;
+  AffineMap view;                        // from the use's indices to the stored value's
+  SmallVector<AffineExpr> sizes;         // of the used value
+  std::optional<AffineMap> exact;        // required strides (results, no dimensions); otherwise oneDNN's rule
+};
+
+class LayoutAssignment {
+public:
+  explicit LayoutAssignment(func::FuncOp graph)
+      : graph_(graph), context_(graph.getContext()),
+        num_symbols_(graph->getAttrOfType<ArrayAttr>("zefuse.symbols").size()) {}
+
+  LogicalResult run() {
+    Block& block = graph_.getBody().front();
+    for (BlockArgument arg : block.getArguments())
+      layout_[arg] = argumentLayout(arg);
+    SmallVector<Operation*> ops;
+    for (Operation& op : block)
+      ops.push_back(&op);
+    for (Operation* op : ops) {
+      for (auto [i, result] : llvm::enumerate(op->getResults())) {
+        if (auto aten = dyn_cast<AtenOp>(op)) {
+          auto strides = cast<AffineMapAttr>(aten.getResultStrides()[i]).getValue();
+          layout_[result] = stridedLayout(strides.getResults(), nullptr, num_symbols_, context_);
+        } else if (isa<KernelOp, MatmulOp>(op)) {
+          layout_[result] = choose(result);
+        }
+      }
+      writeLayouts(op);
+    }
+    for (BlockArgument arg : block.getArguments())
+      if (failed(satisfyReaders(arg)))
+        return failure();
+    for (Operation* op : ops)
+      if (isa<KernelOp, MatmulOp, AtenOp>(op))
+        for (Value result : op->getResults())
+          if (failed(satisfyReaders(result)))
+            return failure();
+    return success();
+  }
+
+private:
+  AffineMap argumentLayout(BlockArgument arg) {
+    auto strides = graph_.getArgAttrOfType<AffineMapAttr>(arg.getArgNumber(), "zefuse.strides");
+    if (!strides)
+      return contiguousLayout(cast<RankedTensorType>(arg.getType()), num_symbols_);
+    return stridedLayout(strides.getValue().getResults(), nullptr, num_symbols_, context_);
+  }
+
+  /// Strides an output must have in eager, by function result.
+  std::optional<AffineMap> outputStrides(unsigned result) {
+    for (Attribute output : graph_->getAttrOfType<ArrayAttr>("zefuse.outputs")) {
+      auto entry = dyn_cast<DictionaryAttr>(output);
+      if (!entry)
+        continue;
+      auto index = entry.getAs<IntegerAttr>("result");
+      if (index && index.getInt() == result)
+        return entry.getAs<AffineMapAttr>("strides").getValue();
+    }
+    return std::nullopt;
+  }
+
+  std::optional<Reader> readerOf(OpOperand& use, AffineMap view) {
+    Operation* op = use.getOwner();
+    Reader reader{&use, view, shapeOf(cast<RankedTensorType>(use.get().getType())), std::nullopt};
+    if (isa<func::ReturnOp>(op)) {
+      reader.exact = outputStrides(use.getOperandNumber());
+      return reader;
+    }
+    if (auto aten = dyn_cast<AtenOp>(op)) {
+      reader.exact = cast<AffineMapAttr>(aten.getOperandStrides()[use.getOperandNumber()]).getValue();
+      return reader;
+    }
+    if (isa<MatmulOp>(op))
+      return reader;
+    return std::nullopt;  // kernels take any layout
+  }
+
+  void collectReaders(Value value, AffineMap view, SmallVectorImpl<Reader>& readers) {
+    for (OpOperand& use : value.getUses()) {
+      if (auto next = dyn_cast<ViewOp>(use.getOwner())) {
+        SmallVector<AffineExpr> results;
+        for (AffineExpr expr : view.getResults())
+          results.push_back(expr.replaceDims(next.getMap().getResults()));
+        AffineMap map = AffineMap::get(next.getMap().getNumDims(), num_symbols_, results, context_);
+        collectReaders(next.getResult(), simplifyInBounds(map, shapeOf(next.getType())), readers);
+      } else if (auto reader = readerOf(use, view)) {
+        readers.push_back(*reader);
+      }
+    }
+  }
+
+  SmallVector<Reader> readersOf(Value value) {
+    SmallVector<Reader> readers;
+    unsigned rank = cast<RankedTensorType>(value.getType()).getRank();
+    SmallVector<AffineExpr> dims;
+    for (unsigned i = 0; i < rank; ++i)
+      dims.push_back(getAffineDimExpr(i, context_));
+    collectReaders(value, AffineMap::get(rank, num_symbols_, dims, context_), readers);
+    return readers;
+  }
+
+  bool accepts(const Reader& reader, AffineMap layout) {
+    AffineExpr element = layout.getResult(0).replaceDims(reader.view.getResults());
+    AffineMap map = AffineMap::get(reader.view.getNumDims(), num_symbols_, element);
+    auto strided = asStrided(map, reader.sizes);
+    if (!strided)
+      return false;
+    size_t rank = reader.sizes.size();
+    if (reader.exact) {
+      for (size_t i = 0; i < rank; ++i)
+        if (!isConstant(reader.sizes[i], 1) && strided->strides[i] != reader.exact->getResult(i))
+          return false;
+      return true;
+    }
+    // oneDNN: no negative strides, broadcasting only in batch dimensions, a unit stride in one of the last two. Other
+    // strides reach its reference implementation, which is slower than a copy.
+    bool unit = rank < 2;
+    for (size_t i = 0; i < rank; ++i) {
+      bool single = isConstant(reader.sizes[i], 1);
+      auto constant = dyn_cast<AffineConstantExpr>(strided->strides[i]);
+      if (constant && constant.getValue() < 0)
+        return false;
+      if (i + 2 >= rank) {
+        if (!single && isConstant(strided->strides[i], 0))
+          return false;
+        unit |= single || isConstant(strided->strides[i], 1);
+      }
+    }
+    return unit;
+  }
+
+  AffineMap choose(Value value) {
+    auto type = cast<RankedTensorType>(value.getType());
+    AffineMap contiguous = contiguousLayout(type, num_symbols_);
+    SmallVector<Reader> readers = readersOf(value);
+    auto satisfied = [&](AffineMap layout) {
+      return llvm::count_if(readers, [&](const Reader& reader) { return accepts(reader, layout); });
+    };
+    AffineMap best = contiguous;
+    int64_t best_count = satisfied(contiguous);
+    auto consider = [&](AffineMap layout) {
+      if (best_count == static_cast<int64_t>(readers.size()))
+        return;
+      if (int64_t count = satisfied(layout); count > best_count) {
+        best_count = count;
+        best = layout;
+      }
+    };
+    for (const Reader& reader : readers)
+      if (reader.exact && reader.view.isIdentity() && isDense(*reader.exact, reader.sizes))
+        consider(stridedLayout(reader.exact->getResults(), nullptr, num_symbols_, context_));
+    // Row-major over permuted dimensions; the identity was tried. A matmul keeps N innermost, where oneDNN is fast.
+    unsigned rank = type.getRank(), movable = value.getDefiningOp<MatmulOp>() ? rank - 1 : rank;
+    if (rank <= 4) {
+      SmallVector<unsigned> order(llvm::to_vector(llvm::seq<unsigned>(0, rank)));
+      while (std::next_permutation(order.begin(), order.begin() + movable))
+        consider(permutedLayout(type, order));
+    }
+    return best;
+  }
+
+  AffineMap permutedLayout(RankedTensorType type, ArrayRef<unsigned> order) {
+    SmallVector<AffineExpr> sizes = shapeOf(type), permuted, strides(sizes.size());
+    for (unsigned dim : order)
+      permuted.push_back(sizes[dim]);
+    for (auto [dim, stride] : llvm::zip(order, contiguousStrides(permuted, context_)))
+      strides[dim] = stride;
+    return stridedLayout(strides, nullptr, num_symbols_, context_);
+  }
+
+  /// Whether distinct indices have distinct elements and no element is unused: some order of the dimensions is row-major.
+  bool isDense(AffineMap strides, ArrayRef<AffineExpr> sizes) {
+    AffineExpr expected = getAffineConstantExpr(1, context_);
+    SmallVector<bool> used(sizes.size());
+    for (size_t step = 0; step < sizes.size(); ++step) {
+      bool found = false;
+      for (size_t i = 0; i < sizes.size() && !found; ++i) {
+        if (used[i] || !(isConstant(sizes[i], 1) || strides.getResult(i) == expected))
+          continue;
+        used[i] = found = true;
+        if (!isConstant(sizes[i], 1))
+          expected = simplifyAffineExpr(sizes[i] * expected, 0, num_symbols_);
+      }
+      if (!found)
+        return false;
+    }
+    return true;
+  }
+
+  void writeLayouts(Operation* op) {
+    if (auto matmul = dyn_cast<MatmulOp>(op))
+      matmul.setResultLayoutAttr(AffineMapAttr::get(layout_[matmul.getResult()]));
+    if (auto kernel = dyn_cast<KernelOp>(op)) {
+      SmallVector<Attribute> layouts;
+      for (Value input : kernel.getInputs())
+        layouts.push_back(AffineMapAttr::get(layout_.at(input)));
+      for (Value result : kernel.getResults())
+        layouts.push_back(AffineMapAttr::get(layout_[result]));
+      kernel.setLayoutsAttr(ArrayAttr::get(context_, layouts));
+    }
+  }
+
+  LogicalResult satisfyReaders(Value value) {
+    SmallVector<std::tuple<AffineMap, AffineMap, Value>> copies;  // view, layout, copy
+    for (Reader& reader : readersOf(value)) {
+      if (accepts(reader, layout_.at(value)))
+        continue;
+      auto type = cast<RankedTensorType>(reader.use->get().getType());
+      AffineMap layout =
+          reader.exact ? stridedLayout(reader.exact->getResults(), nullptr, num_symbols_, context_)
+                       : contiguousLayout(type, num_symbols_);
+      auto it = llvm::find_if(copies, [&](auto& copy) {
+        return std::get<0>(copy) == reader.view && std::get<1>(copy) == layout;
+      });
+      if (it == copies.end()) {
+        copies.emplace_back(reader.view, layout, copyKernel(value, reader, type, layout));
+        it = std::prev(copies.end());
+      }
+      reader.use->set(std::get<2>(*it));
+    }
+    return success();
+  }
+
+  /// A kernel that writes view(value) in `layout`.
+  Value copyKernel(Value value, const Reader& reader, RankedTensorType type, AffineMap layout) {
+    OpBuilder builder(context_);
+    if (Operation* producer = value.getDefiningOp())
+      builder.setInsertionPointAfter(producer);
+    else
+      builder.setInsertionPointToStart(&graph_.getBody().front());
+    Location loc = NameLoc::get(builder.getStringAttr("layout_copy|"), reader.use->getOwner()->getLoc());
+    auto layouts = builder.getArrayAttr(
+        {AffineMapAttr::get(layout_.at(value)), AffineMapAttr::get(layout)});
+    auto kernel = KernelOp::create(builder, loc, TypeRange{type}, ValueRange{value}, "layout_copy", layouts);
+    Block& block = kernel.getBody().emplaceBlock();
+    Value source = block.addArgument(value.getType(), loc);
+    builder.setInsertionPointToEnd(&block);
+    Value viewed = ViewOp::create(builder, loc, type, source, reader.view);
+    SmallVector<Value> dynamic;
+    for (AffineExpr size : shapeOf(type))
+      if (!isa<AffineConstantExpr>(size))
+        dynamic.push_back(SizeOp::create(builder, loc, builder.getIndexType(),
+                                           AffineMap::get(0, num_symbols_, size)));
+    Value empty = tensor::EmptyOp::create(builder, loc, type, dynamic);
+    AffineMap identity = AffineMap::getMultiDimIdentityMap(type.getRank(), context_);
+    SmallVector<utils::IteratorType> iterators(type.getRank(), utils::IteratorType::parallel);
+    auto generic = linalg::GenericOp::create(
+        builder, loc, TypeRange{type}, ValueRange{viewed}, ValueRange{empty},
+        ArrayRef<AffineMap>{identity, identity}, iterators,
+        [](OpBuilder& b, Location l, ValueRange args) { linalg::YieldOp::create(b, l, args[0]); });
+    YieldOp::create(builder, loc, generic.getResults());
+    layout_[kernel.getResult(0)] = layout;
+    return kernel.getResult(0);
+  }
+
+  func::FuncOp graph_;
+  MLIRContext* context_;
+  unsigned num_symbols_;
+  DenseMap<Value, AffineMap> layout_;
+};
+
+}  // namespace
+
+LogicalResult assignLayouts(func::FuncOp graph) { return LayoutAssignment(graph).run(); }
+
+}  // namespace zefuse

@@ -1,0 +1,24 @@
+// Stage 1 to stage 2: the steps of fusion, in the order the pipeline runs them. Each takes the function @graph and
+// fails with a diagnostic at the offending op. docs/ir.md says what holds after the last.
+#pragma once
+
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/Support/LLVM.h"
+
+namespace zefuse {
+
+// Composes views, turns copies into views where nobody can tell, removes what is dead or repeated.
+mlir::LogicalResult prepare(mlir::func::FuncOp graph);
+
+// A matmul takes the activation that follows it, where its result is used by nothing else.
+mlir::LogicalResult fuseLibraryEpilogues(mlir::func::FuncOp graph);
+
+// Groups compute operations into zefuse.kernel operations. Layouts are still contiguous.
+// `merge` false: one kernel per compute operation.
+mlir::LogicalResult fuseKernels(mlir::func::FuncOp graph, bool merge = true);
+
+// Chooses the layout of every value in memory: what eager's output strides, ATen and oneDNN ask for, as few copies as
+// possible. Inserts the copies that remain, as kernels.
+mlir::LogicalResult assignLayouts(mlir::func::FuncOp graph);
+
+}  // namespace zefuse

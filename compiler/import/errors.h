@@ -1,0 +1,21 @@
+// The two ways an import does not go through.
+#pragma once
+
+#include <stdexcept>
+
+namespace zefuse {
+
+// The graph cannot be imported at all: names the node and the reason. Reaches the user as a Python exception.
+class ImportError : public std::runtime_error {
+public:
+  using std::runtime_error::runtime_error;
+};
+
+// Thrown inside an emitter only: this form of the operator has no lowering. The importer turns it into zefuse.aten with
+// this reason, so it never leaves the importer.
+class NotLowered : public std::runtime_error {
+public:
+  using std::runtime_error::runtime_error;
+};
+
+}  // namespace zefuse

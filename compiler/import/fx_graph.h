@@ -1,0 +1,92 @@
+// An FX graph as plain C++ data: what fx_reader makes from the Python objects, and all that the importer sees. Nothing here
+// refers to Python, so operators can be added and tested without it. Sizes are affine expressions over the graph's symbols.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "mlir/IR/AffineExpr.h"
+
+namespace zefuse::fx {
+
+using Sizes = llvm::SmallVector<mlir::AffineExpr, 4>;
+
+struct TensorMeta {
+  int dtype = -1;  // torch's ScalarType number
+  Sizes sizes, strides;
+  mlir::AffineExpr offset;  // elements from the storage's start
+  bool dense_cpu = true;    // strided layout on the CPU
+};
+
+// What is known of a node's value before it is computed (meta["val"]).
+struct Meta {
+  enum class Kind : uint8_t { none, tensor, size, list, other };
+  Kind kind = Kind::none;
+  TensorMeta tensor;
+  mlir::AffineExpr size;    // size: a constant too
+  std::vector<Meta> items;  // list: several results
+  std::string text;         // other: the Python type's name
+};
+
+struct Argument {
+  enum class Kind : uint8_t {
+    none, node, size, integer, real, boolean, text, dtype, layout, memory_format, device, list, other
+  };
+  Kind kind = Kind::none;
+  unsigned node = 0;           // node: index into Graph::nodes, a tensor (or several)
+  mlir::AffineExpr size;       // size: not a constant
+  int64_t integer = 0;         // integer, boolean; dtype, layout, memory_format: torch's numbers
+  double real = 0;
+  std::string text;            // text, device; other: its repr
+  std::vector<Argument> items;  // list
+};
+
+struct Schema {
+  struct Parameter {
+    std::string name;
+    Argument default_value;
+  };
+  std::string target;    // "aten.add.Tensor"
+  std::string op;        // "aten::add"
+  std::string overload;  // "Tensor", "" for the default one
+  std::vector<Parameter> parameters;
+  bool random = false;  // draws random numbers: equal calls differ
+};
+
+struct Node {
+  enum class Kind : uint8_t {
+    input,     // a placeholder
+    constant,  // a tensor held by the module
+    scalar,    // a constant of one element, `literal` is its value
+    call,
+    getitem,  // result `item` of node `source`
+    size      // symbolic arithmetic: only its meta matters
+  };
+  Kind kind = Kind::call;
+  std::string name;
+  std::shared_ptr<const Schema> schema;  // call
+  std::vector<Argument> arguments;       // call: in the schema's order, defaults filled in
+  Meta meta;
+  Argument literal;
+  unsigned source = 0, item = 0;
+  unsigned constant = 0;      // constant: its number
+  std::string file;           // of the user's line that made the node; "" when unknown
+  unsigned line = 0;
+  std::vector<bool> used;     // call: which results have users (one entry for a single result)
+};
+
+// Where a symbol's value is read: the size `dim` of an input, or an integer input itself (dim < 0).
+struct SymbolSource {
+  unsigned input = 0;
+  int dim = -1;
+};
+
+struct Graph {
+  std::vector<Node> nodes;  // topological order; inputs first
+  std::vector<Argument> outputs;
+  std::vector<std::string> symbols;
+  std::vector<SymbolSource> symbol_sources;
+};
+
+}  // namespace zefuse::fx

@@ -1,0 +1,155 @@
+#include "compiler/import/op.h"
+
+using namespace mlir;
+
+namespace zefuse {
+using fx::Argument;
+
+Type TensorOrNumber::numberType(MLIRContext* context) const {
+  switch (number.kind) {
+  case Argument::Kind::boolean: return IntegerType::get(context, 1);
+  case Argument::Kind::real: return Float32Type::get(context);
+  default: return IntegerType::get(context, 64);
+  }
+}
+
+void Op::refuse(const Twine& reason) const { throw NotLowered((node.schema->op + ": " + reason).str()); }
+
+const Argument& Op::argument(StringRef name) const {
+  for (auto [position, parameter] : llvm::enumerate(node.schema->parameters))
+    if (parameter.name == name)
+      return node.arguments[position];
+  refuse("its schema has no argument '" + name + "'");
+}
+
+Value Op::tensorOf(const Argument& argument, StringRef name) const {
+  if (argument.kind != Argument::Kind::node || values_[argument.node].empty())
+    refuse("argument '" + name + "' is not a tensor");
+  Value value = values_[argument.node][0];
+  if (!fx::computable(elementOf(value)))
+    refuse("dtype " + fx::dtypeName(elementOf(value)) + " of argument '" + name + "' is not lowered");
+  return value;
+}
+
+Value Op::tensor(StringRef name) const { return tensorOf(argument(name), name); }
+
+Value Op::optionalTensor(StringRef name) const { return isNone(name) ? Value() : tensor(name); }
+
+SmallVector<Value> Op::tensors(StringRef name) const {
+  SmallVector<Value> result;
+  for (const Argument& item : argument(name).items)
+    result.push_back(tensorOf(item, name));
+  return result;
+}
+
+TensorOrNumber Op::operand(StringRef name) const {
+  const Argument& given = argument(name);
+  switch (given.kind) {
+  case Argument::Kind::node: return {tensorOf(given, name), {}};
+  case Argument::Kind::integer:
+  case Argument::Kind::real:
+  case Argument::Kind::boolean:
+  case Argument::Kind::size: return {{}, given};
+  default: refuse("argument '" + name + "' is neither a tensor nor a number");
+  }
+}
+
+int64_t Op::integer(StringRef name) const {
+  const Argument& given = argument(name);
+  if (given.kind == Argument::Kind::size)
+    refuse("argument '" + name + "' is a symbolic size");
+  if (given.kind != Argument::Kind::integer && given.kind != Argument::Kind::boolean)
+    refuse("argument '" + name + "' is not an integer");
+  return given.integer;
+}
+
+double Op::real(StringRef name) const {
+  const Argument& given = argument(name);
+  return given.kind == Argument::Kind::real ? given.real : static_cast<double>(integer(name));
+}
+
+bool Op::boolean(StringRef name) const {
+  return argument(name).kind == Argument::Kind::none ? false : integer(name) != 0;
+}
+
+StringRef Op::text(StringRef name) const {
+  const Argument& given = argument(name);
+  if (given.kind != Argument::Kind::text)
+    refuse("argument '" + name + "' is not a string");
+  return given.text;
+}
+
+AffineExpr Op::size(StringRef name) const {
+  const Argument& given = argument(name);
+  return given.kind == Argument::Kind::size ? given.size : build.constant(integer(name));
+}
+
+Exprs Op::sizes(StringRef name) const {
+  const Argument& given = argument(name);
+  if (given.kind != Argument::Kind::list)
+    refuse("argument '" + name + "' is not a list");
+  Exprs result;
+  for (const Argument& item : given.items) {
+    if (item.kind == Argument::Kind::size)
+      result.push_back(item.size);
+    else if (item.kind == Argument::Kind::integer)
+      result.push_back(build.constant(item.integer));
+    else
+      refuse("argument '" + name + "' is not a list of sizes");
+  }
+  return result;
+}
+
+SmallVector<int64_t> Op::integers(StringRef name) const {
+  SmallVector<int64_t> result;
+  for (AffineExpr expr : sizes(name)) {
+    auto number = dyn_cast<AffineConstantExpr>(expr);
+    if (!number)
+      refuse("argument '" + name + "' holds a symbolic size");
+    result.push_back(number.getValue());
+  }
+  return result;
+}
+
+int64_t Op::dim(StringRef name, int64_t rank) const {
+  int64_t value = integer(name);
+  return value < 0 ? value + std::max<int64_t>(rank, 1) : value;
+}
+
+SmallVector<int64_t> Op::dims(StringRef name, int64_t rank) const {
+  const Argument& given = argument(name);
+  SmallVector<int64_t> result;
+  if (given.kind == Argument::Kind::integer)
+    result = {given.integer};
+  else if (given.kind == Argument::Kind::list)
+    result = integers(name);
+  if (result.empty())
+    return llvm::to_vector(llvm::seq<int64_t>(0, rank));
+  for (int64_t& value : result)
+    value = value < 0 ? value + rank : value;
+  if (rank == 0)  // torch lets a 0-d tensor be reduced over dim 0 or -1
+    result.clear();
+  llvm::sort(result);
+  return result;
+}
+
+unsigned Op::numResults() const { return node.meta.kind == fx::Meta::Kind::list ? node.meta.items.size() : 1; }
+
+const fx::TensorMeta& Op::meta(unsigned index) const {
+  const fx::Meta* meta = &node.meta;
+  if (meta->kind == fx::Meta::Kind::list && index < meta->items.size())
+    meta = &meta->items[index];
+  if (meta->kind != fx::Meta::Kind::tensor)
+    refuse("result " + Twine(index) + " is not a tensor");
+  return meta->tensor;
+}
+
+RankedTensorType Op::resultType(unsigned index) const {
+  const fx::TensorMeta& tensor = meta(index);
+  Type element = fx::elementType(tensor.dtype, build.b.getContext());
+  if (!fx::computable(element))
+    refuse("dtype " + fx::dtypeName(tensor.dtype) + " of the result is not lowered");
+  return build.type(tensor.sizes, element);
+}
+
+}  // namespace zefuse

@@ -1,0 +1,62 @@
+// One operator call being imported: its arguments by schema name, its results' types, and the builder. Accessors throw
+// NotLowered when an argument has a form that the emitter does not expect, so emitters read as straight lines.
+#pragma once
+
+#include "compiler/import/dtype.h"
+#include "compiler/import/errors.h"
+#include "compiler/import/fx_graph.h"
+#include "compiler/import/tensor_builder.h"
+
+namespace zefuse {
+
+using Values = llvm::SmallVector<mlir::Value, 1>;
+
+// A tensor, or a Python number standing in for one.
+struct TensorOrNumber {
+  mlir::Value tensor;       // null for a number
+  fx::Argument number;      // integer, real, boolean, or a symbolic size
+  mlir::Type numberType(mlir::MLIRContext* context) const;  // i1, i64 or f32: what it promotes as
+};
+
+class Op {
+public:
+  Op(const fx::Node& node, llvm::ArrayRef<Values> values, TensorBuilder& build)
+      : node(node), build(build), values_(values) {}
+
+  const fx::Argument& argument(llvm::StringRef name) const;
+  bool isNone(llvm::StringRef name) const { return argument(name).kind == fx::Argument::Kind::none; }
+
+  mlir::Value tensor(llvm::StringRef name) const;          // of a type that arith can compute with
+  mlir::Value optionalTensor(llvm::StringRef name) const;  // null for None
+  llvm::SmallVector<mlir::Value> tensors(llvm::StringRef name) const;
+  TensorOrNumber operand(llvm::StringRef name) const;
+  int64_t integer(llvm::StringRef name) const;
+  double real(llvm::StringRef name) const;  // any number
+  bool boolean(llvm::StringRef name) const;
+  llvm::StringRef text(llvm::StringRef name) const;
+  mlir::AffineExpr size(llvm::StringRef name) const;
+  Exprs sizes(llvm::StringRef name) const;
+  llvm::SmallVector<int64_t> integers(llvm::StringRef name) const;
+  // A dimension of a tensor of this rank, negative values wrapped.
+  int64_t dim(llvm::StringRef name, int64_t rank) const;
+  // A list of dimensions (or one), wrapped; None or an empty list: all of them.
+  llvm::SmallVector<int64_t> dims(llvm::StringRef name, int64_t rank) const;
+
+  // Result `index`; its sizes and dtype are torch's own (meta["val"]).
+  const fx::TensorMeta& meta(unsigned index = 0) const;
+  mlir::RankedTensorType resultType(unsigned index = 0) const;
+  mlir::Type element(unsigned index = 0) const { return resultType(index).getElementType(); }
+  bool used(unsigned index) const { return index < node.used.size() && node.used[index]; }
+  unsigned numResults() const;
+
+  [[noreturn]] void refuse(const llvm::Twine& reason) const;  // "aten::foo: <reason>"
+
+  const fx::Node& node;
+  TensorBuilder& build;
+
+private:
+  mlir::Value tensorOf(const fx::Argument& argument, llvm::StringRef name) const;
+  llvm::ArrayRef<Values> values_;
+};
+
+}  // namespace zefuse

@@ -1,0 +1,41 @@
+#include "compiler/import/op_table.h"
+
+namespace zefuse {
+
+void OpTable::add(llvm::StringRef target, Emitter emitter) {
+  [[maybe_unused]] bool inserted = emitters_.try_emplace(target, std::move(emitter)).second;
+  assert(inserted && "operator registered twice");
+}
+
+const Emitter* OpTable::find(llvm::StringRef target) const {
+  auto found = emitters_.find(target);
+  return found == emitters_.end() ? nullptr : &found->second;
+}
+
+std::vector<std::string> OpTable::targets() const {
+  std::vector<std::string> result;
+  for (const auto& entry : emitters_)
+    result.push_back(entry.getKey().str());
+  std::sort(result.begin(), result.end());
+  return result;
+}
+
+const OpTable& opTable() {
+  static const OpTable table = [] {
+    OpTable made;
+    registerPointwise(made);
+    registerActivations(made);
+    registerReductions(made);
+    registerNormalization(made);
+    registerViews(made);
+    registerIndexing(made);
+    registerMatmul(made);
+    registerAttention(made);
+    registerCreation(made);
+    registerConversion(made);
+    return made;
+  }();
+  return table;
+}
+
+}  // namespace zefuse

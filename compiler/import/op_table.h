@@ -1,0 +1,40 @@
+// Which ATen operators have a lowering. One register function per family; docs/adding_an_op.md shows how to add one.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "compiler/import/op.h"
+#include "llvm/ADT/StringMap.h"
+
+namespace zefuse {
+
+// Emits the operator and returns its results in order; a result without users may be null. May throw NotLowered at any
+// point: what it built until then is erased and ATen runs the operator.
+using Emitter = std::function<Values(Op&)>;
+
+class OpTable {
+public:
+  void add(llvm::StringRef target, Emitter emitter);  // "aten.add.Tensor"
+  const Emitter* find(llvm::StringRef target) const;
+  std::vector<std::string> targets() const;  // sorted
+
+private:
+  llvm::StringMap<Emitter> emitters_;
+};
+
+void registerPointwise(OpTable& table);
+void registerActivations(OpTable& table);
+void registerReductions(OpTable& table);
+void registerNormalization(OpTable& table);
+void registerViews(OpTable& table);
+void registerIndexing(OpTable& table);
+void registerMatmul(OpTable& table);
+void registerAttention(OpTable& table);
+void registerCreation(OpTable& table);
+void registerConversion(OpTable& table);
+
+// Built once; immutable afterwards, so any thread may read it.
+const OpTable& opTable();
+
+}  // namespace zefuse

@@ -1,0 +1,100 @@
+// Builds stage-1 tensor operations (docs/ir.md): the shapes of loops that emitters share. Knows nothing of FX.
+#pragma once
+
+#include "compiler/dialect/shape.h"
+#include "compiler/import/scalar.h"
+
+namespace zefuse {
+
+using Exprs = llvm::SmallVector<mlir::AffineExpr, 4>;
+
+// What a loop body may use besides the elements of its inputs.
+class Body {
+public:
+  Body(mlir::OpBuilder& builder, mlir::Location location, unsigned num_symbols)
+      : b(location, builder), num_symbols_(num_symbols) {}
+
+  Scalar constant(mlir::Type type, double number) { return constantScalar(b, type, number); }
+  mlir::Value index(int64_t dim);           // index type
+  Scalar position(int64_t dim);             // the same as i64
+  Scalar size(mlir::AffineExpr size);       // i64
+  // value wrapped when negative (if asked) and checked against [0, bound); see zefuse.checked_index.
+  mlir::Value checkedIndex(Scalar value, mlir::AffineExpr bound, bool wrap_negative, llvm::StringRef error,
+                           llvm::StringRef message);
+  Scalar extract(mlir::Value tensor, mlir::ValueRange indices);
+
+  mlir::ImplicitLocOpBuilder b;
+
+private:
+  unsigned num_symbols_;
+};
+
+using BodyFunction = llvm::function_ref<Scalar(Body&, llvm::ArrayRef<Scalar>)>;
+
+// An input of a loop. Without a map it broadcasts to the result as in torch (trailing dimensions aligned).
+struct Operand {
+  mlir::Value tensor;
+  mlir::AffineMap map;
+  Operand(mlir::Value tensor, mlir::AffineMap map = {}) : tensor(tensor), map(map) {}
+};
+
+enum class Combiner : uint8_t { add, mul, max, min, logical_and, logical_or };
+
+class TensorBuilder {
+public:
+  TensorBuilder(mlir::Location location, mlir::OpBuilder& builder, unsigned num_symbols)
+      : b(location, builder), num_symbols(num_symbols) {}
+
+  mlir::AffineExpr constant(int64_t value) { return mlir::getAffineConstantExpr(value, b.getContext()); }
+  mlir::AffineExpr dim(unsigned position) { return mlir::getAffineDimExpr(position, b.getContext()); }
+  mlir::RankedTensorType type(llvm::ArrayRef<mlir::AffineExpr> sizes, mlir::Type element) {
+    return shapedTensor(sizes, element, num_symbols);
+  }
+  // A map from `dims` loop dimensions and the graph's symbols.
+  mlir::AffineMap map(unsigned dims, llvm::ArrayRef<mlir::AffineExpr> results) {
+    return mlir::AffineMap::get(dims, num_symbols, results, b.getContext());
+  }
+
+  mlir::Value size(mlir::AffineExpr expr);
+  mlir::Value empty(mlir::RankedTensorType type);
+
+  // result[d...] = body(inputs at d). The body returns the result's element type.
+  mlir::Value loop(llvm::ArrayRef<Operand> inputs, mlir::RankedTensorType result, BodyFunction body);
+  // A tensor of one constant.
+  mlir::Value full(mlir::RankedTensorType type, double number);
+
+  // Drops `dims` (no duplicates, any order); the element type stays.
+  mlir::Value reduce(mlir::Value input, llvm::ArrayRef<int64_t> dims, Combiner combiner);
+  // The map that reads a reduce() result of those dims back at the unreduced dimensions.
+  mlir::AffineMap unreduced(unsigned rank, llvm::ArrayRef<int64_t> dims);
+
+  // result[d...] = source[indices(d...)].
+  mlir::Value view(mlir::Value source, llvm::ArrayRef<mlir::AffineExpr> indices, llvm::ArrayRef<mlir::AffineExpr> sizes);
+  // Same elements in row-major order.
+  mlir::Value reshape(mlir::Value source, llvm::ArrayRef<mlir::AffineExpr> sizes);
+  mlir::Value permute(mlir::Value source, llvm::ArrayRef<int64_t> dims);
+  // Broadcasts size-1 dimensions and adds leading ones.
+  mlir::Value expand(mlir::Value source, llvm::ArrayRef<mlir::AffineExpr> sizes);
+  // Elements start, start + step, ... of one dimension.
+  mlir::Value slice(mlir::Value source, int64_t dim, mlir::AffineExpr start, mlir::AffineExpr size, int64_t step);
+  mlir::Value concat(llvm::ArrayRef<mlir::Value> parts, int64_t dim, mlir::RankedTensorType result);
+  // Adds size-1 dimensions at these positions of the result (ascending).
+  mlir::Value unsqueeze(mlir::Value source, llvm::ArrayRef<int64_t> dims);
+
+  mlir::Value convert(mlir::Value tensor, mlir::Type element);
+  // alpha * a @ b + bias.
+  mlir::Value matmul(mlir::Value a, mlir::Value other, mlir::Value bias, double alpha, mlir::RankedTensorType result);
+
+  mlir::ImplicitLocOpBuilder b;
+  const unsigned num_symbols;
+};
+
+inline mlir::RankedTensorType typeOf(mlir::Value tensor) { return llvm::cast<mlir::RankedTensorType>(tensor.getType()); }
+inline mlir::Type elementOf(mlir::Value tensor) { return typeOf(tensor).getElementType(); }
+inline int64_t rankOf(mlir::Value tensor) { return typeOf(tensor).getRank(); }
+inline bool isConstant(mlir::AffineExpr expr, int64_t value) {
+  auto constant = llvm::dyn_cast<mlir::AffineConstantExpr>(expr);
+  return constant && constant.getValue() == value;
+}
+
+}  // namespace zefuse

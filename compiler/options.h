@@ -1,0 +1,22 @@
+// Everything a user can set about compiling, in one struct that is part of every cache key, and the environment
+// variables, in two closed sets: those that change generated code and those that do not.
+#pragma once
+
+#include <string>
+
+namespace zefuse {
+
+struct Options {
+  std::string device = "cpu";       // "cpu", "gpu:0"
+  bool strict = false;              // an operator without a lowering is an error
+  bool fuse = true;                 // false: one kernel per operation, to bisect a wrong result
+  std::string dump_dir;             // every stage of every kernel is written there; does not change code
+  std::string cache_dir;            // native code; empty: none. Does not change code
+};
+
+// Change generated code: none yet in compiler/ (the CPU driver has its own, docs/cpu_driver.md).
+// Do not change code:
+inline constexpr const char* kDumpVariable = "ZEFUSE_DUMP";            // default of dump_dir
+inline constexpr const char* kCacheVariable = "ZEFUSE_CACHE_DIR";      // default of cache_dir
+
+}  // namespace zefuse

@@ -1,0 +1,128 @@
+#include "compiler/pipeline.h"
+
+#include <chrono>
+
+#include "compiler/dialect/Zefuse.h"
+#include "compiler/dump.h"
+#include "compiler/fuse/passes.h"
+#include "compiler/plan/builder.h"
+#include "llvm/Support/JSON.h"
+#include "lowering/lower.h"
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/IR/Diagnostics.h"
+#include "mlir/IR/Verifier.h"
+
+using namespace mlir;
+
+namespace zefuse {
+namespace {
+
+class Clock {
+public:
+  explicit Clock(std::vector<StageTime>& times) : times_(times) {}
+  void lap(std::string name) {
+    auto now = std::chrono::steady_clock::now();
+    times_.push_back({std::move(name), std::chrono::duration<double>(now - last_).count()});
+    last_ = now;
+  }
+
+private:
+  std::vector<StageTime>& times_;
+  std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
+};
+
+std::string textOf(Operation* op) {
+  std::string text;
+  llvm::raw_string_ostream stream(text);
+  op->print(stream, OpPrintingFlags().enableDebugInfo(true, true).useLocalScope());
+  return text;
+}
+
+std::string reportJson(const std::vector<StageTime>& times, const Options& options) {
+  llvm::json::Object stages;
+  for (const StageTime& time : times)
+    stages[time.name] = time.seconds;
+  llvm::json::Object report{{"stages", std::move(stages)},
+                            {"options", llvm::json::Object{{"device", options.device},
+                                                           {"strict", options.strict},
+                                                           {"fuse", options.fuse}}}};
+  std::string text;
+  llvm::raw_string_ostream(text) << llvm::json::Value(std::move(report));
+  return text;
+}
+
+/// The first operator without a lowering, for strict mode.
+LogicalResult refuseFallbacks(func::FuncOp graph) {
+  auto result = graph.walk([](AtenOp op) {
+    op.emitError() << op.getOp() << " runs in ATen (" << op.getReason()
+                   << "): options={'strict': False} allows it";
+    return WalkResult::interrupt();
+  });
+  return failure(result.wasInterrupted());
+}
+
+}  // namespace
+
+Compilation compileModule(ModuleOp module, const Options& options, std::vector<StageTime> times) {
+  Compilation result;
+  Dump dump(options.dump_dir);
+  result.dump_folder = dump.folder();
+  ScopedDiagnosticHandler handler(module.getContext(), [&](Diagnostic& diagnostic) {
+    if (diagnostic.getSeverity() != DiagnosticSeverity::Error || !result.error.empty())
+      return success();
+    llvm::raw_string_ostream stream(result.error);
+    stream << diagnostic.str() << " (" << diagnostic.getLocation() << ")";
+    return success();
+  });
+  Clock clock(times);
+  auto graph = module.lookupSymbol<func::FuncOp>("graph");
+  if (!graph) {
+    result.error = "internal: the importer made no function @graph";
+    return result;
+  }
+  auto run = [&](std::string_view stage, auto step) {
+    if (failed(step()))
+      return failure();
+    if (dump.enabled())
+      dump.write(std::string(stage) + ".mlir", textOf(module));
+    return verify(module);
+  };
+
+  std::string target = "cpu";
+  TargetDescription description = TargetDescription::cpu();
+  auto lower = [&](KernelOp kernel) -> FailureOr<LoweredKernel> {
+    StageDump stages;
+    if (dump.enabled())
+      stages = [&](std::string_view stage, std::string_view text) {
+        dump.write(kernel.getName().str() + "/" + std::string(stage), text);
+      };
+    return lowerKernel(kernel, description, stages);
+  };
+
+  auto stages = [&]() -> LogicalResult {
+    if (failed(run("1_imported", [&] { return verify(module); })))
+      return failure();
+    if (options.strict && failed(refuseFallbacks(graph)))
+      return failure();
+    if (failed(run("2a_prepared", [&] { return prepare(graph); })) ||
+        failed(run("2b_epilogues", [&] { return fuseLibraryEpilogues(graph); })) ||
+        failed(run("2c_kernels", [&] { return fuseKernels(graph, options.fuse); })) ||
+        failed(run("2d_layouts", [&] { return assignLayouts(graph); })))
+      return failure();
+    clock.lap("fuse");
+    auto built = buildPlan(graph, options.device, target, lower, [&] {
+      clock.lap("lower");
+      return reportJson(times, options);
+    });
+    if (failed(built))
+      return failure();
+    result.plan = std::move(built->bytes);
+    return success();
+  };
+  result.ok = succeeded(stages());
+  if (!result.ok && result.error.empty())
+    result.error = "internal: a stage failed without saying why";
+  return result;
+}
+
+}  // namespace zefuse

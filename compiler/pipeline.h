@@ -1,0 +1,29 @@
+// The compiler as one readable list of stages: an imported graph in, a plan out.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "compiler/options.h"
+#include "mlir/IR/BuiltinOps.h"
+
+namespace zefuse {
+
+struct StageTime {
+  std::string name;
+  double seconds;
+};
+
+struct Compilation {
+  bool ok = false;
+  std::vector<std::byte> plan;        // plan.fbs
+  std::string error;                  // when not ok: first line says what and where
+  std::string dump_folder;            // empty: no dump
+};
+
+// Consumes `module` (stage 1). `earlier`: times of stages that came before, kept in the plan's report. Never throws;
+// diagnostics end in Compilation::error. One call at a time per MLIRContext.
+Compilation compileModule(mlir::ModuleOp module, const Options& options, std::vector<StageTime> earlier = {});
+
+}  // namespace zefuse

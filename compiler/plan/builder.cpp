@@ -1,0 +1,432 @@
+#include "compiler/plan/builder.h"
+
+#include <map>
+#include <optional>
+
+#include "compiler/dialect/Zefuse.h"
+#include "compiler/dialect/shape.h"
+#include "compiler/fuse/graph.h"
+#include "compiler/plan/aten_arguments.h"
+#include "compiler/plan/exprs.h"
+#include "compiler/plan/kernel_key.h"
+#include "compiler/plan/plan_generated.h"
+#include "llvm/ADT/StringExtras.h"
+#include "llvm/Support/SHA256.h"
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+
+using namespace mlir;
+
+namespace zefuse {
+namespace {
+
+std::optional<plan::DType> dtypeOf(Type element) {
+  if (element.isF32()) return plan::DType::f32;
+  if (element.isF64()) return plan::DType::f64;
+  if (element.isF16()) return plan::DType::f16;
+  if (element.isBF16()) return plan::DType::bf16;
+  if (element.isInteger(1)) return plan::DType::b8;
+  if (element.isUnsignedInteger(8)) return plan::DType::u8;
+  if (element.isInteger(8)) return plan::DType::i8;
+  if (element.isInteger(16)) return plan::DType::i16;
+  if (element.isInteger(32)) return plan::DType::i32;
+  if (element.isInteger(64)) return plan::DType::i64;
+  return std::nullopt;
+}
+
+int64_t bytesOf(Type element) { return std::max<int64_t>(1, element.getIntOrFloatBitWidth() / 8); }
+
+std::string contentId(const LoweredKernel& kernel, StringRef target) {
+  llvm::SHA256 hash;
+  hash.update(target);
+  hash.update(ArrayRef<uint8_t>(reinterpret_cast<const uint8_t*>(kernel.spirv.data()),
+                                kernel.spirv.size() * sizeof(uint32_t)));
+  auto digest = hash.final();
+  return llvm::toHex(ArrayRef<uint8_t>(digest.data(), 16), /*LowerCase=*/true);
+}
+
+plan::ErrorClass errorClass(StringRef name) {
+  if (name == "index_error")
+    return plan::ErrorClass::index_error;
+  return name == "value_error" ? plan::ErrorClass::value_error : plan::ErrorClass::runtime_error;
+}
+
+class Builder {
+public:
+  Builder(func::FuncOp graph, StringRef target, const KernelLowering& lower)
+      : graph_(graph), context_(graph.getContext()),
+        num_symbols_(graph->getAttrOfType<ArrayAttr>("zefuse.symbols").size()), exprs_(num_symbols_),
+        target_(target), lower_(lower) {}
+
+  LogicalResult build() {
+    addSymbols();
+    if (failed(addInputs()))
+      return failure();
+    markOutputs();
+    for (Operation& op : graph_.getBody().front().without_terminator())
+      if (failed(addStep(&op)))
+        return failure();
+    addOutputs();
+    return success();
+  }
+
+  BuiltPlan finish(StringRef device, const std::string& report) {
+    plan_.device = device.str();
+    plan_.report = report;
+    plan_.exprs.assign(exprs_.nodes().begin(), exprs_.nodes().end());
+    flatbuffers::FlatBufferBuilder buffer(1 << 16);
+    buffer.Finish(plan::Plan::Pack(buffer, &plan_), plan::PlanIdentifier());
+    BuiltPlan built;
+    auto* data = reinterpret_cast<const std::byte*>(buffer.GetBufferPointer());
+    built.bytes.assign(data, data + buffer.GetSize());
+    built.distinct_kernels = modules_.size();
+    return built;
+  }
+
+private:
+  /// Where a tensor lies: a buffer and the map from indices to the element in it.
+  struct Place {
+    uint32_t buffer;
+    AffineMap layout;
+  };
+
+  //===-- the graph's interface --------------------------------------------------------------===//
+
+  void addSymbols() {
+    auto names = graph_->getAttrOfType<ArrayAttr>("zefuse.symbols");
+    auto sources = graph_->getAttrOfType<ArrayAttr>("zefuse.symbol_sources");
+    for (auto [name, source] : llvm::zip(names, sources)) {
+      auto from = cast<DictionaryAttr>(source);
+      auto symbol = std::make_unique<plan::SymbolT>();
+      symbol->name = cast<StringAttr>(name).str();
+      symbol->input = from.getAs<IntegerAttr>("input").getInt();
+      if (auto dim = from.getAs<IntegerAttr>("dim"))
+        symbol->dim = dim.getInt();
+      plan_.symbols.push_back(std::move(symbol));
+    }
+  }
+
+  LogicalResult addInputs() {
+    for (auto [number, attr] : llvm::enumerate(graph_->getAttrOfType<ArrayAttr>("zefuse.inputs"))) {
+      auto input = std::make_unique<plan::InputT>();
+      auto entry = cast<DictionaryAttr>(attr);
+      if (auto arg = entry.getAs<IntegerAttr>("arg")) {
+        BlockArgument value = graph_.getArgument(arg.getInt());
+        auto type = cast<RankedTensorType>(value.getType());
+        auto dtype = dtypeOf(type.getElementType());
+        if (!dtype)
+          return graph_.emitError("input ") << number << " has element type " << type.getElementType()
+                                            << ", which no plan can hold";
+        if (auto name = graph_.getArgAttrOfType<StringAttr>(arg.getInt(), "zefuse.name"))
+          input->name = name.str();
+        auto kind = graph_.getArgAttrOfType<StringAttr>(arg.getInt(), "zefuse.kind");
+        input->kind = kind && kind.getValue() != "user" ? plan::InputKind::parameter : plan::InputKind::user;
+        input->dtype = *dtype;
+        input->sizes = exprs_.addAll(shapeOf(type));
+        SmallVector<AffineExpr> strides = contiguousStrides(shapeOf(type), context_);
+        if (auto map = graph_.getArgAttrOfType<AffineMapAttr>(arg.getInt(), "zefuse.strides"))
+          strides.assign(map.getValue().getResults().begin(), map.getValue().getResults().end());
+        input->strides = exprs_.addAll(strides);
+        places_[value] = {addBuffer(plan::Storage::input, number, AffineExpr()),
+                          stridedLayout(strides, nullptr, num_symbols_, context_)};
+      } else {
+        input->kind = plan::InputKind::integer;
+      }
+      plan_.inputs.push_back(std::move(input));
+    }
+    return success();
+  }
+
+  void markOutputs() {
+    for (Value value : graph_.getBody().front().getTerminator()->getOperands())
+      if (isa_and_nonnull<KernelOp, MatmulOp>(throughViews(value).getDefiningOp()))
+        outputs_.insert(throughViews(value));
+  }
+
+  void addOutputs() {
+    auto results = graph_.getBody().front().getTerminator()->getOperands();
+    for (Attribute attr : graph_->getAttrOfType<ArrayAttr>("zefuse.outputs")) {
+      auto output = std::make_unique<plan::OutputT>();
+      auto entry = dyn_cast<DictionaryAttr>(attr);
+      if (!entry) {
+        output->kind = plan::OutputKind::none;
+      } else if (auto size = entry.getAs<AffineMapAttr>("size")) {
+        output->kind = plan::OutputKind::integer;
+        output->value = exprs_.add(size.getValue().getResult(0));
+      } else {
+        Value value = results[entry.getAs<IntegerAttr>("result").getInt()];
+        output->kind = plan::OutputKind::tensor;
+        output->value = addValue(value, entry.getAs<AffineMapAttr>("strides").getValue());
+        use(value, std::max<size_t>(plan_.steps.size(), 1) - 1);
+      }
+      plan_.outputs.push_back(std::move(output));
+    }
+  }
+
+  //===-- buffers and values -----------------------------------------------------------------===//
+
+  uint32_t addBuffer(plan::Storage storage, uint32_t index, AffineExpr bytes) {
+    auto buffer = std::make_unique<plan::BufferT>();
+    buffer->storage = storage;
+    buffer->index = index;
+    buffer->bytes = bytes ? exprs_.addAtLeastZero(bytes) : exprs_.constant(0, context_);
+    buffer->first_step = buffer->last_step = plan_.steps.size();
+    plan_.buffers.push_back(std::move(buffer));
+    return plan_.buffers.size() - 1;
+  }
+
+  /// The bytes from the first to the last element of a layout.
+  AffineExpr bytesSpanned(RankedTensorType type, AffineMap layout) {
+    SmallVector<AffineExpr> last;
+    for (AffineExpr size : shapeOf(type)) {
+      if (auto constant = dyn_cast<AffineConstantExpr>(size); constant && constant.getValue() == 0)
+        return getAffineConstantExpr(0, context_);
+      last.push_back(size - 1);
+    }
+    return (layout.getResult(0).replaceDims(last) + 1) * bytesOf(type.getElementType());
+  }
+
+  /// A value in memory that a step writes: an output's own buffer, or a piece of the arena.
+  void allocate(Value value, AffineMap layout) {
+    bool output = outputs_.contains(value);
+    auto type = cast<RankedTensorType>(value.getType());
+    uint32_t index = output ? num_outputs_++ : 0;
+    places_[value] = {addBuffer(output ? plan::Storage::output : plan::Storage::arena, index,
+                                bytesSpanned(type, layout)),
+                      layout};
+  }
+
+  Place placeOf(Value value) {
+    if (auto it = places_.find(value); it != places_.end())
+      return it->second;
+    auto view = value.getDefiningOp<ViewOp>();
+    assert(view && "stage 2 leaves only kernels, calls and views");
+    Place source = placeOf(view.getSource());
+    AffineExpr element = source.layout.getResult(0).replaceDims(view.getMap().getResults());
+    AffineMap layout = AffineMap::get(view.getMap().getNumDims(), num_symbols_, element);
+    Place place{source.buffer, simplifyInBounds(layout, shapeOf(view.getType()))};
+    places_[value] = place;
+    return place;
+  }
+
+  /// `exact`: the strides to state, where eager's matter even for dimensions of size one.
+  uint32_t addValue(Value value, std::optional<AffineMap> exact = std::nullopt,
+                    ArrayRef<AffineExpr> sizes_override = {}) {
+    Place place = placeOf(value);
+    auto type = cast<RankedTensorType>(value.getType());
+    SmallVector<AffineExpr> sizes = sizes_override.empty() ? shapeOf(type) : SmallVector<AffineExpr>(sizes_override);
+    auto strided = asStrided(place.layout, shapeOf(type));
+    assert(strided && "layout assignment leaves only strided views outside kernels");
+    auto result = std::make_unique<plan::ValueT>();
+    result->buffer = place.buffer;
+    result->dtype = *dtypeOf(type.getElementType());
+    result->sizes = exprs_.addAll(sizes);
+    result->strides = exprs_.addAll(exact ? SmallVector<AffineExpr>(exact->getResults()) : strided->strides);
+    result->offset = exprs_.add(strided->offset);
+    plan_.values.push_back(std::move(result));
+    return plan_.values.size() - 1;
+  }
+
+  /// oneDNN knows no stride of zero: a broadcast batch dimension is stated as one of size 1.
+  uint32_t addMatmulOperand(Value value) {
+    auto type = cast<RankedTensorType>(value.getType());
+    SmallVector<AffineExpr> sizes = shapeOf(type);
+    auto strided = asStrided(placeOf(value).layout, sizes);
+    for (auto [size, stride] : llvm::zip(sizes, strided->strides))
+      if (auto constant = dyn_cast<AffineConstantExpr>(stride); constant && constant.getValue() == 0)
+        size = getAffineConstantExpr(1, context_);
+    return addValue(value, std::nullopt, sizes);
+  }
+
+  void use(Value value, size_t step) { plan_.buffers[placeOf(value).buffer]->last_step = step; }
+
+  //===-- steps --------------------------------------------------------------------------------===//
+
+  LogicalResult addStep(Operation* op) {
+    if (auto kernel = dyn_cast<KernelOp>(op))
+      return addLaunch(kernel);
+    if (auto matmul = dyn_cast<MatmulOp>(op))
+      return addMatmul(matmul);
+    if (auto aten = dyn_cast<AtenOp>(op))
+      return addAten(aten);
+    if (isa<ViewOp, SizeOp>(op))
+      return success();
+    return op->emitError("does not belong into a fused graph");
+  }
+
+  template <typename T> void push(std::unique_ptr<T> kind, Operation* op) {
+    size_t step = plan_.steps.size();
+    kind->note = noteOf(op);
+    for (Value operand : op->getOperands())
+      if (isa<RankedTensorType>(operand.getType()))
+        use(operand, step);
+    auto entry = std::make_unique<plan::StepT>();
+    entry->kind.Set(std::move(*kind));
+    plan_.steps.push_back(std::move(entry));
+  }
+
+  LogicalResult addLaunch(KernelOp kernel) {
+    auto module = moduleOf(kernel);
+    if (failed(module))
+      return failure();
+    const LoweredKernel& lowered = *(*module)->second;
+    auto launch = std::make_unique<plan::LaunchT>();
+    launch->module_ = (*module)->first;
+    launch->name = kernel.getName().str();
+    for (Value input : kernel.getInputs())
+      launch->args.push_back(addValue(input));
+    for (auto [i, result] : llvm::enumerate(kernel.getResults())) {
+      allocate(result, cast<AffineMapAttr>(kernel.getLayouts()[kernel.getInputs().size() + i]).getValue());
+      launch->args.push_back(addValue(result));
+    }
+    launch->outputs = kernel.getNumResults();
+    for (unsigned symbol : lowered.symbols)
+      launch->symbols.push_back(exprs_.add(getAffineSymbolExpr(symbol, context_)));
+    launch->distribution = lowered.chunked ? plan::Distribution::chunked : plan::Distribution::exact;
+    launch->extent = exprs_.add(lowered.extent);
+    launch->grain = lowered.grain;
+    launch->group_size.assign(lowered.group_size.begin(), lowered.group_size.end());
+    launch->scratch_bytes =
+        lowered.scratch_bytes ? exprs_.add(lowered.scratch_bytes) : exprs_.constant(0, context_);
+    for (const KernelCheck& check : lowered.checks) {
+      auto entry = std::make_unique<plan::KernelCheckT>();
+      entry->error = errorClass(check.error);
+      entry->message = check.message;
+      launch->checks.push_back(std::move(entry));
+    }
+    schedule_ = lowered.schedule;
+    push(std::move(launch), kernel);
+    schedule_.clear();
+    return success();
+  }
+
+  using Module = std::pair<uint32_t, std::unique_ptr<LoweredKernel>>;
+
+  /// Equal kernels (up to names and locations) are lowered once; equal SPIR-V is stored once.
+  FailureOr<const Module*> moduleOf(KernelOp kernel) {
+    std::string key = kernelKey(kernel);
+    if (auto it = modules_.find(key); it != modules_.end())
+      return &it->second;
+    FailureOr<LoweredKernel> lowered = lower_(kernel);
+    if (failed(lowered))
+      return failure();
+    std::string id = contentId(*lowered, target_);
+    auto [known, added] = module_ids_.try_emplace(id, plan_.modules.size());
+    if (added) {
+      auto module = std::make_unique<plan::KernelModuleT>();
+      module->id = id;
+      module->target = target_;
+      module->spirv = lowered->spirv;
+      module->entry = lowered->name;
+      plan_.modules.push_back(std::move(module));
+    }
+    lowered->spirv.clear();
+    auto [it, inserted] = modules_.try_emplace(
+        key, known->second, std::make_unique<LoweredKernel>(std::move(*lowered)));
+    return &it->second;
+  }
+
+  LogicalResult addMatmul(MatmulOp op) {
+    auto matmul = std::make_unique<plan::MatmulT>();
+    matmul->a = addMatmulOperand(op.getA());
+    matmul->b = addMatmulOperand(op.getB());
+    if (op.getBias())
+      matmul->bias = addMatmulOperand(op.getBias());
+    allocate(op.getResult(), *op.getResultLayout());
+    matmul->out = addValue(op.getResult());
+    matmul->alpha = op.getAlpha().convertToFloat();
+    size_t next = 0;
+    for (StringRef name : op.getPostOps().getAsValueRange<StringAttr>()) {
+      auto post_op = std::make_unique<plan::PostOpT>();
+      post_op->kind = *postOpKind(name);
+      if (post_op->kind == plan::PostOpKind::add || post_op->kind == plan::PostOpKind::mul)
+        post_op->operand = addMatmulOperand(op.getOperands_()[next++]);
+      matmul->post_ops.push_back(std::move(post_op));
+    }
+    push(std::move(matmul), op);
+    return success();
+  }
+
+  static std::optional<plan::PostOpKind> postOpKind(StringRef name) {
+    for (plan::PostOpKind kind : plan::EnumValuesPostOpKind())
+      if (name == plan::EnumNamePostOpKind(kind))
+        return kind;
+    return std::nullopt;
+  }
+
+  LogicalResult addAten(AtenOp op) {
+    auto call = std::make_unique<plan::AtenCallT>();
+    call->op = op.getOp().str();
+    call->overload = op.getOverload().str();
+    call->reason = op.getReason().str();
+    SmallVector<uint32_t> operands;
+    for (auto [input, strides] : llvm::zip(op.getInputs(), op.getOperandStrides()))
+      operands.push_back(addValue(input, cast<AffineMapAttr>(strides).getValue()));
+    for (Attribute arg : op.getArgs()) {
+      auto argument = atenArgument(arg, operands, exprs_);
+      if (!argument)
+        return op.emitError("argument ") << arg << " has no form in a plan";
+      call->args.push_back(std::move(argument));
+    }
+    for (auto [result, strides] : llvm::zip(op.getResults(), op.getResultStrides())) {
+      auto map = cast<AffineMapAttr>(strides).getValue();
+      if (!dtypeOf(cast<RankedTensorType>(result.getType()).getElementType()))
+        return op.emitError("result type ") << result.getType() << " has no form in a plan";
+      places_[result] = {addBuffer(plan::Storage::external, 0, AffineExpr()),
+                         stridedLayout(map.getResults(), nullptr, num_symbols_, context_)};
+      call->outputs.push_back(result.use_empty() ? -1 : static_cast<int32_t>(addValue(result, map)));
+    }
+    push(std::move(call), op);
+    return success();
+  }
+
+  //===-- notes --------------------------------------------------------------------------------===//
+
+  std::unique_ptr<plan::KernelNoteT> noteOf(Operation* op) {
+    auto note = std::make_unique<plan::KernelNoteT>();
+    SmallVector<std::string> nodes;
+    for (Origin& origin : originsOf(op->getLoc())) {
+      if (!origin.node.empty() && llvm::is_contained(nodes, origin.node))
+        continue;
+      nodes.push_back(origin.node);
+      note->ops.push_back(origin.op);
+      if (!origin.source.empty() && !llvm::is_contained(note->sources, origin.source))
+        note->sources.push_back(origin.source);
+    }
+    AffineExpr bytes = getAffineConstantExpr(0, context_);
+    auto count = [&](Value value) {
+      if (auto type = dyn_cast<RankedTensorType>(value.getType()))
+        bytes = bytes + numElements(type) * bytesOf(type.getElementType());
+    };
+    llvm::for_each(op->getOperands(), count);
+    llvm::for_each(op->getResults(), count);
+    note->bytes = exprs_.add(bytes);
+    note->schedule = schedule_;
+    return note;
+  }
+
+  func::FuncOp graph_;
+  MLIRContext* context_;
+  unsigned num_symbols_;
+  ExprTable exprs_;
+  std::string target_;
+  const KernelLowering& lower_;
+  plan::PlanT plan_;
+  llvm::DenseMap<Value, Place> places_;
+  llvm::DenseSet<Value> outputs_;           // values whose buffer the caller gets
+  uint32_t num_outputs_ = 0;
+  std::map<std::string, Module> modules_;   // by kernelKey
+  std::map<std::string, uint32_t> module_ids_;
+  std::string schedule_;
+};
+
+}  // namespace
+
+FailureOr<BuiltPlan> buildPlan(func::FuncOp graph, const std::string& device, const std::string& target,
+                               const KernelLowering& lower, const std::function<std::string()>& report) {
+  Builder builder(graph, target, lower);
+  if (failed(builder.build()))
+    return failure();
+  return builder.finish(device, report());
+}
+
+}  // namespace zefuse

@@ -1,0 +1,59 @@
+#include "compiler/plan/exprs.h"
+
+#include "compiler/plan/plan_generated.h"
+#include "llvm/Support/ErrorHandling.h"
+
+using namespace mlir;
+
+namespace zefuse {
+
+uint32_t ExprTable::add(AffineExpr expr) { return emit(simplifyAffineExpr(expr, 0, num_symbols_)); }
+
+uint32_t ExprTable::constant(int64_t value, MLIRContext* context) {
+  return emit(getAffineConstantExpr(value, context));
+}
+
+std::vector<uint32_t> ExprTable::addAll(ArrayRef<AffineExpr> exprs) {
+  std::vector<uint32_t> result;
+  for (AffineExpr expr : exprs)
+    result.push_back(add(expr));
+  return result;
+}
+
+uint32_t ExprTable::addAtLeastZero(AffineExpr expr) {
+  expr = simplifyAffineExpr(expr, 0, num_symbols_);
+  if (auto value = dyn_cast<AffineConstantExpr>(expr))
+    return constant(std::max<int64_t>(value.getValue(), 0), expr.getContext());
+  uint32_t operand = emit(expr), zero = constant(0, expr.getContext());
+  nodes_.emplace_back(0, operand, zero, plan::ExprOp::max);
+  return nodes_.size() - 1;
+}
+
+uint32_t ExprTable::emit(AffineExpr expr) {
+  if (auto it = index_.find(expr); it != index_.end())
+    return it->second;
+  plan::ExprNode node;
+  if (auto value = dyn_cast<AffineConstantExpr>(expr)) {
+    node = plan::ExprNode(value.getValue(), 0, 0, plan::ExprOp::constant);
+  } else if (auto symbol = dyn_cast<AffineSymbolExpr>(expr)) {
+    node = plan::ExprNode(symbol.getPosition(), 0, 0, plan::ExprOp::symbol);
+  } else {
+    auto binary = cast<AffineBinaryOpExpr>(expr);
+    uint32_t lhs = emit(binary.getLHS()), rhs = emit(binary.getRHS());
+    plan::ExprOp op;
+    switch (expr.getKind()) {
+    case AffineExprKind::Add: op = plan::ExprOp::add; break;
+    case AffineExprKind::Mul: op = plan::ExprOp::mul; break;
+    case AffineExprKind::Mod: op = plan::ExprOp::mod; break;
+    case AffineExprKind::FloorDiv: op = plan::ExprOp::floordiv; break;
+    case AffineExprKind::CeilDiv: op = plan::ExprOp::ceildiv; break;
+    default: llvm_unreachable("not a binary affine expression");
+    }
+    node = plan::ExprNode(0, lhs, rhs, op);
+  }
+  nodes_.push_back(node);
+  index_[expr] = nodes_.size() - 1;
+  return nodes_.size() - 1;
+}
+
+}  // namespace zefuse

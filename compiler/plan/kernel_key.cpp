@@ -1,0 +1,25 @@
+#include "compiler/plan/kernel_key.h"
+
+#include "compiler/dialect/Zefuse.h"
+#include "llvm/Support/raw_ostream.h"
+#include "mlir/IR/AsmState.h"
+
+using namespace mlir;
+
+namespace zefuse {
+
+std::string kernelKey(KernelOp kernel) {
+  std::string key;
+  llvm::raw_string_ostream stream(key);
+  stream << kernel.getName() << " " << kernel.getLayouts() << " " << kernel.getOperandTypes() << " -> "
+         << kernel.getResultTypes() << "\n";
+  // Numbering starts anew inside: a kernel is isolated, so its body's text does not depend on where it stands.
+  AsmState state(kernel, OpPrintingFlags().useLocalScope());
+  for (Operation& op : kernel.getBody().front()) {
+    op.print(stream, state);
+    stream << "\n";
+  }
+  return key;
+}
+
+}  // namespace zefuse

@@ -1,0 +1,12 @@
+// What makes two kernels the same one.
+#pragma once
+
+#include <string>
+
+namespace zefuse {
+class KernelOp;
+
+// The kernel's text without locations, names of values and its own name's origin: equal keys lower to equal SPIR-V.
+std::string kernelKey(KernelOp kernel);
+
+}  // namespace zefuse
