@@ -1,0 +1,577 @@
+#include "lowering/schedule/domain.h"
+
+#include "compiler/dialect/Zefuse.h"
+#include "compiler/dialect/shape.h"
+#include "llvm/ADT/DenseSet.h"
+
+using namespace mlir;
+
+namespace zefuse {
+
+const Instance* Domain::find(Node result) const {
+  for (const Instance& instance : instances)
+    if (instance.result() == result)
+      return &instance;
+  return nullptr;
+}
+
+AffineExpr Domain::rowCount() const {
+  AffineExpr count = space.constant(1);
+  for (unsigned dim : rows)
+    count = count * space.size(dim);
+  return count;
+}
+
+void walkNodes(IndexSpace& space, Node root, llvm::DenseSet<std::pair<Value, AffineMap>>& seen,
+               const KernelGraph& graph, llvm::function_ref<bool(Node)> visit) {
+  SmallVector<Node> stack{root};
+  while (!stack.empty()) {
+    Node node = stack.pop_back_val();
+    if (!seen.insert({node.value, node.at}).second)
+      continue;
+    if (!visit(node) || graph.is_input(node.value))
+      continue;
+    SmallVector<Node> operands;
+    forEachOperand(space, node, [&](Node operand) { operands.push_back(operand); });
+    for (Node operand : llvm::reverse(operands))
+      stack.push_back(operand);
+  }
+}
+
+namespace {
+
+std::string nameOf(Operation* op) { return op->getName().getStringRef().str(); }
+
+class Analysis {
+public:
+  Analysis(MLIRContext* context, const KernelGraph& graph, Refusal& refusal)
+      : context_(context), graph_(graph), refusal_(refusal) {}
+
+  std::unique_ptr<Domain> run() {
+    for (Value output : graph_.outputs)
+      if (!isa<RankedTensorType>(output.getType()))
+        return refuse(output.getDefiningOp(), "an output is not a ranked tensor");
+    // The output with the widest space drives; when others cannot follow it, another may.
+    SmallVector<unsigned> order = llvm::to_vector(llvm::seq<unsigned>(0, graph_.outputs.size()));
+    llvm::sort(order, [&](unsigned a, unsigned b) {
+      double wa = weight(a), wb = weight(b);
+      return wa != wb ? wa > wb : a < b;
+    });
+    Refusal first;
+    for (unsigned main : order) {
+      refusal_ = {};
+      if (auto domain = attempt(main))
+        return domain;
+      if (first.reason.empty())
+        first = refusal_;
+    }
+    refusal_ = first;
+    return nullptr;
+  }
+
+private:
+  RankedTensorType typeOf(Value value) const { return cast<RankedTensorType>(value.getType()); }
+
+  double weight(unsigned output) const {
+    double elements = 1;
+    for (AffineExpr size : shapeOf(typeOf(graph_.outputs[output])))
+      elements *= constantOf(size) ? double(*constantOf(size)) : 512.0;
+    return elements;
+  }
+
+  std::nullptr_t refuse(Operation* op, const Twine& reason) {
+    refusal_ = {op, reason.str()};
+    return nullptr;
+  }
+
+  std::unique_ptr<Domain> attempt(unsigned main) {
+    auto domain = std::make_unique<Domain>(context_, graph_.graph_symbols);
+    SmallVector<AffineExpr> at;
+    for (AffineExpr size : shapeOf(typeOf(graph_.outputs[main])))
+      at.push_back(constantOf(size) == 1 ? domain->space.constant(0)
+                                         : domain->space.dim(domain->space.addDim(size)));
+    domain->outputs.push_back({main, {graph_.outputs[main], domain->space.indices(at)}, false});
+    domain->axis_sets.emplace_back();
+    if (!collect(*domain))
+      return nullptr;
+    classify(*domain, llvm::to_vector(llvm::seq<unsigned>(0, domain->space.numDims())));
+    if (!domain->axis_sets[0].dims.empty()) {  // share the column dims with the reductions
+      AxisSet& columns = domain->axis_sets[0];
+      for (unsigned dim : columns.dims) {
+        columns.sizes.push_back(domain->space.size(dim));
+        columns.indices.push_back(domain->space.dim(dim));
+      }
+      domain->axis_sets.truncate(1);
+      if (!collect(*domain))
+        return nullptr;
+    }
+    if (!attachOutputs(*domain, main))
+      return nullptr;
+    if (!checkRows(*domain))
+      return nullptr;
+    splitDims(*domain);
+    mergeDims(*domain);
+    markPerRow(*domain);
+    llvm::sort(domain->outputs, [](auto& a, auto& b) { return a.number < b.number; });
+    return domain;
+  }
+
+  // Finds the instances that the outputs need, their axis sets and levels.
+  bool collect(Domain& domain) {
+    domain.instances.clear();
+    domain.levels = 0;
+    for (const DomainOutput& output : domain.outputs)
+      if (!levelOf(domain, output.node))
+        return false;
+    return true;
+  }
+
+  // One more than the highest level among the instances that `root` needs (0: none).
+  std::optional<unsigned> levelOf(Domain& domain, Node root) {
+    unsigned level = 0;
+    bool fine = true;
+    llvm::DenseSet<std::pair<Value, AffineMap>> seen;
+    SmallVector<Node> reductions;
+    walkNodes(domain.space, root, seen, graph_, [&](Node node) {
+      if (graph_.is_input(node.value))
+        return true;
+      Operation* op = node.value.getDefiningOp();
+      if (op && isReduction(op)) {
+        reductions.push_back(node);
+        return false;
+      }
+      if (op && isa<tensor::EmptyOp>(op)) {
+        refuse(op, "reads a tensor that nothing wrote");
+        fine = false;
+      } else if (op && isa<RankedTensorType>(node.value.getType()) &&
+                 !isa<linalg::GenericOp, linalg::FillOp, ViewOp, tensor::ConcatOp>(op)) {
+        refuse(op, nameOf(op) + " has no place in a kernel");
+        fine = false;
+      }
+      if (domain.space.numOpaques() >= IndexSpace::max_opaques) {
+        refuse(op, "too many computed indices");
+        fine = false;
+      }
+      return fine;
+    });
+    if (!fine)
+      return std::nullopt;
+    for (Node node : reductions) {
+      auto known = instance(domain, node);
+      if (!known)
+        return std::nullopt;
+      level = std::max(level, *known + 1);
+    }
+    return level;
+  }
+
+  // The level of the instance (op, kept), which is made on first use.
+  std::optional<unsigned> instance(Domain& domain, Node result) {
+    if (const Instance* known = domain.find(result))
+      return known->level;
+    auto op = cast<linalg::GenericOp>(result.value.getDefiningOp());
+    Combiner combiner = combinerOf(op);
+    if (op.getNumResults() != 1 || !combiner.op || !initOf(op)) {
+      refuse(op, "a reduction needs one combiner and an init made by linalg.fill");
+      return std::nullopt;
+    }
+    Instance made{op, result.at};
+    SmallVector<AffineExpr> sizes(op.getNumLoops());
+    for (OpOperand& operand : op->getOpOperands()) {
+      AffineMap map = op.getMatchingIndexingMap(&operand);
+      for (auto [expr, size] : llvm::zip(map.getResults(), shapeOf(typeOf(operand.get()))))
+        if (auto dim = dyn_cast<AffineDimExpr>(expr))
+          sizes[dim.getPosition()] = size;
+    }
+    SmallVector<AffineExpr> reduced, iteration(op.getNumLoops());
+    for (auto [dim, kind] : llvm::enumerate(op.getIteratorTypesArray())) {
+      if (!sizes[dim]) {
+        refuse(op, "a loop's size is not given by an operand");
+        return std::nullopt;
+      }
+      if (kind == utils::IteratorType::reduction)
+        reduced.push_back(sizes[dim]);
+    }
+    made.axes = axisSet(domain, reduced);
+    unsigned axis = 0;
+    for (auto [dim, kind] : llvm::enumerate(op.getIteratorTypesArray()))
+      if (kind == utils::IteratorType::reduction)
+        iteration[dim] = domain.axis_sets[made.axes].indices[axis++];
+    AffineMap output_map = op.getIndexingMapsArray().back();
+    for (auto [expr, index] : llvm::zip(output_map.getResults(), result.at.getResults())) {
+      auto dim = dyn_cast<AffineDimExpr>(expr);
+      if (!dim) {
+        refuse(op, "the result's map is not a projection");
+        return std::nullopt;
+      }
+      iteration[dim.getPosition()] = index;
+    }
+    if (llvm::is_contained(iteration, AffineExpr())) {
+      refuse(op, "the result's map leaves a kept dimension out");
+      return std::nullopt;
+    }
+    made.iteration = domain.space.indices(iteration);
+    auto level = levelOf(domain, made.element());
+    if (!level)
+      return std::nullopt;
+    made.level = *level;
+    domain.levels = std::max(domain.levels, made.level + 1);
+    domain.instances.push_back(made);
+    return made.level;
+  }
+
+  unsigned axisSet(Domain& domain, ArrayRef<AffineExpr> sizes) {
+    for (auto [number, set] : llvm::enumerate(domain.axis_sets))
+      if (!set.sizes.empty() && ArrayRef(set.sizes) == sizes)
+        return number;
+    AxisSet set;
+    set.sizes.assign(sizes.begin(), sizes.end());
+    for (AffineExpr size : sizes) {
+      if (constantOf(size) == 1) {
+        set.indices.push_back(domain.space.constant(0));
+        continue;
+      }
+      set.dims.push_back(domain.space.addDim(size));
+      set.indices.push_back(domain.space.dim(set.dims.back()));
+    }
+    domain.axis_sets.push_back(std::move(set));
+    return domain.axis_sets.size() - 1;
+  }
+
+  // Row dims are those that an instance keeps, column dims the outputs' others. Without reductions all are row dims.
+  void classify(Domain& domain, ArrayRef<unsigned> output_dims) {
+    Dims kept(IndexSpace::max_dims);
+    for (const Instance& instance : domain.instances)
+      kept |= domain.space.dimsOf(instance.kept);
+    domain.rows.clear();
+    domain.axis_sets[0].dims.clear();
+    for (unsigned dim : output_dims)
+      (domain.instances.empty() || kept.test(dim) ? domain.rows : domain.axis_sets[0].dims)
+          .push_back(dim);
+  }
+
+  bool checkRows(Domain& domain) {
+    Dims rows(IndexSpace::max_dims);
+    for (unsigned dim : domain.rows)
+      rows.set(dim);
+    for (const Instance& instance : domain.instances) {
+      Dims kept = domain.space.dimsOf(instance.kept);
+      Dims extra = kept;
+      extra.reset(rows);
+      if (extra.any()) {
+        refuse(instance.op, "the reduction's result feeds another iteration space: it is needed per "
+                            "element of what another reduction runs over");
+        return false;
+      }
+      Dims missing = rows;
+      missing.reset(kept);
+      if (missing.any()) {
+        refuse(instance.op, "the reduction would be computed again for each index of a dimension that it "
+                            "does not depend on");
+        return false;
+      }
+    }
+    return true;
+  }
+
+  bool attachOutputs(Domain& domain, unsigned main) {
+    Node main_node = domain.outputs[0].node;
+    for (auto [number, output] : llvm::enumerate(graph_.outputs)) {
+      if (number == main)
+        continue;
+      auto at = placeOf(domain, main_node, output);
+      if (!at) {
+        refuse(output.getDefiningOp(), "this output's iteration space differs from that of the "
+                                       "kernel's largest output");
+        return false;
+      }
+      domain.outputs.push_back({unsigned(number), {output, *at}, false});
+    }
+    if (domain.outputs.size() > 1) {
+      SmallVector<unsigned> dims = domain.rows;
+      llvm::append_range(dims, domain.axis_sets[0].dims);
+      llvm::sort(dims);
+      bool had_instances = !domain.instances.empty();
+      if (!collect(domain))
+        return false;
+      if (!had_instances && !domain.instances.empty()) {
+        // A pointwise main output beside a reduction of the same rows, e.g. x * 2 and sum(x).
+        classify(domain, dims);
+        AxisSet& columns = domain.axis_sets[0];
+        for (unsigned dim : columns.dims) {
+          columns.sizes.push_back(domain.space.size(dim));
+          columns.indices.push_back(domain.space.dim(dim));
+        }
+        domain.axis_sets.truncate(1);
+        if (!collect(domain))
+          return false;
+      }
+    }
+    return true;
+  }
+
+  // The indices at which another output is stored while the main output's domain is walked.
+  std::optional<AffineMap> placeOf(Domain& domain, Node main, Value output) {
+    auto shape = shapeOf(typeOf(output));
+    if (ArrayRef(shape) == ArrayRef(shapeOf(typeOf(main.value))))
+      return main.at;
+    // Met on the way, at indices that visit each of its elements exactly once.
+    std::optional<AffineMap> found;
+    llvm::DenseSet<std::pair<Value, AffineMap>> seen;
+    auto look = [&](Node root) {
+      walkNodes(domain.space, root, seen, graph_, [&](Node node) {
+        if (node.value == output && !found && isBijection(domain, node.at, shape))
+          found = node.at;
+        return !found;
+      });
+    };
+    look(main);
+    if (found)
+      return found;
+    for (const Instance& instance : domain.instances)
+      if (instance.op->getResult(0) == output && coversRows(domain, instance.kept, shape))
+        return instance.kept;
+    // Per row: the row dims (or a leading part of the main output's dims) in order, with dims of size one dropped.
+    SmallVector<AffineExpr> at;
+    SmallVector<unsigned> rows = domain.rows;
+    if (domain.instances.empty()) {
+      // x and sum(x): the reduction's kept dims are matched against the main output's dims, in order.
+      unsigned next = 0;
+      for (AffineExpr size : shape) {
+        if (constantOf(size) == 1) {
+          at.push_back(domain.space.constant(0));
+          continue;
+        }
+        while (next < rows.size() && domain.space.size(rows[next]) != size)
+          ++next;
+        if (next == rows.size())
+          return std::nullopt;
+        at.push_back(domain.space.dim(rows[next++]));
+      }
+      // Only if a reduction over exactly the other dims makes it.
+      AffineMap place = domain.space.indices(at);
+      return reducesTheRest(domain, {output, place}) ? std::optional(place) : std::nullopt;
+    }
+    unsigned next = 0;
+    for (AffineExpr size : shape) {
+      if (constantOf(size) == 1) {
+        at.push_back(domain.space.constant(0));
+      } else if (next < rows.size() && domain.space.size(rows[next]) == size) {
+        at.push_back(domain.space.dim(rows[next++]));
+      } else {
+        return std::nullopt;
+      }
+    }
+    return next == rows.size() ? std::optional(domain.space.indices(at)) : std::nullopt;
+  }
+
+  bool reducesTheRest(Domain& domain, Node output) {
+    bool reduces = false;
+    llvm::DenseSet<std::pair<Value, AffineMap>> seen;
+    walkNodes(domain.space, output, seen, graph_, [&](Node node) {
+      if (!graph_.is_input(node.value) && node.value.getDefiningOp() &&
+          isReduction(node.value.getDefiningOp())) {
+        reduces |= domain.space.dimsOf(node.at) == domain.space.dimsOf(output.at);
+        return false;
+      }
+      return true;
+    });
+    return reduces;
+  }
+
+  // Whether the row-major position of `at` in `shape` takes each value once over all dims of the domain.
+  bool isBijection(Domain& domain, AffineMap at, ArrayRef<AffineExpr> shape) {
+    SmallVector<unsigned> dims = domain.rows;
+    llvm::append_range(dims, domain.axis_sets[0].dims);
+    return covers(domain, at, shape, dims);
+  }
+  bool coversRows(Domain& domain, AffineMap at, ArrayRef<AffineExpr> shape) {
+    return covers(domain, at, shape, domain.rows);
+  }
+  bool covers(Domain& domain, AffineMap at, ArrayRef<AffineExpr> shape, ArrayRef<unsigned> dims) {
+    IndexSpace& space = domain.space;
+    AffineExpr position = space.constant(0);
+    for (auto [index, stride] : llvm::zip(at.getResults(), contiguousStrides(shape, context_)))
+      position = position + index * stride;
+    LinearForm form = space.linear(space.simplify(position));
+    if (constantOf(form.constant) != 0 || form.terms.size() != dims.size())
+      return false;
+    // The strides, sorted, must be 1, n0, n0 * n1, ...
+    AffineExpr expected = space.constant(1);
+    SmallVector<unsigned> left(dims);
+    while (!left.empty()) {
+      bool advanced = false;
+      for (unsigned i = 0; i < left.size() && !advanced; ++i)
+        for (const LinearForm::Term& term : form.terms)
+          if (term.atom == space.dim(left[i]) &&
+              space.simplify(term.coefficient) == space.simplify(expected)) {
+            expected = expected * space.size(left[i]);
+            left.erase(left.begin() + i);
+            advanced = true;
+            break;
+          }
+      if (!advanced)
+        return false;
+    }
+    return space.simplify(expected) == space.simplify(product(shape));
+  }
+
+  AffineExpr product(ArrayRef<AffineExpr> sizes) const {
+    AffineExpr result = getAffineConstantExpr(1, context_);
+    for (AffineExpr size : sizes)
+      result = result * size;
+    return result;
+  }
+
+  //===-- splitting and merging dims -----------------------------------------------------------===//
+
+  // Every expression that the schedule will emit: offsets when known, else indices.
+  void forEachEmitted(Domain& domain, llvm::function_ref<void(AffineExpr)> use) {
+    llvm::DenseSet<std::pair<Value, AffineMap>> seen;
+    auto visit = [&](Node node) {
+      if (graph_.is_input(node.value)) {
+        if (graph_.offset)
+          use(graph_.offset(domain.space, node));
+        else
+          for (AffineExpr expr : node.at.getResults())
+            use(expr);
+        return false;
+      }
+      if (auto index = node.value.getDefiningOp<linalg::IndexOp>())
+        use(node.at.getResult(index.getDim()));
+      if (auto concat = node.value.getDefiningOp<tensor::ConcatOp>())
+        use(node.at.getResult(concat.getDim()));
+      if (Operation* op = node.value.getDefiningOp(); op && isReduction(op))
+        return false;
+      return true;
+    };
+    for (const DomainOutput& output : domain.outputs) {
+      if (graph_.output_offset)
+        use(graph_.output_offset(domain.space, output));
+      walkNodes(domain.space, output.node, seen, graph_, visit);
+    }
+    for (const Instance& instance : domain.instances)
+      walkNodes(domain.space, instance.element(), seen, graph_, visit);
+  }
+
+  // Replaces a dim everywhere by an expression over the dims `with_dims` (outermost first), and finds the nodes again.
+  bool replaceDim(Domain& domain, unsigned dim, AffineExpr with, ArrayRef<unsigned> with_dims) {
+    for (DomainOutput& output : domain.outputs)
+      output.node.at = domain.space.substitute(output.node.at, dim, with);
+    auto replaceIn = [&](SmallVector<unsigned>& dims) {
+      auto* it = llvm::find(dims, dim);
+      if (it == dims.end())
+        return;
+      it = dims.erase(it);
+      dims.insert(it, with_dims.begin(), with_dims.end());
+    };
+    replaceIn(domain.rows);
+    for (AxisSet& set : domain.axis_sets) {
+      for (AffineExpr& index : set.indices)
+        index = domain.space.simplify(index.replace(domain.space.dim(dim), with));
+      replaceIn(set.dims);
+    }
+    return collect(domain);
+  }
+
+  // d floordiv c and d mod c of a dim whose size c divides: two dims.
+  void splitDims(Domain& domain) {
+    for (int round = 0; round < 16; ++round) {
+      IndexSpace& space = domain.space;
+      std::optional<std::pair<unsigned, int64_t>> split;
+      forEachEmitted(domain, [&](AffineExpr emitted) {
+        emitted.walk([&](AffineExpr part) {
+          auto binary = dyn_cast<AffineBinaryOpExpr>(part);
+          if (!binary || (part.getKind() != AffineExprKind::FloorDiv &&
+                          part.getKind() != AffineExprKind::Mod))
+            return;
+          auto dim = dyn_cast<AffineDimExpr>(binary.getLHS());
+          auto divisor = constantOf(binary.getRHS());
+          if (!dim || !divisor || *divisor < 2 ||
+              !space.size(dim.getPosition()).isMultipleOf(*divisor))
+            return;
+          if (!split || *divisor < split->second)
+            split = {dim.getPosition(), *divisor};
+        });
+      });
+      if (!split || space.numDims() + 2 > IndexSpace::max_dims)
+        return;
+      auto [dim, divisor] = *split;
+      unsigned outer = space.addDim(space.size(dim).floorDiv(divisor));
+      unsigned inner = space.addDim(space.constant(divisor));
+      replaceDim(domain, dim, space.dim(outer) * divisor + space.dim(inner), {outer, inner});
+    }
+  }
+
+  // Adjacent dims of one class become one where that makes no access worse.
+  void mergeDims(Domain& domain) {
+    if (!graph_.offset)
+      return;
+    bool merged = true;
+    while (merged && domain.space.numDims() + 1 < IndexSpace::max_dims) {
+      merged = false;
+      SmallVector<SmallVector<unsigned>> classes{domain.rows};
+      for (AxisSet& set : domain.axis_sets)
+        classes.push_back(set.dims);
+      for (auto& dims : classes) {
+        for (unsigned i = 0; i + 1 < dims.size() && !merged; ++i)
+          merged = tryMerge(domain, dims[i], dims[i + 1]);
+        if (merged)
+          break;
+      }
+    }
+  }
+
+  bool tryMerge(Domain& domain, unsigned outer, unsigned inner) {
+    IndexSpace& space = domain.space;
+    // Cheap test on the strides first: every access must step through both dims as through one.
+    bool joint = true;
+    forEachEmitted(domain, [&](AffineExpr emitted) {
+      AffineExpr outer_stride = space.strideAlong(emitted, outer);
+      AffineExpr inner_stride = space.strideAlong(emitted, inner);
+      joint &= outer_stride && inner_stride &&
+               space.simplify(inner_stride * space.size(inner)) == space.simplify(outer_stride) &&
+               opaqueFree(space, emitted, outer, inner);
+    });
+    if (!joint)
+      return false;
+    unsigned whole = space.addDim(space.simplify(space.size(outer) * space.size(inner)));
+    AffineExpr size = space.size(inner);
+    replaceDim(domain, outer, space.dim(whole).floorDiv(size), {whole});
+    replaceDim(domain, inner, space.dim(whole) % size, {});
+    return true;
+  }
+
+  static bool opaqueFree(IndexSpace& space, AffineExpr expr, unsigned outer, unsigned inner) {
+    bool free = true;
+    expr.walk([&](AffineExpr part) {
+      if (space.isOpaque(part)) {
+        Dims dims = space.dimsOf(part);
+        free &= !dims.test(outer) && !dims.test(inner);
+      }
+    });
+    return free;
+  }
+
+  void markPerRow(Domain& domain) {
+    for (DomainOutput& output : domain.outputs) {
+      Dims dims = domain.space.dimsOf(output.node.at);
+      output.per_row = !domain.instances.empty();
+      for (unsigned dim : domain.axis_sets[0].dims)
+        output.per_row &= !dims.test(dim);
+    }
+  }
+
+  MLIRContext* context_;
+  const KernelGraph& graph_;
+  Refusal& refusal_;
+};
+
+}  // namespace
+
+std::unique_ptr<Domain> analyseDomain(MLIRContext* context, const KernelGraph& graph,
+                                      Refusal& refusal) {
+  return Analysis(context, graph, refusal).run();
+}
+
+}  // namespace zefuse

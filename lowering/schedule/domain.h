@@ -1,0 +1,78 @@
+// The iteration domain of a kernel: which dims its outputs run over, and which reductions they need where.
+//
+//   pointwise   no reduction: every dim is a row dim
+//   row kernel  row dims: what every reduction keeps. Column dims: the rest. A reduction runs over an axis set; axis
+//               sets of the same sizes share their dims (and the column dims), so that softmax's max, sum and division
+//               read the same nodes.
+//
+// Dims may be split (so that floordiv and mod of reshapes vanish) and merged (where every access is jointly contiguous).
+#pragma once
+
+#include <string>
+
+#include "lowering/schedule/dataflow.h"
+
+namespace zefuse {
+
+// A reduction's result at given kept indices: one number per row.
+struct Instance {
+  mlir::linalg::GenericOp op;
+  mlir::AffineMap kept;                 // indices of the result
+  unsigned axes = 0;                    // index into Domain::axis_sets
+  mlir::AffineMap iteration;            // indices of op's loops
+  unsigned level = 0;                   // 0: needs no other reduction
+  Node element() const { return {combinerOf(op).element, iteration}; }
+  Node result() const { return {op->getResult(0), kept}; }
+};
+
+struct AxisSet {
+  llvm::SmallVector<mlir::AffineExpr> sizes;    // as the reductions state them
+  llvm::SmallVector<mlir::AffineExpr> indices;  // one per size, over dims
+  llvm::SmallVector<unsigned> dims;             // outermost first
+};
+
+struct DomainOutput {
+  unsigned number;  // among the kernel's outputs
+  Node node;
+  bool per_row;     // needs row dims only
+};
+
+struct Domain {
+  explicit Domain(mlir::MLIRContext* context, unsigned symbols) : space(context, symbols) {}
+
+  IndexSpace space;
+  llvm::SmallVector<DomainOutput> outputs;
+  llvm::SmallVector<unsigned> rows;     // dims, outermost first
+  llvm::SmallVector<AxisSet> axis_sets; // [0]: the column dims (empty when there are none)
+  std::vector<Instance> instances;      // producers first
+  unsigned levels = 0;                  // of instances
+
+  const Instance* find(Node result) const;
+  mlir::AffineExpr rowCount() const;
+};
+
+// How the analysis sees the graph around the ops of a kernel.
+struct KernelGraph {
+  llvm::SmallVector<mlir::Value> outputs;
+  std::function<bool(mlir::Value)> is_input;  // tensors that are loaded
+  unsigned graph_symbols = 0;
+  // The element offset of an access; null: not known yet (fusion asks before layouts are fixed). Then dims are not merged.
+  std::function<mlir::AffineExpr(IndexSpace&, Node)> offset;
+  std::function<mlir::AffineExpr(IndexSpace&, const DomainOutput&)> output_offset;
+};
+
+// A readable reason, and the op it is about.
+struct Refusal {
+  mlir::Operation* op = nullptr;
+  std::string reason;
+};
+
+// The one domain that computes all outputs, or why there is none.
+std::unique_ptr<Domain> analyseDomain(mlir::MLIRContext* context, const KernelGraph& graph, Refusal& refusal);
+
+// Calls visit for each node that computing `root` evaluates, in pre-order, each node once. Stops below a node for which
+// visit returns false; does not enter reductions.
+void walkNodes(IndexSpace& space, Node root, llvm::DenseSet<std::pair<mlir::Value, mlir::AffineMap>>& seen,
+               const KernelGraph& graph, llvm::function_ref<bool(Node)> visit);
+
+}  // namespace zefuse
