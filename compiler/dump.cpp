@@ -23,9 +23,12 @@ Dump::Dump(const std::string& dir) {
 }
 
 void Dump::write(std::string_view name, std::string_view text) const {
-  if (!enabled())
-    return;
-  std::filesystem::path path = std::filesystem::path(folder_) / name;
+  if (enabled())
+    writeInto(folder_, name, text);
+}
+
+void Dump::writeInto(const std::string& folder, std::string_view name, std::string_view text) {
+  std::filesystem::path path = std::filesystem::path(folder) / name;
   std::error_code error;
   std::filesystem::create_directories(path.parent_path(), error);
   std::ofstream file(path, std::ios::binary);

@@ -281,8 +281,8 @@ void outline(ArrayRef<Operation*> ops, unsigned num_symbols) {
   for (Value output : outputs)
     yielded.push_back(mapping.lookup(output));
   YieldOp::create(builder, kernel.getLoc(), yielded);
-  for (auto [output, result] : llvm::zip(outputs, kernel.getResults()))
-    output.replaceUsesWithIf(result, [&](OpOperand& use) {
+  for (auto [i, result] : llvm::enumerate(kernel.getResults()))
+    Value(outputs[i]).replaceUsesWithIf(result, [&](OpOperand& use) {
       Operation* top = kernel->getBlock()->findAncestorOpInBlock(*use.getOwner());
       return !inside.contains(top) && top != kernel;
     });

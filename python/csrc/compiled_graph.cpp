@@ -1,0 +1,85 @@
+#include "python/csrc/compiled_graph.h"
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <torch/csrc/autograd/python_variable.h>
+
+#include "compiler/plan/plan_generated.h"
+#include "python/csrc/errors.h"
+#include "python/csrc/tensors.h"
+#include "runtime/executor/plan_json.h"
+
+namespace py = pybind11;
+
+namespace zefuse::python {
+
+CompiledGraph::CompiledGraph(std::unique_ptr<Executable> executable, std::vector<at::Tensor> constants,
+                             std::string dump_folder)
+    : executable_(std::move(executable)), constants_(std::move(constants)),
+      dump_folder_(std::move(dump_folder)) {
+  for (const plan::Buffer* buffer : *executable_->plan().buffers())
+    num_output_buffers_ += buffer->storage() == plan::Storage::output;
+}
+
+py::tuple CompiledGraph::call(const py::list& arguments) {
+  size_t given = arguments.size();
+  std::vector<at::Tensor> tensors(given + constants_.size());
+  std::vector<CallInput> inputs(tensors.size());
+  auto bind = [&](size_t i) {
+    auto ref = tensorRef(tensors[i]);
+    if (!ref.ok())
+      raise(Status(ref.status().code(), "input " + std::to_string(i) + ": " + ref.status().message()));
+    inputs[i].tensor = *ref;
+  };
+  for (size_t i = 0; i < given; ++i) {
+    PyObject* object = PyList_GET_ITEM(arguments.ptr(), static_cast<Py_ssize_t>(i));
+    if (THPVariable_Check(object)) {
+      tensors[i] = THPVariable_Unpack(object);
+      bind(i);
+    } else {
+      inputs[i].is_tensor = false;
+      inputs[i].integer = py::cast<int64_t>(py::handle(object));
+    }
+  }
+  for (size_t i = 0; i < constants_.size(); ++i) {
+    tensors[given + i] = constants_[i];
+    bind(given + i);
+  }
+
+  OutputStorage storage(num_output_buffers_);
+  std::vector<at::Tensor> wrapped;
+  auto outputs = [&] {
+    py::gil_scoped_release released;
+    // What we return are fresh tensors and plain views; AOTAutograd has settled all that autograd must know.
+    at::AutoDispatchBelowADInplaceOrView below_autograd;
+    auto result = executable_->call(
+        inputs, [&](const OutputRequest& request) { return storage.allocate(request); });
+    if (result.ok())
+      for (CallOutput& output : *result)
+        wrapped.push_back(storage.wrap(output, tensors));
+    return result;
+  }();
+  if (!outputs.ok())
+    raise(outputs.status());
+
+  py::tuple results(outputs->size());
+  for (size_t i = 0; i < outputs->size(); ++i) {
+    const CallOutput& output = (*outputs)[i];
+    if (output.kind == CallOutput::Kind::integer)
+      results[i] = py::int_(output.integer);
+    else if (output.kind == CallOutput::Kind::none || !wrapped[i].defined())
+      results[i] = py::none();
+    else
+      results[i] = py::reinterpret_steal<py::object>(THPVariable_Wrap(wrapped[i]));
+  }
+  PyList_SetSlice(arguments.ptr(), 0, PyList_GET_SIZE(arguments.ptr()), nullptr);
+  return results;
+}
+
+std::string CompiledGraph::planJson() const { return planToJson(executable_->planBytes()); }
+
+py::bytes CompiledGraph::planBytes() const {
+  auto bytes = executable_->planBytes();
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+}  // namespace zefuse::python

@@ -1,0 +1,43 @@
+// What torch.compile calls: an executable with torch tensors at both ends.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <ATen/core/Tensor.h>
+#include <pybind11/pybind11.h>
+
+#include "runtime/executor/executable.h"
+
+namespace zefuse::python {
+
+// Thread-safe as Executable is. Methods need the GIL; it is released while steps run.
+class CompiledGraph {
+public:
+  // `constants`: tensors that follow the user's inputs in every call.
+  CompiledGraph(std::unique_ptr<Executable> executable, std::vector<at::Tensor> constants,
+                std::string dump_folder);
+
+  // `arguments`: a list of tensors and ints. Returns a tuple: tensors, ints, None. `boxed` as in AOTAutograd: the list is
+  // emptied, so that the caller keeps no input alive.
+  pybind11::tuple call(const pybind11::list& arguments);
+
+  pybind11::dict report() const;      // report.cpp
+  pybind11::dict counters() const;    // report.cpp
+  std::string planJson() const;
+  pybind11::bytes planBytes() const;
+  void invalidateWeights() { executable_->invalidateWeights(); }
+
+  const Executable& executable() const { return *executable_; }
+  const std::vector<at::Tensor>& constants() const { return constants_; }
+  const std::string& dumpFolder() const { return dump_folder_; }
+
+private:
+  std::unique_ptr<Executable> executable_;
+  std::vector<at::Tensor> constants_;
+  std::string dump_folder_;
+  size_t num_output_buffers_ = 0;
+};
+
+}  // namespace zefuse::python

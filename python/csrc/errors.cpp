@@ -1,0 +1,33 @@
+#include "python/csrc/errors.h"
+
+#include <pybind11/pybind11.h>
+
+namespace py = pybind11;
+
+namespace zefuse::python {
+
+void raise(const char* code, const std::string& message) {
+  py::object classes = py::module_::import("zefuse.errors").attr("BY_CODE");
+  py::object type = classes.attr("get")(code, classes["internal"]);
+  PyErr_SetString(type.ptr(), message.c_str());
+  throw py::error_already_set();
+}
+
+void raise(const Status& status) {
+  const char* name = "internal";
+  switch (status.code()) {
+  case Code::invalid_argument: name = "invalid_argument"; break;
+  case Code::index_error: name = "index_error"; break;
+  case Code::not_found: name = "not_found"; break;
+  case Code::damaged: name = "damaged"; break;
+  case Code::unsupported: name = "unsupported"; break;
+  case Code::out_of_memory: name = "out_of_memory"; break;
+  case Code::deadline: name = "deadline"; break;
+  case Code::device: name = "device"; break;
+  case Code::ok:
+  case Code::internal: break;
+  }
+  raise(name, status.message());
+}
+
+}  // namespace zefuse::python

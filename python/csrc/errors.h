@@ -1,0 +1,20 @@
+// Statuses and compile errors as the Python exceptions of zefuse.errors.
+#pragma once
+
+#include <string>
+
+#include "runtime/status.h"
+
+namespace zefuse::python {
+
+// Raises the class that zefuse.errors.BY_CODE names for the status' code. The GIL must be held.
+[[noreturn]] void raise(const Status& status);
+[[noreturn]] void raise(const char* code, const std::string& message);
+
+template <typename T> T unwrap(Result<T> result) {
+  if (!result.ok())
+    raise(result.status());
+  return std::move(*result);
+}
+
+}  // namespace zefuse::python

@@ -1,0 +1,126 @@
+// zefuse._C: the compiler and the executor as seen from Python. Thin: python/zefuse gives it its public shape.
+#include <chrono>
+
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+#include <torch/csrc/autograd/python_variable.h>
+
+#include "compiler/dialect/Zefuse.h"
+#include "compiler/dump.h"
+#include "compiler/import/errors.h"
+#include "compiler/import/fx_reader.h"
+#include "compiler/pipeline.h"
+#include "python/csrc/compiled_graph.h"
+#include "python/csrc/errors.h"
+#include "mlir/IR/MLIRContext.h"
+
+namespace py = pybind11;
+
+namespace zefuse::python {
+namespace {
+
+std::string environmentOr(const char* variable, const std::string& otherwise) {
+  const char* value = std::getenv(variable);
+  return value && *value ? value : otherwise;
+}
+
+struct Settings {
+  Options compile;
+  ExecutableOptions run;
+};
+
+/// From the dict that zefuse.options made and checked: None means that the environment decides.
+Settings settingsOf(const py::dict& given) {
+  Settings settings;
+  auto text = [&](const char* name, const std::string& otherwise) {
+    return given.contains(name) && !given[name].is_none() ? py::cast<std::string>(given[name]) : otherwise;
+  };
+  auto flag = [&](const char* name, bool otherwise) {
+    return given.contains(name) ? py::cast<bool>(given[name]) : otherwise;
+  };
+  settings.compile.device = settings.run.device = text("device", "cpu");
+  settings.compile.strict = flag("strict", false);
+  settings.compile.fuse = flag("fuse", true);
+  settings.compile.dump_dir = text("dump_dir", environmentOr(kDumpVariable, ""));
+  settings.compile.cache_dir = settings.run.cache_dir = text("cache_dir", environmentOr(kCacheVariable, ""));
+  if (given.contains("build_threads"))
+    settings.run.build_threads = py::cast<int>(given["build_threads"]);
+  return settings;
+}
+
+/// One MLIR context per compilation: contexts keep every type and attribute ever made.
+std::unique_ptr<mlir::MLIRContext> newContext() {
+  mlir::DialectRegistry registry;
+  registerDialects(registry);
+  auto context = std::make_unique<mlir::MLIRContext>(registry, mlir::MLIRContext::Threading::DISABLED);
+  context->loadAllAvailableDialects();
+  return context;
+}
+
+std::unique_ptr<CompiledGraph> compile(const py::object& graph_module, const std::vector<unsigned>& parameters,
+                                       const py::dict& options) {
+  Settings settings = settingsOf(options);
+  auto start = std::chrono::steady_clock::now();
+  auto context = newContext();
+  ImportedGraph imported;
+  try {
+    imported = importGraph(*context, graph_module, ImportOptions{parameters});
+  } catch (const ImportError& error) {
+    raise("unsupported", error.what());
+  }
+  std::vector<at::Tensor> constants;
+  for (const py::object& constant : imported.constants)
+    constants.push_back(THPVariable_Unpack(constant.ptr()));
+  std::vector<StageTime> times = {
+      {"import", std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count()}};
+
+  Compilation compilation;
+  Result<std::unique_ptr<Executable>> executable = Status(Code::internal, "not built");
+  {
+    py::gil_scoped_release released;
+    compilation = compileModule(*imported.module, settings.compile, times);
+    if (compilation.ok)
+      executable = Executable::create(compilation.plan, settings.run);
+  }
+  if (!compilation.ok)
+    raise(settings.compile.strict && compilation.error.find("runs in ATen") != std::string::npos ? "fallback"
+                                                                                                  : "unsupported",
+          "cannot compile the graph: " + compilation.error);
+  auto compiled = std::make_unique<CompiledGraph>(unwrap(std::move(executable)), std::move(constants),
+                                                  compilation.dump_folder);
+  if (!compilation.dump_folder.empty())
+    Dump::writeInto(compilation.dump_folder, "plan.json", compiled->planJson());
+  return compiled;
+}
+
+/// The stage-1 text of a graph, for tests of the importer.
+std::string importToText(const py::object& graph_module, const std::vector<unsigned>& parameters) {
+  auto context = newContext();
+  try {
+    ImportedGraph imported = importGraph(*context, graph_module, ImportOptions{parameters});
+    std::string text;
+    llvm::raw_string_ostream stream(text);
+    imported.module->print(stream);
+    return text;
+  } catch (const ImportError& error) {
+    raise("unsupported", error.what());
+  }
+}
+
+}  // namespace
+}  // namespace zefuse::python
+
+PYBIND11_MODULE(_C, module) {
+  using namespace zefuse::python;
+  module.doc() = "The compiled part of zefuse. Use the package zefuse instead.";
+  py::class_<CompiledGraph>(module, "CompiledGraph")
+      .def("__call__", &CompiledGraph::call, py::arg("arguments"))
+      .def("report", &CompiledGraph::report)
+      .def("counters", &CompiledGraph::counters)
+      .def("plan_json", &CompiledGraph::planJson)
+      .def("plan_bytes", &CompiledGraph::planBytes)
+      .def("invalidate_weights", &CompiledGraph::invalidateWeights)
+      .def_property_readonly("dump_folder", &CompiledGraph::dumpFolder);
+  module.def("compile", &compile, py::arg("graph_module"), py::arg("parameters"), py::arg("options"));
+  module.def("import_to_text", &importToText, py::arg("graph_module"), py::arg("parameters"));
+}

@@ -1,0 +1,112 @@
+// The plan's notes and the executor's counters as Python dicts, for explain and tests.
+#include <pybind11/pybind11.h>
+
+#include "compiler/plan/plan_generated.h"
+#include "python/csrc/compiled_graph.h"
+
+namespace py = pybind11;
+
+namespace zefuse::python {
+namespace {
+
+/// An expression's value where it does not depend on a symbol, else None.
+py::object constantOf(const plan::Plan& plan, uint32_t index) {
+  const plan::ExprNode* node = plan.exprs()->Get(index);
+  if (node->op() == plan::ExprOp::constant)
+    return py::int_(node->value());
+  return py::none();
+}
+
+py::list strings(const flatbuffers::Vector<flatbuffers::Offset<flatbuffers::String>>* vector) {
+  py::list list;
+  if (vector)
+    for (const flatbuffers::String* text : *vector)
+      list.append(text->str());
+  return list;
+}
+
+py::dict noted(const plan::Plan& plan, const plan::KernelNote* note) {
+  py::dict entry;
+  entry["ops"] = strings(note ? note->ops() : nullptr);
+  entry["sources"] = strings(note ? note->sources() : nullptr);
+  entry["bytes"] = note ? constantOf(plan, note->bytes()) : py::none();
+  return entry;
+}
+
+std::string text(const flatbuffers::String* string) { return string ? string->str() : std::string(); }
+
+}  // namespace
+
+py::dict CompiledGraph::report() const {
+  const plan::Plan& plan = executable_->plan();
+  py::list kernels, calls, fallbacks, copies;
+  if (plan.steps()) {
+    for (const plan::Step* step : *plan.steps()) {
+      if (auto* launch = step->kind_as_Launch()) {
+        py::dict entry = noted(plan, launch->note());
+        entry["name"] = text(launch->name());
+        entry["schedule"] = launch->note() ? text(launch->note()->schedule()) : "";
+        const plan::KernelModule* module = plan.modules()->Get(launch->module_());
+        entry["target"] = text(module->target());
+        entry["module"] = text(module->id());
+        kernels.append(entry);
+      } else if (auto* matmul = step->kind_as_Matmul()) {
+        py::dict entry = noted(plan, matmul->note());
+        entry["kind"] = "matmul";
+        py::list post_ops;
+        if (matmul->post_ops())
+          for (const plan::PostOp* post_op : *matmul->post_ops())
+            post_ops.append(plan::EnumNamePostOpKind(post_op->kind()));
+        entry["post_ops"] = post_ops;
+        calls.append(entry);
+      } else if (auto* aten = step->kind_as_AtenCall()) {
+        py::dict entry = noted(plan, aten->note());
+        std::string overload = text(aten->overload());
+        entry["op"] = text(aten->op()) + (overload.empty() ? "" : "." + overload);
+        entry["reason"] = text(aten->reason());
+        fallbacks.append(entry);
+      } else if (step->kind_as_Copy()) {
+        copies.append(py::dict());
+      }
+    }
+  }
+  py::dict report;
+  report["device"] = text(plan.device());
+  report["kernels"] = kernels;
+  report["calls"] = calls;
+  report["fallbacks"] = fallbacks;
+  report["copies"] = copies;
+  py::list symbols;
+  if (plan.symbols())
+    for (const plan::Symbol* symbol : *plan.symbols())
+      symbols.append(text(symbol->name()));
+  report["symbols"] = symbols;
+  report["modules"] = plan.modules() ? plan.modules()->size() : 0;
+  report["inputs"] = plan.inputs() ? plan.inputs()->size() : 0;
+  report["outputs"] = plan.outputs() ? plan.outputs()->size() : 0;
+  report["dump_folder"] = dump_folder_;
+  py::object parse = py::module_::import("json").attr("loads");
+  std::string compiled = text(plan.report());
+  py::dict details = compiled.empty() ? py::dict() : py::dict(parse(compiled));
+  for (auto item : details)
+    report[item.first] = item.second;
+  return report;
+}
+
+py::dict CompiledGraph::counters() const {
+  ExecutionCounters counters = executable_->counters();
+  py::dict result;
+  result["calls"] = counters.calls;
+  result["launches"] = counters.launches;
+  result["library_calls"] = counters.library_calls;
+  result["aten_calls"] = counters.aten_calls;
+  result["copies"] = counters.copies;
+  result["weights_packed"] = counters.weights_packed;
+  result["weight_packs_reused"] = counters.weight_packs_reused;
+  result["native_cache_hits"] = counters.native_cache_hits;
+  result["native_cache_misses"] = counters.native_cache_misses;
+  result["arena_bytes"] = counters.arena_bytes;
+  return result;
+}
+
+}  // namespace zefuse::python

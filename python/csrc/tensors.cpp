@@ -1,0 +1,100 @@
+#include "python/csrc/tensors.h"
+
+#include <ATen/ops/as_strided.h>
+#include <c10/core/CPUAllocator.h>
+
+#include "compiler/plan/plan_generated.h"
+
+namespace zefuse::python {
+namespace {
+
+struct Pair {
+  plan::DType plan;
+  c10::ScalarType torch;
+};
+constexpr Pair kDtypes[] = {
+    {plan::DType::f32, c10::ScalarType::Float},    {plan::DType::f64, c10::ScalarType::Double},
+    {plan::DType::f16, c10::ScalarType::Half},     {plan::DType::bf16, c10::ScalarType::BFloat16},
+    {plan::DType::i64, c10::ScalarType::Long},     {plan::DType::i32, c10::ScalarType::Int},
+    {plan::DType::i16, c10::ScalarType::Short},    {plan::DType::i8, c10::ScalarType::Char},
+    {plan::DType::u8, c10::ScalarType::Byte},      {plan::DType::b8, c10::ScalarType::Bool},
+};
+
+}  // namespace
+
+Result<plan::DType> planDtype(c10::ScalarType type) {
+  for (const Pair& pair : kDtypes)
+    if (pair.torch == type)
+      return pair.plan;
+  return Status(Code::invalid_argument, std::string("dtype ") + c10::toString(type) + " has no form in a plan");
+}
+
+c10::ScalarType torchDtype(plan::DType type) {
+  for (const Pair& pair : kDtypes)
+    if (pair.plan == type)
+      return pair.torch;
+  return c10::ScalarType::Undefined;
+}
+
+Result<TensorRef> tensorRef(const at::Tensor& tensor) {
+  c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
+  if (!impl->has_storage() || !tensor.device().is_cpu())
+    return Status(Code::invalid_argument,
+                  "a " + tensor.device().str() + " tensor without plain CPU memory: move it to the CPU first");
+  auto dtype = planDtype(tensor.scalar_type());
+  if (!dtype.ok())
+    return dtype.status();
+  TensorRef ref;
+  ref.data = tensor.data_ptr();
+  ref.dtype = *dtype;
+  ref.sizes = {tensor.sizes().data(), tensor.sizes().size()};
+  ref.strides = {tensor.strides().data(), tensor.strides().size()};
+  // Inference tensors have no counter: then the address and the fingerprint alone tell of a change.
+  ref.version = impl->is_inference() ? 0 : impl->version_counter().current_version();
+  ref.owner = const_cast<at::Tensor*>(&tensor);
+  return ref;
+}
+
+Result<void*> OutputStorage::allocate(const OutputRequest& request) {
+  try {
+    auto* allocator = c10::GetCPUAllocator();
+    storages_.at(request.index) =
+        c10::Storage(c10::Storage::use_byte_size_t(), request.bytes, allocator, /*resizable=*/true);
+    return storages_[request.index].mutable_data();
+  } catch (const std::exception& error) {
+    return Status(Code::out_of_memory,
+                  "output of " + std::to_string(request.bytes) + " bytes: " + error.what());
+  }
+}
+
+at::Tensor OutputStorage::wrap(CallOutput& output, const std::vector<at::Tensor>& inputs) {
+  switch (output.kind) {
+  case CallOutput::Kind::output_buffer: {
+    at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
+        c10::Storage(storages_.at(output.index)), c10::DispatchKeySet(c10::DispatchKey::CPU),
+        c10::scalarTypeToTypeMeta(torchDtype(output.dtype)));
+    tensor.unsafeGetTensorImpl()->set_sizes_and_strides(output.sizes, output.strides, output.offset);
+    return tensor;
+  }
+  case CallOutput::Kind::input: {
+    const at::Tensor& input = inputs.at(output.index);
+    if (output.offset == 0 && input.sizes().equals(output.sizes) && input.strides().equals(output.strides))
+      return input;
+    return at::as_strided(input, output.sizes, output.strides, input.storage_offset() + output.offset);
+  }
+  case CallOutput::Kind::external: {
+    auto* owner = static_cast<at::Tensor*>(output.owner);
+    at::Tensor tensor = std::move(*owner);
+    delete owner;
+    output.owner = nullptr;
+    if (tensor.sizes().equals(output.sizes) && tensor.strides().equals(output.strides) && output.offset == 0)
+      return tensor;
+    return at::as_strided(tensor, output.sizes, output.strides, tensor.storage_offset() + output.offset);
+  }
+  case CallOutput::Kind::integer:
+  case CallOutput::Kind::none: break;
+  }
+  return {};
+}
+
+}  // namespace zefuse::python
