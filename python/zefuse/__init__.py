@@ -1,3 +1,34 @@
-"""zefuse: a torch.compile backend. ``torch.compile(model, backend="zefuse")`` needs no import of this package."""
+"""zefuse: a torch.compile backend. ``torch.compile(model, backend="zefuse")`` needs no import of this package.
+
+Importing this package is cheap: torch and the compiled part load with the first use of a name below.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+__all__ = ["Explanation", "Options", "ZefuseError", "__version__", "compile_package", "explain", "load"]
+
+if TYPE_CHECKING:
+    from zefuse.aot import compile_package, load
+    from zefuse.errors import ZefuseError
+    from zefuse.explanation import Explanation, explain
+    from zefuse.options import Options
+
+_PLACE = {
+    "Explanation": "zefuse.explanation",
+    "Options": "zefuse.options",
+    "ZefuseError": "zefuse.errors",
+    "compile_package": "zefuse.aot",
+    "explain": "zefuse.explanation",
+    "load": "zefuse.aot",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PLACE:
+        raise AttributeError(f"module 'zefuse' has no attribute {name!r}")
+    import importlib
+
+    return getattr(importlib.import_module(_PLACE[name]), name)

@@ -1,1 +1,128 @@
-"""The torch.compile backend."""
+"""The torch.compile backend: Dynamo's graph goes through AOTAutograd, each functional graph to the compiled part.
+
+Thin on purpose: everything that is a decision about the generated code is taken in C++.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import cache, partial
+from typing import Any, NoReturn
+
+import torch
+from torch._dynamo.backends.common import aot_autograd
+from torch._dynamo.exc import ShortenTraceback
+
+from zefuse import _native
+from zefuse.errors import OptionError, ZefuseError
+from zefuse.options import Options
+
+# Told of each graph compiled while set (explain, testing): observer(kind, compiled), kind "inference", "forward", "backward".
+_observer: ContextVar[Callable[[str, Any], None] | None] = ContextVar("zefuse_observer", default=None)
+
+# Graphs that may hold derived weights. Weak: a graph lives as long as the code that calls it.
+_live: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+@contextmanager
+def observe(observer: Callable[[str, Any], None]) -> Iterator[None]:
+    """Calls ``observer(kind, compiled_graph)`` for each graph compiled inside, on this thread or context."""
+    token = _observer.set(observer)
+    try:
+        yield
+    finally:
+        _observer.reset(token)
+
+
+def zefuse(
+    gm: torch.fx.GraphModule,
+    example_inputs: Sequence[Any],
+    *,
+    options: Mapping[str, Any] | Options | None = None,
+    mode: str | None = None,
+) -> Callable[..., Any]:
+    """What ``torch.compile(model, backend="zefuse", options={...})`` calls with a Dynamo graph."""
+    try:
+        if mode not in (None, "default"):
+            raise OptionError(f'torch.compile(mode={mode!r}): zefuse has no modes; leave it out, use options={{"..."}} instead')
+        checked = Options.make(options)
+        from zefuse.decompositions import decompositions
+
+        return aot_autograd(
+            fw_compiler=partial(_compile, "forward", checked),
+            bw_compiler=partial(_compile, "backward", checked),
+            inference_compiler=partial(_compile, "inference", checked),
+            decompositions=decompositions(),
+            partition_fn=_partition,
+        )(gm, example_inputs)
+    except ZefuseError as error:
+        _pass_through_dynamo(error)
+
+
+def compile_graph(
+    gm: torch.fx.GraphModule, parameter_indices: Sequence[int], options: Options, kind: str = "inference"
+) -> Any:
+    """One functional ATen graph (``meta["val"]`` on every node) to a callable that takes a list and gives a list."""
+    native = _native.load()
+    compiled = native.compile(gm, list(parameter_indices), options.to_dict())
+    _forget_weights_after_optimizer_steps()
+    _live.add(compiled)
+    if (observer := _observer.get()) is not None:
+        observer(kind, compiled)
+    return compiled
+
+
+def _compile(kind: str, options: Options, gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+    compiled = compile_graph(gm, _parameter_indices(kind), options, kind)
+
+    def run(args: list[Any]) -> Any:
+        result = compiled(args)
+        args.clear()  # the boxed convention: the caller's list must not keep the inputs alive
+        return result
+
+    run._boxed_call = True  # type: ignore[attr-defined]
+    return run
+
+
+def _parameter_indices(kind: str) -> Sequence[int]:
+    """Inputs that are parameters or buffers of modules, whose derived forms may be kept.
+
+    A backward graph has none: it runs once per training step, after which every weight has changed.
+    """
+    context = torch._guards.TracingContext.try_get()
+    if kind == "backward" or context is None or context.fw_metadata is None:
+        return ()
+    return context.fw_metadata.static_input_indices
+
+
+def _partition(*args: Any, **kwargs: Any) -> Any:
+    from torch._functorch.partitioners import min_cut_rematerialization_partition
+
+    return min_cut_rematerialization_partition(*args, **kwargs)
+
+
+@cache
+def _forget_weights_after_optimizer_steps() -> None:
+    """Fused optimizers change weights without a new version number: after any optimizer's step nothing derived is kept."""
+    from torch.optim.optimizer import register_optimizer_step_post_hook
+
+    def forget(*_: Any) -> None:
+        for compiled in list(_live):
+            compiled.invalidate_weights()
+
+    register_optimizer_step_post_hook(forget)
+
+
+@cache
+def _passing(kind: type[ZefuseError]) -> type[ZefuseError]:
+    return type(kind.__name__, (kind, ShortenTraceback), {"__module__": kind.__module__, "__doc__": kind.__doc__})
+
+
+def _pass_through_dynamo(error: ZefuseError) -> NoReturn:
+    """Dynamo wraps a backend's exception, so that its first line says nothing, unless it is of Dynamo's own base class."""
+    raise _passing(type(error))(*error.args, first_useful_frame=None).with_traceback(  # type: ignore[call-arg]
+        error.__traceback__
+    ) from error.__cause__

@@ -1,0 +1,5 @@
+import sys
+
+from zefuse.cli import main
+
+sys.exit(main())

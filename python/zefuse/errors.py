@@ -1,0 +1,68 @@
+"""What zefuse raises. The first line of every message says what is wrong, where, and what to do.
+
+The compiled part raises these too: it picks the class by the status code of ``runtime/status.h``.
+"""
+
+from __future__ import annotations
+
+
+class ZefuseError(RuntimeError):
+    """The base class: catch this for anything zefuse refuses or fails at."""
+
+
+class OptionError(ZefuseError, ValueError):
+    """An option with an unknown name or a value it does not take."""
+
+
+class InvalidArgumentError(ZefuseError, ValueError):
+    """The caller passed something wrong, such as an input whose dtype is not the one compiled for."""
+
+
+class IndexOutOfRangeError(ZefuseError, IndexError):
+    """An index inside tensor data is out of range (embedding, gather)."""
+
+
+class NotFoundError(ZefuseError):
+    """A named thing (device, file, operator) does not exist."""
+
+
+class DamagedError(ZefuseError):
+    """A plan, package or SPIR-V module fails its checks: make it again."""
+
+
+class UnsupportedError(ZefuseError, NotImplementedError):
+    """Valid, but this build or device cannot do it; the message says what could."""
+
+
+class FallbackError(UnsupportedError):
+    """``strict=True`` and an operator would have run through ATen."""
+
+
+class OutOfMemoryError(ZefuseError, MemoryError):
+    """A buffer could not be allocated."""
+
+
+class DeadlineError(ZefuseError, TimeoutError):
+    """An outside tool or a wait did not end in time."""
+
+
+class DeviceError(ZefuseError):
+    """Level Zero or oneDNN returned an error; the message has the call, its code and the device."""
+
+
+class InternalError(ZefuseError):
+    """A bug in zefuse: please report it with the message and, if possible, a dump (``ZEFUSE_DUMP=dir``)."""
+
+
+# Name of the status code (codeName in runtime/status.cpp) -> what Python raises.
+BY_CODE: dict[str, type[ZefuseError]] = {
+    "invalid argument": InvalidArgumentError,
+    "index error": IndexOutOfRangeError,
+    "not found": NotFoundError,
+    "damaged": DamagedError,
+    "unsupported": UnsupportedError,
+    "out of memory": OutOfMemoryError,
+    "deadline": DeadlineError,
+    "device": DeviceError,
+    "internal": InternalError,
+}

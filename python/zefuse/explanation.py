@@ -1,0 +1,193 @@
+"""``zefuse.explain(model, *inputs)``: what became of a model, without reading generated code."""
+
+from __future__ import annotations
+
+import io
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from types import FunctionType
+from typing import Any
+
+from zefuse.options import Options
+
+
+@dataclass
+class Explanation:
+    """What one call of a model compiled to. Lists are in execution order; each entry's ``graph`` numbers its graph.
+
+    kernels: ``{"graph", "name", "ops", "sources", "bytes", "schedule", "target"}``: one launch each
+    calls: ``{"graph", "kind", "ops", "sources", "bytes"}``: library calls (oneDNN)
+    fallbacks: ``{"graph", "op", "reason", "sources"}``: operators that run through ATen, and why
+    graphs: ``{"graph", "kind", "symbols", "inputs", "stages", "counters"}``: kind is inference, forward or backward
+    stages: seconds per compilation stage, over all graphs
+    graph_breaks: reason -> how often Dynamo broke the graph for it
+    """
+
+    kernels: list[dict[str, Any]] = field(default_factory=list)
+    calls: list[dict[str, Any]] = field(default_factory=list)
+    fallbacks: list[dict[str, Any]] = field(default_factory=list)
+    graphs: list[dict[str, Any]] = field(default_factory=list)
+    stages: dict[str, float] = field(default_factory=dict)
+    graph_breaks: dict[str, int] = field(default_factory=dict)
+    device: str = "cpu"
+    result: Any = field(default=None, repr=False)
+    """What the call returned; not part of ``to_dict()``."""
+
+    def add(self, kind: str, compiled: Any) -> None:
+        """Adds the report of one compiled graph."""
+        report = compiled.report()
+        number = len(self.graphs)
+        for name in ("kernels", "calls", "fallbacks"):
+            getattr(self, name).extend({"graph": number, **entry} for entry in report[name])
+        for stage, seconds in report["stages"].items():
+            self.stages[stage] = self.stages.get(stage, 0.0) + seconds
+        self.graphs.append(
+            {
+                "graph": number,
+                "kind": kind,
+                "symbols": report.get("symbols", []),
+                "inputs": report.get("inputs", []),
+                "stages": report["stages"],
+                "counters": compiled.counters(),
+            }
+        )
+
+    @classmethod
+    def of(cls, compiled: Any, kind: str = "inference") -> Explanation:
+        """The explanation of one compiled graph (or of a loaded package's)."""
+        explanation = cls()
+        explanation.add(kind, compiled)
+        return explanation
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data: ``json.dumps`` takes it."""
+        return {
+            "device": self.device,
+            "kernels": self.kernels,
+            "calls": self.calls,
+            "fallbacks": self.fallbacks,
+            "graphs": self.graphs,
+            "stages": self.stages,
+            "graph_breaks": self.graph_breaks,
+        }
+
+    def summary(self) -> str:
+        """One line: ``2 kernels, 1 library call, 0 fallbacks, 1 graph, 0 graph breaks on cpu``."""
+
+        def count(number: int, noun: str) -> str:
+            return f"{number} {noun}" + ("" if number == 1 else "s")
+
+        return (
+            f"{count(len(self.kernels), 'kernel')}, {count(len(self.calls), 'library call')}, "
+            f"{count(len(self.fallbacks), 'fallback')}, {count(len(self.graphs), 'graph')}, "
+            f"{count(sum(self.graph_breaks.values()), 'graph break')} on {self.device}"
+        )
+
+    def __str__(self) -> str:
+        """The tables as plain text; ``rich.print(explanation)`` shows them in the terminal's colours and width."""
+        from rich.console import Console
+
+        stream = io.StringIO()
+        Console(file=stream, width=140, no_color=True).print(self)
+        return stream.getvalue().rstrip()
+
+    __repr__ = __str__
+
+    def __rich_console__(self, console: Any, options: Any) -> Any:
+        from rich.table import Table
+
+        yield f"[bold]zefuse[/bold]: {self.summary()}"
+        if self.kernels:
+            table = Table(title="kernels", title_justify="left")
+            for column in ("graph", "kernel", "operators", "source", "bytes", "schedule"):
+                table.add_column(column, justify="right" if column in ("graph", "bytes") else "left", overflow="fold")
+            for kernel in self.kernels:
+                table.add_row(
+                    str(kernel["graph"]),
+                    kernel["name"],
+                    _operators(kernel["ops"]),
+                    _lines(kernel["sources"]),
+                    _bytes(kernel["bytes"]),
+                    kernel["schedule"],
+                )
+            yield table
+        if self.calls:
+            table = Table(title="library calls", title_justify="left")
+            for column in ("graph", "kind", "operators", "source", "bytes"):
+                table.add_column(column, justify="right" if column in ("graph", "bytes") else "left", overflow="fold")
+            for call in self.calls:
+                table.add_row(
+                    str(call["graph"]), call["kind"], _operators(call["ops"]), _lines(call["sources"]), _bytes(call["bytes"])
+                )
+            yield table
+        if self.fallbacks:
+            table = Table(title="fallbacks (run through ATen)", title_justify="left")
+            for column in ("times", "operator", "reason", "source"):
+                table.add_column(column, overflow="fold")
+            merged: dict[tuple[str, str], list[str]] = {}
+            times: Counter[tuple[str, str]] = Counter()
+            for fallback in self.fallbacks:
+                key = (fallback["op"], fallback["reason"])
+                times[key] += 1
+                merged.setdefault(key, []).extend(fallback["sources"])
+            for (op, reason), sources in merged.items():
+                table.add_row(str(times[op, reason]), op, reason, _lines(sources))
+            yield table
+        for reason, number in self.graph_breaks.items():
+            yield f"graph break ({number}): {reason}"
+        if self.stages:
+            yield "stages: " + ", ".join(f"{stage} {seconds * 1e3:.1f} ms" for stage, seconds in self.stages.items())
+
+
+def explain(
+    model: Callable[..., Any], *inputs: Any, options: Mapping[str, Any] | Options | None = None, **kwargs: Any
+) -> Explanation:
+    """Compiles ``model`` for these inputs, runs it once and says what it became.
+
+    ``kwargs`` are the model's. Runs under the grad mode of the caller: wrap it in ``torch.no_grad()`` to see what
+    inference becomes. What the caller compiled before stays as it is.
+    """
+    import torch
+    from torch._dynamo.utils import counters
+
+    from zefuse import backend
+
+    explanation = Explanation()
+    checked = Options.make(options)
+    explanation.device = checked.device
+    target = getattr(model, "_orig_mod", model)  # of a model that is compiled already
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return target(*args, **kwargs)
+
+    # Dynamo files what it compiles under the code object: a new one leaves the caller's compiled code alone.
+    fresh = FunctionType(call.__code__.replace(co_name="explain"), call.__globals__, "explain", None, call.__closure__)
+    before = Counter(counters["graph_break"])
+    with backend.observe(explanation.add):
+        explanation.result = torch.compile(fresh, backend="zefuse", options=checked.to_dict())(*inputs, **kwargs)
+    explanation.graph_breaks = dict(Counter(counters["graph_break"]) - before)
+    return explanation
+
+
+def _operators(ops: list[str]) -> str:
+    """``["aten.mul.Tensor", "aten.mul.Tensor"]`` -> ``"mul x2"``."""
+    names = Counter(op.removeprefix("aten.").removeprefix("aten::").split(".")[0] for op in ops)
+    return ", ".join(name if times == 1 else f"{name} x{times}" for name, times in names.items())
+
+
+def _lines(sources: list[str], most: int = 3) -> str:
+    """File names without folders, each line once."""
+    distinct = list(dict.fromkeys(source.rsplit("/", 1)[-1] for source in sources))
+    return ", ".join(distinct[:most]) + (f" and {len(distinct) - most} more" if len(distinct) > most else "")
+
+
+def _bytes(number: int | None) -> str:
+    """``None`` where the size depends on a symbol."""
+    if number is None:
+        return "dynamic"
+    for unit in ("B", "KB", "MB"):
+        if number < 10000:
+            return f"{number:.0f} {unit}"
+        number = number / 1000  # type: ignore[assignment]
+    return f"{number:.1f} GB"

@@ -1,0 +1,78 @@
+"""All options, in one frozen struct. It is part of the cache key and is handed to the compiler whole."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import re
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from zefuse.errors import OptionError
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """``torch.compile(model, backend="zefuse", options={...})`` takes these names.
+
+    Where a default is ``None`` the environment decides (docs/environment.md), then what the text says.
+    """
+
+    device: str = "cpu"
+    """Where the graph runs: ``"cpu"``, or ``"gpu:N"`` for the N-th Intel GPU, with CPU tensors staged over."""
+
+    strict: bool = False
+    """An operator without a lowering is an error instead of a call through ATen."""
+
+    fuse: bool = True
+    """``False``: one kernel per operation, to find which fusion makes a wrong result."""
+
+    dump_dir: str | None = None
+    """A folder for every stage of every kernel (MLIR, LLVM IR, SPIR-V text, assembly, the plan as JSON). Default: no dump."""
+
+    cache_dir: str | None = None
+    """The folder of the native-code cache; ``""`` turns it off. Default: ``zefuse`` in the user's cache folder."""
+
+    build_threads: int = 0
+    """How many threads build kernels; 0: one per core. Does not change what is built."""
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            _check_type(field.name, getattr(self, field.name))
+        if not re.fullmatch(r"cpu|gpu(:\d+)?", self.device):
+            raise OptionError(f'zefuse option device={self.device!r}: not a device; use "cpu", or "gpu:N" for an Intel GPU')
+        if self.build_threads < 0:
+            raise OptionError(f"zefuse option build_threads={self.build_threads}: use 0 (one per core) or more")
+
+    @classmethod
+    def make(cls, given: Mapping[str, Any] | Options | None) -> Options:
+        """From what a user gave. Raises OptionError for an unknown name (with a suggestion) or value."""
+        if isinstance(given, Options):
+            return given
+        given = given or {}
+        if not isinstance(given, Mapping):
+            raise OptionError(f"zefuse options: expected a dict such as {{'strict': True}}, got {type(given).__name__}")
+        for name in given:
+            if name not in _TYPES:
+                close = difflib.get_close_matches(str(name), _TYPES, n=1, cutoff=0.5)
+                hint = f"did you mean {close[0]!r}?" if close else "no name is close."
+                raise OptionError(f"zefuse option {name!r}: no such option; {hint} Known: {', '.join(sorted(_TYPES))}")
+        return cls(**given)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As the compiled part takes it: ``None`` where the environment decides."""
+        return dataclasses.asdict(self)
+
+
+_TYPES: dict[str, Any] = typing.get_type_hints(Options)
+
+
+def _check_type(name: str, value: object) -> None:
+    wanted = _TYPES[name]
+    accepted = typing.get_args(wanted) if isinstance(wanted, types.UnionType) else (wanted,)
+    if type(value) not in accepted:  # exactly: True is no thread count
+        names = " or ".join("None" if kind is type(None) else kind.__name__ for kind in accepted)
+        raise OptionError(f"zefuse option {name}={value!r}: expected {names}, got {type(value).__name__}")
