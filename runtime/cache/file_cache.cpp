@@ -14,8 +14,8 @@
 namespace zefuse {
 namespace {
 
-// Header, key, body. The digest covers key and body with their lengths, so that a file under a wrong name or cut short
-// is refused too.
+// Header, key, body. The digest covers key and body with their lengths, so that a file under a
+// wrong name or cut short is refused too.
 struct Header {
   char magic[8];
   uint64_t key_bytes;
@@ -59,7 +59,7 @@ bool writeAll(int file, const void* data, size_t size) {
 
 std::optional<std::vector<std::byte>> readEntry(int file, const std::string& key) {
   Header header;
-  struct stat info {};
+  struct stat info{};
   if (fstat(file, &info) != 0 || !readAll(file, &header, sizeof header) ||
       std::memcmp(header.magic, magic, sizeof magic) != 0 || header.key_bytes != key.size() ||
       header.body_bytes > uint64_t(info.st_size) ||
@@ -74,7 +74,7 @@ std::optional<std::vector<std::byte>> readEntry(int file, const std::string& key
   return bytes;
 }
 
-}  // namespace
+} // namespace
 
 std::string FileCache::entryPath(const std::string& key) const {
   return directory_ + "/" + hex(Sha256().update(key).finish()) + ".native";
@@ -90,7 +90,7 @@ std::optional<std::vector<std::byte>> FileCache::load(const std::string& key) co
   std::optional<std::vector<std::byte>> bytes = readEntry(file, key);
   close(file);
   if (!bytes)
-    unlink(path.c_str());  // damaged: rebuilt and stored again by the caller
+    unlink(path.c_str()); // damaged: rebuilt and stored again by the caller
   return bytes;
 }
 
@@ -128,4 +128,4 @@ Status FileCache::store(const std::string& key, std::span<const std::byte> bytes
   return {};
 }
 
-}  // namespace zefuse
+} // namespace zefuse

@@ -67,8 +67,7 @@ __attribute__((target("sha,sse4.1,ssse3"))) void compressSha(uint32_t* state, co
         next = _mm_add_epi32(next, _mm_alignr_epi8(w[(i + 3) & 3], w[(i + 2) & 3], 4));
         current = w[i & 3] = _mm_sha256msg2_epu32(next, w[(i + 3) & 3]);
       }
-      __m128i sum =
-          _mm_add_epi32(current, _mm_load_si128(reinterpret_cast<const __m128i*>(k) + i));
+      __m128i sum = _mm_add_epi32(current, _mm_load_si128(reinterpret_cast<const __m128i*>(k) + i));
       cdgh = _mm_sha256rnds2_epu32(cdgh, abef, sum);
       abef = _mm_sha256rnds2_epu32(abef, cdgh, _mm_shuffle_epi32(sum, 0x0E));
     }
@@ -82,7 +81,8 @@ __attribute__((target("sha,sse4.1,ssse3"))) void compressSha(uint32_t* state, co
 }
 
 bool hostHasSha() {
-  unsigned a = 7, b = 0, c = 0, d = 0;  // __builtin_cpu_supports has no name for it in every compiler
+  unsigned a = 7, b = 0, c = 0,
+           d = 0; // __builtin_cpu_supports has no name for it in every compiler
   __asm__("cpuid" : "+a"(a), "=b"(b), "+c"(c), "=d"(d));
   return b >> 29 & 1;
 }
@@ -92,7 +92,7 @@ void compress(uint32_t* state, const uint8_t* data, size_t blocks) {
   (fast ? compressSha : compressPortable)(state, data, blocks);
 }
 
-}  // namespace
+} // namespace
 
 Sha256::Sha256()
     : state_{0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
@@ -149,4 +149,4 @@ std::string hex(const Digest& digest) {
   return text;
 }
 
-}  // namespace zefuse
+} // namespace zefuse

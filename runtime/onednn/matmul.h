@@ -65,6 +65,8 @@ public:
   virtual size_t packedBytes() const = 0; // 0: b is used as it is
   // `packed` is 64-byte aligned and need not be initialised.
   virtual Status packB(const void* b, void* packed) const = 0;
+  // Whether both make the same packed bytes from the same b, so that one packed copy serves both.
+  virtual bool packsLike(const Matmul& other) const = 0;
   virtual size_t scratchBytes() const = 0; // 64-byte aligned memory for run, per call in flight
 
   struct Arguments {

@@ -345,6 +345,12 @@ std::unique_ptr<PreparedMatmul::Handles> PreparedMatmul::makeHandles() const {
   return handles;
 }
 
+bool PreparedMatmul::packsLike(const Matmul& other) const {
+  const auto* that = dynamic_cast<const PreparedMatmul*>(&other);
+  return that && packed_bytes_ == that->packed_bytes_ && desc_.b == that->desc_.b &&
+         packed_layout_ == that->packed_layout_;
+}
+
 Status PreparedMatmul::packB(const void* b, void* packed) const {
   if (!packed_bytes_)
     return Status(Code::internal, toString(desc_) + ": packB, but b is used as it is");

@@ -41,6 +41,7 @@ public:
 
   size_t packedBytes() const override { return packed_bytes_; }
   Status packB(const void* b, void* packed) const override;
+  bool packsLike(const Matmul& other) const override;
   size_t scratchBytes() const override { return scratch_bytes_; }
   Status run(const Arguments& arguments) const override;
   const std::string& implementation() const override { return implementation_; }

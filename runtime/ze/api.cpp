@@ -18,7 +18,7 @@ namespace {
 
 std::string fileIdentity(const void* symbol) {
   Dl_info info{};
-  struct stat file {};
+  struct stat file{};
   if (!dladdr(symbol, &info) || !info.dli_fname || stat(info.dli_fname, &file) != 0)
     return "unknown";
   return std::string(info.dli_fname) + ":" + std::to_string(file.st_size) + ":" +
@@ -72,17 +72,18 @@ Status bindFlat(void* library, Api& api) {
   return {};
 }
 
-// Tries zeInit in a forked child: a vendor driver that hangs or crashes is then an error and no more.
+// Tries zeInit in a forked child: a vendor driver that hangs or crashes is then an error and no
+// more.
 Status probeLoader(const char* name) {
   constexpr auto limit = std::chrono::seconds(20);
   const pid_t child = fork();
   if (child < 0)
-    return {Code::device, std::string("cannot try the Level Zero loader: fork: ") +
-                              std::strerror(errno)};
+    return {Code::device,
+            std::string("cannot try the Level Zero loader: fork: ") + std::strerror(errno)};
   if (child == 0) {
-    alarm(60);  // if the parent goes away meanwhile
+    alarm(60); // if the parent goes away meanwhile
     for (int fatal : {SIGSEGV, SIGBUS, SIGABRT, SIGILL, SIGFPE})
-      signal(fatal, SIG_DFL);  // no crash handler of the host's in the child
+      signal(fatal, SIG_DFL); // no crash handler of the host's in the child
     void* library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
     auto init = library ? reinterpret_cast<decltype(&::zeInit)>(dlsym(library, "zeInit")) : nullptr;
     _exit(init && init(0) == ZE_RESULT_SUCCESS ? 0 : 1);
@@ -95,15 +96,15 @@ Status probeLoader(const char* name) {
     if (done == child && WIFEXITED(status))
       return WEXITSTATUS(status) == 0
                  ? Status()
-                 : Status(Code::not_found,
-                          std::string(name) + ": zeInit found no usable driver; install the "
-                                              "vendor's Level Zero driver or use device 'cpu'");
+                 : Status(Code::not_found, std::string(name) +
+                                               ": zeInit found no usable driver; install the "
+                                               "vendor's Level Zero driver or use device 'cpu'");
     if (done == child && WIFSIGNALED(status))
       return {Code::device, std::string(name) + ": zeInit crashed (" + strsignal(WTERMSIG(status)) +
                                 ") in a trial process; repair the vendor's driver or use device "
                                 "'cpu'"};
     if (done < 0 && errno != EINTR)
-      return {};  // the host reaps children itself; no verdict, go on without one
+      return {}; // the host reaps children itself; no verdict, go on without one
     if (std::chrono::steady_clock::now() - start > limit) {
       kill(child, SIGKILL);
       waitpid(child, &status, 0);
@@ -120,7 +121,7 @@ Result<const Api*> loadLoader(const char* name) {
     return Status{Code::not_found, std::string("no Level Zero loader on this system (") +
                                        dlerror() + "); only device 'cpu' exists"};
   ZEFUSE_RETURN_IF_ERROR(probeLoader(name));
-  auto* api = new Api;  // never freed, see the header
+  auto* api = new Api; // never freed, see the header
   api->library = name;
   ZEFUSE_RETURN_IF_ERROR(bindFlat(library, *api));
   api->identity = fileIdentity(reinterpret_cast<void*>(api->zeInit));
@@ -142,7 +143,7 @@ constexpr const char* driver_name = "libze_zefuse_cpu.so.1";
 
 Result<const Api*> findCpuDriver() {
   if (const char* path = std::getenv("ZEFUSE_CPU_DRIVER"); path && *path)
-    return loadDriver(path);  // a wrong setting is an error, not a reason to look elsewhere
+    return loadDriver(path); // a wrong setting is an error, not a reason to look elsewhere
   std::string tried;
   auto exists = [&](const std::string& path) {
     tried += (tried.empty() ? "" : ", ") + path;
@@ -159,13 +160,13 @@ Result<const Api*> findCpuDriver() {
   return found;
 }
 
-}  // namespace
+} // namespace
 
 Result<const Api*> loadDriver(const std::string& path) {
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!library)
     return Status{Code::not_found, std::string("cannot load the CPU driver: ") + dlerror()};
-  auto* api = new Api;  // never freed, see the header
+  auto* api = new Api; // never freed, see the header
   api->library = path;
   ZEFUSE_RETURN_IF_ERROR(bindTables(library, *api));
   api->identity = fileIdentity(reinterpret_cast<void*>(api->zeInit));
@@ -186,7 +187,8 @@ Result<const Api*> loaderApi() {
 const char* resultName(ze_result_t result) {
   switch (result) {
 #define ZEFUSE_ZE_RESULT(name)                                                                     \
-  case name: return #name;
+  case name:                                                                                       \
+    return #name;
     ZEFUSE_ZE_RESULT(ZE_RESULT_SUCCESS)
     ZEFUSE_ZE_RESULT(ZE_RESULT_NOT_READY)
     ZEFUSE_ZE_RESULT(ZE_RESULT_ERROR_DEVICE_LOST)
@@ -224,7 +226,8 @@ const char* resultName(ze_result_t result) {
     ZEFUSE_ZE_RESULT(ZE_RESULT_ERROR_OVERLAPPING_REGIONS)
     ZEFUSE_ZE_RESULT(ZE_RESULT_ERROR_UNKNOWN)
 #undef ZEFUSE_ZE_RESULT
-  default: return "unknown result";
+  default:
+    return "unknown result";
   }
 }
 
@@ -252,4 +255,4 @@ Status callError(const Api& api, const char* call, ze_result_t result, const std
           place};
 }
 
-}  // namespace zefuse::ze
+} // namespace zefuse::ze

@@ -1,7 +1,8 @@
-// One Level Zero implementation's functions: the system's loader, or our CPU driver without any loader.
+// One Level Zero implementation's functions: the system's loader, or our CPU driver without any
+// loader.
 //
-// An Api lives until the process ends (its library is never closed: kernels and torch's threads may outlive any scope),
-// so handles keep a plain pointer to it.
+// An Api lives until the process ends (its library is never closed: kernels and torch's threads may
+// outlive any scope), so handles keep a plain pointer to it.
 #pragma once
 
 #include <string>
@@ -56,27 +57,30 @@ struct Api {
 #define ZEFUSE_ZE_MEMBER(table, member, name) decltype(&::name) name = nullptr;
   ZEFUSE_ZE_FUNCTIONS(ZEFUSE_ZE_MEMBER)
 #undef ZEFUSE_ZE_MEMBER
-  std::string library;   // path or name it was loaded from, for messages
-  std::string identity;  // path, size and time of the library's file: what native code made by it depends on
+  std::string library; // path or name it was loaded from, for messages
+  std::string
+      identity; // path, size and time of the library's file: what native code made by it depends on
 };
 
 // Our driver, bound through its DDI getters and initialised once per process. Thread-safe.
 Result<const Api*> cpuApi();
 
-// The system's libze_loader.so.1, initialised once per process. not_found without a loader; deadline or device when its
-// zeInit hangs, crashes or fails (tried in a forked child first: a broken driver must not take the process along).
+// The system's libze_loader.so.1, initialised once per process. not_found without a loader;
+// deadline or device when its zeInit hangs, crashes or fails (tried in a forked child first: a
+// broken driver must not take the process along).
 Result<const Api*> loaderApi();
 
 // For tests: load a driver library from exactly this path, without the process-wide cache.
 Result<const Api*> loadDriver(const std::string& path);
 
 const char* resultName(ze_result_t result);
-bool traceEnabled();  // ZEFUSE_ZE_TRACE=1, read once
+bool traceEnabled(); // ZEFUSE_ZE_TRACE=1, read once
 void traceCall(const Api& api, const char* call, ze_result_t result);
 Status callError(const Api& api, const char* call, ze_result_t result, const std::string& device,
                  std::source_location place = std::source_location::current());
 
-// Every ze call goes through here: traced, and a failure returns a Status with call, code and device.
+// Every ze call goes through here: traced, and a failure returns a Status with call, code and
+// device.
 #define ZEFUSE_ZE(api, device, name, ...)                                                          \
   do {                                                                                             \
     const ze_result_t result_ = (api).name(__VA_ARGS__);                                           \
@@ -125,7 +129,7 @@ public:
   ~Owned() {
     if (!handle_)
       return;
-    const ze_result_t result = (api_->*Destroy)(handle_);  // nobody could handle its failure here
+    const ze_result_t result = (api_->*Destroy)(handle_); // nobody could handle its failure here
     if (traceEnabled())
       traceCall(*api_, "destroy", result);
   }
@@ -137,4 +141,4 @@ private:
   Handle handle_ = nullptr;
 };
 
-}  // namespace zefuse::ze
+} // namespace zefuse::ze

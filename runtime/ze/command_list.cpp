@@ -35,4 +35,4 @@ Status CommandList::barrier(Event* signal) {
   return {};
 }
 
-}  // namespace zefuse::ze
+} // namespace zefuse::ze

@@ -31,4 +31,4 @@ private:
   Owned<ze_command_list_handle_t, &Api::zeCommandListDestroy> handle_;
 };
 
-}  // namespace zefuse::ze
+} // namespace zefuse::ze

@@ -67,7 +67,7 @@ Result<std::vector<Device>> gpuDevices() {
   return gpus;
 }
 
-}  // namespace
+} // namespace
 
 Result<Device> Device::find(const std::string& name) {
   if (name == "cpu")
@@ -115,4 +115,4 @@ std::string Device::nativeKey() const {
   return key;
 }
 
-}  // namespace zefuse::ze
+} // namespace zefuse::ze

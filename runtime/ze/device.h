@@ -1,5 +1,5 @@
-// A device by zefuse's name: "cpu" is always our own driver's first device, "gpu:N" the N-th GPU-type device of the
-// system's loader. A value type: handles live as long as the process.
+// A device by zefuse's name: "cpu" is always our own driver's first device, "gpu:N" the N-th
+// GPU-type device of the system's loader. A value type: handles live as long as the process.
 #pragma once
 
 #include <string>
@@ -13,8 +13,8 @@ struct Device {
   const Api* api = nullptr;
   Driver driver;
   ze_device_handle_t handle = nullptr;
-  std::string name;         // "cpu", "gpu:0"
-  std::string description;  // the driver's name of it
+  std::string name;        // "cpu", "gpu:0"
+  std::string description; // the driver's name of it
   ze_device_properties_t properties{};
   uint32_t max_group_size = 0;
 
@@ -24,8 +24,9 @@ struct Device {
   static std::vector<std::pair<std::string, std::string>> list();
 
   bool isCpu() const { return name == "cpu"; }
-  // Changes whenever native code made for this device may have to change: driver build, device, instruction set.
+  // Changes whenever native code made for this device may have to change: driver build, device,
+  // instruction set.
   std::string nativeKey() const;
 };
 
-}  // namespace zefuse::ze
+} // namespace zefuse::ze

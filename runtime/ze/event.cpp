@@ -36,8 +36,10 @@ Status Event::wait(uint64_t nanoseconds) {
   if (traceEnabled())
     traceCall(api, "zeEventHostSynchronize", result);
   if (result == ZE_RESULT_NOT_READY)
-    return {Code::deadline, "device '" + context_->device().name + "': an event was not signalled "
-                            "within " + std::to_string(nanoseconds / 1000000) + " ms"};
+    return {Code::deadline, "device '" + context_->device().name +
+                                "': an event was not signalled "
+                                "within " +
+                                std::to_string(nanoseconds / 1000000) + " ms"};
   return result == ZE_RESULT_SUCCESS
              ? Status()
              : callError(api, "zeEventHostSynchronize", result, context_->device().name);
@@ -56,4 +58,4 @@ Result<bool> Event::signalled() const {
   return callError(api, "zeEventQueryStatus", result, context_->device().name);
 }
 
-}  // namespace zefuse::ze
+} // namespace zefuse::ze

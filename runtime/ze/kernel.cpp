@@ -23,4 +23,4 @@ Status Kernel::setGroupSize(uint32_t x, uint32_t y, uint32_t z) {
   return {};
 }
 
-}  // namespace zefuse::ze
+} // namespace zefuse::ze

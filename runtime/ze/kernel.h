@@ -1,5 +1,5 @@
-// A kernel handle. Level Zero keeps arguments and group size as its state: one thread at a time, so each call in flight
-// has handles of its own. Must be destroyed before its module.
+// A kernel handle. Level Zero keeps arguments and group size as its state: one thread at a time, so
+// each call in flight has handles of its own. Must be destroyed before its module.
 #pragma once
 
 #include "runtime/ze/module.h"
@@ -26,4 +26,4 @@ private:
   uint32_t argument_count_ = 0;
 };
 
-}  // namespace zefuse::ze
+} // namespace zefuse::ze

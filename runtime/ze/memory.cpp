@@ -2,8 +2,7 @@
 
 namespace zefuse::ze {
 
-Result<Memory> Memory::allocate(const Context& context, Kind kind, size_t bytes,
-                                size_t alignment) {
+Result<Memory> Memory::allocate(const Context& context, Kind kind, size_t bytes, size_t alignment) {
   const Api& api = context.api();
   const Device& device = context.device();
   auto on_device = make<ze_device_mem_alloc_desc_t>();
@@ -38,4 +37,4 @@ Memory::~Memory() {
     traceCall(context_->api(), "zeMemFree", result);
 }
 
-}  // namespace zefuse::ze
+} // namespace zefuse::ze

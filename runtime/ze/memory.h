@@ -20,7 +20,7 @@ public:
   }
   ~Memory();
 
-  void* data() const { return data_; }  // readable by the host unless Kind::device
+  void* data() const { return data_; } // readable by the host unless Kind::device
   size_t bytes() const { return bytes_; }
 
 private:
@@ -29,4 +29,4 @@ private:
   size_t bytes_ = 0;
 };
 
-}  // namespace zefuse::ze
+} // namespace zefuse::ze

@@ -16,7 +16,7 @@ std::string readLog(const Api& api, ze_module_build_log_handle_t log) {
   return text;
 }
 
-}  // namespace
+} // namespace
 
 Result<Module> Module::create(const Context& context, ze_module_format_t format,
                               std::span<const std::byte> bytes, const std::string& label) {
@@ -27,8 +27,8 @@ Result<Module> Module::create(const Context& context, ze_module_format_t format,
   desc.pInputModule = reinterpret_cast<const uint8_t*>(bytes.data());
   ze_module_handle_t handle = nullptr;
   ze_module_build_log_handle_t log_handle = nullptr;
-  const ze_result_t result = api.zeModuleCreate(context.handle(), context.device().handle, &desc,
-                                                &handle, &log_handle);
+  const ze_result_t result =
+      api.zeModuleCreate(context.handle(), context.device().handle, &desc, &handle, &log_handle);
   if (traceEnabled())
     traceCall(api, "zeModuleCreate", result);
   const Owned<ze_module_build_log_handle_t, &Api::zeModuleBuildLogDestroy> log(&api, log_handle);
@@ -67,4 +67,4 @@ Result<std::vector<std::byte>> Module::nativeBinary() const {
   return bytes;
 }
 
-}  // namespace zefuse::ze
+} // namespace zefuse::ze

@@ -1,4 +1,5 @@
-// Code on a device. Thread-safe: kernels may be created from it by any thread. Must be destroyed before its context.
+// Code on a device. Thread-safe: kernels may be created from it by any thread. Must be destroyed
+// before its context.
 #pragma once
 
 #include <cstddef>
@@ -30,4 +31,4 @@ private:
   Owned<ze_module_handle_t, &Api::zeModuleDestroy> handle_;
 };
 
-}  // namespace zefuse::ze
+} // namespace zefuse::ze

@@ -1,0 +1,333 @@
+#include "runtime/executor/binding.h"
+
+#include <algorithm>
+
+#include "runtime/executor/arena.h"
+#include "runtime/executor/dtype.h"
+
+namespace zefuse::executor {
+namespace {
+
+constexpr int64_t max_bytes = int64_t(1) << 47; // the address space of a process
+
+std::string list(std::span<const int64_t> numbers) {
+  std::string text = "[";
+  for (size_t i = 0; i < numbers.size(); ++i)
+    text += (i ? ", " : "") + std::to_string(numbers[i]);
+  return text + "]";
+}
+
+class Binder {
+public:
+  Binder(const Program& program, Binding& binding) : plan_(program.plan), binding_(binding) {}
+
+  Status run() {
+    reservePool();
+    ZEFUSE_RETURN_IF_ERROR(inputs());
+    ZEFUSE_RETURN_IF_ERROR(values());
+    ZEFUSE_RETURN_IF_ERROR(arena());
+    binding_.launches.resize(plan_.steps.size());
+    binding_.matmuls.resize(plan_.steps.size());
+    for (size_t i = 0; i < plan_.steps.size(); ++i) {
+      const plan::StepKindUnion& kind = plan_.steps[i]->kind;
+      Status status;
+      if (const auto* launch = kind.AsLaunch())
+        status = bindLaunch(*launch, binding_.launches[i]);
+      else if (const auto* matmul = kind.AsMatmul())
+        status = bindMatmul(*matmul, binding_.matmuls[i]);
+      else if (const auto* copy = kind.AsCopy())
+        status = bindCopy(*copy);
+      else if (const auto* call = kind.AsAtenCall())
+        status = bindAtenCall(*call);
+      if (!status.ok())
+        return {status.code(), stepName(plan_, i) + ": " + status.message(), status.place()};
+    }
+    for (const auto& output : plan_.outputs)
+      if (output->kind == plan::OutputKind::integer)
+        ZEFUSE_RETURN_IF_ERROR(value(output->value, "an integer output").status());
+    return {};
+  }
+
+private:
+  // The spans in inputs and values point into the pool, so it must not grow afterwards.
+  void reservePool() {
+    size_t total = 0;
+    for (const auto& input : plan_.inputs)
+      total += 2 * input->sizes.size();
+    for (const auto& value : plan_.values)
+      total += 2 * value->sizes.size();
+    binding_.pool.reserve(total);
+  }
+
+  Result<int64_t> value(uint32_t expr, const char* what) const {
+    if (!binding_.exprs.valid(expr))
+      return Status{Code::invalid_argument, std::string(what) + " has no value for symbols " +
+                                                list(binding_.symbols) +
+                                                " (overflow or division by zero)"};
+    return binding_.exprs[expr];
+  }
+
+  Result<std::span<const int64_t>> evaluate(const std::vector<uint32_t>& exprs) {
+    const size_t start = binding_.pool.size();
+    for (uint32_t expr : exprs) {
+      Result<int64_t> number = value(expr, "a size");
+      if (!number.ok())
+        return number.status();
+      if (*number < 0)
+        return Status{Code::invalid_argument, "a size or stride is negative (" +
+                                                  std::to_string(*number) + ") for symbols " +
+                                                  list(binding_.symbols)};
+      binding_.pool.push_back(*number);
+    }
+    return std::span<const int64_t>(binding_.pool.data() + start, exprs.size());
+  }
+
+  Status inputs() {
+    binding_.inputs.resize(plan_.inputs.size());
+    input_reach_.resize(plan_.inputs.size());
+    for (size_t i = 0; i < plan_.inputs.size(); ++i) {
+      const plan::InputT& input = *plan_.inputs[i];
+      auto sizes = evaluate(input.sizes);
+      if (!sizes.ok())
+        return sizes.status();
+      auto strides = evaluate(input.strides);
+      if (!strides.ok())
+        return strides.status();
+      binding_.inputs[i] = {*sizes, *strides};
+      ZEFUSE_RETURN_IF_ERROR(
+          bytesOf(*sizes, *strides, 0, input.dtype, "input '" + input.name + "'", input_reach_[i]));
+    }
+    return {};
+  }
+
+  static Status bytesOf(std::span<const int64_t> sizes, std::span<const int64_t> strides,
+                        int64_t offset, plan::DType dtype, const std::string& where, size_t& out) {
+    const std::optional<int64_t> elements = reach(sizes, strides);
+    int64_t end = 0;
+    if (!elements || __builtin_add_overflow(*elements, offset, &end) ||
+        __builtin_mul_overflow(end, int64_t(elementSize(dtype)), &end) || end > max_bytes)
+      return {Code::invalid_argument, where + " of sizes " + list(sizes) + " and strides " +
+                                          list(strides) + " exceeds the address space"};
+    out = *elements == 0 ? 0 : size_t(end);
+    return {};
+  }
+
+  Status values() {
+    binding_.values.resize(plan_.values.size());
+    binding_.buffer_bytes.assign(plan_.buffers.size(), 0);
+    for (size_t i = 0; i < plan_.values.size(); ++i) {
+      const plan::ValueT& value = *plan_.values[i];
+      const std::string where = "value " + std::to_string(i);
+      BoundValue& bound = binding_.values[i];
+      bound.buffer = value.buffer;
+      bound.dtype = value.dtype;
+      auto sizes = evaluate(value.sizes);
+      if (!sizes.ok())
+        return sizes.status();
+      auto strides = evaluate(value.strides);
+      if (!strides.ok())
+        return strides.status();
+      Result<int64_t> offset = this->value(value.offset, "an offset");
+      if (!offset.ok())
+        return offset.status();
+      if (*offset < 0 || *offset > max_bytes)
+        return {Code::invalid_argument,
+                where + " has the offset " + std::to_string(*offset) + " in its buffer"};
+      bound.sizes = *sizes;
+      bound.strides = *strides;
+      bound.offset = *offset;
+      bound.offset_bytes = size_t(*offset) * elementSize(value.dtype);
+      bound.elements = 1;
+      for (int64_t size : *sizes)
+        if (__builtin_mul_overflow(bound.elements, size, &bound.elements))
+          return {Code::invalid_argument, where + " has more than 2^63 elements"};
+      size_t end = 0;
+      ZEFUSE_RETURN_IF_ERROR(bytesOf(*sizes, *strides, *offset, value.dtype, where, end));
+      // An empty value may start anywhere, but its pointer is still passed on: keep it inside.
+      if (bound.elements == 0)
+        bound.offset = 0, bound.offset_bytes = 0;
+      const plan::BufferT& buffer = *plan_.buffers[value.buffer];
+      size_t limit = SIZE_MAX;
+      if (buffer.storage == plan::Storage::input) {
+        limit = input_reach_[buffer.index];
+      } else if (buffer.storage == plan::Storage::arena) {
+        Result<int64_t> bytes = this->value(buffer.bytes, "a buffer's size");
+        if (!bytes.ok())
+          return bytes.status();
+        limit = *bytes < 0 ? 0 : size_t(*bytes);
+      }
+      if (end > limit)
+        return {Code::damaged, "plan: " + where + " of sizes " + list(*sizes) + ", strides " +
+                                   list(*strides) + ", offset " + std::to_string(*offset) +
+                                   " leaves buffer " + std::to_string(value.buffer) + " of " +
+                                   std::to_string(limit) + " bytes; compile the model again"};
+      size_t& bytes = binding_.buffer_bytes[value.buffer];
+      bytes = std::max(bytes, end);
+    }
+    return {};
+  }
+
+  Status arena() {
+    std::vector<ArenaBuffer> buffers;
+    std::vector<uint32_t> numbers;
+    int64_t total = 0;
+    for (size_t i = 0; i < plan_.buffers.size(); ++i) {
+      const plan::BufferT& buffer = *plan_.buffers[i];
+      if (buffer.storage != plan::Storage::arena)
+        continue;
+      Result<int64_t> bytes = value(buffer.bytes, "a buffer's size");
+      if (!bytes.ok())
+        return bytes.status();
+      if (*bytes < 0 || *bytes > max_bytes || (total += *bytes) > max_bytes)
+        return {Code::invalid_argument, "the plan needs more memory than a process can address (" +
+                                            std::to_string(*bytes) + " bytes for buffer " +
+                                            std::to_string(i) + ")"};
+      binding_.buffer_bytes[i] = size_t(*bytes);
+      buffers.push_back({size_t(*bytes), buffer.first_step, buffer.last_step});
+      numbers.push_back(uint32_t(i));
+    }
+    const ArenaLayout layout = placeBuffers(buffers);
+    binding_.arena_bytes = layout.bytes;
+    binding_.arena_offset.assign(plan_.buffers.size(), 0);
+    for (size_t i = 0; i < numbers.size(); ++i)
+      binding_.arena_offset[numbers[i]] = layout.offsets[i];
+    return {};
+  }
+
+  Status bindLaunch(const plan::LaunchT& launch, BoundLaunch& bound) {
+    Result<int64_t> extent = value(launch.extent, "the extent");
+    if (!extent.ok())
+      return extent.status();
+    if (*extent < 0)
+      return {Code::invalid_argument, "the extent is " + std::to_string(*extent)};
+    const int64_t groups = *extent / launch.grain + (*extent % launch.grain != 0);
+    if (launch.distribution == plan::Distribution::chunked) {
+      bound.groups = *extent == 0
+                         ? 0
+                         : uint32_t(std::clamp<int64_t>(groups, 1, std::max(1, binding_.threads)));
+    } else {
+      if (groups > INT32_MAX)
+        return {Code::unsupported, std::to_string(groups) + " work-groups in one launch"};
+      bound.groups = uint32_t(groups);
+    }
+    size_t scratch = 0;
+    if (__builtin_mul_overflow(size_t(launch.scratch_bytes), size_t(bound.groups), &scratch) ||
+        scratch > size_t(max_bytes))
+      return {Code::invalid_argument, "the scratch memory exceeds the address space"};
+    binding_.scratch_bytes = std::max(binding_.scratch_bytes, scratch);
+    for (uint32_t symbol : launch.symbols) {
+      Result<int64_t> number = value(symbol, "a kernel's size argument");
+      if (!number.ok())
+        return number.status();
+      bound.symbols.push_back(*number);
+    }
+    return {};
+  }
+
+  Status bindCopy(const plan::CopyT& copy) {
+    const BoundValue& source = binding_.values[copy.source];
+    const BoundValue& destination = binding_.values[copy.destination];
+    if (!std::ranges::equal(source.sizes, destination.sizes))
+      return {Code::invalid_argument,
+              "copies sizes " + list(source.sizes) + " into sizes " + list(destination.sizes)};
+    return {};
+  }
+
+  Status bindAtenCall(const plan::AtenCallT& call) {
+    for (int32_t index : call.outputs) {
+      if (index < 0)
+        continue;
+      const BoundValue& result = binding_.values[size_t(index)];
+      if (plan_.buffers[result.buffer]->storage != plan::Storage::external)
+        continue;
+      if (result.offset != 0)
+        return {Code::damaged, "its result has the offset " + std::to_string(result.offset)};
+      // Every view of the external buffer must stay within what this result covers.
+      size_t made = 0;
+      ZEFUSE_RETURN_IF_ERROR(
+          bytesOf(result.sizes, result.strides, 0, result.dtype, "its result", made));
+      if (binding_.buffer_bytes[result.buffer] > made)
+        return {Code::damaged, "a view reaches byte " +
+                                   std::to_string(binding_.buffer_bytes[result.buffer]) +
+                                   " of its result of " + std::to_string(made) + " bytes"};
+    }
+    for (const auto& argument : call.args)
+      ZEFUSE_RETURN_IF_ERROR(argumentIntegers(*argument));
+    return {};
+  }
+
+  Status argumentIntegers(const plan::ArgumentT& argument) {
+    if (argument.kind == plan::ArgumentKind::integer)
+      return value(argument.value, "an integer argument").status();
+    for (const auto& item : argument.items)
+      ZEFUSE_RETURN_IF_ERROR(argumentIntegers(*item));
+    return {};
+  }
+
+  onednn::TensorDesc describe(uint32_t index) const {
+    const BoundValue& value = binding_.values[index];
+    return {value.dtype,
+            {value.sizes.begin(), value.sizes.end()},
+            {value.strides.begin(), value.strides.end()}};
+  }
+
+  Status bindMatmul(const plan::MatmulT& matmul, BoundMatmul& bound) {
+    onednn::MatmulDesc desc;
+    desc.a = describe(matmul.a);
+    desc.b = describe(matmul.b);
+    desc.out = describe(matmul.out);
+    desc.alpha = matmul.alpha;
+    if (matmul.bias >= 0)
+      desc.bias = describe(uint32_t(matmul.bias));
+    for (const auto& op : matmul.post_ops) {
+      onednn::PostOpDesc post{op->kind, std::nullopt};
+      if (op->operand >= 0)
+        post.operand = describe(uint32_t(op->operand));
+      desc.post_ops.push_back(std::move(post));
+    }
+    const plan::BufferT& weight = *plan_.buffers[binding_.values[matmul.b].buffer];
+    const bool parameter = weight.storage == plan::Storage::input &&
+                           plan_.inputs[weight.index]->kind == plan::InputKind::parameter;
+    desc.pack_b = parameter;
+    auto primitive = onednn::Matmul::get(desc); // checks that the shapes fit together
+    if (!primitive.ok())
+      return primitive.status();
+    bound.primitive = std::move(*primitive);
+    binding_.scratch_bytes = std::max(binding_.scratch_bytes, bound.primitive->scratchBytes());
+    if (parameter && bound.primitive->packedBytes() > 0)
+      bound.packed_input = int32_t(weight.index);
+    return {};
+  }
+
+  const plan::PlanT& plan_;
+  Binding& binding_;
+  std::vector<size_t> input_reach_;
+};
+
+} // namespace
+
+std::optional<int64_t> reach(std::span<const int64_t> sizes, std::span<const int64_t> strides) {
+  int64_t last = 0;
+  for (int64_t size : sizes)
+    if (size <= 0)
+      return size == 0 ? std::optional<int64_t>(0) : std::nullopt;
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    int64_t span;
+    if (strides[i] < 0 || __builtin_mul_overflow(sizes[i] - 1, strides[i], &span) ||
+        __builtin_add_overflow(last, span, &last))
+      return std::nullopt;
+  }
+  return last + 1;
+}
+
+Result<std::shared_ptr<const Binding>>
+Binding::make(const Program& program, std::span<const int64_t> symbols, int threads) {
+  auto binding = std::make_shared<Binding>();
+  binding->symbols.assign(symbols.begin(), symbols.end());
+  binding->threads = threads;
+  binding->exprs = ExprValues(program.plan.exprs, symbols);
+  ZEFUSE_RETURN_IF_ERROR(Binder(program, *binding).run());
+  return std::shared_ptr<const Binding>(std::move(binding));
+}
+
+} // namespace zefuse::executor

@@ -1,0 +1,56 @@
+// ExecutionCounters as atomics: added to by every call, read at any time.
+#pragma once
+
+#include <atomic>
+
+#include "runtime/executor/executable.h"
+
+namespace zefuse::executor {
+
+struct Counters {
+  std::atomic<uint64_t> calls{0}, launches{0}, library_calls{0}, aten_calls{0}, copies{0};
+  std::atomic<uint64_t> weights_packed{0}, weight_packs_reused{0};
+  std::atomic<uint64_t> native_cache_hits{0}, native_cache_misses{0};
+  std::atomic<uint64_t> arena_bytes{0};
+
+  // What one call counted, added at its end: a handful of atomic operations per call instead of one
+  // per step.
+  struct OfCall {
+    uint64_t launches = 0, library_calls = 0, aten_calls = 0, copies = 0;
+    uint64_t weights_packed = 0, weight_packs_reused = 0;
+  };
+  void add(const OfCall& call) {
+    auto count = [](std::atomic<uint64_t>& total, uint64_t part) {
+      if (part)
+        total.fetch_add(part, std::memory_order_relaxed);
+    };
+    count(calls, 1);
+    count(launches, call.launches);
+    count(library_calls, call.library_calls);
+    count(aten_calls, call.aten_calls);
+    count(copies, call.copies);
+    count(weights_packed, call.weights_packed);
+    count(weight_packs_reused, call.weight_packs_reused);
+  }
+  void atLeast(std::atomic<uint64_t>& largest, uint64_t value) {
+    uint64_t seen = largest.load(std::memory_order_relaxed);
+    while (seen < value && !largest.compare_exchange_weak(seen, value, std::memory_order_relaxed)) {
+    }
+  }
+  ExecutionCounters read() const {
+    ExecutionCounters out;
+    out.calls = calls;
+    out.launches = launches;
+    out.library_calls = library_calls;
+    out.aten_calls = aten_calls;
+    out.copies = copies;
+    out.weights_packed = weights_packed;
+    out.weight_packs_reused = weight_packs_reused;
+    out.native_cache_hits = native_cache_hits;
+    out.native_cache_misses = native_cache_misses;
+    out.arena_bytes = arena_bytes;
+    return out;
+  }
+};
+
+} // namespace zefuse::executor

@@ -1,0 +1,86 @@
+#include "runtime/executor/derived_weights.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+namespace zefuse::executor {
+
+uint64_t fingerprint(const void* data, size_t bytes) {
+  constexpr size_t samples = 64, word = 8;
+  constexpr uint64_t odd = 0x9e3779b97f4a7c15u;
+  const char* from = static_cast<const char*>(data);
+  auto load = [&](size_t offset) {
+    uint64_t value;
+    std::memcpy(&value, from + offset, word);
+    return value;
+  };
+  // Four independent lanes: the loads miss the cache, and must not wait for each other.
+  uint64_t lanes[4] = {bytes, odd, 2, 3};
+  auto mix = [&](size_t lane, uint64_t value) {
+    lanes[lane] = std::rotl((lanes[lane] ^ value) * odd, 29);
+  };
+  if (bytes <= samples * word) {
+    size_t offset = 0;
+    for (; offset + word <= bytes; offset += word)
+      mix(offset / word % 4, load(offset));
+    uint64_t rest = 0;
+    if (bytes > offset)
+      std::memcpy(&rest, from + offset, bytes - offset);
+    mix(0, rest);
+  } else {
+    // 16.16 fixed point, rounded down to whole words: reaches word 0 and, at the end, the last
+    // eight bytes.
+    const size_t last = bytes - word;
+    for (size_t i = 0; i + 1 < samples; ++i)
+      mix(i % 4, load(last / (samples - 1) * i & ~size_t(7)));
+    mix(3, load(last));
+  }
+  uint64_t hash = 0;
+  for (uint64_t lane : lanes)
+    hash = (std::rotl(hash, 17) ^ lane) * odd;
+  return hash ^ hash >> 32;
+}
+
+Result<std::shared_ptr<const PackedWeight>>
+DerivedWeights::get(uint32_t input, const BoundValue& view, const void* b, const WeightStamp& stamp,
+                    const std::shared_ptr<const onednn::Matmul>& primitive,
+                    Counters::OfCall& counters) {
+  // Held while packing: threads that meet here at a first call want the same copies.
+  std::lock_guard lock(mutex_);
+  auto sameView = [&](const Entry& entry) {
+    return entry.input == input && entry.dtype == view.dtype && entry.offset == view.offset &&
+           std::ranges::equal(entry.sizes, view.sizes) &&
+           std::ranges::equal(entry.strides, view.strides);
+  };
+  auto found = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& entry) {
+    return sameView(entry) && (entry.packer == primitive || entry.packer->packsLike(*primitive));
+  });
+  if (found != entries_.end() && found->packed->stamp == stamp) {
+    ++counters.weight_packs_reused;
+    return found->packed;
+  }
+  auto packed = std::make_shared<PackedWeight>();
+  packed->stamp = stamp;
+  ZEFUSE_RETURN_IF_ERROR(packed->memory.reserve(primitive->packedBytes()));
+  ZEFUSE_RETURN_IF_ERROR(primitive->packB(b, packed->memory.data()));
+  ++counters.weights_packed;
+  if (found != entries_.end()) {
+    found->packed = packed;
+    return std::shared_ptr<const PackedWeight>(packed);
+  }
+  if (size_t(std::count_if(entries_.begin(), entries_.end(), sameView)) >= layouts_per_view)
+    entries_.erase(std::find_if(entries_.begin(), entries_.end(), sameView));
+  entries_.push_back(
+      {input, view.dtype, view.offset, std::vector<int64_t>(view.sizes.begin(), view.sizes.end()),
+       std::vector<int64_t>(view.strides.begin(), view.strides.end()), primitive, packed});
+  return std::shared_ptr<const PackedWeight>(packed);
+}
+
+void DerivedWeights::invalidate() {
+  generation_.fetch_add(1, std::memory_order_acq_rel);
+  std::lock_guard lock(mutex_);
+  entries_.clear();
+}
+
+} // namespace zefuse::executor

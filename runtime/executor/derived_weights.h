@@ -1,0 +1,65 @@
+// Packed copies of parameters, kept only while provably fresh (docs/design.md, decision 7).
+//
+// Fresh: same address, same version counter and same fingerprint, and nobody called invalidate()
+// since. The fingerprint samples the whole weight, so a change of few elements by a write that
+// leaves the version counter alone (.data, NumPy) can go unseen; a change of all of them cannot.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "runtime/executor/binding.h"
+#include "runtime/executor/counters.h"
+#include "runtime/executor/host_memory.h"
+
+namespace zefuse::executor {
+
+struct WeightStamp {
+  const void* data = nullptr;
+  uint64_t version = 0;
+  uint64_t fingerprint = 0;
+  uint64_t generation = 0;
+  bool operator==(const WeightStamp&) const = default;
+};
+
+// Hashes 64 samples spread over [data, data + bytes), both ends among them; everything when it is
+// small.
+uint64_t fingerprint(const void* data, size_t bytes);
+
+struct PackedWeight {
+  WeightStamp stamp;
+  HostMemory memory;
+};
+
+// Thread-safe. One packed copy per input, view of it and packed layout: different batch sizes share
+// one where their primitives agree on the layout.
+class DerivedWeights {
+public:
+  uint64_t generation() const { return generation_.load(std::memory_order_acquire); }
+
+  // The packed copy for `stamp`, packed now if there is none. `b` is the view's first element.
+  Result<std::shared_ptr<const PackedWeight>>
+  get(uint32_t input, const BoundValue& view, const void* b, const WeightStamp& stamp,
+      const std::shared_ptr<const onednn::Matmul>& primitive, Counters::OfCall& counters);
+
+  void invalidate();
+
+private:
+  struct Entry {
+    uint32_t input;
+    plan::DType dtype;
+    int64_t offset;
+    std::vector<int64_t> sizes, strides;
+    std::shared_ptr<const onednn::Matmul> packer;
+    std::shared_ptr<const PackedWeight> packed;
+  };
+  static constexpr size_t layouts_per_view = 4;
+
+  std::atomic<uint64_t> generation_{0};
+  std::mutex mutex_;
+  std::vector<Entry> entries_;
+};
+
+} // namespace zefuse::executor

@@ -1,0 +1,267 @@
+#include "runtime/executor/executable.h"
+
+#include <algorithm>
+#include <cstring>
+#include <list>
+#include <mutex>
+
+#include "runtime/executor/dtype.h"
+#include "runtime/executor/frame.h"
+#include "runtime/executor/openmp.h"
+
+namespace zefuse {
+
+using namespace executor;
+
+namespace {
+
+std::string list(std::span<const int64_t> numbers) {
+  std::string text = "[";
+  for (size_t i = 0; i < numbers.size(); ++i)
+    text += (i ? ", " : "") + std::to_string(numbers[i]);
+  return text + "]";
+}
+
+// Flatbuffers wants its bytes aligned; a vector's storage is.
+std::vector<std::byte> aligned(std::span<const std::byte> bytes) {
+  return {bytes.begin(), bytes.end()};
+}
+
+} // namespace
+
+struct Executable::Impl {
+  std::vector<std::byte> bytes;
+  std::string device;
+  Shared shared;
+
+  // Bindings, most recently used first. A lookup happens only when a frame's last binding does not
+  // fit.
+  static constexpr size_t max_bindings = 128;
+  std::mutex bindings_mutex;
+  std::list<std::shared_ptr<const Binding>> bindings;
+
+  // Declared last: frames use everything above. Last in, first out, so that memory stays warm.
+  std::mutex frames_mutex;
+  std::vector<std::unique_ptr<Frame>> frames;
+
+  Status describeMismatch(size_t index, const CallInput& given, const Binding* binding) const;
+  Status checkKinds(std::span<const CallInput> inputs) const;
+  void readSymbols(std::span<const CallInput> inputs, int64_t* symbols) const;
+  Status checkInputs(std::span<const CallInput> inputs, const Binding& binding) const;
+  Result<std::shared_ptr<const Binding>> bindingFor(std::span<const int64_t> symbols, int threads);
+  std::unique_ptr<Frame> takeFrame();
+  void giveBack(std::unique_ptr<Frame> frame);
+};
+
+Result<std::unique_ptr<Executable>> Executable::create(std::span<const std::byte> plan,
+                                                       const ExecutableOptions& options) {
+  auto impl = std::make_unique<Impl>();
+  impl->bytes = aligned(plan);
+  Result<Program> program = loadProgram(impl->bytes);
+  if (!program.ok())
+    return program.status();
+  impl->shared.program = std::move(*program);
+  const std::string& device = impl->shared.program.plan.device;
+  if (device != options.device)
+    return Status{Code::invalid_argument, "the plan is compiled for device '" + device +
+                                              "' and asked to run on '" + options.device +
+                                              "'; compile for this device"};
+  if (device != "cpu") {
+    Result<ze::Device> found = ze::Device::find(device);
+    if (!found.ok())
+      return found.status();
+  }
+  auto modules =
+      KernelModules::build(*plan::GetPlan(impl->bytes.data()), options, impl->shared.counters);
+  if (!modules.ok())
+    return modules.status();
+  impl->shared.modules = std::move(*modules);
+  auto aten = AtenOps::resolve(impl->shared.program);
+  if (!aten.ok())
+    return aten.status();
+  impl->shared.aten = std::move(*aten);
+  if (impl->shared.program.plan.symbols.empty()) {
+    auto binding = impl->bindingFor({}, omp_get_max_threads());
+    if (!binding.ok())
+      return binding.status();
+    auto frame = std::make_unique<Frame>(impl->shared);
+    ZEFUSE_RETURN_IF_ERROR(frame->bind(std::move(*binding)));
+    impl->giveBack(std::move(frame));
+  }
+  return std::unique_ptr<Executable>(new Executable(std::move(impl)));
+}
+
+Executable::Executable(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Executable::~Executable() = default;
+
+Status Executable::Impl::describeMismatch(size_t index, const CallInput& given,
+                                          const Binding* binding) const {
+  const plan::InputT& input = *shared.program.plan.inputs[index];
+  const bool integer = input.kind == plan::InputKind::integer;
+  const std::string where = "input " + std::to_string(index) + " '" + input.name + "': expected ";
+  std::string expected =
+      integer ? "an integer" : std::string("a tensor of dtype ") + dtypeName(input.dtype);
+  std::string got = given.is_tensor
+                        ? std::string("a tensor of dtype ") + dtypeName(given.tensor.dtype)
+                        : "an integer";
+  if (!integer) {
+    if (binding)
+      expected += ", sizes " + list(binding->inputs[index].sizes) + " and strides " +
+                  list(binding->inputs[index].strides);
+    else
+      expected += " with " + std::to_string(input.sizes.size()) + " dimensions";
+  }
+  if (given.is_tensor)
+    got += ", sizes " + list(given.tensor.sizes) + " and strides " + list(given.tensor.strides);
+  return {Code::invalid_argument, where + expected + ", got " + got +
+                                      "; pass what the model was compiled with or compile again"};
+}
+
+Status Executable::Impl::checkKinds(std::span<const CallInput> inputs) const {
+  const plan::PlanT& plan = shared.program.plan;
+  if (inputs.size() != plan.inputs.size())
+    return {Code::invalid_argument, "the compiled function takes " +
+                                        std::to_string(plan.inputs.size()) + " inputs, got " +
+                                        std::to_string(inputs.size())};
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const plan::InputT& input = *plan.inputs[i];
+    const CallInput& given = inputs[i];
+    const bool integer = input.kind == plan::InputKind::integer;
+    if (given.is_tensor == integer ||
+        (!integer &&
+         (given.tensor.dtype != input.dtype || given.tensor.sizes.size() != input.sizes.size() ||
+          given.tensor.strides.size() != input.sizes.size()))) [[unlikely]]
+      return describeMismatch(i, given, nullptr);
+  }
+  return {};
+}
+
+void Executable::Impl::readSymbols(std::span<const CallInput> inputs, int64_t* symbols) const {
+  for (const auto& symbol : shared.program.plan.symbols) {
+    const CallInput& input = inputs[symbol->input];
+    *symbols++ = symbol->dim < 0 ? input.integer : input.tensor.sizes[size_t(symbol->dim)];
+  }
+}
+
+Status Executable::Impl::checkInputs(std::span<const CallInput> inputs,
+                                     const Binding& binding) const {
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const CallInput& given = inputs[i];
+    if (!given.is_tensor)
+      continue;
+    const BoundInput& expected = binding.inputs[i];
+    bool same = true, empty = false;
+    for (size_t d = 0; d < expected.sizes.size(); ++d) {
+      same &= given.tensor.sizes[d] == expected.sizes[d];
+      empty |= expected.sizes[d] == 0;
+    }
+    // The stride of a dimension of one element, or of an empty tensor, moves nothing.
+    for (size_t d = 0; d < expected.sizes.size(); ++d)
+      same &= given.tensor.strides[d] == expected.strides[d] || expected.sizes[d] == 1 || empty;
+    if (!same) [[unlikely]]
+      return describeMismatch(i, given, &binding);
+    if (!given.tensor.data && !empty) [[unlikely]]
+      return {Code::invalid_argument, "input " + std::to_string(i) + " '" +
+                                          shared.program.plan.inputs[i]->name + "' has no data"};
+  }
+  return {};
+}
+
+Result<std::shared_ptr<const Binding>>
+Executable::Impl::bindingFor(std::span<const int64_t> symbols, int threads) {
+  {
+    std::lock_guard lock(bindings_mutex);
+    for (auto at = bindings.begin(); at != bindings.end(); ++at)
+      if ((*at)->threads == threads && std::ranges::equal((*at)->symbols, symbols)) {
+        bindings.splice(bindings.begin(), bindings, at);
+        return bindings.front();
+      }
+  }
+  // Outside the lock: preparing library calls takes milliseconds. Two threads may do the same;
+  // either result is right.
+  auto made = Binding::make(shared.program, symbols, threads);
+  if (!made.ok())
+    return made;
+  std::lock_guard lock(bindings_mutex);
+  bindings.push_front(*made);
+  if (bindings.size() > max_bindings)
+    bindings.pop_back();
+  return made;
+}
+
+std::unique_ptr<Frame> Executable::Impl::takeFrame() {
+  {
+    std::lock_guard lock(frames_mutex);
+    if (!frames.empty()) {
+      std::unique_ptr<Frame> frame = std::move(frames.back());
+      frames.pop_back();
+      return frame;
+    }
+  }
+  return std::make_unique<Frame>(shared);
+}
+
+void Executable::Impl::giveBack(std::unique_ptr<Frame> frame) {
+  std::lock_guard lock(frames_mutex);
+  frames.push_back(std::move(frame));
+}
+
+Result<std::vector<CallOutput>> Executable::call(std::span<const CallInput> inputs,
+                                                 const AllocateOutput& allocate) {
+  Impl& impl = *impl_;
+  ZEFUSE_RETURN_IF_ERROR(impl.checkKinds(inputs));
+  // On the stack for all but strange plans.
+  constexpr size_t few = 32;
+  int64_t few_symbols[few];
+  std::vector<int64_t> many_symbols;
+  const size_t count = impl.shared.program.plan.symbols.size();
+  if (count > few)
+    many_symbols.resize(count);
+  int64_t* symbols = count > few ? many_symbols.data() : few_symbols;
+  impl.readSymbols(inputs, symbols);
+  const int threads = std::max(1, omp_get_max_threads());
+
+  std::unique_ptr<Frame> frame = impl.takeFrame();
+  struct GiveBack {
+    Impl& impl;
+    std::unique_ptr<Frame>& frame;
+    ~GiveBack() { impl.giveBack(std::move(frame)); }
+  } give_back{impl, frame};
+  const Binding* bound = frame->binding();
+  if (!bound || bound->threads != threads ||
+      !std::equal(symbols, symbols + count, bound->symbols.begin())) {
+    auto binding = impl.bindingFor({symbols, count}, threads);
+    if (!binding.ok())
+      return binding.status();
+    ZEFUSE_RETURN_IF_ERROR(frame->bind(std::move(*binding)));
+  }
+  ZEFUSE_RETURN_IF_ERROR(impl.checkInputs(inputs, *frame->binding()));
+  return frame->run(inputs, allocate);
+}
+
+const plan::Plan& Executable::plan() const { return *plan::GetPlan(impl_->bytes.data()); }
+
+std::span<const std::byte> Executable::planBytes() const { return impl_->bytes; }
+
+ExecutionCounters Executable::counters() const { return impl_->shared.counters.read(); }
+
+Result<std::vector<std::vector<std::byte>>> Executable::nativeBinaries() const {
+  std::vector<std::vector<std::byte>> binaries;
+  for (size_t i = 0; i < impl_->shared.modules->size(); ++i) {
+    auto native = impl_->shared.modules->module(i).nativeBinary();
+    if (!native.ok())
+      return native.status();
+    binaries.push_back(std::move(*native));
+  }
+  return binaries;
+}
+
+void Executable::invalidateWeights() {
+  impl_->shared.weights.invalidate();
+  // Idle frames hold copies too; those in flight notice the generation at their next call.
+  std::lock_guard lock(impl_->frames_mutex);
+  for (auto& frame : impl_->frames)
+    frame->forgetWeights();
+}
+
+} // namespace zefuse

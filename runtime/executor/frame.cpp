@@ -1,0 +1,394 @@
+#include "runtime/executor/frame.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "runtime/executor/dtype.h"
+#include "runtime/executor/strided_copy.h"
+
+namespace zefuse::executor {
+namespace {
+
+std::string list(std::span<const int64_t> numbers) {
+  std::string text = "[";
+  for (size_t i = 0; i < numbers.size(); ++i)
+    text += (i ? ", " : "") + std::to_string(numbers[i]);
+  return text + "]";
+}
+
+Code codeOf(plan::ErrorClass error) {
+  switch (error) {
+  case plan::ErrorClass::index_error:
+    return Code::index_error;
+  case plan::ErrorClass::value_error:
+    return Code::invalid_argument;
+  case plan::ErrorClass::runtime_error:
+    break;
+  }
+  return Code::device;
+}
+
+// Dimensions of one element have no stride to speak of.
+bool sameStrides(std::span<const int64_t> sizes, std::span<const int64_t> a,
+                 std::span<const int64_t> b) {
+  if (std::find(sizes.begin(), sizes.end(), 0) != sizes.end())
+    return true;
+  for (size_t i = 0; i < sizes.size(); ++i)
+    if (sizes[i] != 1 && a[i] != b[i])
+      return false;
+  return true;
+}
+
+} // namespace
+
+Frame::Frame(Shared& shared)
+    : shared_(shared), base_(shared.program.plan.buffers.size()),
+      owners_(shared.program.plan.buffers.size()), launches_(shared.program.plan.steps.size()),
+      matmuls_(shared.program.plan.steps.size()),
+      aten_arguments_(shared.program.plan.steps.size()) {}
+
+Status Frame::bind(std::shared_ptr<const Binding> binding) {
+  binding_.reset(); // not bound if anything below fails
+  for (AtenArguments& arguments : aten_arguments_)
+    arguments.clear();
+  ZEFUSE_RETURN_IF_ERROR(arena_.reserve(binding->arena_bytes));
+  ZEFUSE_RETURN_IF_ERROR(scratch_.reserve(binding->scratch_bytes));
+  const plan::PlanT& plan = shared_.program.plan;
+  for (size_t i = 0; i < plan.buffers.size(); ++i)
+    if (plan.buffers[i]->storage == plan::Storage::arena)
+      base_[i] = arena_.data() + binding->arena_offset[i];
+  shared_.counters.atLeast(shared_.counters.arena_bytes, binding->arena_bytes);
+  if (!list_ && shared_.modules->size() > 0) {
+    auto list =
+        ze::CommandList::createImmediate(shared_.modules->context(), ze::Execution::synchronous);
+    if (!list.ok())
+      return list.status();
+    list_ = std::move(*list);
+  }
+  binding_ = std::move(binding);
+  return {};
+}
+
+void Frame::forgetWeights() {
+  for (MatmulState& state : matmuls_)
+    state.packed.reset();
+}
+
+Result<std::vector<CallOutput>> Frame::run(std::span<const CallInput> inputs,
+                                           const AllocateOutput& allocate) {
+  counted_ = {};
+  Status status = prepare(inputs, allocate);
+  if (status.ok())
+    status = runSteps(inputs);
+  Result<std::vector<CallOutput>> outputs =
+      status.ok() ? collectOutputs() : Result<std::vector<CallOutput>>(status);
+  releaseExternals();
+  shared_.counters.add(counted_);
+  return outputs;
+}
+
+Status Frame::prepare(std::span<const CallInput> inputs, const AllocateOutput& allocate) {
+  const plan::PlanT& plan = shared_.program.plan;
+  for (size_t i = 0; i < plan.buffers.size(); ++i)
+    if (plan.buffers[i]->storage == plan::Storage::input)
+      base_[i] = static_cast<std::byte*>(inputs[plan.buffers[i]->index].tensor.data);
+  for (size_t number = 0; number < shared_.program.output_buffers.size(); ++number) {
+    const uint32_t buffer = shared_.program.output_buffers[number];
+    const size_t bytes = binding_->buffer_bytes[buffer];
+    Result<void*> memory = allocate({number, bytes});
+    if (!memory.ok())
+      return memory.status();
+    if (!*memory && bytes > 0)
+      return {Code::out_of_memory, "no memory for output buffer " + std::to_string(number) +
+                                       " of " + std::to_string(bytes) + " bytes"};
+    base_[buffer] = static_cast<std::byte*>(*memory);
+  }
+  return {};
+}
+
+Status Frame::runSteps(std::span<const CallInput> inputs) {
+  const plan::PlanT& plan = shared_.program.plan;
+  for (size_t i = 0; i < plan.steps.size(); ++i) {
+    const plan::StepKindUnion& kind = plan.steps[i]->kind;
+    Status status;
+    switch (kind.type) {
+    case plan::StepKind::Launch:
+      status = runLaunch(i, *kind.AsLaunch());
+      break;
+    case plan::StepKind::Matmul:
+      status = runMatmul(i, *kind.AsMatmul(), inputs);
+      break;
+    case plan::StepKind::AtenCall:
+      status = runAtenCall(i, *kind.AsAtenCall(), inputs);
+      break;
+    case plan::StepKind::Copy:
+      runCopy(*kind.AsCopy());
+      break;
+    case plan::StepKind::NONE:
+      break;
+    }
+    if (!status.ok()) [[unlikely]]
+      return {status.code(), stepName(plan, i) + ": " + status.message(), status.place()};
+    for (uint32_t buffer : shared_.program.released_after[i])
+      if (void* owner = std::exchange(owners_[buffer], nullptr))
+        shared_.aten.bridge()->release(owner);
+  }
+  return {};
+}
+
+Status Frame::makeKernel(size_t step, const plan::LaunchT& launch, LaunchState& state) {
+  const plan::KernelModuleT& module = *shared_.program.plan.modules[launch.module_];
+  auto kernel = ze::Kernel::create(shared_.modules->module(launch.module_), module.entry.c_str());
+  if (!kernel.ok())
+    return {kernel.status().code(),
+            "entry point '" + module.entry + "': " + kernel.status().message()};
+  const size_t count = launch.args.size() + !launch.checks.empty() + (launch.scratch_bytes > 0) +
+                       launch.symbols.size();
+  // A missing argument would be an address nobody chose.
+  if (kernel->argumentCount() != count)
+    return {Code::damaged, "entry point '" + module.entry + "' takes " +
+                               std::to_string(kernel->argumentCount()) +
+                               " arguments and the plan passes " + std::to_string(count)};
+  uint32_t group[3] = {1, 1, 1};
+  std::copy(launch.group_size.begin(), launch.group_size.end(), group);
+  ZEFUSE_RETURN_IF_ERROR(kernel->setGroupSize(group[0], group[1], group[2]));
+  state.arguments.assign(count, 0);
+  state.set = false;
+  state.kernel = std::move(*kernel);
+  return {};
+}
+
+Status Frame::runLaunch(size_t step, const plan::LaunchT& launch) {
+  const BoundLaunch& bound = binding_->launches[step];
+  if (bound.groups == 0)
+    return {};
+  LaunchState& state = launches_[step];
+  if (!state.kernel) [[unlikely]]
+    ZEFUSE_RETURN_IF_ERROR(makeKernel(step, launch, state));
+
+  uint32_t index = 0;
+  auto pass = [&](uint64_t argument) -> Status {
+    const uint32_t at = index++;
+    if (state.set && state.arguments[at] == argument)
+      return {};
+    state.arguments[at] = argument;
+    return state.kernel->setArgument(at, sizeof argument, &argument);
+  };
+  auto passAll = [&]() -> Status {
+    for (uint32_t value : launch.args)
+      ZEFUSE_RETURN_IF_ERROR(pass(reinterpret_cast<uint64_t>(address(value))));
+    if (!launch.checks.empty())
+      ZEFUSE_RETURN_IF_ERROR(pass(reinterpret_cast<uint64_t>(&status_word_)));
+    if (launch.scratch_bytes > 0)
+      ZEFUSE_RETURN_IF_ERROR(pass(reinterpret_cast<uint64_t>(scratch_.data())));
+    for (int64_t symbol : bound.symbols)
+      ZEFUSE_RETURN_IF_ERROR(pass(uint64_t(symbol)));
+    return {};
+  };
+  const Status passed = passAll();
+  state.set = passed.ok(); // after a failure nobody knows what the handle holds
+  ZEFUSE_RETURN_IF_ERROR(passed);
+
+  status_word_ = 0;
+  ZEFUSE_RETURN_IF_ERROR(list_->launch(*state.kernel, bound.groups));
+  ++counted_.launches;
+  // Checked here and not at the end: a later step must not see what a failed check left behind.
+  if (launch.checks.empty())
+    return {};
+  const uint32_t failed = *static_cast<volatile uint32_t*>(&status_word_);
+  if (failed == 0)
+    return {};
+  if (failed > launch.checks.size())
+    return {Code::internal, "the kernel reported check " + std::to_string(failed) + " of " +
+                                std::to_string(launch.checks.size())};
+  const plan::KernelCheckT& check = *launch.checks[failed - 1];
+  return {codeOf(check.error), check.message};
+}
+
+Status Frame::runMatmul(size_t step, const plan::MatmulT& matmul,
+                        std::span<const CallInput> inputs) {
+  const BoundMatmul& bound = binding_->matmuls[step];
+  MatmulState& state = matmuls_[step];
+  onednn::Matmul::Arguments arguments{};
+  arguments.a = address(matmul.a);
+  arguments.b = address(matmul.b);
+  if (bound.packed_input >= 0) {
+    const TensorRef& weight = inputs[size_t(bound.packed_input)].tensor;
+    const plan::InputT& input = *shared_.program.plan.inputs[size_t(bound.packed_input)];
+    const BoundInput& shape = binding_->inputs[size_t(bound.packed_input)];
+    const size_t bytes = size_t(*reach(shape.sizes, shape.strides)) * elementSize(input.dtype);
+    const WeightStamp stamp{weight.data, weight.version, fingerprint(weight.data, bytes),
+                            shared_.weights.generation()};
+    if (!state.packed || state.packed->stamp != stamp || state.packer != bound.primitive) {
+      auto packed = shared_.weights.get(uint32_t(bound.packed_input), binding_->values[matmul.b],
+                                        arguments.b, stamp, bound.primitive, counted_);
+      if (!packed.ok())
+        return packed.status();
+      state.packed = std::move(*packed);
+      state.packer = bound.primitive;
+    } else {
+      ++counted_.weight_packs_reused;
+    }
+    arguments.b = state.packed->memory.data();
+  }
+  arguments.bias = matmul.bias >= 0 ? address(uint32_t(matmul.bias)) : nullptr;
+  arguments.out = address(matmul.out);
+  state.operands.clear();
+  for (const auto& op : matmul.post_ops)
+    state.operands.push_back(op->operand >= 0 ? address(uint32_t(op->operand)) : nullptr);
+  arguments.post_op_operands = state.operands;
+  arguments.scratch = scratch_.data();
+  ++counted_.library_calls;
+  return bound.primitive->run(arguments);
+}
+
+Status Frame::runAtenCall(size_t step, const plan::AtenCallT& call,
+                          std::span<const CallInput> inputs) {
+  AtenArguments& arguments = aten_arguments_[step];
+  if (!arguments.built())
+    arguments.build(call, *binding_);
+  const plan::PlanT& plan = shared_.program.plan;
+  auto filled = arguments.fill([&](uint32_t value, TensorRef& tensor) {
+    const uint32_t buffer = binding_->values[value].buffer;
+    tensor.data = address(value);
+    tensor.owner = nullptr;
+    tensor.version = 0;
+    if (plan.buffers[buffer]->storage == plan::Storage::external) {
+      tensor.owner = owners_[buffer];
+    } else if (plan.buffers[buffer]->storage == plan::Storage::input) {
+      const TensorRef& input = inputs[plan.buffers[buffer]->index].tensor;
+      tensor.owner = input.owner;
+      tensor.version = input.version;
+    }
+  });
+  auto results = shared_.aten.op(step).call(filled);
+  ++counted_.aten_calls;
+  if (!results.ok())
+    return results.status();
+
+  Status status;
+  for (size_t i = 0; i < std::max(results->size(), call.outputs.size()); ++i) {
+    const int32_t value = i < call.outputs.size() ? call.outputs[i] : -1;
+    if (value >= 0 && status.ok()) {
+      if (i >= results->size() || !(*results)[i].is_tensor)
+        status = {Code::unsupported, "result " + std::to_string(i) + " is no tensor"};
+      else if (status = takeResult(uint32_t(value), (*results)[i]); !status.ok())
+        status = {status.code(), "result " + std::to_string(i) + status.message()};
+    }
+    if (i < results->size() && (*results)[i].is_tensor && (*results)[i].owner)
+      shared_.aten.bridge()->release((*results)[i].owner);
+  }
+  return status;
+}
+
+// Keeps the result as the external buffer it stands for, or copies it where its value lies. Sets
+// result.owner to nullptr when it was kept.
+Status Frame::takeResult(uint32_t value, AtenResult& result) {
+  const BoundValue& bound = binding_->values[value];
+  if (result.dtype != bound.dtype || !std::ranges::equal(result.sizes, bound.sizes))
+    return {Code::unsupported, std::string(" has dtype ") + dtypeName(result.dtype) +
+                                   " and sizes " + list(result.sizes) + ", the plan expects " +
+                                   dtypeName(bound.dtype) + " and " + list(bound.sizes) +
+                                   "; the operator's shape rule disagrees with its kernel"};
+  const bool external =
+      shared_.program.plan.buffers[bound.buffer]->storage == plan::Storage::external;
+  if (external && sameStrides(bound.sizes, result.strides, bound.strides)) {
+    base_[bound.buffer] = static_cast<std::byte*>(result.data);
+    owners_[bound.buffer] = std::exchange(result.owner, nullptr);
+    return {};
+  }
+  if (external) {
+    auto fresh = shared_.aten.emptyStrided(bound);
+    if (!fresh.ok())
+      return {fresh.status().code(), ": " + fresh.status().message()};
+    base_[bound.buffer] = static_cast<std::byte*>(fresh->data);
+    owners_[bound.buffer] = fresh->owner;
+  }
+  stridedCopy(address(value), bound.strides, result.data, result.strides, bound.sizes,
+              elementSize(bound.dtype));
+  ++counted_.copies;
+  return {};
+}
+
+void Frame::runCopy(const plan::CopyT& copy) {
+  const BoundValue& source = binding_->values[copy.source];
+  const BoundValue& destination = binding_->values[copy.destination];
+  stridedCopy(address(copy.destination), destination.strides, address(copy.source), source.strides,
+              source.sizes, elementSize(source.dtype));
+  ++counted_.copies;
+}
+
+Result<std::vector<CallOutput>> Frame::collectOutputs() {
+  const plan::PlanT& plan = shared_.program.plan;
+  std::vector<CallOutput> outputs(plan.outputs.size());
+  Status status;
+  for (size_t i = 0; i < plan.outputs.size() && status.ok(); ++i) {
+    const plan::OutputT& output = *plan.outputs[i];
+    CallOutput& out = outputs[i];
+    if (output.kind == plan::OutputKind::none)
+      continue;
+    if (output.kind == plan::OutputKind::integer) {
+      out.kind = CallOutput::Kind::integer;
+      out.integer = binding_->exprs[output.value];
+      continue;
+    }
+    const BoundValue& value = binding_->values[output.value];
+    const plan::BufferT& buffer = *plan.buffers[value.buffer];
+    out.dtype = value.dtype;
+    out.sizes.assign(value.sizes.begin(), value.sizes.end());
+    out.strides.assign(value.strides.begin(), value.strides.end());
+    out.offset = value.offset;
+    out.index = buffer.index;
+    switch (buffer.storage) {
+    case plan::Storage::output:
+      out.kind = CallOutput::Kind::output_buffer;
+      break;
+    case plan::Storage::input:
+      out.kind = CallOutput::Kind::input;
+      break;
+    case plan::Storage::external: {
+      // The caller owns what it gets, so each output that views the buffer needs a handle of its
+      // own; all handles are the whole result, whose first element `offset` counts from.
+      const BoundValue& whole =
+          binding_->values[shared_.program.buffers[value.buffer].produced_value];
+      TensorRef tensor;
+      tensor.data = base_[value.buffer];
+      tensor.owner = owners_[value.buffer];
+      tensor.dtype = whole.dtype;
+      tensor.sizes = whole.sizes;
+      tensor.strides = whole.strides;
+      const bool last = std::none_of(plan.outputs.begin() + ptrdiff_t(i) + 1, plan.outputs.end(),
+                                     [&](const auto& other) {
+                                       return other->kind == plan::OutputKind::tensor &&
+                                              plan.values[other->value]->buffer == value.buffer;
+                                     });
+      if (last) {
+        out.owner = std::exchange(owners_[value.buffer], nullptr);
+      } else if (auto alias = shared_.aten.alias(tensor); alias.ok()) {
+        out.owner = alias->owner;
+      } else {
+        status = alias.status();
+        break;
+      }
+      out.kind = CallOutput::Kind::external;
+      break;
+    }
+    case plan::Storage::arena:
+      break; // refused by the plan's check
+    }
+  }
+  if (status.ok())
+    return outputs;
+  for (const CallOutput& out : outputs)
+    if (out.owner)
+      shared_.aten.bridge()->release(out.owner);
+  return status;
+}
+
+void Frame::releaseExternals() {
+  for (void*& owner : owners_)
+    if (owner)
+      shared_.aten.bridge()->release(std::exchange(owner, nullptr));
+}
+
+} // namespace zefuse::executor

@@ -1,0 +1,86 @@
+// The state of one call in flight: memory, addresses, kernel handles with their arguments, ATen
+// argument lists. Reused from call to call, so that the steady path allocates nothing. One thread
+// at a time.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "runtime/executor/aten_calls.h"
+#include "runtime/executor/binding.h"
+#include "runtime/executor/counters.h"
+#include "runtime/executor/derived_weights.h"
+#include "runtime/executor/host_memory.h"
+#include "runtime/executor/kernel_modules.h"
+#include "runtime/ze/command_list.h"
+
+namespace zefuse::executor {
+
+// What all frames of an executable share. Outlives them.
+struct Shared {
+  Program program;
+  std::unique_ptr<KernelModules> modules;
+  AtenOps aten;
+  DerivedWeights weights;
+  Counters counters;
+};
+
+class Frame {
+public:
+  explicit Frame(Shared& shared);
+  ~Frame() { releaseExternals(); }
+  Frame(const Frame&) = delete;
+
+  const Binding* binding() const { return binding_.get(); }
+  // Makes room for this binding's memory and forgets what depended on another one.
+  Status bind(std::shared_ptr<const Binding> binding);
+
+  // Inputs must have been checked against the binding.
+  Result<std::vector<CallOutput>> run(std::span<const CallInput> inputs,
+                                      const AllocateOutput& allocate);
+
+  void forgetWeights();
+
+private:
+  struct LaunchState {
+    std::optional<ze::Kernel> kernel;
+    std::vector<uint64_t> arguments; // as last set
+    bool set = false;                // whether arguments holds what the handle has
+  };
+  struct MatmulState {
+    std::shared_ptr<const PackedWeight> packed;
+    std::shared_ptr<const onednn::Matmul> packer; // whom `packed` was looked up for
+    std::vector<const void*> operands;
+  };
+
+  Status prepare(std::span<const CallInput> inputs, const AllocateOutput& allocate);
+  Status runSteps(std::span<const CallInput> inputs);
+  Status runLaunch(size_t step, const plan::LaunchT& launch);
+  Status makeKernel(size_t step, const plan::LaunchT& launch, LaunchState& state);
+  Status runMatmul(size_t step, const plan::MatmulT& matmul, std::span<const CallInput> inputs);
+  Status runAtenCall(size_t step, const plan::AtenCallT& call, std::span<const CallInput> inputs);
+  Status takeResult(uint32_t value, AtenResult& result);
+  void runCopy(const plan::CopyT& copy);
+  Result<std::vector<CallOutput>> collectOutputs();
+  void releaseExternals();
+
+  std::byte* address(uint32_t value) const {
+    const BoundValue& bound = binding_->values[value];
+    return base_[bound.buffer] + bound.offset_bytes;
+  }
+
+  Shared& shared_;
+  std::shared_ptr<const Binding> binding_;
+  HostMemory arena_, scratch_;
+  std::vector<std::byte*> base_;      // by buffer
+  std::vector<void*> owners_;         // by buffer: of external buffers alive now
+  std::vector<LaunchState> launches_; // by step
+  std::vector<MatmulState> matmuls_;
+  std::vector<AtenArguments> aten_arguments_;
+  std::optional<ze::CommandList> list_;
+  uint32_t status_word_ = 0;
+  Counters::OfCall counted_;
+};
+
+} // namespace zefuse::executor

@@ -1,0 +1,123 @@
+#include "runtime/executor/kernel_modules.h"
+
+#include <algorithm>
+#include <atomic>
+#include <thread>
+
+#include "runtime/cache/sha256.h"
+
+namespace zefuse::executor {
+namespace {
+
+// Whatever the native code depends on. The module's id alone is not trusted: it is what the plan
+// says of itself.
+std::string cacheKey(const plan::KernelModule& module, const ze::Device& device) {
+  const auto* words = module.spirv();
+  Sha256 hash;
+  if (words)
+    hash.update(std::as_bytes(std::span(words->data(), words->size())));
+  return "native 1|" + module.id()->str() + "|" + hex(hash.finish()) + "|" +
+         module.target()->str() + "|" + device.nativeKey();
+}
+
+template <typename Work> void inParallel(size_t count, size_t threads, const Work& work) {
+  std::atomic<size_t> next{0};
+  auto loop = [&] {
+    for (size_t i; (i = next++) < count;)
+      work(i);
+  };
+  std::vector<std::thread> workers;
+  for (size_t i = 1; i < std::min(threads, count); ++i) {
+    try {
+      workers.emplace_back(loop);
+    } catch (const std::system_error&) {
+      break; // no more threads to be had: fewer workers do
+    }
+  }
+  loop();
+  for (std::thread& worker : workers)
+    worker.join();
+}
+
+} // namespace
+
+Result<std::unique_ptr<KernelModules>>
+KernelModules::build(const plan::Plan& plan, const ExecutableOptions& options, Counters& counters) {
+  auto self = std::make_unique<KernelModules>();
+  const auto* modules = plan.modules();
+  if (!modules || modules->size() == 0)
+    return self;
+  Result<ze::Device> device = ze::Device::find(options.device);
+  if (!device.ok())
+    return device.status();
+  if (!device->isCpu())
+    return Status{Code::unsupported, "device '" + options.device + "' (" + device->description +
+                                         "): this build executes plans on 'cpu' only"};
+  for (const plan::KernelModule* module : *modules)
+    if (module->target()->string_view() != "cpu")
+      return Status{Code::invalid_argument,
+                    "kernel module '" + module->id()->str() + "' is compiled for target '" +
+                        module->target()->str() + "', which device '" + options.device +
+                        "' cannot run; compile for this device"};
+  Result<ze::Context> context = ze::Context::create(*device);
+  if (!context.ok())
+    return context.status();
+  self->context_ = std::make_unique<ze::Context>(std::move(*context));
+  self->modules_.resize(modules->size());
+
+  const FileCache cache(options.cache_dir);
+  std::vector<std::string> keys(modules->size());
+  std::vector<size_t> missing;
+  for (size_t i = 0; i < modules->size(); ++i) {
+    const plan::KernelModule& module = *modules->Get(uint32_t(i));
+    const std::string label = module.id()->str();
+    if (options.native_binary) {
+      const std::span<const std::byte> given = options.native_binary(label, module.target()->str());
+      if (!given.empty())
+        if (auto loaded = ze::Module::fromNative(*self->context_, given, label); loaded.ok()) {
+          self->modules_[i] = std::move(*loaded);
+          continue;
+        } // made for another driver: build it here
+    }
+    keys[i] = cacheKey(module, *device);
+    if (auto stored = cache.load(keys[i]))
+      if (auto loaded = ze::Module::fromNative(*self->context_, *stored, label); loaded.ok()) {
+        self->modules_[i] = std::move(*loaded);
+        ++counters.native_cache_hits;
+        continue;
+      }
+    missing.push_back(i);
+  }
+
+  size_t threads = options.build_threads > 0 ? size_t(options.build_threads)
+                                             : std::max(1u, std::thread::hardware_concurrency());
+  std::vector<Status> results(missing.size());
+  inParallel(missing.size(), threads, [&](size_t at) {
+    const size_t i = missing[at];
+    results[at] =
+        self->buildOne(*modules->Get(uint32_t(i)), keys[i], cache, counters, self->modules_[i]);
+  });
+  for (Status& result : results)
+    ZEFUSE_RETURN_IF_ERROR(result);
+  return self;
+}
+
+Status KernelModules::buildOne(const plan::KernelModule& module, const std::string& key,
+                               const FileCache& cache, Counters& counters,
+                               std::optional<ze::Module>& out) const {
+  ++counters.native_cache_misses;
+  const auto* words = module.spirv();
+  if (!words || words->size() == 0)
+    return {Code::damaged, "plan: kernel module '" + module.id()->str() +
+                               "' carries no SPIR-V and no usable native code was given"};
+  auto built =
+      ze::Module::fromSpirv(*context_, std::span(words->data(), words->size()), module.id()->str());
+  if (!built.ok())
+    return built.status();
+  if (auto native = built->nativeBinary(); native.ok() && !native->empty())
+    (void)cache.store(key, *native); // a cache that cannot be written only costs time
+  out = std::move(*built);
+  return {};
+}
+
+} // namespace zefuse::executor

@@ -1,0 +1,41 @@
+// A plan that passed every check that does not need sizes: what the executor runs.
+//
+// After loadProgram each index is in range, each expression refers backwards, every buffer is
+// touched only while it lives, external buffers only after the step that makes them, and inputs are
+// never written. What depends on sizes is checked when symbols are bound (binding.h). What a kernel
+// does with its pointers is the compiler's word: no check here can see it.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "compiler/plan/plan_generated.h"
+#include "runtime/status.h"
+
+namespace zefuse::executor {
+
+constexpr uint32_t plan_version = 1;
+constexpr size_t max_rank = 32;
+
+struct Program {
+  plan::PlanT plan; // without the SPIR-V words: those stay in the caller's bytes
+
+  struct BufferInfo {
+    bool escapes = false;        // a plan output views it
+    int32_t producer = -1;       // external: the ATen step that makes it
+    uint32_t produced_value = 0; // and the value that stands for its whole result
+  };
+  std::vector<BufferInfo> buffers;
+  std::vector<std::vector<uint32_t>> released_after; // per step: external buffers that die there
+  std::vector<uint32_t> output_buffers;              // by output number: its buffer
+};
+
+// `bytes` must be aligned to 8. damaged: the message names what is wrong where.
+Result<Program> loadProgram(std::span<const std::byte> bytes);
+
+// "step 3 (matmul)", for messages.
+std::string stepName(const plan::PlanT& plan, size_t step);
+
+} // namespace zefuse::executor
