@@ -210,10 +210,15 @@ private:
         return {Code::unsupported, std::to_string(groups) + " work-groups in one launch"};
       bound.groups = uint32_t(groups);
     }
+    Result<int64_t> per_group = value(launch.scratch_bytes, "the scratch memory");
+    if (!per_group.ok())
+      return per_group.status();
     size_t scratch = 0;
-    if (__builtin_mul_overflow(size_t(launch.scratch_bytes), size_t(bound.groups), &scratch) ||
+    if (*per_group < 0 ||
+        __builtin_mul_overflow(size_t(*per_group), size_t(bound.groups), &scratch) ||
         scratch > size_t(max_bytes))
-      return {Code::invalid_argument, "the scratch memory exceeds the address space"};
+      return {Code::invalid_argument, "the scratch memory of " + std::to_string(*per_group) +
+                                          " bytes a group exceeds the address space"};
     binding_.scratch_bytes = std::max(binding_.scratch_bytes, scratch);
     for (uint32_t symbol : launch.symbols) {
       Result<int64_t> number = value(symbol, "a kernel's size argument");

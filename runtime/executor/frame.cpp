@@ -142,8 +142,8 @@ Status Frame::makeKernel(size_t step, const plan::LaunchT& launch, LaunchState& 
   if (!kernel.ok())
     return {kernel.status().code(),
             "entry point '" + module.entry + "': " + kernel.status().message()};
-  const size_t count = launch.args.size() + !launch.checks.empty() + (launch.scratch_bytes > 0) +
-                       launch.symbols.size();
+  const size_t count = launch.args.size() + !launch.checks.empty() +
+                       hasScratch(shared_.program.plan, launch) + launch.symbols.size();
   // A missing argument would be an address nobody chose.
   if (kernel->argumentCount() != count)
     return {Code::damaged, "entry point '" + module.entry + "' takes " +
@@ -179,7 +179,7 @@ Status Frame::runLaunch(size_t step, const plan::LaunchT& launch) {
       ZEFUSE_RETURN_IF_ERROR(pass(reinterpret_cast<uint64_t>(address(value))));
     if (!launch.checks.empty())
       ZEFUSE_RETURN_IF_ERROR(pass(reinterpret_cast<uint64_t>(&status_word_)));
-    if (launch.scratch_bytes > 0)
+    if (hasScratch(shared_.program.plan, launch))
       ZEFUSE_RETURN_IF_ERROR(pass(reinterpret_cast<uint64_t>(scratch_.data())));
     for (int64_t symbol : bound.symbols)
       ZEFUSE_RETURN_IF_ERROR(pass(uint64_t(symbol)));

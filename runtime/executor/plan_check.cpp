@@ -263,6 +263,7 @@ Status PlanCheck::launch(size_t step, const plan::LaunchT& launch) {
   for (uint32_t symbol : launch.symbols)
     ZEFUSE_RETURN_IF_ERROR(expr(symbol, where));
   ZEFUSE_RETURN_IF_ERROR(expr(launch.extent, where));
+  ZEFUSE_RETURN_IF_ERROR(expr(launch.scratch_bytes, where));
   if (!inRange(launch.distribution, plan::Distribution::MAX))
     return damaged(where + " has an unknown distribution");
   if (launch.grain == 0)

@@ -119,17 +119,16 @@ private:
 
 } // namespace
 
-Result<std::string> planToJson(std::span<const std::byte> plan) {
+std::string planToJson(std::span<const std::byte> plan) {
   const std::vector<std::byte> bytes(plan.begin(), plan.end()); // aligned
   const auto* data = reinterpret_cast<const uint8_t*>(bytes.data());
   flatbuffers::Verifier verifier(data, bytes.size(), 32, 10'000'000);
   if (bytes.size() < 16 || !plan::VerifyPlanBuffer(verifier))
-    return Status{Code::damaged, "plan: these " + std::to_string(bytes.size()) +
-                                     " bytes are no zefuse plan; compile the model again"};
+    return "{\"error\": \"these " + std::to_string(bytes.size()) + " bytes are no zefuse plan\"}\n";
   JsonWriter writer;
   flatbuffers::IterateFlatBuffer(data, plan::PlanTypeTable(), &writer);
   writer.text += '\n';
-  return std::move(writer.text);
+  return writer.text;
 }
 
 } // namespace zefuse

@@ -5,11 +5,9 @@
 #include <span>
 #include <string>
 
-#include "runtime/status.h"
-
 namespace zefuse {
 
-// `plan` may be any bytes; damaged when they are no plan.
-Result<std::string> planToJson(std::span<const std::byte> plan);
+// `plan` may be any bytes; what is no plan gives {"error": "..."}: this is for people to read.
+std::string planToJson(std::span<const std::byte> plan);
 
 } // namespace zefuse

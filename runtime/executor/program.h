@@ -35,6 +35,12 @@ struct Program {
 // `bytes` must be aligned to 8. damaged: the message names what is wrong where.
 Result<Program> loadProgram(std::span<const std::byte> bytes);
 
+// Whether a launch passes a scratch pointer.
+inline bool hasScratch(const plan::PlanT& plan, const plan::LaunchT& launch) {
+  const plan::ExprNode& bytes = plan.exprs[launch.scratch_bytes];
+  return bytes.op() != plan::ExprOp::constant || bytes.value() != 0;
+}
+
 // "step 3 (matmul)", for messages.
 std::string stepName(const plan::PlanT& plan, size_t step);
 
