@@ -1,0 +1,15 @@
+// The one clock of host and device timestamps: CLOCK_MONOTONIC, one tick per nanosecond.
+#pragma once
+
+#include <cstdint>
+#include <ctime>
+
+namespace zefuse::cpu {
+
+inline uint64_t nowNs() {
+  timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return static_cast<uint64_t>(time.tv_sec) * 1'000'000'000u + static_cast<uint64_t>(time.tv_nsec);
+}
+
+}  // namespace zefuse::cpu

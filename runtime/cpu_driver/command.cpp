@@ -1,0 +1,107 @@
+#include "runtime/cpu_driver/command.h"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+
+#include "runtime/cpu_driver/clock.h"
+#include "runtime/cpu_driver/kernel.h"
+
+namespace zefuse::cpu {
+namespace {
+
+// How often a worker that waits for an event looks whether its queue is being destroyed.
+constexpr uint64_t kStopPollNs = 20'000'000;
+
+void runOne(const LaunchCommand& command, const Site& site) {
+  if (command.indirect_count && command.index >= *command.indirect_count)
+    return;
+  KernelCall call;
+  call.entry = command.entry;
+  command.arguments.fill(call);
+  call.launch = command.launch;
+  if (command.indirect_groups)
+    setGroupCount(call.launch, *command.indirect_groups);
+  runGroups(call, site.team);
+}
+
+void runOne(const CopyCommand& command, const Site&) {
+  std::memmove(command.destination, command.source, command.bytes);
+}
+
+void runOne(const FillCommand& command, const Site&) {
+  auto* out = static_cast<std::byte*>(command.destination);
+  if (command.pattern_bytes == 1) {
+    std::memset(out, static_cast<int>(command.pattern[0]), command.bytes);
+    return;
+  }
+  // Doubling copies: the filled beginning is the source for what follows.
+  size_t filled = std::min(command.pattern_bytes, command.bytes);
+  std::memcpy(out, command.pattern, filled);
+  while (filled < command.bytes) {
+    size_t bytes = std::min(filled, command.bytes - filled);
+    std::memcpy(out + filled, out, bytes);
+    filled += bytes;
+  }
+}
+
+void runOne(const CopyRegionCommand& command, const Site&) {
+  for (size_t z = 0; z < command.depth; ++z)
+    for (size_t y = 0; y < command.height; ++y)
+      std::memmove(command.destination + z * command.destination_slice_pitch + y * command.destination_pitch,
+                   command.source + z * command.source_slice_pitch + y * command.source_pitch, command.width);
+}
+
+void runOne(const BarrierCommand&, const Site&) {}
+
+void runOne(const ResetEventCommand& command, const Site&) { command.event->reset(); }
+
+void runOne(const WriteTimestampCommand& command, const Site&) { *command.destination = nowNs(); }
+
+void runOne(const QueryTimestampsCommand& command, const Site&) {
+  for (size_t i = 0; i < command.events.size(); ++i) {
+    ze_kernel_timestamp_result_t result = command.events[i]->timestamps();
+    std::memcpy(command.destination + command.offsets[i], &result, sizeof result);
+  }
+}
+
+}  // namespace
+
+LaunchCommand::LaunchCommand(const Kernel& kernel, const ze_group_count_t& groups)
+    : module(kernel.module), entry(kernel.entry), arguments(kernel.arguments), launch(kernel.call(groups).launch),
+      indirect_groups(nullptr), indirect_count(nullptr), index(0) {}
+
+void run(const Operation& operation, const Site& site) {
+  std::visit([&](const auto& command) { runOne(command, site); }, operation);
+}
+
+bool waitFor(std::span<const Ref<Event>> events, const Site& site) {
+  for (const Ref<Event>& event : events) {
+    if (!site.stop) {
+      event->wait(std::numeric_limits<uint64_t>::max());
+      continue;
+    }
+    while (!event->wait(kStopPollNs))
+      if (site.stop->load(std::memory_order_relaxed))
+        return false;
+  }
+  return true;
+}
+
+bool runCommand(const Command& command, const Site& site) {
+  if (!waitFor(command.waits, site))
+    return false;
+  bool timed = command.signal && command.signal->timestamped;
+  uint64_t start = timed ? nowNs() : 0;
+  run(command.operation, site);
+  if (command.signal)
+    command.signal->signal(start, timed ? nowNs() : 0);
+  return true;
+}
+
+bool runSequence(const CommandSequence& commands, const Site& site) {
+  return std::all_of(commands.begin(), commands.end(),
+                     [&](const Command& command) { return runCommand(command, site); });
+}
+
+}  // namespace zefuse::cpu

@@ -1,0 +1,25 @@
+#include "runtime/cpu_driver/error.h"
+
+#include <cstdarg>
+#include <cstdio>
+
+#include "runtime/cpu_driver/environment.h"
+
+namespace zefuse::cpu {
+namespace {
+thread_local char last_refusal[512] = "";
+}
+
+ze_result_t refuse(ze_result_t code, const char* format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
+  std::vsnprintf(last_refusal, sizeof last_refusal, format, arguments);
+  va_end(arguments);
+  if (environment().log_refusals)
+    std::fprintf(stderr, "zefuse cpu driver: %s (0x%x)\n", last_refusal, static_cast<unsigned>(code));
+  return code;
+}
+
+const char* lastRefusal() { return last_refusal; }
+
+}  // namespace zefuse::cpu

@@ -1,0 +1,42 @@
+#include "runtime/cpu_driver/gomp.h"
+
+#include <algorithm>
+
+#include "runtime/cpu_driver/environment.h"
+#include "runtime/cpu_driver/fork.h"
+
+extern "C" {
+void GOMP_parallel(void (*function)(void*), void* data, unsigned threads, unsigned flags);
+int omp_get_max_threads(void);
+int omp_get_thread_num(void);
+int omp_get_num_threads(void);
+int omp_in_parallel(void);
+}
+
+namespace zefuse::cpu {
+namespace {
+
+struct Region {
+  void (*body)(void*, uint32_t, uint32_t);
+  void* data;
+};
+
+void enterRegion(void* argument) {
+  auto* region = static_cast<Region*>(argument);
+  region->body(region->data, static_cast<uint32_t>(omp_get_thread_num()), static_cast<uint32_t>(omp_get_num_threads()));
+}
+
+}  // namespace
+
+uint32_t teamSize() {
+  if (inForkedChild() || environment().max_threads == 1 || omp_in_parallel())
+    return 1;
+  return std::min(static_cast<uint32_t>(std::max(omp_get_max_threads(), 1)), environment().max_threads);
+}
+
+void runTeam(uint32_t threads, void (*body)(void*, uint32_t, uint32_t), void* data) {
+  Region region = {body, data};
+  GOMP_parallel(enterRegion, &region, threads, 0);
+}
+
+}  // namespace zefuse::cpu
