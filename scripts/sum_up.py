@@ -20,7 +20,9 @@ def main() -> int:
                 counts["passed"] += 1
         print(f"{file.stem}: " + ", ".join(f"{number} {what}" for what, number in counts.items()))
         passed, failed, skipped = passed + counts["passed"], failed + counts["failed"], skipped + counts["skipped"]
-    for runner in sorted(results.glob("*.failed")):  # a runner that failed without a failing case (a crash, a usage error)
+    for runner in sorted(
+        results.glob("*.failed")
+    ):  # a runner that failed without a failing case (a crash, a usage error)
         print(f"FAILED {runner.read_text().strip()}")
         if failed == 0:
             failed = 1

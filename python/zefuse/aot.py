@@ -52,8 +52,14 @@ def compile_package(
             raise UnsupportedError(
                 f"zefuse compile: input {spec.arg.name!r} of the program is a {spec.kind.name}; a package takes tensors and integers only"
             )
-    outputs: list[dict[str, Any]] = []  # one per graph output: {"user": True}, {"weight": name} or {"mutates": position}
-    positions = {spec.arg.name: entry["user"] for spec, entry in zip(signature.input_specs, inputs, strict=True) if "user" in entry}
+    outputs: list[
+        dict[str, Any]
+    ] = []  # one per graph output: {"user": True}, {"weight": name} or {"mutates": position}
+    positions = {
+        spec.arg.name: entry["user"]
+        for spec, entry in zip(signature.input_specs, inputs, strict=True)
+        if "user" in entry
+    }
     for out in signature.output_specs:
         if out.kind is OutputKind.USER_OUTPUT:
             outputs.append({"user": True})
@@ -63,7 +69,9 @@ def compile_package(
             assert out.target is not None
             outputs.append({"mutates": positions[out.target]})
         else:
-            raise UnsupportedError(f"zefuse compile: output kind {out.kind.name} of the program: export it for inference")
+            raise UnsupportedError(
+                f"zefuse compile: output kind {out.kind.name} of the program: export it for inference"
+            )
 
     compiled = compile_graph(
         program.graph_module, [number for number, entry in enumerate(inputs) if "weight" in entry], checked
@@ -100,7 +108,9 @@ class Package:
             raise InvalidArgumentError(
                 f"zefuse package: called with arguments of another structure than exported\n  exported: {self._in_spec}\n  called:   {spec}"
             )
-        values = [self._weights[entry["weight"]] if "weight" in entry else given[entry["user"]] for entry in self._inputs]
+        values = [
+            self._weights[entry["weight"]] if "weight" in entry else given[entry["user"]] for entry in self._inputs
+        ]
         with torch.no_grad():
             results = self._graph(values)
             users = []

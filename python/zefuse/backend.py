@@ -47,7 +47,9 @@ def zefuse(
     """What ``torch.compile(model, backend="zefuse", options={...})`` calls with a Dynamo graph."""
     try:
         if mode not in (None, "default"):
-            raise OptionError(f'torch.compile(mode={mode!r}): zefuse has no modes; leave it out, use options={{"..."}} instead')
+            raise OptionError(
+                f'torch.compile(mode={mode!r}): zefuse has no modes; leave it out, use options={{"..."}} instead'
+            )
         checked = Options.make(options)
         from zefuse.decompositions import decompositions
 
@@ -75,16 +77,11 @@ def compile_graph(
     return compiled
 
 
-def _compile(kind: str, options: Options, gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
-    compiled = compile_graph(gm, _parameter_indices(kind), options, kind)
-
-    def run(args: list[Any]) -> Any:
-        result = compiled(args)
-        args.clear()  # the boxed convention: the caller's list must not keep the inputs alive
-        return result
-
-    run._boxed_call = True  # type: ignore[attr-defined]
-    return run
+def _compile(
+    kind: str, options: Options, gm: torch.fx.GraphModule, example_inputs: Sequence[Any]
+) -> Callable[..., Any]:
+    # CompiledGraph is boxed itself (it empties the list it is called with): a wrapper here would cost each call.
+    return compile_graph(gm, _parameter_indices(kind), options, kind)
 
 
 def _parameter_indices(kind: str) -> Sequence[int]:
@@ -116,13 +113,8 @@ def _forget_weights_after_optimizer_steps() -> None:
     register_optimizer_step_post_hook(forget)
 
 
-@cache
-def _passing(kind: type[ZefuseError]) -> type[ZefuseError]:
-    return type(kind.__name__, (kind, ShortenTraceback), {"__module__": kind.__module__, "__doc__": kind.__doc__})
-
-
 def _pass_through_dynamo(error: ZefuseError) -> NoReturn:
     """Dynamo wraps a backend's exception, so that its first line says nothing, unless it is of Dynamo's own base class."""
-    raise _passing(type(error))(*error.args, first_useful_frame=None).with_traceback(  # type: ignore[call-arg]
-        error.__traceback__
-    ) from error.__cause__
+    kind = type(error)
+    passing = type(kind.__name__, (kind, ShortenTraceback), {"__module__": kind.__module__, "__doc__": kind.__doc__})
+    raise passing(*error.args, first_useful_frame=None).with_traceback(error.__traceback__) from error.__cause__

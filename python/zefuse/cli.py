@@ -18,7 +18,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     compile_.add_argument("program", help="what torch.export.save wrote")
     compile_.add_argument("-o", "--output", required=True, help="the package to write")
     compile_.add_argument(
-        "--option", action="append", default=[], metavar="NAME=VALUE", help="as in torch.compile's options, such as strict=true"
+        "--option",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="as in torch.compile's options, such as strict=true",
     )
     compile_.set_defaults(run=_compile)
 
@@ -50,7 +54,9 @@ def _compile(args: argparse.Namespace) -> None:
 
     checked = Options.make(dict(_option(text) for text in args.option))
     if not os.path.isfile(args.program):
-        raise NotFoundError(f"compile: no file {args.program!r}; write one with torch.export.save(torch.export.export(model, inputs), path)")
+        raise NotFoundError(
+            f"compile: no file {args.program!r}; write one with torch.export.save(torch.export.export(model, inputs), path)"
+        )
     try:
         program = torch.export.load(args.program)
     except Exception as error:  # what torch raises for a damaged archive is not one class

@@ -54,14 +54,15 @@ class InternalError(ZefuseError):
     """A bug in zefuse: please report it with the message and, if possible, a dump (``ZEFUSE_DUMP=dir``)."""
 
 
-# Name of the status code (codeName in runtime/status.cpp) -> what Python raises.
+# What the compiled part names (the codes of runtime/status.h, and "fallback") -> what Python raises.
 BY_CODE: dict[str, type[ZefuseError]] = {
-    "invalid argument": InvalidArgumentError,
-    "index error": IndexOutOfRangeError,
-    "not found": NotFoundError,
+    "invalid_argument": InvalidArgumentError,
+    "index_error": IndexOutOfRangeError,
+    "not_found": NotFoundError,
     "damaged": DamagedError,
     "unsupported": UnsupportedError,
-    "out of memory": OutOfMemoryError,
+    "fallback": FallbackError,
+    "out_of_memory": OutOfMemoryError,
     "deadline": DeadlineError,
     "device": DeviceError,
     "internal": InternalError,

@@ -118,7 +118,11 @@ class Explanation:
                 table.add_column(column, justify="right" if column in ("graph", "bytes") else "left", overflow="fold")
             for call in self.calls:
                 table.add_row(
-                    str(call["graph"]), call["kind"], _operators(call["ops"]), _lines(call["sources"]), _bytes(call["bytes"])
+                    str(call["graph"]),
+                    call["kind"],
+                    _operators(call["ops"]),
+                    _lines(call["sources"]),
+                    _bytes(call["bytes"]),
                 )
             yield table
         if self.fallbacks:

@@ -43,7 +43,9 @@ class Options:
         for field in dataclasses.fields(self):
             _check_type(field.name, getattr(self, field.name))
         if not re.fullmatch(r"cpu|gpu(:\d+)?", self.device):
-            raise OptionError(f'zefuse option device={self.device!r}: not a device; use "cpu", or "gpu:N" for an Intel GPU')
+            raise OptionError(
+                f'zefuse option device={self.device!r}: not a device; use "cpu", or "gpu:N" for an Intel GPU'
+            )
         if self.build_threads < 0:
             raise OptionError(f"zefuse option build_threads={self.build_threads}: use 0 (one per core) or more")
 
@@ -57,7 +59,7 @@ class Options:
             raise OptionError(f"zefuse options: expected a dict such as {{'strict': True}}, got {type(given).__name__}")
         for name in given:
             if name not in _TYPES:
-                close = difflib.get_close_matches(str(name), _TYPES, n=1, cutoff=0.5)
+                close = difflib.get_close_matches(str(name), _TYPES, n=1, cutoff=0.6)
                 hint = f"did you mean {close[0]!r}?" if close else "no name is close."
                 raise OptionError(f"zefuse option {name!r}: no such option; {hint} Known: {', '.join(sorted(_TYPES))}")
         return cls(**given)

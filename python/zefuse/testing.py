@@ -61,7 +61,9 @@ def assert_compiled(
         "fallbacks": (len(explanation.fallbacks), fallbacks),
         "graph_breaks": (sum(explanation.graph_breaks.values()), graph_breaks),
     }
-    wrong = [f"{found} {name}, expected {wanted}" for name, (found, wanted) in checks.items() if wanted not in (None, found)]
+    wrong = [
+        f"{found} {name}, expected {wanted}" for name, (found, wanted) in checks.items() if wanted not in (None, found)
+    ]
     assert not wrong, "; ".join(wrong) + f"\n{explanation}"
     error = relative_error(explanation.result, expected)
     assert error <= rtol, f"relative error {error:.2e}, allowed {rtol:.0e}\n{explanation}"

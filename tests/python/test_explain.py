@@ -1,0 +1,91 @@
+"""zefuse.explain and the dump: what a user sees of a compilation."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+import zefuse
+from torch import nn
+
+
+def block(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    y = torch.softmax(x * 2, -1)
+    return torch.linalg.inv(y @ weight) + 1
+
+
+@pytest.fixture
+def inputs() -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.eye(4) * 3, torch.eye(4)
+
+
+def test_lists(inputs: tuple[torch.Tensor, torch.Tensor]) -> None:
+    explanation = zefuse.explain(block, *inputs)
+    kernel = next(kernel for kernel in explanation.kernels if any("mul" in op for op in kernel["ops"]))
+    assert any(source.endswith(f"test_explain.py:{block.__code__.co_firstlineno + 1}") for source in kernel["sources"])
+    assert kernel["bytes"] == 2 * 4 * 4 * 4  # read once, written once
+    assert kernel["schedule"]
+    assert [call["kind"] for call in explanation.calls] == ["matmul"]
+    (fallback,) = explanation.fallbacks
+    assert "linalg_inv" in fallback["op"]
+    assert fallback["reason"]
+    assert explanation.stages
+    assert all(seconds >= 0 for seconds in explanation.stages.values())
+    assert torch.allclose(explanation.result, block(*inputs))
+
+
+def test_prints_and_is_plain_data(inputs: tuple[torch.Tensor, torch.Tensor]) -> None:
+    explanation = zefuse.explain(block, *inputs)
+    text = str(explanation)
+    assert "fallbacks (run through ATen)" in text
+    assert "linalg_inv" in text
+    assert "\x1b" not in text  # no colours in plain text
+    data = json.loads(json.dumps(explanation.to_dict()))
+    assert data["fallbacks"] == explanation.fallbacks
+
+
+def test_graph_breaks_are_named() -> None:
+    def broken(x: torch.Tensor) -> torch.Tensor:
+        y = x + 1
+        torch._dynamo.graph_break()
+        return y * 2
+
+    explanation = zefuse.explain(broken, torch.ones(3))
+    assert sum(explanation.graph_breaks.values()) == 1
+    assert len(explanation.graphs) == 2
+
+
+def test_leaves_the_callers_compilation_alone() -> None:
+    compiled = torch.compile(torch.nn.Sigmoid(), backend="zefuse")
+    x = torch.randn(3)
+    compiled(x)
+    zefuse.explain(compiled, x)
+    seen: list[str] = []
+    from zefuse import backend
+
+    with backend.observe(lambda kind, graph: seen.append(kind)):
+        compiled(x)
+    assert seen == []
+
+
+def test_training_has_forward_and_backward() -> None:
+    from zefuse import backend
+
+    explanation = zefuse.Explanation()
+    with backend.observe(explanation.add):
+        torch.compile(nn.Linear(3, 3), backend="zefuse")(torch.randn(2, 3)).sum().backward()
+    assert [graph["kind"] for graph in explanation.graphs] == ["forward", "backward"]
+
+
+def test_dump(tmp_path: Path) -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return torch.softmax(x * 2, -1)
+
+    torch.compile(function, backend="zefuse", options={"dump_dir": str(tmp_path)})(torch.randn(4, 8))
+    names = " ".join(file.name for file in tmp_path.rglob("*") if file.is_file())
+    for suffix in (".mlir", ".ll", ".spvasm", ".s", "plan.json"):
+        assert suffix in names, f"no {suffix} among {names}"
+    (plan,) = tmp_path.rglob("plan.json")
+    assert json.loads(plan.read_text())["steps"]

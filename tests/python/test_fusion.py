@@ -1,0 +1,74 @@
+"""What becomes one kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional as F
+from zefuse.testing import assert_compiled
+
+
+def test_pointwise_chain_with_broadcasts_and_views() -> None:
+    def chain(x: torch.Tensor, y: torch.Tensor, b: torch.Tensor, column: torch.Tensor) -> torch.Tensor:
+        t = F.gelu(x * y + b) * torch.sigmoid(x.transpose(0, 1).contiguous().t())
+        t = (t.view(4, 2, 16) + column[:, None, None]).reshape(8, 16)
+        return torch.where(t > 0, t, t * 0.1).permute(1, 0)
+
+    assert_compiled(chain, (torch.randn(8, 16), torch.randn(8, 16), torch.randn(16), torch.randn(4)), kernels=1)
+
+
+def test_pointwise_probe() -> None:
+    import workloads
+
+    inputs = tuple(t[..., :33] if t.dim() == 1 else t[:65, :33] for t in workloads.pointwise_inputs())
+    assert_compiled(workloads.pointwise, inputs, kernels=1)
+
+
+def test_softmax_of_scaled_layer_norm() -> None:
+    def rows(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
+        return torch.softmax(F.layer_norm(x, (65,), weight, bias) * c, dim=-1)
+
+    assert_compiled(rows, (torch.randn(33, 65), torch.randn(65), torch.randn(65), torch.randn(65)), kernels=1)
+
+
+@pytest.mark.parametrize("dim", [0, 1, (0, 1), -1])
+def test_reduction_takes_producer_and_epilogue(dim: Any) -> None:
+    def reduce(x: torch.Tensor) -> torch.Tensor:
+        return torch.exp(x * 0.5).sum(dim, keepdim=True).log() + 1
+
+    assert_compiled(reduce, (torch.randn(12, 7, 9),), kernels=1)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: (x + 1, x * 2),
+        lambda x: x.mean(-1, keepdim=True) - x,
+        lambda x: x.amax(-1) + x.amin(-1),
+        lambda x: torch.cat([x.sin(), x.cos()], dim=-1) * 2,
+    ],
+    ids=["siblings", "mean centred", "max and min", "cat"],
+)
+def test_one_kernel(function: Callable[[torch.Tensor], Any]) -> None:
+    assert_compiled(function, (torch.randn(6, 40),), kernels=1)
+
+
+def test_linear_epilogue_joins_the_library_call() -> None:
+    layer = torch.nn.Linear(32, 64).eval()
+
+    def block(x: torch.Tensor) -> torch.Tensor:
+        return F.relu(layer(x))
+
+    with torch.no_grad():
+        assert_compiled(block, (torch.randn(8, 32),), kernels=0, calls=1)
+
+
+def test_attention() -> None:
+    def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+    shape = (2, 3, 16, 8)
+    assert_compiled(attention, (torch.randn(shape), torch.randn(shape), torch.randn(shape)), calls=2)

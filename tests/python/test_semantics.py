@@ -1,0 +1,268 @@
+"""A compiled function behaves as the eager one does, whatever is fused: aliases, strides, mutation, modes, threads."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from zefuse import backend
+from zefuse.testing import relative_error
+
+
+def zefuse(function: Callable[..., Any], **kwargs: Any) -> Callable[..., Any]:
+    return torch.compile(function, backend="zefuse", fullgraph=True, **kwargs)
+
+
+def count_compilations() -> tuple[list[Any], Any]:
+    seen: list[Any] = []
+    return seen, backend.observe(lambda kind, compiled: seen.append(compiled))
+
+
+OUTPUTS: dict[str, Callable[[torch.Tensor], Any]] = {
+    "transposed": lambda x: (x + 1).t(),
+    "permuted": lambda x: x.view(4, 2, 6).permute(2, 0, 1) * 2,
+    "slice": lambda x: (x * 2)[:, 1:5:2],
+    "expanded": lambda x: x.sum(0).expand(3, 6),
+    "channels last": lambda x: (x.view(1, 2, 4, 6) + 1).contiguous(memory_format=torch.channels_last),
+    "view of input": lambda x: x[2:4],
+    "input itself": lambda x: (x, x * 2),
+    "same output twice": lambda x: (lambda y: (y, y))(x + 1),
+    "view and base": lambda x: (lambda y: (y, y.t()))(x + 1),
+    "scalar": lambda x: x.sum(),
+    "empty": lambda x: x[:0] * 2,
+    "numbers": lambda x: (x * 2, x.shape[0], None),
+    "bool": lambda x: x > 0,
+    "constant": lambda x: (torch.arange(3), torch.full((2, 2), 1.5), x + 1),
+}
+
+
+@pytest.mark.parametrize("name", OUTPUTS)
+def test_outputs_look_as_eager(name: str) -> None:
+    function = OUTPUTS[name]
+    x = torch.randn(8, 6)
+    expected, actual = function(x), zefuse(function)(x)
+    assert relative_error(actual, expected) < 1e-6
+    for mine, theirs in zip(
+        torch.utils._pytree.tree_leaves(actual), torch.utils._pytree.tree_leaves(expected), strict=True
+    ):
+        if isinstance(theirs, torch.Tensor) and theirs.numel():
+            assert mine.stride() == theirs.stride()
+            shares = theirs.untyped_storage().data_ptr() == x.untyped_storage().data_ptr()
+            assert (mine.untyped_storage().data_ptr() == x.untyped_storage().data_ptr()) == shares
+
+
+@pytest.mark.parametrize(
+    "view",
+    [lambda x: x.t(), lambda x: x[:, ::2], lambda x: x[1:, 3:], lambda x: x[0].expand(4, 6), lambda x: x.flip(0)],
+    ids=["transposed", "strided", "offset", "expanded", "flipped"],
+)
+def test_inputs_of_any_layout(view: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return torch.softmax(x * 2, -1) + x
+
+    x = view(torch.randn(8, 6))
+    expected = function(x)
+    actual = zefuse(function)(x)
+    assert relative_error(actual, expected) < 1e-5
+    assert actual.stride() == expected.stride()
+
+
+def test_input_mutation() -> None:
+    def function(x: torch.Tensor, cache: torch.Tensor) -> torch.Tensor:
+        cache[:, 1:3].add_(x)
+        cache.mul_(2)
+        return cache.sum() + x.sin_().sum()
+
+    ours = torch.randn(4, 2), torch.randn(4, 5)
+    theirs = ours[0].clone(), ours[1].clone()
+    assert relative_error(zefuse(function)(*ours), function(*theirs)) < 1e-5
+    assert relative_error(ours, theirs) < 1e-6
+
+
+def test_overlapping_input_mutation() -> None:
+    """Two arguments that share memory: the write to one is seen through the other."""
+
+    def function(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        a.add_(1)
+        return b * 2
+
+    ours = torch.randn(6)
+    theirs = ours.clone()
+    assert relative_error(zefuse(function)(ours[:4], ours[2:]), function(theirs[:4], theirs[2:])) < 1e-6
+    assert relative_error(ours, theirs) < 1e-6
+
+
+def test_buffers_are_updated() -> None:
+    ours = nn.BatchNorm1d(4)
+    theirs = nn.BatchNorm1d(4)
+    x = torch.randn(8, 4)
+    with torch.no_grad():
+        zefuse(ours)(x)
+        theirs(x)
+    assert relative_error(dict(ours.named_buffers()), dict(theirs.named_buffers())) < 1e-5
+
+
+def test_weights_changed_in_place_are_seen() -> None:
+    layer = nn.Linear(16, 16).eval()
+    x = torch.randn(4, 16)
+    with torch.no_grad():
+        compiled = zefuse(layer)
+        compiled(x)
+        compiled(x)
+        layer.weight.mul_(2)
+        assert relative_error(compiled(x), layer(x)) < 1e-5
+        layer.weight.data.add_(1)  # no new version number
+        assert relative_error(compiled(x), layer(x)) < 1e-5
+        layer.weight = nn.Parameter(torch.randn(16, 16))
+        assert relative_error(compiled(x), layer(x)) < 1e-5
+
+
+@pytest.mark.parametrize("mode", ["grad", "no_grad", "inference_mode"])
+def test_grad_modes_agree(mode: str) -> None:
+    model = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.LayerNorm(16), nn.Linear(16, 3)).eval()
+    x = torch.randn(5, 8)
+    expected = model(x).detach()
+    context = {"grad": torch.enable_grad, "no_grad": torch.no_grad, "inference_mode": torch.inference_mode}[mode]
+    with context():
+        actual = zefuse(model)(x)
+    assert actual.requires_grad == (mode == "grad")
+    assert relative_error(actual, expected) < 1e-5
+
+
+def test_dynamic_sizes_do_not_recompile() -> None:
+    weight = torch.randn(24)
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return torch.softmax(F.layer_norm(x, (24,), weight) + x.shape[0], -1).reshape(-1, 12).sum(0)
+
+    seen, observing = count_compilations()
+    compiled = zefuse(function, dynamic=True)
+    with observing:
+        for rows in (2, 3, 8, 31, 100):
+            x = torch.randn(rows, 24)
+            assert relative_error(compiled(x), function(x)) < 1e-5, rows
+    assert len(seen) == 1
+
+
+def test_second_size_makes_sizes_symbolic() -> None:
+    layer = nn.Linear(12, 12).eval()
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return F.gelu(layer(x)) + x
+
+    seen, observing = count_compilations()
+    compiled = zefuse(function)
+    with observing, torch.no_grad():
+        for rows in (4, 5, 6, 7):
+            x = torch.randn(rows, 12)
+            assert relative_error(compiled(x), function(x)) < 1e-5, rows
+    assert len(seen) == 2
+    assert seen[1].report()["symbols"]
+
+
+def test_integer_inputs() -> None:
+    def function(x: torch.Tensor, n: int) -> torch.Tensor:
+        return x[:n] * n
+
+    compiled = zefuse(function, dynamic=True)
+    x = torch.randn(9)
+    for n in (3, 5, 8):
+        assert relative_error(compiled(x, n), function(x, n)) < 1e-6
+
+
+def test_threads_share_one_compiled_function() -> None:
+    model = nn.Sequential(nn.Linear(32, 64), nn.GELU(), nn.LayerNorm(64), nn.Linear(64, 32), nn.Softmax(-1)).eval()
+    compiled = zefuse(model)
+    inputs = [torch.randn(rows, 32) for rows in [16] * 8]
+    with torch.no_grad():
+        expected = [model(x) for x in inputs]
+        compiled(inputs[0])
+    errors: list[str] = []
+
+    def work(number: int) -> None:
+        try:
+            with torch.no_grad():
+                for turn in range(40):
+                    which = (number + turn) % len(inputs)
+                    error = relative_error(compiled(inputs[which]), expected[which])
+                    if error > 1e-5:
+                        errors.append(f"thread {number}, call {turn}: relative error {error}")
+        except Exception as error:
+            errors.append(f"thread {number}: {error!r}")
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=120)
+        assert not thread.is_alive()
+    assert not errors
+
+
+def test_random_numbers_follow_the_seed() -> None:
+    def function(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return F.dropout(x, 0.5, training=True), torch.rand_like(x) + x
+
+    compiled = zefuse(function)
+    x = torch.ones(64)
+    results = []
+    for _ in range(2):
+        torch.manual_seed(7)
+        results.append(compiled(x))
+    other = compiled(x)
+    assert torch.equal(results[0][0], results[1][0])
+    assert torch.equal(results[0][1], results[1][1])
+    assert not torch.equal(results[1][1], other[1])
+
+
+def test_index_out_of_range_is_an_index_error() -> None:
+    table = nn.Embedding(10, 4)
+    with torch.no_grad():
+        compiled = zefuse(table)
+        compiled(torch.tensor([1, 2]))
+        with pytest.raises(IndexError, match="index"):
+            compiled(torch.tensor([1, 99]))
+        assert relative_error(compiled(torch.tensor([3, 9])), table(torch.tensor([3, 9]))) == 0
+
+
+def test_nan_and_infinity_travel() -> None:
+    def function(x: torch.Tensor) -> Any:
+        return x.amax(-1), torch.clamp(x, -1, 1), torch.relu(x), torch.maximum(x, x.flip(-1)), x.softmax(-1)
+
+    x = torch.tensor([[1.0, float("nan"), 2.0], [float("inf"), 0.0, -1.0], [float("-inf"), 1.0, 5.0]])
+    assert relative_error(zefuse(function)(x), function(x)) < 1e-6
+
+
+def test_strict_refuses_a_fallback() -> None:
+    from zefuse.errors import FallbackError
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return torch.linalg.inv(x) + 1
+
+    x = torch.eye(4) * 2
+    assert relative_error(zefuse(function)(x), function(x)) < 1e-6
+    with pytest.raises(FallbackError, match="linalg_inv"):
+        zefuse(function, options={"strict": True})(x)
+
+
+@pytest.mark.parametrize("fuse", [True, False])
+def test_fusing_does_not_change_results(fuse: bool) -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return (torch.exp(x) + 1).sum(-1).log() * x.mean()
+
+    x = torch.randn(7, 33)
+    assert relative_error(zefuse(function, options={"fuse": fuse})(x), function(x)) < 1e-5
+
+
+def test_autocast() -> None:
+    layer = nn.Linear(16, 16).eval()
+    x = torch.randn(4, 16)
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        expected, actual = layer(x), zefuse(layer)(x)
+    assert actual.dtype == torch.bfloat16
+    assert relative_error(actual, expected) < 2e-2
