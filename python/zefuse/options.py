@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import os
 import re
 import types
 import typing
@@ -66,7 +67,11 @@ class Options:
 
     def to_dict(self) -> dict[str, Any]:
         """As the compiled part takes it: ``None`` where the environment decides."""
-        return dataclasses.asdict(self)
+        values = dataclasses.asdict(self)
+        if self.cache_dir is None and "ZEFUSE_CACHE_DIR" not in os.environ:
+            caches = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+            values["cache_dir"] = os.path.join(caches, "zefuse")
+        return values
 
 
 _TYPES: dict[str, Any] = typing.get_type_hints(Options)

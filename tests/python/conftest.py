@@ -15,7 +15,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "bench"))  # worklo
 from expected_failures import EXPECTED_FAILURES
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Marks what expected_failures.py lists; strict, so that a test that begins to pass fails until its line goes."""
     unknown = set(EXPECTED_FAILURES)
     for item in items:
@@ -23,10 +23,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if name in EXPECTED_FAILURES:
             item.add_marker(pytest.mark.xfail(reason=EXPECTED_FAILURES[name], strict=True))
             unknown.discard(name)
-    collected = {item.path.stem for item in items}
-    # A line whose file was collected whole but whose test is gone is stale (a run of single tests says nothing).
-    stale = [name for name in unknown if name.split("::")[0] in collected]
-    if stale and not any("::" in argument for argument in sys.argv) and "-k" not in sys.argv:
+    whole_files = not any("::" in argument for argument in config.args) and not config.getoption("keyword")
+    stale = [name for name in unknown if name.split("::")[0] in {item.path.stem for item in items}]
+    if stale and whole_files:
         raise pytest.UsageError(f"expected_failures.py lists tests that do not exist: {', '.join(sorted(stale))}")
 
 
