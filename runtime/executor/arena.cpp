@@ -6,9 +6,7 @@
 namespace zefuse::executor {
 
 ArenaLayout placeBuffers(std::span<const ArenaBuffer> buffers) {
-  auto aligned = [](size_t bytes) {
-    return (bytes + arena_alignment - 1) / arena_alignment * arena_alignment;
-  };
+  auto aligned = [](size_t bytes) { return (bytes + arena_alignment - 1) / arena_alignment * arena_alignment; };
   std::vector<size_t> order(buffers.size());
   std::iota(order.begin(), order.end(), size_t(0));
   std::sort(order.begin(), order.end(), [&](size_t a, size_t b) {
@@ -17,7 +15,7 @@ ArenaLayout placeBuffers(std::span<const ArenaBuffer> buffers) {
 
   ArenaLayout layout;
   layout.offsets.assign(buffers.size(), 0);
-  std::vector<size_t> placed; // by offset
+  std::vector<size_t> placed;  // by offset
   for (size_t index : order) {
     const ArenaBuffer& buffer = buffers[index];
     size_t offset = 0;
@@ -31,12 +29,11 @@ ArenaLayout placeBuffers(std::span<const ArenaBuffer> buffers) {
     }
     layout.offsets[index] = offset;
     layout.bytes = std::max(layout.bytes, offset + aligned(buffer.bytes));
-    placed.insert(
-        std::upper_bound(placed.begin(), placed.end(), offset,
-                         [&](size_t value, size_t at) { return value < layout.offsets[at]; }),
-        index);
+    placed.insert(std::upper_bound(placed.begin(), placed.end(), offset,
+                                   [&](size_t value, size_t at) { return value < layout.offsets[at]; }),
+                  index);
   }
   return layout;
 }
 
-} // namespace zefuse::executor
+}  // namespace zefuse::executor

@@ -12,11 +12,11 @@ constexpr size_t arena_alignment = 64;
 
 struct ArenaBuffer {
   size_t bytes;
-  uint32_t first_step, last_step; // inclusive
+  uint32_t first_step, last_step;  // inclusive
 };
 
 struct ArenaLayout {
-  std::vector<size_t> offsets; // multiples of arena_alignment, one per buffer
+  std::vector<size_t> offsets;  // multiples of arena_alignment, one per buffer
   size_t bytes = 0;
 };
 
@@ -24,4 +24,4 @@ struct ArenaLayout {
 // sum of all sizes must be below 2^62.
 ArenaLayout placeBuffers(std::span<const ArenaBuffer> buffers);
 
-} // namespace zefuse::executor
+}  // namespace zefuse::executor

@@ -44,7 +44,7 @@ Result<AtenBridge*> loadBridge() {
                                      reasons + "); it needs torch's libraries"};
 }
 
-} // namespace
+}  // namespace
 
 Result<AtenBridge*> atenBridge() {
   if (AtenBridge* bridge = installed)
@@ -132,8 +132,7 @@ void AtenArguments::build(const plan::AtenCallT& call, const Binding& binding) {
 AtenArgument AtenArguments::convert(const plan::ArgumentT& argument, const Binding& binding) const {
   AtenArgument out;
   out.kind = argument.kind;
-  out.integer = argument.kind == plan::ArgumentKind::integer ? binding.exprs[argument.value]
-                                                             : argument.integer;
+  out.integer = argument.kind == plan::ArgumentKind::integer ? binding.exprs[argument.value] : argument.integer;
   out.real = argument.real;
   out.text = argument.text;
   if (argument.kind == plan::ArgumentKind::tensor) {
@@ -154,5 +153,5 @@ void AtenArguments::collect(const plan::ArgumentT& from, AtenArgument& to) {
     collect(*from.items[i], to.items[i]);
 }
 
-} // namespace executor
-} // namespace zefuse
+}  // namespace executor
+}  // namespace zefuse

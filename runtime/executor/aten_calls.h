@@ -14,7 +14,7 @@ namespace zefuse {
 // Before the first plan with an ATen step; nullptr uninstalls.
 void setAtenBridge(AtenBridge* bridge);
 
-} // namespace zefuse
+}  // namespace zefuse
 
 namespace zefuse::executor {
 
@@ -36,7 +36,7 @@ public:
 private:
   Result<AtenResult> one(const AtenOp& op, std::span<const AtenArgument> arguments) const;
   AtenBridge* bridge_ = nullptr;
-  std::vector<std::unique_ptr<AtenOp>> ops_; // by step; null for other steps
+  std::vector<std::unique_ptr<AtenOp>> ops_;  // by step; null for other steps
   std::unique_ptr<AtenOp> alias_, empty_strided_;
 };
 
@@ -46,7 +46,7 @@ class AtenArguments {
 public:
   void build(const plan::AtenCallT& call, const Binding& binding);
   bool built() const { return built_; }
-  void clear() { built_ = false; } // the binding goes away
+  void clear() { built_ = false; }  // the binding goes away
 
   template <typename Fill> std::span<const AtenArgument> fill(const Fill& tensor) {
     for (const auto& [argument, value] : tensors_)
@@ -60,8 +60,7 @@ private:
 
   bool built_ = false;
   std::vector<AtenArgument> arguments_;
-  std::vector<std::pair<AtenArgument*, uint32_t>>
-      tensors_; // into arguments_, which does not change after build
+  std::vector<std::pair<AtenArgument*, uint32_t>> tensors_;  // into arguments_, which does not change after build
 };
 
-} // namespace zefuse::executor
+}  // namespace zefuse::executor

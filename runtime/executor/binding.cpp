@@ -8,7 +8,7 @@
 namespace zefuse::executor {
 namespace {
 
-constexpr int64_t max_bytes = int64_t(1) << 47; // the address space of a process
+constexpr int64_t max_bytes = int64_t(1) << 47;  // the address space of a process
 
 std::string list(std::span<const int64_t> numbers) {
   std::string text = "[";
@@ -61,8 +61,7 @@ private:
 
   Result<int64_t> value(uint32_t expr, const char* what) const {
     if (!binding_.exprs.valid(expr))
-      return Status{Code::invalid_argument, std::string(what) + " has no value for symbols " +
-                                                list(binding_.symbols) +
+      return Status{Code::invalid_argument, std::string(what) + " has no value for symbols " + list(binding_.symbols) +
                                                 " (overflow or division by zero)"};
     return binding_.exprs[expr];
   }
@@ -74,9 +73,8 @@ private:
       if (!number.ok())
         return number.status();
       if (*number < 0)
-        return Status{Code::invalid_argument, "a size or stride is negative (" +
-                                                  std::to_string(*number) + ") for symbols " +
-                                                  list(binding_.symbols)};
+        return Status{Code::invalid_argument, "a size or stride is negative (" + std::to_string(*number) +
+                                                  ") for symbols " + list(binding_.symbols)};
       binding_.pool.push_back(*number);
     }
     return std::span<const int64_t>(binding_.pool.data() + start, exprs.size());
@@ -94,20 +92,19 @@ private:
       if (!strides.ok())
         return strides.status();
       binding_.inputs[i] = {*sizes, *strides};
-      ZEFUSE_RETURN_IF_ERROR(
-          bytesOf(*sizes, *strides, 0, input.dtype, "input '" + input.name + "'", input_reach_[i]));
+      ZEFUSE_RETURN_IF_ERROR(bytesOf(*sizes, *strides, 0, input.dtype, "input '" + input.name + "'", input_reach_[i]));
     }
     return {};
   }
 
-  static Status bytesOf(std::span<const int64_t> sizes, std::span<const int64_t> strides,
-                        int64_t offset, plan::DType dtype, const std::string& where, size_t& out) {
+  static Status bytesOf(std::span<const int64_t> sizes, std::span<const int64_t> strides, int64_t offset,
+                        plan::DType dtype, const std::string& where, size_t& out) {
     const std::optional<int64_t> elements = reach(sizes, strides);
     int64_t end = 0;
     if (!elements || __builtin_add_overflow(*elements, offset, &end) ||
         __builtin_mul_overflow(end, int64_t(elementSize(dtype)), &end) || end > max_bytes)
-      return {Code::invalid_argument, where + " of sizes " + list(sizes) + " and strides " +
-                                          list(strides) + " exceeds the address space"};
+      return {Code::invalid_argument,
+              where + " of sizes " + list(sizes) + " and strides " + list(strides) + " exceeds the address space"};
     out = *elements == 0 ? 0 : size_t(end);
     return {};
   }
@@ -131,8 +128,7 @@ private:
       if (!offset.ok())
         return offset.status();
       if (*offset < 0 || *offset > max_bytes)
-        return {Code::invalid_argument,
-                where + " has the offset " + std::to_string(*offset) + " in its buffer"};
+        return {Code::invalid_argument, where + " has the offset " + std::to_string(*offset) + " in its buffer"};
       bound.sizes = *sizes;
       bound.strides = *strides;
       bound.offset = *offset;
@@ -157,10 +153,10 @@ private:
         limit = *bytes < 0 ? 0 : size_t(*bytes);
       }
       if (end > limit)
-        return {Code::damaged, "plan: " + where + " of sizes " + list(*sizes) + ", strides " +
-                                   list(*strides) + ", offset " + std::to_string(*offset) +
-                                   " leaves buffer " + std::to_string(value.buffer) + " of " +
-                                   std::to_string(limit) + " bytes; compile the model again"};
+        return {Code::damaged, "plan: " + where + " of sizes " + list(*sizes) + ", strides " + list(*strides) +
+                                   ", offset " + std::to_string(*offset) + " leaves buffer " +
+                                   std::to_string(value.buffer) + " of " + std::to_string(limit) +
+                                   " bytes; compile the model again"};
       size_t& bytes = binding_.buffer_bytes[value.buffer];
       bytes = std::max(bytes, end);
     }
@@ -180,8 +176,7 @@ private:
         return bytes.status();
       if (*bytes < 0 || *bytes > max_bytes || (total += *bytes) > max_bytes)
         return {Code::invalid_argument, "the plan needs more memory than a process can address (" +
-                                            std::to_string(*bytes) + " bytes for buffer " +
-                                            std::to_string(i) + ")"};
+                                            std::to_string(*bytes) + " bytes for buffer " + std::to_string(i) + ")"};
       binding_.buffer_bytes[i] = size_t(*bytes);
       buffers.push_back({size_t(*bytes), buffer.first_step, buffer.last_step});
       numbers.push_back(uint32_t(i));
@@ -202,9 +197,7 @@ private:
       return {Code::invalid_argument, "the extent is " + std::to_string(*extent)};
     const int64_t groups = *extent / launch.grain + (*extent % launch.grain != 0);
     if (launch.distribution == plan::Distribution::chunked) {
-      bound.groups = *extent == 0
-                         ? 0
-                         : uint32_t(std::clamp<int64_t>(groups, 1, std::max(1, binding_.threads)));
+      bound.groups = *extent == 0 ? 0 : uint32_t(std::clamp<int64_t>(groups, 1, std::max(1, binding_.threads)));
     } else {
       if (groups > INT32_MAX)
         return {Code::unsupported, std::to_string(groups) + " work-groups in one launch"};
@@ -214,11 +207,10 @@ private:
     if (!per_group.ok())
       return per_group.status();
     size_t scratch = 0;
-    if (*per_group < 0 ||
-        __builtin_mul_overflow(size_t(*per_group), size_t(bound.groups), &scratch) ||
+    if (*per_group < 0 || __builtin_mul_overflow(size_t(*per_group), size_t(bound.groups), &scratch) ||
         scratch > size_t(max_bytes))
-      return {Code::invalid_argument, "the scratch memory of " + std::to_string(*per_group) +
-                                          " bytes a group exceeds the address space"};
+      return {Code::invalid_argument,
+              "the scratch memory of " + std::to_string(*per_group) + " bytes a group exceeds the address space"};
     binding_.scratch_bytes = std::max(binding_.scratch_bytes, scratch);
     for (uint32_t symbol : launch.symbols) {
       Result<int64_t> number = value(symbol, "a kernel's size argument");
@@ -233,8 +225,7 @@ private:
     const BoundValue& source = binding_.values[copy.source];
     const BoundValue& destination = binding_.values[copy.destination];
     if (!std::ranges::equal(source.sizes, destination.sizes))
-      return {Code::invalid_argument,
-              "copies sizes " + list(source.sizes) + " into sizes " + list(destination.sizes)};
+      return {Code::invalid_argument, "copies sizes " + list(source.sizes) + " into sizes " + list(destination.sizes)};
     return {};
   }
 
@@ -249,11 +240,9 @@ private:
         return {Code::damaged, "its result has the offset " + std::to_string(result.offset)};
       // Every view of the external buffer must stay within what this result covers.
       size_t made = 0;
-      ZEFUSE_RETURN_IF_ERROR(
-          bytesOf(result.sizes, result.strides, 0, result.dtype, "its result", made));
+      ZEFUSE_RETURN_IF_ERROR(bytesOf(result.sizes, result.strides, 0, result.dtype, "its result", made));
       if (binding_.buffer_bytes[result.buffer] > made)
-        return {Code::damaged, "a view reaches byte " +
-                                   std::to_string(binding_.buffer_bytes[result.buffer]) +
+        return {Code::damaged, "a view reaches byte " + std::to_string(binding_.buffer_bytes[result.buffer]) +
                                    " of its result of " + std::to_string(made) + " bytes"};
     }
     for (const auto& argument : call.args)
@@ -271,9 +260,7 @@ private:
 
   onednn::TensorDesc describe(uint32_t index) const {
     const BoundValue& value = binding_.values[index];
-    return {value.dtype,
-            {value.sizes.begin(), value.sizes.end()},
-            {value.strides.begin(), value.strides.end()}};
+    return {value.dtype, {value.sizes.begin(), value.sizes.end()}, {value.strides.begin(), value.strides.end()}};
   }
 
   Status bindMatmul(const plan::MatmulT& matmul, BoundMatmul& bound) {
@@ -291,10 +278,10 @@ private:
       desc.post_ops.push_back(std::move(post));
     }
     const plan::BufferT& weight = *plan_.buffers[binding_.values[matmul.b].buffer];
-    const bool parameter = weight.storage == plan::Storage::input &&
-                           plan_.inputs[weight.index]->kind == plan::InputKind::parameter;
+    const bool parameter =
+        weight.storage == plan::Storage::input && plan_.inputs[weight.index]->kind == plan::InputKind::parameter;
     desc.pack_b = parameter;
-    auto primitive = onednn::Matmul::get(desc); // checks that the shapes fit together
+    auto primitive = onednn::Matmul::get(desc);  // checks that the shapes fit together
     if (!primitive.ok())
       return primitive.status();
     bound.primitive = std::move(*primitive);
@@ -309,7 +296,7 @@ private:
   std::vector<size_t> input_reach_;
 };
 
-} // namespace
+}  // namespace
 
 std::optional<int64_t> reach(std::span<const int64_t> sizes, std::span<const int64_t> strides) {
   int64_t last = 0;
@@ -325,8 +312,8 @@ std::optional<int64_t> reach(std::span<const int64_t> sizes, std::span<const int
   return last + 1;
 }
 
-Result<std::shared_ptr<const Binding>>
-Binding::make(const Program& program, std::span<const int64_t> symbols, int threads) {
+Result<std::shared_ptr<const Binding>> Binding::make(const Program& program, std::span<const int64_t> symbols,
+                                                     int threads) {
   auto binding = std::make_shared<Binding>();
   binding->symbols.assign(symbols.begin(), symbols.end());
   binding->threads = threads;
@@ -335,4 +322,4 @@ Binding::make(const Program& program, std::span<const int64_t> symbols, int thre
   return std::shared_ptr<const Binding>(std::move(binding));
 }
 
-} // namespace zefuse::executor
+}  // namespace zefuse::executor

@@ -18,7 +18,7 @@ namespace zefuse::executor {
 struct BoundValue {
   uint32_t buffer = 0;
   plan::DType dtype{};
-  int64_t offset = 0; // elements
+  int64_t offset = 0;  // elements
   size_t offset_bytes = 0;
   std::span<const int64_t> sizes, strides;
   int64_t elements = 0;
@@ -29,13 +29,13 @@ struct BoundInput {
 };
 
 struct BoundLaunch {
-  uint32_t groups = 0; // 0: nothing to do
+  uint32_t groups = 0;  // 0: nothing to do
   std::vector<int64_t> symbols;
 };
 
 struct BoundMatmul {
   std::shared_ptr<const onednn::Matmul> primitive;
-  int32_t packed_input = -1; // the parameter behind b when the primitive packs it
+  int32_t packed_input = -1;  // the parameter behind b when the primitive packs it
 };
 
 // Immutable; shared by the frames that use it.
@@ -43,24 +43,24 @@ struct Binding {
   std::vector<int64_t> symbols;
   int threads = 1;
   ExprValues exprs;
-  std::vector<int64_t> pool; // sizes and strides of values and inputs
+  std::vector<int64_t> pool;  // sizes and strides of values and inputs
   std::vector<BoundInput> inputs;
   std::vector<BoundValue> values;
-  std::vector<size_t> buffer_bytes; // arena: declared; input, output: as far as values reach
+  std::vector<size_t> buffer_bytes;  // arena: declared; input, output: as far as values reach
   std::vector<size_t> arena_offset;
   size_t arena_bytes = 0;
   size_t scratch_bytes = 0;
-  std::vector<BoundLaunch> launches; // by step; only launch steps are filled
-  std::vector<BoundMatmul> matmuls;  // likewise
+  std::vector<BoundLaunch> launches;  // by step; only launch steps are filled
+  std::vector<BoundMatmul> matmuls;   // likewise
 
   // invalid_argument when an input's size makes no sense for the plan; damaged when a value leaves
   // its buffer.
-  static Result<std::shared_ptr<const Binding>> make(const Program& program,
-                                                     std::span<const int64_t> symbols, int threads);
+  static Result<std::shared_ptr<const Binding>> make(const Program& program, std::span<const int64_t> symbols,
+                                                     int threads);
 };
 
 // Elements from the first to one past the last that sizes and strides reach; nothing on overflow or
 // negative values.
 std::optional<int64_t> reach(std::span<const int64_t> sizes, std::span<const int64_t> strides);
 
-} // namespace zefuse::executor
+}  // namespace zefuse::executor

@@ -53,4 +53,4 @@ struct Counters {
   }
 };
 
-} // namespace zefuse::executor
+}  // namespace zefuse::executor

@@ -17,9 +17,7 @@ uint64_t fingerprint(const void* data, size_t bytes) {
   };
   // Four independent lanes: the loads miss the cache, and must not wait for each other.
   uint64_t lanes[4] = {bytes, odd, 2, 3};
-  auto mix = [&](size_t lane, uint64_t value) {
-    lanes[lane] = std::rotl((lanes[lane] ^ value) * odd, 29);
-  };
+  auto mix = [&](size_t lane, uint64_t value) { lanes[lane] = std::rotl((lanes[lane] ^ value) * odd, 29); };
   if (bytes <= samples * word) {
     size_t offset = 0;
     for (; offset + word <= bytes; offset += word)
@@ -42,16 +40,15 @@ uint64_t fingerprint(const void* data, size_t bytes) {
   return hash ^ hash >> 32;
 }
 
-Result<std::shared_ptr<const PackedWeight>>
-DerivedWeights::get(uint32_t input, const BoundValue& view, const void* b, const WeightStamp& stamp,
-                    const std::shared_ptr<const onednn::Matmul>& primitive,
-                    Counters::OfCall& counters) {
+Result<std::shared_ptr<const PackedWeight>> DerivedWeights::get(uint32_t input, const BoundValue& view, const void* b,
+                                                                const WeightStamp& stamp,
+                                                                const std::shared_ptr<const onednn::Matmul>& primitive,
+                                                                Counters::OfCall& counters) {
   // Held while packing: threads that meet here at a first call want the same copies.
   std::lock_guard lock(mutex_);
   auto sameView = [&](const Entry& entry) {
     return entry.input == input && entry.dtype == view.dtype && entry.offset == view.offset &&
-           std::ranges::equal(entry.sizes, view.sizes) &&
-           std::ranges::equal(entry.strides, view.strides);
+           std::ranges::equal(entry.sizes, view.sizes) && std::ranges::equal(entry.strides, view.strides);
   };
   auto found = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& entry) {
     return sameView(entry) && (entry.packer == primitive || entry.packer->packsLike(*primitive));
@@ -71,9 +68,8 @@ DerivedWeights::get(uint32_t input, const BoundValue& view, const void* b, const
   }
   if (size_t(std::count_if(entries_.begin(), entries_.end(), sameView)) >= layouts_per_view)
     entries_.erase(std::find_if(entries_.begin(), entries_.end(), sameView));
-  entries_.push_back(
-      {input, view.dtype, view.offset, std::vector<int64_t>(view.sizes.begin(), view.sizes.end()),
-       std::vector<int64_t>(view.strides.begin(), view.strides.end()), primitive, packed});
+  entries_.push_back({input, view.dtype, view.offset, std::vector<int64_t>(view.sizes.begin(), view.sizes.end()),
+                      std::vector<int64_t>(view.strides.begin(), view.strides.end()), primitive, packed});
   return std::shared_ptr<const PackedWeight>(packed);
 }
 
@@ -83,4 +79,4 @@ void DerivedWeights::invalidate() {
   entries_.clear();
 }
 
-} // namespace zefuse::executor
+}  // namespace zefuse::executor

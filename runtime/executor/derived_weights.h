@@ -40,9 +40,10 @@ public:
   uint64_t generation() const { return generation_.load(std::memory_order_acquire); }
 
   // The packed copy for `stamp`, packed now if there is none. `b` is the view's first element.
-  Result<std::shared_ptr<const PackedWeight>>
-  get(uint32_t input, const BoundValue& view, const void* b, const WeightStamp& stamp,
-      const std::shared_ptr<const onednn::Matmul>& primitive, Counters::OfCall& counters);
+  Result<std::shared_ptr<const PackedWeight>> get(uint32_t input, const BoundValue& view, const void* b,
+                                                  const WeightStamp& stamp,
+                                                  const std::shared_ptr<const onednn::Matmul>& primitive,
+                                                  Counters::OfCall& counters);
 
   void invalidate();
 
@@ -62,4 +63,4 @@ private:
   std::vector<Entry> entries_;
 };
 
-} // namespace zefuse::executor
+}  // namespace zefuse::executor

@@ -23,11 +23,9 @@ std::string list(std::span<const int64_t> numbers) {
 }
 
 // Flatbuffers wants its bytes aligned; a vector's storage is.
-std::vector<std::byte> aligned(std::span<const std::byte> bytes) {
-  return {bytes.begin(), bytes.end()};
-}
+std::vector<std::byte> aligned(std::span<const std::byte> bytes) { return {bytes.begin(), bytes.end()}; }
 
-} // namespace
+}  // namespace
 
 struct Executable::Impl {
   std::vector<std::byte> bytes;
@@ -63,16 +61,14 @@ Result<std::unique_ptr<Executable>> Executable::create(std::span<const std::byte
   impl->shared.program = std::move(*program);
   const std::string& device = impl->shared.program.plan.device;
   if (device != options.device)
-    return Status{Code::invalid_argument, "the plan is compiled for device '" + device +
-                                              "' and asked to run on '" + options.device +
-                                              "'; compile for this device"};
+    return Status{Code::invalid_argument, "the plan is compiled for device '" + device + "' and asked to run on '" +
+                                              options.device + "'; compile for this device"};
   if (device != "cpu") {
     Result<ze::Device> found = ze::Device::find(device);
     if (!found.ok())
       return found.status();
   }
-  auto modules =
-      KernelModules::build(*plan::GetPlan(impl->bytes.data()), options, impl->shared.counters);
+  auto modules = KernelModules::build(*plan::GetPlan(impl->bytes.data()), options, impl->shared.counters);
   if (!modules.ok())
     return modules.status();
   impl->shared.modules = std::move(*modules);
@@ -94,43 +90,37 @@ Result<std::unique_ptr<Executable>> Executable::create(std::span<const std::byte
 Executable::Executable(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Executable::~Executable() = default;
 
-Status Executable::Impl::describeMismatch(size_t index, const CallInput& given,
-                                          const Binding* binding) const {
+Status Executable::Impl::describeMismatch(size_t index, const CallInput& given, const Binding* binding) const {
   const plan::InputT& input = *shared.program.plan.inputs[index];
   const bool integer = input.kind == plan::InputKind::integer;
   const std::string where = "input " + std::to_string(index) + " '" + input.name + "': expected ";
-  std::string expected =
-      integer ? "an integer" : std::string("a tensor of dtype ") + dtypeName(input.dtype);
-  std::string got = given.is_tensor
-                        ? std::string("a tensor of dtype ") + dtypeName(given.tensor.dtype)
-                        : "an integer";
+  std::string expected = integer ? "an integer" : std::string("a tensor of dtype ") + dtypeName(input.dtype);
+  std::string got = given.is_tensor ? std::string("a tensor of dtype ") + dtypeName(given.tensor.dtype) : "an integer";
   if (!integer) {
     if (binding)
-      expected += ", sizes " + list(binding->inputs[index].sizes) + " and strides " +
-                  list(binding->inputs[index].strides);
+      expected +=
+          ", sizes " + list(binding->inputs[index].sizes) + " and strides " + list(binding->inputs[index].strides);
     else
       expected += " with " + std::to_string(input.sizes.size()) + " dimensions";
   }
   if (given.is_tensor)
     got += ", sizes " + list(given.tensor.sizes) + " and strides " + list(given.tensor.strides);
-  return {Code::invalid_argument, where + expected + ", got " + got +
-                                      "; pass what the model was compiled with or compile again"};
+  return {Code::invalid_argument,
+          where + expected + ", got " + got + "; pass what the model was compiled with or compile again"};
 }
 
 Status Executable::Impl::checkKinds(std::span<const CallInput> inputs) const {
   const plan::PlanT& plan = shared.program.plan;
   if (inputs.size() != plan.inputs.size())
-    return {Code::invalid_argument, "the compiled function takes " +
-                                        std::to_string(plan.inputs.size()) + " inputs, got " +
-                                        std::to_string(inputs.size())};
+    return {Code::invalid_argument, "the compiled function takes " + std::to_string(plan.inputs.size()) +
+                                        " inputs, got " + std::to_string(inputs.size())};
   for (size_t i = 0; i < inputs.size(); ++i) {
     const plan::InputT& input = *plan.inputs[i];
     const CallInput& given = inputs[i];
     const bool integer = input.kind == plan::InputKind::integer;
     if (given.is_tensor == integer ||
-        (!integer &&
-         (given.tensor.dtype != input.dtype || given.tensor.sizes.size() != input.sizes.size() ||
-          given.tensor.strides.size() != input.sizes.size()))) [[unlikely]]
+        (!integer && (given.tensor.dtype != input.dtype || given.tensor.sizes.size() != input.sizes.size() ||
+                      given.tensor.strides.size() != input.sizes.size()))) [[unlikely]]
       return describeMismatch(i, given, nullptr);
   }
   return {};
@@ -143,8 +133,7 @@ void Executable::Impl::readSymbols(std::span<const CallInput> inputs, int64_t* s
   }
 }
 
-Status Executable::Impl::checkInputs(std::span<const CallInput> inputs,
-                                     const Binding& binding) const {
+Status Executable::Impl::checkInputs(std::span<const CallInput> inputs, const Binding& binding) const {
   for (size_t i = 0; i < inputs.size(); ++i) {
     const CallInput& given = inputs[i];
     if (!given.is_tensor)
@@ -161,14 +150,13 @@ Status Executable::Impl::checkInputs(std::span<const CallInput> inputs,
     if (!same) [[unlikely]]
       return describeMismatch(i, given, &binding);
     if (!given.tensor.data && !empty) [[unlikely]]
-      return {Code::invalid_argument, "input " + std::to_string(i) + " '" +
-                                          shared.program.plan.inputs[i]->name + "' has no data"};
+      return {Code::invalid_argument,
+              "input " + std::to_string(i) + " '" + shared.program.plan.inputs[i]->name + "' has no data"};
   }
   return {};
 }
 
-Result<std::shared_ptr<const Binding>>
-Executable::Impl::bindingFor(std::span<const int64_t> symbols, int threads) {
+Result<std::shared_ptr<const Binding>> Executable::Impl::bindingFor(std::span<const int64_t> symbols, int threads) {
   {
     std::lock_guard lock(bindings_mutex);
     for (auto at = bindings.begin(); at != bindings.end(); ++at)
@@ -206,8 +194,7 @@ void Executable::Impl::giveBack(std::unique_ptr<Frame> frame) {
   frames.push_back(std::move(frame));
 }
 
-Result<std::vector<CallOutput>> Executable::call(std::span<const CallInput> inputs,
-                                                 const AllocateOutput& allocate) {
+Result<std::vector<CallOutput>> Executable::call(std::span<const CallInput> inputs, const AllocateOutput& allocate) {
   Impl& impl = *impl_;
   ZEFUSE_RETURN_IF_ERROR(impl.checkKinds(inputs));
   // On the stack for all but strange plans.
@@ -228,8 +215,7 @@ Result<std::vector<CallOutput>> Executable::call(std::span<const CallInput> inpu
     ~GiveBack() { impl.giveBack(std::move(frame)); }
   } give_back{impl, frame};
   const Binding* bound = frame->binding();
-  if (!bound || bound->threads != threads ||
-      !std::equal(symbols, symbols + count, bound->symbols.begin())) {
+  if (!bound || bound->threads != threads || !std::equal(symbols, symbols + count, bound->symbols.begin())) {
     auto binding = impl.bindingFor({symbols, count}, threads);
     if (!binding.ok())
       return binding.status();
@@ -264,4 +250,4 @@ void Executable::invalidateWeights() {
     frame->forgetWeights();
 }
 
-} // namespace zefuse
+}  // namespace zefuse

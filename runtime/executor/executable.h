@@ -16,7 +16,7 @@
 namespace zefuse::plan {
 struct Plan;
 enum class DType : uint8_t;
-} // namespace zefuse::plan
+}  // namespace zefuse::plan
 
 namespace zefuse {
 
@@ -25,11 +25,10 @@ struct TensorRef {
   void* data = nullptr;
   plan::DType dtype{};
   std::span<const int64_t> sizes;
-  std::span<const int64_t> strides; // elements
-  uint64_t version = 0; // torch's version counter; 0 where there is none (then only the address and
-                        // the fingerprint tell whether a parameter changed)
-  void* owner =
-      nullptr; // opaque: the ATen bridge's handle of this tensor (an at::Tensor*), or nullptr
+  std::span<const int64_t> strides;  // elements
+  uint64_t version = 0;              // torch's version counter; 0 where there is none (then only the address and
+                                     // the fingerprint tell whether a parameter changed)
+  void* owner = nullptr;             // opaque: the ATen bridge's handle of this tensor (an at::Tensor*), or nullptr
 };
 
 // One argument of a call: a tensor, or an integer for inputs of kind `integer`.
@@ -41,27 +40,26 @@ struct CallInput {
 
 // What the caller must allocate: called once per output buffer, before the first step.
 struct OutputRequest {
-  size_t index; // output buffer number (order of first use in Plan.outputs)
-  size_t bytes; // to allocate, 64-byte aligned
+  size_t index;  // output buffer number (order of first use in Plan.outputs)
+  size_t bytes;  // to allocate, 64-byte aligned
 };
 using AllocateOutput = std::function<Result<void*>(const OutputRequest&)>;
 
 // One result of a call, in the order of Plan.outputs.
 struct CallOutput {
   enum class Kind { output_buffer, input, external, integer, none } kind = Kind::none;
-  size_t index = 0;      // output_buffer: its number; input: input number
-  void* owner = nullptr; // external: the ATen bridge's handle, ownership passes to the caller
+  size_t index = 0;       // output_buffer: its number; input: input number
+  void* owner = nullptr;  // external: the ATen bridge's handle, ownership passes to the caller
   plan::DType dtype{};
   std::vector<int64_t> sizes, strides;
-  int64_t offset =
-      0; // elements from the buffer's start (for input: from that input's data pointer)
+  int64_t offset = 0;  // elements from the buffer's start (for input: from that input's data pointer)
   int64_t integer = 0;
 };
 
 struct ExecutableOptions {
   std::string device = "cpu";
-  std::string cache_dir; // native code; empty: no disk cache
-  int build_threads = 0; // 0: as many as cores
+  std::string cache_dir;  // native code; empty: no disk cache
+  int build_threads = 0;  // 0: as many as cores
   // Native code that a package holds for a kernel module: (module id, target) to bytes, or empty.
   // The bytes must be verified already and stay valid during create(). What the device refuses is
   // built from SPIR-V instead.
@@ -73,7 +71,7 @@ struct ExecutionCounters {
   uint64_t calls = 0, launches = 0, library_calls = 0, aten_calls = 0, copies = 0;
   uint64_t weights_packed = 0, weight_packs_reused = 0;
   uint64_t native_cache_hits = 0, native_cache_misses = 0;
-  uint64_t arena_bytes = 0; // largest so far
+  uint64_t arena_bytes = 0;  // largest so far
 };
 
 // Thread-safe: any number of calls may run at the same time; each takes an arena of its own from a
@@ -82,14 +80,12 @@ class Executable {
 public:
   // Verifies `plan` (any bytes are safe to pass), finds or builds native code for each kernel
   // module. The bytes are copied.
-  static Result<std::unique_ptr<Executable>> create(std::span<const std::byte> plan,
-                                                    const ExecutableOptions& options);
+  static Result<std::unique_ptr<Executable>> create(std::span<const std::byte> plan, const ExecutableOptions& options);
   ~Executable();
 
   // Runs every step on the calling thread. On error no output escapes. Errors: invalid_argument
   // (inputs do not match the plan: names which), index_error, out_of_memory, device.
-  Result<std::vector<CallOutput>> call(std::span<const CallInput> inputs,
-                                       const AllocateOutput& allocate);
+  Result<std::vector<CallOutput>> call(std::span<const CallInput> inputs, const AllocateOutput& allocate);
 
   const plan::Plan& plan() const;
   std::span<const std::byte> planBytes() const;
@@ -108,4 +104,4 @@ private:
   std::unique_ptr<Impl> impl_;
 };
 
-} // namespace zefuse
+}  // namespace zefuse

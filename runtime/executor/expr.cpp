@@ -16,12 +16,9 @@ bool floorDiv(int64_t a, int64_t b, int64_t& out) {
 
 bool apply(plan::ExprOp op, int64_t a, int64_t b, int64_t& out) {
   switch (op) {
-  case plan::ExprOp::add:
-    return !__builtin_add_overflow(a, b, &out);
-  case plan::ExprOp::mul:
-    return !__builtin_mul_overflow(a, b, &out);
-  case plan::ExprOp::floordiv:
-    return floorDiv(a, b, out);
+  case plan::ExprOp::add: return !__builtin_add_overflow(a, b, &out);
+  case plan::ExprOp::mul: return !__builtin_mul_overflow(a, b, &out);
+  case plan::ExprOp::floordiv: return floorDiv(a, b, out);
   case plan::ExprOp::ceildiv: {
     int64_t floor;
     if (!floorDiv(a, b, floor))
@@ -36,18 +33,13 @@ bool apply(plan::ExprOp op, int64_t a, int64_t b, int64_t& out) {
     out = a - floor * b;
     return true;
   }
-  case plan::ExprOp::min:
-    out = std::min(a, b);
-    return true;
-  case plan::ExprOp::max:
-    out = std::max(a, b);
-    return true;
-  default:
-    return false;
+  case plan::ExprOp::min: out = std::min(a, b); return true;
+  case plan::ExprOp::max: out = std::max(a, b); return true;
+  default: return false;
   }
 }
 
-} // namespace
+}  // namespace
 
 ExprValues::ExprValues(std::span<const plan::ExprNode> nodes, std::span<const int64_t> symbols)
     : values_(nodes.size()), valid_(nodes.size()) {
@@ -66,4 +58,4 @@ ExprValues::ExprValues(std::span<const plan::ExprNode> nodes, std::span<const in
   }
 }
 
-} // namespace zefuse::executor
+}  // namespace zefuse::executor

@@ -25,4 +25,4 @@ private:
   std::vector<uint8_t> valid_;
 };
 
-} // namespace zefuse::executor
+}  // namespace zefuse::executor

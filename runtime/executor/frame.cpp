@@ -18,19 +18,15 @@ std::string list(std::span<const int64_t> numbers) {
 
 Code codeOf(plan::ErrorClass error) {
   switch (error) {
-  case plan::ErrorClass::index_error:
-    return Code::index_error;
-  case plan::ErrorClass::value_error:
-    return Code::invalid_argument;
-  case plan::ErrorClass::runtime_error:
-    break;
+  case plan::ErrorClass::index_error: return Code::index_error;
+  case plan::ErrorClass::value_error: return Code::invalid_argument;
+  case plan::ErrorClass::runtime_error: break;
   }
   return Code::device;
 }
 
 // Dimensions of one element have no stride to speak of.
-bool sameStrides(std::span<const int64_t> sizes, std::span<const int64_t> a,
-                 std::span<const int64_t> b) {
+bool sameStrides(std::span<const int64_t> sizes, std::span<const int64_t> a, std::span<const int64_t> b) {
   if (std::find(sizes.begin(), sizes.end(), 0) != sizes.end())
     return true;
   for (size_t i = 0; i < sizes.size(); ++i)
@@ -39,16 +35,15 @@ bool sameStrides(std::span<const int64_t> sizes, std::span<const int64_t> a,
   return true;
 }
 
-} // namespace
+}  // namespace
 
 Frame::Frame(Shared& shared)
-    : shared_(shared), base_(shared.program.plan.buffers.size()),
-      owners_(shared.program.plan.buffers.size()), launches_(shared.program.plan.steps.size()),
-      matmuls_(shared.program.plan.steps.size()),
+    : shared_(shared), base_(shared.program.plan.buffers.size()), owners_(shared.program.plan.buffers.size()),
+      launches_(shared.program.plan.steps.size()), matmuls_(shared.program.plan.steps.size()),
       aten_arguments_(shared.program.plan.steps.size()) {}
 
 Status Frame::bind(std::shared_ptr<const Binding> binding) {
-  binding_.reset(); // not bound if anything below fails
+  binding_.reset();  // not bound if anything below fails
   for (AtenArguments& arguments : aten_arguments_)
     arguments.clear();
   ZEFUSE_RETURN_IF_ERROR(arena_.reserve(binding->arena_bytes));
@@ -59,8 +54,7 @@ Status Frame::bind(std::shared_ptr<const Binding> binding) {
       base_[i] = arena_.data() + binding->arena_offset[i];
   shared_.counters.atLeast(shared_.counters.arena_bytes, binding->arena_bytes);
   if (!list_ && shared_.modules->size() > 0) {
-    auto list =
-        ze::CommandList::createImmediate(shared_.modules->context(), ze::Execution::synchronous);
+    auto list = ze::CommandList::createImmediate(shared_.modules->context(), ze::Execution::synchronous);
     if (!list.ok())
       return list.status();
     list_ = std::move(*list);
@@ -74,14 +68,12 @@ void Frame::forgetWeights() {
     state.packed.reset();
 }
 
-Result<std::vector<CallOutput>> Frame::run(std::span<const CallInput> inputs,
-                                           const AllocateOutput& allocate) {
+Result<std::vector<CallOutput>> Frame::run(std::span<const CallInput> inputs, const AllocateOutput& allocate) {
   counted_ = {};
   Status status = prepare(inputs, allocate);
   if (status.ok())
     status = runSteps(inputs);
-  Result<std::vector<CallOutput>> outputs =
-      status.ok() ? collectOutputs() : Result<std::vector<CallOutput>>(status);
+  Result<std::vector<CallOutput>> outputs = status.ok() ? collectOutputs() : Result<std::vector<CallOutput>>(status);
   releaseExternals();
   shared_.counters.add(counted_);
   return outputs;
@@ -99,8 +91,8 @@ Status Frame::prepare(std::span<const CallInput> inputs, const AllocateOutput& a
     if (!memory.ok())
       return memory.status();
     if (!*memory && bytes > 0)
-      return {Code::out_of_memory, "no memory for output buffer " + std::to_string(number) +
-                                       " of " + std::to_string(bytes) + " bytes"};
+      return {Code::out_of_memory,
+              "no memory for output buffer " + std::to_string(number) + " of " + std::to_string(bytes) + " bytes"};
     base_[buffer] = static_cast<std::byte*>(*memory);
   }
   return {};
@@ -112,20 +104,11 @@ Status Frame::runSteps(std::span<const CallInput> inputs) {
     const plan::StepKindUnion& kind = plan.steps[i]->kind;
     Status status;
     switch (kind.type) {
-    case plan::StepKind::Launch:
-      status = runLaunch(i, *kind.AsLaunch());
-      break;
-    case plan::StepKind::Matmul:
-      status = runMatmul(i, *kind.AsMatmul(), inputs);
-      break;
-    case plan::StepKind::AtenCall:
-      status = runAtenCall(i, *kind.AsAtenCall(), inputs);
-      break;
-    case plan::StepKind::Copy:
-      runCopy(*kind.AsCopy());
-      break;
-    case plan::StepKind::NONE:
-      break;
+    case plan::StepKind::Launch: status = runLaunch(i, *kind.AsLaunch()); break;
+    case plan::StepKind::Matmul: status = runMatmul(i, *kind.AsMatmul(), inputs); break;
+    case plan::StepKind::AtenCall: status = runAtenCall(i, *kind.AsAtenCall(), inputs); break;
+    case plan::StepKind::Copy: runCopy(*kind.AsCopy()); break;
+    case plan::StepKind::NONE: break;
     }
     if (!status.ok()) [[unlikely]]
       return {status.code(), stepName(plan, i) + ": " + status.message(), status.place()};
@@ -140,14 +123,12 @@ Status Frame::makeKernel(size_t step, const plan::LaunchT& launch, LaunchState& 
   const plan::KernelModuleT& module = *shared_.program.plan.modules[launch.module_];
   auto kernel = ze::Kernel::create(shared_.modules->module(launch.module_), module.entry.c_str());
   if (!kernel.ok())
-    return {kernel.status().code(),
-            "entry point '" + module.entry + "': " + kernel.status().message()};
-  const size_t count = launch.args.size() + !launch.checks.empty() +
-                       hasScratch(shared_.program.plan, launch) + launch.symbols.size();
+    return {kernel.status().code(), "entry point '" + module.entry + "': " + kernel.status().message()};
+  const size_t count =
+      launch.args.size() + !launch.checks.empty() + hasScratch(shared_.program.plan, launch) + launch.symbols.size();
   // A missing argument would be an address nobody chose.
   if (kernel->argumentCount() != count)
-    return {Code::damaged, "entry point '" + module.entry + "' takes " +
-                               std::to_string(kernel->argumentCount()) +
+    return {Code::damaged, "entry point '" + module.entry + "' takes " + std::to_string(kernel->argumentCount()) +
                                " arguments and the plan passes " + std::to_string(count)};
   uint32_t group[3] = {1, 1, 1};
   std::copy(launch.group_size.begin(), launch.group_size.end(), group);
@@ -186,7 +167,7 @@ Status Frame::runLaunch(size_t step, const plan::LaunchT& launch) {
     return {};
   };
   const Status passed = passAll();
-  state.set = passed.ok(); // after a failure nobody knows what the handle holds
+  state.set = passed.ok();  // after a failure nobody knows what the handle holds
   ZEFUSE_RETURN_IF_ERROR(passed);
 
   status_word_ = 0;
@@ -199,14 +180,13 @@ Status Frame::runLaunch(size_t step, const plan::LaunchT& launch) {
   if (failed == 0)
     return {};
   if (failed > launch.checks.size())
-    return {Code::internal, "the kernel reported check " + std::to_string(failed) + " of " +
-                                std::to_string(launch.checks.size())};
+    return {Code::internal,
+            "the kernel reported check " + std::to_string(failed) + " of " + std::to_string(launch.checks.size())};
   const plan::KernelCheckT& check = *launch.checks[failed - 1];
   return {codeOf(check.error), check.message};
 }
 
-Status Frame::runMatmul(size_t step, const plan::MatmulT& matmul,
-                        std::span<const CallInput> inputs) {
+Status Frame::runMatmul(size_t step, const plan::MatmulT& matmul, std::span<const CallInput> inputs) {
   const BoundMatmul& bound = binding_->matmuls[step];
   MatmulState& state = matmuls_[step];
   onednn::Matmul::Arguments arguments{};
@@ -217,11 +197,10 @@ Status Frame::runMatmul(size_t step, const plan::MatmulT& matmul,
     const plan::InputT& input = *shared_.program.plan.inputs[size_t(bound.packed_input)];
     const BoundInput& shape = binding_->inputs[size_t(bound.packed_input)];
     const size_t bytes = size_t(*reach(shape.sizes, shape.strides)) * elementSize(input.dtype);
-    const WeightStamp stamp{weight.data, weight.version, fingerprint(weight.data, bytes),
-                            shared_.weights.generation()};
+    const WeightStamp stamp{weight.data, weight.version, fingerprint(weight.data, bytes), shared_.weights.generation()};
     if (!state.packed || state.packed->stamp != stamp || state.packer != bound.primitive) {
-      auto packed = shared_.weights.get(uint32_t(bound.packed_input), binding_->values[matmul.b],
-                                        arguments.b, stamp, bound.primitive, counted_);
+      auto packed = shared_.weights.get(uint32_t(bound.packed_input), binding_->values[matmul.b], arguments.b, stamp,
+                                        bound.primitive, counted_);
       if (!packed.ok())
         return packed.status();
       state.packed = std::move(*packed);
@@ -242,8 +221,7 @@ Status Frame::runMatmul(size_t step, const plan::MatmulT& matmul,
   return bound.primitive->run(arguments);
 }
 
-Status Frame::runAtenCall(size_t step, const plan::AtenCallT& call,
-                          std::span<const CallInput> inputs) {
+Status Frame::runAtenCall(size_t step, const plan::AtenCallT& call, std::span<const CallInput> inputs) {
   AtenArguments& arguments = aten_arguments_[step];
   if (!arguments.built())
     arguments.build(call, *binding_);
@@ -270,7 +248,7 @@ Status Frame::runAtenCall(size_t step, const plan::AtenCallT& call,
   for (size_t i = 0; i < std::max(results->size(), call.outputs.size()); ++i) {
     const int32_t value = i < call.outputs.size() ? call.outputs[i] : -1;
     if (value >= 0 && status.ok()) {
-      if (i >= results->size() || !(*results)[i].is_tensor)
+      if (i >= results->size() || !(*results)[i].owner)
         status = {Code::unsupported, "result " + std::to_string(i) + " is no tensor"};
       else if (status = takeResult(uint32_t(value), (*results)[i]); !status.ok())
         status = {status.code(), "result " + std::to_string(i) + status.message()};
@@ -286,12 +264,10 @@ Status Frame::runAtenCall(size_t step, const plan::AtenCallT& call,
 Status Frame::takeResult(uint32_t value, AtenResult& result) {
   const BoundValue& bound = binding_->values[value];
   if (result.dtype != bound.dtype || !std::ranges::equal(result.sizes, bound.sizes))
-    return {Code::unsupported, std::string(" has dtype ") + dtypeName(result.dtype) +
-                                   " and sizes " + list(result.sizes) + ", the plan expects " +
-                                   dtypeName(bound.dtype) + " and " + list(bound.sizes) +
-                                   "; the operator's shape rule disagrees with its kernel"};
-  const bool external =
-      shared_.program.plan.buffers[bound.buffer]->storage == plan::Storage::external;
+    return {Code::unsupported, std::string(" has dtype ") + dtypeName(result.dtype) + " and sizes " +
+                                   list(result.sizes) + ", the plan expects " + dtypeName(bound.dtype) + " and " +
+                                   list(bound.sizes) + "; the operator's shape rule disagrees with its kernel"};
+  const bool external = shared_.program.plan.buffers[bound.buffer]->storage == plan::Storage::external;
   if (external && sameStrides(bound.sizes, result.strides, bound.strides)) {
     base_[bound.buffer] = static_cast<std::byte*>(result.data);
     owners_[bound.buffer] = std::exchange(result.owner, nullptr);
@@ -304,8 +280,7 @@ Status Frame::takeResult(uint32_t value, AtenResult& result) {
     base_[bound.buffer] = static_cast<std::byte*>(fresh->data);
     owners_[bound.buffer] = fresh->owner;
   }
-  stridedCopy(address(value), bound.strides, result.data, result.strides, bound.sizes,
-              elementSize(bound.dtype));
+  stridedCopy(address(value), bound.strides, result.data, result.strides, bound.sizes, elementSize(bound.dtype));
   ++counted_.copies;
   return {};
 }
@@ -313,8 +288,8 @@ Status Frame::takeResult(uint32_t value, AtenResult& result) {
 void Frame::runCopy(const plan::CopyT& copy) {
   const BoundValue& source = binding_->values[copy.source];
   const BoundValue& destination = binding_->values[copy.destination];
-  stridedCopy(address(copy.destination), destination.strides, address(copy.source), source.strides,
-              source.sizes, elementSize(source.dtype));
+  stridedCopy(address(copy.destination), destination.strides, address(copy.source), source.strides, source.sizes,
+              elementSize(source.dtype));
   ++counted_.copies;
 }
 
@@ -340,28 +315,22 @@ Result<std::vector<CallOutput>> Frame::collectOutputs() {
     out.offset = value.offset;
     out.index = buffer.index;
     switch (buffer.storage) {
-    case plan::Storage::output:
-      out.kind = CallOutput::Kind::output_buffer;
-      break;
-    case plan::Storage::input:
-      out.kind = CallOutput::Kind::input;
-      break;
+    case plan::Storage::output: out.kind = CallOutput::Kind::output_buffer; break;
+    case plan::Storage::input: out.kind = CallOutput::Kind::input; break;
     case plan::Storage::external: {
       // The caller owns what it gets, so each output that views the buffer needs a handle of its
       // own; all handles are the whole result, whose first element `offset` counts from.
-      const BoundValue& whole =
-          binding_->values[shared_.program.buffers[value.buffer].produced_value];
+      const BoundValue& whole = binding_->values[shared_.program.buffers[value.buffer].produced_value];
       TensorRef tensor;
       tensor.data = base_[value.buffer];
       tensor.owner = owners_[value.buffer];
       tensor.dtype = whole.dtype;
       tensor.sizes = whole.sizes;
       tensor.strides = whole.strides;
-      const bool last = std::none_of(plan.outputs.begin() + ptrdiff_t(i) + 1, plan.outputs.end(),
-                                     [&](const auto& other) {
-                                       return other->kind == plan::OutputKind::tensor &&
-                                              plan.values[other->value]->buffer == value.buffer;
-                                     });
+      const bool last =
+          std::none_of(plan.outputs.begin() + ptrdiff_t(i) + 1, plan.outputs.end(), [&](const auto& other) {
+            return other->kind == plan::OutputKind::tensor && plan.values[other->value]->buffer == value.buffer;
+          });
       if (last) {
         out.owner = std::exchange(owners_[value.buffer], nullptr);
       } else if (auto alias = shared_.aten.alias(tensor); alias.ok()) {
@@ -373,8 +342,7 @@ Result<std::vector<CallOutput>> Frame::collectOutputs() {
       out.kind = CallOutput::Kind::external;
       break;
     }
-    case plan::Storage::arena:
-      break; // refused by the plan's check
+    case plan::Storage::arena: break;  // refused by the plan's check
     }
   }
   if (status.ok())
@@ -391,4 +359,4 @@ void Frame::releaseExternals() {
       shared_.aten.bridge()->release(std::exchange(owner, nullptr));
 }
 
-} // namespace zefuse::executor
+}  // namespace zefuse::executor

@@ -37,20 +37,19 @@ public:
   Status bind(std::shared_ptr<const Binding> binding);
 
   // Inputs must have been checked against the binding.
-  Result<std::vector<CallOutput>> run(std::span<const CallInput> inputs,
-                                      const AllocateOutput& allocate);
+  Result<std::vector<CallOutput>> run(std::span<const CallInput> inputs, const AllocateOutput& allocate);
 
   void forgetWeights();
 
 private:
   struct LaunchState {
     std::optional<ze::Kernel> kernel;
-    std::vector<uint64_t> arguments; // as last set
-    bool set = false;                // whether arguments holds what the handle has
+    std::vector<uint64_t> arguments;  // as last set
+    bool set = false;                 // whether arguments holds what the handle has
   };
   struct MatmulState {
     std::shared_ptr<const PackedWeight> packed;
-    std::shared_ptr<const onednn::Matmul> packer; // whom `packed` was looked up for
+    std::shared_ptr<const onednn::Matmul> packer;  // whom `packed` was looked up for
     std::vector<const void*> operands;
   };
 
@@ -73,9 +72,9 @@ private:
   Shared& shared_;
   std::shared_ptr<const Binding> binding_;
   HostMemory arena_, scratch_;
-  std::vector<std::byte*> base_;      // by buffer
-  std::vector<void*> owners_;         // by buffer: of external buffers alive now
-  std::vector<LaunchState> launches_; // by step
+  std::vector<std::byte*> base_;       // by buffer
+  std::vector<void*> owners_;          // by buffer: of external buffers alive now
+  std::vector<LaunchState> launches_;  // by step
   std::vector<MatmulState> matmuls_;
   std::vector<AtenArguments> aten_arguments_;
   std::optional<ze::CommandList> list_;
@@ -83,4 +82,4 @@ private:
   Counters::OfCall counted_;
 };
 
-} // namespace zefuse::executor
+}  // namespace zefuse::executor

@@ -36,4 +36,4 @@ private:
   size_t bytes_ = 0;
 };
 
-} // namespace zefuse::executor
+}  // namespace zefuse::executor

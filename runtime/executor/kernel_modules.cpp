@@ -16,8 +16,8 @@ std::string cacheKey(const plan::KernelModule& module, const ze::Device& device)
   Sha256 hash;
   if (words)
     hash.update(std::as_bytes(std::span(words->data(), words->size())));
-  return "native 1|" + module.id()->str() + "|" + hex(hash.finish()) + "|" +
-         module.target()->str() + "|" + device.nativeKey();
+  return "native 1|" + module.id()->str() + "|" + hex(hash.finish()) + "|" + module.target()->str() + "|" +
+         device.nativeKey();
 }
 
 template <typename Work> void inParallel(size_t count, size_t threads, const Work& work) {
@@ -31,7 +31,7 @@ template <typename Work> void inParallel(size_t count, size_t threads, const Wor
     try {
       workers.emplace_back(loop);
     } catch (const std::system_error&) {
-      break; // no more threads to be had: fewer workers do
+      break;  // no more threads to be had: fewer workers do
     }
   }
   loop();
@@ -39,10 +39,10 @@ template <typename Work> void inParallel(size_t count, size_t threads, const Wor
     worker.join();
 }
 
-} // namespace
+}  // namespace
 
-Result<std::unique_ptr<KernelModules>>
-KernelModules::build(const plan::Plan& plan, const ExecutableOptions& options, Counters& counters) {
+Result<std::unique_ptr<KernelModules>> KernelModules::build(const plan::Plan& plan, const ExecutableOptions& options,
+                                                            Counters& counters) {
   auto self = std::make_unique<KernelModules>();
   const auto* modules = plan.modules();
   if (!modules || modules->size() == 0)
@@ -55,10 +55,9 @@ KernelModules::build(const plan::Plan& plan, const ExecutableOptions& options, C
                                          "): this build executes plans on 'cpu' only"};
   for (const plan::KernelModule* module : *modules)
     if (module->target()->string_view() != "cpu")
-      return Status{Code::invalid_argument,
-                    "kernel module '" + module->id()->str() + "' is compiled for target '" +
-                        module->target()->str() + "', which device '" + options.device +
-                        "' cannot run; compile for this device"};
+      return Status{Code::invalid_argument, "kernel module '" + module->id()->str() + "' is compiled for target '" +
+                                                module->target()->str() + "', which device '" + options.device +
+                                                "' cannot run; compile for this device"};
   Result<ze::Context> context = ze::Context::create(*device);
   if (!context.ok())
     return context.status();
@@ -77,7 +76,7 @@ KernelModules::build(const plan::Plan& plan, const ExecutableOptions& options, C
         if (auto loaded = ze::Module::fromNative(*self->context_, given, label); loaded.ok()) {
           self->modules_[i] = std::move(*loaded);
           continue;
-        } // made for another driver: build it here
+        }  // made for another driver: build it here
     }
     keys[i] = cacheKey(module, *device);
     if (auto stored = cache.load(keys[i]))
@@ -89,35 +88,32 @@ KernelModules::build(const plan::Plan& plan, const ExecutableOptions& options, C
     missing.push_back(i);
   }
 
-  size_t threads = options.build_threads > 0 ? size_t(options.build_threads)
-                                             : std::max(1u, std::thread::hardware_concurrency());
+  size_t threads =
+      options.build_threads > 0 ? size_t(options.build_threads) : std::max(1u, std::thread::hardware_concurrency());
   std::vector<Status> results(missing.size());
   inParallel(missing.size(), threads, [&](size_t at) {
     const size_t i = missing[at];
-    results[at] =
-        self->buildOne(*modules->Get(uint32_t(i)), keys[i], cache, counters, self->modules_[i]);
+    results[at] = self->buildOne(*modules->Get(uint32_t(i)), keys[i], cache, counters, self->modules_[i]);
   });
   for (Status& result : results)
     ZEFUSE_RETURN_IF_ERROR(result);
   return self;
 }
 
-Status KernelModules::buildOne(const plan::KernelModule& module, const std::string& key,
-                               const FileCache& cache, Counters& counters,
-                               std::optional<ze::Module>& out) const {
+Status KernelModules::buildOne(const plan::KernelModule& module, const std::string& key, const FileCache& cache,
+                               Counters& counters, std::optional<ze::Module>& out) const {
   ++counters.native_cache_misses;
   const auto* words = module.spirv();
   if (!words || words->size() == 0)
-    return {Code::damaged, "plan: kernel module '" + module.id()->str() +
-                               "' carries no SPIR-V and no usable native code was given"};
-  auto built =
-      ze::Module::fromSpirv(*context_, std::span(words->data(), words->size()), module.id()->str());
+    return {Code::damaged,
+            "plan: kernel module '" + module.id()->str() + "' carries no SPIR-V and no usable native code was given"};
+  auto built = ze::Module::fromSpirv(*context_, std::span(words->data(), words->size()), module.id()->str());
   if (!built.ok())
     return built.status();
   if (auto native = built->nativeBinary(); native.ok() && !native->empty())
-    (void)cache.store(key, *native); // a cache that cannot be written only costs time
+    (void)cache.store(key, *native);  // a cache that cannot be written only costs time
   out = std::move(*built);
   return {};
 }
 
-} // namespace zefuse::executor
+}  // namespace zefuse::executor

@@ -16,19 +16,19 @@ namespace zefuse::executor {
 // Immutable after build. Kernels made from it must be destroyed first.
 class KernelModules {
 public:
-  static Result<std::unique_ptr<KernelModules>>
-  build(const plan::Plan& plan, const ExecutableOptions& options, Counters& counters);
+  static Result<std::unique_ptr<KernelModules>> build(const plan::Plan& plan, const ExecutableOptions& options,
+                                                      Counters& counters);
 
   const ze::Context& context() const { return *context_; }
   const ze::Module& module(size_t index) const { return *modules_[index]; }
   size_t size() const { return modules_.size(); }
 
 private:
-  Status buildOne(const plan::KernelModule& module, const std::string& key, const FileCache& cache,
-                  Counters& counters, std::optional<ze::Module>& out) const;
+  Status buildOne(const plan::KernelModule& module, const std::string& key, const FileCache& cache, Counters& counters,
+                  std::optional<ze::Module>& out) const;
 
-  std::unique_ptr<ze::Context> context_; // declared first: destroyed after the modules
+  std::unique_ptr<ze::Context> context_;  // declared first: destroyed after the modules
   std::vector<std::optional<ze::Module>> modules_;
 };
 
-} // namespace zefuse::executor
+}  // namespace zefuse::executor

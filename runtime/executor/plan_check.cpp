@@ -15,7 +15,7 @@ template <typename Enum> bool inRange(Enum value, Enum last) {
   return static_cast<uint8_t>(value) <= static_cast<uint8_t>(last);
 }
 
-} // namespace
+}  // namespace
 
 Status PlanCheck::run() {
   ZEFUSE_RETURN_IF_ERROR(exprs());
@@ -31,19 +31,17 @@ Status PlanCheck::run() {
 
 Status PlanCheck::expr(uint32_t index, const std::string& where) const {
   if (index >= plan_.exprs.size())
-    return damaged(where + " refers to expression " + number(index) + " of " +
-                   number(plan_.exprs.size()));
+    return damaged(where + " refers to expression " + number(index) + " of " + number(plan_.exprs.size()));
   return {};
 }
 
 Status PlanCheck::shape(const std::vector<uint32_t>& sizes, const std::vector<uint32_t>& strides,
                         const std::string& where) const {
   if (sizes.size() != strides.size())
-    return damaged(where + " has " + number(sizes.size()) + " sizes and " + number(strides.size()) +
-                   " strides");
+    return damaged(where + " has " + number(sizes.size()) + " sizes and " + number(strides.size()) + " strides");
   if (sizes.size() > max_rank)
-    return damaged(where + " has " + number(sizes.size()) + " dimensions; at most " +
-                   number(max_rank) + " are possible");
+    return damaged(where + " has " + number(sizes.size()) + " dimensions; at most " + number(max_rank) +
+                   " are possible");
   for (uint32_t index : sizes)
     ZEFUSE_RETURN_IF_ERROR(expr(index, where));
   for (uint32_t index : strides)
@@ -88,23 +86,20 @@ Status PlanCheck::symbols() {
     const plan::SymbolT& symbol = *plan_.symbols[i];
     const std::string where = "symbol " + number(i) + " '" + symbol.name + "'";
     if (symbol.input >= plan_.inputs.size())
-      return damaged(where + " is read from input " + number(symbol.input) + " of " +
-                     number(plan_.inputs.size()));
+      return damaged(where + " is read from input " + number(symbol.input) + " of " + number(plan_.inputs.size()));
     const plan::InputT& input = *plan_.inputs[symbol.input];
     const bool integer = input.kind == plan::InputKind::integer;
-    if (symbol.dim < -1 || (symbol.dim == -1) != integer ||
-        (!integer && size_t(symbol.dim) >= input.sizes.size()))
-      return damaged(where + " is read from dimension " + std::to_string(symbol.dim) +
-                     " of input '" + input.name + "', which has none such");
+    if (symbol.dim < -1 || (symbol.dim == -1) != integer || (!integer && size_t(symbol.dim) >= input.sizes.size()))
+      return damaged(where + " is read from dimension " + std::to_string(symbol.dim) + " of input '" + input.name +
+                     "', which has none such");
   }
   return {};
 }
 
 Status PlanCheck::buffers() {
-  const size_t outputs =
-      size_t(std::count_if(plan_.buffers.begin(), plan_.buffers.end(), [](const auto& buffer) {
-        return buffer->storage == plan::Storage::output;
-      }));
+  const size_t outputs = size_t(std::count_if(plan_.buffers.begin(), plan_.buffers.end(), [](const auto& buffer) {
+    return buffer->storage == plan::Storage::output;
+  }));
   program_.buffers.resize(plan_.buffers.size());
   program_.output_buffers.assign(outputs, UINT32_MAX);
   for (size_t i = 0; i < plan_.buffers.size(); ++i) {
@@ -112,8 +107,7 @@ Status PlanCheck::buffers() {
     const std::string where = "buffer " + number(i);
     switch (buffer.storage) {
     case plan::Storage::input:
-      if (buffer.index >= plan_.inputs.size() ||
-          plan_.inputs[buffer.index]->kind == plan::InputKind::integer)
+      if (buffer.index >= plan_.inputs.size() || plan_.inputs[buffer.index]->kind == plan::InputKind::integer)
         return damaged(where + " is no tensor input: " + number(buffer.index));
       break;
     case plan::Storage::output:
@@ -122,16 +116,13 @@ Status PlanCheck::buffers() {
                        "; they must count up from 0 without repeating");
       program_.output_buffers[buffer.index] = uint32_t(i);
       break;
-    case plan::Storage::arena:
-      ZEFUSE_RETURN_IF_ERROR(expr(buffer.bytes, where));
-      [[fallthrough]];
+    case plan::Storage::arena: ZEFUSE_RETURN_IF_ERROR(expr(buffer.bytes, where)); [[fallthrough]];
     case plan::Storage::external:
       if (buffer.first_step > buffer.last_step || buffer.last_step >= plan_.steps.size())
-        return damaged(where + " lives from step " + number(buffer.first_step) + " to " +
-                       number(buffer.last_step) + " of " + number(plan_.steps.size()));
+        return damaged(where + " lives from step " + number(buffer.first_step) + " to " + number(buffer.last_step) +
+                       " of " + number(plan_.steps.size()));
       break;
-    default:
-      return damaged(where + " has an unknown storage");
+    default: return damaged(where + " has an unknown storage");
     }
   }
   return {};
@@ -142,8 +133,7 @@ Status PlanCheck::values() {
     const plan::ValueT& value = *plan_.values[i];
     const std::string where = "value " + number(i);
     if (value.buffer >= plan_.buffers.size())
-      return damaged(where + " views buffer " + number(value.buffer) + " of " +
-                     number(plan_.buffers.size()));
+      return damaged(where + " views buffer " + number(value.buffer) + " of " + number(plan_.buffers.size()));
     if (!inRange(value.dtype, plan::DType::MAX))
       return damaged(where + " has an unknown dtype");
     ZEFUSE_RETURN_IF_ERROR(shape(value.sizes, value.strides, where));
@@ -168,14 +158,13 @@ Status PlanCheck::producers() {
       continue;
     for (int32_t value : call->outputs) {
       if (value < 0 || size_t(value) >= plan_.values.size())
-        continue; // refused in atenCall
+        continue;  // refused in atenCall
       const uint32_t buffer = plan_.values[size_t(value)]->buffer;
       if (plan_.buffers[buffer]->storage != plan::Storage::external)
         continue;
       if (program_.buffers[buffer].producer >= 0)
         return damaged("external buffer " + number(buffer) + " is made twice, by " +
-                       stepName(plan_, size_t(program_.buffers[buffer].producer)) + " and " +
-                       stepName(plan_, step));
+                       stepName(plan_, size_t(program_.buffers[buffer].producer)) + " and " + stepName(plan_, step));
       program_.buffers[buffer].producer = int32_t(step);
       program_.buffers[buffer].produced_value = uint32_t(value);
     }
@@ -185,16 +174,14 @@ Status PlanCheck::producers() {
 
 Status PlanCheck::touches(size_t step, int64_t value, const char* role) const {
   if (value < 0 || uint64_t(value) >= plan_.values.size())
-    return damaged(stepName(plan_, step) + ": " + role + " is value " + std::to_string(value) +
-                   " of " + number(plan_.values.size()));
+    return damaged(stepName(plan_, step) + ": " + role + " is value " + std::to_string(value) + " of " +
+                   number(plan_.values.size()));
   const uint32_t index = plan_.values[size_t(value)]->buffer;
   const plan::BufferT& buffer = *plan_.buffers[index];
-  const bool bounded =
-      buffer.storage == plan::Storage::arena || buffer.storage == plan::Storage::external;
+  const bool bounded = buffer.storage == plan::Storage::arena || buffer.storage == plan::Storage::external;
   if (bounded && (step < buffer.first_step || step > buffer.last_step))
-    return damaged(stepName(plan_, step) + ": " + role + " uses buffer " + number(index) +
-                   ", which lives from step " + number(buffer.first_step) + " to " +
-                   number(buffer.last_step));
+    return damaged(stepName(plan_, step) + ": " + role + " uses buffer " + number(index) + ", which lives from step " +
+                   number(buffer.first_step) + " to " + number(buffer.last_step));
   return {};
 }
 
@@ -217,32 +204,22 @@ Status PlanCheck::writes(size_t step, int64_t value, const char* role) const {
   if (storage == plan::Storage::input)
     return damaged(stepName(plan_, step) + ": " + role + " writes an input's memory");
   if (storage == plan::Storage::external && !plan_.steps[step]->kind.AsAtenCall())
-    return damaged(stepName(plan_, step) + ": " + role + " writes external buffer " +
-                   number(index) + "; only an ATen step makes one");
+    return damaged(stepName(plan_, step) + ": " + role + " writes external buffer " + number(index) +
+                   "; only an ATen step makes one");
   return {};
 }
 
 Status PlanCheck::steps() {
   for (size_t i = 0; i < plan_.steps.size(); ++i) {
     const plan::StepKindUnion& kind = plan_.steps[i]->kind;
-    if (kind.type == plan::StepKind::NONE || !inRange(kind.type, plan::StepKind::MAX) ||
-        !kind.value)
+    if (kind.type == plan::StepKind::NONE || !inRange(kind.type, plan::StepKind::MAX) || !kind.value)
       return damaged("step " + number(i) + " has no known kind");
     switch (kind.type) {
-    case plan::StepKind::Launch:
-      ZEFUSE_RETURN_IF_ERROR(launch(i, *kind.AsLaunch()));
-      break;
-    case plan::StepKind::Matmul:
-      ZEFUSE_RETURN_IF_ERROR(matmul(i, *kind.AsMatmul()));
-      break;
-    case plan::StepKind::AtenCall:
-      ZEFUSE_RETURN_IF_ERROR(atenCall(i, *kind.AsAtenCall()));
-      break;
-    case plan::StepKind::Copy:
-      ZEFUSE_RETURN_IF_ERROR(copy(i, *kind.AsCopy()));
-      break;
-    case plan::StepKind::NONE:
-      break;
+    case plan::StepKind::Launch: ZEFUSE_RETURN_IF_ERROR(launch(i, *kind.AsLaunch())); break;
+    case plan::StepKind::Matmul: ZEFUSE_RETURN_IF_ERROR(matmul(i, *kind.AsMatmul())); break;
+    case plan::StepKind::AtenCall: ZEFUSE_RETURN_IF_ERROR(atenCall(i, *kind.AsAtenCall())); break;
+    case plan::StepKind::Copy: ZEFUSE_RETURN_IF_ERROR(copy(i, *kind.AsCopy())); break;
+    case plan::StepKind::NONE: break;
     }
   }
   return {};
@@ -251,11 +228,9 @@ Status PlanCheck::steps() {
 Status PlanCheck::launch(size_t step, const plan::LaunchT& launch) {
   const std::string where = stepName(plan_, step);
   if (launch.module_ >= plan_.modules.size())
-    return damaged(where + " uses kernel module " + number(launch.module_) + " of " +
-                   number(plan_.modules.size()));
+    return damaged(where + " uses kernel module " + number(launch.module_) + " of " + number(plan_.modules.size()));
   if (launch.outputs > launch.args.size())
-    return damaged(where + " writes " + number(launch.outputs) + " of " +
-                   number(launch.args.size()) + " arguments");
+    return damaged(where + " writes " + number(launch.outputs) + " of " + number(launch.args.size()) + " arguments");
   const size_t inputs = launch.args.size() - launch.outputs;
   for (size_t i = 0; i < launch.args.size(); ++i)
     ZEFUSE_RETURN_IF_ERROR(i < inputs ? reads(step, launch.args[i], "an argument")
@@ -268,13 +243,11 @@ Status PlanCheck::launch(size_t step, const plan::LaunchT& launch) {
     return damaged(where + " has an unknown distribution");
   if (launch.grain == 0)
     return damaged(where + " has grain 0");
-  if (launch.group_size.size() > 3 ||
-      std::any_of(launch.group_size.begin(), launch.group_size.end(),
-                  [](uint32_t size) { return size == 0 || size > 1024; }))
+  if (launch.group_size.size() > 3 || std::any_of(launch.group_size.begin(), launch.group_size.end(),
+                                                  [](uint32_t size) { return size == 0 || size > 1024; }))
     return damaged(where + " has an impossible group size");
   if (launch.distribution == plan::Distribution::chunked &&
-      std::any_of(launch.group_size.begin(), launch.group_size.end(),
-                  [](uint32_t size) { return size != 1; }))
+      std::any_of(launch.group_size.begin(), launch.group_size.end(), [](uint32_t size) { return size != 1; }))
     return damaged(where + " is chunked and has a group size above 1");
   for (const auto& check : launch.checks)
     if (!inRange(check->error, plan::ErrorClass::MAX))
@@ -290,9 +263,8 @@ Status PlanCheck::matmul(size_t step, const plan::MatmulT& matmul) {
   ZEFUSE_RETURN_IF_ERROR(writes(step, matmul.out, "the result"));
   const std::string where = stepName(plan_, step);
   if (rank(matmul.a) < 2 || rank(matmul.a) != rank(matmul.b) || rank(matmul.a) != rank(matmul.out))
-    return damaged(where + " has operands of rank " + number(rank(matmul.a)) + ", " +
-                   number(rank(matmul.b)) + " and " + number(rank(matmul.out)) +
-                   "; they must be equal and at least 2");
+    return damaged(where + " has operands of rank " + number(rank(matmul.a)) + ", " + number(rank(matmul.b)) + " and " +
+                   number(rank(matmul.out)) + "; they must be equal and at least 2");
   if (matmul.bias != -1 && rank(uint32_t(matmul.bias)) > rank(matmul.out))
     return damaged(where + " has a bias of higher rank than its result");
   for (const auto& op : matmul.post_ops) {
@@ -300,8 +272,8 @@ Status PlanCheck::matmul(size_t step, const plan::MatmulT& matmul) {
       return damaged(where + " has an unknown post-op");
     const bool binary = op->kind == plan::PostOpKind::add || op->kind == plan::PostOpKind::mul;
     if (binary != (op->operand != -1))
-      return damaged(where + " has a post-op " + plan::EnumNamePostOpKind(op->kind) +
-                     (binary ? " without" : " with") + " an operand");
+      return damaged(where + " has a post-op " + plan::EnumNamePostOpKind(op->kind) + (binary ? " without" : " with") +
+                     " an operand");
     if (!binary)
       continue;
     ZEFUSE_RETURN_IF_ERROR(reads(step, op->operand, "a post-op's operand"));
@@ -316,18 +288,15 @@ Status PlanCheck::argument(size_t step, const plan::ArgumentT& argument, int dep
   if (!inRange(argument.kind, plan::ArgumentKind::MAX))
     return damaged(where + " has an argument of unknown kind");
   switch (argument.kind) {
-  case plan::ArgumentKind::tensor:
-    return reads(step, argument.value, "an argument");
-  case plan::ArgumentKind::integer:
-    return expr(argument.value, where);
+  case plan::ArgumentKind::tensor: return reads(step, argument.value, "an argument");
+  case plan::ArgumentKind::integer: return expr(argument.value, where);
   case plan::ArgumentKind::list:
     if (depth > 8)
       return damaged(where + " has lists nested more than 8 deep");
     for (const auto& item : argument.items)
       ZEFUSE_RETURN_IF_ERROR(this->argument(step, *item, depth + 1));
     return {};
-  default:
-    return {};
+  default: return {};
   }
 }
 
@@ -359,27 +328,20 @@ Status PlanCheck::outputs() {
     const plan::OutputT& output = *plan_.outputs[i];
     const std::string where = "output " + number(i);
     switch (output.kind) {
-    case plan::OutputKind::none:
-      break;
-    case plan::OutputKind::integer:
-      ZEFUSE_RETURN_IF_ERROR(expr(output.value, where));
-      break;
+    case plan::OutputKind::none: break;
+    case plan::OutputKind::integer: ZEFUSE_RETURN_IF_ERROR(expr(output.value, where)); break;
     case plan::OutputKind::tensor: {
       if (output.value >= plan_.values.size())
-        return damaged(where + " is value " + number(output.value) + " of " +
-                       number(plan_.values.size()));
+        return damaged(where + " is value " + number(output.value) + " of " + number(plan_.values.size()));
       const uint32_t buffer = plan_.values[output.value]->buffer;
       if (plan_.buffers[buffer]->storage == plan::Storage::arena)
-        return damaged(where + " is arena buffer " + number(buffer) +
-                       ", which is reused by the next call");
-      if (plan_.buffers[buffer]->storage == plan::Storage::external &&
-          program_.buffers[buffer].producer < 0)
+        return damaged(where + " is arena buffer " + number(buffer) + ", which is reused by the next call");
+      if (plan_.buffers[buffer]->storage == plan::Storage::external && program_.buffers[buffer].producer < 0)
         return damaged(where + " is external buffer " + number(buffer) + ", which no step makes");
       program_.buffers[buffer].escapes = true;
       break;
     }
-    default:
-      return damaged(where + " has an unknown kind");
+    default: return damaged(where + " has an unknown kind");
     }
   }
   program_.released_after.resize(plan_.steps.size());
@@ -389,4 +351,4 @@ Status PlanCheck::outputs() {
   return {};
 }
 
-} // namespace zefuse::executor
+}  // namespace zefuse::executor

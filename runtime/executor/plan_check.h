@@ -39,4 +39,4 @@ private:
   const plan::PlanT& plan_;
 };
 
-} // namespace zefuse::executor
+}  // namespace zefuse::executor

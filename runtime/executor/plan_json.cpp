@@ -26,8 +26,8 @@ public:
       newLine();
     text += '}';
   }
-  void Field(size_t, size_t, flatbuffers::ElementaryType, bool, const flatbuffers::TypeTable*,
-             const char* name, const uint8_t* value) override {
+  void Field(size_t, size_t, flatbuffers::ElementaryType, bool, const flatbuffers::TypeTable*, const char* name,
+             const uint8_t* value) override {
     if (!value)
       return;
     if (fields_.back()++)
@@ -50,8 +50,7 @@ public:
     elide_ = false;
     elided_ = 0;
   }
-  void Element(size_t index, flatbuffers::ElementaryType, const flatbuffers::TypeTable*,
-               const uint8_t*) override {
+  void Element(size_t index, flatbuffers::ElementaryType, const flatbuffers::TypeTable*, const uint8_t*) override {
     if (index && !elide_)
       text += ", ";
   }
@@ -92,7 +91,7 @@ private:
     if (std::isfinite(value))
       text += buffer;
     else
-      quote(buffer); // JSON has no number for it
+      quote(buffer);  // JSON has no number for it
   }
   void quote(std::string_view value) {
     text += '"';
@@ -117,10 +116,10 @@ private:
   size_t elided_ = 0;
 };
 
-} // namespace
+}  // namespace
 
 std::string planToJson(std::span<const std::byte> plan) {
-  const std::vector<std::byte> bytes(plan.begin(), plan.end()); // aligned
+  const std::vector<std::byte> bytes(plan.begin(), plan.end());  // aligned
   const auto* data = reinterpret_cast<const uint8_t*>(bytes.data());
   flatbuffers::Verifier verifier(data, bytes.size(), 32, 10'000'000);
   if (bytes.size() < 16 || !plan::VerifyPlanBuffer(verifier))
@@ -131,4 +130,4 @@ std::string planToJson(std::span<const std::byte> plan) {
   return writer.text;
 }
 
-} // namespace zefuse
+}  // namespace zefuse

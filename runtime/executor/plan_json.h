@@ -10,4 +10,4 @@ namespace zefuse {
 // `plan` may be any bytes; what is no plan gives {"error": "..."}: this is for people to read.
 std::string planToJson(std::span<const std::byte> plan);
 
-} // namespace zefuse
+}  // namespace zefuse

@@ -9,8 +9,8 @@ namespace zefuse::executor {
 Result<Program> loadProgram(std::span<const std::byte> bytes) {
   const auto* data = reinterpret_cast<const uint8_t*>(bytes.data());
   if (bytes.size() < 16 || bytes.size() >= FLATBUFFERS_MAX_BUFFER_SIZE)
-    return Status{Code::damaged, "plan: " + std::to_string(bytes.size()) +
-                                     " bytes are no plan; compile the model again"};
+    return Status{Code::damaged,
+                  "plan: " + std::to_string(bytes.size()) + " bytes are no plan; compile the model again"};
   if (!plan::PlanBufferHasIdentifier(data))
     return Status{Code::damaged, "plan: the identifier 'ZFPL' is missing: not a zefuse plan"};
   flatbuffers::Verifier verifier(data, bytes.size(), /*max_depth=*/32, /*max_tables=*/10'000'000);
@@ -19,8 +19,7 @@ Result<Program> loadProgram(std::span<const std::byte> bytes) {
                                  "model again"};
   const plan::Plan* root = plan::GetPlan(data);
   if (root->version() != plan_version)
-    return Status{Code::damaged, "plan: version " + std::to_string(root->version()) +
-                                     ", this runtime reads version " +
+    return Status{Code::damaged, "plan: version " + std::to_string(root->version()) + ", this runtime reads version " +
                                      std::to_string(plan_version) + "; compile the model again"};
   Program program;
   root->UnPackTo(&program.plan);
@@ -41,4 +40,4 @@ std::string stepName(const plan::PlanT& plan, size_t step) {
   return "step " + std::to_string(step) + " (" + what + ")";
 }
 
-} // namespace zefuse::executor
+}  // namespace zefuse::executor

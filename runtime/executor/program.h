@@ -20,16 +20,16 @@ constexpr uint32_t plan_version = 1;
 constexpr size_t max_rank = 32;
 
 struct Program {
-  plan::PlanT plan; // without the SPIR-V words: those stay in the caller's bytes
+  plan::PlanT plan;  // without the SPIR-V words: those stay in the caller's bytes
 
   struct BufferInfo {
-    bool escapes = false;        // a plan output views it
-    int32_t producer = -1;       // external: the ATen step that makes it
-    uint32_t produced_value = 0; // and the value that stands for its whole result
+    bool escapes = false;         // a plan output views it
+    int32_t producer = -1;        // external: the ATen step that makes it
+    uint32_t produced_value = 0;  // and the value that stands for its whole result
   };
   std::vector<BufferInfo> buffers;
-  std::vector<std::vector<uint32_t>> released_after; // per step: external buffers that die there
-  std::vector<uint32_t> output_buffers;              // by output number: its buffer
+  std::vector<std::vector<uint32_t>> released_after;  // per step: external buffers that die there
+  std::vector<uint32_t> output_buffers;               // by output number: its buffer
 };
 
 // `bytes` must be aligned to 8. damaged: the message names what is wrong where.
@@ -44,4 +44,4 @@ inline bool hasScratch(const plan::PlanT& plan, const plan::LaunchT& launch) {
 // "step 3 (matmul)", for messages.
 std::string stepName(const plan::PlanT& plan, size_t step);
 
-} // namespace zefuse::executor
+}  // namespace zefuse::executor

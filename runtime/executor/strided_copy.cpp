@@ -10,13 +10,12 @@ namespace zefuse::executor {
 namespace {
 
 struct Dim {
-  int64_t size, to, from; // strides in elements
+  int64_t size, to, from;  // strides in elements
 };
 
 template <typename T> void copyRow(char* to, const char* from, const Dim& dim) {
   for (int64_t i = 0; i < dim.size; ++i)
-    std::memcpy(to + i * dim.to * int64_t(sizeof(T)), from + i * dim.from * int64_t(sizeof(T)),
-                sizeof(T));
+    std::memcpy(to + i * dim.to * int64_t(sizeof(T)), from + i * dim.from * int64_t(sizeof(T)), sizeof(T));
 }
 
 void copyInner(char* to, const char* from, const Dim& dim, size_t element) {
@@ -25,22 +24,17 @@ void copyInner(char* to, const char* from, const Dim& dim, size_t element) {
     return;
   }
   switch (element) {
-  case 1:
-    return copyRow<uint8_t>(to, from, dim);
-  case 2:
-    return copyRow<uint16_t>(to, from, dim);
-  case 4:
-    return copyRow<uint32_t>(to, from, dim);
-  default:
-    return copyRow<uint64_t>(to, from, dim);
+  case 1: return copyRow<uint8_t>(to, from, dim);
+  case 2: return copyRow<uint16_t>(to, from, dim);
+  case 4: return copyRow<uint32_t>(to, from, dim);
+  default: return copyRow<uint64_t>(to, from, dim);
   }
 }
 
-} // namespace
+}  // namespace
 
-void stridedCopy(void* destination, std::span<const int64_t> destination_strides,
-                 const void* source, std::span<const int64_t> source_strides,
-                 std::span<const int64_t> sizes, size_t element_size) {
+void stridedCopy(void* destination, std::span<const int64_t> destination_strides, const void* source,
+                 std::span<const int64_t> source_strides, std::span<const int64_t> sizes, size_t element_size) {
   std::array<Dim, max_rank> dims;
   size_t rank = 0;
   for (size_t i = 0; i < sizes.size(); ++i) {
@@ -51,8 +45,7 @@ void stridedCopy(void* destination, std::span<const int64_t> destination_strides
   }
   // Innermost last: writes as sequential as they can be. Then fold what both sides hold
   // contiguously.
-  std::sort(dims.begin(), dims.begin() + rank,
-            [](const Dim& a, const Dim& b) { return a.to > b.to; });
+  std::sort(dims.begin(), dims.begin() + rank, [](const Dim& a, const Dim& b) { return a.to > b.to; });
   size_t folded = 0;
   for (size_t i = 0; i < rank; ++i) {
     if (folded && dims[folded - 1].to == dims[i].to * dims[i].size &&
@@ -88,4 +81,4 @@ void stridedCopy(void* destination, std::span<const int64_t> destination_strides
   }
 }
 
-} // namespace zefuse::executor
+}  // namespace zefuse::executor

@@ -9,8 +9,7 @@ namespace zefuse::executor {
 
 // Strides count elements and may be 0 in the source. Sizes, strides: equal rank. Source and
 // destination must not overlap.
-void stridedCopy(void* destination, std::span<const int64_t> destination_strides,
-                 const void* source, std::span<const int64_t> source_strides,
-                 std::span<const int64_t> sizes, size_t element_size);
+void stridedCopy(void* destination, std::span<const int64_t> destination_strides, const void* source,
+                 std::span<const int64_t> source_strides, std::span<const int64_t> sizes, size_t element_size);
 
-} // namespace zefuse::executor
+}  // namespace zefuse::executor
