@@ -31,4 +31,4 @@ private:
   std::string directory_;
 };
 
-} // namespace zefuse
+}  // namespace zefuse

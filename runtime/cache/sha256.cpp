@@ -21,8 +21,8 @@ void compressPortable(uint32_t* state, const uint8_t* data, size_t blocks) {
   for (; blocks; --blocks, data += 64) {
     uint32_t w[64];
     for (int i = 0; i < 16; ++i)
-      w[i] = uint32_t(data[4 * i]) << 24 | uint32_t(data[4 * i + 1]) << 16 |
-             uint32_t(data[4 * i + 2]) << 8 | data[4 * i + 3];
+      w[i] = uint32_t(data[4 * i]) << 24 | uint32_t(data[4 * i + 1]) << 16 | uint32_t(data[4 * i + 2]) << 8 |
+             data[4 * i + 3];
     for (int i = 16; i < 64; ++i) {
       const uint32_t a = w[i - 15], b = w[i - 2];
       w[i] = w[i - 16] + (std::rotr(a, 7) ^ std::rotr(a, 18) ^ (a >> 3)) + w[i - 7] +
@@ -45,8 +45,7 @@ void compressPortable(uint32_t* state, const uint8_t* data, size_t blocks) {
 }
 
 // The SHA extensions: weights of a package are hashed at load, where 0.3 against 1.5 GB/s is felt.
-__attribute__((target("sha,sse4.1,ssse3"))) void compressSha(uint32_t* state, const uint8_t* data,
-                                                             size_t blocks) {
+__attribute__((target("sha,sse4.1,ssse3"))) void compressSha(uint32_t* state, const uint8_t* data, size_t blocks) {
   const __m128i swap = _mm_set_epi64x(0x0c0d0e0f08090a0bLL, 0x0405060700010203LL);
   __m128i tmp = _mm_shuffle_epi32(_mm_loadu_si128(reinterpret_cast<__m128i*>(state)), 0xB1);
   __m128i efgh = _mm_shuffle_epi32(_mm_loadu_si128(reinterpret_cast<__m128i*>(state + 4)), 0x1B);
@@ -82,7 +81,7 @@ __attribute__((target("sha,sse4.1,ssse3"))) void compressSha(uint32_t* state, co
 
 bool hostHasSha() {
   unsigned a = 7, b = 0, c = 0,
-           d = 0; // __builtin_cpu_supports has no name for it in every compiler
+           d = 0;  // __builtin_cpu_supports has no name for it in every compiler
   __asm__("cpuid" : "+a"(a), "=b"(b), "+c"(c), "=d"(d));
   return b >> 29 & 1;
 }
@@ -92,11 +91,10 @@ void compress(uint32_t* state, const uint8_t* data, size_t blocks) {
   (fast ? compressSha : compressPortable)(state, data, blocks);
 }
 
-} // namespace
+}  // namespace
 
 Sha256::Sha256()
-    : state_{0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
-             0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19} {}
+    : state_{0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19} {}
 
 Sha256& Sha256::update(std::span<const std::byte> bytes) {
   const uint8_t* data = reinterpret_cast<const uint8_t*>(bytes.data());
@@ -149,4 +147,4 @@ std::string hex(const Digest& digest) {
   return text;
 }
 
-} // namespace zefuse
+}  // namespace zefuse

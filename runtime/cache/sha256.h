@@ -16,10 +16,8 @@ class Sha256 {
 public:
   Sha256();
   Sha256& update(std::span<const std::byte> bytes);
-  Sha256& update(std::string_view text) {
-    return update(std::as_bytes(std::span(text.data(), text.size())));
-  }
-  Digest finish(); // the object must not be used afterwards
+  Sha256& update(std::string_view text) { return update(std::as_bytes(std::span(text.data(), text.size()))); }
+  Digest finish();  // the object must not be used afterwards
 
 private:
   uint32_t state_[8];
@@ -31,4 +29,4 @@ private:
 Digest sha256(std::span<const std::byte> bytes);
 std::string hex(const Digest& digest);
 
-} // namespace zefuse
+}  // namespace zefuse

@@ -21,41 +21,41 @@ std::string fileIdentity(const void* symbol) {
   struct stat file{};
   if (!dladdr(symbol, &info) || !info.dli_fname || stat(info.dli_fname, &file) != 0)
     return "unknown";
-  return std::string(info.dli_fname) + ":" + std::to_string(file.st_size) + ":" +
-         std::to_string(file.st_mtim.tv_sec) + "." + std::to_string(file.st_mtim.tv_nsec);
+  return std::string(info.dli_fname) + ":" + std::to_string(file.st_size) + ":" + std::to_string(file.st_mtim.tv_sec) +
+         "." + std::to_string(file.st_mtim.tv_nsec);
 }
 
 // Our driver's tables, in the order ze_ddi.h declares them.
-#define ZEFUSE_ZE_TABLES(X)                                                                        \
-  X(Global, global)                                                                                \
-  X(Driver, driver)                                                                                \
-  X(Device, device)                                                                                \
-  X(Context, context)                                                                              \
-  X(CommandList, command_list)                                                                     \
-  X(Event, event)                                                                                  \
-  X(EventPool, event_pool)                                                                         \
-  X(Module, module)                                                                                \
-  X(ModuleBuildLog, module_build_log)                                                              \
-  X(Kernel, kernel)                                                                                \
+#define ZEFUSE_ZE_TABLES(X)                                                                                            \
+  X(Global, global)                                                                                                    \
+  X(Driver, driver)                                                                                                    \
+  X(Device, device)                                                                                                    \
+  X(Context, context)                                                                                                  \
+  X(CommandList, command_list)                                                                                         \
+  X(Event, event)                                                                                                      \
+  X(EventPool, event_pool)                                                                                             \
+  X(Module, module)                                                                                                    \
+  X(ModuleBuildLog, module_build_log)                                                                                  \
+  X(Kernel, kernel)                                                                                                    \
   X(Mem, mem)
 
 Status bindTables(void* library, Api& api) {
-#define ZEFUSE_ZE_TABLE(Table, table)                                                              \
-  ze_##table##_dditable_t Table{};                                                                 \
-  {                                                                                                \
-    auto getter = reinterpret_cast<decltype(&::zeGet##Table##ProcAddrTable)>(                      \
-        dlsym(library, "zeGet" #Table "ProcAddrTable"));                                           \
-    if (!getter)                                                                                   \
-      return {Code::damaged, api.library + ": no zeGet" #Table "ProcAddrTable; not a Level Zero "  \
-                                           "driver"};                                              \
-    if (ze_result_t result = getter(ZE_API_VERSION_CURRENT, &Table); result != ZE_RESULT_SUCCESS)  \
-      return callError(api, "zeGet" #Table "ProcAddrTable", result, api.library);                  \
+#define ZEFUSE_ZE_TABLE(Table, table)                                                                                  \
+  ze_##table##_dditable_t Table{};                                                                                     \
+  {                                                                                                                    \
+    auto getter =                                                                                                      \
+        reinterpret_cast<decltype(&::zeGet##Table##ProcAddrTable)>(dlsym(library, "zeGet" #Table "ProcAddrTable"));    \
+    if (!getter)                                                                                                       \
+      return {Code::damaged, api.library + ": no zeGet" #Table "ProcAddrTable; not a Level Zero "                      \
+                                           "driver"};                                                                  \
+    if (ze_result_t result = getter(ZE_API_VERSION_CURRENT, &Table); result != ZE_RESULT_SUCCESS)                      \
+      return callError(api, "zeGet" #Table "ProcAddrTable", result, api.library);                                      \
   }
   ZEFUSE_ZE_TABLES(ZEFUSE_ZE_TABLE)
 #undef ZEFUSE_ZE_TABLE
-#define ZEFUSE_ZE_BIND(table, member, name)                                                        \
-  api.name = table.pfn##member;                                                                    \
-  if (!api.name)                                                                                   \
+#define ZEFUSE_ZE_BIND(table, member, name)                                                                            \
+  api.name = table.pfn##member;                                                                                        \
+  if (!api.name)                                                                                                       \
     return {Code::unsupported, api.library + ": the driver has no " #name};
   ZEFUSE_ZE_FUNCTIONS(ZEFUSE_ZE_BIND)
 #undef ZEFUSE_ZE_BIND
@@ -63,65 +63,21 @@ Status bindTables(void* library, Api& api) {
 }
 
 Status bindFlat(void* library, Api& api) {
-#define ZEFUSE_ZE_BIND(table, member, name)                                                        \
-  api.name = reinterpret_cast<decltype(&::name)>(dlsym(library, #name));                           \
-  if (!api.name)                                                                                   \
+#define ZEFUSE_ZE_BIND(table, member, name)                                                                            \
+  api.name = reinterpret_cast<decltype(&::name)>(dlsym(library, #name));                                               \
+  if (!api.name)                                                                                                       \
     return {Code::unsupported, api.library + ": the loader has no " #name};
   ZEFUSE_ZE_FUNCTIONS(ZEFUSE_ZE_BIND)
 #undef ZEFUSE_ZE_BIND
   return {};
 }
 
-// Tries zeInit in a forked child: a vendor driver that hangs or crashes is then an error and no
-// more.
-Status probeLoader(const char* name) {
-  constexpr auto limit = std::chrono::seconds(20);
-  const pid_t child = fork();
-  if (child < 0)
-    return {Code::device,
-            std::string("cannot try the Level Zero loader: fork: ") + std::strerror(errno)};
-  if (child == 0) {
-    alarm(60); // if the parent goes away meanwhile
-    for (int fatal : {SIGSEGV, SIGBUS, SIGABRT, SIGILL, SIGFPE})
-      signal(fatal, SIG_DFL); // no crash handler of the host's in the child
-    void* library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
-    auto init = library ? reinterpret_cast<decltype(&::zeInit)>(dlsym(library, "zeInit")) : nullptr;
-    _exit(init && init(0) == ZE_RESULT_SUCCESS ? 0 : 1);
-  }
-  const auto start = std::chrono::steady_clock::now();
-  for (auto pause = std::chrono::microseconds(200);;
-       pause = std::min(pause * 2, std::chrono::microseconds(10000))) {
-    int status = 0;
-    const pid_t done = waitpid(child, &status, WNOHANG);
-    if (done == child && WIFEXITED(status))
-      return WEXITSTATUS(status) == 0
-                 ? Status()
-                 : Status(Code::not_found, std::string(name) +
-                                               ": zeInit found no usable driver; install the "
-                                               "vendor's Level Zero driver or use device 'cpu'");
-    if (done == child && WIFSIGNALED(status))
-      return {Code::device, std::string(name) + ": zeInit crashed (" + strsignal(WTERMSIG(status)) +
-                                ") in a trial process; repair the vendor's driver or use device "
-                                "'cpu'"};
-    if (done < 0 && errno != EINTR)
-      return {}; // the host reaps children itself; no verdict, go on without one
-    if (std::chrono::steady_clock::now() - start > limit) {
-      kill(child, SIGKILL);
-      waitpid(child, &status, 0);
-      return {Code::deadline, std::string(name) + ": zeInit did not return within 20 s in a trial "
-                                                  "process; use device 'cpu'"};
-    }
-    std::this_thread::sleep_for(pause);
-  }
-}
-
 Result<const Api*> loadLoader(const char* name) {
+  ZEFUSE_RETURN_IF_ERROR(tryLoader(name, std::chrono::seconds(20)));
   void* library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
   if (!library)
-    return Status{Code::not_found, std::string("no Level Zero loader on this system (") +
-                                       dlerror() + "); only device 'cpu' exists"};
-  ZEFUSE_RETURN_IF_ERROR(probeLoader(name));
-  auto* api = new Api; // never freed, see the header
+    return Status{Code::not_found, std::string("cannot load ") + name + ": " + dlerror()};
+  auto* api = new Api;  // never freed, see the header
   api->library = name;
   ZEFUSE_RETURN_IF_ERROR(bindFlat(library, *api));
   api->identity = fileIdentity(reinterpret_cast<void*>(api->zeInit));
@@ -143,7 +99,7 @@ constexpr const char* driver_name = "libze_zefuse_cpu.so.1";
 
 Result<const Api*> findCpuDriver() {
   if (const char* path = std::getenv("ZEFUSE_CPU_DRIVER"); path && *path)
-    return loadDriver(path); // a wrong setting is an error, not a reason to look elsewhere
+    return loadDriver(path);  // a wrong setting is an error, not a reason to look elsewhere
   std::string tried;
   auto exists = [&](const std::string& path) {
     tried += (tried.empty() ? "" : ", ") + path;
@@ -160,13 +116,57 @@ Result<const Api*> findCpuDriver() {
   return found;
 }
 
-} // namespace
+}  // namespace
+
+Status tryLoader(const std::string& name, std::chrono::milliseconds limit) {
+  enum Outcome { fine, no_library, no_driver };
+  const pid_t child = fork();
+  if (child < 0)
+    return {Code::device, std::string("cannot try the Level Zero loader: fork: ") + std::strerror(errno)};
+  if (child == 0) {
+    alarm(unsigned(limit.count() / 1000 + 30));  // if the parent goes away meanwhile
+    for (int fatal : {SIGSEGV, SIGBUS, SIGABRT, SIGILL, SIGFPE})
+      signal(fatal, SIG_DFL);  // no crash handler of the host's in the child
+    void* library = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (!library)
+      _exit(no_library);
+    auto init = reinterpret_cast<decltype(&::zeInit)>(dlsym(library, "zeInit"));
+    _exit(init && init(0) == ZE_RESULT_SUCCESS ? fine : no_driver);
+  }
+  const auto start = std::chrono::steady_clock::now();
+  for (auto pause = std::chrono::microseconds(200);; pause = std::min(pause * 2, std::chrono::microseconds(10000))) {
+    int status = 0;
+    const pid_t done = waitpid(child, &status, WNOHANG);
+    if (done == child && WIFEXITED(status)) {
+      switch (WEXITSTATUS(status)) {
+      case fine: return {};
+      case no_library: return {Code::not_found, "no Level Zero loader (" + name + ") on this system"};
+      default:
+        return {Code::not_found, name + ": zeInit found no usable driver; install the vendor's "
+                                        "Level Zero driver or use device 'cpu'"};
+      }
+    }
+    if (done == child && WIFSIGNALED(status))
+      return {Code::device, name + ": zeInit crashed (" + strsignal(WTERMSIG(status)) +
+                                ") in a trial process; repair the vendor's driver or use device "
+                                "'cpu'"};
+    if (done < 0 && errno != EINTR)
+      return {};  // the host reaps children itself; no verdict, go on without one
+    if (std::chrono::steady_clock::now() - start > limit) {
+      kill(child, SIGKILL);
+      waitpid(child, &status, 0);
+      return {Code::deadline, name + ": zeInit did not return within " + std::to_string(limit.count()) +
+                                  " ms in a trial process; use device 'cpu'"};
+    }
+    std::this_thread::sleep_for(pause);
+  }
+}
 
 Result<const Api*> loadDriver(const std::string& path) {
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!library)
     return Status{Code::not_found, std::string("cannot load the CPU driver: ") + dlerror()};
-  auto* api = new Api; // never freed, see the header
+  auto* api = new Api;  // never freed, see the header
   api->library = path;
   ZEFUSE_RETURN_IF_ERROR(bindTables(library, *api));
   api->identity = fileIdentity(reinterpret_cast<void*>(api->zeInit));
@@ -186,9 +186,8 @@ Result<const Api*> loaderApi() {
 
 const char* resultName(ze_result_t result) {
   switch (result) {
-#define ZEFUSE_ZE_RESULT(name)                                                                     \
-  case name:                                                                                       \
-    return #name;
+#define ZEFUSE_ZE_RESULT(name)                                                                                         \
+  case name: return #name;
     ZEFUSE_ZE_RESULT(ZE_RESULT_SUCCESS)
     ZEFUSE_ZE_RESULT(ZE_RESULT_NOT_READY)
     ZEFUSE_ZE_RESULT(ZE_RESULT_ERROR_DEVICE_LOST)
@@ -226,8 +225,7 @@ const char* resultName(ze_result_t result) {
     ZEFUSE_ZE_RESULT(ZE_RESULT_ERROR_OVERLAPPING_REGIONS)
     ZEFUSE_ZE_RESULT(ZE_RESULT_ERROR_UNKNOWN)
 #undef ZEFUSE_ZE_RESULT
-  default:
-    return "unknown result";
+  default: return "unknown result";
   }
 }
 
@@ -245,14 +243,13 @@ void traceCall(const Api& api, const char* call, ze_result_t result) {
 
 Status callError(const Api& api, const char* call, ze_result_t result, const std::string& device,
                  std::source_location place) {
-  const bool memory = result == ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY ||
-                      result == ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY;
+  const bool memory = result == ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY || result == ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY;
   char code[16];
   std::snprintf(code, sizeof code, "0x%x", static_cast<unsigned>(result));
   return {memory ? Code::out_of_memory : Code::device,
-          std::string(call) + " failed with " + resultName(result) + " (" + code + ") on device '" +
-              device + "' (" + api.library + ")",
+          std::string(call) + " failed with " + resultName(result) + " (" + code + ") on device '" + device + "' (" +
+              api.library + ")",
           place};
 }
 
-} // namespace zefuse::ze
+}  // namespace zefuse::ze

@@ -5,8 +5,9 @@
 // outlive any scope), so handles keep a plain pointer to it.
 #pragma once
 
+#include <chrono>
 #include <string>
-#include <type_traits>
+#include <utility>
 
 #include <level_zero/ze_api.h>
 #include <level_zero/ze_ddi.h>
@@ -16,50 +17,49 @@
 namespace zefuse::ze {
 
 // table of ze_ddi.h, member, flat name. Only what the shim calls.
-#define ZEFUSE_ZE_FUNCTIONS(X)                                                                     \
-  X(Global, Init, zeInit)                                                                          \
-  X(Driver, Get, zeDriverGet)                                                                      \
-  X(Driver, GetProperties, zeDriverGetProperties)                                                  \
-  X(Device, Get, zeDeviceGet)                                                                      \
-  X(Device, GetProperties, zeDeviceGetProperties)                                                  \
-  X(Device, GetComputeProperties, zeDeviceGetComputeProperties)                                    \
-  X(Context, Create, zeContextCreate)                                                              \
-  X(Context, Destroy, zeContextDestroy)                                                            \
-  X(CommandList, CreateImmediate, zeCommandListCreateImmediate)                                    \
-  X(CommandList, Destroy, zeCommandListDestroy)                                                    \
-  X(CommandList, AppendLaunchKernel, zeCommandListAppendLaunchKernel)                              \
-  X(CommandList, AppendMemoryCopy, zeCommandListAppendMemoryCopy)                                  \
-  X(CommandList, AppendMemoryFill, zeCommandListAppendMemoryFill)                                  \
-  X(CommandList, AppendBarrier, zeCommandListAppendBarrier)                                        \
-  X(EventPool, Create, zeEventPoolCreate)                                                          \
-  X(EventPool, Destroy, zeEventPoolDestroy)                                                        \
-  X(Event, Create, zeEventCreate)                                                                  \
-  X(Event, Destroy, zeEventDestroy)                                                                \
-  X(Event, HostSynchronize, zeEventHostSynchronize)                                                \
-  X(Event, HostReset, zeEventHostReset)                                                            \
-  X(Event, QueryStatus, zeEventQueryStatus)                                                        \
-  X(Module, Create, zeModuleCreate)                                                                \
-  X(Module, Destroy, zeModuleDestroy)                                                              \
-  X(Module, GetNativeBinary, zeModuleGetNativeBinary)                                              \
-  X(ModuleBuildLog, Destroy, zeModuleBuildLogDestroy)                                              \
-  X(ModuleBuildLog, GetString, zeModuleBuildLogGetString)                                          \
-  X(Kernel, Create, zeKernelCreate)                                                                \
-  X(Kernel, Destroy, zeKernelDestroy)                                                              \
-  X(Kernel, SetArgumentValue, zeKernelSetArgumentValue)                                            \
-  X(Kernel, SetGroupSize, zeKernelSetGroupSize)                                                    \
-  X(Kernel, GetProperties, zeKernelGetProperties)                                                  \
-  X(Mem, AllocHost, zeMemAllocHost)                                                                \
-  X(Mem, AllocDevice, zeMemAllocDevice)                                                            \
-  X(Mem, AllocShared, zeMemAllocShared)                                                            \
+#define ZEFUSE_ZE_FUNCTIONS(X)                                                                                         \
+  X(Global, Init, zeInit)                                                                                              \
+  X(Driver, Get, zeDriverGet)                                                                                          \
+  X(Driver, GetProperties, zeDriverGetProperties)                                                                      \
+  X(Device, Get, zeDeviceGet)                                                                                          \
+  X(Device, GetProperties, zeDeviceGetProperties)                                                                      \
+  X(Device, GetComputeProperties, zeDeviceGetComputeProperties)                                                        \
+  X(Context, Create, zeContextCreate)                                                                                  \
+  X(Context, Destroy, zeContextDestroy)                                                                                \
+  X(CommandList, CreateImmediate, zeCommandListCreateImmediate)                                                        \
+  X(CommandList, Destroy, zeCommandListDestroy)                                                                        \
+  X(CommandList, AppendLaunchKernel, zeCommandListAppendLaunchKernel)                                                  \
+  X(CommandList, AppendMemoryCopy, zeCommandListAppendMemoryCopy)                                                      \
+  X(CommandList, AppendMemoryFill, zeCommandListAppendMemoryFill)                                                      \
+  X(CommandList, AppendBarrier, zeCommandListAppendBarrier)                                                            \
+  X(EventPool, Create, zeEventPoolCreate)                                                                              \
+  X(EventPool, Destroy, zeEventPoolDestroy)                                                                            \
+  X(Event, Create, zeEventCreate)                                                                                      \
+  X(Event, Destroy, zeEventDestroy)                                                                                    \
+  X(Event, HostSynchronize, zeEventHostSynchronize)                                                                    \
+  X(Event, HostReset, zeEventHostReset)                                                                                \
+  X(Event, QueryStatus, zeEventQueryStatus)                                                                            \
+  X(Module, Create, zeModuleCreate)                                                                                    \
+  X(Module, Destroy, zeModuleDestroy)                                                                                  \
+  X(Module, GetNativeBinary, zeModuleGetNativeBinary)                                                                  \
+  X(ModuleBuildLog, Destroy, zeModuleBuildLogDestroy)                                                                  \
+  X(ModuleBuildLog, GetString, zeModuleBuildLogGetString)                                                              \
+  X(Kernel, Create, zeKernelCreate)                                                                                    \
+  X(Kernel, Destroy, zeKernelDestroy)                                                                                  \
+  X(Kernel, SetArgumentValue, zeKernelSetArgumentValue)                                                                \
+  X(Kernel, SetGroupSize, zeKernelSetGroupSize)                                                                        \
+  X(Kernel, GetProperties, zeKernelGetProperties)                                                                      \
+  X(Mem, AllocHost, zeMemAllocHost)                                                                                    \
+  X(Mem, AllocDevice, zeMemAllocDevice)                                                                                \
+  X(Mem, AllocShared, zeMemAllocShared)                                                                                \
   X(Mem, Free, zeMemFree)
 
 struct Api {
 #define ZEFUSE_ZE_MEMBER(table, member, name) decltype(&::name) name = nullptr;
   ZEFUSE_ZE_FUNCTIONS(ZEFUSE_ZE_MEMBER)
 #undef ZEFUSE_ZE_MEMBER
-  std::string library; // path or name it was loaded from, for messages
-  std::string
-      identity; // path, size and time of the library's file: what native code made by it depends on
+  std::string library;   // path or name it was loaded from, for messages
+  std::string identity;  // path, size and time of the library's file: what native code made by it depends on
 };
 
 // Our driver, bound through its DDI getters and initialised once per process. Thread-safe.
@@ -70,29 +70,32 @@ Result<const Api*> cpuApi();
 // broken driver must not take the process along).
 Result<const Api*> loaderApi();
 
+// What loaderApi does first: loads `name` and calls its zeInit in a forked child. ok when that returned success.
+Status tryLoader(const std::string& name, std::chrono::milliseconds limit);
+
 // For tests: load a driver library from exactly this path, without the process-wide cache.
 Result<const Api*> loadDriver(const std::string& path);
 
 const char* resultName(ze_result_t result);
-bool traceEnabled(); // ZEFUSE_ZE_TRACE=1, read once
+bool traceEnabled();  // ZEFUSE_ZE_TRACE=1, read once
 void traceCall(const Api& api, const char* call, ze_result_t result);
 Status callError(const Api& api, const char* call, ze_result_t result, const std::string& device,
                  std::source_location place = std::source_location::current());
 
 // Every ze call goes through here: traced, and a failure returns a Status with call, code and
 // device.
-#define ZEFUSE_ZE(api, device, name, ...)                                                          \
-  do {                                                                                             \
-    const ze_result_t result_ = (api).name(__VA_ARGS__);                                           \
-    if (::zefuse::ze::traceEnabled()) [[unlikely]]                                                 \
-      ::zefuse::ze::traceCall(api, #name, result_);                                                \
-    if (result_ != ZE_RESULT_SUCCESS) [[unlikely]]                                                 \
-      return ::zefuse::ze::callError(api, #name, result_, device);                                 \
+#define ZEFUSE_ZE(api, device, name, ...)                                                                              \
+  do {                                                                                                                 \
+    const ze_result_t result_ = (api).name(__VA_ARGS__);                                                               \
+    if (::zefuse::ze::traceEnabled()) [[unlikely]]                                                                     \
+      ::zefuse::ze::traceCall(api, #name, result_);                                                                    \
+    if (result_ != ZE_RESULT_SUCCESS) [[unlikely]]                                                                     \
+      return ::zefuse::ze::callError(api, #name, result_, device);                                                     \
   } while (false)
 
 // A zeroed descriptor or properties struct with the stype of its type.
 template <typename T> constexpr ze_structure_type_t structureType();
-#define ZEFUSE_ZE_STYPE(type, value)                                                               \
+#define ZEFUSE_ZE_STYPE(type, value)                                                                                   \
   template <> constexpr ze_structure_type_t structureType<type>() { return value; }
 ZEFUSE_ZE_STYPE(ze_driver_properties_t, ZE_STRUCTURE_TYPE_DRIVER_PROPERTIES)
 ZEFUSE_ZE_STYPE(ze_device_properties_t, ZE_STRUCTURE_TYPE_DEVICE_PROPERTIES)
@@ -119,8 +122,7 @@ template <typename Handle, auto Destroy> class Owned {
 public:
   Owned() = default;
   Owned(const Api* api, Handle handle) : api_(api), handle_(handle) {}
-  Owned(Owned&& other) noexcept
-      : api_(other.api_), handle_(std::exchange(other.handle_, nullptr)) {}
+  Owned(Owned&& other) noexcept : api_(other.api_), handle_(std::exchange(other.handle_, nullptr)) {}
   Owned& operator=(Owned&& other) noexcept {
     std::swap(api_, other.api_);
     std::swap(handle_, other.handle_);
@@ -129,7 +131,7 @@ public:
   ~Owned() {
     if (!handle_)
       return;
-    const ze_result_t result = (api_->*Destroy)(handle_); // nobody could handle its failure here
+    const ze_result_t result = (api_->*Destroy)(handle_);  // nobody could handle its failure here
     if (traceEnabled())
       traceCall(*api_, "destroy", result);
   }
@@ -141,4 +143,4 @@ private:
   Handle handle_ = nullptr;
 };
 
-} // namespace zefuse::ze
+}  // namespace zefuse::ze

@@ -15,15 +15,13 @@ public:
 
   Status launch(const Kernel& kernel, uint32_t groups, Event* signal = nullptr) {
     const ze_group_count_t count{groups, 1, 1};
-    ZEFUSE_ZE(context_->api(), context_->device().name, zeCommandListAppendLaunchKernel,
-              handle_.get(), kernel.handle(), &count, signal ? signal->handle() : nullptr, 0,
-              nullptr);
+    ZEFUSE_ZE(context_->api(), context_->device().name, zeCommandListAppendLaunchKernel, handle_.get(), kernel.handle(),
+              &count, signal ? signal->handle() : nullptr, 0, nullptr);
     return {};
   }
   Status copy(void* destination, const void* source, size_t bytes, Event* signal = nullptr);
   // Repeats `pattern_size` bytes (a power of two) over `bytes`.
-  Status fill(void* destination, const void* pattern, size_t pattern_size, size_t bytes,
-              Event* signal = nullptr);
+  Status fill(void* destination, const void* pattern, size_t pattern_size, size_t bytes, Event* signal = nullptr);
   Status barrier(Event* signal = nullptr);
 
 private:
@@ -31,4 +29,4 @@ private:
   Owned<ze_command_list_handle_t, &Api::zeCommandListDestroy> handle_;
 };
 
-} // namespace zefuse::ze
+}  // namespace zefuse::ze

@@ -12,4 +12,4 @@ Result<Context> Context::create(const Device& device) {
   return context;
 }
 
-} // namespace zefuse::ze
+}  // namespace zefuse::ze

@@ -18,4 +18,4 @@ private:
   Owned<ze_context_handle_t, &Api::zeContextDestroy> handle_;
 };
 
-} // namespace zefuse::ze
+}  // namespace zefuse::ze

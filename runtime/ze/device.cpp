@@ -67,7 +67,7 @@ Result<std::vector<Device>> gpuDevices() {
   return gpus;
 }
 
-} // namespace
+}  // namespace
 
 Result<Device> Device::find(const std::string& name) {
   if (name == "cpu")
@@ -87,8 +87,8 @@ Result<Device> Device::find(const std::string& name) {
   std::string known;
   for (const auto& [device, description] : list())
     known += (known.empty() ? "'" : ", '") + device + "' (" + description + ")";
-  return Status{Code::not_found, "no device '" + name + "'" + why + "; this machine has " +
-                                     (known.empty() ? "none" : known)};
+  return Status{Code::not_found,
+                "no device '" + name + "'" + why + "; this machine has " + (known.empty() ? "none" : known)};
 }
 
 std::vector<std::pair<std::string, std::string>> Device::list() {
@@ -115,4 +115,4 @@ std::string Device::nativeKey() const {
   return key;
 }
 
-} // namespace zefuse::ze
+}  // namespace zefuse::ze

@@ -13,8 +13,8 @@ struct Device {
   const Api* api = nullptr;
   Driver driver;
   ze_device_handle_t handle = nullptr;
-  std::string name;        // "cpu", "gpu:0"
-  std::string description; // the driver's name of it
+  std::string name;         // "cpu", "gpu:0"
+  std::string description;  // the driver's name of it
   ze_device_properties_t properties{};
   uint32_t max_group_size = 0;
 
@@ -29,4 +29,4 @@ struct Device {
   std::string nativeKey() const;
 };
 
-} // namespace zefuse::ze
+}  // namespace zefuse::ze

@@ -17,4 +17,4 @@ Result<std::vector<Driver>> Driver::list(const Api& api) {
   return drivers;
 }
 
-} // namespace zefuse::ze
+}  // namespace zefuse::ze

@@ -15,4 +15,4 @@ struct Driver {
   static Result<std::vector<Driver>> list(const Api& api);
 };
 
-} // namespace zefuse::ze
+}  // namespace zefuse::ze

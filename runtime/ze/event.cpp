@@ -8,8 +8,7 @@ Result<EventPool> EventPool::create(const Context& context, uint32_t count) {
   desc.count = count;
   ze_device_handle_t device = context.device().handle;
   ze_event_pool_handle_t handle = nullptr;
-  ZEFUSE_ZE(context.api(), context.device().name, zeEventPoolCreate, context.handle(), &desc, 1,
-            &device, &handle);
+  ZEFUSE_ZE(context.api(), context.device().name, zeEventPoolCreate, context.handle(), &desc, 1, &device, &handle);
   EventPool pool;
   pool.context_ = &context;
   pool.handle_ = {&context.api(), handle};
@@ -22,8 +21,7 @@ Result<Event> Event::create(const EventPool& pool, uint32_t index) {
   desc.signal = ZE_EVENT_SCOPE_FLAG_HOST;
   desc.wait = ZE_EVENT_SCOPE_FLAG_HOST;
   ze_event_handle_t handle = nullptr;
-  ZEFUSE_ZE(pool.context().api(), pool.context().device().name, zeEventCreate, pool.handle(), &desc,
-            &handle);
+  ZEFUSE_ZE(pool.context().api(), pool.context().device().name, zeEventCreate, pool.handle(), &desc, &handle);
   Event event;
   event.context_ = &pool.context();
   event.handle_ = {&pool.context().api(), handle};
@@ -40,9 +38,8 @@ Status Event::wait(uint64_t nanoseconds) {
                                 "': an event was not signalled "
                                 "within " +
                                 std::to_string(nanoseconds / 1000000) + " ms"};
-  return result == ZE_RESULT_SUCCESS
-             ? Status()
-             : callError(api, "zeEventHostSynchronize", result, context_->device().name);
+  return result == ZE_RESULT_SUCCESS ? Status()
+                                     : callError(api, "zeEventHostSynchronize", result, context_->device().name);
 }
 
 Status Event::reset() {
@@ -58,4 +55,4 @@ Result<bool> Event::signalled() const {
   return callError(api, "zeEventQueryStatus", result, context_->device().name);
 }
 
-} // namespace zefuse::ze
+}  // namespace zefuse::ze

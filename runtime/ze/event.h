@@ -30,4 +30,4 @@ private:
   Owned<ze_event_handle_t, &Api::zeEventDestroy> handle_;
 };
 
-} // namespace zefuse::ze
+}  // namespace zefuse::ze

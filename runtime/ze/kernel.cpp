@@ -18,9 +18,8 @@ Result<Kernel> Kernel::create(const Module& module, const char* name) {
 }
 
 Status Kernel::setGroupSize(uint32_t x, uint32_t y, uint32_t z) {
-  ZEFUSE_ZE(module_->context().api(), module_->context().device().name, zeKernelSetGroupSize,
-            handle(), x, y, z);
+  ZEFUSE_ZE(module_->context().api(), module_->context().device().name, zeKernelSetGroupSize, handle(), x, y, z);
   return {};
 }
 
-} // namespace zefuse::ze
+}  // namespace zefuse::ze

@@ -14,8 +14,8 @@ public:
   Status setGroupSize(uint32_t x, uint32_t y, uint32_t z);
   // Copies `size` bytes from `value`.
   Status setArgument(uint32_t index, size_t size, const void* value) {
-    ZEFUSE_ZE(module_->context().api(), module_->context().device().name, zeKernelSetArgumentValue,
-              handle_.get(), index, size, value);
+    ZEFUSE_ZE(module_->context().api(), module_->context().device().name, zeKernelSetArgumentValue, handle_.get(),
+              index, size, value);
     return {};
   }
   ze_kernel_handle_t handle() const { return handle_.get(); }
@@ -26,4 +26,4 @@ private:
   uint32_t argument_count_ = 0;
 };
 
-} // namespace zefuse::ze
+}  // namespace zefuse::ze

@@ -10,16 +10,14 @@ Result<Memory> Memory::allocate(const Context& context, Kind kind, size_t bytes,
   void* data = nullptr;
   switch (kind) {
   case Kind::host:
-    ZEFUSE_ZE(api, device.name, zeMemAllocHost, context.handle(), &on_host, bytes, alignment,
-              &data);
+    ZEFUSE_ZE(api, device.name, zeMemAllocHost, context.handle(), &on_host, bytes, alignment, &data);
     break;
   case Kind::device:
-    ZEFUSE_ZE(api, device.name, zeMemAllocDevice, context.handle(), &on_device, bytes, alignment,
-              device.handle, &data);
+    ZEFUSE_ZE(api, device.name, zeMemAllocDevice, context.handle(), &on_device, bytes, alignment, device.handle, &data);
     break;
   case Kind::shared:
-    ZEFUSE_ZE(api, device.name, zeMemAllocShared, context.handle(), &on_device, &on_host, bytes,
-              alignment, device.handle, &data);
+    ZEFUSE_ZE(api, device.name, zeMemAllocShared, context.handle(), &on_device, &on_host, bytes, alignment,
+              device.handle, &data);
     break;
   }
   Memory memory;
@@ -37,4 +35,4 @@ Memory::~Memory() {
     traceCall(context_->api(), "zeMemFree", result);
 }
 
-} // namespace zefuse::ze
+}  // namespace zefuse::ze

@@ -9,8 +9,7 @@ class Memory {
 public:
   enum class Kind { host, device, shared };
   Memory() = default;
-  static Result<Memory> allocate(const Context& context, Kind kind, size_t bytes,
-                                 size_t alignment = 64);
+  static Result<Memory> allocate(const Context& context, Kind kind, size_t bytes, size_t alignment = 64);
   Memory(Memory&& other) noexcept { *this = std::move(other); }
   Memory& operator=(Memory&& other) noexcept {
     std::swap(context_, other.context_);
@@ -20,7 +19,7 @@ public:
   }
   ~Memory();
 
-  void* data() const { return data_; } // readable by the host unless Kind::device
+  void* data() const { return data_; }  // readable by the host unless Kind::device
   size_t bytes() const { return bytes_; }
 
 private:
@@ -29,4 +28,4 @@ private:
   size_t bytes_ = 0;
 };
 
-} // namespace zefuse::ze
+}  // namespace zefuse::ze

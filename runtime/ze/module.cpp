@@ -16,10 +16,10 @@ std::string readLog(const Api& api, ze_module_build_log_handle_t log) {
   return text;
 }
 
-} // namespace
+}  // namespace
 
-Result<Module> Module::create(const Context& context, ze_module_format_t format,
-                              std::span<const std::byte> bytes, const std::string& label) {
+Result<Module> Module::create(const Context& context, ze_module_format_t format, std::span<const std::byte> bytes,
+                              const std::string& label) {
   const Api& api = context.api();
   auto desc = make<ze_module_desc_t>();
   desc.format = format;
@@ -27,8 +27,7 @@ Result<Module> Module::create(const Context& context, ze_module_format_t format,
   desc.pInputModule = reinterpret_cast<const uint8_t*>(bytes.data());
   ze_module_handle_t handle = nullptr;
   ze_module_build_log_handle_t log_handle = nullptr;
-  const ze_result_t result =
-      api.zeModuleCreate(context.handle(), context.device().handle, &desc, &handle, &log_handle);
+  const ze_result_t result = api.zeModuleCreate(context.handle(), context.device().handle, &desc, &handle, &log_handle);
   if (traceEnabled())
     traceCall(api, "zeModuleCreate", result);
   const Owned<ze_module_build_log_handle_t, &Api::zeModuleBuildLogDestroy> log(&api, log_handle);
@@ -36,9 +35,9 @@ Result<Module> Module::create(const Context& context, ze_module_format_t format,
     const std::string text = readLog(api, log_handle);
     const Status error = callError(api, "zeModuleCreate", result, context.device().name);
     const bool native = format == ZE_MODULE_FORMAT_NATIVE;
-    return Status{native ? Code::damaged : error.code(),
-                  std::string(native ? "native binary" : "SPIR-V") + " of kernel module '" + label +
-                      "': " + error.message() + (text.empty() ? "" : "\n" + text)};
+    return Status{native ? Code::damaged : error.code(), std::string(native ? "native binary" : "SPIR-V") +
+                                                             " of kernel module '" + label + "': " + error.message() +
+                                                             (text.empty() ? "" : "\n" + text)};
   }
   Module module;
   module.context_ = &context;
@@ -46,13 +45,11 @@ Result<Module> Module::create(const Context& context, ze_module_format_t format,
   return module;
 }
 
-Result<Module> Module::fromSpirv(const Context& context, std::span<const uint32_t> words,
-                                 const std::string& label) {
+Result<Module> Module::fromSpirv(const Context& context, std::span<const uint32_t> words, const std::string& label) {
   return create(context, ZE_MODULE_FORMAT_IL_SPIRV, std::as_bytes(words), label);
 }
 
-Result<Module> Module::fromNative(const Context& context, std::span<const std::byte> native,
-                                  const std::string& label) {
+Result<Module> Module::fromNative(const Context& context, std::span<const std::byte> native, const std::string& label) {
   return create(context, ZE_MODULE_FORMAT_NATIVE, native, label);
 }
 
@@ -67,4 +64,4 @@ Result<std::vector<std::byte>> Module::nativeBinary() const {
   return bytes;
 }
 
-} // namespace zefuse::ze
+}  // namespace zefuse::ze

@@ -13,11 +13,9 @@ namespace zefuse::ze {
 class Module {
 public:
   // `label` names the module in errors. A failed build's message carries the driver's build log.
-  static Result<Module> fromSpirv(const Context& context, std::span<const uint32_t> words,
-                                  const std::string& label);
+  static Result<Module> fromSpirv(const Context& context, std::span<const uint32_t> words, const std::string& label);
   // `damaged` when the driver refuses the binary: make it again from SPIR-V.
-  static Result<Module> fromNative(const Context& context, std::span<const std::byte> native,
-                                   const std::string& label);
+  static Result<Module> fromNative(const Context& context, std::span<const std::byte> native, const std::string& label);
 
   Result<std::vector<std::byte>> nativeBinary() const;
 
@@ -25,10 +23,10 @@ public:
   ze_module_handle_t handle() const { return handle_.get(); }
 
 private:
-  static Result<Module> create(const Context& context, ze_module_format_t format,
-                               std::span<const std::byte> bytes, const std::string& label);
+  static Result<Module> create(const Context& context, ze_module_format_t format, std::span<const std::byte> bytes,
+                               const std::string& label);
   const Context* context_ = nullptr;
   Owned<ze_module_handle_t, &Api::zeModuleDestroy> handle_;
 };
 
-} // namespace zefuse::ze
+}  // namespace zefuse::ze

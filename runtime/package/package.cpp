@@ -1,0 +1,213 @@
+#include "runtime/package/package.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <set>
+
+#include "runtime/cache/sha256.h"
+
+namespace zefuse::package {
+namespace {
+
+constexpr char magic[8] = {'Z', 'F', 'P', 'A', 'C', 'K', '\r', '\n'};
+constexpr uint32_t format_version = 1;
+constexpr uint64_t alignment = 64;
+constexpr size_t max_name = 4096;
+constexpr uint32_t max_sections = 1 << 20;
+
+struct Header {
+  char magic[8];
+  uint32_t version;
+  uint32_t sections;
+  uint64_t table_bytes;  // entries, then names one after the other
+  uint64_t file_bytes;
+  Digest digest;  // of this header with a zero digest, and the table
+};
+static_assert(sizeof(Header) == 64);
+
+struct Entry {
+  uint64_t offset, bytes;
+  uint32_t name_bytes, reserved;
+  Digest digest;
+};
+static_assert(sizeof(Entry) == 56);
+
+uint64_t alignUp(uint64_t value) { return (value + alignment - 1) / alignment * alignment; }
+
+Digest digestOf(Header header, std::span<const std::byte> table) {
+  header.digest = {};
+  return Sha256().update(std::as_bytes(std::span(&header, 1))).update(table).finish();
+}
+
+Status writeAt(int file, uint64_t offset, std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t part = pwrite(file, bytes.data(), bytes.size(), off_t(offset));
+    if (part < 0 && errno == EINTR)
+      continue;
+    if (part <= 0)
+      return {Code::out_of_memory, std::strerror(errno)};
+    offset += uint64_t(part);
+    bytes = bytes.subspan(size_t(part));
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string nativeSection(std::string_view module_id, std::string_view target) {
+  return "native/" + std::string(module_id) + "." + std::string(target);
+}
+
+Status Writer::write(const std::string& path) const {
+  std::set<std::string_view> names;
+  for (const Section& section : sections_)
+    if (section.name.empty() || section.name.size() > max_name || !names.insert(section.name).second)
+      return {Code::invalid_argument, "package: section name '" + section.name + "' is empty, too long or used twice"};
+
+  // By name, so that the order of add() does not show.
+  std::vector<const Section*> order;
+  for (const Section& section : sections_)
+    order.push_back(&section);
+  std::sort(order.begin(), order.end(), [](const Section* a, const Section* b) { return a->name < b->name; });
+
+  std::vector<Entry> entries;
+  std::string all_names;
+  for (const Section* section : order) {
+    Entry entry{};
+    entry.bytes = section->bytes.size();
+    entry.name_bytes = uint32_t(section->name.size());
+    entry.digest = sha256(section->bytes);
+    entries.push_back(entry);
+    all_names += section->name;
+  }
+  Header header{};
+  std::memcpy(header.magic, magic, sizeof magic);
+  header.version = format_version;
+  header.sections = uint32_t(entries.size());
+  header.table_bytes = entries.size() * sizeof(Entry) + all_names.size();
+  uint64_t at = sizeof(Header) + header.table_bytes;
+  for (Entry& entry : entries) {
+    entry.offset = alignUp(at);
+    at = entry.offset + entry.bytes;
+  }
+  header.file_bytes = at;
+  std::vector<std::byte> table(header.table_bytes);
+  if (!entries.empty()) {
+    std::memcpy(table.data(), entries.data(), entries.size() * sizeof(Entry));
+    std::memcpy(table.data() + entries.size() * sizeof(Entry), all_names.data(), all_names.size());
+  }
+  header.digest = digestOf(header, table);
+
+  const std::string temporary = path + "." + std::to_string(getpid()) + ".tmp";
+  const int file = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  if (file < 0)
+    return {Code::not_found, "package: cannot write " + temporary + ": " + std::strerror(errno)};
+  Status status = writeAt(file, 0, std::as_bytes(std::span(&header, 1)));
+  if (status.ok())
+    status = writeAt(file, sizeof header, table);
+  for (size_t i = 0; i < order.size() && status.ok(); ++i)
+    status = writeAt(file, entries[i].offset, order[i]->bytes);
+  if (status.ok() && ftruncate(file, off_t(header.file_bytes)) != 0)  // an empty last section
+    status = {Code::out_of_memory, std::strerror(errno)};
+  if (close(file) != 0 && status.ok())
+    status = {Code::out_of_memory, std::strerror(errno)};
+  if (status.ok() && rename(temporary.c_str(), path.c_str()) != 0)
+    status = {Code::not_found, std::strerror(errno)};
+  if (status.ok())
+    return {};
+  unlink(temporary.c_str());
+  return {status.code(), "package: cannot write " + path + ": " + status.message()};
+}
+
+Result<std::unique_ptr<Reader>> Reader::open(const std::string& path) {
+  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (file < 0)
+    return Status{Code::not_found, "package " + path + ": " + std::strerror(errno)};
+  struct stat info{};
+  if (fstat(file, &info) != 0 || !S_ISREG(info.st_mode) || uint64_t(info.st_size) < sizeof(Header)) {
+    close(file);
+    return Status{Code::damaged, "package " + path + " is too short to be one; make it again"};
+  }
+  void* data = mmap(nullptr, size_t(info.st_size), PROT_READ, MAP_PRIVATE, file, 0);
+  const int error = errno;
+  close(file);
+  if (data == MAP_FAILED)
+    return Status{Code::out_of_memory, "package " + path + ": cannot map it: " + std::strerror(error)};
+  std::unique_ptr<Reader> reader(new Reader);
+  reader->data_ = static_cast<const std::byte*>(data);
+  reader->size_ = size_t(info.st_size);
+  if (Status status = reader->check(); !status.ok())
+    return Status{status.code(), "package " + path + ": " + status.message() + "; make it again"};
+  return reader;
+}
+
+Reader::~Reader() {
+  if (data_)
+    munmap(const_cast<std::byte*>(data_), size_);
+}
+
+Status Reader::check() {
+  Header header;
+  std::memcpy(&header, data_, sizeof header);
+  if (std::memcmp(header.magic, magic, sizeof magic) != 0)
+    return {Code::damaged, "it does not begin as a package does"};
+  if (header.version != format_version)
+    return {Code::damaged, "format version " + std::to_string(header.version) + ", this runtime reads version " +
+                               std::to_string(format_version)};
+  if (header.file_bytes != size_)
+    return {Code::damaged,
+            "it has " + std::to_string(size_) + " bytes and should have " + std::to_string(header.file_bytes)};
+  if (header.sections > max_sections || header.table_bytes > size_ - sizeof header ||
+      header.table_bytes < header.sections * sizeof(Entry))
+    return {Code::damaged, "its table of sections does not fit"};
+  const std::span table(data_ + sizeof header, size_t(header.table_bytes));
+  if (digestOf(header, table) != header.digest)
+    return {Code::damaged, "the hash of its table of sections is wrong"};
+
+  // From here on the table is what the writer wrote; its bounds are checked all the same.
+  size_t name_at = header.sections * sizeof(Entry);
+  uint64_t end = sizeof header + header.table_bytes;
+  for (uint32_t i = 0; i < header.sections; ++i) {
+    Entry entry;
+    std::memcpy(&entry, table.data() + i * sizeof entry, sizeof entry);
+    if (entry.name_bytes > table.size() - name_at)
+      return {Code::damaged, "section " + std::to_string(i) + " has a name beyond its table"};
+    const std::string name(reinterpret_cast<const char*>(table.data() + name_at), entry.name_bytes);
+    name_at += entry.name_bytes;
+    if (entry.offset != alignUp(end) || entry.offset > size_ || entry.bytes > size_ - entry.offset)
+      return {Code::damaged, "section '" + name + "' lies outside the file"};
+    if (std::any_of(data_ + end, data_ + entry.offset, [](std::byte value) { return value != std::byte(0); }))
+      return {Code::damaged, "the padding before section '" + name + "' is not zero"};
+    const std::span bytes(data_ + entry.offset, size_t(entry.bytes));
+    if (sha256(bytes) != entry.digest)
+      return {Code::damaged, "the hash of section '" + name + "' is wrong"};
+    sections_.push_back({name, bytes});
+    end = entry.offset + entry.bytes;
+  }
+  if (end != size_)
+    return {Code::damaged, "it has bytes behind its last section"};
+  return {};
+}
+
+Result<std::span<const std::byte>> Reader::section(std::string_view name) const {
+  for (const Section& section : sections_)
+    if (section.name == name)
+      return section.bytes;
+  return Status{Code::damaged, "package: it has no section '" + std::string(name) + "'"};
+}
+
+std::span<const std::byte> Reader::native(std::string_view module_id, std::string_view target) const {
+  const std::string name = nativeSection(module_id, target);
+  for (const Section& section : sections_)
+    if (section.name == name)
+      return section.bytes;
+  return {};
+}
+
+}  // namespace zefuse::package
