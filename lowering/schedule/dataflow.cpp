@@ -32,6 +32,22 @@ Value initOf(linalg::GenericOp reduction) {
   return fill ? fill.getInputs()[0] : Value();
 }
 
+// The dims that a scalar of a linalg body depends on: through what it loads and iterates.
+static Dims dimsOfScalar(IndexSpace& space, Value scalar, AffineMap at) {
+  Dims dims(IndexSpace::max_dims);
+  SmallVector<Node> stack{{scalar, at}};
+  while (!stack.empty()) {
+    Node node = stack.pop_back_val();
+    if (isa<RankedTensorType>(node.value.getType()))
+      dims |= space.dimsOf(node.at);
+    else if (auto iteration = node.value.getDefiningOp<linalg::IndexOp>())
+      dims |= space.dimsOf(node.at.getResult(iteration.getDim()));
+    else
+      forEachOperand(space, node, [&](Node operand) { stack.push_back(operand); });
+  }
+  return dims;
+}
+
 AffineExpr indexExpr(IndexSpace& space, Value index, AffineMap at) {
   Operation* op = index.getDefiningOp();
   auto constantValue = [](Value value) -> std::optional<int64_t> {
@@ -64,7 +80,7 @@ AffineExpr indexExpr(IndexSpace& space, Value index, AffineMap at) {
       mul && (mul.getType().isIndex() || mul.getType().isInteger(64)))
     if (auto factor = constantValue(mul.getRhs()))
       return indexExpr(space, mul.getLhs(), at) * *factor;
-  return space.opaque(index, at);
+  return space.opaque(index, at, dimsOfScalar(space, index, at));
 }
 
 AffineMap extractIndices(IndexSpace& space, tensor::ExtractOp op, AffineMap at) {

@@ -27,10 +27,10 @@ unsigned IndexSpace::addDim(AffineExpr size) {
   return sizes_.size() - 1;
 }
 
-AffineExpr IndexSpace::opaque(Value value, AffineMap at) {
+AffineExpr IndexSpace::opaque(Value value, AffineMap at, const Dims& dims) {
   auto [it, fresh] = opaque_numbers_.try_emplace({value, at}, opaques_.size());
   if (fresh)
-    opaques_.push_back({value, at});
+    opaques_.push_back({value, at, dims});
   return getAffineSymbolExpr(graph_symbols_ + it->second, context_);
 }
 
@@ -149,7 +149,7 @@ Dims IndexSpace::dimsOf(AffineExpr expr) const {
     if (auto dim = dyn_cast<AffineDimExpr>(part))
       dims.set(dim.getPosition());
     else if (isOpaque(part))
-      dims |= dimsOf(opaqueOf(part).at);
+      dims |= opaqueOf(part).dims;
   });
   return dims;
 }

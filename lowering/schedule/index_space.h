@@ -46,11 +46,13 @@ public:
     return mlir::getAffineConstantExpr(value, context_);
   }
 
-  // The symbol that stands for the integer `value` (of a linalg body) in the iteration `at`.
-  mlir::AffineExpr opaque(mlir::Value value, mlir::AffineMap at);
+  // The symbol that stands for the integer `value` (of a linalg body) in the iteration `at`. `dims`: those it really
+  // depends on (a gather's index often needs fewer than the iteration has).
+  mlir::AffineExpr opaque(mlir::Value value, mlir::AffineMap at, const Dims& dims);
   struct Opaque {
     mlir::Value value;
     mlir::AffineMap at;
+    Dims dims;
   };
   unsigned numOpaques() const { return opaques_.size(); }
   bool isOpaque(mlir::AffineExpr expr) const;

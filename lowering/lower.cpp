@@ -1,0 +1,59 @@
+#include "lowering/lower.h"
+
+#include "llvm/IR/LLVMContext.h"
+#include "llvm/IR/Module.h"
+#include "llvm/Support/raw_ostream.h"
+#include "lowering/schedule/schedule.h"
+#include "lowering/spirv/emit.h"
+#include "lowering/spirv/validate.h"
+#include "mlir/IR/Verifier.h"
+
+using namespace mlir;
+
+namespace zefuse {
+
+template <typename T> static std::string print(T& printable) {
+  std::string text;
+  llvm::raw_string_ostream stream(text);
+  if constexpr (std::is_base_of_v<llvm::Module, T>)
+    printable.print(stream, nullptr);
+  else
+    printable.print(stream);
+  return text;
+}
+
+FailureOr<LoweredKernel> lowerKernel(KernelOp kernel, const TargetDescription& target,
+                                     const StageDump& dump) {
+  FailureOr<ScheduledKernel> scheduled = scheduleKernel(kernel, target);
+  if (failed(scheduled))
+    return failure();
+  ModuleOp module = *scheduled->module;
+  if (dump)
+    dump("scheduled.mlir", print(module));
+  if (failed(verify(module)))
+    return kernel.emitError() << "kernel " << kernel.getName()
+                              << ": the schedule is invalid; this is a bug of the lowering", failure();
+  if (failed(convertToLLVMDialect(module, scheduled->launch.name)))
+    return kernel.emitError() << "kernel " << kernel.getName()
+                              << ": the scheduled function does not convert to the LLVM dialect",
+           failure();
+  llvm::LLVMContext context;
+  std::unique_ptr<llvm::Module> llvm_module = translateToLLVM(module, context);
+  if (!llvm_module)
+    return kernel.emitError() << "kernel " << kernel.getName() << ": no LLVM IR", failure();
+  if (dump)
+    dump("kernel.ll", print(*llvm_module));
+  std::string error;
+  FailureOr<std::vector<uint32_t>> words = emitSpirv(*llvm_module, error);
+  if (failed(words))
+    return kernel.emitError() << "kernel " << kernel.getName() << ": " << error, failure();
+  if (dump)
+    dump("kernel.spvasm", disassemble(*words));
+  if (auto invalid = whyInvalid(*words))
+    return kernel.emitError() << "kernel " << kernel.getName() << ": spirv-val rejects the module: " << *invalid,
+           failure();
+  scheduled->launch.spirv = std::move(*words);
+  return std::move(scheduled->launch);
+}
+
+}  // namespace zefuse

@@ -1,0 +1,394 @@
+// The CPU schedule: a work-group has one work-item and owns a range of units.
+//
+//   lanes in rows    (pointwise; reductions over outer dims) unit = a vector of rows; reduced dims are scalar loops
+//   lanes in axes    (reductions over inner dims) unit = a row; each stage walks the row with vector accumulators, and
+//                    lanes are combined at the end, always in the same order
+//
+// Vectors are explicit and full: a static size that lanes do not divide ends with a vector that overlaps the one before
+// (same values stored twice; masked in reductions), a dynamic size with one whose lanes repeat the last element. So
+// each element goes through the same instructions wherever it lies.
+#include "lowering/schedule/scalar_ops.h"
+#include "lowering/schedule/schedule.h"
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/LLVMIR/LLVMDialect.h"
+#include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/Dialect/Vector/IR/VectorOps.h"
+
+using namespace mlir;
+
+namespace zefuse {
+namespace {
+
+constexpr double min_group_cost = 200 << 10;  // less work than this is not worth another thread's wake-up
+
+class CpuSchedule {
+public:
+  explicit CpuSchedule(const ScheduleContext& context)
+      : c_(context), e_(context.evaluator), space_(context.domain.space), b_(context.builder()),
+        loc_(context.builder().getUnknownLoc()) {}
+
+  void run() {
+    Domain& domain = c_.domain;
+    AffineExpr lines = space_.constant(1), blocks = space_.constant(1);
+    unsigned lanes = 1;
+    SmallVector<unsigned> line_dims;
+    for (unsigned dim : domain.rows)
+      if (!c_.strategy.lanes_in_rows || dim != c_.strategy.row_lanes) {
+        line_dims.push_back(dim);
+        lines = lines * space_.size(dim);
+      }
+    if (c_.strategy.lanes_in_rows) {
+      lanes = lanesFor(space_, c_.strategy.row_lanes, c_.target);
+      blocks = space_.size(c_.strategy.row_lanes).ceilDiv(lanes);
+    }
+    c_.launch.extent = space_.simplify(lines * blocks);
+    c_.launch.grain = std::max<int64_t>(1, int64_t(min_group_cost / (c_.strategy.unit_cost * lanes)));
+
+    Value group = c_.workItem("_Z12get_group_idj"), groups = c_.workItem("_Z14get_num_groupsj");
+    makeBuffers(group);
+    Value extent = e_.index(c_.launch.extent);
+    e_.toInnermost();
+    Value one = constantIndex(b_, loc_, 1), zero = constantIndex(b_, loc_, 0);
+    Value chunk = arith::DivUIOp::create(
+        b_, loc_,
+        arith::AddIOp::create(b_, loc_, extent, arith::SubIOp::create(b_, loc_, groups, one)), groups);
+    Value begin = smaller(arith::MulIOp::create(b_, loc_, group, chunk), extent);
+    Value end = smaller(arith::AddIOp::create(b_, loc_, begin, chunk), extent);
+
+    if (!c_.strategy.lanes_in_rows) {
+      auto loop = e_.openLoop(begin, end, one);
+      c_.bindPosition(line_dims, loop.index());
+      row();
+      e_.closeLoop(loop);
+    } else if (line_dims.empty()) {
+      rowBlocks(begin, end);
+    } else {
+      Value per_line = e_.index(blocks);
+      e_.toInnermost();
+      Value first = arith::DivUIOp::create(b_, loc_, begin, per_line);
+      Value up = arith::AddIOp::create(b_, loc_, end, arith::SubIOp::create(b_, loc_, per_line, one));
+      Value last = arith::DivUIOp::create(b_, loc_, up, per_line);
+      auto loop = e_.openLoop(first, last, one);
+      c_.bindPosition(line_dims, loop.index());
+      e_.toInnermost();
+      Value start = arith::MulIOp::create(b_, loc_, loop.index(), per_line);
+      Value low = arith::MaxSIOp::create(b_, loc_, arith::SubIOp::create(b_, loc_, begin, start), zero);
+      Value high = smaller(arith::SubIOp::create(b_, loc_, end, start), per_line);
+      rowBlocks(low, high);
+      e_.closeLoop(loop);
+    }
+  }
+
+private:
+  Value smaller(Value a, Value b) { return arith::MinSIOp::create(b_, loc_, a, b); }
+  Value times(Value a, int64_t b) {
+    return arith::MulIOp::create(b_, loc_, a, constantIndex(b_, loc_, b));
+  }
+
+  // Memory for kept values: private when small and constant, else this group's part of the scratch buffer.
+  void makeBuffers(Value group) {
+    AffineExpr offset = space_.constant(0);
+    for (Kept& kept : c_.strategy.kept) {
+      Type element = memoryType(kept.type);
+      AffineExpr bytes = (kept.elements * bytesInMemory(kept.type) + 63).floorDiv(64) * 64;
+      e_.toInnermost();
+      if (c_.strategy.kept_static) {
+        Value count = arith::ConstantOp::create(b_, loc_, b_.getI32IntegerAttr(1));
+        Type array = LLVM::LLVMArrayType::get(element, *constantOf(kept.elements));
+        kept.buffer = LLVM::AllocaOp::create(b_, loc_, LLVM::LLVMPointerType::get(b_.getContext()), array,
+                                             count, /*alignment=*/64);
+      } else {
+        Value whole = e_.index(c_.strategy.kept_bytes), mine = e_.index(offset);
+        e_.toInnermost();
+        Value at = arith::AddIOp::create(b_, loc_, arith::MulIOp::create(b_, loc_, group, whole), mine);
+        Value at64 = arith::IndexCastOp::create(b_, loc_, b_.getI64Type(), at);
+        kept.buffer = LLVM::GEPOp::create(b_, loc_, c_.scratch.getType(), b_.getI8Type(), c_.scratch,
+                                          ArrayRef<LLVM::GEPArg>{at64}, LLVM::GEPNoWrapFlags::inbounds);
+        offset = space_.simplify(offset + bytes);
+      }
+    }
+    if (!c_.strategy.kept.empty())
+      c_.launch.schedule += ", keeps " + std::to_string(c_.strategy.kept.size()) + " of a row's values in " +
+                            (c_.strategy.kept_static ? "private" : "scratch") + " memory";
+  }
+
+  //===-- units that are vectors of rows -------------------------------------------------------===//
+
+  void rowBlocks(Value first, Value last) {
+    overBlocks(c_.strategy.row_lanes, first, last, [&] { row(); });
+  }
+
+  // The vectors number first..last of a dim.
+  void overBlocks(unsigned dim, Value first, Value last, llvm::function_ref<void()> body) {
+    int64_t lanes = lanesFor(space_, dim, c_.target);
+    Value one = constantIndex(b_, loc_, 1);
+    if (auto size = constantOf(space_.size(dim))) {
+      auto loop = e_.openLoop(first, last, one);
+      Value base = times(loop.index(), lanes);
+      bool aligned = *size % lanes == 0;
+      if (!aligned)
+        base = smaller(base, constantIndex(b_, loc_, *size - lanes));
+      e_.bindLanes(dim, base, lanes, aligned);
+      body();
+      e_.closeLoop(loop);
+      return;
+    }
+    Value size = e_.index(space_.size(dim)), full = e_.index(space_.size(dim).floorDiv(lanes));
+    e_.toInnermost();
+    auto loop = e_.openLoop(first, smaller(last, full), one);
+    e_.bindLanes(dim, times(loop.index(), lanes), lanes, true);
+    body();
+    e_.closeLoop(loop);
+    Value rest = arith::MaxSIOp::create(b_, loc_, first, full);
+    auto tail = e_.openLoop(rest, last, one);
+    e_.bindLanes(dim, times(tail.index(), lanes), lanes, true, size);
+    body();
+    e_.closeLoop(tail);
+  }
+
+  //===-- one unit -----------------------------------------------------------------------------===//
+
+  void row() {
+    Domain& domain = c_.domain;
+    if (domain.instances.empty()) {
+      for (const DomainOutput& output : domain.outputs)
+        c_.storeOutput(output);
+      return;
+    }
+    for (unsigned level = 0; level < domain.levels; ++level) {
+      for (unsigned axes = 0; axes < domain.axis_sets.size(); ++axes) {
+        SmallVector<const Instance*> instances;
+        for (const Instance& instance : domain.instances)
+          if (instance.level == level && instance.axes == axes)
+            instances.push_back(&instance);
+        if (!instances.empty() && !e_.failed())
+          reduce(axes, instances);
+      }
+      for (Kept& kept : c_.strategy.kept)
+        kept.written |= kept.stored;
+    }
+    bool columns = false;
+    for (const DomainOutput& output : domain.outputs) {
+      if (output.per_row)
+        c_.storeOutput(output);
+      columns |= !output.per_row;
+    }
+    if (columns)
+      columnLoops(0);
+    // The tail of a dynamic row dim emits the stages once more.
+    for (Kept& kept : c_.strategy.kept)
+      kept.written = kept.stored = false;
+  }
+
+  SmallVector<unsigned> outerDims(unsigned axes) const {
+    SmallVector<unsigned> dims;
+    for (unsigned dim : c_.domain.axis_sets[axes].dims)
+      if (c_.strategy.lanes_in_rows || dim != c_.strategy.axis_lanes[axes])
+        dims.push_back(dim);
+    return dims;
+  }
+
+  void columnLoops(unsigned number) {
+    SmallVector<unsigned> outer = outerDims(0);
+    if (number < outer.size()) {
+      Value size = e_.index(space_.size(outer[number]));
+      e_.toInnermost();
+      auto loop = e_.openLoop(constantIndex(b_, loc_, 0), size, constantIndex(b_, loc_, 1));
+      e_.bind(outer[number], loop.index());
+      columnLoops(number + 1);
+      e_.closeLoop(loop);
+      return;
+    }
+    auto storeAll = [&] {
+      for (const DomainOutput& output : c_.domain.outputs)
+        if (!output.per_row)
+          c_.storeOutput(output);
+    };
+    if (c_.strategy.lanes_in_rows)
+      return storeAll();
+    unsigned dim = c_.strategy.axis_lanes[0];
+    Value count = e_.index(space_.size(dim).ceilDiv(lanesFor(space_, dim, c_.target)));
+    e_.toInnermost();
+    overBlocks(dim, constantIndex(b_, loc_, 0), count, storeAll);
+  }
+
+  //===-- reductions ---------------------------------------------------------------------------===//
+
+  Type elementType(const Instance& instance) const {
+    return registerType(combinerOf(instance.op).op->getResult(0).getType());
+  }
+
+  // Long cheap rows get independent accumulators, so that additions overlap.
+  unsigned accumulators(unsigned axes, ArrayRef<const Instance*> instances) const {
+    if (c_.strategy.lanes_in_rows || c_.strategy.axis_lanes[axes] == Strategy::none)
+      return 1;
+    for (const Instance* instance : instances)
+      for (Operation& op : instance->op->getRegion(0).front().without_terminator())
+        if (isa<math::MathDialect>(op.getDialect()) && !isa<math::AbsFOp>(op))
+          return 1;
+    unsigned dim = c_.strategy.axis_lanes[axes];
+    auto size = constantOf(space_.size(dim));
+    return !size || *size >= 8 * lanesFor(space_, dim, c_.target) ? 4 : 1;
+  }
+
+  void reduce(unsigned axes, ArrayRef<const Instance*> instances) {
+    bool laned = !c_.strategy.lanes_in_rows && c_.strategy.axis_lanes[axes] != Strategy::none;
+    unsigned lanes = c_.strategy.lanes_in_rows ? lanesFor(space_, c_.strategy.row_lanes, c_.target)
+                     : laned                   ? lanesFor(space_, c_.strategy.axis_lanes[axes], c_.target)
+                                               : 1;
+    unsigned copies = accumulators(axes, instances);
+    e_.toInnermost();
+    SmallVector<Value> totals;
+    for (unsigned copy = 0; copy < copies; ++copy)
+      for (const Instance* instance : instances)
+        totals.push_back(constantOfType(b_, loc_, neutralElement(combinerOf(instance->op).op), lanes));
+    totals = reduceLoops(axes, 0, instances, lanes, totals);
+    if (e_.failed())
+      return;
+    e_.toInnermost();
+    for (auto [i, instance] : llvm::enumerate(instances)) {
+      Value total = totals[i];
+      for (unsigned copy = 1; copy < copies; ++copy)
+        total = c_.combine(*instance, total, totals[copy * instances.size() + i]);
+      if (laned)
+        total = acrossLanes(*instance, total);
+      e_.bindValue(instance->result(), c_.finish(*instance, total));
+    }
+  }
+
+  SmallVector<Value> reduceLoops(unsigned axes, unsigned number, ArrayRef<const Instance*> instances,
+                                 unsigned lanes, SmallVector<Value> totals) {
+    SmallVector<unsigned> outer = outerDims(axes);
+    if (number < outer.size()) {
+      Value size = e_.index(space_.size(outer[number]));
+      e_.toInnermost();
+      auto loop = e_.openLoop(constantIndex(b_, loc_, 0), size, constantIndex(b_, loc_, 1), totals);
+      e_.bind(outer[number], loop.index());
+      SmallVector<Value> inner =
+          reduceLoops(axes, number + 1, instances, lanes, SmallVector<Value>(loop.carried()));
+      if (e_.failed())
+        return {};
+      return SmallVector<Value>(e_.closeLoop(loop, inner));
+    }
+    if (c_.strategy.lanes_in_rows || c_.strategy.axis_lanes[axes] == Strategy::none) {
+      accumulate(instances, lanes, totals, Value());
+      return totals;
+    }
+    return reduceLanes(axes, instances, lanes, totals);
+  }
+
+  // totals[i] = combine(totals[i], element of instance i), where `mask` is set.
+  void accumulate(ArrayRef<const Instance*> instances, unsigned lanes, MutableArrayRef<Value> totals,
+                  Value mask) {
+    for (auto [i, instance] : llvm::enumerate(instances)) {
+      Value element = e_.evaluate(instance->element());
+      if (!element)
+        return;
+      e_.toInnermost();
+      Value next = c_.combine(*instance, totals[i], splat(b_, element, lanes));
+      totals[i] = mask ? arith::SelectOp::create(b_, loc_, mask, next, totals[i]) : next;
+    }
+  }
+
+  SmallVector<Value> reduceLanes(unsigned axes, ArrayRef<const Instance*> instances, int64_t lanes,
+                                 SmallVector<Value> totals) {
+    unsigned dim = c_.strategy.axis_lanes[axes];
+    unsigned per_copy = instances.size(), copies = totals.size() / per_copy;
+    auto step = [&](Value base, unsigned copy, bool aligned, Value limit, Value mask) {
+      e_.enter(b_.getInsertionBlock());
+      e_.bindLanes(dim, base, lanes, aligned, limit);
+      accumulate(instances, lanes, MutableArrayRef(totals).slice(copy * per_copy, per_copy), mask);
+      e_.leave();
+    };
+    auto size = constantOf(space_.size(dim));
+    Value count = size ? Value() : e_.index(space_.size(dim));
+    e_.toInnermost();
+    Value zero = constantIndex(b_, loc_, 0);
+    int64_t wide = lanes * copies;
+    // Whole groups of vectors, one per accumulator.
+    Value wide_end = size ? constantIndex(b_, loc_, *size / wide * wide)
+                          : times(arith::DivUIOp::create(b_, loc_, count, constantIndex(b_, loc_, wide)), wide);
+    if (!size || *size >= wide) {
+      auto loop = e_.openLoop(zero, wide_end, constantIndex(b_, loc_, wide), totals);
+      totals = SmallVector<Value>(loop.carried());
+      for (unsigned copy = 0; copy < copies && !e_.failed(); ++copy) {
+        e_.toInnermost();
+        Value base = copy == 0 ? loop.index()
+                               : arith::AddIOp::create(b_, loc_, loop.index(),
+                                                       constantIndex(b_, loc_, copy * lanes));
+        step(base, copy, true, nullptr, nullptr);
+      }
+      if (e_.failed())
+        return {};
+      totals = SmallVector<Value>(e_.closeLoop(loop, totals));
+    }
+    if (size) {
+      int64_t done = *size / wide * wide;
+      for (unsigned copy = 0; done + lanes <= *size && !e_.failed(); done += lanes, ++copy) {
+        e_.toInnermost();
+        step(constantIndex(b_, loc_, done), copy % copies, true, nullptr, nullptr);
+      }
+      if (done < *size && !e_.failed()) {  // overlaps what is done: those lanes do not count again
+        e_.toInnermost();
+        SmallVector<bool> counts(lanes);
+        for (int64_t lane = 0; lane < lanes; ++lane)
+          counts[lane] = lane >= lanes - (*size - done);
+        auto type = VectorType::get({lanes}, b_.getI1Type());
+        Value mask = arith::ConstantOp::create(b_, loc_, DenseElementsAttr::get(type, ArrayRef<bool>(counts)));
+        step(constantIndex(b_, loc_, *size - lanes), 0, false, nullptr, mask);
+      }
+      return totals;
+    }
+    Value full_end = times(arith::DivUIOp::create(b_, loc_, count, constantIndex(b_, loc_, lanes)), lanes);
+    auto single = [&](Value lower, Value upper, bool last) {
+      if (e_.failed())
+        return;
+      auto loop = e_.openLoop(lower, upper, constantIndex(b_, loc_, lanes), totals);
+      totals = SmallVector<Value>(loop.carried());
+      Value mask;
+      if (last) {
+        SmallVector<int64_t> steps = llvm::to_vector(llvm::seq<int64_t>(0, lanes));
+        auto type = VectorType::get({lanes}, b_.getIndexType());
+        Value offsets = arith::ConstantOp::create(
+            b_, loc_, cast<TypedAttr>(Attribute(DenseIntElementsAttr::get(type, ArrayRef(steps)))));
+        Value left = arith::SubIOp::create(b_, loc_, count, loop.index());
+        mask = arith::CmpIOp::create(b_, loc_, arith::CmpIPredicate::slt, offsets, splat(b_, left, lanes));
+      }
+      step(loop.index(), 0, true, last ? count : Value(), mask);
+      if (!e_.failed())
+        totals = SmallVector<Value>(e_.closeLoop(loop, totals));
+    };
+    if (copies > 1)
+      single(wide_end, full_end, false);
+    single(full_end, count, true);
+    return totals;
+  }
+
+  // Halves, quarters, ...: always the same tree.
+  Value acrossLanes(const Instance& instance, Value vector) {
+    for (int64_t lanes = lanesOf(vector); lanes > 1; lanes /= 2) {
+      if (lanes == 2) {
+        Value low = vector::ExtractOp::create(b_, loc_, vector, int64_t(0));
+        return c_.combine(instance, low, vector::ExtractOp::create(b_, loc_, vector, int64_t(1)));
+      }
+      SmallVector<int64_t> low = llvm::to_vector(llvm::seq<int64_t>(0, lanes / 2));
+      SmallVector<int64_t> high = llvm::to_vector(llvm::seq<int64_t>(lanes / 2, lanes));
+      Value first = vector::ShuffleOp::create(b_, loc_, vector, vector, low);
+      Value second = vector::ShuffleOp::create(b_, loc_, vector, vector, high);
+      vector = c_.combine(instance, first, second);
+    }
+    return vector;
+  }
+
+  const ScheduleContext& c_;
+  Evaluator& e_;
+  IndexSpace& space_;
+  OpBuilder& b_;
+  Location loc_;
+};
+
+}  // namespace
+
+void scheduleCpu(const ScheduleContext& context) { CpuSchedule(context).run(); }
+
+}  // namespace zefuse

@@ -1,0 +1,239 @@
+#include "lowering/schedule/schedule.h"
+
+#include "compiler/dialect/shape.h"
+#include "lowering/schedule/scalar_ops.h"
+#include "lowering/spirv/legality.h"
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/LLVMIR/LLVMDialect.h"
+#include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/Dialect/Vector/IR/VectorOps.h"
+
+using namespace mlir;
+
+namespace zefuse {
+namespace {
+
+// The kernel's graph symbols in use, ascending.
+SmallVector<unsigned> symbolsOf(KernelOp kernel) {
+  llvm::SmallBitVector used;
+  auto note = [&](AffineMap map) {
+    for (AffineExpr result : map.getResults())
+      result.walk([&](AffineExpr part) {
+        if (auto symbol = dyn_cast<AffineSymbolExpr>(part)) {
+          if (symbol.getPosition() >= used.size())
+            used.resize(symbol.getPosition() + 1);
+          used.set(symbol.getPosition());
+        }
+      });
+  };
+  auto noteType = [&](Type type) {
+    if (auto tensor = dyn_cast<RankedTensorType>(type))
+      if (auto map = dyn_cast_or_null<AffineMapAttr>(tensor.getEncoding()))
+        note(map.getValue());
+  };
+  for (auto layout : kernel.getLayouts().getAsRange<AffineMapAttr>())
+    note(layout.getValue());
+  for (BlockArgument argument : kernel.getBody().getArguments())
+    noteType(argument.getType());
+  kernel.getBody().walk([&](Operation* op) {
+    for (Type type : op->getResultTypes())
+      noteType(type);
+    for (NamedAttribute attribute : op->getAttrs())
+      if (auto map = dyn_cast<AffineMapAttr>(attribute.getValue()))
+        note(map.getValue());
+  });
+  return llvm::to_vector(used.set_bits());
+}
+
+unsigned graphSymbolsOf(KernelOp kernel) {
+  unsigned count = 0;
+  auto type = [&](Type type) {
+    if (auto tensor = dyn_cast<RankedTensorType>(type))
+      count = std::max(count, numSymbols(tensor));
+  };
+  for (auto layout : kernel.getLayouts().getAsRange<AffineMapAttr>())
+    count = std::max(count, layout.getValue().getNumSymbols());
+  for (BlockArgument argument : kernel.getBody().getArguments())
+    type(argument.getType());
+  kernel.getBody().walk([&](Operation* op) {
+    llvm::for_each(op->getResultTypes(), type);
+    if (auto view = dyn_cast<ViewOp>(op))
+      count = std::max(count, view.getMap().getNumSymbols());
+    if (auto size = dyn_cast<SizeOp>(op))
+      count = std::max(count, size.getMap().getNumSymbols());
+  });
+  return count;
+}
+
+}  // namespace
+
+Value ScheduleContext::workItem(StringRef name, unsigned dimension) const {
+  OpBuilder& b = builder();
+  Location loc = b.getUnknownLoc();
+  ModuleOp symbols = module;
+  if (!symbols.lookupSymbol<func::FuncOp>(name)) {
+    OpBuilder::InsertionGuard guard(b);
+    b.setInsertionPointToStart(symbols.getBody());
+    auto type = b.getFunctionType({b.getI32Type()}, {b.getI64Type()});
+    func::FuncOp::create(b, loc, name, type).setPrivate();
+  }
+  Value which = arith::ConstantOp::create(b, loc, b.getI32IntegerAttr(dimension));
+  auto call = func::CallOp::create(b, loc, name, TypeRange{b.getI64Type()}, ValueRange{which});
+  return arith::IndexCastOp::create(b, loc, b.getIndexType(), call.getResult(0));
+}
+
+void ScheduleContext::storeOutput(const DomainOutput& output) const {
+  Value value = evaluator.evaluate(output.node);
+  if (value)
+    evaluator.store(outputs[output.number], graph.output_offset(domain.space, output), value,
+                    cast<RankedTensorType>(output.node.value.getType()).getElementType());
+}
+
+void ScheduleContext::bindPosition(ArrayRef<unsigned> dims, Value position) const {
+  OpBuilder& b = builder();
+  Location loc = b.getUnknownLoc();
+  Value rest = position;
+  for (unsigned i = dims.size(); i-- > 0;) {
+    if (i == 0) {
+      evaluator.bind(dims[0], rest);
+      return;
+    }
+    Value size = evaluator.index(domain.space.size(dims[i]));
+    evaluator.toInnermost();
+    Value coordinate = arith::RemUIOp::create(b, loc, rest, size);
+    rest = arith::DivUIOp::create(b, loc, rest, size);
+    evaluator.bind(dims[i], coordinate);
+  }
+}
+
+Value ScheduleContext::combine(const Instance& instance, Value lhs, Value rhs) const {
+  return emitScalarOp(builder(), combinerOf(instance.op).op, {lhs, rhs}, lanesOf(lhs));
+}
+
+Value ScheduleContext::finish(const Instance& instance, Value reduced) const {
+  Value init = initOf(instance.op);
+  TypedAttr constant;
+  if (matchPattern(init, m_Constant(&constant)) &&
+      constant == neutralElement(combinerOf(instance.op).op))
+    return reduced;
+  Value start = evaluator.evaluate({init, domain.space.indices({})});
+  if (!start)
+    return reduced;
+  evaluator.toInnermost();
+  return combine(instance, splat(builder(), start, lanesOf(reduced)), reduced);
+}
+
+FailureOr<ScheduledKernel> scheduleKernel(KernelOp kernel, const TargetDescription& target) {
+  MLIRContext* context = kernel.getContext();
+  context->loadDialect<arith::ArithDialect, func::FuncDialect, LLVM::LLVMDialect, math::MathDialect,
+                       scf::SCFDialect, vector::VectorDialect>();
+  auto refuse = [&](Operation* op, const Twine& reason) {
+    InFlightDiagnostic diagnostic = kernel.emitError() << "kernel " << kernel.getName() << ": " << reason;
+    if (op && op != kernel)
+      diagnostic.attachNote(op->getLoc()) << "at " << op->getName();
+    return failure();
+  };
+  for (Operation& op : kernel.getBody().front())
+    if (auto illegal = findIllegal(&op))
+      return refuse(illegal->op, illegal->reason);
+
+  Block& body = kernel.getBody().front();
+  KernelGraph graph;
+  graph.outputs = llvm::to_vector(body.getTerminator()->getOperands());
+  graph.graph_symbols = graphSymbolsOf(kernel);
+  graph.is_input = [&body](Value value) {
+    auto argument = dyn_cast<BlockArgument>(value);
+    return argument && argument.getOwner() == &body;
+  };
+  auto layouts = llvm::map_to_vector(kernel.getLayouts().getAsRange<AffineMapAttr>(),
+                                     [](AffineMapAttr map) { return map.getValue(); });
+  unsigned inputs = body.getNumArguments();
+  if (layouts.size() != inputs + graph.outputs.size())
+    return refuse(kernel, "has " + Twine(layouts.size()) + " layouts for " +
+                              Twine(inputs + graph.outputs.size()) + " values");
+  graph.offset = [&](IndexSpace& space, Node node) {
+    return space.apply(layouts[cast<BlockArgument>(node.value).getArgNumber()], node.at).getResult(0);
+  };
+  graph.output_offset = [&](IndexSpace& space, const DomainOutput& output) {
+    return space.apply(layouts[inputs + output.number], output.node.at).getResult(0);
+  };
+  Refusal refusal;
+  std::unique_ptr<Domain> domain = analyseDomain(context, graph, refusal);
+  if (!domain)
+    return refuse(refusal.op, refusal.reason);
+  Strategy strategy = chooseStrategy(*domain, graph, target);
+
+  ScheduledKernel result;
+  LoweredKernel& launch = result.launch;
+  launch.name = kernel.getName().str();
+  launch.schedule = strategy.reason;
+  SmallVector<unsigned> symbols = symbolsOf(kernel);
+  launch.symbols.assign(symbols.begin(), symbols.end());
+
+  // Checks, equal ones under one number.
+  Evaluator::Arguments arguments;
+  kernel.getBody().walk([&](CheckedIndexOp op) {
+    auto same = llvm::find_if(launch.checks, [&](const KernelCheck& check) {
+      return check.error == op.getError() && check.message == op.getMessage();
+    });
+    arguments.checks[op] = same - launch.checks.begin();
+    if (same == launch.checks.end())
+      launch.checks.push_back({op.getError().str(), op.getMessage().str()});
+  });
+
+  // The function: pointers, status, scratch, symbols (plan.fbs, Launch).
+  OpBuilder builder(context);
+  Location loc = kernel.getLoc();
+  result.module = ModuleOp::create(loc);
+  builder.setInsertionPointToEnd(result.module->getBody());
+  Type pointer = LLVM::LLVMPointerType::get(context, 1);
+  bool scratch = !strategy.kept.empty() && !strategy.kept_static;
+  SmallVector<Type> types(layouts.size() + (launch.checks.empty() ? 0 : 1) + (scratch ? 1 : 0), pointer);
+  types.append(launch.symbols.size(), builder.getI64Type());
+  auto function = func::FuncOp::create(builder, loc, launch.name, builder.getFunctionType(types, {}));
+  Block* entry = function.addEntryBlock();
+  builder.setInsertionPointToStart(entry);
+
+  SmallVector<Value> outputs;
+  unsigned next = 0;
+  for (; next < layouts.size(); ++next) {
+    Value argument = entry->getArgument(next);
+    Type tensor = next < inputs ? body.getArgument(next).getType() : graph.outputs[next - inputs].getType();
+    int64_t align = bytesInMemory(cast<RankedTensorType>(tensor).getElementType());
+    function.setArgAttr(next, LLVM::LLVMDialect::getNoAliasAttrName(), builder.getUnitAttr());
+    function.setArgAttr(next, LLVM::LLVMDialect::getAlignAttrName(), builder.getI64IntegerAttr(align));
+    if (next < inputs) {
+      function.setArgAttr(next, LLVM::LLVMDialect::getReadonlyAttrName(), builder.getUnitAttr());
+      arguments.inputs[body.getArgument(next)] = argument;
+    } else {
+      outputs.push_back(argument);
+    }
+  }
+  if (!launch.checks.empty())
+    arguments.status = entry->getArgument(next++);
+  Value scratch_pointer;
+  if (scratch) {
+    function.setArgAttr(next, LLVM::LLVMDialect::getNoAliasAttrName(), builder.getUnitAttr());
+    scratch_pointer = entry->getArgument(next++);
+    launch.scratch_bytes = strategy.kept_bytes;
+  }
+  arguments.symbols.assign(graph.graph_symbols, Value());
+  for (unsigned symbol : launch.symbols)
+    arguments.symbols[symbol] =
+        arith::IndexCastOp::create(builder, loc, builder.getIndexType(), entry->getArgument(next++));
+
+  Evaluator evaluator(builder, *domain, graph, std::move(arguments));
+  evaluator.keep(&strategy.kept);
+  ScheduleContext schedule{graph,          *domain,  strategy, target,          evaluator,
+                           *result.module, function, outputs,  scratch_pointer, launch};
+  evaluator.enter(entry);
+  target.kind == TargetDescription::Kind::cpu ? scheduleCpu(schedule) : scheduleGpu(schedule);
+  if (evaluator.failed())
+    return refuse(evaluator.failure().op, evaluator.failure().reason);
+  evaluator.leave();
+  builder.setInsertionPointToEnd(entry);
+  func::ReturnOp::create(builder, loc);
+  return result;
+}
+
+}  // namespace zefuse

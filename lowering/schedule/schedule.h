@@ -1,0 +1,48 @@
+// Stage 2 to stage 3: one kernel to one scheduled function.
+#pragma once
+
+#include "compiler/dialect/Zefuse.h"
+#include "lowering/lower.h"
+#include "lowering/schedule/strategy.h"
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/IR/BuiltinOps.h"
+
+namespace zefuse {
+
+struct ScheduledKernel {
+  mlir::OwningOpRef<mlir::ModuleOp> module;  // holds one func.func, named as the kernel
+  LoweredKernel launch;                      // everything but the SPIR-V words
+};
+
+// Emits diagnostics at the offending op.
+mlir::FailureOr<ScheduledKernel> scheduleKernel(KernelOp kernel, const TargetDescription& target);
+
+// What the target-specific schedules fill in: the function's body and the launch's extent, grain and group size.
+struct ScheduleContext {
+  KernelGraph& graph;
+  Domain& domain;
+  Strategy& strategy;
+  const TargetDescription& target;
+  Evaluator& evaluator;
+  mlir::ModuleOp module;
+  mlir::func::FuncOp function;
+  llvm::ArrayRef<mlir::Value> outputs;  // pointers
+  mlir::Value scratch;                  // null without
+  LoweredKernel& launch;
+
+  mlir::OpBuilder& builder() const { return evaluator.builder(); }
+  // A work-item function of OpenCL, as an index.
+  mlir::Value workItem(llvm::StringRef function_name, unsigned dimension = 0) const;
+  void storeOutput(const DomainOutput& output) const;
+  // Binds the dims of a row-major space to the coordinates of `position`.
+  void bindPosition(llvm::ArrayRef<unsigned> dims, mlir::Value position) const;
+  // Combines two values of a reduction.
+  mlir::Value combine(const Instance& instance, mlir::Value lhs, mlir::Value rhs) const;
+  // The reduction's result from its reduced elements: with its init, in the result's type.
+  mlir::Value finish(const Instance& instance, mlir::Value reduced) const;
+};
+
+void scheduleCpu(const ScheduleContext& context);
+void scheduleGpu(const ScheduleContext& context);
+
+}  // namespace zefuse

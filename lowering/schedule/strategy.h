@@ -1,0 +1,28 @@
+// The choices a schedule makes before it emits: where the lanes go, what is kept between stages, how much a unit costs.
+// Deterministic: a cost model over the accesses, no measurement.
+#pragma once
+
+#include "lowering/lower.h"
+#include "lowering/schedule/evaluator.h"
+
+namespace zefuse {
+
+struct Strategy {
+  static constexpr unsigned none = ~0u;
+
+  bool lanes_in_rows = false;              // else along an axis of each axis set
+  unsigned row_lanes = none;               // the row dim with lanes
+  llvm::SmallVector<unsigned> axis_lanes;  // per axis set: the dim with lanes (or the work-items' dim), none: no dims
+  std::vector<Kept> kept;
+  mlir::AffineExpr kept_bytes;             // all buffers together, per group
+  bool kept_static = true;                 // small and constant: private memory; else scratch
+  double unit_cost = 1;                    // bytes moved plus weighted operations, per row (pointwise: per element)
+  std::string reason;                      // one line
+};
+
+// Lanes of a vector along a dim of this size: a power of two up to the target's width.
+unsigned lanesFor(const IndexSpace& space, unsigned dim, const TargetDescription& target);
+
+Strategy chooseStrategy(Domain& domain, const KernelGraph& graph, const TargetDescription& target);
+
+}  // namespace zefuse

@@ -1,0 +1,26 @@
+// Stage 3 to stage 4: a scheduled function to LLVM dialect, LLVM IR and SPIR-V words.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "lowering/lower.h"
+#include "mlir/IR/BuiltinOps.h"
+
+namespace llvm {
+class LLVMContext;
+class Module;
+}  // namespace llvm
+
+namespace zefuse {
+
+// In place: scf, arith, math, vector and func become the LLVM dialect; `entry` becomes a SPIR-V kernel.
+mlir::LogicalResult convertToLLVMDialect(mlir::ModuleOp module, mlir::StringRef entry);
+
+// Translates and cleans up (SROA, CSE, CFG: no pass that could make what the back end cannot legalise).
+std::unique_ptr<llvm::Module> translateToLLVM(mlir::ModuleOp module, llvm::LLVMContext& context);
+
+// SPIR-V 1.2, OpenCL flavour, no extensions. Not validated.
+mlir::FailureOr<std::vector<uint32_t>> emitSpirv(llvm::Module& module, std::string& error);
+
+}  // namespace zefuse

@@ -1,0 +1,71 @@
+// mlir-opt with zefuse's dialects, and --emit=... to lower every zefuse.kernel of a file and print one stage of it.
+#include "compiler/dialect/Zefuse.h"
+#include "llvm/Support/CommandLine.h"
+#include "llvm/Support/InitLLVM.h"
+#include "llvm/Support/MemoryBuffer.h"
+#include "llvm/Support/SourceMgr.h"
+#include "llvm/Support/raw_ostream.h"
+#include "lowering/lower.h"
+#include "mlir/IR/BuiltinOps.h"
+#include "mlir/Parser/Parser.h"
+#include "mlir/Tools/mlir-opt/MlirOptMain.h"
+
+namespace cl = llvm::cl;
+using namespace mlir;
+
+static cl::opt<std::string> emit("emit", cl::desc("print this stage of each kernel: scheduled, llvm, spirv, launch"));
+static cl::opt<std::string> target_name("target", cl::init("cpu"), cl::desc("cpu, or an Intel GPU such as dg2-g11"));
+
+static int lowerFile(StringRef file) {
+  DialectRegistry registry;
+  zefuse::registerDialects(registry);
+  MLIRContext context(registry);
+  context.loadAllAvailableDialects();
+  llvm::SourceMgr sources;
+  auto buffer = llvm::MemoryBuffer::getFileOrSTDIN(file);
+  if (!buffer) {
+    llvm::errs() << file << ": " << buffer.getError().message() << "\n";
+    return 1;
+  }
+  sources.AddNewSourceBuffer(std::move(*buffer), llvm::SMLoc());
+  SourceMgrDiagnosticHandler diagnostics(sources, &context);
+  auto module = parseSourceFile<ModuleOp>(sources, &context);
+  if (!module)
+    return 1;
+  auto target = target_name == "cpu" ? zefuse::TargetDescription::cpu()
+                                     : zefuse::TargetDescription::intelGpu(target_name);
+  StringRef wanted = emit == "scheduled" ? "scheduled.mlir" : emit == "llvm" ? "kernel.ll" : "kernel.spvasm";
+  int failures = 0;
+  module->walk([&](zefuse::KernelOp kernel) {
+    auto lowered = zefuse::lowerKernel(kernel, target, [&](std::string_view stage, std::string_view text) {
+      if (emit != "launch" && StringRef(stage) == wanted)
+        llvm::outs() << text << "\n";
+    });
+    if (failed(lowered)) {
+      ++failures;
+      return;
+    }
+    if (emit == "launch") {
+      llvm::outs() << lowered->name << ": extent " << lowered->extent << ", grain " << lowered->grain << ", group "
+                   << lowered->group_size[0] << (lowered->chunked ? ", chunked" : ", exact") << ", schedule: "
+                   << lowered->schedule << "\n";
+      if (lowered->scratch_bytes)
+        llvm::outs() << "  scratch " << lowered->scratch_bytes << " bytes per group\n";
+      for (unsigned symbol : lowered->symbols)
+        llvm::outs() << "  symbol s" << symbol << "\n";
+      for (const auto& check : lowered->checks)
+        llvm::outs() << "  check " << check.error << ": " << check.message << "\n";
+    }
+  });
+  return failures == 0 ? 0 : 1;
+}
+
+int main(int argc, char** argv) {
+  DialectRegistry registry;
+  zefuse::registerDialects(registry);
+  auto [input, output] =
+      registerAndParseCLIOptions(argc, argv, "zefuse's passes and kernel lowering", registry);
+  if (!emit.empty())
+    return lowerFile(input);
+  return failed(MlirOptMain(argc, argv, input, output, registry)) ? 1 : 0;
+}
