@@ -1,0 +1,22 @@
+// Operations of a whole work-group or sub-group, over the slots of its work-items.
+#pragma once
+
+#include "runtime/cpu_driver/codegen/markers.h"
+
+#include "llvm/IR/IRBuilder.h"
+
+namespace zefuse::cpu {
+
+struct Collective {
+  Sync sync;
+  llvm::Value *begin, *end;          // work-items by local linear id; at least one
+  llvm::Value *input = nullptr, *index = nullptr, *output = nullptr;  // slot arrays
+  uint64_t input_stride = 0, index_stride = 0, output_stride = 0;
+  llvm::Type *input_type = nullptr, *output_type = nullptr;
+};
+
+// Emits at the builder's insertion point, which moves behind the operation. A barrier emits nothing: the regions'
+// order is the barrier. Sums run in the order of the work-items, so bits do not depend on the instruction set.
+void emitCollective(llvm::IRBuilder<>& builder, const Collective& c);
+
+}  // namespace zefuse::cpu

@@ -1,0 +1,42 @@
+// Defines the math functions a module calls, from the bitcode built of math/math_library.cpp.
+#include "runtime/cpu_driver/codegen/backend.h"
+#include "runtime/cpu_driver/codegen/spirv_module.h"
+
+#include "llvm/Bitcode/BitcodeReader.h"
+#include "llvm/Linker/Linker.h"
+#include "llvm/Support/MemoryBuffer.h"
+
+namespace zefuse::cpu {
+namespace {
+
+alignas(16) const unsigned char kBitcode[] = {
+#include "math_library_bitcode.inc"
+};
+
+}  // namespace
+
+void linkMathLibrary(llvm::Module& module) {
+  bool needed = false;
+  for (llvm::Function& f : module)
+    needed |= f.isDeclaration() && f.getName().starts_with("zf_") && !f.use_empty();
+  if (!needed)
+    return;
+  auto buffer = llvm::MemoryBuffer::getMemBuffer(
+      llvm::StringRef(reinterpret_cast<const char*>(kBitcode), sizeof kBitcode), "math", false);
+  auto library = llvm::getOwningLazyBitcodeModule(std::move(buffer), module.getContext());
+  if (!library)
+    throw CompileError("the math library cannot be read: " + llvm::toString(library.takeError()));
+  (*library)->setDataLayout(module.getDataLayout());
+  (*library)->setTargetTriple(module.getTargetTriple());
+  if (llvm::Linker::linkModules(module, std::move(*library), llvm::Linker::LinkOnlyNeeded))
+    throw CompileError("the math library cannot be linked");
+  for (llvm::Function& f : module) {
+    if (!f.getName().starts_with("zf_"))
+      continue;
+    if (f.isDeclaration() && !f.use_empty())
+      throw CompileError("the math library has no " + f.getName().str());
+    f.setLinkage(llvm::GlobalValue::InternalLinkage);
+  }
+}
+
+}  // namespace zefuse::cpu
