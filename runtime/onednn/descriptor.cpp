@@ -31,8 +31,8 @@ Status refuse(Code code, const MatmulDesc& desc, const std::string& why) {
 Status checkOperand(const MatmulDesc& desc, const TensorDesc& tensor, const char* name) {
   if (tensor.sizes.size() != tensor.strides.size())
     return refuse(Code::invalid_argument, desc,
-                  std::string(name) + " has " + std::to_string(tensor.sizes.size()) +
-                      " sizes but " + std::to_string(tensor.strides.size()) + " strides");
+                  std::string(name) + " has " + std::to_string(tensor.sizes.size()) + " sizes but " +
+                      std::to_string(tensor.strides.size()) + " strides");
   for (int64_t size : tensor.sizes)
     if (size < 0)
       return refuse(Code::invalid_argument, desc, std::string(name) + " has a negative size");
@@ -64,9 +64,9 @@ Status checkBroadcast(const MatmulDesc& desc, const TensorDesc& tensor, const ch
 struct Walk {
   TensorDesc* target;
   Dims batch;
-  int64_t row, column;   // strides
-  int64_t rows, columns; // sizes
-  bool rows_follow_m;    // false for b: its rows are K
+  int64_t row, column;    // strides
+  int64_t rows, columns;  // sizes
+  bool rows_follow_m;     // false for b: its rows are K
 };
 
 Walk walk(TensorDesc& tensor, size_t rank, bool rows_follow_m) {
@@ -99,7 +99,7 @@ void tidyStrides(TensorDesc& tensor) {
   }
 }
 
-} // namespace
+}  // namespace
 
 int64_t elements(const Dims& sizes) {
   int64_t count = 1;
@@ -116,8 +116,7 @@ Dims denseStrides(const Dims& sizes) {
 }
 
 std::string toString(const TensorDesc& desc) {
-  return std::string(plan::EnumNameDType(desc.dtype)) + list(desc.sizes) + " strides " +
-         list(desc.strides);
+  return std::string(plan::EnumNameDType(desc.dtype)) + list(desc.sizes) + " strides " + list(desc.strides);
 }
 
 std::string toString(const MatmulDesc& desc) {
@@ -207,12 +206,21 @@ MatmulDesc canonical(const MatmulDesc& desc) {
           w.row = w.batch[d];
       m = batch[d];
       drop(d);
-    } else if (all([&](const Walk& w) {
-                 return w.rows_follow_m ? w.batch[d] == m * w.row : w.batch[d] == 0;
-               })) {
+    } else if (all([&](const Walk& w) { return w.rows_follow_m ? w.batch[d] == m * w.row : w.batch[d] == 0; })) {
       m *= batch[d];
       drop(d);
     }
+  }
+
+  // oneDNN's fast implementations know the order acbd of four dimensions (heads seen through [batch, row, head,
+  // column]) but no counterpart among three.
+  bool heads = batch.size() == 1 && std::any_of(walks.begin(), walks.end(), [&](const Walk& w) {
+                 return w.batch[0] != 0 && w.batch[0] < std::max(w.row, w.column);
+               });
+  if (heads) {
+    batch.insert(batch.begin(), 1);
+    for (Walk& w : walks)
+      w.batch.insert(w.batch.begin(), 0);
   }
 
   for (Walk& w : walks) {
@@ -222,7 +230,7 @@ MatmulDesc canonical(const MatmulDesc& desc) {
     for (size_t d = 0; d < batch.size(); ++d) {
       // oneDNN's out has no batch that neither operand has: then a repeats itself, with a stride of
       // 0.
-      bool repeats = &tensor == &result.a && walks[1].batch[d] == 0;
+      bool repeats = &tensor == &result.a && walks[1].batch[d] == 0 && batch[d] != 1;
       sizes.push_back(w.batch[d] == 0 && batch[d] != 0 && !repeats ? 1 : batch[d]);
       strides.push_back(w.batch[d]);
     }
@@ -239,4 +247,4 @@ MatmulDesc canonical(const MatmulDesc& desc) {
   return result;
 }
 
-} // namespace zefuse::onednn
+}  // namespace zefuse::onednn

@@ -26,4 +26,4 @@ std::string toString(const MatmulDesc& desc);
 int64_t elements(const std::vector<int64_t>& sizes);
 std::vector<int64_t> denseStrides(const std::vector<int64_t>& sizes);
 
-} // namespace zefuse::onednn
+}  // namespace zefuse::onednn

@@ -25,20 +25,21 @@ dnnl::memory::desc memoryDesc(const TensorDesc& desc) {
   return dnnl::memory::desc(desc.sizes, dataType(desc.dtype), desc.strides);
 }
 
-Status guarded(const std::string& what, const std::function<Status()>& body) {
+Status currentError(const std::string& what) {
   try {
-    return body();
+    throw;
   } catch (const dnnl::error& error) {
     Code code = error.status == dnnl_unimplemented   ? Code::unsupported
                 : error.status == dnnl_out_of_memory ? Code::out_of_memory
                                                      : Code::device;
-    return Status(code,
-                  what + ": oneDNN: " + error.what() + " (" + dnnl_status2str(error.status) + ")");
+    return Status(code, what + ": oneDNN: " + error.what() + " (" + dnnl_status2str(error.status) + ")");
   } catch (const std::bad_alloc&) {
     return Status(Code::out_of_memory, what + ": out of memory");
   } catch (const std::exception& error) {
     return Status(Code::internal, what + ": " + error.what());
+  } catch (...) {
+    return Status(Code::internal, what + ": an exception that is no std::exception");
   }
 }
 
-} // namespace zefuse::onednn
+}  // namespace zefuse::onednn

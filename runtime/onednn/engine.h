@@ -2,7 +2,6 @@
 #pragma once
 
 #include <dnnl.hpp>
-#include <functional>
 #include <string>
 
 #include "runtime/onednn/matmul.h"
@@ -18,8 +17,16 @@ dnnl::stream& stream();
 dnnl::memory::data_type dataType(plan::DType dtype);
 dnnl::memory::desc memoryDesc(const TensorDesc& desc);
 
-// Runs `body`; turns oneDNN's and the library's exceptions into a Status whose message begins with
-// `what`.
-Status guarded(const std::string& what, const std::function<Status()>& body);
+// For use in a catch (...): the current exception as a Status whose message begins with `what`.
+Status currentError(const std::string& what);
 
-} // namespace zefuse::onednn
+// Runs `body`, which returns a Status; oneDNN's and the library's exceptions become one that begins with `what`.
+template <typename Body> Status guarded(const std::string& what, const Body& body) {
+  try {
+    return body();
+  } catch (...) {
+    return currentError(what);
+  }
+}
+
+}  // namespace zefuse::onednn

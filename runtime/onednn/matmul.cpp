@@ -34,8 +34,7 @@ void append(Key& key, const TensorDesc& desc) {
 }
 
 Key makeKey(const MatmulDesc& desc, int threads) {
-  Key key{threads, desc.pack_b, int64_t(desc.fpmath), std::bit_cast<int32_t>(desc.alpha),
-          desc.bias.has_value()};
+  Key key{threads, desc.pack_b, int64_t(desc.fpmath), std::bit_cast<int32_t>(desc.alpha), desc.bias.has_value()};
   append(key, desc.a);
   append(key, desc.b);
   append(key, desc.out);
@@ -76,7 +75,7 @@ public:
   }
 
 private:
-  static constexpr size_t capacity = 512; // a primitive holds some 100 KB of code
+  static constexpr size_t capacity = 512;  // a primitive holds some 100 KB of code
   using Order = std::list<std::pair<Key, std::shared_ptr<const Matmul>>>;
   std::mutex mutex_;
   Order order_;
@@ -84,11 +83,11 @@ private:
 };
 
 Cache& cache() {
-  static auto* instance = new Cache; // outlives static destruction in other libraries
+  static auto* instance = new Cache;  // outlives static destruction in other libraries
   return *instance;
 }
 
-} // namespace
+}  // namespace
 
 Status Matmul::check(const MatmulDesc& desc) { return checkDescriptor(desc); }
 
@@ -98,10 +97,10 @@ Result<std::shared_ptr<const Matmul>> Matmul::get(const MatmulDesc& desc) {
   Key key = makeKey(form, maxThreads());
   if (auto known = cache().find(key))
     return known;
-  auto built = PreparedMatmul::build(form); // outside the lock: generating code takes milliseconds
+  auto built = PreparedMatmul::build(form);  // outside the lock: generating code takes milliseconds
   if (!built.ok())
     return built;
   return cache().insert(key, *built);
 }
 
-} // namespace zefuse::onednn
+}  // namespace zefuse::onednn

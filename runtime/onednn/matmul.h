@@ -15,7 +15,7 @@
 namespace zefuse::plan {
 enum class DType : uint8_t;
 enum class PostOpKind : uint8_t;
-} // namespace zefuse::plan
+}  // namespace zefuse::plan
 
 namespace zefuse::onednn {
 
@@ -43,7 +43,7 @@ struct MatmulDesc {
   std::optional<TensorDesc> bias;
   float alpha = 1.0f;
   std::vector<PostOpDesc> post_ops;
-  bool pack_b = false; // b is a parameter: let oneDNN choose its layout
+  bool pack_b = false;  // b is a parameter: let oneDNN choose its layout
   FpMath fpmath = FpMath::strict;
   bool operator==(const MatmulDesc&) const = default;
 };
@@ -62,20 +62,20 @@ public:
   static Status check(const MatmulDesc& desc);
   virtual ~Matmul() = default;
 
-  virtual size_t packedBytes() const = 0; // 0: b is used as it is
+  virtual size_t packedBytes() const = 0;  // 0: b is used as it is
   // `packed` is 64-byte aligned and need not be initialised.
   virtual Status packB(const void* b, void* packed) const = 0;
   // Whether both make the same packed bytes from the same b, so that one packed copy serves both.
   virtual bool packsLike(const Matmul& other) const = 0;
-  virtual size_t scratchBytes() const = 0; // 64-byte aligned memory for run, per call in flight
+  virtual size_t scratchBytes() const = 0;  // 64-byte aligned memory for run, per call in flight
 
   struct Arguments {
     const void* a;
-    const void* b;    // packed when packedBytes() > 0
-    const void* bias; // nullptr without bias
+    const void* b;     // packed when packedBytes() > 0
+    const void* bias;  // nullptr without bias
     void* out;
-    std::span<const void* const> post_op_operands; // one per post-op; nullptr for those without
-    void* scratch;                                 // may be nullptr when scratchBytes() is 0
+    std::span<const void* const> post_op_operands;  // one per post-op; nullptr for those without
+    void* scratch;                                  // may be nullptr when scratchBytes() is 0
   };
   // Runs inline on the calling thread and its OpenMP team.
   virtual Status run(const Arguments& arguments) const = 0;
@@ -85,4 +85,4 @@ public:
   virtual const std::string& implementation() const = 0;
 };
 
-} // namespace zefuse::onednn
+}  // namespace zefuse::onednn

@@ -18,11 +18,11 @@ enum Slot : int { slotA, slotB, slotBias, slotOut, slotAlpha, slotScratchpad, fi
 struct Staging {
   int slot;
   TensorDesc outside, inside;
-  size_t offset; // in scratch, bytes
+  size_t offset;  // in scratch, bytes
 };
 
 struct Binding {
-  int argument; // DNNL_ARG_...
+  int argument;  // DNNL_ARG_...
   int slot;
   dnnl::memory::desc layout;
 };
@@ -50,25 +50,26 @@ private:
   // oneDNN's memory objects of one call: handles without storage. One is kept spare between calls,
   // so that calls one after the other allocate nothing; concurrent calls make their own.
   struct Handles {
-    std::vector<std::vector<dnnl::memory>> memories; // per step, per binding
+    std::vector<std::vector<dnnl::memory>> memories;  // per step, per binding
     std::vector<std::vector<dnnl_exec_arg_t>> arguments;
-    std::vector<void*> addresses; // by slot
+    std::vector<void*> addresses;  // by slot
   };
   std::unique_ptr<Handles> makeHandles() const;
 
   struct Plan;
-  explicit PreparedMatmul(const MatmulDesc& desc) : desc_(desc) {}
+  explicit PreparedMatmul(const MatmulDesc& desc);
   bool attempt(const Plan& plan, std::string& why);
   void addTail(const Plan& plan);
 
   MatmulDesc desc_;
+  std::string text_;  // desc_ for messages
   std::vector<Staging> stagings_;
   std::optional<Staging> out_staging_;
-  bool empty_ = false;      // no elements in out
-  bool zero_first_ = false; // K = 0: the product is zeros and only the tail runs
+  bool empty_ = false;       // no elements in out
+  bool zero_first_ = false;  // K = 0: the product is zeros and only the tail runs
   std::vector<PrimitiveStep> steps_;
   size_t scratchpad_offset_ = 0, scratch_bytes_ = 0;
-  TensorDesc b_dense_; // what b is before packing, if it needs a copy first
+  TensorDesc b_dense_;  // what b is before packing, if it needs a copy first
   bool b_copied_ = false;
   std::optional<dnnl::reorder> pack_;
   dnnl::memory::desc b_layout_, packed_layout_;
@@ -77,4 +78,4 @@ private:
   mutable std::atomic<Handles*> spare_{nullptr};
 };
 
-} // namespace zefuse::onednn
+}  // namespace zefuse::onednn

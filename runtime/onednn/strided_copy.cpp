@@ -20,7 +20,7 @@ template <> float store<float>(float value) { return value; }
 template <> uint16_t store<uint16_t>(float value) {
   uint32_t bits = std::bit_cast<uint32_t>(value);
   if ((bits & 0x7fffffffu) > 0x7f800000u)
-    return uint16_t((bits >> 16) | 0x40); // rounding could carry a NaN's payload into infinity
+    return uint16_t((bits >> 16) | 0x40);  // rounding could carry a NaN's payload into infinity
   return uint16_t((bits + 0x7fffu + ((bits >> 16) & 1)) >> 16);
 }
 
@@ -41,7 +41,7 @@ void copyRow(const From* source, int64_t from, To* target, int64_t to, int64_t c
 }
 
 struct Rows {
-  std::vector<int64_t> sizes, from, to; // outer dimensions
+  std::vector<int64_t> sizes, from, to;  // outer dimensions
 };
 
 // Offsets of row `index` in both tensors.
@@ -76,7 +76,7 @@ void copyAll(const TensorDesc& from, const void* source, const TensorDesc& to, v
   });
 }
 
-} // namespace
+}  // namespace
 
 void stridedCopy(const TensorDesc& from, const void* source, const TensorDesc& to, void* target) {
   bool wide_from = from.dtype == plan::DType::f32, wide_to = to.dtype == plan::DType::f32;
@@ -91,10 +91,10 @@ void stridedCopy(const TensorDesc& from, const void* source, const TensorDesc& t
 }
 
 void stridedZero(const TensorDesc& desc, void* target) {
-  const float zero = 0; // also bf16's zero: all bits clear
+  const float zero = 0;  // also bf16's zero: all bits clear
   TensorDesc source = desc;
   std::fill(source.strides.begin(), source.strides.end(), 0);
   stridedCopy(source, &zero, desc, target);
 }
 
-} // namespace zefuse::onednn
+}  // namespace zefuse::onednn

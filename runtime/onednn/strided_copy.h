@@ -14,4 +14,4 @@ void stridedCopy(const TensorDesc& from, const void* source, const TensorDesc& t
 // Writes zeros to every element.
 void stridedZero(const TensorDesc& desc, void* target);
 
-} // namespace zefuse::onednn
+}  // namespace zefuse::onednn

@@ -27,7 +27,7 @@ void runPart(void* data) {
     (*work->body)(begin, end);
 }
 
-} // namespace
+}  // namespace
 
 int maxThreads() { return omp_get_max_threads(); }
 
@@ -42,4 +42,4 @@ void overTeam(int64_t count, int64_t grain, const std::function<void(int64_t, in
   GOMP_parallel(runPart, &work, unsigned(threads), 0);
 }
 
-} // namespace zefuse::onednn
+}  // namespace zefuse::onednn

@@ -13,4 +13,4 @@ int maxThreads();
 // count worth a thread) allows. `body` must not throw.
 void overTeam(int64_t count, int64_t grain, const std::function<void(int64_t, int64_t)>& body);
 
-} // namespace zefuse::onednn
+}  // namespace zefuse::onednn
