@@ -1,5 +1,5 @@
 # Each target installs and builds what it needs first; see README.md. Versions: scripts/versions.env, requirements.lock.
-.PHONY: help setup build demo test bench lint asan clean
+.PHONY: help setup build demo test bench lint format asan clean
 
 help:
 	@echo "make demo    build, then semantic search with MiniLM compiled by zefuse, against eager and Inductor"
@@ -7,6 +7,7 @@ help:
 	@echo "make build   install what is missing and build"
 	@echo "make bench   the benchmark table"
 	@echo "make lint    ruff, mypy, clang-format, clang-tidy (LINT_ALL=1: clang-tidy over every file)"
+	@echo "make format  write the formatting that lint asks for"
 	@echo "make asan    the C++ tests under AddressSanitizer"
 	@echo "make clean   remove build/ (keeps .venv and the caches)"
 
@@ -27,6 +28,9 @@ bench: build
 
 lint: build
 	@scripts/lint
+
+format: setup
+	@scripts/format
 
 asan: setup
 	@PRESET=asan scripts/build

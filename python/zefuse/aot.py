@@ -29,11 +29,10 @@ def compile_package(
     from torch.utils import _pytree as pytree
 
     from zefuse.backend import compile_graph
-    from zefuse.decompositions import decompositions
     from zefuse.explanation import Explanation
 
     checked = Options.make(options)
-    program = program.run_decompositions(decompositions())
+    program = program.run_decompositions(_table())
     signature = program.graph_signature
     weights: dict[str, torch.Tensor] = {}
     inputs: list[dict[str, Any]] = []  # one per graph input: {"weight": name} or {"user": position}
@@ -84,6 +83,15 @@ def compile_package(
     }
     _native.load().package_write(str(path), compiled, weights, json.dumps(convention))
     return Explanation.of(compiled)
+
+
+def _table() -> dict[Any, Any]:
+    """Ours, and every composite operator's own, which AOTAutograd takes apart by itself but an exported program keeps."""
+    from torch._export.utils import _collect_all_valid_cia_ops, _get_decomp_for_cia
+
+    from zefuse.decompositions import decompositions
+
+    return {op: _get_decomp_for_cia(op) for op in _collect_all_valid_cia_ops()} | dict(decompositions())
 
 
 class Package:
