@@ -222,10 +222,16 @@ private:
   unsigned accumulators(unsigned axes, ArrayRef<const Instance*> instances) const {
     if (c_.strategy.lanes_in_rows || c_.strategy.axis_lanes[axes] == Strategy::none)
       return 1;
+    llvm::DenseSet<std::pair<Value, AffineMap>> seen;
+    bool cheap = true;
     for (const Instance* instance : instances)
-      for (Operation& op : instance->op->getRegion(0).front().without_terminator())
-        if (isa<math::MathDialect>(op.getDialect()) && !isa<math::AbsFOp>(op))
-          return 1;
+      walkNodes(space_, instance->element(), seen, c_.graph, [&](Node node) {
+        Operation* op = c_.graph.is_input(node.value) ? nullptr : node.value.getDefiningOp();
+        cheap &= !op || !isa<math::MathDialect>(op->getDialect()) || isa<math::AbsFOp>(op);
+        return cheap && !(op && isReduction(op));
+      });
+    if (!cheap)
+      return 1;
     unsigned dim = c_.strategy.axis_lanes[axes];
     auto size = constantOf(space_.size(dim));
     return !size || *size >= 8 * lanesFor(space_, dim, c_.target) ? 4 : 1;

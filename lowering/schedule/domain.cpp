@@ -92,9 +92,10 @@ private:
                                          : domain->space.dim(domain->space.addDim(size)));
     domain->outputs.push_back({main, {graph_.outputs[main], domain->space.indices(at)}, false});
     domain->axis_sets.emplace_back();
+    SmallVector<unsigned> output_dims = llvm::to_vector(llvm::seq<unsigned>(0, domain->space.numDims()));
     if (!collect(*domain))
       return nullptr;
-    classify(*domain, llvm::to_vector(llvm::seq<unsigned>(0, domain->space.numDims())));
+    classify(*domain, output_dims);
     if (!domain->axis_sets[0].dims.empty()) {  // share the column dims with the reductions
       AxisSet& columns = domain->axis_sets[0];
       for (unsigned dim : columns.dims) {
