@@ -12,6 +12,7 @@
 #include "compiler/pipeline.h"
 #include "python/csrc/compiled_graph.h"
 #include "python/csrc/errors.h"
+#include "python/csrc/package.h"
 #include "mlir/IR/MLIRContext.h"
 
 namespace py = pybind11;
@@ -113,8 +114,9 @@ std::string importToText(const py::object& graph_module, const std::vector<unsig
 PYBIND11_MODULE(_C, module) {
   using namespace zefuse::python;
   module.doc() = "The compiled part of zefuse. Use the package zefuse instead.";
-  py::class_<CompiledGraph>(module, "CompiledGraph")
-      .def("__call__", &CompiledGraph::call, py::arg("arguments"))
+  py::class_<CompiledGraph> compiled_graph(module, "CompiledGraph");
+  compiled_graph.attr("_boxed_call") = true;  // AOTAutograd: takes one list and empties it
+  compiled_graph.def("__call__", &CompiledGraph::call, py::arg("arguments"))
       .def("report", &CompiledGraph::report)
       .def("counters", &CompiledGraph::counters)
       .def("plan_json", &CompiledGraph::planJson)
@@ -122,5 +124,11 @@ PYBIND11_MODULE(_C, module) {
       .def("invalidate_weights", &CompiledGraph::invalidateWeights)
       .def_property_readonly("dump_folder", &CompiledGraph::dumpFolder);
   module.def("compile", &compile, py::arg("graph_module"), py::arg("parameters"), py::arg("options"));
+  module.def("package_write", &writePackage, py::arg("path"), py::arg("graph"), py::arg("weights"),
+             py::arg("convention"));
+  module.def(
+      "package_load",
+      [](const std::string& path, const py::dict& options) { return loadPackage(path, settingsOf(options).run); },
+      py::arg("path"), py::arg("options"));
   module.def("import_to_text", &importToText, py::arg("graph_module"), py::arg("parameters"));
 }

@@ -134,7 +134,7 @@ Result<std::unique_ptr<Reader>> Reader::open(const std::string& path) {
     close(file);
     return Status{Code::damaged, "package " + path + " is too short to be one; make it again"};
   }
-  void* data = mmap(nullptr, size_t(info.st_size), PROT_READ, MAP_PRIVATE, file, 0);
+  void* data = mmap(nullptr, size_t(info.st_size), PROT_READ | PROT_WRITE, MAP_PRIVATE, file, 0);
   const int error = errno;
   close(file);
   if (data == MAP_FAILED)
