@@ -44,12 +44,13 @@ Build buildSpirv(const ze_module_desc_t& desc) {
     return build;
   readSpecConstants(words, desc.pConstants, options, build.log);
   CompileResult result = compileSpirv(words, options);
+  std::string load_log;
+  if (result.ok) {
+    build.native = std::move(result.native);
+    build.loaded = LoadedModule::load(build.native, load_log);
+  }
   // A failure's reason goes first; remarks on flags and constants after it.
-  build.log = result.log + build.log;
-  if (!result.ok)
-    return build;
-  build.native = std::move(result.native);
-  build.loaded = LoadedModule::load(build.native, build.log);
+  build.log = result.log + load_log + build.log;
   return build;
 }
 
