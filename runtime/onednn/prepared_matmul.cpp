@@ -107,13 +107,12 @@ struct AlignedBuffer {
 
 }  // namespace
 
-// One way to carry the product out.
+// One way to carry the product out: every tensor as oneDNN sees it.
 struct PreparedMatmul::Plan {
   // After the product, in order: the bias if it is not oneDNN's own, then the post-ops.
   struct Tail {
     PostOpKind kind;
-    int slot;
-    const TensorDesc* operand;  // as oneDNN sees it
+    int slot;  // of the operand of add and mul; -1: none
   };
   TensorDesc a, b, out;
   std::optional<TensorDesc> bias;
@@ -121,9 +120,67 @@ struct PreparedMatmul::Plan {
   bool native_bias = false;
   std::vector<Tail> tail;
   size_t fused = 0;  // how many of tail are post-ops of the product
+
+  const TensorDesc& operand(const Tail& t) const {
+    return t.slot == slotBias ? *bias : operands[size_t(t.slot - firstOperand)];
+  }
 };
 
-bool PreparedMatmul::attempt(const Plan& plan, std::string& why) {
+// `widen`: bf16 computes in f32. `copy`: a, b and out through dense copies even where oneDNN could describe them.
+PreparedMatmul::Plan PreparedMatmul::makePlan(bool widen, bool copy) const {
+  auto fit = [&](const TensorDesc& tensor, bool as_is) {
+    DType dtype = widen ? DType::f32 : tensor.dtype;
+    return as_is && dtype == tensor.dtype ? tensor : dense(tensor, dtype);
+  };
+  Plan plan;
+  bool operands = desc_.bias && !isRow(*desc_.bias);
+  for (const PostOpDesc& op : desc_.post_ops)
+    operands |= op.operand.has_value();
+  plan.a = fit(desc_.a, !copy && describable(desc_.a, false));
+  plan.b = fit(desc_.b, !copy && describable(desc_.b, false));
+  plan.out = fit(desc_.out, !copy && describable(desc_.out, true) && (isDense(desc_.out) || !operands));
+  if (desc_.bias) {
+    bool narrow = desc_.bias->dtype != DType::f32 && plan.a.dtype == DType::f32;
+    plan.bias = narrow ? dense(*desc_.bias, DType::f32) : fit(*desc_.bias, isDense(*desc_.bias));
+    plan.native_bias = isRow(*plan.bias) && plan.bias->sizes.back() == desc_.out.sizes.back() && !zero_first_;
+    if (!plan.native_bias)
+      plan.tail.push_back({PostOpKind::add, slotBias});
+  }
+  for (size_t i = 0; i < desc_.post_ops.size(); ++i) {
+    const PostOpDesc& op = desc_.post_ops[i];
+    plan.operands.push_back(op.operand ? fit(*op.operand, isDense(*op.operand)) : TensorDesc());
+    plan.tail.push_back({op.kind, op.operand ? int(firstOperand + i) : -1});
+  }
+  return plan;
+}
+
+// In order of preference: as it is; with dense copies of what oneDNN cannot take; computing in f32 on a CPU without
+// bf16 instructions. Within each, as many post-ops fused as possible.
+std::optional<PreparedMatmul::Plan> PreparedMatmul::search(std::string& why) {
+  bool has_bf16 = desc_.a.dtype == DType::bf16 || (desc_.bias && desc_.bias->dtype == DType::bf16);
+  for (const PostOpDesc& op : desc_.post_ops)
+    has_bf16 |= op.operand && op.operand->dtype == DType::bf16;
+  for (bool widen : {false, true})
+    for (bool copy : {false, true}) {
+      if (widen && !has_bf16)
+        continue;
+      Plan plan = makePlan(widen, copy);
+      size_t most = 0;
+      while (!zero_first_ && most < plan.tail.size() &&
+             (plan.tail[most].slot < 0 || fusable(plan.operand(plan.tail[most]), plan.out)))
+        ++most;
+      for (plan.fused = most + 1; plan.fused-- > 0;)
+        if (addProduct(plan, why) && addTail(plan, why))
+          return plan;
+    }
+  return std::nullopt;
+}
+
+bool PreparedMatmul::addProduct(const Plan& plan, std::string& why) {
+  if (zero_first_) {
+    implementation_ = "zeros";
+    return true;
+  }
   dnnl::primitive_attr attr;
   attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
   if (desc_.fpmath == FpMath::bf16 && desc_.a.dtype == DType::f32)
@@ -134,11 +191,11 @@ bool PreparedMatmul::attempt(const Plan& plan, std::string& why) {
   std::vector<Binding> operands;
   for (size_t i = 0; i < plan.fused; ++i) {
     const Plan::Tail& tail = plan.tail[i];
-    if (tail.operand) {
+    if (tail.slot >= 0) {
       operands.push_back(
-          {DNNL_ARG_ATTR_MULTIPLE_POST_OP(post_ops.len()) | DNNL_ARG_SRC_1, tail.slot, memoryDesc(*tail.operand)});
+          {DNNL_ARG_ATTR_MULTIPLE_POST_OP(post_ops.len()) | DNNL_ARG_SRC_1, tail.slot, memoryDesc(plan.operand(tail))});
       post_ops.append_binary(tail.kind == PostOpKind::add ? algorithm::binary_add : algorithm::binary_mul,
-                             memoryDesc(*tail.operand));
+                             memoryDesc(plan.operand(tail)));
     } else {
       for (Eltwise op : eltwise(tail.kind))
         post_ops.append_eltwise(op.kind, op.alpha, op.beta);
@@ -194,34 +251,43 @@ bool PreparedMatmul::attempt(const Plan& plan, std::string& why) {
 }
 
 // Post-ops that are not fused, as primitives of their own, in place on out.
-void PreparedMatmul::addTail(const Plan& plan) {
+bool PreparedMatmul::addTail(const Plan& plan, std::string& why) {
   dnnl::primitive_attr attr;
   attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
   auto out = memoryDesc(plan.out);
+  // False when oneDNN has no such primitive; then the whole attempt is void.
+  auto add = [&](const auto& description, auto make, const Plan::Tail& tail, std::vector<Binding> bindings) {
+    if (!description) {
+      why = std::string("oneDNN has no ") + plan::EnumNamePostOpKind(tail.kind) + " for these types on this CPU";
+      steps_.clear();
+      return false;
+    }
+    bindings.push_back({DNNL_ARG_DST, slotOut, out});
+    bindings.push_back({DNNL_ARG_SCRATCHPAD, slotScratchpad, description.scratchpad_desc()});
+    steps_.push_back({make(description), std::move(bindings)});
+    return true;
+  };
   for (size_t i = plan.fused; i < plan.tail.size(); ++i) {
     const Plan::Tail& tail = plan.tail[i];
     implementation_ += std::string("; then ") + plan::EnumNamePostOpKind(tail.kind);
-    if (tail.operand) {
-      auto operand = memoryDesc(*tail.operand);
+    if (tail.slot >= 0) {
+      auto operand = memoryDesc(plan.operand(tail));
       dnnl::binary::primitive_desc description(
           engine(), tail.kind == PostOpKind::add ? algorithm::binary_add : algorithm::binary_mul, out, operand, out,
-          attr);
-      steps_.push_back({dnnl::binary(description),
-                        {{DNNL_ARG_SRC_0, slotOut, out},
-                         {DNNL_ARG_SRC_1, tail.slot, operand},
-                         {DNNL_ARG_DST, slotOut, out},
-                         {DNNL_ARG_SCRATCHPAD, slotScratchpad, description.scratchpad_desc()}}});
+          attr, /*allow_empty=*/true);
+      if (!add(description, [](auto& d) { return dnnl::binary(d); }, tail,
+               {{DNNL_ARG_SRC_0, slotOut, out}, {DNNL_ARG_SRC_1, tail.slot, operand}}))
+        return false;
     } else {
       for (Eltwise op : eltwise(tail.kind)) {
         dnnl::eltwise_forward::primitive_desc description(engine(), dnnl::prop_kind::forward_inference, op.kind, out,
-                                                          out, op.alpha, op.beta, attr);
-        steps_.push_back({dnnl::eltwise_forward(description),
-                          {{DNNL_ARG_SRC, slotOut, out},
-                           {DNNL_ARG_DST, slotOut, out},
-                           {DNNL_ARG_SCRATCHPAD, slotScratchpad, description.scratchpad_desc()}}});
+                                                          out, op.alpha, op.beta, attr, /*allow_empty=*/true);
+        if (!add(description, [](auto& d) { return dnnl::eltwise_forward(d); }, tail, {{DNNL_ARG_SRC, slotOut, out}}))
+          return false;
       }
     }
   }
+  return true;
 }
 
 Result<std::shared_ptr<const Matmul>> PreparedMatmul::build(const MatmulDesc& desc) {
@@ -233,66 +299,15 @@ Result<std::shared_ptr<const Matmul>> PreparedMatmul::build(const MatmulDesc& de
   }
   self->zero_first_ = desc.a.sizes.back() == 0;
 
-  bool has_bf16 = desc.a.dtype == DType::bf16;
-  // Operands of post-ops need a dense out, see fusable.
-  bool has_operands = desc.bias && !isRow(*desc.bias);
-  for (const PostOpDesc& op : desc.post_ops)
-    has_operands |= op.operand.has_value();
-  std::string why;
-  Plan plan;
-  // Ways in order of preference: as it is; with dense copies of what oneDNN cannot take; computing
-  // in f32 on a CPU without bf16 instructions. Within each, as many post-ops fused as possible.
-  auto search = [&]() -> bool {
-    for (bool widen : {false, true}) {
-      if (widen && !has_bf16)
-        continue;
-      for (bool copy : {false, true}) {
-        auto fit = [&](const TensorDesc& t, bool as_is) {
-          DType dtype = widen ? DType::f32 : t.dtype;
-          return as_is && dtype == t.dtype ? t : dense(t, dtype);
-        };
-        plan = Plan();
-        plan.a = fit(desc.a, !copy && describable(desc.a, false));
-        plan.b = fit(desc.b, !copy && describable(desc.b, false));
-        plan.out = fit(desc.out, !copy && describable(desc.out, true) && (isDense(desc.out) || !has_operands));
-        if (desc.bias) {
-          bool narrow = desc.bias->dtype != DType::f32 && plan.a.dtype == DType::f32;
-          plan.bias = narrow ? dense(*desc.bias, DType::f32) : fit(*desc.bias, isDense(*desc.bias));
-          plan.native_bias =
-              isRow(*plan.bias) && plan.bias->sizes.back() == desc.out.sizes.back() && !self->zero_first_;
-          if (!plan.native_bias)
-            plan.tail.push_back({PostOpKind::add, slotBias, &*plan.bias});
-        }
-        plan.operands.reserve(desc.post_ops.size());
-        for (size_t i = 0; i < desc.post_ops.size(); ++i) {
-          const PostOpDesc& op = desc.post_ops[i];
-          plan.operands.push_back(TensorDesc());
-          if (op.operand)
-            plan.operands.back() = fit(*op.operand, isDense(*op.operand));
-          plan.tail.push_back({op.kind, int(firstOperand + i), op.operand ? &plan.operands.back() : nullptr});
-        }
-        if (self->zero_first_) {
-          self->implementation_ = "zeros";
-          return true;
-        }
-        size_t limit = 0;
-        while (limit < plan.tail.size() && (!plan.tail[limit].operand || fusable(*plan.tail[limit].operand, plan.out)))
-          ++limit;
-        for (plan.fused = limit + 1; plan.fused-- > 0;)
-          if (self->attempt(plan, why))
-            return true;
-      }
-    }
-    return false;
-  };
+  std::optional<Plan> found;
   Status status = guarded(self->text_, [&]() -> Status {
-    if (!search())
-      return Status(Code::unsupported, self->text_ + ": " + why);
-    self->addTail(plan);
-    return Status();
+    std::string why;
+    found = self->search(why);
+    return found ? Status() : Status(Code::unsupported, self->text_ + ": " + why);
   });
   if (!status.ok())
     return status;
+  const Plan& plan = *found;
 
   // Copies and scratch.
   size_t offset = 0;

@@ -58,8 +58,11 @@ private:
 
   struct Plan;
   explicit PreparedMatmul(const MatmulDesc& desc);
-  bool attempt(const Plan& plan, std::string& why);
-  void addTail(const Plan& plan);
+  Plan makePlan(bool widen, bool copy) const;
+  std::optional<Plan> search(std::string& why);
+  // Both append to steps_; false with a reason in `why` and steps_ empty.
+  bool addProduct(const Plan& plan, std::string& why);
+  bool addTail(const Plan& plan, std::string& why);
 
   MatmulDesc desc_;
   std::string text_;  // desc_ for messages

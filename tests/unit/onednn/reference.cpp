@@ -44,45 +44,28 @@ template <typename Body> void forEach(const std::vector<int64_t>& sizes, Body bo
 
 double apply(PostOpKind kind, double x, double operand) {
   switch (kind) {
-  case PostOpKind::relu:
-    return std::isnan(x) ? x : std::max(x, 0.0);
-  case PostOpKind::gelu_erf:
-    return 0.5 * x * (1 + std::erf(x / std::sqrt(2.0)));
-  case PostOpKind::gelu_tanh:
-    return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
-  case PostOpKind::silu:
-    return x / (1 + std::exp(-x));
-  case PostOpKind::tanh:
-    return std::tanh(x);
-  case PostOpKind::sigmoid:
-    return 1 / (1 + std::exp(-x));
-  case PostOpKind::add:
-    return x + operand;
-  case PostOpKind::mul:
-    return x * operand;
+  case PostOpKind::relu: return std::isnan(x) ? x : std::max(x, 0.0);
+  case PostOpKind::gelu_erf: return 0.5 * x * (1 + std::erf(x / std::sqrt(2.0)));
+  case PostOpKind::gelu_tanh: return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+  case PostOpKind::silu: return x / (1 + std::exp(-x));
+  case PostOpKind::tanh: return std::tanh(x);
+  case PostOpKind::sigmoid: return 1 / (1 + std::exp(-x));
+  case PostOpKind::add: return x + operand;
+  case PostOpKind::mul: return x * operand;
   }
   return x;
 }
 
-struct Buffer {
-  explicit Buffer(size_t bytes) : data(std::aligned_alloc(64, (bytes + 127) & ~size_t(63))) {}
-  ~Buffer() { std::free(data); }
-  void* data;
-};
-
-} // namespace
+}  // namespace
 
 const void* Tensor::data() const {
   return desc.dtype == DType::bf16 ? static_cast<const void*>(narrow.data()) : wide.data();
 }
-void* Tensor::data() {
-  return desc.dtype == DType::bf16 ? static_cast<void*>(narrow.data()) : wide.data();
-}
+void* Tensor::data() { return desc.dtype == DType::bf16 ? static_cast<void*>(narrow.data()) : wide.data(); }
 
 double Tensor::at(const std::vector<int64_t>& index) const {
   int64_t offset = offsetOf(desc, index);
-  return desc.dtype == DType::bf16 ? std::bit_cast<float>(uint32_t(narrow[offset]) << 16)
-                                   : wide[offset];
+  return desc.dtype == DType::bf16 ? std::bit_cast<float>(uint32_t(narrow[offset]) << 16) : wide[offset];
 }
 
 double Tensor::broadcastAt(const std::vector<int64_t>& index) const {
@@ -128,18 +111,12 @@ TensorDesc permuted(DType dtype, std::vector<int64_t> sizes, std::vector<size_t>
 }
 
 Case makeCase(const MatmulDesc& desc, uint32_t seed) {
-  Case test{desc,
-            randomTensor(desc.a, seed),
-            randomTensor(desc.b, seed + 1),
-            randomTensor(desc.out, seed + 2),
-            {},
-            {}};
+  Case test{desc, randomTensor(desc.a, seed), randomTensor(desc.b, seed + 1), randomTensor(desc.out, seed + 2), {}, {}};
   if (desc.bias)
     test.bias = randomTensor(*desc.bias, seed + 3);
   for (size_t i = 0; i < desc.post_ops.size(); ++i)
-    test.operands.push_back(desc.post_ops[i].operand
-                                ? randomTensor(*desc.post_ops[i].operand, seed + 4 + i)
-                                : Tensor());
+    test.operands.push_back(desc.post_ops[i].operand ? randomTensor(*desc.post_ops[i].operand, seed + 4 + i)
+                                                     : Tensor());
   return test;
 }
 
@@ -150,7 +127,7 @@ std::string runAndCompare(Case& test, std::string* implementation) {
   if (implementation)
     *implementation = (*matmul)->implementation();
   // Scratch and packed memory full of NaN: whoever reads what he did not write shows.
-  Buffer packed((*matmul)->packedBytes()), scratch((*matmul)->scratchBytes());
+  AlignedBuffer packed((*matmul)->packedBytes()), scratch((*matmul)->scratchBytes());
   std::memset(packed.data, 0xff, (*matmul)->packedBytes());
   std::memset(scratch.data, 0xff, (*matmul)->scratchBytes());
   const void* b = test.b.data();
@@ -162,11 +139,10 @@ std::string runAndCompare(Case& test, std::string* implementation) {
   }
   std::vector<const void*> operands;
   for (const Tensor& operand : test.operands)
-    operands.push_back(operand.desc.sizes.empty() && operand.wide.empty() && operand.narrow.empty()
-                           ? nullptr
-                           : operand.data());
-  Status status = (*matmul)->run({test.a.data(), b, test.desc.bias ? test.bias.data() : nullptr,
-                                  test.out.data(), operands, scratch.data});
+    operands.push_back(operand.desc.sizes.empty() && operand.wide.empty() && operand.narrow.empty() ? nullptr
+                                                                                                    : operand.data());
+  Status status = (*matmul)->run(
+      {test.a.data(), b, test.desc.bias ? test.bias.data() : nullptr, test.out.data(), operands, scratch.data});
   if (!status.ok())
     return status.toString();
   std::string difference = compare(test);
@@ -219,7 +195,7 @@ std::string compare(const Case& test) {
       difference += "] got " + std::to_string(got) + ", expected " + std::to_string(expected);
     }
   });
-  size_t kept = 0; // elements outside the tensor keep their NaN
+  size_t kept = 0;  // elements outside the tensor keep their NaN
   for (float value : test.out.wide)
     kept += std::isnan(value);
   for (uint16_t value : test.out.narrow)
@@ -229,4 +205,4 @@ std::string compare(const Case& test) {
   return difference;
 }
 
-} // namespace zefuse::onednn::testing
+}  // namespace zefuse::onednn::testing

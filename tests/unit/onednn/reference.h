@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -14,8 +15,8 @@ namespace zefuse::onednn::testing {
 // or a write out of place shows.
 struct Tensor {
   TensorDesc desc;
-  std::vector<uint16_t> narrow; // bf16
-  std::vector<float> wide;      // f32
+  std::vector<uint16_t> narrow;  // bf16
+  std::vector<float> wide;       // f32
 
   const void* data() const;
   void* data();
@@ -24,12 +25,18 @@ struct Tensor {
   double broadcastAt(const std::vector<int64_t>& index) const;
 };
 
+struct AlignedBuffer {
+  explicit AlignedBuffer(size_t bytes) : data(std::aligned_alloc(64, (bytes + 127) & ~size_t(63))) {}
+  AlignedBuffer(const AlignedBuffer&) = delete;
+  ~AlignedBuffer() { std::free(data); }
+  void* data;
+};
+
 Tensor randomTensor(const TensorDesc& desc, uint32_t seed, double scale = 1.0);
 TensorDesc dense(plan::DType dtype, std::vector<int64_t> sizes);
 // The same tensor with two dimensions exchanged in memory: sizes stay, strides are those of the
 // exchanged dense tensor.
-TensorDesc permuted(plan::DType dtype, std::vector<int64_t> sizes,
-                    std::vector<size_t> memory_order);
+TensorDesc permuted(plan::DType dtype, std::vector<int64_t> sizes, std::vector<size_t> memory_order);
 
 struct Case {
   MatmulDesc desc;
@@ -44,4 +51,4 @@ Case makeCase(const MatmulDesc& desc, uint32_t seed = 1);
 std::string runAndCompare(Case& test, std::string* implementation = nullptr);
 std::string compare(const Case& test);
 
-} // namespace zefuse::onednn::testing
+}  // namespace zefuse::onednn::testing
