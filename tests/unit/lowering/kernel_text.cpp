@@ -1,0 +1,207 @@
+#include "tests/unit/lowering/kernel_text.h"
+
+#include <gtest/gtest.h>
+
+#include "compiler/dialect/Zefuse.h"
+#include "llvm/Support/raw_ostream.h"
+#include "mlir/IR/AffineMap.h"
+#include "mlir/IR/BuiltinOps.h"
+#include "mlir/IR/Diagnostics.h"
+#include "mlir/Parser/Parser.h"
+
+namespace zefuse::test {
+
+std::string elementOf(const std::string& type) {
+  std::string shape = type.substr(7, type.find_first_of(",>") - 7);
+  size_t cut = shape.rfind('x');
+  return cut == std::string::npos ? shape : shape.substr(cut + 1);
+}
+
+static std::string join(const std::vector<Operand>& operands, std::string Operand::*field) {
+  std::string text;
+  for (const Operand& operand : operands)
+    text += (text.empty() ? "" : ", ") + operand.*field;
+  return text;
+}
+
+void KernelText::generic(const std::string& result, const std::string& iterators,
+                         const std::vector<Operand>& ins, const Operand& out, const std::string& body) {
+  std::string maps, kinds, arguments;
+  for (const Operand& in : ins)
+    maps += "affine_map<" + in.map + ">, ";
+  maps += "affine_map<" + out.map + ">";
+  for (char kind : iterators)
+    kinds += std::string(kinds.empty() ? "" : ", ") + (kind == 'p' ? "\"parallel\"" : "\"reduction\"");
+  for (size_t i = 0; i < ins.size(); ++i)
+    arguments += "%" + std::to_string(i) + ": " + elementOf(ins[i].type) + ", ";
+  line(result + " = linalg.generic {indexing_maps = [" + maps + "], iterator_types = [" + kinds + "]}");
+  if (!ins.empty())
+    line("  ins(" + join(ins, &Operand::name) + " : " + join(ins, &Operand::type) + ")");
+  line("  outs(" + out.name + " : " + out.type + ") {");
+  line("^bb0(" + arguments + "%o: " + elementOf(out.type) + "):");
+  // The body's last statement is its linalg.yield.
+  std::string text = body;
+  size_t at = text.rfind("yield");
+  text.insert(at, "linalg.");
+  line(text);
+  line("} -> " + out.type);
+}
+
+void KernelText::empty(const std::string& result, const std::string& type, const std::string& sizes) {
+  line(result + " = tensor.empty(" + sizes + ") : " + type);
+}
+
+void KernelText::fill(const std::string& result, const std::string& type, const std::string& value,
+                      const std::string& sizes) {
+  std::string element = elementOf(type);
+  empty(result + "_e", type, sizes);
+  line(result + "_c = arith.constant " + value + " : " + element);
+  line(result + " = linalg.fill ins(" + result + "_c : " + element + ") outs(" + result + "_e : " + type + ") -> " + type);
+}
+
+std::string KernelText::module() const {
+  std::string layouts, arguments;
+  for (auto* list : {&inputs_, &outputs_})
+    for (const Operand& operand : *list)
+      layouts += (layouts.empty() ? "affine_map<" : ", affine_map<") + operand.map + ">";
+  std::vector<Operand> outer = inputs_;
+  std::string parameters, block;
+  for (size_t i = 0; i < outer.size(); ++i) {
+    outer[i].name = "%arg" + std::to_string(i);
+    parameters += (i ? ", " : "") + outer[i].name + ": " + outer[i].type;
+    block += (i ? ", " : "") + inputs_[i].name + ": " + inputs_[i].type;
+  }
+  std::string results = join(outputs_, &Operand::type);
+  return "func.func @graph(" + parameters + ") {\n  %r:" + std::to_string(outputs_.size()) +
+         " = zefuse.kernel \"" + name + "\"(" + join(outer, &Operand::name) + ") attributes {layouts = [" +
+         layouts + "]} : (" + join(outer, &Operand::type) + ") -> (" + results + ") {\n  ^bb0(" + block +
+         "):\n" + body_ + "    zefuse.yield " + join(outputs_, &Operand::name) + " : " + results +
+         "\n  }\n  return\n}\n";
+}
+
+namespace {
+
+struct Context {
+  mlir::MLIRContext context;
+  Context() : context(registry(), mlir::MLIRContext::Threading::DISABLED) { context.loadAllAvailableDialects(); }
+  static mlir::DialectRegistry registry() {
+    mlir::DialectRegistry registry;
+    registerDialects(registry);
+    return registry;
+  }
+};
+
+int64_t evaluate(mlir::AffineExpr expr, const std::vector<unsigned>& symbols, const std::vector<int64_t>& values) {
+  mlir::MLIRContext* context = expr.getContext();
+  unsigned count = 1;
+  for (unsigned symbol : symbols)
+    count = std::max(count, symbol + 1);
+  llvm::SmallVector<mlir::AffineExpr> constants(count, mlir::getAffineConstantExpr(0, context));
+  for (size_t i = 0; i < symbols.size(); ++i)
+    constants[symbols[i]] = mlir::getAffineConstantExpr(values[i], context);
+  auto result = mlir::dyn_cast<mlir::AffineConstantExpr>(expr.replaceSymbols(constants));
+  EXPECT_TRUE(result) << "a launch expression holds more than the kernel's symbols";
+  return result ? result.getValue() : 0;
+}
+
+}  // namespace
+
+struct Parsed {
+  Context context;
+  mlir::OwningOpRef<mlir::ModuleOp> module;
+};
+
+Program::Program(const std::string& text, const TargetDescription& target) {
+  static auto* keep = new std::vector<std::unique_ptr<Parsed>>;  // launch expressions live in their context
+  keep->push_back(std::make_unique<Parsed>());
+  Parsed& parsed = *keep->back();
+  parsed.module = mlir::parseSourceString<mlir::ModuleOp>(text, &parsed.context.context);
+  if (!parsed.module) {
+    ADD_FAILURE() << "the test's module does not parse:\n" << text;
+    return;
+  }
+  KernelOp kernel;
+  parsed.module->walk([&](KernelOp op) { kernel = op; });
+  auto dump = [&](std::string_view stage, std::string_view text) { stages_.emplace_back(stage, text); };
+  auto lowered = lowerKernel(kernel, target, dump);
+  if (failed(lowered)) {
+    ADD_FAILURE() << "the kernel does not lower:\n" << text;
+    return;
+  }
+  lowered_ = std::move(*lowered);
+  cpu::CompileResult native = cpu::compileSpirv(lowered_.spirv, {});
+  if (!native.ok) {
+    ADD_FAILURE() << native.log << "\n" << stage("kernel.spvasm");
+    return;
+  }
+  std::string log;
+  module_ = cpu::LoadedModule::load(native.native, log);
+  if (!module_ || module_->kernels().size() != 1) {
+    ADD_FAILURE() << log;
+    return;
+  }
+  entry_ = module_->entry(0);
+}
+
+const std::string& Program::stage(const std::string& name) const {
+  static const std::string none;
+  for (auto& [stage, text] : stages_)
+    if (stage == name)
+      return text;
+  return none;
+}
+
+int32_t Program::run(const std::vector<void*>& arguments, const std::vector<int64_t>& symbols, unsigned groups) {
+  int32_t status = 0;
+  void* status_pointer = &status;
+  std::vector<void*> pointers = arguments;
+  std::vector<int64_t> values = symbols;
+  std::vector<std::byte> scratch;
+  if (!lowered_.checks.empty())
+    pointers.push_back(status_pointer);
+  int64_t units = evaluate(lowered_.extent, lowered_.symbols, values);
+  if (!lowered_.chunked)
+    groups = (units + lowered_.grain - 1) / lowered_.grain;
+  if (lowered_.scratch_bytes) {
+    scratch.resize(groups * evaluate(lowered_.scratch_bytes, lowered_.symbols, values) + 64);
+    pointers.push_back(scratch.data());
+  }
+  std::vector<const void*> slots;
+  for (void*& pointer : pointers)
+    slots.push_back(&pointer);
+  for (int64_t& value : values)
+    slots.push_back(&value);
+  cpu::LaunchContext launch{{groups, 1, 1},
+                            {lowered_.group_size[0], lowered_.group_size[1], lowered_.group_size[2]},
+                            {0, 0, 0},
+                            1};
+  std::vector<std::byte> local(module_->kernels()[0].local_bytes + 64);
+  void* aligned = local.data() + (64 - reinterpret_cast<uintptr_t>(local.data()) % 64) % 64;
+  for (uint64_t group = 0; group < groups; ++group) {
+    uint64_t id[3] = {group, 0, 0};
+    entry_(slots.data(), &launch, id, aligned);
+  }
+  return status;
+}
+
+std::string refusalOf(const std::string& text) {
+  Context context;
+  std::string diagnostics;
+  mlir::ScopedDiagnosticHandler handler(&context.context, [&](mlir::Diagnostic& diagnostic) {
+    llvm::raw_string_ostream stream(diagnostics);
+    stream << diagnostic << "\n";
+    for (auto& note : diagnostic.getNotes())
+      stream << note << "\n";
+    return mlir::success();
+  });
+  auto module = mlir::parseSourceString<mlir::ModuleOp>(text, &context.context);
+  if (!module)
+    return "does not parse: " + diagnostics;
+  KernelOp kernel;
+  module->walk([&](KernelOp op) { kernel = op; });
+  if (succeeded(lowerKernel(kernel, TargetDescription::cpu())))
+    return "";
+  return diagnostics;
+}
+
+}  // namespace zefuse::test
