@@ -44,5 +44,4 @@ def load() -> ModuleType:
     except BaseException:
         del sys.modules["zefuse._C"]
         raise
-    module.CompiledGraph._boxed_call = True  # AOTAutograd: takes a list and empties it
     return module
