@@ -242,6 +242,8 @@ TEST_F(Queues, WhatIsRecordedOutlivesItsHandles) {
 }
 
 TEST_F(Queues, DeadAndWrongHandlesAreRecognised) {
+  if (loaderWrapsHandles())
+    GTEST_SKIP() << "the loader follows the handles itself";
   auto e = event();
   auto* as_list = reinterpret_cast<ze_command_list_handle_t>(e);
   EXPECT_EQ(ZE_RESULT_ERROR_INVALID_NULL_HANDLE, zeCommandListAppendBarrier(as_list, nullptr, 0, nullptr));
