@@ -147,8 +147,8 @@ TEST(Lowering, SlicedReshapedFlippedViews) {
   KernelText text;
   text.input({"%x", type("6x8x20"), "(d0, d1, d2) -> (d0 * 160 + d1 * 20 + d2)"});
   text.input({"%y", type("24x10"), flat(10)});
-  text.line("%s = zefuse.view %x affine_map<(d0, d1, d2) -> (d0, d1 + 2, d2 * 2)> : tensor<6x8x20xf32> -> tensor<6x4x10xf32>");
-  text.line("%f = zefuse.view %s affine_map<(d0, d1) -> (d0 floordiv 4, d0 mod 4, 9 - d1)> : tensor<6x4x10xf32> -> tensor<24x10xf32>");
+  text.line("%sl = zefuse.view %x affine_map<(d0, d1, d2) -> (d0, d1 + 2, d2 * 2)> : tensor<6x8x20xf32> -> tensor<6x4x10xf32>");
+  text.line("%f = zefuse.view %sl affine_map<(d0, d1) -> (d0 floordiv 4, d0 mod 4, 9 - d1)> : tensor<6x4x10xf32> -> tensor<24x10xf32>");
   text.empty("%e", type("24x10"));
   text.generic("%r", "pp", {{"%f", type("24x10"), both}, {"%y", type("24x10"), both}}, {"%e", type("24x10"), both},
                "%s = arith.addf %0, %1 : f32\n yield %s : f32");
