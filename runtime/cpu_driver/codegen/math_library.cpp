@@ -16,10 +16,11 @@ alignas(16) const unsigned char kBitcode[] = {
 }  // namespace
 
 void linkMathLibrary(llvm::Module& module) {
-  bool needed = false;
+  std::vector<std::string> needed;
   for (llvm::Function& f : module)
-    needed |= f.isDeclaration() && f.getName().starts_with("zf_") && !f.use_empty();
-  if (!needed)
+    if (f.isDeclaration() && f.getName().starts_with("zf_") && !f.use_empty())
+      needed.push_back(f.getName().str());
+  if (needed.empty())
     return;
   auto buffer = llvm::MemoryBuffer::getMemBuffer(
       llvm::StringRef(reinterpret_cast<const char*>(kBitcode), sizeof kBitcode), "math", false);
@@ -30,12 +31,11 @@ void linkMathLibrary(llvm::Module& module) {
   (*library)->setTargetTriple(module.getTargetTriple());
   if (llvm::Linker::linkModules(module, std::move(*library), llvm::Linker::LinkOnlyNeeded))
     throw CompileError("the math library cannot be linked");
-  for (llvm::Function& f : module) {
-    if (!f.getName().starts_with("zf_"))
-      continue;
-    if (f.isDeclaration() && !f.use_empty())
-      throw CompileError("the math library has no " + f.getName().str());
-    f.setLinkage(llvm::GlobalValue::InternalLinkage);
+  for (const std::string& name : needed) {
+    llvm::Function* f = module.getFunction(name);
+    if (!f || f->isDeclaration())
+      throw CompileError("the math library has no " + name);
+    f->setLinkage(llvm::GlobalValue::InternalLinkage);
   }
 }
 
