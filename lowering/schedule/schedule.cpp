@@ -83,6 +83,10 @@ Value ScheduleContext::workItem(StringRef name, unsigned dimension) const {
 }
 
 void ScheduleContext::storeOutput(const DomainOutput& output) const {
+  // Nothing to store; and its layout, with strides of 0, would not tell its elements apart.
+  auto type = cast<RankedTensorType>(output.node.value.getType());
+  if (llvm::is_contained(type.getShape(), 0))
+    return;
   Value value = evaluator.evaluate(output.node);
   if (value)
     evaluator.store(outputs[output.number], graph.output_offset(domain.space, output), value,
