@@ -20,53 +20,54 @@ template <typename V> ZF_INLINE V expTail(V r) {
   return poly(r, 0x1.6a2256p-10f, 0x1.123b02p-7f, 0x1.5558f8p-5f, 0x1.55549p-3f, 0x1.fffffcp-2f);
 }
 
-template <typename V> struct Reduced { V n, r; };
+// Rounds to the nearest integer by adding 1.5 * 2^23: the integer stands in the low bits. |x| < 2^22. For a NaN the
+// integer is arbitrary, and whatever it scales is a NaN already.
+template <typename V> struct Rounded { V value; Int<V> integer; };
+template <typename V> ZF_INLINE Rounded<V> roundProduct(V x, float factor) {
+  V t = fma(x, c<V>(factor), c<V>(0x1.8p23f));
+  return {t - c<V>(0x1.8p23f), bits(t) - 0x4b400000};
+}
+
+template <typename V> struct Reduced { Int<V> n; V r; };
 // x = n ln 2 + r
 template <typename V> ZF_INLINE Reduced<V> reduceByLn2(V x) {
-  V n = roundEven(x * c<V>(0x1.715476p+0f));
+  auto [n, i] = roundProduct(x, 0x1.715476p+0f);
   V r = fma(n, c<V>(-0x1.62e400p-1f), x);
-  return {n, fma(n, c<V>(-0x1.7f7d1cp-20f), r)};
+  return {i, fma(n, c<V>(-0x1.7f7d1cp-20f), r)};
 }
 
 template <typename V> ZF_INLINE V exp(V x) {
-  V y = clampHigh(c<V>(89.0f), clampLow(c<V>(-104.5f), x));
-  auto [n, r] = reduceByLn2(y);
-  V p = fma(expTail(r), r * r, r) + c<V>(1.0f);
-  V result = scale(p, toInt(n != n ? c<V>(0.0f) : n));
-  return x != x ? x : result;
+  auto [n, r] = reduceByLn2(clampHigh(c<V>(89.0f), clampLow(c<V>(-104.5f), x)));
+  return scale(fma(expTail(r), r * r, r) + c<V>(1.0f), n);
 }
 
 template <typename V> ZF_INLINE V exp2(V x) {
   V y = clampHigh(c<V>(129.0f), clampLow(c<V>(-151.0f), x));
-  V n = roundEven(y);
+  auto [n, i] = roundProduct(y, 1.0f);
   V r = y - n;
   V p = fma(poly(r, 0x1.41fbbcp-13f, 0x1.5f3e52p-10f, 0x1.3b2d4cp-7f, 0x1.c6aee8p-5f, 0x1.ebfbdcp-3f, 0x1.62e43p-1f), r,
             c<V>(1.0f));
-  V result = scale(p, toInt(n != n ? c<V>(0.0f) : n));
-  return x != x ? x : result;
+  return scale(p, i);
 }
 
 template <typename V> ZF_INLINE V exp10(V x) {
   V y = clampHigh(c<V>(39.0f), clampLow(c<V>(-46.0f), x));
-  V n = roundEven(y * c<V>(0x1.a934f0p+1f));
+  auto [n, i] = roundProduct(y, 0x1.a934f0p+1f);
   V r = fma(n, c<V>(-0x1.344000p-2f), y);  // log10(2) in two parts, the first short: the product is exact
   r = fma(n, c<V>(-0x1.3509f8p-18f), r);
   V p = fma(poly(r, 0x1.15dafcp-4f, 0x1.a9acacp-3f, 0x1.142c04p-1f, 0x1.2bd6a6p+0f, 0x1.047058p+1f, 0x1.53524cp+1f,
                  0x1.26bb1cp+1f),
             r, c<V>(1.0f));
-  V result = scale(p, toInt(n != n ? c<V>(0.0f) : n));
-  return x != x ? x : result;
+  return scale(p, i);
 }
 
 template <typename V> ZF_INLINE V expm1(V x) {
-  V y = clampHigh(c<V>(89.0f), clampLow(c<V>(-17.5f), x));
-  auto [n, r] = reduceByLn2(y);
+  auto [n, r] = reduceByLn2(clampHigh(c<V>(89.0f), clampLow(c<V>(-17.5f), x)));
   V q = fma(expTail(r), r * r, r);
   // 2^n (q + 1) - 1, as twice its half: 2^128 does not exist
-  V s = pow2<V>(toInt(n != n ? c<V>(0.0f) : n) - 1);
+  V s = pow2<V>(n - 1);
   V half = fma(q, s, s - c<V>(0.5f));
-  V result = copysign(half + half, x);
-  return x != x ? x : result;
+  return copysign(half + half, x);
 }
 
 // x = 2^k * (1 + f), 1 + f in [sqrt(1/2), sqrt(2)); x positive and normal.

@@ -5,16 +5,16 @@
 
 namespace zf {
 
-// With t = e^(-2|x|) - 1 in (-1, 0]: tanh|x| = -t / (2 + t).
+// With E = e^(-2|x|): tanh|x| = (1 - E) / (1 + E), or 1 - 2E / (1 + E) where that cancels less. One division.
 template <typename V> ZF_INLINE V tanh(V x) {
   V a = abs(x);
-  V y = clampHigh(c<V>(10.0f), a);
-  auto [n, r] = reduceByLn2(y * c<V>(-2.0f));
+  auto [n, r] = reduceByLn2(clampHigh(c<V>(10.0f), a) * c<V>(-2.0f));
   V q = fma(expTail(r), r * r, r);
-  V s = pow2<V>(toInt(n != n ? c<V>(0.0f) : n));
-  V t = fma(q, s, s - c<V>(1.0f));
-  V result = copysign(-t / (c<V>(2.0f) + t), x);
-  return x != x ? x : result;
+  V s = pow2<V>(n);
+  V e = fma(q, s, s);
+  auto large = a > c<V>(0.6f);
+  V d = (large ? e + e : fma(-q, s, c<V>(1.0f) - s)) / fma(q, s, c<V>(1.0f) + s);
+  return copysign(large ? c<V>(1.0f) - d : d, x);
 }
 
 // |x| < 0.93: x + x P(x^2). Above: 1 - exp(a Q(a) - a), a = |x|, where Q fits (log(erfc(a)) + a) / a.
@@ -29,11 +29,9 @@ template <typename V> ZF_INLINE V erf(V x) {
              -0x1.0778dcp-3f);
   V e = fma(q, b, -b);  // in [-18, -0.9]
   auto [n, r] = reduceByLn2(e);
-  V p = fma(expTail(r), r * r, r) + c<V>(1.0f);
-  V tail = p * pow2<V>(toInt(n != n ? c<V>(0.0f) : n));
+  V tail = (fma(expTail(r), r * r, r) + c<V>(1.0f)) * pow2<V>(n);
   V large = copysign(c<V>(1.0f) - tail, x);
-  V result = a < c<V>(0.93f) ? small : large;
-  return x != x ? x : result;
+  return a < c<V>(0.93f) ? small : large;
 }
 
 }  // namespace zf
