@@ -121,17 +121,17 @@ ze_result_t deviceGetProperties(ze_device_handle_t hDevice, ze_device_properties
 ze_result_t deviceGetComputeProperties(ze_device_handle_t hDevice, ze_device_compute_properties_t* properties) {
   ZEFUSE_CHECK(Device, hDevice);
   ZEFUSE_NOT_NULL(properties);
-  properties->maxTotalGroupSize = kMaxGroupSize;
-  properties->maxGroupSizeX = kMaxGroupSize;
-  properties->maxGroupSizeY = kMaxGroupSize;
-  properties->maxGroupSizeZ = kMaxGroupSize;
+  properties->maxTotalGroupSize = kMaxGroupItems;
+  properties->maxGroupSizeX = kMaxGroupItems;
+  properties->maxGroupSizeY = kMaxGroupItems;
+  properties->maxGroupSizeZ = kMaxGroupItems;
   properties->maxGroupCountX = UINT32_MAX;
   properties->maxGroupCountY = UINT32_MAX;
   properties->maxGroupCountZ = UINT32_MAX;
   properties->maxSharedLocalMemory = kMaxLocalBytes;
   std::fill(std::begin(properties->subGroupSizes), std::end(properties->subGroupSizes), 0u);
-  properties->numSubGroupSizes = 1;
-  properties->subGroupSizes[0] = 1;
+  properties->numSubGroupSizes = std::size(kSubgroupSizes);
+  std::copy(std::begin(kSubgroupSizes), std::end(kSubgroupSizes), properties->subGroupSizes);
   return ZE_RESULT_SUCCESS;
 }
 
@@ -149,6 +149,18 @@ ze_result_t deviceGetModuleProperties(ze_device_handle_t hDevice, ze_device_modu
   properties->maxArgumentsSize = kMaxArguments * sizeof(void*);
   properties->printfBufferSize = 0;
   std::memcpy(properties->nativeKernelSupported.id, "zefuse-native-1\0", sizeof properties->nativeKernelSupported.id);
+  constexpr ze_device_fp_atomic_ext_flags_t kFloatAtomics =
+      ZE_DEVICE_FP_ATOMIC_EXT_FLAG_GLOBAL_LOAD_STORE | ZE_DEVICE_FP_ATOMIC_EXT_FLAG_GLOBAL_ADD |
+      ZE_DEVICE_FP_ATOMIC_EXT_FLAG_GLOBAL_MIN_MAX | ZE_DEVICE_FP_ATOMIC_EXT_FLAG_LOCAL_LOAD_STORE |
+      ZE_DEVICE_FP_ATOMIC_EXT_FLAG_LOCAL_ADD | ZE_DEVICE_FP_ATOMIC_EXT_FLAG_LOCAL_MIN_MAX;
+  for (auto* next = static_cast<ze_base_properties_t*>(properties->pNext); next;
+       next = static_cast<ze_base_properties_t*>(next->pNext))
+    if (next->stype == ZE_STRUCTURE_TYPE_FLOAT_ATOMIC_EXT_PROPERTIES) {
+      auto* atomics = reinterpret_cast<ze_float_atomic_ext_properties_t*>(next);
+      atomics->fp16Flags = 0;
+      atomics->fp32Flags = kFloatAtomics;
+      atomics->fp64Flags = kFloatAtomics;
+    }
   return ZE_RESULT_SUCCESS;
 }
 

@@ -8,7 +8,11 @@
 
 namespace zefuse::cpu {
 
-constexpr uint32_t kMaxGroupSize = 1024;
+// What codegen builds for (codegen/workgroup.h): group sizes, and the sub-group widths that kernels may require.
+constexpr uint32_t kMaxGroupItems = 1024;
+constexpr uint32_t kSubgroupSizes[] = {8, 16, 32};
+constexpr uint32_t kDefaultSubgroupSize = 16;
+
 constexpr size_t kMaxFillPatternBytes = 128;
 constexpr uint64_t kTicksPerSecond = 1'000'000'000;
 

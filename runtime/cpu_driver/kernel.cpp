@@ -97,10 +97,10 @@ ze_result_t kernelSetGroupSize(ze_kernel_handle_t hKernel, uint32_t groupSizeX, 
   ZEFUSE_OBJECT(Kernel, kernel, hKernel);
   const uint32_t size[3] = {groupSizeX, groupSizeY, groupSizeZ};
   uint64_t items = uint64_t{size[0]} * size[1];
-  if (items == 0 || size[2] == 0 || items > kMaxGroupSize || items * size[2] > kMaxGroupSize)
+  if (items == 0 || size[2] == 0 || items > kMaxGroupItems || items * size[2] > kMaxGroupItems)
     return refuse(ZE_RESULT_ERROR_INVALID_GROUP_SIZE_DIMENSION,
                   "zeKernelSetGroupSize: %u x %u x %u for kernel '%s': 1 to %u items are possible", size[0], size[1],
-                  size[2], kernel->info.name.c_str(), kMaxGroupSize);
+                  size[2], kernel->info.name.c_str(), kMaxGroupItems);
   const uint32_t* required = kernel->info.required_group_size;
   if (requiresGroupSize(kernel->info) && !std::equal(size, size + 3, required))
     return refuse(ZE_RESULT_ERROR_INVALID_GROUP_SIZE_DIMENSION,
@@ -178,8 +178,8 @@ ze_result_t kernelGetProperties(ze_kernel_handle_t hKernel, ze_kernel_properties
   properties->requiredGroupSizeZ = info.required_group_size[2];
   properties->requiredNumSubGroups = 0;
   properties->requiredSubgroupSize = info.required_subgroup_size;
-  properties->maxSubgroupSize = std::max(info.required_subgroup_size, 1u);
-  properties->maxNumSubgroups = kMaxGroupSize / properties->maxSubgroupSize;
+  properties->maxSubgroupSize = info.required_subgroup_size ? info.required_subgroup_size : kDefaultSubgroupSize;
+  properties->maxNumSubgroups = kMaxGroupItems / properties->maxSubgroupSize;
   properties->localMemSize = info.local_bytes;
   properties->privateMemSize = info.private_bytes;
   properties->spillMemSize = 0;  // spills go to the thread's stack and are not counted

@@ -190,6 +190,25 @@ TEST_P(Launches, AtomicsCountEveryItem) {
     EXPECT_EQ(6400, counters[i]);
 }
 
+TEST_P(Launches, SubgroupsHaveTheRequiredWidth) {
+  auto k = kernel(module(), "subgroup_sums", 32);
+  ze_kernel_properties_t properties = {};
+  properties.stype = ZE_STRUCTURE_TYPE_KERNEL_PROPERTIES;
+  ZE_OK(zeKernelGetProperties(k, &properties));
+  EXPECT_EQ(8u, properties.requiredSubgroupSize);
+  EXPECT_EQ(8u, properties.maxSubgroupSize);
+  auto* in = allocate<int>(64);
+  auto* out = allocate<int>(64);
+  std::iota(in, in + 64, 0);
+  setPointer(k, 0, in);
+  setPointer(k, 1, out);
+  ze_group_count_t two = {2, 1, 1};
+  ZE_OK(zeCommandListAppendLaunchKernel(list, k, &two, nullptr, 0, nullptr));
+  finish();
+  for (int i = 0; i < 64; ++i)
+    EXPECT_EQ(std::accumulate(in + i / 8 * 8, in + i / 8 * 8 + 8, 0) * 100 + 8, out[i]);
+}
+
 TEST_P(Launches, ValuesOfEveryKind) {
   struct Pair {
     int first;

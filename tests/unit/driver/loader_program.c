@@ -1,5 +1,6 @@
-/* A Level Zero program as anybody would write it: links -lze_loader only and knows nothing of this driver. Run by ctest directly,
- * through the loader's interception, under its validation layer, and under both. Arguments: the directory of the .spv files.
+/* A Level Zero program as anybody would write it: links -lze_loader only and knows nothing of this driver. Run by ctest
+ * directly, through the loader's interception, under its validation layer, and under both. Arguments: the directory of
+ * the .spv files.
  *
  * Everything runs twice: from SPIR-V, then from the bytes of zeModuleGetNativeBinary. */
 #include <level_zero/ze_api.h>
@@ -18,7 +19,7 @@
     }                                                                                                                  \
   } while (0)
 
-static void check(ze_result_t result, const char *call, int line) {
+static void check(ze_result_t result, const char* call, int line) {
   if (result != ZE_RESULT_SUCCESS) {
     fprintf(stderr, "line %d: %s returned 0x%x\n", line, call, (unsigned)result);
     exit(1);
@@ -75,7 +76,7 @@ static struct target open_target(enum kind kind) {
 }
 
 /* Runs what was appended and waits for its end: by the fence, or by the event that the last command signals. */
-static void finish(struct target *target) {
+static void finish(struct target* target) {
   CHECK(zeCommandListAppendBarrier(target->list, target->done, 0, NULL));
   if (target->kind == regular) {
     REQUIRE(zeFenceQueryStatus(target->fence) == ZE_RESULT_NOT_READY);
@@ -90,7 +91,7 @@ static void finish(struct target *target) {
   CHECK(zeEventHostReset(target->done));
 }
 
-static void close_target(struct target *target) {
+static void close_target(struct target* target) {
   CHECK(zeEventDestroy(target->done));
   CHECK(zeEventPoolDestroy(target->pool));
   if (target->fence)
@@ -100,15 +101,15 @@ static void close_target(struct target *target) {
     CHECK(zeCommandQueueDestroy(target->queue));
 }
 
-static void *allocate(size_t bytes) {
+static void* allocate(size_t bytes) {
   ze_device_mem_alloc_desc_t on_device = {.stype = ZE_STRUCTURE_TYPE_DEVICE_MEM_ALLOC_DESC};
   ze_host_mem_alloc_desc_t on_host = {.stype = ZE_STRUCTURE_TYPE_HOST_MEM_ALLOC_DESC};
-  void *pointer;
+  void* pointer;
   CHECK(zeMemAllocShared(context, &on_device, &on_host, bytes, 0, device, &pointer));
   return pointer;
 }
 
-static ze_kernel_handle_t create_kernel(ze_module_handle_t module, const char *name, uint32_t group_size) {
+static ze_kernel_handle_t create_kernel(ze_module_handle_t module, const char* name, uint32_t group_size) {
   ze_kernel_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_KERNEL_DESC, .pKernelName = name};
   ze_kernel_handle_t kernel;
   CHECK(zeKernelCreate(module, &desc, &kernel));
@@ -116,13 +117,13 @@ static ze_kernel_handle_t create_kernel(ze_module_handle_t module, const char *n
   return kernel;
 }
 
-static void set_pointer(ze_kernel_handle_t kernel, uint32_t index, void *pointer) {
+static void set_pointer(ze_kernel_handle_t kernel, uint32_t index, void* pointer) {
   CHECK(zeKernelSetArgumentValue(kernel, index, sizeof pointer, &pointer));
 }
 
 enum { items = 4096, group = 64, groups = items / group };
 
-static void vector_add(ze_module_handle_t module, struct target *target) {
+static void vector_add(ze_module_handle_t module, struct target* target) {
   ze_kernel_handle_t kernel = create_kernel(module, "vector_add", group);
   float *a = allocate(items * sizeof *a), *b = allocate(items * sizeof *b), *c = allocate(items * sizeof *c);
   for (int i = 0; i < items; ++i) {
@@ -146,7 +147,7 @@ static void vector_add(ze_module_handle_t module, struct target *target) {
   CHECK(zeKernelDestroy(kernel));
 }
 
-static void reduction(ze_module_handle_t module, struct target *target) {
+static void reduction(ze_module_handle_t module, struct target* target) {
   ze_kernel_handle_t kernel = create_kernel(module, "reduce_static", group);
   float *in = allocate(items * sizeof *in), *out = allocate(groups * sizeof *out);
   for (int i = 0; i < items; ++i)
@@ -155,7 +156,7 @@ static void reduction(ze_module_handle_t module, struct target *target) {
   set_pointer(kernel, 1, out);
   ze_event_pool_handle_t pool = create_pool(1);
   ze_event_handle_t timed = create_event(pool, 0);
-  ze_kernel_timestamp_result_t *times = allocate(sizeof *times);
+  ze_kernel_timestamp_result_t* times = allocate(sizeof *times);
   ze_group_count_t count = {groups, 1, 1};
   CHECK(zeCommandListAppendLaunchKernel(target->list, kernel, &count, timed, 0, NULL));
   CHECK(zeCommandListAppendQueryKernelTimestamps(target->list, 1, &timed, times, NULL, NULL, 1, &timed));
@@ -178,10 +179,10 @@ static void reduction(ze_module_handle_t module, struct target *target) {
   CHECK(zeKernelDestroy(kernel));
 }
 
-static void atomics(ze_module_handle_t module, struct target *target) {
+static void atomics(ze_module_handle_t module, struct target* target) {
   ze_kernel_handle_t kernel = create_kernel(module, "count_atomically", group);
   int modulus = 3, zero = 0;
-  int *counters = allocate(3 * sizeof *counters);
+  int* counters = allocate(3 * sizeof *counters);
   set_pointer(kernel, 0, counters);
   CHECK(zeKernelSetArgumentValue(kernel, 1, sizeof modulus, &modulus));
   ze_group_count_t count = {groups, 1, 1};
@@ -199,7 +200,7 @@ static void waits_for_host(ze_module_handle_t module) {
   struct target target = open_target(asynchronous_immediate);
   ze_event_pool_handle_t pool = create_pool(2);
   ze_event_handle_t go = create_event(pool, 0), done = create_event(pool, 1);
-  int *value = allocate(sizeof *value);
+  int* value = allocate(sizeof *value);
   *value = 41;
   set_pointer(kernel, 0, value);
   ze_group_count_t count = {1, 1, 1};
@@ -222,7 +223,7 @@ static void waits_for_host(ze_module_handle_t module) {
   CHECK(zeKernelDestroy(kernel));
 }
 
-static ze_module_handle_t create_module(ze_module_format_t format, const uint8_t *bytes, size_t size) {
+static ze_module_handle_t create_module(ze_module_format_t format, const uint8_t* bytes, size_t size) {
   ze_module_desc_t desc = {
       .stype = ZE_STRUCTURE_TYPE_MODULE_DESC, .format = format, .inputSize = size, .pInputModule = bytes};
   ze_module_handle_t module;
@@ -250,7 +251,7 @@ static void run_all(ze_module_handle_t module) {
   waits_for_host(module);
 }
 
-int main(int argc, char **argv) {
+int main(int argc, char** argv) {
   REQUIRE(argc == 2);
   CHECK(zeInit(0));
   uint32_t count = 1;
@@ -263,7 +264,7 @@ int main(int argc, char **argv) {
 
   char path[4096];
   snprintf(path, sizeof path, "%s/basic.spv", argv[1]);
-  FILE *file = fopen(path, "rb");
+  FILE* file = fopen(path, "rb");
   REQUIRE(file);
   static uint8_t spirv[1 << 20];
   size_t size = fread(spirv, 1, sizeof spirv, file);
@@ -273,7 +274,7 @@ int main(int argc, char **argv) {
   run_all(module);
   size_t native_size = 0;
   CHECK(zeModuleGetNativeBinary(module, &native_size, NULL));
-  uint8_t *native = malloc(native_size);
+  uint8_t* native = malloc(native_size);
   CHECK(zeModuleGetNativeBinary(module, &native_size, native));
   CHECK(zeModuleDestroy(module));
 

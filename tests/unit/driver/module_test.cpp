@@ -22,7 +22,7 @@ TEST_F(Modules, KernelNamesAreCountedThenListedInAStableOrder) {
   auto m = module();
   uint32_t count = 0;
   ZE_OK(zeModuleGetKernelNames(m, &count, nullptr));
-  ASSERT_EQ(9u, count);
+  ASSERT_EQ(10u, count);
   std::vector<const char*> names(count), again(count);
   ZE_OK(zeModuleGetKernelNames(m, &count, names.data()));
   ZE_OK(zeModuleGetKernelNames(m, &count, again.data()));
@@ -90,6 +90,13 @@ TEST_F(Modules, SpecialisationConstantsAndGlobals) {
   }
 }
 
+TEST_F(Modules, ExportedFunctionsHaveAddresses) {
+  void* address = nullptr;
+  ZE_OK(zeModuleGetFunctionPointer(module(), "exported_function", &address));
+  EXPECT_NE(nullptr, address);
+  EXPECT_EQ(ZE_RESULT_ERROR_INVALID_FUNCTION_NAME, zeModuleGetFunctionPointer(module(), "nothing", &address));
+}
+
 TEST_F(Modules, TwoModulesOfOneSourceHaveTheirOwnGlobals) {
   auto first = module("specialise.spv"), second = module("specialise.spv");
   void *a = nullptr, *b = nullptr;
@@ -106,7 +113,7 @@ TEST_F(Modules, TheNativeBinaryLoadsAgainAndIsStable) {
   EXPECT_EQ(native, nativeBinary(made.module));
   uint32_t count = 0;
   ZE_OK(zeModuleGetKernelNames(made.module, &count, nullptr));
-  EXPECT_EQ(9u, count);
+  EXPECT_EQ(10u, count);
   size_t too_small = 3;
   uint8_t bytes[3];
   EXPECT_NE(ZE_RESULT_SUCCESS, zeModuleGetNativeBinary(made.module, &too_small, bytes));

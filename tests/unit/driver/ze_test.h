@@ -54,8 +54,8 @@ private:
   std::vector<ze_kernel_handle_t> kernels_;
 };
 
-// ZE_ENABLE_LOADER_INTERCEPT: the loader's own objects stand for the driver's handles. Loader 1.8.12 then follows any handle
-// it is given, and forgets to wrap the build log of a failed build: tests of these skip.
+// ZE_ENABLE_LOADER_INTERCEPT: the loader's own objects stand for the driver's handles. Loader 1.8.12 then follows any
+// handle it is given, and forgets to wrap the build log of a failed build: tests of these skip.
 bool loaderWrapsHandles();
 
 // Creates a module, or says with which log it failed ("" when the log cannot be read, see above).

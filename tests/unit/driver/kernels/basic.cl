@@ -82,3 +82,12 @@ __kernel void spin(__global uint *out, uint rounds) {
 }
 
 __kernel void increment(__global int *values) { values[get_global_id(0)] += 1; }
+
+// Sub-group reduction and shuffle-free ids: the width is the kernel's own.
+__attribute__((intel_reqd_sub_group_size(8))) __kernel void subgroup_sums(__global const int *in, __global int *out) {
+  int sum = sub_group_reduce_add(in[get_global_id(0)]);
+  out[get_global_id(0)] = sum * 100 + (int)get_sub_group_size();
+}
+
+// Not a kernel, but exported.
+int exported_function(int value) { return value + 1; }
