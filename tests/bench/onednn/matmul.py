@@ -107,7 +107,7 @@ def linears():
                     "packed": packed,
                     "plain": plain,
                     "inner_product": inner_product(a, w, out, bias),
-                    "torch+gelu": lambda: F.gelu(F.linear(a, w, bias)),
+                    "torch+gelu": lambda: F.gelu(F.linear(a, w_gelu, bias)),
                     "packed+gelu": gelu,
                 },
                 f"{name} | {gelu_name} | {error:.1e}",
