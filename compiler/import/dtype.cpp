@@ -37,9 +37,9 @@ Type elementType(int dtype, MLIRContext* context) {
 bool computable(Type element) { return element && !element.isUnsignedInteger(); }
 
 std::string dtypeName(int dtype) {
-  static const char* const names[] = {"uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64",
-                                      "complex32", "complex64", "complex128", "bool", "qint8", "quint8", "qint32",
-                                      "bfloat16"};
+  static const char* const names[] = {"uint8",   "int8",    "int16",     "int32",     "int64",      "float16",
+                                      "float32", "float64", "complex32", "complex64", "complex128", "bool",
+                                      "qint8",   "quint8",  "qint32",    "bfloat16"};
   if (dtype >= 0 && dtype < static_cast<int>(std::size(names)))
     return names[dtype];
   return "dtype number " + std::to_string(dtype);

@@ -9,7 +9,16 @@ namespace zefuse::fx {
 
 // torch's ScalarType numbers (c10/core/ScalarType.h): part of torch's serialized formats, so they are stable.
 enum ScalarType : int {
-  kU8 = 0, kI8 = 1, kI16 = 2, kI32 = 3, kI64 = 4, kF16 = 5, kF32 = 6, kF64 = 7, kBool = 11, kBF16 = 15
+  kU8 = 0,
+  kI8 = 1,
+  kI16 = 2,
+  kI32 = 3,
+  kI64 = 4,
+  kF16 = 5,
+  kF32 = 6,
+  kF64 = 7,
+  kBool = 11,
+  kBF16 = 15
 };
 
 // The element type, or null for a dtype that zefuse cannot hold. u8 becomes ui8, which only zefuse.aten accepts.

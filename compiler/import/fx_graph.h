@@ -1,5 +1,6 @@
-// An FX graph as plain C++ data: what fx_reader makes from the Python objects, and all that the importer sees. Nothing here
-// refers to Python, so operators can be added and tested without it. Sizes are affine expressions over the graph's symbols.
+// An FX graph as plain C++ data: what fx_reader makes from the Python objects, and all that the importer sees. Nothing
+// here refers to Python, so operators can be added and tested without it. Sizes are affine expressions over the graph's
+// symbols.
 #pragma once
 
 #include <cstdint>
@@ -31,14 +32,26 @@ struct Meta {
 
 struct Argument {
   enum class Kind : uint8_t {
-    none, node, size, integer, real, boolean, text, dtype, layout, memory_format, device, list, other
+    none,
+    node,
+    size,
+    integer,
+    real,
+    boolean,
+    text,
+    dtype,
+    layout,
+    memory_format,
+    device,
+    list,
+    other
   };
   Kind kind = Kind::none;
-  unsigned node = 0;           // node: index into Graph::nodes, a tensor (or several)
-  mlir::AffineExpr size;       // size: not a constant
-  int64_t integer = 0;         // integer, boolean; dtype, layout, memory_format: torch's numbers
+  unsigned node = 0;      // node: index into Graph::nodes, a tensor (or several)
+  mlir::AffineExpr size;  // size: not a constant
+  int64_t integer = 0;    // integer, boolean; dtype, layout, memory_format: torch's numbers
   double real = 0;
-  std::string text;            // text, device; other: its repr
+  std::string text;             // text, device; other: its repr
   std::vector<Argument> items;  // list
 };
 
@@ -70,10 +83,10 @@ struct Node {
   Meta meta;
   Argument literal;
   unsigned source = 0, item = 0;
-  unsigned constant = 0;      // constant: its number
-  std::string file;           // of the user's line that made the node; "" when unknown
+  unsigned constant = 0;  // constant: its number
+  std::string file;       // of the user's line that made the node; "" when unknown
   unsigned line = 0;
-  std::vector<bool> used;     // call: which results have users (one entry for a single result)
+  llvm::SmallVector<bool, 4> used;  // call: which results have users (one entry for a single result)
 };
 
 // Where a symbol's value is read: the size `dim` of an input, or an integer input itself (dim < 0).

@@ -144,6 +144,13 @@ const fx::TensorMeta& Op::meta(unsigned index) const {
   return meta->tensor;
 }
 
+const fx::TensorMeta& Op::metaOf(StringRef name) const {
+  const Argument& given = argument(name);
+  if (given.kind != Argument::Kind::node || graph_.nodes[given.node].meta.kind != fx::Meta::Kind::tensor)
+    refuse("argument '" + name + "' is not a tensor");
+  return graph_.nodes[given.node].meta.tensor;
+}
+
 RankedTensorType Op::resultType(unsigned index) const {
   const fx::TensorMeta& tensor = meta(index);
   Type element = fx::elementType(tensor.dtype, build.b.getContext());

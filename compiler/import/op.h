@@ -13,15 +13,15 @@ using Values = llvm::SmallVector<mlir::Value, 1>;
 
 // A tensor, or a Python number standing in for one.
 struct TensorOrNumber {
-  mlir::Value tensor;       // null for a number
-  fx::Argument number;      // integer, real, boolean, or a symbolic size
+  mlir::Value tensor;                                       // null for a number
+  fx::Argument number;                                      // integer, real, boolean, or a symbolic size
   mlir::Type numberType(mlir::MLIRContext* context) const;  // i1, i64 or f32: what it promotes as
 };
 
 class Op {
 public:
-  Op(const fx::Node& node, llvm::ArrayRef<Values> values, TensorBuilder& build)
-      : node(node), build(build), values_(values) {}
+  Op(const fx::Graph& graph, const fx::Node& node, llvm::ArrayRef<Values> values, TensorBuilder& build)
+      : node(node), build(build), graph_(graph), values_(values) {}
 
   const fx::Argument& argument(llvm::StringRef name) const;
   bool isNone(llvm::StringRef name) const { return argument(name).kind == fx::Argument::Kind::none; }
@@ -44,6 +44,7 @@ public:
 
   // Result `index`; its sizes and dtype are torch's own (meta["val"]).
   const fx::TensorMeta& meta(unsigned index = 0) const;
+  const fx::TensorMeta& metaOf(llvm::StringRef name) const;  // of a tensor argument
   mlir::RankedTensorType resultType(unsigned index = 0) const;
   mlir::Type element(unsigned index = 0) const { return resultType(index).getElementType(); }
   bool used(unsigned index) const { return index < node.used.size() && node.used[index]; }
@@ -56,7 +57,8 @@ public:
 
 private:
   mlir::Value tensorOf(const fx::Argument& argument, llvm::StringRef name) const;
-  llvm::ArrayRef<Values> values_;
+  const fx::Graph& graph_;
+  llvm::ArrayRef<Values> values_;  // each FX node's results
 };
 
 }  // namespace zefuse

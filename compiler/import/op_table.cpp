@@ -28,9 +28,7 @@ const OpTable& opTable() {
     registerReductions(made);
     registerNormalization(made);
     registerViews(made);
-    registerIndexing(made);
     registerMatmul(made);
-    registerAttention(made);
     registerCreation(made);
     registerConversion(made);
     return made;

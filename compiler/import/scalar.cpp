@@ -8,15 +8,15 @@ using namespace mlir;
 namespace zefuse {
 namespace {
 
-Scalar compare(arith::CmpFPredicate floats, arith::CmpIPredicate integers, arith::CmpIPredicate bools, Scalar a, Scalar b) {
+Scalar compare(arith::CmpFPredicate floats, arith::CmpIPredicate integers, arith::CmpIPredicate bools, Scalar a,
+               Scalar b) {
   ImplicitLocOpBuilder& builder = a.builder();
   if (a.isFloat())
     return {builder, arith::CmpFOp::create(builder, floats, a.value(), b.value())};
   return {builder, arith::CmpIOp::create(builder, a.isBool() ? bools : integers, a.value(), b.value())};
 }
 
-template <typename FloatOp, typename IntOp, typename BoolOp>
-Scalar arithmetic(Scalar a, Scalar b) {
+template <typename FloatOp, typename IntOp, typename BoolOp> Scalar arithmetic(Scalar a, Scalar b) {
   ImplicitLocOpBuilder& builder = a.builder();
   if (a.isFloat())
     return {builder, FloatOp::create(builder, a.value(), b.value())};

@@ -30,7 +30,8 @@ private:
 Scalar constantScalar(mlir::ImplicitLocOpBuilder& builder, mlir::Type type, double number);
 Scalar constantScalar(mlir::ImplicitLocOpBuilder& builder, mlir::Type type, int64_t number);
 
-// On bool, + is or, * and min are and, max is or: torch's arithmetic of torch.bool. Integer division is not here: it traps on zero.
+// On bool, + is or, * and min are and, max is or: torch's arithmetic of torch.bool. Integer division is not here: it
+// traps on zero.
 Scalar operator+(Scalar a, Scalar b);
 Scalar operator-(Scalar a, Scalar b);
 Scalar operator*(Scalar a, Scalar b);

@@ -91,7 +91,7 @@ Scalar Body::position(int64_t dim) { return {b, arith::IndexCastOp::create(b, b.
 Scalar Body::size(AffineExpr size) {
   if (auto number = dyn_cast<AffineConstantExpr>(size))
     return constantScalar(b, b.getI64Type(), number.getValue());
-  Value value = SizeOp::create(b, AffineMap::get(0, num_symbols_, size));
+  Value value = SizeOp::create(b, b.getIndexType(), AffineMap::get(0, num_symbols_, size));
   return {b, arith::IndexCastOp::create(b, b.getI64Type(), value)};
 }
 
@@ -100,17 +100,15 @@ Value Body::checkedIndex(Scalar value, AffineExpr bound, bool wrap_negative, Str
   if (auto number = dyn_cast<AffineConstantExpr>(bound))
     limit = arith::ConstantIndexOp::create(b, number.getValue());
   else
-    limit = SizeOp::create(b, AffineMap::get(0, num_symbols_, bound));
-  return CheckedIndexOp::create(b, value.value(), limit, b.getBoolAttr(wrap_negative), b.getStringAttr(error),
-                                b.getStringAttr(message));
+    limit = SizeOp::create(b, b.getIndexType(), AffineMap::get(0, num_symbols_, bound));
+  return CheckedIndexOp::create(b, b.getIndexType(), value.value(), limit, b.getBoolAttr(wrap_negative),
+                                b.getStringAttr(error), b.getStringAttr(message));
 }
 
-Scalar Body::extract(Value tensor, ValueRange indices) {
-  return {b, tensor::ExtractOp::create(b, tensor, indices)};
-}
+Scalar Body::extract(Value tensor, ValueRange indices) { return {b, tensor::ExtractOp::create(b, tensor, indices)}; }
 
 Value TensorBuilder::size(AffineExpr expr) {
-  return SizeOp::create(b, AffineMap::get(0, num_symbols, expr));
+  return SizeOp::create(b, b.getIndexType(), AffineMap::get(0, num_symbols, expr));
 }
 
 Value TensorBuilder::empty(RankedTensorType type) {
@@ -309,8 +307,8 @@ Value TensorBuilder::convert(Value tensor, Type element) {
 }
 
 Value TensorBuilder::matmul(Value a, Value other, Value bias, double alpha, RankedTensorType result) {
-  return MatmulOp::create(b, result, a, other, bias, ValueRange{}, APFloat(static_cast<float>(alpha)),
-                          b.getStrArrayAttr({}));
+  return MatmulOp::create(b, result, a, other, bias, ValueRange{}, b.getF32FloatAttr(static_cast<float>(alpha)),
+                          b.getStrArrayAttr({}), AffineMapAttr());
 }
 
 }  // namespace zefuse

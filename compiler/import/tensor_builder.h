@@ -15,9 +15,9 @@ public:
       : b(location, builder), num_symbols_(num_symbols) {}
 
   Scalar constant(mlir::Type type, double number) { return constantScalar(b, type, number); }
-  mlir::Value index(int64_t dim);           // index type
-  Scalar position(int64_t dim);             // the same as i64
-  Scalar size(mlir::AffineExpr size);       // i64
+  mlir::Value index(int64_t dim);      // index type
+  Scalar position(int64_t dim);        // the same as i64
+  Scalar size(mlir::AffineExpr size);  // i64
   // value wrapped when negative (if asked) and checked against [0, bound); see zefuse.checked_index.
   mlir::Value checkedIndex(Scalar value, mlir::AffineExpr bound, bool wrap_negative, llvm::StringRef error,
                            llvm::StringRef message);
@@ -69,7 +69,8 @@ public:
   mlir::AffineMap unreduced(unsigned rank, llvm::ArrayRef<int64_t> dims);
 
   // result[d...] = source[indices(d...)].
-  mlir::Value view(mlir::Value source, llvm::ArrayRef<mlir::AffineExpr> indices, llvm::ArrayRef<mlir::AffineExpr> sizes);
+  mlir::Value view(mlir::Value source, llvm::ArrayRef<mlir::AffineExpr> indices,
+                   llvm::ArrayRef<mlir::AffineExpr> sizes);
   // Same elements in row-major order.
   mlir::Value reshape(mlir::Value source, llvm::ArrayRef<mlir::AffineExpr> sizes);
   mlir::Value permute(mlir::Value source, llvm::ArrayRef<int64_t> dims);
@@ -89,7 +90,9 @@ public:
   const unsigned num_symbols;
 };
 
-inline mlir::RankedTensorType typeOf(mlir::Value tensor) { return llvm::cast<mlir::RankedTensorType>(tensor.getType()); }
+inline mlir::RankedTensorType typeOf(mlir::Value tensor) {
+  return llvm::cast<mlir::RankedTensorType>(tensor.getType());
+}
 inline mlir::Type elementOf(mlir::Value tensor) { return typeOf(tensor).getElementType(); }
 inline int64_t rankOf(mlir::Value tensor) { return typeOf(tensor).getRank(); }
 inline bool isConstant(mlir::AffineExpr expr, int64_t value) {

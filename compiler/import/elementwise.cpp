@@ -1,0 +1,62 @@
+#include "compiler/import/elementwise.h"
+
+using namespace mlir;
+
+namespace zefuse {
+namespace {
+
+// The larger category (bool, integer, float) wins; within a category the higher-priority type does.
+int category(Type type) { return !type ? -1 : isa<FloatType>(type) ? 2 : type.isInteger(1) ? 0 : 1; }
+Type combineCategories(Type higher, Type lower) {
+  if (category(lower) > category(higher))
+    return lower;
+  return higher;
+}
+
+Scalar loadNumber(Body& body, const fx::Argument& number, Type type) {
+  switch (number.kind) {
+  case fx::Argument::Kind::real: return body.constant(type, number.real);
+  case fx::Argument::Kind::size: return body.size(number.size).to(type);
+  default: return constantScalar(body.b, type, number.integer);
+  }
+}
+
+}  // namespace
+
+Type promote(ArrayRef<TensorOrNumber> operands, MLIRContext* context) {
+  Type dimensioned, scalars, numbers;
+  for (const TensorOrNumber& operand : operands) {
+    if (!operand.tensor)
+      numbers = fx::promoteTypes(numbers, operand.numberType(context));
+    else if (rankOf(operand.tensor) == 0)
+      scalars = fx::promoteTypes(scalars, elementOf(operand.tensor));
+    else
+      dimensioned = fx::promoteTypes(dimensioned, elementOf(operand.tensor));
+  }
+  return combineCategories(combineCategories(dimensioned, scalars), numbers);
+}
+
+Type floatType(Type type) { return isa<FloatType>(type) ? type : Float32Type::get(type.getContext()); }
+
+Value elementwise(Op& op, ArrayRef<TensorOrNumber> operands, Type common, BodyFunction body) {
+  Type compute = fx::computeType(common);
+  SmallVector<Operand> tensors;
+  for (const TensorOrNumber& operand : operands)
+    if (operand.tensor)
+      tensors.emplace_back(operand.tensor);
+  RankedTensorType result = op.resultType();
+  return op.build.loop(tensors, result, [&](Body& inside, ArrayRef<Scalar> elements) {
+    SmallVector<Scalar> values;
+    for (const TensorOrNumber& operand : operands) {
+      if (operand.tensor) {
+        values.push_back(elements.front().to(common).to(compute));
+        elements = elements.drop_front();
+      } else {
+        values.push_back(loadNumber(inside, operand.number, compute));
+      }
+    }
+    return body(inside, values).to(result.getElementType());
+  });
+}
+
+}  // namespace zefuse

@@ -1,0 +1,18 @@
+// Element-wise operators with torch's rules: type promotion, broadcasting, f32 arithmetic for f16 and bf16.
+#pragma once
+
+#include "compiler/import/op.h"
+
+namespace zefuse {
+
+// torch.result_type of the operands: tensors with dimensions decide before 0-d tensors, those before Python numbers.
+mlir::Type promote(llvm::ArrayRef<TensorOrNumber> operands, mlir::MLIRContext* context);
+
+// f32 for integers and bool, as torch's float functions convert.
+mlir::Type floatType(mlir::Type type);
+
+// Result 0 of `op`. Operands are converted to `common` as torch does, then body computes in computeType(common); what
+// it returns is converted to the result's dtype. Operands broadcast to the result's shape.
+mlir::Value elementwise(Op& op, llvm::ArrayRef<TensorOrNumber> operands, mlir::Type common, BodyFunction body);
+
+}  // namespace zefuse

@@ -1,0 +1,409 @@
+#include "compiler/import/fx_reader.h"
+
+#include <optional>
+#include <unordered_map>
+
+#include "compiler/import/dtype.h"
+#include "compiler/import/errors.h"
+#include "compiler/import/sympy_reader.h"
+
+namespace py = pybind11;
+using namespace mlir;
+
+namespace zefuse {
+namespace {
+using fx::Argument;
+using fx::Meta;
+using fx::Node;
+
+std::string text(py::handle value) { return py::str(value).cast<std::string>(); }
+const char* typeName(py::handle value) { return Py_TYPE(value.ptr())->tp_name; }
+
+class Reader {
+public:
+  Reader(MLIRContext& context, const py::object& graph_module);
+  FxGraph read();
+
+private:
+  void readNode(const py::object& node);
+  void readConstant(const py::object& node, Node& into);
+  void readCall(const py::object& node, const py::object& target, Node& into);
+  std::shared_ptr<const fx::Schema> schemaOf(const py::object& target);
+  Argument argument(py::handle value);
+  Meta meta(py::handle value);
+  fx::TensorMeta tensorMeta(py::handle value);
+  void readLocation(const py::dict& meta, Node& into);
+  void findSymbolSources();
+  [[noreturn]] void fail(const Node& node, const std::string& reason) {
+    throw ImportError("FX node '" + node.name + "': " + reason);
+  }
+
+  MLIRContext& context_;
+  py::object graph_module_;
+  py::object torch_;
+  py::handle node_type_, tensor_type_, sym_int_type_, dtype_type_, layout_type_, memory_format_type_, device_type_;
+  std::vector<py::object> alive_;
+  py::object getitem_;
+  std::unordered_map<PyObject*, int> numbers_;  // dtypes, layouts and memory formats: singletons
+  std::unordered_map<PyObject*, std::shared_ptr<const fx::Schema>> schemas_;
+  std::unordered_map<PyObject*, unsigned> indices_;  // FX node to its index in the graph
+  fx::SympyReader sympy_;
+  FxGraph result_;
+  unsigned num_inputs_ = 0;
+};
+
+Reader::Reader(MLIRContext& context, const py::object& graph_module)
+    : context_(context), graph_module_(graph_module), torch_(py::module_::import("torch")), sympy_(context) {
+  auto keep = [&](py::object object) {
+    alive_.push_back(object);
+    return py::handle(object);
+  };
+  node_type_ = keep(py::module_::import("torch.fx").attr("Node"));
+  tensor_type_ = keep(torch_.attr("Tensor"));
+  sym_int_type_ = keep(torch_.attr("SymInt"));
+  dtype_type_ = keep(torch_.attr("dtype"));
+  layout_type_ = keep(torch_.attr("layout"));
+  memory_format_type_ = keep(torch_.attr("memory_format"));
+  device_type_ = keep(torch_.attr("device"));
+  getitem_ = py::module_::import("operator").attr("getitem");
+  static const std::pair<const char*, int> numbers[] = {
+      {"uint8", 0},           {"int8", 1},          {"int16", 2},           {"int32", 3},      {"int64", 4},
+      {"float16", 5},         {"float32", 6},       {"float64", 7},         {"complex32", 8},  {"complex64", 9},
+      {"complex128", 10},     {"bool", 11},         {"qint8", 12},          {"quint8", 13},    {"qint32", 14},
+      {"bfloat16", 15},       {"strided", 0},       {"sparse_coo", 1},      {"sparse_csr", 2}, {"contiguous_format", 0},
+      {"preserve_format", 1}, {"channels_last", 2}, {"channels_last_3d", 3}};
+  for (auto [name, number] : numbers)
+    numbers_[torch_.attr(name).ptr()] = number;
+}
+
+FxGraph Reader::read() {
+  // Tensor attributes of FakeTensor would otherwise each enter Python's __torch_function__.
+  py::object no_torch_function = py::module_::import("torch._C").attr("DisableTorchFunctionSubclass")();
+  no_torch_function.attr("__enter__")();
+  try {
+    // A list first: torch's own node iterator never ends for PyIter_Next.
+    for (py::handle node : py::list(graph_module_.attr("graph").attr("nodes")))
+      readNode(py::reinterpret_borrow<py::object>(node));
+  } catch (...) {
+    no_torch_function.attr("__exit__")(py::none(), py::none(), py::none());
+    throw;
+  }
+  no_torch_function.attr("__exit__")(py::none(), py::none(), py::none());
+  findSymbolSources();
+  return std::move(result_);
+}
+
+void Reader::readNode(const py::object& node) {
+  std::string op = text(node.attr("op"));
+  fx::Graph& graph = result_.graph;
+  if (op == "output") {
+    py::tuple arguments = node.attr("args");
+    py::object outputs = arguments[0];
+    if (!py::isinstance<py::tuple>(outputs) && !py::isinstance<py::list>(outputs))
+      outputs = py::make_tuple(outputs);
+    graph.outputs = argument(outputs).items;
+    return;
+  }
+  Node into;
+  into.name = text(node.attr("name"));
+  py::dict metadata = node.attr("meta");
+  if (op != "get_attr") {
+    if (!metadata.contains("val"))
+      fail(into, "it has no meta['val']: trace the graph with fake tensors (AOTAutograd or make_fx)");
+    into.meta = meta(metadata["val"]);
+  }
+  if (op == "placeholder") {
+    into.kind = Node::Kind::input;
+    ++num_inputs_;
+  } else if (op == "get_attr") {
+    readConstant(node, into);
+  } else if (op == "call_function") {
+    readLocation(metadata, into);
+    readCall(node, node.attr("target"), into);
+  } else {
+    fail(into, "op '" + op + "' is not part of a functional ATen graph: trace the module first");
+  }
+  indices_[node.ptr()] = graph.nodes.size();
+  alive_.push_back(node);
+  graph.nodes.push_back(std::move(into));
+}
+
+void Reader::readConstant(const py::object& node, Node& into) {
+  std::string path = text(node.attr("target"));
+  py::object value = graph_module_;
+  for (size_t begin = 0; begin <= path.size();) {
+    size_t end = std::min(path.find('.', begin), path.size());
+    value = value.attr(path.substr(begin, end - begin).c_str());
+    begin = end + 1;
+  }
+  if (!py::isinstance(value, tensor_type_))
+    fail(into, "attribute '" + path + "' is a " + typeName(value) +
+                   ", not a tensor (higher-order operators are not supported)");
+  into.meta = meta(value);
+  if (into.meta.tensor.sizes.empty() && into.meta.tensor.dense_cpu) {
+    py::object number = value.attr("item")();
+    if (PyBool_Check(number.ptr()) || PyLong_Check(number.ptr()) || PyFloat_Check(number.ptr())) {
+      into.kind = Node::Kind::scalar;
+      into.literal = argument(number);
+      return;
+    }
+  }
+  into.kind = Node::Kind::constant;
+  into.constant = result_.constants.size();
+  result_.constants.push_back(value);
+}
+
+void Reader::readCall(const py::object& node, const py::object& target, Node& into) {
+  if (into.meta.kind == Meta::Kind::size || into.meta.kind == Meta::Kind::other) {
+    into.kind = Node::Kind::size;
+    return;
+  }
+  py::tuple arguments = node.attr("args");
+  if (target.is(getitem_)) {
+    Argument source = argument(arguments[0]);
+    if (source.kind != Argument::Kind::node)
+      fail(into, "getitem of something that is not an operator's result");
+    into.kind = Node::Kind::getitem;
+    into.source = source.node;
+    into.item = py::cast<unsigned>(arguments[1]);
+    llvm::SmallVectorImpl<bool>& used = result_.graph.nodes[into.source].used;
+    if (into.item < used.size())
+      used[into.item] = true;
+    return;
+  }
+  into.kind = Node::Kind::call;
+  into.schema = schemaOf(target);
+  if (!into.schema)
+    fail(into, "its target " + py::repr(target).cast<std::string>() +
+                   " is not an operator of torch.ops (higher-order operators and Python functions cannot be compiled)");
+  into.arguments.reserve(into.schema->parameters.size());
+  py::dict keywords = node.attr("kwargs");
+  for (size_t position = 0; position < into.schema->parameters.size(); ++position) {
+    const fx::Schema::Parameter& parameter = into.schema->parameters[position];
+    if (position < arguments.size())
+      into.arguments.push_back(argument(arguments[position]));
+    else if (!keywords.empty() && keywords.contains(parameter.name.c_str()))
+      into.arguments.push_back(argument(keywords[parameter.name.c_str()]));
+    else
+      into.arguments.push_back(parameter.default_value);
+  }
+  if (into.meta.kind == Meta::Kind::list)
+    into.used.assign(into.meta.items.size(), false);
+  else
+    into.used.assign(1, !py::dict(node.attr("users")).empty());
+}
+
+std::shared_ptr<const fx::Schema> Reader::schemaOf(const py::object& target) {
+  auto found = schemas_.find(target.ptr());
+  if (found != schemas_.end())
+    return found->second;
+  if (!py::hasattr(target, "_schema") || !py::hasattr(target, "_overloadname"))
+    return nullptr;
+  py::object torch_schema = target.attr("_schema");
+  auto schema = std::make_shared<fx::Schema>();
+  schema->target = text(target);
+  schema->op = text(torch_schema.attr("name"));
+  schema->overload = text(torch_schema.attr("overload_name"));
+  for (py::handle given : torch_schema.attr("arguments")) {
+    fx::Schema::Parameter parameter;
+    parameter.name = text(given.attr("name"));
+    if (py::bool_(given.attr("has_default_value")()))
+      parameter.default_value = argument(given.attr("default_value"));
+    schema->parameters.push_back(std::move(parameter));
+  }
+  py::object seeded = torch_.attr("Tag").attr("nondeterministic_seeded");
+  for (py::handle tag : target.attr("tags"))
+    schema->random |= tag.equal(seeded);
+  schemas_[target.ptr()] = schema;
+  alive_.push_back(target);
+  return schema;
+}
+
+Argument Reader::argument(py::handle value) {
+  Argument result;
+  using Kind = Argument::Kind;
+  PyObject* object = value.ptr();
+  PyTypeObject* type = Py_TYPE(object);
+  auto size = [&](AffineExpr expr) {
+    if (auto number = dyn_cast<AffineConstantExpr>(expr)) {
+      result.kind = Kind::integer;
+      result.integer = number.getValue();
+    } else {
+      result.kind = Kind::size;
+      result.size = expr;
+    }
+  };
+  auto number = [&](Kind kind) {
+    result.kind = kind;
+    auto found = numbers_.find(object);
+    if (found == numbers_.end()) {
+      result.kind = Kind::other;
+      result.text = text(value);
+    } else {
+      result.integer = found->second;
+    }
+  };
+  if (object == Py_None)
+    return result;
+  if (reinterpret_cast<PyObject*>(type) == node_type_.ptr()) {
+    auto found = indices_.find(object);
+    if (found == indices_.end())
+      throw ImportError("FX node '" + text(value) + "' is used before it is defined");
+    const Node& node = result_.graph.nodes[found->second];
+    if (node.meta.kind == Meta::Kind::size) {
+      size(node.meta.size);
+    } else if (node.meta.kind == Meta::Kind::none) {
+      return result;
+    } else if (node.meta.kind == Meta::Kind::other) {
+      result.kind = Kind::other;
+      result.text = node.name + ", a " + node.meta.text;
+    } else {
+      result.kind = Kind::node;
+      result.node = found->second;
+    }
+  } else if (PyBool_Check(object)) {
+    result.kind = Kind::boolean;
+    result.integer = object == Py_True;
+  } else if (PyLong_Check(object)) {
+    result.kind = Kind::integer;
+    result.integer = PyLong_AsLongLong(object);
+  } else if (PyFloat_Check(object)) {
+    result.kind = Kind::real;
+    result.real = PyFloat_AS_DOUBLE(object);
+  } else if (PyUnicode_Check(object)) {
+    result.kind = Kind::text;
+    result.text = text(value);
+  } else if (PyList_Check(object) || PyTuple_Check(object)) {
+    result.kind = Kind::list;
+    for (py::handle item : value)
+      result.items.push_back(argument(item));
+  } else if (reinterpret_cast<PyObject*>(type) == sym_int_type_.ptr()) {
+    size(sympy_.size(value));
+  } else if (reinterpret_cast<PyObject*>(type) == dtype_type_.ptr()) {
+    number(Kind::dtype);
+  } else if (reinterpret_cast<PyObject*>(type) == layout_type_.ptr()) {
+    number(Kind::layout);
+  } else if (reinterpret_cast<PyObject*>(type) == memory_format_type_.ptr()) {
+    number(Kind::memory_format);
+  } else if (reinterpret_cast<PyObject*>(type) == device_type_.ptr()) {
+    result.kind = Kind::device;
+    result.text = text(value);
+  } else {
+    result.kind = Kind::other;
+    result.text = py::repr(value).cast<std::string>();
+  }
+  return result;
+}
+
+Meta Reader::meta(py::handle value) {
+  Meta result;
+  PyObject* object = value.ptr();
+  if (object == Py_None)
+    return result;
+  if (PyObject_IsInstance(object, tensor_type_.ptr()) == 1) {
+    result.kind = Meta::Kind::tensor;
+    result.tensor = tensorMeta(value);
+  } else if (PyList_Check(object) || PyTuple_Check(object)) {
+    result.kind = Meta::Kind::list;
+    for (py::handle item : value)
+      result.items.push_back(meta(item));
+  } else if ((PyLong_Check(object) && !PyBool_Check(object)) ||
+             reinterpret_cast<PyObject*>(Py_TYPE(object)) == sym_int_type_.ptr()) {
+    result.kind = Meta::Kind::size;
+    result.size = sympy_.size(value);
+  } else {
+    result.kind = Meta::Kind::other;
+    result.text = typeName(value);
+  }
+  return result;
+}
+
+fx::TensorMeta Reader::tensorMeta(py::handle value) {
+  fx::TensorMeta result;
+  auto dtype = numbers_.find(value.attr("dtype").ptr());
+  result.dtype = dtype == numbers_.end() ? -1 : dtype->second;
+  result.dense_cpu = numbers_.count(value.attr("layout").ptr()) && numbers_[value.attr("layout").ptr()] == 0 &&
+                     text(value.attr("device").attr("type")) == "cpu";
+  for (py::handle size : value.attr("shape"))
+    result.sizes.push_back(sympy_.size(size));
+  result.offset = getAffineConstantExpr(0, &context_);
+  if (!result.dense_cpu)
+    return result;
+  for (py::handle stride : value.attr("stride")())
+    result.strides.push_back(sympy_.size(stride));
+  result.offset = sympy_.size(value.attr("storage_offset")());
+  return result;
+}
+
+// The innermost frame outside torch itself: `File "model.py", line 12, in forward`.
+void Reader::readLocation(const py::dict& metadata, Node& into) {
+  if (!metadata.contains("stack_trace"))
+    return;
+  py::object trace = metadata["stack_trace"];
+  if (!PyUnicode_Check(trace.ptr()))
+    return;
+  Py_ssize_t size = 0;
+  const char* data = PyUnicode_AsUTF8AndSize(trace.ptr(), &size);
+  if (!data)
+    throw py::error_already_set();
+  StringRef rest(data, size);
+  while (true) {
+    size_t begin = rest.rfind("File \"");
+    if (begin == StringRef::npos)
+      return;
+    StringRef frame = rest.substr(begin + 6);
+    rest = rest.substr(0, begin);
+    auto [file, tail] = frame.split("\", line ");
+    unsigned line = 0;
+    if (tail.consumeInteger(10, line))
+      continue;
+    bool inside_torch = file.contains("/torch/");
+    if (into.file.empty() || !inside_torch) {
+      into.file = file.str();
+      into.line = line;
+    }
+    if (!inside_torch)
+      return;
+  }
+}
+
+void Reader::findSymbolSources() {
+  fx::Graph& graph = result_.graph;
+  graph.symbols = sympy_.symbols();
+  std::vector<std::optional<fx::SymbolSource>> sources(graph.symbols.size());
+  auto offer = [&](AffineExpr expr, unsigned input, int dim) {
+    auto symbol = dyn_cast<AffineSymbolExpr>(expr);
+    if (symbol && (!sources[symbol.getPosition()] || dim < 0))
+      sources[symbol.getPosition()] = fx::SymbolSource{input, dim};
+  };
+  unsigned input = 0;
+  for (const Node& node : graph.nodes) {
+    if (node.kind != Node::Kind::input)
+      continue;
+    if (node.meta.kind == Meta::Kind::size)
+      offer(node.meta.size, input, -1);
+    if (node.meta.kind == Meta::Kind::tensor)
+      for (auto [dim, size] : llvm::enumerate(node.meta.tensor.sizes))
+        offer(size, input, dim);
+    ++input;
+  }
+  for (auto [number, source] : llvm::enumerate(sources)) {
+    if (!source)
+      throw ImportError(
+          "the symbolic size " + graph.symbols[number] +
+          " is not the size of any input (it depends on tensor data, or only appears inside an expression): "
+          "break the graph there or make it static");
+    graph.symbol_sources.push_back(*source);
+  }
+}
+
+}  // namespace
+
+FxGraph readGraph(MLIRContext& context, const py::object& graph_module) { return Reader(context, graph_module).read(); }
+
+ImportedGraph importGraph(MLIRContext& context, const py::object& graph_module, const ImportOptions& options) {
+  FxGraph read = readGraph(context, graph_module);
+  return {importGraph(context, read.graph, options), std::move(read.constants)};
+}
+
+}  // namespace zefuse

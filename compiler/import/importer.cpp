@@ -1,0 +1,279 @@
+#include "compiler/import/importer.h"
+
+#include "compiler/dialect/Zefuse.h"
+#include "compiler/import/contract.h"
+#include "compiler/import/fallback.h"
+#include "compiler/import/op_table.h"
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/IR/Verifier.h"
+#include "mlir/Interfaces/SideEffectInterfaces.h"
+
+using namespace mlir;
+
+namespace zefuse {
+namespace {
+using fx::Argument;
+using fx::Meta;
+using fx::Node;
+
+// Checks that tracing left in the graph, about sizes and metadata that are already known: nothing to run.
+bool isTracingCheck(StringRef target) {
+  return target == "aten._assert_tensor_metadata.default" || target == "aten._assert_scalar.default" ||
+         target == "aten.sym_constrain_range.default" || target == "aten.sym_constrain_range_for_size.default";
+}
+
+class Importer {
+public:
+  Importer(MLIRContext& context, const fx::Graph& graph, const ImportOptions& options)
+      : context_(context), graph_(graph), options_(options), b_(&context), num_symbols_(graph.symbols.size()) {}
+
+  OwningOpRef<ModuleOp> run() {
+    OwningOpRef<ModuleOp> module = ModuleOp::create(UnknownLoc::get(&context_));
+    collectArguments();
+    function_ =
+        func::FuncOp::create(UnknownLoc::get(&context_), "graph", FunctionType::get(&context_, argument_types_, {}));
+    module->push_back(function_);
+    Block* block = function_.addEntryBlock();
+    b_.setInsertionPointToEnd(block);
+    describeArguments();
+
+    values_.resize(graph_.nodes.size());
+    for (unsigned index = 0; index < graph_.nodes.size(); ++index)
+      importNode(index);
+    importOutputs();
+    eraseDeadOps(*block);
+    verify(*module);
+    return module;
+  }
+
+private:
+  [[noreturn]] void fail(const Node& node, const std::string& reason) const {
+    throw ImportError("FX node '" + node.name + "': " + reason);
+  }
+
+  AffineMapAttr mapOf(ArrayRef<AffineExpr> results) {
+    return AffineMapAttr::get(AffineMap::get(0, num_symbols_, results, &context_));
+  }
+
+  RankedTensorType heldType(const Node& node) {
+    const fx::TensorMeta& meta = node.meta.tensor;
+    Type element = fx::elementType(meta.dtype, &context_);
+    if (!element)
+      fail(node, "tensors of " + fx::dtypeName(meta.dtype) + " are not supported");
+    if (!meta.dense_cpu)
+      fail(node, "only dense tensors on the CPU are supported");
+    return shapedTensor(meta.sizes, element, num_symbols_);
+  }
+
+  // Function arguments: tensor placeholders in order, then the module's constants.
+  void collectArguments() {
+    SmallVector<Attribute> inputs;
+    unsigned input = 0;
+    auto addArgument = [&](unsigned index, StringRef kind) {
+      inputs.push_back(b_.getDictionaryAttr(b_.getNamedAttr("arg", b_.getI64IntegerAttr(argument_nodes_.size()))));
+      argument_nodes_.push_back(index);
+      argument_kinds_.push_back(kind);
+      argument_types_.push_back(heldType(graph_.nodes[index]));
+    };
+    for (auto [index, node] : llvm::enumerate(graph_.nodes)) {
+      if (node.kind != Node::Kind::input)
+        continue;
+      if (node.meta.kind == Meta::Kind::tensor) {
+        addArgument(index, llvm::is_contained(options_.parameters, input) ? "parameter" : "user");
+      } else if (auto symbol = node.meta.kind == Meta::Kind::size ? dyn_cast<AffineSymbolExpr>(node.meta.size)
+                                                                  : AffineSymbolExpr(nullptr)) {
+        inputs.push_back(b_.getDictionaryAttr(b_.getNamedAttr("symbol", b_.getI64IntegerAttr(symbol.getPosition()))));
+      } else {
+        inputs.push_back(b_.getUnitAttr());  // None, a constant, or an expression of other symbols: nothing to read
+      }
+      ++input;
+    }
+    for (auto [index, node] : llvm::enumerate(graph_.nodes))
+      if (node.kind == Node::Kind::constant)
+        addArgument(index, "constant");
+    inputs_ = b_.getArrayAttr(inputs);
+  }
+
+  void describeArguments() {
+    SmallVector<StringRef> symbols(graph_.symbols.begin(), graph_.symbols.end());
+    SmallVector<Attribute> sources;
+    for (const fx::SymbolSource& source : graph_.symbol_sources) {
+      SmallVector<NamedAttribute> entries = {b_.getNamedAttr("input", b_.getI64IntegerAttr(source.input))};
+      if (source.dim >= 0)
+        entries.push_back(b_.getNamedAttr("dim", b_.getI64IntegerAttr(source.dim)));
+      sources.push_back(b_.getDictionaryAttr(entries));
+    }
+    function_->setAttr("zefuse.symbols", b_.getStrArrayAttr(symbols));
+    function_->setAttr("zefuse.symbol_sources", b_.getArrayAttr(sources));
+    function_->setAttr("zefuse.inputs", inputs_);
+    for (auto [position, index] : llvm::enumerate(argument_nodes_)) {
+      const Node& node = graph_.nodes[index];
+      function_.setArgAttr(position, "zefuse.name", b_.getStringAttr(node.name));
+      function_.setArgAttr(position, "zefuse.kind", b_.getStringAttr(argument_kinds_[position]));
+      function_.setArgAttr(position, "zefuse.strides", mapOf(node.meta.tensor.strides));
+    }
+  }
+
+  Location locationOf(const Node& node) {
+    StringRef target = node.schema ? StringRef(node.schema->target) : StringRef("constant");
+    Location child = node.file.empty() ? Location(UnknownLoc::get(&context_))
+                                       : FileLineColLoc::get(&context_, node.file, node.line, 0);
+    return NameLoc::get(b_.getStringAttr(target + "|" + node.name), child);
+  }
+
+  void importNode(unsigned index) {
+    const Node& node = graph_.nodes[index];
+    switch (node.kind) {
+    case Node::Kind::input:
+    case Node::Kind::constant: {
+      auto found = llvm::find(argument_nodes_, index);
+      if (found != argument_nodes_.end())
+        values_[index] = {function_.getArgument(found - argument_nodes_.begin())};
+      return;
+    }
+    case Node::Kind::size: return;
+    case Node::Kind::getitem: {
+      const Values& results = values_[node.source];
+      if (node.item >= results.size() || (!results[node.item] && node.meta.kind == Meta::Kind::tensor))
+        fail(node, "result " + std::to_string(node.item) + " of '" + graph_.nodes[node.source].name + "' was not made");
+      values_[index] = {results[node.item]};
+      return;
+    }
+    case Node::Kind::scalar: {
+      TensorBuilder build(locationOf(node), b_, num_symbols_);
+      values_[index] = {literal(node, build)};
+      return;
+    }
+    case Node::Kind::call: importCall(index);
+    }
+  }
+
+  Value literal(const Node& node, TensorBuilder& build) {
+    RankedTensorType type = heldType(node);
+    if (!fx::computable(type.getElementType()))
+      fail(node, "a constant of " + fx::dtypeName(type.getElementType()) + " is not supported");
+    return build.loop({}, type, [&](Body& body, ArrayRef<Scalar>) {
+      if (node.literal.kind == Argument::Kind::real)
+        return body.constant(type.getElementType(), node.literal.real);
+      return constantScalar(body.b, type.getElementType(), node.literal.integer);
+    });
+  }
+
+  void importCall(unsigned index) {
+    const Node& node = graph_.nodes[index];
+    if (isTracingCheck(node.schema->target))
+      return;
+    TensorBuilder build(locationOf(node), b_, num_symbols_);
+    const Emitter* emitter = opTable().find(node.schema->target);
+    std::string reason =
+        "no lowering for " + node.schema->op + (node.schema->overload.empty() ? "" : "." + node.schema->overload);
+    if (emitter) {
+      Operation* before = b_.getInsertionBlock()->empty() ? nullptr : &b_.getInsertionBlock()->back();
+      try {
+        Op op(graph_, node, values_, build);
+        Values results = (*emitter)(op);
+        checkResults(op, results);
+        values_[index] = std::move(results);
+        return;
+      } catch (const NotLowered& refusal) {
+        reason = refusal.what();
+        eraseAfter(before);
+      }
+    }
+    values_[index] = emitFallback(graph_, node, values_, build, reason);
+    if (llvm::none_of(values_[index], [](Value value) { return value; }))
+      fail(node, node.schema->op + " has no tensor result, so it runs for its effect only, which a plan cannot hold");
+  }
+
+  // An emitter's results must have torch's own shapes and dtypes: a slip becomes an error here, not a wrong answer
+  // later.
+  void checkResults(Op& op, const Values& results) {
+    for (unsigned i = 0; i < op.numResults(); ++i) {
+      Value value = i < results.size() ? results[i] : Value();
+      if (!value) {
+        if (op.used(i))
+          op.refuse("result " + Twine(i) + " is not lowered");
+        continue;
+      }
+      if (value.getType() != op.resultType(i)) {
+        std::string text;
+        llvm::raw_string_ostream(text) << "internal error: the lowering of " << op.node.schema->target << " made "
+                                       << value.getType() << " where torch has " << op.resultType(i);
+        fail(op.node, text);
+      }
+    }
+  }
+
+  void eraseAfter(Operation* last) {
+    Block* block = b_.getInsertionBlock();
+    while (!block->empty() && &block->back() != last)
+      block->back().erase();
+  }
+
+  void importOutputs() {
+    SmallVector<Value> results;
+    SmallVector<Attribute> outputs;
+    for (const Argument& output : graph_.outputs) {
+      switch (output.kind) {
+      case Argument::Kind::none: outputs.push_back(b_.getUnitAttr()); break;
+      case Argument::Kind::integer:
+        outputs.push_back(
+            b_.getDictionaryAttr(b_.getNamedAttr("size", mapOf({getAffineConstantExpr(output.integer, &context_)}))));
+        break;
+      case Argument::Kind::size:
+        outputs.push_back(b_.getDictionaryAttr(b_.getNamedAttr("size", mapOf({output.size}))));
+        break;
+      case Argument::Kind::node: {
+        const Node& node = graph_.nodes[output.node];
+        if (node.meta.kind != Meta::Kind::tensor || values_[output.node].empty() || !values_[output.node][0])
+          fail(node, "the graph returns it, but it is not a tensor");
+        outputs.push_back(b_.getDictionaryAttr({b_.getNamedAttr("result", b_.getI64IntegerAttr(results.size())),
+                                                b_.getNamedAttr("strides", mapOf(node.meta.tensor.strides))}));
+        results.push_back(values_[output.node][0]);
+        break;
+      }
+      default:
+        throw ImportError("the graph returns " + (output.text.empty() ? "a value" : output.text) +
+                          ", which is neither a tensor nor a size");
+      }
+    }
+    function_->setAttr("zefuse.outputs", b_.getArrayAttr(outputs));
+    func::ReturnOp::create(b_, UnknownLoc::get(&context_), results);
+    function_.setType(FunctionType::get(&context_, argument_types_, ValueRange(results).getTypes()));
+  }
+
+  void eraseDeadOps(Block& block) {
+    for (Operation& op : llvm::make_early_inc_range(llvm::reverse(block)))
+      if (isOpTriviallyDead(&op))
+        op.erase();
+  }
+
+  void verify(ModuleOp module) {
+    std::string messages;
+    ScopedDiagnosticHandler handler(&context_, [&](Diagnostic& diagnostic) {
+      llvm::raw_string_ostream(messages) << diagnostic.getLocation() << ": " << diagnostic << "\n";
+    });
+    if (failed(mlir::verify(module)) || failed(verifyImported(module)))
+      throw ImportError("internal error: the imported graph breaks its contract:\n" + messages);
+  }
+
+  MLIRContext& context_;
+  const fx::Graph& graph_;
+  const ImportOptions& options_;
+  OpBuilder b_;
+  const unsigned num_symbols_;
+  func::FuncOp function_;
+  SmallVector<Type> argument_types_;
+  SmallVector<unsigned> argument_nodes_;
+  SmallVector<StringRef> argument_kinds_;
+  ArrayAttr inputs_;
+  std::vector<Values> values_;  // by FX node
+};
+
+}  // namespace
+
+OwningOpRef<ModuleOp> importGraph(MLIRContext& context, const fx::Graph& graph, const ImportOptions& options) {
+  return Importer(context, graph, options).run();
+}
+
+}  // namespace zefuse

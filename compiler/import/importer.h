@@ -1,0 +1,24 @@
+// Stage 1: an FX graph as MLIR (docs/ir.md, "Stage 1"). This header is free of Python; fx_reader.h has the entry for
+// graph modules.
+#pragma once
+
+#include <vector>
+
+#include "compiler/import/fx_graph.h"
+#include "mlir/IR/BuiltinOps.h"
+#include "mlir/IR/OwningOpRef.h"
+
+namespace zefuse {
+
+struct ImportOptions {
+  // Which inputs (placeholder numbers) are a module's parameters or buffers: kind "parameter" instead of "user".
+  std::vector<unsigned> parameters;
+};
+
+// Builds the module and verifies it (MLIR's verifier and the stage-1 contract). The context must have zefuse's dialects
+// loaded. Throws ImportError naming the node when the graph cannot be expressed; an operator without a lowering is not
+// an error but a zefuse.aten with its reason. Thread-safe for different contexts.
+mlir::OwningOpRef<mlir::ModuleOp> importGraph(mlir::MLIRContext& context, const fx::Graph& graph,
+                                              const ImportOptions& options);
+
+}  // namespace zefuse

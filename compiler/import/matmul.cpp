@@ -1,0 +1,95 @@
+// Matrix products: one zefuse.matmul each, with views around it that later become strides of the library call's
+// operands.
+#include "compiler/import/matmul.h"
+#include "compiler/import/elementwise.h"
+#include "compiler/import/op_table.h"
+
+using namespace mlir;
+
+namespace zefuse {
+
+Value emitMatmul(Op& op, Value a, Value b, Value bias, double alpha) {
+  auto left = shapeOf(typeOf(a)), right = shapeOf(typeOf(b));
+  Type element = elementOf(a);
+  if (!element.isF32() && !element.isBF16())
+    op.refuse("matrix product of " + fx::dtypeName(element) + " is not lowered");
+  if (elementOf(b) != element || (bias && elementOf(bias) != element))
+    op.refuse("matrix product of operands of different dtypes is not lowered");
+  for (AffineExpr size : llvm::concat<AffineExpr>(left, right))
+    if (isConstant(size, 0))
+      op.refuse("matrix product of empty operands is not lowered");
+  Exprs sizes;
+  for (size_t position = 0; position + 2 < left.size(); ++position)
+    sizes.push_back(isConstant(left[position], 1) ? right[position] : left[position]);
+  sizes.push_back(left[left.size() - 2]);
+  sizes.push_back(right.back());
+  return op.build.matmul(a, b, bias, alpha, op.build.type(sizes, element));
+}
+
+namespace {
+
+Value transposeLast(TensorBuilder& build, Value tensor) {
+  SmallVector<int64_t> dims = llvm::to_vector(llvm::seq<int64_t>(0, rankOf(tensor)));
+  std::swap(dims[dims.size() - 1], dims[dims.size() - 2]);
+  return build.permute(tensor, dims);
+}
+
+Values emitProduct(Op& op, StringRef right) { return {emitMatmul(op, op.tensor("self"), op.tensor(right), {}, 1.0)}; }
+
+// beta * self + alpha * a @ b
+Values emitWithInput(Op& op, StringRef left, StringRef right) {
+  double beta = op.real("beta"), alpha = op.real("alpha");
+  Value a = op.tensor(left), b = op.tensor(right);
+  Value bias;
+  if (beta != 0) {  // beta = 0: self is ignored, even where it is NaN
+    bias = op.tensor("self");
+    if (beta != 1)
+      bias = op.build.loop({bias}, typeOf(bias), [&](Body&, ArrayRef<Scalar> in) {
+        return (in[0].to(fx::computeType(in[0].type())) * beta).to(in[0].type());
+      });
+  }
+  return {emitMatmul(op, a, b, bias, alpha)};
+}
+
+// input [..., K], weight [N, K]: the leading dimensions become rows.
+Values emitLinear(Op& op) {
+  Value input = op.tensor("input"), weight = op.tensor("weight"), bias = op.optionalTensor("bias");
+  auto sizes = shapeOf(typeOf(input));
+  if (rankOf(weight) != 2)
+    op.refuse("argument 'weight' of rank " + Twine(rankOf(weight)) + " is not lowered");
+  AffineExpr rows = op.build.constant(1);
+  for (size_t position = 0; position + 1 < sizes.size(); ++position)
+    rows = rows * sizes[position];
+  Value product =
+      emitMatmul(op, op.build.reshape(input, {rows, sizes.back()}), transposeLast(op.build, weight), bias, 1.0);
+  return {op.build.reshape(product, shapeOf(op.resultType()))};
+}
+
+// torch.matmul's rules: vectors get a dimension, batch dimensions broadcast.
+Values emitGeneralMatmul(Op& op) {
+  Value a = op.tensor("self"), b = op.tensor("other");
+  if (rankOf(a) == 1)
+    a = op.build.unsqueeze(a, {0});
+  if (rankOf(b) == 1)
+    b = op.build.unsqueeze(b, {1});
+  auto raise = [&](Value tensor, int64_t rank) {
+    SmallVector<int64_t> added = llvm::to_vector(llvm::seq<int64_t>(0, rank - rankOf(tensor)));
+    return added.empty() ? tensor : op.build.unsqueeze(tensor, added);
+  };
+  int64_t rank = std::max(rankOf(a), rankOf(b));
+  Value product = emitMatmul(op, raise(a, rank), raise(b, rank), {}, 1.0);
+  return {op.build.reshape(product, shapeOf(op.resultType()))};
+}
+
+}  // namespace
+
+void registerMatmul(OpTable& table) {
+  table.add("aten.mm.default", [](Op& op) { return emitProduct(op, "mat2"); });
+  table.add("aten.bmm.default", [](Op& op) { return emitProduct(op, "mat2"); });
+  table.add("aten.matmul.default", emitGeneralMatmul);
+  table.add("aten.addmm.default", [](Op& op) { return emitWithInput(op, "mat1", "mat2"); });
+  table.add("aten.baddbmm.default", [](Op& op) { return emitWithInput(op, "batch1", "batch2"); });
+  table.add("aten.linear.default", emitLinear);
+}
+
+}  // namespace zefuse

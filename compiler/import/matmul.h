@@ -1,0 +1,12 @@
+// The product that matmul.cpp and attention.cpp share.
+#pragma once
+
+#include "compiler/import/op.h"
+
+namespace zefuse {
+
+// alpha * a @ b + bias; equal ranks of at least 2. Refuses dtypes that oneDNN does not multiply on every CPU we
+// support.
+mlir::Value emitMatmul(Op& op, mlir::Value a, mlir::Value b, mlir::Value bias, double alpha);
+
+}  // namespace zefuse

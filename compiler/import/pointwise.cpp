@@ -1,0 +1,435 @@
+// Element-wise arithmetic, comparison, logic and elementary functions. Activations have a file of their own.
+#include <cmath>
+#include <limits>
+
+#include "compiler/import/elementwise.h"
+#include "compiler/import/op_table.h"
+#include "mlir/Dialect/Arith/IR/Arith.h"
+
+using namespace mlir;
+
+namespace zefuse {
+namespace {
+using In = ArrayRef<Scalar>;
+using Formula = Scalar (*)(In);
+
+enum class Compute : uint8_t {
+  promoted,           // in the promoted type
+  floating,           // integers and bool become f32 first
+  floats_only_change  // integers and bool are returned as they are (ceil, floor, ...)
+};
+
+void addFormula(OpTable& table, StringRef target, std::vector<std::string> arguments, Compute compute,
+                Formula formula) {
+  table.add(target, [=](Op& op) -> Values {
+    SmallVector<TensorOrNumber> operands;
+    for (const std::string& name : arguments)
+      operands.push_back(op.operand(name));
+    Type common = promote(operands, op.build.b.getContext());
+    if (compute == Compute::floating)
+      common = floatType(common);
+    if (compute == Compute::floats_only_change && !isa<FloatType>(common))
+      return {op.build.convert(operands[0].tensor, op.element())};
+    return {elementwise(op, operands, common, [&](Body&, In in) { return formula(in); })};
+  });
+}
+
+void addUnary(OpTable& table, StringRef target, Compute compute, Formula formula) {
+  addFormula(table, target, {"self"}, compute, formula);
+}
+
+// The overloads of a binary operator that differ in what may be a number.
+void addBinary(OpTable& table, StringRef name, std::initializer_list<StringRef> overloads, Compute compute,
+               Formula formula) {
+  for (StringRef overload : overloads)
+    addFormula(table, ("aten." + name + "." + overload).str(), {"self", "other"}, compute, formula);
+}
+
+bool isNumber(const fx::Argument& argument, double value) {
+  if (argument.kind == fx::Argument::Kind::real)
+    return argument.real == value;
+  return argument.kind == fx::Argument::Kind::integer && static_cast<double>(argument.integer) == value;
+}
+
+// self + alpha * other and its reversed and negated forms.
+Values emitAddSub(Op& op, bool subtract, bool reverse) {
+  TensorOrNumber self = op.operand("self"), other = op.operand("other");
+  if (reverse)
+    std::swap(self, other);
+  SmallVector<TensorOrNumber> operands = {self, other};
+  bool scaled = !isNumber(op.argument("alpha"), 1);
+  if (scaled)
+    operands.push_back(op.operand("alpha"));
+  Type common = promote({self, other}, op.build.b.getContext());
+  return {elementwise(op, operands, common, [&](Body&, In in) {
+    Scalar right = scaled ? in[1] * in[2] : in[1];
+    return subtract ? in[0] - right : in[0] + right;
+  })};
+}
+
+// Integers are divided here only by constants: a tensor may hold zeros, which ATen reports and hardware traps on.
+int64_t constantDivisor(Op& op, const TensorOrNumber& divisor) {
+  if (divisor.tensor || divisor.number.kind != fx::Argument::Kind::integer)
+    op.refuse("integer division by a tensor (a zero must raise an error) is not lowered");
+  if (divisor.number.integer == 0)
+    op.refuse("integer division by zero");
+  return divisor.number.integer;
+}
+
+Scalar floorRemainder(Scalar a, Scalar b) {  // torch.remainder: the divisor's sign
+  Scalar rest = fmod(a, b);
+  return select(((rest != 0) & ((rest < 0) ^ (b < 0))), rest + b, rest);
+}
+
+// c10::div_floor_floating, so that rounding agrees with eager to the last bit.
+Scalar floorDivide(Scalar a, Scalar b) {
+  Scalar rest = fmod(a, b);
+  Scalar quotient = (a - rest) / b;
+  quotient = select((rest != 0) & ((b < 0) ^ (rest < 0)), quotient - 1, quotient);
+  Scalar floored = floor(quotient);
+  floored = select((quotient - floored) > 0.5, floored + 1, floored);
+  Scalar whole = select(quotient != 0, floored, copysign(a.constant(0), a / b));
+  return select(b == 0, a / b, whole);
+}
+
+struct IntegerDivision {
+  ImplicitLocOpBuilder& b;
+  Scalar quotient(Scalar a, int64_t divisor, bool floor) {  // divisor is neither 0 nor, for INT_MIN's sake, -1
+    Scalar by = constantScalar(b, a.type(), divisor);
+    if (divisor == -1)
+      return -a;
+    if (floor)
+      return {b, arith::FloorDivSIOp::create(b, a.value(), by.value())};
+    return {b, arith::DivSIOp::create(b, a.value(), by.value())};
+  }
+};
+
+Values emitDivMode(Op& op) {
+  TensorOrNumber self = op.operand("self"), other = op.operand("other");
+  bool exact = op.isNone("rounding_mode");
+  StringRef mode = exact ? "" : op.text("rounding_mode");
+  if (!exact && mode != "floor" && mode != "trunc")
+    op.refuse("argument rounding_mode='" + mode + "' is not lowered");
+  Type common = promote({self, other}, op.build.b.getContext());
+  if (exact || isa<FloatType>(common)) {
+    common = floatType(common);
+    return {elementwise(op, {self, other}, common, [&](Body&, In in) {
+      return exact ? in[0] / in[1] : mode == "floor" ? floorDivide(in[0], in[1]) : trunc(in[0] / in[1]);
+    })};
+  }
+  if (common.isInteger(1))
+    op.refuse("division of bool is not lowered");
+  int64_t divisor = constantDivisor(op, other);
+  return {elementwise(op, {self}, common, [&](Body& body, In in) {
+    return IntegerDivision{body.b}.quotient(in[0], divisor, mode == "floor");
+  })};
+}
+
+Values emitFloorDivide(Op& op) {
+  TensorOrNumber self = op.operand("self"), other = op.operand("other");
+  Type common = promote({self, other}, op.build.b.getContext());
+  if (isa<FloatType>(common))
+    return {elementwise(op, {self, other}, common, [](Body&, In in) { return floorDivide(in[0], in[1]); })};
+  int64_t divisor = constantDivisor(op, other);
+  return {elementwise(op, {self}, common,
+                      [&](Body& body, In in) { return IntegerDivision{body.b}.quotient(in[0], divisor, true); })};
+}
+
+Values emitRemainder(Op& op, bool floor) {
+  TensorOrNumber self = op.operand("self"), other = op.operand("other");
+  Type common = promote({self, other}, op.build.b.getContext());
+  if (isa<FloatType>(common))
+    return {elementwise(op, {self, other}, common,
+                        [&](Body&, In in) { return floor ? floorRemainder(in[0], in[1]) : fmod(in[0], in[1]); })};
+  int64_t divisor = constantDivisor(op, other);
+  return {elementwise(op, {self}, common, [&](Body& body, In in) {
+    IntegerDivision division{body.b};
+    return in[0] - division.quotient(in[0], divisor, floor) * constantScalar(body.b, in[0].type(), divisor);
+  })};
+}
+
+Scalar integerPower(Scalar base, int64_t exponent) {
+  Scalar result = base.constant(1);
+  bool started = false;
+  for (; exponent > 0; exponent >>= 1) {
+    if (exponent & 1) {
+      result = started ? result * base : base;
+      started = true;
+    }
+    if (exponent > 1)
+      base = base * base;
+  }
+  return result;
+}
+
+// The exponents that eager computes without pow, in the same way.
+Values emitPowNumber(Op& op) {
+  TensorOrNumber self = op.operand("self"), exponent = op.operand("exponent");
+  Type common = promote({self, exponent}, op.build.b.getContext());
+  const fx::Argument& number = exponent.number;
+  if (isa<FloatType>(common)) {
+    return {elementwise(op, {self, exponent}, common, [&](Body&, In in) {
+      Scalar x = in[0];
+      if (isNumber(number, 0))
+        return x.constant(1);
+      if (isNumber(number, 1))
+        return x;
+      if (isNumber(number, 2))
+        return x * x;
+      if (isNumber(number, 3))
+        return x * x * x;
+      if (isNumber(number, 0.5))
+        return sqrt(x);
+      if (isNumber(number, -0.5))
+        return 1.0 / sqrt(x);
+      if (isNumber(number, -1))
+        return 1.0 / x;
+      if (isNumber(number, -2))
+        return 1.0 / (x * x);
+      return pow(x, in[1]);
+    })};
+  }
+  if (number.kind != fx::Argument::Kind::integer || number.integer < 0)
+    op.refuse("an integer to a power that is not a constant of at least 0 is not lowered");
+  return {elementwise(op, {self}, common, [&](Body&, In in) { return integerPower(in[0], number.integer); })};
+}
+
+Values emitPowTensor(Op& op) {
+  TensorOrNumber self = op.operand("self"), exponent = op.operand("exponent");
+  Type common = promote({self, exponent}, op.build.b.getContext());
+  if (!isa<FloatType>(common))
+    op.refuse("an integer to a power given as a tensor is not lowered");
+  return {elementwise(op, {self, exponent}, common, [](Body&, In in) { return pow(in[0], in[1]); })};
+}
+
+// clamp(x, NaN bound) is NaN and NaN stays NaN: maximum and minimum propagate.
+Values emitClamp(Op& op) {
+  SmallVector<TensorOrNumber> operands = {op.operand("self")};
+  bool low = !op.isNone("min"), high = !op.isNone("max");
+  if (low)
+    operands.push_back(op.operand("min"));
+  if (high)
+    operands.push_back(op.operand("max"));
+  Type common = promote(operands, op.build.b.getContext());
+  return {elementwise(op, operands, common, [&](Body&, In in) {
+    Scalar x = low ? maximum(in[0], in[1]) : in[0];
+    return high ? minimum(x, in.back()) : x;
+  })};
+}
+
+Values emitClampBound(Op& op, StringRef bound, bool low) {
+  TensorOrNumber self = op.operand("self"), limit = op.operand(bound);
+  return {elementwise(op, {self, limit}, promote({self, limit}, op.build.b.getContext()),
+                      [&](Body&, In in) { return low ? maximum(in[0], in[1]) : minimum(in[0], in[1]); })};
+}
+
+// condition ? self : other, with `self` and `other` numbers or tensors.
+Values emitWhere(Op& op) {
+  Value condition = op.tensor("condition");
+  TensorOrNumber self = op.operand("self"), other = op.operand("other");
+  Type common = promote({self, other}, op.build.b.getContext());
+  Value mask = op.build.convert(condition, op.build.b.getI1Type());
+  // The condition is an operand too, but takes no part in promotion: it comes back as a comparison.
+  SmallVector<Operand> tensors = {mask};
+  if (self.tensor)
+    tensors.emplace_back(op.build.convert(self.tensor, common));
+  if (other.tensor)
+    tensors.emplace_back(op.build.convert(other.tensor, common));
+  RankedTensorType result = op.resultType();
+  auto number = [&](Body& body, const TensorOrNumber& operand) {
+    if (operand.number.kind == fx::Argument::Kind::size)
+      op.refuse("a symbolic size as a value is not lowered");
+    double value = operand.number.kind == fx::Argument::Kind::real ? operand.number.real
+                                                                   : static_cast<double>(operand.number.integer);
+    return body.constant(common, value);
+  };
+  return {op.build.loop(tensors, result, [&](Body& body, In in) {
+    Scalar a = self.tensor ? in[1] : number(body, self);
+    Scalar b = other.tensor ? in.back() : number(body, other);
+    return select(in[0], a, b).to(result.getElementType());
+  })};
+}
+
+Values emitMaskedFill(Op& op) {
+  Value self = op.tensor("self"), mask = op.tensor("mask");
+  TensorOrNumber value = op.operand("value");
+  SmallVector<Operand> tensors = {mask, self};
+  if (value.tensor)
+    tensors.emplace_back(value.tensor);
+  Type element = op.element();
+  return {op.build.loop(tensors, op.resultType(), [&](Body& body, In in) {
+    Scalar fill = value.tensor ? in[2].to(element)
+                  : value.number.kind == fx::Argument::Kind::real
+                      ? body.constant(element, value.number.real)
+                      : constantScalar(body.b, element, value.number.integer);
+    return select(in[0], fill, in[1].to(element));
+  })};
+}
+
+Values emitLogical(Op& op, Scalar (*combine)(Scalar, Scalar)) {
+  TensorOrNumber self = op.operand("self"), other = op.operand("other");
+  Type common = promote({self, other}, op.build.b.getContext());
+  return {elementwise(op, {self, other}, common, [&](Body& body, In in) {
+    Type boolean = body.b.getI1Type();
+    return combine(in[0].to(boolean), in[1].to(boolean));
+  })};
+}
+
+// Shifts by the width or more, or by a negative amount: eager gives 0 (or the sign for >>).
+Values emitShift(Op& op, bool left) {
+  TensorOrNumber self = op.operand("self"), other = op.operand("other");
+  Type common = promote({self, other}, op.build.b.getContext());
+  if (isa<FloatType>(common) || common.isInteger(1))
+    op.refuse("shifts of " + fx::dtypeName(common) + " are not lowered");
+  int64_t width = common.getIntOrFloatBitWidth();
+  return {elementwise(op, {self, other}, common, [&](Body& body, In in) {
+    Scalar amount = in[1];
+    Scalar outside = (amount < 0) | (amount >= static_cast<double>(width));
+    Scalar safe = select(outside, amount.constant(left ? 0 : width - 1), amount);
+    if (left) {
+      Scalar shifted(body.b, arith::ShLIOp::create(body.b, in[0].value(), safe.value()));
+      return select(outside, in[0].constant(0), shifted);
+    }
+    return Scalar(body.b, arith::ShRSIOp::create(body.b, in[0].value(), safe.value()));
+  })};
+}
+
+Scalar signOf(In in) {
+  Scalar x = in[0];
+  if (x.isBool())
+    return x;
+  Scalar sign = select(x > 0, x.constant(1), select(x < 0, x.constant(-1), x.constant(0)));
+  return sign;
+}
+
+void registerArithmetic(OpTable& table) {
+  for (StringRef overload : {"Tensor", "Scalar"}) {
+    table.add(("aten.add." + overload).str(), [](Op& op) { return emitAddSub(op, false, false); });
+    table.add(("aten.sub." + overload).str(), [](Op& op) { return emitAddSub(op, true, false); });
+    table.add(("aten.rsub." + overload).str(), [](Op& op) { return emitAddSub(op, true, true); });
+    table.add(("aten.remainder." + overload).str(), [](Op& op) { return emitRemainder(op, true); });
+    table.add(("aten.fmod." + overload).str(), [](Op& op) { return emitRemainder(op, false); });
+    table.add(("aten.div." + overload + "_mode").str(), emitDivMode);
+  }
+  addBinary(table, "mul", {"Tensor", "Scalar"}, Compute::promoted, [](In in) { return in[0] * in[1]; });
+  addBinary(table, "div", {"Tensor", "Scalar"}, Compute::floating, [](In in) { return in[0] / in[1]; });
+  table.add("aten.floor_divide.default", emitFloorDivide);
+  addBinary(table, "maximum", {"default"}, Compute::promoted, [](In in) { return maximum(in[0], in[1]); });
+  addBinary(table, "minimum", {"default"}, Compute::promoted, [](In in) { return minimum(in[0], in[1]); });
+  addBinary(table, "fmax", {"default"}, Compute::promoted,
+            [](In in) { return select(isNan(in[0]), in[1], select(isNan(in[1]), in[0], maximum(in[0], in[1]))); });
+  addBinary(table, "fmin", {"default"}, Compute::promoted,
+            [](In in) { return select(isNan(in[0]), in[1], select(isNan(in[1]), in[0], minimum(in[0], in[1]))); });
+  addBinary(table, "atan2", {"default"}, Compute::floating, [](In in) { return atan2(in[0], in[1]); });
+  addBinary(table, "copysign", {"Tensor", "Scalar"}, Compute::floating, [](In in) { return copysign(in[0], in[1]); });
+  addFormula(table, "aten.pow.Scalar", {"self", "exponent"}, Compute::floating,
+             [](In in) { return pow(in[0], in[1]); });
+  table.add("aten.pow.Tensor_Scalar", emitPowNumber);
+  table.add("aten.pow.Tensor_Tensor", emitPowTensor);
+  addFormula(table, "aten.lerp.Scalar", {"self", "end", "weight"}, Compute::promoted, [](In in) {
+    Scalar difference = in[1] - in[0];
+    return select(abs(in[2]) < 0.5, in[0] + in[2] * difference, in[1] - difference * (1.0 - in[2]));
+  });
+  addFormula(table, "aten.lerp.Tensor", {"self", "end", "weight"}, Compute::promoted, [](In in) {
+    Scalar difference = in[1] - in[0];
+    return select(abs(in[2]) < 0.5, in[0] + in[2] * difference, in[1] - difference * (1.0 - in[2]));
+  });
+  addFormula(table, "aten.addcmul.default", {"self", "tensor1", "tensor2", "value"}, Compute::promoted,
+             [](In in) { return in[0] + in[3] * in[1] * in[2]; });
+  addFormula(table, "aten.addcdiv.default", {"self", "tensor1", "tensor2", "value"}, Compute::floating,
+             [](In in) { return in[0] + in[3] * in[1] / in[2]; });
+  table.add("aten.clamp.default", emitClamp);
+  table.add("aten.clamp.Tensor", emitClamp);
+  for (StringRef overload : {"default", "Tensor"}) {
+    table.add(("aten.clamp_min." + overload).str(), [](Op& op) { return emitClampBound(op, "min", true); });
+    table.add(("aten.clamp_max." + overload).str(), [](Op& op) { return emitClampBound(op, "max", false); });
+  }
+}
+
+void registerComparison(OpTable& table) {
+  addBinary(table, "eq", {"Tensor", "Scalar"}, Compute::promoted, [](In in) { return in[0] == in[1]; });
+  addBinary(table, "ne", {"Tensor", "Scalar"}, Compute::promoted, [](In in) { return in[0] != in[1]; });
+  addBinary(table, "lt", {"Tensor", "Scalar"}, Compute::promoted, [](In in) { return in[0] < in[1]; });
+  addBinary(table, "le", {"Tensor", "Scalar"}, Compute::promoted, [](In in) { return in[0] <= in[1]; });
+  addBinary(table, "gt", {"Tensor", "Scalar"}, Compute::promoted, [](In in) { return in[0] > in[1]; });
+  addBinary(table, "ge", {"Tensor", "Scalar"}, Compute::promoted, [](In in) { return in[0] >= in[1]; });
+  table.add("aten.logical_and.default",
+            [](Op& op) { return emitLogical(op, [](Scalar a, Scalar b) { return a & b; }); });
+  table.add("aten.logical_or.default",
+            [](Op& op) { return emitLogical(op, [](Scalar a, Scalar b) { return a | b; }); });
+  table.add("aten.logical_xor.default",
+            [](Op& op) { return emitLogical(op, [](Scalar a, Scalar b) { return a ^ b; }); });
+  addUnary(table, "aten.logical_not.default", Compute::promoted, [](In in) { return in[0] == 0; });
+  addUnary(table, "aten.bitwise_not.default", Compute::promoted, [](In in) { return ~in[0]; });
+  addBinary(table, "bitwise_and", {"Tensor", "Scalar"}, Compute::promoted, [](In in) { return in[0] & in[1]; });
+  addBinary(table, "bitwise_or", {"Tensor", "Scalar"}, Compute::promoted, [](In in) { return in[0] | in[1]; });
+  addBinary(table, "bitwise_xor", {"Tensor", "Scalar"}, Compute::promoted, [](In in) { return in[0] ^ in[1]; });
+  for (StringRef overload : {"Tensor", "Tensor_Scalar"}) {
+    table.add(("aten.bitwise_left_shift." + overload).str(), [](Op& op) { return emitShift(op, true); });
+    table.add(("aten.bitwise_right_shift." + overload).str(), [](Op& op) { return emitShift(op, false); });
+  }
+  for (StringRef overload : {"self", "ScalarSelf", "ScalarOther", "Scalar"})
+    table.add(("aten.where." + overload).str(), emitWhere);
+  for (StringRef overload : {"Scalar", "Tensor"})
+    table.add(("aten.masked_fill." + overload).str(), emitMaskedFill);
+  addUnary(table, "aten.isnan.default", Compute::promoted, [](In in) { return isNan(in[0]); });
+  addUnary(table, "aten.isinf.default", Compute::floating, [](In in) { return abs(in[0]) == HUGE_VAL; });
+  addUnary(table, "aten.isfinite.default", Compute::floating, [](In in) { return abs(in[0]) < HUGE_VAL; });
+}
+
+void registerFunctions(OpTable& table) {
+  const std::pair<const char*, Formula> functions[] = {
+      {"exp", [](In in) { return exp(in[0]); }},
+      {"exp2", [](In in) { return exp2(in[0]); }},
+      {"expm1", [](In in) { return expm1(in[0]); }},
+      {"log", [](In in) { return log(in[0]); }},
+      {"log2", [](In in) { return log2(in[0]); }},
+      {"log10", [](In in) { return log10(in[0]); }},
+      {"log1p", [](In in) { return log1p(in[0]); }},
+      {"sqrt", [](In in) { return sqrt(in[0]); }},
+      {"rsqrt", [](In in) { return 1.0 / sqrt(in[0]); }},
+      {"reciprocal", [](In in) { return 1.0 / in[0]; }},
+      {"erf", [](In in) { return erf(in[0]); }},
+      {"erfc", [](In in) { return erfc(in[0]); }},
+      {"sin", [](In in) { return sin(in[0]); }},
+      {"cos", [](In in) { return cos(in[0]); }},
+      {"tan", [](In in) { return tan(in[0]); }},
+      {"asin", [](In in) { return asin(in[0]); }},
+      {"acos", [](In in) { return acos(in[0]); }},
+      {"atan", [](In in) { return atan(in[0]); }},
+      {"sinh", [](In in) { return sinh(in[0]); }},
+      {"cosh", [](In in) { return cosh(in[0]); }},
+      {"asinh", [](In in) { return asinh(in[0]); }},
+      {"acosh", [](In in) { return acosh(in[0]); }},
+      {"atanh", [](In in) { return atanh(in[0]); }},
+      {"deg2rad", [](In in) { return in[0] * (M_PI / 180.0); }},
+      {"rad2deg", [](In in) { return in[0] * (180.0 / M_PI); }},
+  };
+  for (auto [name, formula] : functions)
+    addUnary(table, ("aten." + StringRef(name) + ".default").str(), Compute::floating, formula);
+  const std::pair<const char*, Formula> roundings[] = {
+      {"ceil", [](In in) { return ceil(in[0]); }},
+      {"floor", [](In in) { return floor(in[0]); }},
+      {"trunc", [](In in) { return trunc(in[0]); }},
+      {"round", [](In in) { return roundEven(in[0]); }},
+  };
+  for (auto [name, formula] : roundings)
+    addUnary(table, ("aten." + StringRef(name) + ".default").str(), Compute::floats_only_change, formula);
+  addUnary(table, "aten.frac.default", Compute::promoted, [](In in) { return in[0] - trunc(in[0]); });
+  addUnary(table, "aten.neg.default", Compute::promoted, [](In in) { return -in[0]; });
+  addUnary(table, "aten.abs.default", Compute::promoted, [](In in) { return abs(in[0]); });
+  addUnary(table, "aten.square.default", Compute::promoted, [](In in) { return in[0] * in[0]; });
+  addUnary(table, "aten.sign.default", Compute::promoted, signOf);
+  addUnary(table, "aten.sgn.default", Compute::promoted, signOf);
+  addUnary(table, "aten.relu.default", Compute::promoted, [](In in) { return maximum(in[0], in[0].constant(0)); });
+}
+
+}  // namespace
+
+void registerPointwise(OpTable& table) {
+  registerArithmetic(table);
+  registerComparison(table);
+  registerFunctions(table);
+}
+
+}  // namespace zefuse

@@ -1,0 +1,168 @@
+// Reductions over dimensions: one combiner loop each, in f32 for f16 and bf16.
+#include "compiler/import/reductions.h"
+#include "compiler/import/elementwise.h"
+#include "compiler/import/op_table.h"
+
+using namespace mlir;
+
+namespace zefuse {
+
+Value keepDims(TensorBuilder& build, Value reduced, ArrayRef<int64_t> dims) {
+  return dims.empty() ? reduced : build.unsqueeze(reduced, dims);
+}
+
+AffineExpr countOf(TensorBuilder& build, Value tensor, ArrayRef<int64_t> dims) {
+  auto sizes = shapeOf(typeOf(tensor));
+  AffineExpr count = build.constant(1);
+  for (int64_t dim : dims)
+    count = count * sizes[dim];
+  return count;
+}
+
+Value mapSame(TensorBuilder& build, ArrayRef<Operand> inputs, RankedTensorType type,
+              llvm::function_ref<Scalar(ArrayRef<Scalar>)> body) {
+  return build.loop(inputs, type, [&](Body&, ArrayRef<Scalar> in) { return body(in); });
+}
+
+Value meanOver(TensorBuilder& build, Value tensor, ArrayRef<int64_t> dims) {
+  Value sum = build.reduce(tensor, dims, Combiner::add);
+  AffineExpr count = countOf(build, tensor, dims);
+  return build.loop({sum}, typeOf(sum),
+                    [&](Body& body, ArrayRef<Scalar> in) { return in[0] / body.size(count).to(in[0].type()); });
+}
+
+Value squaredDeviations(TensorBuilder& build, Value tensor, Value mean, ArrayRef<int64_t> dims) {
+  Value squares = mapSame(build, {tensor, Operand(mean, build.unreduced(rankOf(tensor), dims))}, typeOf(tensor),
+                          [](ArrayRef<Scalar> in) { return (in[0] - in[1]) * (in[0] - in[1]); });
+  return build.reduce(squares, dims, Combiner::add);
+}
+
+namespace {
+
+// A missing 'dim' argument: all dimensions. `keepdim` likewise is false where the overload has none.
+bool hasArgument(Op& op, StringRef name) {
+  return llvm::any_of(op.node.schema->parameters, [&](const fx::Schema::Parameter& p) { return p.name == name; });
+}
+
+SmallVector<int64_t> reducedDims(Op& op, int64_t rank) {
+  if (!hasArgument(op, "dim"))
+    return llvm::to_vector(llvm::seq<int64_t>(0, rank));
+  return op.dims("dim", rank);
+}
+
+Value finish(Op& op, Value reduced, ArrayRef<int64_t> dims, unsigned result = 0) {
+  if (hasArgument(op, "keepdim") && op.boolean("keepdim"))
+    reduced = keepDims(op.build, reduced, dims);
+  return op.build.convert(reduced, op.element(result));
+}
+
+// sum and prod: in the result's dtype (integers become i64 there).
+Values emitFold(Op& op, Combiner combiner) {
+  Value self = op.tensor("self");
+  SmallVector<int64_t> dims = reducedDims(op, rankOf(self));
+  Value values = op.build.convert(op.build.convert(self, op.element()), fx::computeType(op.element()));
+  if (fx::computeType(op.element()) == fx::computeType(elementOf(self)))
+    values = op.build.convert(self, fx::computeType(op.element()));
+  return {finish(op, op.build.reduce(values, dims, combiner), dims)};
+}
+
+Values emitMean(Op& op) {
+  Value self = op.tensor("self");
+  SmallVector<int64_t> dims = reducedDims(op, rankOf(self));
+  Value values = op.build.convert(self, fx::computeType(op.element()));
+  return {finish(op, meanOver(op.build, values, dims), dims)};
+}
+
+// amax, amin, max, min: the elements' own type suffices, nothing rounds.
+Value extreme(Op& op, Value self, ArrayRef<int64_t> dims, bool largest) {
+  if (elementOf(self).isInteger(1))
+    return op.build.reduce(self, dims, largest ? Combiner::logical_or : Combiner::logical_and);
+  Value values = op.build.convert(self, fx::computeType(elementOf(self)));
+  return op.build.reduce(values, dims, largest ? Combiner::max : Combiner::min);
+}
+
+Values emitExtreme(Op& op, bool largest) {
+  Value self = op.tensor("self");
+  SmallVector<int64_t> dims = reducedDims(op, rankOf(self));
+  return {finish(op, extreme(op, self, dims, largest), dims)};
+}
+
+Values emitExtremeWithIndices(Op& op, bool largest) {
+  if (op.used(1))
+    op.refuse("result 1 (indices) is not lowered");
+  return {emitExtreme(op, largest)[0], Value()};
+}
+
+Values emitAnyAll(Op& op, bool any) {
+  Value self = op.build.convert(op.tensor("self"), op.build.b.getI1Type());
+  SmallVector<int64_t> dims = reducedDims(op, rankOf(self));
+  Value reduced = op.build.reduce(self, dims, any ? Combiner::logical_or : Combiner::logical_and);
+  return {finish(op, reduced, dims)};
+}
+
+// Two passes, as accurate as eager's Welford: mean, then squared deviations over count - correction.
+struct Moments {
+  Value variance, mean;
+};
+Moments moments(Op& op, ArrayRef<int64_t> dims, double correction) {
+  TensorBuilder& build = op.build;
+  Value self = op.tensor("self");
+  Value values = build.convert(self, fx::computeType(elementOf(self)));
+  Value mean = meanOver(build, values, dims);
+  Value sum = squaredDeviations(build, values, mean, dims);
+  AffineExpr count = countOf(build, values, dims);
+  Value variance = build.loop({sum}, typeOf(sum), [&](Body& body, ArrayRef<Scalar> in) {
+    Scalar divisor = body.size(count).to(in[0].type()) - correction;
+    return in[0] / maximum(divisor, divisor.constant(0));
+  });
+  return {variance, mean};
+}
+
+double correctionOf(Op& op) {
+  if (hasArgument(op, "unbiased"))
+    return op.boolean("unbiased") ? 1 : 0;
+  return op.isNone("correction") ? 1 : op.real("correction");
+}
+
+enum class Spread : uint8_t { variance, deviation };
+Values emitVariance(Op& op, Spread spread, bool with_mean) {
+  int64_t rank = rankOf(op.tensor("self"));
+  SmallVector<int64_t> dims = reducedDims(op, rank);
+  Moments made = moments(op, dims, correctionOf(op));
+  if (spread == Spread::deviation)
+    made.variance =
+        mapSame(op.build, {made.variance}, typeOf(made.variance), [](ArrayRef<Scalar> in) { return sqrt(in[0]); });
+  Values results = {finish(op, made.variance, dims)};
+  if (with_mean)
+    results.push_back(finish(op, made.mean, dims, 1));
+  return results;
+}
+
+}  // namespace
+
+void registerReductions(OpTable& table) {
+  for (StringRef overload : {"default", "dim_IntList"})
+    table.add(("aten.sum." + overload).str(), [](Op& op) { return emitFold(op, Combiner::add); });
+  for (StringRef overload : {"default", "dim_int"})
+    table.add(("aten.prod." + overload).str(), [](Op& op) { return emitFold(op, Combiner::mul); });
+  for (StringRef overload : {"default", "dim"})
+    table.add(("aten.mean." + overload).str(), emitMean);
+  table.add("aten.amax.default", [](Op& op) { return emitExtreme(op, true); });
+  table.add("aten.amin.default", [](Op& op) { return emitExtreme(op, false); });
+  table.add("aten.max.default", [](Op& op) { return emitExtreme(op, true); });
+  table.add("aten.min.default", [](Op& op) { return emitExtreme(op, false); });
+  table.add("aten.max.dim", [](Op& op) { return emitExtremeWithIndices(op, true); });
+  table.add("aten.min.dim", [](Op& op) { return emitExtremeWithIndices(op, false); });
+  for (StringRef overload : {"default", "dim", "dims"}) {
+    table.add(("aten.any." + overload).str(), [](Op& op) { return emitAnyAll(op, true); });
+    table.add(("aten.all." + overload).str(), [](Op& op) { return emitAnyAll(op, false); });
+  }
+  for (StringRef overload : {"default", "dim", "correction"}) {
+    table.add(("aten.var." + overload).str(), [](Op& op) { return emitVariance(op, Spread::variance, false); });
+    table.add(("aten.std." + overload).str(), [](Op& op) { return emitVariance(op, Spread::deviation, false); });
+    table.add(("aten.var_mean." + overload).str(), [](Op& op) { return emitVariance(op, Spread::variance, true); });
+    table.add(("aten.std_mean." + overload).str(), [](Op& op) { return emitVariance(op, Spread::deviation, true); });
+  }
+}
+
+}  // namespace zefuse

@@ -1,0 +1,293 @@
+// Rearrangements: each becomes one zefuse.view (an index map), concatenations tensor.concat. Nothing moves data here.
+#include "compiler/import/op_table.h"
+
+using namespace mlir;
+
+namespace zefuse {
+namespace {
+
+Exprs resultSizes(Op& op, unsigned index = 0) { return Exprs(shapeOf(op.resultType(index))); }
+
+Values emitReshape(Op& op) { return {op.build.reshape(op.tensor("self"), resultSizes(op))}; }
+
+Values emitIdentity(Op& op) { return {op.tensor("self")}; }
+
+Values emitPermute(Op& op) {
+  Value self = op.tensor("self");
+  SmallVector<int64_t> dims = op.integers("dims");
+  for (int64_t& dim : dims)
+    dim += dim < 0 ? rankOf(self) : 0;
+  return {op.build.permute(self, dims)};
+}
+
+Value swapDims(Op& op, Value self, int64_t first, int64_t second) {
+  SmallVector<int64_t> dims = llvm::to_vector(llvm::seq<int64_t>(0, rankOf(self)));
+  if (!dims.empty())
+    std::swap(dims[first], dims[second]);
+  return op.build.permute(self, dims);
+}
+
+Values emitTranspose(Op& op) {
+  Value self = op.tensor("self");
+  return {swapDims(op, self, op.dim("dim0", rankOf(self)), op.dim("dim1", rankOf(self)))};
+}
+
+Values emitT(Op& op) {
+  Value self = op.tensor("self");
+  return {rankOf(self) < 2 ? self : swapDims(op, self, 0, 1)};
+}
+
+Values emitExpand(Op& op) { return {op.build.expand(op.tensor("self"), resultSizes(op))}; }
+
+// A position along a dimension: clamped as Python slices are, where both are constants. A symbolic start must be known
+// not to need it.
+AffineExpr slicePosition(Op& op, StringRef name, AffineExpr size) {
+  AffineExpr given = op.size(name);
+  auto position = dyn_cast<AffineConstantExpr>(given);
+  if (!position)
+    return given;
+  if (position.getValue() < 0)
+    given = size + position.getValue();
+  auto known = dyn_cast<AffineConstantExpr>(given), limit = dyn_cast<AffineConstantExpr>(size);
+  if (known && limit)
+    return op.build.constant(std::clamp<int64_t>(known.getValue(), 0, limit.getValue()));
+  return given;
+}
+
+Values emitSlice(Op& op) {
+  Value self = op.tensor("self");
+  int64_t dim = op.dim("dim", rankOf(self));
+  AffineExpr size = shapeOf(typeOf(self))[dim];
+  AffineExpr start = op.isNone("start") ? op.build.constant(0) : slicePosition(op, "start", size);
+  return {op.build.slice(self, dim, start, resultSizes(op)[dim], op.integer("step"))};
+}
+
+Value selectIndex(Op& op, Value self, int64_t dim, AffineExpr index) {
+  Exprs sizes(shapeOf(typeOf(self))), indices;
+  sizes.erase(sizes.begin() + dim);
+  for (int64_t position = 0, result = 0; position < rankOf(self); ++position)
+    indices.push_back(position == dim ? index : op.build.dim(result++));
+  return op.build.view(self, indices, sizes);
+}
+
+Values emitSelect(Op& op) {
+  Value self = op.tensor("self");
+  int64_t dim = op.dim("dim", rankOf(self));
+  AffineExpr index = op.size("index");
+  if (auto constant = dyn_cast<AffineConstantExpr>(index); constant && constant.getValue() < 0)
+    index = shapeOf(typeOf(self))[dim] + constant.getValue();
+  return {selectIndex(op, self, dim, index)};
+}
+
+Values emitUnbind(Op& op) {
+  Value self = op.tensor("self");
+  int64_t dim = op.dim("dim", rankOf(self));
+  Values results;
+  for (unsigned i = 0; i < op.numResults(); ++i)
+    results.push_back(selectIndex(op, self, dim, op.build.constant(i)));
+  return results;
+}
+
+// split, split_with_sizes, chunk: consecutive slices whose sizes torch already worked out.
+Values emitSplit(Op& op) {
+  Value self = op.tensor("self");
+  int64_t dim = op.dim("dim", rankOf(self));
+  AffineExpr start = op.build.constant(0);
+  Values results;
+  for (unsigned i = 0; i < op.numResults(); ++i) {
+    AffineExpr size = resultSizes(op, i)[dim];
+    results.push_back(op.build.slice(self, dim, start, size, 1));
+    start = start + size;
+  }
+  return results;
+}
+
+Values emitFlip(Op& op) {
+  Value self = op.tensor("self");
+  Exprs sizes(shapeOf(typeOf(self))), indices;
+  SmallVector<int64_t> flipped = op.integers("dims");
+  for (int64_t position = 0; position < rankOf(self); ++position) {
+    bool flip = llvm::is_contained(flipped, position) || llvm::is_contained(flipped, position - rankOf(self));
+    indices.push_back(flip ? sizes[position] - 1 - op.build.dim(position) : op.build.dim(position));
+  }
+  return {op.build.view(self, indices, sizes)};
+}
+
+Values emitRoll(Op& op) {
+  Value self = op.tensor("self");
+  SmallVector<int64_t> shifts = op.integers("shifts"), dims = op.integers("dims");
+  Exprs sizes(shapeOf(typeOf(self))), indices;
+  if (dims.empty()) {  // rolls the flattened tensor
+    AffineExpr count = numElements(typeOf(self));
+    Value flat = op.build.reshape(self, {count});
+    if (isConstant(count, 0))
+      return {self};
+    flat = op.build.view(flat, {(op.build.dim(0) - shifts[0]) % count}, {count});
+    return {op.build.reshape(flat, sizes)};
+  }
+  for (int64_t position = 0; position < rankOf(self); ++position)
+    indices.push_back(op.build.dim(position));
+  for (auto [shift, given] : llvm::zip(shifts, dims)) {
+    int64_t dim = given < 0 ? given + rankOf(self) : given;
+    if (isConstant(sizes[dim], 0))
+      return {self};
+    // Adding a multiple of the size keeps the operand of mod from being negative.
+    auto size = dyn_cast<AffineConstantExpr>(sizes[dim]);
+    AffineExpr moved =
+        size ? indices[dim] + ((-shift % size.getValue()) + size.getValue()) % size.getValue() : indices[dim] - shift;
+    indices[dim] = moved % sizes[dim];
+  }
+  return {op.build.view(self, indices, sizes)};
+}
+
+Values emitRepeat(Op& op) {
+  Value self = op.tensor("self");
+  Exprs sizes = resultSizes(op), from(shapeOf(typeOf(self))), indices;
+  size_t added = sizes.size() - from.size();
+  if (llvm::any_of(sizes, [](AffineExpr size) { return isConstant(size, 0); }))
+    return {op.build.full(op.resultType(), 0)};
+  for (auto [position, size] : llvm::enumerate(from)) {
+    AffineExpr dim = op.build.dim(added + position);
+    indices.push_back(isConstant(size, 1) ? op.build.constant(0) : sizes[added + position] == size ? dim : dim % size);
+  }
+  return {op.build.view(self, indices, sizes)};
+}
+
+Values emitDiagonal(Op& op) {
+  Value self = op.tensor("self");
+  int64_t rank = rankOf(self), first = op.dim("dim1", rank), second = op.dim("dim2", rank),
+          offset = op.integer("offset");
+  Exprs sizes = resultSizes(op), indices;
+  AffineExpr along = op.build.dim(sizes.size() - 1);
+  for (int64_t position = 0, result = 0; position < rank; ++position) {
+    if (position == first)
+      indices.push_back(along + std::max<int64_t>(-offset, 0));
+    else if (position == second)
+      indices.push_back(along + std::max<int64_t>(offset, 0));
+    else
+      indices.push_back(op.build.dim(result++));
+  }
+  return {op.build.view(self, indices, sizes)};
+}
+
+// Defined by the source's storage: only a source that is contiguous in eager says which element lies where.
+Values emitAsStrided(Op& op) {
+  Value self = op.tensor("self");
+  const fx::TensorMeta& source = op.metaOf("self");
+  auto from = shapeOf(typeOf(self));
+  SmallVector<AffineExpr> packed = contiguousStrides(from, op.build.b.getContext());
+  for (auto [position, size] : llvm::enumerate(from))
+    if (!isConstant(size, 1) && source.strides[position] != packed[position])
+      op.refuse("a source that is not contiguous is not lowered");
+  if (!isConstant(source.offset, 0))
+    op.refuse("a source inside a larger storage is not lowered");
+  Exprs sizes = resultSizes(op), strides = op.sizes("stride");
+  AffineExpr linear = op.isNone("storage_offset") ? op.build.constant(0) : op.size("storage_offset");
+  for (size_t position = 0; position < sizes.size(); ++position)
+    linear = linear + op.build.dim(position) * strides[position];
+  Value flat = op.build.reshape(self, {numElements(typeOf(self))});
+  return {op.build.view(flat, {linear}, sizes)};
+}
+
+Values emitUnfold(Op& op) {
+  Value self = op.tensor("self");
+  int64_t dim = op.dim("dimension", rankOf(self)), step = op.integer("step");
+  Exprs sizes = resultSizes(op), indices;
+  AffineExpr window = op.build.dim(sizes.size() - 1);
+  for (int64_t position = 0; position < rankOf(self); ++position)
+    indices.push_back(position == dim ? op.build.dim(position) * step + window : op.build.dim(position));
+  return {op.build.view(self, indices, sizes)};
+}
+
+// A 1-d tensor of size 0 joins with anything: torch skips it.
+Values emitCat(Op& op) {
+  RankedTensorType result = op.resultType();
+  SmallVector<Value> parts;
+  for (Value part : op.tensors("tensors")) {
+    auto sizes = shapeOf(typeOf(part));
+    if (sizes.size() == 1 && isConstant(sizes[0], 0) && result.getRank() != 1)
+      continue;
+    parts.push_back(op.build.convert(part, result.getElementType()));
+  }
+  if (parts.empty())
+    return {op.build.full(result, 0)};
+  return {op.build.concat(parts, op.dim("dim", result.getRank()), result)};
+}
+
+Values emitStack(Op& op) {
+  RankedTensorType result = op.resultType();
+  int64_t dim = op.dim("dim", result.getRank());
+  SmallVector<Value> parts;
+  for (Value part : op.tensors("tensors"))
+    parts.push_back(op.build.unsqueeze(op.build.convert(part, result.getElementType()), {dim}));
+  return {op.build.concat(parts, dim, result)};
+}
+
+// Pads dimension by dimension: filled tensors before and after, a slice where the padding is negative.
+Values emitPad(Op& op) {
+  Value tensor = op.tensor("self");
+  SmallVector<int64_t> pads = op.integers("pad");
+  double value = op.argument("value").kind == fx::Argument::Kind::none ? 0 : op.real("value");
+  Type element = elementOf(tensor);
+  for (size_t pair = 0; pair * 2 < pads.size(); ++pair) {
+    int64_t dim = rankOf(tensor) - 1 - pair, before = pads[pair * 2], after = pads[pair * 2 + 1];
+    Exprs sizes(shapeOf(typeOf(tensor)));
+    AffineExpr kept = sizes[dim] + std::min<int64_t>(before, 0) + std::min<int64_t>(after, 0);
+    if (before < 0 || after < 0)
+      tensor = op.build.slice(tensor, dim, op.build.constant(std::max<int64_t>(-before, 0)), kept, 1);
+    SmallVector<Value> parts;
+    auto fill = [&](int64_t size) {
+      Exprs filled = sizes;
+      filled[dim] = op.build.constant(size);
+      parts.push_back(op.build.full(op.build.type(filled, element), value));
+    };
+    if (before > 0)
+      fill(before);
+    parts.push_back(tensor);
+    if (after > 0)
+      fill(after);
+    sizes[dim] = kept + std::max<int64_t>(before, 0) + std::max<int64_t>(after, 0);
+    tensor = op.build.concat(parts, dim, op.build.type(sizes, element));
+  }
+  return {tensor};
+}
+
+}  // namespace
+
+void registerViews(OpTable& table) {
+  for (StringRef target : {"view.default", "_unsafe_view.default", "reshape.default", "squeeze.default", "squeeze.dim",
+                           "squeeze.dims", "unsqueeze.default", "flatten.using_ints", "_reshape_alias.default",
+                           "view_copy.default", "unsqueeze_copy.default", "squeeze_copy.dim", "unflatten.int"})
+    table.add(("aten." + target).str(), emitReshape);
+  for (StringRef target : {"alias.default", "detach.default", "lift_fresh_copy.default", "lift_fresh.default",
+                           "clone.default", "contiguous.default", "alias_copy.default", "detach_copy.default"})
+    table.add(("aten." + target).str(), emitIdentity);
+  table.add("aten.permute.default", emitPermute);
+  table.add("aten.permute_copy.default", emitPermute);
+  table.add("aten.transpose.int", emitTranspose);
+  table.add("aten.t.default", emitT);
+  table.add("aten.expand.default", emitExpand);
+  table.add("aten.expand_copy.default", emitExpand);
+  table.add("aten.slice.Tensor", emitSlice);
+  table.add("aten.slice_copy.Tensor", emitSlice);
+  table.add("aten.select.int", emitSelect);
+  table.add("aten.select_copy.int", emitSelect);
+  table.add("aten.unbind.int", emitUnbind);
+  for (StringRef target :
+       {"split.Tensor", "split_with_sizes.default", "chunk.default", "split_with_sizes_copy.default"})
+    table.add(("aten." + target).str(), emitSplit);
+  table.add("aten.flip.default", emitFlip);
+  table.add("aten.roll.default", emitRoll);
+  table.add("aten.repeat.default", emitRepeat);
+  table.add("aten.diagonal.default", emitDiagonal);
+  table.add("aten.diagonal_copy.default", emitDiagonal);
+  table.add("aten.as_strided.default", emitAsStrided);
+  table.add("aten.as_strided_copy.default", emitAsStrided);
+  table.add("aten.unfold.default", emitUnfold);
+  table.add("aten.unfold_copy.default", emitUnfold);
+  table.add("aten.cat.default", emitCat);
+  table.add("aten.stack.default", emitStack);
+  table.add("aten.constant_pad_nd.default", emitPad);
+}
+
+}  // namespace zefuse
