@@ -100,6 +100,8 @@ Sha256& Sha256::update(std::span<const std::byte> bytes) {
   const uint8_t* data = reinterpret_cast<const uint8_t*>(bytes.data());
   size_t size = bytes.size();
   length_ += size;
+  if (size == 0)
+    return *this;
   if (filled_) {
     const size_t part = std::min(size, 64 - filled_);
     std::memcpy(block_ + filled_, data, part);

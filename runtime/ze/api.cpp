@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <string>
 #include <thread>
 
@@ -77,12 +78,12 @@ Result<const Api*> loadLoader(const char* name) {
   void* library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
   if (!library)
     return Status{Code::not_found, std::string("cannot load ") + name + ": " + dlerror()};
-  auto* api = new Api;  // never freed, see the header
+  auto api = std::make_unique<Api>();
   api->library = name;
   ZEFUSE_RETURN_IF_ERROR(bindFlat(library, *api));
   api->identity = fileIdentity(reinterpret_cast<void*>(api->zeInit));
   ZEFUSE_ZE(*api, "any", zeInit, 0);
-  return api;
+  return api.release();  // for the rest of the process, see the header
 }
 
 // Where the CPU driver may be, best first.
@@ -166,12 +167,12 @@ Result<const Api*> loadDriver(const std::string& path) {
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!library)
     return Status{Code::not_found, std::string("cannot load the CPU driver: ") + dlerror()};
-  auto* api = new Api;  // never freed, see the header
+  auto api = std::make_unique<Api>();
   api->library = path;
   ZEFUSE_RETURN_IF_ERROR(bindTables(library, *api));
   api->identity = fileIdentity(reinterpret_cast<void*>(api->zeInit));
   ZEFUSE_ZE(*api, "cpu", zeInit, 0);
-  return api;
+  return api.release();  // for the rest of the process, see the header
 }
 
 Result<const Api*> cpuApi() {

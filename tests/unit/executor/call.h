@@ -23,7 +23,8 @@ struct HostTensor {
     tensor.strides.assign(tensor.sizes.size(), 1);
     for (size_t i = tensor.sizes.size(); i-- > 1;)
       tensor.strides[i - 1] = tensor.strides[i] * tensor.sizes[i];
-    std::memcpy(tensor.bytes.data(), data.data(), tensor.bytes.size());
+    if (!data.empty())
+      std::memcpy(tensor.bytes.data(), data.data(), tensor.bytes.size());
     return tensor;
   }
   static HostTensor f32(std::vector<int64_t> sizes, const std::vector<float>& data) {
@@ -64,7 +65,8 @@ public:
     const int64_t count =
         std::accumulate(output.sizes.begin(), output.sizes.end(), int64_t(1), std::multiplies<int64_t>());
     std::vector<T> out(static_cast<size_t>(count));
-    std::memcpy(out.data(), blocks_[output.index].get() + size_t(output.offset) * sizeof(T), out.size() * sizeof(T));
+    if (count > 0)
+      std::memcpy(out.data(), blocks_[output.index].get() + size_t(output.offset) * sizeof(T), out.size() * sizeof(T));
     return out;
   }
 

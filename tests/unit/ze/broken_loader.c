@@ -2,7 +2,9 @@
 #include <signal.h>
 #include <unistd.h>
 
-__attribute__((visibility("default"))) int zeInit(unsigned flags) {
+#include <level_zero/ze_api.h>
+
+ZE_APIEXPORT ze_result_t ZE_APICALL zeInit(ze_init_flags_t flags) {
   (void)flags;
 #if BEHAVIOUR == 0
   for (;;)
@@ -10,5 +12,5 @@ __attribute__((visibility("default"))) int zeInit(unsigned flags) {
 #elif BEHAVIOUR == 1
   raise(SIGSEGV);
 #endif
-  return 0x78000001;
+  return ZE_RESULT_ERROR_UNINITIALIZED;
 }
