@@ -53,11 +53,6 @@ bool isRow(const TensorDesc& desc) {  // one value per column, or one value
 
 bool isDense(const TensorDesc& desc) { return desc.strides == denseStrides(desc.sizes); }
 
-// Whether oneDNN 3.2 may add or multiply this operand inside the product. Other combinations than
-// these compute wrong addresses in its generated code (seen: crashes with out's memory in the order
-// bac and an operand broadcast over the first two).
-bool fusable(const TensorDesc& operand, const TensorDesc& out) { return isDense(out) && isDense(operand); }
-
 struct Eltwise {
   algorithm kind;
   float alpha, beta;
@@ -136,6 +131,8 @@ PreparedMatmul::Plan PreparedMatmul::makePlan(bool widen, bool copy) const {
   bool operands = desc_.bias && !isRow(*desc_.bias);
   for (const PostOpDesc& op : desc_.post_ops)
     operands |= op.operand.has_value();
+  // Fused operands and out are dense: oneDNN 3.2 computes wrong addresses for others in its generated code (seen: a
+  // crash with out's memory in the order bac and an operand broadcast over the first two dimensions).
   plan.a = fit(desc_.a, !copy && describable(desc_.a, false));
   plan.b = fit(desc_.b, !copy && describable(desc_.b, false));
   plan.out = fit(desc_.out, !copy && describable(desc_.out, true) && (isDense(desc_.out) || !operands));
@@ -165,10 +162,7 @@ std::optional<PreparedMatmul::Plan> PreparedMatmul::search(std::string& why) {
       if (widen && !has_bf16)
         continue;
       Plan plan = makePlan(widen, copy);
-      size_t most = 0;
-      while (!zero_first_ && most < plan.tail.size() &&
-             (plan.tail[most].slot < 0 || fusable(plan.operand(plan.tail[most]), plan.out)))
-        ++most;
+      size_t most = zero_first_ ? 0 : plan.tail.size();
       for (plan.fused = most + 1; plan.fused-- > 0;)
         if (addProduct(plan, why) && addTail(plan, why))
           return plan;
