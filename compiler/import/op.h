@@ -27,6 +27,7 @@ public:
   bool isNone(llvm::StringRef name) const { return argument(name).kind == fx::Argument::Kind::none; }
 
   mlir::Value tensor(llvm::StringRef name) const;          // of a type that arith can compute with
+  mlir::Value tensorOf(const fx::Argument& argument, llvm::StringRef name) const;
   mlir::Value optionalTensor(llvm::StringRef name) const;  // null for None
   llvm::SmallVector<mlir::Value> tensors(llvm::StringRef name) const;
   TensorOrNumber operand(llvm::StringRef name) const;
@@ -56,7 +57,6 @@ public:
   TensorBuilder& build;
 
 private:
-  mlir::Value tensorOf(const fx::Argument& argument, llvm::StringRef name) const;
   const fx::Graph& graph_;
   llvm::ArrayRef<Values> values_;  // each FX node's results
 };

@@ -28,7 +28,9 @@ const OpTable& opTable() {
     registerReductions(made);
     registerNormalization(made);
     registerViews(made);
+    registerIndexing(made);
     registerMatmul(made);
+    registerAttention(made);
     registerCreation(made);
     registerConversion(made);
     return made;

@@ -1,0 +1,186 @@
+// Gathers: loops that read an index tensor, check it, and extract from the source. The messages are eager's, without
+// the offending value, which is known only inside the kernel.
+#include "compiler/import/op_table.h"
+
+using namespace mlir;
+
+namespace zefuse {
+namespace {
+
+std::string outOfBounds(int64_t dim, AffineExpr size) {
+  std::string text = "index is out of bounds for dimension " + std::to_string(dim);
+  if (auto constant = dyn_cast<AffineConstantExpr>(size))
+    text += " with size " + std::to_string(constant.getValue());
+  return text;
+}
+
+Value indexTensor(Op& op, Value index) {
+  Type element = elementOf(index);
+  if (!element.isInteger(64) && !element.isInteger(32))
+    op.refuse("an index of " + fx::dtypeName(element) + " is not lowered");
+  return index;
+}
+
+// result[i..., j...] = source[i..., index[...], j...]: `index` has `index_rank` dimensions that replace `dim`.
+Value gatherAlong(Op& op, Value source, int64_t dim, Value index, bool wrap_negative, StringRef message) {
+  RankedTensorType result = op.resultType();
+  int64_t rank = result.getRank(), index_rank = rankOf(index);
+  AffineExpr bound = shapeOf(typeOf(source))[dim];
+  SmallVector<AffineExpr> index_dims;
+  for (int64_t position = 0; position < index_rank; ++position)
+    index_dims.push_back(op.build.dim(dim + position));
+  AffineMap map = AffineMap::get(rank, 0, index_dims, op.build.b.getContext());
+  return op.build.loop({Operand(index, map)}, result, [&](Body& body, ArrayRef<Scalar> in) {
+    SmallVector<Value> indices;
+    for (int64_t position = 0; position < rankOf(source); ++position) {
+      if (position == dim)
+        indices.push_back(body.checkedIndex(in[0], bound, wrap_negative, "index_error", message));
+      else
+        indices.push_back(body.index(position < dim ? position : position - 1 + index_rank));
+    }
+    return body.extract(source, indices);
+  });
+}
+
+Values emitEmbedding(Op& op) {
+  if (op.boolean("sparse"))
+    op.refuse("argument sparse=True is not lowered");
+  Value indices = indexTensor(op, op.tensor("indices"));
+  return {gatherAlong(op, op.tensor("weight"), 0, indices, false, "index out of range in self")};
+}
+
+Values emitIndexSelect(Op& op) {
+  Value self = op.tensor("self"), index = indexTensor(op, op.tensor("index"));
+  if (rankOf(self) == 0)
+    op.refuse("a 0-d source is not lowered");
+  if (rankOf(index) == 0)
+    index = op.build.unsqueeze(index, {0});
+  return {gatherAlong(op, self, op.dim("dim", rankOf(self)), index, false, "index out of range in self")};
+}
+
+// result[i...] = self[i... with index[i...] at dim]; index may be smaller than self elsewhere.
+Values emitGather(Op& op) {
+  Value self = op.tensor("self"), index = indexTensor(op, op.tensor("index"));
+  int64_t rank = rankOf(self), dim = op.dim("dim", rank);
+  if (rank == 0 || rankOf(index) != rank)
+    op.refuse("operands of rank " + Twine(rank) + " and " + Twine(rankOf(index)) + " are not lowered");
+  AffineExpr bound = shapeOf(typeOf(self))[dim];
+  return {op.build.loop({index}, op.resultType(), [&](Body& body, ArrayRef<Scalar> in) {
+    SmallVector<Value> indices;
+    for (int64_t position = 0; position < rank; ++position)
+      indices.push_back(position == dim
+                            ? body.checkedIndex(in[0], bound, false, "runtime_error", outOfBounds(dim, bound))
+                            : body.index(position));
+    return body.extract(self, indices);
+  })};
+}
+
+// self[:, index, other_index]: integer tensors broadcast together; their dimensions stand where the first of them stood
+// when they are adjacent, in front otherwise.
+Values emitIndex(Op& op) {
+  Value self = op.tensor("self");
+  const fx::Argument& given = op.argument("indices");
+  int64_t rank = rankOf(self);
+  SmallVector<Value> indices(rank);
+  int64_t broadcast_rank = 0, first = -1, last = -1;
+  for (auto [position, item] : llvm::enumerate(given.items)) {
+    if (item.kind == fx::Argument::Kind::none)
+      continue;
+    Value index = op.tensorOf(item, "indices");
+    if (elementOf(index).isInteger(1))
+      op.refuse("a boolean mask as index (the result's size depends on data) is not lowered");
+    indices[position] = indexTensor(op, index);
+    broadcast_rank = std::max(broadcast_rank, rankOf(index));
+    first = first < 0 ? position : first;
+    last = position;
+  }
+  if (first < 0)
+    return {self};
+  bool adjacent = true;
+  for (int64_t position = first; position <= last; ++position)
+    adjacent &= static_cast<bool>(indices[position]);
+  int64_t start = adjacent ? first : 0;  // of the broadcast dimensions in the result
+
+  RankedTensorType result = op.resultType();
+  auto result_sizes = shapeOf(result), sizes = shapeOf(typeOf(self));
+  SmallVector<Operand> operands;
+  for (Value index : indices) {
+    if (!index)
+      continue;
+    SmallVector<AffineExpr> dims;
+    auto index_sizes = shapeOf(typeOf(index));
+    int64_t offset = start + broadcast_rank - rankOf(index);
+    for (auto [position, size] : llvm::enumerate(index_sizes))
+      dims.push_back(isConstant(size, 1) && !isConstant(result_sizes[offset + position], 1)
+                         ? op.build.constant(0)
+                         : op.build.dim(offset + position));
+    operands.emplace_back(index, AffineMap::get(result.getRank(), 0, dims, op.build.b.getContext()));
+  }
+  return {op.build.loop(operands, result, [&](Body& body, ArrayRef<Scalar> in) {
+    SmallVector<Value> positions;
+    int64_t plain = 0;  // dimensions of the source that are not indexed, so far
+    for (int64_t position = 0; position < rank; ++position) {
+      if (indices[position]) {
+        positions.push_back(body.checkedIndex(in.front(), sizes[position], true, "index_error",
+                                              outOfBounds(position, sizes[position])));
+        in = in.drop_front();
+        continue;
+      }
+      positions.push_back(body.index(plain < start ? plain : plain + broadcast_rank));
+      ++plain;
+    }
+    return body.extract(self, positions);
+  })};
+}
+
+// select_scatter and slice_scatter: where the position is outside, self; inside, src.
+Values emitSelectScatter(Op& op) {
+  Value self = op.tensor("self"), src = op.tensor("src");
+  int64_t rank = rankOf(self), dim = op.dim("dim", rank);
+  AffineExpr index = op.size("index");
+  if (auto constant = dyn_cast<AffineConstantExpr>(index); constant && constant.getValue() < 0)
+    index = shapeOf(typeOf(self))[dim] + constant.getValue();
+  Type element = op.element();
+  Operand inserted(src, op.build.unreduced(rank, {dim}));
+  return {op.build.loop({self, inserted}, op.resultType(), [&](Body& body, ArrayRef<Scalar> in) {
+    return select(body.position(dim) == body.size(index), in[1].to(element), in[0]);
+  })};
+}
+
+Values emitSliceScatter(Op& op) {
+  Value self = op.tensor("self"), src = op.build.convert(op.tensor("src"), op.element());
+  int64_t dim = op.dim("dim", rankOf(self));
+  if (op.integer("step") != 1)
+    op.refuse("argument step other than 1 is not lowered");
+  AffineExpr size = shapeOf(typeOf(self))[dim], length = shapeOf(typeOf(src))[dim];
+  AffineExpr start = op.isNone("start") ? op.build.constant(0) : op.size("start");
+  if (auto constant = dyn_cast<AffineConstantExpr>(start)) {
+    if (constant.getValue() < 0)
+      start = size + constant.getValue();
+    auto limit = dyn_cast<AffineConstantExpr>(size), known = dyn_cast<AffineConstantExpr>(start);
+    if (limit && known)
+      start = op.build.constant(std::clamp<int64_t>(known.getValue(), 0, limit.getValue()));
+  }
+  SmallVector<Value> parts;
+  AffineExpr rest = size - start - length;
+  if (!isConstant(start, 0))
+    parts.push_back(op.build.slice(self, dim, op.build.constant(0), start, 1));
+  parts.push_back(src);
+  if (!isConstant(rest, 0))
+    parts.push_back(op.build.slice(self, dim, start + length, rest, 1));
+  return {op.build.concat(parts, dim, op.resultType())};
+}
+
+}  // namespace
+
+void registerIndexing(OpTable& table) {
+  table.add("aten.embedding.default", emitEmbedding);
+  table.add("aten.index_select.default", emitIndexSelect);
+  table.add("aten.gather.default", emitGather);
+  table.add("aten.index.Tensor", emitIndex);
+  table.add("aten._unsafe_index.Tensor", emitIndex);
+  table.add("aten.select_scatter.default", emitSelectScatter);
+  table.add("aten.slice_scatter.default", emitSliceScatter);
+}
+
+}  // namespace zefuse
