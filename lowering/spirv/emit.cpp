@@ -13,6 +13,7 @@
 #include "llvm/Transforms/Scalar/ADCE.h"
 #include "llvm/Transforms/Scalar/EarlyCSE.h"
 #include "llvm/Transforms/Scalar/SimplifyCFG.h"
+#include "lowering/spirv/canonical.h"
 #include "lowering/spirv/math_builtins.h"
 #include "mlir/Conversion/ArithToLLVM/ArithToLLVM.h"
 #include "mlir/Conversion/ControlFlowToLLVM/ControlFlowToLLVM.h"
@@ -109,6 +110,9 @@ std::unique_ptr<llvm::Module> translateToLLVM(ModuleOp module, llvm::LLVMContext
 }
 
 FailureOr<std::vector<uint32_t>> emitSpirv(llvm::Module& module, std::string& error) {
+  // The back end keeps state of the module in static objects: one module at a time in this process.
+  static std::mutex back_end;
+  std::lock_guard lock(back_end);
   static std::once_flag once;
   std::call_once(once, [] {
     LLVMInitializeSPIRVTargetInfo();
@@ -140,6 +144,10 @@ FailureOr<std::vector<uint32_t>> emitSpirv(llvm::Module& module, std::string& er
   }
   std::vector<uint32_t> words(bytes.size() / 4);
   std::memcpy(words.data(), bytes.data(), bytes.size());
+  if (auto invalid = canonicaliseIds(words)) {
+    error = "the SPIR-V back end wrote a module that does not parse: " + *invalid;
+    return failure();
+  }
   return words;
 }
 
