@@ -22,17 +22,11 @@ using plan::DType;
 
 plan::DType dtypeOf(const at::Tensor& tensor) {
   switch (tensor.scalar_type()) {
-  case at::kFloat:
-    return DType::f32;
-  case at::kLong:
-    return DType::i64;
-  case at::kBFloat16:
-    return DType::bf16;
-  case at::kBool:
-    return DType::b8;
-  default:
-    ADD_FAILURE() << "no plan type for " << tensor.scalar_type();
-    return DType::f32;
+  case at::kFloat: return DType::f32;
+  case at::kLong: return DType::i64;
+  case at::kBFloat16: return DType::bf16;
+  case at::kBool: return DType::b8;
+  default: ADD_FAILURE() << "no plan type for " << tensor.scalar_type(); return DType::f32;
   }
 }
 
@@ -135,8 +129,7 @@ protected:
     return tensors;
   }
 
-  at::Tensor callOne(const std::string& op, const std::string& overload,
-                     std::vector<AtenArgument> arguments) {
+  at::Tensor callOne(const std::string& op, const std::string& overload, std::vector<AtenArgument> arguments) {
     auto tensors = call(op, overload, std::move(arguments));
     EXPECT_TRUE(status.ok()) << status.toString();
     EXPECT_EQ(tensors.size(), 1u);
@@ -150,8 +143,7 @@ protected:
 
 TEST_F(AtenBridgeTest, AddsWithAlpha) {
   at::Tensor x = at::randn({3, 4}), y = at::randn({3, 4}).t().contiguous().t();
-  EXPECT_TRUE(at::equal(callOne("aten::add", "Tensor", {arena(x), arena(y), integer(2)}),
-                        at::add(x, y, 2)));
+  EXPECT_TRUE(at::equal(callOne("aten::add", "Tensor", {arena(x), arena(y), integer(2)}), at::add(x, y, 2)));
 }
 
 TEST_F(AtenBridgeTest, MissingArgumentsTakeTheirDefaults) {
@@ -160,10 +152,11 @@ TEST_F(AtenBridgeTest, MissingArgumentsTakeTheirDefaults) {
 }
 
 TEST_F(AtenBridgeTest, ANumberInPlaceOfATensorPromotesAsANumber) {
-  at::Tensor x = at::randn({5}).to(at::kBFloat16);
-  at::Tensor scaled = callOne("aten::mul", "Tensor", {arena(x), real(2.5)});
-  EXPECT_EQ(scaled.scalar_type(), at::kBFloat16);
-  EXPECT_TRUE(at::equal(scaled, x * 2.5));
+  for (at::Tensor x : {at::randn({5}).to(at::kBFloat16), at::scalar_tensor(3, at::kBFloat16)}) {
+    at::Tensor scaled = callOne("aten::mul", "Tensor", {arena(x), real(2.5)});
+    EXPECT_EQ(scaled.scalar_type(), at::kBFloat16);
+    EXPECT_TRUE(at::equal(scaled, x * 2.5));
+  }
 }
 
 TEST_F(AtenBridgeTest, EmbeddingWithABadIndexIsAnIndexError) {
@@ -194,18 +187,15 @@ TEST_F(AtenBridgeTest, TensorListsAreFlattenedAndDoNotAliasTheArena) {
   at::Tensor x = at::randn({5, 3});
   auto got = call("aten::split", "Tensor", {arena(x), integer(2), integer(0)});
   ASSERT_EQ(got.size(), 3u) << status.toString();
-  auto expected = at::split(x, 2, 0);
-  x = x.clone();
+  auto expected = at::split(x.clone(), 2, 0);
+  x.zero_();  // the arena is used again
   for (size_t i = 0; i < 3; ++i)
     EXPECT_TRUE(at::equal(got[i], expected[i]));
-  for (size_t i = 0; i < 3; ++i)
-    EXPECT_FALSE(got[i].is_alias_of(expected[i]));
 }
 
 TEST_F(AtenBridgeTest, TensorListArguments) {
   at::Tensor x = at::randn({2, 3}), y = at::randn({1, 3});
-  EXPECT_TRUE(at::equal(callOne("aten::cat", "", {list({arena(x), arena(y)}), integer(0)}),
-                        at::cat({x, y}, 0)));
+  EXPECT_TRUE(at::equal(callOne("aten::cat", "", {list({arena(x), arena(y)}), integer(0)}), at::cat({x, y}, 0)));
   at::Tensor rows = at::tensor(std::vector<int64_t>{1, 0, 1});
   EXPECT_TRUE(at::equal(callOne("aten::index", "Tensor", {arena(x), list({none(), arena(rows)})}),
                         at::index_select(x, 1, rows)));
@@ -215,8 +205,8 @@ TEST_F(AtenBridgeTest, ConvolutionWithAndWithoutBias) {
   at::Tensor x = at::randn({1, 3, 8, 8}), weight = at::randn({4, 3, 3, 3}), bias = at::randn({4});
   for (bool with : {false, true}) {
     auto got = callOne("aten::convolution", "",
-                       {arena(x), arena(weight), with ? arena(bias) : none(), ints({2, 2}),
-                        ints({1, 1}), ints({1, 1}), boolean(false), ints({0, 0}), integer(1)});
+                       {arena(x), arena(weight), with ? arena(bias) : none(), ints({2, 2}), ints({1, 1}), ints({1, 1}),
+                        boolean(false), ints({0, 0}), integer(1)});
     auto expected = at::conv2d(x, weight, with ? bias : at::Tensor(), {2, 2}, {1, 1});
     EXPECT_TRUE(at::allclose(got, expected));
   }
@@ -224,8 +214,7 @@ TEST_F(AtenBridgeTest, ConvolutionWithAndWithoutBias) {
 
 TEST_F(AtenBridgeTest, ThreeResults) {
   at::Tensor x = at::randn({4, 6}), weight = at::randn({6});
-  auto got =
-      call("aten::native_layer_norm", "", {arena(x), ints({6}), arena(weight), none(), real(1e-5)});
+  auto got = call("aten::native_layer_norm", "", {arena(x), ints({6}), arena(weight), none(), real(1e-5)});
   ASSERT_EQ(got.size(), 3u) << status.toString();
   EXPECT_TRUE(at::allclose(got[0], at::layer_norm(x, {6}, weight, {}, 1e-5)));
 }
@@ -248,7 +237,7 @@ TEST_F(AtenBridgeTest, ViewsOfTheArenaAreClonedWithTheirStrides) {
   at::Tensor got = callOne("aten::permute", "", {arena(x), ints({1, 0})});
   at::Tensor expected = x.t().clone();
   EXPECT_EQ(got.strides(), at::IntArrayRef({1, 4}));
-  x.zero_(); // the arena is used again
+  x.zero_();  // the arena is used again
   EXPECT_TRUE(at::equal(got, expected));
 
   at::Tensor row = at::randn({1, 4});
@@ -287,8 +276,7 @@ TEST_F(AtenBridgeTest, AnOwnedTensorMayBeSeenThroughOtherStrides) {
 }
 
 TEST_F(AtenBridgeTest, RandomOperatorsFollowTorchsGenerator) {
-  std::vector<AtenArgument> arguments = {ints({5}),
-                                         numbered(ArgumentKind::dtype, int64_t(at::kFloat)),
+  std::vector<AtenArgument> arguments = {ints({5}), numbered(ArgumentKind::dtype, int64_t(at::kFloat)),
                                          numbered(ArgumentKind::layout, int64_t(at::kStrided)),
                                          text(ArgumentKind::device, "cpu"), boolean(false)};
   at::manual_seed(7);
@@ -322,17 +310,15 @@ TEST_F(AtenBridgeTest, MissingOperatorsAreNamed) {
             "mylib::thing: torch has no such operator; import the library that registers it first");
   Status overload = bridge->resolve("aten::t", "nothing").status();
   EXPECT_EQ(overload.code(), Code::not_found);
-  EXPECT_EQ(overload.message(),
-            "aten::t.nothing: torch has no such operator (overloads of aten::t: "
-            "default); import the library that registers it first");
+  EXPECT_EQ(overload.message(), "aten::t.nothing: torch has no such operator (overloads of aten::t: "
+                                "default); import the library that registers it first");
 }
 
 TEST_F(AtenBridgeTest, MutatingOperatorsAreRefused) {
   for (auto [op, overload] : {std::pair("aten::add_", "Tensor"), std::pair("aten::add", "out")}) {
     Status refused = bridge->resolve(op, overload).status();
     EXPECT_EQ(refused.code(), Code::unsupported);
-    EXPECT_NE(refused.message().find("writes to its argument"), std::string::npos)
-        << refused.message();
+    EXPECT_NE(refused.message().find("writes to its argument"), std::string::npos) << refused.message();
   }
 }
 
@@ -358,18 +344,16 @@ TEST_F(AtenBridgeTest, ResultsThatPlansCannotHold) {
   at::Tensor x = at::randn({4});
   call("aten::fft_fft", "", {arena(x)});
   EXPECT_EQ(status.code(), Code::unsupported);
-  EXPECT_EQ(status.message(),
-            "aten::fft_fft: returned a tensor of ComplexFloat, which plans do not hold");
+  EXPECT_EQ(status.message(), "aten::fft_fft: returned a tensor of ComplexFloat, which plans do not hold");
 }
 
 TEST_F(AtenBridgeTest, CustomOperators) {
-  auto registration = std::make_unique<torch::Library>(torch::Library::DEF, "zefuse_test",
-                                                       std::nullopt, __FILE__, __LINE__);
-  registration->def("double(Tensor x, str mode=\"a\") -> Tensor",
-                    [](const at::Tensor& x, std::string mode) {
-                      TORCH_CHECK_VALUE(mode == "a", "mode ", mode);
-                      return x * 2;
-                    });
+  auto registration =
+      std::make_unique<torch::Library>(torch::Library::DEF, "zefuse_test", std::nullopt, __FILE__, __LINE__);
+  registration->def("double(Tensor x, str mode=\"a\") -> Tensor", [](const at::Tensor& x, std::string mode) {
+    TORCH_CHECK_VALUE(mode == "a", "mode ", mode);
+    return x * 2;
+  });
   at::Tensor x = at::randn({3});
   EXPECT_TRUE(at::equal(callOne("zefuse_test::double", "", {arena(x)}), x * 2));
   call("zefuse_test::double", "", {arena(x), text(ArgumentKind::text, "b")});
@@ -404,5 +388,5 @@ TEST_F(AtenBridgeTest, OneOperatorInManyThreads) {
   EXPECT_EQ(wrong, 0);
 }
 
-} // namespace
-} // namespace zefuse
+}  // namespace
+}  // namespace zefuse
