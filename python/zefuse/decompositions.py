@@ -1,0 +1,64 @@
+"""Which composite operators are taken apart before the graph reaches zefuse's importer, and which stay whole.
+
+Start from torch's core ATen decompositions and take out what should stay: an operator that the importer lowers itself (one node
+instead of ten, with eager's own formula), or one that ATen runs better whole than zefuse runs its pieces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import torch
+
+# The importer has the formula (compiler/import). Taken apart, each would be several nodes that fusion joins again, and
+# low-precision inputs would be rounded between the pieces, where eager rounds once.
+_LOWERED = """
+    elu gelu hardsigmoid hardswish hardtanh leaky_relu log_sigmoid mish prelu relu relu6 sigmoid silu softplus softshrink
+    hardshrink threshold tanh
+    addcdiv addcmul lerp rsub clamp_min clamp_max fmin fmax logical_and logical_or logical_xor logical_not
+    deg2rad rad2deg frac sgn square masked_fill where isfinite isinf isnan
+    eye full_like zeros_like ones_like new_full new_zeros new_ones new_empty zeros ones tril triu
+    split split_with_sizes unbind stack roll slice_scatter select_scatter t transpose detach
+    std std_mean var_mean mean sum prod any all
+    _softmax _log_softmax softmax log_softmax _safe_softmax
+    native_layer_norm native_group_norm _fused_rms_norm native_batch_norm _native_batch_norm_legit_no_training
+"""
+
+# Matrix products become one oneDNN call each; attention is two of them around a softmax.
+_PRODUCTS = """
+    mm bmm addmm baddbmm linear matmul scaled_dot_product_attention _scaled_dot_product_flash_attention_for_cpu
+"""
+
+# ATen has a kernel that walks memory once; the decomposition is a cascade of gathers over index tensors.
+_ATEN_WHOLE = """
+    convolution convolution_backward embedding embedding_dense_backward _embedding_bag
+    upsample_nearest1d upsample_nearest2d upsample_nearest3d _upsample_nearest_exact1d _upsample_nearest_exact2d
+    _upsample_nearest_exact3d upsample_linear1d upsample_bilinear2d upsample_trilinear3d upsample_bicubic2d
+    _upsample_bilinear2d_aa _upsample_bicubic2d_aa grid_sampler_2d
+    max_pool2d_with_indices max_pool2d_with_indices_backward max_pool3d_with_indices avg_pool2d avg_pool3d
+    _adaptive_avg_pool2d _adaptive_avg_pool3d adaptive_max_pool2d im2col col2im
+"""
+
+# Drawn by ATen's own kernels, so that a seed gives eager's numbers.
+_RANDOM = "bernoulli native_dropout normal uniform rand randn rand_like randn_like randint randperm exponential multinomial"
+
+KEPT = frozenset(" ".join((_LOWERED, _PRODUCTS, _ATEN_WHOLE, _RANDOM)).split())
+
+
+@cache
+def _table() -> dict[Any, Callable[..., Any]]:
+    from torch._decomp import core_aten_decompositions
+
+    kept = {}
+    for op, decomposition in core_aten_decompositions().items():
+        if op.namespace == "aten" and op._schema.name.removeprefix("aten::") in KEPT:
+            continue
+        kept[op] = decomposition
+    return kept
+
+
+def decompositions() -> dict[Any, Callable[..., Any]]:
+    """The table for ``aot_autograd(decompositions=...)``; a new dictionary each time, since torch adds to it."""
+    return dict(_table())
