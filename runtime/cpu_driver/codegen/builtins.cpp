@@ -3,6 +3,9 @@
 
 #include <spirv/unified1/spirv.hpp>
 
+#include <cctype>
+#include <cstring>
+
 namespace zefuse::cpu {
 namespace {
 
@@ -170,6 +173,62 @@ llvm::Value* Reader::builtinVariable(const SpirvInst& inst, uint32_t variable_id
   return result;
 }
 
+// Atomics that clang-22 leaves as calls: "_Z10atomic_maxPU3AS1Vjj" is atomic_max(volatile global uint*, uint).
+bool Reader::readImportedAtomic(const SpirvInst& inst, const std::string& name, llvm::ArrayRef<llvm::Value*> args,
+                                llvm::Type* result) {
+  size_t digits = 2;
+  while (digits < name.size() && isdigit(static_cast<unsigned char>(name[digits])))
+    ++digits;
+  if (name.rfind("_Z", 0) != 0 || digits == 2 || digits > 4)
+    return false;
+  size_t length = std::stoul(name.substr(2, digits - 2));
+  std::string function = name.substr(digits, length);
+  std::string parameters = name.size() > digits + length ? name.substr(digits + length) : "";
+  size_t underscore = function.find('_');
+  if (underscore == std::string::npos ||
+      (function.substr(0, underscore) != "atomic" && function.substr(0, underscore) != "atom"))
+    return false;
+  std::string op = function.substr(underscore + 1);
+  // C11: "_Z25atomic_fetch_min_explicitPU3AS4VU7_Atomicjj12memory_order12memory_scope"; order and scope are not weaker
+  // than sequentially consistent on all devices.
+  auto order = llvm::AtomicOrdering::Monotonic;
+  if (op.rfind("fetch_", 0) == 0) {
+    op = op.substr(6, op.rfind("_explicit") == std::string::npos ? std::string::npos : op.rfind("_explicit") - 6);
+    order = llvm::AtomicOrdering::SequentiallyConsistent;
+    args = args.take_front(2);
+  }
+  size_t atomic = parameters.find("_Atomic");
+  char element = parameters.empty() ? 0 : atomic == std::string::npos ? parameters.back() : parameters[atomic + 7];
+  bool is_unsigned = element && strchr("hjmty", element);
+  using Rmw = llvm::AtomicRMWInst;
+  struct Row { const char* name; Rmw::BinOp op; };
+  const Row rows[] = {{"add", Rmw::Add}, {"sub", Rmw::Sub}, {"inc", Rmw::Add}, {"dec", Rmw::Sub},
+                      {"xchg", Rmw::Xchg}, {"and", Rmw::And}, {"or", Rmw::Or}, {"xor", Rmw::Xor},
+                      {"min", is_unsigned ? Rmw::UMin : Rmw::Min}, {"max", is_unsigned ? Rmw::UMax : Rmw::Max}};
+  bool wrong = args.empty() || !args[0]->getType()->isPointerTy() ||
+               !(result->isIntegerTy(32) || result->isIntegerTy(64) || result->isFloatTy() || result->isDoubleTy());
+  for (size_t i = 1; i < args.size(); ++i)
+    wrong |= args[i]->getType() != result;
+  if (op == "cmpxchg") {
+    if (wrong || args.size() != 3 || !result->isIntegerTy())
+      fail(inst, "wrong signature for " + name);
+    auto* pair = builder_.CreateAtomicCmpXchg(args[0], args[1], args[2], llvm::MaybeAlign(), order, order);
+    setValue(inst, builder_.CreateExtractValue(pair, 0));
+    return true;
+  }
+  for (const Row& row : rows) {
+    if (op != row.name)
+      continue;
+    bool unary = op == "inc" || op == "dec";
+    if (wrong || args.size() != (unary ? 1u : 2u) || (row.op != Rmw::Xchg && !result->isIntegerTy()))
+      fail(inst, "wrong signature for " + name);
+    llvm::Value* v = unary ? llvm::ConstantInt::get(result, 1) : args[1];
+    setValue(inst, builder_.CreateAtomicRMW(row.op, args[0], v, llvm::MaybeAlign(), order));
+    return true;
+  }
+  return false;
+}
+
 // A call of an imported function that is one of the OpenCL built-ins. False: not known.
 bool Reader::readImportedCall(const SpirvInst& inst, const std::string& name,
                               llvm::ArrayRef<llvm::Value*> args, llvm::Type* result_type) {
@@ -204,7 +263,7 @@ bool Reader::readImportedCall(const SpirvInst& inst, const std::string& name,
     builder_.CreateFence(llvm::AtomicOrdering::SequentiallyConsistent);
     return true;
   }
-  return false;
+  return readImportedAtomic(inst, name, args, result_type);
 }
 
 }  // namespace zefuse::cpu

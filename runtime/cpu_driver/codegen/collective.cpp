@@ -155,7 +155,7 @@ private:
     Value* next = b_.CreateAdd(i, b_.getInt64(1), "", true, true);
     i->addIncoming(next, loop);
     acc->addIncoming(next_acc, loop);
-    b_.CreateCondBr(b_.CreateICmpULT(next, c_.end), loop, end);
+    markLoop(b_.CreateCondBr(b_.CreateICmpULT(next, c_.end), loop, end), LoopSize::small, nullptr);
     b_.SetInsertPoint(end);
     return next_acc;
   }
@@ -173,6 +173,24 @@ private:
 };
 
 }  // namespace
+
+void markLoop(llvm::Instruction* back_edge, LoopSize size, llvm::MDNode* parallel_accesses) {
+  auto& context = back_edge->getContext();
+  auto name = [&](const char* s) { return llvm::MDString::get(context, s); };
+  llvm::SmallVector<llvm::Metadata*> parts{nullptr};
+  if (parallel_accesses)
+    parts.push_back(llvm::MDNode::get(context, {name("llvm.loop.parallel_accesses"), parallel_accesses}));
+  if (size == LoopSize::small) {
+    parts.push_back(llvm::MDNode::get(context, {name("llvm.loop.unroll.disable")}));
+    auto* one = llvm::ConstantAsMetadata::get(llvm::ConstantInt::get(llvm::Type::getInt32Ty(context), 1));
+    parts.push_back(llvm::MDNode::get(context, {name("llvm.loop.interleave.count"), one}));
+  }
+  if (parts.size() == 1)
+    return;
+  auto* id = llvm::MDNode::getDistinct(context, parts);
+  id->replaceOperandWith(0, id);
+  back_edge->setMetadata(llvm::LLVMContext::MD_loop, id);
+}
 
 void emitCollective(llvm::IRBuilder<>& b, const Collective& c) { Emitter(b, c).run(); }
 

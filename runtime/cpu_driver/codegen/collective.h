@@ -19,4 +19,9 @@ struct Collective {
 // order is the barrier. Sums run in the order of the work-items, so bits do not depend on the instruction set.
 void emitCollective(llvm::IRBuilder<>& builder, const Collective& c);
 
+// `small`: neither unrolled nor interleaved. Kernels with sync points have many loops of few iterations; unrolling them
+// makes compilation several times slower and code no faster.
+enum class LoopSize : uint8_t { any, small };
+void markLoop(llvm::Instruction* back_edge, LoopSize size, llvm::MDNode* parallel_accesses);
+
 }  // namespace zefuse::cpu

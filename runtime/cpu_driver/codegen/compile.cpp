@@ -11,7 +11,6 @@
 #include "llvm/IR/Verifier.h"
 #include "llvm/Support/raw_ostream.h"
 
-#include <cstdlib>
 #include <set>
 
 namespace zefuse::cpu {
@@ -83,6 +82,8 @@ private:
 CompileResult compileModule(std::span<const uint32_t> words, const CompileOptions& options) {
   CompileResult result;
   SpirvModule source = parseSpirv(words);
+  if (!source.validation.empty())
+    result.log = "warning: not valid SPIR-V by SPIRV-Tools: " + source.validation + "\n";
 
   llvm::LLVMContext context;
   std::string diagnostics;
@@ -97,8 +98,6 @@ CompileResult compileModule(std::span<const uint32_t> words, const CompileOption
   Reader reader(source, module, markers, options);
   reader.read();
   checkIr(module, "reading SPIR-V");
-  if (std::getenv("ZEFUSE_CODEGEN_DUMP"))
-    module.print(llvm::errs(), nullptr);
 
   CallGraphSizes sizes(markers);
   std::set<llvm::Function*> kernel_functions;
@@ -146,8 +145,6 @@ CompileResult compileModule(std::span<const uint32_t> words, const CompileOption
   linkMathLibrary(module);
   setTargetAttributes(module, options.isa);
   optimize(module, *target, options.opt_level);
-  if (std::getenv("ZEFUSE_CODEGEN_DUMP"))
-    module.print(llvm::errs(), nullptr);
   std::vector<char> object = emitObject(module, *target);
   if (!diagnostics.empty())
     throw CompileError("LLVM: " + diagnostics);

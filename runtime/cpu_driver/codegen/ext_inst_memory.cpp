@@ -1,10 +1,74 @@
 // OpExtInst of OpenCL.std: vector loads and stores, half conversions in memory, shuffles, prefetch.
 #include "runtime/cpu_driver/codegen/reader.h"
 
+#include "llvm/Analysis/ValueTracking.h"
+
 #include <spirv/unified1/OpenCL.std.h>
 #include <spirv/unified1/spirv.hpp>
 
+#include <cctype>
+#include <cstring>
+
 namespace zefuse::cpu {
+
+// The C library's printf. Its format has no vectors, so "%v4hlf" becomes "%f,%f,%f,%f"; arguments are promoted as C does.
+llvm::Value* Reader::callPrintf(const SpirvInst& inst, llvm::Type* result, llvm::ArrayRef<llvm::Value*> args) {
+  auto& b = builder_;
+  llvm::StringRef format;
+  if (args.empty() || !args[0]->getType()->isPointerTy() || !llvm::getConstantStringInfo(args[0], format))
+    fail(inst, "the format of printf is not a constant string");
+  if (!result->isIntegerTy(32))
+    fail(inst, "result of printf is not a 32-bit integer");
+  std::string out;
+  llvm::SmallVector<llvm::Value*> values{nullptr};
+  size_t next = 1;
+  for (size_t i = 0; i < format.size(); ++i) {
+    out += format[i];
+    if (format[i] != '%')
+      continue;
+    if (i + 1 < format.size() && format[i + 1] == '%') {
+      out += format[++i];
+      continue;
+    }
+    std::string flags, length;
+    unsigned count = 1;
+    for (++i; i < format.size() && strchr("-+ #0123456789.", format[i]); ++i)
+      flags += format[i];
+    if (i < format.size() && format[i] == 'v') {
+      for (count = 0, ++i; i < format.size() && isdigit(static_cast<unsigned char>(format[i])); ++i)
+        count = std::min(count * 10 + (format[i] - '0'), 99u);
+    }
+    for (; i < format.size() && strchr("hl", format[i]); ++i)
+      length += format[i];
+    if (i >= format.size() || !strchr("diouxXfFeEgGaAcsp", format[i]))
+      fail(inst, "printf format is not understood");
+    char kind = format[i];
+    if (next >= args.size())
+      fail(inst, "printf has fewer arguments than its format");
+    llvm::Value* v = args[next++];
+    auto* vec = llvm::dyn_cast<llvm::FixedVectorType>(v->getType());
+    if ((vec ? vec->getNumElements() : 1) != count)
+      fail(inst, "printf argument " + std::to_string(next - 1) + " does not fit its format");
+    for (unsigned e = 0; e < count; ++e) {
+      llvm::Value* x = vec ? b.CreateExtractElement(v, e) : v;
+      bool real = strchr("fFeEgGaA", kind), pointer = kind == 's' || kind == 'p';
+      if (real ? !x->getType()->isFloatingPointTy() : pointer ? !x->getType()->isPointerTy() : !x->getType()->isIntegerTy())
+        fail(inst, "printf argument " + std::to_string(next - 1) + " does not fit its format");
+      bool wide = x->getType()->isIntegerTy(64);
+      if (real)
+        x = b.CreateFPCast(x, b.getDoubleTy());
+      else if (!pointer && !wide)
+        x = kind == 'd' || kind == 'i' ? b.CreateSExtOrTrunc(x, b.getInt32Ty()) : b.CreateZExtOrTrunc(x, b.getInt32Ty());
+      // The length is the argument's own: a format that says otherwise would read beside it.
+      out += (e ? ",%" : "") + flags + (wide ? "l" : "") + kind;
+      values.push_back(x);
+    }
+  }
+  values[0] = b.CreateGlobalString(out, "", 0, &module_);
+  auto* type = llvm::FunctionType::get(b.getInt32Ty(), {b.getPtrTy()}, true);
+  auto callee = module_.getOrInsertFunction("printf", type);
+  return b.CreateCall(callee, values);
+}
 
 bool Reader::vectorMemory(const SpirvInst& inst, uint32_t op) {
   auto& b = builder_;
@@ -95,6 +159,13 @@ bool Reader::vectorMemory(const SpirvInst& inst, uint32_t op) {
       r = b.CreateInsertElement(r, b.CreateExtractElement(pool, index), i);
     }
     setValue(inst, r);
+    return true;
+  }
+  case OpenCLLIB::Printf: {
+    llvm::SmallVector<llvm::Value*> args;
+    for (size_t i = 2; i < inst.operands.size(); ++i)
+      args.push_back(value(inst, inst.op(i)));
+    setValue(inst, callPrintf(inst, valueType(inst, inst.type_id), args));
     return true;
   }
   case OpenCLLIB::Prefetch:

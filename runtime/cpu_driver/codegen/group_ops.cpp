@@ -51,6 +51,41 @@ llvm::Value* Reader::emitSync(const Sync& sync, llvm::Type* result, llvm::ArrayR
   return call;
 }
 
+// void (destination, source, elements, destination stride, source stride, element bytes): the work-items share the
+// elements. A function of its own, since the reader's blocks must stay whole.
+llvm::Function* Reader::asyncCopyFunction() {
+  const char* name = "async_work_group_copy";
+  if (auto* f = module_.getFunction(name))
+    return f;
+  llvm::Type *i64 = builder_.getInt64Ty(), *ptr = builder_.getPtrTy();
+  auto* f = llvm::Function::Create(
+      llvm::FunctionType::get(builder_.getVoidTy(), {ptr, ptr, i64, i64, i64, i64}, false),
+      llvm::Function::InternalLinkage, name, module_);
+  llvm::IRBuilder<>::InsertPointGuard guard(builder_);
+  auto block = [&](const char* n) { return llvm::BasicBlock::Create(context_, n, f); };
+  auto *entry = block("entry"), *head = block("head"), *body = block("body"), *end = block("end");
+  builder_.SetInsertPoint(entry);
+  llvm::Value* first = query(Query::local_linear_id, 0);
+  llvm::Value* step = builder_.CreateMul(builder_.CreateMul(query(Query::group_size, 0), query(Query::group_size, 1)),
+                                         query(Query::group_size, 2));
+  builder_.CreateBr(head);
+  builder_.SetInsertPoint(head);
+  auto* i = builder_.CreatePHI(i64, 2);
+  i->addIncoming(first, entry);
+  builder_.CreateCondBr(builder_.CreateICmpULT(i, f->getArg(2)), body, end);
+  builder_.SetInsertPoint(body);
+  auto at = [&](unsigned p, unsigned stride) {
+    return builder_.CreateGEP(builder_.getInt8Ty(), f->getArg(p),
+                              builder_.CreateMul(builder_.CreateMul(i, f->getArg(stride)), f->getArg(5)));
+  };
+  builder_.CreateMemCpy(at(0, 3), llvm::Align(1), at(1, 4), llvm::Align(1), f->getArg(5));
+  i->addIncoming(builder_.CreateAdd(i, step), body);
+  builder_.CreateBr(head);
+  builder_.SetInsertPoint(end);
+  builder_.CreateRetVoid();
+  return f;
+}
+
 bool Reader::readGroup(const SpirvInst& inst) {
   auto scope = [&](size_t i) {
     uint64_t s = constantInt(inst, inst.op(i));
@@ -65,6 +100,32 @@ bool Reader::readGroup(const SpirvInst& inst) {
     if (s == spv::ScopeInvocation)
       return true;
     emitSync({scope(0), SyncKind::barrier, GroupOp::none}, builder_.getVoidTy(), {});
+    return true;
+  }
+  if (inst.opcode == spv::OpGroupAsyncCopy) {  // scope, destination, source, elements, stride, event
+    llvm::Value *to = value(inst, inst.op(1)), *from = value(inst, inst.op(2));
+    requirePointer(inst, to);
+    requirePointer(inst, from);
+    const Type& element = pointee(inst, inst.op(1));
+    auto integer = [&](size_t i) {
+      llvm::Value* v = value(inst, inst.op(i));
+      if (!v->getType()->isIntegerTy())
+        fail(inst, "operand " + std::to_string(i) + " is not an integer");
+      return builder_.CreateZExtOrTrunc(v, builder_.getInt64Ty());
+    };
+    if (element.bytes == 0)
+      fail(inst, "copy of a type without size");
+    // The stride is that of the global side.
+    bool to_local = typeOfValue(inst, inst.op(1)).storage_class == spv::StorageClassWorkgroup;
+    llvm::Value *one = builder_.getInt64(1), *stride = integer(4);
+    llvm::Value* count = integer(3);
+    builder_.CreateCall(asyncCopyFunction(), {to, from, count, to_local ? one : stride, to_local ? stride : one,
+                                              builder_.getInt64(element.bytes)});
+    setValue(inst, llvm::Constant::getNullValue(valueType(inst, inst.type_id)));
+    return true;
+  }
+  if (inst.opcode == spv::OpGroupWaitEvents) {
+    emitSync({Scope::work_group, SyncKind::barrier, GroupOp::none}, builder_.getVoidTy(), {});
     return true;
   }
   for (const Row& row : kReductions) {

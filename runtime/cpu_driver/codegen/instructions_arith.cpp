@@ -269,9 +269,11 @@ bool Reader::readArith(const SpirvInst& inst) {
   }
   case spv::OpAny: case spv::OpAll: {
     llvm::Value* a = arg(0);
-    requireBool(inst, a);
+    requireInt(inst, a);
     if (!a->getType()->isVectorTy())
       fail(inst, "operand is not a vector");
+    if (!a->getType()->isIntOrIntVectorTy(1))  // clang-22 passes OpenCL C's integers: the sign bit counts
+      a = builder_.CreateICmpSLT(a, llvm::ConstantInt::get(a->getType(), 0));
     v = inst.opcode == spv::OpAny ? builder_.CreateOrReduce(a) : builder_.CreateAndReduce(a);
     break;
   }

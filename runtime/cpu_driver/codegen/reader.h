@@ -1,8 +1,8 @@
-// SPIR-V (validated) to LLVM IR. One Reader reads one module once. All address spaces become 0; work-item built-ins,
+// SPIR-V to LLVM IR. One Reader reads one module once. All address spaces become 0; work-item built-ins,
 // barriers and Workgroup variables become markers (markers.h).
 //
-// Types are checked again before each LLVM builder call: LLVM's builders do not tolerate a mismatch, and SPIRV-Tools'
-// validator does not check every rule of the OpenCL environment.
+// Ids, types and structure are checked before each LLVM builder call, which would not survive a mismatch; SPIRV-Tools'
+// validator is not relied on. What needs the whole function (dominance) is left to LLVM's verifier afterwards.
 #pragma once
 
 #include "runtime/cpu_driver/codegen/codegen.h"
@@ -109,6 +109,10 @@ private:
   llvm::Value* query(Query q, unsigned dim);
   bool readImportedCall(const SpirvInst& inst, const std::string& name,
                         llvm::ArrayRef<llvm::Value*> args, llvm::Type* result_type);
+  bool readImportedAtomic(const SpirvInst& inst, const std::string& name,
+                          llvm::ArrayRef<llvm::Value*> args, llvm::Type* result_type);
+  llvm::Value* callPrintf(const SpirvInst& inst, llvm::Type* result, llvm::ArrayRef<llvm::Value*> args);
+  llvm::Function* asyncCopyFunction();
 
   // ext_inst_opencl.cpp
   // extInst and extInteger return nullptr for an instruction that is not theirs.

@@ -52,14 +52,13 @@ std::string describePosition(const SpirvModule& m, size_t index) {
   return where(inst);
 }
 
-void validate(spv_context context, const SpirvModule& m) {
+std::string validate(spv_context context, const SpirvModule& m) {
   spv_const_binary_t binary{m.words.data(), m.words.size()};
   spv_diagnostic diagnostic = nullptr;
   spv_result_t result = spvValidate(context, &binary, &diagnostic);
   std::string message = diagnostic && diagnostic->error ? diagnostic->error : "no diagnostic";
   spvDiagnosticDestroy(diagnostic);
-  if (result != SPV_SUCCESS)
-    throw CompileError("invalid SPIR-V: " + message);
+  return result == SPV_SUCCESS ? "" : message;
 }
 
 }  // namespace
@@ -132,7 +131,7 @@ SpirvModule parseSpirv(std::span<const uint32_t> words) {
     spvDiagnosticDestroy(diagnostic);
     throw CompileError("SPIR-V: " + message + ": " + describePosition(m, index));
   }
-  validate(context.get(), m);
+  m.validation = validate(context.get(), m);
   return m;
 }
 

@@ -1,4 +1,4 @@
-// A SPIR-V binary, tokenized and validated: what the reader walks.
+// A SPIR-V binary, tokenized: what the reader walks.
 #pragma once
 
 #include <cstdint>
@@ -28,6 +28,9 @@ struct SpirvModule {
   std::vector<uint32_t> words;       // native endian; SpirvInst::operands point into it
   uint32_t bound = 0;
   std::vector<SpirvInst> insts;
+  // SPIRV-Tools' objection, or empty. Not a reason to refuse: clang-22 emits OpAny on integers, extensions newer than
+  // SPIRV-Tools are valid too. The reader checks on its own what it relies on.
+  std::string validation;
 };
 
 // Throws CompileError. `words` may hold anything.

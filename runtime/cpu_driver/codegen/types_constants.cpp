@@ -105,6 +105,11 @@ bool Reader::readType(const SpirvInst& inst) {
     t.bytes = 8;
     t.scalars = 1;
     break;
+  case spv::OpTypeEvent:  // an asynchronous copy is done when its barrier is passed: nothing to remember
+    t.llvm = builder_.getInt64Ty();
+    t.bytes = 8;
+    t.scalars = 1;
+    break;
   case spv::OpTypeForwardPointer:
     forward_pointers_[inst.op(0)] = true;
     return true;
@@ -123,7 +128,7 @@ bool Reader::readType(const SpirvInst& inst) {
     break;
   }
   case spv::OpTypeOpaque: case spv::OpTypeImage: case spv::OpTypeSampler: case spv::OpTypeSampledImage:
-  case spv::OpTypeEvent: case spv::OpTypeDeviceEvent: case spv::OpTypeReserveId: case spv::OpTypeQueue:
+  case spv::OpTypeDeviceEvent: case spv::OpTypeReserveId: case spv::OpTypeQueue:
   case spv::OpTypePipe: case spv::OpTypeNamedBarrier: case spv::OpTypePipeStorage:
   case spv::OpTypeRuntimeArray: case spv::OpTypeMatrix:
     fail(inst, "unsupported type");

@@ -203,13 +203,7 @@ private:
     auto* exit = newBlock("loop.end");
     auto* br = b_.CreateCondBr(b_.CreateICmpULT(l.next, end), l.header, exit);
     l.iv->addIncoming(l.next, b_.GetInsertBlock());
-    if (parallel) {
-      auto* accesses = llvm::MDNode::get(
-          context_, {llvm::MDString::get(context_, "llvm.loop.parallel_accesses"), access_group_});
-      auto* id = llvm::MDNode::getDistinct(context_, {nullptr, accesses});
-      id->replaceOperandWith(0, id);
-      br->setMetadata(llvm::LLVMContext::MD_loop, id);
-    }
+    markLoop(br, plan_.syncs.empty() ? LoopSize::any : LoopSize::small, parallel ? access_group_ : nullptr);
     b_.SetInsertPoint(exit);
   }
 

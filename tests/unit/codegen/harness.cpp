@@ -27,6 +27,10 @@ Program::Program(const std::vector<uint32_t>& spirv, CompileOptions options) {
   std::string log;
   module_ = LoadedModule::load(r.native, log);
   EXPECT_TRUE(module_) << log;
+  if (!module_)
+    return;
+  for (const std::string& import : module_->unresolvedImports())
+    ADD_FAILURE() << "unresolved import " << import;
 }
 
 size_t Program::find(const std::string& kernel) const {
