@@ -3,14 +3,12 @@
 
 #include <cmath>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <thread>
 
 #include "runtime/executor/openmp.h"
 #include "tests/unit/cache/temporary_folder.h"
 #include "tests/unit/executor/call.h"
-#include "tests/unit/executor/plan_builder.h"
+#include "tests/unit/executor/kernels.h"
 
 extern "C" void omp_set_num_threads(int);
 
@@ -18,28 +16,9 @@ namespace zefuse {
 namespace {
 
 using test::HostTensor;
+using test::launch;
 using test::OutputMemory;
 using test::PlanBuilder;
-
-std::vector<uint32_t> spirv() {
-  std::ifstream file(KERNELS_SPV, std::ios::binary);
-  const std::vector<char> bytes(std::istreambuf_iterator<char>(file), {});
-  std::vector<uint32_t> words(bytes.size() / 4);
-  std::memcpy(words.data(), bytes.data(), words.size() * 4);
-  return words;
-}
-
-plan::LaunchT launch(PlanBuilder& b, const std::string& entry, std::vector<uint32_t> args, uint32_t extent,
-                     uint32_t grain = 256) {
-  plan::LaunchT launch;
-  launch.module_ = b.module(entry, entry, spirv());
-  launch.name = "kernel_" + entry;
-  launch.args = std::move(args);
-  launch.outputs = 1;
-  launch.extent = extent;
-  launch.grain = grain;
-  return launch;
-}
 
 std::unique_ptr<Executable> create(const PlanBuilder& builder, const ExecutableOptions& options = {}) {
   auto made = Executable::create(builder.finish(), options);

@@ -2,12 +2,10 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <fstream>
-#include <iterator>
 
 #include "runtime/executor/derived_weights.h"
 #include "tests/unit/executor/call.h"
-#include "tests/unit/executor/plan_builder.h"
+#include "tests/unit/executor/kernels.h"
 
 extern "C" void omp_set_num_threads(int);
 
@@ -38,12 +36,8 @@ double callCost(int launches, int64_t extent, bool dynamic, int matmuls = 0) {
   const uint32_t out = b.outputTensor(plan::DType::f32, {s0});
   const uint32_t t = b.arenaTensor(plan::DType::f32, {n}, 0, uint32_t(launches + matmuls));
   const uint32_t square = b.value(b.plan.values[t]->buffer, plan::DType::f32, {four, four}, {four, b.constant(1)});
-  std::ifstream file(KERNELS_SPV, std::ios::binary);
-  const std::vector<char> bytes(std::istreambuf_iterator<char>(file), {});
-  std::vector<uint32_t> words(bytes.size() / 4);
-  std::memcpy(words.data(), bytes.data(), words.size() * 4);
   if (launches)
-    b.module("add", "add", words);
+    b.module("add", "add", test::kernelsSpirv());
   for (int i = 0; i < launches; ++i) {
     plan::LaunchT launch;
     launch.args = {i ? t : x, x, i + 1 < launches ? t : out};

@@ -1,0 +1,87 @@
+// The steady path allocates nothing but what the caller gets. Counts operator new, so it is a program of its own.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <new>
+
+#include "tests/unit/executor/call.h"
+#include "tests/unit/executor/kernels.h"
+#include "tests/unit/executor/plan_builder.h"
+
+namespace {
+std::atomic<uint64_t> allocations{0};
+
+void* allocate(size_t bytes, size_t alignment) {
+  ++allocations;
+  void* data = alignment > 16 ? std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment)
+                              : std::malloc(bytes);
+  if (!data)
+    throw std::bad_alloc();
+  return data;
+}
+}  // namespace
+
+void* operator new(size_t bytes) { return allocate(bytes, 16); }
+void* operator new(size_t bytes, std::align_val_t alignment) { return allocate(bytes, size_t(alignment)); }
+void operator delete(void* data) noexcept { std::free(data); }
+void operator delete(void* data, size_t) noexcept { std::free(data); }
+void operator delete(void* data, std::align_val_t) noexcept { std::free(data); }
+void operator delete(void* data, size_t, std::align_val_t) noexcept { std::free(data); }
+
+namespace zefuse {
+namespace {
+
+using test::HostTensor;
+using test::PlanBuilder;
+
+// Allocations of one steady call.
+uint64_t steady(bool with_matmul) {
+  PlanBuilder b;
+  const uint32_t s0 = b.symbol("s0", 0, 0), four = b.constant(4);
+  const uint32_t x = b.tensorInput("x", plan::DType::f32, {s0, four});
+  const uint32_t w = b.tensorInput("w", plan::DType::f32, {four, four}, plan::InputKind::parameter);
+  const uint32_t t = b.arenaTensor(plan::DType::f32, {s0, four}, 0, 3);
+  const uint32_t out = b.outputTensor(plan::DType::f32, {s0, four});
+  const uint32_t extent = b.op(plan::ExprOp::mul, s0, four);
+  for (int i = 0; i < 2; ++i) {
+    plan::LaunchT add = test::launch(b, "add", {x, x, t}, extent);
+    add.symbols = {extent};
+    b.step(std::move(add));
+  }
+  if (with_matmul)
+    b.matmul(x, w, t);
+  b.copy(t, out);
+  if (!with_matmul)
+    b.copy(t, out);
+  auto made = Executable::create(b.finish(), {});
+  EXPECT_TRUE(made.ok()) << made.status().toString();
+  HostTensor in = HostTensor::f32({8, 4}, std::vector<float>(32, 1)),
+             weight = HostTensor::f32({4, 4}, std::vector<float>(16, 1));
+  const CallInput inputs[] = {in.input(), weight.input()};
+  alignas(64) static float result[32];
+  const AllocateOutput allocate = [](const OutputRequest&) -> Result<void*> { return static_cast<void*>(result); };
+  auto call = [&] {
+    const uint64_t before = allocations;
+    const bool ok = (*made)->call(inputs, allocate).ok();
+    const uint64_t after = allocations;
+    EXPECT_TRUE(ok);
+    return after - before;
+  };
+  EXPECT_GT(call(), 10u);  // binds symbols, makes kernels, packs: the counter works
+  call();
+  const uint64_t third = call();
+  EXPECT_EQ(call(), third);
+  return third;
+}
+
+TEST(Allocations, TheSteadyPathMakesOnlyTheResults) {
+  EXPECT_EQ(steady(false), 3u);  // the list of outputs, and the one output's sizes and strides
+}
+
+TEST(Allocations, AMatmulAddsOnlyWhatOneDnnItselfAllocates) {
+  EXPECT_LE(steady(true), 3u + 8u);  // oneDNN 3.2 makes an execution context per primitive
+}
+
+}  // namespace
+}  // namespace zefuse
