@@ -9,8 +9,10 @@ using namespace mlir;
 
 namespace zefuse {
 
+static bool isLowPrecision(Type type) { return type.isBF16() || type.isF16(); }
+
 Type memoryType(Type type) {
-  if (type.isBF16())
+  if (isLowPrecision(type))
     return IntegerType::get(type.getContext(), 16);
   if (type.isInteger(1))
     return IntegerType::get(type.getContext(), 8);
@@ -18,7 +20,7 @@ Type memoryType(Type type) {
 }
 
 Type registerType(Type type) {
-  return type.isBF16() ? IntegerType::get(type.getContext(), 16) : type;
+  return isLowPrecision(type) ? IntegerType::get(type.getContext(), 16) : type;
 }
 
 int64_t bytesInMemory(Type type) { return memoryType(type).getIntOrFloatBitWidth() / 8; }
@@ -33,7 +35,7 @@ unsigned lanesOf(Value value) {
 }
 
 Value constantOfType(OpBuilder& builder, Location loc, TypedAttr value, unsigned lanes) {
-  if (value.getType().isBF16()) {
+  if (isLowPrecision(value.getType())) {
     APInt bits = cast<FloatAttr>(value).getValue().bitcastToAPInt();
     value = builder.getIntegerAttr(builder.getI16Type(), bits);
   }
@@ -103,6 +105,41 @@ struct Build {
     Value safe = select(nan, integer(32, 0x7fc0), high);
     return convert<arith::TruncIOp>(b.getI16Type(), safe);
   }
+
+  Value real(double value) const {
+    return constantOfType(b, loc, b.getF32FloatAttr(float(value)), lanes);
+  }
+  Value asBits(Value value) const { return convert<arith::BitcastOp>(b.getI32Type(), value); }
+  Value asFloat(Value value) const { return convert<arith::BitcastOp>(b.getF32Type(), value); }
+
+  // Exponent and mantissa in f32's place are 2^-112 of the value, subnormals included; infinity and NaN get the exponent.
+  Value f16ToF32(Value bits16) const {
+    Value wide = convert<arith::ExtUIOp>(b.getI32Type(), bits16);
+    Value magnitude = make<arith::ShLIOp>(make<arith::AndIOp>(wide, integer(32, 0x7fff)), integer(32, 13));
+    Value scaled = asBits(make<arith::MulFOp>(asFloat(magnitude), real(0x1p112)));
+    Value special = compare(arith::CmpIPredicate::uge, magnitude, integer(32, 0x7c00 << 13));
+    Value finite = select(special, make<arith::OrIOp>(magnitude, integer(32, 0x7f800000)), scaled);
+    Value sign = make<arith::ShLIOp>(make<arith::AndIOp>(wide, integer(32, 0x8000)), integer(32, 16));
+    return asFloat(make<arith::OrIOp>(finite, sign));
+  }
+  // Round to nearest even: subnormal results by an addition that shifts the mantissa into place.
+  Value f32ToF16(Value value) const {
+    Value bits = asBits(value);
+    Value magnitude = make<arith::AndIOp>(bits, integer(32, 0x7fffffff));
+    Value odd = make<arith::AndIOp>(make<arith::ShRUIOp>(magnitude, integer(32, 13)), integer(32, 1));
+    Value rebased = make<arith::AddIOp>(magnitude, integer(32, int32_t(0xc8000fffu)));  // (15 - 127) << 23, + 0xfff
+    Value normal = make<arith::ShRUIOp>(make<arith::AddIOp>(rebased, odd), integer(32, 13));
+    Value small = make<arith::SubIOp>(asBits(make<arith::AddFOp>(asFloat(magnitude), real(0.5))),
+                                      integer(32, 0x3f000000));
+    Value nan = compare(arith::CmpIPredicate::ugt, magnitude, integer(32, 0x7f800000));
+    Value large = select(nan, integer(32, 0x7e00), integer(32, 0x7c00));
+    Value result = select(compare(arith::CmpIPredicate::ult, magnitude, integer(32, 113 << 23)), small, normal);
+    result = select(compare(arith::CmpIPredicate::uge, magnitude, integer(32, 143 << 23)), large, result);
+    Value sign = make<arith::AndIOp>(make<arith::ShRUIOp>(bits, integer(32, 16)), integer(32, 0x8000));
+    return convert<arith::TruncIOp>(b.getI16Type(), make<arith::OrIOp>(result, sign));
+  }
+  Value widen(Value value, Type type) const { return type.isBF16() ? bf16ToF32(value) : f16ToF32(value); }
+  Value narrow(Value value, Type type) const { return type.isBF16() ? f32ToBf16(value) : f32ToF16(value); }
 
   // NaN-propagating: fmax of the back end would drop a NaN.
   Value extremum(arith::CmpFPredicate better, Value lhs, Value rhs) const {
@@ -184,15 +221,15 @@ Value emitScalarOp(OpBuilder& builder, Operation* op, ValueRange operands, unsig
   Type result = op->getResult(0).getType();
   if (auto constant = dyn_cast<arith::ConstantOp>(op))
     return constantOfType(builder, op->getLoc(), constant.getValue(), lanes);
-  if (isa<arith::ExtFOp>(op) && op->getOperand(0).getType().isBF16()) {
-    Value wide = build.bf16ToF32(operands[0]);
+  if (isa<arith::ExtFOp>(op) && isLowPrecision(op->getOperand(0).getType())) {
+    Value wide = build.widen(operands[0], op->getOperand(0).getType());
     return result.isF64() ? build.convert<arith::ExtFOp>(result, wide) : wide;
   }
-  if (isa<arith::TruncFOp>(op) && result.isBF16()) {
+  if (isa<arith::TruncFOp>(op) && isLowPrecision(result)) {
     Value narrow = operands[0];
     if (op->getOperand(0).getType().isF64())
       narrow = build.convert<arith::TruncFOp>(builder.getF32Type(), narrow);
-    return build.f32ToBf16(narrow);
+    return build.narrow(narrow, result);
   }
   using Predicate = arith::CmpFPredicate;
   if (isa<arith::MaximumFOp>(op))
@@ -258,10 +295,11 @@ Value emitScalarOp(OpBuilder& builder, Operation* op, ValueRange operands, unsig
       return build.compare(arith::CmpIPredicate::ne,
                            build.make<arith::AndIOp>(lhs, build.like(lhs, 1)), build.like(lhs, 0));
   }
-  // bf16 compares as f32.
-  if (auto compare = dyn_cast<arith::CmpFOp>(op); compare && compare.getLhs().getType().isBF16())
-    return build.compare(compare.getPredicate(), build.bf16ToF32(operands[0]),
-                         build.bf16ToF32(operands[1]));
+  // Low-precision floats compare as f32.
+  if (auto compare = dyn_cast<arith::CmpFOp>(op); compare && isLowPrecision(compare.getLhs().getType())) {
+    Type type = compare.getLhs().getType();
+    return build.compare(compare.getPredicate(), build.widen(operands[0], type), build.widen(operands[1], type));
+  }
   OperationState state(op->getLoc(), op->getName());
   state.addOperands(operands);
   state.addAttributes(op->getAttrs());

@@ -28,7 +28,7 @@ constexpr LegalOp table[] = {
     {"arith.minimumf", "f"},
     {"arith.maxnumf", "f"},
     {"arith.minnumf", "f"},
-    {"arith.cmpf", "fb"},
+    {"arith.cmpf", "fhb"},
     {"arith.extf", "fh"},
     {"arith.truncf", "fh"},
     // integers

@@ -125,7 +125,7 @@ Program::Program(const std::string& text, const TargetDescription& target) {
   auto dump = [&](std::string_view stage, std::string_view text) { stages_.emplace_back(stage, text); };
   auto lowered = lowerKernel(kernel, target, dump);
   if (failed(lowered)) {
-    ADD_FAILURE() << "the kernel does not lower:\n" << text;
+    ADD_FAILURE() << "the kernel does not lower:\n" << text.substr(0, 4000);
     return;
   }
   lowered_ = std::move(*lowered);
@@ -182,6 +182,17 @@ int32_t Program::run(const std::vector<void*>& arguments, const std::vector<int6
     entry_(slots.data(), &launch, id, aligned);
   }
   return status;
+}
+
+std::vector<uint32_t> wordsOf(const std::string& text, const TargetDescription& target) {
+  Context context;
+  auto module = mlir::parseSourceString<mlir::ModuleOp>(text, &context.context);
+  if (!module)
+    return {};
+  KernelOp kernel;
+  module->walk([&](KernelOp op) { kernel = op; });
+  auto lowered = lowerKernel(kernel, target);
+  return succeeded(lowered) ? lowered->spirv : std::vector<uint32_t>();
 }
 
 std::string refusalOf(const std::string& text) {

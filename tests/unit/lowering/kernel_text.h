@@ -60,6 +60,9 @@ private:
   cpu::WorkGroupFn entry_ = nullptr;
 };
 
+// The SPIR-V of a module's kernel, lowered in a fresh context; empty when it does not lower.
+std::vector<uint32_t> wordsOf(const std::string& module, const TargetDescription& target = TargetDescription::cpu());
+
 // The diagnostics of a module that must not lower; empty if it does.
 std::string refusalOf(const std::string& module);
 

@@ -1,10 +1,14 @@
 // Kernels lowered, compiled for the host and compared with plain C++.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cmath>
 #include <limits>
 #include <random>
+#include <thread>
 
+#include "lowering/native/ocloc.h"
+#include "lowering/native/subprocess.h"
 #include "tests/unit/lowering/kernel_text.h"
 
 namespace zefuse::test {
@@ -439,6 +443,43 @@ TEST(Lowering, MaximumKeepsNaN) {
   EXPECT_FLOAT_EQ(out[3], *std::max_element(x.begin() + 120, x.end()));
 }
 
+TEST(Lowering, SameBytesEachTime) {
+  // The back end's static tables once made ids depend on what the process had lowered before.
+  KernelText text;
+  RowOps ops{text, type(5, 200), type("5")};
+  text.input({"%x", ops.full, flat(200)});
+  text.output({ops.softmax("%x"), ops.full, flat(200)});
+  std::string module = text.module();
+  std::vector<uint32_t> first = wordsOf(module);
+  ASSERT_FALSE(first.empty());
+  for (int i = 0; i < 200; ++i)
+    ASSERT_EQ(wordsOf(module), first) << "round " << i;
+}
+
+TEST(Lowering, SeveralThreadsAtOnce) {
+  std::vector<std::string> modules;
+  for (int m : {16, 50, 200, 1000}) {
+    KernelText text;
+    RowOps ops{text, type(5, m), type("5")};
+    text.input({"%x", ops.full, flat(m)});
+    text.output({ops.softmax("%x"), ops.full, flat(m)});
+    modules.push_back(text.module());
+  }
+  std::vector<std::vector<uint32_t>> expected(modules.size());
+  for (size_t i = 0; i < modules.size(); ++i)
+    expected[i] = wordsOf(modules[i]);
+  std::vector<std::thread> threads;
+  std::atomic<int> wrong = 0;
+  for (size_t i = 0; i < modules.size(); ++i)
+    threads.emplace_back([&, i] {
+      for (int round = 0; round < 10; ++round)
+        wrong += wordsOf(modules[i]) != expected[i];
+    });
+  for (auto& thread : threads)
+    thread.join();
+  EXPECT_EQ(wrong, 0);
+}
+
 //===-- symbols --------------------------------------------------------------------------------===//
 
 TEST(Lowering, DynamicSizes) {
@@ -521,6 +562,105 @@ TEST(Lowering, DynamicPointwise) {
       expected.push_back(double(x[i]) + i);
     expectNear(out, expected);
   }
+}
+
+//===-- the Intel GPU schedule, run by the CPU driver's work-groups ----------------------------===//
+
+TEST(IntelGpu, PointwiseAndRows) {
+  TargetDescription gpu = TargetDescription::intelGpu("dg2-g11");
+  for (auto [n, m] : {std::pair{5, 77}, std::pair{3, 1000}, std::pair{1, 1}, std::pair{0, 8}}) {
+    std::string full = type(n, m);
+    Floats x = randomFloats(n * m), y = randomFloats(n * m, 2), b = randomFloats(m, 3);
+    {
+      KernelText text;
+      text.input({"%x", full, flat(m)});
+      text.input({"%y", full, flat(m)});
+      text.input({"%b", type(std::to_string(m)), "(d0) -> (d0)"});
+      text.empty("%e", full);
+      text.generic("%r", "pp", {{"%x", full, both}, {"%y", full, both}, {"%b", type(std::to_string(m)), columns}},
+                   {"%e", full, both}, probe_body);
+      text.output({"%r", full, flat(m)});
+      Program program(text.module(), gpu);
+      ASSERT_TRUE(program.ok());
+      EXPECT_FALSE(program.lowered().chunked);
+      Guarded out(n * m);
+      program.run({x.data(), y.data(), b.data(), out.data()});
+      std::vector<double> expected(n * m);
+      for (int i = 0; i < n * m; ++i)
+        expected[i] = probe(x[i], y[i], b[i % m]);
+      expectNear(out, expected, 4e-6);
+    }
+    KernelText text;
+    RowOps ops{text, full, type(std::to_string(n))};
+    std::string vector = type(std::to_string(m));
+    text.input({"%x", ops.full, flat(m)});
+    text.input({"%w", vector, "(d0) -> (d0)"});
+    text.input({"%b", vector, "(d0) -> (d0)"});
+    std::string norm = ops.layerNorm("%x", "%w", "%b", vector, m);
+    text.output({"%v1", ops.row, "(d0) -> (d0)"});
+    text.output({ops.softmax(norm), ops.full, flat(m)});
+    Program program(text.module(), gpu);
+    ASSERT_TRUE(program.ok());
+    Guarded out(n * m), sums(n);
+    program.run({x.data(), y.data(), b.data(), sums.data(), out.data()});
+    Floats w(y.begin(), y.begin() + m * (n > 0));
+    w.resize(m);
+    expectNear(out, softmaxOf(layerNormOf(x, w, b, n, m), n, m), 1e-5);
+    std::vector<double> expected(n);
+    for (int i = 0; i < n * m; ++i)
+      expected[i / m] += x[i];
+    expectNear(sums, expected, 1e-5);
+  }
+}
+
+TEST(IntelGpu, ColumnSumsAndSymbols) {
+  std::string full = "tensor<?x?xf32, affine_map<()[s0, s1] -> (s0, s1)>>";
+  std::string out_type = "tensor<?xf32, affine_map<()[s0, s1] -> (s1)>>";
+  KernelText text;
+  text.input({"%x", full, "(d0, d1)[s0, s1] -> (d0 * s1 + d1)"});
+  text.line("%m = zefuse.size affine_map<()[s0, s1] -> (s1)>");
+  text.fill("%i", out_type, "0.0", "%m");
+  text.generic("%r", "rp", {{"%x", full, both}}, {"%i", out_type, columns}, "%s = arith.addf %0, %o : f32\n yield %s : f32");
+  text.output({"%r", out_type, "(d0)[s0, s1] -> (d0)"});
+  Program program(text.module(), TargetDescription::intelGpu("dg2-g11"));
+  ASSERT_TRUE(program.ok());
+  for (auto [n, m] : {std::pair{10, 300}, std::pair{3, 1}, std::pair{0, 5}}) {
+    Floats x = randomFloats(n * m);
+    Guarded out(m);
+    program.run({x.data(), out.data()}, {n, m});
+    std::vector<double> expected(m);
+    for (int i = 0; i < n * m; ++i)
+      expected[i % m] += x[i];
+    expectNear(out, expected, 1e-5);
+  }
+}
+
+TEST(IntelGpu, OclocCompilesThemForDg2) {
+  if (runTool({"ocloc", "--help"}, std::chrono::seconds(30)).status().code() == Code::not_found)
+    GTEST_SKIP() << "ocloc is not installed";
+  TargetDescription gpu = TargetDescription::intelGpu("dg2-g11");
+  KernelText pointwise;
+  std::string full = type("64x200"), bias = type("200");
+  pointwise.input({"%x", full, flat(200)});
+  pointwise.input({"%y", full, flat(200)});
+  pointwise.input({"%b", bias, "(d0) -> (d0)"});
+  pointwise.empty("%e", full);
+  pointwise.generic("%r", "pp", {{"%x", full, both}, {"%y", full, both}, {"%b", bias, columns}}, {"%e", full, both}, probe_body);
+  pointwise.output({"%r", full, flat(200)});
+  KernelText rows_text;
+  RowOps ops{rows_text, full, type("64")};
+  rows_text.input({"%x", ops.full, flat(200)});
+  rows_text.output({ops.softmax("%x"), ops.full, flat(200)});
+  for (const std::string& module : {pointwise.module(), rows_text.module()}) {
+    std::vector<uint32_t> words = wordsOf(module, gpu);
+    ASSERT_FALSE(words.empty());
+    auto binary = compileWithOcloc(words, "dg2-g11");
+    ASSERT_TRUE(binary.ok()) << binary.status().toString();
+    EXPECT_GT(binary->size(), 1000u);
+  }
+  // The CPU schedule's wide vectors are valid there too.
+  auto binary = compileWithOcloc(wordsOf(rows_text.module()), "dg2-g11");
+  EXPECT_TRUE(binary.ok()) << binary.status().toString();
 }
 
 //===-- gathers --------------------------------------------------------------------------------===//
@@ -635,6 +775,51 @@ TEST(Lowering, Bf16RoundsToNearestEven) {
       EXPECT_TRUE(std::isnan(floatOf(out[i]))) << i;
     else
       EXPECT_EQ(out[i], bf16Of(sum)) << i;
+  }
+}
+
+TEST(Lowering, EveryF16ValueThereAndBack) {
+  // All 65536 bit patterns to f32, compared with the compiler's own conversion; and back through f32 values between them.
+  KernelText text;
+  std::string half = type("65536", "f16"), single = type("65536");
+  const char* same = "(d0) -> (d0)";
+  text.input({"%x", half, same});
+  text.input({"%y", single, same});
+  text.empty("%e", single);
+  text.generic("%w", "p", {{"%x", half, same}}, {"%e", single, same}, "%s = arith.extf %0 : f16 to f32\n yield %s : f32");
+  text.empty("%eh", half);
+  text.generic("%h", "p", {{"%y", single, same}}, {"%eh", half, same}, "%s = arith.truncf %0 : f32 to f16\n yield %s : f16");
+  text.output({"%w", single, same});
+  text.output({"%h", half, same});
+  Program program(text.module());
+  ASSERT_TRUE(program.ok());
+  std::vector<uint16_t> x(65536), h(65536);
+  Floats y(65536), w(65536);
+  for (int i = 0; i < 65536; ++i) {
+    x[i] = i;
+    _Float16 value;
+    std::memcpy(&value, &x[i], 2);
+    uint32_t bits;
+    float wide = value;
+    std::memcpy(&bits, &wide, 4);
+    bits += (i * 977u) & 0x1fff;  // below, at and above the ties
+    if (i % 3 == 0)
+      bits = (bits & ~0x1fffu) | 0x1000;
+    std::memcpy(&y[i], &bits, 4);
+  }
+  program.run({x.data(), y.data(), w.data(), h.data()});
+  for (int i = 0; i < 65536; ++i) {
+    _Float16 value, narrowed = static_cast<_Float16>(y[i]), got;
+    std::memcpy(&value, &x[i], 2);
+    std::memcpy(&got, &h[i], 2);
+    if (std::isnan(float(value)))
+      ASSERT_TRUE(std::isnan(w[i])) << i;
+    else
+      ASSERT_EQ(w[i], float(value)) << i;
+    if (std::isnan(y[i]))
+      ASSERT_TRUE(std::isnan(float(got))) << i;
+    else
+      ASSERT_EQ(float(got), float(narrowed)) << y[i];
   }
 }
 
