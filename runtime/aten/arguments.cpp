@@ -30,41 +30,20 @@ Target ofType(const c10::TypePtr& real) {
     target.element_type = real->expectRef<c10::ListType>().getElementType();
     target.element = std::make_shared<Target>(ofType(target.element_type));
     return target;
-  case c10::TypeKind::TensorType:
-    target.kind = Target::Kind::tensor;
-    return target;
+  case c10::TypeKind::TensorType: target.kind = Target::Kind::tensor; return target;
   case c10::TypeKind::IntType:
-  case c10::TypeKind::SymIntType:
-    target.kind = Target::Kind::integer;
-    return target;
+  case c10::TypeKind::SymIntType: target.kind = Target::Kind::integer; return target;
   case c10::TypeKind::FloatType:
-  case c10::TypeKind::SymFloatType:
-    target.kind = Target::Kind::real;
-    return target;
+  case c10::TypeKind::SymFloatType: target.kind = Target::Kind::real; return target;
   case c10::TypeKind::BoolType:
-  case c10::TypeKind::SymBoolType:
-    target.kind = Target::Kind::boolean;
-    return target;
-  case c10::TypeKind::StringType:
-    target.kind = Target::Kind::text;
-    return target;
-  case c10::TypeKind::NumberType:
-    target.kind = Target::Kind::scalar;
-    return target;
-  case c10::TypeKind::ScalarTypeType:
-    target.kind = Target::Kind::dtype;
-    return target;
-  case c10::TypeKind::LayoutType:
-    target.kind = Target::Kind::layout;
-    return target;
-  case c10::TypeKind::MemoryFormatType:
-    target.kind = Target::Kind::memory_format;
-    return target;
-  case c10::TypeKind::DeviceObjType:
-    target.kind = Target::Kind::device;
-    return target;
-  default:
-    return target;
+  case c10::TypeKind::SymBoolType: target.kind = Target::Kind::boolean; return target;
+  case c10::TypeKind::StringType: target.kind = Target::Kind::text; return target;
+  case c10::TypeKind::NumberType: target.kind = Target::Kind::scalar; return target;
+  case c10::TypeKind::ScalarTypeType: target.kind = Target::Kind::dtype; return target;
+  case c10::TypeKind::LayoutType: target.kind = Target::Kind::layout; return target;
+  case c10::TypeKind::MemoryFormatType: target.kind = Target::Kind::memory_format; return target;
+  case c10::TypeKind::DeviceObjType: target.kind = Target::Kind::device; return target;
+  default: return target;
   }
 }
 
@@ -106,8 +85,7 @@ at::Tensor wrappedNumber(const at::Scalar& number) {
 }
 
 bool isNumber(ArgumentKind kind) {
-  return kind == ArgumentKind::integer || kind == ArgumentKind::real ||
-         kind == ArgumentKind::boolean;
+  return kind == ArgumentKind::integer || kind == ArgumentKind::real || kind == ArgumentKind::boolean;
 }
 
 at::Scalar numberOf(const AtenArgument& argument) {
@@ -126,22 +104,16 @@ template <typename T, typename Get> c10::IValue listOf(const AtenArgument& argum
   return list;
 }
 
-c10::IValue convertList(const Target& target, const AtenArgument& argument,
-                        BorrowedStorages& borrowed) {
+c10::IValue convertList(const Target& target, const AtenArgument& argument, BorrowedStorages& borrowed) {
   const Target& element = *target.element;
   auto one = [&](const AtenArgument& item) { return convert(element, item, borrowed); };
   if (!element.optional) {
     switch (element.kind) {
-    case Target::Kind::tensor:
-      return listOf<at::Tensor>(argument, [&](auto& item) { return one(item).toTensor(); });
-    case Target::Kind::integer:
-      return listOf<int64_t>(argument, [&](auto& item) { return one(item).toInt(); });
-    case Target::Kind::real:
-      return listOf<double>(argument, [&](auto& item) { return one(item).toDouble(); });
-    case Target::Kind::boolean:
-      return listOf<bool>(argument, [&](auto& item) { return one(item).toBool(); });
-    default:
-      break;
+    case Target::Kind::tensor: return listOf<at::Tensor>(argument, [&](auto& item) { return one(item).toTensor(); });
+    case Target::Kind::integer: return listOf<int64_t>(argument, [&](auto& item) { return one(item).toInt(); });
+    case Target::Kind::real: return listOf<double>(argument, [&](auto& item) { return one(item).toDouble(); });
+    case Target::Kind::boolean: return listOf<bool>(argument, [&](auto& item) { return one(item).toBool(); });
+    default: break;
     }
   }
   c10::impl::GenericList list(target.element_type);
@@ -151,7 +123,7 @@ c10::IValue convertList(const Target& target, const AtenArgument& argument,
   return list;
 }
 
-} // namespace
+}  // namespace
 
 Target Target::of(const c10::Argument& argument) {
   Target target = ofType(argument.real_type());
@@ -160,8 +132,7 @@ Target Target::of(const c10::Argument& argument) {
   return target;
 }
 
-c10::IValue convert(const Target& target, const AtenArgument& argument,
-                    BorrowedStorages& borrowed) {
+c10::IValue convert(const Target& target, const AtenArgument& argument, BorrowedStorages& borrowed) {
   ArgumentKind kind = argument.kind;
   if (kind == ArgumentKind::none) {
     if (target.optional || target.kind == Target::Kind::other)
@@ -226,10 +197,9 @@ c10::IValue convert(const Target& target, const AtenArgument& argument,
       return convertList(target, repeated, borrowed);
     }
     break;
-  case Target::Kind::other:
-    break;
+  case Target::Kind::other: break;
   }
   mismatch(target, argument);
 }
 
-} // namespace zefuse::aten
+}  // namespace zefuse::aten

@@ -32,14 +32,14 @@ struct Target {
     memory_format,
     device,
     list,
-    other // Generator, Stream, ...: only None fits
+    other  // Generator, Stream, ...: only None fits
   };
   Kind kind = Kind::other;
   bool optional = false;
-  std::string type;                // as the schema writes it, for messages
-  c10::TypePtr element_type;       // list
-  std::shared_ptr<Target> element; // list
-  int64_t length = 0;              // list: int[2] given one int repeats it; 0: no fixed length
+  std::string type;                 // as the schema writes it, for messages
+  c10::TypePtr element_type;        // list
+  std::shared_ptr<Target> element;  // list
+  int64_t length = 0;               // list: int[2] given one int repeats it; 0: no fixed length
 
   static Target of(const c10::Argument& argument);
 };
@@ -49,4 +49,4 @@ using BorrowedStorages = std::vector<const c10::StorageImpl*>;
 
 c10::IValue convert(const Target& target, const AtenArgument& argument, BorrowedStorages& borrowed);
 
-} // namespace zefuse::aten
+}  // namespace zefuse::aten

@@ -1,7 +1,8 @@
 // The boundary to ATen for operators without a lowering. The executor sees only this header; the implementation,
 // libzefuse_aten.so, links torch and is loaded when a plan needs it.
 //
-// Threads: every call is thread-safe. The GIL need not be held; Python kernels behind the dispatcher take it themselves.
+// Threads: every call is thread-safe. The GIL need not be held; Python kernels behind the dispatcher take it
+// themselves.
 #pragma once
 
 #include <cstdint>
@@ -20,21 +21,22 @@ namespace zefuse {
 
 struct AtenArgument {
   plan::ArgumentKind kind{};
-  TensorRef tensor;               // tensor: `owner`, when set, is an at::Tensor* whose storage holds data
-  int64_t integer = 0;            // integer, boolean, dtype, layout, memory_format
+  TensorRef tensor;     // tensor: `owner`, when set, is an at::Tensor* whose storage holds data
+  int64_t integer = 0;  // integer, boolean, dtype, layout, memory_format
   double real = 0;
-  std::string text;               // text, device
+  std::string text;                 // text, device
   std::vector<AtenArgument> items;  // list
 };
 
-// A result. `owner` is a new at::Tensor* that the receiver must hand to AtenBridge::release or to the caller of the plan.
+// A result. `owner` is a new at::Tensor* that the receiver must hand to AtenBridge::release or to the caller of the
+// plan.
 struct AtenResult {
   bool is_tensor = false;
   void* owner = nullptr;
   plan::DType dtype{};
   void* data = nullptr;
   std::vector<int64_t> sizes, strides;
-  int64_t integer = 0;            // for a result that is an int or SymInt
+  int64_t integer = 0;  // for a result that is an int or SymInt
 };
 
 class AtenOp {

@@ -39,7 +39,7 @@ public:
       return Status(Code::invalid_argument, message(error));
     } catch (const std::bad_alloc&) {
       return Status(Code::out_of_memory, name_ + ": out of memory");
-    } catch (const std::exception& error) { // a Python exception is one of these
+    } catch (const std::exception& error) {  // a Python exception is one of these
       return Status(Code::invalid_argument, name_ + ": " + error.what());
     } catch (...) {
       return Status(Code::internal, name_ + ": threw something that is no std::exception");
@@ -47,9 +47,7 @@ public:
   }
 
 private:
-  std::string message(const c10::Error& error) const {
-    return name_ + ": " + error.what_without_backtrace();
-  }
+  std::string message(const c10::Error& error) const { return name_ + ": " + error.what_without_backtrace(); }
 
   Result<std::vector<AtenResult>> callOrThrow(std::span<const AtenArgument> arguments) const {
     // Below autograd: AOTAutograd has made the backward graph already. Without autocast: its casts
@@ -62,15 +60,14 @@ private:
     if (!built_in_) {
       found = c10::Dispatcher::singleton().findSchema(schema_.operator_name());
       if (!found || !(found->schema() == schema_))
-        return Status(Code::not_found,
-                      name_ + ": its torch.library registration is gone or has changed since the "
-                              "graph was compiled; keep the Library object alive");
+        return Status(Code::not_found, name_ + ": its torch.library registration is gone or has changed since the "
+                                               "graph was compiled; keep the Library object alive");
     }
     const c10::OperatorHandle& handle = found ? *found : handle_;
     const auto& parameters = schema_.arguments();
     if (arguments.size() > parameters.size())
-      throw BadArgument("the plan has " + std::to_string(arguments.size()) +
-                        " arguments, the schema " + std::to_string(parameters.size()));
+      throw BadArgument("the plan has " + std::to_string(arguments.size()) + " arguments, the schema " +
+                        std::to_string(parameters.size()));
     BorrowedStorages borrowed;
     std::vector<c10::IValue> stack;
     stack.reserve(parameters.size());
@@ -105,8 +102,7 @@ private:
 
 class Bridge final : public AtenBridge {
 public:
-  Result<std::unique_ptr<AtenOp>> resolve(const std::string& op,
-                                          const std::string& overload) override {
+  Result<std::unique_ptr<AtenOp>> resolve(const std::string& op, const std::string& overload) override {
     std::string name = fullName(op, overload);
     try {
       auto handle = c10::Dispatcher::singleton().findSchema({op, overload});
@@ -137,12 +133,11 @@ private:
   }
 };
 
-} // namespace
+}  // namespace
 
-} // namespace zefuse::aten
+}  // namespace zefuse::aten
 
 extern "C" __attribute__((visibility("default"))) zefuse::AtenBridge* zefuse_aten_bridge() {
-  static auto* bridge =
-      new zefuse::aten::Bridge; // outlives static destruction of whoever holds results
+  static auto* bridge = new zefuse::aten::Bridge;  // outlives static destruction of whoever holds results
   return bridge;
 }

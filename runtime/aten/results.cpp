@@ -23,15 +23,13 @@ at::Tensor cloneKeepingStrides(const at::Tensor& tensor) {
     extent += (tensor.size(d) - 1) * tensor.stride(d);
   at::Tensor copy = at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options());
   if (extent <= 2 * tensor.numel() || at::has_internal_overlap(tensor) != at::MemOverlap::No)
-    std::memcpy(copy.mutable_data_ptr(), tensor.const_data_ptr(),
-                size_t(extent) * tensor.element_size());
+    std::memcpy(copy.mutable_data_ptr(), tensor.const_data_ptr(), size_t(extent) * tensor.element_size());
   else
     copy.copy_(tensor);
   return copy;
 }
 
-Status addTensor(std::vector<AtenResult>& results, at::Tensor tensor,
-                 const BorrowedStorages& borrowed) {
+Status addTensor(std::vector<AtenResult>& results, at::Tensor tensor, const BorrowedStorages& borrowed) {
   AtenResult result;
   result.is_tensor = true;
   if (!tensor.defined()) {
@@ -40,11 +38,9 @@ Status addTensor(std::vector<AtenResult>& results, at::Tensor tensor,
   }
   auto dtype = planDType(tensor.scalar_type());
   if (tensor.layout() != c10::kStrided || !tensor.device().is_cpu() || !tensor.has_storage())
-    return Status(Code::unsupported,
-                  "returned a tensor that is not dense on the CPU (" + tensor.toString() + ")");
+    return Status(Code::unsupported, "returned a tensor that is not dense on the CPU (" + tensor.toString() + ")");
   if (!dtype)
-    return Status(Code::unsupported, std::string("returned a tensor of ") +
-                                         c10::toString(tensor.scalar_type()) +
+    return Status(Code::unsupported, std::string("returned a tensor of ") + c10::toString(tensor.scalar_type()) +
                                          ", which plans do not hold");
   tensor = tensor.resolve_neg();
   auto* storage = tensor.storage().unsafeGetStorageImpl();
@@ -81,10 +77,9 @@ Status add(std::vector<AtenResult>& results, c10::IValue value, const BorrowedSt
   return Status(Code::unsupported, "returned a " + value.tagKind() + ", which plans do not hold");
 }
 
-} // namespace
+}  // namespace
 
-Result<std::vector<AtenResult>> results(std::vector<c10::IValue>& returned,
-                                        const BorrowedStorages& borrowed) {
+Result<std::vector<AtenResult>> results(std::vector<c10::IValue>& returned, const BorrowedStorages& borrowed) {
   std::vector<AtenResult> results;
   results.reserve(returned.size());
   auto release = [&] {
@@ -104,4 +99,4 @@ Result<std::vector<AtenResult>> results(std::vector<c10::IValue>& returned,
   return results;
 }
 
-} // namespace zefuse::aten
+}  // namespace zefuse::aten

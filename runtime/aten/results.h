@@ -13,7 +13,6 @@ namespace zefuse::aten {
 // strides; one that is the very tensor of an argument becomes an alias, so that no two owners share
 // autograd's data. unsupported for results that plans cannot hold (not dense, not on the CPU, an
 // element type without a number in plan.fbs).
-Result<std::vector<AtenResult>> results(std::vector<c10::IValue>& returned,
-                                        const BorrowedStorages& borrowed);
+Result<std::vector<AtenResult>> results(std::vector<c10::IValue>& returned, const BorrowedStorages& borrowed);
 
-} // namespace zefuse::aten
+}  // namespace zefuse::aten

@@ -39,9 +39,9 @@ struct InnerProduct {
 
 EXPORT const char* probe_error() { return lastError.c_str(); }
 
-EXPORT void* probe_create(int bf16, const int64_t* a, const int64_t* b, const int64_t* out,
-                          const int64_t* bias, const int* kinds, const int64_t* const* operands,
-                          int post_ops, float alpha, int pack, int bf16_math, const void* b_data) {
+EXPORT void* probe_create(int bf16, const int64_t* a, const int64_t* b, const int64_t* out, const int64_t* bias,
+                          const int* kinds, const int64_t* const* operands, int post_ops, float alpha, int pack,
+                          int bf16_math, const void* b_data) {
   plan::DType dtype = bf16 ? plan::DType::bf16 : plan::DType::f32;
   onednn::MatmulDesc desc;
   desc.a = read(dtype, a);
@@ -50,8 +50,8 @@ EXPORT void* probe_create(int bf16, const int64_t* a, const int64_t* b, const in
   if (bias)
     desc.bias = read(dtype, bias);
   for (int i = 0; i < post_ops; ++i)
-    desc.post_ops.push_back({plan::PostOpKind(kinds[i]),
-                             operands[i] ? std::optional(read(dtype, operands[i])) : std::nullopt});
+    desc.post_ops.push_back(
+        {plan::PostOpKind(kinds[i]), operands[i] ? std::optional(read(dtype, operands[i])) : std::nullopt});
   desc.alpha = alpha;
   desc.pack_b = pack;
   desc.fpmath = bf16_math ? onednn::FpMath::bf16 : onednn::FpMath::strict;
@@ -71,12 +71,9 @@ EXPORT void* probe_create(int bf16, const int64_t* a, const int64_t* b, const in
 
 EXPORT const char* probe_implementation(Probe* probe) { return probe->matmul->implementation().c_str(); }
 
-EXPORT int probe_run(Probe* probe, const void* a, const void* b, const void* bias, void* out,
-                     const void* operand) {
+EXPORT int probe_run(Probe* probe, const void* a, const void* b, const void* bias, void* out, const void* operand) {
   const void* operands[4] = {operand, operand, operand, operand};
-  return probe->matmul
-      ->run({a, probe->packed ? probe->packed : b, bias, out, operands, probe->scratch})
-      .ok();
+  return probe->matmul->run({a, probe->packed ? probe->packed : b, bias, out, operands, probe->scratch}).ok();
 }
 
 // [m, k] x [n, k]^T + [n]
@@ -89,8 +86,8 @@ EXPORT void* ip_create(int bf16, int64_t m, int64_t k, int64_t n, const void* we
       any({n, k}, type, memory::format_tag::any);
   dnnl::primitive_attr attr;
   attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
-  dnnl::inner_product_forward::primitive_desc description(
-      engine, dnnl::prop_kind::forward_inference, a, any, bias, out, attr);
+  dnnl::inner_product_forward::primitive_desc description(engine, dnnl::prop_kind::forward_inference, a, any, bias, out,
+                                                          attr);
   auto* ip = new InnerProduct{dnnl::inner_product_forward(description),
                               {a, engine, nullptr},
                               {description.weights_desc(), engine},
