@@ -80,8 +80,19 @@ def compile_graph(
 def _compile(
     kind: str, options: Options, gm: torch.fx.GraphModule, example_inputs: Sequence[Any]
 ) -> Callable[..., Any]:
-    # CompiledGraph is boxed itself (it empties the list it is called with): a wrapper here would cost each call.
-    return compile_graph(gm, _parameter_indices(kind), options, kind)
+    # A compiled graph is boxed itself (it empties the list it is called with): a wrapper here would cost each call.
+    compiled = compile_graph(gm, _parameter_indices(kind), options, kind)
+    return _boxed_function(compiled) if kind == "backward" else compiled
+
+
+def _boxed_function(compiled: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
+    """Dynamo wraps a backward, and finds the mark on functions only."""
+
+    def run(args: list[Any]) -> Any:
+        return compiled(args)
+
+    run._boxed_call = True  # type: ignore[attr-defined]
+    return run
 
 
 def _parameter_indices(kind: str) -> Sequence[int]:
@@ -116,5 +127,5 @@ def _forget_weights_after_optimizer_steps() -> None:
 def _pass_through_dynamo(error: ZefuseError) -> NoReturn:
     """Dynamo wraps a backend's exception, so that its first line says nothing, unless it is of Dynamo's own base class."""
     kind = type(error)
-    passing = type(kind.__name__, (kind, ShortenTraceback), {"__module__": kind.__module__, "__doc__": kind.__doc__})
+    passing = type(kind.__name__, (ShortenTraceback, kind), {"__module__": kind.__module__, "__doc__": kind.__doc__})
     raise passing(*error.args, first_useful_frame=None).with_traceback(error.__traceback__) from error.__cause__

@@ -6,7 +6,7 @@ import io
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from types import FunctionType
+from types import FunctionType, MethodType
 from typing import Any
 
 from zefuse.options import Options
@@ -162,16 +162,33 @@ def explain(
     explanation.device = checked.device
     target = getattr(model, "_orig_mod", model)  # of a model that is compiled already
 
-    def call(*args: Any, **kwargs: Any) -> Any:
-        return target(*args, **kwargs)
-
-    # Dynamo files what it compiles under the code object: a new one leaves the caller's compiled code alone.
-    fresh = FunctionType(call.__code__.replace(co_name="explain"), call.__globals__, "explain", None, call.__closure__)
     before = Counter(counters["graph_break"])
     with backend.observe(explanation.add):
-        explanation.result = torch.compile(fresh, backend="zefuse", options=checked.to_dict())(*inputs, **kwargs)
+        explanation.result = torch.compile(_fresh(target), backend="zefuse", options=checked.to_dict())(*inputs, **kwargs)
     explanation.graph_breaks = dict(Counter(counters["graph_break"]) - before)
     return explanation
+
+
+def _fresh(target: Callable[..., Any]) -> Callable[..., Any]:
+    """The same callable on a new code object: Dynamo files what it compiles there, and the caller's stays as it is."""
+
+    def renamed(function: FunctionType) -> FunctionType:
+        code = function.__code__.replace(co_name=f"{function.__code__.co_name}_explained")
+        copy = FunctionType(code, function.__globals__, function.__name__, function.__defaults__, function.__closure__)
+        copy.__kwdefaults__ = function.__kwdefaults__
+        return copy
+
+    if isinstance(target, FunctionType):
+        return renamed(target)
+    forward = getattr(type(target), "forward", None)
+    hooks = getattr(target, "_forward_hooks", None) or getattr(target, "_forward_pre_hooks", None)
+    if isinstance(forward, FunctionType) and not hooks and "forward" not in vars(target):
+        return MethodType(renamed(forward), target)
+
+    def call(*args: Any, **kwargs: Any) -> Any:  # one frame more: a graph break inside is counted in both
+        return target(*args, **kwargs)
+
+    return renamed(call)  # type: ignore[arg-type]
 
 
 def _operators(ops: list[str]) -> str:

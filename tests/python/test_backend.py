@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 from zefuse import _native, backend
-from zefuse.errors import NotFoundError, OptionError, ZefuseError
+from zefuse.errors import BY_CODE, NotFoundError, OptionError, ZefuseError
 from zefuse.options import Options
 
 
@@ -57,6 +57,19 @@ def test_wrong_options(options: dict[str, Any], first_line: str) -> None:
     with pytest.raises(OptionError) as caught:
         torch.compile(torch.sin, backend="zefuse", options=options)(torch.ones(3))
     assert first_line in str(caught.value).splitlines()[0]
+
+
+@pytest.mark.parametrize("kind", BY_CODE.values())
+def test_every_error_passes_through_dynamo(kind: type[ZefuseError], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Dynamo wraps what it does not know, and the first line would say nothing."""
+
+    def refuse(*args: Any) -> None:
+        raise kind("what, where, what to do")
+
+    monkeypatch.setattr(_native, "load", lambda: SimpleNamespace(compile=refuse))
+    with pytest.raises(kind) as caught:
+        torch.compile(torch.sin, backend="zefuse")(torch.ones(3))
+    assert str(caught.value).splitlines()[0] == "what, where, what to do"
 
 
 def test_mode_refused() -> None:
