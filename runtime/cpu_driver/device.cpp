@@ -11,6 +11,7 @@
 
 #include "runtime/cpu_driver/clock.h"
 #include "runtime/cpu_driver/codegen/codegen.h"
+#include "runtime/cpu_driver/counted.h"
 #include "runtime/cpu_driver/driver.h"
 #include "runtime/cpu_driver/environment.h"
 #include "runtime/cpu_driver/launch.h"
@@ -66,10 +67,8 @@ Device& Device::instance() {
 ze_result_t deviceGet(ze_driver_handle_t hDriver, uint32_t* pCount, ze_device_handle_t* phDevices) {
   ZEFUSE_CHECK(Driver, hDriver);
   ZEFUSE_NOT_NULL(pCount);
-  if (phDevices && *pCount > 0)
+  if (settleCount(pCount, 1, phDevices))
     phDevices[0] = toHandle<ze_device_handle_t>(&Device::instance());
-  if (*pCount == 0 || *pCount > 1)
-    *pCount = 1;
   return ZE_RESULT_SUCCESS;
 }
 
@@ -168,14 +167,12 @@ ze_result_t deviceGetCommandQueueGroupProperties(ze_device_handle_t hDevice, uin
                                                  ze_command_queue_group_properties_t* properties) {
   ZEFUSE_OBJECT(Device, device, hDevice);
   ZEFUSE_NOT_NULL(pCount);
-  if (properties && *pCount > 0) {
+  if (settleCount(pCount, 1, properties)) {
     properties->flags = ZE_COMMAND_QUEUE_GROUP_PROPERTY_FLAG_COMPUTE | ZE_COMMAND_QUEUE_GROUP_PROPERTY_FLAG_COPY |
                         ZE_COMMAND_QUEUE_GROUP_PROPERTY_FLAG_COOPERATIVE_KERNELS;
     properties->maxMemoryFillPatternSize = kMaxFillPatternBytes;
     properties->numQueues = device->processors;
   }
-  if (*pCount == 0 || *pCount > 1)
-    *pCount = 1;
   return ZE_RESULT_SUCCESS;
 }
 
@@ -183,15 +180,13 @@ ze_result_t deviceGetMemoryProperties(ze_device_handle_t hDevice, uint32_t* pCou
                                       ze_device_memory_properties_t* properties) {
   ZEFUSE_OBJECT(Device, device, hDevice);
   ZEFUSE_NOT_NULL(pCount);
-  if (properties && *pCount > 0) {
+  if (settleCount(pCount, 1, properties)) {
     properties->flags = 0;
     properties->maxClockRate = 0;  // not known without root
     properties->maxBusWidth = 64;  // bits of one DDR channel
     properties->totalSize = device->memory_bytes;
     std::snprintf(properties->name, sizeof properties->name, "host memory");
   }
-  if (*pCount == 0 || *pCount > 1)
-    *pCount = 1;
   return ZE_RESULT_SUCCESS;
 }
 
@@ -224,9 +219,8 @@ ze_result_t deviceGetCacheProperties(ze_device_handle_t hDevice, uint32_t* pCoun
       sizes[available++] = static_cast<size_t>(size);
   if (available == 0)
     sizes[available++] = 0;
-  if (*pCount == 0 || *pCount > available)
-    *pCount = available;
-  for (uint32_t i = 0; properties && i < *pCount; ++i) {
+  uint32_t wanted = settleCount(pCount, available, properties);
+  for (uint32_t i = 0; i < wanted; ++i) {
     properties[i].flags = 0;
     properties[i].cacheSize = sizes[i];
   }

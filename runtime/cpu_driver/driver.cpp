@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "runtime/cpu_driver/command_list.h"
+#include "runtime/cpu_driver/counted.h"
 #include "runtime/cpu_driver/environment.h"
 #include "runtime/cpu_driver/fork.h"
 #include "runtime/cpu_driver/kernel.h"
@@ -74,10 +75,8 @@ ze_result_t initDrivers(uint32_t* pCount, ze_driver_handle_t* phDrivers, InitDri
 
 ze_result_t driverGet(uint32_t* pCount, ze_driver_handle_t* phDrivers) {
   ZEFUSE_NOT_NULL(pCount);
-  if (phDrivers && *pCount > 0)
+  if (settleCount(pCount, 1, phDrivers))
     phDrivers[0] = toHandle<ze_driver_handle_t>(&Driver::instance());
-  if (*pCount == 0 || *pCount > 1)
-    *pCount = 1;
   return ZE_RESULT_SUCCESS;
 }
 
@@ -112,10 +111,8 @@ ze_result_t driverGetExtensionProperties(ze_driver_handle_t hDriver, uint32_t* p
                                          ze_driver_extension_properties_t* properties) {
   ZEFUSE_CHECK(Driver, hDriver);
   ZEFUSE_NOT_NULL(pCount);
-  constexpr uint32_t available = std::size(kExtensions);
-  if (*pCount == 0 || *pCount > available)
-    *pCount = available;
-  for (uint32_t i = 0; properties && i < *pCount; ++i) {
+  uint32_t wanted = settleCount(pCount, std::size(kExtensions), properties);
+  for (uint32_t i = 0; i < wanted; ++i) {
     std::snprintf(properties[i].name, sizeof properties[i].name, "%s", kExtensions[i].name);
     properties[i].version = kExtensions[i].version;
   }

@@ -1,6 +1,7 @@
 #include "runtime/cpu_driver/event.h"
 
 #include "runtime/cpu_driver/clock.h"
+#include "runtime/cpu_driver/counted.h"
 #include "runtime/cpu_driver/device.h"
 
 namespace zefuse::cpu {
@@ -132,12 +133,7 @@ ze_result_t eventQueryTimestampsExp(ze_event_handle_t hEvent, ze_device_handle_t
   ZEFUSE_CHECK(Event, hEvent);
   ZEFUSE_CHECK(Device, hDevice);
   ZEFUSE_NOT_NULL(pCount);
-  if (pTimestamps && *pCount > 0)
-    if (ze_result_t result = eventQueryKernelTimestamp(hEvent, pTimestamps))
-      return result;
-  if (*pCount == 0 || *pCount > 1)
-    *pCount = 1;
-  return ZE_RESULT_SUCCESS;
+  return settleCount(pCount, 1, pTimestamps) ? eventQueryKernelTimestamp(hEvent, pTimestamps) : ZE_RESULT_SUCCESS;
 }
 
 ze_result_t eventGetEventPool(ze_event_handle_t hEvent, ze_event_pool_handle_t* phEventPool) {

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "runtime/cpu_driver/build_options.h"
+#include "runtime/cpu_driver/counted.h"
 #include "runtime/cpu_driver/device.h"
 
 namespace zefuse::cpu {
@@ -178,10 +179,8 @@ ze_result_t moduleGetKernelNames(ze_module_handle_t hModule, uint32_t* pCount, c
   ZEFUSE_OBJECT(Module, module, hModule);
   ZEFUSE_NOT_NULL(pCount);
   const auto& kernels = module->loaded->kernels();
-  auto available = static_cast<uint32_t>(kernels.size());
-  if (*pCount == 0 || *pCount > available)
-    *pCount = available;
-  for (uint32_t i = 0; pNames && i < *pCount; ++i)
+  uint32_t wanted = settleCount(pCount, static_cast<uint32_t>(kernels.size()), pNames);
+  for (uint32_t i = 0; i < wanted; ++i)
     pNames[i] = kernels[i].name.c_str();
   return ZE_RESULT_SUCCESS;
 }

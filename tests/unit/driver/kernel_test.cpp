@@ -47,9 +47,16 @@ TEST_F(Kernels, WrongArgumentsAreRefused) {
 
 TEST_F(Kernels, ALaunchWithAnArgumentMissingIsRefused) {
   auto list = immediateList(ZE_COMMAND_QUEUE_MODE_SYNCHRONOUS);
+  auto k = kernel(module(), "vector_add");
+  auto* memory = allocate<float>(1);
   ze_group_count_t one = {1, 1, 1};
-  EXPECT_EQ(ZE_RESULT_ERROR_INVALID_ARGUMENT,
-            zeCommandListAppendLaunchKernel(list, kernel(module(), "increment"), &one, nullptr, 0, nullptr));
+  for (uint32_t set : {0u, 2u}) {
+    setPointer(k, set, memory);
+    setPointer(k, set, memory);  // twice is still one argument
+    EXPECT_EQ(ZE_RESULT_ERROR_INVALID_ARGUMENT, zeCommandListAppendLaunchKernel(list, k, &one, nullptr, 0, nullptr));
+  }
+  setPointer(k, 1, memory);
+  ZE_OK(zeCommandListAppendLaunchKernel(list, k, &one, nullptr, 0, nullptr));
 }
 
 TEST_F(Kernels, WrongGroupSizesAreRefused) {

@@ -31,6 +31,24 @@ TEST_F(Properties, ExtensionsAreCountedThenFilled) {
   EXPECT_NE(ZE_RESULT_SUCCESS, zeDriverGetExtensionFunctionAddress(driver, "zeNoSuchFunction", &address));
 }
 
+TEST_F(Properties, ACountOfZeroIsAQueryEvenWithAnArray) {
+  std::vector<ze_driver_extension_properties_t> extensions(64);
+  extensions[0].name[0] = '?';
+  uint32_t count = 0;
+  ZE_OK(zeDriverGetExtensionProperties(driver, &count, extensions.data()));
+  EXPECT_GT(count, 0u);
+  EXPECT_EQ('?', extensions[0].name[0]);
+  const char* name = nullptr;
+  auto m = module();
+  count = 0;
+  ZE_OK(zeModuleGetKernelNames(m, &count, &name));
+  EXPECT_EQ(nullptr, name);
+  count = 1;
+  ZE_OK(zeModuleGetKernelNames(m, &count, &name));
+  EXPECT_EQ(1u, count);
+  EXPECT_STREQ("vector_add", name);
+}
+
 TEST_F(Properties, DeviceTimerUnitDependsOnTheStructureType) {
   ze_device_properties_t properties = {};
   properties.stype = ZE_STRUCTURE_TYPE_DEVICE_PROPERTIES;

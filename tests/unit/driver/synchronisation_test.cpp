@@ -94,20 +94,18 @@ TEST_F(Fences, MayStartSignalledAndAreReset) {
 TEST_F(Fences, SignalAfterAllListsOfTheCall) {
   auto q = queue(ZE_COMMAND_QUEUE_MODE_ASYNCHRONOUS);
   auto f = fence(q);
-  auto go = event();
-  auto* value = allocate<int>(2);
-  value[0] = 1;
-  value[1] = 0;
+  auto p = pool(2);
+  auto first_ran = event(p, 0), go = event(p, 1);
   ze_command_list_handle_t lists[2] = {regularList(), regularList()};
-  ZE_OK(zeCommandListAppendWaitOnEvents(lists[0], 1, &go));
+  ZE_OK(zeCommandListAppendSignalEvent(lists[0], first_ran));
   ZE_OK(zeCommandListClose(lists[0]));
-  ZE_OK(zeCommandListAppendMemoryCopy(lists[1], value + 1, value, sizeof(int), nullptr, 0, nullptr));
+  ZE_OK(zeCommandListAppendWaitOnEvents(lists[1], 1, &go));
   ZE_OK(zeCommandListClose(lists[1]));
   ZE_OK(zeCommandQueueExecuteCommandLists(q, 2, lists, f));
-  EXPECT_EQ(ZE_RESULT_NOT_READY, zeFenceHostSynchronize(f, kShortNs));
+  ZE_OK(zeEventHostSynchronize(first_ran, kForever));
+  EXPECT_EQ(ZE_RESULT_NOT_READY, zeFenceHostSynchronize(f, kShortNs)) << "the second list still waits";
   ZE_OK(zeEventHostSignal(go));
   ZE_OK(zeFenceHostSynchronize(f, kForever));
-  EXPECT_EQ(1, value[1]);
 }
 
 TEST_F(Fences, OfAnotherQueueAreRefused) {
