@@ -16,6 +16,7 @@
 
 #include <map>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 namespace zefuse::cpu {
@@ -161,11 +162,11 @@ private:
   const CompileOptions& options_;
   llvm::IRBuilder<> builder_;
 
-  llvm::DenseMap<uint32_t, Type> types_;
-  llvm::DenseMap<uint32_t, llvm::Value*> values_;      // constants, globals, and the current function's values
-  llvm::DenseMap<uint32_t, uint32_t> value_types_;     // value id -> type id
+  std::unordered_map<uint32_t, Type> types_;
+  std::unordered_map<uint32_t, llvm::Value*> values_;      // constants, globals, and the current function's values
+  std::unordered_map<uint32_t, uint32_t> value_types_;     // value id -> type id
   std::multimap<uint32_t, Decoration> decorations_;
-  llvm::DenseMap<uint32_t, uint32_t> spec_ids_;        // constant id -> SpecId
+  std::unordered_map<uint32_t, uint32_t> spec_ids_;        // constant id -> SpecId
   std::map<uint32_t, std::string> names_;
   std::map<uint32_t, Variable> special_variables_;     // Input and Workgroup: materialised per function
   std::map<uint32_t, FunctionInfo> functions_;
@@ -173,13 +174,13 @@ private:
   std::vector<EntryPoint> entry_points_;
   std::multimap<uint32_t, Mode> modes_;
   std::map<uint32_t, std::string> ext_sets_;
-  llvm::DenseMap<uint32_t, bool> forward_pointers_;
+  std::unordered_map<uint32_t, bool> forward_pointers_;
   llvm::Function* scratch_ = nullptr;                  // home of a folding OpSpecConstantOp
 
   // the current function
   llvm::Function* function_ = nullptr;
-  llvm::DenseMap<uint32_t, llvm::BasicBlock*> blocks_;
-  llvm::DenseMap<uint32_t, llvm::Value*> specials_;
+  std::unordered_map<uint32_t, llvm::BasicBlock*> blocks_;
+  std::unordered_map<uint32_t, llvm::Value*> specials_;
   std::vector<uint32_t> local_ids_;
   std::vector<std::pair<llvm::PHINode*, const SpirvInst*>> phis_;
   llvm::DenseMap<const llvm::BasicBlock*, unsigned> edges_;

@@ -35,20 +35,13 @@ spv_result_t onInstruction(void* user, const spv_parsed_instruction_t* parsed) {
 
 uint32_t swapBytes(uint32_t w) { return __builtin_bswap32(w); }
 
-// The instruction that holds word `index`, found by word counts alone: the diagnostic's position may be inside it.
-std::string describePosition(const SpirvModule& m, size_t index) {
-  size_t at = 5;
-  while (at < m.words.size()) {
-    size_t count = m.words[at] >> 16;
-    if (count == 0 || at + count > index)
-      break;
-    at += count;
-  }
-  if (at >= m.words.size())
-    return "at word offset " + std::to_string(index);
+// The instruction that could not be parsed: the first after those the parser handed over. Its own position is often off.
+std::string describePosition(const SpirvModule& m, uint32_t offset) {
+  if (offset >= m.words.size())
+    return "at word offset " + std::to_string(offset) + ", the module's end";
   SpirvInst inst;
-  inst.opcode = m.words[at] & 0xffff;
-  inst.offset = at;
+  inst.opcode = m.words[offset] & 0xffff;
+  inst.offset = offset;
   return where(inst);
 }
 
@@ -127,9 +120,8 @@ SpirvModule parseSpirv(std::span<const uint32_t> words) {
                                        onInstruction, &diagnostic);
   if (result != SPV_SUCCESS) {
     std::string message = diagnostic && diagnostic->error ? diagnostic->error : "no diagnostic";
-    size_t index = diagnostic ? diagnostic->position.index : 0;
     spvDiagnosticDestroy(diagnostic);
-    throw CompileError("SPIR-V: " + message + ": " + describePosition(m, index));
+    throw CompileError("SPIR-V: " + message + ": " + describePosition(m, parse.offset));
   }
   m.validation = validate(context.get(), m);
   return m;

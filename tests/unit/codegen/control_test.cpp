@@ -6,6 +6,7 @@
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <map>
 #include <random>
 
 namespace zefuse::cpu::testing {
@@ -14,10 +15,14 @@ namespace {
 class Control : public ::testing::TestWithParam<IsaLevel> {
 protected:
   void SetUp() override {
-    program = std::make_unique<Program>(loadSpirv("control"), CompileOptions{.isa = GetParam()});
+    static std::map<IsaLevel, std::unique_ptr<Program>> all;
+    auto& p = all[GetParam()];
+    if (!p)
+      p = std::make_unique<Program>(loadSpirv("control"), CompileOptions{.isa = GetParam()});
+    program = p.get();
     ASSERT_TRUE(program->ok());
   }
-  std::unique_ptr<Program> program;
+  Program* program = nullptr;
   std::mt19937_64 random{42};
 };
 
