@@ -367,7 +367,11 @@ private:
         return op.emitError("argument ") << arg << " has no form in a plan";
       call->args.push_back(std::move(argument));
     }
-    for (auto [result, strides] : llvm::zip(op.getResults(), op.getResultStrides())) {
+    // Set where the operator also returns what is no tensor: the place of each of our results among its own.
+    auto positions = op->getAttrOfType<DenseI64ArrayAttr>("zefuse.result_positions");
+    for (auto [number, result, strides] : llvm::enumerate(op.getResults(), op.getResultStrides())) {
+      if (positions)
+        call->outputs.resize(static_cast<size_t>(positions[number]), -1);
       auto map = cast<AffineMapAttr>(strides).getValue();
       if (!dtypeOf(cast<RankedTensorType>(result.getType()).getElementType()))
         return op.emitError("result type ") << result.getType() << " has no form in a plan";
