@@ -67,6 +67,8 @@ Result<std::unique_ptr<Executable>> Executable::create(std::span<const std::byte
     Result<ze::Device> found = ze::Device::find(device);
     if (!found.ok())
       return found.status();
+    return Status{Code::unsupported,
+                  "device '" + device + "' (" + found->description + "): this build executes plans on 'cpu' only"};
   }
   auto modules = KernelModules::build(*plan::GetPlan(impl->bytes.data()), options, impl->shared.counters);
   if (!modules.ok())

@@ -50,9 +50,6 @@ Result<std::unique_ptr<KernelModules>> KernelModules::build(const plan::Plan& pl
   Result<ze::Device> device = ze::Device::find(options.device);
   if (!device.ok())
     return device.status();
-  if (!device->isCpu())
-    return Status{Code::unsupported, "device '" + options.device + "' (" + device->description +
-                                         "): this build executes plans on 'cpu' only"};
   for (const plan::KernelModule* module : *modules)
     if (module->target()->string_view() != "cpu")
       return Status{Code::invalid_argument, "kernel module '" + module->id()->str() + "' is compiled for target '" +

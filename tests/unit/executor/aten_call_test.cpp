@@ -216,5 +216,35 @@ TEST_F(AtenCall, ListsAndIntegersFollowTheSymbols) {
   EXPECT_EQ(seen, (std::vector<int64_t>{3, 6, 3}));
 }
 
+TEST_F(AtenCall, WeightsForgottenDuringACallAreMadeAnewByTheNext) {
+  PlanBuilder b;
+  const auto x_sizes = b.constants({32, 96}), w_sizes = b.constants({96, 192}), out_sizes = b.constants({32, 192});
+  const uint32_t x = b.tensorInput("x", plan::DType::f32, x_sizes);
+  const uint32_t w = b.tensorInput("w", plan::DType::f32, w_sizes, plan::InputKind::parameter);
+  const uint32_t out = b.outputTensor(plan::DType::f32, out_sizes);
+  b.matmul(x, w, out);
+  b.step(call("test::forget", x, {-1}));
+  std::unique_ptr<Executable> executable;
+  aten.kernels["test::forget"] = [&](std::span<const AtenArgument>) {
+    executable->invalidateWeights();
+    return std::vector<AtenResult>();
+  };
+  auto made = Executable::create(b.finish(), {});
+  ASSERT_TRUE(made.ok()) << made.status().toString();
+  executable = std::move(*made);
+  HostTensor in = HostTensor::f32({32, 96}, std::vector<float>(32 * 96, 1)),
+             weight = HostTensor::f32({96, 192}, std::vector<float>(96 * 192, 1));
+  uint64_t first = 0;
+  for (uint64_t round = 1; round <= 3; ++round) {
+    OutputMemory memory;
+    const CallInput inputs[] = {in.input(), weight.input()};
+    ASSERT_TRUE(executable->call(inputs, memory.allocator()).ok());
+    if (round == 1)
+      first = executable->counters().weights_packed;  // 0 where oneDNN takes weights as they are
+    EXPECT_EQ(executable->counters().weights_packed, round * first);
+  }
+  RecordProperty("packed", int(first));
+}
+
 }  // namespace
 }  // namespace zefuse

@@ -158,6 +158,9 @@ TEST(Executable, WrongDeviceIsRefused) {
   PlanBuilder b = dynamicCopy();
   b.plan.device = "gpu:0";
   EXPECT_EQ(Executable::create(b.finish(), {}).status().code(), Code::invalid_argument);
+  ExecutableOptions options;
+  options.device = b.plan.device = "gpu:77";  // never the CPU instead
+  EXPECT_EQ(Executable::create(b.finish(), options).status().code(), Code::not_found);
 }
 
 TEST(Executable, ConcurrentCallsDoNotMixTheirArenas) {
@@ -259,6 +262,31 @@ TEST_P(Linear, PacksItsWeightOnceAndAgainWhenItChanges) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Layouts, Linear, testing::Bool());
+
+TEST(Executable, BatchSizesShareAPackedWeightWhereTheLayoutIsTheSame) {
+  PlanBuilder b;
+  const uint32_t s0 = b.symbol("s0", 0, 0);
+  const uint32_t k = b.constant(96), n = b.constant(192);
+  const uint32_t x = b.tensorInput("x", plan::DType::f32, {s0, k});
+  const uint32_t w = b.tensorInput("w", plan::DType::f32, {k, n}, plan::InputKind::parameter);
+  b.matmul(x, w, b.outputTensor(plan::DType::f32, {s0, n}));
+  auto executable = create(b);
+  HostTensor weight = HostTensor::f32({96, 192}, ramp(96 * 192));
+  auto round = [&] {
+    for (int64_t rows : {16, 24, 32, 48, 64, 80, 96, 128, 200, 256}) {
+      HostTensor x = HostTensor::f32({rows, 96}, ramp(size_t(rows) * 96));
+      OutputMemory memory;
+      const CallInput inputs[] = {x.input(), weight.input()};
+      ASSERT_TRUE(executable->call(inputs, memory.allocator()).ok());
+    }
+  };
+  round();
+  const uint64_t packs = executable->counters().weights_packed;
+  EXPECT_LE(packs, 4u);  // ten primitives, few layouts
+  round();
+  EXPECT_EQ(executable->counters().weights_packed, packs);
+  EXPECT_EQ(executable->counters().weight_packs_reused + packs, packs ? 20u : 0u);
+}
 
 TEST(Executable, MatmulSizesThatDoNotFitAreNamed) {
   PlanBuilder b;
