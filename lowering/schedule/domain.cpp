@@ -92,20 +92,16 @@ private:
                                          : domain->space.dim(domain->space.addDim(size)));
     domain->outputs.push_back({main, {graph_.outputs[main], domain->space.indices(at)}, false});
     domain->axis_sets.emplace_back();
-    SmallVector<unsigned> output_dims = llvm::to_vector(llvm::seq<unsigned>(0, domain->space.numDims()));
+    main_dims_.clear();
+    for (unsigned dim = 0; dim < domain->space.numDims(); ++dim) {
+      domain->rows.push_back(dim);
+      main_dims_.push_back({domain->space.size(dim), domain->space.dim(dim)});
+    }
     if (!collect(*domain))
       return nullptr;
-    classify(*domain, output_dims);
-    if (!domain->axis_sets[0].dims.empty()) {  // share the column dims with the reductions
-      AxisSet& columns = domain->axis_sets[0];
-      for (unsigned dim : columns.dims) {
-        columns.sizes.push_back(domain->space.size(dim));
-        columns.indices.push_back(domain->space.dim(dim));
-      }
-      domain->axis_sets.truncate(1);
-      if (!collect(*domain))
-        return nullptr;
-    }
+    splitDims(*domain);  // a dim of which a reduction keeps only a part becomes a row dim and a column dim
+    if (!shareColumns(*domain))
+      return nullptr;
     if (!attachOutputs(*domain, main))
       return nullptr;
     if (!checkRows(*domain))
@@ -239,16 +235,34 @@ private:
     return domain.axis_sets.size() - 1;
   }
 
-  // Row dims are those that an instance keeps, column dims the outputs' others. Without reductions all are row dims.
-  void classify(Domain& domain, ArrayRef<unsigned> output_dims) {
+  // Row dims are those that an instance keeps, column dims the outputs' others (without reductions all are row dims).
+  // Reductions over as much as the columns hold then run over the very same dims.
+  bool shareColumns(Domain& domain) {
+    if (domain.instances.empty())
+      return true;
     Dims kept(IndexSpace::max_dims);
     for (const Instance& instance : domain.instances)
       kept |= domain.space.dimsOf(instance.kept);
+    SmallVector<unsigned> all = domain.rows;
     domain.rows.clear();
-    domain.axis_sets[0].dims.clear();
-    for (unsigned dim : output_dims)
-      (domain.instances.empty() || kept.test(dim) ? domain.rows : domain.axis_sets[0].dims)
-          .push_back(dim);
+    domain.axis_sets.assign(1, AxisSet());
+    AxisSet& columns = domain.axis_sets[0];
+    for (unsigned dim : all)
+      (kept.test(dim) ? domain.rows : columns.dims).push_back(dim);
+    for (const MainDim& main : main_dims_) {
+      Dims dims = domain.space.dimsOf(main.index);
+      if (!dims.anyCommon(kept)) {
+        columns.sizes.push_back(main.size);
+        columns.indices.push_back(main.index);
+        continue;
+      }
+      for (unsigned dim : columns.dims)
+        if (dims.test(dim)) {
+          columns.sizes.push_back(domain.space.size(dim));
+          columns.indices.push_back(domain.space.dim(dim));
+        }
+    }
+    return collect(domain);
   }
 
   bool checkRows(Domain& domain) {
@@ -271,6 +285,15 @@ private:
                             "does not depend on");
         return false;
       }
+      // Rows that share a result (an index modulo something) would compute it more than once as well.
+      AffineExpr results = product(shapeOf(typeOf(instance.op->getResult(0))));
+      AffineExpr count = domain.space.simplify(domain.rowCount());
+      auto few = constantOf(results), many = constantOf(count);
+      bool divided = llvm::any_of(instance.kept.getResults(), hasDivisions);
+      if (few && many ? *many > *few : divided && domain.space.simplify(results) != count) {
+        refuse(instance.op, "a view lets several rows share the reduction's result, which each would compute again");
+        return false;
+      }
     }
     return true;
   }
@@ -289,24 +312,12 @@ private:
       domain.outputs.push_back({unsigned(number), {output, *at}, false});
     }
     if (domain.outputs.size() > 1) {
-      SmallVector<unsigned> dims = domain.rows;
-      llvm::append_range(dims, domain.axis_sets[0].dims);
-      llvm::sort(dims);
       bool had_instances = !domain.instances.empty();
       if (!collect(domain))
         return false;
-      if (!had_instances && !domain.instances.empty()) {
-        // A pointwise main output beside a reduction of the same rows, e.g. x * 2 and sum(x).
-        classify(domain, dims);
-        AxisSet& columns = domain.axis_sets[0];
-        for (unsigned dim : columns.dims) {
-          columns.sizes.push_back(domain.space.size(dim));
-          columns.indices.push_back(domain.space.dim(dim));
-        }
-        domain.axis_sets.truncate(1);
-        if (!collect(domain))
-          return false;
-      }
+      // A pointwise main output beside a reduction of the same rows, e.g. x * 2 and sum(x).
+      if (!had_instances && !shareColumns(domain))
+        return false;
     }
     return true;
   }
@@ -459,6 +470,8 @@ private:
   bool replaceDim(Domain& domain, unsigned dim, AffineExpr with, ArrayRef<unsigned> with_dims) {
     for (DomainOutput& output : domain.outputs)
       output.node.at = domain.space.substitute(output.node.at, dim, with);
+    for (MainDim& main : main_dims_)
+      main.index = domain.space.simplify(main.index.replace(domain.space.dim(dim), with));
     auto replaceIn = [&](SmallVector<unsigned>& dims) {
       auto* it = llvm::find(dims, dim);
       if (it == dims.end())
@@ -563,9 +576,15 @@ private:
     }
   }
 
+  // The main output's dims of more than one element, and what became of them.
+  struct MainDim {
+    AffineExpr size, index;
+  };
+
   MLIRContext* context_;
   const KernelGraph& graph_;
   Refusal& refusal_;
+  SmallVector<MainDim> main_dims_;
 };
 
 }  // namespace

@@ -26,6 +26,22 @@ std::optional<std::string> whyNotLowerable(Operation* op) {
   return std::nullopt;
 }
 
+// Views belong to whoever reads them: behind a view, its readers count.
+static bool isReadOutside(Value value, const llvm::DenseSet<Operation*>& inside) {
+  for (Operation* user : value.getUsers()) {
+    Operation* reader = value.getParentBlock()->findAncestorOpInBlock(*user);
+    if (!reader)
+      return true;
+    if (auto view = dyn_cast<ViewOp>(reader)) {
+      if (isReadOutside(view.getResult(), inside))
+        return true;
+    } else if (!inside.contains(reader)) {
+      return true;
+    }
+  }
+  return false;
+}
+
 std::optional<std::string> whyNotOneKernel(ArrayRef<Operation*> ops, KernelShape* shape) {
   if (ops.empty())
     return std::string("no ops");
@@ -33,20 +49,14 @@ std::optional<std::string> whyNotOneKernel(ArrayRef<Operation*> ops, KernelShape
     if (auto reason = whyNotLowerable(op))
       return reason;
   llvm::DenseSet<Operation*> inside(ops.begin(), ops.end());
-  Block* block = ops.front()->getBlock();
   KernelGraph graph;
   for (Operation* op : ops)
     for (Value result : op->getResults()) {
-      if (!isa<RankedTensorType>(result.getType()) || isa<tensor::EmptyOp>(op))
+      if (!isa<RankedTensorType>(result.getType()))
         continue;
       graph.graph_symbols =
           std::max(graph.graph_symbols, numSymbols(cast<RankedTensorType>(result.getType())));
-      bool escapes = llvm::any_of(result.getUsers(), [&](Operation* user) {
-        Operation* ancestor = block->findAncestorOpInBlock(*user);
-        return !ancestor || !inside.contains(ancestor);
-      });
-      // A fill outside uses its own copy.
-      if (escapes && !isa<linalg::FillOp>(op))
+      if (isa<linalg::GenericOp, tensor::ConcatOp>(op) && isReadOutside(result, inside))
         graph.outputs.push_back(result);
     }
   if (graph.outputs.empty())

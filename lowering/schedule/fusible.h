@@ -24,8 +24,9 @@ struct KernelShape {
 };
 
 // `ops`: linalg.generic, zefuse.view, tensor.concat, linalg.fill, tensor.empty, zefuse.size and arith.constant of one
-// block, in any order. A linalg.fill, tensor.empty, zefuse.size or scalar constant that an op uses may be left out. Outputs are the
-// results used by an op outside `ops`; tensors defined outside are inputs.
+// block, in any order. A linalg.fill, tensor.empty, zefuse.size or scalar constant that an op uses may be left out. Outputs are
+// the results of linalg.generic and tensor.concat that an op outside `ops` reads, directly or through views; tensors
+// defined outside are inputs.
 // Returns the reason why they cannot be one kernel, nothing when they can. `shape`: filled when they can.
 // Cost: linear in the ops (each value is visited once per distinct index expression), no emission. Thread-safe.
 std::optional<std::string> whyNotOneKernel(llvm::ArrayRef<mlir::Operation*> ops, KernelShape* shape = nullptr);
