@@ -44,6 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _compile(args: argparse.Namespace) -> None:
     import os
+    import zipfile
 
     import rich
     import torch
@@ -57,6 +58,8 @@ def _compile(args: argparse.Namespace) -> None:
         raise NotFoundError(
             f"compile: no file {args.program!r}; write one with torch.export.save(torch.export.export(model, inputs), path)"
         )
+    if not zipfile.is_zipfile(args.program):
+        raise DamagedError(f"compile: {args.program!r} is no program of torch.export.save (not a zip archive)")
     try:
         program = torch.export.load(args.program)
     except Exception as error:  # what torch raises for a damaged archive is not one class

@@ -13,7 +13,7 @@ from torch import nn
 
 def block(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
     y = torch.softmax(x * 2, -1)
-    return torch.linalg.inv(y @ weight) + 1
+    return torch.sort(y @ weight).values + 1
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def test_lists(inputs: tuple[torch.Tensor, torch.Tensor]) -> None:
     assert kernel["schedule"]
     assert [call["kind"] for call in explanation.calls] == ["matmul"]
     (fallback,) = explanation.fallbacks
-    assert "linalg_inv" in fallback["op"]
+    assert "sort" in fallback["op"]
     assert fallback["reason"]
     assert explanation.stages
     assert all(seconds >= 0 for seconds in explanation.stages.values())
@@ -40,7 +40,7 @@ def test_prints_and_is_plain_data(inputs: tuple[torch.Tensor, torch.Tensor]) -> 
     explanation = zefuse.explain(block, *inputs)
     text = str(explanation)
     assert "fallbacks (run through ATen)" in text
-    assert "linalg_inv" in text
+    assert "sort" in text
     assert "\x1b" not in text  # no colours in plain text
     data = json.loads(json.dumps(explanation.to_dict()))
     assert data["fallbacks"] == explanation.fallbacks

@@ -39,7 +39,7 @@ def test_steps(name: str, optimizer: str) -> None:
     compiled = torch.compile(ours, backend="zefuse")
     make = {
         "sgd": lambda model: torch.optim.SGD(model.parameters(), lr=0.1),
-        "adam fused": lambda model: torch.optim.Adam(model.parameters(), lr=0.01, fused=True),
+        "adam fused": lambda model: torch.optim.Adam(model.parameters(), lr=0.01, eps=0.1, fused=True)  # eps: no gradient of pure noise decides a step,
     }[optimizer]
     optimizers = make(ours), make(theirs)
     for step in range(4):
@@ -58,7 +58,7 @@ def test_steps(name: str, optimizer: str) -> None:
 
 def test_input_gradients() -> None:
     def function(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        return (torch.softmax(x @ y, -1) * torch.tanh(x).sum()).sum()
+        return (torch.softmax(x @ y, -1) * torch.tanh(x)).sum()
 
     ours = [torch.randn(4, 4, requires_grad=True) for _ in range(2)]
     theirs = [t.detach().clone().requires_grad_() for t in ours]
