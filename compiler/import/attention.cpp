@@ -14,14 +14,12 @@ namespace {
 Value repeatHeads(Op& op, Value tensor, AffineExpr heads) {
   auto sizes = shapeOf(typeOf(tensor));
   int64_t rank = rankOf(tensor), head = rank - 3;
-  auto own = dyn_cast<AffineConstantExpr>(sizes[head]), wanted = dyn_cast<AffineConstantExpr>(heads);
   if (sizes[head] == heads)
     return tensor;
-  if (!own || !wanted)
-    op.refuse("a symbolic number of heads with argument enable_gqa=True is not lowered");
+  AffineExpr repeats = heads.floorDiv(sizes[head]);
   SmallVector<AffineExpr> indices;
   for (int64_t position = 0; position < rank; ++position)
-    indices.push_back(position == head ? op.build.dim(position).floorDiv(wanted.getValue() / own.getValue())
+    indices.push_back(position == head ? op.build.dim(position).floorDiv(repeats)
                                        : op.build.dim(position));
   sizes[head] = heads;
   return op.build.view(tensor, indices, sizes);
@@ -30,6 +28,7 @@ Value repeatHeads(Op& op, Value tensor, AffineExpr heads) {
 struct Masking {
   Value mask;  // bool (true: take part) or added to the scores; may be null
   bool causal = false;
+  AffineExpr depth;  // when set: the scores are still to be divided by its square root
 };
 
 Value attention(Op& op, Value query, Value key, Value value, Masking masking, double scale) {
@@ -40,12 +39,13 @@ Value attention(Op& op, Value query, Value key, Value value, Masking masking, do
   Value scores = emitMatmul(op, query, build.permute(key, swapped), {}, scale);
   Type compute = fx::computeType(elementOf(scores));
   Value masked = build.convert(scores, compute);
-  if (masking.mask || masking.causal) {
+  if (masking.mask || masking.causal || masking.depth) {
     SmallVector<Operand> operands = {masked};
     if (masking.mask)
       operands.emplace_back(masking.mask);
     masked = build.loop(operands, typeOf(masked), [&](Body& body, ArrayRef<Scalar> in) {
-      Scalar score = in[0], nothing = score.constant(-HUGE_VAL);
+      Scalar score = masking.depth ? in[0] / sqrt(body.size(masking.depth).to(compute)) : in[0];
+      Scalar nothing = score.constant(-HUGE_VAL);
       if (masking.mask)
         score = in[1].isBool() ? select(in[1], score, nothing) : score + in[1].to(compute);
       if (masking.causal)
@@ -66,15 +66,16 @@ Values emitAttention(Op& op, StringRef mask_name) {
     op.refuse("operands of different ranks are not lowered");
   if (op.real("dropout_p") != 0)
     op.refuse("argument dropout_p other than 0 is not lowered");
-  Masking masking{op.optionalTensor(mask_name), op.boolean("is_causal")};
-  double scale = 0;
+  Masking masking{op.optionalTensor(mask_name), op.boolean("is_causal"), {}};
+  double scale = 1;
   if (!op.isNone("scale")) {
     scale = op.real("scale");
   } else {
-    auto depth = dyn_cast<AffineConstantExpr>(shapeOf(typeOf(query)).back());
-    if (!depth)
-      op.refuse("a symbolic head size without argument scale is not lowered");
-    scale = 1.0 / std::sqrt(static_cast<double>(depth.getValue()));
+    AffineExpr depth = shapeOf(typeOf(query)).back();
+    if (auto constant = dyn_cast<AffineConstantExpr>(depth))
+      scale = 1.0 / std::sqrt(static_cast<double>(constant.getValue()));
+    else
+      masking.depth = depth;
   }
   AffineExpr heads = shapeOf(typeOf(query))[rank - 3];
   key = repeatHeads(op, key, heads);

@@ -330,7 +330,7 @@ fx::TensorMeta Reader::tensorMeta(py::handle value) {
   if (!result.dense_cpu)
     return result;
   for (py::handle stride : value.attr("stride")())
-    result.strides.push_back(sympy_.size(stride));
+    result.strides.push_back(sympy_.stride(stride));
   result.offset = sympy_.size(value.attr("storage_offset")());
   return result;
 }

@@ -185,9 +185,13 @@ private:
       fail(node, node.schema->op + " has no tensor result, so it runs for its effect only, which a plan cannot hold");
   }
 
+  static bool sameButForm(RankedTensorType made, RankedTensorType wanted) {
+    return made != wanted && made.getShape() == wanted.getShape() && made.getElementType() == wanted.getElementType();
+  }
+
   // An emitter's results must have torch's own shapes and dtypes: a slip becomes an error here, not a wrong answer
   // later.
-  void checkResults(Op& op, const Values& results) {
+  void checkResults(Op& op, Values& results) {
     for (unsigned i = 0; i < op.numResults(); ++i) {
       Value value = i < results.size() ? results[i] : Value();
       if (!value) {
@@ -195,7 +199,11 @@ private:
           op.refuse("result " + Twine(i) + " is not lowered");
         continue;
       }
-      if (value.getType() != op.resultType(i)) {
+      if (sameButForm(typeOf(value), op.resultType(i))) {
+        // Equal sizes that torch writes in another way (its guards know more): from here on in torch's form.
+        AffineMap identity = op.build.map(rankOf(value), op.build.b.getMultiDimIdentityMap(rankOf(value)).getResults());
+        results[i] = ViewOp::create(op.build.b, op.resultType(i), value, AffineMapAttr::get(identity));
+      } else if (value.getType() != op.resultType(i)) {
         std::string text;
         llvm::raw_string_ostream(text) << "internal error: the lowering of " << op.node.schema->target << " made "
                                        << value.getType() << " where torch has " << op.resultType(i);

@@ -121,10 +121,7 @@ Values emitGroupNorm(Op& op) {
   Value input = op.tensor("input"), weight = op.optionalTensor("weight"), bias = op.optionalTensor("bias");
   int64_t groups = op.integer("group");
   Exprs sizes(shapeOf(typeOf(input)));
-  auto channels = dyn_cast<AffineConstantExpr>(sizes[1]);
-  if (!channels)
-    op.refuse("a symbolic number of channels is not lowered");
-  Exprs grouped = {sizes[0], build.constant(groups), build.constant(channels.getValue() / groups)};
+  Exprs grouped = {sizes[0], build.constant(groups), sizes[1].floorDiv(groups)};
   grouped.append(sizes.begin() + 2, sizes.end());
   Value x = build.convert(build.reshape(input, grouped), fx::computeType(elementOf(input)));
   int64_t rank = rankOf(x);

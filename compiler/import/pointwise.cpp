@@ -368,6 +368,10 @@ void registerComparison(OpTable& table) {
     table.add(("aten.bitwise_left_shift." + overload).str(), [](Op& op) { return emitShift(op, true); });
     table.add(("aten.bitwise_right_shift." + overload).str(), [](Op& op) { return emitShift(op, false); });
   }
+  for (StringRef overload : {"Tensor", "Scalar"}) {
+    table.add(("aten.__lshift__." + overload).str(), [](Op& op) { return emitShift(op, true); });
+    table.add(("aten.__rshift__." + overload).str(), [](Op& op) { return emitShift(op, false); });
+  }
   for (StringRef overload : {"self", "ScalarSelf", "ScalarOther", "Scalar"})
     table.add(("aten.where." + overload).str(), emitWhere);
   for (StringRef overload : {"Scalar", "Tensor"})

@@ -15,15 +15,18 @@ namespace {
 
 }  // namespace
 
-AffineExpr SympyReader::size(py::handle value) {
+AffineExpr SympyReader::size(py::handle value) { return read(value, /*stride=*/false); }
+AffineExpr SympyReader::stride(py::handle value) { return read(value, /*stride=*/true); }
+
+AffineExpr SympyReader::read(py::handle value, bool stride) {
   if (PyLong_Check(value.ptr()))
     return getAffineConstantExpr(PyLong_AsLongLong(value.ptr()), &context_);
   py::object node = value.attr("node");
-  auto found = nodes_.find(node.ptr());
+  auto found = nodes_.find({node.ptr(), stride});
   if (found != nodes_.end())
     return found->second;
-  AffineExpr result = convert(node.attr("expr"));
-  nodes_[node.ptr()] = result;
+  AffineExpr result = convert(node.attr("expr"), stride);
+  nodes_[{node.ptr(), stride}] = result;
   alive_.push_back(std::move(node));
   return result;
 }
@@ -35,7 +38,7 @@ AffineExpr SympyReader::symbol(const std::string& name) {
   return getAffineSymbolExpr(entry->second, &context_);
 }
 
-AffineExpr SympyReader::convert(py::handle expr) {
+AffineExpr SympyReader::convert(py::handle expr, bool stride) {
   std::string kind = py::str(py::type::handle_of(expr).attr("__name__"));
   if (kind == "Symbol")
     return symbol(py::str(expr.attr("name")));
@@ -43,7 +46,7 @@ AffineExpr SympyReader::convert(py::handle expr) {
     return getAffineConstantExpr(py::int_(expr.cast<py::object>()).cast<int64_t>(), &context_);
 
   py::tuple args = expr.attr("args");
-  auto operand = [&](size_t i) { return convert(args[i]); };
+  auto operand = [&](size_t i) { return convert(args[i], stride); };
   auto positive = [&](AffineExpr divisor) {
     auto number = dyn_cast<AffineConstantExpr>(divisor);
     if (number && number.getValue() <= 0)
@@ -68,6 +71,10 @@ AffineExpr SympyReader::convert(py::handle expr) {
       result = result * base;
     return result;
   }
+  if (kind == "Max" && stride && args.size() == 2)
+    for (size_t i = 0; i < 2; ++i)
+      if (py::object(args[i]).equal(py::int_(1)))
+        return operand(1 - i);
   noAffineForm(expr, kind);
 }
 

@@ -173,6 +173,8 @@ AffineMap TensorBuilder::unreduced(unsigned rank, ArrayRef<int64_t> dims) {
 }
 
 Value TensorBuilder::reduce(Value input, ArrayRef<int64_t> dims, Combiner combiner) {
+  if (dims.empty())
+    return input;
   unsigned rank = rankOf(input);
   Type element = elementOf(input);
   auto sizes = shapeOf(typeOf(input));

@@ -63,7 +63,7 @@ public:
   // A tensor of one constant.
   mlir::Value full(mlir::RankedTensorType type, double number);
 
-  // Drops `dims` (no duplicates, any order); the element type stays.
+  // Drops `dims` (no duplicates, any order; none: the input itself); the element type stays.
   mlir::Value reduce(mlir::Value input, llvm::ArrayRef<int64_t> dims, Combiner combiner);
   // The map that reads a reduce() result of those dims back at the unreduced dimensions.
   mlir::AffineMap unreduced(unsigned rank, llvm::ArrayRef<int64_t> dims);
