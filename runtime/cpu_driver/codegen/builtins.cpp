@@ -66,7 +66,7 @@ llvm::Function* Markers::query(Query q) {
   f->setWillReturn();
   f->addFnAttr(llvm::Attribute::Speculatable);
   queries_[f] = q;
-  all_.push_back(f);
+  remember(f);
   return f;
 }
 
@@ -82,7 +82,7 @@ llvm::Function* Markers::localVariable(uint32_t id) {
   f->setWillReturn();
   f->addFnAttr(llvm::Attribute::Speculatable);
   locals_[f] = id;
-  all_.push_back(f);
+  remember(f);
   return f;
 }
 
@@ -95,7 +95,7 @@ llvm::Function* Markers::sync(const Sync& sync, llvm::FunctionType* type) {
   f->setConvergent();
   f->setDoesNotThrow();
   syncs_[f] = sync;
-  all_.push_back(f);
+  remember(f);
   return f;
 }
 
@@ -114,10 +114,21 @@ const uint32_t* Markers::asLocalVariable(const llvm::Instruction* inst) const {
 }
 const Sync* Markers::asSync(const llvm::Instruction* inst) const { return findCallee(syncs_, inst); }
 
+void Markers::forgetDeleted() {
+  for (auto& [handle, f] : all_)
+    if (!handle) {
+      queries_.erase(f);
+      locals_.erase(f);
+      syncs_.erase(f);
+    }
+  std::erase_if(all_, [](auto& entry) { return !entry.first; });
+}
+
 void Markers::eraseAll() {
-  for (llvm::Function* f : all_)
-    if (f->use_empty())
-      f->eraseFromParent();
+  forgetDeleted();
+  for (auto& [handle, f] : all_)
+    if (handle->use_empty())
+      llvm::cast<llvm::Function>(handle)->eraseFromParent();
   all_.clear();
 }
 

@@ -136,6 +136,7 @@ CompileResult compileModule(std::span<const uint32_t> words, const CompileOption
     c.functions.push_back(functions[i].name);
   }
   prepareKernels(module, *target);
+  markers.forgetDeleted();
   for (size_t i = 0; i < reader.kernels.size(); ++i) {
     buildWorkGroup(reader.kernels[i], markers, reader.local_variables, kernelSymbol(i));
     c.kernels.push_back(reader.kernels[i].info);

@@ -8,6 +8,7 @@
 #include "llvm/IR/Function.h"
 #include "llvm/IR/Instruction.h"
 #include "llvm/IR/Module.h"
+#include "llvm/IR/ValueHandle.h"
 
 #include <cstdint>
 
@@ -52,6 +53,8 @@ public:
   const Query* asQuery(const llvm::Instruction* inst) const;
   const uint32_t* asLocalVariable(const llvm::Instruction* inst) const;
   const Sync* asSync(const llvm::Instruction* inst) const;
+  // Passes delete unused markers; their addresses may come back as other functions. Call after running passes.
+  void forgetDeleted();
   void eraseAll();                   // all calls are gone by then
 
 private:
@@ -59,7 +62,8 @@ private:
   llvm::DenseMap<const llvm::Function*, Query> queries_;
   llvm::DenseMap<const llvm::Function*, uint32_t> locals_;
   llvm::DenseMap<const llvm::Function*, Sync> syncs_;
-  std::vector<llvm::Function*> all_;
+  void remember(llvm::Function* f) { all_.push_back({f, f}); }
+  std::vector<std::pair<llvm::WeakVH, const llvm::Function*>> all_;
 };
 
 }  // namespace zefuse::cpu

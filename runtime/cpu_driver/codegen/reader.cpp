@@ -1,6 +1,8 @@
 // Module level: preamble, declarations, and the walk over function bodies.
 #include "runtime/cpu_driver/codegen/reader.h"
 
+#include "llvm/Transforms/Utils/Cloning.h"
+
 #include <spirv/unified1/spirv.hpp>
 
 #include <algorithm>
@@ -324,11 +326,17 @@ void Reader::readFunctionBody(size_t first, size_t end) {
   finishPhis();
   for (uint32_t id : defined)
     values_.erase(id);
+  bool used = false;
   for (const EntryPoint& e : entry_points_)
     if (e.function == head.result_id) {
       KernelSource k;
       k.info.name = e.name;
       k.function = function_;
+      if (used) {  // several entry points, one function
+        llvm::ValueToValueMapTy map;
+        k.function = llvm::CloneFunction(function_, map);
+      }
+      used = true;
       kernels.push_back(std::move(k));
     }
   function_ = nullptr;

@@ -82,6 +82,17 @@ TEST(Native, GlobalsAndFunctions) {
   EXPECT_EQ(*static_cast<unsigned*>(q.module()->globalAddress(0)), 123u);
 }
 
+TEST(Native, SeveralEntryPointsOfOneFunction) {
+  Program p(loadSpirv("spec_constants"));
+  ASSERT_TRUE(p.ok());
+  ASSERT_EQ(p.module()->kernels().size(), 3u);
+  for (const char* name : {"spec", "spec_again", "spec_third"}) {
+    std::vector<unsigned> out(1);
+    p.run(name, {1, 1, 1}, {1, 1, 1}, {Arg::buffer(out)});
+    EXPECT_EQ(out[0], 2 * (3u + 8 + 123)) << name;
+  }
+}
+
 TEST(Native, UnresolvedImportsAreNamed) {
   CompileResult r = compile("unlinked");
   ASSERT_TRUE(r.ok) << r.log;

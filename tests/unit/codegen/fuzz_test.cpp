@@ -71,7 +71,7 @@ TEST_P(Fuzz, DamagedModulesNeverCrash) {
         fclose(f);
       }
     }
-    CompileResult r = compileSpirv(damaged, {.isa = IsaLevel::x86_64_v3, .opt_level = i % 4 == 0 ? 2 : 0});
+    CompileResult r = compileSpirv(damaged, {.isa = IsaLevel::x86_64_v3, .opt_level = (first + i) % 4 == 0 ? 2 : 0});
     if (r.ok)
       ++built;
     else
