@@ -49,10 +49,11 @@ KEPT = frozenset(" ".join((_LOWERED, _PRODUCTS, _ATEN_WHOLE, _RANDOM)).split())
 
 @cache
 def _table() -> dict[Any, Callable[..., Any]]:
-    from torch._decomp import core_aten_decompositions
+    from torch._decomp import core_aten_decompositions, get_decompositions
 
-    kept = {}
-    for op, decomposition in core_aten_decompositions().items():
+    # Core ATen keeps a norm whole; its pieces (power, sum, root) are one kernel with what stands around it.
+    kept: dict[Any, Callable[..., Any]] = dict(get_decompositions([torch.ops.aten.linalg_vector_norm]))
+    for op, decomposition in core_aten_decompositions().items():  # type: ignore[no-untyped-call]
         if op.namespace == "aten" and op._schema.name.removeprefix("aten::") in KEPT:
             continue
         kept[op] = decomposition
