@@ -19,6 +19,7 @@ using namespace mlir;
 namespace zefuse {
 namespace {
 
+constexpr int64_t tile = 16;  // elements of a cache line of f32
 constexpr double min_group_cost = 200 << 10;  // less work than this is not worth another thread's wake-up
 
 class CpuSchedule {
@@ -33,27 +34,18 @@ public:
     unsigned lanes = 1;
     SmallVector<unsigned> line_dims;
     for (unsigned dim : domain.rows)
-      if (!c_.strategy.lanes_in_rows || dim != c_.strategy.row_lanes) {
+      if (dim != c_.strategy.tile_dim && (!c_.strategy.lanes_in_rows || dim != c_.strategy.row_lanes)) {
         line_dims.push_back(dim);
         lines = lines * space_.size(dim);
       }
+    if (c_.strategy.tile_dim != Strategy::none)
+      return tiles(line_dims, lines);
     if (c_.strategy.lanes_in_rows) {
       lanes = lanesFor(space_, c_.strategy.row_lanes, c_.target);
       blocks = space_.size(c_.strategy.row_lanes).ceilDiv(lanes);
     }
-    c_.launch.extent = space_.simplify(lines * blocks);
-    c_.launch.grain = std::max<int64_t>(1, int64_t(min_group_cost / (c_.strategy.unit_cost * lanes)));
-
-    Value group = c_.workItem("_Z12get_group_idj"), groups = c_.workItem("_Z14get_num_groupsj");
-    makeBuffers(group);
-    Value extent = e_.index(c_.launch.extent);
-    e_.toInnermost();
+    auto [begin, end] = share(space_.simplify(lines * blocks), lanes);
     Value one = constantIndex(b_, loc_, 1), zero = constantIndex(b_, loc_, 0);
-    Value chunk = arith::DivUIOp::create(
-        b_, loc_,
-        arith::AddIOp::create(b_, loc_, extent, arith::SubIOp::create(b_, loc_, groups, one)), groups);
-    Value begin = smaller(arith::MulIOp::create(b_, loc_, group, chunk), extent);
-    Value end = smaller(arith::AddIOp::create(b_, loc_, begin, chunk), extent);
 
     if (!c_.strategy.lanes_in_rows) {
       auto loop = e_.openLoop(begin, end, one);
@@ -80,6 +72,49 @@ public:
   }
 
 private:
+  // This group's units of `extent`.
+  std::pair<Value, Value> share(AffineExpr units, double rows_per_unit) {
+    c_.launch.extent = units;
+    c_.launch.grain = std::max<int64_t>(1, int64_t(min_group_cost / (c_.strategy.unit_cost * rows_per_unit)));
+    Value group = c_.workItem("_Z12get_group_idj"), groups = c_.workItem("_Z14get_num_groupsj");
+    makeBuffers(group);
+    Value extent = e_.index(units);
+    e_.toInnermost();
+    Value one = constantIndex(b_, loc_, 1);
+    Value chunk = arith::DivUIOp::create(
+        b_, loc_,
+        arith::AddIOp::create(b_, loc_, extent, arith::SubIOp::create(b_, loc_, groups, one)), groups);
+    Value begin = smaller(arith::MulIOp::create(b_, loc_, group, chunk), extent);
+    return {begin, smaller(arith::AddIOp::create(b_, loc_, begin, chunk), extent)};
+  }
+
+  // Units are strips of `tile` indices of the tiled dim, all lanes' blocks long.
+  void tiles(ArrayRef<unsigned> line_dims, AffineExpr lines) {
+    unsigned tiled = c_.strategy.tile_dim, laned = c_.strategy.row_lanes;
+    AffineExpr strips = space_.size(tiled).ceilDiv(tile);
+    auto size = constantOf(space_.size(laned));
+    auto [begin, end] = share(space_.simplify(lines * strips), double(tile * size.value_or(256)));
+    Value one = constantIndex(b_, loc_, 1);
+    auto units = e_.openLoop(begin, end, one);
+    Value strip_count = e_.index(strips), tiled_size = e_.index(space_.size(tiled));
+    Value blocks = e_.index(space_.size(laned).ceilDiv(lanesFor(space_, laned, c_.target)));
+    e_.toInnermost();
+    Value line = arith::DivUIOp::create(b_, loc_, units.index(), strip_count);
+    Value strip = arith::RemUIOp::create(b_, loc_, units.index(), strip_count);
+    c_.bindPosition(line_dims, line);
+    e_.toInnermost();
+    Value first = times(strip, tile);
+    Value last = smaller(arith::AddIOp::create(b_, loc_, first, constantIndex(b_, loc_, tile)), tiled_size);
+    overBlocks(laned, constantIndex(b_, loc_, 0), blocks, [&] {
+      e_.toInnermost();
+      auto loop = e_.openLoop(first, last, constantIndex(b_, loc_, 1));
+      e_.bind(tiled, loop.index());
+      row();
+      e_.closeLoop(loop);
+    });
+    e_.closeLoop(units);
+  }
+
   Value smaller(Value a, Value b) { return arith::MinSIOp::create(b_, loc_, a, b); }
   Value times(Value a, int64_t b) {
     return arith::MulIOp::create(b_, loc_, a, constantIndex(b_, loc_, b));

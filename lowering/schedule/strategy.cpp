@@ -155,6 +155,8 @@ private:
       strategy.row_lanes = best(all, domain_.rows, rows_cost);
       strategy.lanes_in_rows = strategy.row_lanes != Strategy::none;
       strategy.reason = "pointwise";
+      if (strategy.lanes_in_rows && target_.kind == TargetDescription::Kind::cpu)
+        chooseTile(strategy, all);
       return;
     }
     SmallVector<Access> everything;
@@ -173,6 +175,20 @@ private:
         strategy.row_lanes != Strategy::none && (sets == 0 || rows_cost * sets < axes_cost * 0.8);
     strategy.reason = strategy.lanes_in_rows ? "reduction, lanes across rows"
                                              : "reduction, lanes along the row";
+  }
+
+  void chooseTile(Strategy& strategy, ArrayRef<Access> accesses) {
+    for (const Access& access : accesses) {
+      AffineExpr along = space_.strideAlong(access.offset, strategy.row_lanes);
+      if (along && constantOf(along) && *constantOf(along) >= 0 && *constantOf(along) <= 4)
+        continue;
+      for (unsigned dim : domain_.rows)
+        if (dim != strategy.row_lanes && constantOf(space_.strideAlong(access.offset, dim)) == 1) {
+          strategy.tile_dim = dim;
+          strategy.reason += ", tiled for a transposed load";
+          return;
+        }
+    }
   }
 
   // Expensive nodes that a later stage needs again are kept from the first.
