@@ -22,7 +22,7 @@ void optimize(llvm::Module& module, llvm::TargetMachine& target, int opt_level);
 std::vector<char> emitObject(llvm::Module& module, llvm::TargetMachine& target);
 
 // math_library.cpp: defines the zf_* math functions that the module calls.
-void linkMathLibrary(llvm::Module& module);
+void linkMathLibrary(llvm::Module& module, IsaLevel isa);
 
 // link_elf.cpp: an ELF shared object. Throws CompileError with lld's own words.
 std::vector<std::byte> linkSharedObject(const std::vector<char>& object);

@@ -143,7 +143,7 @@ CompileResult compileModule(std::span<const uint32_t> words, const CompileOption
   }
   markers.eraseAll();
   checkIr(module, "laying out work-items");
-  linkMathLibrary(module);
+  linkMathLibrary(module, options.isa);
   setTargetAttributes(module, options.isa);
   optimize(module, *target, options.opt_level);
   std::vector<char> object = emitObject(module, *target);

@@ -15,7 +15,7 @@ alignas(16) const unsigned char kBitcode[] = {
 
 }  // namespace
 
-void linkMathLibrary(llvm::Module& module) {
+void linkMathLibrary(llvm::Module& module, IsaLevel isa) {
   std::vector<std::string> needed;
   for (llvm::Function& f : module)
     if (f.isDeclaration() && f.getName().starts_with("zf_") && !f.use_empty())
@@ -27,6 +27,14 @@ void linkMathLibrary(llvm::Module& module) {
   auto library = llvm::getOwningLazyBitcodeModule(std::move(buffer), module.getContext());
   if (!library)
     throw CompileError("the math library cannot be read: " + llvm::toString(library.takeError()));
+  if (isa >= IsaLevel::avx512)
+    for (std::string& name : needed) {
+      std::string wide = name + "_avx512";
+      if (!(*library)->getFunction(wide))
+        continue;
+      module.getFunction(name)->setName(wide);
+      name = wide;
+    }
   (*library)->setDataLayout(module.getDataLayout());
   (*library)->setTargetTriple(module.getTargetTriple());
   if (llvm::Linker::linkModules(module, std::move(*library), llvm::Linker::LinkOnlyNeeded))

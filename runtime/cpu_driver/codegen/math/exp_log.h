@@ -6,14 +6,29 @@
 
 namespace zf {
 
-// 2^n for integral n in [-126, 127].
-template <typename V> ZF_INLINE V pow2(Int<V> n) { return fromBits<V>((n + 127) << 23); }
+// A whole number as a float and as an integer.
+template <typename V> struct Rounded { V value; Int<V> integer; };
 
-// p * 2^n for n in [-252, 254], rounded once where the result is subnormal.
-template <typename V> ZF_INLINE V scale(V p, Int<V> n) {
-  Int<V> half = n >> 1;
-  return p * pow2<V>(half) * pow2<V>(n - half);
-}
+// How to multiply by 2^n: with integer instructions anywhere, by vscalefps on AVX-512 (16 lanes). The bits are the same:
+// both round once.
+struct Portable {
+  // 2^n for n in [-126, 127].
+  template <typename V> ZF_INLINE V pow2(Rounded<V> n) { return fromBits<V>((n.integer + 127) << 23); }
+  // p * 2^n for n in [-252, 254], rounded once where the result is subnormal.
+  template <typename V> ZF_INLINE V scale(V p, Rounded<V> n) {
+    Int<V> half = n.integer >> 1;
+    return p * fromBits<V>((half + 127) << 23) * fromBits<V>((n.integer - half + 127) << 23);
+  }
+};
+struct Avx512 {
+  template <typename V> ZF_INLINE V scale(V p, Rounded<V> n) {
+    constexpr int kCurrentRounding = 4;
+    typedef float Native __attribute__((vector_size(64)));
+    return __builtin_bit_cast(V, __builtin_ia32_scalefps512_mask(__builtin_bit_cast(Native, p), __builtin_bit_cast(Native, n.value),
+                                                                 Native{}, 0xffff, kCurrentRounding));
+  }
+  template <typename V> ZF_INLINE V pow2(Rounded<V> n) { return scale(V(1.0f), n); }
+};
 
 // e^r - 1 - r = r^2 * P(r) on |r| <= ln(2)/2
 template <typename V> ZF_INLINE V expTail(V r) {
@@ -22,50 +37,49 @@ template <typename V> ZF_INLINE V expTail(V r) {
 
 // Rounds to the nearest integer by adding 1.5 * 2^23: the integer stands in the low bits. |x| < 2^22. For a NaN the
 // integer is arbitrary, and whatever it scales is a NaN already.
-template <typename V> struct Rounded { V value; Int<V> integer; };
 template <typename V> ZF_INLINE Rounded<V> roundProduct(V x, float factor) {
   V t = fma(x, c<V>(factor), c<V>(0x1.8p23f));
   return {t - c<V>(0x1.8p23f), bits(t) - 0x4b400000};
 }
 
-template <typename V> struct Reduced { Int<V> n; V r; };
+template <typename V> struct Reduced { Rounded<V> n; V r; };
 // x = n ln 2 + r
 template <typename V> ZF_INLINE Reduced<V> reduceByLn2(V x) {
-  auto [n, i] = roundProduct(x, 0x1.715476p+0f);
-  V r = fma(n, c<V>(-0x1.62e400p-1f), x);
-  return {i, fma(n, c<V>(-0x1.7f7d1cp-20f), r)};
+  Rounded<V> n = roundProduct(x, 0x1.715476p+0f);
+  V r = fma(n.value, c<V>(-0x1.62e400p-1f), x);
+  return {n, fma(n.value, c<V>(-0x1.7f7d1cp-20f), r)};
 }
 
-template <typename V> ZF_INLINE V exp(V x) {
+template <typename Isa = Portable, typename V> ZF_INLINE V exp(V x) {
   auto [n, r] = reduceByLn2(clampHigh(c<V>(89.0f), clampLow(c<V>(-104.5f), x)));
-  return scale(fma(expTail(r), r * r, r) + c<V>(1.0f), n);
+  return Isa::scale(fma(expTail(r), r * r, r) + c<V>(1.0f), n);
 }
 
-template <typename V> ZF_INLINE V exp2(V x) {
+template <typename Isa = Portable, typename V> ZF_INLINE V exp2(V x) {
   V y = clampHigh(c<V>(129.0f), clampLow(c<V>(-151.0f), x));
-  auto [n, i] = roundProduct(y, 1.0f);
-  V r = y - n;
+  Rounded<V> n = roundProduct(y, 1.0f);
+  V r = y - n.value;
   V p = fma(poly(r, 0x1.41fbbcp-13f, 0x1.5f3e52p-10f, 0x1.3b2d4cp-7f, 0x1.c6aee8p-5f, 0x1.ebfbdcp-3f, 0x1.62e43p-1f), r,
             c<V>(1.0f));
-  return scale(p, i);
+  return Isa::scale(p, n);
 }
 
-template <typename V> ZF_INLINE V exp10(V x) {
+template <typename Isa = Portable, typename V> ZF_INLINE V exp10(V x) {
   V y = clampHigh(c<V>(39.0f), clampLow(c<V>(-46.0f), x));
-  auto [n, i] = roundProduct(y, 0x1.a934f0p+1f);
-  V r = fma(n, c<V>(-0x1.344000p-2f), y);  // log10(2) in two parts, the first short: the product is exact
-  r = fma(n, c<V>(-0x1.3509f8p-18f), r);
+  Rounded<V> n = roundProduct(y, 0x1.a934f0p+1f);
+  V r = fma(n.value, c<V>(-0x1.344000p-2f), y);  // log10(2) in two parts, the first short: the product is exact
+  r = fma(n.value, c<V>(-0x1.3509f8p-18f), r);
   V p = fma(poly(r, 0x1.15dafcp-4f, 0x1.a9acacp-3f, 0x1.142c04p-1f, 0x1.2bd6a6p+0f, 0x1.047058p+1f, 0x1.53524cp+1f,
                  0x1.26bb1cp+1f),
             r, c<V>(1.0f));
-  return scale(p, i);
+  return Isa::scale(p, n);
 }
 
-template <typename V> ZF_INLINE V expm1(V x) {
+template <typename Isa = Portable, typename V> ZF_INLINE V expm1(V x) {
   auto [n, r] = reduceByLn2(clampHigh(c<V>(89.0f), clampLow(c<V>(-17.5f), x)));
   V q = fma(expTail(r), r * r, r);
   // 2^n (q + 1) - 1, as twice its half: 2^128 does not exist
-  V s = pow2<V>(n - 1);
+  V s = Isa::pow2(Rounded<V>{n.value - c<V>(1.0f), n.integer - 1});
   V half = fma(q, s, s - c<V>(0.5f));
   return copysign(half + half, x);
 }
@@ -128,7 +142,7 @@ template <typename V> ZF_INLINE V log1p(V x) {
   // What rounding 1 + x lost, in units of u's significand.
   V lost = x > c<V>(1.0f) ? c<V>(1.0f) - (u - x) : x - (u - c<V>(1.0f));
   V e = clampHigh(c<V>(126.0f), k);
-  V correction = lost * pow2<V>(-toInt(e)) * (c<V>(1.0f) - f0);
+  V correction = lost * Portable::pow2(Rounded<V>{-e, -toInt(e)}) * (c<V>(1.0f) - f0);
   auto plain = k == c<V>(0.0f);
   V f = plain ? x : f0;
   V tail = logTail(f) + (plain ? c<V>(0.0f) : correction);

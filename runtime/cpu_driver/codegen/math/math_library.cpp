@@ -29,16 +29,20 @@ using v2i = Vec<int32_t, 2>;
   ZF_EXPORT v4f zf_##name##_f32x4(v4f x) { return zf::name(x); }           \
   ZF_EXPORT v8f zf_##name##_f32x8(v8f x) { return zf::name(x); }           \
   ZF_EXPORT v16f zf_##name##_f32x16(v16f x) { return zf::name(x); }
-INLINE_F32(exp)
-INLINE_F32(exp2)
-INLINE_F32(exp10)
-INLINE_F32(expm1)
 INLINE_F32(log)
 INLINE_F32(log2)
 INLINE_F32(log10)
 INLINE_F32(log1p)
-INLINE_F32(tanh)
-INLINE_F32(erf)
+// linkMathLibrary takes the _avx512 form where there is one and the ISA level allows.
+#define INLINE_F32_512(name) \
+  INLINE_F32(name)           \
+  ZF_EXPORT v16f zf_##name##_f32x16_avx512(v16f x) { return zf::name<zf::Avx512>(x); }
+INLINE_F32_512(exp)
+INLINE_F32_512(exp2)
+INLINE_F32_512(exp10)
+INLINE_F32_512(expm1)
+INLINE_F32_512(tanh)
+INLINE_F32_512(erf)
 
 // Long enough that one copy per kernel is better than one per use.
 #define CALL_F32(name)                                                     \

@@ -6,11 +6,11 @@
 namespace zf {
 
 // With E = e^(-2|x|): tanh|x| = (1 - E) / (1 + E), or 1 - 2E / (1 + E) where that cancels less. One division.
-template <typename V> ZF_INLINE V tanh(V x) {
+template <typename Isa = Portable, typename V> ZF_INLINE V tanh(V x) {
   V a = abs(x);
   auto [n, r] = reduceByLn2(clampHigh(c<V>(10.0f), a) * c<V>(-2.0f));
   V q = fma(expTail(r), r * r, r);
-  V s = pow2<V>(n);
+  V s = Isa::pow2(n);
   V e = fma(q, s, s);
   auto large = a > c<V>(0.6f);
   V d = (large ? e + e : fma(-q, s, c<V>(1.0f) - s)) / fma(q, s, c<V>(1.0f) + s);
@@ -18,7 +18,7 @@ template <typename V> ZF_INLINE V tanh(V x) {
 }
 
 // |x| < 0.93: x + x P(x^2). Above: 1 - exp(a Q(a) - a), a = |x|, where Q fits (log(erfc(a)) + a) / a.
-template <typename V> ZF_INLINE V erf(V x) {
+template <typename Isa = Portable, typename V> ZF_INLINE V erf(V x) {
   V a = abs(x);
   V s = x * x;
   V small = fma(poly(s, 0x1.5cd4b2p-14f, -0x1.aa3f3p-11f, 0x1.54c7f6p-8f, -0x1.b80e9p-6f, 0x1.ce2e0ap-4f,
@@ -29,7 +29,7 @@ template <typename V> ZF_INLINE V erf(V x) {
              -0x1.0778dcp-3f);
   V e = fma(q, b, -b);  // in [-18, -0.9]
   auto [n, r] = reduceByLn2(e);
-  V tail = (fma(expTail(r), r * r, r) + c<V>(1.0f)) * pow2<V>(n);
+  V tail = Isa::scale(fma(expTail(r), r * r, r) + c<V>(1.0f), n);
   V large = copysign(c<V>(1.0f) - tail, x);
   return a < c<V>(0.93f) ? small : large;
 }

@@ -25,7 +25,7 @@ template <typename V> using Element = typename ElementOf<V>::type;
 template <typename V> struct IntOf { using type = Vec<int32_t, lanes<V>>; };
 template <typename V> using Int = typename IntOf<V>::type;
 
-#define ZF_INLINE static inline __attribute__((always_inline))
+#define ZF_INLINE static inline __attribute__((always_inline))  // "static" for members and for namespace scope alike
 
 template <typename V> ZF_INLINE V fma(V a, V b, V c) { return __builtin_elementwise_fma(a, b, c); }
 template <typename V> ZF_INLINE V abs(V a) { return __builtin_elementwise_abs(a); }
