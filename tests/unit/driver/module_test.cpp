@@ -171,7 +171,6 @@ TEST_F(Modules, HostileSpirvFailsWithALog) {
       {spirv.begin(), spirv.begin() + 22},
       {spirv.begin(), spirv.begin() + static_cast<ptrdiff_t>(spirv.size() / 2 / 4 * 4)},
       withWord(spirv, 0, 0x12345678),
-      withWord(spirv, 3, 0xffffffff),
       withWord(spirv, 5, 0),
       withWord(spirv, 5, 0xffff0011),
       std::vector<uint8_t>(4096, 0xff),
