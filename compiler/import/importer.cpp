@@ -4,6 +4,7 @@
 #include "compiler/import/contract.h"
 #include "compiler/import/fallback.h"
 #include "compiler/import/op_table.h"
+#include "compiler/import/library_hints.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/Verifier.h"
 #include "mlir/Interfaces/SideEffectInterfaces.h"
@@ -173,6 +174,7 @@ private:
         Op op(graph_, node, values_, build);
         Values results = (*emitter)(op);
         checkResults(op, results);
+        markActivation(op, results);
         values_[index] = std::move(results);
         return;
       } catch (const NotLowered& refusal) {

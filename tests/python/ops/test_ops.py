@@ -22,7 +22,7 @@ def check(case: Case, dtype: torch.dtype, dynamic: bool) -> None:
     for ours, eager in zip(torch.utils._pytree.tree_leaves(actual), torch.utils._pytree.tree_leaves(expected), strict=True):
         if isinstance(eager, torch.Tensor) and eager.numel():
             assert ours.stride() == eager.stride()
-    reasons = [fallback.reason for graph in compiled for fallback in Explanation.of(graph).fallbacks]
+    reasons = [fallback["reason"] for graph in compiled for fallback in Explanation.of(graph).fallbacks]
     assert reasons == []
 
 
