@@ -95,49 +95,36 @@ class Explanation:
     __repr__ = __str__
 
     def __rich_console__(self, console: Any, options: Any) -> Any:
-        from rich.table import Table
-
         yield f"[bold]zefuse[/bold]: {self.summary()}"
-        if self.kernels:
-            table = Table(title="kernels", title_justify="left")
-            for column in ("graph", "kernel", "operators", "source", "bytes", "schedule"):
-                table.add_column(column, justify="right" if column in ("graph", "bytes") else "left", overflow="fold")
-            for kernel in self.kernels:
-                table.add_row(
-                    str(kernel["graph"]),
-                    kernel["name"],
-                    _operators(kernel["ops"]),
-                    _lines(kernel["sources"]),
-                    _bytes(kernel["bytes"]),
-                    kernel["schedule"],
+        # Rows that read the same (the layers of a model) are shown once, with how often they come.
+        yield from _table(
+            "kernels",
+            ("graph", "times", "kernel", "operators", "source", "bytes", "schedule"),
+            [
+                (
+                    str(k["graph"]),
+                    k["name"],
+                    _operators(k["ops"]),
+                    _lines(k["sources"]),
+                    _bytes(k["bytes"]),
+                    k["schedule"],
                 )
-            yield table
-        if self.calls:
-            table = Table(title="library calls", title_justify="left")
-            for column in ("graph", "kind", "operators", "source", "bytes"):
-                table.add_column(column, justify="right" if column in ("graph", "bytes") else "left", overflow="fold")
-            for call in self.calls:
-                table.add_row(
-                    str(call["graph"]),
-                    call["kind"],
-                    _operators(call["ops"]),
-                    _lines(call["sources"]),
-                    _bytes(call["bytes"]),
-                )
-            yield table
-        if self.fallbacks:
-            table = Table(title="fallbacks (run through ATen)", title_justify="left")
-            for column in ("times", "operator", "reason", "source"):
-                table.add_column(column, overflow="fold")
-            merged: dict[tuple[str, str], list[str]] = {}
-            times: Counter[tuple[str, str]] = Counter()
-            for fallback in self.fallbacks:
-                key = (fallback["op"], fallback["reason"])
-                times[key] += 1
-                merged.setdefault(key, []).extend(fallback["sources"])
-            for (op, reason), sources in merged.items():
-                table.add_row(str(times[op, reason]), op, reason, _lines(sources))
-            yield table
+                for k in self.kernels
+            ],
+        )
+        yield from _table(
+            "library calls",
+            ("graph", "times", "kind", "operators", "source", "bytes"),
+            [
+                (str(c["graph"]), _kind(c), _operators(c["ops"]), _lines(c["sources"]), _bytes(c["bytes"]))
+                for c in self.calls
+            ],
+        )
+        yield from _table(
+            "fallbacks (run through ATen)",
+            ("graph", "times", "operator", "reason", "source"),
+            [(str(f["graph"]), f["op"], f["reason"], _lines(f["sources"])) for f in self.fallbacks],
+        )
         for reason, number in self.graph_breaks.items():
             yield f"graph break ({number}): {reason}"
         if self.stages:
@@ -164,9 +151,25 @@ def explain(
 
     before = Counter(counters["graph_break"])
     with backend.observe(explanation.add):
-        explanation.result = torch.compile(_fresh(target), backend="zefuse", options=checked.to_dict())(*inputs, **kwargs)
+        explanation.result = torch.compile(_fresh(target), backend="zefuse", options=checked.to_dict())(
+            *inputs, **kwargs
+        )
     explanation.graph_breaks = dict(Counter(counters["graph_break"]) - before)
     return explanation
+
+
+def _table(title: str, columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> Any:
+    """A table of the distinct rows in order; the column "times" is put in after the first. Nothing for no rows."""
+    from rich.table import Table
+
+    if not rows:
+        return
+    table = Table(title=title, title_justify="left")
+    for column in columns:
+        table.add_column(column, justify="right" if column in ("graph", "times", "bytes") else "left", overflow="fold")
+    for row, times in Counter(rows).items():
+        table.add_row(row[0], str(times), *row[1:])
+    yield table
 
 
 def _fresh(target: Callable[..., Any]) -> Callable[..., Any]:
@@ -195,6 +198,11 @@ def _operators(ops: list[str]) -> str:
     """``["aten.mul.Tensor", "aten.mul.Tensor"]`` -> ``"mul x2"``."""
     names = Counter(op.removeprefix("aten.").removeprefix("aten::").split(".")[0] for op in ops)
     return ", ".join(name if times == 1 else f"{name} x{times}" for name, times in names.items())
+
+
+def _kind(call: dict[str, Any]) -> str:
+    """``matmul + gelu_erf, add``: with what the library does on the way out."""
+    return " + ".join(filter(None, (call["kind"], ", ".join(call.get("post_ops", ())))))
 
 
 def _lines(sources: list[str], most: int = 3) -> str:

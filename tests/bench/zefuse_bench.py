@@ -113,7 +113,7 @@ def measure(
     report(f"{name}: measuring")
     end = time.perf_counter() + seconds
     rounds = 0
-    while time.perf_counter() < end or rounds < 7:
+    while time.perf_counter() < end or rounds < 3:
         order = [contenders[(rounds + shift) % len(contenders)] for shift in range(len(contenders))]
         for contender in order:  # whoever ran before leaves its data in the cache: take turns at that too
             run = runs[contender]

@@ -39,7 +39,9 @@ def test_steps(name: str, optimizer: str) -> None:
     compiled = torch.compile(ours, backend="zefuse")
     make = {
         "sgd": lambda model: torch.optim.SGD(model.parameters(), lr=0.1),
-        "adam fused": lambda model: torch.optim.Adam(model.parameters(), lr=0.01, eps=0.1, fused=True)  # eps: no gradient of pure noise decides a step,
+        "adam fused": lambda model: torch.optim.Adam(
+            model.parameters(), lr=0.01, eps=0.1, fused=True
+        ),  # eps: no gradient of pure noise decides a step,
     }[optimizer]
     optimizers = make(ours), make(theirs)
     for step in range(4):
