@@ -1,5 +1,5 @@
 # MLIR and LLVM as shared libraries: quick links during development (a release may use the static archives, never both).
-list(PREPEND CMAKE_PREFIX_PATH /usr/lib/llvm-22)
+list(PREPEND CMAKE_PREFIX_PATH ${ZEFUSE_LLVM_ROOT})
 find_package(MLIR REQUIRED CONFIG)
 list(APPEND CMAKE_MODULE_PATH ${MLIR_CMAKE_DIR} ${LLVM_CMAKE_DIR})
 include(TableGen)
@@ -17,7 +17,7 @@ function(zefuse_tablegen target td)
     list(POP_FRONT rest generator output)
     set(file ${CMAKE_CURRENT_BINARY_DIR}/${output})
     add_custom_command(OUTPUT ${file}
-      COMMAND /usr/lib/llvm-22/bin/mlir-tblgen ${generator} -I /usr/lib/llvm-22/include -I ${PROJECT_SOURCE_DIR}
+      COMMAND ${ZEFUSE_LLVM_ROOT}/bin/mlir-tblgen ${generator} -I ${ZEFUSE_LLVM_ROOT}/include -I ${PROJECT_SOURCE_DIR}
               ${CMAKE_CURRENT_SOURCE_DIR}/${td} -o ${file}
       DEPENDS ${td} COMMENT "tablegen ${output}")
     list(APPEND outputs ${file})
