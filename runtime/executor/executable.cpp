@@ -4,6 +4,7 @@
 #include <cstring>
 #include <list>
 #include <mutex>
+#include <thread>
 
 #include "runtime/executor/dtype.h"
 #include "runtime/executor/frame.h"
@@ -38,7 +39,9 @@ struct Executable::Impl {
   std::mutex bindings_mutex;
   std::list<std::shared_ptr<const Binding>> bindings;
 
-  // Declared last: frames use everything above. Last in, first out, so that memory stays warm.
+  // Declared last: frames use everything above. Last in, first out, so that memory stays warm. After a burst of
+  // concurrent calls only as many are kept as cores could use.
+  const size_t max_idle_frames = std::max(8u, 2 * std::thread::hardware_concurrency());
   std::mutex frames_mutex;
   std::vector<std::unique_ptr<Frame>> frames;
 
@@ -48,7 +51,7 @@ struct Executable::Impl {
   Status checkInputs(std::span<const CallInput> inputs, const Binding& binding) const;
   Result<std::shared_ptr<const Binding>> bindingFor(std::span<const int64_t> symbols, int threads);
   std::unique_ptr<Frame> takeFrame();
-  void giveBack(std::unique_ptr<Frame> frame);
+  void giveBack(std::unique_ptr<Frame>& frame);
 };
 
 Result<std::unique_ptr<Executable>> Executable::create(std::span<const std::byte> plan,
@@ -84,7 +87,7 @@ Result<std::unique_ptr<Executable>> Executable::create(std::span<const std::byte
       return binding.status();
     auto frame = std::make_unique<Frame>(impl->shared);
     ZEFUSE_RETURN_IF_ERROR(frame->bind(std::move(*binding)));
-    impl->giveBack(std::move(frame));
+    impl->giveBack(frame);
   }
   return std::unique_ptr<Executable>(new Executable(std::move(impl)));
 }
@@ -191,9 +194,10 @@ std::unique_ptr<Frame> Executable::Impl::takeFrame() {
   return std::make_unique<Frame>(shared);
 }
 
-void Executable::Impl::giveBack(std::unique_ptr<Frame> frame) {
+void Executable::Impl::giveBack(std::unique_ptr<Frame>& frame) {
   std::lock_guard lock(frames_mutex);
-  frames.push_back(std::move(frame));
+  if (frames.size() < max_idle_frames)
+    frames.push_back(std::move(frame));  // else it dies with the caller's pointer, after the lock
 }
 
 Result<std::vector<CallOutput>> Executable::call(std::span<const CallInput> inputs, const AllocateOutput& allocate) {
@@ -214,7 +218,7 @@ Result<std::vector<CallOutput>> Executable::call(std::span<const CallInput> inpu
   struct GiveBack {
     Impl& impl;
     std::unique_ptr<Frame>& frame;
-    ~GiveBack() { impl.giveBack(std::move(frame)); }
+    ~GiveBack() { impl.giveBack(frame); }
   } give_back{impl, frame};
   const Binding* bound = frame->binding();
   if (!bound || bound->threads != threads || !std::equal(symbols, symbols + count, bound->symbols.begin())) {
