@@ -538,6 +538,8 @@ private:
 
   bool tryMerge(Domain& domain, unsigned outer, unsigned inner) {
     IndexSpace& space = domain.space;
+    if (constantOf(space.size(inner)) == 0)
+      return false;
     // Cheap test on the strides first: every access must step through both dims as through one.
     bool joint = true;
     forEachEmitted(domain, [&](AffineExpr emitted) {

@@ -466,6 +466,12 @@ Evaluator::Placed Evaluator::emit(Node node) {
   return remember(node, emitUncached(node));
 }
 
+// The value of an element that does not exist.
+Evaluator::Placed Evaluator::nothing(Operation* op, Type type) {
+  insertAt(0);
+  return {constantOfType(builder_, op->getLoc(), builder_.getZeroAttr(type), 1), 0};
+}
+
 Evaluator::Placed Evaluator::emitKept(Kept& kept) {
   Location loc = kept.node.value.getLoc();
   if (kept.written)
@@ -496,8 +502,15 @@ Evaluator::Placed Evaluator::emitUncached(Node node) {
     return emitConcat(concat, node.at);
   if (isa<CheckedIndexOp>(op))
     return emitCheckedIndex(op, node.at);
-  if (auto extract = dyn_cast<tensor::ExtractOp>(op))
+  if (auto extract = dyn_cast<tensor::ExtractOp>(op)) {
+    auto table = cast<RankedTensorType>(extract.getTensor().getType());
+    if (llvm::is_contained(table.getShape(), 0)) {  // not even index 0 is safe: only the check may speak
+      for (AffineExpr expr : extractIndices(space_, extract, node.at).getResults())
+        emitLaneIndex(expr);
+      return failed() ? Placed() : nothing(op, registerType(table.getElementType()));
+    }
     return emit({extract.getTensor(), extractIndices(space_, extract, node.at)});
+  }
   if (op->hasTrait<OpTrait::ConstantLike>()) {
     insertAt(0);
     return {emitScalarOp(builder_, op, {}, 1), 0};
@@ -589,6 +602,8 @@ Evaluator::Placed Evaluator::emitConcat(tensor::ConcatOp op, AffineMap at) {
   SmallVector<Piece> pieces = llvm::filter_to_vector(
       piecesOf(op), [](const Piece& piece) { return constantOf(piece.size) != 0; });
   unsigned lanes = lanes_.count;
+  if (pieces.empty())
+    return nothing(op, element);
   auto inPiece = [&](const Piece& piece) { return pieceIndices(space_, op, piece, at); };
 
   // Do all lanes lie in one piece? Then a branch picks it and its loads keep their form.

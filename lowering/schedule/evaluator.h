@@ -106,6 +106,7 @@ private:
   Placed emitLoad(Node node);
   // kept: a buffer of kept values, where lanes are neighbours and a last partial vector has room.
   Placed emitLoadAt(mlir::Location loc, mlir::Value pointer, mlir::AffineExpr offset, mlir::Type type, bool kept);
+  Placed nothing(mlir::Operation* op, mlir::Type type);
   Placed emitConcat(mlir::tensor::ConcatOp op, mlir::AffineMap at);
   Placed emitCheckedIndex(mlir::Operation* op, mlir::AffineMap at);
   Placed emitKept(Kept& kept);

@@ -697,6 +697,39 @@ TEST(Lowering, EmbeddingChecksItsIndices) {
   out.expectUntouched();
 }
 
+TEST(Lowering, EmptyTablesAndPieces) {
+  // An index into a table without rows fails its check and reads nothing; the sum of an empty concat is its start.
+  KernelText text;
+  text.input({"%table", type("0x24"), flat(24)});
+  text.input({"%ids", type("6", "i64"), "(d0) -> (d0)"});
+  text.empty("%e", type("6x24"));
+  text.generic("%r", "pp", {{"%ids", type("6", "i64"), rows}}, {"%e", type("6x24"), both},
+               R"(%n = arith.constant 0 : index
+      %i = zefuse.checked_index %0, %n {wrap_negative = true, error = "index_error", message = "index out of range in self"} : i64
+      %j = linalg.index 1 : index
+      %v = tensor.extract %table[%i, %j] : tensor<0x24xf32>
+      yield %v : f32)");
+  text.output({"%r", type("6x24"), flat(24)});
+  Program program(text.module());
+  ASSERT_TRUE(program.ok());
+  std::vector<int64_t> ids(6);
+  Guarded out(144);
+  EXPECT_EQ(program.run({nullptr, ids.data(), out.data()}), 1);
+
+  KernelText sum;
+  std::string none = type("4x0"), four = type("4");
+  sum.input({"%x", none, flat(0)});
+  sum.line("%c = tensor.concat dim(1) %x, %x : (" + none + ", " + none + ") -> " + none);
+  sum.fill("%i", four, "2.5");
+  sum.generic("%r", "pr", {{"%c", none, both}}, {"%i", four, rows}, "%s = arith.addf %0, %o : f32\n yield %s : f32");
+  sum.output({"%r", four, "(d0) -> (d0)"});
+  Program empty(sum.module());
+  ASSERT_TRUE(empty.ok());
+  Guarded sums(4);
+  empty.run({nullptr, sums.data()});
+  expectNear(sums, {2.5, 2.5, 2.5, 2.5});
+}
+
 TEST(Lowering, GatherPerLane) {
   // out[i] = x[index[i]]: each lane has its own index, and any bad lane is noticed.
   KernelText text;
