@@ -109,11 +109,11 @@ void prepareKernels(llvm::Module& module, llvm::TargetMachine& target) {
   mpm.run(module, analyses.module);
 }
 
-void optimize(llvm::Module& module, llvm::TargetMachine& target, int opt_level) {
+void optimize(llvm::Module& module, llvm::TargetMachine& target, int opt_level, bool many_kernels) {
   llvm::PipelineTuningOptions tuning;
-  tuning.LoopVectorization = opt_level > 0;
-  tuning.SLPVectorization = opt_level > 1;
-  tuning.LoopUnrolling = opt_level > 1;
+  tuning.LoopVectorization = opt_level > 1 && !many_kernels;
+  tuning.SLPVectorization = opt_level > 1 && !many_kernels;
+  tuning.LoopUnrolling = opt_level > 1 && !many_kernels;
   llvm::PassBuilder pb(&target, tuning);
   Analyses analyses(pb);
   auto level = opt_level == 0   ? llvm::OptimizationLevel::O0

@@ -18,7 +18,8 @@ void setTargetAttributes(llvm::Module& module, IsaLevel isa);
 // Inlines every helper into the kernels and simplifies, before regions are formed.
 void prepareKernels(llvm::Module& module, llvm::TargetMachine& target);
 
-void optimize(llvm::Module& module, llvm::TargetMachine& target, int opt_level);
+// `many_kernels`: work-item loops are not vectorised by LLVM; a module of hundreds of kernels would take minutes.
+void optimize(llvm::Module& module, llvm::TargetMachine& target, int opt_level, bool many_kernels);
 std::vector<char> emitObject(llvm::Module& module, llvm::TargetMachine& target);
 
 // math_library.cpp: defines the zf_* math functions that the module calls.

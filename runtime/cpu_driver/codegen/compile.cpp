@@ -16,6 +16,7 @@
 namespace zefuse::cpu {
 namespace {
 
+constexpr size_t kManyKernels = 64;
 constexpr uint64_t kMaxInlinedInstructions = 1u << 20;
 
 // LLVM's own diagnostics go to the log instead of stderr and exit.
@@ -145,7 +146,7 @@ CompileResult compileModule(std::span<const uint32_t> words, const CompileOption
   checkIr(module, "laying out work-items");
   linkMathLibrary(module, options.isa);
   setTargetAttributes(module, options.isa);
-  optimize(module, *target, options.opt_level);
+  optimize(module, *target, options.opt_level, reader.kernels.size() > kManyKernels);
   std::vector<char> object = emitObject(module, *target);
   if (!diagnostics.empty())
     throw CompileError("LLVM: " + diagnostics);

@@ -1,4 +1,5 @@
 // Barriers, local memory, atomics, work-group and sub-group operations, against a straightforward C++ model.
+#include "runtime/cpu_driver/codegen/arena.h"
 #include "tests/unit/codegen/harness.h"
 
 #include <gtest/gtest.h>
@@ -201,6 +202,55 @@ TEST_P(Barrier, Printf) {
   program().run("print", {1, 1, 1}, {1, 1, 1}, {Arg::buffer(x), Arg::of(12.5f)});
   fflush(stdout);
   EXPECT_EQ(::testing::internal::GetCapturedStdout(), "42 items, 12.50% [1.0,2.0,3.0,12.5] text 25769803776\n");
+}
+
+TEST(OptLevel, SameResultsAtEveryLevel) {
+  std::vector<int> nested, groups;
+  std::vector<float> exps;
+  for (int level : {3, 2, 1, 0}) {
+    Program p(loadSpirv("barrier"), {.opt_level = level});
+    Program m(loadSpirv("math_small"), {.opt_level = level});
+    ASSERT_TRUE(p.ok() && m.ok());
+    auto data = pattern(64), in = pattern(40);
+    std::vector<int> out(8 * 40);
+    p.run("nested", {1, 1, 1}, {64, 1, 1}, {Arg::buffer(data), Arg::of(int{3})});
+    p.run("subgroups", {1, 1, 1}, {40, 1, 1}, {Arg::buffer(in), Arg::buffer(out)});
+    std::vector<float> x(64), y(64);
+    for (int i = 0; i < 64; ++i)
+      x[i] = (i - 32) * 3.1f;
+    m.run("small", {4, 1, 1}, {1, 1, 1}, {Arg::buffer(x), Arg::buffer(y)});
+    std::vector<float> scalar(64);  // one loop over 61 items, vectorised by LLVM, and the rest
+    m.run("scalar", {1, 1, 1}, {61, 1, 1}, {Arg::buffer(x), Arg::buffer(scalar)});
+    EXPECT_EQ(std::vector<float>(scalar.begin(), scalar.begin() + 61), std::vector<float>(y.begin(), y.begin() + 61)) << level;
+    if (level == 3) {
+      nested = data;
+      groups = out;
+      exps = y;
+    }
+    EXPECT_EQ(data, nested) << level;
+    EXPECT_EQ(out, groups) << level;
+    EXPECT_EQ(y, exps) << level;
+  }
+}
+
+TEST(Arena, GrowsAlignedAndRefusesTheAbsurd) {
+  void* a = kRuntime.context_memory(1000);
+  ASSERT_NE(a, nullptr);
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(a) % 128, 0u);
+  EXPECT_EQ(kRuntime.context_memory(10), a);
+  EXPECT_NE(kRuntime.context_memory(10 << 20), nullptr);
+  EXPECT_FALSE(takeExecutionError());
+  EXPECT_EQ(kRuntime.context_memory(1ull << 40), nullptr);
+  EXPECT_TRUE(takeExecutionError());
+  EXPECT_FALSE(takeExecutionError());
+  EXPECT_NE(kRuntime.context_memory(100), nullptr);
+}
+
+// More than 64 kernels: the cheap pipeline.
+TEST(ManyKernels, Build) {
+  Program p(loadSpirv("math"));
+  ASSERT_TRUE(p.ok());
+  EXPECT_GT(p.module()->kernels().size(), 64u);
 }
 
 INSTANTIATE_TEST_SUITE_P(Levels, Barrier, ::testing::ValuesIn(hostLevels()),
