@@ -20,6 +20,9 @@ void prepareKernels(llvm::Module& module, llvm::TargetMachine& target);
 
 // `many_kernels`: work-item loops are not vectorised by LLVM; a module of hundreds of kernels would take minutes.
 void optimize(llvm::Module& module, llvm::TargetMachine& target, int opt_level, bool many_kernels);
+// After optimize, which would undo it: NaN-propagating maxima and minima, select(a > b or a is NaN, a, b), take their
+// comparison from one max or min instruction.
+void useMaxInstructions(llvm::Module& module);
 std::vector<char> emitObject(llvm::Module& module, llvm::TargetMachine& target);
 
 // math_library.cpp: defines the zf_* math functions that the module calls.

@@ -147,6 +147,7 @@ CompileResult compileModule(std::span<const uint32_t> words, const CompileOption
   linkMathLibrary(module, options.isa);
   setTargetAttributes(module, options.isa);
   optimize(module, *target, options.opt_level, reader.kernels.size() > kManyKernels);
+  useMaxInstructions(module);
   std::vector<char> object = emitObject(module, *target);
   if (!diagnostics.empty())
     throw CompileError("LLVM: " + diagnostics);

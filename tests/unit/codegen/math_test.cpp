@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <functional>
@@ -194,6 +195,28 @@ TEST_P(Math, Double) {
       ASSERT_EQ(std::bit_cast<uint64_t>(y[i]), std::bit_cast<uint64_t>(v[i])) << f.name << " " << x[i];
       double ulp = std::nextafter(std::fabs(want), HUGE_VAL) - std::fabs(want);
       ASSERT_TRUE(y[i] == want || std::fabs(y[i] - want) <= f.max_ulp * ulp) << f.name << "(" << x[i] << ") = " << y[i];
+    }
+  }
+}
+
+TEST_P(Math, MaximumPropagatesNan) {
+  Program p(loadSpirv("math_small"), {.isa = GetParam()});
+  ASSERT_TRUE(p.ok());
+  std::vector<float> values{0.0f, -0.0f, 1.0f, -1.0f, INFINITY, -INFINITY, NAN, 3e38f}, a, b;
+  for (float x : values)
+    for (float y : values) {
+      a.push_back(x);
+      b.push_back(y);
+    }
+  std::vector<float> max(64), min(64);
+  p.run("nan_max", {4, 1, 1}, {1, 1, 1}, {Arg::buffer(a), Arg::buffer(b), Arg::buffer(max), Arg::buffer(min)});
+  for (size_t i = 0; i < 64; ++i) {
+    bool nan = std::isnan(a[i]) || std::isnan(b[i]);
+    EXPECT_EQ(std::isnan(max[i]), nan);
+    EXPECT_EQ(std::isnan(min[i]), nan);
+    if (!nan) {
+      EXPECT_EQ(max[i], std::max(a[i], b[i]));
+      EXPECT_EQ(min[i], std::min(a[i], b[i]));
     }
   }
 }
