@@ -36,9 +36,9 @@ Value attention(Op& op, Value query, Value key, Value value, Masking masking, do
   int64_t rank = rankOf(query);
   SmallVector<int64_t> swapped = llvm::to_vector(llvm::seq<int64_t>(0, rank));
   std::swap(swapped[rank - 1], swapped[rank - 2]);
-  Value scores = emitMatmul(op, query, build.permute(key, swapped), {}, scale);
-  Type compute = fx::computeType(elementOf(scores));
-  Value masked = build.convert(scores, compute);
+  // Eager keeps the scores in f32: rounded to bf16, their exponentials would be off by percents.
+  Type compute = fx::computeType(elementOf(query));
+  Value masked = emitMatmul(op, query, build.permute(key, swapped), {}, scale, compute);
   if (masking.mask || masking.causal || masking.depth) {
     SmallVector<Operand> operands = {masked};
     if (masking.mask)

@@ -141,7 +141,11 @@ void Reader::readConstant(const py::object& node, Node& into) {
                    ", not a tensor (higher-order operators are not supported)");
   into.meta = meta(value);
   if (into.meta.tensor.sizes.empty() && into.meta.tensor.dense_cpu) {
+    // A backend is called under a FakeTensorMode, which refuses to look into a real tensor.
+    py::object no_modes = py::module_::import("torch.utils._python_dispatch").attr("_disable_current_modes")();
+    no_modes.attr("__enter__")();
     py::object number = value.attr("item")();
+    no_modes.attr("__exit__")(py::none(), py::none(), py::none());
     if (PyBool_Check(number.ptr()) || PyLong_Check(number.ptr()) || PyFloat_Check(number.ptr())) {
       into.kind = Node::Kind::scalar;
       into.literal = argument(number);

@@ -8,7 +8,7 @@ using namespace mlir;
 
 namespace zefuse {
 
-Value emitMatmul(Op& op, Value a, Value b, Value bias, double alpha) {
+Value emitMatmul(Op& op, Value a, Value b, Value bias, double alpha, Type result) {
   auto left = shapeOf(typeOf(a)), right = shapeOf(typeOf(b));
   Type element = elementOf(a);
   if (!element.isF32() && !element.isBF16())
@@ -23,7 +23,7 @@ Value emitMatmul(Op& op, Value a, Value b, Value bias, double alpha) {
     sizes.push_back(isConstant(left[position], 1) ? right[position] : left[position]);
   sizes.push_back(left[left.size() - 2]);
   sizes.push_back(right.back());
-  return op.build.matmul(a, b, bias, alpha, op.build.type(sizes, element));
+  return op.build.matmul(a, b, bias, alpha, op.build.type(sizes, result ? result : element));
 }
 
 namespace {

@@ -313,6 +313,7 @@ void registerArithmetic(OpTable& table) {
   }
   addBinary(table, "mul", {"Tensor", "Scalar"}, Compute::promoted, [](In in) { return in[0] * in[1]; });
   addBinary(table, "div", {"Tensor", "Scalar"}, Compute::floating, [](In in) { return in[0] / in[1]; });
+  addBinary(table, "true_divide", {"Tensor", "Scalar"}, Compute::floating, [](In in) { return in[0] / in[1]; });
   table.add("aten.floor_divide.default", emitFloorDivide);
   addBinary(table, "maximum", {"default"}, Compute::promoted, [](In in) { return maximum(in[0], in[1]); });
   addBinary(table, "minimum", {"default"}, Compute::promoted, [](In in) { return minimum(in[0], in[1]); });

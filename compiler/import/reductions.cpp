@@ -1,7 +1,5 @@
 // Reductions over dimensions: one combiner loop each, in f32 for f16 and bf16.
 #include "compiler/import/reductions.h"
-#include <cmath>
-
 #include "compiler/import/elementwise.h"
 #include "compiler/import/op_table.h"
 
@@ -140,23 +138,6 @@ Values emitVariance(Op& op, Spread spread, bool with_mean) {
   return results;
 }
 
-// The orders that need no power: 1, 2 and both infinities.
-Values emitVectorNorm(Op& op) {
-  double order = op.real("ord");
-  if (order != 1 && order != 2 && !std::isinf(order))
-    op.refuse("argument ord=" + Twine(std::to_string(order)) + " is not lowered");
-  Value self = op.tensor("self");
-  SmallVector<int64_t> dims = reducedDims(op, rankOf(self));
-  Value values = op.build.convert(self, fx::computeType(op.element()));
-  values = mapSame(op.build, {values}, typeOf(values),
-                   [&](ArrayRef<Scalar> in) { return order == 2 ? in[0] * in[0] : abs(in[0]); });
-  Combiner combiner = !std::isinf(order) ? Combiner::add : order > 0 ? Combiner::max : Combiner::min;
-  Value reduced = op.build.reduce(values, dims, combiner);
-  if (order == 2)
-    reduced = mapSame(op.build, {reduced}, typeOf(reduced), [](ArrayRef<Scalar> in) { return sqrt(in[0]); });
-  return {finish(op, reduced, dims)};
-}
-
 }  // namespace
 
 void registerReductions(OpTable& table) {
@@ -166,7 +147,6 @@ void registerReductions(OpTable& table) {
     table.add(("aten.prod." + overload).str(), [](Op& op) { return emitFold(op, Combiner::mul); });
   for (StringRef overload : {"default", "dim"})
     table.add(("aten.mean." + overload).str(), emitMean);
-  table.add("aten.linalg_vector_norm.default", emitVectorNorm);
   table.add("aten.amax.default", [](Op& op) { return emitExtreme(op, true); });
   table.add("aten.amin.default", [](Op& op) { return emitExtreme(op, false); });
   table.add("aten.max.default", [](Op& op) { return emitExtreme(op, true); });

@@ -113,29 +113,32 @@ Values emitFlip(Op& op) {
   return {op.build.view(self, indices, sizes)};
 }
 
+// Where index i of a rolled dimension comes from: (i - shift) mod size, with the shift made positive first.
+AffineExpr rolledIndex(Op& op, AffineExpr index, int64_t shift, AffineExpr size) {
+  auto count = dyn_cast<AffineConstantExpr>(size);
+  if (!count)
+    op.refuse("a symbolic size of the rolled dimension is not lowered");
+  int64_t forward = ((-shift % count.getValue()) + count.getValue()) % count.getValue();
+  return (index + forward) % size;
+}
+
 Values emitRoll(Op& op) {
   Value self = op.tensor("self");
   SmallVector<int64_t> shifts = op.integers("shifts"), dims = op.integers("dims");
   Exprs sizes(shapeOf(typeOf(self))), indices;
+  if (isConstant(numElements(typeOf(self)), 0))
+    return {self};
   if (dims.empty()) {  // rolls the flattened tensor
     AffineExpr count = numElements(typeOf(self));
     Value flat = op.build.reshape(self, {count});
-    if (isConstant(count, 0))
-      return {self};
-    flat = op.build.view(flat, {(op.build.dim(0) - shifts[0]) % count}, {count});
+    flat = op.build.view(flat, {rolledIndex(op, op.build.dim(0), shifts[0], count)}, {count});
     return {op.build.reshape(flat, sizes)};
   }
   for (int64_t position = 0; position < rankOf(self); ++position)
     indices.push_back(op.build.dim(position));
   for (auto [shift, given] : llvm::zip(shifts, dims)) {
     int64_t dim = given < 0 ? given + rankOf(self) : given;
-    if (isConstant(sizes[dim], 0))
-      return {self};
-    // Adding a multiple of the size keeps the operand of mod from being negative.
-    auto size = dyn_cast<AffineConstantExpr>(sizes[dim]);
-    AffineExpr moved =
-        size ? indices[dim] + ((-shift % size.getValue()) + size.getValue()) % size.getValue() : indices[dim] - shift;
-    indices[dim] = moved % sizes[dim];
+    indices[dim] = rolledIndex(op, indices[dim], shift, sizes[dim]);
   }
   return {op.build.view(self, indices, sizes)};
 }

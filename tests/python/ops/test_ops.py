@@ -18,7 +18,7 @@ def check(case: Case, dtype: torch.dtype, dynamic: bool) -> None:
     with torch.no_grad(), observe(lambda _, graph: compiled.append(graph)):
         expected = case.function(*inputs)
         actual = torch.compile(case.function, backend="zefuse", dynamic=dynamic, fullgraph=True)(*inputs)
-    torch.testing.assert_close(actual, expected, **case.tolerance)
+    torch.testing.assert_close(actual, expected, equal_nan=True, **case.tolerance)
     for ours, eager in zip(torch.utils._pytree.tree_leaves(actual), torch.utils._pytree.tree_leaves(expected), strict=True):
         if isinstance(eager, torch.Tensor) and eager.numel():
             assert ours.stride() == eager.stride()
