@@ -22,22 +22,19 @@ AtomicOrdering ordering(uint64_t semantics) {
                             : AtomicOrdering::Monotonic;
 }
 
-struct Row { uint16_t opcode; AtomicRMWInst::BinOp op; bool is_float; };
+struct Row {
+  uint16_t opcode;
+  AtomicRMWInst::BinOp op;
+  bool is_float;
+};
 constexpr Row kRows[] = {
-    {spv::OpAtomicIAdd, AtomicRMWInst::Add, false},
-    {spv::OpAtomicISub, AtomicRMWInst::Sub, false},
-    {spv::OpAtomicIIncrement, AtomicRMWInst::Add, false},
-    {spv::OpAtomicIDecrement, AtomicRMWInst::Sub, false},
-    {spv::OpAtomicSMin, AtomicRMWInst::Min, false},
-    {spv::OpAtomicUMin, AtomicRMWInst::UMin, false},
-    {spv::OpAtomicSMax, AtomicRMWInst::Max, false},
-    {spv::OpAtomicUMax, AtomicRMWInst::UMax, false},
-    {spv::OpAtomicAnd, AtomicRMWInst::And, false},
-    {spv::OpAtomicOr, AtomicRMWInst::Or, false},
-    {spv::OpAtomicXor, AtomicRMWInst::Xor, false},
-    {spv::OpAtomicFAddEXT, AtomicRMWInst::FAdd, true},
-    {spv::OpAtomicFMinEXT, AtomicRMWInst::FMin, true},
-    {spv::OpAtomicFMaxEXT, AtomicRMWInst::FMax, true},
+    {spv::OpAtomicIAdd, AtomicRMWInst::Add, false},       {spv::OpAtomicISub, AtomicRMWInst::Sub, false},
+    {spv::OpAtomicIIncrement, AtomicRMWInst::Add, false}, {spv::OpAtomicIDecrement, AtomicRMWInst::Sub, false},
+    {spv::OpAtomicSMin, AtomicRMWInst::Min, false},       {spv::OpAtomicUMin, AtomicRMWInst::UMin, false},
+    {spv::OpAtomicSMax, AtomicRMWInst::Max, false},       {spv::OpAtomicUMax, AtomicRMWInst::UMax, false},
+    {spv::OpAtomicAnd, AtomicRMWInst::And, false},        {spv::OpAtomicOr, AtomicRMWInst::Or, false},
+    {spv::OpAtomicXor, AtomicRMWInst::Xor, false},        {spv::OpAtomicFAddEXT, AtomicRMWInst::FAdd, true},
+    {spv::OpAtomicFMinEXT, AtomicRMWInst::FMin, true},    {spv::OpAtomicFMaxEXT, AtomicRMWInst::FMax, true},
 };
 
 }  // namespace
@@ -97,7 +94,8 @@ bool Reader::readAtomic(const SpirvInst& inst) {
     setValue(inst, builder_.CreateAtomicRMW(AtomicRMWInst::Xchg, pointer(), v, llvm::MaybeAlign(), semantics(2)));
     return true;
   }
-  case spv::OpAtomicCompareExchange: case spv::OpAtomicCompareExchangeWeak: {
+  case spv::OpAtomicCompareExchange:
+  case spv::OpAtomicCompareExchangeWeak: {
     llvm::Value *v = value(inst, inst.op(4)), *expected = value(inst, inst.op(5));
     requireSame(inst, v, expected);
     atomicType(v->getType());
@@ -111,8 +109,8 @@ bool Reader::readAtomic(const SpirvInst& inst) {
     return true;
   }
   case spv::OpAtomicFlagTestAndSet: {
-    auto* old = builder_.CreateAtomicRMW(AtomicRMWInst::Xchg, pointer(), builder_.getInt32(1),
-                                         llvm::MaybeAlign(), semantics(2));
+    auto* old = builder_.CreateAtomicRMW(AtomicRMWInst::Xchg, pointer(), builder_.getInt32(1), llvm::MaybeAlign(),
+                                         semantics(2));
     setValue(inst, builder_.CreateICmpNE(old, builder_.getInt32(0)));
     return true;
   }
@@ -128,8 +126,7 @@ bool Reader::readAtomic(const SpirvInst& inst) {
       builder_.CreateFence(o);
     return true;
   }
-  default:
-    return false;
+  default: return false;
   }
 }
 

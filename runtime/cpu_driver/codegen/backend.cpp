@@ -27,7 +27,8 @@ constexpr const char* kTriple = "x86_64-unknown-linux-gnu";
 const char* cpuOf(IsaLevel isa) { return isa == IsaLevel::x86_64_v3 ? "x86-64-v3" : "x86-64-v4"; }
 const char* featuresOf(IsaLevel isa) {
   switch (isa) {
-  case IsaLevel::x86_64_v3: case IsaLevel::avx512: return "";
+  case IsaLevel::x86_64_v3:
+  case IsaLevel::avx512: return "";
   case IsaLevel::avx512_bf16: return "+avx512bf16,+avx512vnni";
   case IsaLevel::amx: return "+avx512bf16,+avx512vnni,+amx-tile,+amx-bf16,+amx-int8";
   }
@@ -70,8 +71,8 @@ std::unique_ptr<llvm::TargetMachine> createTargetMachine(IsaLevel isa, int opt_l
                : opt_level == 1 ? llvm::CodeGenOptLevel::Less
                : opt_level == 2 ? llvm::CodeGenOptLevel::Default
                                 : llvm::CodeGenOptLevel::Aggressive;
-  std::unique_ptr<llvm::TargetMachine> tm(target->createTargetMachine(
-      triple, cpuOf(isa), featuresOf(isa), options, llvm::Reloc::PIC_, std::nullopt, level));
+  std::unique_ptr<llvm::TargetMachine> tm(target->createTargetMachine(triple, cpuOf(isa), featuresOf(isa), options,
+                                                                      llvm::Reloc::PIC_, std::nullopt, level));
   if (!tm)
     throw CompileError("LLVM refuses the target machine");
   return tm;
@@ -122,8 +123,8 @@ void optimize(llvm::Module& module, llvm::TargetMachine& target, int opt_level, 
                : opt_level == 1 ? llvm::OptimizationLevel::O1
                : opt_level == 2 ? llvm::OptimizationLevel::O2
                                 : llvm::OptimizationLevel::O3;
-  auto mpm = level == llvm::OptimizationLevel::O0 ? pb.buildO0DefaultPipeline(level)
-                                                  : pb.buildPerModuleDefaultPipeline(level);
+  auto mpm =
+      level == llvm::OptimizationLevel::O0 ? pb.buildO0DefaultPipeline(level) : pb.buildPerModuleDefaultPipeline(level);
   mpm.run(module, analyses.module);
 }
 
@@ -135,7 +136,8 @@ void useMaxInstructions(llvm::Module& module) {
       return false;
     auto p = c->getPredicate();
     bool strict = p == llvm::FCmpInst::FCMP_OGT || p == llvm::FCmpInst::FCMP_OLT;
-    return strict && ((c->getOperand(0) == a && c->getOperand(1) == b) || (c->getOperand(0) == b && c->getOperand(1) == a));
+    return strict &&
+           ((c->getOperand(0) == a && c->getOperand(1) == b) || (c->getOperand(0) == b && c->getOperand(1) == a));
   };
   auto isNan = [](llvm::Value* v, llvm::Value* a) {
     auto* c = llvm::dyn_cast<llvm::FCmpInst>(v);

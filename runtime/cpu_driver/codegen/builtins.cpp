@@ -9,7 +9,10 @@
 namespace zefuse::cpu {
 namespace {
 
-struct BuiltIn { uint32_t builtin; Query query; };
+struct BuiltIn {
+  uint32_t builtin;
+  Query query;
+};
 constexpr BuiltIn kBuiltIns[] = {
     {spv::BuiltInNumWorkgroups, Query::group_count},
     {spv::BuiltInWorkgroupSize, Query::group_size},
@@ -30,7 +33,12 @@ constexpr BuiltIn kBuiltIns[] = {
     {spv::BuiltInSubgroupLocalInvocationId, Query::subgroup_local_id},
 };
 
-struct ImportedQuery { const char* name; Query query; bool has_dim; uint64_t out_of_range; };
+struct ImportedQuery {
+  const char* name;
+  Query query;
+  bool has_dim;
+  uint64_t out_of_range;
+};
 constexpr ImportedQuery kImportedQueries[] = {
     {"_Z13get_global_idj", Query::global_id, true, 0},
     {"_Z12get_local_idj", Query::local_id, true, 0},
@@ -58,8 +66,7 @@ llvm::Function* Markers::query(Query q) {
   std::string name = "zf.query." + std::to_string(static_cast<int>(q));
   if (auto* f = module_.getFunction(name))
     return f;
-  auto* type = llvm::FunctionType::get(llvm::Type::getInt64Ty(context),
-                                       {llvm::Type::getInt32Ty(context)}, false);
+  auto* type = llvm::FunctionType::get(llvm::Type::getInt64Ty(context), {llvm::Type::getInt32Ty(context)}, false);
   auto* f = llvm::Function::Create(type, llvm::Function::ExternalLinkage, name, module_);
   f->setDoesNotAccessMemory();
   f->setDoesNotThrow();
@@ -90,8 +97,8 @@ llvm::Function* Markers::sync(const Sync& sync, llvm::FunctionType* type) {
   for (auto& [f, s] : syncs_)
     if (f->getFunctionType() == type && s.scope == sync.scope && s.kind == sync.kind && s.op == sync.op)
       return const_cast<llvm::Function*>(f);
-  auto* f = llvm::Function::Create(type, llvm::Function::ExternalLinkage,
-                                   "zf.sync." + std::to_string(syncs_.size()), module_);
+  auto* f = llvm::Function::Create(type, llvm::Function::ExternalLinkage, "zf.sync." + std::to_string(syncs_.size()),
+                                   module_);
   f->setConvergent();
   f->setDoesNotThrow();
   syncs_[f] = sync;
@@ -109,9 +116,7 @@ template <typename Map> static auto* findCallee(const Map& map, const llvm::Inst
 }
 
 const Query* Markers::asQuery(const llvm::Instruction* inst) const { return findCallee(queries_, inst); }
-const uint32_t* Markers::asLocalVariable(const llvm::Instruction* inst) const {
-  return findCallee(locals_, inst);
-}
+const uint32_t* Markers::asLocalVariable(const llvm::Instruction* inst) const { return findCallee(locals_, inst); }
 const Sync* Markers::asSync(const llvm::Instruction* inst) const { return findCallee(syncs_, inst); }
 
 void Markers::forgetDeleted() {
@@ -212,10 +217,20 @@ bool Reader::readImportedAtomic(const SpirvInst& inst, const std::string& name, 
   char element = parameters.empty() ? 0 : atomic == std::string::npos ? parameters.back() : parameters[atomic + 7];
   bool is_unsigned = element && strchr("hjmty", element);
   using Rmw = llvm::AtomicRMWInst;
-  struct Row { const char* name; Rmw::BinOp op; };
-  const Row rows[] = {{"add", Rmw::Add}, {"sub", Rmw::Sub}, {"inc", Rmw::Add}, {"dec", Rmw::Sub},
-                      {"xchg", Rmw::Xchg}, {"and", Rmw::And}, {"or", Rmw::Or}, {"xor", Rmw::Xor},
-                      {"min", is_unsigned ? Rmw::UMin : Rmw::Min}, {"max", is_unsigned ? Rmw::UMax : Rmw::Max}};
+  struct Row {
+    const char* name;
+    Rmw::BinOp op;
+  };
+  const Row rows[] = {{"add", Rmw::Add},
+                      {"sub", Rmw::Sub},
+                      {"inc", Rmw::Add},
+                      {"dec", Rmw::Sub},
+                      {"xchg", Rmw::Xchg},
+                      {"and", Rmw::And},
+                      {"or", Rmw::Or},
+                      {"xor", Rmw::Xor},
+                      {"min", is_unsigned ? Rmw::UMin : Rmw::Min},
+                      {"max", is_unsigned ? Rmw::UMax : Rmw::Max}};
   bool wrong = args.empty() || !args[0]->getType()->isPointerTy() ||
                !(result->isIntegerTy(32) || result->isIntegerTy(64) || result->isFloatTy() || result->isDoubleTy());
   for (size_t i = 1; i < args.size(); ++i)
@@ -241,8 +256,8 @@ bool Reader::readImportedAtomic(const SpirvInst& inst, const std::string& name, 
 }
 
 // A call of an imported function that is one of the OpenCL built-ins. False: not known.
-bool Reader::readImportedCall(const SpirvInst& inst, const std::string& name,
-                              llvm::ArrayRef<llvm::Value*> args, llvm::Type* result_type) {
+bool Reader::readImportedCall(const SpirvInst& inst, const std::string& name, llvm::ArrayRef<llvm::Value*> args,
+                              llvm::Type* result_type) {
   for (const ImportedQuery& q : kImportedQueries) {
     if (name != q.name)
       continue;
@@ -257,16 +272,15 @@ bool Reader::readImportedCall(const SpirvInst& inst, const std::string& name,
         fail(inst, "wrong signature for " + name);
       v = builder_.getInt64(q.out_of_range);
       for (int d = 2; d >= 0; --d)
-        v = builder_.CreateSelect(
-            builder_.CreateICmpEQ(args[0], llvm::ConstantInt::get(args[0]->getType(), d)),
-            query(q.query, d), v);
+        v = builder_.CreateSelect(builder_.CreateICmpEQ(args[0], llvm::ConstantInt::get(args[0]->getType(), d)),
+                                  query(q.query, d), v);
     }
     setValue(inst, builder_.CreateZExtOrTrunc(v, result_type));
     return true;
   }
   if (name == "_Z7barrierj" || name == "_Z18work_group_barrierj" || name == "_Z17sub_group_barrierj") {
-    Sync s{name.find("sub_group") == std::string::npos ? Scope::work_group : Scope::sub_group,
-           SyncKind::barrier, GroupOp::none};
+    Sync s{name.find("sub_group") == std::string::npos ? Scope::work_group : Scope::sub_group, SyncKind::barrier,
+           GroupOp::none};
     emitSync(s, builder_.getVoidTy(), {});
     return true;
   }

@@ -19,9 +19,12 @@ Value* combine(llvm::IRBuilder<>& b, GroupOp op, Value* x, Value* y) {
   case GroupOp::umax: return b.CreateBinaryIntrinsic(llvm::Intrinsic::umax, x, y);
   case GroupOp::smin: return b.CreateBinaryIntrinsic(llvm::Intrinsic::smin, x, y);
   case GroupOp::smax: return b.CreateBinaryIntrinsic(llvm::Intrinsic::smax, x, y);
-  case GroupOp::bit_and: case GroupOp::logical_and: return b.CreateAnd(x, y);
-  case GroupOp::bit_or: case GroupOp::logical_or: return b.CreateOr(x, y);
-  case GroupOp::bit_xor: case GroupOp::logical_xor: return b.CreateXor(x, y);
+  case GroupOp::bit_and:
+  case GroupOp::logical_and: return b.CreateAnd(x, y);
+  case GroupOp::bit_or:
+  case GroupOp::logical_or: return b.CreateOr(x, y);
+  case GroupOp::bit_xor:
+  case GroupOp::logical_xor: return b.CreateXor(x, y);
   case GroupOp::none: break;
   }
   return x;
@@ -35,7 +38,9 @@ Value* identity(GroupOp op, llvm::Type* t) {
   case GroupOp::fadd: return llvm::ConstantFP::get(t, 0.0);
   case GroupOp::fmin: return llvm::ConstantFP::getInfinity(t);
   case GroupOp::fmax: return llvm::ConstantFP::getInfinity(t, true);
-  case GroupOp::umin: case GroupOp::bit_and: case GroupOp::logical_and: return llvm::Constant::getAllOnesValue(t);
+  case GroupOp::umin:
+  case GroupOp::bit_and:
+  case GroupOp::logical_and: return llvm::Constant::getAllOnesValue(t);
   case GroupOp::smin: return llvm::ConstantInt::get(t, llvm::APInt::getSignedMaxValue(w));
   case GroupOp::smax: return llvm::ConstantInt::get(t, llvm::APInt::getSignedMinValue(w));
   default: return llvm::Constant::getNullValue(t);
@@ -49,8 +54,7 @@ public:
   void run() {
 
     switch (c_.sync.kind) {
-    case SyncKind::barrier:
-      return;
+    case SyncKind::barrier: return;
     case SyncKind::reduce: {
       if (!c_.output)
         return;
@@ -85,18 +89,18 @@ public:
       forEach([&](Value* i) { out(i, v); });
       return;
     }
-    case SyncKind::all: case SyncKind::any: {
+    case SyncKind::all:
+    case SyncKind::any: {
       bool all = c_.sync.kind == SyncKind::all;
-      Value* r = fold(b_.getInt1(all), [&](Value* acc, Value* i) {
-        return all ? b_.CreateAnd(acc, in(i)) : b_.CreateOr(acc, in(i));
-      });
+      Value* r = fold(b_.getInt1(all),
+                      [&](Value* acc, Value* i) { return all ? b_.CreateAnd(acc, in(i)) : b_.CreateOr(acc, in(i)); });
       forEach([&](Value* i) { out(i, r); });
       return;
     }
     case SyncKind::ballot: {
       Value* bits = fold(b_.getInt64(0), [&](Value* acc, Value* i) {
-        return b_.CreateOr(acc, b_.CreateShl(b_.CreateZExt(in(i), b_.getInt64Ty()),
-                                             b_.CreateAnd(b_.CreateSub(i, c_.begin), 63)));
+        return b_.CreateOr(
+            acc, b_.CreateShl(b_.CreateZExt(in(i), b_.getInt64Ty()), b_.CreateAnd(b_.CreateSub(i, c_.begin), 63)));
       });
       Value* v = llvm::Constant::getNullValue(c_.output_type);
       v = b_.CreateInsertElement(v, b_.CreateTrunc(bits, b_.getInt32Ty()), uint64_t{0});
@@ -104,11 +108,11 @@ public:
       forEach([&](Value* i) { out(i, v); });
       return;
     }
-    case SyncKind::elect:
-      forEach([&](Value* i) { out(i, b_.CreateICmpEQ(i, c_.begin)); });
-     
-      return;
-    case SyncKind::shuffle: case SyncKind::shuffle_xor: case SyncKind::shuffle_up: case SyncKind::shuffle_down: {
+    case SyncKind::elect: forEach([&](Value* i) { out(i, b_.CreateICmpEQ(i, c_.begin)); }); return;
+    case SyncKind::shuffle:
+    case SyncKind::shuffle_xor:
+    case SyncKind::shuffle_up:
+    case SyncKind::shuffle_down: {
       Value* count = b_.CreateSub(c_.end, c_.begin);
       forEach([&](Value* i) {
         Value* lane = b_.CreateSub(i, c_.begin);

@@ -9,7 +9,7 @@ namespace zefuse::cpu {
 
 struct Collective {
   Sync sync;
-  llvm::Value *begin, *end;          // work-items by local linear id; at least one
+  llvm::Value *begin, *end;                                           // work-items by local linear id; at least one
   llvm::Value *input = nullptr, *index = nullptr, *output = nullptr;  // slot arrays
   uint64_t input_stride = 0, index_stride = 0, output_stride = 0;
   llvm::Type *input_type = nullptr, *output_type = nullptr;

@@ -45,7 +45,11 @@ void checkIr(const llvm::Module& module, const char* stage) {
 class CallGraphSizes {
 public:
   explicit CallGraphSizes(const Markers& markers) : markers_(markers) {}
-  struct Info { uint64_t size = 0; bool uses_markers = false; bool open = false; };
+  struct Info {
+    uint64_t size = 0;
+    bool uses_markers = false;
+    bool open = false;
+  };
   const Info& visit(llvm::Function& f) {
     auto [it, fresh] = info_.try_emplace(&f);
     if (!fresh) {

@@ -17,9 +17,9 @@ struct Container {
   std::string build_flags;
   int opt_level = 3;
   std::vector<SpecConstant> spec_constants;
-  std::vector<KernelInfo> kernels;          // code: symbol kernelSymbol(i)
-  std::vector<GlobalInfo> globals;          // globalSymbol(i)
-  std::vector<std::string> functions;       // functionSymbol(i)
+  std::vector<KernelInfo> kernels;     // code: symbol kernelSymbol(i)
+  std::vector<GlobalInfo> globals;     // globalSymbol(i)
+  std::vector<std::string> functions;  // functionSymbol(i)
   std::vector<std::string> imports;
   std::vector<uint32_t> spirv;
   std::vector<std::byte> elf;

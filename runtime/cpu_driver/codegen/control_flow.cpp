@@ -31,14 +31,10 @@ bool Reader::readControl(const SpirvInst& inst) {
     setValue(inst, phi);
     return true;
   }
-  case spv::OpLoopMerge: case spv::OpSelectionMerge:
-    return true;
-  case spv::OpUndef:
-    setValue(inst, llvm::UndefValue::get(valueType(inst, inst.type_id)));
-    return true;
-  case spv::OpBranch:
-    builder_.CreateBr(target(inst.op(0)));
-    return true;
+  case spv::OpLoopMerge:
+  case spv::OpSelectionMerge: return true;
+  case spv::OpUndef: setValue(inst, llvm::UndefValue::get(valueType(inst, inst.type_id))); return true;
+  case spv::OpBranch: builder_.CreateBr(target(inst.op(0))); return true;
   case spv::OpBranchConditional: {
     llvm::Value* c = value(inst, inst.op(0));
     if (!c->getType()->isIntegerTy(1))
@@ -77,14 +73,9 @@ bool Reader::readControl(const SpirvInst& inst) {
     builder_.CreateRet(v);
     return true;
   }
-  case spv::OpUnreachable:
-    builder_.CreateUnreachable();
-    return true;
-  case spv::OpFunctionCall:
-    readCall(inst);
-    return true;
-  default:
-    return false;
+  case spv::OpUnreachable: builder_.CreateUnreachable(); return true;
+  case spv::OpFunctionCall: readCall(inst); return true;
+  default: return false;
   }
 }
 

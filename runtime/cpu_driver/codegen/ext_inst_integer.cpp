@@ -6,12 +6,15 @@
 namespace zefuse::cpu {
 namespace {
 
-struct Row { uint16_t op; llvm::Intrinsic::ID id; };
+struct Row {
+  uint16_t op;
+  llvm::Intrinsic::ID id;
+};
 constexpr Row kBinary[] = {
     {OpenCLLIB::SAdd_sat, llvm::Intrinsic::sadd_sat}, {OpenCLLIB::UAdd_sat, llvm::Intrinsic::uadd_sat},
     {OpenCLLIB::SSub_sat, llvm::Intrinsic::ssub_sat}, {OpenCLLIB::USub_sat, llvm::Intrinsic::usub_sat},
-    {OpenCLLIB::SMax, llvm::Intrinsic::smax}, {OpenCLLIB::UMax, llvm::Intrinsic::umax},
-    {OpenCLLIB::SMin, llvm::Intrinsic::smin}, {OpenCLLIB::UMin, llvm::Intrinsic::umin},
+    {OpenCLLIB::SMax, llvm::Intrinsic::smax},         {OpenCLLIB::UMax, llvm::Intrinsic::umax},
+    {OpenCLLIB::SMin, llvm::Intrinsic::smin},         {OpenCLLIB::UMin, llvm::Intrinsic::umin},
 };
 
 }  // namespace
@@ -54,19 +57,19 @@ llvm::Value* Reader::extInteger(const SpirvInst& inst, uint32_t op, llvm::Type* 
       return binary(r.id, args[0], args[1]);
     }
   switch (op) {
-  case OpenCLLIB::SAbs:
-    ints(1);
-    return b.CreateIntrinsic(llvm::Intrinsic::abs, {result}, {args[0], b.getFalse()});
-  case OpenCLLIB::UAbs:
-    ints(1);
-    return args[0];
-  case OpenCLLIB::SAbs_diff: case OpenCLLIB::UAbs_diff: {
+  case OpenCLLIB::SAbs: ints(1); return b.CreateIntrinsic(llvm::Intrinsic::abs, {result}, {args[0], b.getFalse()});
+  case OpenCLLIB::UAbs: ints(1); return args[0];
+  case OpenCLLIB::SAbs_diff:
+  case OpenCLLIB::UAbs_diff: {
     ints(2);
     bool s = op == OpenCLLIB::SAbs_diff;
     return b.CreateSub(binary(s ? llvm::Intrinsic::smax : llvm::Intrinsic::umax, args[0], args[1]),
                        binary(s ? llvm::Intrinsic::smin : llvm::Intrinsic::umin, args[0], args[1]));
   }
-  case OpenCLLIB::SHadd: case OpenCLLIB::UHadd: case OpenCLLIB::SRhadd: case OpenCLLIB::URhadd: {
+  case OpenCLLIB::SHadd:
+  case OpenCLLIB::UHadd:
+  case OpenCLLIB::SRhadd:
+  case OpenCLLIB::URhadd: {
     ints(2);
     bool s = op == OpenCLLIB::SHadd || op == OpenCLLIB::SRhadd;
     bool up = op == OpenCLLIB::SRhadd || op == OpenCLLIB::URhadd;
@@ -74,26 +77,25 @@ llvm::Value* Reader::extInteger(const SpirvInst& inst, uint32_t op, llvm::Type* 
     half = s ? b.CreateAShr(half, number(1)) : b.CreateLShr(half, number(1));
     return up ? b.CreateSub(b.CreateOr(args[0], args[1]), half) : b.CreateAdd(b.CreateAnd(args[0], args[1]), half);
   }
-  case OpenCLLIB::SClamp: case OpenCLLIB::UClamp: {
+  case OpenCLLIB::SClamp:
+  case OpenCLLIB::UClamp: {
     ints(3);
     bool s = op == OpenCLLIB::SClamp;
     return binary(s ? llvm::Intrinsic::smin : llvm::Intrinsic::umin,
                   binary(s ? llvm::Intrinsic::smax : llvm::Intrinsic::umax, args[0], args[1]), args[2]);
   }
-  case OpenCLLIB::Clz: case OpenCLLIB::Ctz:
+  case OpenCLLIB::Clz:
+  case OpenCLLIB::Ctz:
     ints(1);
     return b.CreateIntrinsic(op == OpenCLLIB::Clz ? llvm::Intrinsic::ctlz : llvm::Intrinsic::cttz, {result},
                              {args[0], b.getFalse()});
-  case OpenCLLIB::Popcount:
-    ints(1);
-    return b.CreateUnaryIntrinsic(llvm::Intrinsic::ctpop, args[0]);
-  case OpenCLLIB::SMul_hi: case OpenCLLIB::UMul_hi:
-    ints(2);
-    return mulHi(args[0], args[1], op == OpenCLLIB::SMul_hi);
-  case OpenCLLIB::SMad_hi: case OpenCLLIB::UMad_hi:
-    ints(3);
-    return b.CreateAdd(mulHi(args[0], args[1], op == OpenCLLIB::SMad_hi), args[2]);
-  case OpenCLLIB::SMad_sat: case OpenCLLIB::UMad_sat: {
+  case OpenCLLIB::Popcount: ints(1); return b.CreateUnaryIntrinsic(llvm::Intrinsic::ctpop, args[0]);
+  case OpenCLLIB::SMul_hi:
+  case OpenCLLIB::UMul_hi: ints(2); return mulHi(args[0], args[1], op == OpenCLLIB::SMul_hi);
+  case OpenCLLIB::SMad_hi:
+  case OpenCLLIB::UMad_hi: ints(3); return b.CreateAdd(mulHi(args[0], args[1], op == OpenCLLIB::SMad_hi), args[2]);
+  case OpenCLLIB::SMad_sat:
+  case OpenCLLIB::UMad_sat: {
     ints(3);
     bool s = op == OpenCLLIB::SMad_sat;
     unsigned w = result->getScalarSizeInBits();
@@ -112,13 +114,12 @@ llvm::Value* Reader::extInteger(const SpirvInst& inst, uint32_t op, llvm::Type* 
   case OpenCLLIB::Rotate:
     ints(2);
     return b.CreateIntrinsic(llvm::Intrinsic::fshl, {result}, {args[0], args[0], args[1]});
-  case OpenCLLIB::SMul24: case OpenCLLIB::UMul24:
-    ints(2);
-    return mul24(op == OpenCLLIB::SMul24);
-  case OpenCLLIB::SMad24: case OpenCLLIB::UMad24:
-    ints(3);
-    return b.CreateAdd(mul24(op == OpenCLLIB::SMad24), args[2]);
-  case OpenCLLIB::U_Upsample: case OpenCLLIB::S_Upsample: {
+  case OpenCLLIB::SMul24:
+  case OpenCLLIB::UMul24: ints(2); return mul24(op == OpenCLLIB::SMul24);
+  case OpenCLLIB::SMad24:
+  case OpenCLLIB::UMad24: ints(3); return b.CreateAdd(mul24(op == OpenCLLIB::SMad24), args[2]);
+  case OpenCLLIB::U_Upsample:
+  case OpenCLLIB::S_Upsample: {
     if (args.size() != 2)
       fail(inst, "instruction takes 2 operands");
     requireInt(inst, args[0]);
@@ -158,8 +159,7 @@ llvm::Value* Reader::extInteger(const SpirvInst& inst, uint32_t op, llvm::Type* 
     llvm::Value* c = vec ? b.CreateICmpSLT(args[2], zero) : b.CreateICmpNE(args[2], zero);
     return b.CreateSelect(c, args[1], args[0]);
   }
-  default:
-    return nullptr;
+  default: return nullptr;
   }
 }
 

@@ -11,7 +11,8 @@
 
 namespace zefuse::cpu {
 
-// The C library's printf. Its format has no vectors, so "%v4hlf" becomes "%f,%f,%f,%f"; arguments are promoted as C does.
+// The C library's printf. Its format has no vectors, so "%v4hlf" becomes "%f,%f,%f,%f"; arguments are promoted as C
+// does.
 llvm::Value* Reader::callPrintf(const SpirvInst& inst, llvm::Type* result, llvm::ArrayRef<llvm::Value*> args) {
   auto& b = builder_;
   llvm::StringRef format;
@@ -52,13 +53,16 @@ llvm::Value* Reader::callPrintf(const SpirvInst& inst, llvm::Type* result, llvm:
     for (unsigned e = 0; e < count; ++e) {
       llvm::Value* x = vec ? b.CreateExtractElement(v, e) : v;
       bool real = strchr("fFeEgGaA", kind), pointer = kind == 's' || kind == 'p';
-      if (real ? !x->getType()->isFloatingPointTy() : pointer ? !x->getType()->isPointerTy() : !x->getType()->isIntegerTy())
+      if (real      ? !x->getType()->isFloatingPointTy()
+          : pointer ? !x->getType()->isPointerTy()
+                    : !x->getType()->isIntegerTy())
         fail(inst, "printf argument " + std::to_string(next - 1) + " does not fit its format");
       bool wide = x->getType()->isIntegerTy(64);
       if (real)
         x = b.CreateFPCast(x, b.getDoubleTy());
       else if (!pointer && !wide)
-        x = kind == 'd' || kind == 'i' ? b.CreateSExtOrTrunc(x, b.getInt32Ty()) : b.CreateZExtOrTrunc(x, b.getInt32Ty());
+        x = kind == 'd' || kind == 'i' ? b.CreateSExtOrTrunc(x, b.getInt32Ty())
+                                       : b.CreateZExtOrTrunc(x, b.getInt32Ty());
       // The length is the argument's own: a format that says otherwise would read beside it.
       out += (e ? ",%" : "") + flags + (wide ? "l" : "") + kind;
       values.push_back(x);
@@ -109,7 +113,9 @@ bool Reader::vectorMemory(const SpirvInst& inst, uint32_t op) {
     b.CreateAlignedStore(v, p, module_.getDataLayout().getABITypeAlign(scalar));
     return true;
   }
-  case OpenCLLIB::Vload_half: case OpenCLLIB::Vload_halfn: case OpenCLLIB::Vloada_halfn: {
+  case OpenCLLIB::Vload_half:
+  case OpenCLLIB::Vload_halfn:
+  case OpenCLLIB::Vloada_halfn: {
     llvm::Type* t = valueType(inst, inst.type_id);
     if (!t->isFPOrFPVectorTy() || t->getScalarSizeInBits() < 32)
       fail(inst, "result is not a float");
@@ -119,20 +125,26 @@ bool Reader::vectorMemory(const SpirvInst& inst, uint32_t op) {
     setValue(inst, b.CreateFPExt(h, t));
     return true;
   }
-  case OpenCLLIB::Vstore_half: case OpenCLLIB::Vstore_half_r: case OpenCLLIB::Vstore_halfn:
-  case OpenCLLIB::Vstore_halfn_r: case OpenCLLIB::Vstorea_halfn: case OpenCLLIB::Vstorea_halfn_r: {
+  case OpenCLLIB::Vstore_half:
+  case OpenCLLIB::Vstore_half_r:
+  case OpenCLLIB::Vstore_halfn:
+  case OpenCLLIB::Vstore_halfn_r:
+  case OpenCLLIB::Vstorea_halfn:
+  case OpenCLLIB::Vstorea_halfn_r: {
     llvm::Value* v = arg(0);
     if (!v->getType()->isFPOrFPVectorTy() || v->getType()->getScalarSizeInBits() < 32)
       fail(inst, "operand is not a float");
     uint64_t n = lanes(v->getType());
-    bool has_mode = op == OpenCLLIB::Vstore_half_r || op == OpenCLLIB::Vstore_halfn_r || op == OpenCLLIB::Vstorea_halfn_r;
+    bool has_mode =
+        op == OpenCLLIB::Vstore_half_r || op == OpenCLLIB::Vstore_halfn_r || op == OpenCLLIB::Vstorea_halfn_r;
     uint32_t mode = has_mode ? inst.op(5) : spv::FPRoundingModeRTE;
     auto* p = address(arg(2), arg(1), b.getHalfTy(),
                       halfStride(n, op == OpenCLLIB::Vstorea_halfn || op == OpenCLLIB::Vstorea_halfn_r));
     b.CreateAlignedStore(convertWithRounding(inst, v, withLanes(b.getHalfTy(), n), mode), p, llvm::Align(2));
     return true;
   }
-  case OpenCLLIB::Shuffle: case OpenCLLIB::Shuffle2: {
+  case OpenCLLIB::Shuffle:
+  case OpenCLLIB::Shuffle2: {
     bool two = op == OpenCLLIB::Shuffle2;
     llvm::Value *x = arg(0), *y = two ? arg(1) : arg(0), *mask = arg(two ? 2 : 1);
     requireSame(inst, x, y);
@@ -170,11 +182,9 @@ bool Reader::vectorMemory(const SpirvInst& inst, uint32_t op) {
   }
   case OpenCLLIB::Prefetch:
     requirePointer(inst, arg(0));
-    b.CreateIntrinsic(llvm::Intrinsic::prefetch, {b.getPtrTy()},
-                      {arg(0), b.getInt32(0), b.getInt32(3), b.getInt32(1)});
+    b.CreateIntrinsic(llvm::Intrinsic::prefetch, {b.getPtrTy()}, {arg(0), b.getInt32(0), b.getInt32(3), b.getInt32(1)});
     return true;
-  default:
-    return false;
+  default: return false;
   }
 }
 

@@ -9,42 +9,55 @@ namespace zefuse::cpu {
 namespace {
 
 // Functions of the math library (math/math_library.cpp), by name.
-struct LibraryRow { uint16_t op; const char* name; uint8_t args; };
+struct LibraryRow {
+  uint16_t op;
+  const char* name;
+  uint8_t args;
+};
 constexpr LibraryRow kLibrary[] = {
-    {OpenCLLIB::Acos, "acos", 1}, {OpenCLLIB::Acosh, "acosh", 1}, {OpenCLLIB::Acospi, "acospi", 1},
-    {OpenCLLIB::Asin, "asin", 1}, {OpenCLLIB::Asinh, "asinh", 1}, {OpenCLLIB::Asinpi, "asinpi", 1},
-    {OpenCLLIB::Atan, "atan", 1}, {OpenCLLIB::Atanh, "atanh", 1}, {OpenCLLIB::Atanpi, "atanpi", 1},
-    {OpenCLLIB::Atan2, "atan2", 2}, {OpenCLLIB::Atan2pi, "atan2pi", 2}, {OpenCLLIB::Cbrt, "cbrt", 1},
-    {OpenCLLIB::Cos, "cos", 1}, {OpenCLLIB::Cosh, "cosh", 1}, {OpenCLLIB::Cospi, "cospi", 1},
-    {OpenCLLIB::Erfc, "erfc", 1}, {OpenCLLIB::Erf, "erf", 1}, {OpenCLLIB::Exp, "exp", 1},
-    {OpenCLLIB::Exp2, "exp2", 1}, {OpenCLLIB::Exp10, "exp10", 1}, {OpenCLLIB::Expm1, "expm1", 1},
-    {OpenCLLIB::Fmod, "fmod", 2}, {OpenCLLIB::Hypot, "hypot", 2}, {OpenCLLIB::Lgamma, "lgamma", 1},
-    {OpenCLLIB::Log, "log", 1}, {OpenCLLIB::Log2, "log2", 1}, {OpenCLLIB::Log10, "log10", 1},
-    {OpenCLLIB::Log1p, "log1p", 1}, {OpenCLLIB::Logb, "logb", 1}, {OpenCLLIB::Nextafter, "nextafter", 2},
-    {OpenCLLIB::Pow, "pow", 2}, {OpenCLLIB::Powr, "powr", 2}, {OpenCLLIB::Remainder, "remainder", 2},
-    {OpenCLLIB::Sin, "sin", 1}, {OpenCLLIB::Sinh, "sinh", 1}, {OpenCLLIB::Sinpi, "sinpi", 1},
-    {OpenCLLIB::Tan, "tan", 1}, {OpenCLLIB::Tanh, "tanh", 1}, {OpenCLLIB::Tanpi, "tanpi", 1},
-    {OpenCLLIB::Tgamma, "tgamma", 1},
-    {OpenCLLIB::Half_cos, "cos", 1}, {OpenCLLIB::Half_exp, "exp", 1}, {OpenCLLIB::Half_exp2, "exp2", 1},
-    {OpenCLLIB::Half_exp10, "exp10", 1}, {OpenCLLIB::Half_log, "log", 1}, {OpenCLLIB::Half_log2, "log2", 1},
-    {OpenCLLIB::Half_log10, "log10", 1}, {OpenCLLIB::Half_powr, "powr", 2}, {OpenCLLIB::Half_sin, "sin", 1},
-    {OpenCLLIB::Half_tan, "tan", 1},
-    {OpenCLLIB::Native_cos, "cos", 1}, {OpenCLLIB::Native_exp, "exp", 1}, {OpenCLLIB::Native_exp2, "exp2", 1},
-    {OpenCLLIB::Native_exp10, "exp10", 1}, {OpenCLLIB::Native_log, "log", 1}, {OpenCLLIB::Native_log2, "log2", 1},
-    {OpenCLLIB::Native_log10, "log10", 1}, {OpenCLLIB::Native_powr, "powr", 2}, {OpenCLLIB::Native_sin, "sin", 1},
-    {OpenCLLIB::Native_tan, "tan", 1},
+    {OpenCLLIB::Acos, "acos", 1},        {OpenCLLIB::Acosh, "acosh", 1},      {OpenCLLIB::Acospi, "acospi", 1},
+    {OpenCLLIB::Asin, "asin", 1},        {OpenCLLIB::Asinh, "asinh", 1},      {OpenCLLIB::Asinpi, "asinpi", 1},
+    {OpenCLLIB::Atan, "atan", 1},        {OpenCLLIB::Atanh, "atanh", 1},      {OpenCLLIB::Atanpi, "atanpi", 1},
+    {OpenCLLIB::Atan2, "atan2", 2},      {OpenCLLIB::Atan2pi, "atan2pi", 2},  {OpenCLLIB::Cbrt, "cbrt", 1},
+    {OpenCLLIB::Cos, "cos", 1},          {OpenCLLIB::Cosh, "cosh", 1},        {OpenCLLIB::Cospi, "cospi", 1},
+    {OpenCLLIB::Erfc, "erfc", 1},        {OpenCLLIB::Erf, "erf", 1},          {OpenCLLIB::Exp, "exp", 1},
+    {OpenCLLIB::Exp2, "exp2", 1},        {OpenCLLIB::Exp10, "exp10", 1},      {OpenCLLIB::Expm1, "expm1", 1},
+    {OpenCLLIB::Fmod, "fmod", 2},        {OpenCLLIB::Hypot, "hypot", 2},      {OpenCLLIB::Lgamma, "lgamma", 1},
+    {OpenCLLIB::Log, "log", 1},          {OpenCLLIB::Log2, "log2", 1},        {OpenCLLIB::Log10, "log10", 1},
+    {OpenCLLIB::Log1p, "log1p", 1},      {OpenCLLIB::Logb, "logb", 1},        {OpenCLLIB::Nextafter, "nextafter", 2},
+    {OpenCLLIB::Pow, "pow", 2},          {OpenCLLIB::Powr, "powr", 2},        {OpenCLLIB::Remainder, "remainder", 2},
+    {OpenCLLIB::Sin, "sin", 1},          {OpenCLLIB::Sinh, "sinh", 1},        {OpenCLLIB::Sinpi, "sinpi", 1},
+    {OpenCLLIB::Tan, "tan", 1},          {OpenCLLIB::Tanh, "tanh", 1},        {OpenCLLIB::Tanpi, "tanpi", 1},
+    {OpenCLLIB::Tgamma, "tgamma", 1},    {OpenCLLIB::Half_cos, "cos", 1},     {OpenCLLIB::Half_exp, "exp", 1},
+    {OpenCLLIB::Half_exp2, "exp2", 1},   {OpenCLLIB::Half_exp10, "exp10", 1}, {OpenCLLIB::Half_log, "log", 1},
+    {OpenCLLIB::Half_log2, "log2", 1},   {OpenCLLIB::Half_log10, "log10", 1}, {OpenCLLIB::Half_powr, "powr", 2},
+    {OpenCLLIB::Half_sin, "sin", 1},     {OpenCLLIB::Half_tan, "tan", 1},     {OpenCLLIB::Native_cos, "cos", 1},
+    {OpenCLLIB::Native_exp, "exp", 1},   {OpenCLLIB::Native_exp2, "exp2", 1}, {OpenCLLIB::Native_exp10, "exp10", 1},
+    {OpenCLLIB::Native_log, "log", 1},   {OpenCLLIB::Native_log2, "log2", 1}, {OpenCLLIB::Native_log10, "log10", 1},
+    {OpenCLLIB::Native_powr, "powr", 2}, {OpenCLLIB::Native_sin, "sin", 1},   {OpenCLLIB::Native_tan, "tan", 1},
 };
 
 // One LLVM intrinsic each, any float type.
-struct IntrinsicRow { uint16_t op; llvm::Intrinsic::ID id; uint8_t args; };
+struct IntrinsicRow {
+  uint16_t op;
+  llvm::Intrinsic::ID id;
+  uint8_t args;
+};
 constexpr IntrinsicRow kIntrinsics[] = {
-    {OpenCLLIB::Ceil, llvm::Intrinsic::ceil, 1}, {OpenCLLIB::Copysign, llvm::Intrinsic::copysign, 2},
-    {OpenCLLIB::Fabs, llvm::Intrinsic::fabs, 1}, {OpenCLLIB::Floor, llvm::Intrinsic::floor, 1},
-    {OpenCLLIB::Fma, llvm::Intrinsic::fma, 3}, {OpenCLLIB::Mad, llvm::Intrinsic::fma, 3},
-    {OpenCLLIB::Fmax, llvm::Intrinsic::maxnum, 2}, {OpenCLLIB::Fmin, llvm::Intrinsic::minnum, 2},
-    {OpenCLLIB::FMax_common, llvm::Intrinsic::maxnum, 2}, {OpenCLLIB::FMin_common, llvm::Intrinsic::minnum, 2},
-    {OpenCLLIB::Rint, llvm::Intrinsic::roundeven, 1}, {OpenCLLIB::Sqrt, llvm::Intrinsic::sqrt, 1},
-    {OpenCLLIB::Half_sqrt, llvm::Intrinsic::sqrt, 1}, {OpenCLLIB::Native_sqrt, llvm::Intrinsic::sqrt, 1},
+    {OpenCLLIB::Ceil, llvm::Intrinsic::ceil, 1},
+    {OpenCLLIB::Copysign, llvm::Intrinsic::copysign, 2},
+    {OpenCLLIB::Fabs, llvm::Intrinsic::fabs, 1},
+    {OpenCLLIB::Floor, llvm::Intrinsic::floor, 1},
+    {OpenCLLIB::Fma, llvm::Intrinsic::fma, 3},
+    {OpenCLLIB::Mad, llvm::Intrinsic::fma, 3},
+    {OpenCLLIB::Fmax, llvm::Intrinsic::maxnum, 2},
+    {OpenCLLIB::Fmin, llvm::Intrinsic::minnum, 2},
+    {OpenCLLIB::FMax_common, llvm::Intrinsic::maxnum, 2},
+    {OpenCLLIB::FMin_common, llvm::Intrinsic::minnum, 2},
+    {OpenCLLIB::Rint, llvm::Intrinsic::roundeven, 1},
+    {OpenCLLIB::Sqrt, llvm::Intrinsic::sqrt, 1},
+    {OpenCLLIB::Half_sqrt, llvm::Intrinsic::sqrt, 1},
+    {OpenCLLIB::Native_sqrt, llvm::Intrinsic::sqrt, 1},
     {OpenCLLIB::Trunc, llvm::Intrinsic::trunc, 1},
 };
 
@@ -192,37 +205,35 @@ llvm::Value* Reader::extInst(const SpirvInst& inst, uint32_t op, llvm::Type* res
              : b.getInt32Ty();
   };
   switch (op) {
-  case OpenCLLIB::Rsqrt: case OpenCLLIB::Half_rsqrt: case OpenCLLIB::Native_rsqrt:
-    floats(1);
-    return b.CreateFDiv(real(1), sqrt(args[0]));
-  case OpenCLLIB::Half_recip: case OpenCLLIB::Native_recip:
-    floats(1);
-    return b.CreateFDiv(real(1), args[0]);
-  case OpenCLLIB::Half_divide: case OpenCLLIB::Native_divide:
-    floats(2);
-    return b.CreateFDiv(args[0], args[1]);
+  case OpenCLLIB::Rsqrt:
+  case OpenCLLIB::Half_rsqrt:
+  case OpenCLLIB::Native_rsqrt: floats(1); return b.CreateFDiv(real(1), sqrt(args[0]));
+  case OpenCLLIB::Half_recip:
+  case OpenCLLIB::Native_recip: floats(1); return b.CreateFDiv(real(1), args[0]);
+  case OpenCLLIB::Half_divide:
+  case OpenCLLIB::Native_divide: floats(2); return b.CreateFDiv(args[0], args[1]);
   case OpenCLLIB::Fdim: {
     floats(2);
     llvm::Value* d = b.CreateFSub(args[0], args[1]);
     return b.CreateSelect(b.CreateFCmpULE(args[0], args[1]),
                           b.CreateSelect(b.CreateFCmpUNO(args[0], args[1]), d, real(0)), d);
   }
-  case OpenCLLIB::Maxmag: case OpenCLLIB::Minmag: {
+  case OpenCLLIB::Maxmag:
+  case OpenCLLIB::Minmag: {
     floats(2);
     auto abs = [&](llvm::Value* x) { return b.CreateUnaryIntrinsic(llvm::Intrinsic::fabs, x); };
     bool max = op == OpenCLLIB::Maxmag;
     llvm::Value *x = abs(args[0]), *y = abs(args[1]);
-    llvm::Value* other = b.CreateBinaryIntrinsic(max ? llvm::Intrinsic::maxnum : llvm::Intrinsic::minnum,
-                                                 args[0], args[1]);
+    llvm::Value* other =
+        b.CreateBinaryIntrinsic(max ? llvm::Intrinsic::maxnum : llvm::Intrinsic::minnum, args[0], args[1]);
     return b.CreateSelect(max ? b.CreateFCmpOGT(x, y) : b.CreateFCmpOLT(x, y), args[0],
                           b.CreateSelect(max ? b.CreateFCmpOGT(y, x) : b.CreateFCmpOLT(y, x), args[1], other));
   }
   case OpenCLLIB::Round: {  // half away from zero; llvm.round would be one call per lane
     floats(1);
-    auto* below_half = llvm::ConstantFP::get(
-        result, result->getScalarType()->isDoubleTy()  ? 0x1.fffffffffffffp-2
-                : result->getScalarType()->isFloatTy() ? 0x1.fffffep-2
-                                                       : 0x1.ffcp-2);
+    auto* below_half = llvm::ConstantFP::get(result, result->getScalarType()->isDoubleTy()  ? 0x1.fffffffffffffp-2
+                                                     : result->getScalarType()->isFloatTy() ? 0x1.fffffep-2
+                                                                                            : 0x1.ffcp-2);
     llvm::Value* h = b.CreateBinaryIntrinsic(llvm::Intrinsic::copysign, below_half, args[0]);
     return b.CreateUnaryIntrinsic(llvm::Intrinsic::trunc, b.CreateFAdd(args[0], h));
   }
@@ -230,23 +241,15 @@ llvm::Value* Reader::extInst(const SpirvInst& inst, uint32_t op, llvm::Type* res
     floats(3);
     return b.CreateBinaryIntrinsic(llvm::Intrinsic::minnum,
                                    b.CreateBinaryIntrinsic(llvm::Intrinsic::maxnum, args[0], args[1]), args[2]);
-  case OpenCLLIB::Degrees:
-    floats(1);
-    return b.CreateFMul(args[0], real(57.295779513082320877));
-  case OpenCLLIB::Radians:
-    floats(1);
-    return b.CreateFMul(args[0], real(0.017453292519943295769));
-  case OpenCLLIB::Mix:
-    floats(3);
-    return b.CreateFAdd(args[0], b.CreateFMul(b.CreateFSub(args[1], args[0]), args[2]));
-  case OpenCLLIB::Step:
-    floats(2);
-    return b.CreateSelect(b.CreateFCmpOLT(args[1], args[0]), real(0), real(1));
+  case OpenCLLIB::Degrees: floats(1); return b.CreateFMul(args[0], real(57.295779513082320877));
+  case OpenCLLIB::Radians: floats(1); return b.CreateFMul(args[0], real(0.017453292519943295769));
+  case OpenCLLIB::Mix: floats(3); return b.CreateFAdd(args[0], b.CreateFMul(b.CreateFSub(args[1], args[0]), args[2]));
+  case OpenCLLIB::Step: floats(2); return b.CreateSelect(b.CreateFCmpOLT(args[1], args[0]), real(0), real(1));
   case OpenCLLIB::Smoothstep: {
     floats(3);
     llvm::Value* t = b.CreateFDiv(b.CreateFSub(args[2], args[0]), b.CreateFSub(args[1], args[0]));
-    t = b.CreateBinaryIntrinsic(llvm::Intrinsic::minnum,
-                                b.CreateBinaryIntrinsic(llvm::Intrinsic::maxnum, t, real(0)), real(1));
+    t = b.CreateBinaryIntrinsic(llvm::Intrinsic::minnum, b.CreateBinaryIntrinsic(llvm::Intrinsic::maxnum, t, real(0)),
+                                real(1));
     return b.CreateFMul(b.CreateFMul(t, t), b.CreateFSub(real(3), b.CreateFMul(real(2), t)));
   }
   case OpenCLLIB::Sign: {
@@ -272,9 +275,12 @@ llvm::Value* Reader::extInst(const SpirvInst& inst, uint32_t op, llvm::Type* res
       v = b.CreateInsertElement(v, llvm::ConstantFP::get(vec->getElementType(), 0.0), 3);
     return v;
   }
-  case OpenCLLIB::Length: case OpenCLLIB::Fast_length:
-  case OpenCLLIB::Distance: case OpenCLLIB::Fast_distance:
-  case OpenCLLIB::Normalize: case OpenCLLIB::Fast_normalize: {
+  case OpenCLLIB::Length:
+  case OpenCLLIB::Fast_length:
+  case OpenCLLIB::Distance:
+  case OpenCLLIB::Fast_distance:
+  case OpenCLLIB::Normalize:
+  case OpenCLLIB::Fast_normalize: {
     bool distance = op == OpenCLLIB::Distance || op == OpenCLLIB::Fast_distance;
     bool normalize = op == OpenCLLIB::Normalize || op == OpenCLLIB::Fast_normalize;
     if (args.size() != (distance ? 2u : 1u))
@@ -301,7 +307,9 @@ llvm::Value* Reader::extInst(const SpirvInst& inst, uint32_t op, llvm::Type* res
     llvm::Value* unit = b.CreateFDiv(y, splat(length));
     return b.CreateSelect(b.CreateFCmpOEQ(largest, zero), x, unit);
   }
-  case OpenCLLIB::Ldexp: case OpenCLLIB::Pown: case OpenCLLIB::Rootn: {
+  case OpenCLLIB::Ldexp:
+  case OpenCLLIB::Pown:
+  case OpenCLLIB::Rootn: {
     if (args.size() != 2 || result != args[0]->getType() || args[1]->getType() != sameInt(args[0]))
       fail(inst, "operands are not a float and a 32-bit integer of its length");
     requireFloat(inst, args[0]);
@@ -325,8 +333,12 @@ llvm::Value* Reader::extInst(const SpirvInst& inst, uint32_t op, llvm::Type* res
                                    llvm::ConstantInt::get(args[0]->getType(), quiet));
     return b.CreateBitCast(bits, result);
   }
-  case OpenCLLIB::Sincos: case OpenCLLIB::Fract: case OpenCLLIB::Modf:
-  case OpenCLLIB::Frexp: case OpenCLLIB::Lgamma_r: case OpenCLLIB::Remquo: {
+  case OpenCLLIB::Sincos:
+  case OpenCLLIB::Fract:
+  case OpenCLLIB::Modf:
+  case OpenCLLIB::Frexp:
+  case OpenCLLIB::Lgamma_r:
+  case OpenCLLIB::Remquo: {
     bool quotient = op == OpenCLLIB::Remquo;
     if (args.size() != (quotient ? 3u : 2u) || result != args[0]->getType())
       fail(inst, "wrong operands");
@@ -341,9 +353,7 @@ llvm::Value* Reader::extInst(const SpirvInst& inst, uint32_t op, llvm::Type* res
       b.CreateAlignedStore(v, out, module_.getDataLayout().getABITypeAlign(v->getType()->getScalarType()));
     };
     switch (op) {
-    case OpenCLLIB::Sincos:
-      store(callMath(inst, "cos", result, {x}));
-      return callMath(inst, "sin", result, {x});
+    case OpenCLLIB::Sincos: store(callMath(inst, "cos", result, {x})); return callMath(inst, "sin", result, {x});
     case OpenCLLIB::Fract: {
       llvm::Value* whole = b.CreateUnaryIntrinsic(llvm::Intrinsic::floor, x);
       auto* largest = llvm::ConstantFP::get(result, result->getScalarType()->isDoubleTy()  ? 0x1.fffffffffffffp-1
@@ -351,16 +361,16 @@ llvm::Value* Reader::extInst(const SpirvInst& inst, uint32_t op, llvm::Type* res
                                                                                            : 0x1.ffcp-1);
       store(whole);
       llvm::Value* f = b.CreateBinaryIntrinsic(llvm::Intrinsic::minnum, b.CreateFSub(x, whole), largest);
-      llvm::Value* is_inf = b.CreateFCmpOEQ(b.CreateUnaryIntrinsic(llvm::Intrinsic::fabs, x),
-                                            llvm::ConstantFP::getInfinity(result));
+      llvm::Value* is_inf =
+          b.CreateFCmpOEQ(b.CreateUnaryIntrinsic(llvm::Intrinsic::fabs, x), llvm::ConstantFP::getInfinity(result));
       f = b.CreateSelect(is_inf, b.CreateBinaryIntrinsic(llvm::Intrinsic::copysign, real(0), x), f);
       return b.CreateSelect(b.CreateFCmpUNO(x, x), x, f);
     }
     case OpenCLLIB::Modf: {
       llvm::Value* whole = b.CreateUnaryIntrinsic(llvm::Intrinsic::trunc, x);
       store(whole);
-      llvm::Value* is_inf = b.CreateFCmpOEQ(b.CreateUnaryIntrinsic(llvm::Intrinsic::fabs, x),
-                                            llvm::ConstantFP::getInfinity(result));
+      llvm::Value* is_inf =
+          b.CreateFCmpOEQ(b.CreateUnaryIntrinsic(llvm::Intrinsic::fabs, x), llvm::ConstantFP::getInfinity(result));
       llvm::Value* f = b.CreateSelect(is_inf, real(0), b.CreateFSub(x, whole));
       return b.CreateBinaryIntrinsic(llvm::Intrinsic::copysign, f, x);
     }
@@ -375,8 +385,7 @@ llvm::Value* Reader::extInst(const SpirvInst& inst, uint32_t op, llvm::Type* res
       return callMath(inst, "remainder", result, {x, args[1]});
     }
   }
-  default:
-    return nullptr;
+  default: return nullptr;
   }
 }
 

@@ -6,17 +6,30 @@
 namespace zefuse::cpu {
 namespace {
 
-struct Row { uint16_t opcode; GroupOp op; char operand; };  // operand: i, f or b(oolean)
+struct Row {
+  uint16_t opcode;
+  GroupOp op;
+  char operand;
+};  // operand: i, f or b(oolean)
 constexpr Row kReductions[] = {
-    {spv::OpGroupIAdd, GroupOp::iadd, 'i'}, {spv::OpGroupFAdd, GroupOp::fadd, 'f'},
-    {spv::OpGroupFMin, GroupOp::fmin, 'f'}, {spv::OpGroupUMin, GroupOp::umin, 'i'},
-    {spv::OpGroupSMin, GroupOp::smin, 'i'}, {spv::OpGroupFMax, GroupOp::fmax, 'f'},
-    {spv::OpGroupUMax, GroupOp::umax, 'i'}, {spv::OpGroupSMax, GroupOp::smax, 'i'},
-    {spv::OpGroupNonUniformIAdd, GroupOp::iadd, 'i'}, {spv::OpGroupNonUniformFAdd, GroupOp::fadd, 'f'},
-    {spv::OpGroupNonUniformIMul, GroupOp::imul, 'i'}, {spv::OpGroupNonUniformFMul, GroupOp::fmul, 'f'},
-    {spv::OpGroupNonUniformFMin, GroupOp::fmin, 'f'}, {spv::OpGroupNonUniformUMin, GroupOp::umin, 'i'},
-    {spv::OpGroupNonUniformSMin, GroupOp::smin, 'i'}, {spv::OpGroupNonUniformFMax, GroupOp::fmax, 'f'},
-    {spv::OpGroupNonUniformUMax, GroupOp::umax, 'i'}, {spv::OpGroupNonUniformSMax, GroupOp::smax, 'i'},
+    {spv::OpGroupIAdd, GroupOp::iadd, 'i'},
+    {spv::OpGroupFAdd, GroupOp::fadd, 'f'},
+    {spv::OpGroupFMin, GroupOp::fmin, 'f'},
+    {spv::OpGroupUMin, GroupOp::umin, 'i'},
+    {spv::OpGroupSMin, GroupOp::smin, 'i'},
+    {spv::OpGroupFMax, GroupOp::fmax, 'f'},
+    {spv::OpGroupUMax, GroupOp::umax, 'i'},
+    {spv::OpGroupSMax, GroupOp::smax, 'i'},
+    {spv::OpGroupNonUniformIAdd, GroupOp::iadd, 'i'},
+    {spv::OpGroupNonUniformFAdd, GroupOp::fadd, 'f'},
+    {spv::OpGroupNonUniformIMul, GroupOp::imul, 'i'},
+    {spv::OpGroupNonUniformFMul, GroupOp::fmul, 'f'},
+    {spv::OpGroupNonUniformFMin, GroupOp::fmin, 'f'},
+    {spv::OpGroupNonUniformUMin, GroupOp::umin, 'i'},
+    {spv::OpGroupNonUniformSMin, GroupOp::smin, 'i'},
+    {spv::OpGroupNonUniformFMax, GroupOp::fmax, 'f'},
+    {spv::OpGroupNonUniformUMax, GroupOp::umax, 'i'},
+    {spv::OpGroupNonUniformSMax, GroupOp::smax, 'i'},
     {spv::OpGroupNonUniformBitwiseAnd, GroupOp::bit_and, 'i'},
     {spv::OpGroupNonUniformBitwiseOr, GroupOp::bit_or, 'i'},
     {spv::OpGroupNonUniformBitwiseXor, GroupOp::bit_xor, 'i'},
@@ -25,18 +38,26 @@ constexpr Row kReductions[] = {
     {spv::OpGroupNonUniformLogicalXor, GroupOp::logical_xor, 'b'},
 };
 
-struct Plain { uint16_t opcode; SyncKind kind; };
+struct Plain {
+  uint16_t opcode;
+  SyncKind kind;
+};
 constexpr Plain kPlain[] = {
-    {spv::OpGroupAll, SyncKind::all}, {spv::OpGroupAny, SyncKind::any},
-    {spv::OpGroupNonUniformAll, SyncKind::all}, {spv::OpGroupNonUniformAny, SyncKind::any},
-    {spv::OpGroupBroadcast, SyncKind::broadcast}, {spv::OpGroupNonUniformBroadcast, SyncKind::broadcast},
+    {spv::OpGroupAll, SyncKind::all},
+    {spv::OpGroupAny, SyncKind::any},
+    {spv::OpGroupNonUniformAll, SyncKind::all},
+    {spv::OpGroupNonUniformAny, SyncKind::any},
+    {spv::OpGroupBroadcast, SyncKind::broadcast},
+    {spv::OpGroupNonUniformBroadcast, SyncKind::broadcast},
     {spv::OpGroupNonUniformBroadcastFirst, SyncKind::broadcast_first},
     {spv::OpGroupNonUniformShuffle, SyncKind::shuffle},
     {spv::OpGroupNonUniformShuffleXor, SyncKind::shuffle_xor},
     {spv::OpGroupNonUniformShuffleUp, SyncKind::shuffle_up},
     {spv::OpGroupNonUniformShuffleDown, SyncKind::shuffle_down},
-    {spv::OpGroupNonUniformBallot, SyncKind::ballot}, {spv::OpGroupNonUniformElect, SyncKind::elect},
-    {spv::OpSubgroupShuffleINTEL, SyncKind::shuffle}, {spv::OpSubgroupShuffleXorINTEL, SyncKind::shuffle_xor},
+    {spv::OpGroupNonUniformBallot, SyncKind::ballot},
+    {spv::OpGroupNonUniformElect, SyncKind::elect},
+    {spv::OpSubgroupShuffleINTEL, SyncKind::shuffle},
+    {spv::OpSubgroupShuffleXorINTEL, SyncKind::shuffle_xor},
 };
 
 }  // namespace
@@ -58,9 +79,8 @@ llvm::Function* Reader::asyncCopyFunction() {
   if (auto* f = module_.getFunction(name))
     return f;
   llvm::Type *i64 = builder_.getInt64Ty(), *ptr = builder_.getPtrTy();
-  auto* f = llvm::Function::Create(
-      llvm::FunctionType::get(builder_.getVoidTy(), {ptr, ptr, i64, i64, i64, i64}, false),
-      llvm::Function::InternalLinkage, name, module_);
+  auto* f = llvm::Function::Create(llvm::FunctionType::get(builder_.getVoidTy(), {ptr, ptr, i64, i64, i64, i64}, false),
+                                   llvm::Function::InternalLinkage, name, module_);
   llvm::IRBuilder<>::InsertPointGuard guard(builder_);
   auto block = [&](const char* n) { return llvm::BasicBlock::Create(context_, n, f); };
   auto *entry = block("entry"), *head = block("head"), *body = block("body"), *end = block("end");
@@ -168,8 +188,7 @@ bool Reader::readGroup(const SpirvInst& inst) {
     } else if (s.kind != SyncKind::elect && args[0]->getType() != result) {
       fail(inst, "operand and result differ in type");
     }
-    if (s.kind == SyncKind::ballot &&
-        result != llvm::FixedVectorType::get(builder_.getInt32Ty(), 4))
+    if (s.kind == SyncKind::ballot && result != llvm::FixedVectorType::get(builder_.getInt32Ty(), 4))
       fail(inst, "result of a ballot is not four 32-bit integers");
     if (expected == 2) {  // the lane: an integer, or for a work-group up to three of them
       auto* t = args[1]->getType();

@@ -93,9 +93,7 @@ void Reader::readVariable(const SpirvInst& inst) {
     linkage = link->inst->op(next);
   }
   switch (storage) {
-  case spv::StorageClassInput:
-    special_variables_[inst.result_id] = {inst.result_id, p.element, storage, &inst};
-    return;
+  case spv::StorageClassInput: special_variables_[inst.result_id] = {inst.result_id, p.element, storage, &inst}; return;
   case spv::StorageClassWorkgroup:
     if (t.bytes > kMaxLocalBytes)
       fail(inst, "Workgroup variable of " + std::to_string(t.bytes) + " bytes exceeds the limit of " +
@@ -113,8 +111,7 @@ void Reader::readVariable(const SpirvInst& inst) {
     }
     if (t.bytes > 1u << 30)
       fail(inst, "module-scope variable of " + std::to_string(t.bytes) + " bytes exceeds 1 GiB");
-    llvm::Constant* init = inst.operands.size() > 1 ? constant(inst, inst.op(1))
-                                                    : llvm::Constant::getNullValue(t.llvm);
+    llvm::Constant* init = inst.operands.size() > 1 ? constant(inst, inst.op(1)) : llvm::Constant::getNullValue(t.llvm);
     if (init->getType() != t.llvm)
       fail(inst, "initialiser has the wrong type");
     bool exported = link && linkage != spv::LinkageTypeImport;
@@ -126,8 +123,7 @@ void Reader::readVariable(const SpirvInst& inst) {
     setValue(inst, g);
     return;
   }
-  default:
-    fail(inst, "variable in storage class " + std::to_string(storage) + " is not supported");
+  default: fail(inst, "variable in storage class " + std::to_string(storage) + " is not supported");
   }
 }
 
@@ -179,13 +175,11 @@ bool Reader::readMemory(const SpirvInst& inst) {
                      llvm::MDNode::get(context_, llvm::ConstantAsMetadata::get(builder_.getInt32(1))));
   };
   switch (inst.opcode) {
-  case spv::OpVariable:
-    readVariable(inst);
-    return true;
-  case spv::OpAccessChain: case spv::OpInBoundsAccessChain:
-  case spv::OpPtrAccessChain: case spv::OpInBoundsPtrAccessChain:
-    readAccessChain(inst);
-    return true;
+  case spv::OpVariable: readVariable(inst); return true;
+  case spv::OpAccessChain:
+  case spv::OpInBoundsAccessChain:
+  case spv::OpPtrAccessChain:
+  case spv::OpInBoundsPtrAccessChain: readAccessChain(inst); return true;
   case spv::OpLoad: {
     llvm::Value* p = value(inst, inst.op(0));
     requirePointer(inst, p);
@@ -209,7 +203,8 @@ bool Reader::readMemory(const SpirvInst& inst) {
     nontemporal(builder_.CreateAlignedStore(v, p, a.align, a.is_volatile), a);
     return true;
   }
-  case spv::OpCopyMemory: case spv::OpCopyMemorySized: {
+  case spv::OpCopyMemory:
+  case spv::OpCopyMemorySized: {
     llvm::Value *d = value(inst, inst.op(0)), *s = value(inst, inst.op(1));
     requirePointer(inst, d);
     requirePointer(inst, s);
@@ -243,13 +238,16 @@ bool Reader::readMemory(const SpirvInst& inst) {
     builder_.CreateMemMove(d, align, s, align, size, is_volatile);
     return true;
   }
-  case spv::OpPtrCastToGeneric: case spv::OpGenericCastToPtr: {
+  case spv::OpPtrCastToGeneric:
+  case spv::OpGenericCastToPtr: {
     llvm::Value* p = value(inst, inst.op(0));
     requirePointer(inst, p);
     setValue(inst, p);
     return true;
   }
-  case spv::OpPtrEqual: case spv::OpPtrNotEqual: case spv::OpPtrDiff: {
+  case spv::OpPtrEqual:
+  case spv::OpPtrNotEqual:
+  case spv::OpPtrDiff: {
     llvm::Value *a = value(inst, inst.op(0)), *b = value(inst, inst.op(1));
     requirePointer(inst, a);
     requirePointer(inst, b);
@@ -266,11 +264,11 @@ bool Reader::readMemory(const SpirvInst& inst) {
     }
     return true;
   }
-  case spv::OpLifetimeStart: case spv::OpLifetimeStop:
+  case spv::OpLifetimeStart:
+  case spv::OpLifetimeStop:
     value(inst, inst.op(0));
     return true;  // a hint; private memory of a work-item may live in a context array
-  default:
-    return false;
+  default: return false;
   }
 }
 

@@ -16,22 +16,61 @@ namespace zefuse::cpu {
 
 // i64 (i32 dimension). A value of one work-item, the same over its whole life.
 enum class Query : uint8_t {
-  local_id, global_id, group_id, group_size, group_count, global_size, global_offset, work_dim,
-  local_linear_id, global_linear_id,
-  subgroup_size, subgroup_max_size, subgroup_count, subgroup_id, subgroup_local_id,
+  local_id,
+  global_id,
+  group_id,
+  group_size,
+  group_count,
+  global_size,
+  global_offset,
+  work_dim,
+  local_linear_id,
+  global_linear_id,
+  subgroup_size,
+  subgroup_max_size,
+  subgroup_count,
+  subgroup_id,
+  subgroup_local_id,
 };
 
 enum class Scope : uint8_t { work_group, sub_group };
 
 // A point that all work-items of a scope reach together.
 enum class SyncKind : uint8_t {
-  barrier, reduce, inclusive_scan, exclusive_scan, broadcast, broadcast_first, all, any,
-  shuffle, shuffle_xor, shuffle_up, shuffle_down, ballot, elect,
+  barrier,
+  reduce,
+  inclusive_scan,
+  exclusive_scan,
+  broadcast,
+  broadcast_first,
+  all,
+  any,
+  shuffle,
+  shuffle_xor,
+  shuffle_up,
+  shuffle_down,
+  ballot,
+  elect,
 };
 
 enum class GroupOp : uint8_t {
-  none, iadd, fadd, imul, fmul, fmin, umin, smin, fmax, umax, smax, bit_and, bit_or, bit_xor, logical_and,
-  logical_or, logical_xor,
+  none,
+  iadd,
+  fadd,
+  imul,
+  fmul,
+  fmin,
+  umin,
+  smin,
+  fmax,
+  umax,
+  smax,
+  bit_and,
+  bit_or,
+  bit_xor,
+  logical_and,
+  logical_or,
+  logical_xor,
 };
 
 struct Sync {
@@ -55,7 +94,7 @@ public:
   const Sync* asSync(const llvm::Instruction* inst) const;
   // Passes delete unused markers; their addresses may come back as other functions. Call after running passes.
   void forgetDeleted();
-  void eraseAll();                   // all calls are gone by then
+  void eraseAll();  // all calls are gone by then
 
 private:
   llvm::Module& module_;

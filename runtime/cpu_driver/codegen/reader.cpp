@@ -12,25 +12,51 @@ namespace zefuse::cpu {
 namespace {
 
 constexpr uint32_t kCapabilities[] = {
-    spv::CapabilityMatrix, spv::CapabilityShader,  // Shader only as a declared dependency; no shader opcode is read
-    spv::CapabilityAddresses, spv::CapabilityLinkage, spv::CapabilityKernel, spv::CapabilityVector16,
-    spv::CapabilityFloat16Buffer, spv::CapabilityFloat16, spv::CapabilityFloat64, spv::CapabilityInt64,
-    spv::CapabilityInt64Atomics, spv::CapabilityGroups, spv::CapabilityInt16, spv::CapabilityInt8,
-    spv::CapabilityGenericPointer, spv::CapabilitySubgroupDispatch, spv::CapabilityNamedBarrier,
-    spv::CapabilityGroupNonUniform, spv::CapabilityGroupNonUniformVote,
-    spv::CapabilityGroupNonUniformArithmetic, spv::CapabilityGroupNonUniformBallot,
-    spv::CapabilityGroupNonUniformShuffle, spv::CapabilityGroupNonUniformShuffleRelative,
-    spv::CapabilitySubgroupShuffleINTEL, spv::CapabilityAtomicFloat32AddEXT,
-    spv::CapabilityAtomicFloat64AddEXT, spv::CapabilityAtomicFloat32MinMaxEXT,
-    spv::CapabilityAtomicFloat64MinMaxEXT, spv::CapabilityExpectAssumeKHR,
-    spv::CapabilityOptNoneINTEL, spv::CapabilityKernelAttributesINTEL,
+    spv::CapabilityMatrix,
+    spv::CapabilityShader,  // Shader only as a declared dependency; no shader opcode is read
+    spv::CapabilityAddresses,
+    spv::CapabilityLinkage,
+    spv::CapabilityKernel,
+    spv::CapabilityVector16,
+    spv::CapabilityFloat16Buffer,
+    spv::CapabilityFloat16,
+    spv::CapabilityFloat64,
+    spv::CapabilityInt64,
+    spv::CapabilityInt64Atomics,
+    spv::CapabilityGroups,
+    spv::CapabilityInt16,
+    spv::CapabilityInt8,
+    spv::CapabilityGenericPointer,
+    spv::CapabilitySubgroupDispatch,
+    spv::CapabilityNamedBarrier,
+    spv::CapabilityGroupNonUniform,
+    spv::CapabilityGroupNonUniformVote,
+    spv::CapabilityGroupNonUniformArithmetic,
+    spv::CapabilityGroupNonUniformBallot,
+    spv::CapabilityGroupNonUniformShuffle,
+    spv::CapabilityGroupNonUniformShuffleRelative,
+    spv::CapabilitySubgroupShuffleINTEL,
+    spv::CapabilityAtomicFloat32AddEXT,
+    spv::CapabilityAtomicFloat64AddEXT,
+    spv::CapabilityAtomicFloat32MinMaxEXT,
+    spv::CapabilityAtomicFloat64MinMaxEXT,
+    spv::CapabilityExpectAssumeKHR,
+    spv::CapabilityOptNoneINTEL,
+    spv::CapabilityKernelAttributesINTEL,
 };
 
 constexpr const char* kExtensions[] = {
-    "SPV_KHR_no_integer_wrap_decoration", "SPV_INTEL_subgroups", "SPV_EXT_shader_atomic_float_add",
-    "SPV_EXT_shader_atomic_float_min_max", "SPV_KHR_expect_assume", "SPV_KHR_float_controls",
-    "SPV_INTEL_optnone", "SPV_INTEL_kernel_attributes", "SPV_KHR_non_semantic_info",
-    "SPV_KHR_linkonce_odr", "SPV_INTEL_fp_fast_math_mode",
+    "SPV_KHR_no_integer_wrap_decoration",
+    "SPV_INTEL_subgroups",
+    "SPV_EXT_shader_atomic_float_add",
+    "SPV_EXT_shader_atomic_float_min_max",
+    "SPV_KHR_expect_assume",
+    "SPV_KHR_float_controls",
+    "SPV_INTEL_optnone",
+    "SPV_INTEL_kernel_attributes",
+    "SPV_KHR_non_semantic_info",
+    "SPV_KHR_linkonce_odr",
+    "SPV_INTEL_fp_fast_math_mode",
 };
 
 bool isClangKernelBody(const std::string& name) {
@@ -39,10 +65,9 @@ bool isClangKernelBody(const std::string& name) {
 
 }  // namespace
 
-Reader::Reader(const SpirvModule& source, llvm::Module& module, Markers& markers,
-               const CompileOptions& options)
-    : source_(source), module_(module), context_(module.getContext()), markers_(markers),
-      options_(options), builder_(context_) {}
+Reader::Reader(const SpirvModule& source, llvm::Module& module, Markers& markers, const CompileOptions& options)
+    : source_(source), module_(module), context_(module.getContext()), markers_(markers), options_(options),
+      builder_(context_) {}
 
 void Reader::read() {
   scratch_ = llvm::Function::Create(llvm::FunctionType::get(builder_.getVoidTy(), false),
@@ -78,13 +103,16 @@ void Reader::read() {
 
 void Reader::readPreamble(const SpirvInst& inst) {
   switch (inst.opcode) {
-  case spv::OpNop: case spv::OpSource: case spv::OpSourceContinued: case spv::OpSourceExtension:
-  case spv::OpString: case spv::OpLine: case spv::OpNoLine: case spv::OpMemberName:
-  case spv::OpModuleProcessed:
-    return;
-  case spv::OpName:
-    names_[inst.op(0)] = literalString(inst, 1);
-    return;
+  case spv::OpNop:
+  case spv::OpSource:
+  case spv::OpSourceContinued:
+  case spv::OpSourceExtension:
+  case spv::OpString:
+  case spv::OpLine:
+  case spv::OpNoLine:
+  case spv::OpMemberName:
+  case spv::OpModuleProcessed: return;
+  case spv::OpName: names_[inst.op(0)] = literalString(inst, 1); return;
   case spv::OpCapability:
     if (std::find(std::begin(kCapabilities), std::end(kCapabilities), inst.op(0)) == std::end(kCapabilities))
       fail(inst, "capability " + std::to_string(inst.op(0)) + " is not supported");
@@ -120,17 +148,16 @@ void Reader::readPreamble(const SpirvInst& inst) {
     entry_points_.push_back({literalString(inst, 2), inst.op(1), &inst});
     return;
   case spv::OpExecutionMode:
-  case spv::OpExecutionModeId:
-    modes_.insert({inst.op(0), {inst.op(1), inst.operands.subspan(2), &inst}});
-    return;
-  case spv::OpDecorate: case spv::OpDecorateId: case spv::OpDecorateString: case spv::OpGroupDecorate:
-  case spv::OpMemberDecorate: case spv::OpDecorationGroup: case spv::OpGroupMemberDecorate:
-  case spv::OpMemberDecorateString:
-    readDecoration(inst);
-    return;
-  case spv::OpVariable:
-    readVariable(inst);
-    return;
+  case spv::OpExecutionModeId: modes_.insert({inst.op(0), {inst.op(1), inst.operands.subspan(2), &inst}}); return;
+  case spv::OpDecorate:
+  case spv::OpDecorateId:
+  case spv::OpDecorateString:
+  case spv::OpGroupDecorate:
+  case spv::OpMemberDecorate:
+  case spv::OpDecorationGroup:
+  case spv::OpGroupMemberDecorate:
+  case spv::OpMemberDecorateString: readDecoration(inst); return;
+  case spv::OpVariable: readVariable(inst); return;
   case spv::OpUndef:
     values_[inst.result_id] = llvm::UndefValue::get(valueType(inst, inst.type_id));
     value_types_[inst.result_id] = inst.type_id;
@@ -156,7 +183,9 @@ void Reader::readDecoration(const SpirvInst& inst) {
         decorations_.insert({inst.operands[i], d});
     return;
   }
-  case spv::OpDecorate: case spv::OpDecorateId: case spv::OpDecorateString:
+  case spv::OpDecorate:
+  case spv::OpDecorateId:
+  case spv::OpDecorateString:
     if (inst.op(1) == spv::DecorationSpecId)
       spec_ids_[inst.op(0)] = inst.op(2);
     decorations_.insert({inst.op(0), {inst.op(1), inst.operands.subspan(2), &inst}});
@@ -164,8 +193,7 @@ void Reader::readDecoration(const SpirvInst& inst) {
   case spv::OpMemberDecorate:
     // Offsets and layouts of members are the C layout in the OpenCL environment; anything else is a mistake.
     return;
-  default:
-    return;
+  default: return;
   }
 }
 
@@ -234,8 +262,8 @@ void Reader::declareFunction(size_t index) {
       auto [first, last] = decorations_.equal_range(id);
       for (auto it = first; it != last; ++it) {
         const Decoration& d = it->second;
-        if (d.kind == spv::DecorationAlignment && !d.operands.empty() &&
-            llvm::isPowerOf2_32(d.operands[0]) && d.operands[0] <= 4096) {
+        if (d.kind == spv::DecorationAlignment && !d.operands.empty() && llvm::isPowerOf2_32(d.operands[0]) &&
+            d.operands[0] <= 4096) {
           arg->addAttr(llvm::Attribute::getWithAlignment(context_, llvm::Align(d.operands[0])));
         } else if (d.kind == spv::DecorationRestrict) {
           arg->addAttr(llvm::Attribute::NoAlias);
@@ -368,15 +396,14 @@ ArgInfo Reader::describeArgument(const SpirvInst& param, const SpirvInst& functi
         fail(param, "by-value kernel argument of " + std::to_string(p.bytes) + " bytes");
       return {ArgKind::by_value_struct, static_cast<uint32_t>(p.bytes), align(p.llvm)};
     }
-    default:
-      fail(param, "kernel argument in storage class " + std::to_string(t.storage_class));
+    default: fail(param, "kernel argument in storage class " + std::to_string(t.storage_class));
     }
-  case spv::OpTypeInt: case spv::OpTypeFloat: case spv::OpTypeVector:
-    return {ArgKind::scalar, static_cast<uint32_t>(t.bytes), align(t.llvm)};
-  case spv::OpTypeStruct: case spv::OpTypeArray:
-    return {ArgKind::scalar, static_cast<uint32_t>(t.bytes), align(t.llvm)};
-  default:
-    fail(param, "kernel argument of unsupported type");
+  case spv::OpTypeInt:
+  case spv::OpTypeFloat:
+  case spv::OpTypeVector: return {ArgKind::scalar, static_cast<uint32_t>(t.bytes), align(t.llvm)};
+  case spv::OpTypeStruct:
+  case spv::OpTypeArray: return {ArgKind::scalar, static_cast<uint32_t>(t.bytes), align(t.llvm)};
+  default: fail(param, "kernel argument of unsupported type");
   }
 }
 
@@ -410,7 +437,8 @@ void Reader::finishKernels() {
         return by_id ? static_cast<uint32_t>(constantInt(*mode.inst, mode.operands[i])) : mode.operands[i];
       };
       switch (mode.mode) {
-      case spv::ExecutionModeLocalSize: case spv::ExecutionModeLocalSizeId: {
+      case spv::ExecutionModeLocalSize:
+      case spv::ExecutionModeLocalSizeId: {
         uint64_t total = 1;
         for (int d = 0; d < 3; ++d) {
           uint64_t n = operand(d);
@@ -423,20 +451,23 @@ void Reader::finishKernels() {
       case spv::ExecutionModeSubgroupSize: {
         uint32_t w = operand(0);
         if (w != 4 && w != 8 && w != 16 && w != 32 && w != 64 && w != 1 && w != 2)
-          fail(*mode.inst, "sub-group size " + std::to_string(w) + " of kernel " + entry->name +
-                               " is not supported");
+          fail(*mode.inst, "sub-group size " + std::to_string(w) + " of kernel " + entry->name + " is not supported");
         k.info.required_subgroup_size = w;
         break;
       }
-      case spv::ExecutionModeLocalSizeHint: case spv::ExecutionModeLocalSizeHintId:
-      case spv::ExecutionModeVecTypeHint: case spv::ExecutionModeContractionOff:
-      case spv::ExecutionModeInitializer: case spv::ExecutionModeFinalizer:
-      case spv::ExecutionModeSubgroupsPerWorkgroup: case spv::ExecutionModeSignedZeroInfNanPreserve:
-      case spv::ExecutionModeDenormPreserve: case spv::ExecutionModeRoundingModeRTE:
-      case spv::ExecutionModeMaxWorkgroupSizeINTEL: case spv::ExecutionModeMaxWorkDimINTEL:
-        break;
-      default:
-        fail(*mode.inst, "execution mode " + std::to_string(mode.mode) + " is not supported");
+      case spv::ExecutionModeLocalSizeHint:
+      case spv::ExecutionModeLocalSizeHintId:
+      case spv::ExecutionModeVecTypeHint:
+      case spv::ExecutionModeContractionOff:
+      case spv::ExecutionModeInitializer:
+      case spv::ExecutionModeFinalizer:
+      case spv::ExecutionModeSubgroupsPerWorkgroup:
+      case spv::ExecutionModeSignedZeroInfNanPreserve:
+      case spv::ExecutionModeDenormPreserve:
+      case spv::ExecutionModeRoundingModeRTE:
+      case spv::ExecutionModeMaxWorkgroupSizeINTEL:
+      case spv::ExecutionModeMaxWorkDimINTEL: break;
+      default: fail(*mode.inst, "execution mode " + std::to_string(mode.mode) + " is not supported");
       }
     }
   }

@@ -22,13 +22,13 @@
 namespace zefuse::cpu {
 
 struct Type {
-  uint16_t opcode = 0;               // spv::OpType...
-  llvm::Type* llvm = nullptr;        // nullptr for types without values (images and such are refused earlier)
-  uint32_t element = 0;              // vector, array: element; pointer: pointee
-  uint32_t storage_class = 0;        // pointer
-  uint64_t bytes = 0;                // allocation size; 0 for void, function
-  uint64_t scalars = 0;              // leaves of a value: bounds first-class loads
-  std::vector<uint32_t> members;     // struct: member types; function: return type, parameters
+  uint16_t opcode = 0;            // spv::OpType...
+  llvm::Type* llvm = nullptr;     // nullptr for types without values (images and such are refused earlier)
+  uint32_t element = 0;           // vector, array: element; pointer: pointee
+  uint32_t storage_class = 0;     // pointer
+  uint64_t bytes = 0;             // allocation size; 0 for void, function
+  uint64_t scalars = 0;           // leaves of a value: bounds first-class loads
+  std::vector<uint32_t> members;  // struct: member types; function: return type, parameters
 };
 
 struct Decoration {
@@ -39,18 +39,28 @@ struct Decoration {
 
 struct KernelSource {
   KernelInfo info;
-  llvm::Function* function = nullptr;          // void (arguments as declared)
-  std::vector<uint32_t> local_variables;       // ids, in module order
+  llvm::Function* function = nullptr;     // void (arguments as declared)
+  std::vector<uint32_t> local_variables;  // ids, in module order
 };
 
-struct ExportedFunction { std::string name; llvm::Function* function; };
-struct ExportedGlobal { std::string name; uint64_t size; llvm::GlobalVariable* variable; };
-struct LocalVariable { uint64_t size; uint64_t alignment; };
+struct ExportedFunction {
+  std::string name;
+  llvm::Function* function;
+};
+struct ExportedGlobal {
+  std::string name;
+  uint64_t size;
+  llvm::GlobalVariable* variable;
+};
+struct LocalVariable {
+  uint64_t size;
+  uint64_t alignment;
+};
 
 class Reader {
 public:
   Reader(const SpirvModule& source, llvm::Module& module, Markers& markers, const CompileOptions& options);
-  void read();                       // throws CompileError
+  void read();  // throws CompileError
 
   std::vector<KernelSource> kernels;
   std::vector<ExportedFunction> exported_functions;
@@ -87,15 +97,18 @@ private:
   // instructions_arith.cpp
   void readConversion(const SpirvInst& inst);
   llvm::Value* roundForConversion(const SpirvInst& inst, llvm::Value* value);
-  llvm::Value* convertWithRounding(const SpirvInst& inst, llvm::Value* value, llvm::Type* to,
-                                   uint32_t rounding_mode);
+  llvm::Value* convertWithRounding(const SpirvInst& inst, llvm::Value* value, llvm::Type* to, uint32_t rounding_mode);
   llvm::Value* integerDivision(const SpirvInst& inst, llvm::Value* a, llvm::Value* b);
   void applyFastMath(const SpirvInst& inst, llvm::Value* value);
 
   // instructions_memory.cpp
   void readVariable(const SpirvInst& inst);
   void readAccessChain(const SpirvInst& inst);
-  struct Access { llvm::Align align; bool is_volatile = false; bool nontemporal = false; };
+  struct Access {
+    llvm::Align align;
+    bool is_volatile = false;
+    bool nontemporal = false;
+  };
   Access memoryAccess(const SpirvInst& inst, size_t first_operand, const Type& type);
   void checkFirstClass(const SpirvInst& inst, const Type& type);
   const Type& pointee(const SpirvInst& inst, uint32_t pointer_id);
@@ -108,19 +121,17 @@ private:
   // builtins.cpp
   llvm::Value* builtinVariable(const SpirvInst& inst, uint32_t variable_id);
   llvm::Value* query(Query q, unsigned dim);
-  bool readImportedCall(const SpirvInst& inst, const std::string& name,
-                        llvm::ArrayRef<llvm::Value*> args, llvm::Type* result_type);
-  bool readImportedAtomic(const SpirvInst& inst, const std::string& name,
-                          llvm::ArrayRef<llvm::Value*> args, llvm::Type* result_type);
+  bool readImportedCall(const SpirvInst& inst, const std::string& name, llvm::ArrayRef<llvm::Value*> args,
+                        llvm::Type* result_type);
+  bool readImportedAtomic(const SpirvInst& inst, const std::string& name, llvm::ArrayRef<llvm::Value*> args,
+                          llvm::Type* result_type);
   llvm::Value* callPrintf(const SpirvInst& inst, llvm::Type* result, llvm::ArrayRef<llvm::Value*> args);
   llvm::Function* asyncCopyFunction();
 
   // ext_inst_opencl.cpp
   // extInst and extInteger return nullptr for an instruction that is not theirs.
-  llvm::Value* extInst(const SpirvInst& inst, uint32_t op, llvm::Type* result,
-                       llvm::ArrayRef<llvm::Value*> args);
-  llvm::Value* extInteger(const SpirvInst& inst, uint32_t op, llvm::Type* result,
-                          llvm::ArrayRef<llvm::Value*> args);
+  llvm::Value* extInst(const SpirvInst& inst, uint32_t op, llvm::Type* result, llvm::ArrayRef<llvm::Value*> args);
+  llvm::Value* extInteger(const SpirvInst& inst, uint32_t op, llvm::Type* result, llvm::ArrayRef<llvm::Value*> args);
   llvm::Value* callMath(const SpirvInst& inst, llvm::StringRef name, llvm::Type* result,
                         llvm::ArrayRef<llvm::Value*> args);
   bool vectorMemory(const SpirvInst& inst, uint32_t op);
@@ -142,18 +153,29 @@ private:
   void requirePointer(const SpirvInst& inst, llvm::Value* v) const;
   void requireBool(const SpirvInst& inst, llvm::Value* v) const;
 
-  struct Variable { uint32_t id, type, storage_class; const SpirvInst* inst; };
+  struct Variable {
+    uint32_t id, type, storage_class;
+    const SpirvInst* inst;
+  };
   struct FunctionInfo {
     llvm::Function* llvm = nullptr;
-    size_t first = 0, end = 0;       // instruction indices: OpFunction .. OpFunctionEnd
+    size_t first = 0, end = 0;  // instruction indices: OpFunction .. OpFunctionEnd
     uint32_t type = 0;
     std::vector<const SpirvInst*> params;
     bool has_body = false;
     bool is_entry = false;
     std::string import_name;
   };
-  struct EntryPoint { std::string name; uint32_t function; const SpirvInst* inst; };
-  struct Mode { uint32_t mode; std::span<const uint32_t> operands; const SpirvInst* inst; };
+  struct EntryPoint {
+    std::string name;
+    uint32_t function;
+    const SpirvInst* inst;
+  };
+  struct Mode {
+    uint32_t mode;
+    std::span<const uint32_t> operands;
+    const SpirvInst* inst;
+  };
 
   const SpirvModule& source_;
   llvm::Module& module_;
@@ -163,19 +185,19 @@ private:
   llvm::IRBuilder<> builder_;
 
   std::unordered_map<uint32_t, Type> types_;
-  std::unordered_map<uint32_t, llvm::Value*> values_;      // constants, globals, and the current function's values
-  std::unordered_map<uint32_t, uint32_t> value_types_;     // value id -> type id
+  std::unordered_map<uint32_t, llvm::Value*> values_;   // constants, globals, and the current function's values
+  std::unordered_map<uint32_t, uint32_t> value_types_;  // value id -> type id
   std::multimap<uint32_t, Decoration> decorations_;
-  std::unordered_map<uint32_t, uint32_t> spec_ids_;        // constant id -> SpecId
+  std::unordered_map<uint32_t, uint32_t> spec_ids_;  // constant id -> SpecId
   std::map<uint32_t, std::string> names_;
-  std::map<uint32_t, Variable> special_variables_;     // Input and Workgroup: materialised per function
+  std::map<uint32_t, Variable> special_variables_;  // Input and Workgroup: materialised per function
   std::map<uint32_t, FunctionInfo> functions_;
   std::vector<uint32_t> function_order_;
   std::vector<EntryPoint> entry_points_;
   std::multimap<uint32_t, Mode> modes_;
   std::map<uint32_t, std::string> ext_sets_;
   std::unordered_map<uint32_t, bool> forward_pointers_;
-  llvm::Function* scratch_ = nullptr;                  // home of a folding OpSpecConstantOp
+  llvm::Function* scratch_ = nullptr;  // home of a folding OpSpecConstantOp
 
   // the current function
   llvm::Function* function_ = nullptr;

@@ -96,8 +96,8 @@ private:
   llvm::Value* slotAddress(int slot) {
     if (!plan_.slot_marker) {
       auto* type = llvm::FunctionType::get(builder_.getPtrTy(), {builder_.getInt32Ty()}, false);
-      plan_.slot_marker = llvm::Function::Create(type, llvm::Function::ExternalLinkage, "zf.slot",
-                                                 *kernel_.getParent());
+      plan_.slot_marker =
+          llvm::Function::Create(type, llvm::Function::ExternalLinkage, "zf.slot", *kernel_.getParent());
       plan_.slot_marker->setDoesNotAccessMemory();
       plan_.slot_marker->setDoesNotThrow();
       plan_.slot_marker->setWillReturn();
@@ -322,8 +322,6 @@ void storeSlot(llvm::IRBuilder<>& b, llvm::Value* value, llvm::Value* address) {
   b.CreateStore(value, address);
 }
 
-RegionPlan formRegions(llvm::Function& kernel, const Markers& markers) {
-  return RegionFormer(kernel, markers).run();
-}
+RegionPlan formRegions(llvm::Function& kernel, const Markers& markers) { return RegionFormer(kernel, markers).run(); }
 
 }  // namespace zefuse::cpu

@@ -15,13 +15,13 @@
 namespace zefuse::cpu {
 
 struct Slot {
-  llvm::Type* type;                  // of the value; booleans are stored as i8
-  uint64_t stride;                   // bytes per work-item
+  llvm::Type* type;  // of the value; booleans are stored as i8
+  uint64_t stride;   // bytes per work-item
 };
 
 struct SyncPoint {
   Sync sync;
-  llvm::BasicBlock* before;          // ends with a branch to `after`
+  llvm::BasicBlock* before;  // ends with a branch to `after`
   llvm::BasicBlock* after;
   int input = -1, index = -1, output = -1;  // slots; -1: none
 };
@@ -29,15 +29,15 @@ struct SyncPoint {
 struct Region {
   static constexpr unsigned kReturn = ~0u;
   llvm::BasicBlock* entry;
-  std::vector<llvm::BasicBlock*> blocks;    // reverse post-order
-  std::vector<unsigned> exits;              // indices of sync points, or kReturn
+  std::vector<llvm::BasicBlock*> blocks;  // reverse post-order
+  std::vector<unsigned> exits;            // indices of sync points, or kReturn
 };
 
 struct RegionPlan {
   std::vector<SyncPoint> syncs;
-  std::vector<Region> regions;       // [0] starts at the kernel's entry, [i + 1] after syncs[i]
+  std::vector<Region> regions;  // [0] starts at the kernel's entry, [i + 1] after syncs[i]
   std::vector<Slot> slots;
-  llvm::Function* slot_marker = nullptr;    // ptr (i32 slot): this work-item's element
+  llvm::Function* slot_marker = nullptr;  // ptr (i32 slot): this work-item's element
 };
 
 // Rewrites `kernel` (everything inlined). Throws CompileError when the regions grow beyond reason.

@@ -35,7 +35,8 @@ spv_result_t onInstruction(void* user, const spv_parsed_instruction_t* parsed) {
 
 uint32_t swapBytes(uint32_t w) { return __builtin_bswap32(w); }
 
-// The instruction that could not be parsed: the first after those the parser handed over. Its own position is often off.
+// The instruction that could not be parsed: the first after those the parser handed over. Its own position is often
+// off.
 std::string describePosition(const SpirvModule& m, uint32_t offset) {
   if (offset >= m.words.size())
     return "at word offset " + std::to_string(offset) + ", the module's end";
@@ -71,8 +72,7 @@ std::string where(const SpirvInst& inst) {
   std::string name = opcodeName(inst.opcode);
   if (name != "unknown")
     name = "Op" + name;
-  return name + " (opcode " + std::to_string(inst.opcode) + ") at word offset " +
-         std::to_string(inst.offset);
+  return name + " (opcode " + std::to_string(inst.opcode) + ") at word offset " + std::to_string(inst.offset);
 }
 
 void fail(const SpirvInst& inst, const std::string& what) {
@@ -109,15 +109,14 @@ SpirvModule parseSpirv(std::span<const uint32_t> words) {
     throw CompileError("not SPIR-V: wrong magic number at word offset 0");
   uint32_t version = m.words[1];
   if (version < 0x10000 || version > 0x10600 || (version & 0xff0000ff) != 0)
-    throw CompileError("SPIR-V: version word " + std::to_string(version) +
-                       " at word offset 1 is none of 1.0 to 1.6");
+    throw CompileError("SPIR-V: version word " + std::to_string(version) + " at word offset 1 is none of 1.0 to 1.6");
   m.bound = m.words[3];
 
   std::unique_ptr<spv_context_t, ContextDeleter> context(spvContextCreate(SPV_ENV_UNIVERSAL_1_6));
   Parse parse{&m, 5};
   spv_diagnostic diagnostic = nullptr;
-  spv_result_t result = spvBinaryParse(context.get(), &parse, m.words.data(), m.words.size(), nullptr,
-                                       onInstruction, &diagnostic);
+  spv_result_t result =
+      spvBinaryParse(context.get(), &parse, m.words.data(), m.words.size(), nullptr, onInstruction, &diagnostic);
   if (result != SPV_SUCCESS) {
     std::string message = diagnostic && diagnostic->error ? diagnostic->error : "no diagnostic";
     spvDiagnosticDestroy(diagnostic);

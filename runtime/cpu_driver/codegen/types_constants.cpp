@@ -22,9 +22,7 @@ bool Reader::readType(const SpirvInst& inst) {
   auto& layout = module_.getDataLayout();
   Type t;
   switch (inst.opcode) {
-  case spv::OpTypeVoid:
-    t.llvm = builder_.getVoidTy();
-    break;
+  case spv::OpTypeVoid: t.llvm = builder_.getVoidTy(); break;
   case spv::OpTypeBool:
     t.llvm = builder_.getInt1Ty();
     t.bytes = t.scalars = 1;
@@ -67,8 +65,8 @@ bool Reader::readType(const SpirvInst& inst) {
     uint64_t n = constantInt(inst, inst.op(1));
     valueType(inst, t.element);
     if (n == 0 || e.bytes == 0 || n > kMaxTypeBytes / e.bytes)
-      fail(inst, "array of " + std::to_string(n) + " elements of " + std::to_string(e.bytes) +
-                     " bytes is not supported");
+      fail(inst,
+           "array of " + std::to_string(n) + " elements of " + std::to_string(e.bytes) + " bytes is not supported");
     t.llvm = llvm::ArrayType::get(e.llvm, n);
     t.bytes = layout.getTypeAllocSize(t.llvm);
     t.scalars = e.scalars * n;
@@ -110,9 +108,7 @@ bool Reader::readType(const SpirvInst& inst) {
     t.bytes = 8;
     t.scalars = 1;
     break;
-  case spv::OpTypeForwardPointer:
-    forward_pointers_[inst.op(0)] = true;
-    return true;
+  case spv::OpTypeForwardPointer: forward_pointers_[inst.op(0)] = true; return true;
   case spv::OpTypeFunction: {
     llvm::Type* result = type(inst, inst.op(0)).llvm;
     t.members.assign(inst.operands.begin(), inst.operands.end());
@@ -127,13 +123,19 @@ bool Reader::readType(const SpirvInst& inst) {
     t.llvm = llvm::FunctionType::get(result, params, false);
     break;
   }
-  case spv::OpTypeOpaque: case spv::OpTypeImage: case spv::OpTypeSampler: case spv::OpTypeSampledImage:
-  case spv::OpTypeDeviceEvent: case spv::OpTypeReserveId: case spv::OpTypeQueue:
-  case spv::OpTypePipe: case spv::OpTypeNamedBarrier: case spv::OpTypePipeStorage:
-  case spv::OpTypeRuntimeArray: case spv::OpTypeMatrix:
-    fail(inst, "unsupported type");
-  default:
-    return false;
+  case spv::OpTypeOpaque:
+  case spv::OpTypeImage:
+  case spv::OpTypeSampler:
+  case spv::OpTypeSampledImage:
+  case spv::OpTypeDeviceEvent:
+  case spv::OpTypeReserveId:
+  case spv::OpTypeQueue:
+  case spv::OpTypePipe:
+  case spv::OpTypeNamedBarrier:
+  case spv::OpTypePipeStorage:
+  case spv::OpTypeRuntimeArray:
+  case spv::OpTypeMatrix: fail(inst, "unsupported type");
+  default: return false;
   }
   addType(inst, std::move(t));
   return true;
@@ -167,8 +169,10 @@ llvm::Constant* Reader::specValue(const SpirvInst& inst, const Type& t) {
 bool Reader::readConstant(const SpirvInst& inst) {
   llvm::Constant* c = nullptr;
   switch (inst.opcode) {
-  case spv::OpConstantTrue: case spv::OpConstantFalse:
-  case spv::OpSpecConstantTrue: case spv::OpSpecConstantFalse: {
+  case spv::OpConstantTrue:
+  case spv::OpConstantFalse:
+  case spv::OpSpecConstantTrue:
+  case spv::OpSpecConstantFalse: {
     const Type& t = type(inst, inst.type_id);
     if (t.opcode != spv::OpTypeBool)
       fail(inst, "boolean constant of another type");
@@ -177,7 +181,8 @@ bool Reader::readConstant(const SpirvInst& inst) {
       c = builder_.getInt1(inst.opcode == spv::OpConstantTrue || inst.opcode == spv::OpSpecConstantTrue);
     break;
   }
-  case spv::OpConstant: case spv::OpSpecConstant: {
+  case spv::OpConstant:
+  case spv::OpSpecConstant: {
     const Type& t = type(inst, inst.type_id);
     if (t.opcode != spv::OpTypeInt && t.opcode != spv::OpTypeFloat)
       fail(inst, "constant is neither integer nor float");
@@ -189,24 +194,21 @@ bool Reader::readConstant(const SpirvInst& inst) {
         bits |= static_cast<uint64_t>(inst.op(1)) << 32;
       llvm::APInt value(64, bits);
       value = value.trunc(t.bytes * 8);
-      c = t.opcode == spv::OpTypeInt
-              ? static_cast<llvm::Constant*>(llvm::ConstantInt::get(context_, value))
-              : llvm::ConstantFP::get(context_, llvm::APFloat(t.llvm->getFltSemantics(), value));
+      c = t.opcode == spv::OpTypeInt ? static_cast<llvm::Constant*>(llvm::ConstantInt::get(context_, value))
+                                     : llvm::ConstantFP::get(context_, llvm::APFloat(t.llvm->getFltSemantics(), value));
     }
     break;
   }
-  case spv::OpConstantNull:
-    c = llvm::Constant::getNullValue(valueType(inst, inst.type_id));
-    break;
-  case spv::OpConstantComposite: case spv::OpSpecConstantComposite: {
+  case spv::OpConstantNull: c = llvm::Constant::getNullValue(valueType(inst, inst.type_id)); break;
+  case spv::OpConstantComposite:
+  case spv::OpSpecConstantComposite: {
     const Type& t = type(inst, inst.type_id);
     std::vector<llvm::Constant*> parts;
     for (size_t i = 0; i < inst.operands.size(); ++i)
       parts.push_back(constant(inst, inst.op(i)));
     auto check = [&](size_t count, auto element) {
       if (parts.size() != count)
-        fail(inst, "composite of " + std::to_string(parts.size()) + " parts, its type has " +
-                       std::to_string(count));
+        fail(inst, "composite of " + std::to_string(parts.size()) + " parts, its type has " + std::to_string(count));
       for (size_t i = 0; i < count; ++i)
         if (parts[i]->getType() != element(i))
           fail(inst, "part " + std::to_string(i) + " has the wrong type");
@@ -225,11 +227,8 @@ bool Reader::readConstant(const SpirvInst& inst) {
     }
     break;
   }
-  case spv::OpSpecConstantOp:
-    readSpecConstantOp(inst);
-    return true;
-  default:
-    return false;
+  case spv::OpSpecConstantOp: readSpecConstantOp(inst); return true;
+  default: return false;
   }
   setValue(inst, c);
   return true;

@@ -185,7 +185,11 @@ private:
     kernel_.info.private_bytes = bytes;
   }
 
-  struct Loop { BasicBlock *header, *latch, *exit; llvm::PHINode* iv; Value* next; };
+  struct Loop {
+    BasicBlock *header, *latch, *exit;
+    llvm::PHINode* iv;
+    Value* next;
+  };
   // A rotated loop for i in [begin, end), at least one iteration. The insertion point moves to the header.
   Loop openLoop(Value* begin, const char* name) {
     Loop l;
@@ -225,7 +229,10 @@ private:
   }
 
   // Coordinates of the work-item that the code at the insertion point runs.
-  struct Item { std::array<Value*, 3> id; Value* linear; };
+  struct Item {
+    std::array<Value*, 3> id;
+    Value* linear;
+  };
 
   Value* query(Query q, unsigned d, const Item& item) {
     auto* zero = b_.getInt64(0);
@@ -253,8 +260,7 @@ private:
     case Query::subgroup_max_size: return width;
     case Query::subgroup_id: return b_.CreateUDiv(item.linear, width);
     case Query::subgroup_local_id: return b_.CreateURem(item.linear, width);
-    case Query::subgroup_count:
-      return b_.CreateUDiv(b_.CreateAdd(total_, b_.getInt64(subgroup_width_ - 1)), width);
+    case Query::subgroup_count: return b_.CreateUDiv(b_.CreateAdd(total_, b_.getInt64(subgroup_width_ - 1)), width);
     case Query::subgroup_size: {
       Value* first = b_.CreateMul(b_.CreateUDiv(item.linear, width), width);
       return b_.CreateBinaryIntrinsic(llvm::Intrinsic::umin, width, b_.CreateSub(total_, first));
@@ -332,8 +338,7 @@ private:
     else if (const uint32_t* id = markers_.asLocalVariable(&inst))
       replacement = b_.CreateConstInBoundsGEP1_64(b_.getInt8Ty(), local_, local_offsets_.at(*id));
     else if (call && plan_.slot_marker && call->getCalledFunction() == plan_.slot_marker)
-      replacement =
-          slotElement(llvm::cast<llvm::ConstantInt>(call->getArgOperand(0))->getZExtValue(), item.linear);
+      replacement = slotElement(llvm::cast<llvm::ConstantInt>(call->getArgOperand(0))->getZExtValue(), item.linear);
     if (replacement) {
       inst.replaceAllUsesWith(replacement);
       inst.eraseFromParent();
@@ -468,12 +473,12 @@ private:
       Item item;
       item.linear = lanes.iv;
       for (unsigned d = 0; d < 3; ++d)
-        item.id[d] = needs_id_arrays_
-                         ? b_.CreateZExt(b_.CreateLoad(b_.getInt32Ty(),
-                                                       b_.CreateGEP(b_.getInt32Ty(), id_array_[d], lanes.iv)),
-                                         b_.getInt64Ty())
-                     : d == 0 ? static_cast<Value*>(lanes.iv)
-                              : zero;
+        item.id[d] =
+            needs_id_arrays_
+                ? b_.CreateZExt(b_.CreateLoad(b_.getInt32Ty(), b_.CreateGEP(b_.getInt32Ty(), id_array_[d], lanes.iv)),
+                                b_.getInt64Ty())
+            : d == 0 ? static_cast<Value*>(lanes.iv)
+                     : zero;
       cloneRegion(region, item);
       closeLoop(lanes, end, true);
       dispatch(region, [&](unsigned exit) {
@@ -533,8 +538,8 @@ private:
 
 }  // namespace
 
-llvm::Function* buildWorkGroup(KernelSource& kernel, Markers& markers,
-                               const std::map<uint32_t, LocalVariable>& locals, const std::string& entry) {
+llvm::Function* buildWorkGroup(KernelSource& kernel, Markers& markers, const std::map<uint32_t, LocalVariable>& locals,
+                               const std::string& entry) {
   return WorkGroupBuilder(kernel, markers, locals).run(entry);
 }
 

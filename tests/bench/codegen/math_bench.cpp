@@ -25,10 +25,15 @@ template <typename F> double nsPerElement(F f) {
   return best / kElements;
 }
 
-struct Row { const char* name; void (*mvec256)(const float*, float*); void (*mvec512)(const float*, float*); };
+struct Row {
+  const char* name;
+  void (*mvec256)(const float*, float*);
+  void (*mvec512)(const float*, float*);
+};
 const Row kRows[] = {
-    {"exp", exp_256, exp_512}, {"tanh", tanh_256, tanh_512}, {"erf", erf_256, erf_512}, {"log", log_256, log_512},
-    {"exp2", exp2_256, exp2_512}, {"expm1", expm1_256, expm1_512}, {"log1p", log1p_256, log1p_512}, {"sin", sin_256, sin_512},
+    {"exp", exp_256, exp_512},       {"tanh", tanh_256, tanh_512}, {"erf", erf_256, erf_512},
+    {"log", log_256, log_512},       {"exp2", exp2_256, exp2_512}, {"expm1", expm1_256, expm1_512},
+    {"log1p", log1p_256, log1p_512}, {"sin", sin_256, sin_512},
 };
 
 }  // namespace

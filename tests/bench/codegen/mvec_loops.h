@@ -4,8 +4,8 @@
 constexpr long kElements = 2048;
 
 #define FOR_EACH_FUNCTION(M) M(exp) M(tanh) M(erf) M(log) M(exp2) M(expm1) M(log1p) M(sin)
-#define DECLARE(name)                       \
-  void name##_256(const float* x, float* y); \
+#define DECLARE(name)                                                                                                  \
+  void name##_256(const float* x, float* y);                                                                           \
   void name##_512(const float* x, float* y);
 FOR_EACH_FUNCTION(DECLARE)
 #undef DECLARE

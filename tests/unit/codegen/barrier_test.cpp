@@ -44,7 +44,8 @@ TEST_P(Barrier, InUniformBranch) {
         for (uint64_t l = 0; l < n; ++l)
           d[l] = tmp[(l + 1) % n] * 2 + mine[l];
       }
-      program().run("barrier_in_uniform_branch", {2, 1, 1}, {n, 1, 1}, {Arg::buffer(data), Arg::local(4 * n), Arg::of(take)});
+      program().run("barrier_in_uniform_branch", {2, 1, 1}, {n, 1, 1},
+                    {Arg::buffer(data), Arg::local(4 * n), Arg::of(take)});
       ASSERT_EQ(data, want) << take << " " << n;
     }
 }
@@ -68,7 +69,8 @@ TEST_P(Barrier, NestedLoopsKeepPrivateState) {
           history[l][r & 3] ^= want[l];
       }
       for (int l = 0; l < n; ++l)
-        want[l] = static_cast<int>(want[l] + history[l][0] + 5u * history[l][1] + 7u * history[l][2] + 11u * history[l][3]);
+        want[l] =
+            static_cast<int>(want[l] + history[l][0] + 5u * history[l][1] + 7u * history[l][2] + 11u * history[l][3]);
       program().run("nested", {1, 1, 1}, {static_cast<uint64_t>(n), 1, 1}, {Arg::buffer(data), Arg::of(rounds)});
       ASSERT_EQ(data, want) << rounds << " " << n;
     }
@@ -168,7 +170,8 @@ TEST_P(Barrier, AsyncCopies) {
   int n = 24;
   std::vector<float> in(2 * n), out(2 * n);
   std::iota(in.begin(), in.end(), 1.0f);
-  program().run("async_copy", {2, 1, 1}, {24, 1, 1}, {Arg::buffer(in), Arg::buffer(out), Arg::local(8 * n), Arg::of(n)});
+  program().run("async_copy", {2, 1, 1}, {24, 1, 1},
+                {Arg::buffer(in), Arg::buffer(out), Arg::local(8 * n), Arg::of(n)});
   for (int g = 0; g < 2; ++g)
     for (int l = 0; l < n; ++l)
       EXPECT_EQ(out[g * n + l], in[g * n + n - 1 - l] + in[2 * (l % (n / 2))]);
@@ -221,7 +224,8 @@ TEST(OptLevel, SameResultsAtEveryLevel) {
     m.run("small", {4, 1, 1}, {1, 1, 1}, {Arg::buffer(x), Arg::buffer(y)});
     std::vector<float> scalar(64);  // one loop over 61 items, vectorised by LLVM, and the rest
     m.run("scalar", {1, 1, 1}, {61, 1, 1}, {Arg::buffer(x), Arg::buffer(scalar)});
-    EXPECT_EQ(std::vector<float>(scalar.begin(), scalar.begin() + 61), std::vector<float>(y.begin(), y.begin() + 61)) << level;
+    EXPECT_EQ(std::vector<float>(scalar.begin(), scalar.begin() + 61), std::vector<float>(y.begin(), y.begin() + 61))
+        << level;
     if (level == 3) {
       nested = data;
       groups = out;

@@ -34,9 +34,7 @@ TEST(Native, SwappedEndianness) {
   expectVectorAddRuns(words);
 }
 
-TEST(Native, SameInputSameBytes) {
-  EXPECT_EQ(compile("barrier").native, compile("barrier").native);
-}
+TEST(Native, SameInputSameBytes) { EXPECT_EQ(compile("barrier").native, compile("barrier").native); }
 
 TEST(Native, SpecializationConstants) {
   auto run = [](std::vector<SpecConstant> constants) {
@@ -195,7 +193,8 @@ TEST(Refusal, UnsupportedInstruction) {
   words[at] = (words[at] & 0xffff0000) | 146;  // OpMatrixTimesMatrix: two operands as well
   CompileResult r = compileSpirv(words, {});
   EXPECT_FALSE(r.ok);
-  EXPECT_NE(r.log.find("OpMatrixTimesMatrix (opcode 146) at word offset " + std::to_string(at)), std::string::npos) << r.log;
+  EXPECT_NE(r.log.find("OpMatrixTimesMatrix (opcode 146) at word offset " + std::to_string(at)), std::string::npos)
+      << r.log;
 }
 
 TEST(Refusal, UnknownCapabilityAndExtension) {

@@ -31,7 +31,10 @@ int switchPhi(int v) {
   for (int k = 0; k < 5; ++k) {
     switch (v % 7) {
     case 0: r += 1; break;
-    case 1: r += k; v = static_cast<int>(v + 3u); [[fallthrough]];
+    case 1:
+      r += k;
+      v = static_cast<int>(v + 3u);
+      [[fallthrough]];
     case 2: r ^= 5; break;
     case 3:
       if (k == 2)
@@ -75,7 +78,8 @@ TEST_P(Control, IntegerFunctions) {
     s[i] = static_cast<int16_t>(random());
     l[i] = static_cast<int64_t>(random()) >> (i % 60);
   }
-  program->run("integers", {n / 16, 1, 1}, {16, 1, 1}, {Arg::buffer(c), Arg::buffer(s), Arg::buffer(l), Arg::buffer(out)});
+  program->run("integers", {n / 16, 1, 1}, {16, 1, 1},
+               {Arg::buffer(c), Arg::buffer(s), Arg::buffer(l), Arg::buffer(out)});
   auto clamp = [](int64_t v, int64_t lo, int64_t hi) { return std::min(std::max(v, lo), hi); };
   for (size_t i = 0; i < n; ++i) {
     int8_t a = static_cast<int8_t>(c[i] * 3);
@@ -87,10 +91,13 @@ TEST_P(Control, IntegerFunctions) {
     EXPECT_EQ(o[2], ua);
     EXPECT_EQ(o[3], l[i] / 7 + l[i] % 5);
     EXPECT_EQ(o[4], static_cast<int64_t>((static_cast<__int128>(l[i]) * l[i]) >> 64) +
-                        (l[i] ? std::countl_zero(static_cast<uint64_t>(l[i])) : 64) + std::popcount(static_cast<uint64_t>(l[i])));
-    EXPECT_EQ(o[5], clamp(s[i] + 32000, -32768, 32767) + clamp(c[i] - 100, -128, 127) + ((s[i] + b) >> 1) + ((s[i] + b + 1) >> 1));
+                        (l[i] ? std::countl_zero(static_cast<uint64_t>(l[i])) : 64) +
+                        std::popcount(static_cast<uint64_t>(l[i])));
+    EXPECT_EQ(o[5], clamp(s[i] + 32000, -32768, 32767) + clamp(c[i] - 100, -128, 127) + ((s[i] + b) >> 1) +
+                        ((s[i] + b + 1) >> 1));
     uint32_t mixed = std::rotl(static_cast<uint32_t>(l[i]), 5) + static_cast<uint32_t>(s[i] * 3 + 2) +
-                     static_cast<uint32_t>(static_cast<int16_t>((c[i] << 8) | ua)) + static_cast<uint32_t>(std::abs(s[i] - b));
+                     static_cast<uint32_t>(static_cast<int16_t>((c[i] << 8) | ua)) +
+                     static_cast<uint32_t>(std::abs(s[i] - b));
     EXPECT_EQ(o[6], mixed);
     EXPECT_EQ(o[7], clamp(s[i], 0, 255) + clamp(l[i], 0, 65535));
   }
@@ -113,7 +120,9 @@ TEST_P(Control, ConversionsRound) {
     EXPECT_EQ(out[6 * i + 1], static_cast<int>(std::ceil(x[i])));
     EXPECT_EQ(out[6 * i + 2], static_cast<int>(std::floor(x[i])));
     EXPECT_EQ(out[6 * i + 3], static_cast<int>(x[i]));
-    EXPECT_EQ(out[6 * i + 4], std::fabs(x[i]) < 1e-10f ? 1 : x[i] > 0 ? std::numeric_limits<int>::max() : std::numeric_limits<int>::min());
+    EXPECT_EQ(out[6 * i + 4], std::fabs(x[i]) < 1e-10f ? 1
+                              : x[i] > 0               ? std::numeric_limits<int>::max()
+                                                       : std::numeric_limits<int>::min());
     EXPECT_EQ(out[6 * i + 5], x[i] < 0 ? 0 : x[i] > 255 ? 255 : static_cast<int>(x[i]));
   }
 }

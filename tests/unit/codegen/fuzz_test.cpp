@@ -1,4 +1,5 @@
-// Damaged SPIR-V: any answer but a crash. A seed that fails is printed; ZEFUSE_FUZZ_CASES and ZEFUSE_FUZZ_SEED rerun it.
+// Damaged SPIR-V: any answer but a crash. A seed that fails is printed; ZEFUSE_FUZZ_CASES and ZEFUSE_FUZZ_SEED rerun
+// it.
 #include "tests/unit/codegen/harness.h"
 
 #include <gtest/gtest.h>
@@ -29,7 +30,7 @@ std::vector<uint32_t> mutate(std::vector<uint32_t> w, std::mt19937_64& random) {
     case 0: w[at] = static_cast<uint32_t>(random()); break;
     case 1: w[at] ^= 1u << pick(32); break;
     case 2:
-    case 3: // another id in an operand's place: wrong types, wrong kinds
+    case 3:  // another id in an operand's place: wrong types, wrong kinds
       w[inst + (length > 1 ? 1 + pick(length - 1) : 0)] = 1 + static_cast<uint32_t>(pick(w[3]));
       break;
     case 4: w[inst] = (w[inst] & 0xffff0000) | static_cast<uint32_t>(pick(400)); break;  // another opcode
@@ -41,9 +42,7 @@ std::vector<uint32_t> mutate(std::vector<uint32_t> w, std::mt19937_64& random) {
       w.insert(w.begin() + to, copy.begin(), copy.end());
       return w;
     }
-    case 8:
-      w.erase(w.begin() + inst, w.begin() + inst + length);
-      return w;
+    case 8: w.erase(w.begin() + inst, w.begin() + inst + length); return w;
     }
   }
   if (pick(50) == 0)
@@ -96,7 +95,8 @@ TEST(FuzzBytes, NoiseIsRefused) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Modules, Fuzz, ::testing::Values("basic", "control", "barrier"), [](auto& i) { return std::string(i.param); });
+INSTANTIATE_TEST_SUITE_P(Modules, Fuzz, ::testing::Values("basic", "control", "barrier"),
+                         [](auto& i) { return std::string(i.param); });
 
 }  // namespace
 }  // namespace zefuse::cpu::testing

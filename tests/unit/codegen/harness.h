@@ -14,8 +14,8 @@ namespace zefuse::cpu::testing {
 std::vector<uint32_t> loadSpirv(const std::string& name);  // a file of the build's kernel folder, without ".spv"
 
 struct Arg {
-  std::vector<std::byte> value;      // what args[i] points to
-  size_t local_bytes = 0;            // local_pointer: size to carve out
+  std::vector<std::byte> value;  // what args[i] points to
+  size_t local_bytes = 0;        // local_pointer: size to carve out
   template <typename T> static Arg of(const T& v) {
     Arg a;
     a.value.resize(sizeof v);

@@ -13,13 +13,20 @@
 namespace zefuse::cpu::testing {
 namespace {
 
-struct Unary { const char* name; double (*reference)(double); double max_ulp; double low = -INFINITY, high = INFINITY; };
+struct Unary {
+  const char* name;
+  double (*reference)(double);
+  double max_ulp;
+  double low = -INFINITY, high = INFINITY;
+};
 
 double signOf(double x) { return x != x ? 0.0 : x > 0 ? 1.0 : x < 0 ? -1.0 : x; }
 constexpr double kPi = 3.14159265358979323846;
 double sinpi(double x) {
   double r = x - 2 * std::rint(x / 2);
-  return r == std::rint(r) ? std::copysign(0.0, x) : std::fabs(r) > 0.5 ? std::sin(kPi * (std::copysign(1.0, r) - r)) : std::sin(kPi * r);
+  return r == std::rint(r)    ? std::copysign(0.0, x)
+         : std::fabs(r) > 0.5 ? std::sin(kPi * (std::copysign(1.0, r) - r))
+                              : std::sin(kPi * r);
 }
 double cospi(double x) {
   double r = std::fabs(x - 2 * std::rint(x / 2));
@@ -28,19 +35,48 @@ double cospi(double x) {
 
 // Bounds: what we promise, a little above what was measured (docs/cpu_codegen.md).
 const Unary kUnary[] = {
-    {"exp", std::exp, 1}, {"exp2", std::exp2, 1}, {"exp10", [](double x) { return exp10(x); }, 2},
-    {"expm1", std::expm1, 2}, {"log", std::log, 1}, {"log2", std::log2, 2}, {"log10", std::log10, 2},
-    {"log1p", std::log1p, 2}, {"tanh", std::tanh, 2}, {"erf", std::erf, 2}, {"sin", std::sin, 2},
-    {"cos", std::cos, 2}, {"tan", std::tan, 4}, {"acos", std::acos, 4}, {"acosh", std::acosh, 4},
-    {"asin", std::asin, 4}, {"asinh", std::asinh, 4}, {"atan", std::atan, 4}, {"atanh", std::atanh, 4},
-    {"cbrt", std::cbrt, 4}, {"cosh", std::cosh, 4}, {"sinh", std::sinh, 4}, {"erfc", std::erfc, 4},
-    {"acospi", [](double x) { return std::acos(x) / kPi; }, 1}, {"asinpi", [](double x) { return std::asin(x) / kPi; }, 1},
-    {"atanpi", [](double x) { return std::atan(x) / kPi; }, 1}, {"sinpi", sinpi, 1}, {"cospi", cospi, 1},
-    {"ceil", std::ceil, 0}, {"floor", std::floor, 0}, {"trunc", std::trunc, 0}, {"rint", std::rint, 0},
-    {"round", std::round, 0}, {"fabs", std::fabs, 0}, {"sqrt", std::sqrt, 0.5}, {"sign", signOf, 0},
-    {"rsqrt", [](double x) { return 1 / std::sqrt(x); }, 2}, {"logb", std::logb, 0},
-    {"tgamma", std::tgamma, 8, 0.01, 40}, {"lgamma", std::lgamma, 8, 3, INFINITY},
-    {"native_exp", std::exp, 1}, {"half_exp", std::exp, 1},
+    {"exp", std::exp, 1},
+    {"exp2", std::exp2, 1},
+    {"exp10", [](double x) { return exp10(x); }, 2},
+    {"expm1", std::expm1, 2},
+    {"log", std::log, 1},
+    {"log2", std::log2, 2},
+    {"log10", std::log10, 2},
+    {"log1p", std::log1p, 2},
+    {"tanh", std::tanh, 2},
+    {"erf", std::erf, 2},
+    {"sin", std::sin, 2},
+    {"cos", std::cos, 2},
+    {"tan", std::tan, 4},
+    {"acos", std::acos, 4},
+    {"acosh", std::acosh, 4},
+    {"asin", std::asin, 4},
+    {"asinh", std::asinh, 4},
+    {"atan", std::atan, 4},
+    {"atanh", std::atanh, 4},
+    {"cbrt", std::cbrt, 4},
+    {"cosh", std::cosh, 4},
+    {"sinh", std::sinh, 4},
+    {"erfc", std::erfc, 4},
+    {"acospi", [](double x) { return std::acos(x) / kPi; }, 1},
+    {"asinpi", [](double x) { return std::asin(x) / kPi; }, 1},
+    {"atanpi", [](double x) { return std::atan(x) / kPi; }, 1},
+    {"sinpi", sinpi, 1},
+    {"cospi", cospi, 1},
+    {"ceil", std::ceil, 0},
+    {"floor", std::floor, 0},
+    {"trunc", std::trunc, 0},
+    {"rint", std::rint, 0},
+    {"round", std::round, 0},
+    {"fabs", std::fabs, 0},
+    {"sqrt", std::sqrt, 0.5},
+    {"sign", signOf, 0},
+    {"rsqrt", [](double x) { return 1 / std::sqrt(x); }, 2},
+    {"logb", std::logb, 0},
+    {"tgamma", std::tgamma, 8, 0.01, 40},
+    {"lgamma", std::lgamma, 8, 3, INFINITY},
+    {"native_exp", std::exp, 1},
+    {"half_exp", std::exp, 1},
 };
 
 double ulpError(float got, double want) {
@@ -48,7 +84,9 @@ double ulpError(float got, double want) {
     return std::isnan(got) ? 0 : INFINITY;
   float rounded = static_cast<float>(want);
   if (std::isinf(rounded) || std::isinf(got))
-    return rounded == got ? 0 : (std::isinf(rounded) && std::fabs(got) > 3.4028e38f) || std::fabs(want) > 3.4028e38 ? 1 : INFINITY;
+    return rounded == got                                                                        ? 0
+           : (std::isinf(rounded) && std::fabs(got) > 3.4028e38f) || std::fabs(want) > 3.4028e38 ? 1
+                                                                                                 : INFINITY;
   if (want == 0 && got == 0)
     return std::signbit(want) == std::signbit(got) ? 0 : INFINITY;
   int e;
@@ -65,8 +103,33 @@ const std::vector<float>& samples() {
       v.push_back(std::bit_cast<float>(static_cast<uint32_t>(b)));
     for (float x = -20; x < 20; x += 1.0f / 4096)
       v.push_back(x);
-    for (float x : {0.0f, -0.0f, 1.0f, -1.0f, 0.5f, -0.5f, INFINITY, -INFINITY, NAN, 1e-45f, -1e-45f, 0x1p-126f, 0x1.fffffep127f,
-                    88.72283f, 88.72284f, -87.33655f, -103.97f, -104.0f, 128.0f, -149.0f, -150.0f, 3.8f, 9.1f, 0.93f, 0x1p28f, 1e10f, 1e30f})
+    for (float x : {0.0f,
+                    -0.0f,
+                    1.0f,
+                    -1.0f,
+                    0.5f,
+                    -0.5f,
+                    INFINITY,
+                    -INFINITY,
+                    NAN,
+                    1e-45f,
+                    -1e-45f,
+                    0x1p-126f,
+                    0x1.fffffep127f,
+                    88.72283f,
+                    88.72284f,
+                    -87.33655f,
+                    -103.97f,
+                    -104.0f,
+                    128.0f,
+                    -149.0f,
+                    -150.0f,
+                    3.8f,
+                    9.1f,
+                    0.93f,
+                    0x1p28f,
+                    1e10f,
+                    1e30f})
       for (int d = -2; d <= 2; ++d)
         v.push_back(std::isfinite(x) && x != 0 ? std::bit_cast<float>(std::bit_cast<int32_t>(x) + d) : x);
     while (v.size() % 64)
@@ -123,11 +186,15 @@ TEST_P(Math, UnaryWithinBoundsAndTheSameInVectors) {
 }
 
 TEST_P(Math, Binary) {
-  struct Binary { const char* name; double (*reference)(double, double); double max_ulp; };
+  struct Binary {
+    const char* name;
+    double (*reference)(double, double);
+    double max_ulp;
+  };
   const Binary kBinary[] = {
-      {"atan2", std::atan2, 4}, {"pow", std::pow, 4}, {"hypot", std::hypot, 4}, {"fmod", std::fmod, 0},
-      {"remainder", std::remainder, 0}, {"fmax", std::fmax, 0}, {"fmin", std::fmin, 0},
-      {"fdim", std::fdim, 0.5}, {"copysign", std::copysign, 0},
+      {"atan2", std::atan2, 4},         {"pow", std::pow, 4},   {"hypot", std::hypot, 4}, {"fmod", std::fmod, 0},
+      {"remainder", std::remainder, 0}, {"fmax", std::fmax, 0}, {"fmin", std::fmin, 0},   {"fdim", std::fdim, 0.5},
+      {"copysign", std::copysign, 0},
   };
   std::vector<float> x, z;
   auto& all = samples();
@@ -147,8 +214,10 @@ TEST_P(Math, Binary) {
   ASSERT_TRUE(program().ok());
   for (const Binary& f : kBinary) {
     std::vector<float> y(x.size()), v(x.size());
-    program().run(std::string("f32_") + f.name, {x.size() / 64, 1, 1}, {64, 1, 1}, {Arg::buffer(x), Arg::buffer(z), Arg::buffer(y)});
-    program().run(std::string("f32x16_") + f.name, {x.size() / 16, 1, 1}, {1, 1, 1}, {Arg::buffer(x), Arg::buffer(z), Arg::buffer(v)});
+    program().run(std::string("f32_") + f.name, {x.size() / 64, 1, 1}, {64, 1, 1},
+                  {Arg::buffer(x), Arg::buffer(z), Arg::buffer(y)});
+    program().run(std::string("f32x16_") + f.name, {x.size() / 16, 1, 1}, {1, 1, 1},
+                  {Arg::buffer(x), Arg::buffer(z), Arg::buffer(v)});
     expectSameBits(f.name, y, v);
     double worst = 0;
     size_t at = 0;
@@ -170,14 +239,21 @@ TEST_P(Math, Binary) {
 }
 
 TEST_P(Math, Double) {
-  struct F64 { const char* name; double (*reference)(double); double max_ulp; };
-  const F64 kF64[] = {{"exp", std::exp, 4}, {"log", std::log, 4}, {"tanh", std::tanh, 4}, {"erf", std::erf, 4}, {"sin", std::sin, 4},
-                      {"cos", std::cos, 4}, {"sqrt", std::sqrt, 0}, {"expm1", std::expm1, 4}, {"log1p", std::log1p, 4},
-                      {"log2", std::log2, 4}, {"exp2", std::exp2, 4}, {"cbrt", std::cbrt, 4}, {"round", std::round, 0}, {"acos", std::acos, 4}};
+  struct F64 {
+    const char* name;
+    double (*reference)(double);
+    double max_ulp;
+  };
+  const F64 kF64[] = {{"exp", std::exp, 4},     {"log", std::log, 4},     {"tanh", std::tanh, 4},
+                      {"erf", std::erf, 4},     {"sin", std::sin, 4},     {"cos", std::cos, 4},
+                      {"sqrt", std::sqrt, 0},   {"expm1", std::expm1, 4}, {"log1p", std::log1p, 4},
+                      {"log2", std::log2, 4},   {"exp2", std::exp2, 4},   {"cbrt", std::cbrt, 4},
+                      {"round", std::round, 0}, {"acos", std::acos, 4}};
   std::vector<double> x;
   for (int i = 0; i < 1 << 14; ++i)
     x.push_back((i - (1 << 13)) * 0.0123456789);
-  for (double v : {0.0, -0.0, HUGE_VAL, -HUGE_VAL, std::nan(""), 1e300, -1e300, 5e-324, 709.78, 709.79, -745.2, 0.5, 1.0, -1.0, 1e-10, 1e22})
+  for (double v : {0.0, -0.0, HUGE_VAL, -HUGE_VAL, std::nan(""), 1e300, -1e300, 5e-324, 709.78, 709.79, -745.2, 0.5,
+                   1.0, -1.0, 1e-10, 1e22})
     x.push_back(v);
   ASSERT_EQ(x.size() % 16, 0u);
   Program p(loadSpirv("math_f64"), {.isa = GetParam()});

@@ -54,7 +54,11 @@ TEST_P(Run, ReductionWithBarrierInALoop) {
 TEST_P(Run, StructByValue) {
   Program p = build("basic");
   ASSERT_TRUE(p.ok());
-  struct S { int a; float b[3]; int64_t c; } s{1, {10, 20, 30}, 100};
+  struct S {
+    int a;
+    float b[3];
+    int64_t c;
+  } s{1, {10, 20, 30}, 100};
   std::vector<float> out(8);
   p.run("struct_arg", {2, 1, 1}, {4, 1, 1}, {Arg::buffer(out), Arg::of(s), Arg::of(int{2})});
   for (float v : out)

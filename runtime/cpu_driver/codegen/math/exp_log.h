@@ -7,10 +7,13 @@
 namespace zf {
 
 // A whole number as a float and as an integer.
-template <typename V> struct Rounded { V value; Int<V> integer; };
+template <typename V> struct Rounded {
+  V value;
+  Int<V> integer;
+};
 
-// How to multiply by 2^n: with integer instructions anywhere, by vscalefps on AVX-512 (16 lanes). The bits are the same:
-// both round once.
+// How to multiply by 2^n: with integer instructions anywhere, by vscalefps on AVX-512 (16 lanes). The bits are the
+// same: both round once.
 struct Portable {
   // 2^n for n in [-126, 127].
   template <typename V> ZF_INLINE V pow2(Rounded<V> n) { return fromBits<V>((n.integer + 127) << 23); }
@@ -24,8 +27,9 @@ struct Avx512 {
   template <typename V> ZF_INLINE V scale(V p, Rounded<V> n) {
     constexpr int kCurrentRounding = 4;
     typedef float Native __attribute__((vector_size(64)));
-    return __builtin_bit_cast(V, __builtin_ia32_scalefps512_mask(__builtin_bit_cast(Native, p), __builtin_bit_cast(Native, n.value),
-                                                                 Native{}, 0xffff, kCurrentRounding));
+    return __builtin_bit_cast(V, __builtin_ia32_scalefps512_mask(__builtin_bit_cast(Native, p),
+                                                                 __builtin_bit_cast(Native, n.value), Native{}, 0xffff,
+                                                                 kCurrentRounding));
   }
   template <typename V> ZF_INLINE V pow2(Rounded<V> n) { return scale(V(1.0f), n); }
 };
@@ -42,7 +46,10 @@ template <typename V> ZF_INLINE Rounded<V> roundProduct(V x, float factor) {
   return {t - c<V>(0x1.8p23f), bits(t) - 0x4b400000};
 }
 
-template <typename V> struct Reduced { Rounded<V> n; V r; };
+template <typename V> struct Reduced {
+  Rounded<V> n;
+  V r;
+};
 // x = n ln 2 + r
 template <typename V> ZF_INLINE Reduced<V> reduceByLn2(V x) {
   Rounded<V> n = roundProduct(x, 0x1.715476p+0f);
@@ -85,7 +92,9 @@ template <typename Isa = Portable, typename V> ZF_INLINE V expm1(V x) {
 }
 
 // x = 2^k * (1 + f), 1 + f in [sqrt(1/2), sqrt(2)); x positive and normal.
-template <typename V> struct LogParts { V k, f; };
+template <typename V> struct LogParts {
+  V k, f;
+};
 template <typename V> ZF_INLINE LogParts<V> logParts(V x) {
   Int<V> i = bits(x) - 0x3f3504f3;
   Int<V> k = i >> 23;

@@ -24,18 +24,18 @@ using v8i = Vec<int32_t, 8>;
 using v16i = Vec<int32_t, 16>;
 using v2i = Vec<int32_t, 2>;
 
-#define INLINE_F32(name)                                                   \
-  ZF_EXPORT float zf_##name##_f32(float x) { return zf::name(x); }         \
-  ZF_EXPORT v4f zf_##name##_f32x4(v4f x) { return zf::name(x); }           \
-  ZF_EXPORT v8f zf_##name##_f32x8(v8f x) { return zf::name(x); }           \
+#define INLINE_F32(name)                                                                                               \
+  ZF_EXPORT float zf_##name##_f32(float x) { return zf::name(x); }                                                     \
+  ZF_EXPORT v4f zf_##name##_f32x4(v4f x) { return zf::name(x); }                                                       \
+  ZF_EXPORT v8f zf_##name##_f32x8(v8f x) { return zf::name(x); }                                                       \
   ZF_EXPORT v16f zf_##name##_f32x16(v16f x) { return zf::name(x); }
 INLINE_F32(log)
 INLINE_F32(log2)
 INLINE_F32(log10)
 INLINE_F32(log1p)
 // linkMathLibrary takes the _avx512 form where there is one and the ISA level allows.
-#define INLINE_F32_512(name) \
-  INLINE_F32(name)           \
+#define INLINE_F32_512(name)                                                                                           \
+  INLINE_F32(name)                                                                                                     \
   ZF_EXPORT v16f zf_##name##_f32x16_avx512(v16f x) { return zf::name<zf::Avx512>(x); }
 INLINE_F32_512(exp)
 INLINE_F32_512(exp2)
@@ -45,10 +45,10 @@ INLINE_F32_512(tanh)
 INLINE_F32_512(erf)
 
 // Long enough that one copy per kernel is better than one per use.
-#define CALL_F32(name)                                                     \
-  ZF_CALL float zf_##name##_f32(float x) { return zf::name(x); }           \
-  ZF_CALL v4f zf_##name##_f32x4(v4f x) { return zf::name(x); }             \
-  ZF_CALL v8f zf_##name##_f32x8(v8f x) { return zf::name(x); }             \
+#define CALL_F32(name)                                                                                                 \
+  ZF_CALL float zf_##name##_f32(float x) { return zf::name(x); }                                                       \
+  ZF_CALL v4f zf_##name##_f32x4(v4f x) { return zf::name(x); }                                                         \
+  ZF_CALL v8f zf_##name##_f32x8(v8f x) { return zf::name(x); }                                                         \
   ZF_CALL v16f zf_##name##_f32x16(v16f x) { return zf::name(x); }
 CALL_F32(sin)
 CALL_F32(cos)
@@ -93,18 +93,20 @@ template <typename V, auto Function, typename... A> ZF_INLINE V inPieces(A... ar
   }
 }
 
-#define WIDTHS_1(M, name, f) M(name, f, float, f32) M(name, f, v4f, f32x4) M(name, f, v8f, f32x8) M(name, f, v16f, f32x16)
-#define WIDTHS_1D(M, name, f) M(name, f, double, f64) M(name, f, v2d, f64x2) M(name, f, v4d, f64x4) M(name, f, v8d, f64x8)
-#define MVEC_UNARY(name, f, V, suffix) \
+#define WIDTHS_1(M, name, f)                                                                                           \
+  M(name, f, float, f32) M(name, f, v4f, f32x4) M(name, f, v8f, f32x8) M(name, f, v16f, f32x16)
+#define WIDTHS_1D(M, name, f)                                                                                          \
+  M(name, f, double, f64) M(name, f, v2d, f64x2) M(name, f, v4d, f64x4) M(name, f, v8d, f64x8)
+#define MVEC_UNARY(name, f, V, suffix)                                                                                 \
   ZF_CALL V zf_##name##_##suffix(V x) { return inPieces<V, f>(x); }
-#define MVEC_BINARY(name, f, V, suffix) \
+#define MVEC_BINARY(name, f, V, suffix)                                                                                \
   ZF_CALL V zf_##name##_##suffix(V x, V y) { return inPieces<V, f>(x, y); }
 
-#define MVEC_F32(name)                                      \
-  extern "C" v8f _ZGVdN8v_##name##f(v8f);                   \
+#define MVEC_F32(name)                                                                                                 \
+  extern "C" v8f _ZGVdN8v_##name##f(v8f);                                                                              \
   WIDTHS_1(MVEC_UNARY, name, _ZGVdN8v_##name##f)
-#define MVEC_F64(name)                                      \
-  extern "C" v4d _ZGVdN4v_##name(v4d);                      \
+#define MVEC_F64(name)                                                                                                 \
+  extern "C" v4d _ZGVdN4v_##name(v4d);                                                                                 \
   WIDTHS_1D(MVEC_UNARY, name, _ZGVdN4v_##name)
 #define MVEC(name) MVEC_F32(name) MVEC_F64(name)
 MVEC(acos)
@@ -130,10 +132,10 @@ MVEC_F64(log10)
 MVEC_F64(log1p)
 MVEC_F64(sin)
 MVEC_F64(tanh)
-#define MVEC2(name)                                         \
-  extern "C" v8f _ZGVdN8vv_##name##f(v8f, v8f);             \
-  extern "C" v4d _ZGVdN4vv_##name(v4d, v4d);                \
-  WIDTHS_1(MVEC_BINARY, name, _ZGVdN8vv_##name##f)          \
+#define MVEC2(name)                                                                                                    \
+  extern "C" v8f _ZGVdN8vv_##name##f(v8f, v8f);                                                                        \
+  extern "C" v4d _ZGVdN4vv_##name(v4d, v4d);                                                                           \
+  WIDTHS_1(MVEC_BINARY, name, _ZGVdN8vv_##name##f)                                                                     \
   WIDTHS_1D(MVEC_BINARY, name, _ZGVdN4vv_##name)
 MVEC2(atan2)
 MVEC2(hypot)
@@ -150,29 +152,35 @@ template <typename R, typename V, typename F, typename... A> ZF_INLINE R perLane
     return r;
   }
 }
-#define LIBM_UNARY(name, f, V, suffix) \
-  ZF_CALL V zf_##name##_##suffix(V x) { return perLane<V>([](auto a) { return f(a); }, x); }
-#define LIBM_BINARY(name, f, V, suffix) \
-  ZF_CALL V zf_##name##_##suffix(V x, V y) { return perLane<V>([](auto a, auto b) { return f(a, b); }, x, y); }
-#define LIBM_FLOAT_INT(name, f, V, suffix) \
-  ZF_CALL V zf_##name##_##suffix(V x, Vec<int32_t, zf::lanes<V>> y) { return perLane<V>([](auto a, int b) { return f(a, b); }, x, y); }
-#define LIBM_TO_INT(name, f, V, suffix)                                            \
-  ZF_CALL Vec<int32_t, zf::lanes<V>> zf_##name##_##suffix(V x) {                   \
-    return perLane<Vec<int32_t, zf::lanes<V>>>([](auto a) { return f(a); }, x);    \
+#define LIBM_UNARY(name, f, V, suffix)                                                                                 \
+  ZF_CALL V zf_##name##_##suffix(V x) {                                                                                \
+    return perLane<V>([](auto a) { return f(a); }, x);                                                                 \
   }
-#define LIBM_TO_INT2(name, f, V, suffix)                                                      \
-  ZF_CALL Vec<int32_t, zf::lanes<V>> zf_##name##_##suffix(V x, V y) {                         \
-    return perLane<Vec<int32_t, zf::lanes<V>>>([](auto a, auto b) { return f(a, b); }, x, y); \
+#define LIBM_BINARY(name, f, V, suffix)                                                                                \
+  ZF_CALL V zf_##name##_##suffix(V x, V y) {                                                                           \
+    return perLane<V>([](auto a, auto b) { return f(a, b); }, x, y);                                                   \
+  }
+#define LIBM_FLOAT_INT(name, f, V, suffix)                                                                             \
+  ZF_CALL V zf_##name##_##suffix(V x, Vec<int32_t, zf::lanes<V>> y) {                                                  \
+    return perLane<V>([](auto a, int b) { return f(a, b); }, x, y);                                                    \
+  }
+#define LIBM_TO_INT(name, f, V, suffix)                                                                                \
+  ZF_CALL Vec<int32_t, zf::lanes<V>> zf_##name##_##suffix(V x) {                                                       \
+    return perLane<Vec<int32_t, zf::lanes<V>>>([](auto a) { return f(a); }, x);                                        \
+  }
+#define LIBM_TO_INT2(name, f, V, suffix)                                                                               \
+  ZF_CALL Vec<int32_t, zf::lanes<V>> zf_##name##_##suffix(V x, V y) {                                                  \
+    return perLane<Vec<int32_t, zf::lanes<V>>>([](auto a, auto b) { return f(a, b); }, x, y);                          \
   }
 #define LIBM(M, name, f) WIDTHS_1(M, name, f) WIDTHS_1D(M, name, f)
 
 namespace {
 
-#define OVERLOAD(name, builtin)                              \
-  ZF_INLINE float name(float x) { return builtin##f(x); }    \
+#define OVERLOAD(name, builtin)                                                                                        \
+  ZF_INLINE float name(float x) { return builtin##f(x); }                                                              \
   ZF_INLINE double name(double x) { return builtin(x); }
-#define OVERLOAD2(name, builtin)                                       \
-  ZF_INLINE float name(float x, float y) { return builtin##f(x, y); }  \
+#define OVERLOAD2(name, builtin)                                                                                       \
+  ZF_INLINE float name(float x, float y) { return builtin##f(x, y); }                                                  \
   ZF_INLINE double name(double x, double y) { return builtin(x, y); }
 OVERLOAD(libmLgamma, __builtin_lgamma)
 OVERLOAD(libmTgamma, __builtin_tgamma)
@@ -200,7 +208,9 @@ ZF_INLINE double sinpiReduced(double x) {
 }
 ZF_INLINE double cospiReduced(double x) {
   double r = __builtin_fabs(x - 2.0 * __builtin_rint(0.5 * x));  // [0, 1]
-  return r <= 0.25 ? __builtin_cos(kPi * r) : r < 0.75 ? __builtin_sin(kPi * (0.5 - r)) : -__builtin_cos(kPi * (1.0 - r));
+  return r <= 0.25  ? __builtin_cos(kPi * r)
+         : r < 0.75 ? __builtin_sin(kPi * (0.5 - r))
+                    : -__builtin_cos(kPi * (1.0 - r));
 }
 ZF_INLINE double tanpiReduced(double x) {
   double r = x - __builtin_rint(x);  // [-1/2, 1/2]
@@ -215,7 +225,8 @@ ZF_INLINE double tanpiReduced(double x) {
   return __builtin_tan(kPi * r);
 }
 template <typename T> ZF_INLINE T zfSinpi(T x) {
-  return x == __builtin_rint(x) ? (x - x == 0 ? __builtin_copysign(T(0), x) : T(__builtin_nan(""))) : T(sinpiReduced(x));
+  return x == __builtin_rint(x) ? (x - x == 0 ? __builtin_copysign(T(0), x) : T(__builtin_nan("")))
+                                : T(sinpiReduced(x));
 }
 template <typename T> ZF_INLINE T zfCospi(T x) { return x - x == 0 ? T(cospiReduced(x)) : T(__builtin_nan("")); }
 template <typename T> ZF_INLINE T zfTanpi(T x) { return x - x == 0 ? T(tanpiReduced(x)) : T(__builtin_nan("")); }

@@ -8,7 +8,10 @@ extern "C" float cosf(float);
 
 namespace zf {
 
-template <typename V> struct Quadrant { V r; Int<V> n; };
+template <typename V> struct Quadrant {
+  V r;
+  Int<V> n;
+};
 
 template <typename V> ZF_INLINE Quadrant<V> reduceByHalfPi(V x) {
   using D = Vec<double, lanes<V>>;

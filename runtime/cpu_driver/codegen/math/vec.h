@@ -6,8 +6,12 @@
 
 namespace zf {
 
-template <typename T, int N> struct VecOf { typedef T type __attribute__((ext_vector_type(N))); };
-template <typename T> struct VecOf<T, 1> { using type = T; };
+template <typename T, int N> struct VecOf {
+  typedef T type __attribute__((ext_vector_type(N)));
+};
+template <typename T> struct VecOf<T, 1> {
+  using type = T;
+};
 template <typename T, int N> using Vec = typename VecOf<T, N>::type;
 
 template <typename V> constexpr int lanes = sizeof(V) / sizeof(decltype(V{}[0]));
@@ -15,14 +19,24 @@ template <> inline constexpr int lanes<float> = 1;
 template <> inline constexpr int lanes<double> = 1;
 template <> inline constexpr int lanes<int32_t> = 1;
 
-template <typename V> struct ElementOf { using type = __typeof__(V{}[0] + V{}[0]); };
-template <> struct ElementOf<float> { using type = float; };
-template <> struct ElementOf<double> { using type = double; };
-template <> struct ElementOf<int32_t> { using type = int32_t; };
+template <typename V> struct ElementOf {
+  using type = __typeof__(V{}[0] + V{}[0]);
+};
+template <> struct ElementOf<float> {
+  using type = float;
+};
+template <> struct ElementOf<double> {
+  using type = double;
+};
+template <> struct ElementOf<int32_t> {
+  using type = int32_t;
+};
 template <typename V> using Element = typename ElementOf<V>::type;
 
 // The integer vector of the same shape.
-template <typename V> struct IntOf { using type = Vec<int32_t, lanes<V>>; };
+template <typename V> struct IntOf {
+  using type = Vec<int32_t, lanes<V>>;
+};
 template <typename V> using Int = typename IntOf<V>::type;
 
 #define ZF_INLINE static inline __attribute__((always_inline))  // "static" for members and for namespace scope alike
@@ -58,6 +72,8 @@ template <typename V, typename... C> ZF_INLINE V horner(V x, V acc) { return acc
 template <typename V, typename... C> ZF_INLINE V horner(V x, V acc, float next, C... rest) {
   return horner(x, fma(acc, x, V(next)), rest...);
 }
-template <typename V, typename... C> ZF_INLINE V poly(V x, float first, C... rest) { return horner(x, V(first), rest...); }
+template <typename V, typename... C> ZF_INLINE V poly(V x, float first, C... rest) {
+  return horner(x, V(first), rest...);
+}
 
 }  // namespace zf
