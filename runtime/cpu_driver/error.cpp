@@ -1,7 +1,9 @@
 #include "runtime/cpu_driver/error.h"
 
+#include <cctype>
 #include <cstdarg>
 #include <cstdio>
+#include <cstring>
 
 #include "runtime/cpu_driver/environment.h"
 
@@ -18,6 +20,13 @@ ze_result_t refuse(ze_result_t code, const char* format, ...) {
   if (environment().log_refusals)
     std::fprintf(stderr, "zefuse cpu driver: %s (0x%x)\n", last_refusal, static_cast<unsigned>(code));
   return code;
+}
+
+CallName::CallName(const char* function) {
+  bool named = !std::strncmp(function, "ze", 2);
+  std::snprintf(text, sizeof text, "%s%s", named ? "" : "ze", function);
+  if (!named)
+    text[2] = static_cast<char>(std::toupper(static_cast<unsigned char>(text[2])));
 }
 
 const char* lastRefusal() { return last_refusal; }

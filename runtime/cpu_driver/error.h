@@ -13,22 +13,28 @@ namespace zefuse::cpu {
 [[gnu::cold, gnu::format(printf, 2, 3)]] ze_result_t refuse(ze_result_t code, const char* format, ...);
 const char* lastRefusal();  // "" when this thread was never refused
 
+// The Level Zero name of an entry point's function here: "memAllocHost" is zeMemAllocHost. A name with "ze" stays.
+struct CallName {
+  explicit CallName(const char* function);
+  char text[96];
+};
+
 // Runs an entry point's body. No exception crosses the C boundary.
 template <typename Body> ze_result_t guarded(const char* call, Body&& body) noexcept {
   try {
     return body();
   } catch (const std::bad_alloc&) {
-    return refuse(ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY, "%s: out of host memory", call);
+    return refuse(ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY, "%s: out of host memory", CallName(call).text);
   } catch (const std::exception& error) {
-    return refuse(ZE_RESULT_ERROR_UNKNOWN, "%s: %s", call, error.what());
+    return refuse(ZE_RESULT_ERROR_UNKNOWN, "%s: %s", CallName(call).text, error.what());
   }
 }
 
 // The checks every entry point starts with; each returns from the function that contains it. `handle` is an lvalue.
 #define ZEFUSE_CHECK(Type, handle)                                                                                     \
   if (!fromHandle<Type>(handle)) [[unlikely]]                                                                          \
-  return refuse(ZE_RESULT_ERROR_INVALID_NULL_HANDLE, "%s: " #handle " (%p) is not a live " #Type, __func__,            \
-                static_cast<const void*>(handle))
+  return refuse(ZE_RESULT_ERROR_INVALID_NULL_HANDLE, "%s: " #handle " (%p) is not a live " #Type,                      \
+                CallName(__func__).text, static_cast<const void*>(handle))
 
 #define ZEFUSE_OBJECT(Type, name, handle)                                                                              \
   ZEFUSE_CHECK(Type, handle);                                                                                          \
@@ -36,6 +42,6 @@ template <typename Body> ze_result_t guarded(const char* call, Body&& body) noex
 
 #define ZEFUSE_NOT_NULL(pointer)                                                                                       \
   if (!(pointer)) [[unlikely]]                                                                                         \
-  return refuse(ZE_RESULT_ERROR_INVALID_NULL_POINTER, "%s: " #pointer " is NULL", __func__)
+  return refuse(ZE_RESULT_ERROR_INVALID_NULL_POINTER, "%s: " #pointer " is NULL", CallName(__func__).text)
 
 }  // namespace zefuse::cpu

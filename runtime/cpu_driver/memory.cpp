@@ -148,7 +148,8 @@ ze_result_t memAllocShared(ze_context_handle_t hContext, const ze_device_mem_all
   *pptr = nullptr;
   if (hDevice)
     ZEFUSE_CHECK(Device, hDevice);
-  return allocate(*context, {__func__, ZE_MEMORY_TYPE_SHARED, size, alignment, device_desc->pNext, hDevice != nullptr},
+  return allocate(*context,
+                  {"zeMemAllocShared", ZE_MEMORY_TYPE_SHARED, size, alignment, device_desc->pNext, hDevice != nullptr},
                   pptr);
 }
 
@@ -159,7 +160,8 @@ ze_result_t memAllocDevice(ze_context_handle_t hContext, const ze_device_mem_all
   ZEFUSE_NOT_NULL(pptr);
   *pptr = nullptr;
   ZEFUSE_CHECK(Device, hDevice);
-  return allocate(*context, {__func__, ZE_MEMORY_TYPE_DEVICE, size, alignment, device_desc->pNext, true}, pptr);
+  return allocate(*context, {"zeMemAllocDevice", ZE_MEMORY_TYPE_DEVICE, size, alignment, device_desc->pNext, true},
+                  pptr);
 }
 
 ze_result_t memAllocHost(ze_context_handle_t hContext, const ze_host_mem_alloc_desc_t* host_desc, size_t size,
@@ -168,7 +170,7 @@ ze_result_t memAllocHost(ze_context_handle_t hContext, const ze_host_mem_alloc_d
   ZEFUSE_NOT_NULL(host_desc);
   ZEFUSE_NOT_NULL(pptr);
   *pptr = nullptr;
-  return allocate(*context, {__func__, ZE_MEMORY_TYPE_HOST, size, alignment, host_desc->pNext, false}, pptr);
+  return allocate(*context, {"zeMemAllocHost", ZE_MEMORY_TYPE_HOST, size, alignment, host_desc->pNext, false}, pptr);
 }
 
 ze_result_t memFree(ze_context_handle_t hContext, void* ptr) {

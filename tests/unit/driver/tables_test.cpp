@@ -94,6 +94,9 @@ TEST_F(Tables, AbsentEntriesRefuseWithAReason) {
   const char* reason = nullptr;
   ASSERT_EQ(ZE_RESULT_SUCCESS, describe(driver, &reason));
   EXPECT_NE(std::string::npos, std::string(reason).find("IPC")) << reason;
+  EXPECT_EQ(ZE_RESULT_ERROR_INVALID_NULL_HANDLE, mem.pfnFree(nullptr, &one));
+  ASSERT_EQ(ZE_RESULT_SUCCESS, describe(driver, &reason));
+  EXPECT_EQ(0u, std::string(reason).find("zeMemFree: hContext")) << reason;
 }
 
 TEST_F(Tables, OnlyGettersAreExported) {
