@@ -10,6 +10,8 @@
 #include "compiler/import/errors.h"
 #include "compiler/import/fx_reader.h"
 #include "compiler/pipeline.h"
+#include "compiler/plan/plan_generated.h"
+#include "lowering/native/disassemble.h"
 #include "python/csrc/compiled_graph.h"
 #include "python/csrc/errors.h"
 #include "python/csrc/package.h"
@@ -58,6 +60,18 @@ std::unique_ptr<mlir::MLIRContext> newContext() {
   return context;
 }
 
+/// What exists only after the plan is built: itself as JSON, and each kernel's machine code.
+void dumpBuilt(const CompiledGraph& compiled) {
+  Dump::writeInto(compiled.dumpFolder(), "plan.json", compiled.planJson());
+  auto natives = compiled.executable().nativeBinaries();
+  if (!natives.ok())
+    return Dump::writeInto(compiled.dumpFolder(), "native.error", natives.status().toString());
+  for (const plan::Step* step : *compiled.executable().plan().steps())
+    if (auto* launch = step->kind_as_Launch())
+      Dump::writeInto(compiled.dumpFolder(), launch->name()->str() + "/kernel.s",
+                      disassemble((*natives)[launch->module_()]));
+}
+
 std::unique_ptr<CompiledGraph> compile(const py::object& graph_module, const std::vector<unsigned>& parameters,
                                        const py::dict& options) {
   Settings settings = settingsOf(options);
@@ -90,7 +104,7 @@ std::unique_ptr<CompiledGraph> compile(const py::object& graph_module, const std
   auto compiled = std::make_unique<CompiledGraph>(unwrap(std::move(executable)), std::move(constants),
                                                   compilation.dump_folder);
   if (!compilation.dump_folder.empty())
-    Dump::writeInto(compilation.dump_folder, "plan.json", compiled->planJson());
+    dumpBuilt(*compiled);
   return compiled;
 }
 
