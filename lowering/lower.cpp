@@ -1,12 +1,12 @@
 #include "lowering/lower.h"
 
-#include "llvm/IR/LLVMContext.h"
-#include "llvm/IR/Module.h"
-#include "llvm/Support/raw_ostream.h"
 #include "lowering/schedule/schedule.h"
 #include "lowering/spirv/emit.h"
 #include "lowering/spirv/validate.h"
 #include "mlir/IR/Verifier.h"
+#include "llvm/IR/LLVMContext.h"
+#include "llvm/IR/Module.h"
+#include "llvm/Support/raw_ostream.h"
 
 using namespace mlir;
 
@@ -22,8 +22,7 @@ template <typename T> static std::string print(T& printable) {
   return text;
 }
 
-FailureOr<LoweredKernel> lowerKernel(KernelOp kernel, const TargetDescription& target,
-                                     const StageDump& dump) {
+FailureOr<LoweredKernel> lowerKernel(KernelOp kernel, const TargetDescription& target, const StageDump& dump) {
   FailureOr<ScheduledKernel> scheduled = scheduleKernel(kernel, target);
   if (failed(scheduled))
     return failure();
@@ -32,7 +31,8 @@ FailureOr<LoweredKernel> lowerKernel(KernelOp kernel, const TargetDescription& t
     dump("scheduled.mlir", print(module));
   if (failed(verify(module)))
     return kernel.emitError() << "kernel " << kernel.getName()
-                              << ": the schedule is invalid; this is a bug of the lowering", failure();
+                              << ": the schedule is invalid; this is a bug of the lowering",
+           failure();
   if (failed(convertToLLVMDialect(module, scheduled->launch.name)))
     return kernel.emitError() << "kernel " << kernel.getName()
                               << ": the scheduled function does not convert to the LLVM dialect",

@@ -8,9 +8,9 @@
 #include <string_view>
 #include <vector>
 
-#include "llvm/ADT/ArrayRef.h"
 #include "mlir/IR/AffineExpr.h"
 #include "mlir/Support/LLVM.h"
+#include "llvm/ADT/ArrayRef.h"
 
 namespace zefuse {
 
@@ -19,10 +19,10 @@ class KernelOp;
 // What the schedule knows of a target. Constants come from named factories, so that equal targets make equal code.
 struct TargetDescription {
   enum class Kind { cpu, intel_gpu };
-  std::string name;            // "cpu", "dg2-g11": also the plan's and the cache's name of it
+  std::string name;  // "cpu", "dg2-g11": also the plan's and the cache's name of it
   Kind kind = Kind::cpu;
-  int vector_width = 16;       // lanes of explicit vectors in the kernel (SPIR-V allows 2, 3, 4, 8, 16); 1: scalar code
-  int subgroup_size = 0;       // intel_gpu
+  int vector_width = 16;  // lanes of explicit vectors in the kernel (SPIR-V allows 2, 3, 4, 8, 16); 1: scalar code
+  int subgroup_size = 0;  // intel_gpu
   int max_group_size = 1;
   int64_t local_memory_bytes = 0;
   int64_t private_row_bytes = 16 << 10;  // a row value up to this size may be kept instead of recomputed
@@ -32,30 +32,32 @@ struct TargetDescription {
 };
 
 struct KernelCheck {
-  std::string error;    // "index_error", ...
+  std::string error;  // "index_error", ...
   std::string message;
 };
 
 // Argument order: plan.fbs, table Launch.
 struct LoweredKernel {
-  std::string name;                    // the entry point
+  std::string name;  // the entry point
   std::vector<uint32_t> spirv;
-  std::vector<unsigned> symbols;       // graph symbols passed as i64, in order
-  bool chunked = true;                 // plan.fbs, Distribution
-  mlir::AffineExpr extent;             // units of work, over graph symbols
+  std::vector<unsigned> symbols;  // graph symbols passed as i64, in order
+  bool chunked = true;            // plan.fbs, Distribution
+  mlir::AffineExpr extent;        // units of work, over graph symbols
   int64_t grain = 1;
   std::array<uint32_t, 3> group_size = {1, 1, 1};
-  mlir::AffineExpr scratch_bytes;      // per group; null: none
+  mlir::AffineExpr scratch_bytes;  // per group; null: none
   std::vector<KernelCheck> checks;
-  std::string schedule;                // the choice and its reason, one line
+  std::string schedule;  // the choice and its reason, one line
 };
 
 // Called with each stage's text ("scheduled.mlir", "kernel.ll", "kernel.spvasm") when dumping.
 using StageDump = std::function<void(std::string_view stage, std::string_view text)>;
 
-// Fails with a diagnostic at the offending op ("zefuse.kernel ...: arith.foo on f80 has no SPIR-V lowering"). Never ends
-// the process. Deterministic: the same kernel and target give the same bytes. Thread-safe for different MLIRContexts.
-mlir::FailureOr<LoweredKernel> lowerKernel(KernelOp kernel, const TargetDescription& target, const StageDump& dump = nullptr);
+// Fails with a diagnostic at the offending op ("zefuse.kernel ...: arith.foo on f80 has no SPIR-V lowering"). Never
+// ends the process. Deterministic: the same kernel and target give the same bytes. Thread-safe for different
+// MLIRContexts.
+mlir::FailureOr<LoweredKernel> lowerKernel(KernelOp kernel, const TargetDescription& target,
+                                           const StageDump& dump = nullptr);
 
 // Whether one kernel can hold these ops, for the fusion pass: see lowering/schedule/fusible.h.
 }  // namespace zefuse

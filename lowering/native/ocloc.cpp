@@ -40,8 +40,8 @@ Result<std::vector<std::byte>> compileWithOcloc(std::span<const uint32_t> spirv,
     }
   }
   Result<ToolOutput> run =
-      runTool({options.compiler, "compile", "-spirv_input", "-file", input.string(), "-device", device, "-output", "kernel",
-               "-output_no_suffix", "-out_dir", output.string(), "-q"},
+      runTool({options.compiler, "compile", "-spirv_input", "-file", input.string(), "-device", device, "-output",
+               "kernel", "-output_no_suffix", "-out_dir", output.string(), "-q"},
               options.deadline);
   if (!run.ok()) {
     if (run.status().code() == Code::not_found)

@@ -17,8 +17,8 @@ struct OclocOptions {
   std::chrono::milliseconds deadline{60'000};
 };
 
-// Runs the compiler as a subprocess (it may hang or crash: facts of real compilers). On failure the SPIR-V file stays where
-// the message's command expects it. Thread-safe.
+// Runs the compiler as a subprocess (it may hang or crash: facts of real compilers). On failure the SPIR-V file stays
+// where the message's command expects it. Thread-safe.
 Result<std::vector<std::byte>> compileWithOcloc(std::span<const uint32_t> spirv, const std::string& device,
                                                 const OclocOptions& options = {});
 

@@ -80,8 +80,7 @@ Result<ToolOutput> runTool(const std::vector<std::string>& command, std::chrono:
   posix_spawnattr_setpgroup(&attributes, 0);
   posix_spawnattr_setsigmask(&attributes, &none);
   posix_spawnattr_setsigdefault(&attributes, &all);
-  posix_spawnattr_setflags(&attributes,
-                           POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
   std::vector<char*> arguments;
   for (const std::string& word : command)
     arguments.push_back(const_cast<char*>(word.c_str()));
@@ -96,7 +95,8 @@ Result<ToolOutput> runTool(const std::vector<std::string>& command, std::chrono:
                       (error == ENOENT ? "; install it or put it into PATH" : ""));
   pipe.closeEnd(1);
 
-  // Read until the tool ends or its time is up. The pipe may outlive it (a grandchild holds it), so the child is polled.
+  // Read until the tool ends or its time is up. The pipe may outlive it (a grandchild holds it), so the child is
+  // polled.
   ToolOutput output;
   auto end = Clock::now() + deadline;
   int wait_status = 0;

@@ -13,8 +13,8 @@ struct ToolOutput {
   std::string text;  // stdout and stderr, as they came
 };
 
-// Runs `command` (command[0] is looked up in PATH) and waits. Its process group is killed at the deadline. Errors name the
-// tool, how it ended (exit code, signal, deadline), what it printed and a command line that repeats it:
+// Runs `command` (command[0] is looked up in PATH) and waits. Its process group is killed at the deadline. Errors name
+// the tool, how it ended (exit code, signal, deadline), what it printed and a command line that repeats it:
 //   not_found  the tool is not installed
 //   deadline   it was killed
 //   device     it failed or crashed

@@ -19,7 +19,7 @@ using namespace mlir;
 namespace zefuse {
 namespace {
 
-constexpr int64_t tile = 16;  // elements of a cache line of f32
+constexpr int64_t tile = 16;                  // elements of a cache line of f32
 constexpr double min_group_cost = 200 << 10;  // less work than this is not worth another thread's wake-up
 
 class CpuSchedule {
@@ -82,8 +82,7 @@ private:
     e_.toInnermost();
     Value one = constantIndex(b_, loc_, 1);
     Value chunk = arith::DivUIOp::create(
-        b_, loc_,
-        arith::AddIOp::create(b_, loc_, extent, arith::SubIOp::create(b_, loc_, groups, one)), groups);
+        b_, loc_, arith::AddIOp::create(b_, loc_, extent, arith::SubIOp::create(b_, loc_, groups, one)), groups);
     Value begin = smaller(arith::MulIOp::create(b_, loc_, group, chunk), extent);
     return {begin, smaller(arith::AddIOp::create(b_, loc_, begin, chunk), extent)};
   }
@@ -116,9 +115,7 @@ private:
   }
 
   Value smaller(Value a, Value b) { return arith::MinSIOp::create(b_, loc_, a, b); }
-  Value times(Value a, int64_t b) {
-    return arith::MulIOp::create(b_, loc_, a, constantIndex(b_, loc_, b));
-  }
+  Value times(Value a, int64_t b) { return arith::MulIOp::create(b_, loc_, a, constantIndex(b_, loc_, b)); }
 
   // Memory for kept values: private when small and constant, else this group's part of the scratch buffer.
   void makeBuffers(Value group) {
@@ -130,8 +127,8 @@ private:
       if (c_.strategy.kept_static) {
         Value count = arith::ConstantOp::create(b_, loc_, b_.getI32IntegerAttr(1));
         Type array = LLVM::LLVMArrayType::get(element, *constantOf(kept.elements));
-        kept.buffer = LLVM::AllocaOp::create(b_, loc_, LLVM::LLVMPointerType::get(b_.getContext()), array,
-                                             count, /*alignment=*/64);
+        kept.buffer = LLVM::AllocaOp::create(b_, loc_, LLVM::LLVMPointerType::get(b_.getContext()), array, count,
+                                             /*alignment=*/64);
       } else {
         Value whole = e_.index(c_.strategy.kept_bytes), mine = e_.index(offset);
         e_.toInnermost();
@@ -297,16 +294,15 @@ private:
     }
   }
 
-  SmallVector<Value> reduceLoops(unsigned axes, unsigned number, ArrayRef<const Instance*> instances,
-                                 unsigned lanes, SmallVector<Value> totals) {
+  SmallVector<Value> reduceLoops(unsigned axes, unsigned number, ArrayRef<const Instance*> instances, unsigned lanes,
+                                 SmallVector<Value> totals) {
     SmallVector<unsigned> outer = outerDims(axes);
     if (number < outer.size()) {
       Value size = e_.index(space_.size(outer[number]));
       e_.toInnermost();
       auto loop = e_.openLoop(constantIndex(b_, loc_, 0), size, constantIndex(b_, loc_, 1), totals);
       e_.bind(outer[number], loop.index());
-      SmallVector<Value> inner =
-          reduceLoops(axes, number + 1, instances, lanes, SmallVector<Value>(loop.carried()));
+      SmallVector<Value> inner = reduceLoops(axes, number + 1, instances, lanes, SmallVector<Value>(loop.carried()));
       if (e_.failed())
         return {};
       return SmallVector<Value>(e_.closeLoop(loop, inner));
@@ -319,8 +315,7 @@ private:
   }
 
   // totals[i] = combine(totals[i], element of instance i), where `mask` is set.
-  void accumulate(ArrayRef<const Instance*> instances, unsigned lanes, MutableArrayRef<Value> totals,
-                  Value mask) {
+  void accumulate(ArrayRef<const Instance*> instances, unsigned lanes, MutableArrayRef<Value> totals, Value mask) {
     for (auto [i, instance] : llvm::enumerate(instances)) {
       Value element = e_.evaluate(instance->element());
       if (!element)
@@ -355,8 +350,7 @@ private:
       for (unsigned copy = 0; copy < copies && !e_.failed(); ++copy) {
         e_.toInnermost();
         Value base = copy == 0 ? loop.index()
-                               : arith::AddIOp::create(b_, loc_, loop.index(),
-                                                       constantIndex(b_, loc_, copy * lanes));
+                               : arith::AddIOp::create(b_, loc_, loop.index(), constantIndex(b_, loc_, copy * lanes));
         step(base, copy, true, nullptr, nullptr);
       }
       if (e_.failed())

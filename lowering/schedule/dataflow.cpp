@@ -70,14 +70,11 @@ AffineExpr indexExpr(IndexSpace& space, Value index, AffineMap at) {
             arith::IndexCastOp>(cast.getIn().getDefiningOp()))
       return indexExpr(space, cast.getIn(), at);
   }
-  if (auto add = dyn_cast_or_null<arith::AddIOp>(op);
-      add && (add.getType().isIndex() || add.getType().isInteger(64)))
+  if (auto add = dyn_cast_or_null<arith::AddIOp>(op); add && (add.getType().isIndex() || add.getType().isInteger(64)))
     return indexExpr(space, add.getLhs(), at) + indexExpr(space, add.getRhs(), at);
-  if (auto sub = dyn_cast_or_null<arith::SubIOp>(op);
-      sub && (sub.getType().isIndex() || sub.getType().isInteger(64)))
+  if (auto sub = dyn_cast_or_null<arith::SubIOp>(op); sub && (sub.getType().isIndex() || sub.getType().isInteger(64)))
     return indexExpr(space, sub.getLhs(), at) - indexExpr(space, sub.getRhs(), at);
-  if (auto mul = dyn_cast_or_null<arith::MulIOp>(op);
-      mul && (mul.getType().isIndex() || mul.getType().isInteger(64)))
+  if (auto mul = dyn_cast_or_null<arith::MulIOp>(op); mul && (mul.getType().isIndex() || mul.getType().isInteger(64)))
     if (auto factor = constantValue(mul.getRhs()))
       return indexExpr(space, mul.getLhs(), at) * *factor;
   return space.opaque(index, at, dimsOfScalar(space, index, at));
@@ -155,8 +152,7 @@ bool forEachOperand(IndexSpace& space, Node node, llvm::function_ref<void(Node)>
   for (Value operand : op->getOperands()) {
     Operation* definition = operand.getDefiningOp();
     bool operand_in_body =
-        in_body && (definition ? definition->getBlock() : cast<BlockArgument>(operand).getOwner()) ==
-                       op->getBlock();
+        in_body && (definition ? definition->getBlock() : cast<BlockArgument>(operand).getOwner()) == op->getBlock();
     use({operand, operand_in_body ? node.at : space.indices({})});
   }
   return true;

@@ -1,12 +1,12 @@
 // Pull-style dataflow: what computing one value at given indices needs.
 //
-// A node is (value, indices). Values are tensors of the kernel and scalars inside the bodies of linalg ops; the indices of
-// a scalar are its linalg op's iteration. The analysis walks these nodes without emitting; the evaluator emits them.
+// A node is (value, indices). Values are tensors of the kernel and scalars inside the bodies of linalg ops; the indices
+// of a scalar are its linalg op's iteration. The analysis walks these nodes without emitting; the evaluator emits them.
 #pragma once
 
-#include "llvm/ADT/STLFunctionalExtras.h"
 #include "lowering/schedule/index_space.h"
 #include "mlir/Dialect/Linalg/IR/Linalg.h"
+#include "llvm/ADT/STLFunctionalExtras.h"
 
 namespace zefuse {
 
@@ -18,8 +18,8 @@ struct Node {
 
 bool isReduction(mlir::Operation* op);
 
-// The reduction's combiner, and the operand of it that is the element (the other is the accumulator); null when the body
-// has another form.
+// The reduction's combiner, and the operand of it that is the element (the other is the accumulator); null when the
+// body has another form.
 struct Combiner {
   mlir::Operation* op = nullptr;
   mlir::Value element;
@@ -28,7 +28,8 @@ Combiner combinerOf(mlir::linalg::GenericOp reduction);
 // The fill value a reduction starts from: a scalar, null when the init is not a fill.
 mlir::Value initOf(mlir::linalg::GenericOp reduction);
 
-// An index computed in a linalg body as an expression where it is one (linalg.index, constants, sums, casts), else opaque.
+// An index computed in a linalg body as an expression where it is one (linalg.index, constants, sums, casts), else
+// opaque.
 mlir::AffineExpr indexExpr(IndexSpace& space, mlir::Value index, mlir::AffineMap at);
 // The indices at which a tensor.extract reads.
 mlir::AffineMap extractIndices(IndexSpace& space, mlir::tensor::ExtractOp op, mlir::AffineMap at);

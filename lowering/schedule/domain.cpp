@@ -88,8 +88,7 @@ private:
     auto domain = std::make_unique<Domain>(context_, graph_.graph_symbols);
     SmallVector<AffineExpr> at;
     for (AffineExpr size : shapeOf(typeOf(graph_.outputs[main])))
-      at.push_back(constantOf(size) == 1 ? domain->space.constant(0)
-                                         : domain->space.dim(domain->space.addDim(size)));
+      at.push_back(constantOf(size) == 1 ? domain->space.constant(0) : domain->space.dim(domain->space.addDim(size)));
     domain->outputs.push_back({main, {graph_.outputs[main], domain->space.indices(at)}, false});
     domain->axis_sets.emplace_back();
     main_dims_.clear();
@@ -381,8 +380,7 @@ private:
     bool reduces = false;
     llvm::DenseSet<std::pair<Value, AffineMap>> seen;
     walkNodes(domain.space, output, seen, graph_, [&](Node node) {
-      if (!graph_.is_input(node.value) && node.value.getDefiningOp() &&
-          isReduction(node.value.getDefiningOp())) {
+      if (!graph_.is_input(node.value) && node.value.getDefiningOp() && isReduction(node.value.getDefiningOp())) {
         reduces |= domain.space.dimsOf(node.at) == domain.space.dimsOf(output.at);
         return false;
       }
@@ -415,8 +413,7 @@ private:
       bool advanced = false;
       for (unsigned i = 0; i < left.size() && !advanced; ++i)
         for (const LinearForm::Term& term : form.terms)
-          if (term.atom == space.dim(left[i]) &&
-              space.simplify(term.coefficient) == space.simplify(expected)) {
+          if (term.atom == space.dim(left[i]) && space.simplify(term.coefficient) == space.simplify(expected)) {
             expected = expected * space.size(left[i]);
             left.erase(left.begin() + i);
             advanced = true;
@@ -496,13 +493,11 @@ private:
       forEachEmitted(domain, [&](AffineExpr emitted) {
         emitted.walk([&](AffineExpr part) {
           auto binary = dyn_cast<AffineBinaryOpExpr>(part);
-          if (!binary || (part.getKind() != AffineExprKind::FloorDiv &&
-                          part.getKind() != AffineExprKind::Mod))
+          if (!binary || (part.getKind() != AffineExprKind::FloorDiv && part.getKind() != AffineExprKind::Mod))
             return;
           auto dim = dyn_cast<AffineDimExpr>(binary.getLHS());
           auto divisor = constantOf(binary.getRHS());
-          if (!dim || !divisor || *divisor < 2 ||
-              !space.size(dim.getPosition()).isMultipleOf(*divisor))
+          if (!dim || !divisor || *divisor < 2 || !space.size(dim.getPosition()).isMultipleOf(*divisor))
             return;
           if (!split || *divisor < split->second)
             split = {dim.getPosition(), *divisor};
@@ -591,8 +586,7 @@ private:
 
 }  // namespace
 
-std::unique_ptr<Domain> analyseDomain(MLIRContext* context, const KernelGraph& graph,
-                                      Refusal& refusal) {
+std::unique_ptr<Domain> analyseDomain(MLIRContext* context, const KernelGraph& graph, Refusal& refusal) {
   return Analysis(context, graph, refusal).run();
 }
 

@@ -5,7 +5,8 @@
 //               sets of the same sizes share their dims (and the column dims), so that softmax's max, sum and division
 //               read the same nodes.
 //
-// Dims may be split (so that floordiv and mod of reshapes vanish) and merged (where every access is jointly contiguous).
+// Dims may be split (so that floordiv and mod of reshapes vanish) and merged (where every access is jointly
+// contiguous).
 #pragma once
 
 #include <string>
@@ -17,10 +18,10 @@ namespace zefuse {
 // A reduction's result at given kept indices: one number per row.
 struct Instance {
   mlir::linalg::GenericOp op;
-  mlir::AffineMap kept;                 // indices of the result
-  unsigned axes = 0;                    // index into Domain::axis_sets
-  mlir::AffineMap iteration;            // indices of op's loops
-  unsigned level = 0;                   // 0: needs no other reduction
+  mlir::AffineMap kept;       // indices of the result
+  unsigned axes = 0;          // index into Domain::axis_sets
+  mlir::AffineMap iteration;  // indices of op's loops
+  unsigned level = 0;         // 0: needs no other reduction
   Node element() const { return {combinerOf(op).element, iteration}; }
   Node result() const { return {op->getResult(0), kept}; }
 };
@@ -34,7 +35,7 @@ struct AxisSet {
 struct DomainOutput {
   unsigned number;  // among the kernel's outputs
   Node node;
-  bool per_row;     // needs row dims only
+  bool per_row;  // needs row dims only
 };
 
 struct Domain {
@@ -42,10 +43,10 @@ struct Domain {
 
   IndexSpace space;
   llvm::SmallVector<DomainOutput> outputs;
-  llvm::SmallVector<unsigned> rows;     // dims, outermost first
-  llvm::SmallVector<AxisSet> axis_sets; // [0]: the column dims (empty when there are none)
-  std::vector<Instance> instances;      // producers first
-  unsigned levels = 0;                  // of instances
+  llvm::SmallVector<unsigned> rows;      // dims, outermost first
+  llvm::SmallVector<AxisSet> axis_sets;  // [0]: the column dims (empty when there are none)
+  std::vector<Instance> instances;       // producers first
+  unsigned levels = 0;                   // of instances
 
   const Instance* find(Node result) const;
   mlir::AffineExpr rowCount() const;
@@ -56,7 +57,8 @@ struct KernelGraph {
   llvm::SmallVector<mlir::Value> outputs;
   std::function<bool(mlir::Value)> is_input;  // tensors that are loaded
   unsigned graph_symbols = 0;
-  // The element offset of an access; null: not known yet (fusion asks before layouts are fixed). Then dims are not merged.
+  // The element offset of an access; null: not known yet (fusion asks before layouts are fixed). Then dims are not
+  // merged.
   std::function<mlir::AffineExpr(IndexSpace&, Node)> offset;
   std::function<mlir::AffineExpr(IndexSpace&, const DomainOutput&)> output_offset;
 };

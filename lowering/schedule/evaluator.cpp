@@ -104,345 +104,6 @@ void Evaluator::closeIf() {
   leave();
 }
 
-//===-- indices --------------------------------------------------------------------------------===//
-
-Value Evaluator::index(AffineExpr expr) { return emitIndex(space_.simplify(expr)).value; }
-
-Evaluator::Placed Evaluator::emitIndex(AffineExpr expr) {
-  for (unsigned depth = scopes_.size(); depth-- > 0;)
-    if (auto it = scopes_[depth].indices.find(expr); it != scopes_[depth].indices.end())
-      return it->second;
-  Location loc = builder_.getUnknownLoc();
-  Placed result;
-  if (auto constant = constantOf(expr)) {
-    insertAt(0);
-    result = {constantIndex(builder_, loc, *constant), 0};
-  } else if (auto dim = dyn_cast<AffineDimExpr>(expr)) {
-    auto it = dims_.find(dim.getPosition());
-    if (it == dims_.end())
-      return fail(nullptr, "an index uses a dim that no loop of the schedule binds");
-    return {it->second.value, it->second.depth};
-  } else if (auto symbol = dyn_cast<AffineSymbolExpr>(expr)) {
-    if (!space_.isOpaque(expr)) {
-      Value value = symbol.getPosition() < arguments_.symbols.size()
-                        ? arguments_.symbols[symbol.getPosition()]
-                        : Value();
-      if (!value)
-        return fail(nullptr, "an index uses a symbol that is not an argument");
-      return {value, 0};
-    }
-    const auto opaque = space_.opaqueOf(expr);
-    Placed placed = emit({opaque.value, opaque.at});
-    if (failed())
-      return {};
-    if (lanesOf(placed.value) > 1)
-      return fail(opaque.value.getDefiningOp(), "a computed index differs per lane where one is needed");
-    if (!placed.value.getType().isIndex()) {
-      insertAt(placed.depth);
-      placed.value = arith::IndexCastOp::create(builder_, placed.value.getLoc(),
-                                                builder_.getIndexType(), placed.value);
-    }
-    result = placed;
-  } else {
-    auto binary = cast<AffineBinaryOpExpr>(expr);
-    Placed lhs = emitIndex(binary.getLHS()), rhs = emitIndex(binary.getRHS());
-    if (failed())
-      return {};
-    result.depth = std::max({lhs.depth, rhs.depth});
-    insertAt(result.depth);
-    // Indices are never negative and divisors never zero: unsigned division.
-    switch (expr.getKind()) {
-    case AffineExprKind::Add:
-      result.value = arith::AddIOp::create(builder_, loc, lhs.value, rhs.value);
-      break;
-    case AffineExprKind::Mul:
-      result.value = arith::MulIOp::create(builder_, loc, lhs.value, rhs.value);
-      break;
-    case AffineExprKind::FloorDiv:
-      result.value = arith::DivUIOp::create(builder_, loc, lhs.value, rhs.value);
-      break;
-    case AffineExprKind::Mod:
-      result.value = arith::RemUIOp::create(builder_, loc, lhs.value, rhs.value);
-      break;
-    default: {
-      Value one = constantIndex(builder_, loc, 1);
-      Value up = arith::AddIOp::create(builder_, loc, lhs.value,
-                                       arith::SubIOp::create(builder_, loc, rhs.value, one));
-      result.value = arith::DivUIOp::create(builder_, loc, up, rhs.value);
-    }
-    }
-  }
-  scopes_[result.depth].indices[expr] = result;
-  return result;
-}
-
-bool Evaluator::dependsOnLanes(AffineExpr expr) {
-  if (lanes_.count == 1)
-    return false;
-  bool depends = false;
-  expr.walk([&](AffineExpr part) {
-    if (auto dim = dyn_cast<AffineDimExpr>(part))
-      depends |= dim.getPosition() == lanes_.dim;
-    else if (space_.isOpaque(part))
-      depends |= space_.opaqueOf(part).dims.test(lanes_.dim) || bound_opaques_.contains(part);
-  });
-  return depends;
-}
-
-AffineExpr Evaluator::laneStep(AffineExpr expr) {
-  AffineExpr step = space_.constant(0);
-  for (const LinearForm::Term& term : space_.linear(expr).terms) {
-    if (!dependsOnLanes(term.atom))
-      continue;
-    if (lanes_.limit)
-      return AffineExpr();
-    if (isa<AffineDimExpr>(term.atom)) {
-      step = step + term.coefficient;
-      continue;
-    }
-    // Aligned lanes never straddle a multiple of a divisor that is a multiple of their count.
-    auto binary = dyn_cast<AffineBinaryOpExpr>(term.atom);
-    auto divisor = binary ? constantOf(binary.getRHS()) : std::nullopt;
-    if (!lanes_.aligned || !divisor || *divisor % lanes_.count != 0)
-      return AffineExpr();
-    for (const LinearForm::Term& inner : space_.linear(binary.getLHS()).terms)
-      if (inner.atom != space_.dim(lanes_.dim) || inner.coefficient != 1) {
-        auto multiple = constantOf(inner.coefficient);
-        if (dependsOnLanes(inner.atom) || !multiple || *multiple % lanes_.count != 0)
-          return AffineExpr();
-      }
-    if (auto offset = constantOf(space_.linear(binary.getLHS()).constant);
-        !offset || *offset % lanes_.count != 0)
-      return AffineExpr();
-    if (term.atom.getKind() == AffineExprKind::Mod)
-      step = step + term.coefficient;
-    else if (term.atom.getKind() != AffineExprKind::FloorDiv)
-      return AffineExpr();
-  }
-  return space_.simplify(step);
-}
-
-Evaluator::Placed Evaluator::emitLaneIndex(AffineExpr expr) {
-  if (!dependsOnLanes(expr))
-    return emitIndex(expr);
-  for (unsigned depth = scopes_.size(); depth-- > 0;)
-    if (auto it = scopes_[depth].lane_indices.find(expr); it != scopes_[depth].lane_indices.end())
-      return it->second;
-  Location loc = builder_.getUnknownLoc();
-  Placed result;
-  AffineExpr step = laneStep(expr);
-  if (step && constantOf(step)) {
-    Placed base = emitIndex(expr);
-    if (failed())
-      return {};
-    if (*constantOf(step) == 0)
-      return base;
-    result.depth = std::max(base.depth, lanes_.depth);
-    insertAt(result.depth);
-    SmallVector<int64_t> steps;
-    for (unsigned lane = 0; lane < lanes_.count; ++lane)
-      steps.push_back(lane * *constantOf(step));
-    auto type = VectorType::get({int64_t(lanes_.count)}, builder_.getIndexType());
-    Value offsets = arith::ConstantOp::create(
-        builder_, loc, cast<TypedAttr>(Attribute(DenseIntElementsAttr::get(type, ArrayRef(steps)))));
-    result.value = arith::AddIOp::create(builder_, loc, splat(builder_, base.value, lanes_.count), offsets);
-  } else if (isa<AffineDimExpr>(expr)) {  // the laned dim itself, stopped at its limit
-    result.depth = lanes_.depth;
-    Placed base = emitIndex(expr);
-    insertAt(result.depth);
-    auto type = VectorType::get({int64_t(lanes_.count)}, builder_.getIndexType());
-    SmallVector<int64_t> steps = llvm::to_vector(llvm::seq<int64_t>(0, lanes_.count));
-    Value offsets = arith::ConstantOp::create(
-        builder_, loc, cast<TypedAttr>(Attribute(DenseIntElementsAttr::get(type, ArrayRef(steps)))));
-    Value last = arith::SubIOp::create(builder_, loc, lanes_.limit, constantIndex(builder_, loc, 1));
-    Value lanes = arith::AddIOp::create(builder_, loc, splat(builder_, base.value, lanes_.count), offsets);
-    Value stop = splat(builder_, last, lanes_.count);
-    Value inside = arith::CmpIOp::create(builder_, loc, arith::CmpIPredicate::slt, lanes, stop);
-    result.value = arith::SelectOp::create(builder_, loc, inside, lanes, stop);
-  } else if (space_.isOpaque(expr)) {
-    if (auto it = bound_opaques_.find(expr); it != bound_opaques_.end())
-      return {it->second, unsigned(scopes_.size() - 1)};
-    const auto opaque = space_.opaqueOf(expr);
-    result = emit({opaque.value, opaque.at});
-    if (failed())
-      return {};
-    if (!getElementTypeOrSelf(result.value.getType()).isIndex()) {
-      insertAt(result.depth);
-      result.value = arith::IndexCastOp::create(
-          builder_, loc, withLanes(builder_.getIndexType(), lanesOf(result.value)), result.value);
-    }
-  } else {
-    auto binary = cast<AffineBinaryOpExpr>(expr);
-    Placed lhs = emitLaneIndex(binary.getLHS()), rhs = emitLaneIndex(binary.getRHS());
-    if (failed())
-      return {};
-    result.depth = std::max({lhs.depth, rhs.depth});
-    unsigned lanes = std::max(lanesOf(lhs.value), lanesOf(rhs.value));
-    Value a = splatAt(lhs, lanes), b = splatAt(rhs, lanes);
-    insertAt(result.depth);
-    switch (expr.getKind()) {
-    case AffineExprKind::Add: result.value = arith::AddIOp::create(builder_, loc, a, b); break;
-    case AffineExprKind::Mul: result.value = arith::MulIOp::create(builder_, loc, a, b); break;
-    case AffineExprKind::FloorDiv: result.value = arith::DivUIOp::create(builder_, loc, a, b); break;
-    case AffineExprKind::Mod: result.value = arith::RemUIOp::create(builder_, loc, a, b); break;
-    default: return fail(nullptr, "a ceiling division of an index that differs per lane");
-    }
-  }
-  scopes_[result.depth].lane_indices[expr] = result;
-  return result;
-}
-
-Value Evaluator::splatAt(Placed placed, unsigned lanes) {
-  if (lanes == 1 || lanesOf(placed.value) == lanes)
-    return placed.value;
-  for (unsigned depth = scopes_.size(); depth-- > 0;)
-    if (auto it = scopes_[depth].splats.find({placed.value, lanes}); it != scopes_[depth].splats.end())
-      return it->second;
-  insertAt(placed.depth);
-  Value vector = splat(builder_, placed.value, lanes);
-  scopes_[placed.depth].splats[{placed.value, lanes}] = vector;
-  return vector;
-}
-
-//===-- memory ---------------------------------------------------------------------------------===//
-
-Value Evaluator::address(Location loc, Type element, Value pointer, Value index, int64_t plus) {
-  Value at = arith::IndexCastOp::create(builder_, loc, builder_.getI64Type(), index);
-  Value base = LLVM::GEPOp::create(builder_, loc, pointer.getType(), element, pointer,
-                                   ArrayRef<LLVM::GEPArg>{at}, LLVM::GEPNoWrapFlags::inbounds);
-  if (plus == 0)
-    return base;
-  return LLVM::GEPOp::create(builder_, loc, pointer.getType(), element, base,
-                             ArrayRef<LLVM::GEPArg>{int32_t(plus)}, LLVM::GEPNoWrapFlags::inbounds);
-}
-
-Evaluator::Placed Evaluator::emitLoadAt(Location loc, Value pointer, AffineExpr offset, Type type,
-                                        bool kept) {
-  Type memory = memoryType(type);
-  unsigned align = bytesInMemory(type);
-  bool laned = kept ? lanes_.count > 1 : dependsOnLanes(offset);
-  if (!laned) {
-    Placed at = emitIndex(offset);
-    if (failed())
-      return {};
-    unsigned depth = std::max(kept ? unsigned(scopes_.size() - 1) : at.depth, barrier());
-    insertAt(depth);
-    Value loaded =
-        LLVM::LoadOp::create(builder_, loc, memory, address(loc, memory, pointer, at.value), align);
-    return {toRegister(builder_, loc, loaded, type), depth};
-  }
-  AffineExpr step = kept ? space_.constant(1) : laneStep(offset);
-  Type vector = VectorType::get({int64_t(lanes_.count)}, memory);
-  if (step && constantOf(step)) {
-    Placed at = emitIndex(offset);
-    if (failed())
-      return {};
-    unsigned depth = std::max({kept ? unsigned(scopes_.size() - 1) : at.depth, lanes_.depth, barrier()});
-    insertAt(depth);
-    if (*constantOf(step) == 0) {
-      Value loaded =
-          LLVM::LoadOp::create(builder_, loc, memory, address(loc, memory, pointer, at.value), align);
-      return {toRegister(builder_, loc, loaded, type), depth};
-    }
-    Value loaded;
-    if (*constantOf(step) == 1) {
-      loaded = LLVM::LoadOp::create(builder_, loc, vector, address(loc, memory, pointer, at.value), align);
-    } else {
-      SmallVector<Value> elements;
-      Value base = address(loc, memory, pointer, at.value);
-      for (unsigned lane = 0; lane < lanes_.count; ++lane) {
-        Value place = base;
-        if (lane != 0) {
-          Value plus = constantIndex(builder_, loc, lane * *constantOf(step));
-          place = address(loc, memory, base, plus);
-        }
-        elements.push_back(LLVM::LoadOp::create(builder_, loc, memory, place, align));
-      }
-      loaded = vector::FromElementsOp::create(builder_, loc, cast<VectorType>(vector), elements);
-    }
-    return {toRegister(builder_, loc, loaded, type), depth};
-  }
-  Placed at = emitLaneIndex(offset);
-  if (failed())
-    return {};
-  unsigned depth = std::max({at.depth, barrier()});
-  insertAt(depth);
-  if (lanesOf(at.value) == 1) {
-    Value loaded =
-        LLVM::LoadOp::create(builder_, loc, memory, address(loc, memory, pointer, at.value), align);
-    return {toRegister(builder_, loc, loaded, type), depth};
-  }
-  SmallVector<Value> elements;
-  for (int64_t lane = 0; lane < lanes_.count; ++lane) {
-    Value place = vector::ExtractOp::create(builder_, loc, at.value, lane);
-    elements.push_back(
-        LLVM::LoadOp::create(builder_, loc, memory, address(loc, memory, pointer, place), align));
-  }
-  Value loaded = vector::FromElementsOp::create(builder_, loc, cast<VectorType>(vector), elements);
-  return {toRegister(builder_, loc, loaded, type), depth};
-}
-
-Evaluator::Placed Evaluator::emitLoad(Node node) {
-  Value pointer = arguments_.inputs.lookup(node.value);
-  if (!pointer)
-    return fail(nullptr, "a tensor is read that is not an argument");
-  Type type = cast<RankedTensorType>(node.value.getType()).getElementType();
-  return emitLoadAt(builder_.getUnknownLoc(), pointer, graph_.offset(space_, node), type, false);
-}
-
-void Evaluator::store(Value pointer, AffineExpr offset, Value value, Type type) {
-  storeAt(value.getLoc(), pointer, space_.simplify(offset), value, type, false);
-}
-
-void Evaluator::storeAt(Location loc, Value pointer, AffineExpr offset, Value value, Type type,
-                        bool kept) {
-  Type memory = memoryType(type);
-  unsigned align = bytesInMemory(type);
-  if (!(kept ? lanes_.count > 1 : dependsOnLanes(offset))) {
-    Placed at = emitIndex(offset);
-    if (failed())
-      return;
-    if (lanesOf(value) > 1) {
-      fail(value.getDefiningOp(), "several lanes store to one element");
-      return;
-    }
-    toInnermost();
-    LLVM::StoreOp::create(builder_, loc, toMemory(builder_, loc, value, type),
-                          address(loc, memory, pointer, at.value), align);
-    return;
-  }
-  AffineExpr step = kept ? space_.constant(1) : laneStep(offset);
-  unsigned lanes = lanes_.count;
-  if (step && constantOf(step) == 1) {
-    Placed at = emitIndex(offset);
-    if (failed())
-      return;
-    toInnermost();
-    Value vector = toMemory(builder_, loc, splat(builder_, value, lanes), type);
-    LLVM::StoreOp::create(builder_, loc, vector, address(loc, memory, pointer, at.value), align);
-    return;
-  }
-  Placed at = emitLaneIndex(offset);
-  if (failed())
-    return;
-  toInnermost();
-  Value vector = toMemory(builder_, loc, splat(builder_, value, lanes), type);
-  Value places = splat(builder_, at.value, lanes);
-  for (int64_t lane = 0; lane < lanes; ++lane) {
-    OpBuilder::InsertionGuard guard(builder_);
-    if (lanes_.limit && lane > 0) {
-      Value base = dims_[lanes_.dim].value;
-      Value mine = arith::AddIOp::create(builder_, loc, base, constantIndex(builder_, loc, lane));
-      Value inside = arith::CmpIOp::create(builder_, loc, arith::CmpIPredicate::slt, mine, lanes_.limit);
-      auto guarded = scf::IfOp::create(builder_, loc, inside, false);
-      builder_.setInsertionPointToStart(guarded.thenBlock());
-    }
-    Value element = vector::ExtractOp::create(builder_, loc, vector, lane);
-    Value place = vector::ExtractOp::create(builder_, loc, places, lane);
-    LLVM::StoreOp::create(builder_, loc, element, address(loc, memory, pointer, place), align);
-  }
-}
-
 //===-- values ---------------------------------------------------------------------------------===//
 
 Value Evaluator::evaluate(Node node) { return failed() ? Value() : emit(node).value; }
@@ -588,8 +249,7 @@ Evaluator::Placed Evaluator::emitCheckedIndex(Operation* op, AffineMap at) {
   {
     OpBuilder::InsertionGuard guard(builder_);
     builder_.setInsertionPointToStart(violated.thenBlock());
-    Value code = arith::ConstantOp::create(
-        builder_, loc, builder_.getI32IntegerAttr(arguments_.checks.lookup(op) + 1));
+    Value code = arith::ConstantOp::create(builder_, loc, builder_.getI32IntegerAttr(arguments_.checks.lookup(op) + 1));
     LLVM::StoreOp::create(builder_, loc, code, arguments_.status, 4);
   }
   return {safe, depth};
@@ -599,8 +259,8 @@ Evaluator::Placed Evaluator::emitConcat(tensor::ConcatOp op, AffineMap at) {
   Location loc = op.getLoc();
   AffineExpr along = at.getResult(op.getDim());
   Type element = registerType(op.getResultType().getElementType());
-  SmallVector<Piece> pieces = llvm::filter_to_vector(
-      piecesOf(op), [](const Piece& piece) { return constantOf(piece.size) != 0; });
+  SmallVector<Piece> pieces =
+      llvm::filter_to_vector(piecesOf(op), [](const Piece& piece) { return constantOf(piece.size) != 0; });
   unsigned lanes = lanes_.count;
   if (pieces.empty())
     return nothing(op, element);
@@ -670,10 +330,9 @@ Evaluator::Placed Evaluator::emitConcat(tensor::ConcatOp op, AffineMap at) {
     Value offset = index(piece.offset), size = index(piece.size);
     toInnermost();
     Value zero = constantIndex(builder_, loc, 0, lanes);
-    Value shifted =
-        arith::SubIOp::create(builder_, loc, position.value, splat(builder_, offset, lanes));
-    Value last = arith::SubIOp::create(builder_, loc, splat(builder_, size, lanes),
-                                       constantIndex(builder_, loc, 1, lanes));
+    Value shifted = arith::SubIOp::create(builder_, loc, position.value, splat(builder_, offset, lanes));
+    Value last =
+        arith::SubIOp::create(builder_, loc, splat(builder_, size, lanes), constantIndex(builder_, loc, 1, lanes));
     Value low = arith::MaxSIOp::create(builder_, loc, shifted, zero);
     Value clamped = arith::MinSIOp::create(builder_, loc, low, last);
     AffineMap exact = inPiece(piece);
@@ -686,8 +345,8 @@ Evaluator::Placed Evaluator::emitConcat(tensor::ConcatOp op, AffineMap at) {
     AffineMap safe = space_.indices(exprs);
     Value value;
     if (!constantOf(piece.size)) {  // it may be empty: then nothing may be read
-      Value some = arith::CmpIOp::create(builder_, loc, arith::CmpIPredicate::sgt, size,
-                                         constantIndex(builder_, loc, 0));
+      Value some =
+          arith::CmpIOp::create(builder_, loc, arith::CmpIPredicate::sgt, size, constantIndex(builder_, loc, 0));
       auto branch = scf::IfOp::create(builder_, loc, TypeRange{withLanes(element, lanes)}, some, true);
       branch.thenBlock()->clear();
       branch.elseBlock()->clear();
@@ -716,8 +375,7 @@ Evaluator::Placed Evaluator::emitConcat(tensor::ConcatOp op, AffineMap at) {
       result = value;
       continue;
     }
-    Value end = arith::AddIOp::create(builder_, loc, splat(builder_, offset, lanes),
-                                      splat(builder_, size, lanes));
+    Value end = arith::AddIOp::create(builder_, loc, splat(builder_, offset, lanes), splat(builder_, size, lanes));
     Value mine = arith::CmpIOp::create(builder_, loc, arith::CmpIPredicate::slt, position.value, end);
     result = arith::SelectOp::create(builder_, loc, mine, value, result);
   }

@@ -1,9 +1,9 @@
 // Emits the value of any tensor of the kernel at given indices, where it is asked for ("pull").
 //
-// The schedule opens scopes (a function body, a loop body) that bind dims to SSA indices; one dim may be bound to several
-// lanes at once. The evaluator emits each node once, in the outermost scope that binds all dims it depends on, so that
-// row-level values leave the inner loop by construction. The affine form of an offset tells how lanes step through memory:
-// not at all (scalar load), by one (vector load) or otherwise (a scalar load per lane).
+// The schedule opens scopes (a function body, a loop body) that bind dims to SSA indices; one dim may be bound to
+// several lanes at once. The evaluator emits each node once, in the outermost scope that binds all dims it depends on,
+// so that row-level values leave the inner loop by construction. The affine form of an offset tells how lanes step
+// through memory: not at all (scalar load), by one (vector load) or otherwise (a scalar load per lane).
 #pragma once
 
 #include "lowering/schedule/domain.h"
@@ -19,23 +19,22 @@ struct Kept {
   unsigned axes;            // the axis set it varies over
   mlir::AffineExpr offset;  // element in the buffer
   mlir::AffineExpr elements;
-  mlir::Value buffer;       // pointer, set by the schedule
-  bool stored = false;      // set by the evaluator: the current stage computes and stores it
-  bool written = false;     // set by the schedule after that stage: later ones load it
+  mlir::Value buffer;    // pointer, set by the schedule
+  bool stored = false;   // set by the evaluator: the current stage computes and stores it
+  bool written = false;  // set by the schedule after that stage: later ones load it
 };
 
 class Evaluator {
 public:
   struct Arguments {
-    llvm::DenseMap<mlir::Value, mlir::Value> inputs;  // input tensor: pointer
-    mlir::Value status;                               // pointer, null without checks
-    llvm::SmallVector<mlir::Value> symbols;           // per graph symbol: index, null when the kernel does not use it
+    llvm::DenseMap<mlir::Value, mlir::Value> inputs;    // input tensor: pointer
+    mlir::Value status;                                 // pointer, null without checks
+    llvm::SmallVector<mlir::Value> symbols;             // per graph symbol: index, null when the kernel does not use it
     llvm::DenseMap<mlir::Operation*, unsigned> checks;  // zefuse.checked_index: its number
   };
 
   Evaluator(mlir::OpBuilder& builder, Domain& domain, const KernelGraph& graph, Arguments arguments)
-      : builder_(builder), space_(domain.space), graph_(graph),
-        arguments_(std::move(arguments)) {}
+      : builder_(builder), space_(domain.space), graph_(graph), arguments_(std::move(arguments)) {}
 
   // The first op that could not be emitted, and why. Once set, values are null and nothing more is emitted.
   const Refusal& failure() const { return failure_; }
@@ -45,8 +44,8 @@ public:
   void enter(mlir::Block* block);
   void leave();
   void bind(unsigned dim, mlir::Value index);
-  // `aligned`: base is a multiple of `lanes`. `limit`: null, or the dim's size when base + lanes may exceed it; lanes past it
-  // then repeat the last index.
+  // `aligned`: base is a multiple of `lanes`. `limit`: null, or the dim's size when base + lanes may exceed it; lanes
+  // past it then repeat the last index.
   void bindLanes(unsigned dim, mlir::Value base, unsigned lanes, bool aligned, mlir::Value limit = nullptr);
   void bindValue(Node node, mlir::Value value);  // a reduction's result, at the current scope
 

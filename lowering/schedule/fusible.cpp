@@ -2,17 +2,16 @@
 
 #include "compiler/dialect/Zefuse.h"
 #include "compiler/dialect/shape.h"
-#include "llvm/ADT/DenseSet.h"
 #include "lowering/schedule/domain.h"
 #include "lowering/spirv/legality.h"
+#include "llvm/ADT/DenseSet.h"
 
 using namespace mlir;
 
 namespace zefuse {
 
 std::optional<std::string> whyNotLowerable(Operation* op) {
-  if (!isa<linalg::GenericOp, linalg::FillOp, tensor::EmptyOp, tensor::ConcatOp, ViewOp, SizeOp,
-           arith::ConstantOp>(op))
+  if (!isa<linalg::GenericOp, linalg::FillOp, tensor::EmptyOp, tensor::ConcatOp, ViewOp, SizeOp, arith::ConstantOp>(op))
     return op->getName().getStringRef().str() + " has no place in a kernel";
   if (isa<arith::ConstantOp>(op) && isa<RankedTensorType>(op->getResult(0).getType()))
     return std::string("a tensor constant has no place in a kernel: make it an input");
@@ -54,8 +53,7 @@ std::optional<std::string> whyNotOneKernel(ArrayRef<Operation*> ops, KernelShape
     for (Value result : op->getResults()) {
       if (!isa<RankedTensorType>(result.getType()))
         continue;
-      graph.graph_symbols =
-          std::max(graph.graph_symbols, numSymbols(cast<RankedTensorType>(result.getType())));
+      graph.graph_symbols = std::max(graph.graph_symbols, numSymbols(cast<RankedTensorType>(result.getType())));
       if (isa<linalg::GenericOp, tensor::ConcatOp>(op) && isReadOutside(result, inside))
         graph.outputs.push_back(result);
     }

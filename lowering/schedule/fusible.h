@@ -4,10 +4,10 @@
 #include <optional>
 #include <string>
 
-#include "llvm/ADT/ArrayRef.h"
-#include "llvm/ADT/SmallVector.h"
 #include "mlir/IR/AffineExpr.h"
 #include "mlir/IR/Operation.h"
+#include "llvm/ADT/ArrayRef.h"
+#include "llvm/ADT/SmallVector.h"
 
 namespace zefuse {
 
@@ -19,16 +19,16 @@ struct KernelShape {
   Kind kind = Kind::pointwise;
   llvm::SmallVector<mlir::AffineExpr> rows;     // sizes, over graph symbols; pointwise: the whole domain
   llvm::SmallVector<mlir::AffineExpr> columns;  // sizes of what the outputs add to the rows (empty: one value per row)
-  unsigned reductions = 0;  // reduction values computed per row
-  unsigned stages = 0;      // dependent passes over a row: layer_norm 3, softmax 3, sum 1
+  unsigned reductions = 0;                      // reduction values computed per row
+  unsigned stages = 0;                          // dependent passes over a row: layer_norm 3, softmax 3, sum 1
 };
 
 // `ops`: linalg.generic, zefuse.view, tensor.concat, linalg.fill, tensor.empty, zefuse.size and arith.constant of one
-// block, in any order. A linalg.fill, tensor.empty, zefuse.size or scalar constant that an op uses may be left out. Outputs are
-// the results of linalg.generic and tensor.concat that an op outside `ops` reads, directly or through views; tensors
-// defined outside are inputs.
-// Returns the reason why they cannot be one kernel, nothing when they can. `shape`: filled when they can.
-// Cost: linear in the ops (each value is visited once per distinct index expression), no emission. Thread-safe.
+// block, in any order. A linalg.fill, tensor.empty, zefuse.size or scalar constant that an op uses may be left out.
+// Outputs are the results of linalg.generic and tensor.concat that an op outside `ops` reads, directly or through
+// views; tensors defined outside are inputs. Returns the reason why they cannot be one kernel, nothing when they can.
+// `shape`: filled when they can. Cost: linear in the ops (each value is visited once per distinct index expression), no
+// emission. Thread-safe.
 std::optional<std::string> whyNotOneKernel(llvm::ArrayRef<mlir::Operation*> ops, KernelShape* shape = nullptr);
 
 // Whether these ops could be in any kernel: legality only. The reason names op and type.

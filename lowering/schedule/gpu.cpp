@@ -1,8 +1,8 @@
 // The Intel GPU schedule. Scalar code: the device's compiler vectorises over work-items.
 //
-//   pointwise          one element per work-item, neighbouring work-items on the best dim; groups of max_group_size, exact
-//   reduction, axes    one work-group per row; work-items stride over the row, partial results meet in local memory
-//   reduction, rows    (reduced dims are outer dims) one row per work-item, reduced dims are loops
+//   pointwise          one element per work-item, neighbouring work-items on the best dim; groups of max_group_size,
+//   exact reduction, axes    one work-group per row; work-items stride over the row, partial results meet in local
+//   memory reduction, rows    (reduced dims are outer dims) one row per work-item, reduced dims are loops
 #include "lowering/schedule/scalar_ops.h"
 #include "lowering/schedule/schedule.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"

@@ -1,17 +1,17 @@
 // The dimensions of a kernel's iteration space, and index expressions over them.
 //
 // Indices are AffineExprs over: dims (one per loop variable of the schedule), the graph's symbols, and opaque symbols
-// (integers that the kernel itself computes, such as a gather's index). A list of indices is kept as an AffineMap, which
-// MLIRContext makes unique, so that (value, indices) is a cheap key.
+// (integers that the kernel itself computes, such as a gather's index). A list of indices is kept as an AffineMap,
+// which MLIRContext makes unique, so that (value, indices) is a cheap key.
 #pragma once
 
 #include <optional>
 
-#include "llvm/ADT/SmallBitVector.h"
-#include "llvm/ADT/DenseMap.h"
-#include "llvm/ADT/SmallVector.h"
 #include "mlir/IR/AffineMap.h"
 #include "mlir/IR/Value.h"
+#include "llvm/ADT/DenseMap.h"
+#include "llvm/ADT/SmallBitVector.h"
+#include "llvm/ADT/SmallVector.h"
 
 namespace zefuse {
 
@@ -32,8 +32,7 @@ public:
   static constexpr unsigned max_dims = 64;
   static constexpr unsigned max_opaques = 4096;
 
-  IndexSpace(mlir::MLIRContext* context, unsigned graph_symbols)
-      : context_(context), graph_symbols_(graph_symbols) {}
+  IndexSpace(mlir::MLIRContext* context, unsigned graph_symbols) : context_(context), graph_symbols_(graph_symbols) {}
 
   mlir::MLIRContext* context() const { return context_; }
   unsigned graphSymbols() const { return graph_symbols_; }
@@ -42,9 +41,7 @@ public:
   unsigned numDims() const { return sizes_.size(); }
   mlir::AffineExpr size(unsigned dim) const { return sizes_[dim]; }
   mlir::AffineExpr dim(unsigned dim) const { return mlir::getAffineDimExpr(dim, context_); }
-  mlir::AffineExpr constant(int64_t value) const {
-    return mlir::getAffineConstantExpr(value, context_);
-  }
+  mlir::AffineExpr constant(int64_t value) const { return mlir::getAffineConstantExpr(value, context_); }
 
   // The symbol that stands for the integer `value` (of a linalg body) in the iteration `at`. `dims`: those it really
   // depends on (a gather's index often needs fewer than the iteration has).

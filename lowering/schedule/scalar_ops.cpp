@@ -1,9 +1,9 @@
 #include "lowering/schedule/scalar_ops.h"
 
-#include "llvm/ADT/StringSwitch.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
+#include "llvm/ADT/StringSwitch.h"
 
 using namespace mlir;
 
@@ -19,9 +19,7 @@ Type memoryType(Type type) {
   return type;
 }
 
-Type registerType(Type type) {
-  return isLowPrecision(type) ? IntegerType::get(type.getContext(), 16) : type;
-}
+Type registerType(Type type) { return isLowPrecision(type) ? IntegerType::get(type.getContext(), 16) : type; }
 
 int64_t bytesInMemory(Type type) { return memoryType(type).getIntOrFloatBitWidth() / 8; }
 
@@ -54,8 +52,7 @@ Value splat(OpBuilder& builder, Value scalar, unsigned lanes) {
     return scalar;
   if (auto constant = scalar.getDefiningOp<arith::ConstantOp>())
     return constantOfType(builder, scalar.getLoc(), constant.getValue(), lanes);
-  return vector::BroadcastOp::create(builder, scalar.getLoc(), withLanes(scalar.getType(), lanes),
-                                     scalar);
+  return vector::BroadcastOp::create(builder, scalar.getLoc(), withLanes(scalar.getType(), lanes), scalar);
 }
 
 namespace {
@@ -83,17 +80,14 @@ struct Build {
   Value select(Value condition, Value yes, Value no) const {
     return arith::SelectOp::create(b, loc, condition, yes, no);
   }
-  template <typename Op> Value make(Value lhs, Value rhs) const {
-    return Op::create(b, loc, lhs, rhs);
-  }
+  template <typename Op> Value make(Value lhs, Value rhs) const { return Op::create(b, loc, lhs, rhs); }
   template <typename Op> Value convert(Type scalar, Value value) const {
     return Op::create(b, loc, lanesOf(scalar), value);
   }
 
   Value bf16ToF32(Value bits) const {
     Value wide = convert<arith::ExtUIOp>(b.getI32Type(), bits);
-    return convert<arith::BitcastOp>(b.getF32Type(),
-                                     make<arith::ShLIOp>(wide, integer(32, 16)));
+    return convert<arith::BitcastOp>(b.getF32Type(), make<arith::ShLIOp>(wide, integer(32, 16)));
   }
   // Round to nearest even; a NaN stays one (adding could carry it to infinity or zero).
   Value f32ToBf16(Value value) const {
@@ -106,13 +100,12 @@ struct Build {
     return convert<arith::TruncIOp>(b.getI16Type(), safe);
   }
 
-  Value real(double value) const {
-    return constantOfType(b, loc, b.getF32FloatAttr(float(value)), lanes);
-  }
+  Value real(double value) const { return constantOfType(b, loc, b.getF32FloatAttr(float(value)), lanes); }
   Value asBits(Value value) const { return convert<arith::BitcastOp>(b.getI32Type(), value); }
   Value asFloat(Value value) const { return convert<arith::BitcastOp>(b.getF32Type(), value); }
 
-  // Exponent and mantissa in f32's place are 2^-112 of the value, subnormals included; infinity and NaN get the exponent.
+  // Exponent and mantissa in f32's place are 2^-112 of the value, subnormals included; infinity and NaN get the
+  // exponent.
   Value f16ToF32(Value bits16) const {
     Value wide = convert<arith::ExtUIOp>(b.getI32Type(), bits16);
     Value magnitude = make<arith::ShLIOp>(make<arith::AndIOp>(wide, integer(32, 0x7fff)), integer(32, 13));
@@ -129,8 +122,8 @@ struct Build {
     Value odd = make<arith::AndIOp>(make<arith::ShRUIOp>(magnitude, integer(32, 13)), integer(32, 1));
     Value rebased = make<arith::AddIOp>(magnitude, integer(32, int32_t(0xc8000fffu)));  // (15 - 127) << 23, + 0xfff
     Value normal = make<arith::ShRUIOp>(make<arith::AddIOp>(rebased, odd), integer(32, 13));
-    Value small = make<arith::SubIOp>(asBits(make<arith::AddFOp>(asFloat(magnitude), real(0.5))),
-                                      integer(32, 0x3f000000));
+    Value small =
+        make<arith::SubIOp>(asBits(make<arith::AddFOp>(asFloat(magnitude), real(0.5))), integer(32, 0x3f000000));
     Value nan = compare(arith::CmpIPredicate::ugt, magnitude, integer(32, 0x7f800000));
     Value large = select(nan, integer(32, 0x7e00), integer(32, 0x7c00));
     Value result = select(compare(arith::CmpIPredicate::ult, magnitude, integer(32, 113 << 23)), small, normal);
@@ -187,8 +180,7 @@ struct Build {
     for (unsigned bit = 0; bit + 1 < width && bit < 6; ++bit) {
       // For |base| >= 2 exponents of 64 and more give 0 modulo 2^64; for 0, 1 and -1 only the lowest bit and
       // "not zero" matter. So six bits and one test are enough.
-      Value set = compare(arith::CmpIPredicate::ne,
-                          make<arith::AndIOp>(exponent, like(base, int64_t(1) << bit)), zero);
+      Value set = compare(arith::CmpIPredicate::ne, make<arith::AndIOp>(exponent, like(base, int64_t(1) << bit)), zero);
       result = select(set, make<arith::MulIOp>(result, square), result);
       square = make<arith::MulIOp>(square, square);
     }
@@ -241,8 +233,7 @@ Value emitScalarOp(OpBuilder& builder, Operation* op, ValueRange operands, unsig
   if (isa<arith::MinNumFOp>(op))
     return build.numericExtremum(Predicate::OLT, operands[0], operands[1]);
   if (isa<math::ClampFOp>(op))  // clampf(value, low, high): NaN stays
-    return build.extremum(Predicate::OLT,
-                          build.extremum(Predicate::OGT, operands[0], operands[1]), operands[2]);
+    return build.extremum(Predicate::OLT, build.extremum(Predicate::OGT, operands[0], operands[1]), operands[2]);
   if (isa<arith::DivSIOp>(op))
     return build.dividedBy<arith::DivSIOp>(operands[0], operands[1], false);
   if (isa<arith::RemSIOp>(op))
@@ -259,16 +250,14 @@ Value emitScalarOp(OpBuilder& builder, Operation* op, ValueRange operands, unsig
     return build.integerPower(operands[0], operands[1], result.getIntOrFloatBitWidth());
   if (isa<math::AbsIOp>(op)) {
     Value negative = build.compare(arith::CmpIPredicate::slt, operands[0], build.like(operands[0], 0));
-    return build.select(negative, build.make<arith::SubIOp>(build.like(operands[0], 0), operands[0]),
-                        operands[0]);
+    return build.select(negative, build.make<arith::SubIOp>(build.like(operands[0], 0), operands[0]), operands[0]);
   }
   if (isa<math::IsNaNOp>(op))
     return build.compare(Predicate::UNO, operands[0], operands[0]);
   if (isa<math::IsInfOp, math::IsFiniteOp>(op)) {
     auto type = cast<FloatType>(op->getOperand(0).getType());
-    Value infinity = constantOfType(
-        builder, op->getLoc(),
-        builder.getFloatAttr(type, APFloat::getInf(type.getFloatSemantics())), lanes);
+    Value infinity = constantOfType(builder, op->getLoc(),
+                                    builder.getFloatAttr(type, APFloat::getInf(type.getFloatSemantics())), lanes);
     Value magnitude = math::AbsFOp::create(builder, op->getLoc(), operands[0]);
     return build.compare(isa<math::IsInfOp>(op) ? Predicate::OEQ : Predicate::OLT, magnitude, infinity);
   }
@@ -281,10 +270,9 @@ Value emitScalarOp(OpBuilder& builder, Operation* op, ValueRange operands, unsig
       return build.make<arith::OrIOp>(lhs, rhs);
     if (isa<arith::AddIOp, arith::SubIOp>(op))
       return build.make<arith::XOrIOp>(lhs, rhs);
-    if (auto compare = dyn_cast<arith::CmpIOp>(op);
-        compare && compare.getLhs().getType().isInteger(1)) {
-      bool is_signed = compare.getPredicate() >= arith::CmpIPredicate::slt &&
-                       compare.getPredicate() <= arith::CmpIPredicate::sge;
+    if (auto compare = dyn_cast<arith::CmpIOp>(op); compare && compare.getLhs().getType().isInteger(1)) {
+      bool is_signed =
+          compare.getPredicate() >= arith::CmpIPredicate::slt && compare.getPredicate() <= arith::CmpIPredicate::sge;
       auto widen = [&](Value value) {
         return is_signed ? build.convert<arith::ExtSIOp>(builder.getI8Type(), value)
                          : build.convert<arith::ExtUIOp>(builder.getI8Type(), value);
@@ -292,8 +280,8 @@ Value emitScalarOp(OpBuilder& builder, Operation* op, ValueRange operands, unsig
       return build.compare(compare.getPredicate(), widen(lhs), widen(rhs));
     }
     if (isa<arith::TruncIOp>(op))
-      return build.compare(arith::CmpIPredicate::ne,
-                           build.make<arith::AndIOp>(lhs, build.like(lhs, 1)), build.like(lhs, 0));
+      return build.compare(arith::CmpIPredicate::ne, build.make<arith::AndIOp>(lhs, build.like(lhs, 1)),
+                           build.like(lhs, 0));
   }
   // Low-precision floats compare as f32.
   if (auto compare = dyn_cast<arith::CmpFOp>(op); compare && isLowPrecision(compare.getLhs().getType())) {

@@ -1,7 +1,8 @@
 // Scalar operations of linalg bodies in the types that kernels compute with, on scalars or vectors.
 //
 //   type       in memory   in registers
-//   bf16, f16  i16         i16; extf and truncf are integer operations (round to nearest even). OpTypeFloat 16 would need
+//   bf16, f16  i16         i16; extf and truncf are integer operations (round to nearest even). OpTypeFloat 16 would
+//   need
 //                          a capability that the OpenCL profile does not have, bfloat an extension.
 //   i1         i8          i1
 //   others     as they are

@@ -117,8 +117,7 @@ Value ScheduleContext::combine(const Instance& instance, Value lhs, Value rhs) c
 Value ScheduleContext::finish(const Instance& instance, Value reduced) const {
   Value init = initOf(instance.op);
   TypedAttr constant;
-  if (matchPattern(init, m_Constant(&constant)) &&
-      constant == neutralElement(combinerOf(instance.op).op))
+  if (matchPattern(init, m_Constant(&constant)) && constant == neutralElement(combinerOf(instance.op).op))
     return reduced;
   Value start = evaluator.evaluate({init, domain.space.indices({})});
   if (!start)
@@ -129,8 +128,8 @@ Value ScheduleContext::finish(const Instance& instance, Value reduced) const {
 
 FailureOr<ScheduledKernel> scheduleKernel(KernelOp kernel, const TargetDescription& target) {
   MLIRContext* context = kernel.getContext();
-  context->loadDialect<arith::ArithDialect, func::FuncDialect, LLVM::LLVMDialect, math::MathDialect,
-                       scf::SCFDialect, vector::VectorDialect>();
+  context->loadDialect<arith::ArithDialect, func::FuncDialect, LLVM::LLVMDialect, math::MathDialect, scf::SCFDialect,
+                       vector::VectorDialect>();
   auto refuse = [&](Operation* op, const Twine& reason) {
     InFlightDiagnostic diagnostic = kernel.emitError() << "kernel " << kernel.getName() << ": " << reason;
     if (op && op != kernel)
@@ -153,8 +152,8 @@ FailureOr<ScheduledKernel> scheduleKernel(KernelOp kernel, const TargetDescripti
                                      [](AffineMapAttr map) { return map.getValue(); });
   unsigned inputs = body.getNumArguments();
   if (layouts.size() != inputs + graph.outputs.size())
-    return refuse(kernel, "has " + Twine(layouts.size()) + " layouts for " +
-                              Twine(inputs + graph.outputs.size()) + " values");
+    return refuse(kernel,
+                  "has " + Twine(layouts.size()) + " layouts for " + Twine(inputs + graph.outputs.size()) + " values");
   graph.offset = [&](IndexSpace& space, Node node) {
     return space.apply(layouts[cast<BlockArgument>(node.value).getArgNumber()], node.at).getResult(0);
   };

@@ -1,10 +1,10 @@
 #include "lowering/schedule/strategy.h"
 
 #include "compiler/dialect/Zefuse.h"
-#include "llvm/ADT/DenseSet.h"
 #include "lowering/schedule/scalar_ops.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Math/IR/Math.h"
+#include "llvm/ADT/DenseSet.h"
 
 using namespace mlir;
 
@@ -26,13 +26,12 @@ using Seen = llvm::DenseSet<std::pair<Value, AffineMap>>;
 
 // The cost of an op per element, in units of a simple vector operation.
 double opCost(Operation* op) {
-  if (isa<math::AbsFOp, math::SqrtOp, math::FmaOp, math::FloorOp, math::CeilOp, math::RoundEvenOp,
-          math::TruncOp, math::CopySignOp, math::AbsIOp>(op))
+  if (isa<math::AbsFOp, math::SqrtOp, math::FmaOp, math::FloorOp, math::CeilOp, math::RoundEvenOp, math::TruncOp,
+          math::CopySignOp, math::AbsIOp>(op))
     return 1;
   if (isa<math::MathDialect>(op->getDialect()))
     return 16;
-  if (isa<arith::DivSIOp, arith::RemSIOp, arith::FloorDivSIOp, arith::CeilDivSIOp, arith::DivUIOp,
-          arith::RemUIOp>(op))
+  if (isa<arith::DivSIOp, arith::RemSIOp, arith::FloorDivSIOp, arith::CeilDivSIOp, arith::DivUIOp, arith::RemUIOp>(op))
     return 20;
   if (isa<arith::DivFOp>(op))
     return 4;
@@ -68,8 +67,7 @@ private:
   double estimate(AffineExpr size) const {
     AffineExpr number = size;
     for (unsigned symbol = 0; symbol < space_.graphSymbols(); ++symbol)
-      number = number.replace(getAffineSymbolExpr(symbol, space_.context()),
-                              space_.constant(int64_t(assumed_symbol)));
+      number = number.replace(getAffineSymbolExpr(symbol, space_.context()), space_.constant(int64_t(assumed_symbol)));
     return double(constantOf(space_.simplify(number)).value_or(int64_t(assumed_symbol)));
   }
 
@@ -171,10 +169,8 @@ private:
     }
     strategy.row_lanes = best(everything, domain_.rows, rows_cost);
     unsigned sets = llvm::count_if(domain_.axis_sets, [](auto& set) { return !set.dims.empty(); });
-    strategy.lanes_in_rows =
-        strategy.row_lanes != Strategy::none && (sets == 0 || rows_cost * sets < axes_cost * 0.8);
-    strategy.reason = strategy.lanes_in_rows ? "reduction, lanes across rows"
-                                             : "reduction, lanes along the row";
+    strategy.lanes_in_rows = strategy.row_lanes != Strategy::none && (sets == 0 || rows_cost * sets < axes_cost * 0.8);
+    strategy.reason = strategy.lanes_in_rows ? "reduction, lanes across rows" : "reduction, lanes along the row";
   }
 
   void chooseTile(Strategy& strategy, ArrayRef<Access> accesses) {

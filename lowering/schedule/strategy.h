@@ -10,17 +10,17 @@ namespace zefuse {
 struct Strategy {
   static constexpr unsigned none = ~0u;
 
-  bool lanes_in_rows = false;              // else along an axis of each axis set
-  unsigned row_lanes = none;               // the row dim with lanes
-  // Pointwise, cpu: a row dim along which a load is contiguous that is strided along the lanes. Walking tiles of it keeps
-  // that load's cache lines until all of their elements were used.
+  bool lanes_in_rows = false;  // else along an axis of each axis set
+  unsigned row_lanes = none;   // the row dim with lanes
+  // Pointwise, cpu: a row dim along which a load is contiguous that is strided along the lanes. Walking tiles of it
+  // keeps that load's cache lines until all of their elements were used.
   unsigned tile_dim = none;
   llvm::SmallVector<unsigned> axis_lanes;  // per axis set: the dim with lanes (or the work-items' dim), none: no dims
   std::vector<Kept> kept;
-  mlir::AffineExpr kept_bytes;             // all buffers together, per group
-  bool kept_static = true;                 // small and constant: private memory; else scratch
-  double unit_cost = 1;                    // bytes moved plus weighted operations, per row (pointwise: per element)
-  std::string reason;                      // one line
+  mlir::AffineExpr kept_bytes;  // all buffers together, per group
+  bool kept_static = true;      // small and constant: private memory; else scratch
+  double unit_cost = 1;         // bytes moved plus weighted operations, per row (pointwise: per element)
+  std::string reason;           // one line
 };
 
 // Lanes of a vector along a dim of this size: a power of two up to the target's width.

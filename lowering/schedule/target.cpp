@@ -14,8 +14,8 @@ TargetDescription TargetDescription::intelGpu(std::string_view device) {
   target.kind = Kind::intel_gpu;
   target.vector_width = 1;
   // dg2 and older run SIMD8/16 threads, Xe2 and Ponte Vecchio SIMD16.
-  bool wide = device.starts_with("pvc") || device.starts_with("bmg") || device.starts_with("lnl") ||
-              device.starts_with("ptl");
+  bool wide =
+      device.starts_with("pvc") || device.starts_with("bmg") || device.starts_with("lnl") || device.starts_with("ptl");
   target.subgroup_size = wide ? 16 : 8;
   target.max_group_size = 256;
   target.local_memory_bytes = 64 << 10;

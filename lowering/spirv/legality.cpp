@@ -1,10 +1,10 @@
 #include "lowering/spirv/legality.h"
 
 #include "compiler/dialect/Zefuse.h"
-#include "llvm/ADT/StringMap.h"
-#include "llvm/Support/raw_ostream.h"
 #include "mlir/Dialect/Linalg/IR/Linalg.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
+#include "llvm/ADT/StringMap.h"
+#include "llvm/Support/raw_ostream.h"
 
 using namespace mlir;
 
@@ -150,8 +150,8 @@ std::optional<IllegalOp> findIllegal(Operation* root) {
   std::optional<IllegalOp> found;
   root->walk([&](Operation* op) {
     // Structure: the schedule refuses what it cannot place. Their bodies' scalars are what is checked here.
-    if (isa<linalg::GenericOp, linalg::FillOp, linalg::YieldOp, linalg::IndexOp, tensor::EmptyOp,
-            tensor::ConcatOp, KernelOp, YieldOp, ViewOp, SizeOp>(op)) {
+    if (isa<linalg::GenericOp, linalg::FillOp, linalg::YieldOp, linalg::IndexOp, tensor::EmptyOp, tensor::ConcatOp,
+            KernelOp, YieldOp, ViewOp, SizeOp>(op)) {
       for (Type type : op->getResultTypes())
         if (auto tensor = dyn_cast<RankedTensorType>(type); tensor && classOf(tensor.getElementType()) == '?') {
           found = {op, op->getName().getStringRef().str() + " on " + show(tensor.getElementType()) +

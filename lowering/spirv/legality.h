@@ -5,8 +5,8 @@
 #include <optional>
 #include <string>
 
-#include "llvm/ADT/ArrayRef.h"
 #include "mlir/IR/Operation.h"
+#include "llvm/ADT/ArrayRef.h"
 
 namespace zefuse {
 

@@ -1,10 +1,10 @@
 #include "lowering/spirv/math_builtins.h"
 
-#include "llvm/ADT/StringMap.h"
 #include "mlir/Conversion/LLVMCommon/Pattern.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
 #include "mlir/Dialect/Math/IR/Math.h"
+#include "llvm/ADT/StringMap.h"
 
 using namespace mlir;
 
@@ -17,30 +17,27 @@ struct Builtin {
 };
 
 constexpr Builtin builtins[] = {
-    {"arith.remf", "fmod"},     {"math.absf", "fabs"},      {"math.acos", "acos"},
-    {"math.acosh", "acosh"},    {"math.asin", "asin"},      {"math.asinh", "asinh"},
-    {"math.atan", "atan"},      {"math.atan2", "atan2"},    {"math.atanh", "atanh"},
-    {"math.cbrt", "cbrt"},      {"math.ceil", "ceil"},      {"math.copysign", "copysign"},
-    {"math.cos", "cos"},        {"math.cosh", "cosh"},      {"math.ctlz", "clz"},
-    {"math.ctpop", "popcount"}, {"math.erf", "erf"},        {"math.erfc", "erfc"},
-    {"math.exp", "exp"},        {"math.exp2", "exp2"},      {"math.expm1", "expm1"},
-    {"math.floor", "floor"},    {"math.fma", "fma"},        {"math.log", "log"},
-    {"math.log10", "log10"},    {"math.log1p", "log1p"},    {"math.log2", "log2"},
-    {"math.powf", "pow"},       {"math.round", "round"},    {"math.roundeven", "rint"},
-    {"math.rsqrt", "rsqrt"},    {"math.sin", "sin"},        {"math.sinh", "sinh"},
-    {"math.sqrt", "sqrt"},      {"math.tan", "tan"},        {"math.tanh", "tanh"},
+    {"arith.remf", "fmod"},  {"math.absf", "fabs"},      {"math.acos", "acos"},   {"math.acosh", "acosh"},
+    {"math.asin", "asin"},   {"math.asinh", "asinh"},    {"math.atan", "atan"},   {"math.atan2", "atan2"},
+    {"math.atanh", "atanh"}, {"math.cbrt", "cbrt"},      {"math.ceil", "ceil"},   {"math.copysign", "copysign"},
+    {"math.cos", "cos"},     {"math.cosh", "cosh"},      {"math.ctlz", "clz"},    {"math.ctpop", "popcount"},
+    {"math.erf", "erf"},     {"math.erfc", "erfc"},      {"math.exp", "exp"},     {"math.exp2", "exp2"},
+    {"math.expm1", "expm1"}, {"math.floor", "floor"},    {"math.fma", "fma"},     {"math.log", "log"},
+    {"math.log10", "log10"}, {"math.log1p", "log1p"},    {"math.log2", "log2"},   {"math.powf", "pow"},
+    {"math.round", "round"}, {"math.roundeven", "rint"}, {"math.rsqrt", "rsqrt"}, {"math.sin", "sin"},
+    {"math.sinh", "sinh"},   {"math.sqrt", "sqrt"},      {"math.tan", "tan"},     {"math.tanh", "tanh"},
     {"math.trunc", "trunc"},
 };
 
 // The Itanium mangling of name(type, type, ...) in OpenCL C: _Z3expDv16_f, _Z3powff, _Z3powDv4_fS_.
 std::string mangle(StringRef name, Type type, unsigned operands) {
   Type scalar = getElementTypeOrSelf(type);
-  std::string code = scalar.isF32()           ? "f"
-                     : scalar.isF64()         ? "d"
-                     : scalar.isInteger(8)    ? "c"
-                     : scalar.isInteger(16)   ? "s"
-                     : scalar.isInteger(32)   ? "i"
-                                              : "l";
+  std::string code = scalar.isF32()         ? "f"
+                     : scalar.isF64()       ? "d"
+                     : scalar.isInteger(8)  ? "c"
+                     : scalar.isInteger(16) ? "s"
+                     : scalar.isInteger(32) ? "i"
+                                            : "l";
   std::string result = "_Z" + std::to_string(name.size()) + name.str();
   if (auto vector = dyn_cast<VectorType>(type)) {
     result += "Dv" + std::to_string(vector.getNumElements()) + "_" + code;
@@ -69,14 +66,12 @@ struct CallBuiltin : ConversionPattern {
       OpBuilder::InsertionGuard guard(rewriter);
       rewriter.setInsertionPointToStart(module.getBody());
       SmallVector<Type> arguments(operands.size(), type);
-      callee = LLVM::LLVMFuncOp::create(rewriter, op->getLoc(), symbol,
-                                        LLVM::LLVMFunctionType::get(type, arguments));
+      callee = LLVM::LLVMFuncOp::create(rewriter, op->getLoc(), symbol, LLVM::LLVMFunctionType::get(type, arguments));
       callee.setCConv(LLVM::CConv::SPIR_FUNC);
       callee.setNoUnwind(true);
       callee.setWillReturn(true);
       callee.setMemoryEffectsAttr(LLVM::MemoryEffectsAttr::get(
-          rewriter.getContext(), {LLVM::ModRefInfo::NoModRef, LLVM::ModRefInfo::NoModRef,
-                                  LLVM::ModRefInfo::NoModRef}));
+          rewriter.getContext(), {LLVM::ModRefInfo::NoModRef, LLVM::ModRefInfo::NoModRef, LLVM::ModRefInfo::NoModRef}));
     }
     auto call = LLVM::CallOp::create(rewriter, op->getLoc(), callee, operands);
     call.setCConv(LLVM::CConv::SPIR_FUNC);

@@ -40,8 +40,8 @@ std::string disassemble(std::span<const uint32_t> words) {
   spv_text text = nullptr;
   spv_diagnostic diagnostic = nullptr;
   if (spvBinaryToText(context.get(), words.data(), words.size(),
-                      SPV_BINARY_TO_TEXT_OPTION_INDENT | SPV_BINARY_TO_TEXT_OPTION_FRIENDLY_NAMES,
-                      &text, &diagnostic) != SPV_SUCCESS)
+                      SPV_BINARY_TO_TEXT_OPTION_INDENT | SPV_BINARY_TO_TEXT_OPTION_FRIENDLY_NAMES, &text,
+                      &diagnostic) != SPV_SUCCESS)
     return takeDiagnostic(diagnostic);
   spvDiagnosticDestroy(diagnostic);
   std::string result(text->str, text->length);

@@ -1,14 +1,14 @@
 // mlir-opt with zefuse's dialects, and --emit=... to lower every zefuse.kernel of a file and print one stage of it.
 #include "compiler/dialect/Zefuse.h"
+#include "lowering/lower.h"
+#include "mlir/IR/BuiltinOps.h"
+#include "mlir/Parser/Parser.h"
+#include "mlir/Tools/mlir-opt/MlirOptMain.h"
 #include "llvm/Support/CommandLine.h"
 #include "llvm/Support/InitLLVM.h"
 #include "llvm/Support/MemoryBuffer.h"
 #include "llvm/Support/SourceMgr.h"
 #include "llvm/Support/raw_ostream.h"
-#include "lowering/lower.h"
-#include "mlir/IR/BuiltinOps.h"
-#include "mlir/Parser/Parser.h"
-#include "mlir/Tools/mlir-opt/MlirOptMain.h"
 
 namespace cl = llvm::cl;
 using namespace mlir;
@@ -32,8 +32,8 @@ static int lowerFile(StringRef file) {
   auto module = parseSourceFile<ModuleOp>(sources, &context);
   if (!module)
     return 1;
-  auto target = target_name == "cpu" ? zefuse::TargetDescription::cpu()
-                                     : zefuse::TargetDescription::intelGpu(target_name);
+  auto target =
+      target_name == "cpu" ? zefuse::TargetDescription::cpu() : zefuse::TargetDescription::intelGpu(target_name);
   StringRef wanted = emit == "scheduled" ? "scheduled.mlir" : emit == "llvm" ? "kernel.ll" : "kernel.spvasm";
   int failures = 0;
   module->walk([&](zefuse::KernelOp kernel) {
@@ -47,8 +47,8 @@ static int lowerFile(StringRef file) {
     }
     if (emit == "launch") {
       llvm::outs() << lowered->name << ": extent " << lowered->extent << ", grain " << lowered->grain << ", group "
-                   << lowered->group_size[0] << (lowered->chunked ? ", chunked" : ", exact") << ", schedule: "
-                   << lowered->schedule << "\n";
+                   << lowered->group_size[0] << (lowered->chunked ? ", chunked" : ", exact")
+                   << ", schedule: " << lowered->schedule << "\n";
       if (lowered->scratch_bytes)
         llvm::outs() << "  scratch " << lowered->scratch_bytes << " bytes per group\n";
       for (unsigned symbol : lowered->symbols)
@@ -63,8 +63,7 @@ static int lowerFile(StringRef file) {
 int main(int argc, char** argv) {
   DialectRegistry registry;
   zefuse::registerDialects(registry);
-  auto [input, output] =
-      registerAndParseCLIOptions(argc, argv, "zefuse's passes and kernel lowering", registry);
+  auto [input, output] = registerAndParseCLIOptions(argc, argv, "zefuse's passes and kernel lowering", registry);
   if (!emit.empty())
     return lowerFile(input);
   return failed(MlirOptMain(argc, argv, input, output, registry)) ? 1 : 0;

@@ -46,12 +46,15 @@ protected:
     return registry;
   }
   // All ops of the function but its return.
-  std::optional<std::string> reason(const std::string& signature, const std::string& body, KernelShape* shape = nullptr) {
-    module_ = mlir::parseSourceString<mlir::ModuleOp>(header + ("func.func @graph(" + signature + " {\n" + body + "}\n"), &context_);
+  std::optional<std::string> reason(const std::string& signature, const std::string& body,
+                                    KernelShape* shape = nullptr) {
+    module_ = mlir::parseSourceString<mlir::ModuleOp>(
+        header + ("func.func @graph(" + signature + " {\n" + body + "}\n"), &context_);
     if (!module_)
       return "does not parse";
     llvm::SmallVector<mlir::Operation*> ops;
-    for (mlir::Operation& op : mlir::cast<mlir::func::FuncOp>(module_->getBody()->front()).getBody().front().without_terminator())
+    for (mlir::Operation& op :
+         mlir::cast<mlir::func::FuncOp>(module_->getBody()->front()).getBody().front().without_terminator())
       ops.push_back(&op);
     return whyNotOneKernel(ops, shape);
   }
@@ -78,7 +81,8 @@ TEST_F(Fusible, SoftmaxIsARowKernel) {
 }
 
 TEST_F(Fusible, AReductionBesideItsElementwiseInput) {
-  EXPECT_EQ(reason("%x: !full) -> (!full, !row)", std::string(softmax_ops) + "return %exp, %sum : !full, !row\n"), std::nullopt);
+  EXPECT_EQ(reason("%x: !full) -> (!full, !row)", std::string(softmax_ops) + "return %exp, %sum : !full, !row\n"),
+            std::nullopt);
 }
 
 TEST_F(Fusible, AViewReadOutsideIsNoOutput) {
@@ -86,7 +90,8 @@ TEST_F(Fusible, AViewReadOutsideIsNoOutput) {
   EXPECT_EQ(reason("%x: !full) -> tensor<12x8xf32>", softmax_ops + divide + R"(
     %t = zefuse.view %div affine_map<(d0, d1) -> (d1, d0)> : !full -> tensor<12x8xf32>
     return %t : tensor<12x8xf32>
-  )"), std::nullopt);
+  )"),
+            std::nullopt);
 }
 
 TEST_F(Fusible, AResultPerElementOfAnotherReductionIsRefused) {
@@ -146,7 +151,9 @@ TEST_F(Fusible, PartsOfADimSplitIt) {
       linalg.yield %2 : f32
     } -> tensor<4x24xf32>
     return %b : tensor<4x24xf32>
-  )", &shape), std::nullopt);
+  )",
+                   &shape),
+            std::nullopt);
   ASSERT_EQ(shape.rows.size(), 1u);
   EXPECT_EQ(shape.columns.size(), 2u);
 }

@@ -3,11 +3,11 @@
 #include <gtest/gtest.h>
 
 #include "compiler/dialect/Zefuse.h"
-#include "llvm/Support/raw_ostream.h"
 #include "mlir/IR/AffineMap.h"
 #include "mlir/IR/BuiltinOps.h"
 #include "mlir/IR/Diagnostics.h"
 #include "mlir/Parser/Parser.h"
+#include "llvm/Support/raw_ostream.h"
 
 namespace zefuse::test {
 
@@ -17,15 +17,15 @@ std::string elementOf(const std::string& type) {
   return cut == std::string::npos ? shape : shape.substr(cut + 1);
 }
 
-static std::string join(const std::vector<Operand>& operands, std::string Operand::*field) {
+static std::string join(const std::vector<Operand>& operands, std::string Operand::* field) {
   std::string text;
   for (const Operand& operand : operands)
     text += (text.empty() ? "" : ", ") + operand.*field;
   return text;
 }
 
-void KernelText::generic(const std::string& result, const std::string& iterators,
-                         const std::vector<Operand>& ins, const Operand& out, const std::string& body) {
+void KernelText::generic(const std::string& result, const std::string& iterators, const std::vector<Operand>& ins,
+                         const Operand& out, const std::string& body) {
   std::string maps, kinds, arguments;
   for (const Operand& in : ins)
     maps += "affine_map<" + in.map + ">, ";
@@ -56,7 +56,8 @@ void KernelText::fill(const std::string& result, const std::string& type, const 
   std::string element = elementOf(type);
   empty(result + "_e", type, sizes);
   line(result + "_c = arith.constant " + value + " : " + element);
-  line(result + " = linalg.fill ins(" + result + "_c : " + element + ") outs(" + result + "_e : " + type + ") -> " + type);
+  line(result + " = linalg.fill ins(" + result + "_c : " + element + ") outs(" + result + "_e : " + type + ") -> " +
+       type);
 }
 
 std::string KernelText::module() const {
@@ -72,11 +73,10 @@ std::string KernelText::module() const {
     block += (i ? ", " : "") + inputs_[i].name + ": " + inputs_[i].type;
   }
   std::string results = join(outputs_, &Operand::type);
-  return "func.func @graph(" + parameters + ") {\n  %r:" + std::to_string(outputs_.size()) +
-         " = zefuse.kernel \"" + name + "\"(" + join(outer, &Operand::name) + ") attributes {layouts = [" +
-         layouts + "]} : (" + join(outer, &Operand::type) + ") -> (" + results + ") {\n  ^bb0(" + block +
-         "):\n" + body_ + "    zefuse.yield " + join(outputs_, &Operand::name) + " : " + results +
-         "\n  }\n  return\n}\n";
+  return "func.func @graph(" + parameters + ") {\n  %r:" + std::to_string(outputs_.size()) + " = zefuse.kernel \"" +
+         name + "\"(" + join(outer, &Operand::name) + ") attributes {layouts = [" + layouts + "]} : (" +
+         join(outer, &Operand::type) + ") -> (" + results + ") {\n  ^bb0(" + block + "):\n" + body_ +
+         "    zefuse.yield " + join(outputs_, &Operand::name) + " : " + results + "\n  }\n  return\n}\n";
 }
 
 namespace {
@@ -171,10 +171,8 @@ int32_t Program::run(const std::vector<void*>& arguments, const std::vector<int6
     slots.push_back(&pointer);
   for (int64_t& value : values)
     slots.push_back(&value);
-  cpu::LaunchContext launch{{groups, 1, 1},
-                            {lowered_.group_size[0], lowered_.group_size[1], lowered_.group_size[2]},
-                            {0, 0, 0},
-                            1};
+  cpu::LaunchContext launch{
+      {groups, 1, 1}, {lowered_.group_size[0], lowered_.group_size[1], lowered_.group_size[2]}, {0, 0, 0}, 1};
   std::vector<std::byte> local(module_->kernels()[0].local_bytes + 64);
   void* aligned = local.data() + (64 - reinterpret_cast<uintptr_t>(local.data()) % 64) % 64;
   for (uint64_t group = 0; group < groups; ++group) {

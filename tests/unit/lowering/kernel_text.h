@@ -25,7 +25,8 @@ public:
   void output(const Operand& operand) { outputs_.push_back(operand); }
   void line(const std::string& text) { body_ += "    " + text + "\n"; }
 
-  // iterators: "ppr". body: statements over %0, %1, ... (the inputs' elements) ending in "yield %v : f32"; %o is the output's.
+  // iterators: "ppr". body: statements over %0, %1, ... (the inputs' elements) ending in "yield %v : f32"; %o is the
+  // output's.
   void generic(const std::string& result, const std::string& iterators, const std::vector<Operand>& ins,
                const Operand& out, const std::string& body);
   // tensor.empty, or linalg.fill of it with `value`.

@@ -151,8 +151,10 @@ TEST(Lowering, SlicedReshapedFlippedViews) {
   KernelText text;
   text.input({"%x", type("6x8x20"), "(d0, d1, d2) -> (d0 * 160 + d1 * 20 + d2)"});
   text.input({"%y", type("24x10"), flat(10)});
-  text.line("%sl = zefuse.view %x affine_map<(d0, d1, d2) -> (d0, d1 + 2, d2 * 2)> : tensor<6x8x20xf32> -> tensor<6x4x10xf32>");
-  text.line("%f = zefuse.view %sl affine_map<(d0, d1) -> (d0 floordiv 4, d0 mod 4, 9 - d1)> : tensor<6x4x10xf32> -> tensor<24x10xf32>");
+  text.line("%sl = zefuse.view %x affine_map<(d0, d1, d2) -> (d0, d1 + 2, d2 * 2)> : tensor<6x8x20xf32> -> "
+            "tensor<6x4x10xf32>");
+  text.line("%f = zefuse.view %sl affine_map<(d0, d1) -> (d0 floordiv 4, d0 mod 4, 9 - d1)> : tensor<6x4x10xf32> -> "
+            "tensor<24x10xf32>");
   text.empty("%e", type("24x10"));
   text.generic("%r", "pp", {{"%f", type("24x10"), both}, {"%y", type("24x10"), both}}, {"%e", type("24x10"), both},
                "%s = arith.addf %0, %1 : f32\n yield %s : f32");
@@ -175,9 +177,7 @@ TEST_P(Concat, Pieces) {
   auto [n, a, b] = GetParam();
   int m = a + b + 3;
   for (int dim : {0, 1}) {
-    auto shape = [&](int size) {
-      return dim == 1 ? type(n, size) : type(size, n);
-    };
+    auto shape = [&](int size) { return dim == 1 ? type(n, size) : type(size, n); };
     int outer = dim == 1 ? n : m, inner = dim == 1 ? m : n;
     KernelText text;
     std::string ts[] = {shape(a), shape(b), shape(3)};
@@ -222,8 +222,7 @@ struct RowOps {
   std::string reduce(const std::string& x, const std::string& init, const std::string& combiner) {
     std::string i = fresh(), r = fresh();
     text.fill(i, row, init);
-    text.generic(r, "pr", {{x, full, both}}, {i, row, rows},
-                 "%s = " + combiner + " %0, %o : f32\n yield %s : f32");
+    text.generic(r, "pr", {{x, full, both}}, {i, row, rows}, "%s = " + combiner + " %0, %o : f32\n yield %s : f32");
     return r;
   }
   std::string map(const std::vector<Operand>& ins, const std::string& body) {
@@ -237,15 +236,18 @@ struct RowOps {
 
   std::string softmax(const std::string& x) {
     std::string m = reduce(x, "0xFF800000", "arith.maximumf");
-    std::string e = map({whole(x), perRow(m)}, "%d = arith.subf %0, %1 : f32\n %r = math.exp %d : f32\n yield %r : f32");
+    std::string e =
+        map({whole(x), perRow(m)}, "%d = arith.subf %0, %1 : f32\n %r = math.exp %d : f32\n yield %r : f32");
     std::string s = reduce(e, "0.0", "arith.addf");
     return map({whole(e), perRow(s)}, "%r = arith.divf %0, %1 : f32\n yield %r : f32");
   }
   // Two passes, as eager does.
-  std::string layerNorm(const std::string& x, const std::string& w, const std::string& b, const std::string& vector, size_t m) {
+  std::string layerNorm(const std::string& x, const std::string& w, const std::string& b, const std::string& vector,
+                        size_t m) {
     std::string s = reduce(x, "0.0", "arith.addf");
     std::string count = "%n = arith.constant " + std::to_string(m) + ".0 : f32\n";
-    std::string c = map({whole(x), perRow(s)}, count + "%mean = arith.divf %1, %n : f32\n %d = arith.subf %0, %mean : f32\n yield %d : f32");
+    std::string c = map({whole(x), perRow(s)},
+                        count + "%mean = arith.divf %1, %n : f32\n %d = arith.subf %0, %mean : f32\n yield %d : f32");
     std::string q = map({whole(c)}, "%d = arith.mulf %0, %0 : f32\n yield %d : f32");
     std::string v = reduce(q, "0.0", "arith.addf");
     return map({whole(c), perRow(v), {w, vector, columns}, {b, vector, columns}},
@@ -315,7 +317,8 @@ TEST_P(Rows, SoftmaxOfLayerNormIsOneKernel) {
   text.input({"%w", vector, "(d0) -> (d0)"});
   text.input({"%b", vector, "(d0) -> (d0)"});
   std::string y = ops.layerNorm("%x", "%w", "%b", vector, m);
-  std::string scaled = ops.map({ops.whole(y)}, "%c = arith.constant 0.75 : f32\n %r = arith.mulf %0, %c : f32\n yield %r : f32");
+  std::string scaled =
+      ops.map({ops.whole(y)}, "%c = arith.constant 0.75 : f32\n %r = arith.mulf %0, %c : f32\n yield %r : f32");
   text.output({ops.softmax(scaled), ops.full, flat(m)});
   Program program(text.module());
   ASSERT_TRUE(program.ok());
@@ -364,7 +367,8 @@ TEST(Lowering, ColumnSums) {
     std::string full = type(n, m), out_type = type(std::to_string(m));
     text.input({"%x", full, flat(m)});
     text.fill("%i", out_type, "1.5");  // a start that is not neutral
-    text.generic("%r", "rp", {{"%x", full, both}}, {"%i", out_type, columns}, "%s = arith.addf %0, %o : f32\n yield %s : f32");
+    text.generic("%r", "rp", {{"%x", full, both}}, {"%i", out_type, columns},
+                 "%s = arith.addf %0, %o : f32\n yield %s : f32");
     text.output({"%r", out_type, "(d0) -> (d0)"});
     Program program(text.module());
     ASSERT_TRUE(program.ok());
@@ -400,12 +404,14 @@ TEST(Lowering, FullReductionAndSoftmaxOverTheOuterDim) {
   std::string full = type("20x37"), row = type("37");
   text.input({"%x", full, flat(37)});
   text.fill("%i0", row, "0xFF800000");
-  text.generic("%m", "rp", {{"%x", full, both}}, {"%i0", row, columns}, "%s = arith.maximumf %0, %o : f32\n yield %s : f32");
+  text.generic("%m", "rp", {{"%x", full, both}}, {"%i0", row, columns},
+               "%s = arith.maximumf %0, %o : f32\n yield %s : f32");
   text.empty("%e", full);
   text.generic("%ex", "pp", {{"%x", full, both}, {"%m", row, columns}}, {"%e", full, both},
                "%d = arith.subf %0, %1 : f32\n %r = math.exp %d : f32\n yield %r : f32");
   text.fill("%i1", row, "0.0");
-  text.generic("%t", "rp", {{"%ex", full, both}}, {"%i1", row, columns}, "%s = arith.addf %0, %o : f32\n yield %s : f32");
+  text.generic("%t", "rp", {{"%ex", full, both}}, {"%i1", row, columns},
+               "%s = arith.addf %0, %o : f32\n yield %s : f32");
   text.generic("%r", "pp", {{"%ex", full, both}, {"%t", row, columns}}, {"%e", full, both},
                "%d = arith.divf %0, %1 : f32\n yield %d : f32");
   text.output({"%r", full, flat(37)});
@@ -491,7 +497,8 @@ TEST(Lowering, DynamicSizes) {
   text.line("%n = zefuse.size affine_map<()[s0, s1] -> (s0)>");
   text.line("%m = zefuse.size affine_map<()[s0, s1] -> (s1)>");
   text.fill("%i0", row, "0xFF800000", "%n");
-  text.generic("%mx", "pr", {{"%x", full, both}}, {"%i0", row, rows}, "%s = arith.maximumf %0, %o : f32\n yield %s : f32");
+  text.generic("%mx", "pr", {{"%x", full, both}}, {"%i0", row, rows},
+               "%s = arith.maximumf %0, %o : f32\n yield %s : f32");
   text.empty("%e", full, "%n, %m");
   text.generic("%ex", "pp", {{"%x", full, both}, {"%mx", row, rows}}, {"%e", full, both},
                "%d = arith.subf %0, %1 : f32\n %r = math.exp %d : f32\n yield %r : f32");
@@ -525,7 +532,8 @@ TEST(Lowering, DynamicPointwise) {
     text.empty("%e", full, "%n");
     std::vector<Operand> ins{{"%x", full, map3}};
     ins.push_back(broadcast ? Operand{"%b", bias, "(d0, d1, d2) -> (d2)"} : Operand{"%x", full, map3});
-    text.generic("%r", "ppp", ins, {"%e", full, map3}, "%s = arith.addf %0, %1 : f32\n %t = math.tanh %s : f32\n yield %t : f32");
+    text.generic("%r", "ppp", ins, {"%e", full, map3},
+                 "%s = arith.addf %0, %1 : f32\n %t = math.tanh %s : f32\n yield %t : f32");
     text.output({"%r", full, layout});
     Program program(text.module());
     ASSERT_TRUE(program.ok());
@@ -547,9 +555,10 @@ TEST(Lowering, DynamicPointwise) {
   text.input({"%x", one, "(d0)[s0] -> (d0)"});
   text.line("%n = zefuse.size affine_map<()[s0] -> (s0)>");
   text.empty("%e", one, "%n");
-  text.generic("%r", "p", {{"%x", one, "(d0) -> (d0)"}}, {"%e", one, "(d0) -> (d0)"},
-               "%i = linalg.index 0 : index\n %j = arith.index_cast %i : index to i64\n %f = arith.sitofp %j : i64 to f32\n"
-               "%s = arith.addf %0, %f : f32\n yield %s : f32");
+  text.generic(
+      "%r", "p", {{"%x", one, "(d0) -> (d0)"}}, {"%e", one, "(d0) -> (d0)"},
+      "%i = linalg.index 0 : index\n %j = arith.index_cast %i : index to i64\n %f = arith.sitofp %j : i64 to f32\n"
+      "%s = arith.addf %0, %f : f32\n yield %s : f32");
   text.output({"%r", one, "(d0)[s0] -> (d0)"});
   Program program(text.module());
   ASSERT_TRUE(program.ok());
@@ -620,7 +629,8 @@ TEST(IntelGpu, ColumnSumsAndSymbols) {
   text.input({"%x", full, "(d0, d1)[s0, s1] -> (d0 * s1 + d1)"});
   text.line("%m = zefuse.size affine_map<()[s0, s1] -> (s1)>");
   text.fill("%i", out_type, "0.0", "%m");
-  text.generic("%r", "rp", {{"%x", full, both}}, {"%i", out_type, columns}, "%s = arith.addf %0, %o : f32\n yield %s : f32");
+  text.generic("%r", "rp", {{"%x", full, both}}, {"%i", out_type, columns},
+               "%s = arith.addf %0, %o : f32\n yield %s : f32");
   text.output({"%r", out_type, "(d0)[s0, s1] -> (d0)"});
   Program program(text.module(), TargetDescription::intelGpu("dg2-g11"));
   ASSERT_TRUE(program.ok());
@@ -645,7 +655,8 @@ TEST(IntelGpu, OclocCompilesThemForDg2) {
   pointwise.input({"%y", full, flat(200)});
   pointwise.input({"%b", bias, "(d0) -> (d0)"});
   pointwise.empty("%e", full);
-  pointwise.generic("%r", "pp", {{"%x", full, both}, {"%y", full, both}, {"%b", bias, columns}}, {"%e", full, both}, probe_body);
+  pointwise.generic("%r", "pp", {{"%x", full, both}, {"%y", full, both}, {"%b", bias, columns}}, {"%e", full, both},
+                    probe_body);
   pointwise.output({"%r", full, flat(200)});
   KernelText rows_text;
   RowOps ops{rows_text, full, type("64")};
@@ -784,7 +795,8 @@ TEST(Lowering, Bf16RoundsToNearestEven) {
   text.empty("%e", type("77", "bf16"));
   text.generic("%r", "p", {{"%x", type("77", "bf16"), "(d0) -> (d0)"}, {"%y", type("77"), "(d0) -> (d0)"}},
                {"%e", type("77", "bf16"), "(d0) -> (d0)"},
-               "%w = arith.extf %0 : bf16 to f32\n %s = arith.addf %w, %1 : f32\n %t = arith.truncf %s : f32 to bf16\n yield %t : bf16");
+               "%w = arith.extf %0 : bf16 to f32\n %s = arith.addf %w, %1 : f32\n %t = arith.truncf %s : f32 to bf16\n "
+               "yield %t : bf16");
   text.output({"%r", type("77", "bf16"), "(d0) -> (d0)"});
   Program program(text.module());
   ASSERT_TRUE(program.ok());
@@ -793,13 +805,13 @@ TEST(Lowering, Bf16RoundsToNearestEven) {
   Floats source = randomFloats(77, 6);
   for (int i = 0; i < 77; ++i)
     x[i] = bf16Of(source[i]);
-  x[1] = 0, y[1] = 1.0f + 1.0f / 256;            // a tie: to even, down
-  x[2] = 0, y[2] = 1.0f + 3.0f / 256;            // a tie: to even, up
+  x[1] = 0, y[1] = 1.0f + 1.0f / 256;  // a tie: to even, down
+  x[2] = 0, y[2] = 1.0f + 3.0f / 256;  // a tie: to even, up
   x[3] = 0, y[3] = std::numeric_limits<float>::infinity();
   x[4] = 0, y[4] = std::numeric_limits<float>::max();  // rounds to infinity
-  uint32_t nan_bits = 0x7f800001;                // a NaN whose payload lies in the bits that go away
+  uint32_t nan_bits = 0x7f800001;                      // a NaN whose payload lies in the bits that go away
   x[5] = 0, std::memcpy(&y[5], &nan_bits, 4);
-  nan_bits = 0xffffffff;                         // rounding up would carry into the sign
+  nan_bits = 0xffffffff;  // rounding up would carry into the sign
   x[6] = 0, std::memcpy(&y[6], &nan_bits, 4);
   program.run({x.data(), y.data(), out.data()});
   for (int i = 0; i < 77; ++i) {
@@ -812,16 +824,19 @@ TEST(Lowering, Bf16RoundsToNearestEven) {
 }
 
 TEST(Lowering, EveryF16ValueThereAndBack) {
-  // All 65536 bit patterns to f32, compared with the compiler's own conversion; and back through f32 values between them.
+  // All 65536 bit patterns to f32, compared with the compiler's own conversion; and back through f32 values between
+  // them.
   KernelText text;
   std::string half = type("65536", "f16"), single = type("65536");
   const char* same = "(d0) -> (d0)";
   text.input({"%x", half, same});
   text.input({"%y", single, same});
   text.empty("%e", single);
-  text.generic("%w", "p", {{"%x", half, same}}, {"%e", single, same}, "%s = arith.extf %0 : f16 to f32\n yield %s : f32");
+  text.generic("%w", "p", {{"%x", half, same}}, {"%e", single, same},
+               "%s = arith.extf %0 : f16 to f32\n yield %s : f32");
   text.empty("%eh", half);
-  text.generic("%h", "p", {{"%y", single, same}}, {"%eh", half, same}, "%s = arith.truncf %0 : f32 to f16\n yield %s : f16");
+  text.generic("%h", "p", {{"%y", single, same}}, {"%eh", half, same},
+               "%s = arith.truncf %0 : f32 to f16\n yield %s : f16");
   text.output({"%w", single, same});
   text.output({"%h", half, same});
   Program program(text.module());
@@ -895,7 +910,8 @@ TEST(Lowering, IntegersAndBools) {
   text.generic("%l", "pp", {{"%a", ints, both}, {"%b", ints, both}}, {"%eb", bools, both},
                "%d = arith.cmpi slt, %0, %1 : i64\n yield %d : i1");
   text.fill("%i", type("5", "i1"), "0");
-  text.generic("%any", "pr", {{"%l", bools, both}}, {"%i", type("5", "i1"), rows}, "%s = arith.ori %0, %o : i1\n yield %s : i1");
+  text.generic("%any", "pr", {{"%l", bools, both}}, {"%i", type("5", "i1"), rows},
+               "%s = arith.ori %0, %o : i1\n yield %s : i1");
   text.output({"%q", ints, flat(30)});
   text.output({"%l", bools, flat(30)});
   text.output({"%any", type("5", "i1"), "(d0) -> (d0)"});

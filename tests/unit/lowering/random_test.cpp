@@ -1,5 +1,5 @@
-// Random kernels of pointwise ops, views, concats and reductions, on both schedules, against a plain interpreter. What the
-// lowering refuses is skipped (it says so before it emits); most must be accepted.
+// Random kernels of pointwise ops, views, concats and reductions, on both schedules, against a plain interpreter. What
+// the lowering refuses is skipped (it says so before it emits); most must be accepted.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -167,7 +167,8 @@ private:
       value = heavy ? std::tanh(value) : value * 0.5 + 1;
     emitGeneric(out, {{current_, identity(current_.rank())}},
                 heavy ? "%r = math.tanh %0 : f32"
-                      : "%h = arith.constant 0.5 : f32\n %k = arith.constant 1.0 : f32\n %m = arith.mulf %0, %h : f32\n %r = arith.addf %m, %k : f32");
+                      : "%h = arith.constant 0.5 : f32\n %k = arith.constant 1.0 : f32\n %m = arith.mulf %0, %h : "
+                        "f32\n %r = arith.addf %m, %k : f32");
     become(out);
   }
 
@@ -208,7 +209,8 @@ private:
         at.push_back(index[dim]);
       out.data.push_back(current_.data[n++] - 0.25 * other.data[position(at, other.shape)]);
     });
-    emitGeneric(out, {{current_, identity(current_.rank())}, {other, dims(current_.rank()) + " -> (" + join(exprs) + ")"}},
+    emitGeneric(out,
+                {{current_, identity(current_.rank())}, {other, dims(current_.rank()) + " -> (" + join(exprs) + ")"}},
                 "%q = arith.constant 0.25 : f32\n %m = arith.mulf %1, %q : f32\n %r = arith.subf %0, %m : f32");
     become(out);
   }
@@ -219,8 +221,8 @@ private:
     forEach(shape, [&](const std::vector<int64_t>& index) {
       out.data.push_back(current_.data[position(map(index), current_.shape)]);
     });
-    text_.line(out.name + " = zefuse.view " + current_.name + " affine_map<" + dims(out.rank()) + " -> (" + join(exprs) +
-               ")> : " + current_.type() + " -> " + out.type());
+    text_.line(out.name + " = zefuse.view " + current_.name + " affine_map<" + dims(out.rank()) + " -> (" +
+               join(exprs) + ")> : " + current_.type() + " -> " + out.type());
     become(out, false);
   }
   void permute() {
@@ -251,8 +253,9 @@ private:
     std::vector<std::string> exprs;
     for (int i = 0; i < current_.rank(); ++i) {
       std::string d = "d" + std::to_string(i);
-      exprs.push_back(i != dim ? d : flip ? std::to_string(size - 1) + " - " + d
-                                          : d + " * " + std::to_string(step) + " + " + std::to_string(start));
+      exprs.push_back(i != dim ? d
+                      : flip   ? std::to_string(size - 1) + " - " + d
+                               : d + " * " + std::to_string(step) + " + " + std::to_string(start));
     }
     view(shape, exprs, [&](std::vector<int64_t> index) {
       index[dim] = flip ? size - 1 - index[dim] : index[dim] * step + start;
@@ -271,8 +274,9 @@ private:
       std::vector<std::string> exprs;
       for (int i = 0; i < current_.rank(); ++i) {
         std::string d = "d" + std::to_string(i <= dim ? i : i - 1);
-        exprs.push_back(i == dim ? d + " floordiv " + std::to_string(inner)
-                        : i == dim + 1 ? d + " mod " + std::to_string(inner) : d);
+        exprs.push_back(i == dim       ? d + " floordiv " + std::to_string(inner)
+                        : i == dim + 1 ? d + " mod " + std::to_string(inner)
+                                       : d);
       }
       return view(shape, exprs, [&](std::vector<int64_t> index) {
         int64_t whole = index[dim];
@@ -288,8 +292,9 @@ private:
         shape.insert(shape.begin() + dim + 1, inner);
         std::vector<std::string> exprs;
         for (int i = 0; i < current_.rank(); ++i)
-          exprs.push_back(i == dim ? "d" + std::to_string(i) + " * " + std::to_string(inner) + " + d" + std::to_string(i + 1)
-                                   : "d" + std::to_string(i < dim ? i : i + 1));
+          exprs.push_back(i == dim
+                              ? "d" + std::to_string(i) + " * " + std::to_string(inner) + " + d" + std::to_string(i + 1)
+                              : "d" + std::to_string(i < dim ? i : i + 1));
         return view(shape, exprs, [&](std::vector<int64_t> index) {
           index[dim] = index[dim] * inner + index[dim + 1];
           index.erase(index.begin() + dim + 1);
@@ -319,8 +324,8 @@ private:
       const Tensor& from = first ? current_ : other;
       out.data.push_back(from.data[position(index, from.shape)]);
     });
-    text_.line(out.name + " = tensor.concat dim(" + std::to_string(dim) + ") " + current_.name + ", " + other.name + " : (" +
-               current_.type() + ", " + other.type() + ") -> " + out.type());
+    text_.line(out.name + " = tensor.concat dim(" + std::to_string(dim) + ") " + current_.name + ", " + other.name +
+               " : (" + current_.type() + ", " + other.type() + ") -> " + out.type());
     become(out);
   }
   // Over some dims; then often combined with what was reduced, as norms do.
@@ -404,11 +409,15 @@ void runSeeds(const TargetDescription& target, unsigned first, unsigned count) {
     for (size_t i = 0; i < results.size(); ++i) {
       const Tensor& output = generator.outputs()[i];
       for (size_t j = 0; j < output.data.size(); ++j)
-        ASSERT_NEAR(results[i][guard + j], output.data[j], 1e-5 * (1 + std::abs(output.data[j])) * std::sqrt(double(elements(output.shape)) + 1))
-            << "seed " << seed << ", output " << i << ", element " << j << "\n" << program.lowered().schedule << "\n" << module;
+        ASSERT_NEAR(results[i][guard + j], output.data[j],
+                    1e-5 * (1 + std::abs(output.data[j])) * std::sqrt(double(elements(output.shape)) + 1))
+            << "seed " << seed << ", output " << i << ", element " << j << "\n"
+            << program.lowered().schedule << "\n"
+            << module;
       for (size_t j = 0; j < guard; ++j)
         ASSERT_TRUE(results[i][j] == 777.0f && results[i][results[i].size() - 1 - j] == 777.0f)
-            << "seed " << seed << ": stored outside output " << i << "\n" << module;
+            << "seed " << seed << ": stored outside output " << i << "\n"
+            << module;
     }
   }
   std::printf("%u of %u accepted\n", accepted, count);
