@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -27,7 +27,8 @@ class Case:
     low: float = -3.0  # values are uniform in [low, high)
     high: float = 3.0
     dynamic: bool = True  # also traced with symbolic sizes
-    tolerance: dict[str, float] = field(default_factory=dict)
+    # Attention sums terms that cancel: where the result is near zero, eager's own error against f64 is this large.
+    bf16_atol: float | None = None
 
     def inputs(self, dtype: torch.dtype) -> list[Any]:
         generator = torch.Generator().manual_seed(len(self.name))
@@ -83,8 +84,14 @@ POINTWISE: list[Case] = [
     *(Case(name, getattr(torch, name), [S], low=-0.99, high=0.99) for name in ("asin", "acos", "atanh")),
     Case("acosh", torch.acosh, [S], low=1.0),
     Case("frac", torch.frac, [S]),
-    *(Case(f"{name}_int", getattr(torch, name), [S], (torch.int64, torch.int32, torch.bool)) for name in ("exp", "sqrt", "sin", "sigmoid")),
-    *(Case(f"{name}_int", getattr(torch, name), [S], INTEGERS) for name in ("neg", "abs", "sign", "floor", "square", "bitwise_not")),
+    *(
+        Case(f"{name}_int", getattr(torch, name), [S], (torch.int64, torch.int32, torch.bool))
+        for name in ("exp", "sqrt", "sin", "sigmoid")
+    ),
+    *(
+        Case(f"{name}_int", getattr(torch, name), [S], INTEGERS)
+        for name in ("neg", "abs", "sign", "floor", "square", "bitwise_not")
+    ),
     Case("bitwise_not_bool", torch.bitwise_not, [S], (torch.bool,)),
     Case("deg2rad", torch.deg2rad, [S]),
     *(Case(name, getattr(torch, name), [S, S], BOTH) for name in ("add", "sub", "mul", "maximum", "minimum")),
@@ -115,9 +122,15 @@ POINTWISE: list[Case] = [
     Case("clamp_tensor", lambda x, y: (torch.clamp(x, min=y), torch.clamp(x, max=y)), [S, S], BOTH),
     *(Case(name, getattr(torch, name), [S, S], BOTH) for name in ("eq", "ne", "lt", "le", "gt", "ge")),
     Case("compare_scalar", lambda x: (x > 0, x <= 1.5, x == 2), [S], (*BOTH, torch.bool)),
-    *(Case(name, getattr(torch, name), [S, S], (torch.float32, torch.int64, torch.bool)) for name in ("logical_and", "logical_or", "logical_xor")),
+    *(
+        Case(name, getattr(torch, name), [S, S], (torch.float32, torch.int64, torch.bool))
+        for name in ("logical_and", "logical_or", "logical_xor")
+    ),
     Case("logical_not", torch.logical_not, [S], (torch.float32, torch.int64, torch.bool)),
-    *(Case(name, getattr(torch, name), [S, S], (*INTEGERS, torch.bool)) for name in ("bitwise_and", "bitwise_or", "bitwise_xor")),
+    *(
+        Case(name, getattr(torch, name), [S, S], (*INTEGERS, torch.bool))
+        for name in ("bitwise_and", "bitwise_or", "bitwise_xor")
+    ),
     Case("shifts", lambda x: (x << 3, x >> 2, x << 70), [S], INTEGERS),
     Case("where", torch.where, [_mask(*S), S, S], BOTH),
     Case("where_scalar", lambda m, x: (torch.where(m, x, 0.0), torch.where(m, 1, x)), [_mask(*S), S], FLOATS),
@@ -138,7 +151,12 @@ POINTWISE: list[Case] = [
     Case("scalar_tensor_input", lambda x: x.exp() + 1, [()]),
     Case("empty", lambda x: x * 2 + 1, [(0, 4)], dynamic=False),
     Case("chain", lambda x, y: torch.sigmoid(x) * torch.tanh(y) + x.exp().log1p() - y.abs(), [T, T]),
-    Case("to_dtypes", lambda x: (x.to(torch.float64), x.to(torch.int32), x.to(torch.bool), x.half(), x.bfloat16()), [S], BOTH),
+    Case(
+        "to_dtypes",
+        lambda x: (x.to(torch.float64), x.to(torch.int32), x.to(torch.bool), x.half(), x.bfloat16()),
+        [S],
+        BOTH,
+    ),
     Case("bool_to", lambda m: (m.float(), m.long(), m.int().to(torch.bool)), [_mask(*S)], (torch.float32,)),
     Case("symbolic_value", lambda x: x * x.shape[0] + x.shape[1], [S], (torch.float32,)),
 ]
@@ -232,7 +250,9 @@ INDEXING = [
     Case("embedding", F.embedding, [_indices(10, 3, 5), (10, 6)]),
     Case("embedding_int32", F.embedding, [_indices(10, 4, dtype=torch.int32), (10, 6)]),
     Case("embedding_add", lambda i, w, p: F.embedding(i, w) * 2 + p, [_indices(10, 3, 5), (10, 6), (5, 6)]),
-    Case("index_select", lambda x, i: (x.index_select(0, i), x.index_select(-1, i) + 1), [(5, 6), _indices(5, 4)], BOTH),
+    Case(
+        "index_select", lambda x, i: (x.index_select(0, i), x.index_select(-1, i) + 1), [(5, 6), _indices(5, 4)], BOTH
+    ),
     Case("gather", lambda x, i: x.gather(1, i) * 2, [(5, 6), _indices(6, 4, 3)], BOTH),
     Case("index", lambda x, i: (x[i] + 1, x[:, i] * 2), [(5, 6, 2), _indices(5, 4)], BOTH),
     Case("index_negative", lambda x, i: x[i], [(5, 6), _indices(5, 4, low=-5)]),
@@ -262,14 +282,14 @@ MATMUL = [
 
 _Q = (2, 3, 4, 8)
 ATTENTION = [
-    Case("sdpa", F.scaled_dot_product_attention, [_Q, _Q, _Q]),
-    Case("sdpa_causal", lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True), [_Q, _Q, _Q]),
-    Case("sdpa_bool_mask", lambda q, k, v, m: F.scaled_dot_product_attention(q, k, v, attn_mask=m), [_Q, _Q, _Q, _mask(2, 1, 4, 4)]),
-    Case("sdpa_float_mask", lambda q, k, v, m: F.scaled_dot_product_attention(q, k, v, attn_mask=m), [_Q, _Q, _Q, (4, 4)]),
-    Case("sdpa_scale", lambda q, k, v: F.scaled_dot_product_attention(q, k, v, scale=0.3), [_Q, _Q, _Q]),
-    Case("sdpa_cross", F.scaled_dot_product_attention, [_Q, (2, 3, 5, 8), (2, 3, 5, 8)]),
-    Case("sdpa_gqa", lambda q, k, v: F.scaled_dot_product_attention(q, k, v, enable_gqa=True), [(2, 4, 5, 8), (2, 2, 5, 8), (2, 2, 5, 8)], (torch.float32,)),
-    Case("sdpa_permuted", lambda x: F.scaled_dot_product_attention(*(t.view(2, 5, 3, 8).transpose(1, 2) for t in x.chunk(3, -1))).transpose(1, 2).reshape(2, 5, 24), [(2, 5, 72)]),
+    Case("sdpa", F.scaled_dot_product_attention, [_Q, _Q, _Q], bf16_atol=1e-2),
+    Case("sdpa_causal", lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True), [_Q, _Q, _Q], bf16_atol=1e-2),
+    Case("sdpa_bool_mask", lambda q, k, v, m: F.scaled_dot_product_attention(q, k, v, attn_mask=m), [_Q, _Q, _Q, _mask(2, 1, 4, 4)], bf16_atol=1e-2),
+    Case("sdpa_float_mask", lambda q, k, v, m: F.scaled_dot_product_attention(q, k, v, attn_mask=m), [_Q, _Q, _Q, (4, 4)], bf16_atol=1e-2),
+    Case("sdpa_scale", lambda q, k, v: F.scaled_dot_product_attention(q, k, v, scale=0.3), [_Q, _Q, _Q], bf16_atol=1e-2),
+    Case("sdpa_cross", F.scaled_dot_product_attention, [_Q, (2, 3, 5, 8), (2, 3, 5, 8)], bf16_atol=1e-2),
+    Case("sdpa_gqa", lambda q, k, v: F.scaled_dot_product_attention(q, k, v, enable_gqa=True), [(2, 4, 5, 8), (2, 2, 5, 8), (2, 2, 5, 8)], (torch.float32,), bf16_atol=1e-2),
+    Case("sdpa_permuted", lambda x: F.scaled_dot_product_attention(*(t.view(2, 5, 3, 8).transpose(1, 2) for t in x.chunk(3, -1))).transpose(1, 2).reshape(2, 5, 24), [(2, 5, 72)], bf16_atol=1e-2),
 ]  # fmt: skip
 
 CREATION = [
