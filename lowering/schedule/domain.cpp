@@ -144,6 +144,12 @@ private:
         refuse(op, nameOf(op) + " has no place in a kernel");
         fine = false;
       }
+      if (auto generic = dyn_cast_or_null<linalg::GenericOp>(op);
+          generic && isa<RankedTensorType>(node.value.getType()) &&
+          (generic.getNumResults() != 1 || !generic.getIndexingMapsArray().back().isIdentity())) {
+        refuse(op, "an elementwise linalg.generic needs one result with the identity map");
+        fine = false;
+      }
       if (domain.space.numOpaques() >= IndexSpace::max_opaques) {
         refuse(op, "too many computed indices");
         fine = false;

@@ -520,6 +520,47 @@ TEST(Lowering, DynamicSizes) {
   }
 }
 
+TEST(Lowering, DynamicSoftmaxOverTheOuterDim) {
+  // Lanes across rows whose number is a symbol: the last vector repeats a row, in each stage.
+  std::string full = "tensor<?x?xf32, affine_map<()[s0, s1] -> (s0, s1)>>";
+  std::string row = "tensor<?xf32, affine_map<()[s0, s1] -> (s1)>>";
+  const char* layout = "(d0, d1)[s0, s1] -> (d0 * s1 + d1)";
+  KernelText text;
+  text.input({"%x", full, layout});
+  text.line("%n = zefuse.size affine_map<()[s0, s1] -> (s0)>");
+  text.line("%m = zefuse.size affine_map<()[s0, s1] -> (s1)>");
+  text.fill("%i0", row, "0xFF800000", "%m");
+  text.generic("%mx", "rp", {{"%x", full, both}}, {"%i0", row, columns},
+               "%s = arith.maximumf %0, %o : f32\n yield %s : f32");
+  text.empty("%e", full, "%n, %m");
+  text.generic("%ex", "pp", {{"%x", full, both}, {"%mx", row, columns}}, {"%e", full, both},
+               "%d = arith.subf %0, %1 : f32\n %r = math.exp %d : f32\n yield %r : f32");
+  text.fill("%i1", row, "0.0", "%m");
+  text.generic("%t", "rp", {{"%ex", full, both}}, {"%i1", row, columns},
+               "%s = arith.addf %0, %o : f32\n yield %s : f32");
+  text.generic("%r", "pp", {{"%ex", full, both}, {"%t", row, columns}}, {"%e", full, both},
+               "%d = arith.divf %0, %1 : f32\n yield %d : f32");
+  text.output({"%r", full, layout});
+  Program program(text.module());
+  ASSERT_TRUE(program.ok());
+  EXPECT_NE(program.lowered().schedule.find("lanes across rows, keeps 1"), std::string::npos)
+      << program.lowered().schedule;
+  for (auto [n, m] : {std::pair{20, 5}, std::pair{3, 16}, std::pair{7, 40}, std::pair{1, 1}, std::pair{4, 0}}) {
+    Floats x = randomFloats(n * m);
+    Guarded out(n * m);
+    program.run({x.data(), out.data()}, {n, m});
+    std::vector<double> transposed(n * m), back(n * m);
+    for (int i = 0; i < n; ++i)
+      for (int j = 0; j < m; ++j)
+        transposed[j * n + i] = x[i * m + j];
+    transposed = softmaxOf(transposed, m, n);
+    for (int i = 0; i < n; ++i)
+      for (int j = 0; j < m; ++j)
+        back[i * m + j] = transposed[j * n + i];
+    expectNear(out, back);
+  }
+}
+
 TEST(Lowering, DynamicPointwise) {
   std::string full = "tensor<2x?x24xf32, affine_map<()[s0] -> (2, s0 * 3, 24)>>", bias = type("24");
   const char* map3 = "(d0, d1, d2) -> (d0, d1, d2)";
