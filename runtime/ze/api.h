@@ -117,6 +117,13 @@ template <typename T> T make() {
   return value;
 }
 
+// The name of a function by its member, for traces.
+template <auto Member> constexpr const char* functionName();
+#define ZEFUSE_ZE_NAME(table, member, name)                                                                            \
+  template <> constexpr const char* functionName<&Api::name>() { return #name; }
+ZEFUSE_ZE_FUNCTIONS(ZEFUSE_ZE_NAME)
+#undef ZEFUSE_ZE_NAME
+
 // Owns one handle; Destroy names the Api member that frees it. Move-only.
 template <typename Handle, auto Destroy> class Owned {
 public:
@@ -133,7 +140,7 @@ public:
       return;
     const ze_result_t result = (api_->*Destroy)(handle_);  // nobody could handle its failure here
     if (traceEnabled())
-      traceCall(*api_, "destroy", result);
+      traceCall(*api_, functionName<Destroy>(), result);
   }
   Handle get() const { return handle_; }
   explicit operator bool() const { return handle_ != nullptr; }
