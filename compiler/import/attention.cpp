@@ -19,8 +19,7 @@ Value repeatHeads(Op& op, Value tensor, AffineExpr heads) {
   AffineExpr repeats = heads.floorDiv(sizes[head]);
   SmallVector<AffineExpr> indices;
   for (int64_t position = 0; position < rank; ++position)
-    indices.push_back(position == head ? op.build.dim(position).floorDiv(repeats)
-                                       : op.build.dim(position));
+    indices.push_back(position == head ? op.build.dim(position).floorDiv(repeats) : op.build.dim(position));
   sizes[head] = heads;
   return op.build.view(tensor, indices, sizes);
 }

@@ -26,7 +26,7 @@ public:
   const fx::Argument& argument(llvm::StringRef name) const;
   bool isNone(llvm::StringRef name) const { return argument(name).kind == fx::Argument::Kind::none; }
 
-  mlir::Value tensor(llvm::StringRef name) const;          // of a type that arith can compute with
+  mlir::Value tensor(llvm::StringRef name) const;  // of a type that arith can compute with
   mlir::Value tensorOf(const fx::Argument& argument, llvm::StringRef name) const;
   mlir::Value optionalTensor(llvm::StringRef name) const;  // null for None
   llvm::SmallVector<mlir::Value> tensors(llvm::StringRef name) const;

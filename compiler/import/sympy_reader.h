@@ -28,8 +28,8 @@ private:
   mlir::MLIRContext& context_;
   std::vector<std::string> symbols_;
   llvm::StringMap<unsigned> numbers_;
-  llvm::DenseMap<std::pair<PyObject*, unsigned>, mlir::AffineExpr> nodes_; // by SymNode: many sizes share one
-  std::vector<pybind11::object> alive_;                // keeps nodes_'s keys from being reused
+  llvm::DenseMap<std::pair<PyObject*, unsigned>, mlir::AffineExpr> nodes_;  // by SymNode: many sizes share one
+  std::vector<pybind11::object> alive_;                                     // keeps nodes_'s keys from being reused
 };
 
 }  // namespace zefuse::fx

@@ -103,7 +103,7 @@ def test_constants() -> None:
 
 
 def test_size_without_affine_form() -> None:
-    with pytest.raises(RuntimeError, match="symbolic size Min.* cannot be expressed.*mark_static"):
+    with pytest.raises(RuntimeError, match=r"symbolic size Min.* cannot be expressed.*mark_static"):
         one(lambda x: x.diagonal() + 1, torch.ones(5, 7), dynamic=True)
 
 

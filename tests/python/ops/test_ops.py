@@ -21,7 +21,9 @@ def check(case: Case, dtype: torch.dtype, dynamic: bool) -> None:
     widened = dtype == torch.bfloat16 and case.bf16_atol is not None
     tolerance = {"rtol": 1.6e-2, "atol": case.bf16_atol} if widened else {}
     torch.testing.assert_close(actual, expected, equal_nan=True, **tolerance)
-    for ours, eager in zip(torch.utils._pytree.tree_leaves(actual), torch.utils._pytree.tree_leaves(expected), strict=True):
+    for ours, eager in zip(
+        torch.utils._pytree.tree_leaves(actual), torch.utils._pytree.tree_leaves(expected), strict=True
+    ):
         if isinstance(eager, torch.Tensor) and eager.numel():
             assert ours.stride() == eager.stride()
     reasons = [fallback["reason"] for graph in compiled for fallback in Explanation.of(graph).fallbacks]

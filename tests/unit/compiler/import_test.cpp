@@ -135,16 +135,18 @@ TEST_F(ImportTest, ContractNamesAForeignOperationInABody) {
 }
 
 TEST_F(ImportTest, ContractWantsCheckedIndices) {
-  std::string error = contractError(generic("affine_map<(d0, d1) -> (d0, d1)>",
-                                            "%v = arith.fptosi %a : f32 to i64\n %i = arith.index_cast %v : i64 to index\n"
-                                            "%c = tensor.extract %x[%i, %i] : tensor<4x6xf32>"));
+  std::string error =
+      contractError(generic("affine_map<(d0, d1) -> (d0, d1)>",
+                            "%v = arith.fptosi %a : f32 to i64\n %i = arith.index_cast %v : i64 to index\n"
+                            "%c = tensor.extract %x[%i, %i] : tensor<4x6xf32>"));
   EXPECT_NE(error.find("an index must come from zefuse.checked_index"), std::string::npos) << error;
 }
 
 TEST_F(ImportTest, ContractWantsSizeMaps) {
-  std::string error = contractError("%y = zefuse.aten \"aten::foo\"(%x) {overload = \"\", args = [], operand_strides = [], "
-                                    "result_strides = [], reason = \"\"} : (tensor<4x6xf32>) -> tensor<?xf32>\n"
-                                    "return %x : tensor<4x6xf32>");
+  std::string error =
+      contractError("%y = zefuse.aten \"aten::foo\"(%x) {overload = \"\", args = [], operand_strides = [], "
+                    "result_strides = [], reason = \"\"} : (tensor<4x6xf32>) -> tensor<?xf32>\n"
+                    "return %x : tensor<4x6xf32>");
   EXPECT_NE(error.find("dynamic type without a size map"), std::string::npos) << error;
 }
 
