@@ -51,16 +51,16 @@ struct KernelInfo {
   std::vector<ArgInfo> args;
   uint32_t required_group_size[3] = {0, 0, 0};  // 0: any
   uint32_t required_subgroup_size = 0;
-  uint32_t local_bytes = 0;  // static Workgroup variables
-  uint32_t private_bytes = 0;
-  bool has_barrier = false;
+  uint32_t local_bytes = 0;    // static Workgroup variables
+  uint32_t private_bytes = 0;  // per work-item: on the stack, or across barriers in thread-local memory
+  bool has_barrier = false;    // or any other operation of a work-group or sub-group
   std::string source_attributes;
 };
 
 // What one work-group execution sees besides its arguments. Filled by the caller, constant over a launch.
 struct LaunchContext {
   uint64_t group_count[3];
-  uint64_t local_size[3];
+  uint64_t local_size[3];  // each at least 1, product at most 1024, KernelInfo::required_group_size where that is set
   uint64_t global_offset[3];
   uint32_t work_dim;
 };

@@ -436,6 +436,9 @@ void Reader::finishKernels() {
           fail(*mode.inst, "execution mode lacks an operand");
         return by_id ? static_cast<uint32_t>(constantInt(*mode.inst, mode.operands[i])) : mode.operands[i];
       };
+      auto attribute = [&](const std::string& text) {
+        k.info.source_attributes += (k.info.source_attributes.empty() ? "" : " ") + text;
+      };
       switch (mode.mode) {
       case spv::ExecutionModeLocalSize:
       case spv::ExecutionModeLocalSizeId: {
@@ -446,6 +449,8 @@ void Reader::finishKernels() {
             fail(*mode.inst, "work-group size of kernel " + entry->name + " is not within 1..1024");
           k.info.required_group_size[d] = n;
         }
+        attribute("reqd_work_group_size(" + std::to_string(operand(0)) + "," + std::to_string(operand(1)) + "," +
+                  std::to_string(operand(2)) + ")");
         break;
       }
       case spv::ExecutionModeSubgroupSize: {
@@ -453,6 +458,7 @@ void Reader::finishKernels() {
         if (w != 4 && w != 8 && w != 16 && w != 32 && w != 64 && w != 1 && w != 2)
           fail(*mode.inst, "sub-group size " + std::to_string(w) + " of kernel " + entry->name + " is not supported");
         k.info.required_subgroup_size = w;
+        attribute("intel_reqd_sub_group_size(" + std::to_string(w) + ")");
         break;
       }
       case spv::ExecutionModeLocalSizeHint:

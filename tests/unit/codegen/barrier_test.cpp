@@ -140,6 +140,7 @@ TEST_P(Barrier, BlockReductionWithOneSubgroupLast) {
 
 TEST_P(Barrier, SubgroupsOfRequiredSize) {
   EXPECT_EQ(program().info("subgroups").required_subgroup_size, 8u);
+  EXPECT_EQ(program().info("subgroups").source_attributes, "intel_reqd_sub_group_size(8)");
   for (Size3 local : {Size3{8, 1, 1}, Size3{20, 1, 1}, Size3{5, 4, 1}, Size3{1, 3, 7}}) {
     uint64_t n = local[0] * local[1] * local[2];
     auto in = pattern(n);
