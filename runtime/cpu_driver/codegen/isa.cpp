@@ -1,6 +1,7 @@
 #include "runtime/cpu_driver/codegen/codegen.h"
 
 #include <cpuid.h>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 
@@ -34,6 +35,11 @@ IsaLevel hostIsaLevel() {
   for (IsaLevel level : {IsaLevel::x86_64_v3, IsaLevel::avx512, IsaLevel::avx512_bf16, IsaLevel::amx})
     if (std::strcmp(limit, isaLevelName(level)) == 0)
       return level < host ? level : host;
+  static const bool told = [&] {
+    std::fprintf(stderr, "zefuse: ZEFUSE_CPU_ISA=%s is ignored: it is none of avx2, avx512, avx512_bf16, amx\n", limit);
+    return true;
+  }();
+  (void)told;
   return host;
 }
 

@@ -121,9 +121,9 @@ std::vector<std::byte> linkSharedObject(const std::vector<char>& object) {
   MemoryFile in("zefuse-object");
   OutputFile out;
   in.write(object.data(), object.size());
-  std::vector<std::string> args = {"ld.lld",  "-shared", "--threads=1", "--build-id=none", "--hash-style=gnu",
-                                   "-z",      "now",     "-z",          "noexecstack",     "-z",
-                                   "norelro", "-o",      out.path(),    in.path()};
+  std::vector<std::string> args = {
+      "ld.lld",      "-shared", "-Bsymbolic", "--threads=1", "--build-id=none", "--hash-style=gnu", "-z", "now", "-z",
+      "noexecstack", "-z",      "norelro",    "-o",          out.path(),        in.path()};
   // Code without calls needs no library; memcpy and such come from the libc that every process has.
   if (hasUndefined(object)) {
     static const std::string libs[] = {libraryPath("libmvec.so.1"), libraryPath("libm.so.6"), libraryPath("libc.so.6")};

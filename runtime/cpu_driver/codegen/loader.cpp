@@ -34,7 +34,11 @@ public:
   }
 
   bool open(std::string& log) {
-    int fd = memfd_create("zefuse-kernels", MFD_CLOEXEC);
+    // Kernels since 6.3 want to be told that the memory will hold code; older ones do not know the flag.
+    constexpr unsigned kExec = 0x10;  // MFD_EXEC
+    int fd = memfd_create("zefuse-kernels", MFD_CLOEXEC | kExec);
+    if (fd < 0 && errno == EINVAL)
+      fd = memfd_create("zefuse-kernels", MFD_CLOEXEC);
     if (fd < 0) {
       log = std::string("native binary: memfd_create failed: ") + std::strerror(errno);
       return false;
