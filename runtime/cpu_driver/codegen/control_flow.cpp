@@ -75,6 +75,26 @@ bool Reader::readControl(const SpirvInst& inst) {
   }
   case spv::OpUnreachable: builder_.CreateUnreachable(); return true;
   case spv::OpFunctionCall: readCall(inst); return true;
+  case spv::OpFunctionPointerCallINTEL: {
+    llvm::Value* pointer = value(inst, inst.op(0));
+    requirePointer(inst, pointer);
+    const Type& callee = pointee(inst, inst.op(0));
+    if (callee.opcode != spv::OpTypeFunction)
+      fail(inst, "callee is not a pointer to a function");
+    auto* ft = llvm::cast<llvm::FunctionType>(callee.llvm);
+    std::vector<llvm::Value*> args;
+    for (size_t i = 1; i < inst.operands.size(); ++i)
+      args.push_back(value(inst, inst.op(i)));
+    bool fits = args.size() == ft->getNumParams();
+    for (size_t i = 0; fits && i < args.size(); ++i)
+      fits = args[i]->getType() == ft->getParamType(i);
+    if (!fits)
+      fail(inst, "arguments do not fit the function type");
+    llvm::Value* result = builder_.CreateCall(ft, pointer, args);
+    if (!ft->getReturnType()->isVoidTy())
+      setValue(inst, result);
+    return true;
+  }
   default: return false;
   }
 }

@@ -43,6 +43,9 @@ constexpr uint32_t kCapabilities[] = {
     spv::CapabilityExpectAssumeKHR,
     spv::CapabilityOptNoneINTEL,
     spv::CapabilityKernelAttributesINTEL,
+    spv::CapabilityFunctionPointersINTEL,
+    spv::CapabilityIndirectReferencesINTEL,
+    spv::CapabilityArbitraryPrecisionIntegersINTEL,
 };
 
 constexpr const char* kExtensions[] = {
@@ -57,6 +60,8 @@ constexpr const char* kExtensions[] = {
     "SPV_KHR_non_semantic_info",
     "SPV_KHR_linkonce_odr",
     "SPV_INTEL_fp_fast_math_mode",
+    "SPV_INTEL_function_pointers",
+    "SPV_INTEL_arbitrary_precision_integers",
 };
 
 bool isClangKernelBody(const std::string& name) {

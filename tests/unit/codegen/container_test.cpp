@@ -91,6 +91,18 @@ TEST(Native, SeveralEntryPointsOfOneFunction) {
   }
 }
 
+TEST(Native, FunctionPointers) {
+  Program p(loadSpirv("function_pointer"));
+  ASSERT_TRUE(p.ok());
+  std::vector<unsigned> out{13};
+  for (const char* name : {"add_one", "triple"}) {
+    auto address = reinterpret_cast<uint64_t>(p.module()->functionAddress(name));
+    ASSERT_NE(address, 0u) << name;
+    p.run("call", {1, 1, 1}, {1, 1, 1}, {Arg::buffer(out), Arg::of(address)});
+  }
+  EXPECT_EQ(out[0], (13u + 1) * 3);
+}
+
 TEST(Native, UnresolvedImportsAreNamed) {
   CompileResult r = compile("unlinked");
   ASSERT_TRUE(r.ok) << r.log;

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <random>
 
@@ -24,7 +25,7 @@ std::vector<uint32_t> mutate(std::vector<uint32_t> w, std::mt19937_64& random) {
   int count = 1 + static_cast<int>(pick(3));
   for (int i = 0; i < count; ++i) {
     size_t inst = insts[pick(insts.size())];
-    size_t length = w[inst] >> 16;
+    size_t length = std::clamp<size_t>(w[inst] >> 16, 1, w.size() - inst);  // the word count may be damaged already
     size_t at = inst + pick(length);
     switch (pick(9)) {
     case 0: w[at] = static_cast<uint32_t>(random()); break;
@@ -95,7 +96,8 @@ TEST(FuzzBytes, NoiseIsRefused) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Modules, Fuzz, ::testing::Values("basic", "control", "barrier"),
+INSTANTIATE_TEST_SUITE_P(Modules, Fuzz,
+                         ::testing::Values("basic", "control", "barrier", "function_pointer", "spec_constants"),
                          [](auto& i) { return std::string(i.param); });
 
 }  // namespace
