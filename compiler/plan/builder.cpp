@@ -108,8 +108,10 @@ private:
   LogicalResult addInputs() {
     for (auto [number, attr] : llvm::enumerate(graph_->getAttrOfType<ArrayAttr>("zefuse.inputs"))) {
       auto input = std::make_unique<plan::InputT>();
-      auto entry = cast<DictionaryAttr>(attr);
-      if (auto arg = entry.getAs<IntegerAttr>("arg")) {
+      auto entry = dyn_cast<DictionaryAttr>(attr);
+      if (!entry) {
+        input->kind = plan::InputKind::unused;
+      } else if (auto arg = entry.getAs<IntegerAttr>("arg")) {
         BlockArgument value = graph_.getArgument(arg.getInt());
         auto type = cast<RankedTensorType>(value.getType());
         auto dtype = dtypeOf(type.getElementType());

@@ -37,7 +37,7 @@ py::tuple CompiledGraph::call(const py::list& arguments) {
       bind(i);
     } else {
       inputs[i].is_tensor = false;
-      inputs[i].integer = py::cast<int64_t>(py::handle(object));
+      inputs[i].integer = object == Py_None ? 0 : py::cast<int64_t>(py::handle(object));
     }
   }
   for (size_t i = 0; i < constants_.size(); ++i) {

@@ -121,6 +121,8 @@ Status Executable::Impl::checkKinds(std::span<const CallInput> inputs) const {
                                         " inputs, got " + std::to_string(inputs.size())};
   for (size_t i = 0; i < inputs.size(); ++i) {
     const plan::InputT& input = *plan.inputs[i];
+    if (input.kind == plan::InputKind::unused)
+      continue;
     const CallInput& given = inputs[i];
     const bool integer = input.kind == plan::InputKind::integer;
     if (given.is_tensor == integer ||
@@ -141,7 +143,7 @@ void Executable::Impl::readSymbols(std::span<const CallInput> inputs, int64_t* s
 Status Executable::Impl::checkInputs(std::span<const CallInput> inputs, const Binding& binding) const {
   for (size_t i = 0; i < inputs.size(); ++i) {
     const CallInput& given = inputs[i];
-    if (!given.is_tensor)
+    if (!given.is_tensor || shared.program.plan.inputs[i]->kind == plan::InputKind::unused)
       continue;
     const BoundInput& expected = binding.inputs[i];
     bool same = true, empty = false;

@@ -107,7 +107,8 @@ Status PlanCheck::buffers() {
     const std::string where = "buffer " + number(i);
     switch (buffer.storage) {
     case plan::Storage::input:
-      if (buffer.index >= plan_.inputs.size() || plan_.inputs[buffer.index]->kind == plan::InputKind::integer)
+      if (buffer.index >= plan_.inputs.size() || plan_.inputs[buffer.index]->kind == plan::InputKind::integer ||
+          plan_.inputs[buffer.index]->kind == plan::InputKind::unused)
         return damaged(where + " is no tensor input: " + number(buffer.index));
       break;
     case plan::Storage::output:
