@@ -21,12 +21,14 @@
 #include "mlir/Target/LLVMIR/Export.h"
 #include "mlir/Transforms/DialectConversion.h"
 #include "llvm/Analysis/AliasAnalysis.h"
+#include "llvm/CodeGen/MachineFunction.h"
 #include "llvm/IR/LegacyPassManager.h"
 #include "llvm/IR/Module.h"
 #include "llvm/MC/TargetRegistry.h"
 #include "llvm/Passes/PassBuilder.h"
 #include "llvm/Support/raw_ostream.h"
 #include "llvm/Target/TargetMachine.h"
+#include "llvm/Transforms/Utils/Cloning.h"
 #include "llvm/Transforms/Scalar/ADCE.h"
 #include "llvm/Transforms/Scalar/EarlyCSE.h"
 #include "llvm/Transforms/Scalar/SimplifyCFG.h"
@@ -109,6 +111,29 @@ std::unique_ptr<llvm::Module> translateToLLVM(ModuleOp module, llvm::LLVMContext
   return result;
 }
 
+namespace {
+
+/// One run of LLVM's SPIR-V back end, which changes `module` as it goes. Ids may still be wrong (spirv/canonical.h).
+FailureOr<std::vector<uint32_t>> runBackEnd(llvm::Module& module, llvm::TargetMachine& machine, std::string& error) {
+  llvm::SmallVector<char, 0> bytes;
+  llvm::raw_svector_ostream stream(bytes);
+  llvm::legacy::PassManager passes;
+  if (machine.addPassesToEmitFile(passes, stream, nullptr, llvm::CodeGenFileType::ObjectFile)) {
+    error = "the SPIR-V back end cannot write an object file";
+    return failure();
+  }
+  passes.run(module);
+  if (bytes.size() % 4 != 0 || bytes.empty()) {
+    error = "the SPIR-V back end wrote " + std::to_string(bytes.size()) + " bytes";
+    return failure();
+  }
+  std::vector<uint32_t> words(bytes.size() / 4);
+  std::memcpy(words.data(), bytes.data(), bytes.size());
+  return words;
+}
+
+}  // namespace
+
 FailureOr<std::vector<uint32_t>> emitSpirv(llvm::Module& module, std::string& error) {
   // The back end keeps state of the module in static objects: one module at a time in this process.
   static std::mutex back_end;
@@ -130,25 +155,22 @@ FailureOr<std::vector<uint32_t>> emitSpirv(llvm::Module& module, std::string& er
       triple, "", "", llvm::TargetOptions(), std::nullopt, std::nullopt, llvm::CodeGenOptLevel::None));
   module.setTargetTriple(triple);
   module.setDataLayout(machine->createDataLayout());
-  llvm::SmallVector<char, 0> bytes;
-  llvm::raw_svector_ostream stream(bytes);
-  llvm::legacy::PassManager passes;
-  if (machine->addPassesToEmitFile(passes, stream, nullptr, llvm::CodeGenFileType::ObjectFile)) {
-    error = "the SPIR-V back end cannot write an object file";
-    return failure();
-  }
-  passes.run(module);
-  if (bytes.size() % 4 != 0 || bytes.empty()) {
-    error = "the SPIR-V back end wrote " + std::to_string(bytes.size()) + " bytes";
-    return failure();
-  }
-  std::vector<uint32_t> words(bytes.size() / 4);
-  std::memcpy(words.data(), bytes.data(), bytes.size());
-  if (auto invalid = canonicaliseIds(words)) {
+  // A label of an earlier module may equal a new label of this one. Then the module is ambiguous, and only another run
+  // helps, whose MachineFunction lies elsewhere: the block just freed is held, so that it cannot be used again.
+  constexpr int attempts = 16;
+  std::vector<std::unique_ptr<std::byte[]>> held;
+  for (int attempt = 0; attempt < attempts; ++attempt) {
+    std::unique_ptr<llvm::Module> copy = llvm::CloneModule(module);
+    FailureOr<std::vector<uint32_t>> words = runBackEnd(*copy, *machine, error);
+    if (failed(words))
+      return failure();
+    std::optional<std::string> invalid = canonicaliseIds(*words);
+    if (!invalid)
+      return words;
     error = "the SPIR-V back end wrote a module that does not parse: " + *invalid;
-    return failure();
+    held.push_back(std::make_unique<std::byte[]>(sizeof(llvm::MachineFunction)));
   }
-  return words;
+  return failure();
 }
 
 }  // namespace zefuse
