@@ -6,11 +6,11 @@
 #include "compiler/dump.h"
 #include "compiler/fuse/passes.h"
 #include "compiler/plan/builder.h"
-#include "llvm/Support/JSON.h"
 #include "lowering/lower.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/Diagnostics.h"
 #include "mlir/IR/Verifier.h"
+#include "llvm/Support/JSON.h"
 
 using namespace mlir;
 
@@ -42,10 +42,9 @@ std::string reportJson(const std::vector<StageTime>& times, const Options& optio
   llvm::json::Object stages;
   for (const StageTime& time : times)
     stages[time.name] = time.seconds;
-  llvm::json::Object report{{"stages", std::move(stages)},
-                            {"options", llvm::json::Object{{"device", options.device},
-                                                           {"strict", options.strict},
-                                                           {"fuse", options.fuse}}}};
+  llvm::json::Object report{
+      {"stages", std::move(stages)},
+      {"options", llvm::json::Object{{"device", options.device}, {"strict", options.strict}, {"fuse", options.fuse}}}};
   std::string text;
   llvm::raw_string_ostream(text) << llvm::json::Value(std::move(report));
   return text;
@@ -54,8 +53,7 @@ std::string reportJson(const std::vector<StageTime>& times, const Options& optio
 /// The first operator without a lowering, for strict mode.
 LogicalResult refuseFallbacks(func::FuncOp graph) {
   auto result = graph.walk([](AtenOp op) {
-    op.emitError() << op.getOp() << " runs in ATen (" << op.getReason()
-                   << "): options={'strict': False} allows it";
+    op.emitError() << op.getOp() << " runs in ATen (" << op.getReason() << "): options={'strict': False} allows it";
     return WalkResult::interrupt();
   });
   return failure(result.wasInterrupted());

@@ -17,9 +17,9 @@ struct StageTime {
 
 struct Compilation {
   bool ok = false;
-  std::vector<std::byte> plan;        // plan.fbs
-  std::string error;                  // when not ok: first line says what and where
-  std::string dump_folder;            // empty: no dump
+  std::vector<std::byte> plan;  // plan.fbs
+  std::string error;            // when not ok: first line says what and where
+  std::string dump_folder;      // empty: no dump
 };
 
 // Consumes `module` (stage 1). `earlier`: times of stages that came before, kept in the plan's report. Never throws;

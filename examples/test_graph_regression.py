@@ -5,6 +5,7 @@ pytest examples/test_graph_regression.py
 
 import torch
 from torch import nn
+
 from zefuse.testing import assert_compiled
 
 

@@ -24,8 +24,8 @@ std::string Status::toString() const {
   if (ok())
     return "ok";
   const char* file = std::strrchr(place_.file_name(), '/');
-  return std::string(codeName(code_)) + ": " + message_ + " [" +
-         (file ? file + 1 : place_.file_name()) + ":" + std::to_string(place_.line()) + "]";
+  return std::string(codeName(code_)) + ": " + message_ + " [" + (file ? file + 1 : place_.file_name()) + ":" +
+         std::to_string(place_.line()) + "]";
 }
 
 }  // namespace zefuse

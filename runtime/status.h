@@ -17,9 +17,9 @@ enum class Code {
   damaged,           // a plan, package, cache entry or SPIR-V module fails its checks
   unsupported,       // valid, but this build or device cannot do it; the message says what could
   out_of_memory,
-  deadline,          // an outside tool or a wait did not end in time
-  device,            // Level Zero or oneDNN returned an error; the message has call, code, device
-  internal,          // our own bug
+  deadline,  // an outside tool or a wait did not end in time
+  device,    // Level Zero or oneDNN returned an error; the message has call, code, device
+  internal,  // our own bug
 };
 
 const char* codeName(Code code);
@@ -28,8 +28,7 @@ const char* codeName(Code code);
 class [[nodiscard]] Status {
 public:
   Status() = default;
-  Status(Code code, std::string message,
-         std::source_location place = std::source_location::current())
+  Status(Code code, std::string message, std::source_location place = std::source_location::current())
       : code_(code), message_(std::move(message)), place_(place) {}
 
   bool ok() const { return code_ == Code::ok; }
@@ -64,10 +63,10 @@ private:
   std::variant<T, Status> state_;
 };
 
-#define ZEFUSE_RETURN_IF_ERROR(expression)                                                         \
-  do {                                                                                             \
-    if (::zefuse::Status status_ = (expression); !status_.ok())                                    \
-      return status_;                                                                              \
+#define ZEFUSE_RETURN_IF_ERROR(expression)                                                                             \
+  do {                                                                                                                 \
+    if (::zefuse::Status status_ = (expression); !status_.ok())                                                        \
+      return status_;                                                                                                  \
   } while (false)
 
 }  // namespace zefuse

@@ -19,9 +19,9 @@ void ZefuseDialect::initialize() {
 }
 
 void registerDialects(DialectRegistry& registry) {
-  registry.insert<ZefuseDialect, affine::AffineDialect, arith::ArithDialect, func::FuncDialect,
-                  linalg::LinalgDialect, LLVM::LLVMDialect, math::MathDialect, scf::SCFDialect,
-                  tensor::TensorDialect, vector::VectorDialect>();
+  registry
+      .insert<ZefuseDialect, affine::AffineDialect, arith::ArithDialect, func::FuncDialect, linalg::LinalgDialect,
+              LLVM::LLVMDialect, math::MathDialect, scf::SCFDialect, tensor::TensorDialect, vector::VectorDialect>();
 }
 
 //===-- size ---------------------------------------------------------------------------------===//
@@ -37,8 +37,7 @@ LogicalResult SizeOp::verify() {
 LogicalResult ViewOp::verify() {
   AffineMap map = getMap();
   if (map.getNumDims() != static_cast<unsigned>(getType().getRank()))
-    return emitOpError("map has ")
-           << map.getNumDims() << " dimensions, the result has rank " << getType().getRank();
+    return emitOpError("map has ") << map.getNumDims() << " dimensions, the result has rank " << getType().getRank();
   if (map.getNumResults() != static_cast<unsigned>(getSource().getType().getRank()))
     return emitOpError("map has ") << map.getNumResults() << " results, the source has rank "
                                    << getSource().getType().getRank();
@@ -106,8 +105,7 @@ LogicalResult MatmulOp::verify() {
       return emitOpError("unknown post-op '") << post_op << "'";
   }
   if (taken != getOperands_().size())
-    return emitOpError("has ") << getOperands_().size() << " operands for " << taken
-                               << " add and mul post-ops";
+    return emitOpError("has ") << getOperands_().size() << " operands for " << taken << " add and mul post-ops";
   return success();
 }
 
@@ -122,8 +120,8 @@ LogicalResult KernelOp::verify() {
   auto yield = dyn_cast<YieldOp>(block.getTerminator());
   if (!yield || yield.getValues().getTypes() != getResultTypes())
     return emitOpError("zefuse.yield does not match the results");
-  for (auto [i, type] : llvm::enumerate(llvm::concat<const Type>(
-           llvm::to_vector(getInputs().getTypes()), llvm::to_vector(getResultTypes())))) {
+  for (auto [i, type] : llvm::enumerate(
+           llvm::concat<const Type>(llvm::to_vector(getInputs().getTypes()), llvm::to_vector(getResultTypes())))) {
     AffineMap layout = cast<AffineMapAttr>(getLayouts()[i]).getValue();
     if (layout.getNumResults() != 1 ||
         layout.getNumDims() != static_cast<unsigned>(cast<RankedTensorType>(type).getRank()))

@@ -77,8 +77,7 @@ private:
     case AffineExprKind::Mul: {
       auto factor = constantOf(binary.getRHS());
       if (!factor)
-        return {lhs.low && *lhs.low >= 0 && rhs.low && *rhs.low >= 0 ? std::optional<int64_t>(0)
-                                                                     : std::nullopt,
+        return {lhs.low && *lhs.low >= 0 && rhs.low && *rhs.low >= 0 ? std::optional<int64_t>(0) : std::nullopt,
                 std::nullopt};
       Range result;
       if (lhs.low)
@@ -133,8 +132,7 @@ private:
           quotient = quotient + 1;
           continue;
         }
-        if (auto product = dyn_cast<AffineBinaryOpExpr>(term);
-            product && product.getKind() == AffineExprKind::Mul) {
+        if (auto product = dyn_cast<AffineBinaryOpExpr>(term); product && product.getKind() == AffineExprKind::Mul) {
           if (product.getRHS() == divisor) {
             quotient = quotient + product.getLHS();
             continue;
@@ -168,8 +166,7 @@ private:
       return quotient;
     // (x floordiv a) floordiv b is x floordiv (a * b) for positive constants.
     if (auto inner = dyn_cast<AffineBinaryOpExpr>(rest);
-        inner && inner.getKind() == AffineExprKind::FloorDiv && constantOf(rhs) &&
-        constantOf(inner.getRHS()))
+        inner && inner.getKind() == AffineExprKind::FloorDiv && constantOf(rhs) && constantOf(inner.getRHS()))
       return quotient + divide(inner.getLHS(), inner.getRHS() * rhs);
     // The rest's own terms may be too small to reach the next multiple: (d0 * 4 + d1) floordiv 8 with d1 < 4.
     if (auto divisor = constantOf(rhs)) {
@@ -254,8 +251,7 @@ SmallVector<AffineExpr> contiguousStrides(ArrayRef<AffineExpr> sizes, MLIRContex
   return strides;
 }
 
-AffineMap stridedLayout(ArrayRef<AffineExpr> strides, AffineExpr offset, unsigned num_symbols,
-                        MLIRContext* context) {
+AffineMap stridedLayout(ArrayRef<AffineExpr> strides, AffineExpr offset, unsigned num_symbols, MLIRContext* context) {
   AffineExpr element = offset ? offset : getAffineConstantExpr(0, context);
   for (auto [i, stride] : llvm::enumerate(strides))
     element = element + getAffineDimExpr(i, context) * stride;
@@ -263,8 +259,7 @@ AffineMap stridedLayout(ArrayRef<AffineExpr> strides, AffineExpr offset, unsigne
 }
 
 AffineMap contiguousLayout(RankedTensorType type, unsigned num_symbols) {
-  return stridedLayout(contiguousStrides(shapeOf(type), type.getContext()), nullptr, num_symbols,
-                       type.getContext());
+  return stridedLayout(contiguousStrides(shapeOf(type), type.getContext()), nullptr, num_symbols, type.getContext());
 }
 
 std::optional<Strided> asStrided(AffineMap layout, ArrayRef<AffineExpr> sizes) {
@@ -273,9 +268,7 @@ std::optional<Strided> asStrided(AffineMap layout, ArrayRef<AffineExpr> sizes) {
   AffineExpr expr = simple.getResult(0);
   unsigned dims = layout.getNumDims(), symbols = layout.getNumSymbols();
   SmallVector<AffineExpr> zeros(dims, getAffineConstantExpr(0, context));
-  auto at = [&](ArrayRef<AffineExpr> point) {
-    return simplifyAffineExpr(expr.replaceDims(point), dims, symbols);
-  };
+  auto at = [&](ArrayRef<AffineExpr> point) { return simplifyAffineExpr(expr.replaceDims(point), dims, symbols); };
   Strided result;
   result.offset = at(zeros);
   AffineExpr rebuilt = result.offset;

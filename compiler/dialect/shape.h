@@ -1,4 +1,5 @@
-// Symbolic shapes: a dynamic tensor type carries its sizes as an affine map encoding (docs/ir.md, "Types, sizes, symbols").
+// Symbolic shapes: a dynamic tensor type carries its sizes as an affine map encoding (docs/ir.md, "Types, sizes,
+// symbols").
 #pragma once
 
 #include <optional>
@@ -25,7 +26,8 @@ mlir::RankedTensorType withElement(mlir::RankedTensorType type, mlir::Type eleme
 mlir::AffineExpr numElements(mlir::RankedTensorType type);
 
 // Row-major strides of a shape, in elements.
-llvm::SmallVector<mlir::AffineExpr> contiguousStrides(llvm::ArrayRef<mlir::AffineExpr> sizes, mlir::MLIRContext* context);
+llvm::SmallVector<mlir::AffineExpr> contiguousStrides(llvm::ArrayRef<mlir::AffineExpr> sizes,
+                                                      mlir::MLIRContext* context);
 
 // The layout map of a strided buffer: (d0, ...)[symbols] -> (offset + sum d_i * stride_i).
 mlir::AffineMap stridedLayout(llvm::ArrayRef<mlir::AffineExpr> strides, mlir::AffineExpr offset, unsigned num_symbols,

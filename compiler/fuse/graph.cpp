@@ -61,11 +61,11 @@ std::vector<Origin> originsOf(Location location) {
     auto [op, node] = name.getName().getValue().split('|');
     Origin origin{op.str(), node.str(), ""};
     if (auto file = dyn_cast<FileLineColLoc>(name.getChildLoc()))
-      origin.source = (file.getFilename().getValue().rsplit('/').second.empty()
-                           ? file.getFilename().getValue()
-                           : file.getFilename().getValue().rsplit('/').second)
-                          .str() +
-                      ":" + std::to_string(file.getLine());
+      origin.source =
+          (file.getFilename().getValue().rsplit('/').second.empty() ? file.getFilename().getValue()
+                                                                    : file.getFilename().getValue().rsplit('/').second)
+              .str() +
+          ":" + std::to_string(file.getLine());
     origins.push_back(std::move(origin));
     return WalkResult::skip();
   });

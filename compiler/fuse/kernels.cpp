@@ -12,13 +12,13 @@
 #include "compiler/dialect/shape.h"
 #include "compiler/fuse/graph.h"
 #include "compiler/fuse/passes.h"
-#include "llvm/ADT/EquivalenceClasses.h"
-#include "llvm/ADT/SetVector.h"
 #include "lowering/schedule/fusible.h"
 #include "mlir/Analysis/TopologicalSortUtils.h"
 #include "mlir/Dialect/Linalg/IR/Linalg.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "mlir/IR/IRMapping.h"
+#include "llvm/ADT/EquivalenceClasses.h"
+#include "llvm/ADT/SetVector.h"
 
 using namespace mlir;
 
@@ -142,8 +142,7 @@ private:
       return;
     SmallVector<Operation*> both;
     std::merge(producer.ops.begin(), producer.ops.end(), consumer.ops.begin(), consumer.ops.end(),
-               std::back_inserter(both),
-               [&](Operation* a, Operation* b) { return order_[a] < order_[b]; });
+               std::back_inserter(both), [&](Operation* a, Operation* b) { return order_[a] < order_[b]; });
     if (leavesAndReturns(both))
       return;
     if (whyNotOneKernel(withViewsBetween(both)))
@@ -264,8 +263,7 @@ void outline(ArrayRef<Operation*> ops, unsigned num_symbols) {
   SmallVector<Attribute> layouts;
   SmallVector<Type> results;
   for (Value value : llvm::concat<const Value>(inputs.getArrayRef(), outputs.getArrayRef()))
-    layouts.push_back(AffineMapAttr::get(
-        contiguousLayout(cast<RankedTensorType>(value.getType()), num_symbols)));
+    layouts.push_back(AffineMapAttr::get(contiguousLayout(cast<RankedTensorType>(value.getType()), num_symbols)));
   for (Value value : outputs)
     results.push_back(value.getType());
   auto kernel = KernelOp::create(builder, builder.getFusedLoc(locations), results, inputs.getArrayRef(),

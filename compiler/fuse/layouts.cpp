@@ -27,9 +27,9 @@ bool isConstant(AffineExpr expr, int64_t value) {
 /// One use of a value in memory by something that cannot take any index map.
 struct Reader {
   OpOperand* use;
-  AffineMap view;                        // from the use's indices to the stored value's
-  SmallVector<AffineExpr> sizes;         // of the used value
-  std::optional<AffineMap> exact;        // required strides (results, no dimensions); otherwise oneDNN's rule
+  AffineMap view;                  // from the use's indices to the stored value's
+  SmallVector<AffineExpr> sizes;   // of the used value
+  std::optional<AffineMap> exact;  // required strides (results, no dimensions); otherwise oneDNN's rule
 };
 
 class LayoutAssignment {
@@ -197,7 +197,8 @@ private:
     return stridedLayout(strides, nullptr, num_symbols_, context_);
   }
 
-  /// Whether distinct indices have distinct elements and no element is unused: some order of the dimensions is row-major.
+  /// Whether distinct indices have distinct elements and no element is unused: some order of the dimensions is
+  /// row-major.
   bool isDense(AffineMap strides, ArrayRef<AffineExpr> sizes) {
     AffineExpr expected = getAffineConstantExpr(1, context_);
     SmallVector<bool> used(sizes.size());
@@ -235,12 +236,10 @@ private:
       if (accepts(reader, layout_.at(value)))
         continue;
       auto type = cast<RankedTensorType>(reader.use->get().getType());
-      AffineMap layout =
-          reader.exact ? stridedLayout(reader.exact->getResults(), nullptr, num_symbols_, context_)
-                       : contiguousLayout(type, num_symbols_);
-      auto it = llvm::find_if(copies, [&](auto& copy) {
-        return std::get<0>(copy) == reader.view && std::get<1>(copy) == layout;
-      });
+      AffineMap layout = reader.exact ? stridedLayout(reader.exact->getResults(), nullptr, num_symbols_, context_)
+                                      : contiguousLayout(type, num_symbols_);
+      auto it = llvm::find_if(
+          copies, [&](auto& copy) { return std::get<0>(copy) == reader.view && std::get<1>(copy) == layout; });
       if (it == copies.end()) {
         copies.emplace_back(reader.view, layout, copyKernel(value, reader, type, layout));
         it = std::prev(copies.end());
@@ -258,8 +257,7 @@ private:
     else
       builder.setInsertionPointToStart(&graph_.getBody().front());
     Location loc = NameLoc::get(builder.getStringAttr("layout_copy|"), reader.use->getOwner()->getLoc());
-    auto layouts = builder.getArrayAttr(
-        {AffineMapAttr::get(layout_.at(value)), AffineMapAttr::get(layout)});
+    auto layouts = builder.getArrayAttr({AffineMapAttr::get(layout_.at(value)), AffineMapAttr::get(layout)});
     auto kernel = KernelOp::create(builder, loc, TypeRange{type}, ValueRange{value}, "layout_copy", layouts);
     Block& block = kernel.getBody().emplaceBlock();
     Value source = block.addArgument(value.getType(), loc);
@@ -268,15 +266,13 @@ private:
     SmallVector<Value> dynamic;
     for (AffineExpr size : shapeOf(type))
       if (!isa<AffineConstantExpr>(size))
-        dynamic.push_back(SizeOp::create(builder, loc, builder.getIndexType(),
-                                           AffineMap::get(0, num_symbols_, size)));
+        dynamic.push_back(SizeOp::create(builder, loc, builder.getIndexType(), AffineMap::get(0, num_symbols_, size)));
     Value empty = tensor::EmptyOp::create(builder, loc, type, dynamic);
     AffineMap identity = AffineMap::getMultiDimIdentityMap(type.getRank(), context_);
     SmallVector<utils::IteratorType> iterators(type.getRank(), utils::IteratorType::parallel);
     auto generic = linalg::GenericOp::create(
-        builder, loc, TypeRange{type}, ValueRange{viewed}, ValueRange{empty},
-        ArrayRef<AffineMap>{identity, identity}, iterators,
-        [](OpBuilder& b, Location l, ValueRange args) { linalg::YieldOp::create(b, l, args[0]); });
+        builder, loc, TypeRange{type}, ValueRange{viewed}, ValueRange{empty}, ArrayRef<AffineMap>{identity, identity},
+        iterators, [](OpBuilder& b, Location l, ValueRange args) { linalg::YieldOp::create(b, l, args[0]); });
     YieldOp::create(builder, loc, generic.getResults());
     layout_[kernel.getResult(0)] = layout;
     return kernel.getResult(0);

@@ -10,8 +10,7 @@ namespace zefuse {
 namespace {
 
 /// {tensor = n}, {size = map}, {dtype = n} and so on: the one entry says what it is.
-bool fillTagged(DictionaryAttr dictionary, ArrayRef<uint32_t> operands, ExprTable& exprs,
-                plan::ArgumentT& argument) {
+bool fillTagged(DictionaryAttr dictionary, ArrayRef<uint32_t> operands, ExprTable& exprs, plan::ArgumentT& argument) {
   if (dictionary.size() != 1)
     return false;
   StringRef tag = dictionary.begin()->getName().getValue();

@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <memory>
 
-#include "llvm/ADT/ArrayRef.h"
 #include "mlir/IR/Attributes.h"
+#include "llvm/ADT/ArrayRef.h"
 
 namespace zefuse::plan {
 struct ArgumentT;

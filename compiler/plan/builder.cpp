@@ -10,9 +10,9 @@
 #include "compiler/plan/exprs.h"
 #include "compiler/plan/kernel_key.h"
 #include "compiler/plan/plan_generated.h"
+#include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/SHA256.h"
-#include "mlir/Dialect/Func/IR/FuncOps.h"
 
 using namespace mlir;
 
@@ -20,16 +20,26 @@ namespace zefuse {
 namespace {
 
 std::optional<plan::DType> dtypeOf(Type element) {
-  if (element.isF32()) return plan::DType::f32;
-  if (element.isF64()) return plan::DType::f64;
-  if (element.isF16()) return plan::DType::f16;
-  if (element.isBF16()) return plan::DType::bf16;
-  if (element.isInteger(1)) return plan::DType::b8;
-  if (element.isUnsignedInteger(8)) return plan::DType::u8;
-  if (element.isInteger(8)) return plan::DType::i8;
-  if (element.isInteger(16)) return plan::DType::i16;
-  if (element.isInteger(32)) return plan::DType::i32;
-  if (element.isInteger(64)) return plan::DType::i64;
+  if (element.isF32())
+    return plan::DType::f32;
+  if (element.isF64())
+    return plan::DType::f64;
+  if (element.isF16())
+    return plan::DType::f16;
+  if (element.isBF16())
+    return plan::DType::bf16;
+  if (element.isInteger(1))
+    return plan::DType::b8;
+  if (element.isUnsignedInteger(8))
+    return plan::DType::u8;
+  if (element.isInteger(8))
+    return plan::DType::i8;
+  if (element.isInteger(16))
+    return plan::DType::i16;
+  if (element.isInteger(32))
+    return plan::DType::i32;
+  if (element.isInteger(64))
+    return plan::DType::i64;
   return std::nullopt;
 }
 
@@ -38,8 +48,8 @@ int64_t bytesOf(Type element) { return std::max<int64_t>(1, element.getIntOrFloa
 std::string contentId(const LoweredKernel& kernel, StringRef target) {
   llvm::SHA256 hash;
   hash.update(target);
-  hash.update(ArrayRef<uint8_t>(reinterpret_cast<const uint8_t*>(kernel.spirv.data()),
-                                kernel.spirv.size() * sizeof(uint32_t)));
+  hash.update(
+      ArrayRef<uint8_t>(reinterpret_cast<const uint8_t*>(kernel.spirv.data()), kernel.spirv.size() * sizeof(uint32_t)));
   auto digest = hash.final();
   return llvm::toHex(ArrayRef<uint8_t>(digest.data(), 16), /*LowerCase=*/true);
 }
@@ -54,8 +64,8 @@ class Builder {
 public:
   Builder(func::FuncOp graph, StringRef target, const KernelLowering& lower)
       : graph_(graph), context_(graph.getContext()),
-        num_symbols_(graph->getAttrOfType<ArrayAttr>("zefuse.symbols").size()), exprs_(num_symbols_),
-        target_(target), lower_(lower) {}
+        num_symbols_(graph->getAttrOfType<ArrayAttr>("zefuse.symbols").size()), exprs_(num_symbols_), target_(target),
+        lower_(lower) {}
 
   LogicalResult build() {
     addSymbols();
@@ -116,8 +126,8 @@ private:
         auto type = cast<RankedTensorType>(value.getType());
         auto dtype = dtypeOf(type.getElementType());
         if (!dtype)
-          return graph_.emitError("input ") << number << " has element type " << type.getElementType()
-                                            << ", which no plan can hold";
+          return graph_.emitError("input ")
+                 << number << " has element type " << type.getElementType() << ", which no plan can hold";
         if (auto name = graph_.getArgAttrOfType<StringAttr>(arg.getInt(), "zefuse.name"))
           input->name = name.str();
         auto kind = graph_.getArgAttrOfType<StringAttr>(arg.getInt(), "zefuse.kind");
@@ -192,9 +202,8 @@ private:
     bool output = outputs_.contains(value);
     auto type = cast<RankedTensorType>(value.getType());
     uint32_t index = output ? num_outputs_++ : 0;
-    places_[value] = {addBuffer(output ? plan::Storage::output : plan::Storage::arena, index,
-                                bytesSpanned(type, layout)),
-                      layout};
+    places_[value] = {
+        addBuffer(output ? plan::Storage::output : plan::Storage::arena, index, bytesSpanned(type, layout)), layout};
   }
 
   Place placeOf(Value value) {
@@ -287,8 +296,7 @@ private:
     launch->extent = exprs_.add(lowered.extent);
     launch->grain = lowered.grain;
     launch->group_size.assign(lowered.group_size.begin(), lowered.group_size.end());
-    launch->scratch_bytes =
-        lowered.scratch_bytes ? exprs_.add(lowered.scratch_bytes) : exprs_.constant(0, context_);
+    launch->scratch_bytes = lowered.scratch_bytes ? exprs_.add(lowered.scratch_bytes) : exprs_.constant(0, context_);
     for (const KernelCheck& check : lowered.checks) {
       auto entry = std::make_unique<plan::KernelCheckT>();
       entry->error = errorClass(check.error);
@@ -322,8 +330,8 @@ private:
       plan_.modules.push_back(std::move(module));
     }
     lowered->spirv.clear();
-    auto [it, inserted] = modules_.try_emplace(
-        key, known->second, std::make_unique<LoweredKernel>(std::move(*lowered)));
+    auto [it, inserted] =
+        modules_.try_emplace(key, known->second, std::make_unique<LoweredKernel>(std::move(*lowered)));
     return &it->second;
   }
 
@@ -418,9 +426,9 @@ private:
   const KernelLowering& lower_;
   plan::PlanT plan_;
   llvm::DenseMap<Value, Place> places_;
-  llvm::DenseSet<Value> outputs_;           // values whose buffer the caller gets
+  llvm::DenseSet<Value> outputs_;  // values whose buffer the caller gets
   uint32_t num_outputs_ = 0;
-  std::map<std::string, Module> modules_;   // by kernelKey
+  std::map<std::string, Module> modules_;  // by kernelKey
   std::map<std::string, uint32_t> module_ids_;
   std::string schedule_;
 };

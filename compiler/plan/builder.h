@@ -15,7 +15,7 @@ namespace zefuse {
 using KernelLowering = std::function<mlir::FailureOr<LoweredKernel>(KernelOp)>;
 
 struct BuiltPlan {
-  std::vector<std::byte> bytes;    // plan.fbs
+  std::vector<std::byte> bytes;  // plan.fbs
   unsigned distinct_kernels = 0;
 };
 

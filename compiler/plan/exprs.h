@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "compiler/plan/plan_generated.h"
+#include "mlir/IR/AffineExpr.h"
 #include "llvm/ADT/ArrayRef.h"
 #include "llvm/ADT/DenseMap.h"
-#include "mlir/IR/AffineExpr.h"
 
 namespace zefuse {
 

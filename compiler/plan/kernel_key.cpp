@@ -1,8 +1,8 @@
 #include "compiler/plan/kernel_key.h"
 
 #include "compiler/dialect/Zefuse.h"
-#include "llvm/Support/raw_ostream.h"
 #include "mlir/IR/AsmState.h"
+#include "llvm/Support/raw_ostream.h"
 
 using namespace mlir;
 

@@ -14,8 +14,7 @@ namespace zefuse::python {
 
 CompiledGraph::CompiledGraph(std::unique_ptr<Executable> executable, std::vector<at::Tensor> constants,
                              std::string dump_folder)
-    : executable_(std::move(executable)), constants_(std::move(constants)),
-      dump_folder_(std::move(dump_folder)) {
+    : executable_(std::move(executable)), constants_(std::move(constants)), dump_folder_(std::move(dump_folder)) {
   for (const plan::Buffer* buffer : *executable_->plan().buffers())
     num_output_buffers_ += buffer->storage() == plan::Storage::output;
 }
@@ -51,8 +50,7 @@ py::tuple CompiledGraph::call(const py::list& arguments) {
     py::gil_scoped_release released;
     // What we return are fresh tensors and plain views; AOTAutograd has settled all that autograd must know.
     at::AutoDispatchBelowADInplaceOrView below_autograd;
-    auto result = executable_->call(
-        inputs, [&](const OutputRequest& request) { return storage.allocate(request); });
+    auto result = executable_->call(inputs, [&](const OutputRequest& request) { return storage.allocate(request); });
     if (result.ok())
       for (CallOutput& output : *result)
         wrapped.push_back(storage.wrap(output, tensors));

@@ -16,15 +16,14 @@ namespace zefuse::python {
 class CompiledGraph {
 public:
   // `constants`: tensors that follow the user's inputs in every call.
-  CompiledGraph(std::unique_ptr<Executable> executable, std::vector<at::Tensor> constants,
-                std::string dump_folder);
+  CompiledGraph(std::unique_ptr<Executable> executable, std::vector<at::Tensor> constants, std::string dump_folder);
 
-  // `arguments`: a list of tensors and ints. Returns a tuple: tensors, ints, None. `boxed` as in AOTAutograd: the list is
-  // emptied, so that the caller keeps no input alive.
+  // `arguments`: a list of tensors and ints. Returns a tuple: tensors, ints, None. `boxed` as in AOTAutograd: the list
+  // is emptied, so that the caller keeps no input alive.
   pybind11::tuple call(const pybind11::list& arguments);
 
-  pybind11::dict report() const;      // report.cpp
-  pybind11::dict counters() const;    // report.cpp
+  pybind11::dict report() const;    // report.cpp
+  pybind11::dict counters() const;  // report.cpp
   std::string planJson() const;
   pybind11::bytes planBytes() const;
   void invalidateWeights() { executable_->invalidateWeights(); }

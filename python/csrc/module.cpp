@@ -12,10 +12,10 @@
 #include "compiler/pipeline.h"
 #include "compiler/plan/plan_generated.h"
 #include "lowering/native/disassemble.h"
+#include "mlir/IR/MLIRContext.h"
 #include "python/csrc/compiled_graph.h"
 #include "python/csrc/errors.h"
 #include "python/csrc/package.h"
-#include "mlir/IR/MLIRContext.h"
 
 namespace py = pybind11;
 
@@ -99,10 +99,10 @@ std::unique_ptr<CompiledGraph> compile(const py::object& graph_module, const std
   }
   if (!compilation.ok)
     raise(settings.compile.strict && compilation.error.find("runs in ATen") != std::string::npos ? "fallback"
-                                                                                                  : "unsupported",
+                                                                                                 : "unsupported",
           "cannot compile the graph: " + compilation.error);
-  auto compiled = std::make_unique<CompiledGraph>(unwrap(std::move(executable)), std::move(constants),
-                                                  compilation.dump_folder);
+  auto compiled =
+      std::make_unique<CompiledGraph>(unwrap(std::move(executable)), std::move(constants), compilation.dump_folder);
   if (!compilation.dump_folder.empty())
     dumpBuilt(*compiled);
   return compiled;

@@ -7,11 +7,11 @@
 #include <torch/csrc/autograd/python_variable.h>
 
 #include "compiler/plan/plan_generated.h"
-#include "llvm/Support/Endian.h"
-#include "llvm/Support/JSON.h"
 #include "python/csrc/errors.h"
 #include "python/csrc/tensors.h"
 #include "runtime/package/package.h"
+#include "llvm/Support/Endian.h"
+#include "llvm/Support/JSON.h"
 
 namespace py = pybind11;
 
@@ -30,8 +30,8 @@ std::string_view textOf(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-/// safetensors' own writer refuses strided and shared tensors: every weight goes in as a dense copy where needed, and the
-/// manifest remembers the strides that the plan was compiled for.
+/// safetensors' own writer refuses strided and shared tensors: every weight goes in as a dense copy where needed, and
+/// the manifest remembers the strides that the plan was compiled for.
 struct Weights {
   py::bytes blob;
   llvm::json::Object strides;  // name to list, for those that were not contiguous
@@ -61,9 +61,9 @@ Weights serialize(const py::dict& weights) {
 
 c10::ScalarType dtypeOf(llvm::StringRef name) {
   static const std::pair<const char*, c10::ScalarType> names[] = {
-      {"F32", c10::ScalarType::Float},   {"F64", c10::ScalarType::Double}, {"F16", c10::ScalarType::Half},
+      {"F32", c10::ScalarType::Float},     {"F64", c10::ScalarType::Double}, {"F16", c10::ScalarType::Half},
       {"BF16", c10::ScalarType::BFloat16}, {"I64", c10::ScalarType::Long},   {"I32", c10::ScalarType::Int},
-      {"I16", c10::ScalarType::Short},   {"I8", c10::ScalarType::Char},    {"U8", c10::ScalarType::Byte},
+      {"I16", c10::ScalarType::Short},     {"I8", c10::ScalarType::Char},    {"U8", c10::ScalarType::Byte},
       {"BOOL", c10::ScalarType::Bool}};
   for (auto& [known, type] : names)
     if (name == known)
@@ -113,8 +113,8 @@ py::dict mapWeights(const std::string& path, std::span<const std::byte> blob,
         static_cast<uint64_t>(end - begin) != bytes)
       damaged(path, "weight " + name + " lies outside the file");
     // The mapping is private, so a write changes only this process' pages.
-    at::Tensor tensor = at::from_blob(const_cast<std::byte*>(data.data() + begin), sizes,
-                                      [reader](void*) {}, at::TensorOptions(dtype));
+    at::Tensor tensor =
+        at::from_blob(const_cast<std::byte*>(data.data() + begin), sizes, [reader](void*) {}, at::TensorOptions(dtype));
     if (auto* wanted = strides ? strides->getArray(name) : nullptr) {
       std::vector<int64_t> numbers;
       for (auto& stride : *wanted)

@@ -13,11 +13,11 @@ struct Pair {
   c10::ScalarType torch;
 };
 constexpr Pair kDtypes[] = {
-    {plan::DType::f32, c10::ScalarType::Float},    {plan::DType::f64, c10::ScalarType::Double},
-    {plan::DType::f16, c10::ScalarType::Half},     {plan::DType::bf16, c10::ScalarType::BFloat16},
-    {plan::DType::i64, c10::ScalarType::Long},     {plan::DType::i32, c10::ScalarType::Int},
-    {plan::DType::i16, c10::ScalarType::Short},    {plan::DType::i8, c10::ScalarType::Char},
-    {plan::DType::u8, c10::ScalarType::Byte},      {plan::DType::b8, c10::ScalarType::Bool},
+    {plan::DType::f32, c10::ScalarType::Float}, {plan::DType::f64, c10::ScalarType::Double},
+    {plan::DType::f16, c10::ScalarType::Half},  {plan::DType::bf16, c10::ScalarType::BFloat16},
+    {plan::DType::i64, c10::ScalarType::Long},  {plan::DType::i32, c10::ScalarType::Int},
+    {plan::DType::i16, c10::ScalarType::Short}, {plan::DType::i8, c10::ScalarType::Char},
+    {plan::DType::u8, c10::ScalarType::Byte},   {plan::DType::b8, c10::ScalarType::Bool},
 };
 
 }  // namespace
@@ -62,17 +62,16 @@ Result<void*> OutputStorage::allocate(const OutputRequest& request) {
         c10::Storage(c10::Storage::use_byte_size_t(), request.bytes, allocator, /*resizable=*/true);
     return storages_[request.index].mutable_data();
   } catch (const std::exception& error) {
-    return Status(Code::out_of_memory,
-                  "output of " + std::to_string(request.bytes) + " bytes: " + error.what());
+    return Status(Code::out_of_memory, "output of " + std::to_string(request.bytes) + " bytes: " + error.what());
   }
 }
 
 at::Tensor OutputStorage::wrap(CallOutput& output, const std::vector<at::Tensor>& inputs) {
   switch (output.kind) {
   case CallOutput::Kind::output_buffer: {
-    at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
-        c10::Storage(storages_.at(output.index)), c10::DispatchKeySet(c10::DispatchKey::CPU),
-        c10::scalarTypeToTypeMeta(torchDtype(output.dtype)));
+    at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(storages_.at(output.index)),
+                                                                 c10::DispatchKeySet(c10::DispatchKey::CPU),
+                                                                 c10::scalarTypeToTypeMeta(torchDtype(output.dtype)));
     tensor.unsafeGetTensorImpl()->set_sizes_and_strides(output.sizes, output.strides, output.offset);
     return tensor;
   }

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+
 from zefuse import backend
 from zefuse.explanation import Explanation
 from zefuse.testing import relative_error

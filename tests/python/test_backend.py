@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+
 from zefuse import _native, backend
 from zefuse.errors import BY_CODE, NotFoundError, OptionError, ZefuseError
 from zefuse.options import Options

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 import torch
-import zefuse
 from torch import nn
+
+import zefuse
 
 
 def block(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:

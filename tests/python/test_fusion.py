@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch.nn import functional as F
+
 from zefuse.testing import assert_compiled
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 import workloads
+
 from zefuse.testing import assert_compiled
 
 

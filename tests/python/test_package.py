@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 import torch
-import zefuse
 from torch import nn
+
+import zefuse
 from zefuse.errors import DamagedError, InvalidArgumentError, NotFoundError, ZefuseError
 
 

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
+
 from zefuse import backend
 from zefuse.testing import relative_error
 

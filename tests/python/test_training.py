@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
+
 from zefuse.testing import relative_error
 
 MODELS: dict[str, Callable[[], nn.Module]] = {

@@ -10,4 +10,6 @@ config.suffixes = [".mlir"]
 config.test_source_root = os.path.dirname(__file__)
 config.test_exec_root = lit_config.params.get("exec_root", "/tmp/zefuse-lit-lowering")
 config.substitutions.append(("zefuse-opt", lit_config.params["opt"]))
-config.substitutions.append(("FileCheck", os.path.join(lit_config.params.get("llvm_bin", "/usr/lib/llvm-22/bin"), "FileCheck")))
+config.substitutions.append(
+    ("FileCheck", os.path.join(lit_config.params.get("llvm_bin", "/usr/lib/llvm-22/bin"), "FileCheck"))
+)

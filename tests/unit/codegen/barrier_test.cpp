@@ -69,8 +69,8 @@ TEST_P(Barrier, NestedLoopsKeepPrivateState) {
           history[l][r & 3] ^= want[l];
       }
       for (int l = 0; l < n; ++l)
-        want[l] =
-            static_cast<int>(0u + want[l] + history[l][0] + 5u * history[l][1] + 7u * history[l][2] + 11u * history[l][3]);
+        want[l] = static_cast<int>(0u + want[l] + history[l][0] + 5u * history[l][1] + 7u * history[l][2] +
+                                   11u * history[l][3]);
       program().run("nested", {1, 1, 1}, {static_cast<uint64_t>(n), 1, 1}, {Arg::buffer(data), Arg::of(rounds)});
       ASSERT_EQ(data, want) << rounds << " " << n;
     }

@@ -35,9 +35,8 @@ protected:
     if (!module_)
       return {};
     auto graph = module_->lookupSymbol<func::FuncOp>("graph");
-    EXPECT_TRUE(succeeded(prepare(graph)) && succeeded(fuseLibraryEpilogues(graph)) &&
-                succeeded(fuseKernels(graph)) && succeeded(assignLayouts(graph)) &&
-                succeeded(verify(*module_)));
+    EXPECT_TRUE(succeeded(prepare(graph)) && succeeded(fuseLibraryEpilogues(graph)) && succeeded(fuseKernels(graph)) &&
+                succeeded(assignLayouts(graph)) && succeeded(verify(*module_)));
     return graph;
   }
 
@@ -55,8 +54,8 @@ protected:
 std::string pointwise(const std::string& result, const std::string& input, const std::string& type,
                       const std::string& op, const std::string& attributes = "") {
   return "%" + result + "_e = tensor.empty() : " + type + "\n%" + result +
-         " = linalg.generic {indexing_maps = [#id, #id], iterator_types = [\"parallel\", \"parallel\"]} ins(%" +
-         input + " : " + type + ") outs(%" + result + "_e : " + type + ") attrs = {" + attributes +
+         " = linalg.generic {indexing_maps = [#id, #id], iterator_types = [\"parallel\", \"parallel\"]} ins(%" + input +
+         " : " + type + ") outs(%" + result + "_e : " + type + ") attrs = {" + attributes +
          "} { ^bb0(%a: f32, %b: f32): %r = " + op + " %a : f32 linalg.yield %r : f32 } -> " + type + "\n";
 }
 
@@ -85,8 +84,7 @@ TEST_F(Fuse, ChainOfPointwiseWithATransposeIsOneKernelThatWritesEagersStrides) {
 }
 
 TEST_F(Fuse, ReductionTakesItsProducerAndItsEpilogue) {
-  auto graph = fuse(graphOf("%x: tensor<4x8xf32>",
-                            pointwise("y", "x", "tensor<4x8xf32>", "math.exp") + R"(
+  auto graph = fuse(graphOf("%x: tensor<4x8xf32>", pointwise("y", "x", "tensor<4x8xf32>", "math.exp") + R"(
 %zero = arith.constant 0.0 : f32
 %s_e = tensor.empty() : tensor<4xf32>
 %s_f = linalg.fill ins(%zero : f32) outs(%s_e : tensor<4xf32>) -> tensor<4xf32>
@@ -105,12 +103,12 @@ TEST_F(Fuse, ReductionTakesItsProducerAndItsEpilogue) {
 
 TEST_F(Fuse, ActivationMovesIntoTheMatmulThroughAReshape) {
   auto graph = fuse(graphOf("%x: tensor<4x8xf32>",
-                       R"(
+                            R"(
 %t = zefuse.view %x affine_map<(d0, d1) -> (d1, d0)> : tensor<4x8xf32> -> tensor<8x4xf32>
 %m = zefuse.matmul %x, %t : (tensor<4x8xf32>, tensor<8x4xf32>) -> tensor<4x4xf32>
 %v = zefuse.view %m affine_map<(d0, d1) -> (d1, d0)> : tensor<4x4xf32> -> tensor<4x4xf32>
 )" + pointwise("z", "v", "tensor<4x4xf32>", "math.tanh", "zefuse.activation = \"tanh\""),
-                       "z", "tensor<4x4xf32>", "1, 4"));
+                            "z", "tensor<4x4xf32>", "1, 4"));
   ASSERT_TRUE(graph);
   EXPECT_EQ(count<KernelOp>(graph), 0) << "the transposed result is a stride, the weight's transpose too";
   auto matmul = *graph.getOps<MatmulOp>().begin();
@@ -136,8 +134,7 @@ TEST_F(Fuse, ACopyOfAnInputStaysWhereItIsAnOutput) {
 }
 
 TEST_F(Fuse, PathThroughAMatmulKeepsTwoKernels) {
-  auto graph = fuse(graphOf("%x: tensor<8x8xf32>",
-                            pointwise("y", "x", "tensor<8x8xf32>", "math.exp") + R"(
+  auto graph = fuse(graphOf("%x: tensor<8x8xf32>", pointwise("y", "x", "tensor<8x8xf32>", "math.exp") + R"(
 %m = zefuse.matmul %y, %x : (tensor<8x8xf32>, tensor<8x8xf32>) -> tensor<8x8xf32>
 %z_e = tensor.empty() : tensor<8x8xf32>
 %z = linalg.generic {indexing_maps = [#id, #id, #id], iterator_types = ["parallel", "parallel"]}
