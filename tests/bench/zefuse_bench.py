@@ -9,8 +9,10 @@ from __future__ import annotations
 import os
 import platform
 import statistics
+import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -83,6 +85,23 @@ def _nothing(x: torch.Tensor) -> torch.Tensor:
     return x + 1
 
 
+@contextmanager
+def cold_caches() -> Iterator[None]:
+    """Inductor's caches and zefuse's native-code cache are empty inside: first calls show what compiling costs."""
+    from torch._inductor.utils import fresh_cache
+
+    before = os.environ.get("ZEFUSE_CACHE_DIR")
+    with tempfile.TemporaryDirectory() as folder, fresh_cache():
+        os.environ["ZEFUSE_CACHE_DIR"] = folder
+        try:
+            yield
+        finally:
+            if before is None:
+                del os.environ["ZEFUSE_CACHE_DIR"]
+            else:
+                os.environ["ZEFUSE_CACHE_DIR"] = before
+
+
 def measure(
     name: str,
     function: Callable[..., Any],
@@ -102,10 +121,10 @@ def measure(
     for contender in contenders:
         report(f"{name}: {contender}, first call")
         run = function if contender == "eager" else torch.compile(function, backend=contender)
-        start = time.perf_counter()
-        with backend.observe(explanation.add):
+        with cold_caches(), backend.observe(explanation.add):
+            start = time.perf_counter()
             result = run(*inputs)
-        first_call[contender] = time.perf_counter() - start
+            first_call[contender] = time.perf_counter() - start
         error[contender] = relative_error(result, expected)
         runs[contender] = run
         run(*inputs)
