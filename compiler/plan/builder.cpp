@@ -88,7 +88,6 @@ public:
     BuiltPlan built;
     auto* data = reinterpret_cast<const std::byte*>(buffer.GetBufferPointer());
     built.bytes.assign(data, data + buffer.GetSize());
-    built.distinct_kernels = modules_.size();
     return built;
   }
 

@@ -16,7 +16,6 @@ using KernelLowering = std::function<mlir::FailureOr<LoweredKernel>(KernelOp)>;
 
 struct BuiltPlan {
   std::vector<std::byte> bytes;  // plan.fbs
-  unsigned distinct_kernels = 0;
 };
 
 // `graph` is at the end of stage 2. `report` is JSON for explain, kept as it is.

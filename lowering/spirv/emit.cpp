@@ -1,6 +1,5 @@
 #include "lowering/spirv/emit.h"
 
-#include <cstring>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
