@@ -7,6 +7,7 @@
 #include "compiler/fuse/passes.h"
 #include "compiler/plan/builder.h"
 #include "lowering/lower.h"
+#include "lowering/spirv/emitter_client.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/Diagnostics.h"
 #include "mlir/IR/Verifier.h"
@@ -62,6 +63,7 @@ LogicalResult refuseFallbacks(func::FuncOp graph) {
 }  // namespace
 
 Compilation compileModule(ModuleOp module, const Options& options, std::vector<StageTime> times) {
+  startSpirvBackEnd();  // on another core, while the stages before it run
   Compilation result;
   Dump dump(options.dump_dir);
   result.dump_folder = dump.folder();

@@ -20,7 +20,7 @@ mlir::LogicalResult convertToLLVMDialect(mlir::ModuleOp module, mlir::StringRef 
 // Translates and cleans up (SROA, CSE, CFG: no pass that could make what the back end cannot legalise).
 std::unique_ptr<llvm::Module> translateToLLVM(mlir::ModuleOp module, llvm::LLVMContext& context);
 
-// SPIR-V 1.2, OpenCL flavour, no extensions. Not validated.
-mlir::FailureOr<std::vector<uint32_t>> emitSpirv(llvm::Module& module, std::string& error);
+// SPIR-V 1.2, OpenCL flavour, no extensions. Not validated. Thread-safe.
+mlir::FailureOr<std::vector<uint32_t>> emitSpirv(const llvm::Module& module, std::string& error);
 
 }  // namespace zefuse

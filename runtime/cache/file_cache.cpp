@@ -10,6 +10,7 @@
 #include <filesystem>
 
 #include "runtime/cache/sha256.h"
+#include "runtime/descriptor_io.h"
 
 namespace zefuse {
 namespace {
@@ -26,32 +27,6 @@ constexpr char magic[8] = {'Z', 'F', 'C', 'A', 'C', 'H', 'E', '1'};
 
 Digest digestOf(const Header& header, std::span<const std::byte> key_and_body) {
   return Sha256().update(std::as_bytes(std::span(&header.key_bytes, 2))).update(key_and_body).finish();
-}
-
-bool readAll(int file, void* data, size_t size) {
-  for (char* at = static_cast<char*>(data); size;) {
-    const ssize_t part = read(file, at, size);
-    if (part < 0 && errno == EINTR)
-      continue;
-    if (part <= 0)
-      return false;
-    at += part;
-    size -= size_t(part);
-  }
-  return true;
-}
-
-bool writeAll(int file, const void* data, size_t size) {
-  for (const char* at = static_cast<const char*>(data); size;) {
-    const ssize_t part = write(file, at, size);
-    if (part < 0 && errno == EINTR)
-      continue;
-    if (part <= 0)
-      return false;
-    at += part;
-    size -= size_t(part);
-  }
-  return true;
 }
 
 std::optional<std::vector<std::byte>> readEntry(int file, const std::string& key) {

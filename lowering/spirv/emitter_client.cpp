@@ -1,0 +1,163 @@
+#include "lowering/spirv/emitter_client.h"
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <mutex>
+#include <optional>
+
+#include "lowering/spirv/emitter.h"
+#include "runtime/descriptor_io.h"
+
+extern char** environ;
+
+namespace zefuse {
+namespace {
+
+using emitter::Frame;
+using emitter::Kind;
+
+constexpr int deadline_s = 30;
+
+std::string programPath() {
+  Dl_info info{};
+  if (dladdr(reinterpret_cast<const void*>(&startSpirvBackEnd), &info) && info.dli_fname) {
+    std::string path = info.dli_fname;
+    path = path.substr(0, path.rfind('/') + 1) + emitter::program_name;
+    if (access(path.c_str(), X_OK) == 0)
+      return path;
+  }
+  return std::string(ZEFUSE_BUILD_LIBRARIES) + emitter::program_name;  // a test program, linked elsewhere in the build
+}
+
+// The running program. Not thread-safe.
+class Emitter {
+public:
+  static Result<Emitter> start() {
+    const std::string path = programPath();
+    int ends[2];
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
+      return Status(Code::internal, std::string("no socket for the SPIR-V back end: ") + std::strerror(errno));
+    const timeval limit{deadline_s, 0};
+    setsockopt(ends[0], SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+    setsockopt(ends[0], SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
+    posix_spawn_file_actions_t actions;
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, ends[1], 0);
+    posix_spawn_file_actions_addopen(&actions, 1, "/dev/null", O_WRONLY, 0);
+    posix_spawnattr_t attributes;
+    posix_spawnattr_init(&attributes);
+    // A group of its own: a Ctrl-C at the terminal is the host's, and its children are killed with it.
+    sigset_t none, all;
+    sigemptyset(&none);
+    sigfillset(&all);
+    sigdelset(&all, SIGKILL);
+    sigdelset(&all, SIGSTOP);
+    posix_spawnattr_setpgroup(&attributes, 0);
+    posix_spawnattr_setsigmask(&attributes, &none);
+    posix_spawnattr_setsigdefault(&attributes, &all);
+    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
+    char* arguments[] = {const_cast<char*>(path.c_str()), nullptr};
+    pid_t child = -1;
+    const int error = posix_spawn(&child, path.c_str(), &actions, &attributes, arguments, environ);
+    posix_spawn_file_actions_destroy(&actions);
+    posix_spawnattr_destroy(&attributes);
+    close(ends[1]);
+    if (error != 0) {
+      close(ends[0]);
+      return Status(Code::not_found, "cannot start " + path + ": " + std::strerror(error) + "; reinstall zefuse");
+    }
+    return Emitter(child, ends[0]);
+  }
+
+  // nullopt: the program is gone. After an error too, unless the answer itself says it.
+  std::optional<Result<std::vector<uint32_t>>> request(std::span<const char> bitcode) {
+    Frame frame{Kind::bitcode, bitcode.size()};
+    errno = 0;
+    if (!sendAll(socket_, &frame, sizeof frame) || !sendAll(socket_, bitcode.data(), bitcode.size()) ||
+        !readAll(socket_, &frame, sizeof frame))
+      return lost();
+    if (frame.kind == Kind::error) {
+      std::string text(frame.size, '\0');
+      if (!readAll(socket_, text.data(), text.size()))
+        return lost();
+      return Status(Code::device, "the SPIR-V back end " + text);
+    }
+    std::vector<uint32_t> words(frame.size / 4);
+    if (!readAll(socket_, words.data(), frame.size))
+      return lost();
+    return words;
+  }
+
+  bool startedHere() const { return owner_ == getpid(); }
+  bool running() const { return socket_ >= 0; }
+
+  void stop() {
+    close(socket_);
+    socket_ = -1;
+    if (!startedHere())
+      return;
+    kill(-child_, SIGKILL);
+    while (waitpid(child_, nullptr, 0) < 0 && errno == EINTR) {
+    }
+  }
+
+private:
+  Emitter(pid_t child, int socket) : child_(child), socket_(socket), owner_(getpid()) {}
+
+  std::optional<Result<std::vector<uint32_t>>> lost() {
+    const bool late = errno == EAGAIN || errno == EWOULDBLOCK;
+    stop();
+    if (late)
+      return Status(Code::deadline,
+                    "the SPIR-V back end did not answer within " + std::to_string(deadline_s) + " s and was killed");
+    return std::nullopt;
+  }
+
+  pid_t child_;
+  int socket_;
+  pid_t owner_;
+};
+
+std::mutex guard;
+std::optional<Emitter> running;  // guarded; the program ends by itself when this process does
+
+Status ensureRunning() {
+  if (running && !running->startedHere())
+    running->stop();
+  if (running && running->running())
+    return {};
+  Result<Emitter> started = Emitter::start();
+  if (!started.ok())
+    return started.status();
+  running = *started;
+  return {};
+}
+
+}  // namespace
+
+void startSpirvBackEnd() {
+  std::lock_guard lock(guard);
+  (void)ensureRunning();  // the request that needs it tries again and reports
+}
+
+Result<std::vector<uint32_t>> runSpirvBackEnd(std::span<const char> bitcode) {
+  std::lock_guard lock(guard);
+  for (int attempt = 0; attempt < 2; ++attempt) {  // a program that somebody killed meanwhile is started again, once
+    ZEFUSE_RETURN_IF_ERROR(ensureRunning());
+    if (auto answer = running->request(bitcode))
+      return *answer;
+  }
+  return Status(Code::device, "the program that runs the SPIR-V back end (" + programPath() +
+                                  ") ended before it answered, twice; start it by hand to see why");
+}
+
+}  // namespace zefuse
