@@ -7,7 +7,7 @@ using namespace mlir;
 namespace zefuse::fx {
 namespace {
 
-// Position in bool < i8 < i16 < i32 < i64 < (f16, bf16) < f32 < f64.
+// Position in bool < (i8, u8) < i16 < i32 < i64 < (f16, bf16) < f32 < f64.
 int rank(Type type) {
   if (auto integer = dyn_cast<IntegerType>(type))
     return integer.getWidth() == 1 ? 0 : llvm::Log2_32(integer.getWidth());  // 3..6
@@ -34,8 +34,6 @@ Type elementType(int dtype, MLIRContext* context) {
   }
 }
 
-bool computable(Type element) { return element && !element.isUnsignedInteger(); }
-
 std::string dtypeName(int dtype) {
   static const char* const names[] = {"uint8",   "int8",    "int16",     "int32",     "int64",      "float16",
                                       "float32", "float64", "complex32", "complex64", "complex128", "bool",
@@ -56,12 +54,14 @@ Type promoteTypes(Type a, Type b) {
     return b;
   if (!b)
     return a;
-  if (rank(a) == rank(b))  // f16 and bf16
-    return Float32Type::get(a.getContext());
+  if (rank(a) == rank(b))  // f16 and bf16, i8 and u8
+    return isa<FloatType>(a) ? Type(Float32Type::get(a.getContext())) : IntegerType::get(a.getContext(), 16);
   return rank(a) > rank(b) ? a : b;
 }
 
 Type computeType(Type element) {
+  if (element.isUnsignedInteger(8))
+    return IntegerType::get(element.getContext(), 16);
   return element.isF16() || element.isBF16() ? Float32Type::get(element.getContext()) : element;
 }
 

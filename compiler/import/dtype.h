@@ -21,16 +21,17 @@ enum ScalarType : int {
   kBF16 = 15
 };
 
-// The element type, or null for a dtype that zefuse cannot hold. u8 becomes ui8, which only zefuse.aten accepts.
+// The element type, or null for a dtype that zefuse cannot hold. u8 becomes ui8, which arith has no operations for:
+// Scalar (scalar.h) widens it.
 mlir::Type elementType(int dtype, mlir::MLIRContext* context);
-bool computable(mlir::Type element);  // arith and math work on it
 std::string dtypeName(int dtype);
 std::string dtypeName(mlir::Type element);
 
 // torch.promote_types.
 mlir::Type promoteTypes(mlir::Type a, mlir::Type b);
 
-// The type eager computes in: f32 for f16 and bf16 (rounded once per operator), otherwise the type itself.
+// The type to compute in: f32 for f16 and bf16 (eager rounds once per operator), i16 for u8 (it holds all of u8's
+// values, and what wraps there wraps alike when cut to 8 bits), otherwise the type itself.
 mlir::Type computeType(mlir::Type element);
 
 }  // namespace zefuse::fx

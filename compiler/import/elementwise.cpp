@@ -21,6 +21,11 @@ Scalar loadNumber(Body& body, const fx::Argument& number, Type type) {
   }
 }
 
+// As `common` converts it, in the type to compute in; a float keeps its digits there, as in eager.
+Scalar loadNumber(Body& body, const fx::Argument& number, Type common, Type compute) {
+  return common.isUnsignedInteger() ? loadNumber(body, number, common).to(compute) : loadNumber(body, number, compute);
+}
+
 }  // namespace
 
 Type promote(ArrayRef<TensorOrNumber> operands, MLIRContext* context) {
@@ -52,7 +57,7 @@ Value elementwise(Op& op, ArrayRef<TensorOrNumber> operands, Type common, BodyFu
         values.push_back(elements.front().to(common).to(compute));
         elements = elements.drop_front();
       } else {
-        values.push_back(loadNumber(inside, operand.number, compute));
+        values.push_back(loadNumber(inside, operand.number, common, compute));
       }
     }
     return body(inside, values).to(result.getElementType());

@@ -151,8 +151,6 @@ private:
 
   Value literal(const Node& node, TensorBuilder& build) {
     RankedTensorType type = heldType(node);
-    if (!fx::computable(type.getElementType()))
-      fail(node, "a constant of " + fx::dtypeName(type.getElementType()) + " is not supported");
     return build.loop({}, type, [&](Body& body, ArrayRef<Scalar>) {
       if (node.literal.kind == Argument::Kind::real)
         return body.constant(type.getElementType(), node.literal.real);

@@ -25,10 +25,7 @@ const Argument& Op::argument(StringRef name) const {
 Value Op::tensorOf(const Argument& argument, StringRef name) const {
   if (argument.kind != Argument::Kind::node || values_[argument.node].empty())
     refuse("argument '" + name + "' is not a tensor");
-  Value value = values_[argument.node][0];
-  if (!fx::computable(elementOf(value)))
-    refuse("dtype " + fx::dtypeName(elementOf(value)) + " of argument '" + name + "' is not lowered");
-  return value;
+  return values_[argument.node][0];
 }
 
 Value Op::tensor(StringRef name) const { return tensorOf(argument(name), name); }
@@ -154,7 +151,7 @@ const fx::TensorMeta& Op::metaOf(StringRef name) const {
 RankedTensorType Op::resultType(unsigned index) const {
   const fx::TensorMeta& tensor = meta(index);
   Type element = fx::elementType(tensor.dtype, build.b.getContext());
-  if (!fx::computable(element))
+  if (!element)
     refuse("dtype " + fx::dtypeName(tensor.dtype) + " of the result is not lowered");
   return build.type(tensor.sizes, element);
 }

@@ -67,15 +67,6 @@ Values emitAddSub(Op& op, bool subtract, bool reverse) {
   })};
 }
 
-// Integers are divided here only by constants: a tensor may hold zeros, which ATen reports and hardware traps on.
-int64_t constantDivisor(Op& op, const TensorOrNumber& divisor) {
-  if (divisor.tensor || divisor.number.kind != fx::Argument::Kind::integer)
-    op.refuse("integer division by a tensor (a zero must raise an error) is not lowered");
-  if (divisor.number.integer == 0)
-    op.refuse("integer division by zero");
-  return divisor.number.integer;
-}
-
 Scalar floorRemainder(Scalar a, Scalar b) {  // torch.remainder: the divisor's sign
   Scalar rest = fmod(a, b);
   return select(((rest != 0) & ((rest < 0) ^ (b < 0))), rest + b, rest);
@@ -92,17 +83,33 @@ Scalar floorDivide(Scalar a, Scalar b) {
   return select(b == 0, a / b, whole);
 }
 
-struct IntegerDivision {
-  ImplicitLocOpBuilder& b;
-  Scalar quotient(Scalar a, int64_t divisor, bool floor) {  // divisor is neither 0 nor, for INT_MIN's sake, -1
-    Scalar by = constantScalar(b, a.type(), divisor);
-    if (divisor == -1)
-      return -a;
-    if (floor)
-      return {b, arith::FloorDivSIOp::create(b, a.value(), by.value())};
-    return {b, arith::DivSIOp::create(b, a.value(), by.value())};
-  }
-};
+// A tensor of divisors may hold zeros: eager raises, so the divisor goes through a check.
+Scalar checkedDivisor(Body& body, Scalar divisor) {
+  Scalar zero = divisor == 0;
+  Scalar number =
+      select(zero, constantScalar(body.b, body.b.getI64Type(), -1.0), constantScalar(body.b, body.b.getI64Type(), 0.0));
+  Value none = body.checkedIndex(number, getAffineConstantExpr(1, body.b.getContext()), false, "runtime_error",
+                                 "ZeroDivisionError");
+  Scalar nothing(body.b, arith::IndexCastOp::create(body.b, body.b.getI64Type(), none));
+  return select(zero, divisor.constant(1), divisor) + nothing.to(divisor.type());
+}
+
+// The least integer divided by -1 wraps (lowering/schedule/scalar_ops guards it).
+Scalar integerQuotient(Body& body, Scalar a, Scalar by, bool floor) {
+  if (floor)
+    return {body.b, arith::FloorDivSIOp::create(body.b, a.value(), by.value())};
+  return {body.b, arith::DivSIOp::create(body.b, a.value(), by.value())};
+}
+
+// Integers: body(dividend, divisor that is not zero).
+Values divideIntegers(Op& op, const TensorOrNumber& self, const TensorOrNumber& other, Type common,
+                      llvm::function_ref<Scalar(Body&, Scalar, Scalar)> formula) {
+  if (!other.tensor && other.number.kind != fx::Argument::Kind::size && other.number.integer == 0)
+    op.refuse("integer division by zero");
+  return {elementwise(op, {self, other}, common, [&](Body& body, In in) {
+    return formula(body, in[0], other.tensor ? checkedDivisor(body, in[1]) : in[1]);
+  })};
+}
 
 Values emitDivMode(Op& op) {
   TensorOrNumber self = op.operand("self"), other = op.operand("other");
@@ -119,10 +126,8 @@ Values emitDivMode(Op& op) {
   }
   if (common.isInteger(1))
     op.refuse("division of bool is not lowered");
-  int64_t divisor = constantDivisor(op, other);
-  return {elementwise(op, {self}, common, [&](Body& body, In in) {
-    return IntegerDivision{body.b}.quotient(in[0], divisor, mode == "floor");
-  })};
+  return divideIntegers(op, self, other, common,
+                        [&](Body& body, Scalar a, Scalar by) { return integerQuotient(body, a, by, mode == "floor"); });
 }
 
 Values emitFloorDivide(Op& op) {
@@ -130,9 +135,10 @@ Values emitFloorDivide(Op& op) {
   Type common = promote({self, other}, op.build.b.getContext());
   if (isa<FloatType>(common))
     return {elementwise(op, {self, other}, common, [](Body&, In in) { return floorDivide(in[0], in[1]); })};
-  int64_t divisor = constantDivisor(op, other);
-  return {elementwise(op, {self}, common,
-                      [&](Body& body, In in) { return IntegerDivision{body.b}.quotient(in[0], divisor, true); })};
+  if (common.isInteger(1))
+    op.refuse("division of bool is not lowered");
+  return divideIntegers(op, self, other, common,
+                        [](Body& body, Scalar a, Scalar by) { return integerQuotient(body, a, by, true); });
 }
 
 Values emitRemainder(Op& op, bool floor) {
@@ -141,11 +147,10 @@ Values emitRemainder(Op& op, bool floor) {
   if (isa<FloatType>(common))
     return {elementwise(op, {self, other}, common,
                         [&](Body&, In in) { return floor ? floorRemainder(in[0], in[1]) : fmod(in[0], in[1]); })};
-  int64_t divisor = constantDivisor(op, other);
-  return {elementwise(op, {self}, common, [&](Body& body, In in) {
-    IntegerDivision division{body.b};
-    return in[0] - division.quotient(in[0], divisor, floor) * constantScalar(body.b, in[0].type(), divisor);
-  })};
+  if (common.isInteger(1))
+    op.refuse("a remainder of bool is not lowered");
+  return divideIntegers(op, self, other, common,
+                        [&](Body& body, Scalar a, Scalar by) { return a - integerQuotient(body, a, by, floor) * by; });
 }
 
 Scalar integerPower(Scalar base, int64_t exponent) {
@@ -285,7 +290,8 @@ Values emitShift(Op& op, bool left) {
   return {elementwise(op, {self, other}, common, [&](Body& body, In in) {
     Scalar amount = in[1];
     Scalar outside = (amount < 0) | (amount >= static_cast<double>(width));
-    Scalar safe = select(outside, amount.constant(left ? 0 : width - 1), amount);
+    bool is_signed = !common.isUnsignedInteger();  // of u8 nothing is left
+    Scalar safe = select(outside, amount.constant(left ? 0 : is_signed ? width - 1 : width), amount);
     if (left) {
       Scalar shifted(body.b, arith::ShLIOp::create(body.b, in[0].value(), safe.value()));
       return select(outside, in[0].constant(0), shifted);

@@ -87,10 +87,50 @@ Values emitExtreme(Op& op, bool largest) {
   return {finish(op, extreme(op, self, dims, largest), dims)};
 }
 
+// The first position along `dim` whose value is the extreme, given that; a NaN is the extreme of what holds one.
+Value positionOf(TensorBuilder& build, Value values, Value extreme, int64_t dim) {
+  AffineExpr size = shapeOf(typeOf(values))[dim];
+  auto known = dyn_cast<AffineConstantExpr>(size);
+  Type index = known && known.getValue() <= INT32_MAX ? build.b.getI32Type() : build.b.getI64Type();
+  Value found = build.loop({values, Operand(extreme, build.unreduced(rankOf(values), {dim}))},
+                           withElement(typeOf(values), index), [&](Body& body, ArrayRef<Scalar> in) {
+                             Scalar same = in[0] == in[1];
+                             if (in[0].isFloat())
+                               same = same | (isNan(in[0]) & isNan(in[1]));
+                             return select(same, body.position(dim).to(index), body.size(size).to(index));
+                           });
+  return build.reduce(found, {dim}, Combiner::min);
+}
+
+// argmax, argmin: without a dimension, of the flattened tensor.
+Values emitArgExtreme(Op& op, bool largest) {
+  Value self = op.tensor("self");
+  bool flat = op.isNone("dim");
+  int64_t dim = flat ? 0 : op.dim("dim", rankOf(self));
+  if (rankOf(self) == 0)
+    return {op.build.full(op.resultType(), 0)};
+  if (flat)
+    self = op.build.reshape(self, {numElements(typeOf(self))});
+  Value values = op.build.convert(self, fx::computeType(elementOf(self)));
+  Value index = positionOf(op.build, values, extreme(op, self, {dim}, largest), dim);
+  index = op.build.convert(index, op.element());
+  if (!flat)
+    return {finish(op, index, {dim})};
+  return {op.build.reshape(index, shapeOf(op.resultType()))};
+}
+
 Values emitExtremeWithIndices(Op& op, bool largest) {
-  if (op.used(1))
-    op.refuse("result 1 (indices) is not lowered");
-  return {emitExtreme(op, largest)[0], Value()};
+  Value self = op.tensor("self");
+  if (rankOf(self) == 0)
+    return {self, op.build.full(op.resultType(1), 0)};
+  int64_t dim = op.dim("dim", rankOf(self));
+  Value found = extreme(op, self, {dim}, largest);
+  Values results = {finish(op, found, {dim}), Value()};
+  if (op.used(1)) {
+    Value values = op.build.convert(self, fx::computeType(elementOf(self)));
+    results[1] = finish(op, positionOf(op.build, values, found, dim), {dim}, 1);
+  }
+  return results;
 }
 
 Values emitAnyAll(Op& op, bool any) {
@@ -151,6 +191,8 @@ void registerReductions(OpTable& table) {
   table.add("aten.amin.default", [](Op& op) { return emitExtreme(op, false); });
   table.add("aten.max.default", [](Op& op) { return emitExtreme(op, true); });
   table.add("aten.min.default", [](Op& op) { return emitExtreme(op, false); });
+  table.add("aten.argmax.default", [](Op& op) { return emitArgExtreme(op, true); });
+  table.add("aten.argmin.default", [](Op& op) { return emitArgExtreme(op, false); });
   table.add("aten.max.dim", [](Op& op) { return emitExtremeWithIndices(op, true); });
   table.add("aten.min.dim", [](Op& op) { return emitExtremeWithIndices(op, false); });
   for (StringRef overload : {"default", "dim", "dims"}) {

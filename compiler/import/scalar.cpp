@@ -11,9 +11,17 @@ namespace {
 Scalar compare(arith::CmpFPredicate floats, arith::CmpIPredicate integers, arith::CmpIPredicate bools, Scalar a,
                Scalar b) {
   ImplicitLocOpBuilder& builder = a.builder();
+  if (a.isU8())
+    return compare(floats, integers, bools, a.to(builder.getI16Type()), b.to(builder.getI16Type()));
   if (a.isFloat())
     return {builder, arith::CmpFOp::create(builder, floats, a.value(), b.value())};
   return {builder, arith::CmpIOp::create(builder, a.isBool() ? bools : integers, a.value(), b.value())};
+}
+
+// u8's bits as i8, which arith works on, and back.
+Scalar reinterpret(Scalar x, Type type) {
+  ImplicitLocOpBuilder& builder = x.builder();
+  return {builder, UnrealizedConversionCastOp::create(builder, type, x.value()).getResult(0)};
 }
 
 template <typename FloatOp, typename IntOp, typename BoolOp> Scalar arithmetic(Scalar a, Scalar b) {
@@ -41,6 +49,8 @@ Scalar constantScalar(ImplicitLocOpBuilder& builder, Type type, double number) {
 Scalar constantScalar(ImplicitLocOpBuilder& builder, Type type, int64_t number) {
   if (!isa<IntegerType>(type) || type.isInteger(1))
     return constantScalar(builder, type, static_cast<double>(number));
+  if (type.isUnsignedInteger(8))
+    return reinterpret(constantScalar(builder, builder.getI8Type(), number), type);
   APInt bits(64, static_cast<uint64_t>(number), /*isSigned=*/true);
   TypedAttr attribute = IntegerAttr::get(type, bits.trunc(type.getIntOrFloatBitWidth()));
   return {builder, arith::ConstantOp::create(builder, attribute)};
@@ -56,6 +66,16 @@ Scalar Scalar::to(Type target) const {
   auto make = [&](Value value) { return Scalar(b, value); };
   if (target.isInteger(1))
     return *this != constant(0);
+  if (isU8()) {
+    Scalar bits = reinterpret(*this, b.getI8Type());
+    if (target.isInteger(8))
+      return bits;
+    if (isa<IntegerType>(target))
+      return make(arith::ExtUIOp::create(b, target, bits.value()));
+    return make(arith::ExtUIOp::create(b, b.getI16Type(), bits.value())).to(target);
+  }
+  if (target.isUnsignedInteger(8))  // from floats as x86 converts: through i32
+    return reinterpret((isFloat() ? to(b.getI32Type()) : *this).to(b.getI8Type()), target);
   auto narrow = [](Type type) { return type.isF16() || type.isBF16(); };
   Type f32 = b.getF32Type();
   if (isFloat()) {
@@ -116,6 +136,9 @@ Scalar operator^(Scalar a, Scalar b) { return {a.builder(), arith::XOrIOp::creat
 Scalar operator~(Scalar a) { return a ^ (a.isBool() ? a.constant(1) : a.constant(-1)); }
 
 Scalar select(Scalar condition, Scalar a, Scalar b) {
+  Type i8 = a.builder().getI8Type();
+  if (a.isU8())
+    return reinterpret(select(condition, reinterpret(a, i8), reinterpret(b, i8)), a.type());
   return {a.builder(), arith::SelectOp::create(a.builder(), condition.value(), a.value(), b.value())};
 }
 

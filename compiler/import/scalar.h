@@ -6,7 +6,8 @@
 
 namespace zefuse {
 
-// Valid while its Body is. Both sides of an operator have the same type; a C++ number takes the other side's type.
+// Valid while its Body is. Both sides of an operator have the same type; a C++ number takes the other side's type. u8
+// (ui8) only converts, compares and is selected: emitters compute in fx::computeType, which is i16 for it.
 class Scalar {
 public:
   Scalar(mlir::ImplicitLocOpBuilder& builder, mlir::Value value) : builder_(&builder), value_(value) {}
@@ -16,6 +17,7 @@ public:
   mlir::ImplicitLocOpBuilder& builder() const { return *builder_; }
   bool isFloat() const { return llvm::isa<mlir::FloatType>(type()); }
   bool isBool() const { return type().isInteger(1); }
+  bool isU8() const { return type().isUnsignedInteger(8); }
 
   // A constant of the same type: rounds for floats, wraps for integers, != 0 for bool.
   Scalar constant(double number) const;

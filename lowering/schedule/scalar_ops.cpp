@@ -14,12 +14,16 @@ static bool isLowPrecision(Type type) { return type.isBF16() || type.isF16(); }
 Type memoryType(Type type) {
   if (isLowPrecision(type))
     return IntegerType::get(type.getContext(), 16);
-  if (type.isInteger(1))
+  if (type.isInteger(1) || type.isUnsignedInteger(8))
     return IntegerType::get(type.getContext(), 8);
   return type;
 }
 
-Type registerType(Type type) { return isLowPrecision(type) ? IntegerType::get(type.getContext(), 16) : type; }
+Type registerType(Type type) {
+  if (type.isUnsignedInteger(8))
+    return IntegerType::get(type.getContext(), 8);
+  return isLowPrecision(type) ? IntegerType::get(type.getContext(), 16) : type;
+}
 
 int64_t bytesInMemory(Type type) { return memoryType(type).getIntOrFloatBitWidth() / 8; }
 
@@ -209,6 +213,8 @@ Value toMemory(OpBuilder& builder, Location loc, Value value, Type type) {
 }
 
 Value emitScalarOp(OpBuilder& builder, Operation* op, ValueRange operands, unsigned lanes) {
+  if (isa<UnrealizedConversionCastOp>(op))  // ui8 and i8 are the same bits
+    return operands[0];
   Build build{builder, op->getLoc(), lanes};
   Type result = op->getResult(0).getType();
   if (auto constant = dyn_cast<arith::ConstantOp>(op))

@@ -5,6 +5,7 @@
 //   need
 //                          a capability that the OpenCL profile does not have, bfloat an extension.
 //   i1         i8          i1
+//   ui8        i8          i8: bodies convert by builtin.unrealized_conversion_cast
 //   others     as they are
 #pragma once
 

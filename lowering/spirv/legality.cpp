@@ -12,7 +12,7 @@ namespace zefuse {
 namespace {
 
 // All operand and result types of an op must be in its classes. Low-precision floats only move, compare and convert:
-// bf16 travels as i16, and arithmetic is done in f32 (docs/ir.md).
+// bf16 travels as i16, and arithmetic is done in f32 (docs/ir.md). ui8 ('u') only moves, and is cast to i8.
 constexpr LegalOp table[] = {
     {"arith.constant", "fhibx"},
     {"arith.select", "fhibx"},
@@ -114,6 +114,8 @@ char classOf(Type type) {
     return 'h';
   if (type.isInteger(1))
     return 'b';
+  if (type.isUnsignedInteger(8))
+    return 'u';
   if (type.isInteger(8) || type.isInteger(16) || type.isInteger(32) || type.isInteger(64))
     return 'i';
   return type.isIndex() ? 'x' : '?';
@@ -164,6 +166,11 @@ std::optional<IllegalOp> findIllegal(Operation* root) {
       if (classOf(extract.getType()) != '?')
         return WalkResult::advance();
     } else if (isa<CheckedIndexOp>(op)) {
+      return WalkResult::advance();
+    } else if (isa<UnrealizedConversionCastOp>(op) && op->getNumOperands() == 1 && op->getNumResults() == 1 &&
+               classOf(op->getOperand(0).getType()) + classOf(op->getResult(0).getType()) == 'u' + 'i' &&
+               op->getOperand(0).getType().getIntOrFloatBitWidth() ==
+                   op->getResult(0).getType().getIntOrFloatBitWidth()) {
       return WalkResult::advance();
     }
     if (auto reason = whyIllegal(op)) {

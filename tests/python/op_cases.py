@@ -14,6 +14,7 @@ FLOATS = (torch.float32, torch.bfloat16)
 ALL_FLOATS = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 INTEGERS = (torch.int64, torch.int32)
 BOTH = FLOATS + INTEGERS
+SMALL_INTEGERS = (torch.uint8, torch.int8, torch.int16)
 
 
 @dataclass(frozen=True)
@@ -42,8 +43,9 @@ class Case:
                 values = torch.rand(shape, generator=generator, dtype=torch.float64)
                 made.append((values * (self.high - self.low) + self.low).to(dtype))
             else:
-                low = 0 if self.low >= 0 else -9
-                made.append(torch.randint(low, 10, shape, generator=generator, dtype=dtype))
+                low = 0 if self.low >= 0 or dtype == torch.uint8 else -9
+                high = 256 if dtype == torch.uint8 else 10
+                made.append(torch.randint(low, high, shape, generator=generator, dtype=dtype))
         return made
 
     def __str__(self) -> str:
@@ -143,6 +145,43 @@ POINTWISE: list[Case] = [
     Case("broadcast_outer", lambda x, y: x * y, [(5, 1), (1, 7)]),
     Case("zero_dim", lambda x, y: x * y + y, [S, ()], BOTH),
     Case("promote_int_float", lambda x, y: (x + y, x * 2.5, x + True), [_indices(9, *S), S], FLOATS),
+    *(
+        Case(f"small_{name}", function, [S, S], SMALL_INTEGERS)
+        for name, function in {
+            "arithmetic": lambda x, y: (x + y, x - y, x * y, x * 3, x + 300, x - 1, -x, torch.square(x), x**3),
+            "compare": lambda x, y: (x > y, x <= y, x == y, x > 3, torch.maximum(x, y), x.clamp(2, 100), x.sign()),
+            "bits": lambda x, y: (x & y, x | y, x ^ y, ~x, x << 1, x >> 2, x >> 70, x.abs(), x.logical_not()),
+            "convert": lambda x, y: (
+                x.float(),
+                x.bool(),
+                x.half(),
+                x.to(torch.uint8),
+                x.to(torch.int8),
+                x.double(),
+                x / 3,
+                x.exp(),
+            ),
+            "where": lambda x, y: (
+                torch.where(x > 3, x, y),
+                x.masked_fill(y > 5, 7),
+                torch.cat([x, y]),
+                x[:, ::2].clone(),
+            ),
+        }.items()
+    ),
+    Case("u8_from_float", lambda x: (x.to(torch.uint8), (x * 50).to(torch.uint8)), [S], low=0.0),
+    Case(
+        "promote_u8",
+        lambda x, y: (x + y, x * y.to(torch.int8), x + y.to(torch.int16)),
+        [_indices(99, *S, dtype=torch.uint8), S],
+        BOTH,
+    ),
+    Case(
+        "divide_integers",
+        lambda x, y: (x // y, x % y, torch.fmod(x, y), torch.div(x, y, rounding_mode="trunc"), x // 3, x % 3),
+        [S, _indices(7, *S, low=1)],
+        (*INTEGERS, *SMALL_INTEGERS),
+    ),
     Case("promote_zero_dim", lambda x: (x + torch.tensor(2.5), x * torch.tensor(3)), [S], FLOATS),
     Case("promote_bool", lambda m, x: m * x + m, [_mask(*S), S], BOTH),
     Case("transposed", lambda x, y: x + y.relu(), [_transposed(7, 5), _transposed(7, 5)], (torch.float32,)),
@@ -185,6 +224,15 @@ REDUCTIONS = [
     Case("amax", lambda x: (x.amax(), x.amax(-1), x.amin((0, 2)), x.amin(1, keepdim=True)), [T], BOTH),
     Case("max_all", lambda x: (x.max(), x.min()), [T], BOTH),
     Case("max_dim_values", lambda x: (x.max(-1).values, x.min(0).values), [T], BOTH),
+    Case("max_dim", lambda x: (x.max(-1), x.min(0, keepdim=True), x.max(1)), [T], (*BOTH, *SMALL_INTEGERS, torch.bool)),
+    Case("argmax", lambda x: (x.argmax(), x.argmax(-1), x.argmin(0, keepdim=True), x.argmin(1)), [T], (*ALL_FLOATS, *INTEGERS, *SMALL_INTEGERS)),
+    Case("argmax_ties", lambda x: (x.floor().argmax(-1), x.floor().argmin(-1)), [(3, 50)], low=-1.0, high=1.0),
+    Case("argmax_nan", lambda x, m: (torch.where(m, x, torch.nan).argmax(-1), torch.where(m, x, torch.nan).min(0)), [S, _mask(*S)], (torch.float32, torch.bfloat16)),
+    Case("argmax_infinity", lambda x: (x * -torch.inf).argmax(-1), [S], (torch.float32,), low=1.0),
+    Case("argmax_zero_dim", lambda x: (x.argmax(), x.max(0)), [()]),
+    Case("argmax_softmax", lambda x: (x.softmax(-1).argmax(-1), x.softmax(-1)), [S], (torch.float32,)),
+    Case("sum_small", lambda x: (x.sum(-1), x.prod(-1), x.amax(0), x.any(-1), x.all(0)), [S], SMALL_INTEGERS),
+    Case("norms", lambda x: (x.norm(), x.norm(p=1, dim=-1), torch.linalg.vector_norm(x, float("inf"), 0), x.norm(p=3, dim=1)), [S]),
     Case("max_nan", lambda x: ((x - x) / (x - x)).amax(-1), [T], (torch.float32,)),
     Case("any_all", lambda x: ((x > 1).any(), (x > -2).all(-1), x.any(0, keepdim=True)), [T], BOTH),
     Case("prod", lambda x: (x.prod(), x.prod(1)), [(2, 3, 2)]),

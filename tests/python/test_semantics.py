@@ -280,3 +280,14 @@ def test_operator_that_checks_its_result() -> None:
     assert relative_error(compiled(x), function(x)) < 1e-6
     with pytest.raises(RuntimeError, match="singular"):
         compiled(torch.zeros(4, 4))
+
+
+@pytest.mark.parametrize("divide", [lambda x, y: x // y, lambda x, y: x % y])
+def test_integer_division_by_zero(divide: Any) -> None:
+    compiled = torch.compile(divide, backend="zefuse")
+    ones = torch.ones(40, dtype=torch.int64)
+    divisors = ones.clone()
+    assert torch.equal(compiled(ones, divisors), divide(ones, divisors))
+    divisors[37] = 0
+    with pytest.raises(RuntimeError, match="ZeroDivisionError"):
+        compiled(ones, divisors)
