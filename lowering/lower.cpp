@@ -52,6 +52,11 @@ FailureOr<LoweredKernel> lowerKernel(KernelOp kernel, const TargetDescription& t
   if (auto invalid = whyInvalid(*words))
     return kernel.emitError() << "kernel " << kernel.getName() << ": spirv-val rejects the module: " << *invalid,
            failure();
+  // A device's compiler would build it and fail at the launch.
+  if (auto imports = importedFunctions(*words); !imports.empty())
+    return kernel.emitError() << "kernel " << kernel.getName() << ": calls " << imports.front()
+                              << ", which is no SPIR-V instruction; this is a bug of the lowering",
+           failure();
   scheduled->launch.spirv = std::move(*words);
   return std::move(scheduled->launch);
 }

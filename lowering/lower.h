@@ -4,10 +4,12 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "lowering/targets.h"
 #include "mlir/IR/AffineExpr.h"
 #include "mlir/Support/LLVM.h"
 #include "llvm/ADT/ArrayRef.h"
@@ -21,14 +23,19 @@ struct TargetDescription {
   enum class Kind { cpu, intel_gpu };
   std::string name;  // "cpu", "dg2-g11": also the plan's and the cache's name of it
   Kind kind = Kind::cpu;
-  int vector_width = 16;  // lanes of explicit vectors in the kernel (SPIR-V allows 2, 3, 4, 8, 16); 1: scalar code
-  int subgroup_size = 0;  // intel_gpu
+  int vector_width = 16;                 // lanes of explicit vectors in the kernel (SPIR-V allows 2, 3, 4, 8, 16)
+  int64_t private_row_bytes = 16 << 10;  // a row value up to this size may be kept instead of recomputed
+  // intel_gpu
+  int subgroup_size = 0;  // of kernels that reduce or tile
   int max_group_size = 1;
   int64_t local_memory_bytes = 0;
-  int64_t private_row_bytes = 16 << 10;  // a row value up to this size may be kept instead of recomputed
+  int64_t resident_items = 1;  // work-items that the largest variant runs at a time
+  bool f64 = true;
+  MatrixEngine matrix;
 
   static TargetDescription cpu();
-  static TargetDescription intelGpu(std::string_view device);  // dg2-g11, ...
+  // A product of gpuTargets(); none for another name.
+  static std::optional<TargetDescription> intelGpu(std::string_view product);
 };
 
 struct KernelCheck {

@@ -1,8 +1,10 @@
 #include "lowering/native/ocloc.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <string_view>
 
 #include "lowering/native/subprocess.h"
 
@@ -21,10 +23,45 @@ Result<std::vector<std::byte>> readFile(const fs::path& path) {
   return bytes;
 }
 
+// The number after `key`, first found from `from` on; 0 without.
+int64_t numberAfter(std::string_view text, std::string_view key, size_t from = 0) {
+  size_t at = text.find(key, from);
+  if (at == std::string_view::npos)
+    return 0;
+  at = text.find_first_not_of(" \t", at + key.size());
+  int64_t number = 0;
+  for (; at < text.size() && text[at] >= '0' && text[at] <= '9'; ++at)
+    number = number * 10 + (text[at] - '0');
+  return number;
+}
+
 }  // namespace
 
-Result<std::vector<std::byte>> compileWithOcloc(std::span<const uint32_t> spirv, const std::string& device,
-                                                const OclocOptions& options) {
+std::string defaultOcloc() {
+  const char* compiler = std::getenv("ZEFUSE_OCLOC");
+  return compiler && *compiler ? compiler : "ocloc";
+}
+
+DeviceReport deviceReport(const DeviceBinary& binary) {
+  DeviceReport report;
+  report.spilled_registers = numberAfter(binary.text, "spilled around");
+  // The .ze_info section of a zebin is YAML (compute-runtime, zebin specification).
+  std::string_view bytes(reinterpret_cast<const char*>(binary.bytes.data()), binary.bytes.size());
+  size_t at = bytes.find("execution_env:");
+  size_t end = at == std::string_view::npos ? at : bytes.find("payload_arguments:", at);
+  if (at == std::string_view::npos)
+    return report;
+  std::string_view environment = bytes.substr(at, end == std::string_view::npos ? 2000 : end - at);
+  report.simd = int(numberAfter(environment, "simd_size:"));
+  report.registers = int(numberAfter(environment, "grf_count:"));
+  report.private_bytes = numberAfter(environment, "private_size:");
+  report.local_bytes = numberAfter(environment, "slm_size:");
+  report.spilled_registers = std::max(report.spilled_registers, numberAfter(environment, "spill_size:"));
+  return report;
+}
+
+Result<DeviceBinary> compileWithOcloc(std::span<const uint32_t> spirv, const std::string& device,
+                                      const OclocOptions& options) {
   std::error_code error;
   fs::path parent = fs::temp_directory_path(error);
   std::string directory = (parent / "zefuse-ocloc-XXXXXX").string();
@@ -39,10 +76,9 @@ Result<std::vector<std::byte>> compileWithOcloc(std::span<const uint32_t> spirv,
       return Status(Code::internal, "ocloc: cannot write " + input.string());
     }
   }
-  Result<ToolOutput> run =
-      runTool({options.compiler, "compile", "-spirv_input", "-file", input.string(), "-device", device, "-output",
-               "kernel", "-output_no_suffix", "-out_dir", output.string(), "-q"},
-              options.deadline);
+  Result<ToolOutput> run = runTool({options.compiler, "compile", "-spirv_input", "-file", input.string(), "-device",
+                                    device, "-output", "kernel", "-output_no_suffix", "-out_dir", output.string()},
+                                   options.deadline);
   if (!run.ok()) {
     if (run.status().code() == Code::not_found)
       fs::remove_all(directory, error);
@@ -59,7 +95,9 @@ Result<std::vector<std::byte>> compileWithOcloc(std::span<const uint32_t> spirv,
                                     output.string() + "\n  it printed:\n" + run->text);
   Result<std::vector<std::byte>> bytes = readFile(binary);
   fs::remove_all(directory, error);
-  return bytes;
+  if (!bytes.ok())
+    return bytes.status();
+  return DeviceBinary{std::move(*bytes), std::move(run->text)};
 }
 
 }  // namespace zefuse

@@ -8,18 +8,21 @@ TargetDescription TargetDescription::cpu() {
   return target;
 }
 
-TargetDescription TargetDescription::intelGpu(std::string_view device) {
+std::optional<TargetDescription> TargetDescription::intelGpu(std::string_view product) {
+  const GpuTarget* gpu = findGpuTarget(product);
+  if (!gpu)
+    return std::nullopt;
   TargetDescription target;
-  target.name = device;
+  target.name = product;
   target.kind = Kind::intel_gpu;
-  target.vector_width = 1;
-  // dg2 and older run SIMD8/16 threads, Xe2 and Ponte Vecchio SIMD16.
-  bool wide =
-      device.starts_with("pvc") || device.starts_with("bmg") || device.starts_with("lnl") || device.starts_with("ptl");
-  target.subgroup_size = wide ? 16 : 8;
-  target.max_group_size = 256;
-  target.local_memory_bytes = 64 << 10;
+  target.vector_width = 8;       // at most: a work-item's access is 16 bytes (docs/lowering.md)
   target.private_row_bytes = 0;  // private arrays of this size would spill to memory
+  target.subgroup_size = 16;     // the one size that all have
+  target.max_group_size = gpu->max_group_size;
+  target.local_memory_bytes = gpu->local_memory_kib << 10;
+  target.resident_items = int64_t(gpu->vector_engines) * gpu->threads_per_engine * target.subgroup_size;
+  target.f64 = gpu->f64;
+  target.matrix = gpu->matrix;
   return target;
 }
 

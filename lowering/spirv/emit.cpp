@@ -61,11 +61,16 @@ LogicalResult convertToLLVMDialect(ModuleOp module, StringRef entry) {
     function.setCConv(kernel ? LLVM::CConv::SPIR_KERNEL : LLVM::CConv::SPIR_FUNC);
     function.setLinkage(LLVM::Linkage::External);
     function.setNoUnwind(true);
-    if (function.getName() == "_Z7barrierj")
+    // Work-items meet in them: no pass may move one into or out of a branch.
+    if (function.getName() == "_Z7barrierj" || function.getName().contains("sub_group_"))
       function.setConvergent(true);
     if (auto size = function->getAttrOfType<IntegerAttr>("zefuse.group_size")) {
       function.setReqdWorkGroupSizeAttr(DenseI32ArrayAttr::get(context, {int32_t(size.getInt()), 1, 1}));
       function->removeAttr("zefuse.group_size");
+    }
+    if (auto size = function->getAttrOfType<IntegerAttr>("zefuse.subgroup_size")) {
+      function.setIntelReqdSubGroupSize(int32_t(size.getInt()));
+      function->removeAttr("zefuse.subgroup_size");
     }
   }
   module.walk([](LLVM::CallOp call) { call.setCConv(LLVM::CConv::SPIR_FUNC); });

@@ -1,5 +1,7 @@
 #include "lowering/spirv/validate.h"
 
+#include <cstring>
+#include <map>
 #include <memory>
 
 #include "spirv-tools/libspirv.h"
@@ -33,6 +35,27 @@ std::optional<std::string> whyInvalid(std::span<const uint32_t> words) {
     return std::nullopt;
   }
   return takeDiagnostic(diagnostic);
+}
+
+std::vector<std::string> importedFunctions(std::span<const uint32_t> words) {
+  constexpr uint32_t op_decorate = 71, op_function = 54, linkage_attributes = 41, import = 1, header = 5;
+  std::map<uint32_t, std::string> imports;
+  std::vector<std::string> functions;
+  for (size_t at = header; at < words.size();) {
+    uint32_t opcode = words[at] & 0xffff, length = words[at] >> 16;
+    if (length == 0 || at + length > words.size())
+      break;
+    if (opcode == op_decorate && length > 3 && words[at + 2] == linkage_attributes &&
+        words[at + length - 1] == import) {
+      const char* name = reinterpret_cast<const char*>(&words[at + 3]);
+      imports[words[at + 1]] = std::string(name, strnlen(name, (length - 4) * 4));
+    } else if (opcode == op_function && length > 2) {
+      if (auto found = imports.find(words[at + 2]); found != imports.end())
+        functions.push_back(found->second);
+    }
+    at += length;
+  }
+  return functions;
 }
 
 std::string disassemble(std::span<const uint32_t> words) {

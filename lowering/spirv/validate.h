@@ -5,9 +5,12 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 namespace zefuse {
 // What is wrong with the module as an OpenCL 2.2 kernel module (SPIR-V 1.2); nothing when it is valid.
 std::optional<std::string> whyInvalid(std::span<const uint32_t> words);
+// Functions that the module calls and does not have: names that the back end took for no instruction.
+std::vector<std::string> importedFunctions(std::span<const uint32_t> words);
 std::string disassemble(std::span<const uint32_t> words);
 }  // namespace zefuse

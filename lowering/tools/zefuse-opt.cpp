@@ -32,12 +32,20 @@ static int lowerFile(StringRef file) {
   auto module = parseSourceFile<ModuleOp>(sources, &context);
   if (!module)
     return 1;
-  auto target =
-      target_name == "cpu" ? zefuse::TargetDescription::cpu() : zefuse::TargetDescription::intelGpu(target_name);
+  std::optional<zefuse::TargetDescription> target = target_name == "cpu"
+                                                        ? zefuse::TargetDescription::cpu()
+                                                        : zefuse::TargetDescription::intelGpu(target_name.getValue());
+  if (!target) {
+    llvm::errs() << "--target=" << target_name << ": not a known target; known are cpu";
+    for (const zefuse::GpuTarget& gpu : zefuse::gpuTargets())
+      llvm::errs() << ", " << StringRef(gpu.product);
+    llvm::errs() << "\n";
+    return 1;
+  }
   StringRef wanted = emit == "scheduled" ? "scheduled.mlir" : emit == "llvm" ? "kernel.ll" : "kernel.spvasm";
   int failures = 0;
   module->walk([&](zefuse::KernelOp kernel) {
-    auto lowered = zefuse::lowerKernel(kernel, target, [&](std::string_view stage, std::string_view text) {
+    auto lowered = zefuse::lowerKernel(kernel, *target, [&](std::string_view stage, std::string_view text) {
       if (emit != "launch" && StringRef(stage) == wanted)
         llvm::outs() << text << "\n";
     });

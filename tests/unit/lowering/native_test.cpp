@@ -24,7 +24,7 @@ protected:
     unsetenv("TMPDIR");
     fs::remove_all(directory_);
   }
-  Result<std::vector<std::byte>> compile(const std::string& script, int deadline_ms = 5000) {
+  Result<DeviceBinary> compile(const std::string& script, int deadline_ms = 5000) {
     fs::path path = directory_ / "compiler";
     std::ofstream(path) << "#!/bin/sh\n" << script << "\n";
     fs::permissions(path, fs::perms::owner_all);
@@ -38,7 +38,7 @@ TEST_F(FakeCompiler, TakesTheBinary) {
   // -out_dir is the eleventh argument's name, its value the twelfth: find it rather than count.
   auto result = compile(R"(while [ "$1" != -out_dir ]; do shift; done; mkdir "$2"; printf abc > "$2/kernel.bin")");
   ASSERT_TRUE(result.ok()) << result.status().toString();
-  EXPECT_EQ(result->size(), 3u);
+  EXPECT_EQ(result->bytes.size(), 3u);
   EXPECT_EQ(std::distance(fs::directory_iterator(directory_), {}), 1) << "the temporary directory is left behind";
 }
 
@@ -88,6 +88,24 @@ TEST_F(FakeCompiler, SuccessWithoutABinaryIsAnError) {
   auto result = compile("exit 0");
   ASSERT_FALSE(result.ok());
   EXPECT_NE(result.status().message().find("wrote no binary"), std::string::npos);
+}
+
+TEST(Report, SpillsAndPrivateMemory) {
+  DeviceBinary old{{}, "warning: kernel k  compiled SIMD16 allocated 128 regs and spilled around 54\n"};
+  EXPECT_EQ(deviceReport(old).spilled_registers, 54);
+  std::string info = "kernels:\n    execution_env:\n      grf_count:       128\n      private_size:    20480\n"
+                     "      simd_size:       16\n      slm_size:        96\n      spill_size:      192\n"
+                     "    payload_arguments:\n        size: 8\n";
+  DeviceBinary current;
+  for (char c : info)
+    current.bytes.push_back(std::byte(c));
+  DeviceReport report = deviceReport(current);
+  EXPECT_EQ(report.simd, 16);
+  EXPECT_EQ(report.registers, 128);
+  EXPECT_EQ(report.spilled_registers, 192);
+  EXPECT_EQ(report.private_bytes, 20480);
+  EXPECT_EQ(report.local_bytes, 96);
+  EXPECT_EQ(deviceReport({}).spilled_registers, 0);
 }
 
 TEST(CommandLine, QuotesForTheShell) { EXPECT_EQ(commandLine({"a", "b c", "it's"}), "a 'b c' 'it'\\''s'"); }

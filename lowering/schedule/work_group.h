@@ -1,0 +1,49 @@
+// What GPU schedules say about their work-group: ids, barriers, local memory, sub-group operations.
+//
+// Groups are one-dimensional and whole sub-groups wide. Operations are OpenCL's functions by their mangled names, which
+// LLVM's SPIR-V back end turns into instructions of the base profile (capability Groups; no shuffles, which need 1.3).
+#pragma once
+
+#include "lowering/schedule/schedule.h"
+
+namespace zefuse {
+
+class WorkGroup {
+public:
+  // Fixes the group's size; `subgroup`: 0 leaves the sub-group size to the device's compiler.
+  WorkGroup(const ScheduleContext& context, int64_t size, int64_t subgroup);
+
+  int64_t size() const { return size_; }
+  int64_t subgroup() const { return subgroup_; }
+  int64_t subgroups() const { return size_ / subgroup_; }
+  mlir::Value group();          // get_group_id(0), index
+  mlir::Value item();           // 0..size, neighbours in one sub-group
+  mlir::Value lane();           // 0..subgroup
+  mlir::Value subgroupIndex();  // 0..subgroups
+
+  void barrier();  // all work-items of the group; local memory is visible after it
+
+  // An array in local memory that this group shares, `count` elements of a memory type; a pointer in address space 3.
+  mlir::Value localArray(mlir::Type element, int64_t count);
+  mlir::Value at(mlir::Value array, mlir::Type element, mlir::Value index);  // element's address
+
+  // The combination of `value` (scalar) over the sub-group, in every work-item. For extrema of floats a NaN wins.
+  mlir::Value reduceInSubgroup(const Instance& instance, mlir::Value value);
+  // Over the whole group; all reductions share one barrier. `types`: each instance's element type.
+  llvm::SmallVector<mlir::Value> reduceInGroup(llvm::ArrayRef<const Instance*> instances,
+                                               llvm::ArrayRef<mlir::Value> values);
+
+private:
+  mlir::Value call(llvm::StringRef name, mlir::Type result, mlir::ValueRange operands);
+  mlir::Value subgroupCall(llvm::StringRef operation, mlir::Value value);
+  mlir::Value broadcast(mlir::Value value, int64_t lane);
+
+  const ScheduleContext& c_;
+  mlir::OpBuilder& b_;
+  mlir::Location loc_;
+  int64_t size_, subgroup_;
+  mlir::Value group_, item_, lane_, subgroup_index_;
+  unsigned arrays_ = 0;
+};
+
+}  // namespace zefuse

@@ -1,0 +1,183 @@
+#include "tests/unit/lowering/gpu_kernels.h"
+
+#include "tests/unit/lowering/numerics.h"
+
+namespace zefuse::test {
+namespace {
+
+std::string probeKernel(size_t n, size_t m) {
+  KernelText text;
+  std::string full = type(n, m), bias = type(std::to_string(m));
+  text.input({"%x", full, flat(m)});
+  text.input({"%y", full, flat(m)});
+  text.input({"%b", bias, "(d0) -> (d0)"});
+  text.empty("%e", full);
+  text.generic("%r", "pp", {{"%x", full, both}, {"%y", full, both}, {"%b", bias, columns}}, {"%e", full, both},
+               probe_body);
+  text.output({"%r", full, flat(m)});
+  return text.module();
+}
+
+// x + tanh(x) in a 16-bit type.
+std::string narrowKernel(const std::string& element) {
+  KernelText text;
+  std::string full = type("64x200", element);
+  text.input({"%x", full, flat(200)});
+  text.empty("%e", full);
+  text.generic("%r", "pp", {{"%x", full, both}}, {"%e", full, both},
+               "%w = arith.extf %0 : " + element +
+                   " to f32\n %t = math.tanh %w : f32\n %s = arith.addf %w, %t : f32\n" +
+                   "%r = arith.truncf %s : f32 to " + element + "\n yield %r : " + element);
+  text.output({"%r", full, flat(200)});
+  return text.module();
+}
+
+std::string transposeKernel() {
+  KernelText text;
+  text.input({"%a", type("320x240"), flat(240)});
+  text.input({"%y", type("240x320"), flat(320)});
+  text.line("%at = zefuse.view %a affine_map<(d0, d1) -> (d1, d0)> : tensor<320x240xf32> -> tensor<240x320xf32>");
+  text.empty("%e", type("240x320"));
+  text.generic("%r", "pp", {{"%at", type("240x320"), both}, {"%y", type("240x320"), both}},
+               {"%e", type("240x320"), both}, "%s = arith.addf %0, %1 : f32\n yield %s : f32");
+  text.output({"%r", type("240x320"), flat(320)});
+  return text.module();
+}
+
+std::string concatKernel() {
+  KernelText text;
+  text.input({"%x", type("64x37"), flat(37)});
+  text.input({"%y", type("64x64"), flat(64)});
+  text.line("%c = tensor.concat dim(1) %x, %y : (tensor<64x37xf32>, tensor<64x64xf32>) -> tensor<64x101xf32>");
+  text.empty("%e", type("64x101"));
+  text.generic("%r", "pp", {{"%c", type("64x101"), both}}, {"%e", type("64x101"), both},
+               "%s = arith.addf %0, %0 : f32\n yield %s : f32");
+  text.output({"%r", type("64x101"), flat(101)});
+  return text.module();
+}
+
+std::string embeddingKernel() {
+  KernelText text;
+  text.input({"%table", type("1000x768"), flat(768)});
+  text.input({"%ids", type("60", "i64"), "(d0) -> (d0)"});
+  text.empty("%e", type("60x768"));
+  text.generic("%r", "pp", {{"%ids", type("60", "i64"), rows}}, {"%e", type("60x768"), both},
+               R"(%n = arith.constant 1000 : index
+      %i = zefuse.checked_index %0, %n {wrap_negative = true, error = "index_error", message = "out of range"} : i64
+      %j = linalg.index 1 : index
+      %v = tensor.extract %table[%i, %j] : tensor<1000x768xf32>
+      yield %v : f32)");
+  text.output({"%r", type("60x768"), flat(768)});
+  return text.module();
+}
+
+std::string softmaxKernel(size_t n, size_t m) {
+  KernelText text;
+  RowOps ops{text, type(n, m), type(std::to_string(n))};
+  text.input({"%x", ops.full, flat(m)});
+  text.output({ops.softmax("%x"), ops.full, flat(m)});
+  return text.module();
+}
+
+std::string normKernel(size_t n, size_t m) {
+  KernelText text;
+  RowOps ops{text, type(n, m), type(std::to_string(n))};
+  std::string vector = type(std::to_string(m));
+  text.input({"%x", ops.full, flat(m)});
+  text.input({"%w", vector, "(d0) -> (d0)"});
+  text.input({"%b", vector, "(d0) -> (d0)"});
+  text.output({ops.softmax(ops.layerNorm("%x", "%w", "%b", vector, m)), ops.full, flat(m)});
+  return text.module();
+}
+
+std::string columnSums(size_t n, size_t m) {
+  KernelText text;
+  std::string full = type(n, m), out_type = type(std::to_string(m));
+  text.input({"%x", full, flat(m)});
+  text.fill("%i", out_type, "0.0");
+  text.generic("%r", "rp", {{"%x", full, both}}, {"%i", out_type, columns},
+               "%s = arith.addf %0, %o : f32\n yield %s : f32");
+  text.output({"%r", out_type, "(d0) -> (d0)"});
+  return text.module();
+}
+
+std::string fullSum(size_t n, size_t m) {
+  KernelText text;
+  text.input({"%x", type(n, m), flat(m)});
+  text.fill("%i", "tensor<f32>", "0.0");
+  text.generic("%r", "rr", {{"%x", type(n, m), both}}, {"%i", "tensor<f32>", "(d0, d1) -> ()"},
+               "%s = arith.addf %0, %o : f32\n yield %s : f32");
+  text.output({"%r", "tensor<f32>", "() -> (0)"});
+  return text.module();
+}
+
+std::string anyOfRows() {
+  KernelText text;
+  text.input({"%x", type("50x300", "i1"), flat(300)});
+  text.fill("%i", type("50", "i1"), "0");
+  text.generic("%r", "pr", {{"%x", type("50x300", "i1"), both}}, {"%i", type("50", "i1"), rows},
+               "%s = arith.ori %0, %o : i1\n yield %s : i1");
+  text.output({"%r", type("50", "i1"), "(d0) -> (d0)"});
+  return text.module();
+}
+
+std::string symbolicSoftmax() {
+  std::string full = "tensor<?x?xf32, affine_map<()[s0, s1] -> (s0, s1)>>";
+  std::string row = "tensor<?xf32, affine_map<()[s0, s1] -> (s0)>>";
+  KernelText text;
+  text.input({"%x", full, "(d0, d1)[s0, s1] -> (d0 * s1 + d1)"});
+  text.line("%n = zefuse.size affine_map<()[s0, s1] -> (s0)>");
+  text.line("%m = zefuse.size affine_map<()[s0, s1] -> (s1)>");
+  text.fill("%i0", row, "0xFF800000", "%n");
+  text.generic("%mx", "pr", {{"%x", full, both}}, {"%i0", row, rows},
+               "%s = arith.maximumf %0, %o : f32\n yield %s : f32");
+  text.empty("%e", full, "%n, %m");
+  text.generic("%ex", "pp", {{"%x", full, both}, {"%mx", row, rows}}, {"%e", full, both},
+               "%d = arith.subf %0, %1 : f32\n %r = math.exp %d : f32\n yield %r : f32");
+  text.fill("%i1", row, "0.0", "%n");
+  text.generic("%t", "pr", {{"%ex", full, both}}, {"%i1", row, rows}, "%s = arith.addf %0, %o : f32\n yield %s : f32");
+  text.generic("%r", "pp", {{"%ex", full, both}, {"%t", row, rows}}, {"%e", full, both},
+               "%d = arith.divf %0, %1 : f32\n yield %d : f32");
+  text.output({"%r", full, "(d0, d1)[s0, s1] -> (d0 * s1 + d1)"});
+  return text.module();
+}
+
+std::string symbolicPointwise() {
+  std::string full = "tensor<?x?xf32, affine_map<()[s0, s1] -> (s0, s1)>>";
+  KernelText text;
+  text.input({"%x", full, "(d0, d1)[s0, s1] -> (d0 * s1 + d1)"});
+  text.input({"%b", "tensor<?xf32, affine_map<()[s0, s1] -> (s1)>>", "(d0)[s0, s1] -> (d0)"});
+  text.line("%n = zefuse.size affine_map<()[s0, s1] -> (s0)>");
+  text.line("%m = zefuse.size affine_map<()[s0, s1] -> (s1)>");
+  text.empty("%e", full, "%n, %m");
+  text.generic("%r", "pp", {{"%x", full, both}, {"%b", "tensor<?xf32, affine_map<()[s0, s1] -> (s1)>>", columns}},
+               {"%e", full, both}, "%s = arith.addf %0, %1 : f32\n %t = math.tanh %s : f32\n yield %t : f32");
+  text.output({"%r", full, "(d0, d1)[s0, s1] -> (d0 * s1 + d1)"});
+  return text.module();
+}
+
+}  // namespace
+
+std::vector<NamedKernel> kernelFamilies() {
+  return {
+      {"pointwise", probeKernel(64, 200)},
+      {"pointwise_large", probeKernel(4096, 1024)},
+      {"pointwise_bf16", narrowKernel("bf16")},
+      {"pointwise_f16", narrowKernel("f16")},
+      {"pointwise_symbolic", symbolicPointwise()},
+      {"transpose", transposeKernel()},
+      {"concat", concatKernel()},
+      {"embedding", embeddingKernel()},
+      {"softmax_8", softmaxKernel(5000, 8)},
+      {"softmax_128", softmaxKernel(5000, 128)},
+      {"softmax_2000", softmaxKernel(100, 2000)},
+      {"softmax_symbolic", symbolicSoftmax()},
+      {"norm_softmax_768", normKernel(4096, 768)},
+      {"column_sums", columnSums(4096, 768)},
+      {"column_sums_wide", columnSums(100, 400000)},
+      {"full_sum", fullSum(300, 500)},
+      {"any_of_rows", anyOfRows()},
+  };
+}
+
+}  // namespace zefuse::test

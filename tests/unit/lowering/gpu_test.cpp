@@ -1,0 +1,150 @@
+// The Intel GPU schedules: what they choose, and what Intel's compiler makes of them.
+#include "lowering/native/ocloc.h"
+#include "lowering/native/subprocess.h"
+#include "tests/unit/lowering/gpu_kernels.h"
+#include "tests/unit/lowering/numerics.h"
+
+namespace zefuse::test {
+namespace {
+
+TEST(GpuTargets, NamesAreKnownAndClosed) {
+  EXPECT_FALSE(TargetDescription::intelGpu("dg2"));
+  EXPECT_FALSE(TargetDescription::intelGpu(""));
+  for (const GpuTarget& gpu : gpuTargets()) {
+    EXPECT_EQ(findGpuTarget(gpu.product), &gpu) << gpu.product << " is listed twice";
+    auto target = TargetDescription::intelGpu(gpu.product);
+    ASSERT_TRUE(target);
+    EXPECT_TRUE(gpu.subgroup_sizes & target->subgroup_size) << gpu.product;
+    EXPECT_TRUE(gpu.matrix.n == 0 || (gpu.subgroup_sizes & gpu.matrix.n)) << gpu.product;
+  }
+}
+
+TEST(GpuSchedule, TeamsByRowLength) {
+  auto scheduleOf = [](size_t n, size_t m) {
+    KernelText text;
+    RowOps ops{text, type(n, m), type(std::to_string(n))};
+    text.input({"%x", ops.full, flat(m)});
+    text.output({ops.softmax("%x"), ops.full, flat(m)});
+    return Program(text.module(), *TargetDescription::intelGpu("dg2-g11")).lowered().schedule;
+  };
+  EXPECT_NE(scheduleOf(100000, 8).find("a row per work-item"), std::string::npos) << scheduleOf(100000, 8);
+  EXPECT_NE(scheduleOf(100000, 128).find("a row per sub-group"), std::string::npos) << scheduleOf(100000, 128);
+  EXPECT_NE(scheduleOf(100000, 4096).find("a row per group of 512"), std::string::npos) << scheduleOf(100000, 4096);
+  EXPECT_NE(scheduleOf(10, 768).find("a row per group of 64"), std::string::npos) << scheduleOf(10, 768);
+}
+
+// Sums, extrema, products and logic, in each way that a team of work-items meets.
+TEST_P(Lowering, EveryCombinerMeets) {
+  struct Case {
+    const char *element, *combiner, *start;
+  };
+  for (Case c :
+       {Case{"f32", "arith.mulf", "1.0"}, Case{"f32", "arith.minimumf", "0x7F800000"},
+        Case{"f32", "arith.maxnumf", "0xFF800000"}, Case{"i64", "arith.addi", "3"}, Case{"i32", "arith.muli", "1"},
+        Case{"i32", "arith.maxsi", "-2147483648"}, Case{"i8", "arith.minsi", "127"}, Case{"i16", "arith.xori", "0"},
+        Case{"i1", "arith.andi", "1"}, Case{"i1", "arith.ori", "0"}})
+    for (int m : {8, 100, 3000}) {
+      SCOPED_TRACE(std::string(c.combiner) + " of " + c.element + ", " + std::to_string(m));
+      int n = 5;
+      KernelText text;
+      std::string element = c.element, full = type(std::to_string(n) + "x" + std::to_string(m), element),
+                  row = type("5", element);
+      text.input({"%x", full, flat(m)});
+      text.fill("%i", row, c.start);
+      text.generic("%r", "pr", {{"%x", full, both}}, {"%i", row, rows},
+                   std::string("%s = ") + c.combiner + " %0, %o : " + element + "\n yield %s : " + element);
+      text.output({"%r", row, "(d0) -> (d0)"});
+      Program program(text.module(), GetParam());
+      ASSERT_TRUE(program.ok());
+      auto check = [&]<typename T>(T, auto&& value, auto&& combine, T start, double tolerance = 0) {
+        std::vector<T> x(n * m), out(n, T(77));
+        std::mt19937 random(5);
+        for (T& item : x)
+          item = value(random());
+        program.run({x.data(), out.data()});
+        for (int i = 0; i < n; ++i) {
+          T expected = start;
+          for (int j = 0; j < m; ++j)
+            expected = combine(expected, x[i * m + j]);
+          EXPECT_NEAR(double(out[i]), double(expected), tolerance * (1 + std::abs(double(expected)))) << i;
+        }
+      };
+      std::string name = c.combiner;
+      if (name == "arith.mulf")
+        check(
+            0.0f, [&](unsigned r) { return 1.0f + (float(r % 1000) - 500) / 500000; },
+            [](float a, float b) { return a * b; }, 1.0f, 1e-4);
+      else if (name == "arith.minimumf")
+        check(
+            0.0f, [](unsigned r) { return float(r % 100000); }, [](float a, float b) { return std::min(a, b); },
+            std::numeric_limits<float>::infinity());
+      else if (name == "arith.maxnumf")
+        check(
+            0.0f, [](unsigned r) { return float(r % 100000); }, [](float a, float b) { return std::max(a, b); },
+            -std::numeric_limits<float>::infinity());
+      else if (name == "arith.addi")
+        check(
+            int64_t(0), [](unsigned r) { return int64_t(r) << 8; }, [](int64_t a, int64_t b) { return a + b; },
+            int64_t(3));
+      else if (name == "arith.muli")
+        check(
+            int32_t(0), [](unsigned r) { return int32_t(r | 1); },
+            [](int32_t a, int32_t b) { return int32_t(uint32_t(a) * uint32_t(b)); }, int32_t(1));
+      else if (name == "arith.maxsi")
+        check(
+            int32_t(0), [](unsigned r) { return int32_t(r); }, [](int32_t a, int32_t b) { return std::max(a, b); },
+            std::numeric_limits<int32_t>::min());
+      else if (name == "arith.minsi")
+        check(
+            int8_t(0), [](unsigned r) { return int8_t(r % 200 - 90); },
+            [](int8_t a, int8_t b) { return std::min(a, b); }, int8_t(127));
+      else if (name == "arith.xori")
+        check(
+            int16_t(0), [](unsigned r) { return int16_t(r); }, [](int16_t a, int16_t b) { return int16_t(a ^ b); },
+            int16_t(0));
+      else if (name == "arith.andi")
+        check(
+            uint8_t(0), [&](unsigned r) { return uint8_t(r % unsigned(2 * m) != 0); },
+            [](uint8_t a, uint8_t b) { return uint8_t(a & b); }, uint8_t(1));
+      else
+        check(
+            uint8_t(0), [&](unsigned r) { return uint8_t(r % unsigned(2 * m) == 0); },
+            [](uint8_t a, uint8_t b) { return uint8_t(a | b); }, uint8_t(0));
+    }
+}
+
+//===-- what Intel's compiler makes of them ----------------------------------------------------===//
+
+class Ocloc : public testing::TestWithParam<std::string> {};
+
+// No spills, no private memory, no imports (lowering refuses them). A compiler covers a range of products.
+TEST_P(Ocloc, EveryFamily) {
+  auto known = runTool({defaultOcloc(), "ids", GetParam()}, std::chrono::seconds(30));
+  if (known.status().code() == Code::not_found)
+    GTEST_SKIP() << defaultOcloc() << " is not installed";
+  if (!known.ok())
+    GTEST_SKIP() << defaultOcloc() << " does not know " << GetParam();
+  TargetDescription target = *TargetDescription::intelGpu(GetParam());
+  for (const NamedKernel& kernel : kernelFamilies()) {
+    SCOPED_TRACE(kernel.name);
+    std::vector<uint32_t> words = wordsOf(kernel.module, target);
+    ASSERT_FALSE(words.empty());
+    auto binary = compileWithOcloc(words, GetParam());
+    ASSERT_TRUE(binary.ok()) << binary.status().toString();
+    DeviceReport report = deviceReport(*binary);
+    EXPECT_EQ(report.spilled_registers, 0) << binary->text;
+    EXPECT_EQ(report.private_bytes, 0);
+    std::printf("%-10s %-20s simd %2d, registers %3d, local memory %5d, binary %zu\n", GetParam().c_str(),
+                kernel.name.c_str(), report.simd, report.registers, int(report.local_bytes), binary->bytes.size());
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Products, Ocloc, testing::Values("dg2-g11", "mtl-h", "bmg-g21", "lnl-m"),
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
+
+}  // namespace
+}  // namespace zefuse::test
