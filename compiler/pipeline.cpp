@@ -39,12 +39,34 @@ std::string textOf(Operation* op) {
   return text;
 }
 
-std::string reportJson(const std::vector<StageTime>& times, const Options& options) {
+/// Pairs of kernels, by their number among the plan's launches, that fusion left apart, each with the reason.
+llvm::json::Array notJoined(func::FuncOp graph) {
+  llvm::json::Array pairs;
+  auto refusals = graph->getAttrOfType<ArrayAttr>("zefuse.not_joined");
+  if (!refusals)
+    return pairs;
+  llvm::DenseMap<int64_t, int64_t> launch;
+  for (auto [number, kernel] : llvm::enumerate(graph.getOps<KernelOp>()))
+    if (auto groups = kernel->getAttrOfType<DenseI64ArrayAttr>("zefuse.groups"))
+      for (int64_t group : groups.asArrayRef())
+        launch[group] = static_cast<int64_t>(number);
+  for (auto refusal : refusals.getAsRange<DictionaryAttr>()) {
+    auto kernelOf = [&](StringRef name) { return launch.lookup(refusal.getAs<IntegerAttr>(name).getInt()); };
+    if (kernelOf("first") != kernelOf("second"))
+      pairs.push_back(llvm::json::Object{{"first", kernelOf("first")},
+                                         {"second", kernelOf("second")},
+                                         {"reason", refusal.getAs<StringAttr>("reason").str()}});
+  }
+  return pairs;
+}
+
+std::string reportJson(func::FuncOp graph, const std::vector<StageTime>& times, const Options& options) {
   llvm::json::Object stages;
   for (const StageTime& time : times)
     stages[time.name] = time.seconds;
   llvm::json::Object report{
       {"stages", std::move(stages)},
+      {"not_joined", notJoined(graph)},
       {"options", llvm::json::Object{{"device", options.device}, {"strict", options.strict}, {"fuse", options.fuse}}}};
   std::string text;
   llvm::raw_string_ostream(text) << llvm::json::Value(std::move(report));
@@ -112,7 +134,7 @@ Compilation compileModule(ModuleOp module, const Options& options, std::vector<S
     clock.lap("fuse");
     auto built = buildPlan(graph, options.device, target, lower, [&] {
       clock.lap("lower");
-      return reportJson(times, options);
+      return reportJson(graph, times, options);
     });
     if (failed(built))
       return failure();

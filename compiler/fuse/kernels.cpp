@@ -1,22 +1,24 @@
 // Grouping: every compute operation (graph.h) ends in exactly one zefuse.kernel.
 //
-// A group is a set of compute operations that one launch can hold. Groups start as single operations and merge along
-// producer-consumer edges, consumers in graph order, while (1) the schedule accepts the union (whyNotOneKernel: one
-// iteration space, see lowering/schedule/fusible.h) and (2) no path leaves the union and comes back. Free operations
-// (views, empties, sizes) belong to no group: each kernel clones those it needs.
-#include <algorithm>
-#include <functional>
-#include <list>
+// Groups start as single operations and join (1) along producer-consumer edges, consumers in graph order, (2) with
+// siblings that read the same large value, while the schedule accepts the union (whyNotOneKernel: one iteration space,
+// lowering/schedule/fusible.h), no path leaves the union and comes back, and the union is no worse than its parts
+// (whyWorse). Each refusal is kept with its reason: what explain shows.
+#include <map>
+#include <set>
 
 #include "compiler/dialect/Zefuse.h"
 #include "compiler/dialect/shape.h"
 #include "compiler/fuse/graph.h"
+#include "compiler/fuse/group_graph.h"
+#include "compiler/fuse/outline.h"
 #include "compiler/fuse/passes.h"
 #include "lowering/schedule/fusible.h"
 #include "mlir/Analysis/TopologicalSortUtils.h"
 #include "mlir/Dialect/Linalg/IR/Linalg.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "mlir/IR/IRMapping.h"
+#include "llvm/ADT/MapVector.h"
 #include "llvm/ADT/SetVector.h"
 
 using namespace mlir;
@@ -24,37 +26,10 @@ using namespace mlir;
 namespace zefuse {
 namespace {
 
-/// The operations that `op` reads from, with free operations looked through.
-void producersOf(Operation* op, llvm::SetVector<Operation*>& producers) {
-  auto visit = [&](Value operand) {
-    Operation* producer = operand.getDefiningOp();
-    if (!producer)
-      return;
-    if (isFree(producer))
-      producersOf(producer, producers);
-    else
-      producers.insert(producer);
-  };
-  for (Value operand : op->getOperands())
-    visit(operand);
-  // A body reads tensors from outside too: tensor.extract of a table.
-  for (Region& region : op->getRegions())
-    region.walk([&](tensor::ExtractOp extract) {
-      if (!region.isAncestor(extract.getTensor().getParentRegion()))
-        visit(extract.getTensor());
-    });
-}
-
-/// The operations that read `op`'s results, with free operations looked through.
-void consumersOf(Operation* op, llvm::SetVector<Operation*>& consumers) {
-  for (Operation* user : op->getUsers()) {
-    Operation* top = op->getBlock()->findAncestorOpInBlock(*user);
-    if (isFree(top))
-      consumersOf(top, consumers);
-    else
-      consumers.insert(top);
-  }
-}
+// Analysis is linear in a union, so joining is quadratic in the largest group: this bounds it.
+constexpr size_t max_operations = 256;
+// A value that k groups read makes k^2 pairs: each group is tried with so many of those before it.
+constexpr size_t max_siblings = 8;
 
 /// Copies each cheap producer into each of its consumers, so that no memory holds what can be had from an index.
 void repeatCheapProducers(func::FuncOp graph) {
@@ -96,194 +71,202 @@ void repeatCheapProducers(func::FuncOp graph) {
   }
 }
 
-class Grouping {
+/// Elements, with symbols counted as a usual size.
+double estimatedElements(ArrayRef<AffineExpr> sizes) {
+  constexpr double usual = 256;
+  double count = 1;
+  for (AffineExpr size : sizes)
+    count *= isa<AffineConstantExpr>(size) ? double(cast<AffineConstantExpr>(size).getValue()) : usual;
+  return count;
+}
+double estimatedElements(Value value) { return estimatedElements(shapeOf(cast<RankedTensorType>(value.getType()))); }
+
+class Joining {
 public:
-  explicit Grouping(func::FuncOp graph) : block_(graph.getBody().front()) {
-    for (Operation& op : block_) {
-      order_[&op] = order_.size();
-      if (isCompute(&op))
-        group_[&op] = &groups_.emplace_back(Group{{&op}});
-    }
+  using Id = GroupGraph::Id;
+
+  explicit Joining(Block& block) : block_(block), graph_(block) {}
+
+  void run() {
+    joinProducers();
+    joinSiblings();
   }
 
-  void mergeAll() {
-    for (Operation& op : block_) {
-      if (!isCompute(&op))
-        continue;
-      llvm::SetVector<Operation*> producers;
-      producersOf(&op, producers);
-      // The nearest producer first: it shares most with the consumer.
-      SmallVector<Operation*> nearest(producers.begin(), producers.end());
-      llvm::sort(nearest, [&](Operation* a, Operation* b) { return order_[a] > order_[b]; });
-      for (Operation* producer : nearest)
-        if (isCompute(producer))
-          tryMerge(*group_[producer], *group_[&op]);
-    }
+  /// The operations of each group, in the block's order; groups in the order of their last operations.
+  std::vector<Id> groups() const {
+    std::vector<Id> ids = graph_.groups();
+    llvm::sort(ids, [&](Id a, Id b) {
+      return graph_.orderOf(graph_.opsOf(a).back()) < graph_.orderOf(graph_.opsOf(b).back());
+    });
+    return ids;
   }
+  ArrayRef<Operation*> opsOf(Id group) const { return graph_.opsOf(group); }
 
-  /// Groups in graph order, each with its operations in graph order.
-  std::vector<SmallVector<Operation*>> groups() {
-    std::vector<SmallVector<Operation*>> result;
-    for (Group& group : groups_)
-      if (!group.ops.empty())
-        result.push_back(group.ops);
-    llvm::sort(result, [&](auto& a, auto& b) { return order_[a.back()] < order_[b.back()]; });
+  struct Refusal {
+    Id first, second;
+    std::string reason;
+  };
+  /// Of groups that live still, in the order of the first refusal.
+  std::vector<Refusal> refusals() const {
+    llvm::MapVector<std::pair<Id, Id>, std::string> last;
+    for (const auto& [ops, reason] : refusals_) {
+      Id a = graph_.groupOf(ops.first), b = graph_.groupOf(ops.second);
+      if (a != b)
+        last[{std::min(a, b), std::max(a, b)}] = reason;
+    }
+    std::vector<Refusal> result;
+    for (const auto& [pair, reason] : last)
+      result.push_back({pair.first, pair.second, reason});
     return result;
   }
 
 private:
-  struct Group {
-    SmallVector<Operation*> ops;  // in graph order
-  };
-
-  void tryMerge(Group& producer, Group& consumer) {
-    if (&producer == &consumer)
-      return;
-    SmallVector<Operation*> both;
-    std::merge(producer.ops.begin(), producer.ops.end(), consumer.ops.begin(), consumer.ops.end(),
-               std::back_inserter(both), [&](Operation* a, Operation* b) { return order_[a] < order_[b]; });
-    if (leavesAndReturns(both))
-      return;
-    if (whyNotOneKernel(withViewsBetween(both)))
-      return;
-    for (Operation* op : producer.ops)
-      group_[op] = &consumer;
-    consumer.ops = std::move(both);
-    producer.ops.clear();
+  void joinProducers() {
+    for (Operation& op : block_) {
+      if (!isCompute(&op))
+        continue;
+      // The nearest producer first: it shares most with the consumer.
+      SmallVector<Id> producers = graph_.producersOf(graph_.groupOf(&op));
+      llvm::sort(producers, [&](Id a, Id b) {
+        return graph_.orderOf(graph_.opsOf(a).back()) > graph_.orderOf(graph_.opsOf(b).back());
+      });
+      for (Id producer : producers)
+        tryJoin(producer, graph_.groupOf(&op));
+    }
   }
 
-  /// Whether some path goes from the set to another operation and back: then the set cannot be one launch. Groups are
-  /// atomic: passing one operation of a group means waiting for all of it.
-  bool leavesAndReturns(ArrayRef<Operation*> ops) {
-    llvm::SmallPtrSet<Operation*, 16> inside(ops.begin(), ops.end()), seen;
-    size_t last = order_[ops.back()];
-    SmallVector<Operation*> work;
-    auto push = [&](Operation* op) {
-      if (auto it = group_.find(op); it != group_.end() && !inside.contains(op)) {
-        for (Operation* member : it->second->ops)
-          if (seen.insert(member).second)
-            work.push_back(member);
-      } else if (!inside.contains(op) && seen.insert(op).second) {
-        work.push_back(op);
+  /// Groups that read the same value, where that value is most of what one of them reads: it is read once.
+  void joinSiblings() {
+    llvm::MapVector<Value, SmallVector<Operation*>> readers;
+    for (Operation& op : block_) {
+      if (!isCompute(&op))
+        continue;
+      llvm::SetVector<Value> read;
+      readsOf(&op, read);
+      for (Value value : read)
+        readers[value].push_back(&op);
+    }
+    for (auto& [value, ops] : readers) {
+      if (ops.size() < 2)
+        continue;
+      double shared = estimatedElements(value);
+      llvm::SetVector<Id> tried;
+      for (Operation* op : ops) {
+        Id mine = graph_.groupOf(op);
+        if (tried.contains(mine))
+          continue;
+        size_t left = max_siblings;
+        for (Id other : llvm::reverse(llvm::to_vector(tried))) {
+          if (left-- == 0)
+            break;
+          Id sibling = graph_.living(other);
+          if (sibling == mine || shared * 2 < smallerOf(sibling, mine))
+            continue;
+          if (auto joined = tryJoin(sibling, mine, true)) {
+            tried.remove(other);
+            mine = *joined;
+          }
+        }
+        tried.insert(mine);
       }
+    }
+  }
+
+  /// The tensors in memory that `op` reads, behind views.
+  static void readsOf(Operation* op, llvm::SetVector<Value>& read) {
+    auto visit = [&](Value value) {
+      if (!isa<RankedTensorType>(value.getType()))
+        return;
+      Value source = throughViews(value);
+      if (!source.getDefiningOp() || !isFree(source.getDefiningOp()))
+        read.insert(source);
     };
-    for (Operation* op : ops) {
-      llvm::SetVector<Operation*> consumers;
-      consumersOf(op, consumers);
-      for (Operation* consumer : consumers)
-        push(consumer);
-    }
-    while (!work.empty()) {
-      Operation* op = work.pop_back_val();
-      llvm::SetVector<Operation*> consumers;
-      consumersOf(op, consumers);
-      for (Operation* consumer : consumers) {
-        if (inside.contains(consumer))
-          return true;
-        // Later groups can still lead back through a member that comes earlier, so only plain operations are cut.
-        if (order_[consumer] <= last || group_.count(consumer))
-          push(consumer);
-      }
-    }
-    return false;
+    llvm::for_each(op->getOperands(), visit);
+    for (Region& region : op->getRegions())
+      region.walk([&](tensor::ExtractOp extract) {
+        if (!region.isAncestor(extract.getTensor().getParentRegion()))
+          visit(extract.getTensor());
+      });
+  }
+
+  /// The largest result of the group whose largest result is smaller.
+  double smallerOf(Id a, Id b) const {
+    auto largest = [&](Id id) {
+      double most = 0;
+      for (Operation* op : graph_.opsOf(id))
+        most = std::max(most, estimatedElements(op->getResult(0)));
+      return most;
+    };
+    return std::min(largest(a), largest(b));
+  }
+
+  /// `siblings`: neither reads the other, so that a path between them is no refusal worth telling.
+  std::optional<Id> tryJoin(Id a, Id b, bool siblings = false) {
+    if (a == b || graph_.isCall(a) || graph_.isCall(b))
+      return std::nullopt;
+    if (!tried_.insert({std::minmax(a, b), graph_.stampOf(a), graph_.stampOf(b)}).second)
+      return std::nullopt;
+    auto refuse = [&](std::string reason) -> std::optional<Id> {
+      refusals_.push_back({{graph_.opsOf(a).back(), graph_.opsOf(b).back()}, std::move(reason)});
+      return std::nullopt;
+    };
+    if (graph_.opsOf(a).size() + graph_.opsOf(b).size() > max_operations)
+      return refuse("together they hold more than " + std::to_string(max_operations) + " operations");
+    if (graph_.pathBetween(a, b))
+      return siblings ? std::nullopt : refuse("one reads what a step between them makes of the other's result");
+    SmallVector<Operation*> both = graph_.unionOf(a, b);
+    KernelShape shape;
+    if (auto reason = whyNotOneKernel(withViewsBetween(both), &shape))
+      return refuse(*reason);
+    if (auto reason = whyWorse(a, b, shape))
+      return refuse(*reason);
+    Id joined = graph_.join(a, b);
+    shapes_[joined] = shape;
+    return joined;
+  }
+
+  /// A union may run on fewer threads than its parts: then memory traffic saved is time lost.
+  std::optional<std::string> whyWorse(Id a, Id b, const KernelShape& both) {
+    constexpr double few_rows = 16, long_row = 64 << 10;
+    double rows = estimatedElements(both.rows), columns = estimatedElements(both.columns);
+    if (both.kind == KernelShape::Kind::pointwise || rows >= few_rows || columns < long_row)
+      return std::nullopt;
+    for (Id id : {a, b})
+      if (estimatedElements(shapeOfGroup(id).rows) >= std::max(few_rows, 4 * rows))
+        return "joined, all work would be in " + std::to_string(int64_t(rows)) + " row(s) of " +
+               std::to_string(int64_t(columns)) + " elements: too few for several threads";
+    return std::nullopt;
+  }
+
+  const KernelShape& shapeOfGroup(Id id) {
+    auto [it, fresh] = shapes_.try_emplace(id);
+    if (fresh)
+      whyNotOneKernel(withViewsBetween(graph_.opsOf(id)), &it->second);
+    return it->second;
   }
 
   /// The set with the free operations on paths between its members, in graph order: what the schedule sees.
   SmallVector<Operation*> withViewsBetween(ArrayRef<Operation*> ops) {
     llvm::SetVector<Operation*> all;
-    std::function<void(Operation*)> add = [&](Operation* op) {
+    auto add = [&](auto&& self, Operation* op) -> void {
       for (Value operand : op->getOperands())
-        if (Operation* producer = operand.getDefiningOp(); producer && isFree(producer))
-          add(producer);
+        if (Operation* producer = operand.getDefiningOp(); producer && isFree(producer) && !all.contains(producer))
+          self(self, producer);
       all.insert(op);
     };
     for (Operation* op : ops)
-      add(op);
+      add(add, op);
     SmallVector<Operation*> sorted(all.begin(), all.end());
-    llvm::sort(sorted, [&](Operation* a, Operation* b) { return order_[a] < order_[b]; });
+    llvm::sort(sorted, [&](Operation* x, Operation* y) { return graph_.orderOf(x) < graph_.orderOf(y); });
     return sorted;
   }
 
   Block& block_;
-  llvm::DenseMap<Operation*, size_t> order_;
-  llvm::DenseMap<Operation*, Group*> group_;
-  std::list<Group> groups_;
+  GroupGraph graph_;
+  std::map<Id, KernelShape> shapes_;  // of groups that were asked for
+  std::set<std::tuple<std::pair<Id, Id>, unsigned, unsigned>> tried_;
+  std::vector<std::pair<std::pair<Operation*, Operation*>, std::string>> refusals_;
 };
-
-/// Moves a group into a zefuse.kernel. Free operations it needs are cloned inside; what others read becomes a result.
-void outline(ArrayRef<Operation*> ops, unsigned num_symbols) {
-  llvm::SmallPtrSet<Operation*, 16> inside(ops.begin(), ops.end());
-  llvm::SetVector<Value> inputs, outputs;
-  llvm::SetVector<Operation*> body;
-  std::function<void(Operation*)> include;
-  auto need = [&](Value value) {
-    Operation* producer = value.getDefiningOp();
-    if (producer && inside.contains(producer))
-      return;
-    if (producer && isFree(producer))
-      include(producer);
-    else
-      inputs.insert(value);
-  };
-  include = [&](Operation* op) {
-    if (body.contains(op))
-      return;
-    for (Value operand : op->getOperands())
-      need(operand);
-    for (Region& region : op->getRegions())
-      region.walk([&](Operation* inner) {
-        for (Value operand : inner->getOperands())
-          if (!region.isAncestor(operand.getParentRegion()))
-            need(operand);
-      });
-    body.insert(op);
-  };
-  for (Operation* op : ops) {
-    include(op);
-    for (Operation* user : op->getUsers()) {
-      Operation* top = op->getBlock()->findAncestorOpInBlock(*user);
-      if (inside.contains(top))
-        continue;
-      // A view inside the group's reach is cloned; only readers outside need the value in memory.
-      llvm::SetVector<Operation*> readers;
-      if (isFree(top))
-        consumersOf(top, readers);
-      else
-        readers.insert(top);
-      if (llvm::any_of(readers, [&](Operation* reader) { return !inside.contains(reader); }))
-        outputs.insert(op->getResult(0));
-    }
-  }
-
-  OpBuilder builder(ops.back());
-  SmallVector<Location> locations;
-  for (Operation* op : ops)
-    locations.push_back(op->getLoc());
-  SmallVector<Attribute> layouts;
-  SmallVector<Type> results;
-  for (Value value : llvm::concat<const Value>(inputs.getArrayRef(), outputs.getArrayRef()))
-    layouts.push_back(AffineMapAttr::get(contiguousLayout(cast<RankedTensorType>(value.getType()), num_symbols)));
-  for (Value value : outputs)
-    results.push_back(value.getType());
-  auto kernel = KernelOp::create(builder, builder.getFusedLoc(locations), results, inputs.getArrayRef(),
-                                 kernelName(ops), builder.getArrayAttr(layouts));
-  Block& block = kernel.getBody().emplaceBlock();
-  IRMapping mapping;
-  for (Value input : inputs)
-    mapping.map(input, block.addArgument(input.getType(), input.getLoc()));
-  builder.setInsertionPointToEnd(&block);
-  for (Operation* op : body)
-    builder.clone(*op, mapping);
-  SmallVector<Value> yielded;
-  for (Value output : outputs)
-    yielded.push_back(mapping.lookup(output));
-  YieldOp::create(builder, kernel.getLoc(), yielded);
-  for (auto [i, result] : llvm::enumerate(kernel.getResults()))
-    Value(outputs[i]).replaceUsesWithIf(result, [&](OpOperand& use) {
-      Operation* top = kernel->getBlock()->findAncestorOpInBlock(*use.getOwner());
-      return !inside.contains(top) && top != kernel;
-    });
-}
 
 void eraseDead(Block& block) {
   for (Operation& op : llvm::make_early_inc_range(llvm::reverse(block)))
@@ -299,14 +282,27 @@ LogicalResult fuseKernels(func::FuncOp graph, bool merge) {
   eraseDead(block);
   repeatCheapProducers(graph);
   std::vector<SmallVector<Operation*>> groups;
+  SmallVector<Attribute> refusals;
   {
-    Grouping grouping(graph);
+    Joining joining(block);
     if (merge)
-      grouping.mergeAll();
-    groups = grouping.groups();
+      joining.run();
+    std::map<GroupGraph::Id, int64_t> numbers;
+    for (GroupGraph::Id id : joining.groups()) {
+      numbers[id] = static_cast<int64_t>(groups.size());
+      groups.emplace_back(joining.opsOf(id));
+    }
+    Builder builder(graph.getContext());
+    for (const auto& [first, second, reason] : joining.refusals())
+      refusals.push_back(
+          builder.getDictionaryAttr({builder.getNamedAttr("first", builder.getI64IntegerAttr(numbers.at(first))),
+                                     builder.getNamedAttr("second", builder.getI64IntegerAttr(numbers.at(second))),
+                                     builder.getNamedAttr("reason", builder.getStringAttr(reason))}));
+    graph->setAttr("zefuse.not_joined", builder.getArrayAttr(refusals));
   }
-  for (ArrayRef<Operation*> group : groups)
-    outline(group, num_symbols);
+  for (auto [number, group] : llvm::enumerate(groups))
+    outline(group, num_symbols)
+        ->setAttr("zefuse.groups", DenseI64ArrayAttr::get(graph.getContext(), {int64_t(number)}));
   // Kernels stand where their last operation stood, so a reader of an earlier one may now come first.
   sortTopologically(&block);
   eraseDead(block);

@@ -14,7 +14,8 @@ mlir::LogicalResult prepare(mlir::func::FuncOp graph);
 mlir::LogicalResult fuseLibraryEpilogues(mlir::func::FuncOp graph);
 
 // Groups compute operations into zefuse.kernel operations. Layouts are still contiguous.
-// `merge` false: one kernel per compute operation.
+// `merge` false: one kernel per compute operation. What could not be joined and why stays on the function as
+// `zefuse.not_joined = [{first, second, reason}]`; the numbers are those in the kernels' `zefuse.groups`.
 mlir::LogicalResult fuseKernels(mlir::func::FuncOp graph, bool merge = true);
 
 // Chooses the layout of every value in memory: what eager's output strides, ATen and oneDNN ask for, as few copies as

@@ -2,6 +2,7 @@
 
 #include "compiler/dialect/Zefuse.h"
 #include "compiler/dialect/shape.h"
+#include "lowering/schedule/placement.h"
 #include "llvm/ADT/DenseSet.h"
 
 using namespace mlir;
@@ -291,7 +292,7 @@ private:
         return false;
       }
       // Rows that share a result (an index modulo something) would compute it more than once as well.
-      AffineExpr results = product(shapeOf(typeOf(instance.op->getResult(0))));
+      AffineExpr results = numElements(typeOf(instance.op->getResult(0)));
       AffineExpr count = domain.space.simplify(domain.rowCount());
       auto few = constantOf(results), many = constantOf(count);
       bool divided = llvm::any_of(instance.kept.getResults(), hasDivisions);
@@ -304,11 +305,10 @@ private:
   }
 
   bool attachOutputs(Domain& domain, unsigned main) {
-    Node main_node = domain.outputs[0].node;
     for (auto [number, output] : llvm::enumerate(graph_.outputs)) {
       if (number == main)
         continue;
-      auto at = placeOf(domain, main_node, output);
+      auto at = placeOutput(domain, graph_, output);
       if (!at) {
         refuse(output.getDefiningOp(), "this output's iteration space differs from that of the "
                                        "kernel's largest output");
@@ -325,117 +325,6 @@ private:
         return false;
     }
     return true;
-  }
-
-  // The indices at which another output is stored while the main output's domain is walked.
-  std::optional<AffineMap> placeOf(Domain& domain, Node main, Value output) {
-    auto shape = shapeOf(typeOf(output));
-    if (ArrayRef(shape) == ArrayRef(shapeOf(typeOf(main.value))))
-      return main.at;
-    // Met on the way, at indices that visit each of its elements exactly once.
-    std::optional<AffineMap> found;
-    llvm::DenseSet<std::pair<Value, AffineMap>> seen;
-    auto look = [&](Node root) {
-      walkNodes(domain.space, root, seen, graph_, [&](Node node) {
-        if (node.value == output && !found && isBijection(domain, node.at, shape))
-          found = node.at;
-        return !found;
-      });
-    };
-    look(main);
-    if (found)
-      return found;
-    for (const Instance& instance : domain.instances)
-      if (instance.op->getResult(0) == output && coversRows(domain, instance.kept, shape))
-        return instance.kept;
-    // Per row: the row dims (or a leading part of the main output's dims) in order, with dims of size one dropped.
-    SmallVector<AffineExpr> at;
-    SmallVector<unsigned> rows = domain.rows;
-    if (domain.instances.empty()) {
-      // x and sum(x): the reduction's kept dims are matched against the main output's dims, in order.
-      unsigned next = 0;
-      for (AffineExpr size : shape) {
-        if (constantOf(size) == 1) {
-          at.push_back(domain.space.constant(0));
-          continue;
-        }
-        while (next < rows.size() && domain.space.size(rows[next]) != size)
-          ++next;
-        if (next == rows.size())
-          return std::nullopt;
-        at.push_back(domain.space.dim(rows[next++]));
-      }
-      // Only if a reduction over exactly the other dims makes it.
-      AffineMap place = domain.space.indices(at);
-      return reducesTheRest(domain, {output, place}) ? std::optional(place) : std::nullopt;
-    }
-    unsigned next = 0;
-    for (AffineExpr size : shape) {
-      if (constantOf(size) == 1) {
-        at.push_back(domain.space.constant(0));
-      } else if (next < rows.size() && domain.space.size(rows[next]) == size) {
-        at.push_back(domain.space.dim(rows[next++]));
-      } else {
-        return std::nullopt;
-      }
-    }
-    return next == rows.size() ? std::optional(domain.space.indices(at)) : std::nullopt;
-  }
-
-  bool reducesTheRest(Domain& domain, Node output) {
-    bool reduces = false;
-    llvm::DenseSet<std::pair<Value, AffineMap>> seen;
-    walkNodes(domain.space, output, seen, graph_, [&](Node node) {
-      if (!graph_.is_input(node.value) && node.value.getDefiningOp() && isReduction(node.value.getDefiningOp())) {
-        reduces |= domain.space.dimsOf(node.at) == domain.space.dimsOf(output.at);
-        return false;
-      }
-      return true;
-    });
-    return reduces;
-  }
-
-  // Whether the row-major position of `at` in `shape` takes each value once over all dims of the domain.
-  bool isBijection(Domain& domain, AffineMap at, ArrayRef<AffineExpr> shape) {
-    SmallVector<unsigned> dims = domain.rows;
-    llvm::append_range(dims, domain.axis_sets[0].dims);
-    return covers(domain, at, shape, dims);
-  }
-  bool coversRows(Domain& domain, AffineMap at, ArrayRef<AffineExpr> shape) {
-    return covers(domain, at, shape, domain.rows);
-  }
-  bool covers(Domain& domain, AffineMap at, ArrayRef<AffineExpr> shape, ArrayRef<unsigned> dims) {
-    IndexSpace& space = domain.space;
-    AffineExpr position = space.constant(0);
-    for (auto [index, stride] : llvm::zip(at.getResults(), contiguousStrides(shape, context_)))
-      position = position + index * stride;
-    LinearForm form = space.linear(space.simplify(position));
-    if (constantOf(form.constant) != 0 || form.terms.size() != dims.size())
-      return false;
-    // The strides, sorted, must be 1, n0, n0 * n1, ...
-    AffineExpr expected = space.constant(1);
-    SmallVector<unsigned> left(dims);
-    while (!left.empty()) {
-      bool advanced = false;
-      for (unsigned i = 0; i < left.size() && !advanced; ++i)
-        for (const LinearForm::Term& term : form.terms)
-          if (term.atom == space.dim(left[i]) && space.simplify(term.coefficient) == space.simplify(expected)) {
-            expected = expected * space.size(left[i]);
-            left.erase(left.begin() + i);
-            advanced = true;
-            break;
-          }
-      if (!advanced)
-        return false;
-    }
-    return space.simplify(expected) == space.simplify(product(shape));
-  }
-
-  AffineExpr product(ArrayRef<AffineExpr> sizes) const {
-    AffineExpr result = getAffineConstantExpr(1, context_);
-    for (AffineExpr size : sizes)
-      result = result * size;
-    return result;
   }
 
   //===-- splitting and merging dims -----------------------------------------------------------===//

@@ -98,8 +98,12 @@ std::unique_ptr<llvm::Module> translateToLLVM(ModuleOp module, llvm::LLVMContext
   passes.addPass(llvm::SimplifyCFGPass());
   passes.addPass(llvm::ADCEPass());
   for (llvm::Function& function : *result)
-    if (!function.isDeclaration())
+    if (!function.isDeclaration()) {
       passes.run(function, functions);
+      // The back end gives the name of a block that a pass has named another id than its label.
+      for (llvm::BasicBlock& block : function)
+        block.setName("");
+    }
   return result;
 }
 

@@ -19,6 +19,7 @@ class Explanation:
     kernels: ``{"graph", "name", "ops", "sources", "bytes", "schedule", "target"}``: one launch each
     calls: ``{"graph", "kind", "ops", "sources", "bytes"}``: library calls (oneDNN)
     fallbacks: ``{"graph", "op", "reason", "sources"}``: operators that run through ATen, and why
+    not_joined: ``{"graph", "first", "second", "reason"}``: kernels (numbers among their graph's) that fusion left apart
     graphs: ``{"graph", "kind", "symbols", "inputs", "stages", "counters"}``: kind is inference, forward or backward
     stages: seconds per compilation stage, over all graphs
     graph_breaks: reason -> how often Dynamo broke the graph for it
@@ -27,6 +28,7 @@ class Explanation:
     kernels: list[dict[str, Any]] = field(default_factory=list)
     calls: list[dict[str, Any]] = field(default_factory=list)
     fallbacks: list[dict[str, Any]] = field(default_factory=list)
+    not_joined: list[dict[str, Any]] = field(default_factory=list)
     graphs: list[dict[str, Any]] = field(default_factory=list)
     stages: dict[str, float] = field(default_factory=dict)
     graph_breaks: dict[str, int] = field(default_factory=dict)
@@ -40,6 +42,7 @@ class Explanation:
         number = len(self.graphs)
         for name in ("kernels", "calls", "fallbacks"):
             getattr(self, name).extend({"graph": number, **entry} for entry in report[name])
+        self.not_joined.extend({"graph": number, **entry} for entry in report.get("not_joined", ()))
         for stage, seconds in report["stages"].items():
             self.stages[stage] = self.stages.get(stage, 0.0) + seconds
         self.graphs.append(
@@ -67,10 +70,25 @@ class Explanation:
             "kernels": self.kernels,
             "calls": self.calls,
             "fallbacks": self.fallbacks,
+            "not_joined": self.not_joined,
             "graphs": self.graphs,
             "stages": self.stages,
             "graph_breaks": self.graph_breaks,
         }
+
+    def _apart(self) -> list[tuple[str, ...]]:
+        names: dict[int, list[str]] = {}
+        for kernel in self.kernels:
+            names.setdefault(kernel["graph"], []).append(kernel["name"])
+        return [
+            (
+                str(pair["graph"]),
+                names[pair["graph"]][pair["first"]],
+                names[pair["graph"]][pair["second"]],
+                pair["reason"],
+            )
+            for pair in self.not_joined
+        ]
 
     def summary(self) -> str:
         """One line: ``2 kernels, 1 library call, 0 fallbacks, 1 graph, 0 graph breaks on cpu``."""
@@ -124,6 +142,9 @@ class Explanation:
             "fallbacks (run through ATen)",
             ("graph", "times", "operator", "reason", "source"),
             [(str(f["graph"]), f["op"], f["reason"], _lines(f["sources"])) for f in self.fallbacks],
+        )
+        yield from _table(
+            "kernels left apart", ("graph", "times", "kernel", "not joined with", "reason"), self._apart()
         )
         for reason, number in self.graph_breaks.items():
             yield f"graph break ({number}): {reason}"

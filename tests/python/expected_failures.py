@@ -1,6 +1,5 @@
 """Tests that cannot pass yet, each with its reason: "file::test[parameters]" -> why. A test here that passes fails the run."""
 
 EXPECTED_FAILURES: dict[str, str] = {
-    "test_fusion::test_one_kernel[siblings]": "kernels that only share an input are not joined (compiler/fuse)",
     "test_semantics::test_operator_that_checks_its_result": "operators with effects only (with_effects) are not imported",
 }

@@ -50,11 +50,69 @@ def test_reduction_takes_producer_and_epilogue(dim: Any) -> None:
         lambda x: x.mean(-1, keepdim=True) - x,
         lambda x: x.amax(-1) + x.amin(-1),
         lambda x: torch.cat([x.sin(), x.cos()], dim=-1) * 2,
+        lambda x: (x + 1, (x.t() * 2).contiguous()),
+        lambda x: (x > 0, x.double(), x.to(torch.bfloat16) * 2),
+        lambda x: (x.sum(-1), x.amax(-1), x * 2),
+        lambda x: (x * 2, x.sum(0)),
+        lambda x: (x.sum(0), (x * x.tanh()).sum(0)),
+        lambda x: (x.softmax(-1), x * 2, (x * x).sum(-1)),
     ],
-    ids=["siblings", "mean centred", "max and min", "cat"],
+    ids=[
+        "siblings",
+        "mean centred",
+        "max and min",
+        "cat",
+        "transposed sibling",
+        "types",
+        "reductions beside their input",
+        "outer reduction beside its input",
+        "bias gradients",
+        "softmax and siblings",
+    ],
 )
-def test_one_kernel(function: Callable[[torch.Tensor], Any]) -> None:
-    assert_compiled(function, (torch.randn(6, 40),), kernels=1)
+@pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
+@pytest.mark.parametrize("rows", [6, 40])
+def test_one_kernel(function: Callable[[torch.Tensor], Any], dynamic: bool, rows: int) -> None:
+    x = torch.randn(rows, 40)
+    if dynamic:
+        for dim in range(2):
+            torch._dynamo.maybe_mark_dynamic(x, dim)
+    assert_compiled(function, (x,), kernels=1)
+
+
+def test_siblings_of_different_shapes() -> None:
+    def views(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return x.view(3, 2, 40) + 1, (x.view(12, 20) * 2).exp(), x.view(3, 2, 40).permute(2, 0, 1).contiguous() * 3
+
+    assert_compiled(views, (torch.randn(6, 40),), kernels=1)
+
+
+def test_rows_and_columns_of_one_tensor_stay_apart() -> None:
+    def sums(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return x.sum(0), x.sum(1)
+
+    explanation = assert_compiled(sums, (torch.randn(40, 40),), kernels=2)
+    (pair,) = explanation.not_joined
+    assert {pair["first"], pair["second"]} == {0, 1}
+    assert "iteration space" in pair["reason"]
+    assert pair["reason"] in str(explanation)
+
+
+def test_a_step_between_keeps_kernels_apart() -> None:
+    def around(x: torch.Tensor) -> torch.Tensor:
+        y = x.exp()
+        return y @ x + y
+
+    explanation = assert_compiled(around, (torch.randn(8, 8),), kernels=2)
+    assert ["step between" in pair["reason"] for pair in explanation.not_joined] == [True]
+
+
+def test_one_long_row_stays_alone() -> None:
+    def centred(x: torch.Tensor) -> torch.Tensor:
+        return x.exp() - x.mean()
+
+    explanation = assert_compiled(centred, (torch.randn(512, 512),))
+    assert any("several threads" in pair["reason"] for pair in explanation.not_joined), explanation
 
 
 def test_linear_epilogue_joins_the_library_call() -> None:

@@ -72,3 +72,31 @@ func.func @bf16(%x: tensor<64xbf16>) {
 // CHECK: llvm.store {{.*}} : vector<16xi16>
 // SPIRV-NOT: OpExtension
 // SPIRV-NOT: OpTypeFloat 16
+
+// Two equal checks: LLVM joins their branches and names a block, which must not reach the module.
+func.func @twice(%t: tensor<10xf32>, %u: tensor<20xf32>, %i: tensor<64xi64>) {
+  %r:2 = zefuse.kernel "twice"(%t, %u, %i) attributes {layouts = [#one, #one, #one, #one, #one]}
+      : (tensor<10xf32>, tensor<20xf32>, tensor<64xi64>) -> (tensor<64xf32>, tensor<64xi64>) {
+  ^bb0(%a: tensor<10xf32>, %b: tensor<20xf32>, %ids: tensor<64xi64>):
+    %e = tensor.empty() : tensor<64xf32>
+    %f = tensor.empty() : tensor<64xi64>
+    %v = linalg.generic {indexing_maps = [#one, #one], iterator_types = ["parallel"]} ins(%ids : tensor<64xi64>) outs(%e : tensor<64xf32>) {
+    ^bb0(%0: i64, %o: f32):
+      %n = arith.constant 10 : index
+      %k = zefuse.checked_index %0, %n {wrap_negative = true, error = "index_error", message = "out of range"} : i64
+      %w = tensor.extract %a[%k] : tensor<10xf32>
+      linalg.yield %w : f32
+    } -> tensor<64xf32>
+    %x = linalg.generic {indexing_maps = [#one, #one], iterator_types = ["parallel"]} ins(%ids : tensor<64xi64>) outs(%f : tensor<64xi64>) {
+    ^bb0(%0: i64, %o: i64):
+      %n = arith.constant 10 : index
+      %k = zefuse.checked_index %0, %n {wrap_negative = true, error = "index_error", message = "out of range"} : i64
+      %w = arith.index_cast %k : index to i64
+      linalg.yield %w : i64
+    } -> tensor<64xi64>
+    zefuse.yield %v, %x : tensor<64xf32>, tensor<64xi64>
+  }
+  return
+}
+// CHECK-LABEL: func.func @twice(
+// SPIRV-NOT: critedge
