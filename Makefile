@@ -1,11 +1,12 @@
 # Each target installs and builds what it needs first; see README.md. Versions: scripts/versions.env, requirements.lock.
-.PHONY: help setup build demo test bench lint format asan clean
+.PHONY: help setup build demo test bench status lint format asan clean
 
 help:
 	@echo "make demo    build, then semantic search with MiniLM compiled by zefuse, against eager and Inductor"
 	@echo "make test    build, then every test (what CI runs)"
 	@echo "make build   install what is missing and build"
 	@echo "make bench   the benchmark table"
+	@echo "make status  docs/status.md: the model zoo (MODELS=\"bert unet\": some rows, TIMES=0: no measuring)"
 	@echo "make lint    ruff, mypy, clang-format, clang-tidy (LINT_ALL=1: clang-tidy over every file)"
 	@echo "make format  write the formatting that lint asks for"
 	@echo "make asan    the C++ tests under AddressSanitizer"
@@ -25,6 +26,9 @@ test: build
 
 bench: build
 	@.venv/bin/python tests/bench/models.py
+
+status: build
+	@.venv/bin/python tests/zoo/status.py $(MODELS) $(if $(filter 0,$(TIMES)),--no-times)
 
 lint: build
 	@scripts/lint

@@ -109,6 +109,13 @@ LogicalResult MatmulOp::verify() {
   return success();
 }
 
+//===-- aten ---------------------------------------------------------------------------------===//
+
+void AtenOp::getEffects(SmallVectorImpl<MemoryEffects::EffectInstance>& effects) {
+  if (getOrdered())
+    effects.emplace_back(MemoryEffects::Write::get());
+}
+
 //===-- kernel -------------------------------------------------------------------------------===//
 
 LogicalResult KernelOp::verify() {

@@ -77,7 +77,7 @@ def Zefuse_MatmulOp : Zefuse_Op<"matmul", [Pure, AttrSizedOperandSegments]> {
   let hasVerifier = 1;
 }
 
-def Zefuse_AtenOp : Zefuse_Op<"aten", [Pure]> {
+def Zefuse_AtenOp : Zefuse_Op<"aten", [DeclareOpInterfaceMethods<MemoryEffectsOpInterface>]> {
   let summary = "an operator without a lowering, run by ATen inside the plan";
   let description = [{
     `op`: "aten::foo", `overload`: "bar" or "". `args`: one attribute per schema argument, in order:
@@ -89,9 +89,12 @@ def Zefuse_AtenOp : Zefuse_Op<"aten", [Pure]> {
       {dtype = n}, {layout = n}, {memory_format = n}, {device = "cpu"}   torch's own numbers
     `operand_strides`: for each tensor operand, the strides (affine_map<()[symbols] -> (...)>) it has in eager: the plan
     gives it exactly those. `result_strides`: the same for each result. `reason`: why there is no lowering, for explain.
+    `ordered`: it does more than make its results (draws random numbers, raises on bad data, prints). It is kept though nobody
+    reads it, equal ones are not merged, and it runs in program order among its like. Without the mark it is pure.
   }];
   let arguments = (ins Variadic<AnyRankedTensor>:$inputs, StrAttr:$op, StrAttr:$overload, ArrayAttr:$args,
-                       ArrayAttr:$operand_strides, ArrayAttr:$result_strides, StrAttr:$reason);
+                       ArrayAttr:$operand_strides, ArrayAttr:$result_strides, StrAttr:$reason,
+                       UnitAttr:$ordered);
   let results = (outs Variadic<AnyRankedTensor>:$results);
   let assemblyFormat = "$op `(` $inputs `)` attr-dict `:` functional-type($inputs, results)";
 }

@@ -6,6 +6,7 @@
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
+#include "llvm/ADT/DenseSet.h"
 
 using namespace mlir;
 
@@ -15,6 +16,45 @@ bool isCompute(Operation* op) { return isa_and_nonnull<linalg::GenericOp, tensor
 
 bool isFree(Operation* op) {
   return isa_and_nonnull<ViewOp, SizeOp, tensor::EmptyOp, linalg::FillOp, arith::ConstantOp>(op);
+}
+
+bool isOrdered(Operation* op) {
+  auto aten = dyn_cast_or_null<AtenOp>(op);
+  return aten && aten.getOrdered();
+}
+
+bool sortKeepingOrder(Block& block) {
+  SmallVector<Operation*> waiting;
+  llvm::DenseSet<Operation*> unplaced;
+  for (Operation& op : block.without_terminator()) {
+    waiting.push_back(&op);
+    unplaced.insert(&op);
+  }
+  auto ready = [&](Operation* op) {
+    bool all = true;
+    op->walk([&](Operation* inner) {
+      for (Value operand : inner->getOperands())
+        all &= !unplaced.contains(operand.getDefiningOp());
+    });
+    return all;
+  };
+  while (!waiting.empty()) {
+    bool held = false;  // an ordered operation has to wait: so do the later ones
+    SmallVector<Operation*> rest;
+    for (Operation* op : waiting) {
+      if (ready(op) && !(held && isOrdered(op))) {
+        unplaced.erase(op);
+        op->moveBefore(block.getTerminator());
+      } else {
+        held |= isOrdered(op);
+        rest.push_back(op);
+      }
+    }
+    if (rest.size() == waiting.size())
+      return false;
+    waiting = std::move(rest);
+  }
+  return true;
 }
 
 bool isCopy(Operation* op) {

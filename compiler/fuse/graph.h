@@ -17,6 +17,10 @@ bool isCompute(mlir::Operation* op);
 bool isFree(mlir::Operation* op);
 // A compute operation that can be repeated in each consumer: few operations, and it reads less than it writes.
 bool isCheapToRepeat(mlir::Operation* op);
+// Runs in program order among its like (zefuse.aten with `ordered`).
+bool isOrdered(mlir::Operation* op);
+// Sorts the block's operations topologically, near the order they have, ordered ones exactly in theirs. False: a cycle.
+bool sortKeepingOrder(mlir::Block& block);
 // A linalg.generic that only moves elements: its one input, yielded.
 bool isCopy(mlir::Operation* op);
 

@@ -33,6 +33,7 @@ static void collectProducers(Operation* op, llvm::SetVector<Operation*>& produce
 }
 
 GroupGraph::GroupGraph(Block& block) {
+  Operation* last_ordered = nullptr;
   for (Operation& op : block) {
     order_[&op] = order_.size();
     if (isFree(&op))
@@ -47,6 +48,11 @@ GroupGraph::GroupGraph(Block& block) {
     groups_[id].call = !isCompute(&op);
     llvm::SetVector<Operation*> producers;
     collectProducers(&op, producers);
+    if (isOrdered(&op)) {
+      if (last_ordered)
+        producers.insert(last_ordered);
+      last_ordered = &op;
+    }
     for (Operation* producer : producers) {
       Id source = node_.lookup(producer);
       groups_[id].producers.push_back(source);

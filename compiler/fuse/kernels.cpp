@@ -14,7 +14,6 @@
 #include "compiler/fuse/outline.h"
 #include "compiler/fuse/passes.h"
 #include "lowering/schedule/fusible.h"
-#include "mlir/Analysis/TopologicalSortUtils.h"
 #include "mlir/Dialect/Linalg/IR/Linalg.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "mlir/IR/IRMapping.h"
@@ -304,7 +303,8 @@ LogicalResult fuseKernels(func::FuncOp graph, bool merge) {
     outline(group, num_symbols)
         ->setAttr("zefuse.groups", DenseI64ArrayAttr::get(graph.getContext(), {int64_t(number)}));
   // Kernels stand where their last operation stood, so a reader of an earlier one may now come first.
-  sortTopologically(&block);
+  if (!sortKeepingOrder(block))
+    return graph.emitError("internal: kernels wait for each other in a circle");
   eraseDead(block);
   return success();
 }

@@ -64,7 +64,8 @@ struct Schema {
   std::string op;        // "aten::add"
   std::string overload;  // "Tensor", "" for the default one
   std::vector<Parameter> parameters;
-  bool random = false;  // draws random numbers: equal calls differ
+  bool random = false;      // draws from torch's generator
+  bool no_results = false;  // runs for its effect
 };
 
 struct Node {
@@ -80,6 +81,7 @@ struct Node {
   std::string name;
   std::shared_ptr<const Schema> schema;  // call
   std::vector<Argument> arguments;       // call: in the schema's order, defaults filled in
+  bool ordered = false;                  // call: has an effect besides its results, so it stays in program order
   Meta meta;
   Argument literal;
   unsigned source = 0, item = 0;

@@ -28,6 +28,9 @@ private:
   void readNode(const py::object& node);
   void readConstant(const py::object& node, Node& into);
   void readCall(const py::object& node, const py::object& target, Node& into);
+  void readOperator(const py::object& node, const py::object& target, const py::tuple& arguments, Node& into);
+  void readGetitem(const py::tuple& arguments, Node& into);
+  bool isPassedToken(const py::object& node);
   std::shared_ptr<const fx::Schema> schemaOf(const py::object& target);
   Argument argument(py::handle value);
   Meta meta(py::handle value);
@@ -43,10 +46,11 @@ private:
   py::object torch_;
   py::handle node_type_, tensor_type_, sym_int_type_, dtype_type_, layout_type_, memory_format_type_, device_type_;
   std::vector<py::object> alive_;
-  py::object getitem_;
+  py::object getitem_, with_effects_;
   std::unordered_map<PyObject*, int> numbers_;  // dtypes, layouts and memory formats: singletons
   std::unordered_map<PyObject*, std::shared_ptr<const fx::Schema>> schemas_;
   std::unordered_map<PyObject*, unsigned> indices_;  // FX node to its index in the graph
+  std::unordered_map<unsigned, unsigned> tokens_;    // of a call under with_effects: the node that is its token
   fx::SympyReader sympy_;
   FxGraph result_;
   unsigned num_inputs_ = 0;
@@ -66,6 +70,7 @@ Reader::Reader(MLIRContext& context, const py::object& graph_module)
   memory_format_type_ = keep(torch_.attr("memory_format"));
   device_type_ = keep(torch_.attr("device"));
   getitem_ = py::module_::import("operator").attr("getitem");
+  with_effects_ = torch_.attr("ops").attr("higher_order").attr("with_effects");
   static const std::pair<const char*, int> numbers[] = {
       {"uint8", 0},           {"int8", 1},          {"int16", 2},           {"int32", 3},      {"int64", 4},
       {"float16", 5},         {"float32", 6},       {"float64", 7},         {"complex32", 8},  {"complex64", 9},
@@ -118,6 +123,8 @@ void Reader::readNode(const py::object& node) {
   } else if (op == "get_attr") {
     readConstant(node, into);
   } else if (op == "call_function") {
+    if (isPassedToken(node))
+      return;
     readLocation(metadata, into);
     readCall(node, node.attr("target"), into);
   } else {
@@ -163,23 +170,58 @@ void Reader::readCall(const py::object& node, const py::object& target, Node& in
     return;
   }
   py::tuple arguments = node.attr("args");
-  if (target.is(getitem_)) {
-    Argument source = argument(arguments[0]);
-    if (source.kind != Argument::Kind::node)
-      fail(into, "getitem of something that is not an operator's result");
-    into.kind = Node::Kind::getitem;
-    into.source = source.node;
-    into.item = py::cast<unsigned>(arguments[1]);
-    llvm::SmallVectorImpl<bool>& used = result_.graph.nodes[into.source].used;
-    if (into.item < used.size())
-      used[into.item] = true;
+  if (target.is(getitem_))
+    return readGetitem(arguments, into);
+  if (target.is(with_effects_)) {
+    // with_effects(token, op, *args) gives (token, *results). The token only says that the order matters; at run time
+    // it is None.
+    unsigned token = indices_.at(py::object(arguments[0]).ptr());
+    result_.graph.nodes[token].meta = Meta();
+    tokens_[result_.graph.nodes.size()] = token;
+    into.ordered = true;
+    into.meta.items.erase(into.meta.items.begin());
+    py::object op = arguments[1];
+    readOperator(node, op, arguments[py::slice(2, static_cast<py::ssize_t>(arguments.size()), 1)], into);
     return;
   }
+  readOperator(node, target, arguments, into);
+}
+
+void Reader::readGetitem(const py::tuple& arguments, Node& into) {
+  Argument source = argument(arguments[0]);
+  if (source.kind != Argument::Kind::node)
+    fail(into, "getitem of something that is not an operator's result");
+  into.kind = Node::Kind::getitem;
+  into.source = source.node;
+  into.item = py::cast<unsigned>(arguments[1]) - (tokens_.count(into.source) ? 1 : 0);
+  llvm::SmallVectorImpl<bool>& used = result_.graph.nodes[into.source].used;
+  if (into.item < used.size())
+    used[into.item] = true;
+}
+
+// Item 0 of a call under with_effects is the token again.
+bool Reader::isPassedToken(const py::object& node) {
+  if (!py::object(node.attr("target")).is(getitem_))
+    return false;
+  py::tuple arguments = node.attr("args");
+  auto source = indices_.find(py::object(arguments[0]).ptr());
+  if (source == indices_.end() || py::cast<unsigned>(arguments[1]) != 0)
+    return false;
+  auto token = tokens_.find(source->second);
+  if (token == tokens_.end())
+    return false;
+  indices_[node.ptr()] = token->second;
+  alive_.push_back(node);
+  return true;
+}
+
+void Reader::readOperator(const py::object& node, const py::object& target, const py::tuple& arguments, Node& into) {
   into.kind = Node::Kind::call;
   into.schema = schemaOf(target);
   if (!into.schema)
     fail(into, "its target " + py::repr(target).cast<std::string>() +
                    " is not an operator of torch.ops (higher-order operators and Python functions cannot be compiled)");
+  into.ordered |= into.schema->random || into.schema->no_results;
   into.arguments.reserve(into.schema->parameters.size());
   py::dict keywords = node.attr("kwargs");
   for (size_t position = 0; position < into.schema->parameters.size(); ++position) {
@@ -215,6 +257,7 @@ std::shared_ptr<const fx::Schema> Reader::schemaOf(const py::object& target) {
       parameter.default_value = argument(given.attr("default_value"));
     schema->parameters.push_back(std::move(parameter));
   }
+  schema->no_results = py::len(torch_schema.attr("returns")) == 0;
   py::object seeded = torch_.attr("Tag").attr("nondeterministic_seeded");
   for (py::handle tag : target.attr("tags"))
     schema->random |= tag.equal(seeded);

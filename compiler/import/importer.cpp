@@ -181,8 +181,6 @@ private:
       }
     }
     values_[index] = emitFallback(graph_, node, values_, build, reason);
-    if (llvm::none_of(values_[index], [](Value value) { return value; }))
-      fail(node, node.schema->op + " has no tensor result, so it runs for its effect only, which a plan cannot hold");
   }
 
   static bool sameButForm(RankedTensorType made, RankedTensorType wanted) {

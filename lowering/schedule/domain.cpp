@@ -151,6 +151,12 @@ private:
         refuse(op, "an elementwise linalg.generic needs one result with the identity map");
         fine = false;
       }
+      if (auto concat = dyn_cast_or_null<tensor::ConcatOp>(op)) {
+        if (Operation* reduction = reductionAlong(domain, concat, node.at)) {
+          refuse(reduction, "a concatenation takes this reduction's results for some rows only");
+          fine = false;
+        }
+      }
       if (domain.space.numOpaques() >= IndexSpace::max_opaques) {
         refuse(op, "too many computed indices");
         fine = false;
@@ -166,6 +172,26 @@ private:
       level = std::max(level, *known + 1);
     }
     return level;
+  }
+
+  // A reduction that a piece of the concatenation needs at indices that depend on where in it they lie. A row computes
+  // its instances before it is known which piece it takes, and outside of its own piece such an instance has no rows to
+  // read.
+  Operation* reductionAlong(Domain& domain, tensor::ConcatOp concat, AffineMap at) {
+    Dims along = domain.space.dimsOf(at.getResult(concat.getDim()));
+    Operation* found = nullptr;
+    llvm::DenseSet<std::pair<Value, AffineMap>> seen;
+    for (const Piece& piece : piecesOf(concat))
+      walkNodes(domain.space, {piece.value, pieceIndices(domain.space, concat, piece, at)}, seen, graph_,
+                [&](Node node) {
+                  Operation* op = graph_.is_input(node.value) ? nullptr : node.value.getDefiningOp();
+                  if (!isReduction(op))
+                    return true;
+                  if (domain.space.dimsOf(node.at).anyCommon(along))
+                    found = op;
+                  return false;
+                });
+    return found;
   }
 
   // The level of the instance (op, kept), which is made on first use.

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -129,27 +130,26 @@ def measure(
         runs[contender] = run
         run(*inputs)
 
-    times: dict[str, list[float]] = {contender: [] for contender in contenders}
     report(f"{name}: measuring")
+    median, rounds = medians({contender: partial(run, *inputs) for contender, run in runs.items()}, seconds)
+    return Row(name, explanation, first_call, median, rounds, error)
+
+
+def medians(runs: dict[str, Callable[[], Any]], seconds: float) -> tuple[dict[str, float], int]:
+    """Median seconds per call of each contender, and the number of rounds: alternating, for about ``seconds``, at least three."""
+    contenders = list(runs)
+    times: dict[str, list[float]] = {contender: [] for contender in contenders}
     end = time.perf_counter() + seconds
     rounds = 0
     while time.perf_counter() < end or rounds < 3:
         order = [contenders[(rounds + shift) % len(contenders)] for shift in range(len(contenders))]
         for contender in order:  # whoever ran before leaves its data in the cache: take turns at that too
-            run = runs[contender]
-            run(*inputs)
+            runs[contender]()
             start = time.perf_counter()
-            run(*inputs)
+            runs[contender]()
             times[contender].append(time.perf_counter() - start)
         rounds += 1
-    return Row(
-        name,
-        explanation,
-        first_call,
-        {contender: statistics.median(values) for contender, values in times.items()},
-        rounds,
-        error,
-    )
+    return {contender: statistics.median(values) for contender, values in times.items()}, rounds
 
 
 def table(rows: Sequence[Row], title: str) -> Any:

@@ -115,6 +115,21 @@ def test_one_long_row_stays_alone() -> None:
     assert any("several threads" in pair["reason"] for pair in explanation.not_joined), explanation
 
 
+@pytest.mark.parametrize("rows", [8, 16])
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_concatenation_of_reduced_rows(rows: int, dynamic: bool) -> None:
+    """A piece's sums do not exist for the other piece's rows: they are not computed there."""
+
+    def rotate(x: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
+        s = x.sum(1) * c
+        half = s.shape[-1] // 2
+        return torch.cat([-s[..., half:], s[..., :half]], -1) + s * c
+
+    inputs = torch.randn(2, 3, 4, 2 * rows), torch.randn(4, 2 * rows)
+    actual = torch.compile(rotate, backend="zefuse", dynamic=dynamic)(*inputs)
+    torch.testing.assert_close(actual, rotate(*inputs))
+
+
 def test_linear_epilogue_joins_the_library_call() -> None:
     layer = torch.nn.Linear(32, 64).eval()
 

@@ -221,6 +221,21 @@ def test_random_numbers_follow_the_seed() -> None:
     assert not torch.equal(results[1][1], other[1])
 
 
+def test_random_numbers_are_drawn_in_order() -> None:
+    """x * 2 joins the kernel of x * 2 + 1, which comes late: the second draw is ready before the first."""
+
+    def function(x: torch.Tensor, y: torch.Tensor) -> Any:
+        twice = x * 2
+        first, second = F.dropout(twice, 0.5), F.dropout(y, 0.5)
+        return first, second, twice + 1
+
+    inputs = torch.ones(64), torch.ones(64)
+    torch.manual_seed(3)
+    expected = function(*inputs)
+    torch.manual_seed(3)
+    assert relative_error(zefuse(function)(*inputs), expected) == 0
+
+
 def test_index_out_of_range_is_an_index_error() -> None:
     table = nn.Embedding(10, 4)
     with torch.no_grad():

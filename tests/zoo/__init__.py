@@ -1,0 +1,27 @@
+"""The model zoo of the tests and of docs/status.md: the architectures that issue reports and measurements name.
+
+Built from transformers configurations or as plain torch modules, with random weights from a fixed seed (MiniLM alone has real ones,
+from a package): nothing is downloaded. Users never import this.
+"""
+
+from __future__ import annotations
+
+from zoo import language, other, vision
+from zoo.example import SIZES, Example, Maker
+
+MAKERS: dict[str, Maker] = {**language.MAKERS, **vision.MAKERS, **other.MAKERS}
+
+
+def make(name: str, size: str = "small") -> Example:
+    """The model ``name`` with its inputs; the same numbers at each call. ``size``: "small" for tests, "real" for measuring."""
+    import torch
+
+    if size not in SIZES:
+        raise ValueError(f"size {size!r}: one of {', '.join(SIZES)}")
+    torch.manual_seed(0)
+    example = MAKERS[name](size == "small")
+    example.model.eval()
+    return example
+
+
+__all__ = ["MAKERS", "SIZES", "Example", "make"]

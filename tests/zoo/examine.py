@@ -1,0 +1,118 @@
+"""What zefuse makes of one example: counts, fallbacks and errors against eager, for inference and for a training step."""
+
+from __future__ import annotations
+
+import copy
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import torch
+
+from zefuse import backend
+from zefuse.explanation import Explanation
+from zefuse.testing import relative_error
+from zoo.example import Example
+
+# Largest error allowed, relative to the largest magnitude of the result (f32).
+OUTPUT_ERROR = 1e-4
+GRADIENT_ERROR = 1e-3
+
+
+@dataclass
+class Counts:
+    """Of all graphs of one kind (a graph break makes several)."""
+
+    graphs: int = 0
+    kernels: int = 0
+    calls: int = 0
+    fallbacks: dict[str, int] = field(default_factory=dict)  # operator -> how often
+    reasons: dict[str, str] = field(default_factory=dict)  # operator -> why
+
+    def summary(self) -> dict[str, Any]:
+        """What kernel_counts.json holds."""
+        return {"kernels": self.kernels, "calls": self.calls, "fallbacks": dict(sorted(self.fallbacks.items()))}
+
+
+@dataclass
+class Examined:
+    counts: dict[str, Counts]  # by kind: inference, or forward and backward
+    error: float
+    gradient_error: float | None = None
+    graph_breaks: dict[str, int] = field(default_factory=dict)  # reason -> how often
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def counts_of(explanation: Explanation) -> dict[str, Counts]:
+    counts: dict[str, Counts] = {}
+    for graph in explanation.graphs:
+        here = counts.setdefault(graph["kind"], Counts())
+        here.graphs += 1
+        number = graph["graph"]
+        here.kernels += sum(entry["graph"] == number for entry in explanation.kernels)
+        here.calls += sum(entry["graph"] == number for entry in explanation.calls)
+        fallbacks = [entry for entry in explanation.fallbacks if entry["graph"] == number]
+        here.fallbacks = dict(Counter(here.fallbacks) + Counter(entry["op"] for entry in fallbacks))
+        here.reasons |= {entry["op"]: entry["reason"] for entry in fallbacks}
+    return counts
+
+
+def inference(example: Example, options: dict[str, Any] | None = None) -> Examined:
+    with torch.no_grad():
+        example.model.eval()
+        expected = example.model(*example.inputs)
+        actual, explanation = _observed(
+            lambda: torch.compile(example.model, backend="zefuse", options=options)(*example.inputs)
+        )
+    return Examined(counts_of(explanation), relative_error(actual, expected), graph_breaks=explanation.graph_breaks)
+
+
+def training(example: Example, options: dict[str, Any] | None = None) -> Examined:
+    """One step (dropout on, the same seed): the loss, every gradient and every buffer against eager's."""
+    ours = example.model.train()
+    theirs = copy.deepcopy(ours)
+    torch.manual_seed(1)
+    expected = example.step(theirs)
+    torch.manual_seed(1)
+    actual, explanation = _observed(lambda: example.step(torch.compile(ours, backend="zefuse", options=options)))
+    error = max(
+        relative_error(actual, expected), relative_error(dict(ours.named_buffers()), dict(theirs.named_buffers()))
+    )
+    return Examined(counts_of(explanation), error, gradient_error(ours, theirs), explanation.graph_breaks)
+
+
+def gradient_error(ours: torch.nn.Module, theirs: torch.nn.Module) -> float:
+    """The largest error of any gradient relative to its own scale.
+
+    Gradients that are zero but for rounding (a key's bias, before softmax) have no scale of their own: where a tensor's largest
+    gradient is below a thousandth of the model's, that is its scale.
+    """
+    reference = {name: p.grad for name, p in theirs.named_parameters() if p.grad is not None}
+    made = {name: p.grad for name, p in ours.named_parameters() if p.grad is not None}
+    assert made.keys() == reference.keys(), (
+        f"gradients of {sorted(made.keys() ^ reference.keys())} are missing or too many"
+    )
+    floor = 1e-3 * max(g.abs().max().item() for g in reference.values())
+    worst = 0.0
+    for name, expected in reference.items():
+        actual = made[name]
+        assert actual is not None
+        if not torch.isfinite(actual).all():
+            return float("inf")
+        worst = max(worst, (actual - expected).abs().max().item() / max(expected.abs().max().item(), floor))
+    return worst
+
+
+def _observed(run: Callable[[], Any]) -> tuple[Any, Explanation]:
+    from torch._dynamo.utils import counters
+
+    torch._dynamo.reset()
+    explanation = Explanation()
+    before = Counter(counters["graph_break"])
+    with backend.observe(explanation.add):
+        result = run()
+    explanation.graph_breaks = dict(Counter(counters["graph_break"]) - before)
+    return result, explanation
