@@ -116,6 +116,30 @@ void AtenOp::getEffects(SmallVectorImpl<MemoryEffects::EffectInstance>& effects)
     effects.emplace_back(MemoryEffects::Write::get());
 }
 
+//===-- scatter ------------------------------------------------------------------------------===//
+
+LogicalResult ScatterOp::verify() {
+  RankedTensorType updates = getUpdates().getType();
+  if (getInit().getType() != getType() || updates.getElementType() != getType().getElementType())
+    return emitOpError("wants an init of the result's type and updates of its element type");
+  for (Value index : getIndices())
+    if (cast<RankedTensorType>(index.getType()).getShape() != updates.getShape() ||
+        !cast<RankedTensorType>(index.getType()).getElementType().isSignlessInteger(64))
+      return emitOpError("wants indices of i64 in the updates' shape");
+  AffineMap map = getCoordinates();
+  if (map.getNumDims() != updates.getRank() + getIndices().size() ||
+      map.getNumResults() != static_cast<unsigned>(getType().getRank()))
+    return emitOpError("wants coordinates from the updates' dimensions and the indices to the result's dimensions");
+  Block& block = getBody().front();
+  Type element = getType().getElementType();
+  auto yield = dyn_cast<YieldOp>(block.getTerminator());
+  if (block.getNumArguments() != 2 || block.getArgument(0).getType() != element ||
+      block.getArgument(1).getType() != element || !yield || yield.getNumOperands() != 1 ||
+      yield.getOperand(0).getType() != element)
+    return emitOpError("wants a body from two elements to one");
+  return success();
+}
+
 //===-- kernel -------------------------------------------------------------------------------===//
 
 LogicalResult KernelOp::verify() {

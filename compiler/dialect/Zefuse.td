@@ -58,6 +58,31 @@ def Zefuse_CheckedIndexOp : Zefuse_Op<"checked_index", [Pure]> {
   let assemblyFormat = "$value `,` $bound attr-dict `:` type($value)";
 }
 
+def Zefuse_ScatterOp : Zefuse_Op<"scatter", [Pure, SingleBlock]> {
+  let summary = "combines updates into a tensor at computed places";
+  let description = [{
+    result = init; then for each index u of `updates`, in row-major order: result[at] = body(result[at], updates[u]) with
+    at = coordinates(u..., indices[0][u], indices[1][u], ...). `indices`: i64 tensors of the updates' shape whose values the producer has
+    checked. The order is part of the meaning: equal inputs give equal bits, and of two assignments the last stays.
+    The body's arguments and the value it yields have the element type.
+    ```mlir
+    %r = zefuse.scatter %init, %updates (%i) affine_map<(d0, d1, d2) -> (d2, d1)> : (...) -> tensor<10x6xf32> {
+    ^bb0(%old: f32, %new: f32):
+      %sum = arith.addf %old, %new : f32
+      zefuse.yield %sum : f32
+    }
+    ```
+  }];
+  let arguments = (ins AnyRankedTensor:$init, AnyRankedTensor:$updates, Variadic<AnyRankedTensor>:$indices,
+                       AffineMapAttr:$coordinates);
+  let results = (outs AnyRankedTensor:$result);
+  let regions = (region SizedRegion<1>:$body);
+  let assemblyFormat = [{
+    $init `,` $updates `(` $indices `)` $coordinates attr-dict-with-keyword `:` functional-type(operands, results) $body
+  }];
+  let hasVerifier = 1;
+}
+
 def Zefuse_MatmulOp : Zefuse_Op<"matmul", [Pure, AttrSizedOperandSegments]> {
   let summary = "alpha * a @ b (+ bias) with post-ops: becomes one oneDNN call";
   let description = [{
@@ -113,9 +138,9 @@ def Zefuse_KernelOp : Zefuse_Op<"kernel", [Pure, IsolatedFromAbove, SingleBlock]
   let hasVerifier = 1;
 }
 
-def Zefuse_YieldOp : Zefuse_Op<"yield", [Pure, Terminator, ParentOneOf<["KernelOp"]>]> {
-  let summary = "the outputs of a kernel";
-  let arguments = (ins Variadic<AnyRankedTensor>:$values);
+def Zefuse_YieldOp : Zefuse_Op<"yield", [Pure, Terminator, ParentOneOf<["KernelOp", "ScatterOp"]>]> {
+  let summary = "the outputs of a kernel, the element of a body";
+  let arguments = (ins Variadic<AnyType>:$values);
   let assemblyFormat = "attr-dict ($values^ `:` type($values))?";
 }
 

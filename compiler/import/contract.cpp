@@ -72,6 +72,8 @@ private:
       return checkSymbols(size.getMap(), op);
     if (auto fill = dyn_cast<linalg::FillOp>(op))
       return checkFill(fill);
+    if (isa<ScatterOp>(op))
+      return checkScalars(op);
     if (isa<tensor::EmptyOp, tensor::ConcatOp, MatmulOp, AtenOp, arith::ConstantOp, func::ReturnOp>(op))
       return success();
     return op.emitError("stage 1: not allowed outside a linalg.generic");
@@ -80,6 +82,15 @@ private:
   LogicalResult checkSymbols(AffineMap map, Operation& op) {
     if (map.getNumSymbols() != num_symbols_)
       return op.emitError("stage 1: map has ") << map.getNumSymbols() << " symbols, the graph " << num_symbols_;
+    return success();
+  }
+
+  // The body of a scatter: scalars only.
+  LogicalResult checkScalars(Operation& op) {
+    for (Operation& inner : op.getRegion(0).front())
+      if (!isa<arith::ArithDialect, math::MathDialect>(inner.getDialect()) &&
+          !isa<YieldOp, UnrealizedConversionCastOp>(inner))
+        return inner.emitError("stage 1: not allowed in a ") << op.getName() << " body";
     return success();
   }
 

@@ -150,8 +150,6 @@ Values emitSelectScatter(Op& op) {
 Values emitSliceScatter(Op& op) {
   Value self = op.tensor("self"), src = op.build.convert(op.tensor("src"), op.element());
   int64_t dim = op.dim("dim", rankOf(self));
-  if (op.integer("step") != 1)
-    op.refuse("argument step other than 1 is not lowered");
   AffineExpr size = shapeOf(typeOf(self))[dim], length = shapeOf(typeOf(src))[dim];
   AffineExpr start = op.isNone("start") ? op.build.constant(0) : op.size("start");
   if (auto constant = dyn_cast<AffineConstantExpr>(start)) {
@@ -160,6 +158,12 @@ Values emitSliceScatter(Op& op) {
     auto limit = dyn_cast<AffineConstantExpr>(size), known = dyn_cast<AffineConstantExpr>(start);
     if (limit && known)
       start = op.build.constant(std::clamp<int64_t>(known.getValue(), 0, limit.getValue()));
+  }
+  if (int64_t step = op.integer("step"); step != 1) {
+    Exprs coordinates;
+    for (int64_t position = 0; position < rankOf(self); ++position)
+      coordinates.push_back(position == dim ? start + op.build.dim(position) * step : op.build.dim(position));
+    return {op.build.scatter(self, src, {}, coordinates, [](Scalar, Scalar update) { return update; })};
   }
   SmallVector<Value> parts;
   AffineExpr rest = size - start - length;

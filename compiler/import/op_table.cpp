@@ -29,6 +29,7 @@ const OpTable& opTable() {
     registerNormalization(made);
     registerViews(made);
     registerIndexing(made);
+    registerScatter(made);
     registerMatmul(made);
     registerAttention(made);
     registerCreation(made);

@@ -301,6 +301,20 @@ Value TensorBuilder::unsqueeze(Value source, ArrayRef<int64_t> dims) {
   return view(source, indices, sizes);
 }
 
+Value TensorBuilder::scatter(Value init, Value updates, ArrayRef<Value> indices, ArrayRef<AffineExpr> coordinates,
+                             Combine combine) {
+  AffineMap at = map(rankOf(updates) + indices.size(), coordinates);
+  auto op = ScatterOp::create(b, init.getType(), init, updates, indices, AffineMapAttr::get(at));
+  Type element = elementOf(init);
+  Block& block = op.getBody().emplaceBlock();
+  block.addArguments({element, element}, {b.getLoc(), b.getLoc()});
+  OpBuilder at_end = OpBuilder::atBlockEnd(&block);
+  ImplicitLocOpBuilder inside(b.getLoc(), at_end);
+  Scalar combined = combine({inside, block.getArgument(0)}, {inside, block.getArgument(1)});
+  YieldOp::create(inside, combined.value());
+  return op.getResult();
+}
+
 Value TensorBuilder::convert(Value tensor, Type element) {
   if (elementOf(tensor) == element)
     return tensor;

@@ -82,6 +82,12 @@ public:
   // Adds size-1 dimensions at these positions of the result (ascending).
   mlir::Value unsqueeze(mlir::Value source, llvm::ArrayRef<int64_t> dims);
 
+  // init with updates combined in, in their row-major order, at coordinates(update index..., indices...):
+  // zefuse.scatter.
+  using Combine = llvm::function_ref<Scalar(Scalar present, Scalar update)>;
+  mlir::Value scatter(mlir::Value init, mlir::Value updates, llvm::ArrayRef<mlir::Value> indices,
+                      llvm::ArrayRef<mlir::AffineExpr> coordinates, Combine combine);
+
   mlir::Value convert(mlir::Value tensor, mlir::Type element);
   // alpha * a @ b + bias.
   mlir::Value matmul(mlir::Value a, mlir::Value other, mlir::Value bias, double alpha, mlir::RankedTensorType result);

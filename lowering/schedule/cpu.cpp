@@ -19,8 +19,7 @@ using namespace mlir;
 namespace zefuse {
 namespace {
 
-constexpr int64_t tile = 16;                  // elements of a cache line of f32
-constexpr double min_group_cost = 200 << 10;  // less work than this is not worth another thread's wake-up
+constexpr int64_t tile = 16;  // elements of a cache line of f32
 
 class CpuSchedule {
 public:
@@ -74,17 +73,9 @@ public:
 private:
   // This group's units of `extent`.
   std::pair<Value, Value> share(AffineExpr units, double rows_per_unit) {
-    c_.launch.extent = units;
-    c_.launch.grain = std::max<int64_t>(1, int64_t(min_group_cost / (c_.strategy.unit_cost * rows_per_unit)));
-    Value group = c_.workItem("_Z12get_group_idj"), groups = c_.workItem("_Z14get_num_groupsj");
+    Value group = c_.workItem("_Z12get_group_idj");
     makeBuffers(group);
-    Value extent = e_.index(units);
-    e_.toInnermost();
-    Value one = constantIndex(b_, loc_, 1);
-    Value chunk = arith::DivUIOp::create(
-        b_, loc_, arith::AddIOp::create(b_, loc_, extent, arith::SubIOp::create(b_, loc_, groups, one)), groups);
-    Value begin = smaller(arith::MulIOp::create(b_, loc_, group, chunk), extent);
-    return {begin, smaller(arith::AddIOp::create(b_, loc_, begin, chunk), extent)};
+    return shareOfGroup(c_, group, units, c_.strategy.unit_cost * rows_per_unit);
   }
 
   // Units are strips of `tile` indices of the tiled dim, all lanes' blocks long.

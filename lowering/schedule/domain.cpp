@@ -39,9 +39,24 @@ void walkNodes(IndexSpace& space, Node root, llvm::DenseSet<std::pair<Value, Aff
   }
 }
 
-namespace {
+std::optional<std::string> whyNoPlace(Node node) {
+  Operation* op = node.value.getDefiningOp();
+  if (!op || !isa<RankedTensorType>(node.value.getType()))
+    return std::nullopt;
+  if (isa<tensor::EmptyOp>(op))
+    return "reads a tensor that nothing wrote";
+  if (isa<ScatterOp>(op))
+    return "a scatter's result is read after all of it is written";
+  if (!isa<linalg::GenericOp, linalg::FillOp, ViewOp, tensor::ConcatOp>(op))
+    return op->getName().getStringRef().str() + " has no place in a kernel";
+  auto generic = dyn_cast<linalg::GenericOp>(op);
+  if (generic &&
+      (generic.getNumResults() != 1 || (!isReduction(op) && !generic.getIndexingMapsArray().back().isIdentity())))
+    return "an elementwise linalg.generic needs one result with the identity map";
+  return std::nullopt;
+}
 
-std::string nameOf(Operation* op) { return op->getName().getStringRef().str(); }
+namespace {
 
 class Analysis {
 public:
@@ -52,6 +67,10 @@ public:
     for (Value output : graph_.outputs)
       if (!isa<RankedTensorType>(output.getType()))
         return refuse(output.getDefiningOp(), "an output is not a ranked tensor");
+    for (Value output : graph_.outputs)
+      if (auto scatter = output.getDefiningOp<ScatterOp>())
+        return graph_.outputs.size() == 1 ? analyseScatter(scatter, graph_, refusal_)
+                                          : refuse(scatter, "a scatter shares its kernel with no other output");
     // The output with the widest space drives; when others cannot follow it, another may.
     SmallVector<unsigned> order = llvm::to_vector(llvm::seq<unsigned>(0, graph_.outputs.size()));
     llvm::sort(order, [&](unsigned a, unsigned b) {
@@ -137,18 +156,8 @@ private:
         reductions.push_back(node);
         return false;
       }
-      if (op && isa<tensor::EmptyOp>(op)) {
-        refuse(op, "reads a tensor that nothing wrote");
-        fine = false;
-      } else if (op && isa<RankedTensorType>(node.value.getType()) &&
-                 !isa<linalg::GenericOp, linalg::FillOp, ViewOp, tensor::ConcatOp>(op)) {
-        refuse(op, nameOf(op) + " has no place in a kernel");
-        fine = false;
-      }
-      if (auto generic = dyn_cast_or_null<linalg::GenericOp>(op);
-          generic && isa<RankedTensorType>(node.value.getType()) &&
-          (generic.getNumResults() != 1 || !generic.getIndexingMapsArray().back().isIdentity())) {
-        refuse(op, "an elementwise linalg.generic needs one result with the identity map");
+      if (auto reason = whyNoPlace(node)) {
+        refuse(op, *reason);
         fine = false;
       }
       if (auto concat = dyn_cast_or_null<tensor::ConcatOp>(op)) {

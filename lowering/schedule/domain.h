@@ -11,6 +11,7 @@
 
 #include <string>
 
+#include "compiler/dialect/Zefuse.h"
 #include "lowering/schedule/dataflow.h"
 
 namespace zefuse {
@@ -38,6 +39,20 @@ struct DomainOutput {
   bool per_row;  // needs row dims only
 };
 
+// A kernel whose one output is a zefuse.scatter. Rows are the `free` dims: dimensions of the updates that are
+// dimensions of the result, which no index addresses. Rows touch different elements, so they may run in parallel; each
+// first stores its part of the init, then walks its updates in order.
+struct ScatterForm {
+  ScatterOp op;
+  mlir::AffineMap updates_at;              // indices of the updates, over free and sequential dims
+  mlir::AffineMap target;                  // indices of the result for an update; what was read is opaque
+  mlir::AffineMap init_at;                 // indices of the result for the init, over free and fill dims
+  llvm::SmallVector<unsigned> sequential;  // dims, outermost first
+  llvm::SmallVector<unsigned> fill;        // dims
+  Node init() { return {op.getInit(), init_at}; }
+  Node update() { return {op.getUpdates(), updates_at}; }
+};
+
 struct Domain {
   explicit Domain(mlir::MLIRContext* context, unsigned symbols) : space(context, symbols) {}
 
@@ -47,6 +62,7 @@ struct Domain {
   llvm::SmallVector<AxisSet> axis_sets;  // [0]: the column dims (empty when there are none)
   std::vector<Instance> instances;       // producers first
   unsigned levels = 0;                   // of instances
+  std::optional<ScatterForm> scatter;
 
   const Instance* find(Node result) const;
   mlir::AffineExpr rowCount() const;
@@ -63,6 +79,9 @@ struct KernelGraph {
   std::function<mlir::AffineExpr(IndexSpace&, const DomainOutput&)> output_offset;
 };
 
+// What a node's op lacks to be in a kernel; nothing when it may.
+std::optional<std::string> whyNoPlace(Node node);
+
 // A readable reason, and the op it is about.
 struct Refusal {
   mlir::Operation* op = nullptr;
@@ -71,6 +90,9 @@ struct Refusal {
 
 // The one domain that computes all outputs, or why there is none.
 std::unique_ptr<Domain> analyseDomain(mlir::MLIRContext* context, const KernelGraph& graph, Refusal& refusal);
+
+// The domain of a kernel whose output is the result of `op`; see ScatterForm.
+std::unique_ptr<Domain> analyseScatter(ScatterOp op, const KernelGraph& graph, Refusal& refusal);
 
 // Calls visit for each node that computing `root` evaluates, in pre-order, each node once. Stops below a node for which
 // visit returns false; does not enter reductions.

@@ -199,6 +199,21 @@ Evaluator::Placed Evaluator::emitUncached(Node node) {
   return {emitScalarOp(builder_, op, values, lanes), depth};
 }
 
+Value Evaluator::emitBody(Block& body, ValueRange arguments) {
+  unsigned lanes = lanesOf(arguments[0]);
+  llvm::DenseMap<Value, Value> values;
+  for (auto [argument, value] : llvm::zip(body.getArguments(), arguments))
+    values[argument] = value;
+  for (Operation& op : body.without_terminator()) {
+    SmallVector<Value> operands;
+    for (Value operand : op.getOperands())
+      operands.push_back(values.lookup(operand));
+    bool constant = op.hasTrait<OpTrait::ConstantLike>();
+    values[op.getResult(0)] = splat(builder_, emitScalarOp(builder_, &op, operands, constant ? 1 : lanes), lanes);
+  }
+  return values.lookup(body.getTerminator()->getOperand(0));
+}
+
 Value Evaluator::anyLane(Location loc, Value condition) {
   unsigned lanes = lanesOf(condition);
   if (lanes == 1)

@@ -65,6 +65,11 @@ public:
   mlir::Value evaluate(Node node);
   mlir::Value index(mlir::AffineExpr expr);  // scalar; at lane 0
   void store(mlir::Value pointer, mlir::AffineExpr offset, mlir::Value value, mlir::Type type);
+  // pointer[offset] = next(pointer[offset]), here: nothing moves out. Lanes step by one.
+  void modify(mlir::Value pointer, mlir::AffineExpr offset, mlir::Type type,
+              llvm::function_ref<mlir::Value(mlir::Value)> next);
+  // A body of scalar ops (zefuse.scatter's) applied to these values, which have equal lanes.
+  mlir::Value emitBody(mlir::Block& body, mlir::ValueRange arguments);
   void keep(std::vector<Kept>* kept) { kept_ = kept; }
 
   mlir::OpBuilder& builder() { return builder_; }

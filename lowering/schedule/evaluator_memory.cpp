@@ -283,6 +283,28 @@ void Evaluator::store(Value pointer, AffineExpr offset, Value value, Type type) 
   storeAt(value.getLoc(), pointer, space_.simplify(offset), value, type, false);
 }
 
+void Evaluator::modify(Value pointer, AffineExpr offset, Type type, llvm::function_ref<Value(Value)> next) {
+  Location loc = builder_.getUnknownLoc();
+  offset = space_.simplify(offset);
+  bool laned = dependsOnLanes(offset);
+  AffineExpr step = laned ? laneStep(offset) : AffineExpr();
+  if (laned && (!step || constantOf(step) != 1)) {
+    fail(nullptr, "lanes change elements that are no neighbours");
+    return;
+  }
+  Placed at = emitIndex(offset);
+  if (failed())
+    return;
+  toInnermost();
+  Type memory = memoryType(type);
+  unsigned align = bytesInMemory(type), lanes = laned ? lanes_.count : 1;
+  Value place = address(loc, memory, pointer, at.value);
+  Value present = LLVM::LoadOp::create(builder_, loc, withLanes(memory, lanes), place, align);
+  Value changed = next(toRegister(builder_, loc, present, type));
+  if (changed)
+    LLVM::StoreOp::create(builder_, loc, toMemory(builder_, loc, splat(builder_, changed, lanes), type), place, align);
+}
+
 void Evaluator::storeAt(Location loc, Value pointer, AffineExpr offset, Value value, Type type, bool kept) {
   Type memory = memoryType(type);
   unsigned align = bytesInMemory(type);

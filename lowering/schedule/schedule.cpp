@@ -110,6 +110,21 @@ void ScheduleContext::bindPosition(ArrayRef<unsigned> dims, Value position) cons
   }
 }
 
+std::pair<Value, Value> shareOfGroup(const ScheduleContext& context, Value group, AffineExpr units, double unit_cost) {
+  constexpr double min_group_cost = 200 << 10;  // less work than this is not worth another thread's wake-up
+  OpBuilder& b = context.builder();
+  Location loc = b.getUnknownLoc();
+  context.launch.extent = units;
+  context.launch.grain = std::max<int64_t>(1, int64_t(min_group_cost / unit_cost));
+  Value groups = context.workItem("_Z14get_num_groupsj"), extent = context.evaluator.index(units);
+  context.evaluator.toInnermost();
+  Value up = arith::AddIOp::create(b, loc, extent, arith::SubIOp::create(b, loc, groups, constantIndex(b, loc, 1)));
+  Value chunk = arith::DivUIOp::create(b, loc, up, groups);
+  auto limited = [&](Value value) -> Value { return arith::MinSIOp::create(b, loc, value, extent); };
+  Value begin = limited(arith::MulIOp::create(b, loc, group, chunk));
+  return {begin, limited(arith::AddIOp::create(b, loc, begin, chunk))};
+}
+
 Value ScheduleContext::combine(const Instance& instance, Value lhs, Value rhs) const {
   return emitScalarOp(builder(), combinerOf(instance.op).op, {lhs, rhs}, lanesOf(lhs));
 }
@@ -230,7 +245,10 @@ FailureOr<ScheduledKernel> scheduleKernel(KernelOp kernel, const TargetDescripti
   ScheduleContext schedule{graph,          *domain,  strategy, target,          evaluator,
                            *result.module, function, outputs,  scratch_pointer, launch};
   evaluator.enter(entry);
-  target.kind == TargetDescription::Kind::cpu ? scheduleCpu(schedule) : scheduleGpu(schedule);
+  if (domain->scatter)
+    scheduleScatter(schedule);
+  else
+    target.kind == TargetDescription::Kind::cpu ? scheduleCpu(schedule) : scheduleGpu(schedule);
   if (evaluator.failed())
     return refuse(evaluator.failure().op, evaluator.failure().reason);
   evaluator.leave();

@@ -42,6 +42,11 @@ struct ScheduleContext {
   mlir::Value finish(const Instance& instance, mlir::Value reduced) const;
 };
 
+// This group's units of a chunked launch: [first, last). `unit_cost` as in Strategy.
+std::pair<mlir::Value, mlir::Value> shareOfGroup(const ScheduleContext& context, mlir::Value group,
+                                                 mlir::AffineExpr units, double unit_cost);
+
+void scheduleScatter(const ScheduleContext& context);  // both targets
 void scheduleCpu(const ScheduleContext& context);
 void scheduleGpu(const ScheduleContext& context);
 

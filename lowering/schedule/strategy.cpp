@@ -56,6 +56,8 @@ public:
 
   Strategy run() {
     Strategy strategy;
+    if (domain_.scatter)
+      return scatter();
     chooseLanes(strategy);
     if (target_.kind == TargetDescription::Kind::cpu)
       chooseKept(strategy);
@@ -171,6 +173,32 @@ private:
     unsigned sets = llvm::count_if(domain_.axis_sets, [](auto& set) { return !set.dims.empty(); });
     strategy.lanes_in_rows = strategy.row_lanes != Strategy::none && (sets == 0 || rows_cost * sets < axes_cost * 0.8);
     strategy.reason = strategy.lanes_in_rows ? "reduction, lanes across rows" : "reduction, lanes along the row";
+  }
+
+  // Lanes along a row dim on which no index depends and along which the result's elements are neighbours: lanes then
+  // change different elements.
+  Strategy scatter() {
+    ScatterForm& form = *domain_.scatter;
+    Strategy strategy;
+    strategy.kept_bytes = space_.constant(0);
+    AffineExpr target = graph_.output_offset(space_, domain_.outputs[0]);
+    SmallVector<Access> all = accesses({form.init(), form.update()});
+    all.push_back({target, 3});
+    SmallVector<unsigned> candidates;
+    for (unsigned dim : domain_.rows)
+      if (constantOf(space_.strideAlong(target, dim)) == 1)
+        candidates.push_back(dim);
+    double cost = 0;
+    strategy.row_lanes = best(all, candidates, cost);
+    double updates = 1, fills = 1;
+    for (unsigned dim : form.sequential)
+      updates *= estimate(space_.size(dim));
+    for (unsigned dim : form.fill)
+      fills *= estimate(space_.size(dim));
+    strategy.unit_cost = updates * 16 + fills * 8;
+    strategy.reason =
+        domain_.rows.empty() ? "scatter, one after the other" : "scatter, parallel over what no index addresses";
+    return strategy;
   }
 
   void chooseTile(Strategy& strategy, ArrayRef<Access> accesses) {

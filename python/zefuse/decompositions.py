@@ -20,7 +20,8 @@ _LOWERED = """
     addcdiv addcmul lerp rsub clamp_min clamp_max fmin fmax logical_and logical_or logical_xor logical_not
     deg2rad rad2deg frac sgn square masked_fill where isfinite isinf isnan
     eye full_like zeros_like ones_like new_full new_zeros new_ones new_empty zeros ones tril triu
-    split split_with_sizes unbind stack roll slice_scatter select_scatter t transpose detach
+    split split_with_sizes unbind stack roll t transpose detach
+    slice_scatter select_scatter diagonal_scatter as_strided_scatter index_add scatter scatter_add scatter_reduce
     std std_mean var_mean mean sum prod any all
     _softmax _log_softmax softmax log_softmax _safe_softmax
     native_layer_norm native_group_norm _fused_rms_norm native_batch_norm _native_batch_norm_legit_no_training

@@ -2,77 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
-
-FLOATS = (torch.float32, torch.bfloat16)
-ALL_FLOATS = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
-INTEGERS = (torch.int64, torch.int32)
-BOTH = FLOATS + INTEGERS
-SMALL_INTEGERS = (torch.uint8, torch.int8, torch.int16)
-
-
-@dataclass(frozen=True)
-class Case:
-    """A function of tensors. ``shapes`` makes one tensor each of the tested dtype, or calls a maker."""
-
-    name: str
-    function: Callable[..., Any]
-    shapes: Sequence[Any]
-    dtypes: Sequence[torch.dtype] = FLOATS
-    low: float = -3.0  # values are uniform in [low, high)
-    high: float = 3.0
-    dynamic: bool = True  # also traced with symbolic sizes
-    # Attention sums terms that cancel: where the result is near zero, eager's own error against f64 is this large.
-    bf16_atol: float | None = None
-
-    def inputs(self, dtype: torch.dtype) -> list[Any]:
-        generator = torch.Generator().manual_seed(len(self.name))
-        made = []
-        for shape in self.shapes:
-            if callable(shape):
-                made.append(shape())
-            elif dtype == torch.bool:
-                made.append(torch.rand(shape, generator=generator) > 0.5)
-            elif dtype.is_floating_point:
-                values = torch.rand(shape, generator=generator, dtype=torch.float64)
-                made.append((values * (self.high - self.low) + self.low).to(dtype))
-            else:
-                low = 0 if self.low >= 0 or dtype == torch.uint8 else -9
-                high = 256 if dtype == torch.uint8 else 10
-                made.append(torch.randint(low, high, shape, generator=generator, dtype=dtype))
-        return made
-
-    def __str__(self) -> str:
-        return self.name
-
-
-def _indices(high: int, *shape: int, dtype: torch.dtype = torch.int64, low: int = 0) -> Callable[[], Tensor]:
-    return lambda: torch.randint(low, high, shape, generator=torch.Generator().manual_seed(7), dtype=dtype)
-
-
-def _mask(*shape: int) -> Callable[[], Tensor]:
-    return lambda: torch.rand(shape, generator=torch.Generator().manual_seed(5)) > 0.4
-
-
-def _transposed(*shape: int) -> Callable[[], Tensor]:
-    return lambda: torch.randn(shape, generator=torch.Generator().manual_seed(3)).transpose(-1, -2)
-
-
-def _strided(*shape: int) -> Callable[[], Tensor]:
-    return lambda: torch.randn([2 * size for size in shape], generator=torch.Generator().manual_seed(3))[
-        tuple(slice(1, None, 2) for _ in shape)
-    ]
-
-
-def _float(*shape: int) -> Callable[[], Tensor]:
-    return lambda: torch.randn(shape, generator=torch.Generator().manual_seed(11))
-
+from op_case import ALL_FLOATS, BOTH, FLOATS, INTEGERS, SMALL_INTEGERS, Case, indices, mask, strided, transposed
+from op_cases_scatter import SCATTER
 
 S = (5, 7)
 T = (3, 5, 7)
@@ -134,17 +70,17 @@ POINTWISE: list[Case] = [
         for name in ("bitwise_and", "bitwise_or", "bitwise_xor")
     ),
     Case("shifts", lambda x: (x << 3, x >> 2, x << 70), [S], INTEGERS),
-    Case("where", torch.where, [_mask(*S), S, S], BOTH),
-    Case("where_scalar", lambda m, x: (torch.where(m, x, 0.0), torch.where(m, 1, x)), [_mask(*S), S], FLOATS),
-    Case("masked_fill", lambda x, m: x.masked_fill(m, -1.5), [S, _mask(*S)]),
-    Case("masked_fill_inf", lambda x, m: x.masked_fill(m, float("-inf")), [S, _mask(7)]),
+    Case("where", torch.where, [mask(*S), S, S], BOTH),
+    Case("where_scalar", lambda m, x: (torch.where(m, x, 0.0), torch.where(m, 1, x)), [mask(*S), S], FLOATS),
+    Case("masked_fill", lambda x, m: x.masked_fill(m, -1.5), [S, mask(*S)]),
+    Case("masked_fill_inf", lambda x, m: x.masked_fill(m, float("-inf")), [S, mask(7)]),
     Case("isnan", lambda x: (torch.isnan(x / (x - x)), torch.isinf(1 / (x - x)), torch.isfinite(x)), [S]),
     Case("nan_max", lambda x, y: torch.maximum((x - x) / (x - x), y), [S, S]),
     Case("broadcast", lambda x, y, z: x * y + z, [T, (7,), (3, 1, 1)], BOTH),
     Case("broadcast_inner", lambda x, y: x + y, [T, (1, 5, 1)]),
     Case("broadcast_outer", lambda x, y: x * y, [(5, 1), (1, 7)]),
     Case("zero_dim", lambda x, y: x * y + y, [S, ()], BOTH),
-    Case("promote_int_float", lambda x, y: (x + y, x * 2.5, x + True), [_indices(9, *S), S], FLOATS),
+    Case("promote_int_float", lambda x, y: (x + y, x * 2.5, x + True), [indices(9, *S), S], FLOATS),
     *(
         Case(f"small_{name}", function, [S, S], SMALL_INTEGERS)
         for name, function in {
@@ -173,19 +109,19 @@ POINTWISE: list[Case] = [
     Case(
         "promote_u8",
         lambda x, y: (x + y, x * y.to(torch.int8), x + y.to(torch.int16)),
-        [_indices(99, *S, dtype=torch.uint8), S],
+        [indices(99, *S, dtype=torch.uint8), S],
         BOTH,
     ),
     Case(
         "divide_integers",
         lambda x, y: (x // y, x % y, torch.fmod(x, y), torch.div(x, y, rounding_mode="trunc"), x // 3, x % 3),
-        [S, _indices(7, *S, low=1)],
+        [S, indices(7, *S, low=1)],
         (*INTEGERS, *SMALL_INTEGERS),
     ),
     Case("promote_zero_dim", lambda x: (x + torch.tensor(2.5), x * torch.tensor(3)), [S], FLOATS),
-    Case("promote_bool", lambda m, x: m * x + m, [_mask(*S), S], BOTH),
-    Case("transposed", lambda x, y: x + y.relu(), [_transposed(7, 5), _transposed(7, 5)], (torch.float32,)),
-    Case("strided", lambda x, y: x * y, [_strided(4, 6), (4, 6)], (torch.float32,)),
+    Case("promote_bool", lambda m, x: m * x + m, [mask(*S), S], BOTH),
+    Case("transposed", lambda x, y: x + y.relu(), [transposed(7, 5), transposed(7, 5)], (torch.float32,)),
+    Case("strided", lambda x, y: x * y, [strided(4, 6), (4, 6)], (torch.float32,)),
     Case("one_element", lambda x: (x + 1).tanh(), [(1,)]),
     Case("scalar_tensor_input", lambda x: x.exp() + 1, [()]),
     Case("empty", lambda x: x * 2 + 1, [(0, 4)], dynamic=False),
@@ -196,7 +132,7 @@ POINTWISE: list[Case] = [
         [S],
         BOTH,
     ),
-    Case("bool_to", lambda m: (m.float(), m.long(), m.int().to(torch.bool)), [_mask(*S)], (torch.float32,)),
+    Case("bool_to", lambda m: (m.float(), m.long(), m.int().to(torch.bool)), [mask(*S)], (torch.float32,)),
     Case("symbolic_value", lambda x: x * x.shape[0] + x.shape[1], [S], (torch.float32,)),
 ]
 
@@ -227,7 +163,7 @@ REDUCTIONS = [
     Case("max_dim", lambda x: (x.max(-1), x.min(0, keepdim=True), x.max(1)), [T], (*BOTH, *SMALL_INTEGERS, torch.bool)),
     Case("argmax", lambda x: (x.argmax(), x.argmax(-1), x.argmin(0, keepdim=True), x.argmin(1)), [T], (*ALL_FLOATS, *INTEGERS, *SMALL_INTEGERS)),
     Case("argmax_ties", lambda x: (x.floor().argmax(-1), x.floor().argmin(-1)), [(3, 50)], low=-1.0, high=1.0),
-    Case("argmax_nan", lambda x, m: (torch.where(m, x, torch.nan).argmax(-1), torch.where(m, x, torch.nan).min(0)), [S, _mask(*S)], (torch.float32, torch.bfloat16)),
+    Case("argmax_nan", lambda x, m: (torch.where(m, x, torch.nan).argmax(-1), torch.where(m, x, torch.nan).min(0)), [S, mask(*S)], (torch.float32, torch.bfloat16)),
     Case("argmax_infinity", lambda x: (x * -torch.inf).argmax(-1), [S], (torch.float32,), low=1.0),
     Case("argmax_zero_dim", lambda x: (x.argmax(), x.max(0)), [()]),
     Case("argmax_softmax", lambda x: (x.softmax(-1).argmax(-1), x.softmax(-1)), [S], (torch.float32,)),
@@ -241,7 +177,7 @@ REDUCTIONS = [
     Case("norm", lambda x: x.norm(dim=-1), [T], (torch.float32,)),
     Case("logsumexp", lambda x: torch.logsumexp(x, -1), [T]),
     Case("sum_broadcast_back", lambda x: x / x.sum(-1, keepdim=True), [T], low=0.5),
-    Case("reduce_transposed", lambda x: x.sum(-1), [_transposed(7, 5)], (torch.float32,)),
+    Case("reduce_transposed", lambda x: x.sum(-1), [transposed(7, 5)], (torch.float32,)),
 ]  # fmt: skip
 
 NORMALIZATION = [
@@ -282,11 +218,11 @@ VIEWS = [
     Case("unfold", lambda x: x.unfold(-1, 3, 2) + 1, [S], (torch.float32,)),
     Case("cat", lambda x, y: (torch.cat([x, y], 0) + 1, torch.cat([x, y, x], -1)), [S, S], BOTH),
     Case("cat_uneven", lambda x, y: torch.cat([x * 2, y.exp()], 1).relu(), [(5, 3), (5, 4)]),
-    Case("cat_promote", lambda x, y: torch.cat([x, y]), [S, _indices(9, *S)]),
+    Case("cat_promote", lambda x, y: torch.cat([x, y]), [S, indices(9, *S)]),
     Case("stack", lambda x, y: (torch.stack([x, y]), torch.stack([x, y], -1) + 1), [S, S]),
     Case("pad", lambda x: (F.pad(x, (1, 2)) + 1, F.pad(x, (0, 0, 2, 1), value=3.0), F.pad(x, (-1, 1))), [S]),
     Case("pad_reflect", lambda x: F.pad(x, (1, 2), mode="reflect"), [(2, 3, 5)], (torch.float32,), dynamic=False),
-    Case("clone", lambda x: (x.clone() + 1, x.contiguous() * 2), [_transposed(7, 5)], (torch.float32,)),
+    Case("clone", lambda x: (x.clone() + 1, x.contiguous() * 2), [transposed(7, 5)], (torch.float32,)),
     Case("clone_only", lambda x: x.clone(), [S]),
     Case("permute_output", lambda x: (x + 1).permute(1, 0), [S]),
     Case("channel_shuffle", lambda x: x.view(2, 2, 3, 5).transpose(1, 2).reshape(2, 6, 5) * 2, [(2, 6, 5)], dynamic=False),
@@ -295,19 +231,17 @@ VIEWS = [
 ]  # fmt: skip
 
 INDEXING = [
-    Case("embedding", F.embedding, [_indices(10, 3, 5), (10, 6)]),
-    Case("embedding_int32", F.embedding, [_indices(10, 4, dtype=torch.int32), (10, 6)]),
-    Case("embedding_add", lambda i, w, p: F.embedding(i, w) * 2 + p, [_indices(10, 3, 5), (10, 6), (5, 6)]),
-    Case(
-        "index_select", lambda x, i: (x.index_select(0, i), x.index_select(-1, i) + 1), [(5, 6), _indices(5, 4)], BOTH
-    ),
-    Case("gather", lambda x, i: x.gather(1, i) * 2, [(5, 6), _indices(6, 4, 3)], BOTH),
-    Case("index", lambda x, i: (x[i] + 1, x[:, i] * 2), [(5, 6, 2), _indices(5, 4)], BOTH),
-    Case("index_negative", lambda x, i: x[i], [(5, 6), _indices(5, 4, low=-5)]),
-    Case("index_two", lambda x, i, j: x[i, j] + 1, [(5, 6, 2), _indices(5, 4), _indices(6, 3, 4)]),
-    Case("index_apart", lambda x, i, j: x[i, :, j], [(5, 3, 6), _indices(5, 4), _indices(6, 4)]),
-    Case("index_middle", lambda x, i: x[:, i, :].sum(-1), [(2, 5, 6), _indices(5, 3, 1)]),
-    Case("index_fused", lambda x, i: torch.softmax(x.exp()[i], -1), [(5, 6), _indices(5, 4)]),
+    Case("embedding", F.embedding, [indices(10, 3, 5), (10, 6)]),
+    Case("embedding_int32", F.embedding, [indices(10, 4, dtype=torch.int32), (10, 6)]),
+    Case("embedding_add", lambda i, w, p: F.embedding(i, w) * 2 + p, [indices(10, 3, 5), (10, 6), (5, 6)]),
+    Case("index_select", lambda x, i: (x.index_select(0, i), x.index_select(-1, i) + 1), [(5, 6), indices(5, 4)], BOTH),
+    Case("gather", lambda x, i: x.gather(1, i) * 2, [(5, 6), indices(6, 4, 3)], BOTH),
+    Case("index", lambda x, i: (x[i] + 1, x[:, i] * 2), [(5, 6, 2), indices(5, 4)], BOTH),
+    Case("index_negative", lambda x, i: x[i], [(5, 6), indices(5, 4, low=-5)]),
+    Case("index_two", lambda x, i, j: x[i, j] + 1, [(5, 6, 2), indices(5, 4), indices(6, 3, 4)]),
+    Case("index_apart", lambda x, i, j: x[i, :, j], [(5, 3, 6), indices(5, 4), indices(6, 4)]),
+    Case("index_middle", lambda x, i: x[:, i, :].sum(-1), [(2, 5, 6), indices(5, 3, 1)]),
+    Case("index_fused", lambda x, i: torch.softmax(x.exp()[i], -1), [(5, 6), indices(5, 4)]),
 ]
 
 MATMUL = [
@@ -332,7 +266,7 @@ _Q = (2, 3, 4, 8)
 ATTENTION = [
     Case("sdpa", F.scaled_dot_product_attention, [_Q, _Q, _Q], bf16_atol=1e-2),
     Case("sdpa_causal", lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True), [_Q, _Q, _Q], bf16_atol=1e-2),
-    Case("sdpa_bool_mask", lambda q, k, v, m: F.scaled_dot_product_attention(q, k, v, attn_mask=m), [_Q, _Q, _Q, _mask(2, 1, 4, 4)], bf16_atol=1e-2),
+    Case("sdpa_bool_mask", lambda q, k, v, m: F.scaled_dot_product_attention(q, k, v, attn_mask=m), [_Q, _Q, _Q, mask(2, 1, 4, 4)], bf16_atol=1e-2),
     Case("sdpa_float_mask", lambda q, k, v, m: F.scaled_dot_product_attention(q, k, v, attn_mask=m), [_Q, _Q, _Q, (4, 4)], bf16_atol=1e-2),
     Case("sdpa_scale", lambda q, k, v: F.scaled_dot_product_attention(q, k, v, scale=0.3), [_Q, _Q, _Q], bf16_atol=1e-2),
     Case("sdpa_cross", F.scaled_dot_product_attention, [_Q, (2, 3, 5, 8), (2, 3, 5, 8)], bf16_atol=1e-2),
@@ -349,12 +283,12 @@ CREATION = [
     Case("causal_mask", lambda x: torch.where(torch.ones(5, 5, dtype=torch.bool).tril(), x, float("-inf")), [(5, 5)]),
     Case("eye", lambda x: x @ torch.eye(7), [S], (torch.float32,)),
     Case("scalar_tensor", lambda x: torch.where(x > 0, x, torch.tensor(-2.0)), [S], (torch.float32,)),
-    Case("one_hot_compare", lambda i: (i.unsqueeze(-1) == torch.arange(9)).to(torch.float32), [_indices(9, 4)], (torch.float32,)),
+    Case("one_hot_compare", lambda i: (i.unsqueeze(-1) == torch.arange(9)).to(torch.float32), [indices(9, 4)], (torch.float32,)),
     Case("linspace", lambda x: torch.linspace(0, 1, 7) + x, [S], (torch.float32,)),
 ]  # fmt: skip
 
 CASES: list[Case] = [
-    *POINTWISE, *ACTIVATIONS, *REDUCTIONS, *NORMALIZATION, *VIEWS, *INDEXING, *MATMUL, *ATTENTION, *CREATION,
+    *POINTWISE, *ACTIVATIONS, *REDUCTIONS, *NORMALIZATION, *VIEWS, *INDEXING, *SCATTER, *MATMUL, *ATTENTION, *CREATION,
 ]  # fmt: skip
 
 
