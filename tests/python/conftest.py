@@ -11,6 +11,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "bench"))  # workloads
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # zoo
 
 from expected_failures import EXPECTED_FAILURES
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -64,9 +65,7 @@ def inference(example: Example, options: dict[str, Any] | None = None) -> Examin
     with torch.no_grad():
         example.model.eval()
         expected = example.model(*example.inputs)
-        actual, explanation = _observed(
-            lambda: torch.compile(example.model, backend="zefuse", options=options)(*example.inputs)
-        )
+        actual, explanation = _observed(lambda: example.compile("zefuse", options=options)(*example.inputs))
     return Examined(counts_of(explanation), relative_error(actual, expected), graph_breaks=explanation.graph_breaks)
 
 
@@ -77,7 +76,7 @@ def training(example: Example, options: dict[str, Any] | None = None) -> Examine
     torch.manual_seed(1)
     expected = example.step(theirs)
     torch.manual_seed(1)
-    actual, explanation = _observed(lambda: example.step(torch.compile(ours, backend="zefuse", options=options)))
+    actual, explanation = _observed(lambda: example.step(example.compile("zefuse", options=options)))
     error = max(
         relative_error(actual, expected), relative_error(dict(ours.named_buffers()), dict(theirs.named_buffers()))
     )
@@ -85,25 +84,31 @@ def training(example: Example, options: dict[str, Any] | None = None) -> Examine
 
 
 def gradient_error(ours: torch.nn.Module, theirs: torch.nn.Module) -> float:
-    """The largest error of any gradient relative to its own scale.
+    return tensors_error([p.grad for p in ours.parameters()], [p.grad for p in theirs.parameters()])
+
+
+def tensors_error(ours: Sequence[torch.Tensor | None], theirs: Sequence[torch.Tensor | None]) -> float:
+    """The largest error of any gradient relative to its own scale; infinite where one has a gradient and the other none.
 
     Gradients that are zero but for rounding (a key's bias, before softmax) have no scale of their own: where a tensor's largest
     gradient is below a thousandth of the model's, that is its scale.
     """
-    reference = {name: p.grad for name, p in theirs.named_parameters() if p.grad is not None}
-    made = {name: p.grad for name, p in ours.named_parameters() if p.grad is not None}
-    assert made.keys() == reference.keys(), (
-        f"gradients of {sorted(made.keys() ^ reference.keys())} are missing or too many"
-    )
-    floor = 1e-3 * max(g.abs().max().item() for g in reference.values())
+    floor = 1e-3 * max(g.abs().max().item() for g in theirs if g is not None)
     worst = 0.0
-    for name, expected in reference.items():
-        actual = made[name]
-        assert actual is not None
-        if not torch.isfinite(actual).all():
+    for actual, expected in zip(ours, theirs, strict=True):
+        if expected is None and actual is None:
+            continue
+        if expected is None or actual is None or not torch.isfinite(actual).all():
             return float("inf")
         worst = max(worst, (actual - expected).abs().max().item() / max(expected.abs().max().item(), floor))
     return worst
+
+
+@contextmanager
+def observing(kinds: list[str]) -> Iterator[None]:
+    """Appends the kind of each graph that is compiled inside."""
+    with backend.observe(lambda kind, _: kinds.append(kind)):
+        yield
 
 
 def _observed(run: Callable[[], Any]) -> tuple[Any, Explanation]:

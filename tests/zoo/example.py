@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -18,7 +18,7 @@ class Example:
     """``model(*inputs)`` is what inference measures (batch 1 in the real size); a training step is ``loss(model(*inputs)).backward()``.
 
     ``training_inputs``: those of the training step, where they differ (a larger batch).
-    ``dynamic``: which dimension of each input is the batch, for tests with symbolic sizes; None where the model fixes it.
+    ``batch_dims``: which dimension of each input is the batch, for tests with symbolic sizes; None where the model fixes it.
     """
 
     model: nn.Module
@@ -26,6 +26,19 @@ class Example:
     loss: Callable[[Any], Tensor]
     training_inputs: tuple[Tensor, ...] | None = None
     batch_dims: tuple[int, ...] | None = None
+    dynamo_options: dict[str, Any] = field(default_factory=dict)
+
+    def compile(self, backend: str, **keywords: Any) -> Callable[..., Any]:
+        """``torch.compile(self.model)`` under ``dynamo_options`` (of torch._dynamo.config) at each call."""
+        compiled = torch.compile(self.model, backend=backend, **keywords)
+        if not self.dynamo_options:
+            return compiled
+
+        def run(*inputs: Any) -> Any:
+            with torch._dynamo.config.patch(self.dynamo_options):
+                return compiled(*inputs)
+
+        return run
 
     def step(self, model: Callable[..., Any]) -> Tensor:
         """Loss and gradients (added to the parameters' ``grad``) of ``model``, which is ``self.model`` or compiled from it."""

@@ -12,7 +12,10 @@ from zoo.example import Example, Maker, classes_loss
 
 
 class Recurrent(nn.Module):
-    """Words through two recurrent layers; the classes of the last hidden state. Dynamo breaks its graph at nn.LSTM and nn.GRU."""
+    """Words through two recurrent layers; the classes of the last hidden state.
+
+    Dynamo leaves nn.LSTM and nn.GRU to eager, unless its option allow_rnn is set: here it is.
+    """
 
     def __init__(self, kind: type[nn.RNNBase], words: int, width: int, hidden: int, classes: int) -> None:
         super().__init__()
@@ -27,7 +30,7 @@ class Recurrent(nn.Module):
 def _recurrent(kind: type[nn.RNNBase], small: bool) -> Example:
     model = Recurrent(kind, 100, 16, 24, 5) if small else Recurrent(kind, 10000, 256, 512, 10)
     ids = torch.randint(100, (2, 6)) if small else torch.randint(10000, (8, 64))
-    return Example(model, (ids,), classes_loss, batch_dims=(0,))
+    return Example(model, (ids,), classes_loss, batch_dims=(0,), dynamo_options={"allow_rnn": True})
 
 
 def lstm(small: bool) -> Example:

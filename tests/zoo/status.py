@@ -128,7 +128,7 @@ def times(name: str, example: Any, training: bool, seconds: float) -> dict[str, 
                 continue
             torch._dynamo.reset()
             with cold_caches():
-                model = torch.compile(example.model, backend=contender)
+                model = example.compile(contender)
                 start = time.perf_counter()
                 run(model)
                 took = time.perf_counter() - start

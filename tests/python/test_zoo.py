@@ -1,0 +1,62 @@
+"""The model zoo in small: values, gradients and kernel counts of each model, and any batch size for a few."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import zoo
+from zoo import counts, examine
+
+from zefuse.testing import relative_error
+
+
+@pytest.mark.parametrize("name", zoo.MAKERS)
+def test_inference(name: str) -> None:
+    result = examine.inference(zoo.make(name))
+    assert result.error <= examine.OUTPUT_ERROR
+    assert not result.graph_breaks
+    assert result.counts, "nothing was compiled"
+    if difference := counts.difference(name, result.counts):
+        pytest.fail(difference, pytrace=False)
+
+
+@pytest.mark.parametrize("name", zoo.MAKERS)
+def test_training(name: str) -> None:
+    result = examine.training(zoo.make(name))
+    assert result.error <= examine.OUTPUT_ERROR
+    assert result.gradient_error is not None and result.gradient_error <= examine.GRADIENT_ERROR
+    assert result.counts.keys() == {"forward", "backward"}
+    if difference := counts.difference(name, result.counts):
+        pytest.fail(difference, pytrace=False)
+
+
+def test_lost_fusion_is_seen() -> None:
+    result = examine.inference(zoo.make("DistilBERT"), options={"fuse": False})
+    assert result.error <= examine.OUTPUT_ERROR
+    assert "DistilBERT, inference: kernels" in counts.difference("DistilBERT", result.counts)
+
+
+@pytest.mark.parametrize("name", ["BERT", "Llama", "ResNet-18", "DLRM", "MLP-Mixer"])
+def test_any_batch_size(name: str) -> None:
+    """One compilation serves every batch size, forward and backward."""
+    example = zoo.make(name)
+    seen: list[str] = []
+    model = example.model
+    assert example.batch_dims is not None
+    with examine.observing(seen):
+        compiled = torch.compile(model, backend="zefuse")
+        for copies in (1, 2, 3):
+            inputs = tuple(
+                torch.cat([t] * copies, dim=dim) for t, dim in zip(example.inputs, example.batch_dims, strict=True)
+            )
+            for t, dim in zip(inputs, example.batch_dims, strict=True):
+                torch._dynamo.mark_dynamic(t, dim)
+            with torch.no_grad():
+                assert relative_error(compiled(*inputs), model(*inputs)) <= examine.OUTPUT_ERROR, copies
+            model.zero_grad()
+            example.loss(model(*inputs)).backward()
+            expected = [p.grad for p in model.parameters()]
+            model.zero_grad()
+            example.loss(compiled(*inputs)).backward()
+            assert examine.tensors_error([p.grad for p in model.parameters()], expected) <= examine.GRADIENT_ERROR
+    assert seen == ["inference", "forward", "backward"]
