@@ -4,6 +4,8 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -91,10 +93,18 @@ struct Node {
   llvm::SmallVector<bool, 4> used;  // call: which results have users (one entry for a single result)
 };
 
-// Where a symbol's value is read: the size `dim` of an input, or an integer input itself (dim < 0).
+// An integer expression that affine expressions cannot hold: affine leaves under min, max, add, mul, floordiv and mod.
+struct SizeTree {
+  std::string op;              // empty: a leaf
+  mlir::AffineExpr leaf;       // without dimensions
+  std::vector<SizeTree> args;  // two
+};
+
+// Where a symbol's value comes from: the size `dim` of an input, an integer input itself (dim < 0), or other symbols.
 struct SymbolSource {
   unsigned input = 0;
   int dim = -1;
+  std::optional<SizeTree> definition;
 };
 
 struct Graph {

@@ -52,6 +52,7 @@ private:
   std::unordered_map<PyObject*, unsigned> indices_;  // FX node to its index in the graph
   std::unordered_map<unsigned, unsigned> tokens_;    // of a call under with_effects: the node that is its token
   fx::SympyReader sympy_;
+  std::vector<std::string> symbol_owners_;  // the node in whose meta each symbol was met first
   FxGraph result_;
   unsigned num_inputs_ = 0;
 };
@@ -116,6 +117,7 @@ void Reader::readNode(const py::object& node) {
     if (!metadata.contains("val"))
       fail(into, "it has no meta['val']: trace the graph with fake tensors (AOTAutograd or make_fx)");
     into.meta = meta(metadata["val"]);
+    symbol_owners_.resize(sympy_.symbols().size(), into.name);
   }
   if (op == "placeholder") {
     into.kind = Node::Kind::input;
@@ -421,7 +423,7 @@ void Reader::findSymbolSources() {
   auto offer = [&](AffineExpr expr, unsigned input, int dim) {
     auto symbol = dyn_cast<AffineSymbolExpr>(expr);
     if (symbol && (!sources[symbol.getPosition()] || dim < 0))
-      sources[symbol.getPosition()] = fx::SymbolSource{input, dim};
+      sources[symbol.getPosition()] = fx::SymbolSource{input, dim, std::nullopt};
   };
   unsigned input = 0;
   for (const Node& node : graph.nodes) {
@@ -435,11 +437,14 @@ void Reader::findSymbolSources() {
     ++input;
   }
   for (auto [number, source] : llvm::enumerate(sources)) {
+    if (const fx::SizeTree* definition = sympy_.definition(number); definition && !source)
+      source = fx::SymbolSource{0, -1, *definition};
     if (!source)
       throw ImportError(
-          "the symbolic size " + graph.symbols[number] +
-          " is not the size of any input (it depends on tensor data, or only appears inside an expression): "
-          "break the graph there or make it static");
+          "FX node '" + (number < symbol_owners_.size() ? symbol_owners_[number] : std::string("?")) +
+          "': the symbolic size " + graph.symbols[number] +
+          " is neither the size of an input nor an expression that a plan can compute: make that dimension "
+          "static (torch.compile(..., dynamic=False) or torch._dynamo.mark_static)");
     graph.symbol_sources.push_back(*source);
   }
 }

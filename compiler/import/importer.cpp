@@ -95,10 +95,20 @@ private:
     inputs_ = b_.getArrayAttr(inputs);
   }
 
+  Attribute definition(const fx::SizeTree& tree) {
+    if (tree.op.empty())
+      return mapOf({tree.leaf});
+    return b_.getArrayAttr({b_.getStringAttr(tree.op), definition(tree.args[0]), definition(tree.args[1])});
+  }
+
   void describeArguments() {
     SmallVector<StringRef> symbols(graph_.symbols.begin(), graph_.symbols.end());
     SmallVector<Attribute> sources;
     for (const fx::SymbolSource& source : graph_.symbol_sources) {
+      if (source.definition) {
+        sources.push_back(definition(*source.definition));
+        continue;
+      }
       SmallVector<NamedAttribute> entries = {b_.getNamedAttr("input", b_.getI64IntegerAttr(source.input))};
       if (source.dim >= 0)
         entries.push_back(b_.getNamedAttr("dim", b_.getI64IntegerAttr(source.dim)));

@@ -3,6 +3,7 @@
 
 #include <pybind11/pybind11.h>
 
+#include "compiler/import/fx_graph.h"
 #include "mlir/IR/AffineExpr.h"
 #include "llvm/ADT/DenseMap.h"
 #include "llvm/ADT/StringMap.h"
@@ -13,21 +14,29 @@ class SympyReader {
 public:
   explicit SympyReader(mlir::MLIRContext& context) : context_(context) {}
 
-  // A Python int or SymInt. Throws ImportError for an expression that has no affine form. New symbols are numbered as
-  // met.
+  // A Python int or SymInt. New symbols are numbered as met; an expression without an affine form becomes a symbol of
+  // its own.
   mlir::AffineExpr size(pybind11::handle value);
   // The same for a stride: torch's Max(1, n) in it, which keeps strides of empty tensors positive, is read as n.
   mlir::AffineExpr stride(pybind11::handle value);
   const std::vector<std::string>& symbols() const { return symbols_; }
+  // How to compute a symbol that stands for an expression; null for torch's own symbols and where it has no such form.
+  const SizeTree* definition(unsigned symbol) const;
 
 private:
   mlir::AffineExpr read(pybind11::handle value, bool stride);
   mlir::AffineExpr convert(pybind11::handle expr, bool stride);
   mlir::AffineExpr symbol(const std::string& name);
+  mlir::AffineExpr symbolFor(pybind11::handle expr);
+  mlir::AffineExpr truncated(pybind11::handle real);
+  std::optional<SizeTree> tree(pybind11::handle expr);
+  bool atLeastZero(pybind11::handle expr) const;
 
   mlir::MLIRContext& context_;
   std::vector<std::string> symbols_;
   llvm::StringMap<unsigned> numbers_;
+  llvm::DenseMap<unsigned, SizeTree> definitions_;
+  pybind11::object shape_env_;                                              // of the SymInt being read
   llvm::DenseMap<std::pair<PyObject*, unsigned>, mlir::AffineExpr> nodes_;  // by SymNode: many sizes share one
   std::vector<pybind11::object> alive_;                                     // keeps nodes_'s keys from being reused
 };

@@ -103,8 +103,13 @@ private:
   void addSymbols() {
     auto names = graph_->getAttrOfType<ArrayAttr>("zefuse.symbols");
     auto sources = graph_->getAttrOfType<ArrayAttr>("zefuse.symbol_sources");
-    for (auto [name, source] : llvm::zip(names, sources)) {
-      auto from = cast<DictionaryAttr>(source);
+    for (auto [number, name, source] : llvm::enumerate(names, sources)) {
+      auto from = dyn_cast<DictionaryAttr>(source);
+      if (!from) {
+        exprs_.setSymbol(number, source);
+        continue;
+      }
+      exprs_.setSymbol(number, static_cast<uint32_t>(plan_.symbols.size()));
       auto symbol = std::make_unique<plan::SymbolT>();
       symbol->name = cast<StringAttr>(name).str();
       symbol->input = from.getAs<IntegerAttr>("input").getInt();

@@ -1,6 +1,7 @@
 #include "compiler/plan/exprs.h"
 
 #include "compiler/plan/plan_generated.h"
+#include "mlir/IR/BuiltinAttributes.h"
 #include "llvm/Support/ErrorHandling.h"
 
 using namespace mlir;
@@ -36,7 +37,10 @@ uint32_t ExprTable::emit(AffineExpr expr) {
   if (auto value = dyn_cast<AffineConstantExpr>(expr)) {
     node = plan::ExprNode(value.getValue(), 0, 0, plan::ExprOp::constant);
   } else if (auto symbol = dyn_cast<AffineSymbolExpr>(expr)) {
-    node = plan::ExprNode(symbol.getPosition(), 0, 0, plan::ExprOp::symbol);
+    const auto& [plan_symbol, definition] = symbols_[symbol.getPosition()];
+    if (definition)
+      return index_[expr] = emitDefinition(definition);
+    node = plan::ExprNode(plan_symbol, 0, 0, plan::ExprOp::symbol);
   } else {
     auto binary = cast<AffineBinaryOpExpr>(expr);
     uint32_t lhs = emit(binary.getLHS()), rhs = emit(binary.getRHS());
@@ -53,6 +57,19 @@ uint32_t ExprTable::emit(AffineExpr expr) {
   }
   nodes_.push_back(node);
   index_[expr] = nodes_.size() - 1;
+  return nodes_.size() - 1;
+}
+
+uint32_t ExprTable::emitDefinition(Attribute definition) {
+  if (auto leaf = dyn_cast<AffineMapAttr>(definition))
+    return add(leaf.getValue().getResult(0));
+  auto parts = cast<ArrayAttr>(definition);
+  StringRef name = cast<StringAttr>(parts[0]).getValue();
+  uint32_t lhs = emitDefinition(parts[1]), rhs = emitDefinition(parts[2]);
+  for (plan::ExprOp op : {plan::ExprOp::add, plan::ExprOp::mul, plan::ExprOp::floordiv, plan::ExprOp::mod,
+                          plan::ExprOp::min, plan::ExprOp::max})
+    if (name == plan::EnumNameExprOp(op))
+      nodes_.emplace_back(0, lhs, rhs, op);
   return nodes_.size() - 1;
 }
 

@@ -6,6 +6,7 @@
 
 #include "compiler/plan/plan_generated.h"
 #include "mlir/IR/AffineExpr.h"
+#include "mlir/IR/Attributes.h"
 #include "llvm/ADT/ArrayRef.h"
 #include "llvm/ADT/DenseMap.h"
 
@@ -14,7 +15,12 @@ namespace zefuse {
 // Interns expressions: equal ones share a node, operands come before their users. Not thread-safe.
 class ExprTable {
 public:
-  explicit ExprTable(unsigned num_symbols) : num_symbols_(num_symbols) {}
+  explicit ExprTable(unsigned num_symbols) : num_symbols_(num_symbols), symbols_(num_symbols) {}
+
+  // What symbol number `symbol` of the graph is: a symbol of the plan, or (docs/ir.md, zefuse.symbol_sources) an
+  // expression of other symbols. For each symbol, before the first expression that uses it.
+  void setSymbol(unsigned symbol, uint32_t plan_symbol) { symbols_[symbol] = {plan_symbol, {}}; }
+  void setSymbol(unsigned symbol, mlir::Attribute definition) { symbols_[symbol] = {0, definition}; }
 
   // `expr` has no dimensions.
   uint32_t add(mlir::AffineExpr expr);
@@ -28,7 +34,10 @@ public:
 private:
   uint32_t emit(mlir::AffineExpr expr);
 
+  uint32_t emitDefinition(mlir::Attribute definition);
+
   unsigned num_symbols_;
+  std::vector<std::pair<uint32_t, mlir::Attribute>> symbols_;
   llvm::DenseMap<mlir::AffineExpr, uint32_t> index_;
   std::vector<plan::ExprNode> nodes_;
 };

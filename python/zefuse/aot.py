@@ -73,7 +73,7 @@ def compile_package(
             )
 
     compiled = compile_graph(
-        program.graph_module, [number for number, entry in enumerate(inputs) if "weight" in entry], checked
+        program.graph_module, [number for number, entry in enumerate(inputs) if "weight" in entry], checked, whole=True
     )
     convention = {
         "inputs": inputs,

@@ -5,6 +5,7 @@ Thin on purpose: everything that is a decision about the generated code is taken
 
 from __future__ import annotations
 
+import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,7 +18,7 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.exc import ShortenTraceback
 
 from zefuse import _native
-from zefuse.errors import OptionError, ZefuseError
+from zefuse.errors import FallbackError, OptionError, UnsupportedError, ZefuseError
 from zefuse.options import Options
 
 # Told of each graph compiled while set (explain, testing): observer(kind, compiled), kind "inference", "forward", "backward".
@@ -65,16 +66,54 @@ def zefuse(
 
 
 def compile_graph(
-    gm: torch.fx.GraphModule, parameter_indices: Sequence[int], options: Options, kind: str = "inference"
+    gm: torch.fx.GraphModule,
+    parameter_indices: Sequence[int],
+    options: Options,
+    kind: str = "inference",
+    *,
+    whole: bool = False,
 ) -> Any:
-    """One functional ATen graph (``meta["val"]`` on every node) to a callable that takes a list and gives a list."""
-    native = _native.load()
-    compiled = native.compile(gm, list(parameter_indices), options.to_dict())
+    """One functional ATen graph (``meta["val"]`` on every node) to a callable that takes a list and gives a list.
+
+    What no plan can hold runs in eager between compiled parts, unless ``whole`` or ``options.strict`` makes that an error.
+    """
+    compiled = _compile_in_parts(gm, parameter_indices, options, whole)
     _forget_weights_after_optimizer_steps()
     _live.add(compiled)
     if (observer := _observer.get()) is not None:
         observer(kind, compiled)
     return compiled
+
+
+def _compile_in_parts(gm: torch.fx.GraphModule, parameter_indices: Sequence[int], options: Options, whole: bool) -> Any:
+    from zefuse import parts
+
+    native = _native.load()
+
+    def compile_part(part: torch.fx.GraphModule, parameters: list[int]) -> Any:
+        return native.compile(part, parameters, options.to_dict())
+
+    reasons = parts.outside(gm)
+    while True:
+        if reasons and (whole or options.strict):
+            reason = next(iter(reasons.values()))
+            kind = UnsupportedError if whole else FallbackError
+            raise kind(f"zefuse: the graph is not one plan: {reason}")
+        try:
+            if not reasons:
+                return compile_part(gm, list(parameter_indices))
+            return parts.Parts(gm, parameter_indices, reasons, compile_part)
+        except UnsupportedError as error:
+            # A node that the importer refuses goes outside as well; an error that names none makes the whole graph eager.
+            if whole or options.strict:
+                raise
+            reason = str(error).splitlines()[0]
+            node = parts.named_in(error, gm)
+            if node is None or node.op != "call_function" or node in reasons:
+                warnings.warn(f"zefuse: a graph runs in eager: {reason}", stacklevel=2)
+                reasons = {node: reason for node in gm.graph.nodes if node.op == "call_function"}
+            else:
+                reasons[node] = reason
 
 
 def _compile(

@@ -62,14 +62,14 @@ def test_wrong_options(options: dict[str, Any], first_line: str) -> None:
 
 @pytest.mark.parametrize("kind", BY_CODE.values())
 def test_every_error_passes_through_dynamo(kind: type[ZefuseError], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Dynamo wraps what it does not know, and the first line would say nothing."""
+    """Dynamo wraps what it does not know, and the first line would say nothing. Strict: what is unsupported would run in eager."""
 
     def refuse(*args: Any) -> None:
         raise kind("what, where, what to do")
 
     monkeypatch.setattr(_native, "load", lambda: SimpleNamespace(compile=refuse))
     with pytest.raises(kind) as caught:
-        torch.compile(torch.sin, backend="zefuse")(torch.ones(3))
+        torch.compile(torch.sin, backend="zefuse", options={"strict": True})(torch.ones(3))
     assert str(caught.value).splitlines()[0] == "what, where, what to do"
 
 

@@ -166,6 +166,29 @@ def test_second_size_makes_sizes_symbolic() -> None:
     assert seen[1].report()["symbols"]
 
 
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, y: x.diagonal() * 2,
+        lambda x, y: x[: min(x.shape[0], y.shape[0])] + y[: min(x.shape[0], y.shape[0])].sum(),
+        lambda x, y: F.interpolate(x[None, None], scale_factor=1.5) + 1,
+        lambda x, y: x.unfold(0, 2, 1).sum(0),
+        lambda x, y: F.pad(x, (0, -x.shape[0] % 4)).reshape(-1) * 2,
+        lambda x, y: x[max(1, x.shape[0] - 5) :] + 1,
+    ],
+    ids=["diagonal", "min", "scale", "unfold", "modulo", "max"],
+)
+def test_computed_sizes(function: Any) -> None:
+    """Sizes that no affine expression holds are computed by the plan: one compilation, any size."""
+    seen, observing = count_compilations()
+    compiled = zefuse(function, dynamic=True)
+    with observing:
+        for rows, columns, others in ((5, 7, 3), (8, 7, 9), (31, 40, 4), (6, 6, 6)):
+            inputs = torch.randn(rows, columns), torch.randn(others, columns)
+            assert relative_error(compiled(*inputs), function(*inputs)) < 1e-5, (rows, columns)
+    assert len(seen) <= 2  # unequal sizes first: a guard may ask which is larger
+
+
 def test_integer_inputs() -> None:
     def function(x: torch.Tensor, n: int) -> torch.Tensor:
         return x[:n] * n

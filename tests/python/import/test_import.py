@@ -100,8 +100,14 @@ def test_constants() -> None:
 
 
 def test_size_without_affine_form() -> None:
-    with pytest.raises(RuntimeError, match=r"symbolic size Min.* cannot be expressed.*mark_static"):
-        one(lambda x: x.diagonal() + 1, torch.ones(5, 7), dynamic=True)
+    text = one(lambda x: x.diagonal() + 1, torch.ones(5, 7), dynamic=True)
+    assert re.search(r'zefuse\.symbols = \["s\d+", "s\d+", "Min\(s\d+, s\d+\)"\]', text)
+    assert re.search(r'zefuse\.symbol_sources = .*\["min", #map\d*, #map\d*\]\]', text)
+
+
+def test_size_that_no_plan_computes() -> None:
+    with pytest.raises(RuntimeError, match=r"symbolic size .* is neither the size of an input nor .*mark_static"):
+        one(lambda x: torch.zeros(int(x.shape[0] ** 0.5)) + 1, torch.ones(9, 2), dynamic=True)
 
 
 def test_graph_without_fake_values() -> None:

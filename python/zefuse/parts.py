@@ -1,0 +1,321 @@
+"""Graphs that no plan can hold whole: they are cut where something must stay outside, and only that runs in eager.
+
+A plan holds operators over dense CPU tensors of the usual dtypes, with sizes that are known when it starts. Higher-order operators
+(cond, flex_attention, ...), complex numbers, and operators whose result's size or value depends on data are none of that. Each
+such node goes to an eager part; what stands before and after is compiled as usual. Order among random draws and other effects
+is kept.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.fx import Graph, GraphModule, Node
+
+from zefuse.errors import UnsupportedError
+
+_HELD = frozenset(
+    getattr(torch, name) for name in "float32 float64 float16 bfloat16 int64 int32 int16 int8 uint8 bool".split()
+)
+_SCALARS = (int, float, bool, torch.SymInt, torch.SymFloat, torch.SymBool)
+
+Reasons = dict[Node, str]
+
+
+def outside(gm: GraphModule) -> Reasons:
+    """The nodes that no plan can hold, and why. Empty for most graphs."""
+    reasons: Reasons = {}
+    for node in gm.graph.nodes:
+        if node.op == "call_function" and (reason := _why_outside(node, reasons)):
+            reasons[node] = reason
+    return reasons
+
+
+def named_in(error: Exception, gm: GraphModule) -> Node | None:
+    """The node that an error of the compiled part blames."""
+    found = re.search(r"FX node '([^']+)'", str(error))
+    return next((node for node in gm.graph.nodes if found and node.name == found.group(1)), None)
+
+
+def _why_outside(node: Node, reasons: Mapping[Node, str]) -> str | None:
+    if _is_free(node):
+        return None
+    target: Any = node.target
+    if target is operator.getitem:  # with its source
+        source = node.args[0]
+        return reasons.get(source) if isinstance(source, Node) else None
+    if target is torch.ops.higher_order.with_effects:
+        target = node.args[1]
+    if not isinstance(target, torch._ops.OpOverload):
+        return f"{_name(node)} is no operator that a plan can call"
+    if node.meta.get("unbacked_bindings"):
+        return f"the size or value of {_name(node)}'s result depends on data"
+    if "val" in node.meta and (problem := _problem(node.meta["val"])):
+        return f"{_name(node)} makes {problem}"
+    for argument in node.all_input_nodes:
+        if argument.op == "get_attr":
+            continue
+        if "val" not in argument.meta:
+            return f"{_name(node)} reads {argument.name}, of which nothing is known"
+        value = argument.meta["val"]
+        if isinstance(value, torch.SymFloat | torch.SymBool):
+            return f"{_name(node)} takes a number that is known at run time only"
+        if problem := _problem(value):
+            return f"{_name(node)} reads {problem}"
+    return None
+
+
+def _problem(value: Any) -> str | None:
+    if isinstance(value, torch.Tensor):
+        if value.dtype not in _HELD:
+            return f"a tensor of {str(value.dtype).removeprefix('torch.')}"
+        if value.layout is not torch.strided or value.device.type != "cpu":
+            return f"a tensor with layout {value.layout} on {value.device}"
+    elif isinstance(value, tuple | list):
+        return next(filter(None, map(_problem, value)), None)
+    return None
+
+
+def _is_free(node: Node) -> bool:
+    """Arithmetic on sizes: repeated wherever it is used."""
+    if node.op != "call_function" or not isinstance(node.meta.get("val"), _SCALARS):
+        return False
+    if isinstance(node.target, torch._ops.OpOverload):
+        return node.target._schema.name.startswith("aten::sym_")
+    return node.target is not operator.getitem and not isinstance(node.target, torch._ops.HigherOrderOperator)
+
+
+def _is_ordered(node: Node) -> bool:
+    target = node.target
+    if not isinstance(target, torch._ops.OpOverload):
+        return target is not operator.getitem
+    return torch.Tag.nondeterministic_seeded in target.tags or not target._schema.returns
+
+
+def _name(node: Node) -> str:
+    target: Any = node.args[1] if node.target is torch.ops.higher_order.with_effects else node.target
+    if not isinstance(target, torch._ops.OpOverload):
+        return getattr(target, "__name__", str(target))
+    overload = target._schema.overload_name
+    return target._schema.name + (f".{overload}" if overload else "")
+
+
+class Parts:
+    """A graph in parts, called as a compiled graph is: with a list, which it empties. Thread-safe as its parts are."""
+
+    _boxed_call = True
+
+    def __init__(
+        self,
+        gm: GraphModule,
+        parameters: Sequence[int],
+        reasons: Reasons,
+        compile_part: Callable[[GraphModule, list[int]], Any],
+    ) -> None:
+        """``compile_part(gm, parameter_indices)``; UnsupportedError of it that names no node makes that part eager."""
+        self._outside = reasons
+        self._compiled: list[Any] = []
+        self._eager_parts: dict[str, str] = {}  # operator -> why, of parts that could not be compiled
+        self._steps: list[tuple[Callable[[list[Any]], Sequence[Any]], list[Node], list[Node], list[Node]]] = []
+        self._inputs = list(gm.graph.find_nodes(op="placeholder"))
+        static = {self._inputs[index] for index in parameters}
+        (output,) = gm.graph.find_nodes(op="output")
+        self._outputs = torch.utils._pytree.tree_leaves(output.args[0])
+        stages = _stages(gm, reasons, output)
+        providers = _providers(gm)
+        for stage in sorted(set(stages.values())):
+            members = [node for node in gm.graph.nodes if stages.get(node) == stage]
+            part, inputs, results = _extract(gm, members, stages, stage, providers, inside=stage % 2 == 0)
+            run = _eager(part) if stage % 2 else self._compile(part, inputs, static, compile_part)
+            self._steps.append((run, inputs, results, []))
+        last_use: dict[Node, int] = {}
+        for number, (_, inputs, results, _dead) in enumerate(self._steps):
+            last_use |= dict.fromkeys([*inputs, *results], number)
+        for node, number in last_use.items():
+            if node not in self._outputs:
+                self._steps[number][3].append(node)
+
+    def _compile(
+        self, part: GraphModule, inputs: list[Node], static: set[Node], compile_part: Callable[..., Any]
+    ) -> Callable[[list[Any]], Sequence[Any]]:
+        try:
+            compiled = compile_part(part, [index for index, node in enumerate(inputs) if node in static])
+        except UnsupportedError as error:
+            if named_in(error, part) is not None:
+                raise
+            reason = str(error).splitlines()[0]
+            self._eager_parts |= {_name(node): reason for node in part.graph.nodes if node.op == "call_function"}
+            return _eager(part)
+        self._compiled.append(compiled)
+        return compiled
+
+    def __call__(self, arguments: list[Any]) -> list[Any]:
+        values: dict[Node, Any] = dict(zip(self._inputs, arguments, strict=True))
+        arguments.clear()
+        for run, inputs, results, dead in self._steps:
+            made = run([values[node] for node in inputs])
+            values.update(zip(results, made, strict=True))
+            for node in dead:
+                del values[node]
+        return [values[out] if isinstance(out, Node) else out for out in self._outputs]
+
+    def report(self) -> dict[str, Any]:
+        """As a compiled graph's, over all parts; what runs in eager is among the fallbacks."""
+        reports = [compiled.report() for compiled in self._compiled]
+        merged: dict[str, Any] = {"device": reports[0]["device"] if reports else "cpu", "inputs": len(self._inputs)}
+        for name in ("kernels", "calls", "fallbacks", "copies"):
+            merged[name] = [entry for report in reports for entry in report[name]]
+        merged["symbols"] = list(dict.fromkeys(symbol for report in reports for symbol in report["symbols"]))
+        merged["modules"] = sum(report["modules"] for report in reports)
+        merged["outputs"] = len(self._outputs)
+        merged["stages"] = {}
+        for report in reports:
+            for stage, seconds in report["stages"].items():
+                merged["stages"][stage] = merged["stages"].get(stage, 0.0) + seconds
+        eager = [(_name(node), reason) for node, reason in self._outside.items() if node.target is not operator.getitem]
+        for name, reason in [*eager, *self._eager_parts.items()]:
+            merged["fallbacks"].append(
+                {"op": name, "reason": f"in eager: {reason}", "ops": [name], "sources": [], "bytes": None}
+            )
+        return merged
+
+    def counters(self) -> dict[str, int]:
+        """Sums over the compiled parts."""
+        total: dict[str, int] = {}
+        for compiled in self._compiled:
+            for name, number in compiled.counters().items():
+                total[name] = total.get(name, 0) + number
+        return total
+
+    def plan_json(self) -> str:
+        """The plans of the compiled parts, as a JSON list."""
+        return "[" + ",\n".join(compiled.plan_json() for compiled in self._compiled) + "]"
+
+    def invalidate_weights(self) -> None:
+        for compiled in self._compiled:
+            compiled.invalidate_weights()
+
+
+def _eager(part: GraphModule) -> Callable[[list[Any]], Sequence[Any]]:
+    """Below autograd and autocast, as a plan's steps run."""
+
+    def run(values: list[Any]) -> Sequence[Any]:
+        with torch.no_grad(), torch._C._DisableAutocast():
+            return part(*values)
+
+    return run
+
+
+def _stages(gm: GraphModule, reasons: Reasons, output: Node) -> dict[Node, int]:
+    """The part of each node: even ones are compiled, odd ones eager; a node reads from its own part and earlier ones only."""
+    stages: dict[Node, int] = {}
+    reach: dict[Node, int] = {}  # of free nodes too
+    last_ordered = 0
+    returned = set(output.all_input_nodes)
+    for node in gm.graph.nodes:
+        if node.op != "call_function":
+            continue
+        need = max((reach.get(argument, 0) for argument in node.all_input_nodes), default=0)
+        if _is_free(node):
+            reach[node] = need
+            if node in returned:  # a number that the graph returns: computed in Python
+                stages[node] = reach[node] = need + 1 - need % 2
+            continue
+        source = node.args[0]
+        if node.target is operator.getitem and source in stages:
+            stages[node] = reach[node] = stages[source]
+            continue
+        parity = 1 if node in reasons else 0
+        ordered = _is_ordered(node)
+        stage = max(need, parity, last_ordered if ordered else 0)
+        stage += (stage - parity) % 2
+        if ordered:
+            last_ordered = stage
+        stages[node] = reach[node] = stage
+    return stages
+
+
+def _symbols_of(value: Any) -> Iterator[Any]:
+    """The symbols in a value's sizes and strides."""
+    if isinstance(value, torch.SymInt):
+        yield from value.node.expr.free_symbols
+    elif isinstance(value, torch.Tensor):
+        if value.layout is torch.strided:
+            for number in (*value.shape, *value.stride(), value.storage_offset()):
+                yield from _symbols_of(number)
+    elif isinstance(value, tuple | list):
+        for item in value:
+            yield from _symbols_of(item)
+
+
+def _given_by(value: Any) -> Iterator[Any]:
+    """The symbols that can be read off a value: itself, or one of its sizes."""
+    numbers = value.shape if isinstance(value, torch.Tensor) else (value,)
+    for number in numbers:
+        if isinstance(number, torch.SymInt) and number.node.expr.is_Symbol:
+            yield number.node.expr
+
+
+def _providers(gm: GraphModule) -> dict[Any, Node]:
+    providers: dict[Any, Node] = {}
+    for node in gm.graph.nodes:
+        if not _is_free(node):
+            for symbol in _given_by(node.meta.get("val")):
+                providers.setdefault(symbol, node)
+    return providers
+
+
+def _extract(
+    gm: GraphModule, members: list[Node], stages: dict[Node, int], stage: int, providers: dict[Any, Node], inside: bool
+) -> tuple[GraphModule, list[Node], list[Node]]:
+    """The part's own graph, the nodes that are its inputs and those that are its results."""
+    graph, made, inputs = Graph(), dict[Node, Node](), list[Node]()
+    first: Node | None = None  # placeholders go before it
+
+    def add_input(node: Node) -> Node:
+        with graph.inserting_before(first) if first is not None else graph.inserting_after(None):
+            placeholder = graph.placeholder(node.name)
+        placeholder.meta = dict(node.meta)
+        inputs.append(node)
+        made[node] = placeholder
+        return placeholder
+
+    def get(node: Node) -> Node:
+        nonlocal first
+        if node in made:
+            return made[node]
+        if node.op == "get_attr" or (_is_free(node) and node not in stages):
+            copy = graph.node_copy(node, get)
+            first = first or copy
+            made[node] = copy
+            return copy
+        return add_input(node)
+
+    for node in members:
+        copy = graph.node_copy(node, get)
+        first = first or copy
+        made[node] = copy
+    if inside:
+        given = {symbol for node in inputs for symbol in _given_by(node.meta["val"])}
+        for node in list(made):
+            for symbol in _symbols_of(node.meta.get("val")):
+                provider = providers.get(symbol)
+                if symbol not in given and provider is not None and provider not in made:
+                    add_input(provider)
+                    given |= set(_given_by(provider.meta["val"]))
+    results = [node for node in members if any(_leaves(user, stages, stage) for user in node.users)]
+    graph.output(tuple(made[node] for node in results))
+    return GraphModule(gm, graph), inputs, results
+
+
+def _leaves(user: Node, stages: dict[Node, int], stage: int) -> bool:
+    """Whether the user, or what a free user becomes elsewhere, is outside of the part."""
+    if user.op == "output":
+        return True
+    if user in stages:
+        return stages[user] != stage
+    return any(_leaves(next_user, stages, stage) for next_user in user.users)

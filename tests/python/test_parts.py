@@ -1,0 +1,171 @@
+"""What no plan can hold: it runs in eager between compiled parts, with eager's results, and explain says so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+
+from zefuse.aot import compile_package
+from zefuse.backend import observe
+from zefuse.errors import FallbackError, UnsupportedError
+from zefuse.explanation import Explanation
+from zefuse.testing import relative_error
+
+WEIGHT = torch.randn(8, 8, generator=torch.Generator().manual_seed(1))
+
+
+def conditional(x: torch.Tensor) -> torch.Tensor:
+    return torch.cond(x.sum() > 0, lambda x: x.sin() + 1, lambda x: x.cos() * 2, (x * 3,)).exp()
+
+
+def loop(x: torch.Tensor) -> torch.Tensor:
+    from torch._higher_order_ops import while_loop
+
+    return while_loop(lambda i, y: i < 3, lambda i, y: (i + 1, y * 2), (torch.tensor(0), x + 1))[1].exp()
+
+
+def flexible_attention(x: torch.Tensor) -> torch.Tensor:
+    from torch.nn.attention.flex_attention import flex_attention
+
+    q = (x @ WEIGHT).reshape(1, 2, -1, 4)
+    return flex_attention(q, q + 1, q * 2, score_mod=lambda score, b, h, i, j: score * 0.5 + i) * 2
+
+
+# name -> function of a [6, 8] tensor, an operator that stays outside
+CASES: dict[str, tuple[Callable[[torch.Tensor], Any], str]] = {
+    "nonzero": (lambda x: ((x * 2 > 0).nonzero().float() * 2).exp(), "aten::nonzero"),
+    "boolean index": (lambda x: (x[x * 2 > 0] * 2).exp(), "aten::index.Tensor"),
+    "unique": (lambda x: torch.unique((x * 2).int()) + 1, "aten::_unique2"),
+    "item": (lambda x: torch.ones(int((x.abs() * 2).sum().int().item())) * 2, "aten::_local_scalar_dense"),
+    "repeats": (lambda x: torch.repeat_interleave(x + 1, torch.tensor([1, 2, 1, 0, 3, 1]), 0) * 2, "aten::repeat_interleave.Tensor"),
+    "spectrum": (lambda x: torch.fft.irfft(torch.fft.rfft(x * 2) * 3).exp(), "aten::_fft_r2c"),
+    "complex pairs": (lambda x: torch.view_as_real(torch.view_as_complex((x * 2).reshape(6, 4, 2)) * 1j) + 1, "aten::view_as_complex"),
+    "uint16": (lambda x: (x.abs() * 9).to(torch.uint16).to(torch.float32) * 2, "aten::_to_copy"),
+    "float8": (lambda x: (x * 2).to(torch.float8_e4m3fn).to(torch.float32) + 1, "aten::_to_copy"),
+    "cond": (conditional, "cond"),
+    "while": (loop, "while_loop"),
+    "flex_attention": (flexible_attention, "flex_attention"),
+}  # fmt: skip
+
+
+def explained(function: Callable[..., Any], *inputs: Any, **keywords: Any) -> tuple[Any, Explanation]:
+    explanation = Explanation()
+    with (
+        observe(explanation.add),
+        torch._dynamo.config.patch(capture_scalar_outputs=True, capture_dynamic_output_shape_ops=True),
+    ):
+        compiled = torch.compile(function, backend="zefuse", fullgraph=True, **keywords)
+        return compiled(*inputs), explanation
+
+
+@pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
+@pytest.mark.parametrize("name", CASES)
+def test_runs_between_compiled_parts(name: str, dynamic: bool) -> None:
+    function, outside = CASES[name]
+    x = torch.randn(6, 8)
+    actual, explanation = explained(function, x, dynamic=dynamic)
+    assert relative_error(actual, function(x)) < 1e-5
+    assert outside in {entry["op"] for entry in explanation.fallbacks if entry["reason"].startswith("in eager: ")}
+    assert len(explanation.graphs) == 1
+    assert explanation.kernels
+
+
+def test_sizes_that_depend_on_data_may_change() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return (x[x > 0] * 2).exp().sum() + x.shape[0]
+
+    seen: list[str] = []
+    with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True), observe(lambda kind, _: seen.append(kind)):
+        compiled = torch.compile(function, backend="zefuse", fullgraph=True, dynamic=True)
+        for size in (5, 9, 40):
+            x = torch.randn(size, 3)
+            assert relative_error(compiled(x), function(x)) < 1e-5
+    assert seen == ["inference"]
+
+
+def test_checkpoint_with_dropout_trains() -> None:
+    """Recomputing saves and restores the state of the random number generator, through higher-order operators."""
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return checkpoint(lambda y: F.dropout(F.gelu(y @ WEIGHT), 0.5), x, use_reentrant=False) * 2
+
+    results = []
+    for run in (function, torch.compile(function, backend="zefuse")):
+        x = torch.ones(6, 8, requires_grad=True)
+        torch.manual_seed(3)
+        y = run(x)
+        y.sum().backward()
+        results.append((y, x.grad))
+    assert relative_error(results[1], results[0]) < 1e-5
+
+
+def test_complex_trains() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return torch.fft.fft(x * 2).abs().square().mean()
+
+    gradients = []
+    for run in (function, torch.compile(function, backend="zefuse")):
+        x = torch.linspace(-1, 1, 48).reshape(6, 8).requires_grad_()
+        run(x).backward()
+        gradients.append(x.grad)
+    assert relative_error(gradients[1], gradients[0]) < 1e-5
+
+
+def test_draws_keep_their_order_across_parts() -> None:
+    def function(x: torch.Tensor) -> Any:
+        first = F.dropout(x * 2, 0.5)
+        noise = torch.rand(4, dtype=torch.complex64).real  # outside
+        last = F.dropout(x * 3, 0.5)
+        return first, noise + 1, last
+
+    x = torch.ones(6, 8)
+    torch.manual_seed(5)
+    expected = function(x)
+    torch.manual_seed(5)
+    actual, explanation = explained(function, x)
+    assert relative_error(actual, expected) == 0
+    assert any(entry["reason"].startswith("in eager: ") for entry in explanation.fallbacks)
+
+
+def test_a_compilation_that_fails_leaves_the_model_running(monkeypatch: pytest.MonkeyPatch) -> None:
+    from zefuse import _native
+
+    class Broken:
+        def compile(self, *_: Any) -> Any:
+            raise UnsupportedError("cannot compile the graph: kernel foo: no idea")
+
+    monkeypatch.setattr(_native, "load", Broken)
+    x = torch.randn(3)
+    with pytest.warns(UserWarning, match="a graph runs in eager: cannot compile the graph: kernel foo"):
+        actual, explanation = explained(lambda x: x * 2 + 1, x)
+    assert torch.equal(actual, x * 2 + 1)
+    assert {entry["op"] for entry in explanation.fallbacks} == {"aten::mul.Tensor", "aten::add.Tensor"}
+
+
+def test_strict_and_packages_want_one_plan(tmp_path: Any) -> None:
+    with pytest.raises(FallbackError, match=r"the graph is not one plan: cond is no operator that a plan can call"):
+        torch.compile(conditional, backend="zefuse", options={"strict": True})(torch.ones(3))
+
+    class Spectrum(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.fft.fft(x).abs()
+
+    program = torch.export.export(Spectrum(), (torch.ones(4),))
+    with pytest.raises(UnsupportedError, match=r"not one plan: aten::_fft_r2c makes a tensor of complex64"):
+        compile_package(program, tmp_path / "spectrum.zefuse")
+
+
+def test_failed_assertion_raises() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        torch._assert_async((x > 0).all(), "positive, please")
+        return x + 1
+
+    compiled = torch.compile(function, backend="zefuse", fullgraph=True)
+    assert torch.equal(compiled(torch.ones(3)), torch.ones(3) + 1)
+    with pytest.raises(RuntimeError, match="positive, please"):
+        compiled(torch.zeros(3))
