@@ -17,7 +17,7 @@ if(ZEFUSE_SANITIZE)
   add_link_options(-fsanitize=${ZEFUSE_SANITIZE})
 endif()
 include_directories(${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR})  # includes are written from the root
-add_link_options(-fuse-ld=lld)
+add_link_options(-fuse-ld=lld -Wl,--build-id=sha1)  # the build id names the driver in cache keys
 
 # The Python environment the Makefile made: oneDNN and torch live in it.
 set(ZEFUSE_VENV "${PROJECT_SOURCE_DIR}/.venv" CACHE PATH "virtual environment with torch and oneDNN")

@@ -139,6 +139,7 @@ Compilation compileModule(ModuleOp module, const Options& options, std::vector<S
     if (failed(built))
       return failure();
     result.plan = std::move(built->bytes);
+    result.times = times;
     return success();
   };
   result.ok = succeeded(stages());

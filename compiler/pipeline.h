@@ -20,6 +20,7 @@ struct Compilation {
   std::vector<std::byte> plan;  // plan.fbs
   std::string error;            // when not ok: first line says what and where
   std::string dump_folder;      // empty: no dump
+  std::vector<StageTime> times;  // `earlier`, then this function's own; the plan's report has them too
 };
 
 // Consumes `module` (stage 1). `earlier`: times of stages that came before, kept in the plan's report. Never throws;

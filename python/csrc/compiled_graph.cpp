@@ -13,8 +13,9 @@ namespace py = pybind11;
 namespace zefuse::python {
 
 CompiledGraph::CompiledGraph(std::unique_ptr<Executable> executable, std::vector<at::Tensor> constants,
-                             std::string dump_folder)
-    : executable_(std::move(executable)), constants_(std::move(constants)), dump_folder_(std::move(dump_folder)) {
+                             std::string dump_folder, std::vector<std::pair<std::string, double>> stages)
+    : executable_(std::move(executable)), constants_(std::move(constants)), dump_folder_(std::move(dump_folder)),
+      stages_(std::move(stages)) {
   for (const plan::Buffer* buffer : *executable_->plan().buffers())
     num_output_buffers_ += buffer->storage() == plan::Storage::output;
 }

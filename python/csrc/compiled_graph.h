@@ -15,8 +15,10 @@ namespace zefuse::python {
 // Thread-safe as Executable is. Methods need the GIL; it is released while steps run.
 class CompiledGraph {
 public:
-  // `constants`: tensors that follow the user's inputs in every call.
-  CompiledGraph(std::unique_ptr<Executable> executable, std::vector<at::Tensor> constants, std::string dump_folder);
+  // `constants`: tensors that follow the user's inputs in every call. `stages`: seconds of each stage of making it, for
+  // the report; empty: what the plan says of its own making.
+  CompiledGraph(std::unique_ptr<Executable> executable, std::vector<at::Tensor> constants, std::string dump_folder,
+                std::vector<std::pair<std::string, double>> stages = {});
 
   // `arguments`: a list of tensors and ints. Returns a tuple: tensors, ints, None. `boxed` as in AOTAutograd: the list
   // is emptied, so that the caller keeps no input alive.
@@ -36,6 +38,7 @@ private:
   std::unique_ptr<Executable> executable_;
   std::vector<at::Tensor> constants_;
   std::string dump_folder_;
+  std::vector<std::pair<std::string, double>> stages_;
   size_t num_output_buffers_ = 0;
 };
 

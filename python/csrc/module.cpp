@@ -13,9 +13,12 @@
 #include "compiler/plan/plan_generated.h"
 #include "lowering/native/disassemble.h"
 #include "mlir/IR/MLIRContext.h"
+#include "python/csrc/cache.h"
 #include "python/csrc/compiled_graph.h"
 #include "python/csrc/errors.h"
 #include "python/csrc/package.h"
+#include "python/csrc/plan_cache.h"
+#include "runtime/cache/file_cache.h"
 
 namespace py = pybind11;
 
@@ -46,6 +49,8 @@ Settings settingsOf(const py::dict& given) {
   settings.compile.fuse = flag("fuse", true);
   settings.compile.dump_dir = text("dump_dir", environmentOr(kDumpVariable, ""));
   settings.compile.cache_dir = settings.run.cache_dir = text("cache_dir", environmentOr(kCacheVariable, ""));
+  if (given.contains("cache_limit_mb") && !given["cache_limit_mb"].is_none())
+    settings.run.cache_limit = py::cast<uint64_t>(given["cache_limit_mb"]) << 20;
   if (given.contains("build_threads"))
     settings.run.build_threads = py::cast<int>(given["build_threads"]);
   return settings;
@@ -72,6 +77,10 @@ void dumpBuilt(const CompiledGraph& compiled) {
                       disassemble((*natives)[launch->module_()]));
 }
 
+double secondsSince(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
 std::unique_ptr<CompiledGraph> compile(const py::object& graph_module, const std::vector<unsigned>& parameters,
                                        const py::dict& options) {
   Settings settings = settingsOf(options);
@@ -86,23 +95,44 @@ std::unique_ptr<CompiledGraph> compile(const py::object& graph_module, const std
   std::vector<at::Tensor> constants;
   for (const py::object& constant : imported.constants)
     constants.push_back(THPVariable_Unpack(constant.ptr()));
-  std::vector<StageTime> times = {
-      {"import", std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count()}};
-
-  Compilation compilation;
+  std::vector<std::pair<std::string, double>> stages = {{"import", secondsSince(start)}};
   Result<std::unique_ptr<Executable>> executable = Status(Code::internal, "not built");
+  Compilation compilation;
   {
     py::gil_scoped_release released;
-    compilation = compileModule(*imported.module, settings.compile, times);
-    if (compilation.ok)
-      executable = Executable::create(compilation.plan, settings.run);
+    // A dump shows every stage, so there is nothing to take from the cache.
+    const FileCache cache(settings.compile.dump_dir.empty() ? settings.compile.cache_dir : "", settings.run.cache_limit);
+    std::optional<CacheKey> key;
+    if (!cache.directory().empty())
+      key = planKey(*imported.module, settings.compile);
+    auto native = std::chrono::steady_clock::now();
+    if (auto stored = key ? cache.load(*key) : std::nullopt) {
+      stages.emplace_back("cached plan", secondsSince(start) - stages.back().second);
+      native = std::chrono::steady_clock::now();
+      executable = Executable::create(*stored, settings.run);
+    }
+    if (!executable.ok()) {
+      compilation = compileModule(*imported.module, settings.compile, {{"import", stages.front().second}});
+      stages.clear();
+      for (const StageTime& time : compilation.times)
+        stages.emplace_back(time.name, time.seconds);
+      native = std::chrono::steady_clock::now();
+      if (compilation.ok) {
+        if (key)
+          (void)cache.store(*key, compilation.plan);  // best effort; the kernels' counters say why when it fails
+        executable = Executable::create(compilation.plan, settings.run);
+      }
+    } else {
+      compilation.ok = true;
+    }
+    stages.emplace_back("native", secondsSince(native));
   }
   if (!compilation.ok)
     raise(settings.compile.strict && compilation.error.find("runs in ATen") != std::string::npos ? "fallback"
                                                                                                  : "unsupported",
           "cannot compile the graph: " + compilation.error);
-  auto compiled =
-      std::make_unique<CompiledGraph>(unwrap(std::move(executable)), std::move(constants), compilation.dump_folder);
+  auto compiled = std::make_unique<CompiledGraph>(unwrap(std::move(executable)), std::move(constants),
+                                                  compilation.dump_folder, std::move(stages));
   if (!compilation.dump_folder.empty())
     dumpBuilt(*compiled);
   return compiled;
@@ -144,5 +174,6 @@ PYBIND11_MODULE(_C, module) {
       "package_load",
       [](const std::string& path, const py::dict& options) { return loadPackage(path, settingsOf(options).run); },
       py::arg("path"), py::arg("options"));
+  defineCacheFunctions(module);
   module.def("import_to_text", &importToText, py::arg("graph_module"), py::arg("parameters"));
 }

@@ -90,6 +90,12 @@ py::dict CompiledGraph::report() const {
   py::dict details = compiled.empty() ? py::dict() : py::dict(parse(compiled));
   for (auto item : details)
     report[item.first] = item.second;
+  if (!stages_.empty()) {
+    py::dict stages;
+    for (const auto& [name, seconds] : stages_)
+      stages[py::str(name)] = seconds;
+    report["stages"] = stages;
+  }
   return report;
 }
 
@@ -106,6 +112,7 @@ py::dict CompiledGraph::counters() const {
   result["native_cache_hits"] = counters.native_cache_hits;
   result["native_cache_misses"] = counters.native_cache_misses;
   result["arena_bytes"] = counters.arena_bytes;
+  result["cache_failure"] = counters.cache_failure;
   return result;
 }
 

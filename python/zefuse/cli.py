@@ -31,6 +31,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     explain.add_argument("--json", action="store_true", help="plain data instead of tables")
     explain.set_defaults(run=_explain)
 
+    cache = commands.add_parser("cache", help="look after the cache of plans and native code")
+    cache.add_argument("--dir", help="the folder; default: ZEFUSE_CACHE_DIR, else zefuse in the user's cache folder")
+    actions = cache.add_subparsers(dest="action", required=True)
+    actions.add_parser("stat", help="how many entries, how large, where")
+    why = actions.add_parser("why", help="why the newest entries had to be made: what differs from the nearest earlier one")
+    why.add_argument("-n", "--count", type=int, default=20, help="how many of the newest")
+    actions.add_parser("clear", help="remove every entry")
+    actions.add_parser("export", help="all entries into one file").add_argument("file")
+    actions.add_parser("import", help="entries from such a file, which must come from somebody you trust").add_argument(
+        "file"
+    )
+    cache.set_defaults(run=_cache)
+
     args = parser.parse_args(arguments)
     from zefuse.errors import ZefuseError
 
@@ -91,3 +104,20 @@ def _explain(args: argparse.Namespace) -> None:
         print(json.dumps(explanation.to_dict()))
     else:
         rich.print(explanation)
+
+
+def _cache(args: argparse.Namespace) -> None:
+    from zefuse import _native, cache
+
+    folder = cache.directory() if args.dir is None else args.dir
+    native = _native.load()
+    if args.action == "stat":
+        print(cache.stat(folder))
+    elif args.action == "why":
+        print("\n".join(cache.why(folder, args.count)) or f"{folder}: no entries")
+    elif args.action == "clear":
+        print(f"removed {native.cache_clear(folder)} entries from {folder}")
+    elif args.action == "export":
+        print(f"wrote {native.cache_export(folder, args.file)} entries to {args.file}")
+    else:
+        print(f"took {native.cache_import(folder, args.file)} entries into {folder}")

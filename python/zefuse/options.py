@@ -37,6 +37,9 @@ class Options:
     cache_dir: str | None = None
     """The folder of the native-code cache; ``""`` turns it off. Default: ``zefuse`` in the user's cache folder."""
 
+    cache_limit_mb: int | None = None
+    """Size of the cache folder in MiB; the least recently used entries go when there is more. Default: 2048."""
+
     build_threads: int = 0
     """How many threads build kernels; 0: one per core. Does not change what is built."""
 
@@ -47,6 +50,8 @@ class Options:
             raise OptionError(
                 f'zefuse option device={self.device!r}: not a device; use "cpu", or "gpu:N" for an Intel GPU'
             )
+        if self.cache_limit_mb is not None and self.cache_limit_mb < 1:
+            raise OptionError(f"zefuse option cache_limit_mb={self.cache_limit_mb}: use 1 or more, or cache_dir='' for none")
         if self.build_threads < 0:
             raise OptionError(f"zefuse option build_threads={self.build_threads}: use 0 (one per core) or more")
 
@@ -69,9 +74,19 @@ class Options:
         """As the compiled part takes it: ``None`` where the environment decides."""
         values = dataclasses.asdict(self)
         if self.cache_dir is None and "ZEFUSE_CACHE_DIR" not in os.environ:
-            caches = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-            values["cache_dir"] = os.path.join(caches, "zefuse")
+            values["cache_dir"] = default_cache_dir()
+        if self.cache_limit_mb is None and "ZEFUSE_CACHE_LIMIT_MB" in os.environ:
+            text = os.environ["ZEFUSE_CACHE_LIMIT_MB"]
+            if not text.isdecimal() or int(text) < 1:
+                raise OptionError(f"ZEFUSE_CACHE_LIMIT_MB={text!r}: expected a number of MiB")
+            values["cache_limit_mb"] = int(text)
         return values
+
+
+def default_cache_dir() -> str:
+    """``zefuse`` in the user's cache folder; empty (no cache) for a user without a home."""
+    caches = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return os.path.join(caches, "zefuse") if os.path.isabs(caches) else ""
 
 
 _TYPES: dict[str, Any] = typing.get_type_hints(Options)

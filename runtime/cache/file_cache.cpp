@@ -1,95 +1,129 @@
 #include "runtime/cache/file_cache.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <ctime>
 #include <filesystem>
+#include <thread>
 
-#include "runtime/cache/sha256.h"
+#include "runtime/cache/entry.h"
+#include "runtime/cache/maintenance.h"
 #include "runtime/descriptor_io.h"
 
 namespace zefuse {
 namespace {
 
-// Header, key, body. The digest covers key and body with their lengths, so that a file under a
-// wrong name or cut short is refused too.
-struct Header {
-  char magic[8];
-  uint64_t key_bytes;
-  uint64_t body_bytes;
-  Digest digest;
-};
-constexpr char magic[8] = {'Z', 'F', 'C', 'A', 'C', 'H', 'E', '1'};
+constexpr time_t use_resolution = 3600;  // how exactly the time of the last use is kept; finer costs a write per hit
 
-Digest digestOf(const Header& header, std::span<const std::byte> key_and_body) {
-  return Sha256().update(std::as_bytes(std::span(&header.key_bytes, 2))).update(key_and_body).finish();
+// An entry may hold machine code: only what this user or root wrote, and nobody else can write, is used.
+bool trusted(const struct stat& info) {
+  return (info.st_uid == geteuid() || info.st_uid == 0) && !(info.st_mode & (S_IWGRP | S_IWOTH));
 }
 
-std::optional<std::vector<std::byte>> readEntry(int file, const std::string& key) {
-  Header header;
-  struct stat info{};
-  if (fstat(file, &info) != 0 || !readAll(file, &header, sizeof header) ||
-      std::memcmp(header.magic, magic, sizeof magic) != 0 || header.key_bytes != key.size() ||
-      header.body_bytes > uint64_t(info.st_size) ||
-      sizeof header + header.key_bytes + header.body_bytes != uint64_t(info.st_size))
-    return std::nullopt;
-  std::vector<std::byte> bytes(header.key_bytes + header.body_bytes);
-  if (!readAll(file, bytes.data(), bytes.size()) || std::memcmp(bytes.data(), key.data(), key.size()) != 0 ||
-      digestOf(header, bytes) != header.digest)
-    return std::nullopt;
-  bytes.erase(bytes.begin(), bytes.begin() + ptrdiff_t(key.size()));
-  return bytes;
+Status cannotWrite(const std::string& path, const std::string& why) {
+  return {Code::not_found, "cannot write the cache entry " + path + ": " + why};
+}
+
+// With permissions for this user alone. Fails quietly: what comes next says why.
+void makeDirectory(const std::string& path) {
+  std::error_code error;
+  if (std::filesystem::exists(path, error))
+    return;
+  if (const auto parent = std::filesystem::path(path).parent_path(); !parent.empty())
+    std::filesystem::create_directories(parent, error);
+  mkdir(path.c_str(), 0700);
 }
 
 }  // namespace
 
-std::string FileCache::entryPath(const std::string& key) const {
-  return directory_ + "/" + hex(Sha256().update(key).finish()) + ".native";
-}
-
-std::optional<std::vector<std::byte>> FileCache::load(const std::string& key) const {
+std::optional<std::vector<std::byte>> FileCache::load(const CacheKey& key) const {
   if (directory_.empty())
     return std::nullopt;
   const std::string path = entryPath(key);
-  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
   if (file < 0)
     return std::nullopt;
-  std::optional<std::vector<std::byte>> bytes = readEntry(file, key);
+  struct stat info{};
+  const bool usable = fstat(file, &info) == 0 && trusted(info);
+  std::optional<Entry> entry = usable ? readEntry(file) : std::nullopt;
+  const bool good = entry && entry->key == key.text();
+  if (good && info.st_mtim.tv_sec + use_resolution < time(nullptr))
+    futimens(file, nullptr);  // the time of the last use, for the limit; fails on what is not ours, which is fine
   close(file);
-  if (!bytes)
-    unlink(path.c_str());  // damaged: rebuilt and stored again by the caller
-  return bytes;
+  if (usable && !good)
+    unlink(path.c_str());  // damaged: made anew and stored again by the caller
+  return good ? std::optional(std::move(entry->body)) : std::nullopt;
 }
 
-Status FileCache::store(const std::string& key, std::span<const std::byte> bytes) const {
+Status FileCache::store(const CacheKey& key, std::span<const std::byte> bytes, const std::string& note) const {
   if (directory_.empty())
     return {};
-  std::error_code error;
-  std::filesystem::create_directories(directory_, error);
+  makeDirectory(directory_);
   const std::string path = entryPath(key);
+  struct stat folder{};
+  if (stat(directory_.c_str(), &folder) != 0 || !S_ISDIR(folder.st_mode))
+    return cannotWrite(path, "its folder does not exist and cannot be made");
   static std::atomic<uint64_t> counter{0};
   const std::string temporary = path + "." + std::to_string(getpid()) + "." + std::to_string(counter++) + ".tmp";
-  const int file = open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+  const int file = open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
   if (file < 0)
-    return {Code::not_found, "cannot write the cache entry " + temporary + ": " + std::strerror(errno)};
-  Header header{};
-  std::memcpy(header.magic, magic, sizeof magic);
-  header.key_bytes = key.size();
-  header.body_bytes = bytes.size();
-  header.digest = Sha256().update(std::as_bytes(std::span(&header.key_bytes, 2))).update(key).update(bytes).finish();
-  const bool written = writeAll(file, &header, sizeof header) && writeAll(file, key.data(), key.size()) &&
-                       writeAll(file, bytes.data(), bytes.size());
-  const bool closed = close(file) == 0;
-  if (!written || !closed || rename(temporary.c_str(), path.c_str()) != 0) {
-    const std::string reason = std::strerror(errno);
+    return cannotWrite(temporary, std::strerror(errno));
+  const std::vector<std::byte> packed = packEntry(key.text(), note, time(nullptr), bytes);
+  const bool written = writeAll(file, packed.data(), packed.size());
+  std::string why = written ? "" : std::strerror(errno);
+  if (close(file) != 0 && why.empty())
+    why = std::strerror(errno);
+  if (why.empty() && rename(temporary.c_str(), path.c_str()) != 0)
+    why = std::strerror(errno);
+  if (!why.empty()) {
     unlink(temporary.c_str());
-    return {Code::not_found, "cannot write the cache entry " + path + ": " + reason};
+    return cannotWrite(path, why);
   }
+  keepLimit(packed.size());
   return {};
+}
+
+FileCache::Lock::~Lock() {
+  if (file_ >= 0)
+    close(file_);
+}
+
+FileCache::Lock FileCache::lock(const CacheKey& key, std::chrono::milliseconds deadline) const {
+  if (directory_.empty())
+    return {};
+  makeDirectory(directory_);
+  makeDirectory(directory_ + "/locks");
+  // A fixed set of files that are never removed: an unlinked lock file could be held by one and made anew by another.
+  const std::string path = directory_ + "/locks/" + key.fileName().substr(0, 2);
+  const int file = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  if (file < 0)
+    return {};
+  const auto end = std::chrono::steady_clock::now() + deadline;
+  for (auto pause = std::chrono::microseconds(200);; pause = std::min(pause * 2, std::chrono::microseconds(10000))) {
+    if (flock(file, LOCK_EX | LOCK_NB) == 0)
+      return Lock(file);
+    if ((errno != EWOULDBLOCK && errno != EINTR) || std::chrono::steady_clock::now() >= end) {
+      close(file);
+      return {};
+    }
+    std::this_thread::sleep_for(pause);
+  }
+}
+
+void FileCache::keepLimit(uint64_t stored_bytes) const {
+  // Looking at every file costs milliseconds: at a process's first store, then after each sixteenth of the limit.
+  static std::atomic<uint64_t> since{UINT64_MAX};
+  uint64_t before = since.load();
+  if (before != UINT64_MAX && (since += stored_bytes) < limit_ / 16)
+    return;
+  since = 0;
+  evict(directory_, limit_);
 }
 
 }  // namespace zefuse

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "runtime/cpu_driver/build_id.h"
 #include "runtime/cpu_driver/command_list.h"
 #include "runtime/cpu_driver/counted.h"
 #include "runtime/cpu_driver/environment.h"
@@ -91,7 +92,7 @@ ze_result_t driverGetProperties(ze_driver_handle_t hDriver, ze_driver_properties
   ZEFUSE_CHECK(Driver, hDriver);
   ZEFUSE_NOT_NULL(properties);
   std::memcpy(properties->uuid.id, "zefuse-cpu-drv-1", sizeof properties->uuid.id);
-  properties->driverVersion = 1;
+  properties->driverVersion = buildVersion();
   for (auto* next = static_cast<ze_base_properties_t*>(properties->pNext); next;
        next = static_cast<ze_base_properties_t*>(next->pNext))
     if (next->stype == ZE_STRUCTURE_TYPE_DRIVER_MEMORY_FREE_EXT_PROPERTIES)

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <mutex>
 
 #include "runtime/executor/executable.h"
 
@@ -37,6 +38,12 @@ struct Counters {
     while (seen < value && !largest.compare_exchange_weak(seen, value, std::memory_order_relaxed)) {
     }
   }
+  // A cache that cannot be written only costs time; the first reason is kept for who asks.
+  void noteCacheFailure(const Status& status) {
+    std::lock_guard lock(cache_guard_);
+    if (!status.ok() && cache_failure_.empty())
+      cache_failure_ = status.message();
+  }
   ExecutionCounters read() const {
     ExecutionCounters out;
     out.calls = calls;
@@ -49,8 +56,14 @@ struct Counters {
     out.native_cache_hits = native_cache_hits;
     out.native_cache_misses = native_cache_misses;
     out.arena_bytes = arena_bytes;
+    std::lock_guard lock(cache_guard_);
+    out.cache_failure = cache_failure_;
     return out;
   }
+
+private:
+  mutable std::mutex cache_guard_;
+  std::string cache_failure_;
 };
 
 }  // namespace zefuse::executor

@@ -4,20 +4,23 @@
 #include <atomic>
 #include <thread>
 
-#include "runtime/cache/sha256.h"
+#include "runtime/cache/file_cache.h"
 
 namespace zefuse::executor {
 namespace {
 
-// Whatever the native code depends on. The module's id alone is not trusted: it is what the plan
-// says of itself.
-std::string cacheKey(const plan::KernelModule& module, const ze::Device& device) {
+// How long one process waits for another that builds the same kernel. Compiling one takes tens of milliseconds.
+constexpr std::chrono::seconds build_wait{60};
+
+// Whatever the native code depends on. Not the module's id: it is what the plan says of itself.
+CacheKey cacheKey(const plan::KernelModule& module, const ze::Device& device) {
+  CacheKey key("native");
+  key.add("format", "1").add("target", module.target()->str());
+  for (auto& [name, value] : device.nativeFields())
+    key.add(name, value);
   const auto* words = module.spirv();
-  Sha256 hash;
-  if (words)
-    hash.update(std::as_bytes(std::span(words->data(), words->size())));
-  return "native 1|" + module.id()->str() + "|" + hex(hash.finish()) + "|" + module.target()->str() + "|" +
-         device.nativeKey();
+  key.addHash("spirv", words ? std::as_bytes(std::span(words->data(), words->size())) : std::span<const std::byte>());
+  return key;
 }
 
 template <typename Work> void inParallel(size_t count, size_t threads, const Work& work) {
@@ -61,8 +64,8 @@ Result<std::unique_ptr<KernelModules>> KernelModules::build(const plan::Plan& pl
   self->context_ = std::make_unique<ze::Context>(std::move(*context));
   self->modules_.resize(modules->size());
 
-  const FileCache cache(options.cache_dir);
-  std::vector<std::string> keys(modules->size());
+  const FileCache cache(options.cache_dir, options.cache_limit);
+  std::vector<std::optional<CacheKey>> keys(modules->size());
   std::vector<size_t> missing;
   for (size_t i = 0; i < modules->size(); ++i) {
     const plan::KernelModule& module = *modules->Get(uint32_t(i));
@@ -76,7 +79,7 @@ Result<std::unique_ptr<KernelModules>> KernelModules::build(const plan::Plan& pl
         }  // made for another driver: build it here
     }
     keys[i] = cacheKey(module, *device);
-    if (auto stored = cache.load(keys[i]))
+    if (auto stored = cache.load(*keys[i]))
       if (auto loaded = ze::Module::fromNative(*self->context_, *stored, label); loaded.ok()) {
         self->modules_[i] = std::move(*loaded);
         ++counters.native_cache_hits;
@@ -90,25 +93,34 @@ Result<std::unique_ptr<KernelModules>> KernelModules::build(const plan::Plan& pl
   std::vector<Status> results(missing.size());
   inParallel(missing.size(), threads, [&](size_t at) {
     const size_t i = missing[at];
-    results[at] = self->buildOne(*modules->Get(uint32_t(i)), keys[i], cache, counters, self->modules_[i]);
+    results[at] = self->buildOne(*modules->Get(uint32_t(i)), *keys[i], cache, counters, self->modules_[i]);
   });
   for (Status& result : results)
     ZEFUSE_RETURN_IF_ERROR(result);
   return self;
 }
 
-Status KernelModules::buildOne(const plan::KernelModule& module, const std::string& key, const FileCache& cache,
+Status KernelModules::buildOne(const plan::KernelModule& module, const CacheKey& key, const FileCache& cache,
                                Counters& counters, std::optional<ze::Module>& out) const {
+  const std::string label = module.id()->str();
+  // Another process or thread may be at it already, or have just ended.
+  const FileCache::Lock lock = cache.lock(key, build_wait);
+  if (auto stored = lock.held() ? cache.load(key) : std::nullopt)
+    if (auto loaded = ze::Module::fromNative(*context_, *stored, label); loaded.ok()) {
+      out = std::move(*loaded);
+      ++counters.native_cache_hits;
+      return {};
+    }
   ++counters.native_cache_misses;
   const auto* words = module.spirv();
   if (!words || words->size() == 0)
     return {Code::damaged,
-            "plan: kernel module '" + module.id()->str() + "' carries no SPIR-V and no usable native code was given"};
-  auto built = ze::Module::fromSpirv(*context_, std::span(words->data(), words->size()), module.id()->str());
+            "plan: kernel module '" + label + "' carries no SPIR-V and no usable native code was given"};
+  auto built = ze::Module::fromSpirv(*context_, std::span(words->data(), words->size()), label);
   if (!built.ok())
     return built.status();
   if (auto native = built->nativeBinary(); native.ok() && !native->empty())
-    (void)cache.store(key, *native);  // a cache that cannot be written only costs time
+    counters.noteCacheFailure(cache.store(key, *native, label));
   out = std::move(*built);
   return {};
 }

@@ -24,7 +24,7 @@ public:
   size_t size() const { return modules_.size(); }
 
 private:
-  Status buildOne(const plan::KernelModule& module, const std::string& key, const FileCache& cache, Counters& counters,
+  Status buildOne(const plan::KernelModule& module, const CacheKey& key, const FileCache& cache, Counters& counters,
                   std::optional<ze::Module>& out) const;
 
   std::unique_ptr<ze::Context> context_;  // declared first: destroyed after the modules

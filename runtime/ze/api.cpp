@@ -2,7 +2,6 @@
 
 #include <dlfcn.h>
 #include <signal.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -16,15 +15,6 @@
 
 namespace zefuse::ze {
 namespace {
-
-std::string fileIdentity(const void* symbol) {
-  Dl_info info{};
-  struct stat file{};
-  if (!dladdr(symbol, &info) || !info.dli_fname || stat(info.dli_fname, &file) != 0)
-    return "unknown";
-  return std::string(info.dli_fname) + ":" + std::to_string(file.st_size) + ":" + std::to_string(file.st_mtim.tv_sec) +
-         "." + std::to_string(file.st_mtim.tv_nsec);
-}
 
 // Our driver's tables, in the order ze_ddi.h declares them.
 #define ZEFUSE_ZE_TABLES(X)                                                                                            \
@@ -81,7 +71,6 @@ Result<const Api*> loadLoader(const char* name) {
   auto api = std::make_unique<Api>();
   api->library = name;
   ZEFUSE_RETURN_IF_ERROR(bindFlat(library, *api));
-  api->identity = fileIdentity(reinterpret_cast<void*>(api->zeInit));
   ZEFUSE_ZE(*api, "any", zeInit, 0);
   return api.release();  // for the rest of the process, see the header
 }
@@ -170,7 +159,6 @@ Result<const Api*> loadDriver(const std::string& path) {
   auto api = std::make_unique<Api>();
   api->library = path;
   ZEFUSE_RETURN_IF_ERROR(bindTables(library, *api));
-  api->identity = fileIdentity(reinterpret_cast<void*>(api->zeInit));
   ZEFUSE_ZE(*api, "cpu", zeInit, 0);
   return api.release();  // for the rest of the process, see the header
 }

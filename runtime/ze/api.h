@@ -58,8 +58,7 @@ struct Api {
 #define ZEFUSE_ZE_MEMBER(table, member, name) decltype(&::name) name = nullptr;
   ZEFUSE_ZE_FUNCTIONS(ZEFUSE_ZE_MEMBER)
 #undef ZEFUSE_ZE_MEMBER
-  std::string library;   // path or name it was loaded from, for messages
-  std::string identity;  // path, size and time of the library's file: what native code made by it depends on
+  std::string library;  // path or name it was loaded from, for messages
 };
 
 // Our driver, bound through its DDI getters and initialised once per process. Thread-safe.

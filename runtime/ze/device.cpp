@@ -101,18 +101,21 @@ std::vector<std::pair<std::string, std::string>> Device::list() {
   return devices;
 }
 
-std::string Device::nativeKey() const {
-  std::string key = api->identity + "|" + description + "|" + std::to_string(driver.version) + "|" +
-                    std::to_string(properties.vendorId) + ":" + std::to_string(properties.deviceId);
-  if (isCpu()) {
+std::vector<std::pair<std::string, std::string>> Device::nativeFields() const {
+  char ids[32];
+  std::snprintf(ids, sizeof ids, "%04x:%04x", properties.vendorId, properties.deviceId);
+  std::vector<std::pair<std::string, std::string>> fields{{"driver", driver.uuid + "-" + std::to_string(driver.version)},
+                                                          {"device", ids}};
+  if (driver.isOurs()) {  // whatever type of device it presents itself as
     __builtin_cpu_init();
-    key += __builtin_cpu_supports("avx512f") ? "|avx512" : "|avx2";
-    key += __builtin_cpu_supports("avx512bf16") ? "+bf16" : "";
-    key += __builtin_cpu_supports("avx512vnni") ? "+vnni" : "";
-    if (const char* isa = std::getenv("ZEFUSE_CPU_ISA"))
-      key += std::string("|") + isa;
+    std::string features = __builtin_cpu_supports("avx512f") ? "avx512" : "avx2";
+    features += __builtin_cpu_supports("avx512bf16") ? "+bf16" : "";
+    features += __builtin_cpu_supports("avx512vnni") ? "+vnni" : "";
+    if (const char* limit = std::getenv("ZEFUSE_CPU_ISA"))
+      features += std::string(",at most ") + limit;
+    fields.emplace_back("instruction set", features);
   }
-  return key;
+  return fields;
 }
 
 }  // namespace zefuse::ze

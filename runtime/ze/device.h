@@ -24,9 +24,9 @@ struct Device {
   static std::vector<std::pair<std::string, std::string>> list();
 
   bool isCpu() const { return name == "cpu"; }
-  // Changes whenever native code made for this device may have to change: driver build, device,
-  // instruction set.
-  std::string nativeKey() const;
+  // What native code made for this device depends on, as fields of a cache key: driver build, kind of device,
+  // instruction set. The same for every device of the kind: no index, no path.
+  std::vector<std::pair<std::string, std::string>> nativeFields() const;
 };
 
 }  // namespace zefuse::ze

@@ -1,6 +1,25 @@
 #include "runtime/ze/driver.h"
 
+#include <cstdio>
+
 namespace zefuse::ze {
+namespace {
+
+std::string hexOf(const ze_driver_uuid_t& uuid) {
+  std::string text;
+  for (uint8_t byte : uuid.id) {
+    char digits[3];
+    std::snprintf(digits, sizeof digits, "%02x", byte);
+    text += digits;
+  }
+  return text;
+}
+
+}  // namespace
+
+bool Driver::isOurs() const {
+  return uuid == "7a65667573652d6370752d6472762d31";  // "zefuse-cpu-drv-1", docs/cpu_driver.md
+}
 
 Result<std::vector<Driver>> Driver::list(const Api& api) {
   uint32_t count = 0;
@@ -12,7 +31,7 @@ Result<std::vector<Driver>> Driver::list(const Api& api) {
   for (ze_driver_handle_t handle : handles) {
     auto properties = make<ze_driver_properties_t>();
     ZEFUSE_ZE(api, "any", zeDriverGetProperties, handle, &properties);
-    drivers.push_back({&api, handle, properties.driverVersion});
+    drivers.push_back({&api, handle, properties.driverVersion, hexOf(properties.uuid)});
   }
   return drivers;
 }

@@ -1,6 +1,7 @@
 // Drivers of one Level Zero implementation. A value type: handles live as long as the process.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "runtime/ze/api.h"
@@ -11,6 +12,9 @@ struct Driver {
   const Api* api = nullptr;
   ze_driver_handle_t handle = nullptr;
   uint32_t version = 0;
+  std::string uuid;  // 32 hexadecimal digits; the same for one build of a driver on every machine
+
+  bool isOurs() const;  // zefuse's CPU driver, whatever type of device it presents itself as
 
   static Result<std::vector<Driver>> list(const Api& api);
 };

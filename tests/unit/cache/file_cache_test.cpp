@@ -15,6 +15,8 @@ using test::readFile;
 using test::TemporaryFolder;
 using test::writeFile;
 
+CacheKey key(const std::string& what) { return CacheKey("native").add("what", what); }
+
 TEST(Sha256, KnowsTheStandardsExamples) {
   auto of = [](std::string_view text) { return hex(Sha256().update(text).finish()); };
   EXPECT_EQ(of(""), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
@@ -40,52 +42,52 @@ TEST(Sha256, PiecesGiveWhatTheWholeGives) {
 TEST(FileCache, GivesBackWhatWasStored) {
   TemporaryFolder folder;
   const FileCache cache(folder.path + "/made/when/needed");
-  EXPECT_FALSE(cache.load("key"));
-  ASSERT_TRUE(cache.store("key", bytesOf("some code")).ok());
-  EXPECT_EQ(cache.load("key"), bytesOf("some code"));
-  EXPECT_FALSE(cache.load("other key"));
-  ASSERT_TRUE(cache.store("key", {}).ok());
-  EXPECT_EQ(cache.load("key"), std::vector<std::byte>());
+  EXPECT_FALSE(cache.load(key("key")));
+  ASSERT_TRUE(cache.store(key("key"), bytesOf("some code")).ok());
+  EXPECT_EQ(cache.load(key("key")), bytesOf("some code"));
+  EXPECT_FALSE(cache.load(key("other key")));
+  ASSERT_TRUE(cache.store(key("key"), {}).ok());
+  EXPECT_EQ(cache.load(key("key")), std::vector<std::byte>());
 }
 
 TEST(FileCache, NoByteMayChangeUnnoticed) {
   TemporaryFolder folder;
   const FileCache cache(folder.path);
-  ASSERT_TRUE(cache.store("key", bytesOf("some native code")).ok());
-  const std::string path = cache.entryPath("key");
+  ASSERT_TRUE(cache.store(key("key"), bytesOf("some native code")).ok());
+  const std::string path = cache.entryPath(key("key"));
   const std::vector<char> good = readFile(path);
   for (size_t i = 0; i < good.size(); ++i) {
     std::vector<char> bad = good;
     bad[i] ^= 1 << i % 8;
     writeFile(path, bad);
-    ASSERT_FALSE(cache.load("key")) << "byte " << i;
+    ASSERT_FALSE(cache.load(key("key"))) << "byte " << i;
     EXPECT_FALSE(std::filesystem::exists(path));  // so that it is made again
   }
   for (size_t size = 0; size < good.size(); ++size) {
     writeFile(path, {good.begin(), good.begin() + ptrdiff_t(size)});
-    ASSERT_FALSE(cache.load("key")) << "cut to " << size;
+    ASSERT_FALSE(cache.load(key("key"))) << "cut to " << size;
   }
   std::vector<char> longer = good;
   longer.push_back('x');
   writeFile(path, longer);
-  EXPECT_FALSE(cache.load("key"));
+  EXPECT_FALSE(cache.load(key("key")));
   writeFile(path, good);
-  EXPECT_TRUE(cache.load("key"));
-  writeFile(cache.entryPath("other"), good);  // a right entry under a wrong name
-  EXPECT_FALSE(cache.load("other"));
+  EXPECT_TRUE(cache.load(key("key")));
+  writeFile(cache.entryPath(key("other")), good);  // a right entry under a wrong name
+  EXPECT_FALSE(cache.load(key("other")));
 }
 
 TEST(FileCache, SurvivesADirectoryItCannotUse) {
   TemporaryFolder folder;
   writeFile(folder.path + "/file", {'x'});
   const FileCache in_a_file(folder.path + "/file/below");
-  EXPECT_FALSE(in_a_file.store("key", bytesOf("code")).ok());
-  EXPECT_FALSE(in_a_file.load("key"));
+  EXPECT_FALSE(in_a_file.store(key("key"), bytesOf("code")).ok());
+  EXPECT_FALSE(in_a_file.load(key("key")));
   const FileCache proc("/proc/zefuse-cannot-be-here");
-  EXPECT_FALSE(proc.store("key", bytesOf("code")).ok());
+  EXPECT_FALSE(proc.store(key("key"), bytesOf("code")).ok());
   const FileCache off("");
-  EXPECT_TRUE(off.store("key", bytesOf("code")).ok());
-  EXPECT_FALSE(off.load("key"));
+  EXPECT_TRUE(off.store(key("key"), bytesOf("code")).ok());
+  EXPECT_FALSE(off.load(key("key")));
 }
 
 TEST(FileCache, WritersAndReadersMayMeet) {
@@ -97,8 +99,8 @@ TEST(FileCache, WritersAndReadersMayMeet) {
   for (int t = 0; t < 4; ++t)
     threads.emplace_back([&] {
       for (int i = 0; i < 50; ++i) {
-        wrong += !cache.store("key", code).ok();
-        wrong += cache.load("key") != code;
+        wrong += !cache.store(key("key"), code).ok();
+        wrong += cache.load(key("key")) != code;
       }
     });
   for (auto& thread : threads)

@@ -1,0 +1,64 @@
+#include "python/csrc/plan_cache.h"
+
+#include <cctype>
+
+#include "llvm-c/Core.h"
+#include "mlir/IR/Verifier.h"
+#include "llvm/ADT/StringExtras.h"
+#include "llvm/Support/raw_ostream.h"
+#include "runtime/build_id.h"
+
+namespace zefuse::python {
+namespace {
+
+// "/somewhere/model.py":12:0 becomes "model.py":12:0: one model compiled in two folders is one model.
+std::string withoutFolders(const std::string& text) {
+  std::string result;
+  result.reserve(text.size());
+  size_t at = 0;
+  while (at < text.size()) {
+    const size_t open = text.find('"', at);
+    size_t close = open;
+    do
+      close = close == std::string::npos ? close : text.find('"', close + 1);
+    while (close != std::string::npos && text[close - 1] == '\\');
+    if (close == std::string::npos)
+      break;
+    result.append(text, at, open + 1 - at);
+    const size_t slash = text.rfind('/', close);
+    const bool file = close + 2 < text.size() && text[close + 1] == ':' && std::isdigit((unsigned char)text[close + 2]);
+    const size_t from = file && slash != std::string::npos && slash > open ? slash + 1 : open + 1;
+    result.append(text, from, close + 1 - from);
+    at = close + 1;
+  }
+  return result.append(text, at);
+}
+
+std::string buildIds() {
+  std::string ids;
+  const auto of_mlir = static_cast<llvm::LogicalResult (*)(mlir::Operation*, bool)>(&mlir::verify);
+  for (const void* address : {reinterpret_cast<const void*>(&planKey), reinterpret_cast<const void*>(of_mlir),
+                              reinterpret_cast<const void*>(&LLVMGetVersion)})
+    ids += (ids.empty() ? "" : "-") + llvm::toHex(buildIdOf(address).substr(0, 8), true);
+  return ids;
+}
+
+}  // namespace
+
+CacheKey planKey(mlir::ModuleOp module, const Options& options) {
+  std::string text;
+  llvm::raw_string_ostream stream(text);
+  module->print(stream, mlir::OpPrintingFlags().enableDebugInfo(true, false).useLocalScope());
+  const std::string graph = withoutFolders(text);
+  static const std::string compiler = buildIds();
+  CacheKey key("plan");
+  key.add("format", "1")
+      .add("compiler", compiler)
+      .add("device", options.device)
+      .add("strict", options.strict ? "yes" : "no")
+      .add("fuse", options.fuse ? "yes" : "no")
+      .addHash("graph", std::as_bytes(std::span(graph)));
+  return key;
+}
+
+}  // namespace zefuse::python

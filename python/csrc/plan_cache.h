@@ -1,0 +1,14 @@
+// What a whole plan depends on, so that a process that meets the same graph again compiles nothing.
+#pragma once
+
+#include "compiler/options.h"
+#include "mlir/IR/BuiltinOps.h"
+#include "runtime/cache/key.h"
+
+namespace zefuse::python {
+
+// The imported graph (stage 1) with its source lines, of files without their folders; the options that change code; this
+// build of the compiler and its MLIR and LLVM.
+CacheKey planKey(mlir::ModuleOp module, const Options& options);
+
+}  // namespace zefuse::python

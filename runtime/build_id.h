@@ -1,0 +1,12 @@
+// Which build of a library is loaded: its GNU build id.
+#pragma once
+
+#include <string_view>
+
+namespace zefuse {
+
+// The id's bytes (20 for SHA-1) of the loaded object that holds `address`; empty when it was linked without one. Valid
+// while the object is loaded. Thread-safe.
+std::string_view buildIdOf(const void* address);
+
+}  // namespace zefuse

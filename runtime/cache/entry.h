@@ -1,0 +1,35 @@
+// One entry as a file: header, key, note, body. The digest covers all of it, so that an entry under a wrong name, cut
+// short or changed in any bit is refused. Data only: reading one executes nothing.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace zefuse {
+
+struct Entry {
+  std::string key;       // CacheKey::text()
+  std::string note;      // for people: which kernel; not part of the key
+  int64_t created = 0;   // Unix time, seconds
+  uint64_t body_bytes = 0;
+  std::vector<std::byte> body;
+};
+
+std::vector<std::byte> packEntry(std::string_view key, std::string_view note, int64_t created,
+                                 std::span<const std::byte> body);
+
+// Nothing when the bytes fail their checks.
+std::optional<Entry> unpackEntry(std::span<const std::byte> file);
+
+// From an open file, body included and everything checked.
+std::optional<Entry> readEntry(int file);
+
+// Key, note and sizes only: for listings. The digest is not checked.
+std::optional<Entry> readEntryHead(int file);
+
+}  // namespace zefuse

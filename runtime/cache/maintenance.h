@@ -1,0 +1,38 @@
+// Looking after the folder of a FileCache: what `zefuse cache` does. Every function tolerates that other processes use
+// the folder meanwhile. Thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "runtime/status.h"
+
+namespace zefuse {
+
+struct CacheEntryInfo {
+  std::string file;  // its name in the folder
+  std::vector<std::pair<std::string, std::string>> key;
+  std::string note;
+  uint64_t bytes = 0;     // of the file
+  int64_t created = 0;    // Unix time, seconds
+  int64_t last_used = 0;  // to the hour
+};
+
+// All readable entries, newest first. An empty list when there is no folder.
+std::vector<CacheEntryInfo> listEntries(const std::string& directory);
+
+// Removes the least recently used entries until 90 % of `limit` (bytes) are kept, when there are more than `limit`, and
+// what killed writers left behind. One process at a time; the others return at once.
+void evict(const std::string& directory, uint64_t limit);
+
+// Removes every entry. The number removed.
+Result<uint64_t> clearCache(const std::string& directory);
+
+// Every sound entry into one file, and back; an entry that is there already stays. The number of entries.
+// Importing machine code means trusting who exported it; each entry's digest is checked, its origin cannot be.
+Result<uint64_t> exportCache(const std::string& directory, const std::string& file);
+Result<uint64_t> importCache(const std::string& directory, const std::string& file);
+
+}  // namespace zefuse

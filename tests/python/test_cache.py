@@ -1,0 +1,139 @@
+"""The cache of plans and native code: found by other processes, explained, moved, and never in the way."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+import zefuse
+from zefuse import cache
+from zefuse.cli import main
+
+SCRIPT = """
+import json, sys, torch, zefuse
+def f(x, y):
+    return torch.softmax(x * y + float(sys.argv[1]), -1).cumsum(0) @ y.t().sigmoid()
+x, y = torch.ones(64, 48), torch.arange(48.0).expand(64, 48) / 48
+explanation = zefuse.explain(f, x, y)
+torch.testing.assert_close(explanation.result, f(x, y))
+graph = explanation.graphs[0]
+print(json.dumps({**graph["counters"], "stages": list(graph["stages"]), "kernels": len(explanation.kernels)}))
+"""
+
+
+def start(folder: Path, number: float = 1.0, **environment: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", SCRIPT, str(number)],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"ZEFUSE_CACHE_DIR": str(folder)} | environment,
+    )
+
+
+def answer(process: subprocess.Popen[str]) -> dict[str, object]:
+    out, _ = process.communicate(timeout=300)
+    assert process.returncode == 0
+    return json.loads(out.splitlines()[-1])
+
+
+def test_a_second_process_compiles_nothing(tmp_path: Path) -> None:
+    first = answer(start(tmp_path))
+    assert first["native_cache_misses"] > 0 and "lower" in first["stages"]
+    second = answer(start(tmp_path))
+    assert second["native_cache_misses"] == 0
+    assert second["native_cache_hits"] == first["native_cache_misses"]
+    assert second["stages"] == ["import", "cached plan", "native"]
+    assert second["kernels"] == first["kernels"]
+
+
+def test_processes_that_start_together_build_each_kernel_once(tmp_path: Path) -> None:
+    answers = [answer(process) for process in [start(tmp_path) for _ in range(4)]]
+    modules = len([entry for entry in cache.entries(str(tmp_path)) if entry["key"]["kind"] == "native"])
+    assert sum(a["native_cache_misses"] for a in answers) == modules > 0
+
+
+@pytest.fixture
+def used(tmp_path: Path) -> Path:
+    """A cache folder that two compilations have used."""
+    folder = tmp_path / "cache"
+    for fuse in (True, False):
+        torch._dynamo.reset()
+        f = torch.compile(
+            lambda x: x.tanh() * 2, backend="zefuse", options={"cache_dir": str(folder), "fuse": fuse}
+        )
+        f(torch.ones(5))
+    return folder
+
+
+def test_why_names_the_field(used: Path) -> None:
+    lines = cache.why(str(used))
+    plans = [line for line in lines if "  plan (" in line]
+    assert len(plans) == 2
+    assert "the first of its kind" in plans[1]
+    assert "fuse was yes, is no" in plans[0]
+
+
+def test_keys_hold_no_path_and_no_device_index(used: Path) -> None:
+    for entry in cache.entries(str(used)):
+        assert not [value for value in entry["key"].values() if "/" in value or "gpu:" in value], entry
+
+
+def test_commands(used: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def run(*words: str) -> str:
+        assert main(["cache", "--dir", str(used), *words]) == 0
+        return capsys.readouterr().out
+
+    count = len(cache.entries(str(used)))
+    assert f"{count} entries" in run("stat") and "plan: 2 entries" in run("stat")
+    assert "first of its kind" in run("why")
+    assert f"wrote {count} entries" in run("export", str(tmp_path / "moved"))
+    assert f"removed {count} entries" in run("clear")
+    assert cache.entries(str(used)) == []
+    assert f"took {count} entries" in run("import", str(tmp_path / "moved"))
+    assert len(cache.entries(str(used))) == count
+    (tmp_path / "moved").write_bytes(b"something else")
+    assert main(["cache", "--dir", str(used), "import", str(tmp_path / "moved")]) == 1
+    assert "not an exported cache" in capsys.readouterr().err
+
+
+def test_a_folder_that_cannot_be_written_is_survived_and_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no folder")
+    explanation = zefuse.explain(
+        lambda x: x.exp() + 1, torch.ones(3), options={"cache_dir": str(tmp_path / "file" / "below")}
+    )
+    assert "cannot write the cache entry" in explanation.graphs[0]["counters"]["cache_failure"]
+
+
+def test_a_user_without_a_home_has_no_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("ZEFUSE_CACHE_DIR", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(os.path, "expanduser", lambda path: path)  # what it does without HOME and a password entry
+    assert cache.directory() == ""
+    assert "no cache" in cache.stat()
+
+
+def test_damaged_entries_are_made_again(used: Path) -> None:
+    for entry in cache.entries(str(used)):
+        path = used / entry["file"]
+        data = bytearray(path.read_bytes())
+        data[len(data) // 2] ^= 4
+        path.write_bytes(data)
+    torch._dynamo.reset()
+    f = torch.compile(lambda x: x.tanh() * 2, backend="zefuse", options={"cache_dir": str(used)})
+    torch.testing.assert_close(f(torch.ones(5)), torch.ones(5).tanh() * 2)
+    torch._dynamo.reset()
+    f = torch.compile(lambda x: x.tanh() * 2, backend="zefuse", options={"cache_dir": str(used)})
+    torch.testing.assert_close(f(torch.ones(5)), torch.ones(5).tanh() * 2)
+
+
+@pytest.mark.parametrize("value", ["-1", "many", "0"])
+def test_a_wrong_limit_is_refused(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ZEFUSE_CACHE_LIMIT_MB", value)
+    with pytest.raises(Exception, match="ZEFUSE_CACHE_LIMIT_MB"):
+        torch.compile(lambda x: x + 1, backend="zefuse")(torch.ones(3))
