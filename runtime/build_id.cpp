@@ -19,14 +19,14 @@ std::string_view buildIdOf(const void* address) {
         auto& search = *static_cast<Search*>(data);
         bool here = false;
         for (int i = 0; i < info->dlpi_phnum; ++i) {
-          const ElfW(Phdr)& header = info->dlpi_phdr[i];
+          const ElfW(Phdr) & header = info->dlpi_phdr[i];
           const uintptr_t start = info->dlpi_addr + header.p_vaddr;
           here |= header.p_type == PT_LOAD && search.address >= start && search.address < start + header.p_memsz;
         }
         if (!here)
           return 0;
         for (int i = 0; i < info->dlpi_phnum; ++i) {
-          const ElfW(Phdr)& header = info->dlpi_phdr[i];
+          const ElfW(Phdr) & header = info->dlpi_phdr[i];
           if (header.p_type != PT_NOTE)
             continue;
           const char* at = reinterpret_cast<const char*>(info->dlpi_addr + header.p_vaddr);

@@ -101,7 +101,8 @@ std::unique_ptr<CompiledGraph> compile(const py::object& graph_module, const std
   {
     py::gil_scoped_release released;
     // A dump shows every stage, so there is nothing to take from the cache.
-    const FileCache cache(settings.compile.dump_dir.empty() ? settings.compile.cache_dir : "", settings.run.cache_limit);
+    const FileCache cache(settings.compile.dump_dir.empty() ? settings.compile.cache_dir : "",
+                          settings.run.cache_limit);
     std::optional<CacheKey> key;
     if (!cache.directory().empty())
       key = planKey(*imported.module, settings.compile);

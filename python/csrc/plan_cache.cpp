@@ -2,11 +2,11 @@
 
 #include <cctype>
 
-#include "llvm-c/Core.h"
 #include "mlir/IR/Verifier.h"
+#include "runtime/build_id.h"
+#include "llvm-c/Core.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/raw_ostream.h"
-#include "runtime/build_id.h"
 
 namespace zefuse::python {
 namespace {

@@ -7,8 +7,8 @@
 
 namespace zefuse::python {
 
-// The imported graph (stage 1) with its source lines, of files without their folders; the options that change code; this
-// build of the compiler and its MLIR and LLVM.
+// The imported graph (stage 1) with its source lines, of files without their folders; the options that change code;
+// this build of the compiler and its MLIR and LLVM.
 CacheKey planKey(mlir::ModuleOp module, const Options& options);
 
 }  // namespace zefuse::python

@@ -35,7 +35,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     cache.add_argument("--dir", help="the folder; default: ZEFUSE_CACHE_DIR, else zefuse in the user's cache folder")
     actions = cache.add_subparsers(dest="action", required=True)
     actions.add_parser("stat", help="how many entries, how large, where")
-    why = actions.add_parser("why", help="why the newest entries had to be made: what differs from the nearest earlier one")
+    why = actions.add_parser(
+        "why", help="why the newest entries had to be made: what differs from the nearest earlier one"
+    )
     why.add_argument("-n", "--count", type=int, default=20, help="how many of the newest")
     actions.add_parser("clear", help="remove every entry")
     actions.add_parser("export", help="all entries into one file").add_argument("file")

@@ -51,7 +51,9 @@ class Options:
                 f'zefuse option device={self.device!r}: not a device; use "cpu", or "gpu:N" for an Intel GPU'
             )
         if self.cache_limit_mb is not None and self.cache_limit_mb < 1:
-            raise OptionError(f"zefuse option cache_limit_mb={self.cache_limit_mb}: use 1 or more, or cache_dir='' for none")
+            raise OptionError(
+                f"zefuse option cache_limit_mb={self.cache_limit_mb}: use 1 or more, or cache_dir='' for none"
+            )
         if self.build_threads < 0:
             raise OptionError(f"zefuse option build_threads={self.build_threads}: use 0 (one per core) or more")
 

@@ -104,8 +104,8 @@ std::vector<std::pair<std::string, std::string>> Device::list() {
 std::vector<std::pair<std::string, std::string>> Device::nativeFields() const {
   char ids[32];
   std::snprintf(ids, sizeof ids, "%04x:%04x", properties.vendorId, properties.deviceId);
-  std::vector<std::pair<std::string, std::string>> fields{{"driver", driver.uuid + "-" + std::to_string(driver.version)},
-                                                          {"device", ids}};
+  std::vector<std::pair<std::string, std::string>> fields{
+      {"driver", driver.uuid + "-" + std::to_string(driver.version)}, {"device", ids}};
   if (driver.isOurs()) {  // whatever type of device it presents itself as
     __builtin_cpu_init();
     std::string features = __builtin_cpu_supports("avx512f") ? "avx512" : "avx2";

@@ -64,9 +64,7 @@ def used(tmp_path: Path) -> Path:
     folder = tmp_path / "cache"
     for fuse in (True, False):
         torch._dynamo.reset()
-        f = torch.compile(
-            lambda x: x.tanh() * 2, backend="zefuse", options={"cache_dir": str(folder), "fuse": fuse}
-        )
+        f = torch.compile(lambda x: x.tanh() * 2, backend="zefuse", options={"cache_dir": str(folder), "fuse": fuse})
         f(torch.ones(5))
     return folder
 

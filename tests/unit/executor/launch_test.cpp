@@ -267,17 +267,21 @@ TEST(NativeCache, IsUsedDamagedEntriesAreRebuiltAndAnUnusableFolderIsSurvived) {
     checkStatic(*executable);
     return executable->counters();
   };
-  EXPECT_EQ(counters().native_cache_misses, 2u);  // one module per launch in this plan
+  EXPECT_EQ(counters().native_cache_misses, 1u);  // this plan's two modules are equal: the second finds the first's
   EXPECT_EQ(counters().native_cache_hits, 2u);
   for (const auto& entry : std::filesystem::directory_iterator(folder.path)) {
+    if (!entry.is_regular_file())
+      continue;
     auto bytes = test::readFile(entry.path().string());
     bytes[bytes.size() / 2] ^= 4;
     test::writeFile(entry.path().string(), bytes);
   }
-  EXPECT_EQ(counters().native_cache_misses, 2u);
+  EXPECT_EQ(counters().native_cache_misses, 1u);
   EXPECT_EQ(counters().native_cache_hits, 2u);
   options.cache_dir = "/proc/no-cache-here";
-  EXPECT_EQ(counters().native_cache_misses, 2u);
+  const ExecutionCounters without = counters();
+  EXPECT_EQ(without.native_cache_misses, 2u);
+  EXPECT_NE(without.cache_failure.find("cannot write the cache entry"), std::string::npos);
 }
 
 TEST(NativeCache, GivenNativeCodeNeedsNoSpirvAndBadOneIsRebuilt) {

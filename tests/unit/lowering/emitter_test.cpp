@@ -49,8 +49,8 @@ std::vector<pid_t> programs() {
   for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
     std::ifstream stat(entry.path() / "stat");
     std::string line;
-    if (!std::getline(stat, line) || line.find(std::string("(") + std::string(emitter::program_name).substr(0, 15)) ==
-                                         std::string::npos)
+    if (!std::getline(stat, line) ||
+        line.find(std::string("(") + std::string(emitter::program_name).substr(0, 15)) == std::string::npos)
       continue;
     pid_t parent = 0;
     sscanf(line.c_str() + line.rfind(')'), ") %*c %d", &parent);
