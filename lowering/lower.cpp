@@ -22,43 +22,53 @@ template <typename T> static std::string print(T& printable) {
   return text;
 }
 
-FailureOr<LoweredKernel> lowerKernel(KernelOp kernel, const TargetDescription& target, const StageDump& dump) {
-  FailureOr<ScheduledKernel> scheduled = scheduleKernel(kernel, target);
-  if (failed(scheduled))
+// Stage 3 to stage 4. Diagnostics are about `op`.
+static FailureOr<LoweredKernel> emitKernel(Operation* op, ScheduledKernel scheduled, const StageDump& dump) {
+  auto fail = [&](const Twine& reason) {
+    op->emitError() << "kernel " << scheduled.launch.name << ": " << reason;
     return failure();
-  ModuleOp module = *scheduled->module;
+  };
+  ModuleOp module = *scheduled.module;
   if (dump)
     dump("scheduled.mlir", print(module));
   if (failed(verify(module)))
-    return kernel.emitError() << "kernel " << kernel.getName()
-                              << ": the schedule is invalid; this is a bug of the lowering",
-           failure();
-  if (failed(convertToLLVMDialect(module, scheduled->launch.name)))
-    return kernel.emitError() << "kernel " << kernel.getName()
-                              << ": the scheduled function does not convert to the LLVM dialect",
-           failure();
+    return fail("the schedule is invalid; this is a bug of the lowering");
+  if (failed(convertToLLVMDialect(module, scheduled.launch.name)))
+    return fail("the scheduled function does not convert to the LLVM dialect");
   llvm::LLVMContext context;
   std::unique_ptr<llvm::Module> llvm_module = translateToLLVM(module, context);
   if (!llvm_module)
-    return kernel.emitError() << "kernel " << kernel.getName() << ": no LLVM IR", failure();
+    return fail("no LLVM IR");
   if (dump)
     dump("kernel.ll", print(*llvm_module));
   std::string error;
   FailureOr<std::vector<uint32_t>> words = emitSpirv(*llvm_module, error);
   if (failed(words))
-    return kernel.emitError() << "kernel " << kernel.getName() << ": " << error, failure();
+    return fail(error);
   if (dump)
     dump("kernel.spvasm", disassemble(*words));
   if (auto invalid = whyInvalid(*words))
-    return kernel.emitError() << "kernel " << kernel.getName() << ": spirv-val rejects the module: " << *invalid,
-           failure();
+    return fail("spirv-val rejects the module: " + *invalid);
   // A device's compiler would build it and fail at the launch.
   if (auto imports = importedFunctions(*words); !imports.empty())
-    return kernel.emitError() << "kernel " << kernel.getName() << ": calls " << imports.front()
-                              << ", which is no SPIR-V instruction; this is a bug of the lowering",
-           failure();
-  scheduled->launch.spirv = std::move(*words);
-  return std::move(scheduled->launch);
+    return fail("calls " + imports.front() + ", which is no SPIR-V instruction; this is a bug of the lowering");
+  scheduled.launch.spirv = std::move(*words);
+  return std::move(scheduled.launch);
+}
+
+FailureOr<LoweredKernel> lowerKernel(KernelOp kernel, const TargetDescription& target, const StageDump& dump) {
+  FailureOr<ScheduledKernel> scheduled = scheduleKernel(kernel, target);
+  if (failed(scheduled))
+    return failure();
+  return emitKernel(kernel, std::move(*scheduled), dump);
+}
+
+FailureOr<LoweredKernel> lowerMatmul(MatmulOp op, ArrayRef<AffineMap> layouts, const TargetDescription& target,
+                                     const StageDump& dump) {
+  FailureOr<ScheduledKernel> scheduled = scheduleMatmul(op, layouts, target);
+  if (failed(scheduled))
+    return failure();
+  return emitKernel(op, std::move(*scheduled), dump);
 }
 
 }  // namespace zefuse

@@ -10,13 +10,14 @@
 #include <vector>
 
 #include "lowering/targets.h"
-#include "mlir/IR/AffineExpr.h"
+#include "mlir/IR/AffineMap.h"
 #include "mlir/Support/LLVM.h"
 #include "llvm/ADT/ArrayRef.h"
 
 namespace zefuse {
 
 class KernelOp;
+class MatmulOp;
 
 // What the schedule knows of a target. Constants come from named factories, so that equal targets make equal code.
 struct TargetDescription {
@@ -29,7 +30,8 @@ struct TargetDescription {
   int subgroup_size = 0;  // of kernels that reduce or tile
   int max_group_size = 1;
   int64_t local_memory_bytes = 0;
-  int64_t resident_items = 1;  // work-items that the largest variant runs at a time
+  int64_t resident_items = 1;       // work-items that the largest variant runs at a time
+  int64_t register_file_bytes = 0;  // of a hardware thread
   bool f64 = true;
   MatrixEngine matrix;
 
@@ -65,6 +67,11 @@ using StageDump = std::function<void(std::string_view stage, std::string_view te
 // MLIRContexts.
 mlir::FailureOr<LoweredKernel> lowerKernel(KernelOp kernel, const TargetDescription& target,
                                            const StageDump& dump = nullptr);
+
+// A library operation as a kernel, for targets without the library (GPUs). `layouts`: for each operand in order, then
+// the result, the map from indices (and graph symbols) to the element offset in its buffer; all must be strided.
+mlir::FailureOr<LoweredKernel> lowerMatmul(MatmulOp op, llvm::ArrayRef<mlir::AffineMap> layouts,
+                                           const TargetDescription& target, const StageDump& dump = nullptr);
 
 // Whether one kernel can hold these ops, for the fusion pass: see lowering/schedule/fusible.h.
 }  // namespace zefuse

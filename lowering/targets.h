@@ -19,6 +19,7 @@ struct GpuTarget {
   std::string_view marketing;  // one example
   int vector_engines;          // of the largest variant
   int threads_per_engine;
+  int register_bytes;        // of one of a thread's 128 registers
   int max_group_size;        // work-items
   int64_t local_memory_kib;  // that one work-group may have
   uint32_t subgroup_sizes;   // a bit per size: 8 | 16 | 32

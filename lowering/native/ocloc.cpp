@@ -47,7 +47,15 @@ DeviceReport deviceReport(const DeviceBinary& binary) {
   report.spilled_registers = numberAfter(binary.text, "spilled around");
   // The .ze_info section of a zebin is YAML (compute-runtime, zebin specification).
   std::string_view bytes(reinterpret_cast<const char*>(binary.bytes.data()), binary.bytes.size());
+  // Functions that a kernel calls may have an entry of their own, before or after it.
+  auto isFunctions = [&](size_t entry) {
+    size_t name = bytes.rfind("name:", entry);
+    return name != std::string_view::npos &&
+           bytes.substr(name, entry - name).find("Intel_Symbol_Table") != std::string_view::npos;
+  };
   size_t at = bytes.find("execution_env:");
+  while (at != std::string_view::npos && isFunctions(at))
+    at = bytes.find("execution_env:", at + 1);
   size_t end = at == std::string_view::npos ? at : bytes.find("payload_arguments:", at);
   if (at == std::string_view::npos)
     return report;

@@ -9,7 +9,7 @@
 //
 // A row's elements past the last full vector are taken one per work-item, so nothing is masked. Every combination has a
 // fixed order.
-#include "lowering/schedule/scalar_ops.h"
+#include "lowering/schedule/index_math.h"
 #include "lowering/schedule/schedule.h"
 #include "lowering/schedule/work_group.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -32,7 +32,7 @@ class GpuSchedule {
 public:
   explicit GpuSchedule(const ScheduleContext& context)
       : c_(context), e_(context.evaluator), space_(context.domain.space), b_(context.builder()),
-        loc_(context.builder().getUnknownLoc()) {
+        loc_(context.builder().getUnknownLoc()), i_{b_, loc_} {
     // The widest element that the kernel loads or stores fills an access with this many.
     SmallVector<Node> roots;
     for (const Instance& instance : c_.domain.instances)
@@ -92,13 +92,9 @@ private:
     e_.toInnermost();
     return value;
   }
-  Value number(int64_t value) { return constantIndex(b_, loc_, value); }
-  Value add(Value a, Value b) { return arith::AddIOp::create(b_, loc_, a, b); }
-  Value multiply(Value a, int64_t b) { return b == 1 ? a : arith::MulIOp::create(b_, loc_, a, number(b)).getResult(); }
-  Value divide(Value a, Value b) { return arith::DivUIOp::create(b_, loc_, a, b); }
-  Value modulo(Value a, Value b) { return arith::RemUIOp::create(b_, loc_, a, b); }
-  Value smaller(Value a, Value b) { return arith::MinSIOp::create(b_, loc_, a, b); }
-  Value less(Value a, Value b) { return arith::CmpIOp::create(b_, loc_, arith::CmpIPredicate::slt, a, b); }
+  Value number(int64_t value) { return i_.number(value); }
+  Value add(Value a, Value b) { return i_.add(a, b); }
+  Value multiply(Value a, int64_t b) { return i_.multiply(a, b); }
 
   static int64_t powerOfTwo(int64_t value) {  // the largest that is not above it
     int64_t power = 1;
@@ -138,8 +134,8 @@ private:
     Value block = unit;
     if (!units.lines.empty()) {
       Value blocks = emitted(units.blocks);
-      block = modulo(unit, blocks);
-      c_.bindPosition(units.lines, divide(unit, blocks));
+      block = i_.modulo(unit, blocks);
+      c_.bindPosition(units.lines, i_.divide(unit, blocks));
       e_.toInnermost();
     }
     Value base = multiply(block, units.lanes);
@@ -150,7 +146,7 @@ private:
     if (auto size = constantOf(space_.size(units.dim))) {
       // The last vector may overlap the one before: the same values are stored twice.
       bool aligned = *size % units.lanes == 0;
-      e_.bindLanes(units.dim, aligned ? base : smaller(base, number(*size - units.lanes)), units.lanes, aligned);
+      e_.bindLanes(units.dim, aligned ? base : i_.smaller(base, number(*size - units.lanes)), units.lanes, aligned);
       return body();
     }
     Value size = emitted(space_.size(units.dim));
@@ -179,7 +175,7 @@ private:
     c_.launch.grain = plain_group * rounds;
     c_.launch.schedule +=
         ", " + std::to_string(rounds) + " vectors of " + std::to_string(units.lanes) + " per work-item";
-    WorkGroup group(c_, plain_group, 0);
+    WorkGroup group(b_, c_.function, c_.launch, plain_group, 0);
     Value extent = emitted(units.count);
     Value first = add(multiply(group.group(), plain_group * rounds), group.item());
     auto store = [&] {
@@ -187,12 +183,12 @@ private:
         c_.storeOutput(output);
     };
     if (rounds == 1) {
-      e_.openIf(less(first, extent));
+      e_.openIf(i_.less(first, extent));
       atUnit(units, first, store);
       e_.closeIf();
       return;
     }
-    Value end = smaller(add(multiply(group.group(), plain_group * rounds), number(plain_group * rounds)), extent);
+    Value end = i_.smaller(add(multiply(group.group(), plain_group * rounds), number(plain_group * rounds)), extent);
     auto loop = e_.openLoop(first, end, number(plain_group));
     atUnit(units, loop.index(), store);
     e_.closeLoop(loop);
@@ -243,8 +239,8 @@ private:
     Value inner = position;
     if (!outer.empty()) {
       Value count = emitted(rest ? left : full);
-      inner = modulo(position, count);
-      c_.bindPosition(outer, divide(position, count));
+      inner = i_.modulo(position, count);
+      c_.bindPosition(outer, i_.divide(position, count));
       e_.toInnermost();
     }
     if (rest)
@@ -416,9 +412,9 @@ private:
   void rowPerItem() {
     c_.launch.grain = plain_group;
     c_.launch.schedule += ", a row per work-item";
-    WorkGroup group(c_, plain_group, 0);
+    WorkGroup group(b_, c_.function, c_.launch, plain_group, 0);
     Value row = add(multiply(group.group(), plain_group), group.item());
-    e_.openIf(less(row, emitted(c_.launch.extent)));
+    e_.openIf(i_.less(row, emitted(c_.launch.extent)));
     c_.bindPosition(c_.domain.rows, row);
     stages({number(0), 1, true}, 1, {}, [](auto, SmallVector<Value> totals) { return totals; });
     e_.closeIf();
@@ -428,15 +424,15 @@ private:
     int64_t rows = plain_group / c_.target.subgroup_size;
     c_.launch.grain = rows;
     c_.launch.schedule += ", a row per sub-group";
-    WorkGroup group(c_, plain_group, c_.target.subgroup_size);
+    WorkGroup group(b_, c_.function, c_.launch, plain_group, c_.target.subgroup_size);
     Value row = add(multiply(group.group(), rows), group.subgroupIndex());
-    e_.openIf(less(row, emitted(c_.launch.extent)));
+    e_.openIf(i_.less(row, emitted(c_.launch.extent)));
     c_.bindPosition(c_.domain.rows, row);
     Value first = arith::CmpIOp::create(b_, loc_, arith::CmpIPredicate::eq, group.lane(), number(0));
     stages({group.lane(), group.subgroup(), true}, 1, first,
            [&](ArrayRef<const Instance*> instances, SmallVector<Value> totals) {
              for (auto [instance, total] : llvm::zip(instances, totals))
-               total = group.reduceInSubgroup(*instance, total);
+               total = group.reduceInSubgroup(combinerOf(instance->op).op, total);
              return totals;
            });
     e_.closeIf();
@@ -445,7 +441,7 @@ private:
   void rowPerGroup(int64_t size) {
     c_.launch.grain = 1;
     c_.launch.schedule += ", a row per group of " + std::to_string(size);
-    WorkGroup group(c_, size, c_.target.subgroup_size);
+    WorkGroup group(b_, c_.function, c_.launch, size, c_.target.subgroup_size);
     c_.bindPosition(c_.domain.rows, group.group());
     e_.toInnermost();
     Value first = arith::CmpIOp::create(b_, loc_, arith::CmpIPredicate::eq, group.item(), number(0));
@@ -468,9 +464,9 @@ private:
     if (teams == 1) {
       c_.launch.grain = plain_group;
       c_.launch.schedule += ", vectors of " + std::to_string(units.lanes) + " rows per work-item";
-      WorkGroup group(c_, plain_group, 0);
+      WorkGroup group(b_, c_.function, c_.launch, plain_group, 0);
       Value unit = add(multiply(group.group(), plain_group), group.item());
-      e_.openIf(less(unit, emitted(units.count)));
+      e_.openIf(i_.less(unit, emitted(units.count)));
       atUnit(units, unit, [&] {
         stages({number(0), 1, false}, units.lanes, {}, [](auto, SmallVector<Value> totals) { return totals; });
       });
@@ -481,10 +477,10 @@ private:
     c_.launch.grain = width;
     c_.launch.schedule +=
         ", vectors of " + std::to_string(units.lanes) + " rows, reduced by " + std::to_string(teams) + " sub-groups";
-    WorkGroup group(c_, width * teams, width);
+    WorkGroup group(b_, c_.function, c_.launch, width * teams, width);
     // All work-items meet at the barriers: those past the end compute the last unit again.
     Value last = arith::SubIOp::create(b_, loc_, emitted(units.count), number(1));
-    Value unit = smaller(add(multiply(group.group(), width), group.lane()), last);
+    Value unit = i_.smaller(add(multiply(group.group(), width), group.lane()), last);
     atUnit(units, unit, [&] {
       e_.toInnermost();
       Value first = arith::CmpIOp::create(b_, loc_, arith::CmpIPredicate::eq, group.subgroupIndex(), number(0));
@@ -531,6 +527,7 @@ private:
   IndexSpace& space_;
   OpBuilder& b_;
   Location loc_;
+  IndexMath i_;
   int64_t width_ = c_.target.vector_width;
 };
 

@@ -212,6 +212,14 @@ Value toMemory(OpBuilder& builder, Location loc, Value value, Type type) {
   return arith::ExtUIOp::create(builder, loc, withLanes(builder.getI8Type(), lanesOf(value)), value);
 }
 
+Value widenToF32(OpBuilder& builder, Location loc, Value bits, Type type) {
+  return Build{builder, loc, lanesOf(bits)}.widen(bits, type);
+}
+
+Value narrowFromF32(OpBuilder& builder, Location loc, Value value, Type type) {
+  return Build{builder, loc, lanesOf(value)}.narrow(value, type);
+}
+
 Value emitScalarOp(OpBuilder& builder, Operation* op, ValueRange operands, unsigned lanes) {
   if (isa<UnrealizedConversionCastOp>(op))  // ui8 and i8 are the same bits
     return operands[0];

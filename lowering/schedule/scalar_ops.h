@@ -24,6 +24,10 @@ unsigned lanesOf(mlir::Value value);
 mlir::Value toRegister(mlir::OpBuilder& builder, mlir::Location loc, mlir::Value loaded, mlir::Type type);
 mlir::Value toMemory(mlir::OpBuilder& builder, mlir::Location loc, mlir::Value value, mlir::Type type);
 
+// Low-precision floats (16 bits in registers) to and from f32, rounding to nearest even.
+mlir::Value widenToF32(mlir::OpBuilder& builder, mlir::Location loc, mlir::Value bits, mlir::Type type);
+mlir::Value narrowFromF32(mlir::OpBuilder& builder, mlir::Location loc, mlir::Value value, mlir::Type type);
+
 mlir::Value constantOfType(mlir::OpBuilder& builder, mlir::Location loc, mlir::TypedAttr value, unsigned lanes);
 mlir::Value constantIndex(mlir::OpBuilder& builder, mlir::Location loc, int64_t value, unsigned lanes = 1);
 

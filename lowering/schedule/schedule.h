@@ -47,6 +47,11 @@ std::pair<mlir::Value, mlir::Value> shareOfGroup(const ScheduleContext& context,
                                                  mlir::AffineExpr units, double unit_cost);
 
 void scheduleScatter(const ScheduleContext& context);  // both targets
+
+// zefuse.matmul where no library computes it. `layouts`: of its operands in order, then of the result.
+mlir::FailureOr<ScheduledKernel> scheduleMatmul(MatmulOp op, llvm::ArrayRef<mlir::AffineMap> layouts,
+                                                const TargetDescription& target);
+
 void scheduleCpu(const ScheduleContext& context);
 void scheduleGpu(const ScheduleContext& context);
 

@@ -21,6 +21,7 @@ std::optional<TargetDescription> TargetDescription::intelGpu(std::string_view pr
   target.max_group_size = gpu->max_group_size;
   target.local_memory_bytes = gpu->local_memory_kib << 10;
   target.resident_items = int64_t(gpu->vector_engines) * gpu->threads_per_engine * target.subgroup_size;
+  target.register_file_bytes = 128 * gpu->register_bytes;
   target.f64 = gpu->f64;
   target.matrix = gpu->matrix;
   return target;

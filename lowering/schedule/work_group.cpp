@@ -8,35 +8,28 @@ using namespace mlir;
 
 namespace zefuse {
 
-WorkGroup::WorkGroup(const ScheduleContext& context, int64_t size, int64_t subgroup)
-    : c_(context), b_(context.builder()), loc_(context.builder().getUnknownLoc()), size_(size), subgroup_(subgroup) {
-  c_.launch.chunked = false;
-  c_.launch.group_size = {uint32_t(size), 1, 1};
-  c_.function->setAttr("zefuse.group_size", b_.getI64IntegerAttr(size));
+WorkGroup::WorkGroup(OpBuilder& builder, func::FuncOp function, LoweredKernel& launch, int64_t size, int64_t subgroup)
+    : b_(builder), function_(function), loc_(builder.getUnknownLoc()), size_(size), subgroup_(subgroup) {
+  launch.chunked = false;
+  launch.group_size = {uint32_t(size), 1, 1};
+  function->setAttr("zefuse.group_size", b_.getI64IntegerAttr(size));
   if (subgroup > 0)
-    c_.function->setAttr("zefuse.subgroup_size", b_.getI64IntegerAttr(subgroup));
-  // At the function's top, so that they serve every block.
-  group_ = c_.workItem("_Z12get_group_idj");
+    function->setAttr("zefuse.subgroup_size", b_.getI64IntegerAttr(subgroup));
+  auto index = [&](Value id) -> Value { return arith::IndexCastUIOp::create(b_, loc_, b_.getIndexType(), id); };
+  Value x = arith::ConstantOp::create(b_, loc_, b_.getI32IntegerAttr(0));
+  group_ = index(call("_Z12get_group_idj", b_.getI64Type(), x));
   if (subgroup == 0) {
-    item_ = c_.workItem("_Z12get_local_idj");
+    item_ = index(call("_Z12get_local_idj", b_.getI64Type(), x));
     return;
   }
-  auto id = [&](StringRef name) -> Value {
-    return arith::IndexCastUIOp::create(b_, loc_, b_.getIndexType(), call(name, b_.getI32Type(), {}));
-  };
-  lane_ = id("_Z22get_sub_group_local_idv");
-  subgroup_index_ = id("_Z16get_sub_group_idv");
+  lane_ = index(call("_Z22get_sub_group_local_idv", b_.getI32Type(), {}));
+  subgroup_index_ = index(call("_Z16get_sub_group_idv", b_.getI32Type(), {}));
   Value first = arith::MulIOp::create(b_, loc_, subgroup_index_, constantIndex(b_, loc_, subgroup));
   item_ = arith::AddIOp::create(b_, loc_, first, lane_);
 }
 
-Value WorkGroup::group() { return group_; }
-Value WorkGroup::item() { return item_; }
-Value WorkGroup::lane() { return lane_; }
-Value WorkGroup::subgroupIndex() { return subgroup_index_; }
-
 Value WorkGroup::call(StringRef name, Type result, ValueRange operands) {
-  ModuleOp module = c_.module;
+  auto module = function_->getParentOfType<ModuleOp>();
   TypeRange results = result ? TypeRange(result) : TypeRange();
   if (!module.lookupSymbol<func::FuncOp>(name)) {
     OpBuilder::InsertionGuard guard(b_);
@@ -53,8 +46,8 @@ void WorkGroup::barrier() {
 }
 
 Value WorkGroup::localArray(Type element, int64_t count) {
-  std::string name = c_.launch.name + "_local_" + std::to_string(arrays_++);
-  ModuleOp module = c_.module;
+  std::string name = function_.getName().str() + "_local_" + std::to_string(arrays_++);
+  auto module = function_->getParentOfType<ModuleOp>();
   auto type = LLVM::LLVMArrayType::get(element, count);
   {
     OpBuilder::InsertionGuard guard(b_);
@@ -90,8 +83,11 @@ Value WorkGroup::broadcast(Value value, int64_t lane) {
   return call("_Z19sub_group_broadcast" + std::string(code) + "j", type, {value, from});
 }
 
-Value WorkGroup::reduceInSubgroup(const Instance& instance, Value value) {
-  Operation* combiner = combinerOf(instance.op).op;
+static Value combine(OpBuilder& builder, Operation* combiner, Value lhs, Value rhs) {
+  return emitScalarOp(builder, combiner, {lhs, rhs}, lanesOf(lhs));
+}
+
+Value WorkGroup::reduceInSubgroup(Operation* combiner, Value value) {
   StringRef name = combiner->getName().getStringRef();
   Type type = value.getType();
   Type i32 = b_.getI32Type();
@@ -139,7 +135,7 @@ Value WorkGroup::reduceInSubgroup(const Instance& instance, Value value) {
                                     arith::ConstantOp::create(b_, loc_, b_.getI32IntegerAttr(0)));
     else if (narrow)
       other = arith::TruncIOp::create(b_, loc_, type, other);
-    total = total ? c_.combine(instance, total, other) : other;
+    total = total ? combine(b_, combiner, total, other) : other;
   }
   return total;
 }
@@ -147,7 +143,7 @@ Value WorkGroup::reduceInSubgroup(const Instance& instance, Value value) {
 SmallVector<Value> WorkGroup::reduceInGroup(ArrayRef<const Instance*> instances, ArrayRef<Value> values) {
   SmallVector<Value> totals;
   for (auto [instance, value] : llvm::zip(instances, values))
-    totals.push_back(reduceInSubgroup(*instance, value));
+    totals.push_back(reduceInSubgroup(combinerOf(instance->op).op, value));
   int64_t count = subgroups();
   if (count == 1)
     return totals;
@@ -188,10 +184,10 @@ SmallVector<Value> WorkGroup::reduceInGroup(ArrayRef<const Instance*> instances,
     } else {
       for (int64_t start = 0; start < count; start += subgroup_) {
         Value found = load(arith::AddIOp::create(b_, loc_, lane_, constantIndex(b_, loc_, start)));
-        partial = partial ? c_.combine(*instance, partial, found) : found;
+        partial = partial ? combine(b_, combinerOf(instance->op).op, partial, found) : found;
       }
     }
-    totals[i] = reduceInSubgroup(*instance, partial);
+    totals[i] = reduceInSubgroup(combinerOf(instance->op).op, partial);
   }
   return totals;
 }

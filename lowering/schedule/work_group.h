@@ -10,16 +10,18 @@ namespace zefuse {
 
 class WorkGroup {
 public:
-  // Fixes the group's size; `subgroup`: 0 leaves the sub-group size to the device's compiler.
-  WorkGroup(const ScheduleContext& context, int64_t size, int64_t subgroup);
+  // Fixes the group's size in `function` and `launch`; ids are emitted where `builder` stands, which must dominate all
+  // uses. `subgroup`: 0 leaves the sub-group size to the device's compiler.
+  WorkGroup(mlir::OpBuilder& builder, mlir::func::FuncOp function, LoweredKernel& launch, int64_t size,
+            int64_t subgroup);
 
   int64_t size() const { return size_; }
   int64_t subgroup() const { return subgroup_; }
   int64_t subgroups() const { return size_ / subgroup_; }
-  mlir::Value group();          // get_group_id(0), index
-  mlir::Value item();           // 0..size, neighbours in one sub-group
-  mlir::Value lane();           // 0..subgroup
-  mlir::Value subgroupIndex();  // 0..subgroups
+  mlir::Value group() const { return group_; }                   // get_group_id(0), index
+  mlir::Value item() const { return item_; }                     // 0..size, neighbours in one sub-group
+  mlir::Value lane() const { return lane_; }                     // 0..subgroup
+  mlir::Value subgroupIndex() const { return subgroup_index_; }  // 0..subgroups
 
   void barrier();  // all work-items of the group; local memory is visible after it
 
@@ -28,8 +30,10 @@ public:
   mlir::Value at(mlir::Value array, mlir::Type element, mlir::Value index);  // element's address
 
   // The combination of `value` (scalar) over the sub-group, in every work-item. For extrema of floats a NaN wins.
-  mlir::Value reduceInSubgroup(const Instance& instance, mlir::Value value);
-  // Over the whole group; all reductions share one barrier. `types`: each instance's element type.
+  mlir::Value reduceInSubgroup(mlir::Operation* combiner, mlir::Value value);
+  mlir::Value sumInSubgroup(mlir::Value value) { return subgroupCall("reduce_add", value); }
+  mlir::Value maximumInSubgroup(mlir::Value value) { return subgroupCall("reduce_max", value); }  // NaN: either
+  // Over the whole group; all reductions share one barrier.
   llvm::SmallVector<mlir::Value> reduceInGroup(llvm::ArrayRef<const Instance*> instances,
                                                llvm::ArrayRef<mlir::Value> values);
 
@@ -38,8 +42,8 @@ private:
   mlir::Value subgroupCall(llvm::StringRef operation, mlir::Value value);
   mlir::Value broadcast(mlir::Value value, int64_t lane);
 
-  const ScheduleContext& c_;
   mlir::OpBuilder& b_;
+  mlir::func::FuncOp function_;
   mlir::Location loc_;
   int64_t size_, subgroup_;
   mlir::Value group_, item_, lane_, subgroup_index_;

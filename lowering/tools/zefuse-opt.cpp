@@ -1,5 +1,6 @@
 // mlir-opt with zefuse's dialects, and --emit=... to lower every zefuse.kernel of a file and print one stage of it.
 #include "compiler/dialect/Zefuse.h"
+#include "compiler/dialect/shape.h"
 #include "lowering/lower.h"
 #include "mlir/IR/BuiltinOps.h"
 #include "mlir/Parser/Parser.h"
@@ -44,11 +45,25 @@ static int lowerFile(StringRef file) {
   }
   StringRef wanted = emit == "scheduled" ? "scheduled.mlir" : emit == "llvm" ? "kernel.ll" : "kernel.spvasm";
   int failures = 0;
-  module->walk([&](zefuse::KernelOp kernel) {
-    auto lowered = zefuse::lowerKernel(kernel, *target, [&](std::string_view stage, std::string_view text) {
-      if (emit != "launch" && StringRef(stage) == wanted)
-        llvm::outs() << text << "\n";
-    });
+  auto dump = [&](std::string_view stage, std::string_view text) {
+    if (emit != "launch" && StringRef(stage) == wanted)
+      llvm::outs() << text << "\n";
+  };
+  module->walk([&](Operation* op) {
+    FailureOr<zefuse::LoweredKernel> lowered;
+    if (auto kernel = dyn_cast<zefuse::KernelOp>(op)) {
+      lowered = zefuse::lowerKernel(kernel, *target, dump);
+    } else if (auto matmul = dyn_cast<zefuse::MatmulOp>(op); matmul && target_name != "cpu") {
+      // Where no buffers are assigned yet, all operands are contiguous.
+      SmallVector<AffineMap> layouts;
+      for (Value value : llvm::concat<Value>(llvm::to_vector(op->getOperands()), llvm::to_vector(op->getResults()))) {
+        auto type = cast<RankedTensorType>(value.getType());
+        layouts.push_back(zefuse::contiguousLayout(type, zefuse::numSymbols(type)));
+      }
+      lowered = zefuse::lowerMatmul(matmul, layouts, *target, dump);
+    } else {
+      return;
+    }
     if (failed(lowered)) {
       ++failures;
       return;

@@ -1,5 +1,6 @@
 #include "tests/unit/lowering/gpu_kernels.h"
 
+#include "tests/unit/lowering/matmul_text.h"
 #include "tests/unit/lowering/numerics.h"
 
 namespace zefuse::test {
@@ -156,6 +157,20 @@ std::string symbolicPointwise() {
   return text.module();
 }
 
+std::string linearKernel(int m, int n, int k, const std::string& element) {
+  auto shape = [&](int a, int b) { return type(std::to_string(a) + "x" + std::to_string(b), element); };
+  MatmulText text(shape(m, k), shape(k, n), shape(m, n));
+  text.layouts[1] = "(d0, d1) -> (d1 * " + std::to_string(k) + " + d0)";
+  text.bias = type(std::to_string(n), element);
+  text.operands = {shape(m, n)};
+  text.attributes = "post_ops = [\"gelu_erf\", \"add\"]";
+  return text.module();
+}
+
+std::string productKernel(const std::string& a, const std::string& b, const std::string& c) {
+  return MatmulText(a, b, c).module();
+}
+
 }  // namespace
 
 std::vector<NamedKernel> kernelFamilies() {
@@ -177,6 +192,12 @@ std::vector<NamedKernel> kernelFamilies() {
       {"column_sums_wide", columnSums(100, 400000)},
       {"full_sum", fullSum(300, 500)},
       {"any_of_rows", anyOfRows()},
+      {"matmul_512", productKernel(type(512, 512), type(512, 512), type(512, 512))},
+      {"matmul_4096", productKernel(type(4096, 4096), type(4096, 4096), type(4096, 4096))},
+      {"matmul_odd", productKernel(type(67, 45), type(45, 99), type(67, 99))},
+      {"matmul_one_row", productKernel(type(1, 768), type(768, 3072), type(1, 3072))},
+      {"linear_gelu_add", linearKernel(512, 768, 3072, "f32")},
+      {"linear_bf16", linearKernel(512, 768, 3072, "bf16")},
   };
 }
 

@@ -106,6 +106,23 @@ int64_t evaluate(mlir::AffineExpr expr, const std::vector<unsigned>& symbols, co
 
 }  // namespace
 
+// The module's kernel, or its library operation, whose layouts are the attribute "layouts" of the function.
+static mlir::FailureOr<LoweredKernel> lowerOnly(mlir::ModuleOp module, const TargetDescription& target,
+                                                const StageDump& dump = nullptr) {
+  mlir::FailureOr<LoweredKernel> lowered = mlir::failure();
+  module.walk([&](mlir::Operation* op) {
+    if (auto kernel = mlir::dyn_cast<KernelOp>(op))
+      lowered = lowerKernel(kernel, target, dump);
+    if (auto matmul = mlir::dyn_cast<MatmulOp>(op)) {
+      llvm::SmallVector<mlir::AffineMap> layouts;
+      for (auto map : op->getParentOp()->getAttrOfType<mlir::ArrayAttr>("layouts").getAsRange<mlir::AffineMapAttr>())
+        layouts.push_back(map.getValue());
+      lowered = lowerMatmul(matmul, layouts, target, dump);
+    }
+  });
+  return lowered;
+}
+
 struct Parsed {
   Context context;
   mlir::OwningOpRef<mlir::ModuleOp> module;
@@ -120,10 +137,8 @@ Program::Program(const std::string& text, const TargetDescription& target) {
     ADD_FAILURE() << "the test's module does not parse:\n" << text;
     return;
   }
-  KernelOp kernel;
-  parsed.module->walk([&](KernelOp op) { kernel = op; });
   auto dump = [&](std::string_view stage, std::string_view text) { stages_.emplace_back(stage, text); };
-  auto lowered = lowerKernel(kernel, target, dump);
+  auto lowered = lowerOnly(*parsed.module, target, dump);
   if (failed(lowered)) {
     ADD_FAILURE() << "the kernel does not lower:\n" << text.substr(0, 4000);
     return;
@@ -187,9 +202,7 @@ std::vector<uint32_t> wordsOf(const std::string& text, const TargetDescription& 
   auto module = mlir::parseSourceString<mlir::ModuleOp>(text, &context.context);
   if (!module)
     return {};
-  KernelOp kernel;
-  module->walk([&](KernelOp op) { kernel = op; });
-  auto lowered = lowerKernel(kernel, target);
+  auto lowered = lowerOnly(*module, target);
   return succeeded(lowered) ? lowered->spirv : std::vector<uint32_t>();
 }
 

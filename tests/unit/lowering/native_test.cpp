@@ -93,7 +93,8 @@ TEST_F(FakeCompiler, SuccessWithoutABinaryIsAnError) {
 TEST(Report, SpillsAndPrivateMemory) {
   DeviceBinary old{{}, "warning: kernel k  compiled SIMD16 allocated 128 regs and spilled around 54\n"};
   EXPECT_EQ(deviceReport(old).spilled_registers, 54);
-  std::string info = "kernels:\n    execution_env:\n      grf_count:       128\n      private_size:    20480\n"
+  std::string info = "kernels:\n  - name: Intel_Symbol_Table_Void_Program\n    execution_env:\n      simd_size: 32\n"
+                     "  - name: kernel\n    execution_env:\n      grf_count:       128\n      private_size:    20480\n"
                      "      simd_size:       16\n      slm_size:        96\n      spill_size:      192\n"
                      "    payload_arguments:\n        size: 8\n";
   DeviceBinary current;

@@ -1,0 +1,60 @@
+// A matrix product c[m, n] = sum over k of a[m, k] * b[k, n] as tiles of a GPU's work-groups: what matmul, convolution
+// (as implicit matrix product) and attention share.
+//
+// A group computes one tile. For each step of `depth` along k it copies a's and b's parts to local memory (a with k
+// outermost, widened to the accumulator's type), then each sub-group multiplies its part: it holds blocks of 8 rows by
+// 16 columns, a work-item holding the 8 rows of its own column. That is the accumulator of a matrix engine (dpas with 8
+// rows), so that an engine replaces the multiplication and nothing around it.
+#pragma once
+
+#include <functional>
+
+#include "lowering/schedule/index_math.h"
+#include "lowering/schedule/work_group.h"
+
+namespace zefuse {
+
+struct ProductTile {
+  static constexpr int64_t block_rows = 8, block_columns = 16;
+  int64_t subgroups_m, subgroups_n;  // of a group
+  int64_t blocks_m, blocks_n;        // of a sub-group
+  int64_t depth = 16;
+
+  int64_t rows() const { return subgroups_m * blocks_m * block_rows; }
+  int64_t columns() const { return subgroups_n * blocks_n * block_columns; }
+  int64_t items() const { return subgroups_m * subgroups_n * block_columns; }
+};
+
+// By a cost model; unknown sizes count as 256. `bytes`: of an accumulator's element.
+ProductTile chooseTile(std::optional<int64_t> m, std::optional<int64_t> n, std::optional<int64_t> batches,
+                       int64_t bytes, const TargetDescription& target);
+
+struct Extent {
+  mlir::Value value;                // index
+  std::optional<int64_t> constant;  // where it is known
+};
+
+// One operand. load(row, column, run) gives `run` neighbours (along the contiguous dimension) in the accumulator's
+// type; it is only called with indices inside.
+struct ProductSource {
+  bool columns_contiguous = true;  // neighbours in memory are columns, else rows
+  int64_t run = 1;                 // loaded at once; divides the contiguous dimension's size
+  std::function<mlir::Value(mlir::Value row, mlir::Value column, int64_t run)> load;
+};
+
+struct Product {
+  Extent m, n, k;
+  mlir::Type type;  // accumulator: f32 or f64
+  ProductSource a, b;
+};
+
+// One block's rows [row, row + 8) of a work-item's column. `value`: a vector of 8. Rows and the column may lie outside.
+using ProductStore = llvm::function_ref<void(mlir::Value row, mlir::Value column, mlir::Value value)>;
+
+// Emits the tile at (first_row, first_column) for the whole work-group, which has tile.items() work-items in sub-groups
+// of
+// 16. All of them must come here.
+void emitProduct(mlir::OpBuilder& builder, WorkGroup& group, const ProductTile& tile, const Product& product,
+                 mlir::Value first_row, mlir::Value first_column, ProductStore store);
+
+}  // namespace zefuse
