@@ -30,8 +30,8 @@ struct TargetDescription {
   int subgroup_size = 0;  // of kernels that reduce or tile
   int max_group_size = 1;
   int64_t local_memory_bytes = 0;
-  int64_t resident_items = 1;       // work-items that the largest variant runs at a time
-  int64_t register_file_bytes = 0;  // of a hardware thread
+  int64_t resident_items = 1;     // work-items that the largest variant runs at a time
+  int64_t accumulator_bytes = 0;  // of a hardware thread's registers, that a product may fill
   bool f64 = true;
   MatrixEngine matrix;
 

@@ -24,6 +24,7 @@ struct GpuTarget {
   int64_t local_memory_kib;  // that one work-group may have
   uint32_t subgroup_sizes;   // a bit per size: 8 | 16 | 32
   bool f64;                  // native double precision
+  bool lsc;                  // messages of the load/store cache: one reads a row of local memory for a whole sub-group
   MatrixEngine matrix;
 };
 

@@ -10,15 +10,14 @@ namespace zefuse {
 
 ProductTile chooseTile(std::optional<int64_t> m, std::optional<int64_t> n, std::optional<int64_t> batches,
                        int64_t bytes, const TargetDescription& target) {
-  constexpr ProductTile candidates[] = {{4, 4, 2, 2}, {2, 4, 4, 2}, {4, 2, 2, 2}, {2, 2, 2, 2},
-                                        {2, 4, 1, 2}, {2, 4, 1, 1}, {1, 8, 1, 1}, {1, 4, 1, 1}};
+  constexpr ProductTile candidates[] = {{4, 4, 2, 2}, {4, 2, 2, 2}, {2, 2, 2, 2}, {2, 4, 1, 2},
+                                        {2, 4, 1, 1}, {1, 8, 1, 1}, {1, 4, 1, 1}};
   double rows = double(m.value_or(256)), columns = double(n.value_or(256));
   const ProductTile* best = nullptr;
   double best_cost = 0;
   for (const ProductTile& tile : candidates) {
-    // Accumulators take at most half of a thread's registers.
     int64_t accumulators = tile.blocks_m * ProductTile::block_rows * tile.blocks_n * ProductTile::block_columns * bytes;
-    if (accumulators > target.register_file_bytes / 2 || tile.items() > target.max_group_size)
+    if (accumulators > target.accumulator_bytes || tile.items() > target.max_group_size)
       continue;
     double tiles = std::ceil(rows / double(tile.rows())) * std::ceil(columns / double(tile.columns())) *
                    double(batches.value_or(1));
@@ -77,19 +76,27 @@ public:
   }
 
 private:
+  // One step along k: c += a * b for all blocks.
   SmallVector<Value> multiply(Value row, Value column, SmallVector<Value> totals) {
+    // A loop of its own: unrolled over the whole depth, the device's compiler reads so far ahead that it spills.
+    constexpr int64_t unrolled = 4;
+    auto loop = scf::ForOp::create(b_, loc_, i_.number(0), i_.number(tile_.depth), i_.number(unrolled), totals);
+    OpBuilder::InsertionGuard guard(b_);
+    b_.setInsertionPointToStart(loop.getBody());
+    totals = SmallVector<Value>(loop.getRegionIterArgs());
     auto vector = VectorType::get({ProductTile::block_rows}, product_.type);
     unsigned align = unsigned(bytesInMemory(product_.type));
-    for (int64_t k = 0; k < tile_.depth; ++k) {
+    Value a_start = i_.add(row, i_.multiply(loop.getInductionVar(), a_ld_));
+    Value b_start = i_.add(column, i_.multiply(loop.getInductionVar(), b_ld_));
+    for (int64_t k = 0; k < unrolled; ++k) {
       SmallVector<Value> as, bs;
-      for (int64_t block = 0; block < tile_.blocks_m; ++block)
-        as.push_back(LLVM::LoadOp::create(
-            b_, loc_, vector, group_.at(a_, product_.type, i_.add(row, k * a_ld_ + block * ProductTile::block_rows)),
-            align));
+      for (int64_t block = 0; block < tile_.blocks_m; ++block) {
+        Value place = i_.add(a_start, k * a_ld_ + block * ProductTile::block_rows);
+        as.push_back(LLVM::LoadOp::create(b_, loc_, vector, group_.at(a_, product_.type, place), align));
+      }
       for (int64_t block = 0; block < tile_.blocks_n; ++block) {
-        Value b = LLVM::LoadOp::create(
-            b_, loc_, product_.type,
-            group_.at(b_local_, product_.type, i_.add(column, k * b_ld_ + block * ProductTile::block_columns)), align);
+        Value place = i_.add(b_start, k * b_ld_ + block * ProductTile::block_columns);
+        Value b = LLVM::LoadOp::create(b_, loc_, product_.type, group_.at(b_local_, product_.type, place), align);
         bs.push_back(splat(b_, b, ProductTile::block_rows));
       }
       for (int64_t block_m = 0; block_m < tile_.blocks_m; ++block_m)
@@ -98,7 +105,8 @@ private:
           total = math::FmaOp::create(b_, loc_, as[block_m], bs[block_n], total);
         }
     }
-    return totals;
+    scf::YieldOp::create(b_, loc_, totals);
+    return SmallVector<Value>(loop.getResults());
   }
 
   static bool divides(int64_t tile, const Extent& extent) { return extent.constant && *extent.constant % tile == 0; }
@@ -109,22 +117,38 @@ private:
              Value first_column, int64_t rows, int64_t columns, Value array, int64_t row_step, int64_t column_step) {
     int64_t inner = source.columns_contiguous ? columns : rows, run = source.run;
     int64_t accesses = rows * columns / run, rounds = (accesses + tile_.items() - 1) / tile_.items();
+    // More at once would keep more addresses than there are registers.
+    constexpr int64_t together = 4;
+    OpBuilder::InsertionGuard guard(b_);
+    Value start = group_.item(), first_line = i_.divide(group_.item(), inner / run), base = i_.number(0);
+    if (rounds > together && rounds % together == 0) {
+      auto loop = scf::ForOp::create(b_, loc_, i_.number(0), i_.number(rounds * tile_.items()),
+                                     i_.number(together * tile_.items()));
+      b_.setInsertionPointToStart(loop.getBody());
+      start = i_.add(start, loop.getInductionVar());
+      base = i_.divide(loop.getInductionVar(), inner / run);
+      rounds = together;
+    }
     for (int64_t round = 0; round < rounds; ++round) {
-      Value number = i_.add(group_.item(), round * tile_.items());
-      OpBuilder::InsertionGuard guard(b_);
-      if ((round + 1) * tile_.items() > accesses) {
+      OpBuilder::InsertionGuard inside_branch(b_);
+      Value number = i_.add(start, round * tile_.items());
+      if (accesses % tile_.items() != 0) {
         auto branch = scf::IfOp::create(b_, loc_, i_.less(number, i_.number(accesses)), false);
         b_.setInsertionPointToStart(branch.thenBlock());
       }
-      Value along = i_.multiply(i_.modulo(number, inner / run), run), across = i_.divide(number, inner / run);
+      // A whole number of lines at once leaves every round in the same place of its line.
+      int64_t line = inner / run;
+      bool whole = tile_.items() % line == 0;
+      Value along = i_.multiply(i_.modulo(whole ? group_.item() : number, line), run);
+      Value across = whole ? i_.add(i_.add(first_line, base), round * (tile_.items() / line)) : i_.divide(number, line);
       Value in_row = source.columns_contiguous ? across : along, in_column = source.columns_contiguous ? along : across;
       Value row = i_.add(first_row, in_row), column = i_.add(first_column, in_column);
       Value inside;
-      auto bound = [&](Value& index, const Extent& extent, int64_t tile, int64_t together) {
+      auto bound = [&](Value& index, const Extent& extent, int64_t tile, int64_t access) {
         if (divides(tile, extent))
           return;
         inside = i_.both(inside, i_.less(index, extent.value));
-        index = i_.smaller(index, i_.subtract(extent.value, i_.number(together)));
+        index = i_.smaller(index, i_.subtract(extent.value, i_.number(access)));
       };
       bound(row, height, rows, source.columns_contiguous ? 1 : run);
       bound(column, width, columns, source.columns_contiguous ? run : 1);
