@@ -91,22 +91,53 @@ void ViewOp::getCanonicalizationPatterns(RewritePatternSet& patterns, MLIRContex
   patterns.add<ComposeViews, SimplifyViewMap>(context);
 }
 
+//===-- library calls ------------------------------------------------------------------------===//
+
+namespace {
+
+template <typename Call> LogicalResult verifyPostOps(Call call) {
+  size_t taken = 0;
+  for (StringRef post_op : call.getPostOps().template getAsValueRange<StringAttr>()) {
+    if (post_op == "add" || post_op == "mul")
+      ++taken;
+    else if (!llvm::is_contained({"relu", "relu6", "gelu_erf", "gelu_tanh", "silu", "hardswish", "tanh", "sigmoid"},
+                                 post_op))
+      return call.emitOpError("unknown post-op '") << post_op << "'";
+  }
+  if (taken != call.getOperands_().size())
+    return call.emitOpError("has ") << call.getOperands_().size() << " operands for " << taken
+                                    << " add and mul post-ops";
+  return success();
+}
+
+}  // namespace
+
 //===-- matmul -------------------------------------------------------------------------------===//
 
 LogicalResult MatmulOp::verify() {
   int64_t rank = getType().getRank();
   if (rank < 2 || getA().getType().getRank() != rank || getB().getType().getRank() != rank)
     return emitOpError("wants a, b and result of one rank, 2 or more");
-  size_t taken = 0;
-  for (StringRef post_op : getPostOps().getAsValueRange<StringAttr>()) {
-    if (post_op == "add" || post_op == "mul")
-      ++taken;
-    else if (!llvm::is_contained({"relu", "gelu_erf", "gelu_tanh", "silu", "tanh", "sigmoid"}, post_op))
-      return emitOpError("unknown post-op '") << post_op << "'";
-  }
-  if (taken != getOperands_().size())
-    return emitOpError("has ") << getOperands_().size() << " operands for " << taken << " add and mul post-ops";
-  return success();
+  return verifyPostOps(*this);
+}
+
+//===-- convolution --------------------------------------------------------------------------===//
+
+LogicalResult ConvolutionOp::verify() {
+  int64_t rank = getType().getRank(), spatial = rank - 2;
+  if (spatial < 1 || spatial > 3 || getInput().getType().getRank() != rank || getWeight().getType().getRank() != rank)
+    return emitOpError("wants input, weight and result of one rank, 3 to 5");
+  for (ArrayRef<int64_t> list : {getStride(), getPadding(), getDilation()})
+    if (static_cast<int64_t>(list.size()) != spatial)
+      return emitOpError("wants stride, padding and dilation of ") << spatial << " numbers each";
+  if (!llvm::is_contained({"forward", "transposed", "weights"}, getKind()))
+    return emitOpError("unknown kind '") << getKind() << "'";
+  if (getKind() == "weights" && (getBias() || !getPostOps().empty()))
+    return emitOpError("of weights has neither bias nor post-ops");
+  for (Value operand : getOperands_())
+    if (cast<RankedTensorType>(operand.getType()).getRank() != rank)
+      return emitOpError("wants post-op operands of the result's rank");
+  return verifyPostOps(*this);
 }
 
 //===-- aten ---------------------------------------------------------------------------------===//

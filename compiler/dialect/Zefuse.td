@@ -88,7 +88,7 @@ def Zefuse_MatmulOp : Zefuse_Op<"matmul", [Pure, AttrSizedOperandSegments]> {
   let description = [{
     a: [batch..., M, K], b: [batch..., K, N], result: [batch..., M, N]; equal rank >= 2; batch dimensions of size 1 broadcast.
     The importer makes it without bias and post-ops (or with bias for addmm/linear); fusion adds them. `post_ops`: an array of strings, in
-    order: "relu", "gelu_erf", "gelu_tanh", "silu", "tanh", "sigmoid", "add", "mul"; each add/mul takes the next of
+    order: "relu", "relu6", "gelu_erf", "gelu_tanh", "silu", "hardswish", "tanh", "sigmoid", "add", "mul"; each add/mul takes the next of
     `operands_` (broadcasts to the result). `result_layout`: indices to element offset, set with the layouts of stage 2.
   }];
   let arguments = (ins AnyRankedTensor:$a, AnyRankedTensor:$b, Optional<AnyRankedTensor>:$bias,
@@ -98,6 +98,26 @@ def Zefuse_MatmulOp : Zefuse_Op<"matmul", [Pure, AttrSizedOperandSegments]> {
   let results = (outs AnyRankedTensor:$result);
   let assemblyFormat = [{
     $a `,` $b (`bias` $bias^)? (`operands` `(` $operands_^ `)`)? attr-dict `:` functional-type(operands, results)
+  }];
+  let hasVerifier = 1;
+}
+
+def Zefuse_ConvolutionOp : Zefuse_Op<"convolution", [Pure, AttrSizedOperandSegments]> {
+  let summary = "a convolution (+ bias) with post-ops: becomes one oneDNN call";
+  let description = [{
+    `kind` and the sizes: plan.fbs, table Convolution. `stride`, `padding` (at the beginning), `dilation`: one number per spatial
+    dimension; the result's sizes decide the padding at the end. `post_ops`, `operands_`: as zefuse.matmul's, but an operand has the
+    result's rank. `result_layout`: indices to element offset, set with the layouts of stage 2.
+  }];
+  let arguments = (ins AnyRankedTensor:$input, AnyRankedTensor:$weight, Optional<AnyRankedTensor>:$bias,
+                       Variadic<AnyRankedTensor>:$operands_, StrAttr:$kind, DenseI64ArrayAttr:$stride,
+                       DenseI64ArrayAttr:$padding, DenseI64ArrayAttr:$dilation, I64Attr:$groups,
+                       DefaultValuedAttr<StrArrayAttr, "{}">:$post_ops,
+                       OptionalAttr<AffineMapAttr>:$result_layout);
+  let results = (outs AnyRankedTensor:$result);
+  let assemblyFormat = [{
+    $kind $input `,` $weight (`bias` $bias^)? (`operands` `(` $operands_^ `)`)? attr-dict
+    `:` functional-type(operands, results)
   }];
   let hasVerifier = 1;
 }

@@ -29,7 +29,8 @@ struct Reader {
   OpOperand* use;
   AffineMap view;                  // from the use's indices to the stored value's
   SmallVector<AffineExpr> sizes;   // of the used value
-  std::optional<AffineMap> exact;  // required strides (results, no dimensions); otherwise oneDNN's rule
+  std::optional<AffineMap> exact;  // required strides (results, no dimensions); otherwise the library's rule
+  bool channels_last = false;      // that rule for images: dense, channels innermost
 };
 
 class LayoutAssignment {
@@ -50,7 +51,7 @@ public:
         if (auto aten = dyn_cast<AtenOp>(op)) {
           auto strides = cast<AffineMapAttr>(aten.getResultStrides()[i]).getValue();
           layout_[result] = stridedLayout(strides.getResults(), nullptr, num_symbols_, context_);
-        } else if (isa<KernelOp, MatmulOp>(op)) {
+        } else if (isa<KernelOp, MatmulOp, ConvolutionOp>(op)) {
           layout_[result] = choose(result);
         }
       }
@@ -60,7 +61,7 @@ public:
       if (failed(satisfyReaders(arg)))
         return failure();
     for (Operation* op : ops)
-      if (isa<KernelOp, MatmulOp, AtenOp>(op))
+      if (isa<KernelOp, MatmulOp, ConvolutionOp, AtenOp>(op))
         for (Value result : op->getResults())
           if (failed(satisfyReaders(result)))
             return failure();
@@ -99,6 +100,15 @@ private:
       reader.exact = cast<AffineMapAttr>(aten.getOperandStrides()[use.getOperandNumber()]).getValue();
       return reader;
     }
+    if (auto convolution = dyn_cast<ConvolutionOp>(op)) {
+      // The weight is reordered once, or in scratch, from any strides; per-channel vectors are small.
+      unsigned number = use.getOperandNumber();
+      bool image = number == 0 || (number == 1 && convolution.getKind() == "weights");
+      bool full = number > 1 && use.get() != convolution.getBias() &&
+                  shapeOf(cast<RankedTensorType>(use.get().getType())) == shapeOf(convolution.getType());
+      reader.channels_last = image || full;
+      return reader.channels_last ? std::optional(reader) : std::nullopt;
+    }
     if (isa<MatmulOp>(op))
       return reader;
     return std::nullopt;  // kernels take any layout
@@ -135,9 +145,12 @@ private:
     if (!strided)
       return false;
     size_t rank = reader.sizes.size();
-    if (reader.exact) {
+    std::optional<AffineMap> exact = reader.exact;
+    if (reader.channels_last)
+      exact = AffineMap::get(0, num_symbols_, channelsLastStrides(reader.sizes), context_);
+    if (exact) {
       for (size_t i = 0; i < rank; ++i)
-        if (!isConstant(reader.sizes[i], 1) && strided->strides[i] != reader.exact->getResult(i))
+        if (!isConstant(reader.sizes[i], 1) && strided->strides[i] != exact->getResult(i))
           return false;
       return true;
     }
@@ -158,8 +171,25 @@ private:
     return unit;
   }
 
+  /// [N, C, spatial...] with the channels innermost in memory.
+  SmallVector<AffineExpr> channelsLastStrides(ArrayRef<AffineExpr> sizes) {
+    SmallVector<AffineExpr> permuted = {sizes[0]};
+    permuted.append(sizes.begin() + 2, sizes.end());
+    permuted.push_back(sizes[1]);
+    SmallVector<AffineExpr> dense = contiguousStrides(permuted, context_), strides = {dense[0], dense.back()};
+    strides.append(dense.begin() + 1, dense.end() - 1);
+    return strides;
+  }
+
+  AffineMap channelsLastLayout(ArrayRef<AffineExpr> sizes) {
+    return stridedLayout(channelsLastStrides(sizes), nullptr, num_symbols_, context_);
+  }
+
   AffineMap choose(Value value) {
     auto type = cast<RankedTensorType>(value.getType());
+    // oneDNN's quick convolutions write channels last, on every CPU (docs/onednn.md).
+    if (auto convolution = value.getDefiningOp<ConvolutionOp>(); convolution && convolution.getKind() != "weights")
+      return channelsLastLayout(shapeOf(type));
     AffineMap contiguous = contiguousLayout(type, num_symbols_);
     SmallVector<Reader> readers = readersOf(value);
     auto satisfied = [&](AffineMap layout) {
@@ -175,6 +205,9 @@ private:
         best = layout;
       }
     };
+    for (const Reader& reader : readers)
+      if (reader.channels_last && reader.view.isIdentity())
+        consider(channelsLastLayout(reader.sizes));
     for (const Reader& reader : readers)
       if (reader.exact && reader.view.isIdentity() && isDense(*reader.exact, reader.sizes))
         consider(stridedLayout(reader.exact->getResults(), nullptr, num_symbols_, context_));
@@ -220,6 +253,8 @@ private:
   void writeLayouts(Operation* op) {
     if (auto matmul = dyn_cast<MatmulOp>(op))
       matmul.setResultLayoutAttr(AffineMapAttr::get(layout_[matmul.getResult()]));
+    if (auto convolution = dyn_cast<ConvolutionOp>(op))
+      convolution.setResultLayoutAttr(AffineMapAttr::get(layout_[convolution.getResult()]));
     if (auto kernel = dyn_cast<KernelOp>(op)) {
       SmallVector<Attribute> layouts;
       for (Value input : kernel.getInputs())
@@ -237,7 +272,8 @@ private:
         continue;
       auto type = cast<RankedTensorType>(reader.use->get().getType());
       AffineMap layout = reader.exact ? stridedLayout(reader.exact->getResults(), nullptr, num_symbols_, context_)
-                                      : contiguousLayout(type, num_symbols_);
+                         : reader.channels_last ? channelsLastLayout(reader.sizes)
+                                                : contiguousLayout(type, num_symbols_);
       auto it = llvm::find_if(
           copies, [&](auto& copy) { return std::get<0>(copy) == reader.view && std::get<1>(copy) == layout; });
       if (it == copies.end()) {

@@ -31,6 +31,7 @@ const OpTable& opTable() {
     registerIndexing(made);
     registerScatter(made);
     registerMatmul(made);
+    registerConvolution(made);
     registerAttention(made);
     registerCreation(made);
     registerConversion(made);

@@ -31,6 +31,7 @@ void registerViews(OpTable& table);
 void registerIndexing(OpTable& table);
 void registerScatter(OpTable& table);
 void registerMatmul(OpTable& table);
+void registerConvolution(OpTable& table);
 void registerAttention(OpTable& table);
 void registerCreation(OpTable& table);
 void registerConversion(OpTable& table);

@@ -154,7 +154,7 @@ private:
 
   void markOutputs() {
     for (Value value : graph_.getBody().front().getTerminator()->getOperands())
-      if (isa_and_nonnull<KernelOp, MatmulOp>(throughViews(value).getDefiningOp()))
+      if (isa_and_nonnull<KernelOp, MatmulOp, ConvolutionOp>(throughViews(value).getDefiningOp()))
         outputs_.insert(throughViews(value));
   }
 
@@ -242,7 +242,7 @@ private:
   }
 
   /// oneDNN knows no stride of zero: a broadcast batch dimension is stated as one of size 1.
-  uint32_t addMatmulOperand(Value value) {
+  uint32_t addLibraryOperand(Value value) {
     auto type = cast<RankedTensorType>(value.getType());
     SmallVector<AffineExpr> sizes = shapeOf(type);
     auto strided = asStrided(placeOf(value).layout, sizes);
@@ -261,6 +261,8 @@ private:
       return addLaunch(kernel);
     if (auto matmul = dyn_cast<MatmulOp>(op))
       return addMatmul(matmul);
+    if (auto convolution = dyn_cast<ConvolutionOp>(op))
+      return addConvolution(convolution);
     if (auto aten = dyn_cast<AtenOp>(op))
       return addAten(aten);
     if (isa<ViewOp, SizeOp>(op))
@@ -341,23 +343,49 @@ private:
 
   LogicalResult addMatmul(MatmulOp op) {
     auto matmul = std::make_unique<plan::MatmulT>();
-    matmul->a = addMatmulOperand(op.getA());
-    matmul->b = addMatmulOperand(op.getB());
+    matmul->a = addLibraryOperand(op.getA());
+    matmul->b = addLibraryOperand(op.getB());
     if (op.getBias())
-      matmul->bias = addMatmulOperand(op.getBias());
+      matmul->bias = addLibraryOperand(op.getBias());
     allocate(op.getResult(), *op.getResultLayout());
     matmul->out = addValue(op.getResult());
     matmul->alpha = op.getAlpha().convertToFloat();
+    matmul->post_ops = postOps(op);
+    push(std::move(matmul), op);
+    return success();
+  }
+
+  LogicalResult addConvolution(ConvolutionOp op) {
+    auto convolution = std::make_unique<plan::ConvolutionT>();
+    convolution->kind = op.getKind() == "forward"      ? plan::ConvolutionKind::forward
+                        : op.getKind() == "transposed" ? plan::ConvolutionKind::transposed
+                                                       : plan::ConvolutionKind::weights;
+    convolution->input = addValue(op.getInput());
+    convolution->weight = addValue(op.getWeight());
+    if (op.getBias())
+      convolution->bias = addValue(op.getBias());
+    allocate(op.getResult(), *op.getResultLayout());
+    convolution->out = addValue(op.getResult());
+    convolution->stride.assign(op.getStride().begin(), op.getStride().end());
+    convolution->padding.assign(op.getPadding().begin(), op.getPadding().end());
+    convolution->dilation.assign(op.getDilation().begin(), op.getDilation().end());
+    convolution->groups = static_cast<int32_t>(op.getGroups());
+    convolution->post_ops = postOps(op);
+    push(std::move(convolution), op);
+    return success();
+  }
+
+  template <typename Call> std::vector<std::unique_ptr<plan::PostOpT>> postOps(Call op) {
+    std::vector<std::unique_ptr<plan::PostOpT>> post_ops;
     size_t next = 0;
-    for (StringRef name : op.getPostOps().getAsValueRange<StringAttr>()) {
+    for (StringRef name : op.getPostOps().template getAsValueRange<StringAttr>()) {
       auto post_op = std::make_unique<plan::PostOpT>();
       post_op->kind = *postOpKind(name);
       if (post_op->kind == plan::PostOpKind::add || post_op->kind == plan::PostOpKind::mul)
-        post_op->operand = addMatmulOperand(op.getOperands_()[next++]);
-      matmul->post_ops.push_back(std::move(post_op));
+        post_op->operand = static_cast<int32_t>(addLibraryOperand(op.getOperands_()[next++]));
+      post_ops.push_back(std::move(post_op));
     }
-    push(std::move(matmul), op);
-    return success();
+    return post_ops;
   }
 
   static std::optional<plan::PostOpKind> postOpKind(StringRef name) {

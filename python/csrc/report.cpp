@@ -33,6 +33,14 @@ py::dict noted(const plan::Plan& plan, const plan::KernelNote* note) {
   return entry;
 }
 
+py::list names(const flatbuffers::Vector<flatbuffers::Offset<plan::PostOp>>* post_ops) {
+  py::list list;
+  if (post_ops)
+    for (const plan::PostOp* post_op : *post_ops)
+      list.append(plan::EnumNamePostOpKind(post_op->kind()));
+  return list;
+}
+
 std::string text(const flatbuffers::String* string) { return string ? string->str() : std::string(); }
 
 }  // namespace
@@ -53,11 +61,12 @@ py::dict CompiledGraph::report() const {
       } else if (auto* matmul = step->kind_as_Matmul()) {
         py::dict entry = noted(plan, matmul->note());
         entry["kind"] = "matmul";
-        py::list post_ops;
-        if (matmul->post_ops())
-          for (const plan::PostOp* post_op : *matmul->post_ops())
-            post_ops.append(plan::EnumNamePostOpKind(post_op->kind()));
-        entry["post_ops"] = post_ops;
+        entry["post_ops"] = names(matmul->post_ops());
+        calls.append(entry);
+      } else if (auto* convolution = step->kind_as_Convolution()) {
+        py::dict entry = noted(plan, convolution->note());
+        entry["kind"] = "convolution";
+        entry["post_ops"] = names(convolution->post_ops());
         calls.append(entry);
       } else if (auto* aten = step->kind_as_AtenCall()) {
         py::dict entry = noted(plan, aten->note());

@@ -4,6 +4,8 @@
 
 #include "runtime/executor/arena.h"
 #include "runtime/executor/dtype.h"
+#include "runtime/onednn/convolution.h"
+#include "runtime/onednn/matmul.h"
 
 namespace zefuse::executor {
 namespace {
@@ -27,14 +29,16 @@ public:
     ZEFUSE_RETURN_IF_ERROR(values());
     ZEFUSE_RETURN_IF_ERROR(arena());
     binding_.launches.resize(plan_.steps.size());
-    binding_.matmuls.resize(plan_.steps.size());
+    binding_.library_calls.resize(plan_.steps.size());
     for (size_t i = 0; i < plan_.steps.size(); ++i) {
       const plan::StepKindUnion& kind = plan_.steps[i]->kind;
       Status status;
       if (const auto* launch = kind.AsLaunch())
         status = bindLaunch(*launch, binding_.launches[i]);
       else if (const auto* matmul = kind.AsMatmul())
-        status = bindMatmul(*matmul, binding_.matmuls[i]);
+        status = bindMatmul(*matmul, binding_.library_calls[i]);
+      else if (const auto* convolution = kind.AsConvolution())
+        status = bindConvolution(*convolution, binding_.library_calls[i]);
       else if (const auto* copy = kind.AsCopy())
         status = bindCopy(*copy);
       else if (const auto* call = kind.AsAtenCall())
@@ -263,7 +267,7 @@ private:
     return {value.dtype, {value.sizes.begin(), value.sizes.end()}, {value.strides.begin(), value.strides.end()}};
   }
 
-  Status bindMatmul(const plan::MatmulT& matmul, BoundMatmul& bound) {
+  Status bindMatmul(const plan::MatmulT& matmul, BoundLibraryCall& bound) {
     onednn::MatmulDesc desc;
     desc.a = describe(matmul.a);
     desc.b = describe(matmul.b);
@@ -271,23 +275,57 @@ private:
     desc.alpha = matmul.alpha;
     if (matmul.bias >= 0)
       desc.bias = describe(uint32_t(matmul.bias));
-    for (const auto& op : matmul.post_ops) {
+    desc.post_ops = describe(matmul.post_ops);
+    const std::optional<uint32_t> parameter = parameterBehind(matmul.b);
+    desc.pack_b = parameter.has_value();
+    return keep(onednn::Matmul::get(desc), parameter, bound);  // checks that the shapes fit together
+  }
+
+  Status bindConvolution(const plan::ConvolutionT& convolution, BoundLibraryCall& bound) {
+    onednn::ConvolutionDesc desc;
+    desc.kind = convolution.kind;
+    desc.input = describe(convolution.input);
+    desc.weight = describe(convolution.weight);
+    desc.out = describe(convolution.out);
+    if (convolution.bias >= 0)
+      desc.bias = describe(uint32_t(convolution.bias));
+    desc.stride.assign(convolution.stride.begin(), convolution.stride.end());
+    desc.padding.assign(convolution.padding.begin(), convolution.padding.end());
+    desc.dilation.assign(convolution.dilation.begin(), convolution.dilation.end());
+    desc.groups = convolution.groups;
+    desc.post_ops = describe(convolution.post_ops);
+    const std::optional<uint32_t> parameter = parameterBehind(convolution.weight);
+    desc.pack_weight = parameter && desc.kind != plan::ConvolutionKind::weights;
+    return keep(onednn::Convolution::get(desc), parameter, bound);
+  }
+
+  std::vector<onednn::PostOpDesc> describe(const std::vector<std::unique_ptr<plan::PostOpT>>& post_ops) const {
+    std::vector<onednn::PostOpDesc> described;
+    for (const auto& op : post_ops) {
       onednn::PostOpDesc post{op->kind, std::nullopt};
       if (op->operand >= 0)
         post.operand = describe(uint32_t(op->operand));
-      desc.post_ops.push_back(std::move(post));
+      described.push_back(std::move(post));
     }
-    const plan::BufferT& weight = *plan_.buffers[binding_.values[matmul.b].buffer];
-    const bool parameter =
-        weight.storage == plan::Storage::input && plan_.inputs[weight.index]->kind == plan::InputKind::parameter;
-    desc.pack_b = parameter;
-    auto primitive = onednn::Matmul::get(desc);  // checks that the shapes fit together
+    return described;
+  }
+
+  std::optional<uint32_t> parameterBehind(uint32_t value) const {
+    const plan::BufferT& buffer = *plan_.buffers[binding_.values[value].buffer];
+    if (buffer.storage != plan::Storage::input || plan_.inputs[buffer.index]->kind != plan::InputKind::parameter)
+      return std::nullopt;
+    return buffer.index;
+  }
+
+  template <typename Call>
+  Status keep(Result<std::shared_ptr<const Call>> primitive, std::optional<uint32_t> parameter,
+              BoundLibraryCall& bound) {
     if (!primitive.ok())
       return primitive.status();
     bound.primitive = std::move(*primitive);
     binding_.scratch_bytes = std::max(binding_.scratch_bytes, bound.primitive->scratchBytes());
     if (parameter && bound.primitive->packedBytes() > 0)
-      bound.packed_input = int32_t(weight.index);
+      bound.packed_input = int32_t(*parameter);
     return {};
   }
 

@@ -11,7 +11,7 @@
 
 #include "runtime/executor/expr.h"
 #include "runtime/executor/program.h"
-#include "runtime/onednn/matmul.h"
+#include "runtime/onednn/primitive.h"
 
 namespace zefuse::executor {
 
@@ -33,9 +33,10 @@ struct BoundLaunch {
   std::vector<int64_t> symbols;
 };
 
-struct BoundMatmul {
-  std::shared_ptr<const onednn::Matmul> primitive;
-  int32_t packed_input = -1;  // the parameter behind b when the primitive packs it
+// A Matmul or Convolution step.
+struct BoundLibraryCall {
+  std::shared_ptr<const onednn::Primitive> primitive;
+  int32_t packed_input = -1;  // the parameter behind b (a convolution's weight) when the primitive packs it
 };
 
 // Immutable; shared by the frames that use it.
@@ -50,8 +51,8 @@ struct Binding {
   std::vector<size_t> arena_offset;
   size_t arena_bytes = 0;
   size_t scratch_bytes = 0;
-  std::vector<BoundLaunch> launches;  // by step; only launch steps are filled
-  std::vector<BoundMatmul> matmuls;   // likewise
+  std::vector<BoundLaunch> launches;            // by step; only launch steps are filled
+  std::vector<BoundLibraryCall> library_calls;  // likewise
 
   // invalid_argument when an input's size makes no sense for the plan; damaged when a value leaves
   // its buffer.

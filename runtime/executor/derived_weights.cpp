@@ -42,7 +42,7 @@ uint64_t fingerprint(const void* data, size_t bytes) {
 
 Result<std::shared_ptr<const PackedWeight>> DerivedWeights::get(uint32_t input, const BoundValue& view, const void* b,
                                                                 const WeightStamp& stamp,
-                                                                const std::shared_ptr<const onednn::Matmul>& primitive,
+                                                                const std::shared_ptr<const onednn::Primitive>& primitive,
                                                                 Counters::OfCall& counters) {
   // Held while packing: threads that meet here at a first call want the same copies.
   std::lock_guard lock(mutex_);

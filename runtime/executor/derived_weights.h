@@ -42,7 +42,7 @@ public:
   // The packed copy for `stamp`, packed now if there is none. `b` is the view's first element.
   Result<std::shared_ptr<const PackedWeight>> get(uint32_t input, const BoundValue& view, const void* b,
                                                   const WeightStamp& stamp,
-                                                  const std::shared_ptr<const onednn::Matmul>& primitive,
+                                                  const std::shared_ptr<const onednn::Primitive>& primitive,
                                                   Counters::OfCall& counters);
 
   void invalidate();
@@ -53,7 +53,7 @@ private:
     plan::DType dtype;
     int64_t offset;
     std::vector<int64_t> sizes, strides;
-    std::shared_ptr<const onednn::Matmul> packer;
+    std::shared_ptr<const onednn::Primitive> packer;
     std::shared_ptr<const PackedWeight> packed;
   };
   static constexpr size_t layouts_per_view = 4;

@@ -39,7 +39,7 @@ bool sameStrides(std::span<const int64_t> sizes, std::span<const int64_t> a, std
 
 Frame::Frame(Shared& shared)
     : shared_(shared), base_(shared.program.plan.buffers.size()), owners_(shared.program.plan.buffers.size()),
-      launches_(shared.program.plan.steps.size()), matmuls_(shared.program.plan.steps.size()),
+      launches_(shared.program.plan.steps.size()), library_states_(shared.program.plan.steps.size()),
       aten_arguments_(shared.program.plan.steps.size()) {}
 
 Status Frame::bind(std::shared_ptr<const Binding> binding) {
@@ -64,7 +64,7 @@ Status Frame::bind(std::shared_ptr<const Binding> binding) {
 }
 
 void Frame::forgetWeights() {
-  for (MatmulState& state : matmuls_)
+  for (LibraryState& state : library_states_)
     state.packed.reset();
 }
 
@@ -106,6 +106,7 @@ Status Frame::runSteps(std::span<const CallInput> inputs) {
     switch (kind.type) {
     case plan::StepKind::Launch: status = runLaunch(i, *kind.AsLaunch()); break;
     case plan::StepKind::Matmul: status = runMatmul(i, *kind.AsMatmul(), inputs); break;
+    case plan::StepKind::Convolution: status = runConvolution(i, *kind.AsConvolution(), inputs); break;
     case plan::StepKind::AtenCall: status = runAtenCall(i, *kind.AsAtenCall(), inputs); break;
     case plan::StepKind::Copy: runCopy(*kind.AsCopy()); break;
     case plan::StepKind::NONE: break;
@@ -187,11 +188,27 @@ Status Frame::runLaunch(size_t step, const plan::LaunchT& launch) {
 }
 
 Status Frame::runMatmul(size_t step, const plan::MatmulT& matmul, std::span<const CallInput> inputs) {
-  const BoundMatmul& bound = binding_->matmuls[step];
-  MatmulState& state = matmuls_[step];
-  onednn::Matmul::Arguments arguments{};
+  onednn::Primitive::Arguments arguments{};
   arguments.a = address(matmul.a);
-  arguments.b = address(matmul.b);
+  arguments.bias = matmul.bias >= 0 ? address(uint32_t(matmul.bias)) : nullptr;
+  arguments.out = address(matmul.out);
+  return runLibraryCall(step, arguments, matmul.b, matmul.post_ops, inputs);
+}
+
+Status Frame::runConvolution(size_t step, const plan::ConvolutionT& convolution, std::span<const CallInput> inputs) {
+  onednn::Primitive::Arguments arguments{};
+  arguments.a = address(convolution.input);
+  arguments.bias = convolution.bias >= 0 ? address(uint32_t(convolution.bias)) : nullptr;
+  arguments.out = address(convolution.out);
+  return runLibraryCall(step, arguments, convolution.weight, convolution.post_ops, inputs);
+}
+
+Status Frame::runLibraryCall(size_t step, onednn::Primitive::Arguments arguments, uint32_t b,
+                             const std::vector<std::unique_ptr<plan::PostOpT>>& post_ops,
+                             std::span<const CallInput> inputs) {
+  const BoundLibraryCall& bound = binding_->library_calls[step];
+  LibraryState& state = library_states_[step];
+  arguments.b = address(b);
   if (bound.packed_input >= 0) {
     const TensorRef& weight = inputs[size_t(bound.packed_input)].tensor;
     const plan::InputT& input = *shared_.program.plan.inputs[size_t(bound.packed_input)];
@@ -199,7 +216,7 @@ Status Frame::runMatmul(size_t step, const plan::MatmulT& matmul, std::span<cons
     const size_t bytes = size_t(*reach(shape.sizes, shape.strides)) * elementSize(input.dtype);
     const WeightStamp stamp{weight.data, weight.version, fingerprint(weight.data, bytes), shared_.weights.generation()};
     if (!state.packed || state.packed->stamp != stamp || state.packer != bound.primitive) {
-      auto packed = shared_.weights.get(uint32_t(bound.packed_input), binding_->values[matmul.b], arguments.b, stamp,
+      auto packed = shared_.weights.get(uint32_t(bound.packed_input), binding_->values[b], arguments.b, stamp,
                                         bound.primitive, counted_);
       if (!packed.ok())
         return packed.status();
@@ -210,10 +227,8 @@ Status Frame::runMatmul(size_t step, const plan::MatmulT& matmul, std::span<cons
     }
     arguments.b = state.packed->memory.data();
   }
-  arguments.bias = matmul.bias >= 0 ? address(uint32_t(matmul.bias)) : nullptr;
-  arguments.out = address(matmul.out);
   state.operands.clear();
-  for (const auto& op : matmul.post_ops)
+  for (const auto& op : post_ops)
     state.operands.push_back(op->operand >= 0 ? address(uint32_t(op->operand)) : nullptr);
   arguments.post_op_operands = state.operands;
   arguments.scratch = scratch_.data();

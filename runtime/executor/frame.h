@@ -47,9 +47,9 @@ private:
     std::vector<uint64_t> arguments;  // as last set
     bool set = false;                 // whether arguments holds what the handle has
   };
-  struct MatmulState {
+  struct LibraryState {
     std::shared_ptr<const PackedWeight> packed;
-    std::shared_ptr<const onednn::Matmul> packer;  // whom `packed` was looked up for
+    std::shared_ptr<const onednn::Primitive> packer;  // whom `packed` was looked up for
     std::vector<const void*> operands;
   };
 
@@ -58,6 +58,10 @@ private:
   Status runLaunch(size_t step, const plan::LaunchT& launch);
   Status makeKernel(size_t step, const plan::LaunchT& launch, LaunchState& state);
   Status runMatmul(size_t step, const plan::MatmulT& matmul, std::span<const CallInput> inputs);
+  Status runConvolution(size_t step, const plan::ConvolutionT& convolution, std::span<const CallInput> inputs);
+  // `b`: the value that the primitive may want packed.
+  Status runLibraryCall(size_t step, onednn::Primitive::Arguments arguments, uint32_t b,
+                        const std::vector<std::unique_ptr<plan::PostOpT>>& post_ops, std::span<const CallInput> inputs);
   Status runAtenCall(size_t step, const plan::AtenCallT& call, std::span<const CallInput> inputs);
   Status takeResult(uint32_t value, AtenResult& result);
   void runCopy(const plan::CopyT& copy);
@@ -75,7 +79,7 @@ private:
   std::vector<std::byte*> base_;       // by buffer
   std::vector<void*> owners_;          // by buffer: of external buffers alive now
   std::vector<LaunchState> launches_;  // by step
-  std::vector<MatmulState> matmuls_;
+  std::vector<LibraryState> library_states_;
   std::vector<AtenArguments> aten_arguments_;
   std::optional<ze::CommandList> list_;
   uint32_t status_word_ = 0;

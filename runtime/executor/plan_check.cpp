@@ -218,6 +218,7 @@ Status PlanCheck::steps() {
     switch (kind.type) {
     case plan::StepKind::Launch: ZEFUSE_RETURN_IF_ERROR(launch(i, *kind.AsLaunch())); break;
     case plan::StepKind::Matmul: ZEFUSE_RETURN_IF_ERROR(matmul(i, *kind.AsMatmul())); break;
+    case plan::StepKind::Convolution: ZEFUSE_RETURN_IF_ERROR(convolution(i, *kind.AsConvolution())); break;
     case plan::StepKind::AtenCall: ZEFUSE_RETURN_IF_ERROR(atenCall(i, *kind.AsAtenCall())); break;
     case plan::StepKind::Copy: ZEFUSE_RETURN_IF_ERROR(copy(i, *kind.AsCopy())); break;
     case plan::StepKind::NONE: break;
@@ -268,7 +269,25 @@ Status PlanCheck::matmul(size_t step, const plan::MatmulT& matmul) {
                    number(rank(matmul.out)) + "; they must be equal and at least 2");
   if (matmul.bias != -1 && rank(uint32_t(matmul.bias)) > rank(matmul.out))
     return damaged(where + " has a bias of higher rank than its result");
-  for (const auto& op : matmul.post_ops) {
+  return postOps(step, matmul.post_ops, matmul.out);
+}
+
+Status PlanCheck::convolution(size_t step, const plan::ConvolutionT& convolution) {
+  ZEFUSE_RETURN_IF_ERROR(reads(step, convolution.input, "the input"));
+  ZEFUSE_RETURN_IF_ERROR(reads(step, convolution.weight, "the weight"));
+  if (convolution.bias != -1)
+    ZEFUSE_RETURN_IF_ERROR(reads(step, convolution.bias, "the bias"));
+  ZEFUSE_RETURN_IF_ERROR(writes(step, convolution.out, "the result"));
+  const std::string where = stepName(plan_, step);
+  if (!inRange(convolution.kind, plan::ConvolutionKind::MAX))
+    return damaged(where + " has an unknown kind");
+  // What depends on sizes is checked with them, when the step is bound.
+  return postOps(step, convolution.post_ops, convolution.out);
+}
+
+Status PlanCheck::postOps(size_t step, const std::vector<std::unique_ptr<plan::PostOpT>>& post_ops, uint32_t out) {
+  const std::string where = stepName(plan_, step);
+  for (const auto& op : post_ops) {
     if (!inRange(op->kind, plan::PostOpKind::MAX))
       return damaged(where + " has an unknown post-op");
     const bool binary = op->kind == plan::PostOpKind::add || op->kind == plan::PostOpKind::mul;
@@ -278,7 +297,7 @@ Status PlanCheck::matmul(size_t step, const plan::MatmulT& matmul) {
     if (!binary)
       continue;
     ZEFUSE_RETURN_IF_ERROR(reads(step, op->operand, "a post-op's operand"));
-    if (rank(uint32_t(op->operand)) > rank(matmul.out))
+    if (rank(uint32_t(op->operand)) > rank(out))
       return damaged(where + " has a post-op operand of higher rank than its result");
   }
   return {};

@@ -262,6 +262,26 @@ MATMUL = [
     Case("einsum", lambda x, y: torch.einsum("bij,bkj->bik", x, y), [(2, 4, 6), (2, 5, 6)]),
 ]
 
+CONVOLUTION = [
+    Case("conv1d", lambda x, w, b: F.conv1d(x, w, b, stride=2, padding=2), [(2, 4, 17), (6, 4, 5), (6,)]),
+    Case("conv2d", lambda x, w, b: F.conv2d(x, w, b, padding=1), [(2, 3, 8, 7), (5, 3, 3, 3), (5,)]),
+    Case("conv2d_strided", lambda x, w: F.conv2d(x, w, stride=(2, 1), padding=(1, 2)), [(2, 4, 9, 8), (6, 4, 3, 2)]),
+    Case("conv2d_dilated", lambda x, w: F.conv2d(x, w, dilation=(2, 3)), [(1, 4, 9, 11), (6, 4, 3, 3)]),
+    Case("conv2d_groups", lambda x, w, b: F.conv2d(x, w, b, groups=3), [(2, 6, 7, 7), (9, 2, 3, 3), (9,)]),
+    Case("conv2d_depthwise", lambda x, w: F.conv2d(x, w, padding=1, groups=16), [(2, 16, 7, 5), (16, 1, 3, 3)]),
+    Case("conv2d_1x1", F.conv2d, [(2, 6, 5, 4), (8, 6, 1, 1), (8,)]),
+    Case("conv2d_unbatched", F.conv2d, [(3, 8, 7), (5, 3, 3, 3)]),
+    Case("conv2d_channels_last", lambda x, w: F.conv2d(x.to(memory_format=torch.channels_last), w), [(2, 3, 8, 7), (5, 3, 3, 3)]),
+    Case("conv2d_slice", lambda x, w: F.conv2d(x[:, 1:4, ::2], w), [(2, 5, 12, 7), (5, 3, 3, 3)]),
+    Case("conv2d_computed_weight", lambda x, w: F.conv2d(x, w.exp() * 0.1), [(2, 3, 8, 7), (5, 3, 3, 3)], (torch.float32,)),
+    Case("conv2d_chain", lambda x, v, w: F.conv2d(F.relu(F.conv2d(x, v, padding=1)) + 1, w), [(2, 3, 8, 7), (4, 3, 3, 3), (5, 4, 3, 3)], (torch.float32,)),
+    Case("conv3d", lambda x, w, b: F.conv3d(x, w, b, stride=(1, 2, 1), padding=1), [(1, 3, 5, 6, 7), (4, 3, 3, 2, 3), (4,)]),
+    Case("conv_transpose1d", lambda x, w: F.conv_transpose1d(x, w, stride=2), [(2, 4, 9), (4, 3, 3)]),
+    Case("conv_transpose2d", lambda x, w, b: F.conv_transpose2d(x, w, b, stride=2, padding=1, output_padding=1), [(2, 6, 5, 4), (6, 4, 3, 3), (4,)]),
+    Case("conv_transpose2d_groups", lambda x, w: F.conv_transpose2d(x, w, stride=(2, 3), groups=2, dilation=2), [(2, 6, 5, 4), (6, 2, 3, 3)]),
+    Case("conv_transpose3d", F.conv_transpose3d, [(1, 3, 4, 3, 5), (3, 2, 2, 3, 2)], (torch.float32,)),
+]  # fmt: skip
+
 _Q = (2, 3, 4, 8)
 ATTENTION = [
     Case("sdpa", F.scaled_dot_product_attention, [_Q, _Q, _Q], bf16_atol=1e-2),
@@ -288,7 +308,7 @@ CREATION = [
 ]  # fmt: skip
 
 CASES: list[Case] = [
-    *POINTWISE, *ACTIVATIONS, *REDUCTIONS, *NORMALIZATION, *VIEWS, *INDEXING, *SCATTER, *MATMUL, *ATTENTION, *CREATION,
+    *POINTWISE, *ACTIVATIONS, *REDUCTIONS, *NORMALIZATION, *VIEWS, *INDEXING, *SCATTER, *MATMUL, *CONVOLUTION, *ATTENTION, *CREATION,
 ]  # fmt: skip
 
 

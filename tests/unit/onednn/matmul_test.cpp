@@ -112,6 +112,18 @@ TEST(Matmul, ReluOfZeroAndBelow) {
   EXPECT_EQ(test.out.at({1, 7}), 1e-37f);
 }
 
+TEST(Matmul, ReluOfInfinities) {
+  MatmulDesc desc = linear(2, 1, 40);
+  desc.post_ops = {{PostOpKind::relu, {}}};
+  Case test = makeCase(desc);
+  std::fill(test.b.wide.begin(), test.b.wide.end(), 1.0f);
+  test.a.wide[0] = -std::numeric_limits<float>::infinity();
+  test.a.wide[1] = std::numeric_limits<float>::infinity();
+  (void)runAndCompare(test);
+  EXPECT_EQ(test.out.at({0, 7}), 0);
+  EXPECT_EQ(test.out.at({1, 7}), std::numeric_limits<double>::infinity());
+}
+
 TEST(Matmul, ZeroSizes) {
   for (auto [batch, m, k, n] :
        {std::array<int64_t, 4>{2, 0, 5, 7}, {2, 3, 5, 0}, {0, 3, 5, 7}, {2, 3, 0, 7}, {1, 0, 0, 0}})

@@ -42,9 +42,13 @@ template <typename Body> void forEach(const std::vector<int64_t>& sizes, Body bo
   }
 }
 
+}  // namespace
+
 double apply(PostOpKind kind, double x, double operand) {
   switch (kind) {
   case PostOpKind::relu: return std::isnan(x) ? x : std::max(x, 0.0);
+  case PostOpKind::relu6: return std::isnan(x) ? x : std::clamp(x, 0.0, 6.0);
+  case PostOpKind::hardswish: return x * std::clamp(x + 3, 0.0, 6.0) / 6;
   case PostOpKind::gelu_erf: return 0.5 * x * (1 + std::erf(x / std::sqrt(2.0)));
   case PostOpKind::gelu_tanh: return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
   case PostOpKind::silu: return x / (1 + std::exp(-x));
@@ -55,8 +59,6 @@ double apply(PostOpKind kind, double x, double operand) {
   }
   return x;
 }
-
-}  // namespace
 
 const void* Tensor::data() const {
   return desc.dtype == DType::bf16 ? static_cast<const void*>(narrow.data()) : wide.data();

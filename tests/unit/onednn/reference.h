@@ -25,6 +25,9 @@ struct Tensor {
   double broadcastAt(const std::vector<int64_t>& index) const;
 };
 
+// A post-op of one element, as eager computes it.
+double apply(plan::PostOpKind kind, double x, double operand);
+
 struct AlignedBuffer {
   explicit AlignedBuffer(size_t bytes) : data(std::aligned_alloc(64, (bytes + 127) & ~size_t(63))) {}
   AlignedBuffer(const AlignedBuffer&) = delete;

@@ -1,0 +1,272 @@
+#include "runtime/onednn/prepared_convolution.h"
+
+#include "compiler/plan/plan_generated.h"
+#include "runtime/onednn/descriptor.h"
+#include "runtime/onednn/engine.h"
+
+namespace zefuse::onednn {
+
+namespace {
+
+using dnnl::algorithm;
+using dnnl::memory;
+using dnnl::prop_kind;
+using plan::ConvolutionKind;
+using plan::DType;
+using plan::PostOpKind;
+
+TensorDesc channelsLast(const TensorDesc& desc, DType dtype) {
+  std::vector<int64_t> strides(desc.sizes.size());
+  int64_t step = 1;
+  auto take = [&](size_t d) {
+    strides[d] = step;
+    step *= std::max<int64_t>(desc.sizes[d], 1);
+  };
+  take(1);
+  for (size_t d = desc.sizes.size(); d-- > 2;)
+    take(d);
+  take(0);
+  return {dtype, desc.sizes, std::move(strides)};
+}
+
+bool hasEveryElement(const TensorDesc& operand, const TensorDesc& out) { return operand.sizes == out.sizes; }
+
+}  // namespace
+
+// One way to carry the convolution out: every tensor as oneDNN sees it.
+struct PreparedConvolution::Plan {
+  TensorDesc input, weight, out;
+  std::optional<TensorDesc> bias;
+  std::vector<TensorDesc> operands;  // one per post-op, unused for those without
+  std::vector<TailOp> tail;
+  size_t fused = 0;  // how many of tail are post-ops
+};
+
+PreparedConvolution::PreparedConvolution(const ConvolutionDesc& desc) : Prepared(toString(desc)), desc_(desc) {
+  sequence_.post_ops = desc.post_ops.size();
+}
+
+// `widen`: bf16 computes in f32. Without `channels_last`, images are row-major.
+PreparedConvolution::Plan PreparedConvolution::makePlan(bool widen, bool channels_last) const {
+  auto type = [&](const TensorDesc& tensor) { return widen ? DType::f32 : tensor.dtype; };
+  auto image = [&](const TensorDesc& tensor) {
+    return channels_last ? channelsLast(tensor, type(tensor)) : dense(tensor, type(tensor));
+  };
+  const bool gradient = desc_.kind == ConvolutionKind::weights;
+  Plan plan;
+  plan.input = image(desc_.input);
+  plan.weight = gradient ? image(desc_.weight)
+                : distinct(desc_.weight) && type(desc_.weight) == desc_.weight.dtype
+                    ? desc_.weight
+                    : dense(desc_.weight, type(desc_.weight));
+  plan.out = gradient ? dense(desc_.out, type(desc_.out)) : image(desc_.out);
+  if (desc_.bias)
+    plan.bias = dense(*desc_.bias, plan.input.dtype == DType::f32 ? DType::f32 : desc_.bias->dtype);
+  for (size_t i = 0; i < desc_.post_ops.size(); ++i) {
+    const PostOpDesc& op = desc_.post_ops[i];
+    plan.operands.push_back(!op.operand                               ? TensorDesc()
+                            : hasEveryElement(*op.operand, desc_.out) ? image(*op.operand)
+                                                                      : dense(*op.operand, type(*op.operand)));
+    plan.tail.push_back({op.kind, op.operand ? int(firstOperand + i) : -1, plan.operands.back()});
+  }
+  return plan;
+}
+
+// In order of preference: channels last as it is; with post-ops run on their own; row-major; computing in f32 on a CPU
+// without bf16 instructions. oneDNN's reference implementation, slow and right, where it has no other.
+std::optional<PreparedConvolution::Plan> PreparedConvolution::search(std::string& why) {
+  auto narrow = [](const std::optional<TensorDesc>& tensor) { return tensor && tensor->dtype == DType::bf16; };
+  bool has_bf16 = narrow(desc_.input) || narrow(desc_.bias);
+  for (const PostOpDesc& op : desc_.post_ops)
+    has_bf16 |= narrow(op.operand);
+  for (bool reference : {false, true})
+    for (bool widen : {false, true})
+      for (bool channels_last : {true, false}) {
+        if (widen && !has_bf16)
+          continue;
+        Plan plan = makePlan(widen, channels_last);
+        for (plan.fused = plan.tail.size() + 1; plan.fused-- > 0;)
+          if (add(plan, reference, why) && appendTail(sequence_, plan.tail, plan.fused, plan.out, why))
+            return plan;
+      }
+  return std::nullopt;
+}
+
+memory::desc PreparedConvolution::weightLayout(const TensorDesc& weight, bool transposed) const {
+  const auto &sizes = weight.sizes, &strides = weight.strides;
+  // Two channel dimensions; torch's first one is split by the groups.
+  memory::dims out_sizes, out_strides;
+  const int64_t groups = desc_.groups, first = sizes[0] / groups;
+  if (groups > 1) {
+    out_sizes.push_back(groups);
+    out_strides.push_back(strides[0] * first);
+  }
+  for (int64_t dim : transposed ? std::initializer_list<int64_t>{1, 0} : std::initializer_list<int64_t>{0, 1}) {
+    out_sizes.push_back(dim == 0 ? first : sizes[1]);
+    out_strides.push_back(strides[size_t(dim)]);
+  }
+  out_sizes.insert(out_sizes.end(), sizes.begin() + 2, sizes.end());
+  out_strides.insert(out_strides.end(), strides.begin() + 2, strides.end());
+  return {out_sizes, dataType(weight.dtype), out_strides};
+}
+
+bool PreparedConvolution::add(const Plan& plan, bool reference, std::string& why) {
+  if (desc_.kind == ConvolutionKind::weights)
+    return addWeights(plan, reference, why);
+  const bool transposed = desc_.kind == ConvolutionKind::transposed;
+  dnnl::primitive_attr attr;
+  attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+  dnnl::post_ops post_ops;
+  std::vector<Binding> operands;
+  appendPostOps(plan.tail, plan.fused, post_ops, operands);
+  attr.set_post_ops(post_ops);
+
+  const memory::desc input = memoryDesc(plan.input), out = memoryDesc(plan.out);
+  const memory::desc bias = plan.bias ? memoryDesc(*plan.bias) : memory::desc();
+  const memory::desc plain = weightLayout(plan.weight, transposed);
+  const memory::desc wanted(plain.get_dims(), plain.get_data_type(), memory::format_tag::any);
+  memory::dims dilation, end;
+  for (size_t d = 0; d < desc_.stride.size(); ++d) {
+    const int64_t x = transposed ? desc_.out.sizes[d + 2] : desc_.input.sizes[d + 2];
+    const int64_t y = transposed ? desc_.input.sizes[d + 2] : desc_.out.sizes[d + 2];
+    dilation.push_back(desc_.dilation[d] - 1);
+    end.push_back((y - 1) * desc_.stride[d] + (desc_.weight.sizes[d + 2] - 1) * desc_.dilation[d] + 1 - x -
+                  desc_.padding[d]);
+    // Input that no output reads; oneDNN takes less than a stride of it.
+    end.back() = std::max(end.back(), 1 - desc_.stride[d]);
+  }
+  auto append = [&](const auto& description, auto make) {
+    if (!description) {
+      why = "oneDNN has no implementation for these shapes and types on this CPU";
+      return false;
+    }
+    if (isReference(description.impl_info_str()) != reference) {
+      why = "only oneDNN's reference implementation";
+      return false;
+    }
+    sequence_.implementation = description.impl_info_str();
+    sequence_.b_layout = plain;
+    sequence_.packed_layout = description.weights_desc();
+    PrimitiveStep step{make(description),
+                       {{DNNL_ARG_SRC, slotA, input},
+                        {DNNL_ARG_WEIGHTS, slotWeights, description.weights_desc()},
+                        {DNNL_ARG_DST, slotOut, out},
+                        {DNNL_ARG_SCRATCHPAD, slotScratchpad, description.scratchpad_desc()}}};
+    if (plan.bias)
+      step.bindings.push_back({DNNL_ARG_BIAS, slotBias, bias});
+    step.bindings.insert(step.bindings.end(), operands.begin(), operands.end());
+    sequence_.steps.push_back(std::move(step));
+    return true;
+  };
+  if (transposed)
+    return append(dnnl::deconvolution_forward::primitive_desc(
+                      engine(), prop_kind::forward_inference, algorithm::deconvolution_direct, input, wanted, bias, out,
+                      desc_.stride, dilation, desc_.padding, end, attr, /*allow_empty=*/true),
+                  [](auto& d) { return dnnl::deconvolution_forward(d); });
+  return append(dnnl::convolution_forward::primitive_desc(
+                    engine(), prop_kind::forward_inference, algorithm::convolution_direct, input, wanted, bias, out,
+                    desc_.stride, dilation, desc_.padding, end, attr, /*allow_empty=*/true),
+                [](auto& d) { return dnnl::convolution_forward(d); });
+}
+
+bool PreparedConvolution::addWeights(const Plan& plan, bool reference, std::string& why) {
+  dnnl::primitive_attr attr;
+  attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+  const memory::desc input = memoryDesc(plan.input), gradient = memoryDesc(plan.weight);
+  const memory::desc plain = weightLayout(plan.out, false);
+  const memory::desc wanted(plain.get_dims(), plain.get_data_type(), memory::format_tag::any);
+  memory::dims dilation, end;
+  for (size_t d = 0; d < desc_.stride.size(); ++d) {
+    dilation.push_back(desc_.dilation[d] - 1);
+    end.push_back((desc_.weight.sizes[d + 2] - 1) * desc_.stride[d] + (desc_.out.sizes[d + 2] - 1) * desc_.dilation[d] +
+                  1 - desc_.input.sizes[d + 2] - desc_.padding[d]);
+    end.back() = std::max(end.back(), 1 - desc_.stride[d]);
+  }
+  dnnl::convolution_forward::primitive_desc forward(engine(), prop_kind::forward_training,
+                                                    algorithm::convolution_direct, input, wanted, gradient,
+                                                    desc_.stride, dilation, desc_.padding, end, attr, true);
+  if (!forward) {
+    why = "oneDNN has no implementation for these shapes and types on this CPU";
+    return false;
+  }
+  dnnl::convolution_backward_weights::primitive_desc description(engine(), algorithm::convolution_direct, input, wanted,
+                                                                 gradient, desc_.stride, dilation, desc_.padding, end,
+                                                                 forward, attr, true);
+  if (!description || isReference(description.impl_info_str()) != reference) {
+    why = "only oneDNN's reference implementation";
+    return false;
+  }
+  sequence_.implementation = description.impl_info_str();
+  const memory::desc made = description.diff_weights_desc();
+  const bool reordered = made != plain;
+  sequence_.steps.push_back({dnnl::convolution_backward_weights(description),
+                             {{DNNL_ARG_SRC, slotA, input},
+                              {DNNL_ARG_DIFF_DST, slotB, gradient},
+                              {DNNL_ARG_DIFF_WEIGHTS, reordered ? slotWeights : slotOut, made},
+                              {DNNL_ARG_SCRATCHPAD, slotScratchpad, description.scratchpad_desc()}}});
+  if (reordered) {
+    dnnl::reorder::primitive_desc back(engine(), made, engine(), plain, attr);
+    sequence_.steps.push_back({dnnl::reorder(back),
+                               {{DNNL_ARG_FROM, slotWeights, made},
+                                {DNNL_ARG_TO, slotOut, plain},
+                                {DNNL_ARG_SCRATCHPAD, slotScratchpad, back.scratchpad_desc()}}});
+    sequence_.packed_layout = made;
+  }
+  return true;
+}
+
+Result<std::shared_ptr<const Convolution>> PreparedConvolution::build(const ConvolutionDesc& desc) {
+  auto self = std::shared_ptr<PreparedConvolution>(new PreparedConvolution(desc));
+  Sequence& sequence = self->sequence_;
+  if (elements(desc.out.sizes) == 0) {
+    sequence.empty = true;
+    sequence.implementation = "empty";
+    return std::shared_ptr<const Convolution>(std::move(self));
+  }
+  if (elements(desc.input.sizes) == 0 || elements(desc.weight.sizes) == 0) {
+    if (desc.kind != ConvolutionKind::weights || desc.bias || !desc.post_ops.empty())
+      return Status(Code::unsupported, sequence.text + ": an empty operand");
+    sequence.zero_first = desc.out;  // a sum over no images
+    sequence.implementation = "zeros";
+    return std::shared_ptr<const Convolution>(std::move(self));
+  }
+  Status status = guarded(sequence.text, [&]() -> Status {
+    std::string why;
+    std::optional<Plan> found = self->search(why);
+    if (!found)
+      return Status(Code::unsupported, sequence.text + ": " + why);
+    const Plan& plan = *found;
+    sequence.stageOperand(slotA, desc.input, plan.input, "the input");
+    if (desc.kind == ConvolutionKind::weights) {
+      sequence.stageOperand(slotB, desc.weight, plan.weight, "the gradient");
+      if (sequence.steps.size() > 1)
+        sequence.weights_offset = sequence.reserve(sequence.packed_layout.get_size());
+    } else if (desc.pack_weight && (desc.weight != plan.weight || sequence.packed_layout != sequence.b_layout)) {
+      sequence.preparePacking(desc.weight, plan.weight);
+    } else {
+      // Not worth keeping, or already as oneDNN wants it: through scratch at each call.
+      sequence.stageOperand(slotB, desc.weight, plan.weight, "the weight");
+      sequence.weights_offset = sequence.reserve(sequence.packed_layout.get_size());
+      dnnl::primitive_attr attr;
+      attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
+      dnnl::reorder::primitive_desc pack(engine(), sequence.b_layout, engine(), sequence.packed_layout, attr);
+      sequence.steps.insert(sequence.steps.begin(), {dnnl::reorder(pack),
+                                                     {{DNNL_ARG_FROM, slotB, sequence.b_layout},
+                                                      {DNNL_ARG_TO, slotWeights, sequence.packed_layout},
+                                                      {DNNL_ARG_SCRATCHPAD, slotScratchpad, pack.scratchpad_desc()}}});
+    }
+    if (desc.bias)
+      sequence.stageOperand(slotBias, *desc.bias, *plan.bias, "the bias");
+    for (size_t i = 0; i < desc.post_ops.size(); ++i)
+      if (desc.post_ops[i].operand)
+        sequence.stageOperand(int(firstOperand + i), *desc.post_ops[i].operand, plan.operands[i], "a post-op operand");
+    sequence.stageOut(desc.out, plan.out);
+    sequence.placeScratchpad();
+    return Status();
+  });
+  if (!status.ok())
+    return status;
+  return std::shared_ptr<const Convolution>(std::move(self));
+}
+
+}  // namespace zefuse::onednn
