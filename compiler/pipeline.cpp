@@ -131,6 +131,9 @@ Compilation compileModule(ModuleOp module, const Options& options, std::vector<S
         failed(run("2c_kernels", [&] { return fuseKernels(graph, options.fuse); })) ||
         failed(run("2d_layouts", [&] { return assignLayouts(graph); })))
       return failure();
+    if (options.fuse && description.kind == TargetDescription::Kind::cpu &&
+        failed(run("2e_batches", [&] { return batchKernels(graph); })))
+      return failure();
     clock.lap("fuse");
     auto built = buildPlan(graph, options.device, target, lower, [&] {
       clock.lap("lower");

@@ -177,10 +177,34 @@ LogicalResult KernelOp::verify() {
   if (getLayouts().size() != getInputs().size() + getResults().size())
     return emitOpError("wants a layout for each input and each output");
   Block& block = getBody().front();
-  if (block.getArgumentTypes() != getInputs().getTypes())
-    return emitOpError("block arguments do not match the inputs");
   auto yield = dyn_cast<YieldOp>(block.getTerminator());
-  if (!yield || yield.getValues().getTypes() != getResultTypes())
+  if (!yield)
+    return emitOpError("ends without zefuse.yield");
+  size_t sets = getBatch();
+  if (sets < 1 || getInputs().size() != block.getNumArguments() * sets ||
+      getResults().size() != yield.getValues().size() * sets)
+    return emitOpError("inputs and results are not ") << sets << " times the body's";
+  if (getBatchSizes() && getBatchSizes()->size() != sets)
+    return emitOpError("has ") << getBatchSizes()->size() << " sizes for " << sets << " sets";
+  auto mismatch = [&](TypeRange outside, TypeRange inside, size_t layouts) {
+    for (auto [i, type] : llvm::enumerate(outside)) {
+      size_t set = i / inside.size();
+      auto mine = cast<RankedTensorType>(inside[i % inside.size()]);
+      if (!getBatchSizes()) {
+        if (type != mine || getLayouts()[layouts + i] != getLayouts()[layouts + i % inside.size()])
+          return true;
+        continue;
+      }
+      auto tensor = cast<RankedTensorType>(type);
+      if (tensor.getElementType() != mine.getElementType() || !tensor.hasStaticShape() ||
+          (tensor.getNumElements() != (*getBatchSizes())[set] && tensor.getNumElements() != 1))
+        return true;
+    }
+    return false;
+  };
+  if (mismatch(getInputs().getTypes(), block.getArgumentTypes(), 0))
+    return emitOpError("block arguments do not match the inputs");
+  if (mismatch(getResultTypes(), yield.getValues().getTypes(), getInputs().size()))
     return emitOpError("zefuse.yield does not match the results");
   for (auto [i, type] : llvm::enumerate(
            llvm::concat<const Type>(llvm::to_vector(getInputs().getTypes()), llvm::to_vector(getResultTypes())))) {

@@ -150,8 +150,14 @@ def Zefuse_KernelOp : Zefuse_Op<"kernel", [Pure, IsolatedFromAbove, SingleBlock]
     Block arguments are the inputs, `zefuse.yield` names the outputs. `layouts`: for each input, then each output, the map from indices (and
     graph symbols) to the element offset in its buffer. Kernels that differ only in locations are one kernel.
     `name`: made of the fused operators, a valid C identifier.
+
+    `batch` > 1: one launch that runs the body over so many independent sets of tensors; inputs (and results) are those of
+    the first set, then the second, ... Without `batch_sizes` all sets have the body's types and the same layouts. With
+    `batch_sizes` the body is elementwise over one dimension of a nominal size, and set i applies it to tensors of any
+    shape that hold batch_sizes[i] elements side by side (tensors of one element stay what they are).
   }];
-  let arguments = (ins Variadic<AnyRankedTensor>:$inputs, StrAttr:$name, AffineMapArrayAttr:$layouts);
+  let arguments = (ins Variadic<AnyRankedTensor>:$inputs, StrAttr:$name, AffineMapArrayAttr:$layouts,
+                       DefaultValuedAttr<I64Attr, "1">:$batch, OptionalAttr<DenseI64ArrayAttr>:$batch_sizes);
   let results = (outs Variadic<AnyRankedTensor>:$results);
   let regions = (region SizedRegion<1>:$body);
   let assemblyFormat = "$name `(` $inputs `)` attr-dict-with-keyword `:` functional-type($inputs, results) $body";

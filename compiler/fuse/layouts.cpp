@@ -294,7 +294,8 @@ private:
       builder.setInsertionPointToStart(&graph_.getBody().front());
     Location loc = NameLoc::get(builder.getStringAttr("layout_copy|"), reader.use->getOwner()->getLoc());
     auto layouts = builder.getArrayAttr({AffineMapAttr::get(layout_.at(value)), AffineMapAttr::get(layout)});
-    auto kernel = KernelOp::create(builder, loc, TypeRange{type}, ValueRange{value}, "layout_copy", layouts);
+    auto kernel = KernelOp::create(builder, loc, TypeRange{type}, ValueRange{value}, "layout_copy", layouts, 1,
+                                   DenseI64ArrayAttr());
     Block& block = kernel.getBody().emplaceBlock();
     Value source = block.addArgument(value.getType(), loc);
     builder.setInsertionPointToEnd(&block);

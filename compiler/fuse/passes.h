@@ -22,4 +22,8 @@ mlir::LogicalResult fuseKernels(mlir::func::FuncOp graph, bool merge = true);
 // possible. Inserts the copies that remain, as kernels.
 mlir::LogicalResult assignLayouts(mlir::func::FuncOp graph);
 
+// Kernels that compute the same of different tensors and may run at one point become one launch (`batch` of
+// zefuse.kernel). After layouts are assigned; for targets whose schedule runs batches.
+mlir::LogicalResult batchKernels(mlir::func::FuncOp graph);
+
 }  // namespace zefuse

@@ -12,6 +12,12 @@ Values emitReshape(Op& op) { return {op.build.reshape(op.tensor("self"), resultS
 
 Values emitIdentity(Op& op) { return {op.tensor("self")}; }
 
+// A fresh tensor in eager: a loop that yields its input, which fusion makes a view where nobody can tell.
+Values emitCopy(Op& op) {
+  Value self = op.tensor("self");
+  return {op.build.loop({self}, typeOf(self), [](Body&, ArrayRef<Scalar> in) { return in[0]; })};
+}
+
 Values emitPermute(Op& op) {
   Value self = op.tensor("self");
   SmallVector<int64_t> dims = op.integers("dims");
@@ -262,9 +268,11 @@ void registerViews(OpTable& table) {
                            "squeeze.dims", "unsqueeze.default", "flatten.using_ints", "_reshape_alias.default",
                            "view_copy.default", "unsqueeze_copy.default", "squeeze_copy.dim", "unflatten.int"})
     table.add(("aten." + target).str(), emitReshape);
-  for (StringRef target : {"alias.default", "detach.default", "lift_fresh_copy.default", "lift_fresh.default",
-                           "clone.default", "contiguous.default", "alias_copy.default", "detach_copy.default"})
+  for (StringRef target : {"alias.default", "detach.default", "lift_fresh.default", "contiguous.default",
+                           "alias_copy.default", "detach_copy.default"})
     table.add(("aten." + target).str(), emitIdentity);
+  for (StringRef target : {"lift_fresh_copy.default", "clone.default"})
+    table.add(("aten." + target).str(), emitCopy);
   table.add("aten.permute.default", emitPermute);
   table.add("aten.permute_copy.default", emitPermute);
   table.add("aten.transpose.int", emitTranspose);

@@ -8,7 +8,7 @@
 #include "compiler/fuse/graph.h"
 #include "compiler/plan/aten_arguments.h"
 #include "compiler/plan/exprs.h"
-#include "compiler/plan/kernel_key.h"
+#include "compiler/fuse/kernel_key.h"
 #include "compiler/plan/plan_generated.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "llvm/ADT/StringExtras.h"

@@ -43,9 +43,16 @@ public:
       lanes = lanesFor(space_, c_.strategy.row_lanes, c_.target);
       blocks = space_.size(c_.strategy.row_lanes).ceilDiv(lanes);
     }
-    auto [begin, end] = share(space_.simplify(lines * blocks), lanes);
-    Value one = constantIndex(b_, loc_, 1), zero = constantIndex(b_, loc_, 0);
+    AffineExpr units = space_.simplify(lines * blocks);
+    auto [begin, end] = share(units, lanes);
+    overSets(c_.batch, e_, units, begin, end, c_.outputs,
+             [&](Value first, Value last) { overUnits(first, last, line_dims, blocks); });
+  }
 
+private:
+  // Units are rows, or vectors of rows: `blocks` of them in each line.
+  void overUnits(Value begin, Value end, ArrayRef<unsigned> line_dims, AffineExpr blocks) {
+    Value one = constantIndex(b_, loc_, 1), zero = constantIndex(b_, loc_, 0);
     if (!c_.strategy.lanes_in_rows) {
       auto loop = e_.openLoop(begin, end, one);
       c_.bindPosition(line_dims, loop.index());
@@ -70,12 +77,11 @@ public:
     }
   }
 
-private:
-  // This group's units of `extent`.
-  std::pair<Value, Value> share(AffineExpr units, double rows_per_unit) {
+  // This group's part of all sets' units.
+  std::pair<Value, Value> share(AffineExpr units_of_set, double rows_per_unit) {
     Value group = c_.workItem("_Z12get_group_idj");
     makeBuffers(group);
-    return shareOfGroup(c_, group, units, c_.strategy.unit_cost * rows_per_unit);
+    return shareOfGroup(c_, group, c_.batch.unitsOfAll(space_, units_of_set), c_.strategy.unit_cost * rows_per_unit);
   }
 
   // Units are strips of `tile` indices of the tiled dim, all lanes' blocks long.
@@ -83,7 +89,14 @@ private:
     unsigned tiled = c_.strategy.tile_dim, laned = c_.strategy.row_lanes;
     AffineExpr strips = space_.size(tiled).ceilDiv(tile);
     auto size = constantOf(space_.size(laned));
-    auto [begin, end] = share(space_.simplify(lines * strips), double(tile * size.value_or(256)));
+    AffineExpr of_set = space_.simplify(lines * strips);
+    auto [begin, end] = share(of_set, double(tile * size.value_or(256)));
+    overSets(c_.batch, e_, of_set, begin, end, c_.outputs,
+             [&](Value first, Value last) { overStrips(first, last, line_dims, strips); });
+  }
+
+  void overStrips(Value begin, Value end, ArrayRef<unsigned> line_dims, AffineExpr strips) {
+    unsigned tiled = c_.strategy.tile_dim, laned = c_.strategy.row_lanes;
     Value one = constantIndex(b_, loc_, 1);
     auto units = e_.openLoop(begin, end, one);
     Value strip_count = e_.index(strips), tiled_size = e_.index(space_.size(tiled));

@@ -73,6 +73,8 @@ void Evaluator::bindValue(Node node, Value value) {
   scopes_[depth].values[{node.value, node.at}] = {value, depth};
 }
 
+void Evaluator::bindSymbol(unsigned symbol, Value value) { symbols_[symbol] = {value, unsigned(scopes_.size() - 1)}; }
+
 Evaluator::Loop Evaluator::openLoop(Value lower, Value upper, Value step, ValueRange init) {
   toInnermost();
   auto op = scf::ForOp::create(builder_, lower.getLoc(), lower, upper, step, init);

@@ -48,6 +48,10 @@ public:
   // past it then repeat the last index.
   void bindLanes(unsigned dim, mlir::Value base, unsigned lanes, bool aligned, mlir::Value limit = nullptr);
   void bindValue(Node node, mlir::Value value);  // a reduction's result, at the current scope
+  // For a scope that is pinned: an input's pointer and a symbol's value hold there and in what it holds.
+  void bindInput(mlir::Value tensor, mlir::Value pointer) { arguments_.inputs[tensor] = pointer; }
+  void bindSymbol(unsigned symbol, mlir::Value value);
+  void pin() { scopes_.back().barrier = true; }  // no load moves out of the current scope
 
   // A loop from lower to upper; its body is a new scope. The induction variable and the carried values are returned.
   struct Loop {
@@ -132,6 +136,7 @@ private:
   Arguments arguments_;
   llvm::SmallVector<Scope> scopes_;
   llvm::DenseMap<unsigned, Binding> dims_;
+  llvm::DenseMap<unsigned, Binding> symbols_;                    // bound by a scope; the others are arguments
   llvm::DenseMap<mlir::AffineExpr, mlir::Value> bound_opaques_;  // indices clamped into a concat's piece
   Lanes lanes_;
   std::vector<Kept>* kept_ = nullptr;

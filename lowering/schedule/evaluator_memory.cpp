@@ -29,6 +29,8 @@ Evaluator::Placed Evaluator::emitIndex(AffineExpr expr) {
       return fail(nullptr, "an index uses a dim that no loop of the schedule binds");
     return {it->second.value, it->second.depth};
   } else if (auto symbol = dyn_cast<AffineSymbolExpr>(expr)) {
+    if (auto bound = symbols_.find(symbol.getPosition()); bound != symbols_.end())
+      return {bound->second.value, bound->second.depth};
     if (!space_.isOpaque(expr)) {
       Value value =
           symbol.getPosition() < arguments_.symbols.size() ? arguments_.symbols[symbol.getPosition()] : Value();

@@ -38,6 +38,7 @@ public:
   unsigned graphSymbols() const { return graph_symbols_; }
 
   unsigned addDim(mlir::AffineExpr size);
+  void resize(unsigned dim, mlir::AffineExpr size) { sizes_[dim] = size; }  // what was simplified before stays
   unsigned numDims() const { return sizes_.size(); }
   mlir::AffineExpr size(unsigned dim) const { return sizes_[dim]; }
   mlir::AffineExpr dim(unsigned dim) const { return mlir::getAffineDimExpr(dim, context_); }

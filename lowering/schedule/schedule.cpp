@@ -166,25 +166,42 @@ FailureOr<ScheduledKernel> scheduleKernel(KernelOp kernel, const TargetDescripti
   auto layouts = llvm::map_to_vector(kernel.getLayouts().getAsRange<AffineMapAttr>(),
                                      [](AffineMapAttr map) { return map.getValue(); });
   unsigned inputs = body.getNumArguments();
-  if (layouts.size() != inputs + graph.outputs.size())
-    return refuse(kernel,
-                  "has " + Twine(layouts.size()) + " layouts for " + Twine(inputs + graph.outputs.size()) + " values");
+  Batch batch;
+  batch.sets = kernel.getBatch();
+  batch.inputs_of_body.assign(body.getArguments().begin(), body.getArguments().end());
+  if (layouts.size() != (inputs + graph.outputs.size()) * batch.sets)
+    return refuse(kernel, "has " + Twine(layouts.size()) + " layouts for " +
+                              Twine((inputs + graph.outputs.size()) * batch.sets) + " values");
+  if (kernel.getBatchSizes()) {
+    batch.sizes = *kernel.getBatchSizes();
+    batch.size = getAffineSymbolExpr(graph.graph_symbols++, context);
+  }
+  // Tensors of a batch with sizes are one row of elements each, or one element.
   graph.offset = [&](IndexSpace& space, Node node) {
+    if (batch.size)
+      return node.at.getNumResults() == 1 ? node.at.getResult(0) : space.constant(0);
     return space.apply(layouts[cast<BlockArgument>(node.value).getArgNumber()], node.at).getResult(0);
   };
   graph.output_offset = [&](IndexSpace& space, const DomainOutput& output) {
-    return space.apply(layouts[inputs + output.number], output.node.at).getResult(0);
+    if (batch.size)
+      return output.node.at.getResult(0);
+    return space.apply(layouts[inputs * batch.sets + output.number], output.node.at).getResult(0);
   };
   Refusal refusal;
   std::unique_ptr<Domain> domain = analyseDomain(context, graph, refusal);
   if (!domain)
     return refuse(refusal.op, refusal.reason);
+  if (batch.size)
+    if (auto reason = useBatchSizes(*domain, graph, batch.size))
+      return refuse(kernel, *reason);
   Strategy strategy = chooseStrategy(*domain, graph, target);
 
   ScheduledKernel result;
   LoweredKernel& launch = result.launch;
   launch.name = kernel.getName().str();
   launch.schedule = strategy.reason;
+  if (batch.sets > 1)
+    launch.schedule += ", batch of " + std::to_string(batch.sets);
   SmallVector<unsigned> symbols = symbolsOf(kernel);
   launch.symbols.assign(symbols.begin(), symbols.end());
 
@@ -212,21 +229,22 @@ FailureOr<ScheduledKernel> scheduleKernel(KernelOp kernel, const TargetDescripti
   Block* entry = function.addEntryBlock();
   builder.setInsertionPointToStart(entry);
 
-  SmallVector<Value> outputs;
   unsigned next = 0;
-  for (; next < layouts.size(); ++next) {
+  for (unsigned all_inputs = inputs * batch.sets; next < layouts.size(); ++next) {
     Value argument = entry->getArgument(next);
-    Type tensor = next < inputs ? body.getArgument(next).getType() : graph.outputs[next - inputs].getType();
+    bool input = next < all_inputs;
+    Type tensor = input ? body.getArgument(next % inputs).getType()
+                        : graph.outputs[(next - all_inputs) % graph.outputs.size()].getType();
     int64_t align = bytesInMemory(cast<RankedTensorType>(tensor).getElementType());
     function.setArgAttr(next, LLVM::LLVMDialect::getNoAliasAttrName(), builder.getUnitAttr());
     function.setArgAttr(next, LLVM::LLVMDialect::getAlignAttrName(), builder.getI64IntegerAttr(align));
-    if (next < inputs) {
+    if (input)
       function.setArgAttr(next, LLVM::LLVMDialect::getReadonlyAttrName(), builder.getUnitAttr());
-      arguments.inputs[body.getArgument(next)] = argument;
-    } else {
-      outputs.push_back(argument);
-    }
+    (input ? batch.inputs : batch.outputs).push_back(argument);
   }
+  for (auto [argument, tensor] : llvm::zip(batch.inputs, body.getArguments()))
+    arguments.inputs[tensor] = argument;
+  SmallVector<Value> outputs(ArrayRef(batch.outputs).take_front(graph.outputs.size()));
   if (!launch.checks.empty())
     arguments.status = entry->getArgument(next++);
   Value scratch_pointer;
@@ -242,8 +260,10 @@ FailureOr<ScheduledKernel> scheduleKernel(KernelOp kernel, const TargetDescripti
 
   Evaluator evaluator(builder, *domain, graph, std::move(arguments));
   evaluator.keep(&strategy.kept);
-  ScheduleContext schedule{graph,          *domain,  strategy, target,          evaluator,
-                           *result.module, function, outputs,  scratch_pointer, launch};
+  ScheduleContext schedule{graph,    *domain, strategy, target,          evaluator, *result.module,
+                           function, batch,   outputs,  scratch_pointer, launch};
+  if (batch.sets > 1 && (domain->scatter || target.kind != TargetDescription::Kind::cpu))
+    return refuse(kernel, "a batch of these kernels has no schedule for " + target.name);
   evaluator.enter(entry);
   if (domain->scatter)
     scheduleScatter(schedule);

@@ -3,6 +3,7 @@
 
 #include "compiler/dialect/Zefuse.h"
 #include "lowering/lower.h"
+#include "lowering/schedule/batch.h"
 #include "lowering/schedule/strategy.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/BuiltinOps.h"
@@ -26,8 +27,9 @@ struct ScheduleContext {
   Evaluator& evaluator;
   mlir::ModuleOp module;
   mlir::func::FuncOp function;
-  llvm::ArrayRef<mlir::Value> outputs;  // pointers
-  mlir::Value scratch;                  // null without
+  const Batch& batch;
+  llvm::MutableArrayRef<mlir::Value> outputs;  // pointers, of the current set
+  mlir::Value scratch;                         // null without
   LoweredKernel& launch;
 
   mlir::OpBuilder& builder() const { return evaluator.builder(); }

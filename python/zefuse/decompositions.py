@@ -54,13 +54,15 @@ KEPT = frozenset(" ".join((_LOWERED, _PRODUCTS, _ATEN_WHOLE, _RANDOM)).split())
 def _table() -> dict[Any, Callable[..., Any]]:
     from torch._decomp import core_aten_decompositions, get_decompositions
 
+    from zefuse import foreach
+
     # Core ATen keeps a norm whole; its pieces (power, sum, root) are one kernel with what stands around it.
     kept: dict[Any, Callable[..., Any]] = dict(get_decompositions([torch.ops.aten.linalg_vector_norm]))
     for op, decomposition in core_aten_decompositions().items():  # type: ignore[no-untyped-call]
         if op.namespace == "aten" and op._schema.name.removeprefix("aten::") in KEPT:
             continue
         kept[op] = decomposition
-    return kept
+    return kept | foreach.decompositions()
 
 
 def decompositions() -> dict[Any, Callable[..., Any]]:

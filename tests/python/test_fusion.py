@@ -9,7 +9,9 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from zefuse.testing import assert_compiled
+import zefuse.explanation
+from zefuse import backend
+from zefuse.testing import assert_compiled, relative_error
 
 
 def test_pointwise_chain_with_broadcasts_and_views() -> None:
@@ -128,6 +130,48 @@ def test_concatenation_of_reduced_rows(rows: int, dynamic: bool) -> None:
     inputs = torch.randn(2, 3, 4, 2 * rows), torch.randn(4, 2 * rows)
     actual = torch.compile(rotate, backend="zefuse", dynamic=dynamic)(*inputs)
     torch.testing.assert_close(actual, rotate(*inputs))
+
+
+def test_equal_work_on_many_tensors_is_one_launch() -> None:
+    def step(tensors: list[torch.Tensor], scale: torch.Tensor) -> list[torch.Tensor]:
+        halved = torch._foreach_mul(tensors, 0.5)
+        return [t + scale for t in torch._foreach_tanh(halved)]
+
+    shapes = [(64, 64), (64,), (7, 3, 5), (1, 33), (64, 64), (2,)]
+    explanation = assert_compiled(step, ([torch.randn(shape) for shape in shapes], torch.tensor(0.3)), kernels=1)
+    assert "batch of 6" in explanation.kernels[0]["schedule"]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda params: torch.optim.Adam(params, lr=0.01, foreach=True),
+        lambda params: torch.optim.AdamW(params, lr=0.01, weight_decay=0.1, amsgrad=True, foreach=True),
+        lambda params: torch.optim.SGD(params, lr=0.1, momentum=0.9, nesterov=True, foreach=True),
+        lambda params: torch.optim.SGD(params, lr=0.1, momentum=0.9, foreach=False),
+    ],
+    ids=["adam", "adamw", "sgd", "sgd, one tensor at a time"],
+)
+def test_optimizer_step(make: Callable[[list[torch.Tensor]], torch.optim.Optimizer]) -> None:
+    shapes = [(32, 16), (32,), (16, 32), (16,), (3, 5, 7)]
+    ours, theirs = ([torch.nn.Parameter(torch.randn(s)) for s in shapes] for _ in range(2))
+    optimizers = make(ours), make(theirs)
+    graphs: list[zefuse.explanation.Explanation] = []
+    compiled = torch.compile(optimizers[0].step, backend="zefuse")
+    for mine, other in zip(ours, theirs, strict=True):
+        other.data.copy_(mine.data)
+    for _ in range(3):
+        for mine, other in zip(ours, theirs, strict=True):
+            mine.grad = torch.randn_like(mine)
+            other.grad = mine.grad.clone()
+        with backend.observe(lambda kind, graph: graphs.append(zefuse.explanation.Explanation.of(graph, kind))):
+            compiled()
+        optimizers[1].step()
+        assert relative_error(ours, theirs) < 1e-6
+    assert graphs
+    for graph in graphs:
+        assert len(graph.kernels) <= 2, graph  # the parameters, and their step counters
+        assert not graph.fallbacks, graph
 
 
 def test_linear_epilogue_joins_the_library_call() -> None:

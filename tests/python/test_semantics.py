@@ -85,6 +85,18 @@ def test_input_mutation() -> None:
     assert relative_error(ours, theirs) < 1e-6
 
 
+def test_clone_of_an_input_is_another_tensor() -> None:
+    def first_step(grad: torch.Tensor) -> torch.Tensor:
+        buffer = torch.clone(grad).detach()
+        grad.add_(buffer, alpha=0.9)
+        return buffer
+
+    ours, before = (torch.ones(4, 5) for _ in range(2))
+    buffer = zefuse(first_step)(ours)
+    assert torch.equal(buffer, before)
+    assert relative_error(ours, before * 1.9) < 1e-6
+
+
 def test_overlapping_input_mutation() -> None:
     """Two arguments that share memory: the write to one is seen through the other."""
 

@@ -36,7 +36,7 @@ protected:
       return {};
     auto graph = module_->lookupSymbol<func::FuncOp>("graph");
     EXPECT_TRUE(succeeded(prepare(graph)) && succeeded(fuseLibraryEpilogues(graph)) && succeeded(fuseKernels(graph)) &&
-                succeeded(assignLayouts(graph)) && succeeded(verify(*module_)));
+                succeeded(assignLayouts(graph)) && succeeded(batchKernels(graph)) && succeeded(verify(*module_)));
     return graph;
   }
 
@@ -142,6 +142,92 @@ TEST_F(Fuse, PathThroughAMatmulKeepsTwoKernels) {
     %r = arith.addf %a, %b : f32 linalg.yield %r : f32 } -> tensor<8x8xf32>
 )",
                             "z", "tensor<8x8xf32>", "8, 1"));
+  ASSERT_TRUE(graph);
+  EXPECT_EQ(count<KernelOp>(graph), 2);
+}
+
+/// A graph of several arguments and results: names and shapes ("4x8").
+std::string graphOfMany(const std::vector<std::pair<std::string, std::string>>& arguments, const std::string& body,
+                        const std::vector<std::pair<std::string, std::string>>& results) {
+  std::string parameters, inputs, outputs, types, names;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    parameters += (i ? ", %" : "%") + arguments[i].first + ": tensor<" + arguments[i].second + "xf32>";
+    inputs += (i ? ", {arg = " : "{arg = ") + std::to_string(i) + "}";
+  }
+  for (size_t i = 0; i < results.size(); ++i) {
+    auto& [name, shape] = results[i];
+    auto columns = shape.substr(shape.find('x') + 1);
+    outputs +=
+        (i ? ", {result = " : "{result = ") + std::to_string(i) + ", strides = affine_map<() -> (" + columns + ", 1)>}";
+    types += (i ? ", tensor<" : "tensor<") + shape + "xf32>";
+    names += (i ? ", %" : "%") + name;
+  }
+  return "func.func @graph(" + parameters + ") -> (" + types +
+         ") attributes {zefuse.symbols = [], zefuse.symbol_sources = [], zefuse.inputs = [" + inputs +
+         "], zefuse.outputs = [" + outputs + "]} {\n" + body + "return " + names + " : " + types + "\n}\n";
+}
+
+TEST_F(Fuse, SiblingsThatShareAnInputJoinAndWriteBothResults) {
+  auto graph = fuse(graphOfMany({{"x", "4x8"}},
+                                pointwise("y", "x", "tensor<4x8xf32>", "math.exp") +
+                                    "%t = zefuse.view %x affine_map<(d0, d1) -> (d1, d0)> : tensor<4x8xf32> -> "
+                                    "tensor<8x4xf32>\n" +
+                                    pointwise("z", "t", "tensor<8x4xf32>", "math.tanh"),
+                                {{"y", "4x8"}, {"z", "8x4"}}));
+  ASSERT_TRUE(graph);
+  ASSERT_EQ(count<KernelOp>(graph), 1);
+  EXPECT_EQ((*graph.getOps<KernelOp>().begin()).getNumResults(), 2u);
+}
+
+TEST_F(Fuse, WhatIsLeftApartHasItsReason) {
+  auto graph = fuse(graphOfMany({{"x", "8x8"}}, pointwise("y", "x", "tensor<8x8xf32>", "math.exp") + R"(
+%m = zefuse.matmul %y, %x : (tensor<8x8xf32>, tensor<8x8xf32>) -> tensor<8x8xf32>
+%z_e = tensor.empty() : tensor<8x8xf32>
+%z = linalg.generic {indexing_maps = [#id, #id, #id], iterator_types = ["parallel", "parallel"]}
+  ins(%y, %m : tensor<8x8xf32>, tensor<8x8xf32>) outs(%z_e : tensor<8x8xf32>) { ^bb0(%a: f32, %b: f32, %c: f32):
+    %r = arith.addf %a, %b : f32 linalg.yield %r : f32 } -> tensor<8x8xf32>
+)",
+                                {{"z", "8x8"}}));
+  ASSERT_TRUE(graph);
+  auto refusals = graph->getAttrOfType<ArrayAttr>("zefuse.not_joined");
+  ASSERT_EQ(refusals.size(), 1u);
+  auto refusal = cast<DictionaryAttr>(refusals[0]);
+  EXPECT_NE(refusal.getAs<StringAttr>("reason").getValue().find("step between"), StringRef::npos);
+  EXPECT_NE(refusal.getAs<IntegerAttr>("first"), refusal.getAs<IntegerAttr>("second"));
+}
+
+TEST_F(Fuse, EqualWorkOnTensorsOfAnySizesIsOneBatch) {
+  auto graph = fuse(graphOfMany({{"ia", "4x8"}, {"ib", "3x5"}, {"ic", "4x8"}},
+                                pointwise("x", "ia", "tensor<4x8xf32>", "math.exp") +
+                                    pointwise("y", "ib", "tensor<3x5xf32>", "math.exp") +
+                                    pointwise("z", "ic", "tensor<4x8xf32>", "math.exp"),
+                                {{"x", "4x8"}, {"y", "3x5"}, {"z", "4x8"}}));
+  ASSERT_TRUE(graph);
+  ASSERT_EQ(count<KernelOp>(graph), 1);
+  auto kernel = *graph.getOps<KernelOp>().begin();
+  EXPECT_EQ(kernel.getBatch(), 3u);
+  EXPECT_EQ(*kernel.getBatchSizes(), (ArrayRef<int64_t>{32, 15, 32}));
+  EXPECT_EQ(llvm::range_size(kernel.getOps<linalg::GenericOp>()), 1);
+}
+
+TEST_F(Fuse, ABatchOfOneShapeKeepsItsBody) {
+  auto graph = fuse(graphOfMany({{"ia", "4x8"}, {"ib", "4x8"}},
+                                pointwise("x", "ia", "tensor<4x8xf32>", "math.exp") +
+                                    pointwise("y", "ib", "tensor<4x8xf32>", "math.exp"),
+                                {{"x", "4x8"}, {"y", "4x8"}}));
+  ASSERT_TRUE(graph);
+  ASSERT_EQ(count<KernelOp>(graph), 1);
+  EXPECT_FALSE((*graph.getOps<KernelOp>().begin()).getBatchSizes());
+}
+
+TEST_F(Fuse, DependentKernelsAreNoBatch) {
+  // exp, then a product of it, then exp of that: equal kernels, one after the other.
+  auto graph = fuse(graphOfMany({{"x", "8x8"}},
+                                pointwise("y", "x", "tensor<8x8xf32>", "math.exp") +
+                                    "%m = zefuse.matmul %y, %x : (tensor<8x8xf32>, tensor<8x8xf32>) -> "
+                                    "tensor<8x8xf32>\n" +
+                                    pointwise("z", "m", "tensor<8x8xf32>", "math.exp"),
+                                {{"z", "8x8"}}));
   ASSERT_TRUE(graph);
   EXPECT_EQ(count<KernelOp>(graph), 2);
 }

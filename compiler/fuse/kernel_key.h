@@ -9,4 +9,7 @@ class KernelOp;
 // The kernel's text without locations, names of values and its own name's origin: equal keys lower to equal SPIR-V.
 std::string kernelKey(KernelOp kernel);
 
+// The same of the body alone, whatever its inputs and results are outside.
+std::string bodyText(KernelOp kernel);
+
 }  // namespace zefuse

@@ -1,0 +1,270 @@
+// Horizontal fusion: kernels that compute the same of different tensors, each too small to be worth a launch of its own
+// (an optimizer's step over a parameter list, the bias gradients of a layer), become one launch over several sets.
+//
+// Equal kernels share one body as it is. Elementwise kernels on contiguous tensors share a body over one dimension, so
+// that tensors of any sizes meet. A batch runs where its last kernel stood: no result may be needed before.
+#include <map>
+
+#include "compiler/dialect/Zefuse.h"
+#include "compiler/dialect/shape.h"
+#include "compiler/fuse/graph.h"
+#include "compiler/fuse/kernel_key.h"
+#include "compiler/fuse/passes.h"
+#include "mlir/Dialect/Linalg/IR/Linalg.h"
+#include "mlir/Dialect/Tensor/IR/Tensor.h"
+#include "mlir/IR/IRMapping.h"
+
+using namespace mlir;
+
+namespace zefuse {
+namespace {
+
+constexpr size_t max_pointers = 512;       // arguments of one launch
+constexpr int64_t max_held = 2 << 20;      // bytes that a batch may keep in the arena longer than its kernels would
+constexpr int64_t nominal_size = 1 << 20;  // of the one dimension of a body for any sizes
+
+int64_t bytesOf(Value value) {
+  auto type = cast<RankedTensorType>(value.getType());
+  if (!type.hasStaticShape())
+    return int64_t{1} << 40;
+  return type.getNumElements() * std::max<int64_t>(1, type.getElementTypeBitWidth() / 8);
+}
+
+class Batching {
+public:
+  explicit Batching(func::FuncOp graph) : graph_(graph), block_(graph.getBody().front()) {}
+
+  void run() {
+    batch([&](KernelOp kernel) { return flatKey(kernel); }, /*flat=*/true);
+    batch([](KernelOp kernel) { return kernelKey(kernel); }, /*flat=*/false);
+  }
+
+private:
+  /// Makes batches of kernels with equal keys; an empty key keeps a kernel alone.
+  void batch(llvm::function_ref<std::string(KernelOp)> key_of, bool flat) {
+    std::map<std::string, SmallVector<KernelOp>, std::less<>> by_key;
+    std::vector<const std::string*> order;
+    for (auto kernel : block_.getOps<KernelOp>()) {
+      if (kernel.getBatch() > 1 || !kernel.getOps<ScatterOp>().empty())
+        continue;
+      std::string key = key_of(kernel);
+      if (key.empty())
+        continue;
+      auto [it, fresh] = by_key.try_emplace(std::move(key));
+      if (fresh)
+        order.push_back(&it->first);
+      it->second.push_back(kernel);
+    }
+    for (const std::string* key : order) {
+      SmallVector<KernelOp>& kernels = by_key[*key];
+      if (kernels.size() < 2)
+        continue;
+      number();
+      bool changed = false;
+      for (ArrayRef<KernelOp> part : apart(kernels))
+        if (part.size() > 1) {
+          commit(part, flat);
+          changed = true;
+        }
+      if (changed)
+        sortKeepingOrder(block_);  // views of results may stand before the batch now
+    }
+  }
+
+  void number() {
+    positions_.clear();
+    for (Operation& op : block_)
+      positions_[&op] = positions_.size();
+  }
+
+  /// The first step that reads a result of `op`.
+  size_t firstReader(Operation* op) {
+    size_t first = SIZE_MAX;
+    for (Operation* user : op->getUsers())
+      first = std::min(first, isa<ViewOp>(user) ? firstReader(user) : positions_.lookup(user));
+    return first;
+  }
+
+  /// Cuts kernels (in order) into runs that can all stand where their last one stands.
+  std::vector<SmallVector<KernelOp>> apart(ArrayRef<KernelOp> kernels) {
+    std::vector<SmallVector<KernelOp>> runs;
+    size_t needed = 0;
+    int64_t held = 0;
+    for (KernelOp kernel : kernels) {
+      int64_t mine = 0;
+      for (Value input : kernel.getInputs())
+        if (throughViews(input).getDefiningOp())
+          mine += bytesOf(input);
+      size_t pointers = kernel->getNumOperands() + kernel->getNumResults();
+      bool fits = !runs.empty() && positions_.lookup(kernel) < needed && held <= max_held &&
+                  (runs.back().size() + 1) * pointers <= max_pointers;
+      if (!fits) {
+        runs.emplace_back();
+        needed = SIZE_MAX;
+        held = 0;
+      }
+      runs.back().push_back(kernel);
+      needed = std::min(needed, firstReader(kernel));
+      held += mine;
+    }
+    return runs;
+  }
+
+  void commit(ArrayRef<KernelOp> kernels, bool flat) {
+    KernelOp last = kernels.back();
+    OpBuilder builder(last);
+    SmallVector<Value> inputs;
+    SmallVector<Type> types;
+    SmallVector<Attribute> input_layouts, layouts;
+    SmallVector<Location> locations;
+    SmallVector<int64_t> groups, sizes;
+    for (KernelOp kernel : kernels) {
+      llvm::append_range(inputs, kernel.getInputs());
+      llvm::append_range(types, kernel.getResultTypes());
+      ArrayRef<Attribute> all = kernel.getLayouts().getValue();
+      llvm::append_range(input_layouts, all.take_front(kernel.getInputs().size()));
+      llvm::append_range(layouts, all.drop_front(kernel.getInputs().size()));
+      locations.push_back(kernel.getLoc());
+      if (auto mine = kernel->getAttrOfType<DenseI64ArrayAttr>("zefuse.groups"))
+        llvm::append_range(groups, mine.asArrayRef());
+      sizes.push_back(cast<RankedTensorType>(kernel.getResult(0).getType()).hasStaticShape()
+                          ? cast<RankedTensorType>(kernel.getResult(0).getType()).getNumElements()
+                          : 0);
+    }
+    input_layouts.append(layouts);
+    auto batch = KernelOp::create(builder, builder.getFusedLoc(locations), types, inputs, last.getName(),
+                                  builder.getArrayAttr(input_layouts), kernels.size(), DenseI64ArrayAttr());
+    batch->setAttr("zefuse.groups", builder.getDenseI64ArrayAttr(groups));
+    // Of one shape, the body may as well know it.
+    if (flat && !llvm::all_of(kernels, [&](KernelOp kernel) {
+          return kernel.getOperandTypes() == last.getOperandTypes() && kernel.getLayouts() == last.getLayouts();
+        })) {
+      batch.setBatchSizes(sizes);
+      flatten(kernels[0], batch.getBody());
+    } else {
+      batch.getBody().takeBody(KernelOp(kernels[0]).getBody());
+    }
+    unsigned next = 0;
+    for (KernelOp kernel : kernels) {
+      for (Value result : kernel.getResults())
+        result.replaceAllUsesWith(batch.getResult(next++));
+      kernel.erase();
+    }
+  }
+
+  //===-- bodies for any sizes -----------------------------------------------------------------===//
+
+  /// The text of the kernel's flat body; empty when it has none.
+  std::string flatKey(KernelOp kernel) {
+    if (!isFlat(kernel))
+      return "";
+    OpBuilder builder(kernel);
+    auto probe = KernelOp::create(builder, kernel.getLoc(), kernel.getResultTypes(), kernel.getInputs(),
+                                  kernel.getName(), kernel.getLayouts(), 1, DenseI64ArrayAttr());
+    flatten(kernel, probe.getBody());
+    std::string text = bodyText(probe);
+    probe.erase();
+    return text;
+  }
+
+  /// Elementwise work on contiguous tensors of one static shape, besides tensors of one element.
+  bool isFlat(KernelOp kernel) {
+    auto shape = cast<RankedTensorType>(kernel.getResult(0).getType());
+    if (!shape.hasStaticShape() || shape.getNumElements() < 2)
+      return false;
+    auto whole = [&](Value value) { return cast<RankedTensorType>(value.getType()).getShape() == shape.getShape(); };
+    auto single = [](Value value) {
+      auto type = cast<RankedTensorType>(value.getType());
+      return type.hasStaticShape() && type.getNumElements() == 1;
+    };
+    ArrayRef<Attribute> layouts = kernel.getLayouts().getValue();
+    SmallVector<Value> values(kernel.getInputs());
+    llvm::append_range(values, kernel.getResults());
+    for (auto [value, layout] : llvm::zip(values, layouts)) {
+      if (single(value))
+        continue;
+      AffineMap map = cast<AffineMapAttr>(layout).getValue();
+      if (!whole(value) || map != contiguousLayout(cast<RankedTensorType>(value.getType()), map.getNumSymbols()))
+        return false;
+    }
+    if (!llvm::all_of(kernel.getResults(), whole))
+      return false;
+    for (Operation& op : kernel.getBody().front().without_terminator()) {
+      if (isa<arith::ConstantOp>(op))
+        continue;
+      if (auto empty = dyn_cast<tensor::EmptyOp>(op); empty && whole(empty.getResult()))
+        continue;
+      auto generic = dyn_cast<linalg::GenericOp>(op);
+      if (!generic || generic.getNumReductionLoops() != 0 || generic.getNumResults() != 1 ||
+          !whole(generic.getResult(0)))
+        return false;
+      for (OpOperand& operand : generic->getOpOperands()) {
+        AffineMap map = generic.getMatchingIndexingMap(&operand);
+        if (!(whole(operand.get()) && map.isIdentity()) && !(single(operand.get()) && map.isConstant()))
+          return false;
+      }
+      auto placed = generic.getBody()->walk([](Operation* inner) {
+        return WalkResult(isa<linalg::IndexOp, tensor::ExtractOp, SizeOp>(inner) ? failure() : success());
+      });
+      if (placed.wasInterrupted())
+        return false;
+    }
+    return true;
+  }
+
+  static RankedTensorType flatType(RankedTensorType type) {
+    return type.getNumElements() == 1 ? type : RankedTensorType::get({nominal_size}, type.getElementType());
+  }
+
+  /// Writes the kernel's work over one dimension into `body`. Tensors of one element keep their types.
+  void flatten(KernelOp kernel, Region& body) {
+    Block& from = kernel.getBody().front();
+    Block& to = body.empty() ? body.emplaceBlock() : body.front();
+    IRMapping mapping;
+    for (BlockArgument argument : from.getArguments())
+      mapping.map(argument, to.addArgument(flatType(cast<RankedTensorType>(argument.getType())), argument.getLoc()));
+    auto builder = OpBuilder::atBlockEnd(&to);
+    AffineMap identity = builder.getMultiDimIdentityMap(1);
+    for (Operation& op : from) {
+      if (auto empty = dyn_cast<tensor::EmptyOp>(op)) {
+        auto type = flatType(empty.getType());
+        mapping.map(empty.getResult(),
+                    tensor::EmptyOp::create(builder, op.getLoc(), type.getShape(), type.getElementType()).getResult());
+        continue;
+      }
+      auto generic = dyn_cast<linalg::GenericOp>(op);
+      if (!generic) {
+        builder.clone(op, mapping);
+        continue;
+      }
+      SmallVector<AffineMap> maps;
+      for (AffineMap map : generic.getIndexingMapsArray())
+        maps.push_back(map.isConstant() && !map.isIdentity() ? AffineMap::get(1, 0, map.getResults(), op.getContext())
+                                                             : identity);
+      // A map without results is the identity of no dimensions: a tensor of rank 0.
+      for (auto [map, operand] : llvm::zip(maps, generic->getOperands()))
+        if (cast<RankedTensorType>(operand.getType()).getRank() == 0)
+          map = AffineMap::get(1, 0, {}, op.getContext());
+      auto lookup = [&](Value value) { return mapping.lookup(value); };
+      auto flat = linalg::GenericOp::create(
+          builder, op.getLoc(), TypeRange{flatType(cast<RankedTensorType>(generic.getResult(0).getType()))},
+          llvm::map_to_vector(generic.getInputs(), lookup), llvm::map_to_vector(generic.getOutputs(), lookup), maps,
+          SmallVector<utils::IteratorType>{utils::IteratorType::parallel});
+      generic.getRegion().cloneInto(&flat.getRegion(), mapping);
+      mapping.map(generic.getResult(0), flat.getResult(0));
+    }
+  }
+
+  func::FuncOp graph_;
+  Block& block_;
+  llvm::DenseMap<Operation*, size_t> positions_;
+};
+
+}  // namespace
+
+LogicalResult batchKernels(func::FuncOp graph) {
+  Batching(graph).run();
+  return success();
+}
+
+}  // namespace zefuse
