@@ -147,6 +147,18 @@ void AtenOp::getEffects(SmallVectorImpl<MemoryEffects::EffectInstance>& effects)
     effects.emplace_back(MemoryEffects::Write::get());
 }
 
+//===-- pad ----------------------------------------------------------------------------------===//
+
+LogicalResult PadOp::verify() {
+  RankedTensorType source = getSource().getType();
+  if (source.getRank() != getType().getRank() || source.getElementType() != getType().getElementType() ||
+      static_cast<int64_t>(getLow().size()) != source.getRank())
+    return emitOpError("wants source, result and low of one rank and one element type");
+  if (llvm::any_of(getLow(), [](int64_t low) { return low < 0; }))
+    return emitOpError("wants no negative padding");
+  return success();
+}
+
 //===-- scatter ------------------------------------------------------------------------------===//
 
 LogicalResult ScatterOp::verify() {

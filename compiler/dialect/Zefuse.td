@@ -2,6 +2,7 @@
 #ifndef ZEFUSE_DIALECT
 #define ZEFUSE_DIALECT
 
+include "mlir/IR/BuiltinAttributeInterfaces.td"
 include "mlir/IR/OpBase.td"
 include "mlir/IR/RegionKindInterface.td"
 include "mlir/Interfaces/SideEffectInterfaces.td"
@@ -56,6 +57,21 @@ def Zefuse_CheckedIndexOp : Zefuse_Op<"checked_index", [Pure]> {
   let arguments = (ins AnySignlessInteger:$value, Index:$bound, BoolAttr:$wrap_negative, StrAttr:$error, StrAttr:$message);
   let results = (outs Index:$result);
   let assemblyFormat = "$value `,` $bound attr-dict `:` type($value)";
+}
+
+def Zefuse_PadOp : Zefuse_Op<"pad", [Pure]> {
+  let summary = "a tensor inside a larger one of one value";
+  let description = [{
+    result[d...] = source[d - low...] where that lies inside the source, else `value` (of the element type; i8 for ui8). `low`: how many
+    elements come before the source, one per dimension, 0 or more; the result's sizes say what comes after (or is cut off).
+    ```mlir
+    %p = zefuse.pad %x low [1] value 0.0 : f32 : tensor<3xf32> -> tensor<5xf32>
+    ```
+  }];
+  let arguments = (ins AnyRankedTensor:$source, DenseI64ArrayAttr:$low, TypedAttrInterface:$value);
+  let results = (outs AnyRankedTensor:$result);
+  let assemblyFormat = "$source `low` $low `value` $value attr-dict `:` type($source) `->` type($result)";
+  let hasVerifier = 1;
 }
 
 def Zefuse_ScatterOp : Zefuse_Op<"scatter", [Pure, SingleBlock]> {

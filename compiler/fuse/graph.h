@@ -10,7 +10,7 @@
 
 namespace zefuse {
 
-// linalg.generic, tensor.concat and zefuse.scatter: the operations that make a kernel.
+// linalg.generic, tensor.concat, zefuse.pad and zefuse.scatter: the operations that make a kernel.
 bool isCompute(mlir::Operation* op);
 // Views, sizes, empties, fills, constants: cloned into every kernel that uses them, never a kernel of their own
 // (unless a library call or an output needs their value in memory).

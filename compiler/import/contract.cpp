@@ -74,7 +74,8 @@ private:
       return checkFill(fill);
     if (isa<ScatterOp>(op))
       return checkScalars(op);
-    if (isa<tensor::EmptyOp, tensor::ConcatOp, MatmulOp, ConvolutionOp, AtenOp, arith::ConstantOp, func::ReturnOp>(op))
+    if (isa<tensor::EmptyOp, tensor::ConcatOp, PadOp, MatmulOp, ConvolutionOp, AtenOp, arith::ConstantOp,
+            func::ReturnOp>(op))
       return success();
     return op.emitError("stage 1: not allowed outside a linalg.generic");
   }

@@ -30,6 +30,7 @@ const OpTable& opTable() {
     registerViews(made);
     registerIndexing(made);
     registerScatter(made);
+    registerWindows(made);
     registerMatmul(made);
     registerConvolution(made);
     registerAttention(made);

@@ -30,6 +30,7 @@ void registerNormalization(OpTable& table);
 void registerViews(OpTable& table);
 void registerIndexing(OpTable& table);
 void registerScatter(OpTable& table);
+void registerWindows(OpTable& table);
 void registerMatmul(OpTable& table);
 void registerConvolution(OpTable& table);
 void registerAttention(OpTable& table);

@@ -1,6 +1,7 @@
 #include "compiler/import/tensor_builder.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "compiler/dialect/Zefuse.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -299,6 +300,23 @@ Value TensorBuilder::unsqueeze(Value source, ArrayRef<int64_t> dims) {
     if (!llvm::is_contained(dims, static_cast<int64_t>(position)))
       indices.push_back(isConstant(sizes[position], 1) ? constant(0) : dim(position));
   return view(source, indices, sizes);
+}
+
+Value TensorBuilder::pad(Value source, ArrayRef<int64_t> low, ArrayRef<AffineExpr> sizes, double number) {
+  Type element = elementOf(source);
+  TypedAttr value;
+  if (element.isUnsignedInteger(8))
+    value = IntegerAttr::get(b.getI8Type(), static_cast<uint8_t>(number));
+  else if (number == -HUGE_VAL && isa<IntegerType>(element) && !element.isInteger(1))
+    value = IntegerAttr::get(element, APInt::getSignedMinValue(element.getIntOrFloatBitWidth()));
+  else if (auto floating = dyn_cast<FloatType>(element))
+    value = FloatAttr::get(floating, number);
+  else if (element.isInteger(1))
+    value = BoolAttr::get(b.getContext(), number != 0);
+  else
+    value =
+        IntegerAttr::get(element, APInt(64, static_cast<int64_t>(number), true).trunc(element.getIntOrFloatBitWidth()));
+  return PadOp::create(b, type(sizes, element), source, low, value);
 }
 
 Value TensorBuilder::scatter(Value init, Value updates, ArrayRef<Value> indices, ArrayRef<AffineExpr> coordinates,

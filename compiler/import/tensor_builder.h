@@ -82,6 +82,9 @@ public:
   // Adds size-1 dimensions at these positions of the result (ascending).
   mlir::Value unsqueeze(mlir::Value source, llvm::ArrayRef<int64_t> dims);
 
+  // result[d...] = source[d - low...], or `number` outside of it. Of an integer type, -infinity is its least value.
+  mlir::Value pad(mlir::Value source, llvm::ArrayRef<int64_t> low, llvm::ArrayRef<mlir::AffineExpr> sizes,
+                  double number);
   // init with updates combined in, in their row-major order, at coordinates(update index..., indices...):
   // zefuse.scatter.
   using Combine = llvm::function_ref<Scalar(Scalar present, Scalar update)>;

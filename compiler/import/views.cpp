@@ -43,6 +43,9 @@ Values emitT(Op& op) {
   return {rankOf(self) < 2 ? self : swapDims(op, self, 0, 1)};
 }
 
+// copy_ made functional: src in self's place.
+Values emitOverwrite(Op& op) { return {op.build.expand(op.build.convert(op.tensor("src"), op.element()), resultSizes(op))}; }
+
 Values emitExpand(Op& op) { return {op.build.expand(op.tensor("self"), resultSizes(op))}; }
 
 // A position along a dimension: clamped as Python slices are, where both are constants. A symbolic start must be known
@@ -120,10 +123,10 @@ Values emitFlip(Op& op) {
 }
 
 // Where index i of a rolled dimension comes from: (i - shift) mod size, with the shift made positive first.
-AffineExpr rolledIndex(Op& op, AffineExpr index, int64_t shift, AffineExpr size) {
+AffineExpr rolledIndex(AffineExpr index, int64_t shift, AffineExpr size) {
   auto count = dyn_cast<AffineConstantExpr>(size);
-  if (!count)
-    op.refuse("a symbolic size of the rolled dimension is not lowered");
+  if (!count)  // any size of at least 1
+    return shift <= 0 ? (index - shift) % size : (index + (size - 1) * shift) % size;
   int64_t forward = ((-shift % count.getValue()) + count.getValue()) % count.getValue();
   return (index + forward) % size;
 }
@@ -137,14 +140,14 @@ Values emitRoll(Op& op) {
   if (dims.empty()) {  // rolls the flattened tensor
     AffineExpr count = numElements(typeOf(self));
     Value flat = op.build.reshape(self, {count});
-    flat = op.build.view(flat, {rolledIndex(op, op.build.dim(0), shifts[0], count)}, {count});
+    flat = op.build.view(flat, {rolledIndex(op.build.dim(0), shifts[0], count)}, {count});
     return {op.build.reshape(flat, sizes)};
   }
   for (int64_t position = 0; position < rankOf(self); ++position)
     indices.push_back(op.build.dim(position));
   for (auto [shift, given] : llvm::zip(shifts, dims)) {
     int64_t dim = given < 0 ? given + rankOf(self) : given;
-    indices[dim] = rolledIndex(op, indices[dim], shift, sizes[dim]);
+    indices[dim] = rolledIndex(indices[dim], shift, sizes[dim]);
   }
   return {op.build.view(self, indices, sizes)};
 }
@@ -232,33 +235,24 @@ Values emitStack(Op& op) {
   return {op.build.concat(parts, dim, result)};
 }
 
-// Pads dimension by dimension: filled tensors before and after, a slice where the padding is negative.
+// A slice where the padding is negative.
 Values emitPad(Op& op) {
   Value tensor = op.tensor("self");
   SmallVector<int64_t> pads = op.integers("pad");
   double value = op.argument("value").kind == fx::Argument::Kind::none ? 0 : op.real("value");
-  Type element = elementOf(tensor);
+  SmallVector<int64_t> low(rankOf(tensor), 0);
+  Exprs sizes(shapeOf(typeOf(tensor)));
   for (size_t pair = 0; pair * 2 < pads.size(); ++pair) {
     int64_t dim = rankOf(tensor) - 1 - pair, before = pads[pair * 2], after = pads[pair * 2 + 1];
-    Exprs sizes(shapeOf(typeOf(tensor)));
     AffineExpr kept = sizes[dim] + std::min<int64_t>(before, 0) + std::min<int64_t>(after, 0);
     if (before < 0 || after < 0)
       tensor = op.build.slice(tensor, dim, op.build.constant(std::max<int64_t>(-before, 0)), kept, 1);
-    SmallVector<Value> parts;
-    auto fill = [&](int64_t size) {
-      Exprs filled = sizes;
-      filled[dim] = op.build.constant(size);
-      parts.push_back(op.build.full(op.build.type(filled, element), value));
-    };
-    if (before > 0)
-      fill(before);
-    parts.push_back(tensor);
-    if (after > 0)
-      fill(after);
-    sizes[dim] = kept + std::max<int64_t>(before, 0) + std::max<int64_t>(after, 0);
-    tensor = op.build.concat(parts, dim, op.build.type(sizes, element));
+    low[dim] = std::max<int64_t>(before, 0);
+    sizes[dim] = kept + low[dim] + std::max<int64_t>(after, 0);
   }
-  return {tensor};
+  if (ArrayRef<AffineExpr>(sizes) == ArrayRef<AffineExpr>(shapeOf(typeOf(tensor))))
+    return {tensor};
+  return {op.build.pad(tensor, low, sizes, value)};
 }
 
 }  // namespace
@@ -279,6 +273,7 @@ void registerViews(OpTable& table) {
   table.add("aten.t.default", emitT);
   table.add("aten.expand.default", emitExpand);
   table.add("aten.expand_copy.default", emitExpand);
+  table.add("aten.copy.default", emitOverwrite);
   table.add("aten.slice.Tensor", emitSlice);
   table.add("aten.slice_copy.Tensor", emitSlice);
   table.add("aten.select.int", emitSelect);

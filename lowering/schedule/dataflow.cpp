@@ -1,6 +1,5 @@
 #include "lowering/schedule/dataflow.h"
 
-#include "compiler/dialect/Zefuse.h"
 #include "compiler/dialect/shape.h"
 
 using namespace mlir;
@@ -104,6 +103,22 @@ AffineMap pieceIndices(IndexSpace& space, tensor::ConcatOp op, const Piece& piec
   return space.indices(exprs);
 }
 
+SmallVector<unsigned> paddedDims(PadOp op) {
+  SmallVector<unsigned> dims;
+  auto from = shapeOf(op.getSource().getType()), to = shapeOf(op.getType());
+  for (unsigned dim = 0; dim < from.size(); ++dim)
+    if (op.getLow()[dim] != 0 || from[dim] != to[dim])
+      dims.push_back(dim);
+  return dims;
+}
+
+AffineMap paddedIndices(IndexSpace& space, PadOp op, AffineMap at) {
+  SmallVector<AffineExpr> exprs;
+  for (auto [expr, low] : llvm::zip(at.getResults(), op.getLow()))
+    exprs.push_back(expr - low);
+  return space.indices(exprs);
+}
+
 Node bodyArgument(IndexSpace& space, BlockArgument argument, AffineMap at) {
   auto generic = cast<linalg::GenericOp>(argument.getOwner()->getParentOp());
   OpOperand& operand = generic->getOpOperand(argument.getArgNumber());
@@ -134,6 +149,10 @@ bool forEachOperand(IndexSpace& space, Node node, llvm::function_ref<void(Node)>
   if (auto concat = dyn_cast<tensor::ConcatOp>(op)) {
     for (const Piece& piece : piecesOf(concat))
       use({piece.value, pieceIndices(space, concat, piece, node.at)});
+    return true;
+  }
+  if (auto pad = dyn_cast<PadOp>(op)) {
+    use({pad.getSource(), paddedIndices(space, pad, node.at)});
     return true;
   }
   if (auto extract = dyn_cast<tensor::ExtractOp>(op)) {

@@ -4,6 +4,7 @@
 // of a scalar are its linalg op's iteration. The analysis walks these nodes without emitting; the evaluator emits them.
 #pragma once
 
+#include "compiler/dialect/Zefuse.h"
 #include "lowering/schedule/index_space.h"
 #include "mlir/Dialect/Linalg/IR/Linalg.h"
 #include "llvm/ADT/STLFunctionalExtras.h"
@@ -41,6 +42,10 @@ struct Piece {
 };
 llvm::SmallVector<Piece> piecesOf(mlir::tensor::ConcatOp op);
 mlir::AffineMap pieceIndices(IndexSpace& space, mlir::tensor::ConcatOp op, const Piece& piece, mlir::AffineMap at);
+
+// The dimensions in which a pad's result reaches outside its source, and where it reads that.
+llvm::SmallVector<unsigned> paddedDims(PadOp op);
+mlir::AffineMap paddedIndices(IndexSpace& space, PadOp op, mlir::AffineMap at);
 
 // The tensor operand that a linalg op's body argument stands for, and where it is read.
 Node bodyArgument(IndexSpace& space, mlir::BlockArgument argument, mlir::AffineMap at);

@@ -47,7 +47,7 @@ std::optional<std::string> whyNoPlace(Node node) {
     return "reads a tensor that nothing wrote";
   if (isa<ScatterOp>(op))
     return "a scatter's result is read after all of it is written";
-  if (!isa<linalg::GenericOp, linalg::FillOp, ViewOp, tensor::ConcatOp>(op))
+  if (!isa<linalg::GenericOp, linalg::FillOp, ViewOp, tensor::ConcatOp, PadOp>(op))
     return op->getName().getStringRef().str() + " has no place in a kernel";
   auto generic = dyn_cast<linalg::GenericOp>(op);
   if (generic &&
@@ -160,9 +160,9 @@ private:
         refuse(op, *reason);
         fine = false;
       }
-      if (auto concat = dyn_cast_or_null<tensor::ConcatOp>(op)) {
-        if (Operation* reduction = reductionAlong(domain, concat, node.at)) {
-          refuse(reduction, "a concatenation takes this reduction's results for some rows only");
+      if (isa_and_nonnull<tensor::ConcatOp, PadOp>(op)) {
+        if (Operation* reduction = reductionAlong(domain, node)) {
+          refuse(reduction, "a concatenation or padding takes this reduction's results for some rows only");
           fine = false;
         }
       }
@@ -183,23 +183,28 @@ private:
     return level;
   }
 
-  // A reduction that a piece of the concatenation needs at indices that depend on where in it they lie. A row computes
-  // its instances before it is known which piece it takes, and outside of its own piece such an instance has no rows to
-  // read.
-  Operation* reductionAlong(Domain& domain, tensor::ConcatOp concat, AffineMap at) {
-    Dims along = domain.space.dimsOf(at.getResult(concat.getDim()));
+  // A reduction that a piece of the concatenation (or what is padded) needs at indices that depend on where in it they
+  // lie. A row computes its instances before it is known which piece it takes, and outside of its own piece such an
+  // instance has no rows to read.
+  Operation* reductionAlong(Domain& domain, Node pieces) {
+    Dims along(IndexSpace::max_dims);
+    if (auto concat = pieces.value.getDefiningOp<tensor::ConcatOp>())
+      along = domain.space.dimsOf(pieces.at.getResult(concat.getDim()));
+    else
+      for (unsigned dim : paddedDims(pieces.value.getDefiningOp<PadOp>()))
+        along |= domain.space.dimsOf(pieces.at.getResult(dim));
     Operation* found = nullptr;
     llvm::DenseSet<std::pair<Value, AffineMap>> seen;
-    for (const Piece& piece : piecesOf(concat))
-      walkNodes(domain.space, {piece.value, pieceIndices(domain.space, concat, piece, at)}, seen, graph_,
-                [&](Node node) {
-                  Operation* op = graph_.is_input(node.value) ? nullptr : node.value.getDefiningOp();
-                  if (!isReduction(op))
-                    return true;
-                  if (domain.space.dimsOf(node.at).anyCommon(along))
-                    found = op;
-                  return false;
-                });
+    forEachOperand(domain.space, pieces, [&](Node piece) {
+      walkNodes(domain.space, piece, seen, graph_, [&](Node node) {
+        Operation* op = graph_.is_input(node.value) ? nullptr : node.value.getDefiningOp();
+        if (!isReduction(op))
+          return true;
+        if (domain.space.dimsOf(node.at).anyCommon(along))
+          found = op;
+        return false;
+      });
+    });
     return found;
   }
 
@@ -380,6 +385,9 @@ private:
         use(node.at.getResult(index.getDim()));
       if (auto concat = node.value.getDefiningOp<tensor::ConcatOp>())
         use(node.at.getResult(concat.getDim()));
+      if (auto pad = node.value.getDefiningOp<PadOp>())
+        for (unsigned dim : paddedDims(pad))
+          use(node.at.getResult(dim));
       if (Operation* op = node.value.getDefiningOp(); op && isReduction(op))
         return false;
       return true;

@@ -11,7 +11,6 @@
 
 #include <string>
 
-#include "compiler/dialect/Zefuse.h"
 #include "lowering/schedule/dataflow.h"
 
 namespace zefuse {

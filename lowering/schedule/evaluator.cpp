@@ -163,6 +163,8 @@ Evaluator::Placed Evaluator::emitUncached(Node node) {
     return emitIndex(size.getMap().getResult(0));
   if (auto concat = dyn_cast<tensor::ConcatOp>(op))
     return emitConcat(concat, node.at);
+  if (auto pad = dyn_cast<PadOp>(op))
+    return emitPad(pad, node.at);
   if (isa<CheckedIndexOp>(op))
     return emitCheckedIndex(op, node.at);
   if (auto extract = dyn_cast<tensor::ExtractOp>(op)) {

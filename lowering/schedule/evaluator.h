@@ -116,6 +116,10 @@ private:
   Placed emitLoadAt(mlir::Location loc, mlir::Value pointer, mlir::AffineExpr offset, mlir::Type type, bool kept);
   Placed nothing(mlir::Operation* op, mlir::Type type);
   Placed emitConcat(mlir::tensor::ConcatOp op, mlir::AffineMap at);
+  Placed emitPad(PadOp op, mlir::AffineMap at);
+  // scf.if whose branches make one value each, in scopes of their own.
+  mlir::Value branch(mlir::Location loc, mlir::Value condition, mlir::Type type, llvm::function_ref<mlir::Value()> then,
+                     llvm::function_ref<mlir::Value()> otherwise);
   Placed emitCheckedIndex(mlir::Operation* op, mlir::AffineMap at);
   Placed emitKept(Kept& kept);
   void storeAt(mlir::Location loc, mlir::Value pointer, mlir::AffineExpr offset, mlir::Value value, mlir::Type type,

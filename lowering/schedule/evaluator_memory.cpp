@@ -12,6 +12,29 @@ namespace zefuse {
 
 //===-- indices --------------------------------------------------------------------------------===//
 
+// floor(lhs / rhs), or what is left of it, for a positive rhs. Most indices cannot be negative: unsigned division.
+// Those behind a pad can, before it is known that they are outside.
+static Value divide(OpBuilder& b, AffineExpr expr, Value lhs, Value rhs) {
+  Location loc = b.getUnknownLoc();
+  bool quotient = expr.getKind() == AffineExprKind::FloorDiv;
+  if (neverNegative(cast<AffineBinaryOpExpr>(expr).getLHS())) {
+    if (quotient)
+      return arith::DivUIOp::create(b, loc, lhs, rhs);
+    return arith::RemUIOp::create(b, loc, lhs, rhs);
+  }
+  unsigned lanes = lanesOf(lhs);
+  Value zero = constantIndex(b, loc, 0, lanes), one = constantIndex(b, loc, 1, lanes);
+  Value negative = arith::CmpIOp::create(b, loc, arith::CmpIPredicate::slt, lhs, zero);
+  Value up = arith::SubIOp::create(b, loc, arith::SubIOp::create(b, loc, rhs, one), lhs);  // -lhs, rounded up
+  Value magnitude = arith::SelectOp::create(b, loc, negative, up, lhs);
+  Value divided = arith::DivUIOp::create(b, loc, magnitude, rhs);
+  Value below = arith::SubIOp::create(b, loc, zero, divided);
+  Value result = arith::SelectOp::create(b, loc, negative, below, divided);
+  if (quotient)
+    return result;
+  return arith::SubIOp::create(b, loc, lhs, arith::MulIOp::create(b, loc, result, rhs));
+}
+
 Value Evaluator::index(AffineExpr expr) { return emitIndex(space_.simplify(expr)).value; }
 
 Evaluator::Placed Evaluator::emitIndex(AffineExpr expr) {
@@ -38,6 +61,8 @@ Evaluator::Placed Evaluator::emitIndex(AffineExpr expr) {
         return fail(nullptr, "an index uses a symbol that is not an argument");
       return {value, 0};
     }
+    if (auto it = bound_opaques_.find(expr); it != bound_opaques_.end() && lanesOf(it->second) == 1)
+      return {it->second, unsigned(scopes_.size() - 1)};
     const auto opaque = space_.opaqueOf(expr);
     Placed placed = emit({opaque.value, opaque.at});
     if (failed())
@@ -56,12 +81,11 @@ Evaluator::Placed Evaluator::emitIndex(AffineExpr expr) {
       return {};
     result.depth = std::max({lhs.depth, rhs.depth});
     insertAt(result.depth);
-    // Indices are never negative and divisors never zero: unsigned division.
     switch (expr.getKind()) {
     case AffineExprKind::Add: result.value = arith::AddIOp::create(builder_, loc, lhs.value, rhs.value); break;
     case AffineExprKind::Mul: result.value = arith::MulIOp::create(builder_, loc, lhs.value, rhs.value); break;
-    case AffineExprKind::FloorDiv: result.value = arith::DivUIOp::create(builder_, loc, lhs.value, rhs.value); break;
-    case AffineExprKind::Mod: result.value = arith::RemUIOp::create(builder_, loc, lhs.value, rhs.value); break;
+    case AffineExprKind::FloorDiv:
+    case AffineExprKind::Mod: result.value = divide(builder_, expr, lhs.value, rhs.value); break;
     default: {
       Value one = constantIndex(builder_, loc, 1);
       Value up = arith::AddIOp::create(builder_, loc, lhs.value, arith::SubIOp::create(builder_, loc, rhs.value, one));
@@ -179,8 +203,8 @@ Evaluator::Placed Evaluator::emitLaneIndex(AffineExpr expr) {
     switch (expr.getKind()) {
     case AffineExprKind::Add: result.value = arith::AddIOp::create(builder_, loc, a, b); break;
     case AffineExprKind::Mul: result.value = arith::MulIOp::create(builder_, loc, a, b); break;
-    case AffineExprKind::FloorDiv: result.value = arith::DivUIOp::create(builder_, loc, a, b); break;
-    case AffineExprKind::Mod: result.value = arith::RemUIOp::create(builder_, loc, a, b); break;
+    case AffineExprKind::FloorDiv:
+    case AffineExprKind::Mod: result.value = divide(builder_, expr, a, b); break;
     default: return fail(nullptr, "a ceiling division of an index that differs per lane");
     }
   }

@@ -12,6 +12,15 @@ std::optional<int64_t> constantOf(AffineExpr expr) {
   return std::nullopt;
 }
 
+bool neverNegative(AffineExpr expr) {
+  if (auto constant = constantOf(expr))
+    return *constant >= 0;
+  auto binary = dyn_cast<AffineBinaryOpExpr>(expr);
+  if (!binary || expr.getKind() == AffineExprKind::Mod)
+    return true;
+  return neverNegative(binary.getLHS()) && neverNegative(binary.getRHS());
+}
+
 bool hasDivisions(AffineExpr expr) {
   bool found = false;
   expr.walk([&](AffineExpr part) {

@@ -80,6 +80,7 @@ private:
 };
 
 std::optional<int64_t> constantOf(mlir::AffineExpr expr);
-bool hasDivisions(mlir::AffineExpr expr);  // floordiv, ceildiv or mod of something that holds a dim
+bool neverNegative(mlir::AffineExpr expr);  // for certain: made of sums and products without a minus
+bool hasDivisions(mlir::AffineExpr expr);   // floordiv, ceildiv or mod of something that holds a dim
 
 }  // namespace zefuse

@@ -236,8 +236,8 @@ private:
         walkNodes(space_, root, mine, graph_, [&](Node node) {
           std::pair<Value, AffineMap> key(node.value, node.at);
           Operation* op = node.value.getDefiningOp();
-          // Under a concat a node may be evaluated in one stage and skipped in another.
-          if (op && (isReduction(op) || isa<tensor::ConcatOp>(op)))
+          // Under a concat or pad a node may be evaluated in one stage and skipped in another.
+          if (op && (isReduction(op) || isa<tensor::ConcatOp, PadOp>(op)))
             return false;
           if (!before.contains(key) || !isExpensive(node.value))
             return true;

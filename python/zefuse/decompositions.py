@@ -12,6 +12,8 @@ from typing import Any
 
 import torch
 
+from zefuse.composites import composites
+
 # The importer has the formula (compiler/import). Taken apart, each would be several nodes that fusion joins again, and
 # low-precision inputs would be rounded between the pieces, where eager rounds once.
 _LOWERED = """
@@ -20,6 +22,9 @@ _LOWERED = """
     addcdiv addcmul lerp rsub clamp_min clamp_max fmin fmax logical_and logical_or logical_xor logical_not
     deg2rad rad2deg frac sgn square masked_fill where isfinite isinf isnan
     eye full_like zeros_like ones_like new_full new_zeros new_ones new_empty zeros ones tril triu
+    max_pool2d_with_indices max_pool2d_with_indices_backward max_pool3d_with_indices max_pool3d_with_indices_backward
+    avg_pool2d avg_pool2d_backward avg_pool3d avg_pool3d_backward adaptive_max_pool2d adaptive_max_pool3d
+    _adaptive_avg_pool2d _adaptive_avg_pool2d_backward _adaptive_avg_pool3d im2col col2im
     split split_with_sizes unbind stack roll t transpose detach
     slice_scatter select_scatter diagonal_scatter as_strided_scatter index_add scatter scatter_add scatter_reduce
     std std_mean var_mean mean sum prod any all
@@ -38,8 +43,6 @@ _ATEN_WHOLE = """
     upsample_nearest1d upsample_nearest2d upsample_nearest3d _upsample_nearest_exact1d _upsample_nearest_exact2d
     _upsample_nearest_exact3d upsample_linear1d upsample_bilinear2d upsample_trilinear3d upsample_bicubic2d
     _upsample_bilinear2d_aa _upsample_bicubic2d_aa grid_sampler_2d
-    max_pool2d_with_indices max_pool2d_with_indices_backward max_pool3d_with_indices avg_pool2d avg_pool3d
-    _adaptive_avg_pool2d _adaptive_avg_pool3d adaptive_max_pool2d im2col col2im
 """
 
 # Drawn by ATen's own kernels, so that a seed gives eager's numbers.
@@ -62,7 +65,7 @@ def _table() -> dict[Any, Callable[..., Any]]:
         if op.namespace == "aten" and op._schema.name.removeprefix("aten::") in KEPT:
             continue
         kept[op] = decomposition
-    return kept | foreach.decompositions()
+    return kept | foreach.decompositions() | composites()
 
 
 def decompositions() -> dict[Any, Callable[..., Any]]:

@@ -71,3 +71,7 @@ def strided(*shape: int) -> Callable[[], Tensor]:
 
 def float(*shape: int) -> Callable[[], Tensor]:
     return lambda: torch.randn(shape, generator=torch.Generator().manual_seed(11))
+
+
+def name(value: object) -> str | None:
+    return str(value).removeprefix("torch.") if isinstance(value, Case | torch.dtype) else None

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from op_case import ALL_FLOATS, BOTH, FLOATS, INTEGERS, SMALL_INTEGERS, Case, indices, mask, strided, transposed
 from op_cases_scatter import SCATTER
+from op_cases_windows import WINDOWS
 
 S = (5, 7)
 T = (3, 5, 7)
@@ -308,13 +309,10 @@ CREATION = [
 ]  # fmt: skip
 
 CASES: list[Case] = [
-    *POINTWISE, *ACTIVATIONS, *REDUCTIONS, *NORMALIZATION, *VIEWS, *INDEXING, *SCATTER, *MATMUL, *CONVOLUTION, *ATTENTION, *CREATION,
+    *POINTWISE, *ACTIVATIONS, *REDUCTIONS, *NORMALIZATION, *VIEWS, *INDEXING, *SCATTER, *WINDOWS, *MATMUL, *CONVOLUTION,
+    *ATTENTION, *CREATION,
 ]  # fmt: skip
 
 
 def parameters(dynamic: bool) -> list[tuple[Case, torch.dtype]]:
     return [(case, dtype) for case in CASES if case.dynamic or not dynamic for dtype in case.dtypes]
-
-
-def name(value: object) -> str | None:
-    return str(value).removeprefix("torch.") if isinstance(value, Case | torch.dtype) else None

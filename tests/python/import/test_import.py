@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import torch
 from capture_graph import graph_of, imported, native
-from op_cases import Case, name, parameters
+from op_case import Case, name
+from op_cases import parameters
 
 
 def fallbacks(text: str) -> list[str]:

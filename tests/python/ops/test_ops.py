@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from op_cases import Case, name, parameters
+from op_case import Case, name
+from op_cases import parameters
 from op_check import check
 
 

@@ -1,0 +1,35 @@
+"""Backward graphs of the families whose gradients are kernels of their own, against eager's."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from op_case import Case, indices, name
+from op_cases_windows import PADDING, POOLING
+from op_check import check_gradients
+
+_NO_GRADIENT = ("integers", "nan", "infinity", "bool", "u8", "empty", "sum_empty")
+WINDOWS = [c for c in (*POOLING, *PADDING) if not any(word in c.name for word in _NO_GRADIENT)]
+
+SCATTER = [
+    Case("index", lambda x, i: x[i] * 2, [(6, 8), indices(6, 4, 3)]),
+    Case("index_two", lambda x, i, j: x[i, j], [(6, 8, 3), indices(6, 4, 1), indices(8, 3)]),
+    Case("gather", lambda x, i: x.gather(1, i), [(6, 8), indices(8, 6, 11)]),
+    Case("scatter_add", lambda x, i, y: x.scatter_add(1, i, y), [(6, 8), indices(8, 6, 11), (6, 11)]),
+    Case("index_add", lambda x, i, y: x.index_add(0, i, y), [(6, 8), indices(6, 9), (9, 8)]),
+    Case("embedding", torch.nn.functional.embedding, [indices(10, 4, 5), (10, 6)]),
+    Case("max_dim", lambda x: x.max(-1).values, [(6, 8)]),
+    Case("cross_entropy", torch.nn.functional.cross_entropy, [(6, 8), indices(8, 6)]),
+    Case("slice_step", lambda x: x[1:, ::2] * 2, [(6, 8)]),
+    Case("interpolate", lambda x: torch.nn.functional.interpolate(x, scale_factor=2, mode="bilinear"), [(2, 3, 5, 6)]),
+]
+
+
+@pytest.mark.parametrize("case", [*WINDOWS, *SCATTER], ids=name)
+def test_static(case: Case) -> None:
+    check_gradients(case, torch.float32, dynamic=False)
+
+
+@pytest.mark.parametrize("case", [case for case in (*WINDOWS, *SCATTER) if case.dynamic], ids=name)
+def test_dynamic(case: Case) -> None:
+    check_gradients(case, torch.float32, dynamic=True)
