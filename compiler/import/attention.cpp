@@ -4,6 +4,7 @@
 #include "compiler/import/matmul.h"
 #include "compiler/import/normalization.h"
 #include "compiler/import/op_table.h"
+#include "compiler/import/reductions.h"
 
 using namespace mlir;
 
@@ -24,71 +25,146 @@ Value repeatHeads(Op& op, Value tensor, AffineExpr heads) {
   return op.build.view(tensor, indices, sizes);
 }
 
-struct Masking {
-  Value mask;  // bool (true: take part) or added to the scores; may be null
-  bool causal = false;
-  AffineExpr depth;  // when set: the scores are still to be divided by its square root
-};
-
-Value attention(Op& op, Value query, Value key, Value value, Masking masking, double scale) {
+// The other way round: the gradients of the heads that share one are summed.
+Value sumOfSharers(Op& op, Value gradient, AffineExpr shared) {
   TensorBuilder& build = op.build;
-  int64_t rank = rankOf(query);
-  SmallVector<int64_t> swapped = llvm::to_vector(llvm::seq<int64_t>(0, rank));
-  std::swap(swapped[rank - 1], swapped[rank - 2]);
-  // Eager keeps the scores in f32: rounded to bf16, their exponentials would be off by percents.
-  Type compute = fx::computeType(elementOf(query));
-  Value masked = emitMatmul(op, query, build.permute(key, swapped), {}, scale, compute);
-  if (masking.mask || masking.causal || masking.depth) {
-    SmallVector<Operand> operands = {masked};
-    if (masking.mask)
-      operands.emplace_back(masking.mask);
-    masked = build.loop(operands, typeOf(masked), [&](Body& body, ArrayRef<Scalar> in) {
-      Scalar score = masking.depth ? in[0] / sqrt(body.size(masking.depth).to(compute)) : in[0];
-      Scalar nothing = score.constant(-HUGE_VAL);
-      if (masking.mask)
-        score = in[1].isBool() ? select(in[1], score, nothing) : score + in[1].to(compute);
-      if (masking.causal)
-        score = select(body.position(rank - 1) <= body.position(rank - 2), score, nothing);
-      return score;
-    });
-  }
-  // Eager gives zeros for a query that may attend to nothing; without a mask there is none.
-  bool may_be_empty = static_cast<bool>(masking.mask);
-  Value weights = softmaxOver(build, masked, rank - 1, may_be_empty ? Softmax::safe : Softmax::plain);
-  return emitMatmul(op, build.convert(weights, elementOf(value)), value, {}, 1.0);
+  Exprs sizes(shapeOf(typeOf(gradient)));
+  int64_t head = rankOf(gradient) - 3;
+  if (sizes[head] == shared)
+    return gradient;
+  AffineExpr repeats = sizes[head].floorDiv(shared);
+  sizes[head] = shared;
+  sizes.insert(sizes.begin() + head + 1, repeats);
+  Type element = elementOf(gradient);
+  Value wide = build.convert(build.reshape(gradient, sizes), fx::computeType(element));
+  return build.convert(build.reduce(wide, {head + 1}, Combiner::add), element);
 }
 
-Values emitAttention(Op& op, StringRef mask_name) {
-  Value query = op.tensor("query"), key = op.tensor("key"), value = op.tensor("value");
-  int64_t rank = rankOf(query);
-  if (rank < 3 || rankOf(key) != rank || rankOf(value) != rank)
+// What forward and backward share. Operands are [..., H, S, D], keys and values with as many heads as queries.
+struct Attention {
+  Value query, key, value;
+  Value mask;  // bool (true: take part) or added to the scores; may be null
+  bool causal;
+  double scale;
+  AffineExpr depth;  // when set: the scores are still to be divided by its square root
+
+  int64_t rank() const { return rankOf(query); }
+  // Eager keeps the scores in f32: rounded to bf16, their exponentials would be off by percents.
+  Type compute() const { return fx::computeType(elementOf(query)); }
+};
+
+Attention attentionOf(Op& op) {
+  Attention attention{op.tensor("query"),
+                      op.tensor("key"),
+                      op.tensor("value"),
+                      op.optionalTensor("attn_mask"),
+                      op.boolean("is_causal"),
+                      1,
+                      {}};
+  int64_t rank = attention.rank();
+  if (rank < 3 || rankOf(attention.key) != rank || rankOf(attention.value) != rank)
     op.refuse("operands of different ranks are not lowered");
   if (op.real("dropout_p") != 0)
     op.refuse("argument dropout_p other than 0 is not lowered");
-  Masking masking{op.optionalTensor(mask_name), op.boolean("is_causal"), {}};
-  double scale = 1;
   if (!op.isNone("scale")) {
-    scale = op.real("scale");
+    attention.scale = op.real("scale");
   } else {
-    AffineExpr depth = shapeOf(typeOf(query)).back();
+    AffineExpr depth = shapeOf(typeOf(attention.query)).back();
     if (auto constant = dyn_cast<AffineConstantExpr>(depth))
-      scale = 1.0 / std::sqrt(static_cast<double>(constant.getValue()));
+      attention.scale = 1.0 / std::sqrt(static_cast<double>(constant.getValue()));
     else
-      masking.depth = depth;
+      attention.depth = depth;
   }
-  AffineExpr heads = shapeOf(typeOf(query))[rank - 3];
-  key = repeatHeads(op, key, heads);
-  value = repeatHeads(op, value, heads);
-  return {attention(op, query, key, value, masking, scale), Value()};
+  return attention;
+}
+
+Value transposed(TensorBuilder& build, Value matrix) {
+  int64_t rank = rankOf(matrix);
+  SmallVector<int64_t> swapped = llvm::to_vector(llvm::seq<int64_t>(0, rank));
+  std::swap(swapped[rank - 1], swapped[rank - 2]);
+  return build.permute(matrix, swapped);
+}
+
+// [..., H, S, S]: what softmax is taken of.
+Value scoresOf(Op& op, const Attention& attention) {
+  TensorBuilder& build = op.build;
+  int64_t rank = attention.rank();
+  Type compute = attention.compute();
+  Value scores = emitMatmul(op, attention.query, transposed(build, attention.key), {}, attention.scale, compute);
+  if (!attention.mask && !attention.causal && !attention.depth)
+    return scores;
+  SmallVector<Operand> operands = {scores};
+  if (attention.mask)
+    operands.emplace_back(attention.mask);
+  return build.loop(operands, typeOf(scores), [&](Body& body, ArrayRef<Scalar> in) {
+    Scalar score = attention.depth ? in[0] / sqrt(body.size(attention.depth).to(compute)) : in[0];
+    Scalar nothing = score.constant(-HUGE_VAL);
+    if (attention.mask)
+      score = in[1].isBool() ? select(in[1], score, nothing) : score + in[1].to(compute);
+    if (attention.causal)
+      score = select(body.position(rank - 1) <= body.position(rank - 2), score, nothing);
+    return score;
+  });
+}
+
+// The output, and the log-sum-exp of each row of scores where the backward pass needs it.
+Values emitAttention(Op& op) {
+  TensorBuilder& build = op.build;
+  Attention attention = attentionOf(op);
+  int64_t rank = attention.rank();
+  AffineExpr heads = shapeOf(typeOf(attention.query))[rank - 3];
+  attention.key = repeatHeads(op, attention.key, heads);
+  attention.value = repeatHeads(op, attention.value, heads);
+  Value scores = scoresOf(op, attention);
+  // Eager gives zeros for a query that may attend to nothing; without a mask there is none.
+  Value weights = softmaxOver(build, scores, rank - 1, attention.mask ? Softmax::safe : Softmax::plain);
+  Value out = emitMatmul(op, build.convert(weights, elementOf(attention.value)), attention.value, {}, 1.0);
+  if (op.numResults() == 1)
+    return {out};
+  return {out, build.convert(logSumExpOver(build, scores, rank - 1), op.element(1))};
+}
+
+// With P the softmax, S the scores before scaling and masking, and D = sum(dO * O) over each row:
+//   dV = P^T dO,  dP = dO V^T,  dS = P * (dP - D),  dQ = scale * dS K,  dK = scale * dS^T Q.
+// (Dao et al., FlashAttention, 2022, appendix B.) P comes from the scores again: the forward pass keeps rows' sums
+// only.
+Values emitAttentionBackward(Op& op) {
+  TensorBuilder& build = op.build;
+  Attention attention = attentionOf(op);
+  int64_t rank = attention.rank();
+  AffineExpr heads = shapeOf(typeOf(attention.query))[rank - 3], shared = shapeOf(typeOf(attention.key))[rank - 3];
+  attention.key = repeatHeads(op, attention.key, heads);
+  attention.value = repeatHeads(op, attention.value, heads);
+  Value grad = op.tensor("grad_out"), out = op.tensor("out"), log_sum = op.tensor("logsumexp");
+  Type compute = attention.compute(), element = elementOf(attention.query);
+  AffineMap row = build.unreduced(rank, {rank - 1});
+  Value scores = scoresOf(op, attention);
+  Value weights = build.loop({scores, Operand(log_sum, row)}, typeOf(scores), [&](Body&, ArrayRef<Scalar> in) {
+    Scalar sum = in[1].to(compute);
+    return select(sum == -HUGE_VAL, sum.constant(0), exp(in[0] - sum));
+  });
+  Value grad_value = emitMatmul(op, transposed(build, build.convert(weights, element)), grad, {}, 1.0);
+  Value grad_weights = emitMatmul(op, grad, transposed(build, attention.value), {}, 1.0, compute);
+  Value products = mapSame(build, {grad, out}, withElement(typeOf(grad), compute),
+                           [&](ArrayRef<Scalar> in) { return in[0].to(compute) * in[1].to(compute); });
+  Value row_sum = build.reduce(products, {rank - 1}, Combiner::add);
+  Value grad_scores =
+      build.loop({weights, grad_weights, Operand(row_sum, row)}, withElement(typeOf(scores), element),
+                 [&](Body& body, ArrayRef<Scalar> in) {
+                   Scalar value = in[0] * (in[1] - in[2]);
+                   return (attention.depth ? value / sqrt(body.size(attention.depth).to(compute)) : value).to(element);
+                 });
+  Value grad_key = emitMatmul(op, transposed(build, grad_scores), attention.query, {}, attention.scale);
+  return {emitMatmul(op, grad_scores, attention.key, {}, attention.scale), sumOfSharers(op, grad_key, shared),
+          sumOfSharers(op, grad_value, shared)};
 }
 
 }  // namespace
 
 void registerAttention(OpTable& table) {
-  table.add("aten.scaled_dot_product_attention.default", [](Op& op) { return emitAttention(op, "attn_mask"); });
-  // Its second result, the log-sum-exp of each row, is only for the backward pass: ATen runs it when that is used.
-  table.add("aten._scaled_dot_product_flash_attention_for_cpu.default",
-            [](Op& op) { return emitAttention(op, "attn_mask"); });
+  table.add("aten.scaled_dot_product_attention.default", emitAttention);
+  table.add("aten._scaled_dot_product_flash_attention_for_cpu.default", emitAttention);
+  table.add("aten._scaled_dot_product_flash_attention_for_cpu_backward.default", emitAttentionBackward);
 }
 
 }  // namespace zefuse

@@ -10,12 +10,25 @@ using namespace mlir;
 
 namespace zefuse {
 
+// The largest of each row; for a row of -inf 0, so that subtracting it leaves every exp 0 and not NaN.
+static Value finiteLargest(TensorBuilder& build, Value x, int64_t dim) {
+  Value largest = build.reduce(x, {dim}, Combiner::max);
+  return mapSame(build, {largest}, typeOf(largest),
+                 [](ArrayRef<Scalar> in) { return select(in[0] == -HUGE_VAL, in[0].constant(0), in[0]); });
+}
+
+Value logSumExpOver(TensorBuilder& build, Value x, int64_t dim) {
+  AffineMap back = build.unreduced(rankOf(x), {dim});
+  Value largest = finiteLargest(build, x, dim);
+  Value powers =
+      mapSame(build, {x, Operand(largest, back)}, typeOf(x), [](ArrayRef<Scalar> in) { return exp(in[0] - in[1]); });
+  Value sum = build.reduce(powers, {dim}, Combiner::add);
+  return mapSame(build, {sum, largest}, typeOf(sum), [](ArrayRef<Scalar> in) { return log(in[0]) + in[1]; });
+}
+
 Value softmaxOver(TensorBuilder& build, Value x, int64_t dim, Softmax kind) {
   AffineMap back = build.unreduced(rankOf(x), {dim});
-  Value largest = build.reduce(x, {dim}, Combiner::max);
-  if (kind == Softmax::safe)  // a row of -inf: subtract 0, so that every exp is 0 and not NaN
-    largest = mapSame(build, {largest}, typeOf(largest),
-                      [](ArrayRef<Scalar> in) { return select(in[0] == -HUGE_VAL, in[0].constant(0), in[0]); });
+  Value largest = kind == Softmax::safe ? finiteLargest(build, x, dim) : build.reduce(x, {dim}, Combiner::max);
   if (kind == Softmax::log) {
     Value shifted =
         mapSame(build, {x, Operand(largest, back)}, typeOf(x), [](ArrayRef<Scalar> in) { return in[0] - in[1]; });
@@ -141,11 +154,51 @@ Values emitGroupNorm(Op& op) {
   return {build.reshape(out, sizes), build.convert(mean, op.element(1)), build.convert(rstd, op.element(2))};
 }
 
+// Training: the batch's own statistics, per channel (dimension 1). Results: output, mean, 1 / deviation, and the new
+// running mean and variance where the operator gives them.
+Values emitBatchNormTraining(Op& op) {
+  TensorBuilder& build = op.build;
+  Value input = op.tensor("input"), weight = op.optionalTensor("weight"), bias = op.optionalTensor("bias");
+  int64_t rank = rankOf(input);
+  SmallVector<int64_t> dims = {0};
+  dims.append(llvm::to_vector(llvm::seq<int64_t>(2, rank)));
+  Type compute = fx::computeType(elementOf(input));
+  Value x = build.convert(input, compute);
+  Value mean = meanOver(build, x, dims), sum = squaredDeviations(build, x, mean, dims);
+  AffineExpr count = countOf(build, x, dims);
+  Value rstd = reciprocalDeviation(build, sum, count, op.real("eps"));
+  AffineMap channel = AffineMap::get(rank, 0, build.dim(1));
+  auto optional = [&](Value value) { return value ? std::optional<Operand>(Operand(value, channel)) : std::nullopt; };
+  Values results = {normalize(op, x, Operand(mean, channel), Operand(rstd, channel), optional(weight), optional(bias),
+                              op.resultType()),
+                    build.convert(mean, op.element(1)), build.convert(rstd, op.element(2))};
+  if (op.numResults() == 3)
+    return results;
+  double momentum = op.real("momentum");
+  auto moved = [&](StringRef name, Value batch, bool variance) {
+    Value running = op.tensor(name);
+    return build.loop({running, batch}, typeOf(running), [&](Body& body, ArrayRef<Scalar> in) {
+      Scalar now = in[1];
+      if (variance) {  // the unbiased one: over count - 1
+        Scalar n = body.size(count).to(compute);
+        now = now / (n - 1.0);
+      }
+      return (in[0].to(compute) * (1.0 - momentum) + now * momentum).to(elementOf(running));
+    });
+  };
+  results.push_back(moved("running_mean", mean, false));
+  results.push_back(moved("running_var", sum, true));
+  return results;
+}
+
 // Inference: running statistics, per channel (dimension 1).
 Values emitBatchNorm(Op& op, StringRef training) {
   TensorBuilder& build = op.build;
-  if (!training.empty() && op.boolean(training))
-    op.refuse("training mode is not lowered");
+  if (!training.empty() && op.boolean(training)) {
+    if (op.numResults() == 3 && !op.isNone("running_mean"))
+      op.refuse("training mode that changes its running statistics in place is not lowered");
+    return emitBatchNormTraining(op);
+  }
   Value input = op.tensor("input"), weight = op.optionalTensor("weight"), bias = op.optionalTensor("bias");
   Value mean = op.tensor("running_mean"), variance = op.tensor("running_var");
   int64_t rank = rankOf(input);
@@ -158,9 +211,65 @@ Values emitBatchNorm(Op& op, StringRef training) {
   auto optional = [&](Value value) { return value ? std::optional<Operand>(Operand(value, channel)) : std::nullopt; };
   Values results = {normalize(op, input, Operand(center, channel), Operand(scale, channel), optional(weight),
                               optional(bias), op.resultType())};
-  for (unsigned i = 1; i < op.numResults(); ++i)  // save_mean, save_invstd: empty in inference
+  for (unsigned i = 1; i < std::min(op.numResults(), 3u); ++i)  // save_mean, save_invstd: empty in inference
     results.push_back(build.full(op.resultType(i), 0));
+  if (op.numResults() == 5) {  // the running statistics as they were, in tensors of their own
+    auto same = [](ArrayRef<Scalar> in) { return in[0]; };
+    results.push_back(mapSame(build, {mean}, typeOf(mean), same));
+    results.push_back(mapSame(build, {variance}, typeOf(variance), same));
+  }
   return results;
+}
+
+// The gradients of a batch norm, per channel, of count elements each: with g the output's gradient and c = x - mean,
+//   bias: sum(g),  weight: sum(g c) rstd,
+//   input: weight rstd (g - sum(g) / count - c rstd^2 sum(g c) / count), or weight rstd g where the statistics were
+//   given.
+// (Ioffe and Szegedy, Batch Normalization, 2015, section 3.)
+Values emitBatchNormBackward(Op& op) {
+  TensorBuilder& build = op.build;
+  Value grad = op.tensor("grad_out"), input = op.tensor("input"), weight = op.optionalTensor("weight");
+  bool training = op.boolean("train");
+  int64_t rank = rankOf(input);
+  SmallVector<int64_t> dims = {0};
+  dims.append(llvm::to_vector(llvm::seq<int64_t>(2, rank)));
+  Type compute = fx::computeType(elementOf(input));
+  AffineMap channel = AffineMap::get(rank, 0, build.dim(1));
+  Value mean = build.convert(op.tensor(training ? "save_mean" : "running_mean"), compute), rstd;
+  double eps = op.real("eps");
+  if (training)
+    rstd = build.convert(op.tensor("save_invstd"), compute);
+  else
+    rstd = mapSame(build, {op.tensor("running_var")}, typeOf(mean),
+                   [&](ArrayRef<Scalar> in) { return 1.0 / sqrt(in[0].to(compute) + eps); });
+  Value g = build.convert(grad, compute);
+  Value products = mapSame(build, {g, input, Operand(mean, channel)}, typeOf(g),
+                           [&](ArrayRef<Scalar> in) { return in[0] * (in[1].to(compute) - in[2]); });
+  Value sum = build.reduce(g, dims, Combiner::add), product_sum = build.reduce(products, dims, Combiner::add);
+  AffineExpr count = countOf(build, input, dims);
+  SmallVector<Operand> operands = {g, Operand(rstd, channel)};
+  if (training)
+    operands.append({input, Operand(mean, channel), Operand(sum, channel), Operand(product_sum, channel)});
+  if (weight)
+    operands.emplace_back(weight, channel);
+  Value grad_input;
+  if (op.used(0)) {
+    Type element = op.element();
+    grad_input = build.loop(operands, op.resultType(), [&](Body& body, ArrayRef<Scalar> in) {
+      Scalar value = in[0];
+      if (training) {
+        Scalar n = body.size(count).to(compute), center = in[2].to(compute) - in[3];
+        value = value - in[4] / n - center * (in[5] / n * in[1] * in[1]);
+      }
+      value = value * in[1];
+      return (weight ? value * in.back().to(compute) : value).to(element);
+    });
+  }
+  auto result = [&](Value value, unsigned at) {
+    return op.used(at) ? build.convert(value, op.element(at)) : Value();  // without a mask bit there is no type either
+  };
+  Value scaled = mapSame(build, {product_sum, rstd}, typeOf(sum), [](ArrayRef<Scalar> in) { return in[0] * in[1]; });
+  return {grad_input, result(scaled, 1), result(sum, 2)};
 }
 
 }  // namespace
@@ -177,7 +286,10 @@ void registerNormalization(OpTable& table) {
   table.add("aten.rms_norm.default", emitRmsNorm);
   table.add("aten.native_group_norm.default", emitGroupNorm);
   table.add("aten._native_batch_norm_legit_no_training.default", [](Op& op) { return emitBatchNorm(op, ""); });
-  table.add("aten.native_batch_norm.default", [](Op& op) { return emitBatchNorm(op, "training"); });
+  for (StringRef target : {"native_batch_norm", "_native_batch_norm_legit_functional"})
+    table.add(("aten." + target + ".default").str(), [](Op& op) { return emitBatchNorm(op, "training"); });
+  table.add("aten.native_batch_norm_backward.default", emitBatchNormBackward);
+  table.add("aten._native_batch_norm_legit.no_stats", emitBatchNormTraining);
 }
 
 }  // namespace zefuse

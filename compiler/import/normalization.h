@@ -13,4 +13,7 @@ enum class Softmax : uint8_t {
 // Over one dimension, in x's dtype (f32 or f64).
 mlir::Value softmaxOver(TensorBuilder& build, mlir::Value x, int64_t dim, Softmax kind);
 
+// log(sum(exp(x))) over one dimension, which is dropped; -inf for a row of -inf.
+mlir::Value logSumExpOver(TensorBuilder& build, mlir::Value x, int64_t dim);
+
 }  // namespace zefuse

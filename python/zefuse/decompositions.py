@@ -30,6 +30,7 @@ _LOWERED = """
     std std_mean var_mean mean sum prod any all
     _softmax _log_softmax softmax log_softmax _safe_softmax
     native_layer_norm native_group_norm _fused_rms_norm native_batch_norm _native_batch_norm_legit_no_training
+    native_batch_norm_backward
 """
 
 # Matrix products become one oneDNN call each; attention is two of them around a softmax.

@@ -183,12 +183,15 @@ class Parts:
             )
         return merged
 
-    def counters(self) -> dict[str, int]:
-        """Sums over the compiled parts."""
-        total: dict[str, int] = {}
+    def counters(self) -> dict[str, Any]:
+        """Sums over the compiled parts; of texts (``cache_failure``) the first that says something."""
+        total: dict[str, Any] = {}
         for compiled in self._compiled:
-            for name, number in compiled.counters().items():
-                total[name] = total.get(name, 0) + number
+            for name, value in compiled.counters().items():
+                if isinstance(value, str):
+                    total[name] = total.get(name) or value
+                else:
+                    total[name] = total.get(name, 0) + value
         return total
 
     def plan_json(self) -> str:
