@@ -127,12 +127,16 @@ Compilation compileModule(ModuleOp module, const Options& options, std::vector<S
     if (options.strict && failed(refuseFallbacks(graph)))
       return failure();
     if (failed(run("2a_prepared", [&] { return prepare(graph); })) ||
-        failed(run("2b_epilogues", [&] { return fuseLibraryEpilogues(graph); })) ||
-        failed(run("2c_kernels", [&] { return fuseKernels(graph, options.fuse); })) ||
+        failed(run("2b_epilogues", [&] { return fuseLibraryEpilogues(graph); })))
+      return failure();
+    // A GPU's work-groups share long rows by themselves, and have no batches yet.
+    bool cpu = description.kind == TargetDescription::Kind::cpu;
+    if (options.fuse && cpu && failed(run("2c_split", [&] { return splitReductions(graph); })))
+      return failure();
+    if (failed(run("2c_kernels", [&] { return fuseKernels(graph, options.fuse); })) ||
         failed(run("2d_layouts", [&] { return assignLayouts(graph); })))
       return failure();
-    if (options.fuse && description.kind == TargetDescription::Kind::cpu &&
-        failed(run("2e_batches", [&] { return batchKernels(graph); })))
+    if (options.fuse && cpu && failed(run("2e_batches", [&] { return batchKernels(graph); })))
       return failure();
     clock.lap("fuse");
     auto built = buildPlan(graph, options.device, target, lower, [&] {

@@ -13,6 +13,10 @@ mlir::LogicalResult prepare(mlir::func::FuncOp graph);
 // A matmul takes the activation that follows it, where its result is used by nothing else.
 mlir::LogicalResult fuseLibraryEpilogues(mlir::func::FuncOp graph);
 
+// A reduction with too few results for several threads becomes partial results over a fixed number of slices, and their
+// combination. Static sizes.
+mlir::LogicalResult splitReductions(mlir::func::FuncOp graph);
+
 // Groups compute operations into zefuse.kernel operations. Layouts are still contiguous.
 // `merge` false: one kernel per compute operation. What could not be joined and why stays on the function as
 // `zefuse.not_joined = [{first, second, reason}]`; the numbers are those in the kernels' `zefuse.groups`.

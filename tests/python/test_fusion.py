@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch.nn import functional as F
+from torch.utils import _pytree as pytree
 
 import zefuse.explanation
 from zefuse import backend
@@ -130,6 +131,36 @@ def test_concatenation_of_reduced_rows(rows: int, dynamic: bool) -> None:
     inputs = torch.randn(2, 3, 4, 2 * rows), torch.randn(4, 2 * rows)
     actual = torch.compile(rotate, backend="zefuse", dynamic=dynamic)(*inputs)
     torch.testing.assert_close(actual, rotate(*inputs))
+
+
+@pytest.mark.parametrize(
+    ("function", "kernels"),
+    [
+        (lambda x: x.sum(), 2),
+        (lambda x: ((x.exp() - 1) ** 2).mean() * 3, 2),
+        (lambda x: (x * 2).amax(), 2),
+        (lambda x: x.view(-1, 8).sum(0), 2),
+        (lambda x: x.view(8, -1).logsumexp(1), 4),
+        (lambda x: torch.var_mean(x), 4),
+        (lambda x: (x > 0).sum(), 2),
+        (lambda x: (x == 7).any(), 2),
+    ],
+    ids=["sum", "mean of squares", "amax", "outer", "rows", "var_mean", "count", "any"],
+)
+def test_few_results_are_shared_by_threads(function: Callable[[torch.Tensor], Any], kernels: int) -> None:
+    x = torch.randn(960, 512)
+    explanation = assert_compiled(function, (x,), kernels=kernels)
+    compiled = torch.compile(function, backend="zefuse")
+    before = torch.get_num_threads()
+    try:
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            for mine, other in zip(
+                pytree.tree_leaves(compiled(x)), pytree.tree_leaves(explanation.result), strict=True
+            ):
+                assert torch.equal(mine, other), f"{threads} threads give other bits"
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_equal_work_on_many_tensors_is_one_launch() -> None:

@@ -5,6 +5,7 @@
 #include "compiler/fuse/passes.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Dialect/Linalg/IR/Linalg.h"
+#include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/IR/BuiltinOps.h"
 #include "mlir/IR/Verifier.h"
 #include "mlir/Parser/Parser.h"
@@ -35,8 +36,9 @@ protected:
     if (!module_)
       return {};
     auto graph = module_->lookupSymbol<func::FuncOp>("graph");
-    EXPECT_TRUE(succeeded(prepare(graph)) && succeeded(fuseLibraryEpilogues(graph)) && succeeded(fuseKernels(graph)) &&
-                succeeded(assignLayouts(graph)) && succeeded(batchKernels(graph)) && succeeded(verify(*module_)));
+    EXPECT_TRUE(succeeded(prepare(graph)) && succeeded(fuseLibraryEpilogues(graph)) &&
+                succeeded(splitReductions(graph)) && succeeded(fuseKernels(graph)) && succeeded(assignLayouts(graph)) &&
+                succeeded(batchKernels(graph)) && succeeded(verify(*module_)));
     return graph;
   }
 
@@ -218,6 +220,35 @@ TEST_F(Fuse, ABatchOfOneShapeKeepsItsBody) {
   ASSERT_TRUE(graph);
   ASSERT_EQ(count<KernelOp>(graph), 1);
   EXPECT_FALSE((*graph.getOps<KernelOp>().begin()).getBatchSizes());
+}
+
+std::string columnSums(int rows) {
+  std::string n = std::to_string(rows), type = "tensor<" + n + "x8xf32>";
+  return pointwise("y", "x", type, "math.exp") + R"(
+%zero = arith.constant 0.0 : f32
+%s_e = tensor.empty() : tensor<8xf32>
+%s_f = linalg.fill ins(%zero : f32) outs(%s_e : tensor<8xf32>) -> tensor<8xf32>
+%s = linalg.generic {indexing_maps = [#id, #col], iterator_types = ["reduction", "parallel"]}
+  ins(%y : )" +
+         type + R"() outs(%s_f : tensor<8xf32>) { ^bb0(%a: f32, %b: f32):
+    %r = arith.addf %a, %b : f32 linalg.yield %r : f32 } -> tensor<8xf32>
+)";
+}
+
+TEST_F(Fuse, FewLongSumsAreSlicedAndTheSlicesTakeTheProducer) {
+  auto graph = fuse(graphOf("%x: tensor<60000x8xf32>", columnSums(60000), "s", "tensor<8xf32>", "1"));
+  ASSERT_TRUE(graph);
+  ASSERT_EQ(count<KernelOp>(graph), 2);
+  auto partial = *graph.getOps<KernelOp>().begin();
+  EXPECT_EQ(cast<RankedTensorType>(partial.getResult(0).getType()).getShape(), (ArrayRef<int64_t>{60, 8}))
+      << "the largest divisor of 60000 up to 64";
+  EXPECT_EQ(count<math::ExpOp>(graph), 1);
+}
+
+TEST_F(Fuse, ShortSumsStayWhole) {
+  auto graph = fuse(graphOf("%x: tensor<600x8xf32>", columnSums(600), "s", "tensor<8xf32>", "1"));
+  ASSERT_TRUE(graph);
+  EXPECT_EQ(count<KernelOp>(graph), 1);
 }
 
 TEST_F(Fuse, DependentKernelsAreNoBatch) {
