@@ -19,7 +19,7 @@ using namespace mlir;
 namespace zefuse {
 namespace {
 
-constexpr size_t max_pointers = 512;       // arguments of one launch
+constexpr size_t max_pointers = max_kernel_tensors;
 constexpr int64_t max_held = 2 << 20;      // bytes that a batch may keep in the arena longer than its kernels would
 constexpr int64_t nominal_size = 1 << 20;  // of the one dimension of a body for any sizes
 

@@ -214,6 +214,8 @@ private:
     if (graph_.pathBetween(a, b))
       return siblings ? std::nullopt : refuse("one reads what a step between them makes of the other's result");
     SmallVector<Operation*> both = graph_.unionOf(a, b);
+    if (tensorsOf(both) > max_kernel_tensors)
+      return refuse("together they take and make more than " + std::to_string(max_kernel_tensors) + " tensors");
     KernelShape shape;
     if (auto reason = whyNotOneKernel(withViewsBetween(both), &shape))
       return refuse(*reason);
@@ -222,6 +224,20 @@ private:
     Id joined = graph_.join(a, b);
     shapes_[joined] = shape;
     return joined;
+  }
+
+  /// Inputs and results of a kernel of these operations; a result that only a view reads counts as one.
+  size_t tensorsOf(ArrayRef<Operation*> ops) const {
+    llvm::SmallPtrSet<Operation*, 32> inside(ops.begin(), ops.end());
+    llvm::SetVector<Value> read;
+    size_t results = 0;
+    for (Operation* op : ops) {
+      readsOf(op, read);
+      results += llvm::any_of(op->getUsers(), [&](Operation* user) {
+        return !inside.contains(op->getBlock()->findAncestorOpInBlock(*user));
+      });
+    }
+    return results + llvm::count_if(read, [&](Value value) { return !inside.contains(value.getDefiningOp()); });
   }
 
   /// A union may run on fewer threads than its parts: then memory traffic saved is time lost.

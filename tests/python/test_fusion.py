@@ -173,6 +173,17 @@ def test_equal_work_on_many_tensors_is_one_launch() -> None:
     assert "batch of 6" in explanation.kernels[0]["schedule"]
 
 
+def test_more_tensors_than_a_kernel_takes() -> None:
+    def total(tensors: list[torch.Tensor]) -> torch.Tensor:
+        result = tensors[0]
+        for t in tensors[1:]:
+            result = result + t
+        return result
+
+    explanation = assert_compiled(total, ([torch.randn(8) for _ in range(300)],), kernels=2)
+    assert any("more than 240 tensors" in pair["reason"] for pair in explanation.not_joined)
+
+
 @pytest.mark.parametrize(
     "make",
     [
