@@ -2,6 +2,7 @@
 //
 //   pointwise          a vector per work-item, neighbouring work-items on neighbouring vectors; large kernels give each
 //                      several, a group's width apart
+//   transposes         gpu_transpose.cpp
 //   reductions, lanes  a row belongs to one work-item (a few elements), a sub-group, or a whole group (long rows, or
 //   few along the row      of them); its work-items take vectors in turn, and meet in sub-group operations and local
 //   memory reductions, lanes  vectors of rows; when they are too few to fill the device, the sub-groups of a group
@@ -9,6 +10,7 @@
 //
 // A row's elements past the last full vector are taken one per work-item, so nothing is masked. Every combination has a
 // fixed order.
+#include "lowering/schedule/gpu_transpose.h"
 #include "lowering/schedule/index_math.h"
 #include "lowering/schedule/schedule.h"
 #include "lowering/schedule/work_group.h"
@@ -56,6 +58,8 @@ public:
   }
 
   void run() {
+    if (c_.strategy.tile_dim != Strategy::none && scheduleTranspose(c_))
+      return;
     if (c_.domain.instances.empty())
       pointwise();
     else if (c_.strategy.lanes_in_rows)

@@ -155,7 +155,7 @@ private:
       strategy.row_lanes = best(all, domain_.rows, rows_cost);
       strategy.lanes_in_rows = strategy.row_lanes != Strategy::none;
       strategy.reason = "pointwise";
-      if (strategy.lanes_in_rows && target_.kind == TargetDescription::Kind::cpu)
+      if (strategy.lanes_in_rows)
         chooseTile(strategy, all);
       return;
     }

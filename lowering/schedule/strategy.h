@@ -12,7 +12,7 @@ struct Strategy {
 
   bool lanes_in_rows = false;  // else along an axis of each axis set
   unsigned row_lanes = none;   // the row dim with lanes
-  // Pointwise, cpu: a row dim along which a load is contiguous that is strided along the lanes. Walking tiles of it
+  // Pointwise: a row dim along which a load is contiguous that is strided along the lanes. Walking tiles of it
   // keeps that load's cache lines until all of their elements were used.
   unsigned tile_dim = none;
   llvm::SmallVector<unsigned> axis_lanes;  // per axis set: the dim with lanes (or the work-items' dim), none: no dims

@@ -63,6 +63,54 @@ TEST_P(Lowering, PermutedAndBroadcastInputs) {
   expectNear(out, expected);
 }
 
+TEST_P(Lowering, TransposesOfEverySize) {
+  // out[b, i, j] = x[b, j, i] + tanh(y[b, i, j]), static and symbolic; sizes that fill tiles and that do not.
+  for (bool symbolic : {false, true})
+    for (auto [n, m] : {std::pair{64, 32}, std::pair{33, 70}, std::pair{100, 5}, std::pair{40, 40}}) {
+      SCOPED_TRACE(std::to_string(n) + " x " + std::to_string(m));
+      std::string a = std::to_string(n), b = std::to_string(m);
+      auto shape = [&](const char* first, const char* second, int i, int j) {
+        return symbolic ? std::string("tensor<2x?x?xf32, affine_map<()[s0, s1] -> (2, ") + first + ", " + second + ")>>"
+                        : type("2x" + std::to_string(i) + "x" + std::to_string(j));
+      };
+      std::string in = shape("s1", "s0", m, n), out_type = shape("s0", "s1", n, m);
+      std::string symbols = symbolic ? "[s0, s1]" : "", area = symbolic ? "(s0 * s1)" : std::to_string(n * m);
+      std::string map3 = "(d0, d1, d2) -> (d0, d1, d2)";
+      KernelText text;
+      text.input(
+          {"%x", in, "(d0, d1, d2)" + symbols + " -> (d0 * " + area + " + d1 * " + (symbolic ? "s0" : a) + " + d2)"});
+      std::string layout =
+          "(d0, d1, d2)" + symbols + " -> (d0 * " + area + " + d1 * " + (symbolic ? "s1" : b) + " + d2)";
+      text.input({"%y", out_type, layout});
+      std::string sizes;
+      if (symbolic) {
+        text.line("%n = zefuse.size affine_map<()[s0, s1] -> (s0)>");
+        text.line("%m = zefuse.size affine_map<()[s0, s1] -> (s1)>");
+        sizes = "%n, %m";
+      }
+      text.line("%t = zefuse.view %x affine_map<(d0, d1, d2)" + symbols + " -> (d0, d2, d1)> : " + in + " -> " +
+                out_type);
+      text.empty("%e", out_type, sizes);
+      text.generic("%r", "ppp", {{"%t", out_type, map3}, {"%y", out_type, map3}}, {"%e", out_type, map3},
+                   "%h = math.tanh %1 : f32\n %s = arith.addf %0, %h : f32\n yield %s : f32");
+      text.output({"%r", out_type, layout});
+      Program program(text.module(), GetParam());
+      ASSERT_TRUE(program.ok());
+      if (GetParam().kind == TargetDescription::Kind::intel_gpu)
+        EXPECT_NE(program.lowered().schedule.find("through local memory"), std::string::npos)
+            << program.lowered().schedule;
+      Floats x = randomFloats(2 * n * m), y = randomFloats(2 * n * m, 2);
+      Guarded out(2 * n * m);
+      program.run({x.data(), y.data(), out.data()}, symbolic ? std::vector<int64_t>{n, m} : std::vector<int64_t>{});
+      std::vector<double> expected;
+      for (int k = 0; k < 2; ++k)
+        for (int i = 0; i < n; ++i)
+          for (int j = 0; j < m; ++j)
+            expected.push_back(double(x[k * n * m + j * n + i]) + std::tanh(double(y[k * n * m + i * m + j])));
+      expectNear(out, expected);
+    }
+}
+
 TEST_P(Lowering, SlicedReshapedFlippedViews) {
   // x[6, 8, 20] -> x[:, 2:6, ::2] -> reshape [24, 10] -> flip of dim 1, times a contiguous y.
   KernelText text;
