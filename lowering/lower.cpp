@@ -71,4 +71,20 @@ FailureOr<LoweredKernel> lowerMatmul(MatmulOp op, ArrayRef<AffineMap> layouts, c
   return emitKernel(op, std::move(*scheduled), dump);
 }
 
+FailureOr<LoweredKernel> lowerConvolution(ConvolutionOp op, ArrayRef<AffineMap> layouts,
+                                          const TargetDescription& target, const StageDump& dump) {
+  FailureOr<ScheduledKernel> scheduled = scheduleConvolution(op, layouts, target);
+  if (failed(scheduled))
+    return failure();
+  return emitKernel(op, std::move(*scheduled), dump);
+}
+
+FailureOr<LoweredKernel> lowerAttention(Operation* op, const AttentionCall& call, const TargetDescription& target,
+                                        const StageDump& dump) {
+  FailureOr<ScheduledKernel> scheduled = scheduleAttention(op, call, target);
+  if (failed(scheduled))
+    return failure();
+  return emitKernel(op, std::move(*scheduled), dump);
+}
+
 }  // namespace zefuse

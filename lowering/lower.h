@@ -11,6 +11,7 @@
 
 #include "lowering/targets.h"
 #include "mlir/IR/AffineMap.h"
+#include "mlir/IR/BuiltinTypes.h"
 #include "mlir/Support/LLVM.h"
 #include "llvm/ADT/ArrayRef.h"
 
@@ -18,6 +19,7 @@ namespace zefuse {
 
 class KernelOp;
 class MatmulOp;
+class ConvolutionOp;
 
 // What the schedule knows of a target. Constants come from named factories, so that equal targets make equal code.
 struct TargetDescription {
@@ -72,6 +74,23 @@ mlir::FailureOr<LoweredKernel> lowerKernel(KernelOp kernel, const TargetDescript
 // the result, the map from indices (and graph symbols) to the element offset in its buffer; all must be strided.
 mlir::FailureOr<LoweredKernel> lowerMatmul(MatmulOp op, llvm::ArrayRef<mlir::AffineMap> layouts,
                                            const TargetDescription& target, const StageDump& dump = nullptr);
+
+mlir::FailureOr<LoweredKernel> lowerConvolution(ConvolutionOp op, llvm::ArrayRef<mlir::AffineMap> layouts,
+                                                const TargetDescription& target, const StageDump& dump = nullptr);
+
+// softmax(scale * q @ k^T + mask) @ v as one kernel (scaled dot product attention), the scores never in memory. Shapes:
+// q [batch..., M, D], k [batch..., N, D], v [batch..., N, E], mask [batch..., M, N] or none, result [batch..., M, E]; D
+// and E constants. A batch dimension of k and v may divide q's (grouped queries); sizes of 1 in mask broadcast.
+struct AttentionCall {
+  mlir::RankedTensorType q, k, v, mask, result;  // mask: null without; floats are added, i1 keeps where true
+  llvm::SmallVector<mlir::AffineMap> layouts;    // of q, k, v, mask if any, result: as for lowerMatmul
+  double scale = 1;
+  bool causal = false;               // key j is seen by rows i >= j only
+  bool empty_rows_are_zero = false;  // rows that see no key; else they are NaN
+};
+// Diagnostics are about `op`.
+mlir::FailureOr<LoweredKernel> lowerAttention(mlir::Operation* op, const AttentionCall& call,
+                                              const TargetDescription& target, const StageDump& dump = nullptr);
 
 // Whether one kernel can hold these ops, for the fusion pass: see lowering/schedule/fusible.h.
 }  // namespace zefuse

@@ -9,8 +9,7 @@ using namespace mlir;
 
 namespace zefuse {
 
-CallKernel::CallKernel(Operation* op, StringRef name, ArrayRef<Value> operands, unsigned outputs,
-                       ArrayRef<AffineMap> layouts)
+CallKernel::CallKernel(Operation* op, StringRef name, TypeRange operands, unsigned outputs, ArrayRef<AffineMap> layouts)
     : builder_(op->getContext()) {
   MLIRContext* context = op->getContext();
   context->loadDialect<arith::ArithDialect, func::FuncDialect, LLVM::LLVMDialect, math::MathDialect, scf::SCFDialect,
@@ -28,8 +27,8 @@ CallKernel::CallKernel(Operation* op, StringRef name, ArrayRef<Value> operands, 
       }
     });
   };
-  for (auto [value, layout] : llvm::zip_equal(operands, layouts)) {
-    auto type = cast<RankedTensorType>(value.getType());
+  for (auto [operand, layout] : llvm::zip_equal(operands, layouts)) {
+    auto type = cast<RankedTensorType>(operand);
     StridedTensor tensor;
     tensor.element = type.getElementType();
     tensor.sizes = shapeOf(type);

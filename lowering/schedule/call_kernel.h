@@ -19,7 +19,7 @@ public:
   // `operands` in the order of plan.fbs, Launch: inputs, then outputs (the last `outputs`). `layouts`: indices to
   // element offset, as in zefuse.kernel. The function's body is open at builder(). Check ok() first: a layout may not
   // be strided.
-  CallKernel(mlir::Operation* op, llvm::StringRef name, llvm::ArrayRef<mlir::Value> operands, unsigned outputs,
+  CallKernel(mlir::Operation* op, llvm::StringRef name, mlir::TypeRange operands, unsigned outputs,
              llvm::ArrayRef<mlir::AffineMap> layouts);
   bool ok() const { return refusal_.empty(); }
   const std::string& refusal() const { return refusal_; }

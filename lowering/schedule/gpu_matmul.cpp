@@ -11,16 +11,6 @@ namespace {
 
 std::optional<int64_t> known(AffineExpr expr) { return constantOf(expr); }
 
-// How many neighbours along a dimension of this stride and size one access may take.
-int64_t runOf(AffineExpr stride, AffineExpr size, Type element) {
-  if (known(stride) != 1 || !known(size))
-    return 1;
-  for (int64_t run = std::min<int64_t>(8, 16 / bytesInMemory(element)); run > 1; run /= 2)
-    if (*known(size) % run == 0)
-      return run;
-  return 1;
-}
-
 class MatmulSchedule {
 public:
   MatmulSchedule(MatmulOp op, CallKernel& kernel, const TargetDescription& target)
@@ -87,7 +77,7 @@ private:
     // A transposed operand's rows are neighbours.
     source.columns_contiguous = known(tensor.strides[rank_ - 2]) != 1 || known(tensor.strides[rank_ - 1]) == 1;
     size_t dim = source.columns_contiguous ? rank_ - 1 : rank_ - 2;
-    source.run = runOf(tensor.strides[dim], tensor.sizes[dim], tensor.element);
+    source.run = accessRun(tensor.strides[dim], tensor.sizes[dim], tensor.element);
     source.load = [this, &tensor](Value row, Value column, int64_t run) {
       return k_.load(tensor, k_.offset(tensor, at(row, column)), run);
     };
@@ -156,10 +146,10 @@ private:
 FailureOr<ScheduledKernel> scheduleMatmul(MatmulOp op, ArrayRef<AffineMap> layouts, const TargetDescription& target) {
   if (target.kind != TargetDescription::Kind::intel_gpu)
     return op.emitError("matmul has a kernel on GPU targets only; on the CPU it is a library call"), failure();
-  SmallVector<Value> operands(op->getOperands());
-  operands.push_back(op.getResult());
-  for (Value operand : operands) {
-    Type element = getElementTypeOrSelf(operand.getType());
+  SmallVector<Type> operands(op->getOperandTypes());
+  operands.push_back(op.getType());
+  for (Type operand : operands) {
+    Type element = getElementTypeOrSelf(operand);
     if (!element.isF32() && !element.isF64() && !element.isF16() && !element.isBF16())
       return op.emitError("matmul of ") << element << " has no GPU kernel", failure();
     if (element.isF64() && !target.f64)

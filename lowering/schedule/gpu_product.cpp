@@ -35,6 +35,72 @@ ProductTile chooseTile(std::optional<int64_t> m, std::optional<int64_t> n, std::
   return best ? *best : ProductTile{1, 4, 1, 1};
 }
 
+int64_t accessRun(AffineExpr stride, AffineExpr size, Type element) {
+  if (constantOf(stride) != 1 || !constantOf(size))
+    return 1;
+  for (int64_t run = std::min<int64_t>(8, 16 / bytesInMemory(element)); run > 1; run /= 2)
+    if (*constantOf(size) % run == 0)
+      return run;
+  return 1;
+}
+
+void stageTile(OpBuilder& b, WorkGroup& group, const ProductSource& source, Type type, const TileSide& rows,
+               const TileSide& columns, Value array) {
+  Location loc = b.getUnknownLoc();
+  IndexMath i{b, loc};
+  int64_t inner = source.columns_contiguous ? columns.count : rows.count, run = source.run;
+  int64_t accesses = rows.count * columns.count / run, rounds = (accesses + group.size() - 1) / group.size();
+  OpBuilder::InsertionGuard guard(b);
+  Value start = group.item(), first_line = i.divide(group.item(), inner / run), base = i.number(0);
+  if (rounds > source.together && rounds % source.together == 0) {
+    auto loop = scf::ForOp::create(b, loc, i.number(0), i.number(rounds * group.size()),
+                                   i.number(source.together * group.size()));
+    b.setInsertionPointToStart(loop.getBody());
+    start = i.add(start, loop.getInductionVar());
+    base = i.divide(loop.getInductionVar(), inner / run);
+    rounds = source.together;
+  }
+  for (int64_t round = 0; round < rounds; ++round) {
+    OpBuilder::InsertionGuard inside_branch(b);
+    Value number = i.add(start, round * group.size());
+    if (accesses % group.size() != 0) {
+      auto branch = scf::IfOp::create(b, loc, i.less(number, i.number(accesses)), false);
+      b.setInsertionPointToStart(branch.thenBlock());
+    }
+    // A whole number of lines at once leaves every round in the same place of its line.
+    int64_t line = inner / run;
+    bool whole = group.size() % line == 0;
+    Value along = i.multiply(i.modulo(whole ? group.item() : number, line), run);
+    Value across = whole ? i.add(i.add(first_line, base), round * (group.size() / line)) : i.divide(number, line);
+    Value in_row = source.columns_contiguous ? across : along, in_column = source.columns_contiguous ? along : across;
+    Value row = i.add(rows.first, in_row), column = i.add(columns.first, in_column);
+    Value inside;
+    auto bound = [&](Value& index, const TileSide& side, int64_t access) {
+      if (side.extent.constant && *side.extent.constant % side.count == 0)
+        return;
+      inside = i.both(inside, i.less(index, side.extent.value));
+      index = i.smaller(index, i.subtract(side.extent.value, i.number(access)));
+    };
+    bound(row, rows, source.columns_contiguous ? 1 : run);
+    bound(column, columns, source.columns_contiguous ? run : 1);
+    Value value = source.load(row, column, run);
+    if (inside) {
+      Value zero = constantOfType(b, loc, b.getFloatAttr(type, 0.0), unsigned(run));
+      value = arith::SelectOp::create(b, loc, splat(b, inside, unsigned(run)), value, zero);
+    }
+    int64_t step = source.columns_contiguous ? columns.step : rows.step;
+    Value place = i.add(i.multiply(in_row, rows.step), i.multiply(in_column, columns.step));
+    unsigned align = unsigned(bytesInMemory(type));
+    if (run == 1 || step == 1) {
+      LLVM::StoreOp::create(b, loc, value, group.at(array, type, place), align);
+    } else {
+      for (int64_t lane = 0; lane < run; ++lane)
+        LLVM::StoreOp::create(b, loc, vector::ExtractOp::create(b, loc, value, lane),
+                              group.at(array, type, i.add(place, lane * step)), align);
+    }
+  }
+}
+
 namespace {
 
 class TileEmitter {
@@ -61,8 +127,10 @@ public:
       OpBuilder::InsertionGuard guard(b_);
       b_.setInsertionPointToStart(loop.getBody());
       Value k = loop.getInductionVar();
-      stage(product_.a, product_.m, product_.k, first_row, k, tile_.rows(), tile_.depth, a_, 1, a_ld_);
-      stage(product_.b, product_.k, product_.n, k, first_column, tile_.depth, tile_.columns(), b_local_, b_ld_, 1);
+      stageTile(b_, group_, product_.a, product_.type, {product_.m, first_row, tile_.rows(), 1},
+                {product_.k, k, tile_.depth, a_ld_}, a_);
+      stageTile(b_, group_, product_.b, product_.type, {product_.k, k, tile_.depth, b_ld_},
+                {product_.n, first_column, tile_.columns(), 1}, b_local_);
       group_.barrier();
       totals = multiply(row, column, SmallVector<Value>(loop.getRegionIterArgs()));
       group_.barrier();  // before the next step overwrites what is read here
@@ -107,67 +175,6 @@ private:
     }
     scf::YieldOp::create(b_, loc_, totals);
     return SmallVector<Value>(loop.getResults());
-  }
-
-  static bool divides(int64_t tile, const Extent& extent) { return extent.constant && *extent.constant % tile == 0; }
-
-  // Copies [rows x columns] from (first_row, first_column) to local memory at row * row_step + column * column_step.
-  // Neighbouring work-items copy neighbours in memory. What lies outside is zero.
-  void stage(const ProductSource& source, const Extent& height, const Extent& width, Value first_row,
-             Value first_column, int64_t rows, int64_t columns, Value array, int64_t row_step, int64_t column_step) {
-    int64_t inner = source.columns_contiguous ? columns : rows, run = source.run;
-    int64_t accesses = rows * columns / run, rounds = (accesses + tile_.items() - 1) / tile_.items();
-    // More at once would keep more addresses than there are registers.
-    constexpr int64_t together = 4;
-    OpBuilder::InsertionGuard guard(b_);
-    Value start = group_.item(), first_line = i_.divide(group_.item(), inner / run), base = i_.number(0);
-    if (rounds > together && rounds % together == 0) {
-      auto loop = scf::ForOp::create(b_, loc_, i_.number(0), i_.number(rounds * tile_.items()),
-                                     i_.number(together * tile_.items()));
-      b_.setInsertionPointToStart(loop.getBody());
-      start = i_.add(start, loop.getInductionVar());
-      base = i_.divide(loop.getInductionVar(), inner / run);
-      rounds = together;
-    }
-    for (int64_t round = 0; round < rounds; ++round) {
-      OpBuilder::InsertionGuard inside_branch(b_);
-      Value number = i_.add(start, round * tile_.items());
-      if (accesses % tile_.items() != 0) {
-        auto branch = scf::IfOp::create(b_, loc_, i_.less(number, i_.number(accesses)), false);
-        b_.setInsertionPointToStart(branch.thenBlock());
-      }
-      // A whole number of lines at once leaves every round in the same place of its line.
-      int64_t line = inner / run;
-      bool whole = tile_.items() % line == 0;
-      Value along = i_.multiply(i_.modulo(whole ? group_.item() : number, line), run);
-      Value across = whole ? i_.add(i_.add(first_line, base), round * (tile_.items() / line)) : i_.divide(number, line);
-      Value in_row = source.columns_contiguous ? across : along, in_column = source.columns_contiguous ? along : across;
-      Value row = i_.add(first_row, in_row), column = i_.add(first_column, in_column);
-      Value inside;
-      auto bound = [&](Value& index, const Extent& extent, int64_t tile, int64_t access) {
-        if (divides(tile, extent))
-          return;
-        inside = i_.both(inside, i_.less(index, extent.value));
-        index = i_.smaller(index, i_.subtract(extent.value, i_.number(access)));
-      };
-      bound(row, height, rows, source.columns_contiguous ? 1 : run);
-      bound(column, width, columns, source.columns_contiguous ? run : 1);
-      Value value = source.load(row, column, run);
-      if (inside) {
-        Value zero = constantOfType(b_, loc_, b_.getFloatAttr(product_.type, 0.0), unsigned(run));
-        value = arith::SelectOp::create(b_, loc_, splat(b_, inside, unsigned(run)), value, zero);
-      }
-      int64_t step = source.columns_contiguous ? column_step : row_step;
-      Value place = i_.add(i_.multiply(in_row, row_step), i_.multiply(in_column, column_step));
-      unsigned align = unsigned(bytesInMemory(product_.type));
-      if (run == 1 || step == 1) {
-        LLVM::StoreOp::create(b_, loc_, value, group_.at(array, product_.type, place), align);
-      } else {
-        for (int64_t lane = 0; lane < run; ++lane)
-          LLVM::StoreOp::create(b_, loc_, vector::ExtractOp::create(b_, loc_, value, lane),
-                                group_.at(array, product_.type, i_.add(place, lane * step)), align);
-      }
-    }
   }
 
   OpBuilder& b_;

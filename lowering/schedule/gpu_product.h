@@ -39,8 +39,25 @@ struct Extent {
 struct ProductSource {
   bool columns_contiguous = true;  // neighbours in memory are columns, else rows
   int64_t run = 1;                 // loaded at once; divides the contiguous dimension's size
+  // Accesses of a work-item under way together: more keep more addresses than there are registers.
+  int64_t together = 4;
   std::function<mlir::Value(mlir::Value row, mlir::Value column, int64_t run)> load;
 };
+
+// How many neighbours along a dimension of this stride and size one access may take.
+int64_t accessRun(mlir::AffineExpr stride, mlir::AffineExpr size, mlir::Type element);
+
+// One side of a tile in local memory: indices first, first + 1, ... of `count`, `step` elements apart there.
+struct TileSide {
+  Extent extent;  // of the whole operand
+  mlir::Value first;
+  int64_t count = 1, step = 1;
+};
+
+// Copies a tile of `source` to `array` (elements of `type`), all work-items taking part; neighbouring ones copy
+// neighbours in memory. What lies outside is zero. No barrier.
+void stageTile(mlir::OpBuilder& builder, WorkGroup& group, const ProductSource& source, mlir::Type type,
+               const TileSide& rows, const TileSide& columns, mlir::Value array);
 
 struct Product {
   Extent m, n, k;

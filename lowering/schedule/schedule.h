@@ -53,6 +53,10 @@ void scheduleScatter(const ScheduleContext& context);  // both targets
 // zefuse.matmul where no library computes it. `layouts`: of its operands in order, then of the result.
 mlir::FailureOr<ScheduledKernel> scheduleMatmul(MatmulOp op, llvm::ArrayRef<mlir::AffineMap> layouts,
                                                 const TargetDescription& target);
+mlir::FailureOr<ScheduledKernel> scheduleConvolution(ConvolutionOp op, llvm::ArrayRef<mlir::AffineMap> layouts,
+                                                     const TargetDescription& target);
+mlir::FailureOr<ScheduledKernel> scheduleAttention(mlir::Operation* op, const AttentionCall& call,
+                                                   const TargetDescription& target);
 
 void scheduleCpu(const ScheduleContext& context);
 void scheduleGpu(const ScheduleContext& context);

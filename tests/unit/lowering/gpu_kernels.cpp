@@ -1,5 +1,6 @@
 #include "tests/unit/lowering/gpu_kernels.h"
 
+#include "tests/unit/lowering/convolution_text.h"
 #include "tests/unit/lowering/matmul_text.h"
 #include "tests/unit/lowering/numerics.h"
 
@@ -174,6 +175,18 @@ std::string productKernel(const std::string& a, const std::string& b, const std:
 }  // namespace
 
 std::vector<NamedKernel> kernelFamilies() {
+  ConvolutionText convolution{.images = 1,
+                              .inputs = 64,
+                              .outputs = 64,
+                              .size = {56, 56},
+                              .kernel = {3, 3},
+                              .padding = {1, 1},
+                              .with_bias = true};
+  ConvolutionText last = convolution, gradient = convolution, by_weight = convolution;
+  last.channels_last = true;
+  gradient.with_bias = by_weight.with_bias = false;
+  gradient.kind = "transposed";
+  by_weight.kind = "weights";
   return {
       {"pointwise", probeKernel(64, 200)},
       {"pointwise_large", probeKernel(4096, 1024)},
@@ -197,6 +210,10 @@ std::vector<NamedKernel> kernelFamilies() {
       {"matmul_odd", productKernel(type(67, 45), type(45, 99), type(67, 99))},
       {"matmul_one_row", productKernel(type(1, 768), type(768, 3072), type(1, 3072))},
       {"linear_gelu_add", linearKernel(512, 768, 3072, "f32")},
+      {"convolution", convolution.module()},
+      {"convolution_last", last.module()},
+      {"convolution_by_input", gradient.module()},
+      {"convolution_by_weight", by_weight.module()},
       {"linear_bf16", linearKernel(512, 768, 3072, "bf16")},
   };
 }

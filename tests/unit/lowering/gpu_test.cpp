@@ -125,17 +125,26 @@ TEST_P(Ocloc, EveryFamily) {
   if (!known.ok())
     GTEST_SKIP() << defaultOcloc() << " does not know " << GetParam();
   TargetDescription target = *TargetDescription::intelGpu(GetParam());
-  for (const NamedKernel& kernel : kernelFamilies()) {
-    SCOPED_TRACE(kernel.name);
-    std::vector<uint32_t> words = wordsOf(kernel.module, target);
+  std::vector<std::pair<std::string, std::vector<uint32_t>>> kernels;
+  for (const NamedKernel& kernel : kernelFamilies())
+    kernels.emplace_back(kernel.name, wordsOf(kernel.module, target));
+  AttentionCase attention{.heads = 12, .key_heads = 12, .rows = 512, .keys = 512, .depth = 64, .columns = 64};
+  kernels.emplace_back("attention_64", wordsOf(attention, target));
+  attention.causal = attention.symbolic = true;
+  kernels.emplace_back("attention_causal", wordsOf(attention, target));
+  attention.depth = attention.columns = 128;
+  attention.mask = "f32";
+  kernels.emplace_back("attention_128_mask", wordsOf(attention, target));
+  for (const auto& [name, words] : kernels) {
+    SCOPED_TRACE(name);
     ASSERT_FALSE(words.empty());
     auto binary = compileWithOcloc(words, GetParam());
     ASSERT_TRUE(binary.ok()) << binary.status().toString();
     DeviceReport report = deviceReport(*binary);
     EXPECT_EQ(report.spilled_registers, 0) << binary->text;
     EXPECT_EQ(report.private_bytes, 0);
-    std::printf("%-10s %-20s simd %2d, registers %3d, local memory %5d, binary %zu\n", GetParam().c_str(),
-                kernel.name.c_str(), report.simd, report.registers, int(report.local_bytes), binary->bytes.size());
+    std::printf("%-10s %-20s simd %2d, registers %3d, local memory %5d, binary %zu\n", GetParam().c_str(), name.c_str(),
+                report.simd, report.registers, int(report.local_bytes), binary->bytes.size());
   }
 }
 

@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include "compiler/dialect/Zefuse.h"
+#include "compiler/dialect/shape.h"
 #include "mlir/IR/AffineMap.h"
+#include "mlir/IR/Builders.h"
 #include "mlir/IR/BuiltinOps.h"
 #include "mlir/IR/Diagnostics.h"
 #include "mlir/Parser/Parser.h"
@@ -113,12 +115,15 @@ static mlir::FailureOr<LoweredKernel> lowerOnly(mlir::ModuleOp module, const Tar
   module.walk([&](mlir::Operation* op) {
     if (auto kernel = mlir::dyn_cast<KernelOp>(op))
       lowered = lowerKernel(kernel, target, dump);
-    if (auto matmul = mlir::dyn_cast<MatmulOp>(op)) {
-      llvm::SmallVector<mlir::AffineMap> layouts;
-      for (auto map : op->getParentOp()->getAttrOfType<mlir::ArrayAttr>("layouts").getAsRange<mlir::AffineMapAttr>())
-        layouts.push_back(map.getValue());
+    if (!mlir::isa<MatmulOp, ConvolutionOp>(op))
+      return;
+    llvm::SmallVector<mlir::AffineMap> layouts;
+    for (auto map : op->getParentOp()->getAttrOfType<mlir::ArrayAttr>("layouts").getAsRange<mlir::AffineMapAttr>())
+      layouts.push_back(map.getValue());
+    if (auto matmul = mlir::dyn_cast<MatmulOp>(op))
       lowered = lowerMatmul(matmul, layouts, target, dump);
-    }
+    else
+      lowered = lowerConvolution(mlir::cast<ConvolutionOp>(op), layouts, target, dump);
   });
   return lowered;
 }
@@ -144,6 +149,10 @@ Program::Program(const std::string& text, const TargetDescription& target) {
     return;
   }
   lowered_ = std::move(*lowered);
+  load();
+}
+
+void Program::load() {
   cpu::CompileResult native = cpu::compileSpirv(lowered_.spirv, {});
   if (!native.ok) {
     ADD_FAILURE() << native.log << "\n" << stage("kernel.spvasm");
@@ -156,6 +165,47 @@ Program::Program(const std::string& text, const TargetDescription& target) {
     return;
   }
   entry_ = module_->entry(0);
+}
+
+static mlir::FailureOr<LoweredKernel> lower(const AttentionCase& c, mlir::MLIRContext* context,
+                                            const TargetDescription& target, const StageDump& dump) {
+  unsigned symbols = c.symbolic ? 2 : 0;
+  auto number = [&](int64_t value) { return mlir::getAffineConstantExpr(value, context); };
+  mlir::AffineExpr rows = number(c.rows), keys = number(c.keys);
+  if (c.symbolic)
+    rows = mlir::getAffineSymbolExpr(0, context), keys = mlir::getAffineSymbolExpr(1, context);
+  mlir::OpBuilder builder(context);
+  AttentionCall call;
+  auto tensor = [&](llvm::ArrayRef<mlir::AffineExpr> sizes, mlir::Type element) {
+    auto type = shapedTensor(sizes, element, symbols);
+    call.layouts.push_back(contiguousLayout(type, symbols));
+    return type;
+  };
+  mlir::Type f32 = builder.getF32Type();
+  call.q = tensor({number(c.heads), rows, number(c.depth)}, f32);
+  call.k = tensor({number(c.key_heads), keys, number(c.depth)}, f32);
+  call.v = tensor({number(c.key_heads), keys, number(c.columns)}, f32);
+  if (!c.mask.empty())
+    call.mask = tensor({rows, keys}, c.mask == "i1" ? mlir::Type(builder.getI1Type()) : f32);
+  call.result = tensor({number(c.heads), rows, number(c.columns)}, f32);
+  call.scale = c.scale;
+  call.causal = c.causal;
+  call.empty_rows_are_zero = c.zero;
+  auto module = mlir::OwningOpRef<mlir::ModuleOp>(mlir::ModuleOp::create(builder.getUnknownLoc()));
+  return lowerAttention(*module, call, target, dump);
+}
+
+Program::Program(const AttentionCase& attention, const TargetDescription& target) {
+  static auto* keep = new std::vector<std::unique_ptr<Context>>;  // launch expressions live in their context
+  keep->push_back(std::make_unique<Context>());
+  auto dump = [&](std::string_view stage, std::string_view text) { stages_.emplace_back(stage, text); };
+  auto lowered = lower(attention, &keep->back()->context, target, dump);
+  if (failed(lowered)) {
+    ADD_FAILURE() << "the attention does not lower";
+    return;
+  }
+  lowered_ = std::move(*lowered);
+  load();
 }
 
 const std::string& Program::stage(const std::string& name) const {
@@ -203,6 +253,12 @@ std::vector<uint32_t> wordsOf(const std::string& text, const TargetDescription& 
   if (!module)
     return {};
   auto lowered = lowerOnly(*module, target);
+  return succeeded(lowered) ? lowered->spirv : std::vector<uint32_t>();
+}
+
+std::vector<uint32_t> wordsOf(const AttentionCase& attention, const TargetDescription& target) {
+  Context context;
+  auto lowered = lower(attention, &context.context, target, nullptr);
   return succeeded(lowered) ? lowered->spirv : std::vector<uint32_t>();
 }
 

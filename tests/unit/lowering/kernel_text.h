@@ -8,6 +8,7 @@
 
 #include "lowering/lower.h"
 #include "runtime/cpu_driver/codegen/codegen.h"
+#include "tests/unit/lowering/attention_case.h"
 
 namespace zefuse::test {
 
@@ -47,6 +48,7 @@ class Program {
 public:
   // Fails the current test and leaves `ok()` false when it does not lower, compile or load.
   explicit Program(const std::string& module, const TargetDescription& target = TargetDescription::cpu());
+  Program(const AttentionCase& attention, const TargetDescription& target);
   bool ok() const { return entry_ != nullptr; }
   const LoweredKernel& lowered() const { return lowered_; }
   const std::string& stage(const std::string& name) const;
@@ -55,6 +57,8 @@ public:
   int32_t run(const std::vector<void*>& arguments, const std::vector<int64_t>& symbols = {}, unsigned groups = 3);
 
 private:
+  void load();
+
   LoweredKernel lowered_;
   std::vector<std::pair<std::string, std::string>> stages_;
   std::unique_ptr<cpu::LoadedModule> module_;
@@ -63,6 +67,8 @@ private:
 
 // The SPIR-V of a module's kernel, lowered in a fresh context; empty when it does not lower.
 std::vector<uint32_t> wordsOf(const std::string& module, const TargetDescription& target = TargetDescription::cpu());
+
+std::vector<uint32_t> wordsOf(const AttentionCase& attention, const TargetDescription& target);
 
 // The diagnostics of a module that must not lower; empty if it does.
 std::string refusalOf(const std::string& module);

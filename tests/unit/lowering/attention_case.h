@@ -1,0 +1,17 @@
+// Sizes of one attention over [heads, rows or keys, depth or columns], contiguous f32.
+#pragma once
+
+#include <string>
+
+namespace zefuse::test {
+
+struct AttentionCase {
+  int heads, key_heads, rows, keys, depth, columns;
+  double scale = 0.5;
+  bool causal = false;
+  std::string mask = "";  // element type of a [rows, keys] mask; empty: none
+  bool zero = false;      // rows that see nothing are 0
+  bool symbolic = false;  // rows and keys are s0 and s1
+};
+
+}  // namespace zefuse::test

@@ -1,0 +1,112 @@
+// Attention as one GPU kernel: lowered, run on the host, compared with plain C++.
+#include "tests/unit/lowering/attention_case.h"
+#include "tests/unit/lowering/numerics.h"
+
+namespace zefuse::test {
+namespace {
+
+class Attention : public testing::TestWithParam<TargetDescription> {};
+INSTANTIATE_TEST_SUITE_P(Targets, Attention,
+                         testing::Values(*TargetDescription::intelGpu("dg2-g11"),
+                                         *TargetDescription::intelGpu("bmg-g21")),
+                         targetName);
+
+// mask: one number per (row, key), or null.
+std::vector<double> attentionOf(const AttentionCase& c, const Floats& q, const Floats& k, const Floats& v,
+                                const std::vector<double>& mask) {
+  std::vector<double> out(size_t(c.heads) * c.rows * c.columns);
+  for (int h = 0; h < c.heads; ++h)
+    for (int i = 0; i < c.rows; ++i) {
+      int kh = h / (c.heads / c.key_heads);
+      std::vector<double> score(c.keys, -INFINITY);
+      double top = -INFINITY, sum = 0;
+      for (int j = 0; j < c.keys; ++j) {
+        if (c.causal && j > i)
+          continue;
+        double dot = 0;
+        for (int d = 0; d < c.depth; ++d)
+          dot += double(q[(h * c.rows + i) * c.depth + d]) * k[(kh * c.keys + j) * c.depth + d];
+        score[j] = dot * c.scale + (mask.empty() ? 0 : mask[i * c.keys + j]);
+        top = std::max(top, score[j]);
+      }
+      for (int j = 0; j < c.keys; ++j)
+        sum += score[j] = top == -INFINITY ? 0 : std::exp(score[j] - top);
+      for (int e = 0; e < c.columns; ++e) {
+        double total = 0;
+        for (int j = 0; j < c.keys; ++j)
+          total += score[j] * v[(kh * c.keys + j) * c.columns + e];
+        out[(h * c.rows + i) * c.columns + e] = sum == 0 && c.zero ? 0 : total / sum;
+      }
+    }
+  return out;
+}
+
+void check(const AttentionCase& c, const TargetDescription& target, std::vector<double> mask = {}) {
+  SCOPED_TRACE(std::to_string(c.heads) + " heads, " + std::to_string(c.rows) + " rows, " + std::to_string(c.keys) +
+               " keys of " + std::to_string(c.depth) + ", " + std::to_string(c.columns));
+  Program program(c, target);
+  ASSERT_TRUE(program.ok());
+  Floats q = randomFloats(c.heads * c.rows * c.depth, 1, 1), k = randomFloats(c.key_heads * c.keys * c.depth, 2, 1),
+         v = randomFloats(c.key_heads * c.keys * c.columns, 3, 1);
+  Guarded out(c.heads * c.rows * c.columns);
+  std::vector<void*> arguments{q.data(), k.data(), v.data()};
+  Floats added(mask.begin(), mask.end());
+  std::vector<uint8_t> kept;
+  for (double value : mask)
+    kept.push_back(value == 0);
+  if (!c.mask.empty())
+    arguments.push_back(c.mask == "i1" ? static_cast<void*>(kept.data()) : added.data());
+  arguments.push_back(out.data());
+  std::vector<int64_t> symbols;
+  if (c.symbolic)
+    symbols = {c.rows, c.keys};
+  program.run(arguments, symbols);
+  std::vector<double> expected = attentionOf(c, q, k, v, mask);
+  out.expectUntouched();
+  for (size_t i = 0; i < expected.size(); ++i)
+    if (std::isnan(expected[i]))
+      ASSERT_TRUE(std::isnan(out[i])) << i;
+    else
+      ASSERT_NEAR(out[i], expected[i], 1e-5 * (1 + std::abs(expected[i]))) << "element " << i;
+}
+
+TEST_P(Attention, Sizes) {
+  check({.heads = 2, .key_heads = 2, .rows = 64, .keys = 64, .depth = 32, .columns = 32}, GetParam());
+  check({.heads = 3, .key_heads = 3, .rows = 5, .keys = 77, .depth = 20, .columns = 24}, GetParam());
+  check({.heads = 1, .key_heads = 1, .rows = 1, .keys = 1, .depth = 3, .columns = 1}, GetParam());
+  check({.heads = 1, .key_heads = 1, .rows = 70, .keys = 33, .depth = 128, .columns = 128}, GetParam());
+}
+
+TEST_P(Attention, CausalAndGroupedQueries) {
+  check({.heads = 2, .key_heads = 2, .rows = 50, .keys = 50, .depth = 16, .columns = 16, .causal = true}, GetParam());
+  check({.heads = 6, .key_heads = 2, .rows = 20, .keys = 40, .depth = 16, .columns = 16, .scale = 0.25, .causal = true},
+        GetParam());
+}
+
+TEST_P(Attention, Masks) {
+  AttentionCase c{.heads = 2, .key_heads = 2, .rows = 13, .keys = 45, .depth = 16, .columns = 16, .mask = "f32"};
+  std::vector<double> mask(13 * 45);
+  for (size_t i = 0; i < mask.size(); ++i)
+    mask[i] = i % 7 == 0 ? -INFINITY : 0.25 * double(i % 5);
+  check(c, GetParam(), mask);
+  // A row that sees nothing: NaN, or zero where asked for.
+  for (double& value : mask)
+    value = value == -INFINITY ? value : 0;
+  for (int j = 0; j < 45; ++j)
+    mask[4 * 45 + j] = -INFINITY;
+  for (const char* kind : {"f32", "i1"})
+    for (bool zero : {false, true}) {
+      c.mask = kind;
+      c.zero = zero;
+      check(c, GetParam(), mask);
+    }
+}
+
+TEST_P(Attention, Symbols) {
+  for (auto [rows, keys] : {std::pair{3, 5}, std::pair{65, 70}, std::pair{0, 4}})
+    check({.heads = 2, .key_heads = 2, .rows = rows, .keys = keys, .depth = 16, .columns = 16, .symbolic = true},
+          GetParam());
+}
+
+}  // namespace
+}  // namespace zefuse::test
