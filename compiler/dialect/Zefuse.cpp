@@ -159,6 +159,16 @@ LogicalResult PadOp::verify() {
   return success();
 }
 
+/// A body from two elements to one: of zefuse.scatter and zefuse.scan.
+static LogicalResult verifyElementBody(Operation* op, Block& block, Type element) {
+  auto yield = dyn_cast<YieldOp>(block.getTerminator());
+  if (block.getNumArguments() != 2 || block.getArgument(0).getType() != element ||
+      block.getArgument(1).getType() != element || !yield || yield.getNumOperands() != 1 ||
+      yield.getOperand(0).getType() != element)
+    return op->emitOpError("wants a body from two elements to one");
+  return success();
+}
+
 //===-- scatter ------------------------------------------------------------------------------===//
 
 LogicalResult ScatterOp::verify() {
@@ -173,14 +183,20 @@ LogicalResult ScatterOp::verify() {
   if (map.getNumDims() != updates.getRank() + getIndices().size() ||
       map.getNumResults() != static_cast<unsigned>(getType().getRank()))
     return emitOpError("wants coordinates from the updates' dimensions and the indices to the result's dimensions");
-  Block& block = getBody().front();
-  Type element = getType().getElementType();
-  auto yield = dyn_cast<YieldOp>(block.getTerminator());
-  if (block.getNumArguments() != 2 || block.getArgument(0).getType() != element ||
-      block.getArgument(1).getType() != element || !yield || yield.getNumOperands() != 1 ||
-      yield.getOperand(0).getType() != element)
-    return emitOpError("wants a body from two elements to one");
-  return success();
+  return verifyElementBody(*this, getBody().front(), getType().getElementType());
+}
+
+//===-- scan ---------------------------------------------------------------------------------===//
+
+LogicalResult ScanOp::verify() {
+  RankedTensorType type = cast<RankedTensorType>(getResult().getType());
+  if (getInput().getType() != type)
+    return emitOpError("wants a result of the input's type");
+  if (static_cast<int64_t>(getDim()) < 0 || static_cast<int64_t>(getDim()) >= type.getRank())
+    return emitOpError("has no dimension ") << getDim();
+  if (cast<TypedAttr>(getInitial()).getType() != type.getElementType())
+    return emitOpError("wants an initial value of the element type");
+  return verifyElementBody(*this, getBody().front(), type.getElementType());
 }
 
 //===-- kernel -------------------------------------------------------------------------------===//

@@ -99,6 +99,26 @@ def Zefuse_ScatterOp : Zefuse_Op<"scatter", [Pure, SingleBlock]> {
   let hasVerifier = 1;
 }
 
+def Zefuse_ScanOp : Zefuse_Op<"scan", [Pure, SingleBlock]> {
+  let summary = "a running combination along one dimension";
+  let description = [{
+    result[..., i, ...] = body(result[..., i - 1, ...], input[..., i, ...]) along `dim`, with `initial` before the first.
+    The body's arguments and the value it yields have the element type.
+    ```mlir
+    %r = zefuse.scan %x dim 1 initial 0.0 : f32 : (tensor<4x6xf32>) -> tensor<4x6xf32> {
+    ^bb0(%before: f32, %element: f32):
+      %sum = arith.addf %before, %element : f32
+      zefuse.yield %sum : f32
+    }
+    ```
+  }];
+  let arguments = (ins AnyRankedTensor:$input, I64Attr:$dim, TypedAttrInterface:$initial);
+  let results = (outs AnyRankedTensor:$result);
+  let regions = (region SizedRegion<1>:$body);
+  let assemblyFormat = "$input `dim` $dim `initial` $initial attr-dict-with-keyword `:` functional-type($input, $result) $body";
+  let hasVerifier = 1;
+}
+
 def Zefuse_MatmulOp : Zefuse_Op<"matmul", [Pure, AttrSizedOperandSegments]> {
   let summary = "alpha * a @ b (+ bias) with post-ops: becomes one oneDNN call";
   let description = [{
@@ -180,7 +200,7 @@ def Zefuse_KernelOp : Zefuse_Op<"kernel", [Pure, IsolatedFromAbove, SingleBlock]
   let hasVerifier = 1;
 }
 
-def Zefuse_YieldOp : Zefuse_Op<"yield", [Pure, Terminator, ParentOneOf<["KernelOp", "ScatterOp"]>]> {
+def Zefuse_YieldOp : Zefuse_Op<"yield", [Pure, Terminator, ParentOneOf<["KernelOp", "ScatterOp", "ScanOp"]>]> {
   let summary = "the outputs of a kernel, the element of a body";
   let arguments = (ins Variadic<AnyType>:$values);
   let assemblyFormat = "attr-dict ($values^ `:` type($values))?";

@@ -12,7 +12,9 @@ using namespace mlir;
 
 namespace zefuse {
 
-bool isCompute(Operation* op) { return isa_and_nonnull<linalg::GenericOp, tensor::ConcatOp, PadOp, ScatterOp>(op); }
+bool isCompute(Operation* op) {
+  return isa_and_nonnull<linalg::GenericOp, tensor::ConcatOp, PadOp, ScanOp, ScatterOp>(op);
+}
 
 bool isFree(Operation* op) {
   return isa_and_nonnull<ViewOp, SizeOp, tensor::EmptyOp, linalg::FillOp, arith::ConstantOp>(op);

@@ -72,7 +72,7 @@ private:
       return checkSymbols(size.getMap(), op);
     if (auto fill = dyn_cast<linalg::FillOp>(op))
       return checkFill(fill);
-    if (isa<ScatterOp>(op))
+    if (isa<ScatterOp, ScanOp>(op))
       return checkScalars(op);
     if (isa<tensor::EmptyOp, tensor::ConcatOp, PadOp, MatmulOp, ConvolutionOp, AtenOp, arith::ConstantOp,
             func::ReturnOp>(op))
@@ -86,7 +86,7 @@ private:
     return success();
   }
 
-  // The body of a scatter: scalars only.
+  // The body of a scatter or scan: scalars only.
   LogicalResult checkScalars(Operation& op) {
     for (Operation& inner : op.getRegion(0).front())
       if (!isa<arith::ArithDialect, math::MathDialect>(inner.getDialect()) &&

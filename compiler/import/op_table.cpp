@@ -29,6 +29,7 @@ const OpTable& opTable() {
     registerNormalization(made);
     registerViews(made);
     registerIndexing(made);
+    registerScans(made);
     registerScatter(made);
     registerWindows(made);
     registerMatmul(made);

@@ -29,6 +29,7 @@ void registerReductions(OpTable& table);
 void registerNormalization(OpTable& table);
 void registerViews(OpTable& table);
 void registerIndexing(OpTable& table);
+void registerScans(OpTable& table);
 void registerScatter(OpTable& table);
 void registerWindows(OpTable& table);
 void registerMatmul(OpTable& table);

@@ -83,6 +83,21 @@ TypedAttr identityOf(Combiner combiner, Type type, MLIRContext* context) {
   llvm_unreachable("combiner");
 }
 
+// Of ui8, the bits as i8: arith has no ui8 constants.
+TypedAttr numberAttribute(Type element, double number) {
+  MLIRContext* context = element.getContext();
+  if (element.isUnsignedInteger(8))
+    return IntegerAttr::get(IntegerType::get(context, 8), static_cast<uint8_t>(number));
+  if (auto floating = dyn_cast<FloatType>(element))
+    return FloatAttr::get(floating, number);
+  if (element.isInteger(1))
+    return BoolAttr::get(context, number != 0);
+  unsigned width = element.getIntOrFloatBitWidth();
+  if (std::isinf(number))
+    return IntegerAttr::get(element, number < 0 ? APInt::getSignedMinValue(width) : APInt::getSignedMaxValue(width));
+  return IntegerAttr::get(element, APInt(64, static_cast<int64_t>(number), true).trunc(width));
+}
+
 }  // namespace
 
 Value Body::index(int64_t dim) { return linalg::IndexOp::create(b, dim); }
@@ -303,34 +318,32 @@ Value TensorBuilder::unsqueeze(Value source, ArrayRef<int64_t> dims) {
 }
 
 Value TensorBuilder::pad(Value source, ArrayRef<int64_t> low, ArrayRef<AffineExpr> sizes, double number) {
-  Type element = elementOf(source);
-  TypedAttr value;
-  if (element.isUnsignedInteger(8))
-    value = IntegerAttr::get(b.getI8Type(), static_cast<uint8_t>(number));
-  else if (number == -HUGE_VAL && isa<IntegerType>(element) && !element.isInteger(1))
-    value = IntegerAttr::get(element, APInt::getSignedMinValue(element.getIntOrFloatBitWidth()));
-  else if (auto floating = dyn_cast<FloatType>(element))
-    value = FloatAttr::get(floating, number);
-  else if (element.isInteger(1))
-    value = BoolAttr::get(b.getContext(), number != 0);
-  else
-    value =
-        IntegerAttr::get(element, APInt(64, static_cast<int64_t>(number), true).trunc(element.getIntOrFloatBitWidth()));
-  return PadOp::create(b, type(sizes, element), source, low, value);
+  TypedAttr value = numberAttribute(elementOf(source), number);
+  return PadOp::create(b, type(sizes, elementOf(source)), source, low, value);
 }
 
 Value TensorBuilder::scatter(Value init, Value updates, ArrayRef<Value> indices, ArrayRef<AffineExpr> coordinates,
                              Combine combine) {
   AffineMap at = map(rankOf(updates) + indices.size(), coordinates);
   auto op = ScatterOp::create(b, init.getType(), init, updates, indices, AffineMapAttr::get(at));
-  Type element = elementOf(init);
-  Block& block = op.getBody().emplaceBlock();
+  fillBody(op.getBody(), elementOf(init), combine);
+  return op.getResult();
+}
+
+Value TensorBuilder::scan(Value input, int64_t dim, double initial, Combine combine) {
+  auto op =
+      ScanOp::create(b, input.getType(), input, b.getI64IntegerAttr(dim), numberAttribute(elementOf(input), initial));
+  fillBody(op.getBody(), elementOf(input), combine);
+  return op.getResult();
+}
+
+void TensorBuilder::fillBody(Region& region, Type element, Combine combine) {
+  Block& block = region.emplaceBlock();
   block.addArguments({element, element}, {b.getLoc(), b.getLoc()});
   OpBuilder at_end = OpBuilder::atBlockEnd(&block);
   ImplicitLocOpBuilder inside(b.getLoc(), at_end);
   Scalar combined = combine({inside, block.getArgument(0)}, {inside, block.getArgument(1)});
   YieldOp::create(inside, combined.value());
-  return op.getResult();
 }
 
 Value TensorBuilder::convert(Value tensor, Type element) {

@@ -91,12 +91,19 @@ public:
   mlir::Value scatter(mlir::Value init, mlir::Value updates, llvm::ArrayRef<mlir::Value> indices,
                       llvm::ArrayRef<mlir::AffineExpr> coordinates, Combine combine);
 
+  // result[i] = combine(result[i - 1], input[i]) along dim, with the number `initial` before the first (-infinity and
+  // infinity of an integer type are its least and greatest value): zefuse.scan.
+  mlir::Value scan(mlir::Value input, int64_t dim, double initial, Combine combine);
+
   mlir::Value convert(mlir::Value tensor, mlir::Type element);
   // alpha * a @ b + bias.
   mlir::Value matmul(mlir::Value a, mlir::Value other, mlir::Value bias, double alpha, mlir::RankedTensorType result);
 
   mlir::ImplicitLocOpBuilder b;
   const unsigned num_symbols;
+
+private:
+  void fillBody(mlir::Region& region, mlir::Type element, Combine combine);
 };
 
 inline mlir::RankedTensorType typeOf(mlir::Value tensor) {

@@ -32,7 +32,7 @@ public:
     AffineExpr lines = space_.constant(1), blocks = space_.constant(1);
     unsigned lanes = 1;
     SmallVector<unsigned> line_dims;
-    for (unsigned dim : domain.rows)
+    for (unsigned dim : domain.parallelRows())
       if (dim != c_.strategy.tile_dim && (!c_.strategy.lanes_in_rows || dim != c_.strategy.row_lanes)) {
         line_dims.push_back(dim);
         lines = lines * space_.size(dim);
@@ -186,6 +186,10 @@ private:
 
   void row() {
     Domain& domain = c_.domain;
+    if (domain.scan_dim) {
+      unsigned lanes = c_.strategy.lanes_in_rows ? lanesFor(space_, c_.strategy.row_lanes, c_.target) : 1;
+      return c_.scanRow(lanes);
+    }
     if (domain.instances.empty()) {
       for (const DomainOutput& output : domain.outputs)
         c_.storeOutput(output);

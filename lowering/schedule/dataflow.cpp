@@ -155,6 +155,10 @@ bool forEachOperand(IndexSpace& space, Node node, llvm::function_ref<void(Node)>
     use({pad.getSource(), paddedIndices(space, pad, node.at)});
     return true;
   }
+  if (auto scan = dyn_cast<ScanOp>(op)) {
+    use({scan.getInput(), node.at});
+    return true;
+  }
   if (auto extract = dyn_cast<tensor::ExtractOp>(op)) {
     AffineMap at = extractIndices(space, extract, node.at);
     for (AffineExpr expr : at.getResults())

@@ -16,9 +16,13 @@ const Instance* Domain::find(Node result) const {
   return nullptr;
 }
 
+SmallVector<unsigned> Domain::parallelRows() const {
+  return llvm::filter_to_vector(rows, [&](unsigned dim) { return dim != scan_dim; });
+}
+
 AffineExpr Domain::rowCount() const {
   AffineExpr count = space.constant(1);
-  for (unsigned dim : rows)
+  for (unsigned dim : parallelRows())
     count = count * space.size(dim);
   return count;
 }
@@ -47,7 +51,7 @@ std::optional<std::string> whyNoPlace(Node node) {
     return "reads a tensor that nothing wrote";
   if (isa<ScatterOp>(op))
     return "a scatter's result is read after all of it is written";
-  if (!isa<linalg::GenericOp, linalg::FillOp, ViewOp, tensor::ConcatOp, PadOp>(op))
+  if (!isa<linalg::GenericOp, linalg::FillOp, ViewOp, tensor::ConcatOp, PadOp, ScanOp>(op))
     return op->getName().getStringRef().str() + " has no place in a kernel";
   auto generic = dyn_cast<linalg::GenericOp>(op);
   if (generic &&
@@ -123,7 +127,7 @@ private:
       return nullptr;
     if (!attachOutputs(*domain, main))
       return nullptr;
-    if (!checkRows(*domain))
+    if (!checkRows(*domain) || !checkScans(*domain))
       return nullptr;
     splitDims(*domain);
     mergeDims(*domain);
@@ -135,6 +139,8 @@ private:
   // Finds the instances that the outputs need, their axis sets and levels.
   bool collect(Domain& domain) {
     domain.instances.clear();
+    domain.scans.clear();
+    domain.scan_dim.reset();
     domain.levels = 0;
     for (const DomainOutput& output : domain.outputs)
       if (!levelOf(domain, output.node))
@@ -160,6 +166,8 @@ private:
         refuse(op, *reason);
         fine = false;
       }
+      if (auto scan = dyn_cast_or_null<ScanOp>(op))
+        fine &= noteScan(domain, scan, node);
       if (isa_and_nonnull<tensor::ConcatOp, PadOp>(op)) {
         if (Operation* reduction = reductionAlong(domain, node)) {
           refuse(reduction, "a concatenation or padding takes this reduction's results for some rows only");
@@ -181,6 +189,34 @@ private:
       level = std::max(level, *known + 1);
     }
     return level;
+  }
+
+  // A scan steps along one whole dim of the domain, the same for all scans.
+  bool noteScan(Domain& domain, ScanOp scan, Node node) {
+    auto dim = dyn_cast<AffineDimExpr>(node.at.getResult(scan.getDim()));
+    unsigned uses = 0;
+    for (AffineExpr index : node.at.getResults())
+      uses += dim && domain.space.dimsOf(index).test(dim.getPosition());
+    if (!dim || uses != 1 || (domain.scan_dim && *domain.scan_dim != dim.getPosition()) ||
+        domain.space.size(dim.getPosition()) !=
+            shapeOf(cast<RankedTensorType>(scan.getResult().getType()))[scan.getDim()]) {
+      refuse(scan, "a scan's result is read in another order than it is made");
+      return false;
+    }
+    domain.scan_dim = dim.getPosition();
+    if (!llvm::is_contained(domain.scans, node))
+      domain.scans.push_back(node);
+    return true;
+  }
+
+  bool checkScans(Domain& domain) {
+    if (domain.scans.empty())
+      return true;
+    if (!domain.instances.empty()) {
+      refuse(domain.scans.front().value.getDefiningOp(), "a scan and a reduction have no kernel in common");
+      return false;
+    }
+    return true;
   }
 
   // A reduction that a piece of the concatenation (or what is padded) needs at indices that depend on where in it they
@@ -435,7 +471,8 @@ private:
             return;
           auto dim = dyn_cast<AffineDimExpr>(binary.getLHS());
           auto divisor = constantOf(binary.getRHS());
-          if (!dim || !divisor || *divisor < 2 || !space.size(dim.getPosition()).isMultipleOf(*divisor))
+          if (!dim || dim.getPosition() == domain.scan_dim || !divisor || *divisor < 2 ||
+              !space.size(dim.getPosition()).isMultipleOf(*divisor))
             return;
           if (!split || *divisor < split->second)
             split = {dim.getPosition(), *divisor};
@@ -471,7 +508,7 @@ private:
 
   bool tryMerge(Domain& domain, unsigned outer, unsigned inner) {
     IndexSpace& space = domain.space;
-    if (constantOf(space.size(inner)) == 0)
+    if (constantOf(space.size(inner)) == 0 || outer == domain.scan_dim || inner == domain.scan_dim)
       return false;
     // Cheap test on the strides first: every access must step through both dims as through one.
     bool joint = true;

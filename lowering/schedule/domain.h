@@ -62,6 +62,12 @@ struct Domain {
   std::vector<Instance> instances;       // producers first
   unsigned levels = 0;                   // of instances
   std::optional<ScatterForm> scatter;
+  // Results of zefuse.scan, each consumers first; all walk one row dim in order, which then is no dim to spread work
+  // over.
+  llvm::SmallVector<Node> scans;
+  std::optional<unsigned> scan_dim;
+
+  llvm::SmallVector<unsigned> parallelRows() const;
 
   const Instance* find(Node result) const;
   mlir::AffineExpr rowCount() const;

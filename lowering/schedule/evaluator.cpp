@@ -161,6 +161,8 @@ Evaluator::Placed Evaluator::emitUncached(Node node) {
     return emitLaneIndex(node.at.getResult(index.getDim()));
   if (auto size = dyn_cast<SizeOp>(op))
     return emitIndex(size.getMap().getResult(0));
+  if (isa<ScanOp>(op))
+    return fail(op, "a scan's result is read outside of its loop");
   if (auto concat = dyn_cast<tensor::ConcatOp>(op))
     return emitConcat(concat, node.at);
   if (auto pad = dyn_cast<PadOp>(op))
@@ -208,14 +210,27 @@ Value Evaluator::emitBody(Block& body, ValueRange arguments) {
   llvm::DenseMap<Value, Value> values;
   for (auto [argument, value] : llvm::zip(body.getArguments(), arguments))
     values[argument] = value;
+  // Folding moves constants out of bodies.
+  auto constant = [&](Operation* op) {
+    if (!op || !op->hasTrait<OpTrait::ConstantLike>())
+      return false;
+    values[op->getResult(0)] = splat(builder_, emitScalarOp(builder_, op, {}, 1), lanes);
+    return true;
+  };
   for (Operation& op : body.without_terminator()) {
     SmallVector<Value> operands;
-    for (Value operand : op.getOperands())
+    for (Value operand : op.getOperands()) {
+      if (!values.contains(operand) && !constant(operand.getDefiningOp()))
+        return fail(&op, "a body reads what it does not define"), Value();
       operands.push_back(values.lookup(operand));
-    bool constant = op.hasTrait<OpTrait::ConstantLike>();
-    values[op.getResult(0)] = splat(builder_, emitScalarOp(builder_, &op, operands, constant ? 1 : lanes), lanes);
+    }
+    if (!constant(&op))
+      values[op.getResult(0)] = emitScalarOp(builder_, &op, operands, lanes);
   }
-  return values.lookup(body.getTerminator()->getOperand(0));
+  Value yielded = body.getTerminator()->getOperand(0);
+  if (!values.contains(yielded) && !constant(yielded.getDefiningOp()))
+    return fail(body.getTerminator(), "a body yields what it does not define"), Value();
+  return values.lookup(yielded);
 }
 
 Value Evaluator::anyLane(Location loc, Value condition) {

@@ -78,6 +78,8 @@ std::unique_ptr<Domain> analyseScatter(ScatterOp op, const KernelGraph& graph, R
       Operation* inner = node.value.getDefiningOp();
       if (inner && isReduction(inner))
         refusal = {inner, "a scatter's updates do not reduce in the same kernel"};
+      else if (isa_and_nonnull<ScanOp>(inner))
+        refusal = {inner, "a scatter and a scan have no kernel in common"};
       else if (auto reason = whyNoPlace(node))
         refusal = {inner, *reason};
       else if (space.numOpaques() >= IndexSpace::max_opaques)

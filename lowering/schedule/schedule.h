@@ -38,6 +38,8 @@ struct ScheduleContext {
   void storeOutput(const DomainOutput& output) const;
   // Binds the dims of a row-major space to the coordinates of `position`.
   void bindPosition(llvm::ArrayRef<unsigned> dims, mlir::Value position) const;
+  // A row of a kernel with scans: steps along the scanned dim and stores all outputs at each step.
+  void scanRow(unsigned lanes) const;
   // Combines two values of a reduction.
   mlir::Value combine(const Instance& instance, mlir::Value lhs, mlir::Value rhs) const;
   // The reduction's result from its reduced elements: with its init, in the result's type.

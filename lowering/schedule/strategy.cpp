@@ -62,6 +62,8 @@ public:
     if (target_.kind == TargetDescription::Kind::cpu)
       chooseKept(strategy);
     strategy.unit_cost = unitCost();
+    if (domain_.scan_dim)
+      strategy.unit_cost *= estimate(space_.size(*domain_.scan_dim));
     return strategy;
   }
 
@@ -152,10 +154,10 @@ private:
     double rows_cost = 0, axes_cost = 0;
     if (domain_.instances.empty()) {
       SmallVector<Access> all = outputAccesses(false);
-      strategy.row_lanes = best(all, domain_.rows, rows_cost);
+      strategy.row_lanes = best(all, domain_.parallelRows(), rows_cost);
       strategy.lanes_in_rows = strategy.row_lanes != Strategy::none;
-      strategy.reason = "pointwise";
-      if (strategy.lanes_in_rows)
+      strategy.reason = domain_.scan_dim ? "scan, parallel over the other dims" : "pointwise";
+      if (strategy.lanes_in_rows && !domain_.scan_dim)
         chooseTile(strategy, all);
       return;
     }

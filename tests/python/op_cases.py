@@ -8,6 +8,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from op_case import ALL_FLOATS, BOTH, FLOATS, INTEGERS, SMALL_INTEGERS, Case, indices, mask, strided, transposed
+from op_cases_scans import SCANS
 from op_cases_scatter import SCATTER
 from op_cases_windows import WINDOWS
 
@@ -309,7 +310,7 @@ CREATION = [
 ]  # fmt: skip
 
 CASES: list[Case] = [
-    *POINTWISE, *ACTIVATIONS, *REDUCTIONS, *NORMALIZATION, *VIEWS, *INDEXING, *SCATTER, *WINDOWS, *MATMUL, *CONVOLUTION,
+    *POINTWISE, *ACTIVATIONS, *REDUCTIONS, *NORMALIZATION, *VIEWS, *INDEXING, *SCATTER, *SCANS, *WINDOWS, *MATMUL, *CONVOLUTION,
     *ATTENTION, *CREATION,
 ]  # fmt: skip
 
