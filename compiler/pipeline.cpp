@@ -82,7 +82,27 @@ LogicalResult refuseFallbacks(func::FuncOp graph) {
   return failure(result.wasInterrupted());
 }
 
+LogicalResult fuseGraph(func::FuncOp graph) {
+  if (failed(prepare(graph)) || failed(fuseLibraryEpilogues(graph)) || failed(fuseKernels(graph, true)))
+    return failure();
+  return assignLayouts(graph);
+}
+
 }  // namespace
+
+std::string whyNotLowered(ModuleOp module, const TargetDescription& target) {
+  std::string error;
+  ScopedDiagnosticHandler handler(module.getContext(), [&](Diagnostic& diagnostic) {
+    if (diagnostic.getSeverity() == DiagnosticSeverity::Error && error.empty())
+      error = diagnostic.str();
+    return success();
+  });
+  auto graph = module.lookupSymbol<func::FuncOp>("graph");
+  bool fine = graph && succeeded(fuseGraph(graph));
+  if (fine)
+    graph.walk([&](KernelOp kernel) { fine &= succeeded(lowerKernel(kernel, target)); });
+  return fine ? std::string() : error.empty() ? "failed without saying why" : error;
+}
 
 Compilation compileModule(ModuleOp module, const Options& options, std::vector<StageTime> times) {
   startSpirvBackEnd();  // on another core, while the stages before it run

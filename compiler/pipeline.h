@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "compiler/options.h"
+#include "lowering/lower.h"
 #include "mlir/IR/BuiltinOps.h"
 
 namespace zefuse {
@@ -26,5 +27,9 @@ struct Compilation {
 // Consumes `module` (stage 1). `earlier`: times of stages that came before, kept in the plan's report. Never throws;
 // diagnostics end in Compilation::error. One call at a time per MLIRContext.
 Compilation compileModule(mlir::ModuleOp module, const Options& options, std::vector<StageTime> earlier = {});
+
+// Fuses the graph and lowers its kernels for `target`, building nothing: the first error, or empty. For reports about
+// what has a schedule (docs/operators.md). Consumes `module`.
+std::string whyNotLowered(mlir::ModuleOp module, const TargetDescription& target);
 
 }  // namespace zefuse

@@ -9,6 +9,7 @@
 #include "compiler/dump.h"
 #include "compiler/import/errors.h"
 #include "compiler/import/fx_reader.h"
+#include "compiler/import/op_table.h"
 #include "compiler/pipeline.h"
 #include "compiler/plan/plan_generated.h"
 #include "lowering/native/disassemble.h"
@@ -153,6 +154,21 @@ std::string importToText(const py::object& graph_module, const std::vector<unsig
   }
 }
 
+/// For docs/operators.md: "" or why a graph has no kernels for the target ("cpu", "dg2-g11").
+std::string whyNotLowered(const py::object& graph_module, const std::string& target_name) {
+  auto target =
+      target_name == "cpu" ? std::optional(TargetDescription::cpu()) : TargetDescription::intelGpu(target_name);
+  if (!target)
+    raise("not_found", target_name + " is no known target");
+  auto context = newContext();
+  try {
+    ImportedGraph imported = importGraph(*context, graph_module, ImportOptions{});
+    return zefuse::whyNotLowered(*imported.module, *target);
+  } catch (const ImportError& error) {
+    raise("unsupported", error.what());
+  }
+}
+
 }  // namespace
 }  // namespace zefuse::python
 
@@ -176,5 +192,7 @@ PYBIND11_MODULE(_C, module) {
       [](const std::string& path, const py::dict& options) { return loadPackage(path, settingsOf(options).run); },
       py::arg("path"), py::arg("options"));
   defineCacheFunctions(module);
+  module.def("lowered_targets", [] { return zefuse::opTable().targets(); });
+  module.def("why_not_lowered", &whyNotLowered, py::arg("graph_module"), py::arg("target"));
   module.def("import_to_text", &importToText, py::arg("graph_module"), py::arg("parameters"));
 }

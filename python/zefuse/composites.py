@@ -1,4 +1,4 @@
-"""Operators that torch has no decomposition for, in terms of operators that the importer lowers."""
+"""Operators that torch has no decomposition for, or none that fits, in terms of operators that the importer lowers."""
 
 from __future__ import annotations
 
@@ -21,9 +21,33 @@ def replication_pad_backward(grad: torch.Tensor, self: torch.Tensor, padding: li
     return torch.ops.aten.index_put(torch.zeros_like(self), indices, grad, True)
 
 
+# An LSTM layer of more steps stays one call of ATen: unrolled, its graph would take minutes to compile.
+_UNROLLED_STEPS = 128
+
+
+def lstm_layer(input: torch.Tensor, *rest: Any) -> Any:
+    """The layer that tracing makes of nn.LSTM in inference, step by step, as it comes in training."""
+    w_ih, w_hh, b_ih, b_hh, hx, cx, reverse, batch_sizes, mode, _, layers, biases, bidirectional, batch_first, train = (
+        rest
+    )
+    steps = input.shape[0]
+    lstm = 2
+    if (
+        mode != lstm or layers != 1 or bidirectional or batch_first or train or batch_sizes
+        or not isinstance(steps, int) or steps > _UNROLLED_STEPS
+    ):  # fmt: skip
+        return NotImplemented
+    from torch._decomp.decompositions import one_layer_lstm
+
+    weights = [w_ih, w_hh, b_ih, b_hh] if biases else [w_ih, w_hh]
+    out, (hy, cy) = one_layer_lstm(input, (hx[0], cx[0]), weights, biases, reverse)  # type: ignore[no-untyped-call]
+    return out, hy[None], cy[None], input.new_empty((0,), dtype=torch.uint8)
+
+
 def composites() -> dict[Any, Callable[..., Any]]:
     aten = torch.ops.aten
     return {
+        aten.mkldnn_rnn_layer.default: lstm_layer,
         aten.replication_pad1d_backward.default: replication_pad_backward,
         aten.replication_pad2d_backward.default: replication_pad_backward,
         aten.replication_pad3d_backward.default: replication_pad_backward,

@@ -77,9 +77,7 @@ def training(example: Example, options: dict[str, Any] | None = None) -> Examine
     expected = example.step(theirs)
     torch.manual_seed(1)
     actual, explanation = _observed(lambda: example.step(example.compile("zefuse", options=options)))
-    error = max(
-        relative_error(actual, expected), relative_error(dict(ours.named_buffers()), dict(theirs.named_buffers()))
-    )
+    error = max(relative_error(actual, expected), tensors_error(list(ours.buffers()), list(theirs.buffers())))
     return Examined(counts_of(explanation), error, gradient_error(ours, theirs), explanation.graph_breaks)
 
 
@@ -88,18 +86,22 @@ def gradient_error(ours: torch.nn.Module, theirs: torch.nn.Module) -> float:
 
 
 def tensors_error(ours: Sequence[torch.Tensor | None], theirs: Sequence[torch.Tensor | None]) -> float:
-    """The largest error of any gradient relative to its own scale; infinite where one has a gradient and the other none.
+    """The largest error of any tensor relative to its own scale; infinite where there is one and should be none.
 
-    Gradients that are zero but for rounding (a key's bias, before softmax) have no scale of their own: where a tensor's largest
-    gradient is below a thousandth of the model's, that is its scale.
+    Some are zero but for rounding (the gradient of a key's bias before softmax, the running mean of what a linear layer made of
+    normalized values) and have no scale of their own: where a tensor's largest number is below a thousandth of the
+    largest of all, that is its scale. Integers must be equal.
     """
-    floor = 1e-3 * max(g.abs().max().item() for g in theirs if g is not None)
+    floor = max((1e-3 * t.abs().max().item() for t in theirs if t is not None and t.is_floating_point()), default=0.0)
     worst = 0.0
     for actual, expected in zip(ours, theirs, strict=True):
         if expected is None and actual is None:
             continue
         if expected is None or actual is None or not torch.isfinite(actual).all():
             return float("inf")
+        if not expected.is_floating_point():
+            worst = max(worst, 0.0 if torch.equal(actual, expected) else float("inf"))
+            continue
         worst = max(worst, (actual - expected).abs().max().item() / max(expected.abs().max().item(), floor))
     return worst
 
