@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 import torch
 import torch.nn.functional as F
-from op_cases import Case, mask, name
+from op_case import Case, mask, name
 from op_check import check_gradients
 
 _Q, _IMAGE, _CHANNELS = (2, 3, 7, 8), (4, 6, 5, 3), (6,)
