@@ -185,6 +185,25 @@ private:
     return stridedLayout(channelsLastStrides(sizes), nullptr, num_symbols_, context_);
   }
 
+  /// Channels last if `value`'s kernel reads a channels-last image at least as large as any other; else null.
+  AffineMap followingInputs(Value value, RankedTensorType type) {
+    auto kernel = value.getDefiningOp<KernelOp>();
+    if (!kernel || type.getRank() < 3 || type.getRank() > 5)
+      return {};
+    bool found = false;
+    for (Value input : kernel.getInputs()) {
+      auto read = cast<RankedTensorType>(input.getType());
+      if (read.getRank() != type.getRank())
+        continue;
+      if (layout_.at(input) == channelsLastLayout(shapeOf(read)) &&
+          layout_.at(input) != contiguousLayout(read, num_symbols_))
+        found = true;
+      else if (sameShape(read, type))
+        return {};
+    }
+    return found ? channelsLastLayout(shapeOf(type)) : AffineMap();
+  }
+
   AffineMap choose(Value value) {
     auto type = cast<RankedTensorType>(value.getType());
     // oneDNN's quick convolutions write channels last, on every CPU (docs/onednn.md).
@@ -208,6 +227,10 @@ private:
     for (const Reader& reader : readers)
       if (reader.channels_last && reader.view.isIdentity())
         consider(channelsLastLayout(reader.sizes));
+    // A kernel that reads images channels last writes them so, unless a reader would mind: one order of memory on both
+    // sides, and the next convolution is often behind another kernel.
+    if (AffineMap layout = followingInputs(value, type); layout && satisfied(layout) >= best_count)
+      return layout;
     for (const Reader& reader : readers)
       if (reader.exact && reader.view.isIdentity() && isDense(*reader.exact, reader.sizes))
         consider(stridedLayout(reader.exact->getResults(), nullptr, num_symbols_, context_));

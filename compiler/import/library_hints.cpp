@@ -14,6 +14,11 @@ std::optional<StringRef> activationOf(const Op& op) {
     return op.text("approximate") == "tanh" ? "gelu_tanh" : "gelu_erf";
   if (target == "aten.relu.default")
     return "relu";
+  if (target == "aten.relu6.default" ||
+      (target == "aten.hardtanh.default" && op.real("min_val") == 0 && op.real("max_val") == 6))
+    return "relu6";
+  if (target == "aten.hardswish.default")
+    return "hardswish";
   if (target == "aten.silu.default")
     return "silu";
   if (target == "aten.tanh.default")

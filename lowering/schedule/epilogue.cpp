@@ -21,6 +21,12 @@ Value emitPostOps(OpBuilder& b, Location loc, ArrayRef<StringRef> post_ops, Valu
     Value e = math::ExpOp::create(b, loc, arith::NegFOp::create(b, loc, x));
     return divide(real(1), add(real(1), e));
   };
+  auto clampZeroSix = [&](Value x) -> Value {  // keeps NaN
+    Value below = arith::CmpFOp::create(b, loc, arith::CmpFPredicate::OLT, x, real(0));
+    x = arith::SelectOp::create(b, loc, below, real(0), x);
+    Value above = arith::CmpFOp::create(b, loc, arith::CmpFPredicate::OGT, x, real(6));
+    return arith::SelectOp::create(b, loc, above, real(6), x);
+  };
   unsigned taken = 0;
   for (StringRef name : post_ops) {
     if (name == "add") {
@@ -30,6 +36,10 @@ Value emitPostOps(OpBuilder& b, Location loc, ArrayRef<StringRef> post_ops, Valu
     } else if (name == "relu") {
       Value negative = arith::CmpFOp::create(b, loc, arith::CmpFPredicate::OLT, value, real(0));
       value = arith::SelectOp::create(b, loc, negative, real(0), value);
+    } else if (name == "relu6") {
+      value = clampZeroSix(value);
+    } else if (name == "hardswish") {
+      value = divide(multiply(value, clampZeroSix(add(value, real(3)))), real(6));
     } else if (name == "gelu_erf") {
       Value e = math::ErfOp::create(b, loc, multiply(value, real(0.70710678118654752440)));
       value = multiply(multiply(value, real(0.5)), add(real(1), e));

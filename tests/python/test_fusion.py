@@ -232,3 +232,86 @@ def test_attention() -> None:
 
     shape = (2, 3, 16, 8)
     assert_compiled(attention, (torch.randn(shape), torch.randn(shape), torch.randn(shape)), calls=2)
+
+
+def _post_ops(explanation: Any) -> list[list[str]]:
+    return [call["post_ops"] for call in explanation.calls]
+
+
+def test_residual_block_is_its_convolutions() -> None:
+    """Batch norm, skip connection and activation join the convolution; a kernel each makes scale and shift."""
+
+    class Block(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.first, self.second = (torch.nn.Conv2d(8, 8, 3, padding=1, bias=False) for _ in range(2))
+            self.norms = torch.nn.ModuleList(torch.nn.BatchNorm2d(8) for _ in range(2))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = F.relu(self.norms[0](self.first(x)))
+            return F.relu(self.norms[1](self.second(y)) + x)
+
+    block = Block()
+    x = torch.randn(2, 8, 6, 5).to(memory_format=torch.channels_last)
+    for _ in range(3):
+        block(torch.randn(4, 8, 6, 5) * 3 + 1)  # statistics
+    block.eval()
+    with torch.no_grad():
+        explanation = assert_compiled(block, (x,), kernels=2, calls=2, rtol=1e-5)
+    assert _post_ops(explanation) == [["mul", "add", "relu"], ["mul", "add", "add", "relu"]]
+
+
+def test_inverted_residual_is_its_convolutions() -> None:
+    def layer(channels: int, out: int, kernel: int, groups: int, activation: bool) -> list[torch.nn.Module]:
+        convolution = torch.nn.Conv2d(channels, out, kernel, padding=kernel // 2, groups=groups, bias=False)
+        return [convolution, torch.nn.BatchNorm2d(out), *([torch.nn.ReLU6()] if activation else [])]
+
+    body = torch.nn.Sequential(
+        *layer(8, 32, 1, 1, True), *layer(32, 32, 3, 32, True), *layer(32, 8, 1, 1, False)
+    ).eval()
+
+    def block(x: torch.Tensor) -> torch.Tensor:
+        return body(x) + x
+
+    with torch.no_grad():
+        explanation = assert_compiled(
+            block, (torch.randn(1, 8, 9, 9).to(memory_format=torch.channels_last),), kernels=None, calls=3, rtol=1e-5
+        )
+    assert _post_ops(explanation) == [["mul", "add", "relu6"], ["mul", "add", "relu6"], ["mul", "add", "add"]]
+
+
+def test_convolution_epilogue_keeps_nan_and_infinity() -> None:
+    def block(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> Any:
+        y = F.conv2d(x, w, b)
+        return F.relu(y), F.relu6(y * 1), F.hardswish(F.conv2d(x, w, b)), F.relu(F.conv2d(x, w, b))
+
+    b = torch.tensor([float("nan"), float("-inf"), float("inf"), -1.0, 0.5, 7.0])
+    inputs = (torch.zeros(1, 3, 4, 4), torch.zeros(6, 3, 1, 1), b)
+    with torch.no_grad():
+        torch.testing.assert_close(torch.compile(block, backend="zefuse")(*inputs), block(*inputs), equal_nan=True)
+
+
+def test_what_stays_outside_a_convolution() -> None:
+    """A result with two readers, a scale per pixel, a residual that is scaled after the sum."""
+
+    def block(x: torch.Tensor, w: torch.Tensor, pixel: torch.Tensor) -> Any:
+        y = F.conv2d(x, w, padding=1)
+        z = F.conv2d(x, w, padding=1) * pixel
+        return F.relu(y), y.sum(), z, (F.conv2d(x, w, padding=1) + x) * 2
+
+    inputs = (torch.randn(1, 4, 5, 6), torch.randn(4, 4, 3, 3), torch.randn(5, 6))
+    with torch.no_grad():
+        assert_compiled(block, inputs, calls=None, rtol=1e-5)
+
+
+def test_memory_between_convolutions_stays_channels_last() -> None:
+    """Kernels in a row between two convolutions read and write what oneDNN reads: no copy but the first image's."""
+
+    def block(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        y = F.conv2d(x, w, padding=1)
+        y = F.gelu(y) * torch.sigmoid(y.mean((2, 3), keepdim=True))
+        return F.conv2d(y, w, padding=1).mean((2, 3))
+
+    with torch.no_grad():
+        explanation = assert_compiled(block, (torch.randn(2, 8, 6, 6), torch.randn(8, 8, 3, 3)), calls=2, rtol=1e-5)
+    assert [kernel["name"] for kernel in explanation.kernels].count("layout_copy") == 1
