@@ -1,10 +1,10 @@
-// What follows a library call and can be done on its way out: activations, and for convolutions whatever is
-// x * scale + shift + residual with a scale and a shift per channel (bias, batch norm in inference, layer scale, skip
-// connections).
+// What stands around a library call and can be done on its way in or out: zero padding, activations, and for
+// convolutions whatever is x * scale + shift + residual with a scale and a shift per channel (bias, batch norm in
+// inference, layer scale, skip connections).
 //
 // A batch norm becomes a scale and a shift, not another weight: a folded weight would have to be made anew whenever one
-// of five parameters may have changed, and the two post-ops cost nothing that can be measured beside the convolution
-// (docs/onednn.md). The two vectors are computed by a kernel at each call, so they are never stale.
+// of five parameters may have changed, and the two post-ops cost little beside the convolution (docs/onednn.md). The
+// two vectors are computed by a kernel at each call, so they are never stale.
 #include "compiler/dialect/Zefuse.h"
 #include "compiler/dialect/shape.h"
 #include "compiler/fuse/graph.h"
@@ -261,6 +261,50 @@ private:
   SmallVector<Operation*> added_;
 };
 
+bool isZeros(Value value) {
+  auto fill = value.getDefiningOp<linalg::GenericOp>();
+  if (!fill || fill.getNumDpsInputs() != 0 || fill.getNumReductionLoops() != 0)
+    return false;
+  auto constant = fill.getBody()->getTerminator()->getOperand(0).getDefiningOp<arith::ConstantOp>();
+  auto number = constant ? dyn_cast<FloatAttr>(constant.getValue()) : nullptr;
+  return number && number.getValue().isPosZero();
+}
+
+/// A spatial dimension padded with zeros before the convolution is padding of the convolution, as long as no window
+/// lies in the padding alone (oneDNN's quick implementations want that).
+bool takePadding(ConvolutionOp call) {
+  auto concat = call.getInput().getDefiningOp<tensor::ConcatOp>();
+  if (!concat || concat.getDim() < 2)
+    return false;
+  int64_t before = 0, after = 0;
+  Value image;
+  for (Value part : concat.getInputs()) {
+    if (!isZeros(part)) {
+      if (image)
+        return false;
+      image = part;
+      continue;
+    }
+    auto size = dyn_cast<AffineConstantExpr>(shapeOf(cast<RankedTensorType>(part.getType()))[concat.getDim()]);
+    if (!size)
+      return false;
+    (image ? after : before) += size.getValue();
+  }
+  size_t dim = concat.getDim() - 2;
+  auto kernel = dyn_cast<AffineConstantExpr>(shapeOf(call.getWeight().getType())[concat.getDim()]);
+  SmallVector<int64_t> padding(call.getPadding());
+  if (!image || !kernel)
+    return false;
+  int64_t reach = (kernel.getValue() - 1) * call.getDilation()[dim] + 1;
+  if (padding[dim] + std::max(before, after) >= reach)
+    return false;
+  padding[dim] += before;
+  call.setPadding(padding);
+  call.getInputMutable().set(image);
+  call->setLoc(FusedLoc::get(call->getContext(), {concat.getLoc(), call.getLoc()}));
+  return true;
+}
+
 void fuseConvolution(ConvolutionOp call) {
   while (call->hasOneUse()) {
     auto next = dyn_cast<linalg::GenericOp>(*call->user_begin());
@@ -290,8 +334,11 @@ LogicalResult fuseLibraryEpilogues(func::FuncOp graph) {
     if (op.getKind() != "weights")
       convolutions.push_back(op);
   });
-  for (ConvolutionOp op : convolutions)
+  for (ConvolutionOp op : convolutions) {
+    while (op.getKind() == "forward" && takePadding(op)) {
+    }
     fuseConvolution(op);
+  }
   return success();
 }
 

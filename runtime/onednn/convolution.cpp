@@ -1,5 +1,7 @@
 #include "runtime/onednn/convolution.h"
 
+#include <algorithm>
+
 #include "compiler/plan/plan_generated.h"
 #include "runtime/onednn/descriptor.h"
 #include "runtime/onednn/prepared_convolution.h"
@@ -56,8 +58,9 @@ Status check(const ConvolutionDesc& desc) {
       return refuse(Code::invalid_argument, desc, "stride and dilation must be positive, padding not negative");
     if (elements(x) == 0 || elements(y) == 0 || w[d + 2] == 0)
       continue;
-    const int64_t reached = (y[d + 2] - 1) * stride + (w[d + 2] - 1) * dilation + 1;
-    if (reached - x[d + 2] - padding > padding + stride + dilation)
+    const int64_t window = (w[d + 2] - 1) * dilation + 1;
+    const int64_t reached = (y[d + 2] - 1) * stride + window;
+    if (reached - x[d + 2] - padding > std::max(padding + stride + dilation, window))
       return refuse(Code::invalid_argument, desc, "the result reaches further than the padded input");
   }
   if (desc.kind == ConvolutionKind::weights && (desc.bias || !desc.post_ops.empty()))

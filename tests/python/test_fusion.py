@@ -239,7 +239,7 @@ def _post_ops(explanation: Any) -> list[list[str]]:
 
 
 def test_residual_block_is_its_convolutions() -> None:
-    """Batch norm, skip connection and activation join the convolution; a kernel each makes scale and shift."""
+    """Batch norm, skip connection and activation join the convolution; one kernel makes all scales and shifts."""
 
     class Block(torch.nn.Module):
         def __init__(self) -> None:
@@ -257,7 +257,7 @@ def test_residual_block_is_its_convolutions() -> None:
         block(torch.randn(4, 8, 6, 5) * 3 + 1)  # statistics
     block.eval()
     with torch.no_grad():
-        explanation = assert_compiled(block, (x,), kernels=2, calls=2, rtol=1e-5)
+        explanation = assert_compiled(block, (x,), kernels=1, calls=2, rtol=1e-5)
     assert _post_ops(explanation) == [["mul", "add", "relu"], ["mul", "add", "add", "relu"]]
 
 
@@ -278,6 +278,17 @@ def test_inverted_residual_is_its_convolutions() -> None:
             block, (torch.randn(1, 8, 9, 9).to(memory_format=torch.channels_last),), kernels=None, calls=3, rtol=1e-5
         )
     assert _post_ops(explanation) == [["mul", "add", "relu6"], ["mul", "add", "relu6"], ["mul", "add", "add"]]
+
+
+def test_zero_padding_joins_the_convolution() -> None:
+    def block(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> Any:
+        uneven = F.conv2d(F.pad(x, (0, 1, 2, 1)), w, b, stride=2)  # left, right, top, bottom
+        return uneven, F.conv2d(F.pad(x, (1, 1), value=0.5), w, b)
+
+    x = torch.randn(2, 3, 8, 9).to(memory_format=torch.channels_last)
+    with torch.no_grad():
+        explanation = assert_compiled(block, (x, torch.randn(8, 3, 3, 3), torch.randn(8)), calls=2, rtol=1e-5)
+    assert len([kernel for kernel in explanation.kernels if "pad" in kernel["name"]]) == 1  # of the one with 0.5
 
 
 def test_convolution_epilogue_keeps_nan_and_infinity() -> None:
