@@ -261,48 +261,37 @@ private:
   SmallVector<Operation*> added_;
 };
 
-bool isZeros(Value value) {
-  auto fill = value.getDefiningOp<linalg::GenericOp>();
-  if (!fill || fill.getNumDpsInputs() != 0 || fill.getNumReductionLoops() != 0)
-    return false;
-  auto constant = fill.getBody()->getTerminator()->getOperand(0).getDefiningOp<arith::ConstantOp>();
-  auto number = constant ? dyn_cast<FloatAttr>(constant.getValue()) : nullptr;
-  return number && number.getValue().isPosZero();
-}
-
-/// A spatial dimension padded with zeros before the convolution is padding of the convolution, as long as no window
-/// lies in the padding alone (oneDNN's quick implementations want that).
-bool takePadding(ConvolutionOp call) {
-  auto concat = call.getInput().getDefiningOp<tensor::ConcatOp>();
-  if (!concat || concat.getDim() < 2)
-    return false;
-  int64_t before = 0, after = 0;
-  Value image;
-  for (Value part : concat.getInputs()) {
-    if (!isZeros(part)) {
-      if (image)
-        return false;
-      image = part;
-      continue;
-    }
-    auto size = dyn_cast<AffineConstantExpr>(shapeOf(cast<RankedTensorType>(part.getType()))[concat.getDim()]);
-    if (!size)
-      return false;
-    (image ? after : before) += size.getValue();
-  }
-  size_t dim = concat.getDim() - 2;
-  auto kernel = dyn_cast<AffineConstantExpr>(shapeOf(call.getWeight().getType())[concat.getDim()]);
+/// Zeros around an image before the convolution are padding of the convolution, as long as no window lies in the
+/// padding alone (oneDNN's quick implementations want that).
+void takePadding(ConvolutionOp call) {
+  auto pad = call.getInput().getDefiningOp<PadOp>();
+  auto number = pad ? dyn_cast<FloatAttr>(pad.getValue()) : nullptr;
+  if (!number || !number.getValue().isPosZero())
+    return;
+  ArrayRef<int64_t> low = pad.getLow();
+  SmallVector<AffineExpr> inner = shapeOf(cast<RankedTensorType>(pad.getSource().getType())),
+                          outer = shapeOf(cast<RankedTensorType>(pad.getType())),
+                          kernel = shapeOf(call.getWeight().getType());
   SmallVector<int64_t> padding(call.getPadding());
-  if (!image || !kernel)
-    return false;
-  int64_t reach = (kernel.getValue() - 1) * call.getDilation()[dim] + 1;
-  if (padding[dim] + std::max(before, after) >= reach)
-    return false;
-  padding[dim] += before;
+  for (size_t dim = 0; dim < inner.size(); ++dim) {
+    auto after = dyn_cast<AffineConstantExpr>(simplifyAffineExpr(outer[dim] - inner[dim] - low[dim], 0, 0));
+    if (!after)
+      return;
+    if (after.getValue() < 0)  // cut off, and not to be seen by the convolution
+      return;
+    if (low[dim] == 0 && after.getValue() == 0)
+      continue;
+    auto size = dim < 2 ? nullptr : dyn_cast<AffineConstantExpr>(kernel[dim]);
+    if (!size)
+      return;
+    int64_t& begin = padding[dim - 2];
+    if (begin + std::max(low[dim], after.getValue()) > (size.getValue() - 1) * call.getDilation()[dim - 2])
+      return;
+    begin += low[dim];
+  }
   call.setPadding(padding);
-  call.getInputMutable().set(image);
-  call->setLoc(FusedLoc::get(call->getContext(), {concat.getLoc(), call.getLoc()}));
-  return true;
+  call.getInputMutable().set(pad.getSource());
+  call->setLoc(FusedLoc::get(call->getContext(), {pad.getLoc(), call.getLoc()}));
 }
 
 void fuseConvolution(ConvolutionOp call) {
@@ -335,8 +324,8 @@ LogicalResult fuseLibraryEpilogues(func::FuncOp graph) {
       convolutions.push_back(op);
   });
   for (ConvolutionOp op : convolutions) {
-    while (op.getKind() == "forward" && takePadding(op)) {
-    }
+    if (op.getKind() == "forward")
+      takePadding(op);
     fuseConvolution(op);
   }
   return success();
