@@ -91,8 +91,14 @@ def run_child(names: list[str], deadline: float) -> Iterator[dict[str, Any]]:
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     assert process.stdout is not None
     lines: queue.Queue[str] = queue.Queue()
-    reader = threading.Thread(target=lambda: [lines.put(line) for line in [*process.stdout, ""]], daemon=True)  # type: ignore[misc]
-    reader.start()
+    stdout = process.stdout
+
+    def read() -> None:
+        for line in stdout:
+            lines.put(line)
+        lines.put("")
+
+    threading.Thread(target=read, daemon=True).start()
     patience = 300.0  # until it is ready: the database takes its time to import
     while True:
         try:
