@@ -19,9 +19,15 @@ def _empty_row() -> torch.Tensor:
     return attends
 
 
-def _running(x: torch.Tensor, mean: torch.Tensor, variance: torch.Tensor, weight: torch.Tensor) -> tuple[torch.Tensor, ...]:
+def _running(
+    x: torch.Tensor, mean: torch.Tensor, variance: torch.Tensor, weight: torch.Tensor
+) -> tuple[torch.Tensor, ...]:
     mean, variance = mean.detach().clone(), variance.detach().clone()
     return F.batch_norm(x, mean, variance, weight, None, training=True, momentum=0.2), mean, variance
+
+
+def _given(x: torch.Tensor, mean: torch.Tensor, variance: torch.Tensor, *affine: torch.Tensor) -> torch.Tensor:
+    return F.batch_norm(x, mean.detach(), variance.detach(), *affine)
 
 
 CASES = [
@@ -35,7 +41,7 @@ CASES = [
     Case("batch_norm", _running, [_IMAGE, _CHANNELS, _CHANNELS, _CHANNELS]),
     Case("batch_norm_1d", _running, [(9, 6), _CHANNELS, _CHANNELS, _CHANNELS]),
     Case("batch_norm_no_statistics", lambda x, w, b: F.batch_norm(x, None, None, w, b, training=True), [_IMAGE, _CHANNELS, _CHANNELS]),
-    Case("batch_norm_given_statistics", lambda x, m, v, w, b: F.batch_norm(x, m.detach(), v.detach(), w, b), [_IMAGE, *[_CHANNELS] * 4], low=0.5),
+    Case("batch_norm_given_statistics", _given, [_IMAGE, *[_CHANNELS] * 4], low=0.5),
     Case("instance_norm", lambda x, w, b: F.instance_norm(x, None, None, w, b), [_IMAGE, _CHANNELS, _CHANNELS]),
 ]  # fmt: skip
 
