@@ -172,10 +172,11 @@ def Zefuse_AtenOp : Zefuse_Op<"aten", [DeclareOpInterfaceMethods<MemoryEffectsOp
     gives it exactly those. `result_strides`: the same for each result. `reason`: why there is no lowering, for explain.
     `ordered`: it does more than make its results (draws random numbers, raises on bad data, prints). It is kept though nobody
     reads it, equal ones are not merged, and it runs in program order among its like. Without the mark it is pure.
+    `draw`: it draws from torch's generator, which is meant to: a seed gives eager's numbers. It counts as a library call.
   }];
   let arguments = (ins Variadic<AnyRankedTensor>:$inputs, StrAttr:$op, StrAttr:$overload, ArrayAttr:$args,
                        ArrayAttr:$operand_strides, ArrayAttr:$result_strides, StrAttr:$reason,
-                       UnitAttr:$ordered);
+                       UnitAttr:$ordered, UnitAttr:$draw);
   let results = (outs Variadic<AnyRankedTensor>:$results);
   let assemblyFormat = "$op `(` $inputs `)` attr-dict `:` functional-type($inputs, results)";
 }

@@ -240,6 +240,9 @@ private:
           for (Operation& inner : op_.getBody()->without_terminator())
             if (llvm::all_of(inner.getResults(), [&](Value result) { return !varies(result); }))
               body.clone(inner, mapping);
+          Operation* constant = scalar.getDefiningOp();  // folding moves constants out of bodies
+          if (!mapping.contains(scalar) && constant && constant->hasTrait<OpTrait::ConstantLike>())
+            mapping.map(scalar, body.clone(*constant)->getResult(0));
           linalg::YieldOp::create(body, loc, mapping.lookup(scalar));
         });
     SmallVector<AffineExpr> shape(type.getRank(), getAffineConstantExpr(1, context));

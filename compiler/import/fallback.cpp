@@ -19,11 +19,10 @@ public:
     for (auto [position, argument] : llvm::enumerate(node_.arguments))
       arguments.push_back(attribute(argument, node_.schema->parameters[position].name));
     collectResult(node_.meta);
-    auto op =
-        AtenOp::create(b_, result_types_, operands_, b_.getStringAttr(node_.schema->op),
-                       b_.getStringAttr(node_.schema->overload), b_.getArrayAttr(arguments),
-                       b_.getArrayAttr(operand_strides_), b_.getArrayAttr(result_strides_), b_.getStringAttr(reason_),
-                       node_.ordered);
+    auto op = AtenOp::create(b_, result_types_, operands_, b_.getStringAttr(node_.schema->op),
+                             b_.getStringAttr(node_.schema->overload), b_.getArrayAttr(arguments),
+                             b_.getArrayAttr(operand_strides_), b_.getArrayAttr(result_strides_),
+                             b_.getStringAttr(reason_), node_.ordered, node_.schema->random);
     if (static_cast<int64_t>(result_positions_.size()) != num_results_)
       op->setAttr("zefuse.result_positions", b_.getDenseI64ArrayAttr(result_positions_));
     Values results(num_results_);

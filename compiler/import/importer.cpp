@@ -174,8 +174,9 @@ private:
       return;
     TensorBuilder build(locationOf(node), b_, num_symbols_);
     const Emitter* emitter = opTable().find(node.schema->target);
-    std::string reason =
-        "no lowering for " + node.schema->op + (node.schema->overload.empty() ? "" : "." + node.schema->overload);
+    std::string reason = node.schema->random ? "draws from torch's generator"
+                                             : "no lowering for " + node.schema->op +
+                                                   (node.schema->overload.empty() ? "" : "." + node.schema->overload);
     if (emitter) {
       Operation* before = b_.getInsertionBlock()->empty() ? nullptr : &b_.getInsertionBlock()->back();
       try {

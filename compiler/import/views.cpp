@@ -44,7 +44,9 @@ Values emitT(Op& op) {
 }
 
 // copy_ made functional: src in self's place.
-Values emitOverwrite(Op& op) { return {op.build.expand(op.build.convert(op.tensor("src"), op.element()), resultSizes(op))}; }
+Values emitOverwrite(Op& op) {
+  return {op.build.expand(op.build.convert(op.tensor("src"), op.element()), resultSizes(op))};
+}
 
 Values emitExpand(Op& op) { return {op.build.expand(op.tensor("self"), resultSizes(op))}; }
 

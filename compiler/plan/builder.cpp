@@ -400,6 +400,7 @@ private:
     call->op = op.getOp().str();
     call->overload = op.getOverload().str();
     call->reason = op.getReason().str();
+    call->draw = op.getDraw();
     SmallVector<uint32_t> operands;
     for (auto [input, strides] : llvm::zip(op.getInputs(), op.getOperandStrides()))
       operands.push_back(addValue(input, cast<AffineMapAttr>(strides).getValue()));

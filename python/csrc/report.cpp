@@ -73,7 +73,8 @@ py::dict CompiledGraph::report() const {
         std::string overload = text(aten->overload());
         entry["op"] = text(aten->op()) + (overload.empty() ? "" : "." + overload);
         entry["reason"] = text(aten->reason());
-        fallbacks.append(entry);
+        entry["kind"] = aten->draw() ? "draw" : "aten";
+        (aten->draw() ? calls : fallbacks).append(entry);
       } else if (step->kind_as_Copy()) {
         copies.append(py::dict());
       }

@@ -44,10 +44,20 @@ def lstm_layer(input: torch.Tensor, *rest: Any) -> Any:
     return out, hy[None], cy[None], input.new_empty((0,), dtype=torch.uint8)
 
 
+def native_dropout(input: torch.Tensor, p: float, train: bool | None) -> Any:
+    """Eager's own formula, so that only the draw is a call of its own: the products fuse with what stands around them."""
+    if train is False or p == 0:
+        return input.clone(), torch.ones_like(input, dtype=torch.bool)
+    like = torch.zeros((), dtype=torch.bool, device=input.device).expand(input.shape)  # only its shape is read
+    keep = torch.ops.aten.bernoulli.p(like, 1 - p)
+    return input * keep * (0.0 if p == 1 else 1 / (1 - p)), keep
+
+
 def composites() -> dict[Any, Callable[..., Any]]:
     aten = torch.ops.aten
     return {
         aten.mkldnn_rnn_layer.default: lstm_layer,
+        aten.native_dropout.default: native_dropout,
         aten.replication_pad1d_backward.default: replication_pad_backward,
         aten.replication_pad2d_backward.default: replication_pad_backward,
         aten.replication_pad3d_backward.default: replication_pad_backward,

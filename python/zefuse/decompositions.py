@@ -48,7 +48,7 @@ _ATEN_WHOLE = """
 
 # Drawn by ATen's own kernels, so that a seed gives eager's numbers.
 _RANDOM = (
-    "bernoulli native_dropout normal uniform rand randn rand_like randn_like randint randperm exponential multinomial"
+    "bernoulli normal uniform rand randn rand_like randn_like randint randperm exponential multinomial"
 )
 
 KEPT = frozenset(" ".join((_LOWERED, _PRODUCTS, _ATEN_WHOLE, _RANDOM)).split())

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from zefuse import backend
+from zefuse import backend, explain
 from zefuse.testing import relative_error
 
 
@@ -341,3 +341,19 @@ def test_integer_division_by_zero(divide: Any) -> None:
     divisors[37] = 0
     with pytest.raises(RuntimeError, match="ZeroDivisionError"):
         compiled(ones, divisors)
+
+
+def test_dropout_draws_eagers_numbers_and_is_no_fallback() -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return F.dropout(torch.softmax(F.dropout(x, 0.25).relu(), -1), 0.5) + torch.rand(3, 1) * 2
+
+    x = torch.randn(3, 50)
+    torch.manual_seed(5)
+    expected, after = f(x), torch.rand(4)
+    explanation = explain(f, x)  # runs it, with whatever numbers come
+    torch.manual_seed(5)
+    actual = torch.compile(f, backend="zefuse", options={"strict": True})(x)
+    torch.testing.assert_close(actual, expected)
+    assert torch.equal(torch.rand(4), after)  # the generator stands where eager left it
+    assert explanation.fallbacks == []
+    assert [call["kind"] for call in explanation.calls] == ["draw"] * 3
