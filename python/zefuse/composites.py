@@ -53,9 +53,69 @@ def native_dropout(input: torch.Tensor, p: float, train: bool | None) -> Any:
     return input * keep * (0.0 if p == 1 else 1 / (1 - p)), keep
 
 
+_SUM, _MEAN = 0, 1  # modes of embedding_bag; 2, the maximum, stays in ATen
+
+
+def embedding_bag(
+    weight: torch.Tensor,
+    indices: torch.Tensor,
+    offsets: torch.Tensor,
+    scale_grad_by_freq: bool = False,
+    mode: int = _SUM,
+    sparse: bool = False,
+    per_sample_weights: torch.Tensor | None = None,
+    include_last_offset: bool = False,
+    padding_idx: int = -1,
+) -> Any:
+    """Rows of ``weight`` added into their bags, in order. Also the bag of each index, for the gradient, and the bags' sizes."""
+    if mode not in (_SUM, _MEAN) or sparse or scale_grad_by_freq or padding_idx >= 0 or indices.dim() != 1:
+        return NotImplemented
+    starts = offsets[:-1] if include_last_offset else offsets
+    count, bags = indices.shape[0], starts.shape[0]
+    # A bag begins where offsets say; several at one place are empty but for the last.
+    begins = torch.zeros(count + 1, dtype=torch.int64, device=indices.device)
+    begins = begins.index_add(0, starts.long(), torch.ones_like(starts, dtype=torch.int64))
+    bag_of = begins.cumsum(0)[:-1] - 1
+    rows = weight[indices]
+    if per_sample_weights is not None:
+        rows = rows * per_sample_weights[:, None]
+    out = torch.zeros(bags, weight.shape[1], dtype=weight.dtype, device=weight.device).index_add(0, bag_of, rows)
+    sizes = torch.zeros(bags, dtype=torch.int64, device=weight.device).index_add(0, bag_of, torch.ones_like(bag_of))
+    if mode == _MEAN:
+        out = out / sizes.clamp_min(1)[:, None].to(out.dtype)
+    return out, bag_of.to(offsets.dtype), sizes.to(offsets.dtype), torch.zeros_like(sizes).to(offsets.dtype)
+
+
+def embedding_bag_backward(
+    grad: torch.Tensor,
+    indices: torch.Tensor,
+    offsets: torch.Tensor,
+    bag_of: torch.Tensor,
+    sizes: torch.Tensor,
+    largest: torch.Tensor,
+    num_weights: int,
+    scale_grad_by_freq: bool,
+    mode: int,
+    sparse: bool,
+    per_sample_weights: torch.Tensor | None,
+    padding_idx: int = -1,
+) -> Any:
+    if mode not in (_SUM, _MEAN) or sparse or scale_grad_by_freq or padding_idx >= 0 or bag_of.shape != indices.shape:
+        return NotImplemented
+    rows = grad[bag_of]
+    if mode == _MEAN:
+        rows = rows / sizes[bag_of][:, None].to(rows.dtype)
+    if per_sample_weights is not None:
+        rows = rows * per_sample_weights[:, None]
+    return torch.zeros(num_weights, grad.shape[1], dtype=grad.dtype, device=grad.device).index_add(0, indices, rows)
+
+
 def composites() -> dict[Any, Callable[..., Any]]:
     aten = torch.ops.aten
     return {
+        aten._embedding_bag.default: embedding_bag,
+        aten._embedding_bag_forward_only.default: embedding_bag,
+        aten._embedding_bag_backward.default: embedding_bag_backward,
         aten.mkldnn_rnn_layer.default: lstm_layer,
         aten.native_dropout.default: native_dropout,
         aten.replication_pad1d_backward.default: replication_pad_backward,

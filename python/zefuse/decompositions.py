@@ -40,16 +40,14 @@ _PRODUCTS = """
 
 # ATen has a kernel that walks memory once; the decomposition is a cascade of gathers over index tensors.
 _ATEN_WHOLE = """
-    convolution convolution_backward embedding embedding_dense_backward _embedding_bag
+    convolution convolution_backward embedding embedding_dense_backward
     upsample_nearest1d upsample_nearest2d upsample_nearest3d _upsample_nearest_exact1d _upsample_nearest_exact2d
     _upsample_nearest_exact3d upsample_linear1d upsample_bilinear2d upsample_trilinear3d upsample_bicubic2d
     _upsample_bilinear2d_aa _upsample_bicubic2d_aa grid_sampler_2d
 """
 
 # Drawn by ATen's own kernels, so that a seed gives eager's numbers.
-_RANDOM = (
-    "bernoulli normal uniform rand randn rand_like randn_like randint randperm exponential multinomial"
-)
+_RANDOM = "bernoulli normal uniform rand randn rand_like randn_like randint randperm exponential multinomial"
 
 KEPT = frozenset(" ".join((_LOWERED, _PRODUCTS, _ATEN_WHOLE, _RANDOM)).split())
 

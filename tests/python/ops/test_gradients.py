@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+import torch.nn.functional as F
 from op_case import Case, indices, name
 from op_cases_windows import PADDING, POOLING
 from op_check import check_gradients
@@ -22,6 +23,13 @@ SCATTER = [
     Case("cumprod", lambda x: x.cumprod(0), [(6, 8)], low=0.5),
     Case("cummax", lambda x: x.cummax(-1).values, [(6, 8)]),
     Case("prod", lambda x: (x.prod(), x.prod(-1)), [(3, 4)], low=0.5),
+    Case("embedding_bag", lambda i, w: F.embedding_bag(i, w, mode="sum"), [indices(10, 4, 5), (10, 6)]),
+    Case("embedding_bag_mean", lambda i, w: F.embedding_bag(i, w, mode="mean"), [indices(10, 4, 5), (10, 6)]),
+    Case(
+        "embedding_bag_offsets",
+        lambda i, w, o: F.embedding_bag(i, w, o, mode="mean"),
+        [indices(10, 9), (10, 6), lambda: torch.tensor([0, 3, 3, 9])],
+    ),
     Case("max_dim", lambda x: x.max(-1).values, [(6, 8)]),
     Case("cross_entropy", torch.nn.functional.cross_entropy, [(6, 8), indices(8, 6)]),
     Case("slice_step", lambda x: x[1:, ::2] * 2, [(6, 8)]),
