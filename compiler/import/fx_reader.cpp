@@ -33,6 +33,7 @@ private:
   bool isPassedToken(const py::object& node);
   std::shared_ptr<const fx::Schema> schemaOf(const py::object& target);
   Argument argument(py::handle value);
+  Argument defaultValue(py::handle parameter);
   Meta meta(py::handle value);
   fx::TensorMeta tensorMeta(py::handle value);
   void readLocation(const py::dict& meta, Node& into);
@@ -256,7 +257,7 @@ std::shared_ptr<const fx::Schema> Reader::schemaOf(const py::object& target) {
     fx::Schema::Parameter parameter;
     parameter.name = text(given.attr("name"));
     if (py::bool_(given.attr("has_default_value")()))
-      parameter.default_value = argument(given.attr("default_value"));
+      parameter.default_value = defaultValue(given);
     schema->parameters.push_back(std::move(parameter));
   }
   schema->no_results = py::len(torch_schema.attr("returns")) == 0;
@@ -266,6 +267,20 @@ std::shared_ptr<const fx::Schema> Reader::schemaOf(const py::object& target) {
   schemas_[target.ptr()] = schema;
   alive_.push_back(target);
   return schema;
+}
+
+// A schema holds the default of a dtype, a layout or a memory format as a number.
+Argument Reader::defaultValue(py::handle parameter) {
+  using Kind = Argument::Kind;
+  Argument value = argument(parameter.attr("default_value"));
+  if (value.kind != Kind::integer)
+    return value;
+  const std::string type = text(parameter.attr("real_type"));
+  for (auto [name, kind] : {std::pair("ScalarType", Kind::dtype), std::pair("Layout", Kind::layout),
+                            std::pair("MemoryFormat", Kind::memory_format)})
+    if (type == name || type == std::string("Optional[") + name + "]")
+      value.kind = kind;
+  return value;
 }
 
 Argument Reader::argument(py::handle value) {

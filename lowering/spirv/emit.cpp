@@ -3,6 +3,7 @@
 #include "lowering/spirv/canonical.h"
 #include "lowering/spirv/emitter_client.h"
 #include "lowering/spirv/math_builtins.h"
+#include "lowering/spirv/workarounds.h"
 #include "mlir/Conversion/ArithToLLVM/ArithToLLVM.h"
 #include "mlir/Conversion/ControlFlowToLLVM/ControlFlowToLLVM.h"
 #include "mlir/Conversion/FuncToLLVM/ConvertFuncToLLVM.h"
@@ -100,6 +101,7 @@ std::unique_ptr<llvm::Module> translateToLLVM(ModuleOp module, llvm::LLVMContext
   for (llvm::Function& function : *result)
     if (!function.isDeclaration()) {
       passes.run(function, functions);
+      rewriteForBackEnd(function);
       // The back end gives the name of a block that a pass has named another id than its label.
       for (llvm::BasicBlock& block : function)
         block.setName("");

@@ -107,6 +107,12 @@ POINTWISE: list[Case] = [
             ),
         }.items()
     ),
+    Case(
+        "u8_from_float_then",
+        lambda x: ((x * 50).to(torch.uint8) + 1, (x * 50).to(torch.uint8) // 3, (x * 50).to(torch.uint8).long()),
+        [S],
+        low=0.0,
+    ),
     Case("u8_from_float", lambda x: (x.to(torch.uint8), (x * 50).to(torch.uint8)), [S], low=0.0),
     Case(
         "promote_u8",

@@ -41,6 +41,7 @@ SCATTER = [
         for include in (True, False)
     ),
     Case("scatter_reduce_integers", lambda x, i, y: (x.scatter_reduce(0, i, y, "amax"), x.scatter_reduce(0, i, y, "prod")), [S, indices(6, 6, 8), S], (torch.int64, torch.int32, torch.int8)),
+    Case("slice_scatter_ones", lambda x: torch.ones_like(x).new_zeros(6, 20).slice_scatter(torch.ones_like(x), 0, 1, 4), [(3, 20)], BOTH),
     Case("slice_scatter_step", lambda x, y: x.slice_scatter(y, 1, 1, 7, 2), [S, (6, 3)], BOTH),
     Case("slice_scatter", lambda x, y: x.slice_scatter(y, 0, 1, 4) + 1, [S, (3, 8)], BOTH),
     Case("select_scatter", lambda x, y: x.select_scatter(y, 1, -2), [S, (6,)], BOTH),

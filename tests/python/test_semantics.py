@@ -289,6 +289,20 @@ def test_nan_and_infinity_travel() -> None:
     assert relative_error(zefuse(function)(x), function(x)) < 1e-6
 
 
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_a_dtype_left_to_its_schema_default(dynamic: bool) -> None:
+    """A schema holds such a default as a number."""
+
+    def function(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return torch.tril_indices(5, 7), torch.triu_indices(5, 7, 1), torch.tril_indices(3, 4, dtype=torch.int32), x + 1
+
+    x = torch.randn(3)
+    for actual, expected in zip(
+        torch.compile(function, backend="zefuse", dynamic=dynamic)(x), function(x), strict=True
+    ):
+        torch.testing.assert_close(actual, expected, rtol=0, atol=0)
+
+
 def test_strict_refuses_a_fallback() -> None:
     from zefuse.errors import FallbackError
 

@@ -9,7 +9,7 @@ from op_case import Case, indices, name
 from op_cases_windows import PADDING, POOLING
 from op_check import check_gradients
 
-_NO_GRADIENT = ("integers", "nan", "infinity", "bool", "u8", "empty", "sum_empty")
+_NO_GRADIENT = ("gradient", "integers", "nan", "infinity", "bool", "u8", "empty", "sum_empty")
 WINDOWS = [c for c in (*POOLING, *PADDING) if not any(word in c.name for word in _NO_GRADIENT)]
 
 SCATTER = [

@@ -1,0 +1,47 @@
+#include "lowering/spirv/workarounds.h"
+
+#include "llvm/ADT/SmallVector.h"
+#include "llvm/IR/IRBuilder.h"
+#include "llvm/IR/InstIterator.h"
+
+using namespace llvm;
+
+namespace zefuse {
+
+static void splatCondition(SelectInst& select) {
+  auto* type = dyn_cast<FixedVectorType>(select.getType());
+  if (!type || select.getCondition()->getType()->isVectorTy())
+    return;
+  IRBuilder<> builder(&select);
+  select.setCondition(builder.CreateVectorSplat(type->getNumElements(), select.getCondition()));
+}
+
+static void maskTruncated(ZExtInst& extend) {
+  auto* truncate = dyn_cast<TruncInst>(extend.getOperand(0));
+  if (!truncate || truncate->getSrcTy() == extend.getType())
+    return;
+  IRBuilder<> builder(&extend);
+  Value* wide = builder.CreateZExtOrTrunc(truncate->getOperand(0), extend.getType());
+  APInt mask =
+      APInt::getLowBitsSet(extend.getType()->getScalarSizeInBits(), truncate->getType()->getScalarSizeInBits());
+  extend.replaceAllUsesWith(builder.CreateAnd(wide, ConstantInt::get(extend.getType(), mask)));
+  extend.eraseFromParent();
+  if (truncate->use_empty())
+    truncate->eraseFromParent();
+}
+
+void rewriteForBackEnd(Function& function) {
+  // Listed first: a rewrite erases instructions, and a dominating block may stand behind the one it dominates.
+  SmallVector<Instruction*> found;
+  for (Instruction& instruction : instructions(function))
+    if (isa<SelectInst, ZExtInst>(instruction))
+      found.push_back(&instruction);
+  for (Instruction* instruction : found) {
+    if (auto* select = dyn_cast<SelectInst>(instruction))
+      splatCondition(*select);
+    else
+      maskTruncated(*cast<ZExtInst>(instruction));
+  }
+}
+
+}  // namespace zefuse

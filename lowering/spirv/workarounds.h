@@ -1,0 +1,14 @@
+// LLVM IR that the SPIR-V back end takes but writes as a module that no device may build, rewritten to the same values.
+#pragma once
+
+#include "llvm/IR/Function.h"
+
+namespace zefuse {
+
+// After the last pass that makes such IR (SimplifyCFG turns a branch between two vectors into a select by one bit):
+// - select by a scalar between vectors: SPIR-V below 1.4 wants a condition per component, so the condition is splat;
+// - zext of a trunc between three widths: LLVM 22's combiner masks the wide value in the result's type without
+//   converting it, so the conversion and the mask are written out.
+void rewriteForBackEnd(llvm::Function& function);
+
+}  // namespace zefuse
