@@ -217,7 +217,7 @@ private:
     if (tensorsOf(both) > max_kernel_tensors)
       return refuse("together they take and make more than " + std::to_string(max_kernel_tensors) + " tensors");
     KernelShape shape;
-    if (auto reason = whyNotOneKernel(withViewsBetween(both), &shape))
+    if (auto reason = whyNotOneKernel(bodyOf(both).ops.getArrayRef(), &shape))
       return refuse(*reason);
     if (auto reason = whyWorse(a, b, shape))
       return refuse(*reason);
@@ -256,24 +256,8 @@ private:
   const KernelShape& shapeOfGroup(Id id) {
     auto [it, fresh] = shapes_.try_emplace(id);
     if (fresh)
-      whyNotOneKernel(withViewsBetween(graph_.opsOf(id)), &it->second);
+      whyNotOneKernel(bodyOf(graph_.opsOf(id)).ops.getArrayRef(), &it->second);
     return it->second;
-  }
-
-  /// The set with the free operations on paths between its members, in graph order: what the schedule sees.
-  SmallVector<Operation*> withViewsBetween(ArrayRef<Operation*> ops) {
-    llvm::SetVector<Operation*> all;
-    auto add = [&](auto&& self, Operation* op) -> void {
-      for (Value operand : op->getOperands())
-        if (Operation* producer = operand.getDefiningOp(); producer && isFree(producer) && !all.contains(producer))
-          self(self, producer);
-      all.insert(op);
-    };
-    for (Operation* op : ops)
-      add(add, op);
-    SmallVector<Operation*> sorted(all.begin(), all.end());
-    llvm::sort(sorted, [&](Operation* x, Operation* y) { return graph_.orderOf(x) < graph_.orderOf(y); });
-    return sorted;
   }
 
   Block& block_;

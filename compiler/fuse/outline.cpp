@@ -23,10 +23,9 @@ static void consumersOf(Operation* op, llvm::SetVector<Operation*>& consumers) {
   }
 }
 
-KernelOp outline(ArrayRef<Operation*> ops, unsigned num_symbols) {
+KernelBody bodyOf(ArrayRef<Operation*> ops) {
   llvm::SmallPtrSet<Operation*, 16> inside(ops.begin(), ops.end());
-  llvm::SetVector<Value> inputs, outputs;
-  llvm::SetVector<Operation*> body;
+  KernelBody body;
   std::function<void(Operation*)> include;
   auto need = [&](Value value) {
     Operation* producer = value.getDefiningOp();
@@ -35,10 +34,10 @@ KernelOp outline(ArrayRef<Operation*> ops, unsigned num_symbols) {
     if (producer && isFree(producer))
       include(producer);
     else
-      inputs.insert(value);
+      body.inputs.insert(value);
   };
   include = [&](Operation* op) {
-    if (body.contains(op))
+    if (body.ops.contains(op))
       return;
     for (Value operand : op->getOperands())
       need(operand);
@@ -48,10 +47,19 @@ KernelOp outline(ArrayRef<Operation*> ops, unsigned num_symbols) {
           if (!region.isAncestor(operand.getParentRegion()))
             need(operand);
       });
-    body.insert(op);
+    body.ops.insert(op);
   };
-  for (Operation* op : ops) {
+  for (Operation* op : ops)
     include(op);
+  return body;
+}
+
+KernelOp outline(ArrayRef<Operation*> ops, unsigned num_symbols) {
+  llvm::SmallPtrSet<Operation*, 16> inside(ops.begin(), ops.end());
+  KernelBody needed = bodyOf(ops);
+  const llvm::SetVector<Value>& inputs = needed.inputs;
+  llvm::SetVector<Value> outputs;
+  for (Operation* op : ops)
     for (Operation* user : op->getUsers()) {
       Operation* top = op->getBlock()->findAncestorOpInBlock(*user);
       if (inside.contains(top))
@@ -65,7 +73,6 @@ KernelOp outline(ArrayRef<Operation*> ops, unsigned num_symbols) {
       if (llvm::any_of(readers, [&](Operation* reader) { return !inside.contains(reader); }))
         outputs.insert(op->getResult(0));
     }
-  }
 
   OpBuilder builder(ops.back());
   SmallVector<Location> locations;
@@ -84,7 +91,7 @@ KernelOp outline(ArrayRef<Operation*> ops, unsigned num_symbols) {
   for (Value input : inputs)
     mapping.map(input, block.addArgument(input.getType(), input.getLoc()));
   builder.setInsertionPointToEnd(&block);
-  for (Operation* op : body)  // without the mark: equal kernels are one, whatever reads them
+  for (Operation* op : needed.ops)  // without the mark: equal kernels are one, whatever reads them
     builder.clone(*op, mapping)->removeDiscardableAttr("zefuse.output");
   SmallVector<Value> yielded;
   for (Value output : outputs)

@@ -83,6 +83,16 @@ def test_one_kernel(function: Callable[[torch.Tensor], Any], dynamic: bool, rows
     assert_compiled(function, (x,), kernels=1)
 
 
+def test_a_table_behind_a_view_is_part_of_the_kernel() -> None:
+    """The gathered log_softmax is reached through a view, from inside the gather's body."""
+
+    def loss(x: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        return F.cross_entropy(x, target)
+
+    explanation = assert_compiled(loss, (torch.randn(2, 3, 1), torch.randint(0, 3, (2, 1))), kernels=2)
+    assert any("another iteration space" in pair["reason"] for pair in explanation.not_joined), explanation
+
+
 def test_siblings_of_different_shapes() -> None:
     def views(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         return x.view(3, 2, 40) + 1, (x.view(12, 20) * 2).exp(), x.view(3, 2, 40).permute(2, 0, 1).contiguous() * 3

@@ -37,6 +37,25 @@ SCATTER = [
 ]
 
 
+def _cross_entropy(case: str, sizes: tuple[int, ...], weighted: bool = False, **options: object) -> Case:
+    """``sizes``: batch, classes, then the target's further dimensions. One of the targets is ignored."""
+    target = indices(sizes[1], sizes[0], *sizes[2:])
+    loss = torch.nn.functional.cross_entropy
+    if weighted:
+        return Case(case, lambda x, t, w: loss(x, t, w.detach(), ignore_index=1, **options), [sizes, target, (sizes[1],)], low=0.5)
+    return Case(case, lambda x, t: loss(x, t, ignore_index=1, **options), [sizes, target])
+
+
+CROSS_ENTROPY = [
+    _cross_entropy(f"cross_entropy_{form}_{reduction}{'_weighted' if weighted else ''}{'_smooth' if smooth else ''}", sizes,
+                   weighted, reduction=reduction, label_smoothing=smooth)
+    for form, sizes in (("row", (6, 8)), ("one", (6, 3, 1)), ("line", (6, 8, 5)), ("plane", (2, 5, 3, 4)))
+    for reduction, weighted, smooth in (
+        ("mean", False, 0.0), ("mean", True, 0.1), ("sum", True, 0.1), ("sum", False, 0.0), ("none", True, 0.0))
+]  # fmt: skip
+SCATTER += CROSS_ENTROPY
+
+
 @pytest.mark.parametrize("case", [*WINDOWS, *SCATTER], ids=name)
 def test_static(case: Case) -> None:
     check_gradients(case, torch.float32, dynamic=False)
