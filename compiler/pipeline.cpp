@@ -87,7 +87,7 @@ LogicalResult refuseFallbacks(func::FuncOp graph) {
 LogicalResult fuseGraph(func::FuncOp graph) {
   if (failed(prepare(graph)) || failed(fuseLibraryEpilogues(graph)) || failed(fuseKernels(graph, true)))
     return failure();
-  return assignLayouts(graph);
+  return success(succeeded(assignLayouts(graph)) && succeeded(divideRefusedKernels(graph)));
 }
 
 }  // namespace
@@ -156,7 +156,8 @@ Compilation compileModule(ModuleOp module, const Options& options, std::vector<S
     if (options.fuse && cpu && failed(run("2c_split", [&] { return splitReductions(graph); })))
       return failure();
     if (failed(run("2c_kernels", [&] { return fuseKernels(graph, options.fuse); })) ||
-        failed(run("2d_layouts", [&] { return assignLayouts(graph); })))
+        failed(run("2d_layouts", [&] { return assignLayouts(graph); })) ||
+        failed(run("2d_divided", [&] { return divideRefusedKernels(graph); })))
       return failure();
     if (options.fuse && cpu && failed(run("2e_batches", [&] { return batchKernels(graph); })))
       return failure();

@@ -26,6 +26,11 @@ mlir::LogicalResult fuseKernels(mlir::func::FuncOp graph, bool merge = true);
 // possible. Inserts the copies that remain, as kernels.
 mlir::LogicalResult assignLayouts(mlir::func::FuncOp graph);
 
+// A kernel that its schedule refuses, now that layouts are known, becomes a kernel per operation; the reason goes to
+// `zefuse.not_joined`. What fuseKernels asks of the schedule leaves nothing here: this keeps a disagreement of the two
+// from costing the graph.
+mlir::LogicalResult divideRefusedKernels(mlir::func::FuncOp graph);
+
 // Kernels that compute the same of different tensors and may run at one point become one launch (`batch` of
 // zefuse.kernel). After layouts are assigned; for targets whose schedule runs batches.
 mlir::LogicalResult batchKernels(mlir::func::FuncOp graph);

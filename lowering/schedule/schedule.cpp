@@ -141,6 +141,49 @@ Value ScheduleContext::finish(const Instance& instance, Value reduced) const {
   return combine(instance, splat(builder(), start, lanesOf(reduced)), reduced);
 }
 
+static SmallVector<AffineMap> layoutsOf(KernelOp kernel) {
+  return llvm::map_to_vector(kernel.getLayouts().getAsRange<AffineMapAttr>(),
+                             [](AffineMapAttr map) { return map.getValue(); });
+}
+
+// Fills `batch.size`. `layouts` outlive the result.
+static KernelGraph graphOf(KernelOp kernel, ArrayRef<AffineMap> layouts, Batch& batch) {
+  Block* body = &kernel.getBody().front();
+  KernelGraph graph;
+  graph.outputs = llvm::to_vector(body->getTerminator()->getOperands());
+  graph.graph_symbols = graphSymbolsOf(kernel);
+  graph.is_input = [body](Value value) {
+    auto argument = dyn_cast<BlockArgument>(value);
+    return argument && argument.getOwner() == body;
+  };
+  if (kernel.getBatchSizes())
+    batch.size = getAffineSymbolExpr(graph.graph_symbols++, kernel.getContext());
+  // Tensors of a batch with sizes are one row of elements each, or one element.
+  bool flat = bool(batch.size);
+  graph.offset = [=](IndexSpace& space, Node node) {
+    if (flat)
+      return node.at.getNumResults() == 1 ? node.at.getResult(0) : space.constant(0);
+    return space.apply(layouts[cast<BlockArgument>(node.value).getArgNumber()], node.at).getResult(0);
+  };
+  size_t first = size_t(body->getNumArguments()) * kernel.getBatch();
+  graph.output_offset = [=](IndexSpace& space, const DomainOutput& output) {
+    if (flat)
+      return output.node.at.getResult(0);
+    return space.apply(layouts[first + output.number], output.node.at).getResult(0);
+  };
+  return graph;
+}
+
+std::optional<std::string> whyNotScheduled(KernelOp kernel) {
+  auto layouts = layoutsOf(kernel);
+  Batch batch;
+  KernelGraph graph = graphOf(kernel, layouts, batch);
+  Refusal refusal;
+  if (analyseDomain(kernel.getContext(), graph, refusal))
+    return std::nullopt;
+  return refusal.reason;
+}
+
 FailureOr<ScheduledKernel> scheduleKernel(KernelOp kernel, const TargetDescription& target) {
   MLIRContext* context = kernel.getContext();
   context->loadDialect<arith::ArithDialect, func::FuncDialect, LLVM::LLVMDialect, math::MathDialect, scf::SCFDialect,
@@ -156,37 +199,17 @@ FailureOr<ScheduledKernel> scheduleKernel(KernelOp kernel, const TargetDescripti
       return refuse(illegal->op, illegal->reason);
 
   Block& body = kernel.getBody().front();
-  KernelGraph graph;
-  graph.outputs = llvm::to_vector(body.getTerminator()->getOperands());
-  graph.graph_symbols = graphSymbolsOf(kernel);
-  graph.is_input = [&body](Value value) {
-    auto argument = dyn_cast<BlockArgument>(value);
-    return argument && argument.getOwner() == &body;
-  };
-  auto layouts = llvm::map_to_vector(kernel.getLayouts().getAsRange<AffineMapAttr>(),
-                                     [](AffineMapAttr map) { return map.getValue(); });
-  unsigned inputs = body.getNumArguments();
+  auto layouts = layoutsOf(kernel);
+  unsigned inputs = body.getNumArguments(), results = body.getTerminator()->getNumOperands();
   Batch batch;
   batch.sets = kernel.getBatch();
   batch.inputs_of_body.assign(body.getArguments().begin(), body.getArguments().end());
-  if (layouts.size() != (inputs + graph.outputs.size()) * batch.sets)
-    return refuse(kernel, "has " + Twine(layouts.size()) + " layouts for " +
-                              Twine((inputs + graph.outputs.size()) * batch.sets) + " values");
-  if (kernel.getBatchSizes()) {
+  if (layouts.size() != size_t(inputs + results) * batch.sets)
+    return refuse(kernel, "has " + Twine(layouts.size()) + " layouts for " + Twine((inputs + results) * batch.sets) +
+                              " values");
+  if (kernel.getBatchSizes())
     batch.sizes = *kernel.getBatchSizes();
-    batch.size = getAffineSymbolExpr(graph.graph_symbols++, context);
-  }
-  // Tensors of a batch with sizes are one row of elements each, or one element.
-  graph.offset = [&](IndexSpace& space, Node node) {
-    if (batch.size)
-      return node.at.getNumResults() == 1 ? node.at.getResult(0) : space.constant(0);
-    return space.apply(layouts[cast<BlockArgument>(node.value).getArgNumber()], node.at).getResult(0);
-  };
-  graph.output_offset = [&](IndexSpace& space, const DomainOutput& output) {
-    if (batch.size)
-      return output.node.at.getResult(0);
-    return space.apply(layouts[inputs * batch.sets + output.number], output.node.at).getResult(0);
-  };
+  KernelGraph graph = graphOf(kernel, layouts, batch);
   Refusal refusal;
   std::unique_ptr<Domain> domain = analyseDomain(context, graph, refusal);
   if (!domain)

@@ -1,6 +1,9 @@
 // Stage 2 to stage 3: one kernel to one scheduled function.
 #pragma once
 
+#include <optional>
+#include <string>
+
 #include "compiler/dialect/Zefuse.h"
 #include "lowering/lower.h"
 #include "lowering/schedule/batch.h"
@@ -17,6 +20,9 @@ struct ScheduledKernel {
 
 // Emits diagnostics at the offending op.
 mlir::FailureOr<ScheduledKernel> scheduleKernel(KernelOp kernel, const TargetDescription& target);
+
+// Why scheduleKernel finds no iteration space for the kernel and its layouts; no emission.
+std::optional<std::string> whyNotScheduled(KernelOp kernel);
 
 // What the target-specific schedules fill in: the function's body and the launch's extent, grain and group size.
 struct ScheduleContext {

@@ -2,6 +2,8 @@
 #include <gtest/gtest.h>
 
 #include "compiler/dialect/Zefuse.h"
+#include "compiler/fuse/graph.h"
+#include "compiler/fuse/outline.h"
 #include "compiler/fuse/passes.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Dialect/Linalg/IR/Linalg.h"
@@ -261,6 +263,37 @@ TEST_F(Fuse, DependentKernelsAreNoBatch) {
                                 {{"z", "8x8"}}));
   ASSERT_TRUE(graph);
   EXPECT_EQ(count<KernelOp>(graph), 2);
+}
+
+TEST_F(Fuse, AKernelThatTheScheduleRefusesIsTakenApart) {
+  std::string sums = R"(
+%zero = arith.constant 0.0 : f32
+%re = tensor.empty() : tensor<8xf32>
+%ri = linalg.fill ins(%zero : f32) outs(%re : tensor<8xf32>) -> tensor<8xf32>
+%rows = linalg.generic {indexing_maps = [#id, #row], iterator_types = ["parallel", "reduction"]} ins(%x : tensor<8x12xf32>) outs(%ri : tensor<8xf32>) { ^bb0(%a: f32, %b: f32): %r = arith.addf %a, %b : f32 linalg.yield %r : f32 } -> tensor<8xf32>
+%te = tensor.empty() : tensor<f32>
+%ti = linalg.fill ins(%zero : f32) outs(%te : tensor<f32>) -> tensor<f32>
+%all = linalg.generic {indexing_maps = [affine_map<(d0) -> (d0)>, affine_map<(d0) -> ()>], iterator_types = ["reduction"]} ins(%rows : tensor<8xf32>) outs(%ti : tensor<f32>) { ^bb0(%a: f32, %b: f32): %r = arith.mulf %a, %b : f32 linalg.yield %r : f32 } -> tensor<f32>
+)";
+  module_ = parseSourceString<ModuleOp>(kMaps + graphOf("%x: tensor<8x12xf32> {zefuse.kind = \"user\", zefuse.name = "
+                                                        "\"x\", zefuse.strides = affine_map<() -> (12, 1)>}",
+                                                        sums, "all", "tensor<f32>", ""),
+                                        &context_);
+  ASSERT_TRUE(module_);
+  auto graph = module_->lookupSymbol<func::FuncOp>("graph");
+  SmallVector<Operation*> compute;
+  for (Operation& op : graph.getBody().front())
+    if (isCompute(&op))
+      compute.push_back(&op);
+  outline(compute, 0);
+  for (Operation* op : llvm::reverse(compute))
+    op->erase();
+  ASSERT_EQ(count<KernelOp>(graph), 1);
+  ASSERT_TRUE(succeeded(divideRefusedKernels(graph)) && succeeded(verify(*module_)));
+  EXPECT_EQ(count<KernelOp>(graph), 2);
+  auto reasons = graph->getAttrOfType<ArrayAttr>("zefuse.not_joined");
+  ASSERT_EQ(reasons.size(), 1u);
+  EXPECT_TRUE(cast<StringAttr>(cast<DictionaryAttr>(reasons[0]).get("reason")).getValue().contains("schedule refuses"));
 }
 
 TEST_F(Fuse, AMatmulWritesTheOrderItsReaderWants) {

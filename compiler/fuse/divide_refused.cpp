@@ -1,0 +1,104 @@
+// Kernels that the schedule refuses, taken apart again.
+#include "compiler/dialect/Zefuse.h"
+#include "compiler/dialect/shape.h"
+#include "compiler/fuse/graph.h"
+#include "compiler/fuse/outline.h"
+#include "compiler/fuse/passes.h"
+#include "lowering/schedule/schedule.h"
+#include "mlir/IR/IRMapping.h"
+
+using namespace mlir;
+
+namespace zefuse {
+namespace {
+
+class Dividing {
+public:
+  explicit Dividing(func::FuncOp graph)
+      : graph_(graph), builder_(graph.getContext()),
+        num_symbols_(graph->getAttrOfType<ArrayAttr>("zefuse.symbols").size()) {
+    if (auto refusals = graph->getAttrOfType<ArrayAttr>("zefuse.not_joined"))
+      llvm::append_range(refusals_, refusals.getValue());
+    for (auto kernel : graph.getOps<KernelOp>())
+      if (auto groups = kernel->getAttrOfType<DenseI64ArrayAttr>("zefuse.groups"))
+        for (int64_t group : groups.asArrayRef())
+          next_group_ = std::max(next_group_, group + 1);
+  }
+
+  void run() {
+    for (KernelOp kernel : llvm::make_early_inc_range(graph_.getOps<KernelOp>()))
+      if (llvm::count_if(kernel.getBody().front(), [](Operation& op) { return isCompute(&op); }) > 1)
+        if (auto reason = whyNotScheduled(kernel))
+          divide(kernel, *reason);
+    graph_->setAttr("zefuse.not_joined", builder_.getArrayAttr(refusals_));
+  }
+
+private:
+  /// Values between the pieces are contiguous; the kernel's own keep their layouts.
+  void divide(KernelOp kernel, const std::string& reason) {
+    Block& body = kernel.getBody().front();
+    ArrayRef<Attribute> layouts = kernel.getLayouts().getValue();
+    llvm::DenseMap<Value, Attribute> layout_of;
+    IRMapping mapping;
+    mapping.map(body.getArguments(), kernel.getInputs());
+    for (auto [input, layout] : llvm::zip(kernel.getInputs(), layouts))
+      layout_of[input] = layout;
+    OpBuilder builder(kernel);
+    SmallVector<Operation*> free, compute;
+    for (Operation& op : body.without_terminator())
+      (isCompute(&op) ? compute : free).push_back(builder.clone(op, mapping));
+    for (auto [yielded, result, layout] : llvm::zip(body.getTerminator()->getOperands(), kernel.getResults(),
+                                                    layouts.drop_front(kernel.getInputs().size()))) {
+      Value value = mapping.lookup(yielded);
+      result.replaceAllUsesWith(value);
+      layout_of[value] = layout;
+    }
+    llvm::erase_if(compute, [](Operation* op) { return op->use_empty() && (op->erase(), true); });
+    auto groups = kernel->getAttrOfType<DenseI64ArrayAttr>("zefuse.groups");
+    int64_t group = groups ? groups[0] : next_group_++;
+    kernel.erase();
+    for (auto [number, op] : llvm::enumerate(compute)) {
+      Value value = op->getResult(0);
+      Attribute mine = layout_of.lookup(value);
+      KernelOp piece = outline(op, num_symbols_);
+      SmallVector<Attribute> of_piece(piece.getLayouts().getValue());
+      for (auto [layout, input] : llvm::zip(of_piece, piece.getInputs()))
+        if (Attribute known = layout_of.lookup(input))
+          layout = known;
+      if (mine) {
+        of_piece.back() = mine;
+        layout_of[piece.getResult(0)] = mine;
+      }
+      piece.setLayoutsAttr(builder_.getArrayAttr(of_piece));
+      // The last piece is the one that others know by the old number.
+      int64_t next = number + 1 == compute.size() ? group : next_group_++;
+      piece->setAttr("zefuse.groups", builder_.getDenseI64ArrayAttr({next}));
+      if (number > 0)
+        refusals_.push_back(builder_.getDictionaryAttr(
+            {builder_.getNamedAttr("first", builder_.getI64IntegerAttr(last_group_)),
+             builder_.getNamedAttr("second", builder_.getI64IntegerAttr(next)),
+             builder_.getNamedAttr("reason", builder_.getStringAttr("the schedule refuses their kernel: " + reason))}));
+      last_group_ = next;
+    }
+    for (Operation* op : llvm::reverse(compute))
+      op->erase();
+    for (Operation* op : llvm::reverse(free))
+      if (op->use_empty())
+        op->erase();
+  }
+
+  func::FuncOp graph_;
+  Builder builder_;
+  unsigned num_symbols_;
+  SmallVector<Attribute> refusals_;
+  int64_t next_group_ = 0, last_group_ = 0;
+};
+
+}  // namespace
+
+LogicalResult divideRefusedKernels(func::FuncOp graph) {
+  Dividing(graph).run();
+  return success();
+}
+
+}  // namespace zefuse
