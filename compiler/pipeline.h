@@ -18,9 +18,9 @@ struct StageTime {
 
 struct Compilation {
   bool ok = false;
-  std::vector<std::byte> plan;  // plan.fbs
-  std::string error;            // when not ok: first line says what and where
-  std::string dump_folder;      // empty: no dump
+  std::vector<std::byte> plan;   // plan.fbs
+  std::string error;             // when not ok: first line says what and where
+  std::string dump_folder;       // empty: no dump
   std::vector<StageTime> times;  // `earlier`, then this function's own; the plan's report has them too
 };
 

@@ -27,8 +27,8 @@ struct DeviceBinary {
 
 // What the compiler says of a one-kernel binary. Zero where it says nothing: version 22.43 reports spills only.
 struct DeviceReport {
-  int simd = 0;       // work-items per hardware thread
-  int registers = 0;  // of a thread
+  int simd = 0;                   // work-items per hardware thread
+  int registers = 0;              // of a thread
   int64_t spilled_registers = 0;  // or bytes: zero means none
   int64_t private_bytes = 0;      // per work-item, in memory: arrays that did not fit into registers
   int64_t local_bytes = 0;
@@ -38,6 +38,6 @@ DeviceReport deviceReport(const DeviceBinary& binary);
 // Runs the compiler as a subprocess (it may hang or crash: facts of real compilers). On failure the SPIR-V file stays
 // where the message's command expects it. Thread-safe.
 Result<DeviceBinary> compileWithOcloc(std::span<const uint32_t> spirv, const std::string& device,
-                                                const OclocOptions& options = {});
+                                      const OclocOptions& options = {});
 
 }  // namespace zefuse

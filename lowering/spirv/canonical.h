@@ -1,8 +1,8 @@
 // The same module with ids in order of appearance.
 //
 // LLVM 22's SPIR-V back end keeps the table from basic blocks to label ids in a static object, keyed by the address of
-// the MachineFunction and never cleared. emit.cpp therefore runs it in a child process, whose table is empty. Labels are
-// still told from values by where they stand, and everything is numbered anew: equal kernels give equal bytes.
+// the MachineFunction and never cleared. emit.cpp therefore runs it in a child process, whose table is empty. Labels
+// are still told from values by where they stand, and everything is numbered anew: equal kernels give equal bytes.
 #pragma once
 
 #include <cstdint>

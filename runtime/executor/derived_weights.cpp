@@ -40,10 +40,9 @@ uint64_t fingerprint(const void* data, size_t bytes) {
   return hash ^ hash >> 32;
 }
 
-Result<std::shared_ptr<const PackedWeight>> DerivedWeights::get(uint32_t input, const BoundValue& view, const void* b,
-                                                                const WeightStamp& stamp,
-                                                                const std::shared_ptr<const onednn::Primitive>& primitive,
-                                                                Counters::OfCall& counters) {
+Result<std::shared_ptr<const PackedWeight>>
+DerivedWeights::get(uint32_t input, const BoundValue& view, const void* b, const WeightStamp& stamp,
+                    const std::shared_ptr<const onednn::Primitive>& primitive, Counters::OfCall& counters) {
   // Held while packing: threads that meet here at a first call want the same copies.
   std::lock_guard lock(mutex_);
   auto sameView = [&](const Entry& entry) {

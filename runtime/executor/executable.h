@@ -58,9 +58,9 @@ struct CallOutput {
 
 struct ExecutableOptions {
   std::string device = "cpu";
-  std::string cache_dir;  // native code; empty: no disk cache
+  std::string cache_dir;                     // native code; empty: no disk cache
   uint64_t cache_limit = uint64_t(2) << 30;  // bytes of the folder's entries; the least recently used go
-  int build_threads = 0;  // 0: as many as cores
+  int build_threads = 0;                     // 0: as many as cores
   // Native code that a package holds for a kernel module: (module id, target) to bytes, or empty.
   // The bytes must be verified already and stay valid during create(). What the device refuses is
   // built from SPIR-V instead.
@@ -72,7 +72,7 @@ struct ExecutionCounters {
   uint64_t calls = 0, launches = 0, library_calls = 0, aten_calls = 0, copies = 0;
   uint64_t weights_packed = 0, weight_packs_reused = 0;
   uint64_t native_cache_hits = 0, native_cache_misses = 0;
-  uint64_t arena_bytes = 0;  // largest so far
+  uint64_t arena_bytes = 0;   // largest so far
   std::string cache_failure;  // why native code could not be kept, once; empty: it could
 };
 

@@ -114,8 +114,7 @@ Status KernelModules::buildOne(const plan::KernelModule& module, const CacheKey&
   ++counters.native_cache_misses;
   const auto* words = module.spirv();
   if (!words || words->size() == 0)
-    return {Code::damaged,
-            "plan: kernel module '" + label + "' carries no SPIR-V and no usable native code was given"};
+    return {Code::damaged, "plan: kernel module '" + label + "' carries no SPIR-V and no usable native code was given"};
   auto built = ze::Module::fromSpirv(*context_, std::span(words->data(), words->size()), label);
   if (!built.ok())
     return built.status();

@@ -42,7 +42,12 @@ def _cross_entropy(case: str, sizes: tuple[int, ...], weighted: bool = False, **
     target = indices(sizes[1], sizes[0], *sizes[2:])
     loss = torch.nn.functional.cross_entropy
     if weighted:
-        return Case(case, lambda x, t, w: loss(x, t, w.detach(), ignore_index=1, **options), [sizes, target, (sizes[1],)], low=0.5)
+        return Case(
+            case,
+            lambda x, t, w: loss(x, t, w.detach(), ignore_index=1, **options),
+            [sizes, target, (sizes[1],)],
+            low=0.5,
+        )
     return Case(case, lambda x, t: loss(x, t, ignore_index=1, **options), [sizes, target])
 
 
