@@ -19,7 +19,7 @@ py::list entries(const std::string& directory) {
     entry["key"] = key;
     entry["note"] = info.note;
     entry["bytes"] = info.bytes;
-    entry["created"] = info.created;
+    entry["created"] = double(info.created) * 1e-9;
     entry["last_used"] = info.last_used;
     list.append(entry);
   }

@@ -15,7 +15,7 @@ namespace zefuse {
 struct Entry {
   std::string key;      // CacheKey::text()
   std::string note;     // for people: which kernel; not part of the key
-  int64_t created = 0;  // Unix time, seconds
+  int64_t created = 0;  // Unix time, nanoseconds
   uint64_t body_bytes = 0;
   std::vector<std::byte> body;
 };

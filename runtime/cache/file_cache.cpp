@@ -30,6 +30,11 @@ Status cannotWrite(const std::string& path, const std::string& why) {
   return {Code::not_found, "cannot write the cache entry " + path + ": " + why};
 }
 
+int64_t unixNanoseconds() {
+  using namespace std::chrono;
+  return duration_cast<nanoseconds>(system_clock::now().time_since_epoch()).count();
+}
+
 // With permissions for this user alone. Fails quietly: what comes next says why.
 void makeDirectory(const std::string& path) {
   std::error_code error;
@@ -74,7 +79,7 @@ Status FileCache::store(const CacheKey& key, std::span<const std::byte> bytes, c
   const int file = open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
   if (file < 0)
     return cannotWrite(temporary, std::strerror(errno));
-  const std::vector<std::byte> packed = packEntry(key.text(), note, time(nullptr), bytes);
+  const std::vector<std::byte> packed = packEntry(key.text(), note, unixNanoseconds(), bytes);
   const bool written = writeAll(file, packed.data(), packed.size());
   std::string why = written ? "" : std::strerror(errno);
   if (close(file) != 0 && why.empty())

@@ -16,8 +16,8 @@ struct CacheEntryInfo {
   std::vector<std::pair<std::string, std::string>> key;
   std::string note;
   uint64_t bytes = 0;     // of the file
-  int64_t created = 0;    // Unix time, seconds
-  int64_t last_used = 0;  // to the hour
+  int64_t created = 0;    // Unix time, nanoseconds
+  int64_t last_used = 0;  // Unix time, seconds; exact to the hour
 };
 
 // All readable entries, newest first. An empty list when there is no folder.
