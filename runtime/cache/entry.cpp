@@ -1,7 +1,12 @@
 #include "runtime/cache/entry.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
+#include <atomic>
+#include <cerrno>
+#include <cstdio>
 #include <cstring>
 
 #include "runtime/cache/sha256.h"
@@ -58,6 +63,22 @@ std::vector<std::byte> packEntry(std::string_view key, std::string_view note, in
   header.digest = digestOf(header, std::span(file).subspan(sizeof header));
   std::memcpy(file.data(), &header, sizeof header);
   return file;
+}
+
+std::string writeEntryFile(const std::string& path, std::span<const std::byte> packed) {
+  static std::atomic<uint64_t> counter{0};
+  const std::string temporary = path + "." + std::to_string(getpid()) + "." + std::to_string(counter++) + ".tmp";
+  const int file = open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+  if (file < 0)
+    return std::strerror(errno);
+  std::string why = writeAll(file, packed.data(), packed.size()) ? "" : std::strerror(errno);
+  if (close(file) != 0 && why.empty())
+    why = std::strerror(errno);
+  if (why.empty() && rename(temporary.c_str(), path.c_str()) != 0)
+    why = std::strerror(errno);
+  if (!why.empty())
+    unlink(temporary.c_str());
+  return why;
 }
 
 std::optional<Entry> unpackEntry(std::span<const std::byte> file) {

@@ -23,6 +23,10 @@ struct Entry {
 std::vector<std::byte> packEntry(std::string_view key, std::string_view note, int64_t created,
                                  std::span<const std::byte> body);
 
+// Puts a packed entry at `path` in one step: written beside it (a name that ends in ".tmp"), readable by this user
+// alone, and renamed. Empty, or why it could not be written; nothing is left then. Thread- and process-safe.
+std::string writeEntryFile(const std::string& path, std::span<const std::byte> packed);
+
 // Nothing when the bytes fail their checks.
 std::optional<Entry> unpackEntry(std::span<const std::byte> file);
 

@@ -14,7 +14,6 @@
 
 #include "runtime/cache/entry.h"
 #include "runtime/cache/maintenance.h"
-#include "runtime/descriptor_io.h"
 
 namespace zefuse {
 namespace {
@@ -74,22 +73,9 @@ Status FileCache::store(const CacheKey& key, std::span<const std::byte> bytes, c
   struct stat folder{};
   if (stat(directory_.c_str(), &folder) != 0 || !S_ISDIR(folder.st_mode))
     return cannotWrite(path, "its folder does not exist and cannot be made");
-  static std::atomic<uint64_t> counter{0};
-  const std::string temporary = path + "." + std::to_string(getpid()) + "." + std::to_string(counter++) + ".tmp";
-  const int file = open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-  if (file < 0)
-    return cannotWrite(temporary, std::strerror(errno));
   const std::vector<std::byte> packed = packEntry(key.text(), note, unixNanoseconds(), bytes);
-  const bool written = writeAll(file, packed.data(), packed.size());
-  std::string why = written ? "" : std::strerror(errno);
-  if (close(file) != 0 && why.empty())
-    why = std::strerror(errno);
-  if (why.empty() && rename(temporary.c_str(), path.c_str()) != 0)
-    why = std::strerror(errno);
-  if (!why.empty()) {
-    unlink(temporary.c_str());
+  if (const std::string why = writeEntryFile(path, packed); !why.empty())
     return cannotWrite(path, why);
-  }
   keepLimit(packed.size());
   return {};
 }

@@ -156,16 +156,8 @@ Result<uint64_t> importCache(const std::string& directory, const std::string& pa
     const std::string target = directory + "/" + CacheKey::fileNameOf(entry->key);
     if (std::filesystem::exists(target, error))
       continue;
-    const std::string temporary = target + "." + std::to_string(getpid()) + ".import.tmp";
-    const int file = open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-    const bool written = file >= 0 && write(file, packed.data(), packed.size()) == ssize_t(packed.size());
-    const std::string why = std::strerror(errno);
-    if (file >= 0)
-      close(file);
-    if (!written || rename(temporary.c_str(), target.c_str()) != 0) {
-      unlink(temporary.c_str());
+    if (const std::string why = writeEntryFile(target, packed); !why.empty())
       return Status{Code::not_found, "cannot write " + target + ": " + why};
-    }
   }
   return count;
 }
