@@ -297,7 +297,7 @@ private:
       for (unsigned copy = 1; copy < copies; ++copy)
         total = c_.combine(*instance, total, totals[copy * instances.size() + i]);
       if (laned)
-        total = acrossLanes(*instance, total);
+        total = c_.combineLanes(*instance, total);
       e_.bindValue(instance->result(), c_.finish(*instance, total));
     }
   }
@@ -405,22 +405,6 @@ private:
       single(wide_end, full_end, false);
     single(full_end, count, true);
     return totals;
-  }
-
-  // Halves, quarters, ...: always the same tree.
-  Value acrossLanes(const Instance& instance, Value vector) {
-    for (int64_t lanes = lanesOf(vector); lanes > 1; lanes /= 2) {
-      if (lanes == 2) {
-        Value low = vector::ExtractOp::create(b_, loc_, vector, int64_t(0));
-        return c_.combine(instance, low, vector::ExtractOp::create(b_, loc_, vector, int64_t(1)));
-      }
-      SmallVector<int64_t> low = llvm::to_vector(llvm::seq<int64_t>(0, lanes / 2));
-      SmallVector<int64_t> high = llvm::to_vector(llvm::seq<int64_t>(lanes / 2, lanes));
-      Value first = vector::ShuffleOp::create(b_, loc_, vector, vector, low);
-      Value second = vector::ShuffleOp::create(b_, loc_, vector, vector, high);
-      vector = c_.combine(instance, first, second);
-    }
-    return vector;
   }
 
   const ScheduleContext& c_;

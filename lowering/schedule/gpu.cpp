@@ -302,7 +302,7 @@ private:
     auto between = [&](SmallVector<Value> values) {
       if (row_lanes == 1)
         for (auto [instance, value] : llvm::zip(instances, values))
-          value = acrossLanes(*instance, value);
+          value = c_.combineLanes(*instance, value);
       return values;
     };
     return walkAxes(walk, axes, totals, between, [&](Value, ValueRange carried) {
@@ -316,23 +316,6 @@ private:
       }
       return next;
     });
-  }
-
-  // Halves, quarters, ...: always the same tree.
-  Value acrossLanes(const Instance& instance, Value vector) {
-    Value total = vector;
-    for (int64_t lanes = lanesOf(vector); lanes > 1; lanes /= 2) {
-      if (lanes == 2) {
-        Value low = vector::ExtractOp::create(b_, loc_, total, int64_t(0));
-        return c_.combine(instance, low, vector::ExtractOp::create(b_, loc_, total, int64_t(1)));
-      }
-      SmallVector<int64_t> low = llvm::to_vector(llvm::seq<int64_t>(0, lanes / 2));
-      SmallVector<int64_t> high = llvm::to_vector(llvm::seq<int64_t>(lanes / 2, lanes));
-      Value first = vector::ShuffleOp::create(b_, loc_, total, total, low);
-      Value second = vector::ShuffleOp::create(b_, loc_, total, total, high);
-      total = c_.combine(instance, first, second);
-    }
-    return total;
   }
 
   // All stages of the rows that are bound. meet(instances, partial results) combines over the team.

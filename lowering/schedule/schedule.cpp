@@ -129,6 +129,23 @@ Value ScheduleContext::combine(const Instance& instance, Value lhs, Value rhs) c
   return emitScalarOp(builder(), combinerOf(instance.op).op, {lhs, rhs}, lanesOf(lhs));
 }
 
+Value ScheduleContext::combineLanes(const Instance& instance, Value vector) const {
+  OpBuilder& b = builder();
+  for (int64_t lanes = lanesOf(vector); lanes > 1; lanes /= 2) {
+    Location at = vector.getLoc();
+    if (lanes == 2) {
+      Value low = vector::ExtractOp::create(b, at, vector, int64_t(0));
+      return combine(instance, low, vector::ExtractOp::create(b, at, vector, int64_t(1)));
+    }
+    SmallVector<int64_t> low = llvm::to_vector(llvm::seq<int64_t>(0, lanes / 2));
+    SmallVector<int64_t> high = llvm::to_vector(llvm::seq<int64_t>(lanes / 2, lanes));
+    Value first = vector::ShuffleOp::create(b, at, vector, vector, low);
+    Value second = vector::ShuffleOp::create(b, at, vector, vector, high);
+    vector = combine(instance, first, second);
+  }
+  return vector;
+}
+
 Value ScheduleContext::finish(const Instance& instance, Value reduced) const {
   Value init = initOf(instance.op);
   TypedAttr constant;

@@ -48,6 +48,8 @@ struct ScheduleContext {
   void scanRow(unsigned lanes) const;
   // Combines two values of a reduction.
   mlir::Value combine(const Instance& instance, mlir::Value lhs, mlir::Value rhs) const;
+  // A vector to one element of it: halves, quarters, ...; always the same tree.
+  mlir::Value combineLanes(const Instance& instance, mlir::Value vector) const;
   // The reduction's result from its reduced elements: with its init, in the result's type.
   mlir::Value finish(const Instance& instance, mlir::Value reduced) const;
 };
