@@ -247,13 +247,21 @@ int32_t Program::run(const std::vector<void*>& arguments, const std::vector<int6
   return status;
 }
 
-std::vector<uint32_t> wordsOf(const std::string& text, const TargetDescription& target) {
+std::optional<LoweredKernel> loweredOf(const std::string& text, const TargetDescription& target) {
   Context context;
   auto module = mlir::parseSourceString<mlir::ModuleOp>(text, &context.context);
   if (!module)
     return {};
   auto lowered = lowerOnly(*module, target);
-  return succeeded(lowered) ? lowered->spirv : std::vector<uint32_t>();
+  if (failed(lowered))
+    return {};
+  lowered->extent = lowered->scratch_bytes = mlir::AffineExpr();
+  return std::move(*lowered);
+}
+
+std::vector<uint32_t> wordsOf(const std::string& text, const TargetDescription& target) {
+  auto lowered = loweredOf(text, target);
+  return lowered ? lowered->spirv : std::vector<uint32_t>();
 }
 
 std::vector<uint32_t> wordsOf(const AttentionCase& attention, const TargetDescription& target) {

@@ -3,6 +3,7 @@
 
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -65,7 +66,10 @@ private:
   cpu::WorkGroupFn entry_ = nullptr;
 };
 
-// The SPIR-V of a module's kernel, lowered in a fresh context; empty when it does not lower.
+// A module's kernel, lowered in a context that is gone: `extent` and `scratch_bytes` are null. None when it does not
+// lower.
+std::optional<LoweredKernel> loweredOf(const std::string& module, const TargetDescription& target);
+// Its SPIR-V; empty when it does not lower.
 std::vector<uint32_t> wordsOf(const std::string& module, const TargetDescription& target = TargetDescription::cpu());
 
 std::vector<uint32_t> wordsOf(const AttentionCase& attention, const TargetDescription& target);
