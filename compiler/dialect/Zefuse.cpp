@@ -199,6 +199,23 @@ LogicalResult ScanOp::verify() {
   return verifyElementBody(*this, getBody().front(), type.getElementType());
 }
 
+//===-- sort ---------------------------------------------------------------------------------===//
+
+LogicalResult SortOp::verify() {
+  auto input = cast<RankedTensorType>(getInput().getType()), values = cast<RankedTensorType>(getValues().getType()),
+       positions = cast<RankedTensorType>(getPositions().getType());
+  int64_t dim = getDim();
+  if (dim < 0 || dim >= input.getRank())
+    return emitOpError("has no dimension ") << dim;
+  if (values.getElementType() != input.getElementType() || !positions.getElementType().isSignlessInteger(64) ||
+      shapeOf(values) != shapeOf(positions) || values.getRank() != input.getRank())
+    return emitOpError("wants values of the input's element type and i64 positions, of one shape and the input's rank");
+  for (auto [position, sizes] : llvm::enumerate(llvm::zip(shapeOf(input), shapeOf(values))))
+    if (static_cast<int64_t>(position) != dim && std::get<0>(sizes) != std::get<1>(sizes))
+      return emitOpError("wants results of the input's sizes but along dimension ") << dim;
+  return success();
+}
+
 //===-- kernel -------------------------------------------------------------------------------===//
 
 LogicalResult KernelOp::verify() {

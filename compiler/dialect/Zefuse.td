@@ -119,6 +119,22 @@ def Zefuse_ScanOp : Zefuse_Op<"scan", [Pure, SingleBlock]> {
   let hasVerifier = 1;
 }
 
+def Zefuse_SortOp : Zefuse_Op<"sort", [Pure]> {
+  let summary = "the first elements of each row in order, and where they were";
+  let description = [{
+    Along `dim`, the least elements of the input in ascending order (`descending`: the greatest, in descending order), as many as the
+    results hold, and their positions (i64). Equal elements keep their order, -0 equals 0, and NaN is greater than every number. A row has
+    fewer than 2^31 elements.
+    ```mlir
+    %values, %positions = zefuse.sort %x dim 1 descending : (tensor<4x100xf32>) -> (tensor<4x10xf32>, tensor<4x10xi64>)
+    ```
+  }];
+  let arguments = (ins AnyRankedTensor:$input, I64Attr:$dim, UnitAttr:$descending);
+  let results = (outs AnyRankedTensor:$values, AnyRankedTensor:$positions);
+  let assemblyFormat = "$input `dim` $dim (`descending` $descending^)? attr-dict `:` functional-type($input, results)";
+  let hasVerifier = 1;
+}
+
 def Zefuse_MatmulOp : Zefuse_Op<"matmul", [Pure, AttrSizedOperandSegments]> {
   let summary = "alpha * a @ b (+ bias) with post-ops: becomes one oneDNN call";
   let description = [{

@@ -45,7 +45,7 @@ private:
     std::map<std::string, SmallVector<KernelOp>, std::less<>> by_key;
     std::vector<const std::string*> order;
     for (auto kernel : block_.getOps<KernelOp>()) {
-      if (kernel.getBatch() > 1 || !kernel.getOps<ScatterOp>().empty())
+      if (kernel.getBatch() > 1 || !kernel.getOps<ScatterOp>().empty() || !kernel.getOps<SortOp>().empty())
         continue;
       std::string key = key_of(kernel);
       if (key.empty())

@@ -58,16 +58,18 @@ private:
     int64_t group = groups ? groups[0] : next_group_++;
     kernel.erase();
     for (auto [number, op] : llvm::enumerate(compute)) {
-      Value value = op->getResult(0);
-      Attribute mine = layout_of.lookup(value);
       KernelOp piece = outline(op, num_symbols_);
       SmallVector<Attribute> of_piece(piece.getLayouts().getValue());
       for (auto [layout, input] : llvm::zip(of_piece, piece.getInputs()))
         if (Attribute known = layout_of.lookup(input))
           layout = known;
-      if (mine) {
-        of_piece.back() = mine;
-        layout_of[piece.getResult(0)] = mine;
+      // The piece's results are those of `op` that are read.
+      for (auto [position, yielded] : llvm::enumerate(piece.getBody().front().getTerminator()->getOperands())) {
+        Attribute mine = layout_of.lookup(op->getResult(cast<OpResult>(yielded).getResultNumber()));
+        if (!mine)
+          continue;
+        of_piece[piece.getInputs().size() + position] = mine;
+        layout_of[piece.getResult(position)] = mine;
       }
       piece.setLayoutsAttr(builder_.getArrayAttr(of_piece));
       // The last piece is the one that others know by the old number.

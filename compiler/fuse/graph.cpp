@@ -13,7 +13,7 @@ using namespace mlir;
 namespace zefuse {
 
 bool isCompute(Operation* op) {
-  return isa_and_nonnull<linalg::GenericOp, tensor::ConcatOp, PadOp, ScanOp, ScatterOp>(op);
+  return isa_and_nonnull<linalg::GenericOp, tensor::ConcatOp, PadOp, ScanOp, ScatterOp, SortOp>(op);
 }
 
 bool isFree(Operation* op) {

@@ -13,7 +13,7 @@ namespace zefuse {
 // Inputs and results of one kernel. SPIR-V allows a function 255 parameters; status, scratch and sizes are some too.
 inline constexpr size_t max_kernel_tensors = 240;
 
-// linalg.generic, tensor.concat, zefuse.pad, zefuse.scan and zefuse.scatter: the operations that make a kernel.
+// linalg.generic, tensor.concat, zefuse.pad, zefuse.scan, zefuse.scatter and zefuse.sort: the operations that make a kernel.
 bool isCompute(mlir::Operation* op);
 // Views, sizes, empties, fills, constants: cloned into every kernel that uses them, never a kernel of their own
 // (unless a library call or an output needs their value in memory).

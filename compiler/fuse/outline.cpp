@@ -60,8 +60,8 @@ KernelOp outline(ArrayRef<Operation*> ops, unsigned num_symbols) {
   const llvm::SetVector<Value>& inputs = needed.inputs;
   llvm::SetVector<Value> outputs;
   for (Operation* op : ops)
-    for (Operation* user : op->getUsers()) {
-      Operation* top = op->getBlock()->findAncestorOpInBlock(*user);
+    for (OpOperand& use : op->getUses()) {
+      Operation* top = op->getBlock()->findAncestorOpInBlock(*use.getOwner());
       if (inside.contains(top))
         continue;
       // A view inside the group's reach is cloned; only readers outside need the value in memory.
@@ -71,7 +71,7 @@ KernelOp outline(ArrayRef<Operation*> ops, unsigned num_symbols) {
       else
         readers.insert(top);
       if (llvm::any_of(readers, [&](Operation* reader) { return !inside.contains(reader); }))
-        outputs.insert(op->getResult(0));
+        outputs.insert(use.get());
     }
 
   OpBuilder builder(ops.back());

@@ -337,6 +337,14 @@ Value TensorBuilder::scan(Value input, int64_t dim, double initial, Combine comb
   return op.getResult();
 }
 
+std::pair<Value, Value> TensorBuilder::sort(Value input, int64_t dim, AffineExpr count, bool descending) {
+  auto sizes = shapeOf(typeOf(input));
+  sizes[dim] = count;
+  auto op =
+      SortOp::create(b, type(sizes, elementOf(input)), type(sizes, b.getI64Type()), input, uint64_t(dim), descending);
+  return {op.getValues(), op.getPositions()};
+}
+
 void TensorBuilder::fillBody(Region& region, Type element, Combine combine) {
   Block& block = region.emplaceBlock();
   block.addArguments({element, element}, {b.getLoc(), b.getLoc()});

@@ -95,6 +95,9 @@ public:
   // infinity of an integer type are its least and greatest value): zefuse.scan.
   mlir::Value scan(mlir::Value input, int64_t dim, double initial, Combine combine);
 
+  // The first `count` elements along dim in order, and their positions: zefuse.sort.
+  std::pair<mlir::Value, mlir::Value> sort(mlir::Value input, int64_t dim, mlir::AffineExpr count, bool descending);
+
   mlir::Value convert(mlir::Value tensor, mlir::Type element);
   // alpha * a @ b + bias.
   mlir::Value matmul(mlir::Value a, mlir::Value other, mlir::Value bias, double alpha, mlir::RankedTensorType result);

@@ -51,6 +51,8 @@ std::optional<std::string> whyNoPlace(Node node) {
     return "reads a tensor that nothing wrote";
   if (isa<ScatterOp>(op))
     return "a scatter's result is read after all of it is written";
+  if (isa<SortOp>(op))
+    return "a sort's results are read after a row of them is complete";
   if (!isa<linalg::GenericOp, linalg::FillOp, ViewOp, tensor::ConcatOp, PadOp, ScanOp>(op))
     return op->getName().getStringRef().str() + " has no place in a kernel";
   auto generic = dyn_cast<linalg::GenericOp>(op);
@@ -71,6 +73,12 @@ public:
     for (Value output : graph_.outputs)
       if (!isa<RankedTensorType>(output.getType()))
         return refuse(output.getDefiningOp(), "an output is not a ranked tensor");
+    for (Value output : graph_.outputs)
+      if (auto sort = output.getDefiningOp<SortOp>()) {
+        bool alone = llvm::all_of(graph_.outputs, [&](Value other) { return other.getDefiningOp() == sort; });
+        return alone ? analyseSort(sort, graph_, refusal_)
+                     : refuse(sort, "a sort shares its kernel with no other output");
+      }
     for (Value output : graph_.outputs)
       if (auto scatter = output.getDefiningOp<ScatterOp>())
         return graph_.outputs.size() == 1 ? analyseScatter(scatter, graph_, refusal_)

@@ -52,6 +52,15 @@ struct ScatterForm {
   Node update() { return {op.getUpdates(), updates_at}; }
 };
 
+// A kernel whose outputs are the results of a zefuse.sort. Rows are the dims that are not sorted along.
+struct SortForm {
+  SortOp op;
+  unsigned from, to;           // the sorted dim of the input, of the results
+  mlir::AffineMap input_at;    // indices of the input, over rows and `from`
+  mlir::AffineMap results_at;  // indices of the results, over rows and `to`
+  Node input() { return {op.getInput(), input_at}; }
+};
+
 struct Domain {
   explicit Domain(mlir::MLIRContext* context, unsigned symbols) : space(context, symbols) {}
 
@@ -62,6 +71,7 @@ struct Domain {
   std::vector<Instance> instances;       // producers first
   unsigned levels = 0;                   // of instances
   std::optional<ScatterForm> scatter;
+  std::optional<SortForm> sort;
   // Results of zefuse.scan, each consumers first; all walk one row dim in order, which then is no dim to spread work
   // over.
   llvm::SmallVector<Node> scans;
@@ -98,6 +108,8 @@ std::unique_ptr<Domain> analyseDomain(mlir::MLIRContext* context, const KernelGr
 
 // The domain of a kernel whose output is the result of `op`; see ScatterForm.
 std::unique_ptr<Domain> analyseScatter(ScatterOp op, const KernelGraph& graph, Refusal& refusal);
+// The domain of a kernel whose outputs are results of `op`; see SortForm.
+std::unique_ptr<Domain> analyseSort(SortOp op, const KernelGraph& graph, Refusal& refusal);
 
 // Calls visit for each node that computing `root` evaluates, in pre-order, each node once. Stops below a node for which
 // visit returns false; does not enter reductions.

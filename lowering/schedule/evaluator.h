@@ -74,6 +74,7 @@ public:
               llvm::function_ref<mlir::Value(mlir::Value)> next);
   // A body of scalar ops (zefuse.scatter's) applied to these values, which have equal lanes.
   mlir::Value emitBody(mlir::Block& body, mlir::ValueRange arguments);
+  mlir::Value anyLane(mlir::Location loc, mlir::Value condition);  // one i1, here
   void keep(std::vector<Kept>* kept) { kept_ = kept; }
 
   mlir::OpBuilder& builder() { return builder_; }
@@ -132,7 +133,6 @@ private:
   mlir::AffineExpr laneStep(mlir::AffineExpr expr);
   mlir::Value splatAt(Placed placed, unsigned lanes);
   mlir::Value address(mlir::Location loc, mlir::Type element, mlir::Value pointer, mlir::Value index, int64_t plus = 0);
-  mlir::Value anyLane(mlir::Location loc, mlir::Value condition);
 
   mlir::OpBuilder& builder_;
   IndexSpace& space_;

@@ -262,7 +262,7 @@ FailureOr<ScheduledKernel> scheduleKernel(KernelOp kernel, const TargetDescripti
   result.module = ModuleOp::create(loc);
   builder.setInsertionPointToEnd(result.module->getBody());
   Type pointer = LLVM::LLVMPointerType::get(context, 1);
-  bool scratch = !strategy.kept.empty() && !strategy.kept_static;
+  bool scratch = !strategy.kept_static;
   SmallVector<Type> types(layouts.size() + (launch.checks.empty() ? 0 : 1) + (scratch ? 1 : 0), pointer);
   types.append(launch.symbols.size(), builder.getI64Type());
   auto function = func::FuncOp::create(builder, loc, launch.name, builder.getFunctionType(types, {}));
@@ -302,11 +302,13 @@ FailureOr<ScheduledKernel> scheduleKernel(KernelOp kernel, const TargetDescripti
   evaluator.keep(&strategy.kept);
   ScheduleContext schedule{graph,    *domain, strategy, target,          evaluator, *result.module,
                            function, batch,   outputs,  scratch_pointer, launch};
-  if (batch.sets > 1 && (domain->scatter || target.kind != TargetDescription::Kind::cpu))
+  if (batch.sets > 1 && (domain->scatter || domain->sort || target.kind != TargetDescription::Kind::cpu))
     return refuse(kernel, "a batch of these kernels has no schedule for " + target.name);
   evaluator.enter(entry);
   if (domain->scatter)
     scheduleScatter(schedule);
+  else if (domain->sort)
+    target.kind == TargetDescription::Kind::cpu ? scheduleSort(schedule) : scheduleGpuSort(schedule);
   else
     target.kind == TargetDescription::Kind::cpu ? scheduleCpu(schedule) : scheduleGpu(schedule);
   if (evaluator.failed())

@@ -59,6 +59,8 @@ std::pair<mlir::Value, mlir::Value> shareOfGroup(const ScheduleContext& context,
                                                  mlir::AffineExpr units, double unit_cost);
 
 void scheduleScatter(const ScheduleContext& context);  // both targets
+void scheduleSort(const ScheduleContext& context);
+void scheduleGpuSort(const ScheduleContext& context);
 
 // zefuse.matmul where no library computes it. `layouts`: of its operands in order, then of the result.
 mlir::FailureOr<ScheduledKernel> scheduleMatmul(MatmulOp op, llvm::ArrayRef<mlir::AffineMap> layouts,

@@ -2,6 +2,7 @@
 
 #include "compiler/dialect/Zefuse.h"
 #include "lowering/schedule/scalar_ops.h"
+#include "lowering/schedule/sort.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Math/IR/Math.h"
 #include "llvm/ADT/DenseSet.h"
@@ -58,6 +59,8 @@ public:
     Strategy strategy;
     if (domain_.scatter)
       return scatter();
+    if (domain_.sort)
+      return sort();
     chooseLanes(strategy);
     if (target_.kind == TargetDescription::Kind::cpu)
       chooseKept(strategy);
@@ -200,6 +203,18 @@ private:
     strategy.unit_cost = updates * 16 + fills * 8;
     strategy.reason =
         domain_.rows.empty() ? "scatter, one after the other" : "scatter, parallel over what no index addresses";
+    return strategy;
+  }
+
+  Strategy sort() const {
+    bool cpu = target_.kind == TargetDescription::Kind::cpu;
+    SortPlan plan = (cpu ? planSort : planGpuSort)(*domain_.sort, space_, assumed_symbol);
+    Strategy strategy;
+    strategy.unit_cost = plan.cost;
+    strategy.kept_bytes = plan.bytes;
+    auto bytes = constantOf(plan.bytes);
+    strategy.kept_static = bytes && *bytes <= (cpu ? target_.private_row_bytes : target_.local_memory_bytes);
+    strategy.reason = plan.reason;
     return strategy;
   }
 

@@ -40,9 +40,9 @@ Value WorkGroup::call(StringRef name, Type result, ValueRange operands) {
   return result ? call.getResult(0) : Value();
 }
 
-void WorkGroup::barrier() {
-  Value local_fence = arith::ConstantOp::create(b_, loc_, b_.getI32IntegerAttr(1));
-  call("_Z7barrierj", Type(), local_fence);
+void WorkGroup::barrier(bool global) {
+  Value fence = arith::ConstantOp::create(b_, loc_, b_.getI32IntegerAttr(global ? 3 : 1));
+  call("_Z7barrierj", Type(), fence);
 }
 
 Value WorkGroup::localArray(Type element, int64_t count) {

@@ -23,7 +23,8 @@ public:
   mlir::Value lane() const { return lane_; }                     // 0..subgroup
   mlir::Value subgroupIndex() const { return subgroup_index_; }  // 0..subgroups
 
-  void barrier();  // all work-items of the group; local memory is visible after it
+  // All work-items of the group; what they wrote to local memory (and to global) is visible to all of them after it.
+  void barrier(bool global = false);
 
   // An array in local memory that this group shares, `count` elements of a memory type; a pointer in address space 3.
   mlir::Value localArray(mlir::Type element, int64_t count);

@@ -73,6 +73,16 @@ std::string embeddingKernel() {
   return text.module();
 }
 
+std::string sortKernel(const std::string& shape) {
+  KernelText text;
+  std::string values = type(shape), positions = type(shape, "i64"), columns = shape.substr(shape.find('x') + 1);
+  text.input({"%x", values, flat(std::stoul(columns))});
+  text.line("%v, %p = zefuse.sort %x dim 1 : (" + values + ") -> (" + values + ", " + positions + ")");
+  text.output({"%v", values, flat(std::stoul(columns))});
+  text.output({"%p", positions, flat(std::stoul(columns))});
+  return text.module();
+}
+
 std::string softmaxKernel(size_t n, size_t m) {
   KernelText text;
   RowOps ops{text, type(n, m), type(std::to_string(n))};
@@ -196,6 +206,8 @@ std::vector<NamedKernel> kernelFamilies() {
       {"transpose", transposeKernel()},
       {"concat", concatKernel()},
       {"embedding", embeddingKernel()},
+      {"sort", sortKernel("64x2048")},
+      {"sort_long", sortKernel("8x100000")},
       {"softmax_8", softmaxKernel(5000, 8)},
       {"softmax_128", softmaxKernel(5000, 128)},
       {"softmax_2000", softmaxKernel(100, 2000)},

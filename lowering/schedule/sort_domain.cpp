@@ -1,0 +1,53 @@
+#include "compiler/dialect/shape.h"
+#include "lowering/schedule/domain.h"
+
+using namespace mlir;
+
+namespace zefuse {
+
+std::unique_ptr<Domain> analyseSort(SortOp op, const KernelGraph& graph, Refusal& refusal) {
+  auto domain = std::make_unique<Domain>(op.getContext(), graph.graph_symbols);
+  IndexSpace& space = domain->space;
+  auto sizes = shapeOf(cast<RankedTensorType>(op.getInput().getType()));
+  int64_t sorted = op.getDim();
+  SortForm form{op};
+  SmallVector<AffineExpr> at;
+  for (auto [position, size] : llvm::enumerate(sizes)) {
+    at.push_back(space.constant(0));
+    if (static_cast<int64_t>(position) == sorted || constantOf(size) == 1)
+      continue;
+    domain->rows.push_back(space.addDim(size));
+    at.back() = space.dim(domain->rows.back());
+  }
+  form.from = space.addDim(sizes[sorted]);
+  form.to = space.addDim(shapeOf(cast<RankedTensorType>(op.getValues().getType()))[sorted]);
+  at[sorted] = space.dim(form.from);
+  form.input_at = space.indices(at);
+  at[sorted] = space.dim(form.to);
+  form.results_at = space.indices(at);
+
+  llvm::DenseSet<std::pair<Value, AffineMap>> seen;
+  walkNodes(space, form.input(), seen, graph, [&](Node node) {
+    if (graph.is_input(node.value) || !refusal.reason.empty())
+      return false;
+    Operation* inner = node.value.getDefiningOp();
+    if (inner && isReduction(inner))
+      refusal = {inner, "what a sort reads does not reduce in the same kernel"};
+    else if (isa_and_nonnull<ScanOp>(inner))
+      refusal = {inner, "a sort and a scan have no kernel in common"};
+    else if (auto reason = whyNoPlace(node))
+      refusal = {inner, *reason};
+    else if (space.numOpaques() >= IndexSpace::max_opaques)
+      refusal = {inner, "too many computed indices"};
+    return refusal.reason.empty();
+  });
+  if (!refusal.reason.empty())
+    return nullptr;
+  domain->axis_sets.emplace_back();
+  for (auto [number, output] : llvm::enumerate(graph.outputs))
+    domain->outputs.push_back({unsigned(number), {output, form.results_at}, false});
+  domain->sort = form;
+  return domain;
+}
+
+}  // namespace zefuse
