@@ -155,7 +155,8 @@ private:
         if (tried.contains(mine))
           continue;
         size_t left = max_siblings;
-        for (Id other : llvm::reverse(llvm::to_vector(tried))) {
+        const SmallVector<Id> earlier(tried.begin(), tried.end());
+        for (Id other : llvm::reverse(earlier)) {
           if (left-- == 0)
             break;
           Id sibling = graph_.living(other);

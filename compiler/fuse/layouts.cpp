@@ -185,6 +185,13 @@ private:
     return stridedLayout(channelsLastStrides(sizes), nullptr, num_symbols_, context_);
   }
 
+  /// Whether images of these shapes may be stages of one: the same channels, or the same places. Otherwise dimensions
+  /// were exchanged on the way, [N, C, L] to [N, L, C], and what is innermost in one is not in the other.
+  static bool sameChannelsOrPlaces(RankedTensorType a, RankedTensorType b) {
+    SmallVector<AffineExpr> first = shapeOf(a), second = shapeOf(b);
+    return first[1] == second[1] || ArrayRef(first).drop_front(2) == ArrayRef(second).drop_front(2);
+  }
+
   /// Channels last if `value`'s kernel reads a channels-last image at least as large as any other; else null.
   AffineMap followingInputs(Value value, RankedTensorType type) {
     auto kernel = value.getDefiningOp<KernelOp>();
@@ -197,7 +204,7 @@ private:
         continue;
       if (layout_.at(input) == channelsLastLayout(shapeOf(read)) &&
           layout_.at(input) != contiguousLayout(read, num_symbols_))
-        found = true;
+        found |= sameChannelsOrPlaces(read, type);
       else if (sameShape(read, type))
         return {};
     }

@@ -26,6 +26,9 @@ public:
 
   pybind11::dict report() const;    // report.cpp
   pybind11::dict counters() const;  // report.cpp
+  // One (calls, seconds, processor seconds of the calling thread) for each step since time_steps(True); report.cpp.
+  pybind11::list stepTimes() const;
+  void timeSteps(bool on) { executable_->timeSteps(on); }
   std::string planJson() const;
   pybind11::bytes planBytes() const;
   void invalidateWeights() { executable_->invalidateWeights(); }

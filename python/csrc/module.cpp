@@ -180,6 +180,8 @@ PYBIND11_MODULE(_C, module) {
   compiled_graph.def("__call__", &CompiledGraph::call, py::arg("arguments"))
       .def("report", &CompiledGraph::report)
       .def("counters", &CompiledGraph::counters)
+      .def("time_steps", &CompiledGraph::timeSteps, py::arg("on"))
+      .def("step_times", &CompiledGraph::stepTimes)
       .def("plan_json", &CompiledGraph::planJson)
       .def("plan_bytes", &CompiledGraph::planBytes)
       .def("invalidate_weights", &CompiledGraph::invalidateWeights)

@@ -25,8 +25,9 @@ py::list strings(const flatbuffers::Vector<flatbuffers::Offset<flatbuffers::Stri
   return list;
 }
 
-py::dict noted(const plan::Plan& plan, const plan::KernelNote* note) {
+py::dict noted(const plan::Plan& plan, int step, const plan::KernelNote* note) {
   py::dict entry;
+  entry["step"] = step;
   entry["ops"] = strings(note ? note->ops() : nullptr);
   entry["sources"] = strings(note ? note->sources() : nullptr);
   entry["bytes"] = note ? constantOf(plan, note->bytes()) : py::none();
@@ -49,9 +50,11 @@ py::dict CompiledGraph::report() const {
   const plan::Plan& plan = executable_->plan();
   py::list kernels, calls, fallbacks, copies;
   if (plan.steps()) {
+    int number = -1;
     for (const plan::Step* step : *plan.steps()) {
+      ++number;
       if (auto* launch = step->kind_as_Launch()) {
-        py::dict entry = noted(plan, launch->note());
+        py::dict entry = noted(plan, number, launch->note());
         entry["name"] = text(launch->name());
         entry["schedule"] = launch->note() ? text(launch->note()->schedule()) : "";
         const plan::KernelModule* module = plan.modules()->Get(launch->module_());
@@ -59,17 +62,17 @@ py::dict CompiledGraph::report() const {
         entry["module"] = text(module->id());
         kernels.append(entry);
       } else if (auto* matmul = step->kind_as_Matmul()) {
-        py::dict entry = noted(plan, matmul->note());
+        py::dict entry = noted(plan, number, matmul->note());
         entry["kind"] = "matmul";
         entry["post_ops"] = names(matmul->post_ops());
         calls.append(entry);
       } else if (auto* convolution = step->kind_as_Convolution()) {
-        py::dict entry = noted(plan, convolution->note());
+        py::dict entry = noted(plan, number, convolution->note());
         entry["kind"] = "convolution";
         entry["post_ops"] = names(convolution->post_ops());
         calls.append(entry);
       } else if (auto* aten = step->kind_as_AtenCall()) {
-        py::dict entry = noted(plan, aten->note());
+        py::dict entry = noted(plan, number, aten->note());
         std::string overload = text(aten->overload());
         entry["op"] = text(aten->op()) + (overload.empty() ? "" : "." + overload);
         entry["reason"] = text(aten->reason());
@@ -82,6 +85,7 @@ py::dict CompiledGraph::report() const {
   }
   py::dict report;
   report["device"] = text(plan.device());
+  report["steps"] = plan.steps() ? plan.steps()->size() : 0;
   report["kernels"] = kernels;
   report["calls"] = calls;
   report["fallbacks"] = fallbacks;
@@ -107,6 +111,13 @@ py::dict CompiledGraph::report() const {
     report["stages"] = stages;
   }
   return report;
+}
+
+py::list CompiledGraph::stepTimes() const {
+  py::list times;
+  for (const StepTime& time : executable_->stepTimes())
+    times.append(py::make_tuple(time.calls, time.seconds, time.thread_seconds));
+  return times;
 }
 
 py::dict CompiledGraph::counters() const {

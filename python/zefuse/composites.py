@@ -56,6 +56,25 @@ def native_dropout(input: torch.Tensor, p: float, train: bool | None) -> Any:
 _SUM, _MEAN = 0, 1  # modes of embedding_bag; 2, the maximum, stays in ATen
 
 
+def _equal_bags(starts: torch.Tensor, count: int) -> int | None:
+    """The length of each bag where the graph being traced says that ``starts`` is ``arange(0, count, length)``.
+
+    That is what torch makes of two-dimensional indices: sums over a dimension instead of additions at computed places.
+    """
+    from torch.fx.experimental.proxy_tensor import get_proxy_mode, get_proxy_slot
+    from torch.fx.experimental.symbolic_shapes import statically_known_true
+
+    if (mode := get_proxy_mode()) is None:
+        return None
+    slot = get_proxy_slot(starts, mode.tracer, None)
+    node = getattr(getattr(slot, "proxy", None), "node", None)
+    if node is None or node.target is not torch.ops.aten.arange.start_step or len(node.args) < 3:
+        return None
+    first, _, length = node.args[:3]
+    whole = first == 0 and isinstance(length, int) and length > 0
+    return length if whole and statically_known_true(starts.shape[0] * length == count) else None
+
+
 def embedding_bag(
     weight: torch.Tensor,
     indices: torch.Tensor,
@@ -72,13 +91,20 @@ def embedding_bag(
         return NotImplemented
     starts = offsets[:-1] if include_last_offset else offsets
     count, bags = indices.shape[0], starts.shape[0]
+    rows = torch.ops.aten.embedding(weight, indices)
+    if per_sample_weights is not None:
+        rows = rows * per_sample_weights[:, None]
+    if (length := _equal_bags(starts, count)) is not None:
+        out = rows.view(bags, length, weight.shape[1]).sum(1)
+        sizes = torch.full_like(starts, length)
+        bag_of = (
+            torch.arange(bags, dtype=offsets.dtype, device=offsets.device)[:, None].expand(bags, length).reshape(-1)
+        )
+        return out / length if mode == _MEAN else out, bag_of, sizes, torch.zeros_like(sizes)
     # A bag begins where offsets say; several at one place are empty but for the last.
     begins = torch.zeros(count + 1, dtype=torch.int64, device=indices.device)
     begins = begins.index_add(0, starts.long(), torch.ones_like(starts, dtype=torch.int64))
     bag_of = begins.cumsum(0)[:-1] - 1
-    rows = weight[indices]
-    if per_sample_weights is not None:
-        rows = rows * per_sample_weights[:, None]
     out = torch.zeros(bags, weight.shape[1], dtype=weight.dtype, device=weight.device).index_add(0, bag_of, rows)
     sizes = torch.zeros(bags, dtype=torch.int64, device=weight.device).index_add(0, bag_of, torch.ones_like(bag_of))
     if mode == _MEAN:
@@ -102,9 +128,13 @@ def embedding_bag_backward(
 ) -> Any:
     if mode not in (_SUM, _MEAN) or sparse or scale_grad_by_freq or padding_idx >= 0 or bag_of.shape != indices.shape:
         return NotImplemented
-    rows = grad[bag_of]
-    if mode == _MEAN:
-        rows = rows / sizes[bag_of][:, None].to(rows.dtype)
+    if (length := _equal_bags(offsets, indices.shape[0])) is not None:
+        bags, width = grad.shape
+        rows = (grad / length if mode == _MEAN else grad)[:, None].expand(bags, length, width).reshape(-1, width)
+    else:
+        rows = grad[bag_of]
+        if mode == _MEAN:
+            rows = rows / sizes[bag_of][:, None].to(rows.dtype)
     if per_sample_weights is not None:
         rows = rows * per_sample_weights[:, None]
     return torch.zeros(num_weights, grad.shape[1], dtype=grad.dtype, device=grad.device).index_add(0, indices, rows)

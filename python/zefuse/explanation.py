@@ -23,6 +23,9 @@ class Explanation:
     graphs: ``{"graph", "kind", "symbols", "inputs", "stages", "counters"}``: kind is inference, forward or backward
     stages: seconds per compilation stage, over all graphs
     graph_breaks: reason -> how often Dynamo broke the graph for it
+
+    With ``explain(timed_calls=n)``, kernels, calls and fallbacks also have ``"seconds"``, the mean of n calls by the clock, and
+    ``"thread_seconds"``, the calling thread's processor time (all of the work under ``OMP_NUM_THREADS=1``).
     """
 
     kernels: list[dict[str, Any]] = field(default_factory=list)
@@ -40,8 +43,13 @@ class Explanation:
         """Adds the report of one compiled graph."""
         report = compiled.report()
         number = len(self.graphs)
+        times = compiled.step_times()
         for name in ("kernels", "calls", "fallbacks"):
-            getattr(self, name).extend({"graph": number, **entry} for entry in report[name])
+            for entry in report[name]:
+                step = entry.pop("step", None)  # None: it runs in eager, between plans
+                if times and step is not None and (calls := times[step][0]):
+                    entry["seconds"], entry["thread_seconds"] = (total / calls for total in times[step][1:])
+                getattr(self, name).append({"graph": number, **entry})
         self.not_joined.extend({"graph": number, **entry} for entry in report.get("not_joined", ()))
         for stage, seconds in report["stages"].items():
             self.stages[stage] = self.stages.get(stage, 0.0) + seconds
@@ -90,6 +98,31 @@ class Explanation:
             for pair in self.not_joined
         ]
 
+    def _slowest(self, most: int = 15) -> Any:
+        """Where the time goes: steps of one name together, the longest first. Nothing unless calls were timed."""
+        sums: dict[tuple[str, str], list[float]] = {}
+        steps = [*self.kernels, *self.calls, *self.fallbacks]
+        for entry in steps:
+            if "seconds" in entry:
+                name = entry.get("name") or (_kind(entry) if "kind" in entry else entry["op"])
+                of_name = sums.setdefault((str(entry["graph"]), name), [0, 0.0, 0.0])
+                for at, part in enumerate((1, entry["seconds"], entry["bytes"] or 0)):
+                    of_name[at] += part
+        if not sums:
+            return
+        from rich.table import Table
+
+        total = sum(seconds for _, seconds, _ in sums.values())
+        table = Table(title=f"time of steps: {total * 1e3:.3f} ms a call", title_justify="left")
+        for column in ("graph", "steps", "name", "ms", "share", "GB/s"):
+            table.add_column(column, justify="left" if column == "name" else "right")
+        for (graph, name), (number, seconds, moved) in sorted(sums.items(), key=lambda item: -item[1][1])[:most]:
+            rate = f"{moved / seconds / 1e9:.1f}" if moved and seconds else ""
+            table.add_row(
+                graph, f"{number:.0f}", name, f"{seconds * 1e3:.3f}", f"{seconds / max(total, 1e-12):.0%}", rate
+            )
+        yield table
+
     def summary(self) -> str:
         """One line: ``2 kernels, 1 library call, 0 fallbacks, 1 graph, 0 graph breaks on cpu``."""
 
@@ -115,6 +148,7 @@ class Explanation:
     def __rich_console__(self, console: Any, options: Any) -> Any:
         yield f"[bold]zefuse[/bold]: {self.summary()}"
         # Rows that read the same (the layers of a model) are shown once, with how often they come.
+        yield from self._slowest()
         yield from _table(
             "kernels",
             ("graph", "times", "kernel", "operators", "source", "bytes", "schedule"),
@@ -153,12 +187,19 @@ class Explanation:
 
 
 def explain(
-    model: Callable[..., Any], *inputs: Any, options: Mapping[str, Any] | Options | None = None, **kwargs: Any
+    model: Callable[..., Any],
+    *inputs: Any,
+    options: Mapping[str, Any] | Options | None = None,
+    timed_calls: int = 0,
+    **kwargs: Any,
 ) -> Explanation:
     """Compiles ``model`` for these inputs, runs it once and says what it became.
 
     ``kwargs`` are the model's. Runs under the grad mode of the caller: wrap it in ``torch.no_grad()`` to see what
     inference becomes. What the caller compiled before stays as it is.
+
+    ``timed_calls``: after that, so many calls more, whose steps are timed (a training step's backward too, if the caller's
+    model runs it).
     """
     import torch
     from torch._dynamo.utils import counters
@@ -171,10 +212,16 @@ def explain(
     target = getattr(model, "_orig_mod", model)  # of a model that is compiled already
 
     before = Counter(counters["graph_break"])
-    with backend.observe(explanation.add):
-        explanation.result = torch.compile(_fresh(target), backend="zefuse", options=checked.to_dict())(
-            *inputs, **kwargs
-        )
+    graphs: list[tuple[str, Any]] = []
+    with backend.observe(lambda kind, graph: graphs.append((kind, graph))):
+        compiled = torch.compile(_fresh(target), backend="zefuse", options=checked.to_dict())
+        explanation.result = compiled(*inputs, **kwargs)
+        for number in range(timed_calls):
+            for _, graph in graphs if number == 0 else ():
+                graph.time_steps(True)
+            compiled(*inputs, **kwargs)
+    for kind, graph in graphs:
+        explanation.add(kind, graph)
     explanation.graph_breaks = dict(Counter(counters["graph_break"]) - before)
     return explanation
 

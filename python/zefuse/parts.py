@@ -169,6 +169,12 @@ class Parts:
         merged: dict[str, Any] = {"device": reports[0]["device"] if reports else "cpu", "inputs": len(self._inputs)}
         for name in ("kernels", "calls", "fallbacks", "copies"):
             merged[name] = [entry for report in reports for entry in report[name]]
+        first = 0  # steps are numbered over all parts, as step_times counts them
+        for compiled, report in zip(self._compiled, reports, strict=True):
+            for name in ("kernels", "calls", "fallbacks"):
+                for entry in report[name]:
+                    entry["step"] += first
+            first += report["steps"]
         merged["symbols"] = list(dict.fromkeys(symbol for report in reports for symbol in report["symbols"]))
         merged["modules"] = sum(report["modules"] for report in reports)
         merged["outputs"] = len(self._outputs)
@@ -193,6 +199,14 @@ class Parts:
                 else:
                     total[name] = total.get(name, 0) + value
         return total
+
+    def time_steps(self, on: bool) -> None:
+        for compiled in self._compiled:
+            compiled.time_steps(on)
+
+    def step_times(self) -> list[tuple[int, float, float]]:
+        """Of the compiled parts' steps, in order."""
+        return [time for compiled in self._compiled for time in compiled.step_times()]
 
     def plan_json(self) -> str:
         """The plans of the compiled parts, as a JSON list."""

@@ -239,6 +239,10 @@ std::span<const std::byte> Executable::planBytes() const { return impl_->bytes; 
 
 ExecutionCounters Executable::counters() const { return impl_->shared.counters.read(); }
 
+void Executable::timeSteps(bool on) { impl_->shared.timer.set(on, impl_->shared.program.plan.steps.size()); }
+
+std::vector<StepTime> Executable::stepTimes() const { return impl_->shared.timer.read(); }
+
 Result<std::vector<std::vector<std::byte>>> Executable::nativeBinaries() const {
   std::vector<std::vector<std::byte>> binaries;
   for (size_t i = 0; i < impl_->shared.modules->size(); ++i) {

@@ -76,6 +76,13 @@ struct ExecutionCounters {
   std::string cache_failure;  // why native code could not be kept, once; empty: it could
 };
 
+// What one step took, summed over the calls since timing was switched on.
+struct StepTime {
+  uint64_t calls = 0;
+  double seconds = 0;         // by the clock
+  double thread_seconds = 0;  // processor time of the calling thread, which other programs do not lengthen
+};
+
 // Thread-safe: any number of calls may run at the same time; each takes an arena of its own from a
 // free list.
 class Executable {
@@ -92,6 +99,11 @@ public:
   const plan::Plan& plan() const;
   std::span<const std::byte> planBytes() const;
   ExecutionCounters counters() const;
+
+  // From now on (or no longer) each step is timed, from zero: half a microsecond a step. Off, it costs one branch a call.
+  void timeSteps(bool on);
+  // In the order of Plan.steps; empty if timing was never on.
+  std::vector<StepTime> stepTimes() const;
 
   // Native code of each kernel module, in the order of Plan.modules, for a package. Empty where the
   // device gives none.

@@ -98,19 +98,29 @@ Status Frame::prepare(std::span<const CallInput> inputs, const AllocateOutput& a
   return {};
 }
 
+Status Frame::runStep(size_t step, std::span<const CallInput> inputs) {
+  const plan::StepKindUnion& kind = shared_.program.plan.steps[step]->kind;
+  switch (kind.type) {
+  case plan::StepKind::Launch: return runLaunch(step, *kind.AsLaunch());
+  case plan::StepKind::Matmul: return runMatmul(step, *kind.AsMatmul(), inputs);
+  case plan::StepKind::Convolution: return runConvolution(step, *kind.AsConvolution(), inputs);
+  case plan::StepKind::AtenCall: return runAtenCall(step, *kind.AsAtenCall(), inputs);
+  case plan::StepKind::Copy: runCopy(*kind.AsCopy()); return {};
+  case plan::StepKind::NONE: return {};
+  }
+  return {};
+}
+
 Status Frame::runSteps(std::span<const CallInput> inputs) {
   const plan::PlanT& plan = shared_.program.plan;
+  const bool timed = shared_.timer.on();
   for (size_t i = 0; i < plan.steps.size(); ++i) {
-    const plan::StepKindUnion& kind = plan.steps[i]->kind;
-    Status status;
-    switch (kind.type) {
-    case plan::StepKind::Launch: status = runLaunch(i, *kind.AsLaunch()); break;
-    case plan::StepKind::Matmul: status = runMatmul(i, *kind.AsMatmul(), inputs); break;
-    case plan::StepKind::Convolution: status = runConvolution(i, *kind.AsConvolution(), inputs); break;
-    case plan::StepKind::AtenCall: status = runAtenCall(i, *kind.AsAtenCall(), inputs); break;
-    case plan::StepKind::Copy: runCopy(*kind.AsCopy()); break;
-    case plan::StepKind::NONE: break;
-    }
+    StepTimer::Moment start;
+    if (timed) [[unlikely]]
+      start = StepTimer::now();
+    const Status status = runStep(i, inputs);
+    if (timed) [[unlikely]]
+      shared_.timer.add(i, start);
     if (!status.ok()) [[unlikely]]
       return {status.code(), stepName(plan, i) + ": " + status.message(), status.place()};
     for (uint32_t buffer : shared_.program.released_after[i])

@@ -13,6 +13,7 @@
 #include "runtime/executor/derived_weights.h"
 #include "runtime/executor/host_memory.h"
 #include "runtime/executor/kernel_modules.h"
+#include "runtime/executor/step_timer.h"
 #include "runtime/ze/command_list.h"
 
 namespace zefuse::executor {
@@ -24,6 +25,7 @@ struct Shared {
   AtenOps aten;
   DerivedWeights weights;
   Counters counters;
+  StepTimer timer;
 };
 
 class Frame {
@@ -55,6 +57,7 @@ private:
 
   Status prepare(std::span<const CallInput> inputs, const AllocateOutput& allocate);
   Status runSteps(std::span<const CallInput> inputs);
+  Status runStep(size_t step, std::span<const CallInput> inputs);
   Status runLaunch(size_t step, const plan::LaunchT& launch);
   Status makeKernel(size_t step, const plan::LaunchT& launch, LaunchState& state);
   Status runMatmul(size_t step, const plan::MatmulT& matmul, std::span<const CallInput> inputs);

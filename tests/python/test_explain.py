@@ -47,6 +47,15 @@ def test_prints_and_is_plain_data(inputs: tuple[torch.Tensor, torch.Tensor]) -> 
     assert data["fallbacks"] == explanation.fallbacks
 
 
+def test_timed_calls(inputs: tuple[torch.Tensor, torch.Tensor]) -> None:
+    explanation = zefuse.explain(block, *inputs, timed_calls=3)
+    steps = [*explanation.kernels, *explanation.calls]
+    assert steps and all(step["seconds"] > 0 and step["thread_seconds"] > 0 for step in steps)
+    assert "time of steps" in str(explanation)
+    assert explanation.graphs[0]["counters"]["calls"] == 4
+    assert "time of steps" not in str(zefuse.explain(block, *inputs))
+
+
 def test_graph_breaks_are_named() -> None:
     def broken(x: torch.Tensor) -> torch.Tensor:
         y = x + 1
