@@ -6,7 +6,7 @@ help:
 	@echo "make test    build, then every test (what CI runs)"
 	@echo "make build   install what is missing and build"
 	@echo "make bench   the benchmark table"
-	@echo "make status  docs/status.md: the model zoo (MODELS=\"bert unet\": some rows, TIMES=0: no measuring)"
+	@echo "make status  docs/status.md: the model zoo (MODELS=\"bert unet\": some rows, TIMES=0: no measuring, TRAINING=1: training steps too)"
 	@echo "make operators  docs/operators.md: what becomes of each ATen operator"
 	@echo "make kernel-counts  what make test compares each small model's kernels with, written anew (MODELS: some)"
 	@echo "make lint    ruff, mypy, clang-format, clang-tidy (LINT_ALL=1: clang-tidy over every file)"
@@ -30,7 +30,7 @@ bench: build
 	@.venv/bin/python tests/bench/models.py
 
 status: build
-	@.venv/bin/python tests/zoo/status.py $(MODELS) $(if $(filter 0,$(TIMES)),--no-times)
+	@.venv/bin/python tests/zoo/status.py $(MODELS) $(if $(filter 0,$(TIMES)),--no-times) $(if $(filter 1,$(TRAINING)),--training-times)
 
 operators: build
 	@.venv/bin/python scripts/operators.py

@@ -95,37 +95,44 @@ def _fallbacks(record: dict[str, dict[str, Any]]) -> str:
 
 
 def _times(record: dict[str, dict[str, Any]]) -> str:
-    rows, machines = [], {}
+    rows, machines, left_out = [], {}, []
     for name, row in record.items():
         for phase in ("inference times", "training times"):
             result = row.get(phase)
             if not result or "failure" in result:
                 continue
-            median, beyond = result["median"], result["beyond_aot_eager"]
-            mark = chr(ord("a") + list(machines).index(result["machine"])) if result["machine"] in machines else None
-            if mark is None:
-                mark = chr(ord("a") + len(machines))
-                machines[result["machine"]] = mark
+            median, beyond, machine = result["median"], result["beyond_aot_eager"], result["machine"]
+            mark = machines.setdefault(machine, chr(ord("a") + len(machines)))
+            kind = phase.removesuffix(" times")
+            for contender, why in result["left_out"].items():
+                left_out.append(f"- {name}, {kind}, {contender}: {_escape(why)}")
             rows.append(
                 [
                     name,
-                    phase.removesuffix(" times"),
+                    kind,
                     f"{median['eager'] * 1e3:.1f}",
                     _ratio(median["eager"] / median["zefuse"]),
-                    _ratio(median["inductor"] / median["zefuse"]),
+                    _ratio(median["inductor"] / median["zefuse"]) if "inductor" in median else "-",
                     f"{beyond['zefuse']:.1f}",
-                    f"{beyond['inductor']:.1f}",
-                    mark,
+                    f"{beyond['inductor']:.1f}" if "inductor" in beyond else "-",
+                    f"{result['rounds']}",
+                    f"{mark}, {result['load']:.1f}",
                 ]
             )
     if not rows:
         return ""
     columns = ["model", "", "eager, ms", "times faster than eager", "than Inductor", "compile seconds beyond aot_eager"]
-    columns += ["Inductor's", "machine"]
+    columns += ["Inductor's", "rounds", "machine, load"]
     notes = "\n".join(f"- {mark}: {machine}" for machine, mark in machines.items())
+    missing = "\nNot measured:\n" + "\n".join(left_out) + "\n" if left_out else ""
     return (
-        "## Times\n\nMedians of alternating rounds (ratios count, not milliseconds: the machine is shared); compile seconds with cold "
-        "caches.\n\n" + _table(columns, rows) + "\n" + notes + "\n"
+        "## Times\n\nMedians of alternating rounds (ratios count, not milliseconds); compile seconds by the clock with cold "
+        "caches, so that a load above the number of cores makes them longer.\n\n"
+        + _table(columns, rows)
+        + "\n"
+        + notes
+        + "\n"
+        + missing
     )
 
 
