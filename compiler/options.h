@@ -8,13 +8,15 @@ namespace zefuse {
 
 struct Options {
   std::string device = "cpu";  // "cpu", "gpu:0"
+  std::string target = "cpu";  // what kernels are compiled for: "cpu", or the device's product (lowering/targets.h)
   bool strict = false;         // an operator without a lowering is an error
   bool fuse = true;            // false: one kernel per operation, to bisect a wrong result
   std::string dump_dir;        // every stage of every kernel is written there; does not change code
   std::string cache_dir;       // native code; empty: none. Does not change code
 };
 
-// Change generated code: none yet in compiler/ (the CPU driver has its own, docs/cpu_driver.md).
+// Change generated code (the CPU driver has its own, docs/cpu_driver.md):
+inline constexpr const char* kGpuTargetVariable = "ZEFUSE_GPU_TARGET";  // default of target for a GPU
 // Do not change code:
 inline constexpr const char* kDumpVariable = "ZEFUSE_DUMP";        // default of dump_dir
 inline constexpr const char* kCacheVariable = "ZEFUSE_CACHE_DIR";  // default of cache_dir

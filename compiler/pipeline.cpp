@@ -64,10 +64,12 @@ std::string reportJson(func::FuncOp graph, const std::vector<StageTime>& times, 
   llvm::json::Object stages;
   for (const StageTime& time : times)
     stages[time.name] = time.seconds;
-  llvm::json::Object report{
-      {"stages", std::move(stages)},
-      {"not_joined", notJoined(graph)},
-      {"options", llvm::json::Object{{"device", options.device}, {"strict", options.strict}, {"fuse", options.fuse}}}};
+  llvm::json::Object report{{"stages", std::move(stages)},
+                            {"not_joined", notJoined(graph)},
+                            {"options", llvm::json::Object{{"device", options.device},
+                                                           {"target", options.target},
+                                                           {"strict", options.strict},
+                                                           {"fuse", options.fuse}}}};
   std::string text;
   llvm::raw_string_ostream(text) << llvm::json::Value(std::move(report));
   return text;
@@ -88,6 +90,11 @@ LogicalResult fuseGraph(func::FuncOp graph) {
   if (failed(prepare(graph)) || failed(fuseLibraryEpilogues(graph)) || failed(fuseKernels(graph, true)))
     return failure();
   return success(succeeded(assignLayouts(graph)) && succeeded(divideRefusedKernels(graph)));
+}
+
+std::optional<TargetDescription> targetOf(const Options& options) {
+  return options.target == "cpu" ? std::optional(TargetDescription::cpu())
+                                 : TargetDescription::intelGpu(options.target);
 }
 
 }  // namespace
@@ -132,16 +139,34 @@ Compilation compileModule(ModuleOp module, const Options& options, std::vector<S
     return verify(module);
   };
 
-  std::string target = "cpu";
-  TargetDescription description = TargetDescription::cpu();
-  auto lower = [&](KernelOp kernel) -> FailureOr<LoweredKernel> {
-    StageDump stages;
-    if (dump.enabled())
-      stages = [&](std::string_view stage, std::string_view text) {
-        dump.write(kernel.getName().str() + "/" + std::string(stage), text);
-      };
-    return lowerKernel(kernel, description, stages);
+  std::optional<TargetDescription> description = targetOf(options);
+  if (!description) {
+    result.error = "device '" + options.device + "' is a '" + options.target +
+                   "', for which there are no kernels; `zefuse targets` lists what there is";
+    return result;
+  }
+  const bool cpu = description->kind == TargetDescription::Kind::cpu;
+  auto dumpTo = [&](StringRef name) -> StageDump {
+    if (!dump.enabled())
+      return nullptr;
+    return [&dump, folder = name.str() + "/"](std::string_view stage, std::string_view text) {
+      dump.write(folder + std::string(stage), text);
+    };
   };
+  Lowerings lowerings;
+  lowerings.target = description->name;
+  lowerings.host_steps = !options.strict;
+  lowerings.kernel = [&](KernelOp kernel) { return lowerKernel(kernel, *description, dumpTo(kernel.getName())); };
+  if (!cpu) {
+    lowerings.host_kernel = [&](KernelOp kernel) {
+      return lowerKernel(kernel, TargetDescription::cpu(), dumpTo(kernel.getName()));
+    };
+    lowerings.call = [&](Operation* op, ArrayRef<AffineMap> layouts, StringRef name) {
+      if (auto matmul = dyn_cast<MatmulOp>(op))
+        return lowerMatmul(matmul, layouts, *description, dumpTo(name));
+      return lowerConvolution(cast<ConvolutionOp>(op), layouts, *description, dumpTo(name));
+    };
+  }
 
   auto stages = [&]() -> LogicalResult {
     if (failed(run("1_imported", [&] { return verify(module); })))
@@ -152,7 +177,6 @@ Compilation compileModule(ModuleOp module, const Options& options, std::vector<S
         failed(run("2b_epilogues", [&] { return fuseLibraryEpilogues(graph); })))
       return failure();
     // A GPU's work-groups share long rows by themselves, and have no batches yet.
-    bool cpu = description.kind == TargetDescription::Kind::cpu;
     if (options.fuse && cpu && failed(run("2c_split", [&] { return splitReductions(graph); })))
       return failure();
     if (failed(run("2c_kernels", [&] { return fuseKernels(graph, options.fuse); })) ||
@@ -162,7 +186,7 @@ Compilation compileModule(ModuleOp module, const Options& options, std::vector<S
     if (options.fuse && cpu && failed(run("2e_batches", [&] { return batchKernels(graph); })))
       return failure();
     clock.lap("fuse");
-    auto built = buildPlan(graph, options.device, target, lower, [&] {
+    auto built = buildPlan(graph, options.device, lowerings, [&] {
       clock.lap("lower");
       return reportJson(graph, times, options);
     });

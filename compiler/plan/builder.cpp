@@ -62,10 +62,10 @@ plan::ErrorClass errorClass(StringRef name) {
 
 class Builder {
 public:
-  Builder(func::FuncOp graph, StringRef target, const KernelLowering& lower)
+  Builder(func::FuncOp graph, const Lowerings& lowerings)
       : graph_(graph), context_(graph.getContext()),
-        num_symbols_(graph->getAttrOfType<ArrayAttr>("zefuse.symbols").size()), exprs_(num_symbols_), target_(target),
-        lower_(lower) {}
+        num_symbols_(graph->getAttrOfType<ArrayAttr>("zefuse.symbols").size()), exprs_(num_symbols_),
+        lowerings_(lowerings) {}
 
   LogicalResult build() {
     addSymbols();
@@ -92,6 +92,8 @@ public:
   }
 
 private:
+  using Module = std::pair<uint32_t, std::unique_ptr<LoweredKernel>>;
+
   /// Where a tensor lies: a buffer and the map from indices to the element in it.
   struct Place {
     uint32_t buffer;
@@ -282,20 +284,32 @@ private:
   }
 
   LogicalResult addLaunch(KernelOp kernel) {
-    auto module = moduleOf(kernel);
-    if (failed(module))
-      return failure();
-    const LoweredKernel& lowered = *(*module)->second;
-    auto launch = std::make_unique<plan::LaunchT>();
-    launch->module_ = (*module)->first;
-    launch->name = kernel.getName().str();
-    for (Value input : kernel.getInputs())
-      launch->args.push_back(addValue(input));
-    for (auto [i, result] : llvm::enumerate(kernel.getResults())) {
-      allocate(result, cast<AffineMapAttr>(kernel.getLayouts()[kernel.getInputs().size() + i]).getValue());
-      launch->args.push_back(addValue(result));
+    std::string key = kernelKey(kernel);
+    auto module = moduleOf(key, lowerings_.target, [&] { return lowerings_.kernel(kernel); });
+    if (failed(module) && lowerings_.host_kernel) {
+      if (failed(noteHost(kernel)))
+        return failure();
+      module = moduleOf("host " + key, "cpu", [&] { return lowerings_.host_kernel(kernel); });
     }
-    launch->outputs = kernel.getNumResults();
+    if (failed(module))
+      return repeatRefusal(kernel);
+    for (auto [i, result] : llvm::enumerate(kernel.getResults()))
+      allocate(result, cast<AffineMapAttr>(kernel.getLayouts()[kernel.getInputs().size() + i]).getValue());
+    pushLaunch(kernel, **module, kernel.getName());
+    return success();
+  }
+
+  /// The operation's operands and results are the kernel's arguments, in order; results are placed already.
+  void pushLaunch(Operation* op, const Module& module, StringRef name) {
+    const LoweredKernel& lowered = *module.second;
+    auto launch = std::make_unique<plan::LaunchT>();
+    launch->module_ = module.first;
+    launch->name = name.str();
+    for (Value operand : op->getOperands())
+      launch->args.push_back(addValue(operand));
+    for (Value result : op->getResults())
+      launch->args.push_back(addValue(result));
+    launch->outputs = op->getNumResults();
     for (unsigned symbol : lowered.symbols)
       launch->symbols.push_back(exprs_.add(getAffineSymbolExpr(symbol, context_)));
     launch->distribution = lowered.chunked ? plan::Distribution::chunked : plan::Distribution::exact;
@@ -310,27 +324,40 @@ private:
       launch->checks.push_back(std::move(entry));
     }
     schedule_ = lowered.schedule;
-    push(std::move(launch), kernel);
+    push(std::move(launch), op);
     schedule_.clear();
-    return success();
   }
 
-  using Module = std::pair<uint32_t, std::unique_ptr<LoweredKernel>>;
-
-  /// Equal kernels (up to names and locations) are lowered once; equal SPIR-V is stored once.
-  FailureOr<const Module*> moduleOf(KernelOp kernel) {
-    std::string key = kernelKey(kernel);
+  /// Equal kernels (up to names and locations) are lowered once; equal SPIR-V is stored once. On failure refusal_ says
+  /// why.
+  FailureOr<const Module*> moduleOf(const std::string& key, StringRef target,
+                                    llvm::function_ref<FailureOr<LoweredKernel>()> lower) {
     if (auto it = modules_.find(key); it != modules_.end())
       return &it->second;
-    FailureOr<LoweredKernel> lowered = lower_(kernel);
-    if (failed(lowered))
+    if (auto it = refused_.find(key); it != refused_.end()) {
+      refusal_ = it->second;
       return failure();
-    std::string id = contentId(*lowered, target_);
+    }
+    FailureOr<LoweredKernel> lowered = failure();
+    {
+      refusal_.clear();
+      ScopedDiagnosticHandler handler(context_, [&](Diagnostic& diagnostic) {
+        if (diagnostic.getSeverity() == DiagnosticSeverity::Error && refusal_.empty())
+          refusal_ = diagnostic.str();
+        return success();
+      });
+      lowered = lower();
+    }
+    if (failed(lowered)) {
+      refused_[key] = refusal_;
+      return failure();
+    }
+    std::string id = contentId(*lowered, target);
     auto [known, added] = module_ids_.try_emplace(id, plan_.modules.size());
     if (added) {
       auto module = std::make_unique<plan::KernelModuleT>();
       module->id = id;
-      module->target = target_;
+      module->target = target;
       module->spirv = lowered->spirv;
       module->entry = lowered->name;
       plan_.modules.push_back(std::move(module));
@@ -341,13 +368,66 @@ private:
     return &it->second;
   }
 
+  /// An error that was caught on the way.
+  LogicalResult repeatRefusal(Operation* op) { return op->emitError() << refusal_; }
+
+  /// The step that comes runs on the host, because of refusal_.
+  LogicalResult noteHost(Operation* op) {
+    if (!lowerings_.host_steps)
+      return op->emitError() << "runs in ATen or on the host (" << refusal_ << "): options={'strict': False} allows it";
+    host_ = refusal_;
+    return success();
+  }
+
+  /// A library call as a kernel. False: it stays a call, on the host.
+  FailureOr<bool> addCallKernel(Operation* op, AffineMap result_layout) {
+    if (!lowerings_.call)
+      return false;
+    allocate(op->getResult(0), result_layout);
+    SmallVector<AffineMap> layouts;
+    std::string key;
+    llvm::raw_string_ostream text(key);
+    text << op->getName() << " " << op->getAttrDictionary();
+    auto add = [&](Value value) {
+      SmallVector<AffineExpr> sizes = shapeOf(cast<RankedTensorType>(value.getType()));
+      auto strided = asStrided(placeOf(value).layout, sizes);
+      layouts.push_back(stridedLayout(strided->strides, nullptr, num_symbols_, context_));
+      text << "; " << value.getType() << " " << layouts.back();
+    };
+    llvm::for_each(op->getOperands(), add);
+    add(op->getResult(0));
+    std::string name = callName(op);
+    auto module = moduleOf(key, lowerings_.target, [&] { return lowerings_.call(op, layouts, name); });
+    if (failed(module)) {
+      if (failed(noteHost(op)))
+        return failure();
+      return false;
+    }
+    pushLaunch(op, **module, name);
+    return true;
+  }
+
+  /// "matmul_128x384_gelu_erf"
+  static std::string callName(Operation* op) {
+    std::string name = op->getName().stripDialect().str() + "_";
+    for (auto [i, size] : llvm::enumerate(cast<RankedTensorType>(op->getResult(0).getType()).getShape()))
+      name += (i ? "x" : "") + (ShapedType::isDynamic(size) ? std::string("n") : std::to_string(size));
+    for (Attribute post_op : op->getAttrOfType<ArrayAttr>("post_ops"))
+      name += "_" + cast<StringAttr>(post_op).str();
+    return name;
+  }
+
   LogicalResult addMatmul(MatmulOp op) {
+    FailureOr<bool> kernel = addCallKernel(op, *op.getResultLayout());
+    if (failed(kernel) || *kernel)
+      return success(succeeded(kernel));
     auto matmul = std::make_unique<plan::MatmulT>();
     matmul->a = addLibraryOperand(op.getA());
     matmul->b = addLibraryOperand(op.getB());
     if (op.getBias())
       matmul->bias = addLibraryOperand(op.getBias());
-    allocate(op.getResult(), *op.getResultLayout());
+    if (!lowerings_.call)
+      allocate(op.getResult(), *op.getResultLayout());
     matmul->out = addValue(op.getResult());
     matmul->alpha = op.getAlpha().convertToFloat();
     matmul->post_ops = postOps(op);
@@ -356,6 +436,9 @@ private:
   }
 
   LogicalResult addConvolution(ConvolutionOp op) {
+    FailureOr<bool> kernel = addCallKernel(op, *op.getResultLayout());
+    if (failed(kernel) || *kernel)
+      return success(succeeded(kernel));
     auto convolution = std::make_unique<plan::ConvolutionT>();
     convolution->kind = op.getKind() == "forward"      ? plan::ConvolutionKind::forward
                         : op.getKind() == "transposed" ? plan::ConvolutionKind::transposed
@@ -364,7 +447,8 @@ private:
     convolution->weight = addValue(op.getWeight());
     if (op.getBias())
       convolution->bias = addValue(op.getBias());
-    allocate(op.getResult(), *op.getResultLayout());
+    if (!lowerings_.call)
+      allocate(op.getResult(), *op.getResultLayout());
     convolution->out = addValue(op.getResult());
     convolution->stride.assign(op.getStride().begin(), op.getStride().end());
     convolution->padding.assign(op.getPadding().begin(), op.getPadding().end());
@@ -448,6 +532,7 @@ private:
     llvm::for_each(op->getResults(), count);
     note->bytes = exprs_.add(bytes);
     note->schedule = schedule_;
+    note->host = std::exchange(host_, {});
     return note;
   }
 
@@ -455,22 +540,23 @@ private:
   MLIRContext* context_;
   unsigned num_symbols_;
   ExprTable exprs_;
-  std::string target_;
-  const KernelLowering& lower_;
+  const Lowerings& lowerings_;
   plan::PlanT plan_;
   llvm::DenseMap<Value, Place> places_;
   llvm::DenseSet<Value> outputs_;  // values whose buffer the caller gets
   uint32_t num_outputs_ = 0;
   std::map<std::string, Module> modules_;  // by kernelKey
   std::map<std::string, uint32_t> module_ids_;
-  std::string schedule_;
+  std::map<std::string, std::string> refused_;  // by the same key: the reason
+  std::string schedule_, host_;                 // of the step that is pushed next
+  std::string refusal_;
 };
 
 }  // namespace
 
-FailureOr<BuiltPlan> buildPlan(func::FuncOp graph, const std::string& device, const std::string& target,
-                               const KernelLowering& lower, const std::function<std::string()>& report) {
-  Builder builder(graph, target, lower);
+FailureOr<BuiltPlan> buildPlan(func::FuncOp graph, const std::string& device, const Lowerings& lowerings,
+                               const std::function<std::string()>& report) {
+  Builder builder(graph, lowerings);
   if (failed(builder.build()))
     return failure();
   return builder.finish(device, report());

@@ -65,6 +65,19 @@ unsigned graphSymbolsOf(KernelOp kernel) {
   return count;
 }
 
+// An operation that makes or takes elements of such a type; null: none does.
+Operation* firstOfType(Block& body, llvm::function_ref<bool(Type)> wanted) {
+  Operation* found = nullptr;
+  body.walk([&](Operation* op) {
+    auto has = [&](Type type) { return wanted(getElementTypeOrSelf(type)); };
+    if (!llvm::any_of(op->getOperandTypes(), has) && !llvm::any_of(op->getResultTypes(), has))
+      return WalkResult::advance();
+    found = op;
+    return WalkResult::interrupt();
+  });
+  return found;
+}
+
 }  // namespace
 
 Value ScheduleContext::workItem(StringRef name, unsigned dimension) const {
@@ -216,6 +229,9 @@ FailureOr<ScheduledKernel> scheduleKernel(KernelOp kernel, const TargetDescripti
       return refuse(illegal->op, illegal->reason);
 
   Block& body = kernel.getBody().front();
+  if (!target.f64)
+    if (Operation* op = firstOfType(body, [](Type type) { return type.isF64(); }))
+      return refuse(op, "computes in f64, and " + target.name + " has no double precision");
   auto layouts = layoutsOf(kernel);
   unsigned inputs = body.getNumArguments(), results = body.getTerminator()->getNumOperands();
   Batch batch;

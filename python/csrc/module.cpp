@@ -20,6 +20,7 @@
 #include "python/csrc/package.h"
 #include "python/csrc/plan_cache.h"
 #include "runtime/cache/file_cache.h"
+#include "runtime/ze/device.h"
 
 namespace py = pybind11;
 
@@ -29,6 +30,19 @@ namespace {
 std::string environmentOr(const char* variable, const std::string& otherwise) {
   const char* value = std::getenv(variable);
   return value && *value ? value : otherwise;
+}
+
+/// What kernels for a device are compiled for. Our driver that poses as a GPU may be any product: the commonest.
+std::string targetOf(const std::string& device_name) {
+  if (device_name == "cpu")
+    return "cpu";
+  if (const std::string given = environmentOr(kGpuTargetVariable, ""); !given.empty())
+    return given;
+  auto device = unwrap(ze::Device::find(device_name));
+  if (device.driver.isOurs())
+    return "dg2-g11";
+  raise("unsupported", "device '" + device_name + "' (" + device.description +
+                           ") is no product that zefuse knows: name the one to compile for in ZEFUSE_GPU_TARGET");
 }
 
 struct Settings {
@@ -46,6 +60,7 @@ Settings settingsOf(const py::dict& given) {
     return given.contains(name) ? py::cast<bool>(given[name]) : otherwise;
   };
   settings.compile.device = settings.run.device = text("device", "cpu");
+  settings.compile.target = targetOf(settings.run.device);
   settings.compile.strict = flag("strict", false);
   settings.compile.fuse = flag("fuse", true);
   settings.compile.dump_dir = text("dump_dir", environmentOr(kDumpVariable, ""));
@@ -54,6 +69,8 @@ Settings settingsOf(const py::dict& given) {
     settings.run.cache_limit = py::cast<uint64_t>(given["cache_limit_mb"]) << 20;
   if (given.contains("build_threads"))
     settings.run.build_threads = py::cast<int>(given["build_threads"]);
+  if (given.contains("device_timeout_s"))
+    settings.run.device_timeout_s = py::cast<int>(given["device_timeout_s"]);
   return settings;
 }
 

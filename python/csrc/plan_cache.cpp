@@ -55,6 +55,7 @@ CacheKey planKey(mlir::ModuleOp module, const Options& options) {
   key.add("format", "1")
       .add("compiler", compiler)
       .add("device", options.device)
+      .add("target", options.target)
       .add("strict", options.strict ? "yes" : "no")
       .add("fuse", options.fuse ? "yes" : "no")
       .addHash("graph", std::as_bytes(std::span(graph)));

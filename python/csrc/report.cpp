@@ -42,6 +42,17 @@ py::list names(const flatbuffers::Vector<flatbuffers::Offset<plan::PostOp>>* pos
   return list;
 }
 
+/// A step that runs on the host although the plan is for a GPU is a fallback.
+void addHostStep(py::list& fallbacks, const py::dict& step, const std::string& name, const plan::KernelNote* note) {
+  if (!note || !note->host() || note->host()->size() == 0)
+    return;
+  py::dict entry = py::reinterpret_steal<py::dict>(PyDict_Copy(step.ptr()));
+  entry["op"] = name;
+  entry["kind"] = "host";
+  entry["reason"] = "runs on the host: " + note->host()->str();
+  fallbacks.append(entry);
+}
+
 std::string text(const flatbuffers::String* string) { return string ? string->str() : std::string(); }
 
 }  // namespace
@@ -61,16 +72,19 @@ py::dict CompiledGraph::report() const {
         entry["target"] = text(module->target());
         entry["module"] = text(module->id());
         kernels.append(entry);
+        addHostStep(fallbacks, entry, text(launch->name()), launch->note());
       } else if (auto* matmul = step->kind_as_Matmul()) {
         py::dict entry = noted(plan, number, matmul->note());
         entry["kind"] = "matmul";
         entry["post_ops"] = names(matmul->post_ops());
         calls.append(entry);
+        addHostStep(fallbacks, entry, "matmul", matmul->note());
       } else if (auto* convolution = step->kind_as_Convolution()) {
         py::dict entry = noted(plan, number, convolution->note());
         entry["kind"] = "convolution";
         entry["post_ops"] = names(convolution->post_ops());
         calls.append(entry);
+        addHostStep(fallbacks, entry, "convolution", convolution->note());
       } else if (auto* aten = step->kind_as_AtenCall()) {
         py::dict entry = noted(plan, number, aten->note());
         std::string overload = text(aten->overload());
@@ -130,6 +144,12 @@ py::dict CompiledGraph::counters() const {
   result["copies"] = counters.copies;
   result["weights_packed"] = counters.weights_packed;
   result["weight_packs_reused"] = counters.weight_packs_reused;
+  result["copies_to_device"] = counters.copies_to_device;
+  result["copies_to_host"] = counters.copies_to_host;
+  result["bytes_to_device"] = counters.bytes_to_device;
+  result["bytes_to_host"] = counters.bytes_to_host;
+  result["parameters_uploaded"] = counters.parameters_uploaded;
+  result["host_steps"] = counters.host_steps;
   result["native_cache_hits"] = counters.native_cache_hits;
   result["native_cache_misses"] = counters.native_cache_misses;
   result["arena_bytes"] = counters.arena_bytes;

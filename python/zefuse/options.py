@@ -43,6 +43,9 @@ class Options:
     build_threads: int = 0
     """How many threads build kernels; 0: one per core. Does not change what is built."""
 
+    device_timeout_s: int = 60
+    """How long one step may take on a GPU before the device counts as lost. Does not change what is built."""
+
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
             _check_type(field.name, getattr(self, field.name))
@@ -56,6 +59,8 @@ class Options:
             )
         if self.build_threads < 0:
             raise OptionError(f"zefuse option build_threads={self.build_threads}: use 0 (one per core) or more")
+        if self.device_timeout_s < 1:
+            raise OptionError(f"zefuse option device_timeout_s={self.device_timeout_s}: use 1 or more")
 
     @classmethod
     def make(cls, given: Mapping[str, Any] | Options | None) -> Options:

@@ -93,6 +93,8 @@ template <typename Make> ze_result_t append(CommandList& list, const EventHandle
     return result;
   if (ze_result_t result = checkEvents(events))
     return result;
+  if (deviceLost() && list.device.is_gpu)
+    return ZE_RESULT_ERROR_DEVICE_LOST;
   return guarded(events.call, [&] {
     if (runsNow(list, events)) {
       Operation operation = make();
@@ -121,7 +123,7 @@ ze_result_t commandListAppendLaunchKernel(ze_command_list_handle_t hCommandList,
     return result;
   if (ze_result_t result = checkEvents(events))
     return result;
-  if (runsNow(*list, events)) {
+  if (runsNow(*list, events) && !isolatesMemory(kernel->module->device)) {
     KernelCall call = kernel->call(*pLaunchFuncArgs);
     runNow(events, [&] { runGroups(call, Team::callers); });
     return ZE_RESULT_SUCCESS;

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "runtime/cpu_driver/error.h"
+#include "runtime/cpu_driver/memory.h"
 
 namespace zefuse::cpu {
 namespace {
@@ -16,9 +17,9 @@ size_t storedBytes(const ArgInfo& info) {
 
 }  // namespace
 
-Arguments::Arguments(const KernelInfo& info)
-    : info_(info), is_set_(info.args.size(), false), unset_(static_cast<uint32_t>(info.args.size())),
-      local_bytes_(alignLocal(info.local_bytes)) {
+Arguments::Arguments(const KernelInfo& info, bool isolated)
+    : info_(info), isolated_(isolated), is_set_(info.args.size(), false),
+      unset_(static_cast<uint32_t>(info.args.size())), local_bytes_(alignLocal(info.local_bytes)) {
   size_t end = 0;
   for (uint32_t i = 0; i < info.args.size(); ++i) {
     size_t alignment = std::clamp<size_t>(info.args[i].alignment, sizeof(void*), kLocalAlignment);
@@ -34,8 +35,8 @@ Arguments::Arguments(const KernelInfo& info)
 }
 
 Arguments::Arguments(const Arguments& other)
-    : info_(other.info_), storage_(other.storage_), offsets_(other.offsets_), locals_(other.locals_),
-      is_set_(other.is_set_), unset_(other.unset_), local_bytes_(other.local_bytes_) {
+    : info_(other.info_), isolated_(other.isolated_), storage_(other.storage_), offsets_(other.offsets_),
+      locals_(other.locals_), is_set_(other.is_set_), unset_(other.unset_), local_bytes_(other.local_bytes_) {
   pointAtValues();
 }
 
@@ -77,6 +78,14 @@ ze_result_t Arguments::set(uint32_t index, size_t size, const void* value) {
       return refuse(ZE_RESULT_ERROR_INVALID_KERNEL_ARGUMENT_SIZE,
                     "zeKernelSetArgumentValue: argument %u of kernel '%s' has %zu bytes, not %zu", index,
                     info_.name.c_str(), storedBytes(info), size);
+    const void* pointer = nullptr;
+    if (value && isolated_ && isPointer(info.kind))
+      std::memcpy(&pointer, value, sizeof pointer);
+    if (pointer && !AllocationTable::instance().contains(pointer))
+      return refuse(ZE_RESULT_ERROR_INVALID_ARGUMENT,
+                    "zeKernelSetArgumentValue: argument %u of kernel '%s' is %p, which lies in no USM: a discrete "
+                    "device cannot reach it",
+                    index, info_.name.c_str(), pointer);
     if (value)
       std::memcpy(valueOf(index), value, size);
     else
@@ -98,6 +107,17 @@ ze_result_t Arguments::explainIncomplete() const {
   return refuse(ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY,
                 "launch of kernel '%s': a work-group needs %llu bytes of local memory; there are %u",
                 info_.name.c_str(), static_cast<unsigned long long>(local_bytes_), kMaxLocalBytes);
+}
+
+void Arguments::translate() {
+  for (uint32_t i = 0; i < info_.args.size(); ++i) {
+    if (!isPointer(info_.args[i].kind))
+      continue;
+    const void* pointer;
+    std::memcpy(&pointer, valueOf(i), sizeof pointer);
+    pointer = AllocationTable::instance().reach(pointer);
+    std::memcpy(valueOf(i), &pointer, sizeof pointer);
+  }
 }
 
 void Arguments::fill(KernelCall& call) const {

@@ -16,7 +16,9 @@ namespace zefuse::cpu {
 // kernel.
 class Arguments {
 public:
-  explicit Arguments(const KernelInfo& info);  // info must outlive this and its copies
+  // info must outlive this and its copies. `isolated`: pointers must lie in USM, as on a device that reaches nothing
+  // else.
+  Arguments(const KernelInfo& info, bool isolated);
   Arguments(const Arguments& other);
   Arguments(Arguments&&) noexcept = default;  // vectors keep their memory, so the pointers stay right
   Arguments& operator=(const Arguments&) = delete;
@@ -27,6 +29,9 @@ public:
   ze_result_t checkComplete() const {
     return unset_ == 0 && local_bytes_ <= kMaxLocalBytes ? ZE_RESULT_SUCCESS : explainIncomplete();
   }
+
+  // Pointers become where this process reaches what they name (memory.h). Of a copy that is about to run.
+  void translate();
 
   // Everything of a call but entry and launch; points into this object.
   void fill(KernelCall& call) const;
@@ -40,6 +45,7 @@ private:
   void pointAtValues();
 
   const KernelInfo& info_;
+  const bool isolated_;
   std::vector<Block> storage_;
   std::vector<uint32_t> offsets_;      // of each value in storage_
   std::vector<const void*> pointers_;  // to each value

@@ -1,11 +1,16 @@
 #include "runtime/cpu_driver/command.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <limits>
+#include <optional>
+#include <thread>
 
 #include "runtime/cpu_driver/clock.h"
+#include "runtime/cpu_driver/environment.h"
 #include "runtime/cpu_driver/kernel.h"
+#include "runtime/cpu_driver/memory.h"
 
 namespace zefuse::cpu {
 namespace {
@@ -13,24 +18,54 @@ namespace {
 // How often a worker that waits for an event looks whether its queue is being destroyed.
 constexpr uint64_t kStopPollNs = 20'000'000;
 
+template <typename T> T* reach(T* pointer) { return AllocationTable::instance().reach(pointer); }
+
+// How many launches have begun on the posing GPU.
+std::atomic<uint64_t> gpu_launches{0};
+std::atomic<bool> gpu_lost{false};
+
+// Whether the launch is the one that the environment lets fail, in which case its work is not done.
+bool fails(const LaunchCommand& command, const Site& site) {
+  const Environment& wanted = environment();
+  if (wanted.fault == Fault::none || !site.stop || !command.module->device.is_gpu)
+    return false;
+  if (gpu_lost)
+    return true;
+  if (++gpu_launches != wanted.fault_at)
+    return false;
+  if (wanted.fault == Fault::lost)
+    gpu_lost = true;
+  else
+    while (!site.stop->load(std::memory_order_relaxed))
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  return true;
+}
+
 void runOne(const LaunchCommand& command, const Site& site) {
-  if (command.indirect_count && command.index >= *command.indirect_count)
+  if (command.indirect_count && command.index >= *reach(command.indirect_count))
     return;
   KernelCall call;
   call.entry = command.entry;
-  command.arguments.fill(call);
+  std::optional<Arguments> translated;
+  if (isolatesMemory(command.module->device))
+    translated.emplace(command.arguments).translate();
+  (translated ? *translated : command.arguments).fill(call);
   call.launch = command.launch;
   if (command.indirect_groups)
-    setGroupCount(call.launch, *command.indirect_groups);
+    setGroupCount(call.launch, *reach(command.indirect_groups));
+  if (command.opens_isolated)
+    AllocationTable::instance().openIsolated();
   runGroups(call, site.team);
+  if (command.opens_isolated)
+    AllocationTable::instance().closeIsolated();
 }
 
 void runOne(const CopyCommand& command, const Site&) {
-  std::memmove(command.destination, command.source, command.bytes);
+  std::memmove(reach(command.destination), reach(command.source), command.bytes);
 }
 
 void runOne(const FillCommand& command, const Site&) {
-  auto* out = static_cast<std::byte*>(command.destination);
+  auto* out = static_cast<std::byte*>(reach(command.destination));
   if (command.pattern_bytes == 1) {
     std::memset(out, static_cast<int>(command.pattern[0]), command.bytes);
     return;
@@ -46,22 +81,24 @@ void runOne(const FillCommand& command, const Site&) {
 }
 
 void runOne(const CopyRegionCommand& command, const Site&) {
+  std::byte* destination = reach(command.destination);
+  const std::byte* source = reach(command.source);
   for (size_t z = 0; z < command.depth; ++z)
     for (size_t y = 0; y < command.height; ++y)
-      std::memmove(command.destination + z * command.destination_slice_pitch + y * command.destination_pitch,
-                   command.source + z * command.source_slice_pitch + y * command.source_pitch, command.width);
+      std::memmove(destination + z * command.destination_slice_pitch + y * command.destination_pitch,
+                   source + z * command.source_slice_pitch + y * command.source_pitch, command.width);
 }
 
 void runOne(const BarrierCommand&, const Site&) {}
 
 void runOne(const ResetEventCommand& command, const Site&) { command.event->reset(); }
 
-void runOne(const WriteTimestampCommand& command, const Site&) { *command.destination = nowNs(); }
+void runOne(const WriteTimestampCommand& command, const Site&) { *reach(command.destination) = nowNs(); }
 
 void runOne(const QueryTimestampsCommand& command, const Site&) {
   for (size_t i = 0; i < command.events.size(); ++i) {
     ze_kernel_timestamp_result_t result = command.events[i]->timestamps();
-    std::memcpy(command.destination + command.offsets[i], &result, sizeof result);
+    std::memcpy(reach(command.destination) + command.offsets[i], &result, sizeof result);
   }
 }
 
@@ -69,6 +106,8 @@ void runOne(const QueryTimestampsCommand& command, const Site&) {
 
 LaunchCommand::LaunchCommand(const Kernel& kernel, const ze_group_count_t& groups)
     : module(kernel.module), entry(kernel.entry), arguments(kernel.arguments), launch(kernel.call(groups).launch),
+      opens_isolated(isolatesMemory(kernel.module->device) &&
+                     (kernel.indirect_access & ZE_KERNEL_INDIRECT_ACCESS_FLAG_DEVICE) != 0),
       indirect_groups(nullptr), indirect_count(nullptr), index(0) {}
 
 void run(const Operation& operation, const Site& site) {
@@ -88,8 +127,14 @@ bool waitFor(std::span<const Ref<Event>> events, const Site& site) {
   return true;
 }
 
+bool deviceLost() { return gpu_lost.load(std::memory_order_relaxed); }
+
 bool runCommand(const Command& command, const Site& site) {
   if (!waitFor(command.waits, site))
+    return false;
+  if (const auto* launch = std::get_if<LaunchCommand>(&command.operation); launch && fails(*launch, site))
+    return false;
+  if (deviceLost() && site.stop)
     return false;
   bool timed = command.signal && command.signal->timestamped;
   uint64_t start = timed ? nowNs() : 0;

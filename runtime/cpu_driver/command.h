@@ -27,6 +27,7 @@ struct LaunchCommand {
   WorkGroupFn entry;
   Arguments arguments;
   LaunchContext launch;
+  bool opens_isolated;                      // may follow pointers in memory: memory.h
   const ze_group_count_t* indirect_groups;  // read when run; nullptr: launch.group_count counts
   const uint32_t* indirect_count;           // when run: skipped unless index < *indirect_count; nullptr: always
   uint32_t index;
@@ -89,6 +90,9 @@ struct Site {
 };
 
 void run(const Operation& operation, const Site& site);
+
+// Whether the posing GPU went away (ZEFUSE_CPU_DRIVER_GPU_FAULT).
+bool deviceLost();
 
 // false: the site was stopped while an event was missing.
 bool waitFor(std::span<const Ref<Event>> events, const Site& site);

@@ -17,8 +17,8 @@ CommandList::Kind kindFor(ze_command_queue_mode_t mode) {
 
 }  // namespace
 
-CommandList::CommandList(Context& owner, Kind kind, uint32_t queue_index)
-    : context(&owner), kind(kind), queue_index(queue_index) {
+CommandList::CommandList(Context& owner, const Device& device, Kind kind, uint32_t queue_index)
+    : context(&owner), device(device), kind(kind), queue_index(queue_index) {
   if (kind == Kind::regular)
     recorded = std::make_shared<CommandSequence>();
   else if (kind != Kind::synchronous)
@@ -30,7 +30,7 @@ CommandList::~CommandList() = default;
 ze_result_t commandListCreate(ze_context_handle_t hContext, ze_device_handle_t hDevice,
                               const ze_command_list_desc_t* desc, ze_command_list_handle_t* phCommandList) {
   ZEFUSE_OBJECT(Context, context, hContext);
-  ZEFUSE_CHECK(Device, hDevice);
+  ZEFUSE_OBJECT(Device, device, hDevice);
   ZEFUSE_NOT_NULL(desc);
   ZEFUSE_NOT_NULL(phCommandList);
   *phCommandList = nullptr;
@@ -38,7 +38,8 @@ ze_result_t commandListCreate(ze_context_handle_t hContext, ze_device_handle_t h
     return refuse(ZE_RESULT_ERROR_INVALID_ARGUMENT, "zeCommandListCreate: queue group %u; there is only group 0",
                   desc->commandQueueGroupOrdinal);
   return guarded(__func__, [&] {
-    *phCommandList = toHandle<ze_command_list_handle_t>(new CommandList(*context, CommandList::Kind::regular, 0));
+    *phCommandList =
+        toHandle<ze_command_list_handle_t>(new CommandList(*context, *device, CommandList::Kind::regular, 0));
     return ZE_RESULT_SUCCESS;
   });
 }
@@ -47,7 +48,7 @@ ze_result_t commandListCreateImmediate(ze_context_handle_t hContext, ze_device_h
                                        const ze_command_queue_desc_t* altdesc,
                                        ze_command_list_handle_t* phCommandList) {
   ZEFUSE_OBJECT(Context, context, hContext);
-  ZEFUSE_CHECK(Device, hDevice);
+  ZEFUSE_OBJECT(Device, device, hDevice);
   ZEFUSE_NOT_NULL(altdesc);
   ZEFUSE_NOT_NULL(phCommandList);
   *phCommandList = nullptr;
@@ -55,7 +56,7 @@ ze_result_t commandListCreateImmediate(ze_context_handle_t hContext, ze_device_h
     return result;
   return guarded(__func__, [&] {
     *phCommandList =
-        toHandle<ze_command_list_handle_t>(new CommandList(*context, kindFor(altdesc->mode), altdesc->index));
+        toHandle<ze_command_list_handle_t>(new CommandList(*context, *device, kindFor(altdesc->mode), altdesc->index));
     return ZE_RESULT_SUCCESS;
   });
 }
@@ -96,9 +97,9 @@ ze_result_t commandListHostSynchronize(ze_command_list_handle_t hCommandList, ui
 }
 
 ze_result_t commandListGetDeviceHandle(ze_command_list_handle_t hCommandList, ze_device_handle_t* phDevice) {
-  ZEFUSE_CHECK(CommandList, hCommandList);
+  ZEFUSE_OBJECT(CommandList, list, hCommandList);
   ZEFUSE_NOT_NULL(phDevice);
-  *phDevice = toHandle<ze_device_handle_t>(&Device::instance());
+  *phDevice = toHandle<ze_device_handle_t>(const_cast<Device*>(&list->device));
   return ZE_RESULT_SUCCESS;
 }
 

@@ -7,6 +7,7 @@
 
 #include "runtime/cpu_driver/command.h"
 #include "runtime/cpu_driver/context.h"
+#include "runtime/cpu_driver/device.h"
 #include "runtime/cpu_driver/error.h"
 #include "runtime/cpu_driver/handle.h"
 
@@ -20,6 +21,7 @@ struct CommandList : Object<CommandList> {
   enum class Kind { regular, synchronous, asynchronous, adaptive };
 
   const Ref<Context> context;
+  const Device& device;
   const Kind kind;
   const uint32_t queue_index;  // of an immediate list
 
@@ -32,7 +34,7 @@ struct CommandList : Object<CommandList> {
   // and its events are signalled, so that it neither blocks nor pays for a thread.
   std::unique_ptr<Worker> worker;
 
-  CommandList(Context& context, Kind kind, uint32_t queue_index);
+  CommandList(Context& context, const Device& device, Kind kind, uint32_t queue_index);
   ~CommandList();
 
   bool immediate() const { return kind != Kind::regular; }

@@ -51,24 +51,39 @@ void fillDeviceUuid(uint8_t (&id)[ZE_MAX_DEVICE_UUID_SIZE]) {
 
 }  // namespace
 
-Device::Device()
-    : processors(countProcessors()),
+Device::Device(bool is_gpu)
+    : processors(countProcessors()), is_gpu(is_gpu),
       memory_bytes(static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<uint64_t>(sysconf(_SC_PAGE_SIZE))) {
+  if (is_gpu && environment().gpu_memory_bytes != 0)
+    memory_bytes = std::min(memory_bytes, environment().gpu_memory_bytes);
   std::string model = cpuInfo("model name");
-  std::snprintf(name, sizeof name, "zefuse CPU (%s, %s)", model.empty() ? "x86-64" : model.c_str(),
-                isaLevelName(hostIsaLevel()));
+  std::snprintf(name, sizeof name, "zefuse CPU%s (%s, %s)", is_gpu ? " as a GPU" : "",
+                model.empty() ? "x86-64" : model.c_str(), isaLevelName(hostIsaLevel()));
 }
 
 Device& Device::instance() {
-  static Device* device = new Device;  // never destroyed, as the driver
+  static Device* device = new Device(false);  // never destroyed, as the driver
   return *device;
 }
+
+Device& Device::posingGpu() {
+  static Device* device = new Device(true);
+  return *device;
+}
+
+bool isolatesMemory(const Device& device) { return device.is_gpu && environment().gpu == PosingGpu::discrete; }
 
 ze_result_t deviceGet(ze_driver_handle_t hDriver, uint32_t* pCount, ze_device_handle_t* phDevices) {
   ZEFUSE_CHECK(Driver, hDriver);
   ZEFUSE_NOT_NULL(pCount);
-  if (settleCount(pCount, 1, phDevices))
-    phDevices[0] = toHandle<ze_device_handle_t>(&Device::instance());
+  Device* devices[2];
+  uint32_t available = 0;
+  if (environment().gpu != PosingGpu::none)
+    devices[available++] = &Device::posingGpu();
+  devices[available++] = &Device::instance();
+  uint32_t wanted = settleCount(pCount, available, phDevices);
+  for (uint32_t i = 0; i < wanted; ++i)
+    phDevices[i] = toHandle<ze_device_handle_t>(devices[i]);
   return ZE_RESULT_SUCCESS;
 }
 
@@ -89,11 +104,11 @@ ze_result_t deviceGetRootDevice(ze_device_handle_t hDevice, ze_device_handle_t* 
 ze_result_t deviceGetProperties(ze_device_handle_t hDevice, ze_device_properties_t* properties) {
   ZEFUSE_OBJECT(Device, device, hDevice);
   ZEFUSE_NOT_NULL(properties);
-  bool gpu = environment().present_as_gpu;
+  bool gpu = device->is_gpu;
   properties->type = gpu ? ZE_DEVICE_TYPE_GPU : ZE_DEVICE_TYPE_CPU;
   properties->vendorId = 0x7a66;  // "zf": a CPU has no PCI id, and Intel's would switch on paths for Intel's GPUs
-  properties->deviceId = 1;
-  properties->flags = gpu ? 0 : ZE_DEVICE_PROPERTY_FLAG_INTEGRATED;
+  properties->deviceId = gpu ? 2 : 1;
+  properties->flags = gpu && environment().gpu == PosingGpu::discrete ? 0 : ZE_DEVICE_PROPERTY_FLAG_INTEGRATED;
   properties->subdeviceId = 0;
   properties->coreClockRate = clockRateMHz();
   properties->maxMemAllocSize = device->memory_bytes;
@@ -109,6 +124,8 @@ ze_result_t deviceGetProperties(ze_device_handle_t hDevice, ze_device_properties
   properties->timestampValidBits = 64;
   properties->kernelTimestampValidBits = 64;
   fillDeviceUuid(properties->uuid.id);
+  if (gpu)
+    properties->uuid.id[ZE_MAX_DEVICE_UUID_SIZE - 1] = 1;
   std::memcpy(properties->name, device->name, sizeof properties->name);
   for (auto* next = static_cast<ze_base_properties_t*>(properties->pNext); next;
        next = static_cast<ze_base_properties_t*>(next->pNext))
@@ -185,14 +202,14 @@ ze_result_t deviceGetMemoryProperties(ze_device_handle_t hDevice, uint32_t* pCou
     properties->maxClockRate = 0;  // not known without root
     properties->maxBusWidth = 64;  // bits of one DDR channel
     properties->totalSize = device->memory_bytes;
-    std::snprintf(properties->name, sizeof properties->name, "host memory");
+    std::snprintf(properties->name, sizeof properties->name, device->is_gpu ? "device memory" : "host memory");
   }
   return ZE_RESULT_SUCCESS;
 }
 
 ze_result_t deviceGetMemoryAccessProperties(ze_device_handle_t hDevice,
                                             ze_device_memory_access_properties_t* properties) {
-  ZEFUSE_CHECK(Device, hDevice);
+  ZEFUSE_OBJECT(Device, device, hDevice);
   ZEFUSE_NOT_NULL(properties);
   constexpr ze_memory_access_cap_flags_t kAll = ZE_MEMORY_ACCESS_CAP_FLAG_RW | ZE_MEMORY_ACCESS_CAP_FLAG_ATOMIC |
                                                 ZE_MEMORY_ACCESS_CAP_FLAG_CONCURRENT |
@@ -201,8 +218,8 @@ ze_result_t deviceGetMemoryAccessProperties(ze_device_handle_t hDevice,
   properties->deviceAllocCapabilities = kAll;
   properties->sharedSingleDeviceAllocCapabilities = kAll;
   properties->sharedCrossDeviceAllocCapabilities = kAll;
-  // Kernels run in the process and do reach malloc'ed memory; a device that plays a discrete GPU must not promise it.
-  properties->sharedSystemAllocCapabilities = environment().present_as_gpu ? 0 : kAll;
+  // Kernels run in the process and do reach malloc'ed memory; a device that plays a discrete GPU does not.
+  properties->sharedSystemAllocCapabilities = isolatesMemory(*device) ? 0 : kAll;
   return ZE_RESULT_SUCCESS;
 }
 
@@ -266,7 +283,7 @@ ze_result_t deviceCanAccessPeer(ze_device_handle_t hDevice, ze_device_handle_t h
   ZEFUSE_CHECK(Device, hDevice);
   ZEFUSE_CHECK(Device, hPeerDevice);
   ZEFUSE_NOT_NULL(value);
-  *value = 1;  // there is one device: it is its own peer
+  *value = 1;  // all are the host
   return ZE_RESULT_SUCCESS;
 }
 

@@ -1,4 +1,5 @@
-// The device: the host's CPUs as one Level Zero device, without sub-devices.
+// The devices: the host's CPUs as one Level Zero device, without sub-devices; and, where the environment asks for it,
+// the same once more as a discrete GPU (docs/gpu.md), listed first.
 #pragma once
 
 #include <level_zero/ze_api.h>
@@ -18,14 +19,19 @@ constexpr uint64_t kTicksPerSecond = 1'000'000'000;
 
 struct Device : Object<Device> {
   static constexpr uint32_t kMagic = magicOf("ZDEV");
-  static Device& instance();  // lives as long as the process
+  static Device& instance();  // the CPU; lives as long as the process, as does the next
+  static Device& posingGpu();
 
-  uint32_t processors;    // that this process may run on
-  uint64_t memory_bytes;  // of the host
+  uint32_t processors;  // that this process may run on
+  const bool is_gpu;
+  uint64_t memory_bytes;  // of the host; of the GPU: the limit of its allocations
   char name[ZE_MAX_DEVICE_NAME];
 
-  Device();
+  explicit Device(bool is_gpu);
 };
+
+// Whether the host cannot reach the device's memory, nor its kernels what is no USM.
+bool isolatesMemory(const Device& device);
 
 decltype(::zeDeviceGet) deviceGet;
 decltype(::zeDeviceGetSubDevices) deviceGetSubDevices;

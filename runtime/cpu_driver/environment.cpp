@@ -37,14 +37,57 @@ bool readSwitch(const char* name, const char* off, const char* on, const char* e
   return false;
 }
 
+PosingGpu readGpu() {
+  const char* name = "ZEFUSE_CPU_DRIVER_AS";
+  const char* value = std::getenv(name);
+  if (!value || !*value || !std::strcmp(value, "cpu"))
+    return PosingGpu::none;
+  if (!std::strcmp(value, "gpu"))
+    return PosingGpu::discrete;
+  if (!std::strcmp(value, "integrated-gpu"))
+    return PosingGpu::integrated;
+  complain(name, value, "cpu, gpu or integrated-gpu");
+  return PosingGpu::none;
+}
+
+uint64_t readGpuMemory() {
+  const char* name = "ZEFUSE_CPU_DRIVER_GPU_MEMORY_MB";
+  const char* value = std::getenv(name);
+  if (!value || !*value)
+    return 0;
+  char* end = nullptr;
+  unsigned long long megabytes = std::strtoull(value, &end, 10);
+  if (*end || megabytes == 0 || megabytes > (1ull << 40)) {
+    complain(name, value, "a number of MiB, at least 1");
+    return 0;
+  }
+  return uint64_t(megabytes) << 20;
+}
+
+void readFault(Environment& values) {
+  const char* name = "ZEFUSE_CPU_DRIVER_GPU_FAULT";
+  const char* value = std::getenv(name);
+  if (!value || !*value)
+    return;
+  const bool hang = !std::strncmp(value, "hang:", 5), lost = !std::strncmp(value, "lost:", 5);
+  char* end = nullptr;
+  values.fault_at = hang || lost ? std::strtoull(value + 5, &end, 10) : 0;
+  if (values.fault_at == 0 || *end) {
+    complain(name, value, "hang:n or lost:n, n at least 1");
+    return;
+  }
+  values.fault = hang ? Fault::hang : Fault::lost;
+}
+
 }  // namespace
 
 const Environment& environment() {
-  static const Environment values = {
-      readThreads(),
-      readSwitch("ZEFUSE_CPU_DRIVER_AS", "cpu", "gpu", "cpu or gpu"),
-      readSwitch("ZEFUSE_CPU_DRIVER_LOG", "0", "1", "0 or 1"),
-  };
+  static const Environment values = [] {
+    Environment read = {readThreads(), readGpu(), readGpuMemory(),
+                        Fault::none,   0,         readSwitch("ZEFUSE_CPU_DRIVER_LOG", "0", "1", "0 or 1")};
+    readFault(read);
+    return read;
+  }();
   return values;
 }
 

@@ -2,7 +2,11 @@
 // does choose the generated code, belongs to codegen/.)
 //
 //   ZEFUSE_CPU_DRIVER_THREADS=n   at most n threads run one launch; 1 is the smallest path: no OpenMP region, no team
-//   ZEFUSE_CPU_DRIVER_AS=cpu|gpu  the device type that properties report (SYCL and oneDNN keep only GPU devices)
+//   ZEFUSE_CPU_DRIVER_AS=cpu|gpu|integrated-gpu
+//                                 a second device that is a GPU (SYCL and oneDNN keep only such): discrete, its memory
+//                                 out of the host's reach, or integrated
+//   ZEFUSE_CPU_DRIVER_GPU_MEMORY_MB=n  how much memory that GPU has
+//   ZEFUSE_CPU_DRIVER_GPU_FAULT=hang:n|lost:n  its n-th launch never ends, or loses the device
 //   ZEFUSE_CPU_DRIVER_LOG=1       each refused call writes its reason to stderr
 #pragma once
 
@@ -10,9 +14,15 @@
 
 namespace zefuse::cpu {
 
+enum class PosingGpu { none, discrete, integrated };
+enum class Fault { none, hang, lost };
+
 struct Environment {
   uint32_t max_threads;
-  bool present_as_gpu;
+  PosingGpu gpu;
+  uint64_t gpu_memory_bytes;  // 0: the host's
+  Fault fault;
+  uint64_t fault_at;  // the number of a launch, from 1
   bool log_refusals;
 };
 

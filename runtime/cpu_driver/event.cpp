@@ -1,8 +1,12 @@
 #include "runtime/cpu_driver/event.h"
 
+#include <algorithm>
+
 #include "runtime/cpu_driver/clock.h"
+#include "runtime/cpu_driver/command.h"
 #include "runtime/cpu_driver/counted.h"
 #include "runtime/cpu_driver/device.h"
+#include "runtime/cpu_driver/environment.h"
 
 namespace zefuse::cpu {
 
@@ -101,7 +105,18 @@ ze_result_t eventHostSignal(ze_event_handle_t hEvent) {
 
 ze_result_t eventHostSynchronize(ze_event_handle_t hEvent, uint64_t timeout) {
   ZEFUSE_OBJECT(Event, event, hEvent);
-  return event->wait(timeout) ? ZE_RESULT_SUCCESS : ZE_RESULT_NOT_READY;
+  if (environment().fault != Fault::lost)
+    return event->wait(timeout) ? ZE_RESULT_SUCCESS : ZE_RESULT_NOT_READY;
+  // A device that may go away while we wait: look now and then.
+  constexpr uint64_t slice = 5'000'000;
+  for (;; timeout -= timeout == UINT64_MAX ? 0 : std::min(slice, timeout)) {
+    if (event->wait(std::min(slice, timeout)))
+      return ZE_RESULT_SUCCESS;
+    if (deviceLost())
+      return refuse(ZE_RESULT_ERROR_DEVICE_LOST, "zeEventHostSynchronize: the device is lost");
+    if (timeout == 0)
+      return ZE_RESULT_NOT_READY;
+  }
 }
 
 ze_result_t eventQueryStatus(ze_event_handle_t hEvent) {

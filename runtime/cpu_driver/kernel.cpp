@@ -23,7 +23,8 @@ uint32_t largestDivisor(uint32_t size, uint32_t limit) {
 }  // namespace
 
 Kernel::Kernel(Module& owner, size_t index)
-    : module(&owner), info(owner.loaded->kernels()[index]), entry(owner.loaded->entry(index)), arguments(info) {
+    : module(&owner), info(owner.loaded->kernels()[index]), entry(owner.loaded->entry(index)),
+      arguments(info, isolatesMemory(owner.device)) {
   for (int i = 0; i < 3; ++i)
     local_size[i] = std::max(info.required_group_size[i], 1u);
 }
@@ -148,7 +149,7 @@ ze_result_t kernelSetArgumentValue(ze_kernel_handle_t hKernel, uint32_t argIndex
 
 ze_result_t kernelSetIndirectAccess(ze_kernel_handle_t hKernel, ze_kernel_indirect_access_flags_t flags) {
   ZEFUSE_OBJECT(Kernel, kernel, hKernel);
-  kernel->indirect_access = flags;  // nothing to make resident
+  kernel->indirect_access = flags;  // read at launch: memory.h
   return ZE_RESULT_SUCCESS;
 }
 

@@ -73,8 +73,9 @@ bool asksForProgram(const ze_module_desc_t& desc) {
 
 }  // namespace
 
-Module::Module(Context& context, std::unique_ptr<LoadedModule> loaded_module, std::vector<std::byte> native_binary)
-    : context(&context), loaded(std::move(loaded_module)), native(std::move(native_binary)),
+Module::Module(Context& context, const Device& device, std::unique_ptr<LoadedModule> loaded_module,
+               std::vector<std::byte> native_binary)
+    : context(&context), device(device), loaded(std::move(loaded_module)), native(std::move(native_binary)),
       imports(loaded->unresolvedImports()) {}
 
 uint64_t Module::hash() const {
@@ -86,7 +87,7 @@ ze_result_t moduleCreate(ze_context_handle_t hContext, ze_device_handle_t hDevic
   if (phBuildLog)
     *phBuildLog = nullptr;
   ZEFUSE_OBJECT(Context, context, hContext);
-  ZEFUSE_CHECK(Device, hDevice);
+  ZEFUSE_OBJECT(Device, device, hDevice);
   ZEFUSE_NOT_NULL(desc);
   ZEFUSE_NOT_NULL(phModule);
   *phModule = nullptr;
@@ -109,7 +110,8 @@ ze_result_t moduleCreate(ze_context_handle_t hContext, ze_device_handle_t hDevic
     if (!build.loaded)
       return refuse(native ? ZE_RESULT_ERROR_INVALID_NATIVE_BINARY : ZE_RESULT_ERROR_MODULE_BUILD_FAILURE,
                     "zeModuleCreate: %s", reason.c_str());
-    *phModule = toHandle<ze_module_handle_t>(new Module(*context, std::move(build.loaded), std::move(build.native)));
+    *phModule =
+        toHandle<ze_module_handle_t>(new Module(*context, *device, std::move(build.loaded), std::move(build.native)));
     return ZE_RESULT_SUCCESS;
   });
 }

@@ -9,6 +9,7 @@
 
 #include "runtime/cpu_driver/codegen/codegen.h"
 #include "runtime/cpu_driver/context.h"
+#include "runtime/cpu_driver/device.h"
 #include "runtime/cpu_driver/error.h"
 #include "runtime/cpu_driver/handle.h"
 
@@ -19,11 +20,12 @@ namespace zefuse::cpu {
 struct Module : Object<Module> {
   static constexpr uint32_t kMagic = magicOf("ZMOD");
   const Ref<Context> context;
+  const Device& device;
   const std::unique_ptr<LoadedModule> loaded;
   const std::vector<std::byte> native;
   const std::vector<std::string> imports;  // unresolved: kernels cannot be created
 
-  Module(Context& context, std::unique_ptr<LoadedModule> loaded, std::vector<std::byte> native);
+  Module(Context& context, const Device& device, std::unique_ptr<LoadedModule> loaded, std::vector<std::byte> native);
   uint64_t hash() const;  // of `native`; reads all of it
 };
 

@@ -21,20 +21,22 @@ std::string list(std::span<const int64_t> numbers) {
 
 class Binder {
 public:
-  Binder(const Program& program, Binding& binding) : plan_(program.plan), binding_(binding) {}
+  Binder(const Program& program, Binding& binding) : program_(program), plan_(program.plan), binding_(binding) {}
 
   Status run() {
     reservePool();
     ZEFUSE_RETURN_IF_ERROR(inputs());
     ZEFUSE_RETURN_IF_ERROR(values());
     ZEFUSE_RETURN_IF_ERROR(arena());
+    if (isForGpu(plan_))
+      placeOnDevice();
     binding_.launches.resize(plan_.steps.size());
     binding_.library_calls.resize(plan_.steps.size());
     for (size_t i = 0; i < plan_.steps.size(); ++i) {
       const plan::StepKindUnion& kind = plan_.steps[i]->kind;
       Status status;
       if (const auto* launch = kind.AsLaunch())
-        status = bindLaunch(*launch, binding_.launches[i]);
+        status = bindLaunch(*launch, program_.on_device[i], binding_.launches[i]);
       else if (const auto* matmul = kind.AsMatmul())
         status = bindMatmul(*matmul, binding_.library_calls[i]);
       else if (const auto* convolution = kind.AsConvolution())
@@ -193,7 +195,38 @@ private:
     return {};
   }
 
-  Status bindLaunch(const plan::LaunchT& launch, BoundLaunch& bound) {
+  // Buffers that the device touches, parameters apart: inputs come at the start, outputs stay until the end.
+  void placeOnDevice() {
+    std::vector<uint8_t> touched(plan_.buffers.size());  // 1: on the host, 2: on the device
+    for (size_t step = 0; step < plan_.steps.size(); ++step)
+      for (const Program::Touch& touch : program_.touches[step])
+        touched[touch.buffer] |= program_.on_device[step] ? 2 : 1;
+    DeviceLayout& layout = binding_.device;
+    layout.offset.assign(plan_.buffers.size(), 0);
+    layout.staging_offset.assign(plan_.buffers.size(), 0);
+    std::vector<ArenaBuffer> buffers;
+    std::vector<uint32_t> numbers;
+    for (size_t i = 0; i < plan_.buffers.size(); ++i) {
+      const plan::BufferT& buffer = *plan_.buffers[i];
+      const bool input = buffer.storage == plan::Storage::input, output = buffer.storage == plan::Storage::output;
+      if (!(touched[i] & 2) || (input && plan_.inputs[buffer.index]->kind == plan::InputKind::parameter))
+        continue;
+      const size_t bytes = binding_.buffer_bytes[i];
+      buffers.push_back(
+          {bytes, input ? 0 : buffer.first_step, output ? uint32_t(plan_.steps.size()) : buffer.last_step});
+      numbers.push_back(uint32_t(i));
+      if (buffer.storage != plan::Storage::arena || touched[i] == 3) {
+        layout.staging_offset[i] = layout.staging_bytes;
+        layout.staging_bytes += (bytes + arena_alignment - 1) / arena_alignment * arena_alignment;
+      }
+    }
+    const ArenaLayout placed = placeBuffers(buffers);
+    layout.bytes = placed.bytes;
+    for (size_t i = 0; i < numbers.size(); ++i)
+      layout.offset[numbers[i]] = placed.offsets[i];
+  }
+
+  Status bindLaunch(const plan::LaunchT& launch, bool on_device, BoundLaunch& bound) {
     Result<int64_t> extent = value(launch.extent, "the extent");
     if (!extent.ok())
       return extent.status();
@@ -215,7 +248,8 @@ private:
         scratch > size_t(max_bytes))
       return {Code::invalid_argument,
               "the scratch memory of " + std::to_string(*per_group) + " bytes a group exceeds the address space"};
-    binding_.scratch_bytes = std::max(binding_.scratch_bytes, scratch);
+    size_t& needed = on_device ? binding_.device.scratch_bytes : binding_.scratch_bytes;
+    needed = std::max(needed, scratch);
     for (uint32_t symbol : launch.symbols) {
       Result<int64_t> number = value(symbol, "a kernel's size argument");
       if (!number.ok())
@@ -329,6 +363,7 @@ private:
     return {};
   }
 
+  const Program& program_;
   const plan::PlanT& plan_;
   Binding& binding_;
   std::vector<size_t> input_reach_;

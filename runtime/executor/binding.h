@@ -39,6 +39,14 @@ struct BoundLibraryCall {
   int32_t packed_input = -1;  // the parameter behind b (a convolution's weight) when the primitive packs it
 };
 
+// The device's side of a plan for a GPU: one block that holds all buffers but parameters, and one on the host through
+// which what is copied passes.
+struct DeviceLayout {
+  std::vector<size_t> offset, staging_offset;  // by buffer
+  size_t bytes = 0, staging_bytes = 0;
+  size_t scratch_bytes = 0;
+};
+
 // Immutable; shared by the frames that use it.
 struct Binding {
   std::vector<int64_t> symbols;
@@ -51,6 +59,7 @@ struct Binding {
   std::vector<size_t> arena_offset;
   size_t arena_bytes = 0;
   size_t scratch_bytes = 0;
+  DeviceLayout device;
   std::vector<BoundLaunch> launches;            // by step; only launch steps are filled
   std::vector<BoundLibraryCall> library_calls;  // likewise
 

@@ -12,6 +12,8 @@ struct Counters {
   std::atomic<uint64_t> calls{0}, launches{0}, library_calls{0}, aten_calls{0}, copies{0};
   std::atomic<uint64_t> weights_packed{0}, weight_packs_reused{0};
   std::atomic<uint64_t> native_cache_hits{0}, native_cache_misses{0};
+  std::atomic<uint64_t> copies_to_device{0}, copies_to_host{0}, bytes_to_device{0}, bytes_to_host{0};
+  std::atomic<uint64_t> parameters_uploaded{0}, host_steps{0};
   std::atomic<uint64_t> arena_bytes{0};
 
   // What one call counted, added at its end: a handful of atomic operations per call instead of one
@@ -19,6 +21,8 @@ struct Counters {
   struct OfCall {
     uint64_t launches = 0, library_calls = 0, aten_calls = 0, copies = 0;
     uint64_t weights_packed = 0, weight_packs_reused = 0;
+    uint64_t copies_to_device = 0, copies_to_host = 0, bytes_to_device = 0, bytes_to_host = 0;
+    uint64_t parameters_uploaded = 0, host_steps = 0;
   };
   void add(const OfCall& call) {
     auto count = [](std::atomic<uint64_t>& total, uint64_t part) {
@@ -32,6 +36,12 @@ struct Counters {
     count(copies, call.copies);
     count(weights_packed, call.weights_packed);
     count(weight_packs_reused, call.weight_packs_reused);
+    count(copies_to_device, call.copies_to_device);
+    count(copies_to_host, call.copies_to_host);
+    count(bytes_to_device, call.bytes_to_device);
+    count(bytes_to_host, call.bytes_to_host);
+    count(parameters_uploaded, call.parameters_uploaded);
+    count(host_steps, call.host_steps);
   }
   void atLeast(std::atomic<uint64_t>& largest, uint64_t value) {
     uint64_t seen = largest.load(std::memory_order_relaxed);
@@ -56,6 +66,12 @@ struct Counters {
     out.native_cache_hits = native_cache_hits;
     out.native_cache_misses = native_cache_misses;
     out.arena_bytes = arena_bytes;
+    out.copies_to_device = copies_to_device;
+    out.copies_to_host = copies_to_host;
+    out.bytes_to_device = bytes_to_device;
+    out.bytes_to_host = bytes_to_host;
+    out.parameters_uploaded = parameters_uploaded;
+    out.host_steps = host_steps;
     std::lock_guard lock(cache_guard_);
     out.cache_failure = cache_failure_;
     return out;

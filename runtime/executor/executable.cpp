@@ -39,6 +39,15 @@ struct Executable::Impl {
   std::mutex bindings_mutex;
   std::list<std::shared_ptr<const Binding>> bindings;
 
+  ~Impl() {
+    frames.clear();
+    // What a lost device may still use is never freed.
+    if (shared.gpu && !shared.gpu->lost().ok()) {
+      (void)shared.gpu.release();
+      (void)shared.modules.release();
+    }
+  }
+
   // Declared last: frames use everything above. Last in, first out, so that memory stays warm. After a burst of
   // concurrent calls only as many are kept as cores could use.
   const size_t max_idle_frames = std::max(8u, 2 * std::thread::hardware_concurrency());
@@ -66,17 +75,12 @@ Result<std::unique_ptr<Executable>> Executable::create(std::span<const std::byte
   if (device != options.device)
     return Status{Code::invalid_argument, "the plan is compiled for device '" + device + "' and asked to run on '" +
                                               options.device + "'; compile for this device"};
-  if (device != "cpu") {
-    Result<ze::Device> found = ze::Device::find(device);
-    if (!found.ok())
-      return found.status();
-    return Status{Code::unsupported,
-                  "device '" + device + "' (" + found->description + "): this build executes plans on 'cpu' only"};
-  }
   auto modules = KernelModules::build(*plan::GetPlan(impl->bytes.data()), options, impl->shared.counters);
   if (!modules.ok())
     return modules.status();
   impl->shared.modules = std::move(*modules);
+  if (const ze::Context* gpu = impl->shared.modules->gpu())
+    impl->shared.gpu = std::make_unique<SharedDevice>(*gpu, std::chrono::seconds(options.device_timeout_s));
   auto aten = AtenOps::resolve(impl->shared.program);
   if (!aten.ok())
     return aten.status();
@@ -256,6 +260,8 @@ Result<std::vector<std::vector<std::byte>>> Executable::nativeBinaries() const {
 
 void Executable::invalidateWeights() {
   impl_->shared.weights.invalidate();
+  if (impl_->shared.gpu)
+    impl_->shared.gpu->resident.invalidate();
   // Idle frames hold copies too; those in flight notice the generation at their next call.
   std::lock_guard lock(impl_->frames_mutex);
   for (auto& frame : impl_->frames)

@@ -61,6 +61,7 @@ struct ExecutableOptions {
   std::string cache_dir;                     // native code; empty: no disk cache
   uint64_t cache_limit = uint64_t(2) << 30;  // bytes of the folder's entries; the least recently used go
   int build_threads = 0;                     // 0: as many as cores
+  int device_timeout_s = 60;                 // how long one step may take on a GPU before the device counts as lost
   // Native code that a package holds for a kernel module: (module id, target) to bytes, or empty.
   // The bytes must be verified already and stay valid during create(). What the device refuses is
   // built from SPIR-V instead.
@@ -72,7 +73,11 @@ struct ExecutionCounters {
   uint64_t calls = 0, launches = 0, library_calls = 0, aten_calls = 0, copies = 0;
   uint64_t weights_packed = 0, weight_packs_reused = 0;
   uint64_t native_cache_hits = 0, native_cache_misses = 0;
-  uint64_t arena_bytes = 0;   // largest so far
+  uint64_t arena_bytes = 0;  // largest so far
+  // Plans for a GPU: commands that moved data and their bytes, parameters (again) made resident among them; steps that
+  // ran on the host.
+  uint64_t copies_to_device = 0, copies_to_host = 0, bytes_to_device = 0, bytes_to_host = 0;
+  uint64_t parameters_uploaded = 0, host_steps = 0;
   std::string cache_failure;  // why native code could not be kept, once; empty: it could
 };
 
@@ -92,8 +97,9 @@ public:
   static Result<std::unique_ptr<Executable>> create(std::span<const std::byte> plan, const ExecutableOptions& options);
   ~Executable();
 
-  // Runs every step on the calling thread. On error no output escapes. Errors: invalid_argument
-  // (inputs do not match the plan: names which), index_error, out_of_memory, device.
+  // Runs every step on the calling thread, or on the plan's GPU and waits for it. On error no output escapes. Errors:
+  // invalid_argument (inputs do not match the plan: names which), index_error, out_of_memory, device; deadline when a
+  // GPU does not answer, after which every call fails.
   Result<std::vector<CallOutput>> call(std::span<const CallInput> inputs, const AllocateOutput& allocate);
 
   const plan::Plan& plan() const;

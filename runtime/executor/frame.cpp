@@ -16,15 +16,6 @@ std::string list(std::span<const int64_t> numbers) {
   return text + "]";
 }
 
-Code codeOf(plan::ErrorClass error) {
-  switch (error) {
-  case plan::ErrorClass::index_error: return Code::index_error;
-  case plan::ErrorClass::value_error: return Code::invalid_argument;
-  case plan::ErrorClass::runtime_error: break;
-  }
-  return Code::device;
-}
-
 // Dimensions of one element have no stride to speak of.
 bool sameStrides(std::span<const int64_t> sizes, std::span<const int64_t> a, std::span<const int64_t> b) {
   if (std::find(sizes.begin(), sizes.end(), 0) != sizes.end())
@@ -42,22 +33,41 @@ Frame::Frame(Shared& shared)
       launches_(shared.program.plan.steps.size()), library_states_(shared.program.plan.steps.size()),
       aten_arguments_(shared.program.plan.steps.size()) {}
 
+Frame::~Frame() {
+  releaseExternals();
+  // What a lost device may still use is never freed.
+  if (gpu_ && !shared_.gpu->lost().ok()) {
+    (void)gpu_.release();
+    new std::vector<LaunchState>(std::move(launches_));
+  }
+}
+
 Status Frame::bind(std::shared_ptr<const Binding> binding) {
   binding_.reset();  // not bound if anything below fails
   for (AtenArguments& arguments : aten_arguments_)
     arguments.clear();
-  ZEFUSE_RETURN_IF_ERROR(arena_.reserve(binding->arena_bytes));
+  if (shared_.program.host_steps || (shared_.gpu && shared_.gpu->zeroCopy()))
+    ZEFUSE_RETURN_IF_ERROR(arena_.reserve(binding->arena_bytes));
   ZEFUSE_RETURN_IF_ERROR(scratch_.reserve(binding->scratch_bytes));
   const plan::PlanT& plan = shared_.program.plan;
   for (size_t i = 0; i < plan.buffers.size(); ++i)
     if (plan.buffers[i]->storage == plan::Storage::arena)
       base_[i] = arena_.data() + binding->arena_offset[i];
   shared_.counters.atLeast(shared_.counters.arena_bytes, binding->arena_bytes);
-  if (!list_ && shared_.modules->size() > 0) {
-    auto list = ze::CommandList::createImmediate(shared_.modules->context(), ze::Execution::synchronous);
+  if (!list_ && shared_.modules->host()) {
+    auto list = ze::CommandList::createImmediate(*shared_.modules->host(), ze::Execution::synchronous);
     if (!list.ok())
       return list.status();
     list_ = std::move(*list);
+  }
+  if (shared_.gpu) {
+    if (!gpu_) {
+      auto gpu = DeviceSide::create(*shared_.gpu, shared_.program, base_);
+      if (!gpu.ok())
+        return gpu.status();
+      gpu_ = std::move(*gpu);
+    }
+    ZEFUSE_RETURN_IF_ERROR(gpu_->bind(*binding));
   }
   binding_ = std::move(binding);
   return {};
@@ -70,9 +80,13 @@ void Frame::forgetWeights() {
 
 Result<std::vector<CallOutput>> Frame::run(std::span<const CallInput> inputs, const AllocateOutput& allocate) {
   counted_ = {};
+  if (gpu_)
+    ZEFUSE_RETURN_IF_ERROR(shared_.gpu->lost());
   Status status = prepare(inputs, allocate);
   if (status.ok())
     status = runSteps(inputs);
+  if (gpu_ && !status.ok())
+    (void)gpu_->settle();  // the first failure is the one to tell of
   Result<std::vector<CallOutput>> outputs = status.ok() ? collectOutputs() : Result<std::vector<CallOutput>>(status);
   releaseExternals();
   shared_.counters.add(counted_);
@@ -114,20 +128,29 @@ Status Frame::runStep(size_t step, std::span<const CallInput> inputs) {
 Status Frame::runSteps(std::span<const CallInput> inputs) {
   const plan::PlanT& plan = shared_.program.plan;
   const bool timed = shared_.timer.on();
+  if (gpu_)
+    gpu_->begin(inputs, counted_);
   for (size_t i = 0; i < plan.steps.size(); ++i) {
     StepTimer::Moment start;
     if (timed) [[unlikely]]
       start = StepTimer::now();
+    if (gpu_)
+      ZEFUSE_RETURN_IF_ERROR(gpu_->before(i));
     const Status status = runStep(i, inputs);
-    if (timed) [[unlikely]]
+    if (timed) [[unlikely]] {
+      if (gpu_)  // what is only queued has no time yet
+        ZEFUSE_RETURN_IF_ERROR(gpu_->wait());
       shared_.timer.add(i, start);
+    }
     if (!status.ok()) [[unlikely]]
       return {status.code(), stepName(plan, i) + ": " + status.message(), status.place()};
+    if (gpu_)
+      gpu_->after(i);
     for (uint32_t buffer : shared_.program.released_after[i])
       if (void* owner = std::exchange(owners_[buffer], nullptr))
         shared_.aten.bridge()->release(owner);
   }
-  return {};
+  return gpu_ ? gpu_->finish() : Status();
 }
 
 Status Frame::makeKernel(size_t step, const plan::LaunchT& launch, LaunchState& state) {
@@ -158,6 +181,7 @@ Status Frame::runLaunch(size_t step, const plan::LaunchT& launch) {
   if (!state.kernel) [[unlikely]]
     ZEFUSE_RETURN_IF_ERROR(makeKernel(step, launch, state));
 
+  const bool on_device = shared_.program.on_device[step];
   uint32_t index = 0;
   auto pass = [&](uint64_t argument) -> Status {
     const uint32_t at = index++;
@@ -168,11 +192,11 @@ Status Frame::runLaunch(size_t step, const plan::LaunchT& launch) {
   };
   auto passAll = [&]() -> Status {
     for (uint32_t value : launch.args)
-      ZEFUSE_RETURN_IF_ERROR(pass(reinterpret_cast<uint64_t>(address(value))));
+      ZEFUSE_RETURN_IF_ERROR(pass(reinterpret_cast<uint64_t>(on_device ? deviceAddress(value) : address(value))));
     if (!launch.checks.empty())
-      ZEFUSE_RETURN_IF_ERROR(pass(reinterpret_cast<uint64_t>(&status_word_)));
+      ZEFUSE_RETURN_IF_ERROR(pass(reinterpret_cast<uint64_t>(on_device ? gpu_->statusWord(step) : &status_word_)));
     if (hasScratch(shared_.program.plan, launch))
-      ZEFUSE_RETURN_IF_ERROR(pass(reinterpret_cast<uint64_t>(scratch_.data())));
+      ZEFUSE_RETURN_IF_ERROR(pass(reinterpret_cast<uint64_t>(on_device ? gpu_->scratch() : scratch_.data())));
     for (int64_t symbol : bound.symbols)
       ZEFUSE_RETURN_IF_ERROR(pass(uint64_t(symbol)));
     return {};
@@ -181,6 +205,10 @@ Status Frame::runLaunch(size_t step, const plan::LaunchT& launch) {
   state.set = passed.ok();  // after a failure nobody knows what the handle holds
   ZEFUSE_RETURN_IF_ERROR(passed);
 
+  if (on_device) {
+    ++counted_.launches;
+    return gpu_->launch(step, *state.kernel, bound.groups);
+  }
   status_word_ = 0;
   ZEFUSE_RETURN_IF_ERROR(list_->launch(*state.kernel, bound.groups));
   ++counted_.launches;
@@ -188,13 +216,7 @@ Status Frame::runLaunch(size_t step, const plan::LaunchT& launch) {
   if (launch.checks.empty())
     return {};
   const uint32_t failed = *static_cast<volatile uint32_t*>(&status_word_);
-  if (failed == 0)
-    return {};
-  if (failed > launch.checks.size())
-    return {Code::internal,
-            "the kernel reported check " + std::to_string(failed) + " of " + std::to_string(launch.checks.size())};
-  const plan::KernelCheckT& check = *launch.checks[failed - 1];
-  return {codeOf(check.error), check.message};
+  return failed == 0 ? Status() : checkFailed(launch, failed);
 }
 
 Status Frame::runMatmul(size_t step, const plan::MatmulT& matmul, std::span<const CallInput> inputs) {

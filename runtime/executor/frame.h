@@ -11,6 +11,7 @@
 #include "runtime/executor/binding.h"
 #include "runtime/executor/counters.h"
 #include "runtime/executor/derived_weights.h"
+#include "runtime/executor/device_side.h"
 #include "runtime/executor/host_memory.h"
 #include "runtime/executor/kernel_modules.h"
 #include "runtime/executor/step_timer.h"
@@ -22,6 +23,7 @@ namespace zefuse::executor {
 struct Shared {
   Program program;
   std::unique_ptr<KernelModules> modules;
+  std::unique_ptr<SharedDevice> gpu;  // of a plan for one
   AtenOps aten;
   DerivedWeights weights;
   Counters counters;
@@ -31,7 +33,7 @@ struct Shared {
 class Frame {
 public:
   explicit Frame(Shared& shared);
-  ~Frame() { releaseExternals(); }
+  ~Frame();
   Frame(const Frame&) = delete;
 
   const Binding* binding() const { return binding_.get(); }
@@ -75,6 +77,10 @@ private:
     const BoundValue& bound = binding_->values[value];
     return base_[bound.buffer] + bound.offset_bytes;
   }
+  std::byte* deviceAddress(uint32_t value) const {
+    const BoundValue& bound = binding_->values[value];
+    return gpu_->address(bound.buffer) + bound.offset_bytes;
+  }
 
   Shared& shared_;
   std::shared_ptr<const Binding> binding_;
@@ -85,6 +91,7 @@ private:
   std::vector<LibraryState> library_states_;
   std::vector<AtenArguments> aten_arguments_;
   std::optional<ze::CommandList> list_;
+  std::unique_ptr<DeviceSide> gpu_;  // in a plan for a GPU
   uint32_t status_word_ = 0;
   Counters::OfCall counted_;
 };

@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "runtime/cache/file_cache.h"
+#include "runtime/executor/program.h"
 
 namespace zefuse::executor {
 namespace {
@@ -47,21 +48,33 @@ template <typename Work> void inParallel(size_t count, size_t threads, const Wor
 Result<std::unique_ptr<KernelModules>> KernelModules::build(const plan::Plan& plan, const ExecutableOptions& options,
                                                             Counters& counters) {
   auto self = std::make_unique<KernelModules>();
+  auto open = [](const std::string& name, std::unique_ptr<ze::Context>& out) -> Status {
+    Result<ze::Device> device = ze::Device::find(name);
+    if (!device.ok())
+      return device.status();
+    Result<ze::Context> context = ze::Context::create(*device);
+    if (!context.ok())
+      return context.status();
+    out = std::make_unique<ze::Context>(std::move(*context));
+    return {};
+  };
+  if (options.device != "cpu")
+    ZEFUSE_RETURN_IF_ERROR(open(options.device, self->gpu_));
   const auto* modules = plan.modules();
   if (!modules || modules->size() == 0)
     return self;
-  Result<ze::Device> device = ze::Device::find(options.device);
-  if (!device.ok())
-    return device.status();
-  for (const plan::KernelModule* module : *modules)
-    if (module->target()->string_view() != "cpu")
+  for (const plan::KernelModule* module : *modules) {
+    const bool cpu = isCpuTarget(module->target()->string_view());
+    if (!cpu && !self->gpu_)
       return Status{Code::invalid_argument, "kernel module '" + module->id()->str() + "' is compiled for target '" +
                                                 module->target()->str() + "', which device '" + options.device +
                                                 "' cannot run; compile for this device"};
-  Result<ze::Context> context = ze::Context::create(*device);
-  if (!context.ok())
-    return context.status();
-  self->context_ = std::make_unique<ze::Context>(std::move(*context));
+    if (cpu && !self->host_)
+      ZEFUSE_RETURN_IF_ERROR(open("cpu", self->host_));
+  }
+  auto contextOf = [&](const plan::KernelModule& module) -> const ze::Context& {
+    return isCpuTarget(module.target()->string_view()) ? *self->host_ : *self->gpu_;
+  };
   self->modules_.resize(modules->size());
 
   const FileCache cache(options.cache_dir, options.cache_limit);
@@ -73,14 +86,14 @@ Result<std::unique_ptr<KernelModules>> KernelModules::build(const plan::Plan& pl
     if (options.native_binary) {
       const std::span<const std::byte> given = options.native_binary(label, module.target()->str());
       if (!given.empty())
-        if (auto loaded = ze::Module::fromNative(*self->context_, given, label); loaded.ok()) {
+        if (auto loaded = ze::Module::fromNative(contextOf(module), given, label); loaded.ok()) {
           self->modules_[i] = std::move(*loaded);
           continue;
         }  // made for another driver: build it here
     }
-    keys[i] = cacheKey(module, *device);
+    keys[i] = cacheKey(module, contextOf(module).device());
     if (auto stored = cache.load(*keys[i]))
-      if (auto loaded = ze::Module::fromNative(*self->context_, *stored, label); loaded.ok()) {
+      if (auto loaded = ze::Module::fromNative(contextOf(module), *stored, label); loaded.ok()) {
         self->modules_[i] = std::move(*loaded);
         ++counters.native_cache_hits;
         continue;
@@ -93,20 +106,21 @@ Result<std::unique_ptr<KernelModules>> KernelModules::build(const plan::Plan& pl
   std::vector<Status> results(missing.size());
   inParallel(missing.size(), threads, [&](size_t at) {
     const size_t i = missing[at];
-    results[at] = self->buildOne(*modules->Get(uint32_t(i)), *keys[i], cache, counters, self->modules_[i]);
+    const plan::KernelModule& module = *modules->Get(uint32_t(i));
+    results[at] = buildOne(contextOf(module), module, *keys[i], cache, counters, self->modules_[i]);
   });
   for (Status& result : results)
     ZEFUSE_RETURN_IF_ERROR(result);
   return self;
 }
 
-Status KernelModules::buildOne(const plan::KernelModule& module, const CacheKey& key, const FileCache& cache,
-                               Counters& counters, std::optional<ze::Module>& out) const {
+Status KernelModules::buildOne(const ze::Context& context, const plan::KernelModule& module, const CacheKey& key,
+                               const FileCache& cache, Counters& counters, std::optional<ze::Module>& out) {
   const std::string label = module.id()->str();
   // Another process or thread may be at it already, or have just ended.
   const FileCache::Lock lock = cache.lock(key, build_wait);
   if (auto stored = lock.held() ? cache.load(key) : std::nullopt)
-    if (auto loaded = ze::Module::fromNative(*context_, *stored, label); loaded.ok()) {
+    if (auto loaded = ze::Module::fromNative(context, *stored, label); loaded.ok()) {
       out = std::move(*loaded);
       ++counters.native_cache_hits;
       return {};
@@ -115,7 +129,7 @@ Status KernelModules::buildOne(const plan::KernelModule& module, const CacheKey&
   const auto* words = module.spirv();
   if (!words || words->size() == 0)
     return {Code::damaged, "plan: kernel module '" + label + "' carries no SPIR-V and no usable native code was given"};
-  auto built = ze::Module::fromSpirv(*context_, std::span(words->data(), words->size()), label);
+  auto built = ze::Module::fromSpirv(context, std::span(words->data(), words->size()), label);
   if (!built.ok())
     return built.status();
   if (auto native = built->nativeBinary(); native.ok() && !native->empty())

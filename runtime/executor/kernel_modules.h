@@ -19,15 +19,17 @@ public:
   static Result<std::unique_ptr<KernelModules>> build(const plan::Plan& plan, const ExecutableOptions& options,
                                                       Counters& counters);
 
-  const ze::Context& context() const { return *context_; }
+  // Of the modules for the CPU (null without any), and of the plan's GPU (null in a plan for the CPU).
+  const ze::Context* host() const { return host_.get(); }
+  const ze::Context* gpu() const { return gpu_.get(); }
   const ze::Module& module(size_t index) const { return *modules_[index]; }
   size_t size() const { return modules_.size(); }
 
 private:
-  Status buildOne(const plan::KernelModule& module, const CacheKey& key, const FileCache& cache, Counters& counters,
-                  std::optional<ze::Module>& out) const;
+  static Status buildOne(const ze::Context& context, const plan::KernelModule& module, const CacheKey& key,
+                         const FileCache& cache, Counters& counters, std::optional<ze::Module>& out);
 
-  std::unique_ptr<ze::Context> context_;  // declared first: destroyed after the modules
+  std::unique_ptr<ze::Context> host_, gpu_;  // declared first: destroyed after the modules
   std::vector<std::optional<ze::Module>> modules_;
 };
 

@@ -173,7 +173,7 @@ Status PlanCheck::producers() {
   return {};
 }
 
-Status PlanCheck::touches(size_t step, int64_t value, const char* role) const {
+Status PlanCheck::touches(size_t step, int64_t value, const char* role, bool writes) const {
   if (value < 0 || uint64_t(value) >= plan_.values.size())
     return damaged(stepName(plan_, step) + ": " + role + " is value " + std::to_string(value) + " of " +
                    number(plan_.values.size()));
@@ -183,11 +183,17 @@ Status PlanCheck::touches(size_t step, int64_t value, const char* role) const {
   if (bounded && (step < buffer.first_step || step > buffer.last_step))
     return damaged(stepName(plan_, step) + ": " + role + " uses buffer " + number(index) + ", which lives from step " +
                    number(buffer.first_step) + " to " + number(buffer.last_step));
+  auto& touches = program_.touches[step];
+  auto known = std::find_if(touches.begin(), touches.end(), [&](auto& touch) { return touch.buffer == index; });
+  if (known == touches.end())
+    touches.push_back({index, writes});
+  else
+    known->written |= writes;
   return {};
 }
 
 Status PlanCheck::reads(size_t step, int64_t value, const char* role) const {
-  ZEFUSE_RETURN_IF_ERROR(touches(step, value, role));
+  ZEFUSE_RETURN_IF_ERROR(touches(step, value, role, false));
   const uint32_t index = plan_.values[size_t(value)]->buffer;
   if (plan_.buffers[index]->storage != plan::Storage::external)
     return {};
@@ -199,7 +205,7 @@ Status PlanCheck::reads(size_t step, int64_t value, const char* role) const {
 }
 
 Status PlanCheck::writes(size_t step, int64_t value, const char* role) const {
-  ZEFUSE_RETURN_IF_ERROR(touches(step, value, role));
+  ZEFUSE_RETURN_IF_ERROR(touches(step, value, role, true));
   const uint32_t index = plan_.values[size_t(value)]->buffer;
   const plan::Storage storage = plan_.buffers[index]->storage;
   if (storage == plan::Storage::input)
@@ -211,6 +217,9 @@ Status PlanCheck::writes(size_t step, int64_t value, const char* role) const {
 }
 
 Status PlanCheck::steps() {
+  program_.touches.resize(plan_.steps.size());
+  program_.on_device.resize(plan_.steps.size());
+  program_.host_steps = false;
   for (size_t i = 0; i < plan_.steps.size(); ++i) {
     const plan::StepKindUnion& kind = plan_.steps[i]->kind;
     if (kind.type == plan::StepKind::NONE || !inRange(kind.type, plan::StepKind::MAX) || !kind.value)
@@ -223,6 +232,9 @@ Status PlanCheck::steps() {
     case plan::StepKind::Copy: ZEFUSE_RETURN_IF_ERROR(copy(i, *kind.AsCopy())); break;
     case plan::StepKind::NONE: break;
     }
+    const auto* launch = kind.AsLaunch();
+    program_.on_device[i] = launch && isForGpu(plan_) && !isCpuTarget(plan_.modules[launch->module_]->target);
+    program_.host_steps |= !program_.on_device[i];
   }
   return {};
 }

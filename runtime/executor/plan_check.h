@@ -34,7 +34,7 @@ private:
                const std::string& where) const;
   Status reads(size_t step, int64_t value, const char* role) const;
   Status writes(size_t step, int64_t value, const char* role) const;
-  Status touches(size_t step, int64_t value, const char* role) const;
+  Status touches(size_t step, int64_t value, const char* role, bool writes) const;
   size_t rank(uint32_t value) const { return plan_.values[value]->sizes.size(); }
 
   Program& program_;

@@ -30,6 +30,19 @@ Result<Program> loadProgram(std::span<const std::byte> bytes) {
   return program;
 }
 
+Status checkFailed(const plan::LaunchT& launch, uint32_t word) {
+  if (word > launch.checks.size())
+    return {Code::internal,
+            "the kernel reported check " + std::to_string(word) + " of " + std::to_string(launch.checks.size())};
+  const plan::KernelCheckT& check = *launch.checks[word - 1];
+  switch (check.error) {
+  case plan::ErrorClass::index_error: return {Code::index_error, check.message};
+  case plan::ErrorClass::value_error: return {Code::invalid_argument, check.message};
+  case plan::ErrorClass::runtime_error: break;
+  }
+  return {Code::device, check.message};
+}
+
 std::string stepName(const plan::PlanT& plan, size_t step) {
   const plan::StepKindUnion& kind = plan.steps[step]->kind;
   std::string what = plan::EnumNameStepKind(kind.type);

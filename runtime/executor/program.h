@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "compiler/plan/plan_generated.h"
@@ -30,7 +31,19 @@ struct Program {
   std::vector<BufferInfo> buffers;
   std::vector<std::vector<uint32_t>> released_after;  // per step: external buffers that die there
   std::vector<uint32_t> output_buffers;               // by output number: its buffer
+
+  // What a step reads and writes, each buffer once.
+  struct Touch {
+    uint32_t buffer;
+    bool written;
+  };
+  std::vector<std::vector<Touch>> touches;  // by step
+  std::vector<bool> on_device;              // by step: runs on the plan's GPU; all false in a plan for the CPU
+  bool host_steps = true;                   // some step runs on the host
 };
+
+inline bool isForGpu(const plan::PlanT& plan) { return plan.device != "cpu"; }
+inline bool isCpuTarget(std::string_view target) { return target == "cpu"; }
 
 // `bytes` must be aligned to 8. damaged: the message names what is wrong where.
 Result<Program> loadProgram(std::span<const std::byte> bytes);
@@ -40,6 +53,9 @@ inline bool hasScratch(const plan::PlanT& plan, const plan::LaunchT& launch) {
   const plan::ExprNode& bytes = plan.exprs[launch.scratch_bytes];
   return bytes.op() != plan::ExprOp::constant || bytes.value() != 0;
 }
+
+// What a launch's status word says: the message of the check that failed. `word` is not 0.
+Status checkFailed(const plan::LaunchT& launch, uint32_t word);
 
 // "step 3 (matmul)", for messages.
 std::string stepName(const plan::PlanT& plan, size_t step);

@@ -24,6 +24,8 @@ namespace zefuse::ze {
   X(Device, Get, zeDeviceGet)                                                                                          \
   X(Device, GetProperties, zeDeviceGetProperties)                                                                      \
   X(Device, GetComputeProperties, zeDeviceGetComputeProperties)                                                        \
+  X(Device, GetMemoryProperties, zeDeviceGetMemoryProperties)                                                          \
+  X(Device, GetMemoryAccessProperties, zeDeviceGetMemoryAccessProperties)                                              \
   X(Context, Create, zeContextCreate)                                                                                  \
   X(Context, Destroy, zeContextDestroy)                                                                                \
   X(CommandList, CreateImmediate, zeCommandListCreateImmediate)                                                        \
@@ -99,6 +101,8 @@ template <typename T> constexpr ze_structure_type_t structureType();
 ZEFUSE_ZE_STYPE(ze_driver_properties_t, ZE_STRUCTURE_TYPE_DRIVER_PROPERTIES)
 ZEFUSE_ZE_STYPE(ze_device_properties_t, ZE_STRUCTURE_TYPE_DEVICE_PROPERTIES)
 ZEFUSE_ZE_STYPE(ze_device_compute_properties_t, ZE_STRUCTURE_TYPE_DEVICE_COMPUTE_PROPERTIES)
+ZEFUSE_ZE_STYPE(ze_device_memory_properties_t, ZE_STRUCTURE_TYPE_DEVICE_MEMORY_PROPERTIES)
+ZEFUSE_ZE_STYPE(ze_device_memory_access_properties_t, ZE_STRUCTURE_TYPE_DEVICE_MEMORY_ACCESS_PROPERTIES)
 ZEFUSE_ZE_STYPE(ze_context_desc_t, ZE_STRUCTURE_TYPE_CONTEXT_DESC)
 ZEFUSE_ZE_STYPE(ze_command_queue_desc_t, ZE_STRUCTURE_TYPE_COMMAND_QUEUE_DESC)
 ZEFUSE_ZE_STYPE(ze_event_pool_desc_t, ZE_STRUCTURE_TYPE_EVENT_POOL_DESC)

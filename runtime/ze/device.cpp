@@ -1,5 +1,6 @@
 #include "runtime/ze/device.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 
@@ -15,13 +16,23 @@ Result<std::vector<Device>> devicesOf(const Driver& driver) {
   handles.resize(count);
   std::vector<Device> devices;
   for (ze_device_handle_t handle : handles) {
-    Device device{&api, driver, handle, {}, {}, make<ze_device_properties_t>(), 0};
+    Device device{&api, driver, handle, {}, {}, make<ze_device_properties_t>()};
     ZEFUSE_ZE(api, "any", zeDeviceGetProperties, handle, &device.properties);
     device.properties.name[ZE_MAX_DEVICE_NAME - 1] = '\0';
     device.description = device.properties.name;
     auto compute = make<ze_device_compute_properties_t>();
     ZEFUSE_ZE(api, device.description, zeDeviceGetComputeProperties, handle, &compute);
     device.max_group_size = compute.maxTotalGroupSize;
+    device.integrated = device.properties.flags & ZE_DEVICE_PROPERTY_FLAG_INTEGRATED;
+    auto access = make<ze_device_memory_access_properties_t>();
+    ZEFUSE_ZE(api, device.description, zeDeviceGetMemoryAccessProperties, handle, &access);
+    device.reaches_all_host = access.sharedSystemAllocCapabilities & ZE_MEMORY_ACCESS_CAP_FLAG_RW;
+    uint32_t memories = 0;
+    ZEFUSE_ZE(api, device.description, zeDeviceGetMemoryProperties, handle, &memories, nullptr);
+    std::vector<ze_device_memory_properties_t> memory(memories, make<ze_device_memory_properties_t>());
+    ZEFUSE_ZE(api, device.description, zeDeviceGetMemoryProperties, handle, &memories, memory.data());
+    for (const ze_device_memory_properties_t& one : memory)
+      device.memory_bytes = std::max(device.memory_bytes, one.totalSize);
     devices.push_back(std::move(device));
   }
   return devices;
@@ -38,22 +49,20 @@ Result<Device> cpuDevice() {
     Result<std::vector<Device>> devices = devicesOf(driver);
     if (!devices.ok())
       return devices.status();
-    if (!devices->empty()) {
-      devices->front().name = "cpu";
-      return std::move(devices->front());
-    }
+    for (Device& device : *devices)
+      if (device.properties.type == ZE_DEVICE_TYPE_CPU) {
+        device.name = "cpu";
+        return std::move(device);
+      }
   }
   return Status{Code::not_found, (*api)->library + ": the CPU driver lists no device"};
 }
 
-Result<std::vector<Device>> gpuDevices() {
-  Result<const Api*> api = loaderApi();
-  if (!api.ok())
-    return api.status();
-  Result<std::vector<Driver>> drivers = Driver::list(**api);
+// Appends the GPUs of one implementation.
+Status addGpus(const Api& api, std::vector<Device>& gpus) {
+  Result<std::vector<Driver>> drivers = Driver::list(api);
   if (!drivers.ok())
     return drivers.status();
-  std::vector<Device> gpus;
   for (const Driver& driver : *drivers) {
     Result<std::vector<Device>> devices = devicesOf(driver);
     if (!devices.ok())
@@ -64,6 +73,21 @@ Result<std::vector<Device>> gpuDevices() {
         gpus.push_back(std::move(device));
       }
   }
+  return {};
+}
+
+// Not the loader's when `wanted` of them were found before: it takes a trial process.
+Result<std::vector<Device>> gpuDevices(size_t wanted = SIZE_MAX) {
+  std::vector<Device> gpus;
+  if (Result<const Api*> ours = cpuApi(); ours.ok())
+    ZEFUSE_RETURN_IF_ERROR(addGpus(**ours, gpus));
+  if (gpus.size() >= wanted)
+    return gpus;
+  Result<const Api*> loader = loaderApi();
+  if (loader.ok())
+    ZEFUSE_RETURN_IF_ERROR(addGpus(**loader, gpus));
+  else if (gpus.empty())
+    return loader.status();
   return gpus;
 }
 
@@ -75,7 +99,7 @@ Result<Device> Device::find(const std::string& name) {
   std::string why;
   if (name == "gpu" || name.starts_with("gpu:")) {
     const std::string full = name == "gpu" ? "gpu:0" : name;
-    Result<std::vector<Device>> gpus = gpuDevices();
+    Result<std::vector<Device>> gpus = gpuDevices(size_t(std::strtoul(full.c_str() + 4, nullptr, 10)) + 1);
     if (gpus.ok()) {
       for (Device& device : *gpus)
         if (device.name == full)

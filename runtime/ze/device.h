@@ -1,5 +1,5 @@
-// A device by zefuse's name: "cpu" is always our own driver's first device, "gpu:N" the N-th
-// GPU-type device of the system's loader. A value type: handles live as long as the process.
+// A device by zefuse's name: "cpu" is always our own driver's CPU, "gpu:N" the N-th GPU-type device of our driver
+// (where it poses as one, docs/gpu.md), then of the system's loader. A value type: handles live as long as the process.
 #pragma once
 
 #include <string>
@@ -17,6 +17,9 @@ struct Device {
   std::string description;  // the driver's name of it
   ze_device_properties_t properties{};
   uint32_t max_group_size = 0;
+  uint64_t memory_bytes = 0;      // of its largest memory
+  bool integrated = false;        // no memory of its own: the host's, reached through USM
+  bool reaches_all_host = false;  // kernels may read and write any memory of the process
 
   // not_found lists the devices that exist. "gpu" means "gpu:0".
   static Result<Device> find(const std::string& name);

@@ -8,17 +8,29 @@ Result<Memory> Memory::allocate(const Context& context, Kind kind, size_t bytes,
   auto on_device = make<ze_device_mem_alloc_desc_t>();
   auto on_host = make<ze_host_mem_alloc_desc_t>();
   void* data = nullptr;
+  ze_result_t result = ZE_RESULT_SUCCESS;
+  const char* call = "";
   switch (kind) {
   case Kind::host:
-    ZEFUSE_ZE(api, device.name, zeMemAllocHost, context.handle(), &on_host, bytes, alignment, &data);
+    call = "zeMemAllocHost";
+    result = api.zeMemAllocHost(context.handle(), &on_host, bytes, alignment, &data);
     break;
   case Kind::device:
-    ZEFUSE_ZE(api, device.name, zeMemAllocDevice, context.handle(), &on_device, bytes, alignment, device.handle, &data);
+    call = "zeMemAllocDevice";
+    result = api.zeMemAllocDevice(context.handle(), &on_device, bytes, alignment, device.handle, &data);
     break;
   case Kind::shared:
-    ZEFUSE_ZE(api, device.name, zeMemAllocShared, context.handle(), &on_device, &on_host, bytes, alignment,
-              device.handle, &data);
+    call = "zeMemAllocShared";
+    result = api.zeMemAllocShared(context.handle(), &on_device, &on_host, bytes, alignment, device.handle, &data);
     break;
+  }
+  if (traceEnabled())
+    traceCall(api, call, result);
+  if (result != ZE_RESULT_SUCCESS) {
+    const Status error = callError(api, call, result, device.name);
+    // More than one allocation may have is too little memory, too.
+    return Status{result == ZE_RESULT_ERROR_UNSUPPORTED_SIZE ? Code::out_of_memory : error.code(),
+                  error.message() + ": " + std::to_string(bytes) + " bytes"};
   }
   Memory memory;
   memory.context_ = &context;

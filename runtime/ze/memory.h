@@ -9,6 +9,7 @@ class Memory {
 public:
   enum class Kind { host, device, shared };
   Memory() = default;
+  // out_of_memory also for more bytes than one allocation may have.
   static Result<Memory> allocate(const Context& context, Kind kind, size_t bytes, size_t alignment = 64);
   Memory(Memory&& other) noexcept { *this = std::move(other); }
   Memory& operator=(Memory&& other) noexcept {

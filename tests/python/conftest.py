@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,9 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "bench"))  # workloads
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # zoo
+
+# A second device, "gpu:0": the CPU driver posing as a discrete GPU. Before anything loads the driver.
+os.environ.setdefault("ZEFUSE_CPU_DRIVER_AS", "gpu")
 
 from expected_failures import EXPECTED_FAILURES
 

@@ -1,0 +1,69 @@
+#include "runtime/executor/resident_inputs.h"
+
+#include <cstring>
+
+namespace zefuse::executor {
+
+Result<ze::Memory> ResidentInputs::upload(const void* data, size_t bytes, std::chrono::milliseconds deadline) {
+  const bool host_visible = context_.device().integrated;
+  auto memory = ze::Memory::allocate(context_, host_visible ? ze::Memory::Kind::host : ze::Memory::Kind::device, bytes);
+  if (!memory.ok())
+    return memory.status();
+  if (host_visible) {
+    std::memcpy(memory->data(), data, bytes);
+    return std::move(*memory);
+  }
+  // From the caller's own memory: a copy through staging of something that is moved once would only cost more.
+  auto list = ze::CommandList::createImmediate(context_, ze::Execution::asynchronous);
+  auto pool = ze::EventPool::create(context_, 1);
+  if (!list.ok() || !pool.ok())
+    return list.ok() ? pool.status() : list.status();
+  auto done = ze::Event::create(*pool, 0);
+  if (!done.ok())
+    return done.status();
+  ZEFUSE_RETURN_IF_ERROR(list->copy(memory->data(), data, bytes, &*done));
+  ZEFUSE_RETURN_IF_ERROR(done->wait(uint64_t(std::chrono::nanoseconds(deadline).count())));
+  return std::move(*memory);
+}
+
+Result<std::shared_ptr<const ResidentInput>> ResidentInputs::get(uint32_t input, const void* data, size_t bytes,
+                                                                 const WeightStamp& stamp,
+                                                                 std::chrono::milliseconds deadline,
+                                                                 Counters::OfCall& counters) {
+  // Held while copying: threads that meet here at a first call want the same copy.
+  std::lock_guard lock(mutex_);
+  if (inputs_.size() <= input)
+    inputs_.resize(input + 1);
+  std::shared_ptr<const ResidentInput>& kept = inputs_[input];
+  if (kept && kept->stamp == stamp && kept->bytes >= bytes)
+    return kept;
+  kept.reset();  // its memory may be what the new copy needs
+  auto memory = upload(data, bytes, deadline);
+  if (!memory.ok())
+    return memory.status();
+  auto resident = std::make_shared<ResidentInput>();
+  resident->stamp = stamp;
+  resident->bytes = bytes;
+  resident->memory = std::move(*memory);
+  ++counters.parameters_uploaded;
+  ++counters.copies_to_device;
+  counters.bytes_to_device += bytes;
+  kept = resident;
+  return kept;
+}
+
+uint64_t ResidentInputs::bytes() const {
+  std::lock_guard lock(mutex_);
+  uint64_t total = 0;
+  for (const auto& input : inputs_)
+    total += input ? input->bytes : 0;
+  return total;
+}
+
+void ResidentInputs::invalidate() {
+  generation_.fetch_add(1, std::memory_order_acq_rel);
+  std::lock_guard lock(mutex_);
+  inputs_.clear();
+}
+
+}  // namespace zefuse::executor

@@ -1,0 +1,45 @@
+// Parameters and constants on a GPU: copied there once, kept while provably fresh (the rule of derived_weights.h).
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "runtime/executor/derived_weights.h"
+#include "runtime/ze/command_list.h"
+#include "runtime/ze/event.h"
+#include "runtime/ze/memory.h"
+
+namespace zefuse::executor {
+
+struct ResidentInput {
+  WeightStamp stamp;
+  size_t bytes = 0;
+  ze::Memory memory;
+};
+
+// Thread-safe. One copy per input. A copy that is replaced lives on in the calls that use it.
+class ResidentInputs {
+public:
+  explicit ResidentInputs(const ze::Context& context) : context_(context) {}
+
+  // The first `bytes` of `data` on the device, copied now if the copy there is not of `stamp`. Waits for that copy.
+  Result<std::shared_ptr<const ResidentInput>> get(uint32_t input, const void* data, size_t bytes,
+                                                   const WeightStamp& stamp, std::chrono::milliseconds deadline,
+                                                   Counters::OfCall& counters);
+  uint64_t bytes() const;  // held now
+  // Forgets all copies, and makes stamps of before stale.
+  void invalidate();
+  uint64_t generation() const { return generation_.load(std::memory_order_acquire); }
+
+private:
+  Result<ze::Memory> upload(const void* data, size_t bytes, std::chrono::milliseconds deadline);
+
+  const ze::Context& context_;
+  std::atomic<uint64_t> generation_{0};
+  mutable std::mutex mutex_;
+  std::vector<std::shared_ptr<const ResidentInput>> inputs_;
+};
+
+}  // namespace zefuse::executor
