@@ -173,7 +173,7 @@ class Explanation:
             ],
         )
         yield from _table(
-            "fallbacks (run through ATen; in a plan for a GPU: on the host)",
+            "fallbacks (run through ATen)",
             ("graph", "times", "operator", "reason", "source"),
             [(str(f["graph"]), f["op"], f["reason"], _lines(f["sources"])) for f in self.fallbacks],
         )

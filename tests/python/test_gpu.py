@@ -5,10 +5,6 @@ Kernels have GPU schedules, data is staged, and everything is counted. docs/gpu.
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
