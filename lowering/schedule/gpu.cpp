@@ -3,6 +3,7 @@
 //   pointwise          a vector per work-item, neighbouring work-items on neighbouring vectors; large kernels give each
 //                      several, a group's width apart
 //   transposes         gpu_transpose.cpp
+//   scans              a row per work-item
 //   reductions, lanes  a row belongs to one work-item (a few elements), a sub-group, or a whole group (long rows, or
 //   few along the row      of them); its work-items take vectors in turn, and meet in sub-group operations and local
 //   memory reductions, lanes  vectors of rows; when they are too few to fill the device, the sub-groups of a group
@@ -60,7 +61,9 @@ public:
   void run() {
     if (c_.strategy.tile_dim != Strategy::none && scheduleTranspose(c_))
       return;
-    if (c_.domain.instances.empty())
+    if (c_.domain.scan_dim)
+      scan();
+    else if (c_.domain.instances.empty())
       pointwise();
     else if (c_.strategy.lanes_in_rows)
       acrossRows();
@@ -196,6 +199,23 @@ private:
     auto loop = e_.openLoop(first, end, number(plain_group));
     atUnit(units, loop.index(), store);
     e_.closeLoop(loop);
+  }
+
+  // A row per work-item, neighbours on the dim that the accesses step through by one. Nothing is shared along a row:
+  // the order of its steps is part of the meaning.
+  void scan() {
+    SmallVector<unsigned> rows = without(c_.domain.parallelRows(), c_.strategy.row_lanes);
+    if (c_.strategy.row_lanes != Strategy::none)
+      rows.push_back(c_.strategy.row_lanes);
+    c_.launch.extent = space_.simplify(c_.domain.rowCount());
+    c_.launch.grain = plain_group;
+    c_.launch.schedule += ", a row per work-item";
+    WorkGroup group(b_, c_.function, c_.launch, plain_group, 0);
+    Value row = add(multiply(group.group(), plain_group), group.item());
+    e_.openIf(i_.less(row, emitted(c_.launch.extent)));
+    c_.bindPosition(rows, row);
+    c_.scanRow(1);
+    e_.closeIf();
   }
 
   //===-- walking over the reduced dims --------------------------------------------------------===//

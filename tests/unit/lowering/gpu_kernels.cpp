@@ -46,6 +46,28 @@ std::string transposeKernel() {
   return text.module();
 }
 
+std::string scanKernel() {
+  KernelText text;
+  std::string full = type("300x500", "i64");
+  text.input({"%x", full, flat(500)});
+  text.line("%r = zefuse.scan %x dim 0 initial 0 : i64 : (" + full + ") -> " + full +
+            " {\n ^bb0(%before: i64, %element: i64):\n %sum = arith.addi %before, %element : i64\n"
+            " zefuse.yield %sum : i64\n }");
+  text.output({"%r", full, flat(500)});
+  return text.module();
+}
+
+std::string padKernel() {
+  KernelText text;
+  text.input({"%x", type("64x37"), flat(37)});
+  text.line("%p = zefuse.pad %x low [1, 2] value 0.0 : f32 : tensor<64x37xf32> -> tensor<66x41xf32>");
+  text.empty("%e", type("66x41"));
+  text.generic("%r", "pp", {{"%p", type("66x41"), both}}, {"%e", type("66x41"), both},
+               "%s = math.tanh %0 : f32\n yield %s : f32");
+  text.output({"%r", type("66x41"), flat(41)});
+  return text.module();
+}
+
 std::string concatKernel() {
   KernelText text;
   text.input({"%x", type("64x37"), flat(37)});
@@ -205,6 +227,8 @@ std::vector<NamedKernel> kernelFamilies() {
       {"pointwise_symbolic", symbolicPointwise()},
       {"transpose", transposeKernel()},
       {"concat", concatKernel()},
+      {"pad", padKernel()},
+      {"scan", scanKernel()},
       {"embedding", embeddingKernel()},
       {"sort", sortKernel("64x2048")},
       {"sort_long", sortKernel("8x100000")},
