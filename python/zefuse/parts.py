@@ -170,7 +170,7 @@ class Parts:
         for name in ("kernels", "calls", "fallbacks", "copies"):
             merged[name] = [entry for report in reports for entry in report[name]]
         first = 0  # steps are numbered over all parts, as step_times counts them
-        for compiled, report in zip(self._compiled, reports, strict=True):
+        for report in reports:
             for name in ("kernels", "calls", "fallbacks"):
                 for entry in report[name]:
                     entry["step"] += first
