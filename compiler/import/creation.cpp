@@ -32,16 +32,9 @@ Values emitArange(Op& op, bool has_start, bool has_step) {
   Type compute = isWhole(start.number) && isWhole(step.number)
                      ? Type(op.build.b.getI64Type())
                      : (element.isF64() ? element : Type(op.build.b.getF32Type()));
-  auto number = [&](Body& body, const fx::Argument& argument) {
-    if (argument.kind == fx::Argument::Kind::size)
-      return body.size(argument.size).to(compute);
-    if (argument.kind == fx::Argument::Kind::real)
-      return body.constant(compute, argument.real);
-    return constantScalar(body.b, compute, argument.integer);
-  };
   return {op.build.loop({}, op.resultType(), [&](Body& body, ArrayRef<Scalar>) {
     Scalar position = body.position(0).to(compute);
-    return (number(body, start.number) + position * number(body, step.number)).to(element);
+    return (loadNumber(body, start.number, compute) + position * loadNumber(body, step.number, compute)).to(element);
   })};
 }
 

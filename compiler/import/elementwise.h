@@ -5,6 +5,9 @@
 
 namespace zefuse {
 
+// A Python number as an element of this type.
+Scalar loadNumber(Body& body, const fx::Argument& number, mlir::Type type);
+
 // torch.result_type of the operands: tensors with dimensions decide before 0-d tensors, those before Python numbers.
 mlir::Type promote(llvm::ArrayRef<TensorOrNumber> operands, mlir::MLIRContext* context);
 

@@ -15,6 +15,15 @@ namespace zefuse::fx {
 
 using Sizes = llvm::SmallVector<mlir::AffineExpr, 4>;
 
+// A real number that sizes determine: torch's SymFloat. Computed in f64, as Python does.
+struct RealTree {
+  enum class Kind : uint8_t { constant, size, add, multiply, divide, sqrt };
+  Kind kind = Kind::constant;
+  double constant = 0;
+  mlir::AffineExpr size;
+  std::vector<RealTree> args;  // two; one of sqrt
+};
+
 struct TensorMeta {
   int dtype = -1;  // torch's ScalarType number
   Sizes sizes, strides;
@@ -24,10 +33,11 @@ struct TensorMeta {
 
 // What is known of a node's value before it is computed (meta["val"]).
 struct Meta {
-  enum class Kind : uint8_t { none, tensor, size, list, other };
+  enum class Kind : uint8_t { none, tensor, size, real, list, other };
   Kind kind = Kind::none;
   TensorMeta tensor;
-  mlir::AffineExpr size;    // size: a constant too
+  mlir::AffineExpr size;  // size: a constant too
+  std::shared_ptr<const RealTree> real;
   std::vector<Meta> items;  // list: several results
   std::string text;         // other: the Python type's name
 };
@@ -39,6 +49,7 @@ struct Argument {
     size,
     integer,
     real,
+    formula,
     boolean,
     text,
     dtype,
@@ -53,6 +64,7 @@ struct Argument {
   mlir::AffineExpr size;  // size: not a constant
   int64_t integer = 0;    // integer, boolean; dtype, layout, memory_format: torch's numbers
   double real = 0;
+  std::shared_ptr<const RealTree> formula;
   std::string text;             // text, device; other: its repr
   std::vector<Argument> items;  // list
 };

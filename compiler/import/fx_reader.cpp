@@ -45,7 +45,8 @@ private:
   MLIRContext& context_;
   py::object graph_module_;
   py::object torch_;
-  py::handle node_type_, tensor_type_, sym_int_type_, dtype_type_, layout_type_, memory_format_type_, device_type_;
+  py::handle node_type_, tensor_type_, sym_int_type_, sym_float_type_, dtype_type_, layout_type_, memory_format_type_,
+      device_type_;
   std::vector<py::object> alive_;
   py::object getitem_, with_effects_;
   std::unordered_map<PyObject*, int> numbers_;  // dtypes, layouts and memory formats: singletons
@@ -67,6 +68,7 @@ Reader::Reader(MLIRContext& context, const py::object& graph_module)
   node_type_ = keep(py::module_::import("torch.fx").attr("Node"));
   tensor_type_ = keep(torch_.attr("Tensor"));
   sym_int_type_ = keep(torch_.attr("SymInt"));
+  sym_float_type_ = keep(torch_.attr("SymFloat"));
   dtype_type_ = keep(torch_.attr("dtype"));
   layout_type_ = keep(torch_.attr("layout"));
   memory_format_type_ = keep(torch_.attr("memory_format"));
@@ -168,7 +170,7 @@ void Reader::readConstant(const py::object& node, Node& into) {
 }
 
 void Reader::readCall(const py::object& node, const py::object& target, Node& into) {
-  if (into.meta.kind == Meta::Kind::size || into.meta.kind == Meta::Kind::other) {
+  if (into.meta.kind == Meta::Kind::size || into.meta.kind == Meta::Kind::real || into.meta.kind == Meta::Kind::other) {
     into.kind = Node::Kind::size;
     return;
   }
@@ -316,6 +318,9 @@ Argument Reader::argument(py::handle value) {
     const Node& node = result_.graph.nodes[found->second];
     if (node.meta.kind == Meta::Kind::size) {
       size(node.meta.size);
+    } else if (node.meta.kind == Meta::Kind::real) {
+      result.kind = Kind::formula;
+      result.formula = node.meta.real;
     } else if (node.meta.kind == Meta::Kind::none) {
       return result;
     } else if (node.meta.kind == Meta::Kind::other) {
@@ -378,6 +383,11 @@ Meta Reader::meta(py::handle value) {
   } else {
     result.kind = Meta::Kind::other;
     result.text = typeName(value);
+    if (reinterpret_cast<PyObject*>(Py_TYPE(object)) == sym_float_type_.ptr())
+      if (auto tree = sympy_.real(value)) {
+        result.kind = Meta::Kind::real;
+        result.real = std::make_shared<const fx::RealTree>(std::move(*tree));
+      }
   }
   return result;
 }

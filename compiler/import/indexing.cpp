@@ -42,6 +42,17 @@ Value gatherAlong(Op& op, Value source, int64_t dim, Value index, bool wrap_nega
   });
 }
 
+// Of a source of rank 0 or 1: an element for each index, in the result's shape.
+Value gatherFlat(Op& op, Value source, Value index, bool wrap_negative, StringRef error, StringRef message) {
+  if (rankOf(source) == 0)
+    source = op.build.unsqueeze(source, {0});
+  AffineExpr bound = shapeOf(typeOf(source))[0];
+  RankedTensorType result = op.resultType();
+  return op.build.loop({op.build.reshape(index, shapeOf(result))}, result, [&](Body& body, ArrayRef<Scalar> in) {
+    return body.extract(source, {body.checkedIndex(in[0], bound, wrap_negative, error, message)});
+  });
+}
+
 Values emitEmbedding(Op& op) {
   if (op.boolean("sparse"))
     op.refuse("argument sparse=True is not lowered");
@@ -52,7 +63,7 @@ Values emitEmbedding(Op& op) {
 Values emitIndexSelect(Op& op) {
   Value self = op.tensor("self"), index = indexTensor(op, op.tensor("index"));
   if (rankOf(self) == 0)
-    op.refuse("a 0-d source is not lowered");
+    return {gatherFlat(op, self, index, true, "index_error", "index out of range in self")};
   if (rankOf(index) == 0)
     index = op.build.unsqueeze(index, {0});
   return {gatherAlong(op, self, op.dim("dim", rankOf(self)), index, false, "index out of range in self")};
@@ -62,8 +73,10 @@ Values emitIndexSelect(Op& op) {
 Values emitGather(Op& op) {
   Value self = op.tensor("self"), index = indexTensor(op, op.tensor("index"));
   int64_t rank = rankOf(self), dim = op.dim("dim", rank);
-  if (rank == 0 || rankOf(index) != rank)
-    op.refuse("operands of rank " + Twine(rank) + " and " + Twine(rankOf(index)) + " are not lowered");
+  if (rank == 0 || rankOf(index) == 0) {
+    AffineExpr bound = rank == 0 ? op.build.constant(1) : shapeOf(typeOf(self))[0];
+    return {gatherFlat(op, self, index, false, "runtime_error", outOfBounds(0, bound))};
+  }
   AffineExpr bound = shapeOf(typeOf(self))[dim];
   return {op.build.loop({index}, op.resultType(), [&](Body& body, ArrayRef<Scalar> in) {
     SmallVector<Value> indices;

@@ -15,14 +15,16 @@ Value emitMatmul(Op& op, Value a, Value b, Value bias, double alpha, Type result
     op.refuse("matrix product of " + fx::dtypeName(element) + " is not lowered");
   if (elementOf(b) != element || (bias && elementOf(bias) != element))
     op.refuse("matrix product of operands of different dtypes is not lowered");
-  for (AffineExpr size : llvm::concat<AffineExpr>(left, right))
-    if (isConstant(size, 0))
-      op.refuse("matrix product of empty operands is not lowered");
   Exprs sizes;
   for (size_t position = 0; position + 2 < left.size(); ++position)
     sizes.push_back(isConstant(left[position], 1) ? right[position] : left[position]);
   sizes.push_back(left[left.size() - 2]);
   sizes.push_back(right.back());
+  for (AffineExpr size : llvm::concat<AffineExpr>(left, right))
+    if (isConstant(size, 0)) {  // sums of nothing
+      RankedTensorType type = op.build.type(sizes, result ? result : element);
+      return bias ? op.build.convert(op.build.expand(bias, sizes), type.getElementType()) : op.build.full(type, 0);
+    }
   return op.build.matmul(a, b, bias, alpha, op.build.type(sizes, result ? result : element));
 }
 

@@ -8,6 +8,7 @@ using fx::Argument;
 Type TensorOrNumber::numberType(MLIRContext* context) const {
   switch (number.kind) {
   case Argument::Kind::boolean: return IntegerType::get(context, 1);
+  case Argument::Kind::formula:
   case Argument::Kind::real: return Float32Type::get(context);
   default: return IntegerType::get(context, 64);
   }
@@ -46,6 +47,7 @@ TensorOrNumber Op::operand(StringRef name) const {
   case Argument::Kind::integer:
   case Argument::Kind::real:
   case Argument::Kind::boolean:
+  case Argument::Kind::formula:
   case Argument::Kind::size: return {{}, given};
   default: refuse("argument '" + name + "' is neither a tensor nor a number");
   }

@@ -14,7 +14,7 @@ using Values = llvm::SmallVector<mlir::Value, 1>;
 // A tensor, or a Python number standing in for one.
 struct TensorOrNumber {
   mlir::Value tensor;                                       // null for a number
-  fx::Argument number;                                      // integer, real, boolean, or a symbolic size
+  fx::Argument number;                                      // integer, real, boolean, symbolic size or real
   mlir::Type numberType(mlir::MLIRContext* context) const;  // i1, i64 or f32: what it promotes as
 };
 

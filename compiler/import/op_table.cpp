@@ -30,6 +30,7 @@ const OpTable& opTable() {
     registerViews(made);
     registerIndexing(made);
     registerScans(made);
+    registerSpecial(made);
     registerSorts(made);
     registerScatter(made);
     registerWindows(made);

@@ -30,6 +30,7 @@ void registerNormalization(OpTable& table);
 void registerViews(OpTable& table);
 void registerIndexing(OpTable& table);
 void registerScans(OpTable& table);
+void registerSpecial(OpTable& table);
 void registerSorts(OpTable& table);
 void registerScatter(OpTable& table);
 void registerWindows(OpTable& table);

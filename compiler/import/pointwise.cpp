@@ -241,13 +241,7 @@ Values emitWhere(Op& op) {
   if (other.tensor)
     tensors.emplace_back(op.build.convert(other.tensor, common));
   RankedTensorType result = op.resultType();
-  auto number = [&](Body& body, const TensorOrNumber& operand) {
-    if (operand.number.kind == fx::Argument::Kind::size)
-      op.refuse("a symbolic size as a value is not lowered");
-    double value = operand.number.kind == fx::Argument::Kind::real ? operand.number.real
-                                                                   : static_cast<double>(operand.number.integer);
-    return body.constant(common, value);
-  };
+  auto number = [&](Body& body, const TensorOrNumber& operand) { return loadNumber(body, operand.number, common); };
   return {op.build.loop(tensors, result, [&](Body& body, In in) {
     Scalar a = self.tensor ? in[1] : number(body, self);
     Scalar b = other.tensor ? in.back() : number(body, other);
@@ -263,10 +257,7 @@ Values emitMaskedFill(Op& op) {
     tensors.emplace_back(value.tensor);
   Type element = op.element();
   return {op.build.loop(tensors, op.resultType(), [&](Body& body, In in) {
-    Scalar fill = value.tensor ? in[2].to(element)
-                  : value.number.kind == fx::Argument::Kind::real
-                      ? body.constant(element, value.number.real)
-                      : constantScalar(body.b, element, value.number.integer);
+    Scalar fill = value.tensor ? in[2].to(element) : loadNumber(body, value.number, element);
     return select(in[0], fill, in[1].to(element));
   })};
 }

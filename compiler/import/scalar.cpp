@@ -148,6 +148,8 @@ Scalar isNan(Scalar x) {
   return {x.builder(), arith::CmpFOp::create(x.builder(), arith::CmpFPredicate::UNO, x.value(), x.value())};
 }
 
+Scalar bitcast(Scalar x, Type type) { return {x.builder(), arith::BitcastOp::create(x.builder(), type, x.value())}; }
+
 Scalar abs(Scalar x) {
   if (x.isFloat())
     return {x.builder(), math::AbsFOp::create(x.builder(), x.value())};

@@ -70,6 +70,7 @@ Scalar maximum(Scalar a, Scalar b);  // propagates NaN
 Scalar minimum(Scalar a, Scalar b);
 Scalar isNan(Scalar x);
 Scalar abs(Scalar x);
+Scalar bitcast(Scalar x, mlir::Type type);  // of equal width; no f16, bf16, u8
 
 // math dialect, floats only.
 Scalar exp(Scalar x);

@@ -3,6 +3,7 @@
 // index_put and the embedding's gradient at each update, scatter_add, scatter_reduce and index_add once.
 #include <cmath>
 
+#include "compiler/import/elementwise.h"
 #include "compiler/import/op_table.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
 
@@ -185,13 +186,13 @@ struct Along {
 // What sums are kept in while more updates come.
 Type accumulator(Type element) { return isa<FloatType>(element) ? fx::computeType(element) : element; }
 
-// self and source are converted to `type`.
+// A 0-d operand stands for a line of one element.
+Value lineOf(Op& op, Value tensor) { return rankOf(tensor) == 0 ? op.build.unsqueeze(tensor, {0}) : tensor; }
+
+// self and source are converted to `type`. They have at least one dimension, where the result may have none.
 Along alongOf(Op& op, StringRef source, Type type) {
   TensorBuilder& build = op.build;
-  Along along{op.tensor("self"), op.tensor("index"), Value(), 0};
-  if (rankOf(along.self) == 0 || rankOf(along.index) != rankOf(along.self))
-    op.refuse("operands of rank " + Twine(rankOf(along.self)) + " and " + Twine(rankOf(along.index)) +
-              " are not lowered");
+  Along along{lineOf(op, op.tensor("self")), lineOf(op, op.tensor("index")), Value(), 0};
   along.dim = op.dim("dim", rankOf(along.self));
   along.self = build.convert(along.self, type);
   Exprs sizes(shapeOf(typeOf(along.index)));
@@ -200,14 +201,10 @@ Along alongOf(Op& op, StringRef source, Type type) {
     Exprs indices;
     for (int64_t position = 0; position < rankOf(along.index); ++position)
       indices.push_back(build.dim(position));
-    along.source = build.convert(build.view(given.tensor, indices, sizes), type);
+    along.source = build.convert(build.view(lineOf(op, given.tensor), indices, sizes), type);
   } else {
-    if (given.number.kind == fx::Argument::Kind::size)
-      op.refuse("a symbolic size as a value is not lowered");
-    along.source = build.loop({}, build.type(sizes, type), [&](Body& body, ArrayRef<Scalar>) {
-      return given.number.kind == fx::Argument::Kind::real ? body.constant(type, given.number.real)
-                                                           : constantScalar(body.b, type, given.number.integer);
-    });
+    along.source = build.loop({}, build.type(sizes, type),
+                              [&](Body& body, ArrayRef<Scalar>) { return loadNumber(body, given.number, type); });
   }
   return along;
 }
@@ -215,7 +212,7 @@ Along alongOf(Op& op, StringRef source, Type type) {
 Values emitScatter(Op& op, StringRef source, Combine combine) {
   Along along = alongOf(op, source, combine == assign ? op.element() : accumulator(op.element()));
   Value result = scatterAlong(op, along.self, along.dim, along.index, along.source, combine);
-  return {op.build.convert(result, op.element())};
+  return {op.build.reshape(op.build.convert(result, op.element()), shapeOf(op.resultType()))};
 }
 
 Values emitScatterReduced(Op& op, StringRef source) {
@@ -237,44 +234,48 @@ Values emitScatterReduce(Op& op) {
   bool include = op.boolean("include_self");
   Value init = along.self;
   if (!include) {  // what is updated starts from the first update's neutral element
-    if (reduce == "amax" || reduce == "amin") {
-      if (!isa<FloatType>(element))
-        op.refuse("include_self=False for reduce='" + reduce + "' of integers is not lowered");
-    }
     double neutral = reduce == "prod" ? 1 : reduce == "amax" ? -HUGE_VAL : reduce == "amin" ? HUGE_VAL : 0;
-    Value fill = build.full(typeOf(along.source), neutral);
+    Value fill = build.loop({}, typeOf(along.source), [&](Body& body, ArrayRef<Scalar>) {
+      if (isa<FloatType>(element) || std::isfinite(neutral))
+        return body.constant(element, neutral);
+      unsigned width = element.getIntOrFloatBitWidth();
+      bool is_signed = !element.isUnsignedInteger() && width > 1;
+      APInt limit = is_signed ? (neutral < 0 ? APInt::getSignedMinValue(width) : APInt::getSignedMaxValue(width))
+                              : (neutral < 0 ? APInt::getMinValue(width) : APInt::getMaxValue(width));
+      return constantScalar(body.b, element, is_signed ? limit.getSExtValue() : int64_t(limit.getZExtValue()));
+    });
     init = scatterAlong(op, init, along.dim, along.index, fill, assign);
   }
   Value result = scatterAlong(op, init, along.dim, along.index, along.source, combine);
+  auto returned = [&](Value made) { return Values{build.reshape(made, shapeOf(op.resultType()))}; };
   if (!mean)
-    return {build.convert(result, op.element())};
+    return returned(build.convert(result, op.element()));
   Type i64 = build.b.getI64Type();
   RankedTensorType counted = withElement(typeOf(result), i64);
   Value ones = build.full(withElement(typeOf(along.source), i64), 1);
   Value counts = scatterAlong(op, build.full(counted, include ? 1 : 0), along.dim, along.index, ones, add);
-  return {build.loop({result, counts}, op.resultType(), [&](Body&, ArrayRef<Scalar> in) {
+  RankedTensorType made = withElement(typeOf(result), op.element());
+  return returned(build.loop({result, counts}, made, [&](Body&, ArrayRef<Scalar> in) {
     return (in[0] / select(in[1] == 0, in[1].constant(1), in[1]).to(element)).to(op.element());
-  })};
+  }));
 }
 
 // self[..., index[i], ...] += alpha * source[..., i, ...].
 Values emitIndexAdd(Op& op) {
   TensorBuilder& build = op.build;
-  Value self = op.tensor("self"), index = op.tensor("index"), source = op.tensor("source");
+  Value self = lineOf(op, op.tensor("self")), index = lineOf(op, op.tensor("index")),
+        source = lineOf(op, op.tensor("source"));
   int64_t rank = rankOf(self), dim = op.dim("dim", rank);
   requireIndex(op, index);
-  if (rank == 0 || rankOf(index) != 1 || rankOf(source) != rank)
-    op.refuse("a 0-d operand is not lowered");
+  if (rankOf(index) != 1 || rankOf(source) != rank)
+    op.refuse("operands of rank " + Twine(rank) + " and " + Twine(rankOf(source)) + " are not lowered");
   TensorOrNumber alpha = op.operand("alpha");
   Type type = accumulator(op.element());
   source = build.convert(source, type);
-  if (alpha.number.kind == fx::Argument::Kind::size)
-    op.refuse("argument alpha as a symbolic size is not lowered");
-  double factor = alpha.number.kind == fx::Argument::Kind::real ? alpha.number.real : double(alpha.number.integer);
-  if (factor != 1)
-    source = build.loop({source}, typeOf(source), [&](Body&, ArrayRef<Scalar> in) {
+  if (alpha.number.kind != fx::Argument::Kind::integer || alpha.number.integer != 1)
+    source = build.loop({source}, typeOf(source), [&](Body& body, ArrayRef<Scalar> in) {
       Type compute = fx::computeType(type);
-      return (in[0].to(compute) * factor).to(type);
+      return (in[0].to(compute) * loadNumber(body, alpha.number, compute)).to(type);
     });
   auto sizes = shapeOf(typeOf(source));
   AffineExpr bound = shapeOf(typeOf(self))[dim];
@@ -284,7 +285,7 @@ Values emitIndexAdd(Op& op) {
   for (int64_t position = 0; position < rank; ++position)
     coordinates.push_back(build.dim(position == dim ? rank : position));
   Value result = build.scatter(build.convert(self, type), source, {safe}, coordinates, add);
-  return {build.convert(result, op.element())};
+  return {build.reshape(build.convert(result, op.element()), shapeOf(op.resultType()))};
 }
 
 Values emitEmbeddingBackward(Op& op) {

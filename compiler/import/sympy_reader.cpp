@@ -29,6 +29,62 @@ AffineExpr SympyReader::read(py::handle value, bool stride) {
   return result;
 }
 
+std::optional<RealTree> SympyReader::real(py::handle value) {
+  py::object node = value.attr("node");
+  shape_env_ = node.attr("shape_env");
+  return realTree(node.attr("expr"));
+}
+
+std::optional<RealTree> SympyReader::realTree(py::handle expr) {
+  using Kind = RealTree::Kind;
+  RealTree tree;
+  if (expr.attr("is_Integer").cast<bool>() || expr.attr("is_Float").cast<bool>() ||
+      expr.attr("is_Rational").cast<bool>()) {
+    tree.constant = py::float_(py::reinterpret_borrow<py::object>(expr));
+    return tree;
+  }
+  std::string kind = kindOf(expr);
+  py::tuple args = expr.attr("args");
+  // An integer may be one that no affine expression holds: then it is a symbol, if the plan can compute it.
+  if (kind == "ToFloat" || (py::bool_(expr.attr("is_integer")) && this->tree(expr))) {
+    tree.kind = Kind::size;
+    tree.size = convert(kind == "ToFloat" ? py::handle(args[0]) : expr, /*stride=*/false);
+    return tree;
+  }
+  if (kind == "OpaqueUnaryFn_sqrt") {
+    auto of = realTree(args[0]);
+    if (!of)
+      return std::nullopt;
+    tree.kind = Kind::sqrt;
+    tree.args = {std::move(*of)};
+    return tree;
+  }
+  if (kind == "Add" || kind == "Mul" || kind == "FloatTrueDiv" || kind == "IntTrueDiv") {
+    std::optional<RealTree> result = realTree(args[0]);
+    for (size_t i = 1; i < args.size() && result; ++i) {
+      auto next = realTree(args[i]);
+      if (!next)
+        return std::nullopt;
+      RealTree joined;
+      joined.kind = kind == "Add" ? Kind::add : kind == "Mul" ? Kind::multiply : Kind::divide;
+      joined.args = {std::move(*result), std::move(*next)};
+      result = std::move(joined);
+    }
+    return result;
+  }
+  if ((kind == "Pow" || kind == "FloatPow") && py::object(args[1]).equal(py::int_(-1))) {
+    auto of = realTree(args[0]);
+    if (!of)
+      return std::nullopt;
+    tree.kind = Kind::divide;
+    RealTree one;
+    one.constant = 1;
+    tree.args = {one, std::move(*of)};
+    return tree;
+  }
+  return std::nullopt;
+}
+
 AffineExpr SympyReader::symbol(const std::string& name) {
   auto [entry, inserted] = numbers_.try_emplace(name, symbols_.size());
   if (inserted)

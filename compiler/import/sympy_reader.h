@@ -19,6 +19,8 @@ public:
   mlir::AffineExpr size(pybind11::handle value);
   // The same for a stride: torch's Max(1, n) in it, which keeps strides of empty tensors positive, is read as n.
   mlir::AffineExpr stride(pybind11::handle value);
+  // A SymFloat; none for an expression that has no such form.
+  std::optional<RealTree> real(pybind11::handle value);
   const std::vector<std::string>& symbols() const { return symbols_; }
   // How to compute a symbol that stands for an expression; null for torch's own symbols and where it has no such form.
   const SizeTree* definition(unsigned symbol) const;
@@ -27,6 +29,7 @@ private:
   mlir::AffineExpr read(pybind11::handle value, bool stride);
   mlir::AffineExpr convert(pybind11::handle expr, bool stride);
   mlir::AffineExpr symbol(const std::string& name);
+  std::optional<RealTree> realTree(pybind11::handle expr);
   mlir::AffineExpr symbolFor(pybind11::handle expr);
   mlir::AffineExpr truncated(pybind11::handle real);
   std::optional<SizeTree> tree(pybind11::handle expr);

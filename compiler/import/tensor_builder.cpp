@@ -331,6 +331,11 @@ Value TensorBuilder::scatter(Value init, Value updates, ArrayRef<Value> indices,
 }
 
 Value TensorBuilder::scan(Value input, int64_t dim, double initial, Combine combine) {
+  if (isConstant(shapeOf(typeOf(input))[dim], 1))  // one step: a scan's dimension is one that a loop walks
+    return loop({input}, typeOf(input), [&](Body& body, ArrayRef<Scalar> in) {
+      Value before = arith::ConstantOp::create(body.b, numberAttribute(elementOf(input), initial));
+      return combine({body.b, before}, in[0]);
+    });
   auto op =
       ScanOp::create(b, input.getType(), input, b.getI64IntegerAttr(dim), numberAttribute(elementOf(input), initial));
   fillBody(op.getBody(), elementOf(input), combine);

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import torch
+
+from zefuse import distances, embedding_bags, order_statistics, resampling
 
 
 def replication_pad_backward(grad: torch.Tensor, self: torch.Tensor, padding: list[int]) -> torch.Tensor:
@@ -53,102 +56,109 @@ def native_dropout(input: torch.Tensor, p: float, train: bool | None) -> Any:
     return input * keep * (0.0 if p == 1 else 1 / (1 - p)), keep
 
 
-_SUM, _MEAN = 0, 1  # modes of embedding_bag; 2, the maximum, stays in ATen
-
-
-def _equal_bags(starts: torch.Tensor, count: int) -> int | None:
-    """The length of each bag where the graph being traced says that ``starts`` is ``arange(0, count, length)``.
-
-    That is what torch makes of two-dimensional indices: sums over a dimension instead of additions at computed places.
-    """
-    from torch.fx.experimental.proxy_tensor import get_proxy_mode, get_proxy_slot
-    from torch.fx.experimental.symbolic_shapes import statically_known_true
-
-    if (mode := get_proxy_mode()) is None:
-        return None
-    slot = get_proxy_slot(starts, mode.tracer, None)
-    node = getattr(getattr(slot, "proxy", None), "node", None)
-    if node is None or node.target is not torch.ops.aten.arange.start_step or len(node.args) < 3:
-        return None
-    first, _, length = node.args[:3]
-    whole = first == 0 and isinstance(length, int) and length > 0
-    return length if whole and statically_known_true(starts.shape[0] * length == count) else None
-
-
-def embedding_bag(
-    weight: torch.Tensor,
-    indices: torch.Tensor,
-    offsets: torch.Tensor,
-    scale_grad_by_freq: bool = False,
-    mode: int = _SUM,
-    sparse: bool = False,
-    per_sample_weights: torch.Tensor | None = None,
-    include_last_offset: bool = False,
-    padding_idx: int = -1,
-) -> Any:
-    """Rows of ``weight`` added into their bags, in order. Also the bag of each index, for the gradient, and the bags' sizes."""
-    if mode not in (_SUM, _MEAN) or sparse or scale_grad_by_freq or padding_idx >= 0 or indices.dim() != 1:
+def masked_scatter(self: torch.Tensor, mask: torch.Tensor, source: torch.Tensor) -> Any:
+    """Where ``mask`` is set, the elements of ``source`` in order."""
+    if isinstance(source.numel(), int) and source.numel() == 0:
         return NotImplemented
-    starts = offsets[:-1] if include_last_offset else offsets
-    count, bags = indices.shape[0], starts.shape[0]
-    rows = torch.ops.aten.embedding(weight, indices)
-    if per_sample_weights is not None:
-        rows = rows * per_sample_weights[:, None]
-    if (length := _equal_bags(starts, count)) is not None:
-        out = rows.view(bags, length, weight.shape[1]).sum(1)
-        sizes = torch.full_like(starts, length)
-        bag_of = (
-            torch.arange(bags, dtype=offsets.dtype, device=offsets.device)[:, None].expand(bags, length).reshape(-1)
-        )
-        return out / length if mode == _MEAN else out, bag_of, sizes, torch.zeros_like(sizes)
-    # A bag begins where offsets say; several at one place are empty but for the last.
-    begins = torch.zeros(count + 1, dtype=torch.int64, device=indices.device)
-    begins = begins.index_add(0, starts.long(), torch.ones_like(starts, dtype=torch.int64))
-    bag_of = begins.cumsum(0)[:-1] - 1
-    out = torch.zeros(bags, weight.shape[1], dtype=weight.dtype, device=weight.device).index_add(0, bag_of, rows)
-    sizes = torch.zeros(bags, dtype=torch.int64, device=weight.device).index_add(0, bag_of, torch.ones_like(bag_of))
-    if mode == _MEAN:
-        out = out / sizes.clamp_min(1)[:, None].to(out.dtype)
-    return out, bag_of.to(offsets.dtype), sizes.to(offsets.dtype), torch.zeros_like(sizes).to(offsets.dtype)
+    self, mask = torch.ops.aten.broadcast_tensors([self, mask])
+    number = mask.reshape(-1).cumsum(0).view(mask.shape)
+    return torch.where(mask, source.reshape(-1)[torch.where(mask, number - 1, 0)], self)
 
 
-def embedding_bag_backward(
-    grad: torch.Tensor,
-    indices: torch.Tensor,
-    offsets: torch.Tensor,
-    bag_of: torch.Tensor,
-    sizes: torch.Tensor,
-    largest: torch.Tensor,
-    num_weights: int,
-    scale_grad_by_freq: bool,
-    mode: int,
-    sparse: bool,
-    per_sample_weights: torch.Tensor | None,
-    padding_idx: int = -1,
+def masked_scatter_backward(grad: torch.Tensor, mask: torch.Tensor, sizes: list[int]) -> Any:
+    """The masked elements of ``grad``, one behind the other, then zeros."""
+    count: Any = 1
+    for size in sizes:
+        count = count * size
+    mask = mask.expand(grad.shape).reshape(-1)
+    number = torch.where(mask, mask.cumsum(0) - 1, count)  # the others behind what is returned
+    made = torch.zeros(count + 1, dtype=grad.dtype, device=grad.device).scatter(0, number, grad.reshape(-1))
+    return made[:count].view(sizes)
+
+
+def index_reduce(
+    self: torch.Tensor, dim: int, index: torch.Tensor, source: torch.Tensor, reduce: str, include_self: bool = True
 ) -> Any:
-    if mode not in (_SUM, _MEAN) or sparse or scale_grad_by_freq or padding_idx >= 0 or bag_of.shape != indices.shape:
+    if self.dim() == 0:
         return NotImplemented
-    if (length := _equal_bags(offsets, indices.shape[0])) is not None:
-        bags, width = grad.shape
-        rows = (grad / length if mode == _MEAN else grad)[:, None].expand(bags, length, width).reshape(-1, width)
-    else:
-        rows = grad[bag_of]
-        if mode == _MEAN:
-            rows = rows / sizes[bag_of][:, None].to(rows.dtype)
-    if per_sample_weights is not None:
-        rows = rows * per_sample_weights[:, None]
-    return torch.zeros(num_weights, grad.shape[1], dtype=grad.dtype, device=grad.device).index_add(0, indices, rows)
+    shape = [1] * self.dim()
+    shape[dim] = -1
+    return self.scatter_reduce(
+        dim, index.long().view(shape).expand(source.shape), source, reduce, include_self=include_self
+    )
+
+
+def put(self: torch.Tensor, index: torch.Tensor, source: torch.Tensor, accumulate: bool = False) -> torch.Tensor:
+    flat = torch.ops.aten.index_put(self.reshape(-1), [index.reshape(-1)], source.reshape(-1), accumulate)
+    return flat.view(self.shape)
+
+
+def addbmm(
+    self: torch.Tensor, batch1: torch.Tensor, batch2: torch.Tensor, beta: Any = 1, alpha: Any = 1
+) -> torch.Tensor:
+    """The products of a batch summed are one product, of the matrices side by side."""
+    batch, rows, inner = batch1.shape
+    left = batch1.permute(1, 0, 2).reshape(rows, batch * inner)
+    return torch.ops.aten.addmm(self, left, batch2.reshape(batch * inner, batch2.shape[2]), beta=beta, alpha=alpha)
+
+
+def addmv(self: torch.Tensor, mat: torch.Tensor, vec: torch.Tensor, beta: Any = 1, alpha: Any = 1) -> torch.Tensor:
+    return torch.ops.aten.addmm(self.expand(mat.shape[0])[:, None], mat, vec[:, None], beta=beta, alpha=alpha).squeeze(
+        1
+    )
+
+
+def trilinear(
+    i1: torch.Tensor, i2: torch.Tensor, i3: torch.Tensor, expand1: list[int], expand2: list[int], expand3: list[int],
+    sumdim: list[int], unroll_dim: int = 1,
+) -> torch.Tensor:  # fmt: skip
+    """The product of three tensors that broadcast, summed over some dimensions."""
+
+    def widened(t: torch.Tensor, dims: list[int]) -> torch.Tensor:
+        for dim in dims:
+            t = t.unsqueeze(dim)
+        return t
+
+    product = widened(i1, expand1) * widened(i2, expand2) * widened(i3, expand3)
+    return product.sum(sumdim) if sumdim else product
+
+
+def hardshrink_backward(grad: torch.Tensor, self: torch.Tensor, lambd: float) -> torch.Tensor:
+    """Also softshrink's: nothing comes through between -lambd and lambd."""
+    return torch.where((self >= -lambd) & (self <= lambd), 0.0, grad)
+
+
+def angle(self: torch.Tensor) -> Any:
+    if self.is_complex():
+        return NotImplemented
+    x = self if self.is_floating_point() else self.to(torch.get_default_dtype())
+    return torch.where(torch.isnan(x), x, torch.where(x < 0, math.pi, 0.0).to(x.dtype))
+
+
+def ldexp(self: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    return self * torch.pow(2.0, other)
 
 
 def composites() -> dict[Any, Callable[..., Any]]:
     aten = torch.ops.aten
-    return {
-        aten._embedding_bag.default: embedding_bag,
-        aten._embedding_bag_forward_only.default: embedding_bag,
-        aten._embedding_bag_backward.default: embedding_bag_backward,
+    table: dict[Any, Callable[..., Any]] = {
+        aten.addbmm.default: addbmm,
+        aten.addmv.default: addmv,
+        aten.angle.default: angle,
+        aten.hardshrink_backward.default: hardshrink_backward,
+        aten.index_reduce.default: index_reduce,
+        aten.ldexp.Tensor: ldexp,
+        aten.masked_scatter.default: masked_scatter,
+        aten.masked_scatter_backward.default: masked_scatter_backward,
         aten.mkldnn_rnn_layer.default: lstm_layer,
         aten.native_dropout.default: native_dropout,
+        aten.put.default: put,
         aten.replication_pad1d_backward.default: replication_pad_backward,
         aten.replication_pad2d_backward.default: replication_pad_backward,
         aten.replication_pad3d_backward.default: replication_pad_backward,
+        aten.softshrink_backward.default: hardshrink_backward,
+        aten._trilinear.default: trilinear,
     }
+    for family in (distances, embedding_bags, order_statistics, resampling):
+        table |= family.composites()
+    return table

@@ -38,18 +38,13 @@ _PRODUCTS = """
     mm bmm addmm baddbmm linear matmul scaled_dot_product_attention _scaled_dot_product_flash_attention_for_cpu
 """
 
-# ATen has a kernel that walks memory once; the decomposition is a cascade of gathers over index tensors.
-_ATEN_WHOLE = """
-    convolution convolution_backward embedding embedding_dense_backward
-    upsample_nearest1d upsample_nearest2d upsample_nearest3d _upsample_nearest_exact1d _upsample_nearest_exact2d
-    _upsample_nearest_exact3d upsample_linear1d upsample_bilinear2d upsample_trilinear3d upsample_bicubic2d
-    _upsample_bilinear2d_aa _upsample_bicubic2d_aa grid_sampler_2d
-"""
+# Lowered whole; the pieces would be gathers over index tensors.
+_WHOLE = "convolution convolution_backward embedding embedding_dense_backward"
 
 # Drawn by ATen's own kernels, so that a seed gives eager's numbers.
 _RANDOM = "bernoulli normal uniform rand randn rand_like randn_like randint randperm exponential multinomial"
 
-KEPT = frozenset(" ".join((_LOWERED, _PRODUCTS, _ATEN_WHOLE, _RANDOM)).split())
+KEPT = frozenset(" ".join((_LOWERED, _PRODUCTS, _WHOLE, _RANDOM)).split())
 
 
 @cache
@@ -58,8 +53,13 @@ def _table() -> dict[Any, Callable[..., Any]]:
 
     from zefuse import foreach
 
-    # Core ATen keeps a norm whole; its pieces (power, sum, root) are one kernel with what stands around it.
-    kept: dict[Any, Callable[..., Any]] = dict(get_decompositions([torch.ops.aten.linalg_vector_norm]))
+    # Core ATen keeps a norm whole; its pieces (power, sum, root) are one kernel with what stands around it. So with these.
+    aten = torch.ops.aten
+    kept: dict[Any, Callable[..., Any]] = dict(
+        get_decompositions(
+            [aten.linalg_vector_norm, aten.tril_indices, aten.triu_indices, aten.rrelu_with_noise_backward]
+        )
+    )
     for op, decomposition in core_aten_decompositions().items():  # type: ignore[no-untyped-call]
         if op.namespace == "aten" and op._schema.name.removeprefix("aten::") in KEPT:
             continue

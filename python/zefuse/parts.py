@@ -11,11 +11,13 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import torch
 from torch.fx import Graph, GraphModule, Node
 
+from zefuse import _native
 from zefuse.errors import UnsupportedError
 
 _HELD = frozenset(
@@ -62,11 +64,17 @@ def _why_outside(node: Node, reasons: Mapping[Node, str]) -> str | None:
         if "val" not in argument.meta:
             return f"{_name(node)} reads {argument.name}, of which nothing is known"
         value = argument.meta["val"]
-        if isinstance(value, torch.SymFloat | torch.SymBool):
+        # A real number made of sizes is computed in the kernel that wants it.
+        if isinstance(value, torch.SymBool) or (isinstance(value, torch.SymFloat) and str(target) not in _lowered()):
             return f"{_name(node)} takes a number that is known at run time only"
         if problem := _problem(value):
             return f"{_name(node)} reads {problem}"
     return None
+
+
+@cache
+def _lowered() -> frozenset[str]:
+    return frozenset(_native.load().lowered_targets())
 
 
 def _problem(value: Any) -> str | None:

@@ -8,9 +8,11 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from op_case import ALL_FLOATS, BOTH, FLOATS, INTEGERS, SMALL_INTEGERS, Case, indices, mask, strided, transposed
+from op_cases_composites import COMPOSITES
 from op_cases_scans import SCANS
 from op_cases_scatter import SCATTER
 from op_cases_sorts import SORTS
+from op_cases_special import SPECIAL
 from op_cases_windows import WINDOWS
 
 S = (5, 7)
@@ -317,7 +319,7 @@ CREATION = [
 ]  # fmt: skip
 
 CASES: list[Case] = [
-    *POINTWISE, *ACTIVATIONS, *REDUCTIONS, *NORMALIZATION, *VIEWS, *INDEXING, *SCATTER, *SCANS, *SORTS, *WINDOWS, *MATMUL, *CONVOLUTION,
+    *POINTWISE, *ACTIVATIONS, *REDUCTIONS, *NORMALIZATION, *VIEWS, *INDEXING, *SCATTER, *SCANS, *SORTS, *COMPOSITES, *SPECIAL, *WINDOWS, *MATMUL, *CONVOLUTION,
     *ATTENTION, *CREATION,
 ]  # fmt: skip
 

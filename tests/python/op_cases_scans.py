@@ -23,6 +23,7 @@ SCANS = [
     Case("cumsum_mask", lambda m: m.cumsum(-1) * m, [mask(3, 9)], _F32),
     Case("cumsum_transposed", lambda x, y: (x.cumsum(0), y.cumsum(1)), [transposed(7, 5), strided(4, 6)], _F32),
     Case("cumsum_zero_dim", lambda x: (x.cumsum(0), x.cumprod(0)), [()]),
+    Case("cumsum_one", lambda x: (x.cumsum(0), x.cummax(0), x.cumprod(0)), [(1, 7)], (*_ALL, torch.uint8)),
     Case("cumsum_empty", lambda x: x.cumsum(0), [(0, 4)], dynamic=False),
     Case("cumprod", lambda x: (x.cumprod(0), x.cumprod(-1)), [T], _ALL),
     Case("logcumsumexp", lambda x: (x.logcumsumexp(0), x.logcumsumexp(-1)), [T], (torch.float32, torch.float64)),

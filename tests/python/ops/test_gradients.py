@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from op_case import Case, indices, name
+from op_cases_composites import WITH_GRADIENT
 from op_cases_windows import PADDING, POOLING
 from op_check import check_gradients
 
@@ -59,6 +60,7 @@ CROSS_ENTROPY = [
         ("mean", False, 0.0), ("mean", True, 0.1), ("sum", True, 0.1), ("sum", False, 0.0), ("none", True, 0.0))
 ]  # fmt: skip
 SCATTER += CROSS_ENTROPY
+SCATTER += WITH_GRADIENT
 
 
 @pytest.mark.parametrize("case", [*WINDOWS, *SCATTER], ids=name)
