@@ -140,6 +140,17 @@ LogicalResult ConvolutionOp::verify() {
   return verifyPostOps(*this);
 }
 
+//===-- attention ----------------------------------------------------------------------------===//
+
+LogicalResult AttentionOp::verify() {
+  for (Value tensor : {getQuery(), getKey(), getValue(), getResult()}) {
+    auto type = cast<RankedTensorType>(tensor.getType());
+    if (type.getRank() != 4 || !type.getElementType().isF32())
+      return emitOpError("wants tensors of f32 and rank 4");
+  }
+  return success();
+}
+
 //===-- aten ---------------------------------------------------------------------------------===//
 
 void AtenOp::getEffects(SmallVectorImpl<MemoryEffects::EffectInstance>& effects) {

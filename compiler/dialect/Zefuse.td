@@ -174,6 +174,20 @@ def Zefuse_ConvolutionOp : Zefuse_Op<"convolution", [Pure, AttrSizedOperandSegme
   let hasVerifier = 1;
 }
 
+def Zefuse_AttentionOp : Zefuse_Op<"attention", [Pure]> {
+  let summary = "softmax(scale * q @ k^T) @ v by blocks of rows: becomes one library call";
+  let description = [{
+    query [B, H, S, D], key [B, G, T, D], value [B, G, T, E], result [B, H, S, E], all f32; H is a multiple of G. `causal`: query s
+    sees keys 0..s. For scores too many to lie in a cache; others are two zefuse.matmul around a kernel. `result_layout`:
+    as zefuse.matmul's.
+  }];
+  let arguments = (ins AnyRankedTensor:$query, AnyRankedTensor:$key, AnyRankedTensor:$value, F32Attr:$scale, BoolAttr:$causal,
+                       OptionalAttr<AffineMapAttr>:$result_layout);
+  let results = (outs AnyRankedTensor:$result);
+  let assemblyFormat = "$query `,` $key `,` $value attr-dict `:` functional-type(operands, results)";
+  let hasVerifier = 1;
+}
+
 def Zefuse_AtenOp : Zefuse_Op<"aten", [DeclareOpInterfaceMethods<MemoryEffectsOpInterface>]> {
   let summary = "an operator without a lowering, run by ATen inside the plan";
   let description = [{

@@ -31,6 +31,7 @@ struct Reader {
   SmallVector<AffineExpr> sizes;   // of the used value
   std::optional<AffineMap> exact;  // required strides (results, no dimensions); otherwise the library's rule
   bool channels_last = false;      // that rule for images: dense, channels innermost
+  bool rows = false;               // that rule for attention: contiguous rows that do not overlap
 };
 
 class LayoutAssignment {
@@ -51,7 +52,7 @@ public:
         if (auto aten = dyn_cast<AtenOp>(op)) {
           auto strides = cast<AffineMapAttr>(aten.getResultStrides()[i]).getValue();
           layout_[result] = stridedLayout(strides.getResults(), nullptr, num_symbols_, context_);
-        } else if (isa<KernelOp, MatmulOp, ConvolutionOp>(op)) {
+        } else if (isa<KernelOp, MatmulOp, ConvolutionOp, AttentionOp>(op)) {
           layout_[result] = choose(result);
         }
       }
@@ -61,7 +62,7 @@ public:
       if (failed(satisfyReaders(arg)))
         return failure();
     for (Operation* op : ops)
-      if (isa<KernelOp, MatmulOp, ConvolutionOp, AtenOp>(op))
+      if (isa<KernelOp, MatmulOp, ConvolutionOp, AttentionOp, AtenOp>(op))
         for (Value result : op->getResults())
           if (failed(satisfyReaders(result)))
             return failure();
@@ -109,7 +110,8 @@ private:
       reader.channels_last = image || full;
       return reader.channels_last ? std::optional(reader) : std::nullopt;
     }
-    if (isa<MatmulOp>(op))
+    reader.rows = isa<AttentionOp>(op);
+    if (isa<MatmulOp, AttentionOp>(op))
       return reader;
     return std::nullopt;  // kernels take any layout
   }
@@ -153,6 +155,15 @@ private:
         if (!isConstant(reader.sizes[i], 1) && strided->strides[i] != exact->getResult(i))
           return false;
       return true;
+    }
+    if (reader.rows) {
+      auto row = dyn_cast<AffineConstantExpr>(strided->strides[rank - 2]);
+      auto length = dyn_cast<AffineConstantExpr>(reader.sizes[rank - 1]);
+      bool negative = llvm::any_of(strided->strides, [](AffineExpr stride) {
+        auto constant = dyn_cast<AffineConstantExpr>(stride);
+        return !constant || constant.getValue() < 0;
+      });
+      return !negative && isConstant(strided->strides[rank - 1], 1) && length && row.getValue() >= length.getValue();
     }
     // oneDNN: no negative strides, broadcasting only in batch dimensions, a unit stride in one of the last two. Other
     // strides reach its reference implementation, which is slower than a copy.
@@ -241,8 +252,9 @@ private:
     for (const Reader& reader : readers)
       if (reader.exact && reader.view.isIdentity() && isDense(*reader.exact, reader.sizes))
         consider(stridedLayout(reader.exact->getResults(), nullptr, num_symbols_, context_));
-    // Row-major over permuted dimensions; the identity was tried. A matmul keeps N innermost, where oneDNN is fast.
-    unsigned rank = type.getRank(), movable = value.getDefiningOp<MatmulOp>() ? rank - 1 : rank;
+    // Row-major over permuted dimensions; the identity was tried. A product keeps N innermost, where oneDNN is fast.
+    bool product = isa_and_nonnull<MatmulOp, AttentionOp>(value.getDefiningOp());
+    unsigned rank = type.getRank(), movable = product ? rank - 1 : rank;
     if (rank <= 4) {
       SmallVector<unsigned> order(llvm::to_vector(llvm::seq<unsigned>(0, rank)));
       while (std::next_permutation(order.begin(), order.begin() + movable))
@@ -283,6 +295,8 @@ private:
   void writeLayouts(Operation* op) {
     if (auto matmul = dyn_cast<MatmulOp>(op))
       matmul.setResultLayoutAttr(AffineMapAttr::get(layout_[matmul.getResult()]));
+    if (auto attention = dyn_cast<AttentionOp>(op))
+      attention.setResultLayoutAttr(AffineMapAttr::get(layout_[attention.getResult()]));
     if (auto convolution = dyn_cast<ConvolutionOp>(op))
       convolution.setResultLayoutAttr(AffineMapAttr::get(layout_[convolution.getResult()]));
     if (auto kernel = dyn_cast<KernelOp>(op)) {

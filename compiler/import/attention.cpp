@@ -107,11 +107,31 @@ Value scoresOf(Op& op, const Attention& attention) {
   });
 }
 
+// With fewer scores the three steps cost the same, and batches of tiny products are one call (docs/onednn.md).
+constexpr int64_t many_scores = 1 << 16;
+
+// Whether the call that keeps no scores can do it. Nobody may ask for the sums of rows, which it does not keep either.
+bool byBlocks(Op& op, const Attention& attention) {
+  if (!op.build.attention_calls || attention.rank() != 4 || attention.mask || attention.depth || op.used(1) ||
+      !elementOf(attention.query).isF32() || !elementOf(attention.key).isF32() || !elementOf(attention.value).isF32())
+    return false;
+  for (Value operand : {attention.query, attention.key, attention.value})
+    if (!typeOf(operand).hasStaticShape() || typeOf(operand).getNumElements() == 0)
+      return false;
+  ArrayRef<int64_t> query = typeOf(attention.query).getShape(), key = typeOf(attention.key).getShape();
+  return query[0] == key[0] && query[1] % key[1] == 0 && query[0] * query[1] * query[2] * key[2] >= many_scores;
+}
+
 // The output, and the log-sum-exp of each row of scores where the backward pass needs it.
 Values emitAttention(Op& op) {
   TensorBuilder& build = op.build;
   Attention attention = attentionOf(op);
   int64_t rank = attention.rank();
+  if (byBlocks(op, attention)) {
+    Value out = build.attention(attention.query, attention.key, attention.value, attention.scale, attention.causal,
+                                op.resultType(0));
+    return op.numResults() == 1 ? Values{out} : Values{out, Value()};
+  }
   AffineExpr heads = shapeOf(typeOf(attention.query))[rank - 3];
   attention.key = repeatHeads(op, attention.key, heads);
   attention.value = repeatHeads(op, attention.value, heads);

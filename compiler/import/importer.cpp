@@ -173,6 +173,7 @@ private:
     if (isTracingCheck(node.schema->target))
       return;
     TensorBuilder build(locationOf(node), b_, num_symbols_);
+    build.attention_calls = options_.attention_calls;
     const Emitter* emitter = opTable().find(node.schema->target);
     std::string reason = node.schema->random ? "draws from torch's generator"
                                              : "no lowering for " + node.schema->op +

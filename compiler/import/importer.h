@@ -13,6 +13,7 @@ namespace zefuse {
 struct ImportOptions {
   // Which inputs (placeholder numbers) are a module's parameters or buffers: kind "parameter" instead of "user".
   std::vector<unsigned> parameters;
+  bool attention_calls = true;  // the target has zefuse.attention: the CPU's library
 };
 
 // Builds the module and verifies it (MLIR's verifier and the stage-1 contract). The context must have zefuse's dialects

@@ -101,7 +101,11 @@ public:
   mlir::Value convert(mlir::Value tensor, mlir::Type element);
   // alpha * a @ b + bias.
   mlir::Value matmul(mlir::Value a, mlir::Value other, mlir::Value bias, double alpha, mlir::RankedTensorType result);
+  // softmax(scale * query @ key^T) @ value, in a call that keeps no scores.
+  mlir::Value attention(mlir::Value query, mlir::Value key, mlir::Value value, double scale, bool causal,
+                        mlir::RankedTensorType result);
 
+  bool attention_calls = false;  // whether the target has that call
   mlir::ImplicitLocOpBuilder b;
   const unsigned num_symbols;
 

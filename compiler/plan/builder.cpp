@@ -156,7 +156,7 @@ private:
 
   void markOutputs() {
     for (Value value : graph_.getBody().front().getTerminator()->getOperands())
-      if (isa_and_nonnull<KernelOp, MatmulOp, ConvolutionOp>(throughViews(value).getDefiningOp()))
+      if (isa_and_nonnull<KernelOp, MatmulOp, ConvolutionOp, AttentionOp>(throughViews(value).getDefiningOp()))
         outputs_.insert(throughViews(value));
   }
 
@@ -265,6 +265,8 @@ private:
       return addMatmul(matmul);
     if (auto convolution = dyn_cast<ConvolutionOp>(op))
       return addConvolution(convolution);
+    if (auto attention = dyn_cast<AttentionOp>(op))
+      return addAttention(attention);
     if (auto aten = dyn_cast<AtenOp>(op))
       return addAten(aten);
     if (isa<ViewOp, SizeOp>(op))
@@ -456,6 +458,19 @@ private:
     convolution->groups = static_cast<int32_t>(op.getGroups());
     convolution->post_ops = postOps(op);
     push(std::move(convolution), op);
+    return success();
+  }
+
+  LogicalResult addAttention(AttentionOp op) {
+    auto attention = std::make_unique<plan::AttentionT>();
+    attention->query = addLibraryOperand(op.getQuery());
+    attention->key = addLibraryOperand(op.getKey());
+    attention->value = addLibraryOperand(op.getValue());
+    allocate(op.getResult(), *op.getResultLayout());
+    attention->out = addValue(op.getResult());
+    attention->scale = op.getScale().convertToFloat();
+    attention->causal = op.getCausal();
+    push(std::move(attention), op);
     return success();
   }
 

@@ -106,7 +106,7 @@ std::unique_ptr<CompiledGraph> compile(const py::object& graph_module, const std
   auto context = newContext();
   ImportedGraph imported;
   try {
-    imported = importGraph(*context, graph_module, ImportOptions{parameters});
+    imported = importGraph(*context, graph_module, ImportOptions{parameters, options.device == "cpu"});
   } catch (const ImportError& error) {
     raise("unsupported", error.what());
   }
@@ -179,7 +179,7 @@ std::string whyNotLowered(const py::object& graph_module, const std::string& tar
     raise("not_found", target_name + " is no known target");
   auto context = newContext();
   try {
-    ImportedGraph imported = importGraph(*context, graph_module, ImportOptions{});
+    ImportedGraph imported = importGraph(*context, graph_module, ImportOptions{{}, target_name == "cpu"});
     return zefuse::whyNotLowered(*imported.module, *target);
   } catch (const ImportError& error) {
     raise("unsupported", error.what());

@@ -85,6 +85,10 @@ py::dict CompiledGraph::report() const {
         entry["post_ops"] = names(convolution->post_ops());
         calls.append(entry);
         addHostStep(fallbacks, entry, "convolution", convolution->note());
+      } else if (auto* attention = step->kind_as_Attention()) {
+        py::dict entry = noted(plan, number, attention->note());
+        entry["kind"] = "attention";
+        calls.append(entry);
       } else if (auto* aten = step->kind_as_AtenCall()) {
         py::dict entry = noted(plan, number, aten->note());
         std::string overload = text(aten->overload());

@@ -4,6 +4,7 @@
 
 #include "runtime/executor/arena.h"
 #include "runtime/executor/dtype.h"
+#include "runtime/onednn/attention.h"
 #include "runtime/onednn/convolution.h"
 #include "runtime/onednn/matmul.h"
 
@@ -41,6 +42,8 @@ public:
         status = bindMatmul(*matmul, binding_.library_calls[i]);
       else if (const auto* convolution = kind.AsConvolution())
         status = bindConvolution(*convolution, binding_.library_calls[i]);
+      else if (const auto* attention = kind.AsAttention())
+        status = bindAttention(*attention, binding_.library_calls[i]);
       else if (const auto* copy = kind.AsCopy())
         status = bindCopy(*copy);
       else if (const auto* call = kind.AsAtenCall())
@@ -331,6 +334,12 @@ private:
     const std::optional<uint32_t> parameter = parameterBehind(convolution.weight);
     desc.pack_weight = parameter && desc.kind != plan::ConvolutionKind::weights;
     return keep(onednn::Convolution::get(desc), parameter, bound);
+  }
+
+  Status bindAttention(const plan::AttentionT& attention, BoundLibraryCall& bound) {
+    onednn::AttentionDesc desc{describe(attention.query), describe(attention.key), describe(attention.value),
+                               describe(attention.out),   attention.scale,         attention.causal};
+    return keep(onednn::Attention::get(desc), std::nullopt, bound);
   }
 
   std::vector<onednn::PostOpDesc> describe(const std::vector<std::unique_ptr<plan::PostOpT>>& post_ops) const {

@@ -33,7 +33,7 @@ struct BoundLaunch {
   std::vector<int64_t> symbols;
 };
 
-// A Matmul or Convolution step.
+// A Matmul, Convolution or Attention step.
 struct BoundLibraryCall {
   std::shared_ptr<const onednn::Primitive> primitive;
   int32_t packed_input = -1;  // the parameter behind b (a convolution's weight) when the primitive packs it

@@ -106,7 +106,8 @@ public:
   std::span<const std::byte> planBytes() const;
   ExecutionCounters counters() const;
 
-  // From now on (or no longer) each step is timed, from zero: half a microsecond a step. Off, it costs one branch a call.
+  // From now on (or no longer) each step is timed, from zero: half a microsecond a step. Off, it costs one branch a
+  // call.
   void timeSteps(bool on);
   // In the order of Plan.steps; empty if timing was never on.
   std::vector<StepTime> stepTimes() const;

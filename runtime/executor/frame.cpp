@@ -118,6 +118,7 @@ Status Frame::runStep(size_t step, std::span<const CallInput> inputs) {
   case plan::StepKind::Launch: return runLaunch(step, *kind.AsLaunch());
   case plan::StepKind::Matmul: return runMatmul(step, *kind.AsMatmul(), inputs);
   case plan::StepKind::Convolution: return runConvolution(step, *kind.AsConvolution(), inputs);
+  case plan::StepKind::Attention: return runAttention(step, *kind.AsAttention());
   case plan::StepKind::AtenCall: return runAtenCall(step, *kind.AsAtenCall(), inputs);
   case plan::StepKind::Copy: runCopy(*kind.AsCopy()); return {};
   case plan::StepKind::NONE: return {};
@@ -233,6 +234,18 @@ Status Frame::runConvolution(size_t step, const plan::ConvolutionT& convolution,
   arguments.bias = convolution.bias >= 0 ? address(uint32_t(convolution.bias)) : nullptr;
   arguments.out = address(convolution.out);
   return runLibraryCall(step, arguments, convolution.weight, convolution.post_ops, inputs);
+}
+
+Status Frame::runAttention(size_t step, const plan::AttentionT& attention) {
+  const void* value = address(attention.value);
+  onednn::Primitive::Arguments arguments{};
+  arguments.a = address(attention.query);
+  arguments.b = address(attention.key);
+  arguments.out = address(attention.out);
+  arguments.post_op_operands = {&value, 1};
+  arguments.scratch = scratch_.data();
+  ++counted_.library_calls;
+  return binding_->library_calls[step].primitive->run(arguments);
 }
 
 Status Frame::runLibraryCall(size_t step, onednn::Primitive::Arguments arguments, uint32_t b,

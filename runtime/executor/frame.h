@@ -63,6 +63,7 @@ private:
   Status runLaunch(size_t step, const plan::LaunchT& launch);
   Status makeKernel(size_t step, const plan::LaunchT& launch, LaunchState& state);
   Status runMatmul(size_t step, const plan::MatmulT& matmul, std::span<const CallInput> inputs);
+  Status runAttention(size_t step, const plan::AttentionT& attention);
   Status runConvolution(size_t step, const plan::ConvolutionT& convolution, std::span<const CallInput> inputs);
   // `b`: the value that the primitive may want packed.
   Status runLibraryCall(size_t step, onednn::Primitive::Arguments arguments, uint32_t b,

@@ -228,6 +228,7 @@ Status PlanCheck::steps() {
     case plan::StepKind::Launch: ZEFUSE_RETURN_IF_ERROR(launch(i, *kind.AsLaunch())); break;
     case plan::StepKind::Matmul: ZEFUSE_RETURN_IF_ERROR(matmul(i, *kind.AsMatmul())); break;
     case plan::StepKind::Convolution: ZEFUSE_RETURN_IF_ERROR(convolution(i, *kind.AsConvolution())); break;
+    case plan::StepKind::Attention: ZEFUSE_RETURN_IF_ERROR(attention(i, *kind.AsAttention())); break;
     case plan::StepKind::AtenCall: ZEFUSE_RETURN_IF_ERROR(atenCall(i, *kind.AsAtenCall())); break;
     case plan::StepKind::Copy: ZEFUSE_RETURN_IF_ERROR(copy(i, *kind.AsCopy())); break;
     case plan::StepKind::NONE: break;
@@ -295,6 +296,13 @@ Status PlanCheck::convolution(size_t step, const plan::ConvolutionT& convolution
     return damaged(where + " has an unknown kind");
   // What depends on sizes is checked with them, when the step is bound.
   return postOps(step, convolution.post_ops, convolution.out);
+}
+
+Status PlanCheck::attention(size_t step, const plan::AttentionT& attention) {
+  ZEFUSE_RETURN_IF_ERROR(reads(step, attention.query, "the query"));
+  ZEFUSE_RETURN_IF_ERROR(reads(step, attention.key, "the key"));
+  ZEFUSE_RETURN_IF_ERROR(reads(step, attention.value, "the value"));
+  return writes(step, attention.out, "the result");  // sizes and strides are checked when the step is bound
 }
 
 Status PlanCheck::postOps(size_t step, const std::vector<std::unique_ptr<plan::PostOpT>>& post_ops, uint32_t out) {

@@ -24,6 +24,7 @@ private:
   Status launch(size_t step, const plan::LaunchT& launch);
   Status matmul(size_t step, const plan::MatmulT& matmul);
   Status convolution(size_t step, const plan::ConvolutionT& convolution);
+  Status attention(size_t step, const plan::AttentionT& attention);
   Status postOps(size_t step, const std::vector<std::unique_ptr<plan::PostOpT>>& post_ops, uint32_t out);
   Status atenCall(size_t step, const plan::AtenCallT& call);
   Status argument(size_t step, const plan::ArgumentT& argument, int depth);

@@ -248,6 +248,22 @@ def _post_ops(explanation: Any) -> list[list[str]]:
     return [call["post_ops"] for call in explanation.calls]
 
 
+@pytest.mark.parametrize("causal", [False, True])
+def test_attention_over_many_keys_keeps_no_scores(causal: bool) -> None:
+    def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        heads = [x.unflatten(-1, (-1, 24)).transpose(1, 2) for x in (q, k, v)]
+        return F.scaled_dot_product_attention(*heads, is_causal=causal, enable_gqa=True).transpose(1, 2).flatten(2)
+
+    q, k, v = torch.randn(2, 301, 96), torch.randn(2, 301, 48), torch.randn(2, 301, 48)
+    k[0, 7] *= 100  # a row of scores far from the others
+    explanation = assert_compiled(attend, (q, k, v), kernels=0, calls=1)
+    assert [call["kind"] for call in explanation.calls] == ["attention"]
+    # Every layout around it is taken and made by strides, and only its own scratch holds scores.
+    assert explanation.graphs[0]["counters"]["arena_bytes"] < 2 * 4 * 301 * 301 * 4
+    v[1, 3, 5] = float("nan")
+    assert_compiled(attend, (q, k, v), calls=1)
+
+
 def test_residual_block_is_its_convolutions() -> None:
     """Batch norm, skip connection and activation join the convolution; one kernel makes all scales and shifts."""
 

@@ -1,0 +1,48 @@
+// Scaled dot product attention without a mask, row block by row block: the scores of a block stay in the cache.
+// See plan.fbs, table Attention, for its meaning.
+#pragma once
+
+#include <memory>
+
+#include "runtime/onednn/primitive.h"
+
+namespace zefuse::onednn {
+
+struct AttentionDesc {
+  TensorDesc query, key, value, out;  // f32: [B, H, S, D], [B, G, T, D], [B, G, T, E], [B, H, S, E]; H a multiple of G
+  float scale = 1;                    // of the scores
+  bool causal = false;                // query s sees keys 0..s
+};
+
+// Rows of all four are contiguous and lie at least their length apart; other strides are free. Immutable and
+// thread-safe. run(): a is the query, b the key, post_op_operands[0] the value. Each block of rows is two calls of
+// oneDNN's sgemm, one thread each, around a softmax; blocks depend on sizes alone, so the bits do not depend on the
+// number of threads.
+class Attention : public Primitive {
+public:
+  // invalid_argument when shapes do not fit together or strides are not as above; unsupported for other dtypes.
+  static Result<std::shared_ptr<const Attention>> get(const AttentionDesc& desc);
+
+  explicit Attention(const AttentionDesc& desc);
+
+  size_t packedBytes() const override { return 0; }
+  Status packB(const void*, void*) const override { return {}; }
+  bool packsLike(const Primitive&) const override { return false; }
+  size_t scratchBytes() const override;
+  Status run(const Arguments& arguments) const override;
+  const std::string& implementation() const override { return implementation_; }
+
+private:
+  Status runBlock(const Arguments& arguments, int64_t block, float* scores) const;
+
+  AttentionDesc desc_;
+  int64_t rows_;    // of a block
+  int64_t blocks_;  // of one head
+  int threads_;     // that scratch has room for
+  std::string implementation_ = "sgemm, softmax, sgemm by blocks of rows";
+};
+
+// "attention f32[1,6,1500,64] ... -> ..."
+std::string toString(const AttentionDesc& desc);
+
+}  // namespace zefuse::onednn
