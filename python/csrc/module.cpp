@@ -106,7 +106,7 @@ std::unique_ptr<CompiledGraph> compile(const py::object& graph_module, const std
   auto context = newContext();
   ImportedGraph imported;
   try {
-    imported = importGraph(*context, graph_module, ImportOptions{parameters, options.device == "cpu"});
+    imported = importGraph(*context, graph_module, ImportOptions{parameters, settings.compile.device == "cpu"});
   } catch (const ImportError& error) {
     raise("unsupported", error.what());
   }
