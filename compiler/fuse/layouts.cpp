@@ -77,24 +77,26 @@ private:
     return stridedLayout(strides.getValue().getResults(), nullptr, num_symbols_, context_);
   }
 
-  /// Strides an output must have in eager, by function result.
-  std::optional<AffineMap> outputStrides(unsigned result) {
+  /// What is said of a function result in zefuse.outputs.
+  DictionaryAttr output(unsigned result) {
     for (Attribute output : graph_->getAttrOfType<ArrayAttr>("zefuse.outputs")) {
       auto entry = dyn_cast<DictionaryAttr>(output);
-      if (!entry)
-        continue;
-      auto index = entry.getAs<IntegerAttr>("result");
+      auto index = entry ? entry.getAs<IntegerAttr>("result") : nullptr;
       if (index && index.getInt() == result)
-        return entry.getAs<AffineMapAttr>("strides").getValue();
+        return entry;
     }
-    return std::nullopt;
+    return {};
   }
 
   std::optional<Reader> readerOf(OpOperand& use, AffineMap view) {
     Operation* op = use.getOwner();
     Reader reader{&use, view, shapeOf(cast<RankedTensorType>(use.get().getType())), std::nullopt};
     if (isa<func::ReturnOp>(op)) {
-      reader.exact = outputStrides(use.getOperandNumber());
+      DictionaryAttr entry = output(use.getOperandNumber());
+      if (entry && entry.get("argument"))
+        return std::nullopt;  // the caller gets a view of what it gave
+      if (entry)
+        reader.exact = entry.getAs<AffineMapAttr>("strides").getValue();
       return reader;
     }
     if (auto aten = dyn_cast<AtenOp>(op)) {

@@ -14,48 +14,11 @@ using namespace mlir;
 namespace zefuse {
 namespace {
 
-/// The value behind views and copies: what an output would share memory with if all copies went away.
-Value throughCopies(Value value) {
-  while (Operation* op = value.getDefiningOp()) {
-    if (auto view = dyn_cast<ViewOp>(op))
-      value = view.getSource();
-    else if (isCopy(op))
-      value = op->getOperand(0);
-    else
-      break;
-  }
-  return value;
-}
-
-bool reachesReturn(Value value) {
-  for (Operation* user : value.getUsers()) {
-    if (isa<func::ReturnOp>(user))
-      return true;
-    if ((isa<ViewOp>(user) || isCopy(user)) && reachesReturn(user->getResult(0)))
-      return true;
-  }
-  return false;
-}
-
-/// A copy is a view in all but identity. It must stay where an output would otherwise share memory with an input or
-/// with another output: eager returned a fresh tensor there.
-bool mustStay(linalg::GenericOp copy, func::ReturnOp output) {
-  if (!reachesReturn(copy.getResult(0)))
-    return false;
-  Value source = throughCopies(copy.getResult(0));
-  if (isa<BlockArgument>(source))
-    return true;
-  int shared = 0;
-  for (Value value : output.getOperands())
-    shared += throughCopies(value) == source;
-  return shared > 1;
-}
-
+/// A copy is a view in all but identity, which ownMemory gives back to those outputs that have one.
 void copiesToViews(func::FuncOp graph) {
-  auto output = cast<func::ReturnOp>(graph.getBody().front().getTerminator());
   SmallVector<linalg::GenericOp> copies;
   graph.walk([&](linalg::GenericOp op) {
-    if (isCopy(op) && !mustStay(op, output))
+    if (isCopy(op))
       copies.push_back(op);
   });
   for (linalg::GenericOp copy : copies) {
@@ -65,6 +28,38 @@ void copiesToViews(func::FuncOp graph) {
     Value view = ViewOp::create(builder, copy.getLoc(), type, input->get(), copy.getMatchingIndexingMap(input));
     copy.getResult(0).replaceAllUsesWith(view);
     copy.erase();
+  }
+}
+
+/// An output that eager returned in memory of its own gets a copy where it would share an argument's or another
+/// output's, whatever op that is free here made it (a clone, cat of one tensor, padding by nothing).
+void ownMemory(func::FuncOp graph) {
+  auto output = cast<func::ReturnOp>(graph.getBody().front().getTerminator());
+  DenseMap<Value, Attribute> owners;  // value behind views: the storage of the first output that shows it
+  OpBuilder builder(output);
+  for (Attribute attr : graph->getAttrOfType<ArrayAttr>("zefuse.outputs")) {
+    auto entry = dyn_cast<DictionaryAttr>(attr);
+    if (!entry || !entry.get("result") || entry.get("argument"))
+      continue;
+    OpOperand& use = output->getOpOperand(entry.getAs<IntegerAttr>("result").getInt());
+    Value source = throughViews(use.get());
+    Attribute storage = entry.get("storage") ? entry.get("storage") : entry.get("result");
+    if (!isa<BlockArgument>(source) && owners.try_emplace(source, storage).first->second == storage)
+      continue;
+    auto type = cast<RankedTensorType>(use.get().getType());
+    Location location = use.get().getLoc();
+    SmallVector<Value> sizes;
+    for (AffineExpr size : shapeOf(type))
+      if (!isa<AffineConstantExpr>(size))
+        sizes.push_back(SizeOp::create(builder, location, builder.getIndexType(),
+                                       AffineMap::get(0, numSymbols(type), size, builder.getContext())));
+    Value empty = tensor::EmptyOp::create(builder, location, type, sizes);
+    AffineMap identity = builder.getMultiDimIdentityMap(type.getRank());
+    SmallVector<utils::IteratorType> iterators(type.getRank(), utils::IteratorType::parallel);
+    auto copy = linalg::GenericOp::create(
+        builder, location, TypeRange{type}, use.get(), empty, {identity, identity}, iterators,
+        [](OpBuilder& b, Location l, ValueRange args) { linalg::YieldOp::create(b, l, args[0]); });
+    use.set(copy.getResult(0));
   }
 }
 
@@ -86,6 +81,7 @@ LogicalResult prepare(func::FuncOp graph) {
   // Folding and dead code only besides the view patterns: linalg's own canonicalizations would undo our copies.
   if (failed(applyPatternsGreedily(graph, std::move(patterns))))
     return graph.emitError("views do not reach a fixed point");
+  ownMemory(graph);
   markOutputs(graph);
   IRRewriter rewriter(graph.getContext());
   DominanceInfo dominance(graph);

@@ -79,6 +79,7 @@ struct Schema {
   std::string overload;  // "Tensor", "" for the default one
   std::vector<Parameter> parameters;
   bool random = false;      // draws from torch's generator
+  int view_of = -1;         // the parameter whose memory the results share, by the schema; -1: results are fresh
   bool no_results = false;  // runs for its effect
 };
 

@@ -260,6 +260,9 @@ std::shared_ptr<const fx::Schema> Reader::schemaOf(const py::object& target) {
     parameter.name = text(given.attr("name"));
     if (py::bool_(given.attr("has_default_value")()))
       parameter.default_value = defaultValue(given);
+    if (py::object alias = given.attr("alias_info");
+        !alias.is_none() && !py::bool_(alias.attr("is_write")) && schema->view_of < 0)
+      schema->view_of = schema->parameters.size();
     schema->parameters.push_back(std::move(parameter));
   }
   schema->no_results = py::len(torch_schema.attr("returns")) == 0;

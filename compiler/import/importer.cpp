@@ -228,6 +228,25 @@ private:
       block->back().erase();
   }
 
+  /// The node whose memory a node's value lies in, by the operators' schemas. Operators that copy when they must
+  /// (contiguous, reshape, to) count as copies: functional graphs have none of them.
+  unsigned storageOf(unsigned index) const {
+    for (;;) {
+      const Node& node = graph_.nodes[index];
+      if (node.kind == Node::Kind::getitem) {
+        index = node.source;
+        continue;
+      }
+      static const StringRef maybe[] = {"aten.contiguous.default", "aten.reshape.default", "aten.reshape_as.default",
+                                        "aten.flatten.using_ints", "aten.ravel.default"};
+      if (node.kind != Node::Kind::call || node.schema->view_of < 0 || llvm::is_contained(maybe, node.schema->target) ||
+          StringRef(node.schema->target).starts_with("aten.to.") ||
+          node.arguments[node.schema->view_of].kind != Argument::Kind::node)
+        return index;
+      index = node.arguments[node.schema->view_of].node;
+    }
+  }
+
   void importOutputs() {
     SmallVector<Value> results;
     SmallVector<Attribute> outputs;
@@ -245,8 +264,19 @@ private:
         const Node& node = graph_.nodes[output.node];
         if (node.meta.kind != Meta::Kind::tensor || values_[output.node].empty() || !values_[output.node][0])
           fail(node, "the graph returns it, but it is not a tensor");
-        outputs.push_back(b_.getDictionaryAttr({b_.getNamedAttr("result", b_.getI64IntegerAttr(results.size())),
-                                                b_.getNamedAttr("strides", mapOf(node.meta.tensor.strides))}));
+        const unsigned storage = storageOf(output.node);
+        NamedAttrList entry;
+        entry.append("result", b_.getI64IntegerAttr(results.size()));
+        entry.append("strides", mapOf(node.meta.tensor.strides));
+        const Node& base = graph_.nodes[storage];
+        if (base.kind == Node::Kind::input || base.kind == Node::Kind::constant) {
+          auto argument = cast<BlockArgument>(values_[storage][0]);
+          entry.append("argument", b_.getI64IntegerAttr(argument.getArgNumber()));
+          entry.append("offset", mapOf({node.meta.tensor.offset - base.meta.tensor.offset}));
+        } else {
+          entry.append("storage", b_.getI64IntegerAttr(storage));
+        }
+        outputs.push_back(entry.getDictionary(&context_));
         results.push_back(values_[output.node][0]);
         break;
       }

@@ -172,8 +172,18 @@ private:
         output->value = exprs_.add(size.getValue().getResult(0));
       } else {
         Value value = results[entry.getAs<IntegerAttr>("result").getInt()];
+        AffineMap strides = entry.getAs<AffineMapAttr>("strides").getValue();
         output->kind = plan::OutputKind::tensor;
-        output->value = addValue(value, entry.getAs<AffineMapAttr>("strides").getValue());
+        if (auto argument = entry.getAs<IntegerAttr>("argument")) {
+          // torch's own offset and strides: those of a composed view may be equal and yet not look so.
+          value = graph_.getArgument(argument.getInt());
+          AffineMap offset = entry.getAs<AffineMapAttr>("offset").getValue();
+          auto type = cast<RankedTensorType>(results[entry.getAs<IntegerAttr>("result").getInt()].getType());
+          output->value =
+              addValue(placeOf(value).buffer, type, shapeOf(type), strides.getResults(), offset.getResult(0));
+        } else {
+          output->value = addValue(value, strides);
+        }
         use(value, std::max<size_t>(plan_.steps.size(), 1) - 1);
       }
       plan_.outputs.push_back(std::move(output));
@@ -233,12 +243,18 @@ private:
     SmallVector<AffineExpr> sizes = sizes_override.empty() ? shapeOf(type) : SmallVector<AffineExpr>(sizes_override);
     auto strided = asStrided(place.layout, shapeOf(type));
     assert(strided && "layout assignment leaves only strided views outside kernels");
+    return addValue(place.buffer, type, sizes, exact ? exact->getResults() : ArrayRef<AffineExpr>(strided->strides),
+                    strided->offset);
+  }
+
+  uint32_t addValue(uint32_t buffer, RankedTensorType type, ArrayRef<AffineExpr> sizes, ArrayRef<AffineExpr> strides,
+                    AffineExpr offset) {
     auto result = std::make_unique<plan::ValueT>();
-    result->buffer = place.buffer;
+    result->buffer = buffer;
     result->dtype = *dtypeOf(type.getElementType());
     result->sizes = exprs_.addAll(sizes);
-    result->strides = exprs_.addAll(exact ? SmallVector<AffineExpr>(exact->getResults()) : strided->strides);
-    result->offset = exprs_.add(strided->offset);
+    result->strides = exprs_.addAll(strides);
+    result->offset = exprs_.add(offset);
     plan_.values.push_back(std::move(result));
     return plan_.values.size() - 1;
   }

@@ -97,6 +97,49 @@ def test_clone_of_an_input_is_another_tensor() -> None:
     assert relative_error(ours, before * 1.9) < 1e-6
 
 
+# What some operator makes free, though eager returned memory of its own.
+FRESH: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "cat of one": lambda x: torch.cat([x]),
+    "stack of one": lambda x: torch.stack([x[0]]),
+    "pad by nothing": lambda x: F.pad(x, (0, 0)),
+    "repeat once": lambda x: x.repeat(1, 1),
+    "flip of one row": lambda x: x.flip(0),
+    "windows of one": lambda x: F.unfold(x[None, None], (1, 1)),
+    "explicit copy": lambda x: x.to(torch.float32, copy=True),
+    "clone of a slice": lambda x: x[:, 1:].clone(),
+}
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("name", FRESH)
+def test_fresh_outputs_share_nothing(name: str, dynamic: bool) -> None:
+    x = torch.arange(6.0).reshape(1, 6)
+    compiled = zefuse(lambda x: (FRESH[name](x), FRESH[name](x * 2), x * 2), dynamic=dynamic)
+    mine, of_double, double = compiled(x)
+    torch.testing.assert_close(mine, FRESH[name](x))
+    storages = {tensor.untyped_storage().data_ptr() for tensor in (x, mine, of_double, double)}
+    assert len(storages) == 4
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        lambda x: x[x.shape[0] // 2 :],
+        lambda x: x[5 : (x.shape[0] - 5) // 2 + 6],
+        lambda x: x[:, x.shape[0] // 3].unsqueeze(0),
+        lambda x: x.t()[1:, x.shape[0] // 2 :],
+        lambda x: x.unfold(0, x.shape[0] // 2, 1)[1:],
+    ],
+)
+@pytest.mark.parametrize("grad", [False, True])
+def test_views_of_inputs_from_a_symbolic_position(view: Callable[[torch.Tensor], torch.Tensor], grad: bool) -> None:
+    """AOTAutograd rebuilds them from the offset and strides that the compiled graph returns."""
+    x = torch.randn(10, 5, requires_grad=grad)
+    mine, theirs = zefuse(lambda x: (view(x), x + 1), dynamic=True)(x)[0], view(x)
+    assert (mine.data_ptr(), mine.stride()) == (theirs.data_ptr(), theirs.stride())
+    torch.testing.assert_close(mine, theirs)
+
+
 def test_overlapping_input_mutation() -> None:
     """Two arguments that share memory: the write to one is seen through the other."""
 
