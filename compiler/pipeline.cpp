@@ -60,12 +60,9 @@ llvm::json::Array notJoined(func::FuncOp graph) {
   return pairs;
 }
 
-std::string reportJson(func::FuncOp graph, const std::vector<StageTime>& times, const Options& options) {
-  llvm::json::Object stages;
-  for (const StageTime& time : times)
-    stages[time.name] = time.seconds;
-  llvm::json::Object report{{"stages", std::move(stages)},
-                            {"not_joined", notJoined(graph)},
+/// No times: the same graph gives the same plan, byte for byte.
+std::string reportJson(func::FuncOp graph, const Options& options) {
+  llvm::json::Object report{{"not_joined", notJoined(graph)},
                             {"options", llvm::json::Object{{"device", options.device},
                                                            {"target", options.target},
                                                            {"strict", options.strict},
@@ -188,7 +185,7 @@ Compilation compileModule(ModuleOp module, const Options& options, std::vector<S
     clock.lap("fuse");
     auto built = buildPlan(graph, options.device, lowerings, [&] {
       clock.lap("lower");
-      return reportJson(graph, times, options);
+      return reportJson(graph, options);
     });
     if (failed(built))
       return failure();

@@ -21,10 +21,10 @@ struct Compilation {
   std::vector<std::byte> plan;   // plan.fbs
   std::string error;             // when not ok: first line says what and where
   std::string dump_folder;       // empty: no dump
-  std::vector<StageTime> times;  // `earlier`, then this function's own; the plan's report has them too
+  std::vector<StageTime> times;  // `earlier`, then this function's own
 };
 
-// Consumes `module` (stage 1). `earlier`: times of stages that came before, kept in the plan's report. Never throws;
+// Consumes `module` (stage 1). `earlier`: times of stages that came before. Never throws;
 // diagnostics end in Compilation::error. One call at a time per MLIRContext.
 Compilation compileModule(mlir::ModuleOp module, const Options& options, std::vector<StageTime> earlier = {});
 

@@ -9,7 +9,7 @@ PRESET=${PRESET:-release}          # a folder under build/: release, asan
 BUILD=$ROOT/build/$PRESET
 
 # What clang-format looks after: everything but test kernels, whose layout is part of the test.
-CPP_FILES=('*.cpp' '*.h' '*.c' ':!tests/unit/*/kernels/*')
+CPP_FILES=('*.cpp' '*.h' '*.hpp' '*.c' ':!third_party/*' ':!tests/unit/*/kernels/*')
 
 say() { printf '\033[1m==>\033[0m %s\n' "$*"; }
 die() { printf 'error: %s\n' "$*" >&2; exit 1; }

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 #include <string_view>
 
 #include "lowering/native/subprocess.h"
@@ -35,11 +36,66 @@ int64_t numberAfter(std::string_view text, std::string_view key, size_t from = 0
   return number;
 }
 
+// Removed with all in it, unless kept.
+class TemporaryFolder {
+public:
+  explicit TemporaryFolder(const std::string& name) {
+    std::error_code error;
+    const fs::path parent = fs::temp_directory_path(error);
+    std::string path = (parent / (name + "-XXXXXX")).string();
+    if (error || !mkdtemp(path.data()))
+      status_ = {Code::internal, "ocloc: no temporary directory in " + parent.string() + "; set TMPDIR"};
+    else
+      path_ = path;
+  }
+  ~TemporaryFolder() {
+    std::error_code error;
+    if (!path_.empty())
+      fs::remove_all(path_, error);
+  }
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  const Status& status() const { return status_; }
+  const fs::path& path() const { return path_; }
+  void keep() { path_.clear(); }
+
+private:
+  fs::path path_;
+  Status status_;
+};
+
+// Of a question that takes milliseconds.
+ToolLimits questionLimits(const OclocOptions& options, std::string directory) {
+  ToolLimits limits;
+  limits.deadline = std::min(options.deadline, std::chrono::milliseconds(10'000));
+  limits.memory_bytes = options.memory_bytes;
+  limits.directory = std::move(directory);
+  limits.cancelled = options.cancelled;
+  return limits;
+}
+
 }  // namespace
 
 std::string defaultOcloc() {
   const char* compiler = std::getenv("ZEFUSE_OCLOC");
   return compiler && *compiler ? compiler : "ocloc";
+}
+
+std::vector<std::string> installedOclocs() {
+  if (const char* compiler = std::getenv("ZEFUSE_OCLOC"); compiler && *compiler)
+    return {compiler};
+  std::vector<std::string> found{"ocloc"};
+  const char* data = std::getenv("XDG_DATA_HOME");
+  const char* home = std::getenv("HOME");
+  const fs::path base =
+      data && *data == '/' ? fs::path(data) : fs::path(home && *home == '/' ? home : "/nonexistent") / ".local/share";
+  std::error_code error;
+  std::vector<std::string> unpacked;
+  for (const auto& entry : fs::directory_iterator(base / "zefuse" / "toolchains", error))
+    if (const fs::path program = entry.path() / "ocloc"; fs::is_regular_file(program, error))
+      unpacked.push_back(program.string());
+  std::sort(unpacked.begin(), unpacked.end());
+  found.insert(found.end(), unpacked.begin(), unpacked.end());
+  return found;
 }
 
 DeviceReport deviceReport(const DeviceBinary& binary) {
@@ -68,41 +124,77 @@ DeviceReport deviceReport(const DeviceBinary& binary) {
   return report;
 }
 
+Result<std::string> oclocVersion(const OclocOptions& options) {
+  TemporaryFolder folder("zefuse-ocloc");
+  if (!folder.status().ok())
+    return folder.status();
+  // The one way that versions from 2022 on share: it writes the answer into a file where it runs.
+  constexpr const char* question = "OCL_DRIVER_VERSION";
+  Result<ToolOutput> run =
+      runTool({options.compiler, "query", question}, questionLimits(options, folder.path().string()));
+  if (!run.ok())
+    return run.status();
+  Result<std::vector<std::byte>> bytes = readFile(folder.path() / question);
+  std::string version;
+  if (bytes.ok())
+    for (std::byte byte : *bytes)
+      if (char c = char(byte); c > ' ' && c < 127)
+        version += c;
+  if (version.empty() || version.size() > 100)
+    return Status(Code::device, options.compiler + " does not say its version (query " + question + ")");
+  return version;
+}
+
+Result<std::vector<std::string>> oclocDevices(const OclocOptions& options) {
+  ToolLimits limits = questionLimits(options, {});
+  limits.any_exit_code = true;  // versions of 2022 print their help and fail
+  Result<ToolOutput> run = runTool({options.compiler, "compile", "--help"}, limits);
+  if (!run.ok())
+    return run.status();
+  constexpr std::string_view mark = "<device_type> can be:";
+  const size_t start = run->text.find(mark);
+  std::vector<std::string> devices;
+  if (start == std::string::npos)
+    return devices;
+  std::istringstream words(run->text.substr(start + mark.size(), run->text.find('\n', start) - start - mark.size()));
+  for (std::string word; words >> word;)
+    devices.push_back(word.substr(0, word.find(',')));
+  return devices;
+}
+
 Result<DeviceBinary> compileWithOcloc(std::span<const uint32_t> spirv, const std::string& device,
                                       const OclocOptions& options) {
-  std::error_code error;
-  fs::path parent = fs::temp_directory_path(error);
-  std::string directory = (parent / "zefuse-ocloc-XXXXXX").string();
-  if (error || !mkdtemp(directory.data()))
-    return Status(Code::internal, "ocloc: no temporary directory in " + parent.string() + "; set TMPDIR");
-  fs::path input = fs::path(directory) / "kernel.spv", output = fs::path(directory) / "out";
+  TemporaryFolder folder("zefuse-ocloc");
+  if (!folder.status().ok())
+    return folder.status();
+  const fs::path input = folder.path() / "kernel.spv", output = folder.path() / "out";
   {
     std::ofstream stream(input, std::ios::binary);
     stream.write(reinterpret_cast<const char*>(spirv.data()), std::streamsize(spirv.size_bytes()));
-    if (!stream.flush()) {
-      fs::remove_all(directory, error);
+    if (!stream.flush())
       return Status(Code::internal, "ocloc: cannot write " + input.string());
-    }
   }
   Result<ToolOutput> run = runTool({options.compiler, "compile", "-spirv_input", "-file", input.string(), "-device",
                                     device, "-output", "kernel", "-output_no_suffix", "-out_dir", output.string()},
-                                   options.deadline);
+                                   {options.deadline, options.memory_bytes, {}, false, options.cancelled});
   if (!run.ok()) {
-    if (run.status().code() == Code::not_found)
-      fs::remove_all(directory, error);
+    if (run.status().code() != Code::not_found)
+      folder.keep();  // the message's command reads it
     return run.status();
   }
   // Its name differs between versions (kernel, kernel.bin): the only file that is not SPIR-V.
   fs::path binary;
+  std::error_code error;
   for (const auto& entry : fs::directory_iterator(output, error))
     if (entry.is_regular_file(error) && entry.path().extension() != ".spv")
       if (binary.empty() || entry.path().extension() == ".bin")
         binary = entry.path();
-  if (binary.empty())
+  if (binary.empty()) {
+    folder.keep();
     return Status(Code::device, options.compiler + " reported success for " + device + " and wrote no binary to " +
                                     output.string() + "\n  it printed:\n" + run->text);
+  }
   Result<std::vector<std::byte>> bytes = readFile(binary);
-  fs::remove_all(directory, error);
   if (!bytes.ok())
     return bytes.status();
   return DeviceBinary{std::move(*bytes), std::move(run->text)};

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -15,10 +16,21 @@ namespace zefuse {
 // ZEFUSE_OCLOC, else "ocloc" in PATH.
 std::string defaultOcloc();
 
+// Compilers to try, best first: ZEFUSE_OCLOC alone where it is set; else "ocloc" and those of `zefuse toolchain
+// install`. Names or paths; none need exist.
+std::vector<std::string> installedOclocs();
+
 struct OclocOptions {
   std::string compiler = defaultOcloc();  // name or path
   std::chrono::milliseconds deadline{60'000};
+  uint64_t memory_bytes = uint64_t(8) << 30;  // address space of the compiler
+  std::function<bool()> cancelled;            // ToolLimits
 };
+
+// The compiler's version, such as "22.43.24595": part of the cache key of what it makes. not_found without a compiler.
+Result<std::string> oclocVersion(const OclocOptions& options = {});
+// The devices that the compiler says it knows, as its help lists them ("dg2-g11", "acm-g11", ...).
+Result<std::vector<std::string>> oclocDevices(const OclocOptions& options = {});
 
 struct DeviceBinary {
   std::vector<std::byte> bytes;

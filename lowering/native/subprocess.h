@@ -1,7 +1,9 @@
-// Runs an outside tool with a deadline.
+// Runs an outside tool within limits.
 #pragma once
 
 #include <chrono>
+#include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -13,13 +15,22 @@ struct ToolOutput {
   std::string text;  // stdout and stderr, as they came
 };
 
-// Runs `command` (command[0] is looked up in PATH) and waits. Its process group is killed at the deadline. Errors name
-// the tool, how it ended (exit code, signal, deadline), what it printed and a command line that repeats it:
+struct ToolLimits {
+  std::chrono::milliseconds deadline{60'000};
+  uint64_t memory_bytes = 0;        // address space of the tool; 0: no limit
+  std::string directory;            // where it runs; empty: here
+  bool any_exit_code = false;       // an exit code other than 0 is no failure
+  std::function<bool()> cancelled;  // asked about every 20 ms; true ends the tool
+};
+
+// Runs `command` (command[0] is looked up in PATH) and waits. Its process group is killed at the deadline or when it is
+// cancelled. Errors name the tool, how it ended (exit code, signal, deadline), the most memory it held, what it printed
+// and a command line that repeats it:
 //   not_found  the tool is not installed
-//   deadline   it was killed
+//   deadline   it was killed: late or cancelled
 //   device     it failed or crashed
-// Thread-safe. Leaves no child behind.
-Result<ToolOutput> runTool(const std::vector<std::string>& command, std::chrono::milliseconds deadline);
+// Thread-safe, and meant to be called by several threads at a time. Leaves no child behind.
+Result<ToolOutput> runTool(const std::vector<std::string>& command, const ToolLimits& limits);
 
 // For a POSIX shell.
 std::string commandLine(const std::vector<std::string>& command);

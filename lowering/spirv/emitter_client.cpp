@@ -3,7 +3,6 @@
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <signal.h>
-#include <spawn.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <sys/wait.h>
@@ -14,10 +13,9 @@
 #include <mutex>
 #include <optional>
 
+#include "lowering/native/spawn.h"
 #include "lowering/spirv/emitter.h"
 #include "runtime/descriptor_io.h"
-
-extern char** environ;
 
 namespace zefuse {
 namespace {
@@ -49,27 +47,11 @@ public:
     const timeval limit{deadline_s, 0};
     setsockopt(ends[0], SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
     setsockopt(ends[0], SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
-    posix_spawn_file_actions_t actions;
-    posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_adddup2(&actions, ends[1], 0);
-    posix_spawn_file_actions_addopen(&actions, 1, "/dev/null", O_WRONLY, 0);
-    posix_spawnattr_t attributes;
-    posix_spawnattr_init(&attributes);
-    // A group of its own: a Ctrl-C at the terminal is the host's, and its children are killed with it.
-    sigset_t none, all;
-    sigemptyset(&none);
-    sigfillset(&all);
-    sigdelset(&all, SIGKILL);
-    sigdelset(&all, SIGSTOP);
-    posix_spawnattr_setpgroup(&attributes, 0);
-    posix_spawnattr_setsigmask(&attributes, &none);
-    posix_spawnattr_setsigdefault(&attributes, &all);
-    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
-    char* arguments[] = {const_cast<char*>(path.c_str()), nullptr};
+    SpawnFiles files;
+    files.duplicate(ends[1], 0);
+    files.open(1, "/dev/null", O_WRONLY);
     pid_t child = -1;
-    const int error = posix_spawn(&child, path.c_str(), &actions, &attributes, arguments, environ);
-    posix_spawn_file_actions_destroy(&actions);
-    posix_spawnattr_destroy(&attributes);
+    const int error = spawnInGroup({path}, files, child);
     close(ends[1]);
     if (error != 0) {
       close(ends[0]);

@@ -81,4 +81,11 @@ py::bytes CompiledGraph::planBytes() const {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
+py::list CompiledGraph::constantTensors() const {
+  py::list list;
+  for (const at::Tensor& constant : constants_)
+    list.append(py::reinterpret_steal<py::object>(THPVariable_Wrap(constant)));
+  return list;
+}
+
 }  // namespace zefuse::python

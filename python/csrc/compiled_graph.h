@@ -16,7 +16,7 @@ namespace zefuse::python {
 class CompiledGraph {
 public:
   // `constants`: tensors that follow the user's inputs in every call. `stages`: seconds of each stage of making it, for
-  // the report; empty: what the plan says of its own making.
+  // the report; empty: it was not made here.
   CompiledGraph(std::unique_ptr<Executable> executable, std::vector<at::Tensor> constants, std::string dump_folder,
                 std::vector<std::pair<std::string, double>> stages = {});
 
@@ -31,6 +31,7 @@ public:
   void timeSteps(bool on) { executable_->timeSteps(on); }
   std::string planJson() const;
   pybind11::bytes planBytes() const;
+  pybind11::list constantTensors() const;  // in the order of constants()
   void invalidateWeights() { executable_->invalidateWeights(); }
 
   const Executable& executable() const { return *executable_; }

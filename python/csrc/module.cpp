@@ -16,6 +16,7 @@
 #include "mlir/IR/MLIRContext.h"
 #include "python/csrc/cache.h"
 #include "python/csrc/compiled_graph.h"
+#include "python/csrc/devices.h"
 #include "python/csrc/errors.h"
 #include "python/csrc/package.h"
 #include "python/csrc/plan_cache.h"
@@ -201,16 +202,23 @@ PYBIND11_MODULE(_C, module) {
       .def("step_times", &CompiledGraph::stepTimes)
       .def("plan_json", &CompiledGraph::planJson)
       .def("plan_bytes", &CompiledGraph::planBytes)
+      .def("constants", &CompiledGraph::constantTensors)
       .def("invalidate_weights", &CompiledGraph::invalidateWeights)
       .def_property_readonly("dump_folder", &CompiledGraph::dumpFolder);
   module.def("compile", &compile, py::arg("graph_module"), py::arg("parameters"), py::arg("options"));
-  module.def("package_write", &writePackage, py::arg("path"), py::arg("graph"), py::arg("weights"),
-             py::arg("convention"));
+  module.def("package_write", &writePackage, py::arg("path"), py::arg("sections"));
+  module.def(
+      "package_natives",
+      [](const py::bytes& plan, const std::vector<std::string>& targets, const py::dict& options,
+         const py::object& progress) { return nativeSections(plan, targets, settingsOf(options).run, progress); },
+      py::arg("plan"), py::arg("targets"), py::arg("options"), py::arg("progress"));
   module.def(
       "package_load",
       [](const std::string& path, const py::dict& options) { return loadPackage(path, settingsOf(options).run); },
       py::arg("path"), py::arg("options"));
+  module.def("package_inspect", &inspectPackage, py::arg("path"));
   defineCacheFunctions(module);
+  defineDeviceFunctions(module);
   module.def("lowered_targets", [] { return zefuse::opTable().targets(); });
   module.def("why_not_lowered", &whyNotLowered, py::arg("graph_module"), py::arg("target"));
   module.def("import_to_text", &importToText, py::arg("graph_module"), py::arg("parameters"));

@@ -1,190 +1,180 @@
 #include "python/csrc/package.h"
 
-#include <set>
-
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/from_blob.h>
+#include <pybind11/stl.h>
 #include <torch/csrc/autograd/python_variable.h>
 
 #include "compiler/plan/plan_generated.h"
 #include "python/csrc/errors.h"
 #include "python/csrc/tensors.h"
-#include "runtime/package/package.h"
-#include "llvm/Support/Endian.h"
-#include "llvm/Support/JSON.h"
+#include "runtime/package/ahead.h"
+#include "runtime/package/manifest.h"
+#include "runtime/package/model.h"
 
 namespace py = pybind11;
 
 namespace zefuse::python {
 namespace {
 
-constexpr int64_t kManifestFormat = 1;
-
-std::string constantName(size_t number) { return "zefuse.constant." + std::to_string(number); }
-
-std::span<const std::byte> bytesOf(std::string_view text) {
-  return {reinterpret_cast<const std::byte*>(text.data()), text.size()};
+std::span<const std::byte> bytesOf(const py::buffer_info& info) {
+  return {static_cast<const std::byte*>(info.ptr), static_cast<size_t>(info.size * info.itemsize)};
 }
 
-std::string_view textOf(std::span<const std::byte> bytes) {
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
+py::object wrap(const at::Tensor& tensor) { return py::reinterpret_steal<py::object>(THPVariable_Wrap(tensor)); }
 
-/// safetensors' own writer refuses strided and shared tensors: every weight goes in as a dense copy where needed, and
-/// the manifest remembers the strides that the plan was compiled for.
-struct Weights {
-  py::bytes blob;
-  llvm::json::Object strides;  // name to list, for those that were not contiguous
-};
-
-Weights serialize(const py::dict& weights) {
-  Weights result;
-  py::dict dense;
-  std::set<const void*> seen;
-  for (auto [name, value] : weights) {
-    const at::Tensor& tensor = THPVariable_Unpack(value.ptr());
-    at::Tensor copy = tensor.detach().contiguous();
-    if (!tensor.is_contiguous()) {
-      llvm::json::Array strides;
-      for (int64_t stride : tensor.strides())
-        strides.push_back(stride);
-      result.strides[py::cast<std::string>(name)] = std::move(strides);
-    }
-    if (!seen.insert(copy.storage().data()).second)
-      copy = copy.clone();
-    seen.insert(copy.storage().data());
-    dense[name] = py::reinterpret_steal<py::object>(THPVariable_Wrap(copy));
-  }
-  result.blob = py::module_::import("safetensors.torch").attr("save")(dense);
-  return result;
-}
-
-c10::ScalarType dtypeOf(llvm::StringRef name) {
-  static const std::pair<const char*, c10::ScalarType> names[] = {
-      {"F32", c10::ScalarType::Float},     {"F64", c10::ScalarType::Double}, {"F16", c10::ScalarType::Half},
-      {"BF16", c10::ScalarType::BFloat16}, {"I64", c10::ScalarType::Long},   {"I32", c10::ScalarType::Int},
-      {"I16", c10::ScalarType::Short},     {"I8", c10::ScalarType::Char},    {"U8", c10::ScalarType::Byte},
-      {"BOOL", c10::ScalarType::Bool}};
-  for (auto& [known, type] : names)
-    if (name == known)
-      return type;
-  return c10::ScalarType::Undefined;
-}
-
-[[noreturn]] void damaged(const std::string& path, const std::string& what) {
-  raise("damaged", "package " + path + ": " + what + "; make it again with `zefuse compile`");
-}
-
-/// The tensors of a safetensors blob (8 bytes of header length, a JSON header, data), without copying. The format's
-/// reference: the safetensors documentation, "Format".
-py::dict mapWeights(const std::string& path, std::span<const std::byte> blob,
-                    const std::shared_ptr<package::Reader>& reader, const llvm::json::Object* strides) {
-  if (blob.size() < 8)
-    damaged(path, "weights are cut off");
-  uint64_t header_size = llvm::support::endian::read64le(blob.data());
-  if (header_size > blob.size() - 8)
-    damaged(path, "the weights' header is cut off");
-  auto header = llvm::json::parse(llvm::StringRef(textOf(blob.subspan(8, header_size))));
-  if (!header || !header->getAsObject()) {
-    llvm::consumeError(header.takeError());
-    damaged(path, "the weights' header is no JSON object");
-  }
-  std::span<const std::byte> data = blob.subspan(8 + header_size);
+/// The weights, where they lie: the mapping is private, so a write changes only this process' pages.
+py::dict mapWeights(const std::shared_ptr<package::Reader>& reader, const package::Manifest& manifest) {
   py::dict result;
-  for (auto& [key, value] : *header->getAsObject()) {
-    if (key == "__metadata__")
-      continue;
-    std::string name = key.str();
-    auto* entry = value.getAsObject();
-    auto* shape = entry ? entry->getArray("shape") : nullptr;
-    auto* offsets = entry ? entry->getArray("data_offsets") : nullptr;
-    auto dtype = dtypeOf(entry ? entry->getString("dtype").value_or("") : "");
-    if (!shape || !offsets || offsets->size() != 2 || dtype == c10::ScalarType::Undefined)
-      damaged(path, "weight " + name + " has no usable description");
-    std::vector<int64_t> sizes;
-    uint64_t bytes = c10::elementSize(dtype);
-    for (auto& size : *shape) {
-      sizes.push_back(size.getAsInteger().value_or(-1));
-      if (sizes.back() < 0 || __builtin_mul_overflow(bytes, static_cast<uint64_t>(sizes.back()), &bytes))
-        damaged(path, "weight " + name + " has an impossible shape");
+  for (const package::Weight& weight : unwrap(package::readWeights(*reader))) {
+    at::Tensor tensor = at::from_blob(
+        const_cast<std::byte*>(weight.bytes.data()), weight.sizes, [reader](void*) {},
+        at::TensorOptions(torchDtype(weight.dtype)));
+    if (auto wanted = manifest.strides.find(weight.name); wanted != manifest.strides.end()) {
+      if (wanted->second.size() != weight.sizes.size())
+        raise("damaged", reader->name() + ": weight '" + weight.name + "' has strides of another rank; make it again");
+      if (Status status = reader->checkWeights(); !status.ok())  // before the copy
+        raise(status);
+      tensor = at::empty_strided(weight.sizes, wanted->second, tensor.options()).copy_(tensor);
     }
-    int64_t begin = (*offsets)[0].getAsInteger().value_or(-1), end = (*offsets)[1].getAsInteger().value_or(-1);
-    if (begin < 0 || end < begin || static_cast<uint64_t>(end) > data.size() ||
-        static_cast<uint64_t>(end - begin) != bytes)
-      damaged(path, "weight " + name + " lies outside the file");
-    // The mapping is private, so a write changes only this process' pages.
-    at::Tensor tensor =
-        at::from_blob(const_cast<std::byte*>(data.data() + begin), sizes, [reader](void*) {}, at::TensorOptions(dtype));
-    if (auto* wanted = strides ? strides->getArray(name) : nullptr) {
-      std::vector<int64_t> numbers;
-      for (auto& stride : *wanted)
-        numbers.push_back(stride.getAsInteger().value_or(0));
-      if (numbers.size() != sizes.size())
-        damaged(path, "weight " + name + " has strides of another rank");
-      tensor = at::empty_strided(sizes, numbers, tensor.options()).copy_(tensor);
-    }
-    result[py::str(name)] = py::reinterpret_steal<py::object>(THPVariable_Wrap(tensor));
+    result[py::str(weight.name)] = wrap(tensor);
   }
   return result;
+}
+
+py::tuple slotsOf(const package::PlanEntry& entry) {
+  py::list inputs, outputs;
+  for (const package::InputSlot& slot : entry.inputs)
+    inputs.append(slot.is_weight ? py::object(py::str(slot.weight)) : py::object(py::int_(slot.user)));
+  for (const package::OutputSlot& slot : entry.outputs)
+    switch (slot.kind) {
+    case package::OutputSlot::Kind::user: outputs.append(py::make_tuple("user", slot.user)); break;
+    case package::OutputSlot::Kind::weight: outputs.append(py::make_tuple("weight", slot.weight)); break;
+    case package::OutputSlot::Kind::mutates: outputs.append(py::make_tuple("mutates", slot.user)); break;
+    }
+  return py::make_tuple(inputs, outputs);
 }
 
 }  // namespace
 
-void writePackage(const std::string& path, const CompiledGraph& graph, const py::dict& weights,
-                  const std::string& convention) {
-  py::dict all(weights);
-  for (size_t i = 0; i < graph.constants().size(); ++i)
-    all[py::str(constantName(i))] = py::reinterpret_steal<py::object>(THPVariable_Wrap(graph.constants()[i]));
-  Weights serialized = serialize(all);
-  llvm::json::Object manifest{{"format", kManifestFormat},
-                              {"convention", convention},
-                              {"constants", static_cast<int64_t>(graph.constants().size())},
-                              {"strides", std::move(serialized.strides)}};
-  std::string manifest_text;
-  llvm::raw_string_ostream(manifest_text) << llvm::json::Value(std::move(manifest));
-
+void writePackage(const std::string& path, const py::dict& sections) {
   package::Writer writer;
-  writer.add(std::string(package::manifest_section), bytesOf(manifest_text));
-  writer.add(std::string(package::plan_section), graph.executable().planBytes());
-  auto natives = unwrap(graph.executable().nativeBinaries());
-  const auto* modules = graph.executable().plan().modules();
-  for (size_t i = 0; i < natives.size(); ++i)
-    if (!natives[i].empty())
-      writer.add(package::nativeSection(modules->Get(i)->id()->string_view(), modules->Get(i)->target()->string_view()),
-                 natives[i]);
-  writer.add(std::string(package::weights_section), bytesOf(std::string_view(serialized.blob)));
-  if (Status status = writer.write(path); !status.ok())
+  std::vector<py::buffer_info> held;  // until written
+  for (auto [name, value] : sections) {
+    held.push_back(py::cast<py::buffer>(value).request());
+    writer.add(py::cast<std::string>(name), bytesOf(held.back()));
+  }
+  Status status;
+  {
+    py::gil_scoped_release released;
+    status = writer.write(path);
+  }
+  if (!status.ok())
     raise(status);
 }
 
-py::tuple loadPackage(const std::string& path, const ExecutableOptions& given) {
+py::dict nativeSections(const py::bytes& plan, const std::vector<std::string>& targets,
+                        const ExecutableOptions& options, const py::object& progress) {
+  package::AheadOptions ahead;
+  ahead.cache_dir = options.cache_dir;
+  ahead.cache_limit = options.cache_limit;
+  ahead.threads = options.build_threads;
+  std::exception_ptr raised;
+  ahead.progress = [&](const std::string& kernel, const std::string& target, double seconds, size_t done, size_t all) {
+    py::gil_scoped_acquire acquired;
+    try {
+      if (PyErr_CheckSignals() != 0)
+        throw py::error_already_set();
+      return progress.is_none() || !py::object(progress(kernel, target, seconds, done, all)).equal(py::bool_(false));
+    } catch (...) {
+      raised = std::current_exception();
+      return false;
+    }
+  };
+  const std::string bytes = plan;
+  auto codes = [&] {
+    py::gil_scoped_release released;
+    return package::compileAhead(*plan::GetPlan(bytes.data()), targets, ahead);
+  }();
+  if (raised)
+    std::rethrow_exception(raised);
+  py::dict sections;
+  for (const package::NativeCode& code : unwrap(std::move(codes)))
+    sections[py::str(package::nativeSection(code.module, code.target))] =
+        py::bytes(reinterpret_cast<const char*>(code.bytes.data()), code.bytes.size());
+  return sections;
+}
+
+py::dict loadPackage(const std::string& path, const ExecutableOptions& given) {
   std::shared_ptr<package::Reader> reader = unwrap(package::Reader::open(path));
-  auto manifest_bytes = unwrap(reader->section(package::manifest_section));
-  auto manifest = llvm::json::parse(llvm::StringRef(textOf(manifest_bytes)));
-  llvm::json::Object* object = manifest ? manifest->getAsObject() : nullptr;
-  if (!object) {
-    llvm::consumeError(manifest.takeError());
-    damaged(path, "the manifest is no JSON object");
-  }
-  if (auto format = object->getInteger("format"); format != kManifestFormat)
-    raise("unsupported", "package " + path + " has format " + std::to_string(format.value_or(0)) +
-                             ", this zefuse reads format " + std::to_string(kManifestFormat) +
-                             "; make it again with `zefuse compile`");
-  py::dict weights =
-      mapWeights(path, unwrap(reader->section(package::weights_section)), reader, object->getObject("strides"));
-  std::vector<at::Tensor> constants;
-  for (int64_t i = 0; i < object->getInteger("constants").value_or(0); ++i) {
-    py::str name(constantName(i));
-    if (!weights.contains(name))
-      damaged(path, "constant " + std::to_string(i) + " is missing");
-    constants.push_back(THPVariable_Unpack(py::object(weights[name]).ptr()));
-    weights.attr("pop")(name);
-  }
+  package::Manifest manifest = unwrap(package::Manifest::read(*reader));
   ExecutableOptions options = given;
-  options.native_binary = [&](std::string_view id, std::string_view target) { return reader->native(id, target); };
-  auto plan = unwrap(reader->section(package::plan_section));
-  auto graph = std::make_unique<CompiledGraph>(unwrap(Executable::create(plan, options)), std::move(constants), "");
-  return py::make_tuple(py::cast(std::move(graph)), weights, object->getString("convention").value_or("").str());
+  options.native_binary = [&](std::string_view id, std::string_view target) -> std::span<const std::byte> {
+    for (const std::string& name : package::nativeTargets(target))
+      if (auto bytes = reader->native(id, name); !bytes.empty())
+        return bytes;
+    return {};
+  };
+  py::list plans;
+  for (const package::PlanEntry* entry : unwrap(package::plansFor(*reader, manifest, options.device))) {
+    auto plan = unwrap(reader->section(entry->section));
+    auto graph =
+        std::make_unique<CompiledGraph>(unwrap(Executable::create(plan, options)), std::vector<at::Tensor>(), "");
+    py::tuple slots = slotsOf(*entry);
+    plans.append(py::make_tuple(py::cast(std::move(graph)), slots[0], slots[1]));
+  }
+  py::dict result;
+  result["plans"] = plans;
+  result["weights"] = mapWeights(reader, manifest);
+  result["in_spec"] = manifest.in_spec;
+  result["out_spec"] = manifest.out_spec;
+  result["check"] = py::cpp_function([reader] {
+    Status status;
+    {
+      py::gil_scoped_release released;
+      status = reader->checkWeights();
+    }
+    if (!status.ok())
+      raise(status);
+  });
+  return result;
+}
+
+py::dict inspectPackage(const std::string& path) {
+  auto reader = unwrap(package::Reader::open(path, package::WeightsCheck::at_open));
+  package::Manifest manifest = unwrap(package::Manifest::read(*reader));
+  py::list sections, plans, weights;
+  for (const package::Reader::Section& section : reader->sections())
+    sections.append(py::make_tuple(section.name, section.bytes.size(), hex(section.digest)));
+  for (const package::PlanEntry& entry : manifest.plans) {
+    py::dict plan;
+    plan["target"] = entry.target;
+    plan["section"] = entry.section;
+    auto bytes = unwrap(reader->section(entry.section));
+    auto described = unwrap(package::describePlan(bytes, manifest, entry));
+    auto list = [](const std::vector<package::TensorInfo>& infos) {
+      py::list all;
+      for (const package::TensorInfo& info : infos)
+        all.append(info.name + ": " + package::text(info));
+      return all;
+    };
+    plan["inputs"] = list(described.inputs);
+    plan["outputs"] = list(described.outputs);
+    plan["kernels"] = described.kernels;
+    plan["library_calls"] = described.library_calls;
+    plan["aten"] = described.aten;
+    plans.append(plan);
+  }
+  for (const package::Weight& weight : unwrap(package::readWeights(*reader)))
+    weights.append(py::make_tuple(weight.name, plan::EnumNameDType(weight.dtype), weight.sizes));
+  py::dict result;
+  result["format"] = reader->format();
+  result["producer"] = manifest.producer;
+  result["digest"] = hex(reader->digest());
+  result["sections"] = sections;
+  result["plans"] = plans;
+  result["weights"] = weights;
+  return result;
 }
 
 }  // namespace zefuse::python

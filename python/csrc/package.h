@@ -1,4 +1,4 @@
-// Packages from Python: a compiled graph with its weights to one file, and back.
+// Packages from Python: sections to one file, and a file back to a compiled graph with its weights.
 #pragma once
 
 #include <pybind11/pybind11.h>
@@ -7,11 +7,20 @@
 
 namespace zefuse::python {
 
-// `weights`: name to tensor. `convention`: JSON, returned as it is by loadPackage. Raises what zefuse.errors names.
-void writePackage(const std::string& path, const CompiledGraph& graph, const pybind11::dict& weights,
-                  const std::string& convention);
+// `sections`: name to bytes (any buffer). Raises what zefuse.errors names.
+void writePackage(const std::string& path, const pybind11::dict& sections);
 
-// (graph, {name: tensor}, convention). The tensors lie in the mapped file; writing to one changes this process' copy.
-pybind11::tuple loadPackage(const std::string& path, const ExecutableOptions& options);
+// Native code of a graph's kernels for `targets` (runtime/package/ahead.h) as sections: name to bytes. `progress`:
+// None, or called with (kernel, target, seconds, done, all); returning False ends the work. What it raises comes out.
+pybind11::dict nativeSections(const pybind11::bytes& plan, const std::vector<std::string>& targets,
+                              const ExecutableOptions& options, const pybind11::object& progress);
+
+// {"plans": [(graph, [weight name or user number per input], [("user"|"weight"|"mutates", ...) per output])],
+// "weights": {name: tensor}, "in_spec", "out_spec", "check": a function that compares the weights' hash}. The tensors
+// lie in the mapped file; writing to one changes this process' copy.
+pybind11::dict loadPackage(const std::string& path, const ExecutableOptions& options);
+
+// What a package holds, for `zefuse inspect`: plain data. Every hash is checked.
+pybind11::dict inspectPackage(const std::string& path);
 
 }  // namespace zefuse::python

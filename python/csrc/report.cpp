@@ -122,12 +122,10 @@ py::dict CompiledGraph::report() const {
   py::dict details = compiled.empty() ? py::dict() : py::dict(parse(compiled));
   for (auto item : details)
     report[item.first] = item.second;
-  if (!stages_.empty()) {
-    py::dict stages;
-    for (const auto& [name, seconds] : stages_)
-      stages[py::str(name)] = seconds;
-    report["stages"] = stages;
-  }
+  py::dict stages;
+  for (const auto& [name, seconds] : stages_)
+    stages[py::str(name)] = seconds;
+  report["stages"] = stages;
   return report;
 }
 

@@ -8,19 +8,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-__all__ = ["Explanation", "Options", "ZefuseError", "__version__", "compile_package", "explain", "load"]
+__all__ = ["Explanation", "Options", "ZefuseError", "__version__", "compile_package", "devices", "explain", "load"]
 
 if TYPE_CHECKING:
     from zefuse.aot import compile_package, load
     from zefuse.errors import ZefuseError
     from zefuse.explanation import Explanation, explain
     from zefuse.options import Options
+    from zefuse.targets import devices
 
 _PLACE = {
     "Explanation": "zefuse.explanation",
     "Options": "zefuse.options",
     "ZefuseError": "zefuse.errors",
     "compile_package": "zefuse.aot",
+    "devices": "zefuse.targets",
     "explain": "zefuse.explanation",
     "load": "zefuse.aot",
 }

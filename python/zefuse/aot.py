@@ -1,18 +1,19 @@
-"""Ahead of time: ``torch.export``'s program to a package, and back to a callable without Dynamo.
+"""Ahead of time: ``torch.export``'s programs to a package, and back to a callable without Dynamo.
 
-A package holds what the compiled graph holds in memory (the plan, its kernels as SPIR-V and as native code), the
-weights as safetensors, and a small JSON about calling conventions. The compiled part writes and checks it.
+A package (docs/aot.md) holds for each target what the compiled graph holds in memory (the plan, its kernels as SPIR-V and
+as native code), the weights as safetensors, and a manifest: which tensors of a call and which weights are whose inputs.
+The compiled part writes and checks it.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from zefuse import _native
-from zefuse.errors import InvalidArgumentError, NotFoundError, UnsupportedError
+from zefuse import _native, targets
+from zefuse.errors import FallbackError, InvalidArgumentError, NotFoundError, UnsupportedError
 from zefuse.options import Options
 
 if TYPE_CHECKING:
@@ -20,69 +21,231 @@ if TYPE_CHECKING:
 
     from zefuse.explanation import Explanation
 
+# progress(kernel, target, seconds, done, all): after each kernel; seconds is 0 for one from the cache; False ends the work.
+Progress = Callable[[str, str, float, int, int], Any]
+
 
 def compile_package(
-    program: torch.export.ExportedProgram, path: str | Path, *, options: Mapping[str, Any] | Options | None = None
+    program: torch.export.ExportedProgram | Sequence[torch.export.ExportedProgram],
+    path: str | Path,
+    *,
+    targets: Sequence[str] = ("cpu",),
+    standalone: bool = False,
+    options: Mapping[str, Any] | Options | None = None,
+    progress: Progress | None = None,
 ) -> Explanation:
-    """Compiles an exported program and writes it to ``path``. Returns what it became."""
-    from torch.export.graph_signature import InputKind, OutputKind
-    from torch.utils import _pytree as pytree
+    """Compiles an exported program and writes it to ``path``. Returns what the first plan became.
 
-    from zefuse.backend import compile_graph
+    ``program`` may be several programs of one model, exported with different shapes: a call takes the first that fits.
+    ``targets``: names that ``zefuse targets`` lists; ``"cpu"`` stands for ``avx2`` and ``avx512``. ``standalone``: the package
+    is for programs without torch, so an operator that would run through ATen raises FallbackError. The same programs,
+    targets and versions give the same bytes.
+    """
     from zefuse.explanation import Explanation
 
     checked = Options.make(options)
-    program = program.run_decompositions(_table())
-    signature = program.graph_signature
-    weights: dict[str, torch.Tensor] = {}
-    inputs: list[dict[str, Any]] = []  # one per graph input: {"weight": name} or {"user": position}
-    users = 0
-    for spec in signature.input_specs:
-        if spec.kind in (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR):
-            name = spec.target
-            assert name is not None
-            constants = program.constants if name in program.constants else program.state_dict
-            weights[name] = constants[name].detach()
-            inputs.append({"weight": name})
-        elif spec.kind is InputKind.USER_INPUT:
-            inputs.append({"user": users})
-            users += 1
-        else:
-            raise UnsupportedError(
-                f"zefuse compile: input {spec.arg.name!r} of the program is a {spec.kind.name}; a package takes tensors and integers only"
-            )
-    outputs: list[
-        dict[str, Any]
-    ] = []  # one per graph output: {"user": True}, {"weight": name} or {"mutates": position}
-    positions = {
-        spec.arg.name: entry["user"]
-        for spec, entry in zip(signature.input_specs, inputs, strict=True)
-        if "user" in entry
+    wanted = _targets(targets)
+    programs = list(program) if isinstance(program, Sequence) else [program]
+    if not programs:
+        raise InvalidArgumentError("compile_package: no program")
+    native = _native.load()
+    flat = [_Flat(each) for each in programs]
+    for other in flat[1:]:
+        flat[0].check_same_convention(other)
+
+    weights = _Weights()
+    plans: list[dict[str, Any]] = []
+    sections: dict[str, Any] = {}
+    explanation: Explanation | None = None
+    for number, each in enumerate(flat):
+        names = {name: weights.add(name, tensor) for name, tensor in each.weights.items()}
+        for family, codes in wanted:
+            compiled = each.compile(checked, family)
+            if standalone:
+                _refuse_aten(compiled)
+            explanation = explanation or Explanation.of(compiled)
+            constants = [
+                {"weight": weights.add(f"zefuse.constant.{number}.{at}", tensor)}
+                for at, tensor in enumerate(compiled.constants())
+            ]
+            section = f"plan/{family}" + (f".{number}" if number else "")
+            sections[section] = plan = compiled.plan_bytes()
+            sections.update(native.package_natives(plan, codes, checked.to_dict(), progress))
+            inputs = [{"weight": names[slot["weight"]]} if "weight" in slot else slot for slot in each.inputs]
+            outputs = [{"weight": names[slot["weight"]]} if "weight" in slot else slot for slot in each.outputs]
+            plans.append({"target": family, "section": section, "inputs": inputs + constants, "outputs": outputs})
+    from zefuse import __version__
+
+    sections["weights"], strides = weights.serialize()
+    manifest = {
+        "producer": f"zefuse {__version__}",
+        "standalone": standalone,
+        "inputs": flat[0].input_names,
+        "outputs": flat[0].output_names,
+        "in_spec": flat[0].in_spec,
+        "out_spec": flat[0].out_spec,
+        "plans": plans,
+        "strides": strides,
     }
-    for out in signature.output_specs:
-        if out.kind is OutputKind.USER_OUTPUT:
-            outputs.append({"user": True})
-        elif out.kind is OutputKind.BUFFER_MUTATION:
-            outputs.append({"weight": out.target})
-        elif out.kind is OutputKind.USER_INPUT_MUTATION:
-            assert out.target is not None
-            outputs.append({"mutates": positions[out.target]})
-        else:
-            raise UnsupportedError(
-                f"zefuse compile: output kind {out.kind.name} of the program: export it for inference"
+    sections["manifest"] = json.dumps(manifest, sort_keys=True, indent=1).encode()
+    native.package_write(str(path), sections)
+    assert explanation is not None
+    return explanation
+
+
+def _targets(names: Sequence[str]) -> list[tuple[str, list[str]]]:
+    """What ``--targets`` names: plans to make, each with the targets of its native code."""
+    levels, products = targets.resolve(names)
+    host_code = levels or ["avx2", "avx512"]  # a GPU's plan may have steps on the host
+    return ([("cpu", levels)] if levels else []) + [(product, [product, *host_code]) for product in products]
+
+
+def _refuse_aten(compiled: Any) -> None:
+    report = compiled.report()
+    calls = list(report["fallbacks"]) + [c for c in report["calls"] if c["kind"] == "draw"]
+    if calls:
+        lines = sorted(
+            {f"{c['op']} at {', '.join(c['sources']) or 'no known line'}: {c['reason'] or 'draws'}" for c in calls}
+        )
+        raise FallbackError(
+            "zefuse compile: standalone packages run without torch, and these operators need it:\n  "
+            + "\n  ".join(lines)
+        )
+
+
+class _Flat:
+    """An exported program as one functional graph with flat inputs and outputs."""
+
+    def __init__(self, program: torch.export.ExportedProgram) -> None:
+        from torch.export.graph_signature import InputKind, OutputKind
+        from torch.utils import _pytree as pytree
+
+        program = program.run_decompositions(_table())
+        signature = program.graph_signature
+        self.graph_module = program.graph_module
+        _remove_checks(self.graph_module)
+        self.weights: dict[str, torch.Tensor] = {}
+        self.inputs: list[dict[str, Any]] = []  # one per graph input: {"weight": name} or {"user": position}
+        self.input_names: list[str] = []
+        positions: dict[str, int] = {}
+        for spec in signature.input_specs:
+            if spec.kind in (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR):
+                name = spec.target
+                assert name is not None
+                constants = program.constants if name in program.constants else program.state_dict
+                self.weights[name] = constants[name].detach()
+                self.inputs.append({"weight": name})
+            elif spec.kind is InputKind.USER_INPUT:
+                positions[spec.arg.name] = len(self.input_names)
+                self.inputs.append({"user": len(self.input_names)})
+                self.input_names.append(spec.arg.name)
+            else:
+                raise UnsupportedError(
+                    f"zefuse compile: input {spec.arg.name!r} of the program is a {spec.kind.name}; "
+                    "a package takes tensors and integers only"
+                )
+        # One per graph output: {"user": True}, {"weight": name} or {"mutates": position}.
+        self.outputs: list[dict[str, Any]] = []
+        users = 0
+        for out in signature.output_specs:
+            if out.kind is OutputKind.USER_OUTPUT:
+                self.outputs.append({"user": True})
+                users += 1
+            elif out.kind is OutputKind.BUFFER_MUTATION:
+                self.outputs.append({"weight": out.target})
+            elif out.kind is OutputKind.USER_INPUT_MUTATION:
+                assert out.target is not None
+                self.outputs.append({"mutates": positions[out.target]})
+            else:
+                raise UnsupportedError(
+                    f"zefuse compile: output kind {out.kind.name} of the program: export it for inference"
+                )
+        self.in_spec = pytree.treespec_dumps(program.call_spec.in_spec)
+        self.out_spec = pytree.treespec_dumps(program.call_spec.out_spec)
+        leaves, _ = pytree.tree_flatten_with_path(pytree.tree_unflatten(list(range(users)), program.call_spec.out_spec))
+        self.output_names = [_path_name(path) for path, _ in leaves]
+
+    def check_same_convention(self, other: _Flat) -> None:
+        if (self.in_spec, self.out_spec) != (other.in_spec, other.out_spec):
+            raise InvalidArgumentError(
+                "compile_package: the programs take or give arguments of different structure; a package has one convention"
             )
 
-    compiled = compile_graph(
-        program.graph_module, [number for number, entry in enumerate(inputs) if "weight" in entry], checked, whole=True
-    )
-    convention = {
-        "inputs": inputs,
-        "outputs": outputs,
-        "in_spec": pytree.treespec_dumps(program.call_spec.in_spec),
-        "out_spec": pytree.treespec_dumps(program.call_spec.out_spec),
+    def compile(self, options: Options, family: str) -> Any:
+        from zefuse.backend import compile_graph
+
+        if family != "cpu":
+            raise UnsupportedError(f"zefuse compile: no plan for target {family!r} yet: use cpu, avx2, avx512, ...")
+        weights = [number for number, entry in enumerate(self.inputs) if "weight" in entry]
+        return compile_graph(self.graph_module, weights, options, whole=True)
+
+
+def _path_name(path: tuple[Any, ...]) -> str:
+    """``("logits", 0)`` to ``"logits.0"``; a program that returns one tensor calls it ``"output"``."""
+    parts = [str(getattr(key, "key", getattr(key, "idx", getattr(key, "name", key)))) for key in path]
+    return ".".join(parts) or "output"
+
+
+def _remove_checks(module: torch.fx.GraphModule) -> None:
+    """Export's assertions about dtypes and layouts hold by construction; what the plan needs it checks at each call."""
+    import torch
+
+    aten = torch.ops.aten
+    checks = {
+        aten._assert_tensor_metadata.default,
+        aten._assert_scalar.default,
+        aten.sym_constrain_range_for_size.default,
     }
-    _native.load().package_write(str(path), compiled, weights, json.dumps(convention))
-    return Explanation.of(compiled)
+    for node in list(module.graph.nodes):
+        if node.op == "call_function" and node.target in checks:
+            module.graph.erase_node(node)
+    # What only an assertion read, Python arithmetic on sizes included.
+    module.graph.eliminate_dead_code(lambda node: node.op in ("placeholder", "output") or _has_effects(node))
+    module.recompile()
+
+
+def _has_effects(node: torch.fx.Node) -> bool:
+    import torch
+
+    return isinstance(node.target, torch._ops.OpOverload) and node.is_impure()
+
+
+class _Weights:
+    """The weights of all plans under one name each: equal ones are stored once."""
+
+    def __init__(self) -> None:
+        self._tensors: dict[str, torch.Tensor] = {}
+
+    def add(self, name: str, tensor: torch.Tensor) -> str:
+        """The name under which it is kept: another one where ``name`` is taken by another tensor."""
+        import torch
+
+        candidate, number = name, 1
+        while (known := self._tensors.get(candidate)) is not None:
+            same = known.dtype == tensor.dtype and known.shape == tensor.shape and known.stride() == tensor.stride()
+            if same and (known.data_ptr() == tensor.data_ptr() or torch.equal(known, tensor)):
+                return candidate
+            candidate, number = f"{name}#{number}", number + 1
+        self._tensors[candidate] = tensor.detach()
+        return candidate
+
+    def serialize(self) -> tuple[bytes, dict[str, list[int]]]:
+        """As safetensors, and the strides of those whose plan wants another order than row-major (its writer refuses such,
+        and tensors that share memory)."""
+        from safetensors.torch import save
+
+        dense: dict[str, torch.Tensor] = {}
+        strides: dict[str, list[int]] = {}
+        seen: set[int] = set()
+        for name, tensor in self._tensors.items():
+            if not tensor.is_contiguous():
+                strides[name] = list(tensor.stride())
+            copy = tensor.contiguous()
+            if copy.untyped_storage().data_ptr() in seen:
+                copy = copy.clone()
+            seen.add(copy.untyped_storage().data_ptr())
+            dense[name] = copy
+        return save(dense), strides
 
 
 def _table() -> dict[Any, Any]:
@@ -97,50 +260,63 @@ def _table() -> dict[Any, Any]:
 class Package:
     """A loaded package: call it as the exported module. Thread-safe, unless the module changes its own buffers."""
 
-    def __init__(self, graph: Any, weights: Mapping[str, torch.Tensor], convention: dict[str, Any]) -> None:
+    def __init__(self, contents: dict[str, Any]) -> None:
         from torch.utils import _pytree as pytree
 
-        self._graph = graph
-        self._weights = dict(weights)
-        self._inputs: list[dict[str, Any]] = convention["inputs"]
-        self._outputs: list[dict[str, Any]] = convention["outputs"]
-        self._in_spec = pytree.treespec_loads(convention["in_spec"])
-        self._out_spec = pytree.treespec_loads(convention["out_spec"])
+        self._plans: list[tuple[Any, list[Any], list[Any]]] = contents["plans"]
+        self._weights: dict[str, torch.Tensor] = contents["weights"]
+        self._in_spec = pytree.treespec_loads(contents["in_spec"])
+        self._out_spec = pytree.treespec_loads(contents["out_spec"])
+        self._check: Callable[[], None] | None = contents["check"]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        import torch
         from torch.utils import _pytree as pytree
 
+        if self._check is not None:  # the hash of the weights, once
+            self._check()
+            self._check = None
         given, spec = pytree.tree_flatten((args, kwargs))
         if spec != self._in_spec:
             raise InvalidArgumentError(
                 f"zefuse package: called with arguments of another structure than exported\n  exported: {self._in_spec}\n  called:   {spec}"
             )
-        values = [
-            self._weights[entry["weight"]] if "weight" in entry else given[entry["user"]] for entry in self._inputs
-        ]
+        for number, plan in enumerate(self._plans):
+            try:
+                return pytree.tree_unflatten(self._run(plan, given), self._out_spec)
+            except InvalidArgumentError:  # another set of shapes
+                if number + 1 == len(self._plans):
+                    raise
+        raise AssertionError("a package has a plan")
+
+    def _run(self, plan: tuple[Any, list[Any], list[Any]], given: list[Any]) -> list[Any]:
+        import torch
+
+        graph, inputs, outputs = plan
         with torch.no_grad():
-            results = self._graph(values)
+            results = graph([self._weights[slot] if isinstance(slot, str) else given[slot] for slot in inputs])
             users = []
-            for entry, result in zip(self._outputs, results, strict=True):
-                if "weight" in entry:
-                    self._weights[entry["weight"]].copy_(result)
-                elif "mutates" in entry:
-                    given[entry["mutates"]].copy_(result)
+            for (kind, which), result in zip(outputs, results, strict=True):
+                if kind == "weight":
+                    self._weights[which].copy_(result)
+                elif kind == "mutates":
+                    given[which].copy_(result)
                 else:
                     users.append(result)
-        return pytree.tree_unflatten(users, self._out_spec)
+        return users
 
     def explain(self) -> Explanation:
-        """What the package holds, as ``zefuse.explain`` says it."""
+        """What the package's first plan for this device holds, as ``zefuse.explain`` says it."""
         from zefuse.explanation import Explanation
 
-        return Explanation.of(self._graph)
+        return Explanation.of(self._plans[0][0])
 
 
 def load(path: str | Path, *, options: Mapping[str, Any] | Options | None = None) -> Package:
-    """Loads what ``zefuse compile`` wrote. Raises DamagedError when the file fails its checks."""
+    """Loads what ``zefuse compile`` wrote, for ``options={"device": ...}``.
+
+    Raises DamagedError when the file fails its checks, at the latest at the first call: the hash of the weights is compared
+    there; UnsupportedError when it is of a newer format.
+    """
     if not Path(path).is_file():
         raise NotFoundError(f"zefuse.load: no file {str(path)!r}; make one with: zefuse compile model.pt2 -o {path}")
-    graph, weights, convention = _native.load().package_load(str(path), Options.make(options).to_dict())
-    return Package(graph, weights, json.loads(convention))
+    return Package(_native.load().package_load(str(path), Options.make(options).to_dict()))

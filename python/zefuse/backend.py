@@ -91,7 +91,10 @@ def _compile_in_parts(gm: torch.fx.GraphModule, parameter_indices: Sequence[int]
     native = _native.load()
 
     def compile_part(part: torch.fx.GraphModule, parameters: list[int]) -> Any:
-        return native.compile(part, parameters, options.to_dict())
+        compiled = native.compile(part, parameters, options.to_dict())
+        if names := options.target_names():
+            _fill_cache(compiled, names, options)
+        return compiled
 
     reasons = parts.outside(gm)
     while True:
@@ -114,6 +117,21 @@ def _compile_in_parts(gm: torch.fx.GraphModule, parameter_indices: Sequence[int]
                 reasons = {node: reason for node in gm.graph.nodes if node.op == "call_function"}
             else:
                 reasons[node] = reason
+
+
+def _fill_cache(compiled: Any, names: Sequence[str], options: Options) -> None:
+    """Native code for other targets into the cache, ahead of need. What this process needs is there already, so a failure
+    is a warning."""
+    from zefuse import targets
+
+    levels, products = targets.resolve(names)
+    try:
+        if products:
+            raise UnsupportedError(f"no plan for {', '.join(products)} yet")
+        if levels:
+            _native.load().package_natives(compiled.plan_bytes(), levels, options.to_dict(), None)
+    except ZefuseError as error:
+        warnings.warn(f"zefuse: the cache is not filled for {', '.join(names)}: {error}", stacklevel=2)
 
 
 def _compile(

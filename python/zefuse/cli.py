@@ -14,9 +14,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="zefuse", description="Compile and look at models with zefuse.")
     commands = parser.add_subparsers(dest="command", required=True)
 
-    compile_ = commands.add_parser("compile", help="compile a torch.export program (.pt2) to a package (.zefuse)")
-    compile_.add_argument("program", help="what torch.export.save wrote")
+    compile_ = commands.add_parser("compile", help="compile a model to a package (.zefuse)")
+    compile_.add_argument(
+        "program",
+        nargs="+",
+        help="what torch.export.save wrote (.pt2), or module:function that returns such programs; "
+        "several are one model exported with different shapes",
+    )
     compile_.add_argument("-o", "--output", required=True, help="the package to write")
+    compile_.add_argument(
+        "--targets",
+        default="cpu",
+        metavar="LIST",
+        help="for which devices, by commas: cpu (any x86-64), avx512, dg2-g11, ... (zefuse targets lists them); default: cpu",
+    )
+    compile_.add_argument(
+        "--standalone", action="store_true", help="for programs without torch: refuse operators that only ATen has"
+    )
+    compile_.add_argument("-q", "--quiet", action="store_true", help="no progress and no tables")
     compile_.add_argument(
         "--option",
         action="append",
@@ -25,6 +40,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help="as in torch.compile's options, such as strict=true",
     )
     compile_.set_defaults(run=_compile)
+
+    inspect = commands.add_parser("inspect", help="check every hash of a package and list what it holds")
+    inspect.add_argument("package")
+    inspect.add_argument("--json", action="store_true", help="plain data instead of text")
+    inspect.set_defaults(run=_inspect)
+
+    targets = commands.add_parser("targets", help="the devices that can be compiled for, and what covers them here")
+    targets.add_argument("--json", action="store_true", help="plain data instead of tables")
+    targets.add_argument("--markdown", action="store_true", help="docs/targets.md: what does not hang on this machine")
+    targets.set_defaults(run=_targets)
+
+    devices = commands.add_parser("devices", help="the devices of this machine")
+    devices.add_argument("--json", action="store_true", help="plain data instead of text")
+    devices.set_defaults(run=_devices)
 
     explain = commands.add_parser("explain", help="say what a package holds")
     explain.add_argument("package")
@@ -59,29 +88,123 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _compile(args: argparse.Namespace) -> None:
     import os
-    import zipfile
+    import time
 
     import rich
-    import torch
 
     from zefuse.aot import compile_package
-    from zefuse.errors import DamagedError, NotFoundError
     from zefuse.options import Options
 
     checked = Options.make(dict(_option(text) for text in args.option))
-    if not os.path.isfile(args.program):
+    programs = [program for name in args.program for program in _programs(name)]
+
+    def progress(kernel: str, target: str, seconds: float, done: int, every: int) -> None:
+        how = f"{seconds * 1e3:.0f} ms" if seconds else "cached"
+        print(f"[{done}/{every}] {target} {kernel}: {how}", flush=True)
+
+    start = time.perf_counter()
+    explanation = compile_package(
+        programs,
+        args.output,
+        targets=[name.strip() for name in args.targets.split(",") if name.strip()],
+        standalone=args.standalone,
+        options=checked,
+        progress=None if args.quiet else progress,
+    )
+    if not args.quiet:
+        rich.print(explanation)
+        size = os.path.getsize(args.output) / 1e6
+        print(f"wrote {args.output} ({size:.1f} MB) in {time.perf_counter() - start:.1f} s")
+
+
+def _programs(name: str) -> list[Any]:
+    """The exported programs that one argument names."""
+    import importlib
+    import os
+    import re
+    import zipfile
+
+    import torch
+
+    from zefuse.errors import DamagedError, InvalidArgumentError, NotFoundError
+
+    if re.fullmatch(r"[\w.]+:[\w.]+", name) and not os.path.exists(name):
+        module_name, _, function_name = name.partition(":")
+        sys.path.insert(0, os.getcwd())
+        try:
+            factory = getattr(importlib.import_module(module_name), function_name)
+        except (ImportError, AttributeError) as error:
+            raise NotFoundError(f"compile: no factory {name!r}: {error}") from error
+        finally:
+            sys.path.pop(0)
+        made = factory()
+        programs = list(made) if isinstance(made, (list, tuple)) else [made]
+        for program in programs:
+            if not isinstance(program, torch.export.ExportedProgram):
+                raise InvalidArgumentError(
+                    f"compile: {name!r} returned {type(program).__name__}: expected torch.export.export(...), or a list of such"
+                )
+        return programs
+    if not os.path.isfile(name):
         raise NotFoundError(
-            f"compile: no file {args.program!r}; write one with torch.export.save(torch.export.export(model, inputs), path)"
+            f"compile: no file {name!r}; write one with torch.export.save(torch.export.export(model, inputs), path)"
         )
-    if not zipfile.is_zipfile(args.program):
-        raise DamagedError(f"compile: {args.program!r} is no program of torch.export.save (not a zip archive)")
+    if not zipfile.is_zipfile(name):
+        raise DamagedError(f"compile: {name!r} is no program of torch.export.save (not a zip archive)")
     try:
-        program = torch.export.load(args.program)
+        return [torch.export.load(name)]
     except Exception as error:  # what torch raises for a damaged archive is not one class
-        raise DamagedError(f"compile: {args.program!r} is no program of torch.export.save: {error}") from error
-    explanation = compile_package(program, args.output, options=checked)
-    rich.print(explanation)
-    print(f"wrote {args.output} ({os.path.getsize(args.output) / 1e6:.1f} MB)")
+        raise DamagedError(f"compile: {name!r} is no program of torch.export.save: {error}") from error
+
+
+def _inspect(args: argparse.Namespace) -> None:
+    import os
+
+    from zefuse import _native
+    from zefuse.errors import NotFoundError
+
+    if not os.path.isfile(args.package):
+        raise NotFoundError(f"inspect: no file {args.package!r}")
+    found = _native.load().package_inspect(args.package)
+    if args.json:
+        print(json.dumps(found))
+        return
+    print(f"{args.package}: format {found['format']}, by {found['producer']}, every hash is right")
+    print(f"  digest {found['digest']}")
+    for plan in found["plans"]:
+        aten = f", ATen: {', '.join(plan['aten'])}" if plan["aten"] else ""
+        print(
+            f"plan for {plan['target']} ({plan['section']}): {plan['kernels']} launches, {plan['library_calls']} library calls{aten}"
+        )
+        for kind in ("inputs", "outputs"):
+            print(f"  {kind}: {'; '.join(plan[kind])}")
+    print("sections:")
+    for name, size, digest in found["sections"]:
+        print(f"  {name}: {size} bytes, {digest[:12]}")
+    print(f"weights: {len(found['weights'])}")
+    for name, dtype, sizes in found["weights"]:
+        print(f"  {name}: {dtype}{sizes}")
+
+
+def _targets(args: argparse.Namespace) -> None:
+    from zefuse import targets
+
+    if args.json:
+        print(json.dumps({**targets.table(), "compilers": targets.compilers()}))
+    elif args.markdown:
+        print(targets.markdown(), end="")
+    else:
+        print(targets.here())
+
+
+def _devices(args: argparse.Namespace) -> None:
+    from zefuse import targets
+
+    found = targets.devices()
+    if args.json:
+        print(json.dumps(found))
+    else:
+        print("\n".join(targets.describe(device) for device in found))
 
 
 def _option(text: str) -> tuple[str, Any]:

@@ -40,6 +40,9 @@ class Options:
     cache_limit_mb: int | None = None
     """Size of the cache folder in MiB; the least recently used entries go when there is more. Default: 2048."""
 
+    targets: str | None = None
+    """Names by commas that ``zefuse targets`` lists (or a list of them): the cache is filled for these too. Default: none."""
+
     build_threads: int = 0
     """How many threads build kernels; 0: one per core. Does not change what is built."""
 
@@ -75,7 +78,15 @@ class Options:
                 close = difflib.get_close_matches(str(name), _TYPES, n=1, cutoff=0.6)
                 hint = f"did you mean {close[0]!r}?" if close else "no name is close."
                 raise OptionError(f"zefuse option {name!r}: no such option; {hint} Known: {', '.join(sorted(_TYPES))}")
-        return cls(**given)
+        values = dict(given)
+        if isinstance(values.get("targets"), (list, tuple)):
+            values["targets"] = ",".join(map(str, values["targets"]))
+        return cls(**values)
+
+    def target_names(self) -> list[str]:
+        """The option ``targets`` or, where it is not set, ZEFUSE_TARGETS."""
+        text = os.environ.get("ZEFUSE_TARGETS", "") if self.targets is None else self.targets
+        return [name.strip() for name in text.split(",") if name.strip()]
 
     def to_dict(self) -> dict[str, Any]:
         """As the compiled part takes it: ``None`` where the environment decides."""

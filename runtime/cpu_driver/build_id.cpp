@@ -1,10 +1,11 @@
 #include "runtime/cpu_driver/build_id.h"
 
+#include <dlfcn.h>
+
 #include <string_view>
 
 #include "runtime/build_id.h"
-// llvm-c/Core.h; this folder is built without LLVM's headers (codegen/ alone has them).
-extern "C" void LLVMGetVersion(unsigned* major, unsigned* minor, unsigned* patch);
+#include "runtime/cpu_driver/compiler_library.h"
 
 namespace zefuse::cpu {
 namespace {
@@ -18,9 +19,19 @@ uint32_t fold(uint32_t state, std::string_view bytes) {
 
 }  // namespace
 
+std::string compilerPath() {
+  Dl_info info{};
+  std::string path;
+  if (dladdr(reinterpret_cast<const void*>(&compilerPath), &info) && info.dli_fname)
+    path = info.dli_fname;
+  const size_t slash = path.rfind('/');
+  return path.substr(0, slash == std::string::npos ? 0 : slash + 1) + "libzefuse_cpu_compiler.so.1";
+}
+
+// The compiler's id is read from its file: to load it, with LLVM, is what a process without SPIR-V is spared.
 uint32_t buildVersion() {
-  static const uint32_t version = fold(fold(2166136261u, buildIdOf(reinterpret_cast<const void*>(&buildVersion))),
-                                       buildIdOf(reinterpret_cast<const void*>(&LLVMGetVersion)));
+  static const uint32_t version =
+      fold(fold(2166136261u, buildIdOf(reinterpret_cast<const void*>(&buildVersion))), buildIdOfFile(compilerPath()));
   return version;
 }
 

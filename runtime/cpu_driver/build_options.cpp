@@ -4,10 +4,13 @@
 #include <map>
 #include <sstream>
 
+#include "lowering/targets.h"
+
 namespace zefuse::cpu {
 namespace {
 
 constexpr std::string_view kLevelFlag = "-ze-opt-level";
+constexpr std::string_view kIsaFlag = "-zefuse-isa=";  // native code for another level of x86-64, for packages
 
 // "=2", "=O2", "2" or "O2".
 bool parseLevel(std::string_view text, int& level) {
@@ -56,6 +59,15 @@ bool parseBuildFlags(const char* flags, CompileOptions& options, std::string& lo
       }
       // As Intel's driver stores it; programs look for this text in the native binary.
       word = "-ze-opt-level=O" + std::to_string(options.opt_level);
+    } else if (rest.starts_with(kIsaFlag)) {
+      rest.remove_prefix(kIsaFlag.size());
+      const CpuTarget* level = findCpuTarget(rest);
+      if (!level) {
+        log += "build flags: '" + word + "': the level is one of avx2, avx512, avx512_bf16, amx\n";
+        return false;
+      }
+      options.isa = static_cast<IsaLevel>(level - cpuTargets().data() + 1);
+      continue;  // the native binary states it in its header
     } else if (!rest.starts_with("-ze-") && !rest.starts_with("-cl-")) {
       log += "build flags: '" + word + "' is not known and has no effect\n";
     }

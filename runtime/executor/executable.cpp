@@ -23,6 +23,21 @@ std::string list(std::span<const int64_t> numbers) {
   return text + "]";
 }
 
+Status refuseAten(const Program& program) {
+  std::string ops;
+  for (const auto& step : program.plan.steps)
+    if (const auto* call = step->kind.AsAtenCall()) {
+      const std::string op = call->op + (call->overload.empty() ? "" : "." + call->overload);
+      if (ops.find("\n  " + op + " ") == std::string::npos)
+        ops += "\n  " + op + " (" + (call->draw ? "draws from torch's generator" : call->reason) + ")";
+    }
+  if (ops.empty())
+    return {};
+  return {Code::unsupported, "the plan calls operators of ATen, which this program runs without: load the package from "
+                             "Python, or compile it with --standalone, which refuses them there:" +
+                                 ops};
+}
+
 // Flatbuffers wants its bytes aligned; a vector's storage is.
 std::vector<std::byte> aligned(std::span<const std::byte> bytes) { return {bytes.begin(), bytes.end()}; }
 
@@ -75,6 +90,8 @@ Result<std::unique_ptr<Executable>> Executable::create(std::span<const std::byte
   if (device != options.device)
     return Status{Code::invalid_argument, "the plan is compiled for device '" + device + "' and asked to run on '" +
                                               options.device + "'; compile for this device"};
+  if (!options.allow_aten)
+    ZEFUSE_RETURN_IF_ERROR(refuseAten(impl->shared.program));
   auto modules = KernelModules::build(*plan::GetPlan(impl->bytes.data()), options, impl->shared.counters);
   if (!modules.ok())
     return modules.status();

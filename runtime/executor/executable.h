@@ -62,6 +62,7 @@ struct ExecutableOptions {
   uint64_t cache_limit = uint64_t(2) << 30;  // bytes of the folder's entries; the least recently used go
   int build_threads = 0;                     // 0: as many as cores
   int device_timeout_s = 60;                 // how long one step may take on a GPU before the device counts as lost
+  bool allow_aten = true;                    // false: a plan that calls ATen is refused, each operator named
   // Native code that a package holds for a kernel module: (module id, target) to bytes, or empty.
   // The bytes must be verified already and stay valid during create(). What the device refuses is
   // built from SPIR-V instead.

@@ -13,17 +13,6 @@ namespace {
 // How long one process waits for another that builds the same kernel. Compiling one takes tens of milliseconds.
 constexpr std::chrono::seconds build_wait{60};
 
-// Whatever the native code depends on. Not the module's id: it is what the plan says of itself.
-CacheKey cacheKey(const plan::KernelModule& module, const ze::Device& device) {
-  CacheKey key("native");
-  key.add("format", "1").add("target", module.target()->str());
-  for (auto& [name, value] : device.nativeFields())
-    key.add(name, value);
-  const auto* words = module.spirv();
-  key.addHash("spirv", words ? std::as_bytes(std::span(words->data(), words->size())) : std::span<const std::byte>());
-  return key;
-}
-
 template <typename Work> void inParallel(size_t count, size_t threads, const Work& work) {
   std::atomic<size_t> next{0};
   auto loop = [&] {
@@ -44,6 +33,16 @@ template <typename Work> void inParallel(size_t count, size_t threads, const Wor
 }
 
 }  // namespace
+
+CacheKey nativeKey(const plan::KernelModule& module, const ze::Device& device, std::string_view cpu_level) {
+  CacheKey key("native");
+  key.add("format", "1").add("target", module.target()->str());
+  for (auto& [name, value] : device.nativeFields(cpu_level))
+    key.add(name, value);
+  const auto* words = module.spirv();
+  key.addHash("spirv", words ? std::as_bytes(std::span(words->data(), words->size())) : std::span<const std::byte>());
+  return key;
+}
 
 Result<std::unique_ptr<KernelModules>> KernelModules::build(const plan::Plan& plan, const ExecutableOptions& options,
                                                             Counters& counters) {
@@ -91,7 +90,7 @@ Result<std::unique_ptr<KernelModules>> KernelModules::build(const plan::Plan& pl
           continue;
         }  // made for another driver: build it here
     }
-    keys[i] = cacheKey(module, contextOf(module).device());
+    keys[i] = nativeKey(module, contextOf(module).device());
     if (auto stored = cache.load(*keys[i]))
       if (auto loaded = ze::Module::fromNative(contextOf(module), *stored, label); loaded.ok()) {
         self->modules_[i] = std::move(*loaded);

@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <optional>
+#include <string_view>
 #include <vector>
 
 #include "compiler/plan/plan_generated.h"
@@ -12,6 +13,10 @@
 #include "runtime/ze/module.h"
 
 namespace zefuse::executor {
+
+// Whatever native code depends on. Not the module's id: it is what the plan says of itself. `cpu_level` as in
+// ze::Device::nativeFields.
+CacheKey nativeKey(const plan::KernelModule& module, const ze::Device& device, std::string_view cpu_level = {});
 
 // Immutable after build. Kernels made from it must be destroyed first.
 class KernelModules {

@@ -18,9 +18,11 @@ Result<Program> loadProgram(std::span<const std::byte> bytes) {
     return Status{Code::damaged, "plan: the flatbuffers verifier found broken offsets; compile the "
                                  "model again"};
   const plan::Plan* root = plan::GetPlan(data);
-  if (root->version() != plan_version)
-    return Status{Code::damaged, "plan: version " + std::to_string(root->version()) + ", this runtime reads version " +
-                                     std::to_string(plan_version) + "; compile the model again"};
+  if (root->version() > plan_version)
+    return Status{Code::unsupported, "plan: version " + std::to_string(root->version()) +
+                                         " is newer than this runtime, which reads up to " +
+                                         std::to_string(plan_version) +
+                                         "; use a newer zefuse or compile the model again"};
   Program program;
   root->UnPackTo(&program.plan);
   for (auto& module : program.plan.modules)

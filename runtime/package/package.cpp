@@ -6,24 +6,25 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <set>
-
-#include "runtime/cache/sha256.h"
+#include <system_error>
+#include <thread>
 
 namespace zefuse::package {
 namespace {
 
 constexpr char magic[8] = {'Z', 'F', 'P', 'A', 'C', 'K', '\r', '\n'};
-constexpr uint32_t format_version = 1;
 constexpr uint64_t alignment = 64;
 constexpr size_t max_name = 4096;
 constexpr uint32_t max_sections = 1 << 20;
 
 struct Header {
   char magic[8];
-  uint32_t version;
+  uint16_t version;
+  uint16_t reader;  // the lowest version that a reader must know; 0 in format 1
   uint32_t sections;
   uint64_t table_bytes;  // entries, then names one after the other
   uint64_t file_bytes;
@@ -43,6 +44,35 @@ uint64_t alignUp(uint64_t value) { return (value + alignment - 1) / alignment * 
 Digest digestOf(Header header, std::span<const std::byte> table) {
   header.digest = {};
   return Sha256().update(std::as_bytes(std::span(&header, 1))).update(table).finish();
+}
+
+void inParallel(size_t count, const auto& work) {
+  std::atomic<size_t> next{0};
+  auto loop = [&] {
+    for (size_t i; (i = next++) < count;)
+      work(i);
+  };
+  std::vector<std::thread> others;
+  for (size_t i = 1; i < std::min<size_t>(std::thread::hardware_concurrency(), count); ++i) {
+    try {
+      others.emplace_back(loop);
+    } catch (const std::system_error&) {
+      break;  // no more threads to be had: fewer do
+    }
+  }
+  loop();
+  for (std::thread& other : others)
+    other.join();
+}
+
+constexpr size_t piece_bytes = size_t(1) << 20;
+
+Digest sectionDigest(std::span<const std::byte> bytes) {
+  std::vector<Digest> pieces((bytes.size() + piece_bytes - 1) / piece_bytes);
+  inParallel(pieces.size(), [&](size_t i) {
+    pieces[i] = sha256(bytes.subspan(i * piece_bytes, std::min(piece_bytes, bytes.size() - i * piece_bytes)));
+  });
+  return sha256(std::as_bytes(std::span(pieces)));
 }
 
 Status writeAt(int file, uint64_t offset, std::span<const std::byte> bytes) {
@@ -82,13 +112,13 @@ Status Writer::write(const std::string& path) const {
     Entry entry{};
     entry.bytes = section->bytes.size();
     entry.name_bytes = uint32_t(section->name.size());
-    entry.digest = sha256(section->bytes);
+    entry.digest = sectionDigest(section->bytes);
     entries.push_back(entry);
     all_names += section->name;
   }
   Header header{};
   std::memcpy(header.magic, magic, sizeof magic);
-  header.version = format_version;
+  header.version = header.reader = format_version;
   header.sections = uint32_t(entries.size());
   header.table_bytes = entries.size() * sizeof(Entry) + all_names.size();
   uint64_t at = sizeof(Header) + header.table_bytes;
@@ -125,7 +155,7 @@ Status Writer::write(const std::string& path) const {
   return {status.code(), "package: cannot write " + path + ": " + status.message()};
 }
 
-Result<std::unique_ptr<Reader>> Reader::open(const std::string& path) {
+Result<std::unique_ptr<Reader>> Reader::open(const std::string& path, WeightsCheck weights) {
   const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (file < 0)
     return Status{Code::not_found, "package " + path + ": " + std::strerror(errno)};
@@ -140,35 +170,60 @@ Result<std::unique_ptr<Reader>> Reader::open(const std::string& path) {
   if (data == MAP_FAILED)
     return Status{Code::out_of_memory, "package " + path + ": cannot map it: " + std::strerror(error)};
   std::unique_ptr<Reader> reader(new Reader);
+  reader->name_ = "package " + path;
   reader->data_ = static_cast<const std::byte*>(data);
   reader->size_ = size_t(info.st_size);
-  if (Status status = reader->check(); !status.ok())
-    return Status{status.code(), "package " + path + ": " + status.message() + "; make it again"};
+  reader->mapped_ = true;
+  ZEFUSE_RETURN_IF_ERROR(reader->check(weights));
+  return reader;
+}
+
+Result<std::unique_ptr<Reader>> Reader::fromBuffer(std::span<const std::byte> bytes, WeightsCheck weights) {
+  if (reinterpret_cast<uintptr_t>(bytes.data()) % alignment != 0)
+    return Status{Code::invalid_argument, "package in memory: its address must be a multiple of 64, as aligned_alloc "
+                                          "and mmap give"};
+  if (bytes.size() < sizeof(Header))
+    return Status{Code::damaged, "package in memory: " + std::to_string(bytes.size()) + " bytes are too short for one"};
+  std::unique_ptr<Reader> reader(new Reader);
+  reader->name_ = "package in memory";
+  reader->data_ = bytes.data();
+  reader->size_ = bytes.size();
+  ZEFUSE_RETURN_IF_ERROR(reader->check(weights));
   return reader;
 }
 
 Reader::~Reader() {
-  if (data_)
+  if (mapped_)
     munmap(const_cast<std::byte*>(data_), size_);
 }
 
-Status Reader::check() {
+Status Reader::check(WeightsCheck weights) {
+  auto damaged = [&](const std::string& what) {
+    return Status{Code::damaged, name_ + ": " + what + "; make it again"};
+  };
   Header header;
   std::memcpy(&header, data_, sizeof header);
   if (std::memcmp(header.magic, magic, sizeof magic) != 0)
-    return {Code::damaged, "it does not begin as a package does"};
-  if (header.version != format_version)
-    return {Code::damaged, "format version " + std::to_string(header.version) + ", this runtime reads version " +
-                               std::to_string(format_version)};
+    return damaged("it does not begin as a package does");
+  if (header.reader > format_version)
+    return {Code::unsupported, name_ + " is of format " + std::to_string(header.version) +
+                                   " and needs a runtime that reads format " + std::to_string(header.reader) +
+                                   "; this one reads " + std::to_string(oldest_format) + " to " +
+                                   std::to_string(format_version) +
+                                   ": load it with a newer zefuse, or compile the "
+                                   "model again with this one"};
+  if (header.version < oldest_format)
+    return damaged("format version " + std::to_string(header.version));
   if (header.file_bytes != size_)
-    return {Code::damaged,
-            "it has " + std::to_string(size_) + " bytes and should have " + std::to_string(header.file_bytes)};
+    return damaged("it has " + std::to_string(size_) + " bytes and should have " + std::to_string(header.file_bytes));
   if (header.sections > max_sections || header.table_bytes > size_ - sizeof header ||
       header.table_bytes < header.sections * sizeof(Entry))
-    return {Code::damaged, "its table of sections does not fit"};
+    return damaged("its table of sections does not fit");
   const std::span table(data_ + sizeof header, size_t(header.table_bytes));
   if (digestOf(header, table) != header.digest)
-    return {Code::damaged, "the hash of its table of sections is wrong"};
+    return damaged("the hash of its table of sections is wrong");
+  format_ = header.version;
+  digest_ = header.digest;
 
   // From here on the table is what the writer wrote; its bounds are checked all the same.
   size_t name_at = header.sections * sizeof(Entry);
@@ -177,29 +232,47 @@ Status Reader::check() {
     Entry entry;
     std::memcpy(&entry, table.data() + i * sizeof entry, sizeof entry);
     if (entry.name_bytes > table.size() - name_at)
-      return {Code::damaged, "section " + std::to_string(i) + " has a name beyond its table"};
+      return damaged("section " + std::to_string(i) + " has a name beyond its table");
     const std::string name(reinterpret_cast<const char*>(table.data() + name_at), entry.name_bytes);
     name_at += entry.name_bytes;
     if (entry.offset != alignUp(end) || entry.offset > size_ || entry.bytes > size_ - entry.offset)
-      return {Code::damaged, "section '" + name + "' lies outside the file"};
+      return damaged("section '" + name + "' lies outside the file");
     if (std::any_of(data_ + end, data_ + entry.offset, [](std::byte value) { return value != std::byte(0); }))
-      return {Code::damaged, "the padding before section '" + name + "' is not zero"};
-    const std::span bytes(data_ + entry.offset, size_t(entry.bytes));
-    if (sha256(bytes) != entry.digest)
-      return {Code::damaged, "the hash of section '" + name + "' is wrong"};
-    sections_.push_back({name, bytes});
+      return damaged("the padding before section '" + name + "' is not zero");
+    sections_.push_back({name, {data_ + entry.offset, size_t(entry.bytes)}, entry.digest});
+    if (name != weights_section)
+      ZEFUSE_RETURN_IF_ERROR(checkSection(sections_.back()));
     end = entry.offset + entry.bytes;
   }
   if (end != size_)
-    return {Code::damaged, "it has bytes behind its last section"};
-  return {};
+    return damaged("it has bytes behind its last section");
+  if (weights == WeightsCheck::never)
+    weights_.emplace();
+  return weights == WeightsCheck::at_open ? checkWeights() : Status();
+}
+
+Status Reader::checkSection(const Section& section) const {
+  if ((format_ == 1 ? sha256(section.bytes) : sectionDigest(section.bytes)) == section.digest)
+    return {};
+  return {Code::damaged, name_ + ": the hash of section '" + section.name + "' is wrong; make it again"};
+}
+
+Status Reader::checkWeights() const {
+  std::lock_guard lock(weights_mutex_);
+  if (!weights_) {
+    weights_.emplace();
+    for (const Section& section : sections_)
+      if (section.name == weights_section)
+        weights_ = checkSection(section);
+  }
+  return *weights_;
 }
 
 Result<std::span<const std::byte>> Reader::section(std::string_view name) const {
   for (const Section& section : sections_)
     if (section.name == name)
       return section.bytes;
-  return Status{Code::damaged, "package: it has no section '" + std::string(name) + "'"};
+  return Status{Code::damaged, name_ + " has no section '" + std::string(name) + "'"};
 }
 
 std::span<const std::byte> Reader::native(std::string_view module_id, std::string_view target) const {

@@ -26,6 +26,7 @@ namespace zefuse::ze {
   X(Device, GetComputeProperties, zeDeviceGetComputeProperties)                                                        \
   X(Device, GetMemoryProperties, zeDeviceGetMemoryProperties)                                                          \
   X(Device, GetMemoryAccessProperties, zeDeviceGetMemoryAccessProperties)                                              \
+  X(Device, GetCommandQueueGroupProperties, zeDeviceGetCommandQueueGroupProperties)                                    \
   X(Context, Create, zeContextCreate)                                                                                  \
   X(Context, Destroy, zeContextDestroy)                                                                                \
   X(CommandList, CreateImmediate, zeCommandListCreateImmediate)                                                        \
@@ -103,6 +104,7 @@ ZEFUSE_ZE_STYPE(ze_device_properties_t, ZE_STRUCTURE_TYPE_DEVICE_PROPERTIES)
 ZEFUSE_ZE_STYPE(ze_device_compute_properties_t, ZE_STRUCTURE_TYPE_DEVICE_COMPUTE_PROPERTIES)
 ZEFUSE_ZE_STYPE(ze_device_memory_properties_t, ZE_STRUCTURE_TYPE_DEVICE_MEMORY_PROPERTIES)
 ZEFUSE_ZE_STYPE(ze_device_memory_access_properties_t, ZE_STRUCTURE_TYPE_DEVICE_MEMORY_ACCESS_PROPERTIES)
+ZEFUSE_ZE_STYPE(ze_command_queue_group_properties_t, ZE_STRUCTURE_TYPE_COMMAND_QUEUE_GROUP_PROPERTIES)
 ZEFUSE_ZE_STYPE(ze_context_desc_t, ZE_STRUCTURE_TYPE_CONTEXT_DESC)
 ZEFUSE_ZE_STYPE(ze_command_queue_desc_t, ZE_STRUCTURE_TYPE_COMMAND_QUEUE_DESC)
 ZEFUSE_ZE_STYPE(ze_event_pool_desc_t, ZE_STRUCTURE_TYPE_EVENT_POOL_DESC)

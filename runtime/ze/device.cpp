@@ -4,6 +4,8 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "lowering/targets.h"
+
 namespace zefuse::ze {
 namespace {
 
@@ -125,20 +127,13 @@ std::vector<std::pair<std::string, std::string>> Device::list() {
   return devices;
 }
 
-std::vector<std::pair<std::string, std::string>> Device::nativeFields() const {
+std::vector<std::pair<std::string, std::string>> Device::nativeFields(std::string_view cpu_level) const {
   char ids[32];
   std::snprintf(ids, sizeof ids, "%04x:%04x", properties.vendorId, properties.deviceId);
   std::vector<std::pair<std::string, std::string>> fields{
       {"driver", driver.uuid + "-" + std::to_string(driver.version)}, {"device", ids}};
-  if (driver.isOurs()) {  // whatever type of device it presents itself as
-    __builtin_cpu_init();
-    std::string features = __builtin_cpu_supports("avx512f") ? "avx512" : "avx2";
-    features += __builtin_cpu_supports("avx512bf16") ? "+bf16" : "";
-    features += __builtin_cpu_supports("avx512vnni") ? "+vnni" : "";
-    if (const char* limit = std::getenv("ZEFUSE_CPU_ISA"))
-      features += std::string(",at most ") + limit;
-    fields.emplace_back("instruction set", features);
-  }
+  if (driver.isOurs())  // whatever type of device it presents itself as
+    fields.emplace_back("instruction set", cpu_level.empty() ? cpuTargets()[hostCpuLevel()].name : cpu_level);
   return fields;
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "runtime/ze/driver.h"
@@ -28,8 +29,9 @@ struct Device {
 
   bool isCpu() const { return name == "cpu"; }
   // What native code made for this device depends on, as fields of a cache key: driver build, kind of device,
-  // instruction set. The same for every device of the kind: no index, no path.
-  std::vector<std::pair<std::string, std::string>> nativeFields() const;
+  // instruction set. The same for every device of the kind: no index, no path. `cpu_level` (lowering/targets.h): of our
+  // driver's code for another level than this host's.
+  std::vector<std::pair<std::string, std::string>> nativeFields(std::string_view cpu_level = {}) const;
 };
 
 }  // namespace zefuse::ze

@@ -19,12 +19,13 @@ std::string readLog(const Api& api, ze_module_build_log_handle_t log) {
 }  // namespace
 
 Result<Module> Module::create(const Context& context, ze_module_format_t format, std::span<const std::byte> bytes,
-                              const std::string& label) {
+                              const std::string& label, const std::string& flags) {
   const Api& api = context.api();
   auto desc = make<ze_module_desc_t>();
   desc.format = format;
   desc.inputSize = bytes.size();
   desc.pInputModule = reinterpret_cast<const uint8_t*>(bytes.data());
+  desc.pBuildFlags = flags.empty() ? nullptr : flags.c_str();
   ze_module_handle_t handle = nullptr;
   ze_module_build_log_handle_t log_handle = nullptr;
   const ze_result_t result = api.zeModuleCreate(context.handle(), context.device().handle, &desc, &handle, &log_handle);
@@ -45,12 +46,13 @@ Result<Module> Module::create(const Context& context, ze_module_format_t format,
   return module;
 }
 
-Result<Module> Module::fromSpirv(const Context& context, std::span<const uint32_t> words, const std::string& label) {
-  return create(context, ZE_MODULE_FORMAT_IL_SPIRV, std::as_bytes(words), label);
+Result<Module> Module::fromSpirv(const Context& context, std::span<const uint32_t> words, const std::string& label,
+                                 const std::string& flags) {
+  return create(context, ZE_MODULE_FORMAT_IL_SPIRV, std::as_bytes(words), label, flags);
 }
 
 Result<Module> Module::fromNative(const Context& context, std::span<const std::byte> native, const std::string& label) {
-  return create(context, ZE_MODULE_FORMAT_NATIVE, native, label);
+  return create(context, ZE_MODULE_FORMAT_NATIVE, native, label, {});
 }
 
 Result<std::vector<std::byte>> Module::nativeBinary() const {

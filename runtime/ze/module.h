@@ -13,7 +13,9 @@ namespace zefuse::ze {
 class Module {
 public:
   // `label` names the module in errors. A failed build's message carries the driver's build log.
-  static Result<Module> fromSpirv(const Context& context, std::span<const uint32_t> words, const std::string& label);
+  // `flags`: build flags of the driver's.
+  static Result<Module> fromSpirv(const Context& context, std::span<const uint32_t> words, const std::string& label,
+                                  const std::string& flags = {});
   // `damaged` when the driver refuses the binary: make it again from SPIR-V.
   static Result<Module> fromNative(const Context& context, std::span<const std::byte> native, const std::string& label);
 
@@ -24,7 +26,7 @@ public:
 
 private:
   static Result<Module> create(const Context& context, ze_module_format_t format, std::span<const std::byte> bytes,
-                               const std::string& label);
+                               const std::string& label, const std::string& flags);
   const Context* context_ = nullptr;
   Owned<ze_module_handle_t, &Api::zeModuleDestroy> handle_;
 };

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -39,3 +41,31 @@ def test_every_option_is_documented() -> None:
     page = (ROOT / "README.md").read_text()
     for name in Options.__dataclass_fields__:
         assert f"`{name}`" in page, name
+
+
+def test_the_page_on_targets_is_current() -> None:
+    """docs/targets.md is what lowering/targets.cpp makes (python -m zefuse targets --markdown > docs/targets.md)."""
+    from zefuse import targets
+
+    assert (ROOT / "docs" / "targets.md").read_text() == targets.markdown()
+
+
+def test_the_page_on_packages_runs(tmp_path: Path) -> None:
+    """docs/aot.md, block by block in one folder: Python, shell, and files that the others use."""
+    installed = tmp_path / "zefuse"
+    install = ["cmake", "--install", ROOT / "build" / "release", "--component", "runtime", "--prefix", installed]
+    subprocess.run(install, check=True, capture_output=True, timeout=60)
+    environment = {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "ZEFUSE_PREFIX": str(installed),
+    }
+    blocks = re.findall(r"^```(\w+)(?: file=(\S+))?\n(.*?)^```$", (ROOT / "docs" / "aot.md").read_text(), re.M | re.S)
+    assert {language for language, _, _ in blocks} == {"python", "sh", "c"}
+    for language, file, text in blocks:
+        if file:
+            (tmp_path / file).write_text(text)
+            continue
+        command = [sys.executable, "-c", text] if language == "python" else ["sh", "-e", "-c", text]
+        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, f"{text}\n{done.stdout}{done.stderr}"

@@ -1,7 +1,8 @@
-"""`zefuse compile` and `zefuse.load`: the same bits, and a damaged file is refused."""
+"""`zefuse compile` and `zefuse.load`: the same bits, and a damaged file is refused. The C interface: tests/unit/capi."""
 
 from __future__ import annotations
 
+import os
 import random
 import subprocess
 import sys
@@ -12,7 +13,17 @@ import torch
 from torch import nn
 
 import zefuse
-from zefuse.errors import DamagedError, InvalidArgumentError, NotFoundError, ZefuseError
+from zefuse import _native
+from zefuse.errors import (
+    DamagedError,
+    FallbackError,
+    InvalidArgumentError,
+    NotFoundError,
+    UnsupportedError,
+    ZefuseError,
+)
+
+PACKAGES = Path(__file__).resolve().parents[1] / "packages"
 
 
 class Model(nn.Module):
@@ -149,3 +160,164 @@ def test_command_line_errors(tmp_path: Path) -> None:
         assert done.returncode == 1
         assert message in done.stderr.strip().splitlines()[-1]
         assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_packages_of_every_format_load(number: int) -> None:
+    from safetensors.torch import load_file
+
+    io = load_file(PACKAGES / f"format_{number}.safetensors")
+    results = zefuse.load(PACKAGES / f"format_{number}.zefuse")(io["ids"], {"bias": io["bias"]})
+    assert results.keys() == {"probabilities", "sum"}
+    assert all(torch.allclose(value, io[name], rtol=1e-5, atol=1e-5) for name, value in results.items())
+
+
+def test_a_newer_format_is_refused(tmp_path: Path) -> None:
+    data = bytearray((PACKAGES / "format_2.zefuse").read_bytes())
+    data[8] = data[10] = 3  # the format, and what a reader must know
+    (tmp_path / "newer.zefuse").write_bytes(data)
+    with pytest.raises(UnsupportedError, match=r"needs a runtime that reads format 3; this one reads 1 to 2"):
+        zefuse.load(tmp_path / "newer.zefuse")
+
+
+def test_equal_bytes_and_native_code_per_level(tmp_path: Path) -> None:
+    """From the cache or not, the bytes are the same; each level has code of its own, and all give the same bits."""
+    torch.manual_seed(0)
+    model = Model().eval()
+    inputs = (torch.tensor([[1, 2, 3]]), {"bias": torch.randn(16)})
+    program = torch.export.export(model, inputs)
+    for name, cache in {"a": None, "b": str(tmp_path / "cache"), "c": ""}.items():
+        zefuse.compile_package(program, tmp_path / name, options={"cache_dir": cache})
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes() == (tmp_path / "c").read_bytes()
+    names = [section[0] for section in _native.load().package_inspect(str(tmp_path / "a"))["sections"]]
+    modules = {name.split(".")[0] for name in names if name.startswith("native/")}
+    assert modules and {f"{module}.{level}" for module in modules for level in ("avx2", "avx512")} <= set(names)
+    code = f"""
+import sys, torch, zefuse
+io = torch.load({str(tmp_path / "io.pt")!r})
+package = zefuse.load({str(tmp_path / "a")!r}, options={{"cache_dir": ""}})
+actual = package(*io["inputs"])
+assert all(torch.equal(actual[name], value) for name, value in io["expected"].items())
+assert package.explain().graphs[0]["counters"]["native_cache_misses"] == 0
+"""
+    torch.save({"inputs": inputs, "expected": zefuse.load(tmp_path / "a")(*inputs)}, tmp_path / "io.pt")
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=300, env={**os.environ, "ZEFUSE_CPU_ISA": "avx2"})
+
+
+def test_without_code_for_this_level_the_spirv_is_compiled(tmp_path: Path) -> None:
+    model = nn.Sequential(nn.GELU()).eval()
+    program = torch.export.export(model, (torch.randn(4, 6),))
+    zefuse.compile_package(program, tmp_path / "m", targets=["amx"])
+    code = f"""
+import torch, zefuse
+package = zefuse.load({str(tmp_path / "m")!r}, options={{"cache_dir": ""}})
+x = torch.randn(4, 6)
+assert torch.allclose(package(x), torch.nn.functional.gelu(x), atol=1e-6)
+assert package.explain().graphs[0]["counters"]["native_cache_misses"] == 1
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=300, env={**os.environ, "ZEFUSE_CPU_ISA": "avx2"})
+
+
+def test_several_shapes(tmp_path: Path) -> None:
+    model = nn.Linear(6, 3).eval()
+    programs = [torch.export.export(model, (torch.randn(rows, 6),)) for rows in (1, 8)]
+    zefuse.compile_package(programs, tmp_path / "m")
+    loaded = zefuse.load(tmp_path / "m")
+    for rows in (8, 1, 8):
+        x = torch.randn(rows, 6)
+        assert torch.allclose(loaded(x), model(x), rtol=1e-4, atol=1e-5)
+    with pytest.raises(InvalidArgumentError, match="input"):
+        loaded(torch.randn(3, 6))
+    other = torch.export.export(nn.Bilinear(2, 2, 2), (torch.ones(2), torch.ones(2)))
+    with pytest.raises(InvalidArgumentError, match="different structure"):
+        zefuse.compile_package([programs[0], other], tmp_path / "n")
+
+
+def test_buffers_keep_their_changes(tmp_path: Path) -> None:
+    class Counter(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("count", torch.zeros(3))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.count += x
+            return self.count * 2
+
+    zefuse.compile_package(torch.export.export(Counter(), (torch.ones(3),)), tmp_path / "m")
+    for _ in range(2):  # each load begins anew
+        loaded = zefuse.load(tmp_path / "m")
+        assert torch.equal(loaded(torch.ones(3)), torch.full((3,), 2.0))
+        assert torch.equal(loaded(torch.ones(3)), torch.full((3,), 4.0))
+
+
+class Fallback(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.histc(x, 4, 0.0, 1.0) + 1
+
+
+def test_standalone_refuses_aten(tmp_path: Path) -> None:
+    program = torch.export.export(Fallback(), (torch.eye(3),))
+    with pytest.raises(FallbackError, match=r"(?s)standalone.*histc.*test_package\.py"):
+        zefuse.compile_package(program, tmp_path / "m", standalone=True)
+    assert not (tmp_path / "m").exists()
+    zefuse.compile_package(program, tmp_path / "m")
+    assert torch.equal(zefuse.load(tmp_path / "m")(torch.eye(3)), torch.tensor([7.0, 1.0, 1.0, 4.0]))
+    # Without torch: refused at load, the operator named.
+    code = f"""
+import ctypes
+library = ctypes.CDLL({str(_native.library_dir() / "libzefuse_runtime.so.1")!r})
+model = ctypes.c_void_p()
+status = library.zefuse_model_load_file({str(tmp_path / "m")!r}.encode(), None, ctypes.byref(model))
+library.zefuse_error_message.restype = ctypes.c_char_p
+print(status, library.zefuse_error_message().decode())
+"""
+    done = subprocess.run([sys.executable, "-S", "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stdout.startswith("5 "), done.stdout + done.stderr  # ZEFUSE_UNSUPPORTED
+    assert "aten::histc" in done.stdout and "--standalone" in done.stdout
+
+
+def test_command_line_targets_and_inspect(tmp_path: Path) -> None:
+    (tmp_path / "models.py").write_text(
+        "import torch\n\n\ndef both():\n    model = torch.nn.Linear(8, 2).eval()\n"
+        "    return [torch.export.export(model, (torch.randn(rows, 8),)) for rows in (1, 16)]\n"
+    )
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "zefuse", *arguments], capture_output=True, text=True, timeout=300, cwd=tmp_path
+        )
+
+    done = run("compile", "models:both", "--targets", "x86-64-v3", "-o", "m.zefuse")
+    assert done.returncode == 0, done.stderr
+    done = run("inspect", "m.zefuse")
+    assert done.returncode == 0, done.stderr
+    assert "every hash is right" in done.stdout and "f32[16, 8]" in done.stdout and "weight: f32[2, 8]" in done.stdout
+    done = run("compile", "models:both", "--targets", "dg2-g99", "-o", "m.zefuse")
+    assert done.returncode == 1 and "did you mean 'dg2-g" in done.stderr
+    done = run("compile", "models:nothing", "-o", "m.zefuse")
+    assert done.returncode == 1 and "no factory 'models:nothing'" in done.stderr
+    data = bytearray((tmp_path / "m.zefuse").read_bytes())
+    data[-1] ^= 1  # in the weights
+    (tmp_path / "m.zefuse").write_bytes(data)
+    done = run("inspect", "m.zefuse")
+    assert done.returncode == 1 and "the hash of section 'weights' is wrong" in done.stderr
+
+
+def test_progress_can_cancel(tmp_path: Path) -> None:
+    program = torch.export.export(nn.Sequential(nn.GELU()), (torch.randn(4, 6),))
+    seen = []
+
+    def stop(kernel: str, target: str, seconds: float, done: int, every: int) -> bool:
+        seen.append((target, done, every))
+        return False
+
+    with pytest.raises(ZefuseError, match="cancelled after 1 of 2"):
+        zefuse.compile_package(program, tmp_path / "m", progress=stop, options={"build_threads": 1})
+    assert seen == [("avx2", 1, 2)]
+
+    def fail(*_: object) -> None:
+        raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        zefuse.compile_package(program, tmp_path / "m", progress=fail)
+    assert not (tmp_path / "m").exists()

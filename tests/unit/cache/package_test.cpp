@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "runtime/package/json.h"
 #include "tests/unit/cache/temporary_folder.h"
 
 namespace zefuse::package {
@@ -15,10 +16,12 @@ using test::writeFile;
 std::vector<char> sample(const std::string& path) {
   const auto plan = bytesOf("a plan"), manifest = bytesOf("{\"format\": 1}");
   const auto native = bytesOf(std::string(70, 'n'));
+  const auto weights = bytesOf(std::string(100, 'w'));
   Writer writer;
   writer.add(std::string(plan_section), plan);
   writer.add(nativeSection("abc", "cpu"), native);
   writer.add("empty", {});
+  writer.add(std::string(weights_section), weights);
   writer.add(std::string(manifest_section), manifest);
   EXPECT_TRUE(writer.write(path).ok());
   return readFile(path);
@@ -30,7 +33,7 @@ TEST(Package, GivesBackItsSectionsAligned) {
   sample(path);
   auto reader = Reader::open(path);
   ASSERT_TRUE(reader.ok()) << reader.status().toString();
-  ASSERT_EQ((*reader)->sections().size(), 4u);
+  ASSERT_EQ((*reader)->sections().size(), 5u);
   for (const Reader::Section& section : (*reader)->sections())
     EXPECT_EQ(reinterpret_cast<uintptr_t>(section.bytes.data()) % 64, 0u) << section.name;
   auto plan = (*reader)->section(plan_section);
@@ -38,7 +41,7 @@ TEST(Package, GivesBackItsSectionsAligned) {
   EXPECT_TRUE(std::ranges::equal(*plan, bytesOf("a plan")));
   EXPECT_EQ((*reader)->native("abc", "cpu").size(), 70u);
   EXPECT_TRUE((*reader)->native("abc", "dg2-g11").empty());
-  EXPECT_EQ((*reader)->section(weights_section).status().code(), Code::damaged);
+  EXPECT_EQ((*reader)->section("nothing").status().code(), Code::damaged);
 }
 
 TEST(Package, EqualContentsGiveEqualBytes) {
@@ -61,9 +64,10 @@ TEST(Package, NoByteMayChangeUnnoticed) {
     std::vector<char> bad = good;
     bad[i] ^= 1 << i % 8;
     writeFile(path, bad);
-    const auto reader = Reader::open(path);
+    const auto reader = Reader::open(path, WeightsCheck::at_open);
     ASSERT_FALSE(reader.ok()) << "byte " << i;
-    EXPECT_EQ(reader.status().code(), Code::damaged);
+    const bool in_version = i >= 10 && i < 12;  // the format that a reader must know
+    EXPECT_EQ(reader.status().code(), in_version ? Code::unsupported : Code::damaged) << "byte " << i;
     EXPECT_NE(reader.status().message().find(path), std::string::npos);
   }
   for (size_t size = 0; size < good.size(); ++size) {
@@ -74,6 +78,71 @@ TEST(Package, NoByteMayChangeUnnoticed) {
   longer.push_back(0);
   writeFile(path, longer);
   EXPECT_EQ(Reader::open(path).status().code(), Code::damaged);
+}
+
+TEST(Package, WeightsAreCheckedWhenAsked) {
+  TemporaryFolder folder;
+  const std::string path = folder.path + "/model.zefuse";
+  std::vector<char> bytes = sample(path);
+  auto good = Reader::open(path);
+  ASSERT_TRUE(good.ok());
+  EXPECT_TRUE((*good)->checkWeights().ok());
+  bytes[bytes.size() - 1] ^= 1;  // the last section is the weights
+  writeFile(path, bytes);
+  EXPECT_EQ(Reader::open(path, WeightsCheck::at_open).status().code(), Code::damaged);
+  auto later = Reader::open(path, WeightsCheck::at_first_use);
+  ASSERT_TRUE(later.ok());
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ((*later)->checkWeights().code(), Code::damaged);
+    EXPECT_NE((*later)->checkWeights().message().find("'weights'"), std::string::npos);
+  }
+  auto never = Reader::open(path, WeightsCheck::never);
+  ASSERT_TRUE(never.ok());
+  EXPECT_TRUE((*never)->checkWeights().ok());
+}
+
+TEST(Package, ANewerFormatIsRefusedByName) {
+  TemporaryFolder folder;
+  const std::string path = folder.path + "/model.zefuse";
+  std::vector<char> bytes = sample(path);
+  bytes[8] = bytes[10] = char(format_version + 1);
+  writeFile(path, bytes);
+  const Status status = Reader::open(path).status();
+  EXPECT_EQ(status.code(), Code::unsupported);
+  EXPECT_NE(status.message().find("needs a runtime that reads format " + std::to_string(format_version + 1)),
+            std::string::npos)
+      << status.message();
+  EXPECT_NE(status.message().find("newer zefuse"), std::string::npos);
+}
+
+TEST(Package, FromABuffer) {
+  TemporaryFolder folder;
+  const std::vector<char> bytes = sample(folder.path + "/model.zefuse");
+  alignas(64) static char memory[1 << 14];
+  ASSERT_LE(bytes.size() + 1, sizeof memory);
+  std::ranges::copy(bytes, memory);
+  auto reader = Reader::fromBuffer(std::as_bytes(std::span(memory, bytes.size())));
+  ASSERT_TRUE(reader.ok()) << reader.status().toString();
+  EXPECT_EQ((*reader)->native("abc", "cpu").size(), 70u);
+  std::ranges::copy(bytes, memory + 1);
+  EXPECT_EQ(Reader::fromBuffer(std::as_bytes(std::span(memory + 1, bytes.size()))).status().code(),
+            Code::invalid_argument);
+  EXPECT_EQ(Reader::fromBuffer({}).status().code(), Code::damaged);
+}
+
+TEST(Json, ReadsAndRefuses) {
+  auto json = Json::parse(R"({"a": [1, -2, 2.5e1, true, null, "x\u00e4\ud83d\ude00\n"], "b": {"c": "d"}, "": 1})");
+  ASSERT_TRUE(json.ok());
+  const auto& list = json->find("a")->array();
+  EXPECT_EQ(list[1].integer(), -2);
+  EXPECT_FALSE(list[2].integer());
+  EXPECT_EQ(list[5].text(), "x\u00e4\U0001F600\n");
+  EXPECT_EQ(json->find("b")->textOr("c"), "d");
+  EXPECT_EQ(json->find("nothing"), nullptr);
+  for (const char* bad :
+       {"", "{", "[1,]", "{\"a\" 1}", "{\"a\":1,}", "nul", "01x", "\"\\ud800\"", "\"a", "[1] 2", "--1", "{1:2}"})
+    EXPECT_FALSE(Json::parse(bad).ok()) << bad;
+  EXPECT_FALSE(Json::parse(std::string(100000, '[')).ok());
 }
 
 TEST(Package, BadNamesAndPathsAreErrors) {

@@ -45,13 +45,21 @@ TEST_P(PlanDamage, IsNamed) {
   EXPECT_NE(program.status().message().find(GetParam().expected), std::string::npos) << program.status().message();
 }
 
+TEST(PlanVersion, ANewerOneIsRefusedByName) {
+  PlanBuilder b = valid();
+  b.plan.version = plan_version + 1;
+  const auto program = loadProgram(b.finish());
+  ASSERT_FALSE(program.ok());
+  EXPECT_EQ(program.status().code(), Code::unsupported);
+  EXPECT_NE(program.status().message().find("newer than this runtime"), std::string::npos);
+}
+
 template <typename T> void add(plan::PlanT& plan, T kind) {
   plan.steps.push_back(std::make_unique<plan::StepT>());
   plan.steps.back()->kind.Set(std::move(kind));
 }
 
 const Damage damages[] = {
-    {"version 2", [](auto& p) { p.version = 2; }},
     {"unknown operator", [](auto& p) { p.exprs[1] = plan::ExprNode(1, 0, 0, plan::ExprOp(99)); }},
     {"refer backwards", [](auto& p) { p.exprs[1] = plan::ExprNode(0, 1, 0, plan::ExprOp::add); }},
     {"refers to symbol", [](auto& p) { p.exprs[1] = plan::ExprNode(0, 0, 0, plan::ExprOp::symbol); }},

@@ -119,7 +119,7 @@ class Ocloc : public testing::TestWithParam<std::string> {};
 
 // No spills, no private memory, no imports (lowering refuses them). A compiler covers a range of products.
 TEST_P(Ocloc, EveryFamily) {
-  auto known = runTool({defaultOcloc(), "ids", GetParam()}, std::chrono::seconds(30));
+  auto known = runTool({defaultOcloc(), "ids", GetParam()}, {std::chrono::seconds(30)});
   if (known.status().code() == Code::not_found)
     GTEST_SKIP() << defaultOcloc() << " is not installed";
   if (!known.ok())

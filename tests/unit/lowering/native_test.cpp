@@ -1,8 +1,10 @@
 // The native step: ocloc compiles what we emit, and a compiler that hangs or crashes is an error with a reason.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <filesystem>
 #include <fstream>
+#include <thread>
 
 #include "lowering/native/ocloc.h"
 #include "lowering/native/subprocess.h"
@@ -24,12 +26,21 @@ protected:
     unsetenv("TMPDIR");
     fs::remove_all(directory_);
   }
-  Result<DeviceBinary> compile(const std::string& script, int deadline_ms = 5000) {
+  std::string write(const std::string& script) {
     fs::path path = directory_ / "compiler";
     std::ofstream(path) << "#!/bin/sh\n" << script << "\n";
     fs::permissions(path, fs::perms::owner_all);
+    return path.string();
+  }
+  Result<DeviceBinary> compile(const std::string& script, int deadline_ms = 5000) {
+    OclocOptions options;
+    options.compiler = write(script);
+    options.deadline = std::chrono::milliseconds(deadline_ms);
+    return compile(options);
+  }
+  static Result<DeviceBinary> compile(const OclocOptions& options) {
     uint32_t words[] = {0x07230203};
-    return compileWithOcloc(words, "dg2-g11", {path.string(), std::chrono::milliseconds(deadline_ms)});
+    return compileWithOcloc(words, "dg2-g11", options);
   }
   fs::path directory_;
 };
@@ -77,9 +88,68 @@ TEST_F(FakeCompiler, HangEndsAtTheDeadlineWithItsChildren) {
   EXPECT_NE(kill(child, 0), 0) << "the compiler's child still runs";
 }
 
+TEST_F(FakeCompiler, EatingMemoryEndsAtTheLimit) {
+  OclocOptions options;
+  // Each round doubles a variable of the shell's.
+  options.compiler = write("x=0123456789abcdef; while :; do x=$x$x; done");
+  options.memory_bytes = uint64_t(256) << 20;
+  auto result = compile(options);
+  ASSERT_FALSE(result.ok());
+  EXPECT_EQ(result.status().code(), Code::device) << result.status().message();  // not the deadline
+  EXPECT_NE(result.status().message().find("address space is limited to 256 MiB"), std::string::npos)
+      << result.status().message();
+}
+
+TEST_F(FakeCompiler, CancelledWhileItRuns) {
+  OclocOptions options;
+  options.compiler = write("sleep 600");
+  int asked = 0;
+  options.cancelled = [&] { return ++asked > 3; };
+  auto begin = std::chrono::steady_clock::now();
+  auto result = compile(options);
+  ASSERT_FALSE(result.ok());
+  EXPECT_EQ(result.status().code(), Code::deadline);
+  EXPECT_NE(result.status().message().find("was cancelled"), std::string::npos) << result.status().message();
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(60));
+}
+
+TEST_F(FakeCompiler, SaysItsVersionAndDevices) {
+  OclocOptions options;
+  options.compiler = write(R"(case "$1" in
+    query) printf 12.34 > "$2";;
+    *) echo "  -device   <device_type> can be: skl, dg2-g11, version"; echo "  other, words"; exit 7;;
+  esac)");
+  auto version = oclocVersion(options);
+  ASSERT_TRUE(version.ok()) << version.status().toString();
+  EXPECT_EQ(*version, "12.34");
+  auto devices = oclocDevices(options);
+  ASSERT_TRUE(devices.ok());
+  EXPECT_EQ(*devices, (std::vector<std::string>{"skl", "dg2-g11", "version"}));
+  options.compiler = write("exit 0");
+  EXPECT_FALSE(oclocVersion(options).ok());
+}
+
+TEST_F(FakeCompiler, ManyAtATime) {
+  const std::string script =
+      write(R"(while [ "$1" != -out_dir ]; do shift; done; mkdir "$2"; echo $$ > "$2/kernel.bin")");
+  std::vector<std::thread> threads;
+  std::atomic<int> fine{0};
+  for (int i = 0; i < 8; ++i)
+    threads.emplace_back([&] {
+      OclocOptions options;
+      options.compiler = script;
+      for (int round = 0; round < 4; ++round)
+        fine += compile(options).ok();
+    });
+  for (std::thread& thread : threads)
+    thread.join();
+  EXPECT_EQ(fine, 32);
+}
+
 TEST_F(FakeCompiler, ACompilerThatIsNotThere) {
-  uint32_t words[] = {0};
-  auto result = compileWithOcloc(words, "dg2-g11", {"zefuse-no-such-compiler"});
+  OclocOptions options;
+  options.compiler = "zefuse-no-such-compiler";
+  auto result = compile(options);
   ASSERT_FALSE(result.ok());
   EXPECT_EQ(result.status().code(), Code::not_found);
 }

@@ -1,0 +1,258 @@
+#include "runtime/capi/zefuse.h"
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+#include <string>
+#include <vector>
+
+#include "runtime/executor/dtype.h"
+#include "runtime/package/model.h"
+
+using zefuse::Code;
+using zefuse::Result;
+using zefuse::Status;
+
+namespace plan = zefuse::plan;
+namespace package = zefuse::package;
+
+namespace {
+
+constexpr std::pair<plan::DType, DLDataType> dtypes[] = {
+    {plan::DType::f32, {kDLFloat, 32, 1}}, {plan::DType::f64, {kDLFloat, 64, 1}},
+    {plan::DType::f16, {kDLFloat, 16, 1}}, {plan::DType::bf16, {kDLBfloat, 16, 1}},
+    {plan::DType::i64, {kDLInt, 64, 1}},   {plan::DType::i32, {kDLInt, 32, 1}},
+    {plan::DType::i16, {kDLInt, 16, 1}},   {plan::DType::i8, {kDLInt, 8, 1}},
+    {plan::DType::u8, {kDLUInt, 8, 1}},    {plan::DType::b8, {kDLBool, 8, 1}}};
+
+DLDataType dlType(plan::DType type) {
+  for (const auto& [ours, theirs] : dtypes)
+    if (ours == type)
+      return theirs;
+  return {};
+}
+
+std::string& message() {
+  thread_local std::string text;
+  return text;
+}
+
+zefuse_status fail(const Status& status) {
+  message() = status.message();
+  return static_cast<zefuse_status>(status.code());
+}
+
+// Runs `work`, which returns a Status; nothing but a status comes out.
+template <typename Work> zefuse_status guarded(const Work& work) noexcept {
+  try {
+    const Status status = work();
+    return status.ok() ? ZEFUSE_OK : fail(status);
+  } catch (const std::bad_alloc&) {
+    return fail({Code::out_of_memory, "no memory"});
+  } catch (const std::exception& error) {
+    return fail({Code::internal, error.what()});
+  } catch (...) {
+    return fail({Code::internal, "an exception of an unknown type"});
+  }
+}
+
+static_assert(int(Code::ok) == ZEFUSE_OK && int(Code::invalid_argument) == ZEFUSE_INVALID_ARGUMENT &&
+              int(Code::index_error) == ZEFUSE_INDEX_ERROR && int(Code::not_found) == ZEFUSE_NOT_FOUND &&
+              int(Code::damaged) == ZEFUSE_DAMAGED && int(Code::unsupported) == ZEFUSE_UNSUPPORTED &&
+              int(Code::out_of_memory) == ZEFUSE_OUT_OF_MEMORY && int(Code::deadline) == ZEFUSE_DEADLINE &&
+              int(Code::device) == ZEFUSE_DEVICE && int(Code::internal) == ZEFUSE_INTERNAL);
+
+Result<plan::DType> planType(const DLTensor& tensor) {
+  for (const auto& [ours, theirs] : dtypes)
+    if (theirs.code == tensor.dtype.code && theirs.bits == tensor.dtype.bits && tensor.dtype.lanes == 1)
+      return ours;
+  return Status{Code::invalid_argument, "element type (code " + std::to_string(tensor.dtype.code) + ", " +
+                                            std::to_string(tensor.dtype.bits) + " bits, " +
+                                            std::to_string(tensor.dtype.lanes) + " lanes) is none that a model takes"};
+}
+
+// A zefuse_tensor_info's arrays.
+struct Description {
+  const package::TensorInfo* info;
+  std::vector<const char*> text;
+};
+
+std::vector<Description> describe(const std::vector<package::TensorInfo>& infos) {
+  std::vector<Description> all;
+  for (const package::TensorInfo& info : infos) {
+    all.push_back({&info, {}});
+    for (const std::string& text : info.size_text)
+      all.back().text.push_back(text.c_str());
+  }
+  return all;
+}
+
+// An output: the tensor, its sizes and the memory go together.
+struct Output {
+  DLManagedTensor managed{};
+  package::Tensor tensor;
+};
+
+DLManagedTensor* wrap(package::Tensor tensor) {
+  if (!tensor.storage)
+    return nullptr;
+  auto* output = new Output{{}, std::move(tensor)};
+  DLTensor& dl = output->managed.dl_tensor;
+  dl.data = output->tensor.storage.get();
+  dl.byte_offset = uint64_t(static_cast<std::byte*>(output->tensor.data) - output->tensor.storage.get());
+  dl.device = {kDLCPU, 0};
+  dl.dtype = dlType(output->tensor.dtype);
+  dl.ndim = int32_t(output->tensor.sizes.size());
+  dl.shape = output->tensor.sizes.data();
+  dl.strides = output->tensor.strides.data();
+  output->managed.manager_ctx = output;
+  output->managed.deleter = [](DLManagedTensor* self) { delete static_cast<Output*>(self->manager_ctx); };
+  return &output->managed;
+}
+
+}  // namespace
+
+struct zefuse_model {
+  std::unique_ptr<package::Model> model;
+  std::vector<Description> inputs, outputs;
+};
+
+namespace {
+
+zefuse_status load(const zefuse_load_options* given, zefuse_model** model, const auto& open) noexcept {
+  return guarded([&]() -> Status {
+    if (!model)
+      return {Code::invalid_argument, "zefuse_model_load: no place for the model"};
+    *model = nullptr;
+    zefuse_load_options options{};
+    if (given)  // of an older caller's size: the rest stays at its default
+      std::memcpy(&options, given, std::min(given->size, sizeof options));
+    if (given && given->size < offsetof(zefuse_load_options, cache_dir))
+      return {Code::invalid_argument, "zefuse_load_options.size is not set: use sizeof(zefuse_load_options)"};
+    package::WeightsCheck check;
+    switch (options.weights_check) {
+    case ZEFUSE_CHECK_AT_FIRST_CALL: check = package::WeightsCheck::at_first_use; break;
+    case ZEFUSE_CHECK_AT_LOAD: check = package::WeightsCheck::at_open; break;
+    case ZEFUSE_CHECK_NEVER: check = package::WeightsCheck::never; break;
+    default: return {Code::invalid_argument, "zefuse_load_options.weights_check has no meaning"};
+    }
+    auto reader = open(check);
+    if (!reader.ok())
+      return reader.status();
+    package::ModelOptions wanted;
+    wanted.device = options.device ? options.device : "cpu";
+    wanted.cache_dir = options.cache_dir ? options.cache_dir : "";
+    wanted.build_threads = options.build_threads;
+    auto loaded = package::Model::load(std::move(*reader), wanted);
+    if (!loaded.ok())
+      return loaded.status();
+    auto inputs = describe((*loaded)->inputs()), outputs = describe((*loaded)->outputs());
+    *model = new zefuse_model{std::move(*loaded), std::move(inputs), std::move(outputs)};
+    return {};
+  });
+}
+
+zefuse_status info(const std::vector<Description>* all, size_t index, bool strides, zefuse_tensor_info* out) noexcept {
+  return guarded([&]() -> Status {
+    if (!all || !out || index >= all->size())
+      return {Code::invalid_argument, "zefuse: no tensor with this number, or no place for the answer"};
+    const Description& description = (*all)[index];
+    const package::TensorInfo& info = *description.info;
+    *out = {info.name.c_str(), dlType(info.dtype),      int32_t(info.sizes.size()),
+            info.sizes.data(), description.text.data(), strides ? info.strides.data() : nullptr};
+    return {};
+  });
+}
+
+}  // namespace
+
+uint32_t zefuse_abi_version(void) { return ZEFUSE_ABI_VERSION; }
+
+const char* zefuse_status_name(zefuse_status status) { return codeName(static_cast<Code>(status)); }
+
+const char* zefuse_error_message(void) { return message().c_str(); }
+
+zefuse_status zefuse_model_load_file(const char* path, const zefuse_load_options* options, zefuse_model** model) {
+  return load(options, model, [&](package::WeightsCheck check) -> Result<std::unique_ptr<package::Reader>> {
+    if (!path)
+      return Status{Code::invalid_argument, "zefuse_model_load_file: no path"};
+    return package::Reader::open(path, check);
+  });
+}
+
+zefuse_status zefuse_model_load_buffer(const void* data, size_t bytes, const zefuse_load_options* options,
+                                       zefuse_model** model) {
+  return load(options, model, [&](package::WeightsCheck check) {
+    return package::Reader::fromBuffer({static_cast<const std::byte*>(data), data ? bytes : 0}, check);
+  });
+}
+
+void zefuse_model_release(zefuse_model* model) { delete model; }
+
+size_t zefuse_model_num_inputs(const zefuse_model* model) { return model ? model->inputs.size() : 0; }
+size_t zefuse_model_num_outputs(const zefuse_model* model) { return model ? model->outputs.size() : 0; }
+
+zefuse_status zefuse_model_input(const zefuse_model* model, size_t index, zefuse_tensor_info* out) {
+  return info(model ? &model->inputs : nullptr, index, true, out);
+}
+
+zefuse_status zefuse_model_output(const zefuse_model* model, size_t index, zefuse_tensor_info* out) {
+  return info(model ? &model->outputs : nullptr, index, false, out);
+}
+
+zefuse_status zefuse_model_call(zefuse_model* model, const DLTensor* const* inputs, size_t num_inputs,
+                                DLManagedTensor** outputs, size_t num_outputs) {
+  if (outputs)
+    std::fill(outputs, outputs + num_outputs, nullptr);
+  return guarded([&]() -> Status {
+    if (!model || (!inputs && num_inputs) || (!outputs && num_outputs))
+      return {Code::invalid_argument, "zefuse_model_call: no model, inputs or outputs"};
+    if (num_outputs != model->outputs.size())
+      return {Code::invalid_argument, "zefuse_model_call: the model gives " + std::to_string(model->outputs.size()) +
+                                          " outputs, there is room for " + std::to_string(num_outputs)};
+    std::vector<zefuse::TensorRef> given(num_inputs);
+    std::vector<std::vector<int64_t>> strides(num_inputs);
+    for (size_t i = 0; i < num_inputs; ++i) {
+      const DLTensor* tensor = inputs[i];
+      const std::string where = "input " + std::to_string(i) + ": ";
+      if (!tensor || tensor->ndim < 0 || (tensor->ndim && !tensor->shape))
+        return {Code::invalid_argument, where + "no tensor, or one without sizes"};
+      if (tensor->device.device_type != kDLCPU)
+        return {Code::invalid_argument, where + "it is not in CPU memory: copy it there"};
+      auto dtype = planType(*tensor);
+      if (!dtype.ok())
+        return {Code::invalid_argument, where + dtype.status().message()};
+      const auto rank = size_t(tensor->ndim);
+      given[i].dtype = *dtype;
+      given[i].data = tensor->data ? static_cast<std::byte*>(tensor->data) + tensor->byte_offset : nullptr;
+      given[i].sizes = {tensor->shape, rank};
+      if (!tensor->strides) {
+        strides[i].assign(rank, 1);
+        for (size_t d = rank; d-- > 1;)
+          strides[i][d - 1] = strides[i][d] * std::max<int64_t>(tensor->shape[d], 1);
+      }
+      given[i].strides = {tensor->strides ? tensor->strides : strides[i].data(), rank};
+    }
+    auto results = model->model->call(given);
+    if (!results.ok())
+      return results.status();
+    try {
+      for (size_t i = 0; i < num_outputs; ++i)
+        outputs[i] = wrap(std::move((*results)[i]));
+    } catch (...) {
+      for (size_t i = 0; i < num_outputs; ++i)
+        if (DLManagedTensor* made = std::exchange(outputs[i], nullptr))
+          made->deleter(made);
+      throw;
+    }
+    return {};
+  });
+}
+
+zefuse_status zefuse_model_check_weights(zefuse_model* model) {
+  return guarded([&]() -> Status {
+    if (!model)
+      return {Code::invalid_argument, "zefuse_model_check_weights: no model"};
+    return model->model->checkWeights();
+  });
+}

@@ -1,0 +1,116 @@
+/* zefuse's C interface: models that `zefuse compile` packed, run without Python and without torch.
+ *
+ * Objects are opaque. Functions that can fail return a zefuse_status; zefuse_error_message() then says in words what is
+ * wrong, where, and what to do. No C++ exception leaves the library.
+ *
+ * Threads: any function may be called from any thread; one model may be called by many threads at a time. (A model that
+ * changes its own buffers runs one call after the other.) Kernels run on the calling thread's OpenMP team (libgomp;
+ * OMP_NUM_THREADS). After fork() a child may call models, on one thread.
+ *
+ * Ownership: what a function creates is the caller's, who gives it back: models by zefuse_model_release, output tensors
+ * by their own deleter, as DLPack has it. Strings and arrays that a function hands out live as long as their model.
+ *
+ * A package is code. Load only what you trust, as with a shared library.
+ */
+#ifndef ZEFUSE_H
+#define ZEFUSE_H
+
+#include <dlpack/dlpack.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define ZEFUSE_API __attribute__((visibility("default")))
+#else
+#define ZEFUSE_API
+#endif
+
+/* Raised when this interface changes incompatibly; the library's name has it too (libzefuse_runtime.so.1). */
+#define ZEFUSE_ABI_VERSION 1
+
+typedef enum zefuse_status {
+  ZEFUSE_OK = 0,
+  ZEFUSE_INVALID_ARGUMENT = 1, /* the caller passed something wrong */
+  ZEFUSE_INDEX_ERROR = 2,      /* an index inside a tensor's data is out of range */
+  ZEFUSE_NOT_FOUND = 3,        /* no such file or device, or the package has nothing for this device */
+  ZEFUSE_DAMAGED = 4,          /* the package fails its checks */
+  ZEFUSE_UNSUPPORTED = 5,      /* valid, but not for this library or device: a newer format, operators of torch's */
+  ZEFUSE_OUT_OF_MEMORY = 6,
+  ZEFUSE_DEADLINE = 7, /* a compiler or a device did not answer in time */
+  ZEFUSE_DEVICE = 8,   /* the device's driver or oneDNN returned an error */
+  ZEFUSE_INTERNAL = 9  /* our own bug */
+} zefuse_status;
+
+ZEFUSE_API uint32_t zefuse_abi_version(void);
+/* "invalid_argument", ... Never NULL. */
+ZEFUSE_API const char* zefuse_status_name(zefuse_status status);
+/* Of the last function that failed on this thread: one or more lines. Valid until this thread's next call that fails.
+ * Never NULL. */
+ZEFUSE_API const char* zefuse_error_message(void);
+
+typedef struct zefuse_model zefuse_model;
+
+/* When the hash of the weights is compared with the package's. All else is always checked by the load. */
+typedef enum zefuse_weights_check {
+  ZEFUSE_CHECK_AT_FIRST_CALL = 0, /* before the first call computes: the load stays within milliseconds */
+  ZEFUSE_CHECK_AT_LOAD = 1,
+  ZEFUSE_CHECK_NEVER = 2 /* for storage that checks itself */
+} zefuse_weights_check;
+
+/* Zeroes are the defaults. `size` is sizeof(zefuse_load_options): later versions append members. */
+typedef struct zefuse_load_options {
+  size_t size;
+  const char* device;    /* "cpu" (NULL too), "gpu:0": where the model runs */
+  const char* cache_dir; /* a folder for native code that the package lacks for this device; NULL: none is kept */
+  zefuse_weights_check weights_check;
+  int32_t build_threads; /* that make such code; 0: one per core */
+} zefuse_load_options;
+
+/* Maps the file, which must not be written to while the model lives (replace it by rename). `options` may be NULL.
+ * The package needs native code for this device, or SPIR-V that the device's driver compiles now. */
+ZEFUSE_API zefuse_status zefuse_model_load_file(const char* path, const zefuse_load_options* options,
+                                                zefuse_model** model);
+/* The bytes stay the caller's, aligned to 64, unchanged while the model lives. */
+ZEFUSE_API zefuse_status zefuse_model_load_buffer(const void* data, size_t bytes, const zefuse_load_options* options,
+                                                  zefuse_model** model);
+/* NULL is allowed. No call may be running. Output tensors may outlive the model. */
+ZEFUSE_API void zefuse_model_release(zefuse_model* model);
+
+/* A tensor that a call takes or gives. */
+typedef struct zefuse_tensor_info {
+  const char* name;
+  DLDataType dtype;
+  int32_t ndim;
+  const int64_t* sizes;         /* -1: each call decides */
+  const char* const* size_text; /* "32", "s0", "s0 * 2": equal names are equal numbers within one call */
+  const int64_t*
+      strides; /* of inputs: the strides to pass, in elements; -1: follows from the sizes. NULL for outputs */
+} zefuse_tensor_info;
+
+/* Inputs and outputs are flat lists in the order of the exported program. A package compiled for several sets of shapes
+ * describes the first one here. */
+ZEFUSE_API size_t zefuse_model_num_inputs(const zefuse_model* model);
+ZEFUSE_API size_t zefuse_model_num_outputs(const zefuse_model* model);
+ZEFUSE_API zefuse_status zefuse_model_input(const zefuse_model* model, size_t index, zefuse_tensor_info* info);
+ZEFUSE_API zefuse_status zefuse_model_output(const zefuse_model* model, size_t index, zefuse_tensor_info* info);
+
+/* Runs the model. `inputs`: num_inputs tensors in CPU memory, borrowed for the call; strides may be NULL for row-major;
+ * an integer input is a tensor of one int64. Inputs are read only, unless the exported program changed one of them in
+ * place. `outputs`: room for num_outputs pointers. On success each is a new tensor in CPU memory, aligned to 64 bytes
+ * but for its byte_offset, to be freed by its deleter (NULL where the program returned None); on an error all are NULL.
+ */
+ZEFUSE_API zefuse_status zefuse_model_call(zefuse_model* model, const DLTensor* const* inputs, size_t num_inputs,
+                                           DLManagedTensor** outputs, size_t num_outputs);
+
+/* Compares the hash of the weights now (the first call would do it). ZEFUSE_DAMAGED: they are not what was packed. */
+ZEFUSE_API zefuse_status zefuse_model_check_weights(zefuse_model* model);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

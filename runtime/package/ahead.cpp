@@ -1,0 +1,163 @@
+#include "runtime/package/ahead.h"
+
+#include <algorithm>
+#include <atomic>
+#include <mutex>
+#include <optional>
+#include <thread>
+
+#include "lowering/native/ocloc.h"
+#include "lowering/targets.h"
+#include "runtime/cache/file_cache.h"
+#include "runtime/executor/kernel_modules.h"
+
+namespace zefuse::package {
+namespace {
+
+std::span<const uint32_t> wordsOf(const plan::KernelModule& module) {
+  const auto* words = module.spirv();
+  return words ? std::span(words->data(), words->size()) : std::span<const uint32_t>();
+}
+
+// The CPU driver, asked for each level once its device is known. Thread-safe after prepare().
+class Compilers {
+public:
+  explicit Compilers(const AheadOptions& options) : options_(options), cache_(options.cache_dir, options.cache_limit) {}
+
+  Status prepare(bool cpu, bool gpu) {
+    if (cpu) {
+      Result<ze::Device> device = ze::Device::find("cpu");
+      if (!device.ok())
+        return device.status();
+      Result<ze::Context> context = ze::Context::create(*device);
+      if (!context.ok())
+        return context.status();
+      context_.emplace(std::move(*context));
+    }
+    if (gpu) {
+      Result<std::string> version = oclocVersion();
+      if (!version.ok())
+        return version.status();
+      version_ = *version;
+    }
+    return {};
+  }
+
+  Result<std::vector<std::byte>> compile(const plan::KernelModule& module, const std::string& target, bool& cached) {
+    const bool cpu = findCpuTarget(target) != nullptr;
+    const CacheKey key = cpu ? executor::nativeKey(module, context_->device(), target) : oclocKey(module, target);
+    const FileCache::Lock lock = cache_.lock(key, options_.deadline);
+    if (auto stored = cache_.load(key)) {
+      cached = true;
+      return std::move(*stored);
+    }
+    auto made = cpu ? byDriver(module, target) : byOcloc(module, target);
+    if (made.ok())
+      (void)cache_.store(key, *made, module.entry()->str());  // best effort
+    return made;
+  }
+
+private:
+  CacheKey oclocKey(const plan::KernelModule& module, const std::string& target) const {
+    CacheKey key("native");
+    key.add("format", "1").add("target", target).add("compiler", "ocloc " + version_);
+    key.addHash("spirv", std::as_bytes(wordsOf(module)));
+    return key;
+  }
+
+  Result<std::vector<std::byte>> byDriver(const plan::KernelModule& module, const std::string& level) const {
+    auto built = ze::Module::fromSpirv(*context_, wordsOf(module), module.id()->str(), "-zefuse-isa=" + level);
+    return built.ok() ? built->nativeBinary() : built.status();
+  }
+
+  Result<std::vector<std::byte>> byOcloc(const plan::KernelModule& module, const std::string& product) const {
+    OclocOptions options;
+    options.deadline = options_.deadline;
+    auto built = compileWithOcloc(wordsOf(module), product, options);
+    if (!built.ok())
+      return built.status();
+    return std::move(built->bytes);
+  }
+
+  const AheadOptions& options_;
+  const FileCache cache_;
+  std::optional<ze::Context> context_;
+  std::string version_;
+};
+
+}  // namespace
+
+Result<std::vector<NativeCode>> compileAhead(const plan::Plan& plan, const std::vector<std::string>& targets,
+                                             const AheadOptions& options) {
+  struct Work {
+    const plan::KernelModule* module;
+    std::string target;
+  };
+  std::vector<Work> work;
+  bool cpu = false, gpu = false;
+  if (plan.modules())
+    for (const plan::KernelModule* module : *plan.modules()) {
+      const bool of_cpu = module->target()->string_view() == "cpu";
+      (of_cpu ? cpu : gpu) = true;
+      const size_t before = work.size();
+      for (const std::string& target : targets)
+        if (of_cpu ? findCpuTarget(target) != nullptr : module->target()->string_view() == target)
+          work.push_back({module, target});
+      if (work.size() == before)
+        return Status{Code::invalid_argument, "kernel '" + module->entry()->str() + "' is made for '" +
+                                                  module->target()->str() + "', which is none of the targets"};
+    }
+  Compilers compilers(options);
+  if (!work.empty())
+    ZEFUSE_RETURN_IF_ERROR(compilers.prepare(cpu, gpu));
+
+  std::vector<NativeCode> codes(work.size());
+  std::mutex mutex;  // progress and the first error
+  Status first_error;
+  std::atomic<size_t> next{0};
+  std::atomic<bool> stop{false};
+  size_t done = 0;
+  auto loop = [&] {
+    for (size_t i; !stop && (i = next++) < work.size();) {
+      const auto start = std::chrono::steady_clock::now();
+      bool cached = false;
+      auto bytes = compilers.compile(*work[i].module, work[i].target, cached);
+      const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+      std::lock_guard lock(mutex);
+      const std::string kernel = work[i].module->entry()->str();
+      if (!bytes.ok()) {
+        stop = true;
+        if (first_error.ok())
+          first_error = {bytes.status().code(),
+                         "kernel '" + kernel + "' for '" + work[i].target + "': " + bytes.status().message()};
+        return;
+      }
+      codes[i] = {work[i].module->id()->str(), work[i].target, std::move(*bytes)};
+      ++done;
+      if (options.progress && !options.progress(kernel, work[i].target, cached ? 0 : seconds, done, work.size())) {
+        stop = true;
+        if (first_error.ok())
+          first_error = {Code::deadline, "compiling was cancelled after " + std::to_string(done) + " of " +
+                                             std::to_string(work.size()) + " kernels"};
+      }
+    }
+  };
+  const size_t threads =
+      options.threads > 0 ? size_t(options.threads) : std::max(1u, std::thread::hardware_concurrency());
+  std::vector<std::thread> others;
+  for (size_t i = 1; i < std::min(threads, work.size()); ++i) {
+    try {
+      others.emplace_back(loop);
+    } catch (const std::system_error&) {
+      break;  // no more threads to be had: fewer do
+    }
+  }
+  loop();
+  for (std::thread& other : others)
+    other.join();
+  if (!first_error.ok())
+    return first_error;
+  return codes;
+}
+
+}  // namespace zefuse::package

@@ -1,0 +1,461 @@
+#include "runtime/package/model.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <mutex>
+#include <set>
+
+#include "lowering/targets.h"
+#include "runtime/executor/dtype.h"
+#include "runtime/executor/program.h"
+#include "runtime/executor/strided_copy.h"
+#include "runtime/ze/device.h"
+
+namespace zefuse::package {
+namespace {
+
+using executor::elementSize;
+
+constexpr size_t memory_alignment = 64;
+
+std::shared_ptr<std::byte> allocate(size_t bytes) {
+  const size_t rounded = (std::max<size_t>(bytes, 1) + memory_alignment - 1) / memory_alignment * memory_alignment;
+  return {static_cast<std::byte*>(std::aligned_alloc(memory_alignment, rounded)), std::free};
+}
+
+std::vector<int64_t> rowMajor(std::span<const int64_t> sizes) {
+  std::vector<int64_t> strides(sizes.size());
+  int64_t stride = 1;
+  for (size_t d = sizes.size(); d-- > 0;) {
+    strides[d] = stride;
+    stride *= std::max<int64_t>(sizes[d], 1);
+  }
+  return strides;
+}
+
+// Elements from the first to the last that these strides reach, plus one. 0: the strides are none that memory could
+// have.
+uint64_t extentOf(std::span<const int64_t> sizes, std::span<const int64_t> strides) {
+  uint64_t extent = 1;
+  for (size_t d = 0; d < sizes.size(); ++d) {
+    uint64_t reach = 0;
+    if (strides[d] < 0 ||
+        __builtin_mul_overflow(uint64_t(std::max<int64_t>(sizes[d], 1) - 1), uint64_t(strides[d]), &reach) ||
+        __builtin_add_overflow(extent, reach, &extent) || extent > uint64_t(1) << 48)
+      return 0;
+  }
+  return extent;
+}
+
+std::string exprText(const plan::Plan& plan, uint32_t index, int depth = 0) {
+  const plan::ExprNode& node = *plan.exprs()->Get(index);
+  if (node.op() == plan::ExprOp::constant)
+    return std::to_string(node.value());
+  if (node.op() == plan::ExprOp::symbol)
+    return plan.symbols()->Get(uint32_t(node.value()))->name()->str();
+  if (depth > 6)  // a damaged plan's text must not explode
+    return "...";
+  static constexpr const char* infix[] = {"", "", " + ", " * ", " // ", " ceildiv ", " % "};
+  const std::string a = exprText(plan, node.lhs(), depth + 1), b = exprText(plan, node.rhs(), depth + 1);
+  if (node.op() == plan::ExprOp::min || node.op() == plan::ExprOp::max)
+    return std::string(plan::EnumNameExprOp(node.op())) + "(" + a + ", " + b + ")";
+  const std::string text = a + infix[size_t(node.op())] + b;
+  return depth ? "(" + text + ")" : text;
+}
+
+int64_t constantOr(const plan::Plan& plan, uint32_t index, int64_t otherwise) {
+  const plan::ExprNode& node = *plan.exprs()->Get(index);
+  return node.op() == plan::ExprOp::constant ? node.value() : otherwise;
+}
+
+template <typename List>
+void describeSizes(const plan::Plan& plan, const List* exprs, std::vector<int64_t>& sizes,
+                   std::vector<std::string>* text = nullptr) {
+  for (uint32_t i = 0; exprs && i < exprs->size(); ++i) {
+    sizes.push_back(constantOr(plan, exprs->Get(i), -1));
+    if (text)
+      text->push_back(exprText(plan, exprs->Get(i)));
+  }
+}
+
+std::string shapeText(const TensorRef& tensor) {
+  std::string text = std::string(executor::dtypeName(tensor.dtype)) + "[";
+  for (size_t d = 0; d < tensor.sizes.size(); ++d)
+    text += (d ? ", " : "") + std::to_string(tensor.sizes[d]);
+  return text + "]";
+}
+
+// A weight as the plans read it.
+struct BoundWeight {
+  std::shared_ptr<std::byte> own;  // null: it lies in the package
+  void* data = nullptr;
+  plan::DType dtype{};
+  std::vector<int64_t> sizes, strides;
+
+  TensorRef ref() const { return {data, dtype, sizes, strides, 0, nullptr}; }
+};
+
+// One plan on the device.
+struct Part {
+  const PlanEntry* entry = nullptr;
+  std::unique_ptr<Executable> executable;
+  std::vector<TensorInfo> inputs, outputs;
+  size_t output_buffers = 0;
+
+  bool accepts(std::span<const TensorRef> given) const {
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      const TensorInfo& info = inputs[i];
+      if (info.integer)
+        continue;
+      if (given[i].dtype != info.dtype || given[i].sizes.size() != info.sizes.size())
+        return false;
+      for (size_t d = 0; d < info.sizes.size(); ++d)
+        if (info.sizes[d] >= 0 && info.sizes[d] != given[i].sizes[d])
+          return false;
+    }
+    return true;
+  }
+};
+
+// What the plan's own tables say of the user's tensors. False: the manifest and the plan do not belong together.
+bool describe(const Manifest& manifest, const PlanEntry& entry, const plan::Plan& plan, std::vector<TensorInfo>& inputs,
+              std::vector<TensorInfo>& outputs) {
+  const size_t num_inputs = plan.inputs() ? plan.inputs()->size() : 0,
+               num_outputs = plan.outputs() ? plan.outputs()->size() : 0;
+  if (num_inputs != entry.inputs.size() || num_outputs != entry.outputs.size())
+    return false;
+  inputs.resize(manifest.input_names.size());
+  for (size_t i = 0; i < inputs.size(); ++i)
+    inputs[i].name = manifest.input_names[i];
+  for (size_t i = 0; i < num_inputs; ++i) {
+    const InputSlot& slot = entry.inputs[i];
+    if (slot.is_weight)
+      continue;
+    const plan::Input& input = *plan.inputs()->Get(uint32_t(i));
+    TensorInfo& info = inputs[slot.user];
+    info.integer = input.kind() == plan::InputKind::integer;
+    info.dtype = info.integer ? plan::DType::i64 : input.dtype();
+    describeSizes(plan, input.sizes(), info.sizes, &info.size_text);
+    describeSizes(plan, input.strides(), info.strides);
+  }
+  for (size_t i = 0; i < num_outputs; ++i) {
+    const OutputSlot& slot = entry.outputs[i];
+    if (slot.kind != OutputSlot::Kind::user)
+      continue;
+    const plan::Output& output = *plan.outputs()->Get(uint32_t(i));
+    TensorInfo info{.name = manifest.output_names[slot.user]};
+    if (output.kind() == plan::OutputKind::tensor) {
+      const plan::Value& value = *plan.values()->Get(output.value());
+      info.dtype = value.dtype();
+      describeSizes(plan, value.sizes(), info.sizes, &info.size_text);
+    } else {
+      info.dtype = plan::DType::i64;
+      info.integer = true;
+    }
+    outputs.push_back(std::move(info));
+  }
+  return true;
+}
+
+}  // namespace
+
+Result<std::vector<const PlanEntry*>> plansFor(const Reader& reader, const Manifest& manifest,
+                                               const std::string& device) {
+  std::string target = "cpu", what = "the CPU";
+  if (device != "cpu") {
+    Result<ze::Device> found = ze::Device::find(device);
+    if (!found.ok())
+      return found.status();
+    const GpuTarget* gpu = findGpuTarget(found->properties.deviceId);
+    char id[16];
+    std::snprintf(id, sizeof id, "0x%04x", found->properties.deviceId);
+    what = "device '" + device + "' (" + found->description + ", id " + id + ")";
+    if (!gpu)
+      return Status{Code::unsupported, reader.name() + ": " + what +
+                                           " is none of the GPUs that this zefuse knows; `zefuse "
+                                           "targets` lists them; load on 'cpu' or use a newer zefuse"};
+    target = gpu->product;
+    what += ", which is " + target;
+  }
+  std::vector<const PlanEntry*> chosen;
+  std::string held;
+  for (const PlanEntry& entry : manifest.plans) {
+    if (entry.target == target)
+      chosen.push_back(&entry);
+    else if (held.find("'" + entry.target + "'") == std::string::npos)
+      held += (held.empty() ? "'" : ", '") + entry.target + "'";
+  }
+  if (chosen.empty())
+    return Status{Code::not_found, reader.name() + " has no plan for " + what + "; it has some for " + held +
+                                       ": compile it with --targets " + target + ", or load it on another device"};
+  return chosen;
+}
+
+Result<PlanDescription> describePlan(std::span<const std::byte> bytes, const Manifest& manifest,
+                                     const PlanEntry& entry) {
+  Result<executor::Program> program = executor::loadProgram(bytes);
+  if (!program.ok())
+    return program.status();
+  PlanDescription description;
+  if (!describe(manifest, entry, *plan::GetPlan(bytes.data()), description.inputs, description.outputs))
+    return Status{Code::damaged, "the manifest and plan '" + entry.section + "' do not belong together"};
+  for (const auto& step : program->plan.steps) {
+    const auto type = step->kind.type;
+    description.kernels += type == plan::StepKind::Launch;
+    description.library_calls += type == plan::StepKind::Matmul || type == plan::StepKind::Convolution;
+    if (const auto* call = step->kind.AsAtenCall())
+      description.aten.push_back(call->op + (call->overload.empty() ? "" : "." + call->overload));
+  }
+  return description;
+}
+
+std::string text(const TensorInfo& info) {
+  std::string text = std::string(executor::dtypeName(info.dtype)) + "[";
+  for (size_t d = 0; d < info.size_text.size(); ++d)
+    text += (d ? ", " : "") + info.size_text[d];
+  return info.integer ? "an integer" : text + "]";
+}
+
+std::vector<std::string> nativeTargets(std::string_view target) {
+  if (target != "cpu")
+    return {std::string(target)};
+  std::vector<std::string> names;
+  for (size_t level = hostCpuLevel() + 1; level-- > 0;)
+    names.emplace_back(cpuTargets()[level].name);
+  names.emplace_back("cpu");  // format 1
+  return names;
+}
+
+struct Model::Impl {
+  std::shared_ptr<const Reader> reader;
+  Manifest manifest;
+  std::map<std::string, BoundWeight, std::less<>> weights;
+  std::vector<Part> parts;
+  bool stateful = false;
+  std::mutex turn;  // held by calls of a stateful model
+  std::atomic<bool> weights_checked{false};
+
+  Status bindWeights();
+  Result<Tensor> takeResult(const CallOutput& output, std::span<const CallInput> inputs,
+                            std::vector<std::shared_ptr<std::byte>>& buffers) const;
+};
+
+Status Model::Impl::bindWeights() {
+  auto read = readWeights(*reader);
+  if (!read.ok())
+    return read.status();
+  std::set<std::string, std::less<>> changed;
+  for (const Part& part : parts)
+    for (const OutputSlot& slot : part.entry->outputs)
+      if (slot.kind == OutputSlot::Kind::weight)
+        changed.insert(slot.weight);
+  stateful = !changed.empty();
+  // Copies are made of what the package holds now, so its hash comes first.
+  for (Weight& weight : *read) {
+    BoundWeight bound{nullptr, const_cast<std::byte*>(weight.bytes.data()), weight.dtype, weight.sizes,
+                      rowMajor(weight.sizes)};
+    const auto strides = manifest.strides.find(weight.name);
+    if (strides != manifest.strides.end() || changed.contains(weight.name)) {
+      std::vector<int64_t> wanted = strides != manifest.strides.end() ? strides->second : bound.strides;
+      const uint64_t extent = wanted.size() == weight.sizes.size() ? extentOf(weight.sizes, wanted) : 0;
+      if (!extent)
+        return {Code::damaged, reader->name() + ": weight '" + weight.name + "' has impossible strides; make it again"};
+      ZEFUSE_RETURN_IF_ERROR(reader->checkWeights());
+      const size_t bytes = size_t(extent) * elementSize(weight.dtype);
+      bound.own = allocate(bytes);
+      if (!bound.own)
+        return {Code::out_of_memory,
+                "no memory for " + std::to_string(bytes) + " bytes of weight '" + weight.name + "'"};
+      executor::stridedCopy(bound.own.get(), wanted, weight.bytes.data(), bound.strides, weight.sizes,
+                            elementSize(weight.dtype));
+      bound.data = bound.own.get();
+      bound.strides = std::move(wanted);
+    }
+    weights.emplace(weight.name, std::move(bound));
+  }
+  for (const Part& part : parts) {
+    for (const InputSlot& slot : part.entry->inputs)
+      if (slot.is_weight && !weights.contains(slot.weight))
+        return {Code::damaged, reader->name() + ": weight '" + slot.weight + "' is missing; make it again"};
+    for (const OutputSlot& slot : part.entry->outputs)
+      if (slot.kind == OutputSlot::Kind::weight && !weights.contains(slot.weight))
+        return {Code::damaged, reader->name() + ": buffer '" + slot.weight + "' is missing; make it again"};
+  }
+  return {};
+}
+
+Model::Model(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Model::~Model() = default;
+
+const std::vector<TensorInfo>& Model::inputs() const { return impl_->parts.front().inputs; }
+const std::vector<TensorInfo>& Model::outputs() const { return impl_->parts.front().outputs; }
+const Manifest& Model::manifest() const { return impl_->manifest; }
+
+Status Model::checkWeights() const {
+  ZEFUSE_RETURN_IF_ERROR(impl_->reader->checkWeights());
+  impl_->weights_checked = true;
+  return {};
+}
+
+Result<std::unique_ptr<Model>> Model::load(std::shared_ptr<const Reader> reader, const ModelOptions& options) {
+  auto impl = std::make_unique<Impl>();
+  impl->reader = std::move(reader);
+  const Reader& package = *impl->reader;
+  Result<Manifest> manifest = Manifest::read(package);
+  if (!manifest.ok())
+    return manifest.status();
+  impl->manifest = std::move(*manifest);
+  auto chosen = plansFor(package, impl->manifest, options.device);
+  if (!chosen.ok())
+    return chosen.status();
+
+  ExecutableOptions build;
+  build.device = options.device;
+  build.cache_dir = options.cache_dir;
+  build.build_threads = options.build_threads;
+  build.allow_aten = false;
+  build.native_binary = [&](std::string_view id, std::string_view target) -> std::span<const std::byte> {
+    for (const std::string& name : nativeTargets(target))
+      if (const auto bytes = package.native(id, name); !bytes.empty())
+        return bytes;
+    return {};
+  };
+  for (const PlanEntry* entry : *chosen) {
+    auto bytes = package.section(entry->section);
+    if (!bytes.ok())
+      return bytes.status();
+    auto executable = Executable::create(*bytes, build);
+    if (!executable.ok())
+      return Status{executable.status().code(), package.name() + ": " + executable.status().message(),
+                    executable.status().place()};
+    Part part{entry, std::move(*executable), {}, {}};
+    for (const plan::Buffer* buffer : *part.executable->plan().buffers())
+      part.output_buffers += buffer->storage() == plan::Storage::output;
+    if (!describe(impl->manifest, *entry, part.executable->plan(), part.inputs, part.outputs))
+      return Status{Code::damaged, package.name() + ": its manifest and plan '" + entry->section +
+                                       "' do not belong together; make it again"};
+    impl->parts.push_back(std::move(part));
+  }
+  ZEFUSE_RETURN_IF_ERROR(impl->bindWeights());
+  return std::unique_ptr<Model>(new Model(std::move(impl)));
+}
+
+Result<Tensor> Model::Impl::takeResult(const CallOutput& output, std::span<const CallInput> inputs,
+                                       std::vector<std::shared_ptr<std::byte>>& buffers) const {
+  Tensor tensor;
+  switch (output.kind) {
+  case CallOutput::Kind::none: return tensor;
+  case CallOutput::Kind::integer:
+    tensor.storage = allocate(sizeof output.integer);
+    if (!tensor.storage)
+      return Status{Code::out_of_memory, "no memory for an output"};
+    std::memcpy(tensor.storage.get(), &output.integer, sizeof output.integer);
+    tensor.data = tensor.storage.get();
+    tensor.dtype = plan::DType::i64;
+    return tensor;
+  case CallOutput::Kind::output_buffer:
+    tensor.storage = buffers.at(output.index);
+    tensor.data = tensor.storage.get() + output.offset * int64_t(elementSize(output.dtype));
+    tensor.strides = output.strides;
+    break;
+  case CallOutput::Kind::input: {
+    tensor.strides = rowMajor(output.sizes);
+    const size_t element = elementSize(output.dtype);
+    tensor.storage = allocate(size_t(extentOf(output.sizes, tensor.strides)) * element);
+    if (!tensor.storage)
+      return Status{Code::out_of_memory, "no memory for an output"};
+    tensor.data = tensor.storage.get();
+    const auto* source = static_cast<const std::byte*>(inputs[output.index].tensor.data);
+    if (std::ranges::find(output.sizes, 0) == output.sizes.end())
+      executor::stridedCopy(tensor.data, tensor.strides, source + output.offset * int64_t(element), output.strides,
+                            output.sizes, element);
+    break;
+  }
+  case CallOutput::Kind::external: return Status{Code::internal, "an output of ATen's in a plan without ATen"};
+  }
+  tensor.dtype = output.dtype;
+  tensor.sizes = output.sizes;
+  return tensor;
+}
+
+Result<std::vector<Tensor>> Model::call(std::span<const TensorRef> given) {
+  Impl& impl = *impl_;
+  if (given.size() != inputs().size())
+    return Status{Code::invalid_argument, "the model takes " + std::to_string(inputs().size()) + " inputs, got " +
+                                              std::to_string(given.size())};
+  if (!impl.weights_checked.load(std::memory_order_acquire)) [[unlikely]]
+    ZEFUSE_RETURN_IF_ERROR(checkWeights());
+  const Part* part = &impl.parts.front();
+  if (impl.parts.size() > 1) {
+    const auto fitting = std::ranges::find_if(impl.parts, [&](const Part& each) { return each.accepts(given); });
+    if (fitting == impl.parts.end()) {
+      std::string text = "no set of shapes in the package fits: got (";
+      for (size_t i = 0; i < given.size(); ++i)
+        text += (i ? ", " : "") + shapeText(given[i]);
+      text += "), compiled for";
+      for (const Part& each : impl.parts) {
+        text += &each == &impl.parts.front() ? " (" : ", (";
+        for (size_t i = 0; i < each.inputs.size(); ++i)
+          text += (i ? ", " : "") + zefuse::package::text(each.inputs[i]);
+        text += ")";
+      }
+      return Status{Code::invalid_argument, text};
+    }
+    part = &*fitting;
+  }
+
+  const PlanEntry& entry = *part->entry;
+  std::unique_lock turn(impl.turn, std::defer_lock);
+  if (impl.stateful)
+    turn.lock();
+  std::vector<CallInput> call(entry.inputs.size());
+  for (size_t i = 0; i < call.size(); ++i) {
+    const InputSlot& slot = entry.inputs[i];
+    call[i].tensor = slot.is_weight ? impl.weights.find(slot.weight)->second.ref() : given[slot.user];
+    if (!slot.is_weight && part->inputs[slot.user].integer) {
+      call[i].is_tensor = false;
+      if (given[slot.user].dtype != plan::DType::i64 || !given[slot.user].data)
+        return Status{Code::invalid_argument, "input " + std::to_string(slot.user) + " '" +
+                                                  part->inputs[slot.user].name + "': expected a tensor of one i64"};
+      std::memcpy(&call[i].integer, given[slot.user].data, sizeof call[i].integer);
+    }
+  }
+  std::vector<std::shared_ptr<std::byte>> buffers(part->output_buffers);
+  auto results = part->executable->call(call, [&](const OutputRequest& request) -> Result<void*> {
+    buffers.at(request.index) = allocate(request.bytes);
+    if (!buffers[request.index])
+      return Status{Code::out_of_memory, "no memory for an output of " + std::to_string(request.bytes) + " bytes"};
+    return static_cast<void*>(buffers[request.index].get());
+  });
+  if (!results.ok())
+    return results.status();
+
+  // All results first: one may be an input's memory that another is about to change.
+  std::vector<Tensor> tensors, users(impl.manifest.output_names.size());
+  for (const CallOutput& output : *results) {
+    auto tensor = impl.takeResult(output, call, buffers);
+    if (!tensor.ok())
+      return tensor.status();
+    tensors.push_back(std::move(*tensor));
+  }
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const OutputSlot& slot = entry.outputs[i];
+    if (slot.kind == OutputSlot::Kind::user) {
+      users[slot.user] = std::move(tensors[i]);
+      continue;
+    }
+    const TensorRef target =
+        slot.kind == OutputSlot::Kind::weight ? impl.weights.find(slot.weight)->second.ref() : given[slot.user];
+    if (target.dtype != tensors[i].dtype || !std::ranges::equal(target.sizes, tensors[i].sizes))
+      return Status{Code::internal, "a changed tensor has another dtype or shape than before"};
+    if (std::ranges::find(target.sizes, 0) == target.sizes.end())
+      executor::stridedCopy(target.data, target.strides, tensors[i].data, tensors[i].strides, tensors[i].sizes,
+                            elementSize(target.dtype));
+  }
+  return users;
+}
+
+}  // namespace zefuse::package

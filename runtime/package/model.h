@@ -1,0 +1,84 @@
+// A package ready to be called on one device, without Python and torch: the plans that fit the device, bound to the
+// package's weights.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "runtime/executor/executable.h"
+#include "runtime/package/manifest.h"
+
+namespace zefuse::package {
+
+struct ModelOptions {
+  std::string device = "cpu";  // "cpu", "gpu:N"
+  std::string cache_dir;       // for native code that the package has none of; empty: none is kept
+  int build_threads = 0;       // 0: one per core
+};
+
+// An input or output as a caller must give it or will get it.
+struct TensorInfo {
+  std::string name;
+  plan::DType dtype{};
+  bool integer = false;                // a Python int: given as a tensor of one i64
+  std::vector<int64_t> sizes;          // -1 where a call decides
+  std::vector<int64_t> strides;        // of inputs, in elements; -1 where it follows from such a size
+  std::vector<std::string> size_text;  // "32", "s0", "s0 * 2": equal letters are equal sizes
+};
+
+// A result of a call: memory of its own, row-major but where the plan says otherwise.
+struct Tensor {
+  std::shared_ptr<std::byte> storage;  // null for None
+  void* data = nullptr;                // first element, inside storage
+  plan::DType dtype{};
+  std::vector<int64_t> sizes, strides;
+};
+
+// Thread-safe. Calls run at the same time, except those of a model that changes its own buffers: they take turns.
+class Model {
+public:
+  // Takes the plans compiled for `options.device`. Errors: not_found (device; the message names what the package
+  // holds), unsupported (a plan that calls ATen, each operator named), damaged.
+  static Result<std::unique_ptr<Model>> load(std::shared_ptr<const Reader> reader, const ModelOptions& options);
+  ~Model();
+
+  // Of the first set of shapes; all sets have the same names, dtypes and numbers of dimensions.
+  const std::vector<TensorInfo>& inputs() const;
+  const std::vector<TensorInfo>& outputs() const;
+  const Manifest& manifest() const;
+
+  // One tensor per input, borrowed for the call; an output that the model makes of an input's memory is a copy. The
+  // first call checks the weights' hash (WeightsCheck::at_first_use) before it computes anything.
+  Result<std::vector<Tensor>> call(std::span<const TensorRef> inputs);
+  // What the first call would do besides computing: check the hash of the weights.
+  Status checkWeights() const;
+
+private:
+  struct Impl;
+  explicit Model(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+// The manifest's plans for a device, in its order. not_found: what the package holds instead; unsupported: a GPU that
+// nobody knows.
+Result<std::vector<const PlanEntry*>> plansFor(const Reader& reader, const Manifest& manifest,
+                                               const std::string& device);
+
+// A plan without a device, for reports. damaged: it fails its checks or is not the manifest's.
+struct PlanDescription {
+  std::vector<TensorInfo> inputs, outputs;  // the user's
+  size_t kernels = 0, library_calls = 0;    // steps
+  std::vector<std::string> aten;            // the operators that it calls
+};
+Result<PlanDescription> describePlan(std::span<const std::byte> plan, const Manifest& manifest, const PlanEntry& entry);
+
+std::string text(const TensorInfo& info);  // "f32[s0, 384]"
+
+// The sections' names of native code for a kernel module of `target`, best first, on this host.
+std::vector<std::string> nativeTargets(std::string_view target);
+
+}  // namespace zefuse::package
