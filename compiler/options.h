@@ -7,7 +7,7 @@
 namespace zefuse {
 
 struct Options {
-  std::string device = "cpu";  // "cpu", "gpu:0"
+  std::string device = "cpu";  // "cpu", "gpu": any of the kind
   std::string target = "cpu";  // what kernels are compiled for: "cpu", or the device's product (lowering/targets.h)
   bool strict = false;         // an operator without a lowering is an error
   bool fuse = true;            // false: one kernel per operation, to bisect a wrong result

@@ -12,6 +12,9 @@
 
 namespace zefuse::python {
 
+// What a plan says of itself, for explain: without counters, times and folders of dumps.
+pybind11::dict reportOf(const plan::Plan& plan);
+
 // Thread-safe as Executable is. Methods need the GIL; it is released while steps run.
 class CompiledGraph {
 public:

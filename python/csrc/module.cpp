@@ -13,6 +13,7 @@
 #include "compiler/pipeline.h"
 #include "compiler/plan/plan_generated.h"
 #include "lowering/native/disassemble.h"
+#include "lowering/targets.h"
 #include "mlir/IR/MLIRContext.h"
 #include "python/csrc/cache.h"
 #include "python/csrc/compiled_graph.h"
@@ -42,8 +43,14 @@ std::string targetOf(const std::string& device_name) {
   auto device = unwrap(ze::Device::find(device_name));
   if (device.driver.isOurs())
     return "dg2-g11";
-  raise("unsupported", "device '" + device_name + "' (" + device.description +
-                           ") is no product that zefuse knows: name the one to compile for in ZEFUSE_GPU_TARGET");
+  if (const GpuTarget* target = findGpuTarget(device.properties.deviceId))
+    return std::string(target->product);
+  char id[16];
+  std::snprintf(id, sizeof id, "0x%04x", device.properties.deviceId);
+  raise("unsupported",
+        "device '" + device_name + "' (" + device.description + ", id " + id +
+            ") is none of the GPUs that this zefuse knows (`zefuse targets` lists them): use a newer zefuse, "
+            "name the product to compile for in ZEFUSE_GPU_TARGET, or use device 'cpu'");
 }
 
 struct Settings {
@@ -60,8 +67,11 @@ Settings settingsOf(const py::dict& given) {
   auto flag = [&](const char* name, bool otherwise) {
     return given.contains(name) ? py::cast<bool>(given[name]) : otherwise;
   };
-  settings.compile.device = settings.run.device = text("device", "cpu");
-  settings.compile.target = targetOf(settings.run.device);
+  settings.run.device = text("device", "cpu");
+  settings.compile.device = settings.run.device == "cpu" ? "cpu" : "gpu";  // a plan is for every device of a kind
+  settings.compile.target = text("target", "");
+  if (settings.compile.target.empty())
+    settings.compile.target = targetOf(settings.run.device);
   settings.compile.strict = flag("strict", false);
   settings.compile.fuse = flag("fuse", true);
   settings.compile.dump_dir = text("dump_dir", environmentOr(kDumpVariable, ""));
@@ -158,6 +168,40 @@ std::unique_ptr<CompiledGraph> compile(const py::object& graph_module, const std
   return compiled;
 }
 
+/// A plan for a target that this machine need not have: {"plan": bytes, "constants": tensors that follow the user's
+/// inputs, "report"}. options["target"] names a product.
+py::dict compilePlan(const py::object& graph_module, const std::vector<unsigned>& parameters, const py::dict& options) {
+  Settings settings = settingsOf(options);
+  auto context = newContext();
+  ImportedGraph imported;
+  try {
+    imported = importGraph(*context, graph_module, ImportOptions{parameters});
+  } catch (const ImportError& error) {
+    raise("unsupported", error.what());
+  }
+  Compilation compilation;
+  {
+    py::gil_scoped_release released;
+    const FileCache cache(settings.compile.cache_dir, settings.run.cache_limit);
+    const CacheKey key = planKey(*imported.module, settings.compile);
+    if (auto stored = cache.load(key)) {
+      compilation.plan = std::move(*stored);
+      compilation.ok = true;
+    } else {
+      compilation = compileModule(*imported.module, settings.compile);
+      if (compilation.ok)
+        (void)cache.store(key, compilation.plan);  // best effort
+    }
+  }
+  if (!compilation.ok)
+    raise("unsupported", "cannot compile the graph for " + settings.compile.target + ": " + compilation.error);
+  py::dict result;
+  result["plan"] = py::bytes(reinterpret_cast<const char*>(compilation.plan.data()), compilation.plan.size());
+  result["constants"] = imported.constants;
+  result["report"] = reportOf(*plan::GetPlan(compilation.plan.data()));
+  return result;
+}
+
 /// The stage-1 text of a graph, for tests of the importer.
 std::string importToText(const py::object& graph_module, const std::vector<unsigned>& parameters) {
   auto context = newContext();
@@ -206,6 +250,7 @@ PYBIND11_MODULE(_C, module) {
       .def("invalidate_weights", &CompiledGraph::invalidateWeights)
       .def_property_readonly("dump_folder", &CompiledGraph::dumpFolder);
   module.def("compile", &compile, py::arg("graph_module"), py::arg("parameters"), py::arg("options"));
+  module.def("compile_plan", &compilePlan, py::arg("graph_module"), py::arg("parameters"), py::arg("options"));
   module.def("package_write", &writePackage, py::arg("path"), py::arg("sections"));
   module.def(
       "package_natives",

@@ -57,8 +57,7 @@ std::string text(const flatbuffers::String* string) { return string ? string->st
 
 }  // namespace
 
-py::dict CompiledGraph::report() const {
-  const plan::Plan& plan = executable_->plan();
+py::dict reportOf(const plan::Plan& plan) {
   py::list kernels, calls, fallbacks, copies;
   if (plan.steps()) {
     int number = -1;
@@ -116,12 +115,18 @@ py::dict CompiledGraph::report() const {
   report["modules"] = plan.modules() ? plan.modules()->size() : 0;
   report["inputs"] = plan.inputs() ? plan.inputs()->size() : 0;
   report["outputs"] = plan.outputs() ? plan.outputs()->size() : 0;
-  report["dump_folder"] = dump_folder_;
   py::object parse = py::module_::import("json").attr("loads");
   std::string compiled = text(plan.report());
   py::dict details = compiled.empty() ? py::dict() : py::dict(parse(compiled));
   for (auto item : details)
     report[item.first] = item.second;
+  report["stages"] = py::dict();
+  return report;
+}
+
+py::dict CompiledGraph::report() const {
+  py::dict report = reportOf(executable_->plan());
+  report["dump_folder"] = dump_folder_;
   py::dict stages;
   for (const auto& [name, seconds] : stages_)
     stages[py::str(name)] = seconds;

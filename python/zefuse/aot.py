@@ -7,6 +7,7 @@ The compiled part writes and checks it.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -96,7 +97,7 @@ def compile_package(
 def _targets(names: Sequence[str]) -> list[tuple[str, list[str]]]:
     """What ``--targets`` names: plans to make, each with the targets of its native code."""
     levels, products = targets.resolve(names)
-    host_code = levels or ["avx2", "avx512"]  # a GPU's plan may have steps on the host
+    host_code = levels or list(targets.CPU)  # a GPU's plan may have steps on the host
     return ([("cpu", levels)] if levels else []) + [(product, [product, *host_code]) for product in products]
 
 
@@ -174,10 +175,36 @@ class _Flat:
     def compile(self, options: Options, family: str) -> Any:
         from zefuse.backend import compile_graph
 
-        if family != "cpu":
-            raise UnsupportedError(f"zefuse compile: no plan for target {family!r} yet: use cpu, avx2, avx512, ...")
         weights = [number for number, entry in enumerate(self.inputs) if "weight" in entry]
-        return compile_graph(self.graph_module, weights, options, whole=True)
+        if family == "cpu":
+            host = dataclasses.replace(options, device="cpu")
+            return compile_graph(self.graph_module, weights, host, whole=True)
+        return PlanOnly(self.graph_module, weights, options, family)
+
+
+class PlanOnly:
+    """A plan for a GPU that need not be here, with the methods of a compiled graph that say what it is."""
+
+    def __init__(
+        self, graph_module: torch.fx.GraphModule, weights: Sequence[int], options: Options, product: str
+    ) -> None:
+        wanted = {**options.to_dict(), "device": "gpu", "target": product}
+        self._made: dict[str, Any] = _native.load().compile_plan(graph_module, list(weights), wanted)
+
+    def plan_bytes(self) -> bytes:
+        return self._made["plan"]
+
+    def constants(self) -> list[torch.Tensor]:
+        return self._made["constants"]
+
+    def report(self) -> dict[str, Any]:
+        return self._made["report"]
+
+    def counters(self) -> dict[str, Any]:
+        return {}
+
+    def step_times(self) -> list[Any]:
+        return []
 
 
 def _path_name(path: tuple[Any, ...]) -> str:

@@ -93,7 +93,7 @@ def _compile_in_parts(gm: torch.fx.GraphModule, parameter_indices: Sequence[int]
     def compile_part(part: torch.fx.GraphModule, parameters: list[int]) -> Any:
         compiled = native.compile(part, parameters, options.to_dict())
         if names := options.target_names():
-            _fill_cache(compiled, names, options)
+            _fill_cache(part, parameters, compiled, names, options)
         return compiled
 
     reasons = parts.outside(gm)
@@ -119,17 +119,23 @@ def _compile_in_parts(gm: torch.fx.GraphModule, parameter_indices: Sequence[int]
                 reasons[node] = reason
 
 
-def _fill_cache(compiled: Any, names: Sequence[str], options: Options) -> None:
-    """Native code for other targets into the cache, ahead of need. What this process needs is there already, so a failure
-    is a warning."""
+def _fill_cache(
+    part: torch.fx.GraphModule, parameters: list[int], compiled: Any, names: Sequence[str], options: Options
+) -> None:
+    """Plans and native code for other targets into the cache, ahead of need. What this process needs is there already, so a
+    failure is a warning."""
     from zefuse import targets
+    from zefuse.aot import PlanOnly
 
+    native = _native.load()
     levels, products = targets.resolve(names)
+    host_code = levels or list(targets.CPU)
     try:
-        if products:
-            raise UnsupportedError(f"no plan for {', '.join(products)} yet")
-        if levels:
-            _native.load().package_natives(compiled.plan_bytes(), levels, options.to_dict(), None)
+        if levels and options.device == "cpu":
+            native.package_natives(compiled.plan_bytes(), levels, options.to_dict(), None)
+        for product in products:
+            plan = PlanOnly(part, parameters, options, product).plan_bytes()
+            native.package_natives(plan, [product, *host_code], options.to_dict(), None)
     except ZefuseError as error:
         warnings.warn(f"zefuse: the cache is not filled for {', '.join(names)}: {error}", stacklevel=2)
 

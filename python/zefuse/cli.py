@@ -55,6 +55,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     devices.add_argument("--json", action="store_true", help="plain data instead of text")
     devices.set_defaults(run=_devices)
 
+    toolchain = commands.add_parser("toolchain", help="Intel's compiler for GPUs")
+    toolchain.add_argument(
+        "action", choices=["install"], help="unpack a current one beside the distribution's (0.5 GB, no root needed)"
+    )
+    toolchain.set_defaults(run=_toolchain)
+
     explain = commands.add_parser("explain", help="say what a package holds")
     explain.add_argument("package")
     explain.add_argument("--json", action="store_true", help="plain data instead of tables")
@@ -195,6 +201,12 @@ def _targets(args: argparse.Namespace) -> None:
         print(targets.markdown(), end="")
     else:
         print(targets.here())
+
+
+def _toolchain(args: argparse.Namespace) -> None:
+    from zefuse import toolchain
+
+    toolchain.install()
 
 
 def _devices(args: argparse.Namespace) -> None:

@@ -55,8 +55,9 @@ def devices() -> list[dict[str, Any]]:
     None), ``device_id``, ``memory_bytes``, ``integrated``, ``queues``, ``units``, ``matrix`` (elements of one instruction, or
     None), ``covered`` (what compiles for it ahead of need), ``advice`` (what to do where nothing does, else empty)."""
     found: list[dict[str, Any]] = _native.load().devices()
+    installed = compilers() if any(device["kind"] == "gpu" for device in found) else []
     for device in found:
-        covering = [c for c in compilers() if device["target"] in c["products"]] if device["kind"] == "gpu" else []
+        covering = [c for c in installed if device["target"] in c["products"]] if device["kind"] == "gpu" else []
         device["covered"] = [f"{c['command']} {c['version']}" for c in covering] or (
             ["the built-in compiler"] if device["kind"] == "cpu" else []
         )
@@ -72,7 +73,7 @@ def _advice(device: dict[str, Any]) -> str:
         )
     return (
         f"no compiler here makes code for {device['target']}: install Intel's ocloc (package intel-opencl-icd, or a current "
-        f"one), or make a package elsewhere with --targets {device['target']}, "
+        f"one with `zefuse toolchain install`), or make a package elsewhere with --targets {device['target']}, "
         'or use options={"device": "cpu"}'
     )
 

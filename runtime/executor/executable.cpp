@@ -87,7 +87,7 @@ Result<std::unique_ptr<Executable>> Executable::create(std::span<const std::byte
     return program.status();
   impl->shared.program = std::move(*program);
   const std::string& device = impl->shared.program.plan.device;
-  if (device != options.device)
+  if ((device == "cpu") != (options.device == "cpu"))  // of GPUs any: the plan's target is checked with its kernels
     return Status{Code::invalid_argument, "the plan is compiled for device '" + device + "' and asked to run on '" +
                                               options.device + "'; compile for this device"};
   if (!options.allow_aten)

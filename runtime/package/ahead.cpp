@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <atomic>
+#include <map>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <thread>
 
 #include "lowering/native/ocloc.h"
@@ -24,7 +26,8 @@ class Compilers {
 public:
   explicit Compilers(const AheadOptions& options) : options_(options), cache_(options.cache_dir, options.cache_limit) {}
 
-  Status prepare(bool cpu, bool gpu) {
+  // `products`: the GPUs to come.
+  Status prepare(bool cpu, const std::set<std::string>& products) {
     if (cpu) {
       Result<ze::Device> device = ze::Device::find("cpu");
       if (!device.ok())
@@ -34,12 +37,26 @@ public:
         return context.status();
       context_.emplace(std::move(*context));
     }
-    if (gpu) {
-      Result<std::string> version = oclocVersion();
-      if (!version.ok())
-        return version.status();
-      version_ = *version;
+    std::string seen;
+    for (const std::string& command : products.empty() ? std::vector<std::string>() : installedOclocs()) {
+      OclocOptions question;
+      question.compiler = command;
+      const Result<std::string> version = oclocVersion(question);
+      const Result<std::vector<std::string>> knows =
+          version.ok() ? oclocDevices(question) : Result<std::vector<std::string>>(version.status());
+      if (!knows.ok()) {
+        seen += "\n  " + command + ": " + knows.status().message().substr(0, knows.status().message().find('\n'));
+        continue;
+      }
+      seen += "\n  " + command + " " + *version + " does not know it";
+      for (const std::string& product : products)
+        if (std::ranges::find(*knows, product) != knows->end())
+          oclocs_.try_emplace(product, Ocloc{command, *version});
     }
+    for (const std::string& product : products)
+      if (!oclocs_.contains(product))
+        return {Code::not_found, "no compiler here makes code for '" + product +
+                                     "': `zefuse toolchain install` gets a current one, ZEFUSE_OCLOC names one" + seen};
     return {};
   }
 
@@ -60,7 +77,7 @@ public:
 private:
   CacheKey oclocKey(const plan::KernelModule& module, const std::string& target) const {
     CacheKey key("native");
-    key.add("format", "1").add("target", target).add("compiler", "ocloc " + version_);
+    key.add("format", "1").add("target", target).add("compiler", "ocloc " + oclocs_.at(target).version);
     key.addHash("spirv", std::as_bytes(wordsOf(module)));
     return key;
   }
@@ -72,6 +89,7 @@ private:
 
   Result<std::vector<std::byte>> byOcloc(const plan::KernelModule& module, const std::string& product) const {
     OclocOptions options;
+    options.compiler = oclocs_.at(product).command;
     options.deadline = options_.deadline;
     auto built = compileWithOcloc(wordsOf(module), product, options);
     if (!built.ok())
@@ -82,7 +100,10 @@ private:
   const AheadOptions& options_;
   const FileCache cache_;
   std::optional<ze::Context> context_;
-  std::string version_;
+  struct Ocloc {
+    std::string command, version;
+  };
+  std::map<std::string, Ocloc> oclocs_;  // by product
 };
 
 }  // namespace
@@ -94,11 +115,14 @@ Result<std::vector<NativeCode>> compileAhead(const plan::Plan& plan, const std::
     std::string target;
   };
   std::vector<Work> work;
-  bool cpu = false, gpu = false;
+  bool cpu = false;
+  std::set<std::string> products;
   if (plan.modules())
     for (const plan::KernelModule* module : *plan.modules()) {
       const bool of_cpu = module->target()->string_view() == "cpu";
-      (of_cpu ? cpu : gpu) = true;
+      cpu |= of_cpu;
+      if (!of_cpu)
+        products.insert(module->target()->str());
       const size_t before = work.size();
       for (const std::string& target : targets)
         if (of_cpu ? findCpuTarget(target) != nullptr : module->target()->string_view() == target)
@@ -109,7 +133,7 @@ Result<std::vector<NativeCode>> compileAhead(const plan::Plan& plan, const std::
     }
   Compilers compilers(options);
   if (!work.empty())
-    ZEFUSE_RETURN_IF_ERROR(compilers.prepare(cpu, gpu));
+    ZEFUSE_RETURN_IF_ERROR(compilers.prepare(cpu, products));
 
   std::vector<NativeCode> codes(work.size());
   std::mutex mutex;  // progress and the first error

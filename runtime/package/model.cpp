@@ -165,21 +165,28 @@ bool describe(const Manifest& manifest, const PlanEntry& entry, const plan::Plan
 Result<std::vector<const PlanEntry*>> plansFor(const Reader& reader, const Manifest& manifest,
                                                const std::string& device) {
   std::string target = "cpu", what = "the CPU";
+  bool any_gpu = false;
   if (device != "cpu") {
     Result<ze::Device> found = ze::Device::find(device);
     if (!found.ok())
       return found.status();
-    const GpuTarget* gpu = findGpuTarget(found->properties.deviceId);
     char id[16];
     std::snprintf(id, sizeof id, "0x%04x", found->properties.deviceId);
     what = "device '" + device + "' (" + found->description + ", id " + id + ")";
+    any_gpu = found->driver.isOurs();  // our driver that poses as one runs every product's kernels
+    const GpuTarget* gpu = any_gpu ? findGpuTarget("dg2-g11") : findGpuTarget(found->properties.deviceId);
     if (!gpu)
-      return Status{Code::unsupported, reader.name() + ": " + what +
-                                           " is none of the GPUs that this zefuse knows; `zefuse "
-                                           "targets` lists them; load on 'cpu' or use a newer zefuse"};
+      return Status{Code::unsupported,
+                    reader.name() + ": " + what +
+                        " is none of the GPUs that this zefuse knows; `zefuse targets` lists them; load "
+                        "on 'cpu' or use a newer zefuse"};
     target = gpu->product;
     what += ", which is " + target;
   }
+  if (any_gpu && std::ranges::find(manifest.plans, target, &PlanEntry::target) == manifest.plans.end())
+    for (const PlanEntry& entry : manifest.plans)
+      if (entry.target != "cpu")
+        target = entry.target;
   std::vector<const PlanEntry*> chosen;
   std::string held;
   for (const PlanEntry& entry : manifest.plans) {

@@ -321,3 +321,95 @@ def test_progress_can_cancel(tmp_path: Path) -> None:
     with pytest.raises(KeyError, match="mine"):
         zefuse.compile_package(program, tmp_path / "m", progress=fail)
     assert not (tmp_path / "m").exists()
+
+
+STUB = """#!/bin/sh
+case "$1" in
+  query) printf 99.1 > "$2"; exit 0;;
+esac
+case "$*" in
+  *--help*) echo "  <device_type> can be: dg2-g11, version"; exit 1;;
+esac
+echo "$*" >> {log}
+while [ "$1" != -out_dir ]; do shift; done
+mkdir "$2"; printf stub > "$2/kernel.bin"
+"""
+
+
+@pytest.fixture
+def stub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An ocloc that makes nothing of use; returns the file with one line per compilation."""
+    log = tmp_path / "ocloc.log"
+    (tmp_path / "ocloc").write_text(STUB.format(log=log))
+    (tmp_path / "ocloc").chmod(0o755)
+    log.touch()
+    monkeypatch.setenv("ZEFUSE_OCLOC", str(tmp_path / "ocloc"))
+    return log
+
+
+def test_a_package_for_cpu_and_gpu(
+    tmp_path: Path, stub: Path, inputs: tuple[torch.Tensor, dict[str, torch.Tensor]]
+) -> None:
+    """A plan per target. What the stub made is refused by the driver (which poses as a GPU), so the SPIR-V is compiled."""
+    model = Model().eval()
+    program = torch.export.export(model, inputs)
+    path = tmp_path / "both.zefuse"
+    options = {"cache_dir": str(tmp_path / "cache")}
+    zefuse.compile_package(program, path, targets=["cpu", "dg2-g11"], options=options)
+    found = _native.load().package_inspect(str(path))
+    assert [plan["target"] for plan in found["plans"]] == ["cpu", "dg2-g11"]
+    natives = [name for name, _, _ in found["sections"] if name.endswith(".dg2-g11")]
+    assert natives and len(stub.read_text().splitlines()) == len(natives)
+    for device in ("cpu", "gpu:0"):
+        loaded = zefuse.load(path, options={"device": device})
+        actual = loaded(*inputs)
+        with torch.no_grad():
+            expected = model(*inputs)
+        assert all(torch.allclose(actual[name], expected[name], rtol=1e-4, atol=1e-5) for name in expected), device
+        kernels = {kernel["target"] for kernel in loaded.explain().kernels}
+        assert kernels == ({"cpu"} if device == "cpu" else {"dg2-g11"})
+    # A second time nothing is compiled, and the bytes are the same.
+    zefuse.compile_package(program, tmp_path / "again.zefuse", targets=["cpu", "dg2-g11"], options=options)
+    assert len(stub.read_text().splitlines()) == len(natives)
+    assert path.read_bytes() == (tmp_path / "again.zefuse").read_bytes()
+    # A device that nobody compiles for.
+    with pytest.raises(NotFoundError, match=r"(?s)no compiler here makes code for 'bmg-g21'.*toolchain install.*99\.1"):
+        zefuse.compile_package(program, tmp_path / "n", targets=["bmg-g21"])
+
+
+def test_a_package_without_this_device(tmp_path: Path) -> None:
+    program = torch.export.export(nn.Sequential(nn.GELU()), (torch.randn(4, 6),))
+    zefuse.compile_package(program, tmp_path / "m")
+    with pytest.raises(NotFoundError, match=r"has no plan for device 'gpu:0'.*has some for 'cpu'.*--targets dg2-g11"):
+        zefuse.load(tmp_path / "m", options={"device": "gpu:0"})
+
+
+def test_compiling_fills_the_cache_for_other_targets(tmp_path: Path, stub: Path) -> None:
+    from zefuse import cache
+
+    options = {"cache_dir": str(tmp_path / "cache"), "targets": ["avx2", "dg2-g11"]}
+    f = torch.compile(lambda x: torch.relu(x) + 1, backend="zefuse", options=options)
+    assert torch.equal(f(torch.ones(5)), torch.full((5,), 2.0))
+    keys = [entry["key"] for entry in cache.entries(str(tmp_path / "cache"))]
+    assert any(key.get("instruction set") == "avx2" for key in keys)
+    assert any(key.get("compiler") == "ocloc 99.1" and key["target"] == "dg2-g11" for key in keys)
+    assert {key["target"] for key in keys if key["kind"] == "plan"} == {"cpu", "dg2-g11"}
+    torch._dynamo.reset()
+    g = torch.compile(lambda x: torch.relu(x) - 1, backend="zefuse", options={**options, "targets": "bmg-g21"})
+    with pytest.warns(UserWarning, match="the cache is not filled for bmg-g21: no compiler here"):
+        assert torch.equal(g(torch.ones(5)), torch.zeros(5))
+
+
+def test_devices_and_targets() -> None:
+    from zefuse import targets
+
+    found = {device["device"]: device for device in zefuse.devices()}
+    cpu = found["cpu"]
+    assert cpu["target"] in [row["name"] for row in targets.table()["cpu"]] and cpu["memory_bytes"] > 0 and cpu["queues"]
+    assert cpu["covered"]
+    gpu = found["gpu:0"]  # the CPU driver posing as one: no product of Intel's
+    assert gpu["target"] is None and "no GPU that this zefuse knows" in gpu["advice"] and "0x" in gpu["advice"]
+    ids = {one: row["name"] for row in targets.table()["gpu"] for one in row["device_ids"]}
+    assert ids[0x56A5] == "dg2-g11" and ids[0x7D55] == "mtl-h" and ids[0xE20B] == "bmg-g21" and ids[0x9A49] == "tgllp"
+    assert len(ids) == sum(len(row["device_ids"]) for row in targets.table()["gpu"])  # none twice
+    assert targets.resolve(["x86-64-v3", "acm-g11", "cpu"]) == (["avx2", "avx512"], ["dg2-g11"])
