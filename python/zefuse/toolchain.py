@@ -64,7 +64,9 @@ def _download(fresh: Path) -> None:
     text = "\n".join(source.read_text(errors="replace") for source in sources if source.is_file())
     mirror = re.search(r"\b[a-z+]+:\S*/debian/?(?=\s|$)", text)
     if mirror is None:
-        raise NotFoundError("toolchain install: apt's sources name no Debian mirror; set one up, or name an ocloc in ZEFUSE_OCLOC")
+        raise NotFoundError(
+            "toolchain install: apt's sources name no Debian mirror; set one up, or name an ocloc in ZEFUSE_OCLOC"
+        )
     keyring = "/usr/share/keyrings/debian-archive-keyring.gpg"
     (apt / "sources.list").write_text(f"deb [signed-by={keyring}] {mirror.group(0)} {SUITE} main\n")
     (apt / "status").write_text("")

@@ -405,7 +405,9 @@ def test_devices_and_targets() -> None:
 
     found = {device["device"]: device for device in zefuse.devices()}
     cpu = found["cpu"]
-    assert cpu["target"] in [row["name"] for row in targets.table()["cpu"]] and cpu["memory_bytes"] > 0 and cpu["queues"]
+    assert (
+        cpu["target"] in [row["name"] for row in targets.table()["cpu"]] and cpu["memory_bytes"] > 0 and cpu["queues"]
+    )
     assert cpu["covered"]
     gpu = found["gpu:0"]  # the CPU driver posing as one: no product of Intel's
     assert gpu["target"] is None and "no GPU that this zefuse knows" in gpu["advice"] and "0x" in gpu["advice"]

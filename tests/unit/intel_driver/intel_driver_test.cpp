@@ -49,7 +49,7 @@ protected:
   Result<ToolOutput> probe(const fs::path& kernels) {
     return runTool({"/usr/bin/env", "-C", folder, "NEOReadDebugKeys=1", "SetCommandStreamReceiver=1",
                     std::string("ProductFamilyOverride=") + GetParam().family, GetParam().setting, PROBE, kernels},
-                   std::chrono::seconds(120));
+                   ToolLimits{.deadline = std::chrono::seconds(120)});
   }
 };
 
