@@ -3,6 +3,7 @@
 #include <cctype>
 
 #include "compiler/dialect/Zefuse.h"
+#include "compiler/dialect/shape.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
@@ -66,6 +67,22 @@ bool isCopy(Operation* op) {
   Block& body = *generic.getBody();
   auto yield = cast<linalg::YieldOp>(body.getTerminator());
   return yield.getOperand(0) == body.getArgument(0);
+}
+
+Value copyOf(OpBuilder& builder, Location location, Value source) {
+  auto type = cast<RankedTensorType>(source.getType());
+  SmallVector<Value> sizes;
+  for (AffineExpr size : shapeOf(type))
+    if (!isa<AffineConstantExpr>(size))
+      sizes.push_back(SizeOp::create(builder, location, builder.getIndexType(),
+                                     AffineMap::get(0, numSymbols(type), size, builder.getContext())));
+  Value empty = tensor::EmptyOp::create(builder, location, type, sizes);
+  AffineMap identity = builder.getMultiDimIdentityMap(type.getRank());
+  SmallVector<utils::IteratorType> iterators(type.getRank(), utils::IteratorType::parallel);
+  auto copy = linalg::GenericOp::create(
+      builder, location, TypeRange{type}, source, empty, {identity, identity}, iterators,
+      [](OpBuilder& b, Location l, ValueRange args) { linalg::YieldOp::create(b, l, args[0]); });
+  return copy.getResult(0);
 }
 
 bool isCheapToRepeat(Operation* op) {

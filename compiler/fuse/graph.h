@@ -13,7 +13,8 @@ namespace zefuse {
 // Inputs and results of one kernel. SPIR-V allows a function 255 parameters; status, scratch and sizes are some too.
 inline constexpr size_t max_kernel_tensors = 240;
 
-// linalg.generic, tensor.concat, zefuse.pad, zefuse.scan, zefuse.scatter and zefuse.sort: the operations that make a kernel.
+// linalg.generic, tensor.concat, zefuse.pad, zefuse.scan, zefuse.scatter and zefuse.sort: the operations that make a
+// kernel.
 bool isCompute(mlir::Operation* op);
 // Views, sizes, empties, fills, constants: cloned into every kernel that uses them, never a kernel of their own
 // (unless a library call or an output needs their value in memory).
@@ -26,6 +27,8 @@ bool isOrdered(mlir::Operation* op);
 bool sortKeepingOrder(mlir::Block& block);
 // A linalg.generic that only moves elements: its one input, yielded.
 bool isCopy(mlir::Operation* op);
+// Such a linalg.generic of `source`, whose sizes are zefuse.size operations.
+mlir::Value copyOf(mlir::OpBuilder& builder, mlir::Location location, mlir::Value source);
 
 // The compute operation, library call or block argument behind views.
 mlir::Value throughViews(mlir::Value value);

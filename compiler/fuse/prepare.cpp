@@ -46,20 +46,7 @@ void ownMemory(func::FuncOp graph) {
     Attribute storage = entry.get("storage") ? entry.get("storage") : entry.get("result");
     if (!isa<BlockArgument>(source) && owners.try_emplace(source, storage).first->second == storage)
       continue;
-    auto type = cast<RankedTensorType>(use.get().getType());
-    Location location = use.get().getLoc();
-    SmallVector<Value> sizes;
-    for (AffineExpr size : shapeOf(type))
-      if (!isa<AffineConstantExpr>(size))
-        sizes.push_back(SizeOp::create(builder, location, builder.getIndexType(),
-                                       AffineMap::get(0, numSymbols(type), size, builder.getContext())));
-    Value empty = tensor::EmptyOp::create(builder, location, type, sizes);
-    AffineMap identity = builder.getMultiDimIdentityMap(type.getRank());
-    SmallVector<utils::IteratorType> iterators(type.getRank(), utils::IteratorType::parallel);
-    auto copy = linalg::GenericOp::create(
-        builder, location, TypeRange{type}, use.get(), empty, {identity, identity}, iterators,
-        [](OpBuilder& b, Location l, ValueRange args) { linalg::YieldOp::create(b, l, args[0]); });
-    use.set(copy.getResult(0));
+    use.set(copyOf(builder, use.get().getLoc(), use.get()));
   }
 }
 

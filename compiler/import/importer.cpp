@@ -247,6 +247,10 @@ private:
     }
   }
 
+  int64_t elementBytes(const Node& node) {
+    return std::max(1u, fx::elementType(node.meta.tensor.dtype, &context_).getIntOrFloatBitWidth() / 8);
+  }
+
   void importOutputs() {
     SmallVector<Value> results;
     SmallVector<Attribute> outputs;
@@ -272,7 +276,9 @@ private:
         if (base.kind == Node::Kind::input || base.kind == Node::Kind::constant) {
           auto argument = cast<BlockArgument>(values_[storage][0]);
           entry.append("argument", b_.getI64IntegerAttr(argument.getArgNumber()));
-          entry.append("offset", mapOf({node.meta.tensor.offset - base.meta.tensor.offset}));
+          // Counted in elements of the result, which a view of another dtype has of another size.
+          const AffineExpr start = (base.meta.tensor.offset * elementBytes(base)).floorDiv(elementBytes(node));
+          entry.append("offset", mapOf({node.meta.tensor.offset - start}));
         } else {
           entry.append("storage", b_.getI64IntegerAttr(storage));
         }

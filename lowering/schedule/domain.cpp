@@ -43,6 +43,27 @@ void walkNodes(IndexSpace& space, Node root, llvm::DenseSet<std::pair<Value, Aff
   }
 }
 
+Refusal whyNotElementwise(IndexSpace& space, ArrayRef<Node> roots, const KernelGraph& graph, StringRef op) {
+  Refusal refusal;
+  llvm::DenseSet<std::pair<Value, AffineMap>> seen;
+  for (Node root : roots)
+    walkNodes(space, root, seen, graph, [&](Node node) {
+      if (graph.is_input(node.value) || !refusal.reason.empty())
+        return false;
+      Operation* inner = node.value.getDefiningOp();
+      if (inner && isReduction(inner))
+        refusal = {inner, "what " + op.str() + " reads does not reduce in the same kernel"};
+      else if (isa_and_nonnull<ScanOp>(inner))
+        refusal = {inner, op.str() + " and a scan have no kernel in common"};
+      else if (auto reason = whyNoPlace(node))
+        refusal = {inner, *reason};
+      else if (space.numOpaques() >= IndexSpace::max_opaques)
+        refusal = {inner, "too many computed indices"};
+      return refusal.reason.empty();
+    });
+  return refusal;
+}
+
 std::optional<std::string> whyNoPlace(Node node) {
   Operation* op = node.value.getDefiningOp();
   if (!op || !isa<RankedTensorType>(node.value.getType()))

@@ -115,5 +115,8 @@ std::unique_ptr<Domain> analyseSort(SortOp op, const KernelGraph& graph, Refusal
 // visit returns false; does not enter reductions.
 void walkNodes(IndexSpace& space, Node root, llvm::DenseSet<std::pair<mlir::Value, mlir::AffineMap>>& seen,
                const KernelGraph& graph, llvm::function_ref<bool(Node)> visit);
+// Why `op` ("a sort"), which takes its operands element by element, cannot share a kernel with what computes `roots`;
+// no reason where it can.
+Refusal whyNotElementwise(IndexSpace& space, llvm::ArrayRef<Node> roots, const KernelGraph& graph, llvm::StringRef op);
 
 }  // namespace zefuse

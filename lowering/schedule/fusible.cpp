@@ -11,8 +11,8 @@ using namespace mlir;
 namespace zefuse {
 
 std::optional<std::string> whyNotLowerable(Operation* op) {
-  if (!isa<linalg::GenericOp, linalg::FillOp, tensor::EmptyOp, tensor::ConcatOp, PadOp, ScanOp, ScatterOp, SortOp, ViewOp,
-           SizeOp, arith::ConstantOp>(op))
+  if (!isa<linalg::GenericOp, linalg::FillOp, tensor::EmptyOp, tensor::ConcatOp, PadOp, ScanOp, ScatterOp, SortOp,
+           ViewOp, SizeOp, arith::ConstantOp>(op))
     return op->getName().getStringRef().str() + " has no place in a kernel";
   if (isa<arith::ConstantOp>(op) && isa<RankedTensorType>(op->getResult(0).getType()))
     return std::string("a tensor constant has no place in a kernel: make it an input");
@@ -55,7 +55,8 @@ std::optional<std::string> whyNotOneKernel(ArrayRef<Operation*> ops, KernelShape
       if (!isa<RankedTensorType>(result.getType()))
         continue;
       graph.graph_symbols = std::max(graph.graph_symbols, numSymbols(cast<RankedTensorType>(result.getType())));
-      if (isa<linalg::GenericOp, tensor::ConcatOp, PadOp, ScanOp, ScatterOp, SortOp>(op) && isReadOutside(result, inside))
+      if (isa<linalg::GenericOp, tensor::ConcatOp, PadOp, ScanOp, ScatterOp, SortOp>(op) &&
+          isReadOutside(result, inside))
         graph.outputs.push_back(result);
     }
   if (graph.outputs.empty())

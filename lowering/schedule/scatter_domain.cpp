@@ -70,22 +70,7 @@ std::unique_ptr<Domain> analyseScatter(ScatterOp op, const KernelGraph& graph, R
   }
   form.target = space.apply(coordinates, space.indices(values));
 
-  llvm::DenseSet<std::pair<Value, AffineMap>> seen;
-  for (Node root : roots)
-    walkNodes(space, root, seen, graph, [&](Node node) {
-      if (graph.is_input(node.value) || !refusal.reason.empty())
-        return false;
-      Operation* inner = node.value.getDefiningOp();
-      if (inner && isReduction(inner))
-        refusal = {inner, "a scatter's updates do not reduce in the same kernel"};
-      else if (isa_and_nonnull<ScanOp>(inner))
-        refusal = {inner, "a scatter and a scan have no kernel in common"};
-      else if (auto reason = whyNoPlace(node))
-        refusal = {inner, *reason};
-      else if (space.numOpaques() >= IndexSpace::max_opaques)
-        refusal = {inner, "too many computed indices"};
-      return refusal.reason.empty();
-    });
+  refusal = whyNotElementwise(space, roots, graph, "a scatter");
   if (!refusal.reason.empty())
     return nullptr;
   domain->axis_sets.emplace_back();

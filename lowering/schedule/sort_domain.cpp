@@ -26,21 +26,7 @@ std::unique_ptr<Domain> analyseSort(SortOp op, const KernelGraph& graph, Refusal
   at[sorted] = space.dim(form.to);
   form.results_at = space.indices(at);
 
-  llvm::DenseSet<std::pair<Value, AffineMap>> seen;
-  walkNodes(space, form.input(), seen, graph, [&](Node node) {
-    if (graph.is_input(node.value) || !refusal.reason.empty())
-      return false;
-    Operation* inner = node.value.getDefiningOp();
-    if (inner && isReduction(inner))
-      refusal = {inner, "what a sort reads does not reduce in the same kernel"};
-    else if (isa_and_nonnull<ScanOp>(inner))
-      refusal = {inner, "a sort and a scan have no kernel in common"};
-    else if (auto reason = whyNoPlace(node))
-      refusal = {inner, *reason};
-    else if (space.numOpaques() >= IndexSpace::max_opaques)
-      refusal = {inner, "too many computed indices"};
-    return refusal.reason.empty();
-  });
+  refusal = whyNotElementwise(space, form.input(), graph, "a sort");
   if (!refusal.reason.empty())
     return nullptr;
   domain->axis_sets.emplace_back();

@@ -66,17 +66,31 @@ Result<void*> OutputStorage::allocate(const OutputRequest& request) {
   }
 }
 
+namespace {
+
+/// A tensor of `output`'s dtype, sizes and strides on `storage`, from element `offset` of that dtype on.
+at::Tensor on(c10::Storage storage, const CallOutput& output, int64_t offset) {
+  at::Tensor tensor =
+      at::detail::make_tensor<c10::TensorImpl>(std::move(storage), c10::DispatchKeySet(c10::DispatchKey::CPU),
+                                               c10::scalarTypeToTypeMeta(torchDtype(output.dtype)));
+  tensor.unsafeGetTensorImpl()->set_sizes_and_strides(output.sizes, output.strides, offset);
+  return tensor;
+}
+
+}  // namespace
+
 at::Tensor OutputStorage::wrap(CallOutput& output, const std::vector<at::Tensor>& inputs) {
   switch (output.kind) {
-  case CallOutput::Kind::output_buffer: {
-    at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(storages_.at(output.index)),
-                                                                 c10::DispatchKeySet(c10::DispatchKey::CPU),
-                                                                 c10::scalarTypeToTypeMeta(torchDtype(output.dtype)));
-    tensor.unsafeGetTensorImpl()->set_sizes_and_strides(output.sizes, output.strides, output.offset);
-    return tensor;
-  }
+  case CallOutput::Kind::output_buffer: return on(storages_.at(output.index), output, output.offset);
   case CallOutput::Kind::input: {
     const at::Tensor& input = inputs.at(output.index);
+    if (const c10::ScalarType dtype = torchDtype(output.dtype); dtype != input.scalar_type()) {
+      const auto bytes = int64_t(input.storage_offset() * input.element_size());
+      at::Tensor view = on(input.storage(), output, bytes / int64_t(c10::elementSize(dtype)) + output.offset);
+      if (!input.is_inference())
+        view.unsafeGetTensorImpl()->set_version_counter(input.unsafeGetTensorImpl()->version_counter());
+      return view;
+    }
     if (output.offset == 0 && input.sizes().equals(output.sizes) && input.strides().equals(output.strides))
       return input;
     return at::as_strided(input, output.sizes, output.strides, input.storage_offset() + output.offset);

@@ -1,36 +1,17 @@
 #include "runtime/executor/kernel_modules.h"
 
 #include <algorithm>
-#include <atomic>
 #include <thread>
 
 #include "runtime/cache/file_cache.h"
 #include "runtime/executor/program.h"
+#include "runtime/parallel.h"
 
 namespace zefuse::executor {
 namespace {
 
 // How long one process waits for another that builds the same kernel. Compiling one takes tens of milliseconds.
 constexpr std::chrono::seconds build_wait{60};
-
-template <typename Work> void inParallel(size_t count, size_t threads, const Work& work) {
-  std::atomic<size_t> next{0};
-  auto loop = [&] {
-    for (size_t i; (i = next++) < count;)
-      work(i);
-  };
-  std::vector<std::thread> workers;
-  for (size_t i = 1; i < std::min(threads, count); ++i) {
-    try {
-      workers.emplace_back(loop);
-    } catch (const std::system_error&) {
-      break;  // no more threads to be had: fewer workers do
-    }
-  }
-  loop();
-  for (std::thread& worker : workers)
-    worker.join();
-}
 
 }  // namespace
 

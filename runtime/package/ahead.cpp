@@ -1,7 +1,6 @@
 #include "runtime/package/ahead.h"
 
 #include <algorithm>
-#include <atomic>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -12,6 +11,7 @@
 #include "lowering/targets.h"
 #include "runtime/cache/file_cache.h"
 #include "runtime/executor/kernel_modules.h"
+#include "runtime/parallel.h"
 
 namespace zefuse::package {
 namespace {
@@ -136,49 +136,37 @@ Result<std::vector<NativeCode>> compileAhead(const plan::Plan& plan, const std::
     ZEFUSE_RETURN_IF_ERROR(compilers.prepare(cpu, products));
 
   std::vector<NativeCode> codes(work.size());
-  std::mutex mutex;  // progress and the first error
+  std::mutex mutex;  // progress, the first error, and whether to stop
   Status first_error;
-  std::atomic<size_t> next{0};
-  std::atomic<bool> stop{false};
+  bool stop = false;
   size_t done = 0;
-  auto loop = [&] {
-    for (size_t i; !stop && (i = next++) < work.size();) {
-      const auto start = std::chrono::steady_clock::now();
-      bool cached = false;
-      auto bytes = compilers.compile(*work[i].module, work[i].target, cached);
-      const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-      std::lock_guard lock(mutex);
-      const std::string kernel = work[i].module->entry()->str();
-      if (!bytes.ok()) {
-        stop = true;
-        if (first_error.ok())
-          first_error = {bytes.status().code(),
-                         "kernel '" + kernel + "' for '" + work[i].target + "': " + bytes.status().message()};
-        return;
-      }
-      codes[i] = {work[i].module->id()->str(), work[i].target, std::move(*bytes)};
-      ++done;
-      if (options.progress && !options.progress(kernel, work[i].target, cached ? 0 : seconds, done, work.size())) {
-        stop = true;
-        if (first_error.ok())
-          first_error = {Code::deadline, "compiling was cancelled after " + std::to_string(done) + " of " +
-                                             std::to_string(work.size()) + " kernels"};
-      }
-    }
-  };
   const size_t threads =
       options.threads > 0 ? size_t(options.threads) : std::max(1u, std::thread::hardware_concurrency());
-  std::vector<std::thread> others;
-  for (size_t i = 1; i < std::min(threads, work.size()); ++i) {
-    try {
-      others.emplace_back(loop);
-    } catch (const std::system_error&) {
-      break;  // no more threads to be had: fewer do
+  inParallel(work.size(), threads, [&](size_t i) {
+    if (std::lock_guard lock(mutex); stop)
+      return;
+    const auto start = std::chrono::steady_clock::now();
+    bool cached = false;
+    auto bytes = compilers.compile(*work[i].module, work[i].target, cached);
+    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    std::lock_guard lock(mutex);
+    const std::string kernel = work[i].module->entry()->str();
+    if (!bytes.ok()) {
+      stop = true;
+      if (first_error.ok())
+        first_error = {bytes.status().code(),
+                       "kernel '" + kernel + "' for '" + work[i].target + "': " + bytes.status().message()};
+      return;
     }
-  }
-  loop();
-  for (std::thread& other : others)
-    other.join();
+    codes[i] = {work[i].module->id()->str(), work[i].target, std::move(*bytes)};
+    ++done;
+    if (options.progress && !options.progress(kernel, work[i].target, cached ? 0 : seconds, done, work.size())) {
+      stop = true;
+      if (first_error.ok())
+        first_error = {Code::deadline, "compiling was cancelled after " + std::to_string(done) + " of " +
+                                           std::to_string(work.size()) + " kernels"};
+    }
+  });
   if (!first_error.ok())
     return first_error;
   return codes;

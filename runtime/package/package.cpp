@@ -6,12 +6,12 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <set>
-#include <system_error>
 #include <thread>
+
+#include "runtime/parallel.h"
 
 namespace zefuse::package {
 namespace {
@@ -46,30 +46,11 @@ Digest digestOf(Header header, std::span<const std::byte> table) {
   return Sha256().update(std::as_bytes(std::span(&header, 1))).update(table).finish();
 }
 
-void inParallel(size_t count, const auto& work) {
-  std::atomic<size_t> next{0};
-  auto loop = [&] {
-    for (size_t i; (i = next++) < count;)
-      work(i);
-  };
-  std::vector<std::thread> others;
-  for (size_t i = 1; i < std::min<size_t>(std::thread::hardware_concurrency(), count); ++i) {
-    try {
-      others.emplace_back(loop);
-    } catch (const std::system_error&) {
-      break;  // no more threads to be had: fewer do
-    }
-  }
-  loop();
-  for (std::thread& other : others)
-    other.join();
-}
-
 constexpr size_t piece_bytes = size_t(1) << 20;
 
 Digest sectionDigest(std::span<const std::byte> bytes) {
   std::vector<Digest> pieces((bytes.size() + piece_bytes - 1) / piece_bytes);
-  inParallel(pieces.size(), [&](size_t i) {
+  inParallel(pieces.size(), std::thread::hardware_concurrency(), [&](size_t i) {
     pieces[i] = sha256(bytes.subspan(i * piece_bytes, std::min(piece_bytes, bytes.size() - i * piece_bytes)));
   });
   return sha256(std::as_bytes(std::span(pieces)));

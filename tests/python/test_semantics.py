@@ -129,6 +129,7 @@ def test_fresh_outputs_share_nothing(name: str, dynamic: bool) -> None:
         lambda x: x[:, x.shape[0] // 3].unsqueeze(0),
         lambda x: x.t()[1:, x.shape[0] // 2 :],
         lambda x: x.unfold(0, x.shape[0] // 2, 1)[1:],
+        lambda x: x[x.shape[0] // 2 :].view(torch.int32),
     ],
 )
 @pytest.mark.parametrize("grad", [False, True])
