@@ -85,6 +85,35 @@ Value copyOf(OpBuilder& builder, Location location, Value source) {
   return copy.getResult(0);
 }
 
+namespace {
+
+/// `source` as `type`, whose sizes are the same or one, or of which `source` has one: there, all is element zero.
+Value viewOfFirsts(OpBuilder& builder, Location location, Value source, RankedTensorType type) {
+  if (source.getType() == type)
+    return source;
+  const AffineExpr one = builder.getAffineConstantExpr(1);
+  SmallVector<AffineExpr> at, to = shapeOf(type), from = shapeOf(cast<RankedTensorType>(source.getType()));
+  for (auto [i, size] : llvm::enumerate(to))
+    at.push_back(size == one || from[i] == one ? builder.getAffineConstantExpr(0) : builder.getAffineDimExpr(i));
+  return ViewOp::create(builder, location, type, source,
+                        AffineMap::get(type.getRank(), numSymbols(type), at, builder.getContext()));
+}
+
+}  // namespace
+
+Value cutRepeats(OpBuilder& builder, Location location, Value source, ArrayRef<AffineExpr> strides) {
+  auto type = cast<RankedTensorType>(source.getType());
+  SmallVector<AffineExpr> sizes = shapeOf(type);
+  for (auto [size, stride] : llvm::zip(sizes, strides))
+    if (stride == builder.getAffineConstantExpr(0))
+      size = builder.getAffineConstantExpr(1);
+  return viewOfFirsts(builder, location, source, shapedTensor(sizes, type.getElementType(), numSymbols(type)));
+}
+
+Value repeatTo(OpBuilder& builder, Location location, Value cut, RankedTensorType type) {
+  return viewOfFirsts(builder, location, cut, type);
+}
+
 bool isCheapToRepeat(Operation* op) {
   auto generic = dyn_cast<linalg::GenericOp>(op);
   if (!generic || generic.getNumReductionLoops() != 0)

@@ -29,6 +29,11 @@ bool sortKeepingOrder(mlir::Block& block);
 bool isCopy(mlir::Operation* op);
 // Such a linalg.generic of `source`, whose sizes are zefuse.size operations.
 mlir::Value copyOf(mlir::OpBuilder& builder, mlir::Location location, mlir::Value source);
+// Memory with these strides holds one element for all of a dimension of stride zero. What to write there: `source` with
+// such dimensions cut to one element; and what was written, seen as `type` again.
+mlir::Value cutRepeats(mlir::OpBuilder& builder, mlir::Location location, mlir::Value source,
+                       llvm::ArrayRef<mlir::AffineExpr> strides);
+mlir::Value repeatTo(mlir::OpBuilder& builder, mlir::Location location, mlir::Value cut, mlir::RankedTensorType type);
 
 // The compute operation, library call or block argument behind views.
 mlir::Value throughViews(mlir::Value value);

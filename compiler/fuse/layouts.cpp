@@ -340,15 +340,19 @@ private:
       builder.setInsertionPointToStart(&graph_.getBody().front());
     Location loc = NameLoc::get(builder.getStringAttr("layout_copy|"), reader.use->getOwner()->getLoc());
     auto layouts = builder.getArrayAttr({AffineMapAttr::get(layout_.at(value)), AffineMapAttr::get(layout)});
+    SmallVector<AffineExpr> strides = asStrided(layout, shapeOf(type))->strides;
     auto kernel = KernelOp::create(builder, loc, TypeRange{type}, ValueRange{value}, "layout_copy", layouts, 1,
                                    DenseI64ArrayAttr());
     Block& block = kernel.getBody().emplaceBlock();
     Value source = block.addArgument(value.getType(), loc);
     builder.setInsertionPointToEnd(&block);
     Value viewed = ViewOp::create(builder, loc, type, source, reader.view);
-    YieldOp::create(builder, loc, copyOf(builder, loc, viewed));
+    Value copy = copyOf(builder, loc, cutRepeats(builder, loc, viewed, strides));
+    YieldOp::create(builder, loc, copy);
+    kernel.getResult(0).setType(copy.getType());
     layout_[kernel.getResult(0)] = layout;
-    return kernel.getResult(0);
+    builder.setInsertionPointAfter(kernel);
+    return repeatTo(builder, loc, kernel.getResult(0), type);
   }
 
   func::FuncOp graph_;

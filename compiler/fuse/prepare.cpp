@@ -46,7 +46,10 @@ void ownMemory(func::FuncOp graph) {
     Attribute storage = entry.get("storage") ? entry.get("storage") : entry.get("result");
     if (!isa<BlockArgument>(source) && owners.try_emplace(source, storage).first->second == storage)
       continue;
-    use.set(copyOf(builder, use.get().getLoc(), use.get()));
+    Location location = use.get().getLoc();
+    AffineMap strides = entry.getAs<AffineMapAttr>("strides").getValue();
+    Value copy = copyOf(builder, location, cutRepeats(builder, location, use.get(), strides.getResults()));
+    use.set(repeatTo(builder, location, copy, cast<RankedTensorType>(use.get().getType())));
   }
 }
 
