@@ -40,14 +40,28 @@ struct PreparedConvolution::Plan {
   std::vector<TensorDesc> operands;  // one per post-op, unused for those without
   std::vector<TailOp> tail;
   size_t fused = 0;  // how many of tail are post-ops
+  bool mirrored = false;
+  TensorDesc given;         // the weight as it lies, mirrored if the plan is
+  size_t given_origin = 0;  // bytes to its element of index 0
 };
 
 PreparedConvolution::PreparedConvolution(const ConvolutionDesc& desc) : Prepared(toString(desc)), desc_(desc) {
   sequence_.post_ops = desc.post_ops.size();
 }
 
+// Whether this transposed convolution is a forward one with the weight mirrored: one channel per group, steps of one.
+// oneDNN 3.2's backward kernel for those takes up to 60 times as long on channels-last images as its forward one.
+bool PreparedConvolution::mirrors() const {
+  if (desc_.kind != ConvolutionKind::transposed || desc_.weight.sizes[0] != desc_.groups || desc_.weight.sizes[1] != 1)
+    return false;
+  for (size_t d = 0; d < desc_.stride.size(); ++d)
+    if (desc_.stride[d] != 1 || desc_.padding[d] > desc_.dilation[d] * (desc_.weight.sizes[d + 2] - 1))
+      return false;
+  return true;
+}
+
 // `widen`: bf16 computes in f32. Without `channels_last`, images are row-major.
-PreparedConvolution::Plan PreparedConvolution::makePlan(bool widen, bool channels_last) const {
+PreparedConvolution::Plan PreparedConvolution::makePlan(bool widen, bool channels_last, bool mirrored) const {
   auto type = [&](const TensorDesc& tensor) { return widen ? DType::f32 : tensor.dtype; };
   auto image = [&](const TensorDesc& tensor) {
     return channels_last ? channelsLast(tensor, type(tensor)) : dense(tensor, type(tensor));
@@ -55,8 +69,15 @@ PreparedConvolution::Plan PreparedConvolution::makePlan(bool widen, bool channel
   const bool gradient = desc_.kind == ConvolutionKind::weights;
   Plan plan;
   plan.input = image(desc_.input);
+  plan.mirrored = mirrored;
+  plan.given = desc_.weight;
+  for (size_t d = 2; mirrored && d < plan.given.sizes.size(); ++d) {
+    plan.given_origin +=
+        size_t((plan.given.sizes[d] - 1) * plan.given.strides[d]) * bytesOf({plan.given.dtype, {}, {}});
+    plan.given.strides[d] = -plan.given.strides[d];
+  }
   plan.weight = gradient ? image(desc_.weight)
-                : distinct(desc_.weight) && type(desc_.weight) == desc_.weight.dtype
+                : !mirrored && distinct(desc_.weight) && type(desc_.weight) == desc_.weight.dtype
                     ? desc_.weight
                     : dense(desc_.weight, type(desc_.weight));
   plan.out = gradient ? dense(desc_.out, type(desc_.out)) : image(desc_.out);
@@ -72,8 +93,9 @@ PreparedConvolution::Plan PreparedConvolution::makePlan(bool widen, bool channel
   return plan;
 }
 
-// In order of preference: channels last as it is; with post-ops run on their own; row-major; computing in f32 on a CPU
-// without bf16 instructions. oneDNN's reference implementation, slow and right, where it has no other.
+// In order of preference: channels last as it is, mirrored where that serves; with post-ops run on their own;
+// row-major; computing in f32 on a CPU without bf16 instructions. oneDNN's reference implementation, slow and right,
+// where it has no other.
 std::optional<PreparedConvolution::Plan> PreparedConvolution::search(std::string& why) {
   auto narrow = [](const std::optional<TensorDesc>& tensor) { return tensor && tensor->dtype == DType::bf16; };
   bool has_bf16 = narrow(desc_.input) || narrow(desc_.bias);
@@ -81,14 +103,15 @@ std::optional<PreparedConvolution::Plan> PreparedConvolution::search(std::string
     has_bf16 |= narrow(op.operand);
   for (bool reference : {false, true})
     for (bool widen : {false, true})
-      for (bool channels_last : {true, false}) {
-        if (widen && !has_bf16)
-          continue;
-        Plan plan = makePlan(widen, channels_last);
-        for (plan.fused = plan.tail.size() + 1; plan.fused-- > 0;)
-          if (add(plan, reference, why) && appendTail(sequence_, plan.tail, plan.fused, plan.out, why))
-            return plan;
-      }
+      for (bool channels_last : {true, false})
+        for (bool mirrored : {true, false}) {
+          if ((widen && !has_bf16) || (mirrored && !mirrors()))
+            continue;
+          Plan plan = makePlan(widen, channels_last, mirrored);
+          for (plan.fused = plan.tail.size() + 1; plan.fused-- > 0;)
+            if (add(plan, reference, why) && appendTail(sequence_, plan.tail, plan.fused, plan.out, why))
+              return plan;
+        }
   return std::nullopt;
 }
 
@@ -113,7 +136,7 @@ memory::desc PreparedConvolution::weightLayout(const TensorDesc& weight, bool tr
 bool PreparedConvolution::add(const Plan& plan, bool reference, std::string& why) {
   if (desc_.kind == ConvolutionKind::weights)
     return addWeights(plan, reference, why);
-  const bool transposed = desc_.kind == ConvolutionKind::transposed;
+  const bool transposed = desc_.kind == ConvolutionKind::transposed && !plan.mirrored;
   dnnl::primitive_attr attr;
   attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
   dnnl::post_ops post_ops;
@@ -125,13 +148,14 @@ bool PreparedConvolution::add(const Plan& plan, bool reference, std::string& why
   const memory::desc bias = plan.bias ? memoryDesc(*plan.bias) : memory::desc();
   const memory::desc plain = weightLayout(plan.weight, transposed);
   const memory::desc wanted(plain.get_dims(), plain.get_data_type(), memory::format_tag::any);
-  memory::dims dilation, end;
+  memory::dims dilation, begin, end;
   for (size_t d = 0; d < desc_.stride.size(); ++d) {
     const int64_t x = transposed ? desc_.out.sizes[d + 2] : desc_.input.sizes[d + 2];
     const int64_t y = transposed ? desc_.input.sizes[d + 2] : desc_.out.sizes[d + 2];
+    const int64_t reach = (desc_.weight.sizes[d + 2] - 1) * desc_.dilation[d];
     dilation.push_back(desc_.dilation[d] - 1);
-    end.push_back((y - 1) * desc_.stride[d] + (desc_.weight.sizes[d + 2] - 1) * desc_.dilation[d] + 1 - x -
-                  desc_.padding[d]);
+    begin.push_back(plan.mirrored ? reach - desc_.padding[d] : desc_.padding[d]);
+    end.push_back((y - 1) * desc_.stride[d] + reach + 1 - x - begin.back());
     // Input that no output reads; oneDNN takes less than a stride of it.
     end.back() = std::max(end.back(), 1 - desc_.stride[d]);
   }
@@ -144,7 +168,7 @@ bool PreparedConvolution::add(const Plan& plan, bool reference, std::string& why
       why = "only oneDNN's reference implementation";
       return false;
     }
-    sequence_.implementation = description.impl_info_str();
+    sequence_.implementation = description.impl_info_str() + std::string(plan.mirrored ? "; mirrors the weight" : "");
     sequence_.b_layout = plain;
     sequence_.packed_layout = description.weights_desc();
     PrimitiveStep step{make(description),
@@ -161,11 +185,11 @@ bool PreparedConvolution::add(const Plan& plan, bool reference, std::string& why
   if (transposed)
     return append(dnnl::deconvolution_forward::primitive_desc(
                       engine(), prop_kind::forward_inference, algorithm::deconvolution_direct, input, wanted, bias, out,
-                      desc_.stride, dilation, desc_.padding, end, attr, /*allow_empty=*/true),
+                      desc_.stride, dilation, begin, end, attr, /*allow_empty=*/true),
                   [](auto& d) { return dnnl::deconvolution_forward(d); });
   return append(dnnl::convolution_forward::primitive_desc(
                     engine(), prop_kind::forward_inference, algorithm::convolution_direct, input, wanted, bias, out,
-                    desc_.stride, dilation, desc_.padding, end, attr, /*allow_empty=*/true),
+                    desc_.stride, dilation, begin, end, attr, /*allow_empty=*/true),
                 [](auto& d) { return dnnl::convolution_forward(d); });
 }
 
@@ -241,11 +265,11 @@ Result<std::shared_ptr<const Convolution>> PreparedConvolution::build(const Conv
       sequence.stageOperand(slotB, desc.weight, plan.weight, "the gradient");
       if (sequence.steps.size() > 1)
         sequence.weights_offset = sequence.reserve(sequence.packed_layout.get_size());
-    } else if (desc.pack_weight && (desc.weight != plan.weight || sequence.packed_layout != sequence.b_layout)) {
-      sequence.preparePacking(desc.weight, plan.weight);
+    } else if (desc.pack_weight && (plan.given != plan.weight || sequence.packed_layout != sequence.b_layout)) {
+      sequence.preparePacking(plan.given, plan.weight, plan.given_origin);
     } else {
       // Not worth keeping, or already as oneDNN wants it: through scratch at each call.
-      sequence.stageOperand(slotB, desc.weight, plan.weight, "the weight");
+      sequence.stageOperand(slotB, plan.given, plan.weight, "the weight", plan.given_origin);
       sequence.weights_offset = sequence.reserve(sequence.packed_layout.get_size());
       dnnl::primitive_attr attr;
       attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);

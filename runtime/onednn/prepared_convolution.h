@@ -15,12 +15,11 @@ public:
 private:
   struct Plan;
   explicit PreparedConvolution(const ConvolutionDesc& desc);
-  Plan makePlan(bool widen, bool channels_last) const;
+  Plan makePlan(bool widen, bool channels_last, bool mirrored) const;
+  bool mirrors() const;
   std::optional<Plan> search(std::string& why);
   // Each appends to the sequence; false with a reason in `why` and no steps.
   bool add(const Plan& plan, bool reference, std::string& why);
-  template <typename Description, typename Primitive>
-  bool addForward(const Plan& plan, const Description& description, bool reference, std::string& why);
   bool addWeights(const Plan& plan, bool reference, std::string& why);
   // The weight with the groups as a dimension of their own, input and output channels in oneDNN's order.
   dnnl::memory::desc weightLayout(const TensorDesc& weight, bool transposed) const;

@@ -141,11 +141,12 @@ Sequence::~Sequence() { delete spare_.load(); }
 
 size_t Sequence::reserve(size_t bytes) { return std::exchange(scratch_bytes, scratch_bytes + aligned(bytes)); }
 
-void Sequence::stageOperand(int slot, const TensorDesc& outside, const TensorDesc& inside, const char* name) {
+void Sequence::stageOperand(int slot, const TensorDesc& outside, const TensorDesc& inside, const char* name,
+                            size_t origin) {
   if (sameLayout(outside, inside))
     return;
   implementation += std::string("; copies ") + name;
-  stagings_.push_back({slot, outside, inside, reserve(bytesOf(inside))});
+  stagings_.push_back({slot, outside, inside, reserve(bytesOf(inside)), origin});
 }
 
 void Sequence::stageOut(const TensorDesc& outside, const TensorDesc& inside) {
@@ -155,8 +156,9 @@ void Sequence::stageOut(const TensorDesc& outside, const TensorDesc& inside) {
   out_staging_ = Staging{slotOut, outside, inside, reserve(bytesOf(inside))};
 }
 
-void Sequence::preparePacking(const TensorDesc& b, const TensorDesc& dense) {
+void Sequence::preparePacking(const TensorDesc& b, const TensorDesc& dense, size_t origin) {
   b_ = b;
+  b_origin_ = origin;
   b_dense_ = dense;
   packed_bytes = packed_layout.get_size();
   pack_ = dnnl::reorder(dnnl::reorder::primitive_desc(engine(), b_layout, engine(), packed_layout));
@@ -196,7 +198,7 @@ Status Sequence::packB(const void* b, void* packed) const {
     const bool copied = b_ != b_dense_;
     AlignedBuffer copy(copied ? bytesOf(b_dense_) : 0);
     if (copied) {
-      stridedCopy(b_, b, b_dense_, copy.data);
+      stridedCopy(b_, static_cast<const std::byte*>(b) + b_origin_, b_dense_, copy.data);
       b = copy.data;
     }
     dnnl::memory source(b_layout, engine(), const_cast<void*>(b));
@@ -228,7 +230,8 @@ Status Sequence::run(const Primitive::Arguments& call) const {
 
     for (const Staging& staging : stagings_) {
       void* inside = scratch + staging.offset;
-      stridedCopy(staging.outside, addresses[staging.slot], staging.inside, inside);
+      stridedCopy(staging.outside, static_cast<std::byte*>(addresses[staging.slot]) + staging.origin, staging.inside,
+                  inside);
       addresses[staging.slot] = inside;
     }
     if (out_staging_)

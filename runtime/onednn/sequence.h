@@ -20,7 +20,8 @@ enum Slot : int { slotA, slotB, slotBias, slotOut, slotAlpha, slotScratchpad, sl
 struct Staging {
   int slot;
   TensorDesc outside, inside;
-  size_t offset;  // in scratch, bytes
+  size_t offset;      // in scratch, bytes
+  size_t origin = 0;  // bytes from the slot's address to outside's element of index 0 (its strides may be negative)
 };
 
 struct Binding {
@@ -42,12 +43,12 @@ public:
   ~Sequence();
 
   // Reserves scratch for a copy of an operand, or of out, unless it lies as `inside` already.
-  void stageOperand(int slot, const TensorDesc& outside, const TensorDesc& inside, const char* name);
+  void stageOperand(int slot, const TensorDesc& outside, const TensorDesc& inside, const char* name, size_t origin = 0);
   void stageOut(const TensorDesc& outside, const TensorDesc& inside);
   // Room in scratch for a primitive's result: the offset.
   size_t reserve(size_t bytes);
   // How b, in `b_layout` after a copy if b differs from b_dense, becomes packed_layout. May throw dnnl::error.
-  void preparePacking(const TensorDesc& b, const TensorDesc& dense);
+  void preparePacking(const TensorDesc& b, const TensorDesc& dense, size_t origin = 0);
   // Places oneDNN's own scratchpad. Last.
   void placeScratchpad();
 
@@ -79,6 +80,7 @@ private:
   std::vector<Staging> stagings_;
   std::optional<Staging> out_staging_;
   TensorDesc b_, b_dense_;  // b before packing, and what packing begins with
+  size_t b_origin_ = 0;     // as Staging::origin
   std::optional<dnnl::reorder> pack_;
   size_t scratchpad_offset_ = 0;
   mutable std::atomic<Handles*> spare_{nullptr};

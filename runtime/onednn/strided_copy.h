@@ -7,8 +7,8 @@
 
 namespace zefuse::onednn {
 
-// `from` and `to` have equal sizes. Uses the calling thread's OpenMP team for large tensors. A NaN
-// stays a NaN; bf16 rounds to nearest even.
+// `from` and `to` have equal sizes; `source` is `from`'s element of index 0, and its strides may be negative. Uses the
+// calling thread's OpenMP team for large tensors. A NaN stays a NaN; bf16 rounds to nearest even.
 void stridedCopy(const TensorDesc& from, const void* source, const TensorDesc& to, void* target);
 
 // Writes zeros to every element.

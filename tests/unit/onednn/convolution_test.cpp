@@ -183,6 +183,8 @@ const Geometry geometries[] = {
     {2, 4, 6, {12}, {3}, {1}, {4}, {3}, 2},
     {1, 3, 4, {5, 6, 7}, {3, 2, 3}, {1, 2, 1}, {1, 0, 1}, {1, 1, 2}},
     {1, 1, 1, {1, 1}, {1, 1}, {1, 1}, {0, 0}, {1, 1}},
+    {2, 24, 24, {9, 8}, {7, 5}, {1, 1}, {3, 1}, {1, 2}, 24},
+    {1, 17, 17, {11}, {4}, {1}, {1}, {2}, 17},
 };
 
 class Kinds : public ::testing::TestWithParam<ConvolutionKind> {};
@@ -205,6 +207,29 @@ TEST(Convolution, OutputPadding) {
   Geometry geometry{1, 6, 4, {5, 4}, {3, 3}, {2, 3}, {1, 0}, {1, 1}};
   geometry.output_padding = {1, 2};
   Trial(describe(ConvolutionKind::transposed, geometry, DType::f32, true)).expectCorrect();
+}
+
+// One channel per group and steps of one: a forward convolution with the weight mirrored.
+TEST(Convolution, DepthwiseGradientIsAForwardConvolution) {
+  Geometry geometry{1, 32, 32, {14, 12}, {7, 5}, {1, 1}, {3, 2}, {1, 1}, 32};
+  for (bool pack : {true, false}) {
+    ConvolutionDesc desc = describe(ConvolutionKind::transposed, geometry, DType::f32, true);
+    desc.pack_weight = pack;
+    desc.post_ops = {{PostOpKind::add, desc.out}};
+    Trial trial(desc);
+    trial.expectCorrect();
+    EXPECT_NE(trial.implementation.find("mirrors the weight"), std::string::npos) << trial.implementation;
+  }
+  geometry.stride = {2, 1};
+  Trial strided(describe(ConvolutionKind::transposed, geometry, DType::f32, true));
+  strided.expectCorrect();
+  EXPECT_EQ(strided.implementation.find("mirrors"), std::string::npos) << strided.implementation;
+  geometry.stride = {1, 1};
+  geometry.output_padding = {0, 0};
+  geometry.padding = {7, 2};  // cuts away more than the weight reaches: no forward convolution
+  Trial cut(describe(ConvolutionKind::transposed, geometry, DType::f32, true));
+  cut.expectCorrect();
+  EXPECT_EQ(cut.implementation.find("mirrors"), std::string::npos) << cut.implementation;
 }
 
 TEST(Convolution, EveryPostOp) {
