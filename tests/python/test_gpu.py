@@ -220,10 +220,12 @@ def test_threads_share_a_compiled_function() -> None:
 
 
 CHILD = """
-import os, torch, zefuse
+import copy, os, torch, zefuse
 torch.manual_seed(0)
 model = torch.nn.Sequential(torch.nn.Linear(512, 512), torch.nn.Tanh(), torch.nn.Linear(512, 512)).eval()
 x = torch.randn(256, 512)
+# In double precision: one process in forty gets errors of 5e-5 from eager's first f32 tanh on several threads.
+expected = copy.deepcopy(model).double()(x.double()).detach()
 graphs = []
 from zefuse import backend
 options = {"device": "gpu:0", "device_timeout_s": 1}
@@ -231,7 +233,7 @@ with torch.no_grad(), backend.observe(lambda _, graph: graphs.append(graph)):
     compiled = torch.compile(model, backend="zefuse", options=options)
     for _ in range(3):
         try:
-            print("error", float((compiled(x) - model(x)).abs().max()) < 1e-5)
+            print("error", float((compiled(x) - expected).abs().max()) < 1e-5)
         except Exception as failure:
             print(type(failure).__name__, str(failure).splitlines()[0])
 if graphs:
