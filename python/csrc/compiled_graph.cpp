@@ -16,8 +16,9 @@ CompiledGraph::CompiledGraph(std::unique_ptr<Executable> executable, std::vector
                              std::string dump_folder, std::vector<std::pair<std::string, double>> stages)
     : executable_(std::move(executable)), constants_(std::move(constants)), dump_folder_(std::move(dump_folder)),
       stages_(std::move(stages)) {
-  for (const plan::Buffer* buffer : *executable_->plan().buffers())
-    num_output_buffers_ += buffer->storage() == plan::Storage::output;
+  if (const auto* buffers = executable_->plan().buffers())  // none: a graph that returns nothing
+    for (const plan::Buffer* buffer : *buffers)
+      num_output_buffers_ += buffer->storage() == plan::Storage::output;
 }
 
 py::tuple CompiledGraph::call(const py::list& arguments) {

@@ -100,7 +100,10 @@ void dumpBuilt(const CompiledGraph& compiled) {
   auto natives = compiled.executable().nativeBinaries();
   if (!natives.ok())
     return Dump::writeInto(compiled.dumpFolder(), "native.error", natives.status().toString());
-  for (const plan::Step* step : *compiled.executable().plan().steps())
+  const auto* steps = compiled.executable().plan().steps();
+  if (!steps)
+    return;
+  for (const plan::Step* step : *steps)
     if (auto* launch = step->kind_as_Launch())
       Dump::writeInto(compiled.dumpFolder(), launch->name()->str() + "/kernel.s",
                       disassemble((*natives)[launch->module_()]));

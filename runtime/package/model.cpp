@@ -339,8 +339,9 @@ Result<std::unique_ptr<Model>> Model::load(std::shared_ptr<const Reader> reader,
       return Status{executable.status().code(), package.name() + ": " + executable.status().message(),
                     executable.status().place()};
     Part part{entry, std::move(*executable), {}, {}};
-    for (const plan::Buffer* buffer : *part.executable->plan().buffers())
-      part.output_buffers += buffer->storage() == plan::Storage::output;
+    if (const auto* buffers = part.executable->plan().buffers())
+      for (const plan::Buffer* buffer : *buffers)
+        part.output_buffers += buffer->storage() == plan::Storage::output;
     if (!describe(impl->manifest, *entry, part.executable->plan(), part.inputs, part.outputs))
       return Status{Code::damaged, package.name() + ": its manifest and plan '" + entry->section +
                                        "' do not belong together; make it again"};

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -243,6 +244,14 @@ def test_computed_sizes(function: Any) -> None:
             inputs = torch.randn(rows, columns), torch.randn(others, columns)
             assert relative_error(compiled(*inputs), function(*inputs)) < 1e-5, (rows, columns)
     assert len(seen) <= 2  # unequal sizes first: a guard may ask which is larger
+
+
+@pytest.mark.parametrize("dump", [False, True])
+def test_graph_that_returns_no_tensor(dump: bool, tmp_path: Path) -> None:
+    """Broadcasting constant shapes leaves a graph of nothing: no inputs, no outputs, no memory."""
+    options = {"dump_dir": str(tmp_path)} if dump else {}
+    compiled = torch.compile(lambda: torch.broadcast_shapes((3, 1), (1, 4)), backend="zefuse", options=options)
+    assert compiled() == (3, 4)
 
 
 def test_integer_inputs() -> None:
