@@ -19,7 +19,7 @@ bool isWhole(const fx::Argument& argument) {
           argument.real == static_cast<double>(static_cast<int64_t>(argument.real)));
 }
 
-// start + i * step, exactly where both are whole numbers.
+// start + i * step, exactly where both are whole numbers; in a tensor of whole numbers eager cuts both to such first.
 Values emitArange(Op& op, bool has_start, bool has_step) {
   TensorOrNumber start, step;
   start.number.kind = step.number.kind = fx::Argument::Kind::integer;
@@ -29,7 +29,7 @@ Values emitArange(Op& op, bool has_start, bool has_step) {
   if (has_step)
     step = op.operand("step");
   Type element = op.element();
-  Type compute = isWhole(start.number) && isWhole(step.number)
+  Type compute = isa<IntegerType>(element) || (isWhole(start.number) && isWhole(step.number))
                      ? Type(op.build.b.getI64Type())
                      : (element.isF64() ? element : Type(op.build.b.getF32Type()));
   return {op.build.loop({}, op.resultType(), [&](Body& body, ArrayRef<Scalar>) {

@@ -309,6 +309,7 @@ CREATION = [
     Case("full", lambda x: (x + torch.full((5, 7), 2.5), torch.full((2,), 7)), [S], (torch.float32,)),
     Case("zeros_ones", lambda x: (torch.zeros_like(x), torch.ones_like(x) + x, x.new_zeros(3), torch.ones(2, dtype=torch.int64)), [S], BOTH),
     Case("arange", lambda x: (torch.arange(7) + x, torch.arange(1, 8, dtype=torch.float32) * x, torch.arange(0, 1, 0.25)), [S], (torch.float32,)),
+    Case("arange_cut", lambda x: (torch.arange(-3.7, 8.2, 1.9, dtype=torch.int64) + x, torch.arange(1.5, 13, dtype=torch.int32) + x), [(1,)], (torch.int64,)),
     Case("arange_size", lambda x: torch.arange(x.shape[1], device=x.device) + x, [S], (torch.float32,)),
     Case("triu_tril", lambda x: (x.triu(), x.tril(-1), x.triu(2)), [S], BOTH),
     Case("causal_mask", lambda x: torch.where(torch.ones(5, 5, dtype=torch.bool).tril(), x, float("-inf")), [(5, 5)]),
