@@ -268,14 +268,14 @@ def page(trials: list[dict[str, Any]], ended: list[str], whole: bool) -> str:
             why
             for t in tried_here
             if target not in t["fallbacks"] and not t["fallbacks"]
-            for why in t["failed"].values()
+            for why in (re.sub(r"^kernel \w+: ", "", reason) for reason in t["failed"].values())
         ]
         notes = [*reasons, *dict.fromkeys(lowering)]
         if not tried_here and target in table():
             native, notes = "in the table", ["no sample of the database reaches it"]
         elif not tried_here:
             notes = ["decomposed before it reaches the importer, or no sample reaches it"]
-        counts[native or "not tried"] += 1
+        counts["in part" if "/" in native else native or "not tried"] += 1
         note = "; ".join(re.sub(r"\s+", " ", text)[:160].replace("|", "\\|") for text in notes[:3])
         rows.append(f"| `{target.removeprefix('aten.')}` | {native} | {dynamic} | {gpu} | {note} |")
     summary = ", ".join(f"{number} {what}" for what, number in counts.most_common())
@@ -286,9 +286,8 @@ def page(trials: list[dict[str, Any]], ended: list[str], whole: bool) -> str:
         "operator database: each traced, imported, fused and lowered to SPIR-V, with static sizes and in backward graphs (native), with",
         f"symbolic sizes (dynamic), and with the schedule for a GPU ({GPU}). `yes`: every trial; `n/m`: n of m; empty: none tried.",
         "`draw`: a library call that draws from torch's generator, with eager's numbers. A fallback runs through ATen in the plan, or in",
-        "eager where no plan can hold it. Operators that torch's decompositions",
-        "take apart first have no row of their own,",
-        f"except core ATen's. {summary}.",
+        "eager where no plan can hold it. Operators that torch's decompositions take apart first have no row of their own, except core",
+        f"ATen's. In all: {summary}.",
         "",
         "| operator (aten) | native | dynamic | GPU | fallback: reason |",
         "|---|---|---|---|---|",

@@ -139,6 +139,19 @@ def ldexp(self: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
     return self * torch.pow(2.0, other)
 
 
+def round_decimals(self: torch.Tensor, *, decimals: int = 0) -> Any:
+    """Eager's formula, in f32 for f16 and bf16."""
+    if not self.is_floating_point():
+        return NotImplemented
+    scale = 10.0 ** abs(decimals)
+    x = self if self.dtype == torch.float64 else self.float()
+    return ((x / scale).round() * scale if decimals < 0 else (x * scale).round() / scale).to(self.dtype)
+
+
+def unbind_copy(self: torch.Tensor, dim: int = 0) -> list[torch.Tensor]:
+    return [piece.clone() for piece in self.unbind(dim)]
+
+
 def composites() -> dict[Any, Callable[..., Any]]:
     aten = torch.ops.aten
     table: dict[Any, Callable[..., Any]] = {
@@ -157,6 +170,8 @@ def composites() -> dict[Any, Callable[..., Any]]:
         aten.replication_pad2d_backward.default: replication_pad_backward,
         aten.replication_pad3d_backward.default: replication_pad_backward,
         aten.softshrink_backward.default: hardshrink_backward,
+        aten.round.decimals: round_decimals,
+        aten.unbind_copy.int: unbind_copy,
         aten._trilinear.default: trilinear,
     }
     for family in (distances, embedding_bags, order_statistics, resampling):

@@ -84,13 +84,15 @@ OTHERS = [
     Case("addmv", lambda v, m, x: torch.addmv(v, m, x, beta=0.5), [(4,), (4, 5), (5,)], _F32),
     Case("bilinear", lambda x, y, w, b: F.bilinear(x, y, w, b), [(4, 5), (4, 3), (6, 5, 3), (6,)], _F32),
     Case("triangle_indices", lambda x: x + torch.tril_indices(4, 6, -1).sum() + torch.triu_indices(5, 3, 1).sum(), [(2,)], _F32),
+    Case("round_decimals", lambda x: (x.round(decimals=2), (x * 100).round(decimals=-1), x.round(decimals=0)), [T], FLOATS),
+    Case("unbind_copy", lambda x: [y + 1 for y in torch.unbind_copy(x, 1)], [T], _F32),
     Case("angle", torch.angle, [T], (*FLOATS, *INTEGERS)),
 ]  # fmt: skip
 
 COMPOSITES = [*ORDER, *DISTANCES, *SAMPLING, *BAGS, *OTHERS]
 WITH_GRADIENT = [
     *(c for c in (*DISTANCES, *SAMPLING, *BAGS) if not any(w in c.name for w in ("cdist_0", "bicubic", "nan", "cdist_many"))),
-    *(c for c in OTHERS if not any(w in c.name for w in ("index_reduce", "put", "triangle", "angle"))),
+    *(c for c in OTHERS if not any(w in c.name for w in ("index_reduce", "put", "triangle", "angle", "round", "unbind"))),
     Case("sort", lambda x: (x.sort(-1).values * 2, x.topk(3, 0).values), [(6, 8)]),
     Case("median", lambda x: (x.median(-1).values, x.median(), x.kthvalue(2, 0).values), [(6, 9)]),
 ]  # fmt: skip
