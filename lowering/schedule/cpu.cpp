@@ -108,7 +108,7 @@ private:
     e_.toInnermost();
     Value first = times(strip, tile);
     Value last = smaller(arith::AddIOp::create(b_, loc_, first, constantIndex(b_, loc_, tile)), tiled_size);
-    overBlocks(laned, constantIndex(b_, loc_, 0), blocks, [&] {
+    overBlocks(c_, laned, constantIndex(b_, loc_, 0), blocks, [&](Value) {
       e_.toInnermost();
       auto loop = e_.openLoop(first, last, constantIndex(b_, loc_, 1));
       e_.bind(tiled, loop.index());
@@ -143,6 +143,8 @@ private:
         offset = space_.simplify(offset + bytes);
       }
     }
+    if (c_.strategy.strip)
+      strip_memory_ = makeStripMemory(c_);
     if (!c_.strategy.kept.empty())
       c_.launch.schedule += ", keeps " + std::to_string(c_.strategy.kept.size()) + " of a row's values in " +
                             (c_.strategy.kept_static ? "private" : "scratch") + " memory";
@@ -151,35 +153,9 @@ private:
   //===-- units that are vectors of rows -------------------------------------------------------===//
 
   void rowBlocks(Value first, Value last) {
-    overBlocks(c_.strategy.row_lanes, first, last, [&] { row(); });
-  }
-
-  // The vectors number first..last of a dim.
-  void overBlocks(unsigned dim, Value first, Value last, llvm::function_ref<void()> body) {
-    int64_t lanes = lanesFor(space_, dim, c_.target);
-    Value one = constantIndex(b_, loc_, 1);
-    if (auto size = constantOf(space_.size(dim))) {
-      auto loop = e_.openLoop(first, last, one);
-      Value base = times(loop.index(), lanes);
-      bool aligned = *size % lanes == 0;
-      if (!aligned)
-        base = smaller(base, constantIndex(b_, loc_, *size - lanes));
-      e_.bindLanes(dim, base, lanes, aligned);
-      body();
-      e_.closeLoop(loop);
-      return;
-    }
-    Value size = e_.index(space_.size(dim)), full = e_.index(space_.size(dim).floorDiv(lanes));
-    e_.toInnermost();
-    auto loop = e_.openLoop(first, smaller(last, full), one);
-    e_.bindLanes(dim, times(loop.index(), lanes), lanes, true);
-    body();
-    e_.closeLoop(loop);
-    Value rest = arith::MaxSIOp::create(b_, loc_, first, full);
-    auto tail = e_.openLoop(rest, last, one);
-    e_.bindLanes(dim, times(tail.index(), lanes), lanes, true, size);
-    body();
-    e_.closeLoop(tail);
+    if (c_.strategy.strip)
+      return scheduleStrips(c_, strip_memory_, first, last);
+    overBlocks(c_, c_.strategy.row_lanes, first, last, [&](Value) { row(); });
   }
 
   //===-- one unit -----------------------------------------------------------------------------===//
@@ -207,13 +183,10 @@ private:
       for (Kept& kept : c_.strategy.kept)
         kept.written |= kept.stored;
     }
-    bool columns = false;
-    for (const DomainOutput& output : domain.outputs) {
+    for (const DomainOutput& output : domain.outputs)
       if (output.per_row)
         c_.storeOutput(output);
-      columns |= !output.per_row;
-    }
-    if (columns)
+    if (!c_.columnOutputs(domain.levels).empty())
       columnLoops(0);
     // The tail of a dynamic row dim emits the stages once more.
     for (Kept& kept : c_.strategy.kept)
@@ -240,16 +213,15 @@ private:
       return;
     }
     auto storeAll = [&] {
-      for (const DomainOutput& output : c_.domain.outputs)
-        if (!output.per_row)
-          c_.storeOutput(output);
+      for (const DomainOutput* output : c_.columnOutputs(c_.domain.levels))
+        c_.storeOutput(*output);
     };
     if (c_.strategy.lanes_in_rows)
       return storeAll();
     unsigned dim = c_.strategy.axis_lanes[0];
     Value count = e_.index(space_.size(dim).ceilDiv(lanesFor(space_, dim, c_.target)));
     e_.toInnermost();
-    overBlocks(dim, constantIndex(b_, loc_, 0), count, storeAll);
+    overBlocks(c_, dim, constantIndex(b_, loc_, 0), count, [&](Value) { storeAll(); });
   }
 
   //===-- reductions ---------------------------------------------------------------------------===//
@@ -332,6 +304,9 @@ private:
       Value next = c_.combine(*instance, totals[i], splat(b_, element, lanes));
       totals[i] = mask ? arith::SelectOp::create(b_, loc_, mask, next, totals[i]) : next;
     }
+    if (instances.front()->axes == 0)
+      for (const DomainOutput* output : c_.columnOutputs(instances.front()->level))
+        c_.storeOutput(*output);
   }
 
   SmallVector<Value> reduceLanes(unsigned axes, ArrayRef<const Instance*> instances, int64_t lanes,
@@ -412,9 +387,46 @@ private:
   IndexSpace& space_;
   OpBuilder& b_;
   Location loc_;
+  Value strip_memory_;
 };
 
 }  // namespace
+
+void overBlocks(const ScheduleContext& context, unsigned dim, Value first, Value last,
+                llvm::function_ref<void(Value)> body) {
+  IndexSpace& space = context.domain.space;
+  Evaluator& e = context.evaluator;
+  OpBuilder& b = context.builder();
+  Location loc = b.getUnknownLoc();
+  int64_t lanes = lanesFor(space, dim, context.target);
+  auto times = [&](Value a, int64_t by) -> Value {
+    return arith::MulIOp::create(b, loc, a, constantIndex(b, loc, by));
+  };
+  Value one = constantIndex(b, loc, 1);
+  if (auto size = constantOf(space.size(dim))) {
+    auto loop = e.openLoop(first, last, one);
+    Value base = times(loop.index(), lanes);
+    bool aligned = *size % lanes == 0;
+    if (!aligned)
+      base = arith::MinSIOp::create(b, loc, base, constantIndex(b, loc, *size - lanes));
+    e.bindLanes(dim, base, lanes, aligned);
+    body(loop.index());
+    e.closeLoop(loop);
+    return;
+  }
+  Value size = e.index(space.size(dim)), full = e.index(space.size(dim).floorDiv(lanes));
+  e.toInnermost();
+  auto loop = e.openLoop(first, arith::MinSIOp::create(b, loc, last, full), one);
+  e.bindLanes(dim, times(loop.index(), lanes), lanes, true);
+  body(loop.index());
+  e.closeLoop(loop);
+  e.toInnermost();
+  Value rest = arith::MaxSIOp::create(b, loc, first, full);
+  auto tail = e.openLoop(rest, last, one);
+  e.bindLanes(dim, times(tail.index(), lanes), lanes, true, size);
+  body(tail.index());
+  e.closeLoop(tail);
+}
 
 void scheduleCpu(const ScheduleContext& context) { CpuSchedule(context).run(); }
 

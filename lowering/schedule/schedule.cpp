@@ -106,6 +106,14 @@ void ScheduleContext::storeOutput(const DomainOutput& output) const {
                     cast<RankedTensorType>(output.node.value.getType()).getElementType());
 }
 
+SmallVector<const DomainOutput*> ScheduleContext::columnOutputs(unsigned level) const {
+  SmallVector<const DomainOutput*> found;
+  for (auto [number, output] : llvm::enumerate(domain.outputs))
+    if (!output.per_row && strategy.output_levels[number] == level)
+      found.push_back(&output);
+  return found;
+}
+
 void ScheduleContext::bindPosition(ArrayRef<unsigned> dims, Value position) const {
   OpBuilder& b = builder();
   Location loc = b.getUnknownLoc();

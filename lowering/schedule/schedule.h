@@ -42,6 +42,8 @@ struct ScheduleContext {
   // A work-item function of OpenCL, as an index.
   mlir::Value workItem(llvm::StringRef function_name, unsigned dimension = 0) const;
   void storeOutput(const DomainOutput& output) const;
+  // CPU: the outputs with column dims that the stage of this level stores.
+  llvm::SmallVector<const DomainOutput*> columnOutputs(unsigned level) const;
   // Binds the dims of a row-major space to the coordinates of `position`.
   void bindPosition(llvm::ArrayRef<unsigned> dims, mlir::Value position) const;
   // A row of a kernel with scans: steps along the scanned dim and stores all outputs at each step.
@@ -57,6 +59,16 @@ struct ScheduleContext {
 // This group's units of a chunked launch: [first, last). `unit_cost` as in Strategy.
 std::pair<mlir::Value, mlir::Value> shareOfGroup(const ScheduleContext& context, mlir::Value group,
                                                  mlir::AffineExpr units, double unit_cost);
+
+// Opens a loop over the vectors number first..last of a dim, binds the dim to each one's lanes and calls `body` with
+// its number; a symbolic size gets a second loop, for the vector whose last lanes repeat.
+void overBlocks(const ScheduleContext& context, unsigned dim, mlir::Value first, mlir::Value last,
+                llvm::function_ref<void(mlir::Value)> body);
+// The reductions and outputs of the vectors of rows number first..last, Strategy::strip at a time. `memory`: see
+// makeStripMemory.
+void scheduleStrips(const ScheduleContext& context, mlir::Value memory, mlir::Value first, mlir::Value last);
+// Private memory for one strip, in the function's entry block.
+mlir::Value makeStripMemory(const ScheduleContext& context);
 
 void scheduleScatter(const ScheduleContext& context);  // both targets
 void scheduleSort(const ScheduleContext& context);

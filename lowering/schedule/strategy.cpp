@@ -39,16 +39,19 @@ double opCost(Operation* op) {
   return isa<arith::ConstantOp>(op) ? 0 : 1;
 }
 
-// Computing it again costs more than storing and loading it.
-bool isExpensive(Value tensor) {
+// Of a tensor's element from its operands'.
+double costOf(Value tensor) {
   auto generic = tensor.getDefiningOp<linalg::GenericOp>();
   if (!generic || isReduction(generic))
-    return false;
+    return 0;
   double cost = 0;
   for (Operation& op : generic.getBody()->without_terminator())
     cost += isa<tensor::ExtractOp>(op) ? 8 : opCost(&op);
-  return cost >= 8;
+  return cost;
 }
+
+// Computing it again costs more than storing and loading it.
+bool isExpensive(Value tensor) { return costOf(tensor) >= 8; }
 
 class Chooser {
 public:
@@ -62,8 +65,11 @@ public:
     if (domain_.sort)
       return sort();
     chooseLanes(strategy);
-    if (target_.kind == TargetDescription::Kind::cpu)
+    if (target_.kind == TargetDescription::Kind::cpu) {
+      chooseOutputLevels(strategy);
       chooseKept(strategy);
+      chooseStrip(strategy);
+    }
     strategy.unit_cost = unitCost();
     if (domain_.scan_dim)
       strategy.unit_cost *= estimate(space_.size(*domain_.scan_dim));
@@ -232,6 +238,78 @@ private:
     }
   }
 
+  // An output whose elements a stage meets anyway, when all that they need is known, is stored there: what leads to
+  // it is read and computed once.
+  void chooseOutputLevels(Strategy& strategy) {
+    for (const DomainOutput& output : domain_.outputs) {
+      unsigned ready = 0;
+      Seen seen;
+      walkNodes(space_, output.node, seen, graph_, [&](Node node) {
+        const Instance* instance = domain_.find(node);
+        ready = instance ? std::max(ready, instance->level + 1) : ready;
+        return !instance;
+      });
+      unsigned level = domain_.levels;
+      for (const Instance& instance : domain_.instances)
+        if (!output.per_row && instance.axes == 0 && instance.level >= ready)
+          level = std::min(level, instance.level);
+      strategy.output_levels.push_back(level);
+    }
+  }
+
+  // One vector of rows at a time steps through memory by whole rows, a cache line from each: pages and lines come late.
+  // Many at a time read what lies together.
+  void chooseStrip(Strategy& strategy) const {
+    constexpr double worth = 32;          // reduced elements: fewer stay in registers
+    constexpr unsigned budget = 8 << 10;  // bytes of partial results, beside what streams through the L1 cache
+    if (!strategy.lanes_in_rows || domain_.instances.empty() || domain_.scan_dim || !strategy.kept.empty())
+      return;
+    unsigned lanes = lanesFor(space_, strategy.row_lanes, target_), bytes = 0;
+    auto blocks = constantOf(space_.size(strategy.row_lanes).ceilDiv(lanes));
+    if (blocks && *blocks < 2)
+      return;
+    auto slot = [&](Value value) {
+      unsigned bits = registerType(getElementTypeOrSelf(value.getType())).getIntOrFloatBitWidth();
+      bytes += lanes * bits / 8;
+      return bits >= 32;  // narrower ones lie otherwise in memory than in registers
+    };
+    bool fits = true;
+    for (const Instance& instance : domain_.instances) {
+      double elements = 1;
+      for (unsigned dim : domain_.axis_sets[instance.axes].dims)
+        elements *= estimate(space_.size(dim));
+      fits &= elements >= worth && slot(combinerOf(instance.op).op->getResult(0));
+    }
+    Dims rows(IndexSpace::max_dims);
+    for (unsigned dim : domain_.rows)
+      rows.set(dim);
+    std::vector<std::vector<Node>> values(domain_.levels + 1);
+    for (unsigned level = 0; level <= domain_.levels && fits; ++level) {
+      SmallVector<Node> roots;
+      for (const Instance& instance : domain_.instances)
+        if (instance.level == level)
+          roots.push_back(instance.element());
+      for (auto [number, output] : llvm::enumerate(domain_.outputs))
+        if (!output.per_row && strategy.output_levels[number] == level)
+          roots.push_back(output.node);
+      Seen seen;
+      for (Node root : roots)
+        walkNodes(space_, root, seen, graph_, [&](Node node) {
+          Dims dims = space_.dimsOf(node.at);
+          if (!dims.test(strategy.row_lanes) || dims.test(rows) || costOf(node.value) < 4)
+            return !domain_.find(node);
+          fits &= slot(node.value);
+          values[level].push_back(node);
+          return false;
+        });
+    }
+    if (!fits)
+      return;
+    strategy.strip = std::max(budget / bytes, 2u);
+    strategy.strip_values = std::move(values);
+    strategy.reason += ", " + std::to_string(strategy.strip) + " vectors at a time";
+  }
+
   // Expensive nodes that a later stage needs again are kept from the first.
   void chooseKept(Strategy& strategy) {
     strategy.kept_bytes = space_.constant(0);
@@ -244,10 +322,9 @@ private:
       for (const Instance& instance : domain_.instances)
         if (instance.level == level)
           roots.push_back(instance.element());
-      if (level == domain_.levels)
-        for (const DomainOutput& output : domain_.outputs)
-          if (!output.per_row)
-            roots.push_back(output.node);
+      for (auto [number, output] : llvm::enumerate(domain_.outputs))
+        if (!output.per_row && strategy.output_levels[number] == level)
+          roots.push_back(output.node);
       Seen mine;
       for (Node root : roots)
         walkNodes(space_, root, mine, graph_, [&](Node node) {

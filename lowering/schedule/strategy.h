@@ -16,6 +16,13 @@ struct Strategy {
   // keeps that load's cache lines until all of their elements were used.
   unsigned tile_dim = none;
   llvm::SmallVector<unsigned> axis_lanes;  // per axis set: the dim with lanes (or the work-items' dim), none: no dims
+  // CPU, lanes in rows: so many vectors of rows share one walk over the reduced dims, each with its partial results in
+  // private memory; 0: one vector at a time, in registers.
+  unsigned strip = 0;
+  // Then, per level: what its stage needs of a row alone, computed once and held like partial results.
+  std::vector<std::vector<Node>> strip_values;
+  // CPU, per output of the domain: the level of the stage that stores it; `levels`: after all reductions.
+  llvm::SmallVector<unsigned> output_levels;
   std::vector<Kept> kept;
   mlir::AffineExpr kept_bytes;  // all buffers together, per group
   bool kept_static = true;      // small and constant: private memory; else scratch

@@ -83,6 +83,30 @@ def test_one_kernel(function: Callable[[torch.Tensor], Any], dynamic: bool, rows
     assert_compiled(function, (x,), kernels=1)
 
 
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: (x.tanh(), x.tanh().sum(0)),
+        lambda x: (x - x.mean(0)) * torch.rsqrt((x - x.mean(0)).square().mean(0) + 1e-5),
+        lambda x: (x.amax(0), (x > 0).sum(0), x.double().sum(0)),
+        lambda x: (x * 2).view(4, -1, x.shape[1]).sum(1, keepdim=True).exp(),
+    ],
+    ids=["bias gradient", "batch norm", "types", "lines"],
+)
+@pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
+@pytest.mark.parametrize("columns", [37, 64, 2100])
+def test_outer_reductions_read_memory_as_it_lies(
+    function: Callable[[torch.Tensor], Any], dynamic: bool, columns: int
+) -> None:
+    x = torch.randn(132, columns) + 1
+    if dynamic:
+        torch._dynamo.maybe_mark_dynamic(x, 1)
+    explanation = assert_compiled(function, (x,), kernels=1)
+    (kernel,) = explanation.kernels
+    assert "lanes across rows" in kernel["schedule"] and "vectors at a time" in kernel["schedule"], kernel["schedule"]
+    assert "keeps" not in kernel["schedule"]  # what an output stores early is not computed for it again
+
+
 def test_a_table_behind_a_view_is_part_of_the_kernel() -> None:
     """The gathered log_softmax is reached through a view, from inside the gather's body."""
 
