@@ -17,6 +17,7 @@ struct Options {
 
 // Change generated code (the CPU driver has its own, docs/cpu_driver.md):
 inline constexpr const char* kGpuTargetVariable = "ZEFUSE_GPU_TARGET";  // default of target for a GPU
+inline constexpr const char* kPackageVariable = "ZEFUSE_PACKAGE";       // default of the package whose plans are taken
 // Do not change code:
 inline constexpr const char* kDumpVariable = "ZEFUSE_DUMP";        // default of dump_dir
 inline constexpr const char* kCacheVariable = "ZEFUSE_CACHE_DIR";  // default of cache_dir

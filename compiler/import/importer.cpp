@@ -43,6 +43,7 @@ public:
       importNode(index);
     importOutputs();
     eraseDeadOps(*block);
+    forgetUnreadParameters();
     verify(*module);
     return module;
   }
@@ -300,6 +301,23 @@ private:
     for (Operation& op : llvm::make_early_inc_range(llvm::reverse(block)))
       if (isOpTriviallyDead(&op))
         op.erase();
+  }
+
+  /// An exported program has every parameter as an input, also those that nothing reads (one of two tied ones): a plan
+  /// does not ask for them. The user's inputs stay: a caller is told what they are.
+  void forgetUnreadParameters() {
+    SmallVector<Attribute> inputs(inputs_.begin(), inputs_.end());
+    for (auto [number, input] : llvm::enumerate(inputs)) {
+      auto entry = dyn_cast<DictionaryAttr>(input);
+      auto argument = entry ? entry.getAs<IntegerAttr>("arg") : IntegerAttr();
+      if (!argument || argument_kinds_[argument.getInt()] != "parameter" ||
+          !function_.getArgument(argument.getInt()).use_empty())
+        continue;
+      if (llvm::none_of(graph_.symbol_sources,
+                        [&](const fx::SymbolSource& source) { return !source.definition && source.input == number; }))
+        input = b_.getUnitAttr();
+    }
+    function_->setAttr("zefuse.inputs", b_.getArrayAttr(inputs));
   }
 
   void verify(ModuleOp module) {

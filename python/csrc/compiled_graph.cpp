@@ -12,38 +12,41 @@ namespace py = pybind11;
 
 namespace zefuse::python {
 
-CompiledGraph::CompiledGraph(std::unique_ptr<Executable> executable, std::vector<at::Tensor> constants,
-                             std::string dump_folder, std::vector<std::pair<std::string, double>> stages)
-    : executable_(std::move(executable)), constants_(std::move(constants)), dump_folder_(std::move(dump_folder)),
-      stages_(std::move(stages)) {
+CompiledGraph::CompiledGraph(std::unique_ptr<Executable> executable, std::vector<at::Tensor> constants, Origin origin)
+    : executable_(std::move(executable)), constants_(std::move(constants)), origin_(std::move(origin)) {
   if (const auto* buffers = executable_->plan().buffers())  // none: a graph that returns nothing
     for (const plan::Buffer* buffer : *buffers)
       num_output_buffers_ += buffer->storage() == plan::Storage::output;
 }
 
 py::tuple CompiledGraph::call(const py::list& arguments) {
-  size_t given = arguments.size();
-  std::vector<at::Tensor> tensors(given + constants_.size());
+  const size_t given = arguments.size();
+  const bool as_they_come = origin_.sources.empty();
+  std::vector<at::Tensor> tensors(as_they_come ? given + constants_.size() : origin_.sources.size());
   std::vector<CallInput> inputs(tensors.size());
-  auto bind = [&](size_t i) {
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const int64_t source = as_they_come ? int64_t(i) : origin_.sources[i];
+    if (source < 0) {
+      inputs[i].is_tensor = false;
+      continue;
+    }
+    if (size_t(source) >= given) {
+      if (size_t(source) - given >= constants_.size())
+        raise(Status(Code::invalid_argument, "called with " + std::to_string(given) + " inputs, which are too few"));
+      tensors[i] = constants_[size_t(source) - given];
+    } else {
+      PyObject* object = PyList_GET_ITEM(arguments.ptr(), static_cast<Py_ssize_t>(source));
+      if (!THPVariable_Check(object)) {
+        inputs[i].is_tensor = false;
+        inputs[i].integer = object == Py_None ? 0 : py::cast<int64_t>(py::handle(object));
+        continue;
+      }
+      tensors[i] = THPVariable_Unpack(object);
+    }
     auto ref = tensorRef(tensors[i]);
     if (!ref.ok())
-      raise(Status(ref.status().code(), "input " + std::to_string(i) + ": " + ref.status().message()));
+      raise(Status(ref.status().code(), "input " + std::to_string(source) + ": " + ref.status().message()));
     inputs[i].tensor = *ref;
-  };
-  for (size_t i = 0; i < given; ++i) {
-    PyObject* object = PyList_GET_ITEM(arguments.ptr(), static_cast<Py_ssize_t>(i));
-    if (THPVariable_Check(object)) {
-      tensors[i] = THPVariable_Unpack(object);
-      bind(i);
-    } else {
-      inputs[i].is_tensor = false;
-      inputs[i].integer = object == Py_None ? 0 : py::cast<int64_t>(py::handle(object));
-    }
-  }
-  for (size_t i = 0; i < constants_.size(); ++i) {
-    tensors[given + i] = constants_[i];
-    bind(given + i);
   }
 
   OutputStorage storage(num_output_buffers_);

@@ -15,13 +15,22 @@ namespace zefuse::python {
 // What a plan says of itself, for explain: without counters, times and folders of dumps.
 pybind11::dict reportOf(const plan::Plan& plan);
 
+// How a compiled graph came to be.
+struct Origin {
+  std::string dump_folder;
+  std::vector<std::pair<std::string, double>> stages;  // seconds of each; empty: it was not made here
+  size_t kernels_lowered = 0;                          // 0: the plan was found
+  // Of a package's plan: for each of its inputs, the caller's (arguments, then constants), -1 where nobody reads it.
+  // Empty: as they come.
+  std::vector<int64_t> sources;
+  std::string package_miss;  // why the attached package was of no use; empty: it was, or there is none
+};
+
 // Thread-safe as Executable is. Methods need the GIL; it is released while steps run.
 class CompiledGraph {
 public:
-  // `constants`: tensors that follow the user's inputs in every call. `stages`: seconds of each stage of making it, for
-  // the report; empty: it was not made here.
-  CompiledGraph(std::unique_ptr<Executable> executable, std::vector<at::Tensor> constants, std::string dump_folder,
-                std::vector<std::pair<std::string, double>> stages = {});
+  // `constants`: tensors that follow the user's inputs in every call.
+  CompiledGraph(std::unique_ptr<Executable> executable, std::vector<at::Tensor> constants, Origin origin = {});
 
   // `arguments`: a list of tensors and ints. Returns a tuple: tensors, ints, None. `boxed` as in AOTAutograd: the list
   // is emptied, so that the caller keeps no input alive.
@@ -39,13 +48,13 @@ public:
 
   const Executable& executable() const { return *executable_; }
   const std::vector<at::Tensor>& constants() const { return constants_; }
-  const std::string& dumpFolder() const { return dump_folder_; }
+  const std::string& dumpFolder() const { return origin_.dump_folder; }
+  const std::string& packageMiss() const { return origin_.package_miss; }
 
 private:
   std::unique_ptr<Executable> executable_;
   std::vector<at::Tensor> constants_;
-  std::string dump_folder_;
-  std::vector<std::pair<std::string, double>> stages_;
+  Origin origin_;
   size_t num_output_buffers_ = 0;
 };
 

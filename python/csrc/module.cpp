@@ -15,6 +15,7 @@
 #include "lowering/native/disassemble.h"
 #include "lowering/targets.h"
 #include "mlir/IR/MLIRContext.h"
+#include "python/csrc/attached_package.h"
 #include "python/csrc/cache.h"
 #include "python/csrc/compiled_graph.h"
 #include "python/csrc/devices.h"
@@ -56,6 +57,8 @@ std::string targetOf(const std::string& device_name) {
 struct Settings {
   Options compile;
   ExecutableOptions run;
+  std::string package;        // whose plans are taken for graphs that they were made of; empty: none
+  bool package_only = false;  // and nothing else may run
 };
 
 /// From the dict that zefuse.options made and checked: None means that the environment decides.
@@ -76,6 +79,8 @@ Settings settingsOf(const py::dict& given) {
   settings.compile.fuse = flag("fuse", true);
   settings.compile.dump_dir = text("dump_dir", environmentOr(kDumpVariable, ""));
   settings.compile.cache_dir = settings.run.cache_dir = text("cache_dir", environmentOr(kCacheVariable, ""));
+  settings.package = text("package", environmentOr(kPackageVariable, ""));
+  settings.package_only = flag("package_only", false);
   if (given.contains("cache_limit_mb") && !given["cache_limit_mb"].is_none())
     settings.run.cache_limit = py::cast<uint64_t>(given["cache_limit_mb"]) << 20;
   if (given.contains("build_threads"))
@@ -113,6 +118,45 @@ double secondsSince(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
+/// The graph's plan from the attached package. Failed where it is of no use, and origin.package_miss says why; raises
+/// that where nothing else may run, and what is wrong with the package itself.
+Result<std::unique_ptr<Executable>> fromPackage(const Settings& settings, mlir::ModuleOp module, Origin& origin) {
+  const auto start = std::chrono::steady_clock::now();
+  auto package = unwrap(AttachedPackage::open(settings.package));
+  Result<std::unique_ptr<Executable>> executable = Status(Code::not_found, "");
+  AttachedPackage::Match match;
+  if (!settings.compile.dump_dir.empty()) {
+    match.reason = package->name() + " is not used: dump_dir is set, and a dump shows every stage of compiling";
+  } else {
+    py::gil_scoped_release released;
+    match = package->find(graphKey(identify(module), settings.compile));
+    if (match.entry)
+      executable = package->create(match, settings.run, !settings.package_only);
+  }
+  if (executable.ok()) {
+    origin.stages.emplace_back("package", secondsSince(start));
+    origin.sources = std::move(match.sources);
+    return executable;
+  }
+  origin.package_miss = match.entry ? executable.status().message() : match.reason;
+  if (settings.package_only)
+    raise("not_found", origin.package_miss + " (package_only is set, so it is not compiled here)");
+  return executable;
+}
+
+/// What a package keeps of a graph to find its plan again.
+py::dict graphKeyOf(const py::object& graph_module, const std::vector<unsigned>& parameters, const py::dict& options) {
+  const Settings settings = settingsOf(options);
+  auto context = newContext();
+  try {
+    ImportedGraph imported =
+        importGraph(*context, graph_module, ImportOptions{parameters, settings.compile.device == "cpu"});
+    return toDict(graphKey(identify(*imported.module), settings.compile));
+  } catch (const ImportError& error) {
+    raise("unsupported", error.what());
+  }
+}
+
 std::unique_ptr<CompiledGraph> compile(const py::object& graph_module, const std::vector<unsigned>& parameters,
                                        const py::dict& options) {
   Settings settings = settingsOf(options);
@@ -127,10 +171,15 @@ std::unique_ptr<CompiledGraph> compile(const py::object& graph_module, const std
   std::vector<at::Tensor> constants;
   for (const py::object& constant : imported.constants)
     constants.push_back(THPVariable_Unpack(constant.ptr()));
-  std::vector<std::pair<std::string, double>> stages = {{"import", secondsSince(start)}};
+  Origin origin;
+  origin.stages = {{"import", secondsSince(start)}};
+  auto sinceImport = [&] { return secondsSince(start) - origin.stages.front().second; };
   Result<std::unique_ptr<Executable>> executable = Status(Code::internal, "not built");
+  if (!settings.package.empty())
+    executable = fromPackage(settings, *imported.module, origin);
   Compilation compilation;
-  {
+  compilation.ok = executable.ok();
+  if (!executable.ok()) {
     py::gil_scoped_release released;
     // A dump shows every stage, so there is nothing to take from the cache.
     const FileCache cache(settings.compile.dump_dir.empty() ? settings.compile.cache_dir : "",
@@ -140,33 +189,36 @@ std::unique_ptr<CompiledGraph> compile(const py::object& graph_module, const std
       key = planKey(*imported.module, settings.compile);
     auto native = std::chrono::steady_clock::now();
     if (auto stored = key ? cache.load(*key) : std::nullopt) {
-      stages.emplace_back("cached plan", secondsSince(start) - stages.back().second);
+      origin.stages.emplace_back("cached plan", sinceImport());
       native = std::chrono::steady_clock::now();
       executable = Executable::create(*stored, settings.run);
     }
     if (!executable.ok()) {
-      compilation = compileModule(*imported.module, settings.compile, {{"import", stages.front().second}});
-      stages.clear();
+      compilation = compileModule(*imported.module, settings.compile, {{"import", origin.stages.front().second}});
+      origin.stages.clear();
       for (const StageTime& time : compilation.times)
-        stages.emplace_back(time.name, time.seconds);
+        origin.stages.emplace_back(time.name, time.seconds);
       native = std::chrono::steady_clock::now();
       if (compilation.ok) {
         if (key)
           (void)cache.store(*key, compilation.plan);  // best effort; the kernels' counters say why when it fails
         executable = Executable::create(compilation.plan, settings.run);
+        if (const auto* modules = plan::GetPlan(compilation.plan.data())->modules())
+          origin.kernels_lowered = modules->size();
       }
     } else {
       compilation.ok = true;
     }
-    stages.emplace_back("native", secondsSince(native));
+    origin.stages.emplace_back("native", secondsSince(native));
   }
   if (!compilation.ok)
     raise(settings.compile.strict && compilation.error.find("runs in ATen") != std::string::npos ? "fallback"
                                                                                                  : "unsupported",
           "cannot compile the graph: " + compilation.error);
-  auto compiled = std::make_unique<CompiledGraph>(unwrap(std::move(executable)), std::move(constants),
-                                                  compilation.dump_folder, std::move(stages));
-  if (!compilation.dump_folder.empty())
+  origin.dump_folder = compilation.dump_folder;
+  auto compiled =
+      std::make_unique<CompiledGraph>(unwrap(std::move(executable)), std::move(constants), std::move(origin));
+  if (!compiled->dumpFolder().empty())
     dumpBuilt(*compiled);
   return compiled;
 }
@@ -178,7 +230,7 @@ py::dict compilePlan(const py::object& graph_module, const std::vector<unsigned>
   auto context = newContext();
   ImportedGraph imported;
   try {
-    imported = importGraph(*context, graph_module, ImportOptions{parameters});
+    imported = importGraph(*context, graph_module, ImportOptions{parameters, settings.compile.device == "cpu"});
   } catch (const ImportError& error) {
     raise("unsupported", error.what());
   }
@@ -251,9 +303,11 @@ PYBIND11_MODULE(_C, module) {
       .def("plan_bytes", &CompiledGraph::planBytes)
       .def("constants", &CompiledGraph::constantTensors)
       .def("invalidate_weights", &CompiledGraph::invalidateWeights)
+      .def_property_readonly("package_miss", &CompiledGraph::packageMiss)
       .def_property_readonly("dump_folder", &CompiledGraph::dumpFolder);
   module.def("compile", &compile, py::arg("graph_module"), py::arg("parameters"), py::arg("options"));
   module.def("compile_plan", &compilePlan, py::arg("graph_module"), py::arg("parameters"), py::arg("options"));
+  module.def("graph_key", &graphKeyOf, py::arg("graph_module"), py::arg("parameters"), py::arg("options"));
   module.def("package_write", &writePackage, py::arg("path"), py::arg("sections"));
   module.def(
       "package_natives",

@@ -118,8 +118,7 @@ py::dict loadPackage(const std::string& path, const ExecutableOptions& given) {
   py::list plans;
   for (const package::PlanEntry* entry : unwrap(package::plansFor(*reader, manifest, options.device))) {
     auto plan = unwrap(reader->section(entry->section));
-    auto graph =
-        std::make_unique<CompiledGraph>(unwrap(Executable::create(plan, options)), std::vector<at::Tensor>(), "");
+    auto graph = std::make_unique<CompiledGraph>(unwrap(Executable::create(plan, options)), std::vector<at::Tensor>());
     py::tuple slots = slotsOf(*entry);
     plans.append(py::make_tuple(py::cast(std::move(graph)), slots[0], slots[1]));
   }

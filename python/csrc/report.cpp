@@ -126,11 +126,13 @@ py::dict reportOf(const plan::Plan& plan) {
 
 py::dict CompiledGraph::report() const {
   py::dict report = reportOf(executable_->plan());
-  report["dump_folder"] = dump_folder_;
+  report["dump_folder"] = origin_.dump_folder;
   py::dict stages;
-  for (const auto& [name, seconds] : stages_)
+  for (const auto& [name, seconds] : origin_.stages)
     stages[py::str(name)] = seconds;
   report["stages"] = stages;
+  report["package"] =
+      origin_.package_miss.empty() ? origin_.sources.empty() ? "" : "taken from it" : origin_.package_miss;
   return report;
 }
 
@@ -159,6 +161,7 @@ py::dict CompiledGraph::counters() const {
   result["host_steps"] = counters.host_steps;
   result["native_cache_hits"] = counters.native_cache_hits;
   result["native_cache_misses"] = counters.native_cache_misses;
+  result["kernels_lowered"] = origin_.kernels_lowered;
   result["arena_bytes"] = counters.arena_bytes;
   result["cache_failure"] = counters.cache_failure;
   return result;

@@ -74,7 +74,15 @@ def compile_package(
             sections.update(native.package_natives(plan, codes, checked.to_dict(), progress))
             inputs = [{"weight": names[slot["weight"]]} if "weight" in slot else slot for slot in each.inputs]
             outputs = [{"weight": names[slot["weight"]]} if "weight" in slot else slot for slot in each.outputs]
-            plans.append({"target": family, "section": section, "inputs": inputs + constants, "outputs": outputs})
+            plans.append(
+                {
+                    "target": family,
+                    "section": section,
+                    "inputs": inputs + constants,
+                    "outputs": outputs,
+                    "graph": each.key(checked, family),
+                }
+            )
     from zefuse import __version__
 
     sections["weights"], strides = weights.serialize()
@@ -175,11 +183,26 @@ class _Flat:
     def compile(self, options: Options, family: str) -> Any:
         from zefuse.backend import compile_graph
 
-        weights = [number for number, entry in enumerate(self.inputs) if "weight" in entry]
         if family == "cpu":
-            host = dataclasses.replace(options, device="cpu")
-            return compile_graph(self.graph_module, weights, host, whole=True)
-        return PlanOnly(self.graph_module, weights, options, family)
+            return compile_graph(self.graph_module, self._static(), _for_host(options), whole=True)
+        return PlanOnly(self.graph_module, self._static(), options, family)
+
+    def key(self, options: Options, family: str) -> dict[str, Any]:
+        """By which torch.compile finds the plan again, when the package is attached."""
+        wanted = _for_host(options).to_dict() if family == "cpu" else _for_product(options, family)
+        return _native.load().graph_key(self.graph_module, self._static(), wanted)  # type: ignore[no-any-return]
+
+    def _static(self) -> list[int]:
+        return [number for number, entry in enumerate(self.inputs) if "weight" in entry]
+
+
+def _for_host(options: Options) -> Options:
+    """A package is made by compiling, never out of another."""
+    return dataclasses.replace(options, device="cpu", package="", package_only=False)
+
+
+def _for_product(options: Options, product: str) -> dict[str, Any]:
+    return {**_for_host(options).to_dict(), "device": "gpu", "target": product}
 
 
 class PlanOnly:
@@ -188,8 +211,9 @@ class PlanOnly:
     def __init__(
         self, graph_module: torch.fx.GraphModule, weights: Sequence[int], options: Options, product: str
     ) -> None:
-        wanted = {**options.to_dict(), "device": "gpu", "target": product}
-        self._made: dict[str, Any] = _native.load().compile_plan(graph_module, list(weights), wanted)
+        self._made: dict[str, Any] = _native.load().compile_plan(
+            graph_module, list(weights), _for_product(options, product)
+        )
 
     def plan_bytes(self) -> bytes:
         return self._made["plan"]

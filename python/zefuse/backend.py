@@ -92,6 +92,8 @@ def _compile_in_parts(gm: torch.fx.GraphModule, parameter_indices: Sequence[int]
 
     def compile_part(part: torch.fx.GraphModule, parameters: list[int]) -> Any:
         compiled = native.compile(part, parameters, options.to_dict())
+        if compiled.package_miss:
+            warnings.warn(f"zefuse: a graph is compiled: {compiled.package_miss}", stacklevel=2)
         if names := options.target_names():
             _fill_cache(part, parameters, compiled, names, options)
         return compiled

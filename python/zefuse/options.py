@@ -43,6 +43,13 @@ class Options:
     targets: str | None = None
     """Names by commas that ``zefuse targets`` lists (or a list of them): the cache is filled for these too. Default: none."""
 
+    package: str | None = None
+    """A package (docs/aot.md) whose plan and native code are taken for each graph that one was made of; others are compiled,
+    with a warning that says why. Default: none."""
+
+    package_only: bool = False
+    """With ``package``: a graph or native code that it does not hold is an error."""
+
     build_threads: int = 0
     """How many threads build kernels; 0: one per core. Does not change what is built."""
 
@@ -65,6 +72,9 @@ class Options:
         if self.device_timeout_s < 1:
             raise OptionError(f"zefuse option device_timeout_s={self.device_timeout_s}: use 1 or more")
 
+        if self.package_only and not self.package and not os.environ.get("ZEFUSE_PACKAGE"):
+            raise OptionError("zefuse option package_only=True: it needs package='model.zefuse' (or ZEFUSE_PACKAGE)")
+
     @classmethod
     def make(cls, given: Mapping[str, Any] | Options | None) -> Options:
         """From what a user gave. Raises OptionError for an unknown name (with a suggestion) or value."""
@@ -79,6 +89,8 @@ class Options:
                 hint = f"did you mean {close[0]!r}?" if close else "no name is close."
                 raise OptionError(f"zefuse option {name!r}: no such option; {hint} Known: {', '.join(sorted(_TYPES))}")
         values = dict(given)
+        if isinstance(values.get("package"), os.PathLike):
+            values["package"] = os.fspath(values["package"])
         if isinstance(values.get("targets"), (list, tuple)):
             values["targets"] = ",".join(map(str, values["targets"]))
         return cls(**values)

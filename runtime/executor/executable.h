@@ -63,6 +63,7 @@ struct ExecutableOptions {
   int build_threads = 0;                     // 0: as many as cores
   int device_timeout_s = 60;                 // how long one step may take on a GPU before the device counts as lost
   bool allow_aten = true;                    // false: a plan that calls ATen is refused, each operator named
+  bool build = true;  // false: a kernel module without native code, given or in the cache, is an error (not_found)
   // Native code that a package holds for a kernel module: (module id, target) to bytes, or empty.
   // The bytes must be verified already and stay valid during create(). What the device refuses is
   // built from SPIR-V instead.

@@ -78,6 +78,11 @@ Result<std::unique_ptr<KernelModules>> KernelModules::build(const plan::Plan& pl
         ++counters.native_cache_hits;
         continue;
       }
+    if (!options.build)
+      return Status{Code::not_found, "there is no native code for kernel '" + module.entry()->str() + "' on " +
+                                         contextOf(module).device().description +
+                                         ", and nothing may be compiled here; compile the package for this device "
+                                         "(--targets; `zefuse targets` lists them)"};
     missing.push_back(i);
   }
 

@@ -65,12 +65,33 @@ bool readSlots(const Json& json, PlanEntry& entry) {
   return true;
 }
 
+std::optional<GraphKey> readGraphKey(const Json* json) {
+  if (!json || !json->isObject())
+    return std::nullopt;
+  auto numbers = [&](std::string_view name) {
+    std::vector<int64_t> result;
+    if (const Json* list = json->find(name))
+      for (const Json& item : list->array())
+        result.push_back(item.integer().value_or(-1));
+    return result;
+  };
+  GraphKey key;
+  if (const Json* fields = json->find("fields"))
+    for (const auto& [name, value] : fields->object())
+      key.fields.emplace_back(name, value.text().value_or(""));
+  key.inputs = names(json->find("inputs"));
+  key.outputs = names(json->find("outputs"));
+  key.arguments = numbers("arguments");
+  key.symbols = numbers("symbols");
+  return key;
+}
+
 // Format 1: one plan for the CPU; the convention was a text of its own, and constants followed the inputs.
 Status readFormat1(const Reader& reader, const Json& json, Manifest& manifest) {
   Result<Json> convention = Json::parse(json.textOr("convention"));
   if (!convention.ok())
     return damaged(reader, "the manifest's convention is " + convention.status().message());
-  PlanEntry entry{"cpu", std::string(plan_section), {}, {}};
+  PlanEntry entry{"cpu", std::string(plan_section), {}, {}, {}};
   if (!readSlots(*convention, entry))
     return damaged(reader, "the manifest has an input or output of no known kind");
   size_t users = 0, results = 0;
@@ -125,7 +146,7 @@ Result<Manifest> Manifest::read(const Reader& reader) {
     manifest.out_spec = json->textOr("out_spec");
     const Json* plans = json->find("plans");
     for (const Json& item : plans ? plans->array() : Json::Array()) {
-      PlanEntry entry{item.textOr("target"), item.textOr("section"), {}, {}};
+      PlanEntry entry{item.textOr("target"), item.textOr("section"), {}, {}, readGraphKey(item.find("graph"))};
       if (entry.target.empty() || entry.section.empty() || !readSlots(item, entry))
         return damaged(reader, "the manifest describes a plan that this runtime cannot bind");
       manifest.plans.push_back(std::move(entry));

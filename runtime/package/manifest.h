@@ -5,9 +5,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "compiler/plan/plan_generated.h"
@@ -29,12 +31,20 @@ struct OutputSlot {
   std::string weight;  // weight: the buffer whose new value it is
 };
 
+// What graph a plan was made of, so that torch.compile finds it again (compiler/import/graph_identity.h). Opaque here.
+struct GraphKey {
+  std::vector<std::pair<std::string, std::string>> fields;  // "fuse": "yes", "digest": ...
+  std::vector<std::string> inputs, outputs;                 // "f32[s0, 8]"
+  std::vector<int64_t> arguments, symbols;                  // GraphIdentity's, as numbers of the plan's inputs
+};
+
 // A plan with its calling convention. A package has one per target, and of each target one per set of shapes.
 struct PlanEntry {
   std::string target;   // "cpu", or a GPU product such as "dg2-g11"
   std::string section;  // of the plan
   std::vector<InputSlot> inputs;
   std::vector<OutputSlot> outputs;
+  std::optional<GraphKey> graph;  // none in packages of versions before it
 };
 
 struct Manifest {

@@ -1,0 +1,218 @@
+#include "python/csrc/attached_package.h"
+
+#include <sys/stat.h>
+
+#include <map>
+#include <mutex>
+
+#include <pybind11/stl.h>
+
+#include "compiler/plan/plan_generated.h"
+#include "runtime/cache/sha256.h"
+#include "runtime/package/model.h"
+
+namespace py = pybind11;
+
+namespace zefuse::python {
+namespace {
+
+using package::GraphKey;
+
+struct Differences {
+  size_t count = 0;
+  std::string text;
+  bool sizes_are_known = false;  // the plan has symbols where the graph has numbers
+
+  void add(const std::string& what, const std::string& theirs, const std::string& ours) {
+    if (++count <= 3)
+      text += (text.empty() ? "" : ", ") + what + " (the package's: " + (theirs.empty() ? "none" : theirs) +
+              ", the graph's: " + (ours.empty() ? "none" : ours) + ")";
+  }
+};
+
+std::string field(const GraphKey& key, const std::string& name) {
+  for (const auto& [known, value] : key.fields)
+    if (known == name)
+      return value;
+  return {};
+}
+
+void compareLists(const char* what, const std::vector<std::string>& theirs, const std::vector<std::string>& ours,
+                  Differences& result) {
+  for (size_t i = 0; i < std::max(theirs.size(), ours.size()); ++i) {
+    const std::string a = i < theirs.size() ? theirs[i] : "", b = i < ours.size() ? ours[i] : "";
+    if (a == b)
+      continue;
+    result.add(what + (" " + std::to_string(i)) + " in the order of use", a, b);
+    result.sizes_are_known |= a.find("[s") != std::string::npos || a.find(", s") != std::string::npos;
+  }
+}
+
+Differences compare(const GraphKey& theirs, const GraphKey& ours) {
+  Differences result;
+  for (const auto& [name, value] : ours.fields)
+    if (name != "digest" && name != "operations" && field(theirs, name) != value)
+      result.add(name, field(theirs, name), value);
+  compareLists("input", theirs.inputs, ours.inputs, result);
+  compareLists("output", theirs.outputs, ours.outputs, result);
+  if (const std::string a = field(theirs, "operations"), b = field(ours, "operations"); a != b)
+    result.add("operations", a, b);
+  if (result.count == 0 && field(theirs, "digest") != field(ours, "digest"))
+    result.add("what its operations do", field(theirs, "digest").substr(0, 12), field(ours, "digest").substr(0, 12));
+  if (result.count > 3)
+    result.text += " and " + std::to_string(result.count - 3) + " more";
+  return result;
+}
+
+// For each input of the plan the graph's. Nothing: one of them has no number that the other needs.
+std::optional<std::vector<int64_t>> sourcesOf(const package::PlanEntry& entry, const GraphKey& ours) {
+  std::vector<int64_t> sources(entry.inputs.size(), -1);
+  auto put = [&](int64_t theirs, int64_t mine) {
+    if (theirs >= int64_t(sources.size()) || mine < 0)
+      return false;
+    sources[size_t(theirs)] = mine;
+    return true;
+  };
+  if (entry.graph->arguments.size() != ours.arguments.size() || entry.graph->symbols.size() != ours.symbols.size())
+    return std::nullopt;
+  for (size_t i = 0; i < ours.arguments.size(); ++i)
+    if (entry.graph->arguments[i] < 0 || !put(entry.graph->arguments[i], ours.arguments[i]))
+      return std::nullopt;
+  for (size_t i = 0; i < ours.symbols.size(); ++i)
+    if (entry.graph->symbols[i] >= 0 && !put(entry.graph->symbols[i], ours.symbols[i]))
+      return std::nullopt;
+  return sources;
+}
+
+}  // namespace
+
+GraphKey graphKey(const GraphIdentity& identity, const Options& options) {
+  Sha256 hash;
+  auto add = [&](const std::vector<std::string>& lines) {
+    for (const std::string& line : lines)
+      hash.update(line).update("\n");
+    hash.update("\n");
+  };
+  add(identity.inputs);
+  add(identity.outputs);
+  hash.update(identity.text);
+  GraphKey key;
+  key.fields = {{"device", options.device},
+                {"target", options.target},
+                {"strict", options.strict ? "yes" : "no"},
+                {"fuse", options.fuse ? "yes" : "no"},
+                {"operations", identity.operations},
+                {"digest", hex(hash.finish())}};
+  key.inputs = identity.inputs;
+  key.outputs = identity.outputs;
+  key.arguments = identity.arguments;
+  key.symbols = identity.symbols;
+  return key;
+}
+
+py::dict toDict(const GraphKey& key) {
+  py::dict fields, result;
+  for (const auto& [name, value] : key.fields)
+    fields[py::str(name)] = value;
+  result["fields"] = fields;
+  result["inputs"] = py::cast(key.inputs);
+  result["outputs"] = py::cast(key.outputs);
+  result["arguments"] = py::cast(key.arguments);
+  result["symbols"] = py::cast(key.symbols);
+  return result;
+}
+
+Result<std::shared_ptr<const AttachedPackage>> AttachedPackage::open(const std::string& path) {
+  struct Known {
+    std::string stamp;
+    std::shared_ptr<const AttachedPackage> package;
+  };
+  static std::mutex mutex;
+  static std::map<std::string, Known> opened;  // by path; a mapping each, for the rest of the process
+
+  struct stat info{};
+  if (stat(path.c_str(), &info) != 0 || !S_ISREG(info.st_mode))
+    return Status{Code::not_found, "option package: no file '" + path +
+                                       "'; make one with: zefuse compile model.pt2 -o " + path +
+                                       ", or leave the option (and ZEFUSE_PACKAGE) out"};
+  std::string stamp;
+  for (auto number : {uint64_t(info.st_dev), uint64_t(info.st_ino), uint64_t(info.st_size),
+                      uint64_t(info.st_mtim.tv_sec), uint64_t(info.st_mtim.tv_nsec)})
+    stamp += std::to_string(number) + " ";
+  std::lock_guard lock(mutex);
+  Known& known = opened[path];
+  if (known.package && known.stamp == stamp)
+    return known.package;
+  auto reader = package::Reader::open(path, package::WeightsCheck::never);
+  if (!reader.ok())
+    return reader.status();
+  auto manifest = package::Manifest::read(**reader);
+  if (!manifest.ok())
+    return manifest.status();
+  auto self = std::make_shared<AttachedPackage>();
+  self->reader_ = std::move(*reader);
+  self->manifest_ = std::move(*manifest);
+  known = {stamp, self};
+  return known.package;
+}
+
+AttachedPackage::Match AttachedPackage::find(const GraphKey& graph) const {
+  Match match;
+  std::optional<Differences> nearest;
+  for (const package::PlanEntry& entry : manifest_.plans) {
+    if (!entry.graph)
+      continue;
+    Differences differences = compare(*entry.graph, graph);
+    if (differences.count == 0) {
+      if (auto sources = sourcesOf(entry, graph)) {
+        match.entry = &entry;
+        match.sources = std::move(*sources);
+        return match;
+      }
+      differences.add("where its sizes come from", "an integer that is given", "tensors");
+    }
+    if (!nearest || differences.count < nearest->count)
+      nearest = std::move(differences);
+  }
+  if (!nearest) {
+    match.reason = name() + " says of no plan which graph it was made of: make it again with this zefuse";
+    return match;
+  }
+  match.reason = name() + " has no plan for this graph (it has " + std::to_string(manifest_.plans.size()) +
+                 "); the nearest differs in " + nearest->text;
+  if (nearest->sizes_are_known)
+    match.reason += "; a plan for any size serves graphs in which that size is dynamic (torch._dynamo.mark_dynamic, "
+                    "or torch.compile(dynamic=True))";
+  return match;
+}
+
+Result<std::unique_ptr<Executable>> AttachedPackage::create(const Match& match, ExecutableOptions options,
+                                                            bool compile) const {
+  auto plan = reader_->section(match.entry->section);
+  if (!plan.ok())
+    return plan.status();
+  options.build = compile;
+  options.native_binary = [&](std::string_view id, std::string_view target) -> std::span<const std::byte> {
+    for (const std::string& level : package::nativeTargets(target))
+      if (auto bytes = reader_->native(id, level); !bytes.empty())
+        return bytes;
+    return {};
+  };
+  auto executable = Executable::create(*plan, options);
+  if (!executable.ok())
+    return Status{executable.status().code(), name() + ": " + executable.status().message(),
+                  executable.status().place()};
+  const auto* inputs = (*executable)->plan().inputs();
+  if ((inputs ? inputs->size() : 0) != match.sources.size())
+    return Status{Code::damaged, name() + ": its manifest and plan '" + match.entry->section +
+                                     "' do not belong together; make it again"};
+  for (uint32_t i = 0; i < match.sources.size(); ++i)
+    if (const plan::Input& input = *inputs->Get(i); match.sources[i] < 0 && input.kind() != plan::InputKind::unused)
+      return Status{Code::not_found, name() + ": the plan of this graph wants an input '" +
+                                         (input.name() ? input.name()->str() : std::to_string(i)) +
+                                         "' that the graph does not have, though nothing reads it; remove it from the "
+                                         "model's signature"};
+  return executable;
+}
+
+}  // namespace zefuse::python

@@ -1,0 +1,44 @@
+// A package whose plans stand in for compiling: torch.compile(..., options={"package": "model.zefuse"}).
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <pybind11/pybind11.h>
+
+#include "compiler/import/graph_identity.h"
+#include "compiler/options.h"
+#include "runtime/executor/executable.h"
+#include "runtime/package/manifest.h"
+
+namespace zefuse::python {
+
+// What the manifest keeps of a graph and the options that change code.
+package::GraphKey graphKey(const GraphIdentity& identity, const Options& options);
+pybind11::dict toDict(const package::GraphKey& key);
+
+// Immutable; thread-safe.
+class AttachedPackage {
+public:
+  // Opened once as long as the file is the same one. The weights are not read: a compiled model brings its own.
+  static Result<std::shared_ptr<const AttachedPackage>> open(const std::string& path);
+
+  struct Match {
+    const package::PlanEntry* entry = nullptr;  // null: none
+    std::vector<int64_t> sources;  // for each input of its plan: the graph's input, -1 where nobody reads it
+    std::string reason;            // without one: how the nearest plan differs
+  };
+  Match find(const package::GraphKey& graph) const;
+
+  // The plan with its native code. With `compile` false, code that the package has none of is an error.
+  Result<std::unique_ptr<Executable>> create(const Match& match, ExecutableOptions options, bool compile) const;
+
+  const std::string& name() const { return reader_->name(); }
+
+private:
+  std::shared_ptr<package::Reader> reader_;
+  package::Manifest manifest_;
+};
+
+}  // namespace zefuse::python
