@@ -182,6 +182,8 @@ Compilation compileModule(ModuleOp module, const Options& options, std::vector<S
       return failure();
     if (options.fuse && cpu && failed(run("2e_batches", [&] { return batchKernels(graph); })))
       return failure();
+    if (cpu && failed(run("2f_in_place", [&] { return writeInPlace(graph); })))
+      return failure();
     clock.lap("fuse");
     auto built = buildPlan(graph, options.device, lowerings, [&] {
       clock.lap("lower");

@@ -24,7 +24,8 @@ std::string kernelKey(KernelOp kernel) {
   std::string key;
   llvm::raw_string_ostream stream(key);
   stream << kernel.getName() << " " << kernel.getLayouts() << " " << kernel.getOperandTypes() << " -> "
-         << kernel.getResultTypes() << " x " << kernel.getBatch() << " " << kernel.getBatchSizesAttr() << "\n"
+         << kernel.getResultTypes() << " x " << kernel.getBatch() << " " << kernel.getBatchSizesAttr() << " "
+         << kernel->getAttr("zefuse.in_place") << "\n"
          << bodyText(kernel);
   return key;
 }

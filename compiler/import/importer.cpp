@@ -173,6 +173,8 @@ private:
     const Node& node = graph_.nodes[index];
     if (isTracingCheck(node.schema->target))
       return;
+    if (importWrite(index))
+      return;
     TensorBuilder build(locationOf(node), b_, num_symbols_);
     build.attention_calls = options_.attention_calls;
     const Emitter* emitter = opTable().find(node.schema->target);
@@ -194,6 +196,28 @@ private:
       }
     }
     values_[index] = emitFallback(graph_, node, values_, build, reason);
+  }
+
+  // AOTAutograd's form of what a graph does to its inputs: copy_ of the new value into a placeholder, whose result
+  // nobody reads.
+  bool importWrite(unsigned index) {
+    const Node& node = graph_.nodes[index];
+    if (node.schema->target != "aten.copy_.default")
+      return false;
+    const Argument &self = node.arguments[0], &source = node.arguments[1];
+    if (self.kind != Argument::Kind::node || source.kind != Argument::Kind::node ||
+        graph_.nodes[self.node].kind != Node::Kind::input)
+      fail(node, "copy_ writes what is no input of the graph");
+    Value value = values_[source.node].empty() ? Value() : values_[source.node][0];
+    auto argument = dyn_cast_or_null<BlockArgument>(values_[self.node].empty() ? Value() : values_[self.node][0]);
+    if (!value || !argument || value.getType() != argument.getType())
+      fail(node, "copy_ of another shape or dtype into an input");
+    for (const Write& write : writes_)
+      if (write.argument == argument)
+        fail(node, "an input is written twice");
+    writes_.push_back({index, argument, value});
+    values_[index] = {value};
+    return true;
   }
 
   static bool sameButForm(RankedTensorType made, RankedTensorType wanted) {
@@ -292,6 +316,15 @@ private:
                           ", which is neither a tensor nor a size");
       }
     }
+    for (const Write& write : writes_) {
+      NamedAttrList entry;
+      entry.append("result", b_.getI64IntegerAttr(results.size()));
+      entry.append("strides", function_.getArgAttr(write.argument.getArgNumber(), "zefuse.strides"));
+      entry.append("storage", b_.getI64IntegerAttr(write.node));
+      entry.append("written", b_.getI64IntegerAttr(write.argument.getArgNumber()));
+      outputs.push_back(entry.getDictionary(&context_));
+      results.push_back(write.value);
+    }
     function_->setAttr("zefuse.outputs", b_.getArrayAttr(outputs));
     func::ReturnOp::create(b_, UnknownLoc::get(&context_), results);
     function_.setType(FunctionType::get(&context_, argument_types_, ValueRange(results).getTypes()));
@@ -340,6 +373,12 @@ private:
   SmallVector<StringRef> argument_kinds_;
   ArrayAttr inputs_;
   std::vector<Values> values_;  // by FX node
+  struct Write {
+    unsigned node;
+    BlockArgument argument;
+    Value value;
+  };
+  std::vector<Write> writes_;  // values that inputs are overwritten with, when the graph has run
 };
 
 }  // namespace

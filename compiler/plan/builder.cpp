@@ -75,6 +75,7 @@ public:
     for (Operation& op : graph_.getBody().front().without_terminator())
       if (failed(addStep(&op)))
         return failure();
+    copyWritten();
     addOutputs();
     return success();
   }
@@ -155,9 +156,38 @@ private:
   }
 
   void markOutputs() {
-    for (Value value : graph_.getBody().front().getTerminator()->getOperands())
-      if (isa_and_nonnull<KernelOp, MatmulOp, ConvolutionOp, AttentionOp>(throughViews(value).getDefiningOp()))
+    llvm::SmallDenseSet<int64_t> returned;
+    for (Attribute attr : graph_->getAttrOfType<ArrayAttr>("zefuse.outputs"))
+      if (auto entry = dyn_cast<DictionaryAttr>(attr); entry && entry.get("result") && !entry.get("written"))
+        returned.insert(entry.getAs<IntegerAttr>("result").getInt());
+    for (auto [number, value] : llvm::enumerate(graph_.getBody().front().getTerminator()->getOperands()))
+      if (returned.contains(number) &&
+          isa_and_nonnull<KernelOp, MatmulOp, ConvolutionOp, AttentionOp>(throughViews(value).getDefiningOp()))
         outputs_.insert(throughViews(value));
+  }
+
+  /// What inputs are overwritten with and no step has put there (zefuse.writes): when nobody reads the old values.
+  void copyWritten() {
+    auto results = graph_.getBody().front().getTerminator()->getOperands();
+    for (Attribute attr : graph_->getAttrOfType<ArrayAttr>("zefuse.outputs")) {
+      auto entry = dyn_cast<DictionaryAttr>(attr);
+      auto written = entry ? entry.getAs<IntegerAttr>("written") : nullptr;
+      if (!written)
+        continue;
+      Value argument = graph_.getArgument(written.getInt());
+      Value value = results[entry.getAs<IntegerAttr>("result").getInt()];
+      uint32_t buffer = placeOf(argument).buffer;
+      plan_.inputs[plan_.buffers[buffer]->index]->written = true;
+      if (placeOf(value).buffer == buffer)
+        continue;
+      auto copy = std::make_unique<plan::CopyT>();
+      copy->source = addValue(value);
+      copy->destination = addValue(argument);
+      use(value, plan_.steps.size());
+      auto step = std::make_unique<plan::StepT>();
+      step->kind.Set(std::move(*copy));
+      plan_.steps.push_back(std::move(step));
+    }
   }
 
   void addOutputs() {
@@ -165,6 +195,8 @@ private:
     for (Attribute attr : graph_->getAttrOfType<ArrayAttr>("zefuse.outputs")) {
       auto output = std::make_unique<plan::OutputT>();
       auto entry = dyn_cast<DictionaryAttr>(attr);
+      if (entry && entry.get("written"))
+        continue;  // the caller has it already
       if (!entry) {
         output->kind = plan::OutputKind::none;
       } else if (auto size = entry.getAs<AffineMapAttr>("size")) {
@@ -311,8 +343,12 @@ private:
     }
     if (failed(module))
       return repeatRefusal(kernel);
+    auto writes = kernel->getAttrOfType<DenseI64ArrayAttr>("zefuse.writes");
     for (auto [i, result] : llvm::enumerate(kernel.getResults()))
-      allocate(result, cast<AffineMapAttr>(kernel.getLayouts()[kernel.getInputs().size() + i]).getValue());
+      if (writes && writes[i] >= 0)
+        places_[result] = placeOf(graph_.getArgument(writes[i]));
+      else
+        allocate(result, cast<AffineMapAttr>(kernel.getLayouts()[kernel.getInputs().size() + i]).getValue());
     pushLaunch(kernel, **module, kernel.getName());
     return success();
   }

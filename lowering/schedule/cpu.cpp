@@ -167,6 +167,10 @@ private:
       return c_.scanRow(lanes);
     }
     if (domain.instances.empty()) {
+      // In place: everything is read before anything is written.
+      for (const DomainOutput& output : domain.outputs)
+        if (c_.in_place)
+          e_.evaluate(output.node);
       for (const DomainOutput& output : domain.outputs)
         c_.storeOutput(output);
       return;
@@ -403,7 +407,8 @@ void overBlocks(const ScheduleContext& context, unsigned dim, Value first, Value
     return arith::MulIOp::create(b, loc, a, constantIndex(b, loc, by));
   };
   Value one = constantIndex(b, loc, 1);
-  if (auto size = constantOf(space.size(dim))) {
+  // In place a vector that overlaps the one before would read what that has written.
+  if (auto size = constantOf(space.size(dim)); size && (!context.in_place || *size % lanes == 0)) {
     auto loop = e.openLoop(first, last, one);
     Value base = times(loop.index(), lanes);
     bool aligned = *size % lanes == 0;

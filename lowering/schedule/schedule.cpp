@@ -222,6 +222,41 @@ std::optional<std::string> whyNotScheduled(KernelOp kernel) {
   return refusal.reason;
 }
 
+bool mayWriteInPlace(KernelOp kernel, unsigned input, unsigned result) {
+  // What a branch evaluates is evaluated again outside of it, after a store.
+  Block& body = kernel.getBody().front();
+  if (body.walk([](Operation* op) {
+            return isa<tensor::ConcatOp, PadOp>(op) ? WalkResult::interrupt() : WalkResult::advance();
+          })
+          .wasInterrupted())
+    return false;
+  auto layouts = layoutsOf(kernel);
+  Batch batch;
+  if (kernel.getBatchSizes())
+    batch.sizes = *kernel.getBatchSizes();
+  KernelGraph graph = graphOf(kernel, layouts, batch);
+  Refusal refusal;
+  auto domain = analyseDomain(kernel.getContext(), graph, refusal);
+  if (!domain || domain->scatter || domain->sort || domain->scan_dim || !domain->instances.empty() ||
+      (batch.size && useBatchSizes(*domain, graph, batch.size)))
+    return false;
+  IndexSpace& space = domain->space;
+  auto output = llvm::find_if(domain->outputs, [&](const DomainOutput& output) { return output.number == result; });
+  AffineExpr written = space.simplify(graph.output_offset(space, *output));
+  Dims dims = space.dimsOf(space.indices({written}));
+  for (unsigned dim : domain->rows)
+    if (constantOf(space.size(dim)) != 1 && !dims.test(dim))
+      return false;
+  bool fine = true;
+  llvm::DenseSet<std::pair<Value, AffineMap>> seen;
+  for (const DomainOutput& root : domain->outputs)
+    walkNodes(space, root.node, seen, graph, [&](Node node) {
+      fine &= node.value != body.getArgument(input) || space.simplify(graph.offset(space, node)) == written;
+      return fine;
+    });
+  return fine;
+}
+
 FailureOr<ScheduledKernel> scheduleKernel(KernelOp kernel, const TargetDescription& target) {
   MLIRContext* context = kernel.getContext();
   context->loadDialect<arith::ArithDialect, func::FuncDialect, LLVM::LLVMDialect, math::MathDialect, scf::SCFDialect,
@@ -264,6 +299,8 @@ FailureOr<ScheduledKernel> scheduleKernel(KernelOp kernel, const TargetDescripti
   LoweredKernel& launch = result.launch;
   launch.name = kernel.getName().str();
   launch.schedule = strategy.reason;
+  if (kernel->hasAttr("zefuse.in_place"))
+    launch.schedule += ", in place";
   if (batch.sets > 1)
     launch.schedule += ", batch of " + std::to_string(batch.sets);
   SmallVector<unsigned> symbols = symbolsOf(kernel);
@@ -294,15 +331,21 @@ FailureOr<ScheduledKernel> scheduleKernel(KernelOp kernel, const TargetDescripti
   builder.setInsertionPointToStart(entry);
 
   unsigned next = 0;
+  llvm::SmallBitVector shared(inputs + results);  // the body's inputs and results in whose memory there are both
+  if (auto pairs = kernel->getAttrOfType<DenseI64ArrayAttr>("zefuse.in_place"))
+    for (unsigned i = 0; i + 1 < pairs.size(); i += 2)
+      shared.set(pairs[i]).set(inputs + pairs[i + 1]);
   for (unsigned all_inputs = inputs * batch.sets; next < layouts.size(); ++next) {
     Value argument = entry->getArgument(next);
     bool input = next < all_inputs;
     Type tensor = input ? body.getArgument(next % inputs).getType()
                         : graph.outputs[(next - all_inputs) % graph.outputs.size()].getType();
     int64_t align = bytesInMemory(cast<RankedTensorType>(tensor).getElementType());
-    function.setArgAttr(next, LLVM::LLVMDialect::getNoAliasAttrName(), builder.getUnitAttr());
+    bool alone = !shared.test(input ? next % inputs : inputs + (next - all_inputs) % results);
+    if (alone)
+      function.setArgAttr(next, LLVM::LLVMDialect::getNoAliasAttrName(), builder.getUnitAttr());
     function.setArgAttr(next, LLVM::LLVMDialect::getAlignAttrName(), builder.getI64IntegerAttr(align));
-    if (input)
+    if (input && alone)
       function.setArgAttr(next, LLVM::LLVMDialect::getReadonlyAttrName(), builder.getUnitAttr());
     (input ? batch.inputs : batch.outputs).push_back(argument);
   }
@@ -324,8 +367,8 @@ FailureOr<ScheduledKernel> scheduleKernel(KernelOp kernel, const TargetDescripti
 
   Evaluator evaluator(builder, *domain, graph, std::move(arguments));
   evaluator.keep(&strategy.kept);
-  ScheduleContext schedule{graph,    *domain, strategy, target,          evaluator, *result.module,
-                           function, batch,   outputs,  scratch_pointer, launch};
+  ScheduleContext schedule{graph,    *domain, strategy, target,          evaluator,    *result.module,
+                           function, batch,   outputs,  scratch_pointer, shared.any(), launch};
   if (batch.sets > 1 && (domain->scatter || domain->sort || target.kind != TargetDescription::Kind::cpu))
     return refuse(kernel, "a batch of these kernels has no schedule for " + target.name);
   evaluator.enter(entry);

@@ -24,6 +24,10 @@ mlir::FailureOr<ScheduledKernel> scheduleKernel(KernelOp kernel, const TargetDes
 // Why scheduleKernel finds no iteration space for the kernel and its layouts; no emission.
 std::optional<std::string> whyNotScheduled(KernelOp kernel);
 
+// Whether the CPU's kernel may store `result` where `input` lies (numbers in the body; equal layouts are the caller's
+// to see to): every element is computed once, and read where it is written only.
+bool mayWriteInPlace(KernelOp kernel, unsigned input, unsigned result);
+
 // What the target-specific schedules fill in: the function's body and the launch's extent, grain and group size.
 struct ScheduleContext {
   KernelGraph& graph;
@@ -36,6 +40,7 @@ struct ScheduleContext {
   const Batch& batch;
   llvm::MutableArrayRef<mlir::Value> outputs;  // pointers, of the current set
   mlir::Value scratch;                         // null without
+  bool in_place;                               // some outputs lie where inputs do: no element may be computed twice
   LoweredKernel& launch;
 
   mlir::OpBuilder& builder() const { return evaluator.builder(); }

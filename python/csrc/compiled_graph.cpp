@@ -17,6 +17,10 @@ CompiledGraph::CompiledGraph(std::unique_ptr<Executable> executable, std::vector
   if (const auto* buffers = executable_->plan().buffers())  // none: a graph that returns nothing
     for (const plan::Buffer* buffer : *buffers)
       num_output_buffers_ += buffer->storage() == plan::Storage::output;
+  if (const auto* given = executable_->plan().inputs())
+    for (flatbuffers::uoffset_t i = 0; i < given->size(); ++i)
+      if (given->Get(i)->written())
+        written_.push_back(i);
 }
 
 py::tuple CompiledGraph::call(const py::list& arguments) {
@@ -63,6 +67,10 @@ py::tuple CompiledGraph::call(const py::list& arguments) {
   }();
   if (!outputs.ok())
     raise(outputs.status());
+
+  for (size_t i : written_)
+    if (!tensors[i].is_inference())
+      tensors[i].unsafeGetTensorImpl()->bump_version();
 
   py::tuple results(outputs->size());
   for (size_t i = 0; i < outputs->size(); ++i) {

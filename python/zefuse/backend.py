@@ -60,6 +60,7 @@ def zefuse(
             inference_compiler=partial(_compile, "inference", checked),
             decompositions=decompositions(),
             partition_fn=_partition,
+            keep_inference_input_mutations=True,
         )(gm, example_inputs)
     except ZefuseError as error:
         _pass_through_dynamo(error)
@@ -99,6 +100,8 @@ def _compile_in_parts(gm: torch.fx.GraphModule, parameter_indices: Sequence[int]
         return compiled
 
     reasons = parts.outside(gm)
+    if reasons:
+        reasons |= parts.writes(gm)
     while True:
         if reasons and (whole or options.strict):
             reason = next(iter(reasons.values()))
@@ -119,6 +122,7 @@ def _compile_in_parts(gm: torch.fx.GraphModule, parameter_indices: Sequence[int]
                 reasons = {node: reason for node in gm.graph.nodes if node.op == "call_function"}
             else:
                 reasons[node] = reason
+                reasons |= parts.writes(gm)
 
 
 def _fill_cache(

@@ -37,6 +37,12 @@ def outside(gm: GraphModule) -> Reasons:
     return reasons
 
 
+def writes(gm: GraphModule) -> Reasons:
+    """The copies into inputs at a graph's end, which a plan carries out itself when it is the whole graph."""
+    copies = (node for node in gm.graph.nodes if node.target is torch.ops.aten.copy_.default)
+    return dict.fromkeys(copies, "an input is written after all parts have run")
+
+
 def named_in(error: Exception, gm: GraphModule) -> Node | None:
     """The node that an error of the compiled part blames."""
     found = re.search(r"FX node '([^']+)'", str(error))

@@ -208,7 +208,7 @@ Status PlanCheck::writes(size_t step, int64_t value, const char* role) const {
   ZEFUSE_RETURN_IF_ERROR(touches(step, value, role, true));
   const uint32_t index = plan_.values[size_t(value)]->buffer;
   const plan::Storage storage = plan_.buffers[index]->storage;
-  if (storage == plan::Storage::input)
+  if (storage == plan::Storage::input && !plan_.inputs[plan_.buffers[index]->index]->written)
     return damaged(stepName(plan_, step) + ": " + role + " writes an input's memory");
   if (storage == plan::Storage::external && !plan_.steps[step]->kind.AsAtenCall())
     return damaged(stepName(plan_, step) + ": " + role + " writes external buffer " + number(index) +

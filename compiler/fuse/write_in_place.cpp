@@ -1,0 +1,125 @@
+// Inputs that the graph overwrites (an optimizer's parameters and states): a kernel that makes the new value may write
+// it where the old one lies, if nobody reads the old one later and the kernel itself reads each element of it only
+// where it writes it. What cannot becomes a copy at the plan's end.
+#include "compiler/dialect/Zefuse.h"
+#include "compiler/dialect/shape.h"
+#include "compiler/fuse/graph.h"
+#include "compiler/fuse/passes.h"
+#include "lowering/schedule/schedule.h"
+
+using namespace mlir;
+
+namespace zefuse {
+namespace {
+
+struct Write {
+  BlockArgument argument;
+  unsigned set, result;  // of the kernel: which of its sets' tensors, and which result of the body
+  int64_t input = -1;    // of the body, where it reads the argument
+};
+
+/// A function result that goes to an argument's memory and nowhere else.
+BlockArgument writtenArgument(func::FuncOp graph, OpResult result) {
+  auto returned = [](OpOperand& use) { return isa<func::ReturnOp>(use.getOwner()); };
+  if (llvm::count_if(result.getUses(), returned) != 1)
+    return {};
+  for (OpOperand& use : result.getUses()) {
+    if (!isa<func::ReturnOp>(use.getOwner()))
+      continue;
+    for (Attribute attr : graph->getAttrOfType<ArrayAttr>("zefuse.outputs")) {
+      auto entry = dyn_cast<DictionaryAttr>(attr);
+      auto number = entry ? entry.getAs<IntegerAttr>("result") : nullptr;
+      if (!number || number.getInt() != use.getOperandNumber())
+        continue;
+      auto written = entry.getAs<IntegerAttr>("written");
+      return written ? graph.getArgument(written.getInt()) : BlockArgument();
+    }
+  }
+  return {};
+}
+
+bool isReturnedThroughViews(Value value) {
+  return llvm::any_of(value.getUsers(), [](Operation* user) {
+    auto view = dyn_cast<ViewOp>(user);
+    return view && (isReturnedThroughViews(view) ||
+                    llvm::any_of(view->getUsers(), [](Operation* op) { return isa<func::ReturnOp>(op); }));
+  });
+}
+
+/// Whether an operation behind `op` reads what lies in the argument. The caller's views of it are to see the new value.
+bool isReadAfter(Value value, Operation* op) {
+  return llvm::any_of(value.getUsers(), [&](Operation* user) {
+    if (auto view = dyn_cast<ViewOp>(user))
+      return isReadAfter(view, op);
+    return !isa<func::ReturnOp>(user) && op->isBeforeInBlock(user);
+  });
+}
+
+bool isReadThroughViews(Value value, Operation* op) {
+  return llvm::any_of(value.getUsers(), [&](Operation* user) {
+    auto view = dyn_cast<ViewOp>(user);
+    return view && (llvm::is_contained(view->getUsers(), op) || isReadThroughViews(view, op));
+  });
+}
+
+std::optional<Write> writeOf(func::FuncOp graph, KernelOp kernel, OpResult result) {
+  BlockArgument argument = writtenArgument(graph, result);
+  if (!argument || isReturnedThroughViews(result) || isReadAfter(argument, kernel) ||
+      isReadThroughViews(argument, kernel))
+    return std::nullopt;
+  auto strides = graph.getArgAttrOfType<AffineMapAttr>(argument.getArgNumber(), "zefuse.strides");
+  auto layout = cast<AffineMapAttr>(kernel.getLayouts()[kernel.getNumOperands() + result.getResultNumber()]).getValue();
+  auto type = cast<RankedTensorType>(argument.getType());
+  if (!strides || result.getType() != type ||
+      layout != stridedLayout(strides.getValue().getResults(), nullptr, layout.getNumSymbols(), graph.getContext()))
+    return std::nullopt;
+  unsigned per_set = kernel.getNumResults() / kernel.getBatch(), inputs = kernel.getNumOperands() / kernel.getBatch();
+  Write write{argument, result.getResultNumber() / per_set, result.getResultNumber() % per_set};
+  for (OpOperand& operand : kernel->getOpOperands()) {
+    if (operand.get() != argument)
+      continue;
+    if (write.input >= 0 || operand.getOperandNumber() / inputs != write.set)
+      return std::nullopt;  // another set may read it before or after this one writes it
+    write.input = operand.getOperandNumber() % inputs;
+  }
+  return write;
+}
+
+/// All sets run one body: they write alike, or none does.
+void choose(func::FuncOp graph, KernelOp kernel) {
+  unsigned per_set = kernel.getNumResults() / kernel.getBatch();
+  SmallVector<int64_t> places(kernel.getNumResults(), -1), pairs;
+  for (unsigned result = 0; result < per_set; ++result) {
+    SmallVector<Write> writes;
+    for (unsigned set = 0; set < kernel.getBatch(); ++set)
+      if (auto write = writeOf(graph, kernel, kernel->getResult(set * per_set + result)))
+        writes.push_back(*write);
+    if (writes.size() != size_t(kernel.getBatch()) ||
+        llvm::any_of(writes, [&](const Write& write) { return write.input != writes[0].input; }))
+      continue;
+    if (writes[0].input >= 0) {
+      if (!mayWriteInPlace(kernel, writes[0].input, result))
+        continue;
+      pairs.append({writes[0].input, result});
+    }
+    for (const Write& write : writes)
+      places[write.set * per_set + result] = write.argument.getArgNumber();
+  }
+  Builder builder(graph.getContext());
+  if (llvm::any_of(places, [](int64_t place) { return place >= 0; }))
+    kernel->setAttr("zefuse.writes", builder.getDenseI64ArrayAttr(places));
+  if (!pairs.empty())
+    kernel->setAttr("zefuse.in_place", builder.getDenseI64ArrayAttr(pairs));
+}
+
+}  // namespace
+
+LogicalResult writeInPlace(func::FuncOp graph) {
+  graph.walk([&](KernelOp kernel) {
+    if (kernel.getNumResults() > 0)
+      choose(graph, kernel);
+  });
+  return success();
+}
+
+}  // namespace zefuse

@@ -1,0 +1,147 @@
+"""Inputs that a compiled function overwrites: written by the kernels themselves where that is safe, copied at the end where not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from zefuse import backend
+
+Function = Callable[..., Any]
+
+
+def run(function: Function, inputs: list[torch.Tensor], dynamic: bool | None = None) -> dict[str, int]:
+    """Compares results and inputs with eager's, call by call; the last call's launches and copies."""
+    torch._dynamo.reset()
+    graphs: list[Any] = []
+    mine, others = ([t.clone(memory_format=torch.preserve_format) for t in inputs] for _ in range(2))
+    places = [t.data_ptr() for t in mine]
+    with backend.observe(lambda _, graph: graphs.append(graph)), torch.no_grad():
+        compiled = torch.compile(function, backend="zefuse", dynamic=dynamic)
+        for _ in range(3):
+            before = graphs[-1].counters() if graphs else {}
+            made, expected = compiled(*mine), function(*others)
+            torch.testing.assert_close(made, expected)
+            torch.testing.assert_close(mine, others)
+            assert [t.data_ptr() for t in mine] == places
+    assert len(graphs) == 1
+    return {name: graphs[0].counters()[name] - before[name] for name in ("launches", "copies", "aten_calls")}
+
+
+@pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
+@pytest.mark.parametrize("shape", [(37,), (5, 7), (3, 128), (1,), ()], ids=str)
+def test_elementwise_updates_need_no_copy(shape: tuple[int, ...], dynamic: bool) -> None:
+    def update(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        old = x * 2
+        x.mul_(1.5).add_(y)
+        y.sub_(x)
+        return old + y
+
+    assert run(update, [torch.randn(shape), torch.randn(shape)], dynamic) == {"launches": 1, "copies": 0, "aten_calls": 0}
+
+
+def test_results_of_other_kinds_go_straight_to_the_input() -> None:
+    def update(mean: torch.Tensor, x: torch.Tensor) -> None:
+        mean.copy_(x.mean(0))
+
+    assert run(update, [torch.randn(40), torch.randn(64, 40)]) == {"launches": 1, "copies": 0, "aten_calls": 0}
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, y: x.copy_(x + x.t()) is None,
+        lambda x, y: x.copy_(x.flip(0)) is None,
+        lambda x, y: x.copy_(x.cumsum(0)) is None,
+        lambda x, y: x.copy_(torch.cat([x[1:], x[:1]])) is None,
+        lambda x, y: x.sub_(x.mean(0)) is None,
+        lambda x, y: x.copy_(x - x[0]) is None,
+    ],
+    ids=["transposed", "reversed", "scan", "rotated", "reduction", "row"],
+)
+def test_an_element_that_is_read_elsewhere_is_not_overwritten_early(function: Function) -> None:
+    run(function, [torch.randn(35, 35), torch.randn(35, 35)])
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, y: (x.clone(), x.add_(1))[0],
+        lambda x, y: (x @ y, x.add_(1), (x @ y).sum())[::2],
+        lambda x, y: x.add_(1)[1:].t(),
+        lambda x, y: (x.add_(y), x.t().mul_(3), y + x)[2],
+        lambda x, y: x.copy_(y) * 2,
+        lambda x, y: x[3:].add_(1) + 1,
+        lambda x, y: x.zero_().sum() + y,
+    ],
+    ids=["old value returned", "old value read", "view returned", "through a view", "copied", "part", "zero"],
+)
+def test_old_and_new_values(function: Function) -> None:
+    run(function, [torch.randn(36, 36), torch.randn(36, 36)])
+
+
+def test_inputs_change_places() -> None:
+    def swap(x: torch.Tensor, y: torch.Tensor) -> None:
+        old = x.clone()
+        x.copy_(y)
+        y.copy_(old)
+
+    run(swap, [torch.randn(33), torch.randn(33)])
+
+
+def test_strides_of_the_input_stay() -> None:
+    def update(x: torch.Tensor) -> None:
+        x.mul_(2).add_(1)
+
+    assert run(update, [torch.randn(7, 9).t()])["copies"] == 0
+    x, y = torch.zeros(8, 10), torch.zeros(8, 10)
+    torch.compile(update, backend="zefuse")(x[:, ::2])
+    update(y[:, ::2])
+    assert torch.equal(x, y)
+
+
+def test_what_runs_in_parts_writes_its_inputs_too() -> None:
+    def update(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        x.add_(torch.view_as_real(torch.fft.fft(y)).sum(-1).abs())
+        return x * 2
+
+    torch._dynamo.reset()
+    mine, others = ([torch.randn(8), torch.ones(8)] for _ in range(2))
+    others[0].copy_(mine[0])
+    made = torch.compile(update, backend="zefuse")(*mine)
+    torch.testing.assert_close(made, update(*others))
+    torch.testing.assert_close(mine, others)
+
+
+def test_versions_say_what_was_written() -> None:
+    """Autograd's check of saved tensors, and weights that are kept in another form, see the write."""
+    torch._dynamo.reset()
+    layer = nn.Linear(64, 64)
+
+    def shrink() -> None:
+        with torch.no_grad():
+            layer.weight.mul_(0.5)
+
+    compiled, shrinking = torch.compile(layer, backend="zefuse"), torch.compile(shrink, backend="zefuse")
+    x = torch.randn(8, 64)
+    with torch.no_grad():
+        for _ in range(3):
+            torch.testing.assert_close(compiled(x), layer(x))
+            version = layer.weight._version
+            shrinking()
+            assert layer.weight._version > version
+
+
+def test_batch_norm_updates_its_statistics() -> None:
+    torch._dynamo.reset()
+    mine, other = nn.BatchNorm2d(20), nn.BatchNorm2d(20)
+    compiled = torch.compile(mine, backend="zefuse")
+    for _ in range(3):
+        x = torch.randn(4, 20, 6, 5)
+        torch.testing.assert_close(compiled(x), other(x))
+        for name, buffer in mine.named_buffers():
+            torch.testing.assert_close(buffer, dict(other.named_buffers())[name])
