@@ -95,6 +95,7 @@ class Interpreted:
     """Stands in for the compiled part, so that what reaches it can be looked at."""
 
     _boxed_call = True
+    package_miss = ""
 
     def __init__(self, gm: torch.fx.GraphModule, parameters: list[int], options: dict[str, Any]) -> None:
         self.gm, self.parameters, self.options, self.forgotten = gm, parameters, options, 0
