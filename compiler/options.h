@@ -19,6 +19,7 @@ struct Options {
 inline constexpr const char* kGpuTargetVariable = "ZEFUSE_GPU_TARGET";  // default of target for a GPU
 inline constexpr const char* kPackageVariable = "ZEFUSE_PACKAGE";       // default of the package whose plans are taken
 // Do not change code:
+inline constexpr const char* kJitVariable = "ZEFUSE_JIT";          // default of consent to a GPU driver's own compiler
 inline constexpr const char* kDumpVariable = "ZEFUSE_DUMP";        // default of dump_dir
 inline constexpr const char* kCacheVariable = "ZEFUSE_CACHE_DIR";  // default of cache_dir
 

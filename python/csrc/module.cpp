@@ -23,6 +23,7 @@
 #include "python/csrc/package.h"
 #include "python/csrc/plan_cache.h"
 #include "runtime/cache/file_cache.h"
+#include "runtime/executor/vendor_code.h"
 #include "runtime/ze/device.h"
 
 namespace py = pybind11;
@@ -42,16 +43,11 @@ std::string targetOf(const std::string& device_name) {
   if (const std::string given = environmentOr(kGpuTargetVariable, ""); !given.empty())
     return given;
   auto device = unwrap(ze::Device::find(device_name));
-  if (device.driver.isOurs())
+  if (device.hasOurCompiler())
     return "dg2-g11";
   if (const GpuTarget* target = findGpuTarget(device.properties.deviceId))
     return std::string(target->product);
-  char id[16];
-  std::snprintf(id, sizeof id, "0x%04x", device.properties.deviceId);
-  raise("unsupported",
-        "device '" + device_name + "' (" + device.description + ", id " + id +
-            ") is none of the GPUs that this zefuse knows (`zefuse targets` lists them): use a newer zefuse, "
-            "name the product to compile for in ZEFUSE_GPU_TARGET, or use device 'cpu'");
+  raise("not_found", executor::whyNotCovered(device, ""));
 }
 
 struct Settings {
@@ -79,6 +75,24 @@ Settings settingsOf(const py::dict& given) {
   settings.compile.fuse = flag("fuse", true);
   settings.compile.dump_dir = text("dump_dir", environmentOr(kDumpVariable, ""));
   settings.compile.cache_dir = settings.run.cache_dir = text("cache_dir", environmentOr(kCacheVariable, ""));
+  const std::string jit = text("jit", environmentOr(kJitVariable, "never"));
+  if (jit != "never" && jit != "warn" && jit != "allow")
+    raise("invalid_argument", std::string(kJitVariable) + "='" + jit + "': expected never, warn or allow");
+  settings.run.jit = jit == "never" ? JitConsent::never : jit == "warn" ? JitConsent::warn : JitConsent::allow;
+  if (given.contains("jit_timeout_s"))
+    settings.run.jit_timeout_s = py::cast<int>(given["jit_timeout_s"]);
+  settings.run.jit_progress = [jit](const std::string& device, const std::string& kernel, size_t number, size_t count) {
+    py::gil_scoped_acquire acquired;
+    try {
+      if (PyErr_CheckSignals() != 0)
+        throw py::error_already_set();
+      py::module_::import("zefuse.targets").attr("jit_progress")(jit, device, kernel, number, count);
+      return true;
+    } catch (py::error_already_set& error) {
+      error.discard_as_unraisable("zefuse: progress of the driver's compiler");
+      return false;
+    }
+  };
   settings.package = text("package", environmentOr(kPackageVariable, ""));
   settings.package_only = flag("package_only", false);
   if (given.contains("cache_limit_mb") && !given["cache_limit_mb"].is_none())

@@ -9,12 +9,20 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from zefuse import _native, targets
-from zefuse.errors import FallbackError, InvalidArgumentError, NotFoundError, UnsupportedError
+from zefuse.errors import (
+    DeadlineError,
+    DeviceError,
+    FallbackError,
+    InvalidArgumentError,
+    NotFoundError,
+    UnsupportedError,
+)
 from zefuse.options import Options
 
 if TYPE_CHECKING:
@@ -370,4 +378,12 @@ def load(path: str | Path, *, options: Mapping[str, Any] | Options | None = None
     """
     if not Path(path).is_file():
         raise NotFoundError(f"zefuse.load: no file {str(path)!r}; make one with: zefuse compile model.pt2 -o {path}")
-    return Package(_native.load().package_load(str(path), Options.make(options).to_dict()))
+    checked = Options.make(options)
+    native = _native.load()
+    try:
+        return Package(native.package_load(str(path), checked.to_dict()))
+    except (NotFoundError, DeadlineError, DeviceError) as error:
+        if (other := checked.or_cpu()) is None:
+            raise
+        warnings.warn(f"zefuse.load: the package runs on the CPU: {error}", stacklevel=2)
+        return Package(native.package_load(str(path), other.to_dict()))

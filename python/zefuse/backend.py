@@ -18,7 +18,15 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.exc import ShortenTraceback
 
 from zefuse import _native
-from zefuse.errors import FallbackError, OptionError, UnsupportedError, ZefuseError
+from zefuse.errors import (
+    DeadlineError,
+    DeviceError,
+    FallbackError,
+    NotFoundError,
+    OptionError,
+    UnsupportedError,
+    ZefuseError,
+)
 from zefuse.options import Options
 
 # Told of each graph compiled while set (explain, testing): observer(kind, compiled), kind "inference", "forward", "backward".
@@ -92,7 +100,13 @@ def _compile_in_parts(gm: torch.fx.GraphModule, parameter_indices: Sequence[int]
     native = _native.load()
 
     def compile_part(part: torch.fx.GraphModule, parameters: list[int]) -> Any:
-        compiled = native.compile(part, parameters, options.to_dict())
+        try:
+            compiled = native.compile(part, parameters, options.to_dict())
+        except (NotFoundError, DeadlineError, DeviceError) as error:
+            if (other := options.or_cpu()) is None:
+                raise
+            warnings.warn(f"zefuse: a graph runs on the CPU: {error}", stacklevel=2)
+            compiled = native.compile(part, parameters, other.to_dict())
         if compiled.package_miss:
             warnings.warn(f"zefuse: a graph is compiled: {compiled.package_miss}", stacklevel=2)
         if names := options.target_names():

@@ -23,7 +23,8 @@ class Options:
     """
 
     device: str = "cpu"
-    """Where the graph runs: ``"cpu"``, or ``"gpu:N"`` for the N-th Intel GPU, with CPU tensors staged over."""
+    """Where the graph runs: ``"cpu"``, or ``"gpu:N"`` for the N-th Intel GPU, with CPU tensors staged over. ``"gpu:N,cpu"``:
+    the CPU, with a warning, where that GPU is missing or nothing compiles for it."""
 
     strict: bool = False
     """An operator without a lowering is an error instead of a call through ATen."""
@@ -56,13 +57,25 @@ class Options:
     device_timeout_s: int = 60
     """How long one step may take on a GPU before the device counts as lost. Does not change what is built."""
 
+    jit: str | None = None
+    """Whether a GPU's driver may compile kernels where no installed compiler covers it, in a child process: ``"never"``,
+    ``"warn"`` or ``"allow"``. Default: never."""
+
+    jit_timeout_s: int = 120
+    """How long the driver may take for one kernel."""
+
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
             _check_type(field.name, getattr(self, field.name))
-        if not re.fullmatch(r"cpu|gpu(:\d+)?", self.device):
+        if not re.fullmatch(r"cpu|gpu(:\d+)?(,cpu)?", self.device):
             raise OptionError(
-                f'zefuse option device={self.device!r}: not a device; use "cpu", or "gpu:N" for an Intel GPU'
+                f'zefuse option device={self.device!r}: not a device; use "cpu", "gpu:N" for an Intel GPU, or "gpu:N,cpu" for '
+                "the CPU where that GPU cannot be used"
             )
+        if self.jit not in (None, "never", "warn", "allow"):
+            raise OptionError(f'zefuse option jit={self.jit!r}: use "never", "warn" or "allow"')
+        if self.jit_timeout_s < 1:
+            raise OptionError(f"zefuse option jit_timeout_s={self.jit_timeout_s}: use 1 or more")
         if self.cache_limit_mb is not None and self.cache_limit_mb < 1:
             raise OptionError(
                 f"zefuse option cache_limit_mb={self.cache_limit_mb}: use 1 or more, or cache_dir='' for none"
@@ -95,6 +108,10 @@ class Options:
             values["targets"] = ",".join(map(str, values["targets"]))
         return cls(**values)
 
+    def or_cpu(self) -> Options | None:
+        """The same for the CPU, where the user named it as the second choice."""
+        return dataclasses.replace(self, device="cpu") if self.device.endswith(",cpu") else None
+
     def target_names(self) -> list[str]:
         """The option ``targets`` or, where it is not set, ZEFUSE_TARGETS."""
         text = os.environ.get("ZEFUSE_TARGETS", "") if self.targets is None else self.targets
@@ -103,6 +120,7 @@ class Options:
     def to_dict(self) -> dict[str, Any]:
         """As the compiled part takes it: ``None`` where the environment decides."""
         values = dataclasses.asdict(self)
+        values["device"] = self.device.partition(",")[0]
         if self.cache_dir is None and "ZEFUSE_CACHE_DIR" not in os.environ:
             values["cache_dir"] = default_cache_dir()
         if self.cache_limit_mb is None and "ZEFUSE_CACHE_LIMIT_MB" in os.environ:

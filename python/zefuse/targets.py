@@ -78,6 +78,21 @@ def _advice(device: dict[str, Any]) -> str:
     )
 
 
+def jit_progress(consent: str, device: str, kernel: str, number: int, count: int) -> None:
+    """Told before a GPU's driver compiles a kernel, in a child process: a line on standard error, and for ``jit="warn"`` a
+    warning before the first."""
+    import sys
+    import warnings
+
+    if consent == "warn" and number == 1:
+        warnings.warn(
+            f"zefuse: no installed compiler covers {device}: its driver compiles {count} kernels, which may take minutes "
+            "(`zefuse toolchain install` gets a compiler; jit='allow' hides this)",
+            stacklevel=2,
+        )
+    print(f"zefuse: the driver of {device} compiles kernel {number} of {count}: {kernel}", file=sys.stderr, flush=True)
+
+
 def describe(device: dict[str, Any]) -> str:
     """A device in a few lines."""
     memory = f"{device['memory_bytes'] / 2**30:.1f} GiB{' shared with the host' if device['integrated'] else ''}"

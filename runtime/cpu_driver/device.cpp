@@ -106,8 +106,10 @@ ze_result_t deviceGetProperties(ze_device_handle_t hDevice, ze_device_properties
   ZEFUSE_NOT_NULL(properties);
   bool gpu = device->is_gpu;
   properties->type = gpu ? ZE_DEVICE_TYPE_GPU : ZE_DEVICE_TYPE_CPU;
-  properties->vendorId = 0x7a66;  // "zf": a CPU has no PCI id, and Intel's would switch on paths for Intel's GPUs
-  properties->deviceId = gpu ? 2 : 1;
+  const uint32_t posed = gpu ? environment().gpu_id : 0;
+  properties->vendorId =
+      posed ? 0x8086 : 0x7a66;  // "zf": a CPU has no PCI id, and Intel's would switch on paths for Intel's GPUs
+  properties->deviceId = posed ? posed : gpu ? 2 : 1;
   properties->flags = gpu && environment().gpu == PosingGpu::discrete ? 0 : ZE_DEVICE_PROPERTY_FLAG_INTEGRATED;
   properties->subdeviceId = 0;
   properties->coreClockRate = clockRateMHz();

@@ -64,16 +64,34 @@ uint64_t readGpuMemory() {
   return uint64_t(megabytes) << 20;
 }
 
+uint32_t readGpuId() {
+  const char* name = "ZEFUSE_CPU_DRIVER_GPU_ID";
+  const char* value = std::getenv(name);
+  if (!value || !*value)
+    return 0;
+  char* end = nullptr;
+  const unsigned long id = std::strtoul(value, &end, 16);
+  if (*end || id == 0 || id > 0xffff) {
+    complain(name, value, "a PCI id such as 0x56a5");
+    return 0;
+  }
+  return static_cast<uint32_t>(id);
+}
+
 void readFault(Environment& values) {
   const char* name = "ZEFUSE_CPU_DRIVER_GPU_FAULT";
   const char* value = std::getenv(name);
   if (!value || !*value)
     return;
+  if (!std::strcmp(value, "jit-hang") || !std::strcmp(value, "jit-crash")) {
+    values.fault = !std::strcmp(value, "jit-hang") ? Fault::jit_hang : Fault::jit_crash;
+    return;
+  }
   const bool hang = !std::strncmp(value, "hang:", 5), lost = !std::strncmp(value, "lost:", 5);
   char* end = nullptr;
   values.fault_at = hang || lost ? std::strtoull(value + 5, &end, 10) : 0;
   if (values.fault_at == 0 || *end) {
-    complain(name, value, "hang:n or lost:n, n at least 1");
+    complain(name, value, "hang:n or lost:n, n at least 1, jit-hang or jit-crash");
     return;
   }
   values.fault = hang ? Fault::hang : Fault::lost;
@@ -84,7 +102,8 @@ void readFault(Environment& values) {
 const Environment& environment() {
   static const Environment values = [] {
     Environment read = {readThreads(), readGpu(), readGpuMemory(),
-                        Fault::none,   0,         readSwitch("ZEFUSE_CPU_DRIVER_LOG", "0", "1", "0 or 1")};
+                        Fault::none,   0,         readSwitch("ZEFUSE_CPU_DRIVER_LOG", "0", "1", "0 or 1"),
+                        readGpuId()};
     readFault(read);
     return read;
   }();

@@ -1,14 +1,18 @@
 #include "runtime/cpu_driver/module.h"
 
 #include <algorithm>
+#include <chrono>
+#include <csignal>
 #include <cstring>
 #include <functional>
 #include <span>
 #include <string_view>
+#include <thread>
 
 #include "runtime/cpu_driver/build_options.h"
 #include "runtime/cpu_driver/counted.h"
 #include "runtime/cpu_driver/device.h"
+#include "runtime/cpu_driver/environment.h"
 
 namespace zefuse::cpu {
 namespace {
@@ -102,6 +106,12 @@ ze_result_t moduleCreate(ze_context_handle_t hContext, ze_device_handle_t hDevic
   if (!native && desc->format != ZE_MODULE_FORMAT_IL_SPIRV)
     return refuse(ZE_RESULT_ERROR_INVALID_ENUMERATION, "zeModuleCreate: format %d", static_cast<int>(desc->format));
   return guarded(__func__, [&]() -> ze_result_t {
+    if (!native && device->is_gpu) {  // what a device's own compiler may do, for tests
+      if (environment().fault == Fault::jit_crash)
+        std::raise(SIGSEGV);
+      while (environment().fault == Fault::jit_hang)
+        std::this_thread::sleep_for(std::chrono::seconds(1));
+    }
     Build build = native ? loadNative(*desc) : buildSpirv(*desc);
     std::string reason = firstLine(build.log);
     // The application gets the log whether or not there is a module.

@@ -56,6 +56,9 @@ struct CallOutput {
   int64_t integer = 0;
 };
 
+// Whether a GPU's driver may compile kernels itself, which may take minutes. `warn`: as allow, but the caller says so.
+enum class JitConsent { never, warn, allow };
+
 struct ExecutableOptions {
   std::string device = "cpu";
   std::string cache_dir;                     // native code; empty: no disk cache
@@ -64,6 +67,12 @@ struct ExecutableOptions {
   int device_timeout_s = 60;                 // how long one step may take on a GPU before the device counts as lost
   bool allow_aten = true;                    // false: a plan that calls ATen is refused, each operator named
   bool build = true;  // false: a kernel module without native code, given or in the cache, is an error (not_found)
+  // Where no installed compiler covers a GPU: its driver, in a child process that this ends after so long a kernel.
+  JitConsent jit = JitConsent::never;
+  int jit_timeout_s = 120;
+  // Before each such kernel: device, entry point, its number from 1, how many at most. From any thread, one call at a
+  // time; false ends the work.
+  std::function<bool(const std::string& device, const std::string& kernel, size_t number, size_t count)> jit_progress;
   // Native code that a package holds for a kernel module: (module id, target) to bytes, or empty.
   // The bytes must be verified already and stay valid during create(). What the device refuses is
   // built from SPIR-V instead.

@@ -5,6 +5,7 @@
 
 #include "runtime/cache/file_cache.h"
 #include "runtime/executor/program.h"
+#include "runtime/executor/vendor_code.h"
 #include "runtime/parallel.h"
 
 namespace zefuse::executor {
@@ -86,13 +87,20 @@ Result<std::unique_ptr<KernelModules>> KernelModules::build(const plan::Plan& pl
     missing.push_back(i);
   }
 
+  std::optional<VendorCode> vendor;
+  if (self->gpu_ && !self->gpu_->device().hasOurCompiler()) {
+    vendor.emplace(self->gpu_->device(), options);
+    vendor->expect(size_t(std::ranges::count_if(
+        missing, [&](size_t i) { return !isCpuTarget(modules->Get(uint32_t(i))->target()->string_view()); })));
+  }
   size_t threads =
       options.build_threads > 0 ? size_t(options.build_threads) : std::max(1u, std::thread::hardware_concurrency());
   std::vector<Status> results(missing.size());
   inParallel(missing.size(), threads, [&](size_t at) {
     const size_t i = missing[at];
     const plan::KernelModule& module = *modules->Get(uint32_t(i));
-    results[at] = buildOne(contextOf(module), module, *keys[i], cache, counters, self->modules_[i]);
+    VendorCode* const by = isCpuTarget(module.target()->string_view()) || !vendor ? nullptr : &*vendor;
+    results[at] = buildOne(contextOf(module), module, *keys[i], cache, by, counters, self->modules_[i]);
   });
   for (Status& result : results)
     ZEFUSE_RETURN_IF_ERROR(result);
@@ -100,7 +108,8 @@ Result<std::unique_ptr<KernelModules>> KernelModules::build(const plan::Plan& pl
 }
 
 Status KernelModules::buildOne(const ze::Context& context, const plan::KernelModule& module, const CacheKey& key,
-                               const FileCache& cache, Counters& counters, std::optional<ze::Module>& out) {
+                               const FileCache& cache, VendorCode* vendor, Counters& counters,
+                               std::optional<ze::Module>& out) {
   const std::string label = module.id()->str();
   // Another process or thread may be at it already, or have just ended.
   const FileCache::Lock lock = cache.lock(key, build_wait);
@@ -114,6 +123,23 @@ Status KernelModules::buildOne(const ze::Context& context, const plan::KernelMod
   const auto* words = module.spirv();
   if (!words || words->size() == 0)
     return {Code::damaged, "plan: kernel module '" + label + "' carries no SPIR-V and no usable native code was given"};
+  if (vendor) {
+    // A driver may refuse what another version's compiler made; its own code it takes.
+    for (bool refused : {false, true}) {
+      auto code = vendor->make(module, refused);
+      if (!code.ok())
+        return code.status();
+      auto loaded = ze::Module::fromNative(context, code->bytes, label);
+      if (!loaded.ok() && code->by_driver)
+        return loaded.status();
+      if (!loaded.ok())
+        continue;
+      counters.noteCacheFailure(cache.store(key, code->bytes, label));
+      out = std::move(*loaded);
+      return {};
+    }
+    return {Code::internal, "kernel module '" + label + "': no code was made"};
+  }
   auto built = ze::Module::fromSpirv(context, std::span(words->data(), words->size()), label);
   if (!built.ok())
     return built.status();

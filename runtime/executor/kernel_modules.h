@@ -14,6 +14,8 @@
 
 namespace zefuse::executor {
 
+class VendorCode;
+
 // Whatever native code depends on. Not the module's id: it is what the plan says of itself. `cpu_level` as in
 // ze::Device::nativeFields.
 CacheKey nativeKey(const plan::KernelModule& module, const ze::Device& device, std::string_view cpu_level = {});
@@ -32,7 +34,8 @@ public:
 
 private:
   static Status buildOne(const ze::Context& context, const plan::KernelModule& module, const CacheKey& key,
-                         const FileCache& cache, Counters& counters, std::optional<ze::Module>& out);
+                         const FileCache& cache, VendorCode* vendor, Counters& counters,
+                         std::optional<ze::Module>& out);
 
   std::unique_ptr<ze::Context> host_, gpu_;  // declared first: destroyed after the modules
   std::vector<std::optional<ze::Module>> modules_;

@@ -173,7 +173,7 @@ Result<std::vector<const PlanEntry*>> plansFor(const Reader& reader, const Manif
     char id[16];
     std::snprintf(id, sizeof id, "0x%04x", found->properties.deviceId);
     what = "device '" + device + "' (" + found->description + ", id " + id + ")";
-    any_gpu = found->driver.isOurs();  // our driver that poses as one runs every product's kernels
+    any_gpu = found->hasOurCompiler();  // our driver that poses as one runs every product's kernels
     const GpuTarget* gpu = any_gpu ? findGpuTarget("dg2-g11") : findGpuTarget(found->properties.deviceId);
     if (!gpu)
       return Status{Code::unsupported,

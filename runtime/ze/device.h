@@ -27,6 +27,9 @@ struct Device {
   // Everything find() accepts. The second part of each pair is the driver's description.
   static std::vector<std::pair<std::string, std::string>> list();
 
+  // Kernels from SPIR-V are our driver's own work, whatever it presents itself as; not where it poses as an Intel
+  // device by its PCI id, for tests of what such a device does.
+  bool hasOurCompiler() const { return driver.isOurs() && properties.vendorId != 0x8086; }
   bool isCpu() const { return name == "cpu"; }
   // What native code made for this device depends on, as fields of a cache key: driver build, kind of device,
   // instruction set. The same for every device of the kind: no index, no path. `cpu_level` (lowering/targets.h): of our

@@ -1,0 +1,168 @@
+#include "runtime/executor/vendor_code.h"
+
+#include <dlfcn.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "lowering/native/ocloc.h"
+#include "lowering/native/subprocess.h"
+#include "runtime/ze/jit_program.h"
+
+namespace zefuse::executor {
+namespace fs = std::filesystem;
+namespace {
+
+std::span<const uint32_t> wordsOf(const plan::KernelModule& module) {
+  const auto* words = module.spirv();
+  return words ? std::span(words->data(), words->size()) : std::span<const uint32_t>();
+}
+
+std::string jitProgram() {
+  Dl_info info{};
+  if (dladdr(reinterpret_cast<const void*>(&whyNotCovered), &info) && info.dli_fname) {
+    std::string path = info.dli_fname;
+    path = path.substr(0, path.rfind('/') + 1) + ze::jit_program;
+    if (access(path.c_str(), X_OK) == 0)
+      return path;
+  }
+  return std::string(ZEFUSE_BUILD_LIBRARIES) + ze::jit_program;  // a test program, linked elsewhere in the build
+}
+
+std::string describe(const ze::Device& device) {
+  char id[32];
+  std::snprintf(id, sizeof id, "%04x:%04x", device.properties.vendorId, device.properties.deviceId);
+  return "device '" + device.name + "' (" + device.description + ", PCI id " + id + ")";
+}
+
+// A folder of this user's alone, removed with what is in it unless kept.
+class Folder {
+public:
+  Folder() {
+    std::error_code error;
+    std::string path = (fs::temp_directory_path(error) / "zefuse-jit-XXXXXX").string();
+    if (!error && mkdtemp(path.data()))
+      path_ = path;
+  }
+  ~Folder() {
+    std::error_code error;
+    if (!path_.empty())
+      fs::remove_all(path_, error);
+  }
+  Folder(const Folder&) = delete;
+  bool made() const { return !path_.empty(); }
+  void keep() { path_.clear(); }
+  std::string file(const char* name) const { return (path_ / name).string(); }
+
+private:
+  fs::path path_;
+};
+
+}  // namespace
+
+std::string whyNotCovered(const ze::Device& device, const std::string& product) {
+  std::string installed;
+  for (const std::string& command : installedOclocs()) {
+    OclocOptions question;
+    question.compiler = command;
+    question.deadline = std::chrono::milliseconds(400);  // the whole answer within a second
+    if (const Result<std::string> version = oclocVersion(question); version.ok())
+      installed += (installed.empty() ? "" : ", ") + command + " " + *version;
+  }
+  std::string text = "no compiler here makes code for " + describe(device) + ": ";
+  text += product.empty() ? "its id is none of those that this zefuse knows (`zefuse targets` lists them)"
+                          : "it is a '" + product + "', which " +
+                                (installed.empty() ? std::string("ocloc covers") : "the installed ones do not cover");
+  text += "; installed: " + (installed.empty() ? std::string("none") : installed) + ".\n";
+  if (product.empty())
+    text += "  - use a newer zefuse, or name in ZEFUSE_GPU_TARGET a product whose code runs on this device\n";
+  else
+    text += "  - `zefuse toolchain install` gets a current compiler without root, ZEFUSE_OCLOC names one\n"
+            "  - or make the code elsewhere: zefuse compile --targets " +
+            product + "\n";
+  text += "  - or let the driver compile, which may take minutes: options={\"jit\": \"allow\"} or ZEFUSE_JIT=allow\n"
+          "  - or use the CPU: options={\"device\": \"cpu\"} (\"" +
+          device.name + ",cpu\": where the GPU cannot be used)";
+  return text;
+}
+
+std::string VendorCode::compilerFor(const std::string& product) {
+  std::lock_guard lock(mutex_);
+  const auto known = compilers_.find(product);
+  if (known != compilers_.end())
+    return known->second;
+  std::string found;
+  for (const std::string& command : installedOclocs()) {
+    OclocOptions question;
+    question.compiler = command;
+    question.deadline = std::chrono::milliseconds(2'000);
+    const auto knows = oclocDevices(question);
+    if (knows.ok() && std::ranges::find(*knows, product) != knows->end()) {
+      found = command;
+      break;
+    }
+  }
+  return compilers_[product] = found;
+}
+
+Result<VendorCode::Code> VendorCode::make(const plan::KernelModule& module, bool refused) {
+  const std::string product = module.target()->str();
+  if (!refused)
+    if (const std::string compiler = compilerFor(product); !compiler.empty()) {
+      OclocOptions options;
+      options.compiler = compiler;
+      auto made = compileWithOcloc(wordsOf(module), product, options);
+      if (!made.ok())
+        return made.status();
+      return Code{std::move(made->bytes), false};
+    }
+  if (options_.jit == JitConsent::never)
+    return Status{zefuse::Code::not_found,
+                  refused ? "the driver of " + describe(device_) +
+                                " does not take the code that the installed compiler made for '" + product +
+                                "', and may not compile it itself: options={\"jit\": \"allow\"} or ZEFUSE_JIT=allow "
+                                "lets it, options={\"device\": \"cpu\"} does without"
+                          : whyNotCovered(device_, product)};
+  auto made = byDriver(module);
+  if (!made.ok())
+    return made.status();
+  return Code{std::move(*made), true};
+}
+
+Result<std::vector<std::byte>> VendorCode::byDriver(const plan::KernelModule& module) {
+  const std::string kernel = module.entry()->str();
+  {
+    std::lock_guard lock(mutex_);
+    if (options_.jit_progress && !options_.jit_progress(describe(device_), kernel, ++started_, count_))
+      return Status{zefuse::Code::deadline, "compiling by the driver of " + describe(device_) + " was cancelled"};
+  }
+  Folder folder;
+  if (!folder.made())
+    return Status{zefuse::Code::internal, "no temporary folder for the driver's compiler; set TMPDIR"};
+  const std::string from = folder.file("kernel.spv"), to = folder.file("kernel.bin");
+  {
+    const auto words = std::as_bytes(wordsOf(module));
+    std::ofstream file(from, std::ios::binary);
+    file.write(reinterpret_cast<const char*>(words.data()), std::streamsize(words.size()));
+    if (!file.flush())
+      return Status{zefuse::Code::internal, "cannot write " + from + ": is the disk full?"};
+  }
+  ToolLimits limits;
+  limits.deadline = std::chrono::seconds(options_.jit_timeout_s);
+  const auto done = runTool({jitProgram(), device_.name, from, to}, limits);
+  if (!done.ok()) {
+    folder.keep();  // the message's command repeats it
+    return Status{done.status().code(), "kernel '" + kernel + "' by the driver of " + describe(device_) + ": " +
+                                            done.status().message() +
+                                            "\noptions={\"device\": \"cpu\"} does without it"};
+  }
+  std::ifstream file(to, std::ios::binary);
+  const std::string text((std::istreambuf_iterator<char>(file)), {});
+  const auto bytes = std::as_bytes(std::span(text));
+  return std::vector<std::byte>(bytes.begin(), bytes.end());
+}
+
+}  // namespace zefuse::executor

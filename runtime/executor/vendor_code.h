@@ -1,0 +1,50 @@
+// Native code for a GPU that is not our driver's, when neither package nor cache has it: by an installed compiler that
+// covers the device, else, by consent, by the driver's own just-in-time compiler. Nothing waits without an end.
+#pragma once
+
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "compiler/plan/plan_generated.h"
+#include "runtime/executor/executable.h"
+#include "runtime/ze/device.h"
+
+namespace zefuse::executor {
+
+// Name and PCI id, what compiles for it here, and what to do where nothing does. `product`: the target's name, empty
+// for an id in no table. Asks the installed compilers, which takes tens of milliseconds.
+std::string whyNotCovered(const ze::Device& device, const std::string& product);
+
+// Thread-safe.
+class VendorCode {
+public:
+  VendorCode(const ze::Device& device, const ExecutableOptions& options) : device_(device), options_(options) {}
+
+  struct Code {
+    std::vector<std::byte> bytes;
+    bool by_driver = false;  // made by the driver itself, so it is the driver's that loads it
+  };
+  // Code for one module. `refused`: the driver did not take what the installed compiler made, so it must make it.
+  // not_found without a covering compiler and consent: the message says what to do. deadline, device: a compiler hung
+  // or failed, with what it printed.
+  Result<Code> make(const plan::KernelModule& module, bool refused = false);
+
+  // Before the first kernel of so many.
+  void expect(size_t count) { count_ = count; }
+
+private:
+  // The first installed compiler that knows the product; empty: none. Asked once.
+  std::string compilerFor(const std::string& product);
+  Result<std::vector<std::byte>> byDriver(const plan::KernelModule& module);
+
+  const ze::Device& device_;
+  const ExecutableOptions& options_;
+  size_t count_ = 0;
+  std::mutex mutex_;  // guards what follows
+  std::map<std::string, std::string> compilers_;
+  size_t started_ = 0;
+};
+
+}  // namespace zefuse::executor

@@ -1,0 +1,122 @@
+"""A GPU that no installed compiler covers: its driver compiles by consent only, in a child process that may fail.
+
+The CPU driver poses as an Intel GPU by PCI id, so that its own compiler is the "driver's".
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import zefuse
+from zefuse.errors import OptionError
+
+SCRIPT = """
+import json, sys, warnings
+warnings.simplefilter("always")
+import torch, zefuse
+from zefuse import backend
+
+def f(x, y):
+    return torch.softmax(x * y, -1) + x.sum(0)
+
+x, y = torch.arange(48.0).reshape(6, 8) / 48, torch.ones(6, 8) / 2
+graphs = []
+options = {"device": "gpu:0", **json.loads(sys.argv[1])}
+try:
+    with backend.observe(lambda _, graph: graphs.append(graph)):
+        torch.testing.assert_close(torch.compile(f, backend="zefuse", options=options)(x, y), f(x, y))
+    counters = graphs[0].counters()
+    print("right", counters["native_cache_misses"], graphs[0].report()["device"])
+except zefuse.ZefuseError as error:
+    print(type(error).__name__, error)
+"""
+
+
+def run(tmp_path: Path, options: str = "{}", seconds: float = 120, **environment: str) -> tuple[str, str]:
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, options],
+        capture_output=True,
+        text=True,
+        timeout=seconds,
+        env={
+            **os.environ,
+            "ZEFUSE_CPU_DRIVER_AS": "gpu",
+            "ZEFUSE_CPU_DRIVER_GPU_ID": "0x56a5",
+            "ZEFUSE_OCLOC": str(tmp_path / "no-ocloc"),
+            "ZEFUSE_CACHE_DIR": str(tmp_path / "cache"),
+            **environment,
+        },
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("device_id", "what"), [("0x56a5", "it is a 'dg2-g11', which ocloc covers"), ("0xfff1", "its id is none of those")]
+)
+def test_without_consent_the_error_says_everything(tmp_path: Path, device_id: str, what: str) -> None:
+    # A compiler that hangs would hang here too: nothing of the driver's may run.
+    out, _ = run(tmp_path, ZEFUSE_CPU_DRIVER_GPU_ID=device_id, ZEFUSE_CPU_DRIVER_GPU_FAULT="jit-hang")
+    assert out.startswith("NotFoundError"), out
+    assert "no compiler here makes code for device 'gpu:0' (zefuse CPU as a GPU" in out
+    assert f"PCI id 8086:{device_id[2:]}" in out and what in out and "installed: none" in out
+    for advice in ('"jit": "allow"', "ZEFUSE_JIT=allow", '{"device": "cpu"}'):
+        assert advice in out
+    assert ("zefuse toolchain install" in out) == (device_id == "0x56a5")
+
+
+def test_with_consent_the_code_is_made_in_a_child_and_kept(tmp_path: Path) -> None:
+    out, log = run(tmp_path, '{"jit": "allow"}')
+    assert out.startswith("right ") and out.split()[2].startswith("gpu"), out
+    made = int(out.split()[1])
+    assert made > 0 and f"compiles kernel {made} of {made}: " in log and "no installed compiler" not in log
+    # Found again, though nothing may be compiled any more.
+    out, log = run(tmp_path, ZEFUSE_CPU_DRIVER_GPU_FAULT="jit-crash")
+    assert out.startswith("right 0 ") and "compiles kernel" not in log
+    (tmp_path / "other").mkdir()
+    out, log = run(tmp_path / "other", ZEFUSE_JIT="warn")
+    assert out.startswith("right ") and "UserWarning: zefuse: no installed compiler covers device 'gpu:0'" in log
+
+
+def test_a_hanging_compiler_is_ended(tmp_path: Path) -> None:
+    out, _ = run(tmp_path, '{"jit": "allow", "jit_timeout_s": 1}', ZEFUSE_CPU_DRIVER_GPU_FAULT="jit-hang")
+    assert out.startswith("DeadlineError") and "by the driver of device 'gpu:0'" in out and "zefuse-jit" in out, out
+    spirv = next(word for word in out.split() if word.endswith("kernel.spv"))
+    assert Path(spirv).is_file()  # so that the command in the message can be repeated
+    shutil.rmtree(Path(spirv).parent)
+
+
+def test_a_crashing_compiler_is_an_error(tmp_path: Path) -> None:
+    out, _ = run(tmp_path, '{"jit": "allow"}', ZEFUSE_CPU_DRIVER_GPU_FAULT="jit-crash")
+    assert out.startswith("DeviceError") and "Segmentation fault" in out and "kernel '" in out, out
+
+
+@pytest.mark.parametrize("device_id", ["0x56a5", "0xfff1"])
+def test_the_cpu_where_the_user_chose_it(tmp_path: Path, device_id: str) -> None:
+    out, log = run(tmp_path, '{"device": "gpu:0,cpu"}', ZEFUSE_CPU_DRIVER_GPU_ID=device_id)
+    assert out.startswith("right ") and out.split()[2] == "cpu", out
+    assert "a graph runs on the CPU: no compiler here makes code for device 'gpu:0'" in log
+
+
+def test_an_installed_compiler_comes_first(tmp_path: Path) -> None:
+    """What the stub makes is no code that this driver takes, and the message says that, not that there is no compiler."""
+    from test_package import STUB
+
+    stub = tmp_path / "ocloc"
+    stub.write_text(STUB.format(log=tmp_path / "log"))
+    stub.chmod(0o755)
+    out, _ = run(tmp_path, ZEFUSE_OCLOC=str(stub))
+    assert out.startswith("NotFoundError") and "does not take the code that the installed compiler made" in out, out
+    assert (tmp_path / "log").read_text()
+
+
+@pytest.mark.parametrize("options", [{"jit": "maybe"}, {"jit_timeout_s": 0}, {"device": "cpu,gpu:0"}])
+def test_wrong_options(options: dict[str, object]) -> None:
+    with pytest.raises(OptionError, match=next(iter(options))):
+        zefuse.Options.make(options)
