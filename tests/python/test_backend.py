@@ -50,7 +50,7 @@ def test_inductor_stays_out() -> None:
         ({"build_threads": True}, "zefuse option build_threads=True: expected int, got bool"),
         ({"build_threads": -1}, "zefuse option build_threads=-1: use 0 (one per core) or more"),
         ({"dump_dir": 3}, "zefuse option dump_dir=3: expected str or None, got int"),
-        ({"device": "tpu"}, 'zefuse option device=\'tpu\': not a device; use "cpu", or "gpu:N"'),
+        ({"device": "tpu"}, 'zefuse option device=\'tpu\': not a device; use "cpu", "gpu:N"'),
     ],
 )
 def test_wrong_options(options: dict[str, Any], first_line: str) -> None:
