@@ -1,5 +1,6 @@
 #include "compiler/dialect/shape.h"
 
+#include <map>
 #include <numeric>
 #include <optional>
 
@@ -241,6 +242,42 @@ AffineExpr numElements(RankedTensorType type) {
   return product;
 }
 
+namespace {
+
+// Coefficients by their sorted factors; what is neither sum nor product is a factor.
+using Polynomial = std::map<std::vector<const void*>, int64_t>;
+
+Polynomial polynomialOf(AffineExpr expr) {
+  if (auto constant = dyn_cast<AffineConstantExpr>(expr))
+    return constant.getValue() == 0 ? Polynomial() : Polynomial{{{}, constant.getValue()}};
+  auto binary = dyn_cast<AffineBinaryOpExpr>(expr);
+  if (!binary || (binary.getKind() != AffineExprKind::Add && binary.getKind() != AffineExprKind::Mul))
+    return {{{expr.getAsOpaquePointer()}, 1}};
+  Polynomial left = polynomialOf(binary.getLHS()), right = polynomialOf(binary.getRHS()), result;
+  auto add = [&](std::vector<const void*> factors, int64_t coefficient) {
+    llvm::sort(factors);
+    if ((result[factors] += coefficient) == 0)
+      result.erase(factors);
+  };
+  if (binary.getKind() == AffineExprKind::Add) {
+    result = std::move(left);
+    for (auto& [factors, coefficient] : right)
+      add(factors, coefficient);
+    return result;
+  }
+  for (auto& [first, a] : left)
+    for (auto& [second, b] : right) {
+      std::vector<const void*> factors = first;
+      factors.insert(factors.end(), second.begin(), second.end());
+      add(std::move(factors), a * b);
+    }
+  return result;
+}
+
+}  // namespace
+
+bool sameValue(AffineExpr a, AffineExpr b) { return a == b || polynomialOf(a) == polynomialOf(b); }
+
 SmallVector<AffineExpr> contiguousStrides(ArrayRef<AffineExpr> sizes, MLIRContext* context) {
   SmallVector<AffineExpr> strides(sizes.size());
   AffineExpr stride = getAffineConstantExpr(1, context);
@@ -283,7 +320,7 @@ std::optional<Strided> asStrided(AffineMap layout, ArrayRef<AffineExpr> sizes) {
   }
   // Strided only if the map is exactly offset + sum of d_i * stride_i.
   AffineExpr difference = simplifyAffineExpr(expr - rebuilt, dims, symbols);
-  if (constantOf(difference) != 0)
+  if (constantOf(difference) != 0 && !sameValue(expr, rebuilt))
     return std::nullopt;
   return result;
 }

@@ -25,6 +25,10 @@ mlir::RankedTensorType withElement(mlir::RankedTensorType type, mlir::Type eleme
 
 mlir::AffineExpr numElements(mlir::RankedTensorType type);
 
+// Equal as polynomials. AffineExprs have no one form for a product of symbols, so (s0 * s2) * s1 and (s0 * s1) * s2 are
+// different pointers.
+bool sameValue(mlir::AffineExpr a, mlir::AffineExpr b);
+
 // Row-major strides of a shape, in elements.
 llvm::SmallVector<mlir::AffineExpr> contiguousStrides(llvm::ArrayRef<mlir::AffineExpr> sizes,
                                                       mlir::MLIRContext* context);

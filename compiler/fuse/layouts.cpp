@@ -154,7 +154,7 @@ private:
       exact = AffineMap::get(0, num_symbols_, channelsLastStrides(reader.sizes), context_);
     if (exact) {
       for (size_t i = 0; i < rank; ++i)
-        if (!isConstant(reader.sizes[i], 1) && strided->strides[i] != exact->getResult(i))
+        if (!isConstant(reader.sizes[i], 1) && !sameValue(strided->strides[i], exact->getResult(i)))
           return false;
       return true;
     }
@@ -282,7 +282,7 @@ private:
     for (size_t step = 0; step < sizes.size(); ++step) {
       bool found = false;
       for (size_t i = 0; i < sizes.size() && !found; ++i) {
-        if (used[i] || !(isConstant(sizes[i], 1) || strides.getResult(i) == expected))
+        if (used[i] || !(isConstant(sizes[i], 1) || sameValue(strides.getResult(i), expected)))
           continue;
         used[i] = found = true;
         if (!isConstant(sizes[i], 1))

@@ -71,7 +71,9 @@ std::optional<Write> writeOf(func::FuncOp graph, KernelOp kernel, OpResult resul
   auto layout = cast<AffineMapAttr>(kernel.getLayouts()[kernel.getNumOperands() + result.getResultNumber()]).getValue();
   auto type = cast<RankedTensorType>(argument.getType());
   if (!strides || result.getType() != type ||
-      layout != stridedLayout(strides.getValue().getResults(), nullptr, layout.getNumSymbols(), graph.getContext()))
+      !sameValue(layout.getResult(0),
+                 stridedLayout(strides.getValue().getResults(), nullptr, layout.getNumSymbols(), graph.getContext())
+                     .getResult(0)))
     return std::nullopt;
   unsigned per_set = kernel.getNumResults() / kernel.getBatch(), inputs = kernel.getNumOperands() / kernel.getBatch();
   Write write{argument, result.getResultNumber() / per_set, result.getResultNumber() % per_set};

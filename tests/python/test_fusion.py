@@ -253,6 +253,71 @@ def test_optimizer_step(make: Callable[[list[torch.Tensor]], torch.optim.Optimiz
         assert any("in place" in kernel["schedule"] for kernel in explanation.kernels), explanation
 
 
+def _rotary(
+    q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    def turned(x: torch.Tensor) -> torch.Tensor:
+        first, second = x.chunk(2, -1)
+        return torch.cat([-second, first], -1)
+
+    return q * cos + turned(q) * sin, k * cos + turned(k) * sin
+
+
+@pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
+@pytest.mark.parametrize(
+    ("function", "shapes", "kernels", "calls"),
+    [
+        (_rotary, [(2, 8, 33, 64), (2, 2, 33, 64), (1, 1, 33, 64), (1, 1, 33, 64)], 2, 0),  # q and k of different heads
+        (lambda x, g, u, d: (F.silu(x @ g) * (x @ u)) @ d, [(9, 64), (64, 172), (64, 172), (172, 64)], 1, 3),
+        (lambda x, g, u, d: (F.gelu(x @ g) * (x @ u)) @ d, [(9, 64), (64, 172), (64, 172), (172, 64)], 1, 3),
+        (lambda x, w, b: F.gelu(torch.addmm(b, x, w)), [(9, 64), (64, 172), (172,)], 0, 1),
+        (lambda x, m: torch.softmax(x * 0.125 + m, -1), [(2, 4, 33, 35), (2, 1, 33, 35)], 1, 0),
+        (lambda x, m: torch.softmax((x / 8).masked_fill(m > 1, -1e9), -1), [(2, 4, 33, 35), (2, 1, 33, 35)], 1, 0),
+        (lambda x, w: (x @ w).argmax(-1), [(9, 64), (64, 172)], 1, 1),
+        (lambda x, r, w, b: (F.layer_norm(x + r, (64,), w, b), x + r), [(9, 64), (9, 64), (64,), (64,)], 1, 0),
+        (lambda x, r, w: (F.rms_norm(x + r, (64,), w, 1e-6), x + r), [(9, 64), (9, 64), (64,)], 1, 0),
+    ],
+    ids=["rope", "swiglu", "geglu", "bias gelu", "softmax", "masked softmax", "argmax", "layer norm", "rms norm"],
+)
+def test_counts_of_common_patterns(
+    function: Callable[..., Any], shapes: list[tuple[int, ...]], kernels: int, calls: int, dynamic: bool
+) -> None:
+    torch._dynamo.reset()
+    inputs = [torch.randn(shape) for shape in shapes]
+    if dynamic:
+        for x in inputs:
+            for dim in range(x.dim()):
+                torch._dynamo.maybe_mark_dynamic(x, dim)
+    explanation = assert_compiled(function, tuple(inputs), kernels=kernels)
+    assert len(explanation.calls) == calls, explanation
+
+
+@pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
+@pytest.mark.parametrize(
+    ("make", "forward", "backward"),
+    [
+        (lambda x: F.cross_entropy(x, torch.arange(40)), 2, 2),  # the mean over the rows is a kernel of its own
+        (lambda x: F.layer_norm(x, (100,)), 1, 1),
+        (lambda x: F.gelu(x).sum(0), 1, 1),
+    ],
+    ids=["cross entropy", "layer norm", "gelu"],
+)
+def test_counts_of_training_patterns(
+    make: Callable[[torch.Tensor], torch.Tensor], forward: int, backward: int, dynamic: bool
+) -> None:
+    torch._dynamo.reset()
+    x = torch.randn(40, 100, requires_grad=True)
+    graphs: dict[str, Any] = {}
+    with backend.observe(lambda kind, graph: graphs.__setitem__(kind, graph)):
+        made = torch.compile(make, backend="zefuse", dynamic=dynamic)(x)
+        gradient = torch.randn_like(made)
+        (mine,) = torch.autograd.grad(made, x, gradient)
+    (expected,) = torch.autograd.grad(make(x), x, gradient)
+    assert relative_error(mine, expected) < 1e-5
+    counts = {kind: len(graph.report()["kernels"]) for kind, graph in graphs.items()}
+    assert counts == {"forward": forward, "backward": backward}
+
+
 def test_linear_epilogue_joins_the_library_call() -> None:
     layer = torch.nn.Linear(32, 64).eval()
 

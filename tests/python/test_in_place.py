@@ -41,7 +41,11 @@ def test_elementwise_updates_need_no_copy(shape: tuple[int, ...], dynamic: bool)
         y.sub_(x)
         return old + y
 
-    assert run(update, [torch.randn(shape), torch.randn(shape)], dynamic) == {"launches": 1, "copies": 0, "aten_calls": 0}
+    assert run(update, [torch.randn(shape), torch.randn(shape)], dynamic) == {
+        "launches": 1,
+        "copies": 0,
+        "aten_calls": 0,
+    }
 
 
 def test_results_of_other_kinds_go_straight_to_the_input() -> None:
