@@ -1,5 +1,5 @@
 # Each target installs and builds what it needs first; see README.md. Versions: scripts/versions.env, requirements.lock.
-.PHONY: help setup build demo test bench status operators kernel-counts lint format asan clean
+.PHONY: help setup build demo test bench status operators gpu-kernels kernel-counts lint format asan clean
 
 help:
 	@echo "make demo    build, then semantic search with MiniLM compiled by zefuse, against eager and Inductor"
@@ -8,6 +8,7 @@ help:
 	@echo "make bench   the benchmark table"
 	@echo "make status  docs/status.md: the model zoo (MODELS=\"bert unet\": some rows, TIMES=0: no measuring, TRAINING=1: training steps too)"
 	@echo "make operators  docs/operators.md: what becomes of each ATen operator"
+	@echo "make gpu-kernels  docs/gpu_kernels.md: what Intel's compiler makes of each family of kernels, by device"
 	@echo "make kernel-counts  what make test compares each small model's kernels with, written anew (MODELS: some)"
 	@echo "make lint    ruff, mypy, clang-format, clang-tidy (LINT_ALL=1: clang-tidy over every file)"
 	@echo "make format  write the formatting that lint asks for"
@@ -34,6 +35,9 @@ status: build
 
 operators: build
 	@.venv/bin/python scripts/operators.py
+
+gpu-kernels: build
+	@.venv/bin/python scripts/gpu_kernels.py
 
 kernel-counts: build
 	@.venv/bin/python tests/zoo/counts.py $(MODELS)

@@ -161,6 +161,8 @@ Compilation compileModule(ModuleOp module, const Options& options, std::vector<S
     lowerings.call = [&](Operation* op, ArrayRef<AffineMap> layouts, StringRef name) {
       if (auto matmul = dyn_cast<MatmulOp>(op))
         return lowerMatmul(matmul, layouts, *description, dumpTo(name));
+      if (auto attention = dyn_cast<AttentionOp>(op))
+        return lowerAttention(attention, layouts, *description, dumpTo(name));
       return lowerConvolution(cast<ConvolutionOp>(op), layouts, *description, dumpTo(name));
     };
   }

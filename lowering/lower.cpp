@@ -50,8 +50,9 @@ static FailureOr<LoweredKernel> emitKernel(Operation* op, ScheduledKernel schedu
   if (auto invalid = whyInvalid(*words))
     return fail("spirv-val rejects the module: " + *invalid);
   // A device's compiler would build it and fail at the launch.
-  if (auto imports = importedFunctions(*words); !imports.empty())
-    return fail("calls " + imports.front() + ", which is no SPIR-V instruction; this is a bug of the lowering");
+  for (const std::string& name : importedFunctions(*words))
+    if (!isDeviceFunction(name))
+      return fail("calls " + name + ", which is no SPIR-V instruction; this is a bug of the lowering");
   scheduled.launch.spirv = std::move(*words);
   return std::move(scheduled.launch);
 }
@@ -85,6 +86,17 @@ FailureOr<LoweredKernel> lowerAttention(Operation* op, const AttentionCall& call
   if (failed(scheduled))
     return failure();
   return emitKernel(op, std::move(*scheduled), dump);
+}
+
+FailureOr<LoweredKernel> lowerAttention(AttentionOp op, ArrayRef<AffineMap> layouts, const TargetDescription& target,
+                                        const StageDump& dump) {
+  AttentionCall call{op.getQuery().getType(), op.getKey().getType(), op.getValue().getType(),
+                     op.getMask() ? op.getMask().getType() : RankedTensorType(), op.getType()};
+  call.layouts.assign(layouts.begin(), layouts.end());
+  call.scale = op.getScale().convertToFloat();
+  call.causal = op.getCausal();
+  call.empty_rows_are_zero = true;
+  return lowerAttention(op.getOperation(), call, target, dump);
 }
 
 }  // namespace zefuse

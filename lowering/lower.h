@@ -20,6 +20,7 @@ namespace zefuse {
 class KernelOp;
 class MatmulOp;
 class ConvolutionOp;
+class AttentionOp;
 
 // What the schedule knows of a target. Constants come from named factories, so that equal targets make equal code.
 struct TargetDescription {
@@ -36,6 +37,7 @@ struct TargetDescription {
   int64_t accumulator_bytes = 0;  // of a hardware thread's registers, that a product may fill
   bool f64 = true;
   MatrixEngine matrix;
+  int64_t engine_accumulator_bytes = 0;  // as accumulator_bytes, on the matrix engine
 
   static TargetDescription cpu();
   // A product of gpuTargets(); none for another name.
@@ -82,14 +84,20 @@ mlir::FailureOr<LoweredKernel> lowerConvolution(ConvolutionOp op, llvm::ArrayRef
 // q [batch..., M, D], k [batch..., N, D], v [batch..., N, E], mask [batch..., M, N] or none, result [batch..., M, E]; D
 // and E constants. A batch dimension of k and v may divide q's (grouped queries); sizes of 1 in mask broadcast.
 struct AttentionCall {
-  mlir::RankedTensorType q, k, v, mask, result;  // mask: null without; floats are added, i1 keeps where true
-  llvm::SmallVector<mlir::AffineMap> layouts;    // of q, k, v, mask if any, result: as for lowerMatmul
+  mlir::RankedTensorType q, k, v, mask, result;     // mask: null without; floats are added, i1 keeps where true
+  llvm::SmallVector<mlir::AffineMap> layouts = {};  // of q, k, v, mask if any, result: as for lowerMatmul
   double scale = 1;
   bool causal = false;               // key j is seen by rows i >= j only
   bool empty_rows_are_zero = false;  // rows that see no key; else they are NaN
 };
+// Why lowerAttention refuses such a call, from its types alone; empty: it takes it, in any strided layouts.
+std::string whyNoAttentionKernel(const AttentionCall& call, const TargetDescription& target);
 // Diagnostics are about `op`.
 mlir::FailureOr<LoweredKernel> lowerAttention(mlir::Operation* op, const AttentionCall& call,
+                                              const TargetDescription& target, const StageDump& dump = nullptr);
+
+// zefuse.attention with `kernel`; `layouts` as for lowerMatmul.
+mlir::FailureOr<LoweredKernel> lowerAttention(AttentionOp op, llvm::ArrayRef<mlir::AffineMap> layouts,
                                               const TargetDescription& target, const StageDump& dump = nullptr);
 
 // Whether one kernel can hold these ops, for the fusion pass: see lowering/schedule/fusible.h.

@@ -143,6 +143,10 @@ LogicalResult ConvolutionOp::verify() {
 //===-- attention ----------------------------------------------------------------------------===//
 
 LogicalResult AttentionOp::verify() {
+  if (getKernel())
+    return success();  // lowerAttention has the rules
+  if (getMask())
+    return emitOpError("has a mask, which the library's call does not take");
   for (Value tensor : {getQuery(), getKey(), getValue(), getResult()}) {
     auto type = cast<RankedTensorType>(tensor.getType());
     if (type.getRank() != 4 || !type.getElementType().isF32())

@@ -175,16 +175,20 @@ def Zefuse_ConvolutionOp : Zefuse_Op<"convolution", [Pure, AttrSizedOperandSegme
 }
 
 def Zefuse_AttentionOp : Zefuse_Op<"attention", [Pure]> {
-  let summary = "softmax(scale * q @ k^T) @ v by blocks of rows: becomes one library call";
+  let summary = "softmax(scale * q @ k^T + mask) @ v without scores in memory: one library call, or a GPU's kernel";
   let description = [{
-    query [B, H, S, D], key [B, G, T, D], value [B, G, T, E], result [B, H, S, E], all f32; H is a multiple of G. `causal`: query s
-    sees keys 0..s. For scores too many to lie in a cache; others are two zefuse.matmul around a kernel. `result_layout`:
-    as zefuse.matmul's.
+    query [B, H, S, D], key [B, G, T, D], value [B, G, T, E], result [B, H, S, E]; H is a multiple of G. `causal`: query s
+    sees keys 0..s. `result_layout`: as zefuse.matmul's.
+    `kernel`: it becomes a kernel of its own (lowerAttention, which says what it takes: masks, f16 and bf16, symbolic sizes, any
+    strides); a query that sees no key gives zeros. Else it is the library's call: no mask, f32, rank 4. Attention that is neither is two
+    zefuse.matmul around a kernel.
   }];
-  let arguments = (ins AnyRankedTensor:$query, AnyRankedTensor:$key, AnyRankedTensor:$value, F32Attr:$scale, BoolAttr:$causal,
-                       OptionalAttr<AffineMapAttr>:$result_layout);
+  let arguments = (ins AnyRankedTensor:$query, AnyRankedTensor:$key, AnyRankedTensor:$value, Optional<AnyRankedTensor>:$mask,
+                       F32Attr:$scale, BoolAttr:$causal, UnitAttr:$kernel, OptionalAttr<AffineMapAttr>:$result_layout);
   let results = (outs AnyRankedTensor:$result);
-  let assemblyFormat = "$query `,` $key `,` $value attr-dict `:` functional-type(operands, results)";
+  let assemblyFormat = [{
+    $query `,` $key `,` $value (`mask` $mask^)? attr-dict `:` functional-type(operands, results)
+  }];
   let hasVerifier = 1;
 }
 

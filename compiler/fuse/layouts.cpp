@@ -33,6 +33,7 @@ struct Reader {
   std::optional<AffineMap> exact;  // required strides (results, no dimensions); otherwise the library's rule
   bool channels_last = false;      // that rule for images: dense, channels innermost
   bool rows = false;               // that rule for attention: contiguous rows that do not overlap
+  bool strided = false;            // any strides: a kernel that is addressed as a call is
 };
 
 class LayoutAssignment {
@@ -113,7 +114,9 @@ private:
       reader.channels_last = image || full;
       return reader.channels_last ? std::optional(reader) : std::nullopt;
     }
-    reader.rows = isa<AttentionOp>(op);
+    auto attention = dyn_cast<AttentionOp>(op);
+    reader.strided = attention && attention.getKernel();
+    reader.rows = attention && !attention.getKernel();
     if (isa<MatmulOp, AttentionOp>(op))
       return reader;
     return std::nullopt;  // kernels take any layout
@@ -147,8 +150,8 @@ private:
     AffineExpr element = layout.getResult(0).replaceDims(reader.view.getResults());
     AffineMap map = AffineMap::get(reader.view.getNumDims(), num_symbols_, element);
     auto strided = asStrided(map, reader.sizes);
-    if (!strided)
-      return false;
+    if (!strided || reader.strided)
+      return strided.has_value();
     size_t rank = reader.sizes.size();
     std::optional<AffineMap> exact = reader.exact;
     if (reader.channels_last)

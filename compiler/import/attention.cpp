@@ -1,10 +1,14 @@
-// Scaled dot product attention: two library products with a masked softmax between them, which fusion makes one kernel.
+// Scaled dot product attention: one call or kernel that keeps no scores where the target has it, else two products with
+// a masked softmax between them, which fusion makes one kernel.
 #include <cmath>
 
+#include "compiler/dialect/Zefuse.h"
 #include "compiler/import/matmul.h"
 #include "compiler/import/normalization.h"
 #include "compiler/import/op_table.h"
 #include "compiler/import/reductions.h"
+#include "lowering/lower.h"
+#include "mlir/Dialect/Linalg/IR/Linalg.h"
 
 using namespace mlir;
 
@@ -85,6 +89,13 @@ Value transposed(TensorBuilder& build, Value matrix) {
   return build.permute(matrix, swapped);
 }
 
+// The product that the scores come from; null where it is a sum of nothing.
+MatmulOp productOf(Value scores) {
+  if (auto mask = scores.getDefiningOp<linalg::GenericOp>(); mask && mask.getNumDpsInputs() > 0)
+    scores = mask.getDpsInputOperand(0)->get();
+  return scores.getDefiningOp<MatmulOp>();
+}
+
 // [..., H, S, S]: what softmax is taken of.
 Value scoresOf(Op& op, const Attention& attention) {
   TensorBuilder& build = op.build;
@@ -110,9 +121,10 @@ Value scoresOf(Op& op, const Attention& attention) {
 // With fewer scores the three steps cost the same, and batches of tiny products are one call (docs/onednn.md).
 constexpr int64_t many_scores = 1 << 16;
 
-// Whether the call that keeps no scores can do it. Nobody may ask for the sums of rows, which it does not keep either.
+// Whether the library's call that keeps no scores can do it. Nobody may ask for the sums of rows, which it does not
+// keep either.
 bool byBlocks(Op& op, const Attention& attention) {
-  if (!op.build.attention_calls || attention.rank() != 4 || attention.mask || attention.depth || op.used(1) ||
+  if (op.build.gpu || attention.rank() != 4 || attention.mask || attention.depth || op.used(1) ||
       !elementOf(attention.query).isF32() || !elementOf(attention.key).isF32() || !elementOf(attention.value).isF32())
     return false;
   for (Value operand : {attention.query, attention.key, attention.value})
@@ -122,20 +134,34 @@ bool byBlocks(Op& op, const Attention& attention) {
   return query[0] == key[0] && query[1] % key[1] == 0 && query[0] * query[1] * query[2] * key[2] >= many_scores;
 }
 
+// Why a GPU has no kernel for it; empty: it has.
+std::string whyNoKernel(Op& op, const Attention& attention) {
+  if (op.used(1))
+    return "the backward pass wants the sums of rows";
+  if (attention.depth)
+    return "the sizes of a head must be known";
+  AttentionCall call{typeOf(attention.query), typeOf(attention.key), typeOf(attention.value),
+                     attention.mask ? typeOf(attention.mask) : RankedTensorType(), op.resultType(0)};
+  return whyNoAttentionKernel(call, *op.build.gpu);
+}
+
 // The output, and the log-sum-exp of each row of scores where the backward pass needs it.
 Values emitAttention(Op& op) {
   TensorBuilder& build = op.build;
   Attention attention = attentionOf(op);
   int64_t rank = attention.rank();
-  if (byBlocks(op, attention)) {
-    Value out = build.attention(attention.query, attention.key, attention.value, attention.scale, attention.causal,
-                                op.resultType(0));
+  std::string refusal = build.gpu ? whyNoKernel(op, attention) : std::string();
+  if (build.gpu ? refusal.empty() : byBlocks(op, attention)) {
+    Value out = build.attention(attention.query, attention.key, attention.value, attention.mask, attention.scale,
+                                attention.causal, op.resultType(0));
     return op.numResults() == 1 ? Values{out} : Values{out, Value()};
   }
   AffineExpr heads = shapeOf(typeOf(attention.query))[rank - 3];
   attention.key = repeatHeads(op, attention.key, heads);
   attention.value = repeatHeads(op, attention.value, heads);
   Value scores = scoresOf(op, attention);
+  if (MatmulOp product = refusal.empty() ? MatmulOp() : productOf(scores))
+    product->setAttr("zefuse.note", build.b.getStringAttr("attention without a kernel of its own: " + refusal));
   // Eager gives zeros for a query that may attend to nothing; without a mask there is none.
   Value weights = softmaxOver(build, scores, rank - 1, attention.mask ? Softmax::safe : Softmax::plain);
   Value out = emitMatmul(op, build.convert(weights, elementOf(attention.value)), attention.value, {}, 1.0);

@@ -32,14 +32,14 @@ Geometry geometryOf(Op& op, int64_t spatial) {
   return geometry;
 }
 
-// What oneDNN computes on every CPU we support.
+// What oneDNN computes on every CPU we support, or a GPU's kernels do.
 void checkOperands(Op& op, ArrayRef<Value> tensors) {
   int64_t rank = rankOf(tensors[0]);
   if (rank < 3 || rank > 5)
     op.refuse("convolution of rank " + Twine(rank) + " is not lowered");
   Type element = elementOf(tensors[0]);
   for (Value tensor : tensors) {
-    if (!elementOf(tensor).isF32() && !elementOf(tensor).isBF16())
+    if (!elementOf(tensor).isF32() && !elementOf(tensor).isBF16() && !(elementOf(tensor).isF16() && op.build.gpu))
       op.refuse("convolution of " + fx::dtypeName(elementOf(tensor)) + " is not lowered");
     if (elementOf(tensor) != element)
       op.refuse("convolution of operands of different dtypes is not lowered");

@@ -176,7 +176,7 @@ private:
     if (importWrite(index))
       return;
     TensorBuilder build(locationOf(node), b_, num_symbols_);
-    build.attention_calls = options_.attention_calls;
+    build.gpu = options_.gpu ? &*options_.gpu : nullptr;
     const Emitter* emitter = opTable().find(node.schema->target);
     std::string reason = node.schema->random ? "draws from torch's generator"
                                              : "no lowering for " + node.schema->op +

@@ -2,9 +2,11 @@
 // graph modules.
 #pragma once
 
+#include <optional>
 #include <vector>
 
 #include "compiler/import/fx_graph.h"
+#include "lowering/lower.h"
 #include "mlir/IR/BuiltinOps.h"
 #include "mlir/IR/OwningOpRef.h"
 
@@ -13,7 +15,8 @@ namespace zefuse {
 struct ImportOptions {
   // Which inputs (placeholder numbers) are a module's parameters or buffers: kind "parameter" instead of "user".
   std::vector<unsigned> parameters;
-  bool attention_calls = true;  // the target has zefuse.attention: the CPU's library
+  // The GPU that the graph is for: what it has kernels for is not what the CPU's library takes (attention, f16).
+  std::optional<TargetDescription> gpu = std::nullopt;
 };
 
 // Builds the module and verifies it (MLIR's verifier and the stage-1 contract). The context must have zefuse's dialects

@@ -11,7 +11,7 @@ namespace zefuse {
 Value emitMatmul(Op& op, Value a, Value b, Value bias, double alpha, Type result) {
   auto left = shapeOf(typeOf(a)), right = shapeOf(typeOf(b));
   Type element = elementOf(a);
-  if (!element.isF32() && !element.isBF16())
+  if (!element.isF32() && !element.isBF16() && !(element.isF16() && op.build.gpu))
     op.refuse("matrix product of " + fx::dtypeName(element) + " is not lowered");
   if (elementOf(b) != element || (bias && elementOf(bias) != element))
     op.refuse("matrix product of operands of different dtypes is not lowered");

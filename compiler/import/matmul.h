@@ -6,7 +6,7 @@
 namespace zefuse {
 
 // alpha * a @ b + bias; equal ranks of at least 2. Refuses dtypes that oneDNN does not multiply on every CPU we
-// support.
+// support, or the GPU's kernels do not.
 // `result`: the result's element type, a's own when null (f32 keeps what bf16 operands' sums would lose).
 mlir::Value emitMatmul(Op& op, mlir::Value a, mlir::Value b, mlir::Value bias, double alpha, mlir::Type result = {});
 

@@ -371,10 +371,10 @@ Value TensorBuilder::matmul(Value a, Value other, Value bias, double alpha, Rank
                           b.getStrArrayAttr({}), AffineMapAttr());
 }
 
-Value TensorBuilder::attention(Value query, Value key, Value value, double scale, bool causal,
+Value TensorBuilder::attention(Value query, Value key, Value value, Value mask, double scale, bool causal,
                                RankedTensorType result) {
-  return AttentionOp::create(b, result, query, key, value, b.getF32FloatAttr(static_cast<float>(scale)),
-                             b.getBoolAttr(causal), AffineMapAttr());
+  return AttentionOp::create(b, result, query, key, value, mask, b.getF32FloatAttr(static_cast<float>(scale)),
+                             b.getBoolAttr(causal), gpu ? b.getUnitAttr() : UnitAttr(), AffineMapAttr());
 }
 
 }  // namespace zefuse

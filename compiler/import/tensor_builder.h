@@ -6,6 +6,8 @@
 
 namespace zefuse {
 
+struct TargetDescription;
+
 using Exprs = llvm::SmallVector<mlir::AffineExpr, 4>;
 
 // What a loop body may use besides the elements of its inputs.
@@ -101,11 +103,12 @@ public:
   mlir::Value convert(mlir::Value tensor, mlir::Type element);
   // alpha * a @ b + bias.
   mlir::Value matmul(mlir::Value a, mlir::Value other, mlir::Value bias, double alpha, mlir::RankedTensorType result);
-  // softmax(scale * query @ key^T) @ value, in a call that keeps no scores.
-  mlir::Value attention(mlir::Value query, mlir::Value key, mlir::Value value, double scale, bool causal,
-                        mlir::RankedTensorType result);
+  // softmax(scale * query @ key^T + mask) @ value without scores in memory; mask: null for none. On a GPU a kernel,
+  // else the library's call.
+  mlir::Value attention(mlir::Value query, mlir::Value key, mlir::Value value, mlir::Value mask, double scale,
+                        bool causal, mlir::RankedTensorType result);
 
-  bool attention_calls = false;  // whether the target has that call
+  const TargetDescription* gpu = nullptr;  // null: the graph is for the CPU and its libraries
   mlir::ImplicitLocOpBuilder b;
   const unsigned num_symbols;
 

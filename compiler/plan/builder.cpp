@@ -378,6 +378,8 @@ private:
       launch->checks.push_back(std::move(entry));
     }
     schedule_ = lowered.schedule;
+    if (auto remark = op->getAttrOfType<StringAttr>("zefuse.note"))
+      schedule_ += "; " + remark.str();
     push(std::move(launch), op);
     schedule_.clear();
   }
@@ -466,8 +468,9 @@ private:
     std::string name = op->getName().stripDialect().str() + "_";
     for (auto [i, size] : llvm::enumerate(cast<RankedTensorType>(op->getResult(0).getType()).getShape()))
       name += (i ? "x" : "") + (ShapedType::isDynamic(size) ? std::string("n") : std::to_string(size));
-    for (Attribute post_op : op->getAttrOfType<ArrayAttr>("post_ops"))
-      name += "_" + cast<StringAttr>(post_op).str();
+    if (auto post_ops = op->getAttrOfType<ArrayAttr>("post_ops"))
+      for (StringRef post_op : post_ops.getAsValueRange<StringAttr>())
+        name += "_" + post_op.str();
     return name;
   }
 
@@ -514,6 +517,12 @@ private:
   }
 
   LogicalResult addAttention(AttentionOp op) {
+    if (op.getKernel()) {
+      FailureOr<bool> kernel = addCallKernel(op, *op.getResultLayout());
+      if (succeeded(kernel) && !*kernel)  // no library does what the importer asked lowerAttention about
+        return repeatRefusal(op);
+      return success(succeeded(kernel));
+    }
     auto attention = std::make_unique<plan::AttentionT>();
     attention->query = addLibraryOperand(op.getQuery());
     attention->key = addLibraryOperand(op.getKey());

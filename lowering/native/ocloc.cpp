@@ -1,7 +1,10 @@
 #include "lowering/native/ocloc.h"
 
+#include <elf.h>
+
 #include <algorithm>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -34,6 +37,52 @@ int64_t numberAfter(std::string_view text, std::string_view key, size_t from = 0
   for (; at < text.size() && text[at] >= '0' && text[at] <= '9'; ++at)
     number = number * 10 + (text[at] - '0');
   return number;
+}
+
+// Names that a zebin (an ELF file) refers to and does not define, but for the driver's own patches.
+std::vector<std::string> undefinedFunctions(std::string_view bytes) {
+  std::vector<std::string> names;
+  auto read = [&]<typename T>(T& into, size_t at) {
+    if (at > bytes.size() || bytes.size() - at < sizeof(T))
+      return false;
+    std::memcpy(&into, bytes.data() + at, sizeof(T));
+    return true;
+  };
+  Elf64_Ehdr file;
+  if (!read(file, 0) || std::memcmp(file.e_ident, ELFMAG, SELFMAG) != 0 || file.e_shentsize != sizeof(Elf64_Shdr))
+    return names;
+  auto section = [&](Elf64_Shdr& into, size_t number) {
+    return number < file.e_shnum && read(into, file.e_shoff + number * sizeof(Elf64_Shdr));
+  };
+  for (size_t number = 0; number < file.e_shnum; ++number) {
+    Elf64_Shdr symbols, strings;
+    if (!section(symbols, number) || symbols.sh_type != SHT_SYMTAB || !section(strings, symbols.sh_link))
+      continue;
+    Elf64_Sym symbol;
+    for (size_t at = 0; at + sizeof(symbol) <= symbols.sh_size && read(symbol, symbols.sh_offset + at);
+         at += sizeof(symbol)) {
+      const size_t name = strings.sh_offset + symbol.st_name;
+      if (symbol.st_shndx != SHN_UNDEF || symbol.st_name == 0 || name >= bytes.size())
+        continue;
+      std::string_view text = bytes.substr(name, bytes.substr(name).find('\0'));
+      if (!text.empty() && !text.starts_with("__INTEL_PATCH"))
+        names.emplace_back(text);
+    }
+  }
+  return names;
+}
+
+// Instructions of this name in an assembly dump: a line each, after a predicate; comments do not count.
+int countInstructions(const std::string& assembly, std::string_view name) {
+  int count = 0;
+  std::istringstream lines(assembly);
+  for (std::string line; std::getline(lines, line);) {
+    size_t at = line.find_first_not_of(' ');
+    if (at != std::string::npos && line[at] == '(')  // (W) or a flag
+      at = line.find_first_not_of(' ', line.find(')', at) + 1);
+    count += at != std::string::npos && std::string_view(line).substr(at).starts_with(name);
+  }
+  return count;
 }
 
 // Removed with all in it, unless kept.
@@ -109,6 +158,8 @@ DeviceReport deviceReport(const DeviceBinary& binary) {
     return name != std::string_view::npos &&
            bytes.substr(name, entry - name).find("Intel_Symbol_Table") != std::string_view::npos;
   };
+  report.matrix_operations = countInstructions(binary.assembly, "dpas");
+  report.unresolved = undefinedFunctions(bytes);
   size_t at = bytes.find("execution_env:");
   while (at != std::string_view::npos && isFunctions(at))
     at = bytes.find("execution_env:", at + 1);
@@ -174,9 +225,16 @@ Result<DeviceBinary> compileWithOcloc(std::span<const uint32_t> spirv, const std
     if (!stream.flush())
       return Status(Code::internal, "ocloc: cannot write " + input.string());
   }
-  Result<ToolOutput> run = runTool({options.compiler, "compile", "-spirv_input", "-file", input.string(), "-device",
-                                    device, "-output", "kernel", "-output_no_suffix", "-out_dir", output.string()},
-                                   {options.deadline, options.memory_bytes, {}, false, options.cancelled});
+  std::vector<std::string> command;
+  const fs::path dump = folder.path() / "dump";
+  if (options.assembly) {
+    std::error_code failed;
+    fs::create_directory(dump, failed);
+    command = {"env", "IGC_ShaderDumpEnable=1", "IGC_DumpToCustomDir=" + dump.string()};
+  }
+  command.insert(command.end(), {options.compiler, "compile", "-spirv_input", "-file", input.string(), "-device",
+                                 device, "-output", "kernel", "-output_no_suffix", "-out_dir", output.string()});
+  Result<ToolOutput> run = runTool(command, {options.deadline, options.memory_bytes, {}, false, options.cancelled});
   if (!run.ok()) {
     if (run.status().code() != Code::not_found)
       folder.keep();  // the message's command reads it
@@ -197,7 +255,13 @@ Result<DeviceBinary> compileWithOcloc(std::span<const uint32_t> spirv, const std
   Result<std::vector<std::byte>> bytes = readFile(binary);
   if (!bytes.ok())
     return bytes.status();
-  return DeviceBinary{std::move(*bytes), std::move(run->text)};
+  DeviceBinary result{std::move(*bytes), std::move(run->text), {}};
+  if (options.assembly)
+    for (const auto& entry : fs::directory_iterator(dump, error))
+      if (entry.path().extension() == ".asm")
+        if (auto text = readFile(entry.path()); text.ok())
+          result.assembly.append(reinterpret_cast<const char*>(text->data()), text->size());
+  return result;
 }
 
 }  // namespace zefuse

@@ -25,6 +25,7 @@ struct OclocOptions {
   std::chrono::milliseconds deadline{60'000};
   uint64_t memory_bytes = uint64_t(8) << 30;  // address space of the compiler
   std::function<bool()> cancelled;            // ToolLimits
+  bool assembly = false;                      // also DeviceBinary::assembly; takes longer
 };
 
 // The compiler's version, such as "22.43.24595": part of the cache key of what it makes. not_found without a compiler.
@@ -34,7 +35,8 @@ Result<std::vector<std::string>> oclocDevices(const OclocOptions& options = {});
 
 struct DeviceBinary {
   std::vector<std::byte> bytes;
-  std::string text;  // what the compiler printed: warnings
+  std::string text;      // what the compiler printed: warnings
+  std::string assembly;  // what it made, as its own dump shows it
 };
 
 // What the compiler says of a one-kernel binary. Zero where it says nothing: version 22.43 reports spills only.
@@ -44,6 +46,10 @@ struct DeviceReport {
   int64_t spilled_registers = 0;  // or bytes: zero means none
   int64_t private_bytes = 0;      // per work-item, in memory: arrays that did not fit into registers
   int64_t local_bytes = 0;
+  int matrix_operations = 0;  // dpas in the assembly
+  // Functions that the binary calls and does not have: it would fail at the launch. Version 22.43 does not tell; a call
+  // of the matrix engine that it did not know leaves no dpas.
+  std::vector<std::string> unresolved;
 };
 DeviceReport deviceReport(const DeviceBinary& binary);
 

@@ -83,16 +83,20 @@ Value CallKernel::offset(const StridedTensor& tensor, ArrayRef<Value> indices) {
 }
 
 Value CallKernel::load(const StridedTensor& tensor, Value offset, int64_t lanes) {
+  Value loaded = loadBits(tensor, offset, lanes);
+  if (tensor.element.isF16() || tensor.element.isBF16())
+    return widenToF32(builder_, builder_.getUnknownLoc(), loaded, tensor.element);
+  return loaded;
+}
+
+Value CallKernel::loadBits(const StridedTensor& tensor, Value offset, int64_t lanes) {
   Location loc = builder_.getUnknownLoc();
   Type memory = memoryType(tensor.element);
   Value at = arith::IndexCastOp::create(builder_, loc, builder_.getI64Type(), offset);
   Value address = LLVM::GEPOp::create(builder_, loc, tensor.pointer.getType(), memory, tensor.pointer,
                                       ArrayRef<LLVM::GEPArg>{at}, LLVM::GEPNoWrapFlags::inbounds);
-  Value loaded = LLVM::LoadOp::create(builder_, loc, withLanes(memory, unsigned(lanes)), address,
-                                      unsigned(bytesInMemory(tensor.element)));
-  if (tensor.element.isF16() || tensor.element.isBF16())
-    return widenToF32(builder_, loc, loaded, tensor.element);
-  return loaded;
+  return LLVM::LoadOp::create(builder_, loc, withLanes(memory, unsigned(lanes)), address,
+                              unsigned(bytesInMemory(tensor.element)));
 }
 
 void CallKernel::store(const StridedTensor& tensor, Value offset, Value value) {

@@ -36,7 +36,8 @@ public:
   mlir::Value offset(const StridedTensor& tensor, llvm::ArrayRef<mlir::Value> indices);
   // `lanes` neighbours as f32, or as f64 when the element is.
   mlir::Value load(const StridedTensor& tensor, mlir::Value offset, int64_t lanes = 1);
-  void store(const StridedTensor& tensor, mlir::Value offset, mlir::Value value);  // scalar f32 or f64
+  mlir::Value loadBits(const StridedTensor& tensor, mlir::Value offset, int64_t lanes = 1);  // as they lie in memory
+  void store(const StridedTensor& tensor, mlir::Value offset, mlir::Value value);            // scalar f32 or f64
 
   ScheduledKernel finish();
 

@@ -4,6 +4,7 @@
 // A sub-group has a few query rows. For the scores a work-item has one key of each 16, for the result one column of
 // each 16: the product's layout (gpu_product.h), with rows in a vector. The probabilities change hands through local
 // memory.
+#include "compiler/dialect/shape.h"
 #include "lowering/schedule/call_kernel.h"
 #include "lowering/schedule/gpu_product.h"
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
@@ -15,31 +16,68 @@ using namespace mlir;
 namespace zefuse {
 namespace {
 
-constexpr int64_t width = ProductTile::block_columns;
-constexpr int64_t keys = 2 * width;       // of a tile
+constexpr int64_t keys = 32;              // of a tile
 constexpr int64_t score_bytes = 1 << 10;  // of registers, for the scores and the softmax
+
+// Query rows per sub-group, sub-groups per group, and how local memory is laid out.
+//
+// As an ordinary product: queries and keys with their depth outermost (rows and keys are neighbours), values by key,
+// probabilities of a sub-group by key; all f32. For a matrix engine all have what is summed over innermost, in the
+// engine's 16 bits: the depth of queries and keys, the keys of values and probabilities.
+struct AttentionTile {
+  bool engine;
+  int64_t lanes;           // of a sub-group
+  int64_t depth, columns;  // of a head, in whole blocks
+  int64_t rows = 8, subgroups = 8;
+
+  // Lines are padded so that neighbouring ones start in different banks.
+  int64_t queryLine() const { return engine ? depth + engine_pad : subgroups * rows + 4; }
+  int64_t keyLine() const { return engine ? depth + engine_pad : keys + 1; }
+  int64_t valueLine() const { return engine ? keys + engine_pad : columns; }
+  int64_t chanceLine() const { return engine ? keys + engine_pad : rows; }
+  int64_t queryElements() const { return queryLine() * (engine ? subgroups * rows : depth); }
+  int64_t keyElements() const { return keyLine() * (engine ? keys : depth); }
+  int64_t valueElements() const { return valueLine() * (engine ? columns : keys); }
+  int64_t chanceElements() const { return chanceLine() * subgroups * (engine ? rows : keys); }
+  int64_t localBytes() const {
+    return (engine ? 2 : 4) * (queryElements() + keyElements() + valueElements() + chanceElements());
+  }
+};
+
+// None: even the smallest does not fit into local memory. Few queries get a small group.
+std::optional<AttentionTile> chooseTile(const AttentionCall& call, const TargetDescription& target, bool engine) {
+  auto whole = [](int64_t size, int64_t block) { return (size + block - 1) / block * block; };
+  int64_t depth = call.q.getShape().back(), columns = call.v.getShape().back();
+  AttentionTile tile{engine, engine ? target.matrix.n : 16, engine ? whole(depth, engine_depth) : depth, 0};
+  tile.columns = whole(columns, tile.lanes);
+  // An engine takes 8 or 4 rows at once.
+  auto registers = [&] { return tile.rows * tile.columns * 4 + (engine ? tile.rows * keys * 4 : score_bytes); };
+  int64_t limit = engine ? target.engine_accumulator_bytes * 3 / 2 : target.accumulator_bytes;
+  while (tile.rows > (engine ? 4 : 1) && registers() > limit)
+    tile.rows /= 2;
+  if (engine && registers() > limit)
+    return std::nullopt;
+  int64_t queries = call.q.getShape()[call.q.getRank() - 2];
+  while (tile.subgroups > 1 && ((!ShapedType::isDynamic(queries) && tile.subgroups / 2 * tile.rows >= queries) ||
+                                tile.localBytes() > target.local_memory_bytes))
+    tile.subgroups /= 2;
+  return tile.localBytes() <= target.local_memory_bytes ? std::optional(tile) : std::nullopt;
+}
+
+std::optional<AttentionTile> chooseTile(const AttentionCall& call, const TargetDescription& target) {
+  Type element = engineElement(call.q.getElementType(), call.k.getElementType(), target);
+  if (element && call.v.getElementType() == element)
+    if (auto tile = chooseTile(call, target, true))
+      return tile;
+  return chooseTile(call, target, false);
+}
 
 class AttentionSchedule {
 public:
-  AttentionSchedule(const AttentionCall& call, CallKernel& kernel, const TargetDescription& target)
-      : call_(call), k_(kernel), target_(target), b_(kernel.builder()), loc_(b_.getUnknownLoc()), i_(kernel.math()),
-        f32_(b_.getF32Type()) {}
-
-  // Bytes of local memory; rows and sub-groups as chosen.
-  int64_t choose(int64_t depth, int64_t columns) {
-    depth_ = depth;
-    columns_ = (columns + width - 1) / width * width;
-    rows_ = 8;
-    while (rows_ > 1 && rows_ * columns_ * 4 > target_.accumulator_bytes - score_bytes)
-      rows_ /= 2;
-    int64_t bytes = 0;
-    for (subgroups_ = 8; subgroups_ >= 1; subgroups_ /= 2) {
-      bytes = 4 * (depth_ * queryStride() + depth_ * keyStride() + keys * columns_ + subgroups_ * keys * rows_);
-      if (bytes <= target_.local_memory_bytes)
-        break;
-    }
-    return bytes;
-  }
+  AttentionSchedule(const AttentionCall& call, CallKernel& kernel, const AttentionTile& tile)
+      : call_(call), k_(kernel), tile_(tile), depth_(tile.depth), columns_(tile.columns), rows_(tile.rows),
+        subgroups_(tile.subgroups), b_(kernel.builder()), loc_(b_.getUnknownLoc()), i_(kernel.math()),
+        f32_(b_.getF32Type()), local_(tile.engine ? Type(b_.getI16Type()) : f32_) {}
 
   void run() {
     result_ = call_.mask ? 4 : 3;
@@ -54,27 +92,35 @@ public:
     launch.extent = batches * tiles;
     launch.grain = 1;
     launch.schedule = "attention, " + std::to_string(tile_rows) + " query rows per group of " +
-                      std::to_string(subgroups_) + " sub-groups, tiles of " + std::to_string(keys) + " keys";
-    WorkGroup group(b_, k_.function(), launch, subgroups_ * width, width);
+                      std::to_string(subgroups_) + " sub-groups, tiles of " + std::to_string(keys) + " keys" +
+                      (tile_.engine ? ", on the matrix engine" : "");
+    WorkGroup group(b_, k_.function(), launch, subgroups_ * tile_.lanes, tile_.lanes);
 
     Value tile_count = k_.expression(tiles);
     Value first_row = i_.multiply(i_.modulo(group.group(), tile_count), tile_rows);
     bindBatch(i_.divide(group.group(), tile_count), result);
     m_ = {k_.expression(m), constantOf(m)};
     n_ = {k_.expression(n), constantOf(n)};
-    Extent depth{i_.number(depth_), depth_}, columns{k_.expression(v.sizes[rank_ - 1]), constantOf(v.sizes[rank_ - 1])};
+    Extent depth{k_.expression(q.sizes[rank_ - 1]), constantOf(q.sizes[rank_ - 1])}, columns{k_.expression(v.sizes[rank_ - 1]), constantOf(v.sizes[rank_ - 1])};
 
-    Value queries = group.localArray(f32_, depth_ * queryStride());
-    Value key_tile = group.localArray(f32_, depth_ * keyStride());
-    Value value_tile = group.localArray(f32_, keys * columns_);
-    Value chances = group.localArray(f32_, subgroups_ * keys * rows_);
-    stageTile(b_, group, source(q), f32_, {m_, first_row, tile_rows, 1}, {depth, i_.number(0), depth_, queryStride()},
-              queries);
+    Value queries = group.localArray(local_, tile_.queryElements());
+    Value key_tile = group.localArray(local_, tile_.keyElements());
+    Value value_tile = group.localArray(local_, tile_.valueElements());
+    Value chances = group.localArray(local_, tile_.chanceElements());
+    TileSide query_rows{m_, first_row, tile_rows, 1}, query_depth{depth, i_.number(0), depth_, tile_.queryLine()};
+    TileSide key_rows{n_, {}, keys, 1}, key_depth{depth, i_.number(0), depth_, tile_.keyLine()};
+    TileSide value_rows{n_, {}, keys, tile_.valueLine()}, value_columns{columns, i_.number(0), columns_, 1};
+    if (tile_.engine) {
+      std::swap(query_rows.step, query_depth.step);
+      std::swap(key_rows.step, key_depth.step);
+      std::swap(value_rows.step, value_columns.step);
+    }
+    stageTile(b_, group, source(q), local_, query_rows, query_depth, queries);
 
     Value mine = i_.multiply(group.subgroupIndex(), rows_);
     Value row = i_.add(first_row, mine);
-    Value my_chances = i_.multiply(group.subgroupIndex(), keys * rows_);
-    int64_t blocks = columns_ / width;
+    Value my_chances = i_.multiply(group.subgroupIndex(), tile_.chanceLine() * (tile_.engine ? rows_ : keys));
+    int64_t blocks = columns_ / tile_.lanes;
     // Carried: per row the maximum so far, this work-item's part of the sum, and the result's blocks.
     SmallVector<Value> carried{real(-INFINITY), real(0)};
     carried.append(blocks, real(0));
@@ -86,20 +132,26 @@ public:
       OpBuilder::InsertionGuard guard(b_);
       b_.setInsertionPointToStart(loop.getBody());
       Value first_key = loop.getInductionVar();
-      stageTile(b_, group, source(k), f32_, {n_, first_key, keys, 1}, {depth, i_.number(0), depth_, keyStride()},
-                key_tile);
-      stageTile(b_, group, source(v), f32_, {n_, first_key, keys, columns_}, {columns, i_.number(0), columns_, 1},
-                value_tile);
+      key_rows.first = value_rows.first = first_key;
+      stageTile(b_, group, source(k), local_, key_rows, key_depth, key_tile);
+      stageTile(b_, group, source(v), local_, value_rows, value_columns, value_tile);
       group.barrier();
-      SmallVector<Value> scores = multiply(
-          depth_, [&](Value step) { return at(group, queries, i_.add(i_.multiply(step, queryStride()), mine), rows_); },
-          [&](Value step, int64_t block) {
-            return at(group, key_tile, i_.add(i_.add(i_.multiply(step, keyStride()), group.lane()), block * width), 1);
-          },
-          SmallVector<Value>(keys / width, real(0)));
+      SmallVector<Value> scores(keys / tile_.lanes, real(0));
+      if (tile_.engine)
+        scores =
+            multiplyOnEngine(group, depth_, mine, {queries, tile_.queryLine()}, {key_tile, tile_.keyLine()}, scores);
+      else
+        scores = multiply(
+            depth_,
+            [&](Value step) { return at(group, queries, i_.add(i_.multiply(step, tile_.queryLine()), mine), rows_); },
+            [&](Value step, int64_t block) {
+              return at(group, key_tile,
+                        i_.add(i_.add(i_.multiply(step, tile_.keyLine()), group.lane()), block * tile_.lanes), 1);
+            },
+            scores);
       SmallVector<SmallVector<Value>> seen;  // per block, per row
       for (auto [block, score] : llvm::enumerate(scores))
-        seen.push_back(masked(score, row, i_.add(i_.add(first_key, group.lane()), int64_t(block) * width)));
+        seen.push_back(masked(score, row, i_.add(i_.add(first_key, group.lane()), int64_t(block) * tile_.lanes)));
 
       // Per row, over the sub-group: the new maximum, and by how much what was summed so far shrinks.
       SmallVector<Value> tops, shrinks;
@@ -124,19 +176,37 @@ public:
       for (auto [block, values] : llvm::enumerate(chance)) {
         Value vector = joined(values);
         sum = arith::AddFOp::create(b_, loc_, sum, vector);
-        Value place = i_.multiply(i_.add(group.lane(), int64_t(block) * width), rows_);
-        LLVM::StoreOp::create(b_, loc_, vector, group.at(chances, f32_, i_.add(my_chances, place)), 4);
+        Value key = i_.add(group.lane(), int64_t(block) * tile_.lanes);
+        if (!tile_.engine) {
+          Value place = i_.add(my_chances, i_.multiply(key, tile_.chanceLine()));
+          LLVM::StoreOp::create(b_, loc_, vector, group.at(chances, f32_, place), 4);
+          continue;
+        }
+        // Rounded as the decomposition's second product has them.
+        for (auto [r, value] : llvm::enumerate(values)) {
+          Value place = i_.add(i_.add(my_chances, key), int64_t(r) * tile_.chanceLine());
+          Value bits = narrowFromF32(b_, loc_, value, k_.tensor(2).element);
+          LLVM::StoreOp::create(b_, loc_, bits, group.at(chances, local_, place), 2);
+        }
       }
       group.barrier();
       SmallVector<Value> totals;
       for (Value total : loop.getRegionIterArgs().drop_front(2))
         totals.push_back(arith::MulFOp::create(b_, loc_, total, shrink));
-      totals = multiply(
-          keys, [&](Value step) { return at(group, chances, i_.add(my_chances, i_.multiply(step, rows_)), rows_); },
-          [&](Value step, int64_t block) {
-            return at(group, value_tile, i_.add(i_.add(i_.multiply(step, columns_), group.lane()), block * width), 1);
-          },
-          totals);
+      if (tile_.engine)
+        totals =
+            multiplyOnEngine(group, keys, mine, {chances, tile_.chanceLine()}, {value_tile, tile_.valueLine()}, totals);
+      else
+        totals = multiply(
+            keys,
+            [&](Value step) {
+              return at(group, chances, i_.add(my_chances, i_.multiply(step, tile_.chanceLine())), rows_);
+            },
+            [&](Value step, int64_t block) {
+              return at(group, value_tile,
+                        i_.add(i_.add(i_.multiply(step, tile_.valueLine()), group.lane()), block * tile_.lanes), 1);
+            },
+            totals);
       group.barrier();  // before the next tiles overwrite what is read here
       SmallVector<Value> next{joined(tops), sum};
       next.append(totals);
@@ -153,7 +223,7 @@ public:
       sums.push_back(sum);
     }
     for (int64_t block = 0; block < blocks; ++block) {
-      Value column = i_.add(group.lane(), block * width);
+      Value column = i_.add(group.lane(), block * tile_.lanes);
       for (int64_t r = 0; r < rows_; ++r) {
         Value at_row = i_.add(row, r);
         OpBuilder::InsertionGuard guard(b_);
@@ -167,10 +237,6 @@ public:
   }
 
 private:
-  // Rows of local memory, padded so that neighbouring keys or rows lie in different banks.
-  int64_t queryStride() const { return subgroups_ * rows_ + 4; }
-  int64_t keyStride() const { return keys + 1; }
-
   Value scalar(double value) const { return constantOfType(b_, loc_, b_.getF32FloatAttr(float(value)), 1); }
   Value real(double value) const { return constantOfType(b_, loc_, b_.getF32FloatAttr(float(value)), unsigned(rows_)); }
   Value element(Value vector, int64_t row) {
@@ -205,6 +271,29 @@ private:
       Value row = rows(step);
       for (auto [block, total] : llvm::enumerate(totals))
         total = math::FmaOp::create(b_, loc_, row, splat(b_, column(step, int64_t(block)), unsigned(rows_)), total);
+    }
+    scf::YieldOp::create(b_, loc_, totals);
+    return SmallVector<Value>(loop.getResults());
+  }
+
+  struct Lines {
+    Value array;
+    int64_t line;
+  };
+  // totals[block] += this sub-group's rows * columns of the block, over the `count` innermost elements of each line.
+  SmallVector<Value> multiplyOnEngine(WorkGroup& group, int64_t count, Value row, const Lines& rows,
+                                      const Lines& columns, SmallVector<Value> totals) {
+    Type element = k_.tensor(0).element;
+    auto loop = scf::ForOp::create(b_, loc_, i_.number(0), i_.number(count), i_.number(engine_depth), totals);
+    OpBuilder::InsertionGuard guard(b_);
+    b_.setInsertionPointToStart(loop.getBody());
+    totals = SmallVector<Value>(loop.getRegionIterArgs());
+    Value k = loop.getInductionVar();
+    Value a = engineRows(b_, group, rows.array, rows.line, rows_, row, k);
+    for (auto [block, total] : llvm::enumerate(totals)) {
+      Value column = i_.add(group.lane(), int64_t(block) * tile_.lanes);
+      Value b = engineColumn(b_, group, columns.array, columns.line, column, k);
+      total = group.multiplyMatrices(element, a, b, total);
     }
     scf::YieldOp::create(b_, loc_, totals);
     return SmallVector<Value>(loop.getResults());
@@ -246,7 +335,8 @@ private:
     if (source.columns_contiguous)
       source.run = accessRun(tensor.strides[rank_ - 1], tensor.sizes[rank_ - 1], tensor.element);
     source.load = [this, &tensor](Value row, Value column, int64_t run) {
-      return k_.load(tensor, k_.offset(tensor, indices(tensor, row, column)), run);
+      Value offset = k_.offset(tensor, indices(tensor, row, column));
+      return tile_.engine ? k_.loadBits(tensor, offset, run) : k_.load(tensor, offset, run);
     };
     return source;
   }
@@ -281,48 +371,74 @@ private:
 
   const AttentionCall& call_;
   CallKernel& k_;
-  const TargetDescription& target_;
+  const AttentionTile tile_;
+  const int64_t depth_, columns_, rows_, subgroups_;
   OpBuilder& b_;
   Location loc_;
   IndexMath i_;
-  Type f32_;
+  Type f32_, local_;  // the latter: what local memory holds
   size_t rank_ = 0;
   unsigned result_ = 3;
-  int64_t depth_ = 0, columns_ = 0, rows_ = 8, subgroups_ = 8;
   SmallVector<Value> batch_;
   Extent m_, n_;
 };
 
 }  // namespace
 
+std::string whyNoAttentionKernel(const AttentionCall& call, const TargetDescription& target) {
+  if (target.kind != TargetDescription::Kind::intel_gpu)
+    return "has a kernel of its own on GPU targets only";
+  SmallVector<RankedTensorType> operands{call.q, call.k, call.v, call.result};
+  if (call.mask)
+    operands.push_back(call.mask);
+  for (RankedTensorType operand : operands) {
+    Type element = operand.getElementType();
+    bool boolean = operand == call.mask && element.isInteger(1);
+    if (!boolean && !element.isF32() && !element.isF16() && !element.isBF16())
+      return "no GPU kernel for elements of another type than f32, f16 and bf16 (and i1 of a mask)";
+  }
+  const int64_t rank = call.result.getRank();
+  if (rank < 3 || call.q.getRank() != rank || call.k.getRank() != rank || call.v.getRank() != rank ||
+      (call.mask && call.mask.getRank() > rank))
+    return "wants q, k, v and result of one rank, 3 or more";
+  if (call.q.getShape().back() <= 0 || call.v.getShape().back() <= 0)
+    return "the sizes of a head must be known and not 0";
+  // Dimensions of 1 broadcast; known numbers of k's and v's may divide q's.
+  SmallVector<AffineExpr> q = shapeOf(call.q), result = shapeOf(call.result);
+  if (ArrayRef(q).drop_back(1) != ArrayRef(result).drop_back(1))
+    return "the result's batches and rows are not the queries'";
+  for (RankedTensorType operand : {call.k, call.v})
+    for (auto [size, whole] : llvm::zip(ArrayRef(shapeOf(operand)).drop_back(2), q)) {
+      auto mine = constantOf(size), all = constantOf(whole);
+      if (size != whole && mine != 1 && !(mine && all && *mine > 0 && *all % *mine == 0))
+        return "the batches of the keys are not known to divide those of the queries";
+    }
+  if (call.mask) {
+    SmallVector<AffineExpr> scores(q), mask = shapeOf(call.mask);
+    scores.back() = shapeOf(call.k)[rank - 2];
+    for (auto [size, whole] : llvm::zip(mask, ArrayRef(scores).take_back(mask.size())))
+      if (size != whole && constantOf(size) != 1)
+        return "the mask's sizes are not known to be those of the scores";
+  }
+  if (!chooseTile(call, target))
+    return "heads of " + std::to_string(call.q.getShape().back()) + " and " + std::to_string(call.v.getShape().back()) +
+           " elements do not fit into local memory";
+  return {};
+}
+
 FailureOr<ScheduledKernel> scheduleAttention(Operation* op, const AttentionCall& call,
                                              const TargetDescription& target) {
   auto refuse = [&](const Twine& reason) { return op->emitError() << "attention: " << reason, failure(); };
-  if (target.kind != TargetDescription::Kind::intel_gpu)
-    return refuse("has a kernel of its own on GPU targets only");
+  if (std::string reason = whyNoAttentionKernel(call, target); !reason.empty())
+    return refuse(reason);
   SmallVector<Type> operands{call.q, call.k, call.v};
   if (call.mask)
     operands.push_back(call.mask);
   operands.push_back(call.result);
-  for (Type operand : operands) {
-    Type element = getElementTypeOrSelf(operand);
-    bool boolean = call.mask && operand == Type(call.mask) && element.isInteger(1);
-    if (!boolean && !element.isF32() && !element.isF16() && !element.isBF16())
-      return refuse("no GPU kernel for elements of another type than f32, f16 and bf16");
-  }
-  int64_t rank = call.result.getRank();
-  if (rank < 3 || call.q.getRank() != rank || call.k.getRank() != rank || call.v.getRank() != rank)
-    return refuse("wants q, k, v and result of one rank, 3 or more");
-  int64_t depth = call.q.getShape().back(), columns = call.v.getShape().back();
-  if (depth <= 0 || columns <= 0)
-    return refuse("the sizes of a head must be known and not 0");
   CallKernel kernel(op, "attention", operands, 1, call.layouts);
   if (!kernel.ok())
     return refuse(kernel.refusal());
-  AttentionSchedule schedule(call, kernel, target);
-  if (schedule.choose(depth, columns) > target.local_memory_bytes)
-    return refuse("heads of " + Twine(depth) + " and " + Twine(columns) + " elements do not fit into local memory");
-  schedule.run();
+  AttentionSchedule(call, kernel, *chooseTile(call, target)).run();
   return kernel.finish();
 }
 

@@ -44,14 +44,17 @@ public:
     channels_are_columns_ = !of_weights_ && constantOf(result_.strides[1]) == 1;
     AffineExpr other = of_weights_ ? patches : pixels, inner = of_weights_ ? pixels : patches;
     AffineExpr m = channels_are_columns_ ? other : channels, n = channels_are_columns_ ? channels : other;
-    ProductTile tile = chooseTile(constantOf(m), constantOf(n), groups_, 4, target_);
+    Type engine = engineElement(input_.element, weight_.element, target_);
+    bits_ = bool(engine);
+    ProductTile tile = chooseTile(constantOf(m), constantOf(n), groups_, 4, target_, bits_);
     AffineExpr tiles_m = m.ceilDiv(tile.rows()), tiles_n = n.ceilDiv(tile.columns());
     LoweredKernel& launch = k_.launch();
     launch.extent = tiles_m * tiles_n * groups_;
     launch.grain = 1;
     launch.schedule = "implicit product, tiles of " + std::to_string(tile.rows()) + " x " +
-                      std::to_string(tile.columns()) + ", channels as " + (channels_are_columns_ ? "columns" : "rows");
-    WorkGroup group(b_, k_.function(), launch, tile.items(), ProductTile::block_columns);
+                      std::to_string(tile.columns()) + ", channels as " + (channels_are_columns_ ? "columns" : "rows") +
+                      (engine ? ", on the matrix engine" : "");
+    WorkGroup group(b_, k_.function(), launch, tile.items(), tile.block_columns);
     Value count_n = k_.expression(tiles_n), count_m = k_.expression(tiles_m);
     Value rest = i_.divide(group.group(), count_n);
     Value tile_n = i_.modulo(group.group(), count_n), tile_m = i_.modulo(rest, count_m);
@@ -61,7 +64,7 @@ public:
 
     rows_ = {k_.expression(m), constantOf(m)};
     columns_ = {k_.expression(n), constantOf(n)};
-    Product product{rows_, columns_, {k_.expression(inner), constantOf(inner)}, b_.getF32Type(), {}, {}};
+    Product product{rows_, columns_, {k_.expression(inner), constantOf(inner)}, b_.getF32Type(), engine, {}, {}};
     // `swap`: the source's rows and columns are the function's second and first index.
     auto source = [&](bool swap, bool first_contiguous, int64_t run, auto load) {
       ProductSource source;
@@ -78,7 +81,7 @@ public:
     if (of_weights_) {
       // gradient (channel, pixel) x patches (pixel, patch)
       auto gradient = [this](Value channel, Value pixel, int64_t) {
-        return k_.load(weight_, pixelOffset(weight_, i_.add(first_channel_, channel), pixel));
+        return load(weight_, pixelOffset(weight_, i_.add(first_channel_, channel), pixel), 1);
       };
       product.a = source(false, constantOf(weight_.strides[1]) == 1, 1, gradient);
       product.b = source(true, channels_fastest_, patch_run, patch);
@@ -94,6 +97,10 @@ public:
   }
 
 private:
+  Value load(const StridedTensor& tensor, Value offset, int64_t lanes) {
+    return bits_ ? k_.loadBits(tensor, offset, lanes) : k_.load(tensor, offset, lanes);
+  }
+
   // An index into a row-major space, taken apart; the first coordinate keeps what is left. In 32 bits where they do:
   // 64-bit division is a call on most devices.
   SmallVector<Value> apart(Value index, ArrayRef<AffineExpr> sizes) {
@@ -166,8 +173,9 @@ private:
       }
       indices.push_back(i_.smaller(place, i_.subtract(size, i_.number(1))));
     }
-    Value value = k_.load(input_, k_.offset(input_, indices), lanes);
-    Value nothing = constantOfType(b_, loc_, b_.getF32FloatAttr(0), unsigned(lanes));
+    Value value = load(input_, k_.offset(input_, indices), lanes);
+    Value nothing = constantOfType(
+        b_, loc_, cast<TypedAttr>(b_.getZeroAttr(bits_ ? Type(b_.getI16Type()) : b_.getF32Type())), unsigned(lanes));
     return arith::SelectOp::create(b_, loc_, splat(b_, inside, unsigned(lanes)), value, nothing);
   }
 
@@ -179,7 +187,7 @@ private:
     else
       indices = {i_.add(first_channel_, channel), part[0]};
     indices.append(part.begin() + 1, part.end());
-    return k_.load(weight_, k_.offset(weight_, indices), lanes);
+    return load(weight_, k_.offset(weight_, indices), lanes);
   }
 
   // Neighbouring elements of a patch are neighbours in the weight where its layout has the patch's order.
@@ -245,6 +253,7 @@ private:
   const StridedTensor& result_;
   size_t spatial_;
   int64_t groups_;
+  bool bits_ = false;  // operands go to the matrix engine as they are
   bool of_weights_, transposed_, channels_fastest_ = false, channels_are_columns_ = false;
   SmallVector<AffineExpr> images_, kernel_;  // image and pixel sizes; taps
   AffineExpr depth_;                         // input channels of a group

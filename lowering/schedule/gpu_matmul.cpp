@@ -27,14 +27,17 @@ public:
       batches = batches * size;
 
     Type type = c.element.isF64() ? b_.getF64Type() : b_.getF32Type();
-    ProductTile tile = chooseTile(known(m), known(n), known(batches), type.getIntOrFloatBitWidth() / 8, target_);
+    Type engine = engineElement(a.element, b.element, target_);
+    ProductTile tile =
+        chooseTile(known(m), known(n), known(batches), type.getIntOrFloatBitWidth() / 8, target_, bool(engine));
     AffineExpr tiles_m = m.ceilDiv(tile.rows()), tiles_n = n.ceilDiv(tile.columns());
     LoweredKernel& launch = k_.launch();
     launch.extent = batches * tiles_m * tiles_n;
     launch.grain = 1;
     launch.schedule = "product, tiles of " + std::to_string(tile.rows()) + " x " + std::to_string(tile.columns()) +
-                      " by " + std::to_string(tile.subgroups_m * tile.subgroups_n) + " sub-groups";
-    WorkGroup group(b_, k_.function(), launch, tile.items(), ProductTile::block_columns);
+                      " by " + std::to_string(tile.subgroups_m * tile.subgroups_n) + " sub-groups" +
+                      (engine ? " on the matrix engine" : "");
+    WorkGroup group(b_, k_.function(), launch, tile.items(), tile.block_columns);
 
     Value count_n = k_.expression(tiles_n), count_m = k_.expression(tiles_m);
     Value tile_n = i_.modulo(group.group(), count_n), rest = i_.divide(group.group(), count_n);
@@ -56,8 +59,9 @@ public:
     product.n = {k_.expression(n), known(n)};
     product.k = {k_.expression(depth), known(depth)};
     product.type = type;
-    product.a = source(a);
-    product.b = source(b);
+    product.engine = engine;
+    product.a = source(a, bool(engine));
+    product.b = source(b, bool(engine));
     rows_ = product.m;
     columns_ = product.n;
     emitProduct(b_, group, tile, product, i_.multiply(tile_m, tile.rows()), i_.multiply(tile_n, tile.columns()),
@@ -72,14 +76,15 @@ private:
     return indices;
   }
 
-  ProductSource source(const StridedTensor& tensor) {
+  ProductSource source(const StridedTensor& tensor, bool bits) {
     ProductSource source;
     // A transposed operand's rows are neighbours.
     source.columns_contiguous = known(tensor.strides[rank_ - 2]) != 1 || known(tensor.strides[rank_ - 1]) == 1;
     size_t dim = source.columns_contiguous ? rank_ - 1 : rank_ - 2;
     source.run = accessRun(tensor.strides[dim], tensor.sizes[dim], tensor.element);
-    source.load = [this, &tensor](Value row, Value column, int64_t run) {
-      return k_.load(tensor, k_.offset(tensor, at(row, column)), run);
+    source.load = [this, &tensor, bits](Value row, Value column, int64_t run) {
+      Value offset = k_.offset(tensor, at(row, column));
+      return bits ? k_.loadBits(tensor, offset, run) : k_.load(tensor, offset, run);
     };
     return source;
   }

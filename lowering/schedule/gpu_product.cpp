@@ -8,16 +8,28 @@ using namespace mlir;
 
 namespace zefuse {
 
+Type engineElement(Type a, Type b, const TargetDescription& target) {
+  return target.matrix.n != 0 && a == b && (a.isF16() || a.isBF16()) ? a : Type();
+}
+
 ProductTile chooseTile(std::optional<int64_t> m, std::optional<int64_t> n, std::optional<int64_t> batches,
-                       int64_t bytes, const TargetDescription& target) {
-  constexpr ProductTile candidates[] = {{4, 4, 2, 2}, {4, 2, 2, 2}, {2, 2, 2, 2}, {2, 4, 1, 2},
-                                        {2, 4, 1, 1}, {1, 8, 1, 1}, {1, 4, 1, 1}};
+                       int64_t bytes, const TargetDescription& target, bool engine) {
+  constexpr ProductTile ordinary[] = {{4, 4, 2, 2}, {4, 2, 2, 2}, {2, 2, 2, 2}, {2, 4, 1, 2},
+                                      {2, 4, 1, 1}, {1, 8, 1, 1}, {1, 4, 1, 1}};
+  // An engine multiplies faster than local memory reads, so its blocks are larger.
+  constexpr ProductTile on_engine[] = {{4, 4, 2, 4}, {4, 2, 2, 4}, {2, 4, 2, 4}, {2, 2, 2, 4}, {4, 2, 2, 2},
+                                       {2, 2, 2, 2}, {2, 4, 1, 2}, {1, 4, 1, 4}, {1, 4, 1, 2}, {1, 4, 1, 1}};
   double rows = double(m.value_or(256)), columns = double(n.value_or(256));
-  const ProductTile* best = nullptr;
+  std::optional<ProductTile> best;
   double best_cost = 0;
-  for (const ProductTile& tile : candidates) {
-    int64_t accumulators = tile.blocks_m * ProductTile::block_rows * tile.blocks_n * ProductTile::block_columns * bytes;
-    if (accumulators > target.accumulator_bytes || tile.items() > target.max_group_size)
+  for (ProductTile tile : engine ? ArrayRef(on_engine) : ArrayRef(ordinary)) {
+    if (engine) {
+      tile.depth = 2 * engine_depth;
+      tile.block_columns = target.matrix.n;
+    }
+    int64_t accumulators = tile.blocks_m * ProductTile::block_rows * tile.blocks_n * tile.block_columns * bytes;
+    if (accumulators > (engine ? target.engine_accumulator_bytes : target.accumulator_bytes) ||
+        tile.items() > target.max_group_size)
       continue;
     double tiles = std::ceil(rows / double(tile.rows())) * std::ceil(columns / double(tile.columns())) *
                    double(batches.value_or(1));
@@ -28,11 +40,11 @@ ProductTile chooseTile(std::optional<int64_t> m, std::optional<int64_t> n, std::
                   4.0 * double(tile.rows() + tile.columns()) / double(tile.items());
     double cost = std::max(1.0, tiles / at_once) * work;
     if (!best || cost < best_cost * 0.999) {
-      best = &tile;
+      best = tile;
       best_cost = cost;
     }
   }
-  return best ? *best : ProductTile{1, 4, 1, 1};
+  return best.value_or(ProductTile{1, 4, 1, 1});
 }
 
 int64_t accessRun(AffineExpr stride, AffineExpr size, Type element) {
@@ -85,14 +97,16 @@ void stageTile(OpBuilder& b, WorkGroup& group, const ProductSource& source, Type
     bound(column, columns, source.columns_contiguous ? run : 1);
     Value value = source.load(row, column, run);
     if (inside) {
-      Value zero = constantOfType(b, loc, b.getFloatAttr(type, 0.0), unsigned(run));
+      Value zero = constantOfType(b, loc, cast<TypedAttr>(b.getZeroAttr(type)), unsigned(run));
       value = arith::SelectOp::create(b, loc, splat(b, inside, unsigned(run)), value, zero);
     }
     int64_t step = source.columns_contiguous ? columns.step : rows.step;
     Value place = i.add(i.multiply(in_row, rows.step), i.multiply(in_column, columns.step));
     unsigned align = unsigned(bytesInMemory(type));
     if (run == 1 || step == 1) {
-      LLVM::StoreOp::create(b, loc, value, group.at(array, type, place), align);
+      int64_t line = source.columns_contiguous ? rows.step : columns.step;
+      bool aligned = line % run == 0 && (source.columns_contiguous ? columns : rows).count % run == 0;
+      LLVM::StoreOp::create(b, loc, value, group.at(array, type, place), align * (aligned ? unsigned(run) : 1));
     } else {
       for (int64_t lane = 0; lane < run; ++lane)
         LLVM::StoreOp::create(b, loc, vector::ExtractOp::create(b, loc, value, lane),
@@ -109,14 +123,24 @@ public:
       : b_(builder), loc_(builder.getUnknownLoc()), i_{builder, loc_}, group_(group), tile_(tile), product_(product) {}
 
   void run(Value first_row, Value first_column, ProductStore store) {
-    a_ld_ = tile_.rows() + 4;  // a's columns start in different banks
-    b_ld_ = tile_.columns();
-    a_ = group_.localArray(product_.type, tile_.depth * a_ld_);
-    b_local_ = group_.localArray(product_.type, tile_.depth * b_ld_);
+    // In local memory: the distances of neighbours, lines padded so that a's start in different banks.
+    TileSide a_rows{product_.m, first_row, tile_.rows(), 1}, a_columns{product_.k, {}, tile_.depth, tile_.rows() + 4};
+    TileSide b_rows{product_.k, {}, tile_.depth, tile_.columns()};
+    TileSide b_columns{product_.n, first_column, tile_.columns(), 1};
+    Type local = product_.type;
+    if (product_.engine) {
+      local = b_.getI16Type();
+      a_rows.step = b_columns.step = tile_.depth + engine_pad;
+      a_columns.step = b_rows.step = 1;
+    }
+    a_ld_ = std::max(a_rows.step, a_columns.step);
+    b_ld_ = std::max(b_rows.step, b_columns.step);
+    a_ = group_.localArray(local, product_.engine ? tile_.rows() * a_ld_ : tile_.depth * a_ld_);
+    b_local_ = group_.localArray(local, product_.engine ? tile_.columns() * b_ld_ : tile_.depth * b_ld_);
     Value subgroup_m = i_.divide(group_.subgroupIndex(), tile_.subgroups_n);
     Value subgroup_n = i_.modulo(group_.subgroupIndex(), tile_.subgroups_n);
     Value row = i_.multiply(subgroup_m, tile_.blocks_m * ProductTile::block_rows);
-    Value column = i_.add(i_.multiply(subgroup_n, tile_.blocks_n * ProductTile::block_columns), group_.lane());
+    Value column = i_.add(i_.multiply(subgroup_n, tile_.blocks_n * tile_.block_columns), group_.lane());
 
     auto vector = VectorType::get({ProductTile::block_rows}, product_.type);
     Value zero = arith::ConstantOp::create(b_, loc_, vector, cast<TypedAttr>(b_.getZeroAttr(vector)));
@@ -127,19 +151,19 @@ public:
       OpBuilder::InsertionGuard guard(b_);
       b_.setInsertionPointToStart(loop.getBody());
       Value k = loop.getInductionVar();
-      stageTile(b_, group_, product_.a, product_.type, {product_.m, first_row, tile_.rows(), 1},
-                {product_.k, k, tile_.depth, a_ld_}, a_);
-      stageTile(b_, group_, product_.b, product_.type, {product_.k, k, tile_.depth, b_ld_},
-                {product_.n, first_column, tile_.columns(), 1}, b_local_);
+      a_columns.first = b_rows.first = k;
+      stageTile(b_, group_, product_.a, local, a_rows, a_columns, a_);
+      stageTile(b_, group_, product_.b, local, b_rows, b_columns, b_local_);
       group_.barrier();
-      totals = multiply(row, column, SmallVector<Value>(loop.getRegionIterArgs()));
+      totals = (this->*(product_.engine ? &TileEmitter::multiplyOnEngine : &TileEmitter::multiply))(
+          row, column, SmallVector<Value>(loop.getRegionIterArgs()));
       group_.barrier();  // before the next step overwrites what is read here
       scf::YieldOp::create(b_, loc_, totals);
     }
     for (int64_t block_m = 0; block_m < tile_.blocks_m; ++block_m)
       for (int64_t block_n = 0; block_n < tile_.blocks_n; ++block_n)
         store(i_.add(first_row, i_.add(row, block_m * ProductTile::block_rows)),
-              i_.add(first_column, i_.add(column, block_n * ProductTile::block_columns)),
+              i_.add(first_column, i_.add(column, block_n * tile_.block_columns)),
               loop.getResult(unsigned(block_m * tile_.blocks_n + block_n)));
   }
 
@@ -163,7 +187,7 @@ private:
         as.push_back(LLVM::LoadOp::create(b_, loc_, vector, group_.at(a_, product_.type, place), align));
       }
       for (int64_t block = 0; block < tile_.blocks_n; ++block) {
-        Value place = i_.add(b_start, k * b_ld_ + block * ProductTile::block_columns);
+        Value place = i_.add(b_start, k * b_ld_ + block * tile_.block_columns);
         Value b = LLVM::LoadOp::create(b_, loc_, product_.type, group_.at(b_local_, product_.type, place), align);
         bs.push_back(splat(b_, b, ProductTile::block_rows));
       }
@@ -172,6 +196,28 @@ private:
           Value& total = totals[block_m * tile_.blocks_n + block_n];
           total = math::FmaOp::create(b_, loc_, as[block_m], bs[block_n], total);
         }
+    }
+    scf::YieldOp::create(b_, loc_, totals);
+    return SmallVector<Value>(loop.getResults());
+  }
+
+  SmallVector<Value> multiplyOnEngine(Value row, Value column, SmallVector<Value> totals) {
+    auto loop =
+        scf::ForOp::create(b_, loc_, i_.number(0), i_.number(tile_.depth), i_.number(engine_depth), ValueRange(totals));
+    OpBuilder::InsertionGuard guard(b_);
+    b_.setInsertionPointToStart(loop.getBody());
+    totals = SmallVector<Value>(loop.getRegionIterArgs());
+    Value k = loop.getInductionVar();
+    SmallVector<Value> columns;
+    for (int64_t block = 0; block < tile_.blocks_n; ++block)
+      columns.push_back(engineColumn(b_, group_, b_local_, b_ld_, i_.add(column, block * tile_.block_columns), k));
+    for (int64_t block_m = 0; block_m < tile_.blocks_m; ++block_m) {
+      constexpr int64_t count = ProductTile::block_rows;
+      Value rows = engineRows(b_, group_, a_, a_ld_, count, i_.add(row, block_m * count), k);
+      for (int64_t block_n = 0; block_n < tile_.blocks_n; ++block_n) {
+        Value& total = totals[block_m * tile_.blocks_n + block_n];
+        total = group_.multiplyMatrices(product_.engine, rows, columns[block_n], total);
+      }
     }
     scf::YieldOp::create(b_, loc_, totals);
     return SmallVector<Value>(loop.getResults());
@@ -188,6 +234,26 @@ private:
 };
 
 }  // namespace
+
+Value engineRows(OpBuilder& b, WorkGroup& group, Value array, int64_t line, int64_t rows, Value row, Value k) {
+  Location loc = b.getUnknownLoc();
+  IndexMath i{b, loc};
+  int64_t per_lane = engine_depth / group.subgroup();
+  Type whole = b.getIntegerType(unsigned(16 * per_lane));
+  Value start = i.add(i.add(i.multiply(row, line), k), i.multiply(group.lane(), per_lane));
+  SmallVector<Value> loaded;
+  for (int64_t r = 0; r < rows; ++r)
+    loaded.push_back(LLVM::LoadOp::create(b, loc, whole, group.at(array, b.getI16Type(), i.add(start, r * line)),
+                                          unsigned(2 * per_lane)));
+  return vector::FromElementsOp::create(b, loc, VectorType::get({rows}, whole), loaded);
+}
+
+Value engineColumn(OpBuilder& b, WorkGroup& group, Value array, int64_t line, Value column, Value k) {
+  Location loc = b.getUnknownLoc();
+  IndexMath i{b, loc};
+  auto type = VectorType::get({engine_depth / 2}, b.getI32Type());
+  return LLVM::LoadOp::create(b, loc, type, group.at(array, b.getI16Type(), i.add(i.multiply(column, line), k)), 16);
+}
 
 void emitProduct(OpBuilder& builder, WorkGroup& group, const ProductTile& tile, const Product& product, Value first_row,
                  Value first_column, ProductStore store) {

@@ -26,6 +26,8 @@ std::optional<TargetDescription> TargetDescription::intelGpu(std::string_view pr
   target.accumulator_bytes = !gpu->lsc ? 1 << 10 : gpu->register_bytes == 32 ? 2 << 10 : 3 << 10;
   target.f64 = gpu->f64;
   target.matrix = gpu->matrix;
+  // Half of the registers: operands come whole blocks at a time.
+  target.engine_accumulator_bytes = gpu->matrix.n == 0 ? 0 : int64_t(64) * gpu->register_bytes;
   return target;
 }
 

@@ -76,6 +76,16 @@ Value WorkGroup::subgroupCall(StringRef operation, Value value) {
   return call("_Z" + std::to_string(name.size()) + name + code, type, value);
 }
 
+Value WorkGroup::multiplyMatrices(Type element, Value a, Value b, Value c) {
+  bool whole = cast<VectorType>(a.getType()).getElementType().isInteger(16);
+  std::string rows = std::to_string(lanesOf(c));
+  // Mangled: (short or int a[rows], int b[8], float c[rows]); S_ repeats the first type.
+  std::string name =
+      element.isF16() ? "_Z38intel_sub_group_f16_f16_matrix_mad_k16" : "_Z40intel_sub_group_bf16_bf16_matrix_mad_k16";
+  name += "Dv" + rows + (whole ? "_sDv8_i" : rows == "8" ? "_iS_" : "_iDv8_i") + "Dv" + rows + "_f";
+  return call(name, c.getType(), {a, b, c});
+}
+
 Value WorkGroup::broadcast(Value value, int64_t lane) {
   Type type = value.getType();
   const char* code = type.isF32() ? "f" : type.isF64() ? "d" : type.isInteger(32) ? "i" : "l";

@@ -34,6 +34,10 @@ public:
   mlir::Value reduceInSubgroup(mlir::Operation* combiner, mlir::Value value);
   mlir::Value sumInSubgroup(mlir::Value value) { return subgroupCall("reduce_add", value); }
   mlir::Value maximumInSubgroup(mlir::Value value) { return subgroupCall("reduce_max", value); }  // NaN: either
+  // On a matrix engine, over the sub-group: c[m, n] += a[m, k] * b[k, n], m = 1..rows, k = 0..15, a lane per n, sums in
+  // f32 (cl_intel_subgroup_matrix_multiply_accumulate). element: f16 or bf16. a: `rows` (4 or 8) integers, each with
+  // the lane's 16 / lanes columns of that row; b: the lane's column as 8 integers of 32 bits; c: its column of rows.
+  mlir::Value multiplyMatrices(mlir::Type element, mlir::Value a, mlir::Value b, mlir::Value c);
   // Over the whole group; all reductions share one barrier.
   llvm::SmallVector<mlir::Value> reduceInGroup(llvm::ArrayRef<const Instance*> instances,
                                                llvm::ArrayRef<mlir::Value> values);

@@ -58,6 +58,11 @@ std::vector<std::string> importedFunctions(std::span<const uint32_t> words) {
   return functions;
 }
 
+bool isDeviceFunction(std::string_view name) {
+  return name.starts_with("_Z38intel_sub_group_f16_f16_matrix_mad_k16") ||
+         name.starts_with("_Z40intel_sub_group_bf16_bf16_matrix_mad_k16");
+}
+
 std::string disassemble(std::span<const uint32_t> words) {
   Context context = makeContext();
   spv_text text = nullptr;

@@ -5,6 +5,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace zefuse {
@@ -12,5 +13,7 @@ namespace zefuse {
 std::optional<std::string> whyInvalid(std::span<const uint32_t> words);
 // Functions that the module calls and does not have: names that the back end took for no instruction.
 std::vector<std::string> importedFunctions(std::span<const uint32_t> words);
+// Whether an imported function is one that Intel's compilers have: the matrix engine's. The CPU driver has it as well.
+bool isDeviceFunction(std::string_view name);
 std::string disassemble(std::span<const uint32_t> words);
 }  // namespace zefuse

@@ -132,6 +132,9 @@ double secondsSince(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
+/// None for the CPU, and for a device that nobody has kernels for: compileModule says so.
+std::optional<TargetDescription> gpuOf(const Options& options) { return TargetDescription::intelGpu(options.target); }
+
 /// The graph's plan from the attached package. Failed where it is of no use, and origin.package_miss says why; raises
 /// that where nothing else may run, and what is wrong with the package itself.
 Result<std::unique_ptr<Executable>> fromPackage(const Settings& settings, mlir::ModuleOp module, Origin& origin) {
@@ -163,8 +166,7 @@ py::dict graphKeyOf(const py::object& graph_module, const std::vector<unsigned>&
   const Settings settings = settingsOf(options);
   auto context = newContext();
   try {
-    ImportedGraph imported =
-        importGraph(*context, graph_module, ImportOptions{parameters, settings.compile.device == "cpu"});
+    ImportedGraph imported = importGraph(*context, graph_module, ImportOptions{parameters, gpuOf(settings.compile)});
     return toDict(graphKey(identify(*imported.module), settings.compile));
   } catch (const ImportError& error) {
     raise("unsupported", error.what());
@@ -178,7 +180,7 @@ std::unique_ptr<CompiledGraph> compile(const py::object& graph_module, const std
   auto context = newContext();
   ImportedGraph imported;
   try {
-    imported = importGraph(*context, graph_module, ImportOptions{parameters, settings.compile.device == "cpu"});
+    imported = importGraph(*context, graph_module, ImportOptions{parameters, gpuOf(settings.compile)});
   } catch (const ImportError& error) {
     raise("unsupported", error.what());
   }
@@ -244,7 +246,7 @@ py::dict compilePlan(const py::object& graph_module, const std::vector<unsigned>
   auto context = newContext();
   ImportedGraph imported;
   try {
-    imported = importGraph(*context, graph_module, ImportOptions{parameters, settings.compile.device == "cpu"});
+    imported = importGraph(*context, graph_module, ImportOptions{parameters, gpuOf(settings.compile)});
   } catch (const ImportError& error) {
     raise("unsupported", error.what());
   }
@@ -293,7 +295,8 @@ std::string whyNotLowered(const py::object& graph_module, const std::string& tar
     raise("not_found", target_name + " is no known target");
   auto context = newContext();
   try {
-    ImportedGraph imported = importGraph(*context, graph_module, ImportOptions{{}, target_name == "cpu"});
+    ImportedGraph imported =
+        importGraph(*context, graph_module, ImportOptions{{}, TargetDescription::intelGpu(target_name)});
     return zefuse::whyNotLowered(*imported.module, *target);
   } catch (const ImportError& error) {
     raise("unsupported", error.what());

@@ -40,11 +40,11 @@ class Watched:
         self.graphs: list[Any] = []
         self._compiled = torch.compile(function, backend="zefuse", options={**GPU, **options})
 
-    def __call__(self, *inputs: Any) -> Any:
+    def __call__(self, *inputs: Any, **keywords: Any) -> Any:
         from zefuse import backend
 
         with backend.observe(lambda _, graph: self.graphs.append(graph)):
-            return self._compiled(*inputs)
+            return self._compiled(*inputs, **keywords)
 
     def counters(self) -> dict[str, int]:
         return self.graphs[0].counters()
@@ -125,6 +125,69 @@ def test_zoo_training(name: str) -> None:
     assert result.gradient_error is not None and result.gradient_error <= examine.GRADIENT_ERROR
     for counts in result.counts.values():
         assert not counts.fallbacks, counts.reasons
+
+
+ATTENTIONS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "causal": {"is_causal": True},
+    "scale": {"scale": 0.3},
+    "added": {"attn_mask": lambda: torch.randn(2, 1, 37, 41)},
+    "boolean": {"attn_mask": lambda: torch.rand(37, 41) > 0.6},
+    "blind_row": {"attn_mask": lambda: torch.arange(37)[:, None] != 3},
+    "grouped": {"enable_gqa": True},
+    "grouped_causal": {"enable_gqa": True, "is_causal": True},
+}
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("kind", ATTENTIONS)
+def test_attention_is_a_kernel(kind: str, dtype: torch.dtype, dynamic: bool) -> None:
+    """Its memory is [batch, rows, heads, depth], so that every operand is strided."""
+    arguments = {k: v() if callable(v) else v for k, v in ATTENTIONS[kind].items()}
+    if "attn_mask" in arguments and arguments["attn_mask"].is_floating_point():
+        arguments["attn_mask"] = arguments["attn_mask"].to(dtype)
+
+    def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, **arguments: Any) -> torch.Tensor:
+        heads = [x.unflatten(-1, (-1, 24)).transpose(1, 2) for x in (q, k, v)]
+        return torch.nn.functional.scaled_dot_product_attention(*heads, **arguments).transpose(1, 2).flatten(2)
+
+    heads = 2 if "enable_gqa" in arguments else 4
+    q, k, v = (torch.randn(2, n, h * 24).to(dtype) for n, h in ((37, 4), (41, heads), (41, heads)))
+    with torch.no_grad():
+        compiled = Watched(attend)
+        if dynamic:
+            for tensor in (q, k, v):
+                torch._dynamo.maybe_mark_dynamic(tensor, (0, 1))
+            if "attn_mask" in arguments:
+                mask = arguments["attn_mask"]
+                torch._dynamo.maybe_mark_dynamic(mask, (mask.dim() - 2, mask.dim() - 1))
+        expected = attend(*(x.float() for x in (q, k, v)), **in_f32(arguments))
+        actual = compiled(q, k, v, **arguments)
+    assert actual.dtype == dtype
+    bound = {torch.float32: 1e-6, torch.float16: 1e-3, torch.bfloat16: 8e-3}[dtype]
+    assert relative_error(actual.float(), expected) < bound
+    assert compiled.counters()["host_steps"] == 0
+    *before, name = [kernel["name"] for kernel in Explanation.of(compiled.graphs[0]).kernels]
+    assert name.startswith("attention_") and ("n" in name.split("_")[1]) == dynamic
+    assert not [other for other in before if other.startswith("matmul")]
+
+
+def in_f32(arguments: dict[str, Any]) -> dict[str, Any]:
+    mask = arguments.get("attn_mask")
+    return {**arguments, "attn_mask": mask.float()} if mask is not None and mask.is_floating_point() else arguments
+
+
+def test_attention_without_a_kernel_says_why() -> None:
+    """The backward pass needs the sums of rows; heads must fit into local memory."""
+    q = torch.randn(1, 2, 6, 1024)
+    with torch.no_grad():
+        explanation = zefuse.explain(lambda x: torch.nn.functional.scaled_dot_product_attention(x, x, x), q, options=GPU)
+        assert relative_error(explanation.result, torch.nn.functional.scaled_dot_product_attention(q, q, q)) < 1e-6
+    assert not explanation.fallbacks
+    schedules = [kernel["schedule"] for kernel in explanation.kernels]
+    (reason,) = [s for s in schedules if "attention without a kernel of its own: " in s]
+    assert "heads of 1024 and 1024 elements do not fit into local memory" in reason
 
 
 def test_resnet_modes_agree() -> None:

@@ -127,10 +127,46 @@ public:
       });
       return;
     }
+    case SyncKind::matrix_mad_f16:
+    case SyncKind::matrix_mad_bf16: matrixMad(c_.sync.kind == SyncKind::matrix_mad_f16); return;
     }
   }
 
 private:
+  // c[m, lane] += sum over k of a[m, k] * b[k, lane], k = 0..15, in this order. A lane holds one column of a (two, the
+  // lower half first, where its elements are 32 bits wide and the sub-group has 8 lanes) and one of b, as 16 halves.
+  // Products of two halves are exact in f32.
+  void matrixMad(bool f16) {
+    auto* rows = llvm::cast<llvm::FixedVectorType>(c_.output_type);
+    auto* narrow = llvm::FixedVectorType::get(b_.getInt16Ty(), rows->getNumElements());
+    unsigned per_lane = c_.input_type->getScalarSizeInBits() / 16;
+    auto widen = [&](Value* bits) -> Value* {
+      auto* type = bits->getType();
+      if (f16)
+        return b_.CreateFPExt(b_.CreateBitCast(bits, type->getWithNewType(b_.getHalfTy())),
+                              type->getWithNewType(b_.getFloatTy()));
+      Value* wide = b_.CreateShl(b_.CreateZExt(bits, type->getWithNewType(b_.getInt32Ty())), 16);
+      return b_.CreateBitCast(wide, type->getWithNewType(b_.getFloatTy()));
+    };
+    Value* last = b_.CreateSub(c_.end, b_.getInt64(1));
+    forEach([&](Value* i) {
+      Value* start = loadSlot(b_, rows, element(c_.addend, c_.addend_stride, i));
+      Value* column = element(c_.index, c_.index_stride, i);
+      Value* total = fold(b_.getInt64(0), b_.getInt64(16 / per_lane), start, [&](Value* acc, Value* j) {
+        // A sub-group that is smaller than the operation wants has undefined results, and reads no memory of others.
+        Value* a = in(b_.CreateBinaryIntrinsic(llvm::Intrinsic::umin, b_.CreateAdd(c_.begin, j), last));
+        for (unsigned half = 0; half < per_lane; ++half) {
+          Value* part = per_lane == 1 ? a : b_.CreateTrunc(b_.CreateLShr(a, 16 * half), narrow);
+          Value* k = b_.CreateAdd(b_.CreateMul(j, b_.getInt64(per_lane)), b_.getInt64(half));
+          Value* b = b_.CreateLoad(b_.getInt16Ty(), b_.CreateGEP(b_.getInt16Ty(), column, k));
+          acc = b_.CreateFAdd(acc, b_.CreateFMul(widen(part), b_.CreateVectorSplat(rows->getNumElements(), widen(b))));
+        }
+        return acc;
+      });
+      out(i, total);
+    });
+  }
+
   Value* element(Value* base, uint64_t stride, Value* i) {
     return b_.CreateGEP(b_.getInt8Ty(), base, b_.CreateMul(i, b_.getInt64(stride), "", true, true));
   }
@@ -145,21 +181,23 @@ private:
                                        : identity(c_.sync.op, c_.input_type);
   }
 
-  template <typename Step> Value* fold(Value* start, Step step) {
+  template <typename Step> Value* fold(Value* start, Step step) { return fold(c_.begin, c_.end, start, step); }
+  // At least one step. A step may add blocks.
+  template <typename Step> Value* fold(Value* first, Value* limit, Value* start, Step step) {
     auto* from = b_.GetInsertBlock();
     auto* loop = llvm::BasicBlock::Create(b_.getContext(), "items", from->getParent());
     auto* end = llvm::BasicBlock::Create(b_.getContext(), "items.end", from->getParent());
     b_.CreateBr(loop);
     b_.SetInsertPoint(loop);
     auto* i = b_.CreatePHI(b_.getInt64Ty(), 2);
-    i->addIncoming(c_.begin, from);
+    i->addIncoming(first, from);
     auto* acc = b_.CreatePHI(start->getType(), 2);
     acc->addIncoming(start, from);
     Value* next_acc = step(acc, i);
     Value* next = b_.CreateAdd(i, b_.getInt64(1), "", true, true);
-    i->addIncoming(next, loop);
-    acc->addIncoming(next_acc, loop);
-    markLoop(b_.CreateCondBr(b_.CreateICmpULT(next, c_.end), loop, end), LoopSize::small, nullptr);
+    i->addIncoming(next, b_.GetInsertBlock());
+    acc->addIncoming(next_acc, b_.GetInsertBlock());
+    markLoop(b_.CreateCondBr(b_.CreateICmpULT(next, limit), loop, end), LoopSize::small, nullptr);
     b_.SetInsertPoint(end);
     return next_acc;
   }

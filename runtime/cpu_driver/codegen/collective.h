@@ -9,9 +9,10 @@ namespace zefuse::cpu {
 
 struct Collective {
   Sync sync;
-  llvm::Value *begin, *end;                                           // work-items by local linear id; at least one
-  llvm::Value *input = nullptr, *index = nullptr, *output = nullptr;  // slot arrays
-  uint64_t input_stride = 0, index_stride = 0, output_stride = 0;
+  llvm::Value *begin, *end;  // work-items by local linear id; at least one
+  // Slot arrays, one per operand (addend: the third) and the result.
+  llvm::Value *input = nullptr, *index = nullptr, *addend = nullptr, *output = nullptr;
+  uint64_t input_stride = 0, index_stride = 0, addend_stride = 0, output_stride = 0;
   llvm::Type *input_type = nullptr, *output_type = nullptr;
 };
 

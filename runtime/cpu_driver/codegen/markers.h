@@ -51,6 +51,8 @@ enum class SyncKind : uint8_t {
   shuffle_down,
   ballot,
   elect,
+  matrix_mad_f16,  // cl_intel_subgroup_matrix_multiply_accumulate: rows of a over the lanes, columns of b, accumulator
+  matrix_mad_bf16,
 };
 
 enum class GroupOp : uint8_t {

@@ -124,6 +124,10 @@ private:
         s.index = newSlot(call->getArgOperand(1)->getType());
         storeSlot(builder_, call->getArgOperand(1), slotAddress(s.index));
       }
+      if (call->arg_size() > 2) {
+        s.addend = newSlot(call->getArgOperand(2)->getType());
+        storeSlot(builder_, call->getArgOperand(2), slotAddress(s.addend));
+      }
       if (!call->getType()->isVoidTy()) {
         s.output = newSlot(call->getType());
         builder_.SetInsertPoint(call);

@@ -23,7 +23,7 @@ struct SyncPoint {
   Sync sync;
   llvm::BasicBlock* before;  // ends with a branch to `after`
   llvm::BasicBlock* after;
-  int input = -1, index = -1, output = -1;  // slots; -1: none
+  int input = -1, index = -1, addend = -1, output = -1;  // slots; -1: none
 };
 
 struct Region {

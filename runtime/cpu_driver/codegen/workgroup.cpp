@@ -397,6 +397,7 @@ private:
     };
     fill(s.input, c.input, c.input_stride);
     fill(s.index, c.index, c.index_stride);
+    fill(s.addend, c.addend, c.addend_stride);
     fill(s.output, c.output, c.output_stride);
     c.input_type = s.input >= 0 ? plan_.slots[s.input].type : nullptr;
     c.output_type = s.output >= 0 ? plan_.slots[s.output].type : nullptr;

@@ -1,4 +1,6 @@
 // Attention as one GPU kernel: lowered, run on the host, compared with plain C++.
+#include <bit>
+
 #include "tests/unit/lowering/attention_case.h"
 #include "tests/unit/lowering/numerics.h"
 
@@ -50,6 +52,21 @@ void check(const AttentionCase& c, const TargetDescription& target, std::vector<
          v = randomFloats(c.key_heads * c.keys * c.columns, 3, 1);
   Guarded out(c.heads * c.rows * c.columns);
   std::vector<void*> arguments{q.data(), k.data(), v.data()};
+  std::vector<uint16_t> bits[3];
+  double tolerance = 1e-5;
+  if (c.element != "f32") {
+    // The probabilities are rounded to the operands' type.
+    tolerance = c.element == "f16" ? 2e-3 : 1e-2;
+    for (auto [number, operand] : std::initializer_list<std::pair<int, Floats*>>{{0, &q}, {1, &k}, {2, &v}}) {
+      for (float& value : *operand) {
+        auto half = std::bit_cast<uint16_t>(static_cast<_Float16>(value));
+        uint16_t brain = uint16_t(std::bit_cast<uint32_t>(value) >> 16);
+        bits[number].push_back(c.element == "f16" ? half : brain);
+        value = c.element == "f16" ? float(std::bit_cast<_Float16>(half)) : std::bit_cast<float>(uint32_t(brain) << 16);
+      }
+      arguments[number] = bits[number].data();
+    }
+  }
   Floats added(mask.begin(), mask.end());
   std::vector<uint8_t> kept;
   for (double value : mask)
@@ -67,7 +84,7 @@ void check(const AttentionCase& c, const TargetDescription& target, std::vector<
     if (std::isnan(expected[i]))
       ASSERT_TRUE(std::isnan(out[i])) << i;
     else
-      ASSERT_NEAR(out[i], expected[i], 1e-5 * (1 + std::abs(expected[i]))) << "element " << i;
+      ASSERT_NEAR(out[i], expected[i], tolerance * (1 + std::abs(expected[i]))) << "element " << i;
 }
 
 TEST_P(Attention, Sizes) {
@@ -100,6 +117,31 @@ TEST_P(Attention, Masks) {
       c.zero = zero;
       check(c, GetParam(), mask);
     }
+}
+
+TEST_P(Attention, SixteenBits) {
+  for (std::string element : {"f16", "bf16"}) {
+    AttentionCase whole{.heads = 2, .key_heads = 2, .rows = 64, .keys = 64, .depth = 64, .columns = 64, .scale = 0.125};
+    whole.element = element;
+    Program program(whole, GetParam());
+    EXPECT_NE(program.lowered().schedule.find("matrix engine"), std::string::npos) << program.lowered().schedule;
+    check(whole, GetParam());
+    AttentionCase odd{.heads = 4, .key_heads = 2, .rows = 37, .keys = 45, .depth = 20, .columns = 24, .causal = true};
+    odd.element = element;
+    check(odd, GetParam());
+    AttentionCase wide{.heads = 1, .key_heads = 1, .rows = 9, .keys = 70, .depth = 128, .columns = 128, .scale = 0.1};
+    wide.element = element;
+    check(wide, GetParam());
+    AttentionCase masked{.heads = 2, .key_heads = 2, .rows = 13, .keys = 45, .depth = 16, .columns = 16, .mask = "i1"};
+    masked.element = element;
+    masked.zero = true;
+    std::vector<double> mask(13 * 45);
+    for (size_t i = 0; i < mask.size(); ++i)
+      mask[i] = i % 3 == 0 || i / 45 == 4 ? -INFINITY : 0;
+    check(masked, GetParam(), mask);
+    masked.symbolic = true;
+    check(masked, GetParam(), mask);
+  }
 }
 
 TEST_P(Attention, Symbols) {

@@ -10,9 +10,10 @@ std::string list(const int (&values)[2]) {
 
 struct Shape {
   int n, c, h, w;
+  std::string element;
   std::string type() const {
     return "tensor<" + std::to_string(n) + "x" + std::to_string(c) + "x" + std::to_string(h) + "x" + std::to_string(w) +
-           "xf32>";
+           "x" + element + ">";
   }
   std::string layout(bool channels_last) const {
     auto part = [](int dim, int stride) { return "d" + std::to_string(dim) + " * " + std::to_string(stride); };
@@ -25,8 +26,9 @@ struct Shape {
 }  // namespace
 
 std::string ConvolutionText::module() const {
-  Shape image{images, inputs, size[0], size[1]}, weight{outputs, inputs / groups, kernel[0], kernel[1]},
-      result{images, outputs, resultSize(0), resultSize(1)};
+  Shape image{images, inputs, size[0], size[1], element},
+      weight{outputs, inputs / groups, kernel[0], kernel[1], element},
+      result{images, outputs, resultSize(0), resultSize(1), element};
   Shape first = image, second = weight, third = result;
   if (kind == "transposed")
     first = result, third = image;
@@ -37,7 +39,7 @@ std::string ConvolutionText::module() const {
   std::string maps = first.layout(channels_last) + ", " + second.layout(channels_last);
   std::string call = "zefuse.convolution \"" + kind + "\" %a, %b";
   if (with_bias) {
-    std::string bias = "tensor<" + std::to_string(outputs) + "xf32>";
+    std::string bias = "tensor<" + std::to_string(outputs) + "x" + element + ">";
     types += ", " + bias + ", " + third.type();
     parameters += ", %bias: " + bias + ", %o: " + third.type();
     maps += ", affine_map<(d0) -> (d0)>, " + third.layout(channels_last);

@@ -1,4 +1,4 @@
-// Writes a function with one zefuse.convolution over two spatial dimensions, f32.
+// Writes a function with one zefuse.convolution over two spatial dimensions.
 #pragma once
 
 #include <string>
@@ -13,6 +13,7 @@ struct ConvolutionText {
   bool with_bias = false;  // then relu and an addend of the result's shape, too
   std::string kind = "forward";
   bool channels_last = false;  // all tensors
+  std::string element = "f32";
 
   int resultSize(int dim) const {
     return (size[dim] + 2 * padding[dim] - dilation[dim] * (kernel[dim] - 1) - 1) / stride[dim] + 1;

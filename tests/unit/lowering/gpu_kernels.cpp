@@ -219,6 +219,10 @@ std::vector<NamedKernel> kernelFamilies() {
   gradient.with_bias = by_weight.with_bias = false;
   gradient.kind = "transposed";
   by_weight.kind = "weights";
+  ConvolutionText last_bf16 = last, f16 = convolution, by_weight_f16 = by_weight, by_input_bf16 = gradient;
+  last_bf16.element = by_input_bf16.element = "bf16";
+  f16.element = by_weight_f16.element = "f16";
+  auto f16_of = [](int m, int n) { return type(std::to_string(m) + "x" + std::to_string(n), "f16"); };
   return {
       {"pointwise", probeKernel(64, 200)},
       {"pointwise_large", probeKernel(4096, 1024)},
@@ -251,6 +255,14 @@ std::vector<NamedKernel> kernelFamilies() {
       {"convolution_by_input", gradient.module()},
       {"convolution_by_weight", by_weight.module()},
       {"linear_bf16", linearKernel(512, 768, 3072, "bf16")},
+      {"linear_f16", linearKernel(512, 768, 3072, "f16")},
+      {"matmul_4096_f16", productKernel(f16_of(4096, 4096), f16_of(4096, 4096), f16_of(4096, 4096))},
+      {"matmul_odd_f16", productKernel(f16_of(67, 45), f16_of(45, 99), f16_of(67, 99))},
+      {"matmul_one_row_f16", productKernel(f16_of(1, 768), f16_of(768, 3072), f16_of(1, 3072))},
+      {"convolution_f16", f16.module()},
+      {"convolution_last_bf16", last_bf16.module()},
+      {"convolution_by_input_bf16", by_input_bf16.module()},
+      {"convolution_by_weight_f16", by_weight_f16.module()},
   };
 }
 

@@ -117,38 +117,64 @@ TEST_P(Lowering, EveryCombinerMeets) {
 
 class Ocloc : public testing::TestWithParam<std::string> {};
 
-// No spills, no private memory, no imports (lowering refuses them). A compiler covers a range of products.
+// The newest installed compiler that knows the product; empty: none.
+std::string compilerFor(const std::string& product) {
+  std::vector<std::string> compilers = installedOclocs();
+  for (auto compiler = compilers.rbegin(); compiler != compilers.rend(); ++compiler)
+    if (runTool({*compiler, "ids", product}, {std::chrono::seconds(30)}).ok())
+      return *compiler;
+  return {};
+}
+
+// No spills, no private memory, no function left to be found at the launch, and what goes to the matrix engine is on
+// it. `make gpu-kernels` takes the table from the lines that begin with '|'.
 TEST_P(Ocloc, EveryFamily) {
-  auto known = runTool({defaultOcloc(), "ids", GetParam()}, {std::chrono::seconds(30)});
-  if (known.status().code() == Code::not_found)
-    GTEST_SKIP() << defaultOcloc() << " is not installed";
-  if (!known.ok())
-    GTEST_SKIP() << defaultOcloc() << " does not know " << GetParam();
+  OclocOptions options;
+  options.compiler = compilerFor(GetParam());
+  options.assembly = true;
+  if (options.compiler.empty())
+    GTEST_SKIP() << "no installed ocloc knows " << GetParam();
+  auto version = oclocVersion(options);
   TargetDescription target = *TargetDescription::intelGpu(GetParam());
-  std::vector<std::pair<std::string, std::vector<uint32_t>>> kernels;
+  struct Kernel {
+    std::string name, schedule;
+    std::vector<uint32_t> words;
+  };
+  std::vector<Kernel> kernels;
+  auto add = [&](const std::string& name, const auto& source) {
+    auto lowered = loweredOf(source, target);
+    ASSERT_TRUE(lowered) << name;
+    kernels.push_back({name, lowered->schedule, lowered->spirv});
+  };
   for (const NamedKernel& kernel : kernelFamilies())
-    kernels.emplace_back(kernel.name, wordsOf(kernel.module, target));
-  AttentionCase attention{.heads = 12, .key_heads = 12, .rows = 512, .keys = 512, .depth = 64, .columns = 64};
-  kernels.emplace_back("attention_64", wordsOf(attention, target));
-  attention.causal = attention.symbolic = true;
-  kernels.emplace_back("attention_causal", wordsOf(attention, target));
-  attention.depth = attention.columns = 128;
-  attention.mask = "f32";
-  kernels.emplace_back("attention_128_mask", wordsOf(attention, target));
-  for (const auto& [name, words] : kernels) {
-    SCOPED_TRACE(name);
-    ASSERT_FALSE(words.empty());
-    auto binary = compileWithOcloc(words, GetParam());
+    add(kernel.name, kernel.module);
+  for (std::string element : {"f32", "f16", "bf16"}) {
+    AttentionCase attention{.heads = 12, .key_heads = 12, .rows = 512, .keys = 512, .depth = 64, .columns = 64};
+    attention.element = element;
+    add("attention_64_" + element, attention);
+    attention.causal = attention.symbolic = true;
+    add("attention_causal_" + element, attention);
+    attention.depth = attention.columns = 128;
+    attention.mask = "f32";
+    add("attention_128_mask_" + element, attention);
+  }
+  for (const Kernel& kernel : kernels) {
+    SCOPED_TRACE(kernel.name + ": " + kernel.schedule);
+    auto binary = compileWithOcloc(kernel.words, GetParam(), options);
     ASSERT_TRUE(binary.ok()) << binary.status().toString();
     DeviceReport report = deviceReport(*binary);
     EXPECT_EQ(report.spilled_registers, 0) << binary->text;
     EXPECT_EQ(report.private_bytes, 0);
-    std::printf("%-10s %-20s simd %2d, registers %3d, local memory %5d, binary %zu\n", GetParam().c_str(), name.c_str(),
-                report.simd, report.registers, int(report.local_bytes), binary->bytes.size());
+    EXPECT_EQ(report.unresolved, std::vector<std::string>());
+    const bool engine = kernel.schedule.find("matrix engine") != std::string::npos;
+    EXPECT_EQ(report.matrix_operations > 0, engine) << "dpas: " << report.matrix_operations;
+    std::printf("| %s | %s | %s | %d | %d | %d | %d | %d | %zu |\n", kernel.name.c_str(), GetParam().c_str(),
+                version.ok() ? version->c_str() : "?", report.simd, report.registers, int(report.spilled_registers),
+                report.matrix_operations, int(report.local_bytes), binary->bytes.size());
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Products, Ocloc, testing::Values("dg2-g11", "mtl-h", "bmg-g21", "lnl-m"),
+INSTANTIATE_TEST_SUITE_P(Products, Ocloc, testing::Values("dg2-g11", "mtl-h", "bmg-g21", "lnl-m", "pvc", "tgllp"),
                          [](const auto& info) {
                            std::string name = info.param;
                            std::replace(name.begin(), name.end(), '-', '_');

@@ -182,9 +182,12 @@ static mlir::FailureOr<LoweredKernel> lower(const AttentionCase& c, mlir::MLIRCo
     return type;
   };
   mlir::Type f32 = builder.getF32Type();
-  call.q = tensor({number(c.heads), rows, number(c.depth)}, f32);
-  call.k = tensor({number(c.key_heads), keys, number(c.depth)}, f32);
-  call.v = tensor({number(c.key_heads), keys, number(c.columns)}, f32);
+  mlir::Type element = c.element == "f32"   ? f32
+                       : c.element == "f16" ? mlir::Type(builder.getF16Type())
+                                            : mlir::Type(builder.getBF16Type());
+  call.q = tensor({number(c.heads), rows, number(c.depth)}, element);
+  call.k = tensor({number(c.key_heads), keys, number(c.depth)}, element);
+  call.v = tensor({number(c.key_heads), keys, number(c.columns)}, element);
   if (!c.mask.empty())
     call.mask = tensor({rows, keys}, c.mask == "i1" ? mlir::Type(builder.getI1Type()) : f32);
   call.result = tensor({number(c.heads), rows, number(c.columns)}, f32);
@@ -264,10 +267,13 @@ std::vector<uint32_t> wordsOf(const std::string& text, const TargetDescription& 
   return lowered ? lowered->spirv : std::vector<uint32_t>();
 }
 
-std::vector<uint32_t> wordsOf(const AttentionCase& attention, const TargetDescription& target) {
+std::optional<LoweredKernel> loweredOf(const AttentionCase& attention, const TargetDescription& target) {
   Context context;
   auto lowered = lower(attention, &context.context, target, nullptr);
-  return succeeded(lowered) ? lowered->spirv : std::vector<uint32_t>();
+  if (failed(lowered))
+    return {};
+  lowered->extent = lowered->scratch_bytes = mlir::AffineExpr();
+  return std::move(*lowered);
 }
 
 std::string refusalOf(const std::string& text) {

@@ -72,7 +72,7 @@ std::optional<LoweredKernel> loweredOf(const std::string& module, const TargetDe
 // Its SPIR-V; empty when it does not lower.
 std::vector<uint32_t> wordsOf(const std::string& module, const TargetDescription& target = TargetDescription::cpu());
 
-std::vector<uint32_t> wordsOf(const AttentionCase& attention, const TargetDescription& target);
+std::optional<LoweredKernel> loweredOf(const AttentionCase& attention, const TargetDescription& target);
 
 // The diagnostics of a module that must not lower; empty if it does.
 std::string refusalOf(const std::string& module);

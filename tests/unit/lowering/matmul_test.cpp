@@ -1,4 +1,6 @@
 // zefuse.matmul as a GPU kernel: lowered, run on the host, compared with plain C++.
+#include <bit>
+
 #include "tests/unit/lowering/matmul_text.h"
 #include "tests/unit/lowering/numerics.h"
 
@@ -131,24 +133,55 @@ TEST_P(Matmul, BatchesBroadcastAndSymbols) {
   }
 }
 
-TEST_P(Matmul, Bf16AccumulatesInF32) {
-  constexpr int m = 17, n = 32, k = 40;
-  Program program(MatmulText(type("17x40", "bf16"), type("40x32", "bf16"), type("17x32", "bf16")).module(), GetParam());
-  ASSERT_TRUE(program.ok());
-  std::vector<uint16_t> a(m * k), b(k * n), out(m * n);
-  for (auto* list : {&a, &b}) {
-    Floats source = randomFloats(list->size(), unsigned(list->size()), 1);
-    for (size_t i = 0; i < list->size(); ++i)
-      (*list)[i] = bf16Of(source[i]);
-  }
-  program.run({a.data(), b.data(), out.data()});
-  for (int i = 0; i < m; ++i)
-    for (int j = 0; j < n; ++j) {
-      double sum = 0;
-      for (int l = 0; l < k; ++l)
-        sum += double(floatOf(a[i * k + l])) * floatOf(b[l * n + j]);
-      EXPECT_NEAR(floatOf(out[i * n + j]), sum, 0.005 * (1 + std::abs(sum))) << i << ", " << j;
-    }
+// On a matrix engine where the target has one, run through the CPU driver's emulation of it.
+TEST_P(Matmul, SixteenBitsAccumulateInF32) {
+  for (const char* element : {"bf16", "f16"})
+    for (bool transposed : {false, true})
+      for (auto [m, n, k] : {std::tuple{17, 32, 40}, std::tuple{130, 70, 33}, std::tuple{1, 100, 16},
+                             std::tuple{64, 64, 64}, std::tuple{9, 3, 1}, std::tuple{4, 4, 0}}) {
+        SCOPED_TRACE(std::string(element) + " " + std::to_string(m) + " x " + std::to_string(n) + " x " +
+                     std::to_string(k) + (transposed ? ", b transposed" : ""));
+        const bool half = element[0] == 'f';
+        auto bitsOf = [&](float value) {
+          return half ? std::bit_cast<uint16_t>(static_cast<_Float16>(value)) : bf16Of(value);
+        };
+        auto valueOf = [&](uint16_t bits) { return half ? float(std::bit_cast<_Float16>(bits)) : floatOf(bits); };
+        auto matrix = [&](int rows, int columns) {
+          return type(std::to_string(rows) + "x" + std::to_string(columns), element);
+        };
+        MatmulText text(matrix(m, k), matrix(k, n), type(m, n));
+        if (transposed)
+          text.layouts[1] = "(d0, d1) -> (d1 * " + std::to_string(k) + " + d0)";
+        Program program(text.module(), GetParam());
+        ASSERT_TRUE(program.ok());
+        EXPECT_NE(program.lowered().schedule.find("matrix engine"), std::string::npos) << program.lowered().schedule;
+        std::vector<uint16_t> a(m * k), b(k * n);
+        for (auto* list : {&a, &b}) {
+          Floats source = randomFloats(list->size(), unsigned(list->size()), 1);
+          for (size_t i = 0; i < list->size(); ++i)
+            (*list)[i] = bitsOf(source[i]);
+        }
+        Guarded out(m * n);
+        program.run({a.data(), b.data(), out.data()});
+        std::vector<double> expected(m * n);
+        for (int i = 0; i < m; ++i)
+          for (int j = 0; j < n; ++j)
+            for (int l = 0; l < k; ++l)
+              expected[i * n + j] += double(valueOf(a[i * k + l])) * valueOf(transposed ? b[j * k + l] : b[l * n + j]);
+        expectNear(out, expected, 1e-5);
+      }
+}
+
+TEST(MatmulTargets, EnginesTakeSixteenBitsAlone) {
+  auto scheduleOf = [](const char* product, const char* element) {
+    std::string matrix = type("64x64", element);
+    return Program(MatmulText(matrix, matrix, matrix).module(), *TargetDescription::intelGpu(product))
+        .lowered()
+        .schedule;
+  };
+  EXPECT_EQ(scheduleOf("dg2-g11", "f32").find("matrix engine"), std::string::npos);
+  EXPECT_EQ(scheduleOf("mtl-h", "f16").find("matrix engine"), std::string::npos);
+  EXPECT_NE(scheduleOf("pvc", "bf16").find("matrix engine"), std::string::npos);
 }
 
 }  // namespace
