@@ -7,6 +7,7 @@
 #include "compiler/fuse/passes.h"
 #include "compiler/plan/builder.h"
 #include "lowering/lower.h"
+#include "lowering/native/ocloc.h"
 #include "lowering/spirv/emitter_client.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/Diagnostics.h"
@@ -150,6 +151,14 @@ Compilation compileModule(ModuleOp module, const Options& options, std::vector<S
       dump.write(folder + std::string(stage), text);
     };
   };
+  SpillCheck spills;
+  if (!options.device_compiler.empty())
+    spills = [&](std::span<const uint32_t> spirv) -> std::optional<int64_t> {
+      OclocOptions compiler;
+      compiler.compiler = options.device_compiler;
+      auto binary = compileWithOcloc(spirv, description->name, compiler);
+      return binary.ok() ? std::optional(deviceReport(*binary).spilled_registers) : std::nullopt;
+    };
   Lowerings lowerings;
   lowerings.target = description->name;
   lowerings.host_steps = !options.strict;
@@ -159,11 +168,13 @@ Compilation compileModule(ModuleOp module, const Options& options, std::vector<S
       return lowerKernel(kernel, TargetDescription::cpu(), dumpTo(kernel.getName()));
     };
     lowerings.call = [&](Operation* op, ArrayRef<AffineMap> layouts, StringRef name) {
-      if (auto matmul = dyn_cast<MatmulOp>(op))
-        return lowerMatmul(matmul, layouts, *description, dumpTo(name));
-      if (auto attention = dyn_cast<AttentionOp>(op))
-        return lowerAttention(attention, layouts, *description, dumpTo(name));
-      return lowerConvolution(cast<ConvolutionOp>(op), layouts, *description, dumpTo(name));
+      return lowerWithoutSpills(*description, spills, [&](const TargetDescription& target) {
+        if (auto matmul = dyn_cast<MatmulOp>(op))
+          return lowerMatmul(matmul, layouts, target, dumpTo(name));
+        if (auto attention = dyn_cast<AttentionOp>(op))
+          return lowerAttention(attention, layouts, target, dumpTo(name));
+        return lowerConvolution(cast<ConvolutionOp>(op), layouts, target, dumpTo(name));
+      });
     };
   }
 

@@ -88,6 +88,30 @@ FailureOr<LoweredKernel> lowerAttention(Operation* op, const AttentionCall& call
   return emitKernel(op, std::move(*scheduled), dump);
 }
 
+FailureOr<LoweredKernel>
+lowerWithoutSpills(const TargetDescription& target, const SpillCheck& spills,
+                   llvm::function_ref<FailureOr<LoweredKernel>(const TargetDescription&)> lower) {
+  constexpr int most = 3;
+  TargetDescription fitting = target;
+  std::string notes;
+  for (int tries = 1;; ++tries) {
+    FailureOr<LoweredKernel> lowered = lower(fitting);
+    if (failed(lowered))
+      return failure();
+    std::optional<int64_t> spilled = spills ? spills(lowered->spirv) : std::nullopt;
+    if (!spilled || *spilled == 0 || tries == most) {
+      if (spilled && *spilled > 0)
+        notes += "; spills " + std::to_string(*spilled) + " on " + target.name;
+      lowered->schedule += notes;
+      return lowered;
+    }
+    notes += "; rescheduled, since this spilled " + std::to_string(*spilled) + " on " + target.name + ": " +
+             lowered->schedule;
+    fitting.accumulator_bytes /= 2;
+    fitting.engine_accumulator_bytes /= 2;
+  }
+}
+
 FailureOr<LoweredKernel> lowerAttention(AttentionOp op, ArrayRef<AffineMap> layouts, const TargetDescription& target,
                                         const StageDump& dump) {
   AttentionCall call{op.getQuery().getType(), op.getKey().getType(), op.getValue().getType(),

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -21,6 +22,9 @@ class KernelOp;
 class MatmulOp;
 class ConvolutionOp;
 class AttentionOp;
+
+// The registers that the device's compiler would keep in memory; none: nobody here can tell. Thread-safe.
+using SpillCheck = std::function<std::optional<int64_t>(std::span<const uint32_t> spirv)>;
 
 // What the schedule knows of a target. Constants come from named factories, so that equal targets make equal code.
 struct TargetDescription {
@@ -99,6 +103,12 @@ mlir::FailureOr<LoweredKernel> lowerAttention(mlir::Operation* op, const Attenti
 // zefuse.attention with `kernel`; `layouts` as for lowerMatmul.
 mlir::FailureOr<LoweredKernel> lowerAttention(AttentionOp op, llvm::ArrayRef<mlir::AffineMap> layouts,
                                               const TargetDescription& target, const StageDump& dump = nullptr);
+
+// lower(target), and again with half the registers for accumulators while `spills` finds that there are too few: three
+// times at most. The schedule's line then says what was given up, and what still spills. A null check asks nobody.
+mlir::FailureOr<LoweredKernel>
+lowerWithoutSpills(const TargetDescription& target, const SpillCheck& spills,
+                   llvm::function_ref<mlir::FailureOr<LoweredKernel>(const TargetDescription&)> lower);
 
 // Whether one kernel can hold these ops, for the fusion pass: see lowering/schedule/fusible.h.
 }  // namespace zefuse

@@ -16,7 +16,6 @@ using namespace mlir;
 namespace zefuse {
 namespace {
 
-constexpr int64_t keys = 32;              // of a tile
 constexpr int64_t score_bytes = 1 << 10;  // of registers, for the scores and the softmax
 
 // Query rows per sub-group, sub-groups per group, and how local memory is laid out.
@@ -28,7 +27,7 @@ struct AttentionTile {
   bool engine;
   int64_t lanes;           // of a sub-group
   int64_t depth, columns;  // of a head, in whole blocks
-  int64_t rows = 8, subgroups = 8;
+  int64_t rows = 8, subgroups = 8, keys = 32;
 
   // Lines are padded so that neighbouring ones start in different banks.
   int64_t queryLine() const { return engine ? depth + engine_pad : subgroups * rows + 4; }
@@ -50,13 +49,20 @@ std::optional<AttentionTile> chooseTile(const AttentionCall& call, const TargetD
   int64_t depth = call.q.getShape().back(), columns = call.v.getShape().back();
   AttentionTile tile{engine, engine ? target.matrix.n : 16, engine ? whole(depth, engine_depth) : depth, 0};
   tile.columns = whole(columns, tile.lanes);
-  // An engine takes 8 or 4 rows at once.
-  auto registers = [&] { return tile.rows * tile.columns * 4 + (engine ? tile.rows * keys * 4 : score_bytes); };
-  int64_t limit = engine ? target.engine_accumulator_bytes * 3 / 2 : target.accumulator_bytes;
-  while (tile.rows > (engine ? 4 : 1) && registers() > limit)
-    tile.rows /= 2;
-  if (engine && registers() > limit)
-    return std::nullopt;
+  if (engine) {
+    // The result, and three forms of the scores at once: in three quarters of the registers. 8 or 4 rows at a time.
+    const int64_t limit = target.engine_accumulator_bytes * 3 / 2;
+    auto registers = [&] { return tile.rows * (tile.columns + 3 * tile.keys) * 4; };
+    if (registers() > limit)
+      tile.rows = 4;
+    if (registers() > limit)
+      tile.keys = 16;
+    if (registers() > limit)
+      return std::nullopt;
+  } else {
+    while (tile.rows > 1 && tile.rows * tile.columns * 4 > target.accumulator_bytes - score_bytes)
+      tile.rows /= 2;
+  }
   int64_t queries = call.q.getShape()[call.q.getRank() - 2];
   while (tile.subgroups > 1 && ((!ShapedType::isDynamic(queries) && tile.subgroups / 2 * tile.rows >= queries) ||
                                 tile.localBytes() > target.local_memory_bytes))
@@ -92,7 +98,7 @@ public:
     launch.extent = batches * tiles;
     launch.grain = 1;
     launch.schedule = "attention, " + std::to_string(tile_rows) + " query rows per group of " +
-                      std::to_string(subgroups_) + " sub-groups, tiles of " + std::to_string(keys) + " keys" +
+                      std::to_string(subgroups_) + " sub-groups, tiles of " + std::to_string(tile_.keys) + " keys" +
                       (tile_.engine ? ", on the matrix engine" : "");
     WorkGroup group(b_, k_.function(), launch, subgroups_ * tile_.lanes, tile_.lanes);
 
@@ -101,15 +107,16 @@ public:
     bindBatch(i_.divide(group.group(), tile_count), result);
     m_ = {k_.expression(m), constantOf(m)};
     n_ = {k_.expression(n), constantOf(n)};
-    Extent depth{k_.expression(q.sizes[rank_ - 1]), constantOf(q.sizes[rank_ - 1])}, columns{k_.expression(v.sizes[rank_ - 1]), constantOf(v.sizes[rank_ - 1])};
+    Extent depth{k_.expression(q.sizes[rank_ - 1]), constantOf(q.sizes[rank_ - 1])},
+        columns{k_.expression(v.sizes[rank_ - 1]), constantOf(v.sizes[rank_ - 1])};
 
     Value queries = group.localArray(local_, tile_.queryElements());
     Value key_tile = group.localArray(local_, tile_.keyElements());
     Value value_tile = group.localArray(local_, tile_.valueElements());
     Value chances = group.localArray(local_, tile_.chanceElements());
     TileSide query_rows{m_, first_row, tile_rows, 1}, query_depth{depth, i_.number(0), depth_, tile_.queryLine()};
-    TileSide key_rows{n_, {}, keys, 1}, key_depth{depth, i_.number(0), depth_, tile_.keyLine()};
-    TileSide value_rows{n_, {}, keys, tile_.valueLine()}, value_columns{columns, i_.number(0), columns_, 1};
+    TileSide key_rows{n_, {}, tile_.keys, 1}, key_depth{depth, i_.number(0), depth_, tile_.keyLine()};
+    TileSide value_rows{n_, {}, tile_.keys, tile_.valueLine()}, value_columns{columns, i_.number(0), columns_, 1};
     if (tile_.engine) {
       std::swap(query_rows.step, query_depth.step);
       std::swap(key_rows.step, key_depth.step);
@@ -119,7 +126,7 @@ public:
 
     Value mine = i_.multiply(group.subgroupIndex(), rows_);
     Value row = i_.add(first_row, mine);
-    Value my_chances = i_.multiply(group.subgroupIndex(), tile_.chanceLine() * (tile_.engine ? rows_ : keys));
+    Value my_chances = i_.multiply(group.subgroupIndex(), tile_.chanceLine() * (tile_.engine ? rows_ : tile_.keys));
     int64_t blocks = columns_ / tile_.lanes;
     // Carried: per row the maximum so far, this work-item's part of the sum, and the result's blocks.
     SmallVector<Value> carried{real(-INFINITY), real(0)};
@@ -127,7 +134,7 @@ public:
     Value end = n_.value;
     if (call_.causal)
       end = i_.smaller(end, i_.add(first_row, tile_rows));
-    auto loop = scf::ForOp::create(b_, loc_, i_.number(0), end, i_.number(keys), carried);
+    auto loop = scf::ForOp::create(b_, loc_, i_.number(0), end, i_.number(tile_.keys), carried);
     {
       OpBuilder::InsertionGuard guard(b_);
       b_.setInsertionPointToStart(loop.getBody());
@@ -136,7 +143,7 @@ public:
       stageTile(b_, group, source(k), local_, key_rows, key_depth, key_tile);
       stageTile(b_, group, source(v), local_, value_rows, value_columns, value_tile);
       group.barrier();
-      SmallVector<Value> scores(keys / tile_.lanes, real(0));
+      SmallVector<Value> scores(tile_.keys / tile_.lanes, real(0));
       if (tile_.engine)
         scores =
             multiplyOnEngine(group, depth_, mine, {queries, tile_.queryLine()}, {key_tile, tile_.keyLine()}, scores);
@@ -194,11 +201,11 @@ public:
       for (Value total : loop.getRegionIterArgs().drop_front(2))
         totals.push_back(arith::MulFOp::create(b_, loc_, total, shrink));
       if (tile_.engine)
-        totals =
-            multiplyOnEngine(group, keys, mine, {chances, tile_.chanceLine()}, {value_tile, tile_.valueLine()}, totals);
+        totals = multiplyOnEngine(group, tile_.keys, mine, {chances, tile_.chanceLine()},
+                                  {value_tile, tile_.valueLine()}, totals);
       else
         totals = multiply(
-            keys,
+            tile_.keys,
             [&](Value step) {
               return at(group, chances, i_.add(my_chances, i_.multiply(step, tile_.chanceLine())), rows_);
             },

@@ -13,6 +13,7 @@
 #include "compiler/pipeline.h"
 #include "compiler/plan/plan_generated.h"
 #include "lowering/native/disassemble.h"
+#include "lowering/native/ocloc.h"
 #include "lowering/targets.h"
 #include "mlir/IR/MLIRContext.h"
 #include "python/csrc/attached_package.h"
@@ -243,6 +244,12 @@ std::unique_ptr<CompiledGraph> compile(const py::object& graph_module, const std
 /// inputs, "report"}. options["target"] names a product.
 py::dict compilePlan(const py::object& graph_module, const std::vector<unsigned>& parameters, const py::dict& options) {
   Settings settings = settingsOf(options);
+  // Ahead of need there is time to ask; who compiles the kernels says what is missing.
+  if (auto gpu = gpuOf(settings.compile))
+    if (auto compiler = installedOclocFor(gpu->name); compiler.ok()) {
+      settings.compile.device_compiler = compiler->command;
+      settings.compile.device_compiler_version = compiler->version;
+    }
   auto context = newContext();
   ImportedGraph imported;
   try {

@@ -250,12 +250,14 @@ int32_t Program::run(const std::vector<void*>& arguments, const std::vector<int6
   return status;
 }
 
-std::optional<LoweredKernel> loweredOf(const std::string& text, const TargetDescription& target) {
+std::optional<LoweredKernel> loweredOf(const std::string& text, const TargetDescription& target,
+                                       const SpillCheck& spills) {
   Context context;
   auto module = mlir::parseSourceString<mlir::ModuleOp>(text, &context.context);
   if (!module)
     return {};
-  auto lowered = lowerOnly(*module, target);
+  auto lowered =
+      lowerWithoutSpills(target, spills, [&](const TargetDescription& fitting) { return lowerOnly(*module, fitting); });
   if (failed(lowered))
     return {};
   lowered->extent = lowered->scratch_bytes = mlir::AffineExpr();
@@ -267,9 +269,12 @@ std::vector<uint32_t> wordsOf(const std::string& text, const TargetDescription& 
   return lowered ? lowered->spirv : std::vector<uint32_t>();
 }
 
-std::optional<LoweredKernel> loweredOf(const AttentionCase& attention, const TargetDescription& target) {
+std::optional<LoweredKernel> loweredOf(const AttentionCase& attention, const TargetDescription& target,
+                                       const SpillCheck& spills) {
   Context context;
-  auto lowered = lower(attention, &context.context, target, nullptr);
+  auto lowered = lowerWithoutSpills(target, spills, [&](const TargetDescription& fitting) {
+    return lower(attention, &context.context, fitting, nullptr);
+  });
   if (failed(lowered))
     return {};
   lowered->extent = lowered->scratch_bytes = mlir::AffineExpr();

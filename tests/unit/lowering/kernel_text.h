@@ -68,11 +68,13 @@ private:
 
 // A module's kernel, lowered in a context that is gone: `extent` and `scratch_bytes` are null. None when it does not
 // lower.
-std::optional<LoweredKernel> loweredOf(const std::string& module, const TargetDescription& target);
+std::optional<LoweredKernel> loweredOf(const std::string& module, const TargetDescription& target,
+                                       const SpillCheck& spills = nullptr);
 // Its SPIR-V; empty when it does not lower.
 std::vector<uint32_t> wordsOf(const std::string& module, const TargetDescription& target = TargetDescription::cpu());
 
-std::optional<LoweredKernel> loweredOf(const AttentionCase& attention, const TargetDescription& target);
+std::optional<LoweredKernel> loweredOf(const AttentionCase& attention, const TargetDescription& target,
+                                       const SpillCheck& spills = nullptr);
 
 // The diagnostics of a module that must not lower; empty if it does.
 std::string refusalOf(const std::string& module);
