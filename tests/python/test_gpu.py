@@ -173,6 +173,48 @@ def test_attention_is_a_kernel(kind: str, dtype: torch.dtype, dynamic: bool) -> 
     assert not [other for other in before if other.startswith("matmul")]
 
 
+class Sixteen(nn.Module):
+    """A product, and convolutions of each kind, whose sums are not powers of two."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(6, 20, 3, padding=1)
+        self.grouped = nn.Conv2d(20, 20, 3, stride=2, groups=2)
+        self.back = nn.ConvTranspose2d(20, 9, 2, stride=2)
+        self.linear = nn.Linear(9, 33)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.back(torch.relu(self.grouped(torch.relu(self.first(x)))))
+        return self.linear(x.flatten(2).transpose(1, 2))
+
+
+@pytest.mark.parametrize("channels_last", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_sixteen_bits_go_to_the_matrix_engine(dtype: torch.dtype, channels_last: bool) -> None:
+    model, x = Sixteen().eval().to(dtype), torch.randn(2, 6, 13, 11).to(dtype)
+    if channels_last:
+        model, x = model.to(memory_format=torch.channels_last), x.to(memory_format=torch.channels_last)
+    with torch.no_grad():
+        explanation = zefuse.explain(model, x, options=GPU)
+        expected = Sixteen().eval()
+        expected.load_state_dict({name: value.float() for name, value in model.state_dict().items()})
+        assert (
+            relative_error(explanation.result.float(), expected(x.float()))
+            < {torch.float16: 2e-3, torch.bfloat16: 1.6e-2}[dtype]
+        )
+    assert not explanation.fallbacks
+    calls = [k["schedule"] for k in explanation.kernels if k["name"].startswith(("matmul", "convolution"))]
+    assert len(calls) == 4
+    for schedule in calls:
+        assert "on the matrix engine" in schedule
+
+
+def test_f32_is_not_for_the_matrix_engine() -> None:
+    with torch.no_grad():
+        explanation = zefuse.explain(mlp(), torch.randn(8, 64), options=GPU)
+    assert not [kernel for kernel in explanation.kernels if "matrix engine" in kernel["schedule"]]
+
+
 def in_f32(arguments: dict[str, Any]) -> dict[str, Any]:
     mask = arguments.get("attn_mask")
     return {**arguments, "attn_mask": mask.float()} if mask is not None and mask.is_floating_point() else arguments
@@ -182,7 +224,9 @@ def test_attention_without_a_kernel_says_why() -> None:
     """The backward pass needs the sums of rows; heads must fit into local memory."""
     q = torch.randn(1, 2, 6, 1024)
     with torch.no_grad():
-        explanation = zefuse.explain(lambda x: torch.nn.functional.scaled_dot_product_attention(x, x, x), q, options=GPU)
+        explanation = zefuse.explain(
+            lambda x: torch.nn.functional.scaled_dot_product_attention(x, x, x), q, options=GPU
+        )
         assert relative_error(explanation.result, torch.nn.functional.scaled_dot_product_attention(q, q, q)) < 1e-6
     assert not explanation.fallbacks
     schedules = [kernel["schedule"] for kernel in explanation.kernels]
