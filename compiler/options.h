@@ -11,8 +11,7 @@ struct Options {
   std::string target = "cpu";  // what kernels are compiled for: "cpu", or the device's product (lowering/targets.h)
   bool strict = false;         // an operator without a lowering is an error
   bool fuse = true;            // false: one kernel per operation, to bisect a wrong result
-  // A GPU's compiler (a command, and its version) that is asked whether products and attention spill; empty: nobody is.
-  std::string device_compiler, device_compiler_version;
+  std::string device_compiler;  // a GPU's, with its version, that the spill check asks (compileModule); empty: none
   std::string dump_dir;        // every stage of every kernel is written there; does not change code
   std::string cache_dir;       // native code; empty: none. Does not change code
 };

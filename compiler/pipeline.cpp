@@ -7,7 +7,6 @@
 #include "compiler/fuse/passes.h"
 #include "compiler/plan/builder.h"
 #include "lowering/lower.h"
-#include "lowering/native/ocloc.h"
 #include "lowering/spirv/emitter_client.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/Diagnostics.h"
@@ -111,7 +110,8 @@ std::string whyNotLowered(ModuleOp module, const TargetDescription& target) {
   return fine ? std::string() : error.empty() ? "failed without saying why" : error;
 }
 
-Compilation compileModule(ModuleOp module, const Options& options, std::vector<StageTime> times) {
+Compilation compileModule(ModuleOp module, const Options& options, std::vector<StageTime> times,
+                          const SpillCheck& spills) {
   startSpirvBackEnd();  // on another core, while the stages before it run
   Compilation result;
   Dump dump(options.dump_dir);
@@ -151,14 +151,6 @@ Compilation compileModule(ModuleOp module, const Options& options, std::vector<S
       dump.write(folder + std::string(stage), text);
     };
   };
-  SpillCheck spills;
-  if (!options.device_compiler.empty())
-    spills = [&](std::span<const uint32_t> spirv) -> std::optional<int64_t> {
-      OclocOptions compiler;
-      compiler.compiler = options.device_compiler;
-      auto binary = compileWithOcloc(spirv, description->name, compiler);
-      return binary.ok() ? std::optional(deviceReport(*binary).spilled_registers) : std::nullopt;
-    };
   Lowerings lowerings;
   lowerings.target = description->name;
   lowerings.host_steps = !options.strict;

@@ -26,7 +26,9 @@ struct Compilation {
 
 // Consumes `module` (stage 1). `earlier`: times of stages that came before. Never throws;
 // diagnostics end in Compilation::error. One call at a time per MLIRContext.
-Compilation compileModule(mlir::ModuleOp module, const Options& options, std::vector<StageTime> earlier = {});
+// `spills`: asked about each product, convolution and attention for a GPU (lowerWithoutSpills); null: nobody is.
+Compilation compileModule(mlir::ModuleOp module, const Options& options, std::vector<StageTime> earlier = {},
+                          const SpillCheck& spills = nullptr);
 
 // Fuses the graph and lowers its kernels for `target`, building nothing: the first error, or empty. For reports about
 // what has a schedule (docs/operators.md). Consumes `module`.

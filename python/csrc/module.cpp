@@ -1,5 +1,6 @@
 // zefuse._C: the compiler and the executor as seen from Python. Thin: python/zefuse gives it its public shape.
 #include <chrono>
+#include <cstring>
 
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
@@ -25,6 +26,7 @@
 #include "python/csrc/plan_cache.h"
 #include "runtime/cache/file_cache.h"
 #include "runtime/executor/vendor_code.h"
+#include "runtime/package/ahead.h"
 #include "runtime/ze/device.h"
 
 namespace py = pybind11;
@@ -240,16 +242,36 @@ std::unique_ptr<CompiledGraph> compile(const py::object& graph_module, const std
   return compiled;
 }
 
+/// What the device's compiler spills, asked once: its code is kept where compileAhead looks for it, and the answer
+/// beside it, since a cache that was filled before must not change the plan.
+std::optional<int64_t> spillsOf(std::span<const uint32_t> spirv, const std::string& product,
+                                const InstalledOcloc& ocloc, const FileCache& cache) {
+  CacheKey answer("spills");
+  answer.add("format", "1").add("target", product).add("compiler", "ocloc " + ocloc.version);
+  answer.addHash("spirv", std::as_bytes(spirv));
+  int64_t spilled = 0;
+  if (auto stored = cache.load(answer); stored && stored->size() == sizeof spilled) {
+    std::memcpy(&spilled, stored->data(), sizeof spilled);
+    return spilled;
+  }
+  OclocOptions options;
+  options.compiler = ocloc.command;
+  Result<DeviceBinary> binary = compileWithOcloc(spirv, product, options);
+  if (!binary.ok())
+    return std::nullopt;  // the same error comes again where it can be told
+  spilled = deviceReport(*binary).spilled_registers;
+  (void)cache.store(package::nativeKey(spirv, product, ocloc.version), binary->bytes);  // best effort, as the next
+  (void)cache.store(answer, std::as_bytes(std::span(&spilled, 1)));
+  return spilled;
+}
+
 /// A plan for a target that this machine need not have: {"plan": bytes, "constants": tensors that follow the user's
 /// inputs, "report"}. options["target"] names a product.
 py::dict compilePlan(const py::object& graph_module, const std::vector<unsigned>& parameters, const py::dict& options) {
   Settings settings = settingsOf(options);
-  // Ahead of need there is time to ask; who compiles the kernels says what is missing.
-  if (auto gpu = gpuOf(settings.compile))
-    if (auto compiler = installedOclocFor(gpu->name); compiler.ok()) {
-      settings.compile.device_compiler = compiler->command;
-      settings.compile.device_compiler_version = compiler->version;
-    }
+  Result<InstalledOcloc> ocloc = installedOclocFor(settings.compile.target);
+  if (ocloc.ok())  // else whoever compiles the kernels says what is missing
+    settings.compile.device_compiler = "ocloc " + ocloc->version;
   auto context = newContext();
   ImportedGraph imported;
   try {
@@ -266,7 +288,12 @@ py::dict compilePlan(const py::object& graph_module, const std::vector<unsigned>
       compilation.plan = std::move(*stored);
       compilation.ok = true;
     } else {
-      compilation = compileModule(*imported.module, settings.compile);
+      SpillCheck spills;
+      if (ocloc.ok())
+        spills = [&](std::span<const uint32_t> spirv) {
+          return spillsOf(spirv, settings.compile.target, *ocloc, cache);
+        };
+      compilation = compileModule(*imported.module, settings.compile, {}, spills);
       if (compilation.ok)
         (void)cache.store(key, compilation.plan);  // best effort
     }

@@ -11,7 +11,7 @@ namespace zefuse {
 
 class CacheKey {
 public:
-  // What is kept: "native", "plan". It is the file name's ending.
+  // What is kept: "native", "plan", "spills". It is the file name's ending.
   explicit CacheKey(std::string kind) : kind_(std::move(kind)) { add("kind", kind_); }
 
   // Order matters. No device index, no absolute path: the same work on another machine has the same key.

@@ -62,7 +62,8 @@ public:
 
   Result<std::vector<std::byte>> compile(const plan::KernelModule& module, const std::string& target, bool& cached) {
     const bool cpu = findCpuTarget(target) != nullptr;
-    const CacheKey key = cpu ? executor::nativeKey(module, context_->device(), target) : oclocKey(module, target);
+    const CacheKey key = cpu ? executor::nativeKey(module, context_->device(), target)
+                             : nativeKey(wordsOf(module), target, oclocs_.at(target).version);
     const FileCache::Lock lock = cache_.lock(key, options_.deadline);
     if (auto stored = cache_.load(key)) {
       cached = true;
@@ -75,13 +76,6 @@ public:
   }
 
 private:
-  CacheKey oclocKey(const plan::KernelModule& module, const std::string& target) const {
-    CacheKey key("native");
-    key.add("format", "1").add("target", target).add("compiler", "ocloc " + oclocs_.at(target).version);
-    key.addHash("spirv", std::as_bytes(wordsOf(module)));
-    return key;
-  }
-
   Result<std::vector<std::byte>> byDriver(const plan::KernelModule& module, const std::string& level) const {
     auto built = ze::Module::fromSpirv(*context_, wordsOf(module), module.id()->str(), "-zefuse-isa=" + level);
     return built.ok() ? built->nativeBinary() : built.status();
@@ -107,6 +101,13 @@ private:
 };
 
 }  // namespace
+
+CacheKey nativeKey(std::span<const uint32_t> spirv, const std::string& product, const std::string& ocloc_version) {
+  CacheKey key("native");
+  key.add("format", "1").add("target", product).add("compiler", "ocloc " + ocloc_version);
+  key.addHash("spirv", std::as_bytes(spirv));
+  return key;
+}
 
 Result<std::vector<NativeCode>> compileAhead(const plan::Plan& plan, const std::vector<std::string>& targets,
                                              const AheadOptions& options) {

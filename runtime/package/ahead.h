@@ -4,10 +4,12 @@
 #include <chrono>
 #include <cstddef>
 #include <functional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "compiler/plan/plan_generated.h"
+#include "runtime/cache/key.h"
 #include "runtime/status.h"
 
 namespace zefuse::package {
@@ -17,6 +19,9 @@ struct NativeCode {
   std::string target;  // "avx2", "dg2-g11"
   std::vector<std::byte> bytes;
 };
+
+// The cache's key of what ocloc of that version makes of a kernel.
+CacheKey nativeKey(std::span<const uint32_t> spirv, const std::string& product, const std::string& ocloc_version);
 
 struct AheadOptions {
   std::string cache_dir;  // where such code is looked for and kept; empty: nowhere
