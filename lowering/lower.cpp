@@ -91,25 +91,34 @@ FailureOr<LoweredKernel> lowerAttention(Operation* op, const AttentionCall& call
 FailureOr<LoweredKernel>
 lowerWithoutSpills(const TargetDescription& target, const SpillCheck& spills,
                    llvm::function_ref<FailureOr<LoweredKernel>(const TargetDescription&)> lower) {
-  constexpr int most = 3;
+  constexpr int most = 3, halvings = 4;  // kernels that are tried; the last halving leaves the smallest tiles there are
   TargetDescription fitting = target;
   std::string notes;
-  for (int tries = 1;; ++tries) {
-    FailureOr<LoweredKernel> lowered = lower(fitting);
-    if (failed(lowered))
-      return failure();
+  FailureOr<LoweredKernel> lowered = lower(fitting);
+  for (int tries = 1; succeeded(lowered); ++tries) {
     std::optional<int64_t> spilled = spills ? spills(lowered->spirv) : std::nullopt;
-    if (!spilled || *spilled == 0 || tries == most) {
-      if (spilled && *spilled > 0)
-        notes += "; spills " + std::to_string(*spilled) + " on " + target.name;
-      lowered->schedule += notes;
-      return lowered;
+    if (!spilled || *spilled == 0)
+      break;
+    const std::string spilling = std::to_string(*spilled) + " on " + target.name;
+    FailureOr<LoweredKernel> smaller = failure();
+    for (int halving = 0; halving < halvings && tries < most; ++halving) {
+      fitting.accumulator_bytes /= 2;
+      fitting.engine_accumulator_bytes /= 2;
+      smaller = lower(fitting);
+      if (failed(smaller) || smaller->spirv != lowered->spirv)
+        break;
+      smaller = failure();  // the tiles were small already
     }
-    notes += "; rescheduled, since this spilled " + std::to_string(*spilled) + " on " + target.name + ": " +
-             lowered->schedule;
-    fitting.accumulator_bytes /= 2;
-    fitting.engine_accumulator_bytes /= 2;
+    if (failed(smaller)) {
+      notes += "; spills " + spilling;
+      break;
+    }
+    notes += "; rescheduled, since this spilled " + spilling + ": " + lowered->schedule;
+    lowered = std::move(smaller);
   }
+  if (succeeded(lowered))
+    lowered->schedule += notes;
+  return lowered;
 }
 
 FailureOr<LoweredKernel> lowerAttention(AttentionOp op, ArrayRef<AffineMap> layouts, const TargetDescription& target,

@@ -118,7 +118,7 @@ TEST_P(Lowering, EveryCombinerMeets) {
 TEST(GpuSchedule, SpillingKernelsAreRescheduled) {
   auto lowered = [](std::vector<int64_t> answers) {
     std::string result;
-    std::string matrix = type(512, 512);
+    std::string matrix = type(4096, 4096);
     size_t asked = 0;
     SpillCheck check = [&](std::span<const uint32_t> words) -> std::optional<int64_t> {
       EXPECT_FALSE(words.empty());
