@@ -269,7 +269,8 @@ std::optional<int64_t> spillsOf(std::span<const uint32_t> spirv, const std::stri
 /// inputs, "report"}. options["target"] names a product.
 py::dict compilePlan(const py::object& graph_module, const std::vector<unsigned>& parameters, const py::dict& options) {
   Settings settings = settingsOf(options);
-  Result<InstalledOcloc> ocloc = installedOclocFor(settings.compile.target);
+  Result<InstalledOcloc> ocloc = gpuOf(settings.compile) ? installedOclocFor(settings.compile.target)
+                                                         : Status(Code::not_found, "the CPU has no ocloc");
   if (ocloc.ok())  // else whoever compiles the kernels says what is missing
     settings.compile.device_compiler = "ocloc " + ocloc->version;
   auto context = newContext();
