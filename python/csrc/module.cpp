@@ -359,6 +359,16 @@ PYBIND11_MODULE(_C, module) {
       .def_property_readonly("dump_folder", &CompiledGraph::dumpFolder);
   module.def("compile", &compile, py::arg("graph_module"), py::arg("parameters"), py::arg("options"));
   module.def("compile_plan", &compilePlan, py::arg("graph_module"), py::arg("parameters"), py::arg("options"));
+  module.def("build_id", &compilerId);
+  module.def(
+      "load_plan",
+      [](const std::string& plan, const py::dict& options) {
+        const Settings settings = settingsOf(options);
+        return std::make_unique<CompiledGraph>(
+            unwrap(zefuse::Executable::create(std::as_bytes(std::span(plan)), settings.run)),
+            std::vector<at::Tensor>());
+      },
+      py::arg("plan"), py::arg("options"));
   module.def("graph_key", &graphKeyOf, py::arg("graph_module"), py::arg("parameters"), py::arg("options"));
   module.def("package_write", &writePackage, py::arg("path"), py::arg("sections"));
   module.def(

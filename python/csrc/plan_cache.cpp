@@ -45,15 +45,19 @@ std::string buildIds() {
 
 }  // namespace
 
+const std::string& compilerId() {
+  static const std::string compiler = buildIds();
+  return compiler;
+}
+
 CacheKey planKey(mlir::ModuleOp module, const Options& options) {
   std::string text;
   llvm::raw_string_ostream stream(text);
   module->print(stream, mlir::OpPrintingFlags().enableDebugInfo(true, false).useLocalScope());
   const std::string graph = withoutFolders(text);
-  static const std::string compiler = buildIds();
   CacheKey key("plan");
   key.add("format", "1")
-      .add("compiler", compiler)
+      .add("compiler", compilerId())
       .add("device", options.device)
       .add("target", options.target)
       .add("strict", options.strict ? "yes" : "no")

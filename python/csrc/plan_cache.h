@@ -7,8 +7,11 @@
 
 namespace zefuse::python {
 
+// This build of the compiler, its MLIR and LLVM.
+const std::string& compilerId();
+
 // The imported graph (stage 1) with its source lines, of files without their folders; the options that change code;
-// this build of the compiler and its MLIR and LLVM.
+// compilerId().
 CacheKey planKey(mlir::ModuleOp module, const Options& options);
 
 }  // namespace zefuse::python

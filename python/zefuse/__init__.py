@@ -8,13 +8,24 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
-__all__ = ["Explanation", "Options", "ZefuseError", "__version__", "compile_package", "devices", "explain", "load"]
+__all__ = [
+    "Explanation",
+    "Options",
+    "ZefuseError",
+    "__version__",
+    "compile_package",
+    "devices",
+    "enable_precompile",
+    "explain",
+    "load",
+]
 
 if TYPE_CHECKING:
     from zefuse.aot import compile_package, load
     from zefuse.errors import ZefuseError
     from zefuse.explanation import Explanation, explain
     from zefuse.options import Options
+    from zefuse.precompile import enable_precompile
     from zefuse.targets import devices
 
 _PLACE = {
@@ -23,6 +34,7 @@ _PLACE = {
     "ZefuseError": "zefuse.errors",
     "compile_package": "zefuse.aot",
     "devices": "zefuse.targets",
+    "enable_precompile": "zefuse.precompile",
     "explain": "zefuse.explanation",
     "load": "zefuse.aot",
 }

@@ -32,6 +32,9 @@ from zefuse.options import Options
 # Told of each graph compiled while set (explain, testing): observer(kind, compiled), kind "inference", "forward", "backward".
 _observer: ContextVar[Callable[[str, Any], None] | None] = ContextVar("zefuse_observer", default=None)
 
+# Takes each compiled graph while set (precompile) and gives what is called in its place.
+_recorder: ContextVar[Callable[[str, Any], Any] | None] = ContextVar("zefuse_recorder", default=None)
+
 # Graphs that may hold derived weights. Weak: a graph lives as long as the code that calls it.
 _live: weakref.WeakSet[Any] = weakref.WeakSet()
 
@@ -163,6 +166,8 @@ def _fill_cache(
 def _compile(
     kind: str, options: Options, gm: torch.fx.GraphModule, example_inputs: Sequence[Any]
 ) -> Callable[..., Any]:
+    if (recorder := _recorder.get()) is not None:
+        return recorder(kind, compile_graph(gm, _parameter_indices(kind), options, kind))
     # A compiled graph is boxed itself (it empties the list it is called with): a wrapper here would cost each call.
     compiled = compile_graph(gm, _parameter_indices(kind), options, kind)
     return _boxed_function(compiled) if kind == "backward" else compiled
