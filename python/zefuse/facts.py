@@ -273,9 +273,8 @@ class Facts:
             if isinstance(item, types.ModuleType):
                 if depth < 6 and item is not value:
                     self._global(f"{place}.{name}", item, names, depth + 1)
-            elif item is not None:
-                if _package(value.__name__) == "user" or callable(item):
-                    self._walk(f"{place}.{name}", item)
+            elif item is not None and (_package(value.__name__) == "user" or callable(item)):
+                self._walk(f"{place}.{name}", item)
         return None
 
 
