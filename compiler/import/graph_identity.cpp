@@ -228,6 +228,10 @@ GraphIdentity identify(ModuleOp original) {
     }
     const Value result = block.getTerminator()->getOperand(entry.getAs<IntegerAttr>("result").getInt());
     std::string text = textOf(cast<RankedTensorType>(replacer.replace(result.getType())), mapOf("strides"));
+    if (auto written = entry.getAs<IntegerAttr>("written")) {
+      auto known = place.find(written.getInt());
+      text += " into input " + (known == place.end() ? "none" : std::to_string(known->second));
+    }
     if (auto argument = entry.getAs<IntegerAttr>("argument")) {
       auto known = place.find(argument.getInt());
       text += " of input " + (known == place.end() ? "none" : std::to_string(known->second)) + " from " +
