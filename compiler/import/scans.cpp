@@ -1,16 +1,18 @@
 // Running sums, products and extremes: zefuse.scan, in the type eager accumulates in (f64 for f32, f32 for f16 and
-// bf16).
+// bf16; a GPU without double precision sums in f32, as eager does there).
 #include <cmath>
 
 #include "compiler/import/op_table.h"
+#include "lowering/lower.h"
 
 using namespace mlir;
 
 namespace zefuse {
 namespace {
 
-Type accumulated(Type element) {
-  if (element.isF32())
+Type accumulated(Op& op) {
+  const Type element = op.element();
+  if (element.isF32() && (!op.build.gpu || op.build.gpu->f64))
     return Float64Type::get(element.getContext());
   return fx::computeType(element);
 }
@@ -21,7 +23,7 @@ Values emitScan(Op& op, double initial, TensorBuilder::Combine combine) {
   Value self = build.convert(op.tensor("self"), op.element());
   if (rankOf(self) == 0)
     return {self};
-  Value values = build.convert(self, accumulated(op.element()));
+  Value values = build.convert(self, accumulated(op));
   Value scanned = build.scan(values, op.dim("dim", rankOf(self)), initial, combine);
   return {build.convert(scanned, op.element())};
 }

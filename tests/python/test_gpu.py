@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -291,6 +292,16 @@ def test_double_precision_runs_on_the_host() -> None:
     assert "runs on the host: kernel " in fallback["reason"]
     assert "computes in f64, and dg2-g11 has no double precision" in fallback["reason"]
     assert [kernel["target"] for kernel in explanation.kernels] == ["cpu", "dg2-g11"]
+
+
+@pytest.mark.parametrize("scan", [torch.cumsum, torch.cumprod, torch.logcumsumexp])
+def test_scans_sum_in_single_precision(scan: Callable[..., torch.Tensor]) -> None:
+    """Eager on a CPU accumulates f32 in f64, which the device does not have; what is f32 stays on it."""
+    x = torch.rand(6, 300) + 0.5
+    explanation = zefuse.explain(lambda x: scan(x, 1).relu(), x, options=GPU)
+    assert relative_error(explanation.result, scan(x, 1).relu()) < 1e-5
+    assert not explanation.fallbacks
+    assert {kernel["target"] for kernel in explanation.kernels} == {"dg2-g11"}
 
 
 def test_bad_index_is_an_error() -> None:
