@@ -260,9 +260,9 @@ private:
     // A kernel that reads images channels last writes them so, unless a reader would mind: one order of memory on both
     // sides, and the next convolution is often behind another kernel.
     // One that reduces has no tiles: two orders of memory cost it more (66 ms, a batch norm of 4x64x112x112) than a
-    // copy for the reader does (10 ms).
+    // copy for the reader does (10 ms). Not so sequences: a layer norm's rows are a transposed convolution's channels.
     if (AffineMap layout = followingInputs(value, type);
-        layout && (satisfied(layout) >= best_count || reduces(value.getDefiningOp<KernelOp>())))
+        layout && (satisfied(layout) >= best_count || (type.getRank() > 3 && reduces(value.getDefiningOp<KernelOp>()))))
       return layout;
     for (const Reader& reader : readers)
       if (reader.exact && reader.view.isIdentity() && isDense(*reader.exact, reader.sizes))
