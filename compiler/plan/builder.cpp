@@ -10,6 +10,7 @@
 #include "compiler/plan/aten_arguments.h"
 #include "compiler/plan/exprs.h"
 #include "compiler/plan/plan_generated.h"
+#include "compiler/plan/values.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/SHA256.h"
@@ -18,32 +19,6 @@ using namespace mlir;
 
 namespace zefuse {
 namespace {
-
-std::optional<plan::DType> dtypeOf(Type element) {
-  if (element.isF32())
-    return plan::DType::f32;
-  if (element.isF64())
-    return plan::DType::f64;
-  if (element.isF16())
-    return plan::DType::f16;
-  if (element.isBF16())
-    return plan::DType::bf16;
-  if (element.isInteger(1))
-    return plan::DType::b8;
-  if (element.isUnsignedInteger(8))
-    return plan::DType::u8;
-  if (element.isInteger(8))
-    return plan::DType::i8;
-  if (element.isInteger(16))
-    return plan::DType::i16;
-  if (element.isInteger(32))
-    return plan::DType::i32;
-  if (element.isInteger(64))
-    return plan::DType::i64;
-  return std::nullopt;
-}
-
-int64_t bytesOf(Type element) { return std::max<int64_t>(1, element.getIntOrFloatBitWidth() / 8); }
 
 std::string contentId(const LoweredKernel& kernel, StringRef target) {
   llvm::SHA256 hash;
@@ -65,7 +40,7 @@ public:
   Builder(func::FuncOp graph, const Lowerings& lowerings)
       : graph_(graph), context_(graph.getContext()),
         num_symbols_(graph->getAttrOfType<ArrayAttr>("zefuse.symbols").size()), exprs_(num_symbols_),
-        lowerings_(lowerings) {}
+        lowerings_(lowerings), values_(plan_, exprs_, context_, num_symbols_) {}
 
   LogicalResult build() {
     addSymbols();
@@ -94,12 +69,6 @@ public:
 
 private:
   using Module = std::pair<uint32_t, std::unique_ptr<LoweredKernel>>;
-
-  /// Where a tensor lies: a buffer and the map from indices to the element in it.
-  struct Place {
-    uint32_t buffer;
-    AffineMap layout;
-  };
 
   //===-- the graph's interface --------------------------------------------------------------===//
 
@@ -145,8 +114,8 @@ private:
         if (auto map = graph_.getArgAttrOfType<AffineMapAttr>(arg.getInt(), "zefuse.strides"))
           strides.assign(map.getValue().getResults().begin(), map.getValue().getResults().end());
         input->strides = exprs_.addAll(strides);
-        places_[value] = {addBuffer(plan::Storage::input, number, AffineExpr()),
-                          stridedLayout(strides, nullptr, num_symbols_, context_)};
+        values_.put(value, {values_.addBuffer(plan::Storage::input, number, AffineExpr()),
+                            stridedLayout(strides, nullptr, num_symbols_, context_)});
       } else {
         input->kind = plan::InputKind::integer;
       }
@@ -176,14 +145,14 @@ private:
         continue;
       Value argument = graph_.getArgument(written.getInt());
       Value value = results[entry.getAs<IntegerAttr>("result").getInt()];
-      uint32_t buffer = placeOf(argument).buffer;
+      uint32_t buffer = values_.bufferOf(argument);
       plan_.inputs[plan_.buffers[buffer]->index]->written = true;
-      if (placeOf(value).buffer == buffer)
+      if (values_.bufferOf(value) == buffer)
         continue;
       auto copy = std::make_unique<plan::CopyT>();
-      copy->source = addValue(value);
-      copy->destination = addValue(argument);
-      use(value, plan_.steps.size());
+      copy->source = values_.addValue(value);
+      copy->destination = values_.addValue(argument);
+      values_.use(value, plan_.steps.size());
       auto step = std::make_unique<plan::StepT>();
       step->kind.Set(std::move(*copy));
       plan_.steps.push_back(std::move(step));
@@ -212,97 +181,17 @@ private:
           AffineMap offset = entry.getAs<AffineMapAttr>("offset").getValue();
           auto type = cast<RankedTensorType>(results[entry.getAs<IntegerAttr>("result").getInt()].getType());
           output->value =
-              addValue(placeOf(value).buffer, type, shapeOf(type), strides.getResults(), offset.getResult(0));
+              values_.addValue(values_.bufferOf(value), type, shapeOf(type), strides.getResults(), offset.getResult(0));
         } else {
-          output->value = addValue(value, strides);
+          output->value = values_.addValue(value, strides);
         }
-        use(value, std::max<size_t>(plan_.steps.size(), 1) - 1);
+        values_.use(value, std::max<size_t>(plan_.steps.size(), 1) - 1);
       }
       plan_.outputs.push_back(std::move(output));
     }
   }
 
-  //===-- buffers and values -----------------------------------------------------------------===//
-
-  uint32_t addBuffer(plan::Storage storage, uint32_t index, AffineExpr bytes) {
-    auto buffer = std::make_unique<plan::BufferT>();
-    buffer->storage = storage;
-    buffer->index = index;
-    buffer->bytes = bytes ? exprs_.addAtLeastZero(bytes) : exprs_.constant(0, context_);
-    buffer->first_step = buffer->last_step = plan_.steps.size();
-    plan_.buffers.push_back(std::move(buffer));
-    return plan_.buffers.size() - 1;
-  }
-
-  /// The bytes from the first to the last element of a layout.
-  AffineExpr bytesSpanned(RankedTensorType type, AffineMap layout) {
-    SmallVector<AffineExpr> last;
-    for (AffineExpr size : shapeOf(type)) {
-      if (auto constant = dyn_cast<AffineConstantExpr>(size); constant && constant.getValue() == 0)
-        return getAffineConstantExpr(0, context_);
-      last.push_back(size - 1);
-    }
-    return (layout.getResult(0).replaceDims(last) + 1) * bytesOf(type.getElementType());
-  }
-
-  /// A value in memory that a step writes: an output's own buffer, or a piece of the arena.
-  void allocate(Value value, AffineMap layout) {
-    bool output = outputs_.contains(value);
-    auto type = cast<RankedTensorType>(value.getType());
-    uint32_t index = output ? num_outputs_++ : 0;
-    places_[value] = {
-        addBuffer(output ? plan::Storage::output : plan::Storage::arena, index, bytesSpanned(type, layout)), layout};
-  }
-
-  Place placeOf(Value value) {
-    if (auto it = places_.find(value); it != places_.end())
-      return it->second;
-    auto view = value.getDefiningOp<ViewOp>();
-    assert(view && "stage 2 leaves only kernels, calls and views");
-    Place source = placeOf(view.getSource());
-    AffineExpr element = source.layout.getResult(0).replaceDims(view.getMap().getResults());
-    AffineMap layout = AffineMap::get(view.getMap().getNumDims(), num_symbols_, element);
-    Place place{source.buffer, simplifyInBounds(layout, shapeOf(view.getType()))};
-    places_[value] = place;
-    return place;
-  }
-
-  /// `exact`: the strides to state, where eager's matter even for dimensions of size one.
-  uint32_t addValue(Value value, std::optional<AffineMap> exact = std::nullopt,
-                    ArrayRef<AffineExpr> sizes_override = {}) {
-    Place place = placeOf(value);
-    auto type = cast<RankedTensorType>(value.getType());
-    SmallVector<AffineExpr> sizes = sizes_override.empty() ? shapeOf(type) : SmallVector<AffineExpr>(sizes_override);
-    auto strided = asStrided(place.layout, shapeOf(type));
-    assert(strided && "layout assignment leaves only strided views outside kernels");
-    return addValue(place.buffer, type, sizes, exact ? exact->getResults() : ArrayRef<AffineExpr>(strided->strides),
-                    strided->offset);
-  }
-
-  uint32_t addValue(uint32_t buffer, RankedTensorType type, ArrayRef<AffineExpr> sizes, ArrayRef<AffineExpr> strides,
-                    AffineExpr offset) {
-    auto result = std::make_unique<plan::ValueT>();
-    result->buffer = buffer;
-    result->dtype = *dtypeOf(type.getElementType());
-    result->sizes = exprs_.addAll(sizes);
-    result->strides = exprs_.addAll(strides);
-    result->offset = exprs_.add(offset);
-    plan_.values.push_back(std::move(result));
-    return plan_.values.size() - 1;
-  }
-
-  /// oneDNN knows no stride of zero: a broadcast batch dimension is stated as one of size 1.
-  uint32_t addLibraryOperand(Value value) {
-    auto type = cast<RankedTensorType>(value.getType());
-    SmallVector<AffineExpr> sizes = shapeOf(type);
-    auto strided = asStrided(placeOf(value).layout, sizes);
-    for (auto [size, stride] : llvm::zip(sizes, strided->strides))
-      if (auto constant = dyn_cast<AffineConstantExpr>(stride); constant && constant.getValue() == 0)
-        size = getAffineConstantExpr(1, context_);
-    return addValue(value, std::nullopt, sizes);
-  }
-
-  void use(Value value, size_t step) { plan_.buffers[placeOf(value).buffer]->last_step = step; }
+  void allocate(Value value, AffineMap layout) { values_.allocate(value, layout, outputs_.contains(value)); }
 
   //===-- steps --------------------------------------------------------------------------------===//
 
@@ -327,7 +216,7 @@ private:
     kind->note = noteOf(op);
     for (Value operand : op->getOperands())
       if (isa<RankedTensorType>(operand.getType()))
-        use(operand, step);
+        values_.use(operand, step);
     auto entry = std::make_unique<plan::StepT>();
     entry->kind.Set(std::move(*kind));
     plan_.steps.push_back(std::move(entry));
@@ -346,7 +235,7 @@ private:
     auto writes = kernel->getAttrOfType<DenseI64ArrayAttr>("zefuse.writes");
     for (auto [i, result] : llvm::enumerate(kernel.getResults()))
       if (writes && writes[i] >= 0)
-        places_[result] = placeOf(graph_.getArgument(writes[i]));
+        values_.put(result, values_.placeOf(graph_.getArgument(writes[i])));
       else
         allocate(result, cast<AffineMapAttr>(kernel.getLayouts()[kernel.getInputs().size() + i]).getValue());
     pushLaunch(kernel, **module, kernel.getName());
@@ -360,9 +249,9 @@ private:
     launch->module_ = module.first;
     launch->name = name.str();
     for (Value operand : op->getOperands())
-      launch->args.push_back(addValue(operand));
+      launch->args.push_back(values_.addValue(operand));
     for (Value result : op->getResults())
-      launch->args.push_back(addValue(result));
+      launch->args.push_back(values_.addValue(result));
     launch->outputs = op->getNumResults();
     for (unsigned symbol : lowered.symbols)
       launch->symbols.push_back(exprs_.add(getAffineSymbolExpr(symbol, context_)));
@@ -446,7 +335,7 @@ private:
     text << op->getName() << " " << op->getAttrDictionary();
     auto add = [&](Value value) {
       SmallVector<AffineExpr> sizes = shapeOf(cast<RankedTensorType>(value.getType()));
-      auto strided = asStrided(placeOf(value).layout, sizes);
+      auto strided = asStrided(values_.placeOf(value).layout, sizes);
       layouts.push_back(stridedLayout(strided->strides, nullptr, num_symbols_, context_));
       text << "; " << value.getType() << " " << layouts.back();
     };
@@ -479,13 +368,13 @@ private:
     if (failed(kernel) || *kernel)
       return success(succeeded(kernel));
     auto matmul = std::make_unique<plan::MatmulT>();
-    matmul->a = addLibraryOperand(op.getA());
-    matmul->b = addLibraryOperand(op.getB());
+    matmul->a = values_.addLibraryOperand(op.getA());
+    matmul->b = values_.addLibraryOperand(op.getB());
     if (op.getBias())
-      matmul->bias = addLibraryOperand(op.getBias());
+      matmul->bias = values_.addLibraryOperand(op.getBias());
     if (!lowerings_.call)
       allocate(op.getResult(), *op.getResultLayout());
-    matmul->out = addValue(op.getResult());
+    matmul->out = values_.addValue(op.getResult());
     matmul->alpha = op.getAlpha().convertToFloat();
     matmul->post_ops = postOps(op);
     push(std::move(matmul), op);
@@ -500,13 +389,13 @@ private:
     convolution->kind = op.getKind() == "forward"      ? plan::ConvolutionKind::forward
                         : op.getKind() == "transposed" ? plan::ConvolutionKind::transposed
                                                        : plan::ConvolutionKind::weights;
-    convolution->input = addValue(op.getInput());
-    convolution->weight = addValue(op.getWeight());
+    convolution->input = values_.addValue(op.getInput());
+    convolution->weight = values_.addValue(op.getWeight());
     if (op.getBias())
-      convolution->bias = addValue(op.getBias());
+      convolution->bias = values_.addValue(op.getBias());
     if (!lowerings_.call)
       allocate(op.getResult(), *op.getResultLayout());
-    convolution->out = addValue(op.getResult());
+    convolution->out = values_.addValue(op.getResult());
     convolution->stride.assign(op.getStride().begin(), op.getStride().end());
     convolution->padding.assign(op.getPadding().begin(), op.getPadding().end());
     convolution->dilation.assign(op.getDilation().begin(), op.getDilation().end());
@@ -524,11 +413,11 @@ private:
       return success(succeeded(kernel));
     }
     auto attention = std::make_unique<plan::AttentionT>();
-    attention->query = addLibraryOperand(op.getQuery());
-    attention->key = addLibraryOperand(op.getKey());
-    attention->value = addLibraryOperand(op.getValue());
+    attention->query = values_.addLibraryOperand(op.getQuery());
+    attention->key = values_.addLibraryOperand(op.getKey());
+    attention->value = values_.addLibraryOperand(op.getValue());
     allocate(op.getResult(), *op.getResultLayout());
-    attention->out = addValue(op.getResult());
+    attention->out = values_.addValue(op.getResult());
     attention->scale = op.getScale().convertToFloat();
     attention->causal = op.getCausal();
     push(std::move(attention), op);
@@ -542,7 +431,7 @@ private:
       auto post_op = std::make_unique<plan::PostOpT>();
       post_op->kind = *postOpKind(name);
       if (post_op->kind == plan::PostOpKind::add || post_op->kind == plan::PostOpKind::mul)
-        post_op->operand = static_cast<int32_t>(addLibraryOperand(op.getOperands_()[next++]));
+        post_op->operand = static_cast<int32_t>(values_.addLibraryOperand(op.getOperands_()[next++]));
       post_ops.push_back(std::move(post_op));
     }
     return post_ops;
@@ -563,7 +452,7 @@ private:
     call->draw = op.getDraw();
     SmallVector<uint32_t> operands;
     for (auto [input, strides] : llvm::zip(op.getInputs(), op.getOperandStrides()))
-      operands.push_back(addValue(input, cast<AffineMapAttr>(strides).getValue()));
+      operands.push_back(values_.addValue(input, cast<AffineMapAttr>(strides).getValue()));
     for (Attribute arg : op.getArgs()) {
       auto argument = atenArgument(arg, operands, exprs_);
       if (!argument)
@@ -578,9 +467,9 @@ private:
       auto map = cast<AffineMapAttr>(strides).getValue();
       if (!dtypeOf(cast<RankedTensorType>(result.getType()).getElementType()))
         return op.emitError("result type ") << result.getType() << " has no form in a plan";
-      places_[result] = {addBuffer(plan::Storage::external, 0, AffineExpr()),
-                         stridedLayout(map.getResults(), nullptr, num_symbols_, context_)};
-      call->outputs.push_back(result.use_empty() ? -1 : static_cast<int32_t>(addValue(result, map)));
+      values_.put(result, {values_.addBuffer(plan::Storage::external, 0, AffineExpr()),
+                           stridedLayout(map.getResults(), nullptr, num_symbols_, context_)});
+      call->outputs.push_back(result.use_empty() ? -1 : static_cast<int32_t>(values_.addValue(result, map)));
     }
     push(std::move(call), op);
     return success();
@@ -618,9 +507,8 @@ private:
   ExprTable exprs_;
   const Lowerings& lowerings_;
   plan::PlanT plan_;
-  llvm::DenseMap<Value, Place> places_;
-  llvm::DenseSet<Value> outputs_;  // values whose buffer the caller gets
-  uint32_t num_outputs_ = 0;
+  PlanValues values_;
+  llvm::DenseSet<Value> outputs_;          // values whose buffer the caller gets
   std::map<std::string, Module> modules_;  // by kernelKey
   std::map<std::string, uint32_t> module_ids_;
   std::map<std::string, std::string> refused_;  // by the same key: the reason
