@@ -7,13 +7,13 @@
 namespace zefuse {
 
 struct Options {
-  std::string device = "cpu";  // "cpu", "gpu": any of the kind
-  std::string target = "cpu";  // what kernels are compiled for: "cpu", or the device's product (lowering/targets.h)
-  bool strict = false;         // an operator without a lowering is an error
-  bool fuse = true;            // false: one kernel per operation, to bisect a wrong result
+  std::string device = "cpu";   // "cpu", "gpu": any of the kind
+  std::string target = "cpu";   // what kernels are compiled for: "cpu", or the device's product (lowering/targets.h)
+  bool strict = false;          // an operator without a lowering is an error
+  bool fuse = true;             // false: one kernel per operation, to bisect a wrong result
   std::string device_compiler;  // a GPU's, with its version, that the spill check asks (compileModule); empty: none
-  std::string dump_dir;        // every stage of every kernel is written there; does not change code
-  std::string cache_dir;       // native code; empty: none. Does not change code
+  std::string dump_dir;         // every stage of every kernel is written there; does not change code
+  std::string cache_dir;        // native code; empty: none. Does not change code
 };
 
 // Change generated code (the CPU driver has its own, docs/cpu_driver.md):

@@ -35,8 +35,8 @@ mlir::LogicalResult divideRefusedKernels(mlir::func::FuncOp graph);
 // zefuse.kernel). After layouts are assigned; for targets whose schedule runs batches.
 mlir::LogicalResult batchKernels(mlir::func::FuncOp graph);
 
-// Says which results of kernels go straight into the memory of an argument that the graph overwrites (docs/ir.md). Last;
-// for the CPU, whose kernels can.
+// Says which results of kernels go straight into the memory of an argument that the graph overwrites (docs/ir.md).
+// Last; for the CPU, whose kernels can.
 mlir::LogicalResult writeInPlace(mlir::func::FuncOp graph);
 
 }  // namespace zefuse

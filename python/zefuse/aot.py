@@ -198,7 +198,7 @@ class _Flat:
     def key(self, options: Options, family: str) -> dict[str, Any]:
         """By which torch.compile finds the plan again, when the package is attached."""
         wanted = _for_host(options).to_dict() if family == "cpu" else _for_product(options, family)
-        return _native.load().graph_key(self.graph_module, self._static(), wanted)  # type: ignore[no-any-return]
+        return _native.load().graph_key(self.graph_module, self._static(), wanted)
 
     def _static(self) -> list[int]:
         return [number for number, entry in enumerate(self.inputs) if "weight" in entry]

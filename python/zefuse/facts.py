@@ -164,7 +164,7 @@ class Facts:
             return self._say(place, f"operator {value}")
         if isinstance(value, torch.nn.Module):
             return self._object(place, value)
-        if _package(kind.__module__) == "user" and hasattr(value, "__dict__") and kind.__new__ is object.__new__:
+        if _package(kind.__module__) == "user" and hasattr(value, "__dict__") and kind.__new__ is object.__new__:  # type: ignore[comparison-overlap]
             return self._object(place, value)
         raise NotExpressible(f"{place}: an object of type {kind.__module__}.{kind.__qualname__}")
 

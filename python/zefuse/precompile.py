@@ -80,7 +80,7 @@ def enable_precompile() -> None:
             return compiled
         if isinstance(model, torch.nn.Module):
             # Of a module only ``forward`` is replaced: the rest is torch's own wrapper.
-            compiled.forward = _Precompiled(model, compiled.forward, options)
+            compiled.forward = _Precompiled(model, compiled.forward, options)  # type: ignore[attr-defined]
             return compiled
         if inspect.isfunction(model) or inspect.ismethod(model):
             return functools.wraps(model)(_function(_Precompiled(model, compiled, options)))
