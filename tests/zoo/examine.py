@@ -6,7 +6,7 @@ import copy
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import torch
@@ -42,6 +42,8 @@ class Examined:
     error: float
     gradient_error: float | None = None
     graph_breaks: dict[str, int] = field(default_factory=dict)  # reason -> how often
+    # Where a limit is passed: (error, gradient error) of "ours" and of "eager" from the same step in double precision.
+    exact: dict[str, tuple[float, float]] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -72,13 +74,37 @@ def inference(example: Example, options: dict[str, Any] | None = None) -> Examin
 def training(example: Example, options: dict[str, Any] | None = None) -> Examined:
     """One step (dropout on, the same seed): the loss, every gradient and every buffer against eager's."""
     ours = example.model.train()
-    theirs = copy.deepcopy(ours)
+    theirs, start = copy.deepcopy(ours), copy.deepcopy(ours)
     torch.manual_seed(1)
     expected = example.step(theirs)
     torch.manual_seed(1)
     actual, explanation = _observed(lambda: example.step(example.compile("zefuse", options=options)))
     error = max(relative_error(actual, expected), tensors_error(list(ours.buffers()), list(theirs.buffers())))
-    return Examined(counts_of(explanation), error, gradient_error(ours, theirs), explanation.graph_breaks)
+    gradients = gradient_error(ours, theirs)
+    exact = None
+    if error > OUTPUT_ERROR or gradients > GRADIENT_ERROR:
+        double = start.double()
+        torch.manual_seed(1)
+        loss = _in_double(example, double).step(double)
+        exact = {
+            name: (
+                max(
+                    relative_error(value, loss.to(value.dtype)),
+                    tensors_error(list(model.buffers()), list(double.buffers())),
+                ),
+                gradient_error(model, double),
+            )
+            for name, model, value in (("ours", ours, actual), ("eager", theirs, expected))
+        }
+    return Examined(counts_of(explanation), error, gradients, explanation.graph_breaks, exact)
+
+
+def _in_double(example: Example, model: torch.nn.Module) -> Example:
+    def widen(inputs: tuple[torch.Tensor, ...] | None) -> tuple[torch.Tensor, ...] | None:
+        return inputs and tuple(x.double() if x.is_floating_point() else x for x in inputs)
+
+    inputs = widen(example.inputs) or ()
+    return replace(example, model=model, inputs=inputs, training_inputs=widen(example.training_inputs))
 
 
 def gradient_error(ours: torch.nn.Module, theirs: torch.nn.Module) -> float:

@@ -18,7 +18,12 @@ Errors are relative to the largest magnitude of the result: at most {OUTPUT_ERRO
 
 
 def page(record: dict[str, dict[str, Any]]) -> str:
-    return "\n".join((_HEADER, _counts(record), _failures(record), _fallbacks(record), _times(record))).rstrip() + "\n"
+    return (
+        "\n".join(
+            (_HEADER, _counts(record), _exact(record), _failures(record), _fallbacks(record), _times(record))
+        ).rstrip()
+        + "\n"
+    )
 
 
 def _table(columns: list[str], rows: list[list[str]]) -> str:
@@ -76,6 +81,23 @@ def _failures(record: dict[str, dict[str, Any]]) -> str:
             for reason, times in result.get("graph_breaks", {}).items():
                 lines.append(f"- {name}, {phase}: {times} graph breaks: {_escape(reason.splitlines()[0][:300])}")
     return "## Failures and graph breaks\n\n" + ("\n".join(lines) if lines else "None.") + "\n"
+
+
+def _exact(record: dict[str, dict[str, Any]]) -> str:
+    """Whether a difference from eager is ours, or what the model makes of any rounding."""
+    rows = [
+        [name, *(f"{error:.0e}" for who in ("ours", "eager") for error in row["training"]["exact"][who])]
+        for name, row in record.items()
+        if row.get("training", {}).get("exact")
+    ]
+    if not rows:
+        return ""
+    table = _table(["model", "zefuse: error", "gradients", "eager: error", "gradients"], rows)
+    return (
+        "## Above the limits: distances from double precision\n\n"
+        "Of the same training step. Where eager's is as large, the model amplifies rounding: a ReLU's input near zero changes sign,\n"
+        "and with it a whole channel's gradient.\n\n" + table
+    )
 
 
 def _fallbacks(record: dict[str, dict[str, Any]]) -> str:
