@@ -266,7 +266,8 @@ def test_integer_inputs() -> None:
 
 def test_threads_share_one_compiled_function() -> None:
     model = nn.Sequential(nn.Linear(32, 64), nn.GELU(), nn.LayerNorm(64), nn.Linear(64, 32), nn.Softmax(-1)).eval()
-    compiled = zefuse(model)
+    # Not with fullgraph: torch counts the frames of such calls in one number for all threads.
+    compiled = torch.compile(model, backend="zefuse")
     inputs = [torch.randn(rows, 32) for rows in [16] * 8]
     with torch.no_grad():
         expected = [model(x) for x in inputs]
