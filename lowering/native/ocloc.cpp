@@ -147,10 +147,11 @@ std::vector<std::string> installedOclocs() {
   return found;
 }
 
-Result<InstalledOcloc> installedOclocFor(const std::string& device) {
+Result<InstalledOcloc> installedOclocFor(const std::string& device, std::chrono::milliseconds deadline) {
   for (const std::string& command : installedOclocs()) {
     OclocOptions question;
     question.compiler = command;
+    question.deadline = deadline;
     Result<std::vector<std::string>> knows = oclocDevices(question);
     if (!knows.ok() || std::find(knows->begin(), knows->end(), device) == knows->end())
       continue;

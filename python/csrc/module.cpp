@@ -1,6 +1,5 @@
 // zefuse._C: the compiler and the executor as seen from Python. Thin: python/zefuse gives it its public shape.
 #include <chrono>
-#include <cstring>
 
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
@@ -14,7 +13,6 @@
 #include "compiler/pipeline.h"
 #include "compiler/plan/plan_generated.h"
 #include "lowering/native/disassemble.h"
-#include "lowering/native/ocloc.h"
 #include "lowering/targets.h"
 #include "mlir/IR/MLIRContext.h"
 #include "python/csrc/attached_package.h"
@@ -24,6 +22,7 @@
 #include "python/csrc/errors.h"
 #include "python/csrc/package.h"
 #include "python/csrc/plan_cache.h"
+#include "python/csrc/spills.h"
 #include "runtime/cache/file_cache.h"
 #include "runtime/executor/vendor_code.h"
 #include "runtime/package/ahead.h"
@@ -138,6 +137,18 @@ double secondsSince(std::chrono::steady_clock::time_point start) {
 /// None for the CPU, and for a device that nobody has kernels for: compileModule says so.
 std::optional<TargetDescription> gpuOf(const Options& options) { return TargetDescription::intelGpu(options.target); }
 
+/// The compiler that makes a GPU's native code, which is part of the plan's key since the plan depends on what it
+/// spills; none: whoever compiles the kernels says what is missing.
+std::optional<InstalledOcloc> deviceCompiler(Options& options) {
+  if (!gpuOf(options))
+    return std::nullopt;
+  Result<InstalledOcloc> ocloc = installedOclocFor(options.target);
+  if (!ocloc.ok())
+    return std::nullopt;
+  options.device_compiler = "ocloc " + ocloc->version;
+  return std::move(*ocloc);
+}
+
 /// The graph's plan from the attached package. Failed where it is of no use, and origin.package_miss says why; raises
 /// that where nothing else may run, and what is wrong with the package itself.
 Result<std::unique_ptr<Executable>> fromPackage(const Settings& settings, mlir::ModuleOp module, Origin& origin) {
@@ -180,6 +191,9 @@ std::unique_ptr<CompiledGraph> compile(const py::object& graph_module, const std
                                        const py::dict& options) {
   Settings settings = settingsOf(options);
   auto start = std::chrono::steady_clock::now();
+  std::optional<InstalledOcloc> ocloc;
+  if (gpuOf(settings.compile) && !unwrap(ze::Device::find(settings.run.device)).hasOurCompiler())
+    ocloc = deviceCompiler(settings.compile);
   auto context = newContext();
   ImportedGraph imported;
   try {
@@ -213,7 +227,8 @@ std::unique_ptr<CompiledGraph> compile(const py::object& graph_module, const std
       executable = Executable::create(*stored, settings.run);
     }
     if (!executable.ok()) {
-      compilation = compileModule(*imported.module, settings.compile, {{"import", origin.stages.front().second}});
+      compilation = compileModule(*imported.module, settings.compile, {{"import", origin.stages.front().second}},
+                                  ocloc ? spillCheck(settings.compile.target, *ocloc, cache) : nullptr);
       origin.stages.clear();
       for (const StageTime& time : compilation.times)
         origin.stages.emplace_back(time.name, time.seconds);
@@ -242,37 +257,11 @@ std::unique_ptr<CompiledGraph> compile(const py::object& graph_module, const std
   return compiled;
 }
 
-/// What the device's compiler spills, asked once: its code is kept where compileAhead looks for it, and the answer
-/// beside it, since a cache that was filled before must not change the plan.
-std::optional<int64_t> spillsOf(std::span<const uint32_t> spirv, const std::string& product,
-                                const InstalledOcloc& ocloc, const FileCache& cache) {
-  CacheKey answer("spills");
-  answer.add("format", "1").add("target", product).add("compiler", "ocloc " + ocloc.version);
-  answer.addHash("spirv", std::as_bytes(spirv));
-  int64_t spilled = 0;
-  if (auto stored = cache.load(answer); stored && stored->size() == sizeof spilled) {
-    std::memcpy(&spilled, stored->data(), sizeof spilled);
-    return spilled;
-  }
-  OclocOptions options;
-  options.compiler = ocloc.command;
-  Result<DeviceBinary> binary = compileWithOcloc(spirv, product, options);
-  if (!binary.ok())
-    return std::nullopt;  // the same error comes again where it can be told
-  spilled = deviceReport(*binary).spilled_registers;
-  (void)cache.store(package::nativeKey(spirv, product, ocloc.version), binary->bytes);  // best effort, as the next
-  (void)cache.store(answer, std::as_bytes(std::span(&spilled, 1)));
-  return spilled;
-}
-
 /// A plan for a target that this machine need not have: {"plan": bytes, "constants": tensors that follow the user's
 /// inputs, "report"}. options["target"] names a product.
 py::dict compilePlan(const py::object& graph_module, const std::vector<unsigned>& parameters, const py::dict& options) {
   Settings settings = settingsOf(options);
-  Result<InstalledOcloc> ocloc = gpuOf(settings.compile) ? installedOclocFor(settings.compile.target)
-                                                         : Status(Code::not_found, "the CPU has no ocloc");
-  if (ocloc.ok())  // else whoever compiles the kernels says what is missing
-    settings.compile.device_compiler = "ocloc " + ocloc->version;
+  const std::optional<InstalledOcloc> ocloc = deviceCompiler(settings.compile);
   auto context = newContext();
   ImportedGraph imported;
   try {
@@ -289,12 +278,8 @@ py::dict compilePlan(const py::object& graph_module, const std::vector<unsigned>
       compilation.plan = std::move(*stored);
       compilation.ok = true;
     } else {
-      SpillCheck spills;
-      if (ocloc.ok())
-        spills = [&](std::span<const uint32_t> spirv) {
-          return spillsOf(spirv, settings.compile.target, *ocloc, cache);
-        };
-      compilation = compileModule(*imported.module, settings.compile, {}, spills);
+      compilation = compileModule(*imported.module, settings.compile, {},
+                                  ocloc ? spillCheck(settings.compile.target, *ocloc, cache) : nullptr);
       if (compilation.ok)
         (void)cache.store(key, compilation.plan);  // best effort
     }

@@ -89,7 +89,7 @@ Result<std::unique_ptr<KernelModules>> KernelModules::build(const plan::Plan& pl
 
   std::optional<VendorCode> vendor;
   if (self->gpu_ && !self->gpu_->device().hasOurCompiler()) {
-    vendor.emplace(self->gpu_->device(), options);
+    vendor.emplace(self->gpu_->device(), options, cache);
     vendor->expect(size_t(std::ranges::count_if(
         missing, [&](size_t i) { return !isCpuTarget(modules->Get(uint32_t(i))->target()->string_view()); })));
   }

@@ -89,31 +89,31 @@ std::string whyNotCovered(const ze::Device& device, const std::string& product) 
   return text;
 }
 
-std::string VendorCode::compilerFor(const std::string& product) {
+CacheKey oclocKey(std::span<const uint32_t> spirv, const std::string& product, const std::string& ocloc_version) {
+  CacheKey key("native");
+  key.add("format", "1").add("target", product).add("compiler", "ocloc " + ocloc_version);
+  key.addHash("spirv", std::as_bytes(spirv));
+  return key;
+}
+
+std::optional<InstalledOcloc> VendorCode::compilerFor(const std::string& product) {
   std::lock_guard lock(mutex_);
   const auto known = compilers_.find(product);
   if (known != compilers_.end())
     return known->second;
-  std::string found;
-  for (const std::string& command : installedOclocs()) {
-    OclocOptions question;
-    question.compiler = command;
-    question.deadline = std::chrono::milliseconds(2'000);
-    const auto knows = oclocDevices(question);
-    if (knows.ok() && std::ranges::find(*knows, product) != knows->end()) {
-      found = command;
-      break;
-    }
-  }
-  return compilers_[product] = found;
+  auto found = installedOclocFor(product, std::chrono::seconds(2));
+  return compilers_[product] = found.ok() ? std::optional(std::move(*found)) : std::nullopt;
 }
 
 Result<VendorCode::Code> VendorCode::make(const plan::KernelModule& module, bool refused) {
   const std::string product = module.target()->str();
   if (!refused)
-    if (const std::string compiler = compilerFor(product); !compiler.empty()) {
+    if (const auto compiler = compilerFor(product)) {
+      const CacheKey key = oclocKey(wordsOf(module), product, compiler->version);
+      if (auto stored = cache_.load(key))
+        return Code{std::move(*stored), false};
       OclocOptions options;
-      options.compiler = compiler;
+      options.compiler = compiler->command;
       auto made = compileWithOcloc(wordsOf(module), product, options);
       if (!made.ok())
         return made.status();

@@ -4,10 +4,13 @@
 
 #include <map>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "compiler/plan/plan_generated.h"
+#include "lowering/native/ocloc.h"
+#include "runtime/cache/file_cache.h"
 #include "runtime/executor/executable.h"
 #include "runtime/ze/device.h"
 
@@ -17,10 +20,14 @@ namespace zefuse::executor {
 // for an id in no table. Asks the installed compilers, which takes tens of milliseconds.
 std::string whyNotCovered(const ze::Device& device, const std::string& product);
 
+// The cache's key of what ocloc of that version makes of a kernel: made ahead of need, to look for spills, or here.
+CacheKey oclocKey(std::span<const uint32_t> spirv, const std::string& product, const std::string& ocloc_version);
+
 // Thread-safe.
 class VendorCode {
 public:
-  VendorCode(const ze::Device& device, const ExecutableOptions& options) : device_(device), options_(options) {}
+  VendorCode(const ze::Device& device, const ExecutableOptions& options, const FileCache& cache)
+      : device_(device), options_(options), cache_(cache) {}
 
   struct Code {
     std::vector<std::byte> bytes;
@@ -35,15 +42,16 @@ public:
   void expect(size_t count) { count_ = count; }
 
 private:
-  // The first installed compiler that knows the product; empty: none. Asked once.
-  std::string compilerFor(const std::string& product);
+  // The first installed compiler that knows the product. Asked once.
+  std::optional<InstalledOcloc> compilerFor(const std::string& product);
   Result<std::vector<std::byte>> byDriver(const plan::KernelModule& module);
 
   const ze::Device& device_;
   const ExecutableOptions& options_;
+  const FileCache& cache_;
   size_t count_ = 0;
   std::mutex mutex_;  // guards what follows
-  std::map<std::string, std::string> compilers_;
+  std::map<std::string, std::optional<InstalledOcloc>> compilers_;
   size_t started_ = 0;
 };
 

@@ -11,6 +11,7 @@
 #include "lowering/targets.h"
 #include "runtime/cache/file_cache.h"
 #include "runtime/executor/kernel_modules.h"
+#include "runtime/executor/vendor_code.h"
 #include "runtime/parallel.h"
 
 namespace zefuse::package {
@@ -63,7 +64,7 @@ public:
   Result<std::vector<std::byte>> compile(const plan::KernelModule& module, const std::string& target, bool& cached) {
     const bool cpu = findCpuTarget(target) != nullptr;
     const CacheKey key = cpu ? executor::nativeKey(module, context_->device(), target)
-                             : nativeKey(wordsOf(module), target, oclocs_.at(target).version);
+                             : executor::oclocKey(wordsOf(module), target, oclocs_.at(target).version);
     const FileCache::Lock lock = cache_.lock(key, options_.deadline);
     if (auto stored = cache_.load(key)) {
       cached = true;
@@ -101,13 +102,6 @@ private:
 };
 
 }  // namespace
-
-CacheKey nativeKey(std::span<const uint32_t> spirv, const std::string& product, const std::string& ocloc_version) {
-  CacheKey key("native");
-  key.add("format", "1").add("target", product).add("compiler", "ocloc " + ocloc_version);
-  key.addHash("spirv", std::as_bytes(spirv));
-  return key;
-}
 
 Result<std::vector<NativeCode>> compileAhead(const plan::Plan& plan, const std::vector<std::string>& targets,
                                              const AheadOptions& options) {

@@ -20,9 +20,6 @@ struct NativeCode {
   std::vector<std::byte> bytes;
 };
 
-// The cache's key of what ocloc of that version makes of a kernel.
-CacheKey nativeKey(std::span<const uint32_t> spirv, const std::string& product, const std::string& ocloc_version);
-
 struct AheadOptions {
   std::string cache_dir;  // where such code is looked for and kept; empty: nowhere
   uint64_t cache_limit = uint64_t(2) << 30;

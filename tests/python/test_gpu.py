@@ -119,7 +119,7 @@ def test_zoo_inference(name: str) -> None:
         assert not counts.fallbacks, counts.reasons
 
 
-@pytest.mark.parametrize("name", ["BERT", "GPT-2", "ResNet-18", "ConvNeXt", "MLP-Mixer", "DLRM", "LSTM"])
+@pytest.mark.parametrize("name", zoo.MAKERS)
 def test_zoo_training(name: str) -> None:
     result = examine.training(zoo.make(name), options=GPU)
     assert result.error <= examine.OUTPUT_ERROR

@@ -38,9 +38,11 @@ except zefuse.ZefuseError as error:
 """
 
 
-def run(tmp_path: Path, options: str = "{}", seconds: float = 120, **environment: str) -> tuple[str, str]:
+def run(
+    tmp_path: Path, options: str = "{}", seconds: float = 120, script: str = SCRIPT, **environment: str
+) -> tuple[str, str]:
     done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, options],
+        [sys.executable, "-c", script, options],
         capture_output=True,
         text=True,
         timeout=seconds,
@@ -114,6 +116,54 @@ def test_an_installed_compiler_comes_first(tmp_path: Path) -> None:
     out, _ = run(tmp_path, ZEFUSE_OCLOC=str(stub))
     assert out.startswith("NotFoundError") and "does not take the code that the installed compiler made" in out, out
     assert (tmp_path / "log").read_text()
+
+
+SPILLING_STUB = """#!/bin/sh
+case "$1" in
+  query) printf 99.1 > "$2"; exit 0;;
+esac
+case "$*" in
+  *--help*) echo "  <device_type> can be: dg2-g11, version"; exit 1;;
+esac
+file=$(echo "$*" | sed 's/.*-file \\([^ ]*\\).*/\\1/')
+sha256sum < "$file" >> {log}
+while [ "$1" != -out_dir ]; do shift; done
+mkdir "$2"; printf stub > "$2/kernel.bin"
+[ "$(wc -l < {log})" -gt 1 ] || echo "kernel compiled SIMD16 allocated 128 regs and spilled around 54"
+"""
+
+SPILLING = """
+import torch
+from zefuse import backend
+from zefuse.explanation import Explanation
+
+graphs = []
+x, w = torch.arange(4096.0).reshape(64, 64) / 4096, torch.eye(64)
+with backend.observe(lambda _, graph: graphs.append(graph)):
+    f = torch.compile(lambda x, w: (x @ w) @ w, backend="zefuse", options={"device": "gpu:0", "jit": "allow"})
+    torch.testing.assert_close(f(x, w), x, rtol=0, atol=0)
+for kernel in Explanation.of(graphs[0]).kernels:
+    print(kernel["schedule"])
+"""
+
+
+@pytest.mark.parametrize("cache", ["cache", ""])
+def test_a_spilling_kernel_is_rescheduled(tmp_path: Path, cache: str) -> None:
+    """Plain torch.compile for a GPU: what the installed compiler spills gets smaller tiles, and explain says so."""
+    log, stub = tmp_path / "log", tmp_path / "ocloc"
+    stub.write_text(SPILLING_STUB.format(log=log))
+    stub.chmod(0o755)
+    folder = str(tmp_path / cache) if cache else ""
+    out, _ = run(tmp_path, script=SPILLING, ZEFUSE_OCLOC=str(stub), ZEFUSE_CACHE_DIR=folder)
+    schedules = out.splitlines()
+    assert len(schedules) == 2, out  # one kernel twice, asked about once
+    assert schedules[0] == schedules[1] and "; rescheduled, since this spilled 54 on dg2-g11: " in schedules[0], out
+    assert schedules[0].split(";")[0] not in schedules[0].split(";", 1)[1]
+    compiled = log.read_text().splitlines()
+    if cache:  # the code that the question was about is the code that is loaded
+        assert len(compiled) == len(set(compiled))
+        again, _ = run(tmp_path, script=SPILLING, ZEFUSE_OCLOC=str(stub), ZEFUSE_CACHE_DIR=folder)
+        assert again == out and log.read_text().splitlines() == compiled
 
 
 @pytest.mark.parametrize("options", [{"jit": "maybe"}, {"jit_timeout_s": 0}, {"device": "cpu,gpu:0"}])
