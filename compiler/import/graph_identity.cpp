@@ -92,6 +92,14 @@ public:
                               : getAffineSymbolExpr(static_cast<unsigned>(number), map.getContext()));
     return map.replaceDimsAndSymbols({}, by, map.getNumDims(), static_cast<unsigned>(old_.size()));
   }
+  bool knows(AffineMap map) const {
+    bool known = true;
+    map.walkExprs([&](AffineExpr expr) {
+      if (auto symbol = dyn_cast<AffineSymbolExpr>(expr))
+        known &= number_[symbol.getPosition()] >= 0;
+    });
+    return known;
+  }
   bool has(AffineMap map) const { return map.getNumSymbols() == number_.size() && !number_.empty(); }
   const std::vector<unsigned>& old() const { return old_; }  // by new number
 
@@ -195,15 +203,29 @@ GraphIdentity identify(ModuleOp original) {
         if (integer[symbol.getInt()] < 0)
           integer[symbol.getInt()] = static_cast<int64_t>(at);
     }
+  auto describe = [&](BlockArgument argument) {
+    const unsigned old = argument.getArgNumber();
+    const auto strides = cast<AffineMapAttr>(replacer.replace(graph.getArgAttr(old, "zefuse.strides"))).getValue();
+    const bool user = graph.getArgAttrOfType<StringAttr>(old, "zefuse.kind").getValue() == "user";
+    return (user ? "" : "static ") + textOf(cast<RankedTensorType>(replacer.replace(argument.getType())), strides);
+  };
   for (BlockArgument argument : order.arguments) {
     const unsigned old = argument.getArgNumber();
     place[old] = static_cast<int64_t>(identity.arguments.size());
     identity.arguments.push_back(number[old]);
-    const auto strides = cast<AffineMapAttr>(replacer.replace(graph.getArgAttr(old, "zefuse.strides"))).getValue();
-    const bool user = graph.getArgAttrOfType<StringAttr>(old, "zefuse.kind").getValue() == "user";
-    identity.inputs.push_back((user ? "" : "static ") +
-                              textOf(cast<RankedTensorType>(replacer.replace(argument.getType())), strides));
+    identity.inputs.push_back(describe(argument));
   }
+  AttrTypeWalker sizes;
+  bool known = true;
+  sizes.addWalk([&](AffineMapAttr map) { known &= !symbols.has(map.getValue()) || symbols.knows(map.getValue()); });
+  for (BlockArgument argument : block.getArguments())
+    if (const unsigned old = argument.getArgNumber(); !place.contains(old) && number[old] >= 0) {
+      known = true;
+      sizes.walk(argument.getType());
+      sizes.walk(graph.getArgAttr(old, "zefuse.strides"));
+      if (known)
+        identity.unread.emplace_back(describe(argument), number[old]);
+    }
   std::string definitions;
   for (unsigned symbol : symbols.old()) {
     const Attribute definition = definitionOf(symbol);
@@ -212,9 +234,10 @@ GraphIdentity identify(ModuleOp original) {
   }
 
   llvm::DenseMap<int64_t, int64_t> storages, sharing;  // numbered by their first mention; how many outputs lie there
-  for (auto entry : outputs.getAsRange<DictionaryAttr>())
-    if (auto storage = entry.getAs<IntegerAttr>("storage"))
-      ++sharing[storage.getInt()];
+  for (Attribute output : outputs)
+    if (auto entry = dyn_cast<DictionaryAttr>(output))  // None is none
+      if (auto storage = entry.getAs<IntegerAttr>("storage"))
+        ++sharing[storage.getInt()];
   for (Attribute output : outputs) {
     auto entry = dyn_cast<DictionaryAttr>(output);
     auto mapOf = [&](StringRef name) { return cast<AffineMapAttr>(replacer.replace(entry.get(name))).getValue(); };

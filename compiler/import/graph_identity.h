@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "mlir/IR/BuiltinOps.h"
@@ -22,6 +23,10 @@ struct GraphIdentity {
 
   std::vector<int64_t> arguments;  // for each of `inputs`: its number among the graph's inputs (zefuse.inputs)
   std::vector<int64_t> symbols;    // for each symbol: the number of the integer input that is it; -1: from a tensor
+
+  // Inputs that nobody reads, as `inputs` would say them, with their numbers: no part of what the graph is, but its
+  // plan may want a tensor there. Those with sizes that nothing else mentions are left out.
+  std::vector<std::pair<std::string, int64_t>> unread;
 };
 
 // Of a stage-1 module (docs/ir.md), which is left as it is. Deterministic. Thread-safe for different contexts.

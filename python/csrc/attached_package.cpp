@@ -65,22 +65,26 @@ Differences compare(const GraphKey& theirs, const GraphKey& ours) {
 }
 
 // For each input of the plan the graph's. Nothing: one of them has no number that the other needs.
-std::optional<std::vector<int64_t>> sourcesOf(const package::PlanEntry& entry, const GraphKey& ours) {
-  std::vector<int64_t> sources(entry.inputs.size(), -1);
-  auto put = [&](int64_t theirs, int64_t mine) {
-    if (theirs >= int64_t(sources.size()) || mine < 0)
+std::optional<std::vector<int64_t>> sourcesOf(const GraphKey& theirs, size_t num_inputs, const GraphKey& ours) {
+  std::vector<int64_t> sources(num_inputs, -1);
+  auto put = [&](int64_t place, int64_t mine) {
+    if (place < 0 || place >= int64_t(sources.size()) || mine < 0)
       return false;
-    sources[size_t(theirs)] = mine;
+    sources[size_t(place)] = mine;
     return true;
   };
-  if (entry.graph->arguments.size() != ours.arguments.size() || entry.graph->symbols.size() != ours.symbols.size())
+  if (theirs.arguments.size() != ours.arguments.size() || theirs.symbols.size() != ours.symbols.size())
     return std::nullopt;
   for (size_t i = 0; i < ours.arguments.size(); ++i)
-    if (entry.graph->arguments[i] < 0 || !put(entry.graph->arguments[i], ours.arguments[i]))
+    if (theirs.arguments[i] < 0 || !put(theirs.arguments[i], ours.arguments[i]))
       return std::nullopt;
   for (size_t i = 0; i < ours.symbols.size(); ++i)
-    if (entry.graph->symbols[i] >= 0 && !put(entry.graph->symbols[i], ours.symbols[i]))
+    if (theirs.symbols[i] >= 0 && !put(theirs.symbols[i], ours.symbols[i]))
       return std::nullopt;
+  std::multimap<std::string, int64_t> unread(ours.unread.begin(), ours.unread.end());  // any of the kind will do
+  for (const auto& [kind, place] : theirs.unread)
+    if (auto mine = unread.find(kind); mine != unread.end() && put(place, mine->second))
+      unread.erase(mine);
   return sources;
 }
 
@@ -107,6 +111,7 @@ GraphKey graphKey(const GraphIdentity& identity, const Options& options) {
   key.outputs = identity.outputs;
   key.arguments = identity.arguments;
   key.symbols = identity.symbols;
+  key.unread = identity.unread;
   return key;
 }
 
@@ -119,6 +124,7 @@ py::dict toDict(const GraphKey& key) {
   result["outputs"] = py::cast(key.outputs);
   result["arguments"] = py::cast(key.arguments);
   result["symbols"] = py::cast(key.symbols);
+  result["unread"] = py::cast(key.unread);
   return result;
 }
 
@@ -159,27 +165,34 @@ Result<std::shared_ptr<const AttachedPackage>> AttachedPackage::open(const std::
 AttachedPackage::Match AttachedPackage::find(const GraphKey& graph) const {
   Match match;
   std::optional<Differences> nearest;
-  for (const package::PlanEntry& entry : manifest_.plans) {
-    if (!entry.graph)
-      continue;
-    Differences differences = compare(*entry.graph, graph);
+  // True when this plan is the graph's.
+  auto fits = [&](const std::string& section, const GraphKey& theirs, size_t num_inputs) {
+    Differences differences = compare(theirs, graph);
     if (differences.count == 0) {
-      if (auto sources = sourcesOf(entry, graph)) {
-        match.entry = &entry;
+      if (auto sources = sourcesOf(theirs, num_inputs, graph)) {
+        match.section = section;
         match.sources = std::move(*sources);
-        return match;
+        return true;
       }
       differences.add("where its sizes come from", "an integer that is given", "tensors");
     }
     if (!nearest || differences.count < nearest->count)
       nearest = std::move(differences);
-  }
+    return false;
+  };
+  for (const package::CapturedGraph& entry : manifest_.captured)
+    if (fits(entry.section, entry.graph, entry.num_inputs))
+      return match;
+  for (const package::PlanEntry& entry : manifest_.plans)
+    if (entry.graph && fits(entry.section, *entry.graph, entry.inputs.size()))
+      return match;
   if (!nearest) {
     match.reason = name() + " says of no plan which graph it was made of: make it again with this zefuse";
     return match;
   }
-  match.reason = name() + " has no plan for this graph (it has " + std::to_string(manifest_.plans.size()) +
-                 "); the nearest differs in " + nearest->text;
+  match.reason = name() + " has no plan for this graph (it has " +
+                 std::to_string(manifest_.plans.size() + manifest_.captured.size()) + "); the nearest differs in " +
+                 nearest->text;
   if (nearest->sizes_are_known)
     match.reason += "; a plan for any size serves graphs in which that size is dynamic (torch._dynamo.mark_dynamic, "
                     "or torch.compile(dynamic=True))";
@@ -188,7 +201,7 @@ AttachedPackage::Match AttachedPackage::find(const GraphKey& graph) const {
 
 Result<std::unique_ptr<Executable>> AttachedPackage::create(const Match& match, ExecutableOptions options,
                                                             bool compile) const {
-  auto plan = reader_->section(match.entry->section);
+  auto plan = reader_->section(match.section);
   if (!plan.ok())
     return plan.status();
   options.build = compile;
@@ -204,8 +217,8 @@ Result<std::unique_ptr<Executable>> AttachedPackage::create(const Match& match, 
                   executable.status().place()};
   const auto* inputs = (*executable)->plan().inputs();
   if ((inputs ? inputs->size() : 0) != match.sources.size())
-    return Status{Code::damaged, name() + ": its manifest and plan '" + match.entry->section +
-                                     "' do not belong together; make it again"};
+    return Status{Code::damaged,
+                  name() + ": its manifest and plan '" + match.section + "' do not belong together; make it again"};
   for (uint32_t i = 0; i < match.sources.size(); ++i)
     if (const plan::Input& input = *inputs->Get(i); match.sources[i] < 0 && input.kind() != plan::InputKind::unused)
       return Status{Code::not_found, name() + ": the plan of this graph wants an input '" +

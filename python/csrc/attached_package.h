@@ -25,9 +25,9 @@ public:
   static Result<std::shared_ptr<const AttachedPackage>> open(const std::string& path);
 
   struct Match {
-    const package::PlanEntry* entry = nullptr;  // null: none
-    std::vector<int64_t> sources;  // for each input of its plan: the graph's input, -1 where nobody reads it
-    std::string reason;            // without one: how the nearest plan differs
+    std::string section;           // of the plan; empty: none
+    std::vector<int64_t> sources;  // for each input of the plan: the graph's input, -1 where nobody reads it
+    std::string reason;            // without a plan: how the nearest one differs
   };
   Match find(const package::GraphKey& graph) const;
 

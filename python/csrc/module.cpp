@@ -161,7 +161,7 @@ Result<std::unique_ptr<Executable>> fromPackage(const Settings& settings, mlir::
   } else {
     py::gil_scoped_release released;
     match = package->find(graphKey(identify(module), settings.compile));
-    if (match.entry)
+    if (!match.section.empty())
       executable = package->create(match, settings.run, !settings.package_only);
   }
   if (executable.ok()) {
@@ -169,7 +169,7 @@ Result<std::unique_ptr<Executable>> fromPackage(const Settings& settings, mlir::
     origin.sources = std::move(match.sources);
     return executable;
   }
-  origin.package_miss = match.entry ? executable.status().message() : match.reason;
+  origin.package_miss = match.section.empty() ? match.reason : executable.status().message();
   if (settings.package_only)
     raise("not_found", origin.package_miss + " (package_only is set, so it is not compiled here)");
   return executable;

@@ -142,7 +142,7 @@ py::dict loadPackage(const std::string& path, const ExecutableOptions& given) {
 py::dict inspectPackage(const std::string& path) {
   auto reader = unwrap(package::Reader::open(path, package::WeightsCheck::at_open));
   package::Manifest manifest = unwrap(package::Manifest::read(*reader));
-  py::list sections, plans, weights;
+  py::list sections, plans, captured, weights;
   for (const package::Reader::Section& section : reader->sections())
     sections.append(py::make_tuple(section.name, section.bytes.size(), hex(section.digest)));
   for (const package::PlanEntry& entry : manifest.plans) {
@@ -164,6 +164,18 @@ py::dict inspectPackage(const std::string& path) {
     plan["aten"] = described.aten;
     plans.append(plan);
   }
+  for (const package::CapturedGraph& entry : manifest.captured) {
+    auto described = unwrap(package::describeSteps(unwrap(reader->section(entry.section))));
+    py::dict graph;
+    graph["target"] = entry.target;
+    graph["section"] = entry.section;
+    graph["inputs"] = entry.graph.inputs;
+    graph["outputs"] = entry.graph.outputs;
+    graph["kernels"] = described.kernels;
+    graph["library_calls"] = described.library_calls;
+    graph["aten"] = described.aten;
+    captured.append(graph);
+  }
   for (const package::Weight& weight : unwrap(package::readWeights(*reader)))
     weights.append(py::make_tuple(weight.name, plan::EnumNameDType(weight.dtype), weight.sizes));
   py::dict result;
@@ -172,6 +184,7 @@ py::dict inspectPackage(const std::string& path) {
   result["digest"] = hex(reader->digest());
   result["sections"] = sections;
   result["plans"] = plans;
+  result["captured"] = captured;
   result["weights"] = weights;
   return result;
 }

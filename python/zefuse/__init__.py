@@ -13,6 +13,7 @@ __all__ = [
     "Options",
     "ZefuseError",
     "__version__",
+    "capture",
     "compile_package",
     "devices",
     "enable_precompile",
@@ -22,6 +23,7 @@ __all__ = [
 
 if TYPE_CHECKING:
     from zefuse.aot import compile_package, load
+    from zefuse.captured import capture
     from zefuse.errors import ZefuseError
     from zefuse.explanation import Explanation, explain
     from zefuse.options import Options
@@ -32,6 +34,7 @@ _PLACE = {
     "Explanation": "zefuse.explanation",
     "Options": "zefuse.options",
     "ZefuseError": "zefuse.errors",
+    "capture": "zefuse.captured",
     "compile_package": "zefuse.aot",
     "devices": "zefuse.targets",
     "enable_precompile": "zefuse.precompile",

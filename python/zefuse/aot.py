@@ -28,6 +28,7 @@ from zefuse.options import Options
 if TYPE_CHECKING:
     import torch
 
+    from zefuse.captured import CapturedGraph
     from zefuse.explanation import Explanation
 
 # progress(kernel, target, seconds, done, all): after each kernel; seconds is 0 for one from the cache; False ends the work.
@@ -35,7 +36,7 @@ Progress = Callable[[str, str, float, int, int], Any]
 
 
 def compile_package(
-    program: torch.export.ExportedProgram | Sequence[torch.export.ExportedProgram],
+    program: torch.export.ExportedProgram | Sequence[torch.export.ExportedProgram | CapturedGraph],
     path: str | Path,
     *,
     targets: Sequence[str] = ("cpu",),
@@ -45,41 +46,54 @@ def compile_package(
 ) -> Explanation:
     """Compiles an exported program and writes it to ``path``. Returns what the first plan became.
 
-    ``program`` may be several programs of one model, exported with different shapes: a call takes the first that fits.
+    ``program`` may be several programs of one model, exported with different shapes: a call takes the first that fits. Among
+    them, or alone, may be what ``zefuse.capture`` returns: graphs for ``torch.compile`` with the package attached.
     ``targets``: names that ``zefuse targets`` lists; ``"cpu"`` stands for ``avx2`` and ``avx512``. ``standalone``: the package
     is for programs without torch, so an operator that would run through ATen raises FallbackError. The same programs,
     targets and versions give the same bytes.
     """
+    from zefuse.captured import CapturedGraph
     from zefuse.explanation import Explanation
 
     checked = Options.make(options)
     wanted = _targets(targets)
     programs = list(program) if isinstance(program, Sequence) else [program]
+    graphs = [each for each in programs if isinstance(each, CapturedGraph)]
+    flat = [_Flat(each) for each in programs if not isinstance(each, CapturedGraph)]
     if not programs:
         raise InvalidArgumentError("compile_package: no program")
+    if standalone and not flat:
+        raise InvalidArgumentError(
+            "compile_package: standalone is for programs of torch.export; graphs of torch.compile are only for torch"
+        )
     native = _native.load()
-    flat = [_Flat(each) for each in programs]
     for other in flat[1:]:
         flat[0].check_same_convention(other)
 
     weights = _Weights()
     plans: list[dict[str, Any]] = []
+    captured: list[dict[str, Any]] = []
     sections: dict[str, Any] = {}
     explanation: Explanation | None = None
+
+    def add(compiled: Any, section: str, codes: Sequence[str]) -> None:
+        nonlocal explanation
+        explanation = explanation or Explanation.of(compiled)
+        sections[section] = plan = compiled.plan_bytes()
+        sections.update(native.package_natives(plan, list(codes), checked.to_dict(), progress))
+
     for number, each in enumerate(flat):
         names = {name: weights.add(name, tensor) for name, tensor in each.weights.items()}
         for family, codes in wanted:
             compiled = each.compile(checked, family)
             if standalone:
                 _refuse_aten(compiled)
-            explanation = explanation or Explanation.of(compiled)
             constants = [
                 {"weight": weights.add(f"zefuse.constant.{number}.{at}", tensor)}
                 for at, tensor in enumerate(compiled.constants())
             ]
             section = f"plan/{family}" + (f".{number}" if number else "")
-            sections[section] = plan = compiled.plan_bytes()
-            sections.update(native.package_natives(plan, codes, checked.to_dict(), progress))
+            add(compiled, section, codes)
             inputs = [{"weight": names[slot["weight"]]} if "weight" in slot else slot for slot in each.inputs]
             outputs = [{"weight": names[slot["weight"]]} if "weight" in slot else slot for slot in each.outputs]
             plans.append(
@@ -91,17 +105,30 @@ def compile_package(
                     "graph": each.key(checked, family),
                 }
             )
+    for family, codes in wanted:
+        known: list[dict[str, Any]] = []
+        for graph in graphs:
+            key = graph.key(checked, family)
+            if key in known:
+                continue
+            section = f"plan/{family}.captured.{len(known)}"
+            known.append(key)
+            compiled = graph.compile(checked, family)
+            add(compiled, section, codes)
+            num_inputs = graph.num_inputs + len(compiled.constants())
+            captured.append({"target": family, "section": section, "num_inputs": num_inputs, "graph": key})
     from zefuse import __version__
 
     sections["weights"], strides = weights.serialize()
     manifest = {
         "producer": f"zefuse {__version__}",
         "standalone": standalone,
-        "inputs": flat[0].input_names,
-        "outputs": flat[0].output_names,
-        "in_spec": flat[0].in_spec,
-        "out_spec": flat[0].out_spec,
+        "inputs": flat[0].input_names if flat else [],
+        "outputs": flat[0].output_names if flat else [],
+        "in_spec": flat[0].in_spec if flat else "",
+        "out_spec": flat[0].out_spec if flat else "",
         "plans": plans,
+        "captured": captured,
         "strides": strides,
     }
     sections["manifest"] = json.dumps(manifest, sort_keys=True, indent=1).encode()
@@ -192,25 +219,32 @@ class _Flat:
         from zefuse.backend import compile_graph
 
         if family == "cpu":
-            return compile_graph(self.graph_module, self._static(), _for_host(options), whole=True)
+            return compile_graph(self.graph_module, self._static(), for_host(options), whole=True)
         return PlanOnly(self.graph_module, self._static(), options, family)
 
     def key(self, options: Options, family: str) -> dict[str, Any]:
         """By which torch.compile finds the plan again, when the package is attached."""
-        wanted = _for_host(options).to_dict() if family == "cpu" else _for_product(options, family)
-        return _native.load().graph_key(self.graph_module, self._static(), wanted)
+        return graph_key(self.graph_module, self._static(), options, family)
 
     def _static(self) -> list[int]:
         return [number for number, entry in enumerate(self.inputs) if "weight" in entry]
 
 
-def _for_host(options: Options) -> Options:
+def graph_key(
+    graph_module: torch.fx.GraphModule, parameters: Sequence[int], options: Options, family: str
+) -> dict[str, Any]:
+    """By which torch.compile finds the plan of this graph in an attached package."""
+    wanted = for_host(options).to_dict() if family == "cpu" else _for_product(options, family)
+    return _native.load().graph_key(graph_module, list(parameters), wanted)
+
+
+def for_host(options: Options) -> Options:
     """A package is made by compiling, never out of another."""
     return dataclasses.replace(options, device="cpu", package="", package_only=False)
 
 
 def _for_product(options: Options, product: str) -> dict[str, Any]:
-    return {**_for_host(options).to_dict(), "device": "gpu", "target": product}
+    return {**for_host(options).to_dict(), "device": "gpu", "target": product}
 
 
 class PlanOnly:

@@ -35,6 +35,11 @@ _observer: ContextVar[Callable[[str, Any], None] | None] = ContextVar("zefuse_ob
 # Takes each compiled graph while set (precompile) and gives what is called in its place.
 _recorder: ContextVar[Callable[[str, Any], Any] | None] = ContextVar("zefuse_recorder", default=None)
 
+# Told of each graph that becomes a plan, with its parameters' numbers, while set (capture).
+_captured: ContextVar[Callable[[torch.fx.GraphModule, Sequence[int]], None] | None] = ContextVar(
+    "zefuse_captured", default=None
+)
+
 # Graphs that may hold derived weights. Weak: a graph lives as long as the code that calls it.
 _live: weakref.WeakSet[Any] = weakref.WeakSet()
 
@@ -110,6 +115,8 @@ def _compile_in_parts(gm: torch.fx.GraphModule, parameter_indices: Sequence[int]
                 raise
             warnings.warn(f"zefuse: a graph runs on the CPU: {error}", stacklevel=2)
             compiled = native.compile(part, parameters, other.to_dict())
+        if (captured := _captured.get()) is not None:
+            captured(part, parameters)
         if compiled.package_miss:
             warnings.warn(f"zefuse: a graph is compiled: {compiled.package_miss}", stacklevel=2)
         if names := options.target_names():

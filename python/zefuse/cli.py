@@ -18,8 +18,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     compile_.add_argument(
         "program",
         nargs="+",
-        help="what torch.export.save wrote (.pt2), or module:function that returns such programs; "
-        "several are one model exported with different shapes",
+        help="what torch.export.save wrote (.pt2), or module:function that returns such programs or what zefuse.capture "
+        "returns; several programs are one model exported with different shapes",
     )
     compile_.add_argument("-o", "--output", required=True, help="the package to write")
     compile_.add_argument(
@@ -132,6 +132,7 @@ def _programs(name: str) -> list[Any]:
 
     import torch
 
+    from zefuse.captured import CapturedGraph
     from zefuse.errors import DamagedError, InvalidArgumentError, NotFoundError
 
     if re.fullmatch(r"[\w.]+:[\w.]+", name) and not os.path.exists(name):
@@ -146,9 +147,10 @@ def _programs(name: str) -> list[Any]:
         made = factory()
         programs = list(made) if isinstance(made, (list, tuple)) else [made]
         for program in programs:
-            if not isinstance(program, torch.export.ExportedProgram):
+            if not isinstance(program, (torch.export.ExportedProgram, CapturedGraph)):
                 raise InvalidArgumentError(
-                    f"compile: {name!r} returned {type(program).__name__}: expected torch.export.export(...), or a list of such"
+                    f"compile: {name!r} returned {type(program).__name__}: expected torch.export.export(...), "
+                    "zefuse.capture(...), or a list of such"
                 )
         return programs
     if not os.path.isfile(name):
@@ -184,6 +186,14 @@ def _inspect(args: argparse.Namespace) -> None:
         )
         for kind in ("inputs", "outputs"):
             print(f"  {kind}: {'; '.join(plan[kind])}")
+    for graph in found["captured"]:
+        aten = f", ATen: {', '.join(graph['aten'])}" if graph["aten"] else ""
+        print(
+            f"torch.compile's graph for {graph['target']} ({graph['section']}): {graph['kernels']} launches, "
+            f"{graph['library_calls']} library calls{aten}"
+        )
+        for kind in ("inputs", "outputs"):
+            print(f"  {kind}: {'; '.join(graph[kind])}")
     print("sections:")
     for name, size, digest in found["sections"]:
         print(f"  {name}: {size} bytes, {digest[:12]}")

@@ -116,7 +116,13 @@ class _Precompiled:
         functools.update_wrapper(self, compiled, updated=())
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if _inside.get() or backend._observer.get() or _stance() != "default" or torch.compiler.is_compiling():
+        if (
+            _inside.get()
+            or backend._observer.get()
+            or backend._captured.get()
+            or _stance() != "default"
+            or torch.compiler.is_compiling()
+        ):
             return self._compiled(*args, **kwargs)
         try:
             fields = self._fields(args, kwargs)

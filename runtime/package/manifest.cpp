@@ -83,6 +83,10 @@ std::optional<GraphKey> readGraphKey(const Json* json) {
   key.outputs = names(json->find("outputs"));
   key.arguments = numbers("arguments");
   key.symbols = numbers("symbols");
+  if (const Json* unread = json->find("unread"))
+    for (const Json& item : unread->array())
+      if (item.array().size() == 2)
+        key.unread.emplace_back(item.array()[0].text().value_or(""), item.array()[1].integer().value_or(-1));
   return key;
 }
 
@@ -151,8 +155,19 @@ Result<Manifest> Manifest::read(const Reader& reader) {
         return damaged(reader, "the manifest describes a plan that this runtime cannot bind");
       manifest.plans.push_back(std::move(entry));
     }
+    const Json* captured = json->find("captured");
+    for (const Json& item : captured ? captured->array() : Json::Array()) {
+      auto graph = readGraphKey(item.find("graph"));
+      const Json* count = item.find("num_inputs");
+      const int64_t num_inputs = count ? count->integer().value_or(-1) : -1;
+      CapturedGraph entry{item.textOr("target"), item.textOr("section"), size_t(num_inputs), {}};
+      if (entry.target.empty() || entry.section.empty() || !graph || num_inputs < 0 || num_inputs > 1 << 20)
+        return damaged(reader, "the manifest describes a graph of torch.compile that this runtime cannot bind");
+      entry.graph = std::move(*graph);
+      manifest.captured.push_back(std::move(entry));
+    }
   }
-  if (manifest.plans.empty())
+  if (manifest.plans.empty() && manifest.captured.empty())
     return damaged(reader, "the manifest names no plan");
   for (const PlanEntry& entry : manifest.plans) {
     size_t results = 0;

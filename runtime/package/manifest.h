@@ -36,6 +36,7 @@ struct GraphKey {
   std::vector<std::pair<std::string, std::string>> fields;  // "fuse": "yes", "digest": ...
   std::vector<std::string> inputs, outputs;                 // "f32[s0, 8]"
   std::vector<int64_t> arguments, symbols;                  // GraphIdentity's, as numbers of the plan's inputs
+  std::vector<std::pair<std::string, int64_t>> unread;      // as above
 };
 
 // A plan with its calling convention. A package has one per target, and of each target one per set of shapes.
@@ -47,12 +48,21 @@ struct PlanEntry {
   std::optional<GraphKey> graph;  // none in packages of versions before it
 };
 
+// A graph as torch.compile hands it over, for options={"package": ...} alone: it has no calling convention of its own,
+// and no weights are the package's.
+struct CapturedGraph {
+  std::string target, section;  // as PlanEntry's
+  size_t num_inputs = 0;        // of the plan
+  GraphKey graph;
+};
+
 struct Manifest {
   std::string producer;                                 // "zefuse 0.1.0"
   std::vector<std::string> input_names, output_names;   // of the user's
   std::string in_spec, out_spec;                        // torch's pytree of them, for Python; opaque here
   std::map<std::string, std::vector<int64_t>> strides;  // of the weights whose plan wants another order than row-major
-  std::vector<PlanEntry> plans;
+  std::vector<PlanEntry> plans;                         // may be empty where there are captured graphs
+  std::vector<CapturedGraph> captured;                  // unknown to versions before it, which ignore them
 
   // damaged: what is missing or wrong. Names of formats before this one are translated.
   static Result<Manifest> read(const Reader& reader);

@@ -164,6 +164,10 @@ bool describe(const Manifest& manifest, const PlanEntry& entry, const plan::Plan
 
 Result<std::vector<const PlanEntry*>> plansFor(const Reader& reader, const Manifest& manifest,
                                                const std::string& device) {
+  if (manifest.plans.empty())
+    return Status{Code::unsupported,
+                  reader.name() + " holds graphs of torch.compile only: attach it with options={\"package\": ...}, or "
+                                  "compile a program of torch.export to load it by itself"};
   std::string target = "cpu", what = "the CPU";
   bool any_gpu = false;
   if (device != "cpu") {
@@ -203,12 +207,18 @@ Result<std::vector<const PlanEntry*>> plansFor(const Reader& reader, const Manif
 
 Result<PlanDescription> describePlan(std::span<const std::byte> bytes, const Manifest& manifest,
                                      const PlanEntry& entry) {
+  Result<PlanDescription> description = describeSteps(bytes);
+  if (description.ok() &&
+      !describe(manifest, entry, *plan::GetPlan(bytes.data()), description->inputs, description->outputs))
+    return Status{Code::damaged, "the manifest and plan '" + entry.section + "' do not belong together"};
+  return description;
+}
+
+Result<PlanDescription> describeSteps(std::span<const std::byte> bytes) {
   Result<executor::Program> program = executor::loadProgram(bytes);
   if (!program.ok())
     return program.status();
   PlanDescription description;
-  if (!describe(manifest, entry, *plan::GetPlan(bytes.data()), description.inputs, description.outputs))
-    return Status{Code::damaged, "the manifest and plan '" + entry.section + "' do not belong together"};
   for (const auto& step : program->plan.steps) {
     const auto type = step->kind.type;
     description.kernels += type == plan::StepKind::Launch;

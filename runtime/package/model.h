@@ -64,7 +64,7 @@ private:
 };
 
 // The manifest's plans for a device, in its order. not_found: what the package holds instead; unsupported: a GPU that
-// nobody knows.
+// nobody knows, or a package of torch.compile's graphs alone.
 Result<std::vector<const PlanEntry*>> plansFor(const Reader& reader, const Manifest& manifest,
                                                const std::string& device);
 
@@ -75,6 +75,7 @@ struct PlanDescription {
   std::vector<std::string> aten;            // the operators that it calls
 };
 Result<PlanDescription> describePlan(std::span<const std::byte> plan, const Manifest& manifest, const PlanEntry& entry);
+Result<PlanDescription> describeSteps(std::span<const std::byte> plan);  // without inputs and outputs
 
 std::string text(const TensorInfo& info);  // "f32[s0, 384]"
 
