@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "lowering/native/subprocess.h"
+#include "lowering/native/temporary_folder.h"
 
 namespace zefuse {
 namespace fs = std::filesystem;
@@ -84,33 +85,6 @@ int countInstructions(const std::string& assembly, std::string_view name) {
   }
   return count;
 }
-
-// Removed with all in it, unless kept.
-class TemporaryFolder {
-public:
-  explicit TemporaryFolder(const std::string& name) {
-    std::error_code error;
-    const fs::path parent = fs::temp_directory_path(error);
-    std::string path = (parent / (name + "-XXXXXX")).string();
-    if (error || !mkdtemp(path.data()))
-      status_ = {Code::internal, "ocloc: no temporary directory in " + parent.string() + "; set TMPDIR"};
-    else
-      path_ = path;
-  }
-  ~TemporaryFolder() {
-    std::error_code error;
-    if (!path_.empty())
-      fs::remove_all(path_, error);
-  }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  const Status& status() const { return status_; }
-  const fs::path& path() const { return path_; }
-  void keep() { path_.clear(); }
-
-private:
-  fs::path path_;
-  Status status_;
-};
 
 // Of a question that takes milliseconds.
 ToolLimits questionLimits(const OclocOptions& options, std::string directory) {

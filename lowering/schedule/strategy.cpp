@@ -105,6 +105,18 @@ private:
     return result;
   }
 
+  // What the stage of a level computes: the elements of its reductions, and the outputs stored there.
+  SmallVector<Node> rootsOf(unsigned level, const Strategy& strategy) const {
+    SmallVector<Node> roots;
+    for (const Instance& instance : domain_.instances)
+      if (instance.level == level)
+        roots.push_back(instance.element());
+    for (auto [number, output] : llvm::enumerate(domain_.outputs))
+      if (!output.per_row && strategy.output_levels[number] == level)
+        roots.push_back(output.node);
+    return roots;
+  }
+
   SmallVector<Access> outputAccesses(bool per_row) const {
     SmallVector<Access> result;
     SmallVector<Node> roots;
@@ -285,15 +297,8 @@ private:
       rows.set(dim);
     std::vector<std::vector<Node>> values(domain_.levels + 1);
     for (unsigned level = 0; level <= domain_.levels && fits; ++level) {
-      SmallVector<Node> roots;
-      for (const Instance& instance : domain_.instances)
-        if (instance.level == level)
-          roots.push_back(instance.element());
-      for (auto [number, output] : llvm::enumerate(domain_.outputs))
-        if (!output.per_row && strategy.output_levels[number] == level)
-          roots.push_back(output.node);
       Seen seen;
-      for (Node root : roots)
+      for (Node root : rootsOf(level, strategy))
         walkNodes(space_, root, seen, graph_, [&](Node node) {
           Dims dims = space_.dimsOf(node.at);
           if (!dims.test(strategy.row_lanes) || dims.test(rows) || costOf(node.value) < 4)
@@ -318,15 +323,8 @@ private:
     Seen before;  // nodes evaluated in earlier stages
     llvm::DenseSet<std::pair<Value, AffineMap>> chosen;
     for (unsigned level = 0; level <= domain_.levels; ++level) {
-      SmallVector<Node> roots;
-      for (const Instance& instance : domain_.instances)
-        if (instance.level == level)
-          roots.push_back(instance.element());
-      for (auto [number, output] : llvm::enumerate(domain_.outputs))
-        if (!output.per_row && strategy.output_levels[number] == level)
-          roots.push_back(output.node);
       Seen mine;
-      for (Node root : roots)
+      for (Node root : rootsOf(level, strategy))
         walkNodes(space_, root, mine, graph_, [&](Node node) {
           std::pair<Value, AffineMap> key(node.value, node.at);
           Operation* op = node.value.getDefiningOp();

@@ -1,6 +1,5 @@
 #include "lowering/spirv/emitter_client.h"
 
-#include <dlfcn.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/socket.h>
@@ -13,6 +12,7 @@
 #include <mutex>
 #include <optional>
 
+#include "lowering/native/companion.h"
 #include "lowering/native/spawn.h"
 #include "lowering/spirv/emitter.h"
 #include "runtime/descriptor_io.h"
@@ -25,16 +25,7 @@ using emitter::Kind;
 
 constexpr int deadline_s = 30;
 
-std::string programPath() {
-  Dl_info info{};
-  if (dladdr(reinterpret_cast<const void*>(&startSpirvBackEnd), &info) && info.dli_fname) {
-    std::string path = info.dli_fname;
-    path = path.substr(0, path.rfind('/') + 1) + emitter::program_name;
-    if (access(path.c_str(), X_OK) == 0)
-      return path;
-  }
-  return std::string(ZEFUSE_BUILD_LIBRARIES) + emitter::program_name;  // a test program, linked elsewhere in the build
-}
+std::string programPath() { return companionProgram(emitter::program_name); }
 
 // The running program. Not thread-safe.
 class Emitter {

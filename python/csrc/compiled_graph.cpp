@@ -14,9 +14,6 @@ namespace zefuse::python {
 
 CompiledGraph::CompiledGraph(std::unique_ptr<Executable> executable, std::vector<at::Tensor> constants, Origin origin)
     : executable_(std::move(executable)), constants_(std::move(constants)), origin_(std::move(origin)) {
-  if (const auto* buffers = executable_->plan().buffers())  // none: a graph that returns nothing
-    for (const plan::Buffer* buffer : *buffers)
-      num_output_buffers_ += buffer->storage() == plan::Storage::output;
   if (const auto* given = executable_->plan().inputs())
     for (flatbuffers::uoffset_t i = 0; i < given->size(); ++i)
       if (given->Get(i)->written())
@@ -53,7 +50,7 @@ py::tuple CompiledGraph::call(const py::list& arguments) {
     inputs[i].tensor = *ref;
   }
 
-  OutputStorage storage(num_output_buffers_);
+  OutputStorage storage(executable_->numOutputBuffers());
   std::vector<at::Tensor> wrapped;
   auto outputs = [&] {
     py::gil_scoped_release released;

@@ -55,7 +55,6 @@ private:
   std::unique_ptr<Executable> executable_;
   std::vector<at::Tensor> constants_;
   Origin origin_;
-  size_t num_output_buffers_ = 0;
   std::vector<size_t> written_;  // inputs whose memory a call writes
 };
 

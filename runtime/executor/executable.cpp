@@ -258,6 +258,8 @@ const plan::Plan& Executable::plan() const { return *plan::GetPlan(impl_->bytes.
 
 std::span<const std::byte> Executable::planBytes() const { return impl_->bytes; }
 
+size_t Executable::numOutputBuffers() const { return impl_->shared.program.output_buffers.size(); }
+
 ExecutionCounters Executable::counters() const { return impl_->shared.counters.read(); }
 
 void Executable::timeSteps(bool on) { impl_->shared.timer.set(on, impl_->shared.program.plan.steps.size()); }

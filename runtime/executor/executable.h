@@ -115,6 +115,7 @@ public:
 
   const plan::Plan& plan() const;
   std::span<const std::byte> planBytes() const;
+  size_t numOutputBuffers() const;  // how often a call asks `allocate`, at most
   ExecutionCounters counters() const;
 
   // From now on (or no longer) each step is timed, from zero: half a microsecond a step. Off, it costs one branch a

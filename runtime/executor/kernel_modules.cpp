@@ -16,13 +16,17 @@ constexpr std::chrono::seconds build_wait{60};
 
 }  // namespace
 
+std::span<const uint32_t> spirvOf(const plan::KernelModule& module) {
+  const auto* words = module.spirv();
+  return words ? std::span(words->data(), words->size()) : std::span<const uint32_t>();
+}
+
 CacheKey nativeKey(const plan::KernelModule& module, const ze::Device& device, std::string_view cpu_level) {
   CacheKey key("native");
   key.add("format", "1").add("target", module.target()->str());
   for (auto& [name, value] : device.nativeFields(cpu_level))
     key.add(name, value);
-  const auto* words = module.spirv();
-  key.addHash("spirv", words ? std::as_bytes(std::span(words->data(), words->size())) : std::span<const std::byte>());
+  key.addHash("spirv", std::as_bytes(spirvOf(module)));
   return key;
 }
 
@@ -120,8 +124,8 @@ Status KernelModules::buildOne(const ze::Context& context, const plan::KernelMod
       return {};
     }
   ++counters.native_cache_misses;
-  const auto* words = module.spirv();
-  if (!words || words->size() == 0)
+  const std::span<const uint32_t> words = spirvOf(module);
+  if (words.empty())
     return {Code::damaged, "plan: kernel module '" + label + "' carries no SPIR-V and no usable native code was given"};
   if (vendor) {
     // A driver may refuse what another version's compiler made; its own code it takes.
@@ -140,7 +144,7 @@ Status KernelModules::buildOne(const ze::Context& context, const plan::KernelMod
     }
     return {Code::internal, "kernel module '" + label + "': no code was made"};
   }
-  auto built = ze::Module::fromSpirv(context, std::span(words->data(), words->size()), label);
+  auto built = ze::Module::fromSpirv(context, words, label);
   if (!built.ok())
     return built.status();
   if (auto native = built->nativeBinary(); native.ok() && !native->empty())

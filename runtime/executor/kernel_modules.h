@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -15,6 +16,9 @@
 namespace zefuse::executor {
 
 class VendorCode;
+
+// Its SPIR-V, in the plan's memory; empty where it carries none.
+std::span<const uint32_t> spirvOf(const plan::KernelModule& module);
 
 // Whatever native code depends on. Not the module's id: it is what the plan says of itself. `cpu_level` as in
 // ze::Device::nativeFields.

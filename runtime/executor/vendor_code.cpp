@@ -1,65 +1,23 @@
 #include "runtime/executor/vendor_code.h"
 
-#include <dlfcn.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cstdlib>
-#include <filesystem>
 #include <fstream>
 
+#include "lowering/native/companion.h"
 #include "lowering/native/ocloc.h"
 #include "lowering/native/subprocess.h"
+#include "lowering/native/temporary_folder.h"
+#include "runtime/executor/kernel_modules.h"
 #include "runtime/ze/jit_program.h"
 
 namespace zefuse::executor {
-namespace fs = std::filesystem;
 namespace {
-
-std::span<const uint32_t> wordsOf(const plan::KernelModule& module) {
-  const auto* words = module.spirv();
-  return words ? std::span(words->data(), words->size()) : std::span<const uint32_t>();
-}
-
-std::string jitProgram() {
-  Dl_info info{};
-  if (dladdr(reinterpret_cast<const void*>(&whyNotCovered), &info) && info.dli_fname) {
-    std::string path = info.dli_fname;
-    path = path.substr(0, path.rfind('/') + 1) + ze::jit_program;
-    if (access(path.c_str(), X_OK) == 0)
-      return path;
-  }
-  return std::string(ZEFUSE_BUILD_LIBRARIES) + ze::jit_program;  // a test program, linked elsewhere in the build
-}
 
 std::string describe(const ze::Device& device) {
   char id[32];
   std::snprintf(id, sizeof id, "%04x:%04x", device.properties.vendorId, device.properties.deviceId);
   return "device '" + device.name + "' (" + device.description + ", PCI id " + id + ")";
 }
-
-// A folder of this user's alone, removed with what is in it unless kept.
-class Folder {
-public:
-  Folder() {
-    std::error_code error;
-    std::string path = (fs::temp_directory_path(error) / "zefuse-jit-XXXXXX").string();
-    if (!error && mkdtemp(path.data()))
-      path_ = path;
-  }
-  ~Folder() {
-    std::error_code error;
-    if (!path_.empty())
-      fs::remove_all(path_, error);
-  }
-  Folder(const Folder&) = delete;
-  bool made() const { return !path_.empty(); }
-  void keep() { path_.clear(); }
-  std::string file(const char* name) const { return (path_ / name).string(); }
-
-private:
-  fs::path path_;
-};
 
 }  // namespace
 
@@ -109,12 +67,12 @@ Result<VendorCode::Code> VendorCode::make(const plan::KernelModule& module, bool
   const std::string product = module.target()->str();
   if (!refused)
     if (const auto compiler = compilerFor(product)) {
-      const CacheKey key = oclocKey(wordsOf(module), product, compiler->version);
+      const CacheKey key = oclocKey(spirvOf(module), product, compiler->version);
       if (auto stored = cache_.load(key))
         return Code{std::move(*stored), false};
       OclocOptions options;
       options.compiler = compiler->command;
-      auto made = compileWithOcloc(wordsOf(module), product, options);
+      auto made = compileWithOcloc(spirvOf(module), product, options);
       if (!made.ok())
         return made.status();
       return Code{std::move(made->bytes), false};
@@ -139,12 +97,12 @@ Result<std::vector<std::byte>> VendorCode::byDriver(const plan::KernelModule& mo
     if (options_.jit_progress && !options_.jit_progress(describe(device_), kernel, ++started_, count_))
       return Status{zefuse::Code::deadline, "compiling by the driver of " + describe(device_) + " was cancelled"};
   }
-  Folder folder;
-  if (!folder.made())
-    return Status{zefuse::Code::internal, "no temporary folder for the driver's compiler; set TMPDIR"};
-  const std::string from = folder.file("kernel.spv"), to = folder.file("kernel.bin");
+  TemporaryFolder folder("zefuse-jit");
+  if (!folder.status().ok())
+    return folder.status();
+  const std::string from = (folder.path() / "kernel.spv").string(), to = (folder.path() / "kernel.bin").string();
   {
-    const auto words = std::as_bytes(wordsOf(module));
+    const auto words = std::as_bytes(spirvOf(module));
     std::ofstream file(from, std::ios::binary);
     file.write(reinterpret_cast<const char*>(words.data()), std::streamsize(words.size()));
     if (!file.flush())
@@ -152,7 +110,7 @@ Result<std::vector<std::byte>> VendorCode::byDriver(const plan::KernelModule& mo
   }
   ToolLimits limits;
   limits.deadline = std::chrono::seconds(options_.jit_timeout_s);
-  const auto done = runTool({jitProgram(), device_.name, from, to}, limits);
+  const auto done = runTool({companionProgram(ze::jit_program), device_.name, from, to}, limits);
   if (!done.ok()) {
     folder.keep();  // the message's command repeats it
     return Status{done.status().code(), "kernel '" + kernel + "' by the driver of " + describe(device_) + ": " +

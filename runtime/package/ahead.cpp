@@ -17,11 +17,6 @@
 namespace zefuse::package {
 namespace {
 
-std::span<const uint32_t> wordsOf(const plan::KernelModule& module) {
-  const auto* words = module.spirv();
-  return words ? std::span(words->data(), words->size()) : std::span<const uint32_t>();
-}
-
 // The CPU driver, asked for each level once its device is known. Thread-safe after prepare().
 class Compilers {
 public:
@@ -64,7 +59,7 @@ public:
   Result<std::vector<std::byte>> compile(const plan::KernelModule& module, const std::string& target, bool& cached) {
     const bool cpu = findCpuTarget(target) != nullptr;
     const CacheKey key = cpu ? executor::nativeKey(module, context_->device(), target)
-                             : executor::oclocKey(wordsOf(module), target, oclocs_.at(target).version);
+                             : executor::oclocKey(executor::spirvOf(module), target, oclocs_.at(target).version);
     const FileCache::Lock lock = cache_.lock(key, options_.deadline);
     if (auto stored = cache_.load(key)) {
       cached = true;
@@ -78,7 +73,8 @@ public:
 
 private:
   Result<std::vector<std::byte>> byDriver(const plan::KernelModule& module, const std::string& level) const {
-    auto built = ze::Module::fromSpirv(*context_, wordsOf(module), module.id()->str(), "-zefuse-isa=" + level);
+    auto built =
+        ze::Module::fromSpirv(*context_, executor::spirvOf(module), module.id()->str(), "-zefuse-isa=" + level);
     return built.ok() ? built->nativeBinary() : built.status();
   }
 
@@ -86,7 +82,7 @@ private:
     OclocOptions options;
     options.compiler = oclocs_.at(product).command;
     options.deadline = options_.deadline;
-    auto built = compileWithOcloc(wordsOf(module), product, options);
+    auto built = compileWithOcloc(executor::spirvOf(module), product, options);
     if (!built.ok())
       return built.status();
     return std::move(built->bytes);

@@ -103,7 +103,6 @@ struct Part {
   const PlanEntry* entry = nullptr;
   std::unique_ptr<Executable> executable;
   std::vector<TensorInfo> inputs, outputs;
-  size_t output_buffers = 0;
 
   bool accepts(std::span<const TensorRef> given) const {
     for (size_t i = 0; i < inputs.size(); ++i) {
@@ -349,9 +348,6 @@ Result<std::unique_ptr<Model>> Model::load(std::shared_ptr<const Reader> reader,
       return Status{executable.status().code(), package.name() + ": " + executable.status().message(),
                     executable.status().place()};
     Part part{entry, std::move(*executable), {}, {}};
-    if (const auto* buffers = part.executable->plan().buffers())
-      for (const plan::Buffer* buffer : *buffers)
-        part.output_buffers += buffer->storage() == plan::Storage::output;
     if (!describe(impl->manifest, *entry, part.executable->plan(), part.inputs, part.outputs))
       return Status{Code::damaged, package.name() + ": its manifest and plan '" + entry->section +
                                        "' do not belong together; make it again"};
@@ -441,7 +437,7 @@ Result<std::vector<Tensor>> Model::call(std::span<const TensorRef> given) {
       std::memcpy(&call[i].integer, given[slot.user].data, sizeof call[i].integer);
     }
   }
-  std::vector<std::shared_ptr<std::byte>> buffers(part->output_buffers);
+  std::vector<std::shared_ptr<std::byte>> buffers(part->executable->numOutputBuffers());
   auto results = part->executable->call(call, [&](const OutputRequest& request) -> Result<void*> {
     buffers.at(request.index) = allocate(request.bytes);
     if (!buffers[request.index])
