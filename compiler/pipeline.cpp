@@ -189,6 +189,8 @@ Compilation compileModule(ModuleOp module, const Options& options, std::vector<S
       return failure();
     if (cpu && failed(run("2f_in_place", [&] { return writeInPlace(graph); })))
       return failure();
+    if (options.fuse && cpu && failed(run("2g_side_by_side", [&] { return joinSideBySide(graph); })))
+      return failure();
     clock.lap("fuse");
     auto built = buildPlan(graph, options.device, lowerings, [&] {
       clock.lap("lower");

@@ -160,6 +160,16 @@ std::vector<Origin> originsOf(Location location) {
   return origins;
 }
 
+double estimatedElements(ArrayRef<AffineExpr> sizes) {
+  constexpr double usual = 256;
+  double count = 1;
+  for (AffineExpr size : sizes)
+    count *= isa<AffineConstantExpr>(size) ? double(cast<AffineConstantExpr>(size).getValue()) : usual;
+  return count;
+}
+
+double estimatedElements(Value tensor) { return estimatedElements(shapeOf(cast<RankedTensorType>(tensor.getType()))); }
+
 std::string kernelName(ArrayRef<Operation*> ops) {
   constexpr size_t longest = 72;
   std::string name;

@@ -46,6 +46,10 @@ struct Origin {
 };
 std::vector<Origin> originsOf(mlir::Location location);
 
+// Elements, with symbols counted as a usual size.
+double estimatedElements(llvm::ArrayRef<mlir::AffineExpr> sizes);
+double estimatedElements(mlir::Value tensor);
+
 // A C identifier made of the operators behind `ops`, in order, each once: "layer_norm_mul_softmax".
 std::string kernelName(llvm::ArrayRef<mlir::Operation*> ops);
 

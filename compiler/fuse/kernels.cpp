@@ -13,6 +13,7 @@
 #include "compiler/fuse/group_graph.h"
 #include "compiler/fuse/outline.h"
 #include "compiler/fuse/passes.h"
+#include "compiler/fuse/recompute.h"
 #include "lowering/schedule/fusible.h"
 #include "mlir/Dialect/Linalg/IR/Linalg.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
@@ -70,21 +71,13 @@ void repeatCheapProducers(func::FuncOp graph) {
   }
 }
 
-/// Elements, with symbols counted as a usual size.
-double estimatedElements(ArrayRef<AffineExpr> sizes) {
-  constexpr double usual = 256;
-  double count = 1;
-  for (AffineExpr size : sizes)
-    count *= isa<AffineConstantExpr>(size) ? double(cast<AffineConstantExpr>(size).getValue()) : usual;
-  return count;
-}
-double estimatedElements(Value value) { return estimatedElements(shapeOf(cast<RankedTensorType>(value.getType()))); }
-
 class Joining {
 public:
   using Id = GroupGraph::Id;
 
-  explicit Joining(Block& block) : block_(block), graph_(block) {}
+  // `late`: operations that wait for a consumer to take them.
+  explicit Joining(Block& block, const llvm::DenseSet<Operation*>& late = {})
+      : block_(block), graph_(block), late_(late) {}
 
   void run() {
     joinProducers();
@@ -122,16 +115,38 @@ public:
 private:
   void joinProducers() {
     for (Operation& op : block_) {
-      if (!isCompute(&op))
+      if (!isCompute(&op) || late_.contains(&op))
         continue;
-      // The nearest producer first: it shares most with the consumer.
-      SmallVector<Id> producers = graph_.producersOf(graph_.groupOf(&op));
-      llvm::sort(producers, [&](Id a, Id b) {
-        return graph_.orderOf(graph_.opsOf(a).back()) > graph_.orderOf(graph_.opsOf(b).back());
-      });
-      for (Id producer : producers)
-        tryJoin(producer, graph_.groupOf(&op));
+      SmallVector<Id> producers = nearestFirst(graph_.producersOf(graph_.groupOf(&op)));
+      for (bool joined = true; joined;) {
+        joined = false;
+        SmallVector<Id> next;
+        for (Id id : producers) {
+          Id producer = graph_.living(id), mine = graph_.groupOf(&op);
+          bool late = late_.contains(graph_.opsOf(producer).front());
+          SmallVector<Id> before = late ? graph_.producersOf(producer) : SmallVector<Id>();
+          if (tryJoin(producer, mine)) {
+            joined = true;
+            llvm::append_range(next, before);
+          } else if (producer != mine && !graph_.isCall(producer) && graph_.pathBetween(producer, mine)) {
+            next.push_back(producer);  // until the step between has joined too
+          }
+        }
+        producers = nearestFirst(next);
+      }
     }
+  }
+
+  /// The nearest producer shares most with the consumer.
+  SmallVector<Id> nearestFirst(ArrayRef<Id> ids) const {
+    llvm::SetVector<Id> distinct;
+    for (Id id : ids)
+      distinct.insert(graph_.living(id));
+    SmallVector<Id> producers = distinct.takeVector();
+    llvm::sort(producers, [&](Id a, Id b) {
+      return graph_.orderOf(graph_.opsOf(a).back()) > graph_.orderOf(graph_.opsOf(b).back());
+    });
+    return producers;
   }
 
   /// Groups that read the same value, where that value is most of what one of them reads: it is read once.
@@ -263,6 +278,7 @@ private:
 
   Block& block_;
   GroupGraph graph_;
+  llvm::DenseSet<Operation*> late_;
   std::map<Id, KernelShape> shapes_;  // of groups that were asked for
   std::set<std::tuple<std::pair<Id, Id>, unsigned, unsigned>> tried_;
   std::vector<std::pair<std::pair<Operation*, Operation*>, std::string>> refusals_;
@@ -284,16 +300,26 @@ LogicalResult fuseKernels(func::FuncOp graph, bool merge) {
   std::vector<SmallVector<Operation*>> groups;
   SmallVector<Attribute> refusals;
   {
-    Joining joining(block);
+    std::optional<Joining> joining(block);
+    auto join = [&] {
+      if (merge)
+        joining->run();
+      for (GroupGraph::Id id : joining->groups())
+        groups.emplace_back(joining->opsOf(id));
+    };
+    join();
     if (merge)
-      joining.run();
+      if (auto clones = recomputeForReductions(groups); !clones.empty()) {
+        groups.clear();
+        eraseDead(block);
+        joining.emplace(block, clones);
+        join();
+      }
     std::map<GroupGraph::Id, int64_t> numbers;
-    for (GroupGraph::Id id : joining.groups()) {
-      numbers[id] = static_cast<int64_t>(groups.size());
-      groups.emplace_back(joining.opsOf(id));
-    }
+    for (GroupGraph::Id id : joining->groups())
+      numbers[id] = static_cast<int64_t>(numbers.size());
     Builder builder(graph.getContext());
-    for (const auto& [first, second, reason] : joining.refusals())
+    for (const auto& [first, second, reason] : joining->refusals())
       refusals.push_back(
           builder.getDictionaryAttr({builder.getNamedAttr("first", builder.getI64IntegerAttr(numbers.at(first))),
                                      builder.getNamedAttr("second", builder.getI64IntegerAttr(numbers.at(second))),

@@ -36,7 +36,11 @@ mlir::LogicalResult divideRefusedKernels(mlir::func::FuncOp graph);
 mlir::LogicalResult batchKernels(mlir::func::FuncOp graph);
 
 // Says which results of kernels go straight into the memory of an argument that the graph overwrites (docs/ir.md).
-// Last; for the CPU, whose kernels can.
+// For the CPU, whose kernels can.
 mlir::LogicalResult writeInPlace(mlir::func::FuncOp graph);
+
+// Kernels that read the same data, in different iteration spaces, and need nothing of each other become one launch of
+// several parts (`zefuse.parts`). Last, for the CPU: what writes in place stays alone.
+mlir::LogicalResult joinSideBySide(mlir::func::FuncOp graph);
 
 }  // namespace zefuse

@@ -184,11 +184,30 @@ static SmallVector<AffineMap> layoutsOf(KernelOp kernel) {
                              [](AffineMapAttr map) { return map.getValue(); });
 }
 
+// The results of a kernel's part: its number of the first, and how many.
+struct Part {
+  size_t first, count;
+};
+
+// A kernel without `zefuse.parts` is one part.
+static SmallVector<Part> partsOf(KernelOp kernel) {
+  auto counts = kernel->getAttrOfType<DenseI64ArrayAttr>("zefuse.parts");
+  if (!counts)
+    return {{0, kernel.getBody().front().getTerminator()->getNumOperands()}};
+  SmallVector<Part> parts;
+  size_t first = 0;
+  for (int64_t count : counts.asArrayRef()) {
+    parts.push_back({first, size_t(count)});
+    first += count;
+  }
+  return parts;
+}
+
 // Fills `batch.size`. `layouts` outlive the result.
-static KernelGraph graphOf(KernelOp kernel, ArrayRef<AffineMap> layouts, Batch& batch) {
+static KernelGraph graphOf(KernelOp kernel, ArrayRef<AffineMap> layouts, Batch& batch, Part part) {
   Block* body = &kernel.getBody().front();
   KernelGraph graph;
-  graph.outputs = llvm::to_vector(body->getTerminator()->getOperands());
+  graph.outputs = llvm::to_vector(body->getTerminator()->getOperands().slice(part.first, part.count));
   graph.graph_symbols = graphSymbolsOf(kernel);
   graph.is_input = [body](Value value) {
     auto argument = dyn_cast<BlockArgument>(value);
@@ -203,7 +222,7 @@ static KernelGraph graphOf(KernelOp kernel, ArrayRef<AffineMap> layouts, Batch& 
       return node.at.getNumResults() == 1 ? node.at.getResult(0) : space.constant(0);
     return space.apply(layouts[cast<BlockArgument>(node.value).getArgNumber()], node.at).getResult(0);
   };
-  size_t first = size_t(body->getNumArguments()) * kernel.getBatch();
+  size_t first = size_t(body->getNumArguments()) * kernel.getBatch() + part.first;
   graph.output_offset = [=](IndexSpace& space, const DomainOutput& output) {
     if (flat)
       return output.node.at.getResult(0);
@@ -215,14 +234,19 @@ static KernelGraph graphOf(KernelOp kernel, ArrayRef<AffineMap> layouts, Batch& 
 std::optional<std::string> whyNotScheduled(KernelOp kernel) {
   auto layouts = layoutsOf(kernel);
   Batch batch;
-  KernelGraph graph = graphOf(kernel, layouts, batch);
   Refusal refusal;
-  if (analyseDomain(kernel.getContext(), graph, refusal))
-    return std::nullopt;
-  return refusal.reason;
+  for (Part part : partsOf(kernel)) {
+    KernelGraph graph = graphOf(kernel, layouts, batch, part);
+    if (!analyseDomain(kernel.getContext(), graph, refusal))
+      return refusal.reason;
+  }
+  return std::nullopt;
 }
 
 bool mayWriteInPlace(KernelOp kernel, unsigned input, unsigned result) {
+  auto parts = partsOf(kernel);
+  if (parts.size() > 1)  // another part may read what is overwritten
+    return false;
   // What a branch evaluates is evaluated again outside of it, after a store.
   Block& body = kernel.getBody().front();
   if (body.walk([](Operation* op) {
@@ -234,7 +258,7 @@ bool mayWriteInPlace(KernelOp kernel, unsigned input, unsigned result) {
   Batch batch;
   if (kernel.getBatchSizes())
     batch.sizes = *kernel.getBatchSizes();
-  KernelGraph graph = graphOf(kernel, layouts, batch);
+  KernelGraph graph = graphOf(kernel, layouts, batch, parts.front());
   Refusal refusal;
   auto domain = analyseDomain(kernel.getContext(), graph, refusal);
   if (!domain || domain->scatter || domain->sort || domain->scan_dim || !domain->instances.empty() ||
@@ -256,6 +280,9 @@ bool mayWriteInPlace(KernelOp kernel, unsigned input, unsigned result) {
     });
   return fine;
 }
+
+// Of a launch of several parts: what a group's share of one part alone counts.
+static constexpr int64_t unit_worth = 1 << 20;
 
 FailureOr<ScheduledKernel> scheduleKernel(KernelOp kernel, const TargetDescription& target) {
   MLIRContext* context = kernel.getContext();
@@ -285,24 +312,41 @@ FailureOr<ScheduledKernel> scheduleKernel(KernelOp kernel, const TargetDescripti
                               " values");
   if (kernel.getBatchSizes())
     batch.sizes = *kernel.getBatchSizes();
-  KernelGraph graph = graphOf(kernel, layouts, batch);
-  Refusal refusal;
-  std::unique_ptr<Domain> domain = analyseDomain(context, graph, refusal);
-  if (!domain)
-    return refuse(refusal.op, refusal.reason);
-  if (batch.size)
-    if (auto reason = useBatchSizes(*domain, graph, batch.size))
-      return refuse(kernel, *reason);
-  Strategy strategy = chooseStrategy(*domain, graph, target);
+  // Parts are scheduled one after the other, each as if it were alone: a group does its share of each.
+  struct Scheduled {
+    Part part;
+    KernelGraph graph;
+    std::unique_ptr<Domain> domain;
+    Strategy strategy;
+  };
+  std::vector<Scheduled> parts;
+  AffineExpr scratch_bytes;
+  unsigned graph_symbols = graphSymbolsOf(kernel);
+  for (Part part : partsOf(kernel)) {
+    Scheduled& mine = parts.emplace_back(Scheduled{part, graphOf(kernel, layouts, batch, part), nullptr, {}});
+    graph_symbols = mine.graph.graph_symbols;
+    Refusal refusal;
+    mine.domain = analyseDomain(context, mine.graph, refusal);
+    if (!mine.domain)
+      return refuse(refusal.op, refusal.reason);
+    if (batch.size)
+      if (auto reason = useBatchSizes(*mine.domain, mine.graph, batch.size))
+        return refuse(kernel, *reason);
+    mine.strategy = chooseStrategy(*mine.domain, mine.graph, target);
+    if (!mine.strategy.kept_static)
+      scratch_bytes = scratch_bytes ? scratch_bytes + mine.strategy.kept_bytes : mine.strategy.kept_bytes;
+    if (batch.sets > 1 && (mine.domain->scatter || mine.domain->sort || target.kind != TargetDescription::Kind::cpu))
+      return refuse(kernel, "a batch of these kernels has no schedule for " + target.name);
+  }
+  if (parts.size() > 1 && target.kind != TargetDescription::Kind::cpu)
+    return refuse(kernel, "kernels side by side have no schedule for " + target.name);
+  if (scratch_bytes)
+    for (Scheduled& part : parts)  // of one group: its parts use the same memory, one after the other
+      part.strategy.kept_bytes = scratch_bytes;
 
   ScheduledKernel result;
   LoweredKernel& launch = result.launch;
   launch.name = kernel.getName().str();
-  launch.schedule = strategy.reason;
-  if (kernel->hasAttr("zefuse.in_place"))
-    launch.schedule += ", in place";
-  if (batch.sets > 1)
-    launch.schedule += ", batch of " + std::to_string(batch.sets);
   SmallVector<unsigned> symbols = symbolsOf(kernel);
   launch.symbols.assign(symbols.begin(), symbols.end());
 
@@ -323,7 +367,7 @@ FailureOr<ScheduledKernel> scheduleKernel(KernelOp kernel, const TargetDescripti
   result.module = ModuleOp::create(loc);
   builder.setInsertionPointToEnd(result.module->getBody());
   Type pointer = LLVM::LLVMPointerType::get(context, 1);
-  bool scratch = !strategy.kept_static;
+  bool scratch = bool(scratch_bytes);
   SmallVector<Type> types(layouts.size() + (launch.checks.empty() ? 0 : 1) + (scratch ? 1 : 0), pointer);
   types.append(launch.symbols.size(), builder.getI64Type());
   auto function = func::FuncOp::create(builder, loc, launch.name, builder.getFunctionType(types, {}));
@@ -339,7 +383,7 @@ FailureOr<ScheduledKernel> scheduleKernel(KernelOp kernel, const TargetDescripti
     Value argument = entry->getArgument(next);
     bool input = next < all_inputs;
     Type tensor = input ? body.getArgument(next % inputs).getType()
-                        : graph.outputs[(next - all_inputs) % graph.outputs.size()].getType();
+                        : body.getTerminator()->getOperand((next - all_inputs) % results).getType();
     int64_t align = bytesInMemory(cast<RankedTensorType>(tensor).getElementType());
     bool alone = !shared.test(input ? next % inputs : inputs + (next - all_inputs) % results);
     if (alone)
@@ -351,36 +395,57 @@ FailureOr<ScheduledKernel> scheduleKernel(KernelOp kernel, const TargetDescripti
   }
   for (auto [argument, tensor] : llvm::zip(batch.inputs, body.getArguments()))
     arguments.inputs[tensor] = argument;
-  SmallVector<Value> outputs(ArrayRef(batch.outputs).take_front(graph.outputs.size()));
   if (!launch.checks.empty())
     arguments.status = entry->getArgument(next++);
   Value scratch_pointer;
   if (scratch) {
     function.setArgAttr(next, LLVM::LLVMDialect::getNoAliasAttrName(), builder.getUnitAttr());
     scratch_pointer = entry->getArgument(next++);
-    launch.scratch_bytes = strategy.kept_bytes;
+    launch.scratch_bytes = scratch_bytes;
   }
-  arguments.symbols.assign(graph.graph_symbols, Value());
+  arguments.symbols.assign(graph_symbols, Value());
   for (unsigned symbol : launch.symbols)
     arguments.symbols[symbol] =
         arith::IndexCastOp::create(builder, loc, builder.getIndexType(), entry->getArgument(next++));
 
-  Evaluator evaluator(builder, *domain, graph, std::move(arguments));
-  evaluator.keep(&strategy.kept);
-  ScheduleContext schedule{graph,    *domain, strategy, target,          evaluator,    *result.module,
-                           function, batch,   outputs,  scratch_pointer, shared.any(), launch};
-  if (batch.sets > 1 && (domain->scatter || domain->sort || target.kind != TargetDescription::Kind::cpu))
-    return refuse(kernel, "a batch of these kernels has no schedule for " + target.name);
-  evaluator.enter(entry);
-  if (domain->scatter)
-    scheduleScatter(schedule);
-  else if (domain->sort)
-    target.kind == TargetDescription::Kind::cpu ? scheduleSort(schedule) : scheduleGpuSort(schedule);
-  else
-    target.kind == TargetDescription::Kind::cpu ? scheduleCpu(schedule) : scheduleGpu(schedule);
-  if (evaluator.failed())
-    return refuse(evaluator.failure().op, evaluator.failure().reason);
-  evaluator.leave();
+  AffineExpr extent = getAffineConstantExpr(0, context);
+  for (Scheduled& part : parts) {
+    LoweredKernel share;
+    share.schedule = part.strategy.reason;
+    SmallVector<Value> outputs(ArrayRef(batch.outputs).slice(part.part.first, part.part.count));
+    Evaluator evaluator(builder, *part.domain, part.graph, arguments);
+    evaluator.keep(&part.strategy.kept);
+    ScheduleContext schedule{part.graph, *part.domain, part.strategy, target,          evaluator,    *result.module,
+                             function,   batch,        outputs,       scratch_pointer, shared.any(), share};
+    evaluator.enter(entry);
+    if (part.domain->scatter)
+      scheduleScatter(schedule);
+    else if (part.domain->sort)
+      target.kind == TargetDescription::Kind::cpu ? scheduleSort(schedule) : scheduleGpuSort(schedule);
+    else
+      target.kind == TargetDescription::Kind::cpu ? scheduleCpu(schedule) : scheduleGpu(schedule);
+    if (evaluator.failed())
+      return refuse(evaluator.failure().op, evaluator.failure().reason);
+    evaluator.leave();
+    if (parts.size() == 1) {
+      launch.extent = share.extent;
+      launch.grain = share.grain;
+      launch.chunked = share.chunked;
+      launch.group_size = share.group_size;
+      launch.schedule = share.schedule;
+      break;
+    }
+    // The launch's units are those of all parts, each worth what a group should have of it.
+    int64_t worth = std::max<int64_t>(1, unit_worth / share.grain);
+    extent = extent + share.extent * worth;
+    launch.extent = extent;
+    launch.grain = unit_worth;
+    launch.schedule += (launch.schedule.empty() ? "side by side: " : "; ") + share.schedule;
+  }
+  if (kernel->hasAttr("zefuse.in_place"))
+    launch.schedule += ", in place";
+  if (batch.sets > 1)
+    launch.schedule += ", batch of " + std::to_string(batch.sets);
   builder.setInsertionPointToEnd(entry);
   func::ReturnOp::create(builder, loc);
   return result;

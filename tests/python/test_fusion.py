@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -128,11 +129,63 @@ def test_rows_and_columns_of_one_tensor_stay_apart() -> None:
     def sums(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         return x.sum(0), x.sum(1)
 
-    explanation = assert_compiled(sums, (torch.randn(40, 40),), kernels=2)
+    explanation = assert_compiled(sums, (torch.randn(40, 40),), kernels=1)
+    (kernel,) = explanation.kernels
+    assert kernel["schedule"].startswith("side by side: reduction, lanes a"), kernel["schedule"]
+
+    def chained(x: torch.Tensor) -> torch.Tensor:
+        return x.softmax(0).sum(1)
+
+    explanation = assert_compiled(chained, (torch.randn(40, 40),), kernels=2)
     (pair,) = explanation.not_joined
     assert {pair["first"], pair["second"]} == {0, 1}
     assert "iteration space" in pair["reason"]
-    assert pair["reason"] in str(explanation)
+    printed = re.sub(r"[\s│]", "", str(explanation))  # the table breaks lines
+    assert re.sub(r"\s", "", pair["reason"]) in printed
+
+
+@pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
+@pytest.mark.parametrize("rows", [5, 3000])
+def test_kernels_side_by_side(rows: int, dynamic: bool) -> None:
+    """Three iteration spaces over one input, one that keeps a row in scratch memory, one that checks indices."""
+
+    def three(x: torch.Tensor, at: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return x.softmax(1), x.t().cos().cumsum(0), x[at] + 1
+
+    x, at = torch.randn(rows, 33), torch.tensor([0, 2, -1])
+    if dynamic:
+        torch._dynamo.maybe_mark_dynamic(x, 0)
+        torch._dynamo.maybe_mark_dynamic(x, 1)
+    before = torch.get_num_threads()
+    try:
+        for threads in (1, 3):
+            torch.set_num_threads(threads)
+            torch._dynamo.reset()
+            explanation = assert_compiled(three, (x, at), kernels=1)
+            assert explanation.kernels[0]["schedule"].count(";") == 2, explanation
+            with pytest.raises(IndexError, match="out of range|out of bounds"):
+                torch.compile(three, backend="zefuse")(x, torch.tensor([0, rows, 1]))
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_what_waits_is_not_side_by_side() -> None:
+    """A kernel that moved past its reader, or past who overwrites its input, would give other values."""
+
+    def waits(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        y = x.sum(0)
+        return x.sum(1), (y @ w)[:, None] * x.amax(1)
+
+    assert_compiled(waits, (torch.randn(40, 40), torch.randn(40, 40)), kernels=None, calls=None)
+
+    def overwrites(x: torch.Tensor, state: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        old = state.sum(0)
+        state.mul_(2)
+        return old, x.sum(1) + state.sum(1)
+
+    x, mine, theirs = torch.randn(40, 40), torch.ones(40, 40), torch.ones(40, 40)
+    torch.testing.assert_close(torch.compile(overwrites, backend="zefuse")(x, mine), overwrites(x, theirs))
+    torch.testing.assert_close(mine, theirs)
 
 
 def test_a_step_between_keeps_kernels_apart() -> None:
@@ -267,7 +320,7 @@ def _rotary(
 @pytest.mark.parametrize(
     ("function", "shapes", "kernels", "calls"),
     [
-        (_rotary, [(2, 8, 33, 64), (2, 2, 33, 64), (1, 1, 33, 64), (1, 1, 33, 64)], 2, 0),  # q and k of different heads
+        (_rotary, [(2, 8, 33, 64), (2, 2, 33, 64), (1, 1, 33, 64), (1, 1, 33, 64)], 1, 0),  # q and k of different heads
         (lambda x, g, u, d: (F.silu(x @ g) * (x @ u)) @ d, [(9, 64), (64, 172), (64, 172), (172, 64)], 1, 3),
         (lambda x, g, u, d: (F.gelu(x @ g) * (x @ u)) @ d, [(9, 64), (64, 172), (64, 172), (172, 64)], 1, 3),
         (lambda x, w, b: F.gelu(torch.addmm(b, x, w)), [(9, 64), (64, 172), (172,)], 0, 1),
@@ -292,27 +345,50 @@ def test_counts_of_common_patterns(
     assert len(explanation.calls) == calls, explanation
 
 
+_WEIGHTS = torch.linspace(0.5, 2, 100)
+_TARGET = torch.arange(40).where(torch.arange(40) % 7 != 3, -100)
+
+
 @pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
 @pytest.mark.parametrize(
-    ("make", "forward", "backward"),
+    ("make", "parameters", "forward", "backward"),
     [
-        (lambda x: F.cross_entropy(x, torch.arange(40)), 2, 2),  # the mean over the rows is a kernel of its own
-        (lambda x: F.layer_norm(x, (100,)), 1, 1),
-        (lambda x: F.gelu(x).sum(0), 1, 1),
+        (lambda x: F.cross_entropy(x, _TARGET), 0, 2, 1),  # the mean over the rows is a kernel of its own
+        (lambda x: F.cross_entropy(x * 2, _TARGET, reduction="sum"), 0, 2, 1),
+        (lambda x: F.cross_entropy(x, _TARGET, reduction="none"), 0, 1, 1),
+        (lambda x: F.cross_entropy(x, _TARGET, _WEIGHTS, label_smoothing=0.1), 0, 2, 1),
+        (lambda x: F.cross_entropy(x, _TARGET.abs().clamp(max=99), _WEIGHTS, ignore_index=99), 0, 2, 1),
+        (lambda x: F.layer_norm(x, (100,)), 0, 1, 1),
+        (lambda x, w, b: F.layer_norm(x, (100,), w, b), 2, 1, 1),  # the input's gradient beside both parameters'
+        (lambda x, w: F.rms_norm(x, (100,), w, 1e-6), 1, 1, 1),
+        (lambda x, w, b: F.layer_norm((x + 1).view(5, 8, 100), (100,), w, b), 2, 1, 1),
+        (lambda x: F.gelu(x).sum(0), 0, 1, 1),
     ],
-    ids=["cross entropy", "layer norm", "gelu"],
+    ids=[
+        "cross entropy",
+        "cross entropy, sum",
+        "cross entropy, none",
+        "cross entropy, weights and smoothing",
+        "cross entropy, another ignored index",
+        "layer norm",
+        "layer norm, parameters",
+        "rms norm, parameters",
+        "layer norm of a batch",
+        "gelu",
+    ],
 )
 def test_counts_of_training_patterns(
-    make: Callable[[torch.Tensor], torch.Tensor], forward: int, backward: int, dynamic: bool
+    make: Callable[..., torch.Tensor], parameters: int, forward: int, backward: int, dynamic: bool
 ) -> None:
     torch._dynamo.reset()
-    x = torch.randn(40, 100, requires_grad=True)
+    inputs = [torch.randn(40, 100, requires_grad=True)]
+    inputs += [torch.randn(100, requires_grad=True) for _ in range(parameters)]
     graphs: dict[str, Any] = {}
     with backend.observe(lambda kind, graph: graphs.__setitem__(kind, graph)):
-        made = torch.compile(make, backend="zefuse", dynamic=dynamic)(x)
+        made = torch.compile(make, backend="zefuse", dynamic=dynamic)(*inputs)
         gradient = torch.randn_like(made)
-        (mine,) = torch.autograd.grad(made, x, gradient)
-    (expected,) = torch.autograd.grad(make(x), x, gradient)
+        mine = torch.autograd.grad(made, inputs, gradient)
+    expected = torch.autograd.grad(make(*inputs), inputs, gradient)
     assert relative_error(mine, expected) < 1e-5
     counts = {kind: len(graph.report()["kernels"]) for kind, graph in graphs.items()}
     assert counts == {"forward": forward, "backward": backward}

@@ -1,0 +1,146 @@
+#include "compiler/fuse/recompute.h"
+
+#include "compiler/dialect/Zefuse.h"
+#include "compiler/dialect/shape.h"
+#include "compiler/fuse/graph.h"
+#include "lowering/schedule/dataflow.h"
+#include "mlir/Dialect/Linalg/IR/Linalg.h"
+#include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/Dialect/Tensor/IR/Tensor.h"
+#include "mlir/IR/IRMapping.h"
+#include "llvm/ADT/SetVector.h"
+
+using namespace mlir;
+
+namespace zefuse {
+
+namespace {
+
+constexpr size_t most_operations = 6;
+constexpr size_t most_scalar_operations = 16;
+
+double bytesOf(Value value) {
+  unsigned bits = cast<RankedTensorType>(value.getType()).getElementTypeBitWidth();
+  return estimatedElements(value) * std::max(1u, bits / 8);
+}
+
+/// Scalar operations of an elementwise loop without transcendental functions and gathers; nothing for others.
+std::optional<size_t> workOf(Operation* op) {
+  auto generic = dyn_cast_or_null<linalg::GenericOp>(op);
+  if (!generic || generic.getNumReductionLoops() != 0)
+    return std::nullopt;
+  size_t work = 0;
+  for (Operation& inner : generic.getBody()->without_terminator()) {
+    if (isa<math::MathDialect>(inner.getDialect()) || isa<tensor::ExtractOp, CheckedIndexOp>(inner))
+      return std::nullopt;
+    ++work;
+  }
+  return work;
+}
+
+class Recomputing {
+public:
+  explicit Recomputing(ArrayRef<SmallVector<Operation*>> groups) {
+    for (auto [number, group] : llvm::enumerate(groups))
+      for (Operation* op : group)
+        group_of_[op] = number;
+    for (const auto& group : groups)
+      llvm::append_range(ops_, group);
+  }
+
+  llvm::DenseSet<Operation*> run() {
+    for (Operation* op : ops_)
+      if (workOf(op))
+        consider(op);
+    return std::move(clones_);
+  }
+
+private:
+  /// The one reader, a reduction of another group that reads `op`'s result directly or through views; null otherwise.
+  OpOperand* readerOf(Operation* op) const {
+    OpOperand* reader = nullptr;
+    SmallVector<Value> values(op->getResults());
+    while (!values.empty())
+      for (OpOperand& use : values.pop_back_val().getUses()) {
+        if (auto view = dyn_cast<ViewOp>(use.getOwner())) {
+          values.push_back(view.getResult());
+          continue;
+        }
+        auto it = group_of_.find(use.getOwner());
+        if (reader || it == group_of_.end() || it->second == group_of_.lookup(op) || !isReduction(use.getOwner()))
+          return nullptr;
+        reader = &use;
+      }
+    return reader;
+  }
+
+  void consider(Operation* op) {
+    OpOperand* use = readerOf(op);
+    if (!use)
+      return;
+    // The elementwise operations of the group that lead to `op`, and what they read.
+    llvm::SetVector<Operation*> cone;
+    llvm::SetVector<Value> leaves;
+    size_t work = 0;
+    cone.insert(op);
+    for (size_t next = 0; next < cone.size(); ++next) {
+      work += workOf(cone[next]).value_or(0);
+      for (OpOperand* input : cast<linalg::GenericOp>(cone[next]).getDpsInputOperands()) {
+        Value source = throughViews(input->get());
+        Operation* producer = source.getDefiningOp();
+        if (producer && group_of_.contains(producer) && group_of_.lookup(producer) == group_of_.lookup(op) &&
+            workOf(producer))
+          cone.insert(producer);
+        else if (isa<RankedTensorType>(source.getType()) && !(producer && isFree(producer)))
+          leaves.insert(source);
+      }
+    }
+    if (cone.size() > most_operations || work > most_scalar_operations)
+      return;
+    double cost = 0;
+    for (Value leaf : leaves) {
+      Operation* producer = leaf.getDefiningOp();
+      bool mine = producer && group_of_.contains(producer) && group_of_.lookup(producer) == group_of_.lookup(op);
+      cost += bytesOf(leaf) * (mine ? 3 : 1);
+    }
+    if (cost >= 3 * bytesOf(op->getResult(0)))
+      return;
+    repeat(cone, *use);
+  }
+
+  void repeat(const llvm::SetVector<Operation*>& cone, OpOperand& use) {
+    OpBuilder builder(use.getOwner());
+    IRMapping mapping;
+    SmallVector<Operation*> ordered(cone.begin(), cone.end());
+    llvm::sort(ordered, [](Operation* a, Operation* b) { return a->isBeforeInBlock(b); });
+    auto viewed = [&](auto&& self, Value value) -> void {
+      auto view = value.getDefiningOp<ViewOp>();
+      if (!view || mapping.contains(value))
+        return;
+      self(self, view.getSource());
+      if (mapping.contains(view.getSource()))
+        builder.clone(*view, mapping);
+    };
+    for (Operation* link : ordered) {
+      for (Value operand : link->getOperands())
+        viewed(viewed, operand);
+      Operation* clone = builder.clone(*link, mapping);
+      clone->removeDiscardableAttr("zefuse.output");
+      clones_.insert(clone);
+    }
+    viewed(viewed, use.get());
+    use.set(mapping.lookup(use.get()));
+  }
+
+  llvm::DenseMap<Operation*, size_t> group_of_;
+  SmallVector<Operation*> ops_;
+  llvm::DenseSet<Operation*> clones_;
+};
+
+}  // namespace
+
+llvm::DenseSet<Operation*> recomputeForReductions(ArrayRef<SmallVector<Operation*>> groups) {
+  return Recomputing(groups).run();
+}
+
+}  // namespace zefuse

@@ -1,0 +1,180 @@
+// Kernels of different iteration spaces that read the same data and do not wait for each other (RoPE of q and of fewer
+// heads of k, a layer norm's input gradient and its parameters') become one launch of several parts: `zefuse.parts`.
+// Each group of the launch does its share of every part. One fork and join of threads instead of two, no barrier
+// between them, and what both read is read while it is in the cache if it is small.
+#include "compiler/dialect/Zefuse.h"
+#include "compiler/dialect/shape.h"
+#include "compiler/fuse/graph.h"
+#include "compiler/fuse/passes.h"
+#include "mlir/IR/IRMapping.h"
+#include "llvm/ADT/SetVector.h"
+
+using namespace mlir;
+
+namespace zefuse {
+namespace {
+
+constexpr size_t max_operations = 256;
+constexpr size_t max_candidates = 8;  // kernels before one that it is tried with
+constexpr double least_shared = 16;   // elements: less is no data to share
+constexpr double max_held = 2 << 20;  // bytes that may lie in the arena longer than they would
+constexpr size_t longest_name = 120;
+
+class SideBySide {
+public:
+  explicit SideBySide(func::FuncOp graph) : block_(graph.getBody().front()) {}
+
+  void run() {
+    bool joined = true;
+    while (joined) {
+      joined = false;
+      number();
+      SmallVector<KernelOp> earlier;
+      for (auto kernel : llvm::make_early_inc_range(block_.getOps<KernelOp>())) {
+        if (!mayJoin(kernel))
+          continue;
+        for (KernelOp candidate : llvm::reverse(ArrayRef(earlier).take_back(max_candidates)))
+          if (fit(candidate, kernel)) {
+            join(candidate, kernel);
+            joined = true;
+            break;
+          }
+        if (joined)
+          break;
+        earlier.push_back(kernel);
+      }
+    }
+  }
+
+private:
+  static bool mayJoin(KernelOp kernel) {
+    return kernel.getBatch() == 1 && !kernel->hasAttr("zefuse.writes") && kernel.getOps<SortOp>().empty();
+  }
+
+  void number() {
+    positions_.clear();
+    for (Operation& op : block_)
+      positions_[&op] = positions_.size();
+  }
+
+  size_t firstReader(Operation* op) const {
+    size_t first = SIZE_MAX;
+    for (Operation* user : op->getUsers())
+      first = std::min(first, isa<ViewOp>(user) ? firstReader(user) : positions_.lookup(user));
+    return first;
+  }
+
+  size_t lastReader(Value value) const {
+    size_t last = 0;
+    for (Operation* user : value.getUsers())
+      last = std::max(last, isa<ViewOp>(user) ? lastReader(user->getResult(0)) : positions_.lookup(user));
+    return last;
+  }
+
+  // `a` may stand where `b` stands, later, and both read something in common.
+  bool fit(KernelOp a, KernelOp b) const {
+    size_t place = positions_.lookup(b);
+    if (firstReader(a) <= place)
+      return false;
+    llvm::SetVector<Value> read;
+    for (Value input : a.getInputs())
+      read.insert(throughViews(input));
+    if (llvm::none_of(b.getInputs(), [&](Value input) {
+          Value source = throughViews(input);
+          return read.contains(source) && estimatedElements(source) >= least_shared;
+        }))
+      return false;
+    auto operations = [](KernelOp kernel) { return kernel.getBody().front().getOperations().size(); };
+    if (operations(a) + operations(b) > max_operations ||
+        a->getNumOperands() + b->getNumOperands() + a->getNumResults() + b->getNumResults() > max_kernel_tensors)
+      return false;
+    for (Operation* op = a->getNextNode(); op != b; op = op->getNextNode())
+      if (op->hasAttr("zefuse.writes"))
+        return false;  // `a` might read what it overwrites
+    double held = 0;
+    for (Value source : read)
+      if (source.getDefiningOp() && lastReader(source) < place)
+        held += estimatedElements(source) *
+                std::max(1u, cast<RankedTensorType>(source.getType()).getElementTypeBitWidth() / 8);
+    return held <= max_held || a->getNextNode() == b.getOperation();
+  }
+
+  static SmallVector<int64_t> partsOf(KernelOp kernel) {
+    if (auto parts = kernel->getAttrOfType<DenseI64ArrayAttr>("zefuse.parts"))
+      return SmallVector<int64_t>(parts.asArrayRef());
+    return {int64_t(kernel.getNumResults())};
+  }
+
+  static void join(KernelOp a, KernelOp b) {
+    OpBuilder builder(b);
+    SmallVector<Value> inputs;
+    SmallVector<Attribute> layouts, result_layouts;
+    SmallVector<Type> types;
+    SmallVector<int64_t> parts, groups;
+    for (KernelOp kernel : {a, b}) {
+      for (auto [input, layout] : llvm::zip(kernel.getInputs(), kernel.getLayouts()))
+        if (!known(inputs, layouts, input, layout)) {
+          inputs.push_back(input);
+          layouts.push_back(layout);
+        }
+      llvm::append_range(result_layouts, kernel.getLayouts().getValue().drop_front(kernel.getInputs().size()));
+      llvm::append_range(types, kernel.getResultTypes());
+      llvm::append_range(parts, partsOf(kernel));
+      if (auto mine = kernel->getAttrOfType<DenseI64ArrayAttr>("zefuse.groups"))
+        llvm::append_range(groups, mine.asArrayRef());
+    }
+    size_t num_inputs = inputs.size();
+    SmallVector<Attribute> all(layouts);
+    all.append(result_layouts);
+    std::string name = (a.getName() + "_beside_" + b.getName()).str();
+    name.resize(std::min(name.size(), longest_name));
+    auto both = KernelOp::create(builder, builder.getFusedLoc({a.getLoc(), b.getLoc()}), types, inputs, name,
+                                 builder.getArrayAttr(all), 1, DenseI64ArrayAttr());
+    both->setAttr("zefuse.parts", builder.getDenseI64ArrayAttr(parts));
+    both->setAttr("zefuse.groups", builder.getDenseI64ArrayAttr(groups));
+    Block& body = both.getBody().emplaceBlock();
+    for (size_t i = 0; i < num_inputs; ++i)
+      body.addArgument(inputs[i].getType(), inputs[i].getLoc());
+    builder.setInsertionPointToEnd(&body);
+    SmallVector<Value> yielded;
+    unsigned next = 0;
+    for (KernelOp kernel : {a, b}) {
+      IRMapping mapping;
+      Block& from = kernel.getBody().front();
+      for (auto [argument, input, layout] : llvm::zip(from.getArguments(), kernel.getInputs(), kernel.getLayouts()))
+        mapping.map(argument, body.getArgument(*known(inputs, layouts, input, layout)));
+      for (Operation& op : from.without_terminator())
+        builder.clone(op, mapping);
+      for (Value value : from.getTerminator()->getOperands())
+        yielded.push_back(mapping.lookup(value));
+      for (Value result : kernel.getResults())
+        result.replaceAllUsesWith(both.getResult(next++));
+    }
+    YieldOp::create(builder, both.getLoc(), yielded);
+    // What stood behind `a` and only moves its results' indices may stand before the union now.
+    Block& block = *b->getBlock();
+    a.erase();
+    b.erase();
+    sortKeepingOrder(block);
+  }
+
+  static std::optional<size_t> known(ArrayRef<Value> inputs, ArrayRef<Attribute> layouts, Value input,
+                                     Attribute layout) {
+    for (auto [number, pair] : llvm::enumerate(llvm::zip(inputs, layouts)))
+      if (std::get<0>(pair) == input && std::get<1>(pair) == layout)
+        return number;
+    return std::nullopt;
+  }
+
+  Block& block_;
+  llvm::DenseMap<Operation*, size_t> positions_;
+};
+
+}  // namespace
+
+LogicalResult joinSideBySide(func::FuncOp graph) {
+  SideBySide(graph).run();
+  return success();
+}
+
+}  // namespace zefuse
