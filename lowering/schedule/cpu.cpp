@@ -7,6 +7,7 @@
 // Vectors are explicit and full: a static size that lanes do not divide ends with a vector that overlaps the one before
 // (same values stored twice; masked in reductions), a dynamic size with one whose lanes repeat the last element. So
 // each element goes through the same instructions wherever it lies.
+#include "lowering/schedule/long_sums.h"
 #include "lowering/schedule/scalar_ops.h"
 #include "lowering/schedule/schedule.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -119,6 +120,7 @@ private:
   }
 
   Value smaller(Value a, Value b) { return arith::MinSIOp::create(b_, loc_, a, b); }
+  Value plus(Value a, int64_t b) { return arith::AddIOp::create(b_, loc_, a, constantIndex(b_, loc_, b)); }
   Value times(Value a, int64_t b) { return arith::MulIOp::create(b_, loc_, a, constantIndex(b_, loc_, b)); }
 
   // Memory for kept values: private when small and constant, else this group's part of the scratch buffer.
@@ -253,49 +255,100 @@ private:
     return !size || *size >= 8 * lanesFor(space_, dim, c_.target) ? 4 : 1;
   }
 
+  // The loops over an axis set, from number 0 (outermost) on; the last may be the one with lanes.
+  struct Nest {
+    unsigned axes;
+    ArrayRef<const Instance*> instances;
+    LongTotals totals;
+    unsigned lanes, copies;
+    SmallVector<unsigned> outer;
+    std::optional<SumBlocks> blocks;
+    SmallVector<Value> block() const { return totals.block(lanes, copies); }
+  };
+
   void reduce(unsigned axes, ArrayRef<const Instance*> instances) {
     bool laned = !c_.strategy.lanes_in_rows && c_.strategy.axis_lanes[axes] != Strategy::none;
     unsigned lanes = c_.strategy.lanes_in_rows ? lanesFor(space_, c_.strategy.row_lanes, c_.target)
                      : laned                   ? lanesFor(space_, c_.strategy.axis_lanes[axes], c_.target)
                                                : 1;
-    unsigned copies = accumulators(axes, instances);
+    Nest nest{axes, instances, LongTotals(c_, instances), lanes, accumulators(axes, instances), outerDims(axes), {}};
+    auto rounds = llvm::map_to_vector(nest.outer, [&](unsigned dim) { return constantOf(space_.size(dim)); });
+    if (laned) {
+      auto size = constantOf(space_.size(c_.strategy.axis_lanes[axes]));
+      rounds.push_back(size ? std::optional(llvm::divideCeil(*size, lanes * nest.copies)) : std::nullopt);
+    }
+    nest.blocks = sumBlocks(rounds, instances);
     e_.toInnermost();
     SmallVector<Value> totals;
-    for (unsigned copy = 0; copy < copies; ++copy)
-      for (const Instance* instance : instances)
-        totals.push_back(constantOfType(b_, loc_, neutralElement(combinerOf(instance->op).op), lanes));
-    totals = reduceLoops(axes, 0, instances, lanes, totals);
+    if (nest.blocks)
+      totals = blocks(nest, 0, nest.totals.start(lanes));
+    else
+      totals = reduceLoops(nest, 0, nest.block());
     if (e_.failed())
       return;
     e_.toInnermost();
-    for (auto [i, instance] : llvm::enumerate(instances)) {
-      Value total = totals[i];
-      for (unsigned copy = 1; copy < copies; ++copy)
-        total = c_.combine(*instance, total, totals[copy * instances.size() + i]);
+    totals = nest.blocks ? nest.totals.values(totals) : nest.totals.joined(totals);
+    for (auto [instance, total] : llvm::zip(instances, totals)) {
       if (laned)
         total = c_.combineLanes(*instance, total);
       e_.bindValue(instance->result(), c_.finish(*instance, total));
     }
   }
 
-  SmallVector<Value> reduceLoops(unsigned axes, unsigned number, ArrayRef<const Instance*> instances, unsigned lanes,
-                                 SmallVector<Value> totals) {
-    SmallVector<unsigned> outer = outerDims(axes);
-    if (number < outer.size()) {
-      Value size = e_.index(space_.size(outer[number]));
-      e_.toInnermost();
-      auto loop = e_.openLoop(constantIndex(b_, loc_, 0), size, constantIndex(b_, loc_, 1), totals);
-      e_.bind(outer[number], loop.index());
-      SmallVector<Value> inner = reduceLoops(axes, number + 1, instances, lanes, SmallVector<Value>(loop.carried()));
+  // The loops around blocks; they carry long totals.
+  SmallVector<Value> blocks(const Nest& nest, unsigned number, SmallVector<Value> carried) {
+    bool here = number == nest.blocks->loop;
+    auto close = [&](Evaluator::Loop& loop, SmallVector<Value> next) {
+      return e_.failed() ? SmallVector<Value>() : SmallVector<Value>(e_.closeLoop(loop, next));
+    };
+    auto add = [&](ValueRange totals, SmallVector<Value> block) {
       if (e_.failed())
-        return {};
-      return SmallVector<Value>(e_.closeLoop(loop, inner));
+        return SmallVector<Value>();
+      e_.toInnermost();
+      return nest.totals.add(totals, block);
+    };
+    Value zero = constantIndex(b_, loc_, 0);
+    if (here && !nest.blocks->rounds)
+      return add(carried, reduceLoops(nest, number, nest.block()));
+    if (here && number == nest.outer.size())
+      return blocksOfLanes(nest, carried);
+    unsigned dim = nest.outer[number];
+    Value size = e_.index(space_.size(dim));
+    e_.toInnermost();
+    int64_t step = here ? *nest.blocks->rounds : 1;
+    auto loop = e_.openLoop(zero, size, constantIndex(b_, loc_, step), carried);
+    if (!here) {
+      e_.bind(dim, loop.index());
+      return close(loop, blocks(nest, number + 1, SmallVector<Value>(loop.carried())));
     }
-    if (c_.strategy.lanes_in_rows || c_.strategy.axis_lanes[axes] == Strategy::none) {
-      accumulate(instances, lanes, totals, Value());
+    e_.toInnermost();
+    Value last = smaller(plus(loop.index(), step), size);
+    SmallVector<Value> block = reduceLoop(nest, number, loop.index(), last, nest.block());
+    return close(loop, add(loop.carried(), block));
+  }
+
+  SmallVector<Value> reduceLoops(const Nest& nest, unsigned number, SmallVector<Value> totals) {
+    if (number < nest.outer.size()) {
+      Value size = e_.index(space_.size(nest.outer[number]));
+      e_.toInnermost();
+      return reduceLoop(nest, number, constantIndex(b_, loc_, 0), size, totals);
+    }
+    if (c_.strategy.lanes_in_rows || c_.strategy.axis_lanes[nest.axes] == Strategy::none) {
+      accumulate(nest.instances, nest.lanes, totals, Value());
       return totals;
     }
-    return reduceLanes(axes, instances, lanes, totals);
+    if (LaneLoop lanes = laneLoop(nest); lanes.whole) {
+      e_.toInnermost();
+      totals = wholeVectors(nest, constantIndex(b_, loc_, 0), lanes.end, totals);
+    }
+    return restOfLanes(nest, totals);
+  }
+
+  SmallVector<Value> reduceLoop(const Nest& nest, unsigned number, Value first, Value last, SmallVector<Value> totals) {
+    auto loop = e_.openLoop(first, last, constantIndex(b_, loc_, 1), totals);
+    e_.bind(nest.outer[number], loop.index());
+    SmallVector<Value> inner = reduceLoops(nest, number + 1, SmallVector<Value>(loop.carried()));
+    return e_.failed() ? SmallVector<Value>() : SmallVector<Value>(e_.closeLoop(loop, inner));
   }
 
   // totals[i] = combine(totals[i], element of instance i), where `mask` is set.
@@ -313,37 +366,77 @@ private:
         c_.storeOutput(*output);
   }
 
-  SmallVector<Value> reduceLanes(unsigned axes, ArrayRef<const Instance*> instances, int64_t lanes,
-                                 SmallVector<Value> totals) {
-    unsigned dim = c_.strategy.axis_lanes[axes];
-    unsigned per_copy = instances.size(), copies = totals.size() / per_copy;
-    auto step = [&](Value base, unsigned copy, bool aligned, Value limit, Value mask) {
-      e_.enter(b_.getInsertionBlock());
-      e_.bindLanes(dim, base, lanes, aligned, limit);
-      accumulate(instances, lanes, MutableArrayRef(totals).slice(copy * per_copy, per_copy), mask);
-      e_.leave();
-    };
-    auto size = constantOf(space_.size(dim));
-    Value count = size ? Value() : e_.index(space_.size(dim));
+  // The loop with lanes: whole groups of vectors, one per accumulator, up to `end`; then the rest.
+  struct LaneLoop {
+    std::optional<int64_t> size;
+    Value count, end;  // `count`: of a symbolic size
+    bool whole;        // there may be whole groups
+  };
+  LaneLoop laneLoop(const Nest& nest) {
+    AffineExpr of_dim = space_.size(c_.strategy.axis_lanes[nest.axes]);
+    LaneLoop lanes{constantOf(of_dim), {}, {}, true};
+    int64_t wide = int64_t(nest.lanes) * nest.copies;
+    if (!lanes.size)
+      lanes.count = e_.index(of_dim);
     e_.toInnermost();
-    Value zero = constantIndex(b_, loc_, 0);
-    int64_t wide = lanes * copies;
-    // Whole groups of vectors, one per accumulator.
-    Value wide_end = size ? constantIndex(b_, loc_, *size / wide * wide)
-                          : times(arith::DivUIOp::create(b_, loc_, count, constantIndex(b_, loc_, wide)), wide);
-    if (!size || *size >= wide) {
-      auto loop = e_.openLoop(zero, wide_end, constantIndex(b_, loc_, wide), totals);
-      totals = SmallVector<Value>(loop.carried());
-      for (unsigned copy = 0; copy < copies && !e_.failed(); ++copy) {
-        e_.toInnermost();
-        Value base = copy == 0 ? loop.index()
-                               : arith::AddIOp::create(b_, loc_, loop.index(), constantIndex(b_, loc_, copy * lanes));
-        step(base, copy, true, nullptr, nullptr);
-      }
+    lanes.end = lanes.size ? constantIndex(b_, loc_, *lanes.size / wide * wide)
+                           : times(arith::DivUIOp::create(b_, loc_, lanes.count, constantIndex(b_, loc_, wide)), wide);
+    lanes.whole = !lanes.size || *lanes.size >= wide;
+    return lanes;
+  }
+
+  SmallVector<Value> blocksOfLanes(const Nest& nest, SmallVector<Value> carried) {
+    if (LaneLoop lanes = laneLoop(nest); lanes.whole) {
+      int64_t step = *nest.blocks->rounds * nest.lanes * nest.copies;
+      auto loop = e_.openLoop(constantIndex(b_, loc_, 0), lanes.end, constantIndex(b_, loc_, step), carried);
+      e_.toInnermost();
+      Value last = smaller(plus(loop.index(), step), lanes.end);
+      SmallVector<Value> block = wholeVectors(nest, loop.index(), last, nest.block());
       if (e_.failed())
         return {};
-      totals = SmallVector<Value>(e_.closeLoop(loop, totals));
+      e_.toInnermost();
+      carried = SmallVector<Value>(e_.closeLoop(loop, nest.totals.add(loop.carried(), block)));
     }
+    if (auto size = constantOf(space_.size(c_.strategy.axis_lanes[nest.axes]));
+        size && *size % (int64_t(nest.lanes) * nest.copies) == 0)
+      return carried;
+    e_.toInnermost();
+    SmallVector<Value> rest = restOfLanes(nest, nest.block());
+    if (e_.failed())
+      return {};
+    e_.toInnermost();
+    return nest.totals.add(carried, rest);
+  }
+
+  // One vector, of accumulator number `copy`.
+  void oneVector(const Nest& nest, Value base, unsigned copy, bool aligned, Value limit, Value mask,
+                 MutableArrayRef<Value> totals) {
+    unsigned per_copy = nest.instances.size();
+    e_.enter(b_.getInsertionBlock());
+    e_.bindLanes(c_.strategy.axis_lanes[nest.axes], base, nest.lanes, aligned, limit);
+    accumulate(nest.instances, nest.lanes, totals.slice(copy * per_copy, per_copy), mask);
+    e_.leave();
+  }
+
+  SmallVector<Value> wholeVectors(const Nest& nest, Value first, Value last, SmallVector<Value> totals) {
+    auto loop = e_.openLoop(first, last, constantIndex(b_, loc_, int64_t(nest.lanes) * nest.copies), totals);
+    totals = SmallVector<Value>(loop.carried());
+    for (unsigned copy = 0; copy < nest.copies && !e_.failed(); ++copy) {
+      e_.toInnermost();
+      Value base = copy == 0 ? loop.index() : plus(loop.index(), int64_t(copy) * nest.lanes);
+      oneVector(nest, base, copy, true, nullptr, nullptr, totals);
+    }
+    return e_.failed() ? SmallVector<Value>() : SmallVector<Value>(e_.closeLoop(loop, totals));
+  }
+
+  SmallVector<Value> restOfLanes(const Nest& nest, SmallVector<Value> totals) {
+    if (e_.failed())
+      return {};
+    int64_t lanes = nest.lanes, copies = nest.copies, wide = lanes * copies;
+    auto [size, count, wide_end, whole] = laneLoop(nest);
+    auto step = [&](Value base, unsigned copy, bool aligned, Value limit, Value mask) {
+      oneVector(nest, base, copy, aligned, limit, mask, totals);
+    };
     if (size) {
       int64_t done = *size / wide * wide;
       for (unsigned copy = 0; done + lanes <= *size && !e_.failed(); done += lanes, ++copy) {

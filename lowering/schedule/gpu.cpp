@@ -13,6 +13,7 @@
 // fixed order.
 #include "lowering/schedule/gpu_transpose.h"
 #include "lowering/schedule/index_math.h"
+#include "lowering/schedule/long_sums.h"
 #include "lowering/schedule/schedule.h"
 #include "lowering/schedule/work_group.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -228,28 +229,51 @@ private:
   };
 
   // The positions of `count` that this work-item takes: as many as all take, then perhaps one more.
-  // body(position, carried) returns what to carry on.
+  // body(position, carried) returns what to carry on. `sums`: null, or what is carried are those reductions' partial
+  // results.
   using Step = llvm::function_ref<SmallVector<Value>(Value, ValueRange)>;
-  SmallVector<Value> positions(const Walk& walk, AffineExpr count, SmallVector<Value> carried, Step body) {
-    auto loop = [&](Value from, Value to, Value step, llvm::function_ref<Value(Value)> position) {
-      auto op = e_.openLoop(from, to, step, carried);
+  SmallVector<Value> positions(const Walk& walk, AffineExpr count, SmallVector<Value> carried, const LongTotals* sums,
+                               Step body) {
+    auto loop = [&](Value from, Value to, int64_t step, llvm::function_ref<Value(Value)> position,
+                    SmallVector<Value> values) {
+      auto op = e_.openLoop(from, to, number(step), values);
       SmallVector<Value> next = body(position(op.index()), op.carried());
-      if (!e_.failed())
-        carried = SmallVector<Value>(e_.closeLoop(op, next));
+      return e_.failed() ? values : SmallVector<Value>(e_.closeLoop(op, next));
+    };
+    auto long_loop = [&](Value from, Value to, int64_t step, llvm::function_ref<Value(Value)> position) {
+      unsigned lanes = lanesOf(carried.front());
+      int64_t block = step * sum_block;
+      auto op = e_.openLoop(from, to, number(block), sums->start(lanes));
+      e_.toInnermost();
+      Value last = i_.smaller(add(op.index(), number(block)), to);
+      SmallVector<Value> inner = loop(op.index(), last, step, position, sums->block(lanes));
+      if (e_.failed())
+        return;
+      e_.toInnermost();
+      SmallVector<Value> totals(e_.closeLoop(op, sums->add(op.carried(), inner)));
+      e_.toInnermost();
+      carried = sums->joined(llvm::to_vector(llvm::concat<Value>(carried, sums->values(totals))));
     };
     auto same = [](Value value) { return value; };
     auto constant = constantOf(count);
+    std::optional<int64_t> each = constant ? std::optional(*constant / walk.team) : std::nullopt;
+    bool blocks = sums && sumBlocks({each}, sums->reductions());
     if (!constant) {
-      loop(walk.first, emitted(count), number(walk.team), same);
+      if (blocks)
+        long_loop(walk.first, emitted(count), walk.team, same);
+      else
+        carried = loop(walk.first, emitted(count), walk.team, same, carried);
       return carried;
     }
     // A constant trip count: the device's compiler unrolls what is short.
-    int64_t rounds = *constant / walk.team, rest = *constant % walk.team;
-    if (rounds > 0)
-      loop(number(0), number(rounds), number(1),
-           [&](Value round) { return add(multiply(round, walk.team), walk.first); });
+    int64_t rounds = *each, rest = *constant % walk.team;
+    auto mine = [&](Value round) { return add(multiply(round, walk.team), walk.first); };
+    if (rounds > 0 && blocks)
+      long_loop(number(0), number(rounds), 1, mine);
+    else if (rounds > 0)
+      carried = loop(number(0), number(rounds), 1, mine, carried);
     if (rest > 0 && !e_.failed())
-      loop(add(walk.first, number(rounds * walk.team)), number(*constant), number(walk.team), same);
+      carried = loop(add(walk.first, number(rounds * walk.team)), number(*constant), walk.team, same, carried);
     return carried;
   }
 
@@ -279,7 +303,7 @@ private:
   }
 
   // Calls emit(lanes) with all dims of the axis set bound, for all of this work-item's share.
-  SmallVector<Value> walkAxes(const Walk& walk, unsigned axes, SmallVector<Value> vectors,
+  SmallVector<Value> walkAxes(const Walk& walk, unsigned axes, SmallVector<Value> vectors, const LongTotals* sums,
                               llvm::function_ref<SmallVector<Value>(SmallVector<Value>)> between, Step emit) {
     const auto& dims = c_.domain.axis_sets[axes].dims;
     unsigned laned = c_.strategy.axis_lanes[axes];
@@ -288,14 +312,14 @@ private:
       SmallVector<unsigned> order = without(dims, laned);
       if (laned != Strategy::none)
         order.push_back(laned);
-      return positions(walk, product(dims), between(vectors), [&](Value position, ValueRange carried) {
+      return positions(walk, product(dims), between(vectors), sums, [&](Value position, ValueRange carried) {
         c_.bindPosition(order, position);
         return emit(position, carried);
       });
     }
     AffineExpr lines = product(without(dims, laned));
     AffineExpr full = space_.simplify(lines * space_.size(laned).floorDiv(lanes));
-    vectors = positions(walk, full, vectors, [&](Value position, ValueRange carried) {
+    vectors = positions(walk, full, vectors, sums, [&](Value position, ValueRange carried) {
       bindAxes(axes, position, lanes, false);
       return emit(position, carried);
     });
@@ -306,7 +330,7 @@ private:
     AffineExpr left = space_.simplify(lines * (space_.size(laned) % lanes));
     if (constantOf(left) == 0)
       return scalars;
-    return positions(walk, left, scalars, [&](Value position, ValueRange carried) {
+    return positions(walk, left, scalars, sums, [&](Value position, ValueRange carried) {
       bindAxes(axes, position, lanes, true);
       return emit(position, carried);
     });
@@ -316,16 +340,14 @@ private:
                                 int64_t row_lanes) {
     int64_t lanes = std::max(axisLanes(walk, axes), row_lanes);
     e_.toInnermost();
-    SmallVector<Value> totals;
-    for (const Instance* instance : instances)
-      totals.push_back(constantOfType(b_, loc_, neutralElement(combinerOf(instance->op).op), lanes));
+    LongTotals sums(c_, instances);
     auto between = [&](SmallVector<Value> values) {
       if (row_lanes == 1)
         for (auto [instance, value] : llvm::zip(instances, values))
           value = c_.combineLanes(*instance, value);
       return values;
     };
-    return walkAxes(walk, axes, totals, between, [&](Value, ValueRange carried) {
+    return walkAxes(walk, axes, sums.block(lanes), &sums, between, [&](Value, ValueRange carried) {
       SmallVector<Value> next;
       for (auto [instance, total] : llvm::zip(instances, carried)) {
         Value element = e_.evaluate(instance->element());
@@ -375,7 +397,7 @@ private:
       return;
     e_.toInnermost();
     walkAxes(
-        walk, 0, {}, [](SmallVector<Value> none) { return none; },
+        walk, 0, {}, nullptr, [](SmallVector<Value> none) { return none; },
         [&](Value, ValueRange) {
           for (const DomainOutput& output : domain.outputs)
             if (!output.per_row)

@@ -1,6 +1,7 @@
 // Reductions over outer dims, on the CPU: a strip of several vectors of rows walks the reduced dims together, so that
 // memory is read as it lies. Partial results lie in private memory, one slot per value and vector of the strip. The
 // order in which a row's elements are combined is that of one vector at a time: strips change no bit.
+#include "lowering/schedule/long_sums.h"
 #include "lowering/schedule/scalar_ops.h"
 #include "lowering/schedule/schedule.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -18,11 +19,34 @@ struct Held {
   int64_t offset;  // bytes, of the strip's first vector
 };
 
+// The rest of a long total of floats lies behind the others: only the ends of blocks touch it.
+struct HeldTotal {
+  Held high, low;
+};
+
 struct StripLayout {
   SmallVector<Held> instances;            // as Domain::instances
   std::vector<SmallVector<Held>> values;  // as Strategy::strip_values
+  // Per instance, where it is a long sum of floats.
+  SmallVector<std::optional<HeldTotal>> totals;
   int64_t bytes = 0;
 };
+
+// Of the reductions of a level over an axis set.
+SmallVector<const Instance*> instancesOf(const ScheduleContext& context, unsigned level, unsigned axes) {
+  SmallVector<const Instance*> found;
+  for (const Instance& instance : context.domain.instances)
+    if (instance.level == level && instance.axes == axes)
+      found.push_back(&instance);
+  return found;
+}
+
+std::optional<SumBlocks> blocksOf(const ScheduleContext& context, unsigned level, unsigned axes) {
+  IndexSpace& space = context.domain.space;
+  auto rounds = llvm::map_to_vector(context.domain.axis_sets[axes].dims,
+                                    [&](unsigned dim) { return constantOf(space.size(dim)); });
+  return sumBlocks(rounds, instancesOf(context, level, axes));
+}
 
 StripLayout layOut(const ScheduleContext& context) {
   StripLayout layout;
@@ -38,6 +62,11 @@ StripLayout layOut(const ScheduleContext& context) {
     layout.values.emplace_back();
     for (Node node : nodes)
       layout.values.back().push_back(hold(node, cast<RankedTensorType>(node.value.getType()).getElementType()));
+  }
+  for (auto [instance, held] : llvm::zip(context.domain.instances, layout.instances)) {
+    layout.totals.emplace_back();
+    if (sumsFloats(instance) && blocksOf(context, instance.level, instance.axes))
+      layout.totals.back() = HeldTotal{hold(held.node, held.type), hold(held.node, held.type)};
   }
   return layout;
 }
@@ -124,37 +153,70 @@ private:
       });
   }
 
+  struct Mine {
+    const Instance* instance;
+    const Held* held;
+    const std::optional<HeldTotal>* total;
+  };
+
   void reduce(unsigned level, unsigned axes) {
-    SmallVector<std::pair<const Instance*, const Held*>> mine;
-    for (auto [instance, held] : llvm::zip(c_.domain.instances, layout_.instances))
+    SmallVector<Mine> mine;
+    for (auto [instance, held, total] : llvm::zip(c_.domain.instances, layout_.instances, layout_.totals))
       if (instance.level == level && instance.axes == axes)
-        mine.push_back({&instance, &held});
+        mine.push_back({&instance, &held, &total});
     if (mine.empty() || e_.failed())
       return;
+    auto neutral = [&](const Mine& of) {
+      return constantOfType(b_, loc_, neutralElement(combinerOf(of.instance->op).op), lanes_);
+    };
     overStrip([&](Value block) {
-      for (auto [instance, held] : mine)
-        store(*held, block, constantOfType(b_, loc_, neutralElement(combinerOf(instance->op).op), lanes_));
+      for (const Mine& of : mine) {
+        store(*of.held, block, neutral(of));
+        if (*of.total) {
+          store((*of.total)->high, block, neutral(of));
+          store((*of.total)->low, block, neutral(of));
+        }
+      }
     });
     auto outputs = axes == 0 ? c_.columnOutputs(level) : SmallVector<const DomainOutput*>();
-    sweep(axes, level, [&](Value block) {
-      for (auto [instance, held] : mine) {
-        Value element = e_.evaluate(instance->element());
+    auto step = [&](Value block) {
+      for (const Mine& of : mine) {
+        Value element = e_.evaluate(of.instance->element());
         if (!element)
           return;
-        Value total = load(*held, block);
-        store(*held, block, c_.combine(*instance, total, splat(b_, element, lanes_)));
+        Value total = load(*of.held, block);
+        store(*of.held, block, c_.combine(*of.instance, total, splat(b_, element, lanes_)));
       }
       storeAll(outputs);
-    });
+    };
+    // Moves what was summed since the last time into the long totals.
+    auto end_block = [&] {
+      overStrip([&](Value block) {
+        for (const Mine& of : mine)
+          if (*of.total) {
+            LongTotal total{load((*of.total)->high, block), load((*of.total)->low, block)};
+            total.add(b_, load(*of.held, block));
+            store((*of.total)->high, block, total.high);
+            store((*of.total)->low, block, total.low);
+            store(*of.held, block, neutral(of));
+          }
+      });
+    };
+    sweep(axes, level, step, blocksOf(c_, level, axes), end_block);
     overStrip([&](Value block) {
-      for (auto [instance, held] : mine)
-        store(*held, block, c_.finish(*instance, load(*held, block)));
+      for (const Mine& of : mine) {
+        Value whole = *of.total ? LongTotal{load((*of.total)->high, block), load((*of.total)->low, block)}.value(b_)
+                                : load(*of.held, block);
+        store(*of.held, block, c_.finish(*of.instance, whole));
+      }
     });
   }
 
   // Calls `body` with each vector of the strip at each place of the axis set, the vectors innermost.
-  void sweep(unsigned axes, unsigned level, llvm::function_ref<void(Value)> body) {
-    overDims(c_.domain.axis_sets[axes].dims, [&] {
+  void sweep(
+      unsigned axes, unsigned level, llvm::function_ref<void(Value)> body,
+      std::optional<SumBlocks> blocks = std::nullopt, llvm::function_ref<void()> end_block = [] {}) {
+    overDims(c_.domain.axis_sets[axes].dims, 0, blocks, end_block, [&] {
       overStrip([&](Value block) {
         bindResults(level, block);
         for (const Held& held : layout_.values[level])
@@ -164,17 +226,34 @@ private:
     });
   }
 
-  void overDims(ArrayRef<unsigned> dims, llvm::function_ref<void()> body) {
-    if (dims.empty())
-      return body();
-    if (e_.failed())
-      return;
-    Value size = e_.index(c_.domain.space.size(dims.front()));
-    e_.toInnermost();
-    auto loop = e_.openLoop(constantIndex(b_, loc_, 0), size, constantIndex(b_, loc_, 1));
-    e_.bind(dims.front(), loop.index());
-    overDims(dims.drop_front(), body);
-    e_.closeLoop(loop);
+  // Calls `end_block` whenever `blocks` ends one.
+  void overDims(ArrayRef<unsigned> dims, unsigned number, const std::optional<SumBlocks>& blocks,
+                llvm::function_ref<void()> end_block, llvm::function_ref<void()> body) {
+    bool here = blocks && number == blocks->loop;
+    if (number == dims.size())
+      body();
+    if (number < dims.size() && !e_.failed()) {
+      Value size = e_.index(c_.domain.space.size(dims[number]));
+      e_.toInnermost();
+      auto over = [&](Value first, Value last) {
+        auto loop = e_.openLoop(first, last, constantIndex(b_, loc_, 1));
+        e_.bind(dims[number], loop.index());
+        overDims(dims, number + 1, blocks, end_block, body);
+        e_.closeLoop(loop);
+      };
+      if (here && blocks->rounds) {
+        Value step = constantIndex(b_, loc_, *blocks->rounds);
+        auto loop = e_.openLoop(constantIndex(b_, loc_, 0), size, step);
+        e_.toInnermost();
+        Value end = arith::AddIOp::create(b_, loc_, loop.index(), step);
+        over(loop.index(), arith::MinSIOp::create(b_, loc_, end, size));
+        end_block();
+        return e_.closeLoop(loop), void();
+      }
+      over(constantIndex(b_, loc_, 0), size);
+    }
+    if (here)
+      end_block();
   }
 
   const ScheduleContext& c_;

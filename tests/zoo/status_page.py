@@ -88,16 +88,38 @@ def _exact(record: dict[str, dict[str, Any]]) -> str:
     rows = [
         [name, *(f"{error:.0e}" for who in ("ours", "eager") for error in row["training"]["exact"][who])]
         for name, row in record.items()
-        if row.get("training", {}).get("exact")
+        if _exceeds(row)
     ]
     if not rows:
         return ""
     table = _table(["model", "zefuse: error", "gradients", "eager: error", "gradients"], rows)
+    verdicts = [f"- {name}: {_verdict(row['training']['exact'])}" for name, row in record.items() if _exceeds(row)]
     return (
         "## Above the limits: distances from double precision\n\n"
         "Of the same training step. Where eager's is as large, the model amplifies rounding: a ReLU's input near zero changes sign,\n"
-        "and with it a whole channel's gradient.\n\n" + table
+        "and with it a whole channel's gradient.\n\n" + table + "\n" + "\n".join(verdicts) + "\n"
     )
+
+
+def _exceeds(row: dict[str, Any]) -> bool:
+    return bool(row.get("training", {}).get("exact"))
+
+
+def _verdict(exact: dict[str, list[float]]) -> str:
+    """Rounding that a model amplifies is a draw: within twice eager's own distance neither is the farther one."""
+    texts, farther = [], False
+    limits = {"error": OUTPUT_ERROR, "gradients": GRADIENT_ERROR}
+    for (what, limit), ours, eager in zip(limits.items(), exact["ours"], exact["eager"], strict=True):
+        if ours <= limit:
+            texts.append(f"{what}: limit kept ({ours:.0e})")
+            continue
+        beyond = ours > 2 * eager
+        farther |= beyond
+        than = (
+            "and farther from double precision than eager" if beyond else "no farther from double precision than eager"
+        )
+        texts.append(f"{what}: farther than the limit from eager, {than} ({ours:.0e}, eager {eager:.0e})")
+    return "; ".join(texts) + (": **ours to mend**" if farther else "")
 
 
 def _fallbacks(record: dict[str, dict[str, Any]]) -> str:
