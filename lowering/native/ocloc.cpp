@@ -121,20 +121,6 @@ std::vector<std::string> installedOclocs() {
   return found;
 }
 
-Result<InstalledOcloc> installedOclocFor(const std::string& device, std::chrono::milliseconds deadline) {
-  for (const std::string& command : installedOclocs()) {
-    OclocOptions question;
-    question.compiler = command;
-    question.deadline = deadline;
-    Result<std::vector<std::string>> knows = oclocDevices(question);
-    if (!knows.ok() || std::find(knows->begin(), knows->end(), device) == knows->end())
-      continue;
-    if (Result<std::string> version = oclocVersion(question); version.ok())
-      return InstalledOcloc{command, std::move(*version)};
-  }
-  return Status(Code::not_found, "no installed ocloc knows " + device);
-}
-
 DeviceReport deviceReport(const DeviceBinary& binary) {
   DeviceReport report;
   report.spilled_registers = numberAfter(binary.text, "spilled around");

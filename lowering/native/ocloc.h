@@ -53,14 +53,6 @@ struct DeviceReport {
 };
 DeviceReport deviceReport(const DeviceBinary& binary);
 
-// The first of installedOclocs() that knows the device, with its version; none does: not_found. `deadline`: of each
-// question, which takes milliseconds.
-struct InstalledOcloc {
-  std::string command, version;
-};
-Result<InstalledOcloc> installedOclocFor(const std::string& device,
-                                         std::chrono::milliseconds deadline = std::chrono::seconds(10));
-
 // Runs the compiler as a subprocess (it may hang or crash: facts of real compilers). On failure the SPIR-V file stays
 // where the message's command expects it. Thread-safe.
 Result<DeviceBinary> compileWithOcloc(std::span<const uint32_t> spirv, const std::string& device,

@@ -4,7 +4,7 @@
 
 #include <pybind11/stl.h>
 
-#include "lowering/native/ocloc.h"
+#include "lowering/native/installed_compilers.h"
 #include "lowering/targets.h"
 #include "runtime/ze/device.h"
 
@@ -62,25 +62,21 @@ py::dict targets() {
 /// ZEFUSE_OCLOC or the one in the path, and those that `zefuse toolchain install` unpacked.
 py::list compilers() {
   py::list result;
-  for (const std::string& command : installedOclocs()) {
-    const OclocOptions options{.compiler = command};
-    Result<std::string> version = Status(Code::internal, "not asked");
-    Result<std::vector<std::string>> names = version.status();
-    {
-      py::gil_scoped_release released;
-      version = oclocVersion(options);
-      if (version.ok())
-        names = oclocDevices(options);
-    }
-    if (!version.ok() || !names.ok())
-      continue;  // none, or one that does not run
+  std::vector<InstalledCompiler> installed;
+  {
+    py::gil_scoped_release released;
+    installed = installedCompilers();
+  }
+  for (const InstalledCompiler& compiler : installed) {
+    if (!compiler.problem.ok())
+      continue;  // it does not run
     py::list products;
     for (const GpuTarget& target : gpuTargets())
-      if (std::ranges::find(*names, target.product) != names->end())
+      if (std::ranges::find(compiler.devices, target.product) != compiler.devices.end())
         products.append(target.product);
     py::dict row;
-    row["command"] = command;
-    row["version"] = *version;
+    row["command"] = compiler.command;
+    row["version"] = compiler.version;
     row["products"] = products;
     result.append(row);
   }

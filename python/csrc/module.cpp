@@ -139,10 +139,10 @@ std::optional<TargetDescription> gpuOf(const Options& options) { return TargetDe
 
 /// The compiler that makes a GPU's native code, which is part of the plan's key since the plan depends on what it
 /// spills; none: whoever compiles the kernels says what is missing.
-std::optional<InstalledOcloc> deviceCompiler(Options& options) {
+std::optional<InstalledCompiler> deviceCompiler(Options& options) {
   if (!gpuOf(options))
     return std::nullopt;
-  Result<InstalledOcloc> ocloc = installedOclocFor(options.target);
+  Result<InstalledCompiler> ocloc = installedCompilerFor(options.target);
   if (!ocloc.ok())
     return std::nullopt;
   options.device_compiler = "ocloc " + ocloc->version;
@@ -191,7 +191,7 @@ std::unique_ptr<CompiledGraph> compile(const py::object& graph_module, const std
                                        const py::dict& options) {
   Settings settings = settingsOf(options);
   auto start = std::chrono::steady_clock::now();
-  std::optional<InstalledOcloc> ocloc;
+  std::optional<InstalledCompiler> ocloc;
   if (gpuOf(settings.compile) && !unwrap(ze::Device::find(settings.run.device)).hasOurCompiler())
     ocloc = deviceCompiler(settings.compile);
   auto context = newContext();
@@ -261,7 +261,7 @@ std::unique_ptr<CompiledGraph> compile(const py::object& graph_module, const std
 /// inputs, "report"}. options["target"] names a product.
 py::dict compilePlan(const py::object& graph_module, const std::vector<unsigned>& parameters, const py::dict& options) {
   Settings settings = settingsOf(options);
-  const std::optional<InstalledOcloc> ocloc = deviceCompiler(settings.compile);
+  const std::optional<InstalledCompiler> ocloc = deviceCompiler(settings.compile);
   auto context = newContext();
   ImportedGraph imported;
   try {

@@ -5,13 +5,14 @@
 #include <memory>
 #include <mutex>
 
+#include "lowering/native/ocloc.h"
 #include "runtime/executor/vendor_code.h"
 
 namespace zefuse::python {
 namespace {
 
 std::optional<int64_t> spillsOf(std::span<const uint32_t> spirv, const std::string& product,
-                                const InstalledOcloc& ocloc, const FileCache& cache, const CacheKey& answer) {
+                                const InstalledCompiler& ocloc, const FileCache& cache, const CacheKey& answer) {
   int64_t spilled = 0;
   if (auto stored = cache.load(answer); stored && stored->size() == sizeof spilled) {
     std::memcpy(&spilled, stored->data(), sizeof spilled);
@@ -36,7 +37,7 @@ struct Answers {
 
 }  // namespace
 
-SpillCheck spillCheck(const std::string& product, const InstalledOcloc& ocloc, const FileCache& cache) {
+SpillCheck spillCheck(const std::string& product, const InstalledCompiler& ocloc, const FileCache& cache) {
   return [=, &cache, answers = std::make_shared<Answers>()](std::span<const uint32_t> spirv) -> std::optional<int64_t> {
     CacheKey answer("spills");
     answer.add("format", "1").add("target", product).add("compiler", "ocloc " + ocloc.version);

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "lowering/lower.h"
-#include "lowering/native/ocloc.h"
+#include "lowering/native/installed_compilers.h"
 #include "runtime/cache/file_cache.h"
 
 namespace zefuse::python {
@@ -12,6 +12,6 @@ namespace zefuse::python {
 // Asks `ocloc`, once per kernel: its code is kept in `cache` where it is looked for when the plan is built, and the
 // answer beside it, since a cache that was filled before must not change the plan. What it cannot compile has no
 // answer. `cache` must outlive the check.
-SpillCheck spillCheck(const std::string& product, const InstalledOcloc& ocloc, const FileCache& cache);
+SpillCheck spillCheck(const std::string& product, const InstalledCompiler& ocloc, const FileCache& cache);
 
 }  // namespace zefuse::python

@@ -1,11 +1,14 @@
 #include "runtime/capi/zefuse.h"
 
 #include <algorithm>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <new>
 #include <string>
 #include <vector>
 
+#include "compiler/options.h"
 #include "runtime/executor/dtype.h"
 #include "runtime/package/model.h"
 
@@ -115,9 +118,59 @@ DLManagedTensor* wrap(package::Tensor tensor) {
 struct zefuse_model {
   std::unique_ptr<package::Model> model;
   std::vector<Description> inputs, outputs;
+  std::string device, why_not_first;
 };
 
 namespace {
+
+// "gpu:0,cpu" to a first choice and, where there is one, a second.
+Status readDevices(const char* given, std::string& first, bool& or_cpu) {
+  first = given ? given : "cpu";
+  const size_t comma = first.find(',');
+  or_cpu = comma != std::string::npos;
+  const bool second_is_cpu = !or_cpu || first.substr(comma) == ",cpu";
+  first = first.substr(0, comma);
+  const std::string number = first.starts_with("gpu:") ? first.substr(4) : "";
+  const bool gpu = first == "gpu" || (!number.empty() && number.find_first_not_of("0123456789") == std::string::npos);
+  if (!second_is_cpu || !(gpu || (first == "cpu" && !or_cpu)))
+    return {Code::invalid_argument, "zefuse_load_options.device '" + std::string(given) +
+                                        "': expected \"cpu\", \"gpu:N\", or \"gpu:N,cpu\" for the CPU where that GPU "
+                                        "cannot be used"};
+  return {};
+}
+
+Status readJit(const zefuse_load_options& options, package::ModelOptions& wanted) {
+  zefuse_jit jit = options.jit;
+  if (jit == ZEFUSE_JIT_DEFAULT) {
+    const char* variable = std::getenv(zefuse::kJitVariable);
+    const std::string text = variable && *variable ? variable : "never";
+    if (text != "never" && text != "warn" && text != "allow")
+      return {Code::invalid_argument,
+              std::string(zefuse::kJitVariable) + "='" + text + "': expected never, warn or allow"};
+    jit = text == "allow" ? ZEFUSE_JIT_ALLOW : text == "warn" ? ZEFUSE_JIT_WARN : ZEFUSE_JIT_NEVER;
+  }
+  switch (jit) {
+  case ZEFUSE_JIT_NEVER: wanted.jit = zefuse::JitConsent::never; break;
+  case ZEFUSE_JIT_WARN: wanted.jit = zefuse::JitConsent::warn; break;
+  case ZEFUSE_JIT_ALLOW: wanted.jit = zefuse::JitConsent::allow; break;
+  default: return {Code::invalid_argument, "zefuse_load_options.jit has no meaning"};
+  }
+  if (options.jit_timeout_s < 0)
+    return {Code::invalid_argument, "zefuse_load_options.jit_timeout_s: expected seconds, or 0 for 120"};
+  if (options.jit_timeout_s)
+    wanted.jit_timeout_s = options.jit_timeout_s;
+  wanted.jit_progress = [warn = jit == ZEFUSE_JIT_WARN, progress = options.jit_progress,
+                         data = options.jit_progress_data](const std::string& device, const std::string& kernel,
+                                                           size_t number, size_t count) {
+    if (warn)
+      std::fprintf(stderr,
+                   "zefuse: no installed compiler covers %s: its driver compiles kernel %zu of %zu, %s, which may take "
+                   "minutes\n",
+                   device.c_str(), number, count, kernel.c_str());
+    return !progress || progress(data, device.c_str(), kernel.c_str(), number, count) != 0;
+  };
+  return {};
+}
 
 zefuse_status load(const zefuse_load_options* given, zefuse_model** model, const auto& open) noexcept {
   return guarded([&]() -> Status {
@@ -136,18 +189,28 @@ zefuse_status load(const zefuse_load_options* given, zefuse_model** model, const
     case ZEFUSE_CHECK_NEVER: check = package::WeightsCheck::never; break;
     default: return {Code::invalid_argument, "zefuse_load_options.weights_check has no meaning"};
     }
-    auto reader = open(check);
-    if (!reader.ok())
-      return reader.status();
     package::ModelOptions wanted;
-    wanted.device = options.device ? options.device : "cpu";
+    bool or_cpu = false;
+    ZEFUSE_RETURN_IF_ERROR(readDevices(options.device, wanted.device, or_cpu));
+    ZEFUSE_RETURN_IF_ERROR(readJit(options, wanted));
     wanted.cache_dir = options.cache_dir ? options.cache_dir : "";
     wanted.build_threads = options.build_threads;
-    auto loaded = package::Model::load(std::move(*reader), wanted);
+    auto opened = open(check);
+    if (!opened.ok())
+      return opened.status();
+    const std::shared_ptr<const package::Reader> reader = std::move(*opened);
+    auto loaded = package::Model::load(reader, wanted);
+    std::string why;
+    if (const Code code = loaded.status().code();
+        or_cpu && (code == Code::not_found || code == Code::deadline || code == Code::device)) {
+      why = loaded.status().message();
+      wanted.device = "cpu";
+      loaded = package::Model::load(reader, wanted);
+    }
     if (!loaded.ok())
       return loaded.status();
     auto inputs = describe((*loaded)->inputs()), outputs = describe((*loaded)->outputs());
-    *model = new zefuse_model{std::move(*loaded), std::move(inputs), std::move(outputs)};
+    *model = new zefuse_model{std::move(*loaded), std::move(inputs), std::move(outputs), wanted.device, why};
     return {};
   });
 }
@@ -188,6 +251,12 @@ zefuse_status zefuse_model_load_buffer(const void* data, size_t bytes, const zef
 }
 
 void zefuse_model_release(zefuse_model* model) { delete model; }
+
+const char* zefuse_model_device(const zefuse_model* model, const char** why) {
+  if (why)
+    *why = model && !model->why_not_first.empty() ? model->why_not_first.c_str() : nullptr;
+  return model ? model->device.c_str() : "";
+}
 
 size_t zefuse_model_num_inputs(const zefuse_model* model) { return model ? model->inputs.size() : 0; }
 size_t zefuse_model_num_outputs(const zefuse_model* model) { return model ? model->outputs.size() : 0; }

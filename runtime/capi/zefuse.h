@@ -61,13 +61,33 @@ typedef enum zefuse_weights_check {
   ZEFUSE_CHECK_NEVER = 2 /* for storage that checks itself */
 } zefuse_weights_check;
 
+/* Whether a GPU's own driver may compile kernels that neither the package nor an installed compiler has code for. It
+ * may take minutes a kernel, so it is done by consent only: in a child process with a deadline, and kept in cache_dir.
+ */
+typedef enum zefuse_jit {
+  ZEFUSE_JIT_DEFAULT = 0, /* what the environment variable ZEFUSE_JIT says, else never */
+  ZEFUSE_JIT_NEVER = 1,   /* the load fails with ZEFUSE_NOT_FOUND: name and id of the device, and what to do */
+  ZEFUSE_JIT_WARN = 2,    /* a line on standard error before each kernel */
+  ZEFUSE_JIT_ALLOW = 3    /* silently */
+} zefuse_jit;
+
+/* Told before the driver compiles a kernel: the device in words, the kernel, its number from 1 of at most `count`. From
+ * any thread, one call at a time. 0 ends the load with ZEFUSE_DEADLINE. */
+typedef int (*zefuse_jit_progress)(void* data, const char* device, const char* kernel, size_t number, size_t count);
+
 /* Zeroes are the defaults. `size` is sizeof(zefuse_load_options): later versions append members. */
 typedef struct zefuse_load_options {
   size_t size;
-  const char* device;    /* "cpu" (NULL too), "gpu:0": where the model runs */
+  /* Where the model runs: "cpu" (NULL too), "gpu:0", or "gpu:0,cpu": the CPU where that GPU is missing, unknown, or
+   * without code (zefuse_model_device says which it became, and why). */
+  const char* device;
   const char* cache_dir; /* a folder for native code that the package lacks for this device; NULL: none is kept */
   zefuse_weights_check weights_check;
   int32_t build_threads; /* that make such code; 0: one per core */
+  zefuse_jit jit;
+  int32_t jit_timeout_s;            /* for one kernel, in seconds; 0: 120 */
+  zefuse_jit_progress jit_progress; /* NULL: nobody is told */
+  void* jit_progress_data;
 } zefuse_load_options;
 
 /* Maps the file, which must not be written to while the model lives (replace it by rename). `options` may be NULL.
@@ -79,6 +99,10 @@ ZEFUSE_API zefuse_status zefuse_model_load_buffer(const void* data, size_t bytes
                                                   zefuse_model** model);
 /* NULL is allowed. No call may be running. Output tensors may outlive the model. */
 ZEFUSE_API void zefuse_model_release(zefuse_model* model);
+
+/* "cpu" or "gpu:0": where the model runs. `why`, unless NULL, gets why it is not the first of the list that it was
+ * loaded with, or NULL where it is. Both live as long as the model. */
+ZEFUSE_API const char* zefuse_model_device(const zefuse_model* model, const char** why);
 
 /* A tensor that a call takes or gives. */
 typedef struct zefuse_tensor_info {

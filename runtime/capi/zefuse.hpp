@@ -102,6 +102,14 @@ public:
     return Model(model);
   }
 
+  // "cpu" or "gpu:0"; `why`, unless null, gets why not the first of the list that was asked for, or becomes empty.
+  std::string device(std::string* why = nullptr) const {
+    const char* reason = nullptr;
+    const std::string name = zefuse_model_device(model_.get(), &reason);
+    if (why)
+      *why = reason ? reason : "";
+    return name;
+  }
   std::vector<zefuse_tensor_info> inputs() const { return describe(zefuse_model_num_inputs, zefuse_model_input); }
   std::vector<zefuse_tensor_info> outputs() const { return describe(zefuse_model_num_outputs, zefuse_model_output); }
 

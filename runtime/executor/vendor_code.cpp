@@ -4,6 +4,7 @@
 #include <fstream>
 
 #include "lowering/native/companion.h"
+#include "lowering/native/installed_compilers.h"
 #include "lowering/native/ocloc.h"
 #include "lowering/native/subprocess.h"
 #include "lowering/native/temporary_folder.h"
@@ -22,19 +23,12 @@ std::string describe(const ze::Device& device) {
 }  // namespace
 
 std::string whyNotCovered(const ze::Device& device, const std::string& product) {
-  std::string installed;
-  for (const std::string& command : installedOclocs()) {
-    OclocOptions question;
-    question.compiler = command;
-    question.deadline = std::chrono::milliseconds(400);  // the whole answer within a second
-    if (const Result<std::string> version = oclocVersion(question); version.ok())
-      installed += (installed.empty() ? "" : ", ") + command + " " + *version;
-  }
+  const std::string installed = zefuse::describe(installedCompilers());
   std::string text = "no compiler here makes code for " + describe(device) + ": ";
   text += product.empty() ? "its id is none of those that this zefuse knows (`zefuse targets` lists them)"
                           : "it is a '" + product + "', which " +
-                                (installed.empty() ? std::string("ocloc covers") : "the installed ones do not cover");
-  text += "; installed: " + (installed.empty() ? std::string("none") : installed) + ".\n";
+                                (installed == "none" ? "ocloc covers" : "the installed ones do not cover");
+  text += "; installed: " + installed + ".\n";
   if (product.empty())
     text += "  - use a newer zefuse, or name in ZEFUSE_GPU_TARGET a product whose code runs on this device\n";
   else
@@ -54,19 +48,10 @@ CacheKey oclocKey(std::span<const uint32_t> spirv, const std::string& product, c
   return key;
 }
 
-std::optional<InstalledOcloc> VendorCode::compilerFor(const std::string& product) {
-  std::lock_guard lock(mutex_);
-  const auto known = compilers_.find(product);
-  if (known != compilers_.end())
-    return known->second;
-  auto found = installedOclocFor(product, std::chrono::seconds(2));
-  return compilers_[product] = found.ok() ? std::optional(std::move(*found)) : std::nullopt;
-}
-
 Result<VendorCode::Code> VendorCode::make(const plan::KernelModule& module, bool refused) {
   const std::string product = module.target()->str();
   if (!refused)
-    if (const auto compiler = compilerFor(product)) {
+    if (const auto compiler = installedCompilerFor(product); compiler.ok()) {
       const CacheKey key = oclocKey(spirvOf(module), product, compiler->version);
       if (auto stored = cache_.load(key))
         return Code{std::move(*stored), false};

@@ -17,7 +17,8 @@
 namespace zefuse::executor {
 
 // Name and PCI id, what compiles for it here, and what to do where nothing does. `product`: the target's name, empty
-// for an id in no table. Asks the installed compilers, which takes tens of milliseconds.
+// for an id in no table. Asks the installed
+// compilers, once a process: tens of milliseconds, compiler_answer_deadline at most.
 std::string whyNotCovered(const ze::Device& device, const std::string& product);
 
 // The cache's key of what ocloc of that version makes of a kernel: made ahead of need, to look for spills, or here.
@@ -42,8 +43,6 @@ public:
   void expect(size_t count) { count_ = count; }
 
 private:
-  // The first installed compiler that knows the product. Asked once.
-  std::optional<InstalledOcloc> compilerFor(const std::string& product);
   Result<std::vector<std::byte>> byDriver(const plan::KernelModule& module);
 
   const ze::Device& device_;
@@ -51,7 +50,6 @@ private:
   const FileCache& cache_;
   size_t count_ = 0;
   std::mutex mutex_;  // guards what follows
-  std::map<std::string, std::optional<InstalledOcloc>> compilers_;
   size_t started_ = 0;
 };
 

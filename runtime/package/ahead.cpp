@@ -7,6 +7,7 @@
 #include <set>
 #include <thread>
 
+#include "lowering/native/installed_compilers.h"
 #include "lowering/native/ocloc.h"
 #include "lowering/targets.h"
 #include "runtime/cache/file_cache.h"
@@ -33,26 +34,20 @@ public:
         return context.status();
       context_.emplace(std::move(*context));
     }
-    std::string seen;
-    for (const std::string& command : products.empty() ? std::vector<std::string>() : installedOclocs()) {
-      OclocOptions question;
-      question.compiler = command;
-      const Result<std::string> version = oclocVersion(question);
-      const Result<std::vector<std::string>> knows =
-          version.ok() ? oclocDevices(question) : Result<std::vector<std::string>>(version.status());
-      if (!knows.ok()) {
-        seen += "\n  " + command + ": " + knows.status().message().substr(0, knows.status().message().find('\n'));
-        continue;
-      }
-      seen += "\n  " + command + " " + *version + " does not know it";
-      for (const std::string& product : products)
-        if (std::ranges::find(*knows, product) != knows->end())
-          oclocs_.try_emplace(product, Ocloc{command, *version});
-    }
-    for (const std::string& product : products)
-      if (!oclocs_.contains(product))
+    // Nobody waits for a device here, so a slow compiler is waited for.
+    const auto installed =
+        products.empty() ? std::vector<InstalledCompiler>() : installedCompilers(std::chrono::seconds(10));
+    for (const std::string& product : products) {
+      const auto knows = std::ranges::find_if(installed, [&](const InstalledCompiler& compiler) {
+        return std::ranges::find(compiler.devices, product) != compiler.devices.end();
+      });
+      if (knows == installed.end())
         return {Code::not_found, "no compiler here makes code for '" + product +
-                                     "': `zefuse toolchain install` gets a current one, ZEFUSE_OCLOC names one" + seen};
+                                     "': `zefuse toolchain install` gets a current one, ZEFUSE_OCLOC names one; "
+                                     "installed: " +
+                                     describe(installed)};
+      oclocs_.try_emplace(product, Ocloc{knows->command, knows->version});
+    }
     return {};
   }
 

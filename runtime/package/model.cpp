@@ -179,7 +179,7 @@ Result<std::vector<const PlanEntry*>> plansFor(const Reader& reader, const Manif
     any_gpu = found->hasOurCompiler();  // our driver that poses as one runs every product's kernels
     const GpuTarget* gpu = any_gpu ? findGpuTarget("dg2-g11") : findGpuTarget(found->properties.deviceId);
     if (!gpu)
-      return Status{Code::unsupported,
+      return Status{Code::not_found,
                     reader.name() + ": " + what +
                         " is none of the GPUs that this zefuse knows; `zefuse targets` lists them; load "
                         "on 'cpu' or use a newer zefuse"};
@@ -333,6 +333,9 @@ Result<std::unique_ptr<Model>> Model::load(std::shared_ptr<const Reader> reader,
   build.cache_dir = options.cache_dir;
   build.build_threads = options.build_threads;
   build.allow_aten = false;
+  build.jit = options.jit;
+  build.jit_timeout_s = options.jit_timeout_s;
+  build.jit_progress = options.jit_progress;
   build.native_binary = [&](std::string_view id, std::string_view target) -> std::span<const std::byte> {
     for (const std::string& name : nativeTargets(target))
       if (const auto bytes = package.native(id, name); !bytes.empty())

@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -15,9 +16,12 @@
 namespace zefuse::package {
 
 struct ModelOptions {
-  std::string device = "cpu";  // "cpu", "gpu:N"
-  std::string cache_dir;       // for native code that the package has none of; empty: none is kept
-  int build_threads = 0;       // 0: one per core
+  std::string device = "cpu";          // "cpu", "gpu:N"
+  std::string cache_dir;               // for native code that the package has none of; empty: none is kept
+  int build_threads = 0;               // 0: one per core
+  JitConsent jit = JitConsent::never;  // this and the next two: as ExecutableOptions'
+  int jit_timeout_s = 120;
+  std::function<bool(const std::string& device, const std::string& kernel, size_t number, size_t count)> jit_progress;
 };
 
 // An input or output as a caller must give it or will get it.
@@ -63,8 +67,8 @@ private:
   std::unique_ptr<Impl> impl_;
 };
 
-// The manifest's plans for a device, in its order. not_found: what the package holds instead; unsupported: a GPU that
-// nobody knows, or a package of torch.compile's graphs alone.
+// The manifest's plans for a device, in its order. not_found: what the package holds instead, or a GPU that nobody
+// knows; unsupported: a package of torch.compile's graphs alone.
 Result<std::vector<const PlanEntry*>> plansFor(const Reader& reader, const Manifest& manifest,
                                                const std::string& device);
 

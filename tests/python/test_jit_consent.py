@@ -73,6 +73,19 @@ def test_without_consent_the_error_says_everything(tmp_path: Path, device_id: st
     assert ("zefuse toolchain install" in out) == (device_id == "0x56a5")
 
 
+def test_a_compiler_that_hangs_holds_up_the_answer_once(tmp_path: Path) -> None:
+    """Every question to it is asked once, at the same time and with a deadline of 0.8 s, however many kernels wait."""
+    stub = tmp_path / "ocloc"
+    stub.write_text(f"#!/bin/sh\necho $1 >> {tmp_path}/log\nexec sleep 600\n")
+    stub.chmod(0o755)
+    out, _ = run(tmp_path, ZEFUSE_OCLOC=str(stub))
+    assert out.startswith("NotFoundError") and "no compiler here makes code for device 'gpu:0'" in out, out
+    assert f"installed: {stub} ({stub} did not end in 800 ms and was killed" in out, out
+    assert len((tmp_path / "log").read_text().split()) <= 2
+    out, log = run(tmp_path, '{"device": "gpu:0,cpu"}', ZEFUSE_OCLOC=str(stub))
+    assert out.startswith("right ") and out.split()[2] == "cpu" and "did not end in 800 ms" in log
+
+
 def test_with_consent_the_code_is_made_in_a_child_and_kept(tmp_path: Path) -> None:
     out, log = run(tmp_path, '{"jit": "allow"}')
     assert out.startswith("right ") and out.split()[2].startswith("gpu"), out

@@ -179,7 +179,8 @@ INSTANTIATE_TEST_SUITE_P(All, Format, testing::Values(1, 2));
 
 zefuse_status load(const std::vector<char>& bytes, zefuse_weights_check check = ZEFUSE_CHECK_AT_LOAD) {
   const Buffer buffer(bytes);
-  const zefuse_load_options options{sizeof options, nullptr, nullptr, check, 0};
+  const zefuse_load_options options{sizeof options,     nullptr, nullptr, check,  0,
+                                    ZEFUSE_JIT_DEFAULT, 0,       nullptr, nullptr};
   zefuse_model* model = nullptr;
   const zefuse_status status = zefuse_model_load_buffer(buffer.data, buffer.bytes, &options, &model);
   EXPECT_EQ(model != nullptr, status == ZEFUSE_OK);
@@ -204,7 +205,8 @@ TEST(Capi, DamageIsRefused) {
 
 TEST(Capi, OtherDevicesAreNamed) {
   zefuse_model* model = nullptr;
-  zefuse_load_options options{sizeof options, "gpu:42", nullptr, ZEFUSE_CHECK_AT_LOAD, 0};
+  zefuse_load_options options{sizeof options, "gpu:42", nullptr, ZEFUSE_CHECK_AT_LOAD, 0, ZEFUSE_JIT_DEFAULT, 0,
+                              nullptr,        nullptr};
   EXPECT_EQ(zefuse_model_load_file(PACKAGES "format_2.zefuse", &options, &model), ZEFUSE_NOT_FOUND);
   EXPECT_NE(std::string(zefuse_error_message()).find("gpu:42"), std::string::npos) << zefuse_error_message();
   options.size = 0;

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <thread>
 
+#include "lowering/native/installed_compilers.h"
 #include "lowering/native/ocloc.h"
 #include "lowering/native/subprocess.h"
 
@@ -127,6 +128,91 @@ TEST_F(FakeCompiler, SaysItsVersionAndDevices) {
   EXPECT_EQ(*devices, (std::vector<std::string>{"skl", "dg2-g11", "version"}));
   options.compiler = write("exit 0");
   EXPECT_FALSE(oclocVersion(options).ok());
+}
+
+// ZEFUSE_OCLOC or, with several, the compilers of `zefuse toolchain install`. Each script notes how often it ran.
+class InstalledCompilers : public FakeCompiler {
+protected:
+  void TearDown() override {
+    unsetenv("ZEFUSE_OCLOC");
+    FakeCompiler::TearDown();
+  }
+  std::string install(const std::string& script) {
+    const std::string path = write("echo \"$1\" >> " + log() + "\n" + script);
+    setenv("ZEFUSE_OCLOC", path.c_str(), 1);
+    return path;
+  }
+  std::string log() const { return (directory_ / "log").string(); }
+  int questions() const {
+    std::ifstream file(log());
+    int lines = 0;
+    for (std::string line; std::getline(file, line);)
+      ++lines;
+    return lines;
+  }
+  static constexpr const char* answers = R"(case "$1" in
+    query) printf 12.34 > "$2";;
+    *) echo "  -device   <device_type> can be: skl, dg2-g11, version"; exit 7;;
+  esac)";
+};
+
+TEST_F(InstalledCompilers, AreAskedOnceAProcess) {
+  install(answers);
+  for (int round = 0; round < 3; ++round) {
+    auto found = installedCompilerFor("dg2-g11", std::chrono::seconds(30));
+    ASSERT_TRUE(found.ok()) << found.status().toString();
+    EXPECT_EQ(found->version, "12.34");
+  }
+  EXPECT_EQ(questions(), 2);
+  auto other = installedCompilerFor("bmg-g21", std::chrono::seconds(30));
+  EXPECT_EQ(other.status().code(), Code::not_found);
+  EXPECT_NE(other.status().message().find("compiler 12.34"), std::string::npos) << other.status().message();
+  EXPECT_EQ(questions(), 2);
+  fs::remove(directory_ / "compiler");  // another file is another compiler
+  install(std::string(answers) + " # newer");
+  EXPECT_TRUE(installedCompilerFor("skl", std::chrono::seconds(30)).ok());
+  EXPECT_EQ(questions(), 4);
+}
+
+TEST_F(InstalledCompilers, AnswersThatAreLateAreNotWaitedForAgain) {
+  install("exec sleep 600");
+  for (int round = 0; round < 3; ++round) {
+    const auto compilers = installedCompilers(std::chrono::milliseconds(40));
+    ASSERT_EQ(compilers.size(), 1u);
+    EXPECT_EQ(compilers[0].problem.code(), Code::deadline);
+    EXPECT_NE(describe(compilers).find("did not end in 40 ms"), std::string::npos) << describe(compilers);
+  }
+  EXPECT_LE(questions(), 2);  // one killed before it ran its first line has noted nothing
+  const int before = questions();
+  (void)installedCompilers(std::chrono::milliseconds(400));  // who is ready to wait longer asks again
+  EXPECT_GT(questions(), before);
+}
+
+TEST_F(InstalledCompilers, AllAreAskedAtTheSameTime) {
+  setenv("XDG_DATA_HOME", directory_.c_str(), 1);
+  for (int number = 0; number < 3; ++number) {  // each answers only when the questions to all three have come
+    const fs::path folder = directory_ / "zefuse" / "toolchains" / std::to_string(number);
+    fs::create_directories(folder);
+    const std::string script =
+        "echo \"$1\" >> " + log() + "; while [ $(wc -l < " + log() + ") -lt 6 ]; do sleep 0.01; done\n" + answers;
+    fs::rename(write(script), folder / "ocloc");
+  }
+  const char* path = std::getenv("PATH");
+  const std::string old_path = path ? path : "";
+  fs::create_directories(directory_ / "tools");
+  for (const char* tool : {"sh", "sleep", "wc"})
+    for (const char* from : {"/bin/", "/usr/bin/"})
+      if (fs::exists(from + std::string(tool))) {
+        fs::create_symlink(from + std::string(tool), directory_ / "tools" / tool);
+        break;
+      }
+  setenv("PATH", (directory_ / "tools").c_str(), 1);  // without this machine's ocloc
+  const auto compilers = installedCompilers(std::chrono::seconds(60));
+  setenv("PATH", old_path.c_str(), 1);
+  unsetenv("XDG_DATA_HOME");
+  ASSERT_EQ(compilers.size(), 3u);
+  for (const InstalledCompiler& compiler : compilers)
+    EXPECT_EQ(compiler.version, "12.34") << compiler.problem.message();
 }
 
 TEST_F(FakeCompiler, ManyAtATime) {
