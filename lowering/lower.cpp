@@ -124,7 +124,9 @@ lowerWithoutSpills(const TargetDescription& target, const SpillCheck& spills,
 FailureOr<LoweredKernel> lowerAttention(AttentionOp op, ArrayRef<AffineMap> layouts, const TargetDescription& target,
                                         const StageDump& dump) {
   AttentionCall call{op.getQuery().getType(), op.getKey().getType(), op.getValue().getType(),
-                     op.getMask() ? op.getMask().getType() : RankedTensorType(), op.getType()};
+                     op.getMask() ? op.getMask().getType() : RankedTensorType(), op.getResult().getType()};
+  if (op.getLogSums())
+    call.log_sums = cast<RankedTensorType>(op.getLogSums().getType());
   call.layouts.assign(layouts.begin(), layouts.end());
   call.scale = op.getScale().convertToFloat();
   call.causal = op.getCausal();

@@ -88,8 +88,11 @@ mlir::FailureOr<LoweredKernel> lowerConvolution(ConvolutionOp op, llvm::ArrayRef
 // q [batch..., M, D], k [batch..., N, D], v [batch..., N, E], mask [batch..., M, N] or none, result [batch..., M, E]; D
 // and E constants. A batch dimension of k and v may divide q's (grouped queries); sizes of 1 in mask broadcast.
 struct AttentionCall {
-  mlir::RankedTensorType q, k, v, mask, result;     // mask: null without; floats are added, i1 keeps where true
-  llvm::SmallVector<mlir::AffineMap> layouts = {};  // of q, k, v, mask if any, result: as for lowerMatmul
+  mlir::RankedTensorType q, k, v, mask, result;  // mask: null without; floats are added, i1 keeps where true
+  // [batch..., M], f32: the logarithm of each row's sum of exponentials, for the derivative. -inf: it sees no key.
+  mlir::RankedTensorType log_sums;  // null without
+  llvm::SmallVector<mlir::AffineMap> layouts =
+      {};  // of q, k, v, mask if any, result, log_sums if any: as lowerMatmul's
   double scale = 1;
   bool causal = false;               // key j is seen by rows i >= j only
   bool empty_rows_are_zero = false;  // rows that see no key; else they are NaN

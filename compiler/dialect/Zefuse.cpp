@@ -145,8 +145,8 @@ LogicalResult ConvolutionOp::verify() {
 LogicalResult AttentionOp::verify() {
   if (getKernel())
     return success();  // lowerAttention has the rules
-  if (getMask())
-    return emitOpError("has a mask, which the library's call does not take");
+  if (getMask() || getLogSums())
+    return emitOpError("has a mask or sums of rows, which the library's call does not");
   for (Value tensor : {getQuery(), getKey(), getValue(), getResult()}) {
     auto type = cast<RankedTensorType>(tensor.getType());
     if (type.getRank() != 4 || !type.getElementType().isF32())

@@ -180,12 +180,14 @@ def Zefuse_AttentionOp : Zefuse_Op<"attention", [Pure]> {
     query [B, H, S, D], key [B, G, T, D], value [B, G, T, E], result [B, H, S, E]; H is a multiple of G. `causal`: query s
     sees keys 0..s. `result_layout`: as zefuse.matmul's.
     `kernel`: it becomes a kernel of its own (lowerAttention, which says what it takes: masks, f16 and bf16, symbolic sizes, any
-    strides); a query that sees no key gives zeros. Else it is the library's call: no mask, f32, rank 4. Attention that is neither is two
+    strides); a query that sees no key gives zeros. `log_sums`, then, [B, H, S]: the logarithm of the sum of each query's
+    exponentials, which its derivative wants (-inf without a key). Else it is the library's call: no mask, f32, rank 4. Attention that is neither is two
     zefuse.matmul around a kernel.
   }];
   let arguments = (ins AnyRankedTensor:$query, AnyRankedTensor:$key, AnyRankedTensor:$value, Optional<AnyRankedTensor>:$mask,
-                       F32Attr:$scale, BoolAttr:$causal, UnitAttr:$kernel, OptionalAttr<AffineMapAttr>:$result_layout);
-  let results = (outs AnyRankedTensor:$result);
+                       F32Attr:$scale, BoolAttr:$causal, UnitAttr:$kernel, OptionalAttr<AffineMapAttr>:$result_layout,
+                       OptionalAttr<AffineMapAttr>:$log_sums_layout);
+  let results = (outs AnyRankedTensor:$result, Optional<AnyRankedTensor>:$log_sums);
   let assemblyFormat = [{
     $query `,` $key `,` $value (`mask` $mask^)? attr-dict `:` functional-type(operands, results)
   }];

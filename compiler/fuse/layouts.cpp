@@ -268,7 +268,8 @@ private:
       if (reader.exact && reader.view.isIdentity() && isDense(*reader.exact, reader.sizes))
         consider(stridedLayout(reader.exact->getResults(), nullptr, num_symbols_, context_));
     // Row-major over permuted dimensions; the identity was tried. A product keeps N innermost, where oneDNN is fast.
-    bool product = isa_and_nonnull<MatmulOp, AttentionOp>(value.getDefiningOp());
+    auto result = dyn_cast<OpResult>(value);
+    bool product = result && result.getResultNumber() == 0 && isa<MatmulOp, AttentionOp>(result.getOwner());
     unsigned rank = type.getRank(), movable = product ? rank - 1 : rank;
     if (rank <= 4) {
       SmallVector<unsigned> order(llvm::to_vector(llvm::seq<unsigned>(0, rank)));
@@ -310,8 +311,11 @@ private:
   void writeLayouts(Operation* op) {
     if (auto matmul = dyn_cast<MatmulOp>(op))
       matmul.setResultLayoutAttr(AffineMapAttr::get(layout_[matmul.getResult()]));
-    if (auto attention = dyn_cast<AttentionOp>(op))
+    if (auto attention = dyn_cast<AttentionOp>(op)) {
       attention.setResultLayoutAttr(AffineMapAttr::get(layout_[attention.getResult()]));
+      if (Value sums = attention.getLogSums())
+        attention.setLogSumsLayoutAttr(AffineMapAttr::get(layout_[sums]));
+    }
     if (auto convolution = dyn_cast<ConvolutionOp>(op))
       convolution.setResultLayoutAttr(AffineMapAttr::get(layout_[convolution.getResult()]));
     if (auto kernel = dyn_cast<KernelOp>(op)) {

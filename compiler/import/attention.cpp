@@ -134,14 +134,16 @@ bool byBlocks(Op& op, const Attention& attention) {
   return query[0] == key[0] && query[1] % key[1] == 0 && query[0] * query[1] * query[2] * key[2] >= many_scores;
 }
 
+// The type of the rows' log-sum-exps; null where nobody asks for them.
+RankedTensorType logSumsOf(Op& op) { return op.numResults() > 1 && op.used(1) ? op.resultType(1) : RankedTensorType(); }
+
 // Why a GPU has no kernel for it; empty: it has.
 std::string whyNoKernel(Op& op, const Attention& attention) {
-  if (op.used(1))
-    return "the backward pass wants the sums of rows";
   if (attention.depth)
     return "the sizes of a head must be known";
-  AttentionCall call{typeOf(attention.query), typeOf(attention.key), typeOf(attention.value),
-                     attention.mask ? typeOf(attention.mask) : RankedTensorType(), op.resultType(0)};
+  AttentionCall call{typeOf(attention.query), typeOf(attention.key),
+                     typeOf(attention.value), attention.mask ? typeOf(attention.mask) : RankedTensorType(),
+                     op.resultType(0),        logSumsOf(op)};
   return whyNoAttentionKernel(call, *op.build.gpu);
 }
 
@@ -152,9 +154,10 @@ Values emitAttention(Op& op) {
   int64_t rank = attention.rank();
   std::string refusal = build.gpu ? whyNoKernel(op, attention) : std::string();
   if (build.gpu ? refusal.empty() : byBlocks(op, attention)) {
-    Value out = build.attention(attention.query, attention.key, attention.value, attention.mask, attention.scale,
-                                attention.causal, op.resultType(0));
-    return op.numResults() == 1 ? Values{out} : Values{out, Value()};
+    Values results(build.attention(attention.query, attention.key, attention.value, attention.mask, attention.scale,
+                                   attention.causal, op.resultType(0), logSumsOf(op)));
+    results.resize(op.numResults());  // null: nobody asks for it
+    return results;
   }
   AffineExpr heads = shapeOf(typeOf(attention.query))[rank - 3];
   attention.key = repeatHeads(op, attention.key, heads);
@@ -185,6 +188,9 @@ Values emitAttentionBackward(Op& op) {
   Type compute = attention.compute(), element = elementOf(attention.query);
   AffineMap row = build.unreduced(rank, {rank - 1});
   Value scores = scoresOf(op, attention);
+  if (MatmulOp product = build.gpu ? productOf(scores) : MatmulOp())
+    product->setAttr("zefuse.note",
+                     build.b.getStringAttr("attention's derivative is products: its scores are in memory"));
   Value weights = build.loop({scores, Operand(log_sum, row)}, typeOf(scores), [&](Body&, ArrayRef<Scalar> in) {
     Scalar sum = in[1].to(compute);
     return select(sum == -HUGE_VAL, sum.constant(0), exp(in[0] - sum));

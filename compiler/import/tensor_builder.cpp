@@ -371,10 +371,12 @@ Value TensorBuilder::matmul(Value a, Value other, Value bias, double alpha, Rank
                           b.getStrArrayAttr({}), AffineMapAttr());
 }
 
-Value TensorBuilder::attention(Value query, Value key, Value value, Value mask, double scale, bool causal,
-                               RankedTensorType result) {
-  return AttentionOp::create(b, result, query, key, value, mask, b.getF32FloatAttr(static_cast<float>(scale)),
-                             b.getBoolAttr(causal), gpu ? b.getUnitAttr() : UnitAttr(), AffineMapAttr());
+ResultRange TensorBuilder::attention(Value query, Value key, Value value, Value mask, double scale, bool causal,
+                                     RankedTensorType result, RankedTensorType log_sums) {
+  return AttentionOp::create(b, result, log_sums, query, key, value, mask, b.getF32FloatAttr(static_cast<float>(scale)),
+                             b.getBoolAttr(causal), gpu ? b.getUnitAttr() : UnitAttr(), AffineMapAttr(),
+                             AffineMapAttr())
+      ->getResults();
 }
 
 }  // namespace zefuse

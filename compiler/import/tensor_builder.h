@@ -104,9 +104,9 @@ public:
   // alpha * a @ b + bias.
   mlir::Value matmul(mlir::Value a, mlir::Value other, mlir::Value bias, double alpha, mlir::RankedTensorType result);
   // softmax(scale * query @ key^T + mask) @ value without scores in memory; mask: null for none. On a GPU a kernel,
-  // else the library's call.
-  mlir::Value attention(mlir::Value query, mlir::Value key, mlir::Value value, mlir::Value mask, double scale,
-                        bool causal, mlir::RankedTensorType result);
+  // else the library's call. `log_sums`: also the rows' log-sum-exps, on a GPU only; null: without.
+  mlir::ResultRange attention(mlir::Value query, mlir::Value key, mlir::Value value, mlir::Value mask, double scale,
+                              bool causal, mlir::RankedTensorType result, mlir::RankedTensorType log_sums);
 
   const TargetDescription* gpu = nullptr;  // null: the graph is for the CPU and its libraries
   mlir::ImplicitLocOpBuilder b;

@@ -325,10 +325,11 @@ private:
   }
 
   /// A library call as a kernel. False: it stays a call, on the host.
-  FailureOr<bool> addCallKernel(Operation* op, AffineMap result_layout) {
+  FailureOr<bool> addCallKernel(Operation* op, ArrayRef<AffineMap> result_layouts) {
     if (!lowerings_.call)
       return false;
-    allocate(op->getResult(0), result_layout);
+    for (auto [result, layout] : llvm::zip_equal(op->getResults(), result_layouts))
+      allocate(result, layout);
     SmallVector<AffineMap> layouts;
     std::string key;
     llvm::raw_string_ostream text(key);
@@ -340,7 +341,8 @@ private:
       text << "; " << value.getType() << " " << layouts.back();
     };
     llvm::for_each(op->getOperands(), add);
-    add(op->getResult(0));
+    for (Value result : op->getResults())
+      add(result);
     std::string name = callName(op);
     auto module = moduleOf(key, lowerings_.target, [&] { return lowerings_.call(op, layouts, name); });
     if (failed(module)) {
@@ -407,7 +409,10 @@ private:
 
   LogicalResult addAttention(AttentionOp op) {
     if (op.getKernel()) {
-      FailureOr<bool> kernel = addCallKernel(op, *op.getResultLayout());
+      SmallVector<AffineMap> layouts{*op.getResultLayout()};
+      if (op.getLogSums())
+        layouts.push_back(*op.getLogSumsLayout());
+      FailureOr<bool> kernel = addCallKernel(op, layouts);
       if (succeeded(kernel) && !*kernel)  // no library does what the importer asked lowerAttention about
         return repeatRefusal(op);
       return success(succeeded(kernel));

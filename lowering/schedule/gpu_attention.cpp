@@ -221,13 +221,31 @@ public:
     }
 
     SmallVector<Value> sums;
+    Value log_sum;  // of the row that has this lane's number
     for (int64_t r = 0; r < rows_; ++r) {
       Value sum = group.sumInSubgroup(element(loop.getResult(1), r));
+      if (call_.log_sums) {
+        Value mine = arith::AddFOp::create(b_, loc_, math::LogOp::create(b_, loc_, sum), element(loop.getResult(0), r));
+        log_sum =
+            r == 0 ? mine
+                   : arith::SelectOp::create(b_, loc_, i_.less(group.lane(), i_.number(r)), log_sum, mine).getResult();
+      }
       if (call_.empty_rows_are_zero) {  // 0 / 1 instead of 0 / 0
         Value none = arith::CmpFOp::create(b_, loc_, arith::CmpFPredicate::OEQ, sum, scalar(0));
         sum = arith::SelectOp::create(b_, loc_, none, scalar(1), sum);
       }
       sums.push_back(sum);
+    }
+    if (call_.log_sums) {
+      const StridedTensor& log_sums = k_.tensor(result_ + 1);
+      Value at_row = i_.add(row, group.lane());
+      OpBuilder::InsertionGuard guard(b_);
+      Value exists = i_.both(i_.less(group.lane(), i_.number(rows_)), i_.less(at_row, m_.value));
+      auto branch = scf::IfOp::create(b_, loc_, exists, false);
+      b_.setInsertionPointToStart(branch.thenBlock());
+      SmallVector<Value> place(batch_);
+      place[rank_ - 2] = at_row;
+      k_.store(log_sums, k_.offset(log_sums, ArrayRef(place).drop_back()), log_sum);
     }
     for (int64_t block = 0; block < blocks; ++block) {
       Value column = i_.add(group.lane(), block * tile_.lanes);
@@ -427,6 +445,9 @@ std::string whyNoAttentionKernel(const AttentionCall& call, const TargetDescript
       if (size != whole && constantOf(size) != 1)
         return "the mask's sizes are not known to be those of the scores";
   }
+  if (call.log_sums &&
+      (!call.log_sums.getElementType().isF32() || ArrayRef(shapeOf(call.log_sums)) != ArrayRef(result).drop_back(1)))
+    return "wants one f32 for each row's sum";
   if (!chooseTile(call, target))
     return "heads of " + std::to_string(call.q.getShape().back()) + " and " + std::to_string(call.v.getShape().back()) +
            " elements do not fit into local memory";
@@ -442,7 +463,9 @@ FailureOr<ScheduledKernel> scheduleAttention(Operation* op, const AttentionCall&
   if (call.mask)
     operands.push_back(call.mask);
   operands.push_back(call.result);
-  CallKernel kernel(op, "attention", operands, 1, call.layouts);
+  if (call.log_sums)
+    operands.push_back(call.log_sums);
+  CallKernel kernel(op, "attention", operands, call.log_sums ? 2 : 1, call.layouts);
   if (!kernel.ok())
     return refuse(kernel.refusal());
   AttentionSchedule(call, kernel, *chooseTile(call, target)).run();

@@ -19,6 +19,7 @@ from torch import nn
 from zoo import examine
 
 import zefuse
+from zefuse import backend
 from zefuse.explanation import Explanation
 from zefuse.testing import relative_error
 
@@ -42,8 +43,6 @@ class Watched:
         self._compiled = torch.compile(function, backend="zefuse", options={**GPU, **options})
 
     def __call__(self, *inputs: Any, **keywords: Any) -> Any:
-        from zefuse import backend
-
         with backend.observe(lambda _, graph: self.graphs.append(graph)):
             return self._compiled(*inputs, **keywords)
 
@@ -174,6 +173,39 @@ def test_attention_is_a_kernel(kind: str, dtype: torch.dtype, dynamic: bool) -> 
     assert not [other for other in before if other.startswith("matmul")]
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("kind", ["plain", "grouped_causal", "blind_row"])
+def test_attention_of_training(kind: str, dtype: torch.dtype) -> None:
+    """Forward is one kernel that keeps the rows' sums; backward is products, on the matrix engine for 16 bits, and says so."""
+    arguments = {k: v() if callable(v) else v for k, v in ATTENTIONS[kind].items()}
+    heads = 2 if "enable_gqa" in arguments else 4
+    shapes = ((2, 4, 37, 24), (2, heads, 41, 24), (2, heads, 41, 24))
+    ours = [torch.randn(shape).to(dtype).requires_grad_() for shape in shapes]
+    theirs = [x.detach().float().requires_grad_() for x in ours]
+    weights = torch.randn(2, 4, 37, 24).to(dtype)
+
+    def loss(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+        return (torch.nn.functional.scaled_dot_product_attention(q, k, v, **arguments) * weights).float().sum()
+
+    graphs: list[Any] = []
+    with backend.observe(lambda _, graph: graphs.append(graph)):
+        torch.compile(loss, backend="zefuse", options=GPU)(*ours, weights).backward()
+    loss(*theirs, weights.float()).backward()
+    bound = {torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 2e-2}[dtype]
+    for mine, right in zip(ours, theirs, strict=True):
+        assert mine.grad is not None and right.grad is not None
+        assert relative_error(mine.grad.float(), right.grad) < bound
+    forward, backward = (Explanation.of(graph).kernels for graph in graphs)
+    names = [kernel["name"] for kernel in forward]
+    assert [name for name in names if name.startswith("attention_")] and not [
+        n for n in names if n.startswith("matmul")
+    ]
+    products = [kernel["schedule"] for kernel in backward if kernel["name"].startswith("matmul")]
+    assert len(products) == 5
+    assert [("on the matrix engine" in schedule) == (dtype != torch.float32) for schedule in products] == [True] * 5
+    assert len([s for s in products if "; attention's derivative is products: its scores are in memory" in s]) == 1
+
+
 class Sixteen(nn.Module):
     """A product, and convolutions of each kind, whose sums are not powers of two."""
 
@@ -222,7 +254,7 @@ def in_f32(arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_attention_without_a_kernel_says_why() -> None:
-    """The backward pass needs the sums of rows; heads must fit into local memory."""
+    """Heads must fit into local memory."""
     q = torch.randn(1, 2, 6, 1024)
     with torch.no_grad():
         explanation = zefuse.explain(

@@ -13,6 +13,7 @@ struct AttentionCase {
   std::string mask = "";  // element type of a [rows, keys] mask; empty: none
   bool zero = false;      // rows that see nothing are 0
   bool symbolic = false;  // rows and keys are s0 and s1
+  bool log_sums = false;  // the rows' log-sum-exps are a second result
 };
 
 }  // namespace zefuse::test

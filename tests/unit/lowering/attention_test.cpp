@@ -15,7 +15,7 @@ INSTANTIATE_TEST_SUITE_P(Targets, Attention,
 
 // mask: one number per (row, key), or null.
 std::vector<double> attentionOf(const AttentionCase& c, const Floats& q, const Floats& k, const Floats& v,
-                                const std::vector<double>& mask) {
+                                const std::vector<double>& mask, std::vector<double>& log_sums) {
   std::vector<double> out(size_t(c.heads) * c.rows * c.columns);
   for (int h = 0; h < c.heads; ++h)
     for (int i = 0; i < c.rows; ++i) {
@@ -33,6 +33,7 @@ std::vector<double> attentionOf(const AttentionCase& c, const Floats& q, const F
       }
       for (int j = 0; j < c.keys; ++j)
         sum += score[j] = top == -INFINITY ? 0 : std::exp(score[j] - top);
+      log_sums.push_back(top + std::log(sum));
       for (int e = 0; e < c.columns; ++e) {
         double total = 0;
         for (int j = 0; j < c.keys; ++j)
@@ -74,12 +75,21 @@ void check(const AttentionCase& c, const TargetDescription& target, std::vector<
   if (!c.mask.empty())
     arguments.push_back(c.mask == "i1" ? static_cast<void*>(kept.data()) : added.data());
   arguments.push_back(out.data());
+  Guarded sums(c.heads * c.rows);
+  if (c.log_sums)
+    arguments.push_back(sums.data());
   std::vector<int64_t> symbols;
   if (c.symbolic)
     symbols = {c.rows, c.keys};
   program.run(arguments, symbols);
-  std::vector<double> expected = attentionOf(c, q, k, v, mask);
+  std::vector<double> expected_sums, expected = attentionOf(c, q, k, v, mask, expected_sums);
   out.expectUntouched();
+  sums.expectUntouched();
+  for (size_t i = 0; c.log_sums && i < expected_sums.size(); ++i)
+    if (std::isinf(expected_sums[i]))
+      ASSERT_EQ(sums[i], expected_sums[i]) << "row " << i;
+    else
+      ASSERT_NEAR(sums[i], expected_sums[i], 1e-4) << "row " << i;
   for (size_t i = 0; i < expected.size(); ++i)
     if (std::isnan(expected[i]))
       ASSERT_TRUE(std::isnan(out[i])) << i;
@@ -141,6 +151,25 @@ TEST_P(Attention, SixteenBits) {
     check(masked, GetParam(), mask);
     masked.symbolic = true;
     check(masked, GetParam(), mask);
+  }
+}
+
+// What the derivative wants, for every mask; a row that sees nothing has -inf.
+TEST_P(Attention, SumsOfRows) {
+  for (std::string element : {"f32", "f16", "bf16"}) {
+    AttentionCase c{.heads = 4, .key_heads = 2, .rows = 37, .keys = 45, .depth = 20, .columns = 24, .causal = true};
+    c.element = element;
+    c.log_sums = true;
+    check(c, GetParam());
+    c.causal = false;
+    c.zero = c.symbolic = true;
+    c.mask = "i1";
+    std::vector<double> mask(37 * 45);
+    for (size_t i = 0; i < mask.size(); ++i)
+      mask[i] = i % 3 == 0 || i / 45 == 4 ? -INFINITY : 0;
+    check(c, GetParam(), mask);
+    check({.heads = 1, .key_heads = 1, .rows = 9, .keys = 70, .depth = 200, .columns = 200, .log_sums = true},
+          GetParam());  // few rows per sub-group
   }
 }
 

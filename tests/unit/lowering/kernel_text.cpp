@@ -191,6 +191,8 @@ static mlir::FailureOr<LoweredKernel> lower(const AttentionCase& c, mlir::MLIRCo
   if (!c.mask.empty())
     call.mask = tensor({rows, keys}, c.mask == "i1" ? mlir::Type(builder.getI1Type()) : f32);
   call.result = tensor({number(c.heads), rows, number(c.columns)}, f32);
+  if (c.log_sums)
+    call.log_sums = tensor({number(c.heads), rows}, f32);
   call.scale = c.scale;
   call.causal = c.causal;
   call.empty_rows_are_zero = c.zero;
