@@ -7,7 +7,6 @@ The compiled part writes and checks it.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -23,6 +22,7 @@ from zefuse.errors import (
     NotFoundError,
     UnsupportedError,
 )
+from zefuse.for_target import PlanOnly, for_host, graph_key
 from zefuse.options import Options
 
 if TYPE_CHECKING:
@@ -228,49 +228,6 @@ class _Flat:
 
     def _static(self) -> list[int]:
         return [number for number, entry in enumerate(self.inputs) if "weight" in entry]
-
-
-def graph_key(
-    graph_module: torch.fx.GraphModule, parameters: Sequence[int], options: Options, family: str
-) -> dict[str, Any]:
-    """By which torch.compile finds the plan of this graph in an attached package."""
-    wanted = for_host(options).to_dict() if family == "cpu" else _for_product(options, family)
-    return _native.load().graph_key(graph_module, list(parameters), wanted)
-
-
-def for_host(options: Options) -> Options:
-    """A package is made by compiling, never out of another."""
-    return dataclasses.replace(options, device="cpu", package="", package_only=False)
-
-
-def _for_product(options: Options, product: str) -> dict[str, Any]:
-    return {**for_host(options).to_dict(), "device": "gpu", "target": product}
-
-
-class PlanOnly:
-    """A plan for a GPU that need not be here, with the methods of a compiled graph that say what it is."""
-
-    def __init__(
-        self, graph_module: torch.fx.GraphModule, weights: Sequence[int], options: Options, product: str
-    ) -> None:
-        self._made: dict[str, Any] = _native.load().compile_plan(
-            graph_module, list(weights), _for_product(options, product)
-        )
-
-    def plan_bytes(self) -> bytes:
-        return self._made["plan"]
-
-    def constants(self) -> list[torch.Tensor]:
-        return self._made["constants"]
-
-    def report(self) -> dict[str, Any]:
-        return self._made["report"]
-
-    def counters(self) -> dict[str, Any]:
-        return {}
-
-    def step_times(self) -> list[Any]:
-        return []
 
 
 def _path_name(path: tuple[Any, ...]) -> str:

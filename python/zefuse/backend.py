@@ -27,6 +27,7 @@ from zefuse.errors import (
     UnsupportedError,
     ZefuseError,
 )
+from zefuse.for_target import PlanOnly
 from zefuse.options import Options
 
 # Told of each graph compiled while set (explain, testing): observer(kind, compiled), kind "inference", "forward", "backward".
@@ -155,7 +156,6 @@ def _fill_cache(
     """Plans and native code for other targets into the cache, ahead of need. What this process needs is there already, so a
     failure is a warning."""
     from zefuse import targets
-    from zefuse.aot import PlanOnly
 
     native = _native.load()
     levels, products = targets.resolve(names)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from zefuse import _native
 from zefuse.errors import InvalidArgumentError
+from zefuse.for_target import PlanOnly, for_host, graph_key
 from zefuse.options import Options
 
 if TYPE_CHECKING:
@@ -29,16 +30,12 @@ class CapturedGraph:
 
     def compile(self, options: Options, family: str) -> Any:
         """For "cpu" or a GPU product, with the methods of a compiled graph that say what it is."""
-        from zefuse.aot import PlanOnly, for_host
-
         if family == "cpu":
             return _native.load().compile(self.graph_module, list(self.parameters), for_host(options).to_dict())
         return PlanOnly(self.graph_module, self.parameters, options, family)
 
     def key(self, options: Options, family: str) -> dict[str, Any]:
         """By which ``torch.compile`` finds the plan again."""
-        from zefuse.aot import graph_key
-
         return graph_key(self.graph_module, self.parameters, options, family)
 
 
