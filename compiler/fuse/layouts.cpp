@@ -34,6 +34,7 @@ struct Reader {
   bool channels_last = false;      // that rule for images: dense, channels innermost
   bool rows = false;               // that rule for attention: contiguous rows that do not overlap
   bool strided = false;            // any strides: a kernel that is addressed as a call is
+  bool dense = false;              // besides `exact` strides, any without gaps
 };
 
 class LayoutAssignment {
@@ -68,6 +69,7 @@ public:
         for (Value result : op->getResults())
           if (failed(satisfyReaders(result)))
             return failure();
+    writeOutputStrides();
     return success();
   }
 
@@ -97,8 +99,10 @@ private:
       DictionaryAttr entry = output(use.getOperandNumber());
       if (entry && entry.get("argument"))
         return std::nullopt;  // the caller gets a view of what it gave
-      if (entry)
+      if (entry) {
         reader.exact = entry.getAs<AffineMapAttr>("strides").getValue();
+        reader.dense = entry.contains("any_strides");
+      }
       return reader;
     }
     if (auto aten = dyn_cast<AtenOp>(op)) {
@@ -152,6 +156,8 @@ private:
     auto strided = asStrided(map, reader.sizes);
     if (!strided || reader.strided)
       return strided.has_value();
+    if (reader.dense && isDense(AffineMap::get(0, num_symbols_, strided->strides, context_), reader.sizes))
+      return true;
     size_t rank = reader.sizes.size();
     std::optional<AffineMap> exact = reader.exact;
     if (reader.channels_last)
@@ -326,6 +332,36 @@ private:
         layouts.push_back(AffineMapAttr::get(layout_[result]));
       kernel.setLayoutsAttr(ArrayAttr::get(context_, layouts));
     }
+  }
+
+  /// Of the outputs that may have any strides: those that they got.
+  void writeOutputStrides() {
+    auto results = graph_.getBody().front().getTerminator()->getOperands();
+    auto outputs = llvm::to_vector(graph_->getAttrOfType<ArrayAttr>("zefuse.outputs"));
+    for (Attribute& output : outputs) {
+      auto entry = dyn_cast<DictionaryAttr>(output);
+      if (!entry || !entry.contains("any_strides"))
+        continue;
+      Value value = results[entry.getAs<IntegerAttr>("result").getInt()];
+      auto type = cast<RankedTensorType>(value.getType());
+      SmallVector<AffineExpr> indices;
+      for (unsigned dim = 0; dim < type.getRank(); ++dim)
+        indices.push_back(getAffineDimExpr(dim, context_));
+      for (ViewOp view; (view = value.getDefiningOp<ViewOp>()); value = view.getOperand())
+        indices = llvm::map_to_vector(view.getMap().getResults(),
+                                      [&](AffineExpr index) { return index.replaceDims(indices); });
+      AffineExpr element = layout_.at(value).getResult(0).replaceDims(indices);
+      auto strided = asStrided(AffineMap::get(type.getRank(), num_symbols_, element), shapeOf(type));
+      assert(strided && "layout assignment leaves only strided views outside kernels");
+      AffineMap eager = entry.getAs<AffineMapAttr>("strides").getValue();
+      for (auto [size, stride, traced] : llvm::zip(shapeOf(type), strided->strides, eager.getResults()))
+        if (isConstant(size, 1))
+          stride = traced;
+      NamedAttrList entries(entry);
+      entries.set("strides", AffineMapAttr::get(AffineMap::get(0, num_symbols_, strided->strides, context_)));
+      output = entries.getDictionary(context_);
+    }
+    graph_->setAttr("zefuse.outputs", ArrayAttr::get(context_, outputs));
   }
 
   LogicalResult satisfyReaders(Value value) {

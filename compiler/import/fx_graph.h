@@ -98,6 +98,7 @@ struct Node {
   std::vector<Argument> arguments;       // call: in the schema's order, defaults filled in
   bool ordered = false;                  // call: has an effect besides its results, so it stays in program order
   Meta meta;
+  Sizes given_strides;  // input: how its tensor lies, where that is not meta.tensor.strides; else empty
   Argument literal;
   unsigned source = 0, item = 0;
   unsigned constant = 0;  // constant: its number
@@ -123,6 +124,7 @@ struct SymbolSource {
 struct Graph {
   std::vector<Node> nodes;  // topological order; inputs first
   std::vector<Argument> outputs;
+  std::vector<unsigned> any_strides;  // outputs whose strides nobody relies on
   std::vector<std::string> symbols;
   std::vector<SymbolSource> symbol_sources;
 };

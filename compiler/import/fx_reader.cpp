@@ -111,6 +111,10 @@ void Reader::readNode(const py::object& node) {
     if (!py::isinstance<py::tuple>(outputs) && !py::isinstance<py::list>(outputs))
       outputs = py::make_tuple(outputs);
     graph.outputs = argument(outputs).items;
+    // python/zefuse/saved_strides.py writes these two.
+    if (py::dict metadata = node.attr("meta"); metadata.contains("zefuse_any_strides"))
+      for (py::handle number : metadata["zefuse_any_strides"])
+        graph.any_strides.push_back(py::cast<unsigned>(number));
     return;
   }
   Node into;
@@ -125,6 +129,9 @@ void Reader::readNode(const py::object& node) {
   if (op == "placeholder") {
     into.kind = Node::Kind::input;
     ++num_inputs_;
+    if (metadata.contains("zefuse_strides"))
+      for (py::handle stride : metadata["zefuse_strides"])
+        into.given_strides.push_back(sympy_.stride(stride));
   } else if (op == "get_attr") {
     readConstant(node, into);
   } else if (op == "call_function") {

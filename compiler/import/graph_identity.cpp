@@ -251,6 +251,8 @@ GraphIdentity identify(ModuleOp original) {
     }
     const Value result = block.getTerminator()->getOperand(entry.getAs<IntegerAttr>("result").getInt());
     std::string text = textOf(cast<RankedTensorType>(replacer.replace(result.getType())), mapOf("strides"));
+    if (entry.contains("any_strides"))
+      text += " or others";
     if (auto written = entry.getAs<IntegerAttr>("written")) {
       auto known = place.find(written.getInt());
       text += " into input " + (known == place.end() ? "none" : std::to_string(known->second));

@@ -122,7 +122,8 @@ private:
       const Node& node = graph_.nodes[index];
       function_.setArgAttr(position, "zefuse.name", b_.getStringAttr(node.name));
       function_.setArgAttr(position, "zefuse.kind", b_.getStringAttr(argument_kinds_[position]));
-      function_.setArgAttr(position, "zefuse.strides", mapOf(node.meta.tensor.strides));
+      function_.setArgAttr(position, "zefuse.strides",
+                           mapOf(node.given_strides.empty() ? node.meta.tensor.strides : node.given_strides));
     }
   }
 
@@ -279,7 +280,7 @@ private:
   void importOutputs() {
     SmallVector<Value> results;
     SmallVector<Attribute> outputs;
-    for (const Argument& output : graph_.outputs) {
+    for (auto [number, output] : llvm::enumerate(graph_.outputs)) {
       switch (output.kind) {
       case Argument::Kind::none: outputs.push_back(b_.getUnitAttr()); break;
       case Argument::Kind::integer:
@@ -306,6 +307,8 @@ private:
           entry.append("offset", mapOf({node.meta.tensor.offset - start}));
         } else {
           entry.append("storage", b_.getI64IntegerAttr(storage));
+          if (llvm::is_contained(graph_.any_strides, number))
+            entry.append("any_strides", b_.getUnitAttr());
         }
         outputs.push_back(entry.getDictionary(&context_));
         results.push_back(values_[output.node][0]);

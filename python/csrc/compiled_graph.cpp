@@ -97,4 +97,24 @@ py::list CompiledGraph::constantTensors() const {
   return list;
 }
 
+py::list CompiledGraph::outputStrides() const {
+  const plan::Plan& plan = executable_->plan();
+  py::list strides;
+  if (const auto* outputs = plan.outputs())
+    for (const plan::Output* output : *outputs) {
+      strides.append(py::none());
+      const auto* value = output->kind() == plan::OutputKind::tensor ? plan.values()->Get(output->value()) : nullptr;
+      if (!value)
+        continue;
+      py::list numbers;
+      if (const auto* exprs = value->strides())
+        for (uint32_t index : *exprs)
+          if (const auto* expr = plan.exprs()->Get(index); expr->op() == plan::ExprOp::constant)
+            numbers.append(expr->value());
+      if (numbers.size() == (value->strides() ? value->strides()->size() : 0))
+        strides[strides.size() - 1] = py::tuple(numbers);
+    }
+  return strides;
+}
+
 }  // namespace zefuse::python

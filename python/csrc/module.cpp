@@ -338,6 +338,7 @@ PYBIND11_MODULE(_C, module) {
       .def("step_times", &CompiledGraph::stepTimes)
       .def("plan_json", &CompiledGraph::planJson)
       .def("plan_bytes", &CompiledGraph::planBytes)
+      .def("output_strides", &CompiledGraph::outputStrides)
       .def("constants", &CompiledGraph::constantTensors)
       .def("invalidate_weights", &CompiledGraph::invalidateWeights)
       .def_property_readonly("package_miss", &CompiledGraph::packageMiss)

@@ -17,7 +17,7 @@ import torch
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.exc import ShortenTraceback
 
-from zefuse import _native
+from zefuse import _native, saved_strides
 from zefuse.errors import (
     DeadlineError,
     DeviceError,
@@ -175,9 +175,32 @@ def _compile(
 ) -> Callable[..., Any]:
     if (recorder := _recorder.get()) is not None:
         return recorder(kind, compile_graph(gm, _parameter_indices(kind), options, kind))
-    # A compiled graph is boxed itself (it empties the list it is called with): a wrapper here would cost each call.
+    if kind == "backward":
+        return _boxed_function(_compile_backward(options, gm, example_inputs))
+    if kind == "forward":
+        saved_strides.free(gm)
     compiled = compile_graph(gm, _parameter_indices(kind), options, kind)
-    return _boxed_function(compiled) if kind == "backward" else compiled
+    if kind == "forward":
+        saved_strides.report(gm, compiled)
+    # A compiled graph is boxed itself (it empties the list it is called with): a wrapper here would cost each call.
+    return compiled
+
+
+def _compile_backward(
+    options: Options, gm: torch.fx.GraphModule, example_inputs: Sequence[Any]
+) -> Callable[[list[Any]], Any]:
+    if saved_strides.take(gm, example_inputs):
+        return compile_graph(gm, (), options, "backward")
+    copy = saved_strides.as_traced(gm)
+    saved_strides.forget(gm)
+    compiled = compile_graph(gm, (), options, "backward")
+
+    def run(args: list[Any]) -> Any:
+        if copy is not None:
+            copy(args)
+        return compiled(args)
+
+    return run
 
 
 def _boxed_function(compiled: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch.fx import Graph, GraphModule, Node
 
-from zefuse import _native
+from zefuse import _native, saved_strides
 from zefuse.errors import UnsupportedError
 
 _HELD = frozenset(
@@ -136,6 +136,7 @@ class Parts:
         self._eager_parts: dict[str, str] = {}  # operator -> why, of parts that could not be compiled
         self._steps: list[tuple[Callable[[list[Any]], Sequence[Any]], list[Node], list[Node], list[Node]]] = []
         self._inputs = list(gm.graph.find_nodes(op="placeholder"))
+        self._as_traced = saved_strides.as_traced(gm)  # an eager part takes its inputs as eager has them
         static = {self._inputs[index] for index in parameters}
         (output,) = gm.graph.find_nodes(op="output")
         self._outputs = torch.utils._pytree.tree_leaves(output.args[0])
@@ -168,6 +169,8 @@ class Parts:
         return compiled
 
     def __call__(self, arguments: list[Any]) -> list[Any]:
+        if self._as_traced is not None:
+            self._as_traced(arguments)
         values: dict[Node, Any] = dict(zip(self._inputs, arguments, strict=True))
         arguments.clear()
         for run, inputs, results, dead in self._steps:
@@ -310,7 +313,7 @@ def _extract(
     def add_input(node: Node) -> Node:
         with graph.inserting_before(first) if first is not None else graph.inserting_after(None):
             placeholder = graph.placeholder(node.name)
-        placeholder.meta = dict(node.meta)
+        placeholder.meta = {key: value for key, value in node.meta.items() if key != saved_strides.STRIDES}
         inputs.append(node)
         made[node] = placeholder
         return placeholder

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
 
+from zefuse import backend
 from zefuse.testing import relative_error
 
 MODELS: dict[str, Callable[[], nn.Module]] = {
@@ -68,3 +70,134 @@ def test_input_gradients() -> None:
     torch.compile(function, backend="zefuse", fullgraph=True)(*ours).backward()
     function(*theirs).backward()
     assert relative_error([t.grad for t in ours], [t.grad for t in theirs]) < 1e-5
+
+
+def trained(
+    function: Callable[..., torch.Tensor | tuple[torch.Tensor, ...]], *inputs: torch.Tensor, dynamic: bool = False
+) -> dict[str, object]:
+    """Compiles and differentiates ``function``; compares outputs, their strides, gradients and theirs with eager's. Returns the
+    compiled graphs by kind."""
+    graphs: dict[str, object] = {}
+    torch._dynamo.reset()
+    compiled = torch.compile(function, backend="zefuse", dynamic=dynamic)
+    found = []
+    for call in (function, compiled):
+        given = [x.detach().clone(memory_format=torch.preserve_format).requires_grad_() for x in inputs]
+        with backend.observe(graphs.__setitem__):
+            outputs = call(*given)
+            outputs = outputs if isinstance(outputs, tuple) else (outputs,)
+            gradients = torch.autograd.grad(sum((out * out.detach().clamp(-1, 1)).sum() for out in outputs), given)
+        found.append((*outputs, *gradients))
+    for theirs, ours in zip(*found, strict=True):
+        assert relative_error(ours, theirs) < 1e-4
+        assert ours.stride() == theirs.stride()
+    return graphs
+
+
+def copies(graph: object) -> list[str]:
+    return [kernel["name"] for kernel in graph.report()["kernels"] if "layout_copy" in kernel["name"]]
+
+
+def images(x: torch.Tensor, first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
+    hidden = F.conv2d(x, first, padding=1)
+    hidden = F.relu(F.batch_norm(hidden, None, None, training=True))
+    return F.batch_norm(F.conv2d(hidden, second, padding=1), None, None, training=True)
+
+
+IMAGES = (torch.randn(2, 16, 12, 12), torch.randn(24, 16, 3, 3), torch.randn(8, 24, 3, 3))
+
+
+def test_saved_activations_lie_as_they_were_computed() -> None:
+    graphs = trained(images, *IMAGES)
+    # What comes in and goes out: the image, its gradient, the output and its gradient.
+    assert len(copies(graphs["forward"])) <= 2
+    assert len(copies(graphs["backward"])) <= 2
+    strides = graphs["forward"].output_strides()
+    assert strides[0] == (8 * 144, 144, 12, 1)
+    assert (24 * 144, 1, 24 * 12, 24) in strides[1:]
+
+
+def test_saved_activations_of_any_batch_size() -> None:
+    trained(images, *IMAGES, dynamic=True)
+
+
+def test_a_saved_activation_that_is_returned_has_eagers_strides() -> None:
+    def function(x: torch.Tensor, first: torch.Tensor, second: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        hidden = F.conv2d(x, first, padding=1).sigmoid()
+        return hidden, F.conv2d(hidden, second, padding=1), hidden.transpose(1, 2)
+
+    trained(function, *IMAGES)
+
+
+class SavedGradient(torch.autograd.Function):
+    """Its gradient is what it saved."""
+
+    @staticmethod
+    def forward(context: Any, x: torch.Tensor, saved: torch.Tensor) -> torch.Tensor:
+        context.save_for_backward(saved)
+        return x.sum()
+
+    @staticmethod
+    def backward(context: Any, _: torch.Tensor) -> tuple[torch.Tensor, None]:
+        return context.saved_tensors[0], None
+
+
+def test_a_gradient_that_is_a_saved_activation_has_eagers_strides() -> None:
+    def function(x: torch.Tensor, first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
+        saved = F.conv2d(x.detach(), first.detach()[:16], padding=1)
+        return SavedGradient.apply(x, saved) + (first * first).sum() + second.sum()
+
+    trained(function, *IMAGES)
+
+
+@torch.library.custom_op("zefuse_test::doubled_rows", mutates_args=())
+def doubled_rows(x: torch.Tensor) -> torch.Tensor:
+    assert x.is_contiguous()  # as it was traced
+    return 2 * x
+
+
+@doubled_rows.register_fake
+def _(x: torch.Tensor) -> torch.Tensor:
+    return torch.empty_like(x)
+
+
+class Opaque(torch.autograd.Function):
+    """Its backward hands what it saved to an operator that nobody looks into, and to one that depends on strides."""
+
+    @staticmethod
+    def forward(context: Any, x: torch.Tensor) -> torch.Tensor:
+        context.save_for_backward(x)
+        return x.sin()
+
+    @staticmethod
+    def backward(context: Any, gradient: torch.Tensor) -> torch.Tensor:
+        (x,) = context.saved_tensors
+        return gradient * doubled_rows(x) * x.as_strided(x.shape, (24 * 144, 144, 1, 12))
+
+
+def test_operators_of_the_backward_see_eagers_strides() -> None:
+    def function(x: torch.Tensor, first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
+        return F.conv2d(Opaque.apply(F.conv2d(x, first, padding=1).sigmoid()), second, padding=1)
+
+    trained(function, *IMAGES)
+
+
+class InParts(torch.autograd.Function):
+    """Its backward is no one plan: complex numbers."""
+
+    @staticmethod
+    def forward(context: Any, x: torch.Tensor) -> torch.Tensor:
+        context.save_for_backward(x)
+        return x.sin()
+
+    @staticmethod
+    def backward(context: Any, gradient: torch.Tensor) -> torch.Tensor:
+        (x,) = context.saved_tensors
+        return gradient * torch.view_as_real(torch.fft.fft(x.view(-1))).sum(1).view(x.shape)
+
+
+def test_parts_of_the_backward_see_eagers_strides() -> None:
+    def function(x: torch.Tensor, first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
+        return F.conv2d(InParts.apply(F.conv2d(x, first, padding=1).sigmoid()), second, padding=1)
+
+    trained(function, *IMAGES)
