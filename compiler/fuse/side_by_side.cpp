@@ -14,7 +14,7 @@ using namespace mlir;
 namespace zefuse {
 namespace {
 
-constexpr size_t max_operations = 256;
+constexpr size_t max_operations = 1024;  // of one SPIR-V module, whose parts are scheduled apart
 constexpr size_t max_candidates = 8;  // kernels before one that it is tried with
 constexpr double least_shared = 16;   // elements: less is no data to share
 constexpr double max_held = 2 << 20;  // bytes that may lie in the arena longer than they would
@@ -126,8 +126,9 @@ private:
     size_t num_inputs = inputs.size();
     SmallVector<Attribute> all(layouts);
     all.append(result_layouts);
-    std::string name = (a.getName() + "_beside_" + b.getName()).str();
-    name.resize(std::min(name.size(), longest_name));
+    std::string name = a.getName().str();
+    if (!a.getName().contains(b.getName()) && name.size() + b.getName().size() < longest_name)
+      name += ("_beside_" + b.getName()).str();
     auto both = KernelOp::create(builder, builder.getFusedLoc({a.getLoc(), b.getLoc()}), types, inputs, name,
                                  builder.getArrayAttr(all), 1, DenseI64ArrayAttr());
     both->setAttr("zefuse.parts", builder.getDenseI64ArrayAttr(parts));

@@ -169,6 +169,32 @@ def test_kernels_side_by_side(rows: int, dynamic: bool) -> None:
         torch.set_num_threads(before)
 
 
+@pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
+@pytest.mark.parametrize("step", [0, 7], ids=["equal tables", "unequal tables"])
+def test_gradients_of_many_tables_are_one_launch(step: int, dynamic: bool) -> None:
+    tables = [torch.randn(50 + step * number, 16, requires_grad=True) for number in range(26)]
+    indices = [torch.randint(0, len(table), (9, 4)) for table in tables]
+
+    def vectors(*inputs: torch.Tensor) -> torch.Tensor:
+        bags = [F.embedding_bag(at, table, mode="sum") for table, at in zip(inputs[:26], inputs[26:], strict=True)]
+        return torch.stack(bags, 1)
+
+    graphs: dict[str, Any] = {}
+    if dynamic:
+        for at in indices:
+            torch._dynamo.maybe_mark_dynamic(at, 0)
+    torch._dynamo.reset()
+    with backend.observe(lambda kind, graph: graphs.__setitem__(kind, graph)):
+        made = torch.compile(vectors, backend="zefuse")(*tables, *indices)
+        gradient = torch.randn_like(made)
+        mine = torch.autograd.grad(made, tables, gradient)
+    expected = torch.autograd.grad(vectors(*tables, *indices), tables, gradient)
+    assert relative_error(mine, expected) < 1e-5
+    report = graphs["backward"].report()
+    assert not report["fallbacks"]
+    assert len(report["kernels"]) == 1, [kernel["schedule"] for kernel in report["kernels"]]
+
+
 def test_what_waits_is_not_side_by_side() -> None:
     """A kernel that moved past its reader, or past who overwrites its input, would give other values."""
 
