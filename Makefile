@@ -6,7 +6,7 @@ help:
 	@echo "make test    build, then every test (what CI runs)"
 	@echo "make build   install what is missing and build"
 	@echo "make bench   the benchmark table"
-	@echo "make status  docs/status.md: the model zoo (MODELS=\"bert unet\": some rows, TIMES=0: no measuring, TRAINING=1: training steps too)"
+	@echo "make status  docs/status.md: the model zoo (MODELS=\"bert unet\": some rows, TIMES=0: no measuring, TRAINING=0: not of training; 50 minutes at most)"
 	@echo "make operators  docs/operators.md: what becomes of each ATen operator"
 	@echo "make gpu-kernels  docs/gpu_kernels.md: what Intel's compiler makes of each family of kernels, by device"
 	@echo "make kernel-counts  what make test compares each small model's kernels with, written anew (MODELS: some)"
@@ -31,7 +31,7 @@ bench: build
 	@.venv/bin/python tests/bench/models.py
 
 status: build
-	@.venv/bin/python tests/zoo/status.py $(MODELS) $(if $(filter 0,$(TIMES)),--no-times) $(if $(filter 1,$(TRAINING)),--training-times)
+	@.venv/bin/python tests/zoo/status.py $(MODELS) $(if $(filter 0,$(TIMES)),--no-times) $(if $(filter 0,$(TRAINING)),--no-training-times)
 
 operators: build
 	@.venv/bin/python scripts/operators.py

@@ -139,40 +139,40 @@ def _fallbacks(record: dict[str, dict[str, Any]]) -> str:
 
 
 def _times(record: dict[str, dict[str, Any]]) -> str:
-    rows, machines, left_out = [], {}, []
+    """One row per model: inference, and beside it a training step."""
+    rows, left_out = [], []
+    machines: dict[str, str] = {}
     for name, row in record.items():
-        for phase in ("inference times", "training times"):
-            result = row.get(phase)
+        cells: list[str] = []
+        for kind in ("inference", "training"):
+            result = row.get(f"{kind} times")
             if not result or "failure" in result:
+                cells += [""] * 6
                 continue
-            median, beyond, machine = result["median"], result["beyond_aot_eager"], result["machine"]
-            mark = machines.setdefault(machine, chr(ord("a") + len(machines)))
-            kind = phase.removesuffix(" times")
-            for contender, why in result["left_out"].items():
-                left_out.append(f"- {name}, {kind}, {contender}: {_escape(why)}")
-            rows.append(
-                [
-                    name,
-                    kind,
-                    f"{median['eager'] * 1e3:.1f}",
-                    _ratio(median["eager"] / median["zefuse"]),
-                    _ratio(median["inductor"] / median["zefuse"]) if "inductor" in median else "-",
-                    f"{beyond['zefuse']:.1f}",
-                    f"{beyond['inductor']:.1f}" if "inductor" in beyond else "-",
-                    f"{result['rounds']}",
-                    f"{mark}, {result['load']:.1f}",
-                ]
-            )
+            median, beyond = result["median"], result["beyond_aot_eager"]
+            mark = machines.setdefault(result["machine"], chr(ord("a") + len(machines)))
+            left_out += [f"- {name}, {kind}, {who}: {_escape(why)}" for who, why in result["left_out"].items()]
+            cells += [
+                f"{median['eager'] * 1e3:.1f}",
+                _ratio(median["eager"] / median["zefuse"]),
+                _ratio(median["inductor"] / median["zefuse"]) if "inductor" in median else "-",
+                f"{beyond['zefuse']:.1f}",
+                f"{beyond['inductor']:.1f}" if "inductor" in beyond else "-",
+                f"{result['rounds']}, {mark}, {result['load']:.1f}",
+            ]
+        if any(cells):
+            rows.append([name, *cells])
     if not rows:
         return ""
-    columns = ["model", "", "eager, ms", "times faster than eager", "than Inductor", "compile seconds beyond aot_eager"]
-    columns += ["Inductor's", "rounds", "machine, load"]
+    columns = ["eager, ms", "times faster than eager", "than Inductor", "compile seconds", "Inductor's"]
+    columns += ["rounds, machine, load"]
     notes = "\n".join(f"- {mark}: {machine}" for machine, mark in machines.items())
     missing = "\nNot measured:\n" + "\n".join(left_out) + "\n" if left_out else ""
     return (
-        "## Times\n\nMedians of alternating rounds (ratios count, not milliseconds); compile seconds by the clock with cold "
-        "caches, so that a load above the number of cores makes them longer.\n\n"
-        + _table(columns, rows)
+        "## Times\n\nMedians of alternating rounds (ratios count, not milliseconds), of a call in inference and of a training "
+        "step (forward, loss and backward).\nCompile seconds are those beyond aot_eager's, by the clock with cold caches, so "
+        "that a load above the number of cores makes them longer.\n\n"
+        + _table(["model", f"inference: {columns[0]}", *columns[1:], f"training: {columns[0]}", *columns[1:]], rows)
         + "\n"
         + notes
         + "\n"
