@@ -159,6 +159,20 @@ private:
     return chosen;
   }
 
+  // Sums whose lanes are far apart in memory: at every step each lane has a cache line of its own, which with rows of
+  // 2^n bytes all fall into one set of the cache. One row after the other streams, and an addition a step is no chain
+  // to hide. (What takes longer per step, a running maximum or log-sum-exp, has its lanes all the same.)
+  bool sumsFarApart(unsigned dim) const {
+    bool cheap = llvm::all_of(domain_.scans, [](Node scan) {
+      Block& body = scan.value.getDefiningOp<ScanOp>().getBody().front();
+      return llvm::all_of(body.without_terminator(),
+                          [](Operation& op) { return isa<arith::AddFOp, arith::AddIOp>(op); });
+    });
+    return cheap && llvm::any_of(domain_.outputs, [&](const DomainOutput& output) {
+             return constantOf(space_.strideAlong(graph_.output_offset(space_, output), dim)) != 1;
+           });
+  }
+
   SmallVector<Access> stageAccesses(unsigned axes) const {
     SmallVector<Node> roots;
     for (const Instance& instance : domain_.instances)
@@ -176,8 +190,13 @@ private:
     if (domain_.instances.empty()) {
       SmallVector<Access> all = outputAccesses(false);
       strategy.row_lanes = best(all, domain_.parallelRows(), rows_cost);
-      strategy.lanes_in_rows = strategy.row_lanes != Strategy::none;
       strategy.reason = domain_.scan_dim ? "scan, parallel over the other dims" : "pointwise";
+      if (domain_.scan_dim && strategy.row_lanes != Strategy::none && target_.kind == TargetDescription::Kind::cpu &&
+          sumsFarApart(strategy.row_lanes)) {
+        strategy.row_lanes = Strategy::none;
+        strategy.reason += ", a row at a time";
+      }
+      strategy.lanes_in_rows = strategy.row_lanes != Strategy::none;
       if (strategy.lanes_in_rows && !domain_.scan_dim)
         chooseTile(strategy, all);
       return;

@@ -195,6 +195,15 @@ def test_gradients_of_many_tables_are_one_launch(step: int, dynamic: bool) -> No
     assert len(report["kernels"]) == 1, [kernel["schedule"] for kernel in report["kernels"]]
 
 
+def test_running_sums_along_memory_take_a_row_at_a_time() -> None:
+    """Lanes in rows of 2^n bytes would all meet in one set of the cache; in columns, lanes are neighbours."""
+    x = torch.randn(64, 1024)
+    along = assert_compiled(lambda x: x.cumsum(1), (x,), kernels=1)
+    assert along.kernels[0]["schedule"].endswith("a row at a time")
+    across = assert_compiled(lambda x: x.cumsum(0), (x,), kernels=1)
+    assert not across.kernels[0]["schedule"].endswith("a row at a time")
+
+
 def test_what_waits_is_not_side_by_side() -> None:
     """A kernel that moved past its reader, or past who overwrites its input, would give other values."""
 
