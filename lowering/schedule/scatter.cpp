@@ -1,7 +1,8 @@
 // The schedule of a zefuse.scatter: deterministic on any number of threads, since rows touch different elements and
 // each row's updates come in order.
 //
-//   cpu         a unit is a row, or a vector of rows (lanes); a group takes consecutive units
+//   cpu         a unit is a row, or a vector of rows (lanes); a group takes consecutive units. Or a unit is an index of
+//               the result's outermost addressed dimension, and a group passes over the updates of others
 //   intel_gpu   a row per work-item
 #include "lowering/schedule/scalar_ops.h"
 #include "lowering/schedule/schedule.h"
@@ -52,6 +53,8 @@ private:
       lanes_ = lanesFor(space_, laned_, c_.target);
       blocks = space_.size(laned_).ceilDiv(lanes_);
     }
+    if (c_.strategy.scatter_range != Strategy::none)
+      return ranges(line_dims, blocks);
     Value group = c_.workItem("_Z12get_group_idj");
     auto [begin, end] = shareOfGroup(c_, group, space_.simplify(lines * blocks), c_.strategy.unit_cost);
     Value one = constantIndex(b_, loc_, 1), zero = constantIndex(b_, loc_, 0);
@@ -69,26 +72,52 @@ private:
     e_.closeLoop(loop);
   }
 
+  void ranges(ArrayRef<unsigned> line_dims, AffineExpr blocks) {
+    unsigned split = form_.fill.front();
+    Value group = c_.workItem("_Z12get_group_idj");
+    auto [begin, end] = shareOfGroup(c_, group, space_.size(split), c_.strategy.unit_cost);
+    Value first = begin, last = end, high = e_.index(space_.simplify(blocks));
+    e_.toInnermost();
+    Value low = constantIndex(b_, loc_, 0);
+    auto everywhere = [&](auto body) { loops(line_dims, [&] { overLanes(low, high, body); }); };
+    auto mine = e_.openLoop(first, last, constantIndex(b_, loc_, 1));
+    e_.bind(split, mine.index());
+    loops(ArrayRef(form_.fill).drop_front(), [&] { everywhere([&] { fill(); }); });
+    e_.closeLoop(mine);
+    loops(form_.sequential, [&] {
+      Value at = e_.index(form_.target.getResult(c_.strategy.scatter_range));
+      if (e_.failed())
+        return;
+      e_.toInnermost();
+      Value inside =
+          arith::AndIOp::create(b_, loc_, arith::CmpIOp::create(b_, loc_, arith::CmpIPredicate::sge, at, first),
+                                arith::CmpIOp::create(b_, loc_, arith::CmpIPredicate::slt, at, last));
+      e_.openIf(inside);
+      everywhere([&] { update(); });
+      e_.closeIf();
+    });
+  }
+
   // A row's init, then its updates; `lanes` runs its argument once, or for each vector of rows.
   template <typename Lanes> void row(Lanes lanes) {
-    Value pointer = c_.outputs[0];
-    Type element = cast<RankedTensorType>(form_.op.getType()).getElementType();
-    auto offset = [&](AffineMap at) { return c_.graph.output_offset(space_, {0, {form_.op.getResult(), at}, false}); };
-    loops(form_.fill, [&] {
-      lanes([&] {
-        if (Value value = e_.evaluate(form_.init()))
-          e_.store(pointer, offset(form_.init_at), value, element);
-      });
-    });
-    loops(form_.sequential, [&] {
-      lanes([&] {
-        Value update = e_.evaluate(form_.update());
-        if (!update)
-          return;
-        e_.modify(pointer, offset(form_.target), element, [&](Value present) {
-          return e_.emitBody(form_.op.getBody().front(), {present, splat(b_, update, lanesOf(present))});
-        });
-      });
+    loops(form_.fill, [&] { lanes([&] { fill(); }); });
+    loops(form_.sequential, [&] { lanes([&] { update(); }); });
+  }
+
+  Type element() const { return cast<RankedTensorType>(form_.op.getType()).getElementType(); }
+  AffineExpr offset(AffineMap at) const {
+    return c_.graph.output_offset(space_, {0, {form_.op.getResult(), at}, false});
+  }
+  void fill() {
+    if (Value value = e_.evaluate(form_.init()))
+      e_.store(c_.outputs[0], offset(form_.init_at), value, element());
+  }
+  void update() {
+    Value update = e_.evaluate(form_.update());
+    if (!update)
+      return;
+    e_.modify(c_.outputs[0], offset(form_.target), element(), [&](Value present) {
+      return e_.emitBody(form_.op.getBody().front(), {present, splat(b_, update, lanesOf(present))});
     });
   }
 

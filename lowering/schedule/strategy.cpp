@@ -240,7 +240,31 @@ private:
     strategy.unit_cost = updates * 16 + fills * 8;
     strategy.reason =
         domain_.rows.empty() ? "scatter, one after the other" : "scatter, parallel over what no index addresses";
+    chooseRange(strategy, fills, updates);
     return strategy;
+  }
+
+  // Each group owns a range of the result's outermost addressed dimension: it fills memory as it lies, and applies the
+  // updates that land there, in order. Every group reads all indices: worth it when an update is long.
+  void chooseRange(Strategy& strategy, double fills, double updates) const {
+    constexpr double long_update = 64, many = 256;  // elements; indices to share
+    ScatterForm& form = *domain_.scatter;
+    if (target_.kind != TargetDescription::Kind::cpu || form.fill.empty())
+      return;
+    double elements = 1;
+    Dims free(IndexSpace::max_dims);
+    for (unsigned dim : domain_.rows) {
+      elements *= estimate(space_.size(dim));
+      free.set(dim);
+    }
+    double size = estimate(space_.size(form.fill.front()));
+    const auto* at = llvm::find(form.init_at.getResults(), space_.dim(form.fill.front()));
+    unsigned position = at - form.init_at.getResults().begin();
+    if (elements < long_update || size < many || space_.dimsOf(form.target.getResult(position)).anyCommon(free))
+      return;
+    strategy.scatter_range = position;
+    strategy.unit_cost = elements / size * (updates * 16 + fills * 8) / target_.vector_width;
+    strategy.reason = "scatter, parallel over ranges of the result";
   }
 
   Strategy sort() const {

@@ -27,7 +27,10 @@ struct Strategy {
   mlir::AffineExpr kept_bytes;  // all buffers together, per group
   bool kept_static = true;      // small and constant: private memory; else scratch
   double unit_cost = 1;         // bytes moved plus weighted operations, per row (pointwise: per element)
-  std::string reason;           // one line
+  // CPU, scatter: groups share the result's indices of this dimension, which an index addresses, and not the dims that
+  // none addresses; `none`: they share those.
+  unsigned scatter_range = none;
+  std::string reason;  // one line
 };
 
 // Lanes of a vector along a dim of this size: a power of two up to the target's width.
