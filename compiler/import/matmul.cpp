@@ -3,10 +3,45 @@
 #include "compiler/import/matmul.h"
 #include "compiler/import/elementwise.h"
 #include "compiler/import/op_table.h"
+#include "lowering/schedule/product_splits.h"
 
 using namespace mlir;
 
 namespace zefuse {
+
+namespace {
+
+// k cut into slices: a product for each, in a batch, and their sum, which fusion joins with what comes after.
+Value emitSplit(TensorBuilder& build, Value a, Value b, Value bias, double alpha, const Exprs& sizes, Type element,
+                int64_t splits) {
+  const size_t rank = sizes.size();
+  AffineExpr depth = shapeOf(typeOf(a)).back().floorDiv(splits);
+  auto sliced = [&](Value operand, size_t k) {
+    Exprs whole(shapeOf(typeOf(operand))), indices;
+    whole[k] = depth;
+    whole.insert(whole.begin(), build.constant(splits));
+    for (size_t position = 0; position < rank; ++position)
+      indices.push_back(build.dim(int64_t(position) + 1));
+    indices[k] = build.dim(0) * depth + indices[k];
+    return build.view(operand, indices, whole);
+  };
+  Exprs parts(sizes);
+  parts.insert(parts.begin(), build.constant(splits));
+  Type compute = fx::computeType(element);
+  Value product = build.matmul(sliced(a, rank - 1), sliced(b, rank - 2), {}, alpha, build.type(parts, compute));
+  product.getDefiningOp()->setAttr(
+      "zefuse.note",
+      build.b.getStringAttr("k in " + Twine(splits) + " slices, which the next kernel adds: too few tiles otherwise"));
+  Value sum = build.reduce(product, {0}, Combiner::add);
+  if (bias) {
+    Value expanded = build.expand(bias, sizes);
+    sum =
+        build.loop({sum, expanded}, typeOf(sum), [&](Body&, ArrayRef<Scalar> in) { return in[0] + in[1].to(compute); });
+  }
+  return build.convert(sum, element);
+}
+
+}  // namespace
 
 Value emitMatmul(Op& op, Value a, Value b, Value bias, double alpha, Type result) {
   auto left = shapeOf(typeOf(a)), right = shapeOf(typeOf(b));
@@ -25,6 +60,20 @@ Value emitMatmul(Op& op, Value a, Value b, Value bias, double alpha, Type result
       RankedTensorType type = op.build.type(sizes, result ? result : element);
       return bias ? op.build.convert(op.build.expand(bias, sizes), type.getElementType()) : op.build.full(type, 0);
     }
+  auto known = [](AffineExpr size) -> std::optional<int64_t> {
+    auto constant = dyn_cast<AffineConstantExpr>(size);
+    return constant ? std::optional(constant.getValue()) : std::nullopt;
+  };
+  if (auto depth = known(left.back()); depth && op.build.gpu) {
+    AffineExpr batches = op.build.constant(1);
+    for (AffineExpr size : ArrayRef(sizes).drop_back(2))
+      batches = batches * size;
+    const bool engine = op.build.gpu->matrix.n != 0 && !element.isF32();
+    const int64_t splits = chooseSplits(known(sizes[sizes.size() - 2]), known(sizes.back()), known(batches), *depth, 4,
+                                        *op.build.gpu, engine);
+    if (splits > 1)
+      return emitSplit(op.build, a, b, bias, alpha, sizes, result ? result : element, splits);
+  }
   return op.build.matmul(a, b, bias, alpha, op.build.type(sizes, result ? result : element));
 }
 

@@ -50,18 +50,25 @@ std::optional<AttentionTile> chooseTile(const AttentionCall& call, const TargetD
   AttentionTile tile{engine, engine ? target.matrix.n : 16, engine ? whole(depth, engine_depth) : depth, 0};
   tile.columns = whole(columns, tile.lanes);
   if (engine) {
-    // The result, and three forms of the scores at once: in 5/8 of the registers (gpu_test.cpp). 8 or 4 rows at a time.
+    // The result, and three forms of the scores at once: in 5/8 of the registers (gpu_test.cpp). Fewer rows read a tile
+    // of keys less often for each: a group has more sub-groups of them.
     const int64_t limit = target.engine_accumulator_bytes * 5 / 4;
-    auto registers = [&] { return tile.rows * (tile.columns + 3 * tile.keys) * 4; };
-    if (registers() > limit)
-      tile.rows = 4;
-    if (registers() > limit)
-      tile.keys = 16;
-    if (registers() > limit)
+    struct Shape {
+      int64_t rows, subgroups, keys;
+    };
+    constexpr Shape shapes[] = {{8, 8, 32}, {4, 8, 32}, {4, 8, 16}, {2, 16, 32}, {2, 16, 16}};
+    const Shape* shape = llvm::find_if(
+        shapes, [&](const Shape& shape) { return shape.rows * (tile.columns + 3 * shape.keys) * 4 <= limit; });
+    if (shape == std::end(shapes))
       return std::nullopt;
+    tile.rows = shape->rows;
+    tile.subgroups = shape->subgroups;
+    tile.keys = shape->keys;
   } else {
     while (tile.rows > 1 && tile.rows * tile.columns * 4 > target.accumulator_bytes - score_bytes)
       tile.rows /= 2;
+    if (tile.rows * tile.columns * 4 > target.accumulator_bytes / 2)
+      tile.keys = 16;  // one row, and still too much
   }
   int64_t queries = call.q.getShape()[call.q.getRank() - 2];
   while (tile.subgroups > 1 && ((!ShapedType::isDynamic(queries) && tile.subgroups / 2 * tile.rows >= queries) ||

@@ -1,5 +1,6 @@
 #include "lowering/schedule/gpu_product.h"
 
+#include "lowering/schedule/product_splits.h"
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
 #include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
@@ -12,6 +13,31 @@ Type engineElement(Type a, Type b, const TargetDescription& target) {
   return target.matrix.n != 0 && a == b && (a.isF16() || a.isBF16()) ? a : Type();
 }
 
+namespace {
+
+// Unknown sizes count as `unknown` rows or columns.
+constexpr int64_t unknown = 256;
+
+// Of a sub-group, per k: multiplications, reads of local memory, its share of the copy.
+double workOf(const ProductTile& tile) {
+  return double(tile.blocks_m * ProductTile::block_rows * tile.blocks_n) + 2.0 * double(tile.blocks_m + tile.blocks_n) +
+         4.0 * double(tile.rows() + tile.columns()) / double(tile.items());
+}
+
+double tilesOf(const ProductTile& tile, std::optional<int64_t> m, std::optional<int64_t> n,
+               std::optional<int64_t> batches) {
+  return std::ceil(double(m.value_or(unknown)) / double(tile.rows())) *
+         std::ceil(double(n.value_or(unknown)) / double(tile.columns())) * double(batches.value_or(1));
+}
+
+// Per k, of all tiles: as often as the device is filled.
+double costOf(const ProductTile& tile, double tiles, const TargetDescription& target) {
+  double at_once = std::max(1.0, double(target.resident_items) / double(tile.items()));
+  return std::max(1.0, tiles / at_once) * workOf(tile);
+}
+
+}  // namespace
+
 ProductTile chooseTile(std::optional<int64_t> m, std::optional<int64_t> n, std::optional<int64_t> batches,
                        int64_t bytes, const TargetDescription& target, bool engine) {
   constexpr ProductTile ordinary[] = {{4, 4, 2, 2}, {4, 2, 2, 2}, {2, 2, 2, 2}, {2, 4, 1, 2},
@@ -19,7 +45,6 @@ ProductTile chooseTile(std::optional<int64_t> m, std::optional<int64_t> n, std::
   // An engine multiplies faster than local memory reads, so its blocks are larger.
   constexpr ProductTile on_engine[] = {{4, 4, 2, 4}, {4, 2, 2, 4}, {2, 4, 2, 4}, {2, 2, 2, 4}, {4, 2, 2, 2},
                                        {2, 2, 2, 2}, {2, 4, 1, 2}, {1, 4, 1, 4}, {1, 4, 1, 2}, {1, 4, 1, 1}};
-  double rows = double(m.value_or(256)), columns = double(n.value_or(256));
   std::optional<ProductTile> best;
   double best_cost = 0;
   for (ProductTile tile : engine ? ArrayRef(on_engine) : ArrayRef(ordinary)) {
@@ -31,20 +56,36 @@ ProductTile chooseTile(std::optional<int64_t> m, std::optional<int64_t> n, std::
     if (accumulators > (engine ? target.engine_accumulator_bytes : target.accumulator_bytes) ||
         tile.items() > target.max_group_size)
       continue;
-    double tiles = std::ceil(rows / double(tile.rows())) * std::ceil(columns / double(tile.columns())) *
-                   double(batches.value_or(1));
-    double at_once = std::max(1.0, double(target.resident_items) / double(tile.items()));
-    // Of a sub-group, per k: multiplications, reads of local memory, its share of the copy.
-    double work = double(tile.blocks_m * ProductTile::block_rows * tile.blocks_n) +
-                  2.0 * double(tile.blocks_m + tile.blocks_n) +
-                  4.0 * double(tile.rows() + tile.columns()) / double(tile.items());
-    double cost = std::max(1.0, tiles / at_once) * work;
+    double cost = costOf(tile, tilesOf(tile, m, n, batches), target);
     if (!best || cost < best_cost * 0.999) {
       best = tile;
       best_cost = cost;
     }
   }
   return best.value_or(ProductTile{1, 4, 1, 1});
+}
+
+int64_t chooseSplits(std::optional<int64_t> m, std::optional<int64_t> n, std::optional<int64_t> batches, int64_t k,
+                     int64_t bytes, const TargetDescription& target, bool engine) {
+  constexpr int64_t shortest = 128;       // slices of k: shorter ones only start and end
+  constexpr double launch_cycles = 10e3;  // of the second launch: some microseconds
+  constexpr double access_cycles = 8;     // of a work-item, per partial sum written and read: from memory, not caches
+  const double elements =
+      double(m.value_or(unknown)) * double(n.value_or(unknown)) * double(batches.value_or(1)) * double(bytes) / 4;
+  int64_t best = 1;
+  double best_cost = 0;
+  for (int64_t splits = 1; splits == 1 || (k % splits == 0 && k / splits >= shortest); splits *= 2) {
+    const int64_t copies = batches.value_or(1) * splits;
+    const ProductTile tile = chooseTile(m, n, copies, bytes, target, engine);
+    double cost = costOf(tile, tilesOf(tile, m, n, copies), target) * double(k / splits);
+    if (splits > 1)
+      cost += launch_cycles + 2 * elements * double(splits) * access_cycles / double(target.resident_items);
+    if (splits == 1 || cost < best_cost * 0.9) {
+      best = splits;
+      best_cost = cost;
+    }
+  }
+  return best;
 }
 
 int64_t accessRun(AffineExpr stride, AffineExpr size, Type element) {

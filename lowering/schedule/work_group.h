@@ -35,7 +35,7 @@ public:
   mlir::Value sumInSubgroup(mlir::Value value) { return subgroupCall("reduce_add", value); }
   mlir::Value maximumInSubgroup(mlir::Value value) { return subgroupCall("reduce_max", value); }  // NaN: either
   // On a matrix engine, over the sub-group: c[m, n] += a[m, k] * b[k, n], m = 1..rows, k = 0..15, a lane per n, sums in
-  // f32 (cl_intel_subgroup_matrix_multiply_accumulate). element: f16 or bf16. a: `rows` (4 or 8) integers, each with
+  // f32 (cl_intel_subgroup_matrix_multiply_accumulate). element: f16 or bf16. a: `rows` (2, 4 or 8) integers, each with
   // the lane's 16 / lanes columns of that row; b: the lane's column as 8 integers of 32 bits; c: its column of rows.
   mlir::Value multiplyMatrices(mlir::Type element, mlir::Value a, mlir::Value b, mlir::Value c);
   // Over the whole group; all reductions share one barrier.

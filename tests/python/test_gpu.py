@@ -206,6 +206,30 @@ def test_attention_of_training(kind: str, dtype: torch.dtype) -> None:
     assert len([s for s in products if "; attention's derivative is products: its scores are in memory" in s]) == 1
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+def test_long_products_of_few_tiles_are_split(dtype: torch.dtype) -> None:
+    """Slices of k in one launch, their sum with all that follows in a second: the same bits every time."""
+
+    def function(a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+        return torch.relu(torch.addmm(bias, a.T, b) * 2)
+
+    a, b = torch.randn(16384, 48).to(dtype), torch.randn(16384, 40).to(dtype)
+    bias = torch.randn(40).to(dtype)
+    explanation = zefuse.explain(function, a, b, bias, options=GPU)
+    expected = function(a.double(), b.double(), bias.double())
+    bound = {torch.float32: 2e-6, torch.float16: 2e-3, torch.bfloat16: 1.6e-2}[dtype]
+    assert relative_error(explanation.result.double(), expected) < bound
+    assert explanation.result.dtype == dtype and not explanation.fallbacks
+    product, total = explanation.kernels
+    assert "; k in 64 slices, which the next kernel adds" in product["schedule"]
+    assert ("on the matrix engine" in product["schedule"]) == (dtype != torch.float32)
+    assert total["name"] == "addmm_mul_relu"
+    compiled = torch.compile(function, backend="zefuse", options=GPU)
+    assert all(torch.equal(compiled(a, b, bias), explanation.result) for _ in range(3))
+    short = zefuse.explain(function, a[:512], b[:512], bias, options=GPU)
+    assert [kernel["name"] for kernel in short.kernels if "slices" in kernel["schedule"]] == []
+
+
 class Sixteen(nn.Module):
     """A product, and convolutions of each kind, whose sums are not powers of two."""
 

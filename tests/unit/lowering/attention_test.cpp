@@ -141,6 +141,7 @@ TEST_P(Attention, SixteenBits) {
     check(odd, GetParam());
     AttentionCase wide{.heads = 1, .key_heads = 1, .rows = 9, .keys = 70, .depth = 128, .columns = 128, .scale = 0.1};
     wide.element = element;
+    EXPECT_NE(Program(wide, GetParam()).lowered().schedule.find("matrix engine"), std::string::npos);
     check(wide, GetParam());
     AttentionCase masked{.heads = 2, .key_heads = 2, .rows = 13, .keys = 45, .depth = 16, .columns = 16, .mask = "i1"};
     masked.element = element;

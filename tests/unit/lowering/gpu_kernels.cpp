@@ -200,6 +200,23 @@ std::string linearKernel(int m, int n, int k, const std::string& element) {
   return text.module();
 }
 
+// A product of 64 x 48 and a depth of 16384, whose depth is cut into slices of 256 (chooseSplits); and their sum.
+std::string slicesKernel(const std::string& element) {
+  MatmulText text(type("64x64x256", element), type("64x256x48", element), type("64x64x48"));
+  text.layouts[0] = "(d0, d1, d2) -> (d1 * 16384 + d0 * 256 + d2)";
+  return text.module();
+}
+
+std::string sumOfSlices() {
+  KernelText text;
+  text.input({"%x", type("64x64x48"), "(d0, d1, d2) -> (d0 * 3072 + d1 * 48 + d2)"});
+  text.fill("%i", type(64, 48), "0.0");
+  text.generic("%r", "rpp", {{"%x", type("64x64x48"), "(d0, d1, d2) -> (d0, d1, d2)"}},
+               {"%i", type(64, 48), "(d0, d1, d2) -> (d1, d2)"}, "%s = arith.addf %0, %o : f32\n yield %s : f32");
+  text.output({"%r", type(64, 48), flat(48)});
+  return text.module();
+}
+
 std::string productKernel(const std::string& a, const std::string& b, const std::string& c) {
   return MatmulText(a, b, c).module();
 }
@@ -258,6 +275,9 @@ std::vector<NamedKernel> kernelFamilies() {
       {"linear_f16", linearKernel(512, 768, 3072, "f16")},
       {"matmul_4096_f16", productKernel(f16_of(4096, 4096), f16_of(4096, 4096), f16_of(4096, 4096))},
       {"matmul_odd_f16", productKernel(f16_of(67, 45), f16_of(45, 99), f16_of(67, 99))},
+      {"matmul_slices", slicesKernel("f32")},
+      {"matmul_slices_f16", slicesKernel("f16")},
+      {"sum_of_slices", sumOfSlices()},
       {"matmul_one_row_f16", productKernel(f16_of(1, 768), f16_of(768, 3072), f16_of(1, 3072))},
       {"convolution_f16", f16.module()},
       {"convolution_last_bf16", last_bf16.module()},
