@@ -1,11 +1,12 @@
 # Each target installs and builds what it needs first; see README.md. Versions: scripts/versions.env, requirements.lock.
-.PHONY: help setup build demo test bench status operators gpu-kernels kernel-counts lint format asan clean
+.PHONY: help setup build demo test bench bench-packages status operators gpu-kernels kernel-counts lint format asan clean
 
 help:
 	@echo "make demo    build, then semantic search with MiniLM compiled by zefuse, against eager and Inductor"
 	@echo "make test    build, then every test (what CI runs)"
 	@echo "make build   install what is missing and build"
 	@echo "make bench   the benchmark table"
+	@echo "make bench-packages  what it costs until a model runs: packages, first calls, cold and warm (MODELS: such as MiniLM,ResNet-18)"
 	@echo "make status  docs/status.md: the model zoo (MODELS=\"bert unet\": some rows, TIMES=0: no measuring, TRAINING=0: not of training; 50 minutes at most)"
 	@echo "make operators  docs/operators.md: what becomes of each ATen operator"
 	@echo "make gpu-kernels  docs/gpu_kernels.md: what Intel's compiler makes of each family of kernels, by device"
@@ -29,6 +30,9 @@ test: build
 
 bench: build
 	@.venv/bin/python tests/bench/models.py
+
+bench-packages: build
+	@.venv/bin/python tests/bench/packages.py $(if $(MODELS),--models $(MODELS))
 
 status: build
 	@.venv/bin/python tests/zoo/status.py $(MODELS) $(if $(filter 0,$(TIMES)),--no-times) $(if $(filter 0,$(TRAINING)),--no-training-times)

@@ -23,6 +23,7 @@
 #include "python/csrc/package.h"
 #include "python/csrc/plan_cache.h"
 #include "python/csrc/spills.h"
+#include "python/csrc/watch.h"
 #include "runtime/cache/file_cache.h"
 #include "runtime/executor/vendor_code.h"
 #include "runtime/package/ahead.h"
@@ -346,6 +347,7 @@ PYBIND11_MODULE(_C, module) {
   module.def("compile", &compile, py::arg("graph_module"), py::arg("parameters"), py::arg("options"));
   module.def("compile_plan", &compilePlan, py::arg("graph_module"), py::arg("parameters"), py::arg("options"));
   module.def("build_id", &compilerId);
+  py::class_<Watch>(module, "Watch").def(py::init<const py::list&>()).def("unchanged", &Watch::unchanged);
   module.def(
       "load_plan",
       [](const std::string& plan, const py::dict& options) {

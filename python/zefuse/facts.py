@@ -1,15 +1,15 @@
 """What the result of tracing a callable depends on, as plain facts that another process can compare.
 
-``Facts`` walks a callable and the arguments of a call: modules with all that they hold, classes, functions by the hash of their
-code, and, for functions whose code was traced, the globals that the code names. What has no checkable form raises
-``NotExpressible``. Facts are strings; tensors are described (dtype, sizes, strides, ...) and numbered, never read, so which
-tensors are one and the same is part of the facts.
+Dynamo guards what it read: each guard has a *source*, a way from the call's arguments or a module to a value. A ``Table`` holds these
+ways (``zefuse.guard_facts`` makes them out of the guards) and what was found at their ends, described by words: dtypes and
+strides of tensors, values of numbers and texts, hashes of the code of functions and of the methods of classes, keys of
+dictionaries, which tensors are one and the same. Nothing that cannot be told to another process is a fact: it raises
+``NotExpressible``. A table is data; following its ways looks attributes and items up, and calls nothing else.
 """
 
 from __future__ import annotations
 
-import contextlib
-import dis
+import builtins
 import enum
 import functools
 import hashlib
@@ -17,17 +17,19 @@ import inspect
 import marshal
 import sys
 import types
-from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import torch
-
-_MOST = 200_000  # facts of one walk
+from torch.nn.modules import module as nn_module
 
 
 class NotExpressible(Exception):
     """Something that tracing may have depended on cannot be compared by another process; the message names it."""
+
+
+class NotWatchable(NotExpressible):
+    """What a look found may change without a trace, so it must be looked at each time."""
 
 
 _codes: dict[int, tuple[types.CodeType, str]] = {}  # by id; the code is kept, so that the id stays its own
@@ -45,7 +47,10 @@ def code_hash(code: types.CodeType) -> str:
 
 def _pack(code: types.CodeType) -> bytes:
     constants = b"".join(
-        _pack(c) if isinstance(c, types.CodeType) else (type(c).__name__ + repr(c)).encode() for c in code.co_consts
+        _pack(c)
+        if isinstance(c, types.CodeType)
+        else (type(c).__name__ + repr(sorted(map(repr, c)) if isinstance(c, frozenset) else c)).encode()
+        for c in code.co_consts
     )
     names = (code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars, code.co_name)
     numbers = (code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags)
@@ -53,7 +58,7 @@ def _pack(code: types.CodeType) -> bytes:
 
 
 @functools.cache
-def _package(module: str) -> str:
+def package_of(module: str) -> str:
     """Whose code a module is: "torch" and "python" have versions that are facts of their own."""
     root = module.partition(".")[0]
     if root in ("torch", "zefuse"):
@@ -61,245 +66,486 @@ def _package(module: str) -> str:
     return "python" if root in sys.stdlib_module_names else "user"
 
 
-def state() -> dict[str, str]:
-    """What every call depends on besides its callable and arguments."""
-    from torch.nn.modules import module as nn_module
+_GLOBAL_HOOKS = [
+    hooks for name, hooks in vars(nn_module).items() if name.startswith("_global_") and name.endswith("hooks")
+]
+STATE_NAMES = (
+    "grad",
+    "inference mode",
+    "autocast",
+    "autocast dtype",
+    "default dtype",
+    "default device",
+    "deterministic",
+    "deterministic, warning only",
+    "matmul precision",
+    "anomaly mode",
+)
 
-    hooks = [name for name in vars(nn_module) if name.startswith("_global_") and name.endswith("hooks")]
-    if any(getattr(nn_module, name) for name in hooks):
+
+def state() -> tuple[Any, ...]:
+    """What every call depends on besides its callable and arguments (STATE_NAMES). Cheap."""
+    if any(_GLOBAL_HOOKS):
         raise NotExpressible("a global hook on modules is set")
     if torch._C._len_torch_function_stack() or torch._C._len_torch_dispatch_stack():
         raise NotExpressible("a torch function or dispatch mode is active")
-    values = {
-        "grad": torch.is_grad_enabled(),
-        "inference mode": torch.is_inference_mode_enabled(),
-        "autocast": (torch.is_autocast_enabled("cpu"), torch.get_autocast_dtype("cpu")),
-        "default dtype": torch.get_default_dtype(),
-        "default device": torch.get_default_device(),
-        "deterministic": (
-            torch.are_deterministic_algorithms_enabled(),
-            torch.is_deterministic_algorithms_warn_only_enabled(),
-        ),
-        "matmul precision": torch.get_float32_matmul_precision(),
-        "anomaly mode": torch.is_anomaly_enabled(),
-    }
-    return {name: str(value) for name, value in values.items()}
+    if torch._C._functorch.peek_interpreter_stack() is not None:
+        raise NotExpressible("it is called inside a transform of torch.func")
+    return (
+        torch.is_grad_enabled(),
+        torch.is_inference_mode_enabled(),
+        torch.is_autocast_enabled("cpu"),
+        torch.get_autocast_dtype("cpu"),
+        torch.get_default_dtype(),
+        torch.get_default_device(),
+        torch.are_deterministic_algorithms_enabled(),
+        torch.is_deterministic_algorithms_warn_only_enabled(),
+        torch.get_float32_matmul_precision(),
+        torch.is_anomaly_enabled(),
+    )
 
 
-class Facts:
-    """``lines``: the facts, in the order of the walk, each ``place: value``. ``tensors``: those met, each once."""
+class _Missing:
+    """What a way leads to that ends early."""
 
-    def __init__(self, function: Callable[..., Any], arguments: Any, traced: Iterable[str]) -> None:
-        """``traced``: hashes of the code that tracing went through, whose globals count."""
-        self.lines: list[str] = []
-        self.tensors: list[torch.Tensor] = []
-        self.codes: set[str] = set()  # hashes of all functions met
-        self._traced = frozenset(traced)
-        self._numbers: dict[int, int] = {}  # id of what was met: its number
-        self._kept: list[Any] = []  # so that ids stay their own
-        self._walk("function", function)
-        self._walk("arguments", arguments)
-        self._walk("tensor methods", torch.Tensor)
+    def __repr__(self) -> str:
+        return "nothing"
 
-    def _say(self, place: str, what: str) -> None:
-        self.lines.append(f"{place}: {what}")
-        if len(self.lines) > _MOST:
-            raise NotExpressible(f"{place}: the model has more than {_MOST} parts")
 
-    def _walk(self, place: str, value: Any) -> None:
+MISSING = _Missing()
+UNLOADED = object()  # a module of torch's or Python's that is not imported here, and so is as its version has it
+
+_CONSTANTS = (type(None), int, float, bool, str, bytes, complex, type(Ellipsis), type(NotImplemented))
+_VALUES = (torch.dtype, torch.device, torch.layout, torch.memory_format, range, slice, torch.Size)
+
+
+class Watch:
+    """Collects what was looked at, so that a later look can be left out as long as none of it changed (``_native``'s Watch)."""
+
+    def __init__(self) -> None:
+        self.items: list[tuple[str, Any]] = []
+        self._known: set[tuple[str, int]] = set()
+
+    def add(self, kind: str, value: Any) -> None:
+        if (kind, id(value)) not in self._known:
+            self._known.add((kind, id(value)))
+            self.items.append((kind, value))
+
+
+class Roots:
+    """What a call starts from: the arguments by name, the closure and the globals of the function that was traced."""
+
+    def __init__(self, function: types.FunctionType, instance: Any) -> None:
+        self.function, self.instance = function, instance
+        code = function.__code__
+        self._names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+        self._positional = code.co_argcount
+        at = len(self._names)
+        self._rest = code.co_varnames[at] if code.co_flags & inspect.CO_VARARGS else None
+        at += self._rest is not None
+        self._others = code.co_varnames[at] if code.co_flags & inspect.CO_VARKEYWORDS else None
+        self.fixed = (self._names[0],) if instance is not MISSING and self._positional else ()
+
+    def arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        """As the function's parameters get them. What does not fit is left out: the call itself will say so."""
+        if self.fixed:
+            args = (self.instance, *args)
+        found = dict(zip(self._names[: self._positional], args, strict=False))
+        if self._rest is not None:
+            found[self._rest] = args[self._positional :]
+        others = {}
+        for name, value in kwargs.items():
+            if name in self._names:
+                found[name] = value
+            else:
+                others[name] = value
+        if self._others is not None:
+            found[self._others] = others
+        if len(found) < len(self._names):
+            defaults = self.function.__defaults__ or ()
+            for name, value in zip(
+                self._names[self._positional - len(defaults) : self._positional], defaults, strict=True
+            ):
+                found.setdefault(name, value)
+            for name, value in (self.function.__kwdefaults__ or {}).items():
+                found.setdefault(name, value)
+        return found
+
+
+class Table:
+    """Ways and facts. ``nodes``: each ``[parent, kind, what]``, parents first; ``facts``: each ``[node, question, answer]``;
+    ``methods``: the names of all functions that were traced."""
+
+    def __init__(self, nodes: list[list[Any]], facts: list[list[Any]], methods: Iterable[str]) -> None:
+        self.nodes, self.facts, self.methods = nodes, facts, frozenset(methods)
+
+    def varying(self, fixed: Iterable[str]) -> list[bool]:
+        """Of each node: whether it starts at an argument that each call brings."""
+        result: list[bool] = []
+        for parent, kind, what in self.nodes:
+            own = kind == "local" and what not in fixed
+            result.append(own or (parent >= 0 and result[parent]) or (kind == "item by" and result[what]))
+        return result
+
+    def look(self, roots: Roots, arguments: Mapping[str, Any]) -> list[Any]:
+        """The value at each node."""
+        values: list[Any] = []
+        for node in self.nodes:
+            values.append(self._at(node, values, roots, arguments, None))
+        return values
+
+    def look_again(self, values: list[Any], nodes: Iterable[int], roots: Roots, arguments: Mapping[str, Any]) -> None:
+        """Only at these nodes, in their order."""
+        for at in nodes:
+            values[at] = self._at(self.nodes[at], values, roots, arguments, None)
+
+    def name(self, at: int) -> str:
+        """As people would write it."""
+        parent, kind, what = self.nodes[at]
+        base = self.name(parent) if parent >= 0 else ""
+        if kind in ("attr", "generic"):
+            return f"{base}.{what}"
+        if kind == "item":
+            return f"{base}[{what!r}]"
+        return {
+            "item by": lambda: f"{base}[{self.name(what)}]",
+            "type": lambda: f"type({base})",
+            "typedict": lambda: f"{base}.__dict__",
+            "key": lambda: f"key {what} of {base}",
+        }.get(kind, lambda: str(what or kind))()
+
+    def _at(
+        self, node: list[Any], values: list[Any], roots: Roots, arguments: Mapping[str, Any], watch: Watch | None
+    ) -> Any:
+        parent, kind, what = node
+        base = values[parent] if parent >= 0 else None
+        if base is MISSING or base is UNLOADED:
+            return base
+        try:
+            return _step(roots, arguments, base, kind, values[what] if kind == "item by" else what, watch)
+        except (AttributeError, LookupError, TypeError):
+            return MISSING
+
+    def answers(self, values: list[Any]) -> list[str | None]:
+        """To each question, in order. None: what is not loaded is what it was. Tensors get numbers in the order of their first
+        mention, so which of them are the same is part of the answers."""
+        describe = Description(self.methods)
+        result = [_answer(question, values[node], values, describe) for node, question, _ in self.facts]
+        self.codes = describe.codes
+        return result
+
+    def answer(self, fact: int, values: list[Any], describe: Description) -> str | None:
+        node, question, _ = self.facts[fact]
+        return _answer(question, values[node], values, describe)
+
+    def watch(
+        self, roots: Roots, arguments: Mapping[str, Any], values: list[Any], varying: list[bool]
+    ) -> tuple[list[tuple[str, Any]], list[int], list[int]]:
+        """What to watch so that later calls need to look again only at some nodes and facts, which are the other results."""
+        watch = Watch()
+        again = list(varying)
+        for at, node in enumerate(self.nodes):
+            parent, kind, what = node
+            again[at] |= (parent >= 0 and again[parent]) or (kind == "item by" and again[what])
+            if not again[at]:
+                try:
+                    self._at(node, values, roots, arguments, watch)
+                except NotWatchable:
+                    again[at] = True
+        facts = []
+        describe = Description(self.methods, watch)
+        for at, (node, question, _) in enumerate(self.facts):
+            try:
+                if again[node] or (question[0] == "same as" and again[question[1]]):
+                    facts.append(at)
+                else:
+                    _answer(question, values[node], values, describe)
+            except NotWatchable:
+                facts.append(at)
+        return watch.items, [at for at, yes in enumerate(again) if yes], facts
+
+
+def _answer(question: Any, value: Any, values: list[Any], describe: Description) -> str | None:
+    if value is UNLOADED:
+        return None
+    if question == "what":
+        return describe(value)
+    kind, what = question
+    if kind == "has":
+        describe.attributes(value)
+        return str(hasattr(value, what))
+    if kind == "in __dict__":
+        describe.attributes(value)
+        return str(what in getattr(value, "__dict__", ()))
+    if kind == "contains":
+        describe(value)
+        return str(value is not MISSING and what in value)
+    if kind == "same as":
+        return str(value is values[what])
+    raise NotExpressible(f"an unknown question {kind!r}")
+
+
+def _step(roots: Roots, arguments: Mapping[str, Any], base: Any, kind: str, what: Any, watch: Watch | None) -> Any:
+    if kind == "attr":
+        value = getattr(base, what)
+        if watch is not None:
+            _watch_attribute(base, what, value, watch)
+        return value
+    if kind == "item" or kind == "item by":
+        if watch is not None:
+            _watch_container(base, watch)
+        if isinstance(base, dict):
+            return dict.__getitem__(base, what)
+        return list.__getitem__(base, what) if isinstance(base, list) else base[what]
+    if kind == "generic":
+        value = object.__getattribute__(base, what)
+        if watch is not None:
+            _watch_attribute(base, what, value, watch)
+        return value
+    if kind == "type":
+        if watch is not None:
+            watch.add("instance", base)
+        return type(base)
+    if kind == "typedict":
+        if watch is not None:
+            watch.add("type", base)
+        return dict(vars(base))
+    if kind == "key":
+        if watch is not None:
+            _watch_container(base, watch)
+        return list(dict.keys(base))[what]
+    if kind == "local":
+        return arguments[what]
+    if kind == "free":
+        cell = dict(zip(roots.function.__code__.co_freevars, roots.function.__closure__ or (), strict=True))[what]
+        if watch is not None:
+            watch.add("cell", cell)
+        return cell.cell_contents
+    if kind == "global":
+        if watch is not None:
+            watch.add("dict", roots.function.__globals__)
+        return roots.function.__globals__[what]
+    if kind == "module":
+        module = sys.modules.get(what)
+        if module is None:
+            if package_of(what) == "user":
+                raise LookupError(what)
+            return UNLOADED
+        return module
+    if kind == "builtins":
+        return vars(builtins)
+    if kind == "function":
+        return roots.function
+    raise NotExpressible(f"an unknown way {kind!r}")
+
+
+def _watch_container(base: Any, watch: Watch) -> None:
+    if isinstance(base, dict):
+        watch.add("dict", base)
+    elif isinstance(base, list):
+        watch.add("list", base)
+    elif not isinstance(base, (tuple, str, bytes, range)):
+        raise NotWatchable(f"items of {type(base).__qualname__} cannot be watched")
+
+
+def _watch_attribute(base: Any, name: str, value: Any, watch: Watch) -> None:
+    """Notes what ``base.name`` is looked up in, so that it stays ``value`` while that does not change."""
+    if isinstance(base, types.FunctionType) and name in ("__code__", "__defaults__", "__kwdefaults__", "__closure__"):
+        return watch.add("function", base)
+    if isinstance(base, types.CellType) and name == "cell_contents":
+        return watch.add("cell", base)
+    if isinstance(base, type):
+        if name == "__mro__" or type(base).__getattribute__ is type.__getattribute__:
+            return watch.add("type", base)
+        raise NotWatchable(f"the class {base.__qualname__} has attributes by a rule of its own")
+    if isinstance(base, property) and name in ("fget", "fset", "fdel"):
+        return None  # cannot change
+    if isinstance(base, (staticmethod, classmethod, types.MethodType)) and name in (
+        "__func__",
+        "__self__",
+        "__wrapped__",
+    ):
+        return None
+    if name == "__class__" and value is type(base):
+        return watch.add("instance", base)
+    if type(base).__getattribute__ not in _USUAL_LOOKUPS:
+        raise NotWatchable(f"{type(base).__qualname__} has attributes by a rule of its own")
+    own = getattr(base, "__dict__", None)
+    if type(own) is dict and own.get(name, MISSING) is value:
+        watch.add("type", type(base))  # a data descriptor would come first
+        return watch.add("instance", base)
+    for kind in type(base).__mro__:
+        if name in vars(kind):
+            if vars(kind)[name] is value:
+                watch.add("type", type(base))
+                if type(own) is dict:
+                    watch.add("instance", base)
+                return None
+            break
+    raise NotWatchable(f"{type(base).__qualname__}.{name} is computed")
+
+
+_USUAL_LOOKUPS: tuple[Any, ...] = (object.__getattribute__, types.ModuleType.__getattribute__)
+
+
+class Description:
+    """Values in words. ``methods``: those of classes that count, beside the special ones (whose names begin with two
+    underscores). ``codes``: hashes of the code of every function that was met, with those inside it."""
+
+    def __init__(self, methods: Collection[str], watch: Watch | None = None) -> None:
+        self.codes: set[str] = set()
+        self._methods, self._watch = methods, watch
+        self._tensors: dict[int, int] = {}
+        self._classes: dict[type, str] = {}
+
+    def attributes(self, value: Any) -> None:
+        """To be watched: which there are."""
+        if self._watch is None:
+            return
         kind = type(value)
-        if value is None or kind in (int, float, bool, str, bytes, complex, type(Ellipsis), type(NotImplemented)):
-            return self._say(place, f"{kind.__name__} {value!r}")
-        if kind in (torch.dtype, torch.device, torch.layout, torch.memory_format, range, slice):
-            return self._say(place, repr(value))
-        if isinstance(value, enum.Enum):
-            return self._say(place, f"enum {kind.__module__}.{kind.__qualname__}.{value.name}")
-        if (number := self._numbers.get(id(value))) is not None:
-            return self._say(place, f"the same as {number}")
-        self._numbers[id(value)] = len(self._kept)
-        self._kept.append(value)
+        if kind.__getattribute__ not in _USUAL_LOOKUPS or "__getattr__" in vars(kind):
+            raise NotWatchable(f"{kind.__qualname__} has attributes by a rule of its own")
+        if hasattr(kind, "__getattr__") and kind.__getattr__ is not torch.nn.Module.__getattr__:
+            raise NotWatchable(f"{kind.__qualname__} has attributes by a rule of its own")
+        self._watch.add("type", kind)
+        self._watch.add("instance", value)
+        if isinstance(value, torch.nn.Module):
+            for own in (value._parameters, value._buffers, value._modules):
+                self._watch.add("dict", own)
+
+    def __call__(self, value: Any) -> str:
+        kind = type(value)
+        if kind in _CONSTANTS:
+            return f"{kind.__name__} {value!r}"
+        if kind in _VALUES:
+            return repr(value)
         if isinstance(value, torch.Tensor):
-            return self._tensor(place, value)
-        if kind in (tuple, list, torch.Size):
-            self._say(place, f"{kind.__name__} of {len(value)}")
-            for at, item in enumerate(value):
-                self._walk(f"{place}[{at}]", item)
-            return None
-        if kind in (dict, OrderedDict):
-            return self._dict(place, value)
-        if kind in (set, frozenset):
-            if not all(type(item) in (int, str, bool, float) for item in value):
-                raise NotExpressible(f"{place}: a set of other things than numbers and texts")
-            return self._say(place, f"{kind.__name__} {sorted(map(repr, value))}")
+            text = tensor(value)
+            if self._watch is not None:
+                self._watch.add("tensor", value)
+            return f"{text} #{self._tensors.setdefault(id(value), len(self._tensors))}"
+        if isinstance(value, enum.Enum):
+            return f"enum {kind.__module__}.{kind.__qualname__}.{value.name}"
+        if value is MISSING:
+            return "nothing"
         if kind is types.FunctionType:
-            return self._function(place, value)
+            return self._function(value)
+        if kind is types.CodeType:
+            return f"code {self._code(value)}"
         if kind is types.MethodType:
-            self._walk(f"{place}.__func__", value.__func__)
-            return self._walk(f"{place}.__self__", value.__self__)
-        if kind is types.ModuleType:
-            return self._say(place, f"module {value.__name__}")
-        if kind in (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType):
+            return f"method of {self(type(value.__self__))}: {self(value.__func__)}"
+        if kind is types.ModuleType or isinstance(value, types.ModuleType):
+            return f"module {value.__name__}"
+        if isinstance(value, type):
+            return self._class(value)
+        if isinstance(value, (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType)):
             owner = getattr(value, "__self__", None)
             if (
                 owner is not None
                 and not isinstance(owner, (types.ModuleType, type))
                 and "torch" not in str(type(owner))
             ):
-                raise NotExpressible(f"{place}: a built-in method of an object of type {type(owner).__name__}")
-            return self._say(place, f"built-in {getattr(value, '__module__', '')}.{value.__qualname__}")
-        if isinstance(value, type):
-            return self._class(place, value)
+                raise NotExpressible(f"a built-in method of an object of type {type(owner).__name__}")
+            return f"built-in {getattr(value, '__module__', '')}.{value.__qualname__}"
         if kind in (staticmethod, classmethod):
-            self._say(place, kind.__name__)
-            return self._walk(f"{place}.__func__", value.__func__)
+            return f"{kind.__name__} {self(value.__func__)}"
         if kind is property:
-            self._say(place, "property")
-            for part in ("fget", "fset", "fdel"):
-                self._walk(f"{place}.{part}", getattr(value, part))
-            return None
-        if kind is functools.partial:
-            self._say(place, "partial")
-            return self._walk(place, (value.func, value.args, value.keywords))
+            return f"property {[part and self(part) for part in (value.fget, value.fset, value.fdel)]}"
         if isinstance(value, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
-            return self._say(place, f"operator {value}")
-        if isinstance(value, torch.nn.Module):
-            return self._object(place, value)
-        if _package(kind.__module__) == "user" and hasattr(value, "__dict__") and kind.__new__ is object.__new__:  # type: ignore[comparison-overlap]
-            return self._object(place, value)
-        raise NotExpressible(f"{place}: an object of type {kind.__module__}.{kind.__qualname__}")
+            return f"operator {value}"
+        if kind is functools.partial:
+            raise NotExpressible("a functools.partial")
+        if isinstance(value, (tuple, list)):
+            if self._watch is not None and isinstance(value, list):
+                self._watch.add("list", value)
+            plain = [repr(item) if type(item) in _CONSTANTS else type(item).__name__ for item in value]
+            return f"{self._class(kind)} of {len(value)}: {', '.join(plain)}"
+        if isinstance(value, (set, frozenset)):
+            if self._watch is not None and isinstance(value, set):
+                raise NotWatchable("a set cannot be watched")
+            if not all(type(item) in (int, str, bool, float) for item in value):
+                raise NotExpressible("a set of other things than numbers and texts")
+            return f"{kind.__name__} {sorted(map(repr, value))}"
+        if isinstance(value, (dict, types.MappingProxyType)):
+            if self._watch is not None and isinstance(value, dict):
+                self._watch.add("dict", value)
+            keys = [repr(key) if type(key) in _CONSTANTS else self._key(key) for key in value]
+            return f"{self._class(kind)} of {len(keys)}: {', '.join(keys)}"
+        if kind is types.CellType:
+            return "cell"
+        if self._watch is not None:
+            self._watch.add("instance", value)
+        return f"an object of {self._class(kind)}"
 
-    def _tensor(self, place: str, value: torch.Tensor) -> None:
-        if type(value) not in (torch.Tensor, torch.nn.Parameter):
-            raise NotExpressible(f"{place}: a tensor of the class {type(value).__qualname__}")
-        if value.device.type != "cpu" or value.layout is not torch.strided:
-            raise NotExpressible(f"{place}: a tensor with layout {value.layout} on {value.device}")
-        if set(vars(value)) - {"_dynamo_static_input_type"} or value._backward_hooks:  # Dynamo writes that one itself
-            raise NotExpressible(f"{place}: a tensor with attributes or hooks of its own")
-        flags = (
-            value.requires_grad,
-            value.is_leaf,
-            value.is_inference(),
-            value.is_conj(),
-            value.is_neg(),
-            value._is_view(),
-        )
-        self._say(
-            place,
-            f"{type(value).__name__} {value.dtype}{list(value.shape)} strides {list(value.stride())} "
-            f"offset {value.storage_offset()} {''.join(str(int(flag)) for flag in flags)}",
-        )
-        self.tensors.append(value)
+    def _key(self, key: Any) -> str:
+        if isinstance(key, (type, enum.Enum, torch.dtype)):
+            return self(key) if not isinstance(key, type) else f"{key.__module__}.{key.__qualname__}"
+        return f"a key of {type(key).__module__}.{type(key).__qualname__}"
 
-    def _dict(self, place: str, value: dict[Any, Any]) -> None:
-        self._say(place, f"{type(value).__name__} of {len(value)}")
-        for key, item in value.items():
-            if type(key) not in (str, int, bool, float, type(None)):
-                raise NotExpressible(f"{place}: a key of type {type(key).__name__}")
-            self._walk(f"{place}[{key!r}]", item)
-
-    def _object(self, place: str, value: Any) -> None:
-        kind = type(value)
-        self._say(place, f"an object of {kind.__module__}.{kind.__qualname__}")
-        self._walk(f"type({place})", kind)
-        self._dict(place, vars(value))
-
-    def _class(self, place: str, value: type) -> None:
-        self._say(place, f"class {value.__module__}.{value.__qualname__} of {type(value).__qualname__}")
-        if _package(value.__module__) == "python":
-            return
-        for base in value.__bases__:
-            self._walk(f"{place}.{base.__qualname__}", base)
-        ours = _package(value.__module__) == "user"
-        for name, item in vars(value).items():
-            if value is torch.nn.Module and name in ("__init__", "__setstate__"):
-                continue  # Dynamo replaces them, sooner or later in a process
-            if isinstance(item, (types.FunctionType, staticmethod, classmethod, property)) or (
-                ours and name not in _OF_EVERY_CLASS
-            ):
-                self._walk(f"{place}.{name}", item)
-
-    def _function(self, place: str, value: types.FunctionType) -> None:
-        code = value.__code__
-        digest = code_hash(code)
-        self._cover(code)
-        self._say(place, f"function {value.__module__}.{value.__qualname__} {digest}")
-        if vars(value):
-            self._say(place, f"attributes {sorted(vars(value))}")
-            if "__wrapped__" in vars(value):
-                self._walk(f"{place}.__wrapped__", value.__wrapped__)  # type: ignore[attr-defined]
-        if digest not in self._traced:
-            return
-        self._walk(f"{place}.__defaults__", value.__defaults__)
-        self._walk(f"{place}.__kwdefaults__", value.__kwdefaults__)
-        for name, cell in zip(code.co_freevars, value.__closure__ or (), strict=True):
-            if name == "__class__":
-                continue  # the class that defines it, which is met by its own way
-            try:
-                held = cell.cell_contents
-            except ValueError:
-                raise NotExpressible(f"{place}: the closure variable {name} is empty") from None
-            self._walk(f"{place}<{name}>", held)
-        self._globals(place, value, code, _names(code))
-
-    def _cover(self, code: types.CodeType) -> None:
+    def _code(self, code: types.CodeType) -> str:
         self.codes.add(code_hash(code))
         for constant in code.co_consts:
             if isinstance(constant, types.CodeType):
-                self._cover(constant)
+                self._code(constant)
+        return code_hash(code)
 
-    def _globals(self, place: str, function: types.FunctionType, code: types.CodeType, names: frozenset[str]) -> None:
-        ours = _package(function.__module__) == "user"
-        if ours and _imports(code):
-            raise NotExpressible(f"{place}: it imports while it runs")
-        if ours and (dynamic := names & _BY_NAME):
-            raise NotExpressible(f"{place}: it looks things up by name ({', '.join(sorted(dynamic))})")
-        for name in sorted(names):
-            if name in function.__globals__:
-                item = function.__globals__[name]
-                if ours:
-                    self._global(f"{place}:{name}", item, names, 0)
-                elif callable(item) or isinstance(item, types.ModuleType):
-                    # Torch's own objects have its version; what may be put in place of its functions counts all the same.
-                    with contextlib.suppress(NotExpressible):
-                        self._global(f"{place}:{name}", item, names, 0)
+    def _function(self, value: types.FunctionType) -> str:
+        if self._watch is not None:
+            self._watch.add("function", value)
+            if value.__kwdefaults__:
+                self._watch.add("dict", value.__kwdefaults__)
+        defaults = [*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()]
+        plain = [repr(item) if type(item) in _CONSTANTS else type(item).__name__ for item in defaults]
+        return f"function {value.__module__}.{value.__qualname__} {self._code(value.__code__)} ({', '.join(plain)})"
 
-    def _global(self, place: str, value: Any, names: frozenset[str], depth: int) -> None:
-        """Of a module what the code can name in it: ``F.relu``, ``torch.nn.functional.relu``."""
-        if not isinstance(value, types.ModuleType):
-            return self._walk(place, value)
-        self._say(place, f"module {value.__name__}")
-        for name in sorted(names):
-            item = vars(value).get(name)
-            if isinstance(item, types.ModuleType):
-                if depth < 6 and item is not value:
-                    self._global(f"{place}.{name}", item, names, depth + 1)
-            elif item is not None and (_package(value.__name__) == "user" or callable(item)):
-                self._walk(f"{place}.{name}", item)
-        return None
-
-
-_BY_NAME = frozenset("globals getattr eval exec vars locals __dict__ __import__ import_module attrgetter".split())
-
-_OF_EVERY_CLASS = frozenset(
-    "__module__ __dict__ __weakref__ __doc__ __annotations__ __qualname__ __parameters__ __orig_bases__ __firstlineno__ "
-    "__static_attributes__ __abstractmethods__ _abc_impl __slots__ __match_args__".split()
-)
+    def _class(self, value: type) -> str:
+        """With the code of its methods: what an instance does, whoever changed its class."""
+        known = self._classes.get(value)
+        if known is None:
+            if self._watch is not None and package_of(value.__module__) != "python":
+                self._watch.add("type", value)
+            methods = []
+            for base in value.__mro__:
+                if package_of(base.__module__) == "python":
+                    continue
+                for name, item in vars(base).items():
+                    if base is torch.nn.Module and name in ("__init__", "__setstate__"):
+                        continue  # Dynamo replaces them, sooner or later in a process
+                    if name not in self._methods and not name.startswith("__"):
+                        continue  # tracing went through none of this name
+                    for function in _functions(item):
+                        methods.append(f"{base.__qualname__}.{name} {self._code(function.__code__)}")
+            digest = hashlib.sha256("\n".join(methods).encode()).hexdigest()[:16] if methods else ""
+            known = self._classes[value] = f"class {value.__module__}.{value.__qualname__} {digest}".rstrip()
+        return known
 
 
-@functools.lru_cache(maxsize=10_000)
-def _names(code: types.CodeType) -> frozenset[str]:
-    """Every name that the code, or a function inside it, looks up."""
-    names = set(code.co_names)
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            names |= _names(constant)
-    return frozenset(names)
+def _functions(item: Any) -> list[types.FunctionType]:
+    if isinstance(item, (staticmethod, classmethod)):
+        item = item.__func__
+    parts = (item.fget, item.fset, item.fdel) if isinstance(item, property) else (item,)
+    return [part for part in parts if isinstance(part, types.FunctionType)]
 
 
-@functools.lru_cache(maxsize=10_000)
-def _imports(code: types.CodeType) -> bool:
-    return any(instruction.opname == "IMPORT_NAME" for instruction in dis.get_instructions(code)) or any(
-        _imports(constant) for constant in code.co_consts if isinstance(constant, types.CodeType)
+def tensor(value: torch.Tensor) -> str:
+    """All of a tensor but its numbers. (An attribute of its own that tracing read has a guard of its own.)"""
+    if type(value) not in (torch.Tensor, torch.nn.Parameter):
+        raise NotExpressible(f"a tensor of the class {type(value).__qualname__}")
+    if value.device.type != "cpu" or value.layout is not torch.strided:
+        raise NotExpressible(f"a tensor with layout {value.layout} on {value.device}")
+    if value._backward_hooks:
+        raise NotExpressible("a tensor with hooks of its own")
+    flags = (
+        value.requires_grad,
+        value.is_leaf,
+        value.is_inference(),
+        value.is_conj(),
+        value.is_neg(),
+        value._is_view(),
+    )
+    return (
+        f"{type(value).__name__} {value.dtype}{list(value.shape)} strides {list(value.stride())} "
+        f"offset {value.storage_offset()} {''.join(str(int(flag)) for flag in flags)}"
     )
 
 

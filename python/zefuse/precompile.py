@@ -1,9 +1,10 @@
 """``zefuse.enable_precompile()``: a second process calls a compiled model without tracing it again.
 
 torch's own precompile cache drops guards, and keys by name and line. Here an entry of our cache holds the plan, which tensors go in,
-how the results are put together, and facts (``zefuse.facts``) about everything that tracing may have depended on. All are data: loading
-executes nothing, and a file that others could have written is not used. At each call the facts are compared; any difference compiles
-as usual. What cannot be stated as facts is not kept, with a reason (``events()``).
+how the results are put together, and facts (``zefuse.facts``) about everything that Dynamo guards and about the code that it
+traced. All are data: loading executes nothing, and a file that others could have written is not used. The facts are compared
+at the first call; later ones compare them again when anything that they hang on has changed (``_native``'s Watch). Any
+difference compiles as usual. What cannot be stated as facts is not kept, with a reason (``events()``).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import json
 import logging
 import os
 import platform
+import sys
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
@@ -24,7 +26,7 @@ from typing import Any
 import torch
 
 from zefuse import __version__, _native, backend, cache
-from zefuse.facts import Facts, NotExpressible, code_hash, is_user_code, state
+from zefuse.facts import MISSING, STATE_NAMES, Description, NotExpressible, Roots, Table, state, tensor
 from zefuse.options import Options
 
 _KIND = "precompile"
@@ -50,14 +52,11 @@ def _note(text: str) -> None:
 def enable_precompile() -> None:
     """From now on ``torch.compile(..., backend="zefuse")`` looks in the cache (``cache_dir``) before it traces.
 
-    Covered: inference (no gradients) of functions and modules that are one graph of fixed shapes, take and return plain tensors,
-    numbers and containers of them, and change nothing but their results. Everything else is compiled as before. Each call
-    compares facts, which takes longer than Dynamo's guards: docs/cache.md has figures. Calling it twice is harmless.
+    Covered: inference (no gradients) of functions and modules that are one graph of fixed shapes, return plain tensors, numbers
+    and containers of them, and change nothing but their results. Everything else is compiled as before. docs/cache.md has
+    figures. Calling it twice is harmless.
     """
     _native.load()
-    Facts(
-        _function, (torch.nn.Module, torch.Tensor), ()
-    )  # hashes of torch's own code are taken here, not at the first call
     original = torch.compile
     if getattr(original, "_zefuse_precompile", False):
         return
@@ -98,115 +97,191 @@ def _function(callable_: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class _Entry:
-    """A plan with what its use depends on."""
+    """A plan with what its use depends on. Called by any thread."""
 
-    def __init__(self, traced: list[str], facts: list[str], inputs: list[int], results: Any, graph: Any) -> None:
-        self.traced, self.facts, self.inputs, self.results, self.graph = traced, facts, inputs, results, graph
+    def __init__(self, table: Table, inputs: list[int], results: Any, graph: Any) -> None:
+        self.table, self.inputs, self.results, self.graph = table, inputs, results, graph
+        self._watched: _Watched | None = None
+        self._matched = False
 
-    def run(self, tensors: list[torch.Tensor]) -> Any:
-        return _build(self.results, self.graph([tensors[number] for number in self.inputs]))
+    def tensors(self, roots: Roots, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], str]:
+        """The graph's inputs in this call, or why this is not what was traced."""
+        arguments = roots.arguments(args, kwargs)
+        watched = self._watched
+        if watched is not None and (values := watched.values(roots, arguments)) is not None:
+            return [values[node] for node in self.inputs], ""
+        table = self.table
+        values = table.look(roots, arguments)
+        answers = table.answers(values)
+        for (node, question, was), now in zip(table.facts, answers, strict=True):
+            if was != now and was is not None and now is not None:
+                return [], f"{table.name(node)}: was {was!r}, is {now!r}" + (
+                    "" if question == "what" else f" ({question})"
+                )
+        if self._matched:  # the first call is to be quick
+            self._watched = _Watched(table, roots, arguments, values)
+        self._matched = True
+        return [values[node] for node in self.inputs], ""
+
+    def run(self, tensors: list[Any]) -> Any:
+        return _build(self.results, self.graph(tensors))
+
+
+class _Watched:
+    """A look at everything that was as traced, and what must not have changed for it to hold still."""
+
+    def __init__(self, table: Table, roots: Roots, arguments: dict[str, Any], values: list[Any]) -> None:
+        self._table, self._values = table, values
+        items, self._nodes, facts = table.watch(roots, arguments, values, table.varying(roots.fixed))
+        self._kept = [*items, *(list(value) for kind, value in items if kind == "list")]  # Watch keeps addresses only
+        self._kept += [value.cell_contents for kind, value in items if kind == "cell"]
+        self._watch = _native.load().Watch(items)
+        self._unloaded = [what for _, kind, what in table.nodes if kind == "module" and what not in sys.modules]
+        again = set(self._nodes)
+        self._fixed_tensors: dict[int, str] = {}
+        for number, (node, question, answer) in enumerate(table.facts):
+            if question == "what" and node not in again and isinstance(values[node], torch.Tensor):
+                self._fixed_tensors[id(values[node])] = str(answer).rpartition(" #")[2]
+            if node in again and number not in facts:
+                raise AssertionError("a fact about an argument is looked at each time")
+        self._fixed_numbers = set(self._fixed_tensors.values())
+        self._facts = [(number, *table.facts[number]) for number in facts]
+
+    def values(self, roots: Roots, arguments: dict[str, Any]) -> list[Any] | None:
+        """At each node of the table; None: look at everything again."""
+        if not self._watch.unchanged() or any(name in sys.modules for name in self._unloaded):
+            return None
+        values = list(self._values)
+        self._table.look_again(values, self._nodes, roots, arguments)
+        describe = Description(self._table.methods)
+        numbers: dict[int, str] = {}
+        for number, node, question, was in self._facts:
+            value = values[node]
+            if question == "what" and isinstance(value, torch.Tensor):
+                text, _, which = was.rpartition(" #")
+                if id(value) in self._fixed_tensors:
+                    if self._fixed_tensors[id(value)] != which:
+                        return None
+                elif which in self._fixed_numbers or numbers.setdefault(id(value), which) != which:
+                    return None
+                if tensor(value) != text:
+                    return None
+            elif self._table.answer(number, values, describe) != was and was is not None:
+                return None
+        return values if len(set(numbers.values())) == len(numbers) else None
+
+
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 
 
 class _Precompiled:
     def __init__(self, model: Any, compiled: Callable[..., Any], options: Options) -> None:
         self._model, self._compiled, self._options = model, compiled, options
-        function = type(model).forward if isinstance(model, torch.nn.Module) else model
+        module = isinstance(model, torch.nn.Module)
+        function = type(model).forward if module else model
         self._name = f"{getattr(function, '__module__', '')}.{getattr(function, '__qualname__', '')}"
-        self._entries: dict[str, _Entry | None] = {}  # by place in the cache; None: compiled by torch in this process
+        self._roots: Roots | None = None
+        if inspect.isfunction(function):
+            self._roots = Roots(function, model if module else MISSING)
+        elif inspect.ismethod(function) and inspect.isfunction(function.__func__):
+            self._roots = Roots(function.__func__, function.__self__)
+        self._entries: dict[Any, _Entry | None] = {}  # by what _key makes; None: compiled by torch in this process
         functools.update_wrapper(self, compiled, updated=())
+
+    def _key(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+        """What is cheap to say and differs between entries that live side by side."""
+        if self._roots is None:
+            raise NotExpressible("it is no function of Python's")
+        model = self._model
+        if isinstance(model, torch.nn.Module):
+            if "forward" in model.__dict__ or type(model).forward is not self._roots.function:
+                raise NotExpressible("its forward was replaced")
+            if any(model.__dict__[name] for name in _HOOKS):
+                raise NotExpressible("it has hooks")
+        return (*state(), *_signature((args, kwargs)))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if (
             _inside.get()
             or backend._observer.get()
             or backend._captured.get()
-            or _stance() != "default"
             or torch.compiler.is_compiling()
+            or _stance() != "default"
         ):
             return self._compiled(*args, **kwargs)
         try:
-            fields = self._fields(args, kwargs)
+            key = self._key(args, kwargs)
         except NotExpressible as reason:
             _note(f"{self._name}: not looked for: {reason}")
             return self._compiled(*args, **kwargs)
-        place = json.dumps(fields)
-        if place not in self._entries:
-            self._entries[place] = self._load(fields)
-        entry = self._entries[place]
+        assert self._roots is not None
+        if key not in self._entries:
+            self._entries[key] = self._load(key)
+        entry = self._entries[key]
         if entry is not None:
             try:
-                facts = Facts(self._model, (args, kwargs), entry.traced)
+                tensors, difference = entry.tensors(self._roots, args, kwargs)
             except NotExpressible as reason:
-                self._entries[place] = None
-                _note(f"{self._name}: compiled again: {reason}")
-            else:
-                if facts.lines == entry.facts:
+                tensors, difference = [], str(reason)
+            if not difference:
+                if torch.is_grad_enabled():
                     with torch.no_grad():
-                        return entry.run(facts.tensors)
-                self._entries[place] = None
-                _note(f"{self._name}: compiled again: {_difference(entry.facts, facts.lines)}")
-        return self._record(fields, args, kwargs)
+                        return entry.run(tensors)
+                return entry.run(tensors)
+            self._entries[key] = None
+            _note(f"{self._name}: compiled again: {difference}")
+        return self._record(key, args, kwargs)
 
-    def _fields(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[str, str]]:
-        """Where an entry lies: what is cheap to say and differs between entries that live side by side."""
+    def _fields(self, key: tuple[Any, ...]) -> list[tuple[str, str]]:
+        """Where an entry lies in the cache."""
         options = {k: v for k, v in self._options.to_dict().items() if k in ("device", "strict", "fuse", "package")}
-        shapes = hashlib.sha256("\n".join(_signature((args, kwargs))).encode()).hexdigest()
+        shapes = hashlib.sha256(repr(key[len(STATE_NAMES) :]).encode()).hexdigest()
         return [
-            ("format", "1"),
+            ("format", "2"),
             ("torch", torch.__version__),
             ("python", platform.python_version()),
             ("zefuse", f"{__version__} {_native.load().build_id()}"),
             ("callable", self._name),
             ("options", json.dumps(options, sort_keys=True)),
-            *state().items(),
+            *((name, str(value)) for name, value in zip(STATE_NAMES, key, strict=False)),
             ("arguments", shapes),
+            ("parts", _parts(self._model)),
         ]
 
-    def _load(self, fields: list[tuple[str, str]]) -> _Entry | None:
+    def _load(self, key: tuple[Any, ...]) -> _Entry | None:
         options = self._options.to_dict()
         native = _native.load()
-        found = native.cache_load(_folder(options), _KIND, fields)
+        found = native.cache_load(_folder(options), _KIND, self._fields(key))
         if found is None:
             return None
         head, _, plan = found.partition(b"\n")
         try:
             parts = json.loads(head)
-            entry = _Entry(
-                parts["traced"], parts["facts"], parts["inputs"], parts["results"], native.load_plan(plan, options)
-            )
+            table = Table(parts["nodes"], parts["facts"], parts["methods"])
+            entry = _Entry(table, parts["inputs"], parts["results"], native.load_plan(plan, options))
         except Exception as error:  # an entry that is of no use costs the reuse only
             _note(f"{self._name}: the entry cannot be used: {error}")
             return None
         _note(f"{self._name}: taken from the cache")
         return entry
 
-    def _record(self, fields: list[tuple[str, str]], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        recording = _Recording()
-        try:
-            before: Facts | None = Facts(self._model, (args, kwargs), ())
-        except NotExpressible as reason:
-            before = None
-            recording.problem = str(reason)
-        versions = [] if before is None else [t._version for t in before.tensors if not t.is_inference()]
+    def _record(self, key: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         from torch._dynamo.utils import counters
 
+        assert self._roots is not None
+        recording = _Recording(self._roots)
         broken, frames = sum(counters["graph_break"].values()), counters["frames"]["total"]
         with recording.active():
             result = self._compiled(*args, **kwargs)
         if not recording.graphs:
+            self._entries.setdefault(key, None)
             return result  # compiled before in this process
         try:
-            if before is None:
-                raise NotExpressible(recording.problem)
             if sum(counters["graph_break"].values()) != broken or counters["frames"]["total"] != frames + 1:
                 raise NotExpressible("it is more than one graph")
-            if [t._version for t in before.tensors if not t.is_inference()] != versions:
-                raise NotExpressible("it changes a tensor")
             if recording.problem:
                 raise NotExpressible(recording.problem)
-            if Facts(self._model, (args, kwargs), ()).lines != before.lines:
-                raise NotExpressible("it changes an object")
-            self._keep(fields, recording, args, kwargs, result)
+            self._keep(self._fields(key), recording, args, kwargs, result)
             _note(f"{self._name}: kept")
         except NotExpressible as reason:
             _note(f"{self._name}: not kept: {reason}")
@@ -215,19 +290,28 @@ class _Precompiled:
         return result
 
     def _keep(self, fields: list[tuple[str, str]], recording: _Recording, args: Any, kwargs: Any, result: Any) -> None:
+        from zefuse import guard_facts
+
+        assert self._roots is not None
         graph, inputs, outputs = recording.only_call()
-        facts = Facts(self._model, (args, kwargs), recording.traced)
-        for code in recording.codes:
-            if is_user_code(code) and code_hash(code) not in facts.codes:
-                raise NotExpressible(f"{code.co_qualname} was traced, and cannot be found again")
-        numbers = {id(tensor): number for number, tensor in enumerate(facts.tensors)}
-        places = []
+        arguments = self._roots.arguments(args, kwargs)
+        table = guard_facts.table(recording.guards, recording.codes, self._roots, arguments)
+        values = table.look(self._roots, arguments)
+        nodes = {
+            id(value): node for node, value in reversed(list(enumerate(values))) if isinstance(value, torch.Tensor)
+        }
+        described = {id(values[node]) for node, question, _ in table.facts if question == "what"}
         for value in inputs:
-            if id(value) not in numbers:
+            if id(value) not in nodes or id(value) not in described:
                 raise NotExpressible("the graph has an input that is neither an argument nor held by the model")
-            places.append(numbers[id(value)])
         results = _template(result, {id(value): number for number, value in enumerate(outputs) if value is not None})
-        head = {"traced": sorted(recording.traced), "facts": facts.lines, "inputs": places, "results": results}
+        head = {
+            "nodes": table.nodes,
+            "facts": table.facts,
+            "methods": sorted(table.methods),
+            "inputs": [nodes[id(value)] for value in inputs],
+            "results": results,
+        }
         options = self._options.to_dict()
         body = json.dumps(head).encode() + b"\n" + graph.plan_bytes()
         limit = (options["cache_limit_mb"] or 2048) << 20
@@ -239,10 +323,12 @@ class _Precompiled:
 class _Recording:
     """What one tracing call compiled, and what its graph was called with."""
 
-    def __init__(self) -> None:
+    def __init__(self, roots: Roots) -> None:
+        self._roots = roots
         self.graphs: list[tuple[str, Any]] = []
         self.calls: list[tuple[list[Any], Any]] = []
         self.codes: list[Any] = []
+        self.guards: Any = ()
         self.problem = ""
         self._on = True
 
@@ -256,12 +342,16 @@ class _Recording:
             _inside.reset(inside)
 
     def _take(self, kind: str, graph: Any) -> Callable[[list[Any]], Any]:
+        from zefuse import guard_facts
+
         self.graphs.append((kind, graph))
-        self.codes += torch._guards.TracingContext.get_traced_code() or ()
-        if _changes_objects():
-            self.problem = "it changes an object"
-        if not self.codes:
-            self.problem = "this torch does not say which code it traced"
+        if kind != "inference":
+            self.problem = "it needs gradients"
+            return backend._boxed_function(graph) if kind == "backward" else graph
+        try:
+            self.codes, self.guards = guard_facts.traced(self._roots.function)
+        except NotExpressible as reason:
+            self.problem = str(reason)
 
         def run(arguments: list[Any]) -> Any:
             if not self._on:
@@ -274,16 +364,10 @@ class _Recording:
         run._boxed_call = True  # type: ignore[attr-defined]
         return run
 
-    @property
-    def traced(self) -> list[str]:
-        return sorted({code_hash(code) for code in self.codes})
-
     def only_call(self) -> tuple[Any, list[Any], Any]:
         if len(self.graphs) != 1 or len(self.calls) != 1:
             raise NotExpressible(f"it is {len(self.graphs)} graphs")
-        (kind, graph), (inputs, outputs) = self.graphs[0], self.calls[0]
-        if kind != "inference":
-            raise NotExpressible("it needs gradients")
+        (_, graph), (inputs, outputs) = self.graphs[0], self.calls[0]
         if not hasattr(graph, "plan_bytes"):
             raise NotExpressible("parts of it run in eager")
         if graph.constants():
@@ -304,27 +388,16 @@ def _stance() -> str:
     return eval_frame._stance.stance
 
 
-def _changes_objects() -> bool:
-    """Whether what Dynamo is tracing writes to an object that exists outside (a global's attribute, a list, ...)."""
-    from torch._dynamo.symbolic_convert import InstructionTranslator
-    from torch._dynamo.variables.base import AttributeMutationExisting, ValueMutationExisting
-
-    effects = InstructionTranslator.current_tx().output.side_effects
-    return any(
-        isinstance(variable.mutation_type, (AttributeMutationExisting, ValueMutationExisting))
-        and effects.is_modified(variable)
-        for variable in effects.id_to_variable.values()
-    )
-
-
 def _folder(options: dict[str, Any]) -> str:
     return cache.directory() if options["cache_dir"] is None else str(options["cache_dir"])
 
 
-def _signature(value: Any) -> Iterator[str]:
+def _signature(value: Any) -> Iterator[Any]:
     """Arguments, roughly: enough that entries for different shapes live side by side. The facts say the rest."""
     if isinstance(value, torch.Tensor):
-        yield f"{value.dtype}{list(value.shape)}{value.requires_grad}"
+        yield value.dtype
+        yield tuple(value.shape)
+        yield value.requires_grad
     elif type(value) in (tuple, list):
         yield f"{type(value).__name__} {len(value)}"
         for item in value:
@@ -337,6 +410,15 @@ def _signature(value: Any) -> Iterator[str]:
         yield repr(value)
     else:
         yield type(value).__qualname__
+
+
+def _parts(model: Any) -> str:
+    """Classes and parameters of a module and those inside it: one class may hold any."""
+    if not isinstance(model, torch.nn.Module):
+        return ""
+    lines = [f"{name} {type(part).__module__}.{type(part).__qualname__}" for name, part in model.named_modules()]
+    lines += [f"{name} {tuple(value.shape)}" for name, value in model.named_parameters(remove_duplicate=False)]
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
 def _template(value: Any, outputs: dict[int, int]) -> Any:
@@ -366,10 +448,3 @@ def _build(template: dict[str, Any], outputs: Any) -> Any:
         return {key: _build(item, outputs) for key, item in content}
     items = [_build(item, outputs) for item in content]
     return tuple(items) if kind == "tuple" else items
-
-
-def _difference(old: list[str], new: list[str]) -> str:
-    for was, now in zip(old, new):  # noqa: B905  the first that differs
-        if was != now:
-            return f"was {was!r}, is {now!r}"
-    return f"{len(old)} facts became {len(new)}"

@@ -3,11 +3,13 @@
 
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <utime.h>
 
+#include <functional>
 #include <thread>
 
 #include "runtime/cache/entry.h"
@@ -218,6 +220,59 @@ TEST(FileCache, KilledWritersLoseNothing) {
       if (auto found = cache.load(key(i)))
         ASSERT_EQ(*found, code);
   }
+}
+
+// In a child process, which says by its exit code whether all held: as a disk that is full after so many bytes.
+bool holdsOnAFullDisk(rlim_t bytes, const std::function<bool()>& work) {
+  const pid_t child = fork();
+  if (child == 0) {
+    signal(SIGXFSZ, SIG_IGN);
+    const rlimit limit{bytes, bytes};
+    _exit(setrlimit(RLIMIT_FSIZE, &limit) == 0 && work() ? 0 : 1);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  return WIFEXITED(status) && WEXITSTATUS(status) == 0;
+}
+
+TEST(FileCache, AFullDiskCostsOnlyTheReuse) {
+  TemporaryFolder folder;
+  const FileCache cache(folder.path);
+  const std::vector<std::byte> large(300000, std::byte(5));
+  ASSERT_TRUE(cache.store(key(0), bytesOf("code")).ok());
+  EXPECT_TRUE(holdsOnAFullDisk(5000, [&] {
+    const Status status = cache.store(key(1), large);
+    const bool named = status.message().find(folder.path) != std::string::npos;
+    return !status.ok() && named && !cache.load(key(1)) && cache.load(key(0)) && cache.store(key(2), bytesOf("x")).ok();
+  }));
+  EXPECT_EQ(cache.load(key(0)), bytesOf("code"));
+  for (const auto& entry : std::filesystem::directory_iterator(folder.path))
+    EXPECT_NE(entry.path().extension(), ".tmp") << "what could not be finished is left";
+}
+
+TEST(FileCache, AFolderThatCannotBeWrittenIsRead) {
+  TemporaryFolder folder;
+  ASSERT_TRUE(FileCache(folder.path).store(key(0), bytesOf("code")).ok());
+  std::filesystem::permissions(folder.path, std::filesystem::perms(0555));
+  const pid_t child = fork();
+  if (child == 0) {
+    if (getuid() == 0) {  // may write anywhere: as somebody who may not
+      for (const auto& entry : std::filesystem::directory_iterator(folder.path))
+        std::filesystem::permissions(entry.path(), std::filesystem::perms(0644));
+      if (setgid(65534) != 0 || setuid(65534) != 0)
+        _exit(2);
+    }
+    const FileCache cache(folder.path);
+    const bool refused = !cache.store(key(1), bytesOf("more")).ok() && !cache.load(key(1));
+    const auto found = cache.load(key(0));
+    (void)cache.lock(key(1), std::chrono::milliseconds(10));
+    _exit(refused && found && *found == bytesOf("code") ? 0 : 1);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  std::filesystem::permissions(folder.path, std::filesystem::perms(0755));
+  EXPECT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
 }  // namespace

@@ -1,6 +1,10 @@
 #include "runtime/package/package.h"
 
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "runtime/package/json.h"
 #include "tests/unit/cache/temporary_folder.h"
@@ -157,6 +161,58 @@ TEST(Package, BadNamesAndPathsAreErrors) {
   EXPECT_EQ(fine.write(folder.path + "/no/such/folder").code(), Code::not_found);
   EXPECT_EQ(Reader::open(folder.path + "/nothing").status().code(), Code::not_found);
   EXPECT_EQ(Reader::open(folder.path).status().code(), Code::damaged);  // a folder
+}
+
+// Whoever is killed while writing leaves the old package or the new one.
+TEST(Package, KilledWritersLoseNothing) {
+  TemporaryFolder folder;
+  const std::string path = folder.path + "/model.zefuse";
+  const std::vector<std::byte> large(3'000'000, std::byte(3)), other(3'000'000, std::byte(4));
+  auto write = [&](const std::vector<std::byte>& bytes) {
+    Writer writer;
+    writer.add("weights", bytes);
+    return writer.write(path);
+  };
+  ASSERT_TRUE(write(large).ok());
+  for (int round = 0; round < 20; ++round) {
+    const pid_t child = fork();
+    if (child == 0)
+      for (int i = 0;; ++i)
+        (void)write(i % 2 ? large : other);
+    usleep(2000 + round * 1777);
+    kill(child, SIGKILL);
+    waitpid(child, nullptr, 0);
+    const auto reader = Reader::open(path, WeightsCheck::at_open);
+    ASSERT_TRUE(reader.ok()) << reader.status().message();
+    const auto section = (*reader)->section("weights");
+    ASSERT_TRUE(section.ok());
+    ASSERT_TRUE(section->front() == section->back() && section->size() == large.size());
+  }
+}
+
+TEST(Package, AFullDiskLeavesTheOldOne) {
+  TemporaryFolder folder;
+  const std::string path = folder.path + "/model.zefuse";
+  const std::vector<char> good = sample(path);
+  const pid_t child = fork();
+  if (child == 0) {
+    signal(SIGXFSZ, SIG_IGN);
+    const rlimit limit{5000, 5000};
+    const std::vector<std::byte> large(3'000'000);
+    Writer writer;
+    writer.add("weights", large);
+    setrlimit(RLIMIT_FSIZE, &limit);
+    const Status status = writer.write(path);
+    _exit(!status.ok() && status.message().find(path) != std::string::npos ? 0 : 1);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  EXPECT_EQ(readFile(path), good);
+  size_t files = 0;
+  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(folder.path))
+    ++files;
+  EXPECT_EQ(files, 1u) << "what could not be finished is left";
 }
 
 }  // namespace
