@@ -199,6 +199,12 @@ class Table:
         for at in nodes:
             values[at] = self._at(self.nodes[at], values, roots, arguments, None)
 
+    def add_class(self, module: str, name: str) -> None:
+        """One more fact: what this class is."""
+        parent = len(self.nodes)
+        self.nodes += [[-1, "module", module], [parent, "attr", name]]
+        self.facts.append([parent + 1, "what", Description(self.methods)(getattr(sys.modules[module], name))])
+
     def name(self, at: int) -> str:
         """As people would write it."""
         parent, kind, what = self.nodes[at]
@@ -223,7 +229,9 @@ class Table:
             return base
         try:
             return _step(roots, arguments, base, kind, values[what] if kind == "item by" else what, watch)
-        except (AttributeError, LookupError, TypeError):
+        except NotWatchable:
+            raise
+        except Exception:  # an attribute may be computed by anything
             return MISSING
 
     def answers(self, values: list[Any]) -> list[str | None]:
@@ -456,10 +464,7 @@ class Description:
         if kind is functools.partial:
             raise NotExpressible("a functools.partial")
         if isinstance(value, (tuple, list)):
-            if self._watch is not None and isinstance(value, list):
-                self._watch.add("list", value)
-            plain = [repr(item) if type(item) in _CONSTANTS else type(item).__name__ for item in value]
-            return f"{self._class(kind)} of {len(value)}: {', '.join(plain)}"
+            return f"{self._class(kind)} of {len(value)}: {', '.join(self._items(value))}"
         if isinstance(value, (set, frozenset)):
             if self._watch is not None and isinstance(value, set):
                 raise NotWatchable("a set cannot be watched")
@@ -476,6 +481,19 @@ class Description:
         if self._watch is not None:
             self._watch.add("instance", value)
         return f"an object of {self._class(kind)}"
+
+    def _items(self, value: tuple[Any, ...] | list[Any], depth: int = 0) -> list[str]:
+        """Numbers and texts, also of lists inside; of other things their type: guards lead to what counts of them."""
+        if self._watch is not None and isinstance(value, list):
+            self._watch.add("list", value)
+        return [
+            repr(item)
+            if type(item) in _CONSTANTS
+            else f"{type(item).__name__} of {self._items(item, depth + 1)}"
+            if type(item) in (tuple, list) and depth < 8
+            else type(item).__name__
+            for item in value
+        ]
 
     def _key(self, key: Any) -> str:
         if isinstance(key, (type, enum.Enum, torch.dtype)):
@@ -494,9 +512,8 @@ class Description:
             self._watch.add("function", value)
             if value.__kwdefaults__:
                 self._watch.add("dict", value.__kwdefaults__)
-        defaults = [*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()]
-        plain = [repr(item) if type(item) in _CONSTANTS else type(item).__name__ for item in defaults]
-        return f"function {value.__module__}.{value.__qualname__} {self._code(value.__code__)} ({', '.join(plain)})"
+        defaults = (*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values())
+        return f"function {value.__module__}.{value.__qualname__} {self._code(value.__code__)} {self._items(defaults)}"
 
     def _class(self, value: type) -> str:
         """With the code of its methods: what an instance does, whoever changed its class."""

@@ -10,6 +10,7 @@ difference compiles as usual. What cannot be stated as facts is not kept, with a
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import hashlib
 import inspect
@@ -221,8 +222,8 @@ class _Precompiled:
         if entry is not None:
             try:
                 tensors, difference = entry.tensors(self._roots, args, kwargs)
-            except NotExpressible as reason:
-                tensors, difference = [], str(reason)
+            except Exception as error:  # what looking at a user's object raises
+                tensors, difference = [], f"{type(error).__name__}: {error}"
             if not difference:
                 if torch.is_grad_enabled():
                     with torch.no_grad():
@@ -285,6 +286,8 @@ class _Precompiled:
             _note(f"{self._name}: kept")
         except NotExpressible as reason:
             _note(f"{self._name}: not kept: {reason}")
+        except Exception as error:  # the call itself went well
+            _note(f"{self._name}: not kept: {type(error).__name__}: {error}")
         finally:
             recording.forget()
         return result
@@ -305,6 +308,8 @@ class _Precompiled:
             if id(value) not in nodes or id(value) not in described:
                 raise NotExpressible("the graph has an input that is neither an argument nor held by the model")
         results = _template(result, {id(value): number for number, value in enumerate(outputs) if value is not None})
+        for module, name in _classes(results):
+            table.add_class(module, name)
         head = {
             "nodes": table.nodes,
             "facts": table.facts,
@@ -352,6 +357,8 @@ class _Recording:
             self.codes, self.guards = guard_facts.traced(self._roots.function)
         except NotExpressible as reason:
             self.problem = str(reason)
+        except Exception as error:  # another torch than this was written for
+            self.problem = f"{type(error).__name__}: {error}"
 
         def run(arguments: list[Any]) -> Any:
             if not self._on:
@@ -435,7 +442,31 @@ def _template(value: Any, outputs: dict[int, int]) -> Any:
         return {type(value).__name__: [_template(item, outputs) for item in value]}
     if type(value) is dict and all(type(key) is str for key in value):
         return {"dict": [[key, _template(item, outputs)] for key, item in value.items()]}
-    raise NotExpressible(f"it returns an object of type {type(value).__qualname__}")
+    kind = type(value)
+    if isinstance(value, dict) and dataclasses.is_dataclass(kind) and _named(kind.__module__, kind.__qualname__) is kind:
+        # transformers' ModelOutput: made of its fields
+        fields = [(field.name, getattr(value, field.name)) for field in dataclasses.fields(kind) if field.init]
+        content = [[name, _template(item, outputs)] for name, item in fields if item is not None]
+        return {"dataclass": [kind.__module__, kind.__qualname__, content]}
+    raise NotExpressible(f"it returns an object of type {kind.__qualname__}")
+
+
+def _named(module: str, name: str) -> Any:
+    """A class of a module that is loaded; None otherwise."""
+    return getattr(sys.modules.get(module), name, None)
+
+
+def _classes(template: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Those that results are objects of, as module and name."""
+    ((kind, content),) = template.items()
+    if kind == "dataclass":
+        yield content[0], content[1]
+        content = content[2]
+    if kind in ("dataclass", "dict"):
+        content = [item for _, item in content]
+    if kind in ("dataclass", "dict", "tuple", "list"):
+        for item in content:
+            yield from _classes(item)
 
 
 def _build(template: dict[str, Any], outputs: Any) -> Any:
@@ -444,6 +475,9 @@ def _build(template: dict[str, Any], outputs: Any) -> Any:
         return outputs[content]
     if kind == "constant":
         return content
+    if kind == "dataclass":
+        module, name, fields = content
+        return _named(module, name)(**{key: _build(item, outputs) for key, item in fields})
     if kind == "dict":
         return {key: _build(item, outputs) for key, item in content}
     items = [_build(item, outputs) for item in content]

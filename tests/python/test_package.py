@@ -384,10 +384,17 @@ def test_a_package_without_this_device(tmp_path: Path) -> None:
         zefuse.load(tmp_path / "m", options={"device": "gpu:0"})
 
 
-def test_compiling_fills_the_cache_for_other_targets(tmp_path: Path, stub: Path) -> None:
+@pytest.mark.parametrize("by_environment", [False, True])
+def test_compiling_fills_the_cache_for_other_targets(
+    tmp_path: Path, stub: Path, by_environment: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from zefuse import cache
 
-    options = {"cache_dir": str(tmp_path / "cache"), "targets": ["avx2", "dg2-g11"]}
+    options: dict[str, object] = {"cache_dir": str(tmp_path / "cache")}
+    if by_environment:
+        monkeypatch.setenv("ZEFUSE_TARGETS", "avx2, dg2-g11")
+    else:
+        options["targets"] = ["avx2", "dg2-g11"]
     f = torch.compile(lambda x: torch.relu(x) + 1, backend="zefuse", options=options)
     assert torch.equal(f(torch.ones(5)), torch.full((5,), 2.0))
     keys = [entry["key"] for entry in cache.entries(str(tmp_path / "cache"))]

@@ -14,6 +14,7 @@ import pytest
 import torch
 import zoo
 from torch import nn
+from transformers.modeling_outputs import BaseModelOutput
 
 from zefuse import precompile
 
@@ -295,3 +296,16 @@ def test_later_calls_compare_little(enabled: None) -> None:
 def test_models_of_transformers(enabled: None, name: str) -> None:
     example = zoo.make(name)
     in_a_fresh_table(example.model, *example.inputs)
+
+
+class Encoder(nn.Module):
+    def forward(self, x: torch.Tensor) -> BaseModelOutput:
+        return BaseModelOutput(last_hidden_state=x.tanh(), hidden_states=(x * 2,))
+
+
+def test_a_result_of_transformers_own_class(enabled: None) -> None:
+    x = torch.randn(3)
+    compiled = in_a_fresh_table(Encoder(), x)
+    actual = compiled(x)
+    assert type(actual) is BaseModelOutput and list(actual) == ["last_hidden_state", "hidden_states"]
+    torch.testing.assert_close(actual["hidden_states"], (x * 2,))
