@@ -166,11 +166,11 @@ Values emitAttention(Op& op) {
   if (MatmulOp product = refusal.empty() ? MatmulOp() : productOf(scores))
     product->setAttr("zefuse.note", build.b.getStringAttr("attention without a kernel of its own: " + refusal));
   // Eager gives zeros for a query that may attend to nothing; without a mask there is none.
-  Value weights = softmaxOver(build, scores, rank - 1, attention.mask ? Softmax::safe : Softmax::plain);
+  Value weights = softmaxOver(build, scores, rank - 1, attention.mask ? Softmax::safe : Softmax::plain, normalExp);
   Value out = emitMatmul(op, build.convert(weights, elementOf(attention.value)), attention.value, {}, 1.0);
   if (op.numResults() == 1)
     return {out};
-  return {out, build.convert(logSumExpOver(build, scores, rank - 1), op.element(1))};
+  return {out, build.convert(logSumExpOver(build, scores, rank - 1, normalExp), op.element(1))};
 }
 
 // With P the softmax, S the scores before scaling and masking, and D = sum(dO * O) over each row:
@@ -193,7 +193,7 @@ Values emitAttentionBackward(Op& op) {
                      build.b.getStringAttr("attention's derivative is products: its scores are in memory"));
   Value weights = build.loop({scores, Operand(log_sum, row)}, typeOf(scores), [&](Body&, ArrayRef<Scalar> in) {
     Scalar sum = in[1].to(compute);
-    return select(sum == -HUGE_VAL, sum.constant(0), exp(in[0] - sum));
+    return select(sum == -HUGE_VAL, sum.constant(0), normalExp(in[0] - sum));
   });
   Value grad_value = emitMatmul(op, transposed(build, build.convert(weights, element)), grad, {}, 1.0);
   Value grad_weights = emitMatmul(op, grad, transposed(build, attention.value), {}, 1.0, compute);

@@ -2,6 +2,7 @@
 #include "compiler/import/normalization.h"
 
 #include <cmath>
+#include <limits>
 
 #include "compiler/import/op_table.h"
 #include "compiler/import/reductions.h"
@@ -17,16 +18,23 @@ static Value finiteLargest(TensorBuilder& build, Value x, int64_t dim) {
                  [](ArrayRef<Scalar> in) { return select(in[0] == -HUGE_VAL, in[0].constant(0), in[0]); });
 }
 
-Value logSumExpOver(TensorBuilder& build, Value x, int64_t dim) {
+Value logSumExpOver(TensorBuilder& build, Value x, int64_t dim, Scalar (*power)(Scalar)) {
   AffineMap back = build.unreduced(rankOf(x), {dim});
   Value largest = finiteLargest(build, x, dim);
   Value powers =
-      mapSame(build, {x, Operand(largest, back)}, typeOf(x), [](ArrayRef<Scalar> in) { return exp(in[0] - in[1]); });
+      mapSame(build, {x, Operand(largest, back)}, typeOf(x), [&](ArrayRef<Scalar> in) { return power(in[0] - in[1]); });
   Value sum = build.reduce(powers, {dim}, Combiner::add);
   return mapSame(build, {sum, largest}, typeOf(sum), [](ArrayRef<Scalar> in) { return log(in[0]) + in[1]; });
 }
 
-Value softmaxOver(TensorBuilder& build, Value x, int64_t dim, Softmax kind) {
+Scalar normalExp(Scalar x) {
+  Scalar power = exp(x);
+  if (!power.type().isF32())
+    return power;
+  return select(power < double(std::numeric_limits<float>::min()), power.constant(0), power);
+}
+
+Value softmaxOver(TensorBuilder& build, Value x, int64_t dim, Softmax kind, Scalar (*power)(Scalar)) {
   AffineMap back = build.unreduced(rankOf(x), {dim});
   Value largest = kind == Softmax::safe ? finiteLargest(build, x, dim) : build.reduce(x, {dim}, Combiner::max);
   if (kind == Softmax::log) {
@@ -38,7 +46,7 @@ Value softmaxOver(TensorBuilder& build, Value x, int64_t dim, Softmax kind) {
                    [](ArrayRef<Scalar> in) { return in[0] - log(in[1]); });
   }
   Value powers =
-      mapSame(build, {x, Operand(largest, back)}, typeOf(x), [](ArrayRef<Scalar> in) { return exp(in[0] - in[1]); });
+      mapSame(build, {x, Operand(largest, back)}, typeOf(x), [&](ArrayRef<Scalar> in) { return power(in[0] - in[1]); });
   Value sum = build.reduce(powers, {dim}, Combiner::add);
   if (kind == Softmax::safe)
     sum = mapSame(build, {sum}, typeOf(sum),

@@ -428,3 +428,14 @@ def test_dropout_draws_eagers_numbers_and_is_no_fallback() -> None:
     assert torch.equal(torch.rand(4), after)  # the generator stands where eager left it
     assert explanation.fallbacks == []
     assert [call["kind"] for call in explanation.calls] == ["draw"] * 3
+
+
+def test_attention_weights_that_are_no_normal_numbers_are_zero() -> None:
+    query, key, value = torch.zeros(1, 1, 4, 32), torch.zeros(1, 1, 64, 32), torch.ones(1, 1, 64, 32)
+    mask = torch.zeros(1, 1, 4, 64)
+    for row, score in enumerate((-100.0, -90.0, -88.0, -80.0)):  # exp is a normal number of f32 above -87.3
+        mask[..., row, 1] = score
+    value[..., 1, :] = 3e38
+    attention = torch.nn.functional.scaled_dot_product_attention
+    ours = torch.compile(attention, backend="zefuse")(query, key, value, mask)
+    torch.testing.assert_close(ours, attention(query, key, value, mask), rtol=1e-5, atol=0)
