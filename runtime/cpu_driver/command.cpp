@@ -20,14 +20,20 @@ constexpr uint64_t kStopPollNs = 20'000'000;
 
 template <typename T> T* reach(T* pointer) { return AllocationTable::instance().reach(pointer); }
 
-// How many launches have begun on the posing GPU.
-std::atomic<uint64_t> gpu_launches{0};
+// How many launches, or copies of asynchronous lists, have begun on the posing GPU.
+std::atomic<uint64_t> gpu_launches{0}, gpu_copies{0};
 std::atomic<bool> gpu_lost{false};
+
+// Until its queue is destroyed.
+void hang(const Site& site) {
+  while (!site.stop->load(std::memory_order_relaxed))
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+}
 
 // Whether the launch is the one that the environment lets fail, in which case its work is not done.
 bool fails(const LaunchCommand& command, const Site& site) {
   const Environment& wanted = environment();
-  if (wanted.fault == Fault::none || !site.stop || !command.module->device.is_gpu)
+  if ((wanted.fault != Fault::hang && wanted.fault != Fault::lost) || !site.stop || !command.module->device.is_gpu)
     return false;
   if (gpu_lost)
     return true;
@@ -36,8 +42,15 @@ bool fails(const LaunchCommand& command, const Site& site) {
   if (wanted.fault == Fault::lost)
     gpu_lost = true;
   else
-    while (!site.stop->load(std::memory_order_relaxed))
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    hang(site);
+  return true;
+}
+
+bool fails(const CopyCommand&, const Site& site) {
+  const Environment& wanted = environment();
+  if (wanted.fault != Fault::hang_copy || !site.stop || ++gpu_copies != wanted.fault_at)
+    return false;
+  hang(site);
   return true;
 }
 
@@ -133,6 +146,8 @@ bool runCommand(const Command& command, const Site& site) {
   if (!waitFor(command.waits, site))
     return false;
   if (const auto* launch = std::get_if<LaunchCommand>(&command.operation); launch && fails(*launch, site))
+    return false;
+  if (const auto* copy = std::get_if<CopyCommand>(&command.operation); copy && fails(*copy, site))
     return false;
   if (deviceLost() && site.stop)
     return false;

@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 #include <limits>
 
 namespace zefuse::cpu {
@@ -87,14 +88,19 @@ void readFault(Environment& values) {
     values.fault = !std::strcmp(value, "jit-hang") ? Fault::jit_hang : Fault::jit_crash;
     return;
   }
-  const bool hang = !std::strncmp(value, "hang:", 5), lost = !std::strncmp(value, "lost:", 5);
-  char* end = nullptr;
-  values.fault_at = hang || lost ? std::strtoull(value + 5, &end, 10) : 0;
-  if (values.fault_at == 0 || *end) {
-    complain(name, value, "hang:n or lost:n, n at least 1, jit-hang or jit-crash");
+  for (auto [prefix, fault] :
+       {std::pair{"hang:", Fault::hang}, std::pair{"lost:", Fault::lost}, std::pair{"hang-copy:", Fault::hang_copy}}) {
+    const size_t length = std::strlen(prefix);
+    if (std::strncmp(value, prefix, length) != 0)
+      continue;
+    char* end = nullptr;
+    values.fault_at = std::strtoull(value + length, &end, 10);
+    if (values.fault_at == 0 || *end)
+      break;
+    values.fault = fault;
     return;
   }
-  values.fault = hang ? Fault::hang : Fault::lost;
+  complain(name, value, "hang:n, lost:n or hang-copy:n, n at least 1, jit-hang or jit-crash");
 }
 
 }  // namespace

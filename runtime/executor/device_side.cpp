@@ -227,9 +227,10 @@ Status DeviceSide::drain() {
       return failed(status);
     std::string now = unfinished();
     if (now == at)
-      return {Code::deadline, now + " did not end on device '" + shared_.context.device().name + "' within " +
-                                  std::to_string(shared_.deadline.count()) +
-                                  " ms (option device_timeout_s); the device may hang: see its system log"};
+      return {Code::deadline,
+              now + " did not end on device '" + shared_.context.device().name + "' within " +
+                  std::to_string(shared_.deadline.count()) +
+                  " ms (option device_timeout_s); the device may hang, there or in a copy before: see its system log"};
     at = std::move(now);
   }
   queued_ = false;

@@ -21,7 +21,7 @@ namespace zefuse::executor {
 // What all frames of an executable share of its GPU. Outlives them. Thread-safe.
 struct SharedDevice {
   explicit SharedDevice(const ze::Context& context, std::chrono::milliseconds deadline)
-      : context(context), deadline(deadline), resident(context) {}
+      : context(context), deadline(deadline), resident(context, [this](const Status& reason) { markLost(reason); }) {}
 
   // How kernels reach the data of a call.
   bool zeroCopy() const { return context.device().reaches_all_host; }

@@ -21,9 +21,25 @@ Result<ze::Memory> ResidentInputs::upload(const void* data, size_t bytes, std::c
   auto done = ze::Event::create(*pool, 0);
   if (!done.ok())
     return done.status();
-  ZEFUSE_RETURN_IF_ERROR(list->copy(memory->data(), data, bytes, &*done));
-  ZEFUSE_RETURN_IF_ERROR(done->wait(uint64_t(std::chrono::nanoseconds(deadline).count())));
-  return std::move(*memory);
+  Status copied = list->copy(memory->data(), data, bytes, &*done);
+  if (copied.ok())
+    copied = done->wait(uint64_t(std::chrono::nanoseconds(deadline).count()));
+  if (copied.ok())
+    return std::move(*memory);
+  if (copied.code() == Code::deadline)
+    copied = {Code::deadline, "its copy did not end on device '" + context_.device().name + "' within " +
+                                  std::to_string(deadline.count()) +
+                                  " ms (option device_timeout_s); the device may hang: see its system log"};
+  // What a lost device may still use is never freed.
+  struct Used {
+    ze::Memory memory;
+    ze::EventPool pool;
+    ze::Event done;
+    ze::CommandList list;
+  };
+  new Used{std::move(*memory), std::move(*pool), std::move(*done), std::move(*list)};
+  lost_(copied);
+  return copied;
 }
 
 Result<std::shared_ptr<const ResidentInput>> ResidentInputs::get(uint32_t input, const void* data, size_t bytes,

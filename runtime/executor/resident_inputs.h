@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -22,7 +23,9 @@ struct ResidentInput {
 // Thread-safe. One copy per input. A copy that is replaced lives on in the calls that use it.
 class ResidentInputs {
 public:
-  explicit ResidentInputs(const ze::Context& context) : context_(context) {}
+  // `lost`: told of a copy that failed or did not end, after which the device counts as lost.
+  ResidentInputs(const ze::Context& context, std::function<void(const Status&)> lost)
+      : context_(context), lost_(std::move(lost)) {}
 
   // The first `bytes` of `data` on the device, copied now if the copy there is not of `stamp`. Waits for that copy.
   Result<std::shared_ptr<const ResidentInput>> get(uint32_t input, const void* data, size_t bytes,
@@ -37,6 +40,7 @@ private:
   Result<ze::Memory> upload(const void* data, size_t bytes, std::chrono::milliseconds deadline);
 
   const ze::Context& context_;
+  const std::function<void(const Status&)> lost_;
   std::atomic<uint64_t> generation_{0};
   mutable std::mutex mutex_;
   std::vector<std::shared_ptr<const ResidentInput>> inputs_;

@@ -6,6 +6,7 @@ Kernels have GPU schedules, data is staged, and everything is counted. docs/gpu.
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -441,6 +442,23 @@ def test_launch_that_never_ends() -> None:
     assert later[0].startswith("DeadlineError") and "(Launch 'matmul_256x512')" in later[0]
     assert "did not end on device 'gpu:0' within 1000 ms" in later[0]
     assert "an earlier call lost device 'gpu:0'" in later[1]
+
+
+# The input's copy and the parameters' go side by side, so either may be the first.
+BEFORE_LAUNCH = (
+    r"(step 0 \(Launch 'matmul_256x512_tanh'\)|parameter '\w+' of \d+ bytes, besides \d+ bytes of others: its copy)"
+)
+
+
+@pytest.mark.parametrize(("copy", "what"), [(1, BEFORE_LAUNCH), (3, BEFORE_LAUNCH), (6, "a copy")])
+def test_copy_that_never_ends(copy: int, what: str) -> None:
+    first, *later, _ = in_child(ZEFUSE_CPU_DRIVER_GPU_FAULT=f"hang-copy:{copy}")
+    assert re.match(
+        rf"DeadlineError {what} did not end on device 'gpu:0' within 1000 ms \(option device_timeout_s\)", first
+    ), first
+    assert len(later) == 2
+    for line in later:
+        assert line.startswith("DeadlineError an earlier call lost device 'gpu:0'")
 
 
 def test_lost_device() -> None:
