@@ -63,7 +63,9 @@ Values emitSoftmax(Op& op, Softmax kind) {
   if (rankOf(self) == 0)
     return {op.build.full(op.resultType(), kind == Softmax::log ? 0 : 1)};
   Value x = op.build.convert(self, fx::computeType(elementOf(self)));
-  return {op.build.convert(softmaxOver(op.build, x, op.dim("dim", rankOf(self)), kind), op.element())};
+  // The safe one is attention's, where the operator is not whole.
+  auto* power = kind == Softmax::safe ? normalExp : exp;
+  return {op.build.convert(softmaxOver(op.build, x, op.dim("dim", rankOf(self)), kind, power), op.element())};
 }
 
 // 1 / sqrt(sum / count + eps) of squared deviations.
