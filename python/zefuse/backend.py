@@ -34,7 +34,9 @@ from zefuse.options import Options
 _observer: ContextVar[Callable[[str, Any], None] | None] = ContextVar("zefuse_observer", default=None)
 
 # Takes each compiled graph while set (precompile) and gives what is called in its place.
-_recorder: ContextVar[Callable[[str, Any], Any] | None] = ContextVar("zefuse_recorder", default=None)
+_recorder: ContextVar[Callable[[str, Any, torch.fx.GraphModule], Any] | None] = ContextVar(
+    "zefuse_recorder", default=None
+)
 
 # Told of each graph that becomes a plan, with its parameters' numbers, while set (capture).
 _captured: ContextVar[Callable[[torch.fx.GraphModule, Sequence[int]], None] | None] = ContextVar(
@@ -174,7 +176,7 @@ def _compile(
     kind: str, options: Options, gm: torch.fx.GraphModule, example_inputs: Sequence[Any]
 ) -> Callable[..., Any]:
     if (recorder := _recorder.get()) is not None:
-        return recorder(kind, compile_graph(gm, _parameter_indices(kind), options, kind))
+        return recorder(kind, compile_graph(gm, _parameter_indices(kind), options, kind), gm)
     if kind == "backward":
         return _boxed_function(_compile_backward(options, gm, example_inputs))
     if kind == "forward":

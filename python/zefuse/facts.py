@@ -23,6 +23,8 @@ from typing import Any
 import torch
 from torch.nn.modules import module as nn_module
 
+from zefuse.conditions import condition
+
 
 class NotExpressible(Exception):
     """Something that tracing may have depended on cannot be compared by another process; the message names it."""
@@ -264,7 +266,7 @@ class Table:
         describe = Description(self.methods, watch)
         for at, (node, question, _) in enumerate(self.facts):
             try:
-                if again[node] or (question[0] == "same as" and again[question[1]]):
+                if again[node] or question[0] == "holds" or (question[0] == "same as" and again[question[1]]):
                     facts.append(at)
                 else:
                     _answer(question, values[node], values, describe)
@@ -278,6 +280,8 @@ def _answer(question: Any, value: Any, values: list[Any], describe: Description)
         return None
     if question == "what":
         return describe(value)
+    if question == "but sizes":
+        return describe.of_any_size(value)
     kind, what = question
     if kind == "has":
         describe.attributes(value)
@@ -290,6 +294,11 @@ def _answer(question: Any, value: Any, values: list[Any], describe: Description)
         return str(value is not MISSING and what in value)
     if kind == "same as":
         return str(value is values[what])
+    if kind == "holds":
+        try:
+            return str(bool(condition(what)(values)))
+        except ValueError as error:
+            raise NotExpressible(str(error)) from None
     raise NotExpressible(f"an unknown question {kind!r}")
 
 
@@ -344,6 +353,12 @@ def _step(roots: Roots, arguments: Mapping[str, Any], base: Any, kind: str, what
         return vars(builtins)
     if kind == "function":
         return roots.function
+    if kind == "size":
+        return base.shape[what]
+    if kind == "stride":
+        return base.stride(what)
+    if kind == "offset":
+        return base.storage_offset()
     raise NotExpressible(f"an unknown way {kind!r}")
 
 
@@ -428,10 +443,7 @@ class Description:
         if kind in _VALUES:
             return repr(value)
         if isinstance(value, torch.Tensor):
-            text = tensor(value)
-            if self._watch is not None:
-                self._watch.add("tensor", value)
-            return f"{text} #{self._tensors.setdefault(id(value), len(self._tensors))}"
+            return self._tensor(value, tensor(value))
         if isinstance(value, enum.Enum):
             return f"enum {kind.__module__}.{kind.__qualname__}.{value.name}"
         if value is MISSING:
@@ -481,6 +493,15 @@ class Description:
         if self._watch is not None:
             self._watch.add("instance", value)
         return f"an object of {self._class(kind)}"
+
+    def of_any_size(self, value: Any) -> str:
+        """A tensor about whose sizes and strides there are conditions of their own."""
+        return self._tensor(value, tensor(value, sizes=False)) if isinstance(value, torch.Tensor) else self(value)
+
+    def _tensor(self, value: torch.Tensor, text: str) -> str:
+        if self._watch is not None:
+            self._watch.add("tensor", value)
+        return f"{text} #{self._tensors.setdefault(id(value), len(self._tensors))}"
 
     def _items(self, value: tuple[Any, ...] | list[Any], depth: int = 0) -> list[str]:
         """Numbers and texts, also of lists inside; of other things their type: guards lead to what counts of them."""
@@ -544,7 +565,7 @@ def _functions(item: Any) -> list[types.FunctionType]:
     return [part for part in parts if isinstance(part, types.FunctionType)]
 
 
-def tensor(value: torch.Tensor) -> str:
+def tensor(value: torch.Tensor, sizes: bool = True) -> str:
     """All of a tensor but its numbers. (An attribute of its own that tracing read has a guard of its own.)"""
     if type(value) not in (torch.Tensor, torch.nn.Parameter):
         raise NotExpressible(f"a tensor of the class {type(value).__qualname__}")
@@ -560,8 +581,9 @@ def tensor(value: torch.Tensor) -> str:
         value.is_neg(),
         value._is_view(),
     )
+    extent = f"{list(value.shape)} strides {list(value.stride())}" if sizes else f" of {value.dim()} dimensions"
     return (
-        f"{type(value).__name__} {value.dtype}{list(value.shape)} strides {list(value.stride())} "
+        f"{type(value).__name__} {value.dtype}{extent} "
         f"offset {value.storage_offset()} {''.join(str(int(flag)) for flag in flags)}"
     )
 

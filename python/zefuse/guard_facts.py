@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import re
 import types
@@ -10,7 +11,7 @@ from typing import Any
 
 import torch
 from torch._dynamo import source as sources
-from torch._guards import ChainedSource, Guard, Source
+from torch._guards import ChainedSource, Source
 
 from zefuse.facts import MISSING, Description, NotExpressible, Roots, Table, code_hash, is_user_code, package_of
 
@@ -87,6 +88,9 @@ class _Ways:
             return self._global(source.global_name)
         if kind is sources.ImportSource:
             return self.node(-1, "module", source.module_name)
+        if kind is sources.TensorPropertySource:
+            names = {"SIZE": "size", "STRIDE": "stride", "STORAGE_OFFSET": "offset"}
+            return self.node(self.of(source.base), names[source.prop.name], source.idx)
         if not isinstance(source, ChainedSource):
             raise NotExpressible(f"torch guards {source.name} ({kind.__name__})")
         base = self.of(source.base)
@@ -116,9 +120,47 @@ class _Ways:
         return self.node(-1, "global", name)
 
 
-def table(guards: Iterable[Guard], codes: Iterable[types.CodeType], roots: Roots, arguments: dict[str, Any]) -> Table:
-    """What ``guards`` (of one frame) and ``codes`` (what Dynamo traced) say, with the answers as they are now."""
+@dataclasses.dataclass
+class Traced:
+    """What Dynamo knows when it hands a graph over. ``guards``: later steps of compiling may add some. ``sizes``: of each input
+    of the graph the symbol that it is the value of, or None."""
+
+    codes: list[types.CodeType]
+    guards: Any
+    shape_env: Any
+    fakes: list[Any]
+    sizes: list[Any]
+
+    @property
+    def dynamic(self) -> bool:
+        return any(size is not None for size in self.sizes)
+
+
+def table(trace: Traced, roots: Roots, arguments: dict[str, Any]) -> tuple[Table, list[int | None]]:
+    """What ``trace`` says, with the answers as they are now; and for each input of the graph that is a size its node."""
     ways = _Ways(roots)
+    guards = trace.guards
+    any_size: set[int] = set()
+    sizes: list[int | None] = [None] * len(trace.sizes)
+    conditions: list[str] = []
+    if trace.dynamic:
+        for fake in trace.fakes:
+            if any(not isinstance(size, int) for size in getattr(fake.fake, "shape", ())):
+                any_size.add(ways.of(fake.source))
+        for at, symbol in enumerate(trace.sizes):
+            if symbol is not None:
+                if not trace.shape_env.var_to_sources.get(symbol):
+                    raise NotExpressible(f"the graph's input {at} is {symbol}, which is no size of an argument")
+                sizes[at] = ways.of(trace.shape_env.var_to_sources[symbol][0])
+        (helper,) = trace.shape_env.produce_guards_verbose(
+            [fake.fake for fake in trace.fakes],
+            [fake.source for fake in trace.fakes],
+            input_contexts=[fake.symbolic_context for fake in trace.fakes],
+            source_ref=lambda source: f"v{ways.of(source)}",
+            ignore_static=False,
+            langs=("python",),
+        )
+        conditions = list(helper.exprs)
     questions: list[tuple[int, Any]] = []
     identities: list[tuple[int, str]] = []
     root = ways.node(-1, "function", None)
@@ -146,8 +188,9 @@ def table(guards: Iterable[Guard], codes: Iterable[types.CodeType], roots: Roots
             questions.append((node, ["contains", given["key"]]))
         elif "source_b" in given:
             questions.append((node, ["same as", ways.of(given["source_b"])]))
-    codes = list(codes)
-    result = Table(ways.nodes, [], {code.co_name for code in codes})
+    questions = [(node, "but sizes" if node in any_size and what == "what" else what) for node, what in questions]
+    questions += [(root, ["holds", text]) for text in conditions]
+    result = Table(ways.nodes, [], {code.co_name for code in trace.codes})
     values = result.look(roots, arguments)
     seen = set()
     for node, question in questions:
@@ -159,8 +202,11 @@ def table(guards: Iterable[Guard], codes: Iterable[types.CodeType], roots: Roots
     for node, name in identities:
         if str(answers.get(node, "")).startswith("an object of"):
             raise NotExpressible(f"torch guards which object {name} is: {answers[node]}")
-    _find_codes(result, ways, codes, roots, arguments)
-    return result
+    for _, question, answer in result.facts:
+        if question[0] == "holds" and answer != "True":
+            raise NotExpressible(f"torch guards sizes by {question[1]}, which does not hold here")
+    _find_codes(result, ways, trace.codes, roots, arguments)
+    return result, sizes
 
 
 def _number_answers(table: Table, values: list[Any]) -> None:
@@ -214,8 +260,8 @@ def _find_codes(
             raise NotExpressible(f"{code.co_qualname} was traced, and cannot be found again")
 
 
-def traced(function: types.FunctionType) -> tuple[list[types.CodeType], Any]:
-    """Of what Dynamo compiles right now: the code that it traced, and its guards, to which later steps of compiling may add."""
+def traced(function: types.FunctionType, gm: torch.fx.GraphModule) -> Traced:
+    """Of what Dynamo compiles right now, as ``gm``."""
     from torch._dynamo.symbolic_convert import InstructionTranslator
 
     output = InstructionTranslator.current_tx().output
@@ -230,7 +276,10 @@ def traced(function: types.FunctionType) -> tuple[list[types.CodeType], Any]:
     info = context.fw_metadata.input_info if context.fw_metadata is not None else ()
     if any(each.mutates_data or each.mutates_metadata for each in info):
         raise NotExpressible("it changes a tensor")
-    return codes, context.guards_context.dynamo_guards.inner
+    values = [node.meta.get("val") for node in gm.graph.nodes if node.op == "placeholder"]
+    sizes = [value.node.expr if isinstance(value, torch.SymInt) else None for value in values]
+    fakes = list(output.shape_env.tracked_fakes or ())
+    return Traced(codes, context.guards_context.dynamo_guards.inner, output.shape_env, fakes, sizes)
 
 
 def _changed_objects(effects: Any) -> Iterator[tuple[str, str]]:

@@ -22,13 +22,16 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from zefuse import __version__, _native, backend, cache
 from zefuse.facts import MISSING, STATE_NAMES, Description, NotExpressible, Roots, Table, state, tensor
 from zefuse.options import Options
+
+if TYPE_CHECKING:
+    from zefuse import guard_facts
 
 _KIND = "precompile"
 _log = logging.getLogger("zefuse.precompile")
@@ -67,12 +70,7 @@ def enable_precompile() -> None:
         if model is None:
             return lambda model: compile(model, **keywords)
         compiled = original(model, **keywords)
-        if (
-            keywords.get("backend") != "zefuse"
-            or keywords.get("dynamic")
-            or keywords.get("disable")
-            or keywords.get("mode")
-        ):
+        if keywords.get("backend") != "zefuse" or keywords.get("disable") or keywords.get("mode"):
             return compiled
         options = Options.make(keywords.get("options"))
         other = (options.dump_dir, options.package, options.targets, *map(os.environ.get, _OTHER_WAYS))
@@ -141,7 +139,7 @@ class _Watched:
         again = set(self._nodes)
         self._fixed_tensors: dict[int, str] = {}
         for number, (node, question, answer) in enumerate(table.facts):
-            if question == "what" and node not in again and isinstance(values[node], torch.Tensor):
+            if question in ("what", "but sizes") and node not in again and isinstance(values[node], torch.Tensor):
                 self._fixed_tensors[id(values[node])] = str(answer).rpartition(" #")[2]
             if node in again and number not in facts:
                 raise AssertionError("a fact about an argument is looked at each time")
@@ -158,14 +156,14 @@ class _Watched:
         numbers: dict[int, str] = {}
         for number, node, question, was in self._facts:
             value = values[node]
-            if question == "what" and isinstance(value, torch.Tensor):
+            if question in ("what", "but sizes") and isinstance(value, torch.Tensor):
                 text, _, which = was.rpartition(" #")
                 if id(value) in self._fixed_tensors:
                     if self._fixed_tensors[id(value)] != which:
                         return None
                 elif which in self._fixed_numbers or numbers.setdefault(id(value), which) != which:
                     return None
-                if tensor(value) != text:
+                if tensor(value, sizes=question == "what") != text:
                     return None
             elif self._table.answer(number, values, describe) != was and was is not None:
                 return None
@@ -201,6 +199,10 @@ class _Precompiled:
                 raise NotExpressible("it has hooks")
         return (*state(), *_signature((args, kwargs)))
 
+    def _any_size(self, key: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
+        """The key of an entry that serves many sizes."""
+        return (*key[: len(STATE_NAMES)], "any size", *_signature((args, kwargs), sizes=False))
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if (
             _inside.get()
@@ -217,7 +219,12 @@ class _Precompiled:
             return self._compiled(*args, **kwargs)
         assert self._roots is not None
         if key not in self._entries:
-            self._entries[key] = self._load(key)
+            if (found := self._load(key)) is None:
+                any_size = self._any_size(key, args, kwargs)
+                if any_size not in self._entries:
+                    self._entries[any_size] = self._load(any_size)
+                found = self._entries[any_size]
+            self._entries[key] = found
         entry = self._entries[key]
         if entry is not None:
             try:
@@ -282,7 +289,9 @@ class _Precompiled:
                 raise NotExpressible("it is more than one graph")
             if recording.problem:
                 raise NotExpressible(recording.problem)
-            self._keep(self._fields(key), recording, args, kwargs, result)
+            assert recording.trace is not None
+            place = self._any_size(key, args, kwargs) if recording.trace.dynamic else key
+            self._keep(self._fields(place), recording, args, kwargs, result)
             _note(f"{self._name}: kept")
         except NotExpressible as reason:
             _note(f"{self._name}: not kept: {reason}")
@@ -298,23 +307,31 @@ class _Precompiled:
         assert self._roots is not None
         graph, inputs, outputs = recording.only_call()
         arguments = self._roots.arguments(args, kwargs)
-        table = guard_facts.table(recording.guards, recording.codes, self._roots, arguments)
+        assert recording.trace is not None
+        table, sizes = guard_facts.table(recording.trace, self._roots, arguments)
         values = table.look(self._roots, arguments)
         nodes = {
             id(value): node for node, value in reversed(list(enumerate(values))) if isinstance(value, torch.Tensor)
         }
-        described = {id(values[node]) for node, question, _ in table.facts if question == "what"}
-        for value in inputs:
-            if id(value) not in nodes or id(value) not in described:
+        described = {id(values[node]) for node, question, _ in table.facts if question in ("what", "but sizes")}
+        places = []
+        for value, size in zip(inputs, sizes, strict=True):
+            if size is not None and values[size] == value:
+                places.append(size)
+            elif id(value) in nodes and id(value) in described:
+                places.append(nodes[id(value)])
+            else:
                 raise NotExpressible("the graph has an input that is neither an argument nor held by the model")
         results = _template(result, {id(value): number for number, value in enumerate(outputs) if value is not None})
+        if recording.trace.dynamic and _numbers(results):
+            raise NotExpressible("it returns a number, and its shapes are dynamic")
         for module, name in _classes(results):
             table.add_class(module, name)
         head = {
             "nodes": table.nodes,
             "facts": table.facts,
             "methods": sorted(table.methods),
-            "inputs": [nodes[id(value)] for value in inputs],
+            "inputs": places,
             "results": results,
         }
         options = self._options.to_dict()
@@ -332,8 +349,7 @@ class _Recording:
         self._roots = roots
         self.graphs: list[tuple[str, Any]] = []
         self.calls: list[tuple[list[Any], Any]] = []
-        self.codes: list[Any] = []
-        self.guards: Any = ()
+        self.trace: guard_facts.Traced | None = None
         self.problem = ""
         self._on = True
 
@@ -346,7 +362,7 @@ class _Recording:
             backend._recorder.reset(token)
             _inside.reset(inside)
 
-    def _take(self, kind: str, graph: Any) -> Callable[[list[Any]], Any]:
+    def _take(self, kind: str, graph: Any, gm: torch.fx.GraphModule) -> Callable[[list[Any]], Any]:
         from zefuse import guard_facts
 
         self.graphs.append((kind, graph))
@@ -354,7 +370,7 @@ class _Recording:
             self.problem = "it needs gradients"
             return backend._boxed_function(graph) if kind == "backward" else graph
         try:
-            self.codes, self.guards = guard_facts.traced(self._roots.function)
+            self.trace = guard_facts.traced(self._roots.function, gm)
         except NotExpressible as reason:
             self.problem = str(reason)
         except Exception as error:  # another torch than this was written for
@@ -379,8 +395,6 @@ class _Recording:
             raise NotExpressible("parts of it run in eager")
         if graph.constants():
             raise NotExpressible("its graph holds tensors that are no parameters")
-        if not all(isinstance(value, torch.Tensor) for value in inputs):
-            raise NotExpressible("its shapes are dynamic")
         return graph, inputs, outputs
 
     def forget(self) -> None:
@@ -399,20 +413,20 @@ def _folder(options: dict[str, Any]) -> str:
     return cache.directory() if options["cache_dir"] is None else str(options["cache_dir"])
 
 
-def _signature(value: Any) -> Iterator[Any]:
+def _signature(value: Any, sizes: bool = True) -> Iterator[Any]:
     """Arguments, roughly: enough that entries for different shapes live side by side. The facts say the rest."""
     if isinstance(value, torch.Tensor):
         yield value.dtype
-        yield tuple(value.shape)
+        yield tuple(value.shape) if sizes else value.dim()
         yield value.requires_grad
     elif type(value) in (tuple, list):
         yield f"{type(value).__name__} {len(value)}"
         for item in value:
-            yield from _signature(item)
+            yield from _signature(item, sizes)
     elif type(value) is dict:
         for key, item in value.items():
             yield repr(key)
-            yield from _signature(item)
+            yield from _signature(item, sizes)
     elif value is None or type(value) in (int, float, bool, str):
         yield repr(value)
     else:
@@ -443,7 +457,11 @@ def _template(value: Any, outputs: dict[int, int]) -> Any:
     if type(value) is dict and all(type(key) is str for key in value):
         return {"dict": [[key, _template(item, outputs)] for key, item in value.items()]}
     kind = type(value)
-    if isinstance(value, dict) and dataclasses.is_dataclass(kind) and _named(kind.__module__, kind.__qualname__) is kind:
+    if (
+        isinstance(value, dict)
+        and dataclasses.is_dataclass(kind)
+        and _named(kind.__module__, kind.__qualname__) is kind
+    ):
         # transformers' ModelOutput: made of its fields
         fields = [(field.name, getattr(value, field.name)) for field in dataclasses.fields(kind) if field.init]
         content = [[name, _template(item, outputs)] for name, item in fields if item is not None]
@@ -454,6 +472,15 @@ def _template(value: Any, outputs: dict[int, int]) -> Any:
 def _named(module: str, name: str) -> Any:
     """A class of a module that is loaded; None otherwise."""
     return getattr(sys.modules.get(module), name, None)
+
+
+def _numbers(template: Any) -> bool:
+    """Whether a result holds a number that tracing computed."""
+    if isinstance(template, list):
+        return any(map(_numbers, template))
+    if not isinstance(template, dict):
+        return False
+    return type(template.get("constant")) in (int, float) or any(map(_numbers, template.values()))
 
 
 def _classes(template: dict[str, Any]) -> Iterator[tuple[str, str]]:

@@ -309,3 +309,61 @@ def test_a_result_of_transformers_own_class(enabled: None) -> None:
     actual = compiled(x)
     assert type(actual) is BaseModelOutput and list(actual) == ["last_hidden_state", "hidden_states"]
     torch.testing.assert_close(actual["hidden_states"], (x * 2,))
+
+
+class AnySize(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(6, 4)
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        if x.shape[0] % 2 == 0:
+            return torch.softmax(self.layer(x), -1) * x.shape[0]
+        return self.layer(x).sum(0) + y[0] * y.shape[0]
+
+
+@pytest.mark.parametrize("how", ["marked", "automatic", "option"])
+def test_any_size(enabled: None, how: str) -> None:
+    """One entry for many sizes; what torch guards of them is held to."""
+    model = AnySize().eval()
+
+    def inputs(rows: int, other: int = 3) -> tuple[torch.Tensor, torch.Tensor]:
+        x, y = torch.randn(rows, 6), torch.randn(other, 4)
+        if how == "marked":
+            torch._dynamo.mark_dynamic(x, 0)
+        return x, y
+
+    def use(compiled: Any, rows: int, other: int = 3) -> None:
+        given = inputs(rows, other)
+        torch.testing.assert_close(compiled(*given), model(*given))
+
+    option = {"dynamic": True} if how == "option" else {}
+    with torch.no_grad():
+        compiled = torch.compile(model, backend="zefuse", **option)
+        for rows in (8, 10):
+            use(compiled, rows)
+        assert precompile.events()[-1].endswith(": kept"), precompile.events()
+        torch._dynamo.reset()
+        precompile._events.clear()
+        compiled = torch.compile(model, backend="zefuse", **option)
+        for _ in range(3):
+            for rows in (12, 30, 4):
+                use(compiled, rows)
+        assert [event.partition(": ")[2] for event in precompile.events()] == ["taken from the cache"]
+        for rows, other in ((7, 3), (12, 5), (1, 3), (0, 3), (12, 3)):
+            use(compiled, rows, other)
+        assert any("holds" in event or "strides" in event for event in precompile.events()), precompile.events()
+
+
+def test_a_size_that_is_returned(enabled: None) -> None:
+    def f(x: torch.Tensor) -> tuple[torch.Tensor, int]:
+        return x * 2, x.shape[0]
+
+    with torch.no_grad():
+        compiled = torch.compile(f, backend="zefuse", dynamic=True)
+        for rows in (4, 5):
+            assert compiled(torch.ones(rows))[1] == rows
+        torch._dynamo.reset()
+        compiled = torch.compile(f, backend="zefuse", dynamic=True)
+        for rows in (4, 5, 6):
+            assert compiled(torch.ones(rows))[1] == rows
