@@ -56,7 +56,7 @@ def _note(text: str) -> None:
 def enable_precompile() -> None:
     """From now on ``torch.compile(..., backend="zefuse")`` looks in the cache (``cache_dir``) before it traces.
 
-    Covered: inference (no gradients) of functions and modules that are one graph of fixed shapes, return plain tensors, numbers
+    Covered: inference (no gradients) of functions and modules that are one graph (of fixed or any sizes), return plain tensors, numbers
     and containers of them, and change nothing but their results. Everything else is compiled as before. docs/cache.md has
     figures. Calling it twice is harmless.
     """
