@@ -304,7 +304,7 @@ def test_resnet_modes_agree() -> None:
     with torch.no_grad():
         results |= {"no_grad": compiled(image), "no_grad, channels_last": compiled(last)}
     with torch.inference_mode():
-        results |= {"inference_mode": compiled(image)}
+        results |= {"inference_mode": compiled(image), "inference_mode, channels_last": compiled(last)}
     for mode, result in results.items():
         assert (result - expected).abs().mean() <= 1e-5, mode
 
