@@ -31,6 +31,7 @@ const OpTable& opTable() {
     registerIndexing(made);
     registerScans(made);
     registerSpecial(made);
+    registerDivisors(made);
     registerSorts(made);
     registerScatter(made);
     registerWindows(made);

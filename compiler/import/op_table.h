@@ -31,6 +31,7 @@ void registerViews(OpTable& table);
 void registerIndexing(OpTable& table);
 void registerScans(OpTable& table);
 void registerSpecial(OpTable& table);
+void registerDivisors(OpTable& table);
 void registerSorts(OpTable& table);
 void registerScatter(OpTable& table);
 void registerWindows(OpTable& table);

@@ -146,6 +146,39 @@ Scalar nextafter(Scalar x, Scalar y) {
   return select(isNan(x) | isNan(y), x + y, next);
 }
 
+// x = mantissa * 2^exponent with 0.5 <= |mantissa| < 1; zero, infinities and NaN are their own mantissas, with exponent
+// 0.
+struct Parts {
+  Scalar mantissa, exponent;  // the exponent as an integer of x's width
+};
+Parts frexp(Scalar x) {
+  ImplicitLocOpBuilder& b = x.builder();
+  bool wide = x.type().isF64();
+  Type integer = b.getIntegerType(wide ? 64 : 32);
+  const int64_t digits = wide ? 52 : 23, field = wide ? 0x7ff : 0xff, half = wide ? 1022 : 126;
+  auto number = [&](int64_t value) { return constantScalar(b, integer, value); };
+  Scalar tiny = abs(x) < (wide ? 0x1p-1022 : 0x1p-126);  // subnormal: without a leading one
+  Scalar bits = bitcast(select(tiny, x * (wide ? 0x1p54 : 0x1p25), x), integer);
+  Scalar biased = Scalar(b, arith::ShRUIOp::create(b, bits.value(), number(digits).value())) & number(field);
+  Scalar mantissa = bitcast((bits & number(~(field << digits))) | number(half << digits), x.type());
+  Scalar exponent = biased - select(tiny, number(half + (wide ? 54 : 25)), number(half));
+  Scalar plain = (x == 0) | isNan(x) | (abs(x) == HUGE_VAL);
+  return {select(plain, x, mantissa), select(plain, number(0), exponent)};
+}
+
+Values emitFrexp(Op& op) {
+  Value self = op.tensor("self");
+  Type compute = fx::computeType(elementOf(self));
+  auto made = [&](unsigned number, auto part) {
+    RankedTensorType type = op.resultType(number);
+    return op.build.loop({self}, type, [&](Body&, ArrayRef<Scalar> in) {
+      return part(frexp(in[0].to(compute))).to(type.getElementType());
+    });
+  };
+  Value mantissa = made(0, [](const Parts& parts) { return parts.mantissa; });
+  return {mantissa, made(1, [](const Parts& parts) { return parts.exponent; })};
+}
+
 void addFunction(OpTable& table, StringRef name, Scalar (*formula)(Scalar)) {
   table.add(("aten." + name + ".default").str(), [=](Op& op) -> Values {
     TensorOrNumber self = op.operand("self");
@@ -176,6 +209,7 @@ void registerSpecial(OpTable& table) {
   addFunction(table, "special_i1e", i1e);
   addFunction(table, "hypot", true, hypot);
   addFunction(table, "nextafter", false, nextafter);
+  table.add("aten.frexp.Tensor", emitFrexp);
   addFunction(table, "signbit", [](Scalar x) { return copysign(x.constant(1), x) < 0; });
 }
 

@@ -25,6 +25,22 @@ def _of(name: str, low: float = -9.0, high: float = 12.0) -> list[Case]:
     ]  # fmt: skip
 
 
+def _integers(dtype: torch.dtype) -> Callable[[], Tensor]:
+    """Fibonacci numbers take most steps of Euclid's algorithm, neighbours of powers of two of the binary one."""
+    limits = torch.iinfo(dtype)
+    fibonacci = [1, 2]
+    while sum(fibonacci[-2:]) <= limits.max:
+        fibonacci.append(sum(fibonacci[-2:]))
+    powers = [p for n in range(limits.bits) for p in (1 << n, (1 << n) - 1) if p <= limits.max]
+    values = [*fibonacci, *powers, 0, 12, 18, 60, 84, limits.max, *(-v for v in fibonacci + powers if limits.min < 0)]
+    return lambda: torch.tensor(values, dtype=dtype)
+
+
+def _divisors(name: str) -> Callable[[Tensor], Tensor]:
+    function = getattr(torch, name)
+    return lambda x: function(x[:, None], x)
+
+
 def _at(*values: int) -> Callable[[], Tensor]:
     return lambda: torch.tensor(values)
 
@@ -32,6 +48,10 @@ def _at(*values: int) -> Callable[[], Tensor]:
 FUNCTIONS = [
     *(case for name in ("lgamma", "digamma", "i0", "i0e", "i1", "i1e", "signbit") for case in _of(name)),
     *_of("erfinv", -1.1, 1.1),
+    *_of("frexp"),
+    *(Case(f"frexp_small_{dtype}", lambda x: torch.frexp(x * torch.finfo(x.dtype).tiny), [_domain(dtype, -2, 2)], (dtype,)) for dtype in ALL_FLOATS),
+    *(Case(f"{name}_{dtype}", _divisors(name), [_integers(dtype)], (dtype,)) for name in ("gcd", "lcm") for dtype in (*INTEGERS, torch.int16, torch.int8, torch.uint8)),
+    Case("gcd_types", lambda x, y: (torch.gcd(x, y), torch.lcm(y, x)), [indices(90, 6, 7, dtype=torch.int8), indices(5000, 7)], (torch.int64,)),
     Case("special_of_integers", lambda x: (torch.lgamma(x), torch.i0(x), torch.digamma(x), torch.signbit(x)), [(20,)], INTEGERS),
     *(Case(f"hypot_{dtype}", lambda x: torch.hypot(x, x.flip(0)), [_domain(dtype, -5, 9)], (dtype,)) for dtype in ALL_FLOATS),
     *(Case(f"nextafter_{dtype}", lambda x: torch.nextafter(x, x.flip(0)), [_domain(dtype, -5, 9)], (dtype,)) for dtype in (torch.float32, torch.float64)),
