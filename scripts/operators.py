@@ -205,13 +205,16 @@ def tried(
 
     native = _native.load()
     # As AOTAutograd traces: what Python takes apart before autograd (upsampling, ...) is apart.
+    # Twice, since what torch's decompositions write in place lies below functionalize: AOTAutograd's graphs hold none of it.
+    gm: Any = function
     with torch.no_grad(), enable_python_dispatcher():
-        gm = make_fx(
-            torch.func.functionalize(function),
-            decomposition_table=decompositions(),
-            tracing_mode="symbolic" if kind == "dynamic" else "fake",
-            _allow_non_fake_inputs=True,
-        )(*(t.detach() for t in inputs))
+        for table in (decompositions(), {}):
+            gm = make_fx(
+                torch.func.functionalize(gm),
+                decomposition_table=table,
+                tracing_mode="symbolic" if kind == "dynamic" else "fake",
+                _allow_non_fake_inputs=True,
+            )(*(t.detach() for t in inputs))
     gm.graph.eliminate_dead_code()
     gm.recompile()
     nodes = [
