@@ -297,6 +297,42 @@ void takePadding(ConvolutionOp call) {
   call->setLoc(FusedLoc::get(call->getContext(), {pad.getLoc(), call.getLoc()}));
 }
 
+/// The elementwise operations that read the call's result, behind views, and how many operations read it at all.
+size_t readersOf(Value result, SmallVectorImpl<linalg::GenericOp>& elementwise) {
+  size_t count = 0;
+  for (Operation* user : result.getUsers()) {
+    if (auto view = dyn_cast<ViewOp>(user)) {
+      count += readersOf(view.getResult(), elementwise);
+      continue;
+    }
+    ++count;
+    if (auto generic = dyn_cast<linalg::GenericOp>(user); generic && generic.getNumReductionLoops() == 0)
+      elementwise.push_back(generic);
+  }
+  return count;
+}
+
+/// Says at the call why an elementwise operation that reads its result is not its epilogue.
+void explainWhatIsLeft(Operation* call) {
+  SmallVector<linalg::GenericOp> elementwise;
+  size_t readers = readersOf(call->getResult(0), elementwise);
+  if (elementwise.empty())
+    return;
+  std::string name = "an elementwise operation";
+  if (auto origins = originsOf(elementwise.front().getLoc()); !origins.empty())
+    name = origins.front().op;
+  std::string reason;
+  if (readers > 1)
+    reason = "its result has " + std::to_string(readers) + " readers, which all need it as it is";
+  else if (isa<MatmulOp>(call))
+    reason = activationOf(elementwise.front())
+                 ? "another type, or a view of part of the result, stands between"
+                 : "the library's epilogue of a product is an activation; a kernel does the rest";
+  else
+    reason = "it is no activation, and not x * scale + shift + residual with a scale and a shift per channel";
+  call->setAttr("zefuse.left_out", StringAttr::get(call->getContext(), name + " is not its epilogue: " + reason));
+}
+
 void fuseConvolution(ConvolutionOp call) {
   while (call->hasOneUse()) {
     auto next = dyn_cast<linalg::GenericOp>(*call->user_begin());
@@ -330,7 +366,9 @@ LogicalResult fuseLibraryEpilogues(func::FuncOp graph) {
     if (op.getKind() == "forward")
       takePadding(op);
     fuseConvolution(op);
+    explainWhatIsLeft(op);
   }
+  graph.walk([](MatmulOp op) { explainWhatIsLeft(op); });
   return success();
 }
 

@@ -501,7 +501,8 @@ private:
     llvm::for_each(op->getOperands(), count);
     llvm::for_each(op->getResults(), count);
     note->bytes = exprs_.add(bytes);
-    note->schedule = schedule_;
+    auto left_out = op->getAttrOfType<StringAttr>("zefuse.left_out");
+    note->schedule = left_out ? left_out.str() : schedule_;
     note->host = std::exchange(host_, {});
     return note;
   }

@@ -34,6 +34,12 @@ py::dict noted(const plan::Plan& plan, int step, const plan::KernelNote* note) {
   return entry;
 }
 
+/// Why a library call did not take what follows it (docs/ir.md, zefuse.left_out).
+void addLeftOut(py::dict& entry, const plan::KernelNote* note) {
+  if (note && note->schedule() && note->schedule()->size() != 0)
+    entry["left_out"] = note->schedule()->str();
+}
+
 py::list names(const flatbuffers::Vector<flatbuffers::Offset<plan::PostOp>>* post_ops) {
   py::list list;
   if (post_ops)
@@ -76,12 +82,14 @@ py::dict reportOf(const plan::Plan& plan) {
         py::dict entry = noted(plan, number, matmul->note());
         entry["kind"] = "matmul";
         entry["post_ops"] = names(matmul->post_ops());
+        addLeftOut(entry, matmul->note());
         calls.append(entry);
         addHostStep(fallbacks, entry, "matmul", matmul->note());
       } else if (auto* convolution = step->kind_as_Convolution()) {
         py::dict entry = noted(plan, number, convolution->note());
         entry["kind"] = "convolution";
         entry["post_ops"] = names(convolution->post_ops());
+        addLeftOut(entry, convolution->note());
         calls.append(entry);
         addHostStep(fallbacks, entry, "convolution", convolution->note());
       } else if (auto* attention = step->kind_as_Attention()) {

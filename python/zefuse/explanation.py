@@ -17,7 +17,7 @@ class Explanation:
     """What one call of a model compiled to. Lists are in execution order; each entry's ``graph`` numbers its graph.
 
     kernels: ``{"graph", "name", "ops", "sources", "bytes", "schedule", "target"}``: one launch each
-    calls: ``{"graph", "kind", "ops", "sources", "bytes"}``: library calls (oneDNN)
+    calls: ``{"graph", "kind", "ops", "sources", "bytes"}``: library calls (oneDNN); ``"left_out"``: why what follows is no epilogue
     fallbacks: ``{"graph", "op", "reason", "sources"}``: operators that run through ATen, and why
     not_joined: ``{"graph", "first", "second", "reason"}``: kernels (numbers among their graph's) that fusion left apart
     graphs: ``{"graph", "kind", "symbols", "inputs", "stages", "counters"}``: kind is inference, forward or backward
@@ -176,6 +176,11 @@ class Explanation:
             "fallbacks (run through ATen)",
             ("graph", "times", "operator", "reason", "source"),
             [(str(f["graph"]), f["op"], f["reason"], _lines(f["sources"])) for f in self.fallbacks],
+        )
+        yield from _table(
+            "library calls that did not take what follows",
+            ("graph", "times", "kind", "reason"),
+            [(str(call["graph"]), _kind(call), call["left_out"]) for call in self.calls if "left_out" in call],
         )
         yield from _table(
             "kernels left apart", ("graph", "times", "kernel", "not joined with", "reason"), self._apart()

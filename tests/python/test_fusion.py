@@ -566,14 +566,21 @@ def test_convolution_epilogue_keeps_nan_and_infinity() -> None:
 def test_what_stays_outside_a_convolution() -> None:
     """A result with two readers, a scale per pixel, a residual that is scaled after the sum."""
 
-    def block(x: torch.Tensor, w: torch.Tensor, pixel: torch.Tensor) -> Any:
-        y = F.conv2d(x, w, padding=1)
-        z = F.conv2d(x, w, padding=1) * pixel
+    def block(x: torch.Tensor, u: torch.Tensor, v: torch.Tensor, w: torch.Tensor, pixel: torch.Tensor) -> Any:
+        y = F.conv2d(x, u, padding=1)
+        z = F.conv2d(x, v, padding=1) * pixel
         return F.relu(y), y.sum(), z, (F.conv2d(x, w, padding=1) + x) * 2
 
-    inputs = (torch.randn(1, 4, 5, 6), torch.randn(4, 4, 3, 3), torch.randn(5, 6))
+    inputs = (torch.randn(1, 4, 5, 6), *(torch.randn(4, 4, 3, 3) for _ in range(3)), torch.randn(5, 6))
     with torch.no_grad():
-        assert_compiled(block, inputs, calls=None, rtol=1e-5)
+        explanation = assert_compiled(block, inputs, calls=None, rtol=1e-5)
+    reasons = sorted(call["left_out"] for call in explanation.calls if "left_out" in call)
+    assert [reason.split(":")[0] for reason in reasons] == [
+        "aten.mul.Tensor is not its epilogue",  # of the residual's sum, and per pixel
+        "aten.mul.Tensor is not its epilogue",
+        "aten.relu.default is not its epilogue",
+    ], reasons
+    assert "2 readers" in reasons[2] and "per channel" in reasons[0]
 
 
 def test_memory_between_convolutions_stays_channels_last() -> None:
@@ -587,3 +594,23 @@ def test_memory_between_convolutions_stays_channels_last() -> None:
     with torch.no_grad():
         explanation = assert_compiled(block, (torch.randn(2, 8, 6, 6), torch.randn(8, 8, 3, 3)), calls=2, rtol=1e-5)
     assert [kernel["name"] for kernel in explanation.kernels].count("layout_copy") == 1
+
+
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        (lambda x, w: torch.tanh(x @ w) * torch.sigmoid(x @ w), None),
+        (lambda x, w: (x @ w) * x, "an activation"),
+        (lambda x, w: (lambda y: (F.relu(y), y.t() @ w))(x @ w), "2 readers"),
+        (lambda x, w: F.relu((x @ w).double()), "aten._to_copy.default is not its epilogue"),
+    ],
+    ids=["activations", "product", "two readers", "type"],
+)
+def test_an_epilogue_that_is_left_out_says_why(function: Callable[..., Any], words: str | None) -> None:
+    inputs = torch.randn(16, 16), torch.randn(16, 16)
+    with torch.no_grad():
+        explanation = assert_compiled(function, inputs, calls=None, rtol=1e-5)
+    reasons = [call["left_out"] for call in explanation.calls if "left_out" in call]
+    if words is not None:
+        assert any(words in reason for reason in reasons), explanation
+        assert "did not take what follows" in str(explanation)
