@@ -17,6 +17,7 @@ import inspect
 import marshal
 import sys
 import types
+import weakref
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
@@ -353,6 +354,8 @@ def _step(roots: Roots, arguments: Mapping[str, Any], base: Any, kind: str, what
         return vars(builtins)
     if kind == "function":
         return roots.function
+    if kind == "referent":
+        return base() if isinstance(base, weakref.ref) else MISSING
     if kind == "size":
         return base.shape[what]
     if kind == "stride":

@@ -26,7 +26,7 @@ _DESCRIBED = frozenset(
     "TYPE_MATCH BOOL_MATCH NONE_MATCH NOT_NONE_MATCH EQUALS_MATCH CONSTANT_MATCH CLASS_MATCH MODULE_MATCH CLOSURE_MATCH "
     "BUILTIN_MATCH FUNCTION_MATCH SEQUENCE_LENGTH DICT_KEYS_MATCH MAPPING_KEYS_CHECK EMPTY_NN_MODULE_HOOKS_DICT TENSOR_MATCH "
     "ID_MATCH HASATTR NOT_PRESENT_IN_GENERIC_DICT DICT_CONTAINS DICT_NOT_CONTAINS SET_CONTAINS SET_NOT_CONTAINS "
-    "DUPLICATE_INPUT DISPATCH_KEY_SET_MATCH NN_MODULE".split()
+    "DUPLICATE_INPUT DISPATCH_KEY_SET_MATCH NN_MODULE WEAKREF_ALIVE".split()
 )
 
 # An object whose identity is guarded must be one that words can name.
@@ -54,6 +54,7 @@ _ATTRIBUTES: dict[type, Callable[[Any], list[tuple[str, Any]]]] = {
     sources.UnspecializedNNModuleSource: lambda s: [],
     sources.UnspecializedBuiltinNNModuleSource: lambda s: [],
     sources.SkipGuardSource: lambda s: [],
+    sources.WeakRefCallSource: lambda s: [("referent", None)],
 }
 _ITEMS = (
     sources.GetItemSource,

@@ -298,6 +298,16 @@ def test_models_of_transformers(enabled: None, name: str) -> None:
     in_a_fresh_table(example.model, *example.inputs)
 
 
+def test_a_recurrent_network(enabled: None) -> None:
+    """Its weights are guarded behind weak references."""
+    example = zoo.make("LSTM")
+    with torch._dynamo.config.patch(example.dynamo_options):
+        compiled = in_a_fresh_table(example.model, *example.inputs)
+        with torch.no_grad():
+            example.model.layers.weight_hh_l0 = nn.Parameter(torch.ones_like(example.model.layers.weight_hh_l0))
+            torch.testing.assert_close(compiled(*example.inputs), example.model(*example.inputs))
+
+
 class Encoder(nn.Module):
     def forward(self, x: torch.Tensor) -> BaseModelOutput:
         return BaseModelOutput(last_hidden_state=x.tanh(), hidden_states=(x * 2,))
