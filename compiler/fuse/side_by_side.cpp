@@ -15,9 +15,9 @@ namespace zefuse {
 namespace {
 
 constexpr size_t max_operations = 1024;  // of one SPIR-V module, whose parts are scheduled apart
-constexpr size_t max_candidates = 8;  // kernels before one that it is tried with
-constexpr double least_shared = 16;   // elements: less is no data to share
-constexpr double max_held = 2 << 20;  // bytes that may lie in the arena longer than they would
+constexpr size_t max_candidates = 8;     // kernels before one that it is tried with
+constexpr double least_shared = 16;      // elements: less is no data to share
+constexpr double max_held = 2 << 20;     // bytes that may lie in the arena longer than they would
 constexpr size_t longest_name = 120;
 
 class SideBySide {

@@ -44,7 +44,7 @@ public:
   std::string planJson() const;
   pybind11::bytes planBytes() const;
   pybind11::list constantTensors() const;  // in the order of constants()
-  pybind11::list outputStrides() const;            // tuples of ints; None: no tensor, or of symbolic strides
+  pybind11::list outputStrides() const;    // tuples of ints; None: no tensor, or of symbolic strides
   void invalidateWeights() { executable_->invalidateWeights(); }
 
   const Executable& executable() const { return *executable_; }

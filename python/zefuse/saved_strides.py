@@ -11,7 +11,7 @@ Static shapes only: AOTAutograd takes no symbolic strides here.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch._guards import TracingContext
@@ -25,9 +25,9 @@ def free(gm: torch.fx.GraphModule) -> None:
     context = TracingContext.try_get()
     if context is None or context.fw_metadata is None or context.output_strides is None:
         return
-    output = gm.graph.output_node()
-    numbers = range(len(output.args[0]))[context.fw_metadata.tensors_saved_for_backwards_slice]
-    output.meta[ANY_STRIDES] = [i for i in numbers if _static(output.args[0][i])]
+    outputs = _outputs(gm)
+    numbers = range(len(outputs))[context.fw_metadata.tensors_saved_for_backwards_slice]
+    gm.graph.output_node().meta[ANY_STRIDES] = [i for i in numbers if _static(outputs[i])]
 
 
 def report(gm: torch.fx.GraphModule, compiled: Any) -> None:
@@ -42,7 +42,11 @@ def report(gm: torch.fx.GraphModule, compiled: Any) -> None:
     ):
         return
     strides, chosen = compiled.output_strides(), set(output.meta[ANY_STRIDES])
-    context.output_strides.extend(strides[i] if i in chosen else None for i in range(len(output.args[0])))
+    context.output_strides.extend(strides[i] if i in chosen else None for i in range(len(_outputs(gm))))
+
+
+def _outputs(gm: torch.fx.GraphModule) -> Sequence[Any]:
+    return cast("Sequence[Any]", gm.graph.output_node().args[0])
 
 
 def _static(node: Any) -> bool:
@@ -58,7 +62,7 @@ def take(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> bool:
             node.meta[STRIDES] = tuple(int(stride) for stride in given.stride())
     # An output that is a view of such an input has eager's strides.
     memory = {node.meta["val"].untyped_storage()._cdata for node in placeholders if STRIDES in node.meta}
-    values = (node.meta.get("val") for node in gm.graph.output_node().args[0] if isinstance(node, torch.fx.Node))
+    values = (node.meta.get("val") for node in _outputs(gm) if isinstance(node, torch.fx.Node))
     return not any(isinstance(v, torch.Tensor) and v.untyped_storage()._cdata in memory for v in values)
 
 
