@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import inspect
 import re
 import types
 from collections.abc import Callable, Iterable, Iterator
@@ -272,7 +273,9 @@ def traced(function: types.FunctionType, gm: torch.fx.GraphModule) -> Traced:
         raise NotExpressible("this torch does not say which code it traced")
     if output.root_tx.f_code is not function.__code__:
         raise NotExpressible(f"torch compiles {output.root_tx.f_code.co_qualname} in place of it")
-    for name, variable in _changed_objects(output.side_effects):
+    if output.compile_subgraph_reason is None or output.compile_subgraph_reason.graph_break:
+        raise NotExpressible("it is more than one graph")
+    for name, variable in _changed_objects(output.side_effects, function.__code__):
         raise NotExpressible(f"it changes an object: {name} of {variable}")
     info = context.fw_metadata.input_info if context.fw_metadata is not None else ()
     if any(each.mutates_data or each.mutates_metadata for each in info):
@@ -283,15 +286,22 @@ def traced(function: types.FunctionType, gm: torch.fx.GraphModule) -> Traced:
     return Traced(codes, context.guards_context.dynamo_guards.inner, output.shape_env, fakes, sizes)
 
 
-def _changed_objects(effects: Any) -> Iterator[tuple[str, str]]:
+def _changed_objects(effects: Any, code: types.CodeType) -> Iterator[tuple[str, str]]:
     """What Dynamo's bytecode will write to objects that exist outside (a global's attribute, a list, ...). An attribute that is
-    set to what it is (and was something else for a while) is none."""
+    set to what it is (and was something else for a while) is none, and nobody else sees the dict of a ``**`` parameter."""
+    from torch._dynamo.source import LocalSource
     from torch._dynamo.variables.base import AttributeMutationExisting, ValueMutationExisting
 
+    own = None
+    if code.co_flags & inspect.CO_VARKEYWORDS:
+        before = code.co_argcount + code.co_kwonlyargcount + bool(code.co_flags & inspect.CO_VARARGS)
+        own = code.co_varnames[before]
     for variable in effects.id_to_variable.values():
         if not isinstance(variable.mutation_type, (AttributeMutationExisting, ValueMutationExisting)):
             continue
         if not effects.is_modified(variable):
+            continue
+        if isinstance(variable.source, LocalSource) and variable.source.local_name == own:
             continue
         place = variable.source.name if variable.source else str(variable)
         writes = effects.store_attr_mutations.get(variable)

@@ -274,19 +274,14 @@ class _Precompiled:
         return entry
 
     def _record(self, key: tuple[Any, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        from torch._dynamo.utils import counters
-
         assert self._roots is not None
         recording = _Recording(self._roots)
-        broken, frames = sum(counters["graph_break"].values()), counters["frames"]["total"]
         with recording.active():
             result = self._compiled(*args, **kwargs)
         if not recording.graphs:
             self._entries.setdefault(key, None)
             return result  # compiled before in this process
         try:
-            if sum(counters["graph_break"].values()) != broken or counters["frames"]["total"] != frames + 1:
-                raise NotExpressible("it is more than one graph")
             if recording.problem:
                 raise NotExpressible(recording.problem)
             assert recording.trace is not None
@@ -366,6 +361,9 @@ class _Recording:
         from zefuse import guard_facts
 
         self.graphs.append((kind, graph))
+        if len(self.graphs) > 1:
+            self.problem = self.problem or "it is more than one graph"
+            return backend._boxed_function(graph)
         if kind != "inference":
             self.problem = "it needs gradients"
             return backend._boxed_function(graph) if kind == "backward" else graph

@@ -14,6 +14,7 @@ import pytest
 import torch
 import zoo
 from torch import nn
+from transformers import BertConfig, BertModel
 from transformers.modeling_outputs import BaseModelOutput
 
 from zefuse import precompile
@@ -296,6 +297,12 @@ def test_later_calls_compare_little(enabled: None) -> None:
 def test_models_of_transformers(enabled: None, name: str) -> None:
     example = zoo.make(name)
     in_a_fresh_table(example.model, *example.inputs)
+
+
+def test_a_model_of_transformers_by_itself(enabled: None) -> None:
+    """Not in a module of ours: comparing its guards calls Python of transformers, which Dynamo sees as frames of their own."""
+    config = BertConfig(hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=64, vocab_size=50)
+    in_a_fresh_table(BertModel(config).eval(), torch.randint(0, 50, (2, 8)))
 
 
 def test_a_recurrent_network(enabled: None) -> None:
