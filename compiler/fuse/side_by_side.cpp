@@ -22,20 +22,20 @@ constexpr size_t longest_name = 120;
 
 class SideBySide {
 public:
-  explicit SideBySide(func::FuncOp graph) : block_(graph.getBody().front()) {}
+  explicit SideBySide(func::FuncOp graph) : graph_(graph), block_(graph.getBody().front()) {}
 
   void run() {
     bool joined = true;
     while (joined) {
       joined = false;
+      refusals_.clear();
       number();
       SmallVector<KernelOp> earlier;
       for (auto kernel : llvm::make_early_inc_range(block_.getOps<KernelOp>())) {
         if (!mayJoin(kernel))
           continue;
         for (KernelOp candidate : llvm::reverse(ArrayRef(earlier).take_back(max_candidates)))
-          if (fit(candidate, kernel)) {
-            join(candidate, kernel);
+          if (tryJoin(candidate, kernel)) {
             joined = true;
             break;
           }
@@ -44,6 +44,9 @@ public:
         earlier.push_back(kernel);
       }
     }
+    auto known = llvm::to_vector(graph_->getAttrOfType<ArrayAttr>("zefuse.not_joined"));
+    llvm::append_range(known, refusals_);
+    graph_->setAttr("zefuse.not_joined", ArrayAttr::get(graph_.getContext(), known));
   }
 
 private:
@@ -71,11 +74,22 @@ private:
     return last;
   }
 
-  // `a` may stand where `b` stands, later, and both read something in common.
-  bool fit(KernelOp a, KernelOp b) const {
-    size_t place = positions_.lookup(b);
-    if (firstReader(a) <= place)
+  bool tryJoin(KernelOp a, KernelOp b) {
+    auto read = inCommon(a, b);
+    if (!read)
       return false;
+    auto reason = whyApart(a, b, *read);
+    if (!reason)
+      join(a, b);
+    else
+      refusals_.push_back(refusal(a, b, *reason));
+    return !reason;
+  }
+
+  // What `a` reads, if it may stand where `b` stands, later, and they read the same data.
+  std::optional<llvm::SetVector<Value>> inCommon(KernelOp a, KernelOp b) const {
+    if (firstReader(a) <= positions_.lookup(b))
+      return std::nullopt;
     llvm::SetVector<Value> read;
     for (Value input : a.getInputs())
       read.insert(throughViews(input));
@@ -83,20 +97,40 @@ private:
           Value source = throughViews(input);
           return read.contains(source) && estimatedElements(source) >= least_shared;
         }))
-      return false;
+      return std::nullopt;
+    return read;
+  }
+
+  std::optional<std::string> whyApart(KernelOp a, KernelOp b, const llvm::SetVector<Value>& read) const {
     auto operations = [](KernelOp kernel) { return kernel.getBody().front().getOperations().size(); };
-    if (operations(a) + operations(b) > max_operations ||
-        a->getNumOperands() + b->getNumOperands() + a->getNumResults() + b->getNumResults() > max_kernel_tensors)
-      return false;
+    if (size_t both = operations(a) + operations(b); both > max_operations)
+      return "side by side they would be " + std::to_string(both) + " operations, more than " +
+             std::to_string(max_operations);
+    if (size_t both = a->getNumOperands() + b->getNumOperands() + a->getNumResults() + b->getNumResults();
+        both > max_kernel_tensors)
+      return "side by side they would have " + std::to_string(both) + " tensors, more than " +
+             std::to_string(max_kernel_tensors);
     for (Operation* op = a->getNextNode(); op != b; op = op->getNextNode())
       if (op->hasAttr("zefuse.writes"))
-        return false;  // `a` might read what it overwrites
+        return "a kernel between them overwrites an input, which the first might read";
     double held = 0;
     for (Value source : read)
-      if (source.getDefiningOp() && lastReader(source) < place)
+      if (source.getDefiningOp() && lastReader(source) < positions_.lookup(b))
         held += estimatedElements(source) *
                 std::max(1u, cast<RankedTensorType>(source.getType()).getElementTypeBitWidth() / 8);
-    return held <= max_held || a->getNextNode() == b.getOperation();
+    if (held > max_held && a->getNextNode() != b.getOperation())
+      return "what the first alone reads would wait in memory until the second: " + std::to_string(int64_t(held)) +
+             " bytes";
+    return std::nullopt;
+  }
+
+  static Attribute refusal(KernelOp a, KernelOp b, const std::string& reason) {
+    Builder builder(a.getContext());
+    auto group = [&](KernelOp kernel) {
+      return builder.getI64IntegerAttr(kernel->getAttrOfType<DenseI64ArrayAttr>("zefuse.groups")[0]);
+    };
+    return builder.getDictionaryAttr({builder.getNamedAttr("first", group(a)), builder.getNamedAttr("second", group(b)),
+                                      builder.getNamedAttr("reason", builder.getStringAttr(reason))});
   }
 
   static SmallVector<int64_t> partsOf(KernelOp kernel) {
@@ -167,8 +201,10 @@ private:
     return std::nullopt;
   }
 
+  func::FuncOp graph_;
   Block& block_;
   llvm::DenseMap<Operation*, size_t> positions_;
+  SmallVector<Attribute> refusals_;  // of pairs that read the same data; of the last round
 };
 
 }  // namespace

@@ -252,6 +252,8 @@ def test_what_waits_is_not_side_by_side() -> None:
 
     x, mine, theirs = torch.randn(40, 40), torch.ones(40, 40), torch.ones(40, 40)
     torch.testing.assert_close(torch.compile(overwrites, backend="zefuse")(x, mine), overwrites(x, theirs))
+    explanation = zefuse.explain(overwrites, x, torch.ones(40, 40))
+    assert any("overwrites an input" in pair["reason"] for pair in explanation.not_joined), explanation
     torch.testing.assert_close(mine, theirs)
 
 
