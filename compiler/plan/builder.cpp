@@ -501,8 +501,9 @@ private:
     llvm::for_each(op->getOperands(), count);
     llvm::for_each(op->getResults(), count);
     note->bytes = exprs_.add(bytes);
-    auto left_out = op->getAttrOfType<StringAttr>("zefuse.left_out");
-    note->schedule = left_out ? left_out.str() : schedule_;
+    note->schedule = schedule_;
+    if (auto left_out = op->getAttrOfType<StringAttr>("zefuse.left_out"); left_out && schedule_.empty())
+      note->schedule = left_out.str();  // of a library's call; a GPU's kernel takes more than a library does
     note->host = std::exchange(host_, {});
     return note;
   }
