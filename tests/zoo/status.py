@@ -166,6 +166,15 @@ def patience(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
+def end_children() -> None:
+    """Compilers that an interrupted contender has started would run beside what is measured next."""
+    for entry in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # it ended meanwhile
+            parent = int(entry.read_text().rpartition(")")[2].split()[1])
+            if parent == os.getpid():
+                os.kill(int(entry.parent.name), signal.SIGKILL)
+
+
 def times(example: Any, training: bool, args: argparse.Namespace) -> dict[str, Any]:
     """Medians of alternating rounds, and the first calls' seconds beyond aot_eager's, with cold caches."""
     import torch
@@ -204,6 +213,7 @@ def times(example: Any, training: bool, args: argparse.Namespace) -> dict[str, A
                     raise
                 last = str(error).strip().splitlines()[-1:] or [""]
                 timeout = "no first result" in str(error)
+                end_children()
                 left_out[contender] = (
                     f"no result in {args.patience:.0f} s" if timeout else f"{type(error).__name__}: {last[0]}"
                 )
