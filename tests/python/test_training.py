@@ -161,13 +161,15 @@ def _(x: torch.Tensor) -> torch.Tensor:
     return torch.empty_like(x)
 
 
-class Opaque(torch.autograd.Function):
-    """Its backward hands what it saved to an operator that nobody looks into, and to one that depends on strides."""
-
+class SavesInput(torch.autograd.Function):
     @staticmethod
     def forward(context: Any, x: torch.Tensor) -> torch.Tensor:
         context.save_for_backward(x)
         return x.sin()
+
+
+class Opaque(SavesInput):
+    """Its backward hands what it saved to an operator that nobody looks into, and to one that depends on strides."""
 
     @staticmethod
     def backward(context: Any, gradient: torch.Tensor) -> torch.Tensor:
@@ -175,20 +177,8 @@ class Opaque(torch.autograd.Function):
         return gradient * doubled_rows(x) * x.as_strided(x.shape, (24 * 144, 144, 1, 12))
 
 
-def test_operators_of_the_backward_see_eagers_strides() -> None:
-    def function(x: torch.Tensor, first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
-        return F.conv2d(Opaque.apply(F.conv2d(x, first, padding=1).sigmoid()), second, padding=1)
-
-    trained(function, *IMAGES)
-
-
-class InParts(torch.autograd.Function):
+class InParts(SavesInput):
     """Its backward is no one plan: complex numbers."""
-
-    @staticmethod
-    def forward(context: Any, x: torch.Tensor) -> torch.Tensor:
-        context.save_for_backward(x)
-        return x.sin()
 
     @staticmethod
     def backward(context: Any, gradient: torch.Tensor) -> torch.Tensor:
@@ -196,8 +186,9 @@ class InParts(torch.autograd.Function):
         return gradient * torch.view_as_real(torch.fft.fft(x.view(-1))).sum(1).view(x.shape)
 
 
-def test_parts_of_the_backward_see_eagers_strides() -> None:
+@pytest.mark.parametrize("between", [Opaque, InParts], ids=["operators", "parts"])
+def test_what_runs_outside_a_plan_in_the_backward_sees_eagers_strides(between: type[SavesInput]) -> None:
     def function(x: torch.Tensor, first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
-        return F.conv2d(InParts.apply(F.conv2d(x, first, padding=1).sigmoid()), second, padding=1)
+        return F.conv2d(between.apply(F.conv2d(x, first, padding=1).sigmoid()), second, padding=1)
 
     trained(function, *IMAGES)
