@@ -23,12 +23,12 @@ std::string describe(const ze::Device& device) {
 }  // namespace
 
 std::string whyNotCovered(const ze::Device& device, const std::string& product) {
-  const std::string installed = zefuse::describe(installedCompilers());
+  const std::vector<InstalledCompiler> installed = installedCompilers();
   std::string text = "no compiler here makes code for " + describe(device) + ": ";
   text += product.empty() ? "its id is none of those that this zefuse knows (`zefuse targets` lists them)"
                           : "it is a '" + product + "', which " +
-                                (installed == "none" ? "ocloc covers" : "the installed ones do not cover");
-  text += "; installed: " + installed + ".\n";
+                                (installed.empty() ? "ocloc covers" : "the installed ones do not cover");
+  text += "; installed: " + zefuse::describe(installed) + ".\n";
   if (product.empty())
     text += "  - use a newer zefuse, or name in ZEFUSE_GPU_TARGET a product whose code runs on this device\n";
   else

@@ -34,18 +34,14 @@ public:
         return context.status();
       context_.emplace(std::move(*context));
     }
-    // Nobody waits for a device here, so a slow compiler is waited for.
-    const auto installed =
-        products.empty() ? std::vector<InstalledCompiler>() : installedCompilers(std::chrono::seconds(10));
+    constexpr std::chrono::seconds deadline{10};  // nobody waits for a device here, so a slow compiler is waited for
     for (const std::string& product : products) {
-      const auto knows = std::ranges::find_if(installed, [&](const InstalledCompiler& compiler) {
-        return std::ranges::find(compiler.devices, product) != compiler.devices.end();
-      });
-      if (knows == installed.end())
+      const auto knows = installedCompilerFor(product, deadline);
+      if (!knows.ok())
         return {Code::not_found, "no compiler here makes code for '" + product +
                                      "': `zefuse toolchain install` gets a current one, ZEFUSE_OCLOC names one; "
                                      "installed: " +
-                                     describe(installed)};
+                                     describe(installedCompilers(deadline))};
       oclocs_.try_emplace(product, Ocloc{knows->command, knows->version});
     }
     return {};
