@@ -3,6 +3,7 @@
 #include "compiler/import/matmul.h"
 #include "compiler/import/elementwise.h"
 #include "compiler/import/op_table.h"
+#include "lowering/schedule/index_space.h"
 #include "lowering/schedule/product_splits.h"
 
 using namespace mlir;
@@ -60,17 +61,13 @@ Value emitMatmul(Op& op, Value a, Value b, Value bias, double alpha, Type result
       RankedTensorType type = op.build.type(sizes, result ? result : element);
       return bias ? op.build.convert(op.build.expand(bias, sizes), type.getElementType()) : op.build.full(type, 0);
     }
-  auto known = [](AffineExpr size) -> std::optional<int64_t> {
-    auto constant = dyn_cast<AffineConstantExpr>(size);
-    return constant ? std::optional(constant.getValue()) : std::nullopt;
-  };
-  if (auto depth = known(left.back()); depth && op.build.gpu) {
+  if (auto depth = constantOf(left.back()); depth && op.build.gpu) {
     AffineExpr batches = op.build.constant(1);
     for (AffineExpr size : ArrayRef(sizes).drop_back(2))
       batches = batches * size;
     const bool engine = op.build.gpu->matrix.n != 0 && !element.isF32();
-    const int64_t splits = chooseSplits(known(sizes[sizes.size() - 2]), known(sizes.back()), known(batches), *depth, 4,
-                                        *op.build.gpu, engine);
+    const int64_t splits = chooseSplits(constantOf(sizes[sizes.size() - 2]), constantOf(sizes.back()),
+                                        constantOf(batches), *depth, 4, *op.build.gpu, engine);
     if (splits > 1)
       return emitSplit(op.build, a, b, bias, alpha, sizes, result ? result : element, splits);
   }
