@@ -365,6 +365,11 @@ private:
     return name;
   }
 
+  static std::string leftOutOf(Operation* op) {
+    auto reason = op->getAttrOfType<StringAttr>("zefuse.left_out");
+    return reason ? reason.str() : std::string();
+  }
+
   LogicalResult addMatmul(MatmulOp op) {
     FailureOr<bool> kernel = addCallKernel(op, *op.getResultLayout());
     if (failed(kernel) || *kernel)
@@ -379,6 +384,7 @@ private:
     matmul->out = values_.addValue(op.getResult());
     matmul->alpha = op.getAlpha().convertToFloat();
     matmul->post_ops = postOps(op);
+    left_out_ = leftOutOf(op);
     push(std::move(matmul), op);
     return success();
   }
@@ -403,6 +409,7 @@ private:
     convolution->dilation.assign(op.getDilation().begin(), op.getDilation().end());
     convolution->groups = static_cast<int32_t>(op.getGroups());
     convolution->post_ops = postOps(op);
+    left_out_ = leftOutOf(op);
     push(std::move(convolution), op);
     return success();
   }
@@ -502,9 +509,8 @@ private:
     llvm::for_each(op->getResults(), count);
     note->bytes = exprs_.add(bytes);
     note->schedule = schedule_;
-    if (auto left_out = op->getAttrOfType<StringAttr>("zefuse.left_out"); left_out && schedule_.empty())
-      note->schedule = left_out.str();  // of a library's call; a GPU's kernel takes more than a library does
     note->host = std::exchange(host_, {});
+    note->left_out = std::exchange(left_out_, {});
     return note;
   }
 
@@ -519,7 +525,7 @@ private:
   std::map<std::string, Module> modules_;  // by kernelKey
   std::map<std::string, uint32_t> module_ids_;
   std::map<std::string, std::string> refused_;  // by the same key: the reason
-  std::string schedule_, host_;                 // of the step that is pushed next
+  std::string schedule_, host_, left_out_;      // of the step that is pushed next
   std::string refusal_;
 };
 

@@ -36,8 +36,8 @@ py::dict noted(const plan::Plan& plan, int step, const plan::KernelNote* note) {
 
 /// Why a library call did not take what follows it (docs/ir.md, zefuse.left_out).
 void addLeftOut(py::dict& entry, const plan::KernelNote* note) {
-  if (note && note->schedule() && note->schedule()->size() != 0)
-    entry["left_out"] = note->schedule()->str();
+  if (note && note->left_out() && note->left_out()->size() != 0)
+    entry["left_out"] = note->left_out()->str();
 }
 
 py::list names(const flatbuffers::Vector<flatbuffers::Offset<plan::PostOp>>* post_ops) {

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import stub_compiler
 import torch
 from torch import nn
 
@@ -255,11 +256,7 @@ def test_a_wrong_package_is_an_error(package: Path, tmp_path: Path) -> None:
 
 def test_the_gpu_road(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A plan for a product runs on gpu:0 (the posing driver compiles its SPIR-V); the CPU's is left for the CPU."""
-    from test_package import STUB
-
-    (tmp_path / "ocloc").write_text(STUB.format(log=tmp_path / "log"))
-    (tmp_path / "ocloc").chmod(0o755)
-    monkeypatch.setenv("ZEFUSE_OCLOC", str(tmp_path / "ocloc"))
+    monkeypatch.setenv("ZEFUSE_OCLOC", str(stub_compiler.install(tmp_path / "ocloc", tmp_path / "log")))
     model = Model().eval()
     options = {"cache_dir": ""}
     with torch.no_grad():

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import stub_compiler
 
 import zefuse
 from zefuse.errors import OptionError
@@ -121,29 +122,11 @@ def test_the_cpu_where_the_user_chose_it(tmp_path: Path, device_id: str) -> None
 
 def test_an_installed_compiler_comes_first(tmp_path: Path) -> None:
     """What the stub makes is no code that this driver takes, and the message says that, not that there is no compiler."""
-    from test_package import STUB
-
-    stub = tmp_path / "ocloc"
-    stub.write_text(STUB.format(log=tmp_path / "log"))
-    stub.chmod(0o755)
+    stub = stub_compiler.install(tmp_path / "ocloc", tmp_path / "log")
     out, _ = run(tmp_path, ZEFUSE_OCLOC=str(stub))
     assert out.startswith("NotFoundError") and "does not take the code that the installed compiler made" in out, out
     assert (tmp_path / "log").read_text()
 
-
-SPILLING_STUB = """#!/bin/sh
-case "$1" in
-  query) printf 99.1 > "$2"; exit 0;;
-esac
-case "$*" in
-  *--help*) echo "  <device_type> can be: dg2-g11, version"; exit 1;;
-esac
-file=$(echo "$*" | sed 's/.*-file \\([^ ]*\\).*/\\1/')
-sha256sum < "$file" >> {log}
-while [ "$1" != -out_dir ]; do shift; done
-mkdir "$2"; printf stub > "$2/kernel.bin"
-[ "$(wc -l < {log})" -gt 1 ] || echo "kernel compiled SIMD16 allocated 128 regs and spilled around 54"
-"""
 
 SPILLING = """
 import torch
@@ -163,9 +146,9 @@ for kernel in Explanation.of(graphs[0]).kernels:
 @pytest.mark.parametrize("cache", ["cache", ""])
 def test_a_spilling_kernel_is_rescheduled(tmp_path: Path, cache: str) -> None:
     """Plain torch.compile for a GPU: what the installed compiler spills gets smaller tiles, and explain says so."""
-    log, stub = tmp_path / "log", tmp_path / "ocloc"
-    stub.write_text(SPILLING_STUB.format(log=log))
-    stub.chmod(0o755)
+    log = tmp_path / "log"
+    spilled = "kernel compiled SIMD16 allocated 128 regs and spilled around 54"
+    stub = stub_compiler.install(tmp_path / "ocloc", log, f'[ "$(wc -l < {log})" -gt 1 ] || echo "{spilled}"')
     folder = str(tmp_path / cache) if cache else ""
     out, _ = run(tmp_path, script=SPILLING, ZEFUSE_OCLOC=str(stub), ZEFUSE_CACHE_DIR=folder)
     schedules = out.splitlines()

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import stub_compiler
 import torch
 from torch import nn
 
@@ -323,27 +324,11 @@ def test_progress_can_cancel(tmp_path: Path) -> None:
     assert not (tmp_path / "m").exists()
 
 
-STUB = """#!/bin/sh
-case "$1" in
-  query) printf 99.1 > "$2"; exit 0;;
-esac
-case "$*" in
-  *--help*) echo "  <device_type> can be: dg2-g11, version"; exit 1;;
-esac
-echo "$*" >> {log}
-while [ "$1" != -out_dir ]; do shift; done
-mkdir "$2"; printf stub > "$2/kernel.bin"
-"""
-
-
 @pytest.fixture
 def stub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An ocloc that makes nothing of use; returns the file with one line per compilation."""
     log = tmp_path / "ocloc.log"
-    (tmp_path / "ocloc").write_text(STUB.format(log=log))
-    (tmp_path / "ocloc").chmod(0o755)
-    log.touch()
-    monkeypatch.setenv("ZEFUSE_OCLOC", str(tmp_path / "ocloc"))
+    monkeypatch.setenv("ZEFUSE_OCLOC", str(stub_compiler.install(tmp_path / "ocloc", log)))
     return log
 
 
