@@ -1,14 +1,11 @@
 #include "runtime/cache/entry.h"
 
-#include <fcntl.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
-#include <atomic>
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
 
+#include "runtime/atomic_file.h"
 #include "runtime/cache/sha256.h"
 #include "runtime/descriptor_io.h"
 
@@ -66,19 +63,9 @@ std::vector<std::byte> packEntry(std::string_view key, std::string_view note, in
 }
 
 std::string writeEntryFile(const std::string& path, std::span<const std::byte> packed) {
-  static std::atomic<uint64_t> counter{0};
-  const std::string temporary = path + "." + std::to_string(getpid()) + "." + std::to_string(counter++) + ".tmp";
-  const int file = open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-  if (file < 0)
-    return std::strerror(errno);
-  std::string why = writeAll(file, packed.data(), packed.size()) ? "" : std::strerror(errno);
-  if (close(file) != 0 && why.empty())
-    why = std::strerror(errno);
-  if (why.empty() && rename(temporary.c_str(), path.c_str()) != 0)
-    why = std::strerror(errno);
-  if (!why.empty())
-    unlink(temporary.c_str());
-  return why;
+  AtomicFile file(path, 0600);
+  const bool written = file.descriptor() >= 0 && writeAll(file.descriptor(), packed.data(), packed.size());
+  return written && file.commit() ? std::string() : std::strerror(errno);
 }
 
 std::optional<Entry> unpackEntry(std::span<const std::byte> file) {

@@ -23,8 +23,8 @@ struct Entry {
 std::vector<std::byte> packEntry(std::string_view key, std::string_view note, int64_t created,
                                  std::span<const std::byte> body);
 
-// Puts a packed entry at `path` in one step: written beside it (a name that ends in ".tmp"), readable by this user
-// alone, and renamed. Empty, or why it could not be written; nothing is left then. Thread- and process-safe.
+// Puts a packed entry at `path` in one step (AtomicFile), readable by this user alone. Empty, or why it could not be
+// written. Thread- and process-safe.
 std::string writeEntryFile(const std::string& path, std::span<const std::byte> packed);
 
 // Nothing when the bytes fail their checks.

@@ -9,21 +9,16 @@
 #include <cerrno>
 #include <cstring>
 #include <ctime>
-#include <filesystem>
 #include <thread>
 
 #include "runtime/cache/entry.h"
+#include "runtime/cache/folder.h"
 #include "runtime/cache/maintenance.h"
 
 namespace zefuse {
 namespace {
 
 constexpr time_t use_resolution = 3600;  // how exactly the time of the last use is kept; finer costs a write per hit
-
-// An entry may hold machine code: only what this user or root wrote, and nobody else can write, is used.
-bool trusted(const struct stat& info) {
-  return (info.st_uid == geteuid() || info.st_uid == 0) && !(info.st_mode & (S_IWGRP | S_IWOTH));
-}
 
 Status cannotWrite(const std::string& path, const std::string& why) {
   return {Code::not_found, "cannot write the cache entry " + path + ": " + why};
@@ -32,16 +27,6 @@ Status cannotWrite(const std::string& path, const std::string& why) {
 int64_t unixNanoseconds() {
   using namespace std::chrono;
   return duration_cast<nanoseconds>(system_clock::now().time_since_epoch()).count();
-}
-
-// With permissions for this user alone. Fails quietly: what comes next says why.
-void makeDirectory(const std::string& path) {
-  std::error_code error;
-  if (std::filesystem::exists(path, error))
-    return;
-  if (const auto parent = std::filesystem::path(path).parent_path(); !parent.empty())
-    std::filesystem::create_directories(parent, error);
-  mkdir(path.c_str(), 0700);
 }
 
 }  // namespace
@@ -68,7 +53,7 @@ std::optional<std::vector<std::byte>> FileCache::load(const CacheKey& key) const
 Status FileCache::store(const CacheKey& key, std::span<const std::byte> bytes, const std::string& note) const {
   if (directory_.empty())
     return {};
-  makeDirectory(directory_);
+  makeFolder(directory_);
   const std::string path = entryPath(key);
   struct stat folder{};
   if (stat(directory_.c_str(), &folder) != 0 || !S_ISDIR(folder.st_mode))
@@ -88,13 +73,18 @@ FileCache::Lock::~Lock() {
 FileCache::Lock FileCache::lock(const CacheKey& key, std::chrono::milliseconds deadline) const {
   if (directory_.empty())
     return {};
-  makeDirectory(directory_);
-  makeDirectory(directory_ + "/locks");
+  makeFolder(directory_);
+  makeFolder(directory_ + "/locks");
   // A fixed set of files that are never removed: an unlinked lock file could be held by one and made anew by another.
   const std::string path = directory_ + "/locks/" + key.fileName().substr(0, 2);
-  const int file = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  const int file = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
   if (file < 0)
     return {};
+  struct stat info{};
+  if (fstat(file, &info) != 0 || !trusted(info)) {  // whoever else can open it could hold it for ever
+    close(file);
+    return {};
+  }
   const auto end = std::chrono::steady_clock::now() + deadline;
   for (auto pause = std::chrono::microseconds(200);; pause = std::min(pause * 2, std::chrono::microseconds(10000))) {
     if (flock(file, LOCK_EX | LOCK_NB) == 0)

@@ -50,8 +50,9 @@ public:
   private:
     int file_ = -1;
   };
-  // Waits at most `deadline`; not held afterwards when that passed or the folder cannot be written (work is then done
-  // twice, never wrongly). The kernel releases it when its holder dies. Never take two.
+  // Waits at most `deadline`; not held afterwards when that passed, the folder cannot be written or the lock could be
+  // somebody else's (work is then done twice, never wrongly). The kernel releases it when its holder dies. Never take
+  // two.
   Lock lock(const CacheKey& key, std::chrono::milliseconds deadline) const;
 
   const std::string& directory() const { return directory_; }

@@ -11,38 +11,48 @@
 #include <ctime>
 #include <filesystem>
 #include <fstream>
+#include <tuple>
 
+#include "runtime/atomic_file.h"
 #include "runtime/cache/entry.h"
+#include "runtime/cache/folder.h"
 #include "runtime/cache/key.h"
+#include "runtime/descriptor_io.h"
 
 namespace zefuse {
 namespace {
 
 constexpr time_t abandoned_after = 600;  // seconds: no writer of a live process takes as long
-constexpr char export_magic[8] = {'Z', 'F', 'E', 'X', 'P', 'O', 'R', '1'};
+constexpr char export_magic[8] = {'Z', 'F', 'E', 'X', 'P', 'O', 'R', '2'};
+
+struct ExportHeader {  // then for each entry its size (8 bytes) and packEntry's bytes
+  char magic[8];
+  uint64_t entries;
+};
 
 struct File {
   std::string name;
   struct stat info{};
+  bool unfinished() const { return kindOf(name) == FileKind::unfinished; }
 };
 
-bool isTemporary(const std::string& name) { return name.ends_with(".tmp"); }
-
-// Regular files of the folder itself; "locks" is a folder.
+// Ours among the regular files of the folder itself, by name; "locks" is a folder.
 std::vector<File> filesOf(const std::string& directory) {
   std::vector<File> files;
   std::error_code error;
   for (auto at = std::filesystem::directory_iterator(directory, error); !error && at != std::filesystem::end(at);
        at.increment(error)) {
     File file{at->path().filename().string()};
-    if (lstat(at->path().c_str(), &file.info) == 0 && S_ISREG(file.info.st_mode))
+    if (kindOf(file.name) != FileKind::foreign && lstat(at->path().c_str(), &file.info) == 0 &&
+        S_ISREG(file.info.st_mode))
       files.push_back(std::move(file));
   }
+  std::ranges::sort(files, {}, &File::name);
   return files;
 }
 
 template <typename Use> void withFile(const std::string& path, Use use) {
-  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
   if (file < 0)
     return;
   use(file);
@@ -54,7 +64,7 @@ template <typename Use> void withFile(const std::string& path, Use use) {
 std::vector<CacheEntryInfo> listEntries(const std::string& directory) {
   std::vector<CacheEntryInfo> entries;
   for (const File& file : filesOf(directory))
-    if (!isTemporary(file.name))
+    if (!file.unfinished())
       withFile(directory + "/" + file.name, [&](int descriptor) {
         if (auto head = readEntryHead(descriptor))
           entries.push_back({file.name, CacheKey::parse(head->key), head->note, uint64_t(file.info.st_size),
@@ -67,7 +77,8 @@ std::vector<CacheEntryInfo> listEntries(const std::string& directory) {
 }
 
 void evict(const std::string& directory, uint64_t limit) {
-  const int guard = open((directory + "/locks/evict").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  const int guard =
+      open((directory + "/locks/evict").c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK, 0600);
   if (guard >= 0 && flock(guard, LOCK_EX | LOCK_NB) != 0) {
     close(guard);
     return;
@@ -75,18 +86,17 @@ void evict(const std::string& directory, uint64_t limit) {
   std::vector<File> files = filesOf(directory);
   uint64_t total = 0;
   for (const File& file : files) {
-    if (isTemporary(file.name) && file.info.st_mtim.tv_sec + abandoned_after < time(nullptr))
+    if (file.unfinished() && file.info.st_mtim.tv_sec + abandoned_after < time(nullptr))
       unlink((directory + "/" + file.name).c_str());
     else
       total += uint64_t(file.info.st_size);
   }
   if (total > limit) {
-    std::sort(files.begin(), files.end(),
-              [](const File& a, const File& b) { return a.info.st_mtim.tv_sec < b.info.st_mtim.tv_sec; });
+    std::ranges::sort(files, {}, [](const File& file) { return std::tuple(file.info.st_mtim.tv_sec, file.name); });
     for (const File& file : files) {
       if (total <= limit / 10 * 9)
         break;
-      if (!isTemporary(file.name) && unlink((directory + "/" + file.name).c_str()) == 0)
+      if (!file.unfinished() && unlink((directory + "/" + file.name).c_str()) == 0)
         total -= uint64_t(file.info.st_size);
     }
   }
@@ -98,10 +108,6 @@ Result<uint64_t> clearCache(const std::string& directory) {
   uint64_t removed = 0;
   for (const File& file : filesOf(directory)) {
     const std::string path = directory + "/" + file.name;
-    bool entry = isTemporary(file.name);
-    withFile(path, [&](int descriptor) { entry = entry || readEntryHead(descriptor); });
-    if (!entry && !file.name.ends_with(".native") && !file.name.ends_with(".plan"))
-      continue;  // not ours: a folder given by mistake loses nothing
     if (unlink(path.c_str()) != 0 && errno != ENOENT)
       return Status{Code::not_found, "cannot remove " + path + ": " + std::strerror(errno)};
     ++removed;
@@ -110,24 +116,30 @@ Result<uint64_t> clearCache(const std::string& directory) {
 }
 
 Result<uint64_t> exportCache(const std::string& directory, const std::string& path) {
-  std::ofstream out(path, std::ios::binary | std::ios::trunc);
-  out.write(export_magic, sizeof export_magic);
-  uint64_t count = 0;
-  for (const CacheEntryInfo& info : listEntries(directory))
-    withFile(directory + "/" + info.file, [&](int descriptor) {
-      auto entry = readEntry(descriptor);
-      if (!entry)
+  auto cannot = [&] { return Status{Code::not_found, "cannot write " + path + ": " + std::strerror(errno)}; };
+  AtomicFile out(path, 0644);
+  ExportHeader header{};
+  std::memcpy(header.magic, export_magic, sizeof export_magic);
+  if (out.descriptor() < 0 || !writeAll(out.descriptor(), &header, sizeof header))
+    return cannot();
+  bool written = true;
+  for (const File& file : filesOf(directory))
+    withFile(directory + "/" + file.name, [&](int descriptor) {
+      struct stat info{};
+      if (!written || file.unfinished() || fstat(descriptor, &info) != 0 || !trusted(info))
+        return;  // who imports it would take another user's code for ours
+      const auto entry = readEntry(descriptor);
+      if (!entry || CacheKey::fileNameOf(entry->key) != file.name)
         return;
       const auto packed = packEntry(entry->key, entry->note, entry->created, entry->body);
       const uint64_t size = packed.size();
-      out.write(reinterpret_cast<const char*>(&size), sizeof size);
-      out.write(reinterpret_cast<const char*>(packed.data()), std::streamsize(size));
-      ++count;
+      written = writeAll(out.descriptor(), &size, sizeof size) && writeAll(out.descriptor(), packed.data(), size);
+      header.entries += written;
     });
-  out.close();
-  if (!out)
-    return Status{Code::not_found, "cannot write " + path + ": " + std::strerror(errno)};
-  return count;
+  if (!written || lseek(out.descriptor(), 0, SEEK_SET) != 0 || !writeAll(out.descriptor(), &header, sizeof header) ||
+      !out.commit())
+    return cannot();
+  return header.entries;
 }
 
 Result<uint64_t> importCache(const std::string& directory, const std::string& path) {
@@ -139,27 +151,36 @@ Result<uint64_t> importCache(const std::string& directory, const std::string& pa
   };
   std::error_code error;
   const uint64_t file_bytes = std::filesystem::file_size(path, error);
-  char magic[sizeof export_magic];
-  if (!in.read(magic, sizeof magic) || std::memcmp(magic, export_magic, sizeof magic) != 0)
-    return damaged("not an exported cache");
-  std::filesystem::create_directories(directory, error);
-  uint64_t count = 0;
-  for (uint64_t size; in.read(reinterpret_cast<char*>(&size), sizeof size); ++count) {
-    if (size > file_bytes)
-      return damaged("entry " + std::to_string(count) + " is cut short");
+  ExportHeader header;
+  if (!in.read(reinterpret_cast<char*>(&header), sizeof header) ||
+      std::memcmp(header.magic, export_magic, sizeof export_magic) != 0)
+    return damaged("not an exported cache of this version");
+  makeFolder(directory);
+  for (uint64_t count = 0; count < header.entries; ++count) {
+    const std::string which = "entry " + std::to_string(count) + " of " + std::to_string(header.entries);
+    uint64_t size = 0;
+    if (!in.read(reinterpret_cast<char*>(&size), sizeof size) || size > file_bytes)
+      return damaged(which + " is cut short");
     std::vector<std::byte> packed(size);
     if (!in.read(reinterpret_cast<char*>(packed.data()), std::streamsize(size)))
-      return damaged("entry " + std::to_string(count) + " is cut short");
+      return damaged(which + " is cut short");
     const auto entry = unpackEntry(packed);
     if (!entry)
-      return damaged("entry " + std::to_string(count) + " fails its check");
+      return damaged(which + " fails its check");
     const std::string target = directory + "/" + CacheKey::fileNameOf(entry->key);
-    if (std::filesystem::exists(target, error))
+    bool there = false;
+    withFile(target, [&](int descriptor) {
+      struct stat info{};
+      there = fstat(descriptor, &info) == 0 && trusted(info) && readEntry(descriptor);
+    });
+    if (there)
       continue;
     if (const std::string why = writeEntryFile(target, packed); !why.empty())
       return Status{Code::not_found, "cannot write " + target + ": " + why};
   }
-  return count;
+  if (in.peek() != std::ifstream::traits_type::eof())
+    return damaged("it has bytes behind its last entry");
+  return header.entries;
 }
 
 }  // namespace zefuse

@@ -27,10 +27,11 @@ std::vector<CacheEntryInfo> listEntries(const std::string& directory);
 // what killed writers left behind. One process at a time; the others return at once.
 void evict(const std::string& directory, uint64_t limit);
 
-// Removes every entry. The number removed.
+// Removes every entry and what killed writers left, and nothing else. The number removed.
 Result<uint64_t> clearCache(const std::string& directory);
 
-// Every sound entry into one file, and back; an entry that is there already stays. The number of entries.
+// Every sound entry of this user's or root's into one file (AtomicFile), and back; a sound entry that is there already
+// stays. The number of entries. damaged: what is wrong; the entries before it are taken.
 // Importing machine code means trusting who exported it; each entry's digest is checked, its origin cannot be.
 Result<uint64_t> exportCache(const std::string& directory, const std::string& file);
 Result<uint64_t> importCache(const std::string& directory, const std::string& file);

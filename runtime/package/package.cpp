@@ -11,6 +11,7 @@
 #include <set>
 #include <thread>
 
+#include "runtime/atomic_file.h"
 #include "runtime/parallel.h"
 
 namespace zefuse::package {
@@ -115,24 +116,20 @@ Status Writer::write(const std::string& path) const {
   }
   header.digest = digestOf(header, table);
 
-  const std::string temporary = path + "." + std::to_string(getpid()) + ".tmp";
-  const int file = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-  if (file < 0)
-    return {Code::not_found, "package: cannot write " + temporary + ": " + std::strerror(errno)};
-  Status status = writeAt(file, 0, std::as_bytes(std::span(&header, 1)));
+  AtomicFile file(path, 0644);
+  if (file.descriptor() < 0)
+    return {Code::not_found, "package: cannot write " + path + ": " + std::strerror(errno)};
+  Status status = writeAt(file.descriptor(), 0, std::as_bytes(std::span(&header, 1)));
   if (status.ok())
-    status = writeAt(file, sizeof header, table);
+    status = writeAt(file.descriptor(), sizeof header, table);
   for (size_t i = 0; i < order.size() && status.ok(); ++i)
-    status = writeAt(file, entries[i].offset, order[i]->bytes);
-  if (status.ok() && ftruncate(file, off_t(header.file_bytes)) != 0)  // an empty last section
+    status = writeAt(file.descriptor(), entries[i].offset, order[i]->bytes);
+  if (status.ok() && ftruncate(file.descriptor(), off_t(header.file_bytes)) != 0)  // an empty last section
     status = {Code::out_of_memory, std::strerror(errno)};
-  if (close(file) != 0 && status.ok())
-    status = {Code::out_of_memory, std::strerror(errno)};
-  if (status.ok() && rename(temporary.c_str(), path.c_str()) != 0)
+  if (status.ok() && !file.commit())
     status = {Code::not_found, std::strerror(errno)};
   if (status.ok())
     return {};
-  unlink(temporary.c_str());
   return {status.code(), "package: cannot write " + path + ": " + status.message()};
 }
 

@@ -1,16 +1,10 @@
-// The cache folder in other hands: other processes, killed writers, other users, a limit, moves to another machine.
+// Looking after the cache folder: keys, listings, a limit, moves to another machine.
 #include "runtime/cache/maintenance.h"
 
 #include <gtest/gtest.h>
-#include <signal.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 #include <utime.h>
-
-#include <functional>
-#include <thread>
 
 #include "runtime/cache/entry.h"
 #include "runtime/cache/file_cache.h"
@@ -91,16 +85,37 @@ TEST(Maintenance, WhatKilledWritersLeftGoes) {
   EXPECT_TRUE(cache.load(key(1)));
 }
 
-TEST(Maintenance, ClearTakesOnlyOurs) {
+// The folder may be one that holds other things: given by mistake, or /tmp.
+TEST(Maintenance, WhatIsNotOursStays) {
   TemporaryFolder folder;
   const FileCache cache(folder.path);
+  const std::string hash = CacheKey::fileNameOf("kind=native\n").substr(0, 64);
+  const std::vector<std::string> others = {"thesis.tex",
+                                           "an.editor.tmp",
+                                           "libm.native",
+                                           hash,
+                                           hash + ".native.bak",
+                                           hash + ".native.1.tmp",
+                                           hash + ".7.8.tmp",
+                                           hash + ".native.1.2.3",
+                                           hash.substr(1) + ".native"};
+  for (const std::string& name : others) {
+    writeFile(folder.path + "/" + name, std::vector<char>(1000));
+    makeOlder(folder.path + "/" + name, 100000);
+  }
   for (int i = 0; i < 3; ++i)
     ASSERT_TRUE(cache.store(key(i), bytesOf("code")).ok());
-  writeFile(folder.path + "/thesis.tex", {'x'});
+  evict(folder.path, 3000);  // enough for ours
+  EXPECT_EQ(listEntries(folder.path).size(), 3u);
+  evict(folder.path, 1);
+  EXPECT_TRUE(listEntries(folder.path).empty());
+  for (int i = 0; i < 3; ++i)
+    ASSERT_TRUE(cache.store(key(i), bytesOf("code")).ok());
   auto removed = clearCache(folder.path);
   ASSERT_TRUE(removed.ok()) << removed.status().message();
   EXPECT_EQ(*removed, 3u);
-  EXPECT_TRUE(std::filesystem::exists(folder.path + "/thesis.tex"));
+  for (const std::string& name : others)
+    EXPECT_TRUE(std::filesystem::exists(folder.path + "/" + name)) << name;
 }
 
 TEST(Maintenance, MovesToAnotherFolder) {
@@ -118,161 +133,50 @@ TEST(Maintenance, MovesToAnotherFolder) {
   EXPECT_EQ(other.load(key(2)), bytesOf("code 2"));
   EXPECT_EQ(importCache(there.path, here.path + "/nothing").status().code(), Code::not_found);
 
+  ASSERT_EQ(exportCache(here.path, file + "2").ok(), true);
+  EXPECT_EQ(readFile(file), readFile(file + "2"));  // equal bytes
+
   const std::vector<char> good = readFile(file);
-  for (size_t i = 0; i < good.size(); ++i) {  // an error or the right entries, whatever is damaged
+  for (size_t i = 0; i < good.size(); ++i) {
     std::vector<char> bad = good;
     bad[i] ^= 1 << i % 8;
     writeFile(file, bad);
     TemporaryFolder target;
-    if (importCache(target.path, file).ok())
-      for (int number = 0; number < 3; ++number)
-        if (auto code = FileCache(target.path).load(key(number))) {
-          EXPECT_EQ(*code, bytesOf("code " + std::to_string(number))) << "byte " << i;
-        }
+    EXPECT_EQ(importCache(target.path, file).status().code(), Code::damaged) << "byte " << i;
+    for (int number = 0; number < 3; ++number)
+      if (auto code = FileCache(target.path).load(key(number))) {
+        EXPECT_EQ(*code, bytesOf("code " + std::to_string(number))) << "byte " << i;
+      }
+  }
+  for (size_t size = 0; size < good.size(); ++size) {
+    writeFile(file, {good.begin(), good.begin() + ptrdiff_t(size)});
+    EXPECT_EQ(importCache(there.path, file).status().code(), Code::damaged) << "cut to " << size;
   }
 }
 
-TEST(FileCache, TakesNoCodeThatAnotherUserCouldHaveWritten) {
-  TemporaryFolder folder;
-  const FileCache cache(folder.path);
+TEST(Maintenance, MovesReplaceWhatCannotBeUsed) {
+  TemporaryFolder here, there;
+  const FileCache cache(here.path), other(there.path);
   ASSERT_TRUE(cache.store(key(1), bytesOf("code")).ok());
-  const std::string path = cache.entryPath(key(1));
+  const std::string file = here.path + "/moved";
+  ASSERT_TRUE(exportCache(here.path, file).ok());
+  writeFile(other.entryPath(key(1)), {'d', 'a', 'm', 'a', 'g', 'e', 'd'});
+  ASSERT_TRUE(importCache(there.path, file).ok());
+  EXPECT_EQ(other.load(key(1)), bytesOf("code"));
+  ASSERT_EQ(chmod(other.entryPath(key(1)).c_str(), 0666), 0);  // whoever wrote it
+  ASSERT_TRUE(importCache(there.path, file).ok());
+  EXPECT_EQ(other.load(key(1)), bytesOf("code"));
+
   struct stat info{};
-  ASSERT_EQ(stat(path.c_str(), &info), 0);
-  EXPECT_EQ(info.st_mode & 0777, 0600u);
-  ASSERT_EQ(chmod(path.c_str(), 0666), 0);
-  EXPECT_FALSE(cache.load(key(1)));
-  EXPECT_TRUE(std::filesystem::exists(path));  // not ours to remove
-  ASSERT_EQ(chmod(path.c_str(), 0644), 0);
-  EXPECT_TRUE(cache.load(key(1)));
-  if (geteuid() == 0) {
-    ASSERT_EQ(chown(path.c_str(), 12345, 12345), 0);
-    EXPECT_FALSE(cache.load(key(1)));
-    ASSERT_EQ(chown(path.c_str(), 0, 0), 0);
-  }
-  std::filesystem::rename(path, folder.path + "/elsewhere");
-  std::filesystem::create_symlink(folder.path + "/elsewhere", path);
-  EXPECT_FALSE(cache.load(key(1)));
-}
+  ASSERT_TRUE(importCache(there.path + "/new", file).ok());
+  ASSERT_EQ(stat((there.path + "/new").c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777, 0700u);  // as a folder that the cache makes for itself
 
-TEST(FileCache, OneOfManyProcessesMakesAnEntry) {
-  TemporaryFolder folder;
-  std::vector<pid_t> children;
-  for (int i = 0; i < 8; ++i) {
-    const pid_t child = fork();
-    if (child == 0) {
-      const FileCache cache(folder.path);
-      const FileCache::Lock lock = cache.lock(key(1), std::chrono::seconds(30));
-      if (cache.load(key(1)))
-        _exit(0);
-      std::this_thread::sleep_for(std::chrono::milliseconds(20));  // the work
-      _exit(lock.held() && cache.store(key(1), bytesOf("code")).ok() ? 1 : 2);
-    }
-    children.push_back(child);
-  }
-  int made = 0;
-  for (pid_t child : children) {
-    int status = 0;
-    waitpid(child, &status, 0);
-    ASSERT_TRUE(WIFEXITED(status));
-    ASSERT_NE(WEXITSTATUS(status), 2);
-    made += WEXITSTATUS(status);
-  }
-  EXPECT_EQ(made, 1);
-}
-
-TEST(FileCache, AKilledHolderFreesTheLock) {
-  TemporaryFolder folder;
-  const FileCache cache(folder.path);
-  int ready[2];
-  ASSERT_EQ(pipe(ready), 0);
-  const pid_t child = fork();
-  if (child == 0) {
-    const FileCache::Lock lock = cache.lock(key(1), std::chrono::seconds(5));
-    (void)!write(ready[1], "x", 1);
-    pause();
-  }
-  char byte;
-  ASSERT_EQ(read(ready[0], &byte, 1), 1);
-  EXPECT_FALSE(cache.lock(key(1), std::chrono::milliseconds(20)).held());
-  kill(child, SIGKILL);
-  waitpid(child, nullptr, 0);
-  EXPECT_TRUE(cache.lock(key(1), std::chrono::seconds(5)).held());
-  close(ready[0]);
-  close(ready[1]);
-}
-
-TEST(FileCache, KilledWritersLoseNothing) {
-  TemporaryFolder folder;
-  const FileCache cache(folder.path);
-  const std::vector<std::byte> code(300000, std::byte(5));
-  ASSERT_TRUE(cache.store(key(0), code).ok());
-  for (int round = 0; round < 25; ++round) {
-    const pid_t child = fork();
-    if (child == 0)
-      for (int i = 0;; ++i)
-        (void)cache.store(key(i % 4), code);
-    usleep(1000 + round * 777);
-    kill(child, SIGKILL);
-    waitpid(child, nullptr, 0);
-    ASSERT_EQ(cache.load(key(0)), code);
-    for (int i = 1; i < 4; ++i)
-      if (auto found = cache.load(key(i)))
-        ASSERT_EQ(*found, code);
-  }
-}
-
-// In a child process, which says by its exit code whether all held: as a disk that is full after so many bytes.
-bool holdsOnAFullDisk(rlim_t bytes, const std::function<bool()>& work) {
-  const pid_t child = fork();
-  if (child == 0) {
-    signal(SIGXFSZ, SIG_IGN);
-    const rlimit limit{bytes, bytes};
-    _exit(setrlimit(RLIMIT_FSIZE, &limit) == 0 && work() ? 0 : 1);
-  }
-  int status = 0;
-  waitpid(child, &status, 0);
-  return WIFEXITED(status) && WEXITSTATUS(status) == 0;
-}
-
-TEST(FileCache, AFullDiskCostsOnlyTheReuse) {
-  TemporaryFolder folder;
-  const FileCache cache(folder.path);
-  const std::vector<std::byte> large(300000, std::byte(5));
-  ASSERT_TRUE(cache.store(key(0), bytesOf("code")).ok());
-  EXPECT_TRUE(holdsOnAFullDisk(5000, [&] {
-    const Status status = cache.store(key(1), large);
-    const bool named = status.message().find(folder.path) != std::string::npos;
-    return !status.ok() && named && !cache.load(key(1)) && cache.load(key(0)) && cache.store(key(2), bytesOf("x")).ok();
-  }));
-  EXPECT_EQ(cache.load(key(0)), bytesOf("code"));
-  for (const auto& entry : std::filesystem::directory_iterator(folder.path))
-    EXPECT_NE(entry.path().extension(), ".tmp") << "what could not be finished is left";
-}
-
-TEST(FileCache, AFolderThatCannotBeWrittenIsRead) {
-  TemporaryFolder folder;
-  ASSERT_TRUE(FileCache(folder.path).store(key(0), bytesOf("code")).ok());
-  std::filesystem::permissions(folder.path, std::filesystem::perms(0555));
-  const pid_t child = fork();
-  if (child == 0) {
-    if (getuid() == 0) {  // may write anywhere: as somebody who may not
-      for (const auto& entry : std::filesystem::directory_iterator(folder.path))
-        std::filesystem::permissions(entry.path(), std::filesystem::perms(0644));
-      if (setgid(65534) != 0 || setuid(65534) != 0)
-        _exit(2);
-    }
-    const FileCache cache(folder.path);
-    const bool refused = !cache.store(key(1), bytesOf("more")).ok() && !cache.load(key(1));
-    const auto found = cache.load(key(0));
-    (void)cache.lock(key(1), std::chrono::milliseconds(10));
-    _exit(refused && found && *found == bytesOf("code") ? 0 : 1);
-  }
-  int status = 0;
-  waitpid(child, &status, 0);
-  std::filesystem::permissions(folder.path, std::filesystem::perms(0755));
-  EXPECT_TRUE(WIFEXITED(status));
-  EXPECT_EQ(WEXITSTATUS(status), 0);
+  // What this user may not use is nothing to hand on under this user's name.
+  ASSERT_EQ(chmod(cache.entryPath(key(1)).c_str(), 0622), 0);
+  auto written = exportCache(here.path, file);
+  ASSERT_TRUE(written.ok());
+  EXPECT_EQ(*written, 0u);
 }
 
 }  // namespace

@@ -1,0 +1,206 @@
+// The cache folder in several hands: threads, processes, other users.
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <thread>
+
+#include "runtime/cache/file_cache.h"
+#include "runtime/cache/maintenance.h"
+#include "tests/unit/cache/temporary_folder.h"
+
+namespace zefuse {
+namespace {
+
+using test::bytesOf;
+using test::TemporaryFolder;
+using test::writeFile;
+
+CacheKey key(int number) { return CacheKey("native").add("driver", "one").add("number", std::to_string(number)); }
+
+TEST(FileCache, TakesNoCodeThatAnotherUserCouldHaveWritten) {
+  TemporaryFolder folder;
+  const FileCache cache(folder.path);
+  ASSERT_TRUE(cache.store(key(1), bytesOf("code")).ok());
+  const std::string path = cache.entryPath(key(1));
+  struct stat info{};
+  ASSERT_EQ(stat(path.c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777, 0600u);
+  ASSERT_EQ(chmod(path.c_str(), 0666), 0);
+  EXPECT_FALSE(cache.load(key(1)));
+  EXPECT_TRUE(std::filesystem::exists(path));  // not ours to remove
+  ASSERT_EQ(chmod(path.c_str(), 0644), 0);
+  EXPECT_TRUE(cache.load(key(1)));
+  if (geteuid() == 0) {
+    ASSERT_EQ(chown(path.c_str(), 12345, 12345), 0);
+    EXPECT_FALSE(cache.load(key(1)));
+    ASSERT_EQ(chown(path.c_str(), 0, 0), 0);
+  }
+  std::filesystem::rename(path, folder.path + "/elsewhere");
+  std::filesystem::create_symlink(folder.path + "/elsewhere", path);
+  EXPECT_FALSE(cache.load(key(1)));
+}
+
+TEST(FileCache, OneOfManyProcessesMakesAnEntry) {
+  TemporaryFolder folder;
+  std::vector<pid_t> children;
+  for (int i = 0; i < 8; ++i) {
+    const pid_t child = fork();
+    if (child == 0) {
+      const FileCache cache(folder.path);
+      const FileCache::Lock lock = cache.lock(key(1), std::chrono::seconds(30));
+      if (cache.load(key(1)))
+        _exit(0);
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));  // the work
+      _exit(lock.held() && cache.store(key(1), bytesOf("code")).ok() ? 1 : 2);
+    }
+    children.push_back(child);
+  }
+  int made = 0;
+  for (pid_t child : children) {
+    int status = 0;
+    waitpid(child, &status, 0);
+    ASSERT_TRUE(WIFEXITED(status));
+    ASSERT_NE(WEXITSTATUS(status), 2);
+    made += WEXITSTATUS(status);
+  }
+  EXPECT_EQ(made, 1);
+}
+
+TEST(FileCache, OneOfManyThreadsMakesAnEntry) {
+  TemporaryFolder folder;
+  const FileCache cache(folder.path);
+  std::atomic<int> made{0}, wrong{0};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 16; ++t)
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < 4; ++i) {
+        const CacheKey which = key((t + i) % 4);
+        const FileCache::Lock lock = cache.lock(which, std::chrono::seconds(60));
+        if (cache.load(which))
+          continue;
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));  // the work
+        made += 1;
+        wrong += !lock.held() || !cache.store(which, bytesOf("code")).ok();
+      }
+    });
+  for (auto& thread : threads)
+    thread.join();
+  EXPECT_EQ(wrong, 0);
+  EXPECT_EQ(made, 4);
+}
+
+// One process stores beyond the limit again and again, the others read: each finds all of an entry or none of it.
+TEST(FileCache, WhatIsReadMayBeEvictedMeanwhile) {
+  TemporaryFolder folder;
+  const std::vector<std::byte> code(20000, std::byte(7));
+  const FileCache cache(folder.path, 100000);
+  std::vector<pid_t> readers;
+  for (int reader = 0; reader < 3; ++reader) {
+    const pid_t child = fork();
+    if (child == 0) {
+      int found = 0;
+      for (int round = 0; round < 100000 && !std::filesystem::exists(folder.path + "/end"); ++round)
+        if (const auto entry = cache.load(key(round % 20))) {
+          ++found;
+          if (*entry != code)
+            _exit(1);
+        }
+      _exit(found ? 0 : 2);
+    }
+    readers.push_back(child);
+  }
+  for (int round = 0; round < 400; ++round) {
+    ASSERT_TRUE(cache.store(key(round % 20), code).ok());
+    uint64_t total = 0;
+    for (const CacheEntryInfo& entry : listEntries(folder.path))
+      total += entry.bytes;
+    ASSERT_LE(total, 100000u + 100000 / 16 + 21000);  // looked at after each sixteenth of the limit
+  }
+  writeFile(folder.path + "/end", {});
+  for (pid_t child : readers) {
+    int status = 0;
+    waitpid(child, &status, 0);
+    EXPECT_TRUE(WIFEXITED(status));
+    EXPECT_EQ(WEXITSTATUS(status), 0);
+  }
+}
+
+// Whoever else can open a lock could hold it for ever, and a link could point anywhere.
+TEST(FileCache, SomebodyElsesLockIsNotWaitedFor) {
+  TemporaryFolder folder;
+  const FileCache cache(folder.path);
+  const std::string path = folder.path + "/locks/" + key(1).fileName().substr(0, 2);
+  ASSERT_TRUE(cache.lock(key(1), std::chrono::seconds(1)).held());
+  ASSERT_EQ(chmod(path.c_str(), 0666), 0);
+  EXPECT_FALSE(cache.lock(key(1), std::chrono::hours(1)).held());
+  std::filesystem::remove(path);
+  std::filesystem::create_symlink(folder.path + "/made-by-a-link", path);
+  EXPECT_FALSE(cache.lock(key(1), std::chrono::hours(1)).held());
+  EXPECT_FALSE(std::filesystem::exists(folder.path + "/made-by-a-link"));
+  // And what lies in an entry's place is not waited for.
+  ASSERT_EQ(mkfifo(cache.entryPath(key(2)).c_str(), 0600), 0);
+  EXPECT_FALSE(cache.load(key(2)));
+  EXPECT_EQ(listEntries(folder.path).size(), 0u);
+}
+
+// /tmp and the like: anybody may make files there, and nobody may remove another's.
+TEST(FileCache, AWorldWritableFolderIsSafe) {
+  TemporaryFolder folder;
+  ASSERT_EQ(chmod(folder.path.c_str(), 01777), 0);
+  const FileCache cache(folder.path);
+  ASSERT_TRUE(cache.store(key(0), bytesOf("code")).ok());
+  if (geteuid() != 0)
+    GTEST_SKIP() << "needs another user";
+  const pid_t child = fork();
+  if (child == 0) {
+    if (setgid(12345) != 0 || setuid(12345) != 0)
+      _exit(2);
+    const FileCache theirs(folder.path);
+    const bool hidden = !theirs.load(key(0));  // root's, but for root alone
+    (void)theirs.store(key(1), bytesOf("evil"));
+    evict(folder.path, 0);
+    (void)clearCache(folder.path);
+    const bool stored = theirs.store(key(1), bytesOf("evil")).ok();
+    _exit(hidden && stored ? 0 : 1);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  ASSERT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+  EXPECT_EQ(cache.load(key(0)), bytesOf("code"));
+  EXPECT_FALSE(cache.load(key(1)));
+  EXPECT_EQ(*exportCache(folder.path, folder.path + "/moved"), 1u);
+  ASSERT_TRUE(cache.store(key(1), bytesOf("ours")).ok());  // in its place
+  EXPECT_EQ(cache.load(key(1)), bytesOf("ours"));
+}
+
+TEST(FileCache, AFolderThatCannotBeWrittenIsRead) {
+  TemporaryFolder folder;
+  ASSERT_TRUE(FileCache(folder.path).store(key(0), bytesOf("code")).ok());
+  std::filesystem::permissions(folder.path, std::filesystem::perms(0555));
+  const pid_t child = fork();
+  if (child == 0) {
+    if (getuid() == 0) {  // may write anywhere: as somebody who may not
+      for (const auto& entry : std::filesystem::directory_iterator(folder.path))
+        std::filesystem::permissions(entry.path(), std::filesystem::perms(0644));
+      if (setgid(65534) != 0 || setuid(65534) != 0)
+        _exit(2);
+    }
+    const FileCache cache(folder.path);
+    const bool refused = !cache.store(key(1), bytesOf("more")).ok() && !cache.load(key(1));
+    const auto found = cache.load(key(0));
+    (void)cache.lock(key(1), std::chrono::milliseconds(10));
+    _exit(refused && found && *found == bytesOf("code") ? 0 : 1);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  std::filesystem::permissions(folder.path, std::filesystem::perms(0755));
+  EXPECT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+}
+
+}  // namespace
+}  // namespace zefuse
