@@ -16,9 +16,9 @@ struct Options {
   std::string cache_dir;        // native code; empty: none. Does not change code
 };
 
-// Change generated code (the CPU driver has its own, docs/cpu_driver.md):
-inline constexpr const char* kGpuTargetVariable = "ZEFUSE_GPU_TARGET";  // default of target for a GPU
-inline constexpr const char* kPackageVariable = "ZEFUSE_PACKAGE";       // default of the package whose plans are taken
+// Change generated code (the CPU driver has its own, docs/cpu_driver.md; the default of target for a GPU is
+// ze::kGpuTargetVariable):
+inline constexpr const char* kPackageVariable = "ZEFUSE_PACKAGE";  // default of the package whose plans are taken
 // Do not change code:
 inline constexpr const char* kJitVariable = "ZEFUSE_JIT";          // default of consent to a GPU driver's own compiler
 inline constexpr const char* kDumpVariable = "ZEFUSE_DUMP";        // default of dump_dir

@@ -206,8 +206,11 @@ Result<DeviceBinary> compileWithOcloc(std::span<const uint32_t> spirv, const std
     fs::create_directory(dump, failed);
     command = {"env", "IGC_ShaderDumpEnable=1", "IGC_DumpToCustomDir=" + dump.string()};
   }
-  command.insert(command.end(), {options.compiler, "compile", "-spirv_input", "-file", input.string(), "-device",
-                                 device, "-output", "kernel", "-output_no_suffix", "-out_dir", output.string()});
+  // Without its SPIR-V inside: a driver that does not take the code would compile that by itself, within the call that
+  // loads it, without consent, deadline or a word.
+  command.insert(command.end(),
+                 {options.compiler, "compile", "-spirv_input", "-exclude_ir", "-file", input.string(), "-device",
+                  device, "-output", "kernel", "-output_no_suffix", "-out_dir", output.string()});
   Result<ToolOutput> run = runTool(command, {options.deadline, options.memory_bytes, {}, false, options.cancelled});
   if (!run.ok()) {
     if (run.status().code() != Code::not_found)

@@ -39,18 +39,15 @@ std::string environmentOr(const char* variable, const std::string& otherwise) {
   return value && *value ? value : otherwise;
 }
 
-/// What kernels for a device are compiled for. Our driver that poses as a GPU may be any product: the commonest.
+/// What kernels for a device are compiled for.
 std::string targetOf(const std::string& device_name) {
   if (device_name == "cpu")
     return "cpu";
-  if (const std::string given = environmentOr(kGpuTargetVariable, ""); !given.empty())
-    return given;
   auto device = unwrap(ze::Device::find(device_name));
-  if (device.hasOurCompiler())
-    return "dg2-g11";
-  if (const GpuTarget* target = findGpuTarget(device.properties.deviceId))
-    return std::string(target->product);
-  raise("not_found", executor::whyNotCovered(device, ""));
+  std::string product = device.product();
+  if (product.empty())
+    raise("not_found", executor::whyNotCovered(device, ""));
+  return product;
 }
 
 struct Settings {

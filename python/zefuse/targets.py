@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from typing import Any
 
@@ -162,8 +163,11 @@ def here() -> str:
         covering = [c["version"] for c in installed if row["name"] in c["products"]]
         how = f"compiled for by {', '.join(covering)}" if covering else "no compiler here"
         there = "; present" if row["name"] in present else ""
-        ids = " ".join(f"{one:04x}" for one in row["device_ids"][:4]) + (" ..." if len(row["device_ids"]) > 4 else "")
+        matrix = f"matrix engines {'x'.join(map(str, row['matrix']))}" if row["matrix"][0] else "no matrix engines"
+        memory = "shared memory" if row["integrated"] else "own memory"
         lines.append(
-            f"  {row['name']:8} {row['alias']:8} {row['family']:8} {row['marketing']:25} {how}{there}; ids {ids}"
+            f"  {row['name']:8} {row['alias']:8} {row['family']:8} {row['marketing']:27} {memory}, {matrix}; {how}{there}"
         )
+        ids = " ".join(f"0x{one:04x}" for one in row["device_ids"])
+        lines += textwrap.wrap(ids, 116, initial_indent="    ids ", subsequent_indent="        ")
     return "\n".join(lines)

@@ -43,7 +43,7 @@ std::string whyNotCovered(const ze::Device& device, const std::string& product) 
 
 CacheKey oclocKey(std::span<const uint32_t> spirv, const std::string& product, const std::string& ocloc_version) {
   CacheKey key("native");
-  key.add("format", "1").add("target", product).add("compiler", "ocloc " + ocloc_version);
+  key.add("format", "2").add("target", product).add("compiler", "ocloc " + ocloc_version);
   key.addHash("spirv", std::as_bytes(spirv));
   return key;
 }

@@ -177,13 +177,13 @@ Result<std::vector<const PlanEntry*>> plansFor(const Reader& reader, const Manif
     std::snprintf(id, sizeof id, "0x%04x", found->properties.deviceId);
     what = "device '" + device + "' (" + found->description + ", id " + id + ")";
     any_gpu = found->hasOurCompiler();  // our driver that poses as one runs every product's kernels
-    const GpuTarget* gpu = any_gpu ? findGpuTarget("dg2-g11") : findGpuTarget(found->properties.deviceId);
-    if (!gpu)
+    target = found->product();
+    if (target.empty())
       return Status{Code::not_found,
                     reader.name() + ": " + what +
                         " is none of the GPUs that this zefuse knows; `zefuse targets` lists them; load "
-                        "on 'cpu' or use a newer zefuse"};
-    target = gpu->product;
+                        "on 'cpu', use a newer zefuse, or name in " +
+                        ze::kGpuTargetVariable + " a product whose code runs on it"};
     what += ", which is " + target;
   }
   if (any_gpu && std::ranges::find(manifest.plans, target, &PlanEntry::target) == manifest.plans.end())

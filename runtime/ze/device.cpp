@@ -127,6 +127,17 @@ std::vector<std::pair<std::string, std::string>> Device::list() {
   return devices;
 }
 
+std::string Device::product() const {
+  if (const char* given = std::getenv(kGpuTargetVariable); given && *given) {
+    const GpuTarget* known = findGpuTarget(given);  // an alias has one name in plans; a wrong name is refused there
+    return known ? std::string(known->product) : given;
+  }
+  if (hasOurCompiler())
+    return "dg2-g11";
+  const GpuTarget* target = findGpuTarget(properties.deviceId);
+  return target ? std::string(target->product) : std::string();
+}
+
 std::vector<std::pair<std::string, std::string>> Device::nativeFields(std::string_view cpu_level) const {
   char ids[32];
   std::snprintf(ids, sizeof ids, "%04x:%04x", properties.vendorId, properties.deviceId);

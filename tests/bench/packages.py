@@ -23,6 +23,7 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests"))
+sys.path.insert(0, str(ROOT / "tests" / "bench"))
 
 Times = dict[str, list[float]]  # what -> [wall ms, processor ms]
 
@@ -38,6 +39,10 @@ class Clock:
         return result
 
 
+class _LoadOptions(ctypes.Structure):  # zefuse_load_options, its first members
+    _fields_ = [("size", ctypes.c_size_t), ("device", ctypes.c_char_p), ("cache_dir", ctypes.c_char_p)]
+
+
 class _Tensor(ctypes.Structure):  # DLTensor
     _fields_ = [
         ("data", ctypes.c_void_p),
@@ -51,16 +56,22 @@ class _Tensor(ctypes.Structure):  # DLTensor
     ]
 
 
-def c_interface(library: str, package: str, inputs: list[tuple[list[int], bool]]) -> Times:
-    """No torch in this process. ``inputs``: sizes, and whether the elements are f32 (else i64); all are zero."""
+def c_interface(
+    library: str, package: str, inputs: list[tuple[list[int], bool]], device: str = "cpu", cache: str = ""
+) -> Times:
+    """No torch in this process. ``inputs``: sizes, and whether the elements are f32 (else i64); all are zero.
+
+    Loading fails where a kernel has no native code, in the package or in the folder ``cache``, and no compiler is found.
+    """
     clock = Clock()
     runtime = clock.measure("the library", lambda: ctypes.CDLL(library))
     runtime.zefuse_error_message.restype = ctypes.c_char_p
     models = []
 
     def load() -> None:
-        model = ctypes.c_void_p()
-        if runtime.zefuse_model_load_file(package.encode(), None, ctypes.byref(model)) != 0:
+        model, size = ctypes.c_void_p(), ctypes.sizeof(_LoadOptions)
+        options = _LoadOptions(size, device.encode(), cache.encode() or None)
+        if runtime.zefuse_model_load_file(package.encode(), ctypes.byref(options), ctypes.byref(model)) != 0:
             raise RuntimeError(runtime.zefuse_error_message().decode())
         models.append(model)
 
@@ -135,16 +146,38 @@ def make_packages(name: str, folder: str) -> dict[str, Any]:
         "seconds": seconds,
         "sizes": sizes,
         "captured": os.path.getsize(f"{folder}/captured"),
-        "inputs": [[list(value.shape), value.dtype == torch.float32] for value in example.inputs],
+        "inputs": inputs_of(name),
     }
 
 
-def in_a_process(work: str, *arguments: Any, **environment: str) -> Any:
+def inputs_of(name: str) -> list[Any]:
+    """As c_interface takes them."""
+    import torch
+    import zoo
+
+    return [[list(value.shape), value.dtype == torch.float32] for value in zoo.make(name, "real").inputs]
+
+
+def make_gpu_package(name: str, path: str) -> None:
+    import intel_driver
+    import torch
+    import zoo
+
+    import zefuse
+
+    example = zoo.make(name, "real")
+    with torch.no_grad():
+        program = torch.export.export(example.model, example.inputs)
+        zefuse.compile_package(program, path, targets=list(intel_driver.PRODUCTS), standalone=True)
+
+
+def in_a_process(work: str, *arguments: Any, cwd: str | Path | None = None, **environment: str) -> Any:
     done = subprocess.run(
         [sys.executable, __file__, "--work", work, json.dumps(arguments)],
         capture_output=True,
         text=True,
         env={**os.environ, **environment},
+        cwd=cwd,
     )
     if done.returncode:
         raise SystemExit(done.stderr)
@@ -193,6 +226,37 @@ def report(name: str, rounds: int) -> None:
         print()
 
 
+def report_gpus(name: str, rounds: int) -> None:
+    """Until the first call has ended, with all native code from the package: Intel's driver without a GPU, and the CPU posing as
+    one, which does the work too and takes its own native code from the cache."""
+    import intel_driver
+
+    library = str(ROOT / "build" / "release" / "lib" / "libzefuse_runtime.so.1")
+    example = in_a_process("inputs_of", name)
+    with tempfile.TemporaryDirectory() as folder:
+        package = f"{folder}/gpus"
+        in_a_process("make_gpu_package", name, package)
+        roads = {
+            target: intel_driver.environment(target) for target in intel_driver.PRODUCTS if intel_driver.installed()
+        }
+        roads["the CPU posing as dg2-g11"] = {"ZEFUSE_CPU_DRIVER_AS": "gpu"}
+        print(
+            "| wall ms (processor ms) | first load | hash of the weights | first call | later call |\n|---|---|---|---|---|"
+        )
+        for number, (road, environment) in enumerate(roads.items()):
+            here = Path(folder) / str(number)
+            here.mkdir()
+            arguments = (library, package, example, "gpu:0", str(here / "cache") if "posing" in road else "")
+            environment = {**environment, "ZEFUSE_OCLOC": "/nonexistent/ocloc", "ZEFUSE_JIT": "never"}
+            in_a_process("c_interface", *arguments, cwd=here, **environment)
+            intel_driver.discard_captures(here)
+            times = least([in_a_process("c_interface", *arguments, cwd=here, **environment) for _ in range(rounds)])
+            parts = ("first load: driver, package", "hash of the weights", "first call", "later call")
+            figures = " | ".join(f"{times[part][0]:.0f} ({times[part][1]:.0f})" for part in parts)
+            print(f"| {name}, {road} | {figures} |", flush=True)
+        print()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--models", default="MiniLM,ResNet-18")
@@ -200,12 +264,14 @@ def main() -> None:
     parser.add_argument("--work", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.work:
-        work = {"c_interface": c_interface, "torch_compile": torch_compile, "make_packages": make_packages}
+        functions = (c_interface, torch_compile, make_packages, make_gpu_package, inputs_of)
+        work = {function.__name__: function for function in functions}
         print(json.dumps(work[options.work[0]](*json.loads(options.work[1]))))
         return
     print(f"{machine()}; least of {options.rounds} processes.\n")
     for name in options.models.split(","):
         report(name, options.rounds)
+        report_gpus(name, options.rounds)
 
 
 if __name__ == "__main__":

@@ -407,3 +407,23 @@ def test_devices_and_targets() -> None:
     assert ids[0x56A5] == "dg2-g11" and ids[0x7D55] == "mtl-h" and ids[0xE20B] == "bmg-g21" and ids[0x9A49] == "tgllp"
     assert len(ids) == sum(len(row["device_ids"]) for row in targets.table()["gpu"])  # none twice
     assert targets.resolve(["x86-64-v3", "acm-g11", "cpu"]) == (["avx2", "avx512"], ["dg2-g11"])
+
+
+def test_the_list_of_targets_has_every_id(stub: Path) -> None:
+    """With what an installed compiler covers: the stand-in knows one product."""
+    from zefuse import targets
+
+    lines = targets.here().splitlines()
+    rows = {line.split()[0]: number for number, line in enumerate(lines)}
+    assert {row["name"] for kind in targets.table().values() for row in kind} <= rows.keys()
+    for row in targets.table()["gpu"]:
+        place = rows[row["name"]]
+        covered = "compiled for by 99.1" if row["name"] == "dg2-g11" else "no compiler here"
+        for text in (row["family"], row["marketing"], covered):
+            assert text in lines[place], lines[place]
+        listed = []
+        for line in lines[place + 1 :]:
+            if not line.startswith("    "):
+                break
+            listed += [int(word, 16) for word in line.split() if word.startswith("0x")]
+        assert listed == row["device_ids"]
