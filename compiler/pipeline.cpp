@@ -165,6 +165,8 @@ Compilation compileModule(ModuleOp module, const Options& options, std::vector<S
           return lowerMatmul(matmul, layouts, target, dumpTo(name));
         if (auto attention = dyn_cast<AttentionOp>(op))
           return lowerAttention(attention, layouts, target, dumpTo(name));
+        if (auto gradient = dyn_cast<AttentionGradientOp>(op))
+          return lowerAttentionGradient(gradient, layouts, target, dumpTo(name));
         return lowerConvolution(cast<ConvolutionOp>(op), layouts, target, dumpTo(name));
       });
     };

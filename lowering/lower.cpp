@@ -88,6 +88,14 @@ FailureOr<LoweredKernel> lowerAttention(Operation* op, const AttentionCall& call
   return emitKernel(op, std::move(*scheduled), dump);
 }
 
+FailureOr<LoweredKernel> lowerAttentionGradient(Operation* op, const AttentionGradientCall& call,
+                                                const TargetDescription& target, const StageDump& dump) {
+  FailureOr<ScheduledKernel> scheduled = scheduleAttentionGradient(op, call, target);
+  if (failed(scheduled))
+    return failure();
+  return emitKernel(op, std::move(*scheduled), dump);
+}
+
 FailureOr<LoweredKernel>
 lowerWithoutSpills(const TargetDescription& target, const SpillCheck& spills,
                    llvm::function_ref<FailureOr<LoweredKernel>(const TargetDescription&)> lower) {
@@ -132,6 +140,26 @@ FailureOr<LoweredKernel> lowerAttention(AttentionOp op, ArrayRef<AffineMap> layo
   call.causal = op.getCausal();
   call.empty_rows_are_zero = true;
   return lowerAttention(op.getOperation(), call, target, dump);
+}
+
+FailureOr<LoweredKernel> lowerAttentionGradient(AttentionGradientOp op, ArrayRef<AffineMap> layouts,
+                                                const TargetDescription& target, const StageDump& dump) {
+  AttentionGradientCall call;
+  call.of_keys = op.getOfKeys();
+  call.q = op.getQuery().getType();
+  call.k = op.getKey().getType();
+  call.v = op.getValue().getType();
+  call.grad = op.getGradient().getType();
+  call.log_sums = op.getLogSums().getType();
+  call.delta = op.getDelta().getType();
+  if (op.getMask())
+    call.mask = op.getMask().getType();
+  for (Type type : op.getResultTypes())
+    call.results.push_back(cast<RankedTensorType>(type));
+  call.layouts.assign(layouts.begin(), layouts.end());
+  call.scale = op.getScale().convertToFloat();
+  call.causal = op.getCausal();
+  return lowerAttentionGradient(op.getOperation(), call, target, dump);
 }
 
 }  // namespace zefuse

@@ -22,6 +22,7 @@ class KernelOp;
 class MatmulOp;
 class ConvolutionOp;
 class AttentionOp;
+class AttentionGradientOp;
 
 // The registers that the device's compiler would keep in memory; none: nobody here can tell. Thread-safe.
 using SpillCheck = std::function<std::optional<int64_t>(std::span<const uint32_t> spirv)>;
@@ -106,6 +107,28 @@ mlir::FailureOr<LoweredKernel> lowerAttention(mlir::Operation* op, const Attenti
 // zefuse.attention with `kernel`; `layouts` as for lowerMatmul.
 mlir::FailureOr<LoweredKernel> lowerAttention(AttentionOp op, llvm::ArrayRef<mlir::AffineMap> layouts,
                                               const TargetDescription& target, const StageDump& dump = nullptr);
+
+// A derivative of softmax(scale * q @ k^T + mask) @ v from its rows' log-sum-exps, the scores never in memory (Dao,
+// "FlashAttention-2", 2023, section 3.1.2; without its atomics: one kernel for the queries' and one for the keys' and
+// values'). With P the softmax, dP = grad @ v^T and dS = P * (dP - delta):
+//   of the queries  scale * dS @ k
+//   of the keys     scale * dS^T @ q, and of the values P^T @ grad; summed over the query heads that share a head
+// Shapes as AttentionCall's: grad as its result, log_sums and delta (the rows' sums of grad * result) [batch..., M],
+// f32. k and v have q's batches, but fewer heads (the dimension before the rows) may divide q's.
+struct AttentionGradientCall {
+  bool of_keys = false;  // and of the values: two results; else of the queries, one
+  mlir::RankedTensorType q, k, v, grad, log_sums, delta, mask;  // mask: null without
+  llvm::SmallVector<mlir::RankedTensorType, 2> results;
+  llvm::SmallVector<mlir::AffineMap> layouts = {};  // of q, k, v, grad, log_sums, delta, mask if any, the results
+  double scale = 1;
+  bool causal = false;
+};
+// As whyNoAttentionKernel.
+std::string whyNoAttentionGradient(const AttentionGradientCall& call, const TargetDescription& target);
+mlir::FailureOr<LoweredKernel> lowerAttentionGradient(mlir::Operation* op, const AttentionGradientCall& call,
+                                                      const TargetDescription& target, const StageDump& dump = nullptr);
+mlir::FailureOr<LoweredKernel> lowerAttentionGradient(AttentionGradientOp op, llvm::ArrayRef<mlir::AffineMap> layouts,
+                                                      const TargetDescription& target, const StageDump& dump = nullptr);
 
 // lower(target), and again with half the registers for accumulators while `spills` finds that there are too few: three
 // times at most. The schedule's line then says what was given up, and what still spills. A null check asks nobody.

@@ -155,6 +155,12 @@ LogicalResult AttentionOp::verify() {
   return success();
 }
 
+LogicalResult AttentionGradientOp::verify() {
+  if (getNumResults() != (getOfKeys() ? 2u : 1u))
+    return emitOpError("wants one result, the queries' gradient, or with of_keys two");
+  return success();  // lowerAttentionGradient has the other rules
+}
+
 //===-- aten ---------------------------------------------------------------------------------===//
 
 void AtenOp::getEffects(SmallVectorImpl<MemoryEffects::EffectInstance>& effects) {

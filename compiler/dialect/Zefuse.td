@@ -194,6 +194,24 @@ def Zefuse_AttentionOp : Zefuse_Op<"attention", [Pure]> {
   let hasVerifier = 1;
 }
 
+def Zefuse_AttentionGradientOp : Zefuse_Op<"attention_gradient", [Pure]> {
+  let summary = "a derivative of attention without scores in memory: a GPU's kernel (lowerAttentionGradient has the shapes)";
+  let description = [{
+    `gradient`: of zefuse.attention's result; `log_sums`: its second result; `delta`: each query's sum of gradient * result, f32.
+    One result, the gradient of the queries; `of_keys`: two, of the keys and of the values. `result_layouts`: as zefuse.matmul's,
+    one for each. What is no such kernel is five zefuse.matmul and what stands between them.
+  }];
+  let arguments = (ins AnyRankedTensor:$query, AnyRankedTensor:$key, AnyRankedTensor:$value, AnyRankedTensor:$gradient,
+                       AnyRankedTensor:$log_sums, AnyRankedTensor:$delta, Optional<AnyRankedTensor>:$mask,
+                       F32Attr:$scale, BoolAttr:$causal, UnitAttr:$of_keys, OptionalAttr<ArrayAttr>:$result_layouts);
+  let results = (outs Variadic<AnyRankedTensor>:$results);
+  let assemblyFormat = [{
+    $query `,` $key `,` $value `,` $gradient `,` $log_sums `,` $delta (`mask` $mask^)? attr-dict `:`
+    functional-type(operands, results)
+  }];
+  let hasVerifier = 1;
+}
+
 def Zefuse_AtenOp : Zefuse_Op<"aten", [DeclareOpInterfaceMethods<MemoryEffectsOpInterface>]> {
   let summary = "an operator without a lowering, run by ATen inside the plan";
   let description = [{

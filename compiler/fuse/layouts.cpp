@@ -55,7 +55,7 @@ public:
         if (auto aten = dyn_cast<AtenOp>(op)) {
           auto strides = cast<AffineMapAttr>(aten.getResultStrides()[i]).getValue();
           layout_[result] = stridedLayout(strides.getResults(), nullptr, num_symbols_, context_);
-        } else if (isa<KernelOp, MatmulOp, ConvolutionOp, AttentionOp>(op)) {
+        } else if (isa<KernelOp, MatmulOp, ConvolutionOp, AttentionOp, AttentionGradientOp>(op)) {
           layout_[result] = choose(result);
         }
       }
@@ -65,7 +65,7 @@ public:
       if (failed(satisfyReaders(arg)))
         return failure();
     for (Operation* op : ops)
-      if (isa<KernelOp, MatmulOp, ConvolutionOp, AttentionOp, AtenOp>(op))
+      if (isa<KernelOp, MatmulOp, ConvolutionOp, AttentionOp, AttentionGradientOp, AtenOp>(op))
         for (Value result : op->getResults())
           if (failed(satisfyReaders(result)))
             return failure();
@@ -119,9 +119,9 @@ private:
       return reader.channels_last ? std::optional(reader) : std::nullopt;
     }
     auto attention = dyn_cast<AttentionOp>(op);
-    reader.strided = attention && attention.getKernel();
+    reader.strided = isa<AttentionGradientOp>(op) || (attention && attention.getKernel());
     reader.rows = attention && !attention.getKernel();
-    if (isa<MatmulOp, AttentionOp>(op))
+    if (isa<MatmulOp, AttentionOp, AttentionGradientOp>(op))
       return reader;
     return std::nullopt;  // kernels take any layout
   }
@@ -275,7 +275,8 @@ private:
         consider(stridedLayout(reader.exact->getResults(), nullptr, num_symbols_, context_));
     // Row-major over permuted dimensions; the identity was tried. A product keeps N innermost, where oneDNN is fast.
     auto result = dyn_cast<OpResult>(value);
-    bool product = result && result.getResultNumber() == 0 && isa<MatmulOp, AttentionOp>(result.getOwner());
+    bool product = result && ((result.getResultNumber() == 0 && isa<MatmulOp, AttentionOp>(result.getOwner())) ||
+                              isa<AttentionGradientOp>(result.getOwner()));
     unsigned rank = type.getRank(), movable = product ? rank - 1 : rank;
     if (rank <= 4) {
       SmallVector<unsigned> order(llvm::to_vector(llvm::seq<unsigned>(0, rank)));
@@ -321,6 +322,12 @@ private:
       attention.setResultLayoutAttr(AffineMapAttr::get(layout_[attention.getResult()]));
       if (Value sums = attention.getLogSums())
         attention.setLogSumsLayoutAttr(AffineMapAttr::get(layout_[sums]));
+    }
+    if (auto gradient = dyn_cast<AttentionGradientOp>(op)) {
+      SmallVector<Attribute> layouts;
+      for (Value result : gradient.getResults())
+        layouts.push_back(AffineMapAttr::get(layout_[result]));
+      gradient.setResultLayoutsAttr(ArrayAttr::get(context_, layouts));
     }
     if (auto convolution = dyn_cast<ConvolutionOp>(op))
       convolution.setResultLayoutAttr(AffineMapAttr::get(layout_[convolution.getResult()]));

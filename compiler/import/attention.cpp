@@ -173,6 +173,24 @@ Values emitAttention(Op& op) {
   return {out, build.convert(logSumExpOver(build, scores, rank - 1, normalExp), op.element(1))};
 }
 
+// Why a GPU has no kernels for the derivative; empty: it has.
+std::string whyNoGradient(const TargetDescription& gpu, const Attention& attention, ArrayRef<Value> operands,
+                          RankedTensorType mask) {
+  if (attention.depth)
+    return "the sizes of a head must be known";
+  AttentionGradientCall call;
+  call.q = typeOf(operands[0]);
+  call.k = typeOf(operands[1]);
+  call.v = typeOf(operands[2]);
+  call.grad = typeOf(operands[3]);
+  call.log_sums = typeOf(operands[4]);
+  call.delta = typeOf(operands[5]);
+  call.mask = mask;
+  std::string queries = whyNoAttentionGradient(call, gpu);
+  call.of_keys = true;
+  return queries.empty() ? whyNoAttentionGradient(call, gpu) : queries;
+}
+
 // With P the softmax, S the scores before scaling and masking, and D = sum(dO * O) over each row:
 //   dV = P^T dO,  dP = dO V^T,  dS = P * (dP - D),  dQ = scale * dS K,  dK = scale * dS^T Q.
 // (Dao et al., FlashAttention, 2022, appendix B.) P comes from the scores again: the forward pass keeps rows' sums
@@ -181,25 +199,46 @@ Values emitAttentionBackward(Op& op) {
   TensorBuilder& build = op.build;
   Attention attention = attentionOf(op);
   int64_t rank = attention.rank();
+  Value grad = op.tensor("grad_out"), out = op.tensor("out"), log_sum = op.tensor("logsumexp");
+  Type compute = attention.compute(), element = elementOf(attention.query);
+  Value products = mapSame(build, {grad, out}, withElement(typeOf(grad), compute),
+                           [&](ArrayRef<Scalar> in) { return in[0].to(compute) * in[1].to(compute); });
+  Value row_sum = build.reduce(products, {rank - 1}, Combiner::add);
+  std::string refusal;
+  if (build.gpu) {
+    Value operands[] = {attention.query, attention.key, attention.value, grad, build.convert(log_sum, compute),
+                        row_sum};
+    refusal =
+        whyNoGradient(*build.gpu, attention, operands, attention.mask ? typeOf(attention.mask) : RankedTensorType());
+    if (refusal.empty()) {
+      Values results(3);
+      auto gradient = [&](ArrayRef<RankedTensorType> types) {
+        return build.attentionGradient(operands, attention.mask, attention.scale, attention.causal, types);
+      };
+      if (op.used(0))
+        results[0] = gradient({op.resultType(0)})[0];
+      if (op.used(1) || op.used(2)) {
+        ResultRange both = gradient({op.resultType(1), op.resultType(2)});
+        results[1] = both[0];
+        results[2] = both[1];
+      }
+      return results;
+    }
+  }
   AffineExpr heads = shapeOf(typeOf(attention.query))[rank - 3], shared = shapeOf(typeOf(attention.key))[rank - 3];
   attention.key = repeatHeads(op, attention.key, heads);
   attention.value = repeatHeads(op, attention.value, heads);
-  Value grad = op.tensor("grad_out"), out = op.tensor("out"), log_sum = op.tensor("logsumexp");
-  Type compute = attention.compute(), element = elementOf(attention.query);
   AffineMap row = build.unreduced(rank, {rank - 1});
   Value scores = scoresOf(op, attention);
   if (MatmulOp product = build.gpu ? productOf(scores) : MatmulOp())
     product->setAttr("zefuse.note",
-                     build.b.getStringAttr("attention's derivative is products: its scores are in memory"));
+                     build.b.getStringAttr("attention's derivative without kernels of its own: " + refusal));
   Value weights = build.loop({scores, Operand(log_sum, row)}, typeOf(scores), [&](Body&, ArrayRef<Scalar> in) {
     Scalar sum = in[1].to(compute);
     return select(sum == -HUGE_VAL, sum.constant(0), normalExp(in[0] - sum));
   });
   Value grad_value = emitMatmul(op, transposed(build, build.convert(weights, element)), grad, {}, 1.0);
   Value grad_weights = emitMatmul(op, grad, transposed(build, attention.value), {}, 1.0, compute);
-  Value products = mapSame(build, {grad, out}, withElement(typeOf(grad), compute),
-                           [&](ArrayRef<Scalar> in) { return in[0].to(compute) * in[1].to(compute); });
-  Value row_sum = build.reduce(products, {rank - 1}, Combiner::add);
   Value grad_scores =
       build.loop({weights, grad_weights, Operand(row_sum, row)}, withElement(typeOf(scores), element),
                  [&](Body& body, ArrayRef<Scalar> in) {

@@ -379,4 +379,13 @@ ResultRange TensorBuilder::attention(Value query, Value key, Value value, Value 
       ->getResults();
 }
 
+ResultRange TensorBuilder::attentionGradient(ArrayRef<Value> operands, Value mask, double scale, bool causal,
+                                             ArrayRef<RankedTensorType> results) {
+  return AttentionGradientOp::create(b, llvm::to_vector_of<Type>(results), operands[0], operands[1], operands[2],
+                                     operands[3], operands[4], operands[5], mask,
+                                     b.getF32FloatAttr(static_cast<float>(scale)), b.getBoolAttr(causal),
+                                     results.size() == 2 ? b.getUnitAttr() : UnitAttr(), ArrayAttr())
+      ->getResults();
+}
+
 }  // namespace zefuse

@@ -107,6 +107,10 @@ public:
   // else the library's call. `log_sums`: also the rows' log-sum-exps, on a GPU only; null: without.
   mlir::ResultRange attention(mlir::Value query, mlir::Value key, mlir::Value value, mlir::Value mask, double scale,
                               bool causal, mlir::RankedTensorType result, mlir::RankedTensorType log_sums);
+  // Its derivative on a GPU: one result for the queries, two for keys and values. `operands`: query, key, value,
+  // gradient, log_sums, delta (zefuse.attention_gradient).
+  mlir::ResultRange attentionGradient(llvm::ArrayRef<mlir::Value> operands, mlir::Value mask, double scale, bool causal,
+                                      llvm::ArrayRef<mlir::RankedTensorType> results);
 
   const TargetDescription* gpu = nullptr;  // null: the graph is for the CPU and its libraries
   mlir::ImplicitLocOpBuilder b;

@@ -131,7 +131,8 @@ private:
         returned.insert(entry.getAs<IntegerAttr>("result").getInt());
     for (auto [number, value] : llvm::enumerate(graph_.getBody().front().getTerminator()->getOperands()))
       if (returned.contains(number) &&
-          isa_and_nonnull<KernelOp, MatmulOp, ConvolutionOp, AttentionOp>(throughViews(value).getDefiningOp()))
+          isa_and_nonnull<KernelOp, MatmulOp, ConvolutionOp, AttentionOp, AttentionGradientOp>(
+              throughViews(value).getDefiningOp()))
         outputs_.insert(throughViews(value));
   }
 
@@ -204,6 +205,8 @@ private:
       return addConvolution(convolution);
     if (auto attention = dyn_cast<AttentionOp>(op))
       return addAttention(attention);
+    if (auto gradient = dyn_cast<AttentionGradientOp>(op))
+      return addOwnKernel(op, llvm::to_vector(gradient.getResultLayouts()->getAsValueRange<AffineMapAttr>()));
     if (auto aten = dyn_cast<AtenOp>(op))
       return addAten(aten);
     if (isa<ViewOp, SizeOp>(op))
@@ -357,6 +360,8 @@ private:
   /// "matmul_128x384_gelu_erf"
   static std::string callName(Operation* op) {
     std::string name = op->getName().stripDialect().str() + "_";
+    if (auto gradient = dyn_cast<AttentionGradientOp>(op))
+      name += gradient.getOfKeys() ? "keys_" : "queries_";
     for (auto [i, size] : llvm::enumerate(cast<RankedTensorType>(op->getResult(0).getType()).getShape()))
       name += (i ? "x" : "") + (ShapedType::isDynamic(size) ? std::string("n") : std::to_string(size));
     if (auto post_ops = op->getAttrOfType<ArrayAttr>("post_ops"))
@@ -414,15 +419,20 @@ private:
     return success();
   }
 
+  /// What no library does: the importer asked the lowering whether there is a kernel.
+  LogicalResult addOwnKernel(Operation* op, ArrayRef<AffineMap> result_layouts) {
+    FailureOr<bool> kernel = addCallKernel(op, result_layouts);
+    if (succeeded(kernel) && !*kernel)
+      return repeatRefusal(op);
+    return success(succeeded(kernel));
+  }
+
   LogicalResult addAttention(AttentionOp op) {
     if (op.getKernel()) {
       SmallVector<AffineMap> layouts{*op.getResultLayout()};
       if (op.getLogSums())
         layouts.push_back(*op.getLogSumsLayout());
-      FailureOr<bool> kernel = addCallKernel(op, layouts);
-      if (succeeded(kernel) && !*kernel)  // no library does what the importer asked lowerAttention about
-        return repeatRefusal(op);
-      return success(succeeded(kernel));
+      return addOwnKernel(op, layouts);
     }
     auto attention = std::make_unique<plan::AttentionT>();
     attention->query = values_.addLibraryOperand(op.getQuery());

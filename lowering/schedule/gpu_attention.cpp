@@ -5,8 +5,7 @@
 // each 16: the product's layout (gpu_product.h), with rows in a vector. The probabilities change hands through local
 // memory.
 #include "compiler/dialect/shape.h"
-#include "lowering/schedule/call_kernel.h"
-#include "lowering/schedule/gpu_product.h"
+#include "lowering/schedule/attention_emitter.h"
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
 #include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
@@ -85,18 +84,17 @@ std::optional<AttentionTile> chooseTile(const AttentionCall& call, const TargetD
   return chooseTile(call, target, false);
 }
 
-class AttentionSchedule {
+class AttentionSchedule : AttentionEmitter {
 public:
   AttentionSchedule(const AttentionCall& call, CallKernel& kernel, const AttentionTile& tile)
-      : call_(call), k_(kernel), tile_(tile), depth_(tile.depth), columns_(tile.columns), rows_(tile.rows),
-        subgroups_(tile.subgroups), b_(kernel.builder()), loc_(b_.getUnknownLoc()), i_(kernel.math()),
-        f32_(b_.getF32Type()), local_(tile.engine ? Type(b_.getI16Type()) : f32_) {}
+      : AttentionEmitter(kernel, tile.rows, tile.lanes, tile.engine, call.scale, call.causal,
+                         call.mask ? std::optional(3u) : std::nullopt),
+        call_(call), tile_(tile), depth_(tile.depth), columns_(tile.columns), subgroups_(tile.subgroups) {}
 
   void run() {
-    result_ = call_.mask ? 4 : 3;
-    const StridedTensor &q = k_.tensor(0), &k = k_.tensor(1), &v = k_.tensor(2), &result = k_.tensor(result_);
-    rank_ = q.sizes.size();
-    AffineExpr m = q.sizes[rank_ - 2], n = k.sizes[rank_ - 2];
+    const unsigned result_number = call_.mask ? 4 : 3;
+    const StridedTensor &q = k_.tensor(0), &k = k_.tensor(1), &v = k_.tensor(2), &result = k_.tensor(result_number);
+    AffineExpr m = q.sizes[rank_ - 2];
     int64_t tile_rows = subgroups_ * rows_;
     AffineExpr batches = getAffineConstantExpr(1, b_.getContext()), tiles = m.ceilDiv(tile_rows);
     for (AffineExpr size : ArrayRef(result.sizes).drop_back(2))
@@ -111,9 +109,7 @@ public:
 
     Value tile_count = k_.expression(tiles);
     Value first_row = i_.multiply(i_.modulo(group.group(), tile_count), tile_rows);
-    bindBatch(i_.divide(group.group(), tile_count), result);
-    m_ = {k_.expression(m), constantOf(m)};
-    n_ = {k_.expression(n), constantOf(n)};
+    bindBatch(i_.divide(group.group(), tile_count), result.sizes);
     Extent depth{k_.expression(q.sizes[rank_ - 1]), constantOf(q.sizes[rank_ - 1])},
         columns{k_.expression(v.sizes[rank_ - 1]), constantOf(v.sizes[rank_ - 1])};
 
@@ -121,9 +117,9 @@ public:
     Value key_tile = group.localArray(local_, tile_.keyElements());
     Value value_tile = group.localArray(local_, tile_.valueElements());
     Value chances = group.localArray(local_, tile_.chanceElements());
-    TileSide query_rows{m_, first_row, tile_rows, 1}, query_depth{depth, i_.number(0), depth_, tile_.queryLine()};
-    TileSide key_rows{n_, {}, tile_.keys, 1}, key_depth{depth, i_.number(0), depth_, tile_.keyLine()};
-    TileSide value_rows{n_, {}, tile_.keys, tile_.valueLine()}, value_columns{columns, i_.number(0), columns_, 1};
+    TileSide query_rows{queries_, first_row, tile_rows, 1}, query_depth{depth, i_.number(0), depth_, tile_.queryLine()};
+    TileSide key_rows{keys_, {}, tile_.keys, 1}, key_depth{depth, i_.number(0), depth_, tile_.keyLine()};
+    TileSide value_rows{keys_, {}, tile_.keys, tile_.valueLine()}, value_columns{columns, i_.number(0), columns_, 1};
     if (tile_.engine) {
       std::swap(query_rows.step, query_depth.step);
       std::swap(key_rows.step, key_depth.step);
@@ -133,12 +129,20 @@ public:
 
     Value mine = i_.multiply(group.subgroupIndex(), rows_);
     Value row = i_.add(first_row, mine);
-    Value my_chances = i_.multiply(group.subgroupIndex(), tile_.chanceLine() * (tile_.engine ? rows_ : tile_.keys));
+    // Where what is summed over is innermost, and where it is not.
+    auto side = [&](Value array, Value first, int64_t line) {
+      return tile_.engine ? Side{array, first, line, 1} : Side{array, first, 1, line};
+    };
+    Value start = i_.number(0);
+    Side my_queries = side(queries, mine, tile_.queryLine()), all_keys = side(key_tile, start, tile_.keyLine());
+    Side my_chances =
+        side(chances, tile_.engine ? mine : i_.multiply(group.subgroupIndex(), tile_.keys * rows_), tile_.chanceLine());
+    Side all_values = side(value_tile, start, tile_.valueLine());
     int64_t blocks = columns_ / tile_.lanes;
     // Carried: per row the maximum so far, this work-item's part of the sum, and the result's blocks.
     SmallVector<Value> carried{real(-INFINITY), real(0)};
     carried.append(blocks, real(0));
-    Value end = n_.value;
+    Value end = keys_.value;
     if (call_.causal)
       end = i_.smaller(end, i_.add(first_row, tile_rows));
     auto loop = scf::ForOp::create(b_, loc_, i_.number(0), end, i_.number(tile_.keys), carried);
@@ -151,21 +155,15 @@ public:
       stageTile(b_, group, source(v), local_, value_rows, value_columns, value_tile);
       group.barrier();
       SmallVector<Value> scores(tile_.keys / tile_.lanes, real(0));
-      if (tile_.engine)
-        scores =
-            multiplyOnEngine(group, depth_, mine, {queries, tile_.queryLine()}, {key_tile, tile_.keyLine()}, scores);
-      else
-        scores = multiply(
-            depth_,
-            [&](Value step) { return at(group, queries, i_.add(i_.multiply(step, tile_.queryLine()), mine), rows_); },
-            [&](Value step, int64_t block) {
-              return at(group, key_tile,
-                        i_.add(i_.add(i_.multiply(step, tile_.keyLine()), group.lane()), block * tile_.lanes), 1);
-            },
-            scores);
+      scores = multiply(group, depth_, my_queries, all_keys, scores);
       SmallVector<SmallVector<Value>> seen;  // per block, per row
-      for (auto [block, score] : llvm::enumerate(scores))
-        seen.push_back(masked(score, row, i_.add(i_.add(first_key, group.lane()), int64_t(block) * tile_.lanes)));
+      for (auto [block, products] : llvm::enumerate(scores)) {
+        Value key = i_.add(i_.add(first_key, group.lane()), int64_t(block) * tile_.lanes);
+        Value exists = i_.less(key, keys_.value);
+        SmallVector<Value>& column = seen.emplace_back();
+        for (int64_t r = 0; r < rows_; ++r)
+          column.push_back(score(element(products, r), i_.add(row, r), key, exists));
+      }
 
       // Per row, over the sub-group: the new maximum, and by how much what was summed so far shrinks.
       SmallVector<Value> tops, shrinks;
@@ -191,36 +189,13 @@ public:
         Value vector = joined(values);
         sum = arith::AddFOp::create(b_, loc_, sum, vector);
         Value key = i_.add(group.lane(), int64_t(block) * tile_.lanes);
-        if (!tile_.engine) {
-          Value place = i_.add(my_chances, i_.multiply(key, tile_.chanceLine()));
-          LLVM::StoreOp::create(b_, loc_, vector, group.at(chances, f32_, place), 4);
-          continue;
-        }
-        // Rounded as the decomposition's second product has them.
-        for (auto [r, value] : llvm::enumerate(values)) {
-          Value place = i_.add(i_.add(my_chances, key), int64_t(r) * tile_.chanceLine());
-          Value bits = narrowFromF32(b_, loc_, value, k_.tensor(2).element);
-          LLVM::StoreOp::create(b_, loc_, bits, group.at(chances, local_, place), 2);
-        }
+        storeRows(group, vector, my_chances, key, k_.tensor(2).element);
       }
       group.barrier();
       SmallVector<Value> totals;
       for (Value total : loop.getRegionIterArgs().drop_front(2))
         totals.push_back(arith::MulFOp::create(b_, loc_, total, shrink));
-      if (tile_.engine)
-        totals = multiplyOnEngine(group, tile_.keys, mine, {chances, tile_.chanceLine()},
-                                  {value_tile, tile_.valueLine()}, totals);
-      else
-        totals = multiply(
-            tile_.keys,
-            [&](Value step) {
-              return at(group, chances, i_.add(my_chances, i_.multiply(step, tile_.chanceLine())), rows_);
-            },
-            [&](Value step, int64_t block) {
-              return at(group, value_tile,
-                        i_.add(i_.add(i_.multiply(step, tile_.valueLine()), group.lane()), block * tile_.lanes), 1);
-            },
-            totals);
+      totals = multiply(group, tile_.keys, my_chances, all_values, totals);
       group.barrier();  // before the next tiles overwrite what is read here
       SmallVector<Value> next{joined(tops), sum};
       next.append(totals);
@@ -244,10 +219,10 @@ public:
       sums.push_back(sum);
     }
     if (call_.log_sums) {
-      const StridedTensor& log_sums = k_.tensor(result_ + 1);
+      const StridedTensor& log_sums = k_.tensor(result_number + 1);
       Value at_row = i_.add(row, group.lane());
       OpBuilder::InsertionGuard guard(b_);
-      Value exists = i_.both(i_.less(group.lane(), i_.number(rows_)), i_.less(at_row, m_.value));
+      Value exists = i_.both(i_.less(group.lane(), i_.number(rows_)), i_.less(at_row, queries_.value));
       auto branch = scf::IfOp::create(b_, loc_, exists, false);
       b_.setInsertionPointToStart(branch.thenBlock());
       SmallVector<Value> place(batch_);
@@ -259,7 +234,7 @@ public:
       for (int64_t r = 0; r < rows_; ++r) {
         Value at_row = i_.add(row, r);
         OpBuilder::InsertionGuard guard(b_);
-        Value exists = i_.both(i_.less(at_row, m_.value), i_.less(column, columns.value));
+        Value exists = i_.both(i_.less(at_row, queries_.value), i_.less(column, columns.value));
         auto branch = scf::IfOp::create(b_, loc_, exists, false);
         b_.setInsertionPointToStart(branch.thenBlock());
         Value value = arith::DivFOp::create(b_, loc_, element(loop.getResult(unsigned(2 + block)), r), sums[r]);
@@ -269,150 +244,13 @@ public:
   }
 
 private:
-  Value scalar(double value) const { return constantOfType(b_, loc_, b_.getF32FloatAttr(float(value)), 1); }
-  Value real(double value) const { return constantOfType(b_, loc_, b_.getF32FloatAttr(float(value)), unsigned(rows_)); }
-  Value element(Value vector, int64_t row) {
-    return rows_ == 1 ? vector : vector::ExtractOp::create(b_, loc_, vector, row).getResult();
-  }
-  Value joined(ArrayRef<Value> values) {
-    if (rows_ == 1)
-      return values[0];
-    return vector::FromElementsOp::create(b_, loc_, VectorType::get({rows_}, f32_), values);
-  }
   Value larger(Value x, Value y) {
     Value more = arith::CmpFOp::create(b_, loc_, arith::CmpFPredicate::OGT, y, x);
     return arith::SelectOp::create(b_, loc_, more, y, x);
   }
-  Value exponential(Value x, Value base) {
-    return math::ExpOp::create(b_, loc_, arith::SubFOp::create(b_, loc_, x, base));
-  }
-  Value at(WorkGroup& group, Value array, Value place, int64_t lanes) {
-    return LLVM::LoadOp::create(b_, loc_, withLanes(f32_, unsigned(lanes)), group.at(array, f32_, place), 4);
-  }
-
-  // totals[block] += rows(step) * column(step, block), for `count` steps.
-  SmallVector<Value> multiply(int64_t count, llvm::function_ref<Value(Value)> rows,
-                              llvm::function_ref<Value(Value, int64_t)> column, SmallVector<Value> totals) {
-    int64_t unrolled = count % 4 == 0 ? 4 : 1;
-    auto loop = scf::ForOp::create(b_, loc_, i_.number(0), i_.number(count), i_.number(unrolled), totals);
-    OpBuilder::InsertionGuard guard(b_);
-    b_.setInsertionPointToStart(loop.getBody());
-    totals = SmallVector<Value>(loop.getRegionIterArgs());
-    for (int64_t ahead = 0; ahead < unrolled; ++ahead) {
-      Value step = i_.add(loop.getInductionVar(), ahead);
-      Value row = rows(step);
-      for (auto [block, total] : llvm::enumerate(totals))
-        total = math::FmaOp::create(b_, loc_, row, splat(b_, column(step, int64_t(block)), unsigned(rows_)), total);
-    }
-    scf::YieldOp::create(b_, loc_, totals);
-    return SmallVector<Value>(loop.getResults());
-  }
-
-  struct Lines {
-    Value array;
-    int64_t line;
-  };
-  // totals[block] += this sub-group's rows * columns of the block, over the `count` innermost elements of each line.
-  SmallVector<Value> multiplyOnEngine(WorkGroup& group, int64_t count, Value row, const Lines& rows,
-                                      const Lines& columns, SmallVector<Value> totals) {
-    Type element = k_.tensor(0).element;
-    auto loop = scf::ForOp::create(b_, loc_, i_.number(0), i_.number(count), i_.number(engine_depth), totals);
-    OpBuilder::InsertionGuard guard(b_);
-    b_.setInsertionPointToStart(loop.getBody());
-    totals = SmallVector<Value>(loop.getRegionIterArgs());
-    Value k = loop.getInductionVar();
-    Value a = engineRows(b_, group, rows.array, rows.line, rows_, row, k);
-    for (auto [block, total] : llvm::enumerate(totals)) {
-      Value column = i_.add(group.lane(), int64_t(block) * tile_.lanes);
-      Value b = engineColumn(b_, group, columns.array, columns.line, column, k);
-      total = group.multiplyMatrices(element, a, b, total);
-    }
-    scf::YieldOp::create(b_, loc_, totals);
-    return SmallVector<Value>(loop.getResults());
-  }
-
-  void bindBatch(Value batch, const StridedTensor& result) {
-    batch_.assign(rank_, Value());
-    for (size_t dim = rank_ - 2; dim-- > 0;) {
-      if (dim == 0) {
-        batch_[0] = batch;
-        break;
-      }
-      Value size = k_.expression(result.sizes[dim]);
-      batch_[dim] = i_.modulo(batch, size);
-      batch = i_.divide(batch, size);
-    }
-  }
-
-  // A tensor's indices in this batch: heads that several query heads share are fewer.
-  SmallVector<Value> indices(const StridedTensor& tensor, Value row, Value column) {
-    SmallVector<Value> result(batch_);
-    const StridedTensor& q = k_.tensor(0);
-    size_t dropped = rank_ - tensor.sizes.size();
-    for (size_t dim = dropped; dim + 2 < rank_; ++dim) {
-      auto mine = constantOf(tensor.sizes[dim - dropped]), whole = constantOf(q.sizes[dim]);
-      if (mine && whole && *mine > 1 && *mine < *whole)
-        result[dim] = i_.divide(result[dim], *whole / *mine);
-    }
-    result[rank_ - 2] = row;
-    result[rank_ - 1] = column;
-    return result;
-  }
-
-  ProductSource source(const StridedTensor& tensor) {
-    ProductSource source;
-    source.columns_contiguous =
-        constantOf(tensor.strides[rank_ - 2]) != 1 || constantOf(tensor.strides[rank_ - 1]) == 1;
-    // A tile's rows need not be a multiple of an access.
-    if (source.columns_contiguous)
-      source.run = accessRun(tensor.strides[rank_ - 1], tensor.sizes[rank_ - 1], tensor.element);
-    source.load = [this, &tensor](Value row, Value column, int64_t run) {
-      Value offset = k_.offset(tensor, indices(tensor, row, column));
-      return tile_.engine ? k_.loadBits(tensor, offset, run) : k_.load(tensor, offset, run);
-    };
-    return source;
-  }
-
-  // The scores of a block's key for each row: scaled, masked, -inf for a key that does not exist or is not seen.
-  SmallVector<Value> masked(Value scores, Value row, Value key) {
-    Value hidden = scalar(-INFINITY);
-    Value exists = i_.less(key, n_.value);
-    SmallVector<Value> result;
-    for (int64_t r = 0; r < rows_; ++r) {
-      Value at_row = i_.add(row, r);
-      Value score = arith::MulFOp::create(b_, loc_, element(scores, r), scalar(call_.scale));
-      Value seen = exists;
-      if (call_.causal)
-        seen = i_.both(seen, i_.less(key, i_.add(at_row, 1)));
-      if (call_.mask) {
-        const StridedTensor& mask = k_.tensor(3);
-        Value safe_row = i_.smaller(at_row, i_.subtract(m_.value, i_.number(1)));
-        Value safe_key = i_.smaller(key, i_.subtract(n_.value, i_.number(1)));
-        Value offset = k_.offset(mask, ArrayRef(indices(mask, safe_row, safe_key)));
-        if (mask.element.isInteger(1)) {
-          Value bit = toRegister(b_, loc_, k_.load(mask, offset), mask.element);
-          seen = i_.both(seen, bit);
-        } else {
-          score = arith::AddFOp::create(b_, loc_, score, k_.load(mask, offset));
-        }
-      }
-      result.push_back(arith::SelectOp::create(b_, loc_, seen, score, hidden));
-    }
-    return result;
-  }
-
   const AttentionCall& call_;
-  CallKernel& k_;
   const AttentionTile tile_;
-  const int64_t depth_, columns_, rows_, subgroups_;
-  OpBuilder& b_;
-  Location loc_;
-  IndexMath i_;
-  Type f32_, local_;  // the latter: what local memory holds
-  size_t rank_ = 0;
-  unsigned result_ = 3;
-  SmallVector<Value> batch_;
-  Extent m_, n_;
+  const int64_t depth_, columns_, subgroups_;
 };
 
 }  // namespace

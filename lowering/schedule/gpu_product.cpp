@@ -98,7 +98,7 @@ int64_t accessRun(AffineExpr stride, AffineExpr size, Type element) {
 }
 
 void stageTile(OpBuilder& b, WorkGroup& group, const ProductSource& source, Type type, const TileSide& rows,
-               const TileSide& columns, Value array) {
+               const TileSide& columns, Value array, std::optional<TileCopy> again) {
   Location loc = b.getUnknownLoc();
   IndexMath i{b, loc};
   int64_t inner = source.columns_contiguous ? columns.count : rows.count, run = source.run;
@@ -141,18 +141,23 @@ void stageTile(OpBuilder& b, WorkGroup& group, const ProductSource& source, Type
       Value zero = constantOfType(b, loc, cast<TypedAttr>(b.getZeroAttr(type)), unsigned(run));
       value = arith::SelectOp::create(b, loc, splat(b, inside, unsigned(run)), value, zero);
     }
-    int64_t step = source.columns_contiguous ? columns.step : rows.step;
-    Value place = i.add(i.multiply(in_row, rows.step), i.multiply(in_column, columns.step));
     unsigned align = unsigned(bytesInMemory(type));
-    if (run == 1 || step == 1) {
-      int64_t line = source.columns_contiguous ? rows.step : columns.step;
-      bool aligned = line % run == 0 && (source.columns_contiguous ? columns : rows).count % run == 0;
-      LLVM::StoreOp::create(b, loc, value, group.at(array, type, place), align * (aligned ? unsigned(run) : 1));
-    } else {
+    auto store = [&](const TileCopy& to) {
+      const int64_t step = source.columns_contiguous ? to.column_step : to.row_step;
+      const int64_t other = source.columns_contiguous ? to.row_step : to.column_step;
+      Value place = i.add(i.multiply(in_row, to.row_step), i.multiply(in_column, to.column_step));
+      if (run == 1 || step == 1) {
+        bool aligned = other % run == 0 && inner % run == 0;
+        LLVM::StoreOp::create(b, loc, value, group.at(to.array, type, place), align * (aligned ? unsigned(run) : 1));
+        return;
+      }
       for (int64_t lane = 0; lane < run; ++lane)
         LLVM::StoreOp::create(b, loc, vector::ExtractOp::create(b, loc, value, lane),
-                              group.at(array, type, i.add(place, lane * step)), align);
-    }
+                              group.at(to.array, type, i.add(place, lane * step)), align);
+    };
+    store({array, rows.step, columns.step});
+    if (again)
+      store(*again);
   }
 }
 

@@ -60,10 +60,17 @@ struct TileSide {
   int64_t count = 1, step = 1;
 };
 
+// The tile once more in local memory, in another order.
+struct TileCopy {
+  mlir::Value array;
+  int64_t row_step, column_step;
+};
+
 // Copies a tile of `source` to `array` (elements of `type`), all work-items taking part; neighbouring ones copy
 // neighbours in memory. What lies outside is zero. No barrier.
 void stageTile(mlir::OpBuilder& builder, WorkGroup& group, const ProductSource& source, mlir::Type type,
-               const TileSide& rows, const TileSide& columns, mlir::Value array);
+               const TileSide& rows, const TileSide& columns, mlir::Value array,
+               std::optional<TileCopy> again = std::nullopt);
 
 struct Product {
   Extent m, n, k;

@@ -86,6 +86,8 @@ mlir::FailureOr<ScheduledKernel> scheduleConvolution(ConvolutionOp op, llvm::Arr
                                                      const TargetDescription& target);
 mlir::FailureOr<ScheduledKernel> scheduleAttention(mlir::Operation* op, const AttentionCall& call,
                                                    const TargetDescription& target);
+mlir::FailureOr<ScheduledKernel> scheduleAttentionGradient(mlir::Operation* op, const AttentionGradientCall& call,
+                                                           const TargetDescription& target);
 
 void scheduleCpu(const ScheduleContext& context);
 void scheduleGpu(const ScheduleContext& context);

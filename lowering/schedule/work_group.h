@@ -34,6 +34,7 @@ public:
   mlir::Value reduceInSubgroup(mlir::Operation* combiner, mlir::Value value);
   mlir::Value sumInSubgroup(mlir::Value value) { return subgroupCall("reduce_add", value); }
   mlir::Value maximumInSubgroup(mlir::Value value) { return subgroupCall("reduce_max", value); }  // NaN: either
+  mlir::Value broadcast(mlir::Value value, int64_t lane);  // what that lane has, in all of the sub-group
   // On a matrix engine, over the sub-group: c[m, n] += a[m, k] * b[k, n], m = 1..rows, k = 0..15, a lane per n, sums in
   // f32 (cl_intel_subgroup_matrix_multiply_accumulate). element: f16 or bf16. a: `rows` (2, 4 or 8) integers, each with
   // the lane's 16 / lanes columns of that row; b: the lane's column as 8 integers of 32 bits; c: its column of rows.
@@ -45,7 +46,6 @@ public:
 private:
   mlir::Value call(llvm::StringRef name, mlir::Type result, mlir::ValueRange operands);
   mlir::Value subgroupCall(llvm::StringRef operation, mlir::Value value);
-  mlir::Value broadcast(mlir::Value value, int64_t lane);
 
   mlir::OpBuilder& b_;
   mlir::func::FuncOp function_;

@@ -174,20 +174,23 @@ def test_attention_is_a_kernel(kind: str, dtype: torch.dtype, dynamic: bool) -> 
     assert not [other for other in before if other.startswith("matmul")]
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("kind", ["plain", "grouped_causal", "blind_row"])
-def test_attention_of_training(kind: str, dtype: torch.dtype) -> None:
-    """Forward is one kernel that keeps the rows' sums; backward is products, on the matrix engine for 16 bits, and says so."""
-    arguments = {k: v() if callable(v) else v for k, v in ATTENTIONS[kind].items()}
+def attention_gradients(
+    sizes: tuple[int, int, int], dtype: torch.dtype, dynamic: bool = False, **arguments: Any
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Queries, keys and the size of a head; compares all gradients with f32's. Returns forward's and backward's kernels."""
+    rows, keys, depth = sizes
     heads = 2 if "enable_gqa" in arguments else 4
-    shapes = ((2, 4, 37, 24), (2, heads, 41, 24), (2, heads, 41, 24))
+    shapes = ((2, 4, rows, depth), (2, heads, keys, depth), (2, heads, keys, depth))
     ours = [torch.randn(shape).to(dtype).requires_grad_() for shape in shapes]
     theirs = [x.detach().float().requires_grad_() for x in ours]
-    weights = torch.randn(2, 4, 37, 24).to(dtype)
+    weights = torch.randn(2, 4, rows, depth).to(dtype)
 
     def loss(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
         return (torch.nn.functional.scaled_dot_product_attention(q, k, v, **arguments) * weights).float().sum()
 
+    if dynamic:
+        for tensor in (*ours, weights):
+            torch._dynamo.maybe_mark_dynamic(tensor, 2)
     graphs: list[Any] = []
     with backend.observe(lambda _, graph: graphs.append(graph)):
         torch.compile(loss, backend="zefuse", options=GPU)(*ours, weights).backward()
@@ -195,16 +198,36 @@ def test_attention_of_training(kind: str, dtype: torch.dtype) -> None:
     bound = {torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 2e-2}[dtype]
     for mine, right in zip(ours, theirs, strict=True):
         assert mine.grad is not None and right.grad is not None
+        assert mine.grad.stride() == mine.stride() and mine.grad.dtype == dtype
         assert relative_error(mine.grad.float(), right.grad) < bound
-    forward, backward = (Explanation.of(graph).kernels for graph in graphs)
-    names = [kernel["name"] for kernel in forward]
-    assert [name for name in names if name.startswith("attention_")] and not [
-        n for n in names if n.startswith("matmul")
-    ]
+    forward, backward = (Explanation.of(graph) for graph in graphs)
+    assert not forward.fallbacks and not backward.fallbacks
+    return forward.kernels, backward.kernels
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("kind", ["plain", "grouped_causal", "blind_row", "wide", "dynamic"])
+def test_attention_of_training(kind: str, dtype: torch.dtype) -> None:
+    """One kernel forward, which keeps the rows' sums; backward two, by queries and by keys, and the rows' delta."""
+    arguments = {k: v() if callable(v) else v for k, v in ATTENTIONS.get(kind, {"is_causal": True}).items()}
+    sizes = (70, 66, 128) if kind == "wide" else (37, 41, 24)
+    forward, backward = attention_gradients(sizes, dtype, kind == "dynamic", **arguments)
+    assert not [kernel for kernel in forward + backward if kernel["name"].startswith("matmul")]
+    assert len([kernel for kernel in forward if kernel["name"].startswith("attention_")]) == 1
+    gradients = [kernel for kernel in backward if kernel["name"].startswith("attention_gradient_")]
+    assert {kernel["name"].split("_")[2] for kernel in gradients} == {"queries", "keys"} and len(gradients) == 2
+    for kernel in gradients:
+        assert ("on the matrix engine" in kernel["schedule"]) == (dtype != torch.float32)
+        assert ("n" in kernel["name"].split("_")[3]) == (kind == "dynamic")
+
+
+def test_attention_gradient_without_a_kernel_says_why() -> None:
+    """Its scores are in memory, between five products."""
+    _, backward = attention_gradients((9, 11, 1030), torch.float32)
     products = [kernel["schedule"] for kernel in backward if kernel["name"].startswith("matmul")]
     assert len(products) == 5
-    assert [("on the matrix engine" in schedule) == (dtype != torch.float32) for schedule in products] == [True] * 5
-    assert len([s for s in products if "; attention's derivative is products: its scores are in memory" in s]) == 1
+    (reason,) = [s for s in products if "; attention's derivative without kernels of its own: " in s]
+    assert "heads of 1030 and 1030 elements do not fit into registers and local memory" in reason
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)

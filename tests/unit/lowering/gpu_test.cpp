@@ -279,6 +279,19 @@ TEST_P(Ocloc, EveryFamily) {
     attention.depth = attention.columns = 128;
     attention.mask = "f32";
     add("attention_128_mask_" + element, attention);
+    attention.symbolic = false;
+    for (const char* gradient : {"queries", "keys"}) {
+      attention.gradient = gradient;
+      attention.depth = attention.columns = 128;
+      attention.causal = true;
+      attention.mask = "f32";
+      add("attention_128_mask_by_" + attention.gradient + "_" + element, attention);
+      attention.depth = attention.columns = 64;
+      attention.mask = "";
+      add("attention_causal_by_" + attention.gradient + "_" + element, attention);
+      attention.causal = false;
+      add("attention_64_by_" + attention.gradient + "_" + element, attention);
+    }
   }
   for (const Kernel& kernel : kernels) {
     SCOPED_TRACE(kernel.name + ": " + kernel.schedule);

@@ -185,18 +185,43 @@ static mlir::FailureOr<LoweredKernel> lower(const AttentionCase& c, mlir::MLIRCo
   mlir::Type element = c.element == "f32"   ? f32
                        : c.element == "f16" ? mlir::Type(builder.getF16Type())
                                             : mlir::Type(builder.getBF16Type());
+  auto module = mlir::OwningOpRef<mlir::ModuleOp>(mlir::ModuleOp::create(builder.getUnknownLoc()));
   call.q = tensor({number(c.heads), rows, number(c.depth)}, element);
   call.k = tensor({number(c.key_heads), keys, number(c.depth)}, element);
   call.v = tensor({number(c.key_heads), keys, number(c.columns)}, element);
-  if (!c.mask.empty())
-    call.mask = tensor({rows, keys}, c.mask == "i1" ? mlir::Type(builder.getI1Type()) : f32);
+  auto mask = [&] {
+    if (!c.mask.empty())
+      call.mask = tensor({rows, keys}, c.mask == "i1" ? mlir::Type(builder.getI1Type()) : f32);
+  };
+  if (!c.gradient.empty()) {
+    AttentionGradientCall gradient;
+    gradient.of_keys = c.gradient == "keys";
+    gradient.q = call.q;
+    gradient.k = call.k;
+    gradient.v = call.v;
+    gradient.grad = tensor({number(c.heads), rows, number(c.columns)}, element);
+    gradient.log_sums = tensor({number(c.heads), rows}, f32);
+    gradient.delta = tensor({number(c.heads), rows}, f32);
+    mask();
+    gradient.mask = call.mask;
+    if (gradient.of_keys) {
+      gradient.results.push_back(tensor({number(c.key_heads), keys, number(c.depth)}, f32));
+      gradient.results.push_back(tensor({number(c.key_heads), keys, number(c.columns)}, f32));
+    } else {
+      gradient.results.push_back(tensor({number(c.heads), rows, number(c.depth)}, f32));
+    }
+    gradient.layouts = call.layouts;
+    gradient.scale = c.scale;
+    gradient.causal = c.causal;
+    return lowerAttentionGradient(*module, gradient, target, dump);
+  }
+  mask();
   call.result = tensor({number(c.heads), rows, number(c.columns)}, f32);
   if (c.log_sums)
     call.log_sums = tensor({number(c.heads), rows}, f32);
   call.scale = c.scale;
   call.causal = c.causal;
   call.empty_rows_are_zero = c.zero;
-  auto module = mlir::OwningOpRef<mlir::ModuleOp>(mlir::ModuleOp::create(builder.getUnknownLoc()));
   return lowerAttention(*module, call, target, dump);
 }
 
