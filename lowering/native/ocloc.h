@@ -23,7 +23,7 @@ std::vector<std::string> installedOclocs();
 struct OclocOptions {
   std::string compiler = defaultOcloc();  // name or path
   std::chrono::milliseconds deadline{60'000};
-  uint64_t memory_bytes = uint64_t(8) << 30;  // address space of the compiler
+  uint64_t memory_bytes = uint64_t(8) << 30;  // of the compiler
   std::function<bool()> cancelled;            // ToolLimits
   bool assembly = false;                      // also DeviceBinary::assembly; takes longer
 };

@@ -76,9 +76,10 @@ Result<ToolOutput> runTool(const std::vector<std::string>& command, const ToolLi
                       (error == ENOENT ? "; install it or put it into PATH" : ""));
   pipe.closeEnd(1);
   if (limits.memory_bytes) {
-    // The program has only begun: what it allocates from here on counts with the little that it has.
+    // The program has only begun: what it allocates from here on counts with the little that it has. Not RLIMIT_AS: a
+    // GPU's driver reserves far more addresses than it uses.
     const rlimit memory{limits.memory_bytes, limits.memory_bytes};
-    prlimit(child, RLIMIT_AS, &memory, nullptr);
+    prlimit(child, RLIMIT_DATA, &memory, nullptr);
   }
 
   // Read until the tool ends or its time is up. The pipe may outlive it (a grandchild holds it), so the child is
@@ -134,7 +135,7 @@ Result<ToolOutput> runTool(const std::vector<std::string>& command, const ToolLi
     return output;
   how += "; it held " + std::to_string(usage.ru_maxrss >> 10) + " MiB of memory at most";
   if (limits.memory_bytes)
-    how += ", its address space is limited to " + std::to_string(limits.memory_bytes >> 20) + " MiB";
+    how += ", its memory is limited to " + std::to_string(limits.memory_bytes >> 20) + " MiB";
   return Status(late || cancelled ? Code::deadline : Code::device, tool + how + withOutput(output.text, command));
 }
 

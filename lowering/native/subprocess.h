@@ -17,7 +17,7 @@ struct ToolOutput {
 
 struct ToolLimits {
   std::chrono::milliseconds deadline{60'000};
-  uint64_t memory_bytes = 0;        // address space of the tool; 0: no limit
+  uint64_t memory_bytes = 0;        // of each process of the tool, address space kept in reserve apart; 0: no limit
   std::string directory;            // where it runs; empty: here
   bool any_exit_code = false;       // an exit code other than 0 is no failure
   std::function<bool()> cancelled;  // asked about every 20 ms; true ends the tool

@@ -363,8 +363,16 @@ PYBIND11_MODULE(_C, module) {
       py::arg("plan"), py::arg("targets"), py::arg("options"), py::arg("progress"));
   module.def(
       "package_load",
-      [](const std::string& path, const py::dict& options) { return loadPackage(path, settingsOf(options).run); },
+      [](const std::string& path, const py::dict& options) {
+        return loadPackage(openPackage(path), settingsOf(options).run);
+      },
       py::arg("path"), py::arg("options"));
+  module.def(
+      "package_load_bytes",
+      [](const py::buffer& bytes, const py::dict& options) {
+        return loadPackage(copyPackage(bytes), settingsOf(options).run);
+      },
+      py::arg("bytes"), py::arg("options"));
   module.def("package_inspect", &inspectPackage, py::arg("path"));
   defineCacheFunctions(module);
   defineDeviceFunctions(module);

@@ -5,6 +5,9 @@
 #include <pybind11/stl.h>
 #include <torch/csrc/autograd/python_variable.h>
 
+#include <cstdlib>
+#include <cstring>
+
 #include "compiler/plan/plan_generated.h"
 #include "python/csrc/errors.h"
 #include "python/csrc/tensors.h"
@@ -105,8 +108,21 @@ py::dict nativeSections(const py::bytes& plan, const std::vector<std::string>& t
   return sections;
 }
 
-py::dict loadPackage(const std::string& path, const ExecutableOptions& given) {
-  std::shared_ptr<package::Reader> reader = unwrap(package::Reader::open(path));
+std::shared_ptr<package::Reader> openPackage(const std::string& path) { return unwrap(package::Reader::open(path)); }
+
+std::shared_ptr<package::Reader> copyPackage(const py::buffer& bytes) {
+  constexpr size_t alignment = 64;
+  const py::buffer_info info = bytes.request();
+  const auto given = bytesOf(info);
+  std::shared_ptr<void> copy(std::aligned_alloc(alignment, (given.size() / alignment + 1) * alignment), std::free);
+  if (!copy)
+    throw std::bad_alloc();
+  std::memcpy(copy.get(), given.data(), given.size());
+  auto reader = unwrap(package::Reader::fromBuffer({static_cast<const std::byte*>(copy.get()), given.size()}));
+  return {reader.release(), [copy](package::Reader* owned) { delete owned; }};
+}
+
+py::dict loadPackage(const std::shared_ptr<package::Reader>& reader, const ExecutableOptions& given) {
   package::Manifest manifest = unwrap(package::Manifest::read(*reader));
   ExecutableOptions options = given;
   options.native_binary = [&](std::string_view id, std::string_view target) -> std::span<const std::byte> {
@@ -180,6 +196,7 @@ py::dict inspectPackage(const std::string& path) {
     weights.append(py::make_tuple(weight.name, plan::EnumNameDType(weight.dtype), weight.sizes));
   py::dict result;
   result["format"] = reader->format();
+  result["read_by"] = reader->readBy();
   result["producer"] = manifest.producer;
   result["digest"] = hex(reader->digest());
   result["sections"] = sections;

@@ -4,6 +4,7 @@
 #include <pybind11/pybind11.h>
 
 #include "python/csrc/compiled_graph.h"
+#include "runtime/package/package.h"
 
 namespace zefuse::python {
 
@@ -15,10 +16,14 @@ void writePackage(const std::string& path, const pybind11::dict& sections);
 pybind11::dict nativeSections(const pybind11::bytes& plan, const std::vector<std::string>& targets,
                               const ExecutableOptions& options, const pybind11::object& progress);
 
+// A package of a file, mapped; or a copy of one in memory (contiguous bytes), which need not be aligned.
+std::shared_ptr<package::Reader> openPackage(const std::string& path);
+std::shared_ptr<package::Reader> copyPackage(const pybind11::buffer& bytes);
+
 // {"plans": [(graph, [weight name or user number per input], [("user"|"weight"|"mutates", ...) per output])],
 // "weights": {name: tensor}, "in_spec", "out_spec", "check": a function that compares the weights' hash}. The tensors
-// lie in the mapped file; writing to one changes this process' copy.
-pybind11::dict loadPackage(const std::string& path, const ExecutableOptions& options);
+// lie in the reader's memory; writing to one changes this process' copy.
+pybind11::dict loadPackage(const std::shared_ptr<package::Reader>& reader, const ExecutableOptions& options);
 
 // What a package holds, for `zefuse inspect`: plain data. Every hash is checked.
 pybind11::dict inspectPackage(const std::string& path);

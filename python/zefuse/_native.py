@@ -10,9 +10,12 @@ import importlib.machinery
 import importlib.util
 import os
 import sys
+import threading
 from functools import cache
 from pathlib import Path
 from types import ModuleType
+
+_lock = threading.Lock()
 
 
 def library_dir() -> Path:
@@ -22,7 +25,13 @@ def library_dir() -> Path:
 
 @cache
 def load() -> ModuleType:
-    """Loads ``zefuse._C`` once. Thread-safe through the import lock and the cache: a second load finds the first's module."""
+    """Loads ``zefuse._C`` once. Thread-safe."""
+    with _lock:  # a cache lets several threads in at first
+        return _load()
+
+
+@cache
+def _load() -> ModuleType:
     folder = library_dir()
     for suffix in importlib.machinery.EXTENSION_SUFFIXES:
         file = folder / f"_C{suffix}"

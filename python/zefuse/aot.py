@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -361,20 +362,31 @@ class Package:
         return Explanation.of(self._plans[0][0])
 
 
-def load(path: str | Path, *, options: Mapping[str, Any] | Options | None = None) -> Package:
-    """Loads what ``zefuse compile`` wrote, for ``options={"device": ...}``.
+def load(
+    path: str | Path | bytes | bytearray | memoryview, *, options: Mapping[str, Any] | Options | None = None
+) -> Package:
+    """Loads what ``zefuse compile`` wrote, for ``options={"device": ...}``: a file, which is mapped, or its bytes, which are
+    copied.
 
     Raises DamagedError when the file fails its checks, at the latest at the first call: the hash of the weights is compared
     there; UnsupportedError when it is of a newer format.
     """
-    if not Path(path).is_file():
-        raise NotFoundError(f"zefuse.load: no file {str(path)!r}; make one with: zefuse compile model.pt2 -o {path}")
     checked = Options.make(options)
     native = _native.load()
+    if isinstance(path, str | Path):
+        if not Path(path).is_file():
+            raise NotFoundError(
+                f"zefuse.load: no file {str(path)!r}; make one with: zefuse compile model.pt2 -o {path}"
+            )
+        contents = partial(native.package_load, str(path))
+    else:
+        if not memoryview(path).c_contiguous:
+            raise InvalidArgumentError("zefuse.load: the bytes of a package must be contiguous in memory")
+        contents = partial(native.package_load_bytes, path)
     try:
-        return Package(native.package_load(str(path), checked.to_dict()))
+        return Package(contents(checked.to_dict()))
     except (NotFoundError, DeadlineError, DeviceError) as error:
         if (other := checked.or_cpu()) is None:
             raise
         warnings.warn(f"zefuse.load: the package runs on the CPU: {error}", stacklevel=2)
-        return Package(native.package_load(str(path), other.to_dict()))
+        return Package(contents(other.to_dict()))

@@ -177,7 +177,10 @@ def _inspect(args: argparse.Namespace) -> None:
     if args.json:
         print(json.dumps(found))
         return
-    print(f"{args.package}: format {found['format']}, by {found['producer']}, every hash is right")
+    print(
+        f"{args.package}: format {found['format']}, for runtimes that read format {found['read_by']}, "
+        f"by {found['producer']}, every hash is right"
+    )
     print(f"  digest {found['digest']}")
     for plan in found["plans"]:
         aten = f", ATen: {', '.join(plan['aten'])}" if plan["aten"] else ""

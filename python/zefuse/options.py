@@ -133,6 +133,8 @@ class Options:
 
 def default_cache_dir() -> str:
     """``zefuse`` in the user's cache folder; empty (no cache) for a user without a home."""
+    if os.environ.get("HOME") == "" and not os.environ.get("XDG_CACHE_HOME"):
+        return ""  # expanduser would make it the root folder
     caches = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     return os.path.join(caches, "zefuse") if os.path.isabs(caches) else ""
 

@@ -16,7 +16,6 @@ struct Entry {
   std::string key;      // CacheKey::text()
   std::string note;     // for people: which kernel; not part of the key
   int64_t created = 0;  // Unix time, nanoseconds
-  uint64_t body_bytes = 0;
   std::vector<std::byte> body;
 };
 
@@ -30,10 +29,7 @@ std::string writeEntryFile(const std::string& path, std::span<const std::byte> p
 // Nothing when the bytes fail their checks.
 std::optional<Entry> unpackEntry(std::span<const std::byte> file);
 
-// From an open file, body included and everything checked.
+// From an open file.
 std::optional<Entry> readEntry(int file);
-
-// Key, note and sizes only: for listings. The digest is not checked.
-std::optional<Entry> readEntryHead(int file);
 
 }  // namespace zefuse

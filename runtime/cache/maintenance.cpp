@@ -51,12 +51,15 @@ std::vector<File> filesOf(const std::string& directory) {
   return files;
 }
 
-template <typename Use> void withFile(const std::string& path, Use use) {
+// The entry in a file: nothing unless it may be used (trusted) and every byte is right.
+std::optional<Entry> soundEntry(const std::string& path) {
   const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
   if (file < 0)
-    return;
-  use(file);
+    return std::nullopt;
+  struct stat info{};
+  std::optional<Entry> entry = fstat(file, &info) == 0 && trusted(info) ? readEntry(file) : std::nullopt;
   close(file);
+  return entry && path.ends_with("/" + CacheKey::fileNameOf(entry->key)) ? std::move(entry) : std::nullopt;
 }
 
 }  // namespace
@@ -64,12 +67,9 @@ template <typename Use> void withFile(const std::string& path, Use use) {
 std::vector<CacheEntryInfo> listEntries(const std::string& directory) {
   std::vector<CacheEntryInfo> entries;
   for (const File& file : filesOf(directory))
-    if (!file.unfinished())
-      withFile(directory + "/" + file.name, [&](int descriptor) {
-        if (auto head = readEntryHead(descriptor))
-          entries.push_back({file.name, CacheKey::parse(head->key), head->note, uint64_t(file.info.st_size),
-                             head->created, file.info.st_mtim.tv_sec});
-      });
+    if (const auto entry = soundEntry(directory + "/" + file.name))
+      entries.push_back({file.name, CacheKey::parse(entry->key), entry->note, uint64_t(file.info.st_size),
+                         entry->created, file.info.st_mtim.tv_sec});
   std::sort(entries.begin(), entries.end(), [](const CacheEntryInfo& a, const CacheEntryInfo& b) {
     return std::tie(b.created, a.file) < std::tie(a.created, b.file);
   });
@@ -122,22 +122,17 @@ Result<uint64_t> exportCache(const std::string& directory, const std::string& pa
   std::memcpy(header.magic, export_magic, sizeof export_magic);
   if (out.descriptor() < 0 || !writeAll(out.descriptor(), &header, sizeof header))
     return cannot();
-  bool written = true;
-  for (const File& file : filesOf(directory))
-    withFile(directory + "/" + file.name, [&](int descriptor) {
-      struct stat info{};
-      if (!written || file.unfinished() || fstat(descriptor, &info) != 0 || !trusted(info))
-        return;  // who imports it would take another user's code for ours
-      const auto entry = readEntry(descriptor);
-      if (!entry || CacheKey::fileNameOf(entry->key) != file.name)
-        return;
-      const auto packed = packEntry(entry->key, entry->note, entry->created, entry->body);
-      const uint64_t size = packed.size();
-      written = writeAll(out.descriptor(), &size, sizeof size) && writeAll(out.descriptor(), packed.data(), size);
-      header.entries += written;
-    });
-  if (!written || lseek(out.descriptor(), 0, SEEK_SET) != 0 || !writeAll(out.descriptor(), &header, sizeof header) ||
-      !out.commit())
+  for (const File& file : filesOf(directory)) {
+    const auto entry = soundEntry(directory + "/" + file.name);
+    if (!entry)
+      continue;
+    const auto packed = packEntry(entry->key, entry->note, entry->created, entry->body);
+    const uint64_t size = packed.size();
+    if (!writeAll(out.descriptor(), &size, sizeof size) || !writeAll(out.descriptor(), packed.data(), size))
+      return cannot();
+    ++header.entries;
+  }
+  if (lseek(out.descriptor(), 0, SEEK_SET) != 0 || !writeAll(out.descriptor(), &header, sizeof header) || !out.commit())
     return cannot();
   return header.entries;
 }
@@ -168,12 +163,7 @@ Result<uint64_t> importCache(const std::string& directory, const std::string& pa
     if (!entry)
       return damaged(which + " fails its check");
     const std::string target = directory + "/" + CacheKey::fileNameOf(entry->key);
-    bool there = false;
-    withFile(target, [&](int descriptor) {
-      struct stat info{};
-      there = fstat(descriptor, &info) == 0 && trusted(info) && readEntry(descriptor);
-    });
-    if (there)
+    if (soundEntry(target))
       continue;
     if (const std::string why = writeEntryFile(target, packed); !why.empty())
       return Status{Code::not_found, "cannot write " + target + ": " + why};

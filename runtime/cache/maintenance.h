@@ -20,7 +20,7 @@ struct CacheEntryInfo {
   int64_t last_used = 0;  // Unix time, seconds; exact to the hour
 };
 
-// All readable entries, newest first. An empty list when there is no folder.
+// All sound entries of this user's or root's, newest first: each is read whole. An empty list when there is no folder.
 std::vector<CacheEntryInfo> listEntries(const std::string& directory);
 
 // Removes the least recently used entries until 90 % of `limit` (bytes) are kept, when there are more than `limit`, and
@@ -30,7 +30,7 @@ void evict(const std::string& directory, uint64_t limit);
 // Removes every entry and what killed writers left, and nothing else. The number removed.
 Result<uint64_t> clearCache(const std::string& directory);
 
-// Every sound entry of this user's or root's into one file (AtomicFile), and back; a sound entry that is there already
+// What listEntries lists into one file (AtomicFile), and back; a sound entry that is there already
 // stays. The number of entries. damaged: what is wrong; the entries before it are taken.
 // Importing machine code means trusting who exported it; each entry's digest is checked, its origin cannot be.
 Result<uint64_t> exportCache(const std::string& directory, const std::string& file);

@@ -84,10 +84,12 @@ void readFault(Environment& values) {
   const char* value = std::getenv(name);
   if (!value || !*value)
     return;
-  if (!std::strcmp(value, "jit-hang") || !std::strcmp(value, "jit-crash")) {
-    values.fault = !std::strcmp(value, "jit-hang") ? Fault::jit_hang : Fault::jit_crash;
-    return;
-  }
+  for (auto [word, fault] : {std::pair{"jit-hang", Fault::jit_hang}, std::pair{"jit-crash", Fault::jit_crash},
+                             std::pair{"jit-memory", Fault::jit_memory}})
+    if (!std::strcmp(value, word)) {
+      values.fault = fault;
+      return;
+    }
   for (auto [prefix, fault] :
        {std::pair{"hang:", Fault::hang}, std::pair{"lost:", Fault::lost}, std::pair{"hang-copy:", Fault::hang_copy}}) {
     const size_t length = std::strlen(prefix);
@@ -100,7 +102,7 @@ void readFault(Environment& values) {
     values.fault = fault;
     return;
   }
-  complain(name, value, "hang:n, lost:n or hang-copy:n, n at least 1, jit-hang or jit-crash");
+  complain(name, value, "hang:n, lost:n or hang-copy:n, n at least 1, jit-hang, jit-crash or jit-memory");
 }
 
 }  // namespace

@@ -5,9 +5,11 @@
 #include <csignal>
 #include <cstring>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string_view>
 #include <thread>
+#include <vector>
 
 #include "runtime/cpu_driver/build_options.h"
 #include "runtime/cpu_driver/counted.h"
@@ -111,6 +113,9 @@ ze_result_t moduleCreate(ze_context_handle_t hContext, ze_device_handle_t hDevic
         std::raise(SIGSEGV);
       while (environment().fault == Fault::jit_hang)
         std::this_thread::sleep_for(std::chrono::seconds(1));
+      if (environment().fault == Fault::jit_memory)
+        for (std::vector<std::unique_ptr<char[]>> eaten; eaten.size() < 1 << 14;)  // not written, so no test needs it
+          eaten.push_back(std::make_unique_for_overwrite<char[]>(size_t(64) << 20));
     }
     Build build = native ? loadNative(*desc) : buildSpirv(*desc);
     std::string reason = firstLine(build.log);

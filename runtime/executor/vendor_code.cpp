@@ -95,6 +95,7 @@ Result<std::vector<std::byte>> VendorCode::byDriver(const plan::KernelModule& mo
   }
   ToolLimits limits;
   limits.deadline = std::chrono::seconds(options_.jit_timeout_s);
+  limits.memory_bytes = OclocOptions().memory_bytes;  // the same compiler, as a library
   const auto done = runTool({companionProgram(ze::jit_program), device_.name, from, to}, limits);
   if (!done.ok()) {
     folder.keep();  // the message's command repeats it

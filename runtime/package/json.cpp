@@ -154,7 +154,35 @@ private:
   size_t at_ = 0;
 };
 
+namespace {
+
+// RFC 3629, section 4: no overlong forms, no surrogates, nothing above U+10FFFF.
+bool isUtf8(std::string_view text) {
+  for (size_t at = 0; at < text.size();) {
+    const auto lead = uint8_t(text[at++]);
+    if (lead < 0x80)
+      continue;
+    if (lead < 0xc2 || lead > 0xf4)
+      return false;
+    const int more = lead >= 0xf0 ? 3 : lead >= 0xe0 ? 2 : 1;
+    uint32_t code = lead & (0x3fu >> more);
+    for (int i = 0; i < more; ++i, ++at) {
+      if (at == text.size() || (uint8_t(text[at]) & 0xc0) != 0x80)
+        return false;
+      code = code << 6 | (uint8_t(text[at]) & 0x3f);
+    }
+    if ((more == 2 && code < 0x800) || (more == 3 && code < 0x10000) || code > 0x10ffff ||
+        (code >= 0xd800 && code <= 0xdfff))
+      return false;
+  }
+  return true;
+}
+
+}  // namespace
+
 Result<Json> Json::parse(std::string_view text) {
+  if (!isUtf8(text))
+    return Status{Code::damaged, "no JSON: it is not UTF-8"};
   Json json;
   JsonParser parser(text);
   if (!parser.document(json))

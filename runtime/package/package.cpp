@@ -201,6 +201,7 @@ Status Reader::check(WeightsCheck weights) {
   if (digestOf(header, table) != header.digest)
     return damaged("the hash of its table of sections is wrong");
   format_ = header.version;
+  read_by_ = std::max<uint32_t>(header.reader, oldest_format);
   digest_ = header.digest;
 
   // From here on the table is what the writer wrote; its bounds are checked all the same.
@@ -222,8 +223,8 @@ Status Reader::check(WeightsCheck weights) {
       ZEFUSE_RETURN_IF_ERROR(checkSection(sections_.back()));
     end = entry.offset + entry.bytes;
   }
-  if (end != size_)
-    return damaged("it has bytes behind its last section");
+  if (end != size_ || name_at != table.size())
+    return damaged("it has bytes behind its last section or name");
   if (weights == WeightsCheck::never)
     weights_.emplace();
   return weights == WeightsCheck::at_open ? checkWeights() : Status();

@@ -85,6 +85,7 @@ public:
   Status checkWeights() const;
 
   uint32_t format() const { return format_; }
+  uint32_t readBy() const { return read_by_; }       // the lowest format that a runtime must know to read it
   const std::string& name() const { return name_; }  // for messages: "package model.zefuse"
   const Digest& digest() const { return digest_; }   // of header and table, and so of the whole package
 
@@ -95,7 +96,7 @@ private:
   const std::byte* data_ = nullptr;
   size_t size_ = 0;
   bool mapped_ = false;
-  uint32_t format_ = 0;
+  uint32_t format_ = 0, read_by_ = 0;
   Digest digest_{};
   std::string name_;
   std::vector<Section> sections_;

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import zefuse
-from zefuse import cache
+from zefuse import _native, cache
 from zefuse.cli import main
 
 SCRIPT = """
@@ -111,9 +111,38 @@ def test_a_folder_that_cannot_be_written_is_survived_and_named(tmp_path: Path) -
 def test_a_user_without_a_home_has_no_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("ZEFUSE_CACHE_DIR", "XDG_CACHE_HOME"):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", "")  # which expanduser takes for the root folder
+    assert cache.directory() == ""
     monkeypatch.setattr(os.path, "expanduser", lambda path: path)  # what it does without HOME and a password entry
+    monkeypatch.delenv("HOME")
     assert cache.directory() == ""
     assert "no cache" in cache.stat()
+
+
+@pytest.mark.parametrize("home", ["", "a file", "nowhere to be made"])
+def test_a_process_without_a_usable_home_compiles(tmp_path: Path, home: str) -> None:
+    (tmp_path / "a file").write_text("")
+    places = {"": "", "a file": str(tmp_path / "a file"), "nowhere to be made": "/proc/nowhere"}
+    variables = {
+        name: value for name, value in os.environ.items() if name not in ("ZEFUSE_CACHE_DIR", "XDG_CACHE_HOME")
+    }
+    code = """
+import torch
+from zefuse import cache
+torch.testing.assert_close(torch.compile(lambda x: x.exp() * 2, backend="zefuse")(torch.ones(3)), torch.ones(3).exp() * 2)
+print("cache", repr(cache.directory()))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env={**variables, "HOME": places[home]},
+        cwd=tmp_path,
+    )
+    assert done.returncode == 0, done.stderr
+    expected = home and f"{places[home]}/.cache/zefuse"
+    assert done.stdout.splitlines()[-1] == f"cache {expected!r}"
 
 
 def test_damaged_entries_are_made_again(used: Path) -> None:
@@ -128,6 +157,77 @@ def test_damaged_entries_are_made_again(used: Path) -> None:
     torch._dynamo.reset()
     f = torch.compile(lambda x: x.tanh() * 2, backend="zefuse", options={"cache_dir": str(used)})
     torch.testing.assert_close(f(torch.ones(5)), torch.ones(5).tanh() * 2)
+
+
+def test_a_damaged_folder_is_listed(used: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Whatever is in an entry's head: what is sound is listed, exported and explained, and no command fails."""
+    damaged, *sound = [used / entry["file"] for entry in cache.entries(str(used))]
+    good = damaged.read_bytes()
+    for position in range(0, 400, 3):
+        data = bytearray(good)
+        data[position] ^= 0xFF
+        damaged.write_bytes(data)
+        assert {entry["file"] for entry in cache.entries(str(used))} == {path.name for path in sound}
+        assert f"{len(sound)} entries" in cache.stat(str(used)) and len(cache.why(str(used))) == len(sound)
+    assert main(["cache", "--dir", str(used), "export", str(tmp_path / "moved")]) == 0
+    assert f"wrote {len(sound)} entries" in capsys.readouterr().out
+
+
+def test_the_limit_is_kept(tmp_path: Path) -> None:
+    native = _native.load()
+    for number in range(3):
+        native.cache_store(str(tmp_path), 1 << 30, "native", [("number", str(number))], "old", b"x" * 700_000)
+    explanation = answer(start(tmp_path, ZEFUSE_CACHE_LIMIT_MB="1"))
+    found = cache.entries(str(tmp_path))
+    assert sum(entry["bytes"] for entry in found) <= 1 << 20
+    made = [entry for entry in found if entry["key"]["kind"] == "native" and entry["note"] != "old"]
+    assert len(made) == explanation["native_cache_misses"] and len(found) - len(made) <= 2
+
+
+THREADS = """
+import sys, threading
+import torch, zefuse
+
+x = torch.linspace(-1, 1, 24).reshape(4, 6)
+wrong, misses, kernels = [], [], []
+start = threading.Barrier(8)
+
+def work():
+    start.wait()
+    package = zefuse.load(sys.argv[1])
+    if not torch.allclose(package(x), torch.softmax(torch.nn.functional.gelu(x).cumsum(0), -1), atol=1e-5):
+        wrong.append(1)
+    counters = package.explain().graphs[0]["counters"]
+    misses.append(counters["native_cache_misses"])
+    kernels.append(counters["native_cache_misses"] + counters["native_cache_hits"])
+
+threads = [threading.Thread(target=work) for _ in range(8)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+print(len(wrong), sum(misses), *sorted(set(kernels)), len(kernels))
+"""
+
+
+def test_threads_that_start_together_build_each_kernel_once(tmp_path: Path) -> None:
+    """Each loads a package that has no code for this level."""
+
+    class Model(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.softmax(torch.nn.functional.gelu(x).cumsum(0), -1)
+
+    program = torch.export.export(Model(), (torch.ones(4, 6),))
+    zefuse.compile_package(program, tmp_path / "m", targets=["amx"], options={"cache_dir": ""})
+    environment = {**os.environ, "ZEFUSE_CPU_ISA": "avx2", "ZEFUSE_CACHE_DIR": str(tmp_path / "cache")}
+    done = subprocess.run(
+        [sys.executable, "-c", THREADS, str(tmp_path / "m")],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        env=environment,
+    )
+    assert done.returncode == 0, done.stderr
+    wrong, misses, kernels, loads = map(int, done.stdout.split())
+    assert (wrong, loads) == (0, 8) and misses == kernels == len(cache.entries(str(tmp_path / "cache"))) > 0
 
 
 @pytest.mark.parametrize("value", ["-1", "many", "0"])

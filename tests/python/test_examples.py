@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+
+import torch
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -53,3 +56,84 @@ def test_minilm_in_cpp(tmp_path: Path) -> None:
         [built / "search", folder / "README.md", *arguments[1:]], capture_output=True, text=True, timeout=60
     )
     assert done.returncode == 1 and "it does not begin as a package does" in done.stderr
+
+
+PROJECT = """
+cmake_minimum_required(VERSION 3.20)
+project(models LANGUAGES C)
+find_package(zefuse REQUIRED)
+zefuse_add_model(good MODEL good.pt2 TARGETS avx2 x86-64-v4 OUTPUT made/good.package)
+add_executable(user main.c)
+target_link_libraries(user PRIVATE zefuse::runtime)
+target_compile_definitions(user PRIVATE PACKAGE="$<TARGET_PROPERTY:good,ZEFUSE_PACKAGE>")
+add_dependencies(user good)
+zefuse_add_model(bad MODEL factory:bad OPTIONS --quiet)
+set_target_properties(bad PROPERTIES EXCLUDE_FROM_ALL ON)
+"""
+FACTORY = """
+import torch
+
+
+class Histogram(torch.nn.Module):
+    def forward(self, x):
+        return torch.histc(x, 4, 0.0, 1.0)
+
+
+def bad():
+    return torch.export.export(Histogram(), (torch.eye(3),))
+"""
+MAIN = """
+#include <stdio.h>
+#include <zefuse/zefuse.h>
+
+int main(void) {
+  zefuse_model* model;
+  if (zefuse_model_load_file(PACKAGE, NULL, &model) != ZEFUSE_OK)
+    return printf("%s", zefuse_error_message()), 1;
+  printf("%zu input", zefuse_model_num_inputs(model));
+  zefuse_model_release(model);
+  return 0;
+}
+"""
+
+
+def test_models_in_a_cmake_project(tmp_path: Path) -> None:
+    """In C: compiled for the targets, again when the model changes, and what needs torch fails the build by name."""
+    built = tmp_path / "build"
+
+    def run(*command: str | Path, code: int = 0) -> str:
+        done = subprocess.run(
+            [str(word) for word in command],
+            capture_output=True,
+            text=True,
+            timeout=300,
+            env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        )
+        assert (done.returncode != 0) == (code != 0), done.stdout + done.stderr
+        return done.stdout + done.stderr
+
+    for name, text in {"CMakeLists.txt": PROJECT, "factory.py": FACTORY, "main.c": MAIN}.items():
+        (tmp_path / name).write_text(text)
+    torch.export.save(torch.export.export(torch.nn.GELU(), (torch.ones(3),)), tmp_path / "good.pt2")
+    prefix = tmp_path / "zefuse"
+    run("cmake", "--install", ROOT / "build" / "release", "--component", "runtime", "--prefix", prefix)
+    command = f"{sys.executable};-m;zefuse"
+    run("cmake", "-S", tmp_path, "-B", built, f"-DCMAKE_PREFIX_PATH={prefix}", f"-DZEFUSE_COMMAND={command}")
+    run("cmake", "--build", built)
+    package = built / "made" / "good.package"
+    listed = run(sys.executable, "-m", "zefuse", "inspect", package)
+    assert ".avx2:" in listed and ".avx512:" in listed and "f32[3]" in listed
+    assert run(built / "user") == "1 input"
+    libraries = run("ldd", built / "user")
+    assert "libzefuse_runtime" in libraries and "torch" not in libraries and "python" not in libraries
+
+    made = package.stat().st_mtime_ns
+    run("cmake", "--build", built)
+    assert package.stat().st_mtime_ns == made
+    torch.export.save(torch.export.export(torch.nn.GELU(), (torch.ones(5),)), tmp_path / "good.pt2")
+    run("cmake", "--build", built)
+    assert "f32[5]" in run(sys.executable, "-m", "zefuse", "inspect", package)
+
+    failed = run("cmake", "--build", built, "--target", "bad", code=1)
+    assert "standalone packages run without torch" in failed and "aten.histc" in failed and "factory.py:7" in failed
+    assert not (built / "bad.zefuse").exists()

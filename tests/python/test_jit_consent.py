@@ -113,6 +113,13 @@ def test_a_crashing_compiler_is_an_error(tmp_path: Path) -> None:
     assert out.startswith("DeviceError") and "Segmentation fault" in out and "kernel '" in out, out
 
 
+def test_a_compiler_that_eats_memory_is_an_error(tmp_path: Path) -> None:
+    out, _ = run(tmp_path, '{"jit": "allow"}', ZEFUSE_CPU_DRIVER_GPU_FAULT="jit-memory")
+    assert out.startswith("DeviceError") and "its memory is limited to 8192 MiB" in out and "kernel '" in out, out
+    out, log = run(tmp_path, '{"jit": "allow", "device": "gpu:0,cpu"}', ZEFUSE_CPU_DRIVER_GPU_FAULT="jit-memory")
+    assert out.startswith("right ") and out.split()[2] == "cpu" and "its memory is limited" in log, out
+
+
 @pytest.mark.parametrize("device_id", ["0x56a5", "0xfff1"])
 def test_the_cpu_where_the_user_chose_it(tmp_path: Path, device_id: str) -> None:
     out, log = run(tmp_path, '{"device": "gpu:0,cpu"}', ZEFUSE_CPU_DRIVER_GPU_ID=device_id)

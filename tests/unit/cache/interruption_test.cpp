@@ -10,6 +10,7 @@
 
 #include <functional>
 
+#include "runtime/atomic_file.h"
 #include "runtime/cache/file_cache.h"
 #include "runtime/cache/maintenance.h"
 #include "tests/unit/cache/killed_at.h"
@@ -112,7 +113,13 @@ TEST(Killed, WhileExportingAndImporting) {
 TEST(Killed, WhatIsLeftIsInNobodysWay) {
   TemporaryFolder folder;
   const FileCache cache(folder.path);
-  for (int number = 0; number < 200; ++number)
+  uint64_t next = 0;
+  {
+    const AtomicFile probe(folder.path + "/probe", 0600);
+    const std::string name = std::filesystem::directory_iterator(folder.path)->path().stem();  // probe.PID.NUMBER
+    next = std::stoull(name.substr(name.rfind('.') + 1)) + 1;
+  }
+  for (uint64_t number = next; number < next + 200; ++number)
     writeFile(cache.entryPath(key(1)) + "." + std::to_string(getpid()) + "." + std::to_string(number) + ".tmp", {'x'});
   const Status status = cache.store(key(1), bytesOf("code"));
   EXPECT_TRUE(status.ok()) << status.message();

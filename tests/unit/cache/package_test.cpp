@@ -6,6 +6,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstring>
+
 #include "runtime/package/json.h"
 #include "tests/unit/cache/temporary_folder.h"
 
@@ -119,6 +121,69 @@ TEST(Package, ANewerFormatIsRefusedByName) {
   EXPECT_NE(status.message().find("newer zefuse"), std::string::npos);
 }
 
+// The hash of header and table (package.cpp) made right again after a change.
+void seal(std::vector<char>& bytes) {
+  uint64_t table = 0;
+  std::memcpy(&table, bytes.data() + 16, sizeof table);
+  std::fill_n(bytes.begin() + 32, sizeof(Digest), 0);
+  const Digest digest = sha256(std::as_bytes(std::span(bytes)).first(64 + table));
+  std::memcpy(bytes.data() + 32, &digest, sizeof digest);
+}
+
+// A newer version that old readers may read says so: what counts is the format that a reader must know.
+TEST(Package, SaysWhichRuntimesReadIt) {
+  TemporaryFolder folder;
+  const std::string path = folder.path + "/model.zefuse";
+  std::vector<char> bytes = sample(path);
+  EXPECT_EQ((*Reader::open(path))->readBy(), format_version);
+  bytes[8] = char(format_version + 5);
+  seal(bytes);
+  writeFile(path, bytes);
+  auto newer = Reader::open(path);
+  ASSERT_TRUE(newer.ok()) << newer.status().message();
+  EXPECT_EQ((*newer)->format(), format_version + 5);
+  EXPECT_EQ((*newer)->readBy(), format_version);
+  bytes[10] = char(format_version + 1);
+  seal(bytes);
+  writeFile(path, bytes);
+  const Status status = Reader::open(path).status();
+  EXPECT_EQ(status.code(), Code::unsupported);
+  EXPECT_NE(status.message().find("is of format " + std::to_string(format_version + 5) +
+                                  " and needs a runtime that reads format " + std::to_string(format_version + 1) +
+                                  "; this one reads " + std::to_string(oldest_format) + " to " +
+                                  std::to_string(format_version)),
+            std::string::npos)
+      << status.message();
+  bytes[8] = bytes[10] = 0;
+  seal(bytes);
+  writeFile(path, bytes);
+  EXPECT_EQ(Reader::open(path).status().code(), Code::damaged);
+}
+
+// Headers and tables whose hash is right and whose numbers are not: errors, nothing outside the file is read.
+TEST(Package, ATableThatLiesIsRefused) {
+  TemporaryFolder folder;
+  const std::string path = folder.path + "/model.zefuse";
+  const std::vector<char> good = sample(path);
+  auto refused = [&](size_t at, uint64_t value, size_t bytes) {
+    std::vector<char> bad = good;
+    std::memcpy(bad.data() + at, &value, bytes);
+    seal(bad);
+    writeFile(path, bad);
+    EXPECT_EQ(Reader::open(path).status().code(), Code::damaged) << "at " << at << ": " << value;
+  };
+  for (uint64_t value : {uint64_t(0), uint64_t(1), uint64_t(3), uint64_t(1) << 40, ~uint64_t(0)}) {
+    refused(12, value, 4);            // how many sections
+    refused(24, value, 8);            // the file's bytes
+    for (size_t i = 0; i < 5; ++i) {  // entries: offset, bytes, name's bytes
+      refused(64 + 56 * i, value, 8);
+      refused(64 + 56 * i + 16, value, 4);
+      if (i != 0 || value != 0)  // the first is empty
+        refused(64 + 56 * i + 8, value, 8);
+    }
+  }
+}
+
 TEST(Package, FromABuffer) {
   TemporaryFolder folder;
   const std::vector<char> bytes = sample(folder.path + "/model.zefuse");
@@ -147,6 +212,11 @@ TEST(Json, ReadsAndRefuses) {
        {"", "{", "[1,]", "{\"a\" 1}", "{\"a\":1,}", "nul", "01x", "\"\\ud800\"", "\"a", "[1] 2", "--1", "{1:2}"})
     EXPECT_FALSE(Json::parse(bad).ok()) << bad;
   EXPECT_FALSE(Json::parse(std::string(100000, '[')).ok());
+  for (const char* good : {"\xc3\xa4", "\xe2\x82\xac", "\xed\x9f\xbf", "\xf0\x9f\x98\x80", "\xf4\x8f\xbf\xbf"})
+    EXPECT_TRUE(Json::parse('"' + std::string(good) + '"').ok()) << good;
+  for (const char* bad : {"\x80", "\xc3", "\xc0\xaf", "\xe0\x9f\xbf", "\xed\xa0\x80", "\xf0\x8f\xbf\xbf",
+                          "\xf4\x90\x80\x80", "\xff", "\xe2\x82"})
+    EXPECT_FALSE(Json::parse('"' + std::string(bad) + '"').ok());
 }
 
 TEST(Package, BadNamesAndPathsAreErrors) {

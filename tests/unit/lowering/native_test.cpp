@@ -97,7 +97,7 @@ TEST_F(FakeCompiler, EatingMemoryEndsAtTheLimit) {
   auto result = compile(options);
   ASSERT_FALSE(result.ok());
   EXPECT_EQ(result.status().code(), Code::device) << result.status().message();  // not the deadline
-  EXPECT_NE(result.status().message().find("address space is limited to 256 MiB"), std::string::npos)
+  EXPECT_NE(result.status().message().find("its memory is limited to 256 MiB"), std::string::npos)
       << result.status().message();
 }
 
