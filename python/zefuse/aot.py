@@ -63,6 +63,8 @@ def compile_package(
     flat = [_Flat(each) for each in programs if not isinstance(each, CapturedGraph)]
     if not programs:
         raise InvalidArgumentError("compile_package: no program")
+    if not Path(path).absolute().parent.is_dir():  # before the work
+        raise NotFoundError(f"compile_package: no folder {str(Path(path).parent)!r} to write {Path(path).name!r} into")
     if standalone and not flat:
         raise InvalidArgumentError(
             "compile_package: standalone is for programs of torch.export; graphs of torch.compile are only for torch"

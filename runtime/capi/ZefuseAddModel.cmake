@@ -30,12 +30,14 @@ function(zefuse_add_model name)
     set(output ${name}.zefuse)
   endif()
   get_filename_component(output ${output} ABSOLUTE BASE_DIR ${CMAKE_CURRENT_BINARY_DIR})
+  get_filename_component(folder ${output} DIRECTORY)
   set(targets)
   if(ARG_TARGETS)
     list(JOIN ARG_TARGETS "," list)
     set(targets --targets ${list})
   endif()
   add_custom_command(OUTPUT ${output}
+    COMMAND ${CMAKE_COMMAND} -E make_directory ${folder}
     COMMAND ${command} compile ${model} --standalone ${targets} ${ARG_OPTIONS} -o ${output}
     DEPENDS ${depends} VERBATIM COMMENT "zefuse: ${name}")
   add_custom_target(${name} ALL DEPENDS ${output})

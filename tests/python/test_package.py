@@ -208,7 +208,9 @@ def test_dynamic_batch(tmp_path: Path) -> None:
 
 def test_command_line_errors(tmp_path: Path) -> None:
     (tmp_path / "no.pt2").write_bytes(b"nothing")
+    torch.export.save(torch.export.export(nn.GELU(), (torch.ones(3),)), tmp_path / "yes.pt2")
     for arguments, message in [
+        (["compile", str(tmp_path / "yes.pt2"), "-o", str(tmp_path / "no" / "x")], "no folder"),
         (["compile", "missing.pt2", "-o", "x"], "no file 'missing.pt2'"),
         (["compile", str(tmp_path / "no.pt2"), "-o", "x"], "is no program of torch.export.save"),
         (["compile", "missing.pt2", "-o", "x", "--option", "strct=true"], "did you mean 'strict'?"),
