@@ -1,4 +1,4 @@
-"""A stand-in for Intel's ocloc: it covers dg2-g11 and writes a line per compilation; what it makes no driver takes."""
+"""A stand-in for Intel's ocloc: it covers dg2-g10 and dg2-g11 and writes a line per compilation; what it makes no driver takes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ case "$1" in
   query) printf 99.1 > "$2"; exit 0;;
 esac
 case "$*" in
-  *--help*) echo "  <device_type> can be: dg2-g11, version"; exit 1;;
+  *--help*) echo "  <device_type> can be: dg2-g10, dg2-g11, version"; exit 1;;
 esac
 file=$(echo "$*" | sed 's/.*-file \\([^ ]*\\).*/\\1/')
 sha256sum < "$file" >> {log}

@@ -58,13 +58,17 @@ def test_processes_that_start_together_build_each_kernel_once(tmp_path: Path) ->
     assert sum(a["native_cache_misses"] for a in answers) == modules > 0
 
 
+def twice_tanh(x: torch.Tensor) -> torch.Tensor:
+    return x.tanh() * 2
+
+
 @pytest.fixture
 def used(tmp_path: Path) -> Path:
     """A cache folder that two compilations have used."""
     folder = tmp_path / "cache"
     for fuse in (True, False):
         torch._dynamo.reset()
-        f = torch.compile(lambda x: x.tanh() * 2, backend="zefuse", options={"cache_dir": str(folder), "fuse": fuse})
+        f = torch.compile(twice_tanh, backend="zefuse", options={"cache_dir": str(folder), "fuse": fuse})
         f(torch.ones(5))
     return folder
 
@@ -146,17 +150,21 @@ print("cache", repr(cache.directory()))
 
 
 def test_damaged_entries_are_made_again(used: Path) -> None:
-    for entry in cache.entries(str(used)):
-        path = used / entry["file"]
-        data = bytearray(path.read_bytes())
+    def run(fuse: bool) -> None:
+        torch._dynamo.reset()
+        options = {"cache_dir": str(used), "fuse": fuse}
+        f = torch.compile(twice_tanh, backend="zefuse", options=options)
+        torch.testing.assert_close(f(torch.ones(5)), twice_tanh(torch.ones(5)))
+
+    whole = {entry["file"] for entry in cache.entries(str(used))}
+    for name in whole:
+        data = bytearray((used / name).read_bytes())
         data[len(data) // 2] ^= 4
-        path.write_bytes(data)
-    torch._dynamo.reset()
-    f = torch.compile(lambda x: x.tanh() * 2, backend="zefuse", options={"cache_dir": str(used)})
-    torch.testing.assert_close(f(torch.ones(5)), torch.ones(5).tanh() * 2)
-    torch._dynamo.reset()
-    f = torch.compile(lambda x: x.tanh() * 2, backend="zefuse", options={"cache_dir": str(used)})
-    torch.testing.assert_close(f(torch.ones(5)), torch.ones(5).tanh() * 2)
+        (used / name).write_bytes(data)
+    assert whole and not cache.entries(str(used))
+    for fuse in (True, False):
+        run(fuse)
+    assert {entry["file"] for entry in cache.entries(str(used))} == whole
 
 
 def test_a_damaged_folder_is_listed(used: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -19,6 +20,7 @@ from zefuse import _native, cache
 from zefuse.cli import main
 from zefuse.errors import (
     DamagedError,
+    DeviceError,
     FallbackError,
     InvalidArgumentError,
     NotFoundError,
@@ -78,6 +80,8 @@ def test_command_line_and_another_process(tmp_path: Path, inputs: tuple[torch.Te
         timeout=300,
     )
     assert done.returncode == 0, done.stderr
+    progress = re.findall(r"^\[(\d+)/(\d+)\] avx(?:2|512) \w+: (?:\d+ ms|cached)$", done.stdout, re.M)
+    assert len(progress) > 2 and progress[-1] == (str(len(progress)),) * 2
     assert "kernel" in done.stdout
     code = f"""
 import sys, torch, zefuse
@@ -298,8 +302,8 @@ def test_equal_bytes_in_other_processes(tmp_path: Path, stub: Path) -> None:
     """Not the folder, the hashes' seed, the order of targets, the number of threads or what the cache had decides a byte."""
     packages = []
     for folder, targets, threads, seed in [
-        ("a", "cpu,dg2-g11", 1, "1"),
-        ("somewhere/else", "dg2-g11,avx512,avx2", 4, "2"),
+        ("a", "cpu,dg2-g11,dg2-g10", 1, "1"),
+        ("somewhere/else", "dg2-g10,avx512,dg2-g11,avx2", 4, "2"),
     ]:
         there = tmp_path / folder
         there.mkdir(parents=True)
@@ -501,6 +505,27 @@ def test_a_package_for_cpu_and_gpu(
     # A device that nobody compiles for.
     with pytest.raises(NotFoundError, match=r"(?s)no compiler here makes code for 'bmg-g21'.*toolchain install.*99\.1"):
         zefuse.compile_package(program, tmp_path / "n", targets=["bmg-g21"])
+
+
+@pytest.mark.parametrize(
+    ("afterwards", "words"),
+    [
+        ("kill -SEGV $$", r"crashed with signal 11"),
+        ("echo 'error: out of registers'; exit 3", r"(?s)failed with exit code 3.*out of registers"),
+        ('rm "$2/kernel.bin"', r"reported success for dg2-g11 and wrote no binary"),
+    ],
+)
+def test_a_compiler_that_fails_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, afterwards: str, words: str
+) -> None:
+    """It names the kernel and the target, and nothing is written. One that hangs or eats memory: test_lowering_native."""
+    stub = stub_compiler.install(tmp_path / "ocloc", tmp_path / "log", afterwards)
+    monkeypatch.setenv("ZEFUSE_OCLOC", str(stub))
+    program = torch.export.export(nn.Sequential(nn.GELU()), (torch.randn(4, 6),))
+    with pytest.raises(DeviceError, match=words) as caught:
+        zefuse.compile_package(program, tmp_path / "m", targets=["dg2-g11"], options={"cache_dir": ""})
+    assert re.match(r"kernel '\w*gelu\w*' for 'dg2-g11': ", str(caught.value)), str(caught.value)
+    assert not (tmp_path / "m").exists()
 
 
 def test_a_package_without_this_device(tmp_path: Path) -> None:
