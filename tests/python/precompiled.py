@@ -103,7 +103,10 @@ def main(change: str) -> None:
         model.double()
     zefuse.enable_precompile()
     torch._dynamo.utils  # noqa: B018  what torch.compile imports is no part of a call
-    compiled = torch.compile(model, backend="zefuse", options=options)
+    if change == "backend":
+        compiled = torch.compile(model, backend="aot_eager")
+    else:
+        compiled = torch.compile(model, backend="zefuse", options=options)
     with mode, autocast:
         start = time.perf_counter()
         actual = compiled(x, **kwargs)

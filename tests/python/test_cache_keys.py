@@ -107,7 +107,8 @@ def test_why_names_each_field_of_each_kind(filled: Path, tmp_path: Path) -> None
         for name, value in fields.items():
             folder = str(tmp_path / f"{len(seen)}.{name.replace(' ', '_')}")
             changed = {**fields, name: "changed"}
-            for each in (fields, changed):
+            far = dict.fromkeys(fields, "far")
+            for each in (far, fields, far | {name: "farther"}, changed):
                 assert native.cache_store(folder, 1 << 30, kind, list(each.items()), "note", b"body") == ""
             newest = cache.why(folder)[0]
             assert newest.count(" was ") == 1, newest

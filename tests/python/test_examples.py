@@ -62,7 +62,7 @@ PROJECT = """
 cmake_minimum_required(VERSION 3.20)
 project(models LANGUAGES C)
 find_package(zefuse REQUIRED)
-zefuse_add_model(good MODEL good.pt2 TARGETS avx2 x86-64-v4 OUTPUT made/good.package)
+zefuse_add_model(good MODEL good.pt2 TARGETS avx2 avx512_bf16 OUTPUT made/good.package)
 add_executable(user main.c)
 target_link_libraries(user PRIVATE zefuse::runtime)
 target_compile_definitions(user PRIVATE PACKAGE="$<TARGET_PROPERTY:good,ZEFUSE_PACKAGE>")
@@ -122,7 +122,7 @@ def test_models_in_a_cmake_project(tmp_path: Path) -> None:
     run("cmake", "--build", built)
     package = built / "made" / "good.package"
     listed = run(sys.executable, "-m", "zefuse", "inspect", package)
-    assert ".avx2:" in listed and ".avx512:" in listed and "f32[3]" in listed
+    assert ".avx2:" in listed and ".avx512_bf16:" in listed and ".avx512:" not in listed and "f32[3]" in listed
     assert run(built / "user") == "1 input"
     libraries = run("ldd", built / "user")
     assert "libzefuse_runtime" in libraries and "torch" not in libraries and "python" not in libraries

@@ -60,6 +60,7 @@ def test_a_second_process_traces_nothing(folder: Path, change: str) -> None:
         ("torch function", "relu"),
         ("function inside torch", "linear"),
         ("option", ""),
+        ("backend", ""),
         ("dtype", ""),
         ("shape", ""),
         ("strides", "strides [16, 1]"),
