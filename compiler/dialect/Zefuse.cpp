@@ -124,7 +124,11 @@ LogicalResult MatmulOp::verify() {
 //===-- convolution --------------------------------------------------------------------------===//
 
 LogicalResult ConvolutionOp::verify() {
-  int64_t rank = getType().getRank(), spatial = rank - 2;
+  const bool sliced = getSlices() != 1;
+  int64_t rank = getType().getRank() - (sliced ? 1 : 0), spatial = rank - 2;
+  if (sliced && (getType().getShape()[0] != static_cast<int64_t>(getSlices()) || !getType().getElementType().isF32() ||
+                 getBias() || !getPostOps().empty()))
+    return emitOpError("wants one f32 result for each slice, neither bias nor post-ops");
   if (spatial < 1 || spatial > 3 || getInput().getType().getRank() != rank || getWeight().getType().getRank() != rank)
     return emitOpError("wants input, weight and result of one rank, 3 to 5");
   for (ArrayRef<int64_t> list : {getStride(), getPadding(), getDilation()})

@@ -160,10 +160,13 @@ def Zefuse_ConvolutionOp : Zefuse_Op<"convolution", [Pure, AttrSizedOperandSegme
     `kind` and the sizes: plan.fbs, table Convolution. `stride`, `padding` (at the beginning), `dilation`: one number per spatial
     dimension; the result's sizes decide the padding at the end. `post_ops`, `operands_`: as zefuse.matmul's, but an operand has the
     result's rank. `result_layout`: indices to element offset, set with the layouts of stage 2.
+    `slices` > 1, a GPU's kernel only: what a result sums (patches: taps and input channels; of weights pixels) is cut into so many
+    equal slices, which must divide it, and the result, f32, has a dimension for them in front.
   }];
   let arguments = (ins AnyRankedTensor:$input, AnyRankedTensor:$weight, Optional<AnyRankedTensor>:$bias,
                        Variadic<AnyRankedTensor>:$operands_, StrAttr:$kind, DenseI64ArrayAttr:$stride,
                        DenseI64ArrayAttr:$padding, DenseI64ArrayAttr:$dilation, I64Attr:$groups,
+                       DefaultValuedAttr<I64Attr, "1">:$slices,
                        DefaultValuedAttr<StrArrayAttr, "{}">:$post_ops,
                        OptionalAttr<AffineMapAttr>:$result_layout);
   let results = (outs AnyRankedTensor:$result);

@@ -243,8 +243,16 @@ private:
   AffineMap choose(Value value) {
     auto type = cast<RankedTensorType>(value.getType());
     // oneDNN's quick convolutions write channels last, on every CPU (docs/onednn.md).
-    if (auto convolution = value.getDefiningOp<ConvolutionOp>(); convolution && convolution.getKind() != "weights")
-      return channelsLastLayout(shapeOf(type));
+    if (auto convolution = value.getDefiningOp<ConvolutionOp>(); convolution && convolution.getKind() != "weights") {
+      if (convolution.getSlices() == 1)
+        return channelsLastLayout(shapeOf(type));
+      SmallVector<AffineExpr> sizes(shapeOf(type)), strides = channelsLastStrides(ArrayRef(sizes).drop_front());
+      AffineExpr slice = getAffineConstantExpr(1, context_);
+      for (AffineExpr size : ArrayRef(sizes).drop_front())
+        slice = slice * size;
+      strides.insert(strides.begin(), simplifyAffineExpr(slice, 0, num_symbols_));
+      return stridedLayout(strides, nullptr, num_symbols_, context_);
+    }
     AffineMap contiguous = contiguousLayout(type, num_symbols_);
     SmallVector<Reader> readers = readersOf(value);
     auto satisfied = [&](AffineMap layout) {

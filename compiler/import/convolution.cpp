@@ -3,6 +3,9 @@
 #include "compiler/dialect/Zefuse.h"
 #include "compiler/import/op_table.h"
 #include "compiler/import/reductions.h"
+#include "compiler/import/slices.h"
+#include "lowering/schedule/index_space.h"
+#include "lowering/schedule/product_splits.h"
 
 using namespace mlir;
 
@@ -49,13 +52,50 @@ void checkOperands(Op& op, ArrayRef<Value> tensors) {
   }
 }
 
+// On a GPU: into how many slices what a result sums is cut, as a matrix product's k (gpu_convolution.cpp has the
+// product).
+int64_t slicesOf(Op& op, StringRef kind, Value input, Value weight, int64_t groups, RankedTensorType result) {
+  const bool of_weights = kind == "weights";
+  auto product = [&](ArrayRef<AffineExpr> sizes) {
+    AffineExpr total = op.build.constant(1);
+    for (AffineExpr size : sizes)
+      total = total * size;
+    return total;
+  };
+  // The tensor whose pixels are walked, and the one whose spatial sizes are the kernel's.
+  SmallVector<AffineExpr> outer = shapeOf(of_weights ? typeOf(weight) : result),
+                          taps = shapeOf(of_weights ? result : typeOf(weight));
+  AffineExpr pixels = outer[0] * product(ArrayRef(outer).drop_front(2));
+  AffineExpr patches = shapeOf(typeOf(input))[1].floorDiv(groups) * product(ArrayRef(taps).drop_front(2));
+  auto depth = constantOf(of_weights ? pixels : patches);
+  if (!op.build.gpu || !depth)
+    return 1;
+  const bool engine = op.build.gpu->matrix.n != 0 && !elementOf(input).isF32();
+  return chooseSplits(constantOf(outer[1].floorDiv(groups)), constantOf(of_weights ? patches : pixels), groups, *depth,
+                      4, *op.build.gpu, engine);
+}
+
 Value convolve(Op& op, StringRef kind, Value input, Value weight, Value bias, const Geometry& geometry,
                RankedTensorType result) {
   auto& b = op.build.b;
-  return ConvolutionOp::create(b, result, input, weight, bias, ValueRange{}, b.getStringAttr(kind),
-                               b.getDenseI64ArrayAttr(geometry.stride), b.getDenseI64ArrayAttr(geometry.padding),
-                               b.getDenseI64ArrayAttr(geometry.dilation), b.getI64IntegerAttr(geometry.groups),
-                               b.getStrArrayAttr({}), AffineMapAttr{});
+  const int64_t slices = slicesOf(op, kind, input, weight, geometry.groups, result);
+  auto call = [&](RankedTensorType type, Value bias) -> Value {
+    return ConvolutionOp::create(b, type, input, weight, bias, ValueRange{}, b.getStringAttr(kind),
+                                 b.getDenseI64ArrayAttr(geometry.stride), b.getDenseI64ArrayAttr(geometry.padding),
+                                 b.getDenseI64ArrayAttr(geometry.dilation), b.getI64IntegerAttr(geometry.groups),
+                                 b.getI64IntegerAttr(slices), b.getStrArrayAttr({}), AffineMapAttr{});
+  };
+  if (slices == 1)
+    return call(result, bias);
+  Exprs sizes(shapeOf(result)), parts(sizes);
+  parts.insert(parts.begin(), op.build.constant(slices));
+  Value partial = call(op.build.type(parts, fx::computeType(elementOf(input))), {});
+  if (bias) {  // per channel
+    for (size_t dim = 2; dim < sizes.size(); ++dim)
+      bias = op.build.unsqueeze(bias, {int64_t(dim) - 1});
+    bias = op.build.expand(bias, sizes);
+  }
+  return sumOfSlices(op.build, partial, bias, result.getElementType());
 }
 
 Values emitConvolution(Op& op) {

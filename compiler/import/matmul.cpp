@@ -3,6 +3,7 @@
 #include "compiler/import/matmul.h"
 #include "compiler/import/elementwise.h"
 #include "compiler/import/op_table.h"
+#include "compiler/import/slices.h"
 #include "lowering/schedule/index_space.h"
 #include "lowering/schedule/product_splits.h"
 
@@ -30,16 +31,7 @@ Value emitSplit(TensorBuilder& build, Value a, Value b, Value bias, double alpha
   parts.insert(parts.begin(), build.constant(splits));
   Type compute = fx::computeType(element);
   Value product = build.matmul(sliced(a, rank - 1), sliced(b, rank - 2), {}, alpha, build.type(parts, compute));
-  product.getDefiningOp()->setAttr(
-      "zefuse.note",
-      build.b.getStringAttr("k in " + Twine(splits) + " slices, which the next kernel adds: too few tiles otherwise"));
-  Value sum = build.reduce(product, {0}, Combiner::add);
-  if (bias) {
-    Value expanded = build.expand(bias, sizes);
-    sum =
-        build.loop({sum, expanded}, typeOf(sum), [&](Body&, ArrayRef<Scalar> in) { return in[0] + in[1].to(compute); });
-  }
-  return build.convert(sum, element);
+  return sumOfSlices(build, product, bias ? build.expand(bias, sizes) : Value(), element);
 }
 
 }  // namespace

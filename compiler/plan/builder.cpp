@@ -395,6 +395,8 @@ private:
   }
 
   LogicalResult addConvolution(ConvolutionOp op) {
+    if (op.getSlices() != 1)
+      return addOwnKernel(op, *op.getResultLayout());
     FailureOr<bool> kernel = addCallKernel(op, *op.getResultLayout());
     if (failed(kernel) || *kernel)
       return success(succeeded(kernel));

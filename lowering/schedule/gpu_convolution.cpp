@@ -4,9 +4,12 @@
 //
 //   forward, transposed   channels of the result x its pixels (all images), over kernel taps and input channels
 //   weights               channels of the gradient x (kernel taps and input channels), over all pixels of the gradient
+//
+// Slices of the sum are a batch of products: the index of what is summed over starts at the slice's first.
 #include "lowering/schedule/call_kernel.h"
 #include "lowering/schedule/epilogue.h"
 #include "lowering/schedule/gpu_product.h"
+#include "mlir/Dialect/LLVMIR/LLVMDialect.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
 
 using namespace mlir;
@@ -21,9 +24,15 @@ public:
         input_(kernel.tensor(0)), weight_(kernel.tensor(1)),
         result_number_(2 + (op.getBias() ? 1 : 0) + unsigned(op.getOperands_().size())),
         result_(kernel.tensor(result_number_)), spatial_(input_.sizes.size() - 2), groups_(op.getGroups()),
-        of_weights_(op.getKind() == "weights"), transposed_(op.getKind() == "transposed") {}
+        slices_(op.getSlices()), of_weights_(op.getKind() == "weights"), transposed_(op.getKind() == "transposed") {}
 
   void run() {
+    AffineExpr slice_stride;
+    if (slices_ > 1) {
+      slice_stride = result_.strides.front();
+      result_.sizes.erase(result_.sizes.begin());
+      result_.strides.erase(result_.strides.begin());
+    }
     // The tensor whose pixels are walked, and the one whose spatial sizes are the kernel's.
     const StridedTensor& outer = of_weights_ ? weight_ : result_;
     const StridedTensor& taps = of_weights_ ? result_ : weight_;
@@ -46,10 +55,10 @@ public:
     AffineExpr m = channels_are_columns_ ? other : channels, n = channels_are_columns_ ? channels : other;
     Type engine = engineElement(input_.element, weight_.element, target_);
     bits_ = bool(engine);
-    ProductTile tile = chooseTile(constantOf(m), constantOf(n), groups_, 4, target_, bits_);
+    ProductTile tile = chooseTile(constantOf(m), constantOf(n), groups_ * slices_, 4, target_, bits_);
     AffineExpr tiles_m = m.ceilDiv(tile.rows()), tiles_n = n.ceilDiv(tile.columns());
     LoweredKernel& launch = k_.launch();
-    launch.extent = tiles_m * tiles_n * groups_;
+    launch.extent = tiles_m * tiles_n * (groups_ * slices_);
     launch.grain = 1;
     launch.schedule = "implicit product, tiles of " + std::to_string(tile.rows()) + " x " +
                       std::to_string(tile.columns()) + ", channels as " + (channels_are_columns_ ? "columns" : "rows") +
@@ -59,6 +68,17 @@ public:
     Value rest = i_.divide(group.group(), count_n);
     Value tile_n = i_.modulo(group.group(), count_n), tile_m = i_.modulo(rest, count_m);
     Value group_number = i_.divide(rest, count_m);
+    Value first_inner = i_.number(0);
+    if (slices_ > 1) {
+      Value slice = i_.divide(group_number, groups_);
+      group_number = i_.modulo(group_number, groups_);
+      inner = inner.floorDiv(slices_);
+      first_inner = i_.multiply(slice, k_.expression(inner));
+      Value at = arith::IndexCastOp::create(b_, loc_, b_.getI64Type(), i_.multiply(slice, k_.expression(slice_stride)));
+      result_.pointer =
+          LLVM::GEPOp::create(b_, loc_, result_.pointer.getType(), memoryType(result_.element), result_.pointer,
+                              ArrayRef<LLVM::GEPArg>{at}, LLVM::GEPNoWrapFlags::inbounds);
+    }
     first_channel_ = i_.multiply(group_number, k_.expression(channels));
     first_input_ = i_.multiply(group_number, k_.expression(depth));
 
@@ -76,18 +96,31 @@ public:
       };
       return source;
     };
+    // Accesses along what is summed over stay inside a tap's channels, wherever a slice starts.
+    auto inSlice = [&](int64_t run) {
+      while (slices_ > 1 && run > 1 && constantOf(inner).value_or(1) % run != 0)
+        run /= 2;
+      return run;
+    };
     int64_t patch_run = channels_fastest_ ? accessRun(input_.strides[1], depth, input_.element) : 1;
-    auto patch = [this](Value patch, Value pixel, int64_t lanes) { return loadPatch(patch, pixel, lanes); };
+    if (!of_weights_)
+      patch_run = inSlice(patch_run);
+    auto summed = [this, first_inner](Value index) { return slices_ == 1 ? index : i_.add(first_inner, index); };
+    auto patch = [this, summed](Value patch, Value pixel, int64_t lanes) {
+      return of_weights_ ? loadPatch(patch, summed(pixel), lanes) : loadPatch(summed(patch), pixel, lanes);
+    };
     if (of_weights_) {
       // gradient (channel, pixel) x patches (pixel, patch)
-      auto gradient = [this](Value channel, Value pixel, int64_t) {
-        return load(weight_, pixelOffset(weight_, i_.add(first_channel_, channel), pixel), 1);
+      auto gradient = [this, summed](Value channel, Value pixel, int64_t) {
+        return load(weight_, pixelOffset(weight_, i_.add(first_channel_, channel), summed(pixel)), 1);
       };
       product.a = source(false, constantOf(weight_.strides[1]) == 1, 1, gradient);
       product.b = source(true, channels_fastest_, patch_run, patch);
     } else {
-      auto weight = [this](Value channel, Value patch, int64_t lanes) { return loadWeight(channel, patch, lanes); };
-      auto weights = source(channels_are_columns_, false, weightRun(), weight);
+      auto weight = [this, summed](Value channel, Value patch, int64_t lanes) {
+        return loadWeight(channel, summed(patch), lanes);
+      };
+      auto weights = source(channels_are_columns_, false, inSlice(weightRun()), weight);
       auto patches_source = source(channels_are_columns_, channels_fastest_, patch_run, patch);
       product.a = channels_are_columns_ ? patches_source : weights;
       product.b = channels_are_columns_ ? weights : patches_source;
@@ -97,6 +130,8 @@ public:
   }
 
 private:
+  const StridedTensor& tensor(unsigned number) const { return number == result_number_ ? result_ : k_.tensor(number); }
+
   Value load(const StridedTensor& tensor, Value offset, int64_t lanes) {
     return bits_ ? k_.loadBits(tensor, offset, lanes) : k_.load(tensor, offset, lanes);
   }
@@ -208,7 +243,7 @@ private:
     SmallVector<Value> bases;
     if (!of_weights_ && !channels_are_columns_)
       for (unsigned number = op_.getBias() ? 3 : 2; number <= result_number_; ++number)
-        bases.push_back(pixelOffset(k_.tensor(number), i_.add(first_channel_, first_row), column));
+        bases.push_back(pixelOffset(tensor(number), i_.add(first_channel_, first_row), column));
     for (int64_t block_row = 0; block_row < ProductTile::block_rows; ++block_row) {
       OpBuilder::InsertionGuard inner(b_);
       Value row = i_.add(first_row, block_row);
@@ -225,14 +260,14 @@ private:
       }
       unsigned next = op_.getBias() ? 3 : 2;
       auto offset = [&](unsigned number) {
-        const StridedTensor& tensor = k_.tensor(number);
+        const StridedTensor& walked = tensor(number);
         if (channels_are_columns_)
-          return pixelOffset(tensor, channel, other);
-        if (constantOf(tensor.sizes[1]) == 1)
+          return pixelOffset(walked, channel, other);
+        if (constantOf(walked.sizes[1]) == 1)
           return bases[number - next];
-        auto stride = constantOf(tensor.strides[1]);
+        auto stride = constantOf(walked.strides[1]);
         return i_.add(bases[number - next], stride ? i_.number(block_row * *stride)
-                                                   : i_.multiply(k_.expression(tensor.strides[1]), block_row));
+                                                   : i_.multiply(k_.expression(walked.strides[1]), block_row));
       };
       if (op_.getBias())
         element = arith::AddFOp::create(b_, loc_, element, k_.load(k_.tensor(2), k_.offset(k_.tensor(2), channel)));
@@ -250,9 +285,9 @@ private:
   IndexMath i_;
   const StridedTensor &input_, &weight_;
   unsigned result_number_;
-  const StridedTensor& result_;
+  StridedTensor result_;  // of this group's slice
   size_t spatial_;
-  int64_t groups_;
+  int64_t groups_, slices_;
   bool bits_ = false;  // operands go to the matrix engine as they are
   bool of_weights_, transposed_, channels_fastest_ = false, channels_are_columns_ = false;
   SmallVector<AffineExpr> images_, kernel_;  // image and pixel sizes; taps

@@ -254,6 +254,45 @@ def test_long_products_of_few_tiles_are_split(dtype: torch.dtype) -> None:
     assert [kernel["name"] for kernel in short.kernels if "slices" in kernel["schedule"]] == []
 
 
+@pytest.mark.parametrize("channels_last", [False, True], ids=["channels first", "channels last"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("deep", [False, True], ids=["many pixels", "many channels"])
+def test_convolutions_of_few_tiles_are_split(deep: bool, dtype: torch.dtype, channels_last: bool) -> None:
+    """Slices of taps and channels (forward, by the input) or of pixels (by the weight); what follows joins their sum."""
+    layer = nn.Conv2d(256, 512, 3, padding=1) if deep else nn.Conv2d(3, 10, 3, padding=1)
+    memory = torch.channels_last if channels_last else torch.contiguous_format
+    x = torch.randn((1, 256, 4, 4) if deep else (2, 3, 64, 64)).to(memory_format=memory)
+    bound = {torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 1.6e-2}[dtype]
+
+    def loss(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        y = torch.relu(torch.conv2d(x, weight, bias, padding=1))
+        return y, y.float().square().sum()
+
+    ours = [t.detach().to(dtype).requires_grad_() for t in (x, layer.weight, layer.bias)]
+    theirs = [t.detach().double().requires_grad_() for t in ours]
+    graphs: list[Any] = []
+    with backend.observe(lambda _, graph: graphs.append(graph)):
+        y, total = torch.compile(loss, backend="zefuse", options=GPU)(*ours)
+        total.backward()
+    expected, total = loss(*theirs)
+    total.backward()
+    assert y.dtype == dtype and y.stride() == expected.stride()
+    assert relative_error(y.double(), expected) < bound
+    for mine, right in zip(ours, theirs, strict=True):
+        assert mine.grad is not None and right.grad is not None
+        assert relative_error(mine.grad.double(), right.grad) < bound
+    forward, backward = (Explanation.of(graph) for graph in graphs)
+    assert not forward.fallbacks and not backward.fallbacks
+    calls = [k for k in forward.kernels + backward.kernels if k["schedule"].startswith("implicit product")]
+    split = [" slices, which the next kernel adds" in k["schedule"] for k in calls]
+    # By the input, then by the weight.
+    assert split == ([True, True, False] if deep else [False, False, True])
+    for call in calls:
+        assert ("on the matrix engine" in call["schedule"]) == (dtype != torch.float32)
+    if deep:
+        assert [k for k in forward.kernels if k["name"].startswith("convolution_relu")]
+
+
 class Sixteen(nn.Module):
     """A product, and convolutions of each kind, whose sums are not powers of two."""
 

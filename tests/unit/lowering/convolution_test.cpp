@@ -50,6 +50,18 @@ std::vector<double> laidOut(const std::vector<double>& data, int channels, int p
   return result;
 }
 
+// The slices' parts of a result, added.
+void expectSum(const Guarded& parts, int slices, const std::vector<double>& expected) {
+  Guarded sums(expected.size());
+  for (size_t i = 0; i < expected.size(); ++i) {
+    sums.data()[i] = 0;
+    for (int slice = 0; slice < slices; ++slice)
+      sums.data()[i] += parts[slice * expected.size() + i];
+  }
+  parts.expectUntouched();
+  expectNear(sums, expected, 1e-5);
+}
+
 void check(ConvolutionText c, const TargetDescription& target) {
   for (bool channels_last : {false, true}) {
     c.channels_last = channels_last;
@@ -72,24 +84,24 @@ void check(ConvolutionText c, const TargetDescription& target) {
       if (c.with_bias)
         for (size_t i = 0; i < expected.size(); ++i)
           expected[i] = std::max(expected[i], 0.0) + result[i];
-      Guarded out(expected.size());
+      Guarded out(expected.size() * c.slices);
       if (c.with_bias)
         program.run({in.data(), w.data(), bias.data(), grad.data(), out.data()});
       else
         program.run({in.data(), w.data(), out.data()});
-      expectNear(out, laidOut(expected, c.outputs, out_pixels, channels_last), 1e-5);
+      expectSum(out, c.slices, laidOut(expected, c.outputs, out_pixels, channels_last));
     } else if (c.kind == "transposed") {  // the derivative by the input
       std::vector<double> expected(input.size());
       forEachTerm(c, [&](int out, int at, int in) { expected[in] += double(weight[at]) * result[out]; });
-      Guarded out(expected.size());
+      Guarded out(expected.size() * c.slices);
       program.run({grad.data(), w.data(), out.data()});
-      expectNear(out, laidOut(expected, c.inputs, in_pixels, channels_last), 1e-5);
+      expectSum(out, c.slices, laidOut(expected, c.inputs, in_pixels, channels_last));
     } else {
       std::vector<double> expected(weight.size());
       forEachTerm(c, [&](int out, int at, int in) { expected[at] += double(result[out]) * input[in]; });
-      Guarded out(expected.size());
+      Guarded out(expected.size() * c.slices);
       program.run({in.data(), grad.data(), out.data()});
-      expectNear(out, laidOut(expected, depth, taps, channels_last), 1e-5);
+      expectSum(out, c.slices, laidOut(expected, depth, taps, channels_last));
     }
   }
 }
@@ -134,6 +146,25 @@ TEST_P(Convolution, DerivativeByTheInput) {
          .groups = 2,
          .kind = "transposed"},
         GetParam());
+}
+
+// Each slice's products lie apart; slices start inside a channel and inside an image.
+TEST_P(Convolution, Slices) {
+  for (const char* kind : {"forward", "transposed", "weights"})
+    for (int groups : {1, 2}) {
+      SCOPED_TRACE(kind);
+      check({.images = 2,
+             .inputs = 8,
+             .outputs = 16,
+             .size = {9, 11},
+             .kernel = {3, 3},
+             .stride = {2, 2},
+             .padding = {1, 1},
+             .groups = groups,
+             .kind = kind,
+             .slices = 4},
+            GetParam());
+    }
 }
 
 TEST_P(Convolution, DerivativeByTheWeight) {

@@ -11,14 +11,19 @@ std::string list(const int (&values)[2]) {
 struct Shape {
   int n, c, h, w;
   std::string element;
+  int slices = 1;
   std::string type() const {
-    return "tensor<" + std::to_string(n) + "x" + std::to_string(c) + "x" + std::to_string(h) + "x" + std::to_string(w) +
-           "x" + element + ">";
+    return "tensor<" + (slices > 1 ? std::to_string(slices) + "x" : "") + std::to_string(n) + "x" + std::to_string(c) +
+           "x" + std::to_string(h) + "x" + std::to_string(w) + "x" + element + ">";
   }
   std::string layout(bool channels_last) const {
-    auto part = [](int dim, int stride) { return "d" + std::to_string(dim) + " * " + std::to_string(stride); };
-    std::string offset = channels_last ? part(0, c * h * w) + " + d1 + " + part(2, w * c) + " + " + part(3, c)
-                                       : part(0, c * h * w) + " + " + part(1, h * w) + " + " + part(2, w) + " + d3";
+    const int first = slices > 1;
+    auto part = [&](int dim, int stride) { return "d" + std::to_string(dim + first) + " * " + std::to_string(stride); };
+    std::string offset = channels_last
+                             ? part(0, c * h * w) + " + " + part(1, 1) + " + " + part(2, w * c) + " + " + part(3, c)
+                             : part(0, c * h * w) + " + " + part(1, h * w) + " + " + part(2, w) + " + " + part(3, 1);
+    if (slices > 1)
+      return "affine_map<(d0, d1, d2, d3, d4) -> (d0 * " + std::to_string(n * c * h * w) + " + " + offset + ")>";
     return "affine_map<(d0, d1, d2, d3) -> (" + offset + ")>";
   }
 };
@@ -34,6 +39,10 @@ std::string ConvolutionText::module() const {
     first = result, third = image;
   else if (kind == "weights")
     second = result, third = weight;
+  if (slices > 1) {
+    third.slices = slices;
+    third.element = "f32";
+  }
   std::string types = first.type() + ", " + second.type(),
               parameters = "%a: " + first.type() + ", %b: " + second.type();
   std::string maps = first.layout(channels_last) + ", " + second.layout(channels_last);
@@ -48,8 +57,10 @@ std::string ConvolutionText::module() const {
   maps += ", " + third.layout(channels_last);
   return "func.func @graph(" + parameters + ") attributes {layouts = [" + maps + "]} {\n  %r = " + call +
          " {stride = " + list(stride) + ", padding = " + list(padding) + ", dilation = " + list(dilation) +
-         ", groups = " + std::to_string(groups) + " : i64" + (with_bias ? ", post_ops = [\"relu\", \"add\"]" : "") +
-         "} : (" + types + ") -> " + third.type() + "\n  return\n}\n";
+         ", groups = " + std::to_string(groups) + " : i64" +
+         (slices > 1 ? ", slices = " + std::to_string(slices) + " : i64" : "") +
+         (with_bias ? ", post_ops = [\"relu\", \"add\"]" : "") + "} : (" + types + ") -> " + third.type() +
+         "\n  return\n}\n";
 }
 
 }  // namespace zefuse::test

@@ -14,6 +14,7 @@ struct ConvolutionText {
   std::string kind = "forward";
   bool channels_last = false;  // all tensors
   std::string element = "f32";
+  int slices = 1;  // more: the result has a dimension for them in front
 
   int resultSize(int dim) const {
     return (size[dim] + 2 * padding[dim] - dilation[dim] * (kernel[dim] - 1) - 1) / stride[dim] + 1;

@@ -239,6 +239,18 @@ std::vector<NamedKernel> kernelFamilies() {
   ConvolutionText last_bf16 = last, f16 = convolution, by_weight_f16 = by_weight, by_input_bf16 = gradient;
   last_bf16.element = by_input_bf16.element = "bf16";
   f16.element = by_weight_f16.element = "f16";
+  // Few tiles: as the importer cuts them (chooseSplits).
+  ConvolutionText slices{.images = 1,
+                         .inputs = 512,
+                         .outputs = 512,
+                         .size = {7, 7},
+                         .kernel = {3, 3},
+                         .padding = {1, 1},
+                         .channels_last = true,
+                         .slices = 4};
+  ConvolutionText slices_f16 = slices, slices_by_weight = by_weight;
+  slices_f16.element = "f16";
+  slices_by_weight.slices = 8;
   auto f16_of = [](int m, int n) { return type(std::to_string(m) + "x" + std::to_string(n), "f16"); };
   return {
       {"pointwise", probeKernel(64, 200)},
@@ -283,6 +295,9 @@ std::vector<NamedKernel> kernelFamilies() {
       {"convolution_last_bf16", last_bf16.module()},
       {"convolution_by_input_bf16", by_input_bf16.module()},
       {"convolution_by_weight_f16", by_weight_f16.module()},
+      {"convolution_slices", slices.module()},
+      {"convolution_slices_f16", slices_f16.module()},
+      {"convolution_slices_by_weight", slices_by_weight.module()},
   };
 }
 
