@@ -4,9 +4,7 @@
 
 #include "runtime/executor/arena.h"
 #include "runtime/executor/dtype.h"
-#include "runtime/onednn/attention.h"
-#include "runtime/onednn/convolution.h"
-#include "runtime/onednn/matmul.h"
+#include "runtime/onednn/calls.h"
 
 namespace zefuse::executor {
 namespace {
@@ -39,18 +37,19 @@ public:
       if (const auto* launch = kind.AsLaunch())
         status = bindLaunch(*launch, program_.on_device[i], binding_.launches[i]);
       else if (const auto* matmul = kind.AsMatmul())
-        status = bindMatmul(*matmul, binding_.library_calls[i]);
+        addMatmul(i, *matmul);
       else if (const auto* convolution = kind.AsConvolution())
-        status = bindConvolution(*convolution, binding_.library_calls[i]);
+        addConvolution(i, *convolution);
       else if (const auto* attention = kind.AsAttention())
-        status = bindAttention(*attention, binding_.library_calls[i]);
+        addAttention(i, *attention);
       else if (const auto* copy = kind.AsCopy())
         status = bindCopy(*copy);
       else if (const auto* call = kind.AsAtenCall())
         status = bindAtenCall(*call);
       if (!status.ok())
-        return {status.code(), stepName(plan_, i) + ": " + status.message(), status.place()};
+        return inStep(i, status);
     }
+    ZEFUSE_RETURN_IF_ERROR(bindLibraryCalls());
     for (const auto& output : plan_.outputs)
       if (output->kind == plan::OutputKind::integer)
         ZEFUSE_RETURN_IF_ERROR(value(output->value, "an integer output").status());
@@ -58,6 +57,10 @@ public:
   }
 
 private:
+  Status inStep(size_t step, const Status& status) const {
+    return {status.code(), stepName(plan_, step) + ": " + status.message(), status.place()};
+  }
+
   // The spans in inputs and values point into the pool, so it must not grow afterwards.
   void reservePool() {
     size_t total = 0;
@@ -304,7 +307,7 @@ private:
     return {value.dtype, {value.sizes.begin(), value.sizes.end()}, {value.strides.begin(), value.strides.end()}};
   }
 
-  Status bindMatmul(const plan::MatmulT& matmul, BoundLibraryCall& bound) {
+  void addMatmul(size_t step, const plan::MatmulT& matmul) {
     onednn::MatmulDesc desc;
     desc.a = describe(matmul.a);
     desc.b = describe(matmul.b);
@@ -315,10 +318,10 @@ private:
     desc.post_ops = describe(matmul.post_ops);
     const std::optional<uint32_t> parameter = parameterBehind(matmul.b);
     desc.pack_b = parameter.has_value();
-    return keep(onednn::Matmul::get(desc), parameter, bound);  // checks that the shapes fit together
+    addCall(step, std::move(desc), parameter);
   }
 
-  Status bindConvolution(const plan::ConvolutionT& convolution, BoundLibraryCall& bound) {
+  void addConvolution(size_t step, const plan::ConvolutionT& convolution) {
     onednn::ConvolutionDesc desc;
     desc.kind = convolution.kind;
     desc.input = describe(convolution.input);
@@ -333,13 +336,13 @@ private:
     desc.post_ops = describe(convolution.post_ops);
     const std::optional<uint32_t> parameter = parameterBehind(convolution.weight);
     desc.pack_weight = parameter && desc.kind != plan::ConvolutionKind::weights;
-    return keep(onednn::Convolution::get(desc), parameter, bound);
+    addCall(step, std::move(desc), parameter);
   }
 
-  Status bindAttention(const plan::AttentionT& attention, BoundLibraryCall& bound) {
+  void addAttention(size_t step, const plan::AttentionT& attention) {
     onednn::AttentionDesc desc{describe(attention.query), describe(attention.key), describe(attention.value),
                                describe(attention.out),   attention.scale,         attention.causal};
-    return keep(onednn::Attention::get(desc), std::nullopt, bound);
+    addCall(step, std::move(desc), std::nullopt);
   }
 
   std::vector<onednn::PostOpDesc> describe(const std::vector<std::unique_ptr<plan::PostOpT>>& post_ops) const {
@@ -360,15 +363,23 @@ private:
     return buffer.index;
   }
 
-  template <typename Call>
-  Status keep(Result<std::shared_ptr<const Call>> primitive, std::optional<uint32_t> parameter,
-              BoundLibraryCall& bound) {
-    if (!primitive.ok())
-      return primitive.status();
-    bound.primitive = std::move(*primitive);
-    binding_.scratch_bytes = std::max(binding_.scratch_bytes, bound.primitive->scratchBytes());
-    if (parameter && bound.primitive->packedBytes() > 0)
-      bound.packed_input = int32_t(*parameter);
+  void addCall(size_t step, onednn::CallDesc desc, std::optional<uint32_t> parameter) {
+    steps_of_calls_.push_back(step);
+    parameters_.push_back(parameter);
+    descs_.push_back(std::move(desc));
+  }
+
+  Status bindLibraryCalls() {
+    auto primitives = onednn::getAll(descs_, binding_.threads);  // checks that the shapes fit together
+    for (size_t i = 0; i < primitives.size(); ++i) {
+      if (!primitives[i].ok())
+        return inStep(steps_of_calls_[i], primitives[i].status());
+      BoundLibraryCall& bound = binding_.library_calls[steps_of_calls_[i]];
+      bound.primitive = std::move(*primitives[i]);
+      binding_.scratch_bytes = std::max(binding_.scratch_bytes, bound.primitive->scratchBytes());
+      if (parameters_[i] && bound.primitive->packedBytes() > 0)
+        bound.packed_input = int32_t(*parameters_[i]);
+    }
     return {};
   }
 
@@ -376,6 +387,10 @@ private:
   const plan::PlanT& plan_;
   Binding& binding_;
   std::vector<size_t> input_reach_;
+  // The library calls: step, descriptor, and the parameter behind what may be packed.
+  std::vector<size_t> steps_of_calls_;
+  std::vector<onednn::CallDesc> descs_;
+  std::vector<std::optional<uint32_t>> parameters_;
 };
 
 }  // namespace

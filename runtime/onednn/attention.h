@@ -12,6 +12,7 @@ struct AttentionDesc {
   TensorDesc query, key, value, out;  // f32: [B, H, S, D], [B, G, T, D], [B, G, T, E], [B, H, S, E]; H a multiple of G
   float scale = 1;                    // of the scores
   bool causal = false;                // query s sees keys 0..s
+  bool operator==(const AttentionDesc&) const = default;
 };
 
 // Rows of all four are contiguous and lie at least their length apart; other strides are free. Immutable and

@@ -112,6 +112,8 @@ std::string toString(const ConvolutionDesc& desc) {
          std::to_string(desc.groups);
 }
 
+bool Convolution::isCached(const ConvolutionDesc& desc) { return check(desc).ok() && findCached(makeKey(desc)); }
+
 Result<std::shared_ptr<const Convolution>> Convolution::get(const ConvolutionDesc& desc) {
   ZEFUSE_RETURN_IF_ERROR(check(desc));
   CacheKey key = makeKey(desc);

@@ -31,6 +31,8 @@ public:
   // From the process-wide cache (primitive_cache.h). invalid_argument when shapes do not fit together; unsupported for
   // element types and ranks outside the above, and where oneDNN has no implementation at all.
   static Result<std::shared_ptr<const Convolution>> get(const ConvolutionDesc& desc);
+  // Whether get() has nothing to build now; false for what it would refuse.
+  static bool isCached(const ConvolutionDesc& desc);
 };
 
 // "convolution forward f32[1,3,8,8] strides [...] x f32[...] ... -> ..."

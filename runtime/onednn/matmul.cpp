@@ -25,6 +25,8 @@ CacheKey makeKey(const MatmulDesc& desc) {
 
 Status Matmul::check(const MatmulDesc& desc) { return checkDescriptor(desc); }
 
+bool Matmul::isCached(const MatmulDesc& desc) { return check(desc).ok() && findCached(makeKey(canonical(desc))); }
+
 Result<std::shared_ptr<const Matmul>> Matmul::get(const MatmulDesc& desc) {
   ZEFUSE_RETURN_IF_ERROR(checkDescriptor(desc));
   MatmulDesc form = canonical(desc);

@@ -34,6 +34,8 @@ public:
   // unsupported for element types and ranks outside the above: the messages name dtypes, shapes and
   // strides.
   static Result<std::shared_ptr<const Matmul>> get(const MatmulDesc& desc);
+  // Whether get() has nothing to build now; false for what it would refuse.
+  static bool isCached(const MatmulDesc& desc);
   // The checks of get() without building anything.
   static Status check(const MatmulDesc& desc);
 };

@@ -4,6 +4,7 @@
 
 extern "C" {
 int omp_get_max_threads();
+void omp_set_num_threads(int threads);
 int omp_get_thread_num();
 int omp_get_num_threads();
 void GOMP_parallel(void (*function)(void*), void* data, unsigned threads, unsigned flags);
@@ -30,6 +31,8 @@ void runPart(void* data) {
 }  // namespace
 
 int maxThreads() { return omp_get_max_threads(); }
+
+void setMaxThreads(int threads) { omp_set_num_threads(threads); }
 
 void overTeam(int64_t count, int64_t grain, const std::function<void(int64_t, int64_t)>& body) {
   int64_t threads = std::min<int64_t>(maxThreads(), count / std::max<int64_t>(grain, 1));

@@ -8,6 +8,7 @@
 namespace zefuse::onednn {
 
 int maxThreads();
+void setMaxThreads(int threads);  // of the calling thread only
 
 // body(begin, end) over [0, count), in as many parts as the team has threads and `grain` (the least
 // count worth a thread) allows. `body` must not throw.

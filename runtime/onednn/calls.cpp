@@ -1,0 +1,56 @@
+#include "runtime/onednn/calls.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "runtime/onednn/team.h"
+#include "runtime/parallel.h"
+
+namespace zefuse::onednn {
+
+namespace {
+
+using Made = Result<std::shared_ptr<const Primitive>>;
+
+template <typename Kind> Made made(Result<std::shared_ptr<const Kind>> result) {
+  if (!result.ok())
+    return result.status();
+  return std::shared_ptr<const Primitive>(std::move(*result));
+}
+
+Made get(const MatmulDesc& desc) { return made(Matmul::get(desc)); }
+Made get(const ConvolutionDesc& desc) { return made(Convolution::get(desc)); }
+Made get(const AttentionDesc& desc) { return made(Attention::get(desc)); }
+
+bool isKnown(const MatmulDesc& desc) { return Matmul::isCached(desc); }
+bool isKnown(const ConvolutionDesc& desc) { return Convolution::isCached(desc); }
+bool isKnown(const AttentionDesc&) { return true; }  // generates nothing
+
+}  // namespace
+
+std::vector<Made> getAll(std::span<const CallDesc> descs, int threads) {
+  std::vector<const CallDesc*> missing;
+  for (const CallDesc& desc : descs)
+    if (std::ranges::none_of(missing, [&](const CallDesc* other) { return *other == desc; }) &&
+        !std::visit([](const auto& kind) { return isKnown(kind); }, desc))
+      missing.push_back(&desc);
+  // The others hold what is made here until all are read from the cache, which is smaller than a large model.
+  std::vector<std::optional<Made>> fresh(missing.size());
+  inParallel(missing.size(), size_t(std::max(threads, 1)), [&](size_t i) {
+    setMaxThreads(threads);  // part of the cache's key and of oneDNN's choices; a new thread has the process' default
+    fresh[i] = std::visit([](const auto& kind) { return get(kind); }, *missing[i]);
+  });
+
+  std::vector<Made> results;
+  results.reserve(descs.size());
+  for (const CallDesc& desc : descs) {
+    auto at = std::ranges::find_if(missing, [&](const CallDesc* other) { return *other == desc; });
+    if (at != missing.end())
+      results.push_back(*fresh[size_t(at - missing.begin())]);
+    else
+      results.push_back(std::visit([](const auto& kind) { return get(kind); }, desc));
+  }
+  return results;
+}
+
+}  // namespace zefuse::onednn

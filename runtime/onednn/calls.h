@@ -1,0 +1,22 @@
+// Library calls of every kind, prepared together.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <variant>
+#include <vector>
+
+#include "runtime/onednn/attention.h"
+#include "runtime/onednn/convolution.h"
+#include "runtime/onednn/matmul.h"
+
+namespace zefuse::onednn {
+
+using CallDesc = std::variant<MatmulDesc, ConvolutionDesc, AttentionDesc>;
+
+// One result per descriptor, in order, each as the kind's own get() gives it. Those that are not in the cache yet are
+// made on `threads` threads, each once: oneDNN generates code for half a millisecond to three per call, and a model has
+// tens of them.
+std::vector<Result<std::shared_ptr<const Primitive>>> getAll(std::span<const CallDesc> descs, int threads);
+
+}  // namespace zefuse::onednn
