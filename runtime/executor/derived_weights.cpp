@@ -40,35 +40,76 @@ uint64_t fingerprint(const void* data, size_t bytes) {
   return hash ^ hash >> 32;
 }
 
+std::shared_ptr<std::byte> PackedMemory::allocate(size_t bytes) {
+  const size_t rounded = (bytes + arena_alignment - 1) / arena_alignment * arena_alignment;
+  if (!block_ || block_->bytes() - used_ < rounded) {
+    auto block = std::make_shared<HostMemory>();
+    if (!block->reserve(std::max(rounded, block_bytes)).ok())
+      return nullptr;
+    block_ = std::move(block);
+    used_ = 0;
+  }
+  return {block_, block_->data() + std::exchange(used_, used_ + rounded)};
+}
+
+std::shared_ptr<std::byte> DerivedWeights::allocate(size_t bytes, size_t lane) {
+  std::lock_guard lock(mutex_);
+  if (memory_.size() <= lane)
+    memory_.resize(lane + 1);
+  return memory_[lane].allocate(bytes);
+}
+
+std::shared_ptr<DerivedWeights::Entry>
+DerivedWeights::entryFor(uint32_t input, const BoundValue& view,
+                         const std::shared_ptr<const onednn::Primitive>& primitive) {
+  std::lock_guard lock(mutex_);
+  auto sameView = [&](const std::shared_ptr<Entry>& entry) {
+    return entry->input == input && entry->dtype == view.dtype && entry->offset == view.offset &&
+           std::ranges::equal(entry->sizes, view.sizes) && std::ranges::equal(entry->strides, view.strides);
+  };
+  auto found = std::ranges::find_if(entries_, [&](const std::shared_ptr<Entry>& entry) {
+    return sameView(entry) && (entry->packer == primitive || entry->packer->packsLike(*primitive));
+  });
+  if (found != entries_.end())
+    return *found;
+  if (size_t(std::ranges::count_if(entries_, sameView)) >= layouts_per_view)
+    entries_.erase(std::ranges::find_if(entries_, sameView));
+  auto entry = std::make_shared<Entry>();
+  entry->input = input;
+  entry->dtype = view.dtype;
+  entry->offset = view.offset;
+  entry->sizes.assign(view.sizes.begin(), view.sizes.end());
+  entry->strides.assign(view.strides.begin(), view.strides.end());
+  entry->packer = primitive;
+  entries_.push_back(entry);
+  return entry;
+}
+
 Result<std::shared_ptr<const PackedWeight>>
 DerivedWeights::get(uint32_t input, const BoundValue& view, const void* b, const WeightStamp& stamp,
-                    const std::shared_ptr<const onednn::Primitive>& primitive, Counters::OfCall& counters) {
-  // Held while packing: threads that meet here at a first call want the same copies.
-  std::lock_guard lock(mutex_);
-  auto sameView = [&](const Entry& entry) {
-    return entry.input == input && entry.dtype == view.dtype && entry.offset == view.offset &&
-           std::ranges::equal(entry.sizes, view.sizes) && std::ranges::equal(entry.strides, view.strides);
-  };
-  auto found = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& entry) {
-    return sameView(entry) && (entry.packer == primitive || entry.packer->packsLike(*primitive));
-  });
-  if (found != entries_.end() && found->packed->stamp == stamp) {
+                    const std::shared_ptr<const onednn::Primitive>& primitive, Counters::OfCall& counters,
+                    size_t lane) {
+  const std::shared_ptr<Entry> entry = entryFor(input, view, primitive);
+  std::lock_guard lock(entry->mutex);
+  if (entry->packed && entry->packed->stamp == stamp) {
     ++counters.weight_packs_reused;
-    return found->packed;
+    return entry->packed;
   }
   auto packed = std::make_shared<PackedWeight>();
   packed->stamp = stamp;
-  ZEFUSE_RETURN_IF_ERROR(packed->memory.reserve(primitive->packedBytes()));
-  ZEFUSE_RETURN_IF_ERROR(primitive->packB(b, packed->memory.data()));
-  ++counters.weights_packed;
-  if (found != entries_.end()) {
-    found->packed = packed;
-    return std::shared_ptr<const PackedWeight>(packed);
+  // A copy that nobody uses any more is written over: weights that change at each step stay where they are.
+  if (entry->packed.use_count() == 1) {
+    std::atomic_thread_fence(std::memory_order_acquire);  // whoever gave it back has read it before
+    packed->memory = entry->packed->memory;
+  } else {
+    packed->memory = allocate(primitive->packedBytes(), lane);
   }
-  if (size_t(std::count_if(entries_.begin(), entries_.end(), sameView)) >= layouts_per_view)
-    entries_.erase(std::find_if(entries_.begin(), entries_.end(), sameView));
-  entries_.push_back({input, view.dtype, view.offset, std::vector<int64_t>(view.sizes.begin(), view.sizes.end()),
-                      std::vector<int64_t>(view.strides.begin(), view.strides.end()), primitive, packed});
+  entry->packed.reset();
+  if (!packed->memory)
+    return Status{Code::out_of_memory, "no memory for " + std::to_string(primitive->packedBytes()) + " bytes"};
+  ZEFUSE_RETURN_IF_ERROR(primitive->packB(b, packed->memory.get()));
+  ++counters.weights_packed;
+  entry->packed = packed;
   return std::shared_ptr<const PackedWeight>(packed);
 }
 

@@ -28,39 +28,60 @@ struct WeightStamp {
 // small.
 uint64_t fingerprint(const void* data, size_t bytes);
 
-struct PackedWeight {
-  WeightStamp stamp;
-  HostMemory memory;
+// Packed copies side by side in large blocks: most weights are smaller than a huge page. Not thread-safe.
+class PackedMemory {
+public:
+  // Aligned as arenas are. Its block lives as long as anything in it; what is given back is not
+  // given out again. Null: no memory.
+  std::shared_ptr<std::byte> allocate(size_t bytes);
+
+private:
+  static constexpr size_t block_bytes = size_t(32) << 20;  // of addresses; memory it takes as it is touched
+  std::shared_ptr<HostMemory> block_;
+  size_t used_ = 0;
 };
 
-// Thread-safe. One packed copy per input, view of it and packed layout: different batch sizes share
-// one where their primitives agree on the layout.
+struct PackedWeight {
+  WeightStamp stamp;
+  std::shared_ptr<std::byte> memory;
+};
+
+// Thread-safe: calls for different weights pack at the same time, those for the same one wait for its copy. One packed
+// copy per input, view of it and packed layout: different batch sizes share one where their primitives agree on the
+// layout.
 class DerivedWeights {
 public:
   uint64_t generation() const { return generation_.load(std::memory_order_acquire); }
 
-  // The packed copy for `stamp`, packed now if there is none. `b` is the view's first element.
+  // The packed copy for `stamp`, packed now if there is none. `b` is the view's first element. `lane`: threads that
+  // pack at the same time name different ones (any number), so that none of them waits for another's first touch of a
+  // huge page.
   Result<std::shared_ptr<const PackedWeight>> get(uint32_t input, const BoundValue& view, const void* b,
                                                   const WeightStamp& stamp,
                                                   const std::shared_ptr<const onednn::Primitive>& primitive,
-                                                  Counters::OfCall& counters);
+                                                  Counters::OfCall& counters, size_t lane = 0);
 
   void invalidate();
 
 private:
   struct Entry {
-    uint32_t input;
-    plan::DType dtype;
-    int64_t offset;
+    uint32_t input = 0;
+    plan::DType dtype{};
+    int64_t offset = 0;
     std::vector<int64_t> sizes, strides;
     std::shared_ptr<const onednn::Primitive> packer;
+    std::mutex mutex;  // guards packed, and is held while packing
     std::shared_ptr<const PackedWeight> packed;
   };
+  std::shared_ptr<Entry> entryFor(uint32_t input, const BoundValue& view,
+                                  const std::shared_ptr<const onednn::Primitive>& primitive);
+  std::shared_ptr<std::byte> allocate(size_t bytes, size_t lane);
   static constexpr size_t layouts_per_view = 4;
 
   std::atomic<uint64_t> generation_{0};
-  std::mutex mutex_;
-  std::vector<Entry> entries_;
+  std::mutex mutex_;  // guards what follows
+  std::vector<std::shared_ptr<Entry>> entries_;
+  std::vector<PackedMemory> memory_;  // by lane
 };
 
 }  // namespace zefuse::executor

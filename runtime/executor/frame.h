@@ -54,10 +54,15 @@ private:
   struct LibraryState {
     std::shared_ptr<const PackedWeight> packed;
     std::shared_ptr<const onednn::Primitive> packer;  // whom `packed` was looked up for
+    bool just_packed = false;                         // by this call's packWeights, which has counted it
     std::vector<const void*> operands;
   };
 
   Status prepare(std::span<const CallInput> inputs, const AllocateOutput& allocate);
+  Status packWeights(std::span<const CallInput> inputs);
+  // The packed copy of the step's weight, whose first element is `b`.
+  Status packFor(size_t step, uint32_t view, const void* b, std::span<const CallInput> inputs,
+                 Counters::OfCall& counted, size_t lane = 0);
   Status runSteps(std::span<const CallInput> inputs);
   Status runStep(size_t step, std::span<const CallInput> inputs);
   Status runLaunch(size_t step, const plan::LaunchT& launch);
@@ -93,6 +98,7 @@ private:
   std::vector<AtenArguments> aten_arguments_;
   std::optional<ze::CommandList> list_;
   std::unique_ptr<DeviceSide> gpu_;  // in a plan for a GPU
+  bool packed_ = false;              // packWeights was run for this binding
   uint32_t status_word_ = 0;
   Counters::OfCall counted_;
 };

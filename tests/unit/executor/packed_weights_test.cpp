@@ -1,0 +1,135 @@
+// Packed copies of weights: their memory, and many of them at a first call.
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+
+#include "runtime/executor/derived_weights.h"
+#include "runtime/executor/executable.h"
+#include "tests/unit/executor/call.h"
+#include "tests/unit/executor/plan_builder.h"
+
+extern "C" {
+int omp_get_max_threads();
+void omp_set_num_threads(int);
+}
+
+namespace zefuse::executor {
+namespace {
+
+using namespace zefuse::test;
+
+// Of the mapping that holds the address: "hg" is among them once huge pages are asked for (proc(5)); empty on kernels
+// without.
+std::string mappingFlags(const void* address) {
+  std::ifstream maps("/proc/self/smaps");
+  uintptr_t begin = 0, end = 0;
+  for (std::string line; std::getline(maps, line);) {
+    unsigned long from, to;
+    if (std::sscanf(line.c_str(), "%lx-%lx ", &from, &to) == 2)
+      begin = from, end = to;
+    else if (line.starts_with("VmFlags:") && begin <= uintptr_t(address) && uintptr_t(address) < end)
+      return line;
+  }
+  return "";
+}
+
+TEST(HostMemory, LargeBlocksAreInHugePages) {
+  if (!std::ifstream("/sys/kernel/mm/transparent_hugepage/enabled"))
+    GTEST_SKIP() << "a kernel without transparent huge pages";
+  HostMemory large;
+  ASSERT_TRUE(large.reserve(3 * huge_page_bytes + 5).ok());
+  EXPECT_EQ(uintptr_t(large.data()) % huge_page_bytes, 0u);
+  EXPECT_NE(mappingFlags(large.data()).find(" hg"), std::string::npos) << mappingFlags(large.data());
+}
+
+TEST(PackedMemory, StandsSideBySideAndLivesAsLongAsItsUsers) {
+  PackedMemory memory;
+  auto first = memory.allocate(100), second = memory.allocate(1000);
+  EXPECT_EQ(second.get() - first.get(), 128);
+  auto large = memory.allocate(size_t(33) << 20);
+  std::memset(large.get(), 7, size_t(33) << 20);
+  memory = PackedMemory();
+  std::memset(second.get(), 5, 1000);
+  first.reset();
+  EXPECT_EQ(second.get()[999], std::byte{5});
+  EXPECT_EQ(large.get()[0], std::byte{7});
+}
+
+// x times each of `count` weights, of which the last two are one and the same.
+struct Layers {
+  static constexpr int64_t k = 160, n = 96;
+  int count;
+  PlanBuilder b;
+  std::vector<HostTensor> weights;
+  uint64_t version = 0;
+
+  explicit Layers(int count) : count(count) {
+    const uint32_t rows = b.constant(24), inner = b.constant(k), columns = b.constant(n);
+    const uint32_t x = b.tensorInput("x", plan::DType::f32, {rows, inner});
+    uint32_t weight = 0;
+    for (int i = 0; i < count; ++i) {
+      if (i + 1 < count || count == 1) {
+        weight = b.tensorInput("w" + std::to_string(i), plan::DType::f32, {inner, columns}, plan::InputKind::parameter);
+        std::vector<float> values(size_t(k * n));
+        for (size_t at = 0; at < values.size(); ++at)
+          values[at] = float(int(at * 7 + size_t(i) * 13) % 31 - 15) / 16;
+        weights.push_back(HostTensor::f32({k, n}, values));
+      }
+      b.matmul(x, weight, b.outputTensor(plan::DType::f32, {rows, columns}));
+    }
+  }
+
+  // Every sum is exact in f32.
+  void check(Executable& executable) {
+    std::vector<float> x(24 * size_t(k));
+    for (size_t at = 0; at < x.size(); ++at)
+      x[at] = float(int(at * 5) % 17 - 8);
+    HostTensor rows = HostTensor::f32({24, k}, x);
+    std::vector<CallInput> inputs{rows.input()};
+    for (HostTensor& weight : weights)
+      inputs.push_back(weight.input()), inputs.back().tensor.version = version;
+    OutputMemory memory;
+    auto outputs = executable.call(inputs, memory.allocator());
+    ASSERT_TRUE(outputs.ok()) << outputs.status().toString();
+    for (int i = 0; i < count; ++i) {
+      const HostTensor& weight = weights[std::min(size_t(i), weights.size() - 1)];
+      const auto* w = reinterpret_cast<const float*>(weight.bytes.data());
+      const std::vector<float> y = memory.read<float>((*outputs)[size_t(i)]);
+      for (int64_t column : {int64_t(0), n / 2, n - 1}) {
+        float sum = 0;
+        for (int64_t at = 0; at < k; ++at)
+          sum += x[size_t(at)] * w[at * n + column];
+        ASSERT_EQ(y[column], sum) << "layer " << i;
+      }
+    }
+  }
+};
+
+TEST(PackedWeights, AllAtTheFirstCallByAnyNumberOfThreads) {
+  const int threads = omp_get_max_threads();
+  for (int team : {1, 2, 3, 7})
+    for (int count : {1, 2, 9}) {
+      omp_set_num_threads(team);
+      Layers layers(count);
+      auto made = Executable::create(layers.b.finish(), {});
+      ASSERT_TRUE(made.ok()) << made.status().toString();
+      Executable* executable = made->get();
+      layers.check(*executable);
+      const auto first = executable->counters();
+      const uint64_t expected = first.weights_packed ? layers.weights.size() : 0;  // none where oneDNN packs nothing
+      EXPECT_EQ(first.weights_packed, expected);
+      layers.check(*executable);
+      EXPECT_EQ(executable->counters().weights_packed, expected);
+      EXPECT_EQ(executable->counters().weight_packs_reused + expected, expected ? 2 * uint64_t(count) : 0u);
+      ++layers.version;
+      layers.check(*executable);
+      EXPECT_EQ(executable->counters().weights_packed, 2 * expected);
+    }
+  omp_set_num_threads(threads);
+}
+
+}  // namespace
+}  // namespace zefuse::executor
