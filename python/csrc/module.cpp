@@ -17,11 +17,13 @@
 #include "mlir/IR/MLIRContext.h"
 #include "python/csrc/attached_package.h"
 #include "python/csrc/cache.h"
+#include "python/csrc/code_hash.h"
 #include "python/csrc/compiled_graph.h"
 #include "python/csrc/devices.h"
 #include "python/csrc/errors.h"
 #include "python/csrc/package.h"
 #include "python/csrc/plan_cache.h"
+#include "python/csrc/plan_loading.h"
 #include "python/csrc/spills.h"
 #include "python/csrc/watch.h"
 #include "runtime/cache/file_cache.h"
@@ -344,16 +346,14 @@ PYBIND11_MODULE(_C, module) {
   module.def("compile", &compile, py::arg("graph_module"), py::arg("parameters"), py::arg("options"));
   module.def("compile_plan", &compilePlan, py::arg("graph_module"), py::arg("parameters"), py::arg("options"));
   module.def("build_id", &compilerId);
+  module.def("code_hash", &codeHash, py::arg("code"));
   py::class_<Watch>(module, "Watch").def(py::init<const py::list&>()).def("unchanged", &Watch::unchanged);
-  module.def(
-      "load_plan",
-      [](const std::string& plan, const py::dict& options) {
-        const Settings settings = settingsOf(options);
-        return std::make_unique<CompiledGraph>(
-            unwrap(zefuse::Executable::create(std::as_bytes(std::span(plan)), settings.run)),
-            std::vector<at::Tensor>());
-      },
-      py::arg("plan"), py::arg("options"));
+  py::class_<PlanLoading>(module, "PlanLoading")
+      .def(py::init([](std::string plan, const py::dict& options) {
+             return std::make_unique<PlanLoading>(std::move(plan), settingsOf(options).run);
+           }),
+           py::arg("plan"), py::arg("options"))
+      .def("take", &PlanLoading::take);
   module.def("graph_key", &graphKeyOf, py::arg("graph_module"), py::arg("parameters"), py::arg("options"));
   module.def("package_write", &writePackage, py::arg("path"), py::arg("sections"));
   module.def(

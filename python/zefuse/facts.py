@@ -14,16 +14,16 @@ import enum
 import functools
 import hashlib
 import inspect
-import marshal
 import sys
 import types
 import weakref
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 import torch
 from torch.nn.modules import module as nn_module
 
+from zefuse import _native
 from zefuse.conditions import condition
 
 
@@ -44,20 +44,8 @@ def code_hash(code: types.CodeType) -> str:
     if known is None:
         if len(_codes) > 100_000:
             _codes.clear()
-        known = _codes[id(code)] = (code, hashlib.sha256(_pack(code)).hexdigest()[:32])
+        known = _codes[id(code)] = (code, _native.load().code_hash(code))
     return known[1]
-
-
-def _pack(code: types.CodeType) -> bytes:
-    constants = b"".join(
-        _pack(c)
-        if isinstance(c, types.CodeType)
-        else (type(c).__name__ + repr(sorted(map(repr, c)) if isinstance(c, frozenset) else c)).encode()
-        for c in code.co_consts
-    )
-    names = (code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars, code.co_name)
-    numbers = (code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount, code.co_flags)
-    return marshal.dumps((code.co_code, names, numbers, code.co_exceptiontable)) + hashlib.sha256(constants).digest()
 
 
 @functools.cache
@@ -423,6 +411,8 @@ class Description:
         self._methods, self._watch = methods, watch
         self._tensors: dict[int, int] = {}
         self._classes: dict[type, str] = {}
+        self._own_methods: dict[type, list[str]] = {}
+        self._by_type: dict[type, Callable[[Any], str]] = {}
 
     def attributes(self, value: Any) -> None:
         """To be watched: which there are."""
@@ -441,61 +431,70 @@ class Description:
 
     def __call__(self, value: Any) -> str:
         kind = type(value)
+        describe = self._by_type.get(kind)
+        if describe is None:
+            describe = self._by_type[kind] = self._describer(kind)
+        return describe(value)
+
+    def _describer(self, kind: type) -> Callable[[Any], str]:
+        """For all values of exactly this type: a model has hundreds of a few."""
         if kind in _CONSTANTS:
-            return f"{kind.__name__} {value!r}"
+            return lambda value: f"{kind.__name__} {value!r}"
         if kind in _VALUES:
-            return repr(value)
-        if isinstance(value, torch.Tensor):
-            return self._tensor(value, tensor(value))
-        if isinstance(value, enum.Enum):
-            return f"enum {kind.__module__}.{kind.__qualname__}.{value.name}"
-        if value is MISSING:
-            return "nothing"
+            return repr
+        if issubclass(kind, torch.Tensor):
+            return lambda value: self._tensor(value, tensor(value))
+        if issubclass(kind, enum.Enum):
+            return lambda value: f"enum {kind.__module__}.{kind.__qualname__}.{value.name}"
+        if kind is _Missing:
+            return repr
         if kind is types.FunctionType:
-            return self._function(value)
+            return self._function
         if kind is types.CodeType:
-            return f"code {self._code(value)}"
+            return lambda value: f"code {self._code(value)}"
         if kind is types.MethodType:
-            return f"method of {self(type(value.__self__))}: {self(value.__func__)}"
-        if kind is types.ModuleType or isinstance(value, types.ModuleType):
-            return f"module {value.__name__}"
-        if isinstance(value, type):
-            return self._class(value)
-        if isinstance(value, (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType)):
-            owner = getattr(value, "__self__", None)
-            if (
-                owner is not None
-                and not isinstance(owner, (types.ModuleType, type))
-                and "torch" not in str(type(owner))
-            ):
-                raise NotExpressible(f"a built-in method of an object of type {type(owner).__name__}")
-            return f"built-in {getattr(value, '__module__', '')}.{value.__qualname__}"
+            return lambda value: f"method of {self(type(value.__self__))}: {self(value.__func__)}"
+        if issubclass(kind, types.ModuleType):
+            return lambda value: f"module {value.__name__}"
+        if issubclass(kind, type):
+            return self._class
+        if issubclass(kind, (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType)):
+            return _built_in
         if kind in (staticmethod, classmethod):
-            return f"{kind.__name__} {self(value.__func__)}"
+            return lambda value: f"{kind.__name__} {self(value.__func__)}"
         if kind is property:
-            return f"property {[part and self(part) for part in (value.fget, value.fset, value.fdel)]}"
-        if isinstance(value, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
-            return f"operator {value}"
+            return lambda value: f"property {[part and self(part) for part in (value.fget, value.fset, value.fdel)]}"
+        if issubclass(kind, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
+            return lambda value: f"operator {value}"
         if kind is functools.partial:
             raise NotExpressible("a functools.partial")
-        if isinstance(value, (tuple, list)):
-            return f"{self._class(kind)} of {len(value)}: {', '.join(self._items(value))}"
-        if isinstance(value, (set, frozenset)):
-            if self._watch is not None and isinstance(value, set):
-                raise NotWatchable("a set cannot be watched")
-            if not all(type(item) in (int, str, bool, float) for item in value):
-                raise NotExpressible("a set of other things than numbers and texts")
-            return f"{kind.__name__} {sorted(map(repr, value))}"
-        if isinstance(value, (dict, types.MappingProxyType)):
-            if self._watch is not None and isinstance(value, dict):
-                self._watch.add("dict", value)
-            keys = [repr(key) if type(key) in _CONSTANTS else self._key(key) for key in value]
-            return f"{self._class(kind)} of {len(keys)}: {', '.join(keys)}"
+        if issubclass(kind, (tuple, list)):
+            return lambda value: f"{self._class(kind)} of {len(value)}: {', '.join(self._items(value))}"
+        if issubclass(kind, (set, frozenset)):
+            return self._set
+        if issubclass(kind, (dict, types.MappingProxyType)):
+            return self._mapping
         if kind is types.CellType:
-            return "cell"
+            return lambda value: "cell"
+        return self._object
+
+    def _set(self, value: set[Any] | frozenset[Any]) -> str:
+        if self._watch is not None and isinstance(value, set):
+            raise NotWatchable("a set cannot be watched")
+        if not all(type(item) in (int, str, bool, float) for item in value):
+            raise NotExpressible("a set of other things than numbers and texts")
+        return f"{type(value).__name__} {sorted(map(repr, value))}"
+
+    def _mapping(self, value: Mapping[Any, Any]) -> str:
+        if self._watch is not None and isinstance(value, dict):
+            self._watch.add("dict", value)
+        keys = [repr(key) if type(key) in _CONSTANTS else self._key(key) for key in value]
+        return f"{self._class(type(value))} of {len(keys)}: {', '.join(keys)}"
+
+    def _object(self, value: Any) -> str:
         if self._watch is not None:
             self._watch.add("instance", value)
-        return f"an object of {self._class(kind)}"
+        return f"an object of {self._class(type(value))}"
 
     def of_any_size(self, value: Any) -> str:
         """A tensor about whose sizes and strides there are conditions of their own."""
@@ -545,20 +544,33 @@ class Description:
         if known is None:
             if self._watch is not None and package_of(value.__module__) != "python":
                 self._watch.add("type", value)
-            methods = []
-            for base in value.__mro__:
-                if package_of(base.__module__) == "python":
-                    continue
-                for name, item in vars(base).items():
-                    if base is torch.nn.Module and name in ("__init__", "__setstate__"):
-                        continue  # Dynamo replaces them, sooner or later in a process
-                    if name not in self._methods and not name.startswith("__"):
-                        continue  # tracing went through none of this name
-                    for function in _functions(item):
-                        methods.append(f"{base.__qualname__}.{name} {self._code(function.__code__)}")
+            methods = [line for base in value.__mro__ for line in self._methods_of(base)]
             digest = hashlib.sha256("\n".join(methods).encode()).hexdigest()[:16] if methods else ""
             known = self._classes[value] = f"class {value.__module__}.{value.__qualname__} {digest}".rstrip()
         return known
+
+    def _methods_of(self, base: type) -> list[str]:
+        """Of its own, not of its bases: torch.nn.Module is that of all."""
+        known = self._own_methods.get(base)
+        if known is None:
+            known = self._own_methods[base] = []
+            if package_of(base.__module__) == "python":
+                return known
+            for name, item in vars(base).items():
+                if name not in self._methods and not name.startswith("__"):
+                    continue  # tracing went through none of this name
+                if base is torch.nn.Module and name in ("__init__", "__setstate__"):
+                    continue  # Dynamo replaces them, sooner or later in a process
+                for function in _functions(item):
+                    known.append(f"{base.__qualname__}.{name} {self._code(function.__code__)}")
+        return known
+
+
+def _built_in(value: Any) -> str:
+    owner = getattr(value, "__self__", None)
+    if owner is not None and not isinstance(owner, (types.ModuleType, type)) and "torch" not in str(type(owner)):
+        raise NotExpressible(f"a built-in method of an object of type {type(owner).__name__}")
+    return f"built-in {getattr(value, '__module__', '')}.{value.__qualname__}"
 
 
 def _functions(item: Any) -> list[types.FunctionType]:

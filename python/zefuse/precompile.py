@@ -19,6 +19,7 @@ import logging
 import os
 import platform
 import sys
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
@@ -98,10 +99,22 @@ def _function(callable_: Callable[..., Any]) -> Callable[..., Any]:
 class _Entry:
     """A plan with what its use depends on. Called by any thread."""
 
-    def __init__(self, table: Table, inputs: list[int], results: Any, graph: Any) -> None:
-        self.table, self.inputs, self.results, self.graph = table, inputs, results, graph
+    def __init__(self, table: Table, inputs: list[int], results: Any, loading: Any) -> None:
+        self.table, self.inputs, self.results = table, inputs, results
+        self._loading, self._graph, self._lock = loading, None, threading.Lock()
         self._watched: _Watched | None = None
         self._matched = False
+
+    def graph(self) -> Any:
+        """The plan, once it is loaded; raises what stopped that."""
+        if self._graph is None:
+            with self._lock:
+                if self._loading is not None:
+                    loading, self._loading = self._loading, None
+                    self._graph = loading.take()
+        if self._graph is None:
+            raise RuntimeError("its plan could not be loaded")
+        return self._graph
 
     def tensors(self, roots: Roots, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], str]:
         """The graph's inputs in this call, or why this is not what was traced."""
@@ -123,7 +136,7 @@ class _Entry:
         return [values[node] for node in self.inputs], ""
 
     def run(self, tensors: list[Any]) -> Any:
-        return _build(self.results, self.graph(tensors))
+        return _build(self.results, self.graph()(tensors))
 
 
 class _Watched:
@@ -229,6 +242,7 @@ class _Precompiled:
         if entry is not None:
             try:
                 tensors, difference = entry.tensors(self._roots, args, kwargs)
+                entry.graph()
             except Exception as error:  # what looking at a user's object raises
                 tensors, difference = [], f"{type(error).__name__}: {error}"
             if not difference:
@@ -264,9 +278,10 @@ class _Precompiled:
             return None
         head, _, plan = found.partition(b"\n")
         try:
+            loading = native.PlanLoading(plan, options)  # while the facts are compared
             parts = json.loads(head)
             table = Table(parts["nodes"], parts["facts"], parts["methods"])
-            entry = _Entry(table, parts["inputs"], parts["results"], native.load_plan(plan, options))
+            entry = _Entry(table, parts["inputs"], parts["results"], loading)
         except Exception as error:  # an entry that is of no use costs the reuse only
             _note(f"{self._name}: the entry cannot be used: {error}")
             return None
