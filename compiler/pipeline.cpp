@@ -6,6 +6,7 @@
 #include "compiler/dump.h"
 #include "compiler/fuse/passes.h"
 #include "compiler/plan/builder.h"
+#include "compiler/spill_rounds.h"
 #include "lowering/lower.h"
 #include "lowering/spirv/emitter_client.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
@@ -111,7 +112,7 @@ std::string whyNotLowered(ModuleOp module, const TargetDescription& target) {
 }
 
 Compilation compileModule(ModuleOp module, const Options& options, std::vector<StageTime> times,
-                          const SpillCheck& spills) {
+                          const SpillSurvey& spills) {
   startSpirvBackEnd();  // on another core, while the stages before it run
   Compilation result;
   Dump dump(options.dump_dir);
@@ -152,15 +153,34 @@ Compilation compileModule(ModuleOp module, const Options& options, std::vector<S
     };
   };
   Lowerings lowerings;
+  SpillRounds rounds(spills);
+  // For a plan that is built again: what was lowered and does not spill.
+  llvm::DenseMap<Operation*, LoweredKernel> lowered;
+  auto once = [&](Operation* op, llvm::function_ref<FailureOr<LoweredKernel>()> lower) -> FailureOr<LoweredKernel> {
+    if (!spills)
+      return lower();
+    if (auto known = lowered.find(op); known != lowered.end())
+      return known->second;
+    FailureOr<LoweredKernel> made = lower();
+    if (succeeded(made))
+      lowered.try_emplace(op, *made);
+    return made;
+  };
   lowerings.target = description->name;
   lowerings.host_steps = !options.strict;
-  lowerings.kernel = [&](KernelOp kernel) { return lowerKernel(kernel, *description, dumpTo(kernel.getName())); };
+  lowerings.kernel = [&](KernelOp kernel) {
+    return once(kernel, [&] { return lowerKernel(kernel, *description, dumpTo(kernel.getName())); });
+  };
   if (!cpu) {
     lowerings.host_kernel = [&](KernelOp kernel) {
       return lowerKernel(kernel, TargetDescription::cpu(), dumpTo(kernel.getName()));
     };
     lowerings.call = [&](Operation* op, ArrayRef<AffineMap> layouts, StringRef name) {
-      return lowerWithoutSpills(*description, spills, [&](const TargetDescription& target) {
+      auto check = [&](std::span<const uint32_t> words) { return rounds.spilled(words); };
+      if (auto before = lowered.find(op);
+          before != lowered.end() && rounds.spilled(before->second.spirv).value_or(0) > 0)
+        lowered.erase(before);
+      auto lower = [&](const TargetDescription& target) {
         if (auto matmul = dyn_cast<MatmulOp>(op))
           return lowerMatmul(matmul, layouts, target, dumpTo(name));
         if (auto attention = dyn_cast<AttentionOp>(op))
@@ -168,7 +188,8 @@ Compilation compileModule(ModuleOp module, const Options& options, std::vector<S
         if (auto gradient = dyn_cast<AttentionGradientOp>(op))
           return lowerAttentionGradient(gradient, layouts, target, dumpTo(name));
         return lowerConvolution(cast<ConvolutionOp>(op), layouts, target, dumpTo(name));
-      });
+      };
+      return once(op, [&] { return lowerWithoutSpills(*description, check, lower); });
     };
   }
 
@@ -194,12 +215,13 @@ Compilation compileModule(ModuleOp module, const Options& options, std::vector<S
     if (options.fuse && cpu && failed(run("2g_side_by_side", [&] { return joinSideBySide(graph); })))
       return failure();
     clock.lap("fuse");
-    auto built = buildPlan(graph, options.device, lowerings, [&] {
-      clock.lap("lower");
-      return reportJson(graph, options);
-    });
-    if (failed(built))
-      return failure();
+    FailureOr<BuiltPlan> built = failure();
+    do {
+      built = buildPlan(graph, options.device, lowerings, [&] { return reportJson(graph, options); });
+      if (failed(built))
+        return failure();
+    } while (rounds.ask());
+    clock.lap("lower");
     result.plan = std::move(built->bytes);
     result.times = times;
     return success();

@@ -26,9 +26,9 @@ struct Compilation {
 
 // Consumes `module` (stage 1). `earlier`: times of stages that came before. Never throws;
 // diagnostics end in Compilation::error. One call at a time per MLIRContext.
-// `spills`: asked about each product, convolution and attention for a GPU (lowerWithoutSpills); null: nobody is.
+// `spills`: asked about each product, convolution and attention for a GPU, in rounds (spill_rounds.h); null: nobody is.
 Compilation compileModule(mlir::ModuleOp module, const Options& options, std::vector<StageTime> earlier = {},
-                          const SpillCheck& spills = nullptr);
+                          const SpillSurvey& spills = nullptr);
 
 // Fuses the graph and lowers its kernels for `target`, building nothing: the first error, or empty. For reports about
 // what has a schedule (docs/operators.md). Consumes `module`.

@@ -24,8 +24,10 @@ class ConvolutionOp;
 class AttentionOp;
 class AttentionGradientOp;
 
-// The registers that the device's compiler would keep in memory; none: nobody here can tell. Thread-safe.
+// The registers that the device's compiler would keep in memory; none: nobody here can tell.
 using SpillCheck = std::function<std::optional<int64_t>(std::span<const uint32_t> spirv)>;
+// The same of several kernels, which differ: one answer for each, in their order.
+using SpillSurvey = std::function<std::vector<std::optional<int64_t>>(std::span<const std::vector<uint32_t>> kernels)>;
 
 // What the schedule knows of a target. Constants come from named factories, so that equal targets make equal code.
 struct TargetDescription {

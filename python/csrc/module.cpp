@@ -227,8 +227,9 @@ std::unique_ptr<CompiledGraph> compile(const py::object& graph_module, const std
       executable = Executable::create(*stored, settings.run);
     }
     if (!executable.ok()) {
-      compilation = compileModule(*imported.module, settings.compile, {{"import", origin.stages.front().second}},
-                                  ocloc ? spillCheck(settings.compile.target, *ocloc, cache) : nullptr);
+      compilation = compileModule(
+          *imported.module, settings.compile, {{"import", origin.stages.front().second}},
+          ocloc ? spillSurvey(settings.compile.target, *ocloc, cache, settings.run.build_threads) : nullptr);
       origin.stages.clear();
       for (const StageTime& time : compilation.times)
         origin.stages.emplace_back(time.name, time.seconds);
@@ -278,8 +279,9 @@ py::dict compilePlan(const py::object& graph_module, const std::vector<unsigned>
       compilation.plan = std::move(*stored);
       compilation.ok = true;
     } else {
-      compilation = compileModule(*imported.module, settings.compile, {},
-                                  ocloc ? spillCheck(settings.compile.target, *ocloc, cache) : nullptr);
+      compilation = compileModule(
+          *imported.module, settings.compile, {},
+          ocloc ? spillSurvey(settings.compile.target, *ocloc, cache, settings.run.build_threads) : nullptr);
       if (compilation.ok)
         (void)cache.store(key, compilation.plan);  // best effort
     }

@@ -1,18 +1,21 @@
 #include "python/csrc/spills.h"
 
+#include <algorithm>
 #include <cstring>
-#include <map>
-#include <memory>
-#include <mutex>
+#include <thread>
 
 #include "lowering/native/ocloc.h"
 #include "runtime/executor/vendor_code.h"
+#include "runtime/parallel.h"
 
 namespace zefuse::python {
 namespace {
 
 std::optional<int64_t> spillsOf(std::span<const uint32_t> spirv, const std::string& product,
-                                const InstalledCompiler& ocloc, const FileCache& cache, const CacheKey& answer) {
+                                const InstalledCompiler& ocloc, const FileCache& cache) {
+  CacheKey answer("spills");
+  answer.add("format", "1").add("target", product).add("compiler", "ocloc " + ocloc.version);
+  answer.addHash("spirv", std::as_bytes(spirv));
   int64_t spilled = 0;
   if (auto stored = cache.load(answer); stored && stored->size() == sizeof spilled) {
     std::memcpy(&spilled, stored->data(), sizeof spilled);
@@ -29,24 +32,15 @@ std::optional<int64_t> spillsOf(std::span<const uint32_t> spirv, const std::stri
   return spilled;
 }
 
-// Without a cache folder, the same kernel of every layer is still asked about once.
-struct Answers {
-  std::mutex mutex;
-  std::map<std::string, std::optional<int64_t>> known;
-};
-
 }  // namespace
 
-SpillCheck spillCheck(const std::string& product, const InstalledCompiler& ocloc, const FileCache& cache) {
-  return [=, &cache, answers = std::make_shared<Answers>()](std::span<const uint32_t> spirv) -> std::optional<int64_t> {
-    CacheKey answer("spills");
-    answer.add("format", "1").add("target", product).add("compiler", "ocloc " + ocloc.version);
-    answer.addHash("spirv", std::as_bytes(spirv));
-    std::lock_guard lock(answers->mutex);
-    auto [entry, fresh] = answers->known.try_emplace(answer.text());
-    if (fresh)
-      entry->second = spillsOf(spirv, product, ocloc, cache, answer);
-    return entry->second;
+SpillSurvey spillSurvey(const std::string& product, const InstalledCompiler& ocloc, const FileCache& cache,
+                        int threads) {
+  const size_t at_once = threads > 0 ? size_t(threads) : std::max(1u, std::thread::hardware_concurrency());
+  return [=, &cache](std::span<const std::vector<uint32_t>> kernels) {
+    std::vector<std::optional<int64_t>> answers(kernels.size());
+    inParallel(kernels.size(), at_once, [&](size_t i) { answers[i] = spillsOf(kernels[i], product, ocloc, cache); });
+    return answers;
   };
 }
 

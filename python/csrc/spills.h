@@ -9,9 +9,10 @@
 
 namespace zefuse::python {
 
-// Asks `ocloc`, once per kernel: its code is kept in `cache` where it is looked for when the plan is built, and the
-// answer beside it, since a cache that was filled before must not change the plan. What it cannot compile has no
-// answer. `cache` must outlive the check.
-SpillCheck spillCheck(const std::string& product, const InstalledCompiler& ocloc, const FileCache& cache);
+// Asks `ocloc`, on up to `threads` at a time (0: as many as cores): a kernel's code is kept in `cache` where it is
+// looked for when the plan is built, and the answer beside it, since a cache that was filled before must not change the
+// plan. What it cannot compile has no answer. `cache` must outlive the survey.
+SpillSurvey spillSurvey(const std::string& product, const InstalledCompiler& ocloc, const FileCache& cache,
+                        int threads);
 
 }  // namespace zefuse::python

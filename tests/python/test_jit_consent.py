@@ -169,6 +169,39 @@ def test_a_spilling_kernel_is_rescheduled(tmp_path: Path, cache: str) -> None:
         assert again == out and log.read_text().splitlines() == compiled
 
 
+PRODUCTS = """
+import torch
+from zefuse import backend
+
+sizes = [64, 80, 96, 112, 128]
+x, weights = torch.eye(64), [torch.eye(n, m) for n, m in zip(sizes, sizes[1:])]
+
+def f(x, *weights):
+    for weight in weights:
+        x = x @ weight
+    return x
+
+options = {"device": "gpu:0", "jit": "allow", "build_threads": 2}
+torch.testing.assert_close(torch.compile(f, backend="zefuse", options=options)(x, *weights), f(x, *weights), rtol=0, atol=0)
+"""
+
+
+def test_spills_are_asked_about_in_parallel(tmp_path: Path) -> None:
+    """Four products that differ, two at a time: each compilation waits for a second one, and none is made twice."""
+    log = tmp_path / "log"
+    # A line per start (a hash), a line per end. Alone, the first would wait ten seconds.
+    wait = f'n=0; while [ "$(grep -vc end {log})" -lt 2 ] && [ $n -lt 100 ]; do sleep 0.1; n=$((n + 1)); done'
+    stub = stub_compiler.install(
+        tmp_path / "ocloc", log, f"{wait}; [ $n -lt 100 ] || echo end-alone >> {log}; echo end >> {log}"
+    )
+    run(tmp_path, script=PRODUCTS, ZEFUSE_OCLOC=str(stub))
+    lines = log.read_text().splitlines()
+    started = [line for line in lines if not line.startswith("end")]
+    assert len(started) == len(set(started)) == 4, lines
+    running = [sum(1 if line in started else -1 for line in lines[: n + 1]) for n in range(len(lines))]
+    assert "end-alone" not in lines and max(running) == 2, lines
+
+
 @pytest.mark.parametrize("options", [{"jit": "maybe"}, {"jit_timeout_s": 0}, {"device": "cpu,gpu:0"}])
 def test_wrong_options(options: dict[str, object]) -> None:
     with pytest.raises(OptionError, match=next(iter(options))):
