@@ -134,7 +134,11 @@ py::dict loadPackage(const std::shared_ptr<package::Reader>& reader, const Execu
   py::list plans;
   for (const package::PlanEntry* entry : unwrap(package::plansFor(*reader, manifest, options.device))) {
     auto plan = unwrap(reader->section(entry->section));
-    auto graph = std::make_unique<CompiledGraph>(unwrap(Executable::create(plan, options)), std::vector<at::Tensor>());
+    auto executable = [&] {
+      py::gil_scoped_release released;  // its kernels may be compiled, by threads that report progress in Python
+      return Executable::create(plan, options);
+    }();
+    auto graph = std::make_unique<CompiledGraph>(unwrap(std::move(executable)), std::vector<at::Tensor>());
     py::tuple slots = slotsOf(*entry);
     plans.append(py::make_tuple(py::cast(std::move(graph)), slots[0], slots[1]));
   }

@@ -325,8 +325,8 @@ class Package:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         from torch.utils import _pytree as pytree
 
-        if self._check is not None:  # the hash of the weights, once
-            self._check()
+        if (check := self._check) is not None:  # the hash of the weights; threads that come meanwhile wait in it
+            check()
             self._check = None
         given, spec = pytree.tree_flatten((args, kwargs))
         if spec != self._in_spec:

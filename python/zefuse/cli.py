@@ -258,9 +258,12 @@ def _explain(args: argparse.Namespace) -> None:
 
 def _cache(args: argparse.Namespace) -> None:
     from zefuse import _native, cache
+    from zefuse.errors import NotFoundError
 
     folder = cache.directory() if args.dir is None else args.dir
     native = _native.load()
+    if not folder and args.action != "stat":
+        raise NotFoundError(f"cache {args.action}: {cache.stat('')}; name a folder with --dir")
     if args.action == "stat":
         print(cache.stat(folder))
     elif args.action == "why":

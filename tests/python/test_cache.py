@@ -104,6 +104,17 @@ def test_commands(used: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert "not an exported cache" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("action", [["why"], ["clear"], ["export", "moved"], ["import", "moved"]])
+def test_without_a_folder_commands_say_so(
+    action: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ZEFUSE_CACHE_DIR", "")
+    assert main(["cache", *action]) == 1
+    assert "no cache: ZEFUSE_CACHE_DIR is empty" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_folder_that_cannot_be_written_is_survived_and_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no folder")
     explanation = zefuse.explain(

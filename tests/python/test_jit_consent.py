@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import stub_compiler
+import torch
 
 import zefuse
 from zefuse.errors import OptionError
@@ -98,6 +99,41 @@ def test_with_consent_the_code_is_made_in_a_child_and_kept(tmp_path: Path) -> No
     (tmp_path / "other").mkdir()
     out, log = run(tmp_path / "other", ZEFUSE_JIT="warn")
     assert out.startswith("right ") and "UserWarning: zefuse: no installed compiler covers device 'gpu:0'" in log
+
+
+LOAD = """
+import json, sys, threading
+import torch, zefuse
+
+ticks, ended = [], threading.Event()
+thread = threading.Thread(target=lambda: [ticks.append(1) for _ in iter(lambda: ended.wait(0.01), True)])
+thread.start()
+options = {"device": "gpu:0", "cache_dir": "", "build_threads": 2, **json.loads(sys.argv[1])}
+loaded = zefuse.load("two.zefuse", options=options)
+during = len(ticks)
+ended.set()
+x, y = torch.arange(48.0).reshape(6, 8) / 48, torch.ones(6, 8) / 2
+torch.testing.assert_close(loaded(x, y), torch.softmax(x * y, -1) + x.sum(0))
+print("right", during)
+"""
+
+
+class Two(torch.nn.Module):
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return torch.softmax(x * y, -1) + x.sum(0)
+
+
+def test_a_package_is_loaded_with_consent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its kernels are compiled by threads that report progress in Python, whose other threads go on."""
+    with monkeypatch.context() as patched:
+        patched.setenv("ZEFUSE_OCLOC", str(stub_compiler.install(tmp_path / "ocloc", tmp_path / "log")))
+        program = torch.export.export(Two(), (torch.ones(6, 8), torch.ones(6, 8)))
+        zefuse.compile_package(program, tmp_path / "two.zefuse", targets=["dg2-g11"], options={"cache_dir": ""})
+    monkeypatch.chdir(tmp_path)
+    out, log = run(tmp_path, '{"jit": "allow"}', script=LOAD)
+    made = log.count("compiles kernel")
+    assert made > 1 and f"compiles kernel {made} of {made}: " in log
+    assert out.startswith("right ") and int(out.split()[1]) > 5, out
 
 
 def test_a_hanging_compiler_is_ended(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "runtime/package/json.h"
+#include "tests/unit/cache/killed_at.h"
 #include "tests/unit/cache/temporary_folder.h"
 
 namespace zefuse::package {
@@ -258,6 +259,30 @@ TEST(Package, KilledWritersLoseNothing) {
     ASSERT_TRUE(section.ok());
     ASSERT_TRUE(section->front() == section->back() && section->size() == large.size());
   }
+}
+
+TEST(Package, KilledAtAnySystemCallLeavesTheOldOrTheNewOne) {
+  TemporaryFolder folder;
+  const std::string path = folder.path + "/model.zefuse", other = folder.path + "/other";
+  const std::vector<char> old = sample(path);
+  const auto plan = bytesOf("another plan");
+  Writer writer;
+  writer.add("plan", plan);
+  writer.add("empty", {});
+  ASSERT_TRUE(writer.write(other).ok());
+  const std::vector<char> made = readFile(other);
+  int as_before = 0;
+  const int points = test::killEverywhere([&] { (void)writer.write(path); },
+                                          [&](int point) {
+                                            const std::vector<char> found = readFile(path);
+                                            ASSERT_TRUE(found == old || found == made) << "killed at " << point;
+                                            as_before += found == old;
+                                            writeFile(path, old);
+                                          });
+  if (points == 0)
+    GTEST_SKIP() << "no ptrace here";
+  EXPECT_GT(as_before, 5);
+  EXPECT_LT(as_before, points);
 }
 
 TEST(Package, AFullDiskLeavesTheOldOne) {
