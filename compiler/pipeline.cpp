@@ -212,7 +212,10 @@ Compilation compileModule(ModuleOp module, const Options& options, std::vector<S
       return failure();
     if (cpu && failed(run("2f_in_place", [&] { return writeInPlace(graph); })))
       return failure();
-    if (options.fuse && cpu && failed(run("2g_side_by_side", [&] { return joinSideBySide(graph); })))
+    // docs/gpu.md, Compiling.
+    constexpr const char* gpu_parts = "not side by side in one launch: on a GPU each has a group size, sub-groups and "
+                                      "local memory of its own";
+    if (options.fuse && failed(run("2g_side_by_side", [&] { return joinSideBySide(graph, cpu ? "" : gpu_parts); })))
       return failure();
     clock.lap("fuse");
     FailureOr<BuiltPlan> built = failure();

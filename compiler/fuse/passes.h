@@ -41,6 +41,7 @@ mlir::LogicalResult writeInPlace(mlir::func::FuncOp graph);
 
 // Kernels that read the same data, in different iteration spaces, and need nothing of each other become one launch of
 // several parts (`zefuse.parts`). Last, for the CPU: what writes in place stays alone.
-mlir::LogicalResult joinSideBySide(mlir::func::FuncOp graph);
+// `why_none`, where not empty: none do, and this is said of each pair that reads the same data.
+mlir::LogicalResult joinSideBySide(mlir::func::FuncOp graph, llvm::StringRef why_none = {});
 
 }  // namespace zefuse

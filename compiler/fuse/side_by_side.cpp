@@ -22,7 +22,8 @@ constexpr size_t longest_name = 120;
 
 class SideBySide {
 public:
-  explicit SideBySide(func::FuncOp graph) : graph_(graph), block_(graph.getBody().front()) {}
+  SideBySide(func::FuncOp graph, StringRef why_none)
+      : graph_(graph), block_(graph.getBody().front()), why_none_(why_none) {}
 
   void run() {
     bool joined = true;
@@ -78,10 +79,11 @@ private:
     auto read = inCommon(a, b);
     if (!read)
       return false;
-    auto reason = whyApart(a, b, *read);
+    auto reason = why_none_.empty() ? whyApart(a, b, *read) : std::optional(why_none_.str());
     if (!reason)
       join(a, b);
-    else
+    else if (a->hasAttr("zefuse.groups") &&
+             b->hasAttr("zefuse.groups"))  // a copy for a layout has no operators to name
       refusals_.push_back(refusal(a, b, *reason));
     return !reason;
   }
@@ -203,14 +205,15 @@ private:
 
   func::FuncOp graph_;
   Block& block_;
+  const StringRef why_none_;
   llvm::DenseMap<Operation*, size_t> positions_;
   SmallVector<Attribute> refusals_;  // of pairs that read the same data; of the last round
 };
 
 }  // namespace
 
-LogicalResult joinSideBySide(func::FuncOp graph) {
-  SideBySide(graph).run();
+LogicalResult joinSideBySide(func::FuncOp graph, StringRef why_none) {
+  SideBySide(graph, why_none).run();
   return success();
 }
 

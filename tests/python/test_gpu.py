@@ -354,6 +354,26 @@ def test_attention_without_a_kernel_says_why() -> None:
     assert "heads of 1024 and 1024 elements do not fit into local memory" in reason
 
 
+def test_kernels_side_by_side_stay_apart_and_say_why() -> None:
+    """A layer norm's gradients by its input and by its parameters: one launch on the CPU."""
+    norm, x = nn.LayerNorm(100), torch.randn(40, 100)
+
+    def apart(options: dict[str, Any]) -> tuple[int, list[str]]:
+        graphs: list[Any] = []
+        norm.zero_grad()
+        y = x.clone().requires_grad_()
+        with backend.observe(lambda _, graph: graphs.append(graph)):
+            torch.compile(norm, backend="zefuse", options=options)(y).square().sum().backward()
+        explanation = Explanation.of(graphs[-1])
+        return len(explanation.kernels), [pair["reason"] for pair in explanation.not_joined]
+
+    reason = "not side by side in one launch: on a GPU each has a group size, sub-groups and local memory of its own"
+    kernels, reasons = apart(GPU)
+    assert kernels == 2 and reason in reasons
+    kernels, reasons = apart({"device": "cpu"})
+    assert kernels == 1 and reason not in reasons
+
+
 def test_resnet_modes_agree() -> None:
     """With and without gradients, in inference mode, channels last: the same numbers as eager, and as each other."""
     example = zoo.make("ResNet-18")

@@ -221,25 +221,24 @@ TEST(GpuSchedule, SpillingKernelsAreRescheduled) {
 
 class Ocloc : public testing::TestWithParam<std::string> {};
 
-// The newest installed compiler that knows the product; empty: none.
-std::string compilerFor(const std::string& product) {
+// The installed compilers that know the product: the distribution's, then newer ones.
+std::vector<std::string> compilersFor(const std::string& product) {
   std::vector<std::string> compilers = installedOclocs();
-  for (auto compiler = compilers.rbegin(); compiler != compilers.rend(); ++compiler)
-    if (runTool({*compiler, "ids", product}, {std::chrono::seconds(30)}).ok())
-      return *compiler;
-  return {};
+  std::erase_if(compilers, [&](const std::string& compiler) {
+    return !runTool({compiler, "ids", product}, {std::chrono::seconds(30)}).ok();
+  });
+  return compilers;
 }
 
 // No spills, no private memory, no function left to be found at the launch, and what goes to the matrix engine is on
 // it. `make gpu-kernels` takes the table from the lines that begin with '|'.
-TEST_P(Ocloc, EveryFamily) {
+void checkEveryFamily(const std::string& product, const std::string& compiler) {
   OclocOptions options;
-  options.compiler = compilerFor(GetParam());
+  options.compiler = compiler;
   options.assembly = true;
-  if (options.compiler.empty())
-    GTEST_SKIP() << "no installed ocloc knows " << GetParam();
   auto version = oclocVersion(options);
-  TargetDescription target = *TargetDescription::intelGpu(GetParam());
+  SCOPED_TRACE("ocloc " + (version.ok() ? *version : "?"));
+  TargetDescription target = *TargetDescription::intelGpu(product);
   struct Kernel {
     std::string name, schedule;
     std::vector<uint32_t> words;
@@ -250,7 +249,7 @@ TEST_P(Ocloc, EveryFamily) {
     std::vector<uint32_t> key(words.begin(), words.end());
     auto known = compiled.find(key);
     if (known == compiled.end())
-      known = compiled.emplace(std::move(key), compileWithOcloc(words, GetParam(), options)).first;
+      known = compiled.emplace(std::move(key), compileWithOcloc(words, product, options)).first;
     return known->second;
   };
   // As a plan does.
@@ -303,19 +302,28 @@ TEST_P(Ocloc, EveryFamily) {
     EXPECT_EQ(report.unresolved, std::vector<std::string>());
     const bool engine = kernel.schedule.substr(0, kernel.schedule.find(';')).find("matrix engine") != std::string::npos;
     EXPECT_EQ(report.matrix_operations > 0, engine) << "dpas: " << report.matrix_operations;
-    std::printf("| %s | %s | %s | %d | %d | %d | %d | %d | %zu | %s |\n", kernel.name.c_str(), GetParam().c_str(),
+    std::printf("| %s | %s | %s | %d | %d | %d | %d | %d | %zu | %s |\n", kernel.name.c_str(), product.c_str(),
                 version.ok() ? version->c_str() : "?", report.simd, report.registers, int(report.spilled_registers),
                 report.matrix_operations, int(report.local_bytes), binary->bytes.size(),
                 kernel.schedule.find("rescheduled") == std::string::npos ? "" : "smaller tile");
   }
 }
 
+TEST_P(Ocloc, EveryFamily) {
+  const std::vector<std::string> compilers = compilersFor(GetParam());
+  if (compilers.empty())
+    GTEST_SKIP() << "no installed ocloc knows " << GetParam();
+  for (const std::string& compiler : compilers)
+    checkEveryFamily(GetParam(), compiler);
+}
+
 // A description that promises twice the registers that there are.
 TEST(OclocSpills, AreFoundAndRescheduled) {
-  OclocOptions options;
-  options.compiler = compilerFor("dg2-g11");
-  if (options.compiler.empty())
+  const std::vector<std::string> compilers = compilersFor("dg2-g11");
+  if (compilers.empty())
     GTEST_SKIP() << "no installed ocloc knows dg2-g11";
+  OclocOptions options;
+  options.compiler = compilers.back();
   TargetDescription target = *TargetDescription::intelGpu("dg2-g11");
   target.engine_accumulator_bytes *= 2;
   int64_t last = -1;
