@@ -49,8 +49,16 @@ _live: weakref.WeakSet[Any] = weakref.WeakSet()
 
 @contextmanager
 def observe(observer: Callable[[str, Any], None]) -> Iterator[None]:
-    """Calls ``observer(kind, compiled_graph)`` for each graph compiled inside, on this thread or context."""
-    token = _observer.set(observer)
+    """Calls ``observer(kind, compiled_graph)`` for each graph compiled inside, on this thread or context, after those of the
+    blocks around it."""
+    outer = _observer.get()
+
+    def every(kind: str, compiled: Any) -> None:
+        if outer is not None:
+            outer(kind, compiled)
+        observer(kind, compiled)
+
+    token = _observer.set(every)
     try:
         yield
     finally:

@@ -17,8 +17,8 @@ size_t storedBytes(const ArgInfo& info) {
 
 }  // namespace
 
-Arguments::Arguments(const KernelInfo& info, bool isolated)
-    : info_(info), isolated_(isolated), is_set_(info.args.size(), false),
+Arguments::Arguments(const KernelInfo& info, bool usm_only)
+    : info_(info), usm_only_(usm_only), is_set_(info.args.size(), false),
       unset_(static_cast<uint32_t>(info.args.size())), local_bytes_(alignLocal(info.local_bytes)) {
   size_t end = 0;
   for (uint32_t i = 0; i < info.args.size(); ++i) {
@@ -35,7 +35,7 @@ Arguments::Arguments(const KernelInfo& info, bool isolated)
 }
 
 Arguments::Arguments(const Arguments& other)
-    : info_(other.info_), isolated_(other.isolated_), storage_(other.storage_), offsets_(other.offsets_),
+    : info_(other.info_), usm_only_(other.usm_only_), storage_(other.storage_), offsets_(other.offsets_),
       locals_(other.locals_), is_set_(other.is_set_), unset_(other.unset_), local_bytes_(other.local_bytes_) {
   pointAtValues();
 }
@@ -79,7 +79,7 @@ ze_result_t Arguments::set(uint32_t index, size_t size, const void* value) {
                     "zeKernelSetArgumentValue: argument %u of kernel '%s' has %zu bytes, not %zu", index,
                     info_.name.c_str(), storedBytes(info), size);
     const void* pointer = nullptr;
-    if (value && isolated_ && isPointer(info.kind))
+    if (value && usm_only_ && isPointer(info.kind))
       std::memcpy(&pointer, value, sizeof pointer);
     if (pointer && !AllocationTable::instance().contains(pointer))
       return refuse(ZE_RESULT_ERROR_INVALID_ARGUMENT,

@@ -16,9 +16,9 @@ namespace zefuse::cpu {
 // kernel.
 class Arguments {
 public:
-  // info must outlive this and its copies. `isolated`: pointers must lie in USM, as on a device that reaches nothing
+  // info must outlive this and its copies. `usm_only`: pointers must lie in USM, as on a device that reaches nothing
   // else.
-  Arguments(const KernelInfo& info, bool isolated);
+  Arguments(const KernelInfo& info, bool usm_only);
   Arguments(const Arguments& other);
   Arguments(Arguments&&) noexcept = default;  // vectors keep their memory, so the pointers stay right
   Arguments& operator=(const Arguments&) = delete;
@@ -45,7 +45,7 @@ private:
   void pointAtValues();
 
   const KernelInfo& info_;
-  const bool isolated_;
+  const bool usm_only_;
   std::vector<Block> storage_;
   std::vector<uint32_t> offsets_;      // of each value in storage_
   std::vector<const void*> pointers_;  // to each value

@@ -56,7 +56,7 @@ struct CopyRegionCommand {
   size_t destination_pitch, destination_slice_pitch, source_pitch, source_slice_pitch;
 };
 
-struct BarrierCommand {};  // waits and signals only; commands of a queue already run in order
+struct BarrierCommand {};  // waits and signals only; workers keep the order (Worker::Order)
 
 struct ResetEventCommand {
   Ref<Event> event;

@@ -22,7 +22,8 @@ CommandList::CommandList(Context& owner, const Device& device, Kind kind, uint32
   if (kind == Kind::regular)
     recorded = std::make_shared<CommandSequence>();
   else if (kind != Kind::synchronous)
-    worker = std::make_unique<Worker>(owner);
+    worker =
+        std::make_unique<Worker>(owner, device.is_gpu ? Worker::Order::between_barriers : Worker::Order::submitted);
 }
 
 CommandList::~CommandList() = default;

@@ -73,6 +73,10 @@ Device& Device::posingGpu() {
 
 bool isolatesMemory(const Device& device) { return device.is_gpu && environment().gpu == PosingGpu::discrete; }
 
+bool reachesUsmOnly(const Device& device) {
+  return isolatesMemory(device) || (device.is_gpu && environment().gpu == PosingGpu::integrated_usm);
+}
+
 ze_result_t deviceGet(ze_driver_handle_t hDriver, uint32_t* pCount, ze_device_handle_t* phDevices) {
   ZEFUSE_CHECK(Driver, hDriver);
   ZEFUSE_NOT_NULL(pCount);
@@ -220,8 +224,8 @@ ze_result_t deviceGetMemoryAccessProperties(ze_device_handle_t hDevice,
   properties->deviceAllocCapabilities = kAll;
   properties->sharedSingleDeviceAllocCapabilities = kAll;
   properties->sharedCrossDeviceAllocCapabilities = kAll;
-  // Kernels run in the process and do reach malloc'ed memory; a device that plays a discrete GPU does not.
-  properties->sharedSystemAllocCapabilities = isolatesMemory(*device) ? 0 : kAll;
+  // Kernels run in the process and do reach malloc'ed memory, unless the device plays one that does not.
+  properties->sharedSystemAllocCapabilities = reachesUsmOnly(*device) ? 0 : kAll;
   return ZE_RESULT_SUCCESS;
 }
 

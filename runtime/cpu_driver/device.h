@@ -33,6 +33,9 @@ struct Device : Object<Device> {
 // Whether the host cannot reach the device's memory, nor its kernels what is no USM.
 bool isolatesMemory(const Device& device);
 
+// Whether kernels reach allocations of Level Zero and nothing else of the process.
+bool reachesUsmOnly(const Device& device);
+
 decltype(::zeDeviceGet) deviceGet;
 decltype(::zeDeviceGetSubDevices) deviceGetSubDevices;
 ze_result_t deviceGetRootDevice(ze_device_handle_t hDevice, ze_device_handle_t* phRootDevice);

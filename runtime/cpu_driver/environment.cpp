@@ -47,7 +47,9 @@ PosingGpu readGpu() {
     return PosingGpu::discrete;
   if (!std::strcmp(value, "integrated-gpu"))
     return PosingGpu::integrated;
-  complain(name, value, "cpu, gpu or integrated-gpu");
+  if (!std::strcmp(value, "integrated-gpu-usm"))
+    return PosingGpu::integrated_usm;
+  complain(name, value, "cpu, gpu, integrated-gpu or integrated-gpu-usm");
   return PosingGpu::none;
 }
 

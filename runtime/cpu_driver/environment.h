@@ -2,9 +2,9 @@
 // does choose the generated code, belongs to codegen/.)
 //
 //   ZEFUSE_CPU_DRIVER_THREADS=n   at most n threads run one launch; 1 is the smallest path: no OpenMP region, no team
-//   ZEFUSE_CPU_DRIVER_AS=cpu|gpu|integrated-gpu
+//   ZEFUSE_CPU_DRIVER_AS=cpu|gpu|integrated-gpu|integrated-gpu-usm
 //                                 a second device that is a GPU (SYCL and oneDNN keep only such): discrete, its memory
-//                                 out of the host's reach, or integrated
+//                                 out of the host's reach, or integrated, reaching all of the process or USM only
 //   ZEFUSE_CPU_DRIVER_GPU_MEMORY_MB=n  how much memory that GPU has
 //   ZEFUSE_CPU_DRIVER_GPU_ID=0x56a5  its PCI id, of Intel: what such a device does can be tested, its compiler too
 //   ZEFUSE_CPU_DRIVER_GPU_FAULT=hang:n|lost:n|hang-copy:n|jit-hang|jit-crash|jit-memory
@@ -17,7 +17,7 @@
 
 namespace zefuse::cpu {
 
-enum class PosingGpu { none, discrete, integrated };
+enum class PosingGpu { none, discrete, integrated, integrated_usm };
 enum class Fault { none, hang, lost, hang_copy, jit_hang, jit_crash, jit_memory };
 
 struct Environment {

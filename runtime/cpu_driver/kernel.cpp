@@ -24,7 +24,7 @@ uint32_t largestDivisor(uint32_t size, uint32_t limit) {
 
 Kernel::Kernel(Module& owner, size_t index)
     : module(&owner), info(owner.loaded->kernels()[index]), entry(owner.loaded->entry(index)),
-      arguments(info, isolatesMemory(owner.device)) {
+      arguments(info, reachesUsmOnly(owner.device)) {
   for (int i = 0; i < 3; ++i)
     local_size[i] = std::max(info.required_group_size[i], 1u);
 }

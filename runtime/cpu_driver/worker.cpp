@@ -15,7 +15,24 @@
 
 namespace zefuse::cpu {
 
+namespace {
+
+// How long a command that could run waits for others beside which it may run.
+constexpr std::chrono::microseconds kGather{300};
+
+bool mayRunBeside(const Submission& submission) {
+  const auto free = [](const Command& command) {
+    return command.waits.empty() && (std::holds_alternative<LaunchCommand>(command.operation) ||
+                                     std::holds_alternative<CopyCommand>(command.operation));
+  };
+  return !submission.fence && submission.commands->size() == 1 && free(submission.commands->front());
+}
+
+}  // namespace
+
 struct Worker::State {
+  explicit State(Order order) : order(order) {}
+  const Order order;
   std::mutex mutex;
   std::condition_variable work, done;
   std::deque<Submission> pending;
@@ -26,7 +43,8 @@ struct Worker::State {
   std::thread thread;
 };
 
-Worker::Worker(Context& context) : context_(&context), generation_(forkGeneration()), state_(new State) {
+Worker::Worker(Context& context, Order order)
+    : context_(&context), generation_(forkGeneration()), state_(new State(order)) {
   context_->add(this);
 }
 
@@ -47,7 +65,7 @@ Worker::~Worker() {
 void Worker::reviveAfterFork() {
   if (generation_ == forkGeneration())
     return;
-  state_ = new State;
+  state_ = new State(state_->order);
   generation_ = forkGeneration();
 }
 
@@ -101,23 +119,31 @@ void Worker::loop(State& state) {
   // No team: libgomp keeps one per calling thread, and a second one would compete with the callers' for the cores.
   const Site site = {Team::none, &state.stop};
   for (;;) {
-    Submission submission;
+    std::vector<Submission> next;  // to be run, the last one first
     {
       std::unique_lock lock(state.mutex);
       state.work.wait(lock, [&] { return state.stop || !state.pending.empty(); });
       if (state.pending.empty())
         return;
-      submission = std::move(state.pending.front());
-      state.pending.pop_front();
+      do {
+        next.push_back(std::move(state.pending.front()));
+        state.pending.pop_front();
+        if (state.order == Order::submitted || !mayRunBeside(next.back()))
+          break;
+        if (state.pending.empty() && !state.stop)
+          state.work.wait_for(lock, kGather, [&] { return state.stop || !state.pending.empty(); });
+      } while (!state.pending.empty() && mayRunBeside(state.pending.front()));
     }
-    if (!runSequence(*submission.commands, site))
-      return;
-    if (submission.fence)
-      submission.fence->flag.set();
-    submission = {};  // references go before anybody is told that the work has ended
+    const size_t count = next.size();
+    for (; !next.empty(); next.pop_back()) {
+      if (!runSequence(*next.back().commands, site))
+        return;
+      if (next.back().fence)
+        next.back().fence->flag.set();
+    }  // references go before anybody is told that the work has ended
     {
       std::lock_guard lock(state.mutex);
-      state.completed.fetch_add(1, std::memory_order_release);
+      state.completed.fetch_add(count, std::memory_order_release);
     }
     state.done.notify_all();
   }

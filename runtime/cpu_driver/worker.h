@@ -1,4 +1,4 @@
-// A thread that runs what an asynchronous queue or list was given, in order.
+// A thread that runs what an asynchronous queue or list was given.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,13 @@ struct Submission {
 // submission starts a new thread.
 class Worker {
 public:
-  explicit Worker(Context& context);
+  enum class Order {
+    submitted,
+    // As Level Zero lets a device take the commands of a list: in any order between two barriers and after the events
+    // that they wait for. Those that are there at the same time run last first, so that a missing barrier shows.
+    between_barriers,
+  };
+  explicit Worker(Context& context, Order order = Order::submitted);
   // Ends the thread: runs what is pending up to the first command whose event does not come, drops the rest.
   ~Worker();
 

@@ -98,6 +98,28 @@ TEST_F(PosingGpu, AnArgumentIsAnAddress) {
   EXPECT_EQ(0, contents()[0]);  // -1, the poison, and 1
 }
 
+TEST_F(PosingGpu, OnlyBarriersOrder) {
+  // Commands that are there at the same time run last first: behind the event all of them are.
+  auto later = immediateList(ZE_COMMAND_QUEUE_MODE_ASYNCHRONOUS);
+  const int values[] = {1, 2, 3};
+  int out[2] = {};
+  for (int with_barriers : {0, 1}) {
+    auto go = event(), done = event();
+    ZE_OK(zeCommandListAppendBarrier(later, nullptr, 1, &go));
+    for (const int& value : values) {
+      ZE_OK(zeCommandListAppendMemoryCopy(later, memory, &value, sizeof value, nullptr, 0, nullptr));
+      if (with_barriers)
+        ZE_OK(zeCommandListAppendBarrier(later, nullptr, 0, nullptr));
+    }
+    ZE_OK(zeCommandListAppendBarrier(later, nullptr, 0, nullptr));
+    ZE_OK(zeCommandListAppendMemoryCopy(later, out + with_barriers, memory, sizeof(int), done, 0, nullptr));
+    ZE_OK(zeEventHostSignal(go));
+    ZE_OK(zeEventHostSynchronize(done, UINT64_MAX));
+  }
+  EXPECT_EQ(1, out[0]);
+  EXPECT_EQ(3, out[1]);
+}
+
 TEST_F(PosingGpu, TheCpuIsThereToo) {
   uint32_t devices = 0;
   ZE_OK(zeDeviceGet(driver, &devices, nullptr));

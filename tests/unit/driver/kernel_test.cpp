@@ -299,6 +299,7 @@ TEST_P(Launches, IndirectGroupCountsAreReadWhenRun) {
   auto* source = allocate<ze_group_count_t>(1);
   *source = late;
   ZE_OK(zeCommandListAppendMemoryCopy(list, groups, source, sizeof late, nullptr, 0, nullptr));
+  ZE_OK(zeCommandListAppendBarrier(list, nullptr, 0, nullptr));
   ZE_OK(zeCommandListAppendLaunchKernelIndirect(list, k, groups, nullptr, 0, nullptr));
   finish();
   EXPECT_EQ(1, values[2]);

@@ -116,6 +116,7 @@ TEST_F(Memory, BlockingFreeWaitsForPendingWork) {
   auto* destination = static_cast<int*>(allocateKind(ZE_MEMORY_TYPE_HOST, sizeof(int)));
   auto* result = allocate<int>(1);
   ZE_OK(zeCommandListAppendMemoryCopy(list, destination, source, sizeof(int), nullptr, 0, nullptr));
+  ZE_OK(zeCommandListAppendBarrier(list, nullptr, 0, nullptr));
   ZE_OK(zeCommandListAppendMemoryCopy(list, result, destination, sizeof(int), nullptr, 0, nullptr));
   ze_memory_free_ext_desc_t desc = {ZE_STRUCTURE_TYPE_MEMORY_FREE_EXT_DESC, nullptr,
                                     ZE_DRIVER_MEMORY_FREE_POLICY_EXT_FLAG_BLOCKING_FREE};
