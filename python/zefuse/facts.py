@@ -196,6 +196,46 @@ class Table:
         self.nodes += [[-1, "module", module], [parent, "attr", name]]
         self.facts.append([parent + 1, "what", Description(self.methods)(getattr(sys.modules[module], name))])
 
+    def gathered(self, kept: Collection[int]) -> tuple[Table, dict[int, int]]:
+        """The same in fewer words, and where nodes are in it: attributes of one object that have one and the same answer, and of which
+        nothing else is asked, are one fact. (Half of what is known of a model is that its modules have no hooks.) ``kept``: nodes
+        that others refer to."""
+        asked: dict[int, list[int]] = {}
+        used = {parent for parent, _, _ in self.nodes} | set(kept)
+        used |= {what for _, kind, what in self.nodes if kind == "item by"}
+        for number, (node, question, _) in enumerate(self.facts):
+            asked.setdefault(node, []).append(number)
+            if question[0] == "same as":
+                used.add(question[1])
+            elif question[0] == "holds":
+                used.update(range(len(self.nodes)))  # conditions name any
+        groups: dict[tuple[int, str], list[int]] = {}
+        for node, (parent, kind, _) in enumerate(self.nodes):
+            if kind == "attr" and node not in used and len(asked.get(node, ())) == 1:
+                _, question, answer = self.facts[asked[node][0]]
+                if question == "what" and answer is not None and " #" not in answer:
+                    groups.setdefault((parent, answer), []).append(node)
+        gone: dict[int, list[Any] | None] = {}
+        for (parent, answer), nodes in groups.items():
+            if len(nodes) > 1:
+                gone |= dict.fromkeys(nodes)
+                gone[nodes[0]] = [parent, ["each", [self.nodes[node][2] for node in nodes]], answer]
+        places = {old: new for new, old in enumerate(at for at in range(len(self.nodes)) if at not in gone)}
+        moved = [
+            [places.get(parent, -1), kind, places[what] if kind == "item by" else what]
+            for at, (parent, kind, what) in enumerate(self.nodes)
+            if at not in gone
+        ]
+        facts = []
+        for node, question, answer in self.facts:
+            if node in gone:
+                if (fact := gone[node]) is not None:
+                    facts.append([places[fact[0]], *fact[1:]])
+            else:
+                ask = [question[0], places[question[1]]] if question[0] == "same as" else question
+                facts.append([places.get(node, -1), ask, answer])
+        return Table(moved, facts, self.methods), places
+
     def name(self, at: int) -> str:
         """As people would write it."""
         parent, kind, what = self.nodes[at]
@@ -272,6 +312,10 @@ def _answer(question: Any, value: Any, values: list[Any], describe: Description)
     if question == "but sizes":
         return describe.of_any_size(value)
     kind, what = question
+    if kind == "each":
+        answers = [describe.attribute(value, name) for name in what]
+        other = next((at for at, answer in enumerate(answers) if answer != answers[0]), None)
+        return answers[0] if other is None else f"{answers[0]}, but {what[other]} is {answers[other]}"
     if kind == "has":
         describe.attributes(value)
         return str(hasattr(value, what))
@@ -495,6 +539,17 @@ class Description:
         if self._watch is not None:
             self._watch.add("instance", value)
         return f"an object of {self._class(type(value))}"
+
+    def attribute(self, value: Any, name: str) -> str:
+        try:
+            found = getattr(value, name)
+            if self._watch is not None:
+                _watch_attribute(value, name, found, self._watch)
+        except NotWatchable:
+            raise
+        except Exception:  # as at a node's end
+            found = MISSING
+        return self(found)
 
     def of_any_size(self, value: Any) -> str:
         """A tensor about whose sizes and strides there are conditions of their own."""

@@ -259,7 +259,7 @@ class _Precompiled:
         options = {k: v for k, v in self._options.to_dict().items() if k in ("device", "strict", "fuse", "package")}
         shapes = hashlib.sha256(repr(key[len(STATE_NAMES) :]).encode()).hexdigest()
         return [
-            ("format", "2"),
+            ("format", "3"),
             ("torch", torch.__version__),
             ("python", platform.python_version()),
             ("zefuse", f"{__version__} {_native.load().build_id()}"),
@@ -337,11 +337,12 @@ class _Precompiled:
             raise NotExpressible("it returns a number, and its shapes are dynamic")
         for module, name in _classes(results):
             table.add_class(module, name)
+        table, moved = table.gathered(places)
         head = {
             "nodes": table.nodes,
             "facts": table.facts,
             "methods": sorted(table.methods),
-            "inputs": places,
+            "inputs": [moved[place] for place in places],
             "results": results,
         }
         options = self._options.to_dict()

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <future>
 #include <list>
 #include <mutex>
 #include <thread>
@@ -9,6 +10,7 @@
 #include "runtime/executor/dtype.h"
 #include "runtime/executor/frame.h"
 #include "runtime/executor/openmp.h"
+#include "runtime/onednn/team.h"
 
 namespace zefuse {
 
@@ -92,6 +94,13 @@ Result<std::unique_ptr<Executable>> Executable::create(std::span<const std::byte
                                               options.device + "'; compile for this device"};
   if (!options.allow_aten)
     ZEFUSE_RETURN_IF_ERROR(refuseAten(impl->shared.program));
+  // Of fixed sizes, library calls are prepared while kernels are loaded: neither needs the other.
+  std::future<Result<std::shared_ptr<const Binding>>> bound;
+  if (impl->shared.program.plan.symbols.empty())
+    bound = std::async([&impl = *impl, threads = std::max(1, omp_get_max_threads())] {
+      onednn::setMaxThreads(threads);  // of the new thread, which begins with the process' default
+      return impl.bindingFor({}, threads);
+    });
   auto modules = KernelModules::build(*plan::GetPlan(impl->bytes.data()), options, impl->shared.counters);
   if (!modules.ok())
     return modules.status();
@@ -102,8 +111,8 @@ Result<std::unique_ptr<Executable>> Executable::create(std::span<const std::byte
   if (!aten.ok())
     return aten.status();
   impl->shared.aten = std::move(*aten);
-  if (impl->shared.program.plan.symbols.empty()) {
-    auto binding = impl->bindingFor({}, omp_get_max_threads());
+  if (bound.valid()) {
+    auto binding = bound.get();
     if (!binding.ok())
       return binding.status();
     auto frame = std::make_unique<Frame>(impl->shared);
