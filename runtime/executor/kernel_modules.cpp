@@ -14,6 +14,12 @@ namespace {
 // How long one process waits for another that builds the same kernel. Compiling one takes tens of milliseconds.
 constexpr std::chrono::seconds build_wait{60};
 
+std::optional<ze::Module> take(const ze::Context& context, std::span<const std::byte> code,
+                               const plan::KernelModule& module) {
+  auto loaded = ze::Module::fromNative(context, code, module.id()->str());
+  return loaded.ok() ? std::optional(std::move(*loaded)) : std::nullopt;
+}
+
 }  // namespace
 
 std::span<const uint32_t> spirvOf(const plan::KernelModule& module) {
@@ -23,7 +29,7 @@ std::span<const uint32_t> spirvOf(const plan::KernelModule& module) {
 
 CacheKey nativeKey(const plan::KernelModule& module, const ze::Device& device, std::string_view cpu_level) {
   CacheKey key("native");
-  key.add("format", "1").add("target", module.target()->str());
+  key.add("format", "2").add("target", module.target()->str());
   for (auto& [name, value] : device.nativeFields(cpu_level))
     key.add(name, value);
   key.addHash("spirv", std::as_bytes(spirvOf(module)));
@@ -63,7 +69,12 @@ Result<std::unique_ptr<KernelModules>> KernelModules::build(const plan::Plan& pl
   self->modules_.resize(modules->size());
 
   const FileCache cache(options.cache_dir, options.cache_limit);
-  std::vector<std::optional<CacheKey>> keys(modules->size());
+  std::optional<VendorCode> vendor;
+  if (self->gpu_ && !self->gpu_->device().hasOurCompiler())
+    vendor.emplace(self->gpu_->device(), options);
+  auto vendorOf = [&](const plan::KernelModule& module) {
+    return isCpuTarget(module.target()->string_view()) || !vendor ? nullptr : &*vendor;
+  };
   std::vector<size_t> missing;
   for (size_t i = 0; i < modules->size(); ++i) {
     const plan::KernelModule& module = *modules->Get(uint32_t(i));
@@ -76,13 +87,11 @@ Result<std::unique_ptr<KernelModules>> KernelModules::build(const plan::Plan& pl
           continue;
         }  // made for another driver: build it here
     }
-    keys[i] = nativeKey(module, contextOf(module).device());
-    if (auto stored = cache.load(*keys[i]))
-      if (auto loaded = ze::Module::fromNative(contextOf(module), *stored, label); loaded.ok()) {
-        self->modules_[i] = std::move(*loaded);
-        ++counters.native_cache_hits;
-        continue;
-      }
+    if (Kept kept = load(contextOf(module), module, cache, vendorOf(module)); kept.module) {
+      self->modules_[i] = std::move(kept.module);
+      ++counters.native_cache_hits;
+      continue;
+    }
     if (!options.build)
       return Status{Code::not_found, "there is no native code for kernel '" + module.entry()->str() + "' on " +
                                          contextOf(module).device().description +
@@ -91,58 +100,80 @@ Result<std::unique_ptr<KernelModules>> KernelModules::build(const plan::Plan& pl
     missing.push_back(i);
   }
 
-  std::optional<VendorCode> vendor;
-  if (self->gpu_ && !self->gpu_->device().hasOurCompiler()) {
-    vendor.emplace(self->gpu_->device(), options, cache);
-    vendor->expect(size_t(std::ranges::count_if(
-        missing, [&](size_t i) { return !isCpuTarget(modules->Get(uint32_t(i))->target()->string_view()); })));
-  }
+  if (vendor)
+    vendor->expect(size_t(
+        std::ranges::count_if(missing, [&](size_t i) { return vendorOf(*modules->Get(uint32_t(i))) != nullptr; })));
   size_t threads =
       options.build_threads > 0 ? size_t(options.build_threads) : std::max(1u, std::thread::hardware_concurrency());
   std::vector<Status> results(missing.size());
   inParallel(missing.size(), threads, [&](size_t at) {
     const size_t i = missing[at];
     const plan::KernelModule& module = *modules->Get(uint32_t(i));
-    VendorCode* const by = isCpuTarget(module.target()->string_view()) || !vendor ? nullptr : &*vendor;
-    results[at] = buildOne(contextOf(module), module, *keys[i], cache, by, counters, self->modules_[i]);
+    results[at] = buildOne(contextOf(module), module, cache, vendorOf(module), counters, self->modules_[i]);
   });
   for (Status& result : results)
     ZEFUSE_RETURN_IF_ERROR(result);
   return self;
 }
 
-Status KernelModules::buildOne(const ze::Context& context, const plan::KernelModule& module, const CacheKey& key,
-                               const FileCache& cache, VendorCode* vendor, Counters& counters,
-                               std::optional<ze::Module>& out) {
+KernelModules::Kept KernelModules::load(const ze::Context& context, const plan::KernelModule& module,
+                                        const FileCache& cache, const VendorCode* vendor) {
+  Kept kept;
+  if (const auto by_compiler = vendor ? vendor->compilerKey(module) : std::nullopt) {
+    const auto code = cache.load(*by_compiler);
+    if (!code)
+      return kept;  // what the driver itself made of it before is no reason to do without this compiler
+    kept.module = take(context, *code, module);
+    kept.refused = !kept.module;
+    if (kept.module)
+      return kept;
+  }
+  if (const auto code = cache.load(nativeKey(module, context.device())))
+    kept.module = take(context, *code, module);
+  return kept;
+}
+
+Status KernelModules::buildOne(const ze::Context& context, const plan::KernelModule& module, const FileCache& cache,
+                               VendorCode* vendor, Counters& counters, std::optional<ze::Module>& out) {
   const std::string label = module.id()->str();
+  const CacheKey key = nativeKey(module, context.device());
+  const auto by_compiler = vendor ? vendor->compilerKey(module) : std::nullopt;
   // Another process or thread may be at it already, or have just ended.
-  const FileCache::Lock lock = cache.lock(key, build_wait);
-  if (auto stored = lock.held() ? cache.load(key) : std::nullopt)
-    if (auto loaded = ze::Module::fromNative(context, *stored, label); loaded.ok()) {
-      out = std::move(*loaded);
-      ++counters.native_cache_hits;
-      return {};
-    }
+  const FileCache::Lock lock = cache.lock(by_compiler ? *by_compiler : key, build_wait);
+  Kept kept = load(context, module, cache, vendor);
+  if (kept.module) {
+    out = std::move(kept.module);
+    ++counters.native_cache_hits;
+    return {};
+  }
   ++counters.native_cache_misses;
   const std::span<const uint32_t> words = spirvOf(module);
   if (words.empty())
     return {Code::damaged, "plan: kernel module '" + label + "' carries no SPIR-V and no usable native code was given"};
   if (vendor) {
-    // A driver may refuse what another version's compiler made; its own code it takes.
-    for (bool refused : {false, true}) {
-      auto code = vendor->make(module, refused);
+    if (by_compiler && !kept.refused) {
+      auto code = vendor->byCompiler(module);
       if (!code.ok())
         return code.status();
-      auto loaded = ze::Module::fromNative(context, code->bytes, label);
-      if (!loaded.ok() && code->by_driver)
-        return loaded.status();
-      if (!loaded.ok())
-        continue;
-      counters.noteCacheFailure(cache.store(key, code->bytes, label));
-      out = std::move(*loaded);
-      return {};
+      // Also where the driver refuses it: the next process then finds that out at once.
+      counters.noteCacheFailure(cache.store(*by_compiler, *code, label));
+      if (out = take(context, *code, module); out)
+        return {};
+      kept.refused = true;
+      // Another version's code may have been refused before, and what the driver made instead is here.
+      if (const auto own = cache.load(key))
+        if (out = take(context, *own, module); out)
+          return {};
     }
-    return {Code::internal, "kernel module '" + label + "': no code was made"};
+    auto code = vendor->byDriver(module, kept.refused);
+    if (!code.ok())
+      return code.status();
+    auto loaded = ze::Module::fromNative(context, *code, label);
+    if (!loaded.ok())
+      return loaded.status();
+    counters.noteCacheFailure(cache.store(key, *code, label));
+    out = std::move(*loaded);
+    return {};
   }
   auto built = ze::Module::fromSpirv(context, words, label);
   if (!built.ok())

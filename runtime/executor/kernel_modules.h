@@ -20,8 +20,8 @@ class VendorCode;
 // Its SPIR-V, in the plan's memory; empty where it carries none.
 std::span<const uint32_t> spirvOf(const plan::KernelModule& module);
 
-// Whatever native code depends on. Not the module's id: it is what the plan says of itself. `cpu_level` as in
-// ze::Device::nativeFields.
+// Whatever native code by the device's driver depends on. Not the module's id: it is what the plan says of itself.
+// `cpu_level` as in ze::Device::nativeFields.
 CacheKey nativeKey(const plan::KernelModule& module, const ze::Device& device, std::string_view cpu_level = {});
 
 // Immutable after build. Kernels made from it must be destroyed first.
@@ -37,9 +37,16 @@ public:
   size_t size() const { return modules_.size(); }
 
 private:
-  static Status buildOne(const ze::Context& context, const plan::KernelModule& module, const CacheKey& key,
-                         const FileCache& cache, VendorCode* vendor, Counters& counters,
-                         std::optional<ze::Module>& out);
+  // What the cache has of a module. `refused`: the installed compiler's code, which the driver does not take.
+  struct Kept {
+    std::optional<ze::Module> module;
+    bool refused = false;
+  };
+  // `vendor`: of modules for a GPU that is not our driver's, else null.
+  static Kept load(const ze::Context& context, const plan::KernelModule& module, const FileCache& cache,
+                   const VendorCode* vendor);
+  static Status buildOne(const ze::Context& context, const plan::KernelModule& module, const FileCache& cache,
+                         VendorCode* vendor, Counters& counters, std::optional<ze::Module>& out);
 
   std::unique_ptr<ze::Context> host_, gpu_;  // declared first: destroyed after the modules
   std::vector<std::optional<ze::Module>> modules_;

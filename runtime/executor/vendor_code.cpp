@@ -48,39 +48,38 @@ CacheKey oclocKey(std::span<const uint32_t> spirv, const std::string& product, c
   return key;
 }
 
-Result<VendorCode::Code> VendorCode::make(const plan::KernelModule& module, bool refused) {
+std::optional<CacheKey> VendorCode::compilerKey(const plan::KernelModule& module) const {
   const std::string product = module.target()->str();
-  if (!refused)
-    if (const auto compiler = installedCompilerFor(product); compiler.ok()) {
-      const CacheKey key = oclocKey(spirvOf(module), product, compiler->version);
-      if (auto stored = cache_.load(key))
-        return Code{std::move(*stored), false};
-      OclocOptions options;
-      options.compiler = compiler->command;
-      auto made = compileWithOcloc(spirvOf(module), product, options);
-      if (!made.ok())
-        return made.status();
-      return Code{std::move(made->bytes), false};
-    }
-  if (options_.jit == JitConsent::never)
-    return Status{zefuse::Code::not_found,
+  const auto compiler = installedCompilerFor(product);
+  return compiler.ok() ? std::optional(oclocKey(spirvOf(module), product, compiler->version)) : std::nullopt;
+}
+
+Result<std::vector<std::byte>> VendorCode::byCompiler(const plan::KernelModule& module) const {
+  const std::string product = module.target()->str();
+  const auto compiler = installedCompilerFor(product);
+  if (!compiler.ok())
+    return compiler.status();
+  OclocOptions options;
+  options.compiler = compiler->command;
+  auto made = compileWithOcloc(spirvOf(module), product, options);
+  return made.ok() ? Result(std::move(made->bytes)) : made.status();
+}
+
+Result<std::vector<std::byte>> VendorCode::byDriver(const plan::KernelModule& module, bool refused) {
+  if (options_.jit == JitConsent::never) {
+    const std::string product = module.target()->str();
+    return Status{Code::not_found,
                   refused ? "the driver of " + describe(device_) +
                                 " does not take the code that the installed compiler made for '" + product +
                                 "', and may not compile it itself: options={\"jit\": \"allow\"} or ZEFUSE_JIT=allow "
                                 "lets it, options={\"device\": \"cpu\"} does without"
                           : whyNotCovered(device_, product)};
-  auto made = byDriver(module);
-  if (!made.ok())
-    return made.status();
-  return Code{std::move(*made), true};
-}
-
-Result<std::vector<std::byte>> VendorCode::byDriver(const plan::KernelModule& module) {
+  }
   const std::string kernel = module.entry()->str();
   {
     std::lock_guard lock(mutex_);
     if (options_.jit_progress && !options_.jit_progress(describe(device_), kernel, ++started_, count_))
-      return Status{zefuse::Code::deadline, "compiling by the driver of " + describe(device_) + " was cancelled"};
+      return Status{Code::deadline, "compiling by the driver of " + describe(device_) + " was cancelled"};
   }
   TemporaryFolder folder("zefuse-jit");
   if (!folder.status().ok())
@@ -91,7 +90,7 @@ Result<std::vector<std::byte>> VendorCode::byDriver(const plan::KernelModule& mo
     std::ofstream file(from, std::ios::binary);
     file.write(reinterpret_cast<const char*>(words.data()), std::streamsize(words.size()));
     if (!file.flush())
-      return Status{zefuse::Code::internal, "cannot write " + from + ": is the disk full?"};
+      return Status{Code::internal, "cannot write " + from + ": is the disk full?"};
   }
   ToolLimits limits;
   limits.deadline = std::chrono::seconds(options_.jit_timeout_s);

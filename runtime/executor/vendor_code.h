@@ -2,7 +2,6 @@
 // covers the device, else, by consent, by the driver's own just-in-time compiler. Nothing waits without an end.
 #pragma once
 
-#include <map>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -10,7 +9,7 @@
 
 #include "compiler/plan/plan_generated.h"
 #include "lowering/native/ocloc.h"
-#include "runtime/cache/file_cache.h"
+#include "runtime/cache/key.h"
 #include "runtime/executor/executable.h"
 #include "runtime/ze/device.h"
 
@@ -27,27 +26,24 @@ CacheKey oclocKey(std::span<const uint32_t> spirv, const std::string& product, c
 // Thread-safe.
 class VendorCode {
 public:
-  VendorCode(const ze::Device& device, const ExecutableOptions& options, const FileCache& cache)
-      : device_(device), options_(options), cache_(cache) {}
+  VendorCode(const ze::Device& device, const ExecutableOptions& options) : device_(device), options_(options) {}
 
-  struct Code {
-    std::vector<std::byte> bytes;
-    bool by_driver = false;  // made by the driver itself, so it is the driver's that loads it
-  };
-  // Code for one module. `refused`: the driver did not take what the installed compiler made, so it must make it.
-  // not_found without a covering compiler and consent: the message says what to do. deadline, device: a compiler hung
-  // or failed, with what it printed.
-  Result<Code> make(const plan::KernelModule& module, bool refused = false);
+  // What code by the installed compiler is kept under. It names the compiler's version: another version's code is
+  // another entry. None where no compiler here covers the product. Asks the compilers as whyNotCovered does.
+  std::optional<CacheKey> compilerKey(const plan::KernelModule& module) const;
+  // Code for one module, which the driver may refuse: it can be older than the compiler. not_found: no compiler covers
+  // the product; deadline, device: it hung or failed, with what it printed.
+  Result<std::vector<std::byte>> byCompiler(const plan::KernelModule& module) const;
+  // By the driver's own compiler. `refused`: there is code by the installed one, and the driver does not take it.
+  // not_found without consent: the message says what to do. Else as byCompiler.
+  Result<std::vector<std::byte>> byDriver(const plan::KernelModule& module, bool refused);
 
   // Before the first kernel of so many.
   void expect(size_t count) { count_ = count; }
 
 private:
-  Result<std::vector<std::byte>> byDriver(const plan::KernelModule& module);
-
   const ze::Device& device_;
   const ExecutableOptions& options_;
-  const FileCache& cache_;
   size_t count_ = 0;
   std::mutex mutex_;  // guards what follows
   size_t started_ = 0;

@@ -6,7 +6,7 @@ from pathlib import Path
 
 _SCRIPT = """#!/bin/sh
 case "$1" in
-  query) printf 99.1 > "$2"; exit 0;;
+  query) printf {version} > "$2"; exit 0;;
 esac
 case "$*" in
   *--help*) echo "  <device_type> can be: dg2-g10, dg2-g11, version"; exit 1;;
@@ -19,10 +19,10 @@ mkdir "$2"; printf stub > "$2/kernel.bin"
 """
 
 
-def install(path: Path, log: Path, afterwards: str = "") -> Path:
+def install(path: Path, log: Path, afterwards: str = "", version: str = "99.1") -> Path:
     """Writes the stand-in to ``path``, for ZEFUSE_OCLOC, and returns that. ``log``: the file of lines, each the hash of the
     SPIR-V; it begins empty. ``afterwards``: shell that runs at the end of a compilation."""
-    path.write_text(_SCRIPT.format(log=log, afterwards=afterwards))
+    path.write_text(_SCRIPT.format(log=log, afterwards=afterwards, version=version))
     path.chmod(0o755)
     log.touch()
     return path

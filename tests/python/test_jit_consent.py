@@ -16,6 +16,7 @@ import stub_compiler
 import torch
 
 import zefuse
+import zefuse.cache
 from zefuse.errors import OptionError
 
 SCRIPT = """
@@ -236,6 +237,24 @@ def test_spills_are_asked_about_in_parallel(tmp_path: Path) -> None:
     assert len(started) == len(set(started)) == 4, lines
     running = [sum(1 if line in started else -1 for line in lines[: n + 1]) for n in range(len(lines))]
     assert "end-alone" not in lines and max(running) == 2, lines
+
+
+def test_code_of_another_version_of_the_compiler_is_not_taken(tmp_path: Path) -> None:
+    """As after `zefuse toolchain install`: first no compiler is there, then one, then another version of it. The driver takes
+    what none of them makes, and what it made itself is found again, though it may compile nothing any more."""
+    log = tmp_path / "log"
+    out, _ = run(tmp_path, '{"jit": "allow"}')
+    assert out.startswith("right ")
+    compiled = []
+    for version in ("99.1", "99.1", "99.2", "99.2", "99.1"):
+        before = len(log.read_text().splitlines()) if log.exists() else 0
+        stub = stub_compiler.install(tmp_path / "ocloc", log, version=version)
+        out, _ = run(tmp_path, ZEFUSE_OCLOC=str(stub))
+        assert out.startswith("right "), out
+        compiled.append(len(log.read_text().splitlines()) - before)
+    assert compiled[0] == compiled[2] > 0 and compiled[1] == compiled[3] == compiled[4] == 0, compiled
+    reasons = zefuse.cache.why(str(tmp_path / "cache"))
+    assert any("differs in compiler was ocloc 99.1, is ocloc 99.2" in reason for reason in reasons), reasons
 
 
 @pytest.mark.parametrize("options", [{"jit": "maybe"}, {"jit_timeout_s": 0}, {"device": "cpu,gpu:0"}])
