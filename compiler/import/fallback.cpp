@@ -58,6 +58,7 @@ private:
         items.push_back(attribute(item, name));
       return b_.getArrayAttr(items);
     }
+    case Kind::formula: fail("argument '" + name + "' is a real number that sizes decide, which a plan cannot pass");
     case Kind::other: fail("argument '" + name + "' (" + argument.text + ") cannot be passed from a plan");
     }
     llvm_unreachable("argument kind");

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -86,14 +87,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     try:
         args.run(args)
+        sys.stdout.flush()
     except ZefuseError as error:
         print(f"zefuse: {error}", file=sys.stderr)
+        return 1
+    except BrokenPipeError:  # whoever read it has seen enough, as `head`; what is still buffered must go nowhere
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     return 0
 
 
 def _compile(args: argparse.Namespace) -> None:
-    import os
     import time
 
     import rich
@@ -126,7 +130,6 @@ def _compile(args: argparse.Namespace) -> None:
 def _programs(name: str) -> list[Any]:
     """The exported programs that one argument names."""
     import importlib
-    import os
     import re
     import zipfile
 
@@ -166,7 +169,6 @@ def _programs(name: str) -> list[Any]:
 
 
 def _inspect(args: argparse.Namespace) -> None:
-    import os
 
     from zefuse import _native
     from zefuse.errors import NotFoundError

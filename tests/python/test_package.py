@@ -226,6 +226,14 @@ def test_command_line_errors(tmp_path: Path) -> None:
         assert "Traceback" not in done.stderr
 
 
+def test_a_reader_that_has_seen_enough_is_no_error():
+    writer = subprocess.Popen([sys.executable, "-m", "zefuse", "targets"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert writer.stdout is not None and writer.stderr is not None
+    writer.stdout.close()
+    assert writer.stderr.read() == b""
+    assert writer.wait(100) == 1
+
+
 @pytest.mark.parametrize("number", [1, 2])
 def test_packages_of_every_format_load(number: int) -> None:
     from safetensors.torch import load_file
