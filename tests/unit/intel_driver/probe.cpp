@@ -30,14 +30,16 @@ constexpr uint64_t wait_ns = 20'000'000'000;
 template <typename T> T must(const std::string& step, Result<T> result) {
   if (!result.ok())
     fail(step, result.status());
-  std::printf("%s\n", step.c_str());
-  std::fflush(stdout);
   return std::move(*result);
 }
 
 void must(const std::string& step, const Status& status) {
   if (!status.ok())
     fail(step, status);
+}
+
+// For who looks at a probe that hung or crashed: only so much, as a tool's text is kept up to its first 64 KiB.
+void say(const std::string& step) {
   std::printf("%s\n", step.c_str());
   std::fflush(stdout);
 }
@@ -54,10 +56,12 @@ struct Probe {
 
   void finish(const std::string& step) {
     must(step, done.wait(wait_ns));
+    say(step);
     must(step + ", event reset", done.reset());
   }
 
   void run(const Module& module, const std::string& name, uint32_t group_size, const std::string& origin) {
+    say(origin + ": " + name);
     Kernel kernel = must(origin + ": kernel", Kernel::create(module, name.c_str()));
     must(origin + ": group size", kernel.setGroupSize(group_size, 1, 1));
     std::vector<Memory> buffers;
@@ -99,6 +103,7 @@ int main(int count, char** arguments) {
   while (kernels >> name >> group_size >> spirv_file >> binary_file) {
     std::vector<char> spirv = contents(spirv_file);
     std::span<const uint32_t> words(reinterpret_cast<const uint32_t*>(spirv.data()), spirv.size() / 4);
+    say(spirv_file);
     Module built = must("module from " + spirv_file, Module::fromSpirv(probe.context, words, name));
     probe.run(built, name, group_size, "from SPIR-V");
     std::vector<std::byte> native = must("the driver's binary", built.nativeBinary());
