@@ -54,7 +54,7 @@ struct DeviceReport {
 DeviceReport deviceReport(const DeviceBinary& binary);
 
 // Runs the compiler as a subprocess (it may hang or crash: facts of real compilers). On failure the SPIR-V file stays
-// where the message's command expects it. Thread-safe.
+// where the message's command expects it, unless it was cancelled. Thread-safe.
 Result<DeviceBinary> compileWithOcloc(std::span<const uint32_t> spirv, const std::string& device,
                                       const OclocOptions& options = {});
 

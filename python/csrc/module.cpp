@@ -21,6 +21,7 @@
 #include "python/csrc/compiled_graph.h"
 #include "python/csrc/devices.h"
 #include "python/csrc/errors.h"
+#include "python/csrc/interrupts.h"
 #include "python/csrc/package.h"
 #include "python/csrc/plan_cache.h"
 #include "python/csrc/plan_loading.h"
@@ -53,6 +54,7 @@ std::string targetOf(const std::string& device_name) {
 }
 
 struct Settings {
+  Interrupts interrupts;  // run.cancelled asks it
   Options compile;
   ExecutableOptions run;
   std::string package;        // whose plans are taken for graphs that they were made of; empty: none
@@ -62,6 +64,7 @@ struct Settings {
 /// From the dict that zefuse.options made and checked: None means that the environment decides.
 Settings settingsOf(const py::dict& given) {
   Settings settings;
+  settings.run.cancelled = settings.interrupts.asked();
   auto text = [&](const char* name, const std::string& otherwise) {
     return given.contains(name) && !given[name].is_none() ? py::cast<std::string>(given[name]) : otherwise;
   };
@@ -86,8 +89,6 @@ Settings settingsOf(const py::dict& given) {
   settings.run.jit_progress = [jit](const std::string& device, const std::string& kernel, size_t number, size_t count) {
     py::gil_scoped_acquire acquired;
     try {
-      if (PyErr_CheckSignals() != 0)
-        throw py::error_already_set();
       py::module_::import("zefuse.targets").attr("jit_progress")(jit, device, kernel, number, count);
       return true;
     } catch (py::error_already_set& error) {
@@ -104,6 +105,11 @@ Settings settingsOf(const py::dict& given) {
   if (given.contains("device_timeout_s"))
     settings.run.device_timeout_s = py::cast<int>(given["device_timeout_s"]);
   return settings;
+}
+
+/// With the GIL released: `work`. Outside compilers may run in it where it is for a GPU, and Ctrl-C ends them.
+template <typename Work> auto compiling(Settings& settings, const Work& work) {
+  return settings.compile.target == "cpu" ? work() : settings.interrupts.run(work);
 }
 
 /// One MLIR context per compilation: contexts keep every type and attribute ever made.
@@ -151,7 +157,7 @@ std::optional<InstalledCompiler> deviceCompiler(Options& options) {
 
 /// The graph's plan from the attached package. Failed where it is of no use, and origin.package_miss says why; raises
 /// that where nothing else may run, and what is wrong with the package itself.
-Result<std::unique_ptr<Executable>> fromPackage(const Settings& settings, mlir::ModuleOp module, Origin& origin) {
+Result<std::unique_ptr<Executable>> fromPackage(Settings& settings, mlir::ModuleOp module, Origin& origin) {
   const auto start = std::chrono::steady_clock::now();
   auto package = unwrap(AttachedPackage::open(settings.package));
   Result<std::unique_ptr<Executable>> executable = Status(Code::not_found, "");
@@ -162,7 +168,7 @@ Result<std::unique_ptr<Executable>> fromPackage(const Settings& settings, mlir::
     py::gil_scoped_release released;
     match = package->find(graphKey(identify(module), settings.compile));
     if (!match.section.empty())
-      executable = package->create(match, settings.run, !settings.package_only);
+      executable = compiling(settings, [&] { return package->create(match, settings.run, !settings.package_only); });
   }
   if (executable.ok()) {
     origin.stages.emplace_back("package", secondsSince(start));
@@ -214,37 +220,41 @@ std::unique_ptr<CompiledGraph> compile(const py::object& graph_module, const std
   compilation.ok = executable.ok();
   if (!executable.ok()) {
     py::gil_scoped_release released;
-    // A dump shows every stage, so there is nothing to take from the cache.
-    const FileCache cache(settings.compile.dump_dir.empty() ? settings.compile.cache_dir : "",
-                          settings.run.cache_limit);
-    std::optional<CacheKey> key;
-    if (!cache.directory().empty())
-      key = planKey(*imported.module, settings.compile);
-    auto native = std::chrono::steady_clock::now();
-    if (auto stored = key ? cache.load(*key) : std::nullopt) {
-      origin.stages.emplace_back("cached plan", sinceImport());
-      native = std::chrono::steady_clock::now();
-      executable = Executable::create(*stored, settings.run);
-    }
-    if (!executable.ok()) {
-      compilation = compileModule(
-          *imported.module, settings.compile, {{"import", origin.stages.front().second}},
-          ocloc ? spillSurvey(settings.compile.target, *ocloc, cache, settings.run.build_threads) : nullptr);
-      origin.stages.clear();
-      for (const StageTime& time : compilation.times)
-        origin.stages.emplace_back(time.name, time.seconds);
-      native = std::chrono::steady_clock::now();
-      if (compilation.ok) {
-        if (key)
-          (void)cache.store(*key, compilation.plan);  // best effort; the kernels' counters say why when it fails
-        executable = Executable::create(compilation.plan, settings.run);
-        if (const auto* modules = plan::GetPlan(compilation.plan.data())->modules())
-          origin.kernels_lowered = modules->size();
+    compiling(settings, [&] {
+      // A dump shows every stage, so there is nothing to take from the cache.
+      const FileCache cache(settings.compile.dump_dir.empty() ? settings.compile.cache_dir : "",
+                            settings.run.cache_limit);
+      std::optional<CacheKey> key;
+      if (!cache.directory().empty())
+        key = planKey(*imported.module, settings.compile);
+      auto native = std::chrono::steady_clock::now();
+      if (auto stored = key ? cache.load(*key) : std::nullopt) {
+        origin.stages.emplace_back("cached plan", sinceImport());
+        native = std::chrono::steady_clock::now();
+        executable = Executable::create(*stored, settings.run);
       }
-    } else {
-      compilation.ok = true;
-    }
-    origin.stages.emplace_back("native", secondsSince(native));
+      if (!executable.ok() && !settings.run.cancelled()) {
+        compilation = compileModule(*imported.module, settings.compile, {{"import", origin.stages.front().second}},
+                                    ocloc ? spillSurvey(settings.compile.target, *ocloc, cache,
+                                                        settings.run.build_threads, settings.run.cancelled)
+                                          : nullptr);
+        origin.stages.clear();
+        for (const StageTime& time : compilation.times)
+          origin.stages.emplace_back(time.name, time.seconds);
+        native = std::chrono::steady_clock::now();
+        if (compilation.ok) {
+          // Best effort; the kernels' counters say why when it fails. Not what was cancelled: it knows of no spills.
+          if (key && !settings.run.cancelled())
+            (void)cache.store(*key, compilation.plan);
+          executable = Executable::create(compilation.plan, settings.run);
+          if (const auto* modules = plan::GetPlan(compilation.plan.data())->modules())
+            origin.kernels_lowered = modules->size();
+        }
+      } else {
+        compilation.ok = true;
+      }
+      origin.stages.emplace_back("native", secondsSince(native));
+    });
   }
   if (!compilation.ok)
     raise(settings.compile.strict && compilation.error.find("runs in ATen") != std::string::npos ? "fallback"
@@ -279,9 +289,10 @@ py::dict compilePlan(const py::object& graph_module, const std::vector<unsigned>
       compilation.plan = std::move(*stored);
       compilation.ok = true;
     } else {
-      compilation = compileModule(
-          *imported.module, settings.compile, {},
-          ocloc ? spillSurvey(settings.compile.target, *ocloc, cache, settings.run.build_threads) : nullptr);
+      const SpillSurvey spills = ocloc ? spillSurvey(settings.compile.target, *ocloc, cache, settings.run.build_threads,
+                                                     settings.run.cancelled)
+                                       : nullptr;
+      compilation = compiling(settings, [&] { return compileModule(*imported.module, settings.compile, {}, spills); });
       if (compilation.ok)
         (void)cache.store(key, compilation.plan);  // best effort
     }

@@ -10,6 +10,7 @@
 
 #include "compiler/plan/plan_generated.h"
 #include "python/csrc/errors.h"
+#include "python/csrc/interrupts.h"
 #include "python/csrc/tensors.h"
 #include "runtime/package/ahead.h"
 #include "runtime/package/manifest.h"
@@ -82,12 +83,12 @@ py::dict nativeSections(const py::bytes& plan, const std::vector<std::string>& t
   ahead.cache_dir = options.cache_dir;
   ahead.cache_limit = options.cache_limit;
   ahead.threads = options.build_threads;
+  Interrupts interrupts;
+  ahead.cancelled = interrupts.asked();
   std::exception_ptr raised;
   ahead.progress = [&](const std::string& kernel, const std::string& target, double seconds, size_t done, size_t all) {
     py::gil_scoped_acquire acquired;
     try {
-      if (PyErr_CheckSignals() != 0)
-        throw py::error_already_set();
       return progress.is_none() || !py::object(progress(kernel, target, seconds, done, all)).equal(py::bool_(false));
     } catch (...) {
       raised = std::current_exception();
@@ -97,7 +98,7 @@ py::dict nativeSections(const py::bytes& plan, const std::vector<std::string>& t
   const std::string bytes = plan;
   auto codes = [&] {
     py::gil_scoped_release released;
-    return package::compileAhead(*plan::GetPlan(bytes.data()), targets, ahead);
+    return interrupts.run([&] { return package::compileAhead(*plan::GetPlan(bytes.data()), targets, ahead); });
   }();
   if (raised)
     std::rethrow_exception(raised);
@@ -125,6 +126,8 @@ std::shared_ptr<package::Reader> copyPackage(const py::buffer& bytes) {
 py::dict loadPackage(const std::shared_ptr<package::Reader>& reader, const ExecutableOptions& given) {
   package::Manifest manifest = unwrap(package::Manifest::read(*reader));
   ExecutableOptions options = given;
+  Interrupts interrupts;
+  options.cancelled = interrupts.asked();
   options.native_binary = [&](std::string_view id, std::string_view target) -> std::span<const std::byte> {
     for (const std::string& name : package::nativeTargets(target))
       if (auto bytes = reader->native(id, name); !bytes.empty())
@@ -136,7 +139,8 @@ py::dict loadPackage(const std::shared_ptr<package::Reader>& reader, const Execu
     auto plan = unwrap(reader->section(entry->section));
     auto executable = [&] {
       py::gil_scoped_release released;  // its kernels may be compiled, by threads that report progress in Python
-      return Executable::create(plan, options);
+      auto create = [&] { return Executable::create(plan, options); };
+      return options.device == "cpu" ? create() : interrupts.run(create);
     }();
     auto graph = std::make_unique<CompiledGraph>(unwrap(std::move(executable)), std::vector<at::Tensor>());
     py::tuple slots = slotsOf(*entry);

@@ -12,7 +12,8 @@ namespace zefuse::python {
 namespace {
 
 std::optional<int64_t> spillsOf(std::span<const uint32_t> spirv, const std::string& product,
-                                const InstalledCompiler& ocloc, const FileCache& cache) {
+                                const InstalledCompiler& ocloc, const FileCache& cache,
+                                const std::function<bool()>& cancelled) {
   CacheKey answer("spills");
   answer.add("format", "1").add("target", product).add("compiler", "ocloc " + ocloc.version);
   answer.addHash("spirv", std::as_bytes(spirv));
@@ -21,8 +22,11 @@ std::optional<int64_t> spillsOf(std::span<const uint32_t> spirv, const std::stri
     std::memcpy(&spilled, stored->data(), sizeof spilled);
     return spilled;
   }
+  if (cancelled && cancelled())
+    return std::nullopt;
   OclocOptions options;
   options.compiler = ocloc.command;
+  options.cancelled = cancelled;
   Result<DeviceBinary> binary = compileWithOcloc(spirv, product, options);
   if (!binary.ok())
     return std::nullopt;  // the same error comes again where it can be told
@@ -34,12 +38,13 @@ std::optional<int64_t> spillsOf(std::span<const uint32_t> spirv, const std::stri
 
 }  // namespace
 
-SpillSurvey spillSurvey(const std::string& product, const InstalledCompiler& ocloc, const FileCache& cache,
-                        int threads) {
+SpillSurvey spillSurvey(const std::string& product, const InstalledCompiler& ocloc, const FileCache& cache, int threads,
+                        const std::function<bool()>& cancelled) {
   const size_t at_once = threads > 0 ? size_t(threads) : std::max(1u, std::thread::hardware_concurrency());
   return [=, &cache](std::span<const std::vector<uint32_t>> kernels) {
     std::vector<std::optional<int64_t>> answers(kernels.size());
-    inParallel(kernels.size(), at_once, [&](size_t i) { answers[i] = spillsOf(kernels[i], product, ocloc, cache); });
+    inParallel(kernels.size(), at_once,
+               [&](size_t i) { answers[i] = spillsOf(kernels[i], product, ocloc, cache, cancelled); });
     return answers;
   };
 }

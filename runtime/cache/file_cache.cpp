@@ -70,7 +70,8 @@ FileCache::Lock::~Lock() {
     close(file_);
 }
 
-FileCache::Lock FileCache::lock(const CacheKey& key, std::chrono::milliseconds deadline) const {
+FileCache::Lock FileCache::lock(const CacheKey& key, std::chrono::milliseconds deadline,
+                                const std::function<bool()>& cancelled) const {
   if (directory_.empty())
     return {};
   makeFolder(directory_);
@@ -89,7 +90,8 @@ FileCache::Lock FileCache::lock(const CacheKey& key, std::chrono::milliseconds d
   for (auto pause = std::chrono::microseconds(200);; pause = std::min(pause * 2, std::chrono::microseconds(10000))) {
     if (flock(file, LOCK_EX | LOCK_NB) == 0)
       return Lock(file);
-    if ((errno != EWOULDBLOCK && errno != EINTR) || std::chrono::steady_clock::now() >= end) {
+    if ((errno != EWOULDBLOCK && errno != EINTR) || std::chrono::steady_clock::now() >= end ||
+        (cancelled && cancelled())) {
       close(file);
       return {};
     }

@@ -73,6 +73,9 @@ struct ExecutableOptions {
   // Before each such kernel: device, entry point, its number from 1, how many at most. From any thread, one call at a
   // time; false ends the work.
   std::function<bool(const std::string& device, const std::string& kernel, size_t number, size_t count)> jit_progress;
+  // Asked about every 20 ms while an outside compiler runs or is waited for, and before each kernel, from any thread;
+  // must be thread-safe. True ends the compiler, and the work with `deadline`. Empty: never.
+  std::function<bool()> cancelled;
   // Native code that a package holds for a kernel module: (module id, target) to bytes, or empty.
   // The bytes must be verified already and stay valid during create(). What the device refuses is
   // built from SPIR-V instead.

@@ -1,6 +1,7 @@
 #include "runtime/executor/kernel_modules.h"
 
 #include <algorithm>
+#include <atomic>
 #include <thread>
 
 #include "runtime/cache/file_cache.h"
@@ -106,10 +107,18 @@ Result<std::unique_ptr<KernelModules>> KernelModules::build(const plan::Plan& pl
   size_t threads =
       options.build_threads > 0 ? size_t(options.build_threads) : std::max(1u, std::thread::hardware_concurrency());
   std::vector<Status> results(missing.size());
+  std::atomic<bool> failed{false};  // nobody waits for more of a compiler that hangs
   inParallel(missing.size(), threads, [&](size_t at) {
+    if (failed)
+      return;
     const size_t i = missing[at];
     const plan::KernelModule& module = *modules->Get(uint32_t(i));
-    results[at] = buildOne(contextOf(module), module, cache, vendorOf(module), counters, self->modules_[i]);
+    results[at] = options.cancelled && options.cancelled()
+                      ? Status{Code::deadline, "compiling kernel '" + module.entry()->str() + "' was cancelled"}
+                      : buildOne(contextOf(module), module, cache, vendorOf(module), options.cancelled, counters,
+                                 self->modules_[i]);
+    if (!results[at].ok())
+      failed = true;
   });
   for (Status& result : results)
     ZEFUSE_RETURN_IF_ERROR(result);
@@ -134,12 +143,13 @@ KernelModules::Kept KernelModules::load(const ze::Context& context, const plan::
 }
 
 Status KernelModules::buildOne(const ze::Context& context, const plan::KernelModule& module, const FileCache& cache,
-                               VendorCode* vendor, Counters& counters, std::optional<ze::Module>& out) {
+                               VendorCode* vendor, const std::function<bool()>& cancelled, Counters& counters,
+                               std::optional<ze::Module>& out) {
   const std::string label = module.id()->str();
   const CacheKey key = nativeKey(module, context.device());
   const auto by_compiler = vendor ? vendor->compilerKey(module) : std::nullopt;
   // Another process or thread may be at it already, or have just ended.
-  const FileCache::Lock lock = cache.lock(by_compiler ? *by_compiler : key, build_wait);
+  const FileCache::Lock lock = cache.lock(by_compiler ? *by_compiler : key, build_wait, cancelled);
   Kept kept = load(context, module, cache, vendor);
   if (kept.module) {
     out = std::move(kept.module);

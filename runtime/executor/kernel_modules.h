@@ -2,6 +2,7 @@
 // now.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -46,7 +47,8 @@ private:
   static Kept load(const ze::Context& context, const plan::KernelModule& module, const FileCache& cache,
                    const VendorCode* vendor);
   static Status buildOne(const ze::Context& context, const plan::KernelModule& module, const FileCache& cache,
-                         VendorCode* vendor, Counters& counters, std::optional<ze::Module>& out);
+                         VendorCode* vendor, const std::function<bool()>& cancelled, Counters& counters,
+                         std::optional<ze::Module>& out);
 
   std::unique_ptr<ze::Context> host_, gpu_;  // declared first: destroyed after the modules
   std::vector<std::optional<ze::Module>> modules_;

@@ -61,6 +61,7 @@ Result<std::vector<std::byte>> VendorCode::byCompiler(const plan::KernelModule& 
     return compiler.status();
   OclocOptions options;
   options.compiler = compiler->command;
+  options.cancelled = options_.cancelled;
   auto made = compileWithOcloc(spirvOf(module), product, options);
   return made.ok() ? Result(std::move(made->bytes)) : made.status();
 }
@@ -94,12 +95,14 @@ Result<std::vector<std::byte>> VendorCode::byDriver(const plan::KernelModule& mo
   }
   ToolLimits limits;
   limits.deadline = std::chrono::seconds(options_.jit_timeout_s);
+  limits.cancelled = options_.cancelled;
 #ifndef __SANITIZE_ADDRESS__                          // whose shadow memory is more than any limit
   limits.memory_bytes = OclocOptions().memory_bytes;  // the same compiler, as a library
 #endif
   const auto done = runTool({companionProgram(ze::jit_program), device_.name, from, to}, limits);
   if (!done.ok()) {
-    folder.keep();  // the message's command repeats it
+    if (!options_.cancelled || !options_.cancelled())
+      folder.keep();  // the message's command repeats it
     return Status{done.status().code(), "kernel '" + kernel + "' by the driver of " + describe(device_) + ": " +
                                             done.status().message() +
                                             "\noptions={\"device\": \"cpu\"} does without it"};

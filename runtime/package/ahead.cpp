@@ -51,7 +51,7 @@ public:
     const bool cpu = findCpuTarget(target) != nullptr;
     const CacheKey key = cpu ? executor::nativeKey(module, context_->device(), target)
                              : executor::oclocKey(executor::spirvOf(module), target, oclocs_.at(target).version);
-    const FileCache::Lock lock = cache_.lock(key, options_.deadline);
+    const FileCache::Lock lock = cache_.lock(key, options_.deadline, options_.cancelled);
     if (auto stored = cache_.load(key)) {
       cached = true;
       return std::move(*stored);
@@ -73,6 +73,7 @@ private:
     OclocOptions options;
     options.compiler = oclocs_.at(product).command;
     options.deadline = options_.deadline;
+    options.cancelled = options_.cancelled;
     auto built = compileWithOcloc(executor::spirvOf(module), product, options);
     if (!built.ok())
       return built.status();
@@ -124,9 +125,20 @@ Result<std::vector<NativeCode>> compileAhead(const plan::Plan& plan, const std::
   size_t done = 0;
   const size_t threads =
       options.threads > 0 ? size_t(options.threads) : std::max(1u, std::thread::hardware_concurrency());
+  auto cancel = [&] {
+    stop = true;
+    if (first_error.ok())
+      first_error = {Code::deadline, "compiling was cancelled after " + std::to_string(done) + " of " +
+                                         std::to_string(work.size()) + " kernels"};
+  };
   inParallel(work.size(), threads, [&](size_t i) {
-    if (std::lock_guard lock(mutex); stop)
-      return;
+    {
+      std::lock_guard lock(mutex);
+      if (!stop && options.cancelled && options.cancelled())
+        cancel();
+      if (stop)
+        return;
+    }
     const auto start = std::chrono::steady_clock::now();
     bool cached = false;
     auto bytes = compilers.compile(*work[i].module, work[i].target, cached);
@@ -142,12 +154,8 @@ Result<std::vector<NativeCode>> compileAhead(const plan::Plan& plan, const std::
     }
     codes[i] = {work[i].module->id()->str(), work[i].target, std::move(*bytes)};
     ++done;
-    if (options.progress && !options.progress(kernel, work[i].target, cached ? 0 : seconds, done, work.size())) {
-      stop = true;
-      if (first_error.ok())
-        first_error = {Code::deadline, "compiling was cancelled after " + std::to_string(done) + " of " +
-                                           std::to_string(work.size()) + " kernels"};
-    }
+    if (options.progress && !options.progress(kernel, work[i].target, cached ? 0 : seconds, done, work.size()))
+      cancel();
   });
   if (!first_error.ok())
     return first_error;

@@ -29,6 +29,7 @@ struct AheadOptions {
   // how many of all are done. False ends the work with Code::deadline ("cancelled").
   std::function<bool(const std::string& kernel, const std::string& target, double seconds, size_t done, size_t all)>
       progress;
+  std::function<bool()> cancelled;  // as ExecutableOptions::cancelled
 };
 
 // Code for each kernel module of `plan`: one for each level of x86-64 among `targets` where the module is the CPU's,

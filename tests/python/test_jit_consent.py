@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -41,6 +43,17 @@ except zefuse.ZefuseError as error:
 """
 
 
+def environment_of(tmp_path: Path) -> dict[str, str]:
+    """Of a process whose GPU is an Arc A380, and that finds no compiler."""
+    return {
+        **os.environ,
+        "ZEFUSE_CPU_DRIVER_AS": "gpu",
+        "ZEFUSE_CPU_DRIVER_GPU_ID": "0x56a5",
+        "ZEFUSE_OCLOC": str(tmp_path / "no-ocloc"),
+        "ZEFUSE_CACHE_DIR": str(tmp_path / "cache"),
+    }
+
+
 def run(
     tmp_path: Path, options: str = "{}", seconds: float = 120, script: str = SCRIPT, **environment: str
 ) -> tuple[str, str]:
@@ -49,14 +62,7 @@ def run(
         capture_output=True,
         text=True,
         timeout=seconds,
-        env={
-            **os.environ,
-            "ZEFUSE_CPU_DRIVER_AS": "gpu",
-            "ZEFUSE_CPU_DRIVER_GPU_ID": "0x56a5",
-            "ZEFUSE_OCLOC": str(tmp_path / "no-ocloc"),
-            "ZEFUSE_CACHE_DIR": str(tmp_path / "cache"),
-            **environment,
-        },
+        env={**environment_of(tmp_path), **environment},
     )
     assert done.returncode == 0, done.stderr
     return done.stdout, done.stderr
@@ -146,7 +152,8 @@ def test_a_hanging_compiler_is_ended(tmp_path: Path) -> None:
 
 
 def test_a_crashing_compiler_is_an_error(tmp_path: Path) -> None:
-    out, _ = run(tmp_path, '{"jit": "allow"}', ZEFUSE_CPU_DRIVER_GPU_FAULT="jit-crash")
+    out, log = run(tmp_path, '{"jit": "allow", "build_threads": 1}', ZEFUSE_CPU_DRIVER_GPU_FAULT="jit-crash")
+    assert log.count("compiles kernel") == 1, log  # the others would crash as well
     assert out.startswith("DeviceError") and "Segmentation fault" in out and "kernel '" in out, out
 
 
@@ -255,6 +262,69 @@ def test_code_of_another_version_of_the_compiler_is_not_taken(tmp_path: Path) ->
     assert compiled[0] == compiled[2] > 0 and compiled[1] == compiled[3] == compiled[4] == 0, compiled
     reasons = zefuse.cache.why(str(tmp_path / "cache"))
     assert any("differs in compiler was ocloc 99.1, is ocloc 99.2" in reason for reason in reasons), reasons
+
+
+PRODUCT = SCRIPT.replace("torch.softmax(x * y, -1) + x.sum(0)", "(x @ y.T) @ x")
+AHEAD = """
+import sys, torch, zefuse
+program = torch.export.export(torch.nn.Softmax(-1), (torch.ones(6, 8),))
+zefuse.compile_package(program, "ahead.zefuse", targets=["dg2-g11"])
+"""
+
+
+def starts(tmp_path: Path, road: str) -> tuple[str, str, dict[str, str]]:
+    """A program in which a compiler runs without an end, its argument and environment. ``running`` gets the compiler's id."""
+    if road == "load":  # what the package holds, the driver does not take
+        ready = stub_compiler.install(tmp_path / "ready", tmp_path / "log")
+        here = f"import os\nos.chdir({str(tmp_path)!r})"
+        run(tmp_path, script=here + AHEAD, ZEFUSE_OCLOC=str(ready), ZEFUSE_CACHE_DIR="")
+    stub = stub_compiler.install(tmp_path / "ocloc", tmp_path / "log", f"echo $$ >> {tmp_path}/running; exec sleep 600")
+    load = 'import zefuse\nzefuse.load("ahead.zefuse", options={"device": "gpu:0"})'
+    return {
+        "torch.compile": (SCRIPT, "{}", {"ZEFUSE_OCLOC": str(stub)}),
+        "spills": (PRODUCT, "{}", {"ZEFUSE_OCLOC": str(stub)}),
+        "package": (AHEAD, "", {"ZEFUSE_OCLOC": str(stub)}),
+        "load": (load, "", {"ZEFUSE_OCLOC": str(stub)}),
+        "driver": (SCRIPT, '{"jit": "allow"}', {"ZEFUSE_CPU_DRIVER_GPU_FAULT": "jit-hang"}),
+    }[road]
+
+
+@pytest.mark.parametrize("road", ["torch.compile", "spills", "package", "load", "driver"])
+def test_an_interrupt_ends_the_compiler(tmp_path: Path, road: str) -> None:
+    """Python hears of a signal on its main thread alone, which must not sit in a wait meanwhile."""
+    script, argument, environment = starts(tmp_path, road)
+    running, log, temporary = tmp_path / "running", tmp_path / "stderr", tmp_path / "temporary"
+    temporary.mkdir()
+    with log.open("w") as errors:
+        child = subprocess.Popen(
+            [sys.executable, "-c", script, argument],
+            stdout=errors,
+            stderr=errors,
+            cwd=tmp_path,
+            env={**environment_of(tmp_path), **environment, "TMPDIR": str(temporary)},
+        )
+        try:
+            # The deadline of a compiler, 60 s and of a driver's 120 s, counts from here on.
+            for _ in range(2400):
+                if running.exists() if road != "driver" else "compiles kernel" in log.read_text():
+                    break
+                assert child.poll() is None, log.read_text()
+                time.sleep(0.05)
+            child.send_signal(signal.SIGINT)
+            child.wait(timeout=50)
+        finally:
+            for children in Path(f"/proc/{child.pid}/task").glob("*/children"):  # where it did not end them
+                for number in children.read_text().split():
+                    os.kill(int(number), signal.SIGKILL)
+            child.kill()
+            child.wait()
+    said = log.read_text()
+    assert "KeyboardInterrupt" in said and "did not end in" not in said, said
+    assert not list(temporary.glob("zefuse-*")), "the kernel is left for a repetition that nobody asked for"
+    for number in running.read_text().split() if running.exists() else ():
+        assert not Path(f"/proc/{number}").exists(), "the compiler still runs"
+    plans = [entry for entry in zefuse.cache.entries(str(tmp_path / "cache")) if entry["key"].get("kind") == "plan"]
+    assert road != "spills" or not plans, "a plan is kept that was made without answers"
 
 
 @pytest.mark.parametrize("options", [{"jit": "maybe"}, {"jit_timeout_s": 0}, {"device": "cpu,gpu:0"}])

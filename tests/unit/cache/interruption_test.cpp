@@ -140,6 +140,9 @@ TEST(Killed, AHolderFreesTheLock) {
   char byte;
   ASSERT_EQ(read(ready[0], &byte, 1), 1);
   EXPECT_FALSE(cache.lock(key(1), std::chrono::milliseconds(20)).held());
+  int asked = 0;
+  EXPECT_FALSE(cache.lock(key(1), std::chrono::minutes(10), [&] { return ++asked == 3; }).held());
+  EXPECT_EQ(asked, 3);
   kill(child, SIGKILL);
   waitpid(child, nullptr, 0);
   EXPECT_TRUE(cache.lock(key(1), std::chrono::seconds(5)).held());

@@ -1,0 +1,56 @@
+// Ctrl-C while outside compilers run, which may take minutes: Python's handlers run on its main thread alone, which
+// must not sit in a wait meanwhile.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+#include <atomic>
+#include <chrono>
+#include <exception>
+#include <functional>
+#include <future>
+#include <memory>
+#include <system_error>
+
+#include "runtime/onednn/team.h"
+
+namespace zefuse::python {
+
+class Interrupts {
+public:
+  // For ExecutableOptions::cancelled and its like. Thread-safe, and may outlive this object.
+  std::function<bool()> asked() const {
+    return [flag = flag_] { return flag->load(); };
+  }
+
+  // Runs `work` on a thread of its own while this one looks for signals, every 20 ms; where the system has no thread to
+  // give, here, and deaf. The GIL must be released. What a handler raised is raised here, once the work has heard of it
+  // and ended: what the work refers to is no longer in use then.
+  template <typename Work> auto run(const Work& work) -> decltype(work()) {
+    std::future<decltype(work())> result;
+    try {
+      result = std::async(std::launch::async, [&work, threads = onednn::maxThreads()] {
+        onednn::setMaxThreads(threads);  // library calls are prepared for the caller's team
+        return work();
+      });
+    } catch (const std::system_error&) {
+      return work();
+    }
+    std::exception_ptr raised;
+    while (result.wait_for(std::chrono::milliseconds(20)) != std::future_status::ready) {
+      pybind11::gil_scoped_acquire acquired;
+      if (PyErr_CheckSignals() != 0) {
+        raised = std::make_exception_ptr(pybind11::error_already_set());
+        *flag_ = true;
+      }
+    }
+    if (raised)
+      std::rethrow_exception(raised);
+    return result.get();
+  }
+
+private:
+  std::shared_ptr<std::atomic<bool>> flag_ = std::make_shared<std::atomic<bool>>(false);
+};
+
+}  // namespace zefuse::python
