@@ -28,7 +28,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from zefuse import __version__, _native, backend, cache
-from zefuse.facts import MISSING, STATE_NAMES, Description, NotExpressible, Roots, Table, state, tensor
+from zefuse.descriptions import MISSING, Description, NotExpressible, tensor
+from zefuse.facts import STATE_NAMES, Roots, Table, state
 from zefuse.options import Options
 
 if TYPE_CHECKING:
