@@ -227,7 +227,9 @@ def test_command_line_errors(tmp_path: Path) -> None:
 
 
 def test_a_reader_that_has_seen_enough_is_no_error():
-    writer = subprocess.Popen([sys.executable, "-m", "zefuse", "targets"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    writer = subprocess.Popen(
+        [sys.executable, "-m", "zefuse", "targets"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
     assert writer.stdout is not None and writer.stderr is not None
     writer.stdout.close()
     assert writer.stderr.read() == b""
