@@ -4,7 +4,6 @@
 #include <c10/core/CPUAllocator.h>
 
 #include "compiler/plan/plan_generated.h"
-#include "runtime/huge_pages.h"
 
 namespace zefuse::python {
 namespace {
@@ -61,7 +60,6 @@ Result<void*> OutputStorage::allocate(const OutputRequest& request) {
     auto* allocator = c10::GetCPUAllocator();
     storages_.at(request.index) =
         c10::Storage(c10::Storage::use_byte_size_t(), request.bytes, allocator, /*resizable=*/true);
-    preferHugePages(storages_[request.index].mutable_data(), request.bytes);  // gradients are fresh memory at each step
     return storages_[request.index].mutable_data();
   } catch (const std::exception& error) {
     return Status(Code::out_of_memory, "output of " + std::to_string(request.bytes) + " bytes: " + error.what());

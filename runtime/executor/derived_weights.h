@@ -28,7 +28,7 @@ struct WeightStamp {
 // small.
 uint64_t fingerprint(const void* data, size_t bytes);
 
-// Packed copies side by side in large blocks: most weights are smaller than a huge page. Not thread-safe.
+// Packed copies side by side in large blocks. Not thread-safe.
 class PackedMemory {
 public:
   // Aligned as arenas are. Its block lives as long as anything in it; what is given back is not
@@ -55,7 +55,7 @@ public:
 
   // The packed copy for `stamp`, packed now if there is none. `b` is the view's first element. `lane`: threads that
   // pack at the same time name different ones (any number), so that none of them waits for another's first touch of a
-  // huge page.
+  // page.
   Result<std::shared_ptr<const PackedWeight>> get(uint32_t input, const BoundValue& view, const void* b,
                                                   const WeightStamp& stamp,
                                                   const std::shared_ptr<const onednn::Primitive>& primitive,

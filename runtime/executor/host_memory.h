@@ -1,4 +1,4 @@
-// A block of aligned host memory that grows without keeping its contents; in huge pages where it is large.
+// A block of aligned host memory that grows without keeping its contents.
 #pragma once
 
 #include <cstddef>
@@ -6,7 +6,6 @@
 #include <memory>
 
 #include "runtime/executor/arena.h"
-#include "runtime/huge_pages.h"
 #include "runtime/status.h"
 
 namespace zefuse::executor {
@@ -21,12 +20,10 @@ public:
       return {};
     data_.reset();
     bytes_ = 0;
-    const size_t alignment = bytes >= huge_page_bytes ? huge_page_bytes : arena_alignment;
     const size_t rounded = (bytes + arena_alignment - 1) / arena_alignment * arena_alignment;
-    data_.reset(static_cast<std::byte*>(std::aligned_alloc(alignment, rounded)));
+    data_.reset(static_cast<std::byte*>(std::aligned_alloc(arena_alignment, rounded)));
     if (!data_)
       return {Code::out_of_memory, "no memory for " + std::to_string(bytes) + " bytes"};
-    preferHugePages(data_.get(), rounded);
     bytes_ = rounded;
     return {};
   }

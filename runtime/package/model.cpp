@@ -12,7 +12,6 @@
 #include "runtime/executor/dtype.h"
 #include "runtime/executor/program.h"
 #include "runtime/executor/strided_copy.h"
-#include "runtime/huge_pages.h"
 #include "runtime/ze/device.h"
 
 namespace zefuse::package {
@@ -24,10 +23,7 @@ constexpr size_t memory_alignment = 64;
 
 std::shared_ptr<std::byte> allocate(size_t bytes) {
   const size_t rounded = (std::max<size_t>(bytes, 1) + memory_alignment - 1) / memory_alignment * memory_alignment;
-  std::shared_ptr<std::byte> memory{static_cast<std::byte*>(std::aligned_alloc(memory_alignment, rounded)), std::free};
-  if (memory)
-    preferHugePages(memory.get(), rounded);
-  return memory;
+  return {static_cast<std::byte*>(std::aligned_alloc(memory_alignment, rounded)), std::free};
 }
 
 std::vector<int64_t> rowMajor(std::span<const int64_t> sizes) {

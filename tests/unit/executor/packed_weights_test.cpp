@@ -2,9 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
-#include <cstdio>
 #include <cstring>
-#include <fstream>
 
 #include "runtime/executor/derived_weights.h"
 #include "runtime/executor/executable.h"
@@ -20,30 +18,6 @@ namespace zefuse::executor {
 namespace {
 
 using namespace zefuse::test;
-
-// Of the mapping that holds the address: "hg" is among them once huge pages are asked for (proc(5)); empty on kernels
-// without.
-std::string mappingFlags(const void* address) {
-  std::ifstream maps("/proc/self/smaps");
-  uintptr_t begin = 0, end = 0;
-  for (std::string line; std::getline(maps, line);) {
-    unsigned long from, to;
-    if (std::sscanf(line.c_str(), "%lx-%lx ", &from, &to) == 2)
-      begin = from, end = to;
-    else if (line.starts_with("VmFlags:") && begin <= uintptr_t(address) && uintptr_t(address) < end)
-      return line;
-  }
-  return "";
-}
-
-TEST(HostMemory, LargeBlocksAreInHugePages) {
-  if (!std::ifstream("/sys/kernel/mm/transparent_hugepage/enabled"))
-    GTEST_SKIP() << "a kernel without transparent huge pages";
-  HostMemory large;
-  ASSERT_TRUE(large.reserve(3 * huge_page_bytes + 5).ok());
-  EXPECT_EQ(uintptr_t(large.data()) % huge_page_bytes, 0u);
-  EXPECT_NE(mappingFlags(large.data()).find(" hg"), std::string::npos) << mappingFlags(large.data());
-}
 
 TEST(PackedMemory, StandsSideBySideAndLivesAsLongAsItsUsers) {
   PackedMemory memory;
