@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
+#include <exception>
+#include <mutex>
 #include <system_error>
 #include <thread>
 #include <vector>
@@ -11,24 +13,37 @@
 namespace zefuse {
 
 // Calls work(i) for each i below `count`, in no order, on the calling thread and up to `threads` - 1 others; returns
-// when all are done. Where the system has no more threads to give, fewer do the work. `work` must not throw.
+// when all are done. Where the system has no more threads to give, fewer do the work. What `work` throws first is
+// thrown here, once no piece runs any more; pieces that were not begun by then are left out.
 template <typename Work> void inParallel(size_t count, size_t threads, const Work& work) {
   std::atomic<size_t> next{0};
+  std::mutex mutex;  // guards the next
+  std::exception_ptr thrown;
   auto loop = [&] {
-    for (size_t i; (i = next++) < count;)
-      work(i);
-  };
-  std::vector<std::thread> others;
-  for (size_t i = 1; i < std::min(threads, count); ++i) {
     try {
-      others.emplace_back(loop);
-    } catch (const std::system_error&) {
-      break;
+      for (size_t i; (i = next++) < count;)
+        work(i);
+    } catch (...) {
+      next = count;
+      std::lock_guard lock(mutex);
+      if (!thrown)
+        thrown = std::current_exception();
     }
+  };
+  {
+    std::vector<std::jthread> others;
+    others.reserve(std::min(threads, count));
+    for (size_t i = 1; i < std::min(threads, count); ++i) {
+      try {
+        others.emplace_back(loop);
+      } catch (const std::system_error&) {
+        break;
+      }
+    }
+    loop();
   }
-  loop();
-  for (std::thread& other : others)
-    other.join();
+  if (thrown)
+    std::rethrow_exception(thrown);
 }
 
 }  // namespace zefuse

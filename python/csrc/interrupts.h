@@ -8,11 +8,9 @@
 #include <chrono>
 #include <exception>
 #include <functional>
-#include <future>
 #include <memory>
-#include <system_error>
 
-#include "runtime/onednn/team.h"
+#include "runtime/onednn/team_thread.h"
 
 namespace zefuse::python {
 
@@ -27,17 +25,9 @@ public:
   // give, here, and deaf. The GIL must be released. What a handler raised is raised here, once the work has heard of it
   // and ended: what the work refers to is no longer in use then.
   template <typename Work> auto run(const Work& work) -> decltype(work()) {
-    std::future<decltype(work())> result;
-    try {
-      result = std::async(std::launch::async, [&work, threads = onednn::maxThreads()] {
-        onednn::setMaxThreads(threads);  // library calls are prepared for the caller's team
-        return work();
-      });
-    } catch (const std::system_error&) {
-      return work();
-    }
+    onednn::TeamThread<decltype(work())> thread(std::cref(work));
     std::exception_ptr raised;
-    while (result.wait_for(std::chrono::milliseconds(20)) != std::future_status::ready) {
+    while (!thread.endsWithin(std::chrono::milliseconds(20))) {
       pybind11::gil_scoped_acquire acquired;
       if (PyErr_CheckSignals() != 0) {
         raised = std::make_exception_ptr(pybind11::error_already_set());
@@ -46,7 +36,7 @@ public:
     }
     if (raised)
       std::rethrow_exception(raised);
-    return result.get();
+    return thread.get();
   }
 
 private:

@@ -1,10 +1,8 @@
 #include "python/csrc/plan_loading.h"
 
 #include <pybind11/pybind11.h>
-#include <system_error>
 
 #include "python/csrc/errors.h"
-#include "runtime/onednn/team.h"
 
 namespace py = pybind11;
 
@@ -12,39 +10,25 @@ namespace zefuse::python {
 
 PlanLoading::PlanLoading(std::string plan, ExecutableOptions options)
     : plan_(std::move(plan)), options_(std::move(options)) {
-  const int threads = onednn::maxThreads();
-  try {
-    thread_ = std::thread([this, threads] { load(threads); });
-  } catch (const std::system_error&) {
-    load(threads);
-  }
+  py::gil_scoped_release released;  // kernels may be compiled, by threads that report progress in Python
+  loading_.emplace([this] { return Executable::create(std::as_bytes(std::span(plan_)), options_); });
 }
 
-PlanLoading::~PlanLoading() { join(); }
-
-void PlanLoading::load(int threads) {
-  onednn::setMaxThreads(threads);  // library calls are prepared for the caller's team
-  auto made = Executable::create(std::as_bytes(std::span(plan_)), options_);
-  if (made.ok())
-    executable_ = std::move(*made);
-  else
-    status_ = made.status();
-}
-
-void PlanLoading::join() {
-  if (thread_.joinable()) {
-    py::gil_scoped_release released;
-    thread_.join();
-  }
+PlanLoading::~PlanLoading() {
+  py::gil_scoped_release released;
+  loading_.reset();
 }
 
 std::unique_ptr<CompiledGraph> PlanLoading::take() {
-  join();
-  if (!status_.ok())
-    raise(status_);
-  if (!executable_)
+  if (!loading_)
     raise(Status(Code::internal, "a loaded plan was taken twice"));
-  return std::make_unique<CompiledGraph>(std::move(executable_), std::vector<at::Tensor>());
+  auto executable = [&] {
+    py::gil_scoped_release released;
+    auto result = loading_->get();
+    loading_.reset();
+    return result;
+  }();
+  return std::make_unique<CompiledGraph>(unwrap(std::move(executable)), std::vector<at::Tensor>());
 }
 
 }  // namespace zefuse::python

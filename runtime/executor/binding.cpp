@@ -370,7 +370,7 @@ private:
   }
 
   Status bindLibraryCalls() {
-    auto primitives = onednn::getAll(descs_, binding_.threads);  // checks that the shapes fit together
+    auto primitives = onednn::getAll(descs_);  // checks that the shapes fit together
     for (size_t i = 0; i < primitives.size(); ++i) {
       if (!primitives[i].ok())
         return inStep(steps_of_calls_[i], primitives[i].status());

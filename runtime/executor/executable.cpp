@@ -2,15 +2,14 @@
 
 #include <algorithm>
 #include <cstring>
-#include <future>
 #include <list>
 #include <mutex>
+#include <optional>
 #include <thread>
 
 #include "runtime/executor/dtype.h"
 #include "runtime/executor/frame.h"
-#include "runtime/executor/openmp.h"
-#include "runtime/onednn/team.h"
+#include "runtime/onednn/team_thread.h"
 
 namespace zefuse {
 
@@ -95,12 +94,9 @@ Result<std::unique_ptr<Executable>> Executable::create(std::span<const std::byte
   if (!options.allow_aten)
     ZEFUSE_RETURN_IF_ERROR(refuseAten(impl->shared.program));
   // Of fixed sizes, library calls are prepared while kernels are loaded: neither needs the other.
-  std::future<Result<std::shared_ptr<const Binding>>> bound;
+  std::optional<onednn::TeamThread<Result<std::shared_ptr<const Binding>>>> binding;
   if (impl->shared.program.plan.symbols.empty())
-    bound = std::async([&impl = *impl, threads = std::max(1, omp_get_max_threads())] {
-      onednn::setMaxThreads(threads);  // of the new thread, which begins with the process' default
-      return impl.bindingFor({}, threads);
-    });
+    binding.emplace([&impl = *impl] { return impl.bindingFor({}, onednn::maxThreads()); });
   auto modules = KernelModules::build(*plan::GetPlan(impl->bytes.data()), options, impl->shared.counters);
   if (!modules.ok())
     return modules.status();
@@ -111,12 +107,12 @@ Result<std::unique_ptr<Executable>> Executable::create(std::span<const std::byte
   if (!aten.ok())
     return aten.status();
   impl->shared.aten = std::move(*aten);
-  if (bound.valid()) {
-    auto binding = bound.get();
-    if (!binding.ok())
-      return binding.status();
+  if (binding) {
+    auto bound = binding->get();
+    if (!bound.ok())
+      return bound.status();
     auto frame = std::make_unique<Frame>(impl->shared);
-    ZEFUSE_RETURN_IF_ERROR(frame->bind(std::move(*binding)));
+    ZEFUSE_RETURN_IF_ERROR(frame->bind(std::move(*bound)));
     impl->giveBack(frame);
   }
   return std::unique_ptr<Executable>(new Executable(std::move(impl)));
@@ -244,7 +240,7 @@ Result<std::vector<CallOutput>> Executable::call(std::span<const CallInput> inpu
     many_symbols.resize(count);
   int64_t* symbols = count > few ? many_symbols.data() : few_symbols;
   impl.readSymbols(inputs, symbols);
-  const int threads = std::max(1, omp_get_max_threads());
+  const int threads = onednn::maxThreads();
 
   std::unique_ptr<Frame> frame = impl.takeFrame();
   struct GiveBack {

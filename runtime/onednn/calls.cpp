@@ -3,8 +3,7 @@
 #include <algorithm>
 #include <optional>
 
-#include "runtime/onednn/team.h"
-#include "runtime/parallel.h"
+#include "runtime/onednn/team_thread.h"
 
 namespace zefuse::onednn {
 
@@ -28,7 +27,7 @@ bool isKnown(const AttentionDesc&) { return true; }  // generates nothing
 
 }  // namespace
 
-std::vector<Made> getAll(std::span<const CallDesc> descs, int threads) {
+std::vector<Made> getAll(std::span<const CallDesc> descs) {
   std::vector<const CallDesc*> missing;
   for (const CallDesc& desc : descs)
     if (std::ranges::none_of(missing, [&](const CallDesc* other) { return *other == desc; }) &&
@@ -36,10 +35,8 @@ std::vector<Made> getAll(std::span<const CallDesc> descs, int threads) {
       missing.push_back(&desc);
   // The others hold what is made here until all are read from the cache, which is smaller than a large model.
   std::vector<std::optional<Made>> fresh(missing.size());
-  inParallel(missing.size(), size_t(std::max(threads, 1)), [&](size_t i) {
-    setMaxThreads(threads);  // part of the cache's key and of oneDNN's choices; a new thread has the process' default
-    fresh[i] = std::visit([](const auto& kind) { return get(kind); }, *missing[i]);
-  });
+  inParallelForTeam(missing.size(),
+                    [&](size_t i) { fresh[i] = std::visit([](const auto& kind) { return get(kind); }, *missing[i]); });
 
   std::vector<Made> results;
   results.reserve(descs.size());

@@ -14,9 +14,9 @@ namespace zefuse::onednn {
 
 using CallDesc = std::variant<MatmulDesc, ConvolutionDesc, AttentionDesc>;
 
-// One result per descriptor, in order, each as the kind's own get() gives it. Those that are not in the cache yet are
-// made on `threads` threads, each once: oneDNN generates code for half a millisecond to three per call, and a model has
-// tens of them.
-std::vector<Result<std::shared_ptr<const Primitive>>> getAll(std::span<const CallDesc> descs, int threads);
+// One result per descriptor, in order, each as the kind's own get() gives it: for the calling thread's team. Those that
+// are not in the cache yet are made on as many threads as it has, each once: oneDNN generates code for half a
+// millisecond to three per call, and a model has tens of them.
+std::vector<Result<std::shared_ptr<const Primitive>>> getAll(std::span<const CallDesc> descs);
 
 }  // namespace zefuse::onednn

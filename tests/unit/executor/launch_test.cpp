@@ -5,12 +5,10 @@
 #include <filesystem>
 #include <thread>
 
-#include "runtime/executor/openmp.h"
+#include "runtime/onednn/team.h"
 #include "tests/unit/cache/temporary_folder.h"
 #include "tests/unit/executor/call.h"
 #include "tests/unit/executor/kernels.h"
-
-extern "C" void omp_set_num_threads(int);
 
 namespace zefuse {
 namespace {
@@ -72,9 +70,9 @@ TEST(Launch, ChunksFollowSizesAndThreads) {
   add.symbols = {s0};
   b.step(std::move(add));
   auto executable = create(b);
-  const int before = omp_get_max_threads();
+  const int before = onednn::maxThreads();
   for (int threads : {1, 2, 5}) {
-    omp_set_num_threads(threads);
+    onednn::setMaxThreads(threads);
     for (int64_t count : {1, 6, 7, 8, 1000, 0, 33}) {
       const auto data = ramp(size_t(count));
       HostTensor x = HostTensor::f32({count}, data), y = HostTensor::f32({count}, data);
@@ -87,7 +85,7 @@ TEST(Launch, ChunksFollowSizesAndThreads) {
         ASSERT_EQ(got[i], 2 * data[i]) << count << " with " << threads;
     }
   }
-  omp_set_num_threads(before);
+  onednn::setMaxThreads(before);
   EXPECT_EQ(executable->counters().launches, 18u);  // none for extent 0
 }
 
@@ -160,8 +158,8 @@ TEST(Launch, ScratchIsPerGroup) {
   sum.scratch_bytes = b.constant(32);
   b.step(std::move(sum));
   auto executable = create(b);
-  const int before = omp_get_max_threads();
-  omp_set_num_threads(4);
+  const int before = onednn::maxThreads();
+  onednn::setMaxThreads(4);
   for (int64_t rows : {1, 3, 500}) {
     const auto data = ramp(size_t(rows) * 8);
     HostTensor x = HostTensor::f32({rows, 8}, data);
@@ -177,7 +175,7 @@ TEST(Launch, ScratchIsPerGroup) {
       ASSERT_EQ(got[i], sum);
     }
   }
-  omp_set_num_threads(before);
+  onednn::setMaxThreads(before);
 }
 
 TEST(Launch, ArgumentsThatDoNotFitTheKernelAreRefused) {

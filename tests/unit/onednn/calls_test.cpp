@@ -27,7 +27,7 @@ TEST(Calls, AreTheCachesOwnInOrderAndOncePerDescriptor) {
     for (int64_t i = 0; i < 12; ++i)
       descs.emplace_back(product(11 + team, 30 + i % 5, 21));
     ASSERT_FALSE(Matmul::isCached(std::get<MatmulDesc>(descs[0])));
-    const auto all = getAll(descs, team);
+    const auto all = getAll(descs);
     ASSERT_EQ(all.size(), descs.size());
     for (size_t i = 0; i < all.size(); ++i) {
       ASSERT_TRUE(all[i].ok());
@@ -47,7 +47,7 @@ TEST(Calls, EachHasItsOwnRefusal) {
   ConvolutionDesc empty;
   const std::vector<CallDesc> descs{product(3, 4, 5), wrong, empty, product(3, 4, 5)};
   EXPECT_FALSE(Matmul::isCached(wrong));
-  const auto all = getAll(descs, 2);
+  const auto all = getAll(descs);
   EXPECT_TRUE(all[0].ok());
   EXPECT_EQ(all[1].status().toString(), Matmul::get(wrong).status().toString());
   EXPECT_EQ(all[2].status().toString(), Convolution::get(empty).status().toString());

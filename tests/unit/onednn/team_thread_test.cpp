@@ -1,0 +1,134 @@
+#include "runtime/onednn/team_thread.h"
+
+#include <gtest/gtest.h>
+#include <pthread.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <memory>
+#include <new>
+#include <stdexcept>
+#include <string>
+
+namespace zefuse::onednn {
+namespace {
+
+using std::chrono::milliseconds;
+
+// The calling thread's team, for one test.
+class Team : public testing::Test {
+protected:
+  void TearDown() override { setMaxThreads(before); }
+  const int before = maxThreads();
+};
+
+TEST_F(Team, AThreadHasItsCreators) {
+  for (int team : {1, 3, 7}) {
+    setMaxThreads(team);
+    const std::thread::id here = std::this_thread::get_id();
+    bool elsewhere = false;
+    TeamThread<int> thread([&] {
+      elsewhere = std::this_thread::get_id() != here;
+      return maxThreads();
+    });
+    setMaxThreads(2);  // too late to matter
+    EXPECT_EQ(thread.get(), team);
+    EXPECT_TRUE(elsewhere);
+    EXPECT_EQ(maxThreads(), 2);
+  }
+}
+
+TEST_F(Team, SoHasEachThreadOfALoop) {
+  for (int team : {1, 5}) {
+    setMaxThreads(team);
+    std::vector<int> seen(64);
+    inParallelForTeam(seen.size(), [&](size_t i) { seen[i] = maxThreads(); });
+    EXPECT_EQ(seen, std::vector<int>(64, team));
+    EXPECT_EQ(maxThreads(), team);
+  }
+}
+
+TEST_F(Team, ResultsNeedNotBeCopied) {
+  TeamThread<std::unique_ptr<int>> thread([] { return std::make_unique<int>(5); });
+  EXPECT_EQ(*thread.get(), 5);
+  EXPECT_THROW(thread.get(), std::future_error);
+}
+
+TEST_F(Team, WhatAThreadThrowsReachesWhoAsks) {
+  TeamThread<int> thread([]() -> int { throw std::runtime_error("from the thread"); });
+  try {
+    thread.get();
+    FAIL();
+  } catch (const std::runtime_error& error) {
+    EXPECT_STREQ(error.what(), "from the thread");
+  }
+  TeamThread<void> unasked([] { throw std::bad_alloc(); });  // nobody asks: it ends quietly
+}
+
+TEST_F(Team, WhatALoopThrowsReachesItsCallerAndEndsIt) {
+  setMaxThreads(4);
+  std::atomic<int> begun{0}, running{0};
+  try {
+    inParallelForTeam(100000, [&](size_t i) {
+      ++begun;
+      ++running;
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+      --running;
+      if (i == 10)
+        throw std::runtime_error("piece " + std::to_string(i));
+    });
+    FAIL();
+  } catch (const std::runtime_error& error) {
+    EXPECT_STREQ(error.what(), "piece 10");
+  }
+  EXPECT_EQ(running, 0);
+  EXPECT_LT(begun, 100000);
+}
+
+TEST_F(Team, TheEndIsWaitedFor) {
+  std::atomic<bool> may_end{false};
+  bool ended = false;
+  {
+    TeamThread<void> thread([&] {
+      while (!may_end)
+        std::this_thread::yield();
+      std::this_thread::sleep_for(milliseconds(20));
+      ended = true;
+    });
+    EXPECT_FALSE(thread.endsWithin(milliseconds(5)));
+    may_end = true;
+  }
+  EXPECT_TRUE(ended);
+  TeamThread<int> done([] { return 1; });
+  while (!done.endsWithin(milliseconds(1000))) {
+  }
+  EXPECT_EQ(done.get(), 1);
+}
+
+// In a child process whose stacks find no room.
+TEST_F(Team, WithoutAThreadTheCreatorDoesTheWork) {
+  const pid_t child = fork();
+  if (child == 0) {
+    pthread_attr_t attributes;
+    const rlimit room{size_t(1) << 30, size_t(1) << 30};
+    if (pthread_attr_init(&attributes) != 0 || pthread_attr_setstacksize(&attributes, size_t(2) << 30) != 0 ||
+        pthread_setattr_default_np(&attributes) != 0 || setrlimit(RLIMIT_AS, &room) != 0)
+      _exit(77);
+    const std::thread::id here = std::this_thread::get_id();
+    TeamThread<bool> thread([&] { return std::this_thread::get_id() == here; });
+    size_t sum = 0;
+    inParallelForTeam(10, [&](size_t i) { sum += i; });
+    _exit(thread.get() && sum == 45 ? 0 : 1);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  ASSERT_TRUE(WIFEXITED(status));
+  if (WEXITSTATUS(status) == 77)
+    GTEST_SKIP() << "no such limits here";
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+}
+
+}  // namespace
+}  // namespace zefuse::onednn
