@@ -161,6 +161,7 @@ py::dict CompiledGraph::counters() const {
   result["copies"] = counters.copies;
   result["weights_packed"] = counters.weights_packed;
   result["weight_packs_reused"] = counters.weight_packs_reused;
+  result["weights_streamed"] = counters.weights_streamed;
   result["copies_to_device"] = counters.copies_to_device;
   result["copies_to_host"] = counters.copies_to_host;
   result["bytes_to_device"] = counters.bytes_to_device;

@@ -10,7 +10,7 @@ namespace zefuse::executor {
 
 struct Counters {
   std::atomic<uint64_t> calls{0}, launches{0}, library_calls{0}, aten_calls{0}, copies{0};
-  std::atomic<uint64_t> weights_packed{0}, weight_packs_reused{0};
+  std::atomic<uint64_t> weights_packed{0}, weight_packs_reused{0}, weights_streamed{0};
   std::atomic<uint64_t> native_cache_hits{0}, native_cache_misses{0};
   std::atomic<uint64_t> copies_to_device{0}, copies_to_host{0}, bytes_to_device{0}, bytes_to_host{0};
   std::atomic<uint64_t> parameters_uploaded{0}, host_steps{0};
@@ -20,7 +20,7 @@ struct Counters {
   // per step.
   struct OfCall {
     uint64_t launches = 0, library_calls = 0, aten_calls = 0, copies = 0;
-    uint64_t weights_packed = 0, weight_packs_reused = 0;
+    uint64_t weights_packed = 0, weight_packs_reused = 0, weights_streamed = 0;
     uint64_t copies_to_device = 0, copies_to_host = 0, bytes_to_device = 0, bytes_to_host = 0;
     uint64_t parameters_uploaded = 0, host_steps = 0;
   };
@@ -36,6 +36,7 @@ struct Counters {
     count(copies, call.copies);
     count(weights_packed, call.weights_packed);
     count(weight_packs_reused, call.weight_packs_reused);
+    count(weights_streamed, call.weights_streamed);
     count(copies_to_device, call.copies_to_device);
     count(copies_to_host, call.copies_to_host);
     count(bytes_to_device, call.bytes_to_device);
@@ -63,6 +64,7 @@ struct Counters {
     out.copies = copies;
     out.weights_packed = weights_packed;
     out.weight_packs_reused = weight_packs_reused;
+    out.weights_streamed = weights_streamed;
     out.native_cache_hits = native_cache_hits;
     out.native_cache_misses = native_cache_misses;
     out.arena_bytes = arena_bytes;

@@ -53,7 +53,9 @@ class DerivedWeights {
 public:
   uint64_t generation() const { return generation_.load(std::memory_order_acquire); }
 
-  // The packed copy for `stamp`, packed now if there is none. `b` is the view's first element. `lane`: threads that
+  // The packed copy for `stamp`, packed now if there is none; null when this view is asked for in this layout for the
+  // first time. Then the caller packs it for itself, into memory that serves one weight after the other: a model that
+  // is called once, or once with some shape, touches no memory for copies. `b` is the view's first element. `lane`: threads that
   // pack at the same time name different ones (any number), so that none of them waits for another's first touch of a
   // page.
   Result<std::shared_ptr<const PackedWeight>> get(uint32_t input, const BoundValue& view, const void* b,
@@ -70,7 +72,8 @@ private:
     int64_t offset = 0;
     std::vector<int64_t> sizes, strides;
     std::shared_ptr<const onednn::Primitive> packer;
-    std::mutex mutex;  // guards packed, and is held while packing
+    std::mutex mutex;  // guards what follows, and is held while packing
+    bool asked = false;
     std::shared_ptr<const PackedWeight> packed;
   };
   std::shared_ptr<Entry> entryFor(uint32_t input, const BoundValue& view,

@@ -85,7 +85,8 @@ struct ExecutableOptions {
 // Counters since creation, for explain, tests and CI. Read at any time.
 struct ExecutionCounters {
   uint64_t calls = 0, launches = 0, library_calls = 0, aten_calls = 0, copies = 0;
-  uint64_t weights_packed = 0, weight_packs_reused = 0;
+  // Copies of weights in a library's layout: made to be kept, used again, made for one use (a weight's first).
+  uint64_t weights_packed = 0, weight_packs_reused = 0, weights_streamed = 0;
   uint64_t native_cache_hits = 0, native_cache_misses = 0;
   uint64_t arena_bytes = 0;  // largest so far
   // Plans for a GPU: commands that moved data and their bytes, parameters (again) made resident among them; steps that

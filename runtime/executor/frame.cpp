@@ -257,17 +257,19 @@ Status Frame::packFor(size_t step, uint32_t view, const void* b, std::span<const
   const BoundLibraryCall& bound = binding_->library_calls[step];
   const size_t number = size_t(bound.packed_input);
   LibraryState& state = library_states_[step];
+  const bool asked = std::exchange(state.asked, false);
+  if (asked && !state.packed)
+    return {};
   const TensorRef& weight = inputs[number].tensor;
   const BoundInput& shape = binding_->inputs[number];
   const size_t bytes =
       size_t(*reach(shape.sizes, shape.strides)) * elementSize(shared_.program.plan.inputs[number]->dtype);
   const WeightStamp stamp{weight.data, weight.version, fingerprint(weight.data, bytes), shared_.weights.generation()};
   if (state.packed && state.packed->stamp == stamp && state.packer == bound.primitive) {
-    counted.weight_packs_reused += !std::exchange(state.just_packed, false);
+    counted.weight_packs_reused += !asked;
     return {};
   }
   state.packed.reset();  // its memory may serve again
-  state.just_packed = false;
   auto packed = shared_.weights.get(uint32_t(bound.packed_input), binding_->values[view], b, stamp, bound.primitive,
                                     counted, lane);
   if (!packed.ok())
@@ -277,10 +279,9 @@ Status Frame::packFor(size_t step, uint32_t view, const void* b, std::span<const
   return {};
 }
 
-// At a first call all weights at once, each by one thread: one after the other by the whole team, threads wait for each
+// The copies that are kept all at once, each by one thread: one after the other by the whole team, threads wait for each
 // other at every page that is touched for the first time. (MiniLM's 42 MB: 12 ms, 7 so.)
 Status Frame::packWeights(std::span<const CallInput> inputs) {
-  packed_ = true;
   const plan::PlanT& plan = shared_.program.plan;
   struct Weight {
     size_t step;
@@ -314,7 +315,7 @@ Status Frame::packWeights(std::span<const CallInput> inputs) {
         statuses[lane] = packFor(weight.step, weight.view, address(weight.view), inputs, counted[lane], lane);
         if (!statuses[lane].ok())
           break;
-        library_states_[weight.step].just_packed = true;
+        library_states_[weight.step].asked = true;
       }
   });
   for (const Counters::OfCall& each : counted) {
@@ -323,7 +324,14 @@ Status Frame::packWeights(std::span<const CallInput> inputs) {
   }
   for (Status& status : statuses)
     ZEFUSE_RETURN_IF_ERROR(status);
-  return {};
+  size_t streamed_bytes = 0;
+  for (const Weight& weight : weights)
+    if (!library_states_[weight.step].packed)
+      streamed_bytes = std::max(streamed_bytes, weight.bytes);
+  packed_ = streamed_bytes == 0;
+  if (packed_)
+    streamed_ = {};
+  return streamed_.reserve(streamed_bytes);
 }
 
 Status Frame::runLibraryCall(size_t step, onednn::Primitive::Arguments arguments, uint32_t b,
@@ -334,7 +342,14 @@ Status Frame::runLibraryCall(size_t step, onednn::Primitive::Arguments arguments
   arguments.b = address(b);
   if (bound.packed_input >= 0) {
     ZEFUSE_RETURN_IF_ERROR(packFor(step, b, arguments.b, inputs, counted_));
-    arguments.b = state.packed->memory.get();
+    if (state.packed) {
+      arguments.b = state.packed->memory.get();
+    } else {
+      ZEFUSE_RETURN_IF_ERROR(streamed_.reserve(bound.primitive->packedBytes()));
+      ZEFUSE_RETURN_IF_ERROR(bound.primitive->packB(arguments.b, streamed_.data()));
+      arguments.b = streamed_.data();
+      ++counted_.weights_streamed;
+    }
   }
   state.operands.clear();
   for (const auto& op : post_ops)

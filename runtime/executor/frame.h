@@ -52,15 +52,15 @@ private:
     bool set = false;                 // whether arguments holds what the handle has
   };
   struct LibraryState {
-    std::shared_ptr<const PackedWeight> packed;
+    std::shared_ptr<const PackedWeight> packed;       // null: packed for each use, until a copy is kept
     std::shared_ptr<const onednn::Primitive> packer;  // whom `packed` was looked up for
-    bool just_packed = false;                         // by this call's packWeights, which has counted it
+    bool asked = false;                               // by this call's packWeights, which has counted it
     std::vector<const void*> operands;
   };
 
   Status prepare(std::span<const CallInput> inputs, const AllocateOutput& allocate);
   Status packWeights(std::span<const CallInput> inputs);
-  // The packed copy of the step's weight, whose first element is `b`.
+  // Looks for the packed copy of the step's weight, whose first element is `b`.
   Status packFor(size_t step, uint32_t view, const void* b, std::span<const CallInput> inputs,
                  Counters::OfCall& counted, size_t lane = 0);
   Status runSteps(std::span<const CallInput> inputs);
@@ -91,6 +91,7 @@ private:
   Shared& shared_;
   std::shared_ptr<const Binding> binding_;
   HostMemory arena_, scratch_;
+  HostMemory streamed_;                // a weight packed for one use
   std::vector<std::byte*> base_;       // by buffer
   std::vector<void*> owners_;          // by buffer: of external buffers alive now
   std::vector<LaunchState> launches_;  // by step
@@ -98,7 +99,7 @@ private:
   std::vector<AtenArguments> aten_arguments_;
   std::optional<ze::CommandList> list_;
   std::unique_ptr<DeviceSide> gpu_;  // in a plan for a GPU
-  bool packed_ = false;              // packWeights was run for this binding
+  bool packed_ = false;              // packWeights found or made all copies for this binding
   uint32_t status_word_ = 0;
   Counters::OfCall counted_;
 };

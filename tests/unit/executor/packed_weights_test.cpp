@@ -1,4 +1,4 @@
-// Packed copies of weights: their memory, and many of them at a first call.
+// Packed copies of weights: their memory, when they are kept, and many of them at once.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -82,7 +82,8 @@ struct Layers {
   }
 };
 
-TEST(PackedWeights, AllAtTheFirstCallByAnyNumberOfThreads) {
+// The first use of each weight keeps nothing; that of a weight with two uses is not its last.
+TEST(PackedWeights, AllFromTheSecondUseByAnyNumberOfThreads) {
   const int threads = omp_get_max_threads();
   for (int team : {1, 2, 3, 7})
     for (int count : {1, 2, 9}) {
@@ -93,14 +94,20 @@ TEST(PackedWeights, AllAtTheFirstCallByAnyNumberOfThreads) {
       Executable* executable = made->get();
       layers.check(*executable);
       const auto first = executable->counters();
-      const uint64_t expected = first.weights_packed ? layers.weights.size() : 0;  // none where oneDNN packs nothing
-      EXPECT_EQ(first.weights_packed, expected);
+      const uint64_t expected = first.weights_streamed ? layers.weights.size() : 0;  // none where oneDNN packs nothing
+      EXPECT_EQ(first.weights_streamed, expected);
+      EXPECT_EQ(first.weights_packed, expected && count > 1 ? 1u : 0u);
       layers.check(*executable);
-      EXPECT_EQ(executable->counters().weights_packed, expected);
-      EXPECT_EQ(executable->counters().weight_packs_reused + expected, expected ? 2 * uint64_t(count) : 0u);
+      layers.check(*executable);
+      const auto third = executable->counters();
+      EXPECT_EQ(third.weights_streamed, expected);
+      EXPECT_EQ(third.weights_packed, expected);
+      EXPECT_EQ(third.weights_streamed + third.weights_packed + third.weight_packs_reused,
+                expected ? 3 * uint64_t(count) : 0u);
       ++layers.version;
       layers.check(*executable);
       EXPECT_EQ(executable->counters().weights_packed, 2 * expected);
+      EXPECT_EQ(executable->counters().weights_streamed, expected);
     }
   omp_set_num_threads(threads);
 }
