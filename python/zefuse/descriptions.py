@@ -194,9 +194,12 @@ class Description:
         if issubclass(kind, (set, frozenset)):
             return self._set
         if issubclass(kind, (dict, types.MappingProxyType)):
-            return self._mapping
+            return self._mappings(kind)
         if kind is types.CellType:
             return lambda value: "cell"
+        if self._watch is None:
+            text = f"an object of {self._class(kind)}"
+            return lambda value: text
         return self._object
 
     def _set(self, value: set[Any] | frozenset[Any]) -> str:
@@ -206,11 +209,19 @@ class Description:
             raise NotExpressible("a set of other things than numbers and texts")
         return f"{type(value).__name__} {sorted(map(repr, value))}"
 
-    def _mapping(self, value: Mapping[Any, Any]) -> str:
-        if self._watch is not None and isinstance(value, dict):
-            self._watch.add("dict", value)
-        keys = [repr(key) if type(key) in _CONSTANTS else self._key(key) for key in value]
-        return f"{self._class(type(value))} of {len(keys)}: {', '.join(keys)}"
+    def _mappings(self, kind: type) -> Callable[[Mapping[Any, Any]], str]:
+        words = f"{self._class(kind)} of "
+        empty = words + "0: "  # most are: a module has seven for hooks alone
+
+        def describe(value: Mapping[Any, Any]) -> str:
+            if self._watch is not None and isinstance(value, dict):
+                self._watch.add("dict", value)
+            if not value:
+                return empty
+            keys = [repr(key) if type(key) in _CONSTANTS else self._key(key) for key in value]
+            return f"{words}{len(keys)}: {', '.join(keys)}"
+
+        return describe
 
     def _object(self, value: Any) -> str:
         if self._watch is not None:
