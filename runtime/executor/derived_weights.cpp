@@ -40,25 +40,6 @@ uint64_t fingerprint(const void* data, size_t bytes) {
   return hash ^ hash >> 32;
 }
 
-std::shared_ptr<std::byte> PackedMemory::allocate(size_t bytes) {
-  const size_t rounded = (bytes + arena_alignment - 1) / arena_alignment * arena_alignment;
-  if (!block_ || block_->bytes() - used_ < rounded) {
-    auto block = std::make_shared<HostMemory>();
-    if (!block->reserve(std::max(rounded, block_bytes)).ok())
-      return nullptr;
-    block_ = std::move(block);
-    used_ = 0;
-  }
-  return {block_, block_->data() + std::exchange(used_, used_ + rounded)};
-}
-
-std::shared_ptr<std::byte> DerivedWeights::allocate(size_t bytes, size_t lane) {
-  std::lock_guard lock(mutex_);
-  if (memory_.size() <= lane)
-    memory_.resize(lane + 1);
-  return memory_[lane].allocate(bytes);
-}
-
 std::shared_ptr<DerivedWeights::Entry>
 DerivedWeights::entryFor(uint32_t input, const BoundValue& view,
                          const std::shared_ptr<const onednn::Primitive>& primitive) {
@@ -87,32 +68,28 @@ DerivedWeights::entryFor(uint32_t input, const BoundValue& view,
 
 Result<std::shared_ptr<const PackedWeight>>
 DerivedWeights::get(uint32_t input, const BoundValue& view, const void* b, const WeightStamp& stamp,
-                    const std::shared_ptr<const onednn::Primitive>& primitive, Counters::OfCall& counters,
-                    size_t lane) {
+                    const std::shared_ptr<const onednn::Primitive>& primitive, Counters::OfCall& counters) {
   const std::shared_ptr<Entry> entry = entryFor(input, view, primitive);
   std::lock_guard lock(entry->mutex);
   if (!std::exchange(entry->asked, true))
     return std::shared_ptr<const PackedWeight>();
   if (entry->packed && entry->packed->stamp == stamp) {
     ++counters.weight_packs_reused;
-    return entry->packed;
+    return std::shared_ptr<const PackedWeight>(entry->packed);
   }
-  auto packed = std::make_shared<PackedWeight>();
-  packed->stamp = stamp;
+  std::shared_ptr<PackedWeight> packed = std::move(entry->packed);
   // A copy that nobody uses any more is written over: weights that change at each step stay where they are.
-  if (entry->packed.use_count() == 1) {
+  if (packed.use_count() == 1) {
     std::atomic_thread_fence(std::memory_order_acquire);  // whoever gave it back has read it before
-    packed->memory = entry->packed->memory;
   } else {
-    packed->memory = allocate(primitive->packedBytes(), lane);
+    packed = std::make_shared<PackedWeight>();
+    ZEFUSE_RETURN_IF_ERROR(packed->memory.reserve(primitive->packedBytes()));
   }
-  entry->packed.reset();
-  if (!packed->memory)
-    return Status{Code::out_of_memory, "no memory for " + std::to_string(primitive->packedBytes()) + " bytes"};
-  ZEFUSE_RETURN_IF_ERROR(primitive->packB(b, packed->memory.get()));
+  packed->stamp = stamp;
+  ZEFUSE_RETURN_IF_ERROR(primitive->packB(b, packed->memory.data()));
   ++counters.weights_packed;
   entry->packed = packed;
-  return std::shared_ptr<const PackedWeight>(packed);
+  return std::shared_ptr<const PackedWeight>(std::move(packed));
 }
 
 void DerivedWeights::invalidate() {

@@ -28,22 +28,9 @@ struct WeightStamp {
 // small.
 uint64_t fingerprint(const void* data, size_t bytes);
 
-// Packed copies side by side in large blocks. Not thread-safe.
-class PackedMemory {
-public:
-  // Aligned as arenas are. Its block lives as long as anything in it; what is given back is not
-  // given out again. Null: no memory.
-  std::shared_ptr<std::byte> allocate(size_t bytes);
-
-private:
-  static constexpr size_t block_bytes = size_t(32) << 20;  // of addresses; memory it takes as it is touched
-  std::shared_ptr<HostMemory> block_;
-  size_t used_ = 0;
-};
-
 struct PackedWeight {
   WeightStamp stamp;
-  std::shared_ptr<std::byte> memory;
+  HostMemory memory;
 };
 
 // Thread-safe: calls for different weights pack at the same time, those for the same one wait for its copy. One packed
@@ -55,13 +42,11 @@ public:
 
   // The packed copy for `stamp`, packed now if there is none; null when this view is asked for in this layout for the
   // first time. Then the caller packs it for itself, into memory that serves one weight after the other: a model that
-  // is called once, or once with some shape, touches no memory for copies. `b` is the view's first element. `lane`: threads that
-  // pack at the same time name different ones (any number), so that none of them waits for another's first touch of a
-  // page.
+  // is called once, or once with some shape, touches no memory for copies. `b` is the view's first element.
   Result<std::shared_ptr<const PackedWeight>> get(uint32_t input, const BoundValue& view, const void* b,
                                                   const WeightStamp& stamp,
                                                   const std::shared_ptr<const onednn::Primitive>& primitive,
-                                                  Counters::OfCall& counters, size_t lane = 0);
+                                                  Counters::OfCall& counters);
 
   void invalidate();
 
@@ -74,17 +59,15 @@ private:
     std::shared_ptr<const onednn::Primitive> packer;
     std::mutex mutex;  // guards what follows, and is held while packing
     bool asked = false;
-    std::shared_ptr<const PackedWeight> packed;
+    std::shared_ptr<PackedWeight> packed;
   };
   std::shared_ptr<Entry> entryFor(uint32_t input, const BoundValue& view,
                                   const std::shared_ptr<const onednn::Primitive>& primitive);
-  std::shared_ptr<std::byte> allocate(size_t bytes, size_t lane);
   static constexpr size_t layouts_per_view = 4;
 
   std::atomic<uint64_t> generation_{0};
   std::mutex mutex_;  // guards what follows
   std::vector<std::shared_ptr<Entry>> entries_;
-  std::vector<PackedMemory> memory_;  // by lane
 };
 
 }  // namespace zefuse::executor

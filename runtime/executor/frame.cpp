@@ -253,7 +253,7 @@ Status Frame::runAttention(size_t step, const plan::AttentionT& attention) {
 }
 
 Status Frame::packFor(size_t step, uint32_t view, const void* b, std::span<const CallInput> inputs,
-                      Counters::OfCall& counted, size_t lane) {
+                      Counters::OfCall& counted) {
   const BoundLibraryCall& bound = binding_->library_calls[step];
   const size_t number = size_t(bound.packed_input);
   LibraryState& state = library_states_[step];
@@ -270,8 +270,8 @@ Status Frame::packFor(size_t step, uint32_t view, const void* b, std::span<const
     return {};
   }
   state.packed.reset();  // its memory may serve again
-  auto packed = shared_.weights.get(uint32_t(bound.packed_input), binding_->values[view], b, stamp, bound.primitive,
-                                    counted, lane);
+  auto packed =
+      shared_.weights.get(uint32_t(bound.packed_input), binding_->values[view], b, stamp, bound.primitive, counted);
   if (!packed.ok())
     return packed.status();
   state.packed = std::move(*packed);
@@ -279,8 +279,8 @@ Status Frame::packFor(size_t step, uint32_t view, const void* b, std::span<const
   return {};
 }
 
-// The copies that are kept all at once, each by one thread: one after the other by the whole team, threads wait for each
-// other at every page that is touched for the first time. (MiniLM's 42 MB: 12 ms, 7 so.)
+// The copies that are kept all at once, each by one thread: one after the other by the whole team, threads wait for
+// each other at every page that is touched for the first time. (MiniLM's 42 MB: 12 ms, 7 so.)
 Status Frame::packWeights(std::span<const CallInput> inputs) {
   const plan::PlanT& plan = shared_.program.plan;
   struct Weight {
@@ -312,7 +312,7 @@ Status Frame::packWeights(std::span<const CallInput> inputs) {
   onednn::overTeam(int64_t(lanes), 1, [&](int64_t begin, int64_t end) {
     for (size_t lane = size_t(begin); lane < size_t(end); ++lane)
       for (const Weight& weight : of_lane[lane]) {
-        statuses[lane] = packFor(weight.step, weight.view, address(weight.view), inputs, counted[lane], lane);
+        statuses[lane] = packFor(weight.step, weight.view, address(weight.view), inputs, counted[lane]);
         if (!statuses[lane].ok())
           break;
         library_states_[weight.step].asked = true;
@@ -343,7 +343,7 @@ Status Frame::runLibraryCall(size_t step, onednn::Primitive::Arguments arguments
   if (bound.packed_input >= 0) {
     ZEFUSE_RETURN_IF_ERROR(packFor(step, b, arguments.b, inputs, counted_));
     if (state.packed) {
-      arguments.b = state.packed->memory.get();
+      arguments.b = state.packed->memory.data();
     } else {
       ZEFUSE_RETURN_IF_ERROR(streamed_.reserve(bound.primitive->packedBytes()));
       ZEFUSE_RETURN_IF_ERROR(bound.primitive->packB(arguments.b, streamed_.data()));

@@ -62,7 +62,7 @@ private:
   Status packWeights(std::span<const CallInput> inputs);
   // Looks for the packed copy of the step's weight, whose first element is `b`.
   Status packFor(size_t step, uint32_t view, const void* b, std::span<const CallInput> inputs,
-                 Counters::OfCall& counted, size_t lane = 0);
+                 Counters::OfCall& counted);
   Status runSteps(std::span<const CallInput> inputs);
   Status runStep(size_t step, std::span<const CallInput> inputs);
   Status runLaunch(size_t step, const plan::LaunchT& launch);

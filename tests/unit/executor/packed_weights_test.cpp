@@ -1,10 +1,8 @@
-// Packed copies of weights: their memory, when they are kept, and many of them at once.
+// Packed copies of weights: when they are kept, and many of them at once.
 #include <gtest/gtest.h>
 
 #include <cstdint>
-#include <cstring>
 
-#include "runtime/executor/derived_weights.h"
 #include "runtime/executor/executable.h"
 #include "tests/unit/executor/call.h"
 #include "tests/unit/executor/plan_builder.h"
@@ -18,19 +16,6 @@ namespace zefuse::executor {
 namespace {
 
 using namespace zefuse::test;
-
-TEST(PackedMemory, StandsSideBySideAndLivesAsLongAsItsUsers) {
-  PackedMemory memory;
-  auto first = memory.allocate(100), second = memory.allocate(1000);
-  EXPECT_EQ(second.get() - first.get(), 128);
-  auto large = memory.allocate(size_t(33) << 20);
-  std::memset(large.get(), 7, size_t(33) << 20);
-  memory = PackedMemory();
-  std::memset(second.get(), 5, 1000);
-  first.reset();
-  EXPECT_EQ(second.get()[999], std::byte{5});
-  EXPECT_EQ(large.get()[0], std::byte{7});
-}
 
 // x times each of `count` weights, of which the last two are one and the same.
 struct Layers {
