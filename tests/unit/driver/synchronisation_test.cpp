@@ -285,7 +285,12 @@ TEST_P(ListEvents, ResetOnTheDevice) {
 
 TEST_P(ListEvents, GlobalTimestampsIncrease) {
   auto* times = allocate<uint64_t>(2);
+  constexpr size_t bytes = 4 << 20;  // longer work than any host's clock has between two ticks
+  auto* memory = allocate(bytes);
+  const uint8_t zero = 0;
   ZE_OK(zeCommandListAppendWriteGlobalTimestamp(list, &times[0], nullptr, 0, nullptr));
+  ZE_OK(zeCommandListAppendBarrier(list, nullptr, 0, nullptr));
+  ZE_OK(zeCommandListAppendMemoryFill(list, memory, &zero, sizeof zero, bytes, nullptr, 0, nullptr));
   ZE_OK(zeCommandListAppendBarrier(list, nullptr, 0, nullptr));
   ZE_OK(zeCommandListAppendWriteGlobalTimestamp(list, &times[1], nullptr, 0, nullptr));
   finish();

@@ -27,17 +27,21 @@ struct Product {
 
 class IntelDriver : public testing::TestWithParam<Product> {
 protected:
-  fs::path folder = fs::path(testing::TempDir()) / (std::string("zefuse_intel_driver_") + GetParam().family);
+  fs::path folder;
 
   void SetUp() override {
     void* driver = dlopen("libze_intel_gpu.so.1", RTLD_LAZY | RTLD_LOCAL);
     if (!driver)
       GTEST_SKIP() << "Intel's driver is not installed";
     dlclose(driver);
-    fs::remove_all(folder);
-    fs::create_directories(folder);
+    std::string name = (fs::temp_directory_path() / "zefuse-intel-driver-XXXXXX").string();  // another run has its own
+    ASSERT_TRUE(mkdtemp(name.data()));
+    folder = name;
   }
-  void TearDown() override { fs::remove_all(folder); }
+  void TearDown() override {
+    if (!folder.empty())
+      fs::remove_all(folder);
+  }
 
   fs::path write(const std::string& name, const void* data, size_t bytes) {
     std::ofstream file(folder / name, std::ios::binary);
@@ -49,7 +53,7 @@ protected:
   Result<ToolOutput> probe(const fs::path& kernels) {
     return runTool({"/usr/bin/env", "-C", folder, "NEOReadDebugKeys=1", "SetCommandStreamReceiver=1",
                     std::string("ProductFamilyOverride=") + GetParam().family, GetParam().setting, PROBE, kernels},
-                   ToolLimits{.deadline = std::chrono::seconds(120)});
+                   ToolLimits{.deadline = std::chrono::seconds(300)});
   }
 };
 

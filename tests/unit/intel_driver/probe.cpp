@@ -20,7 +20,7 @@ namespace zefuse::ze {
 namespace {
 
 constexpr size_t buffer_bytes = 1 << 20;
-constexpr uint64_t wait_ns = 20'000'000'000;
+constexpr uint64_t wait_ns = 60'000'000'000;
 
 [[noreturn]] void fail(const std::string& step, const Status& status) {
   std::fprintf(stderr, "%s: %s\n", step.c_str(), status.toString().c_str());

@@ -33,7 +33,7 @@ protected:
     fs::permissions(path, fs::perms::owner_all);
     return path.string();
   }
-  Result<DeviceBinary> compile(const std::string& script, int deadline_ms = 5000) {
+  Result<DeviceBinary> compile(const std::string& script, int deadline_ms = 60000) {
     OclocOptions options;
     options.compiler = write(script);
     options.deadline = std::chrono::milliseconds(deadline_ms);
@@ -71,15 +71,18 @@ TEST_F(FakeCompiler, CrashIsToldFromFailure) {
 
 TEST_F(FakeCompiler, HangEndsAtTheDeadlineWithItsChildren) {
   fs::path mark = directory_ / "child";
-  auto begin = std::chrono::steady_clock::now();
-  auto result = compile("sleep 600 & echo $! > " + mark.string() + "; wait", 300);
-  ASSERT_FALSE(result.ok());
-  EXPECT_EQ(result.status().code(), Code::deadline);
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(60));
   int child = 0;
-  std::ifstream(mark) >> child;
+  // On a busy machine the shell may not come to its child before the deadline: then there is none to look for.
+  for (int deadline_ms = 300; child == 0 && deadline_ms < 60000; deadline_ms *= 2) {
+    auto begin = std::chrono::steady_clock::now();
+    auto result = compile("sleep 600 & echo $! > " + mark.string() + "; wait", deadline_ms);
+    ASSERT_FALSE(result.ok());
+    EXPECT_EQ(result.status().code(), Code::deadline);
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(120));
+    std::ifstream(mark) >> child;
+  }
   ASSERT_GT(child, 0);
-  for (int i = 0; i < 200 && kill(child, 0) == 0; ++i) {  // init reaps it
+  for (int i = 0; i < 6000 && kill(child, 0) == 0; ++i) {  // init reaps it
     std::ifstream stat("/proc/" + std::to_string(child) + "/stat");
     std::string id, name, state;
     if (stat >> id >> name >> state && state == "Z")
@@ -184,7 +187,8 @@ TEST_F(InstalledCompilers, AnswersThatAreLateAreNotWaitedForAgain) {
   }
   EXPECT_LE(questions(), 2);  // one killed before it ran its first line has noted nothing
   const int before = questions();
-  (void)installedCompilers(std::chrono::milliseconds(400));  // who is ready to wait longer asks again
+  for (int wait_ms = 400; questions() == before && wait_ms < 60000; wait_ms *= 2)
+    (void)installedCompilers(std::chrono::milliseconds(wait_ms));  // who is ready to wait longer asks again
   EXPECT_GT(questions(), before);
 }
 
