@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch._dynamo.guards
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "bench"))  # workloads
@@ -18,6 +19,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # zoo
 os.environ.setdefault("ZEFUSE_CPU_DRIVER_AS", "gpu")
 
 from expected_failures import EXPECTED_FAILURES
+
+# Dynamo times the guards of each frame that it compiles, for a log, after it has emptied all caches: a quarter of what
+# most tests here take.
+torch._dynamo.guards.profile_guard_manager = lambda *_: 0.0
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import children
 import pytest
 import stub_compiler
 import torch
@@ -87,8 +86,8 @@ with torch.no_grad():
     agree(actual, model(*INPUTS))
 assert graph.counters()["kernels_lowered"] == graph.counters()["native_cache_misses"] == 0
 """
-    environment = {**os.environ, "ZEFUSE_PACKAGE": str(package)}
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=300, env=environment, cwd=tmp_path)
+    done = children.run(code, cwd=tmp_path, env={**os.environ, "ZEFUSE_PACKAGE": str(package)})
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_graph_that_it_does_not_hold_says_why(package: Path) -> None:
@@ -236,8 +235,8 @@ else:
 torch._dynamo.reset()
 torch.testing.assert_close(torch.compile(torch.nn.GELU(), backend="zefuse", options=options)(x), torch.nn.GELU()(x))
 """
-    environment = {**os.environ, "ZEFUSE_CPU_ISA": "avx2"}
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=300, env=environment)
+    done = children.run(code, env={**os.environ, "ZEFUSE_CPU_ISA": "avx2"})
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_wrong_package_is_an_error(package: Path, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import children
 import pytest
 import torch
 
@@ -16,9 +17,9 @@ from zefuse import _native, cache
 from zefuse.cli import main
 
 SCRIPT = """
-import json, sys, torch, zefuse
+import json, torch, zefuse
 def f(x, y):
-    return torch.softmax(x * y + float(sys.argv[1]), -1).cumsum(0) @ y.t().sigmoid()
+    return torch.softmax(x * y + 1, -1).cumsum(0) @ y.t().sigmoid()
 x, y = torch.ones(64, 48), torch.arange(48.0).expand(64, 48) / 48
 explanation = zefuse.explain(f, x, y)
 torch.testing.assert_close(explanation.result, f(x, y))
@@ -27,18 +28,14 @@ print(json.dumps({**graph["counters"], "stages": list(graph["stages"]), "kernels
 """
 
 
-def start(folder: Path, number: float = 1.0, **environment: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-c", SCRIPT, str(number)],
-        stdout=subprocess.PIPE,
-        text=True,
-        env=os.environ | {"ZEFUSE_CACHE_DIR": str(folder)} | environment,
-    )
+def start(folder: Path, **environment: str) -> children.Child:
+    return children.start(SCRIPT, env=os.environ | {"ZEFUSE_CACHE_DIR": str(folder)} | environment)
 
 
-def answer(process: subprocess.Popen[str]) -> dict[str, object]:
-    out, _ = process.communicate(timeout=300)
-    assert process.returncode == 0
+def answer(process: children.Child) -> dict[str, object]:
+    code = process.wait(300)
+    out, errors = process.output()
+    assert code == 0, errors
     return json.loads(out.splitlines()[-1])
 
 
@@ -151,7 +148,7 @@ print("cache", repr(cache.directory()))
         [sys.executable, "-c", code],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         env={**variables, "HOME": places[home]},
         cwd=tmp_path,
     )
@@ -237,13 +234,7 @@ def test_threads_that_start_together_build_each_kernel_once(tmp_path: Path) -> N
     program = torch.export.export(Model(), (torch.ones(4, 6),))
     zefuse.compile_package(program, tmp_path / "m", targets=["amx"], options={"cache_dir": ""})
     environment = {**os.environ, "ZEFUSE_CPU_ISA": "avx2", "ZEFUSE_CACHE_DIR": str(tmp_path / "cache")}
-    done = subprocess.run(
-        [sys.executable, "-c", THREADS, str(tmp_path / "m")],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        env=environment,
-    )
+    done = children.run(THREADS, str(tmp_path / "m"), env=environment)
     assert done.returncode == 0, done.stderr
     wrong, misses, kernels, loads = map(int, done.stdout.split())
     assert (wrong, loads) == (0, 8) and misses == kernels == len(cache.entries(str(tmp_path / "cache"))) > 0

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import children
 import pytest
 import stub_compiler
 
@@ -36,7 +37,7 @@ with torch.no_grad():
 
 
 def fill(folder: Path, **environment: str) -> Path:
-    """A folder of entries of every kind, made by a process that lives in ``folder``."""
+    """A folder of entries of every kind, made by processes that live in ``folder``; new ones where a hash's seed is given."""
     folder.mkdir()
     (folder / "model.py").write_text(MODEL)
     (folder / "home").mkdir()
@@ -44,26 +45,23 @@ def fill(folder: Path, **environment: str) -> Path:
     variables = {
         **os.environ,
         "HOME": str(folder / "home"),
-        "PYTHONPATH": str(folder),
         "ZEFUSE_CACHE_DIR": str(folder / "cache"),
         "ZEFUSE_CPU_DRIVER_AS": "gpu",
         "ZEFUSE_OCLOC": str(stub),
         **environment,
     }
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT], cwd=folder, env=variables, capture_output=True, text=True, timeout=300
-    )
-    assert done.returncode == 0, done.stderr
+
+    def run(script: str, variables: dict[str, str]) -> None:
+        if "PYTHONHASHSEED" in variables:
+            command = [sys.executable, "-c", script]
+            done = subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, timeout=300)
+        else:
+            done = children.run(script, cwd=folder, env=variables)
+        assert done.returncode == 0, done.stderr
+
+    run(SCRIPT, variables)
     # What compiling ahead of need adds: native code by ocloc.
-    filled = subprocess.run(
-        [sys.executable, "-c", SCRIPT.replace('("cpu", "gpu:0")', '("cpu",)').replace("x * y", "x + y")],
-        cwd=folder,
-        env={**variables, "ZEFUSE_TARGETS": "cpu,dg2-g11"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert filled.returncode == 0, filled.stderr
+    run(SCRIPT.replace('("cpu", "gpu:0")', '("cpu",)'), {**variables, "ZEFUSE_TARGETS": "cpu,dg2-g11"})
     return folder / "cache"
 
 

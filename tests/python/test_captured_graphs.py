@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
+import children
 import pytest
 import torch
 import zoo
@@ -133,9 +132,7 @@ def use():
     with torch.no_grad():
         torch.testing.assert_close(compiled(x), m(x))
 """)
-    for command in (
-        ["-m", "zefuse", "compile", "factory:captured", "-o", "m.zefuse"],
-        ["-c", "import factory; factory.use()"],
-    ):
-        done = subprocess.run([sys.executable, *command], capture_output=True, text=True, timeout=300, cwd=tmp_path)
-        assert done.returncode == 0, done.stderr
+    done = children.zefuse("compile", "factory:captured", "-o", "m.zefuse", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    done = children.run("import factory; factory.use()", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr

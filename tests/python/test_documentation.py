@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import children
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -54,7 +56,7 @@ def test_the_page_on_packages_runs(tmp_path: Path) -> None:
     """docs/aot.md, block by block in one folder: Python, shell, and files that the others use."""
     installed = tmp_path / "zefuse"
     install = ["cmake", "--install", ROOT / "build" / "release", "--component", "runtime", "--prefix", installed]
-    subprocess.run(install, check=True, capture_output=True, timeout=60)
+    subprocess.run(install, check=True, capture_output=True, timeout=300)
     environment = {
         **os.environ,
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
@@ -66,6 +68,9 @@ def test_the_page_on_packages_runs(tmp_path: Path) -> None:
         if file:
             (tmp_path / file).write_text(text)
             continue
-        command = [sys.executable, "-c", text] if language == "python" else ["sh", "-e", "-c", text]
-        done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
+        if language == "python":
+            done = children.run(text, cwd=tmp_path, env=environment)
+        else:
+            command = ["sh", "-e", "-c", text]
+            done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
         assert done.returncode == 0, f"{text}\n{done.stdout}{done.stderr}"

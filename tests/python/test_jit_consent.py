@@ -8,11 +8,10 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
+import children
 import pytest
 import stub_compiler
 import torch
@@ -54,16 +53,8 @@ def environment_of(tmp_path: Path) -> dict[str, str]:
     }
 
 
-def run(
-    tmp_path: Path, options: str = "{}", seconds: float = 120, script: str = SCRIPT, **environment: str
-) -> tuple[str, str]:
-    done = subprocess.run(
-        [sys.executable, "-c", script, options],
-        capture_output=True,
-        text=True,
-        timeout=seconds,
-        env={**environment_of(tmp_path), **environment},
-    )
+def run(tmp_path: Path, options: str = "{}", script: str = SCRIPT, **environment: str) -> tuple[str, str]:
+    done = children.run(script, options, cwd=tmp_path, env={**environment_of(tmp_path), **environment})
     assert done.returncode == 0, done.stderr
     return done.stdout, done.stderr
 
@@ -87,6 +78,7 @@ def test_a_compiler_that_hangs_holds_up_the_answer_once(tmp_path: Path) -> None:
     stub = tmp_path / "ocloc"
     stub.write_text(f"#!/bin/sh\necho $1 >> {tmp_path}/log\nexec sleep 600\n")
     stub.chmod(0o755)
+    (tmp_path / "log").touch()  # what is killed before its first line notes nothing
     out, _ = run(tmp_path, ZEFUSE_OCLOC=str(stub))
     assert out.startswith("NotFoundError") and "no compiler here makes code for device 'gpu:0'" in out, out
     assert f"installed: {stub} ({stub} did not end in 800 ms and was killed" in out, out
@@ -141,7 +133,6 @@ def test_a_package_is_loaded_with_consent(tmp_path: Path, monkeypatch: pytest.Mo
         patched.setenv("ZEFUSE_OCLOC", str(stub_compiler.install(tmp_path / "ocloc", tmp_path / "log")))
         program = torch.export.export(Two(), (torch.ones(6, 8), torch.ones(6, 8)))
         zefuse.compile_package(program, tmp_path / "two.zefuse", targets=["dg2-g11"], options={"cache_dir": ""})
-    monkeypatch.chdir(tmp_path)
     out, log = run(tmp_path, '{"jit": "allow"}', script=LOAD)
     made = log.count("compiles kernel")
     assert made > 1 and f"compiles kernel {made} of {made}: " in log
@@ -238,10 +229,10 @@ torch.testing.assert_close(torch.compile(f, backend="zefuse", options=options)(x
 def test_spills_are_asked_about_in_parallel(tmp_path: Path) -> None:
     """Four products that differ, two at a time: each compilation waits for a second one, and none is made twice."""
     log = tmp_path / "log"
-    # A line per start (a hash), a line per end. Alone, the first would wait ten seconds.
-    wait = f'n=0; while [ "$(grep -vc end {log})" -lt 2 ] && [ $n -lt 100 ]; do sleep 0.1; n=$((n + 1)); done'
+    # A line per start (a hash), a line per end. Alone, the first would wait forty seconds; its deadline is sixty.
+    wait = f'n=0; while [ "$(grep -vc end {log})" -lt 2 ] && [ $n -lt 400 ]; do sleep 0.1; n=$((n + 1)); done'
     stub = stub_compiler.install(
-        tmp_path / "ocloc", log, f"{wait}; [ $n -lt 100 ] || echo end-alone >> {log}; echo end >> {log}"
+        tmp_path / "ocloc", log, f"{wait}; [ $n -lt 400 ] || echo end-alone >> {log}; echo end >> {log}"
     )
     run(tmp_path, script=PRODUCTS, ZEFUSE_OCLOC=str(stub))
     lines = log.read_text().splitlines()
@@ -281,8 +272,7 @@ def starts(tmp_path: Path, road: str) -> tuple[str, str, dict[str, str]]:
     """A program in which a compiler runs without an end, its argument and environment. ``running`` gets the compiler's id."""
     if road == "load":  # what the package holds, the driver does not take
         ready = stub_compiler.install(tmp_path / "ready", tmp_path / "log")
-        here = f"import os\nos.chdir({str(tmp_path)!r})"
-        run(tmp_path, script=here + AHEAD, ZEFUSE_OCLOC=str(ready), ZEFUSE_CACHE_DIR="")
+        run(tmp_path, script=AHEAD, ZEFUSE_OCLOC=str(ready), ZEFUSE_CACHE_DIR="")
     stub = stub_compiler.install(tmp_path / "ocloc", tmp_path / "log", f"echo $$ >> {tmp_path}/running; exec sleep 600")
     load = 'import zefuse\nzefuse.load("ahead.zefuse", options={"device": "gpu:0"})'
     return {
@@ -298,32 +288,29 @@ def starts(tmp_path: Path, road: str) -> tuple[str, str, dict[str, str]]:
 def test_an_interrupt_ends_the_compiler(tmp_path: Path, road: str) -> None:
     """Python hears of a signal on its main thread alone, which must not sit in a wait meanwhile."""
     script, argument, environment = starts(tmp_path, road)
-    running, log, temporary = tmp_path / "running", tmp_path / "stderr", tmp_path / "temporary"
+    running, temporary = tmp_path / "running", tmp_path / "temporary"
     temporary.mkdir()
-    with log.open("w") as errors:
-        child = subprocess.Popen(
-            [sys.executable, "-c", script, argument],
-            stdout=errors,
-            stderr=errors,
-            cwd=tmp_path,
-            env={**environment_of(tmp_path), **environment, "TMPDIR": str(temporary)},
-        )
-        try:
-            # The deadline of a compiler, 60 s and of a driver's 120 s, counts from here on.
-            for _ in range(2400):
-                if running.exists() if road != "driver" else "compiles kernel" in log.read_text():
-                    break
-                assert child.poll() is None, log.read_text()
-                time.sleep(0.05)
-            child.send_signal(signal.SIGINT)
-            child.wait(timeout=50)
-        finally:
-            for children in Path(f"/proc/{child.pid}/task").glob("*/children"):  # where it did not end them
-                for number in children.read_text().split():
-                    os.kill(int(number), signal.SIGKILL)
-            child.kill()
-            child.wait()
-    said = log.read_text()
+    child = children.start(
+        script,
+        argument,
+        cwd=tmp_path,
+        env={**environment_of(tmp_path), **environment, "TMPDIR": str(temporary)},
+    )
+    try:
+        # The deadline of a compiler, 60 s and of a driver's 120 s, counts from here on.
+        for _ in range(2400):
+            if running.exists() if road != "driver" else "compiles kernel" in child.output()[1]:
+                break
+            assert child.poll() is None, child.output()
+            time.sleep(0.05)
+        child.send_signal(signal.SIGINT)
+        child.wait(timeout=50)
+    finally:
+        for each in Path(f"/proc/{child.pid}/task").glob("*/children"):  # where it did not end them
+            for number in each.read_text().split():
+                os.kill(int(number), signal.SIGKILL)
+        child.kill()
+    said = "".join(child.output())
     assert "KeyboardInterrupt" in said and "did not end in" not in said, said
     assert not list(temporary.glob("zefuse-*")), "the kernel is left for a repetition that nobody asked for"
     for number in running.read_text().split() if running.exists() else ():

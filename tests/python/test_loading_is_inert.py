@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import ast
 import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import children
 import torch
 from torch import nn
 
@@ -114,13 +113,7 @@ print(entered, seen)
 
 
 def run(what: str, folder: Path) -> list[str]:
-    done = subprocess.run(
-        [sys.executable, "-c", SCRIPT, what, str(folder)],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        env={**os.environ, "ZEFUSE_CACHE_DIR": str(folder / "cache")},
-    )
+    done = children.run(SCRIPT, what, str(folder), env={**os.environ, "ZEFUSE_CACHE_DIR": str(folder / "cache")})
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
 

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import children
 import pytest
 import stub_compiler
 import torch
@@ -220,20 +221,22 @@ def test_command_line_errors(tmp_path: Path) -> None:
         (["compile", "missing.pt2", "-o", "x", "--option", "strct=true"], "did you mean 'strict'?"),
         (["explain", "missing.zefuse"], "no file 'missing.zefuse'"),
     ]:
-        done = subprocess.run([sys.executable, "-m", "zefuse", *arguments], capture_output=True, text=True, timeout=300)
+        done = children.zefuse(*arguments)
         assert done.returncode == 1
         assert message in done.stderr.strip().splitlines()[-1]
         assert "Traceback" not in done.stderr
 
 
 def test_a_reader_that_has_seen_enough_is_no_error():
-    writer = subprocess.Popen(
-        [sys.executable, "-m", "zefuse", "targets"], stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
-    assert writer.stdout is not None and writer.stderr is not None
-    writer.stdout.close()
-    assert writer.stderr.read() == b""
-    assert writer.wait(100) == 1
+    reader, writer = os.pipe()
+    os.close(reader)  # before anything is written
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "zefuse", "targets"], stdout=writer, stderr=subprocess.PIPE, timeout=300
+        )
+    finally:
+        os.close(writer)
+    assert done.stderr == b"" and done.returncode == 1
 
 
 @pytest.mark.parametrize("number", [1, 2])
@@ -275,7 +278,8 @@ assert all(torch.equal(actual[name], value) for name, value in io["expected"].it
 assert package.explain().graphs[0]["counters"]["native_cache_misses"] == 0
 """
     torch.save({"inputs": inputs, "expected": zefuse.load(tmp_path / "a")(*inputs)}, tmp_path / "io.pt")
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=300, env={**os.environ, "ZEFUSE_CPU_ISA": "avx2"})
+    done = children.run(code, env={**os.environ, "ZEFUSE_CPU_ISA": "avx2"})
+    assert done.returncode == 0, done.stderr
 
 
 FACTORY = """
@@ -347,7 +351,8 @@ x = torch.randn(4, 6)
 assert torch.allclose(package(x), torch.nn.functional.gelu(x), atol=1e-6)
 assert package.explain().graphs[0]["counters"]["native_cache_misses"] == 1
 """
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=300, env={**os.environ, "ZEFUSE_CPU_ISA": "avx2"})
+    done = children.run(code, env={**os.environ, "ZEFUSE_CPU_ISA": "avx2"})
+    assert done.returncode == 0, done.stderr
 
 
 def test_several_shapes(tmp_path: Path) -> None:
@@ -403,7 +408,7 @@ status = library.zefuse_model_load_file({str(tmp_path / "m")!r}.encode(), None, 
 library.zefuse_error_message.restype = ctypes.c_char_p
 print(status, library.zefuse_error_message().decode())
 """
-    done = subprocess.run([sys.executable, "-S", "-c", code], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-S", "-c", code], capture_output=True, text=True, timeout=300)
     assert done.stdout.startswith("5 "), done.stdout + done.stderr  # ZEFUSE_UNSUPPORTED
     assert "aten::histc" in done.stdout and "--standalone" in done.stdout
 
@@ -415,9 +420,7 @@ def test_command_line_targets_and_inspect(tmp_path: Path) -> None:
     )
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "zefuse", *arguments], capture_output=True, text=True, timeout=300, cwd=tmp_path
-        )
+        return children.zefuse(*arguments, cwd=tmp_path)
 
     done = run("compile", "models:both", "--targets", "x86-64-v3", "-o", "m.zefuse")
     assert done.returncode == 0, done.stderr

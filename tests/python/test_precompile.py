@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import children
 import pytest
 import torch
 import zoo
@@ -24,10 +23,7 @@ PROGRAM = Path(__file__).with_name("precompiled.py")
 
 def run(folder: Path, change: str = "none") -> str:
     """One process; it fails where the result is not eager's."""
-    environment = {**os.environ, "ZEFUSE_CACHE_DIR": str(folder)}
-    done = subprocess.run(
-        [sys.executable, str(PROGRAM), change], capture_output=True, text=True, timeout=300, env=environment
-    )
+    done = children.run(PROGRAM, change, env={**os.environ, "ZEFUSE_CACHE_DIR": str(folder)})
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()[-1]
 
