@@ -71,14 +71,16 @@ DerivedWeights::get(uint32_t input, const BoundValue& view, const void* b, const
                     const std::shared_ptr<const onednn::Primitive>& primitive, Counters::OfCall& counters) {
   const std::shared_ptr<Entry> entry = entryFor(input, view, primitive);
   std::lock_guard lock(entry->mutex);
-  if (!std::exchange(entry->asked, true))
-    return std::shared_ptr<const PackedWeight>();
   if (entry->packed && entry->packed->stamp == stamp) {
     ++counters.weight_packs_reused;
     return std::shared_ptr<const PackedWeight>(entry->packed);
   }
+  if (entry->asked != stamp) {
+    entry->asked = stamp;
+    return std::shared_ptr<const PackedWeight>();
+  }
   std::shared_ptr<PackedWeight> packed = std::move(entry->packed);
-  // A copy that nobody uses any more is written over: weights that change at each step stay where they are.
+  // A copy that nobody uses any more is written over: weights that change now and then stay where they are.
   if (packed.use_count() == 1) {
     std::atomic_thread_fence(std::memory_order_acquire);  // whoever gave it back has read it before
   } else {

@@ -41,8 +41,9 @@ public:
   uint64_t generation() const { return generation_.load(std::memory_order_acquire); }
 
   // The packed copy for `stamp`, packed now if there is none; null when this view is asked for in this layout for the
-  // first time. Then the caller packs it for itself, into memory that serves one weight after the other: a model that
-  // is called once, or once with some shape, touches no memory for copies. `b` is the view's first element.
+  // first time with this stamp. Then the caller packs it for itself, into memory that serves one weight after the
+  // other: a model that is called once, once with some shape, or once between an optimizer's steps touches no memory
+  // for copies. `b` is the view's first element.
   Result<std::shared_ptr<const PackedWeight>> get(uint32_t input, const BoundValue& view, const void* b,
                                                   const WeightStamp& stamp,
                                                   const std::shared_ptr<const onednn::Primitive>& primitive,
@@ -58,7 +59,7 @@ private:
     std::vector<int64_t> sizes, strides;
     std::shared_ptr<const onednn::Primitive> packer;
     std::mutex mutex;  // guards what follows, and is held while packing
-    bool asked = false;
+    WeightStamp asked;
     std::shared_ptr<PackedWeight> packed;
   };
   std::shared_ptr<Entry> entryFor(uint32_t input, const BoundValue& view,
