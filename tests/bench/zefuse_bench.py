@@ -136,11 +136,15 @@ def measure(
 
 
 def medians(
-    runs: dict[str, Callable[[], Any]], seconds: float, clock: Callable[[], float] = time.perf_counter
+    runs: dict[str, Callable[[], Any]],
+    seconds: float,
+    clock: Callable[[], float] = time.perf_counter,
+    before: Callable[[], Any] | None = None,
 ) -> tuple[dict[str, float], int]:
     """Median seconds per call of each contender, and the number of rounds: alternating, for about ``seconds``, at least three.
 
-    ``clock``: what is measured, such as ``time.process_time``; ``seconds`` are always by the wall.
+    ``clock``: what is measured, such as ``time.process_time``; ``seconds`` are always by the wall. ``before``: is called ahead of
+    each call that is measured, and not measured itself.
     """
     contenders = list(runs)
     times: dict[str, list[float]] = {contender: [] for contender in contenders}
@@ -150,6 +154,8 @@ def medians(
         order = [contenders[(rounds + shift) % len(contenders)] for shift in range(len(contenders))]
         for contender in order:  # whoever ran before leaves its data in the cache: take turns at that too
             runs[contender]()
+            if before:
+                before()
             start = clock()
             runs[contender]()
             times[contender].append(clock() - start)

@@ -181,8 +181,11 @@ def times(example: Any, training: bool, args: argparse.Namespace) -> dict[str, A
     from zefuse_bench import CONTENDERS, cold_caches, machine, medians, warm_up_dynamo
 
     run: Callable[[Callable[..., Any]], Any]
+    before: Callable[[], Any] | None = None
     example.model.train(training)
     if training:
+        # Its step changes every weight's version, though no number: what was derived from weights cannot be used again.
+        before = torch.optim.SGD(example.model.parameters(), lr=0.0).step
 
         def run(model: Callable[..., Any]) -> Any:
             example.model.zero_grad()
@@ -222,7 +225,7 @@ def times(example: Any, training: bool, args: argparse.Namespace) -> dict[str, A
             compiled[contender] = model
         contenders: Sequence[str] = [c for c in CONTENDERS if c in compiled]
         clock = time.process_time if args.one_thread else time.perf_counter
-        median, rounds = medians({c: (lambda c=c: run(compiled[c])) for c in contenders}, args.seconds, clock)
+        median, rounds = medians({c: (lambda c=c: run(compiled[c])) for c in contenders}, args.seconds, clock, before)
     return {
         "median": median,
         "rounds": rounds,

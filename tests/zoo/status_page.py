@@ -170,8 +170,9 @@ def _times(record: dict[str, dict[str, Any]]) -> str:
     missing = "\nNot measured:\n" + "\n".join(left_out) + "\n" if left_out else ""
     return (
         "## Times\n\nMedians of alternating rounds (ratios count, not milliseconds), of a call in inference and of a training "
-        "step (forward, loss and backward).\nCompile seconds are those beyond aot_eager's, by the clock with cold caches, so "
-        "that a load above the number of cores makes them longer.\n\n"
+        "step (forward, loss and backward, after an optimizer's step, which is not measured).\n"
+        "Compile seconds are those beyond aot_eager's, by the clock with cold caches, so that a load above the "
+        "number of cores makes them longer.\n\n"
         + _table(["model", f"inference: {columns[0]}", *columns[1:], f"training: {columns[0]}", *columns[1:]], rows)
         + "\n"
         + notes
