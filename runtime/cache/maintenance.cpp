@@ -22,7 +22,6 @@
 namespace zefuse {
 namespace {
 
-constexpr time_t abandoned_after = 600;  // seconds: no writer of a live process takes as long
 constexpr char export_magic[8] = {'Z', 'F', 'E', 'X', 'P', 'O', 'R', '2'};
 
 struct ExportHeader {  // then for each entry its size (8 bytes) and packEntry's bytes
@@ -86,9 +85,7 @@ void evict(const std::string& directory, uint64_t limit) {
   std::vector<File> files = filesOf(directory);
   uint64_t total = 0;
   for (const File& file : files) {
-    if (file.unfinished() && file.info.st_mtim.tv_sec + abandoned_after < time(nullptr))
-      unlink((directory + "/" + file.name).c_str());
-    else
+    if (!file.unfinished() || !removeIfAbandoned(directory + "/" + file.name))
       total += uint64_t(file.info.st_size);
   }
   if (total > limit) {
@@ -108,6 +105,10 @@ Result<uint64_t> clearCache(const std::string& directory) {
   uint64_t removed = 0;
   for (const File& file : filesOf(directory)) {
     const std::string path = directory + "/" + file.name;
+    if (file.unfinished()) {
+      removed += removeIfAbandoned(path, std::chrono::seconds(0));
+      continue;
+    }
     if (unlink(path.c_str()) != 0 && errno != ENOENT)
       return Status{Code::not_found, "cannot remove " + path + ": " + std::strerror(errno)};
     ++removed;
@@ -117,6 +118,7 @@ Result<uint64_t> clearCache(const std::string& directory) {
 
 Result<uint64_t> exportCache(const std::string& directory, const std::string& path) {
   auto cannot = [&] { return Status{Code::not_found, "cannot write " + path + ": " + std::strerror(errno)}; };
+  removeAbandoned(path);
   AtomicFile out(path, 0644);
   ExportHeader header{};
   std::memcpy(header.magic, export_magic, sizeof export_magic);

@@ -116,6 +116,7 @@ Status Writer::write(const std::string& path) const {
   }
   header.digest = digestOf(header, table);
 
+  removeAbandoned(path);
   AtomicFile file(path, 0644);
   if (file.descriptor() < 0)
     return {Code::not_found, "package: cannot write " + path + ": " + std::strerror(errno)};

@@ -94,6 +94,9 @@ TEST(Killed, WhileExportingAndImporting) {
                                 auto taken = importCache(target.path, file);
                                 ASSERT_TRUE(taken.ok()) << taken.status().message() << ", killed at " << point;
                                 EXPECT_EQ(*taken, 4u);
+                                ASSERT_TRUE(exportCache(here.path, file).ok());
+                                for (const auto& entry : std::filesystem::directory_iterator(there.path))
+                                  EXPECT_EQ(entry.path(), file) << "killed at " << point;
                               });
   if (points == 0)
     GTEST_SKIP() << "no ptrace here";
@@ -114,13 +117,15 @@ TEST(Killed, WhatIsLeftIsInNobodysWay) {
   TemporaryFolder folder;
   const FileCache cache(folder.path);
   uint64_t next = 0;
+  std::string writer;
   {
     const AtomicFile probe(folder.path + "/probe", 0600);
-    const std::string name = std::filesystem::directory_iterator(folder.path)->path().stem();  // probe.PID.NUMBER
+    const std::string name = std::filesystem::directory_iterator(folder.path)->path().stem();  // probe.WRITER.NUMBER
+    writer = name.substr(5, name.rfind('.') - 5);
     next = std::stoull(name.substr(name.rfind('.') + 1)) + 1;
   }
   for (uint64_t number = next; number < next + 200; ++number)
-    writeFile(cache.entryPath(key(1)) + "." + std::to_string(getpid()) + "." + std::to_string(number) + ".tmp", {'x'});
+    writeFile(cache.entryPath(key(1)) + writer + "." + std::to_string(number) + ".tmp", {'x'});
   const Status status = cache.store(key(1), bytesOf("code"));
   EXPECT_TRUE(status.ok()) << status.message();
   EXPECT_EQ(cache.load(key(1)), bytesOf("code"));

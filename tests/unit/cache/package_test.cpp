@@ -261,7 +261,7 @@ TEST(Package, KilledWritersLoseNothing) {
   }
 }
 
-TEST(Package, KilledAtAnySystemCallLeavesTheOldOrTheNewOne) {
+TEST(Package, KilledAtAnySystemCallLeavesTheOldOrTheNewOneAndTheNextWriterTidies) {
   TemporaryFolder folder;
   const std::string path = folder.path + "/model.zefuse", other = folder.path + "/other";
   const std::vector<char> old = sample(path);
@@ -277,6 +277,10 @@ TEST(Package, KilledAtAnySystemCallLeavesTheOldOrTheNewOne) {
                                             const std::vector<char> found = readFile(path);
                                             ASSERT_TRUE(found == old || found == made) << "killed at " << point;
                                             as_before += found == old;
+                                            ASSERT_TRUE(writer.write(path).ok());
+                                            for (const auto& file : std::filesystem::directory_iterator(folder.path))
+                                              EXPECT_TRUE(file.path() == path || file.path() == other)
+                                                  << file << " is left, killed at " << point;
                                             writeFile(path, old);
                                           });
   if (points == 0)
