@@ -112,7 +112,7 @@ std::string whyNotLowered(ModuleOp module, const TargetDescription& target) {
 }
 
 Compilation compileModule(ModuleOp module, const Options& options, std::vector<StageTime> times,
-                          const SpillSurvey& spills) {
+                          const SpillSurvey& spills, const CancelCheck& cancelled) {
   startSpirvBackEnd();  // on another core, while the stages before it run
   Compilation result;
   Dump dump(options.dump_dir);
@@ -131,7 +131,7 @@ Compilation compileModule(ModuleOp module, const Options& options, std::vector<S
     return result;
   }
   auto run = [&](std::string_view stage, auto step) {
-    if (failed(step()))
+    if (cancelled() || failed(step()))
       return failure();
     if (dump.enabled())
       dump.write(std::string(stage) + ".mlir", textOf(module));
@@ -157,6 +157,8 @@ Compilation compileModule(ModuleOp module, const Options& options, std::vector<S
   // For a plan that is built again: what was lowered and does not spill.
   llvm::DenseMap<Operation*, LoweredKernel> lowered;
   auto once = [&](Operation* op, llvm::function_ref<FailureOr<LoweredKernel>()> lower) -> FailureOr<LoweredKernel> {
+    if (cancelled())
+      return failure();
     if (!spills)
       return lower();
     if (auto known = lowered.find(op); known != lowered.end())
@@ -172,7 +174,9 @@ Compilation compileModule(ModuleOp module, const Options& options, std::vector<S
     return once(kernel, [&] { return lowerKernel(kernel, *description, dumpTo(kernel.getName())); });
   };
   if (!cpu) {
-    lowerings.host_kernel = [&](KernelOp kernel) {
+    lowerings.host_kernel = [&](KernelOp kernel) -> FailureOr<LoweredKernel> {
+      if (cancelled())
+        return failure();
       return lowerKernel(kernel, TargetDescription::cpu(), dumpTo(kernel.getName()));
     };
     lowerings.call = [&](Operation* op, ArrayRef<AffineMap> layouts, StringRef name) {
@@ -223,13 +227,17 @@ Compilation compileModule(ModuleOp module, const Options& options, std::vector<S
       built = buildPlan(graph, options.device, lowerings, [&] { return reportJson(graph, options); });
       if (failed(built))
         return failure();
-    } while (rounds.ask());
+    } while (!cancelled() && rounds.ask());
+    if (cancelled())
+      return failure();  // built without the answers
     clock.lap("lower");
     result.plan = std::move(built->bytes);
     result.times = times;
     return success();
   };
   result.ok = succeeded(stages());
+  if (!result.ok && cancelled())
+    result.error = "compiling was cancelled";
   if (!result.ok && result.error.empty())
     result.error = "internal: a stage failed without saying why";
   return result;

@@ -8,6 +8,7 @@
 #include "compiler/options.h"
 #include "lowering/lower.h"
 #include "mlir/IR/BuiltinOps.h"
+#include "runtime/cancel_check.h"
 
 namespace zefuse {
 
@@ -27,8 +28,9 @@ struct Compilation {
 // Consumes `module` (stage 1). `earlier`: times of stages that came before. Never throws;
 // diagnostics end in Compilation::error. One call at a time per MLIRContext.
 // `spills`: asked about each product, convolution and attention for a GPU, in rounds (spill_rounds.h); null: nobody is.
+// `cancelled`: asked between stages, before each kernel and after a round; the error is then "compiling was cancelled".
 Compilation compileModule(mlir::ModuleOp module, const Options& options, std::vector<StageTime> earlier = {},
-                          const SpillSurvey& spills = nullptr);
+                          const SpillSurvey& spills = nullptr, const CancelCheck& cancelled = {});
 
 // Fuses the graph and lowers its kernels for `target`, building nothing: the first error, or empty. For reports about
 // what has a schedule (docs/operators.md). Consumes `module`.

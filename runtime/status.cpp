@@ -16,6 +16,7 @@ const char* codeName(Code code) {
   case Code::deadline: return "deadline";
   case Code::device: return "device";
   case Code::internal: return "internal";
+  case Code::cancelled: return "cancelled";
   }
   return "unknown";
 }

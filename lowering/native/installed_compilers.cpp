@@ -8,9 +8,9 @@
 #include <memory>
 #include <mutex>
 #include <sstream>
-#include <thread>
 
 #include "lowering/native/ocloc.h"
+#include "runtime/parallel.h"
 
 namespace zefuse {
 namespace {
@@ -39,37 +39,49 @@ std::string identityOf(const std::string& command) {
 }
 
 struct Known {
-  std::mutex mutex;  // held while it is asked, so that others wait for the same answer
+  std::timed_mutex mutex;  // held while it is asked, so that others wait for the same answer
   bool asked = false;
   milliseconds waited{0};
   InstalledCompiler answer;
 };
 
-void ask(Known& known, const std::string& command, milliseconds deadline) {
-  std::lock_guard lock(known.mutex);
+InstalledCompiler ask(Known& known, const std::string& command, milliseconds deadline, const CancelCheck& cancelled) {
+  std::unique_lock lock(known.mutex, std::defer_lock);
+  while (!lock.try_lock_for(milliseconds(20)))
+    if (cancelled())
+      return {command, {}, {}, Status(Code::cancelled, command + " was not asked what it is: cancelled")};
   if (known.asked && (known.answer.problem.code() != Code::deadline || deadline <= known.waited))
-    return;
+    return known.answer;
   OclocOptions question;
   question.compiler = command;
   question.deadline = deadline;
+  question.cancelled = cancelled;
   Result<std::string> version = Status(Code::internal, "not asked");
-  std::jthread other([&] { version = oclocVersion(question); });
-  Result<std::vector<std::string>> devices = oclocDevices(question);
-  other.join();
-  known.asked = true;
-  known.waited = deadline;
-  known.answer = {command, {}, {}, {}};
-  if (!version.ok() || !devices.ok()) {
-    known.answer.problem = version.ok() ? devices.status() : version.status();
-    return;
+  Result<std::vector<std::string>> devices = version.status();
+  inParallel(2, 2, [&](size_t i) {
+    if (i == 0)
+      version = oclocVersion(question);
+    else
+      devices = oclocDevices(question);
+  });
+  InstalledCompiler answer{command, {}, {}, {}};
+  if (version.ok() && devices.ok()) {
+    answer.version = std::move(*version);
+    answer.devices = std::move(*devices);
+  } else {
+    answer.problem = version.ok() || devices.status().code() == Code::cancelled ? devices.status() : version.status();
   }
-  known.answer.version = std::move(*version);
-  known.answer.devices = std::move(*devices);
+  if (answer.problem.code() != Code::cancelled) {
+    known.asked = true;
+    known.waited = deadline;
+    known.answer = answer;
+  }
+  return answer;
 }
 
 }  // namespace
 
-std::vector<InstalledCompiler> installedCompilers(milliseconds deadline) {
+std::vector<InstalledCompiler> installedCompilers(milliseconds deadline, const CancelCheck& cancelled) {
   static std::mutex mutex;
   static std::map<std::string, std::shared_ptr<Known>> all;  // by identity
   const std::vector<std::string> commands = installedOclocs();
@@ -84,20 +96,14 @@ std::vector<InstalledCompiler> installedCompilers(milliseconds deadline) {
         known[i] = entry;
       }
   }
-  {
-    std::vector<std::jthread> threads;
-    for (size_t i = 0; i < commands.size(); ++i)
-      if (known[i])
-        threads.emplace_back([&, i] { ask(*known[i], commands[i], deadline); });
-  }
-  std::vector<InstalledCompiler> compilers;
-  for (const std::shared_ptr<Known>& entry : known)
-    if (entry) {
-      std::lock_guard lock(entry->mutex);
-      if (entry->answer.problem.code() != Code::not_found)
-        compilers.push_back(entry->answer);
-    }
-  return compilers;
+  std::vector<InstalledCompiler> answers(commands.size());
+  inParallel(commands.size(), commands.size(), [&](size_t i) {
+    answers[i].problem = Status(Code::not_found, "no such file");
+    if (known[i])
+      answers[i] = ask(*known[i], commands[i], deadline, cancelled);
+  });
+  std::erase_if(answers, [](const InstalledCompiler& each) { return each.problem.code() == Code::not_found; });
+  return answers;
 }
 
 std::string describe(const std::vector<InstalledCompiler>& compilers) {
@@ -112,11 +118,15 @@ std::string describe(const std::vector<InstalledCompiler>& compilers) {
   return text.empty() ? "none" : text;
 }
 
-Result<InstalledCompiler> installedCompilerFor(const std::string& device, milliseconds deadline) {
-  std::vector<InstalledCompiler> compilers = installedCompilers(deadline);
-  for (InstalledCompiler& compiler : compilers)
+Result<InstalledCompiler> installedCompilerFor(const std::string& device, milliseconds deadline,
+                                               const CancelCheck& cancelled) {
+  std::vector<InstalledCompiler> compilers = installedCompilers(deadline, cancelled);
+  for (InstalledCompiler& compiler : compilers) {
+    if (compiler.problem.code() == Code::cancelled)
+      return compiler.problem;
     if (std::ranges::find(compiler.devices, device) != compiler.devices.end())
       return std::move(compiler);
+  }
   return Status(Code::not_found, "no installed compiler knows " + device + "; installed: " + describe(compilers));
 }
 

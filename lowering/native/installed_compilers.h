@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/cancel_check.h"
 #include "runtime/status.h"
 
 namespace zefuse {
@@ -23,13 +24,16 @@ struct InstalledCompiler {
 // installedOclocs() that exist, in their order. All questions are asked at the same time, so the whole takes `deadline`
 // at most (and what it takes to end a process), however many of them hang. The answers of a compiler stay for the
 // process as long as its file is the same one; one that hung is asked again only by those who wait longer. Thread-safe.
-std::vector<InstalledCompiler> installedCompilers(std::chrono::milliseconds deadline = compiler_answer_deadline);
+// Compilers whose questions were cancelled have that problem, and are asked again by the next.
+std::vector<InstalledCompiler> installedCompilers(std::chrono::milliseconds deadline = compiler_answer_deadline,
+                                                  const CancelCheck& cancelled = {});
 
 // How they are listed for people: "ocloc 22.43, /opt/ocloc (no answer within 800 ms)"; "none".
 std::string describe(const std::vector<InstalledCompiler>& compilers);
 
-// The first that knows the device; none does: not_found, with what is installed.
+// The first that knows the device; none does: not_found, with what is installed; cancelled: not all were asked.
 Result<InstalledCompiler> installedCompilerFor(const std::string& device,
-                                               std::chrono::milliseconds deadline = compiler_answer_deadline);
+                                               std::chrono::milliseconds deadline = compiler_answer_deadline,
+                                               const CancelCheck& cancelled = {});
 
 }  // namespace zefuse

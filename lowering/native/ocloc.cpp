@@ -213,7 +213,7 @@ Result<DeviceBinary> compileWithOcloc(std::span<const uint32_t> spirv, const std
                   device, "-output", "kernel", "-output_no_suffix", "-out_dir", output.string()});
   Result<ToolOutput> run = runTool(command, {options.deadline, options.memory_bytes, {}, false, options.cancelled});
   if (!run.ok()) {
-    if (run.status().code() != Code::not_found && !(options.cancelled && options.cancelled()))
+    if (run.status().code() != Code::not_found && run.status().code() != Code::cancelled)
       folder.keep();  // the message's command reads it; who cancels wants no repetition
     return run.status();
   }

@@ -4,11 +4,11 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "runtime/cancel_check.h"
 #include "runtime/status.h"
 
 namespace zefuse {
@@ -24,8 +24,8 @@ struct OclocOptions {
   std::string compiler = defaultOcloc();  // name or path
   std::chrono::milliseconds deadline{60'000};
   uint64_t memory_bytes = uint64_t(8) << 30;  // of the compiler
-  std::function<bool()> cancelled;            // ToolLimits
-  bool assembly = false;                      // also DeviceBinary::assembly; takes longer
+  CancelCheck cancelled;
+  bool assembly = false;  // also DeviceBinary::assembly; takes longer
 };
 
 // The compiler's version, such as "22.43.24595": part of the cache key of what it makes. not_found without a compiler.

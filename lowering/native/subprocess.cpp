@@ -91,9 +91,9 @@ Result<ToolOutput> runTool(const std::vector<std::string>& command, const ToolLi
   bool ended = false, late = false, cancelled = false, open = true;
   while (!ended) {
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(end - Clock::now()).count();
+    cancelled = limits.cancelled();
     late = left <= 0;
-    cancelled = limits.cancelled && limits.cancelled();
-    if (late || cancelled)
+    if (cancelled || late)
       break;
     pollfd readable{pipe.ends[0], POLLIN, 0};
     const int slice = int(std::min<long long>(left, open ? 20 : 2));
@@ -136,7 +136,10 @@ Result<ToolOutput> runTool(const std::vector<std::string>& command, const ToolLi
   how += "; it held " + std::to_string(usage.ru_maxrss >> 10) + " MiB of memory at most";
   if (limits.memory_bytes)
     how += ", its memory is limited to " + std::to_string(limits.memory_bytes >> 20) + " MiB";
-  return Status(late || cancelled ? Code::deadline : Code::device, tool + how + withOutput(output.text, command));
+  return Status(cancelled ? Code::cancelled
+                : late    ? Code::deadline
+                          : Code::device,
+                tool + how + withOutput(output.text, command));
 }
 
 }  // namespace zefuse

@@ -24,6 +24,7 @@ void raise(const Status& status) {
   case Code::out_of_memory: name = "out_of_memory"; break;
   case Code::deadline: name = "deadline"; break;
   case Code::device: name = "device"; break;
+  case Code::cancelled: name = "cancelled"; break;
   case Code::ok:
   case Code::internal: break;
   }

@@ -7,17 +7,17 @@
 #include <atomic>
 #include <chrono>
 #include <exception>
-#include <functional>
 #include <memory>
 
+#include "runtime/cancel_check.h"
 #include "runtime/onednn/team_thread.h"
 
 namespace zefuse::python {
 
 class Interrupts {
 public:
-  // For ExecutableOptions::cancelled and its like. Thread-safe, and may outlive this object.
-  std::function<bool()> asked() const {
+  // Whether a handler raised. May outlive this object.
+  CancelCheck asked() const {
     return [flag = flag_] { return flag->load(); };
   }
 

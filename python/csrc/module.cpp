@@ -145,13 +145,18 @@ std::optional<TargetDescription> gpuOf(const Options& options) { return TargetDe
 
 /// The compiler that makes a GPU's native code, which is part of the plan's key since the plan depends on what it
 /// spills; none: whoever compiles the kernels says what is missing.
-std::optional<InstalledCompiler> deviceCompiler(Options& options) {
-  if (!gpuOf(options))
+std::optional<InstalledCompiler> deviceCompiler(Settings& settings) {
+  if (!gpuOf(settings.compile))
     return std::nullopt;
-  Result<InstalledCompiler> ocloc = installedCompilerFor(options.target);
+  Result<InstalledCompiler> ocloc = [&] {
+    py::gil_scoped_release released;
+    return settings.interrupts.run([&] {
+      return installedCompilerFor(settings.compile.target, compiler_answer_deadline, settings.run.cancelled);
+    });
+  }();
   if (!ocloc.ok())
     return std::nullopt;
-  options.device_compiler = "ocloc " + ocloc->version;
+  settings.compile.device_compiler = "ocloc " + ocloc->version;
   return std::move(*ocloc);
 }
 
@@ -199,7 +204,7 @@ std::unique_ptr<CompiledGraph> compile(const py::object& graph_module, const std
   auto start = std::chrono::steady_clock::now();
   std::optional<InstalledCompiler> ocloc;
   if (gpuOf(settings.compile) && !unwrap(ze::Device::find(settings.run.device)).hasOurCompiler())
-    ocloc = deviceCompiler(settings.compile);
+    ocloc = deviceCompiler(settings);
   auto context = newContext();
   ImportedGraph imported;
   try {
@@ -237,7 +242,8 @@ std::unique_ptr<CompiledGraph> compile(const py::object& graph_module, const std
         compilation = compileModule(*imported.module, settings.compile, {{"import", origin.stages.front().second}},
                                     ocloc ? spillSurvey(settings.compile.target, *ocloc, cache,
                                                         settings.run.build_threads, settings.run.cancelled)
-                                          : nullptr);
+                                          : nullptr,
+                                    settings.run.cancelled);
         origin.stages.clear();
         for (const StageTime& time : compilation.times)
           origin.stages.emplace_back(time.name, time.seconds);
@@ -272,7 +278,7 @@ std::unique_ptr<CompiledGraph> compile(const py::object& graph_module, const std
 /// inputs, "report"}. options["target"] names a product.
 py::dict compilePlan(const py::object& graph_module, const std::vector<unsigned>& parameters, const py::dict& options) {
   Settings settings = settingsOf(options);
-  const std::optional<InstalledCompiler> ocloc = deviceCompiler(settings.compile);
+  const std::optional<InstalledCompiler> ocloc = deviceCompiler(settings);
   auto context = newContext();
   ImportedGraph imported;
   try {
@@ -292,7 +298,9 @@ py::dict compilePlan(const py::object& graph_module, const std::vector<unsigned>
       const SpillSurvey spills = ocloc ? spillSurvey(settings.compile.target, *ocloc, cache, settings.run.build_threads,
                                                      settings.run.cancelled)
                                        : nullptr;
-      compilation = compiling(settings, [&] { return compileModule(*imported.module, settings.compile, {}, spills); });
+      compilation = compiling(settings, [&] {
+        return compileModule(*imported.module, settings.compile, {}, spills, settings.run.cancelled);
+      });
       if (compilation.ok)
         (void)cache.store(key, compilation.plan);  // best effort
     }

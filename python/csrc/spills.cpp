@@ -12,8 +12,7 @@ namespace zefuse::python {
 namespace {
 
 std::optional<int64_t> spillsOf(std::span<const uint32_t> spirv, const std::string& product,
-                                const InstalledCompiler& ocloc, const FileCache& cache,
-                                const std::function<bool()>& cancelled) {
+                                const InstalledCompiler& ocloc, const FileCache& cache, const CancelCheck& cancelled) {
   CacheKey answer("spills");
   answer.add("format", "1").add("target", product).add("compiler", "ocloc " + ocloc.version);
   answer.addHash("spirv", std::as_bytes(spirv));
@@ -22,7 +21,7 @@ std::optional<int64_t> spillsOf(std::span<const uint32_t> spirv, const std::stri
     std::memcpy(&spilled, stored->data(), sizeof spilled);
     return spilled;
   }
-  if (cancelled && cancelled())
+  if (cancelled())
     return std::nullopt;
   OclocOptions options;
   options.compiler = ocloc.command;
@@ -39,7 +38,7 @@ std::optional<int64_t> spillsOf(std::span<const uint32_t> spirv, const std::stri
 }  // namespace
 
 SpillSurvey spillSurvey(const std::string& product, const InstalledCompiler& ocloc, const FileCache& cache, int threads,
-                        const std::function<bool()>& cancelled) {
+                        const CancelCheck& cancelled) {
   const size_t at_once = threads > 0 ? size_t(threads) : std::max(1u, std::thread::hardware_concurrency());
   return [=, &cache](std::span<const std::vector<uint32_t>> kernels) {
     std::vector<std::optional<int64_t>> answers(kernels.size());

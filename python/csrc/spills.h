@@ -6,14 +6,15 @@
 #include "lowering/lower.h"
 #include "lowering/native/installed_compilers.h"
 #include "runtime/cache/file_cache.h"
+#include "runtime/cancel_check.h"
 
 namespace zefuse::python {
 
 // Asks `ocloc`, on up to `threads` at a time (0: as many as cores): a kernel's code is kept in `cache` where it is
 // looked for when the plan is built, and the answer beside it, since a cache that was filled before must not change the
-// plan. What it cannot compile has no answer, nor have kernels after `cancelled` (ExecutableOptions::cancelled): such a
-// plan must not be kept. `cache` must outlive the survey.
+// plan. What it cannot compile has no answer, nor have kernels after it is cancelled: such a plan must not be
+// kept. `cache` must outlive the survey.
 SpillSurvey spillSurvey(const std::string& product, const InstalledCompiler& ocloc, const FileCache& cache, int threads,
-                        const std::function<bool()>& cancelled);
+                        const CancelCheck& cancelled);
 
 }  // namespace zefuse::python

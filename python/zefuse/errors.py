@@ -46,6 +46,10 @@ class DeadlineError(ZefuseError, TimeoutError):
     """An outside tool or a wait did not end in time."""
 
 
+class CancelledError(ZefuseError):
+    """Whoever asked for the work asked for its end: a ``progress`` that returned False."""
+
+
 class DeviceError(ZefuseError):
     """Level Zero or oneDNN returned an error; the message has the call, its code and the device."""
 
@@ -64,6 +68,7 @@ BY_CODE: dict[str, type[ZefuseError]] = {
     "fallback": FallbackError,
     "out_of_memory": OutOfMemoryError,
     "deadline": DeadlineError,
+    "cancelled": CancelledError,
     "device": DeviceError,
     "internal": InternalError,
 }

@@ -71,7 +71,7 @@ FileCache::Lock::~Lock() {
 }
 
 FileCache::Lock FileCache::lock(const CacheKey& key, std::chrono::milliseconds deadline,
-                                const std::function<bool()>& cancelled) const {
+                                const CancelCheck& cancelled) const {
   if (directory_.empty())
     return {};
   makeFolder(directory_);
@@ -90,8 +90,7 @@ FileCache::Lock FileCache::lock(const CacheKey& key, std::chrono::milliseconds d
   for (auto pause = std::chrono::microseconds(200);; pause = std::min(pause * 2, std::chrono::microseconds(10000))) {
     if (flock(file, LOCK_EX | LOCK_NB) == 0)
       return Lock(file);
-    if ((errno != EWOULDBLOCK && errno != EINTR) || std::chrono::steady_clock::now() >= end ||
-        (cancelled && cancelled())) {
+    if ((errno != EWOULDBLOCK && errno != EINTR) || std::chrono::steady_clock::now() >= end || cancelled()) {
       close(file);
       return {};
     }

@@ -8,13 +8,13 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "runtime/cache/key.h"
+#include "runtime/cancel_check.h"
 #include "runtime/status.h"
 
 namespace zefuse {
@@ -51,10 +51,10 @@ public:
   private:
     int file_ = -1;
   };
-  // Waits at most `deadline`, and while `cancelled` (asked about every 10 ms) is empty or false; not held afterwards
-  // when that ended, the folder cannot be written or the lock could be somebody else's (work is then done twice, never
-  // wrongly). The kernel releases it when its holder dies. Never take two.
-  Lock lock(const CacheKey& key, std::chrono::milliseconds deadline, const std::function<bool()>& cancelled = {}) const;
+  // Waits at most `deadline`, and until it is cancelled; not held afterwards when that ended, the folder cannot be
+  // written or the lock could be somebody else's (work is then done twice, never wrongly). The kernel releases it when
+  // its holder dies. Never take two.
+  Lock lock(const CacheKey& key, std::chrono::milliseconds deadline, const CancelCheck& cancelled = {}) const;
 
   const std::string& directory() const { return directory_; }
   std::string entryPath(const CacheKey& key) const { return directory_ + "/" + key.fileName(); }

@@ -63,7 +63,8 @@ static_assert(int(Code::ok) == ZEFUSE_OK && int(Code::invalid_argument) == ZEFUS
               int(Code::index_error) == ZEFUSE_INDEX_ERROR && int(Code::not_found) == ZEFUSE_NOT_FOUND &&
               int(Code::damaged) == ZEFUSE_DAMAGED && int(Code::unsupported) == ZEFUSE_UNSUPPORTED &&
               int(Code::out_of_memory) == ZEFUSE_OUT_OF_MEMORY && int(Code::deadline) == ZEFUSE_DEADLINE &&
-              int(Code::device) == ZEFUSE_DEVICE && int(Code::internal) == ZEFUSE_INTERNAL);
+              int(Code::device) == ZEFUSE_DEVICE && int(Code::internal) == ZEFUSE_INTERNAL &&
+              int(Code::cancelled) == ZEFUSE_CANCELLED);
 
 Result<plan::DType> planType(const DLTensor& tensor) {
   for (const auto& [ours, theirs] : dtypes)
@@ -195,7 +196,9 @@ zefuse_status load(const zefuse_load_options* given, zefuse_model** model, const
     ZEFUSE_RETURN_IF_ERROR(readJit(options, wanted));
     wanted.cache_dir = options.cache_dir ? options.cache_dir : "";
     wanted.build_threads = options.build_threads;
-    auto opened = open(check);
+    if (options.cancelled)
+      wanted.cancelled = [asked = options.cancelled, data = options.cancelled_data] { return asked(data) != 0; };
+    auto opened = open(check, wanted.cancelled);
     if (!opened.ok())
       return opened.status();
     const std::shared_ptr<const package::Reader> reader = std::move(*opened);
@@ -207,6 +210,10 @@ zefuse_status load(const zefuse_load_options* given, zefuse_model** model, const
       wanted.device = "cpu";
       loaded = package::Model::load(reader, wanted);
     }
+    // What a caller was told that knows of no ZEFUSE_CANCELLED.
+    const bool knows_cancelled = given && given->size > offsetof(zefuse_load_options, cancelled);
+    if (loaded.status().code() == Code::cancelled && !knows_cancelled)
+      return {Code::deadline, loaded.status().message()};
     if (!loaded.ok())
       return loaded.status();
     auto inputs = describe((*loaded)->inputs()), outputs = describe((*loaded)->outputs());
@@ -236,17 +243,17 @@ const char* zefuse_status_name(zefuse_status status) { return codeName(static_ca
 const char* zefuse_error_message(void) { return message().c_str(); }
 
 zefuse_status zefuse_model_load_file(const char* path, const zefuse_load_options* options, zefuse_model** model) {
-  return load(options, model, [&](package::WeightsCheck check) -> Result<std::unique_ptr<package::Reader>> {
+  return load(options, model, [&](auto... how) -> Result<std::unique_ptr<package::Reader>> {
     if (!path)
       return Status{Code::invalid_argument, "zefuse_model_load_file: no path"};
-    return package::Reader::open(path, check);
+    return package::Reader::open(path, how...);
   });
 }
 
 zefuse_status zefuse_model_load_buffer(const void* data, size_t bytes, const zefuse_load_options* options,
                                        zefuse_model** model) {
-  return load(options, model, [&](package::WeightsCheck check) {
-    return package::Reader::fromBuffer({static_cast<const std::byte*>(data), data ? bytes : 0}, check);
+  return load(options, model, [&](auto... how) {
+    return package::Reader::fromBuffer({static_cast<const std::byte*>(data), data ? bytes : 0}, how...);
   });
 }
 

@@ -40,9 +40,10 @@ typedef enum zefuse_status {
   ZEFUSE_DAMAGED = 4,          /* the package fails its checks */
   ZEFUSE_UNSUPPORTED = 5,      /* valid, but not for this library or device: a newer format, operators of torch's */
   ZEFUSE_OUT_OF_MEMORY = 6,
-  ZEFUSE_DEADLINE = 7, /* a compiler or a device did not answer in time */
-  ZEFUSE_DEVICE = 8,   /* the device's driver or oneDNN returned an error */
-  ZEFUSE_INTERNAL = 9  /* our own bug */
+  ZEFUSE_DEADLINE = 7,  /* a compiler or a device did not answer in time */
+  ZEFUSE_DEVICE = 8,    /* the device's driver or oneDNN returned an error */
+  ZEFUSE_INTERNAL = 9,  /* our own bug */
+  ZEFUSE_CANCELLED = 10 /* the caller asked for the end */
 } zefuse_status;
 
 ZEFUSE_API uint32_t zefuse_abi_version(void);
@@ -72,8 +73,16 @@ typedef enum zefuse_jit {
 } zefuse_jit;
 
 /* Told before the driver compiles a kernel: the device in words, the kernel, its number from 1 of at most `count`. From
- * any thread, one call at a time. 0 ends the load with ZEFUSE_DEADLINE. */
+ * any thread, one call at a time. 0 ends the load with ZEFUSE_CANCELLED (with ZEFUSE_DEADLINE where
+ * zefuse_load_options.size ends before `cancelled`). */
 typedef int (*zefuse_jit_progress)(void* data, const char* device, const char* kernel, size_t number, size_t count);
+
+/* Whether the load shall end: asked before each kernel and each piece of weights that is checked, and about every 20 ms
+ * while a compiler runs or is waited for. From any thread and from several at a time: it must be thread-safe, must not
+ * block and must not throw; reading an atomic flag that another thread or a signal handler sets will do. Anything but 0
+ * ends the load with ZEFUSE_CANCELLED, on no device: there is no model, compilers are killed and leave nothing behind,
+ * what was compiled by then is in cache_dir. */
+typedef int (*zefuse_cancelled)(void* data);
 
 /* Zeroes are the defaults. `size` is sizeof(zefuse_load_options): later versions append members. */
 typedef struct zefuse_load_options {
@@ -88,6 +97,8 @@ typedef struct zefuse_load_options {
   int32_t jit_timeout_s;            /* for one kernel, in seconds; 0: 120 */
   zefuse_jit_progress jit_progress; /* NULL: nobody is told */
   void* jit_progress_data;
+  zefuse_cancelled cancelled; /* NULL: never */
+  void* cancelled_data;
 } zefuse_load_options;
 
 /* Maps the file, which must not be written to while the model lives (replace it by rename). `options` may be NULL.

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "runtime/cancel_check.h"
 #include "runtime/status.h"
 
 namespace zefuse::plan {
@@ -71,11 +72,9 @@ struct ExecutableOptions {
   JitConsent jit = JitConsent::never;
   int jit_timeout_s = 120;
   // Before each such kernel: device, entry point, its number from 1, how many at most. From any thread, one call at a
-  // time; false ends the work.
+  // time; false ends the work with `cancelled`.
   std::function<bool(const std::string& device, const std::string& kernel, size_t number, size_t count)> jit_progress;
-  // Asked about every 20 ms while an outside compiler runs or is waited for, and before each kernel, from any thread;
-  // must be thread-safe. True ends the compiler, and the work with `deadline`. Empty: never.
-  std::function<bool()> cancelled;
+  CancelCheck cancelled;  // asked before each kernel too
   // Native code that a package holds for a kernel module: (module id, target) to bytes, or empty.
   // The bytes must be verified already and stay valid during create(). What the device refuses is
   // built from SPIR-V instead.

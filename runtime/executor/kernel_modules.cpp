@@ -93,7 +93,7 @@ Result<std::unique_ptr<KernelModules>> KernelModules::build(const plan::Plan& pl
       ++counters.native_cache_hits;
       continue;
     }
-    if (!options.build)
+    if (!options.build && !options.cancelled())
       return Status{Code::not_found, "there is no native code for kernel '" + module.entry()->str() + "' on " +
                                          contextOf(module).device().description +
                                          ", and nothing may be compiled here; compile the package for this device "
@@ -113,13 +113,16 @@ Result<std::unique_ptr<KernelModules>> KernelModules::build(const plan::Plan& pl
       return;
     const size_t i = missing[at];
     const plan::KernelModule& module = *modules->Get(uint32_t(i));
-    results[at] = options.cancelled && options.cancelled()
-                      ? Status{Code::deadline, "compiling kernel '" + module.entry()->str() + "' was cancelled"}
-                      : buildOne(contextOf(module), module, cache, vendorOf(module), options.cancelled, counters,
-                                 self->modules_[i]);
+    results[at] = options.cancelled() ? Status{Code::cancelled, "cancelled"}
+                                      : buildOne(contextOf(module), module, cache, vendorOf(module), options.cancelled,
+                                                 counters, self->modules_[i]);
     if (!results[at].ok())
       failed = true;
   });
+  // Whatever else went wrong then: a compiler that was not asked to the end looks like none.
+  if (failed && options.cancelled())
+    return Status{Code::cancelled, "loading a plan of " + std::to_string(modules->size()) +
+                                       " kernels was cancelled; those that were compiled by then are in the cache"};
   for (Status& result : results)
     ZEFUSE_RETURN_IF_ERROR(result);
   return self;
@@ -143,7 +146,7 @@ KernelModules::Kept KernelModules::load(const ze::Context& context, const plan::
 }
 
 Status KernelModules::buildOne(const ze::Context& context, const plan::KernelModule& module, const FileCache& cache,
-                               VendorCode* vendor, const std::function<bool()>& cancelled, Counters& counters,
+                               VendorCode* vendor, const CancelCheck& cancelled, Counters& counters,
                                std::optional<ze::Module>& out) {
   const std::string label = module.id()->str();
   const CacheKey key = nativeKey(module, context.device());

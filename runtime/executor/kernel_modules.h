@@ -2,7 +2,6 @@
 // now.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -11,6 +10,7 @@
 
 #include "compiler/plan/plan_generated.h"
 #include "runtime/cache/file_cache.h"
+#include "runtime/cancel_check.h"
 #include "runtime/executor/counters.h"
 #include "runtime/ze/module.h"
 
@@ -47,7 +47,7 @@ private:
   static Kept load(const ze::Context& context, const plan::KernelModule& module, const FileCache& cache,
                    const VendorCode* vendor);
   static Status buildOne(const ze::Context& context, const plan::KernelModule& module, const FileCache& cache,
-                         VendorCode* vendor, const std::function<bool()>& cancelled, Counters& counters,
+                         VendorCode* vendor, const CancelCheck& cancelled, Counters& counters,
                          std::optional<ze::Module>& out);
 
   std::unique_ptr<ze::Context> host_, gpu_;  // declared first: destroyed after the modules

@@ -4,7 +4,6 @@
 #include <fstream>
 
 #include "lowering/native/companion.h"
-#include "lowering/native/installed_compilers.h"
 #include "lowering/native/ocloc.h"
 #include "lowering/native/subprocess.h"
 #include "lowering/native/temporary_folder.h"
@@ -22,8 +21,8 @@ std::string describe(const ze::Device& device) {
 
 }  // namespace
 
-std::string whyNotCovered(const ze::Device& device, const std::string& product) {
-  const std::vector<InstalledCompiler> installed = installedCompilers();
+std::string whyNotCovered(const ze::Device& device, const std::string& product, const CancelCheck& cancelled) {
+  const std::vector<InstalledCompiler> installed = installedCompilers(compiler_answer_deadline, cancelled);
   std::string text = "no compiler here makes code for " + describe(device) + ": ";
   text += product.empty() ? "its id is none of those that this zefuse knows (`zefuse targets` lists them)"
                           : "it is a '" + product + "', which " +
@@ -50,13 +49,13 @@ CacheKey oclocKey(std::span<const uint32_t> spirv, const std::string& product, c
 
 std::optional<CacheKey> VendorCode::compilerKey(const plan::KernelModule& module) const {
   const std::string product = module.target()->str();
-  const auto compiler = installedCompilerFor(product);
+  const auto compiler = compilerFor(product);
   return compiler.ok() ? std::optional(oclocKey(spirvOf(module), product, compiler->version)) : std::nullopt;
 }
 
 Result<std::vector<std::byte>> VendorCode::byCompiler(const plan::KernelModule& module) const {
   const std::string product = module.target()->str();
-  const auto compiler = installedCompilerFor(product);
+  const auto compiler = compilerFor(product);
   if (!compiler.ok())
     return compiler.status();
   OclocOptions options;
@@ -74,13 +73,13 @@ Result<std::vector<std::byte>> VendorCode::byDriver(const plan::KernelModule& mo
                                 " does not take the code that the installed compiler made for '" + product +
                                 "', and may not compile it itself: options={\"jit\": \"allow\"} or ZEFUSE_JIT=allow "
                                 "lets it, options={\"device\": \"cpu\"} does without"
-                          : whyNotCovered(device_, product)};
+                          : whyNotCovered(device_, product, options_.cancelled)};
   }
   const std::string kernel = module.entry()->str();
   {
     std::lock_guard lock(mutex_);
     if (options_.jit_progress && !options_.jit_progress(describe(device_), kernel, ++started_, count_))
-      return Status{Code::deadline, "compiling by the driver of " + describe(device_) + " was cancelled"};
+      return Status{Code::cancelled, "compiling by the driver of " + describe(device_) + " was cancelled"};
   }
   TemporaryFolder folder("zefuse-jit");
   if (!folder.status().ok())
@@ -101,7 +100,7 @@ Result<std::vector<std::byte>> VendorCode::byDriver(const plan::KernelModule& mo
 #endif
   const auto done = runTool({companionProgram(ze::jit_program), device_.name, from, to}, limits);
   if (!done.ok()) {
-    if (!options_.cancelled || !options_.cancelled())
+    if (done.status().code() != Code::cancelled)
       folder.keep();  // the message's command repeats it
     return Status{done.status().code(), "kernel '" + kernel + "' by the driver of " + describe(device_) + ": " +
                                             done.status().message() +

@@ -8,17 +8,18 @@
 #include <vector>
 
 #include "compiler/plan/plan_generated.h"
-#include "lowering/native/ocloc.h"
+#include "lowering/native/installed_compilers.h"
 #include "runtime/cache/key.h"
+#include "runtime/cancel_check.h"
 #include "runtime/executor/executable.h"
 #include "runtime/ze/device.h"
 
 namespace zefuse::executor {
 
 // Name and PCI id, what compiles for it here, and what to do where nothing does. `product`: the target's name, empty
-// for an id in no table. Asks the installed
-// compilers, once a process: tens of milliseconds, compiler_answer_deadline at most.
-std::string whyNotCovered(const ze::Device& device, const std::string& product);
+// for an id in no table. Asks the installed compilers, once a process: tens of milliseconds, compiler_answer_deadline
+// at most.
+std::string whyNotCovered(const ze::Device& device, const std::string& product, const CancelCheck& cancelled = {});
 
 // The cache's key of what ocloc of that version makes of a kernel: made ahead of need, to look for spills, or here.
 CacheKey oclocKey(std::span<const uint32_t> spirv, const std::string& product, const std::string& ocloc_version);
@@ -32,7 +33,7 @@ public:
   // another entry. None where no compiler here covers the product. Asks the compilers as whyNotCovered does.
   std::optional<CacheKey> compilerKey(const plan::KernelModule& module) const;
   // Code for one module, which the driver may refuse: it can be older than the compiler. not_found: no compiler covers
-  // the product; deadline, device: it hung or failed, with what it printed.
+  // the product; deadline, device: it hung or failed, with what it printed; cancelled.
   Result<std::vector<std::byte>> byCompiler(const plan::KernelModule& module) const;
   // By the driver's own compiler. `refused`: there is code by the installed one, and the driver does not take it.
   // not_found without consent: the message says what to do. Else as byCompiler.
@@ -42,6 +43,10 @@ public:
   void expect(size_t count) { count_ = count; }
 
 private:
+  Result<InstalledCompiler> compilerFor(const std::string& product) const {
+    return installedCompilerFor(product, compiler_answer_deadline, options_.cancelled);
+  }
+
   const ze::Device& device_;
   const ExecutableOptions& options_;
   size_t count_ = 0;

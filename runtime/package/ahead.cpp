@@ -36,7 +36,9 @@ public:
     }
     constexpr std::chrono::seconds deadline{10};  // nobody waits for a device here, so a slow compiler is waited for
     for (const std::string& product : products) {
-      const auto knows = installedCompilerFor(product, deadline);
+      const auto knows = installedCompilerFor(product, deadline, options_.cancelled);
+      if (knows.status().code() == Code::cancelled)
+        return knows.status();
       if (!knows.ok())
         return {Code::not_found, "no compiler here makes code for '" + product +
                                      "': `zefuse toolchain install` gets a current one, ZEFUSE_OCLOC names one; "
@@ -128,13 +130,13 @@ Result<std::vector<NativeCode>> compileAhead(const plan::Plan& plan, const std::
   auto cancel = [&] {
     stop = true;
     if (first_error.ok())
-      first_error = {Code::deadline, "compiling was cancelled after " + std::to_string(done) + " of " +
-                                         std::to_string(work.size()) + " kernels"};
+      first_error = {Code::cancelled, "compiling was cancelled after " + std::to_string(done) + " of " +
+                                          std::to_string(work.size()) + " kernels"};
   };
   inParallel(work.size(), threads, [&](size_t i) {
     {
       std::lock_guard lock(mutex);
-      if (!stop && options.cancelled && options.cancelled())
+      if (!stop && options.cancelled())
         cancel();
       if (stop)
         return;

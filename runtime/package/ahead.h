@@ -10,6 +10,7 @@
 
 #include "compiler/plan/plan_generated.h"
 #include "runtime/cache/key.h"
+#include "runtime/cancel_check.h"
 #include "runtime/status.h"
 
 namespace zefuse::package {
@@ -26,10 +27,10 @@ struct AheadOptions {
   int threads = 0;                             // compilers at once; 0: one per core
   std::chrono::milliseconds deadline{60'000};  // of one compiler
   // Called after each kernel, from any thread, one call at a time: entry point, target, seconds (0: from the cache),
-  // how many of all are done. False ends the work with Code::deadline ("cancelled").
+  // how many of all are done. False ends the work with Code::cancelled.
   std::function<bool(const std::string& kernel, const std::string& target, double seconds, size_t done, size_t all)>
       progress;
-  std::function<bool()> cancelled;  // as ExecutableOptions::cancelled
+  CancelCheck cancelled;
 };
 
 // Code for each kernel module of `plan`: one for each level of x86-64 among `targets` where the module is the CPU's,

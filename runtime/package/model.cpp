@@ -254,12 +254,12 @@ struct Model::Impl {
   std::mutex turn;  // held by calls of a stateful model
   std::atomic<bool> weights_checked{false};
 
-  Status bindWeights();
+  Status bindWeights(const CancelCheck& cancelled);
   Result<Tensor> takeResult(const CallOutput& output, std::span<const CallInput> inputs,
                             std::vector<std::shared_ptr<std::byte>>& buffers) const;
 };
 
-Status Model::Impl::bindWeights() {
+Status Model::Impl::bindWeights(const CancelCheck& cancelled) {
   auto read = readWeights(*reader);
   if (!read.ok())
     return read.status();
@@ -279,7 +279,7 @@ Status Model::Impl::bindWeights() {
       const uint64_t extent = wanted.size() == weight.sizes.size() ? extentOf(weight.sizes, wanted) : 0;
       if (!extent)
         return {Code::damaged, reader->name() + ": weight '" + weight.name + "' has impossible strides; make it again"};
-      ZEFUSE_RETURN_IF_ERROR(reader->checkWeights());
+      ZEFUSE_RETURN_IF_ERROR(reader->checkWeights(cancelled));
       const size_t bytes = size_t(extent) * elementSize(weight.dtype);
       bound.own = allocate(bytes);
       if (!bound.own)
@@ -336,6 +336,7 @@ Result<std::unique_ptr<Model>> Model::load(std::shared_ptr<const Reader> reader,
   build.jit = options.jit;
   build.jit_timeout_s = options.jit_timeout_s;
   build.jit_progress = options.jit_progress;
+  build.cancelled = options.cancelled;
   build.native_binary = [&](std::string_view id, std::string_view target) -> std::span<const std::byte> {
     for (const std::string& name : nativeTargets(target))
       if (const auto bytes = package.native(id, name); !bytes.empty())
@@ -343,6 +344,10 @@ Result<std::unique_ptr<Model>> Model::load(std::shared_ptr<const Reader> reader,
     return {};
   };
   for (const PlanEntry* entry : *chosen) {
+    if (options.cancelled())
+      return Status{Code::cancelled, package.name() + ": loading was cancelled after " +
+                                         std::to_string(impl->parts.size()) + " of " + std::to_string(chosen->size()) +
+                                         " plans"};
     auto bytes = package.section(entry->section);
     if (!bytes.ok())
       return bytes.status();
@@ -356,7 +361,7 @@ Result<std::unique_ptr<Model>> Model::load(std::shared_ptr<const Reader> reader,
                                        "' do not belong together; make it again"};
     impl->parts.push_back(std::move(part));
   }
-  ZEFUSE_RETURN_IF_ERROR(impl->bindWeights());
+  ZEFUSE_RETURN_IF_ERROR(impl->bindWeights(options.cancelled));
   return std::unique_ptr<Model>(new Model(std::move(impl)));
 }
 

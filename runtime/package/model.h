@@ -19,9 +19,10 @@ struct ModelOptions {
   std::string device = "cpu";          // "cpu", "gpu:N"
   std::string cache_dir;               // for native code that the package has none of; empty: none is kept
   int build_threads = 0;               // 0: one per core
-  JitConsent jit = JitConsent::never;  // this and the next two: as ExecutableOptions'
+  JitConsent jit = JitConsent::never;  // this and the rest: as ExecutableOptions'
   int jit_timeout_s = 120;
   std::function<bool(const std::string& device, const std::string& kernel, size_t number, size_t count)> jit_progress;
+  CancelCheck cancelled;  // asked before each plan too
 };
 
 // An input or output as a caller must give it or will get it.
@@ -46,7 +47,7 @@ struct Tensor {
 class Model {
 public:
   // Takes the plans compiled for `options.device`. Errors: not_found (device; the message names what the package
-  // holds), unsupported (a plan that calls ATen, each operator named), damaged.
+  // holds), unsupported (a plan that calls ATen, each operator named), damaged, cancelled.
   static Result<std::unique_ptr<Model>> load(std::shared_ptr<const Reader> reader, const ModelOptions& options);
   ~Model();
 

@@ -49,10 +49,12 @@ Digest digestOf(Header header, std::span<const std::byte> table) {
 
 constexpr size_t piece_bytes = size_t(1) << 20;
 
-Digest sectionDigest(std::span<const std::byte> bytes) {
+// Of no use once it is cancelled.
+Digest sectionDigest(std::span<const std::byte> bytes, const CancelCheck& cancelled = {}) {
   std::vector<Digest> pieces((bytes.size() + piece_bytes - 1) / piece_bytes);
   inParallel(pieces.size(), std::thread::hardware_concurrency(), [&](size_t i) {
-    pieces[i] = sha256(bytes.subspan(i * piece_bytes, std::min(piece_bytes, bytes.size() - i * piece_bytes)));
+    if (!cancelled())
+      pieces[i] = sha256(bytes.subspan(i * piece_bytes, std::min(piece_bytes, bytes.size() - i * piece_bytes)));
   });
   return sha256(std::as_bytes(std::span(pieces)));
 }
@@ -134,7 +136,8 @@ Status Writer::write(const std::string& path) const {
   return {status.code(), "package: cannot write " + path + ": " + status.message()};
 }
 
-Result<std::unique_ptr<Reader>> Reader::open(const std::string& path, WeightsCheck weights) {
+Result<std::unique_ptr<Reader>> Reader::open(const std::string& path, WeightsCheck weights,
+                                             const CancelCheck& cancelled) {
   const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (file < 0)
     return Status{Code::not_found, "package " + path + ": " + std::strerror(errno)};
@@ -153,11 +156,12 @@ Result<std::unique_ptr<Reader>> Reader::open(const std::string& path, WeightsChe
   reader->data_ = static_cast<const std::byte*>(data);
   reader->size_ = size_t(info.st_size);
   reader->mapped_ = true;
-  ZEFUSE_RETURN_IF_ERROR(reader->check(weights));
+  ZEFUSE_RETURN_IF_ERROR(reader->check(weights, cancelled));
   return reader;
 }
 
-Result<std::unique_ptr<Reader>> Reader::fromBuffer(std::span<const std::byte> bytes, WeightsCheck weights) {
+Result<std::unique_ptr<Reader>> Reader::fromBuffer(std::span<const std::byte> bytes, WeightsCheck weights,
+                                                   const CancelCheck& cancelled) {
   if (reinterpret_cast<uintptr_t>(bytes.data()) % alignment != 0)
     return Status{Code::invalid_argument, "package in memory: its address must be a multiple of 64, as aligned_alloc "
                                           "and mmap give"};
@@ -167,7 +171,7 @@ Result<std::unique_ptr<Reader>> Reader::fromBuffer(std::span<const std::byte> by
   reader->name_ = "package in memory";
   reader->data_ = bytes.data();
   reader->size_ = bytes.size();
-  ZEFUSE_RETURN_IF_ERROR(reader->check(weights));
+  ZEFUSE_RETURN_IF_ERROR(reader->check(weights, cancelled));
   return reader;
 }
 
@@ -176,7 +180,7 @@ Reader::~Reader() {
     munmap(const_cast<std::byte*>(data_), size_);
 }
 
-Status Reader::check(WeightsCheck weights) {
+Status Reader::check(WeightsCheck weights, const CancelCheck& cancelled) {
   auto damaged = [&](const std::string& what) {
     return Status{Code::damaged, name_ + ": " + what + "; make it again"};
   };
@@ -221,31 +225,35 @@ Status Reader::check(WeightsCheck weights) {
       return damaged("the padding before section '" + name + "' is not zero");
     sections_.push_back({name, {data_ + entry.offset, size_t(entry.bytes)}, entry.digest});
     if (name != weights_section)
-      ZEFUSE_RETURN_IF_ERROR(checkSection(sections_.back()));
+      ZEFUSE_RETURN_IF_ERROR(checkSection(sections_.back(), cancelled));
     end = entry.offset + entry.bytes;
   }
   if (end != size_ || name_at != table.size())
     return damaged("it has bytes behind its last section or name");
   if (weights == WeightsCheck::never)
     weights_.emplace();
-  return weights == WeightsCheck::at_open ? checkWeights() : Status();
+  return weights == WeightsCheck::at_open ? checkWeights(cancelled) : Status();
 }
 
-Status Reader::checkSection(const Section& section) const {
-  if ((format_ == 1 ? sha256(section.bytes) : sectionDigest(section.bytes)) == section.digest)
+Status Reader::checkSection(const Section& section, const CancelCheck& cancelled) const {
+  if ((format_ == 1 ? sha256(section.bytes) : sectionDigest(section.bytes, cancelled)) == section.digest)
     return {};
+  if (cancelled())
+    return {Code::cancelled, name_ + ": checking section '" + section.name + "' was cancelled"};
   return {Code::damaged, name_ + ": the hash of section '" + section.name + "' is wrong; make it again"};
 }
 
-Status Reader::checkWeights() const {
+Status Reader::checkWeights(const CancelCheck& cancelled) const {
   std::lock_guard lock(weights_mutex_);
-  if (!weights_) {
-    weights_.emplace();
-    for (const Section& section : sections_)
-      if (section.name == weights_section)
-        weights_ = checkSection(section);
-  }
-  return *weights_;
+  if (weights_)
+    return *weights_;
+  Status status;
+  for (const Section& section : sections_)
+    if (section.name == weights_section)
+      status = checkSection(section, cancelled);
+  if (status.code() != Code::cancelled)
+    weights_ = status;
+  return status;
 }
 
 Result<std::span<const std::byte>> Reader::section(std::string_view name) const {

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "runtime/cache/sha256.h"
+#include "runtime/cancel_check.h"
 #include "runtime/status.h"
 
 namespace zefuse::package {
@@ -61,12 +62,14 @@ enum class WeightsCheck {
 class Reader {
 public:
   // Maps the file, which must not be changed while the reader lives (replace it by rename, as Writer does).
-  // not_found: no such file; damaged: what is wrong where; unsupported: a newer format.
-  static Result<std::unique_ptr<Reader>> open(const std::string& path,
-                                              WeightsCheck weights = WeightsCheck::at_first_use);
+  // not_found: no such file; damaged: what is wrong where; unsupported: a newer format; cancelled, which is asked
+  // between pieces of what is hashed.
+  static Result<std::unique_ptr<Reader>>
+  open(const std::string& path, WeightsCheck weights = WeightsCheck::at_first_use, const CancelCheck& cancelled = {});
   // The bytes stay the caller's and must outlive the reader; aligned to 64.
   static Result<std::unique_ptr<Reader>> fromBuffer(std::span<const std::byte> bytes,
-                                                    WeightsCheck weights = WeightsCheck::at_first_use);
+                                                    WeightsCheck weights = WeightsCheck::at_first_use,
+                                                    const CancelCheck& cancelled = {});
   ~Reader();
   Reader(const Reader&) = delete;
 
@@ -81,8 +84,8 @@ public:
   // Empty when there is none.
   std::span<const std::byte> native(std::string_view module_id, std::string_view target) const;
   // Compares the weights' hash unless that was done or is not wanted. Threads that come meanwhile wait; the answer
-  // stays.
-  Status checkWeights() const;
+  // stays, unless it was cancelled.
+  Status checkWeights(const CancelCheck& cancelled = {}) const;
 
   uint32_t format() const { return format_; }
   uint32_t readBy() const { return read_by_; }       // the lowest format that a runtime must know to read it
@@ -91,8 +94,8 @@ public:
 
 private:
   Reader() = default;
-  Status check(WeightsCheck weights);
-  Status checkSection(const Section& section) const;
+  Status check(WeightsCheck weights, const CancelCheck& cancelled);
+  Status checkSection(const Section& section, const CancelCheck& cancelled) const;
   const std::byte* data_ = nullptr;
   size_t size_ = 0;
   bool mapped_ = false;

@@ -1,6 +1,7 @@
 // Packages of every format that was ever written, run through the C interface; and what it refuses, in which words.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -226,10 +227,37 @@ TEST(Capi, DamageIsRefused) {
   EXPECT_NE(std::string(zefuse_error_message()).find("format 9"), std::string::npos) << zefuse_error_message();
 }
 
+// At each place where it asks, hashing among them: a package whose check was cancelled is not a damaged one.
+TEST(Capi, ALoadCanBeCancelled) {
+  struct Left {
+    std::atomic<int> answers;
+  } left{};
+  zefuse_load_options options{};
+  options.size = sizeof options;
+  options.weights_check = ZEFUSE_CHECK_AT_LOAD;
+  options.cancelled = [](void* data) { return int(static_cast<Left*>(data)->answers-- == 0); };
+  options.cancelled_data = &left;
+  int points = 0;
+  for (bool loaded = false; !loaded; ++points) {
+    ASSERT_LT(points, 1000);
+    left.answers = points;
+    zefuse_model* model = nullptr;
+    const zefuse_status status = zefuse_model_load_file(PACKAGES "format_2.zefuse", &options, &model);
+    loaded = left.answers >= 0;
+    ASSERT_EQ(status, loaded ? ZEFUSE_OK : ZEFUSE_CANCELLED) << points << ": " << zefuse_error_message();
+    EXPECT_EQ(model != nullptr, loaded);
+    zefuse_model_release(model);
+  }
+  EXPECT_GT(points, 3);
+  EXPECT_STREQ(zefuse_status_name(ZEFUSE_CANCELLED), "cancelled");
+}
+
 TEST(Capi, OtherDevicesAreNamed) {
   zefuse_model* model = nullptr;
-  zefuse_load_options options{sizeof options, "gpu:42", nullptr, ZEFUSE_CHECK_AT_LOAD, 0, ZEFUSE_JIT_DEFAULT, 0,
-                              nullptr,        nullptr};
+  zefuse_load_options options{};
+  options.size = sizeof options;
+  options.device = "gpu:42";
+  options.weights_check = ZEFUSE_CHECK_AT_LOAD;
   EXPECT_EQ(zefuse_model_load_file(PACKAGES "format_2.zefuse", &options, &model), ZEFUSE_NOT_FOUND);
   EXPECT_NE(std::string(zefuse_error_message()).find("gpu:42"), std::string::npos) << zefuse_error_message();
   options.size = 0;

@@ -1,12 +1,15 @@
 // Devices through the C interface: consent to the driver's compiler, and the second choice. The CPU driver poses as an
 // Intel GPU that no compiler here covers (docs/gpu.md), so its own compiler is "the driver's".
 #include <gtest/gtest.h>
+#include <signal.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cmath>
 #include <cstddef>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -120,12 +123,100 @@ TEST_F(Device, TheEnvironmentConsentsForProgramsThatDoNotSay) {
   EXPECT_TRUE(says("ZEFUSE_JIT='perhaps'"));
 }
 
-TEST_F(Device, TheCallerMayCancel) {
-  options.device = "gpu:0";
+TEST_F(Device, ProgressMayCancel) {
   options.jit = ZEFUSE_JIT_ALLOW;
   seen.answer = 0;
+  for (const char* device : {"gpu:0", "gpu:0,cpu"}) {  // who wants no GPU's kernel wants no model
+    options.device = device;
+    EXPECT_EQ(load(), ZEFUSE_CANCELLED) << device;
+    EXPECT_EQ(model, nullptr);
+    EXPECT_TRUE(says("was cancelled")) << zefuse_error_message();
+  }
+  options.size = offsetof(zefuse_load_options, cancelled);  // compiled before there was such a status
   EXPECT_EQ(load(), ZEFUSE_DEADLINE);
-  EXPECT_TRUE(says("was cancelled")) << zefuse_error_message();
+}
+
+// Compilers that never end: the installed one's answer what it is, its code for a kernel, and the driver's own. Its
+// children's ids are in `running`.
+class Cancelled : public Device {
+public:  // to callbacks
+  void SetUp() override {
+    Device::SetUp();
+    std::filesystem::create_directories(folder);
+    running = (folder / "running").string();
+    options.device = "gpu:0,cpu";
+    options.cancelled = [](void* data) {
+      auto* self = static_cast<Cancelled*>(data);
+      ++self->asked;
+      return int(std::filesystem::exists(self->running));
+    };
+    options.cancelled_data = this;
+  }
+  void TearDown() override {
+    unsetenv("ZEFUSE_CPU_DRIVER_GPU_FAULT");
+    std::filesystem::remove_all(folder);
+    Device::TearDown();
+  }
+  // A program in the place of ocloc; `compile`: what it does when it is to compile, `other`: when it is asked.
+  void install(const std::string& compile, const std::string& other) {
+    const std::string path = (folder / "ocloc").string();
+    std::ofstream(path) << "#!/bin/sh\nhang() { echo $$ >> " << running << "; exec sleep 600; }\ncase \"$1\" in\n"
+                        << "compile) " << compile << ";;\nquery) " << (other.empty() ? "printf 12.34 > $2" : other)
+                        << ";;\n*) "
+                        << (other.empty() ? "echo '  -device <device_type> can be: skl, dg2-g11, version'; exit 7"
+                                          : other)
+                        << ";;\nesac\n";
+    std::filesystem::permissions(path, std::filesystem::perms::owner_all);
+    setenv("ZEFUSE_OCLOC", path.c_str(), 1);
+  }
+  void expectCancelled() {
+    EXPECT_EQ(load(), ZEFUSE_CANCELLED) << zefuse_error_message();
+    EXPECT_EQ(model, nullptr);
+    EXPECT_GT(asked, 1);
+    EXPECT_TRUE(says("cancelled")) << zefuse_error_message();
+    std::ifstream ids(running);
+    for (pid_t id; ids >> id;)
+      EXPECT_NE(kill(id, 0), 0) << "the compiler " << id << " still runs";
+  }
+
+  const std::filesystem::path folder =
+      std::filesystem::temp_directory_path() / ("zefuse-cancelled-" + std::to_string(getpid()));
+  std::string running;
+  std::atomic<int> asked{0};
+};
+
+TEST_F(Cancelled, WhileACompilerIsAskedWhatItIs) {
+  install("exit 1", "hang");
+  expectCancelled();
+}
+
+TEST_F(Cancelled, WhileAnInstalledCompilerRuns) {
+  install("hang", "");
+  expectCancelled();
+}
+
+TEST_F(Cancelled, WhileTheDriverCompiles) {
+  // The driver reads its environment once a process: what it is told here only its compiler, another process, hears.
+  setenv("ZEFUSE_CPU_DRIVER_GPU_FAULT", "jit-hang", 1);
+  options.jit = ZEFUSE_JIT_ALLOW;
+  options.jit_progress = [](void* data, const char*, const char*, size_t, size_t) {
+    std::ofstream(static_cast<Cancelled*>(data)->running);  // no id: it is not ours to know
+    return 1;
+  };
+  options.jit_progress_data = this;
+  expectCancelled();
+  std::ifstream children("/proc/self/task/" + std::to_string(getpid()) + "/children");
+  pid_t child = 0;
+  EXPECT_FALSE(children >> child) << "process " << child << " is left";
+}
+
+TEST_F(Cancelled, BeforeItBegins) {
+  std::ofstream(running.c_str());
+  options.device = "cpu";
+  EXPECT_EQ(load(), ZEFUSE_CANCELLED);
+  EXPECT_EQ(asked, 1) << "the first yes stays";
+  options.size = offsetof(zefuse_load_options, cancelled);  // not read
+  EXPECT_EQ(load(), ZEFUSE_OK) << zefuse_error_message();
 }
 
 TEST_F(Device, TheCpuWhereItWasChosen) {

@@ -112,7 +112,7 @@ TEST_F(FakeCompiler, CancelledWhileItRuns) {
   auto begin = std::chrono::steady_clock::now();
   auto result = compile(options);
   ASSERT_FALSE(result.ok());
-  EXPECT_EQ(result.status().code(), Code::deadline);
+  EXPECT_EQ(result.status().code(), Code::cancelled);
   EXPECT_NE(result.status().message().find("was cancelled"), std::string::npos) << result.status().message();
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(60));
 }
@@ -190,6 +190,26 @@ TEST_F(InstalledCompilers, AnswersThatAreLateAreNotWaitedForAgain) {
   for (int wait_ms = 400; questions() == before && wait_ms < 60000; wait_ms *= 2)
     (void)installedCompilers(std::chrono::milliseconds(wait_ms));  // who is ready to wait longer asks again
   EXPECT_GT(questions(), before);
+}
+
+TEST_F(InstalledCompilers, QuestionsCanBeCancelledAndAreAskedAgain) {
+  install("exec sleep 600");
+  std::atomic<bool> waiting{false};
+  Status while_asked, while_waited;
+  std::thread asks([&] {  // until the other waits for its answer
+    while_asked = installedCompilerFor("dg2-g11", std::chrono::seconds(600), [&] { return waiting.load(); }).status();
+  });
+  while (questions() == 0)
+    usleep(1000);
+  int asked = 0;
+  while_waited = installedCompilerFor("dg2-g11", std::chrono::seconds(600), [&] { return ++asked > 2; }).status();
+  EXPECT_EQ(while_waited.code(), Code::cancelled) << while_waited.message();
+  waiting = true;
+  asks.join();
+  EXPECT_EQ(while_asked.code(), Code::cancelled) << while_asked.message();
+  const auto compilers = installedCompilers(std::chrono::milliseconds(40));
+  ASSERT_EQ(compilers.size(), 1u);
+  EXPECT_EQ(compilers[0].problem.code(), Code::deadline) << "it was asked, and was late";
 }
 
 TEST_F(InstalledCompilers, AllAreAskedAtTheSameTime) {
