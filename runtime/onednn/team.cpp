@@ -1,6 +1,8 @@
 #include "runtime/onednn/team.h"
 
 #include <algorithm>
+#include <exception>
+#include <mutex>
 
 extern "C" {
 int omp_get_max_threads();
@@ -17,6 +19,8 @@ namespace {
 struct Work {
   int64_t count;
   const std::function<void(int64_t, int64_t)>* body;
+  std::mutex mutex;  // guards the next
+  std::exception_ptr thrown;
 };
 
 void runPart(void* data) {
@@ -24,8 +28,15 @@ void runPart(void* data) {
   // The team may be smaller than asked for (nested regions, thread limits).
   int64_t parts = omp_get_num_threads(), part = omp_get_thread_num();
   int64_t begin = work->count * part / parts, end = work->count * (part + 1) / parts;
-  if (begin < end)
+  if (begin >= end)
+    return;
+  try {
     (*work->body)(begin, end);
+  } catch (...) {  // libgomp is C: the process would end
+    std::lock_guard lock(work->mutex);
+    if (!work->thrown)
+      work->thrown = std::current_exception();
+  }
 }
 
 }  // namespace
@@ -41,8 +52,10 @@ void overTeam(int64_t count, int64_t grain, const std::function<void(int64_t, in
       body(0, count);
     return;
   }
-  Work work{count, &body};
+  Work work{count, &body, {}, {}};
   GOMP_parallel(runPart, &work, unsigned(threads), 0);
+  if (work.thrown)
+    std::rethrow_exception(work.thrown);
 }
 
 }  // namespace zefuse::onednn

@@ -11,7 +11,7 @@ int maxThreads();
 void setMaxThreads(int threads);  // of the calling thread only
 
 // body(begin, end) over [0, count), in as many parts as the team has threads and `grain` (the least
-// count worth a thread) allows. `body` must not throw.
+// count worth a thread) allows. What `body` throws first is thrown here, once all parts have ended.
 void overTeam(int64_t count, int64_t grain, const std::function<void(int64_t, int64_t)>& body);
 
 }  // namespace zefuse::onednn

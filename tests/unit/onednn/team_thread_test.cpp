@@ -87,6 +87,25 @@ TEST_F(Team, WhatALoopThrowsReachesItsCallerAndEndsIt) {
   EXPECT_LT(begun, 100000);
 }
 
+TEST_F(Team, WhatATeamThrowsReachesItsCaller) {
+  setMaxThreads(4);
+  std::atomic<int> done{0};
+  try {
+    overTeam(400, 1, [&](int64_t begin, int64_t end) {
+      if (begin > 0)
+        throw std::runtime_error("a part");
+      done += int(end - begin);
+    });
+    FAIL();
+  } catch (const std::runtime_error& error) {
+    EXPECT_STREQ(error.what(), "a part");
+  }
+  EXPECT_GT(done, 0);
+  std::atomic<int64_t> sum{0};
+  overTeam(400, 1, [&](int64_t begin, int64_t end) { sum += end - begin; });
+  EXPECT_EQ(sum, 400);
+}
+
 TEST_F(Team, TheEndIsWaitedFor) {
   std::atomic<bool> may_end{false};
   bool ended = false;
