@@ -9,6 +9,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "lowering/native/spawn.h"
 
@@ -29,6 +30,22 @@ struct Pipe {
   void closeEnd(int which) {
     close(ends[which]);
     ends[which] = -1;
+  }
+};
+
+// A child and its process group, which end with this object unless it was reaped.
+struct Child {
+  pid_t id;
+  ~Child() {
+    if (id > 0)
+      end(nullptr, nullptr);
+  }
+  // Kills what is left of the group, and reaps.
+  void end(int* status, rusage* usage) {
+    kill(-id, SIGKILL);
+    while (wait4(id, status, 0, usage) < 0 && errno == EINTR) {
+    }
+    id = -1;
   }
 };
 
@@ -69,17 +86,18 @@ Result<ToolOutput> runTool(const std::vector<std::string>& command, const ToolLi
   files.duplicate(pipe.ends[1], 2);
   if (!limits.directory.empty())
     files.directory(limits.directory);
-  pid_t child = -1;
-  if (const int error = spawnInGroup(command, files, child); error != 0)
+  pid_t started = -1;  // nobody's where it fails
+  if (const int error = spawnInGroup(command, files, started); error != 0)
     return Status(error == ENOENT ? Code::not_found : Code::internal,
                   "cannot start " + tool + ": " + std::strerror(error) +
                       (error == ENOENT ? "; install it or put it into PATH" : ""));
+  Child child{started};
   pipe.closeEnd(1);
   if (limits.memory_bytes) {
     // The program has only begun: what it allocates from here on counts with the little that it has. Not RLIMIT_AS: a
     // GPU's driver reserves far more addresses than it uses.
     const rlimit memory{limits.memory_bytes, limits.memory_bytes};
-    prlimit(child, RLIMIT_DATA, &memory, nullptr);
+    prlimit(child.id, RLIMIT_DATA, &memory, nullptr);
   }
 
   // Read until the tool ends or its time is up. The pipe may outlive it (a grandchild holds it), so the child is
@@ -105,15 +123,17 @@ Result<ToolOutput> runTool(const std::vector<std::string>& command, const ToolLi
       if (count == 0)
         open = false;
     }
-    const pid_t reaped = wait4(child, &wait_status, WNOHANG, &usage);
-    if (reaped < 0 && errno != EINTR)  // the host reaps all children: how it ended is lost
+    const pid_t reaped = wait4(child.id, &wait_status, WNOHANG, &usage);
+    if (reaped < 0 && errno != EINTR) {  // the host reaps all children: how it ended is lost
+      child.id = -1;
       return Status(Code::internal, tool + ": wait4: " + std::strerror(errno) + withOutput(output.text, command));
-    ended = reaped == child;
-  }
-  kill(-child, SIGKILL);  // whatever of its group is left
-  if (!ended)
-    while (wait4(child, &wait_status, 0, &usage) < 0 && errno == EINTR) {
     }
+    ended = reaped == child.id;
+  }
+  if (ended)
+    kill(-std::exchange(child.id, -1), SIGKILL);  // whatever of its group is left
+  else
+    child.end(&wait_status, &usage);
   // What is still in the pipe, without waiting for a grandchild to close it.
   if (open) {
     fcntl(pipe.ends[0], F_SETFL, O_NONBLOCK);
