@@ -118,9 +118,9 @@ public:
     for (const View& input : inputs)
       pointers.push_back(&*input);
     std::vector<DLManagedTensor*> results(zefuse_model_num_outputs(model_.get()));
-    check(zefuse_model_call(model_.get(), pointers.data(), pointers.size(), results.data(), results.size()));
     std::vector<Tensor> tensors;
-    tensors.reserve(results.size());
+    tensors.reserve(results.size());  // nothing is thrown while `results` own
+    check(zefuse_model_call(model_.get(), pointers.data(), pointers.size(), results.data(), results.size()));
     for (DLManagedTensor* result : results)
       tensors.emplace_back(result);
     return tensors;
