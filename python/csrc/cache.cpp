@@ -1,8 +1,9 @@
 #include "python/csrc/cache.h"
 
-#include "python/csrc/errors.h"
 #include <pybind11/stl.h>
 
+#include "python/csrc/errors.h"
+#include "python/csrc/gil.h"
 #include "runtime/cache/file_cache.h"
 #include "runtime/cache/maintenance.h"
 
@@ -13,7 +14,7 @@ namespace {
 
 py::list entries(const std::string& directory) {
   py::list list;
-  for (const CacheEntryInfo& info : listEntries(directory)) {
+  for (const CacheEntryInfo& info : withoutGil([&] { return listEntries(directory); })) {
     py::dict key;
     for (const auto& [name, value] : info.key)
       key[py::str(name)] = value;
@@ -44,7 +45,7 @@ void defineCacheFunctions(py::module_& module) {
       "cache_load",
       [](const std::string& directory, const std::string& kind,
          const std::vector<std::pair<std::string, std::string>>& fields) -> py::object {
-        const auto found = FileCache(directory).load(keyOf(kind, fields));
+        const auto found = withoutGil([&] { return FileCache(directory).load(keyOf(kind, fields)); });
         if (!found)
           return py::none();
         return py::bytes(reinterpret_cast<const char*>(found->data()), found->size());
@@ -55,21 +56,28 @@ void defineCacheFunctions(py::module_& module) {
       [](const std::string& directory, uint64_t limit, const std::string& kind,
          const std::vector<std::pair<std::string, std::string>>& fields, const std::string& note,
          const std::string& body) {
-        const Status status =
-            FileCache(directory, limit).store(keyOf(kind, fields), std::as_bytes(std::span(body)), note);
+        const Status status = withoutGil([&] {
+          return FileCache(directory, limit).store(keyOf(kind, fields), std::as_bytes(std::span(body)), note);
+        });
         return status.ok() ? std::string() : status.message();
       },
       py::arg("directory"), py::arg("limit"), py::arg("kind"), py::arg("fields"), py::arg("note"), py::arg("body"));
   module.def("cache_entries", &entries, py::arg("directory"));
   module.def(
-      "cache_clear", [](const std::string& directory) { return unwrap(clearCache(directory)); }, py::arg("directory"));
+      "cache_clear",
+      [](const std::string& directory) { return unwrap(withoutGil([&] { return clearCache(directory); })); },
+      py::arg("directory"));
   module.def(
       "cache_export",
-      [](const std::string& directory, const std::string& file) { return unwrap(exportCache(directory, file)); },
+      [](const std::string& directory, const std::string& file) {
+        return unwrap(withoutGil([&] { return exportCache(directory, file); }));
+      },
       py::arg("directory"), py::arg("file"));
   module.def(
       "cache_import",
-      [](const std::string& directory, const std::string& file) { return unwrap(importCache(directory, file)); },
+      [](const std::string& directory, const std::string& file) {
+        return unwrap(withoutGil([&] { return importCache(directory, file); }));
+      },
       py::arg("directory"), py::arg("file"));
 }
 

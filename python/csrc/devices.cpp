@@ -6,6 +6,7 @@
 
 #include "lowering/native/installed_compilers.h"
 #include "lowering/targets.h"
+#include "python/csrc/gil.h"
 #include "runtime/ze/device.h"
 
 namespace py = pybind11;
@@ -62,11 +63,7 @@ py::dict targets() {
 /// ZEFUSE_OCLOC or the one in the path, and those that `zefuse toolchain install` unpacked.
 py::list compilers() {
   py::list result;
-  std::vector<InstalledCompiler> installed;
-  {
-    py::gil_scoped_release released;
-    installed = installedCompilers();
-  }
+  const std::vector<InstalledCompiler> installed = withoutGil([] { return installedCompilers(); });
   for (const InstalledCompiler& compiler : installed) {
     if (!compiler.problem.ok())
       continue;  // it does not run
@@ -126,12 +123,11 @@ py::dict describe(const ze::Device& device) {
 
 py::list devices() {
   std::vector<ze::Device> found;
-  {
-    py::gil_scoped_release released;
+  withoutGil([&] {
     for (const auto& [name, description] : ze::Device::list())
       if (auto device = ze::Device::find(name); device.ok())
         found.push_back(*device);
-  }
+  });
   py::list result;
   for (const ze::Device& device : found)
     result.append(describe(device));

@@ -16,22 +16,28 @@ namespace zefuse::python {
 
 class Interrupts {
 public:
-  // Whether a handler raised. May outlive this object.
+  // Whether a handler raised, or cancel() was called. May outlive this object.
   CancelCheck asked() const {
     return [flag = flag_] { return flag->load(); };
   }
 
-  // Runs `work` on a thread of its own while this one looks for signals, every 20 ms; where the system has no thread to
-  // give, here, and deaf. The GIL must be released. What a handler raised is raised here, once the work has heard of it
-  // and ended: what the work refers to is no longer in use then.
+  void cancel() { *flag_ = true; }
+
+  // Runs `work` on a thread of its own while this one waits; where the system has no thread to give, here, and deaf.
   template <typename Work> auto run(const Work& work) -> decltype(work()) {
     onednn::TeamThread<decltype(work())> thread(std::cref(work));
+    return wait(thread);
+  }
+
+  // Waits for work that asks asked(), and looks for signals every 20 ms. The GIL must be released. What a handler
+  // raised is raised here, once the work has heard of it and ended: what the work refers to is no longer in use then.
+  template <typename T> T wait(onednn::TeamThread<T>& thread) {
     std::exception_ptr raised;
     while (!thread.endsWithin(std::chrono::milliseconds(20))) {
       pybind11::gil_scoped_acquire acquired;
       if (PyErr_CheckSignals() != 0) {
         raised = std::make_exception_ptr(pybind11::error_already_set());
-        *flag_ = true;
+        cancel();
       }
     }
     if (raised)

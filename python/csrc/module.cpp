@@ -21,6 +21,7 @@
 #include "python/csrc/compiled_graph.h"
 #include "python/csrc/devices.h"
 #include "python/csrc/errors.h"
+#include "python/csrc/gil.h"
 #include "python/csrc/interrupts.h"
 #include "python/csrc/package.h"
 #include "python/csrc/plan_cache.h"
@@ -148,12 +149,11 @@ std::optional<TargetDescription> gpuOf(const Options& options) { return TargetDe
 std::optional<InstalledCompiler> deviceCompiler(Settings& settings) {
   if (!gpuOf(settings.compile))
     return std::nullopt;
-  Result<InstalledCompiler> ocloc = [&] {
-    py::gil_scoped_release released;
+  Result<InstalledCompiler> ocloc = withoutGil([&] {
     return settings.interrupts.run([&] {
       return installedCompilerFor(settings.compile.target, compiler_answer_deadline, settings.run.cancelled);
     });
-  }();
+  });
   if (!ocloc.ok())
     return std::nullopt;
   settings.compile.device_compiler = "ocloc " + ocloc->version;
@@ -164,16 +164,17 @@ std::optional<InstalledCompiler> deviceCompiler(Settings& settings) {
 /// that where nothing else may run, and what is wrong with the package itself.
 Result<std::unique_ptr<Executable>> fromPackage(Settings& settings, mlir::ModuleOp module, Origin& origin) {
   const auto start = std::chrono::steady_clock::now();
-  auto package = unwrap(AttachedPackage::open(settings.package));
+  auto package = unwrap(withoutGil([&] { return AttachedPackage::open(settings.package); }));
   Result<std::unique_ptr<Executable>> executable = Status(Code::not_found, "");
   AttachedPackage::Match match;
   if (!settings.compile.dump_dir.empty()) {
     match.reason = package->name() + " is not used: dump_dir is set, and a dump shows every stage of compiling";
   } else {
-    py::gil_scoped_release released;
-    match = package->find(graphKey(identify(module), settings.compile));
-    if (!match.section.empty())
-      executable = compiling(settings, [&] { return package->create(match, settings.run, !settings.package_only); });
+    withoutGil([&] {
+      match = package->find(graphKey(identify(module), settings.compile));
+      if (!match.section.empty())
+        executable = compiling(settings, [&] { return package->create(match, settings.run, !settings.package_only); });
+    });
   }
   if (executable.ok()) {
     origin.stages.emplace_back("package", secondsSince(start));

@@ -10,6 +10,7 @@
 
 #include "compiler/plan/plan_generated.h"
 #include "python/csrc/errors.h"
+#include "python/csrc/gil.h"
 #include "python/csrc/interrupts.h"
 #include "python/csrc/tensors.h"
 #include "runtime/package/ahead.h"
@@ -37,7 +38,7 @@ py::dict mapWeights(const std::shared_ptr<package::Reader>& reader, const packag
     if (auto wanted = manifest.strides.find(weight.name); wanted != manifest.strides.end()) {
       if (wanted->second.size() != weight.sizes.size())
         raise("damaged", reader->name() + ": weight '" + weight.name + "' has strides of another rank; make it again");
-      if (Status status = reader->checkWeights(); !status.ok())  // before the copy
+      if (Status status = withoutGil([&] { return reader->checkWeights(); }); !status.ok())  // before the copy
         raise(status);
       tensor = at::empty_strided(weight.sizes, wanted->second, tensor.options()).copy_(tensor);
     }
@@ -68,12 +69,7 @@ void writePackage(const std::string& path, const py::dict& sections) {
     held.push_back(py::cast<py::buffer>(value).request());
     writer.add(py::cast<std::string>(name), bytesOf(held.back()));
   }
-  Status status;
-  {
-    py::gil_scoped_release released;
-    status = writer.write(path);
-  }
-  if (!status.ok())
+  if (Status status = withoutGil([&] { return writer.write(path); }); !status.ok())
     raise(status);
 }
 
@@ -96,10 +92,9 @@ py::dict nativeSections(const py::bytes& plan, const std::vector<std::string>& t
     }
   };
   const std::string bytes = plan;
-  auto codes = [&] {
-    py::gil_scoped_release released;
+  auto codes = withoutGil([&] {
     return interrupts.run([&] { return package::compileAhead(*plan::GetPlan(bytes.data()), targets, ahead); });
-  }();
+  });
   if (raised)
     std::rethrow_exception(raised);
   py::dict sections;
@@ -109,7 +104,9 @@ py::dict nativeSections(const py::bytes& plan, const std::vector<std::string>& t
   return sections;
 }
 
-std::shared_ptr<package::Reader> openPackage(const std::string& path) { return unwrap(package::Reader::open(path)); }
+std::shared_ptr<package::Reader> openPackage(const std::string& path) {
+  return unwrap(withoutGil([&] { return package::Reader::open(path); }));
+}
 
 std::shared_ptr<package::Reader> copyPackage(const py::buffer& bytes) {
   constexpr size_t alignment = 64;
@@ -137,11 +134,10 @@ py::dict loadPackage(const std::shared_ptr<package::Reader>& reader, const Execu
   py::list plans;
   for (const package::PlanEntry* entry : unwrap(package::plansFor(*reader, manifest, options.device))) {
     auto plan = unwrap(reader->section(entry->section));
-    auto executable = [&] {
-      py::gil_scoped_release released;  // its kernels may be compiled, by threads that report progress in Python
+    auto executable = withoutGil([&] {  // its kernels may be compiled, by threads that report progress in Python
       auto create = [&] { return Executable::create(plan, options); };
       return options.device == "cpu" ? create() : interrupts.run(create);
-    }();
+    });
     auto graph = std::make_unique<CompiledGraph>(unwrap(std::move(executable)), std::vector<at::Tensor>());
     py::tuple slots = slotsOf(*entry);
     plans.append(py::make_tuple(py::cast(std::move(graph)), slots[0], slots[1]));
@@ -152,19 +148,14 @@ py::dict loadPackage(const std::shared_ptr<package::Reader>& reader, const Execu
   result["in_spec"] = manifest.in_spec;
   result["out_spec"] = manifest.out_spec;
   result["check"] = py::cpp_function([reader] {
-    Status status;
-    {
-      py::gil_scoped_release released;
-      status = reader->checkWeights();
-    }
-    if (!status.ok())
+    if (Status status = withoutGil([&] { return reader->checkWeights(); }); !status.ok())
       raise(status);
   });
   return result;
 }
 
 py::dict inspectPackage(const std::string& path) {
-  auto reader = unwrap(package::Reader::open(path, package::WeightsCheck::at_open));
+  auto reader = unwrap(withoutGil([&] { return package::Reader::open(path, package::WeightsCheck::at_open); }));
   package::Manifest manifest = unwrap(package::Manifest::read(*reader));
   py::list sections, plans, captured, weights;
   for (const package::Reader::Section& section : reader->sections())

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "python/csrc/compiled_graph.h"
+#include "python/csrc/interrupts.h"
 #include "runtime/onednn/team_thread.h"
 
 namespace zefuse::python {
@@ -15,14 +16,15 @@ namespace zefuse::python {
 class PlanLoading {
 public:
   PlanLoading(std::string plan, ExecutableOptions options);
-  ~PlanLoading();
+  ~PlanLoading();  // ends the work early: nobody wants the plan
 
-  // Once; raises what stopped it.
+  // Once; raises what stopped it, a signal's handler too (Interrupts).
   std::unique_ptr<CompiledGraph> take();
 
 private:
   const std::string plan_;
-  const ExecutableOptions options_;  // may hold Python objects: dies with this object, not in the thread
+  Interrupts interrupts_;
+  ExecutableOptions options_;  // may hold Python objects: dies with this object, not in the thread
   std::optional<onednn::TeamThread<Result<std::unique_ptr<Executable>>>> loading_;  // none: taken
 };
 

@@ -267,12 +267,29 @@ program = torch.export.export(torch.nn.Softmax(-1), (torch.ones(6, 8),))
 zefuse.compile_package(program, "ahead.zefuse", targets=["dg2-g11"])
 """
 
+PLAN = """
+import sys, torch, zefuse
+from zefuse import backend
+graphs = []
+with backend.observe(lambda _, graph: graphs.append(graph)):
+    torch.compile(torch.nn.Softmax(-1), backend="zefuse", options={"device": "gpu:0", "jit": "allow"})(torch.ones(6, 8))
+open("plan", "wb").write(graphs[0].plan_bytes())
+"""
+LOADING = """
+import os, sys, time, zefuse
+from zefuse import _native
+options = zefuse.Options.make({"device": "gpu:0"}).to_dict()
+loading = _native.load().PlanLoading(open("plan", "rb").read(), options)
+"""
+
 
 def starts(tmp_path: Path, road: str) -> tuple[str, str, dict[str, str]]:
     """A program in which a compiler runs without an end, its argument and environment. ``running`` gets the compiler's id."""
     if road == "load":  # what the package holds, the driver does not take
         ready = stub_compiler.install(tmp_path / "ready", tmp_path / "log")
         run(tmp_path, script=AHEAD, ZEFUSE_OCLOC=str(ready), ZEFUSE_CACHE_DIR="")
+    if road in ("plan", "discarded"):
+        run(tmp_path, script=PLAN, ZEFUSE_CACHE_DIR="")
     stub = stub_compiler.install(tmp_path / "ocloc", tmp_path / "log", f"echo $$ >> {tmp_path}/running; exec sleep 600")
     load = 'import zefuse\nzefuse.load("ahead.zefuse", options={"device": "gpu:0"})'
     return {
@@ -280,11 +297,13 @@ def starts(tmp_path: Path, road: str) -> tuple[str, str, dict[str, str]]:
         "spills": (PRODUCT, "{}", {"ZEFUSE_OCLOC": str(stub)}),
         "package": (AHEAD, "", {"ZEFUSE_OCLOC": str(stub)}),
         "load": (load, "", {"ZEFUSE_OCLOC": str(stub)}),
+        "plan": (LOADING + "loading.take()", "", {"ZEFUSE_OCLOC": str(stub)}),
+        "discarded": (LOADING, "", {"ZEFUSE_OCLOC": str(stub)}),
         "driver": (SCRIPT, '{"jit": "allow"}', {"ZEFUSE_CPU_DRIVER_GPU_FAULT": "jit-hang"}),
     }[road]
 
 
-@pytest.mark.parametrize("road", ["torch.compile", "spills", "package", "load", "driver"])
+@pytest.mark.parametrize("road", ["torch.compile", "spills", "package", "load", "plan", "driver"])
 def test_an_interrupt_ends_the_compiler(tmp_path: Path, road: str) -> None:
     """Python hears of a signal on its main thread alone, which must not sit in a wait meanwhile."""
     script, argument, environment = starts(tmp_path, road)
@@ -317,6 +336,15 @@ def test_an_interrupt_ends_the_compiler(tmp_path: Path, road: str) -> None:
         assert not Path(f"/proc/{number}").exists(), "the compiler still runs"
     plans = [entry for entry in zefuse.cache.entries(str(tmp_path / "cache")) if entry["key"].get("kind") == "plan"]
     assert road != "spills" or not plans, "a plan is kept that was made without answers"
+
+
+def test_a_plan_that_is_not_wanted_any_more_is_not_compiled(tmp_path: Path) -> None:
+    script, argument, environment = starts(tmp_path, "discarded")
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    script += "while not os.path.exists('running'):\n    time.sleep(0.01)\ndel loading"
+    run(tmp_path, argument, script, **environment, TMPDIR=str(temporary))
+    assert not list(temporary.glob("zefuse-*")), "the compiler ran until its deadline, and a repetition is offered"
 
 
 @pytest.mark.parametrize("options", [{"jit": "maybe"}, {"jit_timeout_s": 0}, {"device": "cpu,gpu:0"}])
