@@ -20,6 +20,7 @@ import os
 import platform
 import sys
 import threading
+import types
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
@@ -41,8 +42,17 @@ _events: deque[str] = deque(maxlen=1000)
 _inside: ContextVar[bool] = ContextVar("zefuse_precompile_inside", default=False)
 
 
-# Where these are set, compiling does more than to make a plan.
-_OTHER_WAYS = ("ZEFUSE_DUMP", "ZEFUSE_PACKAGE", "ZEFUSE_TARGETS")
+def _other_way(options: Options) -> str:
+    """Why compiling with these does something else than to make a plan for the CPU; empty: it does not."""
+    if options.device != "cpu":
+        return f"it is compiled for {options.device}"
+    for name in ("dump_dir", "package", "targets"):
+        if getattr(options, name):
+            return f"the option {name} is given"
+    for name in ("ZEFUSE_DUMP", "ZEFUSE_PACKAGE", "ZEFUSE_TARGETS"):
+        if os.environ.get(name):
+            return f"{name} is set"
+    return ""
 
 
 def events() -> list[str]:
@@ -75,8 +85,8 @@ def enable_precompile() -> None:
         if keywords.get("backend") != "zefuse" or keywords.get("disable") or keywords.get("mode"):
             return compiled
         options = Options.make(keywords.get("options"))
-        other = (options.dump_dir, options.package, options.targets, *map(os.environ.get, _OTHER_WAYS))
-        if options.device != "cpu" or any(other):
+        if reason := _other_way(options):
+            _note(f"{_name(model)}: not looked for: {reason}")
             return compiled
         if isinstance(model, torch.nn.Module):
             # Of a module only ``forward`` is replaced: the rest is torch's own wrapper.
@@ -84,6 +94,7 @@ def enable_precompile() -> None:
             return compiled
         if inspect.isfunction(model) or inspect.ismethod(model):
             return functools.wraps(model)(_function(_Precompiled(model, compiled, options)))
+        _note(f"{_name(model)}: not looked for: it is no module and no function of Python's")
         return compiled
 
     compile._zefuse_precompile = True  # type: ignore[attr-defined]
@@ -192,9 +203,12 @@ class _Precompiled:
         self._model, self._compiled, self._options = model, compiled, options
         module = isinstance(model, torch.nn.Module)
         function = type(model).forward if module else model
-        self._name = f"{getattr(function, '__module__', '')}.{getattr(function, '__qualname__', '')}"
+        self._name = _name(function)
+        self._function = function
         self._roots: Roots | None = None
-        if inspect.isfunction(function):
+        if (wrapper := _wrapper_of_torch(compiled)) is not None:
+            self._roots = Roots(wrapper, MISSING)
+        elif inspect.isfunction(function):
             self._roots = Roots(function, model if module else MISSING)
         elif inspect.ismethod(function) and inspect.isfunction(function.__func__):
             self._roots = Roots(function.__func__, function.__self__)
@@ -207,7 +221,7 @@ class _Precompiled:
             raise NotExpressible("it is no function of Python's")
         model = self._model
         if isinstance(model, torch.nn.Module):
-            if "forward" in model.__dict__ or type(model).forward is not self._roots.function:
+            if "forward" in model.__dict__ or type(model).forward is not self._function:
                 raise NotExpressible("its forward was replaced")
             if any(model.__dict__[name] for name in _HOOKS):
                 raise NotExpressible("it has hooks")
@@ -415,6 +429,22 @@ class _Recording:
     def forget(self) -> None:
         self._on = False
         self.calls.clear()
+
+
+def _name(function: Any) -> str:
+    if isinstance(function, torch.nn.Module):
+        function = type(function).forward
+    return f"{getattr(function, '__module__', '')}.{getattr(function, '__qualname__', type(function).__qualname__)}"
+
+
+def _wrapper_of_torch(compiled: Callable[..., Any]) -> types.FunctionType | None:
+    """What Dynamo traces in place of a function or module of torch's own (``nn.Sequential``), whose frames it skips: a function that
+    calls it, with it in the closure. None: it traces the function itself."""
+    from torch._dynamo import external_utils
+
+    traced = getattr(compiled, "_torchdynamo_orig_callable", None)
+    inner = external_utils.wrap_inline.__code__.co_consts
+    return traced if inspect.isfunction(traced) and traced.__code__ in inner else None
 
 
 def _stance() -> str:

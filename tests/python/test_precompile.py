@@ -156,6 +156,21 @@ def test_what_is_not_covered_is_not_kept(
     assert any("not kept" in event and why in event for event in precompile.events()), precompile.events()
 
 
+@pytest.mark.parametrize(
+    ("model", "options", "why"),
+    [
+        (torch.nn.functional.softplus, {}, "no function of Python's"),
+        (nn.Linear(3, 3), {"device": "gpu:0"}, "compiled for gpu:0"),
+        (nn.Linear(3, 3), {"targets": ["avx2"]}, "the option targets is given"),
+    ],
+)
+def test_what_is_not_looked_for_says_why(enabled: None, model: Any, options: dict[str, Any], why: str) -> None:
+    x = torch.arange(3.0)
+    with torch.no_grad():
+        torch.testing.assert_close(torch.compile(model, backend="zefuse", options=options)(x), model(x))
+    assert any("not looked for" in event and why in event for event in precompile.events()), precompile.events()
+
+
 def test_training_is_as_before(enabled: None, tmp_path: Path) -> None:
     model = nn.Linear(4, 4)
     torch.compile(model, backend="zefuse")(torch.ones(2, 4)).sum().backward()
@@ -226,6 +241,44 @@ def in_a_fresh_table(model: Any, *inputs: Any) -> Any:
 @pytest.mark.parametrize("function", [imports, by_name])
 def test_functions_by_other_roads(enabled: None, function: Callable[[torch.Tensor], torch.Tensor]) -> None:
     in_a_fresh_table(function, torch.arange(6.0) - 3)
+
+
+class Doubled(nn.Sequential):
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        return super().forward(input) * 2
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda model: setattr(model[1], "negative_slope", 0.5),
+        lambda model: setattr(model[2][0], "dim", 0),
+        lambda model: model.append(nn.Tanh()),
+        lambda model: model.__setitem__(1, nn.Tanh()),
+        lambda model: model.__delitem__(1),
+        lambda model: model[0].register_forward_hook(lambda module, args, out: out * 2),
+        lambda model: model.register_forward_pre_hook(lambda module, args: (args[0] + 1,)),
+        lambda model: setattr(model, "forward", lambda x: x * 3),
+        lambda model: setattr(model[1], "forward", lambda x: x * 3),
+        lambda model: setattr(model, "__class__", Doubled),
+        lambda model: setattr(model[0], "bias", None),
+        lambda model: model.double(),
+    ],
+)
+def test_modules_of_torch(enabled: None, change: Callable[[nn.Sequential], Any]) -> None:
+    """Dynamo traces a wrapper around them, not their forward."""
+    model = nn.Sequential(nn.Linear(4, 4), nn.LeakyReLU(0.1), nn.Sequential(nn.Softmax(-1)))
+    x = torch.arange(12.0).reshape(3, 4) - 5
+    compiled = in_a_fresh_table(model, x)
+    change(model)
+    x = x.to(next(model.parameters()).dtype)
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(x), model(x))
+        torch.testing.assert_close(torch.compile(model, backend="zefuse")(x), model(x))
+
+
+def test_functions_of_torch(enabled: None) -> None:
+    in_a_fresh_table(nn.functional.normalize, torch.arange(12.0).reshape(3, 4) - 5)
 
 
 def test_one_tensor_twice_is_not_two_tensors(enabled: None) -> None:
