@@ -92,6 +92,9 @@ def enable_precompile() -> None:
             # Of a module only ``forward`` is replaced: the rest is torch's own wrapper.
             compiled.forward = _Precompiled(model, compiled.forward, options)  # type: ignore[attr-defined]
             return compiled
+        if inspect.ismethod(model) and model.__func__ is torch.nn.Module._call_impl:
+            model = model.__self__  # Module.compile; Dynamo traces its forward
+            return _function(_Precompiled(model, compiled, options))
         if inspect.isfunction(model) or inspect.ismethod(model):
             return functools.wraps(model)(_function(_Precompiled(model, compiled, options)))
         _note(f"{_name(model)}: not looked for: it is no module and no function of Python's")

@@ -277,6 +277,22 @@ def test_modules_of_torch(enabled: None, change: Callable[[nn.Sequential], Any])
         torch.testing.assert_close(torch.compile(model, backend="zefuse")(x), model(x))
 
 
+def test_a_module_compiled_in_place(enabled: None) -> None:
+    model, x = Part(), torch.ones(2, 4)
+    expected = model(x)
+    for event in ("kept", "taken from the cache"):
+        torch._dynamo.reset()
+        with torch.no_grad():
+            model.compile(backend="zefuse")
+            for _ in range(3):
+                torch.testing.assert_close(model(x), expected)
+        assert precompile.events()[-1].endswith(event), precompile.events()
+    model.sizes.append(3)
+    torch.testing.assert_close(model(x), expected + 1)
+    model.register_forward_hook(lambda module, args, out: out * 2)
+    torch.testing.assert_close(model(x), expected * 2 + 2)
+
+
 def test_functions_of_torch(enabled: None) -> None:
     in_a_fresh_table(nn.functional.normalize, torch.arange(12.0).reshape(3, 4) - 5)
 
