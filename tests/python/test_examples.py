@@ -20,6 +20,7 @@ def test_semantic_search() -> None:
         capture_output=True,
         text=True,
         timeout=600,
+        env={**os.environ, "COLUMNS": "100"},  # where lines are broken
     )
     assert done.returncode == 0, done.stderr
     assert "She kneaded the dough" in done.stdout
@@ -53,7 +54,7 @@ def test_minilm_in_cpp(tmp_path: Path) -> None:
 
     # A file that is no package.
     done = subprocess.run(
-        [built / "search", folder / "README.md", *arguments[1:]], capture_output=True, text=True, timeout=60
+        [built / "search", folder / "README.md", *arguments[1:]], capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 1 and "it does not begin as a package does" in done.stderr
 
