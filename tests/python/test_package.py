@@ -534,6 +534,7 @@ def test_a_compiler_that_fails_is_an_error(
     """It names the kernel and the target, and nothing is written. One that hangs or eats memory: test_lowering_native."""
     stub = stub_compiler.install(tmp_path / "ocloc", tmp_path / "log", afterwards)
     monkeypatch.setenv("ZEFUSE_OCLOC", str(stub))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))  # where the kernel is left for a repetition
     program = torch.export.export(nn.Sequential(nn.GELU()), (torch.randn(4, 6),))
     with pytest.raises(DeviceError, match=words) as caught:
         zefuse.compile_package(program, tmp_path / "m", targets=["dg2-g11"], options={"cache_dir": ""})

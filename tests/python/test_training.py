@@ -104,7 +104,10 @@ def images(x: torch.Tensor, first: torch.Tensor, second: torch.Tensor) -> torch.
     return F.batch_norm(F.conv2d(hidden, second, padding=1), None, None, training=True)
 
 
-IMAGES = (torch.randn(2, 16, 12, 12), torch.randn(24, 16, 3, 3), torch.randn(8, 24, 3, 3))
+IMAGES = tuple(
+    torch.randn(shape, generator=torch.Generator().manual_seed(1))
+    for shape in [(2, 16, 12, 12), (24, 16, 3, 3), (8, 24, 3, 3)]
+)
 
 
 def test_saved_activations_lie_as_they_were_computed() -> None:

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "runtime/capi/zefuse.h"
+#include "tests/unit/cache/temporary_folder.h"
 
 namespace {
 
@@ -91,10 +92,9 @@ TEST_F(Device, WithoutConsentTheMessageSaysEverything) {
 }
 
 TEST_F(Device, WithConsentTheDriverCompilesAndTheCodeIsKept) {
-  const auto folder = std::filesystem::temp_directory_path() / ("zefuse-capi-" + std::to_string(getpid()));
-  const std::string cache = folder.string();
+  const zefuse::test::TemporaryFolder cache;
   options.device = "gpu:0";
-  options.cache_dir = cache.c_str();
+  options.cache_dir = cache.path.c_str();
   options.jit = ZEFUSE_JIT_ALLOW;
   ASSERT_EQ(load(), ZEFUSE_OK) << zefuse_error_message();
   EXPECT_FALSE(seen.kernels.empty());
@@ -109,7 +109,6 @@ TEST_F(Device, WithConsentTheDriverCompilesAndTheCodeIsKept) {
   options.jit = ZEFUSE_JIT_NEVER;  // found again, so no consent is needed
   EXPECT_EQ(load(), ZEFUSE_OK) << zefuse_error_message();
   EXPECT_TRUE(seen.kernels.empty());
-  std::filesystem::remove_all(folder);
 }
 
 TEST_F(Device, TheEnvironmentConsentsForProgramsThatDoNotSay) {
@@ -142,7 +141,6 @@ class Cancelled : public Device {
 public:  // to callbacks
   void SetUp() override {
     Device::SetUp();
-    std::filesystem::create_directories(folder);
     running = (folder / "running").string();
     options.device = "gpu:0,cpu";
     options.cancelled = [](void* data) {
@@ -154,7 +152,6 @@ public:  // to callbacks
   }
   void TearDown() override {
     unsetenv("ZEFUSE_CPU_DRIVER_GPU_FAULT");
-    std::filesystem::remove_all(folder);
     Device::TearDown();
   }
   // A program in the place of ocloc; `compile`: what it does when it is to compile, `other`: when it is asked.
@@ -179,8 +176,8 @@ public:  // to callbacks
       EXPECT_NE(kill(id, 0), 0) << "the compiler " << id << " still runs";
   }
 
-  const std::filesystem::path folder =
-      std::filesystem::temp_directory_path() / ("zefuse-cancelled-" + std::to_string(getpid()));
+  const zefuse::test::TemporaryFolder temporary;
+  const std::filesystem::path folder = temporary.path;
   std::string running;
   std::atomic<int> asked{0};
 };
