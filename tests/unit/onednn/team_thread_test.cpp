@@ -73,11 +73,11 @@ TEST_F(Team, WhatALoopThrowsReachesItsCallerAndEndsIt) {
   try {
     inParallelForTeam(100000, [&](size_t i) {
       ++begun;
+      if (i == 10)
+        throw std::runtime_error("piece " + std::to_string(i));
       ++running;
       std::this_thread::sleep_for(std::chrono::microseconds(50));
       --running;
-      if (i == 10)
-        throw std::runtime_error("piece " + std::to_string(i));
     });
     FAIL();
   } catch (const std::runtime_error& error) {
