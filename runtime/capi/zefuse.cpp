@@ -126,7 +126,8 @@ namespace {
 
 // "gpu:0,cpu" to a first choice and, where there is one, a second.
 Status readDevices(const char* given, std::string& first, bool& or_cpu) {
-  first = given ? given : "cpu";
+  const std::string wanted = given ? given : "cpu";
+  first = wanted;
   const size_t comma = first.find(',');
   or_cpu = comma != std::string::npos;
   const bool second_is_cpu = !or_cpu || first.substr(comma) == ",cpu";
@@ -134,7 +135,7 @@ Status readDevices(const char* given, std::string& first, bool& or_cpu) {
   const std::string number = first.starts_with("gpu:") ? first.substr(4) : "";
   const bool gpu = first == "gpu" || (!number.empty() && number.find_first_not_of("0123456789") == std::string::npos);
   if (!second_is_cpu || !(gpu || (first == "cpu" && !or_cpu)))
-    return {Code::invalid_argument, "zefuse_load_options.device '" + std::string(given) +
+    return {Code::invalid_argument, "zefuse_load_options.device '" + wanted +
                                         "': expected \"cpu\", \"gpu:N\", or \"gpu:N,cpu\" for the CPU where that GPU "
                                         "cannot be used"};
   return {};
