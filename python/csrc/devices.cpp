@@ -84,7 +84,7 @@ py::dict describe(const ze::Device& device) {
   py::dict row;
   const auto& properties = device.properties;
   const bool cpu = device.isCpu();
-  const GpuTarget* target = cpu ? nullptr : findGpuTarget(properties.deviceId);
+  const GpuTarget* target = cpu ? nullptr : findGpuTarget(device.product());
   row["device"] = device.name;
   row["kind"] = cpu ? "cpu" : "gpu";
   row["name"] = device.description;
@@ -93,6 +93,7 @@ py::dict describe(const ze::Device& device) {
     row["target"] = cpuTargets()[hostCpuLevel()].name;
   else
     row["target"] = target ? py::object(py::str(std::string(target->product))) : py::object(py::none());
+  row["built_in"] = device.hasOurCompiler();
   row["integrated"] = cpu || (properties.flags & ZE_DEVICE_PROPERTY_FLAG_INTEGRATED) != 0;
   row["units"] = uint64_t(properties.numSlices) * properties.numSubslicesPerSlice * properties.numEUsPerSubslice;
   uint64_t memory = 0;

@@ -51,6 +51,9 @@ std::string targetOf(const std::string& device_name) {
   std::string product = device.product();
   if (product.empty())
     raise("not_found", executor::whyNotCovered(device, ""));
+  if (!findGpuTarget(product))
+    raise("not_found",
+          std::string(ze::kGpuTargetVariable) + "='" + product + "': no such target; `zefuse targets` lists them");
   return product;
 }
 

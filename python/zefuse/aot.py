@@ -58,6 +58,8 @@ def compile_package(
 
     checked = Options.make(options)
     wanted = _targets(targets)
+    if not wanted:
+        raise InvalidArgumentError("compile_package: no target; `zefuse targets` lists them")
     programs = list(program) if isinstance(program, Sequence) else [program]
     graphs = [each for each in programs if isinstance(each, CapturedGraph)]
     flat = [_Flat(each) for each in programs if not isinstance(each, CapturedGraph)]

@@ -170,14 +170,17 @@ def _fill_cache(
     native = _native.load()
     levels, products = targets.resolve(names)
     host_code = levels or list(targets.CPU)
-    try:
-        if levels and options.device == "cpu":
-            native.package_natives(compiled.plan_bytes(), levels, options.to_dict(), None)
-        for product in products:
-            plan = PlanOnly(part, parameters, options, product).plan_bytes()
-            native.package_natives(plan, [product, *host_code], options.to_dict(), None)
-    except ZefuseError as error:
-        warnings.warn(f"zefuse: the cache is not filled for {', '.join(names)}: {error}", stacklevel=2)
+
+    def fill(name: str, codes: Sequence[str], plan: Callable[[], bytes]) -> None:
+        try:
+            native.package_natives(plan(), list(codes), options.to_dict(), None)
+        except ZefuseError as error:  # what compiles for the others is no worse for it
+            warnings.warn(f"zefuse: the cache is not filled for {name}: {error}", stacklevel=2)
+
+    if levels and options.device == "cpu":
+        fill(", ".join(levels), levels, compiled.plan_bytes)
+    for product in products:
+        fill(product, [product, *host_code], lambda of=product: PlanOnly(part, parameters, options, of).plan_bytes())
 
 
 def _compile(

@@ -27,7 +27,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--targets",
         default="cpu",
         metavar="LIST",
-        help="for which devices, by commas: cpu (any x86-64), avx512, dg2-g11, ... (zefuse targets lists them); default: cpu",
+        help="for which devices, by commas: cpu (any x86-64), avx512, dg2-g11 or its PCI id 0x56a5, ... (zefuse targets lists them); "
+        "default: cpu",
     )
     compile_.add_argument(
         "--standalone", action="store_true", help="for programs without torch: refuse operators that only ATen has"
@@ -138,6 +139,10 @@ def _programs(name: str) -> list[Any]:
     from zefuse.captured import CapturedGraph
     from zefuse.errors import DamagedError, InvalidArgumentError, NotFoundError
 
+    if (file := re.fullmatch(r"(?:.*/)?([^/]+)\.py:([\w.]+)", name)) and not os.path.exists(name):
+        raise NotFoundError(
+            f"compile: {name!r}: a factory is named by its module, as {file[1]}:{file[2]} in the module's folder"
+        )
     if re.fullmatch(r"[\w.]+:[\w.]+", name) and not os.path.exists(name):
         module_name, _, function_name = name.partition(":")
         sys.path.insert(0, os.getcwd())

@@ -22,22 +22,24 @@ def table() -> dict[str, list[dict[str, Any]]]:
 
 def resolve(names: Sequence[str]) -> tuple[list[str], list[str]]:
     """Names as users write them to (levels of x86-64, GPU products), lowest level first, without repeats. ``"cpu"``:
-    ``avx2`` and ``avx512``; ``"host"``: this machine's level. Raises NotFoundError for a name in no table."""
+    ``avx2`` and ``avx512``; ``"host"``: this machine's level; ``"0x56a5"``: the GPU with this PCI id. Raises
+    NotFoundError for a name in no table."""
     rows = table()
     known = {"cpu": list(CPU), "host": [row["name"] for row in rows["cpu"] if row["host"]]}
     for row in rows["cpu"] + rows["gpu"]:
         for name in (row["name"], row["alias"]):
             if name:
                 known[name] = [row["name"]]
+    known |= {f"0x{one:04x}": [row["name"]] for row in rows["gpu"] for one in row["device_ids"]}
     wanted: set[str] = set()
     for name in names:
-        if name not in known:
+        if name.lower() not in known:
             import difflib
 
-            close = difflib.get_close_matches(name, known, n=1)
-            hint = f"; did you mean {close[0]!r}?" if close else ""
+            close = [] if name.lower().startswith("0x") else difflib.get_close_matches(name, known, n=1)
+            hint = f"; did you mean {close[0]!r}?" if close else ";"
             raise NotFoundError(f"target {name!r}: no such target{hint} `zefuse targets` lists them")
-        wanted.update(known[name])
+        wanted.update(known[name.lower()])
     return (
         [row["name"] for row in rows["cpu"] if row["name"] in wanted],
         [row["name"] for row in rows["gpu"] if row["name"] in wanted],
@@ -59,9 +61,8 @@ def devices() -> list[dict[str, Any]]:
     installed = compilers() if any(device["kind"] == "gpu" for device in found) else []
     for device in found:
         covering = [c for c in installed if device["target"] in c["products"]] if device["kind"] == "gpu" else []
-        device["covered"] = [f"{c['command']} {c['version']}" for c in covering] or (
-            ["the built-in compiler"] if device["kind"] == "cpu" else []
-        )
+        built_in = ["the built-in compiler"] if device.pop("built_in") else []
+        device["covered"] = built_in or [f"{c['command']} {c['version']}" for c in covering]
         device["advice"] = "" if device["covered"] else _advice(device)
     return found
 

@@ -28,15 +28,17 @@ std::string whyNotCovered(const ze::Device& device, const std::string& product, 
                           : "it is a '" + product + "', which " +
                                 (installed.empty() ? "ocloc covers" : "the installed ones do not cover");
   text += "; installed: " + zefuse::describe(installed) + ".\n";
+  // Consent to the driver's compiler helps no device without a product: kernels are scheduled for one.
   if (product.empty())
     text += "  - use a newer zefuse, or name in ZEFUSE_GPU_TARGET a product whose code runs on this device\n";
   else
     text += "  - `zefuse toolchain install` gets a current compiler without root, ZEFUSE_OCLOC names one\n"
             "  - or make the code elsewhere: zefuse compile --targets " +
-            product + "\n";
-  text += "  - or let the driver compile, which may take minutes: options={\"jit\": \"allow\"} or ZEFUSE_JIT=allow\n"
-          "  - or use the CPU: options={\"device\": \"cpu\"} (\"" +
-          device.name + ",cpu\": where the GPU cannot be used)";
+            product +
+            "\n"
+            "  - or let the driver compile, which may take minutes: options={\"jit\": \"allow\"} or ZEFUSE_JIT=allow\n";
+  text +=
+      "  - or use the CPU: options={\"device\": \"cpu\"} (\"" + device.name + ",cpu\": where the GPU cannot be used)";
   return text;
 }
 

@@ -68,9 +68,17 @@ def test_without_consent_the_error_says_everything(tmp_path: Path, device_id: st
     assert out.startswith("NotFoundError"), out
     assert "no compiler here makes code for device 'gpu:0' (zefuse CPU as a GPU" in out
     assert f"PCI id 8086:{device_id[2:]}" in out and what in out and "installed: none" in out
-    for advice in ('"jit": "allow"', "ZEFUSE_JIT=allow", '{"device": "cpu"}'):
-        assert advice in out
-    assert ("zefuse toolchain install" in out) == (device_id == "0x56a5")
+    assert '{"device": "cpu"}' in out
+    # Kernels are scheduled for a product: without one consent would help nobody, and a name does.
+    for advice in ('"jit": "allow"', "ZEFUSE_JIT=allow", "zefuse toolchain install"):
+        assert (advice in out) == (device_id == "0x56a5")
+    assert ("name in ZEFUSE_GPU_TARGET a product" in out) == (device_id == "0xfff1")
+
+
+def test_a_target_that_does_not_exist_is_an_error(tmp_path: Path) -> None:
+    out, log = run(tmp_path, ZEFUSE_GPU_TARGET="nosuch")
+    assert out.startswith("NotFoundError ZEFUSE_GPU_TARGET='nosuch': no such target; `zefuse targets` lists them"), out
+    assert "runs in eager" not in log
 
 
 def test_a_compiler_that_hangs_holds_up_the_answer_once(tmp_path: Path) -> None:

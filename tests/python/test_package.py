@@ -219,6 +219,11 @@ def test_command_line_errors(tmp_path: Path) -> None:
         (["compile", "missing.pt2", "-o", "x"], "no file 'missing.pt2'"),
         (["compile", str(tmp_path / "no.pt2"), "-o", "x"], "is no program of torch.export.save"),
         (["compile", "missing.pt2", "-o", "x", "--option", "strct=true"], "did you mean 'strict'?"),
+        (["compile", str(tmp_path / "yes.pt2"), "-o", str(tmp_path / "x"), "--targets", " , "], "no target; `zefuse"),
+        (
+            ["compile", "models/m.py:make", "-o", "x"],
+            "a factory is named by its module, as m:make in the module's folder",
+        ),
         (["explain", "missing.zefuse"], "no file 'missing.zefuse'"),
     ]:
         done = children.zefuse(*arguments)
@@ -568,6 +573,13 @@ def test_compiling_fills_the_cache_for_other_targets(
     g = torch.compile(lambda x: torch.relu(x) - 1, backend="zefuse", options={**options, "targets": "bmg-g21"})
     with pytest.warns(UserWarning, match="the cache is not filled for bmg-g21: no compiler here"):
         assert torch.equal(g(torch.ones(5)), torch.zeros(5))
+    torch._dynamo.reset()
+    h = torch.compile(lambda x: torch.relu(x) - 2, backend="zefuse", options={**options, "targets": "tgllp,dg2-g11"})
+    with pytest.warns(UserWarning, match="the cache is not filled for tgllp: no compiler here") as warned:
+        assert torch.equal(h(torch.ones(5)), -torch.ones(5))
+    assert not [one for one in warned if "for dg2-g11" in str(one.message)]
+    made = [entry["key"] for entry in cache.entries(str(tmp_path / "cache")) if entry["key"].get("compiler")]
+    assert len([key for key in made if key["kind"] == "native"]) == 2, "dg2-g11's is made though nothing covers tgllp"
 
 
 def test_devices_and_targets() -> None:
@@ -579,12 +591,28 @@ def test_devices_and_targets() -> None:
         cpu["target"] in [row["name"] for row in targets.table()["cpu"]] and cpu["memory_bytes"] > 0 and cpu["queues"]
     )
     assert cpu["covered"]
-    gpu = found["gpu:0"]  # the CPU driver posing as one: no product of Intel's
-    assert gpu["target"] is None and "no GPU that this zefuse knows" in gpu["advice"] and "0x" in gpu["advice"]
+    gpu = found["gpu:0"]  # the CPU driver posing as one, which runs any product's kernels
+    assert gpu["target"] == "dg2-g11" and gpu["covered"] == ["the built-in compiler"] and not gpu["advice"]
     ids = {one: row["name"] for row in targets.table()["gpu"] for one in row["device_ids"]}
     assert ids[0x56A5] == "dg2-g11" and ids[0x7D55] == "mtl-h" and ids[0xE20B] == "bmg-g21" and ids[0x9A49] == "tgllp"
     assert len(ids) == sum(len(row["device_ids"]) for row in targets.table()["gpu"])  # none twice
     assert targets.resolve(["x86-64-v3", "acm-g11", "cpu"]) == (["avx2", "avx512"], ["dg2-g11"])
+    assert targets.resolve(["0x7d55", "0x9A49"]) == ([], ["tgllp", "mtl-h"])
+    with pytest.raises(NotFoundError, match="'0xfff1': no such target; `zefuse targets` lists them"):
+        targets.resolve(["0xfff1"])
+
+
+@pytest.mark.parametrize("device_id", ["0x56a5", "0xfff1"])
+def test_devices_by_their_ids(device_id: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "zefuse", "devices"],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        env={**os.environ, "ZEFUSE_CPU_DRIVER_AS": "gpu", "ZEFUSE_CPU_DRIVER_GPU_ID": device_id},
+    )
+    assert device_id in done.stdout and ("target dg2-g11" in done.stdout) == (device_id == "0x56a5"), done.stdout
+    assert ("is no GPU that this zefuse knows" in done.stdout) == (device_id == "0xfff1")
 
 
 def test_the_list_of_targets_has_every_id(stub: Path) -> None:
