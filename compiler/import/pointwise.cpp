@@ -262,6 +262,14 @@ Values emitMaskedFill(Op& op) {
   })};
 }
 
+// The number takes no part in promotion: between integers its fraction is lost first, as in eager.
+Values emitAddCmul(Op& op) {
+  SmallVector<TensorOrNumber> operands = {op.operand("self"), op.operand("tensor1"), op.operand("tensor2")};
+  Type common = promote(operands, op.build.b.getContext());
+  operands.push_back(op.operand("value"));
+  return {elementwise(op, operands, common, [](Body&, In in) { return in[0] + in[3] * in[1] * in[2]; })};
+}
+
 Values emitLogical(Op& op, Scalar (*combine)(Scalar, Scalar)) {
   TensorOrNumber self = op.operand("self"), other = op.operand("other");
   Type common = promote({self, other}, op.build.b.getContext());
@@ -332,8 +340,7 @@ void registerArithmetic(OpTable& table) {
     Scalar difference = in[1] - in[0];
     return select(abs(in[2]) < 0.5, in[0] + in[2] * difference, in[1] - difference * (1.0 - in[2]));
   });
-  addFormula(table, "aten.addcmul.default", {"self", "tensor1", "tensor2", "value"}, Compute::promoted,
-             [](In in) { return in[0] + in[3] * in[1] * in[2]; });
+  table.add("aten.addcmul.default", emitAddCmul);
   addFormula(table, "aten.addcdiv.default", {"self", "tensor1", "tensor2", "value"}, Compute::floating,
              [](In in) { return in[0] + in[3] * in[1] / in[2]; });
   table.add("aten.clamp.default", emitClamp);

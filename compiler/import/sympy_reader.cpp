@@ -23,10 +23,19 @@ AffineExpr SympyReader::read(py::handle value, bool stride) {
   if (found != nodes_.end())
     return found->second;
   shape_env_ = node.attr("shape_env");
-  AffineExpr result = convert(node.attr("expr"), stride);
+  py::object expr = node.attr("expr");
+  AffineExpr result = isOne(node, expr) ? getAffineConstantExpr(1, &context_) : convert(expr, stride);
   nodes_[{node.ptr(), stride}] = result;
   alive_.push_back(std::move(node));
   return result;
+}
+
+bool SympyReader::isOne(py::handle node, py::handle expr) const {
+  if (kindOf(expr) == "Symbol" || !py::bool_(node.attr("has_hint")()) || !py::object(node.attr("hint")).equal(py::int_(1)))
+    return false;
+  py::object equal = py::module_::import("sympy").attr("Eq")(expr, 1);
+  py::object known = shape_env_.attr("_maybe_evaluate_static")(equal);
+  return !known.is_none() && py::bool_(known);
 }
 
 std::optional<RealTree> SympyReader::real(py::handle value) {

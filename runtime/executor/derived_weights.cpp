@@ -71,18 +71,18 @@ DerivedWeights::get(uint32_t input, const BoundValue& view, const void* b, const
                     const std::shared_ptr<const onednn::Primitive>& primitive, Counters::OfCall& counters) {
   const std::shared_ptr<Entry> entry = entryFor(input, view, primitive);
   std::lock_guard lock(entry->mutex);
-  if (entry->packed && entry->packed->stamp == stamp) {
+  bool again = false;
+  if (auto fresh = entry->packed.use(stamp, &again)) {
     ++counters.weight_packs_reused;
-    return std::shared_ptr<const PackedWeight>(entry->packed);
+    return fresh;
   }
-  if (entry->asked != stamp) {
-    entry->asked = stamp;
+  if (!again)
     return std::shared_ptr<const PackedWeight>();
-  }
-  std::shared_ptr<PackedWeight> packed = std::move(entry->packed);
+  std::shared_ptr<PackedWeight> packed;
   // A copy that nobody uses any more is written over: weights that change now and then stay where they are.
-  if (packed.use_count() == 1) {
+  if (auto old = entry->packed.makeRoom(); old.use_count() == 1) {
     std::atomic_thread_fence(std::memory_order_acquire);  // whoever gave it back has read it before
+    packed = std::const_pointer_cast<PackedWeight>(std::move(old));
   } else {
     packed = std::make_shared<PackedWeight>();
     ZEFUSE_RETURN_IF_ERROR(packed->memory.reserve(primitive->packedBytes()));
@@ -90,7 +90,7 @@ DerivedWeights::get(uint32_t input, const BoundValue& view, const void* b, const
   packed->stamp = stamp;
   ZEFUSE_RETURN_IF_ERROR(primitive->packB(b, packed->memory.data()));
   ++counters.weights_packed;
-  entry->packed = packed;
+  entry->packed.add(packed);
   return std::shared_ptr<const PackedWeight>(std::move(packed));
 }
 

@@ -13,16 +13,9 @@
 #include "runtime/executor/binding.h"
 #include "runtime/executor/counters.h"
 #include "runtime/executor/host_memory.h"
+#include "runtime/executor/kept_copies.h"
 
 namespace zefuse::executor {
-
-struct WeightStamp {
-  const void* data = nullptr;
-  uint64_t version = 0;
-  uint64_t fingerprint = 0;
-  uint64_t generation = 0;
-  bool operator==(const WeightStamp&) const = default;
-};
 
 // Hashes 64 samples spread over [data, data + bytes), both ends among them; everything when it is
 // small.
@@ -33,9 +26,9 @@ struct PackedWeight {
   HostMemory memory;
 };
 
-// Thread-safe: calls for different weights pack at the same time, those for the same one wait for its copy. One packed
-// copy per input, view of it and packed layout: different batch sizes share one where their primitives agree on the
-// layout.
+// Thread-safe: calls for different weights pack at the same time, those for the same one wait for its copy. Copies are
+// kept per input, view of it and packed layout: different batch sizes share them where their primitives agree on the
+// layout. How many, where calls bring different weights, kept_copies.h says.
 class DerivedWeights {
 public:
   uint64_t generation() const { return generation_.load(std::memory_order_acquire); }
@@ -59,8 +52,7 @@ private:
     std::vector<int64_t> sizes, strides;
     std::shared_ptr<const onednn::Primitive> packer;
     std::mutex mutex;  // guards what follows, and is held while packing
-    WeightStamp asked;
-    std::shared_ptr<PackedWeight> packed;
+    KeptCopies<PackedWeight> packed;
   };
   std::shared_ptr<Entry> entryFor(uint32_t input, const BoundValue& view,
                                   const std::shared_ptr<const onednn::Primitive>& primitive);

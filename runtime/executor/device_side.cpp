@@ -60,6 +60,8 @@ Status DeviceSide::reserve(ze::Memory& memory, ze::Memory::Kind kind, size_t byt
     return {};
   memory = {};
   auto fresh = ze::Memory::allocate(shared_.context, kind, bytes);
+  if (fresh.status().code() == Code::out_of_memory && shared_.resident.dropUnused())
+    fresh = ze::Memory::allocate(shared_.context, kind, bytes);
   if (!fresh.ok()) {
     const ze::Device& device = shared_.context.device();
     return {fresh.status().code(), "device '" + device.name + "' has no room for " + std::to_string(bytes) +

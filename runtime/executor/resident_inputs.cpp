@@ -50,11 +50,13 @@ Result<std::shared_ptr<const ResidentInput>> ResidentInputs::get(uint32_t input,
   std::lock_guard lock(mutex_);
   if (inputs_.size() <= input)
     inputs_.resize(input + 1);
-  std::shared_ptr<const ResidentInput>& kept = inputs_[input];
-  if (kept && kept->stamp == stamp && kept->bytes >= bytes)
-    return kept;
-  kept.reset();  // its memory may be what the new copy needs
+  KeptCopies<ResidentInput>& kept = inputs_[input];
+  if (auto fresh = kept.use(stamp))
+    return fresh;
+  kept.makeRoom().reset();  // its memory may be what the new copy needs
   auto memory = upload(data, bytes, deadline);
+  if (memory.status().code() == Code::out_of_memory && dropUnusedLocked())
+    memory = upload(data, bytes, deadline);
   if (!memory.ok())
     return memory.status();
   auto resident = std::make_shared<ResidentInput>();
@@ -64,15 +66,28 @@ Result<std::shared_ptr<const ResidentInput>> ResidentInputs::get(uint32_t input,
   ++counters.parameters_uploaded;
   ++counters.copies_to_device;
   counters.bytes_to_device += bytes;
-  kept = resident;
-  return kept;
+  kept.add(resident);
+  return std::shared_ptr<const ResidentInput>(resident);
+}
+
+bool ResidentInputs::dropUnused() {
+  std::lock_guard lock(mutex_);
+  return dropUnusedLocked();
+}
+
+bool ResidentInputs::dropUnusedLocked() {
+  bool any = false;
+  for (KeptCopies<ResidentInput>& kept : inputs_)
+    any |= kept.dropUnused();
+  return any;
 }
 
 uint64_t ResidentInputs::bytes() const {
   std::lock_guard lock(mutex_);
   uint64_t total = 0;
-  for (const auto& input : inputs_)
-    total += input ? input->bytes : 0;
+  for (const KeptCopies<ResidentInput>& kept : inputs_)
+    for (const auto& use : kept.uses())
+      total += use.copy ? use.copy->bytes : 0;
   return total;
 }
 

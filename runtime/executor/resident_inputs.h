@@ -20,7 +20,8 @@ struct ResidentInput {
   ze::Memory memory;
 };
 
-// Thread-safe. One copy per input. A copy that is replaced lives on in the calls that use it.
+// Thread-safe. One copy per input, or several where calls bring different weights (kept_copies.h). A copy that is
+// replaced lives on in the calls that use it.
 class ResidentInputs {
 public:
   // `lost`: told of a copy that failed or did not end, after which the device counts as lost.
@@ -32,18 +33,21 @@ public:
                                                    const WeightStamp& stamp, std::chrono::milliseconds deadline,
                                                    Counters::OfCall& counters);
   uint64_t bytes() const;  // held now
+  // Lets go of copies that no call holds, for want of memory. False: there are none.
+  bool dropUnused();
   // Forgets all copies, and makes stamps of before stale.
   void invalidate();
   uint64_t generation() const { return generation_.load(std::memory_order_acquire); }
 
 private:
+  bool dropUnusedLocked();
   Result<ze::Memory> upload(const void* data, size_t bytes, std::chrono::milliseconds deadline);
 
   const ze::Context& context_;
   const std::function<void(const Status&)> lost_;
   std::atomic<uint64_t> generation_{0};
   mutable std::mutex mutex_;
-  std::vector<std::shared_ptr<const ResidentInput>> inputs_;
+  std::vector<KeptCopies<ResidentInput>> inputs_;
 };
 
 }  // namespace zefuse::executor

@@ -59,6 +59,7 @@ POINTWISE: list[Case] = [
     Case("add_alpha", lambda x, y: torch.add(x, y, alpha=3), [S, S], BOTH),
     Case("rsub", lambda x: 2 - x, [S], BOTH),
     Case("addcmul", lambda x, y, z: torch.addcmul(x, y, z, value=0.5), [S, S, S]),
+    Case("addcmul_int", lambda x, y, z: [torch.addcmul(x, y, z, value=v) for v in (0.5, -1.5, 2)], [S, S, S], INTEGERS),
     Case("addcdiv", lambda x, y, z: torch.addcdiv(x, y, z, value=0.5), [S, S, S], low=0.5),
     Case("lerp", lambda x, y, z: (torch.lerp(x, y, 0.3), torch.lerp(x, y, z)), [S, S, S]),
     Case("clamp", lambda x: (x.clamp(-1, 1), x.clamp(min=0), x.clamp(max=1)), [S], BOTH),

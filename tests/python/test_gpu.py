@@ -426,6 +426,60 @@ def test_resnet_modes_agree() -> None:
         assert (result - expected).abs().mean() <= 1e-5, mode
 
 
+class Layer(nn.Linear):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(nn.functional.linear(x, self.weight, self.bias))
+
+
+@pytest.mark.parametrize("device", ["cpu", "gpu:0"])
+def test_layers_that_share_a_graph_keep_their_copies(device: str) -> None:
+    """Compiled one by one they are one graph, and each call brings another layer's weights."""
+    layers = [Layer(256, 384) for _ in range(5)]
+    x = torch.randn(8, 256)
+    graphs: list[Any] = []
+    made: list[int] = []
+    with torch.no_grad(), backend.observe(lambda _, graph: graphs.append(graph)):
+        for layer in layers:
+            layer.compile(backend="zefuse", options={"device": device})
+        for round in range(5):
+            if round == 3:
+                layers[2].weight.mul_(2)
+            for layer in layers:
+                assert relative_error(layer(x), layer.forward(x)) < 1e-5
+            counters = graphs[0].counters()
+            made.append(counters["parameters_uploaded"] + counters["weights_packed"])
+    assert len(graphs) == 1
+    each = [after - before for before, after in zip([0, *made], made, strict=False)]
+    # Of two parameters each; a CPU packs one of them, and not for its first use.
+    assert each == ([10, 8, 0, 1, 0] if device == "gpu:0" else [0, 5, 0, 0, 1])
+
+
+def test_copies_of_layers_give_way_to_others() -> None:
+    """6 MiB hold four of ten layers' weights: what is kept goes when memory is short."""
+    script = """
+import torch
+from zefuse import backend
+class Layer(torch.nn.Linear):
+    def forward(self, x):
+        return torch.nn.functional.linear(x, self.weight, self.bias)
+layers = [Layer(512, 512) for _ in range(10)]
+graphs = []
+x = torch.randn(4, 512)
+with torch.no_grad(), backend.observe(lambda _, graph: graphs.append(graph)):
+    for layer in layers:
+        layer.compile(backend="zefuse", options={"device": "gpu:0"})
+    for round in range(4):
+        for layer in layers:
+            torch.testing.assert_close(layer(x), layer.forward(x), atol=1e-4, rtol=1e-4)
+print(len(graphs), graphs[0].counters()["parameters_uploaded"])
+"""
+    for megabytes, uploads in (("6", None), ("60", 38)):
+        child = children.run(script, env={**os.environ, "ZEFUSE_CPU_DRIVER_GPU_MEMORY_MB": megabytes})
+        assert child.returncode == 0, child.stderr
+        graphs, made = map(int, child.stdout.split())
+        assert graphs == 1 and (made == uploads if uploads else made > 38)
+
+
 def test_any_size() -> None:
     model = mlp()
     compiled = Watched(model)

@@ -343,6 +343,22 @@ def test_nan_and_infinity_travel() -> None:
     assert relative_error(zefuse(function)(x), function(x)) < 1e-6
 
 
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, y: x * x[: x.shape[0] // 17] + y,
+        lambda x, y: torch.where(x > 0, x, torch.diagonal((y - x)[None, :1], 1, 1, 2)),
+    ],
+    ids=["floor division", "diagonal"],
+)
+def test_sizes_that_guards_make_one_are_broadcast(function: Callable[..., torch.Tensor]) -> None:
+    """torch leaves s // 17 as it is though broadcasting it has made it 1, and Min(1, s - 1) though s is at least 2."""
+    compiled = torch.compile(function, backend="zefuse", dynamic=True)
+    for rows, columns in ((20, 6), (33, 6), (17, 9)):
+        x, y = torch.randn(rows, columns), torch.randn(rows, columns)
+        torch.testing.assert_close(compiled(x, y), function(x, y))
+
+
 @pytest.mark.parametrize("dynamic", [False, True])
 def test_a_dtype_left_to_its_schema_default(dynamic: bool) -> None:
     """A schema holds such a default as a number."""

@@ -1,9 +1,11 @@
 // Packed copies of weights: when they are kept, and many of them at once.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 
 #include "runtime/executor/executable.h"
+#include "runtime/executor/kept_copies.h"
 #include "tests/unit/executor/call.h"
 #include "tests/unit/executor/plan_builder.h"
 
@@ -16,6 +18,68 @@ namespace zefuse::executor {
 namespace {
 
 using namespace zefuse::test;
+
+struct Numbered {
+  WeightStamp stamp;
+};
+
+size_t copiesOf(const KeptCopies<Numbered>& kept) {
+  return size_t(std::ranges::count_if(kept.uses(), [](const auto& use) { return use.copy != nullptr; }));
+}
+
+TEST(KeptCopies, AsManyAsAreAskedForInTurn) {
+  std::vector<std::byte> weights(1000);
+  KeptCopies<Numbered> kept;
+  auto isMade = [&](size_t weight, uint64_t version) {
+    const WeightStamp stamp{&weights[weight], version, 0, 0};
+    if (auto found = kept.use(stamp)) {
+      EXPECT_EQ(found->stamp, stamp);
+      return false;
+    }
+    kept.makeRoom();
+    kept.add(std::make_shared<Numbered>(Numbered{stamp}));
+    return true;
+  };
+  // Weights that are never asked for again take the room of one, and so do those that change.
+  for (size_t i = 0; i < 100; ++i) {
+    EXPECT_TRUE(isMade(i, i));
+    EXPECT_FALSE(isMade(i, i));
+    EXPECT_EQ(copiesOf(kept), 1u);
+  }
+  // Twelve in turn: once, again for all but the last, and no more.
+  std::vector<int> made;
+  for (int round = 0; round < 4; ++round) {
+    made.push_back(0);
+    for (size_t i = 200; i < 212; ++i)
+      made.back() += isMade(i, 0);
+  }
+  EXPECT_EQ(made, (std::vector<int>{12, 11, 0, 0}));
+  // A change is a copy in the old one's place.
+  EXPECT_TRUE(isMade(205, 1));
+  EXPECT_FALSE(isMade(200, 0) || isMade(211, 0) || isMade(205, 1));
+  EXPECT_EQ(copiesOf(kept), 12u);
+  EXPECT_TRUE(isMade(300, 0));
+  EXPECT_EQ(copiesOf(kept), 12u);
+  // Under pressure only what a call uses stays.
+  const auto used = kept.use({&weights[300], 0, 0, 0});
+  EXPECT_TRUE(kept.dropUnused());
+  EXPECT_EQ(copiesOf(kept), 1u);
+  EXPECT_FALSE(kept.dropUnused());
+}
+
+TEST(KeptCopies, NotWithoutEnd) {
+  std::vector<std::byte> weights(2000);
+  KeptCopies<Numbered> kept;
+  for (int round = 0; round < 3; ++round)
+    for (const std::byte& weight : weights) {
+      const WeightStamp stamp{&weight, 0, 0, 0};
+      if (kept.use(stamp))
+        continue;
+      kept.makeRoom();
+      kept.add(std::make_shared<Numbered>(Numbered{stamp}));
+      ASSERT_LE(kept.uses().size(), 256u);
+    }
+}
 
 // x times each of `count` weights, of which the last two are one and the same.
 struct Layers {
