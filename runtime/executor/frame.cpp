@@ -84,17 +84,24 @@ Result<std::vector<CallOutput>> Frame::run(std::span<const CallInput> inputs, co
   counted_ = {};
   if (gpu_)
     ZEFUSE_RETURN_IF_ERROR(shared_.gpu->lost());
-  Status status = prepare(inputs, allocate);
-  if (status.ok() && !packed_)
-    status = packWeights(inputs);
-  if (status.ok())
-    status = runSteps(inputs);
-  if (gpu_ && !status.ok())
-    (void)gpu_->settle();  // the first failure is the one to tell of
-  Result<std::vector<CallOutput>> outputs = status.ok() ? collectOutputs() : Result<std::vector<CallOutput>>(status);
-  releaseExternals();
-  shared_.counters.add(counted_);
-  return outputs;
+  try {
+    Status status = prepare(inputs, allocate);
+    if (status.ok() && !packed_)
+      status = packWeights(inputs);
+    if (status.ok())
+      status = runSteps(inputs);
+    if (gpu_ && !status.ok())
+      (void)gpu_->settle();  // the first failure is the one to tell of
+    Result<std::vector<CallOutput>> outputs = status.ok() ? collectOutputs() : Result<std::vector<CallOutput>>(status);
+    releaseExternals();
+    shared_.counters.add(counted_);
+    return outputs;
+  } catch (...) {  // no memory, or what `allocate` and ATen throw
+    if (gpu_)
+      (void)gpu_->settle();
+    releaseExternals();
+    throw;
+  }
 }
 
 Status Frame::prepare(std::span<const CallInput> inputs, const AllocateOutput& allocate) {

@@ -1,6 +1,8 @@
 // Steps through ATen, on a bridge without torch.
 #include <gtest/gtest.h>
 
+#include <new>
+
 #include "tests/unit/executor/call.h"
 #include "tests/unit/executor/fake_aten.h"
 #include "tests/unit/executor/plan_builder.h"
@@ -173,6 +175,25 @@ TEST_F(AtenCall, TheOperatorsErrorComesThrough) {
   const Status status = executable->call(inputs, memory.allocator()).status();
   EXPECT_EQ(status.code(), Code::index_error);
   EXPECT_EQ(aten.alive, 0);  // the first call's result too
+}
+
+TEST_F(AtenCall, AnExceptionLeaksNothing) {
+  auto executable = twoCalls(true);
+  HostTensor x = HostTensor::f32({2, 3}, {1, 2, 3, 4, 5, 6});
+  const CallInput inputs[] = {x.input()};
+  const auto twice = aten.kernels["test::twice"];
+  int calls = 0;
+  aten.kernels["test::twice"] = [&](std::span<const AtenArgument> args) {
+    return ++calls == 2 ? throw std::bad_alloc() : twice(args);
+  };
+  OutputMemory memory;
+  EXPECT_THROW((void)executable->call(inputs, memory.allocator()), std::bad_alloc);
+  EXPECT_EQ(aten.alive, 0);
+  auto outputs = executable->call(inputs, memory.allocator());
+  ASSERT_TRUE(outputs.ok()) << outputs.status().toString();
+  for (const CallOutput& output : *outputs)
+    aten.release(output.owner);
+  EXPECT_EQ(aten.alive, 0);
 }
 
 TEST_F(AtenCall, AnUnknownOperatorIsNamedWhenThePlanIsLoaded) {
