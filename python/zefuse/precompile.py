@@ -260,7 +260,8 @@ class _Precompiled:
         if entry is not None:
             try:
                 tensors, difference = entry.tensors(self._roots, args, kwargs)
-                entry.graph()
+                if not difference:
+                    entry.graph()
             except Exception as error:  # what looking at a user's object raises
                 tensors, difference = [], f"{type(error).__name__}: {error}"
             if not difference:
@@ -268,7 +269,7 @@ class _Precompiled:
                     with torch.no_grad():
                         return entry.run(tensors)
                 return entry.run(tensors)
-            self._entries[key] = None
+            self._entries[key] = entry = None  # a plan that still loads ends its compilers
             _note(f"{self._name}: compiled again: {difference}")
         return self._record(key, args, kwargs)
 
