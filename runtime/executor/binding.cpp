@@ -215,7 +215,7 @@ private:
     for (size_t i = 0; i < plan_.buffers.size(); ++i) {
       const plan::BufferT& buffer = *plan_.buffers[i];
       const bool input = buffer.storage == plan::Storage::input, output = buffer.storage == plan::Storage::output;
-      if (!(touched[i] & 2) || (input && plan_.inputs[buffer.index]->kind == plan::InputKind::parameter))
+      if (!(touched[i] & 2) || program_.staysOnDevice(buffer))
         continue;
       const size_t bytes = binding_.buffer_bytes[i];
       buffers.push_back(

@@ -129,8 +129,7 @@ Status DeviceSide::toDevice(uint32_t buffer) {
     device_[buffer] = host_[buffer];
   } else if (valid_[buffer] == nowhere || !transfers(buffer)) {
     // nothing in it yet
-  } else if (from.storage == plan::Storage::input &&
-             program_.plan.inputs[from.index]->kind == plan::InputKind::parameter) {
+  } else if (program_.staysOnDevice(from)) {
     ZEFUSE_RETURN_IF_ERROR(makeResident(buffer));
   } else {
     const size_t bytes = binding_->buffer_bytes[buffer];
@@ -183,6 +182,11 @@ Status DeviceSide::before(size_t step) {
   bool queued = false;
   for (const Program::Touch& touch : program_.touches[step])
     ZEFUSE_RETURN_IF_ERROR(queueToHost(touch.buffer, queued));
+  // With what the host's next steps read, so that one wait serves them all.
+  for (size_t next = step + 1; (queued || queued_) && next < program_.touches.size() && !program_.on_device[next];
+       ++next)
+    for (const Program::Touch& touch : program_.touches[next])
+      ZEFUSE_RETURN_IF_ERROR(queueToHost(touch.buffer, queued));
   ZEFUSE_RETURN_IF_ERROR(drain());
   takeFromStaging();
   ++counted_->host_steps;

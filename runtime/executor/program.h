@@ -40,6 +40,13 @@ struct Program {
   std::vector<std::vector<Touch>> touches;  // by step
   std::vector<bool> on_device;              // by step: runs on the plan's GPU; all false in a plan for the CPU
   bool host_steps = true;                   // some step runs on the host
+
+  // Whether a buffer is kept in a GPU's own memory from call to call: parameters, but those that the plan writes, which
+  // every call finds changed.
+  bool staysOnDevice(const plan::BufferT& buffer) const {
+    return buffer.storage == plan::Storage::input && plan.inputs[buffer.index]->kind == plan::InputKind::parameter &&
+           !plan.inputs[buffer.index]->written;
+  }
 };
 
 inline bool isForGpu(const plan::PlanT& plan) { return plan.device != "cpu"; }

@@ -511,6 +511,30 @@ def test_host_steps_and_their_copies() -> None:
         torch.compile(function, backend="zefuse", options={**GPU, "strict": True})(x)
 
 
+def test_running_statistics_cost_one_wait() -> None:
+    """They are the user's tensors, which the host updates when the device is done; nothing waits for their way there."""
+    script = """
+import os, torch
+from torch import nn
+model = nn.Sequential(*[layer for _ in range(4) for layer in (nn.Conv2d(3, 3, 3), nn.BatchNorm2d(3), nn.ReLU())])
+other = nn.Sequential(*[layer for _ in range(4) for layer in (nn.Conv2d(3, 3, 3), nn.BatchNorm2d(3), nn.ReLU())])
+other.load_state_dict(model.state_dict())
+compiled = torch.compile(model, backend="zefuse", options={"device": "gpu:0"})
+for step in range(3):
+    x = torch.randn(2, 3, 16, 16)
+    os.write(2, b"[call]")
+    result = compiled(x)
+    os.write(2, b"[called]")
+    torch.testing.assert_close(result, other(x), atol=1e-4, rtol=1e-4)
+    for one, two in zip(model.buffers(), other.buffers()):
+        torch.testing.assert_close(one, two)
+"""
+    child = children.run(script, env={**os.environ, "ZEFUSE_ZE_TRACE": "1"})
+    assert child.returncode == 0, child.stderr
+    last = child.stderr.split("[call]")[-1].split("[called]")[0]
+    assert last.count("zeEventHostSynchronize") == 2, last  # before the statistics; for the results
+
+
 def test_double_precision_runs_on_the_host() -> None:
     """dg2 has none: that kernel runs on the CPU, and the report says so."""
     x = torch.randn(8, 8)
