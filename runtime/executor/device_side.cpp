@@ -194,11 +194,11 @@ Status DeviceSide::before(size_t step) {
 }
 
 void DeviceSide::after(size_t step) {
+  // What the host wrote has no address on the device yet (toDevice), even where that will be the host's own.
+  const uint8_t now = !program_.on_device[step] ? on_host : shared_.zeroCopy() ? on_device | on_host : on_device;
   for (const Program::Touch& touch : program_.touches[step])
-    if (touch.written && !shared_.zeroCopy())
-      valid_[touch.buffer] = program_.on_device[step] ? on_device : on_host;
-    else if (touch.written)
-      valid_[touch.buffer] = on_device | on_host;
+    if (touch.written)
+      valid_[touch.buffer] = now;
 }
 
 Status DeviceSide::launch(size_t step, const ze::Kernel& kernel, uint32_t groups) {

@@ -626,6 +626,36 @@ def test_integrated_gpu_copies_nothing() -> None:
     assert "'bytes_to_device': 0, 'bytes_to_host': 0" in lines[3]
 
 
+MIXED = """
+import torch, zefuse
+from zefuse import backend
+def f(x, w):
+    first = x.double().exp().float()  # on the host: this GPU has no double precision
+    second = (first @ w).double().sin().float() @ w
+    return first, second, second @ w
+graphs = []
+with backend.observe(lambda _, graph: graphs.append(graph)):
+    compiled = torch.compile(f, backend="zefuse", options={"device": "gpu:0"}, dynamic=True)
+    kept = []
+    for rows in (3, 40, 7, 600, 3):
+        x, w = torch.randn(rows, 24) / 8, torch.randn(24, 24) / 8
+        actual = compiled(x, w)
+        kept.append((actual, [value.clone() for value in actual]))
+        torch.testing.assert_close(actual, f(x, w))
+for actual, were in kept:  # nothing was written where an earlier call's results lie
+    torch.testing.assert_close(list(actual), were, rtol=0, atol=0)
+counters = graphs[0].counters()
+print(len(graphs), counters["host_steps"] > 0 and counters["launches"] > counters["host_steps"])
+"""
+
+
+@pytest.mark.parametrize("kind", ["integrated-gpu", "integrated-gpu-usm", "gpu"])
+def test_host_steps_before_and_between_those_of_a_gpu(kind: str) -> None:
+    child = children.run(MIXED, env={**os.environ, "ZEFUSE_CPU_DRIVER_AS": kind, "ZEFUSE_GPU_TARGET": "tgllp"})
+    assert child.returncode == 0, child.stderr
+    assert child.stdout == "1 True\n"
+
+
 def test_integrated_gpu_that_reaches_usm_only() -> None:
     """As Intel's are today: the host fills memory that both share, once for parameters, and no command moves data."""
     lines = in_child(ZEFUSE_CPU_DRIVER_AS="integrated-gpu-usm", ZEFUSE_CPU_DRIVER_GPU_FAULT="hang-copy:1")
