@@ -27,8 +27,8 @@ public:
 
 private:
   mlir::AffineExpr read(pybind11::handle value, bool stride);
-  // Whether torch's guards and ranges fix an expression (s0 // 17) to 1, which torch does not write in its place: such a
-  // dimension is broadcast.
+  // Whether torch's guards and ranges fix an expression (s0 // 17) to 1, which torch does not write in its place: such
+  // a dimension is broadcast.
   bool isOne(pybind11::handle node, pybind11::handle expr) const;
   mlir::AffineExpr convert(pybind11::handle expr, bool stride);
   mlir::AffineExpr symbol(const std::string& name);

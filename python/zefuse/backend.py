@@ -180,7 +180,12 @@ def _fill_cache(
     if levels and options.device == "cpu":
         fill(", ".join(levels), levels, compiled.plan_bytes)
     for product in products:
-        fill(product, [product, *host_code], lambda of=product: PlanOnly(part, parameters, options, of).plan_bytes())
+        # Made inside fill: a refusal there is a warning, and the other products have their turn.
+        fill(product, [product, *host_code], partial(_plan_for, part, parameters, options, product))
+
+
+def _plan_for(part: torch.fx.GraphModule, parameters: list[int], options: Options, product: str) -> bytes:
+    return PlanOnly(part, parameters, options, product).plan_bytes()
 
 
 def _compile(

@@ -158,6 +158,9 @@ Status Frame::runSteps(std::span<const CallInput> inputs) {
       return {status.code(), stepName(plan, i) + ": " + status.message(), status.place()};
     if (gpu_)
       gpu_->after(i);
+    // A GPU that works in the host's memory may have yet to read it: released at the end then.
+    if (gpu_ && shared_.program.on_device[i] && shared_.gpu->zeroCopy())
+      continue;
     for (uint32_t buffer : shared_.program.released_after[i])
       if (void* owner = std::exchange(owners_[buffer], nullptr))
         shared_.aten.bridge()->release(owner);

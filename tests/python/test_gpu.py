@@ -629,19 +629,21 @@ def test_integrated_gpu_copies_nothing() -> None:
 MIXED = """
 import torch, zefuse
 from zefuse import backend
-def f(x, w):
+def f(x, w, i):
     first = x.double().exp().float()  # on the host: this GPU has no double precision
+    from_aten = i @ i.t()
     second = (first @ w).double().sin().float() @ w
-    return first, second, second @ w
+    return first, second, second @ w, torch.maximum(from_aten, from_aten + 1).cumsum(0)
 graphs = []
 with backend.observe(lambda _, graph: graphs.append(graph)):
     compiled = torch.compile(f, backend="zefuse", options={"device": "gpu:0"}, dynamic=True)
     kept = []
     for rows in (3, 40, 7, 600, 3):
         x, w = torch.randn(rows, 24) / 8, torch.randn(24, 24) / 8
-        actual = compiled(x, w)
+        i = torch.randint(-5, 5, (rows, 2), dtype=torch.int16)
+        actual = compiled(x, w, i)
         kept.append((actual, [value.clone() for value in actual]))
-        torch.testing.assert_close(actual, f(x, w))
+        torch.testing.assert_close(actual, f(x, w, i))
 for actual, were in kept:  # nothing was written where an earlier call's results lie
     torch.testing.assert_close(list(actual), were, rtol=0, atol=0)
 counters = graphs[0].counters()
