@@ -31,7 +31,8 @@ AffineExpr SympyReader::read(py::handle value, bool stride) {
 }
 
 bool SympyReader::isOne(py::handle node, py::handle expr) const {
-  if (kindOf(expr) == "Symbol" || !py::bool_(node.attr("has_hint")()) || !py::object(node.attr("hint")).equal(py::int_(1)))
+  if (kindOf(expr) == "Symbol" || !py::bool_(node.attr("has_hint")()) ||
+      !py::object(node.attr("hint")).equal(py::int_(1)))
     return false;
   py::object equal = py::module_::import("sympy").attr("Eq")(expr, 1);
   py::object known = shape_env_.attr("_maybe_evaluate_static")(equal);
