@@ -4,11 +4,11 @@
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
-#include <exception>
-#include <mutex>
 #include <system_error>
 #include <thread>
 #include <vector>
+
+#include "runtime/first_exception.h"
 
 namespace zefuse {
 
@@ -17,17 +17,14 @@ namespace zefuse {
 // thrown here, once no piece runs any more; pieces that were not begun by then are left out.
 template <typename Work> void inParallel(size_t count, size_t threads, const Work& work) {
   std::atomic<size_t> next{0};
-  std::mutex mutex;  // guards the next
-  std::exception_ptr thrown;
+  FirstException thrown;
   auto loop = [&] {
     try {
       for (size_t i; (i = next++) < count;)
         work(i);
     } catch (...) {
       next = count;
-      std::lock_guard lock(mutex);
-      if (!thrown)
-        thrown = std::current_exception();
+      thrown.keep();
     }
   };
   {
@@ -42,8 +39,7 @@ template <typename Work> void inParallel(size_t count, size_t threads, const Wor
     }
     loop();
   }
-  if (thrown)
-    std::rethrow_exception(thrown);
+  thrown.rethrow();
 }
 
 }  // namespace zefuse

@@ -1,8 +1,8 @@
 #include "runtime/onednn/team.h"
 
 #include <algorithm>
-#include <exception>
-#include <mutex>
+
+#include "runtime/first_exception.h"
 
 extern "C" {
 int omp_get_max_threads();
@@ -19,8 +19,7 @@ namespace {
 struct Work {
   int64_t count;
   const std::function<void(int64_t, int64_t)>* body;
-  std::mutex mutex;  // guards the next
-  std::exception_ptr thrown;
+  FirstException thrown;
 };
 
 void runPart(void* data) {
@@ -33,9 +32,7 @@ void runPart(void* data) {
   try {
     (*work->body)(begin, end);
   } catch (...) {  // libgomp is C: the process would end
-    std::lock_guard lock(work->mutex);
-    if (!work->thrown)
-      work->thrown = std::current_exception();
+    work->thrown.keep();
   }
 }
 
@@ -52,10 +49,9 @@ void overTeam(int64_t count, int64_t grain, const std::function<void(int64_t, in
       body(0, count);
     return;
   }
-  Work work{count, &body, {}, {}};
+  Work work{count, &body, {}};
   GOMP_parallel(runPart, &work, unsigned(threads), 0);
-  if (work.thrown)
-    std::rethrow_exception(work.thrown);
+  work.thrown.rethrow();
 }
 
 }  // namespace zefuse::onednn
