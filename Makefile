@@ -1,5 +1,5 @@
 # Each target installs and builds what it needs first; see README.md. Versions: scripts/versions.env, requirements.lock.
-.PHONY: help setup build demo test bench bench-packages status operators gpu-kernels kernel-counts lint format asan clean
+.PHONY: help setup build demo test check bench bench-packages status operators gpu-kernels kernel-counts lint format asan tsan clean
 
 help:
 	@echo "make demo    build, then semantic search with MiniLM compiled by zefuse, against eager and Inductor"
@@ -11,9 +11,11 @@ help:
 	@echo "make operators  docs/operators.md: what becomes of each ATen operator"
 	@echo "make gpu-kernels  docs/gpu_kernels.md: what Intel's compiler makes of each family of kernels, by device"
 	@echo "make kernel-counts  what make test compares each small model's kernels with, written anew (MODELS: some)"
-	@echo "make lint    ruff, mypy, clang-format, clang-tidy (LINT_ALL=1: clang-tidy over every file)"
+	@echo "make check   all that decides whether a change is good: lint, asan, tsan, test (an hour the first time)"
+	@echo "make lint    ruff, mypy, clang-format, clang-tidy (what clang-tidy passed before is not looked at again)"
 	@echo "make format  write the formatting that lint asks for"
 	@echo "make asan    the C++ tests under AddressSanitizer"
+	@echo "make tsan    the C++ tests of runtime and drivers under ThreadSanitizer"
 	@echo "make clean   remove build/ (keeps .venv and the caches)"
 
 setup:
@@ -22,7 +24,9 @@ setup:
 build: setup
 	@scripts/build
 
-demo: build
+# Only what the demo runs: the tests are half of a whole build.
+demo: setup
+	@scripts/build zefuse_python
 	@.venv/bin/python examples/semantic_search.py
 
 test: build
@@ -55,6 +59,14 @@ format: setup
 asan: setup
 	@PRESET=asan scripts/build
 	@PRESET=asan scripts/test
+
+tsan: setup
+	@PRESET=tsan scripts/build
+	@PRESET=tsan scripts/test
+
+# Every part runs even when one before it failed; the last lines say which did.
+check: build
+	@scripts/check
 
 clean:
 	rm -rf build python/zefuse/lib

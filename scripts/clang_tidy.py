@@ -1,0 +1,105 @@
+"""clang-tidy over every C++ source of a build; a file that passed before is not looked at again.
+
+    python scripts/clang_tidy.py BUILD_FOLDER [FILE...]
+
+A file's result holds for its compile command, .clang-tidy, the tool's version and the contents of every header that the
+compiler read for it (Ninja's record). What passed is kept in .cache/clang-tidy; findings are never kept, so they are shown each time.
+"""
+
+import hashlib
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PASSED = ROOT / ".cache" / "clang-tidy"
+
+
+def recorded_inputs(build: Path) -> dict[str, list[str]]:
+    """Of each output of the compiler, as Ninja names it: the files that were read for it."""
+    inputs: dict[str, list[str]] = {}
+    reading: list[str] = []
+    for line in subprocess.run(
+        ["ninja", "-C", build, "-t", "deps"], capture_output=True, text=True, check=True
+    ).stdout.splitlines():
+        if line.startswith(" "):
+            reading.append(line.strip())
+        elif line:
+            reading = inputs.setdefault(line.rsplit(": #deps", 1)[0], [])
+    return inputs
+
+
+@cache
+def content_hash(file: Path) -> bytes:
+    try:
+        return hashlib.sha256(file.read_bytes()).digest()
+    except OSError:
+        return b"absent"
+
+
+class Source:
+    def __init__(self, build: Path, entry: dict[str, str], inputs: dict[str, list[str]], tool: str) -> None:
+        self.file = Path(entry["file"])
+        output = re.search(r" -o (\S+)", entry["command"])
+        self.output = output[1] if output else ""
+        # A precompiled header stands for what went into it.
+        precompiled = re.findall(r"\S+\.pch(?=\s)", entry["command"])
+        names = [self.output, *(os.path.relpath(header, build) for header in precompiled)]
+        self.known = all(name in inputs for name in names)
+        files = sorted({name for output in names for name in inputs.get(output, []) if not name.endswith(".pch")})
+        key = hashlib.sha256(tool.encode())
+        key.update(entry["command"].replace(str(ROOT), "").encode())
+        key.update(content_hash(self.file))
+        for name in files:
+            path = build / name
+            key.update(str(path.resolve()).replace(str(ROOT), "").encode() + b"\0" + content_hash(path))
+        self.mark = PASSED / key.hexdigest()
+
+
+def main() -> int:
+    build = Path(sys.argv[1]).resolve()
+    wanted = {Path(name).resolve() for name in sys.argv[2:]}
+    program = f"clang-tidy-{os.environ['LLVM_VERSION']}"
+    version = subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout
+    tool = version + (ROOT / ".clang-tidy").read_text()
+    inputs = recorded_inputs(build)
+    entries = json.loads((build / "compile_commands.json").read_text())
+    # A file that two targets compile is looked at once.
+    entries = {entry["file"]: entry for entry in entries if entry["file"].endswith(".cpp")}.values()
+    entries = [e for e in entries if not Path(e["file"]).is_relative_to(build)]  # generated
+    sources = [Source(build, e, inputs, tool) for e in entries if not wanted or Path(e["file"]) in wanted]
+    # What the build has never compiled (a benchmark) has no record: looked at each time.
+    todo = [source for source in sources if not (source.known and source.mark.exists())]
+    PASSED.mkdir(parents=True, exist_ok=True)
+    lock, failed, done = threading.Lock(), 0, 0
+
+    def look(source: Source) -> None:
+        nonlocal failed, done
+        result = subprocess.run([program, "--quiet", "-p", build, source.file], capture_output=True, text=True)
+        with lock:
+            done += 1
+            if result.returncode == 0:
+                source.mark.touch()
+            else:
+                failed += 1
+                print(result.stdout, result.stderr, sep="", flush=True)
+            if done % 25 == 0 or done == len(todo):
+                print(f"{done} of {len(todo)} files, {failed} with findings", flush=True)
+
+    print(f"{len(sources)} files, {len(sources) - len(todo)} of them passed before", flush=True)
+    with ThreadPoolExecutor(int(os.environ.get("JOBS", os.cpu_count() or 1))) as pool:
+        list(pool.map(look, todo))
+    keep = sorted(PASSED.iterdir(), key=lambda mark: mark.stat().st_mtime, reverse=True)[:5000]
+    for mark in set(PASSED.iterdir()) - set(keep):
+        mark.unlink(missing_ok=True)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
