@@ -2,13 +2,12 @@
 
 #include <chrono>
 
-#include "compiler/dialect/Zefuse.h"
 #include "compiler/dump.h"
 #include "compiler/fuse/passes.h"
 #include "compiler/plan/builder.h"
 #include "compiler/spill_rounds.h"
+#include "lowering/dialect/Zefuse.h"
 #include "lowering/lower.h"
-#include "lowering/spirv/emitter_client.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/Diagnostics.h"
 #include "mlir/IR/Verifier.h"
@@ -113,7 +112,7 @@ std::string whyNotLowered(ModuleOp module, const TargetDescription& target) {
 
 Compilation compileModule(ModuleOp module, const Options& options, std::vector<StageTime> times,
                           const SpillSurvey& spills, const CancelCheck& cancelled) {
-  startSpirvBackEnd();  // on another core, while the stages before it run
+  prepareToLower();  // on another core, while the stages before it run
   Compilation result;
   Dump dump(options.dump_dir);
   result.dump_folder = dump.folder();

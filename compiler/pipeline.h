@@ -5,10 +5,10 @@
 #include <string>
 #include <vector>
 
+#include "common/base/cancel_check.h"
 #include "compiler/options.h"
 #include "lowering/lower.h"
 #include "mlir/IR/BuiltinOps.h"
-#include "runtime/cancel_check.h"
 
 namespace zefuse {
 

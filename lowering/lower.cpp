@@ -1,7 +1,9 @@
 #include "lowering/lower.h"
 
+#include "lowering/schedule/products/products.h"
 #include "lowering/schedule/schedule.h"
 #include "lowering/spirv/emit.h"
+#include "lowering/spirv/emitter_client.h"
 #include "lowering/spirv/validate.h"
 #include "mlir/IR/Verifier.h"
 #include "llvm/IR/LLVMContext.h"
@@ -56,6 +58,8 @@ static FailureOr<LoweredKernel> emitKernel(Operation* op, ScheduledKernel schedu
   scheduled.launch.spirv = std::move(*words);
   return std::move(scheduled.launch);
 }
+
+void prepareToLower() { startSpirvBackEnd(); }
 
 FailureOr<LoweredKernel> lowerKernel(KernelOp kernel, const TargetDescription& target, const StageDump& dump) {
   FailureOr<ScheduledKernel> scheduled = scheduleKernel(kernel, target);

@@ -5,11 +5,11 @@
 // that tensors of any sizes meet. A batch runs where its last kernel stood: no result may be needed before.
 #include <map>
 
-#include "compiler/dialect/Zefuse.h"
-#include "compiler/dialect/shape.h"
 #include "compiler/fuse/graph.h"
 #include "compiler/fuse/kernel_key.h"
 #include "compiler/fuse/passes.h"
+#include "lowering/dialect/Zefuse.h"
+#include "lowering/dialect/shape.h"
 #include "mlir/Dialect/Linalg/IR/Linalg.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "mlir/IR/IRMapping.h"

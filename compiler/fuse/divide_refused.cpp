@@ -1,10 +1,10 @@
 // Kernels that the schedule refuses, taken apart again.
-#include "compiler/dialect/Zefuse.h"
-#include "compiler/dialect/shape.h"
 #include "compiler/fuse/graph.h"
 #include "compiler/fuse/outline.h"
 #include "compiler/fuse/passes.h"
-#include "lowering/schedule/schedule.h"
+#include "lowering/analysis/kernel_graph.h"
+#include "lowering/dialect/Zefuse.h"
+#include "lowering/dialect/shape.h"
 #include "mlir/IR/IRMapping.h"
 
 using namespace mlir;

@@ -2,8 +2,8 @@
 
 #include <cctype>
 
-#include "compiler/dialect/Zefuse.h"
-#include "compiler/dialect/shape.h"
+#include "lowering/dialect/Zefuse.h"
+#include "lowering/dialect/shape.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"

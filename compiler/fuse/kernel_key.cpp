@@ -1,6 +1,6 @@
 #include "compiler/fuse/kernel_key.h"
 
-#include "compiler/dialect/Zefuse.h"
+#include "lowering/dialect/Zefuse.h"
 #include "mlir/IR/AsmState.h"
 #include "llvm/Support/raw_ostream.h"
 

@@ -2,19 +2,19 @@
 //
 // Groups start as single operations and join (1) along producer-consumer edges, consumers in graph order, (2) with
 // siblings that read the same large value, while the schedule accepts the union (whyNotOneKernel: one iteration space,
-// lowering/schedule/fusible.h), no path leaves the union and comes back, and the union is no worse than its parts
+// lowering/analysis/fusible.h), no path leaves the union and comes back, and the union is no worse than its parts
 // (whyWorse). Each refusal is kept with its reason: what explain shows.
 #include <map>
 #include <set>
 
-#include "compiler/dialect/Zefuse.h"
-#include "compiler/dialect/shape.h"
 #include "compiler/fuse/graph.h"
 #include "compiler/fuse/group_graph.h"
 #include "compiler/fuse/outline.h"
 #include "compiler/fuse/passes.h"
 #include "compiler/fuse/recompute.h"
-#include "lowering/schedule/fusible.h"
+#include "lowering/analysis/fusible.h"
+#include "lowering/dialect/Zefuse.h"
+#include "lowering/dialect/shape.h"
 #include "mlir/Dialect/Linalg/IR/Linalg.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "mlir/IR/IRMapping.h"

@@ -6,11 +6,11 @@
 // remain get a copy, one per distinct view and layout.
 #include <algorithm>
 
-#include "compiler/dialect/Zefuse.h"
-#include "compiler/dialect/shape.h"
 #include "compiler/fuse/graph.h"
 #include "compiler/fuse/passes.h"
-#include "lowering/schedule/dataflow.h"
+#include "lowering/analysis/dataflow.h"
+#include "lowering/dialect/Zefuse.h"
+#include "lowering/dialect/shape.h"
 #include "mlir/Dialect/Linalg/IR/Linalg.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "mlir/IR/IRMapping.h"

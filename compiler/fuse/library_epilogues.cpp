@@ -5,10 +5,10 @@
 // A batch norm becomes a scale and a shift, not another weight: a folded weight would have to be made anew whenever one
 // of five parameters may have changed, and the two post-ops cost little beside the convolution (docs/onednn.md). The
 // two vectors are computed by a kernel at each call, so they are never stale.
-#include "compiler/dialect/Zefuse.h"
-#include "compiler/dialect/shape.h"
 #include "compiler/fuse/graph.h"
 #include "compiler/fuse/passes.h"
+#include "lowering/dialect/Zefuse.h"
+#include "lowering/dialect/shape.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Linalg/IR/Linalg.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"

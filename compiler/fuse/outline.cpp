@@ -2,8 +2,8 @@
 
 #include <functional>
 
-#include "compiler/dialect/shape.h"
 #include "compiler/fuse/graph.h"
+#include "lowering/dialect/shape.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "mlir/IR/IRMapping.h"
 #include "llvm/ADT/SetVector.h"

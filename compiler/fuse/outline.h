@@ -1,7 +1,7 @@
 // From a group of compute operations to a zefuse.kernel.
 #pragma once
 
-#include "compiler/dialect/Zefuse.h"
+#include "lowering/dialect/Zefuse.h"
 #include "mlir/Support/LLVM.h"
 #include "llvm/ADT/SetVector.h"
 

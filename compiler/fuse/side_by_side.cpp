@@ -2,10 +2,10 @@
 // heads of k, a layer norm's input gradient and its parameters') become one launch of several parts: `zefuse.parts`.
 // Each group of the launch does its share of every part. One fork and join of threads instead of two, no barrier
 // between them, and what both read is read while it is in the cache if it is small.
-#include "compiler/dialect/Zefuse.h"
-#include "compiler/dialect/shape.h"
 #include "compiler/fuse/graph.h"
 #include "compiler/fuse/passes.h"
+#include "lowering/dialect/Zefuse.h"
+#include "lowering/dialect/shape.h"
 #include "mlir/IR/IRMapping.h"
 #include "llvm/ADT/SetVector.h"
 

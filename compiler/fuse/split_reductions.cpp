@@ -2,12 +2,12 @@
 // makes one result, so few results mean few threads. Such a reduction becomes two: partial results over a fixed number
 // of slices, and their combination. The number depends on sizes alone, so every host and every number of threads
 // gives the same bits; the second reduction takes what follows (a mean's division) as any other.
-#include "compiler/dialect/Zefuse.h"
-#include "compiler/dialect/shape.h"
 #include "compiler/fuse/graph.h"
 #include "compiler/fuse/passes.h"
-#include "lowering/schedule/dataflow.h"
-#include "lowering/schedule/scalar_ops.h"
+#include "lowering/analysis/dataflow.h"
+#include "lowering/analysis/element_types.h"
+#include "lowering/dialect/Zefuse.h"
+#include "lowering/dialect/shape.h"
 #include "mlir/Dialect/Linalg/IR/Linalg.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "mlir/IR/IRMapping.h"

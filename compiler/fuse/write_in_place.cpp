@@ -1,11 +1,11 @@
 // Inputs that the graph overwrites (an optimizer's parameters and states): a kernel that makes the new value may write
 // it where the old one lies, if nobody reads the old one later and the kernel itself reads each element of it only
 // where it writes it. What cannot becomes a copy at the plan's end.
-#include "compiler/dialect/Zefuse.h"
-#include "compiler/dialect/shape.h"
 #include "compiler/fuse/graph.h"
 #include "compiler/fuse/passes.h"
-#include "lowering/schedule/schedule.h"
+#include "lowering/analysis/kernel_graph.h"
+#include "lowering/dialect/Zefuse.h"
+#include "lowering/dialect/shape.h"
 
 using namespace mlir;
 

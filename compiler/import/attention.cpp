@@ -2,11 +2,11 @@
 // a masked softmax between them, which fusion makes one kernel.
 #include <cmath>
 
-#include "compiler/dialect/Zefuse.h"
 #include "compiler/import/matmul.h"
 #include "compiler/import/normalization.h"
 #include "compiler/import/op_table.h"
 #include "compiler/import/reductions.h"
+#include "lowering/dialect/Zefuse.h"
 #include "lowering/lower.h"
 #include "mlir/Dialect/Linalg/IR/Linalg.h"
 

@@ -1,11 +1,11 @@
 // Convolutions and their derivatives: one zefuse.convolution each. The derivative by the input is a convolution of the
 // other kind (forward, transposed) with the same weight.
-#include "compiler/dialect/Zefuse.h"
 #include "compiler/import/op_table.h"
 #include "compiler/import/reductions.h"
 #include "compiler/import/slices.h"
-#include "lowering/schedule/index_space.h"
-#include "lowering/schedule/product_splits.h"
+#include "lowering/analysis/index_space.h"
+#include "lowering/dialect/Zefuse.h"
+#include "lowering/lower.h"
 
 using namespace mlir;
 

@@ -1,8 +1,8 @@
 // Greatest common divisors. A loop body has no loops of its own: both algorithms run for as many steps as the type's
 // largest operands need, which change nothing once one operand is zero, and lanes go through them side by side.
+#include "common/toolchain/target_description.h"
 #include "compiler/import/elementwise.h"
 #include "compiler/import/op_table.h"
-#include "lowering/lower.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
 
 using namespace mlir;

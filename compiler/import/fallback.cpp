@@ -1,6 +1,6 @@
 #include "compiler/import/fallback.h"
 
-#include "compiler/dialect/Zefuse.h"
+#include "lowering/dialect/Zefuse.h"
 
 using namespace mlir;
 

@@ -2,8 +2,8 @@
 
 #include <map>
 
-#include "compiler/dialect/Zefuse.h"
-#include "compiler/dialect/shape.h"
+#include "lowering/dialect/Zefuse.h"
+#include "lowering/dialect/shape.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/AttrTypeSubElements.h"
 #include "mlir/IR/Builders.h"

@@ -1,10 +1,10 @@
 #include "compiler/import/importer.h"
 
-#include "compiler/dialect/Zefuse.h"
 #include "compiler/import/contract.h"
 #include "compiler/import/fallback.h"
 #include "compiler/import/library_hints.h"
 #include "compiler/import/op_table.h"
+#include "lowering/dialect/Zefuse.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/Verifier.h"
 #include "mlir/Interfaces/SideEffectInterfaces.h"

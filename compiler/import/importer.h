@@ -5,8 +5,8 @@
 #include <optional>
 #include <vector>
 
+#include "common/toolchain/target_description.h"
 #include "compiler/import/fx_graph.h"
-#include "lowering/lower.h"
 #include "mlir/IR/BuiltinOps.h"
 #include "mlir/IR/OwningOpRef.h"
 

@@ -4,8 +4,8 @@
 #include "compiler/import/elementwise.h"
 #include "compiler/import/op_table.h"
 #include "compiler/import/slices.h"
-#include "lowering/schedule/index_space.h"
-#include "lowering/schedule/product_splits.h"
+#include "lowering/analysis/index_space.h"
+#include "lowering/lower.h"
 
 using namespace mlir;
 

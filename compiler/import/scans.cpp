@@ -2,8 +2,8 @@
 // bf16; a GPU without double precision sums in f32, as eager does there).
 #include <cmath>
 
+#include "common/toolchain/target_description.h"
 #include "compiler/import/op_table.h"
-#include "lowering/lower.h"
 
 using namespace mlir;
 

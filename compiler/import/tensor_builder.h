@@ -1,8 +1,8 @@
 // Builds stage-1 tensor operations (docs/ir.md): the shapes of loops that emitters share. Knows nothing of FX.
 #pragma once
 
-#include "compiler/dialect/shape.h"
 #include "compiler/import/scalar.h"
+#include "lowering/dialect/shape.h"
 
 namespace zefuse {
 

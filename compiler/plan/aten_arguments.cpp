@@ -1,7 +1,7 @@
 #include "compiler/plan/aten_arguments.h"
 
+#include "common/plan/plan_generated.h"
 #include "compiler/plan/exprs.h"
-#include "compiler/plan/plan_generated.h"
 #include "mlir/IR/BuiltinAttributes.h"
 
 using namespace mlir;

@@ -3,14 +3,14 @@
 #include <map>
 #include <optional>
 
-#include "compiler/dialect/Zefuse.h"
-#include "compiler/dialect/shape.h"
+#include "common/plan/plan_generated.h"
 #include "compiler/fuse/graph.h"
 #include "compiler/fuse/kernel_key.h"
 #include "compiler/plan/aten_arguments.h"
 #include "compiler/plan/exprs.h"
-#include "compiler/plan/plan_generated.h"
 #include "compiler/plan/values.h"
+#include "lowering/dialect/Zefuse.h"
+#include "lowering/dialect/shape.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/SHA256.h"

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "compiler/plan/plan_generated.h"
+#include "common/plan/plan_generated.h"
 #include "mlir/IR/AffineExpr.h"
 #include "mlir/IR/Attributes.h"
 #include "llvm/ADT/ArrayRef.h"

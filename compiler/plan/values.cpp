@@ -1,7 +1,7 @@
 #include "compiler/plan/values.h"
 
-#include "compiler/dialect/Zefuse.h"
-#include "compiler/dialect/shape.h"
+#include "lowering/dialect/Zefuse.h"
+#include "lowering/dialect/shape.h"
 
 using namespace mlir;
 

@@ -3,8 +3,8 @@
 
 #include <optional>
 
+#include "common/plan/plan_generated.h"
 #include "compiler/plan/exprs.h"
-#include "compiler/plan/plan_generated.h"
 #include "mlir/IR/AffineMap.h"
 #include "mlir/IR/BuiltinTypes.h"
 #include "mlir/IR/Value.h"

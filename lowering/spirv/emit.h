@@ -1,10 +1,11 @@
 // Stage 3 to stage 4: a scheduled function to LLVM dialect, LLVM IR and SPIR-V words.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
-#include "lowering/lower.h"
 #include "mlir/IR/BuiltinOps.h"
 
 namespace llvm {

@@ -12,10 +12,10 @@
 #include <mutex>
 #include <optional>
 
-#include "lowering/native/companion.h"
-#include "lowering/native/spawn.h"
+#include "common/base/descriptor_io.h"
+#include "common/toolchain/companion.h"
+#include "common/toolchain/spawn.h"
 #include "lowering/spirv/emitter.h"
-#include "runtime/descriptor_io.h"
 
 namespace zefuse {
 namespace {

@@ -8,8 +8,8 @@
 #include <memory>
 #include <string>
 
+#include "common/base/descriptor_io.h"
 #include "lowering/spirv/emitter.h"
-#include "runtime/descriptor_io.h"
 #include "llvm/Bitcode/BitcodeReader.h"
 #include "llvm/IR/LLVMContext.h"
 #include "llvm/IR/LegacyPassManager.h"

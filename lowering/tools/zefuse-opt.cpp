@@ -1,6 +1,6 @@
 // mlir-opt with zefuse's dialects, and --emit=... to lower every zefuse.kernel of a file and print one stage of it.
-#include "compiler/dialect/Zefuse.h"
-#include "compiler/dialect/shape.h"
+#include "lowering/dialect/Zefuse.h"
+#include "lowering/dialect/shape.h"
 #include "lowering/lower.h"
 #include "mlir/IR/BuiltinOps.h"
 #include "mlir/Parser/Parser.h"

@@ -7,7 +7,7 @@
 
 #include <pybind11/stl.h>
 
-#include "compiler/plan/plan_generated.h"
+#include "common/plan/plan_generated.h"
 #include "runtime/cache/sha256.h"
 #include "runtime/package/model.h"
 

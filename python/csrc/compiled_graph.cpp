@@ -3,10 +3,10 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <torch/csrc/autograd/python_variable.h>
 
-#include "compiler/plan/plan_generated.h"
+#include "common/plan/plan_generated.h"
+#include "common/plan/plan_json.h"
 #include "python/csrc/errors.h"
 #include "python/csrc/tensors.h"
-#include "runtime/executor/plan_json.h"
 
 namespace py = pybind11;
 

@@ -4,8 +4,8 @@
 
 #include <pybind11/stl.h>
 
-#include "lowering/native/installed_compilers.h"
-#include "lowering/targets.h"
+#include "common/toolchain/installed_compilers.h"
+#include "common/toolchain/targets.h"
 #include "python/csrc/gil.h"
 #include "runtime/ze/device.h"
 

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "runtime/status.h"
+#include "common/base/status.h"
 
 namespace zefuse::python {
 

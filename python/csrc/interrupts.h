@@ -9,7 +9,7 @@
 #include <exception>
 #include <memory>
 
-#include "runtime/cancel_check.h"
+#include "common/base/cancel_check.h"
 #include "runtime/onednn/team_thread.h"
 
 namespace zefuse::python {

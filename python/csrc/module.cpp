@@ -5,15 +5,16 @@
 #include <pybind11/stl.h>
 #include <torch/csrc/autograd/python_variable.h>
 
-#include "compiler/dialect/Zefuse.h"
+#include "common/base/variables.h"
+#include "common/plan/plan_generated.h"
+#include "common/toolchain/targets.h"
+#include "compiler/disassemble.h"
 #include "compiler/dump.h"
 #include "compiler/import/errors.h"
 #include "compiler/import/fx_reader.h"
 #include "compiler/import/op_table.h"
 #include "compiler/pipeline.h"
-#include "compiler/plan/plan_generated.h"
-#include "lowering/native/disassemble.h"
-#include "lowering/targets.h"
+#include "lowering/dialect/Zefuse.h"
 #include "mlir/IR/MLIRContext.h"
 #include "python/csrc/attached_package.h"
 #include "python/csrc/cache.h"

@@ -8,7 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "compiler/plan/plan_generated.h"
+#include "common/plan/plan_generated.h"
 #include "python/csrc/errors.h"
 #include "python/csrc/gil.h"
 #include "python/csrc/interrupts.h"

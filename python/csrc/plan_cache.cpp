@@ -2,8 +2,8 @@
 
 #include <cctype>
 
+#include "common/base/build_id.h"
 #include "mlir/IR/Verifier.h"
-#include "runtime/build_id.h"
 #include "llvm-c/Core.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/raw_ostream.h"

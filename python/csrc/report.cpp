@@ -1,7 +1,7 @@
 // The plan's notes and the executor's counters as Python dicts, for explain and tests.
 #include <pybind11/pybind11.h>
 
-#include "compiler/plan/plan_generated.h"
+#include "common/plan/plan_generated.h"
 #include "python/csrc/compiled_graph.h"
 
 namespace py = pybind11;

@@ -4,9 +4,9 @@
 #include <cstring>
 #include <thread>
 
-#include "lowering/native/ocloc.h"
+#include "common/base/parallel.h"
+#include "common/toolchain/ocloc.h"
 #include "runtime/executor/vendor_code.h"
-#include "runtime/parallel.h"
 
 namespace zefuse::python {
 namespace {

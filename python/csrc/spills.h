@@ -3,10 +3,10 @@
 
 #include <string>
 
+#include "common/base/cancel_check.h"
+#include "common/toolchain/installed_compilers.h"
 #include "lowering/lower.h"
-#include "lowering/native/installed_compilers.h"
 #include "runtime/cache/file_cache.h"
-#include "runtime/cancel_check.h"
 
 namespace zefuse::python {
 

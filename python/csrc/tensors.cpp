@@ -3,7 +3,7 @@
 #include <ATen/ops/as_strided.h>
 #include <c10/core/CPUAllocator.h>
 
-#include "compiler/plan/plan_generated.h"
+#include "common/plan/plan_generated.h"
 
 namespace zefuse::python {
 namespace {

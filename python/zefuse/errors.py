@@ -1,6 +1,6 @@
 """What zefuse raises. The first line of every message says what is wrong, where, and what to do.
 
-The compiled part raises these too: it picks the class by the status code of ``runtime/status.h``.
+The compiled part raises these too: it picks the class by the status code of ``common/base/status.h``.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class InternalError(ZefuseError):
     """A bug in zefuse: please report it with the message and, if possible, a dump (``ZEFUSE_DUMP=dir``)."""
 
 
-# What the compiled part names (the codes of runtime/status.h, and "fallback") -> what Python raises.
+# What the compiled part names (the codes of common/base/status.h, and "fallback") -> what Python raises.
 BY_CODE: dict[str, type[ZefuseError]] = {
     "invalid_argument": InvalidArgumentError,
     "index_error": IndexOutOfRangeError,

@@ -1,4 +1,4 @@
-"""Targets: the devices that kernels are compiled for ahead of need, by the names of lowering/targets.h."""
+"""Targets: the devices that kernels are compiled for ahead of need, by the names of common/toolchain/targets.h."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def markdown() -> str:
     lines = [
         "# Targets",
         "",
-        "Generated from `lowering/targets.cpp` (`python -m zefuse targets --markdown > docs/targets.md`; a test compares). What is",
+        "Generated from `common/toolchain/targets.cpp` (`python -m zefuse targets --markdown > docs/targets.md`; a test compares). What is",
         "installed and present on a machine, `zefuse targets` and `zefuse devices` say.",
         "",
         "## x86-64",

@@ -6,7 +6,7 @@
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/scalar_tensor.h>
 
-#include "compiler/plan/plan_generated.h"
+#include "common/plan/plan_generated.h"
 #include "runtime/aten/dtype.h"
 
 namespace zefuse::aten {

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/aten/aten_bridge.h"
+#include "runtime/executor/aten_bridge.h"
 
 namespace zefuse::aten {
 

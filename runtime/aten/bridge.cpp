@@ -3,9 +3,10 @@
 #include <ATen/core/grad_mode.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
+#include "common/base/status.h"
 #include "runtime/aten/arguments.h"
-#include "runtime/aten/aten_bridge.h"
 #include "runtime/aten/results.h"
+#include "runtime/executor/aten_bridge.h"
 
 namespace zefuse::aten {
 

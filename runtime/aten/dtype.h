@@ -5,7 +5,7 @@
 
 #include <optional>
 
-#include "compiler/plan/plan_generated.h"
+#include "common/plan/plan_generated.h"
 
 namespace zefuse::aten {
 

@@ -5,9 +5,9 @@
 #include <cerrno>
 #include <cstring>
 
-#include "runtime/atomic_file.h"
+#include "common/base/atomic_file.h"
+#include "common/base/descriptor_io.h"
 #include "runtime/cache/sha256.h"
-#include "runtime/descriptor_io.h"
 
 namespace zefuse {
 namespace {

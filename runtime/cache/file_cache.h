@@ -13,9 +13,9 @@
 #include <string>
 #include <vector>
 
+#include "common/base/cancel_check.h"
+#include "common/base/status.h"
 #include "runtime/cache/key.h"
-#include "runtime/cancel_check.h"
-#include "runtime/status.h"
 
 namespace zefuse {
 

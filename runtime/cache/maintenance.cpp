@@ -13,11 +13,11 @@
 #include <fstream>
 #include <tuple>
 
-#include "runtime/atomic_file.h"
+#include "common/base/atomic_file.h"
+#include "common/base/descriptor_io.h"
 #include "runtime/cache/entry.h"
 #include "runtime/cache/folder.h"
 #include "runtime/cache/key.h"
-#include "runtime/descriptor_io.h"
 
 namespace zefuse {
 namespace {

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "runtime/status.h"
+#include "common/base/status.h"
 
 namespace zefuse {
 

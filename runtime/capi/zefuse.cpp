@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "compiler/options.h"
-#include "runtime/executor/dtype.h"
+#include "common/base/variables.h"
+#include "common/plan/dtype.h"
 #include "runtime/package/model.h"
 
 using zefuse::Code;

@@ -5,7 +5,7 @@
 #include <atomic>
 #include <mutex>
 
-#include "runtime/executor/dtype.h"
+#include "common/plan/dtype.h"
 
 namespace zefuse {
 namespace {

@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "runtime/aten/aten_bridge.h"
+#include "runtime/executor/aten_bridge.h"
 #include "runtime/executor/binding.h"
 
 namespace zefuse {

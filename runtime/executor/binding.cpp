@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "common/plan/dtype.h"
 #include "runtime/executor/arena.h"
-#include "runtime/executor/dtype.h"
 #include "runtime/onednn/calls.h"
 
 namespace zefuse::executor {

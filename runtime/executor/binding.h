@@ -9,8 +9,8 @@
 #include <span>
 #include <vector>
 
-#include "runtime/executor/expr.h"
-#include "runtime/executor/program.h"
+#include "common/plan/expr.h"
+#include "common/plan/program.h"
 #include "runtime/onednn/primitive.h"
 
 namespace zefuse::executor {

@@ -2,7 +2,7 @@
 
 #include <cstring>
 
-#include "runtime/executor/dtype.h"
+#include "common/plan/dtype.h"
 
 namespace zefuse::executor {
 

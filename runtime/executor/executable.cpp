@@ -7,7 +7,7 @@
 #include <optional>
 #include <thread>
 
-#include "runtime/executor/dtype.h"
+#include "common/plan/dtype.h"
 #include "runtime/executor/frame.h"
 #include "runtime/onednn/team_thread.h"
 

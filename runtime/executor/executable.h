@@ -11,8 +11,8 @@
 #include <string_view>
 #include <vector>
 
-#include "runtime/cancel_check.h"
-#include "runtime/status.h"
+#include "common/base/cancel_check.h"
+#include "common/base/status.h"
 
 namespace zefuse::plan {
 struct Plan;

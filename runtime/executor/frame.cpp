@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "runtime/executor/dtype.h"
+#include "common/plan/dtype.h"
 #include "runtime/executor/strided_copy.h"
 #include "runtime/onednn/team.h"
 

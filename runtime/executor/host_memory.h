@@ -5,8 +5,8 @@
 #include <cstdlib>
 #include <memory>
 
+#include "common/base/status.h"
 #include "runtime/executor/arena.h"
-#include "runtime/status.h"
 
 namespace zefuse::executor {
 

@@ -4,10 +4,10 @@
 #include <atomic>
 #include <thread>
 
+#include "common/base/parallel.h"
+#include "common/plan/program.h"
 #include "runtime/cache/file_cache.h"
-#include "runtime/executor/program.h"
 #include "runtime/executor/vendor_code.h"
-#include "runtime/parallel.h"
 
 namespace zefuse::executor {
 namespace {

@@ -8,9 +8,9 @@
 #include <string_view>
 #include <vector>
 
-#include "compiler/plan/plan_generated.h"
+#include "common/base/cancel_check.h"
+#include "common/plan/plan_generated.h"
 #include "runtime/cache/file_cache.h"
-#include "runtime/cancel_check.h"
 #include "runtime/executor/counters.h"
 #include "runtime/ze/module.h"
 

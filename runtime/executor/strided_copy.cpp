@@ -4,7 +4,7 @@
 #include <array>
 #include <cstring>
 
-#include "runtime/executor/program.h"
+#include "common/plan/program.h"
 
 namespace zefuse::executor {
 namespace {

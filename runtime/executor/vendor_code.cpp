@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <fstream>
 
-#include "lowering/native/companion.h"
-#include "lowering/native/ocloc.h"
-#include "lowering/native/subprocess.h"
-#include "lowering/native/temporary_folder.h"
+#include "common/toolchain/companion.h"
+#include "common/toolchain/ocloc.h"
+#include "common/toolchain/subprocess.h"
+#include "common/toolchain/temporary_folder.h"
 #include "runtime/executor/kernel_modules.h"
 #include "runtime/ze/jit_program.h"
 

@@ -7,10 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "compiler/plan/plan_generated.h"
-#include "lowering/native/installed_compilers.h"
+#include "common/base/cancel_check.h"
+#include "common/plan/plan_generated.h"
+#include "common/toolchain/installed_compilers.h"
 #include "runtime/cache/key.h"
-#include "runtime/cancel_check.h"
 #include "runtime/executor/executable.h"
 #include "runtime/ze/device.h"
 

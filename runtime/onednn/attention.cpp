@@ -5,7 +5,7 @@
 #include <dnnl.h>
 #include <limits>
 
-#include "compiler/plan/plan_generated.h"
+#include "common/plan/plan_generated.h"
 #include "runtime/onednn/descriptor.h"
 #include "runtime/onednn/row_softmax.h"
 #include "runtime/onednn/team.h"

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <functional>
 
-#include "compiler/plan/plan_generated.h"
+#include "common/plan/plan_generated.h"
 
 namespace zefuse::onednn {
 

@@ -3,7 +3,7 @@
 #include <dnnl_debug.h>
 #include <new>
 
-#include "compiler/plan/plan_generated.h"
+#include "common/plan/plan_generated.h"
 
 namespace zefuse::onednn {
 

@@ -1,6 +1,6 @@
 #include "runtime/onednn/prepared_convolution.h"
 
-#include "compiler/plan/plan_generated.h"
+#include "common/plan/plan_generated.h"
 #include "runtime/onednn/descriptor.h"
 #include "runtime/onednn/engine.h"
 

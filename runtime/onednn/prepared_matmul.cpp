@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "compiler/plan/plan_generated.h"
+#include "common/plan/plan_generated.h"
 #include "runtime/onednn/descriptor.h"
 #include "runtime/onednn/engine.h"
 

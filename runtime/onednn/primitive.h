@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "runtime/status.h"
+#include "common/base/status.h"
 
 namespace zefuse::plan {
 enum class DType : uint8_t;

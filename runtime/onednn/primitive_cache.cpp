@@ -4,7 +4,7 @@
 #include <mutex>
 #include <unordered_map>
 
-#include "compiler/plan/plan_generated.h"
+#include "common/plan/plan_generated.h"
 #include "runtime/onednn/team.h"
 
 namespace zefuse::onednn {

@@ -5,7 +5,7 @@
 #include <limits>
 #include <new>
 
-#include "compiler/plan/plan_generated.h"
+#include "common/plan/plan_generated.h"
 #include "runtime/onednn/descriptor.h"
 #include "runtime/onednn/engine.h"
 #include "runtime/onednn/strided_copy.h"

@@ -4,7 +4,7 @@
 #include <bit>
 #include <cstring>
 
-#include "compiler/plan/plan_generated.h"
+#include "common/plan/plan_generated.h"
 #include "runtime/onednn/descriptor.h"
 #include "runtime/onednn/team.h"
 

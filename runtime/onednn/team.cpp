@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "runtime/first_exception.h"
+#include "common/base/first_exception.h"
 
 extern "C" {
 int omp_get_max_threads();

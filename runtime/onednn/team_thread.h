@@ -8,8 +8,8 @@
 #include <system_error>
 #include <thread>
 
+#include "common/base/parallel.h"
 #include "runtime/onednn/team.h"
-#include "runtime/parallel.h"
 
 namespace zefuse::onednn {
 

@@ -7,13 +7,13 @@
 #include <set>
 #include <thread>
 
-#include "lowering/native/installed_compilers.h"
-#include "lowering/native/ocloc.h"
-#include "lowering/targets.h"
+#include "common/base/parallel.h"
+#include "common/toolchain/installed_compilers.h"
+#include "common/toolchain/ocloc.h"
+#include "common/toolchain/targets.h"
 #include "runtime/cache/file_cache.h"
 #include "runtime/executor/kernel_modules.h"
 #include "runtime/executor/vendor_code.h"
-#include "runtime/parallel.h"
 
 namespace zefuse::package {
 namespace {

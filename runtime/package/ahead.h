@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
-#include "compiler/plan/plan_generated.h"
+#include "common/base/cancel_check.h"
+#include "common/base/status.h"
+#include "common/plan/plan_generated.h"
 #include "runtime/cache/key.h"
-#include "runtime/cancel_check.h"
-#include "runtime/status.h"
 
 namespace zefuse::package {
 
@@ -34,9 +34,9 @@ struct AheadOptions {
 };
 
 // Code for each kernel module of `plan`: one for each level of x86-64 among `targets` where the module is the CPU's,
-// one for its own GPU product otherwise (lowering/targets.h). In the order of modules, then targets; the same input
-// gives the same bytes. Errors: invalid_argument (a module that no target fits), and what the compilers say, with the
-// kernel's name.
+// one for its own GPU product otherwise (common/toolchain/targets.h). In the order of modules, then targets; the same
+// input gives the same bytes. Errors: invalid_argument (a module that no target fits), and what the compilers say, with
+// the kernel's name.
 Result<std::vector<NativeCode>> compileAhead(const plan::Plan& plan, const std::vector<std::string>& targets,
                                              const AheadOptions& options);
 

@@ -10,7 +10,7 @@
 #include <variant>
 #include <vector>
 
-#include "runtime/status.h"
+#include "common/base/status.h"
 
 namespace zefuse::package {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "runtime/executor/dtype.h"
+#include "common/plan/dtype.h"
 #include "runtime/package/json.h"
 
 namespace zefuse::package {

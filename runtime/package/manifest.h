@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "compiler/plan/plan_generated.h"
+#include "common/plan/plan_generated.h"
 #include "runtime/package/package.h"
 
 namespace zefuse::package {

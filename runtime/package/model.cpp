@@ -8,9 +8,9 @@
 #include <mutex>
 #include <set>
 
-#include "lowering/targets.h"
-#include "runtime/executor/dtype.h"
-#include "runtime/executor/program.h"
+#include "common/plan/dtype.h"
+#include "common/plan/program.h"
+#include "common/toolchain/targets.h"
 #include "runtime/executor/strided_copy.h"
 #include "runtime/ze/device.h"
 

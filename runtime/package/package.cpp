@@ -11,8 +11,8 @@
 #include <set>
 #include <thread>
 
-#include "runtime/atomic_file.h"
-#include "runtime/parallel.h"
+#include "common/base/atomic_file.h"
+#include "common/base/parallel.h"
 
 namespace zefuse::package {
 namespace {

@@ -20,9 +20,9 @@
 #include <string_view>
 #include <vector>
 
+#include "common/base/cancel_check.h"
+#include "common/base/status.h"
 #include "runtime/cache/sha256.h"
-#include "runtime/cancel_check.h"
-#include "runtime/status.h"
 
 namespace zefuse::package {
 

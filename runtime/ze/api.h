@@ -12,7 +12,7 @@
 #include <level_zero/ze_api.h>
 #include <level_zero/ze_ddi.h>
 
-#include "runtime/status.h"
+#include "common/base/status.h"
 
 namespace zefuse::ze {
 

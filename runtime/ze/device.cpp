@@ -4,7 +4,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "lowering/targets.h"
+#include "common/toolchain/targets.h"
 
 namespace zefuse::ze {
 namespace {

@@ -33,12 +33,13 @@ struct Device {
   // device by its PCI id, for tests of what such a device does.
   bool hasOurCompiler() const { return driver.isOurs() && properties.vendorId != 0x8086; }
   bool isCpu() const { return name == "cpu"; }
-  // The product (lowering/targets.h) whose kernels a GPU takes: the environment's word, else what its PCI id says, and
-  // "dg2-g11", the commonest, for our driver that poses as a GPU and runs any. Empty: none that this zefuse knows.
+  // The product (common/toolchain/targets.h) whose kernels a GPU takes: the environment's word, else what its PCI id
+  // says, and "dg2-g11", the commonest, for our driver that poses as a GPU and runs any. Empty: none that this zefuse
+  // knows.
   std::string product() const;
   // What native code made for this device depends on, as fields of a cache key: driver build, kind of device,
-  // instruction set. The same for every device of the kind: no index, no path. `cpu_level` (lowering/targets.h): of our
-  // driver's code for another level than this host's.
+  // instruction set. The same for every device of the kind: no index, no path. `cpu_level`
+  // (common/toolchain/targets.h): of our driver's code for another level than this host's.
   std::vector<std::pair<std::string, std::string>> nativeFields(std::string_view cpu_level = {}) const;
 };
 

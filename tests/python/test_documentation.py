@@ -46,7 +46,7 @@ def test_every_option_is_documented() -> None:
 
 
 def test_the_page_on_targets_is_current() -> None:
-    """docs/targets.md is what lowering/targets.cpp makes (python -m zefuse targets --markdown > docs/targets.md)."""
+    """docs/targets.md is what common/toolchain/targets.cpp makes (python -m zefuse targets --markdown > docs/targets.md)."""
     from zefuse import targets
 
     assert (ROOT / "docs" / "targets.md").read_text() == targets.markdown()

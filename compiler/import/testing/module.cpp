@@ -2,10 +2,10 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
-#include "compiler/dialect/Zefuse.h"
 #include "compiler/import/errors.h"
 #include "compiler/import/fx_reader.h"
 #include "compiler/import/op_table.h"
+#include "lowering/dialect/Zefuse.h"
 
 namespace py = pybind11;
 

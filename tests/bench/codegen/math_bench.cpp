@@ -1,6 +1,6 @@
 // ns per element of the inline polynomials against glibc's libmvec, on data in the first-level cache. Minimum of many
 // runs: other work on the machine only adds.
-#include "runtime/cpu_driver/codegen/codegen.h"
+#include "drivers/cpu/codegen/codegen.h"
 #include "tests/bench/codegen/mvec_loops.h"
 
 #include <algorithm>

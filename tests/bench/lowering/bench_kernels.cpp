@@ -10,14 +10,14 @@
 
 #include <time.h>
 
-#include "compiler/dialect/Zefuse.h"
+#include "drivers/cpu/codegen/codegen.h"
+#include "lowering/dialect/Zefuse.h"
 #include "lowering/lower.h"
 #include "lowering/schedule/schedule.h"
 #include "lowering/spirv/emit.h"
 #include "lowering/spirv/validate.h"
 #include "mlir/IR/BuiltinOps.h"
 #include "mlir/Parser/Parser.h"
-#include "runtime/cpu_driver/codegen/codegen.h"
 #include "llvm/IR/LLVMContext.h"
 #include "llvm/IR/Module.h"
 

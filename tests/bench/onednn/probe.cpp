@@ -4,7 +4,7 @@
 #include <dnnl.hpp>
 #include <optional>
 
-#include "compiler/plan/plan_generated.h"
+#include "common/plan/plan_generated.h"
 #include "runtime/onednn/engine.h"
 #include "runtime/onednn/matmul.h"
 

@@ -1,4 +1,4 @@
-#include "runtime/aten/aten_bridge.h"
+#include "runtime/executor/aten_bridge.h"
 
 #include <ATen/ATen.h>
 #include <ATen/autocast_mode.h>
@@ -10,7 +10,7 @@
 #include <cmath>
 #include <thread>
 
-#include "compiler/plan/plan_generated.h"
+#include "common/plan/plan_generated.h"
 
 extern "C" zefuse::AtenBridge* zefuse_aten_bridge();
 

@@ -1,4 +1,4 @@
-#include "runtime/atomic_file.h"
+#include "common/base/atomic_file.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

@@ -10,7 +10,7 @@
 
 #include <functional>
 
-#include "runtime/atomic_file.h"
+#include "common/base/atomic_file.h"
 #include "runtime/cache/file_cache.h"
 #include "runtime/cache/maintenance.h"
 #include "tests/unit/cache/killed_at.h"

@@ -1,5 +1,5 @@
 // Barriers, local memory, atomics, work-group and sub-group operations, against a straightforward C++ model.
-#include "runtime/cpu_driver/codegen/arena.h"
+#include "drivers/cpu/codegen/arena.h"
 #include "tests/unit/codegen/harness.h"
 
 #include <gtest/gtest.h>

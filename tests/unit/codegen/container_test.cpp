@@ -1,5 +1,5 @@
 // The native container, specialization constants, versions, and what a refusal says.
-#include "runtime/cpu_driver/codegen/container.h"
+#include "drivers/cpu/codegen/container.h"
 #include "tests/unit/codegen/harness.h"
 
 #include <gtest/gtest.h>

@@ -1,7 +1,7 @@
 // Compiles, loads and launches kernels the way a driver would, on one thread.
 #pragma once
 
-#include "runtime/cpu_driver/codegen/codegen.h"
+#include "drivers/cpu/codegen/codegen.h"
 
 #include <array>
 #include <cstring>

@@ -1,10 +1,10 @@
 // Fusion and layout assignment on hand-written stage-1 graphs: what ends in which kernel, and which copies remain.
 #include <gtest/gtest.h>
 
-#include "compiler/dialect/Zefuse.h"
 #include "compiler/fuse/graph.h"
 #include "compiler/fuse/outline.h"
 #include "compiler/fuse/passes.h"
+#include "lowering/dialect/Zefuse.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Dialect/Linalg/IR/Linalg.h"
 #include "mlir/Dialect/Math/IR/Math.h"

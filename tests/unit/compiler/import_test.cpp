@@ -1,11 +1,11 @@
 // The importer without Python: graphs made by hand, and the stage-1 contract on modules that break it.
 #include <gtest/gtest.h>
 
-#include "compiler/dialect/Zefuse.h"
 #include "compiler/import/contract.h"
 #include "compiler/import/dtype.h"
 #include "compiler/import/errors.h"
 #include "compiler/import/importer.h"
+#include "lowering/dialect/Zefuse.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Dialect/Linalg/IR/Linalg.h"
 #include "mlir/IR/Verifier.h"

@@ -3,7 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include "compiler/dialect/Zefuse.h"
+#include "lowering/dialect/Zefuse.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Parser/Parser.h"
 

@@ -6,8 +6,8 @@
 #include <numeric>
 #include <vector>
 
-#include "compiler/plan/plan_generated.h"
-#include "runtime/executor/dtype.h"
+#include "common/plan/dtype.h"
+#include "common/plan/plan_generated.h"
 #include "runtime/executor/executable.h"
 
 namespace zefuse::test {

@@ -3,7 +3,7 @@
 
 #include <thread>
 
-#include "runtime/executor/plan_json.h"
+#include "common/plan/plan_json.h"
 #include "tests/unit/executor/call.h"
 #include "tests/unit/executor/plan_builder.h"
 

@@ -1,4 +1,4 @@
-#include "runtime/executor/expr.h"
+#include "common/plan/expr.h"
 
 #include <gtest/gtest.h>
 

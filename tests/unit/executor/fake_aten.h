@@ -7,7 +7,7 @@
 #include <numeric>
 #include <vector>
 
-#include "compiler/plan/plan_generated.h"
+#include "common/plan/plan_generated.h"
 #include "runtime/executor/aten_calls.h"
 
 namespace zefuse::test {

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "compiler/plan/plan_generated.h"
-#include "runtime/executor/dtype.h"
+#include "common/plan/dtype.h"
+#include "common/plan/plan_generated.h"
 
 namespace zefuse::test {
 

@@ -3,7 +3,7 @@
 
 #include <functional>
 
-#include "runtime/executor/program.h"
+#include "common/plan/program.h"
 #include "tests/unit/executor/plan_builder.h"
 
 namespace zefuse::executor {

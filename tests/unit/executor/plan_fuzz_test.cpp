@@ -6,7 +6,7 @@
 
 #include <random>
 
-#include "runtime/executor/program.h"
+#include "common/plan/program.h"
 #include "tests/unit/executor/call.h"
 #include "tests/unit/executor/fake_aten.h"
 #include "tests/unit/executor/plan_builder.h"

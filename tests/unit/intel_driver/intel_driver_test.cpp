@@ -7,8 +7,8 @@
 #include <filesystem>
 #include <fstream>
 
-#include "lowering/native/ocloc.h"
-#include "lowering/native/subprocess.h"
+#include "common/toolchain/ocloc.h"
+#include "common/toolchain/subprocess.h"
 #include "tests/unit/lowering/gpu_kernels.h"
 #include "tests/unit/lowering/kernel_text.h"
 

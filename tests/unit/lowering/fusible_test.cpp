@@ -1,8 +1,8 @@
 // What the fusion pass is told, and that what is accepted also lowers.
 #include <gtest/gtest.h>
 
-#include "compiler/dialect/Zefuse.h"
-#include "lowering/schedule/fusible.h"
+#include "lowering/analysis/fusible.h"
+#include "lowering/dialect/Zefuse.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/BuiltinOps.h"
 #include "mlir/Parser/Parser.h"

@@ -4,9 +4,9 @@
 #include <set>
 #include <sstream>
 
-#include "lowering/native/ocloc.h"
-#include "lowering/native/subprocess.h"
-#include "lowering/schedule/product_splits.h"
+#include "common/toolchain/ocloc.h"
+#include "common/toolchain/subprocess.h"
+#include "lowering/schedule/products/product_splits.h"
 #include "lowering/spirv/validate.h"
 #include "tests/unit/lowering/gpu_kernels.h"
 #include "tests/unit/lowering/matmul_text.h"

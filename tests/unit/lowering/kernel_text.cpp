@@ -2,8 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include "compiler/dialect/Zefuse.h"
-#include "compiler/dialect/shape.h"
+#include "lowering/dialect/Zefuse.h"
+#include "lowering/dialect/shape.h"
 #include "mlir/IR/AffineMap.h"
 #include "mlir/IR/Builders.h"
 #include "mlir/IR/BuiltinOps.h"

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "drivers/cpu/codegen/codegen.h"
 #include "lowering/lower.h"
-#include "runtime/cpu_driver/codegen/codegen.h"
 #include "tests/unit/lowering/attention_case.h"
 
 namespace zefuse::test {

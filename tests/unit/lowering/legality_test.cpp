@@ -8,7 +8,7 @@
 #include <random>
 #include <set>
 
-#include "lowering/spirv/legality.h"
+#include "lowering/analysis/legality.h"
 #include "tests/unit/lowering/kernel_text.h"
 
 namespace zefuse::test {

@@ -6,9 +6,9 @@
 #include <fstream>
 #include <thread>
 
-#include "lowering/native/installed_compilers.h"
-#include "lowering/native/ocloc.h"
-#include "lowering/native/subprocess.h"
+#include "common/toolchain/installed_compilers.h"
+#include "common/toolchain/ocloc.h"
+#include "common/toolchain/subprocess.h"
 
 namespace zefuse {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "compiler/plan/plan_generated.h"
+#include "common/plan/plan_generated.h"
 #include "runtime/onednn/matmul.h"
 
 namespace zefuse::onednn::testing {

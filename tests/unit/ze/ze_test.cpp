@@ -3,7 +3,7 @@
 
 #include <cstring>
 
-#include "lowering/targets.h"
+#include "common/toolchain/targets.h"
 #include "runtime/ze/command_list.h"
 #include "runtime/ze/memory.h"
 

@@ -1,0 +1,58 @@
+#include "common/plan/program.h"
+
+#include <set>
+
+#include "common/plan/plan_check.h"
+
+namespace zefuse::executor {
+
+Result<Program> loadProgram(std::span<const std::byte> bytes) {
+  const auto* data = reinterpret_cast<const uint8_t*>(bytes.data());
+  if (bytes.size() < 16 || bytes.size() >= FLATBUFFERS_MAX_BUFFER_SIZE)
+    return Status{Code::damaged,
+                  "plan: " + std::to_string(bytes.size()) + " bytes are no plan; compile the model again"};
+  if (!plan::PlanBufferHasIdentifier(data))
+    return Status{Code::damaged, "plan: the identifier 'ZFPL' is missing: not a zefuse plan"};
+  flatbuffers::Verifier verifier(data, bytes.size(), /*max_depth=*/32, /*max_tables=*/10'000'000);
+  if (!plan::VerifyPlanBuffer(verifier))
+    return Status{Code::damaged, "plan: the flatbuffers verifier found broken offsets; compile the "
+                                 "model again"};
+  const plan::Plan* root = plan::GetPlan(data);
+  if (root->version() > plan_version)
+    return Status{Code::unsupported, "plan: version " + std::to_string(root->version()) +
+                                         " is newer than this runtime, which reads up to " +
+                                         std::to_string(plan_version) +
+                                         "; use a newer zefuse or compile the model again"};
+  Program program;
+  root->UnPackTo(&program.plan);
+  for (auto& module : program.plan.modules)
+    std::vector<uint32_t>().swap(module->spirv);
+  if (Status status = PlanCheck(program).run(); !status.ok())
+    return Status{status.code(), "plan: " + status.message(), status.place()};
+  return program;
+}
+
+Status checkFailed(const plan::LaunchT& launch, uint32_t word) {
+  if (word > launch.checks.size())
+    return {Code::internal,
+            "the kernel reported check " + std::to_string(word) + " of " + std::to_string(launch.checks.size())};
+  const plan::KernelCheckT& check = *launch.checks[word - 1];
+  switch (check.error) {
+  case plan::ErrorClass::index_error: return {Code::index_error, check.message};
+  case plan::ErrorClass::value_error: return {Code::invalid_argument, check.message};
+  case plan::ErrorClass::runtime_error: break;
+  }
+  return {Code::device, check.message};
+}
+
+std::string stepName(const plan::PlanT& plan, size_t step) {
+  const plan::StepKindUnion& kind = plan.steps[step]->kind;
+  std::string what = plan::EnumNameStepKind(kind.type);
+  if (const auto* launch = kind.AsLaunch(); launch && !launch->name.empty())
+    what += " '" + launch->name + "'";
+  if (const auto* call = kind.AsAtenCall())
+    what += " " + call->op + (call->overload.empty() ? "" : "." + call->overload);
+  return "step " + std::to_string(step) + " (" + what + ")";
+}
+
+}  // namespace zefuse::executor

@@ -1,0 +1,70 @@
+// A plan that passed every check that does not need sizes: what the executor runs.
+//
+// After loadProgram each index is in range, each expression refers backwards, every buffer is
+// touched only while it lives, external buffers only after the step that makes them, and inputs are
+// never written. What depends on sizes is checked when symbols are bound (binding.h). What a kernel
+// does with its pointers is the compiler's word: no check here can see it.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "common/base/status.h"
+#include "common/plan/plan_generated.h"
+
+namespace zefuse::executor {
+
+constexpr uint32_t plan_version = 1;
+constexpr size_t max_rank = 32;
+
+struct Program {
+  plan::PlanT plan;  // without the SPIR-V words: those stay in the caller's bytes
+
+  struct BufferInfo {
+    bool escapes = false;         // a plan output views it
+    int32_t producer = -1;        // external: the ATen step that makes it
+    uint32_t produced_value = 0;  // and the value that stands for its whole result
+  };
+  std::vector<BufferInfo> buffers;
+  std::vector<std::vector<uint32_t>> released_after;  // per step: external buffers that die there
+  std::vector<uint32_t> output_buffers;               // by output number: its buffer
+
+  // What a step reads and writes, each buffer once.
+  struct Touch {
+    uint32_t buffer;
+    bool written;
+  };
+  std::vector<std::vector<Touch>> touches;  // by step
+  std::vector<bool> on_device;              // by step: runs on the plan's GPU; all false in a plan for the CPU
+  bool host_steps = true;                   // some step runs on the host
+
+  // Whether a buffer is kept in a GPU's own memory from call to call: parameters, but those that the plan writes, which
+  // every call finds changed.
+  bool staysOnDevice(const plan::BufferT& buffer) const {
+    return buffer.storage == plan::Storage::input && plan.inputs[buffer.index]->kind == plan::InputKind::parameter &&
+           !plan.inputs[buffer.index]->written;
+  }
+};
+
+inline bool isForGpu(const plan::PlanT& plan) { return plan.device != "cpu"; }
+inline bool isCpuTarget(std::string_view target) { return target == "cpu"; }
+
+// `bytes` must be aligned to 8. damaged: the message names what is wrong where.
+Result<Program> loadProgram(std::span<const std::byte> bytes);
+
+// Whether a launch passes a scratch pointer.
+inline bool hasScratch(const plan::PlanT& plan, const plan::LaunchT& launch) {
+  const plan::ExprNode& bytes = plan.exprs[launch.scratch_bytes];
+  return bytes.op() != plan::ExprOp::constant || bytes.value() != 0;
+}
+
+// What a launch's status word says: the message of the check that failed. `word` is not 0.
+Status checkFailed(const plan::LaunchT& launch, uint32_t word);
+
+// "step 3 (matmul)", for messages.
+std::string stepName(const plan::PlanT& plan, size_t step);
+
+}  // namespace zefuse::executor

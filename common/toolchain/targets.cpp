@@ -1,0 +1,156 @@
+#include "common/toolchain/targets.h"
+
+#include <cpuid.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+
+namespace zefuse {
+namespace {
+
+// From Intel's published specifications of the largest variant of each; names as `ocloc ids` has them.
+constexpr MatrixEngine none{}, dpas8{8, 8, 16}, dpas16{8, 16, 16};
+// What Intel's compilers of 2022 and 2026 take each id for (`ocloc compile -device 0x56a5` says it).
+constexpr uint16_t skl_ids[] = {0x1902, 0x1906, 0x190a, 0x190b, 0x190e, 0x1912, 0x1913, 0x1915, 0x1916,
+                                0x1917, 0x191a, 0x191b, 0x191d, 0x191e, 0x1921, 0x1923, 0x1926, 0x1927,
+                                0x192a, 0x192b, 0x192d, 0x1932, 0x193a, 0x193b, 0x193d};
+constexpr uint16_t kbl_ids[] = {0x5902, 0x5906, 0x5908, 0x590a, 0x590b, 0x590e, 0x5912, 0x5913, 0x5915, 0x5916, 0x5917,
+                                0x591a, 0x591b, 0x591c, 0x591d, 0x591e, 0x5921, 0x5923, 0x5926, 0x5927, 0x593b};
+constexpr uint16_t cfl_ids[] = {0x3e90, 0x3e91, 0x3e92, 0x3e93, 0x3e94, 0x3e96, 0x3e98, 0x3e99, 0x3e9a, 0x3e9b, 0x3ea0,
+                                0x3ea1, 0x3ea2, 0x3ea3, 0x3ea4, 0x3ea5, 0x3ea6, 0x3ea7, 0x3ea8, 0x3ea9, 0x9b21, 0x9b41,
+                                0x9ba0, 0x9ba2, 0x9ba4, 0x9ba5, 0x9ba8, 0x9baa, 0x9bab, 0x9bac, 0x9bc0, 0x9bc2, 0x9bc4,
+                                0x9bc5, 0x9bc6, 0x9bc8, 0x9bca, 0x9bcb, 0x9bcc, 0x9be6, 0x9bf6};
+constexpr uint16_t icllp_ids[] = {0x8a50, 0x8a51, 0x8a52, 0x8a56, 0x8a58, 0x8a5a, 0x8a5c};
+constexpr uint16_t tgllp_ids[] = {0x9a40, 0x9a49, 0x9a59, 0x9a60, 0x9a68, 0x9a70, 0x9a78};
+constexpr uint16_t rkl_ids[] = {0x4c80, 0x4c8a, 0x4c8b, 0x4c8c, 0x4c90, 0x4c9a};
+constexpr uint16_t adl_s_ids[] = {0x4680, 0x4682, 0x4688, 0x468a, 0x468b, 0x4690, 0x4692, 0x4693,
+                                  0xa780, 0xa781, 0xa782, 0xa783, 0xa788, 0xa789, 0xa78a, 0xa78b};
+constexpr uint16_t adl_p_ids[] = {0x4626, 0x4628, 0x462a, 0x46a0, 0x46a1, 0x46a3, 0x46a6, 0x46a8, 0x46aa,
+                                  0x46b0, 0x46b1, 0x46b3, 0x46c0, 0x46c1, 0x46c3, 0xa720, 0xa721, 0xa7a0,
+                                  0xa7a1, 0xa7a8, 0xa7a9, 0xa7aa, 0xa7ab, 0xa7ac, 0xa7ad};
+constexpr uint16_t adl_n_ids[] = {0x46d0, 0x46d1, 0x46d2, 0x46d3, 0x46d4};
+constexpr uint16_t dg1_ids[] = {0x4905, 0x4906, 0x4907, 0x4908, 0x4909};
+constexpr uint16_t dg2_g10_ids[] = {0x4f80, 0x4f81, 0x4f82, 0x4f83, 0x4f84, 0x5690, 0x5691, 0x5692,
+                                    0x56a0, 0x56a1, 0x56a2, 0x56af, 0x56be, 0x56bf, 0x56c0, 0x56c2};
+constexpr uint16_t dg2_g11_ids[] = {0x4f87, 0x4f88, 0x5693, 0x5694, 0x5695, 0x56a5, 0x56a6,
+                                    0x56b0, 0x56b1, 0x56ba, 0x56bb, 0x56bc, 0x56bd, 0x56c1};
+constexpr uint16_t dg2_g12_ids[] = {0x4f85, 0x4f86, 0x5696, 0x5697, 0x56a3, 0x56a4, 0x56b2, 0x56b3};
+constexpr uint16_t mtl_u_ids[] = {0x7d40, 0x7d41, 0x7d45, 0x7d67};
+constexpr uint16_t mtl_h_ids[] = {0x7d55, 0x7dd5};
+constexpr uint16_t arl_h_ids[] = {0x7d51, 0x7dd1};
+constexpr uint16_t pvc_ids[] = {0x0b69, 0x0b6e, 0x0bd0, 0x0bd5, 0x0bd6, 0x0bd7, 0x0bd8, 0x0bd9, 0x0bda, 0x0bdb};
+constexpr uint16_t lnl_m_ids[] = {0x6420, 0x64a0, 0x64b0};
+constexpr uint16_t bmg_g21_ids[] = {0xe202, 0xe209, 0xe20b, 0xe20c, 0xe20d, 0xe210, 0xe211, 0xe212, 0xe215, 0xe216};
+constexpr uint16_t ptl_h_ids[] = {0xb080, 0xb081, 0xb082, 0xb083, 0xb084, 0xb085,
+                                  0xb086, 0xb087, 0xb08f, 0xb0a0, 0xb0b0};
+constexpr uint16_t ptl_u_ids[] = {0xb090};
+constexpr GpuTarget table[] = {
+    {"skl", "Gen9", "HD Graphics 530", 24, 7, 32, 256, 64, 8 | 16 | 32, true, false, none, true, "", skl_ids, "22.43"},
+    {"kbl", "Gen9", "UHD Graphics 620", 24, 7, 32, 256, 64, 8 | 16 | 32, true, false, none, true, "", kbl_ids, "22.43"},
+    {"cfl", "Gen9", "UHD Graphics 630", 24, 7, 32, 256, 64, 8 | 16 | 32, true, false, none, true, "", cfl_ids, "22.43"},
+    {"icllp", "Gen11", "Iris Plus Graphics", 64, 7, 32, 256, 64, 8 | 16 | 32, false, false, none, true, "", icllp_ids,
+     "22.43"},
+    {"tgllp", "Xe-LP", "Iris Xe Graphics", 96, 7, 32, 512, 64, 8 | 16 | 32, false, false, none, true, "tgl", tgllp_ids,
+     "22.43, 26.27"},
+    {"rkl", "Xe-LP", "UHD Graphics 750", 32, 7, 32, 512, 64, 8 | 16 | 32, false, false, none, true, "", rkl_ids,
+     "22.43, 26.27"},
+    {"adl-s", "Xe-LP", "UHD Graphics 770", 32, 7, 32, 512, 64, 8 | 16 | 32, false, false, none, true, "", adl_s_ids,
+     "22.43, 26.27"},
+    {"adl-p", "Xe-LP", "Iris Xe Graphics", 96, 7, 32, 512, 64, 8 | 16 | 32, false, false, none, true, "", adl_p_ids,
+     "22.43, 26.27"},
+    {"adl-n", "Xe-LP", "UHD Graphics", 32, 7, 32, 512, 64, 8 | 16 | 32, false, false, none, true, "", adl_n_ids,
+     "22.43, 26.27"},
+    {"dg1", "Xe-LP", "Iris Xe MAX", 96, 7, 32, 512, 64, 8 | 16 | 32, false, false, none, false, "", dg1_ids,
+     "22.43, 26.27"},
+    {"dg2-g10", "Xe-HPG", "Arc A770", 512, 8, 32, 1024, 64, 8 | 16 | 32, false, true, dpas8, false, "acm-g10",
+     dg2_g10_ids, "22.43, 26.27"},
+    {"dg2-g11", "Xe-HPG", "Arc A380", 128, 8, 32, 1024, 64, 8 | 16 | 32, false, true, dpas8, false, "acm-g11",
+     dg2_g11_ids, "22.43, 26.27"},
+    {"dg2-g12", "Xe-HPG", "Arc A570M", 256, 8, 32, 1024, 64, 8 | 16 | 32, false, true, dpas8, false, "acm-g12",
+     dg2_g12_ids, "22.43, 26.27"},
+    {"mtl-u", "Xe-LPG", "Core Ultra 5 125U", 64, 8, 32, 1024, 64, 8 | 16 | 32, true, true, none, true, "mtl-s",
+     mtl_u_ids, "26.27"},
+    {"mtl-h", "Xe-LPG", "Core Ultra 7 155H", 128, 8, 32, 1024, 64, 8 | 16 | 32, true, true, none, true, "mtl-p",
+     mtl_h_ids, "26.27"},
+    {"arl-h", "Xe-LPG+", "Core Ultra 7 255H", 128, 8, 32, 1024, 64, 8 | 16 | 32, true, true, dpas8, true, "", arl_h_ids,
+     "26.27"},
+    {"pvc", "Xe-HPC", "Data Center GPU Max 1550", 512, 8, 64, 1024, 128, 16 | 32, true, true, dpas16, false, "",
+     pvc_ids, "22.43, 26.27"},
+    {"lnl-m", "Xe2", "Core Ultra 7 258V", 64, 8, 64, 1024, 128, 16 | 32, true, true, dpas16, true, "lnl", lnl_m_ids,
+     "26.27"},
+    {"bmg-g21", "Xe2", "Arc B580", 160, 8, 64, 1024, 128, 16 | 32, true, true, dpas16, false, "bmg", bmg_g21_ids,
+     "26.27"},
+    {"ptl-h", "Xe3", "Core Ultra X9 388H", 96, 10, 64, 1024, 128, 16 | 32, true, true, dpas16, true, "ptl", ptl_h_ids,
+     "26.27"},
+    {"ptl-u", "Xe3", "Core Ultra 7 355", 32, 10, 64, 1024, 128, 16 | 32, true, true, dpas16, true, "", ptl_u_ids,
+     "26.27"},
+};
+
+constexpr CpuTarget levels[] = {
+    {"avx2", "x86-64-v3", "AVX2, FMA, BMI2, F16C"},
+    {"avx512", "x86-64-v4", "AVX-512 F, BW, CD, DQ, VL"},
+    {"avx512_bf16", "", "avx512 and AVX-512 BF16, VNNI"},
+    {"amx", "", "avx512_bf16 and AMX TILE, BF16, INT8"},
+};
+
+size_t detectLevel() {
+  __builtin_cpu_init();
+  const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                      __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
+                      __builtin_cpu_supports("avx512vl");
+  if (!avx512)
+    return 0;
+  if (!__builtin_cpu_supports("avx512bf16") || !__builtin_cpu_supports("avx512vnni"))
+    return 1;
+  unsigned a, b, c, d;
+  constexpr unsigned amx_bf16 = 1u << 22, amx_tile = 1u << 24, amx_int8 = 1u << 25;
+  if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || (d & amx_bf16) == 0 || (d & amx_tile) == 0 || (d & amx_int8) == 0)
+    return 2;
+  return 3;
+}
+
+}  // namespace
+
+std::span<const GpuTarget> gpuTargets() { return table; }
+
+const GpuTarget* findGpuTarget(std::string_view product) {
+  for (const GpuTarget& target : table)
+    if (target.product == product || (!product.empty() && target.alias == product))
+      return &target;
+  return nullptr;
+}
+
+const GpuTarget* findGpuTarget(uint32_t device_id) {
+  for (const GpuTarget& target : table)
+    for (uint16_t id : target.device_ids)
+      if (id == device_id)
+        return &target;
+  return nullptr;
+}
+
+std::span<const CpuTarget> cpuTargets() { return levels; }
+
+const CpuTarget* findCpuTarget(std::string_view name) {
+  for (const CpuTarget& level : levels)
+    if (level.name == name || (!name.empty() && level.alias == name))
+      return &level;
+  return nullptr;
+}
+
+size_t hostCpuLevel() {
+  static const size_t host = detectLevel();
+  const char* limit = std::getenv("ZEFUSE_CPU_ISA");
+  if (!limit)
+    return host;
+  if (const CpuTarget* level = findCpuTarget(limit))
+    return std::min(host, size_t(level - levels));
+  static const bool told = [&] {
+    std::fprintf(stderr, "zefuse: ZEFUSE_CPU_ISA=%s is ignored: it is none of avx2, avx512, avx512_bf16, amx\n", limit);
+    return true;
+  }();
+  (void)told;
+  return host;
+}
+
+}  // namespace zefuse

@@ -1,0 +1,50 @@
+// Defines the math functions a module calls, from the bitcode built of math/math_library.cpp.
+#include "drivers/cpu/codegen/backend.h"
+#include "drivers/spirv/spirv_module.h"
+
+#include "llvm/Bitcode/BitcodeReader.h"
+#include "llvm/Linker/Linker.h"
+#include "llvm/Support/MemoryBuffer.h"
+
+namespace zefuse::cpu {
+namespace {
+
+alignas(16) const unsigned char kBitcode[] = {
+#include "math_library_bitcode.inc"
+};
+
+}  // namespace
+
+void linkMathLibrary(llvm::Module& module, IsaLevel isa) {
+  std::vector<std::string> needed;
+  for (llvm::Function& f : module)
+    if (f.isDeclaration() && f.getName().starts_with("zf_") && !f.use_empty())
+      needed.push_back(f.getName().str());
+  if (needed.empty())
+    return;
+  auto buffer = llvm::MemoryBuffer::getMemBuffer(
+      llvm::StringRef(reinterpret_cast<const char*>(kBitcode), sizeof kBitcode), "math", false);
+  auto library = llvm::getOwningLazyBitcodeModule(std::move(buffer), module.getContext());
+  if (!library)
+    throw CompileError("the math library cannot be read: " + llvm::toString(library.takeError()));
+  if (isa >= IsaLevel::avx512)
+    for (std::string& name : needed) {
+      std::string wide = name + "_avx512";
+      if (!(*library)->getFunction(wide))
+        continue;
+      module.getFunction(name)->setName(wide);
+      name = wide;
+    }
+  (*library)->setDataLayout(module.getDataLayout());
+  (*library)->setTargetTriple(module.getTargetTriple());
+  if (llvm::Linker::linkModules(module, std::move(*library), llvm::Linker::LinkOnlyNeeded))
+    throw CompileError("the math library cannot be linked");
+  for (const std::string& name : needed) {
+    llvm::Function* f = module.getFunction(name);
+    if (!f || f->isDeclaration())
+      throw CompileError("the math library has no " + name);
+    f->setLinkage(llvm::GlobalValue::InternalLinkage);
+  }
+}
+
+}  // namespace zefuse::cpu

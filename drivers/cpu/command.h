@@ -1,0 +1,104 @@
+// Commands: what a list records, a worker runs later and a synchronous list runs at once.
+#pragma once
+
+#include <level_zero/ze_api.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <variant>
+#include <vector>
+
+#include "drivers/cpu/arguments.h"
+#include "drivers/cpu/event.h"
+#include "drivers/cpu/handle.h"
+#include "drivers/cpu/launch.h"
+#include "drivers/cpu/module.h"
+
+namespace zefuse::cpu {
+
+struct Kernel;
+
+// Arguments, group size and offset are those of the time of recording.
+struct LaunchCommand {
+  Ref<Module> module;
+  WorkGroupFn entry;
+  Arguments arguments;
+  LaunchContext launch;
+  bool opens_isolated;                      // may follow pointers in memory: memory.h
+  const ze_group_count_t* indirect_groups;  // read when run; nullptr: launch.group_count counts
+  const uint32_t* indirect_count;           // when run: skipped unless index < *indirect_count; nullptr: always
+  uint32_t index;
+
+  LaunchCommand(const Kernel& kernel, const ze_group_count_t& groups);
+};
+
+struct CopyCommand {
+  void* destination;
+  const void* source;
+  size_t bytes;
+};
+
+// `pattern` is repeated; a shorter rest at the end gets the pattern's beginning.
+struct FillCommand {
+  void* destination;
+  size_t bytes;
+  size_t pattern_bytes;
+  std::byte pattern[128];
+};
+
+struct CopyRegionCommand {
+  std::byte* destination;  // at the region's origin
+  const std::byte* source;
+  size_t width, height, depth;
+  size_t destination_pitch, destination_slice_pitch, source_pitch, source_slice_pitch;
+};
+
+struct BarrierCommand {};  // waits and signals only; workers keep the order (Worker::Order)
+
+struct ResetEventCommand {
+  Ref<Event> event;
+};
+
+struct WriteTimestampCommand {
+  uint64_t* destination;
+};
+
+struct QueryTimestampsCommand {
+  std::vector<Ref<Event>> events;
+  std::byte* destination;
+  std::vector<size_t> offsets;
+};
+
+using Operation = std::variant<LaunchCommand, CopyCommand, FillCommand, CopyRegionCommand, BarrierCommand,
+                               ResetEventCommand, WriteTimestampCommand, QueryTimestampsCommand>;
+
+struct Command {
+  Operation operation;
+  std::vector<Ref<Event>> waits;
+  Ref<Event> signal;
+};
+
+using CommandSequence = std::vector<Command>;
+
+// Where commands run: on a caller's thread or on a worker.
+struct Site {
+  Team team;
+  const std::atomic<bool>* stop = nullptr;  // a worker's: while set, an event that does not come is not waited for
+};
+
+void run(const Operation& operation, const Site& site);
+
+// Whether the posing GPU went away (ZEFUSE_CPU_DRIVER_GPU_FAULT).
+bool deviceLost();
+
+// false: the site was stopped while an event was missing.
+bool waitFor(std::span<const Ref<Event>> events, const Site& site);
+
+// Waits, runs, signals. false: as waitFor, and nothing was run or signalled.
+bool runCommand(const Command& command, const Site& site);
+bool runSequence(const CommandSequence& commands, const Site& site);
+
+}  // namespace zefuse::cpu

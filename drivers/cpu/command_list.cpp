@@ -1,0 +1,137 @@
+#include "drivers/cpu/command_list.h"
+
+#include "drivers/cpu/command_queue.h"
+#include "drivers/cpu/device.h"
+#include "drivers/cpu/worker.h"
+
+namespace zefuse::cpu {
+namespace {
+
+CommandList::Kind kindFor(ze_command_queue_mode_t mode) {
+  switch (mode) {
+  case ZE_COMMAND_QUEUE_MODE_SYNCHRONOUS: return CommandList::Kind::synchronous;
+  case ZE_COMMAND_QUEUE_MODE_ASYNCHRONOUS: return CommandList::Kind::asynchronous;
+  default: return CommandList::Kind::adaptive;
+  }
+}
+
+}  // namespace
+
+CommandList::CommandList(Context& owner, const Device& device, Kind kind, uint32_t queue_index)
+    : context(&owner), device(device), kind(kind), queue_index(queue_index) {
+  if (kind == Kind::regular)
+    recorded = std::make_shared<CommandSequence>();
+  else if (kind != Kind::synchronous)
+    worker =
+        std::make_unique<Worker>(owner, device.is_gpu ? Worker::Order::between_barriers : Worker::Order::submitted);
+}
+
+CommandList::~CommandList() = default;
+
+ze_result_t commandListCreate(ze_context_handle_t hContext, ze_device_handle_t hDevice,
+                              const ze_command_list_desc_t* desc, ze_command_list_handle_t* phCommandList) {
+  ZEFUSE_OBJECT(Context, context, hContext);
+  ZEFUSE_OBJECT(Device, device, hDevice);
+  ZEFUSE_NOT_NULL(desc);
+  ZEFUSE_NOT_NULL(phCommandList);
+  *phCommandList = nullptr;
+  if (desc->commandQueueGroupOrdinal != 0)
+    return refuse(ZE_RESULT_ERROR_INVALID_ARGUMENT, "zeCommandListCreate: queue group %u; there is only group 0",
+                  desc->commandQueueGroupOrdinal);
+  return guarded(__func__, [&] {
+    *phCommandList =
+        toHandle<ze_command_list_handle_t>(new CommandList(*context, *device, CommandList::Kind::regular, 0));
+    return ZE_RESULT_SUCCESS;
+  });
+}
+
+ze_result_t commandListCreateImmediate(ze_context_handle_t hContext, ze_device_handle_t hDevice,
+                                       const ze_command_queue_desc_t* altdesc,
+                                       ze_command_list_handle_t* phCommandList) {
+  ZEFUSE_OBJECT(Context, context, hContext);
+  ZEFUSE_OBJECT(Device, device, hDevice);
+  ZEFUSE_NOT_NULL(altdesc);
+  ZEFUSE_NOT_NULL(phCommandList);
+  *phCommandList = nullptr;
+  if (ze_result_t result = checkQueueDesc("zeCommandListCreateImmediate", *altdesc))
+    return result;
+  return guarded(__func__, [&] {
+    *phCommandList =
+        toHandle<ze_command_list_handle_t>(new CommandList(*context, *device, kindFor(altdesc->mode), altdesc->index));
+    return ZE_RESULT_SUCCESS;
+  });
+}
+
+ze_result_t commandListDestroy(ze_command_list_handle_t hCommandList) {
+  ZEFUSE_OBJECT(CommandList, list, hCommandList);
+  list->destroy();
+  return ZE_RESULT_SUCCESS;
+}
+
+ze_result_t commandListClose(ze_command_list_handle_t hCommandList) {
+  ZEFUSE_OBJECT(CommandList, list, hCommandList);
+  if (list->immediate())
+    return refuse(ZE_RESULT_ERROR_INVALID_ARGUMENT, "zeCommandListClose: an immediate list is never closed");
+  list->closed = true;
+  return ZE_RESULT_SUCCESS;
+}
+
+ze_result_t commandListReset(ze_command_list_handle_t hCommandList) {
+  ZEFUSE_OBJECT(CommandList, list, hCommandList);
+  if (list->immediate())
+    return refuse(ZE_RESULT_ERROR_INVALID_ARGUMENT, "zeCommandListReset: an immediate list is never reset");
+  return guarded(__func__, [&] {
+    list->recorded = std::make_shared<CommandSequence>();
+    list->closed = false;
+    list->has_waits = false;
+    return ZE_RESULT_SUCCESS;
+  });
+}
+
+ze_result_t commandListHostSynchronize(ze_command_list_handle_t hCommandList, uint64_t timeout) {
+  ZEFUSE_OBJECT(CommandList, list, hCommandList);
+  if (!list->immediate())
+    return refuse(ZE_RESULT_ERROR_INVALID_ARGUMENT, "zeCommandListHostSynchronize: not an immediate list");
+  if (!list->worker || list->worker->wait(timeout))
+    return ZE_RESULT_SUCCESS;
+  return ZE_RESULT_NOT_READY;
+}
+
+ze_result_t commandListGetDeviceHandle(ze_command_list_handle_t hCommandList, ze_device_handle_t* phDevice) {
+  ZEFUSE_OBJECT(CommandList, list, hCommandList);
+  ZEFUSE_NOT_NULL(phDevice);
+  *phDevice = toHandle<ze_device_handle_t>(const_cast<Device*>(&list->device));
+  return ZE_RESULT_SUCCESS;
+}
+
+ze_result_t commandListGetContextHandle(ze_command_list_handle_t hCommandList, ze_context_handle_t* phContext) {
+  ZEFUSE_OBJECT(CommandList, list, hCommandList);
+  ZEFUSE_NOT_NULL(phContext);
+  *phContext = toHandle<ze_context_handle_t>(list->context.get());
+  return ZE_RESULT_SUCCESS;
+}
+
+ze_result_t commandListGetOrdinal(ze_command_list_handle_t hCommandList, uint32_t* pOrdinal) {
+  ZEFUSE_CHECK(CommandList, hCommandList);
+  ZEFUSE_NOT_NULL(pOrdinal);
+  *pOrdinal = 0;
+  return ZE_RESULT_SUCCESS;
+}
+
+ze_result_t commandListImmediateGetIndex(ze_command_list_handle_t hCommandListImmediate, uint32_t* pIndex) {
+  ZEFUSE_OBJECT(CommandList, list, hCommandListImmediate);
+  ZEFUSE_NOT_NULL(pIndex);
+  if (!list->immediate())
+    return refuse(ZE_RESULT_ERROR_INVALID_ARGUMENT, "zeCommandListImmediateGetIndex: not an immediate list");
+  *pIndex = list->queue_index;
+  return ZE_RESULT_SUCCESS;
+}
+
+ze_result_t commandListIsImmediate(ze_command_list_handle_t hCommandList, ze_bool_t* pIsImmediate) {
+  ZEFUSE_OBJECT(CommandList, list, hCommandList);
+  ZEFUSE_NOT_NULL(pIsImmediate);
+  *pIsImmediate = list->immediate();
+  return ZE_RESULT_SUCCESS;
+}
+
+}  // namespace zefuse::cpu

@@ -1,0 +1,74 @@
+// Command lists: regular ones record, immediate ones run (at once, or on a worker).
+#pragma once
+
+#include <level_zero/ze_api.h>
+
+#include <memory>
+
+#include "drivers/cpu/command.h"
+#include "drivers/cpu/context.h"
+#include "drivers/cpu/device.h"
+#include "drivers/cpu/error.h"
+#include "drivers/cpu/handle.h"
+
+namespace zefuse::cpu {
+
+class Worker;
+
+// Not thread-safe, as the Level Zero calls on one list. Execution is always in order, whatever the flags ask for.
+struct CommandList : Object<CommandList> {
+  static constexpr uint32_t kMagic = magicOf("ZLST");
+  enum class Kind { regular, synchronous, asynchronous, adaptive };
+
+  const Ref<Context> context;
+  const Device& device;
+  const Kind kind;
+  const uint32_t queue_index;  // of an immediate list
+
+  // Regular: what was appended. A queue that still runs it shares it, so reset starts a new one.
+  std::shared_ptr<CommandSequence> recorded;
+  bool closed = false;
+  bool has_waits = false;  // some command waits for events
+
+  // Asynchronous and adaptive. Adaptive (ZE_COMMAND_QUEUE_MODE_DEFAULT) runs a command at once when nothing is pending
+  // and its events are signalled, so that it neither blocks nor pays for a thread.
+  std::unique_ptr<Worker> worker;
+
+  CommandList(Context& context, const Device& device, Kind kind, uint32_t queue_index);
+  ~CommandList();
+
+  bool immediate() const { return kind != Kind::regular; }
+};
+
+decltype(::zeCommandListCreate) commandListCreate;
+decltype(::zeCommandListCreateImmediate) commandListCreateImmediate;
+decltype(::zeCommandListDestroy) commandListDestroy;
+decltype(::zeCommandListClose) commandListClose;
+decltype(::zeCommandListReset) commandListReset;
+ze_result_t commandListHostSynchronize(ze_command_list_handle_t hCommandList, uint64_t timeout);
+ze_result_t commandListGetDeviceHandle(ze_command_list_handle_t hCommandList, ze_device_handle_t* phDevice);
+ze_result_t commandListGetContextHandle(ze_command_list_handle_t hCommandList, ze_context_handle_t* phContext);
+ze_result_t commandListGetOrdinal(ze_command_list_handle_t hCommandList, uint32_t* pOrdinal);
+ze_result_t commandListImmediateGetIndex(ze_command_list_handle_t hCommandListImmediate, uint32_t* pIndex);
+ze_result_t commandListIsImmediate(ze_command_list_handle_t hCommandList, ze_bool_t* pIsImmediate);
+
+// append.cpp
+decltype(::zeCommandListAppendWriteGlobalTimestamp) commandListAppendWriteGlobalTimestamp;
+decltype(::zeCommandListAppendBarrier) commandListAppendBarrier;
+decltype(::zeCommandListAppendMemoryRangesBarrier) commandListAppendMemoryRangesBarrier;
+decltype(::zeCommandListAppendMemoryCopy) commandListAppendMemoryCopy;
+decltype(::zeCommandListAppendMemoryFill) commandListAppendMemoryFill;
+decltype(::zeCommandListAppendMemoryCopyRegion) commandListAppendMemoryCopyRegion;
+decltype(::zeCommandListAppendMemoryCopyFromContext) commandListAppendMemoryCopyFromContext;
+decltype(::zeCommandListAppendMemoryPrefetch) commandListAppendMemoryPrefetch;
+decltype(::zeCommandListAppendMemAdvise) commandListAppendMemAdvise;
+decltype(::zeCommandListAppendSignalEvent) commandListAppendSignalEvent;
+decltype(::zeCommandListAppendWaitOnEvents) commandListAppendWaitOnEvents;
+decltype(::zeCommandListAppendEventReset) commandListAppendEventReset;
+decltype(::zeCommandListAppendQueryKernelTimestamps) commandListAppendQueryKernelTimestamps;
+decltype(::zeCommandListAppendLaunchKernel) commandListAppendLaunchKernel;
+decltype(::zeCommandListAppendLaunchCooperativeKernel) commandListAppendLaunchCooperativeKernel;
+decltype(::zeCommandListAppendLaunchKernelIndirect) commandListAppendLaunchKernelIndirect;
+decltype(::zeCommandListAppendLaunchMultipleKernelsIndirect) commandListAppendLaunchMultipleKernelsIndirect;
+
+}  // namespace zefuse::cpu

@@ -1,0 +1,121 @@
+#include "drivers/cpu/command_queue.h"
+
+#include <vector>
+
+#include "drivers/cpu/command_list.h"
+#include "drivers/cpu/device.h"
+#include "drivers/cpu/fence.h"
+#include "drivers/cpu/worker.h"
+
+namespace zefuse::cpu {
+
+CommandQueue::CommandQueue(Context& owner, const ze_command_queue_desc_t& description)
+    : context(&owner), desc(description) {
+  if (desc.mode != ZE_COMMAND_QUEUE_MODE_SYNCHRONOUS)
+    worker = std::make_unique<Worker>(owner);
+}
+
+CommandQueue::~CommandQueue() = default;
+
+ze_result_t checkQueueDesc(const char* call, const ze_command_queue_desc_t& desc) {
+  if (desc.ordinal != 0 || desc.index >= Device::instance().processors)
+    return refuse(ZE_RESULT_ERROR_INVALID_ARGUMENT, "%s: queue group %u, index %u: there is group 0 with %u queues",
+                  call, desc.ordinal, desc.index, Device::instance().processors);
+  if (static_cast<uint32_t>(desc.mode) > ZE_COMMAND_QUEUE_MODE_ASYNCHRONOUS)
+    return refuse(ZE_RESULT_ERROR_INVALID_ENUMERATION, "%s: mode %d", call, static_cast<int>(desc.mode));
+  if (static_cast<uint32_t>(desc.priority) > ZE_COMMAND_QUEUE_PRIORITY_PRIORITY_HIGH)
+    return refuse(ZE_RESULT_ERROR_INVALID_ENUMERATION, "%s: priority %d", call, static_cast<int>(desc.priority));
+  return ZE_RESULT_SUCCESS;
+}
+
+ze_result_t commandQueueCreate(ze_context_handle_t hContext, ze_device_handle_t hDevice,
+                               const ze_command_queue_desc_t* desc, ze_command_queue_handle_t* phCommandQueue) {
+  ZEFUSE_OBJECT(Context, context, hContext);
+  ZEFUSE_CHECK(Device, hDevice);
+  ZEFUSE_NOT_NULL(desc);
+  ZEFUSE_NOT_NULL(phCommandQueue);
+  *phCommandQueue = nullptr;
+  if (ze_result_t result = checkQueueDesc("zeCommandQueueCreate", *desc))
+    return result;
+  return guarded(__func__, [&] {
+    *phCommandQueue = toHandle<ze_command_queue_handle_t>(new CommandQueue(*context, *desc));
+    return ZE_RESULT_SUCCESS;
+  });
+}
+
+ze_result_t commandQueueDestroy(ze_command_queue_handle_t hCommandQueue) {
+  ZEFUSE_OBJECT(CommandQueue, queue, hCommandQueue);
+  queue->destroy();
+  return ZE_RESULT_SUCCESS;
+}
+
+ze_result_t commandQueueExecuteCommandLists(ze_command_queue_handle_t hCommandQueue, uint32_t numCommandLists,
+                                            ze_command_list_handle_t* phCommandLists, ze_fence_handle_t hFence) {
+  ZEFUSE_OBJECT(CommandQueue, queue, hCommandQueue);
+  ZEFUSE_NOT_NULL(phCommandLists);
+  if (numCommandLists == 0)
+    return refuse(ZE_RESULT_ERROR_INVALID_SIZE, "zeCommandQueueExecuteCommandLists: 0 lists");
+  Fence* fence = nullptr;
+  if (hFence) {
+    ZEFUSE_OBJECT(Fence, given, hFence);
+    if (given->queue != queue)
+      return refuse(ZE_RESULT_ERROR_INVALID_SYNCHRONIZATION_OBJECT,
+                    "zeCommandQueueExecuteCommandLists: the fence belongs to another queue");
+    fence = given;
+  }
+  // All checks before the first list runs.
+  bool may_wait = false;
+  for (uint32_t i = 0; i < numCommandLists; ++i) {
+    ZEFUSE_OBJECT(CommandList, list, phCommandLists[i]);
+    if (list->immediate())
+      return refuse(ZE_RESULT_ERROR_INVALID_COMMAND_LIST_TYPE,
+                    "zeCommandQueueExecuteCommandLists: list %u is an immediate list", i);
+    if (!list->closed)
+      return refuse(ZE_RESULT_ERROR_INVALID_ARGUMENT, "zeCommandQueueExecuteCommandLists: list %u is not closed", i);
+    may_wait |= list->has_waits;
+  }
+  return guarded(__func__, [&] {
+    bool default_mode = queue->desc.mode == ZE_COMMAND_QUEUE_MODE_DEFAULT;
+    if (!queue->worker || (default_mode && !may_wait && queue->worker->idle())) {
+      std::lock_guard lock(queue->inline_order);
+      for (uint32_t i = 0; i < numCommandLists; ++i) {
+        auto commands = fromHandle<CommandList>(phCommandLists[i])->recorded;
+        runSequence(*commands, {Team::callers});
+      }
+      if (fence) {
+        Ref<Fence> alive(fence);  // a waiter may destroy it as soon as it sees the signal
+        fence->flag.set();
+      }
+      return ZE_RESULT_SUCCESS;
+    }
+    for (uint32_t i = 0; i < numCommandLists; ++i) {
+      bool last = i + 1 == numCommandLists;
+      queue->worker->submit(
+          {fromHandle<CommandList>(phCommandLists[i])->recorded, last ? Ref<Fence>(fence) : Ref<Fence>()});
+    }
+    return ZE_RESULT_SUCCESS;
+  });
+}
+
+ze_result_t commandQueueSynchronize(ze_command_queue_handle_t hCommandQueue, uint64_t timeout) {
+  ZEFUSE_OBJECT(CommandQueue, queue, hCommandQueue);
+  if (!queue->worker || queue->worker->wait(timeout))
+    return ZE_RESULT_SUCCESS;
+  return ZE_RESULT_NOT_READY;
+}
+
+ze_result_t commandQueueGetOrdinal(ze_command_queue_handle_t hCommandQueue, uint32_t* pOrdinal) {
+  ZEFUSE_OBJECT(CommandQueue, queue, hCommandQueue);
+  ZEFUSE_NOT_NULL(pOrdinal);
+  *pOrdinal = queue->desc.ordinal;
+  return ZE_RESULT_SUCCESS;
+}
+
+ze_result_t commandQueueGetIndex(ze_command_queue_handle_t hCommandQueue, uint32_t* pIndex) {
+  ZEFUSE_OBJECT(CommandQueue, queue, hCommandQueue);
+  ZEFUSE_NOT_NULL(pIndex);
+  *pIndex = queue->desc.index;
+  return ZE_RESULT_SUCCESS;
+}
+
+}  // namespace zefuse::cpu

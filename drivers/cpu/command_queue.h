@@ -1,0 +1,40 @@
+// Command queues: run closed lists, on the calling thread (synchronous) or on a worker.
+#pragma once
+
+#include <level_zero/ze_api.h>
+
+#include <memory>
+#include <mutex>
+
+#include "drivers/cpu/context.h"
+#include "drivers/cpu/error.h"
+#include "drivers/cpu/handle.h"
+
+namespace zefuse::cpu {
+
+class Worker;
+
+// Thread-safe.
+struct CommandQueue : Object<CommandQueue> {
+  static constexpr uint32_t kMagic = magicOf("ZQUE");
+  const Ref<Context> context;
+  const ze_command_queue_desc_t desc;
+  // SYNCHRONOUS has none. DEFAULT uses it only for lists that may have to wait for an event.
+  std::unique_ptr<Worker> worker;
+  std::mutex inline_order;  // one caller's lists at a time
+
+  CommandQueue(Context& context, const ze_command_queue_desc_t& desc);
+  ~CommandQueue();
+};
+
+// Shared with immediate lists: the checks of a queue descriptor.
+ze_result_t checkQueueDesc(const char* call, const ze_command_queue_desc_t& desc);
+
+decltype(::zeCommandQueueCreate) commandQueueCreate;
+decltype(::zeCommandQueueDestroy) commandQueueDestroy;
+decltype(::zeCommandQueueExecuteCommandLists) commandQueueExecuteCommandLists;
+decltype(::zeCommandQueueSynchronize) commandQueueSynchronize;
+ze_result_t commandQueueGetOrdinal(ze_command_queue_handle_t hCommandQueue, uint32_t* pOrdinal);
+ze_result_t commandQueueGetIndex(ze_command_queue_handle_t hCommandQueue, uint32_t* pIndex);
+
+}  // namespace zefuse::cpu

@@ -1,0 +1,110 @@
+#include "drivers/cpu/context.h"
+
+#include <algorithm>
+#include <atomic>
+#include <limits>
+
+#include "drivers/cpu/device.h"
+#include "drivers/cpu/driver.h"
+#include "drivers/cpu/memory.h"
+#include "drivers/cpu/worker.h"
+
+namespace zefuse::cpu {
+
+Context::~Context() { AllocationTable::instance().freeAll(*this); }
+
+void Context::add(Worker* worker) {
+  std::lock_guard lock(mutex_);
+  workers_.push_back(worker);
+}
+
+void Context::remove(Worker* worker) {
+  std::lock_guard lock(mutex_);
+  std::erase(workers_, worker);
+}
+
+void Context::waitForWorkers() {
+  // The lock is held over the wait so that no worker goes away under it; only create, destroy and free calls contend.
+  std::lock_guard lock(mutex_);
+  for (Worker* worker : workers_)
+    worker->wait(std::numeric_limits<uint64_t>::max());
+}
+
+bool Context::workersIdle() {
+  std::lock_guard lock(mutex_);
+  return std::all_of(workers_.begin(), workers_.end(), [](Worker* worker) { return worker->idle(); });
+}
+
+void Context::deferFree(void* pointer) {
+  std::lock_guard lock(mutex_);
+  deferred_.push_back(pointer);
+}
+
+void Context::freeDeferred() {
+  std::vector<void*> ready;
+  {
+    std::lock_guard lock(mutex_);
+    if (deferred_.empty() ||
+        !std::all_of(workers_.begin(), workers_.end(), [](Worker* worker) { return worker->idle(); }))
+      return;
+    ready.swap(deferred_);
+  }
+  for (void* pointer : ready)
+    AllocationTable::instance().free(*this, pointer);
+}
+
+ze_result_t contextCreate(ze_driver_handle_t hDriver, const ze_context_desc_t* desc, ze_context_handle_t* phContext) {
+  return contextCreateEx(hDriver, desc, 0, nullptr, phContext);
+}
+
+ze_result_t contextCreateEx(ze_driver_handle_t hDriver, const ze_context_desc_t* desc, uint32_t numDevices,
+                            ze_device_handle_t* phDevices, ze_context_handle_t* phContext) {
+  ZEFUSE_CHECK(Driver, hDriver);
+  ZEFUSE_NOT_NULL(desc);
+  ZEFUSE_NOT_NULL(phContext);
+  *phContext = nullptr;
+  if (numDevices != 0)
+    ZEFUSE_NOT_NULL(phDevices);
+  for (uint32_t i = 0; i < numDevices; ++i)
+    ZEFUSE_CHECK(Device, phDevices[i]);
+  return guarded(__func__, [&] {
+    *phContext = toHandle<ze_context_handle_t>(new Context);
+    return ZE_RESULT_SUCCESS;
+  });
+}
+
+ze_result_t contextDestroy(ze_context_handle_t hContext) {
+  ZEFUSE_OBJECT(Context, context, hContext);
+  context->destroy();
+  return ZE_RESULT_SUCCESS;
+}
+
+ze_result_t contextGetStatus(ze_context_handle_t hContext) {
+  ZEFUSE_CHECK(Context, hContext);
+  return ZE_RESULT_SUCCESS;
+}
+
+ze_result_t contextSystemBarrier(ze_context_handle_t hContext, ze_device_handle_t hDevice) {
+  ZEFUSE_CHECK(Context, hContext);
+  ZEFUSE_CHECK(Device, hDevice);
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  return ZE_RESULT_SUCCESS;
+}
+
+// Host memory is always resident: the two calls only check what they are given.
+ze_result_t contextMakeMemoryResident(ze_context_handle_t hContext, ze_device_handle_t hDevice, void* ptr,
+                                      size_t size) {
+  ZEFUSE_CHECK(Context, hContext);
+  ZEFUSE_CHECK(Device, hDevice);
+  ZEFUSE_NOT_NULL(ptr);
+  return ZE_RESULT_SUCCESS;
+}
+
+ze_result_t contextEvictMemory(ze_context_handle_t hContext, ze_device_handle_t hDevice, void* ptr, size_t size) {
+  ZEFUSE_CHECK(Context, hContext);
+  ZEFUSE_CHECK(Device, hDevice);
+  ZEFUSE_NOT_NULL(ptr);
+  return ZE_RESULT_SUCCESS;
+}
+
+}  // namespace zefuse::cpu

@@ -1,0 +1,309 @@
+#include "drivers/cpu/device.h"
+
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <string>
+
+#include "drivers/cpu/clock.h"
+#include "drivers/cpu/codegen/codegen.h"
+#include "drivers/cpu/counted.h"
+#include "drivers/cpu/driver.h"
+#include "drivers/cpu/environment.h"
+#include "drivers/cpu/launch.h"
+
+namespace zefuse::cpu {
+namespace {
+
+uint32_t countProcessors() {
+  cpu_set_t allowed;
+  if (sched_getaffinity(0, sizeof allowed, &allowed) == 0)
+    return static_cast<uint32_t>(std::max(CPU_COUNT(&allowed), 1));
+  return static_cast<uint32_t>(std::max(sysconf(_SC_NPROCESSORS_ONLN), 1l));
+}
+
+// The value of a "key : value" line of /proc/cpuinfo, or "".
+std::string cpuInfo(const char* key) {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);)
+    if (line.rfind(key, 0) == 0)
+      if (size_t colon = line.find(": "); colon != std::string::npos)
+        return line.substr(colon + 2);
+  return "";
+}
+
+uint32_t clockRateMHz() {
+  std::string text = cpuInfo("cpu MHz");
+  return text.empty() ? 1 : std::max(1, std::atoi(text.c_str()));
+}
+
+uint32_t simdWidth() { return hostIsaLevel() >= IsaLevel::avx512 ? 16 : 8; }
+
+// Names what decides whether native code fits: two hosts with the same bytes run the same binaries.
+void fillDeviceUuid(uint8_t (&id)[ZE_MAX_DEVICE_UUID_SIZE]) {
+  std::memset(id, 0, sizeof id);
+  std::snprintf(reinterpret_cast<char*>(id), sizeof id, "zefuse-cpu-%u", static_cast<unsigned>(hostIsaLevel()));
+}
+
+}  // namespace
+
+Device::Device(bool is_gpu)
+    : processors(countProcessors()), is_gpu(is_gpu),
+      memory_bytes(static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<uint64_t>(sysconf(_SC_PAGE_SIZE))) {
+  if (is_gpu && environment().gpu_memory_bytes != 0)
+    memory_bytes = std::min(memory_bytes, environment().gpu_memory_bytes);
+  std::string model = cpuInfo("model name");
+  std::snprintf(name, sizeof name, "zefuse CPU%s (%s, %s)", is_gpu ? " as a GPU" : "",
+                model.empty() ? "x86-64" : model.c_str(), isaLevelName(hostIsaLevel()));
+}
+
+Device& Device::instance() {
+  static Device* device = new Device(false);  // never destroyed, as the driver
+  return *device;
+}
+
+Device& Device::posingGpu() {
+  static Device* device = new Device(true);
+  return *device;
+}
+
+bool isolatesMemory(const Device& device) { return device.is_gpu && environment().gpu == PosingGpu::discrete; }
+
+bool reachesUsmOnly(const Device& device) {
+  return isolatesMemory(device) || (device.is_gpu && environment().gpu == PosingGpu::integrated_usm);
+}
+
+ze_result_t deviceGet(ze_driver_handle_t hDriver, uint32_t* pCount, ze_device_handle_t* phDevices) {
+  ZEFUSE_CHECK(Driver, hDriver);
+  ZEFUSE_NOT_NULL(pCount);
+  Device* devices[2];
+  uint32_t available = 0;
+  if (environment().gpu != PosingGpu::none)
+    devices[available++] = &Device::posingGpu();
+  devices[available++] = &Device::instance();
+  uint32_t wanted = settleCount(pCount, available, phDevices);
+  for (uint32_t i = 0; i < wanted; ++i)
+    phDevices[i] = toHandle<ze_device_handle_t>(devices[i]);
+  return ZE_RESULT_SUCCESS;
+}
+
+ze_result_t deviceGetSubDevices(ze_device_handle_t hDevice, uint32_t* pCount, ze_device_handle_t*) {
+  ZEFUSE_CHECK(Device, hDevice);
+  ZEFUSE_NOT_NULL(pCount);
+  *pCount = 0;
+  return ZE_RESULT_SUCCESS;
+}
+
+ze_result_t deviceGetRootDevice(ze_device_handle_t hDevice, ze_device_handle_t* phRootDevice) {
+  ZEFUSE_CHECK(Device, hDevice);
+  ZEFUSE_NOT_NULL(phRootDevice);
+  *phRootDevice = nullptr;  // what a root device answers
+  return ZE_RESULT_SUCCESS;
+}
+
+ze_result_t deviceGetProperties(ze_device_handle_t hDevice, ze_device_properties_t* properties) {
+  ZEFUSE_OBJECT(Device, device, hDevice);
+  ZEFUSE_NOT_NULL(properties);
+  bool gpu = device->is_gpu;
+  properties->type = gpu ? ZE_DEVICE_TYPE_GPU : ZE_DEVICE_TYPE_CPU;
+  const uint32_t posed = gpu ? environment().gpu_id : 0;
+  properties->vendorId =
+      posed ? 0x8086 : 0x7a66;  // "zf": a CPU has no PCI id, and Intel's would switch on paths for Intel's GPUs
+  properties->deviceId = posed ? posed : gpu ? 2 : 1;
+  properties->flags = gpu && environment().gpu == PosingGpu::discrete ? 0 : ZE_DEVICE_PROPERTY_FLAG_INTEGRATED;
+  properties->subdeviceId = 0;
+  properties->coreClockRate = clockRateMHz();
+  properties->maxMemAllocSize = device->memory_bytes;
+  properties->maxHardwareContexts = 64 * 1024;  // contexts are host objects: no hardware limit
+  properties->maxCommandQueuePriority = 0;
+  properties->numThreadsPerEU = 1;
+  properties->physicalEUSimdWidth = simdWidth();
+  properties->numEUsPerSubslice = device->processors;
+  properties->numSubslicesPerSlice = 1;
+  properties->numSlices = 1;
+  // Nanoseconds per tick, but ticks per second for who asks with the 1.2 structure type.
+  properties->timerResolution = properties->stype == ZE_STRUCTURE_TYPE_DEVICE_PROPERTIES_1_2 ? kTicksPerSecond : 1;
+  properties->timestampValidBits = 64;
+  properties->kernelTimestampValidBits = 64;
+  fillDeviceUuid(properties->uuid.id);
+  if (gpu)
+    properties->uuid.id[ZE_MAX_DEVICE_UUID_SIZE - 1] = 1;
+  std::memcpy(properties->name, device->name, sizeof properties->name);
+  for (auto* next = static_cast<ze_base_properties_t*>(properties->pNext); next;
+       next = static_cast<ze_base_properties_t*>(next->pNext))
+    if (next->stype == ZE_STRUCTURE_TYPE_EU_COUNT_EXT)
+      reinterpret_cast<ze_eu_count_ext_t*>(next)->numTotalEUs = device->processors;
+  return ZE_RESULT_SUCCESS;
+}
+
+ze_result_t deviceGetComputeProperties(ze_device_handle_t hDevice, ze_device_compute_properties_t* properties) {
+  ZEFUSE_CHECK(Device, hDevice);
+  ZEFUSE_NOT_NULL(properties);
+  properties->maxTotalGroupSize = kMaxGroupItems;
+  properties->maxGroupSizeX = kMaxGroupItems;
+  properties->maxGroupSizeY = kMaxGroupItems;
+  properties->maxGroupSizeZ = kMaxGroupItems;
+  properties->maxGroupCountX = UINT32_MAX;
+  properties->maxGroupCountY = UINT32_MAX;
+  properties->maxGroupCountZ = UINT32_MAX;
+  properties->maxSharedLocalMemory = kMaxLocalBytes;
+  std::fill(std::begin(properties->subGroupSizes), std::end(properties->subGroupSizes), 0u);
+  properties->numSubGroupSizes = std::size(kSubgroupSizes);
+  std::copy(std::begin(kSubgroupSizes), std::end(kSubgroupSizes), properties->subGroupSizes);
+  return ZE_RESULT_SUCCESS;
+}
+
+ze_result_t deviceGetModuleProperties(ze_device_handle_t hDevice, ze_device_module_properties_t* properties) {
+  ZEFUSE_CHECK(Device, hDevice);
+  ZEFUSE_NOT_NULL(properties);
+  constexpr ze_device_fp_flags_t kIeee = ZE_DEVICE_FP_FLAG_DENORM | ZE_DEVICE_FP_FLAG_INF_NAN |
+                                         ZE_DEVICE_FP_FLAG_ROUND_TO_NEAREST | ZE_DEVICE_FP_FLAG_FMA |
+                                         ZE_DEVICE_FP_FLAG_ROUNDED_DIVIDE_SQRT;
+  properties->spirvVersionSupported = ZE_MAKE_VERSION(1, 4);
+  properties->flags = ZE_DEVICE_MODULE_FLAG_FP16 | ZE_DEVICE_MODULE_FLAG_FP64 | ZE_DEVICE_MODULE_FLAG_INT64_ATOMICS;
+  properties->fp16flags = kIeee;
+  properties->fp32flags = kIeee;
+  properties->fp64flags = kIeee;
+  properties->maxArgumentsSize = kMaxArguments * sizeof(void*);
+  properties->printfBufferSize = 0;
+  std::memcpy(properties->nativeKernelSupported.id, "zefuse-native-1\0", sizeof properties->nativeKernelSupported.id);
+  constexpr ze_device_fp_atomic_ext_flags_t kFloatAtomics =
+      ZE_DEVICE_FP_ATOMIC_EXT_FLAG_GLOBAL_LOAD_STORE | ZE_DEVICE_FP_ATOMIC_EXT_FLAG_GLOBAL_ADD |
+      ZE_DEVICE_FP_ATOMIC_EXT_FLAG_GLOBAL_MIN_MAX | ZE_DEVICE_FP_ATOMIC_EXT_FLAG_LOCAL_LOAD_STORE |
+      ZE_DEVICE_FP_ATOMIC_EXT_FLAG_LOCAL_ADD | ZE_DEVICE_FP_ATOMIC_EXT_FLAG_LOCAL_MIN_MAX;
+  for (auto* next = static_cast<ze_base_properties_t*>(properties->pNext); next;
+       next = static_cast<ze_base_properties_t*>(next->pNext))
+    if (next->stype == ZE_STRUCTURE_TYPE_FLOAT_ATOMIC_EXT_PROPERTIES) {
+      auto* atomics = reinterpret_cast<ze_float_atomic_ext_properties_t*>(next);
+      atomics->fp16Flags = 0;
+      atomics->fp32Flags = kFloatAtomics;
+      atomics->fp64Flags = kFloatAtomics;
+    }
+  return ZE_RESULT_SUCCESS;
+}
+
+ze_result_t deviceGetCommandQueueGroupProperties(ze_device_handle_t hDevice, uint32_t* pCount,
+                                                 ze_command_queue_group_properties_t* properties) {
+  ZEFUSE_OBJECT(Device, device, hDevice);
+  ZEFUSE_NOT_NULL(pCount);
+  if (settleCount(pCount, 1, properties)) {
+    properties->flags = ZE_COMMAND_QUEUE_GROUP_PROPERTY_FLAG_COMPUTE | ZE_COMMAND_QUEUE_GROUP_PROPERTY_FLAG_COPY |
+                        ZE_COMMAND_QUEUE_GROUP_PROPERTY_FLAG_COOPERATIVE_KERNELS;
+    properties->maxMemoryFillPatternSize = kMaxFillPatternBytes;
+    properties->numQueues = device->processors;
+  }
+  return ZE_RESULT_SUCCESS;
+}
+
+ze_result_t deviceGetMemoryProperties(ze_device_handle_t hDevice, uint32_t* pCount,
+                                      ze_device_memory_properties_t* properties) {
+  ZEFUSE_OBJECT(Device, device, hDevice);
+  ZEFUSE_NOT_NULL(pCount);
+  if (settleCount(pCount, 1, properties)) {
+    properties->flags = 0;
+    properties->maxClockRate = 0;  // not known without root
+    properties->maxBusWidth = 64;  // bits of one DDR channel
+    properties->totalSize = device->memory_bytes;
+    std::snprintf(properties->name, sizeof properties->name, device->is_gpu ? "device memory" : "host memory");
+  }
+  return ZE_RESULT_SUCCESS;
+}
+
+ze_result_t deviceGetMemoryAccessProperties(ze_device_handle_t hDevice,
+                                            ze_device_memory_access_properties_t* properties) {
+  ZEFUSE_OBJECT(Device, device, hDevice);
+  ZEFUSE_NOT_NULL(properties);
+  constexpr ze_memory_access_cap_flags_t kAll = ZE_MEMORY_ACCESS_CAP_FLAG_RW | ZE_MEMORY_ACCESS_CAP_FLAG_ATOMIC |
+                                                ZE_MEMORY_ACCESS_CAP_FLAG_CONCURRENT |
+                                                ZE_MEMORY_ACCESS_CAP_FLAG_CONCURRENT_ATOMIC;
+  properties->hostAllocCapabilities = kAll;
+  properties->deviceAllocCapabilities = kAll;
+  properties->sharedSingleDeviceAllocCapabilities = kAll;
+  properties->sharedCrossDeviceAllocCapabilities = kAll;
+  // Kernels run in the process and do reach malloc'ed memory, unless the device plays one that does not.
+  properties->sharedSystemAllocCapabilities = reachesUsmOnly(*device) ? 0 : kAll;
+  return ZE_RESULT_SUCCESS;
+}
+
+ze_result_t deviceGetCacheProperties(ze_device_handle_t hDevice, uint32_t* pCount,
+                                     ze_device_cache_properties_t* properties) {
+  ZEFUSE_CHECK(Device, hDevice);
+  ZEFUSE_NOT_NULL(pCount);
+  // The data caches a core sees, from the first level on; a host that does not tell reports one of size 0.
+  const int levels[] = {_SC_LEVEL1_DCACHE_SIZE, _SC_LEVEL2_CACHE_SIZE, _SC_LEVEL3_CACHE_SIZE};
+  size_t sizes[3];
+  uint32_t available = 0;
+  for (int level : levels)
+    if (long size = sysconf(level); size > 0)
+      sizes[available++] = static_cast<size_t>(size);
+  if (available == 0)
+    sizes[available++] = 0;
+  uint32_t wanted = settleCount(pCount, available, properties);
+  for (uint32_t i = 0; i < wanted; ++i) {
+    properties[i].flags = 0;
+    properties[i].cacheSize = sizes[i];
+  }
+  return ZE_RESULT_SUCCESS;
+}
+
+ze_result_t deviceGetImageProperties(ze_device_handle_t hDevice, ze_device_image_properties_t* properties) {
+  ZEFUSE_CHECK(Device, hDevice);
+  ZEFUSE_NOT_NULL(properties);
+  // All zero: images are not supported (image.h).
+  properties->maxImageDims1D = 0;
+  properties->maxImageDims2D = 0;
+  properties->maxImageDims3D = 0;
+  properties->maxImageBufferSize = 0;
+  properties->maxImageArraySlices = 0;
+  properties->maxSamplers = 0;
+  properties->maxReadImageArgs = 0;
+  properties->maxWriteImageArgs = 0;
+  return ZE_RESULT_SUCCESS;
+}
+
+ze_result_t deviceGetExternalMemoryProperties(ze_device_handle_t hDevice,
+                                              ze_device_external_memory_properties_t* properties) {
+  ZEFUSE_CHECK(Device, hDevice);
+  ZEFUSE_NOT_NULL(properties);
+  properties->memoryAllocationImportTypes = 0;
+  properties->memoryAllocationExportTypes = 0;
+  properties->imageImportTypes = 0;
+  properties->imageExportTypes = 0;
+  return ZE_RESULT_SUCCESS;
+}
+
+ze_result_t deviceGetP2PProperties(ze_device_handle_t hDevice, ze_device_handle_t hPeerDevice,
+                                   ze_device_p2p_properties_t* properties) {
+  ZEFUSE_CHECK(Device, hDevice);
+  ZEFUSE_CHECK(Device, hPeerDevice);
+  ZEFUSE_NOT_NULL(properties);
+  properties->flags = ZE_DEVICE_P2P_PROPERTY_FLAG_ACCESS | ZE_DEVICE_P2P_PROPERTY_FLAG_ATOMICS;
+  return ZE_RESULT_SUCCESS;
+}
+
+ze_result_t deviceCanAccessPeer(ze_device_handle_t hDevice, ze_device_handle_t hPeerDevice, ze_bool_t* value) {
+  ZEFUSE_CHECK(Device, hDevice);
+  ZEFUSE_CHECK(Device, hPeerDevice);
+  ZEFUSE_NOT_NULL(value);
+  *value = 1;  // all are the host
+  return ZE_RESULT_SUCCESS;
+}
+
+ze_result_t deviceGetStatus(ze_device_handle_t hDevice) {
+  ZEFUSE_CHECK(Device, hDevice);
+  return ZE_RESULT_SUCCESS;
+}
+
+ze_result_t deviceGetGlobalTimestamps(ze_device_handle_t hDevice, uint64_t* hostTimestamp, uint64_t* deviceTimestamp) {
+  ZEFUSE_CHECK(Device, hDevice);
+  ZEFUSE_NOT_NULL(hostTimestamp);
+  ZEFUSE_NOT_NULL(deviceTimestamp);
+  *hostTimestamp = *deviceTimestamp = nowNs();
+  return ZE_RESULT_SUCCESS;
+}
+
+}  // namespace zefuse::cpu

@@ -1,0 +1,56 @@
+// The devices: the host's CPUs as one Level Zero device, without sub-devices; and, where the environment asks for it,
+// the same once more as a discrete GPU (docs/gpu.md), listed first.
+#pragma once
+
+#include <level_zero/ze_api.h>
+
+#include "drivers/cpu/error.h"
+#include "drivers/cpu/handle.h"
+
+namespace zefuse::cpu {
+
+// What codegen builds for (codegen/workgroup.h): group sizes, and the sub-group widths that kernels may require.
+constexpr uint32_t kMaxGroupItems = 1024;
+constexpr uint32_t kSubgroupSizes[] = {8, 16, 32};
+constexpr uint32_t kDefaultSubgroupSize = 16;
+
+constexpr size_t kMaxFillPatternBytes = 128;
+constexpr uint64_t kTicksPerSecond = 1'000'000'000;
+
+struct Device : Object<Device> {
+  static constexpr uint32_t kMagic = magicOf("ZDEV");
+  static Device& instance();  // the CPU; lives as long as the process, as does the next
+  static Device& posingGpu();
+
+  uint32_t processors;  // that this process may run on
+  const bool is_gpu;
+  uint64_t memory_bytes;  // of the host; of the GPU: the limit of its allocations
+  char name[ZE_MAX_DEVICE_NAME];
+
+  explicit Device(bool is_gpu);
+};
+
+// Whether the host cannot reach the device's memory, nor its kernels what is no USM.
+bool isolatesMemory(const Device& device);
+
+// Whether kernels reach allocations of Level Zero and nothing else of the process.
+bool reachesUsmOnly(const Device& device);
+
+decltype(::zeDeviceGet) deviceGet;
+decltype(::zeDeviceGetSubDevices) deviceGetSubDevices;
+ze_result_t deviceGetRootDevice(ze_device_handle_t hDevice, ze_device_handle_t* phRootDevice);
+decltype(::zeDeviceGetProperties) deviceGetProperties;
+decltype(::zeDeviceGetComputeProperties) deviceGetComputeProperties;
+decltype(::zeDeviceGetModuleProperties) deviceGetModuleProperties;
+decltype(::zeDeviceGetCommandQueueGroupProperties) deviceGetCommandQueueGroupProperties;
+decltype(::zeDeviceGetMemoryProperties) deviceGetMemoryProperties;
+decltype(::zeDeviceGetMemoryAccessProperties) deviceGetMemoryAccessProperties;
+decltype(::zeDeviceGetCacheProperties) deviceGetCacheProperties;
+decltype(::zeDeviceGetImageProperties) deviceGetImageProperties;
+decltype(::zeDeviceGetExternalMemoryProperties) deviceGetExternalMemoryProperties;
+decltype(::zeDeviceGetP2PProperties) deviceGetP2PProperties;
+decltype(::zeDeviceCanAccessPeer) deviceCanAccessPeer;
+decltype(::zeDeviceGetStatus) deviceGetStatus;
+decltype(::zeDeviceGetGlobalTimestamps) deviceGetGlobalTimestamps;
+
+}  // namespace zefuse::cpu

@@ -1,0 +1,144 @@
+#include "drivers/cpu/driver.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+
+#include "drivers/cpu/build_id.h"
+#include "drivers/cpu/command_list.h"
+#include "drivers/cpu/counted.h"
+#include "drivers/cpu/environment.h"
+#include "drivers/cpu/fork.h"
+#include "drivers/cpu/kernel.h"
+
+namespace zefuse::cpu {
+namespace {
+
+struct Extension {
+  const char* name;
+  uint32_t version;
+};
+
+// Only what is implemented: programs switch behaviour on these names.
+constexpr Extension kExtensions[] = {
+    {ZE_GLOBAL_OFFSET_EXP_NAME, ZE_GLOBAL_OFFSET_EXP_VERSION_CURRENT},
+    {ZE_RELAXED_ALLOCATION_LIMITS_EXP_NAME, ZE_RELAXED_ALLOCATION_LIMITS_EXP_VERSION_CURRENT},
+    {ZE_EVENT_QUERY_TIMESTAMPS_EXP_NAME, ZE_EVENT_QUERY_TIMESTAMPS_EXP_VERSION_CURRENT},
+    {ZE_LINKAGE_INSPECTION_EXT_NAME, ZE_LINKAGE_INSPECTION_EXT_VERSION_CURRENT},
+    {ZE_MEMORY_FREE_POLICIES_EXT_NAME, ZE_MEMORY_FREE_POLICIES_EXT_VERSION_CURRENT},
+    {ZE_FLOAT_ATOMICS_EXT_NAME, ZE_FLOAT_ATOMICS_EXT_VERSION_CURRENT},
+    {ZE_SUBGROUPS_EXT_NAME, ZE_SUBGROUP_EXT_VERSION_CURRENT},
+    {ZE_EU_COUNT_EXT_NAME, ZE_EU_COUNT_EXT_VERSION_CURRENT},
+};
+
+struct ExtensionFunction {
+  const char* name;
+  void* address;
+};
+
+// Entries that Debian's 1.4 tables have no slot for, so that a program on an old loader can still reach them. The
+// loader passes handles through untranslated here: valid only where it does not wrap them (no
+// ZE_ENABLE_LOADER_INTERCEPT).
+const ExtensionFunction kExtensionFunctions[] = {
+    {"zeDriverGetLastErrorDescription", reinterpret_cast<void*>(driverGetLastErrorDescription)},
+    {"zeCommandListHostSynchronize", reinterpret_cast<void*>(commandListHostSynchronize)},
+    {"zeKernelSetGlobalOffsetExp", reinterpret_cast<void*>(kernelSetGlobalOffsetExp)},
+};
+
+}  // namespace
+
+Driver& Driver::instance() {
+  static Driver* driver = new Driver;  // never destroyed: worker threads may outlive static destructors
+  return *driver;
+}
+
+// Runs at least twice per process (the loader's check and the program's call). A request for GPUs only is served
+// whatever the device's type: the loader has no flag for CPUs, and refusing would leave a machine without a GPU with no
+// driver at all.
+ze_result_t init(ze_init_flags_t flags) {
+  watchForks();
+  if (flags == ZE_INIT_FLAG_VPU_ONLY)
+    return refuse(ZE_RESULT_ERROR_UNINITIALIZED, "zeInit: only VPU drivers were asked for");
+  return ZE_RESULT_SUCCESS;
+}
+
+ze_result_t initDrivers(uint32_t* pCount, ze_driver_handle_t* phDrivers, InitDriverTypeDesc* desc) {
+  watchForks();
+  ZEFUSE_NOT_NULL(pCount);
+  ZEFUSE_NOT_NULL(desc);
+  constexpr uint32_t kNpu = 2;
+  if (desc->flags == 0 || desc->flags == kNpu) {
+    *pCount = 0;
+    return refuse(ZE_RESULT_ERROR_UNINITIALIZED, "zeInitDrivers: no GPU driver was asked for");
+  }
+  return driverGet(pCount, phDrivers);
+}
+
+ze_result_t driverGet(uint32_t* pCount, ze_driver_handle_t* phDrivers) {
+  ZEFUSE_NOT_NULL(pCount);
+  if (settleCount(pCount, 1, phDrivers))
+    phDrivers[0] = toHandle<ze_driver_handle_t>(&Driver::instance());
+  return ZE_RESULT_SUCCESS;
+}
+
+ze_result_t driverGetApiVersion(ze_driver_handle_t hDriver, ze_api_version_t* version) {
+  ZEFUSE_CHECK(Driver, hDriver);
+  ZEFUSE_NOT_NULL(version);
+  *version = ZE_API_VERSION_1_4;
+  return ZE_RESULT_SUCCESS;
+}
+
+ze_result_t driverGetProperties(ze_driver_handle_t hDriver, ze_driver_properties_t* properties) {
+  ZEFUSE_CHECK(Driver, hDriver);
+  ZEFUSE_NOT_NULL(properties);
+  std::memcpy(properties->uuid.id, "zefuse-cpu-drv-1", sizeof properties->uuid.id);
+  properties->driverVersion = buildVersion();
+  for (auto* next = static_cast<ze_base_properties_t*>(properties->pNext); next;
+       next = static_cast<ze_base_properties_t*>(next->pNext))
+    if (next->stype == ZE_STRUCTURE_TYPE_DRIVER_MEMORY_FREE_EXT_PROPERTIES)
+      reinterpret_cast<ze_driver_memory_free_ext_properties_t*>(next)->freePolicies =
+          ZE_DRIVER_MEMORY_FREE_POLICY_EXT_FLAG_BLOCKING_FREE | ZE_DRIVER_MEMORY_FREE_POLICY_EXT_FLAG_DEFER_FREE;
+  return ZE_RESULT_SUCCESS;
+}
+
+ze_result_t driverGetIpcProperties(ze_driver_handle_t hDriver, ze_driver_ipc_properties_t* properties) {
+  ZEFUSE_CHECK(Driver, hDriver);
+  ZEFUSE_NOT_NULL(properties);
+  properties->flags = 0;  // see the refusals in ddi.cpp
+  return ZE_RESULT_SUCCESS;
+}
+
+ze_result_t driverGetExtensionProperties(ze_driver_handle_t hDriver, uint32_t* pCount,
+                                         ze_driver_extension_properties_t* properties) {
+  ZEFUSE_CHECK(Driver, hDriver);
+  ZEFUSE_NOT_NULL(pCount);
+  uint32_t wanted = settleCount(pCount, std::size(kExtensions), properties);
+  for (uint32_t i = 0; i < wanted; ++i) {
+    std::snprintf(properties[i].name, sizeof properties[i].name, "%s", kExtensions[i].name);
+    properties[i].version = kExtensions[i].version;
+  }
+  return ZE_RESULT_SUCCESS;
+}
+
+ze_result_t driverGetExtensionFunctionAddress(ze_driver_handle_t hDriver, const char* name, void** ppFunctionAddress) {
+  ZEFUSE_CHECK(Driver, hDriver);
+  ZEFUSE_NOT_NULL(name);
+  ZEFUSE_NOT_NULL(ppFunctionAddress);
+  for (const ExtensionFunction& function : kExtensionFunctions)
+    if (!std::strcmp(function.name, name)) {
+      *ppFunctionAddress = function.address;
+      return ZE_RESULT_SUCCESS;
+    }
+  *ppFunctionAddress = nullptr;
+  return refuse(ZE_RESULT_ERROR_INVALID_ARGUMENT,
+                "zeDriverGetExtensionFunctionAddress: this driver has no function '%s'", name);
+}
+
+ze_result_t driverGetLastErrorDescription(ze_driver_handle_t hDriver, const char** ppString) {
+  ZEFUSE_CHECK(Driver, hDriver);
+  ZEFUSE_NOT_NULL(ppString);
+  *ppString = lastRefusal();
+  return ZE_RESULT_SUCCESS;
+}
+
+}  // namespace zefuse::cpu

@@ -1,0 +1,64 @@
+// Event pools and events. An event is an object of its own; its pool only says what its events can do.
+#pragma once
+
+#include <level_zero/ze_api.h>
+
+#include <atomic>
+
+#include "drivers/cpu/context.h"
+#include "drivers/cpu/error.h"
+#include "drivers/cpu/flag.h"
+#include "drivers/cpu/handle.h"
+
+namespace zefuse::cpu {
+
+struct EventPool : Object<EventPool> {
+  static constexpr uint32_t kMagic = magicOf("ZEVP");
+  Ref<Context> context;
+  ze_event_pool_flags_t flags;
+  uint32_t count;
+
+  EventPool(Context& context, ze_event_pool_flags_t flags, uint32_t count)
+      : context(&context), flags(flags), count(count) {}
+};
+
+// Thread-safe: any thread and any queue may signal, reset and wait. Signalled by several commands, the last one's
+// timestamps stay.
+struct Event : Object<Event> {
+  static constexpr uint32_t kMagic = magicOf("ZEVT");
+  const Ref<EventPool> pool;
+  const ze_event_scope_flags_t signal_scope, wait_scope;
+  const bool timestamped;
+
+  Event(EventPool& pool, const ze_event_desc_t& desc);
+
+  // The command ran from `start_ns` to `end_ns` (nowNs). Whoever calls keeps a reference through the call.
+  void signal(uint64_t start_ns, uint64_t end_ns);
+  void reset();
+  bool isSignalled() const { return flag_.isSet(); }
+  bool wait(uint64_t timeout_ns) { return flag_.wait(timeout_ns); }
+  ze_kernel_timestamp_result_t timestamps() const;
+
+private:
+  Flag flag_;
+  std::atomic<uint64_t> start_ns_{0}, end_ns_{0};
+};
+
+decltype(::zeEventPoolCreate) eventPoolCreate;
+decltype(::zeEventPoolDestroy) eventPoolDestroy;
+ze_result_t eventPoolGetContextHandle(ze_event_pool_handle_t hEventPool, ze_context_handle_t* phContext);
+ze_result_t eventPoolGetFlags(ze_event_pool_handle_t hEventPool, ze_event_pool_flags_t* pFlags);
+
+decltype(::zeEventCreate) eventCreate;
+decltype(::zeEventDestroy) eventDestroy;
+decltype(::zeEventHostSignal) eventHostSignal;
+decltype(::zeEventHostSynchronize) eventHostSynchronize;
+decltype(::zeEventQueryStatus) eventQueryStatus;
+decltype(::zeEventHostReset) eventHostReset;
+decltype(::zeEventQueryKernelTimestamp) eventQueryKernelTimestamp;
+decltype(::zeEventQueryTimestampsExp) eventQueryTimestampsExp;
+ze_result_t eventGetEventPool(ze_event_handle_t hEvent, ze_event_pool_handle_t* phEventPool);
+ze_result_t eventGetSignalScope(ze_event_handle_t hEvent, ze_event_scope_flags_t* pSignalScope);
+ze_result_t eventGetWaitScope(ze_event_handle_t hEvent, ze_event_scope_flags_t* pWaitScope);
+
+}  // namespace zefuse::cpu

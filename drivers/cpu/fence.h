@@ -1,0 +1,28 @@
+// Fences: signalled when a queue has run the lists of one zeCommandQueueExecuteCommandLists call.
+#pragma once
+
+#include <level_zero/ze_api.h>
+
+#include "drivers/cpu/command_queue.h"
+#include "drivers/cpu/error.h"
+#include "drivers/cpu/flag.h"
+#include "drivers/cpu/handle.h"
+
+namespace zefuse::cpu {
+
+struct Fence : Object<Fence> {
+  static constexpr uint32_t kMagic = magicOf("ZFNC");
+  // Only compared: a fence does not keep its queue, whose pending work keeps the fence.
+  const CommandQueue* const queue;
+  Flag flag;
+
+  Fence(const CommandQueue& queue, bool signalled) : queue(&queue), flag(signalled) {}
+};
+
+decltype(::zeFenceCreate) fenceCreate;
+decltype(::zeFenceDestroy) fenceDestroy;
+decltype(::zeFenceHostSynchronize) fenceHostSynchronize;
+decltype(::zeFenceQueryStatus) fenceQueryStatus;
+decltype(::zeFenceReset) fenceReset;
+
+}  // namespace zefuse::cpu

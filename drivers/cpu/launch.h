@@ -1,0 +1,46 @@
+// Running a kernel's work-groups: inline on the calling thread's OpenMP team, or on the calling thread alone.
+#pragma once
+
+#include <cstdint>
+
+#include "drivers/cpu/codegen/codegen.h"
+
+namespace zefuse::cpu {
+
+// Local memory of one work-group: the kernel's static Workgroup variables and its local-pointer arguments, each
+// aligned.
+constexpr uint32_t kMaxLocalBytes = 64 * 1024;
+constexpr uint32_t kLocalAlignment = 128;  // of the largest OpenCL type, double16
+constexpr uint32_t kMaxArguments = 256;    // reported as maxArgumentsSize, 8 bytes each
+
+constexpr uint32_t alignLocal(uint32_t bytes) { return (bytes + kLocalAlignment - 1) & ~(kLocalAlignment - 1); }
+
+struct LocalArgument {
+  uint32_t index;  // among the kernel's arguments
+  uint32_t bytes;  // 0 until set
+};
+
+// One launch. Everything it points to must stay unchanged until runGroups returns. The sum of the aligned local sizes
+// is at most kMaxLocalBytes (whoever builds the call checks it).
+struct KernelCall {
+  WorkGroupFn entry;
+  const void* const* arguments;
+  uint32_t argument_count;
+  const LocalArgument* local_arguments;
+  uint32_t local_argument_count;
+  uint32_t static_local_bytes;
+  LaunchContext launch;
+};
+
+enum class Team {
+  callers,  // the calling thread's OpenMP team
+  none,     // the calling thread alone: driver-owned threads open no region
+};
+
+// Returns when every group has run. No allocation, no lock. Thread-safe; not re-entrant from a kernel.
+void runGroups(const KernelCall& call, Team team);
+
+// Level Zero has no work dimension: the highest one in use, as Intel's driver does.
+uint32_t workDimension(const uint64_t group_count[3], const uint64_t local_size[3]);
+
+}  // namespace zefuse::cpu

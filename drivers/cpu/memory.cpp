@@ -1,0 +1,340 @@
+#include "drivers/cpu/memory.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+#include <new>
+#include <tuple>
+#include <utility>
+
+#include "drivers/cpu/context.h"
+#include "drivers/cpu/device.h"
+
+namespace zefuse::cpu {
+namespace {
+
+constexpr size_t kDefaultAlignment = 64;  // a cache line and a whole AVX-512 register
+constexpr size_t kMaxAlignment = size_t{1} << 30;
+constexpr int kPoison = 0xff;  // of every byte of fresh isolated memory: floats are NaN
+
+size_t wholePages(size_t bytes) {
+  static const size_t page = static_cast<size_t>(sysconf(_SC_PAGE_SIZE));
+  return (bytes + page - 1) / page * page;
+}
+
+// The same pages twice: without access (what the application gets), and with. Both null when there is no memory.
+std::pair<std::byte*, std::byte*> mapIsolated(size_t size, size_t alignment) {
+  const size_t bytes = wholePages(size), room = bytes + alignment;
+  if (bytes < size || room < bytes)
+    return {};
+  void* reachable = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (reachable == MAP_FAILED)
+    return {};
+  void* reserved = mmap(nullptr, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (reserved == MAP_FAILED) {
+    munmap(reachable, bytes);
+    return {};
+  }
+  auto* first = static_cast<std::byte*>(reserved);
+  auto* base = reinterpret_cast<std::byte*>((reinterpret_cast<uintptr_t>(first) + alignment - 1) & ~(alignment - 1));
+  // An old size of 0 duplicates a shared mapping (mremap(2)).
+  if (mremap(reachable, 0, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, base) == MAP_FAILED ||
+      mprotect(base, bytes, PROT_NONE) != 0) {
+    munmap(reachable, bytes);
+    munmap(reserved, room);
+    return {};
+  }
+  if (const size_t before = wholePages(size_t(base - first)))
+    munmap(first, before);
+  if (const size_t after = wholePages(room) - bytes - size_t(base - first))
+    munmap(base + bytes, after);
+  std::memset(reachable, kPoison, size);
+  return {base, static_cast<std::byte*>(reachable)};
+}
+
+}  // namespace
+
+AllocationTable& AllocationTable::instance() {
+  static AllocationTable* table = new AllocationTable;  // never destroyed, as the driver
+  return *table;
+}
+
+void* AllocationTable::allocate(const Context& owner, ze_memory_type_t type, size_t size, size_t alignment,
+                                const Device* device) {
+  size_t padded = (size + alignment - 1) & ~(alignment - 1);  // aligned_alloc wants a multiple
+  if (padded < size)
+    return nullptr;
+  const bool isolated = type == ZE_MEMORY_TYPE_DEVICE && isolatesMemory(*device);
+  if (device && device->is_gpu) {
+    std::unique_lock lock(mutex_);
+    if (gpu_bytes_ + size > device->memory_bytes)
+      return nullptr;
+    gpu_bytes_ += size;
+  }
+  Allocation entry = {nullptr, size, type, 0, &owner, device, nullptr};
+  if (isolated) {
+    std::tie(entry.base, entry.reachable) = mapIsolated(size, alignment);
+  } else {
+    entry.base = static_cast<std::byte*>(std::aligned_alloc(alignment, padded));
+    entry.reachable = entry.base;
+  }
+  std::unique_lock lock(mutex_);
+  if (!entry.base) {
+    gpu_bytes_ -= device && device->is_gpu ? size : 0;
+    return nullptr;
+  }
+  try {
+    entry.id = next_id_++;
+    by_base_.emplace(reinterpret_cast<uintptr_t>(entry.base), entry);
+  } catch (...) {
+    release(entry);
+    throw;
+  }
+  if (isolated) {
+    any_isolated_ = true;
+    if (open_ > 0)
+      protectIsolated(PROT_READ | PROT_WRITE);
+  }
+  return entry.base;
+}
+
+void AllocationTable::release(const Allocation& entry) {
+  if (entry.device && entry.device->is_gpu)
+    gpu_bytes_ -= entry.size;
+  if (entry.base == entry.reachable) {
+    std::free(entry.base);
+    return;
+  }
+  munmap(entry.base, wholePages(entry.size));
+  munmap(entry.reachable, wholePages(entry.size));
+}
+
+const Allocation* AllocationTable::at(const void* pointer) const {
+  auto address = reinterpret_cast<uintptr_t>(pointer);
+  auto after = by_base_.upper_bound(address);
+  if (after == by_base_.begin())
+    return nullptr;
+  const auto& [base, entry] = *std::prev(after);
+  return address - base < entry.size ? &entry : nullptr;
+}
+
+std::optional<Allocation> AllocationTable::find(const Context& owner, const void* pointer) const {
+  std::shared_lock lock(mutex_);
+  const Allocation* entry = at(pointer);
+  return entry && entry->owner == &owner ? std::optional(*entry) : std::nullopt;
+}
+
+bool AllocationTable::contains(const void* pointer) const {
+  std::shared_lock lock(mutex_);
+  return at(pointer) != nullptr;
+}
+
+void* AllocationTable::translate(const void* pointer) const {
+  std::shared_lock lock(mutex_);
+  const Allocation* entry = at(pointer);
+  if (!entry)
+    return const_cast<void*>(pointer);
+  return entry->reachable + (static_cast<const std::byte*>(pointer) - entry->base);
+}
+
+void AllocationTable::protectIsolated(int protection) {
+  for (const auto& [base, entry] : by_base_)
+    if (entry.base != entry.reachable)
+      mprotect(entry.base, wholePages(entry.size), protection);
+}
+
+void AllocationTable::openIsolated() {
+  std::unique_lock lock(mutex_);
+  if (open_++ == 0)
+    protectIsolated(PROT_READ | PROT_WRITE);
+}
+
+void AllocationTable::closeIsolated() {
+  std::unique_lock lock(mutex_);
+  if (--open_ == 0)
+    protectIsolated(PROT_NONE);
+}
+
+bool AllocationTable::free(const Context& owner, void* base) {
+  std::unique_lock lock(mutex_);
+  auto entry = by_base_.find(reinterpret_cast<uintptr_t>(base));
+  if (entry == by_base_.end() || entry->second.owner != &owner)
+    return false;
+  release(entry->second);
+  by_base_.erase(entry);
+  return true;
+}
+
+void AllocationTable::freeAll(const Context& owner) {
+  std::unique_lock lock(mutex_);
+  std::erase_if(by_base_, [&](const auto& item) {
+    if (item.second.owner != &owner)
+      return false;
+    release(item.second);
+    return true;
+  });
+}
+
+void AllocationTable::lockForFork() { mutex_.lock(); }
+void AllocationTable::unlockInParent() { mutex_.unlock(); }
+void AllocationTable::unlockInChild() {
+  // Not unlock(): glibc knows the writer by its thread id, which is another one in the child.
+  new (&mutex_) std::shared_mutex;
+}
+
+namespace {
+
+struct Request {
+  const char* call;
+  ze_memory_type_t type;
+  size_t size, alignment;
+  const void* extensions;  // pNext chain
+  const Device* device;    // may be null
+};
+
+bool relaxesLimits(const void* extensions) {
+  for (auto* next = static_cast<const ze_base_desc_t*>(extensions); next;
+       next = static_cast<const ze_base_desc_t*>(next->pNext))
+    if (next->stype == ZE_STRUCTURE_TYPE_RELAXED_ALLOCATION_LIMITS_EXP_DESC)
+      return reinterpret_cast<const ze_relaxed_allocation_limits_exp_desc_t*>(next)->flags &
+             ZE_RELAXED_ALLOCATION_LIMITS_EXP_FLAG_MAX_SIZE;
+  return false;
+}
+
+bool sharesOutside(const void* extensions) {
+  for (auto* next = static_cast<const ze_base_desc_t*>(extensions); next;
+       next = static_cast<const ze_base_desc_t*>(next->pNext))
+    if (next->stype == ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_EXPORT_DESC ||
+        next->stype == ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_IMPORT_FD)
+      return true;
+  return false;
+}
+
+ze_result_t allocate(Context& context, const Request& request, void** pptr) {
+  if (request.size == 0)
+    return refuse(ZE_RESULT_ERROR_UNSUPPORTED_SIZE, "%s: size is 0", request.call);
+  const uint64_t limit = (request.device ? *request.device : Device::instance()).memory_bytes;
+  if (request.size > limit && !relaxesLimits(request.extensions))
+    return refuse(ZE_RESULT_ERROR_UNSUPPORTED_SIZE, "%s: %zu bytes are more than maxMemAllocSize (%llu)", request.call,
+                  request.size, static_cast<unsigned long long>(limit));
+  if (request.alignment > kMaxAlignment || (request.alignment != 0 && !std::has_single_bit(request.alignment)))
+    return refuse(ZE_RESULT_ERROR_UNSUPPORTED_ALIGNMENT, "%s: alignment %zu is not a power of two up to 2^30",
+                  request.call, request.alignment);
+  if (sharesOutside(request.extensions))
+    return refuse(ZE_RESULT_ERROR_UNSUPPORTED_FEATURE,
+                  "%s: memory is private to the process: no export or import of descriptors", request.call);
+  return guarded(request.call, [&] {
+    context.freeDeferred();
+    size_t alignment = std::max(request.alignment, kDefaultAlignment);
+    *pptr = AllocationTable::instance().allocate(context, request.type, request.size, alignment, request.device);
+    if (*pptr)
+      return ZE_RESULT_SUCCESS;
+    return refuse(request.type == ZE_MEMORY_TYPE_HOST ? ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY
+                                                      : ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY,
+                  "%s: no memory left for %zu bytes", request.call, request.size);
+  });
+}
+
+}  // namespace
+
+ze_result_t memAllocShared(ze_context_handle_t hContext, const ze_device_mem_alloc_desc_t* device_desc,
+                           const ze_host_mem_alloc_desc_t* host_desc, size_t size, size_t alignment,
+                           ze_device_handle_t hDevice, void** pptr) {
+  ZEFUSE_OBJECT(Context, context, hContext);
+  ZEFUSE_NOT_NULL(device_desc);
+  ZEFUSE_NOT_NULL(host_desc);
+  ZEFUSE_NOT_NULL(pptr);
+  *pptr = nullptr;
+  if (hDevice)
+    ZEFUSE_CHECK(Device, hDevice);
+  return allocate(
+      *context,
+      {"zeMemAllocShared", ZE_MEMORY_TYPE_SHARED, size, alignment, device_desc->pNext, fromHandle<Device>(hDevice)},
+      pptr);
+}
+
+ze_result_t memAllocDevice(ze_context_handle_t hContext, const ze_device_mem_alloc_desc_t* device_desc, size_t size,
+                           size_t alignment, ze_device_handle_t hDevice, void** pptr) {
+  ZEFUSE_OBJECT(Context, context, hContext);
+  ZEFUSE_NOT_NULL(device_desc);
+  ZEFUSE_NOT_NULL(pptr);
+  *pptr = nullptr;
+  ZEFUSE_OBJECT(Device, device, hDevice);
+  return allocate(*context, {"zeMemAllocDevice", ZE_MEMORY_TYPE_DEVICE, size, alignment, device_desc->pNext, device},
+                  pptr);
+}
+
+ze_result_t memAllocHost(ze_context_handle_t hContext, const ze_host_mem_alloc_desc_t* host_desc, size_t size,
+                         size_t alignment, void** pptr) {
+  ZEFUSE_OBJECT(Context, context, hContext);
+  ZEFUSE_NOT_NULL(host_desc);
+  ZEFUSE_NOT_NULL(pptr);
+  *pptr = nullptr;
+  return allocate(*context, {"zeMemAllocHost", ZE_MEMORY_TYPE_HOST, size, alignment, host_desc->pNext, nullptr}, pptr);
+}
+
+ze_result_t memFree(ze_context_handle_t hContext, void* ptr) {
+  ZEFUSE_OBJECT(Context, context, hContext);
+  ZEFUSE_NOT_NULL(ptr);
+  if (!AllocationTable::instance().free(*context, ptr))
+    return refuse(ZE_RESULT_ERROR_INVALID_ARGUMENT, "zeMemFree: %p is not the base of an allocation of this context",
+                  ptr);
+  return ZE_RESULT_SUCCESS;
+}
+
+ze_result_t memFreeExt(ze_context_handle_t hContext, const ze_memory_free_ext_desc_t* desc, void* ptr) {
+  ZEFUSE_OBJECT(Context, context, hContext);
+  ZEFUSE_NOT_NULL(desc);
+  ZEFUSE_NOT_NULL(ptr);
+  auto allocation = AllocationTable::instance().find(*context, ptr);
+  if (!allocation || allocation->base != ptr)
+    return refuse(ZE_RESULT_ERROR_INVALID_ARGUMENT, "zeMemFreeExt: %p is not the base of an allocation of this context",
+                  ptr);
+  return guarded(__func__, [&] {
+    if (desc->freePolicy & ZE_DRIVER_MEMORY_FREE_POLICY_EXT_FLAG_DEFER_FREE) {
+      context->deferFree(ptr);
+      context->freeDeferred();
+      return ZE_RESULT_SUCCESS;
+    }
+    if (desc->freePolicy & ZE_DRIVER_MEMORY_FREE_POLICY_EXT_FLAG_BLOCKING_FREE)
+      context->waitForWorkers();
+    AllocationTable::instance().free(*context, ptr);
+    return ZE_RESULT_SUCCESS;
+  });
+}
+
+ze_result_t memGetAllocProperties(ze_context_handle_t hContext, const void* ptr,
+                                  ze_memory_allocation_properties_t* properties, ze_device_handle_t* phDevice) {
+  ZEFUSE_OBJECT(Context, context, hContext);
+  ZEFUSE_NOT_NULL(ptr);
+  ZEFUSE_NOT_NULL(properties);
+  auto allocation = AllocationTable::instance().find(*context, ptr);
+  properties->type = allocation ? allocation->type : ZE_MEMORY_TYPE_UNKNOWN;
+  properties->id = allocation ? allocation->id : 0;
+  properties->pageSize = allocation ? static_cast<uint64_t>(sysconf(_SC_PAGE_SIZE)) : 0;
+  if (phDevice)
+    *phDevice = allocation && allocation->device ? toHandle<ze_device_handle_t>(const_cast<Device*>(allocation->device))
+                                                 : nullptr;
+  return ZE_RESULT_SUCCESS;
+}
+
+ze_result_t memGetAddressRange(ze_context_handle_t hContext, const void* ptr, void** pBase, size_t* pSize) {
+  ZEFUSE_OBJECT(Context, context, hContext);
+  ZEFUSE_NOT_NULL(ptr);
+  auto allocation = AllocationTable::instance().find(*context, ptr);
+  if (!allocation)
+    return refuse(ZE_RESULT_ERROR_INVALID_ARGUMENT, "zeMemGetAddressRange: %p lies in no allocation of this context",
+                  ptr);
+  if (pBase)
+    *pBase = allocation->base;
+  if (pSize)
+    *pSize = allocation->size;
+  return ZE_RESULT_SUCCESS;
+}
+
+}  // namespace zefuse::cpu

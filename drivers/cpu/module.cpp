@@ -1,0 +1,273 @@
+#include "drivers/cpu/module.h"
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "drivers/cpu/build_options.h"
+#include "drivers/cpu/counted.h"
+#include "drivers/cpu/device.h"
+#include "drivers/cpu/environment.h"
+
+namespace zefuse::cpu {
+namespace {
+
+std::string join(const std::vector<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names)
+    text += (text.empty() ? "'" : ", '") + name + "'";
+  return text;
+}
+
+// The first line of a log, for the refusal's sentence.
+std::string firstLine(const std::string& log) { return log.substr(0, log.find('\n')); }
+
+// What a build makes: `loaded` is empty on failure, and `log` says why.
+struct Build {
+  std::unique_ptr<LoadedModule> loaded;
+  std::vector<std::byte> native;
+  std::string log;
+};
+
+Build buildSpirv(const ze_module_desc_t& desc) {
+  Build build;
+  if (desc.inputSize % sizeof(uint32_t) != 0) {
+    build.log = "SPIR-V: " + std::to_string(desc.inputSize) + " bytes are not a number of words\n";
+    return build;
+  }
+  // Copied: the input need not be aligned to words.
+  std::vector<uint32_t> words(desc.inputSize / sizeof(uint32_t));
+  std::memcpy(words.data(), desc.pInputModule, desc.inputSize);
+
+  CompileOptions options;
+  if (!parseBuildFlags(desc.pBuildFlags, options, build.log))
+    return build;
+  readSpecConstants(words, desc.pConstants, options, build.log);
+  CompileResult result = compileSpirv(words, options);
+  std::string load_log;
+  if (result.ok) {
+    build.native = std::move(result.native);
+    build.loaded = LoadedModule::load(build.native, load_log);
+  }
+  // A failure's reason goes first; remarks on flags and constants after it.
+  build.log = result.log + load_log + build.log;
+  return build;
+}
+
+Build loadNative(const ze_module_desc_t& desc) {
+  Build build;
+  auto* bytes = reinterpret_cast<const std::byte*>(desc.pInputModule);
+  build.native.assign(bytes, bytes + desc.inputSize);
+  build.loaded = LoadedModule::load(build.native, build.log);
+  return build;
+}
+
+bool asksForProgram(const ze_module_desc_t& desc) {
+  for (auto* next = static_cast<const ze_base_desc_t*>(desc.pNext); next;
+       next = static_cast<const ze_base_desc_t*>(next->pNext))
+    if (next->stype == ZE_STRUCTURE_TYPE_MODULE_PROGRAM_EXP_DESC)
+      return true;
+  return false;
+}
+
+}  // namespace
+
+Module::Module(Context& context, const Device& device, std::unique_ptr<LoadedModule> loaded_module,
+               std::vector<std::byte> native_binary)
+    : context(&context), device(device), loaded(std::move(loaded_module)), native(std::move(native_binary)),
+      imports(loaded->unresolvedImports()) {}
+
+uint64_t Module::hash() const {
+  return std::hash<std::string_view>()({reinterpret_cast<const char*>(native.data()), native.size()});
+}
+
+ze_result_t moduleCreate(ze_context_handle_t hContext, ze_device_handle_t hDevice, const ze_module_desc_t* desc,
+                         ze_module_handle_t* phModule, ze_module_build_log_handle_t* phBuildLog) {
+  if (phBuildLog)
+    *phBuildLog = nullptr;
+  ZEFUSE_OBJECT(Context, context, hContext);
+  ZEFUSE_OBJECT(Device, device, hDevice);
+  ZEFUSE_NOT_NULL(desc);
+  ZEFUSE_NOT_NULL(phModule);
+  *phModule = nullptr;
+  if (asksForProgram(*desc))
+    return refuse(ZE_RESULT_ERROR_UNSUPPORTED_FEATURE,
+                  "zeModuleCreate: ZE_experimental_module_program (several inputs) is not "
+                  "supported: link the SPIR-V modules first");
+  ZEFUSE_NOT_NULL(desc->pInputModule);
+  if (desc->inputSize == 0)
+    return refuse(ZE_RESULT_ERROR_INVALID_SIZE, "zeModuleCreate: inputSize is 0");
+  bool native = desc->format == ZE_MODULE_FORMAT_NATIVE;
+  if (!native && desc->format != ZE_MODULE_FORMAT_IL_SPIRV)
+    return refuse(ZE_RESULT_ERROR_INVALID_ENUMERATION, "zeModuleCreate: format %d", static_cast<int>(desc->format));
+  return guarded(__func__, [&]() -> ze_result_t {
+    if (!native && device->is_gpu) {  // what a device's own compiler may do, for tests
+      if (environment().fault == Fault::jit_crash)
+        std::raise(SIGSEGV);
+      while (environment().fault == Fault::jit_hang)
+        std::this_thread::sleep_for(std::chrono::seconds(1));
+      if (environment().fault == Fault::jit_memory)
+        for (std::vector<std::unique_ptr<char[]>> eaten; eaten.size() < 1 << 14;)  // not written, so no test needs it
+          eaten.push_back(std::make_unique_for_overwrite<char[]>(size_t(64) << 20));
+    }
+    Build build = native ? loadNative(*desc) : buildSpirv(*desc);
+    std::string reason = firstLine(build.log);
+    // The application gets the log whether or not there is a module.
+    if (phBuildLog)
+      *phBuildLog = toHandle<ze_module_build_log_handle_t>(new BuildLog(std::move(build.log)));
+    if (!build.loaded)
+      return refuse(native ? ZE_RESULT_ERROR_INVALID_NATIVE_BINARY : ZE_RESULT_ERROR_MODULE_BUILD_FAILURE,
+                    "zeModuleCreate: %s", reason.c_str());
+    *phModule =
+        toHandle<ze_module_handle_t>(new Module(*context, *device, std::move(build.loaded), std::move(build.native)));
+    return ZE_RESULT_SUCCESS;
+  });
+}
+
+ze_result_t moduleDestroy(ze_module_handle_t hModule) {
+  ZEFUSE_OBJECT(Module, module, hModule);
+  module->destroy();
+  return ZE_RESULT_SUCCESS;
+}
+
+ze_result_t moduleDynamicLink(uint32_t numModules, ze_module_handle_t* phModules,
+                              ze_module_build_log_handle_t* phLinkLog) {
+  ZEFUSE_NOT_NULL(phModules);
+  if (phLinkLog)
+    *phLinkLog = nullptr;
+  for (uint32_t i = 0; i < numModules; ++i)
+    ZEFUSE_CHECK(Module, phModules[i]);
+  return guarded(__func__, [&]() -> ze_result_t {
+    std::string log;
+    for (uint32_t i = 0; i < numModules; ++i) {
+      const Module* module = fromHandle<Module>(phModules[i]);
+      if (!module->imports.empty())
+        log += "module " + std::to_string(i) + " imports " + join(module->imports) +
+               "; binding imports of one module to exports of another is not supported: link the "
+               "SPIR-V modules (spirv-link) and create one module\n";
+    }
+    std::string reason = firstLine(log);
+    if (phLinkLog)
+      *phLinkLog = toHandle<ze_module_build_log_handle_t>(new BuildLog(std::move(log)));
+    if (!reason.empty())
+      return refuse(ZE_RESULT_ERROR_MODULE_LINK_FAILURE, "zeModuleDynamicLink: %s", reason.c_str());
+    return ZE_RESULT_SUCCESS;
+  });
+}
+
+ze_result_t moduleGetNativeBinary(ze_module_handle_t hModule, size_t* pSize, uint8_t* pModuleNativeBinary) {
+  ZEFUSE_OBJECT(Module, module, hModule);
+  ZEFUSE_NOT_NULL(pSize);
+  if (pModuleNativeBinary) {
+    if (*pSize < module->native.size())
+      return refuse(ZE_RESULT_ERROR_INVALID_SIZE, "zeModuleGetNativeBinary: %zu bytes do not hold the binary's %zu",
+                    *pSize, module->native.size());
+    std::memcpy(pModuleNativeBinary, module->native.data(), module->native.size());
+  }
+  *pSize = module->native.size();
+  return ZE_RESULT_SUCCESS;
+}
+
+ze_result_t moduleGetGlobalPointer(ze_module_handle_t hModule, const char* pGlobalName, size_t* pSize, void** pptr) {
+  ZEFUSE_OBJECT(Module, module, hModule);
+  ZEFUSE_NOT_NULL(pGlobalName);
+  const auto& globals = module->loaded->globals();
+  for (size_t i = 0; i < globals.size(); ++i) {
+    if (globals[i].name != pGlobalName)
+      continue;
+    if (pSize)
+      *pSize = globals[i].size;
+    if (pptr)
+      *pptr = module->loaded->globalAddress(i);
+    return ZE_RESULT_SUCCESS;
+  }
+  return refuse(ZE_RESULT_ERROR_INVALID_GLOBAL_NAME, "zeModuleGetGlobalPointer: the module has no global variable '%s'",
+                pGlobalName);
+}
+
+ze_result_t moduleGetKernelNames(ze_module_handle_t hModule, uint32_t* pCount, const char** pNames) {
+  ZEFUSE_OBJECT(Module, module, hModule);
+  ZEFUSE_NOT_NULL(pCount);
+  const auto& kernels = module->loaded->kernels();
+  uint32_t wanted = settleCount(pCount, static_cast<uint32_t>(kernels.size()), pNames);
+  for (uint32_t i = 0; i < wanted; ++i)
+    pNames[i] = kernels[i].name.c_str();
+  return ZE_RESULT_SUCCESS;
+}
+
+ze_result_t moduleGetProperties(ze_module_handle_t hModule, ze_module_properties_t* properties) {
+  ZEFUSE_OBJECT(Module, module, hModule);
+  ZEFUSE_NOT_NULL(properties);
+  properties->flags = module->imports.empty() ? 0 : ZE_MODULE_PROPERTY_FLAG_IMPORTS;
+  return ZE_RESULT_SUCCESS;
+}
+
+ze_result_t moduleGetFunctionPointer(ze_module_handle_t hModule, const char* pFunctionName, void** pfnFunction) {
+  ZEFUSE_OBJECT(Module, module, hModule);
+  ZEFUSE_NOT_NULL(pFunctionName);
+  ZEFUSE_NOT_NULL(pfnFunction);
+  return guarded(__func__, [&]() -> ze_result_t {
+    *pfnFunction = module->loaded->functionAddress(pFunctionName);
+    if (!*pfnFunction)
+      return refuse(ZE_RESULT_ERROR_INVALID_FUNCTION_NAME,
+                    "zeModuleGetFunctionPointer: the module exports no function '%s'", pFunctionName);
+    return ZE_RESULT_SUCCESS;
+  });
+}
+
+ze_result_t moduleInspectLinkageExt(ze_linkage_inspection_ext_desc_t* desc, uint32_t numModules,
+                                    ze_module_handle_t* phModules, ze_module_build_log_handle_t* phLog) {
+  ZEFUSE_NOT_NULL(desc);
+  ZEFUSE_NOT_NULL(phModules);
+  ZEFUSE_NOT_NULL(phLog);
+  *phLog = nullptr;
+  for (uint32_t i = 0; i < numModules; ++i)
+    ZEFUSE_CHECK(Module, phModules[i]);
+  return guarded(__func__, [&] {
+    std::string log;
+    for (uint32_t i = 0; i < numModules; ++i) {
+      const Module* module = fromHandle<Module>(phModules[i]);
+      std::string place = "module " + std::to_string(i) + ": ";
+      if (desc->flags & ZE_LINKAGE_INSPECTION_EXT_FLAG_IMPORTS)
+        log += place + "imports " + join(module->imports) + "\n";
+      if (desc->flags & ZE_LINKAGE_INSPECTION_EXT_FLAG_UNRESOLVABLE_IMPORTS)
+        log += place + "unresolvable imports " + join(module->imports) + "\n";
+      if (desc->flags & ZE_LINKAGE_INSPECTION_EXT_FLAG_EXPORTS) {
+        std::vector<std::string> exports;
+        for (const GlobalInfo& global : module->loaded->globals())
+          exports.push_back(global.name);
+        log += place + "exported variables " + join(exports) + "\n";
+      }
+    }
+    *phLog = toHandle<ze_module_build_log_handle_t>(new BuildLog(std::move(log)));
+    return ZE_RESULT_SUCCESS;
+  });
+}
+
+ze_result_t moduleBuildLogDestroy(ze_module_build_log_handle_t hModuleBuildLog) {
+  ZEFUSE_OBJECT(BuildLog, log, hModuleBuildLog);
+  log->destroy();
+  return ZE_RESULT_SUCCESS;
+}
+
+ze_result_t moduleBuildLogGetString(ze_module_build_log_handle_t hModuleBuildLog, size_t* pSize, char* pBuildLog) {
+  ZEFUSE_OBJECT(BuildLog, log, hModuleBuildLog);
+  ZEFUSE_NOT_NULL(pSize);
+  size_t needed = log->text.size() + 1;
+  if (pBuildLog && *pSize > 0) {
+    size_t copied = std::min(*pSize, needed) - 1;  // a short buffer gets the beginning
+    std::memcpy(pBuildLog, log->text.data(), copied);
+    pBuildLog[copied] = 0;
+  }
+  *pSize = needed;
+  return ZE_RESULT_SUCCESS;
+}
+
+}  // namespace zefuse::cpu

@@ -1,0 +1,51 @@
+// Modules and build logs.
+#pragma once
+
+#include <level_zero/ze_api.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "drivers/cpu/codegen/codegen.h"
+#include "drivers/cpu/context.h"
+#include "drivers/cpu/device.h"
+#include "drivers/cpu/error.h"
+#include "drivers/cpu/handle.h"
+
+namespace zefuse::cpu {
+
+// Immutable after creation, so calls on one module need no lock. Its code stays mapped while a kernel or a recorded
+// launch refers to it.
+struct Module : Object<Module> {
+  static constexpr uint32_t kMagic = magicOf("ZMOD");
+  const Ref<Context> context;
+  const Device& device;
+  const std::unique_ptr<LoadedModule> loaded;
+  const std::vector<std::byte> native;
+  const std::vector<std::string> imports;  // unresolved: kernels cannot be created
+
+  Module(Context& context, const Device& device, std::unique_ptr<LoadedModule> loaded, std::vector<std::byte> native);
+  uint64_t hash() const;  // of `native`; reads all of it
+};
+
+struct BuildLog : Object<BuildLog> {
+  static constexpr uint32_t kMagic = magicOf("ZLOG");
+  const std::string text;
+
+  explicit BuildLog(std::string text) : text(std::move(text)) {}
+};
+
+decltype(::zeModuleCreate) moduleCreate;
+decltype(::zeModuleDestroy) moduleDestroy;
+decltype(::zeModuleDynamicLink) moduleDynamicLink;
+decltype(::zeModuleGetNativeBinary) moduleGetNativeBinary;
+decltype(::zeModuleGetGlobalPointer) moduleGetGlobalPointer;
+decltype(::zeModuleGetKernelNames) moduleGetKernelNames;
+decltype(::zeModuleGetProperties) moduleGetProperties;
+decltype(::zeModuleGetFunctionPointer) moduleGetFunctionPointer;
+decltype(::zeModuleInspectLinkageExt) moduleInspectLinkageExt;
+decltype(::zeModuleBuildLogDestroy) moduleBuildLogDestroy;
+decltype(::zeModuleBuildLogGetString) moduleBuildLogGetString;
+
+}  // namespace zefuse::cpu

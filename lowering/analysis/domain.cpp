@@ -1,0 +1,597 @@
+#include "lowering/analysis/domain.h"
+
+#include "lowering/analysis/placement.h"
+#include "lowering/dialect/Zefuse.h"
+#include "lowering/dialect/shape.h"
+#include "llvm/ADT/DenseSet.h"
+
+using namespace mlir;
+
+namespace zefuse {
+
+const Instance* Domain::find(Node result) const {
+  for (const Instance& instance : instances)
+    if (instance.result() == result)
+      return &instance;
+  return nullptr;
+}
+
+SmallVector<unsigned> Domain::parallelRows() const {
+  return llvm::filter_to_vector(rows, [&](unsigned dim) { return dim != scan_dim; });
+}
+
+AffineExpr Domain::rowCount() const {
+  AffineExpr count = space.constant(1);
+  for (unsigned dim : parallelRows())
+    count = count * space.size(dim);
+  return count;
+}
+
+void walkNodes(IndexSpace& space, Node root, llvm::DenseSet<std::pair<Value, AffineMap>>& seen,
+               const KernelGraph& graph, llvm::function_ref<bool(Node)> visit) {
+  SmallVector<Node> stack{root};
+  while (!stack.empty()) {
+    Node node = stack.pop_back_val();
+    if (!seen.insert({node.value, node.at}).second)
+      continue;
+    if (!visit(node) || graph.is_input(node.value))
+      continue;
+    SmallVector<Node> operands;
+    forEachOperand(space, node, [&](Node operand) { operands.push_back(operand); });
+    for (Node operand : llvm::reverse(operands))
+      stack.push_back(operand);
+  }
+}
+
+Refusal whyNotElementwise(IndexSpace& space, ArrayRef<Node> roots, const KernelGraph& graph, StringRef op) {
+  Refusal refusal;
+  llvm::DenseSet<std::pair<Value, AffineMap>> seen;
+  for (Node root : roots)
+    walkNodes(space, root, seen, graph, [&](Node node) {
+      if (graph.is_input(node.value) || !refusal.reason.empty())
+        return false;
+      Operation* inner = node.value.getDefiningOp();
+      if (inner && isReduction(inner))
+        refusal = {inner, "what " + op.str() + " reads does not reduce in the same kernel"};
+      else if (isa_and_nonnull<ScanOp>(inner))
+        refusal = {inner, op.str() + " and a scan have no kernel in common"};
+      else if (auto reason = whyNoPlace(node))
+        refusal = {inner, *reason};
+      else if (space.numOpaques() >= IndexSpace::max_opaques)
+        refusal = {inner, "too many computed indices"};
+      return refusal.reason.empty();
+    });
+  return refusal;
+}
+
+std::optional<std::string> whyNoPlace(Node node) {
+  Operation* op = node.value.getDefiningOp();
+  if (!op || !isa<RankedTensorType>(node.value.getType()))
+    return std::nullopt;
+  if (isa<tensor::EmptyOp>(op))
+    return "reads a tensor that nothing wrote";
+  if (isa<ScatterOp>(op))
+    return "a scatter's result is read after all of it is written";
+  if (isa<SortOp>(op))
+    return "a sort's results are read after a row of them is complete";
+  if (!isa<linalg::GenericOp, linalg::FillOp, ViewOp, tensor::ConcatOp, PadOp, ScanOp>(op))
+    return op->getName().getStringRef().str() + " has no place in a kernel";
+  auto generic = dyn_cast<linalg::GenericOp>(op);
+  if (generic &&
+      (generic.getNumResults() != 1 || (!isReduction(op) && !generic.getIndexingMapsArray().back().isIdentity())))
+    return "an elementwise linalg.generic needs one result with the identity map";
+  return std::nullopt;
+}
+
+namespace {
+
+class Analysis {
+public:
+  Analysis(MLIRContext* context, const KernelGraph& graph, Refusal& refusal)
+      : context_(context), graph_(graph), refusal_(refusal) {}
+
+  std::unique_ptr<Domain> run() {
+    for (Value output : graph_.outputs)
+      if (!isa<RankedTensorType>(output.getType()))
+        return refuse(output.getDefiningOp(), "an output is not a ranked tensor");
+    for (Value output : graph_.outputs)
+      if (auto sort = output.getDefiningOp<SortOp>()) {
+        bool alone = llvm::all_of(graph_.outputs, [&](Value other) { return other.getDefiningOp() == sort; });
+        return alone ? analyseSort(sort, graph_, refusal_)
+                     : refuse(sort, "a sort shares its kernel with no other output");
+      }
+    for (Value output : graph_.outputs)
+      if (auto scatter = output.getDefiningOp<ScatterOp>())
+        return graph_.outputs.size() == 1 ? analyseScatter(scatter, graph_, refusal_)
+                                          : refuse(scatter, "a scatter shares its kernel with no other output");
+    // The output with the widest space drives; when others cannot follow it, another may.
+    SmallVector<unsigned> order = llvm::to_vector(llvm::seq<unsigned>(0, graph_.outputs.size()));
+    llvm::sort(order, [&](unsigned a, unsigned b) {
+      double wa = weight(a), wb = weight(b);
+      return wa != wb ? wa > wb : a < b;
+    });
+    Refusal first;
+    for (unsigned main : order) {
+      refusal_ = {};
+      if (auto domain = attempt(main))
+        return domain;
+      if (first.reason.empty())
+        first = refusal_;
+    }
+    refusal_ = first;
+    return nullptr;
+  }
+
+private:
+  RankedTensorType typeOf(Value value) const { return cast<RankedTensorType>(value.getType()); }
+
+  double weight(unsigned output) const {
+    double elements = 1;
+    for (AffineExpr size : shapeOf(typeOf(graph_.outputs[output])))
+      elements *= constantOf(size) ? double(*constantOf(size)) : 512.0;
+    return elements;
+  }
+
+  std::nullptr_t refuse(Operation* op, const Twine& reason) {
+    refusal_ = {op, reason.str()};
+    return nullptr;
+  }
+
+  std::unique_ptr<Domain> attempt(unsigned main) {
+    auto domain = std::make_unique<Domain>(context_, graph_.graph_symbols);
+    SmallVector<AffineExpr> at;
+    for (AffineExpr size : shapeOf(typeOf(graph_.outputs[main])))
+      at.push_back(constantOf(size) == 1 ? domain->space.constant(0) : domain->space.dim(domain->space.addDim(size)));
+    domain->outputs.push_back({main, {graph_.outputs[main], domain->space.indices(at)}, false});
+    domain->axis_sets.emplace_back();
+    main_dims_.clear();
+    for (unsigned dim = 0; dim < domain->space.numDims(); ++dim) {
+      domain->rows.push_back(dim);
+      main_dims_.push_back({domain->space.size(dim), domain->space.dim(dim)});
+    }
+    if (!collect(*domain))
+      return nullptr;
+    splitDims(*domain);  // a dim of which a reduction keeps only a part becomes a row dim and a column dim
+    if (!shareColumns(*domain))
+      return nullptr;
+    if (!attachOutputs(*domain, main))
+      return nullptr;
+    if (!checkRows(*domain) || !checkScans(*domain))
+      return nullptr;
+    splitDims(*domain);
+    mergeDims(*domain);
+    markPerRow(*domain);
+    llvm::sort(domain->outputs, [](auto& a, auto& b) { return a.number < b.number; });
+    return domain;
+  }
+
+  // Finds the instances that the outputs need, their axis sets and levels.
+  bool collect(Domain& domain) {
+    domain.instances.clear();
+    domain.scans.clear();
+    domain.scan_dim.reset();
+    domain.levels = 0;
+    for (const DomainOutput& output : domain.outputs)
+      if (!levelOf(domain, output.node))
+        return false;
+    return true;
+  }
+
+  // One more than the highest level among the instances that `root` needs (0: none).
+  std::optional<unsigned> levelOf(Domain& domain, Node root) {
+    unsigned level = 0;
+    bool fine = true;
+    llvm::DenseSet<std::pair<Value, AffineMap>> seen;
+    SmallVector<Node> reductions;
+    walkNodes(domain.space, root, seen, graph_, [&](Node node) {
+      if (graph_.is_input(node.value))
+        return true;
+      Operation* op = node.value.getDefiningOp();
+      if (op && isReduction(op)) {
+        reductions.push_back(node);
+        return false;
+      }
+      if (auto reason = whyNoPlace(node)) {
+        refuse(op, *reason);
+        fine = false;
+      }
+      if (auto scan = dyn_cast_or_null<ScanOp>(op))
+        fine &= noteScan(domain, scan, node);
+      if (isa_and_nonnull<tensor::ConcatOp, PadOp>(op)) {
+        if (Operation* reduction = reductionAlong(domain, node)) {
+          refuse(reduction, "a concatenation or padding takes this reduction's results for some rows only");
+          fine = false;
+        }
+      }
+      if (domain.space.numOpaques() >= IndexSpace::max_opaques) {
+        refuse(op, "too many computed indices");
+        fine = false;
+      }
+      return fine;
+    });
+    if (!fine)
+      return std::nullopt;
+    for (Node node : reductions) {
+      auto known = instance(domain, node);
+      if (!known)
+        return std::nullopt;
+      level = std::max(level, *known + 1);
+    }
+    return level;
+  }
+
+  // A scan steps along one whole dim of the domain, the same for all scans.
+  bool noteScan(Domain& domain, ScanOp scan, Node node) {
+    auto dim = dyn_cast<AffineDimExpr>(node.at.getResult(scan.getDim()));
+    unsigned uses = 0;
+    for (AffineExpr index : node.at.getResults())
+      uses += dim && domain.space.dimsOf(index).test(dim.getPosition());
+    if (!dim || uses != 1 || (domain.scan_dim && *domain.scan_dim != dim.getPosition()) ||
+        domain.space.size(dim.getPosition()) !=
+            shapeOf(cast<RankedTensorType>(scan.getResult().getType()))[scan.getDim()]) {
+      refuse(scan, "a scan's result is read in another order than it is made");
+      return false;
+    }
+    domain.scan_dim = dim.getPosition();
+    if (!llvm::is_contained(domain.scans, node))
+      domain.scans.push_back(node);
+    return true;
+  }
+
+  bool checkScans(Domain& domain) {
+    if (domain.scans.empty())
+      return true;
+    if (!domain.instances.empty()) {
+      refuse(domain.scans.front().value.getDefiningOp(), "a scan and a reduction have no kernel in common");
+      return false;
+    }
+    return true;
+  }
+
+  // A reduction that a piece of the concatenation (or what is padded) needs at indices that depend on where in it they
+  // lie. A row computes its instances before it is known which piece it takes, and outside of its own piece such an
+  // instance has no rows to read.
+  Operation* reductionAlong(Domain& domain, Node pieces) {
+    Dims along(IndexSpace::max_dims);
+    if (auto concat = pieces.value.getDefiningOp<tensor::ConcatOp>())
+      along = domain.space.dimsOf(pieces.at.getResult(concat.getDim()));
+    else
+      for (unsigned dim : paddedDims(pieces.value.getDefiningOp<PadOp>()))
+        along |= domain.space.dimsOf(pieces.at.getResult(dim));
+    Operation* found = nullptr;
+    llvm::DenseSet<std::pair<Value, AffineMap>> seen;
+    forEachOperand(domain.space, pieces, [&](Node piece) {
+      walkNodes(domain.space, piece, seen, graph_, [&](Node node) {
+        Operation* op = graph_.is_input(node.value) ? nullptr : node.value.getDefiningOp();
+        if (!isReduction(op))
+          return true;
+        if (domain.space.dimsOf(node.at).anyCommon(along))
+          found = op;
+        return false;
+      });
+    });
+    return found;
+  }
+
+  // The level of the instance (op, kept), which is made on first use.
+  std::optional<unsigned> instance(Domain& domain, Node result) {
+    if (const Instance* known = domain.find(result))
+      return known->level;
+    auto op = cast<linalg::GenericOp>(result.value.getDefiningOp());
+    Combiner combiner = combinerOf(op);
+    if (op.getNumResults() != 1 || !combiner.op || !initOf(op)) {
+      refuse(op, "a reduction needs one combiner and an init made by linalg.fill");
+      return std::nullopt;
+    }
+    Instance made{op, result.at};
+    SmallVector<AffineExpr> sizes(op.getNumLoops());
+    for (OpOperand& operand : op->getOpOperands()) {
+      AffineMap map = op.getMatchingIndexingMap(&operand);
+      for (auto [expr, size] : llvm::zip(map.getResults(), shapeOf(typeOf(operand.get()))))
+        if (auto dim = dyn_cast<AffineDimExpr>(expr))
+          sizes[dim.getPosition()] = size;
+    }
+    SmallVector<AffineExpr> reduced, iteration(op.getNumLoops());
+    for (auto [dim, kind] : llvm::enumerate(op.getIteratorTypesArray())) {
+      if (!sizes[dim]) {
+        refuse(op, "a loop's size is not given by an operand");
+        return std::nullopt;
+      }
+      if (kind == utils::IteratorType::reduction)
+        reduced.push_back(sizes[dim]);
+    }
+    made.axes = axisSet(domain, reduced);
+    unsigned axis = 0;
+    for (auto [dim, kind] : llvm::enumerate(op.getIteratorTypesArray()))
+      if (kind == utils::IteratorType::reduction)
+        iteration[dim] = domain.axis_sets[made.axes].indices[axis++];
+    AffineMap output_map = op.getIndexingMapsArray().back();
+    for (auto [expr, index] : llvm::zip(output_map.getResults(), result.at.getResults())) {
+      auto dim = dyn_cast<AffineDimExpr>(expr);
+      if (!dim) {
+        refuse(op, "the result's map is not a projection");
+        return std::nullopt;
+      }
+      iteration[dim.getPosition()] = index;
+    }
+    if (llvm::is_contained(iteration, AffineExpr())) {
+      refuse(op, "the result's map leaves a kept dimension out");
+      return std::nullopt;
+    }
+    made.iteration = domain.space.indices(iteration);
+    auto level = levelOf(domain, made.element());
+    if (!level)
+      return std::nullopt;
+    made.level = *level;
+    domain.levels = std::max(domain.levels, made.level + 1);
+    domain.instances.push_back(made);
+    return made.level;
+  }
+
+  unsigned axisSet(Domain& domain, ArrayRef<AffineExpr> sizes) {
+    for (auto [number, set] : llvm::enumerate(domain.axis_sets))
+      if (!set.sizes.empty() && ArrayRef(set.sizes) == sizes)
+        return number;
+    AxisSet set;
+    set.sizes.assign(sizes.begin(), sizes.end());
+    for (AffineExpr size : sizes) {
+      if (constantOf(size) == 1) {
+        set.indices.push_back(domain.space.constant(0));
+        continue;
+      }
+      set.dims.push_back(domain.space.addDim(size));
+      set.indices.push_back(domain.space.dim(set.dims.back()));
+    }
+    domain.axis_sets.push_back(std::move(set));
+    return domain.axis_sets.size() - 1;
+  }
+
+  // Row dims are those that an instance keeps, column dims the outputs' others (without reductions all are row dims).
+  // Reductions over as much as the columns hold then run over the very same dims.
+  bool shareColumns(Domain& domain) {
+    if (domain.instances.empty())
+      return true;
+    Dims kept(IndexSpace::max_dims);
+    for (const Instance& instance : domain.instances)
+      kept |= domain.space.dimsOf(instance.kept);
+    SmallVector<unsigned> all = domain.rows;
+    domain.rows.clear();
+    domain.axis_sets.assign(1, AxisSet());
+    AxisSet& columns = domain.axis_sets[0];
+    for (unsigned dim : all)
+      (kept.test(dim) ? domain.rows : columns.dims).push_back(dim);
+    for (const MainDim& main : main_dims_) {
+      Dims dims = domain.space.dimsOf(main.index);
+      if (!dims.anyCommon(kept)) {
+        columns.sizes.push_back(main.size);
+        columns.indices.push_back(main.index);
+        continue;
+      }
+      for (unsigned dim : columns.dims)
+        if (dims.test(dim)) {
+          columns.sizes.push_back(domain.space.size(dim));
+          columns.indices.push_back(domain.space.dim(dim));
+        }
+    }
+    return collect(domain);
+  }
+
+  bool checkRows(Domain& domain) {
+    Dims rows(IndexSpace::max_dims);
+    for (unsigned dim : domain.rows)
+      rows.set(dim);
+    for (const Instance& instance : domain.instances) {
+      Dims kept = domain.space.dimsOf(instance.kept);
+      Dims extra = kept;
+      extra.reset(rows);
+      if (extra.any()) {
+        refuse(instance.op, "the reduction's result feeds another iteration space: it is needed per "
+                            "element of what another reduction runs over");
+        return false;
+      }
+      Dims missing = rows;
+      missing.reset(kept);
+      if (missing.any()) {
+        refuse(instance.op, "the reduction would be computed again for each index of a dimension that it "
+                            "does not depend on");
+        return false;
+      }
+      // Rows that share a result (an index modulo something) would compute it more than once as well.
+      AffineExpr results = numElements(typeOf(instance.op->getResult(0)));
+      AffineExpr count = domain.space.simplify(domain.rowCount());
+      auto few = constantOf(results), many = constantOf(count);
+      bool divided = llvm::any_of(instance.kept.getResults(), hasDivisions);
+      if (few && many ? *many > *few : divided && domain.space.simplify(results) != count) {
+        refuse(instance.op, "a view lets several rows share the reduction's result, which each would compute again");
+        return false;
+      }
+    }
+    return true;
+  }
+
+  bool attachOutputs(Domain& domain, unsigned main) {
+    for (auto [number, output] : llvm::enumerate(graph_.outputs)) {
+      if (number == main)
+        continue;
+      auto at = placeOutput(domain, graph_, output);
+      if (!at) {
+        refuse(output.getDefiningOp(), "this output's iteration space differs from that of the "
+                                       "kernel's largest output");
+        return false;
+      }
+      domain.outputs.push_back({unsigned(number), {output, *at}, false});
+    }
+    if (domain.outputs.size() > 1) {
+      bool had_instances = !domain.instances.empty();
+      if (!collect(domain))
+        return false;
+      // A pointwise main output beside a reduction of the same rows, e.g. x * 2 and sum(x).
+      if (!had_instances && !shareColumns(domain))
+        return false;
+    }
+    return true;
+  }
+
+  //===-- splitting and merging dims -----------------------------------------------------------===//
+
+  // Every expression that the schedule will emit: offsets when known, else indices.
+  void forEachEmitted(Domain& domain, llvm::function_ref<void(AffineExpr)> use) {
+    llvm::DenseSet<std::pair<Value, AffineMap>> seen;
+    auto visit = [&](Node node) {
+      if (graph_.is_input(node.value)) {
+        if (graph_.offset)
+          use(graph_.offset(domain.space, node));
+        else
+          for (AffineExpr expr : node.at.getResults())
+            use(expr);
+        return false;
+      }
+      if (auto index = node.value.getDefiningOp<linalg::IndexOp>())
+        use(node.at.getResult(index.getDim()));
+      if (auto concat = node.value.getDefiningOp<tensor::ConcatOp>())
+        use(node.at.getResult(concat.getDim()));
+      if (auto pad = node.value.getDefiningOp<PadOp>())
+        for (unsigned dim : paddedDims(pad))
+          use(node.at.getResult(dim));
+      if (Operation* op = node.value.getDefiningOp(); op && isReduction(op))
+        return false;
+      return true;
+    };
+    for (const DomainOutput& output : domain.outputs) {
+      if (graph_.output_offset)
+        use(graph_.output_offset(domain.space, output));
+      walkNodes(domain.space, output.node, seen, graph_, visit);
+    }
+    for (const Instance& instance : domain.instances)
+      walkNodes(domain.space, instance.element(), seen, graph_, visit);
+  }
+
+  // Replaces a dim everywhere by an expression over the dims `with_dims` (outermost first), and finds the nodes again.
+  bool replaceDim(Domain& domain, unsigned dim, AffineExpr with, ArrayRef<unsigned> with_dims) {
+    for (DomainOutput& output : domain.outputs)
+      output.node.at = domain.space.substitute(output.node.at, dim, with);
+    for (MainDim& main : main_dims_)
+      main.index = domain.space.simplify(main.index.replace(domain.space.dim(dim), with));
+    auto replaceIn = [&](SmallVector<unsigned>& dims) {
+      auto* it = llvm::find(dims, dim);
+      if (it == dims.end())
+        return;
+      it = dims.erase(it);
+      dims.insert(it, with_dims.begin(), with_dims.end());
+    };
+    replaceIn(domain.rows);
+    for (AxisSet& set : domain.axis_sets) {
+      for (AffineExpr& index : set.indices)
+        index = domain.space.simplify(index.replace(domain.space.dim(dim), with));
+      replaceIn(set.dims);
+    }
+    return collect(domain);
+  }
+
+  // d floordiv c and d mod c of a dim whose size c divides: two dims.
+  void splitDims(Domain& domain) {
+    for (int round = 0; round < 16; ++round) {
+      IndexSpace& space = domain.space;
+      std::optional<std::pair<unsigned, int64_t>> split;
+      forEachEmitted(domain, [&](AffineExpr emitted) {
+        emitted.walk([&](AffineExpr part) {
+          auto binary = dyn_cast<AffineBinaryOpExpr>(part);
+          if (!binary || (part.getKind() != AffineExprKind::FloorDiv && part.getKind() != AffineExprKind::Mod))
+            return;
+          auto dim = dyn_cast<AffineDimExpr>(binary.getLHS());
+          auto divisor = constantOf(binary.getRHS());
+          if (!dim || dim.getPosition() == domain.scan_dim || !divisor || *divisor < 2 ||
+              !space.size(dim.getPosition()).isMultipleOf(*divisor))
+            return;
+          if (!split || *divisor < split->second)
+            split = {dim.getPosition(), *divisor};
+        });
+      });
+      if (!split || space.numDims() + 2 > IndexSpace::max_dims)
+        return;
+      auto [dim, divisor] = *split;
+      unsigned outer = space.addDim(space.size(dim).floorDiv(divisor));
+      unsigned inner = space.addDim(space.constant(divisor));
+      replaceDim(domain, dim, space.dim(outer) * divisor + space.dim(inner), {outer, inner});
+    }
+  }
+
+  // Adjacent dims of one class become one where that makes no access worse.
+  void mergeDims(Domain& domain) {
+    if (!graph_.offset)
+      return;
+    bool merged = true;
+    while (merged && domain.space.numDims() + 1 < IndexSpace::max_dims) {
+      merged = false;
+      SmallVector<SmallVector<unsigned>> classes{domain.rows};
+      for (AxisSet& set : domain.axis_sets)
+        classes.push_back(set.dims);
+      for (auto& dims : classes) {
+        for (unsigned i = 0; i + 1 < dims.size() && !merged; ++i)
+          merged = tryMerge(domain, dims[i], dims[i + 1]);
+        if (merged)
+          break;
+      }
+    }
+  }
+
+  bool tryMerge(Domain& domain, unsigned outer, unsigned inner) {
+    IndexSpace& space = domain.space;
+    if (constantOf(space.size(inner)) == 0 || outer == domain.scan_dim || inner == domain.scan_dim)
+      return false;
+    // Cheap test on the strides first: every access must step through both dims as through one.
+    bool joint = true;
+    forEachEmitted(domain, [&](AffineExpr emitted) {
+      AffineExpr outer_stride = space.strideAlong(emitted, outer);
+      AffineExpr inner_stride = space.strideAlong(emitted, inner);
+      joint &= outer_stride && inner_stride &&
+               space.simplify(inner_stride * space.size(inner)) == space.simplify(outer_stride) &&
+               opaqueFree(space, emitted, outer, inner);
+    });
+    if (!joint)
+      return false;
+    unsigned whole = space.addDim(space.simplify(space.size(outer) * space.size(inner)));
+    AffineExpr size = space.size(inner);
+    replaceDim(domain, outer, space.dim(whole).floorDiv(size), {whole});
+    replaceDim(domain, inner, space.dim(whole) % size, {});
+    return true;
+  }
+
+  static bool opaqueFree(IndexSpace& space, AffineExpr expr, unsigned outer, unsigned inner) {
+    bool free = true;
+    expr.walk([&](AffineExpr part) {
+      if (space.isOpaque(part)) {
+        Dims dims = space.dimsOf(part);
+        free &= !dims.test(outer) && !dims.test(inner);
+      }
+    });
+    return free;
+  }
+
+  void markPerRow(Domain& domain) {
+    for (DomainOutput& output : domain.outputs) {
+      Dims dims = domain.space.dimsOf(output.node.at);
+      output.per_row = !domain.instances.empty();
+      for (unsigned dim : domain.axis_sets[0].dims)
+        output.per_row &= !dims.test(dim);
+    }
+  }
+
+  // The main output's dims of more than one element, and what became of them.
+  struct MainDim {
+    AffineExpr size, index;
+  };
+
+  MLIRContext* context_;
+  const KernelGraph& graph_;
+  Refusal& refusal_;
+  SmallVector<MainDim> main_dims_;
+};
+
+}  // namespace
+
+std::unique_ptr<Domain> analyseDomain(MLIRContext* context, const KernelGraph& graph, Refusal& refusal) {
+  return Analysis(context, graph, refusal).run();
+}
+
+}  // namespace zefuse

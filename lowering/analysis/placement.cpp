@@ -1,0 +1,250 @@
+#include "lowering/analysis/placement.h"
+
+#include "lowering/dialect/shape.h"
+#include "llvm/ADT/DenseSet.h"
+#include "llvm/ADT/MapVector.h"
+
+using namespace mlir;
+
+namespace zefuse {
+namespace {
+
+using Seen = llvm::DenseSet<std::pair<Value, AffineMap>>;
+
+class Placement {
+public:
+  Placement(Domain& domain, const KernelGraph& graph, Value output)
+      : domain_(domain), space_(domain.space), graph_(graph), output_(output),
+        shape_(shapeOf(cast<RankedTensorType>(output.getType()))) {}
+
+  std::optional<AffineMap> run() {
+    if (auto met = metOnTheWay())
+      return met;
+    bool clash = false;
+    if (auto shared = bySharedRead(clash))
+      return shared;
+    if (clash)
+      return std::nullopt;
+    const Node& main = domain_.outputs[0].node;
+    if (ArrayRef(shape_) == ArrayRef(shapeOf(cast<RankedTensorType>(main.value.getType()))))
+      return main.at;
+    return byRows();
+  }
+
+private:
+  std::optional<AffineMap> metOnTheWay() {
+    std::optional<AffineMap> found;
+    Seen seen;
+    walkNodes(space_, domain_.outputs[0].node, seen, graph_, [&](Node node) {
+      if (node.value == output_ && !found && isBijection(node.at))
+        found = node.at;
+      return !found;
+    });
+    if (found)
+      return found;
+    for (const Instance& instance : domain_.instances)
+      if (instance.op->getResult(0) == output_ && covers(instance.kept, domain_.rows))
+        return instance.kept;
+    return std::nullopt;
+  }
+
+  //===-- by what both read --------------------------------------------------------------------===//
+
+  // Tensors read by the computation of `root`, with the indices; reductions are entered with `reduced` making dims.
+  void readsOf(IndexSpace& space, Node root, Seen& seen, bool enter,
+               llvm::SmallMapVector<Value, SmallVector<AffineMap, 2>, 16>& reads) {
+    SmallVector<Node> roots{root};
+    while (!roots.empty()) {
+      walkNodes(space, roots.pop_back_val(), seen, graph_, [&](Node node) {
+        if (!isa<RankedTensorType>(node.value.getType()))
+          return true;
+        reads[node.value].push_back(node.at);
+        Operation* op = node.value.getDefiningOp();
+        if (graph_.is_input(node.value) || !op || !isReduction(op))
+          return !graph_.is_input(node.value);
+        if (enter)
+          if (auto element = elementOf(space, cast<linalg::GenericOp>(op), node.at))
+            roots.push_back(*element);
+        return false;
+      });
+    }
+  }
+
+  // What a reduction's result at `kept` is reduced from, over dims made for it.
+  static std::optional<Node> elementOf(IndexSpace& space, linalg::GenericOp op, AffineMap kept) {
+    Combiner combiner = combinerOf(op);
+    if (!combiner.op || space.numDims() + op.getNumLoops() > IndexSpace::max_dims)
+      return std::nullopt;
+    SmallVector<AffineExpr> iteration(op.getNumLoops());
+    for (auto [expr, index] : llvm::zip(op.getIndexingMapsArray().back().getResults(), kept.getResults()))
+      if (auto dim = dyn_cast<AffineDimExpr>(expr))
+        iteration[dim.getPosition()] = index;
+    for (OpOperand& operand : op->getOpOperands())
+      for (auto [expr, size] : llvm::zip(op.getMatchingIndexingMap(&operand).getResults(),
+                                         shapeOf(cast<RankedTensorType>(operand.get().getType()))))
+        if (auto dim = dyn_cast<AffineDimExpr>(expr); dim && !iteration[dim.getPosition()])
+          iteration[dim.getPosition()] = constantOf(size) == 1 ? space.constant(0) : space.dim(space.addDim(size));
+    if (llvm::is_contained(iteration, AffineExpr()))
+      return std::nullopt;
+    return Node{combiner.element, space.indices(iteration)};
+  }
+
+  // `clash`: some tensor says where the output belongs, and that is no place in this domain.
+  std::optional<AffineMap> bySharedRead(bool& clash) {
+    IndexSpace probe(space_.context(), space_.graphSymbols());
+    SmallVector<AffineExpr> at;
+    for (AffineExpr size : shape_)
+      at.push_back(constantOf(size) == 1 ? probe.constant(0) : probe.dim(probe.addDim(size)));
+    unsigned output_dims = probe.numDims();
+    llvm::SmallMapVector<Value, SmallVector<AffineMap, 2>, 16> theirs, ours;
+    Seen probe_seen, seen;
+    readsOf(probe, {output_, probe.indices(at)}, probe_seen, true, theirs);
+    for (const DomainOutput& output : domain_.outputs)
+      readsOf(space_, output.node, seen, false, ours);
+    for (const Instance& instance : domain_.instances)
+      readsOf(space_, instance.element(), seen, false, ours);
+    AffineExpr position = probe.simplify(positionIn(shape_, at));
+    for (auto& [value, reads] : theirs) {
+      auto it = ours.find(value);
+      if (it == ours.end())
+        continue;
+      auto value_shape = shapeOf(cast<RankedTensorType>(value.getType()));
+      for (AffineMap theirs_at : reads)
+        for (AffineMap ours_at : it->second) {
+          auto place = inverted(probe, at, output_dims, theirs_at, ours_at);
+          if (!place && probe.simplify(positionIn(value_shape, theirs_at.getResults())) == position)
+            place = delinearized(positionIn(value_shape, ours_at.getResults()));
+          if (!place)
+            continue;
+          if (isPlace(*place))
+            return place;
+          clash = true;
+        }
+    }
+    return std::nullopt;
+  }
+
+  // Output indices that make `theirs` (over the probe's dims) equal `ours`: where `theirs` names each dim alone.
+  std::optional<AffineMap> inverted(const IndexSpace& probe, ArrayRef<AffineExpr> at, unsigned output_dims,
+                                    AffineMap theirs, AffineMap ours) const {
+    SmallVector<AffineExpr> value(output_dims);
+    for (auto [their, our] : llvm::zip(theirs.getResults(), ours.getResults()))
+      if (auto dim = dyn_cast<AffineDimExpr>(their); dim && dim.getPosition() < output_dims)
+        value[dim.getPosition()] = our;
+    SmallVector<AffineExpr> exprs;
+    for (AffineExpr index : at) {
+      auto dim = dyn_cast<AffineDimExpr>(index);
+      exprs.push_back(dim ? value[dim.getPosition()] : space_.constant(0));
+      if (!exprs.back())
+        return std::nullopt;
+    }
+    return space_.indices(exprs);
+  }
+
+  AffineExpr positionIn(ArrayRef<AffineExpr> shape, ArrayRef<AffineExpr> at) const {
+    AffineExpr position = space_.constant(0);
+    for (auto [index, stride] : llvm::zip(at, contiguousStrides(shape, space_.context())))
+      position = position + index * stride;
+    return position;
+  }
+
+  // The indices of the output's element number `position`.
+  AffineMap delinearized(AffineExpr position) const {
+    SmallVector<AffineExpr> exprs;
+    for (auto [size, stride] : llvm::zip(shape_, contiguousStrides(shape_, space_.context())))
+      exprs.push_back(constantOf(size) == 1 ? space_.constant(0) : position.floorDiv(stride) % size);
+    return space_.indices(exprs);
+  }
+
+  bool isPlace(AffineMap at) {
+    if (isBijection(at))
+      return true;
+    if (!domain_.instances.empty())
+      return covers(at, domain_.rows);
+    SmallVector<unsigned> dims(space_.dimsOf(at).set_bits());
+    return covers(at, dims) && reducesTheRest({output_, at});
+  }
+
+  //===-- by shape -----------------------------------------------------------------------------===//
+
+  // The row dims (or, before there are rows, some of the main output's dims) in order.
+  std::optional<AffineMap> byRows() {
+    SmallVector<AffineExpr> at;
+    bool any = domain_.instances.empty();  // x and sum(x): the reduction keeps some of the main output's dims
+    unsigned next = 0;
+    for (AffineExpr size : shape_) {
+      if (constantOf(size) == 1) {
+        at.push_back(space_.constant(0));
+        continue;
+      }
+      while (any && next < domain_.rows.size() && space_.size(domain_.rows[next]) != size)
+        ++next;
+      if (next == domain_.rows.size() || space_.size(domain_.rows[next]) != size)
+        return std::nullopt;
+      at.push_back(space_.dim(domain_.rows[next++]));
+    }
+    AffineMap place = space_.indices(at);
+    if (any)
+      return reducesTheRest({output_, place}) ? std::optional(place) : std::nullopt;
+    return next == domain_.rows.size() ? std::optional(place) : std::nullopt;
+  }
+
+  //===-- checks -------------------------------------------------------------------------------===//
+
+  // Whether a reduction over exactly the dims that the place leaves out makes the output.
+  bool reducesTheRest(Node output) {
+    bool reduces = false;
+    Seen seen;
+    walkNodes(space_, output, seen, graph_, [&](Node node) {
+      if (!graph_.is_input(node.value) && node.value.getDefiningOp() && isReduction(node.value.getDefiningOp())) {
+        reduces |= space_.dimsOf(node.at) == space_.dimsOf(output.at);
+        return false;
+      }
+      return true;
+    });
+    return reduces;
+  }
+
+  // Whether the row-major position of `at` in the output takes each value once over all dims of the domain.
+  bool isBijection(AffineMap at) {
+    SmallVector<unsigned> dims = domain_.rows;
+    llvm::append_range(dims, domain_.axis_sets[0].dims);
+    return covers(at, dims);
+  }
+  bool covers(AffineMap at, ArrayRef<unsigned> dims) {
+    LinearForm form = space_.linear(space_.simplify(positionIn(shape_, at.getResults())));
+    if (constantOf(form.constant) != 0 || form.terms.size() != dims.size())
+      return false;
+    // The strides, sorted, must be 1, n0, n0 * n1, ...
+    AffineExpr expected = space_.constant(1);
+    SmallVector<unsigned> left(dims);
+    while (!left.empty()) {
+      bool advanced = false;
+      for (unsigned i = 0; i < left.size() && !advanced; ++i)
+        for (const LinearForm::Term& term : form.terms)
+          if (term.atom == space_.dim(left[i]) && space_.simplify(term.coefficient) == space_.simplify(expected)) {
+            expected = expected * space_.size(left[i]);
+            left.erase(left.begin() + i);
+            advanced = true;
+            break;
+          }
+      if (!advanced)
+        return false;
+    }
+    return space_.simplify(expected) == space_.simplify(numElements(cast<RankedTensorType>(output_.getType())));
+  }
+
+  Domain& domain_;
+  IndexSpace& space_;
+  const KernelGraph& graph_;
+  Value output_;
+  SmallVector<AffineExpr> shape_;
+};
+
+}  // namespace
+
+std::optional<AffineMap> placeOutput(Domain& domain, const KernelGraph& graph, Value output) {
+  return Placement(domain, graph, output).run();
+}
+
+}  // namespace zefuse

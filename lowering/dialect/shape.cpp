@@ -1,0 +1,346 @@
+#include "lowering/dialect/shape.h"
+
+#include <map>
+#include <numeric>
+#include <optional>
+
+#include "llvm/ADT/STLExtras.h"
+
+using namespace mlir;
+
+namespace zefuse {
+namespace {
+
+/// Inclusive bounds of an expression, as far as they are known.
+struct Range {
+  std::optional<int64_t> low, high;
+};
+
+std::optional<int64_t> constantOf(AffineExpr expr) {
+  if (auto constant = dyn_cast<AffineConstantExpr>(expr))
+    return constant.getValue();
+  return std::nullopt;
+}
+
+/// Removes floordiv and mod where the operand's range makes them trivial, and splits sums over a divisor:
+/// (a * 4 + b) floordiv 4 is a + b floordiv 4, and (a * 4 + b) mod 4 is b mod 4.
+class InBoundsSimplifier {
+public:
+  explicit InBoundsSimplifier(ArrayRef<AffineExpr> sizes) : sizes_(sizes) {}
+
+  AffineExpr simplify(AffineExpr expr) const {
+    auto binary = dyn_cast<AffineBinaryOpExpr>(expr);
+    if (!binary)
+      return singleton(expr);
+    AffineExpr lhs = simplify(binary.getLHS()), rhs = simplify(binary.getRHS());
+    switch (expr.getKind()) {
+    case AffineExprKind::Add: return lhs + rhs;
+    case AffineExprKind::Mul: return lhs * rhs;
+    case AffineExprKind::FloorDiv: return divide(lhs, rhs);
+    case AffineExprKind::CeilDiv: return lhs.ceilDiv(rhs);
+    case AffineExprKind::Mod: return remainder(lhs, rhs);
+    default: return expr;
+    }
+  }
+
+private:
+  /// A dimension of size one has only the index 0.
+  AffineExpr singleton(AffineExpr expr) const {
+    auto dim = dyn_cast<AffineDimExpr>(expr);
+    if (dim && dim.getPosition() < sizes_.size() && constantOf(sizes_[dim.getPosition()]) == 1)
+      return getAffineConstantExpr(0, expr.getContext());
+    return expr;
+  }
+
+  Range range(AffineExpr expr) const {
+    if (auto constant = constantOf(expr))
+      return {constant, constant};
+    if (auto dim = dyn_cast<AffineDimExpr>(expr)) {
+      Range result{0, std::nullopt};
+      if (dim.getPosition() < sizes_.size())
+        if (auto size = constantOf(sizes_[dim.getPosition()]))
+          result.high = *size - 1;
+      return result;
+    }
+    if (isa<AffineSymbolExpr>(expr))
+      return {0, std::nullopt};
+    auto binary = cast<AffineBinaryOpExpr>(expr);
+    Range lhs = range(binary.getLHS()), rhs = range(binary.getRHS());
+    switch (expr.getKind()) {
+    case AffineExprKind::Add: {
+      Range result;
+      if (lhs.low && rhs.low)
+        result.low = *lhs.low + *rhs.low;
+      if (lhs.high && rhs.high)
+        result.high = *lhs.high + *rhs.high;
+      return result;
+    }
+    case AffineExprKind::Mul: {
+      auto factor = constantOf(binary.getRHS());
+      if (!factor)
+        return {lhs.low && *lhs.low >= 0 && rhs.low && *rhs.low >= 0 ? std::optional<int64_t>(0) : std::nullopt,
+                std::nullopt};
+      Range result;
+      if (lhs.low)
+        (*factor >= 0 ? result.low : result.high) = *lhs.low * *factor;
+      if (lhs.high)
+        (*factor >= 0 ? result.high : result.low) = *lhs.high * *factor;
+      return result;
+    }
+    case AffineExprKind::FloorDiv: {
+      auto divisor = constantOf(binary.getRHS());
+      if (!divisor || *divisor <= 0 || !lhs.low || *lhs.low < 0)
+        return {};
+      Range result{*lhs.low / *divisor, std::nullopt};
+      if (lhs.high)
+        result.high = *lhs.high / *divisor;
+      return result;
+    }
+    case AffineExprKind::Mod: {
+      Range result{0, std::nullopt};
+      if (auto divisor = constantOf(binary.getRHS()))
+        result.high = *divisor - 1;
+      return result;
+    }
+    default: return {};
+    }
+  }
+
+  static void addends(AffineExpr expr, SmallVectorImpl<AffineExpr>& terms) {
+    if (expr.getKind() == AffineExprKind::Add) {
+      auto binary = cast<AffineBinaryOpExpr>(expr);
+      addends(binary.getLHS(), terms);
+      addends(binary.getRHS(), terms);
+    } else {
+      terms.push_back(expr);
+    }
+  }
+
+  /// expr = divisor * quotient + rest, taking the terms that the divisor divides.
+  static std::pair<AffineExpr, AffineExpr> splitBy(AffineExpr expr, AffineExpr divisor) {
+    MLIRContext* context = expr.getContext();
+    AffineExpr quotient = getAffineConstantExpr(0, context), rest = quotient;
+    auto constant = constantOf(divisor);
+    SmallVector<AffineExpr> terms;
+    addends(expr, terms);
+    for (AffineExpr term : terms) {
+      if (constant && term.isMultipleOf(*constant)) {
+        quotient = quotient + term.floorDiv(*constant);
+        continue;
+      }
+      if (!constant) {
+        if (term == divisor) {
+          quotient = quotient + 1;
+          continue;
+        }
+        if (auto product = dyn_cast<AffineBinaryOpExpr>(term); product && product.getKind() == AffineExprKind::Mul) {
+          if (product.getRHS() == divisor) {
+            quotient = quotient + product.getLHS();
+            continue;
+          }
+          if (product.getLHS() == divisor) {
+            quotient = quotient + product.getRHS();
+            continue;
+          }
+        }
+      }
+      rest = rest + term;
+    }
+    return {quotient, rest};
+  }
+
+  /// Whether 0 <= expr < bound for certain.
+  bool within(AffineExpr expr, AffineExpr bound) const {
+    Range values = range(expr);
+    if (!values.low || *values.low < 0)
+      return false;
+    if (auto constant = constantOf(bound))
+      return values.high && *values.high < *constant;
+    if (auto dim = dyn_cast<AffineDimExpr>(expr))  // d_i < sizes[i], also when the size is symbolic
+      return dim.getPosition() < sizes_.size() && sizes_[dim.getPosition()] == bound;
+    return false;
+  }
+
+  AffineExpr divide(AffineExpr lhs, AffineExpr rhs) const {
+    auto [quotient, rest] = splitBy(lhs, rhs);
+    if (within(rest, rhs))
+      return quotient;
+    // (x floordiv a) floordiv b is x floordiv (a * b) for positive constants.
+    if (auto inner = dyn_cast<AffineBinaryOpExpr>(rest);
+        inner && inner.getKind() == AffineExprKind::FloorDiv && constantOf(rhs) && constantOf(inner.getRHS()))
+      return quotient + divide(inner.getLHS(), inner.getRHS() * rhs);
+    // The rest's own terms may be too small to reach the next multiple: (d0 * 4 + d1) floordiv 8 with d1 < 4.
+    if (auto divisor = constantOf(rhs)) {
+      SmallVector<AffineExpr> terms;
+      addends(rest, terms);
+      int64_t step = 0;
+      for (AffineExpr term : terms) {
+        int64_t multiple = term.getLargestKnownDivisor();
+        if (multiple > 1 && *divisor % multiple == 0)
+          step = step == 0 ? multiple : std::gcd(step, multiple);
+      }
+      if (step > 1) {
+        auto [outer, small] = splitBy(rest, getAffineConstantExpr(step, rest.getContext()));
+        if (within(small, getAffineConstantExpr(step, rest.getContext())))
+          return quotient + outer.floorDiv(*divisor / step);
+      }
+    }
+    return quotient + rest.floorDiv(rhs);
+  }
+
+  AffineExpr remainder(AffineExpr lhs, AffineExpr rhs) const {
+    auto [quotient, rest] = splitBy(lhs, rhs);
+    (void)quotient;
+    return within(rest, rhs) ? rest : rest % rhs;
+  }
+
+  ArrayRef<AffineExpr> sizes_;
+};
+
+}  // namespace
+
+RankedTensorType shapedTensor(ArrayRef<AffineExpr> sizes, Type element, unsigned num_symbols) {
+  SmallVector<int64_t> dims;
+  bool dynamic = false;
+  for (AffineExpr size : sizes) {
+    auto constant = constantOf(size);
+    dynamic |= !constant;
+    dims.push_back(constant.value_or(ShapedType::kDynamic));
+  }
+  Attribute encoding;
+  if (dynamic)
+    encoding = AffineMapAttr::get(AffineMap::get(0, num_symbols, sizes, element.getContext()));
+  return RankedTensorType::get(dims, element, encoding);
+}
+
+SmallVector<AffineExpr> shapeOf(RankedTensorType type) {
+  if (auto map = dyn_cast_or_null<AffineMapAttr>(type.getEncoding()))
+    return llvm::to_vector(map.getValue().getResults());
+  SmallVector<AffineExpr> sizes;
+  for (int64_t size : type.getShape())
+    sizes.push_back(getAffineConstantExpr(size, type.getContext()));
+  return sizes;
+}
+
+unsigned numSymbols(RankedTensorType type) {
+  auto map = dyn_cast_or_null<AffineMapAttr>(type.getEncoding());
+  return map ? map.getValue().getNumSymbols() : 0;
+}
+
+bool sameShape(RankedTensorType a, RankedTensorType b) {
+  return a.getShape() == b.getShape() && a.getEncoding() == b.getEncoding();
+}
+
+RankedTensorType withElement(RankedTensorType type, Type element) {
+  return RankedTensorType::get(type.getShape(), element, type.getEncoding());
+}
+
+AffineExpr numElements(RankedTensorType type) {
+  AffineExpr product = getAffineConstantExpr(1, type.getContext());
+  for (AffineExpr size : shapeOf(type))
+    product = product * size;
+  return product;
+}
+
+namespace {
+
+// Coefficients by their sorted factors; what is neither sum nor product is a factor.
+using Polynomial = std::map<std::vector<const void*>, int64_t>;
+
+Polynomial polynomialOf(AffineExpr expr) {
+  if (auto constant = dyn_cast<AffineConstantExpr>(expr))
+    return constant.getValue() == 0 ? Polynomial() : Polynomial{{{}, constant.getValue()}};
+  auto binary = dyn_cast<AffineBinaryOpExpr>(expr);
+  if (!binary || (binary.getKind() != AffineExprKind::Add && binary.getKind() != AffineExprKind::Mul))
+    return {{{expr.getAsOpaquePointer()}, 1}};
+  Polynomial left = polynomialOf(binary.getLHS()), right = polynomialOf(binary.getRHS()), result;
+  auto add = [&](std::vector<const void*> factors, int64_t coefficient) {
+    llvm::sort(factors);
+    if ((result[factors] += coefficient) == 0)
+      result.erase(factors);
+  };
+  if (binary.getKind() == AffineExprKind::Add) {
+    result = std::move(left);
+    for (auto& [factors, coefficient] : right)
+      add(factors, coefficient);
+    return result;
+  }
+  for (auto& [first, a] : left)
+    for (auto& [second, b] : right) {
+      std::vector<const void*> factors = first;
+      factors.insert(factors.end(), second.begin(), second.end());
+      add(std::move(factors), a * b);
+    }
+  return result;
+}
+
+}  // namespace
+
+bool sameValue(AffineExpr a, AffineExpr b) { return a == b || polynomialOf(a) == polynomialOf(b); }
+
+SmallVector<AffineExpr> contiguousStrides(ArrayRef<AffineExpr> sizes, MLIRContext* context) {
+  SmallVector<AffineExpr> strides(sizes.size());
+  AffineExpr stride = getAffineConstantExpr(1, context);
+  for (size_t i = sizes.size(); i-- > 0;) {
+    strides[i] = stride;
+    stride = sizes[i] * stride;
+  }
+  return strides;
+}
+
+AffineMap stridedLayout(ArrayRef<AffineExpr> strides, AffineExpr offset, unsigned num_symbols, MLIRContext* context) {
+  AffineExpr element = offset ? offset : getAffineConstantExpr(0, context);
+  for (auto [i, stride] : llvm::enumerate(strides))
+    element = element + getAffineDimExpr(i, context) * stride;
+  return AffineMap::get(strides.size(), num_symbols, element);
+}
+
+AffineMap contiguousLayout(RankedTensorType type, unsigned num_symbols) {
+  return stridedLayout(contiguousStrides(shapeOf(type), type.getContext()), nullptr, num_symbols, type.getContext());
+}
+
+std::optional<Strided> asStrided(AffineMap layout, ArrayRef<AffineExpr> sizes) {
+  MLIRContext* context = layout.getContext();
+  AffineMap simple = simplifyInBounds(layout, sizes);
+  AffineExpr expr = simple.getResult(0);
+  unsigned dims = layout.getNumDims(), symbols = layout.getNumSymbols();
+  SmallVector<AffineExpr> zeros(dims, getAffineConstantExpr(0, context));
+  auto at = [&](ArrayRef<AffineExpr> point) { return simplifyAffineExpr(expr.replaceDims(point), dims, symbols); };
+  Strided result;
+  result.offset = at(zeros);
+  AffineExpr rebuilt = result.offset;
+  for (unsigned i = 0; i < dims; ++i) {
+    SmallVector<AffineExpr> unit = zeros;
+    unit[i] = getAffineConstantExpr(1, context);
+    AffineExpr stride = simplifyAffineExpr(at(unit) - result.offset, dims, symbols);
+    if (constantOf(sizes[i]) == 1)  // any stride is right for the only index
+      stride = getAffineConstantExpr(0, context);
+    result.strides.push_back(stride);
+    rebuilt = rebuilt + getAffineDimExpr(i, context) * stride;
+  }
+  // Strided only if the map is exactly offset + sum of d_i * stride_i.
+  AffineExpr difference = simplifyAffineExpr(expr - rebuilt, dims, symbols);
+  if (constantOf(difference) != 0 && !sameValue(expr, rebuilt))
+    return std::nullopt;
+  return result;
+}
+
+AffineExpr simplifyInBounds(AffineExpr expr, ArrayRef<AffineExpr> sizes, unsigned num_symbols) {
+  AffineExpr before;
+  // Each round can expose another: a removed mod leaves a plain dimension. Two or three rounds reach the fixed point.
+  for (int round = 0; round < 4 && before != expr; ++round) {
+    before = expr;
+    expr = InBoundsSimplifier(sizes).simplify(expr);
+    expr = simplifyAffineExpr(expr, sizes.size(), num_symbols);
+  }
+  return expr;
+}
+
+AffineMap simplifyInBounds(AffineMap map, ArrayRef<AffineExpr> sizes) {
+  SmallVector<AffineExpr> results;
+  for (AffineExpr expr : map.getResults())
+    results.push_back(simplifyInBounds(expr, sizes, map.getNumSymbols()));
+  return AffineMap::get(map.getNumDims(), map.getNumSymbols(), results, map.getContext());
+}
+
+}  // namespace zefuse

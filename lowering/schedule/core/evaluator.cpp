@@ -1,0 +1,419 @@
+#include "lowering/schedule/core/evaluator.h"
+
+#include "lowering/dialect/Zefuse.h"
+#include "lowering/dialect/shape.h"
+#include "lowering/schedule/core/scalar_ops.h"
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/LLVMIR/LLVMDialect.h"
+#include "mlir/Dialect/Vector/IR/VectorOps.h"
+
+using namespace mlir;
+
+namespace zefuse {
+
+Evaluator::Placed Evaluator::fail(Operation* op, const Twine& reason) {
+  if (failure_.reason.empty())
+    failure_ = {op, reason.str()};
+  return {};
+}
+
+//===-- scopes ---------------------------------------------------------------------------------===//
+
+void Evaluator::insertAt(unsigned depth) {
+  Scope& scope = scopes_[depth];
+  if (scope.nested)
+    builder_.setInsertionPoint(scope.nested);
+  else
+    builder_.setInsertionPointToEnd(scope.block);
+}
+
+unsigned Evaluator::barrier() const {
+  for (unsigned depth = scopes_.size(); depth-- > 0;)
+    if (scopes_[depth].barrier)
+      return depth;
+  return 0;
+}
+
+void Evaluator::enter(Block* block) {
+  if (!scopes_.empty() && scopes_.back().block != block)
+    scopes_.back().nested = block->getParentOp();
+  Scope scope;
+  scope.block = block;
+  scopes_.push_back(std::move(scope));
+  toInnermost();
+}
+
+void Evaluator::leave() {
+  for (unsigned dim : scopes_.back().dims)
+    dims_.erase(dim);
+  if (scopes_.back().laned)
+    lanes_ = {};
+  scopes_.pop_back();
+  if (!scopes_.empty()) {
+    scopes_.back().nested = nullptr;
+    toInnermost();
+  }
+}
+
+void Evaluator::bind(unsigned dim, Value index) {
+  dims_[dim] = {index, unsigned(scopes_.size() - 1)};
+  scopes_.back().dims.push_back(dim);
+}
+
+void Evaluator::bindLanes(unsigned dim, Value base, unsigned lanes, bool aligned, Value limit) {
+  bind(dim, base);
+  if (lanes == 1)
+    return;
+  lanes_ = {dim, lanes, unsigned(scopes_.size() - 1), aligned, limit};
+  scopes_.back().laned = true;
+}
+
+void Evaluator::bindValue(Node node, Value value) {
+  unsigned depth = scopes_.size() - 1;
+  scopes_[depth].values[{node.value, node.at}] = {value, depth};
+}
+
+void Evaluator::bindSymbol(unsigned symbol, Value value) { symbols_[symbol] = {value, unsigned(scopes_.size() - 1)}; }
+
+Evaluator::Loop Evaluator::openLoop(Value lower, Value upper, Value step, ValueRange init) {
+  toInnermost();
+  auto op = scf::ForOp::create(builder_, lower.getLoc(), lower, upper, step, init);
+  Block* body = op.getBody();
+  if (!body->empty())  // without carried values the builder adds a terminator
+    body->clear();
+  enter(body);
+  return {op};
+}
+
+ValueRange Evaluator::closeLoop(Loop loop, ValueRange yields) {
+  toInnermost();
+  scf::YieldOp::create(builder_, loop.op.getLoc(), yields);
+  leave();
+  return loop.op.getResults();
+}
+
+void Evaluator::openIf(Value condition) {
+  toInnermost();
+  auto op = scf::IfOp::create(builder_, condition.getLoc(), condition, /*withElseRegion=*/false);
+  op.thenBlock()->clear();
+  enter(op.thenBlock());
+  scopes_.back().barrier = true;
+}
+
+void Evaluator::closeIf() {
+  toInnermost();
+  scf::YieldOp::create(builder_, scopes_.back().block->getParentOp()->getLoc());
+  leave();
+}
+
+//===-- values ---------------------------------------------------------------------------------===//
+
+Value Evaluator::evaluate(Node node) { return failed() ? Value() : emit(node).value; }
+
+Evaluator::Placed Evaluator::remember(Node node, Placed placed) {
+  if (placed.value)
+    scopes_[placed.depth].values[{node.value, node.at}] = placed;
+  return placed;
+}
+
+Evaluator::Placed Evaluator::emit(Node node) {
+  if (failed())
+    return {};
+  for (unsigned depth = scopes_.size(); depth-- > 0;)
+    if (auto it = scopes_[depth].values.find({node.value, node.at}); it != scopes_[depth].values.end())
+      return it->second;
+  if (kept_)
+    for (Kept& kept : *kept_)
+      if (kept.node == node)
+        return remember(node, emitKept(kept));
+  return remember(node, emitUncached(node));
+}
+
+// The value of an element that does not exist.
+Evaluator::Placed Evaluator::nothing(Operation* op, Type type) {
+  insertAt(0);
+  return {constantOfType(builder_, op->getLoc(), builder_.getZeroAttr(type), 1), 0};
+}
+
+Evaluator::Placed Evaluator::emitKept(Kept& kept) {
+  Location loc = kept.node.value.getLoc();
+  if (kept.written)
+    return emitLoadAt(loc, kept.buffer, kept.offset, kept.type, true);
+  Placed placed = emitUncached(kept.node);
+  if (failed())
+    return {};
+  storeAt(loc, kept.buffer, kept.offset, placed.value, kept.type, true);
+  kept.stored = true;
+  return placed;
+}
+
+Evaluator::Placed Evaluator::emitUncached(Node node) {
+  if (graph_.is_input(node.value))
+    return emitLoad(node);
+  if (auto argument = dyn_cast<BlockArgument>(node.value))
+    return emit(bodyArgument(space_, argument, node.at));
+  Operation* op = node.value.getDefiningOp();
+  if (isReduction(op))
+    return fail(op, "a reduction's result is read before its stage");
+  if (isa<tensor::EmptyOp>(op))
+    return fail(op, "reads a tensor that nothing wrote");
+  if (auto index = dyn_cast<linalg::IndexOp>(op))
+    return emitLaneIndex(node.at.getResult(index.getDim()));
+  if (auto size = dyn_cast<SizeOp>(op))
+    return emitIndex(size.getMap().getResult(0));
+  if (isa<ScanOp>(op))
+    return fail(op, "a scan's result is read outside of its loop");
+  if (auto concat = dyn_cast<tensor::ConcatOp>(op))
+    return emitConcat(concat, node.at);
+  if (auto pad = dyn_cast<PadOp>(op))
+    return emitPad(pad, node.at);
+  if (isa<CheckedIndexOp>(op))
+    return emitCheckedIndex(op, node.at);
+  if (auto extract = dyn_cast<tensor::ExtractOp>(op)) {
+    auto table = cast<RankedTensorType>(extract.getTensor().getType());
+    if (llvm::is_contained(table.getShape(), 0)) {  // not even index 0 is safe: only the check may speak
+      for (AffineExpr expr : extractIndices(space_, extract, node.at).getResults())
+        emitLaneIndex(expr);
+      return failed() ? Placed() : nothing(op, registerType(table.getElementType()));
+    }
+    return emit({extract.getTensor(), extractIndices(space_, extract, node.at)});
+  }
+  if (op->hasTrait<OpTrait::ConstantLike>()) {
+    insertAt(0);
+    return {emitScalarOp(builder_, op, {}, 1), 0};
+  }
+  SmallVector<Placed> operands;
+  bool fine = forEachOperand(space_, node, [&](Node operand) {
+    if (!failed())
+      operands.push_back(emit(operand));
+  });
+  if (failed())
+    return {};
+  if (!fine)
+    return fail(op, op->getName().getStringRef() + " has no place in a kernel");
+  if (isa<RankedTensorType>(node.value.getType()))
+    return operands[0];  // generic, fill, view: the value of what it passes on
+  unsigned lanes = 1, depth = barrier();
+  for (Placed& operand : operands) {
+    lanes = std::max(lanes, lanesOf(operand.value));
+    depth = std::max(depth, operand.depth);
+  }
+  SmallVector<Value> values;
+  for (Placed& operand : operands)
+    values.push_back(splatAt(operand, lanes));
+  insertAt(depth);
+  return {emitScalarOp(builder_, op, values, lanes), depth};
+}
+
+Value Evaluator::emitBody(Block& body, ValueRange arguments) {
+  unsigned lanes = lanesOf(arguments[0]);
+  llvm::DenseMap<Value, Value> values;
+  for (auto [argument, value] : llvm::zip(body.getArguments(), arguments))
+    values[argument] = value;
+  // Folding moves constants out of bodies.
+  auto constant = [&](Operation* op) {
+    if (!op || !op->hasTrait<OpTrait::ConstantLike>())
+      return false;
+    values[op->getResult(0)] = splat(builder_, emitScalarOp(builder_, op, {}, 1), lanes);
+    return true;
+  };
+  for (Operation& op : body.without_terminator()) {
+    SmallVector<Value> operands;
+    for (Value operand : op.getOperands()) {
+      if (!values.contains(operand) && !constant(operand.getDefiningOp()))
+        return fail(&op, "a body reads what it does not define"), Value();
+      operands.push_back(values.lookup(operand));
+    }
+    if (!constant(&op))
+      values[op.getResult(0)] = emitScalarOp(builder_, &op, operands, lanes);
+  }
+  Value yielded = body.getTerminator()->getOperand(0);
+  if (!values.contains(yielded) && !constant(yielded.getDefiningOp()))
+    return fail(body.getTerminator(), "a body yields what it does not define"), Value();
+  return values.lookup(yielded);
+}
+
+Value Evaluator::anyLane(Location loc, Value condition) {
+  unsigned lanes = lanesOf(condition);
+  if (lanes == 1)
+    return condition;
+  // One integer out of the lanes, eight bytes at a time: OpAny has no LLVM form that the back end keeps.
+  Value bytes = arith::ExtUIOp::create(builder_, loc, withLanes(builder_.getI8Type(), lanes), condition);
+  unsigned width = std::min(lanes * 8, 64u), words = lanes * 8 / width;
+  Type word = builder_.getIntegerType(width);
+  auto vector = VectorType::get({int64_t(words)}, word);
+  Value any;
+  if (words == 1) {
+    any = LLVM::BitcastOp::create(builder_, loc, word, bytes);
+  } else {
+    Value packed = LLVM::BitcastOp::create(builder_, loc, vector, bytes);
+    any = vector::ExtractOp::create(builder_, loc, packed, int64_t(0));
+    for (int64_t i = 1; i < words; ++i)
+      any = arith::OrIOp::create(builder_, loc, any, vector::ExtractOp::create(builder_, loc, packed, i));
+  }
+  Value zero = arith::ConstantOp::create(builder_, loc, builder_.getIntegerAttr(word, 0));
+  return arith::CmpIOp::create(builder_, loc, arith::CmpIPredicate::ne, any, zero);
+}
+
+Evaluator::Placed Evaluator::emitCheckedIndex(Operation* op, AffineMap at) {
+  auto check = cast<CheckedIndexOp>(op);
+  Location loc = op->getLoc();
+  SmallVector<Placed> operands;
+  forEachOperand(space_, {op->getResult(0), at}, [&](Node operand) {
+    if (!failed())
+      operands.push_back(emit(operand));
+  });
+  if (failed())
+    return {};
+  unsigned lanes = std::max(lanesOf(operands[0].value), lanesOf(operands[1].value));
+  unsigned depth = std::max({operands[0].depth, operands[1].depth, barrier()});
+  Value value = splatAt(operands[0], lanes), bound = splatAt(operands[1], lanes);
+  insertAt(depth);
+  value = arith::IndexCastOp::create(builder_, loc, withLanes(builder_.getIndexType(), lanes), value);
+  Value zero = constantIndex(builder_, loc, 0, lanes);
+  if (check.getWrapNegative()) {
+    Value negative = arith::CmpIOp::create(builder_, loc, arith::CmpIPredicate::slt, value, zero);
+    Value wrapped = arith::AddIOp::create(builder_, loc, value, bound);
+    value = arith::SelectOp::create(builder_, loc, negative, wrapped, value);
+  }
+  Value bad = arith::CmpIOp::create(builder_, loc, arith::CmpIPredicate::uge, value, bound);
+  Value safe = arith::SelectOp::create(builder_, loc, bad, zero, value);
+  Value any = anyLane(loc, bad);
+  auto violated = scf::IfOp::create(builder_, loc, any, /*withElseRegion=*/false);
+  {
+    OpBuilder::InsertionGuard guard(builder_);
+    builder_.setInsertionPointToStart(violated.thenBlock());
+    Value code = arith::ConstantOp::create(builder_, loc, builder_.getI32IntegerAttr(arguments_.checks.lookup(op) + 1));
+    LLVM::StoreOp::create(builder_, loc, code, arguments_.status, 4);
+  }
+  return {safe, depth};
+}
+
+Evaluator::Placed Evaluator::emitConcat(tensor::ConcatOp op, AffineMap at) {
+  Location loc = op.getLoc();
+  AffineExpr along = at.getResult(op.getDim());
+  Type element = registerType(op.getResultType().getElementType());
+  SmallVector<Piece> pieces =
+      llvm::filter_to_vector(piecesOf(op), [](const Piece& piece) { return constantOf(piece.size) != 0; });
+  unsigned lanes = lanes_.count;
+  if (pieces.empty())
+    return nothing(op, element);
+  auto inPiece = [&](const Piece& piece) { return pieceIndices(space_, op, piece, at); };
+
+  // Do all lanes lie in one piece? Then a branch picks it and its loads keep their form.
+  AffineExpr step = dependsOnLanes(along) ? laneStep(along) : space_.constant(0);
+  bool uniform = step && constantOf(step) == 0;
+  if (!uniform && step && constantOf(step) == 1 && lanes_.aligned) {
+    LinearForm form = space_.linear(along);
+    uniform = constantOf(form.constant) && *constantOf(form.constant) % lanes == 0;
+    for (const LinearForm::Term& term : form.terms) {
+      auto coefficient = constantOf(term.coefficient);
+      bool laned = term.atom == space_.dim(lanes_.dim);
+      uniform &= laned || (coefficient && *coefficient % lanes == 0);
+    }
+    for (const Piece& piece : pieces)
+      uniform &= constantOf(piece.offset) && *constantOf(piece.offset) % lanes == 0;
+  }
+  unsigned depth = scopes_.size() - 1;
+  if (uniform) {
+    Placed position = emitIndex(along);
+    if (failed())
+      return {};
+    Type type = withLanes(element, lanes);
+    auto build = [&](auto&& self, unsigned number) -> Value {
+      toInnermost();
+      if (number + 1 == pieces.size()) {
+        Value value = evaluate({pieces[number].value, inPiece(pieces[number])});
+        toInnermost();
+        return value ? splat(builder_, value, lanes) : Value();
+      }
+      Value bound = index(pieces[number + 1].offset);
+      toInnermost();
+      Value inside = arith::CmpIOp::create(builder_, loc, arith::CmpIPredicate::slt, position.value, bound);
+      auto branch = scf::IfOp::create(builder_, loc, TypeRange{type}, inside, /*withElseRegion=*/true);
+      for (bool then : {true, false}) {
+        Block* block = then ? branch.thenBlock() : branch.elseBlock();
+        block->clear();
+        enter(block);
+        scopes_.back().barrier = true;
+        Value value;
+        if (then) {
+          value = evaluate({pieces[number].value, inPiece(pieces[number])});
+          toInnermost();
+          value = value ? splat(builder_, value, lanes) : value;
+        } else {
+          value = self(self, number + 1);
+        }
+        if (value) {
+          toInnermost();
+          scf::YieldOp::create(builder_, loc, value);
+        }
+        leave();
+      }
+      return branch.getResult(0);
+    };
+    return {build(build, 0), depth};
+  }
+
+  // Lanes may lie in several pieces: evaluate each piece at indices clamped into it, and select.
+  Placed position = emitLaneIndex(along);
+  if (failed())
+    return {};
+  Value result;
+  for (const Piece& piece : llvm::reverse(pieces)) {
+    Value offset = index(piece.offset), size = index(piece.size);
+    toInnermost();
+    Value zero = constantIndex(builder_, loc, 0, lanes);
+    Value shifted = arith::SubIOp::create(builder_, loc, position.value, splat(builder_, offset, lanes));
+    Value last =
+        arith::SubIOp::create(builder_, loc, splat(builder_, size, lanes), constantIndex(builder_, loc, 1, lanes));
+    Value low = arith::MaxSIOp::create(builder_, loc, shifted, zero);
+    Value clamped = arith::MinSIOp::create(builder_, loc, low, last);
+    AffineMap exact = inPiece(piece);
+    Dims dims(IndexSpace::max_dims);
+    dims.set(lanes_.dim);
+    AffineExpr opaque = space_.opaque(piece.value, exact, dims);
+    bound_opaques_[opaque] = clamped;
+    SmallVector<AffineExpr> exprs(exact.getResults());
+    exprs[op.getDim()] = opaque;
+    AffineMap safe = space_.indices(exprs);
+    Value value;
+    if (!constantOf(piece.size)) {  // it may be empty: then nothing may be read
+      Value some =
+          arith::CmpIOp::create(builder_, loc, arith::CmpIPredicate::sgt, size, constantIndex(builder_, loc, 0));
+      auto branch = scf::IfOp::create(builder_, loc, TypeRange{withLanes(element, lanes)}, some, true);
+      branch.thenBlock()->clear();
+      branch.elseBlock()->clear();
+      enter(branch.thenBlock());
+      scopes_.back().barrier = true;
+      Value inner = evaluate({piece.value, safe});
+      if (inner) {
+        toInnermost();
+        scf::YieldOp::create(builder_, loc, splat(builder_, inner, lanes));
+      }
+      leave();
+      enter(branch.elseBlock());
+      TypedAttr nothing = builder_.getZeroAttr(element);
+      Value none = constantOfType(builder_, loc, nothing, lanes);
+      scf::YieldOp::create(builder_, loc, none);
+      leave();
+      value = branch.getResult(0);
+    } else {
+      value = evaluate({piece.value, safe});
+    }
+    if (failed())
+      return {};
+    toInnermost();
+    value = splat(builder_, value, lanes);
+    if (!result) {
+      result = value;
+      continue;
+    }
+    Value end = arith::AddIOp::create(builder_, loc, splat(builder_, offset, lanes), splat(builder_, size, lanes));
+    Value mine = arith::CmpIOp::create(builder_, loc, arith::CmpIPredicate::slt, position.value, end);
+    result = arith::SelectOp::create(builder_, loc, mine, value, result);
+  }
+  return {result, depth};
+}
+
+}  // namespace zefuse

@@ -1,0 +1,24 @@
+// How a row is sorted: a bitonic network over integer keys (ordered/sort_keys.h), the same steps whatever the data are.
+#pragma once
+
+#include "common/toolchain/target_description.h"
+#include "lowering/analysis/domain.h"
+
+namespace zefuse {
+
+struct SortPlan {
+  bool select = false;        // keeps the best elements met so far, instead of sorting all
+  unsigned lanes = 16;        // of a vector of keys: a power of two
+  mlir::AffineExpr capacity;  // keys held per row, a multiple of the lanes
+  mlir::AffineExpr bytes;     // of these
+  double cost = 1;            // per row, as Strategy::unit_cost
+  std::string reason;
+};
+
+// Whether a sort of this element type has wide keys.
+bool hasWideKeys(mlir::Type element);
+// `assumed`: the length of a row whose size is symbolic.
+SortPlan planSort(const SortForm& form, const IndexSpace& space, double assumed);  // for the CPU
+SortPlan planGpuSort(const SortForm& form, const IndexSpace& space, double assumed);
+
+}  // namespace zefuse

@@ -1,0 +1,482 @@
+#include "lowering/schedule/core/strategy.h"
+
+#include "lowering/dialect/Zefuse.h"
+#include "lowering/schedule/core/scalar_ops.h"
+#include "lowering/schedule/core/sort_plan.h"
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/Math/IR/Math.h"
+#include "llvm/ADT/DenseSet.h"
+
+using namespace mlir;
+
+namespace zefuse {
+
+unsigned lanesFor(const IndexSpace& space, unsigned dim, const TargetDescription& target) {
+  auto size = constantOf(space.size(dim));
+  unsigned lanes = target.vector_width;
+  while (size && int64_t(lanes) > *size && lanes > 1)
+    lanes /= 2;
+  return lanes;
+}
+
+namespace {
+
+constexpr double assumed_symbol = 256;  // a symbolic size's value in the cost model
+
+using Seen = llvm::DenseSet<std::pair<Value, AffineMap>>;
+
+// The cost of an op per element, in units of a simple vector operation.
+double opCost(Operation* op) {
+  if (isa<math::AbsFOp, math::SqrtOp, math::FmaOp, math::FloorOp, math::CeilOp, math::RoundEvenOp, math::TruncOp,
+          math::CopySignOp, math::AbsIOp>(op))
+    return 1;
+  if (isa<math::MathDialect>(op->getDialect()))
+    return 16;
+  if (isa<arith::DivSIOp, arith::RemSIOp, arith::FloorDivSIOp, arith::CeilDivSIOp, arith::DivUIOp, arith::RemUIOp>(op))
+    return 20;
+  if (isa<arith::DivFOp>(op))
+    return 4;
+  return isa<arith::ConstantOp>(op) ? 0 : 1;
+}
+
+// Of a tensor's element from its operands'.
+double costOf(Value tensor) {
+  auto generic = tensor.getDefiningOp<linalg::GenericOp>();
+  if (!generic || isReduction(generic))
+    return 0;
+  double cost = 0;
+  for (Operation& op : generic.getBody()->without_terminator())
+    cost += isa<tensor::ExtractOp>(op) ? 8 : opCost(&op);
+  return cost;
+}
+
+// Computing it again costs more than storing and loading it.
+bool isExpensive(Value tensor) { return costOf(tensor) >= 8; }
+
+class Chooser {
+public:
+  Chooser(Domain& domain, const KernelGraph& graph, const TargetDescription& target)
+      : domain_(domain), space_(domain.space), graph_(graph), target_(target) {}
+
+  Strategy run() {
+    Strategy strategy;
+    if (domain_.scatter)
+      return scatter();
+    if (domain_.sort)
+      return sort();
+    chooseLanes(strategy);
+    if (target_.kind == TargetDescription::Kind::cpu) {
+      chooseOutputLevels(strategy);
+      chooseKept(strategy);
+      chooseStrip(strategy);
+    }
+    strategy.unit_cost = unitCost();
+    if (domain_.scan_dim)
+      strategy.unit_cost *= estimate(space_.size(*domain_.scan_dim));
+    return strategy;
+  }
+
+private:
+  double estimate(AffineExpr size) const {
+    AffineExpr number = size;
+    for (unsigned symbol = 0; symbol < space_.graphSymbols(); ++symbol)
+      number = number.replace(getAffineSymbolExpr(symbol, space_.context()), space_.constant(int64_t(assumed_symbol)));
+    return double(constantOf(space_.simplify(number)).value_or(int64_t(assumed_symbol)));
+  }
+
+  struct Access {
+    AffineExpr offset;
+    double weight;
+  };
+
+  // What computing `roots` reads.
+  SmallVector<Access> accesses(ArrayRef<Node> roots) const {
+    SmallVector<Access> result;
+    Seen seen;
+    for (Node root : roots)
+      walkNodes(space_, root, seen, graph_, [&](Node node) {
+        if (graph_.is_input(node.value)) {
+          result.push_back({graph_.offset(space_, node), 1});
+          return false;
+        }
+        Operation* op = node.value.getDefiningOp();
+        return !op || !isReduction(op);
+      });
+    return result;
+  }
+
+  // What the stage of a level computes: the elements of its reductions, and the outputs stored there.
+  SmallVector<Node> rootsOf(unsigned level, const Strategy& strategy) const {
+    SmallVector<Node> roots;
+    for (const Instance& instance : domain_.instances)
+      if (instance.level == level)
+        roots.push_back(instance.element());
+    for (auto [number, output] : llvm::enumerate(domain_.outputs))
+      if (!output.per_row && strategy.output_levels[number] == level)
+        roots.push_back(output.node);
+    return roots;
+  }
+
+  SmallVector<Access> outputAccesses(bool per_row) const {
+    SmallVector<Access> result;
+    SmallVector<Node> roots;
+    for (const DomainOutput& output : domain_.outputs)
+      if (output.per_row == per_row) {
+        result.push_back({graph_.output_offset(space_, output), 1.5});
+        roots.push_back(output.node);
+      }
+    llvm::append_range(result, accesses(roots));
+    return result;
+  }
+
+  // Relative time per element with the lanes along `dim`; 1 for scalar code.
+  double cost(ArrayRef<Access> accesses, unsigned dim) const {
+    double lanes = target_.kind == TargetDescription::Kind::cpu ? lanesFor(space_, dim, target_) : 16;
+    double sum = 0.5;
+    for (const Access& access : accesses) {
+      AffineExpr stride = space_.strideAlong(access.offset, dim);
+      auto step = constantOf(stride);
+      if (step && *step == 0)
+        sum += 0.3 * access.weight;
+      else if (step && *step == 1)
+        sum += access.weight;
+      else
+        sum += lanes * access.weight;
+    }
+    return sum / lanes;
+  }
+
+  unsigned best(ArrayRef<Access> accesses, ArrayRef<unsigned> dims, double& best_cost) const {
+    unsigned chosen = Strategy::none;
+    best_cost = 1e30;
+    for (unsigned dim : llvm::reverse(dims)) {
+      double mine = cost(accesses, dim);
+      if (mine < best_cost * 0.999) {
+        best_cost = mine;
+        chosen = dim;
+      }
+    }
+    return chosen;
+  }
+
+  // Sums whose lanes are far apart in memory: at every step each lane has a cache line of its own, which with rows of
+  // 2^n bytes all fall into one set of the cache. One row after the other streams, and an addition a step is no chain
+  // to hide. (What takes longer per step, a running maximum or log-sum-exp, has its lanes all the same.)
+  bool sumsFarApart(unsigned dim) const {
+    bool cheap = llvm::all_of(domain_.scans, [](Node scan) {
+      Block& body = scan.value.getDefiningOp<ScanOp>().getBody().front();
+      return llvm::all_of(body.without_terminator(),
+                          [](Operation& op) { return isa<arith::AddFOp, arith::AddIOp>(op); });
+    });
+    return cheap && llvm::any_of(domain_.outputs, [&](const DomainOutput& output) {
+             return constantOf(space_.strideAlong(graph_.output_offset(space_, output), dim)) != 1;
+           });
+  }
+
+  SmallVector<Access> stageAccesses(unsigned axes) const {
+    SmallVector<Node> roots;
+    for (const Instance& instance : domain_.instances)
+      if (instance.axes == axes)
+        roots.push_back(instance.element());
+    SmallVector<Access> result = accesses(roots);
+    if (axes == 0)
+      llvm::append_range(result, outputAccesses(false));
+    return result;
+  }
+
+  void chooseLanes(Strategy& strategy) {
+    strategy.axis_lanes.assign(domain_.axis_sets.size(), Strategy::none);
+    double rows_cost = 0, axes_cost = 0;
+    if (domain_.instances.empty()) {
+      SmallVector<Access> all = outputAccesses(false);
+      strategy.row_lanes = best(all, domain_.parallelRows(), rows_cost);
+      strategy.reason = domain_.scan_dim ? "scan, parallel over the other dims" : "pointwise";
+      if (domain_.scan_dim && strategy.row_lanes != Strategy::none && target_.kind == TargetDescription::Kind::cpu &&
+          sumsFarApart(strategy.row_lanes)) {
+        strategy.row_lanes = Strategy::none;
+        strategy.reason += ", a row at a time";
+      }
+      strategy.lanes_in_rows = strategy.row_lanes != Strategy::none;
+      if (strategy.lanes_in_rows && !domain_.scan_dim)
+        chooseTile(strategy, all);
+      return;
+    }
+    SmallVector<Access> everything;
+    for (unsigned axes = 0; axes < domain_.axis_sets.size(); ++axes) {
+      if (domain_.axis_sets[axes].dims.empty())
+        continue;
+      SmallVector<Access> mine = stageAccesses(axes);
+      double set_cost;
+      strategy.axis_lanes[axes] = best(mine, domain_.axis_sets[axes].dims, set_cost);
+      axes_cost += set_cost;
+      llvm::append_range(everything, mine);
+    }
+    strategy.row_lanes = best(everything, domain_.rows, rows_cost);
+    unsigned sets = llvm::count_if(domain_.axis_sets, [](auto& set) { return !set.dims.empty(); });
+    strategy.lanes_in_rows = strategy.row_lanes != Strategy::none && (sets == 0 || rows_cost * sets < axes_cost * 0.8);
+    strategy.reason = strategy.lanes_in_rows ? "reduction, lanes across rows" : "reduction, lanes along the row";
+  }
+
+  // Lanes along a row dim on which no index depends and along which the result's elements are neighbours: lanes then
+  // change different elements.
+  Strategy scatter() {
+    ScatterForm& form = *domain_.scatter;
+    Strategy strategy;
+    strategy.kept_bytes = space_.constant(0);
+    AffineExpr target = graph_.output_offset(space_, domain_.outputs[0]);
+    SmallVector<Access> all = accesses({form.init(), form.update()});
+    all.push_back({target, 3});
+    SmallVector<unsigned> candidates;
+    for (unsigned dim : domain_.rows)
+      if (constantOf(space_.strideAlong(target, dim)) == 1)
+        candidates.push_back(dim);
+    double cost = 0;
+    strategy.row_lanes = best(all, candidates, cost);
+    double updates = 1, fills = 1;
+    for (unsigned dim : form.sequential)
+      updates *= estimate(space_.size(dim));
+    for (unsigned dim : form.fill)
+      fills *= estimate(space_.size(dim));
+    strategy.unit_cost = updates * 16 + fills * 8;
+    strategy.reason =
+        domain_.rows.empty() ? "scatter, one after the other" : "scatter, parallel over what no index addresses";
+    chooseRange(strategy, fills, updates);
+    return strategy;
+  }
+
+  // Each group owns a range of the result's outermost addressed dimension: it fills memory as it lies, and applies the
+  // updates that land there, in order. Every group reads all indices: worth it when an update is long.
+  void chooseRange(Strategy& strategy, double fills, double updates) const {
+    constexpr double long_update = 64, many = 256;  // elements; indices to share
+    ScatterForm& form = *domain_.scatter;
+    if (target_.kind != TargetDescription::Kind::cpu || form.fill.empty())
+      return;
+    double elements = 1;
+    Dims free(IndexSpace::max_dims);
+    for (unsigned dim : domain_.rows) {
+      elements *= estimate(space_.size(dim));
+      free.set(dim);
+    }
+    double size = estimate(space_.size(form.fill.front()));
+    const auto* at = llvm::find(form.init_at.getResults(), space_.dim(form.fill.front()));
+    unsigned position = at - form.init_at.getResults().begin();
+    if (elements < long_update || size < many || space_.dimsOf(form.target.getResult(position)).anyCommon(free))
+      return;
+    strategy.scatter_range = position;
+    strategy.unit_cost = elements / size * (updates * 16 + fills * 8) / target_.vector_width;
+    strategy.reason = "scatter, parallel over ranges of the result";
+  }
+
+  Strategy sort() const {
+    bool cpu = target_.kind == TargetDescription::Kind::cpu;
+    SortPlan plan = (cpu ? planSort : planGpuSort)(*domain_.sort, space_, assumed_symbol);
+    Strategy strategy;
+    strategy.unit_cost = plan.cost;
+    strategy.kept_bytes = plan.bytes;
+    auto bytes = constantOf(plan.bytes);
+    strategy.kept_static = bytes && *bytes <= (cpu ? target_.private_row_bytes : target_.local_memory_bytes);
+    strategy.reason = plan.reason;
+    return strategy;
+  }
+
+  void chooseTile(Strategy& strategy, ArrayRef<Access> accesses) {
+    for (const Access& access : accesses) {
+      AffineExpr along = space_.strideAlong(access.offset, strategy.row_lanes);
+      if (along && constantOf(along) && *constantOf(along) >= 0 && *constantOf(along) <= 4)
+        continue;
+      for (unsigned dim : domain_.rows)
+        if (dim != strategy.row_lanes && constantOf(space_.strideAlong(access.offset, dim)) == 1) {
+          strategy.tile_dim = dim;
+          strategy.reason += ", tiled for a transposed load";
+          return;
+        }
+    }
+  }
+
+  // An output whose elements a stage meets anyway, when all that they need is known, is stored there: what leads to
+  // it is read and computed once.
+  void chooseOutputLevels(Strategy& strategy) {
+    for (const DomainOutput& output : domain_.outputs) {
+      unsigned ready = 0;
+      Seen seen;
+      walkNodes(space_, output.node, seen, graph_, [&](Node node) {
+        const Instance* instance = domain_.find(node);
+        ready = instance ? std::max(ready, instance->level + 1) : ready;
+        return !instance;
+      });
+      unsigned level = domain_.levels;
+      for (const Instance& instance : domain_.instances)
+        if (!output.per_row && instance.axes == 0 && instance.level >= ready)
+          level = std::min(level, instance.level);
+      strategy.output_levels.push_back(level);
+    }
+  }
+
+  // One vector of rows at a time steps through memory by whole rows, a cache line from each: pages and lines come late.
+  // Many at a time read what lies together.
+  void chooseStrip(Strategy& strategy) const {
+    constexpr double worth = 32;          // reduced elements: fewer stay in registers
+    constexpr unsigned budget = 8 << 10;  // bytes of partial results, beside what streams through the L1 cache
+    if (!strategy.lanes_in_rows || domain_.instances.empty() || domain_.scan_dim || !strategy.kept.empty())
+      return;
+    unsigned lanes = lanesFor(space_, strategy.row_lanes, target_), bytes = 0;
+    auto blocks = constantOf(space_.size(strategy.row_lanes).ceilDiv(lanes));
+    if (blocks && *blocks < 2)
+      return;
+    auto slot = [&](Value value) {
+      unsigned bits = registerType(getElementTypeOrSelf(value.getType())).getIntOrFloatBitWidth();
+      bytes += lanes * bits / 8;
+      return bits >= 32;  // narrower ones lie otherwise in memory than in registers
+    };
+    bool fits = true;
+    for (const Instance& instance : domain_.instances) {
+      double elements = 1;
+      for (unsigned dim : domain_.axis_sets[instance.axes].dims)
+        elements *= estimate(space_.size(dim));
+      fits &= elements >= worth && slot(combinerOf(instance.op).op->getResult(0));
+    }
+    Dims rows(IndexSpace::max_dims);
+    for (unsigned dim : domain_.rows)
+      rows.set(dim);
+    std::vector<std::vector<Node>> values(domain_.levels + 1);
+    for (unsigned level = 0; level <= domain_.levels && fits; ++level) {
+      Seen seen;
+      for (Node root : rootsOf(level, strategy))
+        walkNodes(space_, root, seen, graph_, [&](Node node) {
+          Dims dims = space_.dimsOf(node.at);
+          if (!dims.test(strategy.row_lanes) || dims.test(rows) || costOf(node.value) < 4)
+            return !domain_.find(node);
+          fits &= slot(node.value);
+          values[level].push_back(node);
+          return false;
+        });
+    }
+    if (!fits)
+      return;
+    strategy.strip = std::max(budget / bytes, 2u);
+    strategy.strip_values = std::move(values);
+    strategy.reason += ", " + std::to_string(strategy.strip) + " vectors at a time";
+  }
+
+  // Expensive nodes that a later stage needs again are kept from the first.
+  void chooseKept(Strategy& strategy) {
+    strategy.kept_bytes = space_.constant(0);
+    if (domain_.instances.empty())
+      return;
+    Seen before;  // nodes evaluated in earlier stages
+    llvm::DenseSet<std::pair<Value, AffineMap>> chosen;
+    for (unsigned level = 0; level <= domain_.levels; ++level) {
+      Seen mine;
+      for (Node root : rootsOf(level, strategy))
+        walkNodes(space_, root, mine, graph_, [&](Node node) {
+          std::pair<Value, AffineMap> key(node.value, node.at);
+          Operation* op = node.value.getDefiningOp();
+          // Under a concat or pad a node may be evaluated in one stage and skipped in another.
+          if (op && (isReduction(op) || isa<tensor::ConcatOp, PadOp>(op)))
+            return false;
+          if (!before.contains(key) || !isExpensive(node.value))
+            return true;
+          int axes = axisSetOf(node.at);
+          if (axes < 0)
+            return true;
+          if (chosen.insert(key).second)
+            addKept(strategy, node, axes);
+          return false;
+        });
+      before.insert(mine.begin(), mine.end());
+    }
+    auto bytes = constantOf(strategy.kept_bytes);
+    strategy.kept_static = bytes && *bytes <= target_.private_row_bytes;
+  }
+
+  // The axis set all of whose dims, and no other axis dims, the indices use.
+  int axisSetOf(AffineMap at) const {
+    Dims dims = space_.dimsOf(at);
+    for (unsigned dim : domain_.rows)
+      dims.reset(dim);
+    for (auto [number, set] : llvm::enumerate(domain_.axis_sets)) {
+      Dims axes(IndexSpace::max_dims);
+      for (unsigned dim : set.dims)
+        axes.set(dim);
+      if (axes.any() && dims == axes)
+        return number;
+    }
+    return -1;
+  }
+
+  void addKept(Strategy& strategy, Node node, unsigned axes) {
+    Kept kept;
+    kept.node = node;
+    kept.axes = axes;
+    kept.type = registerType(cast<RankedTensorType>(node.value.getType()).getElementType());
+    // Row-major with the laned dim innermost, so that lanes are neighbours.
+    unsigned laned = strategy.lanes_in_rows ? Strategy::none : strategy.axis_lanes[axes];
+    SmallVector<unsigned> dims;
+    for (unsigned dim : domain_.axis_sets[axes].dims)
+      if (dim != laned)
+        dims.push_back(dim);
+    if (laned != Strategy::none)
+      dims.push_back(laned);
+    AffineExpr stride = space_.constant(1);
+    kept.offset = space_.constant(0);
+    if (strategy.lanes_in_rows)
+      stride = space_.constant(target_.vector_width);
+    for (unsigned dim : llvm::reverse(dims)) {
+      kept.offset = kept.offset + space_.dim(dim) * stride;
+      stride = stride * space_.size(dim);
+    }
+    // A last partial vector is stored whole.
+    kept.elements = space_.simplify(stride + target_.vector_width);
+    AffineExpr bytes = kept.elements * bytesInMemory(kept.type);
+    strategy.kept_bytes = space_.simplify(strategy.kept_bytes + (bytes + 63).floorDiv(64) * 64);
+    strategy.kept.push_back(std::move(kept));
+  }
+
+  // Per row (pointwise: per element): 4 bytes count like one vector-lane operation.
+  double unitCost() const {
+    double total = 0;
+    auto add = [&](ArrayRef<Node> roots, double times, double stored_bytes) {
+      double bytes = stored_bytes, work = 0;
+      Seen seen;
+      for (Node root : roots)
+        walkNodes(space_, root, seen, graph_, [&](Node node) {
+          if (graph_.is_input(node.value)) {
+            bytes += bytesInMemory(cast<RankedTensorType>(node.value.getType()).getElementType());
+            return false;
+          }
+          Operation* op = node.value.getDefiningOp();
+          if (op && isReduction(op))
+            return false;
+          if (op && !isa<RankedTensorType>(node.value.getType()))
+            work += opCost(op);
+          return true;
+        });
+      total += (bytes + work) * times;
+    };
+    auto elements = [&](const AxisSet& set) {
+      double count = 1;
+      for (unsigned dim : set.dims)
+        count *= estimate(space_.size(dim));
+      return count;
+    };
+    for (const Instance& instance : domain_.instances)
+      add({instance.element()}, elements(domain_.axis_sets[instance.axes]), 0);
+    for (const DomainOutput& output : domain_.outputs)
+      add({output.node}, output.per_row ? 1 : elements(domain_.axis_sets[0]),
+          bytesInMemory(cast<RankedTensorType>(output.node.value.getType()).getElementType()));
+    return total;
+  }
+
+  Domain& domain_;
+  IndexSpace& space_;
+  const KernelGraph& graph_;
+  const TargetDescription& target_;
+};
+
+}  // namespace
+
+Strategy chooseStrategy(Domain& domain, const KernelGraph& graph, const TargetDescription& target) {
+  return Chooser(domain, graph, target).run();
+}
+
+}  // namespace zefuse

@@ -1,0 +1,570 @@
+// The Intel GPU schedule: groups of work-items, each with vectors of up to 16 bytes.
+//
+// clang-format off
+//   pointwise            a vector per work-item, neighbouring work-items on neighbouring vectors; large kernels give
+//                        each several, a group's width apart
+//   transposes           gpu_transpose.cpp
+//   scans                a row per work-item
+//   reductions, lanes    a row belongs to one work-item (a few elements), a sub-group, or a whole group (long rows, or
+//   along the row        few of them); its work-items take vectors in turn and combine in sub-group operations and
+//                        local memory
+//   reductions, lanes    vectors of rows; when they are too few to fill the device, the sub-groups of a group share the
+//   across rows          reduced dims and combine in local memory
+// clang-format on
+//
+// A row's elements past the last full vector are taken one per work-item, so nothing is masked. Every combination has a
+// fixed order.
+#include "lowering/schedule/gpu/gpu.h"
+#include "lowering/schedule/core/index_math.h"
+#include "lowering/schedule/core/long_sums.h"
+#include "lowering/schedule/gpu/gpu_transpose.h"
+#include "lowering/schedule/gpu/work_group.h"
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/LLVMIR/LLVMDialect.h"
+#include "mlir/Dialect/Vector/IR/VectorOps.h"
+
+using namespace mlir;
+
+namespace zefuse {
+namespace {
+
+constexpr int64_t access_bytes = 16;         // of one work-item: the widest that one message carries per lane
+constexpr int64_t plain_group = 256;         // work-items, where nothing else decides
+constexpr int64_t alone_elements = 16;       // of a row, up to which one work-item takes it
+constexpr int64_t subgroup_elements = 1024;  // up to which a sub-group takes it
+constexpr int64_t symbolic_row_group = 128;  // work-items of a row whose length is not known
+constexpr int64_t largest_row_group = 512;
+
+class GpuSchedule {
+public:
+  explicit GpuSchedule(const ScheduleContext& context)
+      : c_(context), e_(context.evaluator), space_(context.domain.space), b_(context.builder()),
+        loc_(context.builder().getUnknownLoc()), i_{b_, loc_} {
+    // The widest element that the kernel loads or stores fills an access with this many.
+    SmallVector<Node> roots;
+    for (const Instance& instance : c_.domain.instances)
+      roots.push_back(instance.element());
+    auto fit = [&](Node node) {
+      Type type = cast<RankedTensorType>(node.value.getType()).getElementType();
+      width_ = std::min(width_, std::max<int64_t>(2, access_bytes / bytesInMemory(type)));
+    };
+    for (const DomainOutput& output : c_.domain.outputs) {
+      fit(output.node);
+      roots.push_back(output.node);
+    }
+    llvm::DenseSet<std::pair<Value, AffineMap>> seen;
+    for (Node root : roots)
+      walkNodes(space_, root, seen, c_.graph, [&](Node node) {
+        if (c_.graph.is_input(node.value))
+          fit(node);
+        return !c_.graph.is_input(node.value) &&
+               !(node.value.getDefiningOp() && isReduction(node.value.getDefiningOp()));
+      });
+  }
+
+  void run() {
+    if (c_.strategy.tile_dim != Strategy::none && scheduleTranspose(c_))
+      return;
+    if (c_.domain.scan_dim)
+      scan();
+    else if (c_.domain.instances.empty())
+      pointwise();
+    else if (c_.strategy.lanes_in_rows)
+      acrossRows();
+    else
+      alongRows();
+  }
+
+private:
+  //===-- sizes --------------------------------------------------------------------------------===//
+
+  // Lanes of a work-item's vectors along `dim`: a power of two that it holds.
+  int64_t lanesAlong(unsigned dim) const {
+    auto size = constantOf(space_.size(dim));
+    int64_t lanes = width_;
+    while (size && lanes > *size && lanes > 1)
+      lanes /= 2;
+    return lanes;
+  }
+
+  AffineExpr product(ArrayRef<unsigned> dims) const {
+    AffineExpr size = space_.constant(1);
+    for (unsigned dim : dims)
+      size = size * space_.size(dim);
+    return space_.simplify(size);
+  }
+
+  SmallVector<unsigned> without(ArrayRef<unsigned> dims, unsigned laned) const {
+    return llvm::filter_to_vector(dims, [&](unsigned dim) { return dim != laned; });
+  }
+
+  Value emitted(AffineExpr expr) {
+    Value value = e_.index(space_.simplify(expr));
+    e_.toInnermost();
+    return value;
+  }
+  Value number(int64_t value) { return i_.number(value); }
+  Value add(Value a, Value b) { return i_.add(a, b); }
+  Value multiply(Value a, int64_t b) { return i_.multiply(a, b); }
+
+  static int64_t powerOfTwo(int64_t value) {  // the largest that is not above it
+    int64_t power = 1;
+    while (power * 2 <= value)
+      power *= 2;
+    return power;
+  }
+
+  //===-- vectors of rows ----------------------------------------------------------------------===//
+
+  // Units are vectors of rows: lines of all other row dims, blocks along the laned one.
+  struct Units {
+    unsigned dim = Strategy::none;
+    int64_t lanes = 1;
+    SmallVector<unsigned> lines;
+    AffineExpr blocks, count;
+  };
+  Units rowUnits(bool vectors) const {
+    Units units;
+    units.dim = c_.strategy.row_lanes;
+    units.lines = without(c_.domain.rows, units.dim);
+    units.blocks = space_.constant(1);
+    if (units.dim != Strategy::none) {
+      units.lanes = vectors ? lanesAlong(units.dim) : 1;
+      units.blocks = space_.simplify(space_.size(units.dim).ceilDiv(units.lanes));
+    }
+    units.count = space_.simplify(product(units.lines) * units.blocks);
+    return units;
+  }
+
+  // Binds unit number `unit` and emits `body` for it; for a vector that the size cuts off, once per element.
+  void atUnit(const Units& units, Value unit, llvm::function_ref<void()> body) {
+    if (units.dim == Strategy::none) {
+      c_.bindPosition(units.lines, unit);
+      return body();
+    }
+    Value block = unit;
+    if (!units.lines.empty()) {
+      Value blocks = emitted(units.blocks);
+      block = i_.modulo(unit, blocks);
+      c_.bindPosition(units.lines, i_.divide(unit, blocks));
+      e_.toInnermost();
+    }
+    Value base = multiply(block, units.lanes);
+    if (units.lanes == 1) {
+      e_.bind(units.dim, base);
+      return body();
+    }
+    if (auto size = constantOf(space_.size(units.dim))) {
+      // The last vector may overlap the one before: the same values are stored twice.
+      bool aligned = *size % units.lanes == 0;
+      e_.bindLanes(units.dim, aligned ? base : i_.smaller(base, number(*size - units.lanes)), units.lanes, aligned);
+      return body();
+    }
+    Value size = emitted(space_.size(units.dim));
+    Value full = arith::CmpIOp::create(b_, loc_, arith::CmpIPredicate::sle, add(base, number(units.lanes)), size);
+    e_.openIf(full);
+    e_.bindLanes(units.dim, base, units.lanes, true);
+    body();
+    e_.closeIf();
+    Value cut = arith::XOrIOp::create(b_, loc_, full, arith::ConstantOp::create(b_, loc_, b_.getBoolAttr(true)));
+    e_.openIf(cut);
+    auto loop = e_.openLoop(base, size, number(1));
+    e_.bind(units.dim, loop.index());
+    body();
+    e_.closeLoop(loop);
+    e_.closeIf();
+  }
+
+  //===-- pointwise ----------------------------------------------------------------------------===//
+
+  void pointwise() {
+    Units units = rowUnits(true);
+    int64_t rounds = 1;
+    if (auto count = constantOf(units.count))
+      rounds = std::clamp<int64_t>(powerOfTwo(std::max<int64_t>(1, *count / (2 * c_.target.resident_items))), 1, 8);
+    c_.launch.extent = units.count;
+    c_.launch.grain = plain_group * rounds;
+    c_.launch.schedule +=
+        ", " + std::to_string(rounds) + " vectors of " + std::to_string(units.lanes) + " per work-item";
+    WorkGroup group(b_, c_.function, c_.launch, plain_group, 0);
+    Value extent = emitted(units.count);
+    Value first = add(multiply(group.group(), plain_group * rounds), group.item());
+    auto store = [&] {
+      for (const DomainOutput& output : c_.domain.outputs)
+        c_.storeOutput(output);
+    };
+    if (rounds == 1) {
+      e_.openIf(i_.less(first, extent));
+      atUnit(units, first, store);
+      e_.closeIf();
+      return;
+    }
+    Value end = i_.smaller(add(multiply(group.group(), plain_group * rounds), number(plain_group * rounds)), extent);
+    auto loop = e_.openLoop(first, end, number(plain_group));
+    atUnit(units, loop.index(), store);
+    e_.closeLoop(loop);
+  }
+
+  // A row per work-item, neighbours on the dim that the accesses step through by one. Nothing is shared along a row:
+  // the order of its steps is part of the meaning.
+  void scan() {
+    SmallVector<unsigned> rows = without(c_.domain.parallelRows(), c_.strategy.row_lanes);
+    if (c_.strategy.row_lanes != Strategy::none)
+      rows.push_back(c_.strategy.row_lanes);
+    c_.launch.extent = space_.simplify(c_.domain.rowCount());
+    c_.launch.grain = plain_group;
+    c_.launch.schedule += ", a row per work-item";
+    WorkGroup group(b_, c_.function, c_.launch, plain_group, 0);
+    Value row = add(multiply(group.group(), plain_group), group.item());
+    e_.openIf(i_.less(row, emitted(c_.launch.extent)));
+    c_.bindPosition(rows, row);
+    c_.scanRow(1);
+    e_.closeIf();
+  }
+
+  //===-- walking over the reduced dims --------------------------------------------------------===//
+
+  // This work-item takes positions first, first + team, ... of what is walked.
+  struct Walk {
+    Value first;
+    int64_t team = 1;
+    bool vectors = false;  // along the axis set's laned dim; else lanes, if any, are bound by the rows
+  };
+
+  // The positions of `count` that this work-item takes: as many as all take, then perhaps one more.
+  // body(position, carried) returns what to carry on. `sums`: null, or what is carried are those reductions' partial
+  // results.
+  using Step = llvm::function_ref<SmallVector<Value>(Value, ValueRange)>;
+  SmallVector<Value> positions(const Walk& walk, AffineExpr count, SmallVector<Value> carried, const LongTotals* sums,
+                               Step body) {
+    auto loop = [&](Value from, Value to, int64_t step, llvm::function_ref<Value(Value)> position,
+                    SmallVector<Value> values) {
+      auto op = e_.openLoop(from, to, number(step), values);
+      SmallVector<Value> next = body(position(op.index()), op.carried());
+      return e_.failed() ? values : SmallVector<Value>(e_.closeLoop(op, next));
+    };
+    auto long_loop = [&](Value from, Value to, int64_t step, llvm::function_ref<Value(Value)> position) {
+      unsigned lanes = lanesOf(carried.front());
+      int64_t block = step * sum_block;
+      auto op = e_.openLoop(from, to, number(block), sums->start(lanes));
+      e_.toInnermost();
+      Value last = i_.smaller(add(op.index(), number(block)), to);
+      SmallVector<Value> inner = loop(op.index(), last, step, position, sums->block(lanes));
+      if (e_.failed())
+        return;
+      e_.toInnermost();
+      SmallVector<Value> totals(e_.closeLoop(op, sums->add(op.carried(), inner)));
+      e_.toInnermost();
+      carried = sums->joined(llvm::to_vector(llvm::concat<Value>(carried, sums->values(totals))));
+    };
+    auto same = [](Value value) { return value; };
+    auto constant = constantOf(count);
+    std::optional<int64_t> each = constant ? std::optional(*constant / walk.team) : std::nullopt;
+    bool blocks = sums && sumBlocks({each}, sums->reductions());
+    if (!constant) {
+      if (blocks)
+        long_loop(walk.first, emitted(count), walk.team, same);
+      else
+        carried = loop(walk.first, emitted(count), walk.team, same, carried);
+      return carried;
+    }
+    // A constant trip count: the device's compiler unrolls what is short.
+    int64_t rounds = *each, rest = *constant % walk.team;
+    auto mine = [&](Value round) { return add(multiply(round, walk.team), walk.first); };
+    if (rounds > 0 && blocks)
+      long_loop(number(0), number(rounds), 1, mine);
+    else if (rounds > 0)
+      carried = loop(number(0), number(rounds), 1, mine, carried);
+    if (rest > 0 && !e_.failed())
+      carried = loop(add(walk.first, number(rounds * walk.team)), number(*constant), walk.team, same, carried);
+    return carried;
+  }
+
+  // Full vectors of an axis set, then the elements past them. `vector` and `scalar` emit one position with its dims
+  // bound.
+  void bindAxes(unsigned axes, Value position, int64_t lanes, bool rest) {
+    const auto& dims = c_.domain.axis_sets[axes].dims;
+    unsigned laned = c_.strategy.axis_lanes[axes];
+    SmallVector<unsigned> outer = without(dims, laned);
+    AffineExpr full = space_.size(laned).floorDiv(lanes), left = space_.size(laned) - full * lanes;
+    Value inner = position;
+    if (!outer.empty()) {
+      Value count = emitted(rest ? left : full);
+      inner = i_.modulo(position, count);
+      c_.bindPosition(outer, i_.divide(position, count));
+      e_.toInnermost();
+    }
+    if (rest)
+      e_.bind(laned, add(inner, emitted(full * lanes)));
+    else
+      e_.bindLanes(laned, multiply(inner, lanes), lanes, true);
+  }
+
+  int64_t axisLanes(const Walk& walk, unsigned axes) const {
+    unsigned laned = c_.strategy.axis_lanes[axes];
+    return walk.vectors && laned != Strategy::none ? lanesAlong(laned) : 1;
+  }
+
+  // Calls emit(lanes) with all dims of the axis set bound, for all of this work-item's share.
+  SmallVector<Value> walkAxes(const Walk& walk, unsigned axes, SmallVector<Value> vectors, const LongTotals* sums,
+                              llvm::function_ref<SmallVector<Value>(SmallVector<Value>)> between, Step emit) {
+    const auto& dims = c_.domain.axis_sets[axes].dims;
+    unsigned laned = c_.strategy.axis_lanes[axes];
+    int64_t lanes = axisLanes(walk, axes);
+    if (lanes == 1) {
+      SmallVector<unsigned> order = without(dims, laned);
+      if (laned != Strategy::none)
+        order.push_back(laned);
+      return positions(walk, product(dims), between(vectors), sums, [&](Value position, ValueRange carried) {
+        c_.bindPosition(order, position);
+        return emit(position, carried);
+      });
+    }
+    AffineExpr lines = product(without(dims, laned));
+    AffineExpr full = space_.simplify(lines * space_.size(laned).floorDiv(lanes));
+    vectors = positions(walk, full, vectors, sums, [&](Value position, ValueRange carried) {
+      bindAxes(axes, position, lanes, false);
+      return emit(position, carried);
+    });
+    if (e_.failed())
+      return {};
+    e_.toInnermost();
+    SmallVector<Value> scalars = between(vectors);
+    AffineExpr left = space_.simplify(lines * (space_.size(laned) % lanes));
+    if (constantOf(left) == 0)
+      return scalars;
+    return positions(walk, left, scalars, sums, [&](Value position, ValueRange carried) {
+      bindAxes(axes, position, lanes, true);
+      return emit(position, carried);
+    });
+  }
+
+  SmallVector<Value> reduceWalk(const Walk& walk, unsigned axes, ArrayRef<const Instance*> instances,
+                                int64_t row_lanes) {
+    int64_t lanes = std::max(axisLanes(walk, axes), row_lanes);
+    e_.toInnermost();
+    LongTotals sums(c_, instances);
+    auto between = [&](SmallVector<Value> values) {
+      if (row_lanes == 1)
+        for (auto [instance, value] : llvm::zip(instances, values))
+          value = c_.combineLanes(*instance, value);
+      return values;
+    };
+    return walkAxes(walk, axes, sums.block(lanes), &sums, between, [&](Value, ValueRange carried) {
+      SmallVector<Value> next;
+      for (auto [instance, total] : llvm::zip(instances, carried)) {
+        Value element = e_.evaluate(instance->element());
+        if (!element)
+          return SmallVector<Value>();
+        e_.toInnermost();
+        next.push_back(c_.combine(*instance, total, splat(b_, element, lanesOf(total))));
+      }
+      return next;
+    });
+  }
+
+  // All stages of the rows that are bound. meet(instances, partial results) combines over the team.
+  using Meet = llvm::function_ref<SmallVector<Value>(ArrayRef<const Instance*>, SmallVector<Value>)>;
+  void stages(const Walk& walk, int64_t row_lanes, Value stores_rows, Meet meet) {
+    Domain& domain = c_.domain;
+    for (unsigned level = 0; level < domain.levels; ++level)
+      for (unsigned axes = 0; axes < domain.axis_sets.size(); ++axes) {
+        SmallVector<const Instance*> instances;
+        for (const Instance& instance : domain.instances)
+          if (instance.level == level && instance.axes == axes)
+            instances.push_back(&instance);
+        if (instances.empty() || e_.failed())
+          continue;
+        SmallVector<Value> totals = reduceWalk(walk, axes, instances, row_lanes);
+        if (e_.failed())
+          return;
+        e_.toInnermost();
+        totals = meet(instances, totals);
+        for (auto [instance, total] : llvm::zip(instances, totals))
+          e_.bindValue(instance->result(), c_.finish(*instance, total));
+      }
+    bool columns = false, rows = false;
+    for (const DomainOutput& output : domain.outputs)
+      (output.per_row ? rows : columns) = true;
+    if (rows) {
+      e_.toInnermost();
+      if (stores_rows)
+        e_.openIf(stores_rows);
+      for (const DomainOutput& output : domain.outputs)
+        if (output.per_row)
+          c_.storeOutput(output);
+      if (stores_rows)
+        e_.closeIf();
+    }
+    if (!columns || e_.failed())
+      return;
+    e_.toInnermost();
+    walkAxes(
+        walk, 0, {}, nullptr, [](SmallVector<Value> none) { return none; },
+        [&](Value, ValueRange) {
+          for (const DomainOutput& output : domain.outputs)
+            if (!output.per_row)
+              c_.storeOutput(output);
+          return SmallVector<Value>();
+        });
+  }
+
+  //===-- rows ---------------------------------------------------------------------------------===//
+
+  // The longest axis set's size; none: symbolic.
+  std::optional<int64_t> rowElements() const {
+    int64_t longest = 0;
+    for (const AxisSet& set : c_.domain.axis_sets) {
+      auto size = constantOf(product(set.dims));
+      if (!size)
+        return std::nullopt;
+      longest = std::max(longest, *size);
+    }
+    return longest;
+  }
+
+  void alongRows() {
+    auto elements = rowElements();
+    auto rows = constantOf(space_.simplify(c_.domain.rowCount()));
+    int64_t subgroup = c_.target.subgroup_size;
+    c_.launch.extent = space_.simplify(c_.domain.rowCount());
+    if (elements && *elements <= alone_elements)
+      return rowPerItem();
+    // Sub-groups that leave most of the device idle are worth joining.
+    bool few = rows && *rows * subgroup * 2 < c_.target.resident_items;
+    if (elements && *elements <= (few ? subgroup_elements / 4 : subgroup_elements))
+      return rowPerSubgroup();
+    int64_t wanted = symbolic_row_group;
+    if (elements)
+      wanted = std::clamp(powerOfTwo(*elements / (width_ * 2)), 4 * subgroup,
+                          std::min<int64_t>(largest_row_group, c_.target.max_group_size));
+    rowPerGroup(std::min<int64_t>(wanted, c_.target.max_group_size));
+  }
+
+  void rowPerItem() {
+    c_.launch.grain = plain_group;
+    c_.launch.schedule += ", a row per work-item";
+    WorkGroup group(b_, c_.function, c_.launch, plain_group, 0);
+    Value row = add(multiply(group.group(), plain_group), group.item());
+    e_.openIf(i_.less(row, emitted(c_.launch.extent)));
+    c_.bindPosition(c_.domain.rows, row);
+    stages({number(0), 1, true}, 1, {}, [](auto, SmallVector<Value> totals) { return totals; });
+    e_.closeIf();
+  }
+
+  void rowPerSubgroup() {
+    int64_t rows = plain_group / c_.target.subgroup_size;
+    c_.launch.grain = rows;
+    c_.launch.schedule += ", a row per sub-group";
+    WorkGroup group(b_, c_.function, c_.launch, plain_group, c_.target.subgroup_size);
+    Value row = add(multiply(group.group(), rows), group.subgroupIndex());
+    e_.openIf(i_.less(row, emitted(c_.launch.extent)));
+    c_.bindPosition(c_.domain.rows, row);
+    Value first = arith::CmpIOp::create(b_, loc_, arith::CmpIPredicate::eq, group.lane(), number(0));
+    stages({group.lane(), group.subgroup(), true}, 1, first,
+           [&](ArrayRef<const Instance*> instances, SmallVector<Value> totals) {
+             for (auto [instance, total] : llvm::zip(instances, totals))
+               total = group.reduceInSubgroup(combinerOf(instance->op).op, total);
+             return totals;
+           });
+    e_.closeIf();
+  }
+
+  void rowPerGroup(int64_t size) {
+    c_.launch.grain = 1;
+    c_.launch.schedule += ", a row per group of " + std::to_string(size);
+    WorkGroup group(b_, c_.function, c_.launch, size, c_.target.subgroup_size);
+    c_.bindPosition(c_.domain.rows, group.group());
+    e_.toInnermost();
+    Value first = arith::CmpIOp::create(b_, loc_, arith::CmpIPredicate::eq, group.item(), number(0));
+    stages({group.item(), size, true}, 1, first, [&](ArrayRef<const Instance*> instances, SmallVector<Value> totals) {
+      return group.reduceInGroup(instances, totals);
+    });
+  }
+
+  //===-- vectors of rows with reductions ------------------------------------------------------===//
+
+  void acrossRows() {
+    Units units = rowUnits(constantOf(space_.size(c_.strategy.row_lanes)).has_value());
+    auto elements = rowElements();
+    auto count = constantOf(units.count);
+    c_.launch.extent = units.count;
+    // Sub-groups share the reduced dims while the rows alone do not fill the device.
+    int64_t teams = elements ? std::clamp<int64_t>(powerOfTwo(std::max<int64_t>(*elements / 8, 1)), 1, 16) : 8;
+    while (count && teams > 1 && *count * teams / 2 >= c_.target.resident_items)
+      teams /= 2;
+    if (teams == 1) {
+      c_.launch.grain = plain_group;
+      c_.launch.schedule += ", vectors of " + std::to_string(units.lanes) + " rows per work-item";
+      WorkGroup group(b_, c_.function, c_.launch, plain_group, 0);
+      Value unit = add(multiply(group.group(), plain_group), group.item());
+      e_.openIf(i_.less(unit, emitted(units.count)));
+      atUnit(units, unit, [&] {
+        stages({number(0), 1, false}, units.lanes, {}, [](auto, SmallVector<Value> totals) { return totals; });
+      });
+      e_.closeIf();
+      return;
+    }
+    int64_t width = c_.target.subgroup_size;
+    c_.launch.grain = width;
+    c_.launch.schedule +=
+        ", vectors of " + std::to_string(units.lanes) + " rows, reduced by " + std::to_string(teams) + " sub-groups";
+    WorkGroup group(b_, c_.function, c_.launch, width * teams, width);
+    // All work-items meet at the barriers: those past the end compute the last unit again.
+    Value last = arith::SubIOp::create(b_, loc_, emitted(units.count), number(1));
+    Value unit = i_.smaller(add(multiply(group.group(), width), group.lane()), last);
+    atUnit(units, unit, [&] {
+      e_.toInnermost();
+      Value first = arith::CmpIOp::create(b_, loc_, arith::CmpIPredicate::eq, group.subgroupIndex(), number(0));
+      stages({group.subgroupIndex(), teams, false}, units.lanes, first,
+             [&](ArrayRef<const Instance*> instances, SmallVector<Value> totals) {
+               return meetAcross(group, instances, totals, teams, units.lanes);
+             });
+    });
+  }
+
+  // Each sub-group's partial results, combined in order by every work-item.
+  SmallVector<Value> meetAcross(WorkGroup& group, ArrayRef<const Instance*> instances, SmallVector<Value> totals,
+                                int64_t teams, int64_t lanes) {
+    SmallVector<Value> arrays;
+    auto elementType = [](const Instance* instance) {
+      return cast<RankedTensorType>(instance->op->getResult(0).getType()).getElementType();
+    };
+    int64_t width = group.subgroup();
+    for (auto [instance, total] : llvm::zip(instances, totals)) {
+      Type type = elementType(instance);
+      arrays.push_back(group.localArray(memoryType(type), teams * width * lanes));
+      LLVM::StoreOp::create(b_, loc_, toMemory(b_, loc_, total, type),
+                            group.at(arrays.back(), memoryType(type), multiply(group.item(), lanes)),
+                            unsigned(bytesInMemory(type)));
+    }
+    group.barrier();
+    for (auto [i, instance] : llvm::enumerate(instances)) {
+      Type type = elementType(instance), memory = memoryType(type);
+      Value total;
+      for (int64_t team = 0; team < teams; ++team) {
+        Value place = multiply(add(group.lane(), number(team * width)), lanes);
+        Value loaded = LLVM::LoadOp::create(b_, loc_, withLanes(memory, lanes), group.at(arrays[i], memory, place),
+                                            unsigned(bytesInMemory(type)));
+        Value partial = toRegister(b_, loc_, loaded, type);
+        total = total ? c_.combine(*instance, total, partial) : partial;
+      }
+      totals[i] = total;
+    }
+    return totals;
+  }
+
+  const ScheduleContext& c_;
+  Evaluator& e_;
+  IndexSpace& space_;
+  OpBuilder& b_;
+  Location loc_;
+  IndexMath i_;
+  int64_t width_ = c_.target.vector_width;
+};
+
+}  // namespace
+
+void scheduleGpu(const ScheduleContext& context) { GpuSchedule(context).run(); }
+
+}  // namespace zefuse

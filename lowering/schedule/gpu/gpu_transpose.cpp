@@ -1,0 +1,149 @@
+// Pointwise kernels with a load that is contiguous along another dim than the stores: square tiles of both dims go
+// through local memory, so that neighbouring work-items load neighbours and store neighbours.
+#include "lowering/schedule/gpu/gpu_transpose.h"
+
+#include "lowering/schedule/core/index_math.h"
+#include "lowering/schedule/gpu/work_group.h"
+#include "mlir/Dialect/LLVMIR/LLVMDialect.h"
+#include "mlir/Dialect/Tensor/IR/Tensor.h"
+
+using namespace mlir;
+
+namespace zefuse {
+namespace {
+
+constexpr int64_t side = 32, group_rows = 8;
+constexpr unsigned most_tiles = 4;  // in local memory at a time
+
+class Transpose {
+public:
+  explicit Transpose(const ScheduleContext& context)
+      : c_(context), e_(context.evaluator), space_(context.domain.space), b_(context.builder()),
+        loc_(context.builder().getUnknownLoc()), i_{b_, loc_}, stored_(context.strategy.row_lanes),
+        loaded_(context.strategy.tile_dim) {}
+
+  bool run() {
+    findLoads();
+    if (loads_.empty())
+      return false;
+    SmallVector<unsigned> lines =
+        llvm::filter_to_vector(c_.domain.rows, [&](unsigned dim) { return dim != stored_ && dim != loaded_; });
+    AffineExpr count = space_.constant(1);
+    for (unsigned dim : lines)
+      count = count * space_.size(dim);
+    AffineExpr across = space_.size(loaded_).ceilDiv(side), along = space_.size(stored_).ceilDiv(side);
+    c_.launch.extent = space_.simplify(count * across * along);
+    c_.launch.grain = 1;
+    c_.launch.schedule += ", tiles of " + std::to_string(side) + " x " + std::to_string(side) +
+                          " through local memory for " + std::to_string(loads_.size()) + " loads";
+    WorkGroup group(b_, c_.function, c_.launch, side * group_rows, 0);
+    Value tiles_along = index(along), tiles_across = index(across);
+    Value rest = i_.divide(group.group(), tiles_along);
+    Value first_stored = i_.multiply(i_.modulo(group.group(), tiles_along), side);
+    Value first_loaded = i_.multiply(i_.modulo(rest, tiles_across), side);
+    c_.bindPosition(lines, i_.divide(rest, tiles_across));
+    e_.toInnermost();
+    // A row more than needed per line: both directions spread over the banks.
+    for (Node node : loads_)
+      arrays_.push_back(group.localArray(memoryType(elementOf(node)), side * (side + 1)));
+    Value fast = i_.modulo(group.item(), side), slow = i_.divide(group.item(), side);
+    for (int64_t row = 0; row < side; row += group_rows)
+      at(
+          first_stored, i_.add(slow, row), first_loaded, fast,
+          [&](unsigned number, Value place) {
+            Node node = loads_[number];
+            Value value = e_.evaluate(node);
+            e_.toInnermost();
+            if (value)
+              LLVM::StoreOp::create(b_, loc_, toMemory(b_, loc_, value, elementOf(node)), place,
+                                    unsigned(bytesInMemory(elementOf(node))));
+          },
+          [] {});
+    e_.toInnermost();
+    group.barrier();
+    for (int64_t row = 0; row < side; row += group_rows)
+      at(
+          first_stored, fast, first_loaded, i_.add(slow, row),
+          [&](unsigned number, Value place) {
+            Type type = elementOf(loads_[number]);
+            Value value = LLVM::LoadOp::create(b_, loc_, memoryType(type), place, unsigned(bytesInMemory(type)));
+            e_.bindValue(loads_[number], toRegister(b_, loc_, value, type));
+          },
+          [&] {
+            for (const DomainOutput& output : c_.domain.outputs)
+              c_.storeOutput(output);
+          });
+    return true;
+  }
+
+private:
+  static Type elementOf(Node node) { return cast<RankedTensorType>(node.value.getType()).getElementType(); }
+
+  Value index(AffineExpr expr) {
+    Value value = e_.index(space_.simplify(expr));
+    e_.toInnermost();
+    return value;
+  }
+
+  // The loads that are contiguous along the one dim and far from it along the other.
+  void findLoads() {
+    llvm::DenseSet<std::pair<Value, AffineMap>> seen;
+    for (const DomainOutput& output : c_.domain.outputs)
+      walkNodes(space_, output.node, seen, c_.graph, [&](Node node) {
+        if (c_.graph.is_input(node.value)) {
+          AffineExpr offset = c_.graph.offset(space_, node);
+          auto along = space_.strideAlong(offset, stored_), across = space_.strideAlong(offset, loaded_);
+          bool near = along && constantOf(along) && *constantOf(along) >= 0 && *constantOf(along) <= 4;
+          if (across && constantOf(across) == 1 && !near && loads_.size() < most_tiles && !readsIndices(node))
+            loads_.push_back(node);
+          return false;
+        }
+        // A concat's piece exists for some of its indices only.
+        return !isa_and_nonnull<tensor::ConcatOp>(node.value.getDefiningOp());
+      });
+  }
+
+  bool readsIndices(Node node) const {
+    bool found = false;
+    for (AffineExpr expr : node.at.getResults())
+      expr.walk([&](AffineExpr part) { found |= space_.isOpaque(part); });
+    return found;
+  }
+
+  // Binds both dims at one element of the tile, if it exists, and emits each(load's number, its place in local memory),
+  // then `last`.
+  void at(Value first_stored, Value in_stored, Value first_loaded, Value in_loaded,
+          llvm::function_ref<void(unsigned, Value)> each, llvm::function_ref<void()> last) {
+    Value stored_size = index(space_.size(stored_)), loaded_size = index(space_.size(loaded_));
+    Value stored = i_.add(first_stored, in_stored), loaded = i_.add(first_loaded, in_loaded);
+    e_.openIf(i_.both(i_.less(stored, stored_size), i_.less(loaded, loaded_size)));
+    e_.bind(stored_, stored);
+    e_.bind(loaded_, loaded);
+    Value place = i_.add(i_.multiply(in_stored, side + 1), in_loaded);
+    for (unsigned number = 0; number < loads_.size() && !e_.failed(); ++number) {
+      Type memory = memoryType(elementOf(loads_[number]));
+      Value offset = arith::IndexCastOp::create(b_, loc_, b_.getI64Type(), place);
+      each(number, LLVM::GEPOp::create(b_, loc_, arrays_[number].getType(), memory, arrays_[number],
+                                       ArrayRef<LLVM::GEPArg>{offset}, LLVM::GEPNoWrapFlags::inbounds));
+    }
+    if (!e_.failed())
+      last();
+    e_.closeIf();
+  }
+
+  const ScheduleContext& c_;
+  Evaluator& e_;
+  IndexSpace& space_;
+  OpBuilder& b_;
+  Location loc_;
+  IndexMath i_;
+  unsigned stored_, loaded_;  // the dims that stores and these loads are contiguous along
+  SmallVector<Node> loads_;
+  SmallVector<Value> arrays_;
+};
+
+}  // namespace
+
+bool scheduleTranspose(const ScheduleContext& context) { return Transpose(context).run(); }
+
+}  // namespace zefuse

@@ -1,0 +1,205 @@
+#include "lowering/schedule/gpu/work_group.h"
+
+#include "lowering/schedule/core/scalar_ops.h"
+#include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/LLVMIR/LLVMDialect.h"
+
+using namespace mlir;
+
+namespace zefuse {
+
+WorkGroup::WorkGroup(OpBuilder& builder, func::FuncOp function, LoweredKernel& launch, int64_t size, int64_t subgroup)
+    : b_(builder), function_(function), loc_(builder.getUnknownLoc()), size_(size), subgroup_(subgroup) {
+  launch.chunked = false;
+  launch.group_size = {uint32_t(size), 1, 1};
+  function->setAttr("zefuse.group_size", b_.getI64IntegerAttr(size));
+  if (subgroup > 0)
+    function->setAttr("zefuse.subgroup_size", b_.getI64IntegerAttr(subgroup));
+  auto index = [&](Value id) -> Value { return arith::IndexCastUIOp::create(b_, loc_, b_.getIndexType(), id); };
+  Value x = arith::ConstantOp::create(b_, loc_, b_.getI32IntegerAttr(0));
+  group_ = index(call("_Z12get_group_idj", b_.getI64Type(), x));
+  if (subgroup == 0) {
+    item_ = index(call("_Z12get_local_idj", b_.getI64Type(), x));
+    return;
+  }
+  lane_ = index(call("_Z22get_sub_group_local_idv", b_.getI32Type(), {}));
+  subgroup_index_ = index(call("_Z16get_sub_group_idv", b_.getI32Type(), {}));
+  Value first = arith::MulIOp::create(b_, loc_, subgroup_index_, constantIndex(b_, loc_, subgroup));
+  item_ = arith::AddIOp::create(b_, loc_, first, lane_);
+}
+
+Value WorkGroup::call(StringRef name, Type result, ValueRange operands) {
+  auto module = function_->getParentOfType<ModuleOp>();
+  TypeRange results = result ? TypeRange(result) : TypeRange();
+  if (!module.lookupSymbol<func::FuncOp>(name)) {
+    OpBuilder::InsertionGuard guard(b_);
+    b_.setInsertionPointToStart(module.getBody());
+    func::FuncOp::create(b_, loc_, name, b_.getFunctionType(operands.getTypes(), results)).setPrivate();
+  }
+  auto call = func::CallOp::create(b_, loc_, name, results, operands);
+  return result ? call.getResult(0) : Value();
+}
+
+void WorkGroup::barrier(bool global) {
+  Value fence = arith::ConstantOp::create(b_, loc_, b_.getI32IntegerAttr(global ? 3 : 1));
+  call("_Z7barrierj", Type(), fence);
+}
+
+Value WorkGroup::localArray(Type element, int64_t count) {
+  std::string name = function_.getName().str() + "_local_" + std::to_string(arrays_++);
+  auto module = function_->getParentOfType<ModuleOp>();
+  auto type = LLVM::LLVMArrayType::get(element, count);
+  {
+    OpBuilder::InsertionGuard guard(b_);
+    b_.setInsertionPointToStart(module.getBody());
+    auto global = LLVM::GlobalOp::create(b_, loc_, type, /*isConstant=*/false, LLVM::Linkage::Internal, name,
+                                         Attribute(), /*alignment=*/64, /*addrSpace=*/3);
+    Block* init = b_.createBlock(&global.getInitializerRegion());
+    b_.setInsertionPointToStart(init);
+    Value undefined = LLVM::UndefOp::create(b_, loc_, type);
+    LLVM::ReturnOp::create(b_, loc_, undefined);
+  }
+  return LLVM::AddressOfOp::create(b_, loc_, LLVM::LLVMPointerType::get(b_.getContext(), 3), name);
+}
+
+Value WorkGroup::at(Value array, Type element, Value index) {
+  Value at = arith::IndexCastOp::create(b_, loc_, b_.getI64Type(), index);
+  return LLVM::GEPOp::create(b_, loc_, array.getType(), element, array, ArrayRef<LLVM::GEPArg>{at},
+                             LLVM::GEPNoWrapFlags::inbounds);
+}
+
+// A function of OpenCL for one value: sub_group_<operation>(value), for the types that it has.
+Value WorkGroup::subgroupCall(StringRef operation, Value value) {
+  Type type = value.getType();
+  const char* code = type.isF32() ? "f" : type.isF64() ? "d" : type.isInteger(32) ? "i" : "l";
+  std::string name = "sub_group_" + operation.str();
+  return call("_Z" + std::to_string(name.size()) + name + code, type, value);
+}
+
+Value WorkGroup::multiplyMatrices(Type element, Value a, Value b, Value c) {
+  bool whole = cast<VectorType>(a.getType()).getElementType().isInteger(16);
+  std::string rows = std::to_string(lanesOf(c));
+  // Mangled: (short or int a[rows], int b[8], float c[rows]); S_ repeats the first type.
+  std::string name =
+      element.isF16() ? "_Z38intel_sub_group_f16_f16_matrix_mad_k16" : "_Z40intel_sub_group_bf16_bf16_matrix_mad_k16";
+  name += "Dv" + rows + (whole ? "_sDv8_i" : rows == "8" ? "_iS_" : "_iDv8_i") + "Dv" + rows + "_f";
+  return call(name, c.getType(), {a, b, c});
+}
+
+Value WorkGroup::broadcast(Value value, int64_t lane) {
+  Type type = value.getType();
+  const char* code = type.isF32() ? "f" : type.isF64() ? "d" : type.isInteger(32) ? "i" : "l";
+  Value from = arith::ConstantOp::create(b_, loc_, b_.getI32IntegerAttr(lane));
+  return call("_Z19sub_group_broadcast" + std::string(code) + "j", type, {value, from});
+}
+
+static Value combine(OpBuilder& builder, Operation* combiner, Value lhs, Value rhs) {
+  return emitScalarOp(builder, combiner, {lhs, rhs}, lanesOf(lhs));
+}
+
+Value WorkGroup::reduceInSubgroup(Operation* combiner, Value value) {
+  StringRef name = combiner->getName().getStringRef();
+  Type type = value.getType();
+  Type i32 = b_.getI32Type();
+  auto any = [&](Value condition) -> Value {
+    Value wide = arith::ExtUIOp::create(b_, loc_, i32, condition);
+    Value found = call("_Z13sub_group_anyi", i32, wide);
+    Value zero = arith::ConstantOp::create(b_, loc_, b_.getI32IntegerAttr(0));
+    return arith::CmpIOp::create(b_, loc_, arith::CmpIPredicate::ne, found, zero);
+  };
+  if (isa<FloatType>(type)) {
+    if (name == "arith.addf")
+      return subgroupCall("reduce_add", value);
+    if (name == "arith.maxnumf" || name == "arith.minnumf")
+      return subgroupCall(name == "arith.maxnumf" ? "reduce_max" : "reduce_min", value);
+    if (name == "arith.maximumf" || name == "arith.minimumf") {
+      Value number = subgroupCall(name == "arith.maximumf" ? "reduce_max" : "reduce_min", value);
+      Value nan = any(arith::CmpFOp::create(b_, loc_, arith::CmpFPredicate::UNO, value, value));
+      auto real = cast<FloatType>(type);
+      Value poison =
+          arith::ConstantOp::create(b_, loc_, b_.getFloatAttr(real, APFloat::getNaN(real.getFloatSemantics())));
+      return arith::SelectOp::create(b_, loc_, nan, poison, number);
+    }
+  } else if (type.isInteger(32) || type.isInteger(64)) {
+    if (name == "arith.addi")
+      return subgroupCall("reduce_add", value);
+    if (name == "arith.maxsi" || name == "arith.minsi")
+      return subgroupCall(name == "arith.maxsi" ? "reduce_max" : "reduce_min", value);
+  } else if (type.isInteger(1)) {
+    if (name == "arith.ori" || name == "arith.maxui")
+      return any(value);
+    if (name == "arith.andi" || name == "arith.minui") {
+      Value yes = arith::ConstantOp::create(b_, loc_, b_.getBoolAttr(true));
+      Value found = any(arith::XOrIOp::create(b_, loc_, value, yes));
+      return arith::XOrIOp::create(b_, loc_, found, yes);
+    }
+  }
+  // Any other: each lane in turn, in order. Narrow values travel as 32 bits.
+  bool narrow = type.isInteger() && type.getIntOrFloatBitWidth() < 32;
+  Value travelling = narrow ? arith::ExtUIOp::create(b_, loc_, i32, value) : value;
+  Value total;
+  for (int64_t lane = 0; lane < subgroup_; ++lane) {
+    Value other = broadcast(travelling, lane);
+    if (narrow && type.isInteger(1))
+      other = arith::CmpIOp::create(b_, loc_, arith::CmpIPredicate::ne, other,
+                                    arith::ConstantOp::create(b_, loc_, b_.getI32IntegerAttr(0)));
+    else if (narrow)
+      other = arith::TruncIOp::create(b_, loc_, type, other);
+    total = total ? combine(b_, combiner, total, other) : other;
+  }
+  return total;
+}
+
+SmallVector<Value> WorkGroup::reduceInGroup(ArrayRef<const Instance*> instances, ArrayRef<Value> values) {
+  SmallVector<Value> totals;
+  for (auto [instance, value] : llvm::zip(instances, values))
+    totals.push_back(reduceInSubgroup(combinerOf(instance->op).op, value));
+  int64_t count = subgroups();
+  if (count == 1)
+    return totals;
+  // Each instance has its own array, so one barrier is enough: nobody writes there again.
+  SmallVector<Value> arrays;
+  Value zero = constantIndex(b_, loc_, 0);
+  Value first = arith::CmpIOp::create(b_, loc_, arith::CmpIPredicate::eq, lane_, zero);
+  auto elementType = [](const Instance* instance) {
+    return cast<RankedTensorType>(instance->op->getResult(0).getType()).getElementType();
+  };
+  for (const Instance* instance : instances)
+    arrays.push_back(localArray(memoryType(elementType(instance)), count));
+  auto branch = scf::IfOp::create(b_, loc_, first, false);
+  {
+    OpBuilder::InsertionGuard guard(b_);
+    b_.setInsertionPointToStart(branch.thenBlock());
+    for (auto [i, instance] : llvm::enumerate(instances)) {
+      Type type = elementType(instance);
+      LLVM::StoreOp::create(b_, loc_, toMemory(b_, loc_, totals[i], type),
+                            at(arrays[i], memoryType(type), subgroup_index_), unsigned(bytesInMemory(type)));
+    }
+  }
+  barrier();
+  for (auto [i, instance] : llvm::enumerate(instances)) {
+    Type type = elementType(instance);
+    Type memory = memoryType(type);
+    auto load = [&](Value index) {
+      Value loaded =
+          LLVM::LoadOp::create(b_, loc_, memory, at(arrays[i], memory, index), unsigned(bytesInMemory(type)));
+      return toRegister(b_, loc_, loaded, type);
+    };
+    Value partial;
+    if (count < subgroup_) {  // a power of two: lanes past it read what exists and do not count
+      Value inside = arith::CmpIOp::create(b_, loc_, arith::CmpIPredicate::slt, lane_, constantIndex(b_, loc_, count));
+      Value found = load(arith::RemUIOp::create(b_, loc_, lane_, constantIndex(b_, loc_, count)));
+      Value neutral = constantOfType(b_, loc_, neutralElement(combinerOf(instance->op).op), 1);
+      partial = arith::SelectOp::create(b_, loc_, inside, found, neutral);
+    } else {
+      for (int64_t start = 0; start < count; start += subgroup_) {
+        Value found = load(arith::AddIOp::create(b_, loc_, lane_, constantIndex(b_, loc_, start)));
+        partial = partial ? combine(b_, combinerOf(instance->op).op, partial, found) : found;
+      }
+    }
+    totals[i] = reduceInSubgroup(combinerOf(instance->op).op, partial);
+  }
+  return totals;
+}
+
+}  // namespace zefuse

@@ -1,0 +1,58 @@
+// What GPU schedules say about their work-group: ids, barriers, local memory, sub-group operations.
+//
+// Groups are one-dimensional and whole sub-groups wide. Operations are OpenCL's functions by their mangled names, which
+// LLVM's SPIR-V back end turns into instructions of the base profile (capability Groups; no shuffles, which need 1.3).
+#pragma once
+
+#include "lowering/schedule/core/context.h"
+
+namespace zefuse {
+
+class WorkGroup {
+public:
+  // Fixes the group's size in `function` and `launch`; ids are emitted where `builder` stands, which must dominate all
+  // uses. `subgroup`: 0 leaves the sub-group size to the device's compiler.
+  WorkGroup(mlir::OpBuilder& builder, mlir::func::FuncOp function, LoweredKernel& launch, int64_t size,
+            int64_t subgroup);
+
+  int64_t size() const { return size_; }
+  int64_t subgroup() const { return subgroup_; }
+  int64_t subgroups() const { return size_ / subgroup_; }
+  mlir::Value group() const { return group_; }                   // get_group_id(0), index
+  mlir::Value item() const { return item_; }                     // 0..size, neighbours in one sub-group
+  mlir::Value lane() const { return lane_; }                     // 0..subgroup
+  mlir::Value subgroupIndex() const { return subgroup_index_; }  // 0..subgroups
+
+  // All work-items of the group; what they wrote to local memory (and to global) is visible to all of them after it.
+  void barrier(bool global = false);
+
+  // An array in local memory that this group shares, `count` elements of a memory type; a pointer in address space 3.
+  mlir::Value localArray(mlir::Type element, int64_t count);
+  mlir::Value at(mlir::Value array, mlir::Type element, mlir::Value index);  // element's address
+
+  // The combination of `value` (scalar) over the sub-group, in every work-item. For extrema of floats a NaN wins.
+  mlir::Value reduceInSubgroup(mlir::Operation* combiner, mlir::Value value);
+  mlir::Value sumInSubgroup(mlir::Value value) { return subgroupCall("reduce_add", value); }
+  mlir::Value maximumInSubgroup(mlir::Value value) { return subgroupCall("reduce_max", value); }  // NaN: either
+  mlir::Value broadcast(mlir::Value value, int64_t lane);  // what that lane has, in all of the sub-group
+  // On a matrix engine, over the sub-group: c[m, n] += a[m, k] * b[k, n], m = 1..rows, k = 0..15, a lane per n, sums in
+  // f32 (cl_intel_subgroup_matrix_multiply_accumulate). element: f16 or bf16. a: `rows` (2, 4 or 8) integers, each with
+  // the lane's 16 / lanes columns of that row; b: the lane's column as 8 integers of 32 bits; c: its column of rows.
+  mlir::Value multiplyMatrices(mlir::Type element, mlir::Value a, mlir::Value b, mlir::Value c);
+  // Over the whole group; all reductions share one barrier.
+  llvm::SmallVector<mlir::Value> reduceInGroup(llvm::ArrayRef<const Instance*> instances,
+                                               llvm::ArrayRef<mlir::Value> values);
+
+private:
+  mlir::Value call(llvm::StringRef name, mlir::Type result, mlir::ValueRange operands);
+  mlir::Value subgroupCall(llvm::StringRef operation, mlir::Value value);
+
+  mlir::OpBuilder& b_;
+  mlir::func::FuncOp function_;
+  mlir::Location loc_;
+  int64_t size_, subgroup_;
+  mlir::Value group_, item_, lane_, subgroup_index_;
+  unsigned arrays_ = 0;
+};
+
+}  // namespace zefuse

@@ -1,0 +1,12 @@
+// Schedules of kernels whose steps have an order: scatters and sorts.
+#pragma once
+
+#include "lowering/schedule/core/context.h"
+
+namespace zefuse {
+
+void scheduleScatter(const ScheduleContext& context);  // both targets
+void scheduleSort(const ScheduleContext& context);
+void scheduleGpuSort(const ScheduleContext& context);
+
+}  // namespace zefuse

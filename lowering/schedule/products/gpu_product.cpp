@@ -1,0 +1,309 @@
+#include "lowering/schedule/products/gpu_product.h"
+
+#include "lowering/schedule/products/product_splits.h"
+#include "mlir/Dialect/LLVMIR/LLVMDialect.h"
+#include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/Dialect/Vector/IR/VectorOps.h"
+
+using namespace mlir;
+
+namespace zefuse {
+
+Type engineElement(Type a, Type b, const TargetDescription& target) {
+  return target.matrix.n != 0 && a == b && (a.isF16() || a.isBF16()) ? a : Type();
+}
+
+namespace {
+
+// Unknown sizes count as `unknown` rows or columns.
+constexpr int64_t unknown = 256;
+
+// Of a sub-group, per k: multiplications, reads of local memory, its share of the copy.
+double workOf(const ProductTile& tile) {
+  return double(tile.blocks_m * ProductTile::block_rows * tile.blocks_n) + 2.0 * double(tile.blocks_m + tile.blocks_n) +
+         4.0 * double(tile.rows() + tile.columns()) / double(tile.items());
+}
+
+double tilesOf(const ProductTile& tile, std::optional<int64_t> m, std::optional<int64_t> n,
+               std::optional<int64_t> batches) {
+  return std::ceil(double(m.value_or(unknown)) / double(tile.rows())) *
+         std::ceil(double(n.value_or(unknown)) / double(tile.columns())) * double(batches.value_or(1));
+}
+
+// Per k, of all tiles: as often as the device is filled.
+double costOf(const ProductTile& tile, double tiles, const TargetDescription& target) {
+  double at_once = std::max(1.0, double(target.resident_items) / double(tile.items()));
+  return std::max(1.0, tiles / at_once) * workOf(tile);
+}
+
+}  // namespace
+
+ProductTile chooseTile(std::optional<int64_t> m, std::optional<int64_t> n, std::optional<int64_t> batches,
+                       int64_t bytes, const TargetDescription& target, bool engine) {
+  constexpr ProductTile ordinary[] = {{4, 4, 2, 2}, {4, 2, 2, 2}, {2, 2, 2, 2}, {2, 4, 1, 2},
+                                      {2, 4, 1, 1}, {1, 8, 1, 1}, {1, 4, 1, 1}};
+  // An engine multiplies faster than local memory reads, so its blocks are larger.
+  constexpr ProductTile on_engine[] = {{4, 4, 2, 4}, {4, 2, 2, 4}, {2, 4, 2, 4}, {2, 2, 2, 4}, {4, 2, 2, 2},
+                                       {2, 2, 2, 2}, {2, 4, 1, 2}, {1, 4, 1, 4}, {1, 4, 1, 2}, {1, 4, 1, 1}};
+  std::optional<ProductTile> best;
+  double best_cost = 0;
+  for (ProductTile tile : engine ? ArrayRef(on_engine) : ArrayRef(ordinary)) {
+    if (engine) {
+      tile.depth = 2 * engine_depth;
+      tile.block_columns = target.matrix.n;
+    }
+    int64_t accumulators = tile.blocks_m * ProductTile::block_rows * tile.blocks_n * tile.block_columns * bytes;
+    if (accumulators > (engine ? target.engine_accumulator_bytes : target.accumulator_bytes) ||
+        tile.items() > target.max_group_size)
+      continue;
+    double cost = costOf(tile, tilesOf(tile, m, n, batches), target);
+    if (!best || cost < best_cost * 0.999) {
+      best = tile;
+      best_cost = cost;
+    }
+  }
+  return best.value_or(ProductTile{1, 4, 1, 1});
+}
+
+int64_t chooseSplits(std::optional<int64_t> m, std::optional<int64_t> n, std::optional<int64_t> batches, int64_t k,
+                     int64_t bytes, const TargetDescription& target, bool engine) {
+  constexpr int64_t shortest = 128;       // slices of k: shorter ones only start and end
+  constexpr double launch_cycles = 10e3;  // of the second launch: some microseconds
+  constexpr double access_cycles = 8;     // of a work-item, per partial sum written and read: from memory, not caches
+  const double elements =
+      double(m.value_or(unknown)) * double(n.value_or(unknown)) * double(batches.value_or(1)) * double(bytes) / 4;
+  int64_t best = 1;
+  double best_cost = 0;
+  for (int64_t splits = 1; splits == 1 || (k % splits == 0 && k / splits >= shortest); splits *= 2) {
+    const int64_t copies = batches.value_or(1) * splits;
+    const ProductTile tile = chooseTile(m, n, copies, bytes, target, engine);
+    double cost = costOf(tile, tilesOf(tile, m, n, copies), target) * double(k / splits);
+    if (splits > 1)
+      cost += launch_cycles + 2 * elements * double(splits) * access_cycles / double(target.resident_items);
+    if (splits == 1 || cost < best_cost * 0.9) {
+      best = splits;
+      best_cost = cost;
+    }
+  }
+  return best;
+}
+
+int64_t accessRun(AffineExpr stride, AffineExpr size, Type element) {
+  if (constantOf(stride) != 1 || !constantOf(size))
+    return 1;
+  for (int64_t run = std::min<int64_t>(8, 16 / bytesInMemory(element)); run > 1; run /= 2)
+    if (*constantOf(size) % run == 0)
+      return run;
+  return 1;
+}
+
+void stageTile(OpBuilder& b, WorkGroup& group, const ProductSource& source, Type type, const TileSide& rows,
+               const TileSide& columns, Value array, std::optional<TileCopy> again) {
+  Location loc = b.getUnknownLoc();
+  IndexMath i{b, loc};
+  int64_t inner = source.columns_contiguous ? columns.count : rows.count, run = source.run;
+  int64_t accesses = rows.count * columns.count / run, rounds = (accesses + group.size() - 1) / group.size();
+  OpBuilder::InsertionGuard guard(b);
+  Value start = group.item(), first_line = i.divide(group.item(), inner / run), base = i.number(0);
+  if (rounds > source.together && rounds % source.together == 0) {
+    auto loop = scf::ForOp::create(b, loc, i.number(0), i.number(rounds * group.size()),
+                                   i.number(source.together * group.size()));
+    b.setInsertionPointToStart(loop.getBody());
+    start = i.add(start, loop.getInductionVar());
+    base = i.divide(loop.getInductionVar(), inner / run);
+    rounds = source.together;
+  }
+  for (int64_t round = 0; round < rounds; ++round) {
+    OpBuilder::InsertionGuard inside_branch(b);
+    Value number = i.add(start, round * group.size());
+    if (accesses % group.size() != 0) {
+      auto branch = scf::IfOp::create(b, loc, i.less(number, i.number(accesses)), false);
+      b.setInsertionPointToStart(branch.thenBlock());
+    }
+    // A whole number of lines at once leaves every round in the same place of its line.
+    int64_t line = inner / run;
+    bool whole = group.size() % line == 0;
+    Value along = i.multiply(i.modulo(whole ? group.item() : number, line), run);
+    Value across = whole ? i.add(i.add(first_line, base), round * (group.size() / line)) : i.divide(number, line);
+    Value in_row = source.columns_contiguous ? across : along, in_column = source.columns_contiguous ? along : across;
+    Value row = i.add(rows.first, in_row), column = i.add(columns.first, in_column);
+    Value inside;
+    auto bound = [&](Value& index, const TileSide& side, int64_t access) {
+      if (side.extent.constant && *side.extent.constant % side.count == 0)
+        return;
+      inside = i.both(inside, i.less(index, side.extent.value));
+      index = i.smaller(index, i.subtract(side.extent.value, i.number(access)));
+    };
+    bound(row, rows, source.columns_contiguous ? 1 : run);
+    bound(column, columns, source.columns_contiguous ? run : 1);
+    Value value = source.load(row, column, run);
+    if (inside) {
+      Value zero = constantOfType(b, loc, cast<TypedAttr>(b.getZeroAttr(type)), unsigned(run));
+      value = arith::SelectOp::create(b, loc, splat(b, inside, unsigned(run)), value, zero);
+    }
+    unsigned align = unsigned(bytesInMemory(type));
+    auto store = [&](const TileCopy& to) {
+      const int64_t step = source.columns_contiguous ? to.column_step : to.row_step;
+      const int64_t other = source.columns_contiguous ? to.row_step : to.column_step;
+      Value place = i.add(i.multiply(in_row, to.row_step), i.multiply(in_column, to.column_step));
+      if (run == 1 || step == 1) {
+        bool aligned = other % run == 0 && inner % run == 0;
+        LLVM::StoreOp::create(b, loc, value, group.at(to.array, type, place), align * (aligned ? unsigned(run) : 1));
+        return;
+      }
+      for (int64_t lane = 0; lane < run; ++lane)
+        LLVM::StoreOp::create(b, loc, vector::ExtractOp::create(b, loc, value, lane),
+                              group.at(to.array, type, i.add(place, lane * step)), align);
+    };
+    store({array, rows.step, columns.step});
+    if (again)
+      store(*again);
+  }
+}
+
+namespace {
+
+class TileEmitter {
+public:
+  TileEmitter(OpBuilder& builder, WorkGroup& group, const ProductTile& tile, const Product& product)
+      : b_(builder), loc_(builder.getUnknownLoc()), i_{builder, loc_}, group_(group), tile_(tile), product_(product) {}
+
+  void run(Value first_row, Value first_column, ProductStore store) {
+    // In local memory: the distances of neighbours, lines padded so that a's start in different banks.
+    TileSide a_rows{product_.m, first_row, tile_.rows(), 1}, a_columns{product_.k, {}, tile_.depth, tile_.rows() + 4};
+    TileSide b_rows{product_.k, {}, tile_.depth, tile_.columns()};
+    TileSide b_columns{product_.n, first_column, tile_.columns(), 1};
+    Type local = product_.type;
+    if (product_.engine) {
+      local = b_.getI16Type();
+      a_rows.step = b_columns.step = tile_.depth + engine_pad;
+      a_columns.step = b_rows.step = 1;
+    }
+    a_ld_ = std::max(a_rows.step, a_columns.step);
+    b_ld_ = std::max(b_rows.step, b_columns.step);
+    a_ = group_.localArray(local, product_.engine ? tile_.rows() * a_ld_ : tile_.depth * a_ld_);
+    b_local_ = group_.localArray(local, product_.engine ? tile_.columns() * b_ld_ : tile_.depth * b_ld_);
+    Value subgroup_m = i_.divide(group_.subgroupIndex(), tile_.subgroups_n);
+    Value subgroup_n = i_.modulo(group_.subgroupIndex(), tile_.subgroups_n);
+    Value row = i_.multiply(subgroup_m, tile_.blocks_m * ProductTile::block_rows);
+    Value column = i_.add(i_.multiply(subgroup_n, tile_.blocks_n * tile_.block_columns), group_.lane());
+
+    auto vector = VectorType::get({ProductTile::block_rows}, product_.type);
+    Value zero = arith::ConstantOp::create(b_, loc_, vector, cast<TypedAttr>(b_.getZeroAttr(vector)));
+    SmallVector<Value> totals(tile_.blocks_m * tile_.blocks_n, zero);
+    auto loop =
+        scf::ForOp::create(b_, loc_, i_.number(0), product_.k.value, i_.number(tile_.depth), ValueRange(totals));
+    {
+      OpBuilder::InsertionGuard guard(b_);
+      b_.setInsertionPointToStart(loop.getBody());
+      Value k = loop.getInductionVar();
+      a_columns.first = b_rows.first = k;
+      stageTile(b_, group_, product_.a, local, a_rows, a_columns, a_);
+      stageTile(b_, group_, product_.b, local, b_rows, b_columns, b_local_);
+      group_.barrier();
+      totals = (this->*(product_.engine ? &TileEmitter::multiplyOnEngine : &TileEmitter::multiply))(
+          row, column, SmallVector<Value>(loop.getRegionIterArgs()));
+      group_.barrier();  // before the next step overwrites what is read here
+      scf::YieldOp::create(b_, loc_, totals);
+    }
+    for (int64_t block_m = 0; block_m < tile_.blocks_m; ++block_m)
+      for (int64_t block_n = 0; block_n < tile_.blocks_n; ++block_n)
+        store(i_.add(first_row, i_.add(row, block_m * ProductTile::block_rows)),
+              i_.add(first_column, i_.add(column, block_n * tile_.block_columns)),
+              loop.getResult(unsigned(block_m * tile_.blocks_n + block_n)));
+  }
+
+private:
+  // One step along k: c += a * b for all blocks.
+  SmallVector<Value> multiply(Value row, Value column, SmallVector<Value> totals) {
+    // A loop of its own: unrolled over the whole depth, the device's compiler reads so far ahead that it spills.
+    constexpr int64_t unrolled = 4;
+    auto loop = scf::ForOp::create(b_, loc_, i_.number(0), i_.number(tile_.depth), i_.number(unrolled), totals);
+    OpBuilder::InsertionGuard guard(b_);
+    b_.setInsertionPointToStart(loop.getBody());
+    totals = SmallVector<Value>(loop.getRegionIterArgs());
+    auto vector = VectorType::get({ProductTile::block_rows}, product_.type);
+    unsigned align = unsigned(bytesInMemory(product_.type));
+    Value a_start = i_.add(row, i_.multiply(loop.getInductionVar(), a_ld_));
+    Value b_start = i_.add(column, i_.multiply(loop.getInductionVar(), b_ld_));
+    for (int64_t k = 0; k < unrolled; ++k) {
+      SmallVector<Value> as, bs;
+      for (int64_t block = 0; block < tile_.blocks_m; ++block) {
+        Value place = i_.add(a_start, k * a_ld_ + block * ProductTile::block_rows);
+        as.push_back(LLVM::LoadOp::create(b_, loc_, vector, group_.at(a_, product_.type, place), align));
+      }
+      for (int64_t block = 0; block < tile_.blocks_n; ++block) {
+        Value place = i_.add(b_start, k * b_ld_ + block * tile_.block_columns);
+        Value b = LLVM::LoadOp::create(b_, loc_, product_.type, group_.at(b_local_, product_.type, place), align);
+        bs.push_back(splat(b_, b, ProductTile::block_rows));
+      }
+      for (int64_t block_m = 0; block_m < tile_.blocks_m; ++block_m)
+        for (int64_t block_n = 0; block_n < tile_.blocks_n; ++block_n) {
+          Value& total = totals[block_m * tile_.blocks_n + block_n];
+          total = math::FmaOp::create(b_, loc_, as[block_m], bs[block_n], total);
+        }
+    }
+    scf::YieldOp::create(b_, loc_, totals);
+    return SmallVector<Value>(loop.getResults());
+  }
+
+  SmallVector<Value> multiplyOnEngine(Value row, Value column, SmallVector<Value> totals) {
+    auto loop =
+        scf::ForOp::create(b_, loc_, i_.number(0), i_.number(tile_.depth), i_.number(engine_depth), ValueRange(totals));
+    OpBuilder::InsertionGuard guard(b_);
+    b_.setInsertionPointToStart(loop.getBody());
+    totals = SmallVector<Value>(loop.getRegionIterArgs());
+    Value k = loop.getInductionVar();
+    SmallVector<Value> columns;
+    for (int64_t block = 0; block < tile_.blocks_n; ++block)
+      columns.push_back(engineColumn(b_, group_, b_local_, b_ld_, i_.add(column, block * tile_.block_columns), k));
+    for (int64_t block_m = 0; block_m < tile_.blocks_m; ++block_m) {
+      constexpr int64_t count = ProductTile::block_rows;
+      Value rows = engineRows(b_, group_, a_, a_ld_, count, i_.add(row, block_m * count), k);
+      for (int64_t block_n = 0; block_n < tile_.blocks_n; ++block_n) {
+        Value& total = totals[block_m * tile_.blocks_n + block_n];
+        total = group_.multiplyMatrices(product_.engine, rows, columns[block_n], total);
+      }
+    }
+    scf::YieldOp::create(b_, loc_, totals);
+    return SmallVector<Value>(loop.getResults());
+  }
+
+  OpBuilder& b_;
+  Location loc_;
+  IndexMath i_;
+  WorkGroup& group_;
+  const ProductTile& tile_;
+  const Product& product_;
+  int64_t a_ld_ = 0, b_ld_ = 0;
+  Value a_, b_local_;
+};
+
+}  // namespace
+
+Value engineRows(OpBuilder& b, WorkGroup& group, Value array, int64_t line, int64_t rows, Value row, Value k) {
+  Location loc = b.getUnknownLoc();
+  IndexMath i{b, loc};
+  int64_t per_lane = engine_depth / group.subgroup();
+  Type whole = b.getIntegerType(unsigned(16 * per_lane));
+  Value start = i.add(i.add(i.multiply(row, line), k), i.multiply(group.lane(), per_lane));
+  SmallVector<Value> loaded;
+  for (int64_t r = 0; r < rows; ++r)
+    loaded.push_back(LLVM::LoadOp::create(b, loc, whole, group.at(array, b.getI16Type(), i.add(start, r * line)),
+                                          unsigned(2 * per_lane)));
+  return vector::FromElementsOp::create(b, loc, VectorType::get({rows}, whole), loaded);
+}
+
+Value engineColumn(OpBuilder& b, WorkGroup& group, Value array, int64_t line, Value column, Value k) {
+  Location loc = b.getUnknownLoc();
+  IndexMath i{b, loc};
+  auto type = VectorType::get({engine_depth / 2}, b.getI32Type());
+  return LLVM::LoadOp::create(b, loc, type, group.at(array, b.getI16Type(), i.add(i.multiply(column, line), k)), 16);
+}
+
+void emitProduct(OpBuilder& builder, WorkGroup& group, const ProductTile& tile, const Product& product, Value first_row,
+                 Value first_column, ProductStore store) {
+  TileEmitter(builder, group, tile, product).run(first_row, first_column, store);
+}
+
+}  // namespace zefuse

@@ -1,0 +1,99 @@
+// A matrix product c[m, n] = sum over k of a[m, k] * b[k, n] as tiles of a GPU's work-groups: what matmul, convolution
+// (as implicit matrix product) and attention share.
+//
+// A group computes one tile. For each step of `depth` along k it copies a's and b's parts to local memory (a with k
+// outermost, widened to the accumulator's type), then each sub-group multiplies its part: it holds blocks of 8 rows by
+// 16 columns, a work-item holding the 8 rows of its own column. That is the accumulator of a matrix engine (dpas with 8
+// rows), so that an engine replaces the multiplication and nothing around it but the form in local memory: 16 bits as
+// they come, k innermost on both sides. Where an engine has 8 lanes, so have the sub-groups and the blocks.
+#pragma once
+
+#include <functional>
+
+#include "lowering/schedule/core/index_math.h"
+#include "lowering/schedule/gpu/work_group.h"
+
+namespace zefuse {
+
+struct ProductTile {
+  static constexpr int64_t block_rows = 8;
+  int64_t subgroups_m, subgroups_n;  // of a group
+  int64_t blocks_m, blocks_n;        // of a sub-group
+  int64_t depth = 16;
+  int64_t block_columns = 16;  // the lanes of a sub-group
+
+  int64_t rows() const { return subgroups_m * blocks_m * block_rows; }
+  int64_t columns() const { return subgroups_n * blocks_n * block_columns; }
+  int64_t items() const { return subgroups_m * subgroups_n * block_columns; }
+};
+
+// The element type that `target`'s matrix engine multiplies such operands in; null: it has none for them. f32 never
+// goes there: nobody asked for fewer bits.
+mlir::Type engineElement(mlir::Type a, mlir::Type b, const TargetDescription& target);
+
+// By a cost model; unknown sizes count as 256. `bytes`: of an accumulator's element. `engine`: for a matrix engine.
+ProductTile chooseTile(std::optional<int64_t> m, std::optional<int64_t> n, std::optional<int64_t> batches,
+                       int64_t bytes, const TargetDescription& target, bool engine = false);
+
+struct Extent {
+  mlir::Value value;                // index
+  std::optional<int64_t> constant;  // where it is known
+};
+
+// One operand. load(row, column, run) gives `run` neighbours (along the contiguous dimension) in the type that local
+// memory holds: the accumulator's, or 16 bits for a matrix engine. It is only called with indices inside.
+struct ProductSource {
+  bool columns_contiguous = true;  // neighbours in memory are columns, else rows
+  int64_t run = 1;                 // loaded at once; divides the contiguous dimension's size
+  // Accesses of a work-item under way together: more keep more addresses than there are registers.
+  int64_t together = 4;
+  std::function<mlir::Value(mlir::Value row, mlir::Value column, int64_t run)> load;
+};
+
+// How many neighbours along a dimension of this stride and size one access may take.
+int64_t accessRun(mlir::AffineExpr stride, mlir::AffineExpr size, mlir::Type element);
+
+// One side of a tile in local memory: indices first, first + 1, ... of `count`, `step` elements apart there.
+struct TileSide {
+  Extent extent;  // of the whole operand
+  mlir::Value first;
+  int64_t count = 1, step = 1;
+};
+
+// The tile once more in local memory, in another order.
+struct TileCopy {
+  mlir::Value array;
+  int64_t row_step, column_step;
+};
+
+// Copies a tile of `source` to `array` (elements of `type`), all work-items taking part; neighbouring ones copy
+// neighbours in memory. What lies outside is zero. No barrier.
+void stageTile(mlir::OpBuilder& builder, WorkGroup& group, const ProductSource& source, mlir::Type type,
+               const TileSide& rows, const TileSide& columns, mlir::Value array,
+               std::optional<TileCopy> again = std::nullopt);
+
+struct Product {
+  Extent m, n, k;
+  mlir::Type type;    // accumulator: f32 or f64
+  mlir::Type engine;  // of the operands on a matrix engine: f16 or bf16; null: none
+  ProductSource a, b;
+};
+
+// One block's rows [row, row + 8) of a work-item's column. `value`: a vector of 8. Rows and the column may lie outside.
+using ProductStore = llvm::function_ref<void(mlir::Value row, mlir::Value column, mlir::Value value)>;
+
+// Operands of a matrix engine in local memory, k innermost: the block at (row, k) and at (k, column), whose column is
+// the lane's. `array` has elements of 16 bits, lines of `line` of them.
+mlir::Value engineRows(mlir::OpBuilder& builder, WorkGroup& group, mlir::Value array, int64_t line, int64_t rows,
+                       mlir::Value row, mlir::Value k);
+mlir::Value engineColumn(mlir::OpBuilder& builder, WorkGroup& group, mlir::Value array, int64_t line,
+                         mlir::Value column, mlir::Value k);
+constexpr int64_t engine_depth = 16;  // of one operation
+constexpr int64_t engine_pad = 8;     // of a line: neighbouring ones start in different banks, accesses are aligned
+
+// Emits the tile at (first_row, first_column) for the whole work-group, which has tile.items() work-items in sub-groups
+// of tile.block_columns. All of them must come here.
+void emitProduct(mlir::OpBuilder& builder, WorkGroup& group, const ProductTile& tile, const Product& product,
+                 mlir::Value first_row, mlir::Value first_column, ProductStore store);
+
+}  // namespace zefuse

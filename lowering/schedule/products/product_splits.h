@@ -1,0 +1,17 @@
+// Products with few tiles and a long k on a GPU: split along k, so that more of the device works.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "common/toolchain/target_description.h"
+
+namespace zefuse {
+
+// Into how many equal slices of k a product c[batches, m, n] += a[m, k] * b[k, n] is best cut, whose partial sums a
+// second launch adds in order: the same bits every time. A power of two that divides k, 1: not at all. By the cost
+// model of chooseTile (gpu_product.h); unknown sizes count as there. `bytes`: of a partial sum.
+int64_t chooseSplits(std::optional<int64_t> m, std::optional<int64_t> n, std::optional<int64_t> batches, int64_t k,
+                     int64_t bytes, const TargetDescription& target, bool engine);
+
+}  // namespace zefuse
