@@ -50,24 +50,37 @@ bool allSignalled(const EventHandles& events) {
 bool runsNow(const CommandList& list, const EventHandles& events) {
   if (list.kind == CommandList::Kind::synchronous)
     return true;
-  return list.kind == CommandList::Kind::adaptive && list.worker->idle() && allSignalled(events);
+  return list.kind == CommandList::Kind::adaptive && list.worker->ready() && allSignalled(events);
 }
 
-// Waits for the events, calls `body`, signals.
-template <typename Body> void runNow(const EventHandles& events, Body&& body) {
-  if (events.none()) {
-    body();
-    return;
+ze_result_t awaitAll(const EventHandles& events) {
+  for (uint32_t i = 0; i < events.wait_count; ++i) {
+    Event* event = fromHandle<Event>(events.waits[i]);
+    event->wait(std::numeric_limits<uint64_t>::max());
+    if (ze_result_t result = checkAwaited(events.call, *event))
+      return result;
   }
-  for (uint32_t i = 0; i < events.wait_count; ++i)
-    fromHandle<Event>(events.waits[i])->wait(std::numeric_limits<uint64_t>::max());
+  return ZE_RESULT_SUCCESS;
+}
+
+// Waits for the events, calls `body`, which says how it ended, signals.
+template <typename Body> ze_result_t runNow(const EventHandles& events, Body&& body) {
+  if (events.none())
+    return body();
   // A reference, because a waiter may destroy the event as soon as it sees the signal.
   Ref<Event> signal(events.signal ? fromHandle<Event>(events.signal) : nullptr);
+  ze_result_t result = awaitAll(events);
   bool timed = signal && signal->timestamped;
   uint64_t start = timed ? nowNs() : 0;
-  body();
-  if (signal)
-    signal->signal(start, timed ? nowNs() : 0);
+  if (result == ZE_RESULT_SUCCESS)
+    result = body();
+  if (signal) {
+    if (result == ZE_RESULT_SUCCESS)
+      signal->signal(start, timed ? nowNs() : 0);
+    else
+      signal->fail(makeFailure(result));
+  }
+  return result;
 }
 
 // Records the command or hands it to the worker.
@@ -84,7 +97,7 @@ void keep(CommandList& list, Operation&& operation, const EventHandles& events) 
   }
   auto sequence = std::make_shared<CommandSequence>();
   sequence->push_back(std::move(command));
-  list.worker->submit({std::move(sequence), {}});
+  list.worker->submit(std::move(sequence));
 }
 
 // `make` returns the operation; it is called once, and may throw.
@@ -94,14 +107,13 @@ template <typename Make> ze_result_t append(CommandList& list, const EventHandle
   if (ze_result_t result = checkEvents(events))
     return result;
   if (deviceLost() && list.device.is_gpu)
-    return ZE_RESULT_ERROR_DEVICE_LOST;
-  return guarded(events.call, [&] {
+    return refuse(ZE_RESULT_ERROR_DEVICE_LOST, "%s: the device is lost", events.call);
+  return guarded(events.call, [&]() -> ze_result_t {
     if (runsNow(list, events)) {
       Operation operation = make();
-      runNow(events, [&] { run(operation, {Team::callers}); });
-    } else {
-      keep(list, make(), events);
+      return runNow(events, [&] { return run(operation, {Team::callers}); });
     }
+    keep(list, make(), events);
     return ZE_RESULT_SUCCESS;
   });
 }
@@ -125,8 +137,7 @@ ze_result_t commandListAppendLaunchKernel(ze_command_list_handle_t hCommandList,
     return result;
   if (runsNow(*list, events) && !isolatesMemory(kernel->module->device)) {
     KernelCall call = kernel->call(*pLaunchFuncArgs);
-    runNow(events, [&] { runGroups(call, Team::callers); });
-    return ZE_RESULT_SUCCESS;
+    return runNow(events, [&] { return runGroups(call, Team::callers); });
   }
   return append(*list, events, [&] { return LaunchCommand(*kernel, *pLaunchFuncArgs); });
 }

@@ -126,6 +126,8 @@ void Arguments::fill(KernelCall& call) const {
   call.local_arguments = locals_.data();
   call.local_argument_count = static_cast<uint32_t>(locals_.size());
   call.static_local_bytes = info_.local_bytes;
+  call.info = &info_;
+  call.keeps_across_barriers = info_.has_barrier && info_.private_bytes != 0;
 }
 
 }  // namespace zefuse::cpu

@@ -33,6 +33,8 @@ public:
   // Pointers become where this process reaches what they name (memory.h). Of a copy that is about to run.
   void translate();
 
+  const KernelInfo& info() const { return info_; }
+
   // Everything of a call but entry and launch; points into this object.
   void fill(KernelCall& call) const;
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "drivers/cpu/arguments.h"
+#include "drivers/cpu/completion.h"
 #include "drivers/cpu/event.h"
 #include "drivers/cpu/handle.h"
 #include "drivers/cpu/launch.h"
@@ -89,16 +90,37 @@ struct Site {
   const std::atomic<bool>* stop = nullptr;  // a worker's: while set, an event that does not come is not waited for
 };
 
-void run(const Operation& operation, const Site& site);
+// What goes wrong is refused (error.h) on the calling thread; no exception comes out.
+ze_result_t run(const Operation& operation, const Site& site) noexcept;
 
 // Whether the posing GPU went away (ZEFUSE_CPU_DRIVER_GPU_FAULT).
 bool deviceLost();
 
-// false: the site was stopped while an event was missing.
-bool waitFor(std::span<const Ref<Event>> events, const Site& site);
+// Why a command that waits for `event`, which is signalled, must not run, through refuse(); SUCCESS: it may.
+ze_result_t checkAwaited(const char* call, const Event& event);
 
-// Waits, runs, signals. false: as waitFor, and nothing was run or signalled.
-bool runCommand(const Command& command, const Site& site);
-bool runSequence(const CommandSequence& commands, const Site& site);
+// Commands in order, each of which waits, runs and signals. The first that fails ends the work: its event, and those
+// of all that follow, fail with the same reason.
+class Progress {
+public:
+  // `prepared` takes the reason; without, one is made when it is needed.
+  explicit Progress(const Site& site, std::shared_ptr<Failure> prepared = nullptr)
+      : site_(site), prepared_(std::move(prepared)) {}
+
+  // false: the site was stopped while an event was missing, and nothing more may be run or signalled.
+  bool run(const CommandSequence& commands);
+  // Null as long as all went well.
+  const std::shared_ptr<Failure>& failure() const { return failure_; }
+  // Continues where an earlier one failed.
+  void failedBefore(std::shared_ptr<Failure> why) { failure_ = std::move(why); }
+
+private:
+  bool runOne(const Command& command);
+  bool waitFor(std::span<const Ref<Event>> events);
+  void fail(ze_result_t result);
+
+  const Site& site_;
+  std::shared_ptr<Failure> prepared_, failure_;
+};
 
 }  // namespace zefuse::cpu

@@ -92,9 +92,7 @@ ze_result_t commandListHostSynchronize(ze_command_list_handle_t hCommandList, ui
   ZEFUSE_OBJECT(CommandList, list, hCommandList);
   if (!list->immediate())
     return refuse(ZE_RESULT_ERROR_INVALID_ARGUMENT, "zeCommandListHostSynchronize: not an immediate list");
-  if (!list->worker || list->worker->wait(timeout))
-    return ZE_RESULT_SUCCESS;
-  return ZE_RESULT_NOT_READY;
+  return list->worker ? list->worker->wait(__func__, timeout) : ZE_RESULT_SUCCESS;
 }
 
 ze_result_t commandListGetDeviceHandle(ze_command_list_handle_t hCommandList, ze_device_handle_t* phDevice) {

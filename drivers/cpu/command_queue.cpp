@@ -1,6 +1,6 @@
 #include "drivers/cpu/command_queue.h"
 
-#include <vector>
+#include <list>
 
 #include "drivers/cpu/command_list.h"
 #include "drivers/cpu/device.h"
@@ -74,34 +74,36 @@ ze_result_t commandQueueExecuteCommandLists(ze_command_queue_handle_t hCommandQu
       return refuse(ZE_RESULT_ERROR_INVALID_ARGUMENT, "zeCommandQueueExecuteCommandLists: list %u is not closed", i);
     may_wait |= list->has_waits;
   }
-  return guarded(__func__, [&] {
+  const char* call = __func__;
+  return guarded(call, [&]() -> ze_result_t {
     bool default_mode = queue->desc.mode == ZE_COMMAND_QUEUE_MODE_DEFAULT;
-    if (!queue->worker || (default_mode && !may_wait && queue->worker->idle())) {
+    if (!queue->worker || (default_mode && !may_wait && queue->worker->ready())) {
       std::lock_guard lock(queue->inline_order);
+      const Site site = {Team::callers};
+      Progress progress(site);
       for (uint32_t i = 0; i < numCommandLists; ++i) {
         auto commands = fromHandle<CommandList>(phCommandLists[i])->recorded;
-        runSequence(*commands, {Team::callers});
+        progress.run(*commands);
       }
-      if (fence) {
-        Ref<Fence> alive(fence);  // a waiter may destroy it as soon as it sees the signal
-        fence->flag.set();
-      }
-      return ZE_RESULT_SUCCESS;
+      Ref<Fence> alive(fence);  // a waiter may destroy it as soon as it sees the signal
+      if (fence && progress.failure())
+        fence->state.fail(progress.failure());
+      else if (fence)
+        fence->state.set();
+      return progress.failure() ? progress.failure()->tell(call) : ZE_RESULT_SUCCESS;
     }
-    for (uint32_t i = 0; i < numCommandLists; ++i) {
-      bool last = i + 1 == numCommandLists;
-      queue->worker->submit(
-          {fromHandle<CommandList>(phCommandLists[i])->recorded, last ? Ref<Fence>(fence) : Ref<Fence>()});
-    }
+    std::list<Submission> submissions;
+    for (uint32_t i = 0; i < numCommandLists; ++i)
+      submissions.push_back({fromHandle<CommandList>(phCommandLists[i])->recorded, Ref<Fence>()});
+    submissions.back().fence = Ref<Fence>(fence);
+    queue->worker->submit(std::move(submissions));
     return ZE_RESULT_SUCCESS;
   });
 }
 
 ze_result_t commandQueueSynchronize(ze_command_queue_handle_t hCommandQueue, uint64_t timeout) {
   ZEFUSE_OBJECT(CommandQueue, queue, hCommandQueue);
-  if (!queue->worker || queue->worker->wait(timeout))
-    return ZE_RESULT_SUCCESS;
-  return ZE_RESULT_NOT_READY;
+  return queue->worker ? queue->worker->wait(__func__, timeout) : ZE_RESULT_SUCCESS;
 }
 
 ze_result_t commandQueueGetOrdinal(ze_command_queue_handle_t hCommandQueue, uint32_t* pOrdinal) {

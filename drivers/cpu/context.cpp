@@ -1,8 +1,6 @@
 #include "drivers/cpu/context.h"
 
 #include <algorithm>
-#include <atomic>
-#include <limits>
 
 #include "drivers/cpu/device.h"
 #include "drivers/cpu/driver.h"
@@ -13,41 +11,43 @@ namespace zefuse::cpu {
 
 Context::~Context() { AllocationTable::instance().freeAll(*this); }
 
-void Context::add(Worker* worker) {
+void Context::add(std::shared_ptr<Backlog> backlog) {
   std::lock_guard lock(mutex_);
-  workers_.push_back(worker);
+  backlogs_.push_back(std::move(backlog));
 }
 
-void Context::remove(Worker* worker) {
+void Context::remove(const Backlog& backlog) {
   std::lock_guard lock(mutex_);
-  std::erase(workers_, worker);
+  std::erase_if(backlogs_, [&](const auto& each) { return each.get() == &backlog; });
 }
 
 void Context::waitForWorkers() {
-  // The lock is held over the wait so that no worker goes away under it; only create, destroy and free calls contend.
-  std::lock_guard lock(mutex_);
-  for (Worker* worker : workers_)
-    worker->wait(std::numeric_limits<uint64_t>::max());
-}
-
-bool Context::workersIdle() {
-  std::lock_guard lock(mutex_);
-  return std::all_of(workers_.begin(), workers_.end(), [](Worker* worker) { return worker->idle(); });
+  // Waits without the lock: the work may need what another thread does meanwhile, an allocation or the end of a queue.
+  std::vector<std::shared_ptr<Backlog>> backlogs;
+  {
+    std::lock_guard lock(mutex_);
+    backlogs = backlogs_;
+  }
+  for (const auto& backlog : backlogs)
+    waitFor(*backlog);
 }
 
 void Context::deferFree(void* pointer) {
   std::lock_guard lock(mutex_);
   deferred_.push_back(pointer);
+  any_deferred_.store(true, std::memory_order_relaxed);
 }
 
 void Context::freeDeferred() {
+  if (!any_deferred_.load(std::memory_order_relaxed))
+    return;
   std::vector<void*> ready;
   {
     std::lock_guard lock(mutex_);
-    if (deferred_.empty() ||
-        !std::all_of(workers_.begin(), workers_.end(), [](Worker* worker) { return worker->idle(); }))
+    if (!std::all_of(backlogs_.begin(), backlogs_.end(), [](const auto& backlog) { return idle(*backlog); }))
       return;
     ready.swap(deferred_);
+    any_deferred_.store(false, std::memory_order_relaxed);
   }
   for (void* pointer : ready)
     AllocationTable::instance().free(*this, pointer);

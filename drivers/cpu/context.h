@@ -3,6 +3,8 @@
 
 #include <level_zero/ze_api.h>
 
+#include <atomic>
+#include <memory>
 #include <mutex>
 #include <vector>
 
@@ -11,27 +13,32 @@
 
 namespace zefuse::cpu {
 
-class Worker;
+struct Backlog;
 
 struct Context : Object<Context> {
   static constexpr uint32_t kMagic = magicOf("ZCTX");
 
   ~Context();  // frees the allocations the application left behind
 
-  // The workers of this context's queues and lists, for the freeing policies of zeMemFreeExt.
-  void add(Worker* worker);
-  void remove(Worker* worker);
+  // What this context's queues and lists were given, for the freeing policies of zeMemFreeExt.
+  void add(std::shared_ptr<Backlog> backlog);
+  void remove(const Backlog& backlog);
   void waitForWorkers();  // until everything submitted so far has run
-  bool workersIdle();
 
   // Memory whose freeing was deferred while work was pending. Freed by a later call of the context once no work is.
   void deferFree(void* pointer);
   void freeDeferred();
 
+  // As those of AllocationTable.
+  static void lockForFork() { mutex_.lock(); }
+  static void unlockAfterFork() { mutex_.unlock(); }
+
 private:
-  std::mutex mutex_;
-  std::vector<Worker*> workers_;
+  // One for all contexts, because it has to survive fork(). Held for moments only, never while waiting.
+  inline static std::mutex mutex_;
+  std::vector<std::shared_ptr<Backlog>> backlogs_;
   std::vector<void*> deferred_;
+  std::atomic<bool> any_deferred_{false};  // so that an allocation takes no lock to find none
 };
 
 decltype(::zeContextCreate) contextCreate;

@@ -92,8 +92,8 @@ void readFault(Environment& values) {
       values.fault = fault;
       return;
     }
-  for (auto [prefix, fault] :
-       {std::pair{"hang:", Fault::hang}, std::pair{"lost:", Fault::lost}, std::pair{"hang-copy:", Fault::hang_copy}}) {
+  for (auto [prefix, fault] : {std::pair{"hang:", Fault::hang}, std::pair{"lost:", Fault::lost},
+                               std::pair{"no-memory:", Fault::no_memory}, std::pair{"hang-copy:", Fault::hang_copy}}) {
     const size_t length = std::strlen(prefix);
     if (std::strncmp(value, prefix, length) != 0)
       continue;
@@ -104,7 +104,7 @@ void readFault(Environment& values) {
     values.fault = fault;
     return;
   }
-  complain(name, value, "hang:n, lost:n or hang-copy:n, n at least 1, jit-hang, jit-crash or jit-memory");
+  complain(name, value, "hang:n, lost:n, no-memory:n or hang-copy:n, n at least 1, jit-hang, jit-crash or jit-memory");
 }
 
 }  // namespace

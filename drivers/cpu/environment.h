@@ -7,9 +7,9 @@
 //                                 out of the host's reach, or integrated, reaching all of the process or USM only
 //   ZEFUSE_CPU_DRIVER_GPU_MEMORY_MB=n  how much memory that GPU has
 //   ZEFUSE_CPU_DRIVER_GPU_ID=0x56a5  its PCI id, of Intel: what such a device does can be tested, its compiler too
-//   ZEFUSE_CPU_DRIVER_GPU_FAULT=hang:n|lost:n|hang-copy:n|jit-hang|jit-crash|jit-memory
-//                                 its n-th launch never ends, or loses the device; its n-th copy never ends; making its
-//                                 code from SPIR-V never ends, or ends the process
+//   ZEFUSE_CPU_DRIVER_GPU_FAULT=hang:n|lost:n|no-memory:n|hang-copy:n|jit-hang|jit-crash|jit-memory
+//                                 its n-th launch never ends, loses the device, or finds no memory; its n-th copy never
+//                                 ends; making its code from SPIR-V never ends, or ends the process
 //   ZEFUSE_CPU_DRIVER_LOG=1       each refused call writes its reason to stderr
 #pragma once
 
@@ -18,7 +18,7 @@
 namespace zefuse::cpu {
 
 enum class PosingGpu { none, discrete, integrated, integrated_usm };
-enum class Fault { none, hang, lost, hang_copy, jit_hang, jit_crash, jit_memory };
+enum class Fault { none, hang, lost, no_memory, hang_copy, jit_hang, jit_crash, jit_memory };
 
 struct Environment {
   uint32_t max_threads;

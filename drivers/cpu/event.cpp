@@ -20,11 +20,11 @@ void Event::signal(uint64_t start_ns, uint64_t end_ns) {
     start_ns_.store(start_ns, std::memory_order_relaxed);
     end_ns_.store(end_ns, std::memory_order_relaxed);
   }
-  flag_.set();
+  state_.set();
 }
 
 void Event::reset() {
-  flag_.reset();
+  state_.reset();
   start_ns_.store(0, std::memory_order_relaxed);
   end_ns_.store(0, std::memory_order_relaxed);
 }
@@ -106,12 +106,12 @@ ze_result_t eventHostSignal(ze_event_handle_t hEvent) {
 ze_result_t eventHostSynchronize(ze_event_handle_t hEvent, uint64_t timeout) {
   ZEFUSE_OBJECT(Event, event, hEvent);
   if (environment().fault != Fault::lost)
-    return event->wait(timeout) ? ZE_RESULT_SUCCESS : ZE_RESULT_NOT_READY;
+    return event->state().answer(__func__, event->wait(timeout));
   // A device that may go away while we wait: look now and then.
   constexpr uint64_t slice = 5'000'000;
   for (;; timeout -= timeout == UINT64_MAX ? 0 : std::min(slice, timeout)) {
     if (event->wait(std::min(slice, timeout)))
-      return ZE_RESULT_SUCCESS;
+      return event->state().answer(__func__, true);
     if (deviceLost())
       return refuse(ZE_RESULT_ERROR_DEVICE_LOST, "zeEventHostSynchronize: the device is lost");
     if (timeout == 0)
@@ -121,7 +121,7 @@ ze_result_t eventHostSynchronize(ze_event_handle_t hEvent, uint64_t timeout) {
 
 ze_result_t eventQueryStatus(ze_event_handle_t hEvent) {
   ZEFUSE_OBJECT(Event, event, hEvent);
-  return event->isSignalled() ? ZE_RESULT_SUCCESS : ZE_RESULT_NOT_READY;
+  return event->state().answer(__func__, event->isSignalled());
 }
 
 ze_result_t eventHostReset(ze_event_handle_t hEvent) {
@@ -137,8 +137,8 @@ ze_result_t eventQueryKernelTimestamp(ze_event_handle_t hEvent, ze_kernel_timest
     return refuse(ZE_RESULT_ERROR_INVALID_SYNCHRONIZATION_OBJECT,
                   "zeEventQueryKernelTimestamp: the event's pool was created without "
                   "ZE_EVENT_POOL_FLAG_KERNEL_TIMESTAMP");
-  if (!event->isSignalled())
-    return ZE_RESULT_NOT_READY;
+  if (ze_result_t result = event->state().answer(__func__, event->isSignalled()))
+    return result;
   *dstptr = event->timestamps();
   return ZE_RESULT_SUCCESS;
 }

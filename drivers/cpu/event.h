@@ -5,9 +5,9 @@
 
 #include <atomic>
 
+#include "drivers/cpu/completion.h"
 #include "drivers/cpu/context.h"
 #include "drivers/cpu/error.h"
-#include "drivers/cpu/flag.h"
 #include "drivers/cpu/handle.h"
 
 namespace zefuse::cpu {
@@ -34,13 +34,16 @@ struct Event : Object<Event> {
 
   // The command ran from `start_ns` to `end_ns` (nowNs). Whoever calls keeps a reference through the call.
   void signal(uint64_t start_ns, uint64_t end_ns);
+  // The command did not run, or not to its end: the event is signalled, and whoever asks or waits is told why.
+  void fail(std::shared_ptr<Failure> why) { state_.fail(std::move(why)); }
   void reset();
-  bool isSignalled() const { return flag_.isSet(); }
-  bool wait(uint64_t timeout_ns) { return flag_.wait(timeout_ns); }
+  bool isSignalled() const { return state_.isSet(); }
+  bool wait(uint64_t timeout_ns) { return state_.wait(timeout_ns); }
+  const Completion& state() const { return state_; }
   ze_kernel_timestamp_result_t timestamps() const;
 
 private:
-  Flag flag_;
+  Completion state_;
   std::atomic<uint64_t> start_ns_{0}, end_ns_{0};
 };
 

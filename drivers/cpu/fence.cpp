@@ -22,17 +22,17 @@ ze_result_t fenceDestroy(ze_fence_handle_t hFence) {
 
 ze_result_t fenceHostSynchronize(ze_fence_handle_t hFence, uint64_t timeout) {
   ZEFUSE_OBJECT(Fence, fence, hFence);
-  return fence->flag.wait(timeout) ? ZE_RESULT_SUCCESS : ZE_RESULT_NOT_READY;
+  return fence->state.answer(__func__, fence->state.wait(timeout));
 }
 
 ze_result_t fenceQueryStatus(ze_fence_handle_t hFence) {
   ZEFUSE_OBJECT(Fence, fence, hFence);
-  return fence->flag.isSet() ? ZE_RESULT_SUCCESS : ZE_RESULT_NOT_READY;
+  return fence->state.answer(__func__, fence->state.isSet());
 }
 
 ze_result_t fenceReset(ze_fence_handle_t hFence) {
   ZEFUSE_OBJECT(Fence, fence, hFence);
-  fence->flag.reset();
+  fence->state.reset();
   return ZE_RESULT_SUCCESS;
 }
 

@@ -4,8 +4,8 @@
 #include <level_zero/ze_api.h>
 
 #include "drivers/cpu/command_queue.h"
+#include "drivers/cpu/completion.h"
 #include "drivers/cpu/error.h"
-#include "drivers/cpu/flag.h"
 #include "drivers/cpu/handle.h"
 
 namespace zefuse::cpu {
@@ -14,9 +14,9 @@ struct Fence : Object<Fence> {
   static constexpr uint32_t kMagic = magicOf("ZFNC");
   // Only compared: a fence does not keep its queue, whose pending work keeps the fence.
   const CommandQueue* const queue;
-  Flag flag;
+  Completion state;
 
-  Fence(const CommandQueue& queue, bool signalled) : queue(&queue), flag(signalled) {}
+  Fence(const CommandQueue& queue, bool signalled) : queue(&queue), state(signalled) {}
 };
 
 decltype(::zeFenceCreate) fenceCreate;

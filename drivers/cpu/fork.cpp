@@ -4,6 +4,7 @@
 
 #include <atomic>
 
+#include "drivers/cpu/context.h"
 #include "drivers/cpu/memory.h"
 
 namespace zefuse::cpu {
@@ -11,13 +12,20 @@ namespace {
 
 std::atomic<uint32_t> generation{0};
 
-// The allocation table is the one lock that any thread may hold at any time: held over the fork, so that the child
-// finds it in a known state.
-void beforeFork() { AllocationTable::instance().lockForFork(); }
-void afterForkInParent() { AllocationTable::instance().unlockInParent(); }
+// The locks that any thread may hold at any time, the allocation table's and the contexts', are held over the fork, so
+// that the child finds them in a known state.
+void beforeFork() {
+  Context::lockForFork();
+  AllocationTable::instance().lockForFork();
+}
+void afterForkInParent() {
+  AllocationTable::instance().unlockInParent();
+  Context::unlockAfterFork();
+}
 void afterForkInChild() {
   generation.fetch_add(1, std::memory_order_relaxed);
   AllocationTable::instance().unlockInChild();
+  Context::unlockAfterFork();
 }
 
 }  // namespace

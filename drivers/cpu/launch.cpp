@@ -1,8 +1,11 @@
 #include "drivers/cpu/launch.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 
+#include "drivers/cpu/codegen/arena.h"
+#include "drivers/cpu/error.h"
 #include "drivers/cpu/gomp.h"
 
 namespace zefuse::cpu {
@@ -21,8 +24,8 @@ uint64_t groupCount(const LaunchContext& launch) {
   return launch.group_count[0] * launch.group_count[1] * launch.group_count[2];
 }
 
-// Groups [begin, end) in row-major order, x fastest.
-void runRange(const KernelCall& call, uint64_t begin, uint64_t end) {
+// Groups [begin, end) in row-major order, x fastest. Returns how much memory some of them asked for in vain.
+uint64_t runRange(const KernelCall& call, uint64_t begin, uint64_t end) {
   const void* const* arguments = call.arguments;
   const void* patched[kMaxArguments];
   void* addresses[kMaxArguments];
@@ -54,32 +57,55 @@ void runRange(const KernelCall& call, uint64_t begin, uint64_t end) {
       }
     }
   }
+  return call.keeps_across_barriers ? takeRefusedBytes() : 0;
 }
+
+// What the threads of a team share.
+struct Launch {
+  const KernelCall& call;
+  std::atomic<uint64_t> refused_bytes{0};
+};
 
 // Static chunks: the same thread gets the same groups in every launch of one shape, so data stays in its cache.
 void runShare(void* data, uint32_t thread, uint32_t threads) {
-  const auto& call = *static_cast<const KernelCall*>(data);
+  auto& launch = *static_cast<Launch*>(data);
+  const KernelCall& call = launch.call;
   uint64_t total = groupCount(call.launch);
   uint64_t share = total / threads, rest = total % threads;
   uint64_t begin = share * thread + std::min<uint64_t>(thread, rest);
   uint64_t end = begin + share + (thread < rest ? 1 : 0);
-  if (begin < end)
-    runRange(call, begin, end);
+  if (begin >= end)
+    return;
+  if (const uint64_t refused = runRange(call, begin, end)) [[unlikely]]
+    launch.refused_bytes.store(refused, std::memory_order_relaxed);  // the end of the region publishes it
+}
+
+[[gnu::cold]] ze_result_t refuseLaunch(const KernelCall& call, uint64_t bytes) {
+  return refuse(ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY,
+                "kernel '%s': no memory left for the %llu bytes that a work-group of %llu x %llu x %llu items keeps "
+                "across its barriers; make groups smaller or free memory",
+                call.info->name.c_str(), static_cast<unsigned long long>(bytes),
+                static_cast<unsigned long long>(call.launch.local_size[0]),
+                static_cast<unsigned long long>(call.launch.local_size[1]),
+                static_cast<unsigned long long>(call.launch.local_size[2]));
 }
 
 }  // namespace
 
-void runGroups(const KernelCall& call, Team team) {
+ze_result_t runGroups(const KernelCall& call, Team team) {
   uint64_t groups = groupCount(call.launch);
   if (groups == 0)
-    return;
+    return ZE_RESULT_SUCCESS;
   uint64_t items = call.launch.local_size[0] * call.launch.local_size[1] * call.launch.local_size[2];
   bool tiny = groups == 1 || (items > 1 && items <= kTinyLaunchItems / groups);
   uint32_t threads = team == Team::none || tiny ? 1 : teamSize();
+  Launch launch{call};
   if (threads == 1)
-    return runRange(call, 0, groups);
-  // The whole team even for fewer groups: see runTeam.
-  runTeam(threads, runShare, const_cast<KernelCall*>(&call));
+    launch.refused_bytes.store(runRange(call, 0, groups), std::memory_order_relaxed);
+  else  // the whole team even for fewer groups: see runTeam
+    runTeam(threads, runShare, &launch);
+  const uint64_t refused = launch.refused_bytes.load(std::memory_order_relaxed);
+  return refused == 0 ? ZE_RESULT_SUCCESS : refuseLaunch(call, refused);
 }
 
 uint32_t workDimension(const uint64_t group_count[3], const uint64_t local_size[3]) {

@@ -1,6 +1,8 @@
 // Running a kernel's work-groups: inline on the calling thread's OpenMP team, or on the calling thread alone.
 #pragma once
 
+#include <level_zero/ze_api.h>
+
 #include <cstdint>
 
 #include "drivers/cpu/codegen/codegen.h"
@@ -24,11 +26,13 @@ struct LocalArgument {
 // is at most kMaxLocalBytes (whoever builds the call checks it).
 struct KernelCall {
   WorkGroupFn entry;
+  const KernelInfo* info;
   const void* const* arguments;
   uint32_t argument_count;
   const LocalArgument* local_arguments;
   uint32_t local_argument_count;
   uint32_t static_local_bytes;
+  bool keeps_across_barriers;  // groups ask for memory while they run
   LaunchContext launch;
 };
 
@@ -37,8 +41,10 @@ enum class Team {
   none,     // the calling thread alone: driver-owned threads open no region
 };
 
-// Returns when every group has run. No allocation, no lock. Thread-safe; not re-entrant from a kernel.
-void runGroups(const KernelCall& call, Team team);
+// Returns when every group has run. Where one had no memory for what its items keep across barriers it did nothing:
+// then OUT_OF_DEVICE_MEMORY, through refuse(). No allocation but that memory, no lock. Thread-safe; not re-entrant from
+// a kernel.
+ze_result_t runGroups(const KernelCall& call, Team team);
 
 // Level Zero has no work dimension: the highest one in use, as Intel's driver does.
 uint32_t workDimension(const uint64_t group_count[3], const uint64_t local_size[3]);

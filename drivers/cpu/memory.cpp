@@ -142,6 +142,12 @@ void* AllocationTable::translate(const void* pointer) const {
   return entry->reachable + (static_cast<const std::byte*>(pointer) - entry->base);
 }
 
+bool AllocationTable::endsWithin(const void* pointer, size_t bytes) const {
+  std::shared_lock lock(mutex_);
+  const Allocation* entry = at(pointer);
+  return !entry || bytes <= entry->size - size_t(static_cast<const std::byte*>(pointer) - entry->base);
+}
+
 void AllocationTable::protectIsolated(int protection) {
   for (const auto& [base, entry] : by_base_)
     if (entry.base != entry.reachable)

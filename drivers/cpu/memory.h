@@ -52,6 +52,11 @@ public:
     return any_isolated_.load(std::memory_order_relaxed) ? static_cast<T*>(translate(pointer)) : pointer;
   }
   bool contains(const void* pointer) const;  // an allocation of any context
+  // false: `pointer` lies in an allocation that ends before `bytes` do. As reach(), it knows only where there is
+  // isolated memory; of other memory it says true.
+  bool holds(const void* pointer, size_t bytes) const {
+    return !any_isolated_.load(std::memory_order_relaxed) || endsWithin(pointer, bytes);
+  }
   // Isolated memory is accessible at its own address while a count is held.
   void openIsolated();
   void closeIsolated();
@@ -62,6 +67,7 @@ public:
 
 private:
   void* translate(const void* pointer) const;
+  bool endsWithin(const void* pointer, size_t bytes) const;
   const Allocation* at(const void* pointer) const;  // under the lock
   void protectIsolated(int protection);             // likewise
   void release(const Allocation& entry);            // likewise

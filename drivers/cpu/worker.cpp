@@ -6,10 +6,10 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
-#include <deque>
 #include <limits>
 #include <mutex>
 #include <thread>
+#include <utility>
 
 #include "drivers/cpu/fork.h"
 
@@ -30,122 +30,182 @@ bool mayRunBeside(const Submission& submission) {
 
 }  // namespace
 
-struct Worker::State {
-  explicit State(Order order) : order(order) {}
-  const Order order;
+struct Backlog {
+  explicit Backlog(Worker::Order order) : order(order) {}
+  const Worker::Order order;
+  const uint32_t generation = forkGeneration();
+
   std::mutex mutex;
   std::condition_variable work, done;
-  std::deque<Submission> pending;
+  std::list<Submission> pending;  // a list, so that the thread takes what is there without any memory
   uint64_t submitted = 0;
   std::atomic<uint64_t> completed{0};
   std::atomic<uint64_t> submitted_seen{0};  // = submitted, readable without the lock
   std::atomic<bool> stop{false};
+  bool ended = false;  // the thread has dropped what was left
+  // Takes the reason when a command fails; what is submitted belongs to the era of that moment. A new era begins with
+  // the first submission after the host was told of the failure. Made here, so that failing needs no memory.
+  std::shared_ptr<Failure> era = std::make_shared<Failure>();
   std::thread thread;
+  std::shared_ptr<Backlog> left_behind;  // itself, in a forked child: its locks and thread are in no known state
+
+  bool inherited() const { return generation != forkGeneration(); }
+  bool everythingRan(uint64_t target) const { return completed.load(std::memory_order_acquire) >= target; }
+
+  // true: all has run or was dropped.
+  bool wait(std::unique_lock<std::mutex>& lock, uint64_t timeout_ns) {
+    const uint64_t target = submitted;
+    auto over = [&] { return everythingRan(target) || ended; };
+    // Past a century the clock's arithmetic would overflow.
+    if (timeout_ns <= static_cast<uint64_t>(std::numeric_limits<int64_t>::max()) / 4)
+      return done.wait_for(lock, std::chrono::nanoseconds(timeout_ns), over);
+    done.wait(lock, over);
+    return true;
+  }
 };
 
-Worker::Worker(Context& context, Order order)
-    : context_(&context), generation_(forkGeneration()), state_(new State(order)) {
-  context_->add(this);
+bool idle(const Backlog& backlog) {
+  return backlog.inherited() ||
+         backlog.completed.load(std::memory_order_acquire) == backlog.submitted_seen.load(std::memory_order_acquire);
+}
+
+void waitFor(Backlog& backlog) {
+  if (idle(backlog))
+    return;
+  std::unique_lock lock(backlog.mutex);
+  backlog.wait(lock, std::numeric_limits<uint64_t>::max());
+}
+
+Worker::Worker(Context& context, Order order) : context_(&context), backlog_(std::make_shared<Backlog>(order)) {
+  context_->add(backlog_);
 }
 
 Worker::~Worker() {
-  context_->remove(this);
-  if (generation_ != forkGeneration())
-    return;  // see state_
-  {
-    std::lock_guard lock(state_->mutex);
-    state_->stop = true;
+  context_->remove(*backlog_);
+  if (backlog_->inherited()) {
+    backlog_->left_behind = backlog_;
+    return;
   }
-  state_->work.notify_one();
-  if (state_->thread.joinable())
-    state_->thread.join();
-  delete state_;
+  {
+    std::lock_guard lock(backlog_->mutex);
+    backlog_->stop = true;
+  }
+  backlog_->work.notify_one();
+  if (backlog_->thread.joinable())
+    backlog_->thread.join();
 }
 
 void Worker::reviveAfterFork() {
-  if (generation_ == forkGeneration())
+  if (!backlog_->inherited())
     return;
-  state_ = new State(state_->order);
-  generation_ = forkGeneration();
+  auto fresh = std::make_shared<Backlog>(backlog_->order);
+  context_->add(fresh);
+  context_->remove(*backlog_);
+  backlog_->left_behind = backlog_;
+  backlog_ = std::move(fresh);
 }
 
-void Worker::submit(Submission submission) {
+void Worker::submit(std::list<Submission> submissions) {
   reviveAfterFork();
-  State& state = *state_;
-  std::lock_guard lock(state.mutex);
-  if (!state.thread.joinable()) {
+  Backlog& backlog = *backlog_;
+  std::lock_guard lock(backlog.mutex);
+  if (!backlog.thread.joinable()) {
     // The process's signals are for the threads it made itself: Python's main thread must get SIGINT.
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     try {
-      state.thread = std::thread(loop, std::ref(state));
+      backlog.thread = std::thread(loop, std::ref(backlog));
     } catch (...) {
       pthread_sigmask(SIG_SETMASK, &before, nullptr);
       throw;
     }
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    pthread_setname_np(state.thread.native_handle(), "zefuse-queue");
+    pthread_setname_np(backlog.thread.native_handle(), "zefuse-queue");
   }
-  state.pending.push_back(std::move(submission));
-  state.submitted_seen.store(++state.submitted, std::memory_order_release);
-  state.work.notify_one();
+  if (backlog.era->told.load(std::memory_order_acquire))
+    backlog.era = std::make_shared<Failure>();
+  for (Submission& submission : submissions)
+    submission.era = backlog.era;
+  backlog.submitted += submissions.size();
+  backlog.pending.splice(backlog.pending.end(), submissions);
+  backlog.submitted_seen.store(backlog.submitted, std::memory_order_release);
+  backlog.work.notify_one();
 }
 
-bool Worker::idle() const {
-  if (generation_ != forkGeneration())
-    return true;
-  return state_->completed.load(std::memory_order_acquire) == state_->submitted_seen.load(std::memory_order_acquire);
-}
-
-bool Worker::wait(uint64_t timeout_ns) {
-  if (idle())
-    return true;
-  if (timeout_ns == 0)
+bool Worker::ready() const {
+  if (!idle())
     return false;
-  State& state = *state_;
-  std::unique_lock lock(state.mutex);
-  uint64_t target = state.submitted;
-  auto reached = [&] { return state.completed.load(std::memory_order_acquire) >= target; };
-  // Past a century the clock's arithmetic would overflow.
-  if (timeout_ns > static_cast<uint64_t>(std::numeric_limits<int64_t>::max()) / 4) {
-    state.done.wait(lock, reached);
+  if (backlog_->inherited())
     return true;
-  }
-  return state.done.wait_for(lock, std::chrono::nanoseconds(timeout_ns), reached);
+  std::lock_guard lock(backlog_->mutex);
+  return !backlog_->era->occurred();
 }
 
-void Worker::loop(State& state) {
+ze_result_t Worker::wait(const char* call, uint64_t timeout_ns) {
+  if (backlog_->inherited())
+    return ZE_RESULT_SUCCESS;
+  if (timeout_ns == 0 && !idle())
+    return ZE_RESULT_NOT_READY;
+  const std::shared_ptr<Backlog> backlog = backlog_;
+  std::unique_lock lock(backlog->mutex);
+  if (!backlog->wait(lock, timeout_ns))
+    return ZE_RESULT_NOT_READY;
+  const std::shared_ptr<Failure> era = backlog->era;
+  const bool dropped = backlog->completed.load(std::memory_order_acquire) != backlog->submitted && backlog->ended;
+  lock.unlock();
+  if (era->occurred())
+    return era->tell(call);
+  if (dropped && deviceLost())
+    return refuse(ZE_RESULT_ERROR_DEVICE_LOST, "%s: the device is lost", CallName(call).text);
+  return ZE_RESULT_SUCCESS;
+}
+
+void Worker::loop(Backlog& backlog) {
+  // Nothing here may throw, as nobody would catch it: no memory is asked for, and run() keeps what commands throw.
   // No team: libgomp keeps one per calling thread, and a second one would compete with the callers' for the cores.
-  const Site site = {Team::none, &state.stop};
+  const Site site = {Team::none, &backlog.stop};
+  const auto end = [&](std::unique_lock<std::mutex>& lock) {
+    backlog.ended = true;
+    lock.unlock();
+    backlog.done.notify_all();
+  };
   for (;;) {
-    std::vector<Submission> next;  // to be run, the last one first
+    std::list<Submission> next;  // to be run, the last one first
+    const auto take = [&] { next.splice(next.end(), backlog.pending, backlog.pending.begin()); };
     {
-      std::unique_lock lock(state.mutex);
-      state.work.wait(lock, [&] { return state.stop || !state.pending.empty(); });
-      if (state.pending.empty())
-        return;
+      std::unique_lock lock(backlog.mutex);
+      backlog.work.wait(lock, [&] { return backlog.stop || !backlog.pending.empty(); });
+      if (backlog.pending.empty())
+        return end(lock);
       do {
-        next.push_back(std::move(state.pending.front()));
-        state.pending.pop_front();
-        if (state.order == Order::submitted || !mayRunBeside(next.back()))
+        take();
+        if (backlog.order == Order::submitted || !mayRunBeside(next.back()))
           break;
-        if (state.pending.empty() && !state.stop)
-          state.work.wait_for(lock, kGather, [&] { return state.stop || !state.pending.empty(); });
-      } while (!state.pending.empty() && mayRunBeside(state.pending.front()));
+        if (backlog.pending.empty() && !backlog.stop)
+          backlog.work.wait_for(lock, kGather, [&] { return backlog.stop || !backlog.pending.empty(); });
+      } while (!backlog.pending.empty() && mayRunBeside(backlog.pending.front()));
     }
     const size_t count = next.size();
     for (; !next.empty(); next.pop_back()) {
-      if (!runSequence(*next.back().commands, site))
-        return;
-      if (next.back().fence)
-        next.back().fence->flag.set();
+      const Submission& now = next.back();
+      Progress progress(site, now.era);
+      if (now.era->occurred())
+        progress.failedBefore(now.era);
+      if (!progress.run(*now.commands)) {
+        std::unique_lock lock(backlog.mutex);
+        return end(lock);
+      }
+      if (now.fence && progress.failure())
+        now.fence->state.fail(progress.failure());
+      else if (now.fence)
+        now.fence->state.set();
     }  // references go before anybody is told that the work has ended
     {
-      std::lock_guard lock(state.mutex);
-      state.completed.fetch_add(count, std::memory_order_release);
+      std::lock_guard lock(backlog.mutex);
+      backlog.completed.fetch_add(count, std::memory_order_release);
     }
-    state.done.notify_all();
+    backlog.done.notify_all();
   }
 }
 

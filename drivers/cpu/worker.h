@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <list>
 #include <memory>
 
 #include "drivers/cpu/command.h"
@@ -14,12 +15,22 @@ namespace zefuse::cpu {
 // Runs a sequence, then signals the fence.
 struct Submission {
   std::shared_ptr<const CommandSequence> commands;
-  Ref<Fence> fence;  // may be empty
+  Ref<Fence> fence;                   // may be empty
+  std::shared_ptr<Failure> era = {};  // set by the worker: Backlog::era
 };
+
+// What a worker was given and has not run, shared with those who wait for it: it may outlive the worker.
+struct Backlog;
+bool idle(const Backlog& backlog);  // everything submitted has run
+// For everything submitted so far, or until the worker ends and drops it.
+void waitFor(Backlog& backlog);
 
 // Thread-safe. The thread starts with the first submission. One worker per queue, so that a queue that waits for an
 // event holds up no other. In a forked child, where the thread is gone, what was pending is dropped and the next
 // submission starts a new thread.
+//
+// After a command that failed nothing runs any more, as it might use what is missing: all that was submitted fails with
+// it, until the host has been told, by an event, a fence or wait(). What it submits then runs.
 class Worker {
 public:
   enum class Order {
@@ -32,18 +43,25 @@ public:
   // Ends the thread: runs what is pending up to the first command whose event does not come, drops the rest.
   ~Worker();
 
-  void submit(Submission submission);
-  bool idle() const;               // everything submitted has run
-  bool wait(uint64_t timeout_ns);  // for everything submitted so far; false on timeout
+  // All or, when this throws, none.
+  void submit(std::list<Submission> submissions);
+  void submit(std::shared_ptr<const CommandSequence> commands) {
+    std::list<Submission> one;
+    one.push_back({std::move(commands), {}});
+    submit(std::move(one));
+  }
+  bool idle() const { return zefuse::cpu::idle(*backlog_); }
+  bool ready() const;  // idle, and a command that comes now would not fail with an earlier one
+  // For everything submitted so far. NOT_READY on timeout; why some of it failed, or that the device is lost, through
+  // refuse().
+  ze_result_t wait(const char* call, uint64_t timeout_ns);
 
 private:
-  struct State;
   void reviveAfterFork();
-  static void loop(State& state);
+  static void loop(Backlog& backlog);
 
   Ref<Context> context_;
-  uint32_t generation_;
-  State* state_;  // a raw pointer: left behind in a forked child, where its locks are in no known state
+  std::shared_ptr<Backlog> backlog_;
 };
 
 }  // namespace zefuse::cpu

@@ -68,7 +68,9 @@ struct Executable::Impl {
   // concurrent calls only as many are kept as cores could use.
   const size_t max_idle_frames = std::max(8u, 2 * std::thread::hardware_concurrency());
   std::mutex frames_mutex;
-  std::vector<std::unique_ptr<Frame>> frames;
+  std::vector<std::unique_ptr<Frame>> frames;  // with room for all that are kept: giveBack() asks for no memory
+
+  Impl() { frames.reserve(max_idle_frames); }
 
   Status describeMismatch(size_t index, const CallInput& given, const Binding* binding) const;
   Status checkKinds(std::span<const CallInput> inputs) const;
@@ -76,7 +78,7 @@ struct Executable::Impl {
   Status checkInputs(std::span<const CallInput> inputs, const Binding& binding) const;
   Result<std::shared_ptr<const Binding>> bindingFor(std::span<const int64_t> symbols, int threads);
   std::unique_ptr<Frame> takeFrame();
-  void giveBack(std::unique_ptr<Frame>& frame);
+  void giveBack(std::unique_ptr<Frame>& frame) noexcept;
 };
 
 Result<std::unique_ptr<Executable>> Executable::create(std::span<const std::byte> plan,
@@ -222,7 +224,7 @@ std::unique_ptr<Frame> Executable::Impl::takeFrame() {
   return std::make_unique<Frame>(shared);
 }
 
-void Executable::Impl::giveBack(std::unique_ptr<Frame>& frame) {
+void Executable::Impl::giveBack(std::unique_ptr<Frame>& frame) noexcept {
   std::lock_guard lock(frames_mutex);
   if (frames.size() < max_idle_frames)
     frames.push_back(std::move(frame));  // else it dies with the caller's pointer, after the lock

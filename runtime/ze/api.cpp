@@ -75,6 +75,16 @@ Result<const Api*> loadLoader(const char* name) {
   return api.release();  // for the rest of the process, see the header
 }
 
+// A driver without them is as good: messages then have the code alone.
+void findDescriptions(Api& api) {
+  uint32_t count = 1;
+  void* address = nullptr;
+  if (api.zeDriverGet(&count, &api.described) == ZE_RESULT_SUCCESS && count > 0 &&
+      api.zeDriverGetExtensionFunctionAddress(api.described, "zeDriverGetLastErrorDescription", &address) ==
+          ZE_RESULT_SUCCESS)
+    api.describeLastError = reinterpret_cast<decltype(api.describeLastError)>(address);
+}
+
 // Where the CPU driver may be, best first.
 std::string besideThisCode() {
   Dl_info info{};
@@ -160,6 +170,7 @@ Result<const Api*> loadDriver(const std::string& path) {
   api->library = path;
   ZEFUSE_RETURN_IF_ERROR(bindTables(library, *api));
   ZEFUSE_ZE(*api, "cpu", zeInit, 0);
+  findDescriptions(*api);
   return api.release();  // for the rest of the process, see the header
 }
 
@@ -230,15 +241,21 @@ void traceCall(const Api& api, const char* call, ze_result_t result) {
   std::fprintf(stderr, "zefuse ze: %s -> %s [%s]\n", call, resultName(result), api.library.c_str());
 }
 
+std::string failedCall(const Api& api, const char* call, ze_result_t result, const std::string& device) {
+  char code[16];
+  std::snprintf(code, sizeof code, "0x%x", static_cast<unsigned>(result));
+  return std::string(call) + " failed with " + resultName(result) + " (" + code + ") on device '" + device + "' (" +
+         api.library + ")";
+}
+
 Status callError(const Api& api, const char* call, ze_result_t result, const std::string& device,
                  std::source_location place) {
   const bool memory = result == ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY || result == ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY;
-  char code[16];
-  std::snprintf(code, sizeof code, "0x%x", static_cast<unsigned>(result));
+  const char* reason = nullptr;
+  if (!api.describeLastError || api.describeLastError(api.described, &reason) != ZE_RESULT_SUCCESS)
+    reason = nullptr;
   return {memory ? Code::out_of_memory : Code::device,
-          std::string(call) + " failed with " + resultName(result) + " (" + code + ") on device '" + device + "' (" +
-              api.library + ")",
-          place};
+          failedCall(api, call, result, device) + (reason && *reason ? std::string(": ") + reason : ""), place};
 }
 
 }  // namespace zefuse::ze

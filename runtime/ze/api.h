@@ -21,6 +21,7 @@ namespace zefuse::ze {
   X(Global, Init, zeInit)                                                                                              \
   X(Driver, Get, zeDriverGet)                                                                                          \
   X(Driver, GetProperties, zeDriverGetProperties)                                                                      \
+  X(Driver, GetExtensionFunctionAddress, zeDriverGetExtensionFunctionAddress)                                          \
   X(Device, Get, zeDeviceGet)                                                                                          \
   X(Device, GetProperties, zeDeviceGetProperties)                                                                      \
   X(Device, GetComputeProperties, zeDeviceGetComputeProperties)                                                        \
@@ -62,6 +63,9 @@ struct Api {
   ZEFUSE_ZE_FUNCTIONS(ZEFUSE_ZE_MEMBER)
 #undef ZEFUSE_ZE_MEMBER
   std::string library;  // path or name it was loaded from, for messages
+  // Of our own driver: why the calling thread's last failing call failed. The loader's table has it from 1.6 on only.
+  ze_driver_handle_t described = nullptr;
+  ze_result_t(ZE_APICALL* describeLastError)(ze_driver_handle_t, const char**) = nullptr;
 };
 
 // Our driver, bound through its DDI getters and initialised once per process. Thread-safe.
@@ -81,6 +85,8 @@ Result<const Api*> loadDriver(const std::string& path);
 const char* resultName(ze_result_t result);
 bool traceEnabled();  // ZEFUSE_ZE_TRACE=1, read once
 void traceCall(const Api& api, const char* call, ze_result_t result);
+// "CALL failed with RESULT (code) on device 'name' (library)"
+std::string failedCall(const Api& api, const char* call, ze_result_t result, const std::string& device);
 Status callError(const Api& api, const char* call, ze_result_t result, const std::string& device,
                  std::source_location place = std::source_location::current());
 

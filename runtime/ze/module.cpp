@@ -33,12 +33,14 @@ Result<Module> Module::create(const Context& context, ze_module_format_t format,
     traceCall(api, "zeModuleCreate", result);
   const Owned<ze_module_build_log_handle_t, &Api::zeModuleBuildLogDestroy> log(&api, log_handle);
   if (result != ZE_RESULT_SUCCESS) {
+    // The log says more than the last error's description, which is its first line.
     const std::string text = readLog(api, log_handle);
     const Status error = callError(api, "zeModuleCreate", result, context.device().name);
     const bool native = format == ZE_MODULE_FORMAT_NATIVE;
-    return Status{native ? Code::damaged : error.code(), std::string(native ? "native binary" : "SPIR-V") +
-                                                             " of kernel module '" + label + "': " + error.message() +
-                                                             (text.empty() ? "" : "\n" + text)};
+    return Status{native ? Code::damaged : error.code(),
+                  std::string(native ? "native binary" : "SPIR-V") + " of kernel module '" + label + "': " +
+                      (text.empty() ? error.message()
+                                    : failedCall(api, "zeModuleCreate", result, context.device().name) + "\n" + text)};
   }
   Module module;
   module.context_ = &context;

@@ -1,6 +1,7 @@
 #include "drivers/cpu/codegen/arena.h"
 
 #include <cstdlib>
+#include <utility>
 
 namespace zefuse::cpu {
 namespace {
@@ -10,7 +11,7 @@ constexpr uint64_t kMaxBytes = 256ull << 20;  // the compiler admits 64 MiB; a d
 struct Arena {
   void* memory = nullptr;
   uint64_t bytes = 0;
-  bool failed = false;
+  uint64_t refused = 0;
   ~Arena() { std::free(memory); }
 };
 thread_local Arena t_arena;
@@ -26,7 +27,7 @@ void* contextMemory(uint64_t bytes) {
   if (a.memory)
     a.bytes = rounded;
   else
-    a.failed = true;
+    a.refused = bytes;
   return a.memory;
 }
 
@@ -34,10 +35,6 @@ void* contextMemory(uint64_t bytes) {
 
 const Runtime kRuntime = {contextMemory};
 
-bool takeExecutionError() {
-  bool failed = t_arena.failed;
-  t_arena.failed = false;
-  return failed;
-}
+uint64_t takeRefusedBytes() { return std::exchange(t_arena.refused, 0); }
 
 }  // namespace zefuse::cpu

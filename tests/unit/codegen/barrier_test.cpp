@@ -244,10 +244,10 @@ TEST(Arena, GrowsAlignedAndRefusesTheAbsurd) {
   EXPECT_EQ(reinterpret_cast<uintptr_t>(a) % 128, 0u);
   EXPECT_EQ(kRuntime.context_memory(10), a);
   EXPECT_NE(kRuntime.context_memory(10 << 20), nullptr);
-  EXPECT_FALSE(takeExecutionError());
+  EXPECT_EQ(takeRefusedBytes(), 0u);
   EXPECT_EQ(kRuntime.context_memory(1ull << 40), nullptr);
-  EXPECT_TRUE(takeExecutionError());
-  EXPECT_FALSE(takeExecutionError());
+  EXPECT_EQ(takeRefusedBytes(), 1ull << 40);
+  EXPECT_EQ(takeRefusedBytes(), 0u);
   EXPECT_NE(kRuntime.context_memory(100), nullptr);
 }
 

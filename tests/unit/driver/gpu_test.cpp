@@ -51,6 +51,32 @@ TEST_F(PosingGpu, FreshMemoryIsPoisoned) {
     EXPECT_EQ(-1, word);  // as a float: NaN
 }
 
+// Behind an allocation lies memory of somebody else's, where such a copy would have gone unseen.
+TEST_F(PosingGpu, CopiesAndFillsEndWithTheirAllocation) {
+  std::vector<int> host(2 * count);
+  const size_t bytes = count * sizeof(int);
+  const int zero = 0;
+  ze_copy_region_t region = {0, 0, 0, uint32_t(bytes), 2, 1};
+  for (ze_command_queue_mode_t mode : {ZE_COMMAND_QUEUE_MODE_SYNCHRONOUS, ZE_COMMAND_QUEUE_MODE_ASYNCHRONOUS}) {
+    auto on = immediateList(mode);
+    auto p = pool(4);
+    ze_event_handle_t done[] = {event(p, 0), event(p, 1), event(p, 2), event(p, 3)};
+    const ze_result_t results[] = {
+        zeCommandListAppendMemoryCopy(on, host.data(), memory + 1, bytes, done[0], 0, nullptr),
+        zeCommandListAppendMemoryCopy(on, memory + 1, host.data(), bytes, done[1], 0, nullptr),
+        zeCommandListAppendMemoryFill(on, memory + 1, &zero, sizeof zero, bytes, done[2], 0, nullptr),
+        zeCommandListAppendMemoryCopyRegion(on, memory, &region, 0, 0, host.data(), &region, 0, 0, done[3], 0,
+                                            nullptr)};
+    for (int i = 0; i < 4; ++i) {
+      EXPECT_EQ(results[i],
+                mode == ZE_COMMAND_QUEUE_MODE_SYNCHRONOUS ? ZE_RESULT_ERROR_INVALID_SIZE : ZE_RESULT_SUCCESS);
+      EXPECT_EQ(zeEventHostSynchronize(done[i], UINT64_MAX), ZE_RESULT_ERROR_INVALID_SIZE) << i;
+    }
+  }
+  for (int word : contents())
+    EXPECT_EQ(-1, word);
+}
+
 TEST_F(PosingGpu, KernelsAndCopiesReachIt) {
   std::vector<int> in(count, 41);
   ZE_OK(zeCommandListAppendMemoryCopy(list, memory, in.data(), count * sizeof(int), nullptr, 0, nullptr));

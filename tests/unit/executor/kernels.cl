@@ -40,6 +40,17 @@ __kernel void gather(__global const float* restrict table, __global const long* 
   }
 }
 
+// out[i] = x[i] + i; each of a group's 1024 items keeps 48 KiB across a barrier, so that the group needs 48 MiB.
+__attribute__((reqd_work_group_size(1024, 1, 1))) __kernel void keep(__global const float* restrict x,
+                                                                     __global float* restrict out) {
+  int kept[12288];
+  long i = get_global_id(0);
+  for (int at = 0; at < 12288; ++at)
+    kept[at] = (int)i + at;
+  barrier(CLK_GLOBAL_MEM_FENCE);
+  out[i] = (float)kept[(int)x[i] % 12288];
+}
+
 // out[i] = sum of x's row i, through scratch memory of its group: 8 floats.
 __kernel void row_sum(__global const float* restrict x, __global float* restrict out,
                       __global float* scratch, long extent) {

@@ -9,6 +9,7 @@
 #include "tests/unit/cache/temporary_folder.h"
 #include "tests/unit/executor/call.h"
 #include "tests/unit/executor/kernels.h"
+#include "tests/unit/little_memory.h"
 
 namespace zefuse {
 namespace {
@@ -112,6 +113,39 @@ TEST(Launch, ExactGroups) {
       ASSERT_EQ(got[i], data[i] * data[i]);
   }
 }
+
+#ifndef ZEFUSE_SANITIZED  // whose allocators end the process when there is no memory
+
+TEST(Launch, AGroupWithoutMemoryIsTheKernelsError) {
+  PlanBuilder b;
+  const uint32_t n = b.constant(1024);
+  const uint32_t x = b.tensorInput("x", plan::DType::f32, {n});
+  const uint32_t out = b.outputTensor(plan::DType::f32, {n});
+  plan::LaunchT keep = launch(b, "keep", {x, out}, n, 1024);
+  keep.distribution = plan::Distribution::exact;
+  keep.group_size = {1024};
+  b.step(std::move(keep));
+  auto executable = create(b);
+  HostTensor in = HostTensor::f32({1024}, std::vector<float>(1024, 7));
+  const CallInput inputs[] = {in.input()};
+  // On a thread of its own: memory that a thread once had it keeps.
+  std::thread([&] {
+    OutputMemory memory;
+    const test::LittleMemory little;
+    const Status status = executable->call(inputs, memory.allocator()).status();
+    EXPECT_EQ(status.code(), Code::out_of_memory) << status.toString();
+    EXPECT_NE(status.message().find("(Launch 'kernel_keep')"), std::string::npos) << status.message();
+    EXPECT_NE(status.message().find("kernel 'keep': no memory left for the 5"), std::string::npos) << status.message();
+  }).join();
+  OutputMemory memory;
+  auto outputs = executable->call(inputs, memory.allocator());
+  ASSERT_TRUE(outputs.ok()) << outputs.status().toString();
+  const auto got = memory.read<float>((*outputs)[0]);
+  for (size_t i = 0; i < 1024; ++i)
+    ASSERT_EQ(got[i], float(i + 7));
+}
+
+#endif
 
 TEST(Launch, AFailedCheckIsTheKernelsError) {
   PlanBuilder b;

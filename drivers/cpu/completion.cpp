@@ -1,0 +1,69 @@
+#include "drivers/cpu/completion.h"
+
+#include <cstdio>
+#include <new>
+#include <utility>
+
+#include "drivers/cpu/error.h"
+
+namespace zefuse::cpu {
+
+void Failure::take(ze_result_t result) {
+  std::snprintf(text, sizeof text, "%s", lastRefusal());
+  code.store(result, std::memory_order_release);
+}
+
+ze_result_t Failure::tell(const char* call) {
+  told.store(true, std::memory_order_release);
+  return refuse(code, "%s: %s", CallName(call).text, text);
+}
+
+std::shared_ptr<Failure> makeFailure(ze_result_t result) noexcept {
+  try {
+    auto failure = std::make_shared<Failure>();
+    failure->take(result);
+    return failure;
+  } catch (const std::bad_alloc&) {
+    // The control block of a static object would be allocated, too: this pointer owns nothing.
+    static Failure nameless;
+    static const bool filled = [] {
+      nameless.code = ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY;
+      std::snprintf(nameless.text, sizeof nameless.text,
+                    "a command failed, and there was no memory to keep the reason");
+      return true;
+    }();
+    (void)filled;
+    return {std::shared_ptr<Failure>(), &nameless};
+  }
+}
+
+void Completion::fail(std::shared_ptr<Failure> why) {
+  {
+    std::lock_guard lock(mutex_);
+    failure_ = std::move(why);
+    failed_.store(true, std::memory_order_relaxed);
+  }
+  flag_.set();
+}
+
+void Completion::forget() {
+  std::lock_guard lock(mutex_);
+  failure_.reset();
+  failed_.store(false, std::memory_order_relaxed);
+}
+
+std::shared_ptr<Failure> Completion::failure() const {
+  if (!failed_.load(std::memory_order_relaxed))
+    return nullptr;
+  std::lock_guard lock(mutex_);
+  return failure_;
+}
+
+ze_result_t Completion::answer(const char* call, bool is_set) const {
+  if (!is_set)
+    return ZE_RESULT_NOT_READY;
+  const std::shared_ptr<Failure> why = failure();
+  return why ? why->tell(call) : ZE_RESULT_SUCCESS;
+}
+
+}  // namespace zefuse::cpu
