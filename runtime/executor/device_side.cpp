@@ -11,11 +11,17 @@ Status SharedDevice::lost() const {
   return lost_;
 }
 
-void SharedDevice::markLost(const Status& reason) {
+void SharedDevice::markLost(const Status& reason) noexcept {
   std::lock_guard lock(mutex_);
-  if (lost_.ok())
+  if (!lost_.ok())
+    return;
+  try {
     lost_ = {reason.code(), "an earlier call lost device '" + context.device().name + "': " + reason.message() +
                                 "; compile again, or use device 'cpu'"};
+  } catch (const std::bad_alloc&) {
+    lost_ = {reason.code(), "device lost"};  // short enough to need no memory
+  }
+  is_lost_.store(true, std::memory_order_release);
 }
 
 Result<std::unique_ptr<DeviceSide>> DeviceSide::create(SharedDevice& shared, const Program& program,
@@ -270,11 +276,13 @@ Status DeviceSide::failed(const Status& status) const {
   return {status.code(), status.message() + "; the device was at " + unfinished(), status.place()};
 }
 
-Status DeviceSide::settle() {
-  const Status status = drain();
-  if (!status.ok())
-    shared_.markLost(status);
-  return status;
+void DeviceSide::settle() noexcept {
+  try {
+    if (const Status status = drain(); !status.ok())
+      shared_.markLost(status);
+  } catch (const std::exception&) {
+    shared_.markLost({Code::out_of_memory, "no memory"});  // whether it has ended nobody knows
+  }
 }
 
 }  // namespace zefuse::executor

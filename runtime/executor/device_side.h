@@ -5,6 +5,7 @@
 // step on the host, and at the end, the queue is waited for, with a deadline.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <memory>
 #include <optional>
@@ -29,7 +30,8 @@ struct SharedDevice {
 
   // After a lost device or a launch that never ended nothing can be run any more: the reason, for every later call.
   Status lost() const;
-  void markLost(const Status& reason);
+  bool isLost() const noexcept { return is_lost_.load(std::memory_order_acquire); }
+  void markLost(const Status& reason) noexcept;
 
   const ze::Context& context;
   const std::chrono::milliseconds deadline;  // of a single step
@@ -38,6 +40,7 @@ struct SharedDevice {
 private:
   mutable std::mutex mutex_;
   Status lost_;
+  std::atomic<bool> is_lost_{false};  // what destructors ask, which must not need memory for the answer
 };
 
 class DeviceSide {
@@ -62,7 +65,7 @@ public:
   Status finish();
   // After a failure: waits for what is queued, so that its memory may be used again. If that fails too, the device is
   // given up and this object must be leaked: the device may still use its memory.
-  Status settle();
+  void settle() noexcept;
 
   std::byte* address(uint32_t buffer) const { return device_[buffer]; }
   uint32_t* statusWord(size_t step) const { return static_cast<uint32_t*>(words_.data()) + step; }

@@ -58,7 +58,7 @@ struct Executable::Impl {
   ~Impl() {
     frames.clear();
     // What a lost device may still use is never freed.
-    if (shared.gpu && !shared.gpu->lost().ok()) {
+    if (shared.gpu && shared.gpu->isLost()) {
       (void)shared.gpu.release();
       (void)shared.modules.release();
     }

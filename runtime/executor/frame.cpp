@@ -31,15 +31,15 @@ bool sameStrides(std::span<const int64_t> sizes, std::span<const int64_t> a, std
 
 Frame::Frame(Shared& shared)
     : shared_(shared), base_(shared.program.plan.buffers.size()), owners_(shared.program.plan.buffers.size()),
-      launches_(shared.program.plan.steps.size()), library_states_(shared.program.plan.steps.size()),
-      aten_arguments_(shared.program.plan.steps.size()) {}
+      launches_(std::make_unique<std::vector<LaunchState>>(shared.program.plan.steps.size())),
+      library_states_(shared.program.plan.steps.size()), aten_arguments_(shared.program.plan.steps.size()) {}
 
 Frame::~Frame() {
   releaseExternals();
   // What a lost device may still use is never freed.
-  if (gpu_ && !shared_.gpu->lost().ok()) {
+  if (gpu_ && shared_.gpu->isLost()) {
     (void)gpu_.release();
-    new std::vector<LaunchState>(std::move(launches_));
+    (void)launches_.release();
   }
 }
 
@@ -91,14 +91,14 @@ Result<std::vector<CallOutput>> Frame::run(std::span<const CallInput> inputs, co
     if (status.ok())
       status = runSteps(inputs);
     if (gpu_ && !status.ok())
-      (void)gpu_->settle();  // the first failure is the one to tell of
+      gpu_->settle();  // the first failure is the one to tell of
     Result<std::vector<CallOutput>> outputs = status.ok() ? collectOutputs() : Result<std::vector<CallOutput>>(status);
     releaseExternals();
     shared_.counters.add(counted_);
     return outputs;
   } catch (...) {  // no memory, or what `allocate` and ATen throw
     if (gpu_)
-      (void)gpu_->settle();
+      gpu_->settle();
     releaseExternals();
     throw;
   }
@@ -192,7 +192,7 @@ Status Frame::runLaunch(size_t step, const plan::LaunchT& launch) {
   const BoundLaunch& bound = binding_->launches[step];
   if (bound.groups == 0)
     return {};
-  LaunchState& state = launches_[step];
+  LaunchState& state = (*launches_)[step];
   if (!state.kernel) [[unlikely]]
     ZEFUSE_RETURN_IF_ERROR(makeKernel(step, launch, state));
 

@@ -91,10 +91,10 @@ private:
   Shared& shared_;
   std::shared_ptr<const Binding> binding_;
   HostMemory arena_, scratch_;
-  HostMemory streamed_;                // a weight packed for one use
-  std::vector<std::byte*> base_;       // by buffer
-  std::vector<void*> owners_;          // by buffer: of external buffers alive now
-  std::vector<LaunchState> launches_;  // by step
+  HostMemory streamed_;                                 // a weight packed for one use
+  std::vector<std::byte*> base_;                        // by buffer
+  std::vector<void*> owners_;                           // by buffer: of external buffers alive now
+  std::unique_ptr<std::vector<LaunchState>> launches_;  // by step; on the heap, to be left there with a lost device
   std::vector<LibraryState> library_states_;
   std::vector<AtenArguments> aten_arguments_;
   std::optional<ze::CommandList> list_;

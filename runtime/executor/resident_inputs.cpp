@@ -1,6 +1,8 @@
 #include "runtime/executor/resident_inputs.h"
 
 #include <cstring>
+#include <memory>
+#include <optional>
 
 namespace zefuse::executor {
 
@@ -14,30 +16,36 @@ Result<ze::Memory> ResidentInputs::upload(const void* data, size_t bytes, std::c
     return std::move(*memory);
   }
   // From the caller's own memory: a copy through staging of something that is moved once would only cost more.
+  // What a lost device may still use is never freed: on the heap from the start, so that leaving it there needs
+  // nothing.
+  struct Used {
+    ze::Memory memory;
+    ze::EventPool pool;
+    std::optional<ze::Event> done;
+    std::optional<ze::CommandList> list;
+  };
+  auto used = std::make_unique<Used>();
+  used->memory = std::move(*memory);
   auto list = ze::CommandList::createImmediate(context_, ze::Execution::asynchronous);
   auto pool = ze::EventPool::create(context_, 1);
   if (!list.ok() || !pool.ok())
     return list.ok() ? pool.status() : list.status();
-  auto done = ze::Event::create(*pool, 0);
+  used->list = std::move(*list);
+  used->pool = std::move(*pool);
+  auto done = ze::Event::create(used->pool, 0);
   if (!done.ok())
     return done.status();
-  Status copied = list->copy(memory->data(), data, bytes, &*done);
+  used->done = std::move(*done);
+  Status copied = used->list->copy(used->memory.data(), data, bytes, &*used->done);
   if (copied.ok())
-    copied = done->wait(uint64_t(std::chrono::nanoseconds(deadline).count()));
+    copied = used->done->wait(uint64_t(std::chrono::nanoseconds(deadline).count()));
   if (copied.ok())
-    return std::move(*memory);
+    return std::move(used->memory);
+  (void)used.release();
   if (copied.code() == Code::deadline)
     copied = {Code::deadline, "its copy did not end on device '" + context_.device().name + "' within " +
                                   std::to_string(deadline.count()) +
                                   " ms (option device_timeout_s); the device may hang: see its system log"};
-  // What a lost device may still use is never freed.
-  struct Used {
-    ze::Memory memory;
-    ze::EventPool pool;
-    ze::Event done;
-    ze::CommandList list;
-  };
-  new Used{std::move(*memory), std::move(*pool), std::move(*done), std::move(*list)};
   lost_(copied);
   return copied;
 }

@@ -53,17 +53,19 @@ public:
       if (!parent)
         continue;
       directory_ = std::string(parent) + "/zefuse-XXXXXX";
-      if (mkdtemp(directory_.data()))
+      if (mkdtemp(directory_.data())) {
+        path_ = directory_ + "/kernels.so";
         return;
+      }
     }
     throw CompileError("no folder for the linker's output: neither /dev/shm, $TMPDIR nor /tmp can be written");
   }
   ~OutputFile() {
-    unlink(path().c_str());
+    unlink(path_.c_str());
     rmdir(directory_.c_str());
   }
   OutputFile(const OutputFile&) = delete;
-  std::string path() const { return directory_ + "/kernels.so"; }
+  const std::string& path() const { return path_; }
   std::vector<std::byte> read() {
     std::ifstream f(path(), std::ios::binary | std::ios::ate);
     std::vector<std::byte> out(f ? static_cast<size_t>(f.tellg()) : 0);
@@ -75,7 +77,7 @@ public:
   }
 
 private:
-  std::string directory_;
+  std::string directory_, path_;  // the path is kept because a destructor must not need memory
 };
 
 // Where the process's dynamic linker finds a library; empty when it does not.

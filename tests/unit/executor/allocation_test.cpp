@@ -11,11 +11,13 @@
 
 namespace {
 std::atomic<uint64_t> allocations{0};
+std::atomic<bool> none_left{false};
 
 void* allocate(size_t bytes, size_t alignment) {
   ++allocations;
-  void* data = alignment > 16 ? std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment)
-                              : std::malloc(bytes);
+  void* data = none_left        ? nullptr
+               : alignment > 16 ? std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment)
+                                : std::malloc(bytes);
   if (!data)
     throw std::bad_alloc();
   return data;
@@ -77,6 +79,25 @@ uint64_t steady(bool with_matmul) {
 
 TEST(Allocations, TheSteadyPathMakesOnlyTheResults) {
   EXPECT_EQ(steady(false), 3u);  // the list of outputs, and the one output's sizes and strides
+}
+
+TEST(Allocations, ACallThatFailsForWantOfMemoryEndsInItsError) {
+  PlanBuilder b;
+  const uint32_t s0 = b.symbol("s0", 0, 0);
+  const uint32_t x = b.tensorInput("x", plan::DType::f32, {s0}), out = b.outputTensor(plan::DType::f32, {s0});
+  b.copy(x, out);
+  auto made = Executable::create(b.finish(), {});
+  ASSERT_TRUE(made.ok()) << made.status().toString();
+  HostTensor in = HostTensor::f32({8}, std::vector<float>(8, 1));
+  const CallInput inputs[] = {in.input()};
+  // From here on to the end of the call nothing is to be had, as in a process that has reached its limit.
+  const AllocateOutput allocate = [](const OutputRequest&) -> Result<void*> {
+    none_left = true;
+    return Status{Code::out_of_memory, "no memory"};
+  };
+  const Code code = (*made)->call(inputs, allocate).status().code();
+  none_left = false;
+  EXPECT_EQ(code, Code::out_of_memory);
 }
 
 TEST(Allocations, AMatmulAddsOnlyWhatOneDnnItselfAllocates) {
