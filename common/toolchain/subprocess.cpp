@@ -125,6 +125,10 @@ Result<ToolOutput> runTool(const std::vector<std::string>& command, const ToolLi
     }
     const pid_t reaped = wait4(child.id, &wait_status, WNOHANG, &usage);
     if (reaped < 0 && errno != EINTR) {  // the host reaps all children: how it ended is lost
+      if (errno == ECHILD && limits.any_exit_code) {
+        ended = true;
+        continue;
+      }
       child.id = -1;
       return Status(Code::internal, tool + ": wait4: " + std::strerror(errno) + withOutput(output.text, command));
     }

@@ -19,7 +19,7 @@ struct ToolLimits {
   std::chrono::milliseconds deadline{60'000};
   uint64_t memory_bytes = 0;   // of each process of the tool, address space kept in reserve apart; 0: no limit
   std::string directory;       // where it runs; empty: here
-  bool any_exit_code = false;  // an exit code other than 0 is no failure
+  bool any_exit_code = false;  // an exit code other than 0, or one that the host reaped, is no failure
   CancelCheck cancelled;
 };
 

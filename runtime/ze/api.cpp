@@ -1,8 +1,7 @@
 #include "runtime/ze/api.h"
 
 #include <dlfcn.h>
-#include <signal.h>
-#include <sys/wait.h>
+#include <link.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -11,7 +10,10 @@
 #include <cstring>
 #include <memory>
 #include <string>
-#include <thread>
+
+#include "common/toolchain/companion.h"
+#include "common/toolchain/subprocess.h"
+#include "runtime/ze/loader_trial.h"
 
 namespace zefuse::ze {
 namespace {
@@ -61,6 +63,53 @@ Status bindFlat(void* library, Api& api) {
   ZEFUSE_ZE_FUNCTIONS(ZEFUSE_ZE_BIND)
 #undef ZEFUSE_ZE_BIND
   return {};
+}
+
+// What the trial program says of a loader.
+struct Verdict {
+  std::string word, detail;
+};
+
+// `name` is for messages, `path` what is loaded.
+Result<Verdict> runTrial(const std::string& name, const std::string& path, std::chrono::milliseconds limit) {
+  ToolLimits limits;
+  limits.deadline = limit;
+  limits.any_exit_code =
+      true;  // its answer is in what it prints, so that it is known where the host reaps all children
+  const Result<ToolOutput> output = runTool({companionProgram(loader_trial_program), path}, limits);
+  const std::string remedy = "; repair the vendor's driver or use device 'cpu'\n  ";
+  if (!output.ok()) {
+    const Status& status = output.status();
+    switch (status.code()) {
+    case Code::deadline:
+      return Status{Code::deadline, name + ": zeInit did not return within " + std::to_string(limit.count()) +
+                                        " ms in a trial process" + remedy + status.message()};
+    case Code::device:
+      return Status{Code::device, name + ": zeInit crashed in a trial process" + remedy + status.message()};
+    default: return Status{status.code(), name + " cannot be tried: " + status.message()};
+    }
+  }
+  const std::string& text = output->text;
+  const size_t at = text.rfind(trial_prefix);
+  if (at == std::string::npos)
+    return Status{Code::device, name + ": zeInit ended the trial process" + remedy +
+                                    (text.empty() ? "it printed nothing" : "it printed:\n" + text)};
+  const size_t begin = at + std::strlen(trial_prefix), end = text.find('\n', begin);
+  const std::string answer = text.substr(begin, end == std::string::npos ? end : end - begin);
+  const size_t space = answer.find(' ');
+  return Verdict{answer.substr(0, space), space == std::string::npos ? std::string() : answer.substr(space + 1)};
+}
+
+// Where this process finds a library; empty when it does not.
+std::string pathHere(const std::string& name) {
+  void* library = dlopen(name.c_str(), RTLD_LAZY | RTLD_LOCAL);
+  link_map* map = nullptr;
+  std::string path;
+  if (library && dlinfo(library, RTLD_DI_LINKMAP, &map) == 0 && map)
+    path = map->l_name;
+  if (library)
+    dlclose(library);
+  return path;
 }
 
 Result<const Api*> loadLoader(const char* name) {
@@ -119,47 +168,19 @@ Result<const Api*> findCpuDriver() {
 }  // namespace
 
 Status tryLoader(const std::string& name, std::chrono::milliseconds limit) {
-  enum Outcome { fine, no_library, no_driver };
-  const pid_t child = fork();
-  if (child < 0)
-    return {Code::device, std::string("cannot try the Level Zero loader: fork: ") + std::strerror(errno)};
-  if (child == 0) {
-    alarm(unsigned(limit.count() / 1000 + 30));  // if the parent goes away meanwhile
-    for (int fatal : {SIGSEGV, SIGBUS, SIGABRT, SIGILL, SIGFPE})
-      signal(fatal, SIG_DFL);  // no crash handler of the host's in the child
-    void* library = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
-    if (!library)
-      _exit(no_library);
-    auto init = reinterpret_cast<decltype(&::zeInit)>(dlsym(library, "zeInit"));
-    _exit(init && init(0) == ZE_RESULT_SUCCESS ? fine : no_driver);
-  }
-  const auto start = std::chrono::steady_clock::now();
-  for (auto pause = std::chrono::microseconds(200);; pause = std::min(pause * 2, std::chrono::microseconds(10000))) {
-    int status = 0;
-    const pid_t done = waitpid(child, &status, WNOHANG);
-    if (done == child && WIFEXITED(status)) {
-      switch (WEXITSTATUS(status)) {
-      case fine: return {};
-      case no_library: return {Code::not_found, "no Level Zero loader (" + name + ") on this system"};
-      default:
-        return {Code::not_found, name + ": zeInit found no usable driver; install the vendor's "
-                                        "Level Zero driver or use device 'cpu'"};
-      }
-    }
-    if (done == child && WIFSIGNALED(status))
-      return {Code::device, name + ": zeInit crashed (" + strsignal(WTERMSIG(status)) +
-                                ") in a trial process; repair the vendor's driver or use device "
-                                "'cpu'"};
-    if (done < 0 && errno != EINTR)
-      return {};  // the host reaps children itself; no verdict, go on without one
-    if (std::chrono::steady_clock::now() - start > limit) {
-      kill(child, SIGKILL);
-      waitpid(child, &status, 0);
-      return {Code::deadline, name + ": zeInit did not return within " + std::to_string(limit.count()) +
-                                  " ms in a trial process; use device 'cpu'"};
-    }
-    std::this_thread::sleep_for(pause);
-  }
+  Result<Verdict> verdict = runTrial(name, name, limit);
+  // What this library's own search path has, or the process has loaded already, the program may not find by name.
+  if (verdict.ok() && verdict->word == trial_no_library)
+    if (const std::string path = pathHere(name); !path.empty())
+      verdict = runTrial(name, path, limit);
+  if (!verdict.ok())
+    return verdict.status();
+  if (verdict->word == trial_works)
+    return {};
+  if (verdict->word == trial_no_library)
+    return {Code::not_found, "no Level Zero loader (" + name + ") on this system: " + verdict->detail};
+  return {Code::not_found, name + ": zeInit found no usable driver (" + verdict->detail +
+                               "); install the vendor's Level Zero driver or use device 'cpu'"};
 }
 
 Result<const Api*> loadDriver(const std::string& path) {

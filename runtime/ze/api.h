@@ -72,11 +72,11 @@ struct Api {
 Result<const Api*> cpuApi();
 
 // The system's libze_loader.so.1, initialised once per process. not_found without a loader;
-// deadline or device when its zeInit hangs, crashes or fails (tried in a forked child first: a
-// broken driver must not take the process along).
+// deadline or device when its zeInit hangs, crashes or fails (tried in a process of its own first: a
+// broken driver must not take this one along).
 Result<const Api*> loaderApi();
 
-// What loaderApi does first: loads `name` and calls its zeInit in a forked child. ok when that returned success.
+// What loaderApi does first: loads `name` and calls its zeInit in another program. ok when that returned success.
 Status tryLoader(const std::string& name, std::chrono::milliseconds limit);
 
 // For tests: load a driver library from exactly this path, without the process-wide cache.

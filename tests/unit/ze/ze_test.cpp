@@ -1,6 +1,9 @@
 // The shim on our own driver, and what it makes of systems that are not well.
 #include <gtest/gtest.h>
 
+#include <pthread.h>
+#include <signal.h>
+
 #include <cstring>
 
 #include "common/toolchain/targets.h"
@@ -25,6 +28,27 @@ TEST(Ze, ALoaderThatHangsCrashesOrFindsNothingIsAnError) {
   const Status absent = tryLoader("libze_no_such_loader.so.1", std::chrono::seconds(60));
   EXPECT_EQ(absent.code(), Code::not_found);
   EXPECT_NE(absent.message().find("no Level Zero loader"), std::string::npos);
+}
+
+TEST(Ze, ALoaderIsTriedInAnotherProgramAndNotInACopyOfThisProcess) {
+  static int forks = 0;
+  static const int registered = pthread_atfork([] { ++forks; }, nullptr, nullptr);
+  ASSERT_EQ(registered, 0);
+  forks = 0;
+  const Status crashes = tryLoader(CRASHING_LOADER, std::chrono::seconds(60));
+  EXPECT_EQ(crashes.code(), Code::device) << crashes.toString();
+  EXPECT_EQ(forks, 0) << "other threads' locks would be held for ever in the child";
+}
+
+TEST(Ze, AHostThatReapsAllChildrenGetsTheSameVerdict) {
+  struct Restore {
+    sighandler_t before = signal(SIGCHLD, SIG_IGN);
+    ~Restore() { signal(SIGCHLD, before); }
+  } restore;
+  const Status empty = tryLoader(EMPTY_LOADER, std::chrono::seconds(60));
+  EXPECT_EQ(empty.code(), Code::not_found) << empty.toString();
+  EXPECT_NE(empty.message().find("zeInit found no usable driver (0x78000001)"), std::string::npos) << empty.message();
+  EXPECT_EQ(tryLoader(CRASHING_LOADER, std::chrono::seconds(60)).code(), Code::device);
 }
 
 TEST(Ze, ADriverThatIsNoneIsAnError) {
