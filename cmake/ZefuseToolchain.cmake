@@ -42,4 +42,15 @@ function(zefuse_add_unit_test name)
     target_precompile_headers(${name} REUSE_FROM ${ARG_PCH_FROM})
   endif()
   add_test(NAME ${name} COMMAND ${name})
+  zefuse_sanitized_test(${name})
+endfunction()
+
+# What a test's run under a sanitizer needs to know. Every ctest entry of ours passes through here. Tests fork, die by
+# SIGSEGV and ask for more memory than there is, on purpose.
+function(zefuse_sanitized_test name)
+  if(ZEFUSE_SANITIZE MATCHES "thread")
+    string(JOIN " " options suppressions=${PROJECT_SOURCE_DIR}/tests/sanitizers/tsan.supp die_after_fork=0 handle_segv=0
+           allocator_may_return_null=1)
+    set_tests_properties(${name} PROPERTIES ENVIRONMENT_MODIFICATION "TSAN_OPTIONS=set:${options}")
+  endif()
 endfunction()

@@ -209,7 +209,7 @@ void Progress::fail(ze_result_t result) {
 
 bool Progress::waitFor(std::span<const Ref<Event>> events) {
   for (const Ref<Event>& event : events) {
-    while (!event->wait(site_.stop ? kStopPollNs : std::numeric_limits<uint64_t>::max()))
+    while (!event->wait(site_.stop ? kStopPollNs : std::numeric_limits<uint64_t>::max()) && site_.stop)
       if (site_.stop->load(std::memory_order_relaxed))
         return false;
     if (const ze_result_t result = checkAwaited("a queued command", *event)) {

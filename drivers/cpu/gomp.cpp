@@ -4,6 +4,7 @@
 
 #include "drivers/cpu/environment.h"
 #include "drivers/cpu/fork.h"
+#include "runtime/unseen_order.h"
 
 extern "C" {
 void GOMP_parallel(void (*function)(void*), void* data, unsigned threads, unsigned flags);
@@ -19,11 +20,14 @@ namespace {
 struct Region {
   void (*body)(void*, uint32_t, uint32_t);
   void* data;
+  TeamOrder order;
 };
 
 void enterRegion(void* argument) {
   auto* region = static_cast<Region*>(argument);
+  region->order.entered();
   region->body(region->data, static_cast<uint32_t>(omp_get_thread_num()), static_cast<uint32_t>(omp_get_num_threads()));
+  region->order.left();
 }
 
 }  // namespace
@@ -35,8 +39,10 @@ uint32_t teamSize() {
 }
 
 void runTeam(uint32_t threads, void (*body)(void*, uint32_t, uint32_t), void* data) {
-  Region region = {body, data};
+  Region region = {body, data, {}};
+  region.order.begin();
   GOMP_parallel(enterRegion, &region, threads, 0);
+  region.order.end();
 }
 
 }  // namespace zefuse::cpu

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "common/base/first_exception.h"
+#include "runtime/unseen_order.h"
 
 extern "C" {
 int omp_get_max_threads();
@@ -20,10 +21,10 @@ struct Work {
   int64_t count;
   const std::function<void(int64_t, int64_t)>* body;
   FirstException thrown;
+  TeamOrder order;
 };
 
-void runPart(void* data) {
-  auto* work = static_cast<Work*>(data);
+void runShare(Work* work) {
   // The team may be smaller than asked for (nested regions, thread limits).
   int64_t parts = omp_get_num_threads(), part = omp_get_thread_num();
   int64_t begin = work->count * part / parts, end = work->count * (part + 1) / parts;
@@ -34,6 +35,13 @@ void runPart(void* data) {
   } catch (...) {  // libgomp is C: the process would end
     work->thrown.keep();
   }
+}
+
+void runPart(void* data) {
+  auto* work = static_cast<Work*>(data);
+  work->order.entered();
+  runShare(work);
+  work->order.left();
 }
 
 }  // namespace
@@ -49,8 +57,10 @@ void overTeam(int64_t count, int64_t grain, const std::function<void(int64_t, in
       body(0, count);
     return;
   }
-  Work work{count, &body, {}};
+  Work work{count, &body, {}, {}};
+  work.order.begin();
   GOMP_parallel(runPart, &work, unsigned(threads), 0);
+  work.order.end();
   work.thrown.rethrow();
 }
 

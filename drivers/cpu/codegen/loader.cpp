@@ -3,6 +3,7 @@
 #include "drivers/cpu/codegen/arena.h"
 #include "drivers/cpu/codegen/codegen.h"
 #include "drivers/cpu/codegen/container.h"
+#include "runtime/unseen_order.h"
 
 #include <dlfcn.h>
 #include <sys/mman.h>
@@ -25,12 +26,17 @@ std::string uniquePath(int fd) {
   return path + "/" + std::to_string(fd);
 }
 
+// A module may be mapped where another thread's lay: the linker unmaps that one first.
+UnseenOrder addresses_reused;
+
 class ElfModule final : public LoadedModule {
 public:
   explicit ElfModule(Container c) : container_(std::move(c)) {}
   ~ElfModule() override {
-    if (handle_)
-      dlclose(handle_);
+    if (!handle_)
+      return;
+    addresses_reused.give();
+    dlclose(handle_);
   }
 
   bool open(std::string& log) {
@@ -56,6 +62,7 @@ public:
       done += n;
     }
     handle_ = dlopen(uniquePath(fd).c_str(), RTLD_NOW | RTLD_LOCAL);
+    addresses_reused.take();
     const char* error = handle_ ? nullptr : dlerror();
     close(fd);
     if (!handle_) {

@@ -1,5 +1,7 @@
 #include "tests/unit/codegen/harness.h"
 
+#include "drivers/cpu/codegen/arena.h"
+
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -85,6 +87,7 @@ void Program::run(const std::string& kernel, Size3 groups, Size3 local, std::vec
         uint64_t id[3] = {x, y, z};
         module_->entry(index)(pointers.data(), &launch, id, local_memory.get());
       }
+  EXPECT_EQ(takeRefusedBytes(), 0u) << kernel << ": a group found no memory and did nothing";
 }
 
 std::vector<IsaLevel> hostLevels() {

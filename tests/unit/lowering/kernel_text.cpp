@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "drivers/cpu/codegen/arena.h"
 #include "lowering/dialect/Zefuse.h"
 #include "lowering/dialect/shape.h"
 #include "mlir/IR/AffineMap.h"
@@ -274,6 +275,7 @@ int32_t Program::run(const std::vector<void*>& arguments, const std::vector<int6
     uint64_t id[3] = {group, 0, 0};
     entry_(slots.data(), &launch, id, aligned);
   }
+  EXPECT_EQ(cpu::takeRefusedBytes(), 0u) << "a group found no memory and did nothing";
   return status;
 }
 
