@@ -59,7 +59,8 @@ TEST_F(NoMemory, OnAWorkerIsToldToWhoWaits) {
   auto run = [&] {
     ZE_OK(zeCommandListAppendWaitOnEvents(list, 1, &go));
     for (int i = 0; i < 8; ++i)
-      ZE_OK(zeCommandListAppendLaunchKernel(list, k, &one, i == 7 ? done : nullptr, 0, nullptr));
+      ZE_OK(zeCommandListAppendLaunchKernel(list, k, &one, nullptr, 0, nullptr));
+    ZE_OK(zeCommandListAppendBarrier(list, done, 0, nullptr));
     ZE_OK(zeEventHostSignal(go));
   };
   workers_get_none = true;
