@@ -99,12 +99,14 @@ ze_result_t runGroups(const KernelCall& call, Team team) {
   uint64_t items = call.launch.local_size[0] * call.launch.local_size[1] * call.launch.local_size[2];
   bool tiny = groups == 1 || (items > 1 && items <= kTinyLaunchItems / groups);
   uint32_t threads = team == Team::none || tiny ? 1 : teamSize();
-  Launch launch{call};
-  if (threads == 1)
-    launch.refused_bytes.store(runRange(call, 0, groups), std::memory_order_relaxed);
-  else  // the whole team even for fewer groups: see runTeam
+  uint64_t refused = 0;
+  if (threads == 1) {
+    refused = runRange(call, 0, groups);
+  } else {  // the whole team even for fewer groups: see runTeam
+    Launch launch{call};
     runTeam(threads, runShare, &launch);
-  const uint64_t refused = launch.refused_bytes.load(std::memory_order_relaxed);
+    refused = launch.refused_bytes.load(std::memory_order_relaxed);
+  }
   return refused == 0 ? ZE_RESULT_SUCCESS : refuseLaunch(call, refused);
 }
 
