@@ -18,7 +18,7 @@
 namespace zefuse::executor {
 
 constexpr uint32_t plan_version = 1;
-constexpr size_t max_rank = 32;
+constexpr size_t max_rank = 64;  // as many as torch computes with
 
 struct Program {
   plan::PlanT plan;  // without the SPIR-V words: those stay in the caller's bytes

@@ -24,7 +24,7 @@ Scalar softplus(Scalar x, double beta, double threshold) {
   return select(x * beta > threshold, x, log1p(exp(x * beta)) / beta);
 }
 
-Scalar clampZeroSix(Scalar x) { return minimum(maximum(x, x.constant(0)), x.constant(6)); }
+Scalar clampZeroSix(Scalar x) { return atMost(atLeast(x, 0), 6); }
 
 }  // namespace
 
@@ -54,7 +54,7 @@ void registerActivations(OpTable& table) {
                 [](Op&) -> Formula { return [](Body&, Scalar x) { return clampZeroSix(x); }; });
   addActivation(table, "aten.hardtanh.default", [](Op& op) -> Formula {
     double low = op.real("min_val"), high = op.real("max_val");
-    return [=](Body&, Scalar x) { return minimum(maximum(x, x.constant(low)), x.constant(high)); };
+    return [=](Body&, Scalar x) { return atMost(atLeast(x, low), high); };
   });
   addActivation(table, "aten.hardswish.default",
                 [](Op&) -> Formula { return [](Body&, Scalar x) { return x * clampZeroSix(x + 3.0) / 6.0; }; });

@@ -183,10 +183,11 @@ Values emitPowNumber(Op& op) {
         return x * x;
       if (isNumber(number, 3))
         return x * x * x;
-      if (isNumber(number, 0.5))
-        return sqrt(x);
-      if (isNumber(number, -0.5))
-        return 1.0 / sqrt(x);
+      if (isNumber(number, 0.5) || isNumber(number, -0.5)) {
+        // Eager takes the root itself, but of f16: there pow(-0, 0.5) is 0 and pow(-inf, 0.5) is inf, as in C.
+        Scalar root = common.isF16() ? select(x == -HUGE_VAL, -x, sqrt(select(x == 0, x.constant(0), x))) : sqrt(x);
+        return number.real < 0 ? 1.0 / root : root;
+      }
       if (isNumber(number, -1))
         return 1.0 / x;
       if (isNumber(number, -2))
@@ -207,7 +208,6 @@ Values emitPowTensor(Op& op) {
   return {elementwise(op, {self, exponent}, common, [](Body&, In in) { return pow(in[0], in[1]); })};
 }
 
-// clamp(x, NaN bound) is NaN and NaN stays NaN: maximum and minimum propagate.
 Values emitClamp(Op& op) {
   SmallVector<TensorOrNumber> operands = {op.operand("self")};
   bool low = !op.isNone("min"), high = !op.isNone("max");
@@ -217,15 +217,15 @@ Values emitClamp(Op& op) {
     operands.push_back(op.operand("max"));
   Type common = promote(operands, op.build.b.getContext());
   return {elementwise(op, operands, common, [&](Body&, In in) {
-    Scalar x = low ? maximum(in[0], in[1]) : in[0];
-    return high ? minimum(x, in.back()) : x;
+    Scalar x = low ? atLeast(in[0], in[1]) : in[0];
+    return high ? atMost(x, in.back()) : x;
   })};
 }
 
 Values emitClampBound(Op& op, StringRef bound, bool low) {
   TensorOrNumber self = op.operand("self"), limit = op.operand(bound);
   return {elementwise(op, {self, limit}, promote({self, limit}, op.build.b.getContext()),
-                      [&](Body&, In in) { return low ? maximum(in[0], in[1]) : minimum(in[0], in[1]); })};
+                      [&](Body&, In in) { return low ? atLeast(in[0], in[1]) : atMost(in[0], in[1]); })};
 }
 
 // condition ? self : other, with `self` and `other` numbers or tensors.
@@ -323,9 +323,9 @@ void registerArithmetic(OpTable& table) {
   addBinary(table, "maximum", {"default"}, Compute::promoted, [](In in) { return maximum(in[0], in[1]); });
   addBinary(table, "minimum", {"default"}, Compute::promoted, [](In in) { return minimum(in[0], in[1]); });
   addBinary(table, "fmax", {"default"}, Compute::promoted,
-            [](In in) { return select(isNan(in[0]), in[1], select(isNan(in[1]), in[0], maximum(in[0], in[1]))); });
+            [](In in) { return select((in[0] >= in[1]) | isNan(in[1]), in[0], in[1]); });
   addBinary(table, "fmin", {"default"}, Compute::promoted,
-            [](In in) { return select(isNan(in[0]), in[1], select(isNan(in[1]), in[0], minimum(in[0], in[1]))); });
+            [](In in) { return select((in[0] <= in[1]) | isNan(in[1]), in[0], in[1]); });
   addBinary(table, "atan2", {"default"}, Compute::floating, [](In in) { return atan2(in[0], in[1]); });
   addBinary(table, "copysign", {"Tensor", "Scalar"}, Compute::floating, [](In in) { return copysign(in[0], in[1]); });
   addFormula(table, "aten.pow.Scalar", {"self", "exponent"}, Compute::floating,
@@ -430,7 +430,7 @@ void registerFunctions(OpTable& table) {
   addUnary(table, "aten.square.default", Compute::promoted, [](In in) { return in[0] * in[0]; });
   addUnary(table, "aten.sign.default", Compute::promoted, signOf);
   addUnary(table, "aten.sgn.default", Compute::promoted, signOf);
-  addUnary(table, "aten.relu.default", Compute::promoted, [](In in) { return maximum(in[0], in[0].constant(0)); });
+  addUnary(table, "aten.relu.default", Compute::promoted, [](In in) { return atLeast(in[0], 0); });
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include "compiler/import/reductions.h"
 #include "compiler/import/elementwise.h"
 #include "compiler/import/op_table.h"
+#include "mlir/Dialect/Arith/IR/Arith.h"
 
 using namespace mlir;
 
@@ -81,10 +82,55 @@ Value extreme(Op& op, Value self, ArrayRef<int64_t> dims, bool largest) {
   return op.build.reduce(values, dims, largest ? Combiner::max : Combiner::min);
 }
 
+// Of no elements there is no extreme, and eager raises: ATen does where that is known, a check beside each result where
+// a size may become zero. (amax and argmax come with a guard of torch's own.)
+class SomeElements {
+public:
+  SomeElements(Op& op, Value self, ArrayRef<int64_t> dims, bool largest) : op_(op) {
+    std::string name = largest ? "max()" : "min()";
+    if (hasArgument(op, "dim")) {
+      count_ = shapeOf(typeOf(self))[dims[0]];
+      error_ = "index_error";
+      message_ = name + ": Expected reduction dim " + std::to_string(dims[0]) + " to have non-zero size.";
+    } else {
+      count_ = countOf(op.build, self, dims);
+      error_ = "runtime_error";
+      message_ = name + ": Expected reduction dim to be specified for input.numel() == 0. Specify the reduction dim " +
+                 "with the 'dim' argument.";
+    }
+    if (isConstant(count_, 0))
+      op.refuse("there are no elements to reduce, for which eager raises");
+  }
+
+  Value check(Value result) const {
+    if (isa<AffineConstantExpr>(count_))
+      return result;
+    return op_.build.loop({result}, typeOf(result), [&](Body& body, ArrayRef<Scalar> in) {
+      Type i64 = body.b.getI64Type();
+      Value first = body.checkedIndex(constantScalar(body.b, i64, int64_t(0)), count_, false, error_, message_);
+      Scalar is_first = Scalar(body.b, arith::IndexCastOp::create(body.b, i64, first)) == 0;
+      return select(is_first, in[0], in[0].constant(0));  // so that the check has a reader
+    });
+  }
+
+private:
+  Op& op_;
+  AffineExpr count_;
+  std::string error_, message_;
+};
+
+// amax and amin.
 Values emitExtreme(Op& op, bool largest) {
   Value self = op.tensor("self");
   SmallVector<int64_t> dims = reducedDims(op, rankOf(self));
   return {finish(op, extreme(op, self, dims, largest), dims)};
+}
+
+Values emitExtremeOfAll(Op& op, bool largest) {
+  Value self = op.tensor("self");
+  SmallVector<int64_t> dims = reducedDims(op, rankOf(self));
+  SomeElements some(op, self, dims, largest);
+  return {finish(op, some.check(extreme(op, self, dims, largest)), dims)};
 }
 
 // The first position along `dim` whose value is the extreme, given that; a NaN is the extreme of what holds one.
@@ -124,11 +170,12 @@ Values emitExtremeWithIndices(Op& op, bool largest) {
   if (rankOf(self) == 0)
     return {self, op.build.full(op.resultType(1), 0)};
   int64_t dim = op.dim("dim", rankOf(self));
+  SomeElements some(op, self, {dim}, largest);
   Value found = extreme(op, self, {dim}, largest);
-  Values results = {finish(op, found, {dim}), Value()};
+  Values results = {finish(op, some.check(found), {dim}), Value()};
   if (op.used(1)) {
     Value values = op.build.convert(self, fx::computeType(elementOf(self)));
-    results[1] = finish(op, positionOf(op.build, values, found, dim), {dim}, 1);
+    results[1] = finish(op, some.check(positionOf(op.build, values, found, dim)), {dim}, 1);
   }
   return results;
 }
@@ -189,8 +236,8 @@ void registerReductions(OpTable& table) {
     table.add(("aten.mean." + overload).str(), emitMean);
   table.add("aten.amax.default", [](Op& op) { return emitExtreme(op, true); });
   table.add("aten.amin.default", [](Op& op) { return emitExtreme(op, false); });
-  table.add("aten.max.default", [](Op& op) { return emitExtreme(op, true); });
-  table.add("aten.min.default", [](Op& op) { return emitExtreme(op, false); });
+  table.add("aten.max.default", [](Op& op) { return emitExtremeOfAll(op, true); });
+  table.add("aten.min.default", [](Op& op) { return emitExtremeOfAll(op, false); });
   table.add("aten.argmax.default", [](Op& op) { return emitArgExtreme(op, true); });
   table.add("aten.argmin.default", [](Op& op) { return emitArgExtreme(op, false); });
   table.add("aten.max.dim", [](Op& op) { return emitExtremeWithIndices(op, true); });

@@ -1,7 +1,9 @@
 #include "compiler/import/scalar.h"
 
+#include "compiler/import/errors.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/IR/Matchers.h"
 
 using namespace mlir;
 
@@ -74,8 +76,12 @@ Scalar Scalar::to(Type target) const {
       return make(arith::ExtUIOp::create(b, target, bits.value()));
     return make(arith::ExtUIOp::create(b, b.getI16Type(), bits.value())).to(target);
   }
-  if (target.isUnsignedInteger(8))  // from floats as x86 converts: through i32
-    return reinterpret((isFloat() ? to(b.getI32Type()) : *this).to(b.getI8Type()), target);
+  // c10::convert goes through i64 to u8, and to i8 and i16 compilers go through i32. One step would leave the choice of
+  // what is out of range to the code generator: LLVM saturates vectors of f64. (f32 has no digits that i64 would save.)
+  if (isFloat() && (target.isUnsignedInteger(8) || target.isInteger(8) || target.isInteger(16)))
+    return to(source.isF64() && target.isUnsignedInteger(8) ? b.getI64Type() : b.getI32Type()).to(target);
+  if (target.isUnsignedInteger(8))
+    return reinterpret(to(b.getI8Type()), target);
   auto narrow = [](Type type) { return type.isF16() || type.isBF16(); };
   Type f32 = b.getF32Type();
   if (isFloat()) {
@@ -108,8 +114,21 @@ Scalar operator-(Scalar a, Scalar b) { return arithmetic<arith::SubFOp, arith::S
 Scalar operator*(Scalar a, Scalar b) { return arithmetic<arith::MulFOp, arith::MulIOp, arith::AndIOp>(a, b); }
 Scalar maximum(Scalar a, Scalar b) { return arithmetic<arith::MaximumFOp, arith::MaxSIOp, arith::OrIOp>(a, b); }
 Scalar minimum(Scalar a, Scalar b) { return arithmetic<arith::MinimumFOp, arith::MinSIOp, arith::AndIOp>(a, b); }
+
+// A NaN in x passes both comparisons; one in the limit wins. Known limits cost what a single max or min does.
+static Scalar clampedTo(Scalar limit, Scalar outside, Scalar x) {
+  Scalar clamped = select(outside, limit, x);
+  FloatAttr known;
+  if (matchPattern(limit.value(), m_Constant(&known)) && !known.getValue().isNaN())
+    return clamped;
+  return select(isNan(limit), limit, clamped);
+}
+Scalar atLeast(Scalar x, Scalar limit) { return x.isFloat() ? clampedTo(limit, limit > x, x) : maximum(x, limit); }
+Scalar atMost(Scalar x, Scalar limit) { return x.isFloat() ? clampedTo(limit, limit < x, x) : minimum(x, limit); }
+
 Scalar operator/(Scalar a, Scalar b) {
-  assert(a.isFloat());
+  if (!a.isFloat())
+    throw NotLowered("its formula divides integers");
   return {a.builder(), arith::DivFOp::create(a.builder(), a.value(), b.value())};
 }
 Scalar operator-(Scalar a) {

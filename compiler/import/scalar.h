@@ -21,7 +21,8 @@ public:
 
   // A constant of the same type: rounds for floats, wraps for integers, != 0 for bool.
   Scalar constant(double number) const;
-  // As torch converts: float to bool is x != 0, bool to a number 0 or 1, float to integer truncates.
+  // As torch converts: float to bool is x != 0, bool to a number 0 or 1, float to integer truncates, and out of an
+  // integer's range does what x86 does for eager: the smallest i32 or i64, of which narrower ones keep the low bits.
   Scalar to(mlir::Type type) const;
 
 private:
@@ -68,6 +69,11 @@ ZEFUSE_WITH_NUMBER(!=)
 Scalar select(Scalar condition, Scalar a, Scalar b);
 Scalar maximum(Scalar a, Scalar b);  // propagates NaN
 Scalar minimum(Scalar a, Scalar b);
+// As eager clamps: x where it equals the limit, so that the sign of a zero stays; NaN when either is.
+Scalar atLeast(Scalar x, Scalar limit);
+Scalar atMost(Scalar x, Scalar limit);
+inline Scalar atLeast(Scalar x, double limit) { return atLeast(x, x.constant(limit)); }
+inline Scalar atMost(Scalar x, double limit) { return atMost(x, x.constant(limit)); }
 Scalar isNan(Scalar x);
 Scalar abs(Scalar x);
 Scalar bitcast(Scalar x, mlir::Type type);  // of equal width; no f16, bf16, u8

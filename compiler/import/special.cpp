@@ -38,11 +38,16 @@ Scalar lgamma(Scalar x) {
     z = select(small, z + 1, z);
   }
   Scalar inverse = 1.0 / z;
-  Scalar series = inverse * polynomial(inverse * inverse, {1.0 / 1188, -1.0 / 1680, 1.0 / 1260, -1.0 / 360, 1.0 / 12});
+  Scalar series = inverse * polynomial(inverse * inverse, {-3617.0 / 122400, 1.0 / 156, -691.0 / 360360, 1.0 / 1188,
+                                                           -1.0 / 1680, 1.0 / 1260, -1.0 / 360, 1.0 / 12});
   Scalar value = (z - 0.5) * log(z) - z + half_log_two_pi + series - log(product);
-  Scalar sine = abs(sin((x - roundEven(x)) * M_PI));
-  value = select(reflected, log(M_PI / sine) - value, value);
-  return select(abs(x) == HUGE_VAL, x.constant(HUGE_VAL), value);
+  // Near zero it is -log|x|, to the last bit; the sine of a subnormal number would have lost its digits.
+  Scalar sine = abs(sin((x - roundEven(x)) * M_PI)), tiny = abs(x) < 1e-18;
+  Scalar rest = select(tiny, x.constant(0), value);
+  value = select(reflected, -log(select(tiny, abs(x), sine * M_1_PI)) - rest, value);
+  // A pole, which every large negative number is: where the other terms overflow too.
+  Scalar infinite = (abs(x) == HUGE_VAL) | (reflected & (sine == 0) & ~tiny) | (x == 0);
+  return select(infinite, x.constant(HUGE_VAL), value);
 }
 
 Scalar digamma(Scalar x) {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "compiler/import/dtype.h"
+#include "compiler/import/errors.h"
 #include "lowering/dialect/Zefuse.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Linalg/IR/Linalg.h"
@@ -171,7 +173,9 @@ Value TensorBuilder::loop(ArrayRef<Operand> inputs, RankedTensorType result, Bod
   for (size_t i = 0; i < inputs.size(); ++i)
     elements.emplace_back(inside.b, block.getArgument(i));
   Scalar element = body(inside, elements);
-  assert(element.type() == result.getElementType());
+  if (element.type() != result.getElementType())
+    throw NotLowered("the formula gives " + fx::dtypeName(element.type()) + " where " +
+                     fx::dtypeName(result.getElementType()) + " is expected");
   linalg::YieldOp::create(inside.b, element.value());
   return generic.getResult(0);
 }
@@ -324,6 +328,8 @@ Value TensorBuilder::pad(Value source, ArrayRef<int64_t> low, ArrayRef<AffineExp
 
 Value TensorBuilder::scatter(Value init, Value updates, ArrayRef<Value> indices, ArrayRef<AffineExpr> coordinates,
                              Combine combine) {
+  if (llvm::is_contained(typeOf(updates).getShape(), 0))  // no index is looked at
+    return init;
   AffineMap at = map(rankOf(updates) + indices.size(), coordinates);
   auto op = ScatterOp::create(b, init.getType(), init, updates, indices, AffineMapAttr::get(at));
   fillBody(op.getBody(), elementOf(init), combine);

@@ -64,6 +64,12 @@ Refusal whyNotElementwise(IndexSpace& space, ArrayRef<Node> roots, const KernelG
   return refusal;
 }
 
+bool hasRoom(const IndexSpace& space, Operation* op, Refusal& refusal) {
+  if (space.tooManyDims())
+    refusal = {op, "it needs more than " + std::to_string(IndexSpace::max_dims) + " loops, which no kernel has"};
+  return !space.tooManyDims();
+}
+
 std::optional<std::string> whyNoPlace(Node node) {
   Operation* op = node.value.getDefiningOp();
   if (!op || !isa<RankedTensorType>(node.value.getType()))
@@ -151,15 +157,13 @@ private:
     }
     if (!collect(*domain))
       return nullptr;
-    splitDims(*domain);  // a dim of which a reduction keeps only a part becomes a row dim and a column dim
-    if (!shareColumns(*domain))
-      return nullptr;
-    if (!attachOutputs(*domain, main))
+    // First split: a dim of which a reduction keeps only a part becomes a row dim and a column dim.
+    if (!splitDims(*domain) || !shareColumns(*domain) || !attachOutputs(*domain, main))
       return nullptr;
     if (!checkRows(*domain) || !checkScans(*domain))
       return nullptr;
-    splitDims(*domain);
-    mergeDims(*domain);
+    if (!splitDims(*domain) || !mergeDims(*domain))
+      return nullptr;
     markPerRow(*domain);
     llvm::sort(domain->outputs, [](auto& a, auto& b) { return a.number < b.number; });
     return domain;
@@ -174,7 +178,7 @@ private:
     for (const DomainOutput& output : domain.outputs)
       if (!levelOf(domain, output.node))
         return false;
-    return true;
+    return hasRoom(domain.space, domain.outputs[0].node.value.getDefiningOp(), refusal_);
   }
 
   // One more than the highest level among the instances that `root` needs (0: none).
@@ -466,8 +470,9 @@ private:
       walkNodes(domain.space, instance.element(), seen, graph_, visit);
   }
 
-  // Replaces a dim everywhere by an expression over the dims `with_dims` (outermost first), and finds the nodes again.
-  bool replaceDim(Domain& domain, unsigned dim, AffineExpr with, ArrayRef<unsigned> with_dims) {
+  // Replaces a dim everywhere by an expression over the dims `with_dims` (outermost first). The nodes must be collected
+  // anew.
+  void replaceDim(Domain& domain, unsigned dim, AffineExpr with, ArrayRef<unsigned> with_dims) {
     for (DomainOutput& output : domain.outputs)
       output.node.at = domain.space.substitute(output.node.at, dim, with);
     for (MainDim& main : main_dims_)
@@ -485,11 +490,10 @@ private:
         index = domain.space.simplify(index.replace(domain.space.dim(dim), with));
       replaceIn(set.dims);
     }
-    return collect(domain);
   }
 
   // d floordiv c and d mod c of a dim whose size c divides: two dims.
-  void splitDims(Domain& domain) {
+  bool splitDims(Domain& domain) {
     for (int round = 0; round < 16; ++round) {
       IndexSpace& space = domain.space;
       std::optional<std::pair<unsigned, int64_t>> split;
@@ -508,18 +512,21 @@ private:
         });
       });
       if (!split || space.numDims() + 2 > IndexSpace::max_dims)
-        return;
+        return true;
       auto [dim, divisor] = *split;
       unsigned outer = space.addDim(space.size(dim).floorDiv(divisor));
       unsigned inner = space.addDim(space.constant(divisor));
       replaceDim(domain, dim, space.dim(outer) * divisor + space.dim(inner), {outer, inner});
+      if (!collect(domain))
+        return false;
     }
+    return true;
   }
 
   // Adjacent dims of one class become one where that makes no access worse.
-  void mergeDims(Domain& domain) {
+  bool mergeDims(Domain& domain) {
     if (!graph_.offset)
-      return;
+      return true;
     bool merged = true;
     while (merged && domain.space.numDims() + 1 < IndexSpace::max_dims) {
       merged = false;
@@ -532,9 +539,13 @@ private:
         if (merged)
           break;
       }
+      if (merged && !collect(domain))
+        return false;
     }
+    return true;
   }
 
+  // True: merged, and the nodes must be collected anew.
   bool tryMerge(Domain& domain, unsigned outer, unsigned inner) {
     IndexSpace& space = domain.space;
     if (constantOf(space.size(inner)) == 0 || outer == domain.scan_dim || inner == domain.scan_dim)

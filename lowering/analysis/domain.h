@@ -103,6 +103,9 @@ struct Refusal {
   std::string reason;
 };
 
+// False, with the reason, where a space needed more dims than a kernel may have.
+bool hasRoom(const IndexSpace& space, mlir::Operation* op, Refusal& refusal);
+
 // The one domain that computes all outputs, or why there is none.
 std::unique_ptr<Domain> analyseDomain(mlir::MLIRContext* context, const KernelGraph& graph, Refusal& refusal);
 

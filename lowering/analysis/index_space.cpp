@@ -32,6 +32,10 @@ bool hasDivisions(AffineExpr expr) {
 }
 
 unsigned IndexSpace::addDim(AffineExpr size) {
+  if (sizes_.size() == max_dims) {
+    too_many_dims_ = true;
+    return max_dims - 1;
+  }
   sizes_.push_back(size);
   return sizes_.size() - 1;
 }

@@ -37,7 +37,10 @@ public:
   mlir::MLIRContext* context() const { return context_; }
   unsigned graphSymbols() const { return graph_symbols_; }
 
+  // Of more than max_dims dims the last stands for all the others, so that every number is valid: whoever builds on the
+  // space asks tooManyDims() before it uses what was built.
   unsigned addDim(mlir::AffineExpr size);
+  bool tooManyDims() const { return too_many_dims_; }
   void resize(unsigned dim, mlir::AffineExpr size) { sizes_[dim] = size; }  // what was simplified before stays
   unsigned numDims() const { return sizes_.size(); }
   mlir::AffineExpr size(unsigned dim) const { return sizes_[dim]; }
@@ -75,6 +78,7 @@ private:
   mlir::MLIRContext* context_;
   unsigned graph_symbols_;
   llvm::SmallVector<mlir::AffineExpr> sizes_;
+  bool too_many_dims_ = false;
   llvm::SmallVector<Opaque> opaques_;
   llvm::DenseMap<std::pair<mlir::Value, mlir::AffineMap>, unsigned> opaque_numbers_;
 };

@@ -95,6 +95,8 @@ private:
     SmallVector<AffineExpr> at;
     for (AffineExpr size : shape_)
       at.push_back(constantOf(size) == 1 ? probe.constant(0) : probe.dim(probe.addDim(size)));
+    if (probe.tooManyDims())
+      return std::nullopt;
     unsigned output_dims = probe.numDims();
     llvm::SmallMapVector<Value, SmallVector<AffineMap, 2>, 16> theirs, ours;
     Seen probe_seen, seen;

@@ -71,7 +71,7 @@ std::unique_ptr<Domain> analyseScatter(ScatterOp op, const KernelGraph& graph, R
   form.target = space.apply(coordinates, space.indices(values));
 
   refusal = whyNotElementwise(space, roots, graph, "a scatter");
-  if (!refusal.reason.empty())
+  if (!refusal.reason.empty() || !hasRoom(space, op, refusal))
     return nullptr;
   domain->axis_sets.emplace_back();
   domain->outputs.push_back({0, {op.getResult(), form.target}, false});

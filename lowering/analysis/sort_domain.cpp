@@ -27,7 +27,7 @@ std::unique_ptr<Domain> analyseSort(SortOp op, const KernelGraph& graph, Refusal
   form.results_at = space.indices(at);
 
   refusal = whyNotElementwise(space, form.input(), graph, "a sort");
-  if (!refusal.reason.empty())
+  if (!refusal.reason.empty() || !hasRoom(space, op, refusal))
     return nullptr;
   domain->axis_sets.emplace_back();
   for (auto [number, output] : llvm::enumerate(graph.outputs))

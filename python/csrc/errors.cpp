@@ -7,6 +7,10 @@ namespace py = pybind11;
 namespace zefuse::python {
 
 void raise(const char* code, const std::string& message) {
+  // An operator written in Python has raised (or torch's own code around ATen, as it does in a first call): that is
+  // what eager raises. Left set, it would make a SystemError of the next thing that Python is asked for.
+  if (PyErr_Occurred())
+    throw py::error_already_set();
   py::object classes = py::module_::import("zefuse.errors").attr("BY_CODE");
   py::object type = classes.attr("get")(code, classes["internal"]);
   PyErr_SetString(type.ptr(), message.c_str());

@@ -48,12 +48,17 @@ def _median(self: Tensor, dim: int, keepdim: bool, ignores_nan: bool) -> tuple[T
     return _picked((values.gather(dim, at), places.gather(dim, at)), dim, keepdim)
 
 
-def median_dim(self: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
-    return _median(self, dim, keepdim, ignores_nan=False)
+def _nothing_along(self: Tensor, dim: int) -> bool:
+    """Whether there are no elements to choose from, for which ATen raises. (A symbolic size: found when it is indexed.)"""
+    return self.dim() > 0 and isinstance(self.shape[dim], int) and self.shape[dim] == 0
 
 
-def nanmedian_dim(self: Tensor, dim: int, keepdim: bool = False) -> tuple[Tensor, Tensor]:
-    return _median(self, dim, keepdim, ignores_nan=True)
+def median_dim(self: Tensor, dim: int, keepdim: bool = False) -> Any:
+    return NotImplemented if _nothing_along(self, dim) else _median(self, dim, keepdim, ignores_nan=False)
+
+
+def nanmedian_dim(self: Tensor, dim: int, keepdim: bool = False) -> Any:
+    return NotImplemented if _nothing_along(self, dim) else _median(self, dim, keepdim, ignores_nan=True)
 
 
 def median(self: Tensor) -> Any:
@@ -68,6 +73,8 @@ def mode(self: Tensor, dim: int = -1, keepdim: bool = False) -> Any:
     """The value of the longest run of the sorted elements, the least of several; its last place in that order."""
     if self.dim() == 0:
         return _alone(self)
+    if _nothing_along(self, dim):
+        return NotImplemented
     values, places = torch.ops.aten.sort.stable(self, stable=True, dim=dim)
     size = self.shape[dim]
     shape = [1] * self.dim()

@@ -325,6 +325,12 @@ def test_random_numbers_are_drawn_in_order() -> None:
     assert relative_error(zefuse(function)(*inputs), expected) == 0
 
 
+def test_what_an_operator_raises_reaches_the_caller() -> None:
+    """Torch runs a first call's operators through Python, and an exception there is eager's own."""
+    with pytest.raises(torch.linalg.LinAlgError, match="not positive-definite"):
+        torch.compile(lambda x: torch.linalg.cholesky(x) + 1, backend="zefuse")(-torch.eye(3))
+
+
 def test_index_out_of_range_is_an_index_error() -> None:
     table = nn.Embedding(10, 4)
     with torch.no_grad():

@@ -176,7 +176,7 @@ Evaluator::Placed Evaluator::emitUncached(Node node) {
         emitLaneIndex(expr);
       return failed() ? Placed() : nothing(op, registerType(table.getElementType()));
     }
-    return emit({extract.getTensor(), extractIndices(space_, extract, node.at)});
+    return emitExtract(extract, node.at);
   }
   if (op->hasTrait<OpTrait::ConstantLike>()) {
     insertAt(0);
@@ -287,6 +287,45 @@ Evaluator::Placed Evaluator::emitCheckedIndex(Operation* op, AffineMap at) {
     LLVM::StoreOp::create(builder_, loc, code, arguments_.status, 4);
   }
   return {safe, depth};
+}
+
+// A table of symbolic size may have no elements either, and then index 0 is no safe place.
+Evaluator::Placed Evaluator::emitExtract(tensor::ExtractOp op, AffineMap node_at) {
+  Location loc = op.getLoc();
+  auto table = cast<RankedTensorType>(op.getTensor().getType());
+  AffineMap at = extractIndices(space_, op, node_at);
+  SmallVector<AffineExpr> unsure;
+  for (auto [index, size] : llvm::zip(op.getIndices(), shapeOf(table)))
+    if (!constantOf(size) && !index.getDefiningOp<linalg::IndexOp>())
+      unsure.push_back(size);
+  auto read = [&] { return emit({op.getTensor(), at}); };
+  if (unsure.empty())
+    return read();
+  for (AffineExpr expr : at.getResults())  // before the branch: what it needs again is computed where it always was
+    emitLaneIndex(expr);
+  Value some;
+  for (AffineExpr expr : unsure) {
+    Value size = index(expr);
+    if (failed())
+      return {};
+    toInnermost();
+    Value positive =
+        arith::CmpIOp::create(builder_, loc, arith::CmpIPredicate::sgt, size, constantIndex(builder_, loc, 0));
+    some = some ? arith::AndIOp::create(builder_, loc, some, positive).getResult() : positive;
+  }
+  Type element = registerType(table.getElementType());
+  unsigned lanes =
+      llvm::any_of(at.getResults(), [&](AffineExpr expr) { return dependsOnLanes(expr); }) ? lanes_.count : 1;
+  auto readLanes = [&] {
+    Value value = read().value;
+    if (!value || lanes > 1 || lanesOf(value) == 1)
+      return value;
+    toInnermost();
+    return vector::ExtractOp::create(builder_, loc, value, int64_t(0)).getResult();
+  };
+  auto none = [&] { return constantOfType(builder_, loc, builder_.getZeroAttr(element), lanes); };
+  Value value = branch(loc, some, withLanes(element, lanes), readLanes, none);
+  return failed() ? Placed() : Placed{value, unsigned(scopes_.size() - 1)};
 }
 
 Evaluator::Placed Evaluator::emitConcat(tensor::ConcatOp op, AffineMap at) {

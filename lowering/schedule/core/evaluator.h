@@ -122,6 +122,7 @@ private:
   mlir::Value branch(mlir::Location loc, mlir::Value condition, mlir::Type type, llvm::function_ref<mlir::Value()> then,
                      llvm::function_ref<mlir::Value()> otherwise);
   Placed emitCheckedIndex(mlir::Operation* op, mlir::AffineMap at);
+  Placed emitExtract(mlir::tensor::ExtractOp op, mlir::AffineMap node_at);
   Placed emitKept(Kept& kept);
   void storeAt(mlir::Location loc, mlir::Value pointer, mlir::AffineExpr offset, mlir::Value value, mlir::Type type,
                bool kept);

@@ -4,6 +4,7 @@
 //   cpu         a unit is a row, or a vector of rows (lanes); a group takes consecutive units. Or a unit is an index of
 //               the result's outermost addressed dimension, and a group passes over the updates of others
 //   intel_gpu   a row per work-item
+#include "lowering/dialect/shape.h"
 #include "lowering/schedule/core/scalar_ops.h"
 #include "lowering/schedule/ordered/ordered.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -116,9 +117,26 @@ private:
     Value update = e_.evaluate(form_.update());
     if (!update)
       return;
-    e_.modify(c_.outputs[0], offset(form_.target), element(), [&](Value present) {
-      return e_.emitBody(form_.op.getBody().front(), {present, splat(b_, update, lanesOf(present))});
-    });
+    auto modify = [&] {
+      e_.modify(c_.outputs[0], offset(form_.target), element(), [&](Value present) {
+        return e_.emitBody(form_.op.getBody().front(), {present, splat(b_, update, lanesOf(present))});
+      });
+    };
+    // A check that fails leaves index 0, and a result without elements has no place for that either.
+    AffineExpr count = space_.simplify(numElements(cast<RankedTensorType>(form_.op.getType())));
+    auto known = constantOf(count);
+    if (known && *known != 0)
+      return modify();
+    for (Value index : form_.op.getIndices())
+      if (!e_.evaluate({index, form_.updates_at}))
+        return;
+    if (known)
+      return;
+    Value elements = e_.index(count);
+    e_.toInnermost();
+    e_.openIf(arith::CmpIOp::create(b_, loc_, arith::CmpIPredicate::sgt, elements, constantIndex(b_, loc_, 0)));
+    modify();
+    e_.closeIf();
   }
 
   template <typename Body> void loops(ArrayRef<unsigned> dims, Body body) {

@@ -45,13 +45,15 @@ ProductTile chooseTile(std::optional<int64_t> m, std::optional<int64_t> n, std::
   // An engine multiplies faster than local memory reads, so its blocks are larger.
   constexpr ProductTile on_engine[] = {{4, 4, 2, 4}, {4, 2, 2, 4}, {2, 4, 2, 4}, {2, 2, 2, 4}, {4, 2, 2, 2},
                                        {2, 2, 2, 2}, {2, 4, 1, 2}, {1, 4, 1, 4}, {1, 4, 1, 2}, {1, 4, 1, 1}};
-  std::optional<ProductTile> best;
-  double best_cost = 0;
-  for (ProductTile tile : engine ? ArrayRef(on_engine) : ArrayRef(ordinary)) {
-    if (engine) {
+  SmallVector<ProductTile> candidates(engine ? ArrayRef(on_engine) : ArrayRef(ordinary));
+  if (engine)
+    for (ProductTile& tile : candidates) {
       tile.depth = 2 * engine_depth;
       tile.block_columns = target.matrix.n;
     }
+  std::optional<ProductTile> best;
+  double best_cost = 0;
+  for (const ProductTile& tile : candidates) {
     int64_t accumulators = tile.blocks_m * ProductTile::block_rows * tile.blocks_n * tile.block_columns * bytes;
     if (accumulators > (engine ? target.engine_accumulator_bytes : target.accumulator_bytes) ||
         tile.items() > target.max_group_size)
@@ -62,7 +64,7 @@ ProductTile chooseTile(std::optional<int64_t> m, std::optional<int64_t> n, std::
       best_cost = cost;
     }
   }
-  return best.value_or(ProductTile{1, 4, 1, 1});
+  return best.value_or(candidates.back());  // the smallest: nothing fits, so its accumulators spill
 }
 
 int64_t chooseSplits(std::optional<int64_t> m, std::optional<int64_t> n, std::optional<int64_t> batches, int64_t k,

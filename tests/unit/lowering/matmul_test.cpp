@@ -1,6 +1,7 @@
 // zefuse.matmul as a GPU kernel: lowered, run on the host, compared with plain C++.
 #include <bit>
 
+#include "lowering/schedule/products/gpu_product.h"
 #include "tests/unit/lowering/matmul_text.h"
 #include "tests/unit/lowering/numerics.h"
 
@@ -23,6 +24,19 @@ float floatOf(uint16_t bits) {
   float value;
   std::memcpy(&value, &wide, 4);
   return value;
+}
+
+TEST_P(Matmul, TheLastTileIsTheEnginesToo) {
+  TargetDescription small = GetParam();
+  ASSERT_NE(small.matrix.n, 0u);
+  small.engine_accumulator_bytes = small.accumulator_bytes = 0;  // no candidate fits
+  ProductTile tile = chooseTile(64, 64, 1, 4, small, /*engine=*/true);
+  EXPECT_EQ(tile.block_columns, int64_t(small.matrix.n));
+  EXPECT_EQ(tile.items(), tile.subgroups_m * tile.subgroups_n * int64_t(small.matrix.n));
+  EXPECT_EQ(tile.depth, 2 * engine_depth);
+  ProductTile ordinary = chooseTile(64, 64, 1, 4, small);
+  EXPECT_EQ(ordinary.block_columns, 16);
+  EXPECT_EQ(ordinary.depth, 16);
 }
 
 TEST_P(Matmul, Sizes) {
