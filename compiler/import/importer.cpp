@@ -4,6 +4,7 @@
 #include "compiler/import/fallback.h"
 #include "compiler/import/library_hints.h"
 #include "compiler/import/op_table.h"
+#include "compiler/import/storage.h"
 #include "lowering/dialect/Zefuse.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/Verifier.h"
@@ -196,7 +197,36 @@ private:
         eraseAfter(before);
       }
     }
-    values_[index] = emitFallback(graph_, node, values_, build, reason);
+    values_[index] = emitFallback(graph_, withItsStorage(node), values_, build, reason);
+  }
+
+  /// as_strided counts from the start of its argument's storage, which a view that the plan made has of its own: ATen
+  /// gets the tensor behind the view instead. A view of an input has the caller's storage.
+  Node withItsStorage(const Node& node) {
+    if (!StringRef(node.schema->target).starts_with("aten.as_strided") ||
+        node.arguments[0].kind != Argument::Kind::node)
+      return node;
+    const unsigned self = node.arguments[0].node, behind = tensorBehind(graph_, self);
+    const Node::Kind storage = graph_.nodes[storageOf(graph_, self)].kind;
+    auto offset = llvm::find_if(node.schema->parameters, [](auto& each) { return each.name == "storage_offset"; });
+    if (storage == Node::Kind::input || storage == Node::Kind::constant || offset == node.schema->parameters.end() ||
+        StringRef(node.schema->target).contains("scatter"))
+      return node;
+    const auto begins = dyn_cast<AffineConstantExpr>(eagerOffset(graph_, behind));
+    if (graph_.nodes[behind].schema->target != "aten.as_strided_scatter.default" && (!begins || begins.getValue() != 0))
+      throw ImportError("as_strided of '" + graph_.nodes[self].name +
+                        "', which begins inside a storage of another dtype");
+    Node other = node;
+    other.arguments[0].node = behind;
+    Argument& begin = other.arguments[offset - node.schema->parameters.begin()];
+    if (begin.kind == Argument::Kind::none) {
+      const AffineExpr known = eagerOffset(graph_, self);
+      const auto constant = dyn_cast<AffineConstantExpr>(known);
+      begin.kind = constant ? Argument::Kind::integer : Argument::Kind::size;
+      begin.integer = constant ? constant.getValue() : 0;
+      begin.size = known;
+    }
+    return other;
   }
 
   // AOTAutograd's form of what a graph does to its inputs: copy_ of the new value into a placeholder, whose result
@@ -254,27 +284,31 @@ private:
       block->back().erase();
   }
 
-  /// The node whose memory a node's value lies in, by the operators' schemas. Operators that copy when they must
-  /// (contiguous, reshape, to) count as copies: functional graphs have none of them.
-  unsigned storageOf(unsigned index) const {
-    for (;;) {
-      const Node& node = graph_.nodes[index];
-      if (node.kind == Node::Kind::getitem) {
-        index = node.source;
-        continue;
-      }
-      static const StringRef maybe[] = {"aten.contiguous.default", "aten.reshape.default", "aten.reshape_as.default",
-                                        "aten.flatten.using_ints", "aten.ravel.default"};
-      if (node.kind != Node::Kind::call || node.schema->view_of < 0 || llvm::is_contained(maybe, node.schema->target) ||
-          StringRef(node.schema->target).starts_with("aten.to.") ||
-          node.arguments[node.schema->view_of].kind != Argument::Kind::node)
-        return index;
-      index = node.arguments[node.schema->view_of].node;
-    }
-  }
-
   int64_t elementBytes(const Node& node) {
     return std::max(1u, fx::elementType(node.meta.tensor.dtype, &context_).getIntOrFloatBitWidth() / 8);
+  }
+
+  /// Where a view begins in the memory of a tensor, in elements of the view, which may be of another dtype.
+  AffineExpr offsetIn(const Node& base, const Node& view) {
+    return view.meta.tensor.offset - (base.meta.tensor.offset * elementBytes(base)).floorDiv(elementBytes(view));
+  }
+
+  /// Whether a view may reach beyond the tensor that was given, as as_strided's can, into the rest of its storage, of
+  /// which a plan has no address: then the result is a copy, and AOTAutograd makes the view for the caller.
+  bool mayLeave(unsigned view, unsigned base) {
+    if (!hasAsStrided(graph_, view))
+      return false;
+    auto extent = [&](const fx::TensorMeta& meta) {
+      AffineExpr last = getAffineConstantExpr(0, &context_);
+      for (auto [size, stride] : llvm::zip(meta.sizes, meta.strides))
+        last = last + (size - 1) * stride;
+      return dyn_cast<AffineConstantExpr>(last + 1);
+    };
+    const Node &to = graph_.nodes[view], &from = graph_.nodes[base];
+    const auto first = dyn_cast<AffineConstantExpr>(offsetIn(from, to)), reach = extent(to.meta.tensor),
+               limit = extent(from.meta.tensor);
+    return !first || !reach || !limit || first.getValue() < 0 ||
+           (first.getValue() + reach.getValue()) * elementBytes(to) > limit.getValue() * elementBytes(from);
   }
 
   void importOutputs() {
@@ -294,17 +328,15 @@ private:
         const Node& node = graph_.nodes[output.node];
         if (node.meta.kind != Meta::Kind::tensor || values_[output.node].empty() || !values_[output.node][0])
           fail(node, "the graph returns it, but it is not a tensor");
-        const unsigned storage = storageOf(output.node);
+        const unsigned storage = storageOf(graph_, output.node);
         NamedAttrList entry;
         entry.append("result", b_.getI64IntegerAttr(results.size()));
         entry.append("strides", mapOf(node.meta.tensor.strides));
         const Node& base = graph_.nodes[storage];
-        if (base.kind == Node::Kind::input || base.kind == Node::Kind::constant) {
+        if ((base.kind == Node::Kind::input || base.kind == Node::Kind::constant) && !mayLeave(output.node, storage)) {
           auto argument = cast<BlockArgument>(values_[storage][0]);
           entry.append("argument", b_.getI64IntegerAttr(argument.getArgNumber()));
-          // Counted in elements of the result, which a view of another dtype has of another size.
-          const AffineExpr start = (base.meta.tensor.offset * elementBytes(base)).floorDiv(elementBytes(node));
-          entry.append("offset", mapOf({node.meta.tensor.offset - start}));
+          entry.append("offset", mapOf({offsetIn(base, node)}));
         } else {
           entry.append("storage", b_.getI64IntegerAttr(storage));
           if (llvm::is_contained(graph_.any_strides, number))

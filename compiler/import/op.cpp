@@ -1,5 +1,7 @@
 #include "compiler/import/op.h"
 
+#include "compiler/import/storage.h"
+
 using namespace mlir;
 
 namespace zefuse {
@@ -148,6 +150,23 @@ const fx::TensorMeta& Op::metaOf(StringRef name) const {
   if (given.kind != Argument::Kind::node || graph_.nodes[given.node].meta.kind != fx::Meta::Kind::tensor)
     refuse("argument '" + name + "' is not a tensor");
   return graph_.nodes[given.node].meta.tensor;
+}
+
+Op::Memory Op::memoryOf(StringRef name) const {
+  (void)metaOf(name);
+  const unsigned given = argument(name).node, behind = tensorBehind(graph_, given);
+  const fx::Node& node = graph_.nodes[behind];
+  if (values_[behind].empty() || !values_[behind][0])
+    refuse("argument '" + name + "' is not a tensor");
+  Value value = values_[behind][0];
+  const auto sizes = shapeOf(typeOf(value));
+  for (auto [size, stride, packed] :
+       llvm::zip(sizes, node.meta.tensor.strides, contiguousStrides(sizes, build.b.getContext())))
+    if (!isConstant(size, 1) && stride != packed)
+      refuse("a source that is not contiguous is not lowered");
+  const fx::Node::Kind storage = graph_.nodes[storageOf(graph_, behind)].kind;
+  return {build.reshape(value, {numElements(typeOf(value))}), eagerOffset(graph_, behind), eagerOffset(graph_, given),
+          storage == fx::Node::Kind::call || storage == fx::Node::Kind::getitem};
 }
 
 RankedTensorType Op::resultType(unsigned index) const {

@@ -46,6 +46,14 @@ public:
   // Result `index`; its sizes and dtype are torch's own (meta["val"]).
   const fx::TensorMeta& meta(unsigned index = 0) const;
   const fx::TensorMeta& metaOf(llvm::StringRef name) const;  // of a tensor argument
+  // The contiguous tensor in whose memory a tensor argument lies (itself where it is no view), as one row, and where
+  // the row and the argument begin in eager's storage.
+  struct Memory {
+    mlir::Value row;
+    mlir::AffineExpr begin, offset;
+    bool whole;  // the row is all of the storage: it is no input, behind which there may be more
+  };
+  Memory memoryOf(llvm::StringRef name) const;
   mlir::RankedTensorType resultType(unsigned index = 0) const;
   mlir::Type element(unsigned index = 0) const { return resultType(index).getElementType(); }
   bool used(unsigned index) const { return index < node.used.size() && node.used[index]; }

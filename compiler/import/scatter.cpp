@@ -321,7 +321,7 @@ Values emitAsStridedScatter(Op& op) {
   for (auto [size, stride, packed] : llvm::zip(sizes, meta.strides, contiguousStrides(sizes, build.b.getContext())))
     if (!isConstant(size, 1) && stride != packed)
       op.refuse("a source that is not contiguous is not lowered");
-  if (!isConstant(meta.offset, 0))
+  if (!isConstant(op.memoryOf("self").offset, 0))
     op.refuse("a source inside a larger storage is not lowered");
   AffineExpr linear = op.isNone("storage_offset") ? build.constant(0) : op.size("storage_offset");
   for (auto [position, stride] : llvm::enumerate(op.sizes("stride")))

@@ -184,23 +184,24 @@ Values emitDiagonal(Op& op) {
   return {op.build.view(self, indices, sizes)};
 }
 
-// Defined by the source's storage: only a source that is contiguous in eager says which element lies where.
+// Defined by the source's storage: only a tensor that is contiguous in eager says which element lies where.
 Values emitAsStrided(Op& op) {
-  Value self = op.tensor("self");
-  const fx::TensorMeta& source = op.metaOf("self");
-  auto from = shapeOf(typeOf(self));
-  SmallVector<AffineExpr> packed = contiguousStrides(from, op.build.b.getContext());
-  for (auto [position, size] : llvm::enumerate(from))
-    if (!isConstant(size, 1) && source.strides[position] != packed[position])
-      op.refuse("a source that is not contiguous is not lowered");
-  if (!isConstant(source.offset, 0))
-    op.refuse("a source inside a larger storage is not lowered");
+  const Op::Memory memory = op.memoryOf("self");
   Exprs sizes = resultSizes(op), strides = op.sizes("stride");
-  AffineExpr linear = op.isNone("storage_offset") ? op.build.constant(0) : op.size("storage_offset");
-  for (size_t position = 0; position < sizes.size(); ++position)
+  const AffineExpr first = (op.isNone("storage_offset") ? memory.offset : op.size("storage_offset")) - memory.begin;
+  AffineExpr linear = first, last = first;
+  for (size_t position = 0; position < sizes.size(); ++position) {
     linear = linear + op.build.dim(position) * strides[position];
-  Value flat = op.build.reshape(self, {numElements(typeOf(self))});
-  return {op.build.view(flat, {linear}, sizes)};
+    last = last + (sizes[position] - 1) * strides[position];
+  }
+  auto begins = dyn_cast<AffineConstantExpr>(first),
+       leaves = dyn_cast<AffineConstantExpr>(numElements(typeOf(memory.row)) - 1 - last);
+  if ((begins && begins.getValue() < 0) || (leaves && leaves.getValue() < 0))
+    op.refuse("a view that reaches beyond its source is not lowered");
+  // Sizes that only a call knows: on the CPU the rest of an input's storage is there to be read.
+  if (!memory.whole && op.build.gpu && !(begins && leaves))
+    op.refuse("a view that may reach beyond its source is not lowered for a GPU");
+  return {op.build.view(memory.row, {linear}, sizes)};
 }
 
 Values emitUnfold(Op& op) {

@@ -3,10 +3,13 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <torch/csrc/autograd/python_variable.h>
 
+#include <map>
+
 #include "common/plan/plan_generated.h"
 #include "common/plan/plan_json.h"
 #include "python/csrc/errors.h"
 #include "python/csrc/tensors.h"
+#include "runtime/aten/lazy_values.h"
 
 namespace py = pybind11;
 
@@ -25,6 +28,7 @@ py::tuple CompiledGraph::call(const py::list& arguments) {
   const bool as_they_come = origin_.sources.empty();
   std::vector<at::Tensor> tensors(as_they_come ? given + constants_.size() : origin_.sources.size());
   std::vector<CallInput> inputs(tensors.size());
+  std::map<size_t, at::Tensor> computed;  // in place of lazy tensors
   for (size_t i = 0; i < inputs.size(); ++i) {
     const int64_t source = as_they_come ? int64_t(i) : origin_.sources[i];
     if (source < 0) {
@@ -44,7 +48,10 @@ py::tuple CompiledGraph::call(const py::list& arguments) {
       }
       tensors[i] = THPVariable_Unpack(object);
     }
-    auto ref = tensorRef(tensors[i]);
+    const at::Tensor* tensor = &tensors[i];
+    if (aten::isLazy(*tensor)) [[unlikely]]
+      tensor = &computed.emplace(i, aten::materialize(*tensor)).first->second;
+    auto ref = tensorRef(*tensor);
     if (!ref.ok())
       raise(Status(ref.status().code(), "input " + std::to_string(source) + ": " + ref.status().message()));
     inputs[i].tensor = *ref;
@@ -57,6 +64,10 @@ py::tuple CompiledGraph::call(const py::list& arguments) {
     // What we return are fresh tensors and plain views; AOTAutograd has settled all that autograd must know.
     at::AutoDispatchBelowADInplaceOrView below_autograd;
     auto result = executable_->call(inputs, [&](const OutputRequest& request) { return storage.allocate(request); });
+    if (result.ok() && !computed.empty())
+      for (size_t i : written_)
+        if (auto written = computed.find(i); written != computed.end())
+          tensors[i].copy_(written->second);
     if (result.ok())
       for (CallOutput& output : *result)
         wrapped.push_back(storage.wrap(output, tensors));

@@ -4,6 +4,7 @@
 #include <c10/core/CPUAllocator.h>
 
 #include "common/plan/plan_generated.h"
+#include "runtime/aten/lazy_values.h"
 
 namespace zefuse::python {
 namespace {
@@ -83,7 +84,10 @@ at::Tensor OutputStorage::wrap(CallOutput& output, const std::vector<at::Tensor>
   switch (output.kind) {
   case CallOutput::Kind::output_buffer: return on(storages_.at(output.index), output, output.offset);
   case CallOutput::Kind::input: {
-    const at::Tensor& input = inputs.at(output.index);
+    at::Tensor input = inputs.at(output.index);
+    // A view of it carries the mark on; memory read as another dtype, or none, cannot.
+    if (aten::isLazy(input) && (input._is_zerotensor() || torchDtype(output.dtype) != input.scalar_type()))
+      input = aten::materialize(input);
     if (const c10::ScalarType dtype = torchDtype(output.dtype); dtype != input.scalar_type()) {
       const auto bytes = int64_t(input.storage_offset() * input.element_size());
       at::Tensor view = on(input.storage(), output, bytes / int64_t(c10::elementSize(dtype)) + output.offset);

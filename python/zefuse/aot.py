@@ -278,7 +278,8 @@ class _Weights:
         candidate, number = name, 1
         while (known := self._tensors.get(candidate)) is not None:
             same = known.dtype == tensor.dtype and known.shape == tensor.shape and known.stride() == tensor.stride()
-            if same and (known.data_ptr() == tensor.data_ptr() or torch.equal(known, tensor)):
+            same_memory = not (_is_lazy(known) or _is_lazy(tensor)) and known.data_ptr() == tensor.data_ptr()
+            if same and (same_memory or torch.equal(known, tensor)):
                 return candidate
             candidate, number = f"{name}#{number}", number + 1
         self._tensors[candidate] = tensor.detach()
@@ -295,12 +296,17 @@ class _Weights:
         for name, tensor in self._tensors.items():
             if not tensor.is_contiguous():
                 strides[name] = list(tensor.stride())
-            copy = tensor.contiguous()
+            copy = (tensor.clone() if _is_lazy(tensor) else tensor).resolve_conj().resolve_neg().contiguous()
             if copy.untyped_storage().data_ptr() in seen:
                 copy = copy.clone()
             seen.add(copy.untyped_storage().data_ptr())
             dense[name] = copy
         return save(dense), strides
+
+
+def _is_lazy(tensor: torch.Tensor) -> bool:
+    """Whether its memory does not hold its elements: torch computes the negative or conjugate when it is read."""
+    return tensor.is_neg() or tensor.is_conj() or tensor._is_zerotensor()
 
 
 def _table() -> dict[Any, Any]:

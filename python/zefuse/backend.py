@@ -29,6 +29,7 @@ from zefuse.errors import (
 )
 from zefuse.for_target import PlanOnly
 from zefuse.options import Options
+from zefuse.storage_views import OutsideOfInput, StorageViews, takes_storage_views
 
 # Told of each graph compiled while set (explain, testing): observer(kind, compiled), kind "inference", "forward", "backward".
 _observer: ContextVar[Callable[[str, Any], None] | None] = ContextVar("zefuse_observer", default=None)
@@ -79,18 +80,38 @@ def zefuse(
                 f'torch.compile(mode={mode!r}): zefuse has no modes; leave it out, use options={{"..."}} instead'
             )
         checked = Options.make(options)
-        from zefuse.decompositions import decompositions
-
-        return aot_autograd(
-            fw_compiler=partial(_compile, "forward", checked),
-            bw_compiler=partial(_compile, "backward", checked),
-            inference_compiler=partial(_compile, "inference", checked),
-            decompositions=decompositions(),
-            partition_fn=_partition,
-            keep_inference_input_mutations=True,
-        )(gm, example_inputs)
+        views = StorageViews(gm, example_inputs)
+        reason = views.why_eager()
+        if reason is None:
+            try:
+                return views.guard(_through_aot_autograd(gm, example_inputs, checked, views))
+            except OutsideOfInput as error:
+                reason = str(error)
+            except RuntimeError as error:  # torch's own refusal to make a write through as_strided functional
+                if isinstance(error, ZefuseError) or "as_strided" not in str(error) or not takes_storage_views(gm):
+                    raise
+                reason = str(error).splitlines()[0]
+        if checked.strict:
+            raise FallbackError(f"zefuse: a graph runs in eager: {reason}")
+        warnings.warn(f"zefuse: a graph runs in eager: {reason}", stacklevel=2)
+        return gm
     except ZefuseError as error:
         _pass_through_dynamo(error)
+
+
+def _through_aot_autograd(
+    gm: torch.fx.GraphModule, example_inputs: Sequence[Any], options: Options, views: StorageViews
+) -> Callable[..., Any]:
+    from zefuse.decompositions import decompositions
+
+    return aot_autograd(
+        fw_compiler=partial(_compile, "forward", options, views=views),
+        bw_compiler=partial(_compile, "backward", options),
+        inference_compiler=partial(_compile, "inference", options, views=views),
+        decompositions=decompositions(),
+        partition_fn=_partition,
+        keep_inference_input_mutations=True,
+    )(gm, example_inputs)
 
 
 def compile_graph(
@@ -189,8 +210,14 @@ def _plan_for(part: torch.fx.GraphModule, parameters: list[int], options: Option
 
 
 def _compile(
-    kind: str, options: Options, gm: torch.fx.GraphModule, example_inputs: Sequence[Any]
+    kind: str,
+    options: Options,
+    gm: torch.fx.GraphModule,
+    example_inputs: Sequence[Any],
+    views: StorageViews | None = None,
 ) -> Callable[..., Any]:
+    if views is not None:
+        views.look(gm)
     if (recorder := _recorder.get()) is not None:
         return recorder(kind, compile_graph(gm, _parameter_indices(kind), options, kind), gm)
     if kind == "backward":

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "runtime/aten/dtype.h"
+#include "runtime/aten/lazy_values.h"
 
 namespace zefuse::aten {
 
@@ -42,7 +43,8 @@ Status addTensor(std::vector<AtenResult>& results, at::Tensor tensor, const Borr
   if (!dtype)
     return Status(Code::unsupported, std::string("returned a tensor of ") + c10::toString(tensor.scalar_type()) +
                                          ", which plans do not hold");
-  tensor = tensor.resolve_neg();
+  if (isLazy(tensor))
+    tensor = materialize(tensor);
   auto* storage = tensor.storage().unsafeGetStorageImpl();
   if (std::find(borrowed.begin(), borrowed.end(), storage) != borrowed.end())
     tensor = cloneKeepingStrides(tensor);

@@ -1,0 +1,110 @@
+"""What counts from the start of an input's storage: ``as_strided``, of the user or of AOTAutograd for inputs that share memory.
+
+Dynamo guards an input's sizes and strides, but not where in its storage it begins, and a functional graph sees of an input only
+what the tensor itself covers. So a graph with such views serves the offsets it was traced with, and what it cannot express
+runs in eager."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from zefuse.errors import UnsupportedError
+
+_aten = torch.ops.aten
+_VIEWS = {_aten.as_strided.default, _aten.as_strided_copy.default, _aten.as_strided_scatter.default}
+
+
+class OutsideOfInput(UnsupportedError):
+    """A graph changes memory of an input's storage that the input itself does not cover."""
+
+
+class StorageViews:
+    """Of one Dynamo graph. ``look`` at each functional graph that becomes of it; ``guard`` then what was compiled."""
+
+    def __init__(self, gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> None:
+        self._eager = gm
+        self._examples = example_inputs
+        self._counts_from_storage = False
+
+    def why_eager(self) -> str | None:
+        """AOTAutograd makes one tensor of inputs that share memory, and forgets which of them was a lazy negative."""
+        storages: dict[int, int] = {}
+        tensors = [each for each in self._examples if _is_strided(each)]
+        for each in tensors:
+            key = each.untyped_storage()._cdata
+            storages[key] = storages.get(key, 0) + 1
+        for each in tensors:
+            if (each.is_neg() or each.is_conj()) and storages[each.untyped_storage()._cdata] > 1:
+                return "an input with the negative or conjugate bit shares memory with another input"
+        return None
+
+    def look(self, gm: torch.fx.GraphModule) -> None:
+        """Raises OutsideOfInput."""
+        for node in gm.graph.nodes:
+            if node.op != "call_function" or node.target not in _VIEWS:
+                continue
+            behind = _behind(node.args[0])
+            if behind.op != "placeholder":
+                continue
+            self._counts_from_storage = True
+            if node.target is _aten.as_strided_scatter.default:
+                value = behind.meta["val"]
+                counted = len(node.args) > 4 and node.args[4] is not None
+                offset = value.storage_offset()
+                if not _is_dense(value) or (counted and not (isinstance(offset, int) and offset == 0)):
+                    raise OutsideOfInput("as_strided changes memory around an input, not only the input")
+
+    def guard(self, compiled: Callable[..., Any]) -> Callable[..., Any]:
+        """Where a graph counts from a storage's start, calls with inputs at other offsets run in eager."""
+        if not self._counts_from_storage:
+            return compiled
+        # A symbolic offset is an input of the graph, and guarded.
+        traced = [
+            (at, offset)
+            for at, each in enumerate(self._examples)
+            if _is_strided(each) and isinstance(offset := each.storage_offset(), int)
+        ]
+        eager = self._eager
+
+        def run(*args: Any) -> Any:
+            for at, offset in traced:
+                if args[at].storage_offset() != offset:
+                    return eager(*args)
+            return compiled(*args)
+
+        return run
+
+
+def takes_storage_views(gm: torch.fx.GraphModule) -> bool:
+    """Whether the user's own code calls as_strided."""
+    names = ("as_strided", "as_strided_", "as_strided_copy", "as_strided_scatter")
+    return any(
+        (node.op == "call_method" and node.target in names)
+        or (node.op == "call_function" and any(name in str(node.target) for name in names[:1]))
+        for node in gm.graph.nodes
+    )
+
+
+def _is_strided(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.layout is torch.strided
+
+
+def _behind(node: Any) -> torch.fx.Node:
+    """The tensor whose memory a value lies in; as_strided_scatter's result stands for its argument's."""
+    while node.op == "call_function" and isinstance(node.target, torch._ops.OpOverload):
+        if node.target is not _aten.as_strided_scatter.default and not _is_view(node.target):
+            break
+        node = node.args[0]
+    return node
+
+
+def _is_view(op: torch._ops.OpOverload) -> bool:
+    first = op._schema.arguments[0].alias_info if op._schema.arguments else None
+    return first is not None and not first.is_write
+
+
+def _is_dense(value: torch.Tensor) -> bool:
+    return bool(torch._prims_common.is_non_overlapping_and_dense_or_false(value))

@@ -1,0 +1,128 @@
+"""Views that count from the start of a storage (as_strided), and inputs that share one: eager is the oracle, for results, for what
+is written, and when a later call's inputs begin elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+Function = Callable[..., Any]
+
+
+def inside(offset: int = 5, size: int = 3) -> list[torch.Tensor]:
+    return [torch.arange(20.0)[offset : offset + size]]
+
+
+def check(function: Function, *makers: Callable[[], list[torch.Tensor]], dynamic: bool | None = None) -> None:
+    """Calls of one compiled function, each with fresh inputs; the whole storages are compared afterwards."""
+    torch._dynamo.reset()
+    compiled = torch.compile(function, backend="zefuse", dynamic=dynamic)
+    for make in makers:
+        given, wanted = make(), make()
+        result, expected = compiled(*given), function(*wanted)
+        torch.testing.assert_close(result, expected)
+        for mine, eagers in zip(given, wanted, strict=True):
+            assert mine.shape == eagers.shape
+            whole = (mine.untyped_storage().nbytes() // mine.element_size(),)
+            torch.testing.assert_close(mine.as_strided(whole, (1,), 0), eagers.as_strided(whole, (1,), 0))
+
+
+READS: dict[str, Function] = {
+    "before": lambda x: x.as_strided((3,), (1,), 0) + 1,
+    "behind": lambda x: x.as_strided((3,), (1,), 10) + 1,
+    "all": lambda x: x.as_strided((20,), (1,), 0) + 1,
+    "in_it": lambda x: x.as_strided((2,), (1,), 6) + 1,
+    "from_its_offset": lambda x: x.as_strided((2,), (1,)) + 1,
+    "from_a_slices_offset": lambda x: x[1:].as_strided((2,), (1,)) + 1,
+    "of_a_slice": lambda x: x[1:].as_strided((2,), (1,), 7) + 1,
+    "copied": lambda x: torch.as_strided_copy(x, (3,), (1,), 0) + 1,
+    "of_its_offset": lambda x: x.as_strided((2,), (1,), x.storage_offset() + 1) + 1,
+    "returned": lambda x: x.as_strided((3,), (1,), 0),
+    "returned_all": lambda x: x.as_strided((20,), (1,), 0),
+    "unfold": lambda x: x.unfold(0, 2, 1) + 1,
+    "as_bits": lambda x: x.view(torch.int32).as_strided((3,), (1,), 0) + 1,
+    "sizes_of_it": lambda x: x.as_strided((x.shape[0] * 2,), (1,), 0) + 1,
+    "sizes_of_it_returned": lambda x: x.as_strided((x.shape[0] * 2,), (1,), 0),
+}
+
+
+@pytest.mark.parametrize("dynamic", [None, True, False])
+@pytest.mark.parametrize("name", READS)
+def test_reads(name: str, dynamic: bool | None) -> None:
+    offsets = (0, 5, 6) if name != "of_a_slice" else (5, 6, 0)
+    check(READS[name], *[lambda at=at: inside(at) for at in offsets], dynamic=dynamic)
+    check(READS[name], *[lambda at=at: inside(at) for at in (5, 6, 0)], lambda: inside(4, 5), dynamic=dynamic)
+
+
+MADE: dict[str, Function] = {
+    "slice": lambda x: (x * 2)[1:].as_strided((2,), (1,), 0) + 1,
+    "slice_no_offset": lambda x: (x * 2)[1:].as_strided((2,), (1,)) + 1,
+    "transposed": lambda x: (x * 2).view(2, 3).t()[1:].as_strided((3,), (1,), 1) + 1,
+    "not_contiguous": lambda x: (x.view(2, 3).t() * 2)[1:].as_strided((4,), (1,), 0) + 1,
+    "one_of_several": lambda x: x.view(2, 3).max(0).values[1:].as_strided((2,), (1,), 0) + 1,
+    "split": lambda x: (x * 2).split(2)[1].as_strided((3,), (1,), 0) + 1,
+    "returned": lambda x: (x * 2)[1:].as_strided((3,), (1,), 0),
+    "bits": lambda x: (x * 2)[1:].view(torch.int32).as_strided((2,), (1,), 0) + 1,
+    "half_the_bits": lambda x: (x * 2)[1:].view(torch.int16).as_strided((2,), (1,), 0) + 1,
+}
+
+
+@pytest.mark.filterwarnings("ignore:zefuse. a graph runs in eager")
+@pytest.mark.parametrize("name", MADE)
+def test_of_what_the_graph_made(name: str) -> None:
+    check(MADE[name], lambda: [torch.arange(6.0)])
+
+
+WRITES: dict[str, Function] = {
+    "before": lambda x: x.as_strided((3,), (1,), 0).mul_(2).sum(),
+    "across_its_end": lambda x: x.as_strided((3,), (1,), 6).mul_(2),
+    "in_it": lambda x: x.as_strided((2,), (1,), 6).mul_(2),
+    "from_its_offset": lambda x: x.as_strided((2,), (1,)).mul_(2),
+    "longer_than_it": lambda x: x.as_strided((6,), (1,)).mul_(2),
+    "of_a_slice": lambda x: x[1:].as_strided((2,), (1,)).mul_(2),
+    "of_what_was_made": lambda x: (x * 2)[1:].as_strided((2,), (1,), 0).add_(1),
+}
+
+
+@pytest.mark.filterwarnings("ignore:zefuse. a graph runs in eager")
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("name", WRITES)
+def test_writes(name: str, dynamic: bool | None) -> None:
+    check(WRITES[name], *[lambda at=at: inside(at) for at in (5, 6, 0)], dynamic=dynamic)
+    check(WRITES[name], *[lambda at=at: inside(at) for at in (0, 5)], dynamic=dynamic)
+
+
+def test_a_write_between_the_elements() -> None:
+    with pytest.warns(UserWarning, match="a graph runs in eager"):
+        check(lambda x: x.as_strided((3,), (1,), 0).mul_(2), lambda: [torch.arange(20.0)[:12:3]])
+
+
+def views(*ranges: tuple[int, int]) -> list[torch.Tensor]:
+    base = torch.arange(20.0)
+    return [base[first:last] for first, last in ranges]
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("write_both", [False, True])
+def test_inputs_of_one_base_move(write_both: bool, dynamic: bool | None) -> None:
+    """AOTAutograd makes one input of them and their offsets constants, which nothing guards."""
+
+    def function(x: torch.Tensor, y: torch.Tensor) -> Any:
+        return x.mul_(2), y.add_(1) if write_both else y + 1
+
+    places = [((2, 8), (4, 10)), ((3, 9), (5, 11)), ((2, 8), (4, 10)), ((0, 6), (13, 19))]
+    check(function, *[lambda at=at: views(*at) for at in places], dynamic=dynamic)
+
+
+def test_gradients() -> None:
+    for function in (READS["in_it"], READS["from_its_offset"], READS["unfold"]):
+        grads = []
+        for compiled in (False, True):
+            torch._dynamo.reset()
+            base = torch.arange(20.0).requires_grad_()
+            (torch.compile(function, backend="zefuse") if compiled else function)(base[5:8]).pow(2).sum().backward()
+            grads.append(base.grad)
+        torch.testing.assert_close(*grads)
