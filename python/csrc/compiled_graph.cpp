@@ -43,6 +43,10 @@ py::tuple CompiledGraph::call(const py::list& arguments) {
       PyObject* object = PyList_GET_ITEM(arguments.ptr(), static_cast<Py_ssize_t>(source));
       if (!THPVariable_Check(object)) {
         inputs[i].is_tensor = false;
+        if (object != Py_None && !PyLong_Check(object))
+          raise(Status(Code::invalid_argument, "input " + std::to_string(source) +
+                                                   ": expected a tensor or an integer, got " +
+                                                   Py_TYPE(object)->tp_name));
         inputs[i].integer = object == Py_None ? 0 : py::cast<int64_t>(py::handle(object));
         continue;
       }

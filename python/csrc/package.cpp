@@ -50,7 +50,9 @@ py::dict mapWeights(const std::shared_ptr<package::Reader>& reader, const packag
 py::tuple slotsOf(const package::PlanEntry& entry) {
   py::list inputs, outputs;
   for (const package::InputSlot& slot : entry.inputs)
-    inputs.append(slot.is_weight ? py::object(py::str(slot.weight)) : py::object(py::int_(slot.user)));
+    inputs.append(slot.is_weight  ? py::object(py::str(slot.weight))
+                  : slot.constant ? py::object(py::none())
+                                  : py::object(py::int_(slot.user)));
   for (const package::OutputSlot& slot : entry.outputs)
     switch (slot.kind) {
     case package::OutputSlot::Kind::user: outputs.append(py::make_tuple("user", slot.user)); break;
@@ -58,6 +60,42 @@ py::tuple slotsOf(const package::PlanEntry& entry) {
     case package::OutputSlot::Kind::mutates: outputs.append(py::make_tuple("mutates", slot.user)); break;
     }
   return py::make_tuple(inputs, outputs);
+}
+
+package::Argument argumentOf(py::handle object) {
+  if (THPVariable_Check(object.ptr())) {
+    const at::Tensor& tensor = THPVariable_Unpack(object.ptr());
+    return package::Sizes{{tensor.sizes().data(), tensor.sizes().size()},
+                          {tensor.strides().data(), tensor.strides().size()},
+                          tensor.storage_offset()};
+  }
+  if (object.is_none())
+    return package::None{};
+  if (PyBool_Check(object.ptr()))
+    return object.ptr() == Py_True;
+  if (PyLong_Check(object.ptr())) {
+    int overflow = 0;
+    const int64_t number = PyLong_AsLongLongAndOverflow(object.ptr(), &overflow);
+    return overflow ? package::Argument() : package::Argument(number);
+  }
+  if (PyFloat_Check(object.ptr()))
+    return PyFloat_AS_DOUBLE(object.ptr());
+  if (PyUnicode_Check(object.ptr()))
+    return py::cast<std::string>(object);
+  return {};
+}
+
+/// A function that raises where the arguments are not what torch.export guarded; None where it guarded nothing.
+py::object guardsOf(const package::PlanEntry& entry) {
+  if (entry.guards.empty())
+    return py::none();
+  return py::cpp_function([guards = entry.guards](const py::list& given) {
+    std::vector<package::Argument> arguments;
+    for (py::handle each : given)
+      arguments.push_back(argumentOf(each));
+    if (Status status = guards.check(arguments); !status.ok())
+      raise(status);
+  });
 }
 
 }  // namespace
@@ -140,7 +178,7 @@ py::dict loadPackage(const std::shared_ptr<package::Reader>& reader, const Execu
     });
     auto graph = std::make_unique<CompiledGraph>(unwrap(std::move(executable)), std::vector<at::Tensor>());
     py::tuple slots = slotsOf(*entry);
-    plans.append(py::make_tuple(py::cast(std::move(graph)), slots[0], slots[1]));
+    plans.append(py::make_tuple(py::cast(std::move(graph)), slots[0], slots[1], guardsOf(*entry)));
   }
   py::dict result;
   result["plans"] = plans;

@@ -20,7 +20,8 @@ pybind11::dict nativeSections(const pybind11::bytes& plan, const std::vector<std
 std::shared_ptr<package::Reader> openPackage(const std::string& path);
 std::shared_ptr<package::Reader> copyPackage(const pybind11::buffer& bytes);
 
-// {"plans": [(graph, [weight name or user number per input], [("user"|"weight"|"mutates", ...) per output])],
+// {"plans": [(graph, [weight name, user number or None (a constant) per input], [("user"|"weight"|"mutates", ...) per
+// output], a function that checks the user's list of arguments, or None)],
 // "weights": {name: tensor}, "in_spec", "out_spec", "check": a function that compares the weights' hash}. The tensors
 // lie in the reader's memory; writing to one changes this process' copy.
 pybind11::dict loadPackage(const std::shared_ptr<package::Reader>& reader, const ExecutableOptions& options);

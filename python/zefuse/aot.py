@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,6 +28,7 @@ from zefuse.options import Options
 
 if TYPE_CHECKING:
     import torch
+    from torch.utils import _pytree as pytree
 
     from zefuse.captured import CapturedGraph
     from zefuse.explanation import Explanation
@@ -108,6 +109,7 @@ def compile_package(
                     "inputs": inputs + constants,
                     "outputs": outputs,
                     "graph": each.key(checked, family),
+                    "guards": each.guards,
                 }
             )
     for family, codes in wanted:
@@ -166,9 +168,12 @@ class _Flat:
     """An exported program as one functional graph with flat inputs and outputs."""
 
     def __init__(self, program: torch.export.ExportedProgram) -> None:
-        from torch.export.graph_signature import InputKind, OutputKind
+        from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
         from torch.utils import _pytree as pytree
 
+        from zefuse.export_guards import guards_of
+
+        self.guards = guards_of(program)  # of the program as it came: its decompositions ask nothing of the user
         program = program.run_decompositions(_table())
         signature = program.graph_signature
         self.graph_module = program.graph_module
@@ -186,7 +191,8 @@ class _Flat:
                 self.inputs.append({"weight": name})
             elif spec.kind is InputKind.USER_INPUT:
                 positions[spec.arg.name] = len(self.input_names)
-                self.inputs.append({"user": len(self.input_names)})
+                constant = {"constant": True} if isinstance(spec.arg, ConstantArgument) else {}
+                self.inputs.append({"user": len(self.input_names), **constant})
                 self.input_names.append(spec.arg.name)
             else:
                 raise UnsupportedError(
@@ -318,13 +324,22 @@ def _table() -> dict[Any, Any]:
     return {op: _get_decomp_for_cia(op) for op in _collect_all_valid_cia_ops()} | dict(decompositions())
 
 
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(map(repr, names)) or "none"
+
+
+# The graph; of each input a weight's name, the number of an argument, or None for a constant; its outputs; what checks the
+# arguments, if anything.
+_Plan = tuple[Any, list[Any], list[Any], Callable[[list[Any]], None] | None]
+
+
 class Package:
     """A loaded package: call it as the exported module. Thread-safe, unless the module changes its own buffers."""
 
     def __init__(self, contents: dict[str, Any]) -> None:
         from torch.utils import _pytree as pytree
 
-        self._plans: list[tuple[Any, list[Any], list[Any]]] = contents["plans"]
+        self._plans: list[_Plan] = contents["plans"]
         self._weights: dict[str, torch.Tensor] = contents["weights"]
         self._in_spec = pytree.treespec_loads(contents["in_spec"])
         self._out_spec = pytree.treespec_loads(contents["out_spec"])
@@ -338,9 +353,7 @@ class Package:
             self._check = None
         given, spec = pytree.tree_flatten((args, kwargs))
         if spec != self._in_spec:
-            raise InvalidArgumentError(
-                f"zefuse package: called with arguments of another structure than exported\n  exported: {self._in_spec}\n  called:   {spec}"
-            )
+            given = self._reordered(args, kwargs, spec)
         for number, plan in enumerate(self._plans):
             try:
                 return pytree.tree_unflatten(self._run(plan, given), self._out_spec)
@@ -349,12 +362,38 @@ class Package:
                     raise
         raise AssertionError("a package has a plan")
 
-    def _run(self, plan: tuple[Any, list[Any], list[Any]], given: list[Any]) -> list[Any]:
+    def _reordered(self, args: tuple[Any, ...], kwargs: dict[str, Any], spec: pytree.TreeSpec) -> list[Any]:
+        """The arguments in the exported order: keywords, and keys of dictionaries, may come in any."""
+        from torch.export._unlift import eq_spec
+        from torch.fx._pytree import tree_flatten_spec
+        from torch.utils import _pytree as pytree
+
+        names = self._in_spec.child(1).context
+        if set(kwargs) != set(names):
+            raise InvalidArgumentError(
+                f"zefuse package: called with keyword arguments of another structure: {_listed(kwargs)}; "
+                f"it was exported with {_listed(names)}"
+            )
+        kwargs = {name: kwargs[name] for name in names}
+        if not eq_spec(pytree.tree_structure((args, kwargs)), self._in_spec):
+            raise InvalidArgumentError(
+                f"zefuse package: called with arguments of another structure than exported\n  exported: {self._in_spec}\n  called:   {spec}"
+            )
+        return tree_flatten_spec((args, kwargs), self._in_spec)
+
+    def _run(self, plan: _Plan, given: list[Any]) -> list[Any]:
         import torch
 
-        graph, inputs, outputs = plan
+        graph, inputs, outputs, check = plan
+        if check is not None:
+            check(given)
         with torch.no_grad():
-            results = graph([self._weights[slot] if isinstance(slot, str) else given[slot] for slot in inputs])
+            results = graph(
+                [
+                    self._weights[slot] if isinstance(slot, str) else None if slot is None else given[slot]
+                    for slot in inputs
+                ]
+            )
             users = []
             for (kind, which), result in zip(outputs, results, strict=True):
                 if kind == "weight":

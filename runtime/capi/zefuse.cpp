@@ -292,6 +292,8 @@ zefuse_status zefuse_model_call(zefuse_model* model, const DLTensor* const* inpu
     for (size_t i = 0; i < num_inputs; ++i) {
       const DLTensor* tensor = inputs[i];
       const std::string where = "input " + std::to_string(i) + ": ";
+      if (!tensor && i < model->inputs.size() && model->inputs[i].info->constant)
+        continue;
       if (!tensor || tensor->ndim < 0 || (tensor->ndim && !tensor->shape))
         return {Code::invalid_argument, where + "no tensor, or one without sizes"};
       if (tensor->device.device_type != kDLCPU)

@@ -224,6 +224,11 @@ std::string Json::textOr(std::string_view key, std::string otherwise) const {
   return value ? value->text().value_or(std::move(otherwise)) : std::move(otherwise);
 }
 
+std::optional<bool> Json::boolean() const {
+  const bool* set = std::get_if<bool>(&value_);
+  return set ? std::optional<bool>(*set) : std::nullopt;
+}
+
 bool Json::flag(std::string_view key) const {
   const Json* value = find(key);
   const bool* set = value ? std::get_if<bool>(&value->value_) : nullptr;

@@ -31,6 +31,7 @@ public:
   std::optional<int64_t> integer() const;   // a number without fraction and exponent that fits
   std::optional<std::string> text() const;  // of a string
   std::string textOr(std::string_view key, std::string otherwise = {}) const;
+  std::optional<bool> boolean() const;    // of true and false
   bool flag(std::string_view key) const;  // true only for the value true
 
 private:

@@ -43,6 +43,7 @@ bool readSlots(const Json& json, PlanEntry& entry) {
     if (!input.is_weight && (user < 0 || user > most))
       return false;
     input.user = input.is_weight ? 0 : size_t(user);
+    input.constant = slot.flag("constant");
     entry.inputs.push_back(std::move(input));
   }
   size_t users = 0;
@@ -95,7 +96,7 @@ Status readFormat1(const Reader& reader, const Json& json, Manifest& manifest) {
   Result<Json> convention = Json::parse(json.textOr("convention"));
   if (!convention.ok())
     return damaged(reader, "the manifest's convention is " + convention.status().message());
-  PlanEntry entry{"cpu", std::string(plan_section), {}, {}, {}};
+  PlanEntry entry{"cpu", std::string(plan_section), {}, {}, {}, {}};
   if (!readSlots(*convention, entry))
     return damaged(reader, "the manifest has an input or output of no known kind");
   size_t users = 0, results = 0;
@@ -106,7 +107,7 @@ Status readFormat1(const Reader& reader, const Json& json, Manifest& manifest) {
   const Json* constants = json.find("constants");
   const int64_t count = constants ? constants->integer().value_or(0) : 0;
   for (int64_t i = 0; i < std::min<int64_t>(count, 1 << 20); ++i)
-    entry.inputs.push_back({true, 0, "zefuse.constant." + std::to_string(i)});
+    entry.inputs.push_back({.is_weight = true, .weight = "zefuse.constant." + std::to_string(i)});
   for (size_t i = 0; i < users; ++i)
     manifest.input_names.push_back("input_" + std::to_string(i));
   for (size_t i = 0; i < results; ++i)
@@ -150,9 +151,15 @@ Result<Manifest> Manifest::read(const Reader& reader) {
     manifest.out_spec = json->textOr("out_spec");
     const Json* plans = json->find("plans");
     for (const Json& item : plans ? plans->array() : Json::Array()) {
-      PlanEntry entry{item.textOr("target"), item.textOr("section"), {}, {}, readGraphKey(item.find("graph"))};
+      PlanEntry entry{item.textOr("target"), item.textOr("section"), {}, {}, readGraphKey(item.find("graph")), {}};
       if (entry.target.empty() || entry.section.empty() || !readSlots(item, entry))
         return damaged(reader, "the manifest describes a plan that this runtime cannot bind");
+      auto guards = Guards::read(item.find("guards"), manifest.input_names.size());
+      if (!guards)
+        return Status(Code::unsupported, reader.name() +
+                                             ": the manifest has a condition on arguments that this runtime does not "
+                                             "know: load it with a newer zefuse");
+      entry.guards = std::move(*guards);
       manifest.plans.push_back(std::move(entry));
     }
     const Json* captured = json->find("captured");

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "common/plan/plan_generated.h"
+#include "runtime/package/guards.h"
 #include "runtime/package/package.h"
 
 namespace zefuse::package {
@@ -20,6 +21,7 @@ namespace zefuse::package {
 // One input of a plan. Inputs of the user are numbered as the flat list of tensors (and integers) of a call.
 struct InputSlot {
   bool is_weight = false;
+  bool constant = false;  // the user's, but what the program was traced with: the plan does not read it
   size_t user = 0;
   std::string weight;
 };
@@ -46,6 +48,7 @@ struct PlanEntry {
   std::vector<InputSlot> inputs;
   std::vector<OutputSlot> outputs;
   std::optional<GraphKey> graph;  // none in packages of versions before it
+  Guards guards;                  // likewise
 };
 
 // A graph as torch.compile hands it over, for options={"package": ...} alone: it has no calling convention of its own,

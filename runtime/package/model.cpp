@@ -107,7 +107,7 @@ struct Part {
   bool accepts(std::span<const TensorRef> given) const {
     for (size_t i = 0; i < inputs.size(); ++i) {
       const TensorInfo& info = inputs[i];
-      if (info.integer)
+      if (info.integer || info.constant)
         continue;
       if (given[i].dtype != info.dtype || given[i].sizes.size() != info.sizes.size())
         return false;
@@ -116,6 +116,38 @@ struct Part {
           return false;
     }
     return true;
+  }
+
+  // What torch.export guarded. invalid_argument: what does not hold.
+  Status checkGuards(std::span<const TensorRef> given) const {
+    if (entry->guards.empty())
+      return {};
+    std::vector<Argument> arguments(inputs.size());
+    for (size_t i = 0; i < inputs.size(); ++i)
+      arguments[i] = inputs[i].constant || inputs[i].integer ? numberOf(given[i])
+                                                             : Argument(Sizes{given[i].sizes, given[i].strides});
+    return entry->guards.check(arguments);
+  }
+
+private:
+  // The number in a tensor of one element. A constant that is left out is what it was.
+  static Argument numberOf(const TensorRef& tensor) {
+    if (!tensor.data)
+      return Unknown{};
+    if (std::ranges::any_of(tensor.sizes, [](int64_t size) { return size != 1; }))
+      return {};
+    auto read = [&]<typename T>(T value) {
+      std::memcpy(&value, tensor.data, sizeof value);
+      return value;
+    };
+    switch (tensor.dtype) {
+    case plan::DType::i64: return read(int64_t());
+    case plan::DType::i32: return int64_t(read(int32_t()));
+    case plan::DType::f64: return read(double());
+    case plan::DType::f32: return double(read(float()));
+    case plan::DType::b8: return read(uint8_t()) != 0;
+    default: return {};
+    }
   }
 };
 
@@ -136,6 +168,7 @@ bool describe(const Manifest& manifest, const PlanEntry& entry, const plan::Plan
     const plan::Input& input = *plan.inputs()->Get(uint32_t(i));
     TensorInfo& info = inputs[slot.user];
     info.integer = input.kind() == plan::InputKind::integer;
+    info.constant = slot.constant;
     info.dtype = info.integer ? plan::DType::i64 : input.dtype();
     describeSizes(plan, input.sizes(), info.sizes, &info.size_text);
     describeSizes(plan, input.strides(), info.strides);
@@ -232,7 +265,7 @@ std::string text(const TensorInfo& info) {
   std::string text = std::string(executor::dtypeName(info.dtype)) + "[";
   for (size_t d = 0; d < info.size_text.size(); ++d)
     text += (d ? ", " : "") + info.size_text[d];
-  return info.integer ? "an integer" : text + "]";
+  return info.constant ? "a constant" : info.integer ? "an integer" : text + "]";
 }
 
 std::vector<std::string> nativeTargets(std::string_view target) {
@@ -412,7 +445,8 @@ Result<std::vector<Tensor>> Model::call(std::span<const TensorRef> given) {
     ZEFUSE_RETURN_IF_ERROR(checkWeights());
   const Part* part = &impl.parts.front();
   if (impl.parts.size() > 1) {
-    const auto fitting = std::ranges::find_if(impl.parts, [&](const Part& each) { return each.accepts(given); });
+    const auto fitting = std::ranges::find_if(
+        impl.parts, [&](const Part& each) { return each.accepts(given) && each.checkGuards(given).ok(); });
     if (fitting == impl.parts.end()) {
       std::string text = "no set of shapes in the package fits: got (";
       for (size_t i = 0; i < given.size(); ++i)
@@ -427,6 +461,8 @@ Result<std::vector<Tensor>> Model::call(std::span<const TensorRef> given) {
       return Status{Code::invalid_argument, text};
     }
     part = &*fitting;
+  } else {
+    ZEFUSE_RETURN_IF_ERROR(part->checkGuards(given));
   }
 
   const PlanEntry& entry = *part->entry;
@@ -437,7 +473,9 @@ Result<std::vector<Tensor>> Model::call(std::span<const TensorRef> given) {
   for (size_t i = 0; i < call.size(); ++i) {
     const InputSlot& slot = entry.inputs[i];
     call[i].tensor = slot.is_weight ? impl.weights.find(slot.weight)->second.ref() : given[slot.user];
-    if (!slot.is_weight && part->inputs[slot.user].integer) {
+    if (!slot.is_weight && slot.constant) {
+      call[i].is_tensor = false;
+    } else if (!slot.is_weight && part->inputs[slot.user].integer) {
       call[i].is_tensor = false;
       if (given[slot.user].dtype != plan::DType::i64 || !given[slot.user].data)
         return Status{Code::invalid_argument, "input " + std::to_string(slot.user) + " '" +

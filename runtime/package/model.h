@@ -30,6 +30,7 @@ struct TensorInfo {
   std::string name;
   plan::DType dtype{};
   bool integer = false;                // a Python int: given as a tensor of one i64
+  bool constant = false;               // what the program was traced with: may be left out, or a tensor of one number
   std::vector<int64_t> sizes;          // -1 where a call decides
   std::vector<int64_t> strides;        // of inputs, in elements; -1 where it follows from such a size
   std::vector<std::string> size_text;  // "32", "s0", "s0 * 2": equal letters are equal sizes
