@@ -212,6 +212,7 @@ py::dict inspectPackage(const std::string& path) {
     };
     plan["inputs"] = list(described.inputs);
     plan["outputs"] = list(described.outputs);
+    plan["conditions"] = entry.guards.texts();
     plan["kernels"] = described.kernels;
     plan["library_calls"] = described.library_calls;
     plan["aten"] = described.aten;

@@ -196,6 +196,8 @@ def _inspect(args: argparse.Namespace) -> None:
         )
         for kind in ("inputs", "outputs"):
             print(f"  {kind}: {'; '.join(plan[kind])}")
+        if plan["conditions"]:
+            print(f"  exported for: {'; '.join(plan['conditions'])}")
     for graph in found["captured"]:
         aten = f", ATen: {', '.join(graph['aten'])}" if graph["aten"] else ""
         print(

@@ -51,13 +51,21 @@ public:
     tensor_.ndim = static_cast<std::int32_t>(sizes_.size());
     tensor_.shape = sizes_.data();
   }
-  View(const View& other) : sizes_(other.sizes_), tensor_(other.tensor_) { tensor_.shape = sizes_.data(); }
+  View(const View& other) : sizes_(other.sizes_), tensor_(other.tensor_), constant_(other.constant_) {
+    tensor_.shape = sizes_.data();
+  }
+  // In place of an input that was a constant when the program was exported: it stays what it was.
+  static View constant() { return View(); }
   View& operator=(const View&) = delete;
   const DLTensor& operator*() const { return tensor_; }
+  const DLTensor* get() const { return constant_ ? nullptr : &tensor_; }
 
 private:
+  View() : constant_(true) {}
+
   std::vector<std::int64_t> sizes_;
   DLTensor tensor_{};
+  bool constant_ = false;
 };
 
 // An output. Move-only.
@@ -116,7 +124,7 @@ public:
   std::vector<Tensor> operator()(const std::vector<View>& inputs) {
     std::vector<const DLTensor*> pointers;
     for (const View& input : inputs)
-      pointers.push_back(&*input);
+      pointers.push_back(input.get());
     std::vector<DLManagedTensor*> results(zefuse_model_num_outputs(model_.get()));
     std::vector<Tensor> tensors;
     tensors.reserve(results.size());  // nothing is thrown while `results` own

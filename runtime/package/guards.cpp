@@ -361,6 +361,13 @@ std::optional<Guards> Guards::read(const Json* list, size_t num_inputs) {
   return guards;
 }
 
+std::vector<std::string> Guards::texts() const {
+  std::vector<std::string> all;
+  for (const Guard& guard : guards_)
+    all.push_back(guard.text);
+  return all;
+}
+
 Status Guards::check(std::span<const Argument> arguments) const {
   const Evaluation evaluation(arguments);
   for (const Guard& guard : guards_) {

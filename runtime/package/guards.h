@@ -29,6 +29,7 @@ public:
   static std::optional<Guards> read(const Json* list, size_t num_inputs);
 
   bool empty() const { return guards_.empty(); }
+  std::vector<std::string> texts() const;
   // invalid_argument: the first condition that does not hold, and what its arguments are.
   Status check(std::span<const Argument> arguments) const;
 

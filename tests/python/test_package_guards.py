@@ -226,11 +226,7 @@ def draw(chance: random.Random) -> Case | None:
 
 def changes(case: Case, chance: random.Random) -> list[Call]:
     (m, n), (p, q) = case.x, case.y
-    calls = [
-        case.call(case.x, case.y),
-        case.call(case.x, (p, q + 1)),
-        case.call((m,), case.y),
-    ]
+    calls = [case.call(case.x, case.y), case.call(case.x, (p, q + 1))]
     for rows in {0, 1, 2, 3, m - 1, m + 1, m + 2, 2 * m, 39, 40, 41}:
         calls += [case.call((rows, n), (other, q)) for other in {p, rows, 2 * rows, rows + 1}]
     calls += [case.call((m, c), (p, c)) for c in (1, 2, n + 1, n + 2)]

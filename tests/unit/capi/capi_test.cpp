@@ -195,6 +195,44 @@ TEST_P(Format, WrongCallsAreNamed) {
   zefuse_model_release(model);
 }
 
+// x * k * scale + (name == "up" ? 1 : -1), exported with k = 2, name = "up", scale = 0.5 and at most 64 rows.
+TEST(Guards, ConstantsAndRangesAreChecked) {
+  zefuse_model* model = nullptr;
+  ASSERT_EQ(zefuse_model_load_file(PACKAGES "guards.zefuse", nullptr, &model), ZEFUSE_OK) << zefuse_error_message();
+  std::vector<float> numbers(3 * 70, 3.0f);
+  int64_t two = 2, three = 3, one[] = {1};
+  double half = 0.5;
+  const DLTensor k2{&two, {kDLCPU, 0}, 0, i64, nullptr, nullptr, 0},
+      k3{&three, {kDLCPU, 0}, 0, i64, nullptr, nullptr, 0}, s3{&three, {kDLCPU, 0}, 1, i64, one, nullptr, 0},
+      s05{&half, {kDLCPU, 0}, 1, {kDLFloat, 64, 1}, one, nullptr, 0};
+  auto call = [&](int64_t rows, const DLTensor* k, const DLTensor* scale) -> std::string {
+    int64_t sizes[] = {rows, 3};
+    const DLTensor x{numbers.data(), {kDLCPU, 0}, 2, f32, sizes, nullptr, 0};
+    const DLTensor* inputs[] = {rows ? &x : nullptr, k, nullptr, scale};
+    DLManagedTensor* output = nullptr;
+    const zefuse_status status = zefuse_model_call(model, inputs, 4, &output, 1);
+    if (status != ZEFUSE_OK) {
+      EXPECT_EQ(status, ZEFUSE_INVALID_ARGUMENT);
+      return zefuse_error_message();
+    }
+    EXPECT_EQ(output->dl_tensor.shape[0], rows);
+    for (int64_t i = 0; i < rows * 3; ++i)
+      EXPECT_EQ(static_cast<const float*>(output->dl_tensor.data)[i], 4.0f);
+    output->deleter(output);
+    return "";
+  };
+  auto refuses = [&](const std::string& message, const char* words) {
+    EXPECT_NE(message.find(words), std::string::npos) << message;
+  };
+  EXPECT_EQ(call(5, nullptr, nullptr), "");
+  EXPECT_EQ(call(64, &k2, &s05), "");
+  refuses(call(65, nullptr, nullptr), "exported for x.size()[0] <= 64, but x.size()[0] is 65");
+  refuses(call(5, &k3, nullptr), "exported for k = 2, but k is 3");
+  refuses(call(5, nullptr, &s3), "exported for scale = 0.5, but scale is 3");
+  refuses(call(0, nullptr, nullptr), "input 0: no tensor");
+  zefuse_model_release(model);
+}
+
 INSTANTIATE_TEST_SUITE_P(All, Format, testing::Values(1, 2));
 
 zefuse_status load(const std::vector<char>& bytes, zefuse_weights_check check = ZEFUSE_CHECK_AT_LOAD) {
