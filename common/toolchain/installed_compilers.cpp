@@ -9,6 +9,7 @@
 #include <mutex>
 #include <sstream>
 
+#include "common/base/fork.h"
 #include "common/base/parallel.h"
 #include "common/toolchain/ocloc.h"
 
@@ -44,6 +45,14 @@ struct Known {
   milliseconds waited{0};
   InstalledCompiler answer;
 };
+
+// By identity. Another thread may be asking when this process is forked, with callbacks of its caller's: its child asks
+// anew.
+using KnownCompilers = std::map<std::string, std::shared_ptr<Known>>;
+ForkMutex all_mutex;
+KnownCompilers* all = new KnownCompilers;  // guarded
+void forgetInChild() { all = new KnownCompilers; }
+[[maybe_unused]] const bool registered = (inEveryChild(forgetInChild), true);
 
 InstalledCompiler ask(Known& known, const std::string& command, milliseconds deadline, const CancelCheck& cancelled) {
   std::unique_lock lock(known.mutex, std::defer_lock);
@@ -82,15 +91,13 @@ InstalledCompiler ask(Known& known, const std::string& command, milliseconds dea
 }  // namespace
 
 std::vector<InstalledCompiler> installedCompilers(milliseconds deadline, const CancelCheck& cancelled) {
-  static std::mutex mutex;
-  static std::map<std::string, std::shared_ptr<Known>> all;  // by identity
   const std::vector<std::string> commands = installedOclocs();
   std::vector<std::shared_ptr<Known>> known(commands.size());
   {
-    std::lock_guard lock(mutex);
+    std::lock_guard lock(all_mutex);
     for (size_t i = 0; i < commands.size(); ++i)
       if (const std::string identity = identityOf(commands[i]); !identity.empty()) {
-        std::shared_ptr<Known>& entry = all[commands[i] + " " + identity];
+        std::shared_ptr<Known>& entry = (*all)[commands[i] + " " + identity];
         if (!entry)
           entry = std::make_shared<Known>();
         known[i] = entry;

@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 
+#include "common/base/fork.h"
 #include "drivers/cpu/context.h"
 #include "drivers/cpu/error.h"
 #include "drivers/cpu/handle.h"
@@ -21,7 +22,7 @@ struct CommandQueue : Object<CommandQueue> {
   const ze_command_queue_desc_t desc;
   // SYNCHRONOUS has none. DEFAULT uses it only for lists that may have to wait for an event.
   std::unique_ptr<Worker> worker;
-  std::mutex inline_order;  // one caller's lists at a time
+  LongForkMutex inline_order;  // one caller's lists at a time
 
   CommandQueue(Context& context, const ze_command_queue_desc_t& desc);
   ~CommandQueue();

@@ -2,6 +2,7 @@
 // SPIR-V comes. A process that finds its kernels in a package or a cache never pays for it (some 35 ms).
 #include <dlfcn.h>
 
+#include "common/base/fork.h"
 #include "drivers/cpu/codegen/codegen.h"
 #include "drivers/cpu/compiler_library.h"
 
@@ -27,6 +28,7 @@ Compiler loadCompiler() {
 }  // namespace
 
 CompileResult compileSpirv(std::span<const uint32_t> words, const CompileOptions& options) {
+  const WithoutFork without_fork;  // LLVM has locks of its own, and a child no thread that would finish loading it
   static const Compiler compiler = loadCompiler();
   CompileResult result;
   if (compiler.entry)

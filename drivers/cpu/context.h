@@ -8,6 +8,7 @@
 #include <mutex>
 #include <vector>
 
+#include "common/base/fork.h"
 #include "drivers/cpu/error.h"
 #include "drivers/cpu/handle.h"
 
@@ -29,13 +30,8 @@ struct Context : Object<Context> {
   void deferFree(void* pointer);
   void freeDeferred();
 
-  // As those of AllocationTable.
-  static void lockForFork() { mutex_.lock(); }
-  static void unlockAfterFork() { mutex_.unlock(); }
-
 private:
-  // One for all contexts, because it has to survive fork(). Held for moments only, never while waiting.
-  inline static std::mutex mutex_;
+  ForkMutex mutex_;  // held for moments only, never while waiting
   std::vector<std::shared_ptr<Backlog>> backlogs_;
   std::vector<void*> deferred_;
   std::atomic<bool> any_deferred_{false};  // so that an allocation takes no lock to find none

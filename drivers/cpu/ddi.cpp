@@ -17,7 +17,6 @@
 #include "drivers/cpu/error.h"
 #include "drivers/cpu/event.h"
 #include "drivers/cpu/fence.h"
-#include "drivers/cpu/fork.h"
 #include "drivers/cpu/image.h"
 #include "drivers/cpu/kernel.h"
 #include "drivers/cpu/memory.h"
@@ -322,7 +321,6 @@ template <typename Table> ze_result_t getTable(ze_api_version_t version, Table* 
   if (ZE_MAJOR_VERSION(version) != ZE_MAJOR_VERSION(ZE_API_VERSION_CURRENT))
     return refuse(ZE_RESULT_ERROR_UNSUPPORTED_VERSION, "table getter: version 0x%x; only 1.x is known",
                   static_cast<unsigned>(version));
-  watchForks();
   fill(Slots<Table>(version, *table));
   return ZE_RESULT_SUCCESS;
 }

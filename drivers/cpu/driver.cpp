@@ -8,7 +8,6 @@
 #include "drivers/cpu/command_list.h"
 #include "drivers/cpu/counted.h"
 #include "drivers/cpu/environment.h"
-#include "drivers/cpu/fork.h"
 #include "drivers/cpu/kernel.h"
 
 namespace zefuse::cpu {
@@ -56,14 +55,12 @@ Driver& Driver::instance() {
 // whatever the device's type: the loader has no flag for CPUs, and refusing would leave a machine without a GPU with no
 // driver at all.
 ze_result_t init(ze_init_flags_t flags) {
-  watchForks();
   if (flags == ZE_INIT_FLAG_VPU_ONLY)
     return refuse(ZE_RESULT_ERROR_UNINITIALIZED, "zeInit: only VPU drivers were asked for");
   return ZE_RESULT_SUCCESS;
 }
 
 ze_result_t initDrivers(uint32_t* pCount, ze_driver_handle_t* phDrivers, InitDriverTypeDesc* desc) {
-  watchForks();
   ZEFUSE_NOT_NULL(pCount);
   ZEFUSE_NOT_NULL(desc);
   constexpr uint32_t kNpu = 2;

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "drivers/cpu/environment.h"
-#include "drivers/cpu/fork.h"
 #include "runtime/unseen_order.h"
 
 extern "C" {
@@ -33,7 +32,7 @@ void enterRegion(void* argument) {
 }  // namespace
 
 uint32_t teamSize() {
-  if (inForkedChild() || environment().max_threads == 1 || omp_in_parallel())
+  if (environment().max_threads == 1 || omp_in_parallel())
     return 1;
   return std::min(static_cast<uint32_t>(std::max(omp_get_max_threads(), 1)), environment().max_threads);
 }

@@ -7,8 +7,7 @@
 namespace zefuse::cpu {
 
 // How many threads a region opened by the calling thread would have: its omp_get_max_threads, at most
-// ZEFUSE_CPU_DRIVER_THREADS. 1 inside a region, and in a forked child, where a region would wait for threads that are
-// gone.
+// ZEFUSE_CPU_DRIVER_THREADS. 1 inside a region.
 uint32_t teamSize();
 
 // Runs body(data, thread, threads) on the calling thread's OpenMP team and returns when all have ended. `threads`

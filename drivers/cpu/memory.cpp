@@ -124,18 +124,18 @@ const Allocation* AllocationTable::at(const void* pointer) const {
 }
 
 std::optional<Allocation> AllocationTable::find(const Context& owner, const void* pointer) const {
-  std::shared_lock lock(mutex_);
+  std::lock_guard lock(mutex_);
   const Allocation* entry = at(pointer);
   return entry && entry->owner == &owner ? std::optional(*entry) : std::nullopt;
 }
 
 bool AllocationTable::contains(const void* pointer) const {
-  std::shared_lock lock(mutex_);
+  std::lock_guard lock(mutex_);
   return at(pointer) != nullptr;
 }
 
 void* AllocationTable::translate(const void* pointer) const {
-  std::shared_lock lock(mutex_);
+  std::lock_guard lock(mutex_);
   const Allocation* entry = at(pointer);
   if (!entry)
     return const_cast<void*>(pointer);
@@ -143,7 +143,7 @@ void* AllocationTable::translate(const void* pointer) const {
 }
 
 bool AllocationTable::endsWithin(const void* pointer, size_t bytes) const {
-  std::shared_lock lock(mutex_);
+  std::lock_guard lock(mutex_);
   const Allocation* entry = at(pointer);
   return !entry || bytes <= entry->size - size_t(static_cast<const std::byte*>(pointer) - entry->base);
 }
@@ -184,13 +184,6 @@ void AllocationTable::freeAll(const Context& owner) {
     release(item.second);
     return true;
   });
-}
-
-void AllocationTable::lockForFork() { mutex_.lock(); }
-void AllocationTable::unlockInParent() { mutex_.unlock(); }
-void AllocationTable::unlockInChild() {
-  // Not unlock(): glibc knows the writer by its thread id, which is another one in the child.
-  new (&mutex_) std::shared_mutex;
 }
 
 namespace {

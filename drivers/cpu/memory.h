@@ -13,8 +13,8 @@
 #include <cstdint>
 #include <map>
 #include <optional>
-#include <shared_mutex>
 
+#include "common/base/fork.h"
 #include "drivers/cpu/error.h"
 #include "drivers/cpu/handle.h"
 
@@ -61,10 +61,6 @@ public:
   void openIsolated();
   void closeIsolated();
 
-  void lockForFork();
-  void unlockInParent();
-  void unlockInChild();
-
 private:
   void* translate(const void* pointer) const;
   bool endsWithin(const void* pointer, size_t bytes) const;
@@ -72,7 +68,7 @@ private:
   void protectIsolated(int protection);             // likewise
   void release(const Allocation& entry);            // likewise
 
-  mutable std::shared_mutex mutex_;
+  mutable ForkMutex mutex_;
   std::map<uintptr_t, Allocation> by_base_;
   uint64_t next_id_ = 1;
   std::atomic<bool> any_isolated_{false};

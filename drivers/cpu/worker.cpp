@@ -11,7 +11,7 @@
 #include <thread>
 #include <utility>
 
-#include "drivers/cpu/fork.h"
+#include "common/base/fork.h"
 
 namespace zefuse::cpu {
 

@@ -13,6 +13,7 @@
 #include <optional>
 
 #include "common/base/descriptor_io.h"
+#include "common/base/fork.h"
 #include "common/toolchain/companion.h"
 #include "common/toolchain/spawn.h"
 #include "lowering/spirv/emitter.h"
@@ -70,13 +71,12 @@ public:
     return words;
   }
 
-  bool startedHere() const { return owner_ == getpid(); }
   bool running() const { return socket_ >= 0; }
 
   void stop() {
     close(socket_);
     socket_ = -1;
-    if (!startedHere())
+    if (owner_ != getpid())
       return;
     kill(-child_, SIGKILL);
     while (waitpid(child_, nullptr, 0) < 0 && errno == EINTR) {
@@ -100,12 +100,18 @@ private:
   pid_t owner_;
 };
 
-std::mutex guard;
+ForkMutex guard;  // a fork waits for the answer in flight: the child needs a program of its own, and this one whole
 std::optional<Emitter> running;  // guarded; the program ends by itself when this process does
 
-Status ensureRunning() {
-  if (running && !running->startedHere())
+// The program serves the process that started it, and ends when nobody holds the other end of its socket.
+void leaveToParent() {
+  if (running)
     running->stop();
+  running.reset();
+}
+
+Status ensureRunning() {
+  [[maybe_unused]] static const bool registered = (inEveryChild(leaveToParent), true);
   if (running && running->running())
     return {};
   Result<Emitter> started = Emitter::start();

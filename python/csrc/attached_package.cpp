@@ -7,6 +7,7 @@
 
 #include <pybind11/stl.h>
 
+#include "common/base/fork.h"
 #include "common/plan/plan_generated.h"
 #include "runtime/cache/sha256.h"
 #include "runtime/package/model.h"
@@ -133,7 +134,7 @@ Result<std::shared_ptr<const AttachedPackage>> AttachedPackage::open(const std::
     std::string stamp;
     std::shared_ptr<const AttachedPackage> package;
   };
-  static std::mutex mutex;
+  static ForkMutex mutex;
   static std::map<std::string, Known> opened;  // by path; a mapping each, for the rest of the process
 
   struct stat info{};

@@ -66,8 +66,10 @@ Status FileCache::store(const CacheKey& key, std::span<const std::byte> bytes, c
 }
 
 FileCache::Lock::~Lock() {
-  if (file_ >= 0)
-    close(file_);
+  if (file_ < 0)
+    return;
+  flock(file_, LOCK_UN);  // a process that was forked meanwhile holds the file open too
+  close(file_);
 }
 
 FileCache::Lock FileCache::lock(const CacheKey& key, std::chrono::milliseconds deadline,

@@ -5,7 +5,9 @@
  *
  * Threads: any function may be called from any thread; one model may be called by many threads at a time. (A model that
  * changes its own buffers runs one call after the other.) Kernels run on the calling thread's OpenMP team (libgomp;
- * OMP_NUM_THREADS). After fork() a child may call models, on one thread.
+ * OMP_NUM_THREADS). After fork() a child may call and load models on the CPU, with threads of its own, whatever other
+ * threads of its parent were doing. A model that the parent loaded on a GPU fails there with ZEFUSE_DEVICE; one whose
+ * buffers another thread's call was changing at that moment with ZEFUSE_INVALID_ARGUMENT: load them in the child.
  *
  * Ownership: what a function creates is the caller's, who gives it back: models by zefuse_model_release, output tensors
  * by their own deleter, as DLPack has it. Strings and arrays that a function hands out live as long as their model.

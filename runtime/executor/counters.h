@@ -4,6 +4,7 @@
 #include <atomic>
 #include <mutex>
 
+#include "common/base/fork.h"
 #include "runtime/executor/executable.h"
 
 namespace zefuse::executor {
@@ -80,7 +81,7 @@ struct Counters {
   }
 
 private:
-  mutable std::mutex cache_guard_;
+  mutable ForkMutex cache_guard_;
   std::string cache_failure_;
 };
 

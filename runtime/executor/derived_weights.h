@@ -10,6 +10,7 @@
 #include <mutex>
 #include <vector>
 
+#include "common/base/fork.h"
 #include "runtime/executor/binding.h"
 #include "runtime/executor/counters.h"
 #include "runtime/executor/host_memory.h"
@@ -51,7 +52,7 @@ private:
     int64_t offset = 0;
     std::vector<int64_t> sizes, strides;
     std::shared_ptr<const onednn::Primitive> packer;
-    std::mutex mutex;  // guards what follows, and is held while packing
+    ForkMutex mutex;  // guards what follows, and is held while packing
     KeptCopies<PackedWeight> packed;
   };
   std::shared_ptr<Entry> entryFor(uint32_t input, const BoundValue& view,
@@ -59,7 +60,7 @@ private:
   static constexpr size_t layouts_per_view = 4;
 
   std::atomic<uint64_t> generation_{0};
-  std::mutex mutex_;  // guards what follows
+  ForkMutex mutex_;  // guards what follows
   std::vector<std::shared_ptr<Entry>> entries_;
 };
 

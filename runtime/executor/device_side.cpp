@@ -7,6 +7,10 @@
 namespace zefuse::executor {
 
 Status SharedDevice::lost() const {
+  if (generation_ != forkGeneration()) [[unlikely]]
+    return {Code::device, "the model was loaded on device '" + context.device().name +
+                              "' before this process was forked, and a GPU's driver does not work in a fork; load the "
+                              "model in a process of its own (multiprocessing: \"spawn\"), or use device 'cpu'"};
   std::lock_guard lock(mutex_);
   return lost_;
 }

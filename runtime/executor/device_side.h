@@ -11,6 +11,7 @@
 #include <optional>
 #include <vector>
 
+#include "common/base/fork.h"
 #include "runtime/executor/binding.h"
 #include "runtime/executor/counters.h"
 #include "runtime/executor/resident_inputs.h"
@@ -28,7 +29,8 @@ struct SharedDevice {
   bool zeroCopy() const { return context.device().reaches_all_host; }
   bool hostVisible() const { return context.device().integrated; }  // device blocks are host memory: memcpy copies
 
-  // After a lost device or a launch that never ended nothing can be run any more: the reason, for every later call.
+  // After a lost device, a launch that never ended or a fork nothing can be run any more: the reason, for every later
+  // call. What the device may still use, or what a parent's driver made, is then leaked.
   Status lost() const;
   bool isLost() const noexcept { return is_lost_.load(std::memory_order_acquire); }
   void markLost(const Status& reason) noexcept;
@@ -38,7 +40,8 @@ struct SharedDevice {
   ResidentInputs resident;
 
 private:
-  mutable std::mutex mutex_;
+  const uint32_t generation_ = forkGeneration();
+  mutable ForkMutex mutex_;
   Status lost_;
   std::atomic<bool> is_lost_{false};  // what destructors ask, which must not need memory for the answer
 };

@@ -7,6 +7,7 @@
 #include <optional>
 #include <thread>
 
+#include "common/base/fork.h"
 #include "common/plan/dtype.h"
 #include "runtime/executor/frame.h"
 #include "runtime/onednn/team_thread.h"
@@ -52,7 +53,7 @@ struct Executable::Impl {
   // Bindings, most recently used first. A lookup happens only when a frame's last binding does not
   // fit.
   static constexpr size_t max_bindings = 128;
-  std::mutex bindings_mutex;
+  ForkMutex bindings_mutex;
   std::list<std::shared_ptr<const Binding>> bindings;
 
   ~Impl() {
@@ -67,7 +68,7 @@ struct Executable::Impl {
   // Declared last: frames use everything above. Last in, first out, so that memory stays warm. After a burst of
   // concurrent calls only as many are kept as cores could use.
   const size_t max_idle_frames = std::max(8u, 2 * std::thread::hardware_concurrency());
-  std::mutex frames_mutex;
+  ForkMutex frames_mutex;
   std::vector<std::unique_ptr<Frame>> frames;  // with room for all that are kept: giveBack() asks for no memory
 
   Impl() { frames.reserve(max_idle_frames); }
@@ -233,6 +234,8 @@ void Executable::Impl::giveBack(std::unique_ptr<Frame>& frame) noexcept {
 Result<std::vector<CallOutput>> Executable::call(std::span<const CallInput> inputs, const AllocateOutput& allocate) {
   Impl& impl = *impl_;
   ZEFUSE_RETURN_IF_ERROR(impl.checkKinds(inputs));
+  if (impl.shared.gpu)
+    ZEFUSE_RETURN_IF_ERROR(impl.shared.gpu->lost());
   // On the stack for all but strange plans.
   constexpr size_t few = 32;
   int64_t few_symbols[few];
@@ -286,7 +289,7 @@ Result<std::vector<std::vector<std::byte>>> Executable::nativeBinaries() const {
 
 void Executable::invalidateWeights() {
   impl_->shared.weights.invalidate();
-  if (impl_->shared.gpu)
+  if (impl_->shared.gpu && impl_->shared.gpu->lost().ok())
     impl_->shared.gpu->resident.invalidate();
   // Idle frames hold copies too; those in flight notice the generation at their next call.
   std::lock_guard lock(impl_->frames_mutex);

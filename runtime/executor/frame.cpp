@@ -82,8 +82,6 @@ void Frame::forgetWeights() {
 
 Result<std::vector<CallOutput>> Frame::run(std::span<const CallInput> inputs, const AllocateOutput& allocate) {
   counted_ = {};
-  if (gpu_)
-    ZEFUSE_RETURN_IF_ERROR(shared_.gpu->lost());
   try {
     Status status = prepare(inputs, allocate);
     if (status.ok() && !packed_)

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <vector>
 
+#include "common/base/fork.h"
 #include "runtime/executor/executable.h"
 
 namespace zefuse::executor {
@@ -49,7 +50,7 @@ private:
   }
 
   std::atomic<bool> on_{false};
-  mutable std::mutex guard_;
+  mutable ForkMutex guard_;
   std::vector<StepTime> times_;
 };
 

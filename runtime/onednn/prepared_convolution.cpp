@@ -1,5 +1,6 @@
 #include "runtime/onednn/prepared_convolution.h"
 
+#include "common/base/fork.h"
 #include "common/plan/plan_generated.h"
 #include "runtime/onednn/descriptor.h"
 #include "runtime/onednn/engine.h"
@@ -255,6 +256,7 @@ Result<std::shared_ptr<const Convolution>> PreparedConvolution::build(const Conv
     return std::shared_ptr<const Convolution>(std::move(self));
   }
   Status status = guarded(sequence.text, [&]() -> Status {
+    const WithoutFork without_fork;  // as in prepared_matmul.cpp
     std::string why;
     std::optional<Plan> found = self->search(why);
     if (!found)

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "common/base/fork.h"
 #include "common/plan/plan_generated.h"
 #include "runtime/onednn/descriptor.h"
 #include "runtime/onednn/engine.h"
@@ -182,6 +183,7 @@ Result<std::shared_ptr<const Matmul>> PreparedMatmul::build(const MatmulDesc& de
   self->no_inner_ = desc.a.sizes.back() == 0;
 
   Status status = guarded(sequence.text, [&]() -> Status {
+    const WithoutFork without_fork;  // oneDNN's caches have locks of their own, and promises that this thread keeps
     std::string why;
     std::optional<Plan> found = self->search(why);
     if (!found)

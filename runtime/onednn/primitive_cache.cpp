@@ -4,6 +4,7 @@
 #include <mutex>
 #include <unordered_map>
 
+#include "common/base/fork.h"
 #include "common/plan/plan_generated.h"
 #include "runtime/onednn/team.h"
 
@@ -48,7 +49,7 @@ public:
 private:
   static constexpr size_t capacity = 512;  // a primitive holds some 100 KB of code
   using Order = std::list<std::pair<CacheKey, std::shared_ptr<const Primitive>>>;
-  std::mutex mutex_;
+  ForkMutex mutex_;
   Order order_;
   std::unordered_map<CacheKey, Order::iterator, KeyHash> index_;
 };

@@ -18,7 +18,7 @@ namespace zefuse::onednn {
 namespace {
 
 struct Work {
-  int64_t count;
+  int64_t count, parts;
   const std::function<void(int64_t, int64_t)>* body;
   FirstException thrown;
   TeamOrder order;
@@ -26,9 +26,9 @@ struct Work {
 
 void runShare(Work* work) {
   // The team may be smaller than asked for (nested regions, thread limits).
-  int64_t parts = omp_get_num_threads(), part = omp_get_thread_num();
+  int64_t parts = std::min<int64_t>(work->parts, omp_get_num_threads()), part = omp_get_thread_num();
   int64_t begin = work->count * part / parts, end = work->count * (part + 1) / parts;
-  if (begin >= end)
+  if (part >= parts || begin >= end)
     return;
   try {
     (*work->body)(begin, end);
@@ -51,13 +51,16 @@ int maxThreads() { return omp_get_max_threads(); }
 void setMaxThreads(int threads) { omp_set_num_threads(threads); }
 
 void overTeam(int64_t count, int64_t grain, const std::function<void(int64_t, int64_t)>& body) {
-  int64_t threads = std::min<int64_t>(maxThreads(), count / std::max<int64_t>(grain, 1));
-  if (threads <= 1) {
+  const int threads = maxThreads();
+  const int64_t parts = std::min<int64_t>(threads, count / std::max<int64_t>(grain, 1));
+  if (parts <= 1) {
     if (count > 0)
       body(0, count);
     return;
   }
-  Work work{count, &body, {}, {}};
+  Work work{count, parts, &body, {}, {}};
+  // The whole team even for fewer parts: libgomp ends the threads that a smaller one does not use, and starts them
+  // again for the next.
   work.order.begin();
   GOMP_parallel(runPart, &work, unsigned(threads), 0);
   work.order.end();

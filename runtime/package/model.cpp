@@ -8,6 +8,7 @@
 #include <mutex>
 #include <set>
 
+#include "common/base/fork.h"
 #include "common/plan/dtype.h"
 #include "common/plan/program.h"
 #include "common/toolchain/targets.h"
@@ -284,7 +285,7 @@ struct Model::Impl {
   std::map<std::string, BoundWeight, std::less<>> weights;
   std::vector<Part> parts;
   bool stateful = false;
-  std::mutex turn;  // held by calls of a stateful model
+  LongForkMutex turn;  // held by calls of a stateful model
   std::atomic<bool> weights_checked{false};
 
   Status bindWeights(const CancelCheck& cancelled);
@@ -467,8 +468,13 @@ Result<std::vector<Tensor>> Model::call(std::span<const TensorRef> given) {
 
   const PlanEntry& entry = *part->entry;
   std::unique_lock turn(impl.turn, std::defer_lock);
-  if (impl.stateful)
+  if (impl.stateful) {
     turn.lock();
+    if (impl.turn.abandoned()) [[unlikely]]
+      return Status{Code::invalid_argument,
+                    "this process was forked while another thread's call was changing the model's buffers, which may "
+                    "be half changed here: load the model again, or fork between calls"};
+  }
   std::vector<CallInput> call(entry.inputs.size());
   for (size_t i = 0; i < call.size(); ++i) {
     const InputSlot& slot = entry.inputs[i];

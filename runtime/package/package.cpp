@@ -244,13 +244,17 @@ Status Reader::checkSection(const Section& section, const CancelCheck& cancelled
 }
 
 Status Reader::checkWeights(const CancelCheck& cancelled) const {
-  std::lock_guard lock(weights_mutex_);
-  if (weights_)
-    return *weights_;
+  std::lock_guard turn(weights_turn_);
+  {
+    std::lock_guard lock(weights_mutex_);
+    if (weights_)
+      return *weights_;
+  }
   Status status;
   for (const Section& section : sections_)
     if (section.name == weights_section)
       status = checkSection(section, cancelled);
+  std::lock_guard lock(weights_mutex_);
   if (status.code() != Code::cancelled)
     weights_ = status;
   return status;

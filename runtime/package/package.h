@@ -13,7 +13,6 @@
 
 #include <cstddef>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -21,6 +20,7 @@
 #include <vector>
 
 #include "common/base/cancel_check.h"
+#include "common/base/fork.h"
 #include "common/base/status.h"
 #include "runtime/cache/sha256.h"
 
@@ -103,8 +103,9 @@ private:
   Digest digest_{};
   std::string name_;
   std::vector<Section> sections_;
-  mutable std::mutex weights_mutex_;
-  mutable std::optional<Status> weights_;  // guarded; what checkWeights found
+  mutable LongForkMutex weights_turn_;     // of whoever takes the hash of the weights
+  mutable ForkMutex weights_mutex_;        // guards the next
+  mutable std::optional<Status> weights_;  // what checkWeights found
 };
 
 }  // namespace zefuse::package

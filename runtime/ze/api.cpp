@@ -15,6 +15,8 @@
 #include "common/toolchain/subprocess.h"
 #include "runtime/ze/loader_trial.h"
 
+#include "common/base/fork.h"
+
 namespace zefuse::ze {
 namespace {
 
@@ -196,12 +198,17 @@ Result<const Api*> loadDriver(const std::string& path) {
 }
 
 Result<const Api*> cpuApi() {
+  const WithoutFork without_fork;  // a child has no thread that would end the first call
   static const Result<const Api*> api = findCpuDriver();
   return api;
 }
 
 Result<const Api*> loaderApi() {
+  static const uint32_t generation = forkGeneration();
   static const Result<const Api*> api = loadLoader("libze_loader.so.1");
+  if (generation != forkGeneration() && api.ok())
+    return Status{Code::device, "libze_loader.so.1 was opened before this process was forked, and a GPU's driver does "
+                                "not work in a fork; start this process by \"spawn\", or use device 'cpu'"};
   return api;
 }
 

@@ -121,7 +121,7 @@ TEST_F(Concurrency, AllocationsByThreadsAreFoundByAll) {
 }
 
 // A team and a worker have run in the parent, so both are missing in the child.
-TEST_F(Concurrency, AForkedChildLaunchesOnOneThread) {
+TEST_F(Concurrency, AForkedChildLaunches) {
   auto m = module();
   ASSERT_TRUE(addRepeatedly(context, device, m, ZE_COMMAND_QUEUE_MODE_SYNCHRONOUS, 1, 2));
   auto inherited = immediateList(ZE_COMMAND_QUEUE_MODE_ASYNCHRONOUS);
