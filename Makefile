@@ -1,5 +1,5 @@
 # Each target installs and builds what it needs first; see README.md. Versions: scripts/versions.env, requirements.lock.
-.PHONY: help setup build demo test check bench bench-packages status operators gpu-kernels kernel-counts lint format asan tsan clean
+.PHONY: help setup build demo test check bench bench-packages bench-team status operators gpu-kernels kernel-counts lint format asan tsan clean
 
 help:
 	@echo "make demo    build, then semantic search with MiniLM compiled by zefuse, against eager and Inductor"
@@ -7,6 +7,7 @@ help:
 	@echo "make build   install what is missing and build"
 	@echo "make bench   the benchmark table"
 	@echo "make bench-packages  what it costs until a model runs: packages, first calls, cold and warm (MODELS: such as MiniLM,ResNet-18)"
+	@echo "make bench-team  what parallel regions of different sizes cost on 4 to 64 threads"
 	@echo "make status  docs/status.md: the model zoo (MODELS=\"bert unet\": some rows, TIMES=0: no measuring, TRAINING=0: not of training; 50 minutes at most)"
 	@echo "make operators  docs/operators.md: what becomes of each ATen operator"
 	@echo "make gpu-kernels  docs/gpu_kernels.md: what Intel's compiler makes of each family of kernels, by device"
@@ -37,6 +38,10 @@ bench: build
 
 bench-packages: build
 	@.venv/bin/python tests/bench/packages.py $(if $(MODELS),--models $(MODELS))
+
+bench-team: setup
+	@scripts/build zefuse_team_bench
+	@build/release/tests/bench/onednn/zefuse_team_bench
 
 status: build
 	@.venv/bin/python tests/zoo/status.py $(MODELS) $(if $(filter 0,$(TIMES)),--no-times) $(if $(filter 0,$(TRAINING)),--no-training-times)

@@ -106,6 +106,26 @@ TEST_F(Team, WhatATeamThrowsReachesItsCaller) {
   EXPECT_EQ(sum, 400);
 }
 
+// libgomp ends the threads that a smaller team does not use: what they cost is in `make bench-team`.
+TEST_F(Team, FewPartsEndNoThreads) {
+  setMaxThreads(8);
+  auto threadsOf = [](int64_t count) {
+    std::mutex mutex;
+    std::set<pid_t> threads;
+    overTeam(count, 1, [&](int64_t, int64_t) {
+      std::lock_guard lock(mutex);
+      threads.insert(gettid());
+    });
+    return threads;
+  };
+  const std::set<pid_t> all = threadsOf(8);
+  ASSERT_EQ(all.size(), 8u);
+  for (int64_t count : {2, 5, 1, 0}) {
+    EXPECT_EQ(threadsOf(count).size(), size_t(count));
+    EXPECT_EQ(threadsOf(8), all) << "after a region of " << count << " parts";
+  }
+}
+
 TEST_F(Team, TheEndIsWaitedFor) {
   std::atomic<bool> may_end{false};
   bool ended = false;
