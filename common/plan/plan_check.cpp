@@ -184,11 +184,12 @@ Status PlanCheck::touches(size_t step, int64_t value, const char* role, bool wri
     return damaged(stepName(plan_, step) + ": " + role + " uses buffer " + number(index) + ", which lives from step " +
                    number(buffer.first_step) + " to " + number(buffer.last_step));
   auto& touches = program_.touches[step];
-  auto known = std::find_if(touches.begin(), touches.end(), [&](auto& touch) { return touch.buffer == index; });
-  if (known == touches.end())
-    touches.push_back({index, writes});
-  else
-    known->written |= writes;
+  LastTouch& last = last_touch_[index];
+  if (last.step != step) {
+    last = {step, touches.size()};
+    touches.push_back({index, false});
+  }
+  touches[last.at].written |= writes;
   return {};
 }
 
@@ -218,6 +219,7 @@ Status PlanCheck::writes(size_t step, int64_t value, const char* role) const {
 
 Status PlanCheck::steps() {
   program_.touches.resize(plan_.steps.size());
+  last_touch_.resize(plan_.buffers.size());
   program_.on_device.resize(plan_.steps.size());
   program_.host_steps = false;
   for (size_t i = 0; i < plan_.steps.size(); ++i) {
@@ -236,6 +238,24 @@ Status PlanCheck::steps() {
     const auto* launch = kind.AsLaunch();
     program_.on_device[i] = launch && isForGpu(plan_) && !isCpuTarget(plan_.modules[launch->module_]->target);
     program_.host_steps |= !program_.on_device[i];
+  }
+  return writtenInputs();
+}
+
+Status PlanCheck::writtenInputs() {
+  std::vector<uint8_t> written(plan_.buffers.size()), buffers_of(plan_.inputs.size());
+  for (const auto& touches : program_.touches)
+    for (const Program::Touch& touch : touches)
+      written[touch.buffer] |= touch.written;
+  for (size_t i = 0; i < plan_.buffers.size(); ++i) {
+    const plan::BufferT& buffer = *plan_.buffers[i];
+    if (buffer.storage != plan::Storage::input || !plan_.inputs[buffer.index]->written)
+      continue;
+    // On a device of its own memory each buffer would be another copy.
+    if (buffers_of[buffer.index]++)
+      return damaged("input " + number(buffer.index) + ", which steps may write, has two buffers");
+    if (written[i])
+      program_.written_inputs.push_back(uint32_t(i));
   }
   return {};
 }

@@ -20,6 +20,7 @@ private:
   Status producers();
   Status steps();
   Status outputs();
+  Status writtenInputs();
 
   Status launch(size_t step, const plan::LaunchT& launch);
   Status matmul(size_t step, const plan::MatmulT& matmul);
@@ -40,6 +41,11 @@ private:
 
   Program& program_;
   const plan::PlanT& plan_;
+  struct LastTouch {
+    size_t step = SIZE_MAX, at = 0;
+  };
+  mutable std::vector<LastTouch>
+      last_touch_;  // by buffer: the step that touched it last, and where among that step's touches
 };
 
 }  // namespace zefuse::executor

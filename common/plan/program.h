@@ -2,7 +2,7 @@
 //
 // After loadProgram each index is in range, each expression refers backwards, every buffer is
 // touched only while it lives, external buffers only after the step that makes them, and inputs are
-// never written. What depends on sizes is checked when symbols are bound (binding.h). What a kernel
+// written only where they say so. What depends on sizes is checked when symbols are bound (binding.h). What a kernel
 // does with its pointers is the compiler's word: no check here can see it.
 #pragma once
 
@@ -31,6 +31,7 @@ struct Program {
   std::vector<BufferInfo> buffers;
   std::vector<std::vector<uint32_t>> released_after;  // per step: external buffers that die there
   std::vector<uint32_t> output_buffers;               // by output number: its buffer
+  std::vector<uint32_t> written_inputs;               // buffers of inputs that some step writes
 
   // What a step reads and writes, each buffer once.
   struct Touch {

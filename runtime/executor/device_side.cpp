@@ -224,6 +224,8 @@ Status DeviceSide::finish() {
   bool queued = false;
   for (uint32_t buffer : program_.output_buffers)
     ZEFUSE_RETURN_IF_ERROR(queueToHost(buffer, queued));
+  for (uint32_t buffer : program_.written_inputs)
+    ZEFUSE_RETURN_IF_ERROR(queueToHost(buffer, queued));
   ZEFUSE_RETURN_IF_ERROR(drain());
   takeFromStaging();
   return checkWords();

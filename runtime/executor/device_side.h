@@ -64,7 +64,7 @@ public:
   Status launch(size_t step, const ze::Kernel& kernel, uint32_t groups);
   // Until everything queued has run.
   Status wait() { return drain(); }
-  // Brings the outputs to the host and waits for everything.
+  // Brings the outputs, and inputs that steps wrote, to the host and waits for everything.
   Status finish();
   // After a failure: waits for what is queued, so that its memory may be used again. If that fails too, the device is
   // given up and this object must be leaked: the device may still use its memory.

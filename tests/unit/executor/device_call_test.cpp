@@ -1,0 +1,107 @@
+// Calls of plans for a GPU, on the CPU driver posing as one: a discrete one, unless the environment names another kind.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "tests/unit/executor/call.h"
+#include "tests/unit/executor/kernels.h"
+
+namespace zefuse {
+namespace {
+
+using test::HostTensor;
+using test::launch;
+using test::OutputMemory;
+using test::PlanBuilder;
+
+[[maybe_unused]] const int posing = setenv("ZEFUSE_CPU_DRIVER_AS", "gpu", /*overwrite=*/0);
+
+Result<std::unique_ptr<Executable>> create(PlanBuilder& b) {
+  b.plan.device = "gpu:0";
+  for (auto& module : b.plan.modules)
+    module->target = "dg2-g11";
+  ExecutableOptions options;
+  options.device = "gpu:0";
+  return Executable::create(b.finish(), options);
+}
+
+std::vector<float> numbers(const HostTensor& tensor) {
+  std::vector<float> out(tensor.bytes.size() / sizeof(float));
+  std::memcpy(out.data(), tensor.bytes.data(), tensor.bytes.size());
+  return out;
+}
+
+// Elements 4 to 11 of x become 2 y; then y + x's part is the result.
+PlanBuilder writesPartOfAnInput() {
+  PlanBuilder b;
+  const uint32_t all = b.constant(16), part = b.constant(8), one = b.constant(1), four = b.constant(4);
+  const uint32_t x = b.tensorInput("x", plan::DType::f32, {all});
+  b.plan.inputs[0]->written = true;
+  const uint32_t y = b.tensorInput("y", plan::DType::f32, {part});
+  const uint32_t middle = b.value(b.plan.values[x]->buffer, plan::DType::f32, {part}, {one}, four);
+  const uint32_t out = b.outputTensor(plan::DType::f32, {part});
+  plan::LaunchT twice = launch(b, "add", {y, y, middle}, part);
+  twice.symbols = {part};
+  b.step(std::move(twice));
+  plan::LaunchT sum = launch(b, "add", {y, middle, out}, part);
+  sum.symbols = {part};
+  b.step(std::move(sum));
+  return b;
+}
+
+TEST(DeviceCall, InputsThatStepsWriteComeBack) {
+  PlanBuilder b = writesPartOfAnInput();
+  auto executable = create(b);
+  ASSERT_TRUE(executable.ok()) << executable.status().toString();
+  std::vector<float> expected(16, -1);
+  HostTensor x = HostTensor::f32({16}, expected);
+  for (float scale : {1.f, 5.f}) {
+    std::vector<float> given(8), sums(8);
+    for (size_t i = 0; i < 8; ++i) {
+      given[i] = scale * float(i);
+      expected[4 + i] = 2 * given[i];
+      sums[i] = 3 * given[i];
+    }
+    HostTensor y = HostTensor::f32({8}, given);
+    const CallInput inputs[] = {x.input(), y.input()};
+    OutputMemory memory;
+    auto outputs = (*executable)->call(inputs, memory.allocator());
+    ASSERT_TRUE(outputs.ok()) << outputs.status().toString();
+    EXPECT_EQ(memory.read<float>((*outputs)[0]), sums);
+    EXPECT_EQ(numbers(x), expected);
+    EXPECT_EQ(numbers(y), given);
+  }
+}
+
+TEST(DeviceCall, WrittenByTheDeviceAndThenTheHost) {
+  PlanBuilder b = writesPartOfAnInput();
+  const uint32_t y = 1, x = 0;
+  const uint32_t first = b.value(b.plan.values[x]->buffer, plan::DType::f32, {b.constant(8)}, {b.constant(1)});
+  b.copy(y, first);  // on the host
+  auto executable = create(b);
+  ASSERT_TRUE(executable.ok()) << executable.status().toString();
+  HostTensor input = HostTensor::f32({16}, std::vector<float>(16, -1));
+  HostTensor given = HostTensor::f32({8}, {0, 1, 2, 3, 4, 5, 6, 7});
+  const CallInput inputs[] = {input.input(), given.input()};
+  OutputMemory memory;
+  auto outputs = (*executable)->call(inputs, memory.allocator());
+  ASSERT_TRUE(outputs.ok()) << outputs.status().toString();
+  EXPECT_EQ(numbers(input), (std::vector<float>{0, 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, -1, -1, -1, -1}));
+}
+
+TEST(DeviceCall, MoreThanAnyDeviceHasIsAnError) {
+  PlanBuilder b;
+  const uint32_t n = b.constant(int64_t(1) << 45);
+  const uint32_t x = b.tensorInput("x", plan::DType::f32, {n}), y = b.tensorInput("y", plan::DType::f32, {n});
+  const uint32_t out = b.outputTensor(plan::DType::f32, {n});
+  plan::LaunchT add = launch(b, "add", {x, y, out}, n);
+  add.symbols = {n};
+  b.step(std::move(add));
+  const Status status = create(b).status();
+  EXPECT_EQ(status.code(), Code::invalid_argument);
+  EXPECT_NE(status.message().find("more memory on its device than a process can address"), std::string::npos)
+      << status.toString();
+}
+
+}  // namespace
+}  // namespace zefuse
