@@ -2,6 +2,7 @@
 
 #include <set>
 
+#include "common/plan/expanded_size.h"
 #include "common/plan/plan_check.h"
 
 namespace zefuse::executor {
@@ -13,6 +14,9 @@ Result<Program> loadProgram(std::span<const std::byte> bytes) {
                   "plan: " + std::to_string(bytes.size()) + " bytes are no plan; compile the model again"};
   if (!plan::PlanBufferHasIdentifier(data))
     return Status{Code::damaged, "plan: the identifier 'ZFPL' is missing: not a zefuse plan"};
+  if (!expandsToAtMost(bytes, plan::PlanTypeTable(), 4 * bytes.size()))
+    return Status{Code::damaged, "plan: its parts are referred to so often that it stands for more than four times its "
+                                 "size, which no compiler writes; compile the model again"};
   flatbuffers::Verifier verifier(data, bytes.size(), /*max_depth=*/32, /*max_tables=*/10'000'000);
   if (!plan::VerifyPlanBuffer(verifier))
     return Status{Code::damaged, "plan: the flatbuffers verifier found broken offsets; compile the "

@@ -21,7 +21,9 @@ struct ArenaLayout {
 };
 
 // First fit, largest buffer first: buffers whose lifetimes meet never overlap. Deterministic. The
-// sum of all sizes must be below 2^62.
+// sum of all sizes must be below 2^62. Above `first_fit_most` buffers, more than any model's, best fit in the order of
+// time: it packs less well, and takes n log n where first fit takes n^2.
+constexpr size_t first_fit_most = 1 << 14;
 ArenaLayout placeBuffers(std::span<const ArenaBuffer> buffers);
 
 }  // namespace zefuse::executor

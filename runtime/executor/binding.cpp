@@ -28,7 +28,7 @@ public:
     ZEFUSE_RETURN_IF_ERROR(values());
     ZEFUSE_RETURN_IF_ERROR(arena());
     if (isForGpu(plan_))
-      placeOnDevice();
+      ZEFUSE_RETURN_IF_ERROR(placeOnDevice());
     binding_.launches.resize(plan_.steps.size());
     binding_.library_calls.resize(plan_.steps.size());
     for (size_t i = 0; i < plan_.steps.size(); ++i) {
@@ -202,7 +202,7 @@ private:
   }
 
   // Buffers that the device touches, parameters apart: inputs come at the start, outputs stay until the end.
-  void placeOnDevice() {
+  Status placeOnDevice() {
     std::vector<uint8_t> touched(plan_.buffers.size());  // 1: on the host, 2: on the device
     for (size_t step = 0; step < plan_.steps.size(); ++step)
       for (const Program::Touch& touch : program_.touches[step])
@@ -212,12 +212,17 @@ private:
     layout.staging_offset.assign(plan_.buffers.size(), 0);
     std::vector<ArenaBuffer> buffers;
     std::vector<uint32_t> numbers;
+    size_t total = 0;  // of which staging takes a part
     for (size_t i = 0; i < plan_.buffers.size(); ++i) {
       const plan::BufferT& buffer = *plan_.buffers[i];
       const bool input = buffer.storage == plan::Storage::input, output = buffer.storage == plan::Storage::output;
       if (!(touched[i] & 2) || program_.staysOnDevice(buffer))
         continue;
       const size_t bytes = binding_.buffer_bytes[i];
+      total += (bytes + arena_alignment - 1) / arena_alignment * arena_alignment;
+      if (total > size_t(max_bytes))  // each is below it: no overflow
+        return {Code::invalid_argument, "the plan needs more memory on its device than a process can address (" +
+                                            std::to_string(bytes) + " bytes for buffer " + std::to_string(i) + ")"};
       buffers.push_back(
           {bytes, input ? 0 : buffer.first_step, output ? uint32_t(plan_.steps.size()) : buffer.last_step});
       numbers.push_back(uint32_t(i));
@@ -230,6 +235,7 @@ private:
     layout.bytes = placed.bytes;
     for (size_t i = 0; i < numbers.size(); ++i)
       layout.offset[numbers[i]] = placed.offsets[i];
+    return {};
   }
 
   Status bindLaunch(const plan::LaunchT& launch, bool on_device, BoundLaunch& bound) {
@@ -406,7 +412,7 @@ std::optional<int64_t> reach(std::span<const int64_t> sizes, std::span<const int
         __builtin_add_overflow(last, span, &last))
       return std::nullopt;
   }
-  return last + 1;
+  return last == INT64_MAX ? std::nullopt : std::optional(last + 1);
 }
 
 Result<std::shared_ptr<const Binding>> Binding::make(const Program& program, std::span<const int64_t> symbols,

@@ -5,6 +5,7 @@
 #include <list>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <thread>
 
 #include "common/base/fork.h"
@@ -27,10 +28,11 @@ std::string list(std::span<const int64_t> numbers) {
 
 Status refuseAten(const Program& program) {
   std::string ops;
+  std::set<std::string> named;
   for (const auto& step : program.plan.steps)
     if (const auto* call = step->kind.AsAtenCall()) {
       const std::string op = call->op + (call->overload.empty() ? "" : "." + call->overload);
-      if (ops.find("\n  " + op + " ") == std::string::npos)
+      if (named.insert(op).second)
         ops += "\n  " + op + " (" + (call->draw ? "draws from torch's generator" : call->reason) + ")";
     }
   if (ops.empty())

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <set>
 
 #include "common/plan/dtype.h"
 #include "runtime/package/json.h"
@@ -176,7 +177,10 @@ Result<Manifest> Manifest::read(const Reader& reader) {
   }
   if (manifest.plans.empty() && manifest.captured.empty())
     return damaged(reader, "the manifest names no plan");
+  std::set<std::string_view> plans;
   for (const PlanEntry& entry : manifest.plans) {
+    if (!plans.insert(entry.section).second)  // each is loaded
+      return damaged(reader, "the manifest names the plan '" + entry.section + "' twice");
     size_t results = 0;
     for (const InputSlot& slot : entry.inputs)
       if (!slot.is_weight && slot.user >= manifest.input_names.size())
@@ -210,6 +214,7 @@ Result<std::vector<Weight>> readWeights(const Reader& reader) {
     return damaged(reader, "the weights' header is no JSON object");
   const std::span<const std::byte> data = blob.subspan(sizeof header_bytes + size_t(header_bytes));
   std::vector<Weight> weights;
+  uint64_t all_bytes = 0;
   for (const auto& [name, entry] : header->object()) {
     if (name == "__metadata__")
       continue;
@@ -228,6 +233,9 @@ Result<std::vector<Weight>> readWeights(const Reader& reader) {
     const int64_t begin = offsets->array()[0].integer().value_or(-1), end = offsets->array()[1].integer().value_or(-1);
     if (begin < 0 || end < begin || uint64_t(end) > data.size() || uint64_t(end - begin) != bytes)
       return damaged(reader, "weight '" + name + "' lies outside the file");
+    // Weights that overlap would be copied more often than the file is large.
+    if ((all_bytes += bytes) > data.size())
+      return damaged(reader, "the weights up to '" + name + "' take more than the file holds of them");
     weight.bytes = data.subspan(size_t(begin), size_t(bytes));
     weights.push_back(std::move(weight));
   }

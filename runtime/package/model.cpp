@@ -32,7 +32,9 @@ std::vector<int64_t> rowMajor(std::span<const int64_t> sizes) {
   int64_t stride = 1;
   for (size_t d = sizes.size(); d-- > 0;) {
     strides[d] = stride;
-    stride *= std::max<int64_t>(sizes[d], 1);
+    // Where it overflows there is a 0 among the sizes, and no element to reach.
+    if (__builtin_mul_overflow(stride, std::max<int64_t>(sizes[d], 1), &stride))
+      stride = 0;
   }
   return strides;
 }
@@ -56,7 +58,7 @@ std::string exprText(const plan::Plan& plan, uint32_t index, int depth = 0) {
   if (node.op() == plan::ExprOp::constant)
     return std::to_string(node.value());
   if (node.op() == plan::ExprOp::symbol)
-    return plan.symbols()->Get(uint32_t(node.value()))->name()->str();
+    return flatbuffers::GetString(plan.symbols()->Get(uint32_t(node.value()))->name());
   if (depth > 6)  // a damaged plan's text must not explode
     return "...";
   static constexpr const char* infix[] = {"", "", " + ", " * ", " // ", " ceildiv ", " % "};
@@ -194,6 +196,25 @@ bool describe(const Manifest& manifest, const PlanEntry& entry, const plan::Plan
 }
 
 }  // namespace
+
+// What steps write in place must be what the package says it changes: its own copy of a weight, or a tensor of the
+// caller's that is no longer read only.
+static bool writesOnlyWhatItChanges(const PlanEntry& entry, const plan::Plan& plan) {
+  std::set<std::string_view> weights;
+  std::set<size_t> users;
+  for (const OutputSlot& slot : entry.outputs)
+    if (slot.kind == OutputSlot::Kind::weight)
+      weights.insert(slot.weight);
+    else if (slot.kind == OutputSlot::Kind::mutates)
+      users.insert(slot.user);
+  for (size_t i = 0; i < entry.inputs.size(); ++i) {
+    const InputSlot& slot = entry.inputs[i];
+    if (plan.inputs()->Get(uint32_t(i))->written() &&
+        !(slot.is_weight ? weights.contains(slot.weight) : users.contains(slot.user)))
+      return false;
+  }
+  return true;
+}
 
 Result<std::vector<const PlanEntry*>> plansFor(const Reader& reader, const Manifest& manifest,
                                                const std::string& device) {
@@ -390,7 +411,8 @@ Result<std::unique_ptr<Model>> Model::load(std::shared_ptr<const Reader> reader,
       return Status{executable.status().code(), package.name() + ": " + executable.status().message(),
                     executable.status().place()};
     Part part{entry, std::move(*executable), {}, {}};
-    if (!describe(impl->manifest, *entry, part.executable->plan(), part.inputs, part.outputs))
+    if (!describe(impl->manifest, *entry, part.executable->plan(), part.inputs, part.outputs) ||
+        !writesOnlyWhatItChanges(*entry, part.executable->plan()))
       return Status{Code::damaged, package.name() + ": its manifest and plan '" + entry->section +
                                        "' do not belong together; make it again"};
     impl->parts.push_back(std::move(part));
@@ -420,12 +442,14 @@ Result<Tensor> Model::Impl::takeResult(const CallOutput& output, std::span<const
   case CallOutput::Kind::input: {
     tensor.strides = rowMajor(output.sizes);
     const size_t element = elementSize(output.dtype);
-    tensor.storage = allocate(size_t(extentOf(output.sizes, tensor.strides)) * element);
+    const bool empty = std::ranges::find(output.sizes, 0) != output.sizes.end();
+    const uint64_t extent = empty ? 1 : extentOf(output.sizes, tensor.strides);  // of a broadcast view: any number
+    tensor.storage = extent ? allocate(size_t(extent) * element) : nullptr;
     if (!tensor.storage)
       return Status{Code::out_of_memory, "no memory for an output"};
     tensor.data = tensor.storage.get();
     const auto* source = static_cast<const std::byte*>(inputs[output.index].tensor.data);
-    if (std::ranges::find(output.sizes, 0) == output.sizes.end())
+    if (!empty)
       executor::stridedCopy(tensor.data, tensor.strides, source + output.offset * int64_t(element), output.strides,
                             output.sizes, element);
     break;
@@ -483,10 +507,12 @@ Result<std::vector<Tensor>> Model::call(std::span<const TensorRef> given) {
       call[i].is_tensor = false;
     } else if (!slot.is_weight && part->inputs[slot.user].integer) {
       call[i].is_tensor = false;
-      if (given[slot.user].dtype != plan::DType::i64 || !given[slot.user].data)
+      const TensorRef& number = given[slot.user];
+      if (number.dtype != plan::DType::i64 || !number.data ||
+          std::ranges::any_of(number.sizes, [](int64_t size) { return size != 1; }))
         return Status{Code::invalid_argument, "input " + std::to_string(slot.user) + " '" +
                                                   part->inputs[slot.user].name + "': expected a tensor of one i64"};
-      std::memcpy(&call[i].integer, given[slot.user].data, sizeof call[i].integer);
+      std::memcpy(&call[i].integer, number.data, sizeof call[i].integer);
     }
   }
   std::vector<std::shared_ptr<std::byte>> buffers(part->executable->numOutputBuffers());
@@ -517,9 +543,12 @@ Result<std::vector<Tensor>> Model::call(std::span<const TensorRef> given) {
         slot.kind == OutputSlot::Kind::weight ? impl.weights.find(slot.weight)->second.ref() : given[slot.user];
     if (target.dtype != tensors[i].dtype || !std::ranges::equal(target.sizes, tensors[i].sizes))
       return Status{Code::internal, "a changed tensor has another dtype or shape than before"};
-    if (std::ranges::find(target.sizes, 0) == target.sizes.end())
-      executor::stridedCopy(target.data, target.strides, tensors[i].data, tensors[i].strides, tensors[i].sizes,
-                            elementSize(target.dtype));
+    if (std::ranges::find(target.sizes, 0) != target.sizes.end())
+      continue;
+    if (!target.data)
+      return Status{Code::invalid_argument, "input " + std::to_string(slot.user) + " has no data to change"};
+    executor::stridedCopy(target.data, target.strides, tensors[i].data, tensors[i].strides, tensors[i].sizes,
+                          elementSize(target.dtype));
   }
   return users;
 }

@@ -230,6 +230,9 @@ Status Reader::check(WeightsCheck weights, const CancelCheck& cancelled) {
   }
   if (end != size_ || name_at != table.size())
     return damaged("it has bytes behind its last section or name");
+  for (size_t i = 0; i < sections_.size(); ++i)
+    if (!section_numbers_.emplace(sections_[i].name, i).second)
+      return damaged("it has two sections '" + sections_[i].name + "'");
   if (weights == WeightsCheck::never)
     weights_.emplace();
   return weights == WeightsCheck::at_open ? checkWeights(cancelled) : Status();
@@ -251,28 +254,29 @@ Status Reader::checkWeights(const CancelCheck& cancelled) const {
       return *weights_;
   }
   Status status;
-  for (const Section& section : sections_)
-    if (section.name == weights_section)
-      status = checkSection(section, cancelled);
+  if (const Section* section = find(weights_section))
+    status = checkSection(*section, cancelled);
   std::lock_guard lock(weights_mutex_);
   if (status.code() != Code::cancelled)
     weights_ = status;
   return status;
 }
 
+const Reader::Section* Reader::find(std::string_view name) const {
+  const auto found = section_numbers_.find(name);
+  return found == section_numbers_.end() ? nullptr : &sections_[found->second];
+}
+
 Result<std::span<const std::byte>> Reader::section(std::string_view name) const {
-  for (const Section& section : sections_)
-    if (section.name == name)
-      return section.bytes;
+  if (const Section* section = find(name))
+    return section->bytes;
   return Status{Code::damaged, name_ + " has no section '" + std::string(name) + "'"};
 }
 
 std::span<const std::byte> Reader::native(std::string_view module_id, std::string_view target) const {
   const std::string name = nativeSection(module_id, target);
-  for (const Section& section : sections_)
-    if (section.name == name)
-      return section.bytes;
-  return {};
+  const Section* section = find(name);
+  return section ? section->bytes : std::span<const std::byte>();
 }
 
 }  // namespace zefuse::package

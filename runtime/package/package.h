@@ -12,6 +12,7 @@
 #pragma once
 
 #include <cstddef>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -103,9 +104,11 @@ private:
   Digest digest_{};
   std::string name_;
   std::vector<Section> sections_;
-  mutable LongForkMutex weights_turn_;     // of whoever takes the hash of the weights
-  mutable ForkMutex weights_mutex_;        // guards the next
-  mutable std::optional<Status> weights_;  // what checkWeights found
+  std::map<std::string_view, size_t> section_numbers_;  // by name
+  const Section* find(std::string_view name) const;     // nullptr: none
+  mutable LongForkMutex weights_turn_;                  // of whoever takes the hash of the weights
+  mutable ForkMutex weights_mutex_;                     // guards the next
+  mutable std::optional<Status> weights_;               // what checkWeights found
 };
 
 }  // namespace zefuse::package

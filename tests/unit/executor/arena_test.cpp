@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
+#include <map>
 #include <random>
 
 namespace zefuse::executor {
@@ -45,6 +47,57 @@ TEST(Arena, LivingBuffersNeverOverlap) {
     }
     EXPECT_LT(layout.bytes, sum);  // something was reused
   }
+}
+
+// By a sweep over offsets at each step that a buffer begins in: what lives there must not overlap.
+bool livingOverlap(const std::vector<ArenaBuffer>& buffers, const ArenaLayout& layout, uint32_t steps) {
+  std::vector<std::vector<size_t>> begin(steps), end(steps);
+  for (size_t i = 0; i < buffers.size(); ++i) {
+    begin[buffers[i].first_step].push_back(i);
+    end[buffers[i].last_step].push_back(i);
+  }
+  std::map<size_t, size_t> living;  // offset to its end
+  for (uint32_t step = 0; step < steps; ++step) {
+    for (size_t i : begin[step]) {
+      if (buffers[i].bytes == 0)
+        continue;
+      const size_t from = layout.offsets[i], to = from + buffers[i].bytes;
+      auto after = living.lower_bound(from);
+      if ((after != living.end() && after->first < to) ||
+          (after != living.begin() && std::prev(after)->second > from) || to > layout.bytes)
+        return true;
+      living.emplace(from, to);
+    }
+    for (size_t i : end[step])
+      if (buffers[i].bytes > 0)
+        living.erase(layout.offsets[i]);
+  }
+  return false;
+}
+
+// As many as a hostile plan of some megabytes has: first fit took minutes.
+TEST(Arena, ManyBuffersArePlacedQuickly) {
+  constexpr uint32_t steps = 200000;
+  std::mt19937 random(2);
+  std::vector<ArenaBuffer> buffers;
+  size_t least = 0;
+  std::vector<size_t> at(steps + 1);
+  for (size_t i = 0; i < 300000; ++i) {
+    const uint32_t first = random() % steps, last = std::min(steps - 1, first + uint32_t(random() % 1000));
+    buffers.push_back({random() % 5000, first, last});
+    at[first] += (buffers.back().bytes + 63) / 64 * 64;
+    at[last + 1] -= (buffers.back().bytes + 63) / 64 * 64;
+  }
+  for (size_t step = 0, living = 0; step < steps; ++step)
+    least = std::max(least, living += at[step]);
+  const auto start = std::chrono::steady_clock::now();
+  const ArenaLayout layout = placeBuffers(buffers);
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20));
+  EXPECT_FALSE(livingOverlap(buffers, layout, steps));
+  EXPECT_LT(layout.bytes, least * 2);
+  for (ArenaBuffer& buffer : buffers)
+    buffer.first_step = 0, buffer.last_step = steps - 1;
+  EXPECT_FALSE(livingOverlap(buffers, placeBuffers(buffers), steps));
 }
 
 TEST(Arena, NothingNeedsNothing) {

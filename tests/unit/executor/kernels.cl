@@ -66,3 +66,7 @@ __kernel void row_sum(__global const float* restrict x, __global float* restrict
     out[i] = sum;
   }
 }
+
+// Touches nothing, so that no argument of a damaged plan can be wrong for it.
+__kernel void ignore(__global const float* restrict x, __global float* restrict out, __global volatile uint* status,
+                     __global float* scratch, long first, long second) {}

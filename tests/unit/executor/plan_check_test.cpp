@@ -1,6 +1,7 @@
 // What loadProgram refuses, and in which words.
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <functional>
 
 #include "common/plan/program.h"
@@ -27,6 +28,72 @@ TEST(PlanCheck, AcceptsAPlan) {
   const auto program = loadProgram(valid().finish());
   ASSERT_TRUE(program.ok()) << program.status().toString();
   EXPECT_EQ(program->output_buffers.size(), 1u);
+}
+
+// Each of `count` references to one part is followed when a plan is verified and unpacked.
+std::vector<std::byte> shared(size_t count, bool strings) {
+  flatbuffers::FlatBufferBuilder builder;
+  flatbuffers::Offset<plan::Plan> root;
+  if (strings) {
+    const std::vector<flatbuffers::Offset<flatbuffers::String>> ops(count, builder.CreateString("aten.add"));
+    const auto note = plan::CreateKernelNote(builder, builder.CreateVector(ops));
+    const auto copy = plan::CreateMatmul(builder, 0, 0, -1, 0, 1, 0, note);
+    const std::vector steps(count, plan::CreateStep(builder, plan::StepKind::Matmul, copy.Union()));
+    const auto all = builder.CreateVector(steps);
+    plan::PlanBuilder plan(builder);
+    plan.add_steps(all);
+    root = plan.Finish();
+  } else {
+    const auto words = builder.CreateVector(std::vector<uint32_t>(count));
+    const std::vector modules(count, plan::CreateKernelModule(builder, 0, 0, words));
+    const auto all = builder.CreateVector(modules);
+    plan::PlanBuilder plan(builder);
+    plan.add_modules(all);
+    root = plan.Finish();
+  }
+  plan::FinishPlanBuffer(builder, root);
+  const auto* data = reinterpret_cast<const std::byte*>(builder.GetBufferPointer());
+  return {data, data + builder.GetSize()};
+}
+
+TEST(PlanCheck, PartsThatAreReferredToAgainAndAgainAreRefused) {
+  const auto start = std::chrono::steady_clock::now();
+  for (bool strings : {false, true})
+    for (size_t count : {1000, 200000}) {  // at most 2 MB, for 160 GB
+      const auto program = loadProgram(shared(count, strings));
+      ASSERT_EQ(program.status().code(), Code::damaged);
+      EXPECT_NE(program.status().message().find("more than four times its size"), std::string::npos)
+          << program.status().message();
+    }
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(10));
+}
+
+// What a plan of some megabytes may hold must be checked in seconds.
+TEST(PlanCheck, AStepOfManyArgumentsIsCheckedQuickly) {
+  PlanBuilder b;
+  const uint32_t four = b.constant(4);
+  plan::LaunchT launch;
+  for (int i = 0; i < 400000; ++i)
+    launch.args.push_back(b.value(b.buffer(plan::Storage::arena, 0, four), plan::DType::u8, {four}, {four}));
+  launch.outputs = 200000;
+  launch.grain = 1;
+  b.module("m", "entry", {1});
+  b.step(std::move(launch));
+  const std::vector<std::byte> bytes = b.finish();
+  const auto start = std::chrono::steady_clock::now();
+  const auto program = loadProgram(bytes);
+  ASSERT_TRUE(program.ok()) << program.status().toString();
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(10));
+}
+
+TEST(PlanCheck, AWrittenInputHasOneBuffer) {
+  PlanBuilder b = valid();
+  b.plan.inputs[0]->written = true;
+  ASSERT_TRUE(loadProgram(b.finish()).ok());
+  b.buffer(plan::Storage::input, 0);
+  const auto program = loadProgram(b.finish());
+  ASSERT_FALSE(program.ok());
+  EXPECT_NE(program.status().message().find("has two buffers"), std::string::npos) << program.status().message();
 }
 
 struct Damage {
