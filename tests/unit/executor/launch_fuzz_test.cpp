@@ -70,8 +70,9 @@ TEST(LaunchFuzz, DamagedLaunchesAreRefusedOrRun) {
     }
     // A damaged extent is a number of groups for the device to run: billions of them take their time.
     bool quick = true;
-    for (const plan::Step* step : *(*executable)->plan().steps())
-      if (const plan::Launch* launch = step->kind_as_Launch())
+    const auto* steps = (*executable)->plan().steps();
+    for (uint32_t i = 0; steps && i < steps->size(); ++i)
+      if (const plan::Launch* launch = steps->Get(i)->kind_as_Launch())
         quick &= launch->distribution() == plan::Distribution::chunked || launch->extent() < 1000;
     for (int64_t rows : {3, 0, 1}) {
       if (!quick)
