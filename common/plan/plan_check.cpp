@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "compiler/plan/expr_types.h"
+
 namespace zefuse::executor {
 namespace {
 
@@ -32,6 +34,8 @@ Status PlanCheck::run() {
 Status PlanCheck::expr(uint32_t index, const std::string& where) const {
   if (index >= plan_.exprs.size())
     return damaged(where + " refers to expression " + number(index) + " of " + number(plan_.exprs.size()));
+  if (plan::typeOf(plan_.exprs[index].op()).gives_real)
+    return damaged(where + " refers to expression " + number(index) + ", which is a real number, for an integer");
   return {};
 }
 
@@ -55,14 +59,20 @@ Status PlanCheck::exprs() {
     const std::string where = "expression " + number(i);
     if (!inRange(node.op(), plan::ExprOp::MAX))
       return damaged(where + " has the unknown operator " + number(size_t(node.op())));
-    if (node.op() == plan::ExprOp::constant)
-      continue;
+    const plan::ExprType type = plan::typeOf(node.op());
     if (node.op() == plan::ExprOp::symbol) {
       if (node.value() < 0 || uint64_t(node.value()) >= plan_.symbols.size())
         return damaged(where + " refers to symbol " + std::to_string(node.value()) + " of " +
                        number(plan_.symbols.size()));
-    } else if (node.lhs() >= i || node.rhs() >= i) {
-      return damaged(where + " does not refer backwards");
+      continue;
+    }
+    for (int number = 0; number < type.operands; ++number) {
+      const uint32_t operand = number == 0 ? node.lhs() : node.rhs();
+      if (operand >= i)
+        return damaged(where + " does not refer backwards");
+      if (plan::typeOf(plan_.exprs[operand].op()).gives_real != type.takes_real)
+        return damaged(where + " (" + plan::EnumNameExprOp(node.op()) + ") takes " +
+                       (type.takes_real ? "real numbers, not an integer" : "integers, not a real number"));
     }
   }
   return {};
@@ -88,8 +98,8 @@ Status PlanCheck::symbols() {
     if (symbol.input >= plan_.inputs.size())
       return damaged(where + " is read from input " + number(symbol.input) + " of " + number(plan_.inputs.size()));
     const plan::InputT& input = *plan_.inputs[symbol.input];
-    const bool integer = input.kind == plan::InputKind::integer;
-    if (symbol.dim < -1 || (symbol.dim == -1) != integer || (!integer && size_t(symbol.dim) >= input.sizes.size()))
+    const bool number = input.kind == plan::InputKind::integer || input.kind == plan::InputKind::real;
+    if (symbol.dim < -1 || (symbol.dim == -1) != number || (!number && size_t(symbol.dim) >= input.sizes.size()))
       return damaged(where + " is read from dimension " + std::to_string(symbol.dim) + " of input '" + input.name +
                      "', which has none such");
   }
@@ -108,6 +118,7 @@ Status PlanCheck::buffers() {
     switch (buffer.storage) {
     case plan::Storage::input:
       if (buffer.index >= plan_.inputs.size() || plan_.inputs[buffer.index]->kind == plan::InputKind::integer ||
+          plan_.inputs[buffer.index]->kind == plan::InputKind::real ||
           plan_.inputs[buffer.index]->kind == plan::InputKind::unused)
         return damaged(where + " is no tensor input: " + number(buffer.index));
       break;
@@ -349,6 +360,7 @@ Status PlanCheck::argument(size_t step, const plan::ArgumentT& argument, int dep
     return damaged(where + " has an argument of unknown kind");
   switch (argument.kind) {
   case plan::ArgumentKind::tensor: return reads(step, argument.value, "an argument");
+  case plan::ArgumentKind::formula:
   case plan::ArgumentKind::integer: return expr(argument.value, where);
   case plan::ArgumentKind::list:
     if (depth > 8)

@@ -13,21 +13,6 @@ Type combineCategories(Type higher, Type lower) {
   return higher;
 }
 
-Scalar computed(Body& body, const fx::RealTree& tree) {
-  using Kind = fx::RealTree::Kind;
-  Type f64 = body.b.getF64Type();
-  auto arg = [&](size_t i) { return computed(body, tree.args[i]); };
-  switch (tree.kind) {
-  case Kind::constant: return body.constant(f64, tree.constant);
-  case Kind::size: return body.size(tree.size).to(f64);
-  case Kind::add: return arg(0) + arg(1);
-  case Kind::multiply: return arg(0) * arg(1);
-  case Kind::divide: return arg(0) / arg(1);
-  case Kind::sqrt: return sqrt(arg(0));
-  }
-  llvm_unreachable("kind");
-}
-
 // As `common` converts it, in the type to compute in; a float keeps its digits there, as in eager.
 Scalar loadNumber(Body& body, const fx::Argument& number, Type common, Type compute) {
   return common.isUnsignedInteger() ? loadNumber(body, number, common).to(compute) : loadNumber(body, number, compute);
@@ -37,7 +22,7 @@ Scalar loadNumber(Body& body, const fx::Argument& number, Type common, Type comp
 
 Scalar loadNumber(Body& body, const fx::Argument& number, Type type) {
   switch (number.kind) {
-  case fx::Argument::Kind::formula: return computed(body, *number.formula).to(type);
+  case fx::Argument::Kind::formula: return bitcast(body.size(number.size), body.b.getF64Type()).to(type);
   case fx::Argument::Kind::real: return body.constant(type, number.real);
   case fx::Argument::Kind::size: return body.size(number.size).to(type);
   default: return constantScalar(body.b, type, number.integer);

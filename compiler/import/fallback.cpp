@@ -58,8 +58,13 @@ private:
         items.push_back(attribute(item, name));
       return b_.getArrayAttr(items);
     }
-    case Kind::formula: fail("argument '" + name + "' is a real number that sizes decide, which a plan cannot pass");
-    case Kind::other: fail("argument '" + name + "' (" + argument.text + ") cannot be passed from a plan");
+    case Kind::formula:
+      return tagged("formula", AffineMapAttr::get(AffineMap::get(0, build_.num_symbols, argument.size)));
+    case Kind::other:
+      if (argument.maker)  // its maker goes out of the plan, not its reader
+        throw ImportError("FX node '" + graph_.nodes[*argument.maker].name +
+                          "': it is a real number that a plan cannot compute");
+      fail("argument '" + name + "' (" + argument.text + ") cannot be passed from a plan");
     }
     llvm_unreachable("argument kind");
   }

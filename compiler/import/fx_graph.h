@@ -15,15 +15,6 @@ namespace zefuse::fx {
 
 using Sizes = llvm::SmallVector<mlir::AffineExpr, 4>;
 
-// A real number that sizes determine: torch's SymFloat. Computed in f64, as Python does.
-struct RealTree {
-  enum class Kind : uint8_t { constant, size, add, multiply, divide, sqrt };
-  Kind kind = Kind::constant;
-  double constant = 0;
-  mlir::AffineExpr size;
-  std::vector<RealTree> args;  // two; one of sqrt
-};
-
 struct TensorMeta {
   int dtype = -1;  // torch's ScalarType number
   Sizes sizes, strides;
@@ -36,8 +27,7 @@ struct Meta {
   enum class Kind : uint8_t { none, tensor, size, real, list, other };
   Kind kind = Kind::none;
   TensorMeta tensor;
-  mlir::AffineExpr size;  // size: a constant too
-  std::shared_ptr<const RealTree> real;
+  mlir::AffineExpr size;    // size: a constant too; real: the symbol whose value is the number's bits
   std::vector<Meta> items;  // list: several results
   std::string text;         // other: the Python type's name
 };
@@ -60,13 +50,14 @@ struct Argument {
     other
   };
   Kind kind = Kind::none;
-  unsigned node = 0;      // node: index into Graph::nodes, a tensor (or several)
-  mlir::AffineExpr size;  // size: not a constant
-  int64_t integer = 0;    // integer, boolean; dtype, layout, memory_format: torch's numbers
+  unsigned node = 0;  // node: index into Graph::nodes, a tensor (or several)
+  mlir::AffineExpr
+      size;             // size: not a constant; formula (a real number that sizes decide): the symbol that has its bits
+  int64_t integer = 0;  // integer, boolean; dtype, layout, memory_format: torch's numbers
   double real = 0;
-  std::shared_ptr<const RealTree> formula;
-  std::string text;             // text, device; other: its repr
-  std::vector<Argument> items;  // list
+  std::string text;               // text, device; other: its repr
+  std::optional<unsigned> maker;  // other: the node that makes it, where it is a real number
+  std::vector<Argument> items;    // list
 };
 
 struct Schema {
@@ -107,18 +98,20 @@ struct Node {
   llvm::SmallVector<bool, 4> used;  // call: which results have users (one entry for a single result)
 };
 
-// An integer expression that affine expressions cannot hold: affine leaves under min, max, add, mul, floordiv and mod.
-struct SizeTree {
-  std::string op;              // empty: a leaf
-  mlir::AffineExpr leaf;       // without dimensions
-  std::vector<SizeTree> args;  // two
+// A number that affine expressions cannot hold: affine leaves and real constants under the operators of plan::ExprOp,
+// by name. Operands have the types that the operator takes.
+struct NumberTree {
+  std::string op;                  // empty: a leaf
+  mlir::AffineExpr leaf;           // an integer, without dimensions
+  std::optional<double> constant;  // a leaf that is a real number
+  std::vector<NumberTree> args;    // one or two
 };
 
 // Where a symbol's value comes from: the size `dim` of an input, an integer input itself (dim < 0), or other symbols.
 struct SymbolSource {
   unsigned input = 0;
   int dim = -1;
-  std::optional<SizeTree> definition;
+  std::optional<NumberTree> definition;
 };
 
 struct Graph {

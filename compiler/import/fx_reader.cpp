@@ -5,6 +5,7 @@
 
 #include "compiler/import/dtype.h"
 #include "compiler/import/errors.h"
+#include "compiler/import/number_tree.h"
 #include "compiler/import/sympy_reader.h"
 
 namespace py = pybind11;
@@ -17,6 +18,8 @@ using fx::Meta;
 using fx::Node;
 
 std::string text(py::handle value) { return py::str(value).cast<std::string>(); }
+// Such a symbol has no value at run time: torch passes an object that only says which lengths are the same.
+bool isNested(py::handle sym_int) { return py::bool_(sym_int.attr("node").attr("is_nested_int")()); }
 const char* typeName(py::handle value) { return Py_TYPE(value.ptr())->tp_name; }
 
 class Reader {
@@ -26,6 +29,8 @@ public:
 
 private:
   void readNode(const py::object& node);
+  void noteComputation(const py::object& node, py::handle value);
+  std::optional<fx::NumberTree> numberOf(py::handle argument);
   void readConstant(const py::object& node, Node& into);
   void readCall(const py::object& node, const py::object& target, Node& into);
   void readOperator(const py::object& node, const py::object& target, const py::tuple& arguments, Node& into);
@@ -123,7 +128,14 @@ void Reader::readNode(const py::object& node) {
   if (op != "get_attr") {
     if (!metadata.contains("val"))
       fail(into, "it has no meta['val']: trace the graph with fake tensors (AOTAutograd or make_fx)");
+    if (op == "call_function")
+      noteComputation(node, metadata["val"]);
     into.meta = meta(metadata["val"]);
+    if (op == "placeholder" &&
+        reinterpret_cast<PyObject*>(Py_TYPE(py::object(metadata["val"]).ptr())) == sym_float_type_.ptr()) {
+      into.meta.kind = Meta::Kind::real;
+      into.meta.size = sympy_.realInput(metadata["val"]);
+    }
     symbol_owners_.resize(sympy_.symbols().size(), into.name);
   }
   if (op == "placeholder") {
@@ -145,6 +157,37 @@ void Reader::readNode(const py::object& node) {
   indices_[node.ptr()] = graph.nodes.size();
   alive_.push_back(node);
   graph.nodes.push_back(std::move(into));
+}
+
+// A node that makes a number of real ones: sympy rearranges what it says (x * 0.7 * 3 becomes x * 2.1, another number),
+// the nodes are what eager computes.
+void Reader::noteComputation(const py::object& node, py::handle value) {
+  PyObject* type = reinterpret_cast<PyObject*>(Py_TYPE(value.ptr()));
+  if (type != sym_int_type_.ptr() && type != sym_float_type_.ptr())
+    return;
+  py::object target = node.attr("target");
+  if (py::hasattr(target, "_schema") || !py::hasattr(target, "__name__") || !py::dict(node.attr("kwargs")).empty())
+    return;
+  std::vector<fx::NumberTree> arguments;
+  for (py::handle argument : py::tuple(node.attr("args"))) {
+    auto tree = numberOf(argument);
+    if (!tree)
+      return;
+    arguments.push_back(std::move(*tree));
+  }
+  if (auto tree = fx::computation(text(target.attr("__name__")), std::move(arguments)); tree && fx::usesReal(*tree))
+    sympy_.define(value, std::move(*tree));
+}
+
+std::optional<fx::NumberTree> Reader::numberOf(py::handle value) {
+  const Argument number = argument(value);
+  switch (number.kind) {
+  case Argument::Kind::integer: return fx::NumberTree{"", getAffineConstantExpr(number.integer, &context_), {}, {}};
+  case Argument::Kind::size: return fx::NumberTree{"", number.size, {}, {}};
+  case Argument::Kind::real: return fx::NumberTree{"", {}, number.real, {}};
+  case Argument::Kind::formula: return fx::NumberTree{"from_bits", {}, {}, {{"", number.size, {}, {}}}};
+  default: return std::nullopt;
+  }
 }
 
 void Reader::readConstant(const py::object& node, Node& into) {
@@ -330,12 +373,14 @@ Argument Reader::argument(py::handle value) {
       size(node.meta.size);
     } else if (node.meta.kind == Meta::Kind::real) {
       result.kind = Kind::formula;
-      result.formula = node.meta.real;
+      result.size = node.meta.size;
     } else if (node.meta.kind == Meta::Kind::none) {
       return result;
     } else if (node.meta.kind == Meta::Kind::other) {
       result.kind = Kind::other;
       result.text = node.name + ", a " + node.meta.text;
+      if (node.meta.text == "SymFloat")
+        result.maker = found->second;
     } else {
       result.kind = Kind::node;
       result.node = found->second;
@@ -386,6 +431,9 @@ Meta Reader::meta(py::handle value) {
     result.kind = Meta::Kind::list;
     for (py::handle item : value)
       result.items.push_back(meta(item));
+  } else if (reinterpret_cast<PyObject*>(Py_TYPE(object)) == sym_int_type_.ptr() && isNested(value)) {
+    result.kind = Meta::Kind::other;
+    result.text = "SymInt that stands for a nested tensor's lengths";
   } else if ((PyLong_Check(object) && !PyBool_Check(object)) ||
              reinterpret_cast<PyObject*>(Py_TYPE(object)) == sym_int_type_.ptr()) {
     result.kind = Meta::Kind::size;
@@ -394,9 +442,9 @@ Meta Reader::meta(py::handle value) {
     result.kind = Meta::Kind::other;
     result.text = typeName(value);
     if (reinterpret_cast<PyObject*>(Py_TYPE(object)) == sym_float_type_.ptr())
-      if (auto tree = sympy_.real(value)) {
+      if (AffineExpr bits = sympy_.real(value)) {
         result.kind = Meta::Kind::real;
-        result.real = std::make_shared<const fx::RealTree>(std::move(*tree));
+        result.size = bits;
       }
   }
   return result;
@@ -464,7 +512,7 @@ void Reader::findSymbolSources() {
   for (const Node& node : graph.nodes) {
     if (node.kind != Node::Kind::input)
       continue;
-    if (node.meta.kind == Meta::Kind::size)
+    if (node.meta.kind == Meta::Kind::size || node.meta.kind == Meta::Kind::real)
       offer(node.meta.size, input, -1);
     if (node.meta.kind == Meta::Kind::tensor)
       for (auto [dim, size] : llvm::enumerate(node.meta.tensor.sizes))
@@ -472,7 +520,7 @@ void Reader::findSymbolSources() {
     ++input;
   }
   for (auto [number, source] : llvm::enumerate(sources)) {
-    if (const fx::SizeTree* definition = sympy_.definition(number); definition && !source)
+    if (const fx::NumberTree* definition = sympy_.definition(number); definition && !source)
       source = fx::SymbolSource{0, -1, *definition};
     if (!source)
       throw ImportError(

@@ -83,9 +83,12 @@ private:
         continue;
       if (node.meta.kind == Meta::Kind::tensor) {
         addArgument(index, llvm::is_contained(options_.parameters, input) ? "parameter" : "user");
-      } else if (auto symbol = node.meta.kind == Meta::Kind::size ? dyn_cast<AffineSymbolExpr>(node.meta.size)
-                                                                  : AffineSymbolExpr(nullptr)) {
-        inputs.push_back(b_.getDictionaryAttr(b_.getNamedAttr("symbol", b_.getI64IntegerAttr(symbol.getPosition()))));
+      } else if (auto symbol = dyn_cast_or_null<AffineSymbolExpr>(node.meta.size)) {
+        NamedAttrList entry;
+        entry.append("symbol", b_.getI64IntegerAttr(symbol.getPosition()));
+        if (node.meta.kind == Meta::Kind::real)
+          entry.append("real", b_.getUnitAttr());
+        inputs.push_back(entry.getDictionary(&context_));
       } else {
         inputs.push_back(b_.getUnitAttr());  // None, a constant, or an expression of other symbols: nothing to read
       }
@@ -97,10 +100,15 @@ private:
     inputs_ = b_.getArrayAttr(inputs);
   }
 
-  Attribute definition(const fx::SizeTree& tree) {
+  Attribute definition(const fx::NumberTree& tree) {
+    if (tree.constant)
+      return b_.getF64FloatAttr(*tree.constant);
     if (tree.op.empty())
       return mapOf({tree.leaf});
-    return b_.getArrayAttr({b_.getStringAttr(tree.op), definition(tree.args[0]), definition(tree.args[1])});
+    SmallVector<Attribute> parts = {b_.getStringAttr(tree.op)};
+    for (const fx::NumberTree& arg : tree.args)
+      parts.push_back(definition(arg));
+    return b_.getArrayAttr(parts);
   }
 
   void describeArguments() {

@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "compiler/import/number_tree.h"
+
 namespace py = pybind11;
 using namespace mlir;
 
@@ -39,60 +41,31 @@ bool SympyReader::isOne(py::handle node, py::handle expr) const {
   return !known.is_none() && py::bool_(known);
 }
 
-std::optional<RealTree> SympyReader::real(py::handle value) {
+AffineExpr SympyReader::real(py::handle value) {
   py::object node = value.attr("node");
   shape_env_ = node.attr("shape_env");
-  return realTree(node.attr("expr"));
+  py::object expr = node.attr("expr");
+  if (kindOf(expr) == "Symbol")  // an input
+    return symbol(py::str(expr.attr("name")));
+  std::string text = py::str(expr), name = "bits(" + text + ")";
+  if (numbers_.contains(name))
+    return symbol(name);
+  std::optional<NumberTree> made = number(expr, text);
+  if (!made || !isReal(*made))
+    return {};
+  AffineExpr fresh = symbol(name);
+  definitions_[cast<AffineSymbolExpr>(fresh).getPosition()] = numberTree("bits", std::move(*made));
+  return fresh;
 }
 
-std::optional<RealTree> SympyReader::realTree(py::handle expr) {
-  using Kind = RealTree::Kind;
-  RealTree tree;
-  if (expr.attr("is_Integer").cast<bool>() || expr.attr("is_Float").cast<bool>() ||
-      expr.attr("is_Rational").cast<bool>()) {
-    tree.constant = py::float_(py::reinterpret_borrow<py::object>(expr));
-    return tree;
-  }
-  std::string kind = kindOf(expr);
-  py::tuple args = expr.attr("args");
-  // An integer may be one that no affine expression holds: then it is a symbol, if the plan can compute it.
-  if (kind == "ToFloat" || (py::bool_(expr.attr("is_integer")) && this->tree(expr))) {
-    tree.kind = Kind::size;
-    tree.size = convert(kind == "ToFloat" ? py::handle(args[0]) : expr, /*stride=*/false);
-    return tree;
-  }
-  if (kind == "OpaqueUnaryFn_sqrt") {
-    auto of = realTree(args[0]);
-    if (!of)
-      return std::nullopt;
-    tree.kind = Kind::sqrt;
-    tree.args = {std::move(*of)};
-    return tree;
-  }
-  if (kind == "Add" || kind == "Mul" || kind == "FloatTrueDiv" || kind == "IntTrueDiv") {
-    std::optional<RealTree> result = realTree(args[0]);
-    for (size_t i = 1; i < args.size() && result; ++i) {
-      auto next = realTree(args[i]);
-      if (!next)
-        return std::nullopt;
-      RealTree joined;
-      joined.kind = kind == "Add" ? Kind::add : kind == "Mul" ? Kind::multiply : Kind::divide;
-      joined.args = {std::move(*result), std::move(*next)};
-      result = std::move(joined);
-    }
-    return result;
-  }
-  if ((kind == "Pow" || kind == "FloatPow") && py::object(args[1]).equal(py::int_(-1))) {
-    auto of = realTree(args[0]);
-    if (!of)
-      return std::nullopt;
-    tree.kind = Kind::divide;
-    RealTree one;
-    one.constant = 1;
-    tree.args = {one, std::move(*of)};
-    return tree;
-  }
-  return std::nullopt;
+AffineExpr SympyReader::realInput(py::handle value) {
+  py::object expr = value.attr("node").attr("expr");
+  std::string text = py::str(expr);
+  return symbol(kindOf(expr) == "Symbol" ? text : "bits(" + text + ")");
+}
+
+void SympyReader::define(py::handle value, NumberTree tree) {
+  computed_.try_emplace(std::string(py::str(value.attr("node").attr("expr"))), std::move(tree));
 }
 
 AffineExpr SympyReader::symbol(const std::string& name) {
@@ -102,7 +75,7 @@ AffineExpr SympyReader::symbol(const std::string& name) {
   return getAffineSymbolExpr(entry->second, &context_);
 }
 
-const SizeTree* SympyReader::definition(unsigned symbol) const {
+const NumberTree* SympyReader::definition(unsigned symbol) const {
   auto found = definitions_.find(symbol);
   return found == definitions_.end() ? nullptr : &found->second;
 }
@@ -110,12 +83,18 @@ const SizeTree* SympyReader::definition(unsigned symbol) const {
 AffineExpr SympyReader::symbolFor(py::handle expr) {
   std::string name = py::str(expr);
   if (!numbers_.contains(name))
-    if (auto made = tree(expr); made && atLeastZero(expr)) {  // symbols are sizes: never negative
+    if (auto made = number(expr, name);
+        made && (atLeastZero(expr) || atLeastZero(*made))) {  // symbols are sizes: never negative
       AffineExpr fresh = symbol(name);
       definitions_[cast<AffineSymbolExpr>(fresh).getPosition()] = std::move(*made);
       return fresh;
     }
   return symbol(name);
+}
+
+std::optional<NumberTree> SympyReader::number(py::handle expr, StringRef text) {
+  auto noted = computed_.find(text);
+  return noted == computed_.end() ? tree(expr) : std::optional<NumberTree>(noted->second);
 }
 
 bool SympyReader::atLeastZero(py::handle expr) const {
@@ -124,28 +103,71 @@ bool SympyReader::atLeastZero(py::handle expr) const {
   return py::bool_(py::object(shape_env_.attr("bound_sympy")(expr).attr("lower")) >= py::int_(0));
 }
 
-std::optional<SizeTree> SympyReader::tree(py::handle expr) {
-  std::string kind = kindOf(expr);
-  if (kind == "Symbol" || expr.attr("is_Integer").cast<bool>())
-    return SizeTree{"", convert(expr, /*stride=*/false), {}};
-  if (kind == "TruncToInt" || kind == "FloorToInt") {
-    AffineExpr leaf = truncated(py::tuple(expr.attr("args"))[0]);
-    return leaf ? std::optional<SizeTree>(SizeTree{"", leaf, {}}) : std::nullopt;
+bool SympyReader::atLeastZero(const NumberTree& tree) const {
+  if (tree.constant)
+    return *tree.constant >= 0;
+  if (tree.op.empty()) {
+    bool known = true;
+    tree.leaf.walk([&](AffineExpr part) {
+      if (auto number = dyn_cast<AffineConstantExpr>(part))
+        known &= number.getValue() >= 0;
+      else if (auto symbol = dyn_cast<AffineSymbolExpr>(part))
+        known &= not_negative_.contains(symbol.getPosition()) || definitions_.contains(symbol.getPosition());
+    });
+    return known;
   }
-  static const std::pair<const char*, const char*> names[] = {
-      {"Min", "min"},           {"Max", "max"},           {"Add", "add"}, {"Mul", "mul"},
-      {"FloorDiv", "floordiv"}, {"CleanDiv", "floordiv"}, {"Mod", "mod"}, {"PythonMod", "mod"},
+  static const StringRef keep[] = {"to_real", "add",      "mul",      "floordiv", "mod",      "min",   "max",
+                                   "pow",     "real_add", "real_mul", "real_div", "real_mod", "floor", "ceil",
+                                   "trunc",   "round",    "real_min", "real_max", "real_pow"};
+  if (tree.op == "sqrt")
+    return true;
+  if (tree.op == "from_bits") {  // of a symbol with a definition, which is the bits of another tree
+    auto symbol = dyn_cast_or_null<AffineSymbolExpr>(tree.args[0].leaf);
+    const NumberTree* definition = symbol ? this->definition(symbol.getPosition()) : nullptr;
+    return definition && definition->op == "bits" && atLeastZero(definition->args[0]);
+  }
+  return llvm::is_contained(keep, tree.op) && llvm::all_of(tree.args, [&](auto& arg) { return atLeastZero(arg); });
+}
+
+std::optional<NumberTree> SympyReader::tree(py::handle expr) {
+  std::string kind = kindOf(expr);
+  if (kind == "Symbol" && !py::bool_(expr.attr("is_integer"))) {
+    AffineExpr bits = symbol(py::str(expr.attr("name")));
+    return numberTree("from_bits", {"", bits, {}, {}});
+  }
+  if (kind == "Symbol" || expr.attr("is_Integer").cast<bool>())
+    return NumberTree{"", convert(expr, /*stride=*/false), {}, {}};
+  if (expr.attr("is_Float").cast<bool>() || expr.attr("is_Rational").cast<bool>())
+    return NumberTree{"", {}, double(py::float_(py::reinterpret_borrow<py::object>(expr))), {}};
+  // torch's functions (torch/utils/_sympy/functions.py) by the name of what they do.
+  static const std::pair<StringRef, StringRef> names[] = {
+      {"Min", "sym_min"},        {"Max", "sym_max"},          {"Add", "add"},          {"Mul", "mul"},
+      {"FloorDiv", "floordiv"},  {"CleanDiv", "floordiv"},    {"Mod", "mod"},          {"PythonMod", "mod"},
+      {"IntTrueDiv", "truediv"}, {"FloatTrueDiv", "truediv"}, {"FloatPow", "pow"},     {"PowByNatural", "pow"},
+      {"ToFloat", "sym_float"},  {"TruncToInt", "trunc"},     {"FloorToInt", "floor"}, {"CeilToInt", "ceil"},
+      {"RoundToInt", "round"},
   };
-  auto* op = llvm::find_if(names, [&](auto& pair) { return kind == pair.first; });
-  if (op == std::end(names))
-    return std::nullopt;
-  py::tuple args = expr.attr("args");
-  std::optional<SizeTree> result = tree(args[0]);
-  for (size_t i = 1; i < args.size() && result; ++i) {
-    std::optional<SizeTree> next = tree(args[i]);
+  StringRef function = kind;
+  if (function.consume_front("OpaqueUnaryFn_")) {
+    kind = ("_sym_" + function).str();
+  } else {
+    auto* op = llvm::find_if(names, [&](auto& pair) { return function == pair.first; });
+    if (op == std::end(names))
+      return std::nullopt;
+    kind = op->second.str();
+  }
+  std::optional<NumberTree> result;
+  for (py::handle argument : py::tuple(expr.attr("args"))) {
+    std::optional<NumberTree> next = tree(argument);
     if (!next)
       return std::nullopt;
-    result = SizeTree{op->second, AffineExpr(), {std::move(*result), std::move(*next)}};
+    if (!result && py::len(expr.attr("args")) > 1)
+      result = std::move(next);
+    else
+      result =
+          result ? computation(kind, {std::move(*result), std::move(*next)}) : computation(kind, {std::move(*next)});
+    if (!result)
+      return std::nullopt;
   }
   return result;
 }
@@ -182,8 +204,13 @@ AffineExpr SympyReader::truncated(py::handle real) {
 
 AffineExpr SympyReader::convert(py::handle expr, bool stride) {
   std::string kind = kindOf(expr);
-  if (kind == "Symbol")
-    return symbol(py::str(expr.attr("name")));
+  if (kind == "Symbol") {
+    AffineExpr known = symbol(py::str(expr.attr("name")));
+    if (unsigned position = cast<AffineSymbolExpr>(known).getPosition();
+        !not_negative_.contains(position) && atLeastZero(expr))
+      not_negative_.insert(position);
+    return known;
+  }
   if (expr.attr("is_Integer").cast<bool>())
     return getAffineConstantExpr(py::int_(expr.cast<py::object>()).cast<int64_t>(), &context_);
 

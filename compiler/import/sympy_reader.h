@@ -6,6 +6,7 @@
 #include "compiler/import/fx_graph.h"
 #include "mlir/IR/AffineExpr.h"
 #include "llvm/ADT/DenseMap.h"
+#include "llvm/ADT/DenseSet.h"
 #include "llvm/ADT/StringMap.h"
 
 namespace zefuse::fx {
@@ -19,11 +20,16 @@ public:
   mlir::AffineExpr size(pybind11::handle value);
   // The same for a stride: torch's Max(1, n) in it, which keeps strides of empty tensors positive, is read as n.
   mlir::AffineExpr stride(pybind11::handle value);
-  // A SymFloat; none for an expression that has no such form.
-  std::optional<RealTree> real(pybind11::handle value);
+  // A SymFloat: the symbol whose value is its bits; null for an expression that a plan cannot compute.
+  mlir::AffineExpr real(pybind11::handle value);
+  // The same for one that is an input, however it was made.
+  mlir::AffineExpr realInput(pybind11::handle value);
+  // How eager computes a SymInt or SymFloat, where sympy's form would be computed otherwise. The first one counts;
+  // before the value is read.
+  void define(pybind11::handle value, NumberTree tree);
   const std::vector<std::string>& symbols() const { return symbols_; }
   // How to compute a symbol that stands for an expression; null for torch's own symbols and where it has no such form.
-  const SizeTree* definition(unsigned symbol) const;
+  const NumberTree* definition(unsigned symbol) const;
 
 private:
   mlir::AffineExpr read(pybind11::handle value, bool stride);
@@ -32,17 +38,22 @@ private:
   bool isOne(pybind11::handle node, pybind11::handle expr) const;
   mlir::AffineExpr convert(pybind11::handle expr, bool stride);
   mlir::AffineExpr symbol(const std::string& name);
-  std::optional<RealTree> realTree(pybind11::handle expr);
   mlir::AffineExpr symbolFor(pybind11::handle expr);
   mlir::AffineExpr truncated(pybind11::handle real);
-  std::optional<SizeTree> tree(pybind11::handle expr);
+  // `text`: the expression as a string.
+  std::optional<NumberTree> number(pybind11::handle expr, llvm::StringRef text);
+  std::optional<NumberTree> tree(pybind11::handle expr);
   bool atLeastZero(pybind11::handle expr) const;
+  // By what is computed, for functions of which torch knows no bounds: int(n ** 0.5).
+  bool atLeastZero(const NumberTree& tree) const;
 
   mlir::MLIRContext& context_;
   std::vector<std::string> symbols_;
   llvm::StringMap<unsigned> numbers_;
-  llvm::DenseMap<unsigned, SizeTree> definitions_;
-  pybind11::object shape_env_;                                              // of the SymInt being read
+  llvm::DenseMap<unsigned, NumberTree> definitions_;
+  llvm::SmallDenseSet<unsigned> not_negative_;  // torch's own symbols of which that is known
+  llvm::StringMap<NumberTree> computed_;        // by torch's expression
+  pybind11::object shape_env_;                  // of the SymInt being read
   llvm::DenseMap<std::pair<PyObject*, unsigned>, mlir::AffineExpr> nodes_;  // by SymNode: many sizes share one
   std::vector<pybind11::object> alive_;                                     // keeps nodes_'s keys from being reused
 };

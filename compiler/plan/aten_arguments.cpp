@@ -9,14 +9,14 @@ using namespace mlir;
 namespace zefuse {
 namespace {
 
-/// {tensor = n}, {size = map}, {dtype = n} and so on: the one entry says what it is.
+/// {tensor = n}, {size = map}, {formula = map}, {dtype = n} and so on: the one entry says what it is.
 bool fillTagged(DictionaryAttr dictionary, ArrayRef<uint32_t> operands, ExprTable& exprs, plan::ArgumentT& argument) {
   if (dictionary.size() != 1)
     return false;
   StringRef tag = dictionary.begin()->getName().getValue();
   Attribute value = dictionary.begin()->getValue();
-  if (auto map = dyn_cast<AffineMapAttr>(value); map && tag == "size") {
-    argument.kind = plan::ArgumentKind::integer;
+  if (auto map = dyn_cast<AffineMapAttr>(value); map && (tag == "size" || tag == "formula")) {
+    argument.kind = tag == "size" ? plan::ArgumentKind::integer : plan::ArgumentKind::formula;
     argument.value = exprs.add(map.getValue().getResult(0));
     return true;
   }

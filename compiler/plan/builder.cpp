@@ -117,7 +117,7 @@ private:
         values_.put(value, {values_.addBuffer(plan::Storage::input, number, AffineExpr()),
                             stridedLayout(strides, nullptr, num_symbols_, context_)});
       } else {
-        input->kind = plan::InputKind::integer;
+        input->kind = entry.contains("real") ? plan::InputKind::real : plan::InputKind::integer;
       }
       plan_.inputs.push_back(std::move(input));
     }

@@ -2,6 +2,7 @@
 
 #include "common/plan/plan_generated.h"
 #include "mlir/IR/BuiltinAttributes.h"
+#include "llvm/ADT/bit.h"
 #include "llvm/Support/ErrorHandling.h"
 
 using namespace mlir;
@@ -63,11 +64,14 @@ uint32_t ExprTable::emit(AffineExpr expr) {
 uint32_t ExprTable::emitDefinition(Attribute definition) {
   if (auto leaf = dyn_cast<AffineMapAttr>(definition))
     return add(leaf.getValue().getResult(0));
+  if (auto real = dyn_cast<FloatAttr>(definition)) {
+    nodes_.emplace_back(llvm::bit_cast<int64_t>(real.getValueAsDouble()), 0, 0, plan::ExprOp::real);
+    return nodes_.size() - 1;
+  }
   auto parts = cast<ArrayAttr>(definition);
   StringRef name = cast<StringAttr>(parts[0]).getValue();
-  uint32_t lhs = emitDefinition(parts[1]), rhs = emitDefinition(parts[2]);
-  for (plan::ExprOp op : {plan::ExprOp::add, plan::ExprOp::mul, plan::ExprOp::floordiv, plan::ExprOp::mod,
-                          plan::ExprOp::min, plan::ExprOp::max})
+  uint32_t lhs = emitDefinition(parts[1]), rhs = parts.size() > 2 ? emitDefinition(parts[2]) : lhs;
+  for (plan::ExprOp op : plan::EnumValuesExprOp())
     if (name == plan::EnumNameExprOp(op))
       nodes_.emplace_back(0, lhs, rhs, op);
   return nodes_.size() - 1;

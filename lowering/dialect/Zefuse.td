@@ -224,6 +224,7 @@ def Zefuse_AtenOp : Zefuse_Op<"aten", [DeclareOpInterfaceMethods<MemoryEffectsOp
       dense array / array     a list, element-wise as here
       {tensor = n}            the n-th tensor operand
       {size = affine_map}     a symbolic integer
+      {formula = affine_map}  a real number that sizes decide: the symbol that has its bits
       {dtype = n}, {layout = n}, {memory_format = n}, {device = "cpu"}   torch's own numbers
     `operand_strides`: for each tensor operand, the strides (affine_map<()[symbols] -> (...)>) it has in eager: the plan
     gives it exactly those. `result_strides`: the same for each result. `reason`: why there is no lowering, for explain.

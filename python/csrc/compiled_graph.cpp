@@ -1,5 +1,7 @@
 #include "python/csrc/compiled_graph.h"
 
+#include <bit>
+
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <torch/csrc/autograd/python_variable.h>
 
@@ -23,6 +25,25 @@ CompiledGraph::CompiledGraph(std::unique_ptr<Executable> executable, std::vector
         written_.push_back(i);
 }
 
+// What no step reads may be anything: None, or the SymInt that stands for a nested tensor's lengths.
+static void readNumber(PyObject* object, const plan::Plan& plan, size_t number, int64_t source, CallInput& into) {
+  if (PyFloat_Check(object)) {
+    into.is_real = true;
+    into.integer = std::bit_cast<int64_t>(PyFloat_AS_DOUBLE(object));
+    return;
+  }
+  if (!PyLong_Check(object)) {
+    const auto* expected = plan.inputs();
+    if (object == Py_None || number >= expected->size() ||
+        expected->Get(static_cast<flatbuffers::uoffset_t>(number))->kind() == plan::InputKind::unused)
+      return;
+    if (!PyIndex_Check(object))
+      raise(Status(Code::invalid_argument, "input " + std::to_string(source) + ": expected a tensor or a number, got " +
+                                               Py_TYPE(object)->tp_name));
+  }
+  into.integer = py::cast<int64_t>(py::handle(object));
+}
+
 py::tuple CompiledGraph::call(const py::list& arguments) {
   const size_t given = arguments.size();
   const bool as_they_come = origin_.sources.empty();
@@ -43,11 +64,7 @@ py::tuple CompiledGraph::call(const py::list& arguments) {
       PyObject* object = PyList_GET_ITEM(arguments.ptr(), static_cast<Py_ssize_t>(source));
       if (!THPVariable_Check(object)) {
         inputs[i].is_tensor = false;
-        if (object != Py_None && !PyLong_Check(object))
-          raise(Status(Code::invalid_argument, "input " + std::to_string(source) +
-                                                   ": expected a tensor or an integer, got " +
-                                                   Py_TYPE(object)->tp_name));
-        inputs[i].integer = object == Py_None ? 0 : py::cast<int64_t>(py::handle(object));
+        readNumber(object, executable_->plan(), i, source, inputs[i]);
         continue;
       }
       tensors[i] = THPVariable_Unpack(object);

@@ -164,7 +164,7 @@ def _compile_in_parts(gm: torch.fx.GraphModule, parameter_indices: Sequence[int]
             kind = UnsupportedError if whole else FallbackError
             raise kind(f"zefuse: the graph is not one plan: {reason}")
         try:
-            if not reasons:
+            if not reasons and not (parts.returns_objects(gm) and not whole):
                 return compile_part(gm, list(parameter_indices))
             return parts.Parts(gm, parameter_indices, reasons, compile_part)
         except UnsupportedError as error:

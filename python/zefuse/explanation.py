@@ -10,6 +10,7 @@ from types import FunctionType, MethodType
 from typing import Any
 
 from zefuse.options import Options
+from zefuse.skipped import EXPLAINED
 
 
 @dataclass
@@ -23,6 +24,8 @@ class Explanation:
     graphs: ``{"graph", "kind", "symbols", "inputs", "stages", "counters"}``: kind is inference, forward or backward
     stages: seconds per compilation stage, over all graphs
     graph_breaks: reason -> how often Dynamo broke the graph for it
+    skipped: function -> why Dynamo left all of it to Python, which is no graph break
+    nothing_compiled: where there is no graph: why, and what to do; else empty
 
     With ``explain(timed_calls=n)``, kernels, calls and fallbacks also have ``"seconds"``, the mean of n calls by the clock, and
     ``"thread_seconds"``, the calling thread's processor time (all of the work under ``OMP_NUM_THREADS=1``).
@@ -35,6 +38,8 @@ class Explanation:
     graphs: list[dict[str, Any]] = field(default_factory=list)
     stages: dict[str, float] = field(default_factory=dict)
     graph_breaks: dict[str, int] = field(default_factory=dict)
+    skipped: dict[str, str] = field(default_factory=dict)
+    nothing_compiled: str = ""
     device: str = "cpu"
     result: Any = field(default=None, repr=False)
     """What the call returned; not part of ``to_dict()``."""
@@ -82,6 +87,8 @@ class Explanation:
             "graphs": self.graphs,
             "stages": self.stages,
             "graph_breaks": self.graph_breaks,
+            "skipped": self.skipped,
+            "nothing_compiled": self.nothing_compiled,
         }
 
     def _apart(self) -> list[tuple[str, ...]]:
@@ -147,6 +154,8 @@ class Explanation:
 
     def __rich_console__(self, console: Any, options: Any) -> Any:
         yield f"[bold]zefuse[/bold]: {self.summary()}"
+        if self.nothing_compiled:
+            yield _plain(f"nothing was compiled: {self.nothing_compiled}")
         # Rows that read the same (the layers of a model) are shown once, with how often they come.
         yield from self._slowest()
         yield from _table(
@@ -186,7 +195,9 @@ class Explanation:
             "kernels left apart", ("graph", "times", "kernel", "not joined with", "reason"), self._apart()
         )
         for reason, number in self.graph_breaks.items():
-            yield f"graph break ({number}): {reason}"
+            yield _plain(f"graph break ({number}): {reason}")
+        for function, reason in self.skipped.items():
+            yield _plain(f"skipped by Dynamo, runs in Python: {function}: {reason}")
         if self.stages:
             yield "stages: " + ", ".join(f"{stage} {seconds * 1e3:.1f} ms" for stage, seconds in self.stages.items())
 
@@ -209,7 +220,7 @@ def explain(
     import torch
     from torch._dynamo.utils import counters
 
-    from zefuse import backend
+    from zefuse import backend, skipped
 
     explanation = Explanation()
     checked = Options.make(options)
@@ -218,7 +229,7 @@ def explain(
 
     before = Counter(counters["graph_break"])
     graphs: list[tuple[str, Any]] = []
-    with backend.observe(lambda kind, graph: graphs.append((kind, graph))):
+    with backend.observe(lambda kind, graph: graphs.append((kind, graph))), skipped.watch() as left:
         compiled = torch.compile(_fresh(target), backend="zefuse", options=checked.to_dict())
         explanation.result = compiled(*inputs, **kwargs)
         for number in range(timed_calls):
@@ -228,7 +239,17 @@ def explain(
     for kind, graph in graphs:
         explanation.add(kind, graph)
     explanation.graph_breaks = dict(Counter(counters["graph_break"]) - before)
+    explanation.skipped = left.functions
+    if not graphs:
+        explanation.nothing_compiled = left.why_nothing(bool(explanation.graph_breaks))
     return explanation
+
+
+def _plain(text: str) -> Any:
+    """Brackets in it are no markup."""
+    from rich.text import Text
+
+    return Text(text)
 
 
 def _table(title: str, columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> Any:
@@ -249,7 +270,7 @@ def _fresh(target: Callable[..., Any]) -> Callable[..., Any]:
     """The same callable on a new code object: Dynamo files what it compiles there, and the caller's stays as it is."""
 
     def renamed(function: FunctionType) -> FunctionType:
-        code = function.__code__.replace(co_name=f"{function.__code__.co_name}_explained")
+        code = function.__code__.replace(co_name=function.__code__.co_name + EXPLAINED)
         copy = FunctionType(code, function.__globals__, function.__name__, function.__defaults__, function.__closure__)
         copy.__kwdefaults__ = function.__kwdefaults__
         return copy

@@ -1,16 +1,17 @@
 """Graphs that no plan can hold whole: they are cut where something must stay outside, and only that runs in eager.
 
 A plan holds operators over dense CPU tensors of the usual dtypes, with sizes that are known when it starts. Higher-order operators
-(cond, flex_attention, ...), complex numbers, and operators whose result's size or value depends on data are none of that. Each
-such node goes to an eager part; what stands before and after is compiled as usual. Order among random draws and other effects
-is kept.
+(cond, flex_attention, ...), complex and quantised numbers, collectives, and operators whose result's size or value depends on data
+are none of that. Each such node goes to an eager part; what stands before and after is compiled as usual. Order among random
+draws, collectives and other effects is kept. An input that is no tensor and no number (a device mesh, the symbol of a nested
+tensor's lengths) can be returned as it came.
 """
 
 from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from functools import cache
 from typing import Any
 
@@ -23,6 +24,11 @@ from zefuse.errors import UnsupportedError
 _HELD = frozenset(
     getattr(torch, name) for name in "float32 float64 float16 bfloat16 int64 int32 int16 int8 uint8 bool".split()
 )
+# Operators of a process group. It knows a tensor that is on its way by its storage (wait_tensor), and a plan's memory is its own.
+_COLLECTIVES = frozenset(("_c10d_functional", "_c10d_functional_autograd", "c10d", "symm_mem"))
+_QUANTISED = frozenset((torch.quint8, torch.qint8, torch.qint32, torch.quint4x2, torch.quint2x4))
+# Of operators on quantised tensors those that give ordinary ones.
+_DEQUANTISE = ("aten::dequantize", "aten::int_repr", "aten::q_per_channel", "aten::equal")
 _SCALARS = (int, float, bool, torch.SymInt, torch.SymFloat, torch.SymBool)
 
 Reasons = dict[Node, str]
@@ -31,10 +37,26 @@ Reasons = dict[Node, str]
 def outside(gm: GraphModule) -> Reasons:
     """The nodes that no plan can hold, and why. Empty for most graphs."""
     reasons: Reasons = {}
+    nested = _nested_lengths(gm)
+    quantised: set[Node] = set()
     for node in gm.graph.nodes:
-        if node.op == "call_function" and (reason := _why_outside(node, reasons)):
+        if node.op != "call_function":
+            continue
+        if reason := _why_outside(node, reasons) or _why_quantised(node, quantised) or _why_nested(node, nested):
             reasons[node] = reason
     return reasons
+
+
+def returns_objects(gm: GraphModule) -> bool:
+    """Whether inputs that no plan reads are among what the graph returns, or numbers made of them."""
+    nested = _nested_lengths(gm)
+    for node in gm.graph.output_node().all_input_nodes:
+        value = node.meta.get("val")
+        if node.op == "placeholder" and _is_object(value):
+            return True
+        if isinstance(value, torch.SymInt) and nested & value.node.expr.free_symbols:
+            return True
+    return False
 
 
 def writes(gm: GraphModule) -> Reasons:
@@ -62,6 +84,8 @@ def _why_outside(node: Node, reasons: Mapping[Node, str]) -> str | None:
         return f"{_name(node)} is no operator that a plan can call"
     if node.meta.get("unbacked_bindings"):
         return f"the size or value of {_name(node)}'s result depends on data"
+    if target.namespace in _COLLECTIVES:
+        return f"{_name(node)} communicates with other processes"
     if "val" in node.meta and (problem := _problem(node.meta["val"])):
         return f"{_name(node)} makes {problem}"
     for argument in node.all_input_nodes:
@@ -78,6 +102,42 @@ def _why_outside(node: Node, reasons: Mapping[Node, str]) -> str | None:
     return None
 
 
+def _why_nested(node: Node, nested: Set[Any]) -> str | None:
+    if not nested or _is_free(node):
+        return None
+    for argument in node.all_input_nodes:
+        value = argument.meta.get("val")
+        if isinstance(value, torch.SymInt) and nested & value.node.expr.free_symbols:
+            return f"{_name(node)} takes the lengths of a nested tensor"
+    return None
+
+
+def _nested_lengths(gm: GraphModule) -> Set[Any]:
+    """The symbols of nested tensors' lengths, which have no value at run time: they only say which lengths are the same."""
+    values = (node.meta.get("val") for node in gm.graph.find_nodes(op="placeholder"))
+    return {v.node.expr for v in values if isinstance(v, torch.SymInt) and v.node.is_nested_int()}
+
+
+def _why_quantised(node: Node, quantised: set[Node]) -> str | None:
+    """Fake tensors do not say that they are quantised (they have the dtype that was quantised): the operators tell. Adds to
+    ``quantised`` what may be such a tensor."""
+    target: Any = node.target
+    reads = any(argument in quantised for argument in node.all_input_nodes)
+    if not isinstance(target, torch._ops.OpOverload):
+        if target is operator.getitem and reads:
+            quantised.add(node)
+        return None
+    name = target._schema.name
+    made = target.namespace == "quantized" or any(
+        isinstance(value, torch.dtype) and value in _QUANTISED for value in (*node.args, *node.kwargs.values())
+    )
+    if not (reads or made):
+        return None
+    if not name.startswith(_DEQUANTISE) and not name.endswith("_dynamic"):
+        quantised.add(node)
+    return f"{_name(node)} works on quantised tensors"
+
+
 @cache
 def _lowered() -> frozenset[str]:
     return frozenset(_native.load().lowered_targets())
@@ -91,7 +151,13 @@ def _problem(value: Any) -> str | None:
             return f"a tensor with layout {value.layout} on {value.device}"
     elif isinstance(value, tuple | list):
         return next(filter(None, map(_problem, value)), None)
+    elif _is_object(value):
+        return f"an object, a {type(value).__name__}"
     return None
+
+
+def _is_object(value: Any) -> bool:
+    return value is not None and not isinstance(value, (torch.Tensor, tuple, list, str, *_SCALARS))
 
 
 def _is_free(node: Node) -> bool:
@@ -107,6 +173,8 @@ def _is_ordered(node: Node) -> bool:
     target = node.target
     if not isinstance(target, torch._ops.OpOverload):
         return target is not operator.getitem
+    if target.namespace in _COLLECTIVES:  # each process has them in one order; waiting for one is no effect
+        return target._schema.name != "_c10d_functional::wait_tensor"
     return torch.Tag.nondeterministic_seeded in target.tags or not target._schema.returns
 
 
@@ -145,7 +213,11 @@ class Parts:
         for stage in sorted(set(stages.values())):
             members = [node for node in gm.graph.nodes if stages.get(node) == stage]
             part, inputs, results = _extract(gm, members, stages, stage, providers, inside=stage % 2 == 0)
-            run = _eager(part) if stage % 2 else self._compile(part, inputs, static, compile_part)
+            if stage % 2:
+                run = _eager(part)
+            else:
+                foreign = {at for at, node in enumerate(inputs) if stages.get(node, 0) % 2}
+                run = _lying_as_traced(self._compile(part, inputs, static, compile_part), part, foreign)
             self._steps.append((run, inputs, results, []))
         last_use: dict[Node, int] = {}
         for number, (_, inputs, results, _dead) in enumerate(self._steps):
@@ -244,6 +316,30 @@ def _eager(part: GraphModule) -> Callable[[list[Any]], Sequence[Any]]:
     return run
 
 
+def _lying_as_traced(
+    compiled: Callable[[list[Any]], Sequence[Any]], part: GraphModule, foreign: Set[int]
+) -> Callable[[list[Any]], Sequence[Any]]:
+    """Fake tensors may lie about the strides of what eager operators make (quantised ones, custom ones): copied where they do."""
+    strides = {
+        at: value.stride()
+        for at, node in enumerate(part.graph.find_nodes(op="placeholder"))
+        if at in foreign
+        and isinstance(value := node.meta["val"], torch.Tensor)
+        and all(isinstance(number, int) for number in (*value.shape, *value.stride()))
+    }
+    if not strides:
+        return compiled
+
+    def run(values: list[Any]) -> Sequence[Any]:
+        for at, wanted in strides.items():
+            value = values[at]
+            if value.stride() != wanted and value.numel() > 1:
+                values[at] = torch.empty_strided(value.shape, wanted, dtype=value.dtype).copy_(value)
+        return compiled(values)
+
+    return run
+
+
 def _stages(gm: GraphModule, reasons: Reasons, output: Node) -> dict[Node, int]:
     """The part of each node: even ones are compiled, odd ones eager; a node reads from its own part and earlier ones only."""
     stages: dict[Node, int] = {}
@@ -254,7 +350,7 @@ def _stages(gm: GraphModule, reasons: Reasons, output: Node) -> dict[Node, int]:
         if node.op != "call_function":
             continue
         need = max((reach.get(argument, 0) for argument in node.all_input_nodes), default=0)
-        if _is_free(node):
+        if _is_free(node) and node not in reasons:
             reach[node] = need
             if node in returned:  # a number that the graph returns: computed in Python
                 stages[node] = reach[node] = need + 1 - need % 2

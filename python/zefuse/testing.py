@@ -51,6 +51,7 @@ def assert_compiled(
     """Fails, with the explanation, unless ``model`` compiles to these counts and computes what eager does.
 
     A count of ``None`` is not checked. ``rtol`` bounds the largest error over the largest magnitude of each result.
+    A model of which nothing is compiled fails, unless ``kernels=0`` says that it is so.
     Runs the model twice (once compiled), so it should not depend on state that it changes.
     """
     expected = model(*inputs)
@@ -64,6 +65,8 @@ def assert_compiled(
     wrong = [
         f"{found} {name}, expected {wanted}" for name, (found, wanted) in checks.items() if wanted not in (None, found)
     ]
+    if explanation.nothing_compiled and kernels != 0:
+        wrong.insert(0, f"nothing was compiled: {explanation.nothing_compiled}")
     assert not wrong, "; ".join(wrong) + f"\n{explanation}"
     error = relative_error(explanation.result, expected)
     assert error <= rtol, f"relative error {error:.2e}, allowed {rtol:.0e}\n{explanation}"

@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 
 #include <atomic>
+#include <bit>
 #include <mutex>
 
 #include "common/plan/dtype.h"
@@ -134,6 +135,10 @@ AtenArgument AtenArguments::convert(const plan::ArgumentT& argument, const Bindi
   out.kind = argument.kind;
   out.integer = argument.kind == plan::ArgumentKind::integer ? binding.exprs[argument.value] : argument.integer;
   out.real = argument.real;
+  if (argument.kind == plan::ArgumentKind::formula) {  // for ATen a number as any
+    out.kind = plan::ArgumentKind::real;
+    out.real = std::bit_cast<double>(binding.exprs[argument.value]);
+  }
   out.text = argument.text;
   if (argument.kind == plan::ArgumentKind::tensor) {
     const BoundValue& value = binding.values[argument.value];

@@ -303,6 +303,8 @@ private:
   Status argumentIntegers(const plan::ArgumentT& argument) {
     if (argument.kind == plan::ArgumentKind::integer)
       return value(argument.value, "an integer argument").status();
+    if (argument.kind == plan::ArgumentKind::formula)
+      return value(argument.value, "a real argument").status();
     for (const auto& item : argument.items)
       ZEFUSE_RETURN_IF_ERROR(argumentIntegers(*item));
     return {};

@@ -128,11 +128,15 @@ Executable::~Executable() = default;
 
 Status Executable::Impl::describeMismatch(size_t index, const CallInput& given, const Binding* binding) const {
   const plan::InputT& input = *shared.program.plan.inputs[index];
-  const bool integer = input.kind == plan::InputKind::integer;
+  const bool integer = input.kind == plan::InputKind::integer, real = input.kind == plan::InputKind::real;
   const std::string where = "input " + std::to_string(index) + " '" + input.name + "': expected ";
-  std::string expected = integer ? "an integer" : std::string("a tensor of dtype ") + dtypeName(input.dtype);
-  std::string got = given.is_tensor ? std::string("a tensor of dtype ") + dtypeName(given.tensor.dtype) : "an integer";
-  if (!integer) {
+  std::string expected = integer ? "an integer"
+                         : real  ? "a real number"
+                                 : std::string("a tensor of dtype ") + dtypeName(input.dtype);
+  std::string got = given.is_tensor ? std::string("a tensor of dtype ") + dtypeName(given.tensor.dtype)
+                    : given.is_real ? "a real number"
+                                    : "an integer";
+  if (!integer && !real) {
     if (binding)
       expected +=
           ", sizes " + list(binding->inputs[index].sizes) + " and strides " + list(binding->inputs[index].strides);
@@ -155,10 +159,10 @@ Status Executable::Impl::checkKinds(std::span<const CallInput> inputs) const {
     if (input.kind == plan::InputKind::unused)
       continue;
     const CallInput& given = inputs[i];
-    const bool integer = input.kind == plan::InputKind::integer;
-    if (given.is_tensor == integer ||
-        (!integer && (given.tensor.dtype != input.dtype || given.tensor.sizes.size() != input.sizes.size() ||
-                      given.tensor.strides.size() != input.sizes.size()))) [[unlikely]]
+    const bool real = input.kind == plan::InputKind::real, number = real || input.kind == plan::InputKind::integer;
+    if (given.is_tensor == number || given.is_real != real ||
+        (!number && (given.tensor.dtype != input.dtype || given.tensor.sizes.size() != input.sizes.size() ||
+                     given.tensor.strides.size() != input.sizes.size()))) [[unlikely]]
       return describeMismatch(i, given, nullptr);
   }
   return {};

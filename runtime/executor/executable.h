@@ -36,7 +36,8 @@ struct TensorRef {
 struct CallInput {
   bool is_tensor = true;
   TensorRef tensor;
-  int64_t integer = 0;
+  int64_t integer = 0;   // of a real number its bits
+  bool is_real = false;  // a number that is no integer
 };
 
 // What the caller must allocate: called once per output buffer, before the first step.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -12,6 +13,7 @@
 #include "common/plan/dtype.h"
 #include "common/plan/program.h"
 #include "common/toolchain/targets.h"
+#include "compiler/plan/expr_types.h"
 #include "runtime/executor/strided_copy.h"
 #include "runtime/ze/device.h"
 
@@ -61,9 +63,14 @@ std::string exprText(const plan::Plan& plan, uint32_t index, int depth = 0) {
     return flatbuffers::GetString(plan.symbols()->Get(uint32_t(node.value()))->name());
   if (depth > 6)  // a damaged plan's text must not explode
     return "...";
+  if (node.op() == plan::ExprOp::real)
+    return std::to_string(std::bit_cast<double>(node.value()));
   static constexpr const char* infix[] = {"", "", " + ", " * ", " // ", " ceildiv ", " % "};
-  const std::string a = exprText(plan, node.lhs(), depth + 1), b = exprText(plan, node.rhs(), depth + 1);
-  if (node.op() == plan::ExprOp::min || node.op() == plan::ExprOp::max)
+  const std::string a = exprText(plan, node.lhs(), depth + 1);
+  if (plan::typeOf(node.op()).operands == 1)
+    return std::string(plan::EnumNameExprOp(node.op())) + "(" + a + ")";
+  const std::string b = exprText(plan, node.rhs(), depth + 1);
+  if (size_t(node.op()) >= std::size(infix))
     return std::string(plan::EnumNameExprOp(node.op())) + "(" + a + ", " + b + ")";
   const std::string text = a + infix[size_t(node.op())] + b;
   return depth ? "(" + text + ")" : text;

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
 import zefuse
+from zefuse.testing import assert_compiled
 
 
 def block(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
@@ -65,6 +67,75 @@ def test_graph_breaks_are_named() -> None:
     explanation = zefuse.explain(broken, torch.ones(3))
     assert sum(explanation.graph_breaks.values()) == 1
     assert len(explanation.graphs) == 2
+
+
+class Recurrent(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.LSTM(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layer(x)[0] * 2
+
+
+class Around(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.inner = nn.Linear(4, 4), Recurrent()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.inner(self.linear(x)) + 1
+
+
+@torch.compiler.disable
+def disabled(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+
+class Disabled(nn.Module):
+    @torch.compiler.disable
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+
+@pytest.mark.parametrize(
+    ("model", "why"),
+    [
+        (Recurrent(), "Dynamo skipped"),
+        (nn.LSTM(4, 4), "graph breaks"),
+        (Disabled(), "graph breaks"),
+        (disabled, "graph breaks"),
+        (lambda x: x, "runs no operator"),
+    ],
+    ids=["skipped", "recurrent", "disabled module", "disabled function", "nothing to do"],
+)
+def test_nothing_compiled_is_said(model: Any, why: str) -> None:
+    explanation = zefuse.explain(model, torch.ones(3, 2, 4))
+    assert not explanation.graphs
+    assert why in explanation.nothing_compiled
+    text = " ".join(str(explanation).split())
+    assert "nothing was compiled: " in text and why in text
+    assert explanation.to_dict()["nothing_compiled"] == explanation.nothing_compiled
+    with pytest.raises(AssertionError, match="nothing was compiled"):
+        assert_compiled(model, [torch.ones(3, 2, 4)], graph_breaks=None, fallbacks=None)
+
+
+def test_skipped_functions_are_named() -> None:
+    explanation = zefuse.explain(Recurrent(), torch.ones(3, 2, 4))
+    ((function, reason),) = explanation.skipped.items()
+    assert function.startswith("forward (") and "test_explain.py:" in function
+    assert "LSTM" in reason and "allow_rnn=True" in reason and "Developer" not in reason
+    assert "skipped by Dynamo" in str(explanation)
+
+    explanation = zefuse.explain(Around(), torch.ones(3, 2, 4))
+    assert explanation.graphs and not explanation.nothing_compiled
+    assert [function.split(" ")[0] for function in explanation.skipped] == ["forward"]
+
+
+def test_what_is_compiled_has_nothing_skipped() -> None:
+    explanation = zefuse.explain(nn.Sequential(nn.Linear(4, 4), nn.GELU()), torch.ones(2, 4))
+    assert explanation.graphs and not explanation.skipped and not explanation.nothing_compiled
+    assert_compiled(lambda x: x, [torch.ones(2)], kernels=0)
 
 
 def test_leaves_the_callers_compilation_alone() -> None:

@@ -36,6 +36,13 @@ def flexible_attention(x: torch.Tensor) -> torch.Tensor:
     return flex_attention(q, q + 1, q * 2, score_mod=lambda score, b, h, i, j: score * 0.5 + i) * 2
 
 
+def quantised(x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    y = torch.quantize_per_tensor(x * 2, 0.1, 0, dtype)
+    if dtype != torch.qint32:
+        y = y.relu()
+    return y.reshape(8, 6).transpose(0, 1).dequantize() * 2
+
+
 # name -> function of a [6, 8] tensor, an operator that stays outside
 CASES: dict[str, tuple[Callable[[torch.Tensor], Any], str]] = {
     "nonzero": (lambda x: ((x * 2 > 0).nonzero().float() * 2).exp(), "aten::nonzero"),
@@ -73,6 +80,25 @@ def test_runs_between_compiled_parts(name: str, dynamic: bool) -> None:
     assert outside in {entry["op"] for entry in explanation.fallbacks if entry["reason"].startswith("in eager: ")}
     assert len(explanation.graphs) == 1
     assert explanation.kernels
+
+
+@pytest.mark.parametrize("dtype", [torch.quint8, torch.qint8, torch.qint32])
+def test_quantised_tensors(dtype: torch.dtype) -> None:
+    """Fake tensors hide that they are quantised, and say other strides than they have. (Dynamo takes them with static sizes.)"""
+    x = torch.randn(6, 8)
+    for function in (
+        lambda x: torch.quantize_per_tensor(x * 2, 0.1, 0, dtype).dequantize() + 1,
+        lambda x: quantised(x, dtype),
+        lambda x: (torch.quantize_per_tensor(x * 2, 0.1, 0, dtype), x.sin()),
+    ):
+        expected = function(x)
+        actual, explanation = explained(function, x)
+        if isinstance(actual, tuple):
+            assert actual[0].dtype == dtype
+            actual, expected = [(first.dequantize(), second) for first, second in (actual, expected)]
+        assert relative_error(actual, expected) < 1e-5
+        assert any("quantised" in entry["reason"] for entry in explanation.fallbacks)
+        assert explanation.kernels
 
 
 def test_sizes_that_depend_on_data_may_change() -> None:

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <limits>
 
 #include "tests/unit/executor/plan_builder.h"
@@ -54,6 +55,58 @@ TEST(Expr, OverflowAndDivisionByZeroHaveNoValueAndSpread) {
     EXPECT_FALSE(values.valid(e)) << e;
   EXPECT_FALSE(values.valid(user));
   EXPECT_TRUE(values.valid(fine));
+}
+
+TEST(Expr, ComputesRealNumbersAsPythonDoes) {
+  test::PlanBuilder b;
+  auto real = [&](double number) { return b.expr(ExprOp::real, std::bit_cast<int64_t>(number)); };
+  auto unary = [&](ExprOp op, uint32_t operand) { return b.op(op, operand, operand); };
+  const uint32_t ten = unary(ExprOp::to_real, b.constant(10)), third = b.op(ExprOp::real_div, ten, real(3));
+  // 10 * 0.7 * 3, in this order: 7.0 * 3.0.
+  const uint32_t steps = b.op(ExprOp::real_mul, b.op(ExprOp::real_mul, ten, real(0.7)), real(3));
+  const std::pair<uint32_t, int64_t> integers[] = {
+      {unary(ExprOp::ceil, third), 4},
+      {unary(ExprOp::floor, third), 3},
+      {unary(ExprOp::trunc, b.op(ExprOp::real_mul, third, real(-1))), -3},
+      {unary(ExprOp::floor, b.op(ExprOp::real_mul, third, real(-1))), -4},
+      {unary(ExprOp::round, real(2.5)), 2},
+      {unary(ExprOp::round, real(3.5)), 4},
+      {unary(ExprOp::trunc, steps), 21},
+      {unary(ExprOp::trunc, unary(ExprOp::sqrt, real(17))), 4},
+      {unary(ExprOp::trunc, unary(ExprOp::log2, real(8))), 3},
+      {unary(ExprOp::trunc, b.op(ExprOp::real_pow, real(9), real(0.5))), 3},
+      {unary(ExprOp::trunc, b.op(ExprOp::real_mod, real(-7), real(3))), 2},
+      {unary(ExprOp::trunc, b.op(ExprOp::real_min, real(2), real(-3))), -3},
+      {unary(ExprOp::trunc, b.op(ExprOp::real_max, real(2), real(-3))), 2},
+      {unary(ExprOp::trunc, unary(ExprOp::from_bits, unary(ExprOp::bits, real(5.5)))), 5},
+      {unary(ExprOp::bits, third), std::bit_cast<int64_t>(10.0 / 3)},
+      {b.op(ExprOp::pow, b.constant(-3), b.constant(3)), -27},
+      {b.op(ExprOp::pow, b.constant(7), b.constant(0)), 1}};
+  const ExprValues values(b.plan.exprs, {});
+  for (auto [e, expected] : integers) {
+    ASSERT_TRUE(values.valid(e)) << e;
+    EXPECT_EQ(values[e], expected) << plan::EnumNameExprOp(b.plan.exprs[e].op()) << " " << e;
+  }
+}
+
+TEST(Expr, RealNumbersThatPythonRefusesHaveNoValue) {
+  test::PlanBuilder b;
+  auto real = [&](double number) { return b.expr(ExprOp::real, std::bit_cast<int64_t>(number)); };
+  auto unary = [&](ExprOp op, uint32_t operand) { return b.op(op, operand, operand); };
+  const uint32_t bad[] = {b.op(ExprOp::real_div, real(1), real(0)),
+                          b.op(ExprOp::real_mod, real(1), real(0)),
+                          b.op(ExprOp::real_pow, real(0), real(-1)),
+                          b.op(ExprOp::real_pow, real(-8), real(0.5)),
+                          unary(ExprOp::sqrt, real(-1)),
+                          unary(ExprOp::log2, real(0)),
+                          unary(ExprOp::asin, real(2)),
+                          unary(ExprOp::ceil, real(1e300)),
+                          unary(ExprOp::trunc, real(std::numeric_limits<double>::quiet_NaN())),
+                          b.op(ExprOp::pow, b.constant(2), b.constant(-1)),
+                          b.op(ExprOp::pow, b.constant(2), b.constant(63))};
+  const ExprValues values(b.plan.exprs, {});
+  for (uint32_t e : bad)
+    EXPECT_FALSE(values.valid(e)) << plan::EnumNameExprOp(b.plan.exprs[e].op()) << " " << e;
 }
 
 }  // namespace

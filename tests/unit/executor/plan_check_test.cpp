@@ -129,6 +129,18 @@ template <typename T> void add(plan::PlanT& plan, T kind) {
 const Damage damages[] = {
     {"unknown operator", [](auto& p) { p.exprs[1] = plan::ExprNode(1, 0, 0, plan::ExprOp(99)); }},
     {"refer backwards", [](auto& p) { p.exprs[1] = plan::ExprNode(0, 1, 0, plan::ExprOp::add); }},
+    {"takes real numbers, not an integer", [](auto& p) { p.exprs[1] = plan::ExprNode(0, 0, 0, plan::ExprOp::floor); }},
+    {"which is a real number, for an integer",
+     [](auto& p) {
+       p.exprs.emplace_back(0, 0, 0, plan::ExprOp::real);
+       p.values[0]->offset = static_cast<uint32_t>(p.exprs.size() - 1);
+     }},
+    {"takes integers, not a real number",
+     [](auto& p) {
+       p.exprs.emplace_back(0, 0, 0, plan::ExprOp::real);
+       const auto real = static_cast<uint32_t>(p.exprs.size() - 1);
+       p.exprs.emplace_back(0, real, real, plan::ExprOp::add);
+     }},
     {"refers to symbol", [](auto& p) { p.exprs[1] = plan::ExprNode(0, 0, 0, plan::ExprOp::symbol); }},
     {"read from input 9",
      [](auto& p) {

@@ -1,0 +1,83 @@
+"""Jagged nested tensors: the symbol of their lengths has no value, and goes through a graph as it came."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from zefuse.backend import observe
+
+LINEAR, NORM = nn.Linear(8, 8), nn.LayerNorm(8)
+
+
+def jagged(*lengths: int, grad: bool = False) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(sum(lengths))
+    rows = [torch.randn(length, 8, generator=generator) for length in lengths]
+    return torch.nested.nested_tensor(rows, layout=torch.jagged, requires_grad=grad)
+
+
+def attention(x: torch.Tensor) -> torch.Tensor:
+    heads = x.unflatten(-1, (2, 4)).transpose(1, 2)
+    return F.scaled_dot_product_attention(heads, heads, heads).transpose(1, 2).flatten(-2)
+
+
+CASES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "relu": lambda x: torch.relu(x) + 1,
+    "linear": lambda x: LINEAR(x),
+    "layer_norm": lambda x: NORM(x * 2),
+    "softmax": lambda x: x.softmax(-1),
+    "sum over the lengths": lambda x: (x * 2).sum(1),
+    "mean over the lengths": lambda x: (x * 2).mean(1),
+    "sum": lambda x: (x * 2).sum(-1),
+    "padded": lambda x: torch.nested.to_padded_tensor(x * 2, 0.0),
+    "values": lambda x: x.values() * 2,
+    "two of one length": lambda x: x + (x * 2).sin(),
+    "two results": lambda x: (x * 2, x.cos() + 1)[1],
+    "attention": attention,
+}
+
+
+def same(actual: torch.Tensor, expected: torch.Tensor) -> None:
+    assert actual.is_nested == expected.is_nested
+    if actual.is_nested:
+        assert torch.equal(actual.offsets(), expected.offsets())
+        actual, expected = actual.values(), expected.values()
+    torch.testing.assert_close(actual, expected)
+
+
+@pytest.mark.parametrize("dynamic", [None, True], ids=["static", "dynamic"])
+@pytest.mark.parametrize("name", CASES)
+def test_as_eager(name: str, dynamic: bool | None) -> None:
+    function = CASES[name]
+    graphs = []
+    compiled = torch.compile(function, backend="zefuse", dynamic=dynamic)
+    with torch.no_grad(), observe(lambda _, graph: graphs.append(graph)):
+        for lengths in ((2, 3, 5), (4, 1, 6), (7, 7)):
+            x = jagged(*lengths)
+            same(compiled(x), function(x))
+    assert any(graph.report()["kernels"] or graph.report()["calls"] for graph in graphs) or name == "attention"
+
+
+def test_a_result_has_its_arguments_lengths() -> None:
+    """The lengths' symbol comes back as it went in: results and arguments can be added."""
+    x = jagged(2, 3, 5)
+    with torch.no_grad():
+        y = torch.compile(lambda x: torch.relu(x) + 1, backend="zefuse")(x)
+    assert y.shape == x.shape
+    same(y + x, torch.relu(x) + 1 + x)
+
+
+@pytest.mark.parametrize("name", ["linear", "layer_norm", "softmax", "padded"])
+def test_gradients(name: str) -> None:
+    function = CASES[name]
+    gradients = []
+    for run in (function, torch.compile(function, backend="zefuse")):
+        x = jagged(2, 3, 5, grad=True)
+        y = run(x)
+        (y.values() if y.is_nested else y).square().sum().backward()
+        gradients.append(x.grad)
+    same(gradients[1], gradients[0])

@@ -1,0 +1,93 @@
+"""Real numbers made of sizes: the plan computes them step by step as Python does, so that the graph stays whole."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from zefuse.backend import observe
+
+SIZES = ((4, 10), (5, 12), (3, 7), (9, 30), (2, 21))
+
+# name -> function of a matrix
+CASES: dict[str, Callable[[torch.Tensor], Any]] = {
+    "ceil": lambda x: (x * 2)[:, : math.ceil(x.shape[1] / 3)] + 1,
+    "floor": lambda x: (x * 2)[:, : math.floor(x.shape[1] * 0.7)] + 1,
+    "trunc": lambda x: (x * 2)[:, : int(x.shape[1] * 0.7)] + 1,
+    "round": lambda x: (x * 2)[:, : round(x.shape[1] * 0.45)] + 1,
+    # 10 * 0.7 * 3 is 21, 10 * (0.7 * 3) is less: what sympy writes is not what Python computes.
+    "steps": lambda x: torch.ones(int(x.shape[1] * 0.7 * 3)) * x.sum(),
+    "sqrt": lambda x: (x * 2)[:, : int(math.sqrt(x.shape[1]))] + 1,
+    "power": lambda x: (x * 2)[:, : int(x.shape[1] ** 0.5)] + 1,
+    "log2": lambda x: (x * 2)[:, : int(math.log2(x.shape[1]))] + 1,
+    "min": lambda x: (x * 2)[:, : int(min(x.shape[1] / 2, 3.5))] + 1,
+    "max": lambda x: (x * 2)[:, : int(max(x.shape[1] / 4, 1.5))] + 1,
+    "integer power": lambda x: x * (2 ** x.shape[0]),
+    "padding": lambda x: F.pad(x * 2, (0, math.ceil(x.shape[1] / 3))),
+    "arange": lambda x: torch.arange(0, x.shape[1] / 3) + x.sum(),
+    "full": lambda x: torch.full((3,), x.shape[1] / 3) + x.sum(),
+    "factor": lambda x: x * (x.shape[1] / 3) + x.shape[0] ** -0.5,
+    "remainder": lambda x: x * ((x.shape[1] / 3) % 1),
+    "floor of a quotient": lambda x: x * (x.shape[1] / 3 // 1),
+    "sine": lambda x: x * math.sin(x.shape[1] / 3) * math.atan(x.shape[0]),
+    "negative": lambda x: x * (0.5 - x.shape[1] / 3),
+    "double": lambda x: x.double() * (x.shape[1] / 3),
+    "threshold": lambda x: F.threshold(x, x.shape[1] / 30, 0.0) + 1,
+    "integer result": lambda x: (x * 2, math.ceil(x.shape[1] / 3)),
+    "real result": lambda x: (x * 2, x.shape[1] / 3),
+    "nearest": lambda x: F.interpolate((x * 2)[None, None], scale_factor=1.7),
+    "bilinear": lambda x: F.interpolate((x * 2)[None, None], scale_factor=1.7, mode="bilinear"),
+    "bicubic": lambda x: F.interpolate((x * 2)[None, None], scale_factor=0.63, mode="bicubic"),
+    "recomputed scale": lambda x: F.interpolate(
+        (x * 2)[None, None], scale_factor=1.7, mode="bilinear", recompute_scale_factor=True
+    ),
+}
+
+
+def run(function: Callable[[torch.Tensor], Any]) -> list[dict[str, Any]]:
+    """Compares with eager over several sizes; the graphs' reports."""
+    graphs: list[Any] = []
+    compiled = torch.compile(function, backend="zefuse", dynamic=True, fullgraph=True)
+    with torch.no_grad(), observe(lambda _, graph: graphs.append(graph)), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for size in SIZES:
+            x = torch.randn(size, generator=torch.Generator().manual_seed(size[1]))
+            actual, expected = compiled(x), function(x)
+            torch.testing.assert_close(actual, expected, rtol=1e-5, atol=1e-5)
+    assert len(graphs) <= 3  # guards on which size is larger may want another
+    return [graph.report() for graph in graphs]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_graph_is_compiled(name: str) -> None:
+    for report in run(CASES[name]):
+        assert report["kernels"]
+        assert not [entry for entry in report["fallbacks"] if entry["reason"].startswith("in eager: ")]
+
+
+def test_what_no_plan_computes_goes_out_alone() -> None:
+    """Rounding to decimals is done in Python, between two parts: its reader takes the number as an input."""
+    for report in run(lambda x: (x * 2).sin() * round(x.shape[1] / 3, 1)):
+        assert report["kernels"]
+        eager = [entry["op"] for entry in report["fallbacks"] if entry["reason"].startswith("in eager: ")]
+        assert eager == ["round"]
+
+
+def test_in_training() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return ((x * 2)[:, : math.ceil(x.shape[1] / 3)] * (x.shape[1] / 3)).sin().sum()
+
+    compiled = torch.compile(function, backend="zefuse", dynamic=True)
+    for size in SIZES:
+        gradients = []
+        for f in (function, compiled):
+            x = torch.linspace(-1, 1, size[0] * size[1]).reshape(size).requires_grad_()
+            f(x).backward()
+            gradients.append(x.grad)
+        torch.testing.assert_close(gradients[1], gradients[0])
