@@ -50,10 +50,9 @@ struct Argument {
     other
   };
   Kind kind = Kind::none;
-  unsigned node = 0;  // node: index into Graph::nodes, a tensor (or several)
-  mlir::AffineExpr
-      size;             // size: not a constant; formula (a real number that sizes decide): the symbol that has its bits
-  int64_t integer = 0;  // integer, boolean; dtype, layout, memory_format: torch's numbers
+  unsigned node = 0;      // node: index into Graph::nodes, a tensor (or several)
+  mlir::AffineExpr size;  // size: not a constant; formula (a real number that sizes decide): the symbol of its bits
+  int64_t integer = 0;    // integer, boolean; dtype, layout, memory_format: torch's numbers
   double real = 0;
   std::string text;               // text, device; other: its repr
   std::optional<unsigned> maker;  // other: the node that makes it, where it is a real number

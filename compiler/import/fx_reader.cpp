@@ -39,6 +39,7 @@ private:
   std::shared_ptr<const fx::Schema> schemaOf(const py::object& target);
   Argument argument(py::handle value);
   Argument defaultValue(py::handle parameter);
+  void readPosition(const py::tuple& arguments, Node& into);
   Meta meta(py::handle value);
   fx::TensorMeta tensorMeta(py::handle value);
   void readLocation(const py::dict& meta, Node& into);
@@ -288,6 +289,7 @@ void Reader::readOperator(const py::object& node, const py::object& target, cons
     else
       into.arguments.push_back(parameter.default_value);
   }
+  readPosition(arguments, into);
   if (into.meta.kind == Meta::Kind::list)
     into.used.assign(into.meta.items.size(), false);
   else
@@ -322,6 +324,48 @@ std::shared_ptr<const fx::Schema> Reader::schemaOf(const py::object& target) {
   schemas_[target.ptr()] = schema;
   alive_.push_back(target);
   return schema;
+}
+
+// Emitters take a position as it is where it or the dimension's size is symbolic: here it is counted from the
+// beginning.
+void Reader::readPosition(const py::tuple& arguments, Node& into) {
+  static const StringRef ops[] = {"aten::slice", "aten::select", "aten::slice_scatter", "aten::select_scatter"};
+  if (!llvm::is_contained(ops, into.schema->op))
+    return;
+  auto valueOf = [&](py::object value) {
+    if (reinterpret_cast<PyObject*>(Py_TYPE(value.ptr())) == node_type_.ptr())
+      value = py::dict(value.attr("meta"))["val"];
+    return value;
+  };
+  for (auto [number, parameter] : llvm::enumerate(into.schema->parameters)) {
+    if ((parameter.name != "start" && parameter.name != "index") || number >= arguments.size())
+      continue;
+    Argument& start = into.arguments[number];
+    const size_t dim_at = into.schema->op.find("scatter") == std::string::npos ? 1 : 2;
+    if ((start.kind != Argument::Kind::size && start.kind != Argument::Kind::integer) ||
+        into.arguments[dim_at].kind != Argument::Kind::integer)
+      continue;
+    py::tuple shape = valueOf(arguments[0]).attr("shape");
+    const auto rank = static_cast<int64_t>(shape.size());
+    const int64_t dim = into.arguments[dim_at].integer;
+    if (dim < -rank || dim >= rank)
+      continue;
+    py::object size = shape[static_cast<size_t>(dim < 0 ? dim + rank : dim)], given = valueOf(arguments[number]);
+    if (PyLong_Check(given.ptr()) && (PyLong_Check(size.ptr()) || start.integer == 0))
+      continue;
+    AffineExpr position = sympy_.position(given, size);
+    start = Argument();
+    if (!position) {
+      start.kind = Argument::Kind::other;
+      start.text = text(arguments[number]) + ", which may be counted from the end or not";
+    } else if (auto constant = dyn_cast<AffineConstantExpr>(position)) {
+      start.kind = Argument::Kind::integer;
+      start.integer = constant.getValue();
+    } else {
+      start.kind = Argument::Kind::size;
+      start.size = position;
+    }
+  }
 }
 
 // A schema holds the default of a dtype, a layout or a memory format as a number.

@@ -82,14 +82,53 @@ const NumberTree* SympyReader::definition(unsigned symbol) const {
 
 AffineExpr SympyReader::symbolFor(py::handle expr) {
   std::string name = py::str(expr);
-  if (!numbers_.contains(name))
-    if (auto made = number(expr, name);
-        made && (atLeastZero(expr) || atLeastZero(*made))) {  // symbols are sizes: never negative
-      AffineExpr fresh = symbol(name);
-      definitions_[cast<AffineSymbolExpr>(fresh).getPosition()] = std::move(*made);
-      return fresh;
-    }
-  return symbol(name);
+  const bool is_new = !numbers_.contains(name);
+  std::optional<NumberTree> made = is_new ? number(expr, name) : std::nullopt;
+  AffineExpr result = symbol(name);
+  const unsigned position = cast<AffineSymbolExpr>(result).getPosition();
+  if (is_new && (atLeastZero(expr) || (made && atLeastZero(*made))))
+    not_negative_.insert(position);
+  if (made)
+    definitions_[position] = std::move(*made);
+  return result;
+}
+
+// Kernels divide as for sizes, which are never negative: what may be (an integer input) is divided by the plan.
+bool SympyReader::divides(AffineExpr expr) const {
+  bool known = true;
+  expr.walk([&](AffineExpr part) {
+    if (auto symbol = dyn_cast<AffineSymbolExpr>(part))
+      known &= not_negative_.contains(symbol.getPosition());
+  });
+  return known;
+}
+
+std::optional<bool> SympyReader::compare(const char* relation, py::handle lhs, py::handle rhs) const {
+  py::object known = shape_env_.attr("_maybe_evaluate_static")(py::module_::import("sympy").attr(relation)(lhs, rhs));
+  return known.is_none() ? std::nullopt : std::optional<bool>(py::bool_(known));
+}
+
+AffineExpr SympyReader::position(py::handle start, py::handle size) {
+  auto exprOf = [&](py::handle value) -> py::object {
+    if (PyLong_Check(value.ptr()))
+      return py::module_::import("sympy").attr("Integer")(value);
+    shape_env_ = value.attr("node").attr("shape_env");
+    return value.attr("node").attr("expr");
+  };
+  py::object expr = exprOf(start), length = exprOf(size);
+  const py::int_ zero(0);
+  std::optional<bool> negative = compare("Lt", expr, zero);
+  if (!negative)
+    return {};
+  if (*negative) {
+    expr = length + expr;
+    negative = compare("Lt", expr, zero);
+    if (!negative)
+      return {};
+    if (*negative)
+      return getAffineConstantExpr(0, &context_);
+  }
+  return convert(compare("Gt", expr, length).value_or(false) ? length : expr, /*stride=*/false);
 }
 
 std::optional<NumberTree> SympyReader::number(py::handle expr, StringRef text) {
@@ -112,7 +151,7 @@ bool SympyReader::atLeastZero(const NumberTree& tree) const {
       if (auto number = dyn_cast<AffineConstantExpr>(part))
         known &= number.getValue() >= 0;
       else if (auto symbol = dyn_cast<AffineSymbolExpr>(part))
-        known &= not_negative_.contains(symbol.getPosition()) || definitions_.contains(symbol.getPosition());
+        known &= not_negative_.contains(symbol.getPosition());
     });
     return known;
   }
@@ -226,11 +265,11 @@ AffineExpr SympyReader::convert(py::handle expr, bool stride) {
       result = kind == "Add" ? result + operand(i) : result * operand(i);
     return result;
   }
-  if ((kind == "FloorDiv" || kind == "CleanDiv") && positive(1))
+  if ((kind == "FloorDiv" || kind == "CleanDiv") && positive(1) && divides(operand(0)) && divides(operand(1)))
     return operand(0).floorDiv(operand(1));
-  if ((kind == "Mod" || kind == "PythonMod") && positive(1))
+  if ((kind == "Mod" || kind == "PythonMod") && positive(1) && divides(operand(0)) && divides(operand(1)))
     return operand(0) % operand(1);
-  if (kind == "ModularIndexing" && positive(1) && positive(2))
+  if (kind == "ModularIndexing" && positive(1) && positive(2) && divides(operand(0)))
     return operand(0).floorDiv(operand(1)) % operand(2);
   if (kind == "TruncToInt" || kind == "FloorToInt")
     if (AffineExpr whole = truncated(args[0]))

@@ -27,6 +27,9 @@ public:
   // How eager computes a SymInt or SymFloat, where sympy's form would be computed otherwise. The first one counts;
   // before the value is read.
   void define(pybind11::handle value, NumberTree tree);
+  // Where a slice of a dimension of `size` begins (each a Python int or SymInt), counted from the beginning and
+  // clamped, by what torch's guards and ranges say; null where they do not tell.
+  mlir::AffineExpr position(pybind11::handle start, pybind11::handle size);
   const std::vector<std::string>& symbols() const { return symbols_; }
   // How to compute a symbol that stands for an expression; null for torch's own symbols and where it has no such form.
   const NumberTree* definition(unsigned symbol) const;
@@ -51,9 +54,12 @@ private:
   std::vector<std::string> symbols_;
   llvm::StringMap<unsigned> numbers_;
   llvm::DenseMap<unsigned, NumberTree> definitions_;
-  llvm::SmallDenseSet<unsigned> not_negative_;  // torch's own symbols of which that is known
-  llvm::StringMap<NumberTree> computed_;        // by torch's expression
-  pybind11::object shape_env_;                  // of the SymInt being read
+  bool divides(mlir::AffineExpr expr) const;
+  // "Ge", "Lt" and so on; none: not known.
+  std::optional<bool> compare(const char* relation, pybind11::handle lhs, pybind11::handle rhs) const;
+  llvm::SmallDenseSet<unsigned> not_negative_;                              // the symbols of which that is known
+  llvm::StringMap<NumberTree> computed_;                                    // by torch's expression
+  pybind11::object shape_env_;                                              // of the SymInt being read
   llvm::DenseMap<std::pair<PyObject*, unsigned>, mlir::AffineExpr> nodes_;  // by SymNode: many sizes share one
   std::vector<pybind11::object> alive_;                                     // keeps nodes_'s keys from being reused
 };

@@ -48,11 +48,12 @@ def outside(gm: GraphModule) -> Reasons:
 
 
 def returns_objects(gm: GraphModule) -> bool:
-    """Whether inputs that no plan reads are among what the graph returns, or numbers made of them."""
+    """Whether the graph returns more than tensors and integers: inputs that no plan reads, numbers made of them, booleans and real
+    numbers. Python passes them on, beside the plan."""
     nested = _nested_lengths(gm)
     for node in gm.graph.output_node().all_input_nodes:
         value = node.meta.get("val")
-        if node.op == "placeholder" and _is_object(value):
+        if isinstance(value, torch.SymBool | torch.SymFloat) or (node.op == "placeholder" and _is_object(value)):
             return True
         if isinstance(value, torch.SymInt) and nested & value.node.expr.free_symbols:
             return True

@@ -41,6 +41,7 @@ CASES: dict[str, Callable[[torch.Tensor], Any]] = {
     "threshold": lambda x: F.threshold(x, x.shape[1] / 30, 0.0) + 1,
     "integer result": lambda x: (x * 2, math.ceil(x.shape[1] / 3)),
     "real result": lambda x: (x * 2, x.shape[1] / 3),
+    "boolean result": lambda x: (x * 2, x.shape[0] > 3),
     "nearest": lambda x: F.interpolate((x * 2)[None, None], scale_factor=1.7),
     "bilinear": lambda x: F.interpolate((x * 2)[None, None], scale_factor=1.7, mode="bilinear"),
     "bicubic": lambda x: F.interpolate((x * 2)[None, None], scale_factor=0.63, mode="bicubic"),
@@ -77,6 +78,52 @@ def test_what_no_plan_computes_goes_out_alone() -> None:
         assert report["kernels"]
         eager = [entry["op"] for entry in report["fallbacks"] if entry["reason"].startswith("in eager: ")]
         assert eager == ["round"]
+
+
+INTEGERS: dict[str, Callable[[torch.Tensor, int], Any]] = {
+    "quotient": lambda x, n: x * (n // 2),
+    "remainder": lambda x, n: x + n % 3,
+    "nested": lambda x, n: x * (-(n // 3) // 2),
+    "fill": lambda x, n: torch.full_like(x, n // 2),
+    "ceil": lambda x, n: x * math.ceil(n / 2),
+    "floor": lambda x, n: x * math.floor(n * 0.7),
+    "slice": lambda x, n: x[n:] * 2,
+    "select": lambda x, n: x[n] * 2,
+    "slice before": lambda x, n: x[:n] * 2,
+    "written slice": lambda x, n: x.slice_scatter(x[n:] * 3, 0, n) + 1,
+    "results": lambda x, n: (x * 2, n // 2, n % 3, -n // 2, n / 3),
+    "largest": lambda x, n: x * max(n, -2) * min(n, 1) * abs(n),
+}
+
+
+@pytest.mark.parametrize("name", INTEGERS)
+def test_integers_below_zero(name: str) -> None:
+    function = INTEGERS[name]
+    x = torch.arange(48.0).reshape(6, 8)
+    compiled = torch.compile(function, backend="zefuse", dynamic=True)
+    with torch.no_grad():
+        for n in (-3, -5, -1, 3, 5, 1, -10 if "slice" in name else -4):
+            torch.testing.assert_close(compiled(x, n), function(x, n))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x[-10:] * 2,
+        lambda x: x[:, -10:-2].clone(),
+        lambda x: x.slice_scatter(x[-10:] * 2, 0, -10) + 1,
+        lambda x: x[5:] * 2,
+        lambda x: x.slice_scatter(x[5:] * 2, 0, 5) + 1,
+        lambda x: x[-1] + x[x.shape[0] // 2 :].sum(0),
+    ],
+    ids=["end", "range", "written", "past the end", "written past the end", "last"],
+)
+def test_slices_longer_than_the_dimension(function: Any) -> None:
+    compiled = torch.compile(function, backend="zefuse", dynamic=True)
+    with torch.no_grad():
+        for rows in (6, 12, 3, 40):
+            x = torch.randn(rows, rows + 1)
+            torch.testing.assert_close(compiled(x), function(x))
 
 
 def test_in_training() -> None:
