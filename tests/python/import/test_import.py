@@ -94,7 +94,13 @@ def test_size_without_affine_form() -> None:
 
 def test_size_that_no_plan_computes() -> None:
     with pytest.raises(RuntimeError, match=r"symbolic size .* is neither the size of an input nor .*mark_static"):
-        one(lambda x: torch.zeros(int(x.shape[0] ** 0.5)) + 1, torch.ones(9, 2), dynamic=True)
+        one(lambda x: torch.zeros(int(round(x.shape[0] / 3, 1))) + 1, torch.ones(9, 2), dynamic=True)
+
+
+def test_real_numbers_are_computed_as_the_nodes_say() -> None:
+    """Not as sympy says, which has multiplied the constants."""
+    text = one(lambda x: torch.zeros(int(x.shape[0] * 0.7 * 3)) + 1, torch.ones(10, 2), dynamic=True)
+    assert '"trunc"' in text and "0.69999999999999996" in text and "3.000000e+00" in text
 
 
 def test_graph_without_fake_values() -> None:
