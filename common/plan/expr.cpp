@@ -5,7 +5,7 @@
 #include <cmath>
 #include <limits>
 
-#include "compiler/plan/expr_types.h"
+#include "common/plan/expr_types.h"
 
 namespace zefuse::executor {
 namespace {

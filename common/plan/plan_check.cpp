@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "compiler/plan/expr_types.h"
+#include "common/plan/expr_types.h"
 
 namespace zefuse::executor {
 namespace {

@@ -1,6 +1,6 @@
 #include "compiler/import/number_tree.h"
 
-#include "compiler/plan/expr_types.h"
+#include "common/plan/expr_types.h"
 #include "llvm/ADT/STLExtras.h"
 
 namespace zefuse::fx {

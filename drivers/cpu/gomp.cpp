@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "drivers/cpu/environment.h"
-#include "runtime/unseen_order.h"
+#include "common/base/unseen_order.h"
 
 extern "C" {
 void GOMP_parallel(void (*function)(void*), void* data, unsigned threads, unsigned flags);

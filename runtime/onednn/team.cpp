@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "common/base/first_exception.h"
-#include "runtime/unseen_order.h"
+#include "common/base/unseen_order.h"
 
 extern "C" {
 int omp_get_max_threads();

@@ -13,7 +13,7 @@
 #include "common/plan/dtype.h"
 #include "common/plan/program.h"
 #include "common/toolchain/targets.h"
-#include "compiler/plan/expr_types.h"
+#include "common/plan/expr_types.h"
 #include "runtime/executor/strided_copy.h"
 #include "runtime/ze/device.h"
 

@@ -3,7 +3,7 @@
 #include "drivers/cpu/codegen/arena.h"
 #include "drivers/cpu/codegen/codegen.h"
 #include "drivers/cpu/codegen/container.h"
-#include "runtime/unseen_order.h"
+#include "common/base/unseen_order.h"
 
 #include <dlfcn.h>
 #include <sys/mman.h>
