@@ -33,6 +33,9 @@ public:
     if (!binary)
       return singleton(expr);
     AffineExpr lhs = simplify(binary.getLHS()), rhs = simplify(binary.getRHS());
+    bool divides = expr.getKind() != AffineExprKind::Add && expr.getKind() != AffineExprKind::Mul;
+    if (divides && constantOf(rhs) == 0)  // a size: no index is in bounds, and MLIR's own simplifications divide by it
+      return rhs;
     switch (expr.getKind()) {
     case AffineExprKind::Add: return lhs + rhs;
     case AffineExprKind::Mul: return lhs * rhs;

@@ -78,6 +78,16 @@ std::pair<Value, Value> shareOfGroup(const ScheduleContext& context, Value group
   return {begin, limited(arith::AddIOp::create(b, loc, begin, chunk))};
 }
 
+Value atLeastOne(const ScheduleContext& context, AffineExpr count) {
+  AffineExpr simple = context.domain.space.simplify(count);
+  Value value = context.evaluator.index(simple);
+  context.evaluator.toInnermost();
+  if (auto constant = dyn_cast<AffineConstantExpr>(simple); constant && constant.getValue() > 0)
+    return value;
+  OpBuilder& b = context.builder();
+  return arith::MaxSIOp::create(b, b.getUnknownLoc(), value, constantIndex(b, b.getUnknownLoc(), 1));
+}
+
 Value ScheduleContext::combine(const Instance& instance, Value lhs, Value rhs) const {
   return emitScalarOp(builder(), combinerOf(instance.op).op, {lhs, rhs}, lanesOf(lhs));
 }

@@ -55,4 +55,7 @@ struct ScheduleContext {
 std::pair<mlir::Value, mlir::Value> shareOfGroup(const ScheduleContext& context, mlir::Value group,
                                                  mlir::AffineExpr units, double unit_cost);
 
+// A count by which units are divided. A part of a launch may have none, while others' groups run.
+mlir::Value atLeastOne(const ScheduleContext& context, mlir::AffineExpr count);
+
 }  // namespace zefuse

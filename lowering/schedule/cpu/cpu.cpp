@@ -62,8 +62,7 @@ private:
     } else if (line_dims.empty()) {
       rowBlocks(begin, end);
     } else {
-      Value per_line = e_.index(blocks);
-      e_.toInnermost();
+      Value per_line = atLeastOne(c_, blocks);
       Value first = arith::DivUIOp::create(b_, loc_, begin, per_line);
       Value up = arith::AddIOp::create(b_, loc_, end, arith::SubIOp::create(b_, loc_, per_line, one));
       Value last = arith::DivUIOp::create(b_, loc_, up, per_line);

@@ -59,8 +59,7 @@ private:
     Value group = c_.workItem("_Z12get_group_idj");
     auto [begin, end] = shareOfGroup(c_, group, space_.simplify(lines * blocks), c_.strategy.unit_cost);
     Value one = constantIndex(b_, loc_, 1), zero = constantIndex(b_, loc_, 0);
-    Value per_line = e_.index(space_.simplify(blocks));
-    e_.toInnermost();
+    Value per_line = atLeastOne(c_, blocks);
     Value up = arith::AddIOp::create(b_, loc_, end, arith::SubIOp::create(b_, loc_, per_line, one));
     auto loop = e_.openLoop(arith::DivUIOp::create(b_, loc_, begin, per_line),
                             arith::DivUIOp::create(b_, loc_, up, per_line), one);
