@@ -33,7 +33,7 @@ struct Reader {
   std::optional<AffineMap> exact;  // required strides (results, no dimensions); otherwise the library's rule
   bool channels_last = false;      // that rule for images: dense, channels innermost
   bool rows = false;               // that rule for attention: contiguous rows that do not overlap
-  bool strided = false;            // any strides: a kernel that is addressed as a call is
+  bool strided = false;            // any strides: a kernel that is addressed as a call is, a convolution's weight
   bool dense = false;              // besides `exact` strides, any without gaps
 };
 
@@ -116,7 +116,8 @@ private:
       bool full = number > 1 && use.get() != convolution.getBias() &&
                   shapeOf(cast<RankedTensorType>(use.get().getType())) == shapeOf(convolution.getType());
       reader.channels_last = image || full;
-      return reader.channels_last ? std::optional(reader) : std::nullopt;
+      reader.strided = !reader.channels_last;
+      return reader;
     }
     auto attention = dyn_cast<AttentionOp>(op);
     reader.strided = isa<AttentionGradientOp>(op) || (attention && attention.getKernel());
@@ -379,7 +380,45 @@ private:
     graph_->setAttr("zefuse.outputs", ArrayAttr::get(context_, outputs));
   }
 
+  /// Outputs that are views of one value share memory in eager: a write to one is seen in the others. Where the value's
+  /// layout suits none of them they are views of one copy, not copies of their own.
+  void copyOnceForOutputs(Value value) {
+    SmallVector<Reader> outputs;
+    for (Reader& reader : readersOf(value))
+      if (isa<func::ReturnOp>(reader.use->getOwner()) && reader.exact && !accepts(reader, layout_.at(value)))
+        outputs.push_back(reader);
+    auto type = cast<RankedTensorType>(value.getType());
+    if (llvm::all_of(outputs, [&](const Reader& reader) { return reader.view == outputs.front().view; }))
+      return;
+    auto suited = [&](AffineMap layout) {
+      return llvm::count_if(outputs, [&](const Reader& reader) { return accepts(reader, layout); });
+    };
+    AffineMap layout = contiguousLayout(type, num_symbols_);
+    SmallVector<unsigned> order(llvm::to_vector(llvm::seq<unsigned>(0, type.getRank())));
+    while (type.getRank() <= 5 && std::next_permutation(order.begin(), order.end()))
+      if (AffineMap other = permutedLayout(type, order); suited(other) > suited(layout))
+        layout = other;
+    llvm::erase_if(outputs, [&](const Reader& reader) { return !accepts(reader, layout); });
+    if (outputs.size() < 2)
+      return;
+    Reader whole = outputs.front();
+    SmallVector<AffineExpr> dims;
+    for (int64_t dim = 0; dim < type.getRank(); ++dim)
+      dims.push_back(getAffineDimExpr(dim, context_));
+    whole.view = AffineMap::get(type.getRank(), num_symbols_, dims, context_);
+    Value copy = copyKernel(value, whole, type, layout);
+    OpBuilder builder(graph_.getBody().front().getTerminator());
+    for (Reader& reader : outputs) {
+      auto viewed = cast<RankedTensorType>(reader.use->get().getType());
+      bool whole_copy = reader.view == whole.view;
+      Value view =
+          whole_copy ? copy : ViewOp::create(builder, reader.use->getOwner()->getLoc(), viewed, copy, reader.view);
+      reader.use->set(view);
+    }
+  }
+
   LogicalResult satisfyReaders(Value value) {
+    copyOnceForOutputs(value);
     SmallVector<std::tuple<AffineMap, AffineMap, Value>> copies;  // view, layout, copy
     for (Reader& reader : readersOf(value)) {
       if (accepts(reader, layout_.at(value)))

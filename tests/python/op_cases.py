@@ -286,6 +286,8 @@ CONVOLUTION = [
     Case("conv2d_channels_last", lambda x, w: F.conv2d(x.to(memory_format=torch.channels_last), w), [(2, 3, 8, 7), (5, 3, 3, 3)]),
     Case("conv2d_slice", lambda x, w: F.conv2d(x[:, 1:4, ::2], w), [(2, 5, 12, 7), (5, 3, 3, 3)]),
     Case("conv2d_computed_weight", lambda x, w: F.conv2d(x, w.exp() * 0.1), [(2, 3, 8, 7), (5, 3, 3, 3)], (torch.float32,)),
+    # The image lies channels last, so that the weight, the same values in their order, is no strided view of it.
+    Case("conv1d_weight_of_image", lambda x: (lambda y: F.conv1d(y, y.reshape(-1)[:324].reshape(4, 27, 3), padding=2))(torch.cat([x, x, x], -2)), [(2, 9, 6)], (torch.float32,)),
     Case("conv2d_chain", lambda x, v, w: F.conv2d(F.relu(F.conv2d(x, v, padding=1)) + 1, w), [(2, 3, 8, 7), (4, 3, 3, 3), (5, 4, 3, 3)], (torch.float32,)),
     Case("conv3d", lambda x, w, b: F.conv3d(x, w, b, stride=(1, 2, 1), padding=1), [(1, 3, 5, 6, 7), (4, 3, 3, 2, 3), (4,)]),
     Case("conv_transpose1d", lambda x, w: F.conv_transpose1d(x, w, stride=2), [(2, 4, 9), (4, 3, 3)]),

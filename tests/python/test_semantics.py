@@ -98,6 +98,23 @@ def test_clone_of_an_input_is_another_tensor() -> None:
     assert relative_error(ours, before * 1.9) < 1e-6
 
 
+@pytest.mark.parametrize("grad", [False, True])
+def test_outputs_that_view_one_value_share_it(grad: bool) -> None:
+    """Though none of them can lie as the value does: a convolution writes channels last."""
+
+    def function(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y = F.conv2d(x, w, groups=4)
+        return y, y.movedim(-2, -3), y[0], y.flatten(1), y.flip(0)
+
+    x, w = torch.randn(5, 4, 5, 12), torch.randn(4, 1, 1, 1)
+    with torch.set_grad_enabled(grad):
+        expected, actual = function(x, w), zefuse(function)(x, w)
+    for results in (expected, actual):
+        results[0][0].mul_(2)
+    torch.testing.assert_close(actual, expected)
+    assert [t.stride() for t in actual] == [t.stride() for t in expected]
+
+
 # What some operator makes free, though eager returned memory of its own.
 FRESH: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "cat of one": lambda x: torch.cat([x]),
