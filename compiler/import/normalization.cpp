@@ -60,11 +60,13 @@ Values emitSoftmax(Op& op, Softmax kind) {
   Value self = op.tensor("self");
   if (!isa<FloatType>(elementOf(self)))
     op.refuse("softmax of " + fx::dtypeName(elementOf(self)) + " is not lowered");
-  if (rankOf(self) == 0)
-    return {op.build.full(op.resultType(), kind == Softmax::log ? 0 : 1)};
   Value x = op.build.convert(self, fx::computeType(elementOf(self)));
   // The safe one is attention's, where the operator is not whole.
   auto* power = kind == Softmax::safe ? normalExp : exp;
+  if (rankOf(self) == 0) {  // a row of one: 1, but NaN and infinity are NaN
+    Value row = softmaxOver(op.build, op.build.reshape(x, {op.build.constant(1)}), 0, kind, power);
+    return {op.build.convert(op.build.reshape(row, {}), op.element())};
+  }
   return {op.build.convert(softmaxOver(op.build, x, op.dim("dim", rankOf(self)), kind, power), op.element())};
 }
 

@@ -195,6 +195,7 @@ REDUCTIONS = [
 NORMALIZATION = [
     Case("softmax", lambda x: (x.softmax(-1), x.softmax(0), x.softmax(1)), [T]),
     Case("log_softmax", lambda x: (x.log_softmax(-1), x.log_softmax(1)), [T]),
+    Case("softmax_zero_dim", lambda x: [f(y, -1) for f in (torch.softmax, torch.log_softmax) for y in (x, x / 0, x / 0 * 0)], [()]),
     Case("softmax_float", lambda x: F.softmax(x, -1, dtype=torch.float32), [T]),
     Case("softmax_large", lambda x: (x * 1000).softmax(-1), [T], (torch.float32,)),
     Case("layer_norm", lambda x, w, b: F.layer_norm(x, (7,), w, b), [T, (7,), (7,)]),
