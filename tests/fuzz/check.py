@@ -1,0 +1,53 @@
+"""One graph: run in eager and compiled, compared, and what differs judged: ours, torch's, or known."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from typing import Any
+
+from compare import Difference, differences
+from execute import Outcome, compiled, eager
+from known import reason_of
+from program import Program
+
+
+def check(program: Program) -> dict[str, Any]:
+    """``status``: "same", "wrong", "torch" (another backend does the same), "known" or "refused" (eager raises, as we do)."""
+    times = {"start": time.process_time()}
+    expected = eager(program)
+    times["eager"] = time.process_time()
+    ours = compiled(program)
+    times["compiled"] = time.process_time()
+    found = differences(program, expected, ours.outcomes)
+    times["compare"] = time.process_time()
+    answer = {
+        "status": "refused" if any(outcome.error for outcome in expected) else "same",
+        "fallbacks": ours.fallbacks,
+        "whole": ours.whole,
+        "graphs": ours.graphs,
+    }
+    if found:
+        answer |= _judged(program, found, expected)
+    moments = list(times.items())
+    answer["seconds"] = {name: at - before for (_, before), (name, at) in itertools.pairwise(moments)}
+    return answer
+
+
+def _judged(program: Program, found: list[Difference], expected: list[Outcome]) -> dict[str, Any]:
+    # Functionalization and torch's decompositions are not ours to mend; the second judge is asked of strides only, since
+    # decompositions keep no eager strides.
+    torchs = _kinds_of(program, expected, "aot_eager")
+    if "strides" in {difference.kind.rpartition(" ")[2] for difference in found}:
+        torchs |= {kind for kind in _kinds_of(program, expected, "decomposed") if kind.endswith("strides")}
+    worst = next((difference for difference in found if difference.kind not in torchs), None)
+    if worst is None:
+        return {"status": "torch", "kind": found[0].kind, "text": found[0].text}
+    if reason := reason_of(program, worst.kind, worst.text):
+        return {"status": "known", "kind": worst.kind, "text": worst.text, "reason": reason}
+    return {"status": "wrong", "kind": worst.kind, "text": worst.text}
+
+
+def _kinds_of(program: Program, expected: list[Outcome], backend: str) -> set[str]:
+    """Of the differences that another backend has from eager."""
+    return {difference.kind for difference in differences(program, expected, compiled(program, backend).outcomes)}

@@ -1,0 +1,265 @@
+"""Compares what a compiled program did with what eager did.
+
+A value that differs more than an operator's usual tolerance is held against eager itself, disturbed: run again with each input and
+each step's result off by about its last bit, and in double precision. What changes there by as much is not the compiler's fault: the
+program does not determine it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from execute import Outcome, eager
+from program import Program
+from torch import Tensor
+
+DISTURBED_RUNS = 6
+FACTOR = 6.0  # of what the disturbance changed
+TOLERANCE = {  # relative, absolute
+    torch.float16: (2e-3, 1e-4),
+    torch.bfloat16: (1.6e-2, 1e-4),
+    torch.float32: (4e-6, 2e-6),
+    torch.float64: (1e-12, 1e-12),
+    torch.complex64: (4e-6, 2e-6),
+    torch.complex128: (1e-12, 1e-12),
+}
+
+
+@dataclass
+class Difference:
+    kind: str  # "error", "value", "nan", "dtype", "shape", "strides", "sharing", "input value", ...
+    text: str
+
+
+def differences(program: Program, expected: list[Outcome], actual: list[Outcome]) -> list[Difference]:
+    found: list[Difference] = []
+    spread = _Spread(program, expected)
+    for call, (theirs, ours) in enumerate(zip(expected, actual, strict=True)):
+        at = f"call {call} " if len(expected) > 1 else ""
+        if (theirs.error is None) != (ours.error is None):
+            kind = "our error" if ours.error else "no error"
+            text = (ours.error or theirs.error or "").strip()
+            return [*found, Difference(kind, f"{at}{'ours' if ours.error else 'eager'}: {text}")]
+        if theirs.error is not None:
+            return found  # later calls too: eager's and our inputs may be half written
+        for name, one, other in (
+            ("output", theirs.outputs, ours.outputs),
+            ("input", theirs.inputs, ours.inputs),
+            ("gradient", theirs.gradients, ours.gradients),
+        ):
+            if len(one) != len(other):
+                found.append(Difference("count", f"{at}{len(other)} {name}s, eager {len(one)}"))
+                continue
+            for number, (eager_value, our_value) in enumerate(zip(one, other, strict=True)):
+                place = (call, name, number)
+                found += _of_value(name, f"{at}{name} {number}", place, eager_value, our_value, spread)
+        for number, (one, other) in enumerate(zip(theirs.sharing, ours.sharing, strict=False)):
+            if one != other:
+                text = f"{at}output {number} lies in {other or 'memory of its own'}, in eager in {one or 'memory of its own'}"
+                found.append(Difference("sharing", text))
+    return found
+
+
+class _Spread:
+    """The disturbed runs, made when the first value asks."""
+
+    def __init__(self, program: Program, expected: list[Outcome]) -> None:
+        self._program = program
+        self._expected = expected
+        self._runs: list[list[Outcome]] | None = None
+
+    def of(self, place: tuple[int, str, int]) -> list[Tensor]:
+        if self._runs is None:
+            self._runs = [_disturbed(self._program, seed) for seed in range(DISTURBED_RUNS)]
+            if (exact := _in_double(self._program)) is not None:
+                self._runs.append(exact)
+        call, name, number = place
+        found = []
+        for run in self._runs:
+            values = getattr(run[call], f"{name}s")
+            if run[call].error is None and number < len(values) and isinstance(values[number], Tensor):
+                found.append(values[number].detach())
+        return found
+
+
+def _of_value(
+    name: str, text: str, place: tuple[int, str, int], theirs: Any, ours: Any, spread: _Spread
+) -> list[Difference]:
+    prefix = "" if name == "output" else f"{name} "
+    if not isinstance(theirs, Tensor) or not isinstance(ours, Tensor):
+        same = type(theirs) is type(ours) and (theirs == ours or theirs != theirs)
+        return [] if same else [Difference(f"{prefix}kind", f"{text}: {ours!r}, eager {theirs!r}"[:200])]
+    for what in ("dtype", "is_nested", "requires_grad"):
+        if getattr(theirs, what) != getattr(ours, what):
+            return [
+                Difference(f"{prefix}{what}", f"{text}: {what} {getattr(ours, what)}, eager {getattr(theirs, what)}")
+            ]
+    if type(theirs) is not type(ours):
+        return [Difference(f"{prefix}type", f"{text}: {type(ours)}, eager {type(theirs)}")]
+    pairs = list(zip(_parts(theirs), _parts(ours), strict=False))
+    found: list[Difference] = []
+    for number, (one, other) in enumerate(pairs):
+        if one.shape != other.shape:
+            return [Difference(f"{prefix}shape", f"{text}: {tuple(other.shape)}, eager {tuple(one.shape)}")]
+        if _strides(one) != _strides(other):
+            found.append(
+                Difference(
+                    f"{prefix}strides",
+                    f"{text}: strides {other.stride()}, eager {one.stride()}, shape {tuple(one.shape)}",
+                )
+            )
+        found += _values(prefix, text, place, number, one, other, spread)
+    return found
+
+
+def _parts(tensor: Tensor) -> list[Tensor]:
+    """The plain tensors of which a subclass is made."""
+    tensor = tensor.detach()
+    if tensor.is_nested:
+        return [tensor.values(), tensor.offsets()]
+    if hasattr(tensor, "__tensor_flatten__"):
+        return [getattr(tensor, name) for name in tensor.__tensor_flatten__()[0]]
+    return [tensor]
+
+
+def _strides(tensor: Tensor) -> list[int]:
+    """Of what has several elements."""
+    if not tensor.numel():
+        return []
+    return [stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if size > 1]
+
+
+def _values(
+    prefix: str, text: str, place: tuple[int, str, int], part: int, theirs: Tensor, ours: Tensor, spread: _Spread
+) -> list[Difference]:
+    theirs, ours = theirs.resolve_neg().resolve_conj(), ours.resolve_neg().resolve_conj()
+    wrong = _wrong(theirs, ours)
+    if not wrong.any():
+        return []
+    one, other = _wide(theirs), _wide(ours)
+    allowed = torch.zeros(one.shape, dtype=torch.float64)
+    relative, absolute = TOLERANCE.get(theirs.dtype, (0.0, 0.0))
+    for run in spread.of(place):
+        parts = _parts(run)
+        if part >= len(parts) or parts[part].shape != theirs.shape:
+            continue
+        disturbed = parts[part]
+        if disturbed.is_floating_point() != theirs.is_floating_point():
+            continue
+        change = (_wide(disturbed.resolve_neg().resolve_conj()) - one).abs()
+        # NaN or infinity in one run and not in the other: nothing is known of this element.
+        change = torch.where(
+            disturbed.isfinite() & theirs.isfinite(), change, torch.where(_same(_wide(disturbed), one), 0.0, torch.inf)
+        )
+        allowed = torch.maximum(allowed, change)
+    gap = (other - one).abs()
+    gap = torch.where(ours.isfinite() & theirs.isfinite(), gap, torch.where(_same(one, other), 0.0, torch.inf))
+    limit = FACTOR * allowed + 8 * (relative * torch.nan_to_num(one.abs(), 0, 0, 0) + absolute)
+    # Two zeros of unlike sign are wrong where no disturbance moves them.
+    zeros = (one == 0) & (other == 0) & (allowed == 0)
+    wrong = wrong & (~(gap <= limit) | zeros) & ~allowed.isinf()
+    if theirs.dtype in (torch.float16, torch.bfloat16):  # the last bit of what is finite here and overflows there
+        wrong &= ~((one.abs() > 5e4) & (other.abs() > 5e4) & (theirs.dtype == torch.float16))
+    if not wrong.any():
+        return []
+    at = wrong.nonzero()[0].tolist()
+    index = tuple(at)
+    kind = "nan" if (theirs[index].isnan() != ours[index].isnan()) else "value"
+    count = int(wrong.sum())
+    return [
+        Difference(
+            f"{prefix}{kind}",
+            f"{text}: {count} of {wrong.numel()} elements wrong; at {at} {ours[index].item()}, eager {theirs[index].item()}"
+            f" (allowed {float(limit[index]):.3g}; {str(theirs.dtype)[6:]}, shape {tuple(theirs.shape)})",
+        )
+    ]
+
+
+def _wide(tensor: Tensor) -> Tensor:
+    return tensor.to(torch.complex128 if tensor.is_complex() else torch.float64)
+
+
+def _same(one: Tensor, other: Tensor) -> Tensor:
+    return (one == other) | (one.isnan() & other.isnan())
+
+
+def _wrong(theirs: Tensor, ours: Tensor) -> Tensor:
+    if theirs.dtype not in TOLERANCE:
+        return theirs != ours
+    relative, absolute = TOLERANCE[theirs.dtype]
+    wrong = ~torch.isclose(ours, theirs, rtol=relative, atol=absolute, equal_nan=True)
+    if theirs.is_floating_point():
+        wrong |= (theirs == 0) & (ours == 0) & (theirs.signbit() != ours.signbit()) & theirs.isfinite()
+    return wrong
+
+
+def _disturbed(program: Program, seed: int) -> list[Outcome]:
+    generator = torch.Generator().manual_seed(seed)
+
+    def off(tensor: Tensor) -> Tensor:
+        relative = 2 * torch.finfo(tensor.dtype).eps
+        noise = torch.randn(tensor.shape, generator=generator, dtype=torch.float64)
+        real = torch.float64 if tensor.dtype in (torch.float64, torch.complex128) else torch.float32
+        return 1 + (relative * noise).to(real)
+
+    def wrap(result: Any, arguments: list[Any]) -> Any:
+        if not _plain(result) or not (result.is_floating_point() or result.is_complex()) or result._base is not None:
+            return result
+        if any(result is argument or _same_storage(result, argument) for argument in arguments):
+            return result
+        return _scaled(result, off(result))
+
+    def change(inputs: list[Any]) -> list[Any]:
+        with torch.no_grad():
+            for tensor in inputs:
+                if _plain(tensor) and tensor.is_floating_point() and 0 not in tensor.stride():
+                    tensor.copy_(tensor * off(tensor))
+        return inputs
+
+    torch.manual_seed(seed)
+    return eager(program, wrap, change)
+
+
+def _scaled(result: Tensor, factor: Tensor) -> Tensor:
+    """Strides as they were: a later view may ask for them."""
+    scaled = (result * factor).to(result.dtype)
+    if scaled.stride() == result.stride():
+        return scaled
+    return torch.empty_strided(result.shape, result.stride(), dtype=result.dtype).copy_(scaled)
+
+
+def _plain(value: Any) -> bool:
+    return type(value) in (Tensor, torch.nn.Parameter) and not value.is_nested
+
+
+def _same_storage(one: Tensor, other: Any) -> bool:
+    return _plain(other) and one.numel() > 0 and one.untyped_storage().data_ptr() == other.untyped_storage().data_ptr()
+
+
+def _in_double(program: Program) -> list[Outcome] | None:
+    """The same inputs in double precision, every cast to a float too. None where inputs share memory."""
+    if any(re.search(r"\bx\d+\b", entry.text) for entry in program.inputs):
+        return None
+
+    def change(inputs: list[Any]) -> list[Any]:
+        return [_doubled(value) if _plain(value) and value.is_floating_point() else value for value in inputs]
+
+    steps = [
+        dataclasses.replace(step, text=re.sub(r"torch\.(float32|float16|bfloat16)\b", "torch.float64", step.text))
+        for step in program.steps
+    ]
+    return eager(dataclasses.replace(program, steps=steps), None, change)
+
+
+def _doubled(value: Tensor) -> Tensor:
+    if 0 in value.stride():
+        result = value.detach().to(torch.float64)
+    else:
+        result = torch.empty_strided(value.shape, value.stride(), dtype=torch.float64)
+        with torch.no_grad():
+            result.copy_(value)
+    return result.requires_grad_(value.requires_grad)

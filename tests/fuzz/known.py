@@ -1,0 +1,62 @@
+"""Differences that are known and no fault of a random program: each with its reason.
+
+``PENDING`` are faults that are being mended; an entry goes when its mend is in.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from program import Program
+
+
+@dataclass(frozen=True)
+class Known:
+    reason: str
+    kind: str  # of the difference, an expression
+    source: str = ""  # an expression that the program's source holds
+    text: str = ""  # an expression that the difference's text holds
+
+
+KNOWN: list[Known] = [
+    Known(
+        "oneDNN leaves out the padding of a convolution, where eager multiplies zeros by NaN or infinity",
+        r".*(nan|value)",
+        r"F\.conv[12]d\(.*padding=[12]",
+        r"at .* eager nan|eager -?inf",
+    ),
+    Known(
+        "outputs that view one another in eager lie apart: views of a constant, of another dtype, flattened symbolic sizes",
+        r"sharing",
+        r"(zeros|ones|full|empty|arange|eye|linspace)(_like)?\(|\.view\(torch\.|flatten|reshape|ravel|view\(",
+        r"memory of its own, in eager in output",
+    ),
+    Known(
+        "torch's shape rule and its kernel give different dtypes (pow of bool by a bool)",
+        r"our error",
+        text=r"the operator's shape rule disagrees with its kernel",
+    ),
+]
+
+PENDING: list[Known] = [
+    Known("inputs with the negative or conjugate bit", r".*", r"_neg_view|\.conj\(\)"),
+    Known("as_strided of an input with an offset", r".*", r"as_strided"),
+    Known("an empty reduction that eager refuses", r"no error", r"a?max|a?min|arg|median|kthvalue|cummax"),
+    Known(
+        "the sign of zero after relu and clamp",
+        r".*value",
+        r"relu|clamp|threshold|hardtanh|maximum|minimum|fmax|fmin",
+        r"at .* -?0\.0, eager -?0\.0",
+    ),
+    Known("lgamma of extreme values", r".*(value|nan)", r"lgamma"),
+    Known("jagged nested tensors", r".*", r"torch\.jagged"),
+]
+
+
+def reason_of(program: Program, kind: str, text: str) -> str | None:
+    source = program.make_inputs_source() + program.function_source()
+    for known in (*KNOWN, *PENDING):
+        if re.fullmatch(known.kind, kind) and re.search(known.source, source) and re.search(known.text, text):
+            return known.reason
+    return None
