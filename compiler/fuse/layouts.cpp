@@ -241,6 +241,12 @@ private:
         .wasInterrupted();
   }
 
+  /// Whether the reader sees the value as it is, so that a layout of the one is a layout of the other. A view with the
+  /// identity map may still be smaller (x[..., :-2]): with its strides the value's rows would overlap.
+  static bool readsWhole(const Reader& reader, RankedTensorType type) {
+    return reader.view.isIdentity() && llvm::equal(reader.sizes, shapeOf(type), sameValue);
+  }
+
   AffineMap choose(Value value) {
     auto type = cast<RankedTensorType>(value.getType());
     // oneDNN's quick convolutions write channels last, on every CPU (docs/onednn.md).
@@ -270,7 +276,7 @@ private:
       }
     };
     for (const Reader& reader : readers)
-      if (reader.channels_last && reader.view.isIdentity())
+      if (reader.channels_last && readsWhole(reader, type))
         consider(channelsLastLayout(reader.sizes));
     // A kernel that reads images channels last writes them so, unless a reader would mind: one order of memory on both
     // sides, and the next convolution is often behind another kernel.
@@ -280,7 +286,7 @@ private:
         layout && (satisfied(layout) >= best_count || (type.getRank() > 3 && reduces(value.getDefiningOp<KernelOp>()))))
       return layout;
     for (const Reader& reader : readers)
-      if (reader.exact && reader.view.isIdentity() && isDense(*reader.exact, reader.sizes))
+      if (reader.exact && readsWhole(reader, type) && isDense(*reader.exact, reader.sizes))
         consider(stridedLayout(reader.exact->getResults(), nullptr, num_symbols_, context_));
     // Row-major over permuted dimensions; the identity was tried. A product keeps N innermost, where oneDNN is fast.
     auto result = dyn_cast<OpResult>(value);

@@ -115,6 +115,37 @@ def test_outputs_that_view_one_value_share_it(grad: bool) -> None:
     assert [t.stride() for t in actual] == [t.stride() for t in expected]
 
 
+# Each reads computed values from their beginning, but not to their end: the view's map is the identity, its strides are
+# not those of the whole.
+BEGINNINGS: dict[str, Callable[[torch.Tensor], Any]] = {
+    "of the last dim": lambda y: y[..., :-2].clone(),
+    "of the middle": lambda y: y[:, :, :-1].clone(),
+    "of all dims": lambda y: y[:1, :-1, :-1, :17].clone(),
+    "and what reads all": lambda y: (y[..., :-2].clone(), y.sum(-1)),
+    "and their sum": lambda y: (y[..., :-2].clone(), y[..., :-2].sum(-1)),
+    "by a pad": lambda y: F.pad(y, (0, -2)),
+    "transposed": lambda y: y[..., :-2].transpose(1, -1).contiguous(),
+    "channels of an image": lambda y: F.conv2d(y[:, :3], torch.ones(2, 3, 1, 1)),
+    "of a convolution": lambda y: F.conv2d(y, torch.ones(2, y.shape[1], 1, 1))[..., :-2].clone(),
+    "of a product": lambda y: (y @ torch.ones(19, 5))[..., :-2].clone(),
+}
+
+
+@pytest.mark.parametrize("device", ["cpu", "gpu:0"])
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("name", BEGINNINGS)
+def test_beginnings_of_computed_values(name: str, dynamic: bool, device: str) -> None:
+    def function(x: torch.Tensor, permuted: torch.Tensor) -> Any:
+        return BEGINNINGS[name](x + permuted.permute(0, 2, 3, 1) * 2)
+
+    x, permuted = torch.randn(2, 5, 7, 19), torch.randn(2, 19, 5, 7)
+    actual = zefuse(function, dynamic=dynamic, options={"device": device})(x, permuted)
+    expected = function(x, permuted)
+    torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-4)
+    leaves = [torch.utils._pytree.tree_leaves(results) for results in (actual, expected)]
+    assert [t.stride() for t in leaves[0]] == [t.stride() for t in leaves[1]]
+
+
 # What some operator makes free, though eager returned memory of its own.
 FRESH: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "cat of one": lambda x: torch.cat([x]),
