@@ -31,26 +31,84 @@ void copiesToViews(func::FuncOp graph) {
   }
 }
 
-/// An output that eager returned in memory of its own gets a copy where it would share an argument's or another
-/// output's, whatever op that is free here made it (a clone, cat of one tensor, padding by nothing).
-void ownMemory(func::FuncOp graph) {
+/// Outputs that share memory in eager, not an argument's, and that are views of one value here.
+struct Sharing {
+  Attribute storage;
+  Value source;
+  SmallVector<std::pair<OpOperand*, AffineMap>> outputs;  // with eager's strides
+};
+
+SmallVector<Sharing> sharingOutputs(func::FuncOp graph) {
+  SmallVector<Sharing> found;
   auto output = cast<func::ReturnOp>(graph.getBody().front().getTerminator());
-  DenseMap<Value, Attribute> owners;  // value behind views: the storage of the first output that shows it
-  OpBuilder builder(output);
   for (Attribute attr : graph->getAttrOfType<ArrayAttr>("zefuse.outputs")) {
     auto entry = dyn_cast<DictionaryAttr>(attr);
     if (!entry || !entry.get("result") || entry.get("argument"))
       continue;
-    OpOperand& use = output->getOpOperand(entry.getAs<IntegerAttr>("result").getInt());
-    Value source = throughViews(use.get());
+    OpOperand* use = &output->getOpOperand(entry.getAs<IntegerAttr>("result").getInt());
+    Value source = throughViews(use->get());
     Attribute storage = entry.get("storage") ? entry.get("storage") : entry.get("result");
-    if (!isa<BlockArgument>(source) && owners.try_emplace(source, storage).first->second == storage)
-      continue;
-    Location location = use.get().getLoc();
-    AffineMap strides = entry.getAs<AffineMapAttr>("strides").getValue();
-    Value copy = copyOf(builder, location, cutRepeats(builder, location, use.get(), strides.getResults()));
-    use.set(repeatTo(builder, location, copy, cast<RankedTensorType>(use.get().getType())));
+    auto it = llvm::find_if(
+        found, [&](const Sharing& sharing) { return sharing.storage == storage && sharing.source == source; });
+    if (it == found.end()) {
+      found.push_back({storage, source, {}});
+      it = std::prev(found.end());
+    }
+    it->outputs.emplace_back(use, entry.getAs<AffineMapAttr>("strides").getValue());
   }
+  return found;
+}
+
+/// `value`, what it is a view of, and so on.
+SmallVector<Value> viewsBehind(Value value) {
+  SmallVector<Value> chain = {value};
+  while (auto view = chain.back().getDefiningOp<ViewOp>())
+    chain.push_back(view.getSource());
+  return chain;
+}
+
+Value copyWith(AffineMap strides, Value value, OpBuilder& builder) {
+  Location location = value.getLoc();
+  Value copy = copyOf(builder, location, cutRepeats(builder, location, value, strides.getResults()));
+  return repeatTo(builder, location, copy, cast<RankedTensorType>(value.getType()));
+}
+
+/// What all of these outputs are views of is what eager has in memory: they become views of one copy of it.
+void giveMemory(const Sharing& sharing) {
+  OpBuilder builder(sharing.outputs.front().first->getOwner());
+  SmallVector<Value> chain = viewsBehind(sharing.outputs.front().first->get());
+  for (auto [use, _] : sharing.outputs) {
+    SmallVector<Value> other = viewsBehind(use->get());
+    llvm::erase_if(chain, [&](Value value) { return !llvm::is_contained(other, value); });
+  }
+  Value base = chain.front();
+  if (isa<BlockArgument>(base)) {  // eager had a copy whose place here is not known
+    for (auto [use, strides] : sharing.outputs)
+      use->set(copyWith(strides, use->get(), builder));
+    return;
+  }
+  auto whole = llvm::find_if(sharing.outputs, [&](auto& output) { return output.first->get() == base; });
+  Value copy =
+      whole != sharing.outputs.end() ? copyWith(whole->second, base, builder) : copyOf(builder, base.getLoc(), base);
+  for (auto [use, _] : sharing.outputs) {
+    Value view = copy;
+    SmallVector<Value> steps = viewsBehind(use->get());
+    for (Value step : llvm::reverse(ArrayRef(steps.begin(), llvm::find(steps, base)))) {
+      auto made = step.getDefiningOp<ViewOp>();
+      view = ViewOp::create(builder, made.getLoc(), made.getType(), view, made.getMap());
+    }
+    use->set(view);
+  }
+}
+
+/// Outputs that eager returned in memory of their own get a copy where they would share an argument's or another
+/// output's, whatever op that is free here made it (a clone, cat of one tensor, padding by nothing, flip). Views are
+/// not yet composed: which value they share is seen.
+void ownMemory(func::FuncOp graph) {
+  DenseSet<Value> owned;
+  for (const Sharing& sharing : sharingOutputs(graph))
+    if (isa<BlockArgument>(sharing.source) || !owned.insert(sharing.source).second)
+      giveMemory(sharing);
 }
 
 /// Equal computations are distinct tensors to the caller when each is an output: the mark keeps CSE from merging them.
@@ -66,12 +124,12 @@ void markOutputs(func::FuncOp graph) {
 
 LogicalResult prepare(func::FuncOp graph) {
   copiesToViews(graph);
+  ownMemory(graph);
   RewritePatternSet patterns(graph.getContext());
   ViewOp::getCanonicalizationPatterns(patterns, graph.getContext());
   // Folding and dead code only besides the view patterns: linalg's own canonicalizations would undo our copies.
   if (failed(applyPatternsGreedily(graph, std::move(patterns))))
     return graph.emitError("views do not reach a fixed point");
-  ownMemory(graph);
   markOutputs(graph);
   IRRewriter rewriter(graph.getContext());
   DominanceInfo dominance(graph);

@@ -146,6 +146,33 @@ def test_beginnings_of_computed_values(name: str, dynamic: bool, device: str) ->
     assert [t.stride() for t in leaves[0]] == [t.stride() for t in leaves[1]]
 
 
+# Operators that are free here, though eager returned memory of its own, and views of it.
+VIEWS_OF_FREE: dict[str, Callable[[torch.Tensor, torch.Tensor], Any]] = {
+    "flip": lambda x, y: (lambda v: (v, v.t(), v[1:]))(x.flip(-1)),
+    "parts of a flip": lambda x, y: (lambda v: (v[0], v[1:]))(x.flip(-1)),
+    "flips of the same": lambda x, y: (lambda v, w: (v, v.t(), w, w.t()))(x.flip(-1), x.flip(-1)),
+    "clone": lambda x, y: (lambda v: (v.t(), v))(x.t().clone()),
+    "clone of what is returned": lambda x, y: (lambda v: (lambda w: (v, v[0], w, w[0]))(v.clone()))(x * 2),
+    "repeated once": lambda x, y: (lambda v: (v[:, :1].repeat_interleave(1, 1), v, v[:, :1]))(x % 2.5),
+    "expanded": lambda x, y: (lambda v: (v[0], v))(x[:1].clone().expand(3, 6)),
+    "what is also written": lambda x, y: (lambda v: (y.copy_(v), v, v.t()))(x.flip(0)),
+    "written by two": lambda x, y: (lambda v: (y.copy_(v), x.copy_(v.flip(0)), v[0]))(x.flip(0)),
+}
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("name", VIEWS_OF_FREE)
+def test_views_of_what_is_free_share_its_memory(name: str, dynamic: bool) -> None:
+    function = VIEWS_OF_FREE[name]
+    theirs = torch.randn(4, 6), torch.randn(4, 6)
+    ours = theirs[0].clone(), theirs[1].clone()
+    expected, actual = function(*theirs), zefuse(function, dynamic=dynamic)(*ours)
+    torch.testing.assert_close((ours, actual), (theirs, expected))
+    assert [t.stride() for t in actual] == [t.stride() for t in expected]
+    places = [[t.untyped_storage().data_ptr() for t in (*i, *o)] for i, o in ((ours, actual), (theirs, expected))]
+    assert [list(map(p.index, p)) for p in places[:1]] == [list(map(p.index, p)) for p in places[1:]]
+
+
 # What some operator makes free, though eager returned memory of its own.
 FRESH: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "cat of one": lambda x: torch.cat([x]),
