@@ -148,6 +148,15 @@ def round_decimals(self: torch.Tensor, *, decimals: int = 0) -> Any:
     return ((x / scale).round() * scale if decimals < 0 else (x * scale).round() / scale).to(self.dtype)
 
 
+def nan_to_num(
+    self: torch.Tensor, nan: float | None = 0.0, posinf: float | None = None, neginf: float | None = None
+) -> Any:
+    """torch's own, which refuses the complex numbers that eager takes."""
+    if self.is_complex():
+        return NotImplemented
+    return torch._refs.nan_to_num(self, nan, posinf, neginf)
+
+
 def unbind_copy(self: torch.Tensor, dim: int = 0) -> list[torch.Tensor]:
     return [piece.clone() for piece in self.unbind(dim)]
 
@@ -164,6 +173,7 @@ def composites() -> dict[Any, Callable[..., Any]]:
         aten.masked_scatter.default: masked_scatter,
         aten.masked_scatter_backward.default: masked_scatter_backward,
         aten.mkldnn_rnn_layer.default: lstm_layer,
+        aten.nan_to_num.default: nan_to_num,
         aten.native_dropout.default: native_dropout,
         aten.put.default: put,
         aten.replication_pad1d_backward.default: replication_pad_backward,
