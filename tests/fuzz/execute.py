@@ -71,15 +71,33 @@ def compiled(program: Program, backend: str = "zefuse") -> Compiled:
 
 
 def _decomposed(gm: torch.fx.GraphModule, inputs: list[Any]) -> Any:
-    """aot_eager with the decompositions that zefuse asks for."""
+    """aot_eager with the decompositions that zefuse asks for, and with the strides that torch's trace has for outputs."""
     from torch._dynamo.backends.common import aot_autograd
-    from torch._functorch.compilers import nop
 
     from zefuse.decompositions import decompositions
 
-    return aot_autograd(fw_compiler=nop, decompositions=decompositions(), keep_inference_input_mutations=True)(
+    return aot_autograd(fw_compiler=_as_traced, decompositions=decompositions(), keep_inference_input_mutations=True)(
         gm, inputs
     )
+
+
+def _as_traced(gm: torch.fx.GraphModule, inputs: list[Any]) -> Callable[..., Any]:
+    from torch._functorch.aot_autograd import make_boxed_func
+
+    (results,) = next(node for node in gm.graph.nodes if node.op == "output").args
+    metas = [node.meta.get("val") if isinstance(node, torch.fx.Node) else None for node in results]
+
+    def laid(made: Any, meta: Any) -> Any:
+        if not (isinstance(made, Tensor) and isinstance(meta, Tensor)) or made.layout is not torch.strided:
+            return made
+        if made.stride() == meta.stride() or not all(isinstance(n, int) for n in (*meta.shape, *meta.stride())):
+            return made
+        return torch.empty_strided(meta.shape, meta.stride(), dtype=made.dtype).copy_(made)
+
+    def run(*args: Any) -> Any:
+        return tuple(laid(made, meta) for made, meta in zip(gm(*args), metas, strict=True))
+
+    return make_boxed_func(run)
 
 
 def _direct(program: Program, backend: str, options: dict[str, str]) -> Callable[..., Any]:

@@ -28,6 +28,7 @@ def generate(seed: str, column: Column) -> Program:
     rng = random.Random(f"{seed} {column.name}")
     sizes = _sizes(rng, column)
     program = Program(column.name, sizes, _inputs(rng, column, sizes), [], [])
+    program.sizes[:] = [_with_inputs(program, each) for each in sizes]
     tensors = run_inputs(program, program.sizes[0])
     values = [
         Value(entry.name, tensor, tensor.requires_grad)
@@ -54,6 +55,15 @@ def run_inputs(program: Program, sizes: dict[str, int]) -> list[Any]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return space["make_inputs"](**sizes)
+
+
+def _with_inputs(program: Program, sizes: dict[str, int]) -> dict[str, int]:
+    """These sizes, without those of zero where an input is a part of another (``x0[0]``)."""
+    try:
+        run_inputs(program, sizes)
+    except IndexError:
+        return {name: max(size, 1) for name, size in sizes.items()}
+    return sizes
 
 
 def _sizes(rng: random.Random, column: Column) -> list[dict[str, int]]:
