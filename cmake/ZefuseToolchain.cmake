@@ -13,6 +13,7 @@ set(CMAKE_CXX_FLAGS_RELEASE "-O2")  # no NDEBUG: our asserts are cheap and find 
 
 add_compile_options(-Wall -Wextra -Wno-unused-parameter -Wno-missing-field-initializers)
 if(ZEFUSE_SANITIZE)
+  add_compile_definitions(ZEFUSE_SANITIZED)  # tests leave out what limits memory
   add_compile_options(-fsanitize=${ZEFUSE_SANITIZE} -fno-omit-frame-pointer -g1)
   add_link_options(-fsanitize=${ZEFUSE_SANITIZE})
 endif()

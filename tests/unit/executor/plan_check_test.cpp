@@ -158,8 +158,8 @@ const Damage damages[] = {
     {"input 0 'x' refers to expression", [](auto& p) { p.inputs[0]->sizes[0] = 1000; }},
     {"dimensions; at most",
      [](auto& p) {
-       p.values[0]->sizes.assign(40, 0);
-       p.values[0]->strides.assign(40, 0);
+       p.values[0]->sizes.assign(executor::max_rank + 1, 0);
+       p.values[0]->strides.assign(executor::max_rank + 1, 0);
      }},
     {"no tensor input", [](auto& p) { p.buffers[0]->index = 5; }},
     {"lives from step", [](auto& p) { p.buffers[1]->last_step = 99; }},
