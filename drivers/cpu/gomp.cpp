@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "drivers/cpu/environment.h"
 #include "common/base/unseen_order.h"
+#include "drivers/cpu/environment.h"
 
 extern "C" {
 void GOMP_parallel(void (*function)(void*), void* data, unsigned threads, unsigned flags);

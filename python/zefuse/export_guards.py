@@ -125,7 +125,7 @@ class _Arguments:
 
     def _assertions(self) -> Iterator[str]:
         """``torch._check`` of sizes, which the graph asserts. Those of data are no guards of arguments."""
-        import sympy
+        import sympy  # type: ignore[import-untyped]
         from torch.utils._sympy.printers import PythonPrinter
 
         conditions = []
@@ -149,7 +149,7 @@ class _Arguments:
         from torch.utils._sympy.solve import try_solve
 
         sizes = [
-            (size.node.expr, f"L['#{number}'].size()[{dim}]")
+            (size.node.expr, f"L['#{number}'].size()[{dim}]")  # type: ignore[attr-defined]
             for number, value in enumerate(self._values)
             if isinstance(value, torch.Tensor)
             for dim, size in enumerate(value.shape)

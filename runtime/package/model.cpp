@@ -11,9 +11,9 @@
 
 #include "common/base/fork.h"
 #include "common/plan/dtype.h"
+#include "common/plan/expr_types.h"
 #include "common/plan/program.h"
 #include "common/toolchain/targets.h"
-#include "common/plan/expr_types.h"
 #include "runtime/executor/strided_copy.h"
 #include "runtime/ze/device.h"
 

@@ -16,7 +16,18 @@ ROOT = Path(__file__).resolve().parents[2]
 def test_every_environment_variable_is_documented() -> None:
     """The two sets are closed: what the sources name and what the page lists is the same."""
     sources = subprocess.run(
-        ["git", "ls-files", "-co", "--exclude-standard", "common", "drivers", "compiler", "lowering", "runtime", "python"],
+        [
+            "git",
+            "ls-files",
+            "-co",
+            "--exclude-standard",
+            "common",
+            "drivers",
+            "compiler",
+            "lowering",
+            "runtime",
+            "python",
+        ],
         cwd=ROOT,
         capture_output=True,
         text=True,

@@ -150,5 +150,10 @@ def test_links_point_down_and_are_needed(target: str, link: str) -> None:
         assert FLOOR[folder] <= FLOOR[highest], f"{target} links {link}: {folder} stands above {highest}"
     if (target, link) in LINKS_WITHOUT_INCLUDE or (target, "*") in LINKS_WITHOUT_INCLUDE:
         return
-    asked = {folder_of(name) for file in sources() if folder_of(str(file.relative_to(ROOT))) in here for name in includes(file)}
+    asked = {
+        folder_of(name)
+        for file in sources()
+        if folder_of(str(file.relative_to(ROOT))) in here
+        for name in includes(file)
+    }
     assert there & asked, f"{target} links {link}, and no file of {', '.join(sorted(here))} includes anything of it"

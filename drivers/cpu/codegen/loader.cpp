@@ -1,9 +1,9 @@
 // Container to code in memory. No LLVM here: a driver without a compiler links this file, container.cpp, arena.cpp,
 // isa.cpp and a compileSpirv that refuses.
+#include "common/base/unseen_order.h"
 #include "drivers/cpu/codegen/arena.h"
 #include "drivers/cpu/codegen/codegen.h"
 #include "drivers/cpu/codegen/container.h"
-#include "common/base/unseen_order.h"
 
 #include <dlfcn.h>
 #include <sys/mman.h>
