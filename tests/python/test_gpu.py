@@ -706,7 +706,7 @@ def test_lost_device() -> None:
 
 def test_launch_without_memory() -> None:
     """Nothing reads what it did not write, the call says which kernel, and the next call is as good as any."""
-    first, second, third, counters = in_child(**SMALL, ZEFUSE_CPU_DRIVER_GPU_FAULT="no-memory:4")
+    first, second, third, _ = in_child(**SMALL, ZEFUSE_CPU_DRIVER_GPU_FAULT="no-memory:4")
     assert first == "error True"
     assert second.startswith("OutOfMemoryError") and "ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY" in second, second
     assert "no memory left" in second and "the device was at step 1 (Launch 'matmul_8x32')" in second, second

@@ -139,7 +139,7 @@ def test_targets_are_read() -> None:
     assert ("zefuse_executor", "zefuse_onednn") in links()
 
 
-@pytest.mark.parametrize("target,link", links())
+@pytest.mark.parametrize(("target", "link"), links())
 def test_links_point_down_and_are_needed(target: str, link: str) -> None:
     found = targets()
     here, there = found[target][0], found[link][0]
