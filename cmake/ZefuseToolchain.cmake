@@ -53,5 +53,10 @@ function(zefuse_sanitized_test name)
     string(JOIN " " options suppressions=${PROJECT_SOURCE_DIR}/tests/sanitizers/tsan.supp die_after_fork=0 handle_segv=0
            allocator_may_return_null=1)
     set_tests_properties(${name} PROPERTIES ENVIRONMENT_MODIFICATION "TSAN_OPTIONS=set:${options}")
+  elseif(ZEFUSE_SANITIZE MATCHES "address")
+    # LLVM gives threads that compile a signal stack of its own, which the sanitizer would unmap when they end.
+    set(options use_sigaltstack=0 handle_segv=0 allocator_may_return_null=1)
+    list(JOIN options ":" options)
+    set_tests_properties(${name} PROPERTIES ENVIRONMENT_MODIFICATION "ASAN_OPTIONS=set:${options}")
   endif()
 endfunction()
