@@ -18,13 +18,24 @@ struct Write {
   int64_t input = -1;    // of the body, where it reads the argument
 };
 
+/// Whether the use is a function result with memory of its own: what lies in an argument is read there.
+bool isReturned(func::FuncOp graph, OpOperand& use) {
+  if (!isa<func::ReturnOp>(use.getOwner()))
+    return false;
+  for (Attribute attr : graph->getAttrOfType<ArrayAttr>("zefuse.outputs"))
+    if (auto entry = dyn_cast<DictionaryAttr>(attr))
+      if (auto number = entry.getAs<IntegerAttr>("result"); number && number.getInt() == use.getOperandNumber())
+        return !entry.contains("argument");
+  return true;
+}
+
 /// A function result that goes to an argument's memory and nowhere else.
 BlockArgument writtenArgument(func::FuncOp graph, OpResult result) {
-  auto returned = [](OpOperand& use) { return isa<func::ReturnOp>(use.getOwner()); };
+  auto returned = [&](OpOperand& use) { return isReturned(graph, use); };
   if (llvm::count_if(result.getUses(), returned) != 1)
     return {};
   for (OpOperand& use : result.getUses()) {
-    if (!isa<func::ReturnOp>(use.getOwner()))
+    if (!isReturned(graph, use))
       continue;
     for (Attribute attr : graph->getAttrOfType<ArrayAttr>("zefuse.outputs")) {
       auto entry = dyn_cast<DictionaryAttr>(attr);
@@ -38,11 +49,11 @@ BlockArgument writtenArgument(func::FuncOp graph, OpResult result) {
   return {};
 }
 
-bool isReturnedThroughViews(Value value) {
-  return llvm::any_of(value.getUsers(), [](Operation* user) {
+bool isReturnedThroughViews(func::FuncOp graph, Value value) {
+  return llvm::any_of(value.getUsers(), [&](Operation* user) {
     auto view = dyn_cast<ViewOp>(user);
-    return view && (isReturnedThroughViews(view) ||
-                    llvm::any_of(view->getUsers(), [](Operation* op) { return isa<func::ReturnOp>(op); }));
+    return view && (isReturnedThroughViews(graph, view) ||
+                    llvm::any_of(view->getUses(), [&](OpOperand& use) { return isReturned(graph, use); }));
   });
 }
 
@@ -64,7 +75,7 @@ bool isReadThroughViews(Value value, Operation* op) {
 
 std::optional<Write> writeOf(func::FuncOp graph, KernelOp kernel, OpResult result) {
   BlockArgument argument = writtenArgument(graph, result);
-  if (!argument || isReturnedThroughViews(result) || isReadAfter(argument, kernel) ||
+  if (!argument || isReturnedThroughViews(graph, result) || isReadAfter(argument, kernel) ||
       isReadThroughViews(argument, kernel))
     return std::nullopt;
   auto strides = graph.getArgAttrOfType<AffineMapAttr>(argument.getArgNumber(), "zefuse.strides");

@@ -117,6 +117,7 @@ struct Graph {
   std::vector<Node> nodes;  // topological order; inputs first
   std::vector<Argument> outputs;
   std::vector<unsigned> any_strides;  // outputs whose strides nobody relies on
+  std::vector<unsigned> aliases;      // outputs that the caller takes for views of an input, where they begin included
   std::vector<std::string> symbols;
   std::vector<SymbolSource> symbol_sources;
 };

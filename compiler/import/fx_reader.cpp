@@ -117,10 +117,14 @@ void Reader::readNode(const py::object& node) {
     if (!py::isinstance<py::tuple>(outputs) && !py::isinstance<py::list>(outputs))
       outputs = py::make_tuple(outputs);
     graph.outputs = argument(outputs).items;
-    // python/zefuse/saved_strides.py writes these two.
-    if (py::dict metadata = node.attr("meta"); metadata.contains("zefuse_any_strides"))
+    // python/zefuse/saved_strides.py writes the first and an input's zefuse_strides, output_aliases.py the second.
+    py::dict metadata = node.attr("meta");
+    if (metadata.contains("zefuse_any_strides"))
       for (py::handle number : metadata["zefuse_any_strides"])
         graph.any_strides.push_back(py::cast<unsigned>(number));
+    if (metadata.contains("zefuse_aliases"))
+      for (py::handle number : metadata["zefuse_aliases"])
+        graph.aliases.push_back(py::cast<unsigned>(number));
     return;
   }
   Node into;

@@ -254,7 +254,7 @@ private:
     for (const Write& write : writes_)
       if (write.argument == argument)
         fail(node, "an input is written twice");
-    writes_.push_back({index, argument, value});
+    writes_.push_back({index, self.node, storageOf(graph_, source.node), argument, value});
     values_[index] = {value};
     return true;
   }
@@ -319,6 +319,16 @@ private:
            (first.getValue() + reach.getValue()) * elementBytes(to) > limit.getValue() * elementBytes(from);
   }
 
+  /// The input that is overwritten with what `storage` holds, when AOTAutograd takes the output for a view of it: then
+  /// it asks the output where in the input's storage it begins (python/zefuse/output_aliases.py).
+  BlockArgument writtenWith(unsigned storage, unsigned output) {
+    auto write = llvm::find_if(writes_, [&](const Write& each) { return each.source == storage; });
+    if (write == writes_.end() || !llvm::is_contained(graph_.aliases, output))
+      return {};
+    const fx::TensorMeta &made = graph_.nodes[storage].meta.tensor, &input = graph_.nodes[write->input].meta.tensor;
+    return made.sizes == input.sizes && made.strides == input.strides ? write->argument : BlockArgument();
+  }
+
   void importOutputs() {
     SmallVector<Value> results;
     SmallVector<Attribute> outputs;
@@ -341,8 +351,9 @@ private:
         entry.append("result", b_.getI64IntegerAttr(results.size()));
         entry.append("strides", mapOf(node.meta.tensor.strides));
         const Node& base = graph_.nodes[storage];
-        if ((base.kind == Node::Kind::input || base.kind == Node::Kind::constant) && !mayLeave(output.node, storage)) {
-          auto argument = cast<BlockArgument>(values_[storage][0]);
+        const bool given = base.kind == Node::Kind::input || base.kind == Node::Kind::constant;
+        if (auto argument = given ? cast<BlockArgument>(values_[storage][0]) : writtenWith(storage, number);
+            argument && !mayLeave(output.node, storage)) {
           entry.append("argument", b_.getI64IntegerAttr(argument.getArgNumber()));
           entry.append("offset", mapOf({offsetIn(base, node)}));
         } else {
@@ -418,6 +429,7 @@ private:
   std::vector<Values> values_;  // by FX node
   struct Write {
     unsigned node;
+    unsigned input, source;  // the FX nodes of the argument and of the storage that it is overwritten with
     BlockArgument argument;
     Value value;
   };

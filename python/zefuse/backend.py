@@ -17,7 +17,7 @@ import torch
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.exc import ShortenTraceback
 
-from zefuse import _native, saved_strides
+from zefuse import _native, output_aliases, saved_strides
 from zefuse.errors import (
     DeadlineError,
     DeviceError,
@@ -222,6 +222,7 @@ def _compile(
         return recorder(kind, compile_graph(gm, _parameter_indices(kind), options, kind), gm)
     if kind == "backward":
         return _boxed_function(_compile_backward(options, gm, example_inputs))
+    output_aliases.note(gm)
     if kind == "forward":
         saved_strides.free(gm)
     compiled = compile_graph(gm, _parameter_indices(kind), options, kind)

@@ -149,3 +149,59 @@ def test_batch_norm_updates_its_statistics() -> None:
         torch.testing.assert_close(compiled(x), other(x))
         for name, buffer in mine.named_buffers():
             torch.testing.assert_close(buffer, dict(other.named_buffers())[name])
+
+
+def filled(x: torch.Tensor) -> torch.Tensor:
+    return x[:].fill_(0.5).chunk(2, -1)[0]
+
+
+def added(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    x.add_(1)
+    return x.chunk(2, -1)[1], x * 2
+
+
+def before_and_after(x: torch.Tensor) -> torch.Tensor:
+    x.mul_(2)
+    view = x.split(x.shape[0] // 2)[1]
+    x.add_(1)
+    return view
+
+
+@pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
+@pytest.mark.parametrize("function", [filled, added, before_and_after])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: torch.arange(24.0).reshape(3, 8)[1],
+        lambda: torch.arange(48.0).reshape(3, 2, 8)[1],
+        lambda: torch.arange(48.0).reshape(3, 8, 2)[1].t(),
+    ],
+    ids=["row", "matrix", "transposed"],
+)
+def test_a_returned_view_of_what_was_written_is_a_view_of_the_input(
+    function: Function, make: Callable[[], torch.Tensor], dynamic: bool
+) -> None:
+    """AOTAutograd rebuilds a view with symbolic sizes from where the graph's own output begins."""
+    torch._dynamo.reset()
+    mine, other = make(), make()
+    graphs: list[Any] = []
+    with backend.observe(lambda _, graph: graphs.append(graph)):
+        made = torch.compile(function, backend="zefuse", dynamic=dynamic)(mine)
+    expected = function(other)
+    torch.testing.assert_close(made, expected, rtol=0, atol=0)
+    torch.testing.assert_close(mine, other, rtol=0, atol=0)
+    view, wanted = (made[0], expected[0]) if isinstance(made, tuple) else (made, expected)
+    assert view.untyped_storage().data_ptr() == mine.untyped_storage().data_ptr()
+    assert (view.storage_offset(), view.stride()) == (wanted.storage_offset(), wanted.stride())
+    assert graphs[0].counters()["launches"] == 1 and graphs[0].counters()["copies"] == 0
+
+
+def test_a_result_that_is_also_written_has_memory_of_its_own() -> None:
+    def update(x: torch.Tensor) -> torch.Tensor:
+        y = x + 1
+        x.copy_(y)
+        return y
+
+    x = torch.arange(24.0).reshape(3, 8)[1]
+    y = torch.compile(update, backend="zefuse", dynamic=True)(x)
+    assert torch.equal(x, y) and x.untyped_storage().data_ptr() != y.untyped_storage().data_ptr()
