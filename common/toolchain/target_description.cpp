@@ -16,6 +16,8 @@ std::optional<TargetDescription> TargetDescription::intelGpu(std::string_view pr
   target.name = product;
   target.kind = Kind::intel_gpu;
   target.vector_width = 8;       // at most: a work-item's access is 16 bytes (docs/lowering.md)
+  // Kernels see memory of the executor's own, never a caller's: its device side places buffers so (arena_alignment).
+  target.buffer_alignment = 64;
   target.private_row_bytes = 0;  // private arrays of this size would spill to memory
   target.subgroup_size = 16;     // the one size that all have
   target.max_group_size = gpu->max_group_size;

@@ -23,6 +23,7 @@ struct TargetDescription {
   int64_t local_memory_bytes = 0;
   int64_t resident_items = 1;     // work-items that the largest variant runs at a time
   int64_t accumulator_bytes = 0;  // of a hardware thread's registers, that a product may fill
+  int64_t buffer_alignment = 1;  // bytes: every pointer that a launch is given is a multiple of it
   bool f64 = true;
   MatrixEngine matrix;
   int64_t engine_accumulator_bytes = 0;  // as accumulator_bytes, on the matrix engine

@@ -235,6 +235,11 @@ private:
     }
     if (failed(module))
       return repeatRefusal(kernel);
+    // Its layouts hold where a tensor begins; a pointer into the middle of a buffer would also be less aligned than the
+    // schedule was told (TargetDescription::buffer_alignment).
+    for (Value operand : kernel.getOperands())
+      if (isa<RankedTensorType>(operand.getType()) && operand.getDefiningOp<ViewOp>())
+        return kernel.emitError("internal error: a kernel takes a view, not the tensor behind it");
     auto writes = kernel->getAttrOfType<DenseI64ArrayAttr>("zefuse.writes");
     for (auto [i, result] : llvm::enumerate(kernel.getResults()))
       if (writes && writes[i] >= 0)

@@ -167,7 +167,8 @@ FailureOr<ScheduledKernel> scheduleKernel(KernelOp kernel, const TargetDescripti
     bool input = next < all_inputs;
     Type tensor = input ? body.getArgument(next % inputs).getType()
                         : body.getTerminator()->getOperand((next - all_inputs) % results).getType();
-    int64_t align = bytesInMemory(cast<RankedTensorType>(tensor).getElementType());
+    int64_t align =
+        std::max<int64_t>(target.buffer_alignment, bytesInMemory(cast<RankedTensorType>(tensor).getElementType()));
     bool alone = !shared.test(input ? next % inputs : inputs + (next - all_inputs) % results);
     if (alone)
       function.setArgAttr(next, LLVM::LLVMDialect::getNoAliasAttrName(), builder.getUnitAttr());
@@ -186,6 +187,7 @@ FailureOr<ScheduledKernel> scheduleKernel(KernelOp kernel, const TargetDescripti
     scratch_pointer = entry->getArgument(next++);
     launch.scratch_bytes = scratch_bytes;
   }
+  arguments.alignment = target.buffer_alignment;
   arguments.symbols.assign(graph_symbols, Value());
   for (unsigned symbol : launch.symbols)
     arguments.symbols[symbol] =

@@ -31,6 +31,7 @@ public:
     mlir::Value status;                                 // pointer, null without checks
     llvm::SmallVector<mlir::Value> symbols;             // per graph symbol: index, null when the kernel does not use it
     llvm::DenseMap<mlir::Operation*, unsigned> checks;  // zefuse.checked_index: its number
+    int64_t alignment = 1;                              // bytes: of all pointers to tensors, a power of two
   };
 
   Evaluator(mlir::OpBuilder& builder, Domain& domain, const KernelGraph& graph, Arguments arguments)
@@ -113,6 +114,7 @@ private:
   Placed emit(Node node);
   Placed emitUncached(Node node);
   Placed emitLoad(Node node);
+  unsigned alignmentAt(mlir::AffineExpr offset, mlir::Type type, bool kept);
   // kept: a buffer of kept values, where lanes are neighbours and a last partial vector has room.
   Placed emitLoadAt(mlir::Location loc, mlir::Value pointer, mlir::AffineExpr offset, mlir::Type type, bool kept);
   Placed nothing(mlir::Operation* op, mlir::Type type);

@@ -1,5 +1,7 @@
 #include "lowering/schedule/core/evaluator.h"
 
+#include <numeric>
+
 #include "lowering/schedule/core/scalar_ops.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
@@ -236,9 +238,33 @@ Value Evaluator::address(Location loc, Type element, Value pointer, Value index,
                              LLVM::GEPNoWrapFlags::inbounds);
 }
 
+/// Bytes of which the address of lane 0 is surely a multiple: the element's, or more (up to the whole vector) where
+/// buffers begin at known boundaries and each term of the offset is a multiple of a power of two.
+unsigned Evaluator::alignmentAt(AffineExpr offset, Type type, bool kept) {
+  const int64_t element = bytesInMemory(type);
+  if (kept || !dependsOnLanes(offset) || arguments_.alignment <= element)
+    return unsigned(element);
+  int64_t known = arguments_.alignment;
+  auto meet = [&](AffineExpr factor, int64_t times) {
+    known = std::gcd(known, factor.getLargestKnownDivisor() * times * element);  // of the constant 0 it is 0
+  };
+  const LinearForm form = space_.linear(offset);
+  meet(form.constant, 1);
+  for (const LinearForm::Term& term : form.terms) {
+    const AffineExpr atom = term.atom;
+    // laneStep() takes a remainder only where lane 0 is at a multiple of their count.
+    const bool at_lanes = lanes_.aligned && dependsOnLanes(atom) &&
+                          (isa<AffineDimExpr>(atom) || (atom.getKind() == AffineExprKind::Mod && laneStep(atom)));
+    meet(term.coefficient, at_lanes ? lanes_.count : atom.getLargestKnownDivisor());
+  }
+  while (known > element * lanes_.count)
+    known /= 2;
+  return unsigned(std::max(element, known));
+}
+
 Evaluator::Placed Evaluator::emitLoadAt(Location loc, Value pointer, AffineExpr offset, Type type, bool kept) {
   Type memory = memoryType(type);
-  unsigned align = bytesInMemory(type);
+  const unsigned align = alignmentAt(offset, type, kept), element_align = bytesInMemory(type);
   bool laned = kept ? lanes_.count > 1 : dependsOnLanes(offset);
   if (!laned) {
     Placed at = emitIndex(offset);
@@ -273,7 +299,7 @@ Evaluator::Placed Evaluator::emitLoadAt(Location loc, Value pointer, AffineExpr 
           Value plus = constantIndex(builder_, loc, lane * *constantOf(step));
           place = address(loc, memory, base, plus);
         }
-        elements.push_back(LLVM::LoadOp::create(builder_, loc, memory, place, align));
+        elements.push_back(LLVM::LoadOp::create(builder_, loc, memory, place, element_align));
       }
       loaded = vector::FromElementsOp::create(builder_, loc, cast<VectorType>(vector), elements);
     }
@@ -291,7 +317,8 @@ Evaluator::Placed Evaluator::emitLoadAt(Location loc, Value pointer, AffineExpr 
   SmallVector<Value> elements;
   for (int64_t lane = 0; lane < lanes_.count; ++lane) {
     Value place = vector::ExtractOp::create(builder_, loc, at.value, lane);
-    elements.push_back(LLVM::LoadOp::create(builder_, loc, memory, address(loc, memory, pointer, place), align));
+    elements.push_back(
+        LLVM::LoadOp::create(builder_, loc, memory, address(loc, memory, pointer, place), element_align));
   }
   Value loaded = vector::FromElementsOp::create(builder_, loc, cast<VectorType>(vector), elements);
   return {toRegister(builder_, loc, loaded, type), depth};
@@ -323,7 +350,7 @@ void Evaluator::modify(Value pointer, AffineExpr offset, Type type, llvm::functi
     return;
   toInnermost();
   Type memory = memoryType(type);
-  unsigned align = bytesInMemory(type), lanes = laned ? lanes_.count : 1;
+  const unsigned align = alignmentAt(offset, type, false), lanes = laned ? lanes_.count : 1;
   Value place = address(loc, memory, pointer, at.value);
   Value present = LLVM::LoadOp::create(builder_, loc, withLanes(memory, lanes), place, align);
   Value changed = next(toRegister(builder_, loc, present, type));
@@ -333,7 +360,7 @@ void Evaluator::modify(Value pointer, AffineExpr offset, Type type, llvm::functi
 
 void Evaluator::storeAt(Location loc, Value pointer, AffineExpr offset, Value value, Type type, bool kept) {
   Type memory = memoryType(type);
-  unsigned align = bytesInMemory(type);
+  const unsigned align = alignmentAt(offset, type, kept);
   if (!(kept ? lanes_.count > 1 : dependsOnLanes(offset))) {
     Placed at = emitIndex(offset);
     if (failed())
@@ -375,7 +402,7 @@ void Evaluator::storeAt(Location loc, Value pointer, AffineExpr offset, Value va
     }
     Value element = vector::ExtractOp::create(builder_, loc, vector, lane);
     Value place = vector::ExtractOp::create(builder_, loc, places, lane);
-    LLVM::StoreOp::create(builder_, loc, element, address(loc, memory, pointer, place), align);
+    LLVM::StoreOp::create(builder_, loc, element, address(loc, memory, pointer, place), bytesInMemory(type));
   }
 }
 
