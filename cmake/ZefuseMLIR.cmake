@@ -9,17 +9,20 @@ add_library(zefuse_mlir INTERFACE)
 target_include_directories(zefuse_mlir SYSTEM INTERFACE ${MLIR_INCLUDE_DIRS} ${LLVM_INCLUDE_DIRS})
 target_link_libraries(zefuse_mlir INTERFACE MLIR LLVM)
 
-# zefuse_tablegen(target td prefix GENERATOR OUTPUT ...): writes OUTPUT files of one .td into the build tree.
+# zefuse_tablegen(target td GENERATOR OUTPUT ...): writes OUTPUT files of one .td into the build tree. A generator may bring
+# flags of its own: "-gen-pass-decls -name=Fuse".
 function(zefuse_tablegen target td)
   set(outputs)
   set(rest ${ARGN})
+  file(GLOB tds CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.td)  # one may include another
   while(rest)
     list(POP_FRONT rest generator output)
+    separate_arguments(generator)
     set(file ${CMAKE_CURRENT_BINARY_DIR}/${output})
     add_custom_command(OUTPUT ${file}
       COMMAND ${ZEFUSE_LLVM_ROOT}/bin/mlir-tblgen ${generator} -I ${ZEFUSE_LLVM_ROOT}/include -I ${PROJECT_SOURCE_DIR}
               ${CMAKE_CURRENT_SOURCE_DIR}/${td} -o ${file}
-      DEPENDS ${td} COMMENT "tablegen ${output}")
+      DEPENDS ${tds} COMMENT "tablegen ${output}")
     list(APPEND outputs ${file})
   endwhile()
   add_custom_target(${target} DEPENDS ${outputs})

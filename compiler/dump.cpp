@@ -27,6 +27,12 @@ void Dump::write(std::string_view name, std::string_view text) const {
     writeInto(folder_, name, text);
 }
 
+void Dump::remove(std::string_view name) const {
+  std::error_code ignored;
+  if (enabled())
+    std::filesystem::remove(std::filesystem::path(folder_) / name, ignored);
+}
+
 void Dump::writeInto(const std::string& folder, std::string_view name, std::string_view text) {
   std::filesystem::path path = std::filesystem::path(folder) / name;
   std::error_code error;

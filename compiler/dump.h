@@ -14,6 +14,7 @@ public:
   bool enabled() const { return !folder_.empty(); }
   const std::string& folder() const { return folder_; }
   void write(std::string_view name, std::string_view text) const;
+  void remove(std::string_view name) const;
   // The same for a folder that an earlier Dump made.
   static void writeInto(const std::string& folder, std::string_view name, std::string_view text);
 

@@ -3,14 +3,17 @@
 #include <chrono>
 
 #include "compiler/dump.h"
-#include "compiler/fuse/passes.h"
+#include "compiler/fuse/graph.h"
+#include "compiler/fuse/pipeline.h"
 #include "compiler/plan/builder.h"
 #include "compiler/spill_rounds.h"
+#include "compiler/stage_dumps.h"
 #include "lowering/dialect/Zefuse.h"
 #include "lowering/lower.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/Diagnostics.h"
 #include "mlir/IR/Verifier.h"
+#include "mlir/Pass/PassManager.h"
 #include "llvm/Support/JSON.h"
 
 using namespace mlir;
@@ -32,25 +35,16 @@ private:
   std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
 };
 
-std::string textOf(Operation* op) {
-  std::string text;
-  llvm::raw_string_ostream stream(text);
-  op->print(stream, OpPrintingFlags().enableDebugInfo(true, true).useLocalScope());
-  return text;
-}
-
 /// Pairs of kernels, by their number among the plan's launches, that fusion left apart, each with the reason.
 llvm::json::Array notJoined(func::FuncOp graph) {
   llvm::json::Array pairs;
-  auto refusals = graph->getAttrOfType<ArrayAttr>("zefuse.not_joined");
-  if (!refusals)
-    return pairs;
   llvm::DenseMap<int64_t, int64_t> launch;
   for (auto [number, kernel] : llvm::enumerate(graph.getOps<KernelOp>()))
     if (auto groups = kernel->getAttrOfType<DenseI64ArrayAttr>("zefuse.groups"))
       for (int64_t group : groups.asArrayRef())
         launch[group] = static_cast<int64_t>(number);
-  for (auto refusal : refusals.getAsRange<DictionaryAttr>()) {
+  for (Attribute entry : notJoinedOf(graph)) {
+    auto refusal = cast<DictionaryAttr>(entry);
     auto kernelOf = [&](StringRef name) { return launch.lookup(refusal.getAs<IntegerAttr>(name).getInt()); };
     if (kernelOf("first") != kernelOf("second"))
       pairs.push_back(llvm::json::Object{{"first", kernelOf("first")},
@@ -72,21 +66,32 @@ std::string reportJson(func::FuncOp graph, const Options& options) {
   return text;
 }
 
-/// The first operator without a lowering, for strict mode.
-LogicalResult refuseFallbacks(func::FuncOp graph) {
-  auto result = graph.walk([](AtenOp op) {
-    if (op.getDraw())
-      return WalkResult::advance();
-    op.emitError() << op.getOp() << " runs in ATen (" << op.getReason() << "): options={'strict': False} allows it";
-    return WalkResult::interrupt();
-  });
-  return failure(result.wasInterrupted());
-}
+/// While it lives, passes that would start after `cancelled` says so are skipped. One at a time per context.
+class SkipWhenCancelled {
+public:
+  SkipWhenCancelled(MLIRContext* context, const CancelCheck& cancelled) : context_(context) {
+    context_->registerActionHandler([&cancelled](function_ref<void()> step, const tracing::Action& action) {
+      if (!isa<PassExecutionAction>(action) || !cancelled())
+        step();
+    });
+  }
+  ~SkipWhenCancelled() { context_->registerActionHandler({}); }
+  SkipWhenCancelled(const SkipWhenCancelled&) = delete;
+  SkipWhenCancelled& operator=(const SkipWhenCancelled&) = delete;
 
-LogicalResult fuseGraph(func::FuncOp graph) {
-  if (failed(prepare(graph)) || failed(fuseLibraryEpilogues(graph)) || failed(fuseKernels(graph, true)))
-    return failure();
-  return success(succeeded(assignLayouts(graph)) && succeeded(divideRefusedKernels(graph)));
+private:
+  MLIRContext* context_;
+};
+
+/// Stage 1 to stage 2, verified after each pass. When cancelled it succeeds with what is there.
+LogicalResult fuseModule(ModuleOp module, const FuseOptions& options, const Dump& dump = Dump(""),
+                         const CancelCheck& cancelled = {}) {
+  const SkipWhenCancelled skip(module.getContext(), cancelled);
+  PassManager passes(module.getContext(), module->getName().getStringRef());
+  buildFusePipeline(passes, options);
+  if (dump.enabled())
+    passes.addInstrumentation(std::make_unique<StageDumps>(dump));
+  return passes.run(module);
 }
 
 std::optional<TargetDescription> targetOf(const Options& options) {
@@ -103,10 +108,11 @@ std::string whyNotLowered(ModuleOp module, const TargetDescription& target) {
       error = diagnostic.str();
     return success();
   });
-  auto graph = module.lookupSymbol<func::FuncOp>("graph");
-  bool fine = graph && succeeded(fuseGraph(graph));
+  FuseOptions options;
+  options.target = target.name;
+  bool fine = succeeded(fuseModule(module, options));
   if (fine)
-    graph.walk([&](KernelOp kernel) { fine &= succeeded(lowerKernel(kernel, target)); });
+    module.walk([&](KernelOp kernel) { fine &= succeeded(lowerKernel(kernel, target)); });
   return fine ? std::string() : error.empty() ? "failed without saying why" : error;
 }
 
@@ -129,14 +135,6 @@ Compilation compileModule(ModuleOp module, const Options& options, std::vector<S
     result.error = "internal: the importer made no function @graph";
     return result;
   }
-  auto run = [&](std::string_view stage, auto step) {
-    if (cancelled() || failed(step()))
-      return failure();
-    if (dump.enabled())
-      dump.write(std::string(stage) + ".mlir", textOf(module));
-    return verify(module);
-  };
-
   std::optional<TargetDescription> description = targetOf(options);
   if (!description) {
     result.error = "device '" + options.device + "' is a '" + options.target +
@@ -197,28 +195,15 @@ Compilation compileModule(ModuleOp module, const Options& options, std::vector<S
   }
 
   auto stages = [&]() -> LogicalResult {
-    if (failed(run("1_imported", [&] { return verify(module); })))
+    if (cancelled() || failed(verify(module)))
       return failure();
-    if (options.strict && failed(refuseFallbacks(graph)))
-      return failure();
-    if (failed(run("2a_prepared", [&] { return prepare(graph); })) ||
-        failed(run("2b_epilogues", [&] { return fuseLibraryEpilogues(graph); })))
-      return failure();
-    // A GPU's work-groups share long rows by themselves, and have no batches yet.
-    if (options.fuse && cpu && failed(run("2c_split", [&] { return splitReductions(graph); })))
-      return failure();
-    if (failed(run("2c_kernels", [&] { return fuseKernels(graph, options.fuse); })) ||
-        failed(run("2d_layouts", [&] { return assignLayouts(graph); })) ||
-        failed(run("2d_divided", [&] { return divideRefusedKernels(graph); })))
-      return failure();
-    if (options.fuse && cpu && failed(run("2e_batches", [&] { return batchKernels(graph); })))
-      return failure();
-    if (cpu && failed(run("2f_in_place", [&] { return writeInPlace(graph); })))
-      return failure();
-    // docs/gpu.md, Compiling.
-    constexpr const char* gpu_parts = "not side by side in one launch: on a GPU each has a group size, sub-groups and "
-                                      "local memory of its own";
-    if (options.fuse && failed(run("2g_side_by_side", [&] { return joinSideBySide(graph, cpu ? "" : gpu_parts); })))
+    if (dump.enabled())
+      StageDumps::write(dump, "1_imported", module);
+    FuseOptions fuse;
+    fuse.target = description->name;
+    fuse.fuse = options.fuse;
+    fuse.strict = options.strict;
+    if (failed(fuseModule(module, fuse, dump, cancelled)) || cancelled())
       return failure();
     clock.lap("fuse");
     FailureOr<BuiltPlan> built = failure();

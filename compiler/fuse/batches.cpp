@@ -17,6 +17,10 @@
 using namespace mlir;
 
 namespace zefuse {
+
+#define GEN_PASS_DEF_BATCHKERNELS
+#include "compiler/fuse/Passes.h.inc"
+
 namespace {
 
 constexpr size_t max_pointers = max_kernel_tensors;
@@ -260,11 +264,9 @@ private:
   llvm::DenseMap<Operation*, size_t> positions_;
 };
 
+class BatchKernels : public impl::BatchKernelsBase<BatchKernels> {
+  void runOnOperation() override { Batching(getOperation()).run(); }
+};
+
 }  // namespace
-
-LogicalResult batchKernels(func::FuncOp graph) {
-  Batching(graph).run();
-  return success();
-}
-
 }  // namespace zefuse

@@ -10,15 +10,17 @@
 using namespace mlir;
 
 namespace zefuse {
+
+#define GEN_PASS_DEF_DIVIDEREFUSEDKERNELS
+#include "compiler/fuse/Passes.h.inc"
+
 namespace {
 
 class Dividing {
 public:
   explicit Dividing(func::FuncOp graph)
-      : graph_(graph), builder_(graph.getContext()),
-        num_symbols_(graph->getAttrOfType<ArrayAttr>("zefuse.symbols").size()) {
-    if (auto refusals = graph->getAttrOfType<ArrayAttr>("zefuse.not_joined"))
-      llvm::append_range(refusals_, refusals.getValue());
+      : graph_(graph), builder_(graph.getContext()), num_symbols_(graphSymbolsOf(graph)) {
+    llvm::append_range(refusals_, notJoinedOf(graph));
     for (auto kernel : graph.getOps<KernelOp>())
       if (auto groups = kernel->getAttrOfType<DenseI64ArrayAttr>("zefuse.groups"))
         for (int64_t group : groups.asArrayRef())
@@ -96,11 +98,9 @@ private:
   int64_t next_group_ = 0, last_group_ = 0;
 };
 
+class DivideRefusedKernels : public impl::DivideRefusedKernelsBase<DivideRefusedKernels> {
+  void runOnOperation() override { Dividing(getOperation()).run(); }
+};
+
 }  // namespace
-
-LogicalResult divideRefusedKernels(func::FuncOp graph) {
-  Dividing(graph).run();
-  return success();
-}
-
 }  // namespace zefuse

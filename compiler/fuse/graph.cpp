@@ -134,6 +134,15 @@ bool isCheapToRepeat(Operation* op) {
   return true;
 }
 
+static ArrayRef<Attribute> listOf(func::FuncOp graph, StringRef name) {
+  auto list = graph->getAttrOfType<ArrayAttr>(name);
+  return list ? list.getValue() : ArrayRef<Attribute>();
+}
+
+unsigned graphSymbolsOf(func::FuncOp graph) { return listOf(graph, "zefuse.symbols").size(); }
+ArrayRef<Attribute> outputsOf(func::FuncOp graph) { return listOf(graph, "zefuse.outputs"); }
+ArrayRef<Attribute> notJoinedOf(func::FuncOp graph) { return listOf(graph, "zefuse.not_joined"); }
+
 Value throughViews(Value value) {
   while (auto view = value.getDefiningOp<ViewOp>())
     value = view.getSource();

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Dialect/Linalg/IR/Linalg.h"
 #include "mlir/IR/Operation.h"
 #include "mlir/IR/Value.h"
@@ -34,6 +35,11 @@ mlir::Value copyOf(mlir::OpBuilder& builder, mlir::Location location, mlir::Valu
 mlir::Value cutRepeats(mlir::OpBuilder& builder, mlir::Location location, mlir::Value source,
                        llvm::ArrayRef<mlir::AffineExpr> strides);
 mlir::Value repeatTo(mlir::OpBuilder& builder, mlir::Location location, mlir::Value cut, mlir::RankedTensorType type);
+
+// What the function's attributes say of the graph (docs/ir.md); a graph that says nothing has none.
+unsigned graphSymbolsOf(mlir::func::FuncOp graph);
+llvm::ArrayRef<mlir::Attribute> outputsOf(mlir::func::FuncOp graph);
+llvm::ArrayRef<mlir::Attribute> notJoinedOf(mlir::func::FuncOp graph);
 
 // The compute operation, library call or block argument behind views.
 mlir::Value throughViews(mlir::Value value);

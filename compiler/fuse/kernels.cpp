@@ -24,6 +24,10 @@
 using namespace mlir;
 
 namespace zefuse {
+
+#define GEN_PASS_DEF_FUSEKERNELS
+#include "compiler/fuse/Passes.h.inc"
+
 namespace {
 
 // Analysis is linear in a union, so joining is quadratic in the largest group: this bounds it.
@@ -290,11 +294,9 @@ void eraseDead(Block& block) {
       op.erase();
 }
 
-}  // namespace
-
 LogicalResult fuseKernels(func::FuncOp graph, bool merge) {
   Block& block = graph.getBody().front();
-  unsigned num_symbols = graph->getAttrOfType<ArrayAttr>("zefuse.symbols").size();
+  unsigned num_symbols = graphSymbolsOf(graph);
   eraseDead(block);
   repeatCheapProducers(graph);
   std::vector<SmallVector<Operation*>> groups;
@@ -336,4 +338,16 @@ LogicalResult fuseKernels(func::FuncOp graph, bool merge) {
   return success();
 }
 
+class FuseKernels : public impl::FuseKernelsBase<FuseKernels> {
+public:
+  using FuseKernelsBase::FuseKernelsBase;
+
+private:
+  void runOnOperation() override {
+    if (failed(fuseKernels(getOperation(), merge)))
+      signalPassFailure();
+  }
+};
+
+}  // namespace
 }  // namespace zefuse

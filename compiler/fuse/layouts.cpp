@@ -18,6 +18,10 @@
 using namespace mlir;
 
 namespace zefuse {
+
+#define GEN_PASS_DEF_ASSIGNLAYOUTS
+#include "compiler/fuse/Passes.h.inc"
+
 namespace {
 
 bool isConstant(AffineExpr expr, int64_t value) {
@@ -40,8 +44,7 @@ struct Reader {
 class LayoutAssignment {
 public:
   explicit LayoutAssignment(func::FuncOp graph)
-      : graph_(graph), context_(graph.getContext()),
-        num_symbols_(graph->getAttrOfType<ArrayAttr>("zefuse.symbols").size()) {}
+      : graph_(graph), context_(graph.getContext()), num_symbols_(graphSymbolsOf(graph)) {}
 
   LogicalResult run() {
     Block& block = graph_.getBody().front();
@@ -83,7 +86,7 @@ private:
 
   /// What is said of a function result in zefuse.outputs.
   DictionaryAttr output(unsigned result) {
-    for (Attribute output : graph_->getAttrOfType<ArrayAttr>("zefuse.outputs")) {
+    for (Attribute output : outputsOf(graph_)) {
       auto entry = dyn_cast<DictionaryAttr>(output);
       auto index = entry ? entry.getAs<IntegerAttr>("result") : nullptr;
       if (index && index.getInt() == result)
@@ -359,7 +362,7 @@ private:
   /// Of the outputs that may have any strides: those that they got.
   void writeOutputStrides() {
     auto results = graph_.getBody().front().getTerminator()->getOperands();
-    auto outputs = llvm::to_vector(graph_->getAttrOfType<ArrayAttr>("zefuse.outputs"));
+    auto outputs = llvm::to_vector(outputsOf(graph_));
     for (Attribute& output : outputs) {
       auto entry = dyn_cast<DictionaryAttr>(output);
       if (!entry || !entry.contains("any_strides"))
@@ -383,7 +386,8 @@ private:
       entries.set("strides", AffineMapAttr::get(AffineMap::get(0, num_symbols_, strided->strides, context_)));
       output = entries.getDictionary(context_);
     }
-    graph_->setAttr("zefuse.outputs", ArrayAttr::get(context_, outputs));
+    if (!outputs.empty())
+      graph_->setAttr("zefuse.outputs", ArrayAttr::get(context_, outputs));
   }
 
   /// Outputs that are views of one value share memory in eager: a write to one is seen in the others. Where the value's
@@ -474,8 +478,12 @@ private:
   DenseMap<Value, AffineMap> layout_;
 };
 
+class AssignLayouts : public impl::AssignLayoutsBase<AssignLayouts> {
+  void runOnOperation() override {
+    if (failed(LayoutAssignment(getOperation()).run()))
+      signalPassFailure();
+  }
+};
+
 }  // namespace
-
-LogicalResult assignLayouts(func::FuncOp graph) { return LayoutAssignment(graph).run(); }
-
 }  // namespace zefuse

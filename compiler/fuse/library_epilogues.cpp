@@ -17,6 +17,10 @@
 using namespace mlir;
 
 namespace zefuse {
+
+#define GEN_PASS_DEF_FUSELIBRARYEPILOGUES
+#include "compiler/fuse/Passes.h.inc"
+
 namespace {
 
 /// The importer marks a pointwise operation that is one of oneDNN's activations (docs/ir.md).
@@ -206,7 +210,7 @@ private:
     OpBuilder builder(op_);
     MLIRContext* context = builder.getContext();
     RankedTensorType type = call_.getType();
-    unsigned symbols = cast<ArrayAttr>(op_->getParentOfType<func::FuncOp>()->getAttr("zefuse.symbols")).size();
+    unsigned symbols = graphSymbolsOf(op_->getParentOfType<func::FuncOp>());
     AffineExpr channel = getAffineDimExpr(0, context);
     SmallVector<Value> inputs;
     SmallVector<AffineMap> maps;
@@ -347,9 +351,7 @@ void fuseConvolution(ConvolutionOp call) {
   }
 }
 
-}  // namespace
-
-LogicalResult fuseLibraryEpilogues(func::FuncOp graph) {
+void fuseLibraryEpilogues(func::FuncOp graph) {
   SmallVector<linalg::GenericOp> activations;
   graph.walk([&](linalg::GenericOp op) {
     if (activationOf(op))
@@ -369,7 +371,11 @@ LogicalResult fuseLibraryEpilogues(func::FuncOp graph) {
     explainWhatIsLeft(op);
   }
   graph.walk([](MatmulOp op) { explainWhatIsLeft(op); });
-  return success();
 }
 
+class FuseLibraryEpilogues : public impl::FuseLibraryEpiloguesBase<FuseLibraryEpilogues> {
+  void runOnOperation() override { fuseLibraryEpilogues(getOperation()); }
+};
+
+}  // namespace
 }  // namespace zefuse

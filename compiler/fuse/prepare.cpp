@@ -12,6 +12,10 @@
 using namespace mlir;
 
 namespace zefuse {
+
+#define GEN_PASS_DEF_PREPAREGRAPH
+#include "compiler/fuse/Passes.h.inc"
+
 namespace {
 
 /// A copy is a view in all but identity, which ownMemory gives back to those outputs that have one.
@@ -41,7 +45,7 @@ struct Sharing {
 SmallVector<Sharing> sharingOutputs(func::FuncOp graph) {
   SmallVector<Sharing> found;
   auto output = cast<func::ReturnOp>(graph.getBody().front().getTerminator());
-  for (Attribute attr : graph->getAttrOfType<ArrayAttr>("zefuse.outputs")) {
+  for (Attribute attr : outputsOf(graph)) {
     auto entry = dyn_cast<DictionaryAttr>(attr);
     if (!entry || !entry.get("result") || entry.get("argument"))
       continue;
@@ -120,8 +124,6 @@ void markOutputs(func::FuncOp graph) {
       op->setDiscardableAttr("zefuse.output", builder.getI64IntegerAttr(i));
 }
 
-}  // namespace
-
 LogicalResult prepare(func::FuncOp graph) {
   copiesToViews(graph);
   ownMemory(graph);
@@ -137,4 +139,12 @@ LogicalResult prepare(func::FuncOp graph) {
   return success();
 }
 
+class PrepareGraph : public impl::PrepareGraphBase<PrepareGraph> {
+  void runOnOperation() override {
+    if (failed(prepare(getOperation())))
+      signalPassFailure();
+  }
+};
+
+}  // namespace
 }  // namespace zefuse

@@ -12,6 +12,10 @@
 using namespace mlir;
 
 namespace zefuse {
+
+#define GEN_PASS_DEF_JOINSIDEBYSIDE
+#include "compiler/fuse/Passes.h.inc"
+
 namespace {
 
 constexpr size_t max_operations = 1024;  // of one SPIR-V module, whose parts are scheduled apart
@@ -19,6 +23,9 @@ constexpr size_t max_candidates = 8;     // kernels before one that it is tried 
 constexpr double least_shared = 16;      // elements: less is no data to share
 constexpr double max_held = 2 << 20;     // bytes that may lie in the arena longer than they would
 constexpr size_t longest_name = 120;
+// docs/gpu.md, Compiling.
+constexpr const char* gpu_parts = "not side by side in one launch: on a GPU each has a group size, sub-groups and "
+                                  "local memory of its own";
 
 class SideBySide {
 public:
@@ -45,7 +52,7 @@ public:
         earlier.push_back(kernel);
       }
     }
-    auto known = llvm::to_vector(graph_->getAttrOfType<ArrayAttr>("zefuse.not_joined"));
+    auto known = llvm::to_vector(notJoinedOf(graph_));
     llvm::append_range(known, refusals_);
     graph_->setAttr("zefuse.not_joined", ArrayAttr::get(graph_.getContext(), known));
   }
@@ -210,11 +217,15 @@ private:
   SmallVector<Attribute> refusals_;  // of pairs that read the same data; of the last round
 };
 
+class JoinSideBySide : public impl::JoinSideBySideBase<JoinSideBySide> {
+public:
+  using JoinSideBySideBase::JoinSideBySideBase;
+
+private:
+  void runOnOperation() override {
+    SideBySide(getOperation(), target == "cpu" ? StringRef() : StringRef(gpu_parts)).run();
+  }
+};
+
 }  // namespace
-
-LogicalResult joinSideBySide(func::FuncOp graph, StringRef why_none) {
-  SideBySide(graph, why_none).run();
-  return success();
-}
-
 }  // namespace zefuse

@@ -15,6 +15,10 @@
 using namespace mlir;
 
 namespace zefuse {
+
+#define GEN_PASS_DEF_SPLITREDUCTIONS
+#include "compiler/fuse/Passes.h.inc"
+
 namespace {
 
 constexpr int64_t enough_units = 16;        // units of work that keep threads busy
@@ -146,14 +150,14 @@ void split(linalg::GenericOp op, const Split& plan) {
   op.erase();
 }
 
+class SplitReductions : public impl::SplitReductionsBase<SplitReductions> {
+  void runOnOperation() override {
+    for (Operation& op : llvm::make_early_inc_range(getOperation().getBody().front()))
+      if (auto generic = dyn_cast<linalg::GenericOp>(op))
+        if (auto plan = splitOf(generic))
+          split(generic, *plan);
+  }
+};
+
 }  // namespace
-
-LogicalResult splitReductions(func::FuncOp graph) {
-  for (Operation& op : llvm::make_early_inc_range(graph.getBody().front()))
-    if (auto generic = dyn_cast<linalg::GenericOp>(op))
-      if (auto plan = splitOf(generic))
-        split(generic, *plan);
-  return success();
-}
-
 }  // namespace zefuse

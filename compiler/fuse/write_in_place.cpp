@@ -10,6 +10,10 @@
 using namespace mlir;
 
 namespace zefuse {
+
+#define GEN_PASS_DEF_WRITEINPLACE
+#include "compiler/fuse/Passes.h.inc"
+
 namespace {
 
 struct Write {
@@ -37,7 +41,7 @@ BlockArgument writtenArgument(func::FuncOp graph, OpResult result) {
   for (OpOperand& use : result.getUses()) {
     if (!isReturned(graph, use))
       continue;
-    for (Attribute attr : graph->getAttrOfType<ArrayAttr>("zefuse.outputs")) {
+    for (Attribute attr : outputsOf(graph)) {
       auto entry = dyn_cast<DictionaryAttr>(attr);
       auto number = entry ? entry.getAs<IntegerAttr>("result") : nullptr;
       if (!number || number.getInt() != use.getOperandNumber())
@@ -125,14 +129,15 @@ void choose(func::FuncOp graph, KernelOp kernel) {
     kernel->setAttr("zefuse.in_place", builder.getDenseI64ArrayAttr(pairs));
 }
 
+class WriteInPlace : public impl::WriteInPlaceBase<WriteInPlace> {
+  void runOnOperation() override {
+    func::FuncOp graph = getOperation();
+    graph.walk([&](KernelOp kernel) {
+      if (kernel.getNumResults() > 0)
+        choose(graph, kernel);
+    });
+  }
+};
+
 }  // namespace
-
-LogicalResult writeInPlace(func::FuncOp graph) {
-  graph.walk([&](KernelOp kernel) {
-    if (kernel.getNumResults() > 0)
-      choose(graph, kernel);
-  });
-  return success();
-}
-
 }  // namespace zefuse

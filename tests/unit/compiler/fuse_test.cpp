@@ -4,13 +4,14 @@
 #include "compiler/fuse/graph.h"
 #include "compiler/fuse/outline.h"
 #include "compiler/fuse/passes.h"
+#include "compiler/fuse/pipeline.h"
 #include "lowering/dialect/Zefuse.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Dialect/Linalg/IR/Linalg.h"
 #include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/IR/BuiltinOps.h"
-#include "mlir/IR/Verifier.h"
 #include "mlir/Parser/Parser.h"
+#include "mlir/Pass/PassManager.h"
 
 using namespace mlir;
 
@@ -37,11 +38,10 @@ protected:
     module_ = parseSourceString<ModuleOp>(kMaps + text, &context_);
     if (!module_)
       return {};
-    auto graph = module_->lookupSymbol<func::FuncOp>("graph");
-    EXPECT_TRUE(succeeded(prepare(graph)) && succeeded(fuseLibraryEpilogues(graph)) &&
-                succeeded(splitReductions(graph)) && succeeded(fuseKernels(graph)) && succeeded(assignLayouts(graph)) &&
-                succeeded(batchKernels(graph)) && succeeded(verify(*module_)));
-    return graph;
+    PassManager passes(&context_);
+    buildFusePipeline(passes, FuseOptions());
+    EXPECT_TRUE(succeeded(passes.run(*module_)));
+    return module_->lookupSymbol<func::FuncOp>("graph");
   }
 
   template <typename Op> static int count(func::FuncOp graph) {
@@ -289,7 +289,9 @@ TEST_F(Fuse, AKernelThatTheScheduleRefusesIsTakenApart) {
   for (Operation* op : llvm::reverse(compute))
     op->erase();
   ASSERT_EQ(count<KernelOp>(graph), 1);
-  ASSERT_TRUE(succeeded(divideRefusedKernels(graph)) && succeeded(verify(*module_)));
+  PassManager passes(&context_);
+  passes.addNestedPass<func::FuncOp>(createDivideRefusedKernels());
+  ASSERT_TRUE(succeeded(passes.run(*module_)));
   EXPECT_EQ(count<KernelOp>(graph), 2);
   auto reasons = graph->getAttrOfType<ArrayAttr>("zefuse.not_joined");
   ASSERT_EQ(reasons.size(), 1u);

@@ -1,10 +1,13 @@
-// mlir-opt with zefuse's dialects, and --emit=... to lower every zefuse.kernel of a file and print one stage of it.
+// mlir-opt with zefuse's dialects and passes (--help lists them), and --emit=... to lower every zefuse.kernel of a file
+// and print one stage of it.
+#include "compiler/fuse/pipeline.h"
 #include "lowering/dialect/Zefuse.h"
 #include "lowering/dialect/shape.h"
 #include "lowering/lower.h"
 #include "mlir/IR/BuiltinOps.h"
 #include "mlir/Parser/Parser.h"
 #include "mlir/Tools/mlir-opt/MlirOptMain.h"
+#include "mlir/Transforms/Passes.h"
 #include "llvm/Support/CommandLine.h"
 #include "llvm/Support/InitLLVM.h"
 #include "llvm/Support/MemoryBuffer.h"
@@ -86,6 +89,8 @@ static int lowerFile(StringRef file) {
 int main(int argc, char** argv) {
   DialectRegistry registry;
   zefuse::registerDialects(registry);
+  zefuse::registerFusePasses();
+  registerTransformsPasses();  // cse, canonicalize and their like
   auto [input, output] = registerAndParseCLIOptions(argc, argv, "zefuse's passes and kernel lowering", registry);
   if (!emit.empty())
     return lowerFile(input);

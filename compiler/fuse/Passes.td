@@ -1,0 +1,107 @@
+// Stage 1 to stage 2 as passes. Each runs on @graph alone and says what it wants and what it leaves; docs/ir.md has the
+// two stages in full. buildFusePipeline (pipeline.h) is their order.
+#ifndef ZEFUSE_FUSE_PASSES
+#define ZEFUSE_FUSE_PASSES
+
+include "mlir/Pass/PassBase.td"
+
+// "graph": a function of one block whose attributes docs/ir.md names; the dialect's verifier has seen them.
+class GraphPass<string argument> : Pass<argument, "::mlir::func::FuncOp"> {
+  let dependentDialects = ["::zefuse::ZefuseDialect", "::mlir::arith::ArithDialect", "::mlir::linalg::LinalgDialect",
+                           "::mlir::tensor::TensorDialect"];
+}
+
+def RefuseFallbacks : GraphPass<"zefuse-refuse-fallbacks"> {
+  let summary = "Fails at the first operator that would run in ATen";
+  let description = [{
+    Before: any stage. After: no zefuse.aten but those with `draw`, which random numbers are meant to be. For options={'strict': True}.
+  }];
+}
+
+def PrepareGraph : GraphPass<"zefuse-prepare"> {
+  let summary = "Composes views, turns copies into views, removes what is dead or repeated";
+  let description = [{
+    Before: stage 1. After: stage 1, where
+      * no view reads a view, and a linalg.generic that only moves elements is the memory of an output;
+      * outputs that eager gave memory of their own share none with an argument or with another output;
+      * no two operations compute the same, but for what makes distinct outputs (marked `zefuse.output`).
+    ```mlir
+    %t = zefuse.view %x affine_map<(d0, d1) -> (d1, d0)> : tensor<3x4xf32> -> tensor<4x3xf32>
+    %u = zefuse.view %t affine_map<(d0, d1) -> (d1, d0)> : tensor<4x3xf32> -> tensor<3x4xf32>  // becomes %x
+    ```
+  }];
+}
+
+def FuseLibraryEpilogues : GraphPass<"zefuse-fuse-library-epilogues"> {
+  let summary = "Products and convolutions take what stands around them";
+  let description = [{
+    Before: stage 1, prepared (one reader means one use). After: the same, where
+      * a product's `post_ops` hold the activation that was its only reader;
+      * a convolution's hold activations and whatever is x * scale + shift + residual, and its padding the zeros that stood before it;
+      * `left_out` says of each call why an elementwise operation that reads it is no epilogue.
+  }];
+}
+
+def SplitReductions : GraphPass<"zefuse-split-reductions"> {
+  let summary = "A reduction with too few results for several threads becomes slices and their combination";
+  let description = [{
+    Before: stage 1, prepared. After: stage 1. Static sizes only; the number of slices depends on sizes alone. For targets
+    whose work-groups do not share a row by themselves (the CPU).
+  }];
+}
+
+def FuseKernels : GraphPass<"zefuse-fuse-kernels"> {
+  let summary = "Groups compute operations into zefuse.kernel operations";
+  let description = [{
+    Before: stage 1, prepared. After: every compute operation is in exactly one zefuse.kernel, all layouts are contiguous, the
+    block is in order. `zefuse.not_joined` on the function says what was left apart and why, by the kernels' `groups`.
+  }];
+  let options = [Option<"merge", "merge", "bool", "true", "false: one kernel per compute operation">];
+}
+
+def AssignLayouts : GraphPass<"zefuse-assign-layouts"> {
+  let summary = "Chooses how each value lies in memory";
+  let description = [{
+    Before: kernels with contiguous layouts, calls without any. After: every kernel, product, convolution and attention has its
+    layouts; each reader with an opinion (a library's operand, ATen's, an output's strides) has it or reads a copy, which
+    is a kernel; views outside kernels are strided.
+  }];
+}
+
+def DivideRefusedKernels : GraphPass<"zefuse-divide-refused"> {
+  let summary = "A kernel that its schedule refuses becomes a kernel per operation";
+  let description = [{
+    Before: layouts are assigned. After: whyNotScheduled has nothing to say of a kernel of more than one operation, and
+    `zefuse.not_joined` has the reason. What zefuse-fuse-kernels asks of the schedule leaves nothing here: this keeps
+    a disagreement of the two from costing the graph.
+  }];
+}
+
+def BatchKernels : GraphPass<"zefuse-batch-kernels"> {
+  let summary = "Kernels that do the same to different tensors become one launch";
+  let description = [{
+    Before: layouts are assigned. After: such kernels that may run at one point are one with `batch`, where the last of them
+    stood. For targets whose schedule runs batches (the CPU).
+  }];
+}
+
+def WriteInPlace : GraphPass<"zefuse-write-in-place"> {
+  let summary = "Results that overwrite an argument go straight into its memory";
+  let description = [{
+    Before: layouts are assigned, batches made. After: a kernel's `writes` and `in_place` say which do: nobody reads the old
+    value later, and the kernel reads an element only where it writes it. What is not said is copied at the plan's
+    end. For the CPU, whose kernels can.
+  }];
+}
+
+def JoinSideBySide : GraphPass<"zefuse-join-side-by-side"> {
+  let summary = "Kernels of different iteration spaces that read the same data become one launch of parts";
+  let description = [{
+    Before: the last of stage 2: nothing else looks into kernels of several parts. After: such kernels that need nothing of
+    each other are one, with `parts`. What writes in place stays alone. On a GPU none are joined, and each pair that reads
+    the same data is in `zefuse.not_joined`.
+  }];
+  let options = [Option<"target", "target", "std::string", "\"cpu\"", "cpu, or a GPU such as dg2-g11">];
+}
+
+#endif

@@ -1,0 +1,53 @@
+#include "compiler/fuse/pipeline.h"
+
+#include "compiler/fuse/passes.h"
+#include "mlir/Pass/PassRegistry.h"
+
+using namespace mlir;
+
+namespace zefuse {
+
+void buildFusePipeline(OpPassManager& passes, const FuseOptions& options) {
+  const bool cpu = options.target == "cpu";
+  OpPassManager& graph = passes.nest<func::FuncOp>();
+  if (options.strict)
+    graph.addPass(createRefuseFallbacks());
+  graph.addPass(createPrepareGraph());
+  graph.addPass(createFuseLibraryEpilogues());
+  // A GPU's work-groups share long rows by themselves, and have no batches yet.
+  if (options.fuse && cpu)
+    graph.addPass(createSplitReductions());
+  graph.addPass(createFuseKernels({.merge = options.fuse}));
+  graph.addPass(createAssignLayouts());
+  graph.addPass(createDivideRefusedKernels());
+  if (options.fuse && cpu)
+    graph.addPass(createBatchKernels());
+  if (cpu)
+    graph.addPass(createWriteInPlace());
+  if (options.fuse)
+    graph.addPass(createJoinSideBySide({.target = options.target}));
+}
+
+void registerFusePasses() {
+  registerFuseGraphPasses();
+  PassPipelineRegistration<FuseOptions>("zefuse-fuse", "stage 1 to stage 2, as the compiler does it",
+                                        buildFusePipeline);
+}
+
+StringRef stageOf(StringRef pass_argument) {
+  static constexpr std::pair<StringLiteral, StringLiteral> stages[] = {
+      {"zefuse-prepare", "2a_prepared"},
+      {"zefuse-fuse-library-epilogues", "2b_epilogues"},
+      {"zefuse-split-reductions", "2c_split"},
+      {"zefuse-fuse-kernels", "2c_kernels"},
+      {"zefuse-assign-layouts", "2d_layouts"},
+      {"zefuse-divide-refused", "2d_divided"},
+      {"zefuse-batch-kernels", "2e_batches"},
+      {"zefuse-write-in-place", "2f_in_place"},
+      {"zefuse-join-side-by-side", "2g_side_by_side"},
+  };
+  const auto* stage = llvm::find_if(stages, [&](const auto& entry) { return entry.first == pass_argument; });
+  return stage == std::end(stages) ? StringRef() : StringRef(stage->second);
+}
+
+}  // namespace zefuse

@@ -1,0 +1,74 @@
+// RUN: zefuse-opt --zefuse-assign-layouts --split-input-file %s | FileCheck %s
+
+// A kernel writes the strides that eager gave the output: no copy.
+#flat = affine_map<(d0, d1) -> (d0 * 4 + d1)>
+#id = affine_map<(d0, d1) -> (d0, d1)>
+// CHECK: #[[FLAT:.*]] = affine_map<(d0, d1) -> (d0 * 4 + d1)>
+// CHECK: #[[COLUMNS:.*]] = affine_map<(d0, d1) -> (d0 + d1 * 8)>
+// CHECK-LABEL: func.func @output(
+// CHECK: zefuse.kernel {{.*}}layouts = [#[[FLAT]], #[[COLUMNS]]]
+// CHECK-NOT: layout_copy
+func.func @output(%x: tensor<8x4xf32>) -> tensor<8x4xf32> attributes {zefuse.symbols = [],
+    zefuse.outputs = [{result = 0, strides = affine_map<() -> (1, 8)>}]} {
+  %y = zefuse.kernel "exp"(%x) attributes {layouts = [#flat, #flat]} : (tensor<8x4xf32>) -> tensor<8x4xf32> {
+  ^bb0(%a: tensor<8x4xf32>):
+    %e = tensor.empty() : tensor<8x4xf32>
+    %s = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]}
+        ins(%a : tensor<8x4xf32>) outs(%e : tensor<8x4xf32>) {
+    ^bb0(%p: f32, %o: f32):
+      %r = math.exp %p : f32
+      linalg.yield %r : f32
+    } -> tensor<8x4xf32>
+    zefuse.yield %s : tensor<8x4xf32>
+  }
+  return %y : tensor<8x4xf32>
+}
+
+// -----
+
+// Attention's end: [B, H, S, D] permuted and reshaped for the next product, which the first one writes at once.
+// CHECK: #[[HEADS:.*]] = affine_map<(d0, d1, d2, d3) -> (d0 * 96 + d1 * 8 + d2 * 24 + d3)>
+// CHECK-LABEL: func.func @heads(
+// CHECK: zefuse.matmul {{.*}}result_layout = #[[HEADS]]
+// CHECK-NOT: zefuse.kernel
+func.func @heads(%p: tensor<2x3x4x4xf32>, %v: tensor<2x3x4x8xf32>, %w: tensor<24x5xf32>) -> tensor<8x5xf32>
+    attributes {zefuse.symbols = [], zefuse.outputs = [{result = 0, strides = affine_map<() -> (5, 1)>}]} {
+  %o = zefuse.matmul %p, %v : (tensor<2x3x4x4xf32>, tensor<2x3x4x8xf32>) -> tensor<2x3x4x8xf32>
+  %r = zefuse.view %o affine_map<(d0, d1) -> (d0 floordiv 4, d1 floordiv 8, d0 mod 4, d1 mod 8)>
+      : tensor<2x3x4x8xf32> -> tensor<8x24xf32>
+  %y = zefuse.matmul %r, %w : (tensor<8x24xf32>, tensor<24x5xf32>) -> tensor<8x5xf32>
+  return %y : tensor<8x5xf32>
+}
+
+// -----
+
+// A convolution reads and writes channels last: what lies otherwise is copied, and the output copied back.
+// CHECK-LABEL: func.func @convolution(
+// CHECK: %[[X:.*]] = zefuse.kernel "layout_copy"(%arg0)
+// CHECK: zefuse.convolution "forward" %[[X]], %arg1
+// CHECK: zefuse.kernel "layout_copy"
+func.func @convolution(%x: tensor<1x4x6x6xf32>, %w: tensor<8x4x1x1xf32>) -> tensor<1x8x6x6xf32>
+    attributes {zefuse.symbols = [], zefuse.outputs = [{result = 0, strides = affine_map<() -> (288, 36, 6, 1)>}]} {
+  %c = zefuse.convolution "forward" %x, %w {stride = array<i64: 1, 1>, padding = array<i64: 0, 0>,
+      dilation = array<i64: 1, 1>, groups = 1 : i64} : (tensor<1x4x6x6xf32>, tensor<8x4x1x1xf32>) -> tensor<1x8x6x6xf32>
+  return %c : tensor<1x8x6x6xf32>
+}
+
+// -----
+
+// ATen gets eager's strides; a library's attention rows that lie side by side.
+// CHECK-LABEL: func.func @attention(
+// CHECK: %[[K:.*]] = zefuse.kernel "layout_copy"
+// CHECK: %[[A:.*]] = zefuse.attention %{{.*}}, %[[K]], %{{.*}} {{.*}}result_layout
+// CHECK: %[[C:.*]] = zefuse.kernel "layout_copy"(%[[A]])
+// CHECK: zefuse.aten "aten::foo"(%[[C]])
+func.func @attention(%q: tensor<1x2x16x8xf32>, %kt: tensor<1x2x8x16xf32>) -> tensor<1x2x16x8xf32>
+    attributes {zefuse.symbols = [], zefuse.outputs = [{result = 0, strides = affine_map<() -> (256, 128, 8, 1)>}]} {
+  %k = zefuse.view %kt affine_map<(d0, d1, d2, d3) -> (d0, d1, d3, d2)> : tensor<1x2x8x16xf32> -> tensor<1x2x16x8xf32>
+  %a = zefuse.attention %q, %k, %q {scale = 0.5 : f32, causal = false}
+      : (tensor<1x2x16x8xf32>, tensor<1x2x16x8xf32>, tensor<1x2x16x8xf32>) -> tensor<1x2x16x8xf32>
+  %f = zefuse.aten "aten::foo"(%a) {overload = "", args = [{tensor = 0}], reason = "a test",
+      operand_strides = [affine_map<() -> (512, 256, 16, 2)>], result_strides = [affine_map<() -> (256, 128, 8, 1)>]}
+      : (tensor<1x2x16x8xf32>) -> tensor<1x2x16x8xf32>
+  return %f : tensor<1x2x16x8xf32>
+}
