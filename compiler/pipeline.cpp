@@ -94,11 +94,6 @@ LogicalResult fuseModule(ModuleOp module, const FuseOptions& options, const Dump
   return passes.run(module);
 }
 
-std::optional<TargetDescription> targetOf(const Options& options) {
-  return options.target == "cpu" ? std::optional(TargetDescription::cpu())
-                                 : TargetDescription::intelGpu(options.target);
-}
-
 }  // namespace
 
 std::string whyNotLowered(ModuleOp module, const TargetDescription& target) {
@@ -135,13 +130,13 @@ Compilation compileModule(ModuleOp module, const Options& options, std::vector<S
     result.error = "internal: the importer made no function @graph";
     return result;
   }
-  std::optional<TargetDescription> description = targetOf(options);
+  std::optional<TargetDescription> description = TargetDescription::named(options.target);
   if (!description) {
     result.error = "device '" + options.device + "' is a '" + options.target +
                    "', for which there are no kernels; `zefuse targets` lists what there is";
     return result;
   }
-  const bool cpu = description->kind == TargetDescription::Kind::cpu;
+  const SupportedForms supports = description->supports;
   auto dumpTo = [&](StringRef name) -> StageDump {
     if (!dump.enabled())
       return nullptr;
@@ -170,12 +165,13 @@ Compilation compileModule(ModuleOp module, const Options& options, std::vector<S
   lowerings.kernel = [&](KernelOp kernel) {
     return once(kernel, [&] { return lowerKernel(kernel, *description, dumpTo(kernel.getName())); });
   };
-  if (!cpu) {
+  if (!description->on_host)
     lowerings.host_kernel = [&](KernelOp kernel) -> FailureOr<LoweredKernel> {
       if (cancelled())
         return failure();
       return lowerKernel(kernel, TargetDescription::cpu(), dumpTo(kernel.getName()));
     };
+  if (supports.products)
     lowerings.call = [&](Operation* op, ArrayRef<AffineMap> layouts, StringRef name) {
       auto check = [&](std::span<const uint32_t> words) { return rounds.spilled(words); };
       if (auto before = lowered.find(op);
@@ -192,7 +188,6 @@ Compilation compileModule(ModuleOp module, const Options& options, std::vector<S
       };
       return once(op, [&] { return lowerWithoutSpills(*description, check, lower); });
     };
-  }
 
   auto stages = [&]() -> LogicalResult {
     if (cancelled() || failed(verify(module)))

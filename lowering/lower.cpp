@@ -25,7 +25,8 @@ template <typename T> static std::string print(T& printable) {
 }
 
 // Stage 3 to stage 4. Diagnostics are about `op`.
-static FailureOr<LoweredKernel> emitKernel(Operation* op, ScheduledKernel scheduled, const StageDump& dump) {
+static FailureOr<LoweredKernel> emitKernel(Operation* op, ScheduledKernel scheduled, const TargetDescription& target,
+                                           const StageDump& dump) {
   auto fail = [&](const Twine& reason) {
     op->emitError() << "kernel " << scheduled.launch.name << ": " << reason;
     return failure();
@@ -51,10 +52,8 @@ static FailureOr<LoweredKernel> emitKernel(Operation* op, ScheduledKernel schedu
     dump("kernel.spvasm", disassemble(*words));
   if (auto invalid = whyInvalid(*words))
     return fail("spirv-val rejects the module: " + *invalid);
-  // A device's compiler would build it and fail at the launch.
-  for (const std::string& name : importedFunctions(*words))
-    if (!isDeviceFunction(name))
-      return fail("calls " + name + ", which is no SPIR-V instruction; this is a bug of the lowering");
+  if (std::string missing = whyNotOn(target, *words); !missing.empty())
+    return fail(missing + "; this is a bug of the lowering");
   scheduled.launch.spirv = std::move(*words);
   return std::move(scheduled.launch);
 }
@@ -65,7 +64,7 @@ FailureOr<LoweredKernel> lowerKernel(KernelOp kernel, const TargetDescription& t
   FailureOr<ScheduledKernel> scheduled = scheduleKernel(kernel, target);
   if (failed(scheduled))
     return failure();
-  return emitKernel(kernel, std::move(*scheduled), dump);
+  return emitKernel(kernel, std::move(*scheduled), target, dump);
 }
 
 FailureOr<LoweredKernel> lowerMatmul(MatmulOp op, ArrayRef<AffineMap> layouts, const TargetDescription& target,
@@ -73,7 +72,7 @@ FailureOr<LoweredKernel> lowerMatmul(MatmulOp op, ArrayRef<AffineMap> layouts, c
   FailureOr<ScheduledKernel> scheduled = scheduleMatmul(op, layouts, target);
   if (failed(scheduled))
     return failure();
-  return emitKernel(op, std::move(*scheduled), dump);
+  return emitKernel(op, std::move(*scheduled), target, dump);
 }
 
 FailureOr<LoweredKernel> lowerConvolution(ConvolutionOp op, ArrayRef<AffineMap> layouts,
@@ -81,7 +80,7 @@ FailureOr<LoweredKernel> lowerConvolution(ConvolutionOp op, ArrayRef<AffineMap> 
   FailureOr<ScheduledKernel> scheduled = scheduleConvolution(op, layouts, target);
   if (failed(scheduled))
     return failure();
-  return emitKernel(op, std::move(*scheduled), dump);
+  return emitKernel(op, std::move(*scheduled), target, dump);
 }
 
 FailureOr<LoweredKernel> lowerAttention(Operation* op, const AttentionCall& call, const TargetDescription& target,
@@ -89,7 +88,7 @@ FailureOr<LoweredKernel> lowerAttention(Operation* op, const AttentionCall& call
   FailureOr<ScheduledKernel> scheduled = scheduleAttention(op, call, target);
   if (failed(scheduled))
     return failure();
-  return emitKernel(op, std::move(*scheduled), dump);
+  return emitKernel(op, std::move(*scheduled), target, dump);
 }
 
 FailureOr<LoweredKernel> lowerAttentionGradient(Operation* op, const AttentionGradientCall& call,
@@ -97,7 +96,7 @@ FailureOr<LoweredKernel> lowerAttentionGradient(Operation* op, const AttentionGr
   FailureOr<ScheduledKernel> scheduled = scheduleAttentionGradient(op, call, target);
   if (failed(scheduled))
     return failure();
-  return emitKernel(op, std::move(*scheduled), dump);
+  return emitKernel(op, std::move(*scheduled), target, dump);
 }
 
 FailureOr<LoweredKernel>

@@ -5,32 +5,40 @@ namespace zefuse {
 TargetDescription TargetDescription::cpu() {
   TargetDescription target;
   target.name = "cpu";
+  target.on_host = true;
+  target.private_row_bytes = 16 << 10;
+  target.native.f64 = true;
+  target.supports = {.batches = true, .parts = true, .in_place = true};
   return target;
 }
 
-std::optional<TargetDescription> TargetDescription::intelGpu(std::string_view product) {
-  const GpuTarget* gpu = findGpuTarget(product);
-  if (!gpu)
-    return std::nullopt;
+TargetDescription TargetDescription::of(const GpuTarget& gpu) {
   TargetDescription target;
-  target.name = product;
-  target.kind = Kind::intel_gpu;
-  target.vector_width = 8;       // at most: a work-item's access is 16 bytes (docs/lowering.md)
+  target.name = gpu.product;
+  target.max_group_size = gpu.max_group_size;
+  target.subgroup_size = gpu.subgroup_size;
+  target.vector_width = 8;  // at most: an access of 16 bytes (docs/lowering.md)
+  target.access_bytes = gpu.access_bytes;
+  target.index_bits = gpu.index_bits;
+  target.resident_items = int64_t(gpu.engines) * gpu.threads_per_engine * gpu.subgroup_size;
+  target.private_row_bytes = 0;  // private arrays would spill to memory
   // Kernels see memory of the executor's own, never a caller's: its device side places buffers so (arena_alignment).
   target.buffer_alignment = 64;
-  target.private_row_bytes = 0;  // private arrays of this size would spill to memory
-  target.subgroup_size = 16;     // the one size that all have
-  target.max_group_size = gpu->max_group_size;
-  target.local_memory_bytes = gpu->local_memory_kib << 10;
-  target.resident_items = int64_t(gpu->vector_engines) * gpu->threads_per_engine * target.subgroup_size;
-  // What compiles without spills, with Intel's compilers of 2022 and 2026 (gpu_test.cpp). Without the load/store
-  // cache's messages operands from local memory take registers per lane.
-  target.accumulator_bytes = !gpu->lsc ? 1 << 10 : gpu->register_bytes == 32 ? 2 << 10 : 3 << 10;
-  target.f64 = gpu->f64;
-  target.matrix = gpu->matrix;
+  target.local_memory_bytes = gpu.local_memory_kib << 10;
+  target.accumulator_bytes = gpu.accumulator_bytes;
   // Half of the registers: operands come whole blocks at a time.
-  target.engine_accumulator_bytes = gpu->matrix.n == 0 ? 0 : int64_t(64) * gpu->register_bytes;
+  target.engine_accumulator_bytes = gpu.matrix.lanes == 0 ? 0 : gpu.register_bytes / 2;
+  target.native = gpu.native;
+  target.matrix = gpu.matrix;
+  target.supports = {.products = true};
   return target;
+}
+
+std::optional<TargetDescription> TargetDescription::named(std::string_view name) {
+  if (name == "cpu")
+    return cpu();
+  const GpuTarget* gpu = findGpuTarget(name);
+  return gpu ? std::optional(of(*gpu)) : std::nullopt;
 }
 
 }  // namespace zefuse

@@ -9,8 +9,6 @@
 namespace zefuse {
 namespace {
 
-// From Intel's published specifications of the largest variant of each; names as `ocloc ids` has them.
-constexpr MatrixEngine none{}, dpas8{8, 8, 16}, dpas16{8, 16, 16};
 // What Intel's compilers of 2022 and 2026 take each id for (`ocloc compile -device 0x56a5` says it).
 constexpr uint16_t skl_ids[] = {0x1902, 0x1906, 0x190a, 0x190b, 0x190e, 0x1912, 0x1913, 0x1915, 0x1916,
                                 0x1917, 0x191a, 0x191b, 0x191d, 0x191e, 0x1921, 0x1923, 0x1926, 0x1927,
@@ -45,46 +43,127 @@ constexpr uint16_t bmg_g21_ids[] = {0xe202, 0xe209, 0xe20b, 0xe20c, 0xe20d, 0xe2
 constexpr uint16_t ptl_h_ids[] = {0xb080, 0xb081, 0xb082, 0xb083, 0xb084, 0xb085,
                                   0xb086, 0xb087, 0xb08f, 0xb0a0, 0xb0b0};
 constexpr uint16_t ptl_u_ids[] = {0xb090};
+
+// From Intel's published specifications of the largest variant of each; names as `ocloc ids` has them. A family has
+// what its products share. Without the load/store cache's messages (before Xe-HPG) operands from local memory take
+// registers per lane, so that accumulators have fewer.
+constexpr MatrixOperation dpas8_operations[] = {
+    {"f16", 8, 8, 16, "intel_sub_group_f16_f16_matrix_mad_k16"},
+    {"bf16", 8, 8, 16, "intel_sub_group_bf16_bf16_matrix_mad_k16"},
+};
+constexpr MatrixOperation dpas16_operations[] = {
+    {"f16", 8, 16, 16, "intel_sub_group_f16_f16_matrix_mad_k16"},
+    {"bf16", 8, 16, 16, "intel_sub_group_bf16_bf16_matrix_mad_k16"},
+};
+constexpr MatrixEngine dpas8{8, dpas8_operations}, dpas16{16, dpas16_operations};
+
+// `subgroup_size` is the one size that all have.
+constexpr GpuTarget gen9{.family = "Gen9",
+                         .vendor = intel_pci,
+                         .compilers = "22.43",
+                         .threads_per_engine = 7,
+                         .max_group_size = 256,
+                         .subgroup_sizes = 8 | 16 | 32,
+                         .subgroup_size = 16,
+                         .register_bytes = 4 << 10,
+                         .accumulator_bytes = 1 << 10,
+                         .local_memory_kib = 64,
+                         .native = {.f64 = true, .f16 = true, .shuffles = true}};
+constexpr GpuTarget gen11 = [] {
+  GpuTarget family = gen9;
+  family.family = "Gen11";
+  family.native.f64 = false;
+  return family;
+}();
+constexpr GpuTarget xe_lp = [] {
+  GpuTarget family = gen11;
+  family.family = "Xe-LP";
+  family.compilers = "22.43, 26.27";
+  family.max_group_size = 512;
+  return family;
+}();
+constexpr GpuTarget xe_hpg = [] {
+  GpuTarget family = xe_lp;
+  family.family = "Xe-HPG";
+  family.threads_per_engine = 8;
+  family.max_group_size = 1024;
+  family.accumulator_bytes = 2 << 10;
+  family.native.bf16_conversions = true;
+  family.matrix = dpas8;
+  return family;
+}();
+constexpr GpuTarget xe_lpg = [] {
+  GpuTarget family = xe_hpg;
+  family.family = "Xe-LPG";
+  family.compilers = "26.27";
+  family.native.f64 = true;
+  family.matrix = {};
+  return family;
+}();
+constexpr GpuTarget xe_lpg_plus = [] {
+  GpuTarget family = xe_lpg;
+  family.family = "Xe-LPG+";
+  family.matrix = dpas8;
+  return family;
+}();
+constexpr GpuTarget xe_hpc = [] {
+  GpuTarget family = xe_hpg;
+  family.family = "Xe-HPC";
+  family.subgroup_sizes = 16 | 32;
+  family.register_bytes = 8 << 10;
+  family.accumulator_bytes = 3 << 10;
+  family.local_memory_kib = 128;
+  family.native.f64 = true;
+  family.matrix = dpas16;
+  return family;
+}();
+constexpr GpuTarget xe2 = [] {
+  GpuTarget family = xe_hpc;
+  family.family = "Xe2";
+  family.compilers = "26.27";
+  return family;
+}();
+constexpr GpuTarget xe3 = [] {
+  GpuTarget family = xe2;
+  family.family = "Xe3";
+  family.threads_per_engine = 10;
+  return family;
+}();
+
+constexpr bool shared = true, own = false;  // memory
+constexpr GpuTarget product(GpuTarget family, std::string_view name, std::string_view alias, std::string_view marketing,
+                            int engines, bool integrated, std::span<const uint16_t> ids) {
+  family.product = name;
+  family.alias = alias;
+  family.marketing = marketing;
+  family.engines = engines;
+  family.integrated = integrated;
+  family.device_ids = ids;
+  return family;
+}
+
 constexpr GpuTarget table[] = {
-    {"skl", "Gen9", "HD Graphics 530", 24, 7, 32, 256, 64, 8 | 16 | 32, true, false, none, true, "", skl_ids, "22.43"},
-    {"kbl", "Gen9", "UHD Graphics 620", 24, 7, 32, 256, 64, 8 | 16 | 32, true, false, none, true, "", kbl_ids, "22.43"},
-    {"cfl", "Gen9", "UHD Graphics 630", 24, 7, 32, 256, 64, 8 | 16 | 32, true, false, none, true, "", cfl_ids, "22.43"},
-    {"icllp", "Gen11", "Iris Plus Graphics", 64, 7, 32, 256, 64, 8 | 16 | 32, false, false, none, true, "", icllp_ids,
-     "22.43"},
-    {"tgllp", "Xe-LP", "Iris Xe Graphics", 96, 7, 32, 512, 64, 8 | 16 | 32, false, false, none, true, "tgl", tgllp_ids,
-     "22.43, 26.27"},
-    {"rkl", "Xe-LP", "UHD Graphics 750", 32, 7, 32, 512, 64, 8 | 16 | 32, false, false, none, true, "", rkl_ids,
-     "22.43, 26.27"},
-    {"adl-s", "Xe-LP", "UHD Graphics 770", 32, 7, 32, 512, 64, 8 | 16 | 32, false, false, none, true, "", adl_s_ids,
-     "22.43, 26.27"},
-    {"adl-p", "Xe-LP", "Iris Xe Graphics", 96, 7, 32, 512, 64, 8 | 16 | 32, false, false, none, true, "", adl_p_ids,
-     "22.43, 26.27"},
-    {"adl-n", "Xe-LP", "UHD Graphics", 32, 7, 32, 512, 64, 8 | 16 | 32, false, false, none, true, "", adl_n_ids,
-     "22.43, 26.27"},
-    {"dg1", "Xe-LP", "Iris Xe MAX", 96, 7, 32, 512, 64, 8 | 16 | 32, false, false, none, false, "", dg1_ids,
-     "22.43, 26.27"},
-    {"dg2-g10", "Xe-HPG", "Arc A770", 512, 8, 32, 1024, 64, 8 | 16 | 32, false, true, dpas8, false, "acm-g10",
-     dg2_g10_ids, "22.43, 26.27"},
-    {"dg2-g11", "Xe-HPG", "Arc A380", 128, 8, 32, 1024, 64, 8 | 16 | 32, false, true, dpas8, false, "acm-g11",
-     dg2_g11_ids, "22.43, 26.27"},
-    {"dg2-g12", "Xe-HPG", "Arc A570M", 256, 8, 32, 1024, 64, 8 | 16 | 32, false, true, dpas8, false, "acm-g12",
-     dg2_g12_ids, "22.43, 26.27"},
-    {"mtl-u", "Xe-LPG", "Core Ultra 5 125U", 64, 8, 32, 1024, 64, 8 | 16 | 32, true, true, none, true, "mtl-s",
-     mtl_u_ids, "26.27"},
-    {"mtl-h", "Xe-LPG", "Core Ultra 7 155H", 128, 8, 32, 1024, 64, 8 | 16 | 32, true, true, none, true, "mtl-p",
-     mtl_h_ids, "26.27"},
-    {"arl-h", "Xe-LPG+", "Core Ultra 7 255H", 128, 8, 32, 1024, 64, 8 | 16 | 32, true, true, dpas8, true, "", arl_h_ids,
-     "26.27"},
-    {"pvc", "Xe-HPC", "Data Center GPU Max 1550", 512, 8, 64, 1024, 128, 16 | 32, true, true, dpas16, false, "",
-     pvc_ids, "22.43, 26.27"},
-    {"lnl-m", "Xe2", "Core Ultra 7 258V", 64, 8, 64, 1024, 128, 16 | 32, true, true, dpas16, true, "lnl", lnl_m_ids,
-     "26.27"},
-    {"bmg-g21", "Xe2", "Arc B580", 160, 8, 64, 1024, 128, 16 | 32, true, true, dpas16, false, "bmg", bmg_g21_ids,
-     "26.27"},
-    {"ptl-h", "Xe3", "Core Ultra X9 388H", 96, 10, 64, 1024, 128, 16 | 32, true, true, dpas16, true, "ptl", ptl_h_ids,
-     "26.27"},
-    {"ptl-u", "Xe3", "Core Ultra 7 355", 32, 10, 64, 1024, 128, 16 | 32, true, true, dpas16, true, "", ptl_u_ids,
-     "26.27"},
+    product(gen9, "skl", "", "HD Graphics 530", 24, shared, skl_ids),
+    product(gen9, "kbl", "", "UHD Graphics 620", 24, shared, kbl_ids),
+    product(gen9, "cfl", "", "UHD Graphics 630", 24, shared, cfl_ids),
+    product(gen11, "icllp", "", "Iris Plus Graphics", 64, shared, icllp_ids),
+    product(xe_lp, "tgllp", "tgl", "Iris Xe Graphics", 96, shared, tgllp_ids),
+    product(xe_lp, "rkl", "", "UHD Graphics 750", 32, shared, rkl_ids),
+    product(xe_lp, "adl-s", "", "UHD Graphics 770", 32, shared, adl_s_ids),
+    product(xe_lp, "adl-p", "", "Iris Xe Graphics", 96, shared, adl_p_ids),
+    product(xe_lp, "adl-n", "", "UHD Graphics", 32, shared, adl_n_ids),
+    product(xe_lp, "dg1", "", "Iris Xe MAX", 96, own, dg1_ids),
+    product(xe_hpg, "dg2-g10", "acm-g10", "Arc A770", 512, own, dg2_g10_ids),
+    product(xe_hpg, "dg2-g11", "acm-g11", "Arc A380", 128, own, dg2_g11_ids),
+    product(xe_hpg, "dg2-g12", "acm-g12", "Arc A570M", 256, own, dg2_g12_ids),
+    product(xe_lpg, "mtl-u", "mtl-s", "Core Ultra 5 125U", 64, shared, mtl_u_ids),
+    product(xe_lpg, "mtl-h", "mtl-p", "Core Ultra 7 155H", 128, shared, mtl_h_ids),
+    product(xe_lpg_plus, "arl-h", "", "Core Ultra 7 255H", 128, shared, arl_h_ids),
+    product(xe_hpc, "pvc", "", "Data Center GPU Max 1550", 512, own, pvc_ids),
+    product(xe2, "lnl-m", "lnl", "Core Ultra 7 258V", 64, shared, lnl_m_ids),
+    product(xe2, "bmg-g21", "bmg", "Arc B580", 160, own, bmg_g21_ids),
+    product(xe3, "ptl-h", "ptl", "Core Ultra X9 388H", 96, shared, ptl_h_ids),
+    product(xe3, "ptl-u", "", "Core Ultra 7 355", 32, shared, ptl_u_ids),
 };
 
 constexpr CpuTarget levels[] = {
@@ -112,6 +191,13 @@ size_t detectLevel() {
 
 }  // namespace
 
+const MatrixOperation* MatrixEngine::find(std::string_view element) const {
+  for (const MatrixOperation& operation : operations)
+    if (operation.element == element)
+      return &operation;
+  return nullptr;
+}
+
 std::span<const GpuTarget> gpuTargets() { return table; }
 
 const GpuTarget* findGpuTarget(std::string_view product) {
@@ -121,11 +207,10 @@ const GpuTarget* findGpuTarget(std::string_view product) {
   return nullptr;
 }
 
-const GpuTarget* findGpuTarget(uint32_t device_id) {
+const GpuTarget* findGpuTarget(PciId id) {
   for (const GpuTarget& target : table)
-    for (uint16_t id : target.device_ids)
-      if (id == device_id)
-        return &target;
+    if (target.vendor == id.vendor && std::ranges::find(target.device_ids, id.device) != target.device_ids.end())
+      return &target;
   return nullptr;
 }
 

@@ -1,6 +1,6 @@
-// The devices that kernels are compiled for ahead of need: two closed tables. A GPU is named as ocloc names it, a level
-// of x86-64 as ZEFUSE_CPU_ISA does. Nothing but the standard library: compiler, runtime and the CPU driver share this
-// file.
+// The devices that kernels are compiled for ahead of need: two closed tables. A GPU is named as its vendor's compiler
+// names it, a level of x86-64 as ZEFUSE_CPU_ISA does. Nothing but the standard library: compiler, runtime and the CPU
+// driver share this file.
 #pragma once
 
 #include <cstddef>
@@ -10,34 +10,69 @@
 
 namespace zefuse {
 
-// The shape of one matrix instruction (dpas) of a sub-group, in elements of a 16-bit type: c[m, n] += a[m, k] * b[k,
-// n]. m is the most that one instruction takes.
-struct MatrixEngine {
-  int m = 0, n = 0, k = 0;  // n is the sub-group size that the instruction needs; all 0: no matrix engine
+// Who made a device, and which one it is.
+struct PciId {
+  uint16_t vendor = 0, device = 0;
+  bool operator==(const PciId&) const = default;
+};
+constexpr uint16_t intel_pci = 0x8086;
+constexpr uint16_t zefuse_pci = 0x7a66;  // "zf", of our CPU driver's devices: a CPU has no PCI id
+
+// One matrix instruction of a sub-group: c[m, n] += a[m, k] * b[k, n] with sums in f32, a lane per column n. `multiply`
+// is the function that a kernel calls for it, without its mangling: (a, b, c) -> c, where c is the lane's column of m
+// rows, a per row an integer of the lane's k / n neighbouring elements, and b the lane's column, two elements in each
+// integer of 32 bits. m is the most rows that one call takes; half and a quarter of them are calls of their own.
+struct MatrixOperation {
+  std::string_view element;  // of a and b, as MLIR writes it: "f16"
+  int m, n, k;
+  std::string_view multiply;
 };
 
+struct MatrixEngine {
+  int lanes = 0;  // of the sub-groups that it multiplies for; 0: there is no matrix engine
+  std::span<const MatrixOperation> operations;
+
+  const MatrixOperation* find(std::string_view element) const;  // null: none for such elements
+};
+
+// What a device computes in one instruction. Kernels that need another are refused (lowering/lower.h).
+struct NativeOperations {
+  bool f64 = false;               // double precision
+  bool f16 = false;               // arithmetic of half precision
+  bool bf16_conversions = false;  // to and from f32
+  bool shuffles = false;          // a lane reads any other lane's value
+};
+
+// The defaults are a device without anything special.
 struct GpuTarget {
   std::string_view product;    // "dg2-g11": the name of plans, caches and the compiler
+  std::string_view alias;      // another name in use, such as "acm-g11"; may be empty
   std::string_view family;     // "Xe-HPG"
   std::string_view marketing;  // one example
-  int vector_engines;          // of the largest variant
-  int threads_per_engine;
-  int register_bytes;        // of one of a thread's 128 registers
-  int max_group_size;        // work-items
-  int64_t local_memory_kib;  // that one work-group may have
-  uint32_t subgroup_sizes;   // a bit per size: 8 | 16 | 32
-  bool f64;                  // native double precision
-  bool lsc;                  // messages of the load/store cache: one reads a row of local memory for a whole sub-group
+  uint16_t vendor = 0;         // PCI
+  std::span<const uint16_t> device_ids;
+  std::string_view compilers;  // versions of the vendor's compiler seen to compile for it, "22.43, 26.27"
+
+  int engines = 1;                // that run hardware threads, of the largest variant
+  int threads_per_engine = 1;     // hardware threads, each of which runs a sub-group
+  int max_group_size = 1;         // work-items
+  uint32_t subgroup_sizes = 0;    // a bit per size: 8 | 16 | 32
+  int subgroup_size = 0;          // one of these: of kernels that no matrix engine wants otherwise
+  int access_bytes = 16;          // of one work-item: the widest that one message carries per lane
+  int index_bits = 32;            // of the widest integers that it divides without a call
+  int64_t register_bytes = 0;     // of a hardware thread
+  int64_t accumulator_bytes = 0;  // of these, that a product may fill without spills, as its compilers were seen to
+  int64_t local_memory_kib = 0;   // that one work-group may have
+  bool integrated = false;        // shares the host's memory
+  NativeOperations native;
   MatrixEngine matrix;
-  bool integrated;                       // shares the host's memory
-  std::string_view alias;                // another name in use, such as "acm-g11"; may be empty
-  std::span<const uint16_t> device_ids;  // PCI, vendor 0x8086
-  std::string_view compilers;            // versions of ocloc seen to compile for it, "22.43, 26.27"
+
+  PciId id(size_t number) const { return {vendor, device_ids[number]}; }
 };
 
 std::span<const GpuTarget> gpuTargets();
 const GpuTarget* findGpuTarget(std::string_view product);  // by product or alias; null: not in the table
-const GpuTarget* findGpuTarget(uint32_t device_id);
+const GpuTarget* findGpuTarget(PciId id);
 
 // A level of x86-64, each a superset of the one before.
 struct CpuTarget {

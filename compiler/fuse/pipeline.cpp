@@ -1,5 +1,6 @@
 #include "compiler/fuse/pipeline.h"
 
+#include "common/toolchain/target_description.h"
 #include "compiler/fuse/passes.h"
 #include "mlir/Pass/PassRegistry.h"
 
@@ -8,21 +9,22 @@ using namespace mlir;
 namespace zefuse {
 
 void buildFusePipeline(OpPassManager& passes, const FuseOptions& options) {
-  const bool cpu = options.target == "cpu";
+  // A name that is none fails in zefuse-join-side-by-side.
+  const TargetDescription target = TargetDescription::named(options.target).value_or(TargetDescription::cpu());
   OpPassManager& graph = passes.nest<func::FuncOp>();
   if (options.strict)
     graph.addPass(createRefuseFallbacks());
   graph.addPass(createPrepareGraph());
   graph.addPass(createFuseLibraryEpilogues());
-  // A GPU's work-groups share long rows by themselves, and have no batches yet.
-  if (options.fuse && cpu)
+  // Work-groups share long rows by themselves.
+  if (options.fuse && !target.hasWorkGroups())
     graph.addPass(createSplitReductions());
   graph.addPass(createFuseKernels({.merge = options.fuse}));
   graph.addPass(createAssignLayouts());
   graph.addPass(createDivideRefusedKernels());
-  if (options.fuse && cpu)
+  if (options.fuse && target.supports.batches)
     graph.addPass(createBatchKernels());
-  if (cpu)
+  if (target.supports.in_place)
     graph.addPass(createWriteInPlace());
   if (options.fuse)
     graph.addPass(createJoinSideBySide({.target = options.target}));

@@ -2,6 +2,7 @@
 // heads of k, a layer norm's input gradient and its parameters') become one launch of several parts: `zefuse.parts`.
 // Each group of the launch does its share of every part. One fork and join of threads instead of two, no barrier
 // between them, and what both read is read while it is in the cache if it is small.
+#include "common/toolchain/target_description.h"
 #include "compiler/fuse/graph.h"
 #include "compiler/fuse/passes.h"
 #include "lowering/dialect/Zefuse.h"
@@ -223,7 +224,12 @@ public:
 
 private:
   void runOnOperation() override {
-    SideBySide(getOperation(), target == "cpu" ? StringRef() : StringRef(gpu_parts)).run();
+    const std::optional<TargetDescription> description = TargetDescription::named(target);
+    if (!description) {
+      getOperation()->emitError() << "'" << target << "' is no target; `zefuse targets` lists what there is";
+      return signalPassFailure();
+    }
+    SideBySide(getOperation(), description->supports.parts ? StringRef() : StringRef(gpu_parts)).run();
   }
 };
 

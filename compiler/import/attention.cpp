@@ -124,8 +124,8 @@ constexpr int64_t many_scores = 1 << 16;
 // Whether the library's call that keeps no scores can do it. Nobody may ask for the sums of rows, which it does not
 // keep either.
 bool byBlocks(Op& op, const Attention& attention) {
-  if (op.build.gpu || attention.rank() != 4 || attention.mask || attention.depth || op.used(1) ||
-      !elementOf(attention.query).isF32() || !elementOf(attention.key).isF32() || !elementOf(attention.value).isF32())
+  if (attention.rank() != 4 || attention.mask || attention.depth || op.used(1) || !elementOf(attention.query).isF32() ||
+      !elementOf(attention.key).isF32() || !elementOf(attention.value).isF32())
     return false;
   for (Value operand : {attention.query, attention.key, attention.value})
     if (!typeOf(operand).hasStaticShape() || typeOf(operand).getNumElements() == 0)
@@ -137,14 +137,14 @@ bool byBlocks(Op& op, const Attention& attention) {
 // The type of the rows' log-sum-exps; null where nobody asks for them.
 RankedTensorType logSumsOf(Op& op) { return op.numResults() > 1 && op.used(1) ? op.resultType(1) : RankedTensorType(); }
 
-// Why a GPU has no kernel for it; empty: it has.
+// Why the target has no kernel for it; empty: it has.
 std::string whyNoKernel(Op& op, const Attention& attention) {
   if (attention.depth)
     return "the sizes of a head must be known";
   AttentionCall call{typeOf(attention.query), typeOf(attention.key),
                      typeOf(attention.value), attention.mask ? typeOf(attention.mask) : RankedTensorType(),
                      op.resultType(0),        logSumsOf(op)};
-  return whyNoAttentionKernel(call, *op.build.gpu);
+  return whyNoAttentionKernel(call, op.build.target);
 }
 
 // The output, and the log-sum-exp of each row of scores where the backward pass needs it.
@@ -152,8 +152,9 @@ Values emitAttention(Op& op) {
   TensorBuilder& build = op.build;
   Attention attention = attentionOf(op);
   int64_t rank = attention.rank();
-  std::string refusal = build.gpu ? whyNoKernel(op, attention) : std::string();
-  if (build.gpu ? refusal.empty() : byBlocks(op, attention)) {
+  const bool kernels = build.target.supports.products;
+  std::string refusal = kernels ? whyNoKernel(op, attention) : std::string();
+  if (kernels ? refusal.empty() : byBlocks(op, attention)) {
     Values results(build.attention(attention.query, attention.key, attention.value, attention.mask, attention.scale,
                                    attention.causal, op.resultType(0), logSumsOf(op)));
     results.resize(op.numResults());  // null: nobody asks for it
@@ -173,8 +174,8 @@ Values emitAttention(Op& op) {
   return {out, build.convert(logSumExpOver(build, scores, rank - 1, normalExp), op.element(1))};
 }
 
-// Why a GPU has no kernels for the derivative; empty: it has.
-std::string whyNoGradient(const TargetDescription& gpu, const Attention& attention, ArrayRef<Value> operands,
+// Why the target has no kernels for the derivative; empty: it has.
+std::string whyNoGradient(const TargetDescription& target, const Attention& attention, ArrayRef<Value> operands,
                           RankedTensorType mask) {
   if (attention.depth)
     return "the sizes of a head must be known";
@@ -186,9 +187,9 @@ std::string whyNoGradient(const TargetDescription& gpu, const Attention& attenti
   call.log_sums = typeOf(operands[4]);
   call.delta = typeOf(operands[5]);
   call.mask = mask;
-  std::string queries = whyNoAttentionGradient(call, gpu);
+  std::string queries = whyNoAttentionGradient(call, target);
   call.of_keys = true;
-  return queries.empty() ? whyNoAttentionGradient(call, gpu) : queries;
+  return queries.empty() ? whyNoAttentionGradient(call, target) : queries;
 }
 
 // With P the softmax, S the scores before scaling and masking, and D = sum(dO * O) over each row:
@@ -205,11 +206,11 @@ Values emitAttentionBackward(Op& op) {
                            [&](ArrayRef<Scalar> in) { return in[0].to(compute) * in[1].to(compute); });
   Value row_sum = build.reduce(products, {rank - 1}, Combiner::add);
   std::string refusal;
-  if (build.gpu) {
+  if (build.target.supports.products) {
     Value operands[] = {attention.query, attention.key, attention.value, grad, build.convert(log_sum, compute),
                         row_sum};
     refusal =
-        whyNoGradient(*build.gpu, attention, operands, attention.mask ? typeOf(attention.mask) : RankedTensorType());
+        whyNoGradient(build.target, attention, operands, attention.mask ? typeOf(attention.mask) : RankedTensorType());
     if (refusal.empty()) {
       Values results(3);
       auto gradient = [&](ArrayRef<RankedTensorType> types) {
@@ -230,7 +231,7 @@ Values emitAttentionBackward(Op& op) {
   attention.value = repeatHeads(op, attention.value, heads);
   AffineMap row = build.unreduced(rank, {rank - 1});
   Value scores = scoresOf(op, attention);
-  if (MatmulOp product = build.gpu ? productOf(scores) : MatmulOp())
+  if (MatmulOp product = build.target.supports.products ? productOf(scores) : MatmulOp())
     product->setAttr("zefuse.note",
                      build.b.getStringAttr("attention's derivative without kernels of its own: " + refusal));
   Value weights = build.loop({scores, Operand(log_sum, row)}, typeOf(scores), [&](Body&, ArrayRef<Scalar> in) {

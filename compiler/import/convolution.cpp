@@ -35,14 +35,15 @@ Geometry geometryOf(Op& op, int64_t spatial) {
   return geometry;
 }
 
-// What oneDNN computes on every CPU we support, or a GPU's kernels do.
+// What oneDNN computes on every CPU we support, or kernels do.
 void checkOperands(Op& op, ArrayRef<Value> tensors) {
   int64_t rank = rankOf(tensors[0]);
   if (rank < 3 || rank > 5)
     op.refuse("convolution of rank " + Twine(rank) + " is not lowered");
   Type element = elementOf(tensors[0]);
   for (Value tensor : tensors) {
-    if (!elementOf(tensor).isF32() && !elementOf(tensor).isBF16() && !(elementOf(tensor).isF16() && op.build.gpu))
+    if (!elementOf(tensor).isF32() && !elementOf(tensor).isBF16() &&
+        !(elementOf(tensor).isF16() && op.build.target.supports.products))
       op.refuse("convolution of " + fx::dtypeName(elementOf(tensor)) + " is not lowered");
     if (elementOf(tensor) != element)
       op.refuse("convolution of operands of different dtypes is not lowered");
@@ -52,7 +53,7 @@ void checkOperands(Op& op, ArrayRef<Value> tensors) {
   }
 }
 
-// On a GPU: into how many slices what a result sums is cut, as a matrix product's k (gpu_convolution.cpp has the
+// As a kernel: into how many slices what a result sums is cut, as a matrix product's k (gpu_convolution.cpp has the
 // product).
 int64_t slicesOf(Op& op, StringRef kind, Value input, Value weight, int64_t groups, RankedTensorType result) {
   const bool of_weights = kind == "weights";
@@ -68,11 +69,11 @@ int64_t slicesOf(Op& op, StringRef kind, Value input, Value weight, int64_t grou
   AffineExpr pixels = outer[0] * product(ArrayRef(outer).drop_front(2));
   AffineExpr patches = shapeOf(typeOf(input))[1].floorDiv(groups) * product(ArrayRef(taps).drop_front(2));
   auto depth = constantOf(of_weights ? pixels : patches);
-  if (!op.build.gpu || !depth)
+  if (!op.build.target.supports.products || !depth)
     return 1;
-  const bool engine = op.build.gpu->matrix.n != 0 && !elementOf(input).isF32();
+  const bool engine = matrixOperation(elementOf(input), elementOf(weight), op.build.target) != nullptr;
   return chooseSplits(constantOf(outer[1].floorDiv(groups)), constantOf(of_weights ? patches : pixels), groups, *depth,
-                      4, *op.build.gpu, engine);
+                      4, op.build.target, engine);
 }
 
 Value convolve(Op& op, StringRef kind, Value input, Value weight, Value bias, const Geometry& geometry,

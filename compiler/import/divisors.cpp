@@ -49,8 +49,7 @@ Scalar binary(Scalar a, Scalar b, int64_t bits) {
 
 Scalar divisor(Op& op, Scalar a, Scalar b, Type common) {
   int64_t bits = common.getIntOrFloatBitWidth() - (common.isUnsignedInteger() ? 0 : 1);
-  bool f64 = !op.build.gpu || op.build.gpu->f64;
-  return f64 && bits < 32 ? euclid(a, b, bits) : binary(a, b, bits);
+  return op.build.target.native.f64 && bits < 32 ? euclid(a, b, bits) : binary(a, b, bits);
 }
 
 void addDivisor(OpTable& table, StringRef name, bool multiple) {

@@ -162,7 +162,7 @@ private:
       return;
     }
     case Node::Kind::scalar: {
-      TensorBuilder build(locationOf(node), b_, num_symbols_);
+      TensorBuilder build(locationOf(node), b_, num_symbols_, options_.target);
       values_[index] = {literal(node, build)};
       return;
     }
@@ -185,8 +185,7 @@ private:
       return;
     if (importWrite(index))
       return;
-    TensorBuilder build(locationOf(node), b_, num_symbols_);
-    build.gpu = options_.gpu ? &*options_.gpu : nullptr;
+    TensorBuilder build(locationOf(node), b_, num_symbols_, options_.target);
     const Emitter* emitter = opTable().find(node.schema->target);
     std::string reason = node.schema->random ? "draws from torch's generator"
                                              : "no lowering for " + node.schema->op +

@@ -2,7 +2,6 @@
 // graph modules.
 #pragma once
 
-#include <optional>
 #include <vector>
 
 #include "common/toolchain/target_description.h"
@@ -15,8 +14,8 @@ namespace zefuse {
 struct ImportOptions {
   // Which inputs (placeholder numbers) are a module's parameters or buffers: kind "parameter" instead of "user".
   std::vector<unsigned> parameters;
-  // The GPU that the graph is for: what it has kernels for is not what the CPU's library takes (attention, f16).
-  std::optional<TargetDescription> gpu = std::nullopt;
+  // What the graph is for: what a target has kernels for is not what the host's library takes (attention, f16).
+  TargetDescription target = TargetDescription::cpu();
 };
 
 // Builds the module and verifies it (MLIR's verifier and the stage-1 contract). The context must have zefuse's dialects

@@ -39,7 +39,7 @@ Value emitSplit(TensorBuilder& build, Value a, Value b, Value bias, double alpha
 Value emitMatmul(Op& op, Value a, Value b, Value bias, double alpha, Type result) {
   auto left = shapeOf(typeOf(a)), right = shapeOf(typeOf(b));
   Type element = elementOf(a);
-  if (!element.isF32() && !element.isBF16() && !(element.isF16() && op.build.gpu))
+  if (!element.isF32() && !element.isBF16() && !(element.isF16() && op.build.target.supports.products))
     op.refuse("matrix product of " + fx::dtypeName(element) + " is not lowered");
   if (elementOf(b) != element || (bias && elementOf(bias) != element))
     op.refuse("matrix product of operands of different dtypes is not lowered");
@@ -53,13 +53,13 @@ Value emitMatmul(Op& op, Value a, Value b, Value bias, double alpha, Type result
       RankedTensorType type = op.build.type(sizes, result ? result : element);
       return bias ? op.build.convert(op.build.expand(bias, sizes), type.getElementType()) : op.build.full(type, 0);
     }
-  if (auto depth = constantOf(left.back()); depth && op.build.gpu) {
+  if (auto depth = constantOf(left.back()); depth && op.build.target.supports.products) {
     AffineExpr batches = op.build.constant(1);
     for (AffineExpr size : ArrayRef(sizes).drop_back(2))
       batches = batches * size;
-    const bool engine = op.build.gpu->matrix.n != 0 && !element.isF32();
+    const bool engine = matrixOperation(element, elementOf(b), op.build.target) != nullptr;
     const int64_t splits = chooseSplits(constantOf(sizes[sizes.size() - 2]), constantOf(sizes.back()),
-                                        constantOf(batches), *depth, 4, *op.build.gpu, engine);
+                                        constantOf(batches), *depth, 4, op.build.target, engine);
     if (splits > 1)
       return emitSplit(op.build, a, b, bias, alpha, sizes, result ? result : element, splits);
   }

@@ -1,5 +1,5 @@
 // Running sums, products and extremes: zefuse.scan, in the type eager accumulates in (f64 for f32, f32 for f16 and
-// bf16; a GPU without double precision sums in f32, as eager does there).
+// bf16; a device without double precision sums in f32, as eager does there).
 #include <cmath>
 
 #include "common/toolchain/target_description.h"
@@ -12,7 +12,7 @@ namespace {
 
 Type accumulated(Op& op) {
   const Type element = op.element();
-  if (element.isF32() && (!op.build.gpu || op.build.gpu->f64))
+  if (element.isF32() && op.build.target.native.f64)
     return Float64Type::get(element.getContext());
   return fx::computeType(element);
 }

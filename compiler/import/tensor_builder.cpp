@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "common/toolchain/target_description.h"
 #include "compiler/import/dtype.h"
 #include "compiler/import/errors.h"
 #include "lowering/dialect/Zefuse.h"
@@ -380,8 +381,8 @@ Value TensorBuilder::matmul(Value a, Value other, Value bias, double alpha, Rank
 ResultRange TensorBuilder::attention(Value query, Value key, Value value, Value mask, double scale, bool causal,
                                      RankedTensorType result, RankedTensorType log_sums) {
   return AttentionOp::create(b, result, log_sums, query, key, value, mask, b.getF32FloatAttr(static_cast<float>(scale)),
-                             b.getBoolAttr(causal), gpu ? b.getUnitAttr() : UnitAttr(), AffineMapAttr(),
-                             AffineMapAttr())
+                             b.getBoolAttr(causal), target.supports.products ? b.getUnitAttr() : UnitAttr(),
+                             AffineMapAttr(), AffineMapAttr())
       ->getResults();
 }
 

@@ -44,8 +44,10 @@ enum class Combiner : uint8_t { add, mul, max, min, logical_and, logical_or };
 
 class TensorBuilder {
 public:
-  TensorBuilder(mlir::Location location, mlir::OpBuilder& builder, unsigned num_symbols)
-      : b(location, builder), num_symbols(num_symbols) {}
+  // `target`: what the graph is for; it outlives this.
+  TensorBuilder(mlir::Location location, mlir::OpBuilder& builder, unsigned num_symbols,
+                const TargetDescription& target)
+      : target(target), b(location, builder), num_symbols(num_symbols) {}
 
   mlir::AffineExpr constant(int64_t value) { return mlir::getAffineConstantExpr(value, b.getContext()); }
   mlir::AffineExpr dim(unsigned position) { return mlir::getAffineDimExpr(position, b.getContext()); }
@@ -103,16 +105,17 @@ public:
   mlir::Value convert(mlir::Value tensor, mlir::Type element);
   // alpha * a @ b + bias.
   mlir::Value matmul(mlir::Value a, mlir::Value other, mlir::Value bias, double alpha, mlir::RankedTensorType result);
-  // softmax(scale * query @ key^T + mask) @ value without scores in memory; mask: null for none. On a GPU a kernel,
-  // else the library's call. `log_sums`: also the rows' log-sum-exps, on a GPU only; null: without.
+  // softmax(scale * query @ key^T + mask) @ value without scores in memory; mask: null for none. A kernel where
+  // the target has one, else the library's call. `log_sums`: also the rows' log-sum-exps, of a kernel only; null:
+  // without.
   mlir::ResultRange attention(mlir::Value query, mlir::Value key, mlir::Value value, mlir::Value mask, double scale,
                               bool causal, mlir::RankedTensorType result, mlir::RankedTensorType log_sums);
-  // Its derivative on a GPU: one result for the queries, two for keys and values. `operands`: query, key, value,
+  // Its derivative as kernels: one result for the queries, two for keys and values. `operands`: query, key, value,
   // gradient, log_sums, delta (zefuse.attention_gradient).
   mlir::ResultRange attentionGradient(llvm::ArrayRef<mlir::Value> operands, mlir::Value mask, double scale, bool causal,
                                       llvm::ArrayRef<mlir::RankedTensorType> results);
 
-  const TargetDescription* gpu = nullptr;  // null: the graph is for the CPU and its libraries
+  const TargetDescription& target;
   mlir::ImplicitLocOpBuilder b;
   const unsigned num_symbols;
 

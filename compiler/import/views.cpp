@@ -1,4 +1,5 @@
 // Rearrangements: each becomes one zefuse.view (an index map), concatenations tensor.concat. Nothing moves data here.
+#include "common/toolchain/target_description.h"
 #include "compiler/import/op_table.h"
 
 using namespace mlir;
@@ -198,8 +199,8 @@ Values emitAsStrided(Op& op) {
        leaves = dyn_cast<AffineConstantExpr>(numElements(typeOf(memory.row)) - 1 - last);
   if ((begins && begins.getValue() < 0) || (leaves && leaves.getValue() < 0))
     op.refuse("a view that reaches beyond its source is not lowered");
-  // Sizes that only a call knows: on the CPU the rest of an input's storage is there to be read.
-  if (!memory.whole && op.build.gpu && !(begins && leaves))
+  // Sizes that only a call knows: on the host the rest of an input's storage is there to be read.
+  if (!memory.whole && !op.build.target.on_host && !(begins && leaves))
     op.refuse("a view that may reach beyond its source is not lowered for a GPU");
   return {op.build.view(memory.row, {linear}, sizes)};
 }

@@ -36,9 +36,7 @@ static int lowerFile(StringRef file) {
   auto module = parseSourceFile<ModuleOp>(sources, &context);
   if (!module)
     return 1;
-  std::optional<zefuse::TargetDescription> target = target_name == "cpu"
-                                                        ? zefuse::TargetDescription::cpu()
-                                                        : zefuse::TargetDescription::intelGpu(target_name.getValue());
+  std::optional<zefuse::TargetDescription> target = zefuse::TargetDescription::named(target_name.getValue());
   if (!target) {
     llvm::errs() << "--target=" << target_name << ": not a known target; known are cpu";
     for (const zefuse::GpuTarget& gpu : zefuse::gpuTargets())
@@ -56,7 +54,7 @@ static int lowerFile(StringRef file) {
     FailureOr<zefuse::LoweredKernel> lowered;
     if (auto kernel = dyn_cast<zefuse::KernelOp>(op)) {
       lowered = zefuse::lowerKernel(kernel, *target, dump);
-    } else if (auto matmul = dyn_cast<zefuse::MatmulOp>(op); matmul && target_name != "cpu") {
+    } else if (auto matmul = dyn_cast<zefuse::MatmulOp>(op); matmul && target->supports.products) {
       // Where no buffers are assigned yet, all operands are contiguous.
       SmallVector<AffineMap> layouts;
       for (Value value : llvm::concat<Value>(llvm::to_vector(op->getOperands()), llvm::to_vector(op->getResults()))) {

@@ -9,6 +9,7 @@
 #include <fstream>
 #include <string>
 
+#include "common/toolchain/targets.h"
 #include "drivers/cpu/clock.h"
 #include "drivers/cpu/codegen/codegen.h"
 #include "drivers/cpu/counted.h"
@@ -111,8 +112,7 @@ ze_result_t deviceGetProperties(ze_device_handle_t hDevice, ze_device_properties
   bool gpu = device->is_gpu;
   properties->type = gpu ? ZE_DEVICE_TYPE_GPU : ZE_DEVICE_TYPE_CPU;
   const uint32_t posed = gpu ? environment().gpu_id : 0;
-  properties->vendorId =
-      posed ? 0x8086 : 0x7a66;  // "zf": a CPU has no PCI id, and Intel's would switch on paths for Intel's GPUs
+  properties->vendorId = posed ? intel_pci : zefuse_pci;  // Intel's would switch on paths for Intel's GPUs
   properties->deviceId = posed ? posed : gpu ? 2 : 1;
   properties->flags = gpu && environment().gpu == PosingGpu::discrete ? 0 : ZE_DEVICE_PROPERTY_FLAG_INTEGRATED;
   properties->subdeviceId = 0;

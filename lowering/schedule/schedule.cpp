@@ -82,7 +82,7 @@ FailureOr<ScheduledKernel> scheduleKernel(KernelOp kernel, const TargetDescripti
       return refuse(illegal->op, illegal->reason);
 
   Block& body = kernel.getBody().front();
-  if (!target.f64)
+  if (!target.native.f64)
     if (Operation* op = firstOfType(body, [](Type type) { return type.isF64(); }))
       return refuse(op, "computes in f64, and " + target.name + " has no double precision");
   auto layouts = layoutsOf(kernel);
@@ -118,10 +118,10 @@ FailureOr<ScheduledKernel> scheduleKernel(KernelOp kernel, const TargetDescripti
     mine.strategy = chooseStrategy(*mine.domain, mine.graph, target);
     if (!mine.strategy.kept_static)
       scratch_bytes = scratch_bytes ? scratch_bytes + mine.strategy.kept_bytes : mine.strategy.kept_bytes;
-    if (batch.sets > 1 && (mine.domain->scatter || mine.domain->sort || target.kind != TargetDescription::Kind::cpu))
+    if (batch.sets > 1 && (mine.domain->scatter || mine.domain->sort || !target.supports.batches))
       return refuse(kernel, "a batch of these kernels has no schedule for " + target.name);
   }
-  if (parts.size() > 1 && target.kind != TargetDescription::Kind::cpu)
+  if (parts.size() > 1 && !target.supports.parts)
     return refuse(kernel, "kernels side by side have no schedule for " + target.name);
   if (scratch_bytes)
     for (Scheduled& part : parts)  // of one group: its parts use the same memory, one after the other
@@ -206,9 +206,9 @@ FailureOr<ScheduledKernel> scheduleKernel(KernelOp kernel, const TargetDescripti
     if (part.domain->scatter)
       scheduleScatter(schedule);
     else if (part.domain->sort)
-      target.kind == TargetDescription::Kind::cpu ? scheduleSort(schedule) : scheduleGpuSort(schedule);
+      target.hasWorkGroups() ? scheduleGpuSort(schedule) : scheduleSort(schedule);
     else
-      target.kind == TargetDescription::Kind::cpu ? scheduleCpu(schedule) : scheduleGpu(schedule);
+      target.hasWorkGroups() ? scheduleGpu(schedule) : scheduleCpu(schedule);
     if (evaluator.failed())
       return refuse(evaluator.failure().op, evaluator.failure().reason);
     evaluator.leave();

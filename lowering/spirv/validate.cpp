@@ -1,5 +1,6 @@
 #include "lowering/spirv/validate.h"
 
+#include <algorithm>
 #include <cstring>
 #include <map>
 #include <memory>
@@ -58,9 +59,26 @@ std::vector<std::string> importedFunctions(std::span<const uint32_t> words) {
   return functions;
 }
 
-bool isDeviceFunction(std::string_view name) {
-  return name.starts_with("_Z38intel_sub_group_f16_f16_matrix_mad_k16") ||
-         name.starts_with("_Z40intel_sub_group_bf16_bf16_matrix_mad_k16");
+std::string whyNotOn(const TargetDescription& target, std::span<const uint32_t> words) {
+  for (const std::string& name : importedFunctions(words))
+    if (std::ranges::none_of(target.matrix.operations, [&](const MatrixOperation& operation) {
+          return name.starts_with("_Z" + std::to_string(operation.multiply.size()) + std::string(operation.multiply));
+        }))
+      return "calls " + name + ", which is no SPIR-V instruction";
+  constexpr uint32_t op_capability = 17, header = 5;
+  struct Capability {
+    uint32_t number;
+    bool native;
+    const char* what;
+  };
+  const Capability capabilities[] = {{9, target.native.f16, "arithmetic in f16"},
+                                     {10, target.native.f64, "arithmetic in f64"},
+                                     {65, target.native.shuffles, "shuffles of sub-groups"}};
+  for (size_t at = header; at + 1 < words.size() && words[at] == (2u << 16 | op_capability); at += 2)
+    for (const Capability& capability : capabilities)
+      if (words[at + 1] == capability.number && !capability.native)
+        return std::string("has ") + capability.what + ", which " + target.name + " does not have";
+  return {};
 }
 
 std::string disassemble(std::span<const uint32_t> words) {

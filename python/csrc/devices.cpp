@@ -14,6 +14,12 @@ namespace py = pybind11;
 namespace zefuse::python {
 namespace {
 
+/// Rows, columns and depth of one matrix instruction on 16-bit elements; None without an engine.
+py::object matrixShape(const GpuTarget& target) {
+  const MatrixOperation* operation = target.matrix.find("f16");
+  return operation ? py::object(py::make_tuple(operation->m, operation->n, operation->k)) : py::none();
+}
+
 py::dict targets() {
   py::list cpus, gpus;
   for (size_t level = 0; level < cpuTargets().size(); ++level) {
@@ -28,12 +34,13 @@ py::dict targets() {
   }
   for (const GpuTarget& target : gpuTargets()) {
     py::dict row;
+    row["vendor_id"] = target.vendor;
     row["name"] = target.product;
     row["alias"] = target.alias;
     row["family"] = target.family;
     row["marketing"] = target.marketing;
     row["integrated"] = target.integrated;
-    row["vector_engines"] = target.vector_engines;
+    row["engines"] = target.engines;
     row["threads_per_engine"] = target.threads_per_engine;
     row["max_group_size"] = target.max_group_size;
     row["local_memory_kib"] = target.local_memory_kib;
@@ -42,8 +49,8 @@ py::dict targets() {
       if (target.subgroup_sizes & size)
         sizes.append(size);
     row["subgroup_sizes"] = sizes;
-    row["f64"] = target.f64;
-    row["matrix"] = py::make_tuple(target.matrix.m, target.matrix.n, target.matrix.k);
+    row["f64"] = target.native.f64;
+    row["matrix"] = matrixShape(target);
     py::list versions;
     for (std::string_view rest = target.compilers; !rest.empty();) {
       const size_t end = std::min(rest.find(", "), rest.size());
@@ -115,10 +122,7 @@ py::dict describe(const ze::Device& device) {
         queues += group.numQueues;
   }
   row["queues"] = queues;
-  if (target && target->matrix.m)
-    row["matrix"] = py::make_tuple(target->matrix.m, target->matrix.n, target->matrix.k);
-  else
-    row["matrix"] = py::none();
+  row["matrix"] = target ? matrixShape(*target) : py::none();
   return row;
 }
 

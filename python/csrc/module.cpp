@@ -145,13 +145,15 @@ double secondsSince(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-/// None for the CPU, and for a device that nobody has kernels for: compileModule says so.
-std::optional<TargetDescription> gpuOf(const Options& options) { return TargetDescription::intelGpu(options.target); }
+/// The host for a device that nobody has kernels for: compileModule says so.
+TargetDescription describedTarget(const Options& options) {
+  return TargetDescription::named(options.target).value_or(TargetDescription::cpu());
+}
 
-/// The compiler that makes a GPU's native code, which is part of the plan's key since the plan depends on what it
+/// The compiler that makes a device's native code, which is part of the plan's key since the plan depends on what it
 /// spills; none: whoever compiles the kernels says what is missing.
 std::optional<InstalledCompiler> deviceCompiler(Settings& settings) {
-  if (!gpuOf(settings.compile))
+  if (describedTarget(settings.compile).on_host)
     return std::nullopt;
   Result<InstalledCompiler> ocloc = withoutGil([&] {
     return settings.interrupts.run([&] {
@@ -196,7 +198,8 @@ py::dict graphKeyOf(const py::object& graph_module, const std::vector<unsigned>&
   const Settings settings = settingsOf(options);
   auto context = newContext();
   try {
-    ImportedGraph imported = importGraph(*context, graph_module, ImportOptions{parameters, gpuOf(settings.compile)});
+    ImportedGraph imported =
+        importGraph(*context, graph_module, ImportOptions{parameters, describedTarget(settings.compile)});
     return toDict(graphKey(identify(*imported.module), settings.compile));
   } catch (const ImportError& error) {
     raise("unsupported", error.what());
@@ -208,12 +211,12 @@ std::unique_ptr<CompiledGraph> compile(const py::object& graph_module, const std
   Settings settings = settingsOf(options);
   auto start = std::chrono::steady_clock::now();
   std::optional<InstalledCompiler> ocloc;
-  if (gpuOf(settings.compile) && !unwrap(ze::Device::find(settings.run.device)).hasOurCompiler())
+  if (!describedTarget(settings.compile).on_host && !unwrap(ze::Device::find(settings.run.device)).hasOurCompiler())
     ocloc = deviceCompiler(settings);
   auto context = newContext();
   ImportedGraph imported;
   try {
-    imported = importGraph(*context, graph_module, ImportOptions{parameters, gpuOf(settings.compile)});
+    imported = importGraph(*context, graph_module, ImportOptions{parameters, describedTarget(settings.compile)});
   } catch (const ImportError& error) {
     raise("unsupported", error.what());
   }
@@ -287,7 +290,7 @@ py::dict compilePlan(const py::object& graph_module, const std::vector<unsigned>
   auto context = newContext();
   ImportedGraph imported;
   try {
-    imported = importGraph(*context, graph_module, ImportOptions{parameters, gpuOf(settings.compile)});
+    imported = importGraph(*context, graph_module, ImportOptions{parameters, describedTarget(settings.compile)});
   } catch (const ImportError& error) {
     raise("unsupported", error.what());
   }
@@ -335,14 +338,12 @@ std::string importToText(const py::object& graph_module, const std::vector<unsig
 
 /// For docs/operators.md: "" or why a graph has no kernels for the target ("cpu", "dg2-g11").
 std::string whyNotLowered(const py::object& graph_module, const std::string& target_name) {
-  auto target =
-      target_name == "cpu" ? std::optional(TargetDescription::cpu()) : TargetDescription::intelGpu(target_name);
+  auto target = TargetDescription::named(target_name);
   if (!target)
     raise("not_found", target_name + " is no known target");
   auto context = newContext();
   try {
-    ImportedGraph imported =
-        importGraph(*context, graph_module, ImportOptions{{}, TargetDescription::intelGpu(target_name)});
+    ImportedGraph imported = importGraph(*context, graph_module, ImportOptions{{}, *target});
     return zefuse::whyNotLowered(*imported.module, *target);
   } catch (const ImportError& error) {
     raise("unsupported", error.what());

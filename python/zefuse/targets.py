@@ -135,10 +135,10 @@ def markdown() -> str:
         "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     for row in rows["gpu"]:
-        matrix = "x".join(map(str, row["matrix"])) if row["matrix"][0] else ""
+        matrix = "x".join(map(str, row["matrix"])) if row["matrix"] else ""
         lines.append(
             f"| `{row['name']}` | {_code(row['alias'])} | {row['family']} | {row['marketing']} "
-            f"| {'shared' if row['integrated'] else 'own'} | {row['vector_engines']} x {row['threads_per_engine']} "
+            f"| {'shared' if row['integrated'] else 'own'} | {row['engines']} x {row['threads_per_engine']} "
             f"| {', '.join(map(str, row['subgroup_sizes']))} | {'yes' if row['f64'] else ''} | {matrix} "
             f"| {', '.join(row['compilers'])} | {' '.join(f'{one:04x}' for one in row['device_ids'])} |"
         )
@@ -164,7 +164,7 @@ def here() -> str:
         covering = [c["version"] for c in installed if row["name"] in c["products"]]
         how = f"compiled for by {', '.join(covering)}" if covering else "no compiler here"
         there = "; present" if row["name"] in present else ""
-        matrix = f"matrix engines {'x'.join(map(str, row['matrix']))}" if row["matrix"][0] else "no matrix engines"
+        matrix = f"matrix engines {'x'.join(map(str, row['matrix']))}" if row["matrix"] else "no matrix engines"
         memory = "shared memory" if row["integrated"] else "own memory"
         lines.append(
             f"  {row['name']:8} {row['alias']:8} {row['family']:8} {row['marketing']:27} {memory}, {matrix}; {how}{there}"

@@ -134,7 +134,7 @@ std::string Device::product() const {
   }
   if (hasOurCompiler())
     return "dg2-g11";
-  const GpuTarget* target = findGpuTarget(properties.deviceId);
+  const GpuTarget* target = findGpuTarget({uint16_t(properties.vendorId), uint16_t(properties.deviceId)});
   return target ? std::string(target->product) : std::string();
 }
 

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "common/toolchain/targets.h"
 #include "runtime/ze/driver.h"
 
 namespace zefuse::ze {
@@ -29,9 +30,9 @@ struct Device {
   // Everything find() accepts. The second part of each pair is the driver's description.
   static std::vector<std::pair<std::string, std::string>> list();
 
-  // Kernels from SPIR-V are our driver's own work, whatever it presents itself as; not where it poses as an Intel
-  // device by its PCI id, for tests of what such a device does.
-  bool hasOurCompiler() const { return driver.isOurs() && properties.vendorId != 0x8086; }
+  // Kernels from SPIR-V are our driver's own work, whatever it presents itself as; not where it poses as another
+  // vendor's device by a PCI id, for tests of what such a device does.
+  bool hasOurCompiler() const { return driver.isOurs() && properties.vendorId == zefuse_pci; }
   bool isCpu() const { return name == "cpu"; }
   // The product (common/toolchain/targets.h) whose kernels a GPU takes: the environment's word, else what its PCI id
   // says, and "dg2-g11", the commonest, for our driver that poses as a GPU and runs any. Empty: none that this zefuse

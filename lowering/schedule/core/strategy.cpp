@@ -65,7 +65,7 @@ public:
     if (domain_.sort)
       return sort();
     chooseLanes(strategy);
-    if (target_.kind == TargetDescription::Kind::cpu) {
+    if (!target_.hasWorkGroups()) {  // all stages of a row are one work-item's
       chooseOutputLevels(strategy);
       chooseKept(strategy);
       chooseStrip(strategy);
@@ -131,7 +131,7 @@ private:
 
   // Relative time per element with the lanes along `dim`; 1 for scalar code.
   double cost(ArrayRef<Access> accesses, unsigned dim) const {
-    double lanes = target_.kind == TargetDescription::Kind::cpu ? lanesFor(space_, dim, target_) : 16;
+    double lanes = target_.hasWorkGroups() ? target_.subgroup_size : lanesFor(space_, dim, target_);
     double sum = 0.5;
     for (const Access& access : accesses) {
       AffineExpr stride = space_.strideAlong(access.offset, dim);
@@ -191,7 +191,7 @@ private:
       SmallVector<Access> all = outputAccesses(false);
       strategy.row_lanes = best(all, domain_.parallelRows(), rows_cost);
       strategy.reason = domain_.scan_dim ? "scan, parallel over the other dims" : "pointwise";
-      if (domain_.scan_dim && strategy.row_lanes != Strategy::none && target_.kind == TargetDescription::Kind::cpu &&
+      if (domain_.scan_dim && strategy.row_lanes != Strategy::none && !target_.hasWorkGroups() &&
           sumsFarApart(strategy.row_lanes)) {
         strategy.row_lanes = Strategy::none;
         strategy.reason += ", a row at a time";
@@ -249,7 +249,7 @@ private:
   void chooseRange(Strategy& strategy, double fills, double updates) const {
     constexpr double long_update = 64, many = 256;  // elements; indices to share
     ScatterForm& form = *domain_.scatter;
-    if (target_.kind != TargetDescription::Kind::cpu || form.fill.empty())
+    if (target_.hasWorkGroups() || form.fill.empty())
       return;
     double elements = 1;
     Dims free(IndexSpace::max_dims);
@@ -268,13 +268,13 @@ private:
   }
 
   Strategy sort() const {
-    bool cpu = target_.kind == TargetDescription::Kind::cpu;
-    SortPlan plan = (cpu ? planSort : planGpuSort)(*domain_.sort, space_, assumed_symbol);
+    SortPlan plan = (target_.hasWorkGroups() ? planGpuSort : planSort)(*domain_.sort, space_, assumed_symbol);
     Strategy strategy;
     strategy.unit_cost = plan.cost;
     strategy.kept_bytes = plan.bytes;
     auto bytes = constantOf(plan.bytes);
-    strategy.kept_static = bytes && *bytes <= (cpu ? target_.private_row_bytes : target_.local_memory_bytes);
+    strategy.kept_static =
+        bytes && *bytes <= (target_.hasWorkGroups() ? target_.local_memory_bytes : target_.private_row_bytes);
     strategy.reason = plan.reason;
     return strategy;
   }

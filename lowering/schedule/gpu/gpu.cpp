@@ -1,4 +1,4 @@
-// The Intel GPU schedule: groups of work-items, each with vectors of up to 16 bytes.
+// The schedule of targets with work-groups: groups of work-items, each with vectors as wide as an access.
 //
 // clang-format off
 //   pointwise            a vector per work-item, neighbouring work-items on neighbouring vectors; large kernels give
@@ -28,7 +28,6 @@ using namespace mlir;
 namespace zefuse {
 namespace {
 
-constexpr int64_t access_bytes = 16;         // of one work-item: the widest that one message carries per lane
 constexpr int64_t plain_group = 256;         // work-items, where nothing else decides
 constexpr int64_t alone_elements = 16;       // of a row, up to which one work-item takes it
 constexpr int64_t subgroup_elements = 1024;  // up to which a sub-group takes it
@@ -46,7 +45,7 @@ public:
       roots.push_back(instance.element());
     auto fit = [&](Node node) {
       Type type = cast<RankedTensorType>(node.value.getType()).getElementType();
-      width_ = std::min(width_, std::max<int64_t>(2, access_bytes / bytesInMemory(type)));
+      width_ = std::min(width_, std::max<int64_t>(2, c_.target.access_bytes / bytesInMemory(type)));
     };
     for (const DomainOutput& output : c_.domain.outputs) {
       fit(output.node);

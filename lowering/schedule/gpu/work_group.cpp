@@ -76,13 +76,13 @@ Value WorkGroup::subgroupCall(StringRef operation, Value value) {
   return call("_Z" + std::to_string(name.size()) + name + code, type, value);
 }
 
-Value WorkGroup::multiplyMatrices(Type element, Value a, Value b, Value c) {
-  bool whole = cast<VectorType>(a.getType()).getElementType().isInteger(16);
-  std::string rows = std::to_string(lanesOf(c));
-  // Mangled: (short or int a[rows], int b[8], float c[rows]); S_ repeats the first type.
-  std::string name =
-      element.isF16() ? "_Z38intel_sub_group_f16_f16_matrix_mad_k16" : "_Z40intel_sub_group_bf16_bf16_matrix_mad_k16";
-  name += "Dv" + rows + (whole ? "_sDv8_i" : rows == "8" ? "_iS_" : "_iDv8_i") + "Dv" + rows + "_f";
+Value WorkGroup::multiplyMatrices(const MatrixOperation& operation, Value a, Value b, Value c) {
+  bool narrow = cast<VectorType>(a.getType()).getElementType().isInteger(16);
+  std::string rows = std::to_string(lanesOf(c)), column = "Dv" + std::to_string(lanesOf(b)) + "_i";
+  std::string name = "_Z" + std::to_string(operation.multiply.size()) + std::string(operation.multiply);
+  // Mangled: (short or int a[rows], int b[k / 2], float c[rows]); S_ repeats the first type.
+  std::string row = "Dv" + rows + (narrow ? "_s" : "_i");
+  name += row + (column == row ? "S_" : column) + "Dv" + rows + "_f";
   return call(name, c.getType(), {a, b, c});
 }
 

@@ -35,10 +35,10 @@ public:
   mlir::Value sumInSubgroup(mlir::Value value) { return subgroupCall("reduce_add", value); }
   mlir::Value maximumInSubgroup(mlir::Value value) { return subgroupCall("reduce_max", value); }  // NaN: either
   mlir::Value broadcast(mlir::Value value, int64_t lane);  // what that lane has, in all of the sub-group
-  // On a matrix engine, over the sub-group: c[m, n] += a[m, k] * b[k, n], m = 1..rows, k = 0..15, a lane per n, sums in
-  // f32 (cl_intel_subgroup_matrix_multiply_accumulate). element: f16 or bf16. a: `rows` (2, 4 or 8) integers, each with
-  // the lane's 16 / lanes columns of that row; b: the lane's column as 8 integers of 32 bits; c: its column of rows.
-  mlir::Value multiplyMatrices(mlir::Type element, mlir::Value a, mlir::Value b, mlir::Value c);
+  // On a matrix engine, over the sub-group: c[m, n] += a[m, k] * b[k, n], m = 1..rows, a lane per n, sums in
+  // f32 (cl_intel_subgroup_matrix_multiply_accumulate). a: `rows` (2, 4 or 8) integers, each with the lane's k / lanes
+  // columns of that row; b: the lane's column as k / 2 integers of 32 bits; c: its column of rows.
+  mlir::Value multiplyMatrices(const MatrixOperation& operation, mlir::Value a, mlir::Value b, mlir::Value c);
   // Over the whole group; all reductions share one barrier.
   llvm::SmallVector<mlir::Value> reduceInGroup(llvm::ArrayRef<const Instance*> instances,
                                                llvm::ArrayRef<mlir::Value> values);

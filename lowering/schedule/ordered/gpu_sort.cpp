@@ -64,7 +64,7 @@ private:
     if (!length_)
       return std::min<int64_t>(symbolic_group, c_.target.max_group_size);
     int64_t pairs = llvm::bit_ceil(uint64_t(std::max<int64_t>(*length_, 2))) / 2;
-    return std::clamp<int64_t>(pairs, 16, std::min<int64_t>(512, c_.target.max_group_size));
+    return std::clamp<int64_t>(pairs, c_.target.subgroup_size, std::min<int64_t>(512, c_.target.max_group_size));
   }
 
   Value index(AffineExpr expr) {

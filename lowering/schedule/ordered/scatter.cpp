@@ -1,9 +1,10 @@
 // The schedule of a zefuse.scatter: deterministic on any number of threads, since rows touch different elements and
 // each row's updates come in order.
 //
-//   cpu         a unit is a row, or a vector of rows (lanes); a group takes consecutive units. Or a unit is an index of
-//               the result's outermost addressed dimension, and a group passes over the updates of others
-//   intel_gpu   a row per work-item
+// - Groups of one work-item: a unit is a row, or a vector of rows (lanes); a group takes consecutive units. Or a unit
+// is
+//   an index of the result's outermost addressed dimension, and a group passes over the updates of others.
+// - Larger groups: a row per work-item.
 #include "lowering/dialect/shape.h"
 #include "lowering/schedule/core/scalar_ops.h"
 #include "lowering/schedule/ordered/ordered.h"
@@ -20,10 +21,10 @@ public:
       : c_(context), e_(context.evaluator), space_(context.domain.space), form_(*context.domain.scatter),
         b_(context.builder()), loc_(context.builder().getUnknownLoc()) {}
 
-  void run() { c_.target.kind == TargetDescription::Kind::cpu ? cpu() : gpu(); }
+  void run() { c_.target.hasWorkGroups() ? rowPerItem() : shares(); }
 
 private:
-  void gpu() {
+  void rowPerItem() {
     int group_size = c_.target.max_group_size;
     c_.launch.chunked = false;
     c_.launch.group_size = {uint32_t(group_size), 1, 1};
@@ -41,7 +42,7 @@ private:
     e_.closeIf();
   }
 
-  void cpu() {
+  void shares() {
     laned_ = c_.strategy.row_lanes;
     SmallVector<unsigned> line_dims;
     AffineExpr lines = space_.constant(1), blocks = space_.constant(1);

@@ -8,8 +8,8 @@ using namespace mlir;
 
 namespace zefuse {
 
-AttentionEmitter::AttentionEmitter(CallKernel& kernel, int64_t rows, int64_t lanes, bool engine, double scale,
-                                   bool causal, std::optional<unsigned> mask)
+AttentionEmitter::AttentionEmitter(CallKernel& kernel, int64_t rows, int64_t lanes, const MatrixOperation* engine,
+                                   double scale, bool causal, std::optional<unsigned> mask)
     : k_(kernel), b_(kernel.builder()), loc_(b_.getUnknownLoc()), i_(kernel.math()), rows_(rows), lanes_(lanes),
       engine_(engine), f32_(b_.getF32Type()), local_(engine ? Type(b_.getI16Type()) : f32_),
       rank_(kernel.tensor(0).sizes.size()), scale_(scale), causal_(causal), mask_(mask) {
@@ -59,7 +59,7 @@ SmallVector<Value> AttentionEmitter::multiply(WorkGroup& group, int64_t count, c
       Value column = i_.add(lane, int64_t(block) * lanes_);
       if (engine_) {
         Value b = engineColumn(b_, group, columns.array, columns.neighbour, column, k);
-        total = group.multiplyMatrices(k_.tensor(0).element, a, b, total);
+        total = group.multiplyMatrices(*engine_, a, b, total);
       } else {
         Value place = i_.add(i_.multiply(k, columns.step), i_.multiply(column, columns.neighbour));
         total = math::FmaOp::create(b_, loc_, a, splat(b_, at(columns.array, place, 1), unsigned(rows_)), total);

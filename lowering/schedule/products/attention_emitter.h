@@ -9,10 +9,10 @@ namespace zefuse {
 
 class AttentionEmitter {
 protected:
-  // `rows` (1, 2, 4 or 8) of a sub-group of `lanes`. engine: multiply on the matrix engine, in the first tensor's type;
-  // else in f32. The tensors are the queries, the keys and others; `mask` is the number of the mask.
-  AttentionEmitter(CallKernel& kernel, int64_t rows, int64_t lanes, bool engine, double scale, bool causal,
-                   std::optional<unsigned> mask);
+  // `rows` (1, 2, 4 or 8) of a sub-group of `lanes`. engine: multiply with it, in the first tensor's type; null: in
+  // f32. The tensors are the queries, the keys and others; `mask` is the number of the mask.
+  AttentionEmitter(CallKernel& kernel, int64_t rows, int64_t lanes, const MatrixOperation* engine, double scale,
+                   bool causal, std::optional<unsigned> mask);
 
   // A block: one column of a work-item, its sub-group's rows in a vector (a scalar for one row).
   mlir::Value scalar(double value) const;
@@ -48,7 +48,7 @@ protected:
   mlir::Location loc_;
   IndexMath i_;
   const int64_t rows_, lanes_;
-  const bool engine_;
+  const MatrixOperation* const engine_;
   mlir::Type f32_, local_;  // the latter: what local memory holds
   size_t rank_;
   llvm::SmallVector<mlir::Value> batch_;  // one index per dimension of the queries; the last two are null

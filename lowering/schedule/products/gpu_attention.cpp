@@ -1,11 +1,12 @@
 // Scaled dot product attention on a GPU, after Dao et al., "FlashAttention" (2022): keys and values pass by in tiles,
 // the softmax's maximum and sum are corrected as they grow, the scores stay in registers and local memory.
 //
-// A sub-group has a few query rows. For the scores a work-item has one key of each 16, for the result one column of
-// each 16: the product's layout (gpu_product.h), with rows in a vector. The probabilities change hands through local
+// A sub-group has a few query rows. For the scores a work-item has one key for each of its lanes, for the result one
+// column: the product's layout (gpu_product.h), with rows in a vector. The probabilities change hands through local
 // memory.
 #include "lowering/dialect/shape.h"
 #include "lowering/schedule/products/attention_emitter.h"
+#include "lowering/schedule/products/product_splits.h"
 #include "lowering/schedule/products/products.h"
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
 #include "mlir/Dialect/Math/IR/Math.h"
@@ -24,9 +25,9 @@ constexpr int64_t score_bytes = 1 << 10;  // of registers, for the scores and th
 // probabilities of a sub-group by key; all f32. For a matrix engine all have what is summed over innermost, in the
 // engine's 16 bits: the depth of queries and keys, the keys of values and probabilities.
 struct AttentionTile {
-  bool engine;
-  int64_t lanes;           // of a sub-group
-  int64_t depth, columns;  // of a head, in whole blocks
+  const MatrixOperation* engine;  // null: without
+  int64_t lanes;                  // of a sub-group
+  int64_t depth, columns;         // of a head, in whole blocks
   int64_t rows = 8, subgroups = 8, keys = 32;
 
   // Lines are padded so that neighbouring ones start in different banks.
@@ -44,10 +45,12 @@ struct AttentionTile {
 };
 
 // None: even the smallest does not fit into local memory. Few queries get a small group.
-std::optional<AttentionTile> chooseTile(const AttentionCall& call, const TargetDescription& target, bool engine) {
+std::optional<AttentionTile> chooseTile(const AttentionCall& call, const TargetDescription& target,
+                                        const MatrixOperation* engine) {
   auto whole = [](int64_t size, int64_t block) { return (size + block - 1) / block * block; };
   int64_t depth = call.q.getShape().back(), columns = call.v.getShape().back();
-  AttentionTile tile{engine, engine ? target.matrix.n : 16, engine ? whole(depth, engine_depth) : depth, 0};
+  AttentionTile tile{engine, engine ? target.matrix.lanes : target.subgroup_size,
+                     engine ? whole(depth, engine_depth) : depth, 0};
   tile.columns = whole(columns, tile.lanes);
   if (engine) {
     // The result, and three forms of the scores at once: in 5/8 of the registers (gpu_test.cpp). Fewer rows read a tile
@@ -68,7 +71,7 @@ std::optional<AttentionTile> chooseTile(const AttentionCall& call, const TargetD
     while (tile.rows > 1 && tile.rows * tile.columns * 4 > target.accumulator_bytes - score_bytes)
       tile.rows /= 2;
     if (tile.rows * tile.columns * 4 > target.accumulator_bytes / 2)
-      tile.keys = 16;  // one row, and still too much
+      tile.keys = tile.lanes;  // one row, and still too much
   }
   int64_t queries = call.q.getShape()[call.q.getRank() - 2];
   while (tile.subgroups > 1 && ((!ShapedType::isDynamic(queries) && tile.subgroups / 2 * tile.rows >= queries) ||
@@ -78,11 +81,11 @@ std::optional<AttentionTile> chooseTile(const AttentionCall& call, const TargetD
 }
 
 std::optional<AttentionTile> chooseTile(const AttentionCall& call, const TargetDescription& target) {
-  Type element = engineElement(call.q.getElementType(), call.k.getElementType(), target);
-  if (element && call.v.getElementType() == element)
-    if (auto tile = chooseTile(call, target, true))
+  const MatrixOperation* engine = matrixOperation(call.q.getElementType(), call.k.getElementType(), target);
+  if (engine && call.v.getElementType() == call.q.getElementType())
+    if (auto tile = chooseTile(call, target, engine))
       return tile;
-  return chooseTile(call, target, false);
+  return chooseTile(call, target, nullptr);
 }
 
 class AttentionSchedule : AttentionEmitter {
@@ -257,7 +260,7 @@ private:
 }  // namespace
 
 std::string whyNoAttentionKernel(const AttentionCall& call, const TargetDescription& target) {
-  if (target.kind != TargetDescription::Kind::intel_gpu)
+  if (!target.supports.products)
     return "has a kernel of its own on GPU targets only";
   SmallVector<RankedTensorType> operands{call.q, call.k, call.v, call.result};
   if (call.mask)

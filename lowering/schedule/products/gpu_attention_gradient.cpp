@@ -9,6 +9,7 @@
 // wide heads fit into registers. Between the steps P and dS are in local memory.
 #include "lowering/dialect/shape.h"
 #include "lowering/schedule/products/attention_emitter.h"
+#include "lowering/schedule/products/product_splits.h"
 #include "lowering/schedule/products/products.h"
 #include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
@@ -23,7 +24,8 @@ int64_t whole(int64_t size, int64_t block) { return (size + block - 1) / block *
 // Operands of a matrix engine have what is summed over innermost, so what passes lies there in both orders; else rows
 // are innermost in f32, and each array serves both steps.
 struct GradientTile {
-  bool engine, of_keys;
+  const MatrixOperation* engine;  // null: without
+  bool of_keys;
   int64_t lanes;
   int64_t depth, columns;         // of a head
   int64_t rows = 8;               // of a sub-group
@@ -61,7 +63,7 @@ struct GradientTile {
 
 // None: even the smallest does not fit into registers and local memory.
 std::optional<GradientTile> chooseTile(const AttentionGradientCall& call, const TargetDescription& target,
-                                       bool engine) {
+                                       const MatrixOperation* engine) {
   struct Shape {
     int64_t rows, across, along, passing;
   };
@@ -73,7 +75,7 @@ std::optional<GradientTile> chooseTile(const AttentionGradientCall& call, const 
   for (const Shape& shape : engine ? ArrayRef(on_engine) : ArrayRef(ordinary)) {
     GradientTile tile{engine,
                       call.of_keys,
-                      engine ? target.matrix.n : 16,
+                      engine ? target.matrix.lanes : target.subgroup_size,
                       call.q.getShape().back(),
                       call.v.getShape().back(),
                       shape.rows,
@@ -93,10 +95,10 @@ std::optional<GradientTile> chooseTile(const AttentionGradientCall& call, const 
 }
 
 std::optional<GradientTile> chooseTile(const AttentionGradientCall& call, const TargetDescription& target) {
-  if (engineElement(call.q.getElementType(), call.k.getElementType(), target))
-    if (auto tile = chooseTile(call, target, true))
+  if (const MatrixOperation* engine = matrixOperation(call.q.getElementType(), call.k.getElementType(), target))
+    if (auto tile = chooseTile(call, target, engine))
       return tile;
-  return chooseTile(call, target, false);
+  return chooseTile(call, target, nullptr);
 }
 
 class GradientSchedule : AttentionEmitter {
@@ -346,7 +348,7 @@ private:
 }  // namespace
 
 std::string whyNoAttentionGradient(const AttentionGradientCall& call, const TargetDescription& target) {
-  if (target.kind != TargetDescription::Kind::intel_gpu)
+  if (!target.supports.products)
     return "has kernels of its own on GPU targets only";
   Type element = call.q.getElementType();
   if (!element.isF32() && !element.isF16() && !element.isBF16())

@@ -9,6 +9,7 @@
 #include "lowering/schedule/products/call_kernel.h"
 #include "lowering/schedule/products/epilogue.h"
 #include "lowering/schedule/products/gpu_product.h"
+#include "lowering/schedule/products/product_splits.h"
 #include "lowering/schedule/products/products.h"
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
@@ -54,7 +55,7 @@ public:
     channels_are_columns_ = !of_weights_ && constantOf(result_.strides[1]) == 1;
     AffineExpr other = of_weights_ ? patches : pixels, inner = of_weights_ ? pixels : patches;
     AffineExpr m = channels_are_columns_ ? other : channels, n = channels_are_columns_ ? channels : other;
-    Type engine = engineElement(input_.element, weight_.element, target_);
+    const MatrixOperation* engine = matrixOperation(input_.element, weight_.element, target_);
     bits_ = bool(engine);
     ProductTile tile = chooseTile(constantOf(m), constantOf(n), groups_ * slices_, 4, target_, bits_);
     AffineExpr tiles_m = m.ceilDiv(tile.rows()), tiles_n = n.ceilDiv(tile.columns());
@@ -137,14 +138,14 @@ private:
     return bits_ ? k_.loadBits(tensor, offset, lanes) : k_.load(tensor, offset, lanes);
   }
 
-  // An index into a row-major space, taken apart; the first coordinate keeps what is left. In 32 bits where they do:
-  // 64-bit division is a call on most devices.
+  // An index into a row-major space, taken apart; the first coordinate keeps what is left. In 32 bits where they do and
+  // a wider division is a call.
   SmallVector<Value> apart(Value index, ArrayRef<AffineExpr> sizes) {
     SmallVector<Value> coordinates(sizes.size());
     int64_t count = 1;
     for (AffineExpr size : sizes)
       count = count < 0 || !constantOf(size) ? -1 : std::min<int64_t>(count * *constantOf(size), int64_t(1) << 31);
-    bool narrow = count >= 0 && count < (int64_t(1) << 31);
+    bool narrow = target_.index_bits < 64 && count >= 0 && count < (int64_t(1) << 31);
     Type i32 = b_.getI32Type();
     if (narrow)
       index = arith::IndexCastUIOp::create(b_, loc_, i32, index);
@@ -301,7 +302,7 @@ private:
 
 FailureOr<ScheduledKernel> scheduleConvolution(ConvolutionOp op, ArrayRef<AffineMap> layouts,
                                                const TargetDescription& target) {
-  if (target.kind != TargetDescription::Kind::intel_gpu)
+  if (!target.supports.products)
     return op.emitError("convolution has a kernel on GPU targets only; on the CPU it is a library call"), failure();
   SmallVector<Type> operands(op->getOperandTypes());
   operands.push_back(op.getType());

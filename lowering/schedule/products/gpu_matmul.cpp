@@ -2,6 +2,7 @@
 #include "lowering/schedule/products/call_kernel.h"
 #include "lowering/schedule/products/epilogue.h"
 #include "lowering/schedule/products/gpu_product.h"
+#include "lowering/schedule/products/product_splits.h"
 #include "lowering/schedule/products/products.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
 
@@ -28,7 +29,7 @@ public:
       batches = batches * size;
 
     Type type = c.element.isF64() ? b_.getF64Type() : b_.getF32Type();
-    Type engine = engineElement(a.element, b.element, target_);
+    const MatrixOperation* engine = matrixOperation(a.element, b.element, target_);
     ProductTile tile =
         chooseTile(known(m), known(n), known(batches), type.getIntOrFloatBitWidth() / 8, target_, bool(engine));
     AffineExpr tiles_m = m.ceilDiv(tile.rows()), tiles_n = n.ceilDiv(tile.columns());
@@ -150,7 +151,7 @@ private:
 }  // namespace
 
 FailureOr<ScheduledKernel> scheduleMatmul(MatmulOp op, ArrayRef<AffineMap> layouts, const TargetDescription& target) {
-  if (target.kind != TargetDescription::Kind::intel_gpu)
+  if (!target.supports.products)
     return op.emitError("matmul has a kernel on GPU targets only; on the CPU it is a library call"), failure();
   SmallVector<Type> operands(op->getOperandTypes());
   operands.push_back(op.getType());
@@ -158,7 +159,7 @@ FailureOr<ScheduledKernel> scheduleMatmul(MatmulOp op, ArrayRef<AffineMap> layou
     Type element = getElementTypeOrSelf(operand);
     if (!element.isF32() && !element.isF64() && !element.isF16() && !element.isBF16())
       return op.emitError("matmul of ") << element << " has no GPU kernel", failure();
-    if (element.isF64() && !target.f64)
+    if (element.isF64() && !target.native.f64)
       return op.emitError("matmul of f64: ") << target.name << " has no double precision", failure();
   }
   CallKernel kernel(op, "matmul", operands, 1, layouts);

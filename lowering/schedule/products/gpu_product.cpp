@@ -9,8 +9,13 @@ using namespace mlir;
 
 namespace zefuse {
 
-Type engineElement(Type a, Type b, const TargetDescription& target) {
-  return target.matrix.n != 0 && a == b && (a.isF16() || a.isBF16()) ? a : Type();
+const MatrixOperation* matrixOperation(Type a, Type b, const TargetDescription& target) {
+  if (a != b || !(a.isF16() || a.isBF16()))
+    return nullptr;
+  const MatrixOperation* operation = target.matrix.find(a.isF16() ? "f16" : "bf16");
+  bool fits = operation && operation->m == ProductTile::block_rows && operation->k == engine_depth &&
+              operation->n == target.matrix.lanes;
+  return fits ? operation : nullptr;
 }
 
 namespace {
@@ -46,11 +51,11 @@ ProductTile chooseTile(std::optional<int64_t> m, std::optional<int64_t> n, std::
   constexpr ProductTile on_engine[] = {{4, 4, 2, 4}, {4, 2, 2, 4}, {2, 4, 2, 4}, {2, 2, 2, 4}, {4, 2, 2, 2},
                                        {2, 2, 2, 2}, {2, 4, 1, 2}, {1, 4, 1, 4}, {1, 4, 1, 2}, {1, 4, 1, 1}};
   SmallVector<ProductTile> candidates(engine ? ArrayRef(on_engine) : ArrayRef(ordinary));
-  if (engine)
-    for (ProductTile& tile : candidates) {
+  for (ProductTile& tile : candidates) {
+    tile.block_columns = engine ? target.matrix.lanes : target.subgroup_size;
+    if (engine)
       tile.depth = 2 * engine_depth;
-      tile.block_columns = target.matrix.n;
-    }
+  }
   std::optional<ProductTile> best;
   double best_cost = 0;
   for (const ProductTile& tile : candidates) {
@@ -264,7 +269,7 @@ private:
       Value rows = engineRows(b_, group_, a_, a_ld_, count, i_.add(row, block_m * count), k);
       for (int64_t block_n = 0; block_n < tile_.blocks_n; ++block_n) {
         Value& total = totals[block_m * tile_.blocks_n + block_n];
-        total = group_.multiplyMatrices(product_.engine, rows, columns[block_n], total);
+        total = group_.multiplyMatrices(*product_.engine, rows, columns[block_n], total);
       }
     }
     scf::YieldOp::create(b_, loc_, totals);

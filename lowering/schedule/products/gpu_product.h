@@ -3,9 +3,10 @@
 //
 // A group computes one tile. For each step of `depth` along k it copies a's and b's parts to local memory (a with k
 // outermost, widened to the accumulator's type), then each sub-group multiplies its part: it holds blocks of 8 rows by
-// 16 columns, a work-item holding the 8 rows of its own column. That is the accumulator of a matrix engine (dpas with 8
-// rows), so that an engine replaces the multiplication and nothing around it but the form in local memory: 16 bits as
-// they come, k innermost on both sides. Where an engine has 8 lanes, so have the sub-groups and the blocks.
+// a column for each of its lanes, a work-item holding the 8 rows of its own column. That is the accumulator of a matrix
+// engine (dpas with 8 rows), so that an engine replaces the multiplication and nothing around it but the form in local
+// memory: 16 bits as they come, k innermost on both sides. Sub-groups are as wide as the engine wants them, else as the
+// target has them.
 #pragma once
 
 #include <functional>
@@ -19,17 +20,13 @@ struct ProductTile {
   static constexpr int64_t block_rows = 8;
   int64_t subgroups_m, subgroups_n;  // of a group
   int64_t blocks_m, blocks_n;        // of a sub-group
-  int64_t depth = 16;
-  int64_t block_columns = 16;  // the lanes of a sub-group
+  int64_t depth = 16;                // in local memory
+  int64_t block_columns = 0;         // the lanes of a sub-group, as the target has them
 
   int64_t rows() const { return subgroups_m * blocks_m * block_rows; }
   int64_t columns() const { return subgroups_n * blocks_n * block_columns; }
   int64_t items() const { return subgroups_m * subgroups_n * block_columns; }
 };
-
-// The element type that `target`'s matrix engine multiplies such operands in; null: it has none for them. f32 never
-// goes there: nobody asked for fewer bits.
-mlir::Type engineElement(mlir::Type a, mlir::Type b, const TargetDescription& target);
 
 // By a cost model; unknown sizes count as 256. `bytes`: of an accumulator's element. `engine`: for a matrix engine.
 ProductTile chooseTile(std::optional<int64_t> m, std::optional<int64_t> n, std::optional<int64_t> batches,
@@ -74,8 +71,8 @@ void stageTile(mlir::OpBuilder& builder, WorkGroup& group, const ProductSource& 
 
 struct Product {
   Extent m, n, k;
-  mlir::Type type;    // accumulator: f32 or f64
-  mlir::Type engine;  // of the operands on a matrix engine: f16 or bf16; null: none
+  mlir::Type type;                // accumulator: f32 or f64
+  const MatrixOperation* engine;  // null: not on a matrix engine
   ProductSource a, b;
 };
 

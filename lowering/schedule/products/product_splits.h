@@ -5,8 +5,13 @@
 #include <optional>
 
 #include "common/toolchain/target_description.h"
+#include "mlir/IR/Types.h"
 
 namespace zefuse {
+
+// What `target`'s matrix engine multiplies operands of these element types with; null: it has nothing for them, or of
+// another shape than the tiles of gpu_product.h. f32 never goes there: nobody asked for fewer bits.
+const MatrixOperation* matrixOperation(mlir::Type a, mlir::Type b, const TargetDescription& target);
 
 // Into how many equal slices of k a product c[batches, m, n] += a[m, k] * b[k, n] is best cut, whose partial sums a
 // second launch adds in order: the same bits every time. A power of two that divides k, 1: not at all. By the cost

@@ -58,7 +58,7 @@ protected:
 };
 
 TEST_P(IntelDriver, BuildsAndLaunchesWhatWeEmitAndPackage) {
-  auto target = TargetDescription::intelGpu(GetParam().target);
+  auto target = TargetDescription::named(GetParam().target);
   ASSERT_TRUE(target);
   std::string list;
   size_t packaged = 0;

@@ -9,9 +9,8 @@ namespace {
 
 class AttentionGradient : public testing::TestWithParam<TargetDescription> {};
 INSTANTIATE_TEST_SUITE_P(Targets, AttentionGradient,
-                         testing::Values(*TargetDescription::intelGpu("dg2-g11"),
-                                         *TargetDescription::intelGpu("bmg-g21"),
-                                         *TargetDescription::intelGpu("tgllp")),
+                         testing::Values(*TargetDescription::named("dg2-g11"), *TargetDescription::named("bmg-g21"),
+                                         *TargetDescription::named("tgllp")),
                          targetName);
 
 struct Gradients {
@@ -158,7 +157,7 @@ TEST_P(AttentionGradient, Masks) {
 }
 
 TEST_P(AttentionGradient, SixteenBits) {
-  const bool engine = GetParam().matrix.n != 0;
+  const bool engine = GetParam().matrix.lanes != 0;
   for (std::string element : {"f16", "bf16"}) {
     AttentionCase whole{.heads = 2, .key_heads = 2, .rows = 64, .keys = 64, .depth = 64, .columns = 64, .scale = 0.125};
     AttentionCase odd{.heads = 4, .key_heads = 2, .rows = 37, .keys = 45, .depth = 20, .columns = 24, .causal = true};

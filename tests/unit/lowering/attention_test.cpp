@@ -9,8 +9,7 @@ namespace {
 
 class Attention : public testing::TestWithParam<TargetDescription> {};
 INSTANTIATE_TEST_SUITE_P(Targets, Attention,
-                         testing::Values(*TargetDescription::intelGpu("dg2-g11"),
-                                         *TargetDescription::intelGpu("bmg-g21")),
+                         testing::Values(*TargetDescription::named("dg2-g11"), *TargetDescription::named("bmg-g21")),
                          targetName);
 
 // mask: one number per (row, key), or null.

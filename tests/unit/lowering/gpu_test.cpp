@@ -16,14 +16,14 @@ namespace zefuse::test {
 namespace {
 
 TEST(GpuTargets, NamesAreKnownAndClosed) {
-  EXPECT_FALSE(TargetDescription::intelGpu("dg2"));
-  EXPECT_FALSE(TargetDescription::intelGpu(""));
+  EXPECT_FALSE(TargetDescription::named("dg2"));
+  EXPECT_FALSE(TargetDescription::named(""));
   for (const GpuTarget& gpu : gpuTargets()) {
     EXPECT_EQ(findGpuTarget(gpu.product), &gpu) << gpu.product << " is listed twice";
-    auto target = TargetDescription::intelGpu(gpu.product);
+    auto target = TargetDescription::named(gpu.product);
     ASSERT_TRUE(target);
     EXPECT_TRUE(gpu.subgroup_sizes & target->subgroup_size) << gpu.product;
-    EXPECT_TRUE(gpu.matrix.n == 0 || (gpu.subgroup_sizes & gpu.matrix.n)) << gpu.product;
+    EXPECT_TRUE(gpu.matrix.lanes == 0 || (gpu.subgroup_sizes & gpu.matrix.lanes)) << gpu.product;
   }
 }
 
@@ -33,7 +33,7 @@ TEST(GpuSchedule, TeamsByRowLength) {
     RowOps ops{text, type(n, m), type(std::to_string(n))};
     text.input({"%x", ops.full, flat(m)});
     text.output({ops.softmax("%x"), ops.full, flat(m)});
-    return Program(text.module(), *TargetDescription::intelGpu("dg2-g11")).lowered().schedule;
+    return Program(text.module(), *TargetDescription::named("dg2-g11")).lowered().schedule;
   };
   EXPECT_NE(scheduleOf(100000, 8).find("a row per work-item"), std::string::npos) << scheduleOf(100000, 8);
   EXPECT_NE(scheduleOf(100000, 128).find("a row per sub-group"), std::string::npos) << scheduleOf(100000, 128);
@@ -123,8 +123,7 @@ TEST_P(Lowering, EveryCombinerMeets) {
 
 // Few tiles and a long k: slices, as many as there is room for, whole ones. Else none.
 TEST(GpuSchedule, ProductsAreSplitAlongK) {
-  const TargetDescription small = *TargetDescription::intelGpu("dg2-g11"),
-                          large = *TargetDescription::intelGpu("dg2-g10");
+  const TargetDescription small = *TargetDescription::named("dg2-g11"), large = *TargetDescription::named("dg2-g10");
   EXPECT_EQ(chooseSplits(4096, 4096, 1, 4096, 4, small, false), 1);  // many tiles
   EXPECT_EQ(chooseSplits(1, 3072, 1, 768, 4, small, false), 1);      // a launch costs more
   EXPECT_EQ(chooseSplits(64, 64, 1, 50177, 4, small, false), 1);     // no whole slices
@@ -148,7 +147,7 @@ TEST(GpuSchedule, InstructionsOfEachFamily) {
     std::string text;
     for (const NamedKernel& kernel : kernelFamilies())
       if (kernel.name == name)
-        text = disassemble(wordsOf(kernel.module, *TargetDescription::intelGpu("dg2-g11")));
+        text = disassemble(wordsOf(kernel.module, *TargetDescription::named("dg2-g11")));
     EXPECT_FALSE(text.empty()) << name;
     std::set<std::string> vectors;  // ids of f32 vectors, for stores
     std::istringstream lines(text);
@@ -205,8 +204,7 @@ TEST(GpuSchedule, SpillingKernelsAreRescheduled) {
       EXPECT_FALSE(words.empty());
       return answers[asked++];
     };
-    auto kernel =
-        loweredOf(MatmulText(matrix, matrix, matrix).module(), *TargetDescription::intelGpu("dg2-g11"), check);
+    auto kernel = loweredOf(MatmulText(matrix, matrix, matrix).module(), *TargetDescription::named("dg2-g11"), check);
     EXPECT_EQ(asked, answers.size());
     return kernel ? kernel->schedule : std::string();
   };
@@ -238,7 +236,7 @@ void checkEveryFamily(const std::string& product, const std::string& compiler) {
   options.assembly = true;
   auto version = oclocVersion(options);
   SCOPED_TRACE("ocloc " + (version.ok() ? *version : "?"));
-  TargetDescription target = *TargetDescription::intelGpu(product);
+  TargetDescription target = *TargetDescription::named(product);
   struct Kernel {
     std::string name, schedule;
     std::vector<uint32_t> words;
@@ -324,7 +322,7 @@ TEST(OclocSpills, AreFoundAndRescheduled) {
     GTEST_SKIP() << "no installed ocloc knows dg2-g11";
   OclocOptions options;
   options.compiler = compilers.back();
-  TargetDescription target = *TargetDescription::intelGpu("dg2-g11");
+  TargetDescription target = *TargetDescription::named("dg2-g11");
   target.engine_accumulator_bytes *= 2;
   int64_t last = -1;
   auto check = [&](std::span<const uint32_t> words) -> std::optional<int64_t> {

@@ -10,8 +10,7 @@ namespace {
 
 class Matmul : public testing::TestWithParam<TargetDescription> {};
 INSTANTIATE_TEST_SUITE_P(Targets, Matmul,
-                         testing::Values(*TargetDescription::intelGpu("dg2-g11"),
-                                         *TargetDescription::intelGpu("bmg-g21")),
+                         testing::Values(*TargetDescription::named("dg2-g11"), *TargetDescription::named("bmg-g21")),
                          targetName);
 
 uint16_t bf16Of(float value) {
@@ -28,11 +27,11 @@ float floatOf(uint16_t bits) {
 
 TEST_P(Matmul, TheLastTileIsTheEnginesToo) {
   TargetDescription small = GetParam();
-  ASSERT_NE(small.matrix.n, 0u);
+  ASSERT_NE(small.matrix.lanes, 0u);
   small.engine_accumulator_bytes = small.accumulator_bytes = 0;  // no candidate fits
   ProductTile tile = chooseTile(64, 64, 1, 4, small, /*engine=*/true);
-  EXPECT_EQ(tile.block_columns, int64_t(small.matrix.n));
-  EXPECT_EQ(tile.items(), tile.subgroups_m * tile.subgroups_n * int64_t(small.matrix.n));
+  EXPECT_EQ(tile.block_columns, int64_t(small.matrix.lanes));
+  EXPECT_EQ(tile.items(), tile.subgroups_m * tile.subgroups_n * int64_t(small.matrix.lanes));
   EXPECT_EQ(tile.depth, 2 * engine_depth);
   ProductTile ordinary = chooseTile(64, 64, 1, 4, small);
   EXPECT_EQ(ordinary.block_columns, 16);
@@ -189,9 +188,7 @@ TEST_P(Matmul, SixteenBitsAccumulateInF32) {
 TEST(MatmulTargets, EnginesTakeSixteenBitsAlone) {
   auto scheduleOf = [](const char* product, const char* element) {
     std::string matrix = type("64x64", element);
-    return Program(MatmulText(matrix, matrix, matrix).module(), *TargetDescription::intelGpu(product))
-        .lowered()
-        .schedule;
+    return Program(MatmulText(matrix, matrix, matrix).module(), *TargetDescription::named(product)).lowered().schedule;
   };
   EXPECT_EQ(scheduleOf("dg2-g11", "f32").find("matrix engine"), std::string::npos);
   EXPECT_EQ(scheduleOf("mtl-h", "f16").find("matrix engine"), std::string::npos);

@@ -18,7 +18,7 @@ namespace test {
 
 // Every kernel runs with each schedule: what the CPU driver's work-groups compute is what a GPU would.
 inline std::vector<TargetDescription> targets() {
-  return {TargetDescription::cpu(), *TargetDescription::intelGpu("dg2-g11"), *TargetDescription::intelGpu("bmg-g21")};
+  return {TargetDescription::cpu(), *TargetDescription::named("dg2-g11"), *TargetDescription::named("bmg-g21")};
 }
 
 class Lowering : public testing::TestWithParam<TargetDescription> {};

@@ -96,7 +96,7 @@ TEST_P(Lowering, TransposesOfEverySize) {
       text.output({"%r", out_type, layout});
       Program program(text.module(), GetParam());
       ASSERT_TRUE(program.ok());
-      if (GetParam().kind == TargetDescription::Kind::intel_gpu)
+      if (GetParam().hasWorkGroups())
         EXPECT_NE(program.lowered().schedule.find("through local memory"), std::string::npos)
             << program.lowered().schedule;
       Floats x = randomFloats(2 * n * m), y = randomFloats(2 * n * m, 2);

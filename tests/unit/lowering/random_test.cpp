@@ -425,7 +425,7 @@ void runSeeds(const TargetDescription& target, unsigned first, unsigned count) {
 }
 
 TEST(RandomKernels, Cpu) { runSeeds(TargetDescription::cpu(), 1, 120); }
-TEST(RandomKernels, IntelGpu) { runSeeds(*TargetDescription::intelGpu("dg2-g11"), 1000, 30); }
+TEST(RandomKernels, IntelGpu) { runSeeds(*TargetDescription::named("dg2-g11"), 1000, 30); }
 
 }  // namespace
 }  // namespace zefuse::test

@@ -90,7 +90,7 @@ TEST_P(Lowering, SortOfFloats) { checkSort<float>(GetParam(), "f32"); }
 TEST_P(Lowering, SortOfLongIntegers) { checkSort<int64_t>(GetParam(), "i64"); }
 TEST_P(Lowering, SortOfBytes) { checkSort<int8_t>(GetParam(), "i8"); }
 TEST_P(Lowering, SortOfDoubles) {
-  if (GetParam().f64)
+  if (GetParam().native.f64)
     checkSort<double>(GetParam(), "f64");
 }
 
