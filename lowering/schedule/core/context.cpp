@@ -38,6 +38,11 @@ void ScheduleContext::storeOutput(const DomainOutput& output) const {
                     cast<RankedTensorType>(output.node.value.getType()).getElementType());
 }
 
+void ScheduleContext::storeOutputs(ArrayRef<const DomainOutput*> outputs) const {
+  for (const DomainOutput* output : outputs)
+    storeOutput(*output);
+}
+
 SmallVector<const DomainOutput*> ScheduleContext::columnOutputs(unsigned level) const {
   SmallVector<const DomainOutput*> found;
   for (auto [number, output] : llvm::enumerate(domain.outputs))

@@ -65,6 +65,7 @@ public:
     if (domain_.sort)
       return sort();
     chooseLanes(strategy);
+    strategy.output_levels.assign(domain_.outputs.size(), domain_.levels);
     if (!target_.hasWorkGroups()) {  // all stages of a row are one work-item's
       chooseOutputLevels(strategy);
       chooseKept(strategy);
@@ -296,7 +297,7 @@ private:
   // An output whose elements a stage meets anyway, when all that they need is known, is stored there: what leads to
   // it is read and computed once.
   void chooseOutputLevels(Strategy& strategy) {
-    for (const DomainOutput& output : domain_.outputs) {
+    for (auto [number, output] : llvm::enumerate(domain_.outputs)) {
       unsigned ready = 0;
       Seen seen;
       walkNodes(space_, output.node, seen, graph_, [&](Node node) {
@@ -304,11 +305,10 @@ private:
         ready = instance ? std::max(ready, instance->level + 1) : ready;
         return !instance;
       });
-      unsigned level = domain_.levels;
+      unsigned& level = strategy.output_levels[number];
       for (const Instance& instance : domain_.instances)
         if (!output.per_row && instance.axes == 0 && instance.level >= ready)
           level = std::min(level, instance.level);
-      strategy.output_levels.push_back(level);
     }
   }
 

@@ -21,7 +21,7 @@ struct Strategy {
   unsigned strip = 0;
   // Then, per level: what its stage needs of a row alone, computed once and held like partial results.
   std::vector<std::vector<Node>> strip_values;
-  // CPU, per output of the domain: the level of the stage that stores it; `levels`: after all reductions.
+  // Per output of the domain: the level of the stage that stores it; `levels`: after all reductions.
   llvm::SmallVector<unsigned> output_levels;
   std::vector<Kept> kept;
   mlir::AffineExpr kept_bytes;  // all buffers together, per group

@@ -10,6 +10,7 @@
 #include "lowering/schedule/cpu/cpu.h"
 #include "lowering/schedule/core/long_sums.h"
 #include "lowering/schedule/core/scalar_ops.h"
+#include "lowering/schedule/core/stages.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
 #include "mlir/Dialect/Math/IR/Math.h"
@@ -176,23 +177,14 @@ private:
         c_.storeOutput(output);
       return;
     }
-    for (unsigned level = 0; level < domain.levels; ++level) {
-      for (unsigned axes = 0; axes < domain.axis_sets.size(); ++axes) {
-        SmallVector<const Instance*> instances;
-        for (const Instance& instance : domain.instances)
-          if (instance.level == level && instance.axes == axes)
-            instances.push_back(&instance);
-        if (!instances.empty() && !e_.failed())
-          reduce(axes, instances);
-      }
+    auto end = [&](unsigned) {
       for (Kept& kept : c_.strategy.kept)
         kept.written |= kept.stored;
-    }
-    for (const DomainOutput& output : domain.outputs)
-      if (output.per_row)
-        c_.storeOutput(output);
-    if (!c_.columnOutputs(domain.levels).empty())
-      columnLoops(0);
+    };
+    emitStages(c_, {.reduce = [&](unsigned, unsigned axes, auto instances) { reduce(axes, instances); },
+                    .storeRows = [&](auto outputs) { c_.storeOutputs(outputs); },
+                    .storeColumns = [&](auto outputs) { columnLoops(0, outputs); },
+                    .end = end});
     // The tail of a dynamic row dim emits the stages once more.
     for (Kept& kept : c_.strategy.kept)
       kept.written = kept.stored = false;
@@ -206,27 +198,23 @@ private:
     return dims;
   }
 
-  void columnLoops(unsigned number) {
+  void columnLoops(unsigned number, ArrayRef<const DomainOutput*> outputs) {
     SmallVector<unsigned> outer = outerDims(0);
     if (number < outer.size()) {
       Value size = e_.index(space_.size(outer[number]));
       e_.toInnermost();
       auto loop = e_.openLoop(constantIndex(b_, loc_, 0), size, constantIndex(b_, loc_, 1));
       e_.bind(outer[number], loop.index());
-      columnLoops(number + 1);
+      columnLoops(number + 1, outputs);
       e_.closeLoop(loop);
       return;
     }
-    auto storeAll = [&] {
-      for (const DomainOutput* output : c_.columnOutputs(c_.domain.levels))
-        c_.storeOutput(*output);
-    };
     if (c_.strategy.lanes_in_rows)
-      return storeAll();
+      return c_.storeOutputs(outputs);
     unsigned dim = c_.strategy.axis_lanes[0];
     Value count = e_.index(space_.size(dim).ceilDiv(lanesFor(space_, dim, c_.target)));
     e_.toInnermost();
-    overBlocks(c_, dim, constantIndex(b_, loc_, 0), count, [&](Value) { storeAll(); });
+    overBlocks(c_, dim, constantIndex(b_, loc_, 0), count, [&](Value) { c_.storeOutputs(outputs); });
   }
 
   //===-- reductions ---------------------------------------------------------------------------===//
@@ -361,8 +349,7 @@ private:
       totals[i] = mask ? arith::SelectOp::create(b_, loc_, mask, next, totals[i]) : next;
     }
     if (instances.front()->axes == 0)
-      for (const DomainOutput* output : c_.columnOutputs(instances.front()->level))
-        c_.storeOutput(*output);
+      c_.storeOutputs(c_.columnOutputs(instances.front()->level));
   }
 
   // The loop with lanes: whole groups of vectors, one per accumulator, up to `end`; then the rest.

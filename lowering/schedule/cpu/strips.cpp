@@ -3,6 +3,7 @@
 // order in which a row's elements are combined is that of one vector at a time: strips change no bit.
 #include "lowering/schedule/core/long_sums.h"
 #include "lowering/schedule/core/scalar_ops.h"
+#include "lowering/schedule/core/stages.h"
 #include "lowering/schedule/cpu/cpu.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
@@ -33,19 +34,11 @@ struct StripLayout {
 };
 
 // Of the reductions of a level over an axis set.
-SmallVector<const Instance*> instancesOf(const ScheduleContext& context, unsigned level, unsigned axes) {
-  SmallVector<const Instance*> found;
-  for (const Instance& instance : context.domain.instances)
-    if (instance.level == level && instance.axes == axes)
-      found.push_back(&instance);
-  return found;
-}
-
 std::optional<SumBlocks> blocksOf(const ScheduleContext& context, unsigned level, unsigned axes) {
   IndexSpace& space = context.domain.space;
   auto rounds = llvm::map_to_vector(context.domain.axis_sets[axes].dims,
                                     [&](unsigned dim) { return constantOf(space.size(dim)); });
-  return sumBlocks(rounds, instancesOf(context, level, axes));
+  return sumBlocks(rounds, instancesOf(context.domain, level, axes));
 }
 
 StripLayout layOut(const ScheduleContext& context) {
@@ -83,23 +76,22 @@ public:
     auto strips = e_.openLoop(first, last, size);
     first_ = strips.index();
     last_ = arith::MinSIOp::create(b_, loc_, arith::AddIOp::create(b_, loc_, first_, size), last);
-    Domain& domain = c_.domain;
-    for (unsigned level = 0; level < domain.levels; ++level) {
-      holdValues(level);
-      for (unsigned axes = 0; axes < domain.axis_sets.size(); ++axes)
-        reduce(level, axes);
-    }
-    if (llvm::any_of(domain.outputs, [](const DomainOutput& output) { return output.per_row; }))
+    const unsigned levels = c_.domain.levels;
+    auto storeRows = [&](ArrayRef<const DomainOutput*> outputs) {
       overStrip([&](Value block) {
-        bindResults(domain.levels, block);
-        for (const DomainOutput& output : domain.outputs)
-          if (output.per_row)
-            c_.storeOutput(output);
+        bindResults(levels, block);
+        c_.storeOutputs(outputs);
       });
-    if (auto outputs = c_.columnOutputs(domain.levels); !outputs.empty()) {
-      holdValues(domain.levels);
-      sweep(0, domain.levels, [&](Value) { storeAll(outputs); });
-    }
+    };
+    auto storeColumns = [&](ArrayRef<const DomainOutput*> outputs) {
+      holdValues(levels);
+      sweep(0, levels, [&](Value) { c_.storeOutputs(outputs); });
+    };
+    auto begin = [&](unsigned level) { holdValues(level); };
+    emitStages(c_, {.reduce = [&](unsigned level, unsigned axes, auto instances) { reduce(level, axes, instances); },
+                    .storeRows = storeRows,
+                    .storeColumns = storeColumns,
+                    .begin = begin});
     e_.closeLoop(strips);
   }
 
@@ -107,11 +99,6 @@ private:
   void overStrip(llvm::function_ref<void(Value)> body) {
     if (!e_.failed())
       overBlocks(c_, c_.strategy.row_lanes, first_, last_, body);
-  }
-
-  void storeAll(ArrayRef<const DomainOutput*> outputs) {
-    for (const DomainOutput* output : outputs)
-      c_.storeOutput(*output);
   }
 
   Value address(const Held& held, Value block) {
@@ -159,13 +146,11 @@ private:
     const std::optional<HeldTotal>* total;
   };
 
-  void reduce(unsigned level, unsigned axes) {
-    SmallVector<Mine> mine;
-    for (auto [instance, held, total] : llvm::zip(c_.domain.instances, layout_.instances, layout_.totals))
-      if (instance.level == level && instance.axes == axes)
-        mine.push_back({&instance, &held, &total});
-    if (mine.empty() || e_.failed())
-      return;
+  void reduce(unsigned level, unsigned axes, ArrayRef<const Instance*> instances) {
+    auto mine = llvm::map_to_vector(instances, [&](const Instance* instance) {
+      size_t number = instance - c_.domain.instances.data();
+      return Mine{instance, &layout_.instances[number], &layout_.totals[number]};
+    });
     auto neutral = [&](const Mine& of) {
       return constantOfType(b_, loc_, neutralElement(combinerOf(of.instance->op).op), lanes_);
     };
@@ -187,7 +172,7 @@ private:
         Value total = load(*of.held, block);
         store(*of.held, block, c_.combine(*of.instance, total, splat(b_, element, lanes_)));
       }
-      storeAll(outputs);
+      c_.storeOutputs(outputs);
     };
     // Moves what was summed since the last time into the long totals.
     auto end_block = [&] {

@@ -17,6 +17,7 @@
 #include "lowering/schedule/gpu/gpu.h"
 #include "lowering/schedule/core/index_math.h"
 #include "lowering/schedule/core/long_sums.h"
+#include "lowering/schedule/core/stages.h"
 #include "lowering/schedule/gpu/gpu_transpose.h"
 #include "lowering/schedule/gpu/work_group.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -365,47 +366,33 @@ private:
   // All stages of the rows that are bound. meet(instances, partial results) combines over the team.
   using Meet = llvm::function_ref<SmallVector<Value>(ArrayRef<const Instance*>, SmallVector<Value>)>;
   void stages(const Walk& walk, int64_t row_lanes, Value stores_rows, Meet meet) {
-    Domain& domain = c_.domain;
-    for (unsigned level = 0; level < domain.levels; ++level)
-      for (unsigned axes = 0; axes < domain.axis_sets.size(); ++axes) {
-        SmallVector<const Instance*> instances;
-        for (const Instance& instance : domain.instances)
-          if (instance.level == level && instance.axes == axes)
-            instances.push_back(&instance);
-        if (instances.empty() || e_.failed())
-          continue;
-        SmallVector<Value> totals = reduceWalk(walk, axes, instances, row_lanes);
-        if (e_.failed())
-          return;
-        e_.toInnermost();
-        totals = meet(instances, totals);
-        for (auto [instance, total] : llvm::zip(instances, totals))
-          e_.bindValue(instance->result(), c_.finish(*instance, total));
-      }
-    bool columns = false, rows = false;
-    for (const DomainOutput& output : domain.outputs)
-      (output.per_row ? rows : columns) = true;
-    if (rows) {
+    auto reduce = [&](unsigned, unsigned axes, ArrayRef<const Instance*> instances) {
+      SmallVector<Value> totals = reduceWalk(walk, axes, instances, row_lanes);
+      if (e_.failed())
+        return;
+      e_.toInnermost();
+      totals = meet(instances, totals);
+      for (auto [instance, total] : llvm::zip(instances, totals))
+        e_.bindValue(instance->result(), c_.finish(*instance, total));
+    };
+    auto storeRows = [&](ArrayRef<const DomainOutput*> outputs) {
       e_.toInnermost();
       if (stores_rows)
         e_.openIf(stores_rows);
-      for (const DomainOutput& output : domain.outputs)
-        if (output.per_row)
-          c_.storeOutput(output);
+      c_.storeOutputs(outputs);
       if (stores_rows)
         e_.closeIf();
-    }
-    if (!columns || e_.failed())
-      return;
-    e_.toInnermost();
-    walkAxes(
-        walk, 0, {}, nullptr, [](SmallVector<Value> none) { return none; },
-        [&](Value, ValueRange) {
-          for (const DomainOutput& output : domain.outputs)
-            if (!output.per_row)
-              c_.storeOutput(output);
-          return SmallVector<Value>();
-        });
+    };
+    auto storeColumns = [&](ArrayRef<const DomainOutput*> outputs) {
+      e_.toInnermost();
+      walkAxes(
+          walk, 0, {}, nullptr, [](SmallVector<Value> none) { return none; },
+          [&](Value, ValueRange) {
+            c_.storeOutputs(outputs);
+            return SmallVector<Value>();
+          });
+    };
+    emitStages(c_, {.reduce = reduce, .storeRows = storeRows, .storeColumns = storeColumns});
   }
 
   //===-- rows ---------------------------------------------------------------------------------===//
