@@ -351,8 +351,10 @@ private:
         entry.append("strides", mapOf(node.meta.tensor.strides));
         const Node& base = graph_.nodes[storage];
         const bool given = base.kind == Node::Kind::input || base.kind == Node::Kind::constant;
-        if (auto argument = given ? cast<BlockArgument>(values_[storage][0]) : writtenWith(storage, number);
-            argument && !mayLeave(output.node, storage)) {
+        BlockArgument argument = given ? cast<BlockArgument>(values_[storage][0]) : writtenWith(storage, number);
+        if (given && mayLeave(output.node, storage))
+          argument = {};
+        if (argument) {
           entry.append("argument", b_.getI64IntegerAttr(argument.getArgNumber()));
           entry.append("offset", mapOf({offsetIn(base, node)}));
         } else {

@@ -196,6 +196,27 @@ def test_a_returned_view_of_what_was_written_is_a_view_of_the_input(
     assert graphs[0].counters()["launches"] == 1 and graphs[0].counters()["copies"] == 0
 
 
+def test_a_returned_view_of_memory_that_two_inputs_share() -> None:
+    """AOTAutograd makes one input of the two, and of the output an as_strided of what that is overwritten with.
+
+    With static sizes it replays the views on the wrong base, and raises, whichever backend compiles.
+    """
+
+    def update(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        y.reshape(-1).add_(2)
+        return torch.tensor_split(x, 3, 0)[1]
+
+    def make() -> tuple[torch.Tensor, torch.Tensor]:
+        x = torch.arange(144).reshape(9, 1, 8, 2, 1)
+        return x, x[..., ::2]
+
+    torch._dynamo.reset()
+    mine, other = make(), make()
+    made = torch.compile(update, backend="zefuse", dynamic=True)(*mine)
+    assert torch.equal(made, update(*other)) and torch.equal(mine[0], other[0])
+    assert made.storage_offset() == 48 and made.untyped_storage().data_ptr() == mine[0].untyped_storage().data_ptr()
+
+
 def test_a_result_that_is_also_written_has_memory_of_its_own() -> None:
     def update(x: torch.Tensor) -> torch.Tensor:
         y = x + 1
