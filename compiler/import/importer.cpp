@@ -50,6 +50,13 @@ public:
   }
 
 private:
+  struct Write {
+    unsigned node;
+    unsigned input, source;  // the FX nodes of the argument and of what it is overwritten with
+    BlockArgument argument;
+    Value value;
+  };
+
   [[noreturn]] void fail(const Node& node, const std::string& reason) const {
     throw ImportError("FX node '" + node.name + "': " + reason);
   }
@@ -253,7 +260,7 @@ private:
     for (const Write& write : writes_)
       if (write.argument == argument)
         fail(node, "an input is written twice");
-    writes_.push_back({index, self.node, storageOf(graph_, source.node), argument, value});
+    writes_.push_back({index, self.node, source.node, argument, value});
     values_[index] = {value};
     return true;
   }
@@ -318,14 +325,16 @@ private:
            (first.getValue() + reach.getValue()) * elementBytes(to) > limit.getValue() * elementBytes(from);
   }
 
-  /// The input that is overwritten with what `storage` holds, when AOTAutograd takes the output for a view of it: then
-  /// it asks the output where in the input's storage it begins (python/zefuse/output_aliases.py).
-  BlockArgument writtenWith(unsigned storage, unsigned output) {
-    auto write = llvm::find_if(writes_, [&](const Write& each) { return each.source == storage; });
-    if (write == writes_.end() || !llvm::is_contained(graph_.aliases, output))
-      return {};
-    const fx::TensorMeta &made = graph_.nodes[storage].meta.tensor, &input = graph_.nodes[write->input].meta.tensor;
-    return made.sizes == input.sizes && made.strides == input.strides ? write->argument : BlockArgument();
+  /// What overwrites the input that AOTAutograd takes an output for a view of: then it asks the output where in the
+  /// input's storage it begins (python/zefuse/output_aliases.py). Null: none that lies as the input does.
+  const Write* writtenWith(unsigned storage, unsigned output) {
+    if (!llvm::is_contained(graph_.aliases, output))
+      return nullptr;
+    auto write = llvm::find_if(writes_, [&](const Write& each) {
+      const fx::TensorMeta &made = graph_.nodes[each.source].meta.tensor, &input = graph_.nodes[each.input].meta.tensor;
+      return storageOf(graph_, each.source) == storage && made.sizes == input.sizes && made.strides == input.strides;
+    });
+    return write == writes_.end() ? nullptr : &*write;
   }
 
   void importOutputs() {
@@ -350,13 +359,13 @@ private:
         entry.append("result", b_.getI64IntegerAttr(results.size()));
         entry.append("strides", mapOf(node.meta.tensor.strides));
         const Node& base = graph_.nodes[storage];
-        const bool given = base.kind == Node::Kind::input || base.kind == Node::Kind::constant;
-        BlockArgument argument = given ? cast<BlockArgument>(values_[storage][0]) : writtenWith(storage, number);
-        if (given && mayLeave(output.node, storage))
-          argument = {};
-        if (argument) {
+        if ((base.kind == Node::Kind::input || base.kind == Node::Kind::constant) && !mayLeave(output.node, storage)) {
+          auto argument = cast<BlockArgument>(values_[storage][0]);
           entry.append("argument", b_.getI64IntegerAttr(argument.getArgNumber()));
           entry.append("offset", mapOf({offsetIn(base, node)}));
+        } else if (const Write* write = writtenWith(storage, number)) {
+          entry.append("argument", b_.getI64IntegerAttr(write->argument.getArgNumber()));
+          entry.append("offset", mapOf({offsetIn(graph_.nodes[write->source], node)}));
         } else {
           entry.append("storage", b_.getI64IntegerAttr(storage));
           if (llvm::is_contained(graph_.any_strides, number))
@@ -428,13 +437,7 @@ private:
   SmallVector<StringRef> argument_kinds_;
   ArrayAttr inputs_;
   std::vector<Values> values_;  // by FX node
-  struct Write {
-    unsigned node;
-    unsigned input, source;  // the FX nodes of the argument and of the storage that it is overwritten with
-    BlockArgument argument;
-    Value value;
-  };
-  std::vector<Write> writes_;  // values that inputs are overwritten with, when the graph has run
+  std::vector<Write> writes_;   // values that inputs are overwritten with, when the graph has run
 };
 
 }  // namespace
