@@ -139,7 +139,7 @@ FailureOr<LoweredKernel> lowerAttention(AttentionOp op, ArrayRef<AffineMap> layo
   if (op.getLogSums())
     call.log_sums = cast<RankedTensorType>(op.getLogSums().getType());
   call.layouts.assign(layouts.begin(), layouts.end());
-  call.scale = op.getScale().convertToFloat();
+  call.scale = op.getScale()->convertToFloat();
   call.causal = op.getCausal();
   call.empty_rows_are_zero = true;
   return lowerAttention(op.getOperation(), call, target, dump);
@@ -160,7 +160,7 @@ FailureOr<LoweredKernel> lowerAttentionGradient(AttentionGradientOp op, ArrayRef
   for (Type type : op.getResultTypes())
     call.results.push_back(cast<RankedTensorType>(type));
   call.layouts.assign(layouts.begin(), layouts.end());
-  call.scale = op.getScale().convertToFloat();
+  call.scale = op.getScale()->convertToFloat();
   call.causal = op.getCausal();
   return lowerAttentionGradient(op.getOperation(), call, target, dump);
 }

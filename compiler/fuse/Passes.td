@@ -11,6 +11,26 @@ class GraphPass<string argument> : Pass<argument, "::mlir::func::FuncOp"> {
                            "::mlir::tensor::TensorDialect"];
 }
 
+class TargetPass<string argument> : GraphPass<argument> {
+  let options = [Option<"target", "target", "std::string", "\"cpu\"", "cpu, or a GPU such as dg2-g11">];
+}
+
+def LegalizeForTarget : TargetPass<"zefuse-legalize"> {
+  let summary = "Keeps of each zefuse.alternatives the first form that the target takes";
+  let description = [{
+    Before: stage 1, which is the same for every target. After: stage 1 for one target, without zefuse.alternatives; zefuse.attention
+    is the library's call or has `kernel`. What a form was refused for is where it asked for it (`zefuse.note_of_refusal`).
+  }];
+}
+
+def SplitProducts : TargetPass<"zefuse-split-products"> {
+  let summary = "A product with too few tiles becomes slices of its long sum and their combination";
+  let description = [{
+    Before: stage 1, legal for a target that has products as kernels. After: the same. The schedule's cost model says how many
+    slices (chooseSplits).
+  }];
+}
+
 def RefuseFallbacks : GraphPass<"zefuse-refuse-fallbacks"> {
   let summary = "Fails at the first operator that would run in ATen";
   let description = [{

@@ -9,9 +9,12 @@ using namespace mlir;
 namespace zefuse {
 
 void buildFusePipeline(OpPassManager& passes, const FuseOptions& options) {
-  // A name that is none fails in zefuse-join-side-by-side.
+  // A name that is none fails in zefuse-legalize.
   const TargetDescription target = TargetDescription::named(options.target).value_or(TargetDescription::cpu());
   OpPassManager& graph = passes.nest<func::FuncOp>();
+  graph.addPass(createLegalizeForTarget({.target = options.target}));
+  if (target.supports.products)
+    graph.addPass(createSplitProducts({.target = options.target}));
   if (options.strict)
     graph.addPass(createRefuseFallbacks());
   graph.addPass(createPrepareGraph());
@@ -38,6 +41,8 @@ void registerFusePasses() {
 
 StringRef stageOf(StringRef pass_argument) {
   static constexpr std::pair<StringLiteral, StringLiteral> stages[] = {
+      {"zefuse-legalize", "2_legalized"},
+      {"zefuse-split-products", "2_split_products"},
       {"zefuse-prepare", "2a_prepared"},
       {"zefuse-fuse-library-epilogues", "2b_epilogues"},
       {"zefuse-split-reductions", "2c_split"},

@@ -1,13 +1,13 @@
-// Scaled dot product attention: one call or kernel that keeps no scores where the target has it, else two products with
-// a masked softmax between them, which fusion makes one kernel.
+// Scaled dot product attention, in two forms: one call or kernel that keeps no scores, for a target that has it, and
+// two products with a masked softmax between them, which fusion makes one kernel. Its derivative likewise.
 #include <cmath>
+#include <optional>
 
 #include "compiler/import/matmul.h"
 #include "compiler/import/normalization.h"
 #include "compiler/import/op_table.h"
 #include "compiler/import/reductions.h"
 #include "lowering/dialect/Zefuse.h"
-#include "lowering/lower.h"
 #include "mlir/Dialect/Linalg/IR/Linalg.h"
 
 using namespace mlir;
@@ -49,10 +49,11 @@ struct Attention {
   Value query, key, value;
   Value mask;  // bool (true: take part) or added to the scores; may be null
   bool causal;
-  double scale;
-  AffineExpr depth;  // when set: the scores are still to be divided by its square root
+  double factor;     // of the scores
+  AffineExpr depth;  // when set: they are still to be divided by its square root
 
   int64_t rank() const { return rankOf(query); }
+  std::optional<double> scale() const { return depth ? std::nullopt : std::optional(factor); }
   // Eager keeps the scores in f32: rounded to bf16, their exponentials would be off by percents.
   Type compute() const { return fx::computeType(elementOf(query)); }
 };
@@ -71,11 +72,11 @@ Attention attentionOf(Op& op) {
   if (op.real("dropout_p") != 0)
     op.refuse("argument dropout_p other than 0 is not lowered");
   if (!op.isNone("scale")) {
-    attention.scale = op.real("scale");
+    attention.factor = op.real("scale");
   } else {
     AffineExpr depth = shapeOf(typeOf(attention.query)).back();
     if (auto constant = dyn_cast<AffineConstantExpr>(depth))
-      attention.scale = 1.0 / std::sqrt(static_cast<double>(constant.getValue()));
+      attention.factor = 1.0 / std::sqrt(static_cast<double>(constant.getValue()));
     else
       attention.depth = depth;
   }
@@ -101,7 +102,7 @@ Value scoresOf(Op& op, const Attention& attention) {
   TensorBuilder& build = op.build;
   int64_t rank = attention.rank();
   Type compute = attention.compute();
-  Value scores = emitMatmul(op, attention.query, transposed(build, attention.key), {}, attention.scale, compute);
+  Value scores = emitMatmul(op, attention.query, transposed(build, attention.key), {}, attention.factor, compute);
   if (!attention.mask && !attention.causal && !attention.depth)
     return scores;
   SmallVector<Operand> operands = {scores};
@@ -118,54 +119,30 @@ Value scoresOf(Op& op, const Attention& attention) {
   });
 }
 
-// With fewer scores the three steps cost the same, and batches of tiny products are one call (docs/onednn.md).
-constexpr int64_t many_scores = 1 << 16;
-
-// Whether the library's call that keeps no scores can do it. Nobody may ask for the sums of rows, which it does not
-// keep either.
-bool byBlocks(Op& op, const Attention& attention) {
-  if (attention.rank() != 4 || attention.mask || attention.depth || op.used(1) || !elementOf(attention.query).isF32() ||
-      !elementOf(attention.key).isF32() || !elementOf(attention.value).isF32())
-    return false;
-  for (Value operand : {attention.query, attention.key, attention.value})
-    if (!typeOf(operand).hasStaticShape() || typeOf(operand).getNumElements() == 0)
-      return false;
-  ArrayRef<int64_t> query = typeOf(attention.query).getShape(), key = typeOf(attention.key).getShape();
-  return query[0] == key[0] && query[1] % key[1] == 0 && query[0] * query[1] * query[2] * key[2] >= many_scores;
-}
-
 // The type of the rows' log-sum-exps; null where nobody asks for them.
 RankedTensorType logSumsOf(Op& op) { return op.numResults() > 1 && op.used(1) ? op.resultType(1) : RankedTensorType(); }
 
-// Why the target has no kernel for it; empty: it has.
-std::string whyNoKernel(Op& op, const Attention& attention) {
-  if (attention.depth)
-    return "the sizes of a head must be known";
-  AttentionCall call{typeOf(attention.query), typeOf(attention.key),
-                     typeOf(attention.value), attention.mask ? typeOf(attention.mask) : RankedTensorType(),
-                     op.resultType(0),        logSumsOf(op)};
-  return whyNoAttentionKernel(call, op.build.target);
+// What explain says at the product if a target that has the other form refuses it: stage 2 adds the reason.
+void noteRefusal(TensorBuilder& build, Value scores, StringRef what) {
+  if (MatmulOp product = productOf(scores))
+    product->setAttr("zefuse.note_of_refusal", build.b.getStringAttr(what));
 }
 
-// The output, and the log-sum-exp of each row of scores where the backward pass needs it.
-Values emitAttention(Op& op) {
+Values emitWhole(Op& op, const Attention& attention) {
+  Values results(op.build.attention(attention.query, attention.key, attention.value, attention.mask, attention.scale(),
+                                    attention.causal, op.resultType(0), logSumsOf(op)));
+  results.resize(op.numResults());  // null: nobody asks for it
+  return results;
+}
+
+Values emitByProducts(Op& op, Attention attention) {
   TensorBuilder& build = op.build;
-  Attention attention = attentionOf(op);
-  int64_t rank = attention.rank();
-  const bool kernels = build.target.supports.products;
-  std::string refusal = kernels ? whyNoKernel(op, attention) : std::string();
-  if (kernels ? refusal.empty() : byBlocks(op, attention)) {
-    Values results(build.attention(attention.query, attention.key, attention.value, attention.mask, attention.scale,
-                                   attention.causal, op.resultType(0), logSumsOf(op)));
-    results.resize(op.numResults());  // null: nobody asks for it
-    return results;
-  }
+  const int64_t rank = attention.rank();
   AffineExpr heads = shapeOf(typeOf(attention.query))[rank - 3];
   attention.key = repeatHeads(op, attention.key, heads);
   attention.value = repeatHeads(op, attention.value, heads);
   Value scores = scoresOf(op, attention);
-  if (MatmulOp product = refusal.empty() ? MatmulOp() : productOf(scores))
-    product->setAttr("zefuse.note", build.b.getStringAttr("attention without a kernel of its own: " + refusal));
+  noteRefusal(build, scores, "attention without a kernel of its own");
   // Eager gives zeros for a query that may attend to nothing; without a mask there is none.
   Value weights = softmaxOver(build, scores, rank - 1, attention.mask ? Softmax::safe : Softmax::plain, normalExp);
   Value out = emitMatmul(op, build.convert(weights, elementOf(attention.value)), attention.value, {}, 1.0);
@@ -174,81 +151,81 @@ Values emitAttention(Op& op) {
   return {out, build.convert(logSumExpOver(build, scores, rank - 1, normalExp), op.element(1))};
 }
 
-// Why the target has no kernels for the derivative; empty: it has.
-std::string whyNoGradient(const TargetDescription& target, const Attention& attention, ArrayRef<Value> operands,
-                          RankedTensorType mask) {
-  if (attention.depth)
-    return "the sizes of a head must be known";
-  AttentionGradientCall call;
-  call.q = typeOf(operands[0]);
-  call.k = typeOf(operands[1]);
-  call.v = typeOf(operands[2]);
-  call.grad = typeOf(operands[3]);
-  call.log_sums = typeOf(operands[4]);
-  call.delta = typeOf(operands[5]);
-  call.mask = mask;
-  std::string queries = whyNoAttentionGradient(call, target);
-  call.of_keys = true;
-  return queries.empty() ? whyNoAttentionGradient(call, target) : queries;
+// The output, and the log-sum-exp of each row of scores where the backward pass needs it.
+Values emitAttention(Op& op) {
+  const Attention attention = attentionOf(op);
+  return op.alternatives({[&] { return emitWhole(op, attention); }, [&] { return emitByProducts(op, attention); }});
+}
+
+// What the forms of the derivative share: the output's gradient, the rows' log-sum-exps and the sums over each row of
+// the gradient times the output.
+struct Gradient {
+  Value output, log_sum, row_sum;
+};
+
+Values emitWholeGradient(Op& op, const Attention& attention, const Gradient& gradient) {
+  Value operands[] = {attention.query,
+                      attention.key,
+                      attention.value,
+                      gradient.output,
+                      op.build.convert(gradient.log_sum, attention.compute()),
+                      gradient.row_sum};
+  auto derivative = [&](ArrayRef<RankedTensorType> types) {
+    return op.build.attentionGradient(operands, attention.mask, attention.scale(), attention.causal, types);
+  };
+  Values results(3);
+  if (op.used(0))
+    results[0] = derivative({op.resultType(0)})[0];
+  if (op.used(1) || op.used(2)) {
+    ResultRange both = derivative({op.resultType(1), op.resultType(2)});
+    results[1] = both[0];
+    results[2] = both[1];
+  }
+  return results;
 }
 
 // With P the softmax, S the scores before scaling and masking, and D = sum(dO * O) over each row:
 //   dV = P^T dO,  dP = dO V^T,  dS = P * (dP - D),  dQ = scale * dS K,  dK = scale * dS^T Q.
 // (Dao et al., FlashAttention, 2022, appendix B.) P comes from the scores again: the forward pass keeps rows' sums
 // only.
-Values emitAttentionBackward(Op& op) {
+Values emitGradientByProducts(Op& op, Attention attention, const Gradient& gradient) {
   TensorBuilder& build = op.build;
-  Attention attention = attentionOf(op);
-  int64_t rank = attention.rank();
-  Value grad = op.tensor("grad_out"), out = op.tensor("out"), log_sum = op.tensor("logsumexp");
-  Type compute = attention.compute(), element = elementOf(attention.query);
-  Value products = mapSame(build, {grad, out}, withElement(typeOf(grad), compute),
-                           [&](ArrayRef<Scalar> in) { return in[0].to(compute) * in[1].to(compute); });
-  Value row_sum = build.reduce(products, {rank - 1}, Combiner::add);
-  std::string refusal;
-  if (build.target.supports.products) {
-    Value operands[] = {attention.query, attention.key, attention.value, grad, build.convert(log_sum, compute),
-                        row_sum};
-    refusal =
-        whyNoGradient(build.target, attention, operands, attention.mask ? typeOf(attention.mask) : RankedTensorType());
-    if (refusal.empty()) {
-      Values results(3);
-      auto gradient = [&](ArrayRef<RankedTensorType> types) {
-        return build.attentionGradient(operands, attention.mask, attention.scale, attention.causal, types);
-      };
-      if (op.used(0))
-        results[0] = gradient({op.resultType(0)})[0];
-      if (op.used(1) || op.used(2)) {
-        ResultRange both = gradient({op.resultType(1), op.resultType(2)});
-        results[1] = both[0];
-        results[2] = both[1];
-      }
-      return results;
-    }
-  }
+  const int64_t rank = attention.rank();
+  const Type compute = attention.compute(), element = elementOf(attention.query);
   AffineExpr heads = shapeOf(typeOf(attention.query))[rank - 3], shared = shapeOf(typeOf(attention.key))[rank - 3];
   attention.key = repeatHeads(op, attention.key, heads);
   attention.value = repeatHeads(op, attention.value, heads);
   AffineMap row = build.unreduced(rank, {rank - 1});
   Value scores = scoresOf(op, attention);
-  if (MatmulOp product = build.target.supports.products ? productOf(scores) : MatmulOp())
-    product->setAttr("zefuse.note",
-                     build.b.getStringAttr("attention's derivative without kernels of its own: " + refusal));
-  Value weights = build.loop({scores, Operand(log_sum, row)}, typeOf(scores), [&](Body&, ArrayRef<Scalar> in) {
+  noteRefusal(build, scores, "attention's derivative without kernels of its own");
+  Value weights = build.loop({scores, Operand(gradient.log_sum, row)}, typeOf(scores), [&](Body&, ArrayRef<Scalar> in) {
     Scalar sum = in[1].to(compute);
     return select(sum == -HUGE_VAL, sum.constant(0), normalExp(in[0] - sum));
   });
-  Value grad_value = emitMatmul(op, transposed(build, build.convert(weights, element)), grad, {}, 1.0);
-  Value grad_weights = emitMatmul(op, grad, transposed(build, attention.value), {}, 1.0, compute);
+  Value grad_value = emitMatmul(op, transposed(build, build.convert(weights, element)), gradient.output, {}, 1.0);
+  Value grad_weights = emitMatmul(op, gradient.output, transposed(build, attention.value), {}, 1.0, compute);
   Value grad_scores =
-      build.loop({weights, grad_weights, Operand(row_sum, row)}, withElement(typeOf(scores), element),
+      build.loop({weights, grad_weights, Operand(gradient.row_sum, row)}, withElement(typeOf(scores), element),
                  [&](Body& body, ArrayRef<Scalar> in) {
                    Scalar value = in[0] * (in[1] - in[2]);
                    return (attention.depth ? value / sqrt(body.size(attention.depth).to(compute)) : value).to(element);
                  });
-  Value grad_key = emitMatmul(op, transposed(build, grad_scores), attention.query, {}, attention.scale);
-  return {emitMatmul(op, grad_scores, attention.key, {}, attention.scale), sumOfSharers(op, grad_key, shared),
+  Value grad_key = emitMatmul(op, transposed(build, grad_scores), attention.query, {}, attention.factor);
+  return {emitMatmul(op, grad_scores, attention.key, {}, attention.factor), sumOfSharers(op, grad_key, shared),
           sumOfSharers(op, grad_value, shared)};
+}
+
+Values emitAttentionBackward(Op& op) {
+  TensorBuilder& build = op.build;
+  const Attention attention = attentionOf(op);
+  Gradient gradient{op.tensor("grad_out"), op.tensor("logsumexp"), {}};
+  Value out = op.tensor("out");
+  const Type compute = attention.compute();
+  Value products = mapSame(build, {gradient.output, out}, withElement(typeOf(gradient.output), compute),
+                           [&](ArrayRef<Scalar> in) { return in[0].to(compute) * in[1].to(compute); });
+  gradient.row_sum = build.reduce(products, {attention.rank() - 1}, Combiner::add);
+  return op.alternatives({[&] { return emitWholeGradient(op, attention, gradient); },
+                          [&] { return emitGradientByProducts(op, attention, gradient); }});
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 #include "compiler/import/contract.h"
 
-#include "compiler/import/dtype.h"
+#include "compiler/builder/dtype.h"
 #include "lowering/dialect/Zefuse.h"
 #include "lowering/dialect/shape.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -61,6 +61,13 @@ private:
   }
 
   LogicalResult checkTopLevel(Operation& op) {
+    if (auto alternatives = dyn_cast<AlternativesOp>(op)) {
+      for (Region& form : alternatives.getForms())
+        for (Operation& inner : form.front().without_terminator())
+          if (failed(checkTopLevel(inner)))
+            return failure();
+      return success();
+    }
     for (Type type : llvm::concat<const Type>(op.getOperandTypes(), op.getResultTypes()))
       if (failed(checkType(type, &op)))
         return failure();

@@ -2,10 +2,7 @@
 // other kind (forward, transposed) with the same weight.
 #include "compiler/import/op_table.h"
 #include "compiler/import/reductions.h"
-#include "compiler/import/slices.h"
-#include "lowering/analysis/index_space.h"
 #include "lowering/dialect/Zefuse.h"
-#include "lowering/lower.h"
 
 using namespace mlir;
 
@@ -35,16 +32,18 @@ Geometry geometryOf(Op& op, int64_t spatial) {
   return geometry;
 }
 
-// What oneDNN computes on every CPU we support, or kernels do.
+// What oneDNN computes on every CPU we support; f16 is what a GPU's kernels alone do.
 void checkOperands(Op& op, ArrayRef<Value> tensors) {
   int64_t rank = rankOf(tensors[0]);
   if (rank < 3 || rank > 5)
     op.refuse("convolution of rank " + Twine(rank) + " is not lowered");
   Type element = elementOf(tensors[0]);
   for (Value tensor : tensors) {
-    if (!elementOf(tensor).isF32() && !elementOf(tensor).isBF16() &&
-        !(elementOf(tensor).isF16() && op.build.target.supports.products))
-      op.refuse("convolution of " + fx::dtypeName(elementOf(tensor)) + " is not lowered");
+    const std::string refusal = "convolution of " + fx::dtypeName(elementOf(tensor)) + " is not lowered";
+    if (elementOf(tensor).isF16())
+      op.elseFallback(refusal);
+    else if (!elementOf(tensor).isF32() && !elementOf(tensor).isBF16())
+      op.refuse(refusal);
     if (elementOf(tensor) != element)
       op.refuse("convolution of operands of different dtypes is not lowered");
     for (AffineExpr size : shapeOf(typeOf(tensor)))
@@ -53,50 +52,13 @@ void checkOperands(Op& op, ArrayRef<Value> tensors) {
   }
 }
 
-// As a kernel: into how many slices what a result sums is cut, as a matrix product's k (gpu_convolution.cpp has the
-// product).
-int64_t slicesOf(Op& op, StringRef kind, Value input, Value weight, int64_t groups, RankedTensorType result) {
-  const bool of_weights = kind == "weights";
-  auto product = [&](ArrayRef<AffineExpr> sizes) {
-    AffineExpr total = op.build.constant(1);
-    for (AffineExpr size : sizes)
-      total = total * size;
-    return total;
-  };
-  // The tensor whose pixels are walked, and the one whose spatial sizes are the kernel's.
-  SmallVector<AffineExpr> outer = shapeOf(of_weights ? typeOf(weight) : result),
-                          taps = shapeOf(of_weights ? result : typeOf(weight));
-  AffineExpr pixels = outer[0] * product(ArrayRef(outer).drop_front(2));
-  AffineExpr patches = shapeOf(typeOf(input))[1].floorDiv(groups) * product(ArrayRef(taps).drop_front(2));
-  auto depth = constantOf(of_weights ? pixels : patches);
-  if (!op.build.target.supports.products || !depth)
-    return 1;
-  const bool engine = matrixOperation(elementOf(input), elementOf(weight), op.build.target) != nullptr;
-  return chooseSplits(constantOf(outer[1].floorDiv(groups)), constantOf(of_weights ? patches : pixels), groups, *depth,
-                      4, op.build.target, engine);
-}
-
 Value convolve(Op& op, StringRef kind, Value input, Value weight, Value bias, const Geometry& geometry,
                RankedTensorType result) {
   auto& b = op.build.b;
-  const int64_t slices = slicesOf(op, kind, input, weight, geometry.groups, result);
-  auto call = [&](RankedTensorType type, Value bias) -> Value {
-    return ConvolutionOp::create(b, type, input, weight, bias, ValueRange{}, b.getStringAttr(kind),
-                                 b.getDenseI64ArrayAttr(geometry.stride), b.getDenseI64ArrayAttr(geometry.padding),
-                                 b.getDenseI64ArrayAttr(geometry.dilation), b.getI64IntegerAttr(geometry.groups),
-                                 b.getI64IntegerAttr(slices), b.getStrArrayAttr({}), AffineMapAttr{});
-  };
-  if (slices == 1)
-    return call(result, bias);
-  Exprs sizes(shapeOf(result)), parts(sizes);
-  parts.insert(parts.begin(), op.build.constant(slices));
-  Value partial = call(op.build.type(parts, fx::computeType(elementOf(input))), {});
-  if (bias) {  // per channel
-    for (size_t dim = 2; dim < sizes.size(); ++dim)
-      bias = op.build.unsqueeze(bias, {int64_t(dim) - 1});
-    bias = op.build.expand(bias, sizes);
-  }
-  return sumOfSlices(op.build, partial, bias, result.getElementType());
+  return ConvolutionOp::create(b, result, input, weight, bias, ValueRange{}, b.getStringAttr(kind),
+                               b.getDenseI64ArrayAttr(geometry.stride), b.getDenseI64ArrayAttr(geometry.padding),
+                               b.getDenseI64ArrayAttr(geometry.dilation), b.getI64IntegerAttr(geometry.groups),
+                               b.getI64IntegerAttr(1), b.getStrArrayAttr({}), AffineMapAttr{});
 }
 
 Values emitConvolution(Op& op) {

@@ -1,6 +1,5 @@
 // Greatest common divisors. A loop body has no loops of its own: both algorithms run for as many steps as the type's
 // largest operands need, which change nothing once one operand is zero, and lanes go through them side by side.
-#include "common/toolchain/target_description.h"
 #include "compiler/import/elementwise.h"
 #include "compiler/import/op_table.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -47,10 +46,7 @@ Scalar binary(Scalar a, Scalar b, int64_t bits) {
   return select(none, whole, y * twos);
 }
 
-Scalar divisor(Op& op, Scalar a, Scalar b, Type common) {
-  int64_t bits = common.getIntOrFloatBitWidth() - (common.isUnsignedInteger() ? 0 : 1);
-  return op.build.target.native.f64 && bits < 32 ? euclid(a, b, bits) : binary(a, b, bits);
-}
+int64_t bitsOf(Type integer) { return integer.getIntOrFloatBitWidth() - (integer.isUnsignedInteger() ? 0 : 1); }
 
 void addDivisor(OpTable& table, StringRef name, bool multiple) {
   table.add(("aten." + name + ".default").str(), [=](Op& op) -> Values {
@@ -58,16 +54,22 @@ void addDivisor(OpTable& table, StringRef name, bool multiple) {
     Type common = promote({self, other}, op.build.b.getContext());
     if (isa<FloatType>(common) || common.isInteger(1))
       op.refuse("operands of " + fx::dtypeName(common) + " are not lowered");
-    return {elementwise(op, {self, other}, common, [&](Body& body, ArrayRef<Scalar> in) {
-      Scalar common_divisor = divisor(op, in[0], in[1], common);
-      if (!multiple)
-        return common_divisor;
-      Scalar none = common_divisor == 0, safe = select(none, common_divisor.constant(1), common_divisor);
-      Scalar quotient(body.b, arith::DivSIOp::create(body.b, in[0].value(), safe.value()));
-      // C++ multiplies narrow integers as int.
-      Type wide = common.getIntOrFloatBitWidth() < 32 ? body.b.getI32Type() : in[0].type();
-      return select(none, in[0].constant(0), abs(quotient.to(wide) * in[1].to(wide)).to(in[0].type()));
-    })};
+    const int64_t bits = bitsOf(common);
+    auto by = [&](Scalar (*algorithm)(Scalar, Scalar, int64_t)) -> Values {
+      return {elementwise(op, {self, other}, common, [&](Body& body, ArrayRef<Scalar> in) {
+        Scalar common_divisor = algorithm(in[0], in[1], bits);
+        if (!multiple)
+          return common_divisor;
+        Scalar none = common_divisor == 0, safe = select(none, common_divisor.constant(1), common_divisor);
+        Scalar quotient(body.b, arith::DivSIOp::create(body.b, in[0].value(), safe.value()));
+        // C++ multiplies narrow integers as int.
+        Type wide = common.getIntOrFloatBitWidth() < 32 ? body.b.getI32Type() : in[0].type();
+        return select(none, in[0].constant(0), abs(quotient.to(wide) * in[1].to(wide)).to(in[0].type()));
+      })};
+    };
+    if (bits >= 32)
+      return by(binary);
+    return op.alternatives({[&] { return by(euclid); }, [&] { return by(binary); }});
   });
 }
 

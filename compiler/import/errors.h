@@ -1,4 +1,4 @@
-// The two ways an import does not go through.
+// How an import fails as a whole. What makes one operator a fallback is NotLowered (compiler/builder/not_lowered.h).
 #pragma once
 
 #include <stdexcept>
@@ -7,13 +7,6 @@ namespace zefuse {
 
 // The graph cannot be imported at all: names the node and the reason. Reaches the user as a Python exception.
 class ImportError : public std::runtime_error {
-public:
-  using std::runtime_error::runtime_error;
-};
-
-// Thrown inside an emitter only: this form of the operator has no lowering. The importer turns it into zefuse.aten with
-// this reason, so it never leaves the importer.
-class NotLowered : public std::runtime_error {
 public:
   using std::runtime_error::runtime_error;
 };

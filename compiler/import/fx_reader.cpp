@@ -3,7 +3,7 @@
 #include <optional>
 #include <unordered_map>
 
-#include "compiler/import/dtype.h"
+#include "compiler/builder/dtype.h"
 #include "compiler/import/errors.h"
 #include "compiler/import/number_tree.h"
 #include "compiler/import/sympy_reader.h"

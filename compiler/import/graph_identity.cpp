@@ -128,13 +128,18 @@ std::string textOf(RankedTensorType type, AffineMap strides) {
 
 std::string countsOf(ArrayRef<Operation*> operations) {
   std::map<std::string, int> counts;
-  for (Operation* op : operations) {
-    if (auto aten = dyn_cast<AtenOp>(op))
+  auto count = [&](Operation* op, auto& again) -> void {
+    if (auto alternatives = dyn_cast<AlternativesOp>(op))
+      for (Operation& inner : alternatives.getForms().front().front())
+        again(&inner, again);
+    else if (auto aten = dyn_cast<AtenOp>(op))
       ++counts[(aten.getOp() + (aten.getOverload().empty() ? "" : ".") + aten.getOverload()).str()];
-    else if (!isa<func::ReturnOp>(op) && op->getName().getStringRef() != "tensor.empty" &&
+    else if (!isa<func::ReturnOp, YieldOp>(op) && op->getName().getStringRef() != "tensor.empty" &&
              !op->hasTrait<OpTrait::ConstantLike>())
       ++counts[op->getName().getStringRef().str()];
-  }
+  };
+  for (Operation* op : operations)
+    count(op, count);
   std::string text;
   for (const auto& [name, count] : counts)
     text += (text.empty() ? "" : ", ") + name + " " + std::to_string(count);

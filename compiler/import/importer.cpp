@@ -169,7 +169,7 @@ private:
       return;
     }
     case Node::Kind::scalar: {
-      TensorBuilder build(locationOf(node), b_, num_symbols_, options_.target);
+      TensorBuilder build(locationOf(node), b_, num_symbols_);
       values_[index] = {literal(node, build)};
       return;
     }
@@ -192,7 +192,7 @@ private:
       return;
     if (importWrite(index))
       return;
-    TensorBuilder build(locationOf(node), b_, num_symbols_, options_.target);
+    TensorBuilder build(locationOf(node), b_, num_symbols_);
     const Emitter* emitter = opTable().find(node.schema->target);
     std::string reason = node.schema->random ? "draws from torch's generator"
                                              : "no lowering for " + node.schema->op +
@@ -204,7 +204,8 @@ private:
         Values results = (*emitter)(op);
         checkResults(op, results);
         markActivation(op, results);
-        values_[index] = std::move(results);
+        values_[index] =
+            op.fallbackReason().empty() ? std::move(results) : withFallback(node, results, before, op.fallbackReason());
         return;
       } catch (const NotLowered& refusal) {
         reason = refusal.what();
@@ -212,6 +213,36 @@ private:
       }
     }
     values_[index] = emitFallback(graph_, withItsStorage(node), values_, build, reason);
+  }
+
+  /// What was emitted behind `before`, as the first of two forms; the other is a call through ATen.
+  Values withFallback(const Node& node, const Values& results, Operation* before, StringRef reason) {
+    Block* block = b_.getInsertionBlock();
+    Region lowered;
+    Block& body = lowered.emplaceBlock();
+    body.getOperations().splice(body.end(), block->getOperations(),
+                                before ? std::next(before->getIterator()) : block->begin(), block->end());
+    SmallVector<Type> types;
+    for (Value value : results)
+      if (value)
+        types.push_back(value.getType());
+    const Location location = locationOf(node);
+    auto op = AlternativesOp::create(b_, location, types, 2u);
+    op.getForms()[0].takeBody(lowered);
+    OpBuilder inside = OpBuilder::atBlockEnd(&op.getForms()[1].emplaceBlock());
+    TensorBuilder build(location, inside, num_symbols_);  // has an insertion point of its own
+    const Values called = emitFallback(graph_, withItsStorage(node), values_, build, reason);
+    Values kept(results);
+    SmallVector<Value> from_lowered, from_called;
+    for (auto [index, value] : llvm::enumerate(kept))
+      if (value) {
+        from_called.push_back(called[index]);
+        from_lowered.push_back(std::exchange(value, op.getResult(from_lowered.size())));
+      }
+    YieldOp::create(inside, location, from_called);
+    inside.setInsertionPointToEnd(&op.getForms()[0].front());
+    YieldOp::create(inside, location, from_lowered);
+    return kept;
   }
 
   /// as_strided counts from the start of its argument's storage, which a view that the plan made has of its own: ATen
@@ -265,10 +296,6 @@ private:
     return true;
   }
 
-  static bool sameButForm(RankedTensorType made, RankedTensorType wanted) {
-    return made != wanted && made.getShape() == wanted.getShape() && made.getElementType() == wanted.getElementType();
-  }
-
   // An emitter's results must have torch's own shapes and dtypes: a slip becomes an error here, not a wrong answer
   // later.
   void checkResults(Op& op, Values& results) {
@@ -279,11 +306,8 @@ private:
           op.refuse("result " + Twine(i) + " is not lowered");
         continue;
       }
-      if (sameButForm(typeOf(value), op.resultType(i))) {
-        // Equal sizes that torch writes in another way (its guards know more): from here on in torch's form.
-        AffineMap identity = op.build.map(rankOf(value), op.build.b.getMultiDimIdentityMap(rankOf(value)).getResults());
-        results[i] = ViewOp::create(op.build.b, op.resultType(i), value, AffineMapAttr::get(identity));
-      } else if (value.getType() != op.resultType(i)) {
+      value = results[i] = op.inTorchsForm(i, value);
+      if (value.getType() != op.resultType(i)) {
         std::string text;
         llvm::raw_string_ostream(text) << "internal error: the lowering of " << op.node.schema->target << " made "
                                        << value.getType() << " where torch has " << op.resultType(i);

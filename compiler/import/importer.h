@@ -4,7 +4,6 @@
 
 #include <vector>
 
-#include "common/toolchain/target_description.h"
 #include "compiler/import/fx_graph.h"
 #include "mlir/IR/BuiltinOps.h"
 #include "mlir/IR/OwningOpRef.h"
@@ -14,10 +13,9 @@ namespace zefuse {
 struct ImportOptions {
   // Which inputs (placeholder numbers) are a module's parameters or buffers: kind "parameter" instead of "user".
   std::vector<unsigned> parameters;
-  // What the graph is for: what a target has kernels for is not what the host's library takes (attention, f16).
-  TargetDescription target = TargetDescription::cpu();
 };
 
+// The same module whatever the target: what not every target takes stands there in several forms (zefuse.alternatives).
 // Builds the module and verifies it (MLIR's verifier and the stage-1 contract). The context must have zefuse's dialects
 // loaded. Throws ImportError naming the node when the graph cannot be expressed; an operator without a lowering is not
 // an error but a zefuse.aten with its reason. Thread-safe for different contexts.

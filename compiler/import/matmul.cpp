@@ -3,44 +3,19 @@
 #include "compiler/import/matmul.h"
 #include "compiler/import/elementwise.h"
 #include "compiler/import/op_table.h"
-#include "compiler/import/slices.h"
-#include "lowering/analysis/index_space.h"
-#include "lowering/lower.h"
 
 using namespace mlir;
 
 namespace zefuse {
 
-namespace {
-
-// k cut into slices: a product for each, in a batch, and their sum, which fusion joins with what comes after.
-Value emitSplit(TensorBuilder& build, Value a, Value b, Value bias, double alpha, const Exprs& sizes, Type element,
-                int64_t splits) {
-  const size_t rank = sizes.size();
-  AffineExpr depth = shapeOf(typeOf(a)).back().floorDiv(splits);
-  auto sliced = [&](Value operand, size_t k) {
-    Exprs whole(shapeOf(typeOf(operand))), indices;
-    whole[k] = depth;
-    whole.insert(whole.begin(), build.constant(splits));
-    for (size_t position = 0; position < rank; ++position)
-      indices.push_back(build.dim(int64_t(position) + 1));
-    indices[k] = build.dim(0) * depth + indices[k];
-    return build.view(operand, indices, whole);
-  };
-  Exprs parts(sizes);
-  parts.insert(parts.begin(), build.constant(splits));
-  Type compute = fx::computeType(element);
-  Value product = build.matmul(sliced(a, rank - 1), sliced(b, rank - 2), {}, alpha, build.type(parts, compute));
-  return sumOfSlices(build, product, bias ? build.expand(bias, sizes) : Value(), element);
-}
-
-}  // namespace
-
 Value emitMatmul(Op& op, Value a, Value b, Value bias, double alpha, Type result) {
   auto left = shapeOf(typeOf(a)), right = shapeOf(typeOf(b));
   Type element = elementOf(a);
-  if (!element.isF32() && !element.isBF16() && !(element.isF16() && op.build.target.supports.products))
-    op.refuse("matrix product of " + fx::dtypeName(element) + " is not lowered");
+  const std::string refusal = "matrix product of " + fx::dtypeName(element) + " is not lowered";
+  if (element.isF16())
+    op.elseFallback(refusal);
+  else if (!element.isF32() && !element.isBF16())
+    op.refuse(refusal);
   if (elementOf(b) != element || (bias && elementOf(bias) != element))
     op.refuse("matrix product of operands of different dtypes is not lowered");
   Exprs sizes;
@@ -53,16 +28,6 @@ Value emitMatmul(Op& op, Value a, Value b, Value bias, double alpha, Type result
       RankedTensorType type = op.build.type(sizes, result ? result : element);
       return bias ? op.build.convert(op.build.expand(bias, sizes), type.getElementType()) : op.build.full(type, 0);
     }
-  if (auto depth = constantOf(left.back()); depth && op.build.target.supports.products) {
-    AffineExpr batches = op.build.constant(1);
-    for (AffineExpr size : ArrayRef(sizes).drop_back(2))
-      batches = batches * size;
-    const bool engine = matrixOperation(element, elementOf(b), op.build.target) != nullptr;
-    const int64_t splits = chooseSplits(constantOf(sizes[sizes.size() - 2]), constantOf(sizes.back()),
-                                        constantOf(batches), *depth, 4, op.build.target, engine);
-    if (splits > 1)
-      return emitSplit(op.build, a, b, bias, alpha, sizes, result ? result : element, splits);
-  }
   return op.build.matmul(a, b, bias, alpha, op.build.type(sizes, result ? result : element));
 }
 

@@ -5,9 +5,9 @@
 
 namespace zefuse {
 
-// alpha * a @ b + bias; equal ranks of at least 2. Refuses dtypes that oneDNN does not multiply on every CPU we
-// support, or the GPU's kernels do not.
-// `result`: the result's element type, a's own when null (f32 keeps what bf16 operands' sums would lose).
+// alpha * a @ b + bias; equal ranks of at least 2. Refuses dtypes that neither oneDNN multiplies on every CPU we
+// support nor the GPU's kernels do; f16, which only those do, is else a fallback. `result`: the result's element type,
+// a's own when null (f32 keeps what bf16 operands' sums would lose).
 mlir::Value emitMatmul(Op& op, mlir::Value a, mlir::Value b, mlir::Value bias, double alpha, mlir::Type result = {});
 
 }  // namespace zefuse

@@ -1,6 +1,7 @@
 #include "compiler/import/op.h"
 
 #include "compiler/import/storage.h"
+#include "lowering/dialect/Zefuse.h"
 
 using namespace mlir;
 
@@ -167,6 +168,66 @@ Op::Memory Op::memoryOf(StringRef name) const {
   const fx::Node::Kind storage = graph_.nodes[storageOf(graph_, behind)].kind;
   return {build.reshape(value, {numElements(typeOf(value))}), eagerOffset(graph_, behind), eagerOffset(graph_, given),
           storage == fx::Node::Kind::call || storage == fx::Node::Kind::getitem};
+}
+
+void Op::elseFallback(const Twine& reason) {
+  if (fallback_reason_.empty())
+    fallback_reason_ = (node.schema->op + ": " + reason).str();
+}
+
+Value Op::inTorchsForm(unsigned index, Value value) {
+  RankedTensorType made = typeOf(value), wanted = resultType(index);
+  if (made == wanted || made.getShape() != wanted.getShape() || made.getElementType() != wanted.getElementType())
+    return value;
+  AffineMap identity = build.map(rankOf(value), build.b.getMultiDimIdentityMap(rankOf(value)).getResults());
+  return ViewOp::create(build.b, wanted, value, AffineMapAttr::get(identity));
+}
+
+Values Op::alternatives(ArrayRef<llvm::function_ref<Values()>> forms) {
+  SmallVector<std::unique_ptr<Region>> regions;
+  SmallVector<Values> results;
+  for (auto [number, form] : llvm::enumerate(forms)) {
+    auto region = std::make_unique<Region>();
+    OpBuilder::InsertionGuard guard(build.b);
+    build.b.setInsertionPointToEnd(&region->emplaceBlock());
+    try {
+      Values made = form();
+      for (auto [index, value] : llvm::enumerate(made))
+        if (value)
+          value = inTorchsForm(index, value);
+      results.push_back(std::move(made));
+      regions.push_back(std::move(region));
+    } catch (const NotLowered& refusal) {
+      if (regions.empty() && number + 1 == forms.size())
+        throw;
+      if (number + 1 == forms.size() && fallback_reason_.empty())
+        fallback_reason_ = refusal.what();
+    }
+  }
+  // A result that one form leaves out is one that nobody asks for.
+  Values kept(results.front());
+  SmallVector<Type> types;
+  for (auto [index, value] : llvm::enumerate(kept)) {
+    if (llvm::any_of(results, [&](const Values& made) { return index >= made.size() || !made[index]; }))
+      value = Value();
+    if (value)
+      types.push_back(value.getType());
+  }
+  auto op = AlternativesOp::create(build.b, types, unsigned(regions.size()));
+  for (auto [form, region, made] : llvm::zip(op.getForms(), regions, results)) {
+    form.takeBody(*region);
+    OpBuilder at_end = OpBuilder::atBlockEnd(&form.front());
+    SmallVector<Value> yielded;
+    for (auto [index, value] : llvm::enumerate(kept))
+      if (value)
+        yielded.push_back(made[index]);
+    YieldOp::create(at_end, op.getLoc(), yielded);
+  }
+  unsigned next = 0;
+  for (Value& value : kept)
+    if (value)
+      value = op.getResult(next++);
+  return kept;
 }
 
 RankedTensorType Op::resultType(unsigned index) const {

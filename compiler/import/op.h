@@ -2,10 +2,11 @@
 // NotLowered when an argument has a form that the emitter does not expect, so emitters read as straight lines.
 #pragma once
 
-#include "compiler/import/dtype.h"
+#include "compiler/builder/dtype.h"
+#include "compiler/builder/not_lowered.h"
+#include "compiler/builder/tensor_builder.h"
 #include "compiler/import/errors.h"
 #include "compiler/import/fx_graph.h"
-#include "compiler/import/tensor_builder.h"
 
 namespace zefuse {
 
@@ -61,12 +62,24 @@ public:
 
   [[noreturn]] void refuse(const llvm::Twine& reason) const;  // "aten::foo: <reason>"
 
+  // The operator in several forms, best first, all of them emitted: stage 2 keeps the first that the target takes
+  // (zefuse.alternatives). A form that throws NotLowered is left out; where the last one does, which every target is to
+  // take, a call through ATen takes its place, as elseFallback says.
+  Values alternatives(llvm::ArrayRef<llvm::function_ref<Values()>> forms);
+  // What was emitted is not for every target: the others call ATen, for this reason.
+  void elseFallback(const llvm::Twine& reason);
+  // "aten::foo: <reason>", the first one given; empty: every target takes what was emitted.
+  llvm::StringRef fallbackReason() const { return fallback_reason_; }
+  // `value`, result `index`, with its sizes as torch writes them: its guards may know that two symbols are equal.
+  mlir::Value inTorchsForm(unsigned index, mlir::Value value);
+
   const fx::Node& node;
   TensorBuilder& build;
 
 private:
   const fx::Graph& graph_;
   llvm::ArrayRef<Values> values_;  // each FX node's results
+  std::string fallback_reason_;
 };
 
 }  // namespace zefuse

@@ -1,8 +1,7 @@
 // Running sums, products and extremes: zefuse.scan, in the type eager accumulates in (f64 for f32, f32 for f16 and
-// bf16; a device without double precision sums in f32, as eager does there).
+// bf16; on a device without double precision f32 for f32 too, as eager does there).
 #include <cmath>
 
-#include "common/toolchain/target_description.h"
 #include "compiler/import/op_table.h"
 
 using namespace mlir;
@@ -10,22 +9,19 @@ using namespace mlir;
 namespace zefuse {
 namespace {
 
-Type accumulated(Op& op) {
-  const Type element = op.element();
-  if (element.isF32() && op.build.target.native.f64)
-    return Float64Type::get(element.getContext());
-  return fx::computeType(element);
-}
-
 // `self` converted to the result's dtype first, as eager does for its dtype argument and for integers.
 Values emitScan(Op& op, double initial, TensorBuilder::Combine combine) {
-  TensorBuilder& build = op.build;
-  Value self = build.convert(op.tensor("self"), op.element());
+  Value self = op.build.convert(op.tensor("self"), op.element());
   if (rankOf(self) == 0)
     return {self};
-  Value values = build.convert(self, accumulated(op));
-  Value scanned = build.scan(values, op.dim("dim", rankOf(self)), initial, combine);
-  return {build.convert(scanned, op.element())};
+  auto accumulated = [&](Type type) -> Values {
+    Value scanned = op.build.scan(op.build.convert(self, type), op.dim("dim", rankOf(self)), initial, combine);
+    return {op.build.convert(scanned, op.element())};
+  };
+  if (!op.element().isF32())
+    return accumulated(fx::computeType(op.element()));
+  return op.alternatives({[&] { return accumulated(op.build.b.getF64Type()); },  //
+                          [&] { return accumulated(op.element()); }});
 }
 
 Values emitLogSum(Op& op) {

@@ -1,6 +1,6 @@
 // Rearrangements: each becomes one zefuse.view (an index map), concatenations tensor.concat. Nothing moves data here.
-#include "common/toolchain/target_description.h"
 #include "compiler/import/op_table.h"
+#include "lowering/dialect/Zefuse.h"
 
 using namespace mlir;
 
@@ -199,10 +199,13 @@ Values emitAsStrided(Op& op) {
        leaves = dyn_cast<AffineConstantExpr>(numElements(typeOf(memory.row)) - 1 - last);
   if ((begins && begins.getValue() < 0) || (leaves && leaves.getValue() < 0))
     op.refuse("a view that reaches beyond its source is not lowered");
-  // Sizes that only a call knows: on the host the rest of an input's storage is there to be read.
-  if (!memory.whole && !op.build.target.on_host && !(begins && leaves))
-    op.refuse("a view that may reach beyond its source is not lowered for a GPU");
-  return {op.build.view(memory.row, {linear}, sizes)};
+  Value view = op.build.view(memory.row, {linear}, sizes);
+  // Sizes that only a call knows: on the CPU the rest of an input's storage is there to be read.
+  if (auto made = memory.whole || (begins && leaves) ? ViewOp() : view.getDefiningOp<ViewOp>()) {
+    made->setDiscardableAttr("zefuse.beyond_source", op.build.b.getUnitAttr());
+    op.elseFallback("a view that may reach beyond its source is not lowered for a GPU");
+  }
+  return {view};
 }
 
 Values emitUnfold(Op& op) {

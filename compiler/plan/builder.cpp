@@ -447,7 +447,7 @@ private:
     attention->value = values_.addLibraryOperand(op.getValue());
     allocate(op.getResult(), *op.getResultLayout());
     attention->out = values_.addValue(op.getResult());
-    attention->scale = op.getScale().convertToFloat();
+    attention->scale = op.getScale()->convertToFloat();
     attention->causal = op.getCausal();
     push(std::move(attention), op);
     return success();

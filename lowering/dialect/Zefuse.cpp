@@ -147,8 +147,8 @@ LogicalResult ConvolutionOp::verify() {
 //===-- attention ----------------------------------------------------------------------------===//
 
 LogicalResult AttentionOp::verify() {
-  if (getKernel())
-    return success();  // lowerAttention has the rules
+  if (getKernel() || !getResultLayout())
+    return success();  // lowerAttention has the rules; before layouts are assigned the target may not be chosen
   if (getMask() || getLogSums())
     return emitOpError("has a mask or sums of rows, which the library's call does not");
   for (Value tensor : {getQuery(), getKey(), getValue(), getResult()}) {
@@ -238,6 +238,19 @@ LogicalResult SortOp::verify() {
   for (auto [position, sizes] : llvm::enumerate(llvm::zip(shapeOf(input), shapeOf(values))))
     if (static_cast<int64_t>(position) != dim && std::get<0>(sizes) != std::get<1>(sizes))
       return emitOpError("wants results of the input's sizes but along dimension ") << dim;
+  return success();
+}
+
+//===-- alternatives -------------------------------------------------------------------------===//
+
+LogicalResult AlternativesOp::verify() {
+  if (getForms().empty())
+    return emitOpError("wants a form");
+  for (auto [number, form] : llvm::enumerate(getForms())) {
+    auto yield = dyn_cast<YieldOp>(form.front().getTerminator());
+    if (!yield || yield.getValues().getTypes() != getResultTypes())
+      return emitOpError("form ") << number << " does not end with a zefuse.yield of the results";
+  }
   return success();
 }
 

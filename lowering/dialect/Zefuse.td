@@ -180,15 +180,15 @@ def Zefuse_ConvolutionOp : Zefuse_Op<"convolution", [Pure, AttrSizedOperandSegme
 def Zefuse_AttentionOp : Zefuse_Op<"attention", [Pure]> {
   let summary = "softmax(scale * q @ k^T + mask) @ v without scores in memory: one library call, or a GPU's kernel";
   let description = [{
-    query [B, H, S, D], key [B, G, T, D], value [B, G, T, E], result [B, H, S, E]; H is a multiple of G. `causal`: query s
-    sees keys 0..s. `result_layout`: as zefuse.matmul's.
-    `kernel`: it becomes a kernel of its own (lowerAttention, which says what it takes: masks, f16 and bf16, symbolic sizes, any
-    strides); a query that sees no key gives zeros. `log_sums`, then, [B, H, S]: the logarithm of the sum of each query's
-    exponentials, which its derivative wants (-inf without a key). Else it is the library's call: no mask, f32, rank 4. Attention that is neither is two
-    zefuse.matmul around a kernel.
+    query [B, H, S, D], key [B, G, T, D], value [B, G, T, E], result [B, H, S, E]; H is a multiple of G. No `scale`: 1 / sqrt(D), D a
+    symbol. `causal`: query s sees keys 0..s. `log_sums` [B, H, S]: the logarithm of the sum of each query's exponentials, which its
+    derivative wants (-inf without a key). `result_layout`: as zefuse.matmul's.
+    Stage 1 has it as one of zefuse.alternatives, the other is two zefuse.matmul around a softmax. Stage 2 keeps it where the
+    target takes it. `kernel`: it is a kernel of its own (lowerAttention, which says what it takes: masks, f16 and bf16, symbolic sizes,
+    any strides); a query that sees no key gives zeros. Else it is the library's call: no mask, no `log_sums`, f32, rank 4.
   }];
   let arguments = (ins AnyRankedTensor:$query, AnyRankedTensor:$key, AnyRankedTensor:$value, Optional<AnyRankedTensor>:$mask,
-                       F32Attr:$scale, BoolAttr:$causal, UnitAttr:$kernel, OptionalAttr<AffineMapAttr>:$result_layout,
+                       OptionalAttr<F32Attr>:$scale, BoolAttr:$causal, UnitAttr:$kernel, OptionalAttr<AffineMapAttr>:$result_layout,
                        OptionalAttr<AffineMapAttr>:$log_sums_layout);
   let results = (outs AnyRankedTensor:$result, Optional<AnyRankedTensor>:$log_sums);
   let assemblyFormat = [{
@@ -202,11 +202,11 @@ def Zefuse_AttentionGradientOp : Zefuse_Op<"attention_gradient", [Pure]> {
   let description = [{
     `gradient`: of zefuse.attention's result; `log_sums`: its second result; `delta`: each query's sum of gradient * result, f32.
     One result, the gradient of the queries; `of_keys`: two, of the keys and of the values. `result_layouts`: as zefuse.matmul's,
-    one for each. What is no such kernel is five zefuse.matmul and what stands between them.
+    one for each. Stage 1 has it as one of zefuse.alternatives, the other is five zefuse.matmul and what stands between them.
   }];
   let arguments = (ins AnyRankedTensor:$query, AnyRankedTensor:$key, AnyRankedTensor:$value, AnyRankedTensor:$gradient,
                        AnyRankedTensor:$log_sums, AnyRankedTensor:$delta, Optional<AnyRankedTensor>:$mask,
-                       F32Attr:$scale, BoolAttr:$causal, UnitAttr:$of_keys, OptionalAttr<ArrayAttr>:$result_layouts);
+                       OptionalAttr<F32Attr>:$scale, BoolAttr:$causal, UnitAttr:$of_keys, OptionalAttr<ArrayAttr>:$result_layouts);
   let results = (outs Variadic<AnyRankedTensor>:$results);
   let assemblyFormat = [{
     $query `,` $key `,` $value `,` $gradient `,` $log_sums `,` $delta (`mask` $mask^)? attr-dict `:`
@@ -259,8 +259,32 @@ def Zefuse_KernelOp : Zefuse_Op<"kernel", [Pure, IsolatedFromAbove, SingleBlock]
   let hasVerifier = 1;
 }
 
-def Zefuse_YieldOp : Zefuse_Op<"yield", [Pure, Terminator, ParentOneOf<["KernelOp", "ScatterOp", "ScanOp"]>]> {
-  let summary = "the outputs of a kernel, the element of a body";
+def Zefuse_AlternativesOp : Zefuse_Op<"alternatives", [RecursiveMemoryEffects, SingleBlock]> {
+  let summary = "one computation in several forms, best first, of which the target takes one";
+  let description = [{
+    Stage 1, which is the same for every target. Each form reads values of the graph around it and ends with zefuse.yield of the
+    results. Stage 2 begins by putting the first form whose operations the target takes in its place; every target takes the last.
+    `zefuse.note_of_refusal` on an operation of a form: what explain says there, with the reason, where the form is kept
+    because an earlier one was refused.
+    ```mlir
+    %r = zefuse.alternatives : tensor<4x6xf16> {
+      %p = zefuse.matmul %a, %b : (tensor<4x5xf16>, tensor<5x6xf16>) -> tensor<4x6xf16>
+      zefuse.yield %p : tensor<4x6xf16>
+    }, {
+      %c = zefuse.aten "aten::mm"(%a, %b) {...}
+      zefuse.yield %c : tensor<4x6xf16>
+    }
+    ```
+  }];
+  let results = (outs Variadic<AnyRankedTensor>:$results);
+  let regions = (region VariadicRegion<SizedRegion<1>>:$forms);
+  let assemblyFormat = "attr-dict-with-keyword `:` type($results) $forms";
+  let hasVerifier = 1;
+}
+
+def Zefuse_YieldOp
+    : Zefuse_Op<"yield", [Pure, Terminator, ParentOneOf<["KernelOp", "ScatterOp", "ScanOp", "AlternativesOp"]>]> {
+  let summary = "the outputs of a kernel or form, the element of a body";
   let arguments = (ins Variadic<AnyType>:$values);
   let assemblyFormat = "attr-dict ($values^ `:` type($values))?";
 }

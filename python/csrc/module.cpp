@@ -198,8 +198,7 @@ py::dict graphKeyOf(const py::object& graph_module, const std::vector<unsigned>&
   const Settings settings = settingsOf(options);
   auto context = newContext();
   try {
-    ImportedGraph imported =
-        importGraph(*context, graph_module, ImportOptions{parameters, describedTarget(settings.compile)});
+    ImportedGraph imported = importGraph(*context, graph_module, ImportOptions{parameters});
     return toDict(graphKey(identify(*imported.module), settings.compile));
   } catch (const ImportError& error) {
     raise("unsupported", error.what());
@@ -216,7 +215,7 @@ std::unique_ptr<CompiledGraph> compile(const py::object& graph_module, const std
   auto context = newContext();
   ImportedGraph imported;
   try {
-    imported = importGraph(*context, graph_module, ImportOptions{parameters, describedTarget(settings.compile)});
+    imported = importGraph(*context, graph_module, ImportOptions{parameters});
   } catch (const ImportError& error) {
     raise("unsupported", error.what());
   }
@@ -290,7 +289,7 @@ py::dict compilePlan(const py::object& graph_module, const std::vector<unsigned>
   auto context = newContext();
   ImportedGraph imported;
   try {
-    imported = importGraph(*context, graph_module, ImportOptions{parameters, describedTarget(settings.compile)});
+    imported = importGraph(*context, graph_module, ImportOptions{parameters});
   } catch (const ImportError& error) {
     raise("unsupported", error.what());
   }
@@ -343,7 +342,7 @@ std::string whyNotLowered(const py::object& graph_module, const std::string& tar
     raise("not_found", target_name + " is no known target");
   auto context = newContext();
   try {
-    ImportedGraph imported = importGraph(*context, graph_module, ImportOptions{{}, *target});
+    ImportedGraph imported = importGraph(*context, graph_module, ImportOptions{});
     return zefuse::whyNotLowered(*imported.module, *target);
   } catch (const ImportError& error) {
     raise("unsupported", error.what());

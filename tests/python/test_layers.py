@@ -24,6 +24,7 @@ FLOORS = [
     ["lowering/schedule/ordered", "lowering/schedule/products"],
     ["lowering/schedule"],
     ["lowering"],
+    ["compiler/builder"],
     ["compiler/fuse", "compiler/import"],
     ["compiler/plan"],
     ["compiler"],

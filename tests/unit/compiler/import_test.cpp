@@ -1,8 +1,8 @@
 // The importer without Python: graphs made by hand, and the stage-1 contract on modules that break it.
 #include <gtest/gtest.h>
 
+#include "compiler/builder/dtype.h"
 #include "compiler/import/contract.h"
-#include "compiler/import/dtype.h"
 #include "compiler/import/errors.h"
 #include "compiler/import/importer.h"
 #include "lowering/dialect/Zefuse.h"

@@ -1,6 +1,6 @@
-#include "compiler/import/scalar.h"
+#include "compiler/builder/scalar.h"
 
-#include "compiler/import/errors.h"
+#include "compiler/builder/not_lowered.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/IR/Matchers.h"

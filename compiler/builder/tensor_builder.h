@@ -1,12 +1,13 @@
-// Builds stage-1 tensor operations (docs/ir.md): the shapes of loops that emitters share. Knows nothing of FX.
+// Builds stage-1 tensor operations (docs/ir.md): the shapes of loops that emitters share. Knows nothing of FX
+// and of targets.
 #pragma once
 
-#include "compiler/import/scalar.h"
+#include <optional>
+
+#include "compiler/builder/scalar.h"
 #include "lowering/dialect/shape.h"
 
 namespace zefuse {
-
-struct TargetDescription;
 
 using Exprs = llvm::SmallVector<mlir::AffineExpr, 4>;
 
@@ -44,10 +45,8 @@ enum class Combiner : uint8_t { add, mul, max, min, logical_and, logical_or };
 
 class TensorBuilder {
 public:
-  // `target`: what the graph is for; it outlives this.
-  TensorBuilder(mlir::Location location, mlir::OpBuilder& builder, unsigned num_symbols,
-                const TargetDescription& target)
-      : target(target), b(location, builder), num_symbols(num_symbols) {}
+  TensorBuilder(mlir::Location location, mlir::OpBuilder& builder, unsigned num_symbols)
+      : b(location, builder), num_symbols(num_symbols) {}
 
   mlir::AffineExpr constant(int64_t value) { return mlir::getAffineConstantExpr(value, b.getContext()); }
   mlir::AffineExpr dim(unsigned position) { return mlir::getAffineDimExpr(position, b.getContext()); }
@@ -105,17 +104,17 @@ public:
   mlir::Value convert(mlir::Value tensor, mlir::Type element);
   // alpha * a @ b + bias.
   mlir::Value matmul(mlir::Value a, mlir::Value other, mlir::Value bias, double alpha, mlir::RankedTensorType result);
-  // softmax(scale * query @ key^T + mask) @ value without scores in memory; mask: null for none. A kernel where
-  // the target has one, else the library's call. `log_sums`: also the rows' log-sum-exps, of a kernel only; null:
-  // without.
-  mlir::ResultRange attention(mlir::Value query, mlir::Value key, mlir::Value value, mlir::Value mask, double scale,
-                              bool causal, mlir::RankedTensorType result, mlir::RankedTensorType log_sums);
-  // Its derivative as kernels: one result for the queries, two for keys and values. `operands`: query, key, value,
-  // gradient, log_sums, delta (zefuse.attention_gradient).
-  mlir::ResultRange attentionGradient(llvm::ArrayRef<mlir::Value> operands, mlir::Value mask, double scale, bool causal,
+  // softmax(scale * query @ key^T + mask) @ value without scores in memory; mask: null for none; no scale: one by the
+  // root of the head's size. `log_sums`: also the rows' log-sum-exps; null: without.
+  mlir::ResultRange attention(mlir::Value query, mlir::Value key, mlir::Value value, mlir::Value mask,
+                              std::optional<double> scale, bool causal, mlir::RankedTensorType result,
+                              mlir::RankedTensorType log_sums);
+  // Its derivative: one result for the queries, two for keys and values. `operands`: query, key, value, gradient,
+  // log_sums, delta (zefuse.attention_gradient).
+  mlir::ResultRange attentionGradient(llvm::ArrayRef<mlir::Value> operands, mlir::Value mask,
+                                      std::optional<double> scale, bool causal,
                                       llvm::ArrayRef<mlir::RankedTensorType> results);
 
-  const TargetDescription& target;
   mlir::ImplicitLocOpBuilder b;
   const unsigned num_symbols;
 

@@ -1,11 +1,10 @@
-#include "compiler/import/tensor_builder.h"
+#include "compiler/builder/tensor_builder.h"
 
 #include <algorithm>
 #include <cmath>
 
-#include "common/toolchain/target_description.h"
-#include "compiler/import/dtype.h"
-#include "compiler/import/errors.h"
+#include "compiler/builder/dtype.h"
+#include "compiler/builder/not_lowered.h"
 #include "lowering/dialect/Zefuse.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Linalg/IR/Linalg.h"
@@ -378,20 +377,23 @@ Value TensorBuilder::matmul(Value a, Value other, Value bias, double alpha, Rank
                           b.getStrArrayAttr({}), AffineMapAttr());
 }
 
-ResultRange TensorBuilder::attention(Value query, Value key, Value value, Value mask, double scale, bool causal,
-                                     RankedTensorType result, RankedTensorType log_sums) {
-  return AttentionOp::create(b, result, log_sums, query, key, value, mask, b.getF32FloatAttr(static_cast<float>(scale)),
-                             b.getBoolAttr(causal), target.supports.products ? b.getUnitAttr() : UnitAttr(),
-                             AffineMapAttr(), AffineMapAttr())
+static FloatAttr scaleAttribute(OpBuilder& builder, std::optional<double> scale) {
+  return scale ? builder.getF32FloatAttr(static_cast<float>(*scale)) : FloatAttr();
+}
+
+ResultRange TensorBuilder::attention(Value query, Value key, Value value, Value mask, std::optional<double> scale,
+                                     bool causal, RankedTensorType result, RankedTensorType log_sums) {
+  return AttentionOp::create(b, result, log_sums, query, key, value, mask, scaleAttribute(b, scale),
+                             b.getBoolAttr(causal), UnitAttr(), AffineMapAttr(), AffineMapAttr())
       ->getResults();
 }
 
-ResultRange TensorBuilder::attentionGradient(ArrayRef<Value> operands, Value mask, double scale, bool causal,
-                                             ArrayRef<RankedTensorType> results) {
+ResultRange TensorBuilder::attentionGradient(ArrayRef<Value> operands, Value mask, std::optional<double> scale,
+                                             bool causal, ArrayRef<RankedTensorType> results) {
   return AttentionGradientOp::create(b, llvm::to_vector_of<Type>(results), operands[0], operands[1], operands[2],
-                                     operands[3], operands[4], operands[5], mask,
-                                     b.getF32FloatAttr(static_cast<float>(scale)), b.getBoolAttr(causal),
-                                     results.size() == 2 ? b.getUnitAttr() : UnitAttr(), ArrayAttr())
+                                     operands[3], operands[4], operands[5], mask, scaleAttribute(b, scale),
+                                     b.getBoolAttr(causal), results.size() == 2 ? b.getUnitAttr() : UnitAttr(),
+                                     ArrayAttr())
       ->getResults();
 }
 

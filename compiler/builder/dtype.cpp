@@ -1,4 +1,4 @@
-#include "compiler/import/dtype.h"
+#include "compiler/builder/dtype.h"
 
 #include <algorithm>
 

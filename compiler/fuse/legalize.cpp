@@ -1,0 +1,179 @@
+// Stage 1 is the same for every target. Here the graph is made for one: of each zefuse.alternatives the first form
+// stays whose operations the target takes.
+//
+//   %r = zefuse.alternatives : tensor<2x4x6x8xf32> {
+//     %a = zefuse.attention ...      a GPU whose kernel takes it; a CPU when the library's call by blocks pays
+//   }, {
+//     ...                            products and a softmax: every target
+//   }
+#include <optional>
+#include <string>
+
+#include "common/toolchain/target_description.h"
+#include "compiler/fuse/passes.h"
+#include "lowering/dialect/Zefuse.h"
+#include "lowering/lower.h"
+
+using namespace mlir;
+
+namespace zefuse {
+
+#define GEN_PASS_DEF_LEGALIZEFORTARGET
+#include "compiler/fuse/Passes.h.inc"
+
+namespace {
+
+// Why a target does not take something. Empty: nothing that a user should read, since it never takes it.
+using Refusal = std::string;
+
+RankedTensorType typeOf(Value tensor) { return tensor ? cast<RankedTensorType>(tensor.getType()) : RankedTensorType(); }
+
+//===-- attention ----------------------------------------------------------------------------===//
+
+// With fewer scores the products and the softmax cost the same, and batches of tiny products are one call
+// (docs/onednn.md).
+constexpr int64_t many_scores = 1 << 16;
+
+// Whether the CPU library's call by blocks of rows can do it, and pays.
+bool libraryTakes(AttentionOp op) {
+  if (op.getMask() || op.getLogSums() || !op.getScale())
+    return false;
+  for (Value operand : {op.getQuery(), op.getKey(), op.getValue()})
+    if (RankedTensorType type = typeOf(operand);
+        type.getRank() != 4 || !type.getElementType().isF32() || !type.hasStaticShape() || type.getNumElements() == 0)
+      return false;
+  ArrayRef<int64_t> query = typeOf(op.getQuery()).getShape(), key = typeOf(op.getKey()).getShape();
+  return query[0] == key[0] && query[1] % key[1] == 0 && query[0] * query[1] * query[2] * key[2] >= many_scores;
+}
+
+constexpr const char* unknown_head = "the sizes of a head must be known";
+
+std::optional<Refusal> whyNot(AttentionOp op, const TargetDescription& target) {
+  if (!target.supports.products)
+    return libraryTakes(op) ? std::nullopt : std::optional(Refusal());
+  if (!op.getScale())
+    return unknown_head;
+  const AttentionCall call{typeOf(op.getQuery()), typeOf(op.getKey()),    typeOf(op.getValue()),
+                           typeOf(op.getMask()),  typeOf(op.getResult()), typeOf(op.getLogSums())};
+  Refusal reason = whyNoAttentionKernel(call, target);
+  return reason.empty() ? std::nullopt : std::optional(reason);
+}
+
+std::optional<Refusal> whyNot(AttentionGradientOp op, const TargetDescription& target) {
+  if (!target.supports.products)
+    return Refusal();
+  if (!op.getScale())
+    return unknown_head;
+  AttentionGradientCall call;
+  call.q = typeOf(op.getQuery());
+  call.k = typeOf(op.getKey());
+  call.v = typeOf(op.getValue());
+  call.grad = typeOf(op.getGradient());
+  call.log_sums = typeOf(op.getLogSums());
+  call.delta = typeOf(op.getDelta());
+  call.mask = typeOf(op.getMask());
+  for (bool of_keys : {false, true}) {  // both kernels or none
+    call.of_keys = of_keys;
+    if (Refusal reason = whyNoAttentionGradient(call, target); !reason.empty())
+      return reason;
+  }
+  return std::nullopt;
+}
+
+//===-- any operation ------------------------------------------------------------------------===//
+
+bool isF16(Value tensor) { return typeOf(tensor).getElementType().isF16(); }
+
+bool computesInF64(Operation* op) {
+  auto f64 = [](Type type) { return getElementTypeOrSelf(type).isF64(); };
+  return op
+      ->walk([&](Operation* inner) {
+        return llvm::any_of(inner->getResultTypes(), f64) ? WalkResult::interrupt() : WalkResult::advance();
+      })
+      .wasInterrupted();
+}
+
+std::optional<Refusal> whyNot(Operation* op, const TargetDescription& target) {
+  if (isa<AtenOp>(op))  // runs on the host, whatever the target
+    return std::nullopt;
+  if (auto attention = dyn_cast<AttentionOp>(op))
+    return whyNot(attention, target);
+  if (auto gradient = dyn_cast<AttentionGradientOp>(op))
+    return whyNot(gradient, target);
+  if ((op->hasAttr("zefuse.beyond_source") && !target.on_host) || (!target.native.f64 && computesInF64(op)))
+    return Refusal();
+  if (target.supports.products)
+    return std::nullopt;
+  // oneDNN multiplies f16 on few CPUs.
+  if (auto matmul = dyn_cast<MatmulOp>(op); matmul && isF16(matmul.getA()))
+    return Refusal();
+  if (auto convolution = dyn_cast<ConvolutionOp>(op); convolution && isF16(convolution.getInput()))
+    return Refusal();
+  return std::nullopt;
+}
+
+std::optional<Refusal> whyNot(Region& form, const TargetDescription& target) {
+  for (Operation& op : form.front().without_terminator()) {
+    if (auto inner = dyn_cast<AlternativesOp>(op)) {
+      if (llvm::all_of(inner.getForms(), [&](Region& each) { return whyNot(each, target).has_value(); }))
+        return Refusal();
+    } else if (auto reason = whyNot(&op, target)) {
+      return reason;
+    }
+  }
+  return std::nullopt;
+}
+
+/// The form's operations take the place of `op`.
+void keep(Region& form, AlternativesOp op) {
+  auto yield = cast<YieldOp>(form.front().getTerminator());
+  op->replaceAllUsesWith(yield.getValues());
+  yield.erase();
+  op->getBlock()->getOperations().splice(op->getIterator(), form.front().getOperations());
+  op.erase();
+}
+
+LogicalResult choose(AlternativesOp op, const TargetDescription& target) {
+  Refusal refusal;
+  for (Region& form : op.getForms()) {
+    if (auto reason = whyNot(form, target)) {
+      if (refusal.empty())
+        refusal = *reason;
+      continue;
+    }
+    for (Operation& inner : form.front()) {
+      auto note = dyn_cast_or_null<StringAttr>(inner.removeAttr("zefuse.note_of_refusal"));
+      if (note && !refusal.empty())
+        inner.setAttr("zefuse.note", StringAttr::get(op.getContext(), note.getValue() + ": " + refusal));
+      inner.removeAttr("zefuse.beyond_source");
+    }
+    keep(form, op);
+    return success();
+  }
+  return op.emitError("has no form that ") << target.name << " takes" << (refusal.empty() ? "" : ": ") << refusal;
+}
+
+class LegalizeForTarget : public impl::LegalizeForTargetBase<LegalizeForTarget> {
+public:
+  using LegalizeForTargetBase::LegalizeForTargetBase;
+
+private:
+  void runOnOperation() override {
+    const std::optional<TargetDescription> description = TargetDescription::named(target);
+    if (!description) {
+      getOperation()->emitError() << "'" << target << "' is no target; `zefuse targets` lists what there is";
+      return signalPassFailure();
+    }
+    Block& block = getOperation().getBody().front();
+    // Those that a form brings stand before what comes next: first come, first served.
+    for (auto next = block.getOps<AlternativesOp>(); !next.empty(); next = block.getOps<AlternativesOp>())
+      if (failed(choose(*next.begin(), *description)))
+        return signalPassFailure();
+    if (description->supports.products)
+      for (AttentionOp attention : block.getOps<AttentionOp>())
+        attention.setKernel(true);
+  }
+};
+
+}  // namespace
+}  // namespace zefuse
