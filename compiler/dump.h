@@ -7,7 +7,7 @@
 namespace zefuse {
 
 // Files are <dir>/graph_<n>/<name>; the constructor picks the first n that does not exist. Failures to write are
-// reported once on stderr and change nothing else. Not thread-safe.
+// reported once on stderr and change nothing else. write is thread-safe for different names.
 class Dump {
 public:
   explicit Dump(const std::string& dir);

@@ -12,6 +12,7 @@ struct Options {
   bool strict = false;  // an operator without a lowering is an error
   bool fuse = true;     // false: one kernel per operation, to bisect a wrong result
   std::string device_compiler;  // a GPU's, with its version, that the spill check asks (compileModule); empty: none
+  int build_threads = 0;        // that lower kernels; 0: one per core. Does not change code
   std::string dump_dir;         // every stage of every kernel is written there; does not change code
   std::string cache_dir;        // native code; empty: none. Does not change code
 };

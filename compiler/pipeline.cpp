@@ -5,8 +5,8 @@
 #include "compiler/dump.h"
 #include "compiler/fuse/graph.h"
 #include "compiler/fuse/pipeline.h"
+#include "compiler/lower_graph.h"
 #include "compiler/plan/builder.h"
-#include "compiler/spill_rounds.h"
 #include "compiler/stage_dumps.h"
 #include "lowering/dialect/Zefuse.h"
 #include "lowering/lower.h"
@@ -136,59 +136,6 @@ Compilation compileModule(ModuleOp module, const Options& options, std::vector<S
                    "', for which there are no kernels; `zefuse targets` lists what there is";
     return result;
   }
-  const SupportedForms supports = description->supports;
-  auto dumpTo = [&](StringRef name) -> StageDump {
-    if (!dump.enabled())
-      return nullptr;
-    return [&dump, folder = name.str() + "/"](std::string_view stage, std::string_view text) {
-      dump.write(folder + std::string(stage), text);
-    };
-  };
-  Lowerings lowerings;
-  SpillRounds rounds(spills);
-  // For a plan that is built again: what was lowered and does not spill.
-  llvm::DenseMap<Operation*, LoweredKernel> lowered;
-  auto once = [&](Operation* op, llvm::function_ref<FailureOr<LoweredKernel>()> lower) -> FailureOr<LoweredKernel> {
-    if (cancelled())
-      return failure();
-    if (!spills)
-      return lower();
-    if (auto known = lowered.find(op); known != lowered.end())
-      return known->second;
-    FailureOr<LoweredKernel> made = lower();
-    if (succeeded(made))
-      lowered.try_emplace(op, *made);
-    return made;
-  };
-  lowerings.target = description->name;
-  lowerings.host_steps = !options.strict;
-  lowerings.kernel = [&](KernelOp kernel) {
-    return once(kernel, [&] { return lowerKernel(kernel, *description, dumpTo(kernel.getName())); });
-  };
-  if (!description->on_host)
-    lowerings.host_kernel = [&](KernelOp kernel) -> FailureOr<LoweredKernel> {
-      if (cancelled())
-        return failure();
-      return lowerKernel(kernel, TargetDescription::cpu(), dumpTo(kernel.getName()));
-    };
-  if (supports.products)
-    lowerings.call = [&](Operation* op, ArrayRef<AffineMap> layouts, StringRef name) {
-      auto check = [&](std::span<const uint32_t> words) { return rounds.spilled(words); };
-      if (auto before = lowered.find(op);
-          before != lowered.end() && rounds.spilled(before->second.spirv).value_or(0) > 0)
-        lowered.erase(before);
-      auto lower = [&](const TargetDescription& target) {
-        if (auto matmul = dyn_cast<MatmulOp>(op))
-          return lowerMatmul(matmul, layouts, target, dumpTo(name));
-        if (auto attention = dyn_cast<AttentionOp>(op))
-          return lowerAttention(attention, layouts, target, dumpTo(name));
-        if (auto gradient = dyn_cast<AttentionGradientOp>(op))
-          return lowerAttentionGradient(gradient, layouts, target, dumpTo(name));
-        return lowerConvolution(cast<ConvolutionOp>(op), layouts, target, dumpTo(name));
-      };
-      return once(op, [&] { return lowerWithoutSpills(*description, check, lower); });
-    };
-
   auto stages = [&]() -> LogicalResult {
     if (cancelled() || failed(verify(module)))
       return failure();
@@ -201,14 +148,18 @@ Compilation compileModule(ModuleOp module, const Options& options, std::vector<S
     if (failed(fuseModule(module, fuse, dump, cancelled)) || cancelled())
       return failure();
     clock.lap("fuse");
-    FailureOr<BuiltPlan> built = failure();
-    do {
-      built = buildPlan(graph, options.device, lowerings, [&] { return reportJson(graph, options); });
-      if (failed(built))
-        return failure();
-    } while (!cancelled() && rounds.ask());
-    if (cancelled())
-      return failure();  // built without the answers
+    LowerOptions lowering{*description, options.build_threads, spills, cancelled, nullptr};
+    if (dump.enabled())
+      lowering.dump = [&](std::string_view kernel, std::string_view stage, std::string_view text) {
+        dump.write(std::string(kernel) + "/" + std::string(stage), text);
+      };
+    FailureOr<LoweredGraph> lowered = lowerGraph(graph, lowering);
+    if (failed(lowered))
+      return failure();
+    FailureOr<BuiltPlan> built =
+        buildPlan(graph, *lowered, {options.device, reportJson(graph, options), !options.strict});
+    if (failed(built))
+      return failure();
     clock.lap("lower");
     result.plan = std::move(built->bytes);
     result.times = times;

@@ -2,20 +2,22 @@
 
 namespace zefuse {
 
-std::optional<int64_t> SpillRounds::spilled(std::span<const uint32_t> kernel) {
-  if (!survey_)
-    return std::nullopt;
-  std::vector<uint32_t> words(kernel.begin(), kernel.end());
-  auto [answer, fresh] = known_.try_emplace(words);
-  if (fresh)
-    unknown_.push_back(std::move(words));
-  return answer->second;
+std::optional<int64_t> SpillRounds::spilled(std::span<const uint32_t> kernel) const {
+  auto known = known_.find(std::vector<uint32_t>(kernel.begin(), kernel.end()));
+  return known == known_.end() ? std::nullopt : known->second;
 }
 
-bool SpillRounds::ask() {
-  if (unknown_.empty())
+bool SpillRounds::asked(std::span<const uint32_t> kernel) const {
+  return known_.contains(std::vector<uint32_t>(kernel.begin(), kernel.end()));
+}
+
+bool SpillRounds::ask(std::span<const std::vector<uint32_t>> met) {
+  std::vector<std::vector<uint32_t>> kernels;
+  for (const std::vector<uint32_t>& words : met)
+    if (known_.try_emplace(words).second)
+      kernels.push_back(words);
+  if (!survey_ || kernels.empty())
     return false;
-  const std::vector<std::vector<uint32_t>> kernels = std::exchange(unknown_, {});
   const std::vector<std::optional<int64_t>> answers = survey_(kernels);
   bool spills = false;
   for (size_t i = 0; i < kernels.size(); ++i) {

@@ -5,9 +5,9 @@
 
 #include "common/plan/plan_generated.h"
 #include "compiler/fuse/graph.h"
-#include "compiler/fuse/kernel_key.h"
 #include "compiler/plan/aten_arguments.h"
 #include "compiler/plan/exprs.h"
+#include "compiler/plan/layouts.h"
 #include "compiler/plan/values.h"
 #include "lowering/dialect/Zefuse.h"
 #include "lowering/dialect/shape.h"
@@ -37,10 +37,10 @@ plan::ErrorClass errorClass(StringRef name) {
 
 class Builder {
 public:
-  Builder(func::FuncOp graph, const Lowerings& lowerings)
+  Builder(func::FuncOp graph, const LoweredGraph& lowered, const PlanOptions& options)
       : graph_(graph), context_(graph.getContext()),
-        num_symbols_(graph->getAttrOfType<ArrayAttr>("zefuse.symbols").size()), exprs_(num_symbols_),
-        lowerings_(lowerings), values_(plan_, exprs_, context_, num_symbols_) {}
+        num_symbols_(graph->getAttrOfType<ArrayAttr>("zefuse.symbols").size()), exprs_(num_symbols_), lowered_(lowered),
+        options_(options), values_(plan_, exprs_, context_, num_symbols_) {}
 
   LogicalResult build() {
     addSymbols();
@@ -55,9 +55,9 @@ public:
     return success();
   }
 
-  BuiltPlan finish(StringRef device, const std::string& report) {
-    plan_.device = device.str();
-    plan_.report = report;
+  BuiltPlan finish() {
+    plan_.device = options_.device;
+    plan_.report = options_.report;
     plan_.exprs.assign(exprs_.nodes().begin(), exprs_.nodes().end());
     flatbuffers::FlatBufferBuilder buffer(1 << 16);
     buffer.Finish(plan::Plan::Pack(buffer, &plan_), plan::PlanIdentifier());
@@ -68,8 +68,6 @@ public:
   }
 
 private:
-  using Module = std::pair<uint32_t, std::unique_ptr<LoweredKernel>>;
-
   //===-- the graph's interface --------------------------------------------------------------===//
 
   void addSymbols() {
@@ -115,7 +113,7 @@ private:
           strides.assign(map.getValue().getResults().begin(), map.getValue().getResults().end());
         input->strides = exprs_.addAll(strides);
         values_.put(value, {values_.addBuffer(plan::Storage::input, number, AffineExpr()),
-                            stridedLayout(strides, nullptr, num_symbols_, context_)});
+                            layoutOfArgument(graph_, arg.getInt())});
       } else {
         input->kind = entry.contains("real") ? plan::InputKind::real : plan::InputKind::integer;
       }
@@ -206,7 +204,7 @@ private:
     if (auto attention = dyn_cast<AttentionOp>(op))
       return addAttention(attention);
     if (auto gradient = dyn_cast<AttentionGradientOp>(op))
-      return addOwnKernel(op, llvm::to_vector(gradient.getResultLayouts()->getAsValueRange<AffineMapAttr>()));
+      return addOwnKernel(gradient);
     if (auto aten = dyn_cast<AtenOp>(op))
       return addAten(aten);
     if (isa<ViewOp, SizeOp>(op))
@@ -226,15 +224,11 @@ private:
   }
 
   LogicalResult addLaunch(KernelOp kernel) {
-    std::string key = kernelKey(kernel);
-    auto module = moduleOf(key, lowerings_.target, [&] { return lowerings_.kernel(kernel); });
-    if (failed(module) && lowerings_.host_kernel) {
-      if (failed(noteHost(kernel)))
-        return failure();
-      module = moduleOf("host " + key, "cpu", [&] { return lowerings_.host_kernel(kernel); });
-    }
-    if (failed(module))
-      return repeatRefusal(kernel);
+    const LoweredLaunch& launch = *lowered_.find(kernel);
+    if (failed(noteHost(kernel, launch)))
+      return failure();
+    if (!launch.kernel)
+      return kernel.emitError() << launch.refusal;
     // Its layouts hold where a tensor begins; a pointer into the middle of a buffer would also be less aligned than the
     // schedule was told (TargetDescription::buffer_alignment).
     for (Value operand : kernel.getOperands())
@@ -246,16 +240,16 @@ private:
         values_.put(result, values_.placeOf(graph_.getArgument(writes[i])));
       else
         allocate(result, cast<AffineMapAttr>(kernel.getLayouts()[kernel.getInputs().size() + i]).getValue());
-    pushLaunch(kernel, **module, kernel.getName());
+    pushLaunch(kernel, launch);
     return success();
   }
 
   /// The operation's operands and results are the kernel's arguments, in order; results are placed already.
-  void pushLaunch(Operation* op, const Module& module, StringRef name) {
-    const LoweredKernel& lowered = *module.second;
+  void pushLaunch(Operation* op, const LoweredLaunch& from) {
+    const LoweredKernel& lowered = *from.kernel;
     auto launch = std::make_unique<plan::LaunchT>();
-    launch->module_ = module.first;
-    launch->name = name.str();
+    launch->module_ = moduleOf(from);
+    launch->name = from.name;
     for (Value operand : op->getOperands())
       launch->args.push_back(values_.addValue(operand));
     for (Value result : op->getResults())
@@ -281,98 +275,48 @@ private:
     schedule_.clear();
   }
 
-  /// Equal kernels (up to names and locations) are lowered once; equal SPIR-V is stored once. On failure refusal_ says
-  /// why.
-  FailureOr<const Module*> moduleOf(const std::string& key, StringRef target,
-                                    llvm::function_ref<FailureOr<LoweredKernel>()> lower) {
-    if (auto it = modules_.find(key); it != modules_.end())
-      return &it->second;
-    if (auto it = refused_.find(key); it != refused_.end()) {
-      refusal_ = it->second;
-      return failure();
-    }
-    FailureOr<LoweredKernel> lowered = failure();
-    {
-      refusal_.clear();
-      ScopedDiagnosticHandler handler(context_, [&](Diagnostic& diagnostic) {
-        if (diagnostic.getSeverity() == DiagnosticSeverity::Error && refusal_.empty())
-          refusal_ = diagnostic.str();
-        return success();
-      });
-      lowered = lower();
-    }
-    if (failed(lowered)) {
-      refused_[key] = refusal_;
-      return failure();
-    }
-    std::string id = contentId(*lowered, target);
+  /// Equal SPIR-V is stored once.
+  uint32_t moduleOf(const LoweredLaunch& launch) {
+    if (auto known = modules_.find(&launch); known != modules_.end())
+      return known->second;
+    const LoweredKernel& lowered = *launch.kernel;
+    std::string id = contentId(lowered, launch.target);
     auto [known, added] = module_ids_.try_emplace(id, plan_.modules.size());
     if (added) {
       auto module = std::make_unique<plan::KernelModuleT>();
       module->id = id;
-      module->target = target;
-      module->spirv = lowered->spirv;
-      module->entry = lowered->name;
+      module->target = launch.target;
+      module->spirv = lowered.spirv;
+      module->entry = lowered.name;
       plan_.modules.push_back(std::move(module));
     }
-    lowered->spirv.clear();
-    auto [it, inserted] =
-        modules_.try_emplace(key, known->second, std::make_unique<LoweredKernel>(std::move(*lowered)));
-    return &it->second;
+    return modules_[&launch] = known->second;
   }
 
-  /// An error that was caught on the way.
-  LogicalResult repeatRefusal(Operation* op) { return op->emitError() << refusal_; }
-
-  /// The step that comes runs on the host, because of refusal_.
-  LogicalResult noteHost(Operation* op) {
-    if (!lowerings_.host_steps)
-      return op->emitError() << "runs in ATen or on the host (" << refusal_ << "): options={'strict': False} allows it";
-    host_ = refusal_;
+  /// The step that comes may run on the host.
+  LogicalResult noteHost(Operation* op, const LoweredLaunch& launch) {
+    if (launch.why_on_host.empty())
+      return success();
+    if (!options_.host_steps)
+      return op->emitError() << "runs in ATen or on the host (" << launch.why_on_host
+                             << "): options={'strict': False} allows it";
+    host_ = launch.why_on_host;
     return success();
   }
 
-  /// A library call as a kernel. False: it stays a call, on the host.
-  FailureOr<bool> addCallKernel(Operation* op, ArrayRef<AffineMap> result_layouts) {
-    if (!lowerings_.call)
-      return false;
-    for (auto [result, layout] : llvm::zip_equal(op->getResults(), result_layouts))
+  /// A library operation, whose results are placed here. True: as a kernel; false: it is a call, on the host.
+  FailureOr<bool> addCallKernel(Operation* op) {
+    for (auto [result, layout] : llvm::zip_equal(op->getResults(), resultLayouts(op)))
       allocate(result, layout);
-    SmallVector<AffineMap> layouts;
-    std::string key;
-    llvm::raw_string_ostream text(key);
-    text << op->getName() << " " << op->getAttrDictionary();
-    auto add = [&](Value value) {
-      SmallVector<AffineExpr> sizes = shapeOf(cast<RankedTensorType>(value.getType()));
-      auto strided = asStrided(values_.placeOf(value).layout, sizes);
-      layouts.push_back(stridedLayout(strided->strides, nullptr, num_symbols_, context_));
-      text << "; " << value.getType() << " " << layouts.back();
-    };
-    llvm::for_each(op->getOperands(), add);
-    for (Value result : op->getResults())
-      add(result);
-    std::string name = callName(op);
-    auto module = moduleOf(key, lowerings_.target, [&] { return lowerings_.call(op, layouts, name); });
-    if (failed(module)) {
-      if (failed(noteHost(op)))
-        return failure();
+    const LoweredLaunch* launch = lowered_.find(op);
+    if (!launch)
       return false;
-    }
-    pushLaunch(op, **module, name);
+    if (failed(noteHost(op, *launch)))
+      return failure();
+    if (!launch->kernel)
+      return false;
+    pushLaunch(op, *launch);
     return true;
-  }
-
-  /// "matmul_128x384_gelu_erf"
-  static std::string callName(Operation* op) {
-    std::string name = op->getName().stripDialect().str() + "_";
-    if (auto gradient = dyn_cast<AttentionGradientOp>(op))
-      name += gradient.getOfKeys() ? "keys_" : "queries_";
-    for (auto [i, size] : llvm::enumerate(cast<RankedTensorType>(op->getResult(0).getType()).getShape()))
-      name += (i ? "x" : "") + (ShapedType::isDynamic(size) ? std::string("n") : std::to_string(size));
-    if (auto post_ops = op->getAttrOfType<ArrayAttr>("post_ops"))
-      for (StringRef post_op : post_ops.getAsValueRange<StringAttr>())
-        name += "_" + post_op.str();
-    return name;
   }
 
   static std::string leftOutOf(Operation* op) {
@@ -381,7 +325,7 @@ private:
   }
 
   LogicalResult addMatmul(MatmulOp op) {
-    FailureOr<bool> kernel = addCallKernel(op, *op.getResultLayout());
+    FailureOr<bool> kernel = addCallKernel(op);
     if (failed(kernel) || *kernel)
       return success(succeeded(kernel));
     auto matmul = std::make_unique<plan::MatmulT>();
@@ -389,8 +333,6 @@ private:
     matmul->b = values_.addLibraryOperand(op.getB());
     if (op.getBias())
       matmul->bias = values_.addLibraryOperand(op.getBias());
-    if (!lowerings_.call)
-      allocate(op.getResult(), *op.getResultLayout());
     matmul->out = values_.addValue(op.getResult());
     matmul->alpha = op.getAlpha().convertToFloat();
     matmul->post_ops = postOps(op);
@@ -401,8 +343,8 @@ private:
 
   LogicalResult addConvolution(ConvolutionOp op) {
     if (op.getSlices() != 1)
-      return addOwnKernel(op, *op.getResultLayout());
-    FailureOr<bool> kernel = addCallKernel(op, *op.getResultLayout());
+      return addOwnKernel(op);
+    FailureOr<bool> kernel = addCallKernel(op);
     if (failed(kernel) || *kernel)
       return success(succeeded(kernel));
     auto convolution = std::make_unique<plan::ConvolutionT>();
@@ -413,8 +355,6 @@ private:
     convolution->weight = values_.addValue(op.getWeight());
     if (op.getBias())
       convolution->bias = values_.addValue(op.getBias());
-    if (!lowerings_.call)
-      allocate(op.getResult(), *op.getResultLayout());
     convolution->out = values_.addValue(op.getResult());
     convolution->stride.assign(op.getStride().begin(), op.getStride().end());
     convolution->padding.assign(op.getPadding().begin(), op.getPadding().end());
@@ -426,21 +366,19 @@ private:
     return success();
   }
 
-  /// What no library does: the importer asked the lowering whether there is a kernel.
-  LogicalResult addOwnKernel(Operation* op, ArrayRef<AffineMap> result_layouts) {
-    FailureOr<bool> kernel = addCallKernel(op, result_layouts);
-    if (succeeded(kernel) && !*kernel)
-      return repeatRefusal(op);
+  /// What no library does, and stage 2 keeps only where the lowering takes it.
+  LogicalResult addOwnKernel(Operation* op) {
+    FailureOr<bool> kernel = addCallKernel(op);
+    if (succeeded(kernel) && !*kernel) {
+      const LoweredLaunch* launch = lowered_.find(op);
+      return op->emitError() << (launch ? launch->refusal : "is no call of the CPU's library");
+    }
     return success(succeeded(kernel));
   }
 
   LogicalResult addAttention(AttentionOp op) {
-    if (op.getKernel()) {
-      SmallVector<AffineMap> layouts{*op.getResultLayout()};
-      if (op.getLogSums())
-        layouts.push_back(*op.getLogSumsLayout());
-      return addOwnKernel(op, layouts);
-    }
+    if (op.getKernel())
+      return addOwnKernel(op);
     auto attention = std::make_unique<plan::AttentionT>();
     attention->query = values_.addLibraryOperand(op.getQuery());
     attention->key = values_.addLibraryOperand(op.getKey());
@@ -535,25 +473,23 @@ private:
   MLIRContext* context_;
   unsigned num_symbols_;
   ExprTable exprs_;
-  const Lowerings& lowerings_;
+  const LoweredGraph& lowered_;
+  const PlanOptions& options_;
   plan::PlanT plan_;
   PlanValues values_;
-  llvm::DenseSet<Value> outputs_;          // values whose buffer the caller gets
-  std::map<std::string, Module> modules_;  // by kernelKey
+  llvm::DenseSet<Value> outputs_;  // values whose buffer the caller gets
+  llvm::DenseMap<const LoweredLaunch*, uint32_t> modules_;
   std::map<std::string, uint32_t> module_ids_;
-  std::map<std::string, std::string> refused_;  // by the same key: the reason
-  std::string schedule_, host_, left_out_;      // of the step that is pushed next
-  std::string refusal_;
+  std::string schedule_, host_, left_out_;  // of the step that is pushed next
 };
 
 }  // namespace
 
-FailureOr<BuiltPlan> buildPlan(func::FuncOp graph, const std::string& device, const Lowerings& lowerings,
-                               const std::function<std::string()>& report) {
-  Builder builder(graph, lowerings);
+FailureOr<BuiltPlan> buildPlan(func::FuncOp graph, const LoweredGraph& lowered, const PlanOptions& options) {
+  Builder builder(graph, lowered, options);
   if (failed(builder.build()))
     return failure();
-  return builder.finish(device, report());
+  return builder.finish();
 }
 
 }  // namespace zefuse

@@ -1,5 +1,6 @@
 #include "compiler/plan/values.h"
 
+#include "compiler/plan/layouts.h"
 #include "lowering/dialect/Zefuse.h"
 #include "lowering/dialect/shape.h"
 
@@ -71,9 +72,7 @@ Place PlanValues::placeOf(Value value) {
   auto view = value.getDefiningOp<ViewOp>();
   assert(view && "stage 2 leaves only kernels, calls and views");
   Place source = placeOf(view.getSource());
-  AffineExpr element = source.layout.getResult(0).replaceDims(view.getMap().getResults());
-  AffineMap layout = AffineMap::get(view.getMap().getNumDims(), num_symbols_, element);
-  Place place{source.buffer, simplifyInBounds(layout, shapeOf(view.getType()))};
+  Place place{source.buffer, layoutThrough(view, source.layout)};
   places_[value] = place;
   return place;
 }

@@ -106,7 +106,7 @@ Settings settingsOf(const py::dict& given) {
   if (given.contains("cache_limit_mb") && !given["cache_limit_mb"].is_none())
     settings.run.cache_limit = py::cast<uint64_t>(given["cache_limit_mb"]) << 20;
   if (given.contains("build_threads"))
-    settings.run.build_threads = py::cast<int>(given["build_threads"]);
+    settings.compile.build_threads = settings.run.build_threads = py::cast<int>(given["build_threads"]);
   if (given.contains("device_timeout_s"))
     settings.run.device_timeout_s = py::cast<int>(given["device_timeout_s"]);
   return settings;

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+
 #include "lowering/dialect/Zefuse.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/Parser/Parser.h"
@@ -23,16 +25,18 @@ func.func @graph(%x: tensor<64x64xf32>, %y: tensor<64x32xf32>) -> tensor<64x32xf
   return %c : tensor<64x32xf32>
 })";
 
-Compilation compile(const SpillSurvey& spills, const CancelCheck& cancelled) {
+Compilation compile(const SpillSurvey& spills, const CancelCheck& cancelled, std::string_view text = graph,
+                    int threads = 1, const std::string& target = "dg2-g11") {
   DialectRegistry registry;
   registerDialects(registry);
   MLIRContext context(registry, MLIRContext::Threading::DISABLED);
   context.loadAllAvailableDialects();
-  const OwningOpRef<ModuleOp> module = parseSourceString<ModuleOp>(graph, &context);
+  const OwningOpRef<ModuleOp> module = parseSourceString<ModuleOp>(text, &context);
   EXPECT_TRUE(module);
   Options options;
-  options.device = "gpu";
-  options.target = "dg2-g11";
+  options.device = target == "cpu" ? "cpu" : "gpu";
+  options.target = target;
+  options.build_threads = threads;  // where questions are counted, one
   return compileModule(*module, options, {}, spills, cancelled);
 }
 
@@ -78,6 +82,67 @@ TEST(Cancelled, DuringASurveyNothingIsLoweredAnew) {
   EXPECT_TRUE(made.plan.empty());
   EXPECT_EQ(made.error, "compiling was cancelled");
   EXPECT_EQ(rounds, 1);
+}
+
+// A chain of products of different sizes with a sum of rows behind each: twelve kernels on a GPU, six on the CPU.
+std::string manyKernels() {
+  std::string body, value = "%x";
+  auto tensor = [](int columns) { return "tensor<32x" + std::to_string(columns) + "xf32>"; };
+  std::string arguments = "%x: " + tensor(16), inputs = "{arg = 0}", outputs, results, types;
+  int columns = 16;
+  for (int i = 0; i < 6; ++i) {
+    const int next = 16 * (i + 2);
+    const std::string n = std::to_string(i),
+                      weight = "tensor<" + std::to_string(columns) + "x" + std::to_string(next) + "xf32>";
+    arguments += ", %w" + n + ": " + weight;
+    inputs += ", {arg = " + std::to_string(i + 1) + "}";
+    body += "  %p" + n + " = zefuse.matmul " + value + ", %w" + n + " : (" + tensor(columns) + ", " + weight + ") -> " +
+            tensor(next) + "\n";
+    body += "  %e" + n + " = tensor.empty() : tensor<32xf32>\n";
+    body += "  %f" + n + " = linalg.fill ins(%zero : f32) outs(%e" + n + " : tensor<32xf32>) -> tensor<32xf32>\n";
+    body += "  %s" + n +
+            " = linalg.generic {indexing_maps = [affine_map<(d0, d1) -> (d0, d1)>, affine_map<(d0, d1) -> (d0)>], "
+            "iterator_types = [\"parallel\", \"reduction\"]} ins(%p" +
+            n + " : " + tensor(next) + ") outs(%f" + n +
+            " : tensor<32xf32>) {\n"
+            "  ^bb0(%a: f32, %b: f32):\n    %c = arith.addf %b, %a : f32\n    linalg.yield %c : f32\n  } -> "
+            "tensor<32xf32>\n";
+    outputs += (i ? ", " : "") + std::string("{result = ") + n + ", strides = affine_map<() -> (1)>}";
+    results += (i ? ", %s" : "%s") + n;
+    types += (i ? ", " : "") + std::string("tensor<32xf32>");
+    value = "%p" + n;
+    columns = next;
+  }
+  return "func.func @graph(" + arguments + ") -> (" + types +
+         ") attributes {zefuse.symbols = [], zefuse.symbol_sources = [], " + "zefuse.inputs = [" + inputs +
+         "], zefuse.outputs = [" + outputs + "]} {\n  %zero = arith.constant 0.0 : f32\n" + body + "  return " +
+         results + " : " + types + "\n}";
+}
+
+TEST(Threads, DoNotChangeThePlan) {
+  const std::string text = manyKernels();
+  for (const char* target : {"cpu", "dg2-g11"}) {
+    int rounds = 0;
+    const Compilation one = compile(spillsAll(rounds), {}, text, 1, target);
+    ASSERT_TRUE(one.ok) << one.error;
+    EXPECT_EQ(rounds > 1, std::string_view(target) != "cpu");
+    for (int threads : {2, 5, 50}) {
+      const Compilation several = compile(spillsAll(rounds), {}, text, threads, target);
+      ASSERT_TRUE(several.ok) << several.error;
+      EXPECT_EQ(several.plan, one.plan) << target << ", " << threads << " threads";
+    }
+  }
+}
+
+TEST(Threads, EndWhenCancelled) {
+  const std::string text = manyKernels();
+  for (int points : {11, 13, 17, 23}) {
+    int rounds = 0;
+    std::atomic<int> asked{0};
+    const Compilation made = compile(spillsAll(rounds), [&] { return ++asked > points; }, text, 4);
+    EXPECT_FALSE(made.ok);
+    EXPECT_EQ(made.error, "compiling was cancelled");
+  }
 }
 
 }  // namespace
