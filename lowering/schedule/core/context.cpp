@@ -1,6 +1,5 @@
 #include "lowering/schedule/core/context.h"
 
-#include "lowering/analysis/legality.h"
 #include "lowering/dialect/shape.h"
 #include "lowering/schedule/core/scalar_ops.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"

@@ -1,47 +1,30 @@
-// The driver's threads find no memory. Replaces operator new, which the driver then uses too, so it is a program of its
-// own.
+// The driver's threads find no memory. The driver uses the program's operator new too, so it is a program of its own.
 #include <pthread.h>
 
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
-#include <new>
 
 #include "tests/unit/driver/ze_test.h"
+#include "tests/unit/replaced_new.h"
 
 namespace {
 
 std::atomic<bool> workers_get_none{false};
 std::atomic<int> refused{0};
 
-bool refuses() {
-  if (!workers_get_none)
-    return false;
-  char name[16] = "";
-  pthread_getname_np(pthread_self(), name, sizeof name);
-  return std::strcmp(name, "zefuse-queue") == 0;
-}
-
-void* allocate(size_t bytes, size_t alignment) {
-  void* data = nullptr;
-  if (refuses())
-    ++refused;
-  else
-    data = alignment > 16 ? std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment)
-                          : std::malloc(bytes);
-  if (!data)
-    throw std::bad_alloc();
-  return data;
-}
-
 }  // namespace
 
-void* operator new(size_t bytes) { return allocate(bytes, 16); }
-void* operator new(size_t bytes, std::align_val_t alignment) { return allocate(bytes, size_t(alignment)); }
-void operator delete(void* data) noexcept { std::free(data); }
-void operator delete(void* data, size_t) noexcept { std::free(data); }
-void operator delete(void* data, std::align_val_t) noexcept { std::free(data); }
-void operator delete(void* data, size_t, std::align_val_t) noexcept { std::free(data); }
+bool zefuse::test::mayAllocate() {
+  if (!workers_get_none)
+    return true;
+  char name[16] = "";
+  pthread_getname_np(pthread_self(), name, sizeof name);
+  if (std::strcmp(name, "zefuse-queue") != 0)
+    return true;
+  ++refused;
+  return false;
+}
 
 namespace zefuse::test {
 namespace {

@@ -2,34 +2,21 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
-#include <cstdlib>
-#include <new>
 
 #include "tests/unit/executor/call.h"
 #include "tests/unit/executor/kernels.h"
 #include "tests/unit/executor/plan_builder.h"
+#include "tests/unit/replaced_new.h"
 
 namespace {
 std::atomic<uint64_t> allocations{0};
 std::atomic<bool> none_left{false};
-
-void* allocate(size_t bytes, size_t alignment) {
-  ++allocations;
-  void* data = none_left        ? nullptr
-               : alignment > 16 ? std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment)
-                                : std::malloc(bytes);
-  if (!data)
-    throw std::bad_alloc();
-  return data;
-}
 }  // namespace
 
-void* operator new(size_t bytes) { return allocate(bytes, 16); }
-void* operator new(size_t bytes, std::align_val_t alignment) { return allocate(bytes, size_t(alignment)); }
-void operator delete(void* data) noexcept { std::free(data); }
-void operator delete(void* data, size_t) noexcept { std::free(data); }
-void operator delete(void* data, std::align_val_t) noexcept { std::free(data); }
-void operator delete(void* data, size_t, std::align_val_t) noexcept { std::free(data); }
+bool zefuse::test::mayAllocate() {
+  ++allocations;
+  return !none_left;
+}
 
 namespace zefuse {
 namespace {
