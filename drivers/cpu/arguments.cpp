@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "drivers/cpu/error.h"
+#include "drivers/cpu/level_zero.h"
 #include "drivers/cpu/memory.h"
 
 namespace zefuse::cpu {

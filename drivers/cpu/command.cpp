@@ -9,7 +9,7 @@
 
 #include "drivers/cpu/clock.h"
 #include "drivers/cpu/environment.h"
-#include "drivers/cpu/error.h"
+#include "drivers/cpu/level_zero.h"
 #include "drivers/cpu/kernel.h"
 #include "drivers/cpu/memory.h"
 

@@ -14,7 +14,7 @@
 #include "drivers/cpu/arguments.h"
 #include "drivers/cpu/completion.h"
 #include "drivers/cpu/event.h"
-#include "drivers/cpu/handle.h"
+#include "drivers/cpu/level_zero.h"
 #include "drivers/cpu/launch.h"
 #include "drivers/cpu/module.h"
 
@@ -90,7 +90,7 @@ struct Site {
   const std::atomic<bool>* stop = nullptr;  // a worker's: while set, an event that does not come is not waited for
 };
 
-// What goes wrong is refused (error.h) on the calling thread; no exception comes out.
+// What goes wrong is refused (level_zero/error.h) on the calling thread; no exception comes out.
 ze_result_t run(const Operation& operation, const Site& site) noexcept;
 
 // Whether the posing GPU went away (ZEFUSE_CPU_DRIVER_GPU_FAULT).

@@ -4,7 +4,7 @@
 #include <new>
 #include <utility>
 
-#include "drivers/cpu/error.h"
+#include "drivers/cpu/level_zero.h"
 
 namespace zefuse::cpu {
 

@@ -18,7 +18,7 @@ struct Failure {
   std::atomic<bool> told{false};                     // the host knows, through an event, a fence or its queue
 
   bool occurred() const { return code.load(std::memory_order_acquire) != ZE_RESULT_SUCCESS; }
-  // From the calling thread's last refusal (error.h).
+  // From the calling thread's last refusal (level_zero/error.h).
   void take(ze_result_t result);
   // Refuses with it.
   ze_result_t tell(const char* call);

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "drivers/cpu/device.h"
-#include "drivers/cpu/driver.h"
+#include "drivers/level_zero/driver.h"
 #include "drivers/cpu/memory.h"
 #include "drivers/cpu/worker.h"
 

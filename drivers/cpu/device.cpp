@@ -12,8 +12,8 @@
 #include "common/toolchain/targets.h"
 #include "drivers/cpu/clock.h"
 #include "drivers/cpu/codegen/codegen.h"
-#include "drivers/cpu/counted.h"
-#include "drivers/cpu/driver.h"
+#include "drivers/level_zero/counted.h"
+#include "drivers/level_zero/driver.h"
 #include "drivers/cpu/environment.h"
 #include "drivers/cpu/launch.h"
 
@@ -253,7 +253,7 @@ ze_result_t deviceGetCacheProperties(ze_device_handle_t hDevice, uint32_t* pCoun
 ze_result_t deviceGetImageProperties(ze_device_handle_t hDevice, ze_device_image_properties_t* properties) {
   ZEFUSE_CHECK(Device, hDevice);
   ZEFUSE_NOT_NULL(properties);
-  // All zero: images are not supported (image.h).
+  // All zero: images are not supported (level_zero/image.h).
   properties->maxImageDims1D = 0;
   properties->maxImageDims2D = 0;
   properties->maxImageDims3D = 0;

@@ -4,8 +4,7 @@
 
 #include <level_zero/ze_api.h>
 
-#include "drivers/cpu/error.h"
-#include "drivers/cpu/handle.h"
+#include "drivers/cpu/level_zero.h"
 
 namespace zefuse::cpu {
 

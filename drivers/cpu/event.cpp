@@ -4,7 +4,7 @@
 
 #include "drivers/cpu/clock.h"
 #include "drivers/cpu/command.h"
-#include "drivers/cpu/counted.h"
+#include "drivers/level_zero/counted.h"
 #include "drivers/cpu/device.h"
 #include "drivers/cpu/environment.h"
 

@@ -7,8 +7,7 @@
 
 #include "drivers/cpu/completion.h"
 #include "drivers/cpu/context.h"
-#include "drivers/cpu/error.h"
-#include "drivers/cpu/handle.h"
+#include "drivers/cpu/level_zero.h"
 
 namespace zefuse::cpu {
 

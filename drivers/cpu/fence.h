@@ -5,8 +5,7 @@
 
 #include "drivers/cpu/command_queue.h"
 #include "drivers/cpu/completion.h"
-#include "drivers/cpu/error.h"
-#include "drivers/cpu/handle.h"
+#include "drivers/cpu/level_zero.h"
 
 namespace zefuse::cpu {
 

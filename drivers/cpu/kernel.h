@@ -5,8 +5,7 @@
 
 #include "drivers/cpu/arguments.h"
 #include "drivers/cpu/codegen/codegen.h"
-#include "drivers/cpu/error.h"
-#include "drivers/cpu/handle.h"
+#include "drivers/cpu/level_zero.h"
 #include "drivers/cpu/launch.h"
 #include "drivers/cpu/module.h"
 

@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "drivers/cpu/codegen/arena.h"
-#include "drivers/cpu/error.h"
+#include "drivers/cpu/level_zero.h"
 #include "drivers/cpu/gomp.h"
 
 namespace zefuse::cpu {

@@ -15,8 +15,7 @@
 #include <optional>
 
 #include "common/base/fork.h"
-#include "drivers/cpu/error.h"
-#include "drivers/cpu/handle.h"
+#include "drivers/cpu/level_zero.h"
 
 namespace zefuse::cpu {
 

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "drivers/cpu/build_options.h"
-#include "drivers/cpu/counted.h"
+#include "drivers/level_zero/counted.h"
 #include "drivers/cpu/device.h"
 #include "drivers/cpu/environment.h"
 

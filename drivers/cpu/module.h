@@ -10,8 +10,7 @@
 #include "drivers/cpu/codegen/codegen.h"
 #include "drivers/cpu/context.h"
 #include "drivers/cpu/device.h"
-#include "drivers/cpu/error.h"
-#include "drivers/cpu/handle.h"
+#include "drivers/cpu/level_zero.h"
 
 namespace zefuse::cpu {
 

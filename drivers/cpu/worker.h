@@ -8,7 +8,7 @@
 #include "drivers/cpu/command.h"
 #include "drivers/cpu/context.h"
 #include "drivers/cpu/fence.h"
-#include "drivers/cpu/handle.h"
+#include "drivers/cpu/level_zero.h"
 
 namespace zefuse::cpu {
 

@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[2]
 FLOORS = [
     ["common/base"],
     ["common/plan", "common/toolchain"],
-    ["drivers/spirv"],
+    ["drivers/level_zero", "drivers/spirv"],
     ["drivers/cpu"],
     ["runtime/cache", "runtime/onednn", "runtime/ze"],
     ["runtime/executor"],
@@ -127,6 +127,7 @@ def targets() -> dict[str, tuple[set[str], set[str]]]:
 LINKS_WITHOUT_INCLUDE = {
     ("zefuse_import_test", "*"): "a test's module: its sources are in tests",
     ("ze_zefuse_cpu", "zefuse_cpu_driver_core"): "the driver's code as a shared library",
+    ("ze_zefuse_cpu", "zefuse_level_zero"): "its exported functions, which nothing of it calls",
 }
 
 

@@ -6,10 +6,12 @@
 #include <exception>
 #include <new>
 
-namespace zefuse::cpu {
+#include "drivers/level_zero/handle.h"
+
+namespace zefuse::level_zero {
 
 // Keeps the sentence for zeDriverGetLastErrorDescription (per thread, until the thread's next refusal), writes it to
-// stderr with ZEFUSE_CPU_DRIVER_LOG=1, and returns `code`.
+// stderr where traits() says so, and returns `code`.
 [[gnu::cold, gnu::format(printf, 2, 3)]] ze_result_t refuse(ze_result_t code, const char* format, ...);
 const char* lastRefusal();  // "" when this thread was never refused
 
@@ -32,9 +34,10 @@ template <typename Body> ze_result_t guarded(const char* call, Body&& body) noex
 
 // The checks every entry point starts with; each returns from the function that contains it. `handle` is an lvalue.
 #define ZEFUSE_CHECK(Type, handle)                                                                                     \
-  if (!fromHandle<Type>(handle)) [[unlikely]]                                                                          \
-  return refuse(ZE_RESULT_ERROR_INVALID_NULL_HANDLE, "%s: " #handle " (%p) is not a live " #Type,                      \
-                CallName(__func__).text, static_cast<const void*>(handle))
+  if (!::zefuse::level_zero::fromHandle<Type>(handle)) [[unlikely]]                                                    \
+  return ::zefuse::level_zero::refuse(ZE_RESULT_ERROR_INVALID_NULL_HANDLE,                                             \
+                                      "%s: " #handle " (%p) is not a live " #Type,                                     \
+                                      ::zefuse::level_zero::CallName(__func__).text, static_cast<const void*>(handle))
 
 #define ZEFUSE_OBJECT(Type, name, handle)                                                                              \
   ZEFUSE_CHECK(Type, handle);                                                                                          \
@@ -42,6 +45,7 @@ template <typename Body> ze_result_t guarded(const char* call, Body&& body) noex
 
 #define ZEFUSE_NOT_NULL(pointer)                                                                                       \
   if (!(pointer)) [[unlikely]]                                                                                         \
-  return refuse(ZE_RESULT_ERROR_INVALID_NULL_POINTER, "%s: " #pointer " is NULL", CallName(__func__).text)
+  return ::zefuse::level_zero::refuse(ZE_RESULT_ERROR_INVALID_NULL_POINTER, "%s: " #pointer " is NULL",                \
+                                      ::zefuse::level_zero::CallName(__func__).text)
 
-}  // namespace zefuse::cpu
+}  // namespace zefuse::level_zero

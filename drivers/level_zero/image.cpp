@@ -1,6 +1,6 @@
-#include "drivers/cpu/image.h"
+#include "drivers/level_zero/image.h"
 
-namespace zefuse::cpu {
+namespace zefuse::level_zero {
 namespace {
 
 ze_result_t noImages(const char* call) {
@@ -30,4 +30,4 @@ ze_result_t samplerCreate(ze_context_handle_t, ze_device_handle_t, const ze_samp
 
 ze_result_t samplerDestroy(ze_sampler_handle_t) { return noImages("zeSamplerDestroy"); }
 
-}  // namespace zefuse::cpu
+}  // namespace zefuse::level_zero

@@ -1,7 +1,7 @@
 // The table getters of the tools (zet) and system management (zes) interfaces. They exist because Debian's loader
 // (1.8.12) refuses to initialise when one of them is missing, and they leave every slot NULL, which the loader turns
-// into UNSUPPORTED_FEATURE: metrics, debugging and management need hardware counters and privileges this driver has
-// not.
+// into UNSUPPORTED_FEATURE: metrics, debugging and management need hardware counters and privileges that no
+// driver here has.
 #include <level_zero/zes_ddi.h>
 #include <level_zero/zet_ddi.h>
 

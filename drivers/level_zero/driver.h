@@ -1,12 +1,12 @@
-// The driver: one per process.
+// The driver: one per process, and its entries. What differs from driver to driver is in traits().
 #pragma once
 
 #include <level_zero/ze_api.h>
 
-#include "drivers/cpu/error.h"
-#include "drivers/cpu/handle.h"
+#include "drivers/level_zero/error.h"
+#include "drivers/level_zero/handle.h"
 
-namespace zefuse::cpu {
+namespace zefuse::level_zero {
 
 struct Driver : Object<Driver> {
   static constexpr uint32_t kMagic = magicOf("ZDRV");
@@ -30,4 +30,4 @@ decltype(::zeDriverGetExtensionProperties) driverGetExtensionProperties;
 decltype(::zeDriverGetExtensionFunctionAddress) driverGetExtensionFunctionAddress;
 ze_result_t driverGetLastErrorDescription(ze_driver_handle_t hDriver, const char** ppString);
 
-}  // namespace zefuse::cpu
+}  // namespace zefuse::level_zero

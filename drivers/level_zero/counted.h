@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 
-namespace zefuse::cpu {
+namespace zefuse::level_zero {
 
 // Sets *count to what there is (asked with 0, or with more), and returns how many elements to write: none for a query.
 inline uint32_t settleCount(uint32_t* count, uint32_t available, const void* array) {
@@ -13,4 +13,4 @@ inline uint32_t settleCount(uint32_t* count, uint32_t available, const void* arr
   return array ? std::min(room, available) : 0;
 }
 
-}  // namespace zefuse::cpu
+}  // namespace zefuse::level_zero

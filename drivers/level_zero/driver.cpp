@@ -1,47 +1,29 @@
-#include "drivers/cpu/driver.h"
+#include "drivers/level_zero/driver.h"
 
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
 
-#include "drivers/cpu/build_id.h"
-#include "drivers/cpu/command_list.h"
-#include "drivers/cpu/counted.h"
-#include "drivers/cpu/environment.h"
-#include "drivers/cpu/kernel.h"
+#include "drivers/level_zero/counted.h"
+#include "drivers/level_zero/traits.h"
 
-namespace zefuse::cpu {
+namespace zefuse::level_zero {
 namespace {
 
-struct Extension {
-  const char* name;
-  uint32_t version;
-};
-
-// Only what is implemented: programs switch behaviour on these names.
+// What the entries of this folder and the shape of entries() bring to every driver. Only what is implemented: programs
+// switch behaviour on these names.
 constexpr Extension kExtensions[] = {
     {ZE_GLOBAL_OFFSET_EXP_NAME, ZE_GLOBAL_OFFSET_EXP_VERSION_CURRENT},
     {ZE_RELAXED_ALLOCATION_LIMITS_EXP_NAME, ZE_RELAXED_ALLOCATION_LIMITS_EXP_VERSION_CURRENT},
     {ZE_EVENT_QUERY_TIMESTAMPS_EXP_NAME, ZE_EVENT_QUERY_TIMESTAMPS_EXP_VERSION_CURRENT},
     {ZE_LINKAGE_INSPECTION_EXT_NAME, ZE_LINKAGE_INSPECTION_EXT_VERSION_CURRENT},
     {ZE_MEMORY_FREE_POLICIES_EXT_NAME, ZE_MEMORY_FREE_POLICIES_EXT_VERSION_CURRENT},
-    {ZE_FLOAT_ATOMICS_EXT_NAME, ZE_FLOAT_ATOMICS_EXT_VERSION_CURRENT},
     {ZE_SUBGROUPS_EXT_NAME, ZE_SUBGROUP_EXT_VERSION_CURRENT},
-    {ZE_EU_COUNT_EXT_NAME, ZE_EU_COUNT_EXT_VERSION_CURRENT},
 };
 
-struct ExtensionFunction {
-  const char* name;
-  void* address;
-};
-
-// Entries that Debian's 1.4 tables have no slot for, so that a program on an old loader can still reach them. The
-// loader passes handles through untranslated here: valid only where it does not wrap them (no
-// ZE_ENABLE_LOADER_INTERCEPT).
-const ExtensionFunction kExtensionFunctions[] = {
+// The tables of the installed header have no slot for it: so a program on an old loader can still reach it.
+const ExtensionFunction kFunctions[] = {
     {"zeDriverGetLastErrorDescription", reinterpret_cast<void*>(driverGetLastErrorDescription)},
-    {"zeCommandListHostSynchronize", reinterpret_cast<void*>(commandListHostSynchronize)},
-    {"zeKernelSetGlobalOffsetExp", reinterpret_cast<void*>(kernelSetGlobalOffsetExp)},
 };
 
 }  // namespace
@@ -88,20 +70,19 @@ ze_result_t driverGetApiVersion(ze_driver_handle_t hDriver, ze_api_version_t* ve
 ze_result_t driverGetProperties(ze_driver_handle_t hDriver, ze_driver_properties_t* properties) {
   ZEFUSE_CHECK(Driver, hDriver);
   ZEFUSE_NOT_NULL(properties);
-  std::memcpy(properties->uuid.id, "zefuse-cpu-drv-1", sizeof properties->uuid.id);
-  properties->driverVersion = buildVersion();
+  std::memcpy(properties->uuid.id, traits().uuid, sizeof properties->uuid.id);
+  properties->driverVersion = traits().version();
   for (auto* next = static_cast<ze_base_properties_t*>(properties->pNext); next;
        next = static_cast<ze_base_properties_t*>(next->pNext))
     if (next->stype == ZE_STRUCTURE_TYPE_DRIVER_MEMORY_FREE_EXT_PROPERTIES)
-      reinterpret_cast<ze_driver_memory_free_ext_properties_t*>(next)->freePolicies =
-          ZE_DRIVER_MEMORY_FREE_POLICY_EXT_FLAG_BLOCKING_FREE | ZE_DRIVER_MEMORY_FREE_POLICY_EXT_FLAG_DEFER_FREE;
+      reinterpret_cast<ze_driver_memory_free_ext_properties_t*>(next)->freePolicies = traits().free_policies;
   return ZE_RESULT_SUCCESS;
 }
 
 ze_result_t driverGetIpcProperties(ze_driver_handle_t hDriver, ze_driver_ipc_properties_t* properties) {
   ZEFUSE_CHECK(Driver, hDriver);
   ZEFUSE_NOT_NULL(properties);
-  properties->flags = 0;  // see the refusals in ddi.cpp
+  properties->flags = 0;  // no driver here shares memory or events with other processes
   return ZE_RESULT_SUCCESS;
 }
 
@@ -109,10 +90,12 @@ ze_result_t driverGetExtensionProperties(ze_driver_handle_t hDriver, uint32_t* p
                                          ze_driver_extension_properties_t* properties) {
   ZEFUSE_CHECK(Driver, hDriver);
   ZEFUSE_NOT_NULL(pCount);
-  uint32_t wanted = settleCount(pCount, std::size(kExtensions), properties);
+  const std::span<const Extension> own = traits().extensions;
+  uint32_t wanted = settleCount(pCount, static_cast<uint32_t>(std::size(kExtensions) + own.size()), properties);
   for (uint32_t i = 0; i < wanted; ++i) {
-    std::snprintf(properties[i].name, sizeof properties[i].name, "%s", kExtensions[i].name);
-    properties[i].version = kExtensions[i].version;
+    const Extension& extension = i < std::size(kExtensions) ? kExtensions[i] : own[i - std::size(kExtensions)];
+    std::snprintf(properties[i].name, sizeof properties[i].name, "%s", extension.name);
+    properties[i].version = extension.version;
   }
   return ZE_RESULT_SUCCESS;
 }
@@ -121,11 +104,13 @@ ze_result_t driverGetExtensionFunctionAddress(ze_driver_handle_t hDriver, const 
   ZEFUSE_CHECK(Driver, hDriver);
   ZEFUSE_NOT_NULL(name);
   ZEFUSE_NOT_NULL(ppFunctionAddress);
-  for (const ExtensionFunction& function : kExtensionFunctions)
-    if (!std::strcmp(function.name, name)) {
-      *ppFunctionAddress = function.address;
-      return ZE_RESULT_SUCCESS;
-    }
+  for (std::span<const ExtensionFunction> functions :
+       {std::span<const ExtensionFunction>(kFunctions), traits().functions})
+    for (const ExtensionFunction& function : functions)
+      if (!std::strcmp(function.name, name)) {
+        *ppFunctionAddress = function.address;
+        return ZE_RESULT_SUCCESS;
+      }
   *ppFunctionAddress = nullptr;
   return refuse(ZE_RESULT_ERROR_INVALID_ARGUMENT,
                 "zeDriverGetExtensionFunctionAddress: this driver has no function '%s'", name);
@@ -138,4 +123,4 @@ ze_result_t driverGetLastErrorDescription(ze_driver_handle_t hDriver, const char
   return ZE_RESULT_SUCCESS;
 }
 
-}  // namespace zefuse::cpu
+}  // namespace zefuse::level_zero

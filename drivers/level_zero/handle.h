@@ -10,11 +10,11 @@
 #include <cstdint>
 #include <utility>
 
-namespace zefuse::cpu {
+namespace zefuse::level_zero {
 
 template <typename T> struct Object {
-  // Newer loaders can dispatch through four table pointers at an object's start (the DDI-handle extension, which this
-  // driver does not report). Reserved so that adding it changes no layout.
+  // Newer loaders can dispatch through four table pointers at an object's start (the DDI-handle extension, which no
+  // driver here reports). Reserved so that adding it changes no layout.
   void* ddi_tables[4] = {};
   std::atomic<uint32_t> magic{T::kMagic};
   std::atomic<uint32_t> references{1};
@@ -83,4 +83,4 @@ constexpr uint32_t magicOf(const char (&text)[5]) {
          static_cast<uint32_t>(text[2]) << 8 | static_cast<uint32_t>(text[3]);
 }
 
-}  // namespace zefuse::cpu
+}  // namespace zefuse::level_zero

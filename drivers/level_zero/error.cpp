@@ -1,13 +1,13 @@
-#include "drivers/cpu/error.h"
+#include "drivers/level_zero/error.h"
 
 #include <cctype>
 #include <cstdarg>
 #include <cstdio>
 #include <cstring>
 
-#include "drivers/cpu/environment.h"
+#include "drivers/level_zero/traits.h"
 
-namespace zefuse::cpu {
+namespace zefuse::level_zero {
 namespace {
 thread_local char last_refusal[512] = "";
 }
@@ -17,8 +17,8 @@ ze_result_t refuse(ze_result_t code, const char* format, ...) {
   va_start(arguments, format);
   std::vsnprintf(last_refusal, sizeof last_refusal, format, arguments);
   va_end(arguments);
-  if (environment().log_refusals)
-    std::fprintf(stderr, "zefuse cpu driver: %s (0x%x)\n", last_refusal, static_cast<unsigned>(code));
+  if (const Traits& driver = traits(); driver.log_refusals)
+    std::fprintf(stderr, "%s: %s (0x%x)\n", driver.log_name, last_refusal, static_cast<unsigned>(code));
   return code;
 }
 
@@ -31,4 +31,4 @@ CallName::CallName(const char* function) {
 
 const char* lastRefusal() { return last_refusal; }
 
-}  // namespace zefuse::cpu
+}  // namespace zefuse::level_zero

@@ -1,0 +1,169 @@
+// Which of the driver's functions are its entries. What it does not implement says why.
+#include "drivers/cpu/command_list.h"
+#include "drivers/cpu/command_queue.h"
+#include "drivers/cpu/context.h"
+#include "drivers/cpu/device.h"
+#include "drivers/cpu/event.h"
+#include "drivers/cpu/fence.h"
+#include "drivers/cpu/kernel.h"
+#include "drivers/cpu/memory.h"
+#include "drivers/cpu/module.h"
+#include "drivers/level_zero/entries.h"
+
+namespace zefuse::cpu {
+namespace {
+
+constexpr char kNoIpc[] = "IPC: allocations and events are private heap memory of this process";
+constexpr char kNoFabric[] = "fabric: one device has no links";
+constexpr char kNoVirtualMemory[] =
+    "virtual memory: reserve and map ranges with mmap; kernels reach any memory of the process";
+
+level_zero::Entries make() {
+  level_zero::Entries made;
+  made.device.pfnGet = deviceGet;
+  made.device.pfnGetSubDevices = deviceGetSubDevices;
+  made.device.pfnGetProperties = deviceGetProperties;
+  made.device.pfnGetComputeProperties = deviceGetComputeProperties;
+  made.device.pfnGetModuleProperties = deviceGetModuleProperties;
+  made.device.pfnGetCommandQueueGroupProperties = deviceGetCommandQueueGroupProperties;
+  made.device.pfnGetMemoryProperties = deviceGetMemoryProperties;
+  made.device.pfnGetMemoryAccessProperties = deviceGetMemoryAccessProperties;
+  made.device.pfnGetCacheProperties = deviceGetCacheProperties;
+  made.device.pfnGetImageProperties = deviceGetImageProperties;
+  made.device.pfnGetExternalMemoryProperties = deviceGetExternalMemoryProperties;
+  made.device.pfnGetP2PProperties = deviceGetP2PProperties;
+  made.device.pfnCanAccessPeer = deviceCanAccessPeer;
+  made.device.pfnGetStatus = deviceGetStatus;
+  made.device.pfnGetGlobalTimestamps = deviceGetGlobalTimestamps;
+  made.device.pfnReserveCacheExt = ZEFUSE_ABSENT("cache reservation: a CPU's caches are not divided by software");
+  made.device.pfnSetCacheAdviceExt = ZEFUSE_ABSENT("cache advice: a CPU's caches are not divided by software");
+  made.device.pfnPciGetPropertiesExt = ZEFUSE_ABSENT("PCI properties: the CPU is no PCI device");
+  made.device_exp.pfnGetFabricVertexExp = ZEFUSE_ABSENT(kNoFabric);
+  made.context.pfnCreate = contextCreate;
+  made.context.pfnDestroy = contextDestroy;
+  made.context.pfnGetStatus = contextGetStatus;
+  made.context.pfnSystemBarrier = contextSystemBarrier;
+  made.context.pfnMakeMemoryResident = contextMakeMemoryResident;
+  made.context.pfnEvictMemory = contextEvictMemory;
+  made.context.pfnCreateEx = contextCreateEx;
+  made.command_queue.pfnCreate = commandQueueCreate;
+  made.command_queue.pfnDestroy = commandQueueDestroy;
+  made.command_queue.pfnExecuteCommandLists = commandQueueExecuteCommandLists;
+  made.command_queue.pfnSynchronize = commandQueueSynchronize;
+  made.command_list.pfnCreate = commandListCreate;
+  made.command_list.pfnCreateImmediate = commandListCreateImmediate;
+  made.command_list.pfnDestroy = commandListDestroy;
+  made.command_list.pfnClose = commandListClose;
+  made.command_list.pfnReset = commandListReset;
+  made.command_list.pfnAppendWriteGlobalTimestamp = commandListAppendWriteGlobalTimestamp;
+  made.command_list.pfnAppendBarrier = commandListAppendBarrier;
+  made.command_list.pfnAppendMemoryRangesBarrier = commandListAppendMemoryRangesBarrier;
+  made.command_list.pfnAppendMemoryCopy = commandListAppendMemoryCopy;
+  made.command_list.pfnAppendMemoryFill = commandListAppendMemoryFill;
+  made.command_list.pfnAppendMemoryCopyRegion = commandListAppendMemoryCopyRegion;
+  made.command_list.pfnAppendMemoryCopyFromContext = commandListAppendMemoryCopyFromContext;
+  made.command_list.pfnAppendMemoryPrefetch = commandListAppendMemoryPrefetch;
+  made.command_list.pfnAppendMemAdvise = commandListAppendMemAdvise;
+  made.command_list.pfnAppendSignalEvent = commandListAppendSignalEvent;
+  made.command_list.pfnAppendWaitOnEvents = commandListAppendWaitOnEvents;
+  made.command_list.pfnAppendEventReset = commandListAppendEventReset;
+  made.command_list.pfnAppendQueryKernelTimestamps = commandListAppendQueryKernelTimestamps;
+  made.command_list.pfnAppendLaunchKernel = commandListAppendLaunchKernel;
+  made.command_list.pfnAppendLaunchCooperativeKernel = commandListAppendLaunchCooperativeKernel;
+  made.command_list.pfnAppendLaunchKernelIndirect = commandListAppendLaunchKernelIndirect;
+  made.command_list.pfnAppendLaunchMultipleKernelsIndirect = commandListAppendLaunchMultipleKernelsIndirect;
+  made.fence.pfnCreate = fenceCreate;
+  made.fence.pfnDestroy = fenceDestroy;
+  made.fence.pfnHostSynchronize = fenceHostSynchronize;
+  made.fence.pfnQueryStatus = fenceQueryStatus;
+  made.fence.pfnReset = fenceReset;
+  made.event_pool.pfnCreate = eventPoolCreate;
+  made.event_pool.pfnDestroy = eventPoolDestroy;
+  made.event_pool.pfnGetIpcHandle = ZEFUSE_ABSENT(kNoIpc);
+  made.event_pool.pfnOpenIpcHandle = ZEFUSE_ABSENT(kNoIpc);
+  made.event_pool.pfnCloseIpcHandle = ZEFUSE_ABSENT(kNoIpc);
+  made.event.pfnCreate = eventCreate;
+  made.event.pfnDestroy = eventDestroy;
+  made.event.pfnHostSignal = eventHostSignal;
+  made.event.pfnHostSynchronize = eventHostSynchronize;
+  made.event.pfnQueryStatus = eventQueryStatus;
+  made.event.pfnHostReset = eventHostReset;
+  made.event.pfnQueryKernelTimestamp = eventQueryKernelTimestamp;
+  made.event_exp.pfnQueryTimestampsExp = eventQueryTimestampsExp;
+  made.module.pfnCreate = moduleCreate;
+  made.module.pfnDestroy = moduleDestroy;
+  made.module.pfnDynamicLink = moduleDynamicLink;
+  made.module.pfnGetNativeBinary = moduleGetNativeBinary;
+  made.module.pfnGetGlobalPointer = moduleGetGlobalPointer;
+  made.module.pfnGetKernelNames = moduleGetKernelNames;
+  made.module.pfnGetProperties = moduleGetProperties;
+  made.module.pfnGetFunctionPointer = moduleGetFunctionPointer;
+  made.module.pfnInspectLinkageExt = moduleInspectLinkageExt;
+  made.module_build_log.pfnDestroy = moduleBuildLogDestroy;
+  made.module_build_log.pfnGetString = moduleBuildLogGetString;
+  made.kernel.pfnCreate = kernelCreate;
+  made.kernel.pfnDestroy = kernelDestroy;
+  made.kernel.pfnSetCacheConfig = kernelSetCacheConfig;
+  made.kernel.pfnSetGroupSize = kernelSetGroupSize;
+  made.kernel.pfnSuggestGroupSize = kernelSuggestGroupSize;
+  made.kernel.pfnSuggestMaxCooperativeGroupCount = kernelSuggestMaxCooperativeGroupCount;
+  made.kernel.pfnSetArgumentValue = kernelSetArgumentValue;
+  made.kernel.pfnSetIndirectAccess = kernelSetIndirectAccess;
+  made.kernel.pfnGetIndirectAccess = kernelGetIndirectAccess;
+  made.kernel.pfnGetSourceAttributes = kernelGetSourceAttributes;
+  made.kernel.pfnGetProperties = kernelGetProperties;
+  made.kernel.pfnGetName = kernelGetName;
+  made.kernel_exp.pfnSetGlobalOffsetExp = kernelSetGlobalOffsetExp;
+  made.kernel_exp.pfnSchedulingHintExp = ZEFUSE_ABSENT("scheduling hints: a thread runs its groups one after the other");
+  made.mem.pfnAllocShared = memAllocShared;
+  made.mem.pfnAllocDevice = memAllocDevice;
+  made.mem.pfnAllocHost = memAllocHost;
+  made.mem.pfnFree = memFree;
+  made.mem.pfnGetAllocProperties = memGetAllocProperties;
+  made.mem.pfnGetAddressRange = memGetAddressRange;
+  made.mem.pfnGetIpcHandle = ZEFUSE_ABSENT(kNoIpc);
+  made.mem.pfnOpenIpcHandle = ZEFUSE_ABSENT(kNoIpc);
+  made.mem.pfnCloseIpcHandle = ZEFUSE_ABSENT(kNoIpc);
+  made.mem.pfnFreeExt = memFreeExt;
+  made.physical_mem.pfnCreate = ZEFUSE_ABSENT(kNoVirtualMemory);
+  made.physical_mem.pfnDestroy = ZEFUSE_ABSENT(kNoVirtualMemory);
+  made.virtual_mem.pfnReserve = ZEFUSE_ABSENT(kNoVirtualMemory);
+  made.virtual_mem.pfnFree = ZEFUSE_ABSENT(kNoVirtualMemory);
+  made.virtual_mem.pfnQueryPageSize = ZEFUSE_ABSENT(kNoVirtualMemory);
+  made.virtual_mem.pfnMap = ZEFUSE_ABSENT(kNoVirtualMemory);
+  made.virtual_mem.pfnUnmap = ZEFUSE_ABSENT(kNoVirtualMemory);
+  made.virtual_mem.pfnSetAccessAttribute = ZEFUSE_ABSENT(kNoVirtualMemory);
+  made.virtual_mem.pfnGetAccessAttribute = ZEFUSE_ABSENT(kNoVirtualMemory);
+  made.fabric_vertex_exp.pfnGetExp = ZEFUSE_ABSENT(kNoFabric);
+  made.fabric_vertex_exp.pfnGetSubVerticesExp = ZEFUSE_ABSENT(kNoFabric);
+  made.fabric_vertex_exp.pfnGetPropertiesExp = ZEFUSE_ABSENT(kNoFabric);
+  made.fabric_vertex_exp.pfnGetDeviceExp = ZEFUSE_ABSENT(kNoFabric);
+  made.fabric_edge_exp.pfnGetExp = ZEFUSE_ABSENT(kNoFabric);
+  made.fabric_edge_exp.pfnGetVerticesExp = ZEFUSE_ABSENT(kNoFabric);
+  made.fabric_edge_exp.pfnGetPropertiesExp = ZEFUSE_ABSENT(kNoFabric);
+  level_zero::NewerEntries& newer = made.newer;
+  newer.deviceGetRootDevice = deviceGetRootDevice;
+  newer.commandQueueGetOrdinal = commandQueueGetOrdinal;
+  newer.commandQueueGetIndex = commandQueueGetIndex;
+  newer.commandListHostSynchronize = commandListHostSynchronize;
+  newer.commandListGetDeviceHandle = commandListGetDeviceHandle;
+  newer.commandListGetContextHandle = commandListGetContextHandle;
+  newer.commandListGetOrdinal = commandListGetOrdinal;
+  newer.commandListImmediateGetIndex = commandListImmediateGetIndex;
+  newer.commandListIsImmediate = commandListIsImmediate;
+  newer.eventPoolGetContextHandle = eventPoolGetContextHandle;
+  newer.eventPoolGetFlags = eventPoolGetFlags;
+  newer.eventGetEventPool = eventGetEventPool;
+  newer.eventGetSignalScope = eventGetSignalScope;
+  newer.eventGetWaitScope = eventGetWaitScope;
+  newer.kernelGetBinaryExp = kernelGetBinaryExp;
+  return made;
+}
+
+}  // namespace
+}  // namespace zefuse::cpu
+
+const zefuse::level_zero::Entries& zefuse::level_zero::entries() {
+  static const Entries made = cpu::make();
+  return made;
+}

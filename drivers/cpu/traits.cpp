@@ -1,0 +1,42 @@
+// What this driver is to drivers/level_zero.
+#include "drivers/level_zero/traits.h"
+
+#include <cstring>
+
+#include "drivers/cpu/build_id.h"
+#include "drivers/cpu/command_list.h"
+#include "drivers/cpu/environment.h"
+#include "drivers/cpu/kernel.h"
+
+namespace zefuse::cpu {
+namespace {
+
+constexpr level_zero::Extension kExtensions[] = {
+    {ZE_FLOAT_ATOMICS_EXT_NAME, ZE_FLOAT_ATOMICS_EXT_VERSION_CURRENT},
+    {ZE_EU_COUNT_EXT_NAME, ZE_EU_COUNT_EXT_VERSION_CURRENT},
+};
+
+// Entries that Debian's 1.4 tables have no slot for, so that a program on an old loader can still reach them. The
+// loader passes handles through untranslated here: valid only where it does not wrap them (no
+// ZE_ENABLE_LOADER_INTERCEPT).
+const level_zero::ExtensionFunction kFunctions[] = {
+    {"zeCommandListHostSynchronize", reinterpret_cast<void*>(commandListHostSynchronize)},
+    {"zeKernelSetGlobalOffsetExp", reinterpret_cast<void*>(kernelSetGlobalOffsetExp)},
+};
+
+}  // namespace
+}  // namespace zefuse::cpu
+
+const zefuse::level_zero::Traits& zefuse::level_zero::traits() {
+  static const Traits made = {
+      .log_name = "zefuse cpu driver",
+      .log_refusals = cpu::environment().log_refusals,
+      .uuid = "zefuse-cpu-drv-1",
+      .version = cpu::buildVersion,
+      .free_policies =
+          ZE_DRIVER_MEMORY_FREE_POLICY_EXT_FLAG_BLOCKING_FREE | ZE_DRIVER_MEMORY_FREE_POLICY_EXT_FLAG_DEFER_FREE,
+      .extensions = cpu::kExtensions,
+      .functions = cpu::kFunctions,
+  };
+  return made;
+}
