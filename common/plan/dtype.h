@@ -6,7 +6,7 @@
 
 #include "common/plan/plan_generated.h"
 
-namespace zefuse::executor {
+namespace zefuse::plan {
 
 inline size_t elementSize(plan::DType dtype) {
   switch (dtype) {
@@ -43,4 +43,4 @@ inline int64_t torchScalarType(plan::DType dtype) {
   return -1;
 }
 
-}  // namespace zefuse::executor
+}  // namespace zefuse::plan

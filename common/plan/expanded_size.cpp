@@ -3,7 +3,7 @@
 #include <flatbuffers/flatbuffers.h>
 #include <flatbuffers/minireflect.h>
 
-namespace zefuse::executor {
+namespace zefuse::plan {
 namespace {
 
 class Walk {
@@ -96,4 +96,4 @@ bool expandsToAtMost(std::span<const std::byte> buffer, const flatbuffers::TypeT
   return offset >= buffer.size() || Walk(buffer, most).table(data + offset, *root, 32);
 }
 
-}  // namespace zefuse::executor
+}  // namespace zefuse::plan

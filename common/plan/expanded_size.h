@@ -9,11 +9,11 @@ namespace flatbuffers {
 struct TypeTable;
 }
 
-namespace zefuse::executor {
+namespace zefuse::plan {
 
 // Whether the tables, strings and vectors of a buffer, each counted as often as something refers to it, take at most
 // `most` bytes. A buffer that nobody shares parts in takes no more than its own size; a hostile one of megabytes can
 // stand for terabytes. Any bytes are safe to pass; what is out of bounds counts nothing, the verifier tells of it.
 bool expandsToAtMost(std::span<const std::byte> buffer, const flatbuffers::TypeTable* root, size_t most);
 
-}  // namespace zefuse::executor
+}  // namespace zefuse::plan

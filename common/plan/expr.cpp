@@ -7,7 +7,7 @@
 
 #include "common/plan/expr_types.h"
 
-namespace zefuse::executor {
+namespace zefuse::plan {
 namespace {
 
 // Python's floor division and modulo: the compiler's expressions come from there.
@@ -148,4 +148,4 @@ ExprValues::ExprValues(std::span<const plan::ExprNode> nodes, std::span<const in
   }
 }
 
-}  // namespace zefuse::executor
+}  // namespace zefuse::plan

@@ -7,7 +7,7 @@
 
 #include "common/plan/plan_generated.h"
 
-namespace zefuse::executor {
+namespace zefuse::plan {
 
 // An expression that overflows or divides by zero has no value; it is an error only where it is
 // used.
@@ -25,4 +25,4 @@ private:
   std::vector<uint8_t> valid_;
 };
 
-}  // namespace zefuse::executor
+}  // namespace zefuse::plan

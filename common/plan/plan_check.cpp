@@ -4,7 +4,7 @@
 
 #include "common/plan/expr_types.h"
 
-namespace zefuse::executor {
+namespace zefuse::plan {
 namespace {
 
 Status damaged(std::string message, std::source_location place = std::source_location::current()) {
@@ -423,4 +423,4 @@ Status PlanCheck::outputs() {
   return {};
 }
 
-}  // namespace zefuse::executor
+}  // namespace zefuse::plan

@@ -3,7 +3,7 @@
 
 #include "common/plan/program.h"
 
-namespace zefuse::executor {
+namespace zefuse::plan {
 
 class PlanCheck {
 public:
@@ -48,4 +48,4 @@ private:
       last_touch_;  // by buffer: the step that touched it last, and where among that step's touches
 };
 
-}  // namespace zefuse::executor
+}  // namespace zefuse::plan

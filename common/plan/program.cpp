@@ -5,7 +5,7 @@
 #include "common/plan/expanded_size.h"
 #include "common/plan/plan_check.h"
 
-namespace zefuse::executor {
+namespace zefuse::plan {
 
 Result<Program> loadProgram(std::span<const std::byte> bytes) {
   const auto* data = reinterpret_cast<const uint8_t*>(bytes.data());
@@ -59,4 +59,4 @@ std::string stepName(const plan::PlanT& plan, size_t step) {
   return "step " + std::to_string(step) + " (" + what + ")";
 }
 
-}  // namespace zefuse::executor
+}  // namespace zefuse::plan

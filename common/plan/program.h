@@ -15,7 +15,7 @@
 #include "common/base/status.h"
 #include "common/plan/plan_generated.h"
 
-namespace zefuse::executor {
+namespace zefuse::plan {
 
 constexpr uint32_t plan_version = 1;
 constexpr size_t max_rank = 64;  // as many as torch computes with
@@ -68,4 +68,4 @@ Status checkFailed(const plan::LaunchT& launch, uint32_t word);
 // "step 3 (matmul)", for messages.
 std::string stepName(const plan::PlanT& plan, size_t step);
 
-}  // namespace zefuse::executor
+}  // namespace zefuse::plan

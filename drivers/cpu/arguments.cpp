@@ -9,15 +9,17 @@
 namespace zefuse::cpu {
 namespace {
 
-bool isPointer(ArgKind kind) { return kind == ArgKind::global_pointer || kind == ArgKind::constant_pointer; }
+bool isPointer(spirv::ArgKind kind) {
+  return kind == spirv::ArgKind::global_pointer || kind == spirv::ArgKind::constant_pointer;
+}
 
-size_t storedBytes(const ArgInfo& info) {
-  return isPointer(info.kind) || info.kind == ArgKind::local_pointer ? sizeof(void*) : info.size;
+size_t storedBytes(const spirv::ArgInfo& info) {
+  return isPointer(info.kind) || info.kind == spirv::ArgKind::local_pointer ? sizeof(void*) : info.size;
 }
 
 }  // namespace
 
-Arguments::Arguments(const KernelInfo& info, bool usm_only)
+Arguments::Arguments(const spirv::KernelInfo& info, bool usm_only)
     : info_(info), usm_only_(usm_only), is_set_(info.args.size(), false),
       unset_(static_cast<uint32_t>(info.args.size())), local_bytes_(alignLocal(info.local_bytes)) {
   size_t end = 0;
@@ -26,7 +28,7 @@ Arguments::Arguments(const KernelInfo& info, bool usm_only)
     end = (end + alignment - 1) / alignment * alignment;
     offsets_.push_back(static_cast<uint32_t>(end));
     end += storedBytes(info.args[i]);
-    if (info.args[i].kind == ArgKind::local_pointer)
+    if (info.args[i].kind == spirv::ArgKind::local_pointer)
       locals_.push_back({i, 0});
   }
   storage_.resize(end / sizeof(Block) + 1);
@@ -51,13 +53,13 @@ ze_result_t Arguments::set(uint32_t index, size_t size, const void* value) {
     return refuse(ZE_RESULT_ERROR_INVALID_KERNEL_ARGUMENT_INDEX,
                   "zeKernelSetArgumentValue: kernel '%s' has %zu arguments, not one numbered %u", info_.name.c_str(),
                   info_.args.size(), index);
-  const ArgInfo& info = info_.args[index];
-  if (info.kind == ArgKind::image || info.kind == ArgKind::sampler)
+  const spirv::ArgInfo& info = info_.args[index];
+  if (info.kind == spirv::ArgKind::image || info.kind == spirv::ArgKind::sampler)
     return refuse(ZE_RESULT_ERROR_UNSUPPORTED_FEATURE,
                   "zeKernelSetArgumentValue: argument %u of kernel '%s' is an image or a sampler, "
                   "which this device does not have",
                   index, info_.name.c_str());
-  if (info.kind == ArgKind::local_pointer) {
+  if (info.kind == spirv::ArgKind::local_pointer) {
     if (value)
       return refuse(ZE_RESULT_ERROR_INVALID_ARGUMENT,
                     "zeKernelSetArgumentValue: argument %u of kernel '%s' is local memory: the "

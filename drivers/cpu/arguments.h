@@ -18,7 +18,7 @@ class Arguments {
 public:
   // info must outlive this and its copies. `usm_only`: pointers must lie in USM, as on a device that reaches nothing
   // else.
-  Arguments(const KernelInfo& info, bool usm_only);
+  Arguments(const spirv::KernelInfo& info, bool usm_only);
   Arguments(const Arguments& other);
   Arguments(Arguments&&) noexcept = default;  // vectors keep their memory, so the pointers stay right
   Arguments& operator=(const Arguments&) = delete;
@@ -33,7 +33,7 @@ public:
   // Pointers become where this process reaches what they name (memory.h). Of a copy that is about to run.
   void translate();
 
-  const KernelInfo& info() const { return info_; }
+  const spirv::KernelInfo& info() const { return info_; }
 
   // Everything of a call but entry and launch; points into this object.
   void fill(KernelCall& call) const;
@@ -46,7 +46,7 @@ private:
   std::byte* valueOf(uint32_t index) { return storage_.data()->bytes + offsets_[index]; }
   void pointAtValues();
 
-  const KernelInfo& info_;
+  const spirv::KernelInfo& info_;
   const bool usm_only_;
   std::vector<Block> storage_;
   std::vector<uint32_t> offsets_;      // of each value in storage_

@@ -111,7 +111,7 @@ void readSpecConstants(std::span<const uint32_t> words, const ze_module_constant
              ": the module declares none with this id, or its value is NULL; ignored\n";
       continue;
     }
-    SpecConstant constant = {id, std::vector<std::byte>(bytes->second)};
+    spirv::SpecConstant constant = {id, std::vector<std::byte>(bytes->second)};
     std::memcpy(constant.value.data(), constants->pConstantValues[i], bytes->second);
     options.spec_constants.push_back(std::move(constant));
   }

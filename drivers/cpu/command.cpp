@@ -9,8 +9,8 @@
 
 #include "drivers/cpu/clock.h"
 #include "drivers/cpu/environment.h"
-#include "drivers/cpu/level_zero.h"
 #include "drivers/cpu/kernel.h"
+#include "drivers/cpu/level_zero.h"
 #include "drivers/cpu/memory.h"
 
 namespace zefuse::cpu {

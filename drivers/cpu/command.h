@@ -14,8 +14,8 @@
 #include "drivers/cpu/arguments.h"
 #include "drivers/cpu/completion.h"
 #include "drivers/cpu/event.h"
-#include "drivers/cpu/level_zero.h"
 #include "drivers/cpu/launch.h"
+#include "drivers/cpu/level_zero.h"
 #include "drivers/cpu/module.h"
 
 namespace zefuse::cpu {

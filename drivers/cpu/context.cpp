@@ -3,9 +3,9 @@
 #include <algorithm>
 
 #include "drivers/cpu/device.h"
-#include "drivers/level_zero/driver.h"
 #include "drivers/cpu/memory.h"
 #include "drivers/cpu/worker.h"
+#include "drivers/level_zero/driver.h"
 
 namespace zefuse::cpu {
 

@@ -12,10 +12,10 @@
 #include "common/toolchain/targets.h"
 #include "drivers/cpu/clock.h"
 #include "drivers/cpu/codegen/codegen.h"
-#include "drivers/level_zero/counted.h"
-#include "drivers/level_zero/driver.h"
 #include "drivers/cpu/environment.h"
 #include "drivers/cpu/launch.h"
+#include "drivers/level_zero/counted.h"
+#include "drivers/level_zero/driver.h"
 
 namespace zefuse::cpu {
 namespace {

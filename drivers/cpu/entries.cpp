@@ -1,4 +1,5 @@
 // Which of the driver's functions are its entries. What it does not implement says why.
+#include "drivers/level_zero/entries.h"
 #include "drivers/cpu/command_list.h"
 #include "drivers/cpu/command_queue.h"
 #include "drivers/cpu/context.h"
@@ -8,7 +9,6 @@
 #include "drivers/cpu/kernel.h"
 #include "drivers/cpu/memory.h"
 #include "drivers/cpu/module.h"
-#include "drivers/level_zero/entries.h"
 
 namespace zefuse::cpu {
 namespace {
@@ -114,7 +114,8 @@ level_zero::Entries make() {
   made.kernel.pfnGetProperties = kernelGetProperties;
   made.kernel.pfnGetName = kernelGetName;
   made.kernel_exp.pfnSetGlobalOffsetExp = kernelSetGlobalOffsetExp;
-  made.kernel_exp.pfnSchedulingHintExp = ZEFUSE_ABSENT("scheduling hints: a thread runs its groups one after the other");
+  made.kernel_exp.pfnSchedulingHintExp =
+      ZEFUSE_ABSENT("scheduling hints: a thread runs its groups one after the other");
   made.mem.pfnAllocShared = memAllocShared;
   made.mem.pfnAllocDevice = memAllocDevice;
   made.mem.pfnAllocHost = memAllocHost;

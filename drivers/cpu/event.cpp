@@ -4,9 +4,9 @@
 
 #include "drivers/cpu/clock.h"
 #include "drivers/cpu/command.h"
-#include "drivers/level_zero/counted.h"
 #include "drivers/cpu/device.h"
 #include "drivers/cpu/environment.h"
+#include "drivers/level_zero/counted.h"
 
 namespace zefuse::cpu {
 

@@ -10,7 +10,7 @@
 namespace zefuse::cpu {
 namespace {
 
-bool requiresGroupSize(const KernelInfo& info) { return info.required_group_size[0] != 0; }
+bool requiresGroupSize(const spirv::KernelInfo& info) { return info.required_group_size[0] != 0; }
 
 // The largest divisor of `size` that is at most `limit`.
 uint32_t largestDivisor(uint32_t size, uint32_t limit) {
@@ -63,7 +63,7 @@ ze_result_t kernelCreate(ze_module_handle_t hModule, const ze_kernel_desc_t* des
   *phKernel = nullptr;
   const auto& kernels = module->loaded->kernels();
   auto found = std::find_if(kernels.begin(), kernels.end(),
-                            [&](const KernelInfo& info) { return info.name == desc->pKernelName; });
+                            [&](const spirv::KernelInfo& info) { return info.name == desc->pKernelName; });
   if (found == kernels.end())
     return refuse(ZE_RESULT_ERROR_INVALID_KERNEL_NAME,
                   "zeKernelCreate: the module has no kernel '%s' (it has %zu, the first is '%s')", desc->pKernelName,
@@ -172,7 +172,7 @@ ze_result_t kernelGetSourceAttributes(ze_kernel_handle_t hKernel, uint32_t* pSiz
 ze_result_t kernelGetProperties(ze_kernel_handle_t hKernel, ze_kernel_properties_t* properties) {
   ZEFUSE_OBJECT(Kernel, kernel, hKernel);
   ZEFUSE_NOT_NULL(properties);
-  const KernelInfo& info = kernel->info;
+  const spirv::KernelInfo& info = kernel->info;
   properties->numKernelArgs = static_cast<uint32_t>(info.args.size());
   properties->requiredGroupSizeX = info.required_group_size[0];
   properties->requiredGroupSizeY = info.required_group_size[1];

@@ -5,8 +5,8 @@
 
 #include "drivers/cpu/arguments.h"
 #include "drivers/cpu/codegen/codegen.h"
-#include "drivers/cpu/level_zero.h"
 #include "drivers/cpu/launch.h"
+#include "drivers/cpu/level_zero.h"
 #include "drivers/cpu/module.h"
 
 namespace zefuse::cpu {
@@ -15,7 +15,7 @@ namespace zefuse::cpu {
 struct Kernel : Object<Kernel> {
   static constexpr uint32_t kMagic = magicOf("ZKRN");
   const Ref<Module> module;
-  const KernelInfo& info;  // of *module
+  const spirv::KernelInfo& info;  // of *module
   const WorkGroupFn entry;
   Arguments arguments;
   uint64_t local_size[3];

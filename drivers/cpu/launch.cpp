@@ -5,8 +5,8 @@
 #include <cstring>
 
 #include "drivers/cpu/codegen/arena.h"
-#include "drivers/cpu/level_zero.h"
 #include "drivers/cpu/gomp.h"
+#include "drivers/cpu/level_zero.h"
 
 namespace zefuse::cpu {
 namespace {

@@ -26,7 +26,7 @@ struct LocalArgument {
 // is at most kMaxLocalBytes (whoever builds the call checks it).
 struct KernelCall {
   WorkGroupFn entry;
-  const KernelInfo* info;
+  const spirv::KernelInfo* info;
   const void* const* arguments;
   uint32_t argument_count;
   const LocalArgument* local_arguments;

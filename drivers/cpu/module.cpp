@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "drivers/cpu/build_options.h"
-#include "drivers/level_zero/counted.h"
 #include "drivers/cpu/device.h"
 #include "drivers/cpu/environment.h"
+#include "drivers/level_zero/counted.h"
 
 namespace zefuse::cpu {
 namespace {

@@ -3,7 +3,7 @@
 
 #include <spirv/unified1/spirv.hpp>
 
-namespace zefuse::cpu {
+namespace zefuse::spirv {
 namespace {
 
 using llvm::AtomicOrdering;
@@ -130,4 +130,4 @@ bool Reader::readAtomic(const SpirvInst& inst) {
   }
 }
 
-}  // namespace zefuse::cpu
+}  // namespace zefuse::spirv

@@ -6,7 +6,7 @@
 #include <cctype>
 #include <cstring>
 
-namespace zefuse::cpu {
+namespace zefuse::spirv {
 namespace {
 
 struct BuiltIn {
@@ -304,4 +304,4 @@ bool Reader::readImportedCall(const SpirvInst& inst, const std::string& name, ll
   return readImportedAtomic(inst, name, args, result_type);
 }
 
-}  // namespace zefuse::cpu
+}  // namespace zefuse::spirv

@@ -3,7 +3,7 @@
 
 #include <spirv/unified1/spirv.hpp>
 
-namespace zefuse::cpu {
+namespace zefuse::spirv {
 
 llvm::BasicBlock* Reader::block(const SpirvInst& inst, uint32_t label) {
   auto it = blocks_.find(label);
@@ -171,4 +171,4 @@ void Reader::finishPhis() {
   }
 }
 
-}  // namespace zefuse::cpu
+}  // namespace zefuse::spirv

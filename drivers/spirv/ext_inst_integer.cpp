@@ -3,7 +3,7 @@
 
 #include <spirv/unified1/OpenCL.std.h>
 
-namespace zefuse::cpu {
+namespace zefuse::spirv {
 namespace {
 
 struct Row {
@@ -163,4 +163,4 @@ llvm::Value* Reader::extInteger(const SpirvInst& inst, uint32_t op, llvm::Type* 
   }
 }
 
-}  // namespace zefuse::cpu
+}  // namespace zefuse::spirv

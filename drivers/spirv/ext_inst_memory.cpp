@@ -9,7 +9,7 @@
 #include <cctype>
 #include <cstring>
 
-namespace zefuse::cpu {
+namespace zefuse::spirv {
 
 // The C library's printf. Its format has no vectors, so "%v4hlf" becomes "%f,%f,%f,%f"; arguments are promoted as C
 // does.
@@ -188,4 +188,4 @@ bool Reader::vectorMemory(const SpirvInst& inst, uint32_t op) {
   }
 }
 
-}  // namespace zefuse::cpu
+}  // namespace zefuse::spirv

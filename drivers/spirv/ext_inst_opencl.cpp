@@ -5,7 +5,7 @@
 #include <spirv/unified1/OpenCL.std.h>
 #include <spirv/unified1/spirv.hpp>
 
-namespace zefuse::cpu {
+namespace zefuse::spirv {
 namespace {
 
 // Functions of the math library (math/math_library.cpp), by name.
@@ -389,4 +389,4 @@ llvm::Value* Reader::extInst(const SpirvInst& inst, uint32_t op, llvm::Type* res
   }
 }
 
-}  // namespace zefuse::cpu
+}  // namespace zefuse::spirv

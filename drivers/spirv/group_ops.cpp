@@ -3,7 +3,7 @@
 
 #include <spirv/unified1/spirv.hpp>
 
-namespace zefuse::cpu {
+namespace zefuse::spirv {
 namespace {
 
 struct Row {
@@ -217,4 +217,4 @@ bool Reader::readGroup(const SpirvInst& inst) {
   return false;
 }
 
-}  // namespace zefuse::cpu
+}  // namespace zefuse::spirv

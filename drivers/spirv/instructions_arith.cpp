@@ -3,7 +3,7 @@
 
 #include <spirv/unified1/spirv.hpp>
 
-namespace zefuse::cpu {
+namespace zefuse::spirv {
 namespace {
 
 using llvm::CmpInst;
@@ -352,4 +352,4 @@ bool Reader::readArith(const SpirvInst& inst) {
   return true;
 }
 
-}  // namespace zefuse::cpu
+}  // namespace zefuse::spirv

@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <optional>
 
-namespace zefuse::cpu {
+namespace zefuse::spirv {
 
 bool Reader::readComposite(const SpirvInst& inst) {
   auto vectorLength = [](llvm::Type* t) -> uint64_t {
@@ -159,4 +159,4 @@ bool Reader::readComposite(const SpirvInst& inst) {
   return true;
 }
 
-}  // namespace zefuse::cpu
+}  // namespace zefuse::spirv

@@ -3,7 +3,7 @@
 
 #include <spirv/unified1/spirv.hpp>
 
-namespace zefuse::cpu {
+namespace zefuse::spirv {
 
 // Rounds a float to an integral value as the FPRoundingMode decoration says; towards zero is the conversion's own.
 llvm::Value* Reader::roundForConversion(const SpirvInst& inst, llvm::Value* v) {
@@ -175,4 +175,4 @@ void Reader::readConversion(const SpirvInst& inst) {
   setValue(inst, v);
 }
 
-}  // namespace zefuse::cpu
+}  // namespace zefuse::spirv

@@ -3,7 +3,7 @@
 
 #include <spirv/unified1/spirv.hpp>
 
-namespace zefuse::cpu {
+namespace zefuse::spirv {
 namespace {
 
 constexpr uint64_t kMaxFirstClassScalars = 1024;  // LLVM splits first-class aggregates into scalars
@@ -272,4 +272,4 @@ bool Reader::readMemory(const SpirvInst& inst) {
   }
 }
 
-}  // namespace zefuse::cpu
+}  // namespace zefuse::spirv

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-namespace zefuse::cpu {
+namespace zefuse::spirv {
 
 struct SpecConstant {
   uint32_t id;
@@ -39,4 +39,4 @@ struct KernelInfo {
   std::string source_attributes;
 };
 
-}  // namespace zefuse::cpu
+}  // namespace zefuse::spirv

@@ -12,7 +12,7 @@
 
 #include <cstdint>
 
-namespace zefuse::cpu {
+namespace zefuse::spirv {
 
 // i64 (i32 dimension). A value of one work-item, the same over its whole life.
 enum class Query : uint8_t {
@@ -107,4 +107,4 @@ private:
   std::vector<std::pair<llvm::WeakVH, const llvm::Function*>> all_;
 };
 
-}  // namespace zefuse::cpu
+}  // namespace zefuse::spirv

@@ -8,7 +8,7 @@
 #include <algorithm>
 #include <set>
 
-namespace zefuse::cpu {
+namespace zefuse::spirv {
 namespace {
 
 constexpr uint32_t kCapabilities[] = {
@@ -563,4 +563,4 @@ void Reader::requireBool(const SpirvInst& inst, llvm::Value* v) const {
     fail(inst, "operand is not a boolean");
 }
 
-}  // namespace zefuse::cpu
+}  // namespace zefuse::spirv

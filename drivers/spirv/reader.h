@@ -19,7 +19,7 @@
 #include <unordered_map>
 #include <vector>
 
-namespace zefuse::cpu {
+namespace zefuse::spirv {
 
 struct Type {
   uint16_t opcode = 0;            // spv::OpType...
@@ -209,4 +209,4 @@ private:
   llvm::DenseMap<const llvm::BasicBlock*, unsigned> edges_;
 };
 
-}  // namespace zefuse::cpu
+}  // namespace zefuse::spirv

@@ -5,7 +5,7 @@
 
 #include <memory>
 
-namespace zefuse::cpu {
+namespace zefuse::spirv {
 namespace {
 
 constexpr uint32_t kMaxWords = 64u << 20;
@@ -126,4 +126,4 @@ SpirvModule parseSpirv(std::span<const uint32_t> words) {
   return m;
 }
 
-}  // namespace zefuse::cpu
+}  // namespace zefuse::spirv

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace zefuse::cpu {
+namespace zefuse::spirv {
 
 // Thrown inside the compiler only; compileSpirv turns it into a log. The message's first line says what and where.
 struct CompileError : std::runtime_error {
@@ -43,4 +43,4 @@ std::string where(const SpirvInst& inst);  // "OpFAdd (opcode 129) at word offse
 // A zero-terminated string starting at operand `first`. *next receives the operand index after it.
 std::string literalString(const SpirvInst& inst, size_t first, size_t* next = nullptr);
 
-}  // namespace zefuse::cpu
+}  // namespace zefuse::spirv

@@ -5,7 +5,7 @@
 
 #include <cstring>
 
-namespace zefuse::cpu {
+namespace zefuse::spirv {
 namespace {
 
 constexpr uint64_t kMaxTypeBytes = 1ull << 40;
@@ -246,4 +246,4 @@ void Reader::readSpecConstantOp(const SpirvInst& inst) {
     fail(inst, "operation on constants did not fold");
 }
 
-}  // namespace zefuse::cpu
+}  // namespace zefuse::spirv

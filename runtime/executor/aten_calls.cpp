@@ -54,7 +54,7 @@ Result<AtenBridge*> atenBridge() {
   return loaded;
 }
 
-Result<AtenOps> AtenOps::resolve(const Program& program) {
+Result<AtenOps> AtenOps::resolve(const plan::Program& program) {
   AtenOps self;
   self.ops_.resize(program.plan.steps.size());
   for (size_t i = 0; i < program.plan.steps.size(); ++i) {
@@ -77,7 +77,7 @@ Result<AtenOps> AtenOps::resolve(const Program& program) {
     }
     auto op = self.bridge_->resolve(call->op, call->overload);
     if (!op.ok())
-      return Status{op.status().code(), stepName(program.plan, i) + ": " + op.status().message()};
+      return Status{op.status().code(), plan::stepName(program.plan, i) + ": " + op.status().message()};
     self.ops_[i] = std::move(*op);
   }
   return self;
@@ -116,7 +116,7 @@ Result<AtenResult> AtenOps::emptyStrided(const BoundValue& value) const {
   fill(arguments[0], value.sizes);
   fill(arguments[1], value.strides);
   arguments[2].kind = plan::ArgumentKind::dtype;
-  arguments[2].integer = torchScalarType(value.dtype);
+  arguments[2].integer = plan::torchScalarType(value.dtype);
   return one(*empty_strided_, arguments);
 }
 

@@ -25,7 +25,7 @@ Result<AtenBridge*> atenBridge();
 // The operators of a program, resolved once. Immutable.
 class AtenOps {
 public:
-  static Result<AtenOps> resolve(const Program& program);
+  static Result<AtenOps> resolve(const plan::Program& program);
   AtenBridge* bridge() const { return bridge_; }
   const AtenOp& op(size_t step) const { return *ops_[step]; }
 

@@ -20,14 +20,14 @@ std::string list(std::span<const int64_t> numbers) {
 
 class Binder {
 public:
-  Binder(const Program& program, Binding& binding) : program_(program), plan_(program.plan), binding_(binding) {}
+  Binder(const plan::Program& program, Binding& binding) : program_(program), plan_(program.plan), binding_(binding) {}
 
   Status run() {
     reservePool();
     ZEFUSE_RETURN_IF_ERROR(inputs());
     ZEFUSE_RETURN_IF_ERROR(values());
     ZEFUSE_RETURN_IF_ERROR(arena());
-    if (isForGpu(plan_))
+    if (plan::isForGpu(plan_))
       ZEFUSE_RETURN_IF_ERROR(placeOnDevice());
     binding_.launches.resize(plan_.steps.size());
     binding_.library_calls.resize(plan_.steps.size());
@@ -58,7 +58,7 @@ public:
 
 private:
   Status inStep(size_t step, const Status& status) const {
-    return {status.code(), stepName(plan_, step) + ": " + status.message(), status.place()};
+    return {status.code(), plan::stepName(plan_, step) + ": " + status.message(), status.place()};
   }
 
   // The spans in inputs and values point into the pool, so it must not grow afterwards.
@@ -114,7 +114,7 @@ private:
     const std::optional<int64_t> elements = reach(sizes, strides);
     int64_t end = 0;
     if (!elements || __builtin_add_overflow(*elements, offset, &end) ||
-        __builtin_mul_overflow(end, int64_t(elementSize(dtype)), &end) || end > max_bytes)
+        __builtin_mul_overflow(end, int64_t(plan::elementSize(dtype)), &end) || end > max_bytes)
       return {Code::invalid_argument,
               where + " of sizes " + list(sizes) + " and strides " + list(strides) + " exceeds the address space"};
     out = *elements == 0 ? 0 : size_t(end);
@@ -144,7 +144,7 @@ private:
       bound.sizes = *sizes;
       bound.strides = *strides;
       bound.offset = *offset;
-      bound.offset_bytes = size_t(*offset) * elementSize(value.dtype);
+      bound.offset_bytes = size_t(*offset) * plan::elementSize(value.dtype);
       bound.elements = 1;
       for (int64_t size : *sizes)
         if (__builtin_mul_overflow(bound.elements, size, &bound.elements))
@@ -205,7 +205,7 @@ private:
   Status placeOnDevice() {
     std::vector<uint8_t> touched(plan_.buffers.size());  // 1: on the host, 2: on the device
     for (size_t step = 0; step < plan_.steps.size(); ++step)
-      for (const Program::Touch& touch : program_.touches[step])
+      for (const plan::Program::Touch& touch : program_.touches[step])
         touched[touch.buffer] |= program_.on_device[step] ? 2 : 1;
     DeviceLayout& layout = binding_.device;
     layout.offset.assign(plan_.buffers.size(), 0);
@@ -391,7 +391,7 @@ private:
     return {};
   }
 
-  const Program& program_;
+  const plan::Program& program_;
   const plan::PlanT& plan_;
   Binding& binding_;
   std::vector<size_t> input_reach_;
@@ -417,12 +417,12 @@ std::optional<int64_t> reach(std::span<const int64_t> sizes, std::span<const int
   return last == INT64_MAX ? std::nullopt : std::optional(last + 1);
 }
 
-Result<std::shared_ptr<const Binding>> Binding::make(const Program& program, std::span<const int64_t> symbols,
+Result<std::shared_ptr<const Binding>> Binding::make(const plan::Program& program, std::span<const int64_t> symbols,
                                                      int threads) {
   auto binding = std::make_shared<Binding>();
   binding->symbols.assign(symbols.begin(), symbols.end());
   binding->threads = threads;
-  binding->exprs = ExprValues(program.plan.exprs, symbols);
+  binding->exprs = plan::ExprValues(program.plan.exprs, symbols);
   ZEFUSE_RETURN_IF_ERROR(Binder(program, *binding).run());
   return std::shared_ptr<const Binding>(std::move(binding));
 }

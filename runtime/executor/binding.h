@@ -51,7 +51,7 @@ struct DeviceLayout {
 struct Binding {
   std::vector<int64_t> symbols;
   int threads = 1;
-  ExprValues exprs;
+  plan::ExprValues exprs;
   std::vector<int64_t> pool;  // sizes and strides of values and inputs
   std::vector<BoundInput> inputs;
   std::vector<BoundValue> values;
@@ -65,7 +65,7 @@ struct Binding {
 
   // invalid_argument when an input's size makes no sense for the plan; damaged when a value leaves
   // its buffer.
-  static Result<std::shared_ptr<const Binding>> make(const Program& program, std::span<const int64_t> symbols,
+  static Result<std::shared_ptr<const Binding>> make(const plan::Program& program, std::span<const int64_t> symbols,
                                                      int threads);
 };
 

@@ -28,7 +28,7 @@ void SharedDevice::markLost(const Status& reason) noexcept {
   is_lost_.store(true, std::memory_order_release);
 }
 
-Result<std::unique_ptr<DeviceSide>> DeviceSide::create(SharedDevice& shared, const Program& program,
+Result<std::unique_ptr<DeviceSide>> DeviceSide::create(SharedDevice& shared, const plan::Program& program,
                                                        std::vector<std::byte*>& host) {
   std::unique_ptr<DeviceSide> self(new DeviceSide(shared, program, host));
   const size_t buffers = program.plan.buffers.size(), steps = program.plan.steps.size();
@@ -114,7 +114,8 @@ Status DeviceSide::makeResident(uint32_t buffer) {
   const uint32_t number = program_.plan.buffers[buffer]->index;
   const TensorRef& tensor = inputs_[number].tensor;
   const BoundInput& shape = binding_->inputs[number];
-  const size_t bytes = size_t(*reach(shape.sizes, shape.strides)) * elementSize(program_.plan.inputs[number]->dtype);
+  const size_t bytes =
+      size_t(*reach(shape.sizes, shape.strides)) * plan::elementSize(program_.plan.inputs[number]->dtype);
   const WeightStamp stamp{tensor.data, tensor.version, fingerprint(tensor.data, bytes), shared_.resident.generation()};
   std::shared_ptr<const ResidentInput>& mine = resident_[number];
   if (!mine || mine->stamp != stamp || mine->bytes < bytes) {
@@ -185,17 +186,17 @@ void DeviceSide::takeFromStaging() {
 
 Status DeviceSide::before(size_t step) {
   if (program_.on_device[step]) {
-    for (const Program::Touch& touch : program_.touches[step])
+    for (const plan::Program::Touch& touch : program_.touches[step])
       ZEFUSE_RETURN_IF_ERROR(toDevice(touch.buffer));
     return {};
   }
   bool queued = false;
-  for (const Program::Touch& touch : program_.touches[step])
+  for (const plan::Program::Touch& touch : program_.touches[step])
     ZEFUSE_RETURN_IF_ERROR(queueToHost(touch.buffer, queued));
   // With what the host's next steps read, so that one wait serves them all.
   for (size_t next = step + 1; (queued || queued_) && next < program_.touches.size() && !program_.on_device[next];
        ++next)
-    for (const Program::Touch& touch : program_.touches[next])
+    for (const plan::Program::Touch& touch : program_.touches[next])
       ZEFUSE_RETURN_IF_ERROR(queueToHost(touch.buffer, queued));
   ZEFUSE_RETURN_IF_ERROR(drain());
   takeFromStaging();
@@ -206,7 +207,7 @@ Status DeviceSide::before(size_t step) {
 void DeviceSide::after(size_t step) {
   // What the host wrote has no address on the device yet (toDevice), even where that will be the host's own.
   const uint8_t now = !program_.on_device[step] ? on_host : shared_.zeroCopy() ? on_device | on_host : on_device;
-  for (const Program::Touch& touch : program_.touches[step])
+  for (const plan::Program::Touch& touch : program_.touches[step])
     if (touch.written)
       valid_[touch.buffer] = now;
 }
@@ -261,8 +262,8 @@ Status DeviceSide::checkWords() {
     const uint32_t failed = *const_cast<volatile uint32_t*>(statusWord(step));
     if (failed == 0)
       continue;
-    const Status status = checkFailed(*plan.steps[step]->kind.AsLaunch(), failed);
-    return {status.code(), stepName(plan, step) + ": " + status.message()};
+    const Status status = plan::checkFailed(*plan.steps[step]->kind.AsLaunch(), failed);
+    return {status.code(), plan::stepName(plan, step) + ": " + status.message()};
   }
   return {};
 }
@@ -271,7 +272,7 @@ std::string DeviceSide::unfinished() const {
   for (size_t step : launched_) {
     Result<bool> ended = ended_[size_t(event_of_[step])].signalled();
     if (!ended.ok() || !*ended)
-      return stepName(program_.plan, step);
+      return plan::stepName(program_.plan, step);
   }
   return "a copy";
 }

@@ -49,7 +49,7 @@ private:
 class DeviceSide {
 public:
   // `host`: the frame's addresses by buffer, which it changes from call to call.
-  static Result<std::unique_ptr<DeviceSide>> create(SharedDevice& shared, const Program& program,
+  static Result<std::unique_ptr<DeviceSide>> create(SharedDevice& shared, const plan::Program& program,
                                                     std::vector<std::byte*>& host);
 
   // Makes room for this binding's memory. No work may be queued.
@@ -75,7 +75,7 @@ public:
   std::byte* scratch() const { return static_cast<std::byte*>(scratch_.data()); }
 
 private:
-  DeviceSide(SharedDevice& shared, const Program& program, std::vector<std::byte*>& host)
+  DeviceSide(SharedDevice& shared, const plan::Program& program, std::vector<std::byte*>& host)
       : shared_(shared), program_(program), host_(host) {}
 
   enum Place : uint8_t { nowhere = 0, on_host = 1, on_device = 2 };
@@ -95,7 +95,7 @@ private:
   Status failed(const Status& status) const;
 
   SharedDevice& shared_;
-  const Program& program_;
+  const plan::Program& program_;
   std::vector<std::byte*>& host_;
   const Binding* binding_ = nullptr;
   Counters::OfCall* counted_ = nullptr;

@@ -26,7 +26,7 @@ std::string list(std::span<const int64_t> numbers) {
   return text + "]";
 }
 
-Status refuseAten(const Program& program) {
+Status refuseAten(const plan::Program& program) {
   std::string ops;
   std::set<std::string> named;
   for (const auto& step : program.plan.steps)
@@ -88,7 +88,7 @@ Result<std::unique_ptr<Executable>> Executable::create(std::span<const std::byte
                                                        const ExecutableOptions& options) {
   auto impl = std::make_unique<Impl>();
   impl->bytes = aligned(plan);
-  Result<Program> program = loadProgram(impl->bytes);
+  Result<plan::Program> program = plan::loadProgram(impl->bytes);
   if (!program.ok())
     return program.status();
   impl->shared.program = std::move(*program);
@@ -132,8 +132,8 @@ Status Executable::Impl::describeMismatch(size_t index, const CallInput& given, 
   const std::string where = "input " + std::to_string(index) + " '" + input.name + "': expected ";
   std::string expected = integer ? "an integer"
                          : real  ? "a real number"
-                                 : std::string("a tensor of dtype ") + dtypeName(input.dtype);
-  std::string got = given.is_tensor ? std::string("a tensor of dtype ") + dtypeName(given.tensor.dtype)
+                                 : std::string("a tensor of dtype ") + plan::dtypeName(input.dtype);
+  std::string got = given.is_tensor ? std::string("a tensor of dtype ") + plan::dtypeName(given.tensor.dtype)
                     : given.is_real ? "a real number"
                                     : "an integer";
   if (!integer && !real) {

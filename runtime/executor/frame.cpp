@@ -153,7 +153,7 @@ Status Frame::runSteps(std::span<const CallInput> inputs) {
       shared_.timer.add(i, start);
     }
     if (!status.ok()) [[unlikely]]
-      return {status.code(), stepName(plan, i) + ": " + status.message(), status.place()};
+      return {status.code(), plan::stepName(plan, i) + ": " + status.message(), status.place()};
     if (gpu_)
       gpu_->after(i);
     // A GPU that works in the host's memory may have yet to read it: released at the end then.
@@ -171,8 +171,8 @@ Status Frame::makeKernel(size_t step, const plan::LaunchT& launch, LaunchState& 
   auto kernel = ze::Kernel::create(shared_.modules->module(launch.module_), module.entry.c_str());
   if (!kernel.ok())
     return {kernel.status().code(), "entry point '" + module.entry + "': " + kernel.status().message()};
-  const size_t count =
-      launch.args.size() + !launch.checks.empty() + hasScratch(shared_.program.plan, launch) + launch.symbols.size();
+  const size_t count = launch.args.size() + !launch.checks.empty() + plan::hasScratch(shared_.program.plan, launch) +
+                       launch.symbols.size();
   // A missing argument would be an address nobody chose.
   if (kernel->argumentCount() != count)
     return {Code::damaged, "entry point '" + module.entry + "' takes " + std::to_string(kernel->argumentCount()) +
@@ -208,7 +208,7 @@ Status Frame::runLaunch(size_t step, const plan::LaunchT& launch) {
       ZEFUSE_RETURN_IF_ERROR(pass(reinterpret_cast<uint64_t>(on_device ? deviceAddress(value) : address(value))));
     if (!launch.checks.empty())
       ZEFUSE_RETURN_IF_ERROR(pass(reinterpret_cast<uint64_t>(on_device ? gpu_->statusWord(step) : &status_word_)));
-    if (hasScratch(shared_.program.plan, launch))
+    if (plan::hasScratch(shared_.program.plan, launch))
       ZEFUSE_RETURN_IF_ERROR(pass(reinterpret_cast<uint64_t>(on_device ? gpu_->scratch() : scratch_.data())));
     for (int64_t symbol : bound.symbols)
       ZEFUSE_RETURN_IF_ERROR(pass(uint64_t(symbol)));
@@ -229,7 +229,7 @@ Status Frame::runLaunch(size_t step, const plan::LaunchT& launch) {
   if (launch.checks.empty())
     return {};
   const uint32_t failed = *static_cast<volatile uint32_t*>(&status_word_);
-  return failed == 0 ? Status() : checkFailed(launch, failed);
+  return failed == 0 ? Status() : plan::checkFailed(launch, failed);
 }
 
 Status Frame::runMatmul(size_t step, const plan::MatmulT& matmul, std::span<const CallInput> inputs) {
@@ -271,7 +271,7 @@ Status Frame::packFor(size_t step, uint32_t view, const void* b, std::span<const
   const TensorRef& weight = inputs[number].tensor;
   const BoundInput& shape = binding_->inputs[number];
   const size_t bytes =
-      size_t(*reach(shape.sizes, shape.strides)) * elementSize(shared_.program.plan.inputs[number]->dtype);
+      size_t(*reach(shape.sizes, shape.strides)) * plan::elementSize(shared_.program.plan.inputs[number]->dtype);
   const WeightStamp stamp{weight.data, weight.version, fingerprint(weight.data, bytes), shared_.weights.generation()};
   if (state.packed && state.packed->stamp == stamp && state.packer == bound.primitive) {
     counted.weight_packs_reused += !asked;
@@ -411,8 +411,8 @@ Status Frame::runAtenCall(size_t step, const plan::AtenCallT& call, std::span<co
 Status Frame::takeResult(uint32_t value, AtenResult& result) {
   const BoundValue& bound = binding_->values[value];
   if (result.dtype != bound.dtype || !std::ranges::equal(result.sizes, bound.sizes))
-    return {Code::unsupported, std::string(" has dtype ") + dtypeName(result.dtype) + " and sizes " +
-                                   list(result.sizes) + ", the plan expects " + dtypeName(bound.dtype) + " and " +
+    return {Code::unsupported, std::string(" has dtype ") + plan::dtypeName(result.dtype) + " and sizes " +
+                                   list(result.sizes) + ", the plan expects " + plan::dtypeName(bound.dtype) + " and " +
                                    list(bound.sizes) + "; the operator's shape rule disagrees with its kernel"};
   const bool external = shared_.program.plan.buffers[bound.buffer]->storage == plan::Storage::external;
   if (external && sameStrides(bound.sizes, result.strides, bound.strides)) {
@@ -427,7 +427,7 @@ Status Frame::takeResult(uint32_t value, AtenResult& result) {
     base_[bound.buffer] = static_cast<std::byte*>(fresh->data);
     owners_[bound.buffer] = fresh->owner;
   }
-  stridedCopy(address(value), bound.strides, result.data, result.strides, bound.sizes, elementSize(bound.dtype));
+  stridedCopy(address(value), bound.strides, result.data, result.strides, bound.sizes, plan::elementSize(bound.dtype));
   ++counted_.copies;
   return {};
 }
@@ -436,7 +436,7 @@ void Frame::runCopy(const plan::CopyT& copy) {
   const BoundValue& source = binding_->values[copy.source];
   const BoundValue& destination = binding_->values[copy.destination];
   stridedCopy(address(copy.destination), destination.strides, address(copy.source), source.strides, source.sizes,
-              elementSize(source.dtype));
+              plan::elementSize(source.dtype));
   ++counted_.copies;
 }
 

@@ -21,7 +21,7 @@ namespace zefuse::executor {
 
 // What all frames of an executable share. Outlives them.
 struct Shared {
-  Program program;
+  plan::Program program;
   std::unique_ptr<KernelModules> modules;
   std::unique_ptr<SharedDevice> gpu;  // of a plan for one
   AtenOps aten;

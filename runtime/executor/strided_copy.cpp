@@ -35,7 +35,7 @@ void copyInner(char* to, const char* from, const Dim& dim, size_t element) {
 
 void stridedCopy(void* destination, std::span<const int64_t> destination_strides, const void* source,
                  std::span<const int64_t> source_strides, std::span<const int64_t> sizes, size_t element_size) {
-  std::array<Dim, max_rank> dims;
+  std::array<Dim, plan::max_rank> dims;
   size_t rank = 0;
   for (size_t i = 0; i < sizes.size(); ++i) {
     if (sizes[i] == 0)
@@ -59,7 +59,7 @@ void stridedCopy(void* destination, std::span<const int64_t> destination_strides
 
   const Dim inner = dims[folded - 1];
   const size_t outer = folded - 1;
-  std::array<int64_t, max_rank> index{};
+  std::array<int64_t, plan::max_rank> index{};
   char* to = static_cast<char*>(destination);
   const char* from = static_cast<const char*>(source);
   const int64_t element = int64_t(element_size);

@@ -224,7 +224,7 @@ Result<std::vector<Weight>> readWeights(const Reader& reader) {
     if (known == std::end(dtypes) || !shape || !offsets || offsets->array().size() != 2)
       return damaged(reader, "weight '" + name + "' has no usable description");
     Weight weight{name, known->type, {}, {}};
-    uint64_t bytes = executor::elementSize(weight.dtype);
+    uint64_t bytes = plan::elementSize(weight.dtype);
     for (const Json& size : shape->array()) {
       weight.sizes.push_back(size.integer().value_or(-1));
       if (weight.sizes.back() < 0 || __builtin_mul_overflow(bytes, uint64_t(weight.sizes.back()), &bytes))

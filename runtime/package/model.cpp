@@ -20,7 +20,7 @@
 namespace zefuse::package {
 namespace {
 
-using executor::elementSize;
+using plan::elementSize;
 
 constexpr size_t memory_alignment = 64;
 
@@ -92,7 +92,7 @@ void describeSizes(const plan::Plan& plan, const List* exprs, std::vector<int64_
 }
 
 std::string shapeText(const TensorRef& tensor) {
-  std::string text = std::string(executor::dtypeName(tensor.dtype)) + "[";
+  std::string text = std::string(plan::dtypeName(tensor.dtype)) + "[";
   for (size_t d = 0; d < tensor.sizes.size(); ++d)
     text += (d ? ", " : "") + std::to_string(tensor.sizes[d]);
   return text + "]";
@@ -276,7 +276,7 @@ Result<PlanDescription> describePlan(std::span<const std::byte> bytes, const Man
 }
 
 Result<PlanDescription> describeSteps(std::span<const std::byte> bytes) {
-  Result<executor::Program> program = executor::loadProgram(bytes);
+  Result<plan::Program> program = plan::loadProgram(bytes);
   if (!program.ok())
     return program.status();
   PlanDescription description;
@@ -291,7 +291,7 @@ Result<PlanDescription> describeSteps(std::span<const std::byte> bytes) {
 }
 
 std::string text(const TensorInfo& info) {
-  std::string text = std::string(executor::dtypeName(info.dtype)) + "[";
+  std::string text = std::string(plan::dtypeName(info.dtype)) + "[";
   for (size_t d = 0; d < info.size_text.size(); ++d)
     text += (d ? ", " : "") + info.size_text[d];
   return info.constant ? "a constant" : info.integer ? "an integer" : text + "]";

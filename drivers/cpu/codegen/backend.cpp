@@ -63,7 +63,7 @@ std::unique_ptr<llvm::TargetMachine> createTargetMachine(IsaLevel isa, int opt_l
   llvm::Triple triple(kTriple);
   const llvm::Target* target = llvm::TargetRegistry::lookupTarget(triple, error);
   if (!target)
-    throw CompileError("LLVM has no x86-64 target: " + error);
+    throw spirv::CompileError("LLVM has no x86-64 target: " + error);
   llvm::TargetOptions options;
   options.AllowFPOpFusion = llvm::FPOpFusion::Strict;
   options.MCOptions.AsmVerbose = false;
@@ -74,7 +74,7 @@ std::unique_ptr<llvm::TargetMachine> createTargetMachine(IsaLevel isa, int opt_l
   std::unique_ptr<llvm::TargetMachine> tm(target->createTargetMachine(triple, cpuOf(isa), featuresOf(isa), options,
                                                                       llvm::Reloc::PIC_, std::nullopt, level));
   if (!tm)
-    throw CompileError("LLVM refuses the target machine");
+    throw spirv::CompileError("LLVM refuses the target machine");
   return tm;
 }
 
@@ -166,7 +166,7 @@ std::vector<char> emitObject(llvm::Module& module, llvm::TargetMachine& target) 
   llvm::raw_svector_ostream out(bytes);
   llvm::legacy::PassManager pm;
   if (target.addPassesToEmitFile(pm, out, nullptr, llvm::CodeGenFileType::ObjectFile, true))
-    throw CompileError("LLVM cannot emit an object for this target");
+    throw spirv::CompileError("LLVM cannot emit an object for this target");
   pm.run(module);
   return std::vector<char>(bytes.begin(), bytes.end());
 }

@@ -25,7 +25,7 @@ struct CompileOptions {
   IsaLevel isa = hostIsaLevel();
   int opt_level = 3;        // 0..3, from -ze-opt-level / -ze-opt-disable
   std::string build_flags;  // stored verbatim in the container
-  std::vector<SpecConstant> spec_constants;
+  std::vector<spirv::SpecConstant> spec_constants;
 };
 
 // What one work-group execution sees besides its arguments. Filled by the caller, constant over a launch.
@@ -65,7 +65,7 @@ public:
   static std::unique_ptr<LoadedModule> load(std::span<const std::byte> native, std::string& log);
   virtual ~LoadedModule() = default;
 
-  virtual const std::vector<KernelInfo>& kernels() const = 0;
+  virtual const std::vector<spirv::KernelInfo>& kernels() const = 0;
   virtual WorkGroupFn entry(size_t kernel_index) const = 0;  // local size read from LaunchContext
   virtual const std::vector<GlobalInfo>& globals() const = 0;
   virtual void* globalAddress(size_t index) const = 0;  // this module's own storage

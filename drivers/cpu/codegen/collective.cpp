@@ -6,6 +6,8 @@ namespace zefuse::cpu {
 namespace {
 
 using llvm::Value;
+using spirv::GroupOp;
+using spirv::SyncKind;
 
 Value* combine(llvm::IRBuilder<>& b, GroupOp op, Value* x, Value* y) {
   switch (op) {

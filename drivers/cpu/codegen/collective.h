@@ -8,7 +8,7 @@
 namespace zefuse::cpu {
 
 struct Collective {
-  Sync sync;
+  spirv::Sync sync;
   llvm::Value *begin, *end;  // work-items by local linear id; at least one
   // Slot arrays, one per operand (addend: the third) and the result.
   llvm::Value *input = nullptr, *index = nullptr, *addend = nullptr, *output = nullptr;

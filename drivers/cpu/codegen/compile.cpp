@@ -38,13 +38,13 @@ void checkIr(const llvm::Module& module, const char* stage) {
   std::string text;
   llvm::raw_string_ostream out(text);
   if (llvm::verifyModule(module, &out))
-    throw CompileError(std::string("invalid LLVM IR after ") + stage + ": " + text);
+    throw spirv::CompileError(std::string("invalid LLVM IR after ") + stage + ": " + text);
 }
 
 // Kernels inline all they call. Size after that, and whether markers (work-item state) are used below a function.
 class CallGraphSizes {
 public:
-  explicit CallGraphSizes(const Markers& markers) : markers_(markers) {}
+  explicit CallGraphSizes(const spirv::Markers& markers) : markers_(markers) {}
   struct Info {
     uint64_t size = 0;
     bool uses_markers = false;
@@ -54,12 +54,12 @@ public:
     auto [it, fresh] = info_.try_emplace(&f);
     if (!fresh) {
       if (it->second.open)
-        throw CompileError("SPIR-V: recursive function");
+        throw spirv::CompileError("SPIR-V: recursive function");
       return it->second;
     }
     it->second.open = true;
     if (++depth_ > 256)
-      throw CompileError("SPIR-V: calls are nested deeper than 256");
+      throw spirv::CompileError("SPIR-V: calls are nested deeper than 256");
     Info sum;
     for (llvm::Instruction& i : llvm::instructions(f)) {
       ++sum.size;
@@ -71,22 +71,22 @@ public:
         sum.uses_markers |= callee.uses_markers;
       }
       if (sum.size > kMaxInlinedInstructions)
-        throw CompileError("SPIR-V: more than " + std::to_string(kMaxInlinedInstructions) +
-                           " instructions after inlining");
+        throw spirv::CompileError("SPIR-V: more than " + std::to_string(kMaxInlinedInstructions) +
+                                  " instructions after inlining");
     }
     --depth_;
     return info_[&f] = sum;
   }
 
 private:
-  const Markers& markers_;
+  const spirv::Markers& markers_;
   std::map<llvm::Function*, Info> info_;
   unsigned depth_ = 0;
 };
 
 CompileResult compileModule(std::span<const uint32_t> words, const CompileOptions& options) {
   CompileResult result;
-  SpirvModule source = parseSpirv(words);
+  spirv::SpirvModule source = spirv::parseSpirv(words);
   if (!source.validation.empty())
     result.log = "warning: not valid SPIR-V by SPIRV-Tools: " + source.validation + "\n";
 
@@ -99,24 +99,24 @@ CompileResult compileModule(std::span<const uint32_t> words, const CompileOption
   module.setDataLayout(target->createDataLayout());
   module.setPICLevel(llvm::PICLevel::BigPIC);
 
-  Markers markers(module);
-  Reader reader(source, module, markers, options.spec_constants);
+  spirv::Markers markers(module);
+  spirv::Reader reader(source, module, markers, options.spec_constants);
   reader.read();
   checkIr(module, "reading SPIR-V");
 
   CallGraphSizes sizes(markers);
   std::set<llvm::Function*> kernel_functions;
   uint64_t total = 0;
-  for (KernelSource& k : reader.kernels) {
+  for (spirv::KernelSource& k : reader.kernels) {
     total += sizes.visit(*k.function).size;
     k.function->setLinkage(llvm::GlobalValue::ExternalLinkage);
     kernel_functions.insert(k.function);
   }
   if (total > 4 * kMaxInlinedInstructions)
-    throw CompileError("SPIR-V: more than " + std::to_string(4 * kMaxInlinedInstructions) +
-                       " instructions after inlining");
-  std::vector<ExportedFunction> functions;
-  for (const ExportedFunction& f : reader.exported_functions) {
+    throw spirv::CompileError("SPIR-V: more than " + std::to_string(4 * kMaxInlinedInstructions) +
+                              " instructions after inlining");
+  std::vector<spirv::ExportedFunction> functions;
+  for (const spirv::ExportedFunction& f : reader.exported_functions) {
     // Outside of a kernel there is no work-item: such a function has no address.
     if (sizes.visit(*f.function).uses_markers)
       continue;
@@ -154,7 +154,7 @@ CompileResult compileModule(std::span<const uint32_t> words, const CompileOption
   useMaxInstructions(module);
   std::vector<char> object = emitObject(module, *target);
   if (!diagnostics.empty())
-    throw CompileError("LLVM: " + diagnostics);
+    throw spirv::CompileError("LLVM: " + diagnostics);
   c.elf = linkSharedObject(object);
 
   c.isa = options.isa;

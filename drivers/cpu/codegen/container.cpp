@@ -92,13 +92,13 @@ std::vector<std::byte> writeContainer(const Container& c) {
   Writer body;
   body.string(c.build_flags);
   body.number<int32_t>(c.opt_level);
-  body.list(c.spec_constants, [&](const SpecConstant& s) {
+  body.list(c.spec_constants, [&](const spirv::SpecConstant& s) {
     body.number(s.id);
     body.bytes(s.value.data(), s.value.size());
   });
-  body.list(c.kernels, [&](const KernelInfo& k) {
+  body.list(c.kernels, [&](const spirv::KernelInfo& k) {
     body.string(k.name);
-    body.list(k.args, [&](const ArgInfo& a) {
+    body.list(k.args, [&](const spirv::ArgInfo& a) {
       body.number(static_cast<uint8_t>(a.kind));
       body.number(a.size);
       body.number(a.alignment);
@@ -167,21 +167,21 @@ bool readContainer(std::span<const std::byte> bytes, Container& c, std::string& 
   c.build_flags = r.string();
   c.opt_level = r.number<int32_t>();
   r.list(c.spec_constants, [&] {
-    SpecConstant s;
+    spirv::SpecConstant s;
     s.id = r.number<uint32_t>();
     auto b = r.bytes();
     s.value.assign(b.begin(), b.end());
     return s;
   });
   r.list(c.kernels, [&] {
-    KernelInfo k;
+    spirv::KernelInfo k;
     k.name = r.string();
     r.list(k.args, [&] {
-      ArgInfo a;
+      spirv::ArgInfo a;
       uint8_t kind = r.number<uint8_t>();
-      if (kind > static_cast<uint8_t>(ArgKind::sampler))
+      if (kind > static_cast<uint8_t>(spirv::ArgKind::sampler))
         r.ok = false;
-      a.kind = static_cast<ArgKind>(kind);
+      a.kind = static_cast<spirv::ArgKind>(kind);
       a.size = r.number<uint32_t>();
       a.alignment = r.number<uint32_t>();
       return a;

@@ -16,10 +16,10 @@ struct Container {
   IsaLevel isa = IsaLevel::x86_64_v3;
   std::string build_flags;
   int opt_level = 3;
-  std::vector<SpecConstant> spec_constants;
-  std::vector<KernelInfo> kernels;     // code: symbol kernelSymbol(i)
-  std::vector<GlobalInfo> globals;     // globalSymbol(i)
-  std::vector<std::string> functions;  // functionSymbol(i)
+  std::vector<spirv::SpecConstant> spec_constants;
+  std::vector<spirv::KernelInfo> kernels;  // code: symbol kernelSymbol(i)
+  std::vector<GlobalInfo> globals;         // globalSymbol(i)
+  std::vector<std::string> functions;      // functionSymbol(i)
   std::vector<std::string> imports;
   std::vector<uint32_t> spirv;
   std::vector<std::byte> elf;

@@ -23,7 +23,7 @@ class MemoryFile {
 public:
   explicit MemoryFile(const char* name) : fd_(memfd_create(name, MFD_CLOEXEC)) {
     if (fd_ < 0)
-      throw CompileError(std::string("memfd_create failed: ") + strerror(errno));
+      throw spirv::CompileError(std::string("memfd_create failed: ") + strerror(errno));
   }
   ~MemoryFile() { close(fd_); }
   MemoryFile(const MemoryFile&) = delete;
@@ -34,7 +34,7 @@ public:
       if (k < 0 && errno == EINTR)
         continue;
       if (k <= 0)
-        throw CompileError(std::string("writing to memory failed: ") + strerror(errno));
+        throw spirv::CompileError(std::string("writing to memory failed: ") + strerror(errno));
       data += k;
       n -= k;
     }
@@ -58,7 +58,7 @@ public:
         return;
       }
     }
-    throw CompileError("no folder for the linker's output: neither /dev/shm, $TMPDIR nor /tmp can be written");
+    throw spirv::CompileError("no folder for the linker's output: neither /dev/shm, $TMPDIR nor /tmp can be written");
   }
   ~OutputFile() {
     unlink(path_.c_str());
@@ -72,7 +72,7 @@ public:
     f.seekg(0);
     f.read(reinterpret_cast<char*>(out.data()), out.size());
     if (!f || out.empty())
-      throw CompileError("the linker's output " + path() + " cannot be read");
+      throw spirv::CompileError("the linker's output " + path() + " cannot be read");
     return out;
   }
 
@@ -145,11 +145,11 @@ std::vector<std::byte> linkSharedObject(const std::vector<char>& object) {
     std::lock_guard lock(mutex);
     static bool broken = false;
     if (broken)
-      throw CompileError("lld stopped in an earlier link of this process and cannot run again");
+      throw spirv::CompileError("lld stopped in an earlier link of this process and cannot run again");
     lld::Result r = lld::lldMain(argv, llvm::nulls(), errors, {{lld::Gnu, &lld::elf::link}});
     broken = !r.canRunAgain;
     if (r.retCode != 0)
-      throw CompileError("linking the kernels failed: " + text);
+      throw spirv::CompileError("linking the kernels failed: " + text);
   }
   return out.read();
 }

@@ -85,7 +85,7 @@ public:
     return true;
   }
 
-  const std::vector<KernelInfo>& kernels() const override { return container_.kernels; }
+  const std::vector<spirv::KernelInfo>& kernels() const override { return container_.kernels; }
   WorkGroupFn entry(size_t i) const override {
     return i < entries_.size() ? reinterpret_cast<WorkGroupFn>(entries_[i]) : nullptr;
   }

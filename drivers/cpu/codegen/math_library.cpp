@@ -26,7 +26,7 @@ void linkMathLibrary(llvm::Module& module, IsaLevel isa) {
       llvm::StringRef(reinterpret_cast<const char*>(kBitcode), sizeof kBitcode), "math", false);
   auto library = llvm::getOwningLazyBitcodeModule(std::move(buffer), module.getContext());
   if (!library)
-    throw CompileError("the math library cannot be read: " + llvm::toString(library.takeError()));
+    throw spirv::CompileError("the math library cannot be read: " + llvm::toString(library.takeError()));
   if (isa >= IsaLevel::avx512)
     for (std::string& name : needed) {
       std::string wide = name + "_avx512";
@@ -38,11 +38,11 @@ void linkMathLibrary(llvm::Module& module, IsaLevel isa) {
   (*library)->setDataLayout(module.getDataLayout());
   (*library)->setTargetTriple(module.getTargetTriple());
   if (llvm::Linker::linkModules(module, std::move(*library), llvm::Linker::LinkOnlyNeeded))
-    throw CompileError("the math library cannot be linked");
+    throw spirv::CompileError("the math library cannot be linked");
   for (const std::string& name : needed) {
     llvm::Function* f = module.getFunction(name);
     if (!f || f->isDeclaration())
-      throw CompileError("the math library has no " + name);
+      throw spirv::CompileError("the math library has no " + name);
     f->setLinkage(llvm::GlobalValue::InternalLinkage);
   }
 }

@@ -70,7 +70,7 @@ private:
 
 class RegionFormer {
 public:
-  RegionFormer(llvm::Function& kernel, const Markers& markers)
+  RegionFormer(llvm::Function& kernel, const spirv::Markers& markers)
       : kernel_(kernel), markers_(markers), layout_(kernel.getDataLayout()), builder_(kernel.getContext()) {}
 
   RegionPlan run() {
@@ -218,8 +218,8 @@ private:
           r.exits.push_back(Region::kReturn);
       }
       if (cloned > kMaxClonedInstructions)
-        throw CompileError("kernel's control flow around barriers is too large: more than " +
-                           std::to_string(kMaxClonedInstructions) + " instructions after splitting");
+        throw spirv::CompileError("kernel's control flow around barriers is too large: more than " +
+                                  std::to_string(kMaxClonedInstructions) + " instructions after splitting");
       plan_.regions.push_back(std::move(r));
     };
     add(&kernel_.getEntryBlock());
@@ -302,7 +302,7 @@ private:
   }
 
   llvm::Function& kernel_;
-  const Markers& markers_;
+  const spirv::Markers& markers_;
   const llvm::DataLayout& layout_;
   llvm::IRBuilder<> builder_;
   RegionPlan plan_;
@@ -326,6 +326,8 @@ void storeSlot(llvm::IRBuilder<>& b, llvm::Value* value, llvm::Value* address) {
   b.CreateStore(value, address);
 }
 
-RegionPlan formRegions(llvm::Function& kernel, const Markers& markers) { return RegionFormer(kernel, markers).run(); }
+RegionPlan formRegions(llvm::Function& kernel, const spirv::Markers& markers) {
+  return RegionFormer(kernel, markers).run();
+}
 
 }  // namespace zefuse::cpu

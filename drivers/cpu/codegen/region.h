@@ -20,7 +20,7 @@ struct Slot {
 };
 
 struct SyncPoint {
-  Sync sync;
+  spirv::Sync sync;
   llvm::BasicBlock* before;  // ends with a branch to `after`
   llvm::BasicBlock* after;
   int input = -1, index = -1, addend = -1, output = -1;  // slots; -1: none
@@ -41,7 +41,7 @@ struct RegionPlan {
 };
 
 // Rewrites `kernel` (everything inlined). Throws CompileError when the regions grow beyond reason.
-RegionPlan formRegions(llvm::Function& kernel, const Markers& markers);
+RegionPlan formRegions(llvm::Function& kernel, const spirv::Markers& markers);
 
 // Storage of a slot's value: booleans become bytes.
 llvm::Type* slotStorage(llvm::Type* type);

@@ -17,6 +17,9 @@ namespace {
 
 using llvm::BasicBlock;
 using llvm::Value;
+using spirv::Query;
+using spirv::Scope;
+using spirv::SyncKind;
 
 constexpr uint64_t kGroupRounding = 128;  // keeps every slot aligned for the widest vector
 
@@ -28,7 +31,8 @@ constexpr uint64_t kWorkDimAt = offsetof(LaunchContext, work_dim);
 
 class WorkGroupBuilder {
 public:
-  WorkGroupBuilder(KernelSource& kernel, Markers& markers, const std::map<uint32_t, LocalVariable>& locals)
+  WorkGroupBuilder(spirv::KernelSource& kernel, spirv::Markers& markers,
+                   const std::map<uint32_t, spirv::LocalVariable>& locals)
       : kernel_(kernel), source_(*kernel.function), module_(*source_.getParent()), context_(module_.getContext()),
         markers_(markers), locals_(locals), b_(context_) {}
 
@@ -64,13 +68,14 @@ private:
     used.erase(std::unique(used.begin(), used.end()), used.end());
     uint64_t at = 0;
     for (uint32_t id : used) {
-      const LocalVariable& v = locals_.at(id);
+      const spirv::LocalVariable& v = locals_.at(id);
       at = llvm::alignTo(at, std::min<uint64_t>(v.alignment, 64));
       local_offsets_[id] = at;
       at += v.size;
     }
     if (at > 1u << 30)
-      throw CompileError("kernel " + kernel_.info.name + " needs " + std::to_string(at) + " bytes of local memory");
+      throw spirv::CompileError("kernel " + kernel_.info.name + " needs " + std::to_string(at) +
+                                " bytes of local memory");
     kernel_.info.local_bytes = at;
   }
 
@@ -147,9 +152,9 @@ private:
     if (needs_id_arrays_)
       per_item += 12;
     if (per_item * kMaxGroupSize > kMaxContextBytes)
-      throw CompileError("kernel " + kernel_.info.name + " keeps " + std::to_string(per_item) +
-                         " bytes per work-item across barriers; the limit is " +
-                         std::to_string(kMaxContextBytes / kMaxGroupSize));
+      throw spirv::CompileError("kernel " + kernel_.info.name + " keeps " + std::to_string(per_item) +
+                                " bytes per work-item across barriers; the limit is " +
+                                std::to_string(kMaxContextBytes / kMaxGroupSize));
     kernel_.info.private_bytes = per_item;
     if (per_item == 0)
       return;
@@ -181,8 +186,8 @@ private:
         bytes += a->getDataLayout().getTypeAllocSize(a->getAllocatedType());
       }
     if (bytes > 512 << 10)
-      throw CompileError("kernel " + kernel_.info.name + " needs " + std::to_string(bytes) +
-                         " bytes of private memory; the limit is 524288");
+      throw spirv::CompileError("kernel " + kernel_.info.name + " needs " + std::to_string(bytes) +
+                                " bytes of private memory; the limit is 524288");
     kernel_.info.private_bytes = bytes;
   }
 
@@ -505,7 +510,7 @@ private:
     std::vector<Value*> args;
     for (unsigned i = 0; i < kernel_.info.args.size(); ++i) {
       Value* address = b_.CreateLoad(ptr, b_.CreateConstInBoundsGEP1_64(ptr, thunk->getArg(0), i));
-      args.push_back(kernel_.info.args[i].kind == ArgKind::by_value_struct
+      args.push_back(kernel_.info.args[i].kind == spirv::ArgKind::by_value_struct
                          ? address
                          : b_.CreateAlignedLoad(body_->getArg(i)->getType(), address, llvm::Align(1)));
     }
@@ -515,12 +520,12 @@ private:
     return thunk;
   }
 
-  KernelSource& kernel_;
+  spirv::KernelSource& kernel_;
   llvm::Function& source_;
   llvm::Module& module_;
   llvm::LLVMContext& context_;
-  Markers& markers_;
-  const std::map<uint32_t, LocalVariable>& locals_;
+  spirv::Markers& markers_;
+  const std::map<uint32_t, spirv::LocalVariable>& locals_;
   llvm::IRBuilder<> b_;
   RegionPlan plan_;
   uint32_t subgroup_width_ = 0;
@@ -540,8 +545,8 @@ private:
 
 }  // namespace
 
-llvm::Function* buildWorkGroup(KernelSource& kernel, Markers& markers, const std::map<uint32_t, LocalVariable>& locals,
-                               const std::string& entry) {
+llvm::Function* buildWorkGroup(spirv::KernelSource& kernel, spirv::Markers& markers,
+                               const std::map<uint32_t, spirv::LocalVariable>& locals, const std::string& entry) {
   return WorkGroupBuilder(kernel, markers, locals).run(entry);
 }
 

@@ -20,7 +20,7 @@ constexpr uint64_t kMaxContextBytes = 64 << 20;  // private memory of a work-gro
 inline constexpr const char* kRuntimeSymbol = "zf_runtime";
 
 // Creates `entry` (WorkGroupFn) and completes kernel.info. kernel.function is consumed.
-llvm::Function* buildWorkGroup(KernelSource& kernel, Markers& markers, const std::map<uint32_t, LocalVariable>& locals,
-                               const std::string& entry);
+llvm::Function* buildWorkGroup(spirv::KernelSource& kernel, spirv::Markers& markers,
+                               const std::map<uint32_t, spirv::LocalVariable>& locals, const std::string& entry);
 
 }  // namespace zefuse::cpu

@@ -37,7 +37,7 @@ TEST(Native, SwappedEndianness) {
 TEST(Native, SameInputSameBytes) { EXPECT_EQ(compile("barrier").native, compile("barrier").native); }
 
 TEST(Native, SpecializationConstants) {
-  auto run = [](std::vector<SpecConstant> constants) {
+  auto run = [](std::vector<spirv::SpecConstant> constants) {
     Program p(loadSpirv("spec_constants"), {.spec_constants = std::move(constants)});
     std::vector<unsigned> out(1);
     if (p.ok())
@@ -120,15 +120,15 @@ TEST(Native, KernelTables) {
   ASSERT_TRUE(m) << log;
   EXPECT_EQ(m->buildFlags(), "-ze-opt-level=O3 -cl-foo");
   ASSERT_EQ(m->kernels().size(), 4u);
-  const KernelInfo& k = m->kernels()[1];
+  const spirv::KernelInfo& k = m->kernels()[1];
   EXPECT_EQ(k.name, "reduce");
   ASSERT_EQ(k.args.size(), 4u);
-  EXPECT_EQ(k.args[0].kind, ArgKind::global_pointer);
-  EXPECT_EQ(k.args[2].kind, ArgKind::local_pointer);
-  EXPECT_EQ(k.args[3].kind, ArgKind::scalar);
+  EXPECT_EQ(k.args[0].kind, spirv::ArgKind::global_pointer);
+  EXPECT_EQ(k.args[2].kind, spirv::ArgKind::local_pointer);
+  EXPECT_EQ(k.args[3].kind, spirv::ArgKind::scalar);
   EXPECT_EQ(k.args[3].size, 4u);
-  const KernelInfo& s = m->kernels()[2];
-  EXPECT_EQ(s.args[1].kind, ArgKind::by_value_struct);
+  const spirv::KernelInfo& s = m->kernels()[2];
+  EXPECT_EQ(s.args[1].kind, spirv::ArgKind::by_value_struct);
   EXPECT_EQ(s.args[1].size, 24u);
   EXPECT_EQ(s.args[1].alignment, 8u);
   EXPECT_EQ(m->entry(99), nullptr);

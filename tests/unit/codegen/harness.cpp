@@ -42,8 +42,8 @@ size_t Program::find(const std::string& kernel) const {
   return ~size_t{0};
 }
 
-const KernelInfo& Program::info(const std::string& kernel) const {
-  static const KernelInfo none;
+const spirv::KernelInfo& Program::info(const std::string& kernel) const {
+  static const spirv::KernelInfo none;
   size_t i = find(kernel);
   EXPECT_NE(i, ~size_t{0}) << kernel;
   return i == ~size_t{0} ? none : module_->kernels()[i];
@@ -52,7 +52,7 @@ const KernelInfo& Program::info(const std::string& kernel) const {
 void Program::run(const std::string& kernel, Size3 groups, Size3 local, std::vector<Arg> args, Size3 offset) {
   size_t index = find(kernel);
   ASSERT_NE(index, ~size_t{0}) << kernel;
-  const KernelInfo& k = module_->kernels()[index];
+  const spirv::KernelInfo& k = module_->kernels()[index];
   ASSERT_EQ(k.args.size(), args.size()) << kernel;
   auto aligned = [](size_t bytes) {
     void* p = std::aligned_alloc(64, (bytes + 64) & ~size_t{63});
@@ -64,7 +64,7 @@ void Program::run(const std::string& kernel, Size3 groups, Size3 local, std::vec
   std::vector<void*> local_pointers(args.size());
   std::vector<const void*> pointers;
   for (size_t i = 0; i < args.size(); ++i) {
-    if (k.args[i].kind == ArgKind::local_pointer) {
+    if (k.args[i].kind == spirv::ArgKind::local_pointer) {
       carved.push_back(aligned(args[i].local_bytes));
       local_pointers[i] = carved.back().get();
       pointers.push_back(&local_pointers[i]);

@@ -38,7 +38,7 @@ public:
   // Fails the current test when it does not build. The code takes the road through the container's bytes.
   Program(const std::vector<uint32_t>& spirv, CompileOptions options = {});
   void run(const std::string& kernel, Size3 groups, Size3 local, std::vector<Arg> args, Size3 offset = {0, 0, 0});
-  const KernelInfo& info(const std::string& kernel) const;
+  const spirv::KernelInfo& info(const std::string& kernel) const;
   LoadedModule* module() { return module_.get(); }
   bool ok() const { return module_ != nullptr; }
 

@@ -27,7 +27,7 @@ TEST(Expr, EvaluatesEveryOperatorAsPythonDoes) {
   for (const Case& c : cases) {
     test::PlanBuilder b;
     const uint32_t e = b.op(c.op, b.constant(c.lhs), b.constant(c.rhs));
-    const ExprValues values(b.plan.exprs, {});
+    const plan::ExprValues values(b.plan.exprs, {});
     ASSERT_TRUE(values.valid(e));
     EXPECT_EQ(values[e], c.expected) << plan::EnumNameExprOp(c.op) << " " << c.lhs << ", " << c.rhs;
   }
@@ -38,7 +38,7 @@ TEST(Expr, ReadsSymbols) {
   const uint32_t s = b.expr(ExprOp::symbol, 1);
   const uint32_t e = b.op(ExprOp::mul, s, b.constant(3));
   const int64_t symbols[] = {100, 7};
-  EXPECT_EQ(ExprValues(b.plan.exprs, symbols)[e], 21);
+  EXPECT_EQ(plan::ExprValues(b.plan.exprs, symbols)[e], 21);
 }
 
 TEST(Expr, OverflowAndDivisionByZeroHaveNoValueAndSpread) {
@@ -50,7 +50,7 @@ TEST(Expr, OverflowAndDivisionByZeroHaveNoValueAndSpread) {
                           b.op(ExprOp::mod, one, zero),      b.op(ExprOp::floordiv, low, minus),
                           b.op(ExprOp::mod, low, minus)};
   const uint32_t user = b.op(ExprOp::min, bad[0], one), fine = b.op(ExprOp::add, one, one);
-  const ExprValues values(b.plan.exprs, {});
+  const plan::ExprValues values(b.plan.exprs, {});
   for (uint32_t e : bad)
     EXPECT_FALSE(values.valid(e)) << e;
   EXPECT_FALSE(values.valid(user));
@@ -82,7 +82,7 @@ TEST(Expr, ComputesRealNumbersAsPythonDoes) {
       {unary(ExprOp::bits, third), std::bit_cast<int64_t>(10.0 / 3)},
       {b.op(ExprOp::pow, b.constant(-3), b.constant(3)), -27},
       {b.op(ExprOp::pow, b.constant(7), b.constant(0)), 1}};
-  const ExprValues values(b.plan.exprs, {});
+  const plan::ExprValues values(b.plan.exprs, {});
   for (auto [e, expected] : integers) {
     ASSERT_TRUE(values.valid(e)) << e;
     EXPECT_EQ(values[e], expected) << plan::EnumNameExprOp(b.plan.exprs[e].op()) << " " << e;
@@ -104,7 +104,7 @@ TEST(Expr, RealNumbersThatPythonRefusesHaveNoValue) {
                           unary(ExprOp::trunc, real(std::numeric_limits<double>::quiet_NaN())),
                           b.op(ExprOp::pow, b.constant(2), b.constant(-1)),
                           b.op(ExprOp::pow, b.constant(2), b.constant(63))};
-  const ExprValues values(b.plan.exprs, {});
+  const plan::ExprValues values(b.plan.exprs, {});
   for (uint32_t e : bad)
     EXPECT_FALSE(values.valid(e)) << plan::EnumNameExprOp(b.plan.exprs[e].op()) << " " << e;
 }

@@ -190,7 +190,7 @@ Result<std::vector<Tensor>> call(Model& model, int64_t rows) {
       if (tensor.sizes[d] > 4096 || (elements *= tensor.sizes[d]) > 100000)
         return Status{Code::out_of_memory, "the test refuses so much memory"};
     }
-    tensor.bytes.resize(std::max<size_t>(size_t(elements) * executor::elementSize(tensor.dtype), 1));
+    tensor.bytes.resize(std::max<size_t>(size_t(elements) * plan::elementSize(tensor.dtype), 1));
     given.push_back(tensor.input().tensor);
   }
   return model.call(given);

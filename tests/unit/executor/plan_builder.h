@@ -100,7 +100,7 @@ struct PlanBuilder {
     return v;
   }
   uint32_t arenaTensor(plan::DType dtype, std::vector<uint32_t> sizes, uint32_t first, uint32_t last) {
-    uint32_t bytes = constant(int64_t(executor::elementSize(dtype)));
+    uint32_t bytes = constant(int64_t(plan::elementSize(dtype)));
     for (uint32_t size : sizes)
       bytes = op(plan::ExprOp::mul, bytes, size);
     auto strides = contiguous(sizes);

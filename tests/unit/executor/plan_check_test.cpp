@@ -25,7 +25,7 @@ PlanBuilder valid() {
 }
 
 TEST(PlanCheck, AcceptsAPlan) {
-  const auto program = loadProgram(valid().finish());
+  const auto program = plan::loadProgram(valid().finish());
   ASSERT_TRUE(program.ok()) << program.status().toString();
   EXPECT_EQ(program->output_buffers.size(), 1u);
 }
@@ -60,7 +60,7 @@ TEST(PlanCheck, PartsThatAreReferredToAgainAndAgainAreRefused) {
   const auto start = std::chrono::steady_clock::now();
   for (bool strings : {false, true})
     for (size_t count : {1000, 200000}) {  // at most 2 MB, for 160 GB
-      const auto program = loadProgram(shared(count, strings));
+      const auto program = plan::loadProgram(shared(count, strings));
       ASSERT_EQ(program.status().code(), Code::damaged);
       EXPECT_NE(program.status().message().find("more than four times its size"), std::string::npos)
           << program.status().message();
@@ -81,7 +81,7 @@ TEST(PlanCheck, AStepOfManyArgumentsIsCheckedQuickly) {
   b.step(std::move(launch));
   const std::vector<std::byte> bytes = b.finish();
   const auto start = std::chrono::steady_clock::now();
-  const auto program = loadProgram(bytes);
+  const auto program = plan::loadProgram(bytes);
   ASSERT_TRUE(program.ok()) << program.status().toString();
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(10));
 }
@@ -89,9 +89,9 @@ TEST(PlanCheck, AStepOfManyArgumentsIsCheckedQuickly) {
 TEST(PlanCheck, AWrittenInputHasOneBuffer) {
   PlanBuilder b = valid();
   b.plan.inputs[0]->written = true;
-  ASSERT_TRUE(loadProgram(b.finish()).ok());
+  ASSERT_TRUE(plan::loadProgram(b.finish()).ok());
   b.buffer(plan::Storage::input, 0);
-  const auto program = loadProgram(b.finish());
+  const auto program = plan::loadProgram(b.finish());
   ASSERT_FALSE(program.ok());
   EXPECT_NE(program.status().message().find("has two buffers"), std::string::npos) << program.status().message();
 }
@@ -106,7 +106,7 @@ class PlanDamage : public testing::TestWithParam<Damage> {};
 TEST_P(PlanDamage, IsNamed) {
   PlanBuilder b = valid();
   GetParam().apply(b.plan);
-  const auto program = loadProgram(b.finish());
+  const auto program = plan::loadProgram(b.finish());
   ASSERT_FALSE(program.ok());
   EXPECT_EQ(program.status().code(), Code::damaged);
   EXPECT_NE(program.status().message().find(GetParam().expected), std::string::npos) << program.status().message();
@@ -114,8 +114,8 @@ TEST_P(PlanDamage, IsNamed) {
 
 TEST(PlanVersion, ANewerOneIsRefusedByName) {
   PlanBuilder b = valid();
-  b.plan.version = plan_version + 1;
-  const auto program = loadProgram(b.finish());
+  b.plan.version = plan::plan_version + 1;
+  const auto program = plan::loadProgram(b.finish());
   ASSERT_FALSE(program.ok());
   EXPECT_EQ(program.status().code(), Code::unsupported);
   EXPECT_NE(program.status().message().find("newer than this runtime"), std::string::npos);
@@ -158,8 +158,8 @@ const Damage damages[] = {
     {"input 0 'x' refers to expression", [](auto& p) { p.inputs[0]->sizes[0] = 1000; }},
     {"dimensions; at most",
      [](auto& p) {
-       p.values[0]->sizes.assign(executor::max_rank + 1, 0);
-       p.values[0]->strides.assign(executor::max_rank + 1, 0);
+       p.values[0]->sizes.assign(plan::max_rank + 1, 0);
+       p.values[0]->strides.assign(plan::max_rank + 1, 0);
      }},
     {"no tensor input", [](auto& p) { p.buffers[0]->index = 5; }},
     {"lives from step", [](auto& p) { p.buffers[1]->last_step = 99; }},
@@ -259,7 +259,7 @@ TEST(PlanCheck, LaunchFieldsAreChecked) {
   for (const Case& c : cases) {
     PlanBuilder b = valid();
     c.apply(*launchOf(b));
-    const auto program = loadProgram(b.finish());
+    const auto program = plan::loadProgram(b.finish());
     EXPECT_EQ(program.ok(), !*c.expected) << c.expected;
     if (!program.ok()) {
       EXPECT_NE(program.status().message().find(c.expected), std::string::npos) << program.status().message();
@@ -270,11 +270,11 @@ TEST(PlanCheck, LaunchFieldsAreChecked) {
 TEST(PlanCheck, RefusesWhatIsNoPlan) {
   for (size_t size : {size_t(0), size_t(3), size_t(64), size_t(4096)}) {
     const std::vector<std::byte> bytes(size);
-    EXPECT_EQ(loadProgram(bytes).status().code(), Code::damaged);
+    EXPECT_EQ(plan::loadProgram(bytes).status().code(), Code::damaged);
   }
   std::vector<std::byte> bytes = valid().finish();
   for (size_t size = 0; size < bytes.size(); ++size)  // cut short anywhere
-    EXPECT_FALSE(loadProgram(std::vector<std::byte>(bytes.begin(), bytes.begin() + ptrdiff_t(size))).ok());
+    EXPECT_FALSE(plan::loadProgram(std::vector<std::byte>(bytes.begin(), bytes.begin() + ptrdiff_t(size))).ok());
 }
 
 }  // namespace

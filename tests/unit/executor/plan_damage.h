@@ -58,7 +58,7 @@ struct Inputs {
           break;
         }
       }
-      tensor.bytes.resize(size_t(elements) * executor::elementSize(tensor.dtype));
+      tensor.bytes.resize(size_t(elements) * plan::elementSize(tensor.dtype));
       calls.push_back(tensor.input());
       if (elements == 0)
         calls.back().tensor.data = nullptr;
