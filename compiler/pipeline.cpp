@@ -40,8 +40,8 @@ llvm::json::Array notJoined(func::FuncOp graph) {
   llvm::json::Array pairs;
   llvm::DenseMap<int64_t, int64_t> launch;
   for (auto [number, kernel] : llvm::enumerate(graph.getOps<KernelOp>()))
-    if (auto groups = kernel->getAttrOfType<DenseI64ArrayAttr>("zefuse.groups"))
-      for (int64_t group : groups.asArrayRef())
+    if (auto groups = kernel.getGroups())
+      for (int64_t group : *groups)
         launch[group] = static_cast<int64_t>(number);
   for (Attribute entry : notJoinedOf(graph)) {
     auto refusal = cast<DictionaryAttr>(entry);

@@ -1,11 +1,13 @@
 #include "lowering/lower.h"
 
+#include "lowering/passes.h"
 #include "lowering/schedule/products/products.h"
 #include "lowering/schedule/schedule.h"
 #include "lowering/spirv/emit.h"
 #include "lowering/spirv/emitter_client.h"
 #include "lowering/spirv/validate.h"
 #include "mlir/IR/Verifier.h"
+#include "mlir/Pass/PassManager.h"
 #include "llvm/IR/LLVMContext.h"
 #include "llvm/IR/Module.h"
 #include "llvm/Support/raw_ostream.h"
@@ -36,7 +38,10 @@ static FailureOr<LoweredKernel> emitKernel(Operation* op, ScheduledKernel schedu
     dump("scheduled.mlir", print(module));
   if (failed(verify(module)))
     return fail("the schedule is invalid; this is a bug of the lowering");
-  if (failed(convertToLLVMDialect(module, scheduled.launch.name)))
+  PassManager passes(module.getContext(), module->getName().getStringRef());
+  passes.addPass(createConvertToLLVM());
+  passes.enableVerifier(false);  // translateToLLVM's result is verified
+  if (failed(passes.run(module)))
     return fail("the scheduled function does not convert to the LLVM dialect");
   llvm::LLVMContext context;
   std::unique_ptr<llvm::Module> llvm_module = translateToLLVM(module, context);

@@ -129,16 +129,17 @@ private:
       llvm::append_range(input_layouts, all.take_front(kernel.getInputs().size()));
       llvm::append_range(layouts, all.drop_front(kernel.getInputs().size()));
       locations.push_back(kernel.getLoc());
-      if (auto mine = kernel->getAttrOfType<DenseI64ArrayAttr>("zefuse.groups"))
-        llvm::append_range(groups, mine.asArrayRef());
+      if (auto mine = kernel.getGroups())
+        llvm::append_range(groups, *mine);
       sizes.push_back(cast<RankedTensorType>(kernel.getResult(0).getType()).hasStaticShape()
                           ? cast<RankedTensorType>(kernel.getResult(0).getType()).getNumElements()
                           : 0);
     }
     input_layouts.append(layouts);
     auto batch = KernelOp::create(builder, builder.getFusedLoc(locations), types, inputs, last.getName(),
-                                  builder.getArrayAttr(input_layouts), kernels.size(), DenseI64ArrayAttr());
-    batch->setAttr("zefuse.groups", builder.getDenseI64ArrayAttr(groups));
+                                  builder.getArrayAttr(input_layouts), kernels.size());
+    if (!groups.empty())
+      batch.setGroups(groups);
     // Of one shape, the body may as well know it.
     if (flat && !llvm::all_of(kernels, [&](KernelOp kernel) {
           return kernel.getOperandTypes() == last.getOperandTypes() && kernel.getLayouts() == last.getLayouts();
@@ -164,7 +165,7 @@ private:
       return "";
     OpBuilder builder(kernel);
     auto probe = KernelOp::create(builder, kernel.getLoc(), kernel.getResultTypes(), kernel.getInputs(),
-                                  kernel.getName(), kernel.getLayouts(), 1, DenseI64ArrayAttr());
+                                  kernel.getName(), kernel.getLayouts());
     flatten(kernel, probe.getBody());
     std::string text = bodyText(probe);
     probe.erase();

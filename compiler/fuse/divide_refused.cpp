@@ -22,8 +22,8 @@ public:
       : graph_(graph), builder_(graph.getContext()), num_symbols_(graphSymbolsOf(graph)) {
     llvm::append_range(refusals_, notJoinedOf(graph));
     for (auto kernel : graph.getOps<KernelOp>())
-      if (auto groups = kernel->getAttrOfType<DenseI64ArrayAttr>("zefuse.groups"))
-        for (int64_t group : groups.asArrayRef())
+      if (auto groups = kernel.getGroups())
+        for (int64_t group : *groups)
           next_group_ = std::max(next_group_, group + 1);
   }
 
@@ -56,8 +56,8 @@ private:
       layout_of[value] = layout;
     }
     llvm::erase_if(compute, [](Operation* op) { return op->use_empty() && (op->erase(), true); });
-    auto groups = kernel->getAttrOfType<DenseI64ArrayAttr>("zefuse.groups");
-    int64_t group = groups ? groups[0] : next_group_++;
+    auto groups = kernel.getGroups();
+    int64_t group = groups ? groups->front() : next_group_++;
     kernel.erase();
     for (auto [number, op] : llvm::enumerate(compute)) {
       KernelOp piece = outline(op, num_symbols_);
@@ -76,7 +76,7 @@ private:
       piece.setLayoutsAttr(builder_.getArrayAttr(of_piece));
       // The last piece is the one that others know by the old number.
       int64_t next = number + 1 == compute.size() ? group : next_group_++;
-      piece->setAttr("zefuse.groups", builder_.getDenseI64ArrayAttr({next}));
+      piece.setGroups({next});
       if (number > 0)
         refusals_.push_back(builder_.getDictionaryAttr(
             {builder_.getNamedAttr("first", builder_.getI64IntegerAttr(last_group_)),

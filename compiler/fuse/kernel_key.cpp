@@ -25,7 +25,7 @@ std::string kernelKey(KernelOp kernel) {
   llvm::raw_string_ostream stream(key);
   stream << kernel.getName() << " " << kernel.getLayouts() << " " << kernel.getOperandTypes() << " -> "
          << kernel.getResultTypes() << " x " << kernel.getBatch() << " " << kernel.getBatchSizesAttr() << " "
-         << kernel->getAttr("zefuse.in_place") << " " << kernel->getAttr("zefuse.parts") << "\n"
+         << kernel.getInPlaceAttr() << " " << kernel.getPartsAttr() << "\n"
          << bodyText(kernel);
   return key;
 }

@@ -329,8 +329,7 @@ LogicalResult fuseKernels(func::FuncOp graph, bool merge) {
     graph->setAttr("zefuse.not_joined", builder.getArrayAttr(refusals));
   }
   for (auto [number, group] : llvm::enumerate(groups))
-    outline(group, num_symbols)
-        ->setAttr("zefuse.groups", DenseI64ArrayAttr::get(graph.getContext(), {int64_t(number)}));
+    outline(group, num_symbols).setGroups({int64_t(number)});
   // Kernels stand where their last operation stood, so a reader of an earlier one may now come first.
   if (!sortKeepingOrder(block))
     return graph.emitError("internal: kernels wait for each other in a circle");

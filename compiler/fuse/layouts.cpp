@@ -54,21 +54,23 @@ public:
     for (Operation& op : block)
       ops.push_back(&op);
     for (Operation* op : ops) {
+      auto step = dyn_cast<StepOpInterface>(op);
+      if (!step)
+        continue;
+      if (isa<KernelOp>(op) && !llvm::all_of(op->getOperands(), [&](Value input) { return layout_.contains(input); }))
+        return op->emitOpError("reads a view from outside: it has no layout of its own");
       for (auto [i, result] : llvm::enumerate(op->getResults())) {
-        if (auto aten = dyn_cast<AtenOp>(op)) {
-          auto strides = cast<AffineMapAttr>(aten.getResultStrides()[i]).getValue();
-          layout_[result] = stridedLayout(strides.getResults(), nullptr, num_symbols_, context_);
-        } else if (isa<KernelOp, MatmulOp, ConvolutionOp, AttentionOp, AttentionGradientOp>(op)) {
-          layout_[result] = choose(result);
-        }
+        AffineMap strides = step.getFixedResultStrides(i);
+        layout_[result] =
+            strides ? stridedLayout(strides.getResults(), nullptr, num_symbols_, context_) : choose(result);
       }
-      writeLayouts(op);
+      step.setLayouts(layoutsOf(op->getOperands()), layoutsOf(op->getResults()));
     }
     for (BlockArgument arg : block.getArguments())
       if (failed(satisfyReaders(arg)))
         return failure();
     for (Operation* op : ops)
-      if (isa<KernelOp, MatmulOp, ConvolutionOp, AttentionOp, AttentionGradientOp, AtenOp>(op))
+      if (isa<StepOpInterface>(op))
         for (Value result : op->getResults())
           if (failed(satisfyReaders(result)))
             return failure();
@@ -77,6 +79,11 @@ public:
   }
 
 private:
+  /// Null for a view.
+  SmallVector<AffineMap> layoutsOf(ValueRange values) const {
+    return llvm::map_to_vector(values, [&](Value value) { return layout_.lookup(value); });
+  }
+
   AffineMap argumentLayout(BlockArgument arg) {
     auto strides = graph_.getArgAttrOfType<AffineMapAttr>(arg.getArgNumber(), "zefuse.strides");
     if (!strides)
@@ -108,26 +115,19 @@ private:
       }
       return reader;
     }
-    if (auto aten = dyn_cast<AtenOp>(op)) {
-      reader.exact = cast<AffineMapAttr>(aten.getOperandStrides()[use.getOperandNumber()]).getValue();
-      return reader;
+    auto step = dyn_cast<StepOpInterface>(op);
+    if (!step)
+      return std::nullopt;
+    const unsigned number = use.getOperandNumber();
+    switch (step.getOperandRule(number)) {
+    case OperandRule::any: return std::nullopt;
+    case OperandRule::strided: reader.strided = true; break;
+    case OperandRule::matrix: break;
+    case OperandRule::rows: reader.rows = true; break;
+    case OperandRule::channels_last: reader.channels_last = true; break;
+    case OperandRule::fixed: reader.exact = step.getFixedOperandStrides(number); break;
     }
-    if (auto convolution = dyn_cast<ConvolutionOp>(op)) {
-      // The weight is reordered once, or in scratch, from any strides; per-channel vectors are small.
-      unsigned number = use.getOperandNumber();
-      bool image = number == 0 || (number == 1 && convolution.getKind() == "weights");
-      bool full = number > 1 && use.get() != convolution.getBias() &&
-                  shapeOf(cast<RankedTensorType>(use.get().getType())) == shapeOf(convolution.getType());
-      reader.channels_last = image || full;
-      reader.strided = !reader.channels_last;
-      return reader;
-    }
-    auto attention = dyn_cast<AttentionOp>(op);
-    reader.strided = isa<AttentionGradientOp>(op) || (attention && attention.getKernel());
-    reader.rows = attention && !attention.getKernel();
-    if (isa<MatmulOp, AttentionOp, AttentionGradientOp>(op))
-      return reader;
-    return std::nullopt;  // kernels take any layout
+    return reader;
   }
 
   void collectReaders(Value value, AffineMap view, SmallVectorImpl<Reader>& readers) {
@@ -293,8 +293,8 @@ private:
         consider(stridedLayout(reader.exact->getResults(), nullptr, num_symbols_, context_));
     // Row-major over permuted dimensions; the identity was tried. A product keeps N innermost, where oneDNN is fast.
     auto result = dyn_cast<OpResult>(value);
-    bool product = result && ((result.getResultNumber() == 0 && isa<MatmulOp, AttentionOp>(result.getOwner())) ||
-                              isa<AttentionGradientOp>(result.getOwner()));
+    auto step = value.getDefiningOp<StepOpInterface>();
+    bool product = step && step.keepsRowsOf(result.getResultNumber());
     unsigned rank = type.getRank(), movable = product ? rank - 1 : rank;
     if (rank <= 4) {
       SmallVector<unsigned> order(llvm::to_vector(llvm::seq<unsigned>(0, rank)));
@@ -331,32 +331,6 @@ private:
         return false;
     }
     return true;
-  }
-
-  void writeLayouts(Operation* op) {
-    if (auto matmul = dyn_cast<MatmulOp>(op))
-      matmul.setResultLayoutAttr(AffineMapAttr::get(layout_[matmul.getResult()]));
-    if (auto attention = dyn_cast<AttentionOp>(op)) {
-      attention.setResultLayoutAttr(AffineMapAttr::get(layout_[attention.getResult()]));
-      if (Value sums = attention.getLogSums())
-        attention.setLogSumsLayoutAttr(AffineMapAttr::get(layout_[sums]));
-    }
-    if (auto gradient = dyn_cast<AttentionGradientOp>(op)) {
-      SmallVector<Attribute> layouts;
-      for (Value result : gradient.getResults())
-        layouts.push_back(AffineMapAttr::get(layout_[result]));
-      gradient.setResultLayoutsAttr(ArrayAttr::get(context_, layouts));
-    }
-    if (auto convolution = dyn_cast<ConvolutionOp>(op))
-      convolution.setResultLayoutAttr(AffineMapAttr::get(layout_[convolution.getResult()]));
-    if (auto kernel = dyn_cast<KernelOp>(op)) {
-      SmallVector<Attribute> layouts;
-      for (Value input : kernel.getInputs())
-        layouts.push_back(AffineMapAttr::get(layout_.at(input)));
-      for (Value result : kernel.getResults())
-        layouts.push_back(AffineMapAttr::get(layout_[result]));
-      kernel.setLayoutsAttr(ArrayAttr::get(context_, layouts));
-    }
   }
 
   /// Of the outputs that may have any strides: those that they got.
@@ -458,8 +432,7 @@ private:
     Location loc = NameLoc::get(builder.getStringAttr("layout_copy|"), reader.use->getOwner()->getLoc());
     auto layouts = builder.getArrayAttr({AffineMapAttr::get(layout_.at(value)), AffineMapAttr::get(layout)});
     SmallVector<AffineExpr> strides = asStrided(layout, shapeOf(type))->strides;
-    auto kernel = KernelOp::create(builder, loc, TypeRange{type}, ValueRange{value}, "layout_copy", layouts, 1,
-                                   DenseI64ArrayAttr());
+    auto kernel = KernelOp::create(builder, loc, TypeRange{type}, ValueRange{value}, "layout_copy", layouts);
     Block& block = kernel.getBody().emplaceBlock();
     Value source = block.addArgument(value.getType(), loc);
     builder.setInsertionPointToEnd(&block);

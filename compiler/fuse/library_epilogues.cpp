@@ -36,14 +36,7 @@ std::optional<StringRef> activationOf(linalg::GenericOp op) {
 
 Type elementOf(Value tensor) { return cast<RankedTensorType>(tensor.getType()).getElementType(); }
 
-template <typename Call> void appendPostOp(Call call, StringRef name, Value operand = {}) {
-  OpBuilder builder(call);
-  SmallVector<Attribute> post_ops(call.getPostOps().getValue());
-  post_ops.push_back(builder.getStringAttr(name));
-  call.setPostOpsAttr(builder.getArrayAttr(post_ops));
-  if (operand)
-    call.getOperands_Mutable().append(operand);
-}
+void appendPostOp(PostOpsOpInterface call, StringRef name, Value operand = {}) { call.appendPostOp(name, operand); }
 
 /// The call takes over what `op` computes: `op` goes, its readers read `result`.
 void absorb(Operation* call, linalg::GenericOp op, Value result) {
@@ -317,7 +310,7 @@ size_t readersOf(Value result, SmallVectorImpl<linalg::GenericOp>& elementwise) 
 }
 
 /// Says at the call why an elementwise operation that reads its result is not its epilogue.
-void explainWhatIsLeft(Operation* call) {
+void explainWhatIsLeft(PostOpsOpInterface call) {
   SmallVector<linalg::GenericOp> elementwise;
   size_t readers = readersOf(call->getResult(0), elementwise);
   if (elementwise.empty())
@@ -328,7 +321,7 @@ void explainWhatIsLeft(Operation* call) {
   std::string reason;
   if (readers > 1)
     reason = "its result has " + std::to_string(readers) + " readers, which all need it as it is";
-  else if (isa<MatmulOp>(call))
+  else if (isa<MatmulOp>(call.getOperation()))
     reason = activationOf(elementwise.front())
                  ? "another type, or a view of part of the result, stands between"
                  : "the library's epilogue of a product is an activation; a kernel does the rest";

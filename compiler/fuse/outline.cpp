@@ -85,7 +85,7 @@ KernelOp outline(ArrayRef<Operation*> ops, unsigned num_symbols) {
   for (Value value : outputs)
     results.push_back(value.getType());
   auto kernel = KernelOp::create(builder, builder.getFusedLoc(locations), results, inputs.getArrayRef(),
-                                 kernelName(ops), builder.getArrayAttr(layouts), 1, DenseI64ArrayAttr());
+                                 kernelName(ops), builder.getArrayAttr(layouts));
   Block& block = kernel.getBody().emplaceBlock();
   IRMapping mapping;
   for (Value input : inputs)

@@ -1,5 +1,5 @@
 // Kernels of different iteration spaces that read the same data and do not wait for each other (RoPE of q and of fewer
-// heads of k, a layer norm's input gradient and its parameters') become one launch of several parts: `zefuse.parts`.
+// heads of k, a layer norm's input gradient and its parameters') become one launch of several `parts`.
 // Each group of the launch does its share of every part. One fork and join of threads instead of two, no barrier
 // between them, and what both read is read while it is in the cache if it is small.
 #include "common/toolchain/target_description.h"
@@ -60,7 +60,7 @@ public:
 
 private:
   static bool mayJoin(KernelOp kernel) {
-    return kernel.getBatch() == 1 && !kernel->hasAttr("zefuse.writes") && kernel.getOps<SortOp>().empty();
+    return kernel.getBatch() == 1 && !kernel.getWrites() && kernel.getOps<SortOp>().empty();
   }
 
   void number() {
@@ -90,8 +90,7 @@ private:
     auto reason = why_none_.empty() ? whyApart(a, b, *read) : std::optional(why_none_.str());
     if (!reason)
       join(a, b);
-    else if (a->hasAttr("zefuse.groups") &&
-             b->hasAttr("zefuse.groups"))  // a copy for a layout has no operators to name
+    else if (a.getGroups() && b.getGroups())  // a copy for a layout has no operators to name
       refusals_.push_back(refusal(a, b, *reason));
     return !reason;
   }
@@ -121,7 +120,7 @@ private:
       return "side by side they would have " + std::to_string(both) + " tensors, more than " +
              std::to_string(max_kernel_tensors);
     for (Operation* op = a->getNextNode(); op != b; op = op->getNextNode())
-      if (op->hasAttr("zefuse.writes"))
+      if (auto kernel = dyn_cast<KernelOp>(op); kernel && kernel.getWrites())
         return "a kernel between them overwrites an input, which the first might read";
     double held = 0;
     for (Value source : read)
@@ -136,16 +135,14 @@ private:
 
   static Attribute refusal(KernelOp a, KernelOp b, const std::string& reason) {
     Builder builder(a.getContext());
-    auto group = [&](KernelOp kernel) {
-      return builder.getI64IntegerAttr(kernel->getAttrOfType<DenseI64ArrayAttr>("zefuse.groups")[0]);
-    };
+    auto group = [&](KernelOp kernel) { return builder.getI64IntegerAttr(kernel.getGroups()->front()); };
     return builder.getDictionaryAttr({builder.getNamedAttr("first", group(a)), builder.getNamedAttr("second", group(b)),
                                       builder.getNamedAttr("reason", builder.getStringAttr(reason))});
   }
 
   static SmallVector<int64_t> partsOf(KernelOp kernel) {
-    if (auto parts = kernel->getAttrOfType<DenseI64ArrayAttr>("zefuse.parts"))
-      return SmallVector<int64_t>(parts.asArrayRef());
+    if (auto parts = kernel.getParts())
+      return SmallVector<int64_t>(*parts);
     return {int64_t(kernel.getNumResults())};
   }
 
@@ -164,8 +161,8 @@ private:
       llvm::append_range(result_layouts, kernel.getLayouts().getValue().drop_front(kernel.getInputs().size()));
       llvm::append_range(types, kernel.getResultTypes());
       llvm::append_range(parts, partsOf(kernel));
-      if (auto mine = kernel->getAttrOfType<DenseI64ArrayAttr>("zefuse.groups"))
-        llvm::append_range(groups, mine.asArrayRef());
+      if (auto mine = kernel.getGroups())
+        llvm::append_range(groups, *mine);
     }
     size_t num_inputs = inputs.size();
     SmallVector<Attribute> all(layouts);
@@ -174,9 +171,10 @@ private:
     if (!a.getName().contains(b.getName()) && name.size() + b.getName().size() < longest_name)
       name += ("_beside_" + b.getName()).str();
     auto both = KernelOp::create(builder, builder.getFusedLoc({a.getLoc(), b.getLoc()}), types, inputs, name,
-                                 builder.getArrayAttr(all), 1, DenseI64ArrayAttr());
-    both->setAttr("zefuse.parts", builder.getDenseI64ArrayAttr(parts));
-    both->setAttr("zefuse.groups", builder.getDenseI64ArrayAttr(groups));
+                                 builder.getArrayAttr(all));
+    both.setParts(parts);
+    if (!groups.empty())
+      both.setGroups(groups);
     Block& body = both.getBody().emplaceBlock();
     for (size_t i = 0; i < num_inputs; ++i)
       body.addArgument(inputs[i].getType(), inputs[i].getLoc());

@@ -122,11 +122,10 @@ void choose(func::FuncOp graph, KernelOp kernel) {
     for (const Write& write : writes)
       places[write.set * per_set + result] = write.argument.getArgNumber();
   }
-  Builder builder(graph.getContext());
   if (llvm::any_of(places, [](int64_t place) { return place >= 0; }))
-    kernel->setAttr("zefuse.writes", builder.getDenseI64ArrayAttr(places));
+    kernel.setWrites(places);
   if (!pairs.empty())
-    kernel->setAttr("zefuse.in_place", builder.getDenseI64ArrayAttr(pairs));
+    kernel.setInPlace(pairs);
 }
 
 class WriteInPlace : public impl::WriteInPlaceBase<WriteInPlace> {

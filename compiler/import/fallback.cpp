@@ -22,9 +22,9 @@ public:
     auto op = AtenOp::create(b_, result_types_, operands_, b_.getStringAttr(node_.schema->op),
                              b_.getStringAttr(node_.schema->overload), b_.getArrayAttr(arguments),
                              b_.getArrayAttr(operand_strides_), b_.getArrayAttr(result_strides_),
-                             b_.getStringAttr(reason_), node_.ordered, node_.schema->random);
+                             b_.getStringAttr(reason_), node_.ordered, node_.schema->random, DenseI64ArrayAttr());
     if (static_cast<int64_t>(result_positions_.size()) != num_results_)
-      op->setAttr("zefuse.result_positions", b_.getDenseI64ArrayAttr(result_positions_));
+      op.setResultPositions(result_positions_);
     Values results(num_results_);
     for (auto [position, value] : llvm::zip(result_positions_, op.getResults()))
       results[position] = value;

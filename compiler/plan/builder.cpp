@@ -128,13 +128,14 @@ private:
       if (auto entry = dyn_cast<DictionaryAttr>(attr); entry && entry.get("result") && !entry.get("written"))
         returned.insert(entry.getAs<IntegerAttr>("result").getInt());
     for (auto [number, value] : llvm::enumerate(graph_.getBody().front().getTerminator()->getOperands()))
-      if (returned.contains(number) &&
-          isa_and_nonnull<KernelOp, MatmulOp, ConvolutionOp, AttentionOp, AttentionGradientOp>(
-              throughViews(value).getDefiningOp()))
-        outputs_.insert(throughViews(value));
+      if (Value source = throughViews(value); returned.contains(number))
+        if (auto step = source.getDefiningOp<StepOpInterface>();
+            step && !step.getFixedResultStrides(cast<OpResult>(source).getResultNumber()))
+          outputs_.insert(source);
   }
 
-  /// What inputs are overwritten with and no step has put there (zefuse.writes): when nobody reads the old values.
+  /// What inputs are overwritten with and no step has put there (a kernel's `writes`): when nobody reads the old
+  /// values.
   void copyWritten() {
     auto results = graph_.getBody().front().getTerminator()->getOperands();
     for (Attribute attr : graph_->getAttrOfType<ArrayAttr>("zefuse.outputs")) {
@@ -234,10 +235,10 @@ private:
     for (Value operand : kernel.getOperands())
       if (isa<RankedTensorType>(operand.getType()) && operand.getDefiningOp<ViewOp>())
         return kernel.emitError("internal error: a kernel takes a view, not the tensor behind it");
-    auto writes = kernel->getAttrOfType<DenseI64ArrayAttr>("zefuse.writes");
+    auto writes = kernel.getWrites();
     for (auto [i, result] : llvm::enumerate(kernel.getResults()))
-      if (writes && writes[i] >= 0)
-        values_.put(result, values_.placeOf(graph_.getArgument(writes[i])));
+      if (writes && (*writes)[i] >= 0)
+        values_.put(result, values_.placeOf(graph_.getArgument((*writes)[i])));
       else
         allocate(result, cast<AffineMapAttr>(kernel.getLayouts()[kernel.getInputs().size() + i]).getValue());
     pushLaunch(kernel, launch);
@@ -427,10 +428,10 @@ private:
       call->args.push_back(std::move(argument));
     }
     // Set where the operator also returns what is no tensor: the place of each of our results among its own.
-    auto positions = op->getAttrOfType<DenseI64ArrayAttr>("zefuse.result_positions");
+    auto positions = op.getResultPositions();
     for (auto [number, result, strides] : llvm::enumerate(op.getResults(), op.getResultStrides())) {
       if (positions)
-        call->outputs.resize(static_cast<size_t>(positions[number]), -1);
+        call->outputs.resize(static_cast<size_t>((*positions)[number]), -1);
       auto map = cast<AffineMapAttr>(strides).getValue();
       if (!dtypeOf(cast<RankedTensorType>(result.getType()).getElementType()))
         return op.emitError("result type ") << result.getType() << " has no form in a plan";

@@ -4,6 +4,7 @@
 #include "lowering/dialect/Zefuse.h"
 #include "lowering/dialect/shape.h"
 #include "lowering/lower.h"
+#include "lowering/passes.h"
 #include "mlir/IR/BuiltinOps.h"
 #include "mlir/Parser/Parser.h"
 #include "mlir/Tools/mlir-opt/MlirOptMain.h"
@@ -88,6 +89,7 @@ int main(int argc, char** argv) {
   DialectRegistry registry;
   zefuse::registerDialects(registry);
   zefuse::registerFusePasses();
+  zefuse::registerLoweringPasses();
   registerTransformsPasses();  // cse, canonicalize and their like
   auto [input, output] = registerAndParseCLIOptions(argc, argv, "zefuse's passes and kernel lowering", registry);
   if (!emit.empty())

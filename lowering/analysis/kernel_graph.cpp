@@ -35,12 +35,12 @@ SmallVector<AffineMap> layoutsOf(KernelOp kernel) {
 }
 
 SmallVector<Part> partsOf(KernelOp kernel) {
-  auto counts = kernel->getAttrOfType<DenseI64ArrayAttr>("zefuse.parts");
+  auto counts = kernel.getParts();
   if (!counts)
     return {{0, kernel.getBody().front().getTerminator()->getNumOperands()}};
   SmallVector<Part> parts;
   size_t first = 0;
-  for (int64_t count : counts.asArrayRef()) {
+  for (int64_t count : *counts) {
     parts.push_back({first, size_t(count)});
     first += count;
   }

@@ -16,7 +16,7 @@ unsigned graphSymbolsOf(KernelOp kernel);  // the graph's symbols that its types
 struct Part {
   size_t first, count;
 };
-// A kernel without `zefuse.parts` is one part.
+// A kernel without `parts` is one part.
 llvm::SmallVector<Part> partsOf(KernelOp kernel);
 
 // `layouts` outlive the result. Of a batch of tensors of different sizes, `set_size` becomes the symbol that stands for

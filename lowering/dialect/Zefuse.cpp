@@ -1,10 +1,20 @@
 #include "lowering/dialect/Zefuse.h"
 
+#include <numeric>
+
 #include "lowering/dialect/shape.h"
+#include "mlir/Interfaces/FunctionInterfaces.h"
 
 using namespace mlir;
 
 #include "lowering/dialect/ZefuseDialect.cpp.inc"
+
+/// `custom<WholeMap>`: an affine map that is printed without an alias.
+static ParseResult parseWholeMap(OpAsmParser& parser, AffineMapAttr& map) { return parser.parseAttribute(map); }
+
+static void printWholeMap(OpAsmPrinter& printer, Operation*, AffineMapAttr map) {
+  printer << "affine_map<" << map.getValue() << ">";
+}
 
 #define GET_OP_CLASSES
 #include "lowering/dialect/Zefuse.cpp.inc"
@@ -93,24 +103,13 @@ void ViewOp::getCanonicalizationPatterns(RewritePatternSet& patterns, MLIRContex
 
 //===-- library calls ------------------------------------------------------------------------===//
 
-namespace {
-
-template <typename Call> LogicalResult verifyPostOps(Call call) {
-  size_t taken = 0;
-  for (StringRef post_op : call.getPostOps().template getAsValueRange<StringAttr>()) {
-    if (post_op == "add" || post_op == "mul")
-      ++taken;
-    else if (!llvm::is_contained({"relu", "relu6", "gelu_erf", "gelu_tanh", "silu", "hardswish", "tanh", "sigmoid"},
-                                 post_op))
-      return call.emitOpError("unknown post-op '") << post_op << "'";
-  }
-  if (taken != call.getOperands_().size())
-    return call.emitOpError("has ") << call.getOperands_().size() << " operands for " << taken
-                                    << " add and mul post-ops";
+/// A layout of a result, where there is one: from its indices to one offset.
+static LogicalResult verifyLayout(Operation* op, std::optional<AffineMap> layout, Value result) {
+  if (layout && (layout->getNumResults() != 1 ||
+                 layout->getNumDims() != unsigned(cast<RankedTensorType>(result.getType()).getRank())))
+    return op->emitOpError("has a layout that does not map indices of its result to one offset");
   return success();
 }
-
-}  // namespace
 
 //===-- matmul -------------------------------------------------------------------------------===//
 
@@ -118,7 +117,7 @@ LogicalResult MatmulOp::verify() {
   int64_t rank = getType().getRank();
   if (rank < 2 || getA().getType().getRank() != rank || getB().getType().getRank() != rank)
     return emitOpError("wants a, b and result of one rank, 2 or more");
-  return verifyPostOps(*this);
+  return verifyLayout(*this, getResultLayout(), getResult());
 }
 
 //===-- convolution --------------------------------------------------------------------------===//
@@ -141,12 +140,15 @@ LogicalResult ConvolutionOp::verify() {
   for (Value operand : getOperands_())
     if (cast<RankedTensorType>(operand.getType()).getRank() != rank)
       return emitOpError("wants post-op operands of the result's rank");
-  return verifyPostOps(*this);
+  return verifyLayout(*this, getResultLayout(), getResult());
 }
 
 //===-- attention ----------------------------------------------------------------------------===//
 
 LogicalResult AttentionOp::verify() {
+  if (failed(verifyLayout(*this, getResultLayout(), getResult())) ||
+      (getLogSums() && failed(verifyLayout(*this, getLogSumsLayout(), getLogSums()))))
+    return failure();
   if (getKernel() || !getResultLayout())
     return success();  // lowerAttention has the rules; before layouts are assigned the target may not be chosen
   if (getMask() || getLogSums())
@@ -162,6 +164,17 @@ LogicalResult AttentionOp::verify() {
 LogicalResult AttentionGradientOp::verify() {
   if (getNumResults() != (getOfKeys() ? 2u : 1u))
     return emitOpError("wants one result, the queries' gradient, or with of_keys two");
+  if (auto layouts = getResultLayouts()) {
+    if (layouts->size() != getNumResults())
+      return emitOpError("wants a layout for each result");
+    for (auto [layout, result] : llvm::zip(*layouts, getResults())) {
+      auto map = dyn_cast<AffineMapAttr>(layout);
+      if (!map)
+        return emitOpError("wants maps as layouts");
+      if (failed(verifyLayout(*this, map.getValue(), result)))
+        return failure();
+    }
+  }
   return success();  // lowerAttentionGradient has the other rules
 }
 
@@ -170,6 +183,30 @@ LogicalResult AttentionGradientOp::verify() {
 void AtenOp::getEffects(SmallVectorImpl<MemoryEffects::EffectInstance>& effects) {
   if (getOrdered())
     effects.emplace_back(MemoryEffects::Write::get());
+}
+
+/// One map of strides for each tensor.
+static LogicalResult verifyStrides(Operation* op, StringRef what, ArrayAttr strides, ValueRange tensors) {
+  if (strides.size() != tensors.size())
+    return op->emitOpError("has strides of ") << strides.size() << " for " << tensors.size() << " " << what;
+  for (auto [entry, tensor] : llvm::zip(strides, tensors)) {
+    auto map = dyn_cast<AffineMapAttr>(entry);
+    if (!map || map.getValue().getNumDims() != 0 ||
+        int64_t(map.getValue().getNumResults()) != cast<RankedTensorType>(tensor.getType()).getRank())
+      return op->emitOpError("wants strides without dimensions, one for each dimension, instead of ") << entry;
+  }
+  return success();
+}
+
+LogicalResult AtenOp::verify() {
+  if (failed(verifyStrides(*this, "operands", getOperandStrides(), getInputs())) ||
+      failed(verifyStrides(*this, "results", getResultStrides(), getResults())))
+    return failure();
+  if (auto positions = getResultPositions())
+    if (positions->size() != getNumResults() || (!positions->empty() && positions->front() < 0) ||
+        !llvm::is_sorted(*positions, std::less_equal<>()))
+      return emitOpError("wants an ascending position for each result");
+  return success();
 }
 
 //===-- pad ----------------------------------------------------------------------------------===//
@@ -256,6 +293,41 @@ LogicalResult AlternativesOp::verify() {
 
 //===-- kernel -------------------------------------------------------------------------------===//
 
+/// `parts`, `writes`, `in_place` and `groups`, whose lengths and numbers the schedule and the plan rely on.
+static LogicalResult verifyLaunch(KernelOp kernel, Block& body, size_t results) {
+  if (auto parts = kernel.getParts()) {
+    if (llvm::any_of(*parts, [](int64_t part) { return part < 1; }) ||
+        std::accumulate(parts->begin(), parts->end(), int64_t{0}) != int64_t(results))
+      return kernel.emitOpError("has parts that are not its ") << results << " results";
+    if (kernel.getBatch() != 1)
+      return kernel.emitOpError("has parts and a batch");
+  }
+  if (auto writes = kernel.getWrites()) {
+    auto function = kernel->getParentOfType<FunctionOpInterface>();
+    const int64_t arguments = function ? function.getNumArguments() : 0;
+    if (writes->size() != kernel.getNumResults())
+      return kernel.emitOpError("writes ") << writes->size() << " of " << kernel.getNumResults() << " results";
+    for (auto [argument, type] : llvm::zip(*writes, kernel.getResultTypes()))
+      if (argument < -1 || argument >= arguments || (argument >= 0 && function.getArgumentTypes()[argument] != type))
+        return kernel.emitOpError("writes ") << argument << ", which is no argument of a result's type";
+  }
+  if (auto pairs = kernel.getInPlace()) {
+    if (pairs->size() % 2 != 0)
+      return kernel.emitOpError("wants pairs of an input and a result in place");
+    for (size_t i = 0; i < pairs->size(); i += 2) {
+      const int64_t input = (*pairs)[i], result = (*pairs)[i + 1];
+      if (input < 0 || input >= body.getNumArguments() || result < 0 || result >= int64_t(results) ||
+          body.getArgument(input).getType() != body.getTerminator()->getOperand(result).getType())
+        return kernel.emitOpError("has no input ") << input << " and result " << result << " of one type";
+    }
+    if (!kernel.getWrites())
+      return kernel.emitOpError("is in place and writes nothing");
+  }
+  if (auto groups = kernel.getGroups(); groups && llvm::any_of(*groups, [](int64_t group) { return group < 0; }))
+    return kernel.emitOpError("has a negative group");
+  return success();
+}
+
 LogicalResult KernelOp::verify() {
   if (getLayouts().size() != getInputs().size() + getResults().size())
     return emitOpError("wants a layout for each input and each output");
@@ -296,7 +368,7 @@ LogicalResult KernelOp::verify() {
         layout.getNumDims() != static_cast<unsigned>(cast<RankedTensorType>(type).getRank()))
       return emitOpError("layout ") << i << " does not map indices of its tensor to one offset";
   }
-  return success();
+  return verifyLaunch(*this, block, yield.getValues().size());
 }
 
 }  // namespace zefuse

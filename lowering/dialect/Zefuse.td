@@ -6,11 +6,20 @@ include "mlir/IR/BuiltinAttributeInterfaces.td"
 include "mlir/IR/OpBase.td"
 include "mlir/IR/RegionKindInterface.td"
 include "mlir/Interfaces/SideEffectInterfaces.td"
+include "lowering/dialect/Interfaces.td"
 
 def Zefuse_Dialect : Dialect {
   let name = "zefuse";
   let cppNamespace = "::zefuse";
   let summary = "Views, library calls and kernels of a compiled graph";
+  // On operations of other dialects; attributes.cpp says what they hold, docs/ir.md what they mean.
+  let discardableAttrs = (ins
+    "::mlir::ArrayAttr":$symbols, "::mlir::ArrayAttr":$symbol_sources, "::mlir::ArrayAttr":$inputs,
+    "::mlir::ArrayAttr":$outputs, "::mlir::ArrayAttr":$not_joined,             // of the graph's function
+    "::mlir::StringAttr":$activation, "::mlir::IntegerAttr":$output,           // of linalg.generic; of any operation
+    "::mlir::IntegerAttr":$group_size, "::mlir::IntegerAttr":$subgroup_size);  // of a scheduled kernel's function
+  let hasOperationAttrVerify = 1;
+  let hasRegionArgAttrVerify = 1;
 }
 
 class Zefuse_Op<string mnemonic, list<Trait> traits = []> : Op<Zefuse_Dialect, mnemonic, traits>;
@@ -41,7 +50,8 @@ def Zefuse_ViewOp : Zefuse_Op<"view", [Pure]> {
   }];
   let arguments = (ins AnyRankedTensor:$source, AffineMapAttr:$map);
   let results = (outs AnyRankedTensor:$result);
-  let assemblyFormat = "$source $map attr-dict `:` type($source) `->` type($result)";
+  // The map in full: behind an operand, an alias (#map) would read as the number of a result.
+  let assemblyFormat = "$source custom<WholeMap>($map) attr-dict `:` type($source) `->` type($result)";
   let hasVerifier = 1;
   let hasFolder = 1;
   let hasCanonicalizer = 1;
@@ -135,7 +145,8 @@ def Zefuse_SortOp : Zefuse_Op<"sort", [Pure]> {
   let hasVerifier = 1;
 }
 
-def Zefuse_MatmulOp : Zefuse_Op<"matmul", [Pure, AttrSizedOperandSegments]> {
+def Zefuse_MatmulOp : Zefuse_Op<"matmul", [Pure, AttrSizedOperandSegments, Zefuse_PostOpsOpInterface,
+    DeclareOpInterfaceMethods<Zefuse_StepOpInterface, ["keepsRowsOf", "setLayouts"]>]> {
   let summary = "alpha * a @ b (+ bias) with post-ops: becomes one oneDNN call";
   let description = [{
     a: [batch..., M, K], b: [batch..., K, N], result: [batch..., M, N]; equal rank >= 2; batch dimensions of size 1 broadcast.
@@ -154,7 +165,8 @@ def Zefuse_MatmulOp : Zefuse_Op<"matmul", [Pure, AttrSizedOperandSegments]> {
   let hasVerifier = 1;
 }
 
-def Zefuse_ConvolutionOp : Zefuse_Op<"convolution", [Pure, AttrSizedOperandSegments]> {
+def Zefuse_ConvolutionOp : Zefuse_Op<"convolution", [Pure, AttrSizedOperandSegments, Zefuse_PostOpsOpInterface,
+    DeclareOpInterfaceMethods<Zefuse_StepOpInterface, ["setLayouts"]>]> {
   let summary = "a convolution (+ bias) with post-ops: becomes one oneDNN call";
   let description = [{
     `kind` and the sizes: plan.fbs, table Convolution. `stride`, `padding` (at the beginning), `dilation`: one number per spatial
@@ -177,7 +189,8 @@ def Zefuse_ConvolutionOp : Zefuse_Op<"convolution", [Pure, AttrSizedOperandSegme
   let hasVerifier = 1;
 }
 
-def Zefuse_AttentionOp : Zefuse_Op<"attention", [Pure]> {
+def Zefuse_AttentionOp : Zefuse_Op<"attention", [Pure,
+    DeclareOpInterfaceMethods<Zefuse_StepOpInterface, ["keepsRowsOf", "setLayouts"]>]> {
   let summary = "softmax(scale * q @ k^T + mask) @ v without scores in memory: one library call, or a GPU's kernel";
   let description = [{
     query [B, H, S, D], key [B, G, T, D], value [B, G, T, E], result [B, H, S, E]; H is a multiple of G. No `scale`: 1 / sqrt(D), D a
@@ -197,7 +210,8 @@ def Zefuse_AttentionOp : Zefuse_Op<"attention", [Pure]> {
   let hasVerifier = 1;
 }
 
-def Zefuse_AttentionGradientOp : Zefuse_Op<"attention_gradient", [Pure]> {
+def Zefuse_AttentionGradientOp : Zefuse_Op<"attention_gradient", [Pure,
+    DeclareOpInterfaceMethods<Zefuse_StepOpInterface, ["keepsRowsOf", "setLayouts"]>]> {
   let summary = "a derivative of attention without scores in memory: a GPU's kernel (lowerAttentionGradient has the shapes)";
   let description = [{
     `gradient`: of zefuse.attention's result; `log_sums`: its second result; `delta`: each query's sum of gradient * result, f32.
@@ -215,7 +229,8 @@ def Zefuse_AttentionGradientOp : Zefuse_Op<"attention_gradient", [Pure]> {
   let hasVerifier = 1;
 }
 
-def Zefuse_AtenOp : Zefuse_Op<"aten", [DeclareOpInterfaceMethods<MemoryEffectsOpInterface>]> {
+def Zefuse_AtenOp : Zefuse_Op<"aten", [DeclareOpInterfaceMethods<MemoryEffectsOpInterface>,
+    DeclareOpInterfaceMethods<Zefuse_StepOpInterface, ["getFixedOperandStrides", "getFixedResultStrides"]>]> {
   let summary = "an operator without a lowering, run by ATen inside the plan";
   let description = [{
     `op`: "aten::foo", `overload`: "bar" or "". `args`: one attribute per schema argument, in order:
@@ -231,15 +246,18 @@ def Zefuse_AtenOp : Zefuse_Op<"aten", [DeclareOpInterfaceMethods<MemoryEffectsOp
     `ordered`: it does more than make its results (draws random numbers, raises on bad data, prints). It is kept though nobody
     reads it, equal ones are not merged, and it runs in program order among its like. Without the mark it is pure.
     `draw`: it draws from torch's generator, which is meant to: a seed gives eager's numbers. It counts as a library call.
+    `result_positions`: which of the schema's results the operation's are, ascending, where some are no tensors.
   }];
   let arguments = (ins Variadic<AnyRankedTensor>:$inputs, StrAttr:$op, StrAttr:$overload, ArrayAttr:$args,
                        ArrayAttr:$operand_strides, ArrayAttr:$result_strides, StrAttr:$reason,
-                       UnitAttr:$ordered, UnitAttr:$draw);
+                       UnitAttr:$ordered, UnitAttr:$draw, OptionalAttr<DenseI64ArrayAttr>:$result_positions);
   let results = (outs Variadic<AnyRankedTensor>:$results);
   let assemblyFormat = "$op `(` $inputs `)` attr-dict `:` functional-type($inputs, results)";
+  let hasVerifier = 1;
 }
 
-def Zefuse_KernelOp : Zefuse_Op<"kernel", [Pure, IsolatedFromAbove, SingleBlock]> {
+def Zefuse_KernelOp : Zefuse_Op<"kernel", [Pure, IsolatedFromAbove, SingleBlock,
+    DeclareOpInterfaceMethods<Zefuse_StepOpInterface, ["setLayouts"]>]> {
   let summary = "one launch: a region of linalg, tensor and view operations";
   let description = [{
     Block arguments are the inputs, `zefuse.yield` names the outputs. `layouts`: for each input, then each output, the map from indices (and
@@ -250,12 +268,27 @@ def Zefuse_KernelOp : Zefuse_Op<"kernel", [Pure, IsolatedFromAbove, SingleBlock]
     the first set, then the second, ... Without `batch_sizes` all sets have the body's types and the same layouts. With
     `batch_sizes` the body is elementwise over one dimension of a nominal size, and set i applies it to tensors of any
     shape that hold batch_sizes[i] elements side by side (tensors of one element stay what they are).
+
+    Of the CPU's kernels:
+    `parts`: one launch of several iteration spaces, the number of each one's results; parts share inputs and no computation.
+    `writes`: per result the function's argument in whose memory it is put at once, or -1.
+    `in_place`: pairs (input, result) of the body that share memory; such a kernel is pointwise and reads an element only where it writes it.
+
+    `groups`: its numbers in the function's `zefuse.not_joined`, what explain shows; no code depends on it.
   }];
   let arguments = (ins Variadic<AnyRankedTensor>:$inputs, StrAttr:$name, AffineMapArrayAttr:$layouts,
-                       DefaultValuedAttr<I64Attr, "1">:$batch, OptionalAttr<DenseI64ArrayAttr>:$batch_sizes);
+                       DefaultValuedAttr<I64Attr, "1">:$batch, OptionalAttr<DenseI64ArrayAttr>:$batch_sizes,
+                       OptionalAttr<DenseI64ArrayAttr>:$parts, OptionalAttr<DenseI64ArrayAttr>:$writes,
+                       OptionalAttr<DenseI64ArrayAttr>:$in_place, OptionalAttr<DenseI64ArrayAttr>:$groups);
   let results = (outs Variadic<AnyRankedTensor>:$results);
   let regions = (region SizedRegion<1>:$body);
   let assemblyFormat = "$name `(` $inputs `)` attr-dict-with-keyword `:` functional-type($inputs, results) $body";
+  let builders = [
+    OpBuilder<(ins "::mlir::TypeRange":$results, "::mlir::ValueRange":$inputs, "::llvm::StringRef":$name,
+                   "::mlir::ArrayAttr":$layouts, CArg<"uint64_t", "1">:$batch), [{
+      build($_builder, $_state, results, inputs, name, layouts, batch, nullptr, nullptr, nullptr, nullptr, nullptr);
+    }]>
+  ];
   let hasVerifier = 1;
 }
 

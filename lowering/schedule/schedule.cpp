@@ -159,9 +159,9 @@ FailureOr<ScheduledKernel> scheduleKernel(KernelOp kernel, const TargetDescripti
 
   unsigned next = 0;
   llvm::SmallBitVector shared(inputs + results);  // the body's inputs and results in whose memory there are both
-  if (auto pairs = kernel->getAttrOfType<DenseI64ArrayAttr>("zefuse.in_place"))
-    for (unsigned i = 0; i + 1 < pairs.size(); i += 2)
-      shared.set(pairs[i]).set(inputs + pairs[i + 1]);
+  if (auto pairs = kernel.getInPlace())
+    for (unsigned i = 0; i + 1 < pairs->size(); i += 2)
+      shared.set((*pairs)[i]).set(inputs + (*pairs)[i + 1]);
   for (unsigned all_inputs = inputs * batch.sets; next < layouts.size(); ++next) {
     Value argument = entry->getArgument(next);
     bool input = next < all_inputs;
@@ -227,7 +227,7 @@ FailureOr<ScheduledKernel> scheduleKernel(KernelOp kernel, const TargetDescripti
     launch.grain = unit_worth;
     launch.schedule += (launch.schedule.empty() ? "side by side: " : "; ") + share.schedule;
   }
-  if (kernel->hasAttr("zefuse.in_place"))
+  if (kernel.getInPlace())
     launch.schedule += ", in place";
   if (batch.sets > 1)
     launch.schedule += ", batch of " + std::to_string(batch.sets);

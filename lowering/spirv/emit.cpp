@@ -32,7 +32,7 @@ using namespace mlir;
 
 namespace zefuse {
 
-LogicalResult convertToLLVMDialect(ModuleOp module, StringRef entry) {
+LogicalResult convertToLLVMDialect(ModuleOp module) {
   MLIRContext* context = module.getContext();
   context->loadDialect<cf::ControlFlowDialect, LLVM::LLVMDialect>();
   {
@@ -58,7 +58,7 @@ LogicalResult convertToLLVMDialect(ModuleOp module, StringRef entry) {
   if (failed(applyFullConversion(module, target, std::move(patterns))))
     return failure();
   for (auto function : module.getOps<LLVM::LLVMFuncOp>()) {
-    bool kernel = function.getName() == entry;
+    bool kernel = !function.isExternal();
     function.setCConv(kernel ? LLVM::CConv::SPIR_KERNEL : LLVM::CConv::SPIR_FUNC);
     function.setLinkage(LLVM::Linkage::External);
     function.setNoUnwind(true);

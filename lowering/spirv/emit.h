@@ -15,8 +15,8 @@ class Module;
 
 namespace zefuse {
 
-// In place: scf, arith, math, vector and func become the LLVM dialect; `entry` becomes a SPIR-V kernel.
-mlir::LogicalResult convertToLLVMDialect(mlir::ModuleOp module, mlir::StringRef entry);
+// In place: scf, arith, math, vector and func become the LLVM dialect; functions with a body become SPIR-V kernels.
+mlir::LogicalResult convertToLLVMDialect(mlir::ModuleOp module);
 
 // Translates and cleans up (SROA, CSE, CFG: no pass that could make what the back end cannot legalise).
 std::unique_ptr<llvm::Module> translateToLLVM(mlir::ModuleOp module, llvm::LLVMContext& context);

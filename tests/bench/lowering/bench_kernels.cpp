@@ -232,7 +232,7 @@ int main(int argc, char** argv) {
       };
       auto scheduled = zefuse::scheduleKernel(kernel, zefuse::TargetDescription::cpu());
       lap(0);
-      (void)zefuse::convertToLLVMDialect(*scheduled->module, scheduled->launch.name);
+      (void)zefuse::convertToLLVMDialect(*scheduled->module);
       lap(1);
       llvm::LLVMContext llvm_context;
       auto ir = zefuse::translateToLLVM(*scheduled->module, llvm_context);

@@ -1,0 +1,164 @@
+// What the dialect's attributes on other operations may say (docs/ir.md): functions, their arguments, upstream's loops.
+// Those that stages 1 to 3 set are all here; another name is an error, since a misspelt one would be ignored.
+#include "lowering/dialect/Zefuse.h"
+#include "mlir/Interfaces/FunctionInterfaces.h"
+
+using namespace mlir;
+
+namespace zefuse {
+namespace {
+
+using Diagnose = llvm::function_ref<InFlightDiagnostic()>;
+
+LogicalResult verifyStrings(Attribute value, Diagnose diagnose) {
+  auto list = dyn_cast<ArrayAttr>(value);
+  if (!list || !llvm::all_of(list, [](Attribute entry) { return isa<StringAttr>(entry); }))
+    return diagnose() << "wants an array of strings";
+  return success();
+}
+
+/// `key` of an entry, where it is there: a number from 0 to count - 1.
+LogicalResult verifyNumber(DictionaryAttr entry, StringRef key, int64_t count, Diagnose diagnose) {
+  Attribute value = entry.get(key);
+  auto number = dyn_cast_or_null<IntegerAttr>(value);
+  if (value && (!number || number.getInt() < 0 || number.getInt() >= count))
+    return diagnose() << "has no " << key << " " << value;
+  return success();
+}
+
+LogicalResult verifyMap(DictionaryAttr entry, StringRef key, int64_t results, Diagnose diagnose) {
+  auto map = entry.getAs<AffineMapAttr>(key);
+  if (!map || map.getValue().getNumDims() != 0 || int64_t(map.getValue().getNumResults()) != results)
+    return diagnose() << "wants " << key << " of " << results << " results and no dimensions in " << entry;
+  return success();
+}
+
+LogicalResult verifyOutput(DictionaryAttr entry, FunctionOpInterface function, Diagnose diagnose) {
+  if (entry.get("size"))
+    return verifyMap(entry, "size", 1, diagnose);
+  auto result = entry.getAs<IntegerAttr>("result");
+  if (!result)
+    return diagnose() << "has neither result nor size in " << entry;
+  if (failed(verifyNumber(entry, "result", function.getNumResults(), diagnose)))
+    return failure();
+  auto type = dyn_cast<RankedTensorType>(function.getResultTypes()[result.getInt()]);
+  if (type && failed(verifyMap(entry, "strides", type.getRank(), diagnose)))
+    return failure();
+  for (StringRef argument : {"argument", "written"})
+    if (failed(verifyNumber(entry, argument, function.getNumArguments(), diagnose)))
+      return failure();
+  return success();
+}
+
+LogicalResult verifyInput(DictionaryAttr entry, FunctionOpInterface function, Diagnose diagnose) {
+  if (!entry.get("arg") && !entry.get("symbol"))
+    return diagnose() << "has neither arg nor symbol in " << entry;
+  return verifyNumber(entry, "arg", function.getNumArguments(), diagnose);
+}
+
+/// Entries are dictionaries or, where `units` may stand, unit.
+LogicalResult verifyEntries(Attribute value, bool units, Diagnose diagnose,
+                            llvm::function_ref<LogicalResult(DictionaryAttr)> verify) {
+  auto list = dyn_cast<ArrayAttr>(value);
+  if (!list)
+    return diagnose() << "wants an array";
+  for (Attribute entry : list) {
+    if (units && isa<UnitAttr>(entry))
+      continue;
+    auto fields = dyn_cast<DictionaryAttr>(entry);
+    if (!fields)
+      return diagnose() << "wants a dictionary instead of " << entry;
+    if (failed(verify(fields)))
+      return failure();
+  }
+  return success();
+}
+
+LogicalResult verifyRefusal(DictionaryAttr entry, Diagnose diagnose) {
+  for (StringRef kernel : {"first", "second"})
+    if (!entry.getAs<IntegerAttr>(kernel))
+      return diagnose() << "wants a group as " << kernel << " in " << entry;
+  if (!entry.getAs<StringAttr>("reason"))
+    return diagnose() << "wants a reason in " << entry;
+  return success();
+}
+
+LogicalResult verifyPositive(Attribute value, Diagnose diagnose) {
+  auto number = dyn_cast<IntegerAttr>(value);
+  if (!number || number.getInt() < 1)
+    return diagnose() << "wants a number of 1 or more";
+  return success();
+}
+
+/// Of functions: of the graph at stages 1 and 2, of a kernel at stage 3.
+LogicalResult verifyOfFunction(FunctionOpInterface function, StringRef name, Attribute value, Diagnose diagnose) {
+  if (name == "symbols")
+    return verifyStrings(value, diagnose);
+  if (name == "symbol_sources")
+    return isa<ArrayAttr>(value) ? success() : LogicalResult(diagnose() << "wants an array");
+  if (name == "inputs")
+    return verifyEntries(value, true, diagnose,
+                         [&](DictionaryAttr entry) { return verifyInput(entry, function, diagnose); });
+  if (name == "outputs")
+    return verifyEntries(value, true, diagnose,
+                         [&](DictionaryAttr entry) { return verifyOutput(entry, function, diagnose); });
+  if (name == "not_joined")
+    return verifyEntries(value, false, diagnose, [&](DictionaryAttr entry) { return verifyRefusal(entry, diagnose); });
+  return verifyPositive(value, diagnose);  // group_size, subgroup_size
+}
+
+}  // namespace
+
+bool isActivation(StringRef name) {
+  return llvm::is_contained({"relu", "relu6", "gelu_erf", "gelu_tanh", "silu", "hardswish", "tanh", "sigmoid"}, name);
+}
+
+LogicalResult ZefuseDialect::verifyOperationAttribute(Operation* op, NamedAttribute attribute) {
+  StringRef name = attribute.getName().strref();
+  name.consume_front("zefuse.");
+  Attribute value = attribute.getValue();
+  auto diagnose = [&] { return op->emitOpError() << "'zefuse." << name << "' "; };
+  if (llvm::is_contained(
+          {"symbols", "symbol_sources", "inputs", "outputs", "not_joined", "group_size", "subgroup_size"}, name)) {
+    auto function = dyn_cast<FunctionOpInterface>(op);
+    if (!function)
+      return diagnose() << "is a function's";
+    return verifyOfFunction(function, name, value, diagnose);
+  }
+  if (name == "activation") {
+    auto text = dyn_cast<StringAttr>(value);
+    if (!isa<linalg::GenericOp>(op) || !text || !isActivation(text.getValue()))
+      return diagnose() << "names one of a library's activations, of a linalg.generic";
+    return success();
+  }
+  if (name == "output")
+    return isa<IntegerAttr>(value) ? success() : LogicalResult(diagnose() << "wants a number");
+  if (name == "note" || name == "left_out")  // for explain; they change no code
+    return isa<StringAttr>(value) ? success() : LogicalResult(diagnose() << "wants a string");
+  return diagnose() << "is no attribute of the dialect";
+}
+
+LogicalResult ZefuseDialect::verifyRegionArgAttribute(Operation* op, unsigned, unsigned argument,
+                                                      NamedAttribute attribute) {
+  StringRef name = attribute.getName().strref();
+  name.consume_front("zefuse.");
+  Attribute value = attribute.getValue();
+  auto diagnose = [&] { return op->emitOpError() << "'zefuse." << name << "' of argument " << argument << " "; };
+  if (name == "name")
+    return isa<StringAttr>(value) ? success() : LogicalResult(diagnose() << "wants a string");
+  if (name == "kind") {
+    auto kind = dyn_cast<StringAttr>(value);
+    if (!kind || !llvm::is_contained({"user", "parameter", "constant"}, kind.getValue()))
+      return diagnose() << "is \"user\", \"parameter\" or \"constant\"";
+    return success();
+  }
+  if (name != "strides")
+    return diagnose() << "is no attribute of the dialect";
+  auto map = dyn_cast<AffineMapAttr>(value);
+  auto type = dyn_cast<RankedTensorType>(cast<FunctionOpInterface>(op).getArgumentTypes()[argument]);
+  if (!map || map.getValue().getNumDims() != 0 || (type && int64_t(map.getValue().getNumResults()) != type.getRank()))
+    return diagnose() << "wants a map without dimensions and a result per dimension of the tensor";
+  return success();
+}
+
+}  // namespace zefuse

@@ -1,0 +1,136 @@
+// RUN: zefuse-opt --zefuse-batch-kernels --split-input-file %s | FileCheck %s
+
+#flat = affine_map<(d0, d1) -> (d0 * 8 + d1)>
+#five = affine_map<(d0, d1) -> (d0 * 5 + d1)>
+#columns = affine_map<(d0, d1) -> (d0 + d1 * 4)>
+#id = affine_map<(d0, d1) -> (d0, d1)>
+
+// Of one shape: the body stays as it is.
+// CHECK-LABEL: func.func @one_shape(
+// CHECK: %{{.*}}:2 = zefuse.kernel "exp"(%arg0, %arg1) {{.*}}batch = 2 : i64, groups = array<i64: 0, 1>, layouts =
+// CHECK-NEXT: ^bb0(%{{.*}}: tensor<4x8xf32>):
+// CHECK-NOT: zefuse.kernel
+// CHECK: return
+func.func @one_shape(%x: tensor<4x8xf32>, %y: tensor<4x8xf32>) -> (tensor<4x8xf32>, tensor<4x8xf32>) {
+  %a = zefuse.kernel "exp"(%x) attributes {layouts = [#flat, #flat], groups = array<i64: 0>} : (tensor<4x8xf32>) -> tensor<4x8xf32> {
+  ^bb0(%in: tensor<4x8xf32>):
+    %e = tensor.empty() : tensor<4x8xf32>
+    %s = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]}
+        ins(%in : tensor<4x8xf32>) outs(%e : tensor<4x8xf32>) {
+    ^bb0(%p: f32, %o: f32):
+      %r = math.exp %p : f32
+      linalg.yield %r : f32
+    } -> tensor<4x8xf32>
+    zefuse.yield %s : tensor<4x8xf32>
+  }
+  %b = zefuse.kernel "exp"(%y) attributes {layouts = [#flat, #flat], groups = array<i64: 1>} : (tensor<4x8xf32>) -> tensor<4x8xf32> {
+  ^bb0(%in: tensor<4x8xf32>):
+    %e = tensor.empty() : tensor<4x8xf32>
+    %s = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]}
+        ins(%in : tensor<4x8xf32>) outs(%e : tensor<4x8xf32>) {
+    ^bb0(%p: f32, %o: f32):
+      %r = math.exp %p : f32
+      linalg.yield %r : f32
+    } -> tensor<4x8xf32>
+    zefuse.yield %s : tensor<4x8xf32>
+  }
+  return %a, %b : tensor<4x8xf32>, tensor<4x8xf32>
+}
+
+// -----
+
+#flat = affine_map<(d0, d1) -> (d0 * 8 + d1)>
+#five = affine_map<(d0, d1) -> (d0 * 5 + d1)>
+#columns = affine_map<(d0, d1) -> (d0 + d1 * 4)>
+#id = affine_map<(d0, d1) -> (d0, d1)>
+
+// Of any sizes, elementwise on contiguous tensors: one dimension of a nominal size.
+// CHECK-LABEL: func.func @any_sizes(
+// CHECK: zefuse.kernel "exp"(%arg0, %arg1) {{.*}}batch = 2 : i64, batch_sizes = array<i64: 32, 15>
+// CHECK-NEXT: ^bb0(%{{.*}}: tensor<1048576xf32>):
+// CHECK-NOT: zefuse.kernel
+// CHECK: return
+func.func @any_sizes(%x: tensor<4x8xf32>, %y: tensor<3x5xf32>) -> (tensor<4x8xf32>, tensor<3x5xf32>) {
+  %a = zefuse.kernel "exp"(%x) attributes {layouts = [#flat, #flat]} : (tensor<4x8xf32>) -> tensor<4x8xf32> {
+  ^bb0(%in: tensor<4x8xf32>):
+    %e = tensor.empty() : tensor<4x8xf32>
+    %s = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]}
+        ins(%in : tensor<4x8xf32>) outs(%e : tensor<4x8xf32>) {
+    ^bb0(%p: f32, %o: f32):
+      %r = math.exp %p : f32
+      linalg.yield %r : f32
+    } -> tensor<4x8xf32>
+    zefuse.yield %s : tensor<4x8xf32>
+  }
+  %b = zefuse.kernel "exp"(%y) attributes {layouts = [#five, #five]} : (tensor<3x5xf32>) -> tensor<3x5xf32> {
+  ^bb0(%in: tensor<3x5xf32>):
+    %e = tensor.empty() : tensor<3x5xf32>
+    %s = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]}
+        ins(%in : tensor<3x5xf32>) outs(%e : tensor<3x5xf32>) {
+    ^bb0(%p: f32, %o: f32):
+      %r = math.exp %p : f32
+      linalg.yield %r : f32
+    } -> tensor<3x5xf32>
+    zefuse.yield %s : tensor<3x5xf32>
+  }
+  return %a, %b : tensor<4x8xf32>, tensor<3x5xf32>
+}
+
+// -----
+
+#flat = affine_map<(d0, d1) -> (d0 * 8 + d1)>
+#five = affine_map<(d0, d1) -> (d0 * 5 + d1)>
+#columns = affine_map<(d0, d1) -> (d0 + d1 * 4)>
+#id = affine_map<(d0, d1) -> (d0, d1)>
+
+// One reads the other's result; another operation; another layout: all stay alone.
+// CHECK-LABEL: func.func @alone(
+// CHECK-NOT: batch =
+// CHECK: return
+func.func @alone(%x: tensor<4x8xf32>) -> (tensor<4x8xf32>, tensor<4x8xf32>, tensor<4x8xf32>) {
+  %a = zefuse.kernel "exp"(%x) attributes {layouts = [#flat, #flat]} : (tensor<4x8xf32>) -> tensor<4x8xf32> {
+  ^bb0(%in: tensor<4x8xf32>):
+    %e = tensor.empty() : tensor<4x8xf32>
+    %s = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]}
+        ins(%in : tensor<4x8xf32>) outs(%e : tensor<4x8xf32>) {
+    ^bb0(%p: f32, %o: f32):
+      %r = math.exp %p : f32
+      linalg.yield %r : f32
+    } -> tensor<4x8xf32>
+    zefuse.yield %s : tensor<4x8xf32>
+  }
+  %b = zefuse.kernel "exp"(%a) attributes {layouts = [#flat, #flat]} : (tensor<4x8xf32>) -> tensor<4x8xf32> {
+  ^bb0(%in: tensor<4x8xf32>):
+    %e = tensor.empty() : tensor<4x8xf32>
+    %s = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]}
+        ins(%in : tensor<4x8xf32>) outs(%e : tensor<4x8xf32>) {
+    ^bb0(%p: f32, %o: f32):
+      %r = math.exp %p : f32
+      linalg.yield %r : f32
+    } -> tensor<4x8xf32>
+    zefuse.yield %s : tensor<4x8xf32>
+  }
+  %c = zefuse.kernel "tanh"(%x) attributes {layouts = [#flat, #flat]} : (tensor<4x8xf32>) -> tensor<4x8xf32> {
+  ^bb0(%in: tensor<4x8xf32>):
+    %e = tensor.empty() : tensor<4x8xf32>
+    %s = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]}
+        ins(%in : tensor<4x8xf32>) outs(%e : tensor<4x8xf32>) {
+    ^bb0(%p: f32, %o: f32):
+      %r = math.tanh %p : f32
+      linalg.yield %r : f32
+    } -> tensor<4x8xf32>
+    zefuse.yield %s : tensor<4x8xf32>
+  }
+  %d = zefuse.kernel "exp"(%x) attributes {layouts = [#columns, #columns]} : (tensor<4x8xf32>) -> tensor<4x8xf32> {
+  ^bb0(%in: tensor<4x8xf32>):
+    %e = tensor.empty() : tensor<4x8xf32>
+    %s = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]}
+        ins(%in : tensor<4x8xf32>) outs(%e : tensor<4x8xf32>) {
+    ^bb0(%p: f32, %o: f32):
+      %r = math.exp %p : f32
+      linalg.yield %r : f32
+    } -> tensor<4x8xf32>
+    zefuse.yield %s : tensor<4x8xf32>
+  }
+  return %b, %c, %d : tensor<4x8xf32>, tensor<4x8xf32>, tensor<4x8xf32>
+}
