@@ -83,15 +83,18 @@ private:
   MLIRContext* context_;
 };
 
-/// Stage 1 to stage 2, verified after each pass. When cancelled it succeeds with what is there.
+/// Stage 1 to stage 2, verified at its end and, where it is dumped, after each pass. When cancelled it succeeds with
+/// what is there.
 LogicalResult fuseModule(ModuleOp module, const FuseOptions& options, const Dump& dump = Dump(""),
                          const CancelCheck& cancelled = {}) {
   const SkipWhenCancelled skip(module.getContext(), cancelled);
   PassManager passes(module.getContext(), module->getName().getStringRef());
   buildFusePipeline(passes, options);
+  // After each pass it takes an eighth of fusing: for who looks at stages, and in zefuse-opt and the tests.
+  passes.enableVerifier(dump.enabled());
   if (dump.enabled())
     passes.addInstrumentation(std::make_unique<StageDumps>(dump));
-  return passes.run(module);
+  return success(succeeded(passes.run(module)) && succeeded(verify(module)));
 }
 
 }  // namespace

@@ -70,7 +70,24 @@ def SplitReductions : GraphPass<"zefuse-split-reductions"> {
   }];
 }
 
-def FuseKernels : GraphPass<"zefuse-fuse-kernels"> {
+def RepeatCheapProducers : GraphPass<"zefuse-repeat-cheap-producers"> {
+  let summary = "What is had from an index alone is made in each of its readers";
+  let description = [{
+    Before: stage 1, prepared. After: the same, where a compute operation of little work that reads less than it makes (a mask, arange, full) has
+    one reader each, behind views of its own, and nothing dead is left: no memory holds it.
+  }];
+}
+
+def RecomputeForReductions : GraphPass<"zefuse-recompute-for-reductions"> {
+  let summary = "What only a reduction of another kernel reads is computed there again";
+  let description = [{
+    Before: stage 1, prepared, cheap producers repeated. After: the same, where such elementwise operations stand before their
+    reduction once more if less memory is moved so, marked `zefuse.late`: they join no producer before their reduction has
+    them. Keeps the analysis Grouping where nothing is.
+  }];
+}
+
+def OutlineKernels : GraphPass<"zefuse-outline-kernels"> {
   let summary = "Groups compute operations into zefuse.kernel operations";
   let description = [{
     Before: stage 1, prepared. After: every compute operation is in exactly one zefuse.kernel, all layouts are contiguous, the
@@ -92,7 +109,7 @@ def DivideRefusedKernels : GraphPass<"zefuse-divide-refused"> {
   let summary = "A kernel that its schedule refuses becomes a kernel per operation";
   let description = [{
     Before: layouts are assigned. After: whyNotScheduled has nothing to say of a kernel of more than one operation, and
-    `zefuse.not_joined` has the reason. What zefuse-fuse-kernels asks of the schedule leaves nothing here: this keeps
+    `zefuse.not_joined` has the reason. What zefuse-outline-kernels asks of the schedule leaves nothing here: this keeps
     a disagreement of the two from costing the graph.
   }];
 }

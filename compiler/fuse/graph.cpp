@@ -60,6 +60,12 @@ bool sortKeepingOrder(Block& block) {
   return true;
 }
 
+void eraseDead(Block& block) {
+  for (Operation& op : llvm::make_early_inc_range(llvm::reverse(block)))
+    if (isOpTriviallyDead(&op) || (isCompute(&op) && op.use_empty()))
+      op.erase();
+}
+
 bool isCopy(Operation* op) {
   auto generic = dyn_cast_or_null<linalg::GenericOp>(op);
   if (!generic || generic.getNumDpsInputs() != 1 || generic.getNumReductionLoops() != 0)

@@ -26,6 +26,8 @@ bool isCheapToRepeat(mlir::Operation* op);
 bool isOrdered(mlir::Operation* op);
 // Sorts the block's operations topologically, near the order they have, ordered ones exactly in theirs. False: a cycle.
 bool sortKeepingOrder(mlir::Block& block);
+// Erases what nobody reads.
+void eraseDead(mlir::Block& block);
 // A linalg.generic that only moves elements: its one input, yielded.
 bool isCopy(mlir::Operation* op);
 // Such a linalg.generic of `source`, whose sizes are zefuse.size operations.

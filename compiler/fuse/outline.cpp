@@ -91,8 +91,11 @@ KernelOp outline(ArrayRef<Operation*> ops, unsigned num_symbols) {
   for (Value input : inputs)
     mapping.map(input, block.addArgument(input.getType(), input.getLoc()));
   builder.setInsertionPointToEnd(&block);
-  for (Operation* op : needed.ops)  // without the mark: equal kernels are one, whatever reads them
-    builder.clone(*op, mapping)->removeDiscardableAttr("zefuse.output");
+  for (Operation* op : needed.ops) {
+    Operation* clone = builder.clone(*op, mapping);
+    for (StringRef mark : {"zefuse.output", "zefuse.late"})  // equal kernels are one, whatever reads them
+      clone->removeDiscardableAttr(mark);
+  }
   SmallVector<Value> yielded;
   for (Value output : outputs)
     yielded.push_back(mapping.lookup(output));

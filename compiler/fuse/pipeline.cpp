@@ -22,7 +22,10 @@ void buildFusePipeline(OpPassManager& passes, const FuseOptions& options) {
   // Work-groups share long rows by themselves.
   if (options.fuse && !target.hasWorkGroups())
     graph.addPass(createSplitReductions());
-  graph.addPass(createFuseKernels({.merge = options.fuse}));
+  graph.addPass(createRepeatCheapProducers());
+  if (options.fuse)
+    graph.addPass(createRecomputeForReductions());
+  graph.addPass(createOutlineKernels({.merge = options.fuse}));
   graph.addPass(createAssignLayouts());
   graph.addPass(createDivideRefusedKernels());
   if (options.fuse && target.supports.batches)
@@ -46,7 +49,9 @@ StringRef stageOf(StringRef pass_argument) {
       {"zefuse-prepare", "2a_prepared"},
       {"zefuse-fuse-library-epilogues", "2b_epilogues"},
       {"zefuse-split-reductions", "2c_split"},
-      {"zefuse-fuse-kernels", "2c_kernels"},
+      {"zefuse-repeat-cheap-producers", "2c_repeated"},
+      {"zefuse-recompute-for-reductions", "2c_recomputed"},
+      {"zefuse-outline-kernels", "2c_kernels"},
       {"zefuse-assign-layouts", "2d_layouts"},
       {"zefuse-divide-refused", "2d_divided"},
       {"zefuse-batch-kernels", "2e_batches"},

@@ -1,6 +1,10 @@
-#include "compiler/fuse/recompute.h"
-
+// A value that one kernel makes and a reduction of another reads: stored, or computed again. A few elementwise
+// operations whose result only a reduction of another group reads (a layer norm's weight gradient: the sum over the
+// rows of what the row kernel happens to make) are cloned before that reduction where less memory is moved so: storing
+// counts twice, since a line is read before it is written.
 #include "compiler/fuse/graph.h"
+#include "compiler/fuse/grouping.h"
+#include "compiler/fuse/passes.h"
 #include "lowering/analysis/dataflow.h"
 #include "lowering/dialect/Zefuse.h"
 #include "lowering/dialect/shape.h"
@@ -13,6 +17,9 @@
 using namespace mlir;
 
 namespace zefuse {
+
+#define GEN_PASS_DEF_RECOMPUTEFORREDUCTIONS
+#include "compiler/fuse/Passes.h.inc"
 
 namespace {
 
@@ -137,10 +144,17 @@ private:
   llvm::DenseSet<Operation*> clones_;
 };
 
+class RecomputeForReductions : public impl::RecomputeForReductionsBase<RecomputeForReductions> {
+  void runOnOperation() override {
+    func::FuncOp graph = getOperation();
+    const llvm::DenseSet<Operation*> clones = Recomputing(getAnalysis<Grouping>().groups()).run();
+    if (clones.empty())
+      return markAllAnalysesPreserved();  // the grouping holds for the next pass
+    for (Operation* clone : clones)
+      clone->setDiscardableAttr("zefuse.late", UnitAttr::get(graph.getContext()));
+    eraseDead(graph.getBody().front());
+  }
+};
+
 }  // namespace
-
-llvm::DenseSet<Operation*> recomputeForReductions(ArrayRef<SmallVector<Operation*>> groups) {
-  return Recomputing(groups).run();
-}
-
 }  // namespace zefuse

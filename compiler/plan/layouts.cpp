@@ -50,9 +50,9 @@ AffineMap ValueLayouts::of(Value value) {
   } else {
     const unsigned number = cast<OpResult>(value).getResultNumber();
     if (auto kernel = value.getDefiningOp<KernelOp>()) {
-      auto writes = kernel->getAttrOfType<DenseI64ArrayAttr>("zefuse.writes");
-      layout = writes && writes[number] >= 0
-                   ? of(graph_.getArgument(writes[number]))
+      auto writes = kernel.getWrites();
+      layout = writes && (*writes)[number] >= 0
+                   ? of(graph_.getArgument((*writes)[number]))
                    : cast<AffineMapAttr>(kernel.getLayouts()[kernel.getInputs().size() + number]).getValue();
     } else if (auto aten = value.getDefiningOp<AtenOp>()) {
       auto strides = cast<AffineMapAttr>(aten.getResultStrides()[number]).getValue();

@@ -22,7 +22,7 @@ def Zefuse_StepOpInterface : OpInterface<"StepOpInterface"> {
     InterfaceMethod<[{Notes the chosen layouts, from indices (and graph symbols) to the element offset; of an operand that is a view of what lies
                     in memory, null.}],
                     "void", "setLayouts", (ins "::llvm::ArrayRef<::mlir::AffineMap>":$operands,
-                                               "::llvm::ArrayRef<::mlir::AffineMap>":$results), "", [{}]>,
+                                               "::llvm::ArrayRef<::mlir::AffineMap>":$results)>,
   ];
 }
 

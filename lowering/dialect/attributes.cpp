@@ -133,6 +133,8 @@ LogicalResult ZefuseDialect::verifyOperationAttribute(Operation* op, NamedAttrib
   }
   if (name == "output")
     return isa<IntegerAttr>(value) ? success() : LogicalResult(diagnose() << "wants a number");
+  if (name == "late")
+    return isa<UnitAttr>(value) ? success() : LogicalResult(diagnose() << "has no value");
   if (name == "note" || name == "left_out")  // for explain; they change no code
     return isa<StringAttr>(value) ? success() : LogicalResult(diagnose() << "wants a string");
   return diagnose() << "is no attribute of the dialect";

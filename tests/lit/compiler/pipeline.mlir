@@ -12,7 +12,9 @@
 // CPU-NEXT: zefuse-prepare,
 // CPU-NEXT: zefuse-fuse-library-epilogues,
 // CPU-NEXT: zefuse-split-reductions,
-// CPU-NEXT: zefuse-fuse-kernels{merge=true},
+// CPU-NEXT: zefuse-repeat-cheap-producers,
+// CPU-NEXT: zefuse-recompute-for-reductions,
+// CPU-NEXT: zefuse-outline-kernels{merge=true},
 // CPU-NEXT: zefuse-assign-layouts,
 // CPU-NEXT: zefuse-divide-refused,
 // CPU-NEXT: zefuse-batch-kernels,
@@ -23,7 +25,9 @@
 // GPU-NEXT: zefuse-refuse-fallbacks,
 // GPU-NEXT: zefuse-prepare,
 // GPU-NEXT: zefuse-fuse-library-epilogues,
-// GPU-NEXT: zefuse-fuse-kernels{merge=true},
+// GPU-NEXT: zefuse-repeat-cheap-producers,
+// GPU-NEXT: zefuse-recompute-for-reductions,
+// GPU-NEXT: zefuse-outline-kernels{merge=true},
 // GPU-NEXT: zefuse-assign-layouts,
 // GPU-NEXT: zefuse-divide-refused,
 // GPU-NEXT: zefuse-join-side-by-side{target=dg2-g11}
@@ -31,7 +35,8 @@
 // APART: func.func(
 // APART-NEXT: zefuse-prepare,
 // APART-NEXT: zefuse-fuse-library-epilogues,
-// APART-NEXT: zefuse-fuse-kernels{merge=false},
+// APART-NEXT: zefuse-repeat-cheap-producers,
+// APART-NEXT: zefuse-outline-kernels{merge=false},
 // APART-NEXT: zefuse-assign-layouts,
 // APART-NEXT: zefuse-divide-refused,
 // APART-NEXT: zefuse-write-in-place

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <filesystem>
 
 #include "lowering/dialect/Zefuse.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
@@ -143,6 +144,42 @@ TEST(Threads, EndWhenCancelled) {
     EXPECT_FALSE(made.ok);
     EXPECT_EQ(made.error, "compiling was cancelled");
   }
+}
+
+// A kernel that reads a view has no layout for it: layouts fail, with the stages before them dumped.
+constexpr const char* reads_a_view = R"(
+func.func @graph(%x: tensor<4x4xf32>) -> tensor<4x4xf32>
+    attributes {zefuse.symbols = [], zefuse.symbol_sources = [], zefuse.inputs = [{arg = 0}],
+                zefuse.outputs = [{result = 0, strides = affine_map<() -> (4, 1)>}]} {
+  %t = zefuse.view %x affine_map<(d0, d1) -> (d1, d0)> : tensor<4x4xf32> -> tensor<4x4xf32>
+  %y = zefuse.kernel "k"(%t) attributes {layouts = [affine_map<(d0, d1) -> (d0 * 4 + d1)>,
+      affine_map<(d0, d1) -> (d0 * 4 + d1)>]} : (tensor<4x4xf32>) -> tensor<4x4xf32> {
+  ^bb0(%a: tensor<4x4xf32>):
+    zefuse.yield %a : tensor<4x4xf32>
+  }
+  return %y : tensor<4x4xf32>
+})";
+
+TEST(Dumps, TheStageThatFailsLeavesWhatRepeatsIt) {
+  DialectRegistry registry;
+  registerDialects(registry);
+  MLIRContext context(registry, MLIRContext::Threading::DISABLED);
+  context.loadAllAvailableDialects();
+  const OwningOpRef<ModuleOp> module = parseSourceString<ModuleOp>(reads_a_view, &context);
+  ASSERT_TRUE(module);
+  Options options;
+  options.dump_dir = ::testing::TempDir() + "/zefuse_reproducers";
+  const Compilation made = compileModule(*module, options);
+  EXPECT_FALSE(made.ok);
+  EXPECT_NE(made.error.find("reads a view from outside"), std::string::npos) << made.error;
+  const std::filesystem::path folder = made.dump_folder;
+  EXPECT_TRUE(std::filesystem::exists(folder / "2c_kernels.mlir"));
+  EXPECT_FALSE(std::filesystem::exists(folder / "2c_kernels.reproducer.mlir")) << "it did not fail";
+  EXPECT_FALSE(std::filesystem::exists(folder / "2d_layouts.mlir"));
+  const OwningOpRef<ModuleOp> again =
+      parseSourceFile<ModuleOp>((folder / "2d_layouts.reproducer.mlir").string(), &context);
+  EXPECT_TRUE(again) << "what zefuse-opt --run-reproducer reads";
+  std::filesystem::remove_all(options.dump_dir);
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// RUN: zefuse-opt --zefuse-fuse-kernels --split-input-file %s | FileCheck %s
-// RUN: zefuse-opt --zefuse-fuse-kernels=merge=false --split-input-file %s | FileCheck %s --check-prefix=APART
+// RUN: zefuse-opt --zefuse-outline-kernels --split-input-file %s | FileCheck %s
+// RUN: zefuse-opt --zefuse-outline-kernels=merge=false --split-input-file %s | FileCheck %s --check-prefix=APART
 
 #id = affine_map<(d0, d1) -> (d0, d1)>
 #row = affine_map<(d0, d1) -> (d0)>

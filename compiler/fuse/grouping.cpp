@@ -1,79 +1,28 @@
-// Grouping: every compute operation (graph.h) ends in exactly one zefuse.kernel.
-//
-// Groups start as single operations and join (1) along producer-consumer edges, consumers in graph order, (2) with
-// siblings that read the same large value, while the schedule accepts the union (whyNotOneKernel: one iteration space,
-// lowering/analysis/fusible.h), no path leaves the union and comes back, and the union is no worse than its parts
-// (whyWorse). Each refusal is kept with its reason: what explain shows.
+#include "compiler/fuse/grouping.h"
+
 #include <map>
 #include <set>
 
 #include "compiler/fuse/graph.h"
 #include "compiler/fuse/group_graph.h"
 #include "compiler/fuse/outline.h"
-#include "compiler/fuse/passes.h"
-#include "compiler/fuse/recompute.h"
 #include "lowering/analysis/fusible.h"
 #include "lowering/dialect/Zefuse.h"
 #include "lowering/dialect/shape.h"
 #include "mlir/Dialect/Linalg/IR/Linalg.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
-#include "mlir/IR/IRMapping.h"
 #include "llvm/ADT/MapVector.h"
 #include "llvm/ADT/SetVector.h"
 
 using namespace mlir;
 
 namespace zefuse {
-
-#define GEN_PASS_DEF_FUSEKERNELS
-#include "compiler/fuse/Passes.h.inc"
-
 namespace {
 
 // Analysis is linear in a union, so joining is quadratic in the largest group: this bounds it.
 constexpr size_t max_operations = 256;
 // A value that k groups read makes k^2 pairs: each group is tried with so many of those before it.
 constexpr size_t max_siblings = 8;
-
-/// Copies each cheap producer into each of its consumers, so that no memory holds what can be had from an index.
-void repeatCheapProducers(func::FuncOp graph) {
-  SmallVector<Operation*> cheap;
-  for (Operation& op : graph.getBody().front())
-    if (isCompute(&op) && isCheapToRepeat(&op))
-      cheap.push_back(&op);
-  for (Operation* op : llvm::reverse(cheap)) {
-    bool first = true;
-    for (OpOperand& use : llvm::make_early_inc_range(op->getUses())) {
-      Operation* user = graph.getBody().front().findAncestorOpInBlock(*use.getOwner());
-      if (!isCompute(user) && !isa<ViewOp>(user))
-        continue;
-      if (std::exchange(first, false))
-        continue;
-      OpBuilder builder(user);
-      use.set(builder.clone(*op)->getResult(0));
-    }
-  }
-  // A view with several users would tie its consumers to one copy: give each its own.
-  for (Operation& op : llvm::make_early_inc_range(llvm::reverse(graph.getBody().front()))) {
-    auto view = dyn_cast<ViewOp>(&op);
-    if (!view || view->hasOneUse())
-      continue;
-    Operation* source = throughViews(view.getResult()).getDefiningOp();
-    if (!isCompute(source) || !isCheapToRepeat(source))
-      continue;
-    for (OpOperand& use : llvm::make_early_inc_range(llvm::drop_begin(view->getUses()))) {
-      OpBuilder builder(use.getOwner());
-      IRMapping mapping;
-      SmallVector<Operation*> chain = {view};
-      for (Value v = view.getSource(); v.getDefiningOp() != source; v = v.getDefiningOp<ViewOp>().getSource())
-        chain.push_back(v.getDefiningOp());
-      chain.push_back(source);
-      for (Operation* link : llvm::reverse(chain))
-        builder.clone(*link, mapping);
-      use.set(mapping.lookup(view.getResult()));
-    }
-  }
-}
 
 class Joining {
 public:
@@ -288,65 +237,24 @@ private:
   std::vector<std::pair<std::pair<Operation*, Operation*>, std::string>> refusals_;
 };
 
-void eraseDead(Block& block) {
-  for (Operation& op : llvm::make_early_inc_range(llvm::reverse(block)))
-    if (isOpTriviallyDead(&op) || (isCompute(&op) && op.use_empty()))
-      op.erase();
-}
-
-LogicalResult fuseKernels(func::FuncOp graph, bool merge) {
-  Block& block = graph.getBody().front();
-  unsigned num_symbols = graphSymbolsOf(graph);
-  eraseDead(block);
-  repeatCheapProducers(graph);
-  std::vector<SmallVector<Operation*>> groups;
-  SmallVector<Attribute> refusals;
-  {
-    std::optional<Joining> joining(block);
-    auto join = [&] {
-      if (merge)
-        joining->run();
-      for (GroupGraph::Id id : joining->groups())
-        groups.emplace_back(joining->opsOf(id));
-    };
-    join();
-    if (merge)
-      if (auto clones = recomputeForReductions(groups); !clones.empty()) {
-        groups.clear();
-        eraseDead(block);
-        joining.emplace(block, clones);
-        join();
-      }
-    std::map<GroupGraph::Id, int64_t> numbers;
-    for (GroupGraph::Id id : joining->groups())
-      numbers[id] = static_cast<int64_t>(numbers.size());
-    Builder builder(graph.getContext());
-    for (const auto& [first, second, reason] : joining->refusals())
-      refusals.push_back(
-          builder.getDictionaryAttr({builder.getNamedAttr("first", builder.getI64IntegerAttr(numbers.at(first))),
-                                     builder.getNamedAttr("second", builder.getI64IntegerAttr(numbers.at(second))),
-                                     builder.getNamedAttr("reason", builder.getStringAttr(reason))}));
-    graph->setAttr("zefuse.not_joined", builder.getArrayAttr(refusals));
-  }
-  for (auto [number, group] : llvm::enumerate(groups))
-    outline(group, num_symbols).setGroups({int64_t(number)});
-  // Kernels stand where their last operation stood, so a reader of an earlier one may now come first.
-  if (!sortKeepingOrder(block))
-    return graph.emitError("internal: kernels wait for each other in a circle");
-  eraseDead(block);
-  return success();
-}
-
-class FuseKernels : public impl::FuseKernelsBase<FuseKernels> {
-public:
-  using FuseKernelsBase::FuseKernelsBase;
-
-private:
-  void runOnOperation() override {
-    if (failed(fuseKernels(getOperation(), merge)))
-      signalPassFailure();
-  }
-};
-
 }  // namespace
+
+Grouping::Grouping(func::FuncOp graph, bool merge) {
+  Block& block = graph.getBody().front();
+  llvm::DenseSet<Operation*> late;
+  for (Operation& op : block)
+    if (op.hasAttr("zefuse.late"))
+      late.insert(&op);
+  Joining joining(block, late);
+  if (merge)
+    joining.run();
+  std::map<GroupGraph::Id, size_t> numbers;
+  for (GroupGraph::Id id : joining.groups()) {
+    numbers[id] = groups_.size();
+    groups_.emplace_back(joining.opsOf(id));
+  }
+  for (auto& [first, second, reason] : joining.refusals())
+    refusals_.push_back({numbers.at(first), numbers.at(second), reason});
+}
+
 }  // namespace zefuse
