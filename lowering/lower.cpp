@@ -109,13 +109,13 @@ lowerWithoutSpills(const TargetDescription& target, const SpillCheck& spills,
                    llvm::function_ref<FailureOr<LoweredKernel>(const TargetDescription&)> lower) {
   constexpr int most = 3, halvings = 4;  // kernels that are tried; the last halving leaves the smallest tiles there are
   TargetDescription fitting = target;
-  std::string notes;
+  std::vector<std::pair<std::vector<Choices>, int64_t>> given_up;
+  int64_t still = 0;
   FailureOr<LoweredKernel> lowered = lower(fitting);
   for (int tries = 1; succeeded(lowered); ++tries) {
     std::optional<int64_t> spilled = spills ? spills(lowered->spirv) : std::nullopt;
     if (!spilled || *spilled == 0)
       break;
-    const std::string spilling = std::to_string(*spilled) + " on " + target.name;
     FailureOr<LoweredKernel> smaller = failure();
     for (int halving = 0; halving < halvings && tries < most; ++halving) {
       fitting.accumulator_bytes /= 2;
@@ -126,14 +126,17 @@ lowerWithoutSpills(const TargetDescription& target, const SpillCheck& spills,
       smaller = failure();  // the tiles were small already
     }
     if (failed(smaller)) {
-      notes += "; spills " + spilling;
+      still = *spilled;
       break;
     }
-    notes += "; rescheduled, since this spilled " + spilling + ": " + lowered->schedule;
+    given_up.emplace_back(std::move(lowered->schedule.parts), *spilled);
     lowered = std::move(smaller);
   }
-  if (succeeded(lowered))
-    lowered->schedule += notes;
+  if (succeeded(lowered)) {
+    lowered->schedule.given_up = std::move(given_up);
+    lowered->schedule.spilled = still;
+    lowered->schedule.spilled_on = target.name;
+  }
   return lowered;
 }
 

@@ -69,7 +69,7 @@ mlir::FailureOr<LoweredKernel> lowerAttentionGradient(AttentionGradientOp op, ll
                                                       const TargetDescription& target, const StageDump& dump = nullptr);
 
 // lower(target), and again with half the registers for accumulators while `spills` finds that there are too few: three
-// times at most. The schedule's line then says what was given up, and what still spills. A null check asks nobody.
+// times at most. The schedule's record then has what was given up, and what still spills. A null check asks nobody.
 mlir::FailureOr<LoweredKernel>
 lowerWithoutSpills(const TargetDescription& target, const SpillCheck& spills,
                    llvm::function_ref<mlir::FailureOr<LoweredKernel>(const TargetDescription&)> lower);

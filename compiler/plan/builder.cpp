@@ -269,7 +269,7 @@ private:
       entry->message = check.message;
       launch->checks.push_back(std::move(entry));
     }
-    schedule_ = lowered.schedule;
+    schedule_ = describe(lowered.schedule);
     if (auto remark = op->getAttrOfType<StringAttr>("zefuse.note"))
       schedule_ += "; " + remark.str();
     push(std::move(launch), op);

@@ -73,7 +73,7 @@ static int lowerFile(StringRef file) {
     if (emit == "launch") {
       llvm::outs() << lowered->name << ": extent " << lowered->extent << ", grain " << lowered->grain << ", group "
                    << lowered->group_size[0] << (lowered->chunked ? ", chunked" : ", exact")
-                   << ", schedule: " << lowered->schedule << "\n";
+                   << ", schedule: " << zefuse::describe(lowered->schedule) << "\n";
       if (lowered->scratch_bytes)
         llvm::outs() << "  scratch " << lowered->scratch_bytes << " bytes per group\n";
       for (unsigned symbol : lowered->symbols)

@@ -196,7 +196,7 @@ FailureOr<ScheduledKernel> scheduleKernel(KernelOp kernel, const TargetDescripti
   AffineExpr extent = getAffineConstantExpr(0, context);
   for (Scheduled& part : parts) {
     LoweredKernel share;
-    share.schedule = part.strategy.reason;
+    share.schedule.parts = {part.strategy.choices};
     SmallVector<Value> outputs(ArrayRef(batch.outputs).slice(part.part.first, part.part.count));
     Evaluator evaluator(builder, *part.domain, part.graph, arguments);
     evaluator.keep(&part.strategy.kept);
@@ -217,7 +217,7 @@ FailureOr<ScheduledKernel> scheduleKernel(KernelOp kernel, const TargetDescripti
       launch.grain = share.grain;
       launch.chunked = share.chunked;
       launch.group_size = share.group_size;
-      launch.schedule = share.schedule;
+      launch.schedule = std::move(share.schedule);
       break;
     }
     // The launch's units are those of all parts, each worth what a group should have of it.
@@ -225,12 +225,10 @@ FailureOr<ScheduledKernel> scheduleKernel(KernelOp kernel, const TargetDescripti
     extent = extent + share.extent * worth;
     launch.extent = extent;
     launch.grain = unit_worth;
-    launch.schedule += (launch.schedule.empty() ? "side by side: " : "; ") + share.schedule;
+    launch.schedule.parts.push_back(std::move(share.schedule.parts.front()));
   }
-  if (kernel.getInPlace())
-    launch.schedule += ", in place";
-  if (batch.sets > 1)
-    launch.schedule += ", batch of " + std::to_string(batch.sets);
+  launch.schedule.in_place = kernel.getInPlace().has_value();
+  launch.schedule.batch = batch.sets;
   builder.setInsertionPointToEnd(entry);
   func::ReturnOp::create(builder, loc);
   return result;

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "lowering/schedule/core/choices.h"
 #include "mlir/IR/AffineExpr.h"
 
 namespace zefuse {
@@ -26,7 +27,7 @@ struct LoweredKernel {
   std::array<uint32_t, 3> group_size = {1, 1, 1};
   mlir::AffineExpr scratch_bytes;  // per group; null: none
   std::vector<KernelCheck> checks;
-  std::string schedule;  // the choice and its reason, one line
+  ScheduleRecord schedule;
 };
 
 }  // namespace zefuse

@@ -22,7 +22,7 @@ SortPlan planSort(const SortForm& form, const IndexSpace& space, double assumed)
   double all = vectors * (30 + levels * (20 + levels * 2));
   plan.cost = all * lanes;
   plan.capacity = space.simplify(space.size(form.from).ceilDiv(plan.lanes) * plan.lanes);
-  plan.reason = "sort, a network per row";
+  plan.choice = {.length = size, .wanted = count};
   if (count && *count > 0) {
     double blocks = std::ceil(double(*count) / lanes), kept = blocks * lanes;
     // Of a random row: a better one is met with probability kept / position.
@@ -32,7 +32,7 @@ SortPlan planSort(const SortForm& form, const IndexSpace& space, double assumed)
       plan.select = true;
       plan.cost = some * lanes;
       plan.capacity = space.constant(int64_t(kept));
-      plan.reason = "sort, the best of a row";
+      plan.choice.best_of_row = true;
     }
   }
   bool wide = hasWideKeys(cast<RankedTensorType>(SortOp(form.op).getInput().getType()).getElementType());
@@ -47,7 +47,7 @@ SortPlan planGpuSort(const SortForm& form, const IndexSpace& space, double assum
   plan.capacity = space.size(form.from);
   bool wide = hasWideKeys(cast<RankedTensorType>(SortOp(form.op).getInput().getType()).getElementType());
   plan.bytes = space.simplify((plan.capacity * (wide ? 16 : 8) + 63).floorDiv(64) * 64);
-  plan.reason = "sort, a network per row";
+  plan.choice.best_of_row = false;
   return plan;
 }
 

@@ -3,6 +3,7 @@
 
 #include "common/toolchain/target_description.h"
 #include "lowering/analysis/domain.h"
+#include "lowering/schedule/core/choices.h"
 
 namespace zefuse {
 
@@ -12,7 +13,7 @@ struct SortPlan {
   mlir::AffineExpr capacity;  // keys held per row, a multiple of the lanes
   mlir::AffineExpr bytes;     // of these
   double cost = 1;            // per row, as Strategy::unit_cost
-  std::string reason;
+  choice::Sort choice;
 };
 
 // Whether a sort of this element type has wide keys.

@@ -191,12 +191,16 @@ private:
     if (domain_.instances.empty()) {
       SmallVector<Access> all = outputAccesses(false);
       strategy.row_lanes = best(all, domain_.parallelRows(), rows_cost);
-      strategy.reason = domain_.scan_dim ? "scan, parallel over the other dims" : "pointwise";
+      bool row_at_a_time = false;
       if (domain_.scan_dim && strategy.row_lanes != Strategy::none && !target_.hasWorkGroups() &&
           sumsFarApart(strategy.row_lanes)) {
         strategy.row_lanes = Strategy::none;
-        strategy.reason += ", a row at a time";
+        row_at_a_time = true;
       }
+      if (domain_.scan_dim)
+        strategy.choices.push_back(choice::Scan{row_at_a_time});
+      else
+        strategy.choices.push_back(choice::Pointwise{});
       strategy.lanes_in_rows = strategy.row_lanes != Strategy::none;
       if (strategy.lanes_in_rows && !domain_.scan_dim)
         chooseTile(strategy, all);
@@ -215,7 +219,7 @@ private:
     strategy.row_lanes = best(everything, domain_.rows, rows_cost);
     unsigned sets = llvm::count_if(domain_.axis_sets, [](auto& set) { return !set.dims.empty(); });
     strategy.lanes_in_rows = strategy.row_lanes != Strategy::none && (sets == 0 || rows_cost * sets < axes_cost * 0.8);
-    strategy.reason = strategy.lanes_in_rows ? "reduction, lanes across rows" : "reduction, lanes along the row";
+    strategy.choices.push_back(choice::Reduction{strategy.lanes_in_rows, rows_cost, axes_cost});
   }
 
   // Lanes along a row dim on which no index depends and along which the result's elements are neighbours: lanes then
@@ -239,33 +243,34 @@ private:
     for (unsigned dim : form.fill)
       fills *= estimate(space_.size(dim));
     strategy.unit_cost = updates * 16 + fills * 8;
-    strategy.reason =
-        domain_.rows.empty() ? "scatter, one after the other" : "scatter, parallel over what no index addresses";
-    chooseRange(strategy, fills, updates);
+    using Parallel = choice::Scatter::Parallel;
+    choice::Scatter choice{domain_.rows.empty() ? Parallel::nothing : Parallel::free_dims, 1, updates};
+    for (unsigned dim : domain_.rows)
+      choice.row_elements *= estimate(space_.size(dim));
+    chooseRange(strategy, choice, fills);
+    strategy.choices.push_back(choice);
     return strategy;
   }
 
   // Each group owns a range of the result's outermost addressed dimension: it fills memory as it lies, and applies the
   // updates that land there, in order. Every group reads all indices: worth it when an update is long.
-  void chooseRange(Strategy& strategy, double fills, double updates) const {
+  void chooseRange(Strategy& strategy, choice::Scatter& choice, double fills) const {
     constexpr double long_update = 64, many = 256;  // elements; indices to share
     ScatterForm& form = *domain_.scatter;
     if (target_.hasWorkGroups() || form.fill.empty())
       return;
-    double elements = 1;
     Dims free(IndexSpace::max_dims);
-    for (unsigned dim : domain_.rows) {
-      elements *= estimate(space_.size(dim));
+    for (unsigned dim : domain_.rows)
       free.set(dim);
-    }
     double size = estimate(space_.size(form.fill.front()));
     const auto* at = llvm::find(form.init_at.getResults(), space_.dim(form.fill.front()));
     unsigned position = at - form.init_at.getResults().begin();
-    if (elements < long_update || size < many || space_.dimsOf(form.target.getResult(position)).anyCommon(free))
+    if (choice.row_elements < long_update || size < many ||
+        space_.dimsOf(form.target.getResult(position)).anyCommon(free))
       return;
     strategy.scatter_range = position;
-    strategy.unit_cost = elements / size * (updates * 16 + fills * 8) / target_.vector_width;
-    strategy.reason = "scatter, parallel over ranges of the result";
+    strategy.unit_cost = choice.row_elements / size * (choice.updates * 16 + fills * 8) / target_.vector_width;
+    choice.over = choice::Scatter::Parallel::ranges;
   }
 
   Strategy sort() const {
@@ -276,7 +281,7 @@ private:
     auto bytes = constantOf(plan.bytes);
     strategy.kept_static =
         bytes && *bytes <= (target_.hasWorkGroups() ? target_.local_memory_bytes : target_.private_row_bytes);
-    strategy.reason = plan.reason;
+    strategy.choices.push_back(plan.choice);
     return strategy;
   }
 
@@ -288,7 +293,7 @@ private:
       for (unsigned dim : domain_.rows)
         if (dim != strategy.row_lanes && constantOf(space_.strideAlong(access.offset, dim)) == 1) {
           strategy.tile_dim = dim;
-          strategy.reason += ", tiled for a transposed load";
+          strategy.choices.push_back(choice::TransposedLoad{dim});
           return;
         }
     }
@@ -355,7 +360,7 @@ private:
       return;
     strategy.strip = std::max(budget / bytes, 2u);
     strategy.strip_values = std::move(values);
-    strategy.reason += ", " + std::to_string(strategy.strip) + " vectors at a time";
+    strategy.choices.push_back(choice::Strips{strategy.strip, bytes, budget});
   }
 
   // Expensive nodes that a later stage needs again are kept from the first.
@@ -387,6 +392,9 @@ private:
     }
     auto bytes = constantOf(strategy.kept_bytes);
     strategy.kept_static = bytes && *bytes <= target_.private_row_bytes;
+    if (!strategy.kept.empty())
+      strategy.choices.push_back(
+          choice::Kept{int64_t(strategy.kept.size()), !strategy.kept_static, bytes, target_.private_row_bytes});
   }
 
   // The axis set all of whose dims, and no other axis dims, the indices use.

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "common/toolchain/target_description.h"
+#include "lowering/schedule/core/choices.h"
 #include "lowering/schedule/core/evaluator.h"
 
 namespace zefuse {
@@ -30,7 +31,7 @@ struct Strategy {
   // CPU, scatter: groups share the result's indices of this dimension, which an index addresses, and not the dims that
   // none addresses; `none`: they share those.
   unsigned scatter_range = none;
-  std::string reason;  // one line
+  Choices choices;  // with what decided them
 };
 
 // Lanes of a vector along a dim of this size: a power of two up to the target's width.

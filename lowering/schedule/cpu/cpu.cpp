@@ -147,9 +147,6 @@ private:
     }
     if (c_.strategy.strip)
       strip_memory_ = makeStripMemory(c_);
-    if (!c_.strategy.kept.empty())
-      c_.launch.schedule += ", keeps " + std::to_string(c_.strategy.kept.size()) + " of a row's values in " +
-                            (c_.strategy.kept_static ? "private" : "scratch") + " memory";
   }
 
   //===-- units that are vectors of rows -------------------------------------------------------===//

@@ -184,8 +184,7 @@ private:
       rounds = std::clamp<int64_t>(powerOfTwo(std::max<int64_t>(1, *count / (2 * c_.target.resident_items))), 1, 8);
     c_.launch.extent = units.count;
     c_.launch.grain = plain_group * rounds;
-    c_.launch.schedule +=
-        ", " + std::to_string(rounds) + " vectors of " + std::to_string(units.lanes) + " per work-item";
+    c_.launch.schedule.add(choice::ItemVectors{rounds, units.lanes, constantOf(units.count), c_.target.resident_items});
     WorkGroup group(b_, c_.function, c_.launch, plain_group, 0);
     Value extent = emitted(units.count);
     Value first = add(multiply(group.group(), plain_group * rounds), group.item());
@@ -213,7 +212,7 @@ private:
       rows.push_back(c_.strategy.row_lanes);
     c_.launch.extent = space_.simplify(c_.domain.rowCount());
     c_.launch.grain = plain_group;
-    c_.launch.schedule += ", a row per work-item";
+    c_.launch.schedule.add(rowTeam(choice::RowTeam::Of::item, 1));
     WorkGroup group(b_, c_.function, c_.launch, plain_group, 0);
     Value row = add(multiply(group.group(), plain_group), group.item());
     e_.openIf(i_.less(row, emitted(c_.launch.extent)));
@@ -409,6 +408,10 @@ private:
     return longest;
   }
 
+  choice::RowTeam rowTeam(choice::RowTeam::Of of, int64_t size) const {
+    return {of, size, rowElements(), constantOf(space_.simplify(c_.domain.rowCount()))};
+  }
+
   void alongRows() {
     auto elements = rowElements();
     auto rows = constantOf(space_.simplify(c_.domain.rowCount()));
@@ -429,7 +432,7 @@ private:
 
   void rowPerItem() {
     c_.launch.grain = plain_group;
-    c_.launch.schedule += ", a row per work-item";
+    c_.launch.schedule.add(rowTeam(choice::RowTeam::Of::item, 1));
     WorkGroup group(b_, c_.function, c_.launch, plain_group, 0);
     Value row = add(multiply(group.group(), plain_group), group.item());
     e_.openIf(i_.less(row, emitted(c_.launch.extent)));
@@ -441,7 +444,7 @@ private:
   void rowPerSubgroup() {
     int64_t rows = plain_group / c_.target.subgroup_size;
     c_.launch.grain = rows;
-    c_.launch.schedule += ", a row per sub-group";
+    c_.launch.schedule.add(rowTeam(choice::RowTeam::Of::subgroup, c_.target.subgroup_size));
     WorkGroup group(b_, c_.function, c_.launch, plain_group, c_.target.subgroup_size);
     Value row = add(multiply(group.group(), rows), group.subgroupIndex());
     e_.openIf(i_.less(row, emitted(c_.launch.extent)));
@@ -458,7 +461,7 @@ private:
 
   void rowPerGroup(int64_t size) {
     c_.launch.grain = 1;
-    c_.launch.schedule += ", a row per group of " + std::to_string(size);
+    c_.launch.schedule.add(rowTeam(choice::RowTeam::Of::group, size));
     WorkGroup group(b_, c_.function, c_.launch, size, c_.target.subgroup_size);
     c_.bindPosition(c_.domain.rows, group.group());
     e_.toInnermost();
@@ -481,7 +484,7 @@ private:
       teams /= 2;
     if (teams == 1) {
       c_.launch.grain = plain_group;
-      c_.launch.schedule += ", vectors of " + std::to_string(units.lanes) + " rows per work-item";
+      c_.launch.schedule.add(choice::RowVectors{units.lanes, teams, elements, count});
       WorkGroup group(b_, c_.function, c_.launch, plain_group, 0);
       Value unit = add(multiply(group.group(), plain_group), group.item());
       e_.openIf(i_.less(unit, emitted(units.count)));
@@ -493,8 +496,7 @@ private:
     }
     int64_t width = c_.target.subgroup_size;
     c_.launch.grain = width;
-    c_.launch.schedule +=
-        ", vectors of " + std::to_string(units.lanes) + " rows, reduced by " + std::to_string(teams) + " sub-groups";
+    c_.launch.schedule.add(choice::RowVectors{units.lanes, teams, elements, count});
     WorkGroup group(b_, c_.function, c_.launch, width * teams, width);
     // All work-items meet at the barriers: those past the end compute the last unit again.
     Value last = arith::SubIOp::create(b_, loc_, emitted(units.count), number(1));

@@ -34,8 +34,7 @@ public:
     AffineExpr across = space_.size(loaded_).ceilDiv(side), along = space_.size(stored_).ceilDiv(side);
     c_.launch.extent = space_.simplify(count * across * along);
     c_.launch.grain = 1;
-    c_.launch.schedule += ", tiles of " + std::to_string(side) + " x " + std::to_string(side) +
-                          " through local memory for " + std::to_string(loads_.size()) + " loads";
+    c_.launch.schedule.add(choice::LocalTiles{side, int64_t(loads_.size())});
     WorkGroup group(b_, c_.function, c_.launch, side * group_rows, 0);
     Value tiles_along = index(along), tiles_across = index(across);
     Value rest = i_.divide(group.group(), tiles_along);

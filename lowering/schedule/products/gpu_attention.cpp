@@ -106,9 +106,7 @@ public:
     LoweredKernel& launch = k_.launch();
     launch.extent = batches * tiles;
     launch.grain = 1;
-    launch.schedule = "attention, " + std::to_string(tile_rows) + " query rows per group of " +
-                      std::to_string(subgroups_) + " sub-groups, tiles of " + std::to_string(tile_.keys) + " keys" +
-                      (tile_.engine ? ", on the matrix engine" : "");
+    launch.schedule.add(choice::Attention{tile_rows, subgroups_, tile_.keys, tile_.engine != nullptr});
     WorkGroup group(b_, k_.function(), launch, subgroups_ * tile_.lanes, tile_.lanes);
 
     Value tile_count = k_.expression(tiles);

@@ -118,10 +118,8 @@ public:
     LoweredKernel& launch = k_.launch();
     launch.extent = batches * tiles;
     launch.grain = 1;
-    launch.schedule = std::string("attention's derivative by ") + (call_.of_keys ? "keys and values, " : "queries, ") +
-                      std::to_string(tile_.own()) + " rows per group of " + std::to_string(tile_.across * tile_.along) +
-                      " sub-groups, tiles of " + std::to_string(tile_.passing) +
-                      (call_.of_keys ? " queries" : " keys") + (tile_.engine ? ", on the matrix engine" : "");
+    launch.schedule.add(choice::AttentionGradient{call_.of_keys, tile_.own(), tile_.across * tile_.along, tile_.passing,
+                                                  tile_.engine != nullptr});
     WorkGroup group(b_, k_.function(), launch, tile_.across * tile_.along * tile_.lanes, tile_.lanes);
     group_ = &group;
 

@@ -62,9 +62,8 @@ public:
     LoweredKernel& launch = k_.launch();
     launch.extent = tiles_m * tiles_n * (groups_ * slices_);
     launch.grain = 1;
-    launch.schedule = "implicit product, tiles of " + std::to_string(tile.rows()) + " x " +
-                      std::to_string(tile.columns()) + ", channels as " + (channels_are_columns_ ? "columns" : "rows") +
-                      (engine ? ", on the matrix engine" : "");
+    launch.schedule.add(choice::Convolution{tile.rows(), tile.columns(), channels_are_columns_, bits_,
+                                            registersOf(tile, 4, target_, bits_)});
     WorkGroup group(b_, k_.function(), launch, tile.items(), tile.block_columns);
     Value count_n = k_.expression(tiles_n), count_m = k_.expression(tiles_m);
     Value rest = i_.divide(group.group(), count_n);

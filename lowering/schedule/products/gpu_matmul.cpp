@@ -36,9 +36,9 @@ public:
     LoweredKernel& launch = k_.launch();
     launch.extent = batches * tiles_m * tiles_n;
     launch.grain = 1;
-    launch.schedule = "product, tiles of " + std::to_string(tile.rows()) + " x " + std::to_string(tile.columns()) +
-                      " by " + std::to_string(tile.subgroups_m * tile.subgroups_n) + " sub-groups" +
-                      (engine ? " on the matrix engine" : "");
+    launch.schedule.add(
+        choice::Product{tile.rows(), tile.columns(), tile.subgroups_m * tile.subgroups_n, engine != nullptr,
+                        registersOf(tile, type.getIntOrFloatBitWidth() / 8, target_, engine != nullptr)});
     WorkGroup group(b_, k_.function(), launch, tile.items(), tile.block_columns);
 
     Value count_n = k_.expression(tiles_n), count_m = k_.expression(tiles_m);

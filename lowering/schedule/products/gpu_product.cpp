@@ -59,8 +59,7 @@ ProductTile chooseTile(std::optional<int64_t> m, std::optional<int64_t> n, std::
   std::optional<ProductTile> best;
   double best_cost = 0;
   for (const ProductTile& tile : candidates) {
-    int64_t accumulators = tile.blocks_m * ProductTile::block_rows * tile.blocks_n * tile.block_columns * bytes;
-    if (accumulators > (engine ? target.engine_accumulator_bytes : target.accumulator_bytes) ||
+    if (tile.accumulatorBytes(bytes) > (engine ? target.engine_accumulator_bytes : target.accumulator_bytes) ||
         tile.items() > target.max_group_size)
       continue;
     double cost = costOf(tile, tilesOf(tile, m, n, batches), target);
@@ -70,6 +69,10 @@ ProductTile chooseTile(std::optional<int64_t> m, std::optional<int64_t> n, std::
     }
   }
   return best.value_or(candidates.back());  // the smallest: nothing fits, so its accumulators spill
+}
+
+choice::Registers registersOf(const ProductTile& tile, int64_t bytes, const TargetDescription& target, bool engine) {
+  return {tile.accumulatorBytes(bytes), engine ? target.engine_accumulator_bytes : target.accumulator_bytes};
 }
 
 int64_t chooseSplits(std::optional<int64_t> m, std::optional<int64_t> n, std::optional<int64_t> batches, int64_t k,

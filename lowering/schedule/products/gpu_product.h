@@ -25,12 +25,16 @@ struct ProductTile {
 
   int64_t rows() const { return subgroups_m * blocks_m * block_rows; }
   int64_t columns() const { return subgroups_n * blocks_n * block_columns; }
+  // Bytes, of a sub-group, with elements of `bytes`.
+  int64_t accumulatorBytes(int64_t bytes) const { return blocks_m * block_rows * blocks_n * block_columns * bytes; }
   int64_t items() const { return subgroups_m * subgroups_n * block_columns; }
 };
 
 // By a cost model; unknown sizes count as 256. `bytes`: of an accumulator's element. `engine`: for a matrix engine.
 ProductTile chooseTile(std::optional<int64_t> m, std::optional<int64_t> n, std::optional<int64_t> batches,
                        int64_t bytes, const TargetDescription& target, bool engine = false);
+
+choice::Registers registersOf(const ProductTile& tile, int64_t bytes, const TargetDescription& target, bool engine);
 
 struct Extent {
   mlir::Value value;                // index

@@ -287,6 +287,6 @@ int main(int argc, char** argv) {
     std::sort(processor.begin(), processor.end());
     std::printf("%-16s %8.2f %8.2f %8.2f | %8.2f %8.2f %8.2f %8.2f %8.2f %8.2f  %s\n", name, times[0],
                 times[times.size() / 2], processor[0], stages[0], stages[1], stages[2], stages[3], stages[4], compile,
-                lowered.schedule.c_str());
+                describe(lowered.schedule).c_str());
   }
 }

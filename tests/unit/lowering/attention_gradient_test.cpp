@@ -167,8 +167,7 @@ TEST_P(AttentionGradient, SixteenBits) {
       for (const char* gradient : {"queries", "keys"}) {
         c->gradient = gradient;
         Program program(*c, GetParam());
-        EXPECT_EQ(program.lowered().schedule.find("matrix engine") != std::string::npos, engine)
-            << program.lowered().schedule;
+        EXPECT_EQ(program.lowered().schedule.onMatrixEngine(), engine) << describe(program.lowered().schedule);
       }
       check(*c, GetParam());
     }

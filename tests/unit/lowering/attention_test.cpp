@@ -133,14 +133,14 @@ TEST_P(Attention, SixteenBits) {
     AttentionCase whole{.heads = 2, .key_heads = 2, .rows = 64, .keys = 64, .depth = 64, .columns = 64, .scale = 0.125};
     whole.element = element;
     Program program(whole, GetParam());
-    EXPECT_NE(program.lowered().schedule.find("matrix engine"), std::string::npos) << program.lowered().schedule;
+    EXPECT_TRUE(program.lowered().schedule.onMatrixEngine()) << describe(program.lowered().schedule);
     check(whole, GetParam());
     AttentionCase odd{.heads = 4, .key_heads = 2, .rows = 37, .keys = 45, .depth = 20, .columns = 24, .causal = true};
     odd.element = element;
     check(odd, GetParam());
     AttentionCase wide{.heads = 1, .key_heads = 1, .rows = 9, .keys = 70, .depth = 128, .columns = 128, .scale = 0.1};
     wide.element = element;
-    EXPECT_NE(Program(wide, GetParam()).lowered().schedule.find("matrix engine"), std::string::npos);
+    EXPECT_TRUE(Program(wide, GetParam()).lowered().schedule.onMatrixEngine());
     check(wide, GetParam());
     AttentionCase masked{.heads = 2, .key_heads = 2, .rows = 13, .keys = 45, .depth = 16, .columns = 16, .mask = "i1"};
     masked.element = element;

@@ -44,7 +44,7 @@ constexpr const char* maps = R"(
 TEST(Batch, SetsOfOneShape) {
   Program program(std::string(maps) + rows_kernel);
   ASSERT_TRUE(program.ok());
-  EXPECT_NE(program.lowered().schedule.find("batch of 2"), std::string::npos) << program.lowered().schedule;
+  EXPECT_EQ(program.lowered().schedule.batch, 2) << describe(program.lowered().schedule);
   for (unsigned groups : {1u, 2u, 3u, 7u, 40u}) {
     Floats x[2] = {randomFloats(100, 1), randomFloats(100, 2)}, s[2] = {randomFloats(20, 3), randomFloats(20, 4)};
     Guarded sums[2] = {Guarded(5), Guarded(5)}, products[2] = {Guarded(100), Guarded(100)};

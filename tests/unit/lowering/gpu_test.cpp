@@ -28,17 +28,21 @@ TEST(GpuTargets, NamesAreKnownAndClosed) {
 }
 
 TEST(GpuSchedule, TeamsByRowLength) {
-  auto scheduleOf = [](size_t n, size_t m) {
+  auto teamOf = [](size_t n, size_t m) {
     KernelText text;
     RowOps ops{text, type(n, m), type(std::to_string(n))};
     text.input({"%x", ops.full, flat(m)});
     text.output({ops.softmax("%x"), ops.full, flat(m)});
-    return Program(text.module(), *TargetDescription::named("dg2-g11")).lowered().schedule;
+    Program program(text.module(), *TargetDescription::named("dg2-g11"));
+    const auto* team = program.lowered().schedule.find<choice::RowTeam>();
+    EXPECT_TRUE(team && team->rows == int64_t(n) && team->elements == int64_t(m)) << n << " x " << m;
+    return team ? std::pair(team->of, team->size) : std::pair(choice::RowTeam::Of::item, int64_t(0));
   };
-  EXPECT_NE(scheduleOf(100000, 8).find("a row per work-item"), std::string::npos) << scheduleOf(100000, 8);
-  EXPECT_NE(scheduleOf(100000, 128).find("a row per sub-group"), std::string::npos) << scheduleOf(100000, 128);
-  EXPECT_NE(scheduleOf(100000, 4096).find("a row per group of 512"), std::string::npos) << scheduleOf(100000, 4096);
-  EXPECT_NE(scheduleOf(10, 768).find("a row per group of 64"), std::string::npos) << scheduleOf(10, 768);
+  using Of = choice::RowTeam::Of;
+  EXPECT_EQ(teamOf(100000, 8), std::pair(Of::item, int64_t(1)));
+  EXPECT_EQ(teamOf(100000, 128), std::pair(Of::subgroup, int64_t(16)));
+  EXPECT_EQ(teamOf(100000, 4096), std::pair(Of::group, int64_t(512)));
+  EXPECT_EQ(teamOf(10, 768), std::pair(Of::group, int64_t(64)));
 }
 
 // Sums, extrema, products and logic, in each way that a team of work-items meets.
@@ -197,7 +201,6 @@ TEST(GpuSchedule, InstructionsOfEachFamily) {
 // A kernel that spills gets smaller tiles, and says so.
 TEST(GpuSchedule, SpillingKernelsAreRescheduled) {
   auto lowered = [](std::vector<int64_t> answers) {
-    std::string result;
     std::string matrix = type(4096, 4096);
     size_t asked = 0;
     SpillCheck check = [&](std::span<const uint32_t> words) -> std::optional<int64_t> {
@@ -206,13 +209,20 @@ TEST(GpuSchedule, SpillingKernelsAreRescheduled) {
     };
     auto kernel = loweredOf(MatmulText(matrix, matrix, matrix).module(), *TargetDescription::named("dg2-g11"), check);
     EXPECT_EQ(asked, answers.size());
-    return kernel ? kernel->schedule : std::string();
+    return kernel ? kernel->schedule : ScheduleRecord();
   };
-  std::string first = lowered({0}), second = lowered({12, 0}), third = lowered({12, 7, 3});
-  EXPECT_EQ(first.find("spill"), std::string::npos) << first;
-  EXPECT_NE(second.find("; rescheduled, since this spilled 12 on dg2-g11: " + first), std::string::npos) << second;
-  EXPECT_NE(second.substr(0, second.find(';')), first);
-  EXPECT_NE(third.find("; spills 3 on dg2-g11"), std::string::npos) << third;
+  ScheduleRecord first = lowered({0}), second = lowered({12, 0}), third = lowered({12, 7, 3});
+  auto accumulators = [](const Choices& choices) { return find<choice::Product>(choices)->registers.accumulators; };
+  EXPECT_TRUE(first.given_up.empty() && first.spilled == 0) << describe(first);
+  ASSERT_EQ(second.given_up.size(), 1u) << describe(second);
+  EXPECT_EQ(second.given_up[0].second, 12);
+  EXPECT_EQ(second.spilled, 0);
+  EXPECT_EQ(accumulators(second.given_up[0].first[0]), accumulators(first.parts[0]));
+  EXPECT_LT(accumulators(second.parts[0]), accumulators(first.parts[0]));
+  ASSERT_EQ(third.given_up.size(), 2u) << describe(third);
+  EXPECT_EQ(third.given_up[1].second, 7);
+  EXPECT_EQ(third.spilled, 3);
+  EXPECT_EQ(third.spilled_on, "dg2-g11");
 }
 
 //===-- what Intel's compiler makes of them ----------------------------------------------------===//
@@ -238,7 +248,8 @@ void checkEveryFamily(const std::string& product, const std::string& compiler) {
   SCOPED_TRACE("ocloc " + (version.ok() ? *version : "?"));
   TargetDescription target = *TargetDescription::named(product);
   struct Kernel {
-    std::string name, schedule;
+    std::string name;
+    ScheduleRecord schedule;
     std::vector<uint32_t> words;
   };
   std::vector<Kernel> kernels;
@@ -291,19 +302,18 @@ void checkEveryFamily(const std::string& product, const std::string& compiler) {
     }
   }
   for (const Kernel& kernel : kernels) {
-    SCOPED_TRACE(kernel.name + ": " + kernel.schedule);
+    SCOPED_TRACE(kernel.name + ": " + describe(kernel.schedule));
     const auto& binary = compile(kernel.words);
     ASSERT_TRUE(binary.ok()) << binary.status().toString();
     DeviceReport report = deviceReport(*binary);
     EXPECT_EQ(report.spilled_registers, 0) << binary->text;
     EXPECT_EQ(report.private_bytes, 0);
     EXPECT_EQ(report.unresolved, std::vector<std::string>());
-    const bool engine = kernel.schedule.substr(0, kernel.schedule.find(';')).find("matrix engine") != std::string::npos;
-    EXPECT_EQ(report.matrix_operations > 0, engine) << "dpas: " << report.matrix_operations;
+    EXPECT_EQ(report.matrix_operations > 0, kernel.schedule.onMatrixEngine()) << "dpas: " << report.matrix_operations;
     std::printf("| %s | %s | %s | %d | %d | %d | %d | %d | %zu | %s |\n", kernel.name.c_str(), product.c_str(),
                 version.ok() ? version->c_str() : "?", report.simd, report.registers, int(report.spilled_registers),
                 report.matrix_operations, int(report.local_bytes), binary->bytes.size(),
-                kernel.schedule.find("rescheduled") == std::string::npos ? "" : "smaller tile");
+                kernel.schedule.given_up.empty() ? "" : "smaller tile");
   }
 }
 
@@ -335,8 +345,8 @@ TEST(OclocSpills, AreFoundAndRescheduled) {
   attention.element = "f16";
   auto lowered = loweredOf(attention, target, check);
   ASSERT_TRUE(lowered);
-  EXPECT_NE(lowered->schedule.find("; rescheduled, since this spilled "), std::string::npos) << lowered->schedule;
-  EXPECT_EQ(last, 0) << lowered->schedule;
+  EXPECT_FALSE(lowered->schedule.given_up.empty()) << describe(lowered->schedule);
+  EXPECT_EQ(last, 0) << describe(lowered->schedule);
 }
 
 INSTANTIATE_TEST_SUITE_P(Products, Ocloc,

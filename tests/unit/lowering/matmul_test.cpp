@@ -167,7 +167,7 @@ TEST_P(Matmul, SixteenBitsAccumulateInF32) {
           text.layouts[1] = "(d0, d1) -> (d1 * " + std::to_string(k) + " + d0)";
         Program program(text.module(), GetParam());
         ASSERT_TRUE(program.ok());
-        EXPECT_NE(program.lowered().schedule.find("matrix engine"), std::string::npos) << program.lowered().schedule;
+        EXPECT_TRUE(program.lowered().schedule.onMatrixEngine()) << describe(program.lowered().schedule);
         std::vector<uint16_t> a(m * k), b(k * n);
         for (auto* list : {&a, &b}) {
           Floats source = randomFloats(list->size(), unsigned(list->size()), 1);
@@ -190,9 +190,9 @@ TEST(MatmulTargets, EnginesTakeSixteenBitsAlone) {
     std::string matrix = type("64x64", element);
     return Program(MatmulText(matrix, matrix, matrix).module(), *TargetDescription::named(product)).lowered().schedule;
   };
-  EXPECT_EQ(scheduleOf("dg2-g11", "f32").find("matrix engine"), std::string::npos);
-  EXPECT_EQ(scheduleOf("mtl-h", "f16").find("matrix engine"), std::string::npos);
-  EXPECT_NE(scheduleOf("pvc", "bf16").find("matrix engine"), std::string::npos);
+  EXPECT_FALSE(scheduleOf("dg2-g11", "f32").onMatrixEngine());
+  EXPECT_FALSE(scheduleOf("mtl-h", "f16").onMatrixEngine());
+  EXPECT_TRUE(scheduleOf("pvc", "bf16").onMatrixEngine());
 }
 
 }  // namespace

@@ -97,8 +97,8 @@ TEST_P(Lowering, TransposesOfEverySize) {
       Program program(text.module(), GetParam());
       ASSERT_TRUE(program.ok());
       if (GetParam().hasWorkGroups())
-        EXPECT_NE(program.lowered().schedule.find("through local memory"), std::string::npos)
-            << program.lowered().schedule;
+        EXPECT_NE(program.lowered().schedule.find<choice::LocalTiles>(), nullptr)
+            << describe(program.lowered().schedule);
       Floats x = randomFloats(2 * n * m), y = randomFloats(2 * n * m, 2);
       Guarded out(2 * n * m);
       program.run({x.data(), y.data(), out.data()}, symbolic ? std::vector<int64_t>{n, m} : std::vector<int64_t>{});

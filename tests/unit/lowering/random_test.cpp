@@ -412,7 +412,7 @@ void runSeeds(const TargetDescription& target, unsigned first, unsigned count) {
         ASSERT_NEAR(results[i][guard + j], output.data[j],
                     1e-5 * (1 + std::abs(output.data[j])) * std::sqrt(double(elements(output.shape)) + 1))
             << "seed " << seed << ", output " << i << ", element " << j << "\n"
-            << program.lowered().schedule << "\n"
+            << describe(program.lowered().schedule) << "\n"
             << module;
       for (size_t j = 0; j < guard; ++j)
         ASSERT_TRUE(results[i][j] == 777.0f && results[i][results[i].size() - 1 - j] == 777.0f)

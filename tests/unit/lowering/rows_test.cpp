@@ -133,9 +133,11 @@ TEST_P(Lowering, FullReductionAndSoftmaxOverTheOuterDim) {
   text.output({"%r", full, flat(37)});
   Program outer(text.module(), GetParam());
   ASSERT_TRUE(outer.ok());
-  bool cpu = !GetParam().hasWorkGroups();
-  EXPECT_NE(outer.lowered().schedule.find(cpu ? "lanes across rows, keeps 1" : "lanes across rows"), std::string::npos)
-      << outer.lowered().schedule;
+  const ScheduleRecord& schedule = outer.lowered().schedule;
+  ASSERT_NE(schedule.find<choice::Reduction>(), nullptr);
+  EXPECT_TRUE(schedule.find<choice::Reduction>()->across_rows) << describe(schedule);
+  const choice::Kept* kept = schedule.find<choice::Kept>();
+  EXPECT_EQ(kept ? kept->values : 0, GetParam().hasWorkGroups() ? 0 : 1) << describe(schedule);
   Floats y = randomFloats(740);
   Guarded result(740);
   outer.run({y.data(), result.data()});
