@@ -247,7 +247,7 @@ Status PlanCheck::steps() {
     case plan::StepKind::NONE: break;
     }
     const auto* launch = kind.AsLaunch();
-    program_.on_device[i] = launch && isForGpu(plan_) && !isCpuTarget(plan_.modules[launch->module_]->target);
+    program_.on_device[i] = launch && leavesHost(plan_) && !runsOnHost(plan_.modules[launch->module_]->target);
     program_.host_steps |= !program_.on_device[i];
   }
   return writtenInputs();

@@ -50,8 +50,9 @@ struct Program {
   }
 };
 
-inline bool isForGpu(const plan::PlanT& plan) { return plan.device != "cpu"; }
-inline bool isCpuTarget(std::string_view target) { return target == "cpu"; }
+// Whether steps run on another device than the host.
+inline bool leavesHost(const plan::PlanT& plan) { return plan.device != "cpu"; }
+inline bool runsOnHost(std::string_view target) { return target == "cpu"; }
 
 // `bytes` must be aligned to 8. damaged: the message names what is wrong where.
 Result<Program> loadProgram(std::span<const std::byte> bytes);

@@ -133,10 +133,12 @@ LogicalResult ZefuseDialect::verifyOperationAttribute(Operation* op, NamedAttrib
   }
   if (name == "output")
     return isa<IntegerAttr>(value) ? success() : LogicalResult(diagnose() << "wants a number");
-  if (name == "late")
+  if (name == "late" || name == "beyond_source")
     return isa<UnitAttr>(value) ? success() : LogicalResult(diagnose() << "has no value");
-  if (name == "note" || name == "left_out")  // for explain; they change no code
+  if (name == "note" || name == "note_of_refusal" || name == "left_out")  // for explain; they change no code
     return isa<StringAttr>(value) ? success() : LogicalResult(diagnose() << "wants a string");
+  if (name == "transferred_layouts")  // compiler/kernel_transfer.h
+    return isa<ArrayAttr>(value) ? success() : LogicalResult(diagnose() << "wants an array");
   return diagnose() << "is no attribute of the dialect";
 }
 

@@ -17,6 +17,8 @@ using namespace mlir;
 namespace zefuse {
 namespace {
 
+constexpr int64_t unit_worth = 1 << 20;  // of a launch of several parts: what a group's share of one part counts
+
 // The kernel's graph symbols in use, ascending.
 SmallVector<unsigned> symbolsOf(KernelOp kernel) {
   llvm::SmallBitVector used;
@@ -63,9 +65,6 @@ Operation* firstOfType(Block& body, llvm::function_ref<bool(Type)> wanted) {
 }
 
 }  // namespace
-
-// Of a launch of several parts: what a group's share of one part alone counts.
-static constexpr int64_t unit_worth = 1 << 20;
 
 FailureOr<ScheduledKernel> scheduleKernel(KernelOp kernel, const TargetDescription& target) {
   MLIRContext* context = kernel.getContext();

@@ -27,7 +27,7 @@ public:
     ZEFUSE_RETURN_IF_ERROR(inputs());
     ZEFUSE_RETURN_IF_ERROR(values());
     ZEFUSE_RETURN_IF_ERROR(arena());
-    if (plan::isForGpu(plan_))
+    if (plan::leavesHost(plan_))
       ZEFUSE_RETURN_IF_ERROR(placeOnDevice());
     binding_.launches.resize(plan_.steps.size());
     binding_.library_calls.resize(plan_.steps.size());

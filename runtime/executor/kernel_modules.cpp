@@ -56,7 +56,7 @@ Result<std::unique_ptr<KernelModules>> KernelModules::build(const plan::Plan& pl
   if (!modules || modules->size() == 0)
     return self;
   for (const plan::KernelModule* module : *modules) {
-    const bool cpu = plan::isCpuTarget(module->target()->string_view());
+    const bool cpu = plan::runsOnHost(module->target()->string_view());
     if (!cpu && !self->gpu_)
       return Status{Code::invalid_argument, "kernel module '" + module->id()->str() + "' is compiled for target '" +
                                                 module->target()->str() + "', which device '" + options.device +
@@ -65,7 +65,7 @@ Result<std::unique_ptr<KernelModules>> KernelModules::build(const plan::Plan& pl
       ZEFUSE_RETURN_IF_ERROR(open("cpu", self->host_));
   }
   auto contextOf = [&](const plan::KernelModule& module) -> const ze::Context& {
-    return plan::isCpuTarget(module.target()->string_view()) ? *self->host_ : *self->gpu_;
+    return plan::runsOnHost(module.target()->string_view()) ? *self->host_ : *self->gpu_;
   };
   self->modules_.resize(modules->size());
 
@@ -74,7 +74,7 @@ Result<std::unique_ptr<KernelModules>> KernelModules::build(const plan::Plan& pl
   if (self->gpu_ && !self->gpu_->device().hasOurCompiler())
     vendor.emplace(self->gpu_->device(), options);
   auto vendorOf = [&](const plan::KernelModule& module) {
-    return plan::isCpuTarget(module.target()->string_view()) || !vendor ? nullptr : &*vendor;
+    return plan::runsOnHost(module.target()->string_view()) || !vendor ? nullptr : &*vendor;
   };
   std::vector<size_t> missing;
   for (size_t i = 0; i < modules->size(); ++i) {

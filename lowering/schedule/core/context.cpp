@@ -10,6 +10,11 @@
 using namespace mlir;
 
 namespace zefuse {
+namespace {
+
+constexpr double min_group_cost = 200 << 10;  // less work than this is not worth another thread's wake-up
+
+}  // namespace
 
 Value ScheduleContext::workItem(StringRef name, unsigned dimension) const {
   OpBuilder& b = builder();
@@ -68,7 +73,6 @@ void ScheduleContext::bindPosition(ArrayRef<unsigned> dims, Value position) cons
 }
 
 std::pair<Value, Value> shareOfGroup(const ScheduleContext& context, Value group, AffineExpr units, double unit_cost) {
-  constexpr double min_group_cost = 200 << 10;  // less work than this is not worth another thread's wake-up
   OpBuilder& b = context.builder();
   Location loc = b.getUnknownLoc();
   context.launch.extent = units;

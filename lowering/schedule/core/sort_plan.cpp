@@ -1,5 +1,7 @@
 #include "lowering/schedule/core/sort_plan.h"
 
+#include "lowering/schedule/core/strategy.h"
+
 #include <algorithm>
 #include <cmath>
 
@@ -11,13 +13,19 @@ namespace zefuse {
 
 bool hasWideKeys(Type element) { return element.getIntOrFloatBitWidth() == 64; }
 
-SortPlan planSort(const SortForm& form, const IndexSpace& space, double assumed) {
-  constexpr unsigned widest = 16;
+namespace {
+
+constexpr unsigned widest = 16;  // lanes of a vector of keys
+
+}  // namespace
+
+SortPlan planSort(const SortForm& form, const IndexSpace& space) {
   SortPlan plan;
+  plan.lanes = widest;
   auto size = constantOf(space.size(form.from)), count = constantOf(space.size(form.to));
   if (size && *size < widest)
     plan.lanes = std::max<uint64_t>(2, llvm::bit_ceil(uint64_t(*size)));
-  double lanes = plan.lanes, length = size ? double(*size) : assumed;
+  double lanes = plan.lanes, length = size ? double(*size) : assumed_symbol;
   double vectors = std::max(1.0, length / lanes), levels = std::max(0.0, std::ceil(std::log2(vectors)));
   double all = vectors * (30 + levels * (20 + levels * 2));
   plan.cost = all * lanes;
@@ -40,8 +48,8 @@ SortPlan planSort(const SortForm& form, const IndexSpace& space, double assumed)
   return plan;
 }
 
-SortPlan planGpuSort(const SortForm& form, const IndexSpace& space, double assumed) {
-  SortPlan plan = planSort(form, space, assumed);
+SortPlan planGroupSort(const SortForm& form, const IndexSpace& space) {
+  SortPlan plan = planSort(form, space);
   plan.select = false;
   plan.lanes = 1;
   plan.capacity = space.size(form.from);

@@ -9,7 +9,7 @@ namespace zefuse {
 
 struct SortPlan {
   bool select = false;        // keeps the best elements met so far, instead of sorting all
-  unsigned lanes = 16;        // of a vector of keys: a power of two
+  unsigned lanes = 0;         // of a vector of keys: a power of two
   mlir::AffineExpr capacity;  // keys held per row, a multiple of the lanes
   mlir::AffineExpr bytes;     // of these
   double cost = 1;            // per row, as Strategy::unit_cost
@@ -18,8 +18,7 @@ struct SortPlan {
 
 // Whether a sort of this element type has wide keys.
 bool hasWideKeys(mlir::Type element);
-// `assumed`: the length of a row whose size is symbolic.
-SortPlan planSort(const SortForm& form, const IndexSpace& space, double assumed);  // for the CPU
-SortPlan planGpuSort(const SortForm& form, const IndexSpace& space, double assumed);
+SortPlan planSort(const SortForm& form, const IndexSpace& space);       // for groups of one work-item
+SortPlan planGroupSort(const SortForm& form, const IndexSpace& space);  // for larger ones
 
 }  // namespace zefuse

@@ -21,7 +21,10 @@ unsigned lanesFor(const IndexSpace& space, unsigned dim, const TargetDescription
 
 namespace {
 
-constexpr double assumed_symbol = 256;  // a symbolic size's value in the cost model
+constexpr double long_update = 64;         // elements of one update of a scatter, from which on ranges are shared
+constexpr double many_indices = 256;       // of a scatter's result, to share
+constexpr double long_reduction = 32;      // elements: fewer stay in registers, and need no strips
+constexpr int64_t strip_budget = 8 << 10;  // bytes of partial results, beside what streams through the L1 cache
 
 using Seen = llvm::DenseSet<std::pair<Value, AffineMap>>;
 
@@ -255,7 +258,6 @@ private:
   // Each group owns a range of the result's outermost addressed dimension: it fills memory as it lies, and applies the
   // updates that land there, in order. Every group reads all indices: worth it when an update is long.
   void chooseRange(Strategy& strategy, choice::Scatter& choice, double fills) const {
-    constexpr double long_update = 64, many = 256;  // elements; indices to share
     ScatterForm& form = *domain_.scatter;
     if (target_.hasWorkGroups() || form.fill.empty())
       return;
@@ -265,7 +267,7 @@ private:
     double size = estimate(space_.size(form.fill.front()));
     const auto* at = llvm::find(form.init_at.getResults(), space_.dim(form.fill.front()));
     unsigned position = at - form.init_at.getResults().begin();
-    if (choice.row_elements < long_update || size < many ||
+    if (choice.row_elements < long_update || size < many_indices ||
         space_.dimsOf(form.target.getResult(position)).anyCommon(free))
       return;
     strategy.scatter_range = position;
@@ -274,7 +276,7 @@ private:
   }
 
   Strategy sort() const {
-    SortPlan plan = (target_.hasWorkGroups() ? planGpuSort : planSort)(*domain_.sort, space_, assumed_symbol);
+    SortPlan plan = (target_.hasWorkGroups() ? planGroupSort : planSort)(*domain_.sort, space_);
     Strategy strategy;
     strategy.unit_cost = plan.cost;
     strategy.kept_bytes = plan.bytes;
@@ -320,11 +322,10 @@ private:
   // One vector of rows at a time steps through memory by whole rows, a cache line from each: pages and lines come late.
   // Many at a time read what lies together.
   void chooseStrip(Strategy& strategy) const {
-    constexpr double worth = 32;          // reduced elements: fewer stay in registers
-    constexpr unsigned budget = 8 << 10;  // bytes of partial results, beside what streams through the L1 cache
     if (!strategy.lanes_in_rows || domain_.instances.empty() || domain_.scan_dim || !strategy.kept.empty())
       return;
-    unsigned lanes = lanesFor(space_, strategy.row_lanes, target_), bytes = 0;
+    unsigned lanes = lanesFor(space_, strategy.row_lanes, target_);
+    int64_t bytes = 0;
     auto blocks = constantOf(space_.size(strategy.row_lanes).ceilDiv(lanes));
     if (blocks && *blocks < 2)
       return;
@@ -338,7 +339,7 @@ private:
       double elements = 1;
       for (unsigned dim : domain_.axis_sets[instance.axes].dims)
         elements *= estimate(space_.size(dim));
-      fits &= elements >= worth && slot(combinerOf(instance.op).op->getResult(0));
+      fits &= elements >= long_reduction && slot(combinerOf(instance.op).op->getResult(0));
     }
     Dims rows(IndexSpace::max_dims);
     for (unsigned dim : domain_.rows)
@@ -358,9 +359,9 @@ private:
     }
     if (!fits)
       return;
-    strategy.strip = std::max(budget / bytes, 2u);
+    strategy.strip = unsigned(std::max<int64_t>(strip_budget / bytes, 2));
     strategy.strip_values = std::move(values);
-    strategy.choices.push_back(choice::Strips{strategy.strip, bytes, budget});
+    strategy.choices.push_back(choice::Strips{strategy.strip, bytes, strip_budget});
   }
 
   // Expensive nodes that a later stage needs again are kept from the first.

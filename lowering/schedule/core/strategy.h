@@ -8,6 +8,8 @@
 
 namespace zefuse {
 
+constexpr double assumed_symbol = 256;  // a symbolic size's value in the cost models
+
 struct Strategy {
   static constexpr unsigned none = ~0u;
 

@@ -1,8 +1,8 @@
 // The CPU schedule: a work-group has one work-item and owns a range of units.
 //
-//   lanes in rows    (pointwise; reductions over outer dims) unit = a vector of rows; reduced dims are scalar loops
-//   lanes in axes    (reductions over inner dims) unit = a row; each stage walks the row with vector accumulators, and
-//                    lanes are combined at the end, always in the same order
+// - Lanes in rows (pointwise; reductions over outer dims): a unit is a vector of rows, reduced dims are scalar loops.
+// - Lanes in axes (reductions over inner dims): a unit is a row; each stage walks the row with vector accumulators, and
+//   lanes are combined at the end, always in the same order.
 //
 // Vectors are explicit and full: a static size that lanes do not divide ends with a vector that overlaps the one before
 // (same values stored twice; masked in reductions), a dynamic size with one whose lanes repeat the last element. So

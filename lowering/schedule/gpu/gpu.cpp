@@ -1,16 +1,14 @@
 // The schedule of targets with work-groups: groups of work-items, each with vectors as wide as an access.
 //
-// clang-format off
-//   pointwise            a vector per work-item, neighbouring work-items on neighbouring vectors; large kernels give
-//                        each several, a group's width apart
-//   transposes           gpu_transpose.cpp
-//   scans                a row per work-item
-//   reductions, lanes    a row belongs to one work-item (a few elements), a sub-group, or a whole group (long rows, or
-//   along the row        few of them); its work-items take vectors in turn and combine in sub-group operations and
-//                        local memory
-//   reductions, lanes    vectors of rows; when they are too few to fill the device, the sub-groups of a group share the
-//   across rows          reduced dims and combine in local memory
-// clang-format on
+// - Pointwise: a vector per work-item, neighbouring work-items on neighbouring vectors; large kernels give each
+// several,
+//   a group's width apart. Transposes: gpu_transpose.cpp.
+// - Scans: a row per work-item.
+// - Reductions with lanes along the row: a row belongs to one work-item (a few elements), a sub-group, or a whole group
+//   (long rows, or few of them); its work-items take vectors in turn and combine in sub-group operations and local
+//   memory.
+// - Reductions with lanes across rows: vectors of rows; when they are too few to fill the device, the sub-groups of a
+//   group share the reduced dims and combine in local memory.
 //
 // A row's elements past the last full vector are taken one per work-item, so nothing is masked. Every combination has a
 // fixed order.
@@ -33,7 +31,7 @@ constexpr int64_t plain_group = 256;         // work-items, where nothing else d
 constexpr int64_t alone_elements = 16;       // of a row, up to which one work-item takes it
 constexpr int64_t subgroup_elements = 1024;  // up to which a sub-group takes it
 constexpr int64_t symbolic_row_group = 128;  // work-items of a row whose length is not known
-constexpr int64_t largest_row_group = 512;
+constexpr int64_t largest_row_group = 512;   // work-items
 
 class GpuSchedule {
 public:

@@ -12,7 +12,8 @@ using namespace mlir;
 namespace zefuse {
 namespace {
 
-constexpr int64_t side = 32, group_rows = 8;
+constexpr int64_t side = 32;        // of a tile, in elements
+constexpr int64_t group_rows = 8;   // of a tile, that a group moves at a time
 constexpr unsigned most_tiles = 4;  // in local memory at a time
 
 class Transpose {

@@ -1,9 +1,9 @@
 // The CPU schedule of a zefuse.sort: a unit is a row. Its elements become keys when they are loaded, 16 in order in a
 // register each time. What follows moves whole vectors:
 //
-//   network   sorted runs of twice the length, pass by pass: a run meets the next one backwards, then distances halve
-//   select    (few of many) the best so far stay in order; a vector with nothing better is dropped by one comparison,
-//             any other is sorted and moves through them
+// - network: sorted runs of twice the length, pass by pass: a run meets the next one backwards, then distances halve;
+// - select (few of many): the best so far stay in order; a vector with nothing better is dropped by one comparison, any
+//   other is sorted and moves through them.
 
 #include <algorithm>
 #include <cmath>
@@ -26,9 +26,8 @@ class SortSchedule {
 public:
   explicit SortSchedule(const ScheduleContext& context)
       : c_(context), e_(context.evaluator), space_(context.domain.space), form_(*context.domain.sort),
-        b_(context.builder()), loc_(context.builder().getUnknownLoc()), i_{b_, loc_},
-        plan_(planSort(form_, space_, assumed_row)), lanes_(plan_.lanes),
-        element_(cast<RankedTensorType>(form_.op.getInput().getType()).getElementType()),
+        b_(context.builder()), loc_(context.builder().getUnknownLoc()), i_{b_, loc_}, plan_(planSort(form_, space_)),
+        lanes_(plan_.lanes), element_(cast<RankedTensorType>(form_.op.getInput().getType()).getElementType()),
         keys_(b_, loc_, element_, form_.op.getDescending()), network_(b_, loc_, keys_, lanes_) {}
 
   void run() {
@@ -257,8 +256,6 @@ private:
       put(at, 1);
     });
   }
-
-  static constexpr double assumed_row = 256;
 
   const ScheduleContext& c_;
   Evaluator& e_;

@@ -1,7 +1,7 @@
 // The integers that a sort orders in place of its elements: smaller sorts first, no two of a row are equal.
 //
-//   narrow   elements of up to 32 bits: one i64, the element's key above its position
-//   wide     elements of 64 bits: two i64, the key and the position
+// - narrow, elements of up to 32 bits: one i64, the element's key above its position;
+// - wide, elements of 64 bits: two i64, the key and the position.
 //
 // A float's key is its bits, with the magnitude of negative numbers inverted; every NaN has the greatest key, and -0
 // the key of 0. The position's lowest bit remembers -0. A descending order inverts the key, so that equal elements keep
