@@ -44,6 +44,18 @@ KNOWN: list[Known] = [
         r"at .* -?0\.0, eager -?0\.0",
     ),
     Known(
+        "the sign of a NaN, which IEEE 754 leaves open for every operation but negate, abs and copysign",
+        r".*value",
+        r"signbit|copysign",
+        r"at .* (True|False), eager (True|False)",
+    ),
+    Known(
+        "the sign of a zero that a normalisation gives: it depends on how the mean of zeros of both signs is summed",
+        r".*value",
+        r"(layer|group|batch|instance|rms)_norm|normalize\(",
+        r"at .* -?0\.0, eager -?0\.0",
+    ),
+    Known(
         "median and kthvalue of an expanded dimension: eager returns memory that nobody wrote",
         r".*value",
         r"\.(median|nanmedian|kthvalue)\(",
