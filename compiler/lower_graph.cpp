@@ -42,8 +42,7 @@ struct Job {
 class GraphLowering {
 public:
   GraphLowering(func::FuncOp graph, const LowerOptions& options)
-      : graph_(graph), options_(options), on_device_(!options.target.on_host),
-        rounds_(options.spills) {}
+      : graph_(graph), options_(options), on_device_(!options.target.on_host), rounds_(options.spills) {}
 
   FailureOr<LoweredGraph> run() {
     collect();
@@ -75,7 +74,8 @@ private:
     ValueLayouts layouts(graph_);
     for (Operation& op : graph_.getBody().front()) {
       const bool kernel = isa<KernelOp>(op);
-      if (!kernel && !(options_.target.supports.products && isa<MatmulOp, ConvolutionOp, AttentionOp, AttentionGradientOp>(op)))
+      if (!kernel &&
+          !(options_.target.supports.products && isa<MatmulOp, ConvolutionOp, AttentionOp, AttentionGradientOp>(op)))
         continue;
       Job job{&op, {}, nullptr, true, {}};
       std::string key;

@@ -115,7 +115,8 @@ Value split(ConvolutionOp op, int64_t slices, TensorBuilder& build) {
 }
 
 template <typename Product> void splitEach(func::FuncOp graph, const TargetDescription& gpu) {
-  const unsigned num_symbols = graph->getAttrOfType<ArrayAttr>("zefuse.symbols").size();
+  auto symbols = graph->getAttrOfType<ArrayAttr>("zefuse.symbols");
+  const unsigned num_symbols = symbols ? symbols.size() : 0;
   for (Product op : llvm::make_early_inc_range(graph.getBody().front().getOps<Product>()))
     if (const int64_t slices = slicesOf(op, gpu); slices > 1) {
       OpBuilder builder(op);

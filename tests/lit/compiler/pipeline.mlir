@@ -9,6 +9,7 @@
 // RUN: not zefuse-opt --run-reproducer %t.mlir 2>&1 | FileCheck %s --check-prefix=AGAIN
 
 // CPU: func.func(
+// CPU-NEXT: zefuse-legalize{target=cpu},
 // CPU-NEXT: zefuse-prepare,
 // CPU-NEXT: zefuse-fuse-library-epilogues,
 // CPU-NEXT: zefuse-split-reductions,
@@ -22,6 +23,8 @@
 // CPU-NEXT: zefuse-join-side-by-side{target=cpu}
 // CPU-NEXT: )
 // GPU: func.func(
+// GPU-NEXT: zefuse-legalize{target=dg2-g11},
+// GPU-NEXT: zefuse-split-products{target=dg2-g11},
 // GPU-NEXT: zefuse-refuse-fallbacks,
 // GPU-NEXT: zefuse-prepare,
 // GPU-NEXT: zefuse-fuse-library-epilogues,
@@ -33,6 +36,7 @@
 // GPU-NEXT: zefuse-join-side-by-side{target=dg2-g11}
 // GPU-NEXT: )
 // APART: func.func(
+// APART-NEXT: zefuse-legalize{target=cpu},
 // APART-NEXT: zefuse-prepare,
 // APART-NEXT: zefuse-fuse-library-epilogues,
 // APART-NEXT: zefuse-repeat-cheap-producers,
@@ -51,7 +55,7 @@
 
 // FAILED: error: aten::foo runs in ATen
 // FAILED: IR Dump After RefuseFallbacks Failed (zefuse-refuse-fallbacks)
-// REPRODUCER: pipeline: "builtin.module(func.func(zefuse-refuse-fallbacks,zefuse-prepare
+// REPRODUCER: pipeline: "builtin.module(func.func(zefuse-legalize{target=cpu},zefuse-refuse-fallbacks,zefuse-prepare
 // AGAIN: error: aten::foo runs in ATen
 
 func.func @graph(%x: tensor<4xf32>) -> tensor<4xf32> {

@@ -1,0 +1,106 @@
+// Of each zefuse.alternatives the first form that the target takes.
+// RUN: zefuse-opt --zefuse-legalize=target=cpu %s | FileCheck %s --check-prefixes=CHECK,CPU
+// RUN: zefuse-opt --zefuse-legalize=target=dg2-g11 %s | FileCheck %s --check-prefixes=CHECK,DG2
+// RUN: zefuse-opt --zefuse-legalize=target=pvc %s | FileCheck %s --check-prefixes=CHECK,PVC
+// RUN: not zefuse-opt --zefuse-legalize=target=z80 %s 2>&1 | FileCheck %s --check-prefix=NONE
+
+// NONE: 'z80' is no target
+
+// Products of f16 are for GPUs.
+// CHECK-LABEL: @half
+// CHECK-NOT: zefuse.alternatives
+// CPU: zefuse.aten "aten::mm"
+// CPU-NOT: zefuse.matmul
+// DG2: zefuse.matmul
+// DG2-NOT: zefuse.aten
+// PVC: zefuse.matmul
+func.func @half(%a: tensor<4x5xf16>, %b: tensor<5x6xf16>) -> tensor<4x6xf16> {
+  %r = zefuse.alternatives : tensor<4x6xf16> {
+    %p = zefuse.matmul %a, %b : (tensor<4x5xf16>, tensor<5x6xf16>) -> tensor<4x6xf16>
+    zefuse.yield %p : tensor<4x6xf16>
+  }, {
+    %c = zefuse.aten "aten::mm"(%a, %b) {overload = "", args = [{tensor = 0}, {tensor = 1}], reason = "f16",
+        operand_strides = [affine_map<() -> (5, 1)>, affine_map<() -> (6, 1)>], result_strides = [affine_map<() -> (6, 1)>]}
+        : (tensor<4x5xf16>, tensor<5x6xf16>) -> tensor<4x6xf16>
+    zefuse.yield %c : tensor<4x6xf16>
+  }
+  return %r : tensor<4x6xf16>
+}
+
+// Attention, and in its other form f16 products: a form is taken where each of its operations is, one of whose forms may do.
+// CHECK-LABEL: @nested
+// CPU: zefuse.aten
+// DG2: zefuse.attention {{.*}}kernel
+// PVC: zefuse.attention {{.*}}kernel
+func.func @nested(%q: tensor<1x2x6x64xf16>) -> tensor<1x2x6x64xf16> {
+  %r = zefuse.alternatives : tensor<1x2x6x64xf16> {
+    %whole = zefuse.alternatives : tensor<1x2x6x64xf16> {
+      %a = zefuse.attention %q, %q, %q {scale = 1.0 : f32, causal = false}
+          : (tensor<1x2x6x64xf16>, tensor<1x2x6x64xf16>, tensor<1x2x6x64xf16>) -> tensor<1x2x6x64xf16>
+      zefuse.yield %a : tensor<1x2x6x64xf16>
+    }, {
+      %k = zefuse.view %q affine_map<(d0, d1, d2, d3) -> (d0, d1, d3, d2)> : tensor<1x2x6x64xf16> -> tensor<1x2x64x6xf16>
+      %s = zefuse.matmul %q, %k {zefuse.note_of_refusal = "no kernel"}
+          : (tensor<1x2x6x64xf16>, tensor<1x2x64x6xf16>) -> tensor<1x2x6x6xf16>
+      %o = zefuse.matmul %s, %q : (tensor<1x2x6x6xf16>, tensor<1x2x6x64xf16>) -> tensor<1x2x6x64xf16>
+      zefuse.yield %o : tensor<1x2x6x64xf16>
+    }
+    zefuse.yield %whole : tensor<1x2x6x64xf16>
+  }, {
+    %c = zefuse.aten "aten::attention"(%q) {overload = "", args = [{tensor = 0}], reason = "f16",
+        operand_strides = [affine_map<() -> (768, 384, 64, 1)>], result_strides = [affine_map<() -> (768, 384, 64, 1)>]}
+        : (tensor<1x2x6x64xf16>) -> tensor<1x2x6x64xf16>
+    zefuse.yield %c : tensor<1x2x6x64xf16>
+  }
+  return %r : tensor<1x2x6x64xf16>
+}
+
+// What a kernel was refused for stands where the form wants it said; a target that never has one says nothing.
+// CHECK-LABEL: @refused
+// CHECK-NOT: note_of_refusal
+// CPU-NOT: zefuse.note
+// DG2: zefuse.matmul {{.*}}zefuse.note = "no kernel: heads of 1024 and 1024 elements do not fit into local memory"
+func.func @refused(%q: tensor<1x2x6x1024xf32>, %k: tensor<1x2x1024x6xf32>) -> tensor<1x2x6x1024xf32> {
+  %r = zefuse.alternatives : tensor<1x2x6x1024xf32> {
+    %a = zefuse.attention %q, %q, %q {scale = 1.0 : f32, causal = false}
+        : (tensor<1x2x6x1024xf32>, tensor<1x2x6x1024xf32>, tensor<1x2x6x1024xf32>) -> tensor<1x2x6x1024xf32>
+    zefuse.yield %a : tensor<1x2x6x1024xf32>
+  }, {
+    %s = zefuse.matmul %q, %k {zefuse.note_of_refusal = "no kernel"}
+        : (tensor<1x2x6x1024xf32>, tensor<1x2x1024x6xf32>) -> tensor<1x2x6x6xf32>
+    %o = zefuse.matmul %s, %q : (tensor<1x2x6x6xf32>, tensor<1x2x6x1024xf32>) -> tensor<1x2x6x1024xf32>
+    zefuse.yield %o : tensor<1x2x6x1024xf32>
+  }
+  return %r : tensor<1x2x6x1024xf32>
+}
+
+// Sums in f64 where there is f64.
+// CHECK-LABEL: @wide
+// CPU: zefuse.scan {{.*}}tensor<4xf64>
+// DG2: zefuse.scan {{.*}}tensor<4xf32>
+// PVC: zefuse.scan {{.*}}tensor<4xf64>
+func.func @wide(%x: tensor<4xf32>, %y: tensor<4xf64>) -> tensor<4xf32> {
+  %r = zefuse.alternatives : tensor<4xf32> {
+    %w = zefuse.scan %y dim 0 initial 0.0 : f64 : (tensor<4xf64>) -> tensor<4xf64> {
+    ^bb0(%before: f64, %element: f64):
+      %sum = arith.addf %before, %element : f64
+      zefuse.yield %sum : f64
+    }
+    %e = tensor.empty() : tensor<4xf32>
+    %n = linalg.generic {indexing_maps = [affine_map<(d0) -> (d0)>, affine_map<(d0) -> (d0)>], iterator_types = ["parallel"]}
+        ins(%w : tensor<4xf64>) outs(%e : tensor<4xf32>) {
+    ^bb0(%a: f64, %b: f32):
+      %t = arith.truncf %a : f64 to f32
+      linalg.yield %t : f32
+    } -> tensor<4xf32>
+    zefuse.yield %n : tensor<4xf32>
+  }, {
+    %s = zefuse.scan %x dim 0 initial 0.0 : f32 : (tensor<4xf32>) -> tensor<4xf32> {
+    ^bb0(%before: f32, %element: f32):
+      %sum = arith.addf %before, %element : f32
+      zefuse.yield %sum : f32
+    }
+    zefuse.yield %s : tensor<4xf32>
+  }
+  return %r : tensor<4xf32>
+}
