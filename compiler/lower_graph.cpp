@@ -9,6 +9,7 @@
 #include "compiler/kernel_transfer.h"
 #include "compiler/plan/layouts.h"
 #include "compiler/spill_rounds.h"
+#include "lowering/analysis/product_form.h"
 #include "lowering/dialect/Zefuse.h"
 #include "mlir/IR/Diagnostics.h"
 
@@ -33,7 +34,7 @@ std::string callName(Operation* op) {
 // One kernel to lower: an operation that stands for all equal ones.
 struct Job {
   Operation* op;
-  SmallVector<AffineMap> layouts;  // of a library operation, as lowerMatmul's
+  SmallVector<AffineMap> layouts;  // of a library operation, as lowerConvolution's
   LoweredLaunch* result;
   bool dumps = true;                           // no later kernel has the same name
   std::vector<std::vector<uint32_t>> unknown;  // kernels whose spills are asked about after this round
@@ -136,7 +137,7 @@ private:
     launch.target = options_.target.name;
     auto kernel = dyn_cast<KernelOp>(op);
     launch.kernel = attempt(op, launch.refusal, [&]() -> FailureOr<LoweredKernel> {
-      if (kernel)
+      if (!spillsAreAsked(op))
         return lowerKernel(kernel, options_.target, dump);
       auto spilled = [&](std::span<const uint32_t> words) {
         std::optional<int64_t> answer = rounds_.spilled(words);
@@ -144,8 +145,10 @@ private:
           job.unknown.emplace_back(words.begin(), words.end());
         return answer;
       };
-      return lowerWithoutSpills(options_.target, options_.spills ? SpillCheck(spilled) : SpillCheck(),
-                                [&](const TargetDescription& target) { return lowerCall(op, layouts, target, dump); });
+      return lowerWithoutSpills(
+          options_.target, options_.spills ? SpillCheck(spilled) : SpillCheck(), [&](const TargetDescription& target) {
+            return kernel ? lowerKernel(kernel, target, dump) : lowerCall(op, layouts, target, dump);
+          });
     });
     if (launch.kernel || !on_device_)
       return;
@@ -156,10 +159,19 @@ private:
     launch.kernel = attempt(op, launch.refusal, [&] { return lowerKernel(kernel, TargetDescription::cpu(), dump); });
   }
 
+  /// Of products, convolutions and attention for a GPU: their tiles are chosen by what registers hold.
+  bool spillsAreAsked(Operation* op) const {
+    auto kernel = dyn_cast<KernelOp>(op);
+    return !kernel || (options_.target.supports.products &&
+                       llvm::any_of(kernel.getBody().getOps(), [](Operation& inner) { return isProduct(&inner); }));
+  }
+
   static FailureOr<LoweredKernel> lowerCall(Operation* op, ArrayRef<AffineMap> layouts, const TargetDescription& target,
                                             const StageDump& dump) {
-    if (auto matmul = dyn_cast<MatmulOp>(op))
-      return lowerMatmul(matmul, layouts, target, dump);
+    if (isa<MatmulOp>(op)) {  // else it were a node of a kernel
+      op->emitError() << whyNoProductKernel(op, target);
+      return failure();
+    }
     if (auto attention = dyn_cast<AttentionOp>(op))
       return lowerAttention(attention, layouts, target, dump);
     if (auto gradient = dyn_cast<AttentionGradientOp>(op))

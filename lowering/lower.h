@@ -25,6 +25,7 @@ class MatmulOp;
 class ConvolutionOp;
 class AttentionOp;
 class AttentionGradientOp;
+struct ProductLimits;  // analysis/product_form.h
 
 // The registers that the device's compiler would keep in memory; none: nobody here can tell.
 using SpillCheck = std::function<std::optional<int64_t>(std::span<const uint32_t> spirv)>;
@@ -43,11 +44,13 @@ void prepareToLower();
 mlir::FailureOr<LoweredKernel> lowerKernel(KernelOp kernel, const TargetDescription& target,
                                            const StageDump& dump = nullptr);
 
+// Why no kernel for `target` holds this zefuse.matmul, from its types alone; empty: one does, with what stands around
+// it (analysis/fusible.h).
+std::string whyNoProductKernel(mlir::Operation* op, const TargetDescription& target);
+ProductLimits productLimits(const TargetDescription& target);
+
 // A library operation as a kernel, for targets without the library (GPUs). `layouts`: for each operand in order, then
 // the result, the map from indices (and graph symbols) to the element offset in its buffer; all must be strided.
-mlir::FailureOr<LoweredKernel> lowerMatmul(MatmulOp op, llvm::ArrayRef<mlir::AffineMap> layouts,
-                                           const TargetDescription& target, const StageDump& dump = nullptr);
-
 mlir::FailureOr<LoweredKernel> lowerConvolution(ConvolutionOp op, llvm::ArrayRef<mlir::AffineMap> layouts,
                                                 const TargetDescription& target, const StageDump& dump = nullptr);
 
@@ -57,7 +60,7 @@ std::string whyNoAttentionKernel(const AttentionCall& call, const TargetDescript
 mlir::FailureOr<LoweredKernel> lowerAttention(mlir::Operation* op, const AttentionCall& call,
                                               const TargetDescription& target, const StageDump& dump = nullptr);
 
-// zefuse.attention with `kernel`; `layouts` as for lowerMatmul.
+// zefuse.attention with `kernel`; `layouts` as for lowerConvolution.
 mlir::FailureOr<LoweredKernel> lowerAttention(AttentionOp op, llvm::ArrayRef<mlir::AffineMap> layouts,
                                               const TargetDescription& target, const StageDump& dump = nullptr);
 

@@ -52,11 +52,19 @@ def PrepareGraph : GraphPass<"zefuse-prepare"> {
   }];
 }
 
+def ChooseKernelProducts : TargetPass<"zefuse-choose-kernel-products"> {
+  let summary = "Says which products are nodes of kernels";
+  let description = [{
+    Before: stage 1, prepared. After: every zefuse.matmul that the target has a kernel for has `zefuse.in_kernel`, the limits of that
+    kernel; the other passes group it as they group compute operations. The others stay calls.
+  }];
+}
+
 def FuseLibraryEpilogues : GraphPass<"zefuse-fuse-library-epilogues"> {
   let summary = "Products and convolutions take what stands around them";
   let description = [{
     Before: stage 1, prepared (one reader means one use). After: the same, where
-      * a product's `post_ops` hold the activation that was its only reader;
+      * a product's `post_ops`, of one without `in_kernel`, hold the activation that was its only reader;
       * a convolution's hold activations and whatever is x * scale + shift + residual, and its padding the zeros that stood before it;
       * `left_out` says of each call why an elementwise operation that reads it is no epilogue.
   }];

@@ -8,6 +8,7 @@
 #include "compiler/fuse/graph.h"
 #include "compiler/fuse/kernel_key.h"
 #include "compiler/fuse/passes.h"
+#include "lowering/analysis/product_form.h"
 #include "lowering/dialect/Zefuse.h"
 #include "lowering/dialect/shape.h"
 #include "mlir/Dialect/Linalg/IR/Linalg.h"
@@ -49,7 +50,8 @@ private:
     std::map<std::string, SmallVector<KernelOp>, std::less<>> by_key;
     std::vector<const std::string*> order;
     for (auto kernel : block_.getOps<KernelOp>()) {
-      if (kernel.getBatch() > 1 || !kernel.getOps<ScatterOp>().empty() || !kernel.getOps<SortOp>().empty())
+      if (kernel.getBatch() > 1 || !kernel.getOps<ScatterOp>().empty() || !kernel.getOps<SortOp>().empty() ||
+          llvm::any_of(kernel.getBody().getOps(), [](Operation& op) { return isProduct(&op); }))
         continue;
       std::string key = key_of(kernel);
       if (key.empty())

@@ -2,6 +2,7 @@
 
 #include <cctype>
 
+#include "lowering/analysis/product_form.h"
 #include "lowering/dialect/Zefuse.h"
 #include "lowering/dialect/shape.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -14,7 +15,8 @@ using namespace mlir;
 namespace zefuse {
 
 bool isCompute(Operation* op) {
-  return isa_and_nonnull<linalg::GenericOp, tensor::ConcatOp, PadOp, ScanOp, ScatterOp, SortOp>(op);
+  return isa_and_nonnull<linalg::GenericOp, tensor::ConcatOp, PadOp, ScanOp, ScatterOp, SortOp>(op) ||
+         (op && op->hasAttr(in_kernel));
 }
 
 bool isFree(Operation* op) {
@@ -185,18 +187,30 @@ double estimatedElements(ArrayRef<AffineExpr> sizes) {
 
 double estimatedElements(Value tensor) { return estimatedElements(shapeOf(cast<RankedTensorType>(tensor.getType()))); }
 
+/// "aten.native_layer_norm.default" -> "native_layer_norm"
+static std::string operatorOf(const Origin& origin) {
+  StringRef middle = StringRef(origin.op);
+  middle.consume_front("aten.");
+  std::string word;
+  for (char c : middle.split('.').first)
+    word += std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
+  return word;
+}
+
 std::string kernelName(ArrayRef<Operation*> ops) {
   constexpr size_t longest = 72;
   std::string name;
   SmallVector<std::string> seen;
+  if (auto product = llvm::find_if(ops, isProduct); product != ops.end()) {
+    name = (*product)->getName().stripDialect().str() + "_";
+    for (auto [i, size] : llvm::enumerate(cast<RankedTensorType>((*product)->getResult(0).getType()).getShape()))
+      name += (i ? "x" : "") + (ShapedType::isDynamic(size) ? std::string("n") : std::to_string(size));
+    for (const Origin& origin : originsOf((*product)->getLoc()))
+      seen.push_back(operatorOf(origin));
+  }
   for (Operation* op : ops) {
     for (const Origin& origin : originsOf(op->getLoc())) {
-      // "aten.native_layer_norm.default" -> "native_layer_norm"
-      StringRef middle = StringRef(origin.op);
-      middle.consume_front("aten.");
-      std::string word;
-      for (char c : middle.split('.').first)
-        word += std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
+      std::string word = operatorOf(origin);
       if (word.empty() || llvm::is_contained(seen, word))
         continue;
       seen.push_back(word);

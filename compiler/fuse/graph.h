@@ -14,8 +14,8 @@ namespace zefuse {
 // Inputs and results of one kernel. SPIR-V allows a function 255 parameters; status, scratch and sizes are some too.
 inline constexpr size_t max_kernel_tensors = 240;
 
-// linalg.generic, tensor.concat, zefuse.pad, zefuse.scan, zefuse.scatter and zefuse.sort: the operations that make a
-// kernel.
+// linalg.generic, tensor.concat, zefuse.pad, zefuse.scan, zefuse.scatter, zefuse.sort and products with `in_kernel`
+// (lowering/analysis/product_form.h): the operations that make a kernel.
 bool isCompute(mlir::Operation* op);
 // Views, sizes, empties, fills, constants: cloned into every kernel that uses them, never a kernel of their own
 // (unless a library call or an output needs their value in memory).
@@ -58,7 +58,8 @@ std::vector<Origin> originsOf(mlir::Location location);
 double estimatedElements(llvm::ArrayRef<mlir::AffineExpr> sizes);
 double estimatedElements(mlir::Value tensor);
 
-// A C identifier made of the operators behind `ops`, in order, each once: "layer_norm_mul_softmax".
+// A C identifier made of the operators behind `ops`, in order, each once: "layer_norm_mul_softmax". A product is named
+// by what it makes: "matmul_8x128_gelu".
 std::string kernelName(llvm::ArrayRef<mlir::Operation*> ops);
 
 }  // namespace zefuse

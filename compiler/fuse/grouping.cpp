@@ -7,6 +7,7 @@
 #include "compiler/fuse/group_graph.h"
 #include "compiler/fuse/outline.h"
 #include "lowering/analysis/fusible.h"
+#include "lowering/analysis/product_form.h"
 #include "lowering/dialect/Zefuse.h"
 #include "lowering/dialect/shape.h"
 #include "mlir/Dialect/Linalg/IR/Linalg.h"
@@ -106,7 +107,7 @@ private:
   void joinSiblings() {
     llvm::MapVector<Value, SmallVector<Operation*>> readers;
     for (Operation& op : block_) {
-      if (!isCompute(&op))
+      if (!isCompute(&op) || isProduct(&op))
         continue;
       llvm::SetVector<Value> read;
       readsOf(&op, read);

@@ -10,8 +10,11 @@
 #include <string>
 
 #include "common/toolchain/target_description.h"
+#include "compiler/builder/dtype.h"
 #include "compiler/fuse/passes.h"
+#include "lowering/analysis/index_space.h"
 #include "lowering/dialect/Zefuse.h"
+#include "lowering/dialect/shape.h"
 #include "lowering/lower.h"
 
 using namespace mlir;
@@ -80,6 +83,38 @@ std::optional<Refusal> whyNot(AttentionGradientOp op, const TargetDescription& t
   return std::nullopt;
 }
 
+//===-- products -----------------------------------------------------------------------------===//
+
+// Why eager's product on the CPU is quicker than a kernel of ours, of types that have one; empty: it is not. Measured,
+// one thread (docs/lowering.md): BLAS in f64 and f16 takes half our time from 100^3 on, and narrow numbers in few rows
+// are read once, which packing does not pay for. Unknown sizes count as 256.
+std::string whyEagerIsQuicker(MatmulOp op) {
+  constexpr double unknown = 256, much = 1 << 20, some = 1 << 14, few_rows = 8;
+  auto estimate = [&](AffineExpr size) { return constantOf(size) ? double(*constantOf(size)) : unknown; };
+  const Type element = typeOf(op.getA()).getElementType();
+  const SmallVector<AffineExpr> result = shapeOf(typeOf(op.getResult()));
+  double work = estimate(shapeOf(typeOf(op.getA())).back());
+  for (AffineExpr size : result)
+    work *= estimate(size);
+  const double rows = estimate(result[result.size() - 2]);
+  const std::string multiplications = std::to_string(int64_t(work)) + " multiplications";
+  if (isa<FloatType>(element) && work >= much)
+    return "eager's library is quicker with " + multiplications;
+  if (element.getIntOrFloatBitWidth() < 64 && rows < few_rows && work >= some)
+    return "eager is quicker with few rows (" + std::to_string(int64_t(rows)) + ") and " + multiplications;
+  return "";
+}
+
+std::optional<Refusal> whyNot(MatmulOp op, const TargetDescription& target) {
+  const Type element = typeOf(op.getA()).getElementType();
+  if (element.isF32() || element.isBF16() || (element.isF16() && target.supports.products))
+    return std::nullopt;
+  if (target.supports.products || !whyNoProductKernel(op, target).empty())
+    return Refusal();
+  std::string reason = whyEagerIsQuicker(op);
+  return reason.empty() ? std::nullopt : std::optional("matrix product of " + fx::dtypeName(element) + ": " + reason);
+}
+
 //===-- any operation ------------------------------------------------------------------------===//
 
 bool isF16(Value tensor) { return typeOf(tensor).getElementType().isF16(); }
@@ -102,11 +137,11 @@ std::optional<Refusal> whyNot(Operation* op, const TargetDescription& target) {
     return whyNot(gradient, target);
   if ((op->hasAttr("zefuse.beyond_source") && !target.on_host) || (!target.native.f64 && computesInF64(op)))
     return Refusal();
+  if (auto matmul = dyn_cast<MatmulOp>(op))
+    return whyNot(matmul, target);
   if (target.supports.products)
     return std::nullopt;
   // oneDNN multiplies f16 on few CPUs.
-  if (auto matmul = dyn_cast<MatmulOp>(op); matmul && isF16(matmul.getA()))
-    return Refusal();
   if (auto convolution = dyn_cast<ConvolutionOp>(op); convolution && isF16(convolution.getInput()))
     return Refusal();
   return std::nullopt;
@@ -146,6 +181,8 @@ LogicalResult choose(AlternativesOp op, const TargetDescription& target) {
       if (note && !refusal.empty())
         inner.setAttr("zefuse.note", StringAttr::get(op.getContext(), note.getValue() + ": " + refusal));
       inner.removeAttr("zefuse.beyond_source");
+      if (auto aten = dyn_cast<AtenOp>(inner); aten && !refusal.empty())
+        aten.setReason((aten.getOp() + ": " + refusal).str());
     }
     keep(form, op);
     return success();

@@ -7,6 +7,7 @@
 // two vectors are computed by a kernel at each call, so they are never stale.
 #include "compiler/fuse/graph.h"
 #include "compiler/fuse/passes.h"
+#include "lowering/analysis/product_form.h"
 #include "lowering/dialect/Zefuse.h"
 #include "lowering/dialect/shape.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -50,7 +51,7 @@ void fuseActivation(linalg::GenericOp activation, StringRef name) {
   Value source = activation.getDpsInputOperand(0)->get();
   auto view = source.getDefiningOp<ViewOp>();
   auto matmul = (view ? view.getSource() : source).getDefiningOp<MatmulOp>();
-  if (!matmul || !matmul->hasOneUse() || (view && !view->hasOneUse()) ||
+  if (!matmul || matmul->hasAttr(in_kernel) || !matmul->hasOneUse() || (view && !view->hasOneUse()) ||
       elementOf(activation.getResult(0)) != matmul.getType().getElementType())
     return;
   appendPostOp(matmul, name);
@@ -363,7 +364,10 @@ void fuseLibraryEpilogues(func::FuncOp graph) {
     fuseConvolution(op);
     explainWhatIsLeft(op);
   }
-  graph.walk([](MatmulOp op) { explainWhatIsLeft(op); });
+  graph.walk([](MatmulOp op) {
+    if (!op->hasAttr(in_kernel))
+      explainWhatIsLeft(op);
+  });
 }
 
 class FuseLibraryEpilogues : public impl::FuseLibraryEpiloguesBase<FuseLibraryEpilogues> {

@@ -86,6 +86,9 @@ KernelOp outline(ArrayRef<Operation*> ops, unsigned num_symbols) {
     results.push_back(value.getType());
   auto kernel = KernelOp::create(builder, builder.getFusedLoc(locations), results, inputs.getArrayRef(),
                                  kernelName(ops), builder.getArrayAttr(layouts));
+  for (Operation* op : ops)  // what explain says of it
+    if (Attribute note = op->getDiscardableAttr("zefuse.note"))
+      kernel->setAttr("zefuse.note", note);
   Block& block = kernel.getBody().emplaceBlock();
   IRMapping mapping;
   for (Value input : inputs)
@@ -93,7 +96,8 @@ KernelOp outline(ArrayRef<Operation*> ops, unsigned num_symbols) {
   builder.setInsertionPointToEnd(&block);
   for (Operation* op : needed.ops) {
     Operation* clone = builder.clone(*op, mapping);
-    for (StringRef mark : {"zefuse.output", "zefuse.late"})  // equal kernels are one, whatever reads them
+    // Equal kernels are one, whatever reads them and whatever is said of them.
+    for (StringRef mark : {"zefuse.output", "zefuse.late", "zefuse.note"})
       clone->removeDiscardableAttr(mark);
   }
   SmallVector<Value> yielded;

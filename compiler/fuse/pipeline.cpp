@@ -18,6 +18,7 @@ void buildFusePipeline(OpPassManager& passes, const FuseOptions& options) {
   if (options.strict)
     graph.addPass(createRefuseFallbacks());
   graph.addPass(createPrepareGraph());
+  graph.addPass(createChooseKernelProducts({.target = options.target}));
   graph.addPass(createFuseLibraryEpilogues());
   // Work-groups share long rows by themselves.
   if (options.fuse && !target.hasWorkGroups())
@@ -47,6 +48,7 @@ StringRef stageOf(StringRef pass_argument) {
       {"zefuse-legalize", "2_legalized"},
       {"zefuse-split-products", "2_split_products"},
       {"zefuse-prepare", "2a_prepared"},
+      {"zefuse-choose-kernel-products", "2a_products"},
       {"zefuse-fuse-library-epilogues", "2b_epilogues"},
       {"zefuse-split-reductions", "2c_split"},
       {"zefuse-repeat-cheap-producers", "2c_repeated"},

@@ -5,6 +5,7 @@
 #include "common/toolchain/target_description.h"
 #include "compiler/fuse/graph.h"
 #include "compiler/fuse/passes.h"
+#include "lowering/analysis/product_form.h"
 #include "lowering/dialect/Zefuse.h"
 #include "lowering/dialect/shape.h"
 #include "mlir/IR/IRMapping.h"
@@ -60,7 +61,8 @@ public:
 
 private:
   static bool mayJoin(KernelOp kernel) {
-    return kernel.getBatch() == 1 && !kernel.getWrites() && kernel.getOps<SortOp>().empty();
+    return kernel.getBatch() == 1 && !kernel.getWrites() && kernel.getOps<SortOp>().empty() &&
+           llvm::none_of(kernel.getBody().getOps(), [](Operation& op) { return isProduct(&op); });
   }
 
   void number() {

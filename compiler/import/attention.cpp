@@ -102,6 +102,7 @@ Value scoresOf(Op& op, const Attention& attention) {
   TensorBuilder& build = op.build;
   int64_t rank = attention.rank();
   Type compute = attention.compute();
+  wantLibraryType(op, elementOf(attention.query));
   Value scores = emitMatmul(op, attention.query, transposed(build, attention.key), {}, attention.factor, compute);
   if (!attention.mask && !attention.causal && !attention.depth)
     return scores;

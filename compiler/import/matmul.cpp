@@ -1,5 +1,5 @@
 // Matrix products: one zefuse.matmul each, with views around it that later become strides of the library call's
-// operands.
+// operands, or of what a kernel loads.
 #include "compiler/import/matmul.h"
 #include "compiler/import/elementwise.h"
 #include "compiler/import/op_table.h"
@@ -8,14 +8,46 @@ using namespace mlir;
 
 namespace zefuse {
 
+namespace {
+
+// A GPU's kernels take f16 besides; the CPU's own take what oneDNN does not.
+bool everyTargetTakes(Type element) { return element.isF32() || element.isBF16(); }
+
+bool someTargetTakes(Type element) {
+  auto integer = dyn_cast<IntegerType>(element);
+  return everyTargetTakes(element) || element.isF64() || element.isF16() || (integer && integer.getWidth() >= 8);
+}
+
+std::string refusalOf(Type element) { return "matrix product of " + fx::dtypeName(element) + " is not lowered"; }
+
+// alpha * product + bias as eager's integers: they wrap around.
+Value scaled(TensorBuilder& build, Value product, Value bias, double alpha) {
+  if (!bias && alpha == 1)
+    return product;
+  SmallVector<Operand> operands{product};
+  if (bias)
+    operands.emplace_back(build.expand(bias, shapeOf(typeOf(product))));
+  return build.loop(operands, typeOf(product), [&](Body&, ArrayRef<Scalar> in) {
+    Type compute = fx::computeType(in[0].type());
+    Scalar value = in[0].to(compute) * alpha;
+    return (bias ? value + in[1].to(compute) : value).to(in[0].type());
+  });
+}
+
+}  // namespace
+
+void wantLibraryType(Op& op, Type element) {
+  if (!everyTargetTakes(element) && !element.isF16())
+    op.refuse(refusalOf(element));
+}
+
 Value emitMatmul(Op& op, Value a, Value b, Value bias, double alpha, Type result) {
   auto left = shapeOf(typeOf(a)), right = shapeOf(typeOf(b));
   Type element = elementOf(a);
-  const std::string refusal = "matrix product of " + fx::dtypeName(element) + " is not lowered";
-  if (element.isF16())
-    op.elseFallback(refusal);
-  else if (!element.isF32() && !element.isBF16())
-    op.refuse(refusal);
+  if (!someTargetTakes(element))
+    op.refuse(refusalOf(element));
+  if (!everyTargetTakes(element))
+    op.elseFallback(refusalOf(element));
   if (elementOf(b) != element || (bias && elementOf(bias) != element))
     op.refuse("matrix product of operands of different dtypes is not lowered");
   Exprs sizes;
@@ -28,7 +60,10 @@ Value emitMatmul(Op& op, Value a, Value b, Value bias, double alpha, Type result
       RankedTensorType type = op.build.type(sizes, result ? result : element);
       return bias ? op.build.convert(op.build.expand(bias, sizes), type.getElementType()) : op.build.full(type, 0);
     }
-  return op.build.matmul(a, b, bias, alpha, op.build.type(sizes, result ? result : element));
+  RankedTensorType type = op.build.type(sizes, result ? result : element);
+  if (isa<IntegerType>(element))
+    return scaled(op.build, op.build.matmul(a, b, {}, 1, type), bias, alpha);
+  return op.build.matmul(a, b, bias, alpha, type);
 }
 
 namespace {

@@ -2,7 +2,6 @@
 // and print one stage of it.
 #include "compiler/fuse/pipeline.h"
 #include "lowering/dialect/Zefuse.h"
-#include "lowering/dialect/shape.h"
 #include "lowering/lower.h"
 #include "lowering/passes.h"
 #include "mlir/IR/BuiltinOps.h"
@@ -55,14 +54,6 @@ static int lowerFile(StringRef file) {
     FailureOr<zefuse::LoweredKernel> lowered;
     if (auto kernel = dyn_cast<zefuse::KernelOp>(op)) {
       lowered = zefuse::lowerKernel(kernel, *target, dump);
-    } else if (auto matmul = dyn_cast<zefuse::MatmulOp>(op); matmul && target->supports.products) {
-      // Where no buffers are assigned yet, all operands are contiguous.
-      SmallVector<AffineMap> layouts;
-      for (Value value : llvm::concat<Value>(llvm::to_vector(op->getOperands()), llvm::to_vector(op->getResults()))) {
-        auto type = cast<RankedTensorType>(value.getType());
-        layouts.push_back(zefuse::contiguousLayout(type, zefuse::numSymbols(type)));
-      }
-      lowered = zefuse::lowerMatmul(matmul, layouts, *target, dump);
     } else {
       return;
     }

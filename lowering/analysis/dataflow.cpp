@@ -1,5 +1,6 @@
 #include "lowering/analysis/dataflow.h"
 
+#include "lowering/analysis/product_form.h"
 #include "lowering/dialect/shape.h"
 
 using namespace mlir;
@@ -132,7 +133,7 @@ bool forEachOperand(IndexSpace& space, Node node, llvm::function_ref<void(Node)>
     return true;
   }
   Operation* op = node.value.getDefiningOp();
-  if (isReduction(op) || isa<linalg::IndexOp, SizeOp>(op) || op->hasTrait<OpTrait::ConstantLike>())
+  if (isReduction(op) || isProduct(op) || isa<linalg::IndexOp, SizeOp>(op) || op->hasTrait<OpTrait::ConstantLike>())
     return true;
   if (auto generic = dyn_cast<linalg::GenericOp>(op)) {
     use({generic.getBody()->getTerminator()->getOperand(0), node.at});

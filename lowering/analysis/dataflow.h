@@ -50,8 +50,8 @@ mlir::AffineMap paddedIndices(IndexSpace& space, PadOp op, mlir::AffineMap at);
 // The tensor operand that a linalg op's body argument stands for, and where it is read.
 Node bodyArgument(IndexSpace& space, mlir::BlockArgument argument, mlir::AffineMap at);
 
-// Calls `use` for each node that `node` directly needs. Reductions, fills and inputs are leaves: the caller knows them.
-// Returns false for an op that has no evaluation (the caller reports it).
+// Calls `use` for each node that `node` directly needs. Reductions, products, fills and inputs are leaves: the caller
+// knows them. Returns false for an op that has no evaluation (the caller reports it).
 bool forEachOperand(IndexSpace& space, Node node, llvm::function_ref<void(Node)> use);
 
 }  // namespace zefuse

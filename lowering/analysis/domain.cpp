@@ -55,6 +55,8 @@ Refusal whyNotElementwise(IndexSpace& space, ArrayRef<Node> roots, const KernelG
         refusal = {inner, "what " + op.str() + " reads does not reduce in the same kernel"};
       else if (isa_and_nonnull<ScanOp>(inner))
         refusal = {inner, op.str() + " and a scan have no kernel in common"};
+      else if (isProduct(inner))
+        refusal = {inner, op.str() + " and the product that it reads have no kernel in common"};
       else if (auto reason = whyNoPlace(node))
         refusal = {inner, *reason};
       else if (space.numOpaques() >= IndexSpace::max_opaques)
@@ -80,7 +82,7 @@ std::optional<std::string> whyNoPlace(Node node) {
     return "a scatter's result is read after all of it is written";
   if (isa<SortOp>(op))
     return "a sort's results are read after a row of them is complete";
-  if (!isa<linalg::GenericOp, linalg::FillOp, ViewOp, tensor::ConcatOp, PadOp, ScanOp>(op))
+  if (!isa<linalg::GenericOp, linalg::FillOp, ViewOp, tensor::ConcatOp, PadOp, ScanOp>(op) && !isProduct(op))
     return op->getName().getStringRef().str() + " has no place in a kernel";
   auto generic = dyn_cast<linalg::GenericOp>(op);
   if (generic &&
@@ -162,7 +164,7 @@ private:
       return nullptr;
     if (!checkRows(*domain) || !checkScans(*domain))
       return nullptr;
-    if (!splitDims(*domain) || !mergeDims(*domain))
+    if (!splitDims(*domain) || !mergeDims(*domain) || !checkProduct(*domain))
       return nullptr;
     markPerRow(*domain);
     llvm::sort(domain->outputs, [](auto& a, auto& b) { return a.number < b.number; });
@@ -175,9 +177,21 @@ private:
     domain.scans.clear();
     domain.scan_dim.reset();
     domain.levels = 0;
+    if (domain.product)
+      domain.product->at = AffineMap();
     for (const DomainOutput& output : domain.outputs)
       if (!levelOf(domain, output.node))
         return false;
+    if (domain.product) {
+      if (!domain.instances.empty() || domain.scan_dim) {
+        refuse(domain.product->op, "a product and a reduction or scan have no kernel in common");
+        return false;
+      }
+      completeProduct(domain);
+      refusal_ = whyNoOperands(domain, graph_);
+      if (!refusal_.reason.empty())
+        return false;
+    }
     return hasRoom(domain.space, domain.outputs[0].node.value.getDefiningOp(), refusal_);
   }
 
@@ -201,6 +215,8 @@ private:
       }
       if (auto scan = dyn_cast_or_null<ScanOp>(op))
         fine &= noteScan(domain, scan, node);
+      if (isProduct(op))
+        fine &= noteProduct(domain, node);
       if (isa_and_nonnull<tensor::ConcatOp, PadOp>(op)) {
         if (Operation* reduction = reductionAlong(domain, node)) {
           refuse(reduction, "a concatenation or padding takes this reduction's results for some rows only");
@@ -240,6 +256,35 @@ private:
     if (!llvm::is_contained(domain.scans, node))
       domain.scans.push_back(node);
     return true;
+  }
+
+  // One product, whose elements are needed where they are made.
+  bool noteProduct(Domain& domain, Node node) {
+    Operation* op = node.value.getDefiningOp();
+    if (reducing_ > 0) {
+      refuse(op, "tiles of a product make no whole rows, which a reduction of its result wants");
+      return false;
+    }
+    if (domain.product && domain.product->op != op) {
+      refuse(op, "two products have no kernel in common");
+      return false;
+    }
+    if (!domain.product)
+      domain.product.emplace().op = op;
+    AffineMap& at = domain.product->at;
+    if (at && at != node.at) {
+      refuse(op, "a product's result is needed at several places at once");
+      return false;
+    }
+    at = node.at;
+    return true;
+  }
+
+  bool checkProduct(Domain& domain) {
+    if (!domain.product)
+      return true;
+    refusal_ = whyNotBound(domain);
+    return refusal_.reason.empty();
   }
 
   bool checkScans(Domain& domain) {
@@ -323,7 +368,9 @@ private:
       return std::nullopt;
     }
     made.iteration = domain.space.indices(iteration);
+    ++reducing_;
     auto level = levelOf(domain, made.element());
+    --reducing_;
     if (!level)
       return std::nullopt;
     made.level = *level;
@@ -468,6 +515,19 @@ private:
     }
     for (const Instance& instance : domain.instances)
       walkNodes(domain.space, instance.element(), seen, graph_, visit);
+    if (!domain.product)
+      return;
+    // A schedule binds the dims of each of a product's indices by itself.
+    auto walkFrom = [&](Node root) {
+      for (AffineExpr index : root.at.getResults())
+        use(index);
+      walkNodes(domain.space, root, seen, graph_, visit);
+    };
+    walkFrom(domain.product->result());
+    for (unsigned number = 0; number < domain.product->operands.size(); ++number)
+      walkFrom(domain.product->operand(domain, number));
+    if (domain.product->bias)
+      walkNodes(domain.space, *domain.product->bias, seen, graph_, visit);
   }
 
   // Replaces a dim everywhere by an expression over the dims `with_dims` (outermost first). The nodes must be collected
@@ -597,6 +657,7 @@ private:
   const KernelGraph& graph_;
   Refusal& refusal_;
   SmallVector<MainDim> main_dims_;
+  unsigned reducing_ = 0;  // reductions whose element is being analysed
 };
 
 }  // namespace

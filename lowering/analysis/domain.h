@@ -4,6 +4,8 @@
 //   row kernel  row dims: what every reduction keeps. Column dims: the rest. A reduction runs over an axis set; axis
 //               sets of the same sizes share their dims (and the column dims), so that softmax's max, sum and division
 //               read the same nodes.
+//   product     one zefuse.matmul: every dim of the outputs is a row dim; each operand has dims of its own
+//               (product_form.h)
 //
 // Dims may be split (so that floordiv and mod of reshapes vanish) and merged (where every access is jointly
 // contiguous).
@@ -12,6 +14,7 @@
 #include <string>
 
 #include "lowering/analysis/dataflow.h"
+#include "lowering/analysis/product_form.h"
 
 namespace zefuse {
 
@@ -72,6 +75,7 @@ struct Domain {
   unsigned levels = 0;                   // of instances
   std::optional<ScatterForm> scatter;
   std::optional<SortForm> sort;
+  std::optional<ProductForm> product;
   // Results of zefuse.scan, each consumers first; all walk one row dim in order, which then is no dim to spread work
   // over.
   llvm::SmallVector<Node> scans;

@@ -12,7 +12,8 @@ namespace zefuse {
 
 std::optional<std::string> whyNotLowerable(Operation* op) {
   if (!isa<linalg::GenericOp, linalg::FillOp, tensor::EmptyOp, tensor::ConcatOp, PadOp, ScanOp, ScatterOp, SortOp,
-           ViewOp, SizeOp, arith::ConstantOp>(op))
+           ViewOp, SizeOp, arith::ConstantOp>(op) &&
+      !isProduct(op))
     return op->getName().getStringRef().str() + " has no place in a kernel";
   if (isa<arith::ConstantOp>(op) && isa<RankedTensorType>(op->getResult(0).getType()))
     return std::string("a tensor constant has no place in a kernel: make it an input");
@@ -55,7 +56,7 @@ std::optional<std::string> whyNotOneKernel(ArrayRef<Operation*> ops, KernelShape
       if (!isa<RankedTensorType>(result.getType()))
         continue;
       graph.graph_symbols = std::max(graph.graph_symbols, numSymbols(cast<RankedTensorType>(result.getType())));
-      if (isa<linalg::GenericOp, tensor::ConcatOp, PadOp, ScanOp, ScatterOp, SortOp>(op) &&
+      if ((isa<linalg::GenericOp, tensor::ConcatOp, PadOp, ScanOp, ScatterOp, SortOp>(op) || isProduct(op)) &&
           isReadOutside(result, inside))
         graph.outputs.push_back(result);
     }
@@ -71,6 +72,9 @@ std::optional<std::string> whyNotOneKernel(ArrayRef<Operation*> ops, KernelShape
   auto domain = analyseDomain(ops.front()->getContext(), graph, refusal);
   if (!domain)
     return refusal.reason;
+  if (domain->product)
+    if (auto reason = whyNotWithProduct(*domain, graph, ops))
+      return reason;
   if (shape) {
     shape->kind = domain->instances.empty() ? KernelShape::Kind::pointwise : KernelShape::Kind::reduction;
     shape->rows.clear();

@@ -1,4 +1,5 @@
-// Whether one kernel can hold some graph ops: pure analysis for the fusion pass. What it accepts, lowerKernel lowers.
+// Whether one kernel can hold some graph ops: pure analysis for the fusion pass. What it accepts, lowerKernel lowers
+// (a product for the targets that whyNoProductKernel names none for, lower.h).
 #pragma once
 
 #include <optional>
@@ -23,12 +24,13 @@ struct KernelShape {
   unsigned stages = 0;                          // dependent passes over a row: layer_norm 3, softmax 3, sum 1
 };
 
-// `ops`: linalg.generic, zefuse.view, tensor.concat, zefuse.{pad,scan,scatter,sort}, linalg.fill, tensor.empty,
+// `ops`: linalg.generic, zefuse.view, tensor.concat, zefuse.{pad,scan,scatter,sort,matmul}, linalg.fill, tensor.empty,
 // zefuse.size and arith.constant of one block, in any order. A linalg.fill, tensor.empty, zefuse.size or scalar
 // constant that an op uses may be left out. Outputs are the results of linalg.generic, tensor.concat,
-// zefuse.{pad,scan,scatter,sort} that an op outside `ops` reads, directly or through views; tensors defined outside are
-// inputs. Returns the reason why they cannot be one kernel, nothing when they can. `shape`: filled when they can. Cost:
-// linear in the ops (each value is visited once per distinct index expression), no emission. Thread-safe.
+// zefuse.{pad,scan,scatter,sort,matmul} that an op outside `ops` reads, directly or through views; tensors defined
+// outside are inputs. Returns the reason why they cannot be one kernel, nothing when they can. `shape`: filled when
+// they can. Cost: linear in the ops (each value is visited once per distinct index expression), no emission.
+// Thread-safe.
 std::optional<std::string> whyNotOneKernel(llvm::ArrayRef<mlir::Operation*> ops, KernelShape* shape = nullptr);
 
 // Whether these ops could be in any kernel: legality only. The reason names op and type.

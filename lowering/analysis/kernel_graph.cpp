@@ -102,7 +102,7 @@ bool mayWriteInPlace(KernelOp kernel, unsigned input, unsigned result) {
   KernelGraph graph = graphOf(kernel, layouts, parts.front(), set_size);
   Refusal refusal;
   auto domain = analyseDomain(kernel.getContext(), graph, refusal);
-  if (!domain || domain->scatter || domain->sort || domain->scan_dim || !domain->instances.empty() ||
+  if (!domain || domain->scatter || domain->sort || domain->product || domain->scan_dim || !domain->instances.empty() ||
       (set_size && useBatchSizes(*domain, graph, set_size)))
     return false;
   IndexSpace& space = domain->space;

@@ -131,6 +131,12 @@ LogicalResult ZefuseDialect::verifyOperationAttribute(Operation* op, NamedAttrib
       return diagnose() << "names one of a library's activations, of a linalg.generic";
     return success();
   }
+  if (name == "in_kernel") {  // analysis/product_form.h
+    auto limits = dyn_cast<DenseI64ArrayAttr>(value);
+    if (!isa<MatmulOp>(op) || !limits || limits.size() != 2 || limits[0] < 0 || limits[0] > 1 || limits[1] < 0)
+      return diagnose() << "is [0 or 1, number of operations], of a zefuse.matmul";
+    return success();
+  }
   if (name == "output")
     return isa<IntegerAttr>(value) ? success() : LogicalResult(diagnose() << "wants a number");
   if (name == "late" || name == "beyond_source")

@@ -7,6 +7,7 @@
 #include "lowering/schedule/cpu/cpu.h"
 #include "lowering/schedule/gpu/gpu.h"
 #include "lowering/schedule/ordered/ordered.h"
+#include "lowering/schedule/products/products.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
 #include "mlir/Dialect/Math/IR/Math.h"
@@ -111,13 +112,17 @@ FailureOr<ScheduledKernel> scheduleKernel(KernelOp kernel, const TargetDescripti
     mine.domain = analyseDomain(context, mine.graph, refusal);
     if (!mine.domain)
       return refuse(refusal.op, refusal.reason);
+    if (mine.domain->product)
+      if (std::string reason = whyNoProductKernel(mine.domain->product->op, target); !reason.empty())
+        return refuse(mine.domain->product->op, reason);
     if (batch.size)
       if (auto reason = useBatchSizes(*mine.domain, mine.graph, batch.size))
         return refuse(kernel, *reason);
     mine.strategy = chooseStrategy(*mine.domain, mine.graph, target);
     if (!mine.strategy.kept_static)
       scratch_bytes = scratch_bytes ? scratch_bytes + mine.strategy.kept_bytes : mine.strategy.kept_bytes;
-    if (batch.sets > 1 && (mine.domain->scatter || mine.domain->sort || !target.supports.batches))
+    if (batch.sets > 1 &&
+        (mine.domain->scatter || mine.domain->sort || mine.domain->product || !target.supports.batches))
       return refuse(kernel, "a batch of these kernels has no schedule for " + target.name);
   }
   if (parts.size() > 1 && !target.supports.parts)
@@ -204,6 +209,8 @@ FailureOr<ScheduledKernel> scheduleKernel(KernelOp kernel, const TargetDescripti
     evaluator.enter(entry);
     if (part.domain->scatter)
       scheduleScatter(schedule);
+    else if (part.domain->product)
+      scheduleProduct(schedule);
     else if (part.domain->sort)
       target.hasWorkGroups() ? scheduleGpuSort(schedule) : scheduleSort(schedule);
     else

@@ -53,6 +53,9 @@ struct Words {
     return "product, " + tiles(product.rows, product.columns) + " by " + text(product.subgroups) + " sub-groups" +
            (product.engine ? std::string(" ") + engine_words : "");
   }
+  std::string operator()(const choice::PackedProduct& product) const {
+    return "product, blocks of " + text(product.rows) + " x " + text(product.columns);
+  }
   std::string operator()(const choice::Convolution& product) const {
     return "implicit product, " + tiles(product.rows, product.columns) + ", channels as " +
            (product.channels_are_columns ? "columns" : "rows") + onEngine(product.engine);

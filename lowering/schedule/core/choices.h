@@ -82,6 +82,9 @@ struct Product {
   bool engine = false;
   Registers registers;
 };
+struct PackedProduct {  // blocks of both operands are packed (the CPU)
+  int64_t rows = 0, columns = 0;
+};
 struct Convolution {
   int64_t rows = 0, columns = 0;
   bool channels_are_columns = false, engine = false;
@@ -101,8 +104,8 @@ struct AttentionGradient {
 
 using Choice = std::variant<choice::Pointwise, choice::Scan, choice::Reduction, choice::Scatter, choice::Sort,
                             choice::TransposedLoad, choice::Strips, choice::Kept, choice::ItemVectors, choice::RowTeam,
-                            choice::RowVectors, choice::LocalTiles, choice::Product, choice::Convolution,
-                            choice::Attention, choice::AttentionGradient>;
+                            choice::RowVectors, choice::LocalTiles, choice::Product, choice::PackedProduct,
+                            choice::Convolution, choice::Attention, choice::AttentionGradient>;
 using Choices = std::vector<Choice>;  // in the order in which they were made
 
 // The first of its kind; null: none.

@@ -23,6 +23,8 @@ void Evaluator::insertAt(unsigned depth) {
   Scope& scope = scopes_[depth];
   if (scope.nested)
     builder_.setInsertionPoint(scope.nested);
+  else if (!scope.block->empty() && scope.block->back().hasTrait<OpTrait::IsTerminator>())
+    builder_.setInsertionPoint(&scope.block->back());
   else
     builder_.setInsertionPointToEnd(scope.block);
 }
@@ -41,6 +43,18 @@ void Evaluator::enter(Block* block) {
   scope.block = block;
   scopes_.push_back(std::move(scope));
   toInnermost();
+}
+
+unsigned Evaluator::enterHere() {
+  SmallVector<Block*> blocks;
+  for (Block* block = builder_.getInsertionBlock(); block != scopes_.back().block;
+       block = block->getParentOp()->getBlock())
+    blocks.push_back(block);
+  if (blocks.empty())
+    blocks.push_back(scopes_.back().block);
+  for (Block* block : llvm::reverse(blocks))
+    enter(block);
+  return blocks.size();
 }
 
 void Evaluator::leave() {

@@ -43,6 +43,9 @@ public:
 
   //===-- scopes --------------------------------------------------------------------------------===//
   void enter(mlir::Block* block);
+  // Scopes down to the block in which the builder stands and which others opened; where that is the innermost scope's
+  // own, one more. Returns how many: leave() each, which moves the builder.
+  unsigned enterHere();
   void leave();
   void bind(unsigned dim, mlir::Value index);
   // `aligned`: base is a multiple of `lanes`. `limit`: null, or the dim's size when base + lanes may exceed it; lanes

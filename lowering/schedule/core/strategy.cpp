@@ -67,6 +67,8 @@ public:
       return scatter();
     if (domain_.sort)
       return sort();
+    if (domain_.product)
+      return strategy;  // chosen with its tiles
     chooseLanes(strategy);
     strategy.output_levels.assign(domain_.outputs.size(), domain_.levels);
     if (!target_.hasWorkGroups()) {  // all stages of a row are one work-item's

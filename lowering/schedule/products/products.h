@@ -6,9 +6,15 @@
 
 namespace zefuse {
 
-// zefuse.matmul where no library computes it. `layouts`: of its operands in order, then of the result.
-mlir::FailureOr<ScheduledKernel> scheduleMatmul(MatmulOp op, llvm::ArrayRef<mlir::AffineMap> layouts,
-                                                const TargetDescription& target);
+// Why a kernel for `target` cannot hold this product (analysis/product_form.h), from its types alone; empty: it can.
+std::string whyNoProductKernel(mlir::Operation* op, const TargetDescription& target);
+ProductLimits productLimits(const TargetDescription& target);
+// A kernel with a product, for which there is no such reason.
+void scheduleProduct(const ScheduleContext& context);
+void scheduleCpuMatmul(const ScheduleContext& context);
+void scheduleGpuMatmul(const ScheduleContext& context);
+
+// An operation alone. `layouts`: of its operands in order, then of the result.
 mlir::FailureOr<ScheduledKernel> scheduleConvolution(ConvolutionOp op, llvm::ArrayRef<mlir::AffineMap> layouts,
                                                      const TargetDescription& target);
 mlir::FailureOr<ScheduledKernel> scheduleAttention(mlir::Operation* op, const AttentionCall& call,

@@ -6,11 +6,49 @@
 
 // NONE: 'z80' is no target
 
-// Products of f16 are for GPUs.
-// CHECK-LABEL: @half
+// Products of f16 are for GPUs, and for the CPU where eager's library is not quicker, which is then the reason.
+// CHECK-LABEL: @large_half
 // CHECK-NOT: zefuse.alternatives
 // CPU: zefuse.aten "aten::mm"
+// CPU-SAME: reason = "aten::mm: matrix product of f16: eager's library is quicker with 2097152 multiplications"
 // CPU-NOT: zefuse.matmul
+// DG2: zefuse.matmul
+// DG2-NOT: zefuse.aten
+// PVC: zefuse.matmul
+func.func @large_half(%a: tensor<128x128xf16>) -> tensor<128x128xf16> {
+  %r = zefuse.alternatives : tensor<128x128xf16> {
+    %p = zefuse.matmul %a, %a : (tensor<128x128xf16>, tensor<128x128xf16>) -> tensor<128x128xf16>
+    zefuse.yield %p : tensor<128x128xf16>
+  }, {
+    %c = zefuse.aten "aten::mm"(%a, %a) {overload = "", args = [{tensor = 0}, {tensor = 1}], reason = "f16",
+        operand_strides = [affine_map<() -> (128, 1)>, affine_map<() -> (128, 1)>], result_strides = [affine_map<() -> (128, 1)>]}
+        : (tensor<128x128xf16>, tensor<128x128xf16>) -> tensor<128x128xf16>
+    zefuse.yield %c : tensor<128x128xf16>
+  }
+  return %r : tensor<128x128xf16>
+}
+
+// CHECK-LABEL: @integers
+// CPU: zefuse.matmul
+// CPU-NOT: zefuse.aten
+// DG2: zefuse.aten {{.*}}reason = "i8"
+// PVC: zefuse.aten {{.*}}reason = "i8"
+func.func @integers(%a: tensor<4x4xi8>) -> tensor<4x4xi8> {
+  %r = zefuse.alternatives : tensor<4x4xi8> {
+    %p = zefuse.matmul %a, %a : (tensor<4x4xi8>, tensor<4x4xi8>) -> tensor<4x4xi8>
+    zefuse.yield %p : tensor<4x4xi8>
+  }, {
+    %c = zefuse.aten "aten::mm"(%a, %a) {overload = "", args = [{tensor = 0}, {tensor = 1}], reason = "i8",
+        operand_strides = [affine_map<() -> (4, 1)>, affine_map<() -> (4, 1)>], result_strides = [affine_map<() -> (4, 1)>]}
+        : (tensor<4x4xi8>, tensor<4x4xi8>) -> tensor<4x4xi8>
+    zefuse.yield %c : tensor<4x4xi8>
+  }
+  return %r : tensor<4x4xi8>
+}
+
+// CHECK-LABEL: @half
+// CPU: zefuse.matmul
+// CPU-NOT: zefuse.aten
 // DG2: zefuse.matmul
 // DG2-NOT: zefuse.aten
 // PVC: zefuse.matmul
@@ -27,7 +65,9 @@ func.func @half(%a: tensor<4x5xf16>, %b: tensor<5x6xf16>) -> tensor<4x6xf16> {
   return %r : tensor<4x6xf16>
 }
 
-// Attention, and in its other form f16 products: a form is taken where each of its operations is, one of whose forms may do.
+#id = affine_map<(d0, d1, d2, d3) -> (d0, d1, d2, d3)>
+
+// Attention, and in its other form f16 products whose sums stay f32, which no kernel for the CPU has: a form is taken where each of its operations is, one of whose forms may do.
 // CHECK-LABEL: @nested
 // CPU: zefuse.aten
 // DG2: zefuse.attention {{.*}}kernel
@@ -41,8 +81,15 @@ func.func @nested(%q: tensor<1x2x6x64xf16>) -> tensor<1x2x6x64xf16> {
     }, {
       %k = zefuse.view %q affine_map<(d0, d1, d2, d3) -> (d0, d1, d3, d2)> : tensor<1x2x6x64xf16> -> tensor<1x2x64x6xf16>
       %s = zefuse.matmul %q, %k {zefuse.note_of_refusal = "no kernel"}
-          : (tensor<1x2x6x64xf16>, tensor<1x2x64x6xf16>) -> tensor<1x2x6x6xf16>
-      %o = zefuse.matmul %s, %q : (tensor<1x2x6x6xf16>, tensor<1x2x6x64xf16>) -> tensor<1x2x6x64xf16>
+          : (tensor<1x2x6x64xf16>, tensor<1x2x64x6xf16>) -> tensor<1x2x6x6xf32>
+      %e = tensor.empty() : tensor<1x2x6x6xf16>
+      %n = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel", "parallel", "parallel"]}
+          ins(%s : tensor<1x2x6x6xf32>) outs(%e : tensor<1x2x6x6xf16>) {
+      ^bb0(%x: f32, %y: f16):
+        %t = arith.truncf %x : f32 to f16
+        linalg.yield %t : f16
+      } -> tensor<1x2x6x6xf16>
+      %o = zefuse.matmul %n, %q : (tensor<1x2x6x6xf16>, tensor<1x2x6x64xf16>) -> tensor<1x2x6x64xf16>
       zefuse.yield %o : tensor<1x2x6x64xf16>
     }
     zefuse.yield %whole : tensor<1x2x6x64xf16>

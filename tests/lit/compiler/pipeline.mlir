@@ -11,6 +11,7 @@
 // CPU: func.func(
 // CPU-NEXT: zefuse-legalize{target=cpu},
 // CPU-NEXT: zefuse-prepare,
+// CPU-NEXT: zefuse-choose-kernel-products{target=cpu},
 // CPU-NEXT: zefuse-fuse-library-epilogues,
 // CPU-NEXT: zefuse-split-reductions,
 // CPU-NEXT: zefuse-repeat-cheap-producers,
@@ -27,6 +28,7 @@
 // GPU-NEXT: zefuse-split-products{target=dg2-g11},
 // GPU-NEXT: zefuse-refuse-fallbacks,
 // GPU-NEXT: zefuse-prepare,
+// GPU-NEXT: zefuse-choose-kernel-products{target=dg2-g11},
 // GPU-NEXT: zefuse-fuse-library-epilogues,
 // GPU-NEXT: zefuse-repeat-cheap-producers,
 // GPU-NEXT: zefuse-recompute-for-reductions,
@@ -38,6 +40,7 @@
 // APART: func.func(
 // APART-NEXT: zefuse-legalize{target=cpu},
 // APART-NEXT: zefuse-prepare,
+// APART-NEXT: zefuse-choose-kernel-products{target=cpu},
 // APART-NEXT: zefuse-fuse-library-epilogues,
 // APART-NEXT: zefuse-repeat-cheap-producers,
 // APART-NEXT: zefuse-outline-kernels{merge=false},

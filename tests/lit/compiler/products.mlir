@@ -1,15 +1,18 @@
 // All of stage 2 around products and attention, for the CPU's library and as a GPU's kernels.
-// RUN: zefuse-opt --zefuse-fuse --split-input-file %s | FileCheck %s
-// RUN: zefuse-opt --zefuse-fuse=target=dg2-g11 --split-input-file %s | FileCheck %s
+// RUN: zefuse-opt --zefuse-fuse --split-input-file %s | FileCheck %s --check-prefixes=CHECK,CPU
+// RUN: zefuse-opt --zefuse-fuse=target=dg2-g11 --split-input-file %s | FileCheck %s --check-prefixes=CHECK,GPU
 
 #id = affine_map<(d0, d1) -> (d0, d1)>
 #col = affine_map<(d0, d1) -> (d1)>
 
-// Linear, gelu, linear: the transposes are strides, the activation a post-op, the rest one kernel.
+// Linear, gelu, linear: the transposes are strides. For the library the activation is a post-op and the rest one kernel;
+// on a GPU all of it is one.
 // CHECK-LABEL: func.func @feed_forward(
-// CHECK: %[[A:.*]] = zefuse.view %arg1
-// CHECK: %[[M:.*]] = zefuse.matmul %arg0, %[[A]] {post_ops = ["gelu_erf"], result_layout
-// CHECK: %[[K:.*]] = zefuse.kernel {{.*}}(%[[M]], %arg2)
+// CPU: %[[A:.*]] = zefuse.view %arg1
+// CPU: %[[M:.*]] = zefuse.matmul %arg0, %[[A]] {post_ops = ["gelu_erf"], result_layout
+// CPU: %[[K:.*]] = zefuse.kernel {{.*}}(%[[M]], %arg2)
+// GPU: %[[K:.*]] = zefuse.kernel "matmul_16x64"(%arg0, %arg1, %arg2)
+// GPU: zefuse.matmul {{.*}}zefuse.in_kernel
 // CHECK-NOT: zefuse.kernel
 // CHECK: return %[[K]]
 func.func @feed_forward(%x: tensor<16x32xf32>, %w: tensor<64x32xf32>, %b: tensor<64xf32>) -> tensor<16x64xf32>
@@ -39,11 +42,13 @@ func.func @feed_forward(%x: tensor<16x32xf32>, %w: tensor<64x32xf32>, %b: tensor
 
 // Attention as two products: softmax between them is one kernel.
 // CHECK-LABEL: func.func @attention(
+// GPU: zefuse.kernel "matmul_16x16"
 // CHECK: zefuse.matmul
 // CHECK: zefuse.kernel
 // CHECK-COUNT-4: linalg.generic
 // CHECK: zefuse.yield
-// CHECK-NOT: zefuse.kernel
+// CPU-NOT: zefuse.kernel
+// GPU: zefuse.kernel "matmul_16x8"
 // CHECK: zefuse.matmul
 func.func @attention(%q: tensor<16x8xf32>, %k: tensor<16x8xf32>, %v: tensor<16x8xf32>) -> tensor<16x8xf32>
     attributes {zefuse.symbols = [], zefuse.outputs = [{result = 0, strides = affine_map<() -> (8, 1)>}]} {

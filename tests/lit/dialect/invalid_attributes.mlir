@@ -194,3 +194,11 @@ func.func @graph(%x: tensor<4x4xf32>) {
   } -> tensor<4x4xf32>
   return
 }
+
+// -----
+
+func.func @graph(%a: tensor<4x4xf32>) {
+  // expected-error@+1 {{'zefuse.in_kernel' is [0 or 1, number of operations], of a zefuse.matmul}}
+  %p = zefuse.matmul %a, %a {zefuse.in_kernel = array<i64: 2, 0>} : (tensor<4x4xf32>, tensor<4x4xf32>) -> tensor<4x4xf32>
+  return
+}

@@ -51,6 +51,10 @@ CASES: dict[str, tuple[Any, list[torch.Tensor]]] = {
     "matmul_f32": (torch.matmul, [random(8, 16), random(16, 4)]),
     "matmul_f16": (torch.matmul, [random(8, 16, dtype=torch.float16), random(16, 4, dtype=torch.float16)]),
     "matmul_bf16": (torch.matmul, [random(8, 16, dtype=torch.bfloat16), random(16, 4, dtype=torch.bfloat16)]),
+    "large_matmul_f16": (torch.matmul, [random(128, 128, dtype=torch.float16), random(128, 128, dtype=torch.float16)]),
+    "matmul_f64": (torch.matmul, [random(8, 16, dtype=torch.float64), random(16, 4, dtype=torch.float64)]),
+    "large_matmul_f64": (torch.matmul, [random(128, 128, dtype=torch.float64), random(128, 128, dtype=torch.float64)]),
+    "matmul_i8": (torch.matmul, [torch.ones(8, 16, dtype=torch.int8), torch.ones(16, 4, dtype=torch.int8)]),
     "linear_f16": (torch.nn.functional.linear, [random(2, 3, 8).half(), random(4, 8).half(), random(4).half()]),
     "long_product": (torch.addmm, [random(40), random(48, 16384), random(16384, 40)]),
     "convolution": (convolve, [random(1, 512, 7, 7), random(512, 512, 3, 3)]),
@@ -102,8 +106,33 @@ def operations(text: str) -> list[str]:
     return re.findall(r"= zefuse\.(attention_gradient|attention|matmul|convolution|aten|scan)\b", text)
 
 
-@pytest.mark.parametrize("name", ["matmul_f16", "linear_f16", "convolution_f16", "attention_f16", "gradient_f16"])
-def test_half_precision_products_are_for_gpus(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["matmul_f16", "linear_f16"])
+def test_small_half_precision_products_are_for_all(name: str, tmp_path: Path) -> None:
+    for target in ("cpu", "dg2-g11"):
+        assert operations(legalized(name, target, tmp_path)) == ["matmul"], target
+
+
+@pytest.mark.parametrize("name", ["matmul_f64", "matmul_i8"])
+def test_what_the_library_does_not_multiply_is_for_the_cpu(name: str, tmp_path: Path) -> None:
+    assert operations(legalized(name, "cpu", tmp_path)) == ["matmul"]
+    for target in GPUS:
+        text = legalized(name, target, tmp_path)
+        assert operations(text) == ["aten"], target
+        assert f'reason = "aten::mm: matrix product of {name.removeprefix("matmul_")} is not lowered"' in text
+
+
+def test_large_products_that_eager_multiplies_sooner(tmp_path: Path) -> None:
+    for name in ("large_matmul_f16", "large_matmul_f64"):
+        text = legalized(name, "cpu", tmp_path)
+        assert operations(text) == ["aten"]
+        element = name.removeprefix("large_matmul_")
+        assert f"aten::mm: matrix product of {element}: eager's library is quicker with 2097152 multiplications" in text
+    assert operations(legalized("large_matmul_f16", "dg2-g11", tmp_path)) == ["matmul"]
+    assert "matrix product of f64 is not lowered" in legalized("large_matmul_f64", "pvc", tmp_path)
+
+
+@pytest.mark.parametrize("name", ["convolution_f16", "attention_f16", "gradient_f16"])
+def test_half_precision_convolutions_and_attention_are_for_gpus(name: str, tmp_path: Path) -> None:
     cpu = legalized(name, "cpu", tmp_path)
     assert operations(cpu) == ["aten"]
     assert re.search(r'reason = "aten::\w+: (matrix product|convolution) of f16 is not lowered"', cpu)

@@ -28,6 +28,11 @@ TEST(Choices, Words) {
             "product, tiles of 64 x 64 by 8 sub-groups on the matrix engine; rescheduled, since this "
             "spilled 12 on dg2-g11: product, tiles of 128 x 64 by 8 sub-groups on the matrix engine; "
             "spills 3 on dg2-g11");
+
+  ScheduleRecord packed;
+  packed.add(choice::PackedProduct{32, 16});
+  EXPECT_FALSE(packed.onMatrixEngine());
+  EXPECT_EQ(describe(packed), "product, blocks of 32 x 16");
   EXPECT_EQ(describe(ScheduleRecord()), "");
 }
 

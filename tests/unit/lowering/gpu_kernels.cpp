@@ -190,13 +190,32 @@ std::string symbolicPointwise() {
   return text.module();
 }
 
+// gelu(x @ w^T + b) + r
 std::string linearKernel(int m, int n, int k, const std::string& element) {
   auto shape = [&](int a, int b) { return type(std::to_string(a) + "x" + std::to_string(b), element); };
-  MatmulText text(shape(m, k), shape(k, n), shape(m, n));
-  text.layouts[1] = "(d0, d1) -> (d1 * " + std::to_string(k) + " + d0)";
-  text.bias = type(std::to_string(n), element);
-  text.operands = {shape(m, n)};
-  text.attributes = "post_ops = [\"gelu_erf\", \"add\"]";
+  const std::string result = shape(m, n), bias = type(std::to_string(n), element);
+  KernelText text;
+  text.input({"%a", shape(m, k), flat(k)});
+  text.input({"%b", shape(k, n), "(d0, d1) -> (d1 * " + std::to_string(k) + " + d0)"});
+  text.input({"%c", bias, "(d0) -> (d0)"});
+  text.input({"%r", result, flat(n)});
+  text.line("%p = zefuse.matmul %a, %b bias %c : (" + shape(m, k) + ", " + shape(k, n) + ", " + bias + ") -> " +
+            result);
+  const bool wide = element == "f32";
+  auto widened = [&](const std::string& name, const std::string& value) {
+    return wide ? "%" + name + " = arith.addf " + value + ", %zero : f32\n"
+                : "%" + name + " = arith.extf " + value + " : " + element + " to f32\n";
+  };
+  text.empty("%e", result);
+  text.generic("%y", "pp", {{"%p", result, both}, {"%r", result, both}}, {"%e", result, both},
+               "%zero = arith.constant 0.0 : f32\n" + widened("x", "%0") + widened("z", "%1") +
+                   "%half = arith.constant 0.5 : f32\n%one = arith.constant 1.0 : f32\n"
+                   "%k = arith.constant 0.70710678118654752 : f32\n"
+                   "%s = arith.mulf %x, %k : f32\n%t = math.erf %s : f32\n%u = arith.addf %t, %one : f32\n"
+                   "%v = arith.mulf %x, %half : f32\n%g = arith.mulf %u, %v : f32\n%w = arith.addf %g, %z : f32\n" +
+                   (wide ? std::string("yield %w : f32")
+                         : "%n = arith.truncf %w : f32 to " + element + "\nyield %n : " + element));
+  text.output({"%y", result, flat(n)});
   return text.module();
 }
 

@@ -116,15 +116,13 @@ static mlir::FailureOr<LoweredKernel> lowerOnly(mlir::ModuleOp module, const Tar
   module.walk([&](mlir::Operation* op) {
     if (auto kernel = mlir::dyn_cast<KernelOp>(op))
       lowered = lowerKernel(kernel, target, dump);
-    if (!mlir::isa<MatmulOp, ConvolutionOp>(op))
+    auto convolution = mlir::dyn_cast<ConvolutionOp>(op);
+    if (!convolution)
       return;
     llvm::SmallVector<mlir::AffineMap> layouts;
     for (auto map : op->getParentOp()->getAttrOfType<mlir::ArrayAttr>("layouts").getAsRange<mlir::AffineMapAttr>())
       layouts.push_back(map.getValue());
-    if (auto matmul = mlir::dyn_cast<MatmulOp>(op))
-      lowered = lowerMatmul(matmul, layouts, target, dump);
-    else
-      lowered = lowerConvolution(mlir::cast<ConvolutionOp>(op), layouts, target, dump);
+    lowered = lowerConvolution(convolution, layouts, target, dump);
   });
   return lowered;
 }

@@ -1,4 +1,4 @@
-// zefuse.matmul as a GPU kernel: lowered, run on the host, compared with plain C++.
+// zefuse.matmul in a GPU's kernel: lowered, run on the host, compared with plain C++.
 #include <bit>
 
 #include "lowering/schedule/products/gpu_product.h"
@@ -56,71 +56,182 @@ TEST_P(Matmul, Sizes) {
   }
 }
 
-TEST_P(Matmul, TransposedBiasActivationResidual) {
-  // linear: b is a weight [n, k] read transposed; bias per column, gelu, then a residual that is added.
+TEST_P(Matmul, TransposedBiasScale) {
+  // linear: b is a weight [n, k] read transposed, with a bias per column.
   constexpr int m = 37, n = 48, k = 24;
   MatmulText text(type(m, k), type(k, n), type(m, n));
   text.layouts[1] = "(d0, d1) -> (d1 * 24 + d0)";
   text.bias = type("48");
-  text.operands = {type(m, n)};
-  text.attributes = "alpha = 0.5 : f32, post_ops = [\"gelu_erf\", \"add\"]";
+  text.attributes = "alpha = 0.5 : f32";
   Program program(text.module(), GetParam());
   ASSERT_TRUE(program.ok());
-  Floats a = randomFloats(m * k, 1, 1), w = randomFloats(n * k, 2, 1), bias = randomFloats(n, 3),
-         residual = randomFloats(m * n, 4);
+  Floats a = randomFloats(m * k, 1, 1), w = randomFloats(n * k, 2, 1), bias = randomFloats(n, 3);
   Guarded out(m * n);
-  program.run({a.data(), w.data(), bias.data(), residual.data(), out.data()});
+  program.run({a.data(), w.data(), bias.data(), out.data()});
   std::vector<double> expected(m * n);
   for (int i = 0; i < m; ++i)
     for (int j = 0; j < n; ++j) {
       double sum = 0;
       for (int l = 0; l < k; ++l)
         sum += double(a[i * k + l]) * w[j * k + l];
-      sum = 0.5 * sum + bias[j];
-      expected[i * n + j] = 0.5 * sum * (1 + std::erf(sum * M_SQRT1_2)) + residual[i * n + j];
+      expected[i * n + j] = 0.5 * sum + bias[j];
     }
   expectNear(out, expected, 1e-5);
 }
 
-TEST_P(Matmul, EveryPostOp) {
-  constexpr int m = 9, n = 20, k = 12;
-  Floats a = randomFloats(m * k, 1, 1), b = randomFloats(k * n, 2, 1), row = randomFloats(n, 3);
-  a[0] = NAN;
-  auto check = [&](const char* name, auto&& f) {
-    SCOPED_TRACE(name);
-    MatmulText text(type(m, k), type(k, n), type(m, n));
-    text.attributes = std::string("post_ops = [\"") + name + "\"]";
-    if (std::string(name) == "mul")
-      text.operands = {type("1x20")};
+// What reads the product's result elementwise is in its kernel: operands that repeat along rows or columns, one that is
+// read transposed, several outputs, one of them the product itself.
+TEST_P(Matmul, Epilogue) {
+  for (auto [m, n] : {std::pair{37, 48}, std::pair{64, 64}, std::pair{9, 100}, std::pair{1, 3}}) {
+    SCOPED_TRACE(std::to_string(m) + " x " + std::to_string(n));
+    constexpr int k = 20;
+    KernelText text;
+    text.input({"%a", type(m, k), flat(k)});
+    text.input({"%b", type(k, n), flat(n)});
+    text.input({"%row", type(std::to_string(m)), "(d0) -> (d0)"});
+    text.input({"%column", type(std::to_string(n)), "(d0) -> (d0)"});
+    text.input({"%t", type(n, m), flat(m)});
+    text.line("%p = zefuse.matmul %a, %b : (" + type(m, k) + ", " + type(k, n) + ") -> " + type(m, n));
+    text.empty("%e", type(m, n));
+    text.generic("%y", "pp",
+                 {{"%p", type(m, n), both},
+                  {"%row", type(std::to_string(m)), rows},
+                  {"%column", type(std::to_string(n)), columns},
+                  {"%t", type(n, m), "(d0, d1) -> (d1, d0)"}},
+                 {"%e", type(m, n), both},
+                 "%s = arith.addf %0, %1 : f32\n%u = arith.mulf %s, %2 : f32\n%h = math.tanh %u : f32\n"
+                 "%v = arith.addf %h, %3 : f32\nyield %v : f32");
+    text.output({"%y", type(m, n), flat(n)});
+    text.output({"%p", type(m, n), "(d0, d1) -> (d1 * " + std::to_string(m) + " + d0)"});
     Program program(text.module(), GetParam());
     ASSERT_TRUE(program.ok());
-    Guarded out(m * n);
-    std::vector<void*> arguments{a.data(), b.data()};
-    if (!text.operands.empty())
-      arguments.push_back(row.data());
-    arguments.push_back(out.data());
-    program.run(arguments);
-    out.expectUntouched();
+    Floats a = randomFloats(m * k, 1, 1), b = randomFloats(k * n, 2, 1), row = randomFloats(m, 3),
+           column = randomFloats(n, 4), t = randomFloats(m * n, 5);
+    Guarded y(m * n), p(m * n);
+    program.run({a.data(), b.data(), row.data(), column.data(), t.data(), y.data(), p.data()});
+    std::vector<double> products(m * n), expected(m * n);
     for (int i = 0; i < m; ++i)
       for (int j = 0; j < n; ++j) {
         double sum = 0;
         for (int l = 0; l < k; ++l)
           sum += double(a[i * k + l]) * b[l * n + j];
-        double expected = f(sum, row[j]);
-        if (i == 0)
-          EXPECT_TRUE(std::isnan(out[j])) << j;
-        else
-          EXPECT_NEAR(out[i * n + j], expected, 1e-5 * (1 + std::abs(expected))) << i << ", " << j;
+        products[j * m + i] = sum;
+        expected[i * n + j] = std::tanh((sum + row[i]) * column[j]) + t[j * m + i];
       }
-  };
-  check("relu", [](double x, double) { return std::max(x, 0.0); });
-  check("gelu_tanh", [](double x, double) {
-    return 0.5 * x * (1 + std::tanh(0.79788456080286535588 * (x + 0.044715 * x * x * x)));
-  });
-  check("silu", [](double x, double) { return x / (1 + std::exp(-x)); });
-  check("tanh", [](double x, double) { return std::tanh(x); });
-  check("sigmoid", [](double x, double) { return 1 / (1 + std::exp(-x)); });
-  check("mul", [](double x, double y) { return x * y; });
+    expectNear(p, products, 1e-5);
+    expectNear(y, expected, 2e-5);
+  }
+}
+
+// A result that is read as heads: [rows * s, heads * width] as [rows, heads, s, width].
+TEST_P(Matmul, EpilogueOfAView) {
+  constexpr int rows = 3, s = 5, heads = 4, width = 6, k = 7, m = rows * s, n = heads * width;
+  KernelText text;
+  text.input({"%a", type(m, k), flat(k)});
+  text.input({"%b", type(k, n), flat(n)});
+  text.line("%p = zefuse.matmul %a, %b : (" + type(m, k) + ", " + type(k, n) + ") -> " + type(m, n));
+  const std::string shape = type("3x4x5x6"), same = "(d0, d1, d2, d3) -> (d0, d1, d2, d3)";
+  text.line("%v = zefuse.view %p affine_map<(d0, d1, d2, d3) -> (d0 * 5 + d2, d1 * 6 + d3)> : " + type(m, n) + " -> " +
+            shape);
+  text.empty("%e", shape);
+  text.generic("%y", "pppp", {{"%v", shape, same}}, {"%e", shape, same},
+               "%two = arith.constant 2.0 : f32\n%s = arith.mulf %0, %two : f32\nyield %s : f32");
+  text.output({"%y", shape, "(d0, d1, d2, d3) -> (d0 * 120 + d1 * 30 + d2 * 6 + d3)"});
+  Program program(text.module(), GetParam());
+  ASSERT_TRUE(program.ok());
+  Floats a = randomFloats(m * k, 1, 1), b = randomFloats(k * n, 2, 1);
+  Guarded out(m * n);
+  program.run({a.data(), b.data(), out.data()});
+  std::vector<double> expected(m * n);
+  for (int i = 0; i < m; ++i)
+    for (int j = 0; j < n; ++j) {
+      double sum = 0;
+      for (int l = 0; l < k; ++l)
+        sum += double(a[i * k + l]) * b[l * n + j];
+      expected[i / s * 120 + j / width * 30 + i % s * 6 + j % width] = 2 * sum;
+    }
+  expectNear(out, expected, 1e-5);
+}
+
+// Operands that are computed where they are loaded: f32 scaled per row and narrowed, and weights of 8 bits with a scale
+// per column and block of k, read transposed. On the matrix engine where there is one.
+TEST_P(Matmul, Operands) {
+  for (auto [m, n, k] : {std::tuple{37, 48, 24}, std::tuple{64, 64, 64}, std::tuple{5, 20, 8}}) {
+    SCOPED_TRACE(std::to_string(m) + " x " + std::to_string(n) + " x " + std::to_string(k));
+    auto shape = [](int a, int b, const char* element) {
+      return type(std::to_string(a) + "x" + std::to_string(b), element);
+    };
+    const int blocks = k / 8;
+    KernelText text;
+    text.input({"%x", type(m, k), flat(k)});
+    text.input({"%row", type(std::to_string(m)), "(d0) -> (d0)"});
+    text.input({"%w", shape(n, k, "i8"), flat(k)});
+    text.input({"%scale", type(n, blocks), flat(blocks)});
+    text.empty("%ae", shape(m, k, "bf16"));
+    text.generic("%a", "pp", {{"%x", type(m, k), both}, {"%row", type(std::to_string(m)), rows}},
+                 {"%ae", shape(m, k, "bf16"), both},
+                 "%s = arith.mulf %0, %1 : f32\n%t = arith.truncf %s : f32 to bf16\nyield %t : bf16");
+    text.line("%sv = zefuse.view %scale affine_map<(d0, d1) -> (d0, d1 floordiv 8)> : " + type(n, blocks) + " -> " +
+              type(n, k));
+    text.empty("%be", shape(n, k, "bf16"));
+    text.generic("%b", "pp", {{"%w", shape(n, k, "i8"), both}, {"%sv", type(n, k), both}},
+                 {"%be", shape(n, k, "bf16"), both},
+                 "%s = arith.sitofp %0 : i8 to f32\n%u = arith.mulf %s, %1 : f32\n"
+                 "%t = arith.truncf %u : f32 to bf16\nyield %t : bf16");
+    text.line("%bt = zefuse.view %b affine_map<(d0, d1) -> (d1, d0)> : " + shape(n, k, "bf16") + " -> " +
+              shape(k, n, "bf16"));
+    text.line("%p = zefuse.matmul %a, %bt : (" + shape(m, k, "bf16") + ", " + shape(k, n, "bf16") + ") -> " +
+              type(m, n));
+    text.output({"%p", type(m, n), flat(n)});
+    Program program(text.module(), GetParam());
+    ASSERT_TRUE(program.ok());
+    EXPECT_TRUE(program.lowered().schedule.onMatrixEngine()) << describe(program.lowered().schedule);
+    Floats x = randomFloats(m * k, 1, 1), row = randomFloats(m, 2, 1), scale = randomFloats(n * blocks, 3, 1);
+    std::vector<int8_t> w(n * k);
+    for (size_t i = 0; i < w.size(); ++i)
+      w[i] = int8_t(i * 37 % 251 - 125);
+    Guarded out(m * n);
+    program.run({x.data(), row.data(), w.data(), scale.data(), out.data()});
+    std::vector<double> expected(m * n);
+    for (int i = 0; i < m; ++i)
+      for (int j = 0; j < n; ++j)
+        for (int l = 0; l < k; ++l)
+          expected[i * n + j] += double(floatOf(bf16Of(x[i * k + l] * row[i]))) *
+                                 floatOf(bf16Of(float(w[j * k + l]) * scale[j * blocks + l / 8]));
+    out.expectUntouched();
+    for (int i = 0; i < m * n; ++i)
+      ASSERT_NEAR(out[i], expected[i], 1e-3 * (1 + std::abs(expected[i]))) << i;
+  }
+}
+
+// Elements of 16 bits are rounded where eager rounds them: the product, then what follows.
+TEST_P(Matmul, SixteenBitResultsAreRounded) {
+  constexpr int m = 20, n = 33, k = 16;
+  const std::string a_type = type("20x16", "bf16"), b_type = type("16x33", "bf16"), y_type = type("20x33", "bf16");
+  KernelText text;
+  text.input({"%a", a_type, flat(k)});
+  text.input({"%b", b_type, flat(n)});
+  text.line("%p = zefuse.matmul %a, %b : (" + a_type + ", " + b_type + ") -> " + y_type);
+  text.empty("%e", y_type);
+  text.generic("%y", "pp", {{"%p", y_type, both}}, {"%e", y_type, both},
+               "%w = arith.extf %0 : bf16 to f32\n%third = arith.constant 0.33333334 : f32\n"
+               "%s = arith.mulf %w, %third : f32\n%t = arith.truncf %s : f32 to bf16\nyield %t : bf16");
+  text.output({"%y", y_type, flat(n)});
+  Program program(text.module(), GetParam());
+  ASSERT_TRUE(program.ok());
+  std::vector<uint16_t> a(m * k), b(k * n), y(m * n);
+  for (size_t i = 0; i < a.size(); ++i)
+    a[i] = bf16Of(float(int(i * 7 % 13) - 6));
+  for (size_t i = 0; i < b.size(); ++i)
+    b[i] = bf16Of(float(int(i * 5 % 31) - 15));
+  program.run({a.data(), b.data(), y.data()});
+  for (int i = 0; i < m; ++i)
+    for (int j = 0; j < n; ++j) {
+      float sum = 0;  // of small integers: exact
+      for (int l = 0; l < k; ++l)
+        sum += floatOf(a[i * k + l]) * floatOf(b[l * n + j]);
+      ASSERT_EQ(y[i * n + j], bf16Of(floatOf(bf16Of(sum)) * 0.33333334f)) << i << ", " << j;
+    }
 }
 
 TEST_P(Matmul, BatchesBroadcastAndSymbols) {

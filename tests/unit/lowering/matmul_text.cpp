@@ -2,6 +2,8 @@
 
 #include <cstdlib>
 
+#include "tests/unit/lowering/kernel_text.h"
+
 namespace zefuse::test {
 
 std::string contiguousLayoutOf(const std::string& type) {
@@ -25,28 +27,16 @@ MatmulText::MatmulText(std::string a, std::string b, std::string result)
       b_(std::move(b)), result_(std::move(result)) {}
 
 std::string MatmulText::module() const {
-  std::string types = a_ + ", " + b_, parameters = "%a: " + a_ + ", %b: " + b_, call = "zefuse.matmul %a, %b";
-  std::string maps = "affine_map<" + layouts[0] + ">, affine_map<" + layouts[1] + ">";
-  auto add = [&](const std::string& name, const std::string& type) {
-    types += ", " + type;
-    parameters += ", " + name + ": " + type;
-    maps += ", affine_map<" + contiguousLayoutOf(type) + ">";
-  };
-  if (!bias.empty()) {
-    add("%bias", bias);
-    call += " bias %bias";
-  }
-  std::string list;
-  for (size_t i = 0; i < operands.size(); ++i) {
-    std::string name = "%o" + std::to_string(i);
-    add(name, operands[i]);
-    list += (i ? ", " : "") + name;
-  }
-  if (!list.empty())
-    call += " operands(" + list + ")";
-  maps += ", affine_map<" + layouts[2] + ">";
-  return "func.func @graph(" + parameters + ") attributes {layouts = [" + maps + "]} {\n  %r = " + call + " {" +
-         attributes + "} : (" + types + ") -> " + result_ + "\n  return\n}\n";
+  KernelText text;
+  text.name = "matmul";
+  text.input({"%a", a_, layouts[0]});
+  text.input({"%b", b_, layouts[1]});
+  if (!bias.empty())
+    text.input({"%bias", bias, contiguousLayoutOf(bias)});
+  text.line("%p = zefuse.matmul %a, %b" + std::string(bias.empty() ? "" : " bias %bias") + " {" + attributes + "} : (" +
+            a_ + ", " + b_ + (bias.empty() ? "" : ", " + bias) + ") -> " + result_);
+  text.output({"%p", result_, layouts[2]});
+  return text.module();
 }
 
 }  // namespace zefuse::test

@@ -1,4 +1,4 @@
-// Writes a function with one zefuse.matmul.
+// Writes a kernel that holds one zefuse.matmul.
 #pragma once
 
 #include <string>
@@ -10,9 +10,8 @@ class MatmulText {
 public:
   MatmulText(std::string a, std::string b, std::string result);
 
-  std::string bias;                   // type, contiguous; empty: none
-  std::vector<std::string> operands;  // types, contiguous
-  std::string attributes;
+  std::string bias;                  // type, contiguous; empty: none
+  std::string attributes;            // of the operation
   std::vector<std::string> layouts;  // of a, b and the result; contiguous where the type is static
   std::string module() const;
 

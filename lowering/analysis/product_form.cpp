@@ -1,0 +1,187 @@
+#include "lowering/analysis/product_form.h"
+
+#include "lowering/analysis/domain.h"
+#include "lowering/dialect/shape.h"
+#include "mlir/Dialect/Math/IR/Math.h"
+#include "mlir/IR/TypeUtilities.h"
+#include "llvm/ADT/DenseSet.h"
+
+using namespace mlir;
+
+namespace zefuse {
+
+bool isProduct(Operation* op) { return isa_and_nonnull<MatmulOp>(op); }
+
+Node ProductForm::operand(const Domain& domain, unsigned number) const {
+  const ProductOperand& operand = operands[number];
+  return {operand.value, domain.space.indices(domain.axis_sets[operand.axes].indices)};
+}
+
+std::optional<SmallVector<unsigned>> rowMajorDims(const IndexSpace& space, AffineExpr index, AffineExpr size) {
+  LinearForm form = space.linear(space.simplify(index));
+  if (constantOf(form.constant) != 0)
+    return std::nullopt;
+  SmallVector<unsigned> dims;
+  AffineExpr stride = space.constant(1);
+  while (dims.size() < form.terms.size()) {
+    auto next = llvm::find_if(form.terms, [&](const LinearForm::Term& term) {
+      auto dim = dyn_cast<AffineDimExpr>(term.atom);
+      return dim && !llvm::is_contained(dims, dim.getPosition()) && sameValue(term.coefficient, stride);
+    });
+    if (next == form.terms.end())
+      return std::nullopt;
+    dims.push_back(cast<AffineDimExpr>(next->atom).getPosition());
+    stride = space.simplify(stride * space.size(dims.back()));
+  }
+  if (!sameValue(stride, size))
+    return std::nullopt;
+  std::reverse(dims.begin(), dims.end());
+  return dims;
+}
+
+void completeProduct(Domain& domain) {
+  ProductForm& product = *domain.product;
+  IndexSpace& space = domain.space;
+  auto matmul = cast<MatmulOp>(product.op);
+  if (product.operands.empty())
+    for (Value value : {matmul.getA(), matmul.getB()}) {
+      AxisSet set;
+      for (AffineExpr size : shapeOf(cast<RankedTensorType>(value.getType()))) {
+        set.sizes.push_back(size);
+        if (constantOf(size) != 1)
+          set.dims.push_back(space.addDim(size));
+        set.indices.push_back(constantOf(size) == 1 ? space.constant(0) : space.dim(set.dims.back()));
+      }
+      product.operands.push_back({value, unsigned(domain.axis_sets.size())});
+      domain.axis_sets.push_back(std::move(set));
+    }
+  product.bias.reset();
+  if (!matmul.getBias() || !product.at)
+    return;
+  auto sizes = shapeOf(cast<RankedTensorType>(matmul.getBias().getType()));
+  SmallVector<AffineExpr> indices(product.at.getResults().take_back(sizes.size()));
+  for (auto [index, size] : llvm::zip(indices, sizes))
+    if (constantOf(size) == 1)
+      index = space.constant(0);
+  product.bias = Node{matmul.getBias(), space.indices(indices)};
+}
+
+Refusal whyNoOperands(Domain& domain, const KernelGraph& graph) {
+  ProductForm& product = *domain.product;
+  if (!product.at)
+    return {product.op, "a product's result is read by none of the kernel's outputs"};
+  SmallVector<Node> roots;
+  for (unsigned number = 0; number < product.operands.size(); ++number)
+    roots.push_back(product.operand(domain, number));
+  Refusal refusal;
+  llvm::DenseSet<std::pair<Value, AffineMap>> seen;
+  for (Node root : roots)
+    walkNodes(domain.space, root, seen, graph, [&](Node node) {
+      if (graph.is_input(node.value))
+        return false;
+      if (llvm::is_contained(graph.outputs, node.value))
+        refusal = {node.value.getDefiningOp(), "what a product reads has other readers too: it is made once"};
+      return refusal.reason.empty();
+    });
+  if (!refusal.reason.empty())
+    return refusal;
+  if (product.bias)
+    roots.push_back(*product.bias);
+  return whyNotElementwise(domain.space, roots, graph, "a product");
+}
+
+Refusal whyNotBound(const Domain& domain) {
+  const ProductForm& product = *domain.product;
+  const IndexSpace& space = domain.space;
+  auto bound = [&](ArrayRef<AffineExpr> indices, ArrayRef<AffineExpr> sizes, ArrayRef<unsigned> dims) {
+    Dims used(IndexSpace::max_dims);
+    for (auto [index, size] : llvm::zip_equal(indices, sizes)) {
+      auto mine = rowMajorDims(space, index, size);
+      if (!mine)
+        return false;
+      for (unsigned dim : *mine) {
+        if (used.test(dim))
+          return false;
+        used.set(dim);
+      }
+    }
+    return llvm::all_of(dims, [&](unsigned dim) { return used.test(dim); });
+  };
+  auto sizes = shapeOf(cast<RankedTensorType>(product.op->getResult(0).getType()));
+  if (!bound(product.at.getResults(), sizes, domain.rows))
+    return {product.op, "not every element of the product's result is needed once, where it is made"};
+  for (const ProductOperand& operand : product.operands) {
+    const AxisSet& set = domain.axis_sets[operand.axes];
+    if (!bound(set.indices, set.sizes, set.dims))
+      return {product.op, "what the product reads is computed in another order"};
+  }
+  return {};
+}
+
+void markInKernel(Operation* op, ProductLimits limits) {
+  op->setAttr(in_kernel, DenseI64ArrayAttr::get(op->getContext(), {int64_t(limits.f64), limits.operand_work}));
+}
+
+static bool computesInF64(Operation* op) {
+  auto wide = [](Type type) { return getElementTypeOrSelf(type).isF64(); };
+  return op
+      ->walk([&](Operation* inner) {
+        return llvm::any_of(inner->getOperandTypes(), wide) || llvm::any_of(inner->getResultTypes(), wide)
+                   ? WalkResult::interrupt()
+                   : WalkResult::advance();
+      })
+      .wasInterrupted();
+}
+
+std::optional<std::string> whyNotWithProduct(Domain& domain, const KernelGraph& graph, ArrayRef<Operation*> ops) {
+  constexpr int division = 4;          // scalar operations
+  constexpr int64_t most_traffic = 2;  // times the bytes that the operand itself has
+  ProductForm& product = *domain.product;
+  auto limits = product.op->getAttrOfType<DenseI64ArrayAttr>(in_kernel);
+  if (!limits)
+    return std::nullopt;
+  if (limits[0] == 0 && llvm::any_of(ops, computesInF64))
+    return "the product's device has no double precision, in which this computes";
+  int64_t most_work = limits[1];
+  for (unsigned number = 0; number < product.operands.size(); ++number) {
+    Node root = product.operand(domain, number);
+    int64_t work = 0, bytes = 0;
+    std::optional<std::string> reason;
+    llvm::DenseSet<std::pair<Value, AffineMap>> seen;
+    size_t dims = domain.axis_sets[product.operands[number].axes].dims.size();
+    auto bytesOf = [](Type type) {
+      return std::max<int64_t>(1, getElementTypeOrSelf(type).getIntOrFloatBitWidth() / 8);
+    };
+    walkNodes(domain.space, root, seen, graph, [&](Node node) {
+      if (graph.is_input(node.value)) {
+        if (domain.space.dimsOf(node.at).count() == dims)
+          bytes += bytesOf(node.value.getType());
+        return false;
+      }
+      Operation* op = node.value.getDefiningOp();
+      if (!op || isa<RankedTensorType>(node.value.getType())) {
+        if (isa_and_nonnull<tensor::ConcatOp, PadOp>(op))
+          reason = "a concatenation or padding";
+        return true;
+      }
+      if (isa<tensor::ExtractOp, CheckedIndexOp>(op))
+        reason = "a gather";
+      else if (isa<math::MathDialect>(op->getDialect()) && !isa<math::AbsFOp, math::AbsIOp, math::SqrtOp>(op))
+        reason = op->getName().getStringRef().str();
+      else if (isa<arith::DivFOp, arith::DivSIOp, arith::RemSIOp, arith::FloorDivSIOp>(op))
+        work += division;
+      else if (!op->hasTrait<OpTrait::ConstantLike>())
+        ++work;
+      return true;
+    });
+    if (!reason && work > most_work)
+      reason = std::to_string(work) + " operations";
+    if (!reason && bytes > most_traffic * bytesOf(root.value.getType()))
+      reason = "reading " + std::to_string(bytes) + " bytes";
+    if (reason)
+      return "each tile of the product would compute what it reads again, with " + *reason + " per element";
+  }
+  return std::nullopt;
+}
+
+}  // namespace zefuse

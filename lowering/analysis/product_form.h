@@ -1,0 +1,59 @@
+// A matrix product among the nodes of a kernel: its result is computed once per element, all outputs are elementwise
+// over it, and its operands are computed where they are loaded.
+#pragma once
+
+#include "lowering/analysis/dataflow.h"
+
+namespace zefuse {
+
+struct Domain;
+struct KernelGraph;
+struct Refusal;
+
+// The operations whose results are such nodes.
+bool isProduct(mlir::Operation* op);
+
+// What the target asks of a kernel with a product.
+struct ProductLimits {
+  bool f64 = true;           // it computes in double precision
+  int64_t operand_work = 0;  // scalar operations per element that an operand may take where it is loaded
+};
+// On a product in a graph: the target has a kernel for it, in which it is a node among others; no library's call.
+inline constexpr const char* in_kernel = "zefuse.in_kernel";
+void markInKernel(mlir::Operation* op, ProductLimits limits);
+
+// An operand at indices of its own: dims that belong to no output and that the schedule binds where it loads.
+struct ProductOperand {
+  mlir::Value value;
+  unsigned axes;  // Domain::axis_sets: the operand's index space
+};
+
+struct ProductForm {
+  mlir::Operation* op = nullptr;
+  mlir::AffineMap at;  // indices of the result, over the domain's rows
+  llvm::SmallVector<ProductOperand> operands;
+  std::optional<Node> bias;  // over the rows
+  Node result() const { return {op->getResult(0), at}; }
+  // Where the operand is read: over the dims of its axis set.
+  Node operand(const Domain& domain, unsigned number) const;
+};
+
+// The dims whose row-major combination `index` is, outermost first: it takes each value below `size` once. Nothing: it
+// is no such combination.
+std::optional<llvm::SmallVector<unsigned>> rowMajorDims(const IndexSpace& space, mlir::AffineExpr index,
+                                                        mlir::AffineExpr size);
+
+// Of a domain whose product has been met: makes its operands' index spaces, once, and finds its bias.
+void completeProduct(Domain& domain);
+// What must hold of the operands' computations; a reason, and the op it is about.
+Refusal whyNoOperands(Domain& domain, const KernelGraph& graph);
+// After all dims were split and merged: the result's indices, and the operands', are combinations of dims that a
+// schedule can bind.
+Refusal whyNotBound(const Domain& domain);
+
+// Why the product's target (in_kernel) does not want these operations in its kernel: what it cannot compute, and what
+// is computed again for each tile that loads it and costs more than a kernel before.
+std::optional<std::string> whyNotWithProduct(Domain& domain, const KernelGraph& graph,
+                                             llvm::ArrayRef<mlir::Operation*> ops);
+
+}  // namespace zefuse

@@ -1,0 +1,147 @@
+#include "lowering/schedule/products/product_nodes.h"
+
+#include <array>
+
+#include "lowering/dialect/shape.h"
+#include "lowering/schedule/core/index_math.h"
+#include "lowering/schedule/products/gpu_product.h"
+#include "llvm/ADT/DenseSet.h"
+
+using namespace mlir;
+
+namespace zefuse {
+
+ProductNodes::ProductNodes(const ScheduleContext& context)
+    : c_(context), form_(*context.domain.product), b_(context.builder()) {
+  // The analysis has asked the same of the same expressions (whyNotBound).
+  const IndexSpace& space = c_.domain.space;
+  auto sizes = shapeOf(cast<RankedTensorType>(form_.op->getResult(0).getType()));
+  for (auto [index, size] : llvm::zip_equal(form_.at.getResults(), sizes))
+    result_dims_.push_back(*rowMajorDims(space, index, size));
+  for (const ProductOperand& operand : form_.operands) {
+    const AxisSet& set = c_.domain.axis_sets[operand.axes];
+    auto& dims = operand_dims_.emplace_back();
+    for (auto [index, size] : llvm::zip_equal(set.indices, set.sizes))
+      dims.push_back(*rowMajorDims(space, index, size));
+  }
+}
+
+void ProductNodes::bindResult(unsigned dimension, Value index, int64_t lanes, bool aligned) {
+  bind(result_dims_[dimension], index, lanes, aligned);
+}
+
+int64_t ProductNodes::lanesOf(ArrayRef<unsigned> dims, int64_t most) const {
+  int64_t lanes = most;
+  if (dims.size() > 1) {
+    auto size = constantOf(c_.domain.space.size(dims.back()));
+    while (lanes > 1 && (!size || *size % lanes != 0))
+      lanes /= 2;
+  }
+  return dims.empty() ? 1 : lanes;
+}
+
+int64_t ProductNodes::lanesOfResult(unsigned dimension, int64_t most) const {
+  return lanesOf(result_dims_[dimension], most);
+}
+
+int64_t ProductNodes::lanesOfOperand(unsigned operand, unsigned dimension, int64_t most) const {
+  return lanesOf(operand_dims_[operand][dimension], most);
+}
+
+void ProductNodes::bindOperand(unsigned operand, unsigned dimension, Value index) {
+  bind(operand_dims_[operand][dimension], index, 1);
+}
+
+void ProductNodes::bind(ArrayRef<unsigned> dims, Value index, int64_t lanes, bool aligned) const {
+  Evaluator& e = c_.evaluator;
+  IndexMath i{b_, b_.getUnknownLoc()};
+  for (size_t left = dims.size(); left-- > 0;) {
+    Value coordinate = index;
+    if (left > 0) {
+      Value size = e.index(c_.domain.space.size(dims[left]));
+      e.toInnermost();
+      coordinate = i.modulo(index, size);
+      index = i.divide(index, size);
+    }
+    if (left + 1 == dims.size() && lanes > 1)
+      e.bindLanes(dims[left], coordinate, unsigned(lanes), aligned);
+    else
+      e.bind(dims[left], coordinate);
+  }
+}
+
+ProductNodes::Access ProductNodes::accessOf(unsigned operand, unsigned first, unsigned second) const {
+  IndexSpace& space = c_.domain.space;
+  int64_t bytes[2] = {}, run[2] = {8, 8};
+  llvm::DenseSet<std::pair<Value, AffineMap>> seen;
+  walkNodes(space, form_.operand(c_.domain, operand), seen, c_.graph, [&](Node node) {
+    if (!c_.graph.is_input(node.value))
+      return true;
+    Type element = cast<RankedTensorType>(node.value.getType()).getElementType();
+    AffineExpr offset = c_.graph.offset(space, node);
+    for (auto [number, dimension] : llvm::enumerate(std::array{first, second})) {
+      ArrayRef<unsigned> dims = operand_dims_[operand][dimension];
+      if (dims.empty() || !space.dimsOf(offset).test(dims.back()))
+        continue;
+      AffineExpr stride = space.strideAlong(offset, dims.back());
+      if (stride && constantOf(stride) == 1) {
+        bytes[number] += bytesInMemory(element);
+        run[number] = std::min(run[number], accessRun(stride, space.size(dims.back()), element));
+      }
+    }
+    return false;
+  });
+  unsigned better = bytes[1] >= bytes[0] ? 1 : 0;
+  return {better == 1 ? second : first, bytes[better] == 0 ? 1 : run[better]};
+}
+
+Value ProductNodes::load(unsigned operand, ArrayRef<std::pair<unsigned, Value>> indices, Access access) const {
+  OpBuilder::InsertionGuard guard(b_);
+  Evaluator& e = c_.evaluator;
+  unsigned scopes = e.enterHere();
+  for (auto [dimension, index] : indices)
+    bind(operand_dims_[operand][dimension], index, dimension == access.dimension ? access.run : 1, access.aligned);
+  Node node = form_.operand(c_.domain, operand);
+  Value value = e.evaluate(node);
+  e.toInnermost();
+  if (!value) {  // a failure, which the evaluator keeps
+    Type element = registerType(cast<RankedTensorType>(node.value.getType()).getElementType());
+    value = constantOfType(b_, b_.getUnknownLoc(), b_.getZeroAttr(element), 1);
+  }
+  value = splat(b_, value, unsigned(access.run));
+  while (scopes-- > 0)
+    e.leave();
+  return value;
+}
+
+void ProductNodes::open(Value condition) {
+  Evaluator& e = c_.evaluator;
+  opened_.push_back(b_.saveInsertionPoint());
+  if (condition) {
+    auto branch = scf::IfOp::create(b_, b_.getUnknownLoc(), condition, /*withElseRegion=*/false);
+    e.enter(branch.thenBlock());
+  } else {
+    e.enter(b_.getInsertionBlock());
+  }
+}
+
+void ProductNodes::close() {
+  c_.evaluator.leave();
+  b_.restoreInsertionPoint(opened_.pop_back_val());
+}
+
+Value ProductNodes::bias() const {
+  Value value = form_.bias ? c_.evaluator.evaluate(*form_.bias) : Value();
+  c_.evaluator.toInnermost();
+  return value;
+}
+
+void ProductNodes::store(Value element) const {
+  Evaluator& e = c_.evaluator;
+  e.bindValue(form_.result(), element);
+  for (const DomainOutput& output : c_.domain.outputs)
+    c_.storeOutput(output);
+  e.toInnermost();
+}
+
+}  // namespace zefuse

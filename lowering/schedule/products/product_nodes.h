@@ -1,0 +1,58 @@
+// The nodes around a product in a kernel, emitted at indices that its schedule has: what its operands are computed from
+// and what its result becomes (analysis/product_form.h).
+#pragma once
+
+#include "lowering/schedule/core/context.h"
+
+namespace zefuse {
+
+class ProductNodes {
+public:
+  // Scopes and insertion points: the builder stands where the schedule emits, in a block that the evaluator has not
+  // entered (a loop of the schedule's own) or in its innermost one.
+  explicit ProductNodes(const ScheduleContext& context);
+
+  // Binds what makes one index of the result, or of an operand, in the evaluator's innermost scope.
+  // `lanes` neighbours: no more than lanesOfResult(dimension) allows. `aligned`: the index is a multiple of them.
+  void bindResult(unsigned dimension, mlir::Value index, int64_t lanes = 1, bool aligned = true);
+  void bindOperand(unsigned operand, unsigned dimension, mlir::Value index);
+
+  // How an operand is best walked: the dimension (of `first` and `second`) whose neighbours are neighbours in memory in
+  // most of what is read, and how many elements one access takes, which divides what its index is a multiple of.
+  struct Access {
+    unsigned dimension;
+    int64_t run;
+    bool aligned = true;  // the index is a multiple of it
+  };
+  Access accessOf(unsigned operand, unsigned first, unsigned second) const;
+  // The largest power of two up to `most` whose runs along an index of the result, or of an operand, lie in one dim of
+  // the domain: any run, where that has one dim; else aligned ones.
+  int64_t lanesOfResult(unsigned dimension, int64_t most) const;
+  int64_t lanesOfOperand(unsigned operand, unsigned dimension, int64_t most) const;
+  // The operand's elements at these indices (pairs of dimension and index; the others are bound), `access.run`
+  // neighbours along access.dimension, in registers. Indices are inside, that of a run a multiple of it.
+  mlir::Value load(unsigned operand, llvm::ArrayRef<std::pair<unsigned, mlir::Value>> indices, Access access) const;
+
+  // A scope for what depends on some indices of the result, opened where the builder stands: under a condition, or none
+  // when it is null. Loads that do not depend on what is bound in it move out.
+  void open(mlir::Value condition);
+  void close();
+  // Where all of the result's indices are bound: `element`, as the product's result has it in registers, becomes the
+  // kernel's outputs.
+  void store(mlir::Value element) const;
+  // The product's bias there, in registers; null: it has none.
+  mlir::Value bias() const;
+
+private:
+  void bind(llvm::ArrayRef<unsigned> dims, mlir::Value index, int64_t lanes, bool aligned = true) const;
+  int64_t lanesOf(llvm::ArrayRef<unsigned> dims, int64_t most) const;
+
+  const ScheduleContext& c_;
+  ProductForm& form_;
+  mlir::OpBuilder& b_;
+  llvm::SmallVector<llvm::SmallVector<unsigned>> result_dims_;
+  llvm::SmallVector<llvm::SmallVector<llvm::SmallVector<unsigned>>> operand_dims_;
+  llvm::SmallVector<mlir::OpBuilder::InsertPoint> opened_;
+};
+
+}  // namespace zefuse

@@ -1,0 +1,51 @@
+#include "lowering/schedule/products/products.h"
+
+#include "mlir/IR/TypeUtilities.h"
+#include "llvm/Support/raw_ostream.h"
+
+using namespace mlir;
+
+namespace zefuse {
+
+static std::string show(Type type) {
+  std::string text;
+  llvm::raw_string_ostream(text) << type;
+  return text;
+}
+
+std::string whyNoProductKernel(Operation* op, const TargetDescription& target) {
+  auto matmul = cast<MatmulOp>(op);
+  if (!matmul.getPostOps().empty())
+    return "matmul has post-ops, which are a library call's";
+  for (Type type : llvm::concat<const Type>(op->getOperandTypes(), op->getResultTypes())) {
+    Type element = getElementTypeOrSelf(type);
+    if (!target.supports.products) {
+      // What the library takes is its call.
+      bool wrapping = element.isSignlessInteger() && element.getIntOrFloatBitWidth() >= 8;
+      if (!wrapping && !element.isUnsignedInteger(8) && !element.isF64() && !element.isF16())
+        return "matmul of " + show(element) + " is a library call on the CPU";
+      if (element != matmul.getType().getElementType())
+        return "matmul of mixed types has no CPU kernel";
+    } else if (!element.isF32() && !element.isF64() && !element.isF16() && !element.isBF16()) {
+      return "matmul of " + show(element) + " has no GPU kernel";
+    } else if (element.isF64() && !target.native.f64) {
+      return "matmul of f64: " + target.name + " has no double precision";
+    }
+  }
+  return "";
+}
+
+ProductLimits productLimits(const TargetDescription& target) {
+  // A GPU's tile multiplies what it loads with 16 columns or more; the CPU packs it once per 32 rows.
+  constexpr int64_t of_gpu = 16;
+  return {target.native.f64, target.hasWorkGroups() ? of_gpu : 0};
+}
+
+void scheduleProduct(const ScheduleContext& context) {
+  if (context.target.hasWorkGroups())
+    scheduleGpuMatmul(context);
+  else
+    scheduleCpuMatmul(context);
+}
+
+}  // namespace zefuse

@@ -1,0 +1,142 @@
+"""Matrix products of types that the CPU's library does not take: kernels, with what stands around them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+import zefuse
+from zefuse import backend
+from zefuse.explanation import Explanation
+from zefuse.testing import assert_compiled
+
+INTEGERS = [torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8]
+TYPES = [torch.float64, torch.float16, *INTEGERS]
+
+
+def tensor(dtype: torch.dtype, *shape: int) -> torch.Tensor:
+    """Integers are of the whole range, so that their sums wrap around."""
+    if dtype.is_floating_point:
+        return torch.randn(shape).to(dtype)
+    limits = torch.iinfo(dtype)
+    return torch.randint(limits.min, limits.max, shape, dtype=dtype)
+
+
+def assert_product(result: torch.Tensor, expected: torch.Tensor) -> None:
+    if not result.dtype.is_floating_point:
+        assert torch.equal(result, expected)
+    elif result.dtype == torch.float16:
+        torch.testing.assert_close(result, expected, rtol=1e-3, atol=2e-2)
+    else:
+        torch.testing.assert_close(result, expected)
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("dtype", TYPES, ids=str)
+def test_values(dtype: torch.dtype, transposed: bool) -> None:
+    """Rows, columns and sums that no block divides, and fewer of them than one holds."""
+    for rows, columns, depth in [(7, 5, 3), (33, 50, 140), (9, 17, 40), (40, 1, 9), (1, 33, 20), (65, 130, 60)]:
+        a = tensor(dtype, depth, rows).t() if transposed else tensor(dtype, rows, depth)
+        b = tensor(dtype, columns, depth).t() if transposed else tensor(dtype, depth, columns)
+        torch._dynamo.reset()  # sizes are known ones
+        explanation = zefuse.explain(torch.mm, a, b)
+        assert_product(explanation.result, a @ b)
+        (kernel,) = explanation.kernels
+        assert kernel["schedule"].startswith("product, blocks of ") and not explanation.fallbacks
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.int8], ids=str)
+def test_any_size(dtype: torch.dtype) -> None:
+    def function(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return a @ b + 1
+
+    graphs = []
+    compiled = torch.compile(function, backend="zefuse", dynamic=True)
+    with backend.observe(lambda _, graph: graphs.append(graph)):
+        for batch, rows, columns, depth in [(3, 9, 50, 20), (2, 40, 70, 150), (5, 33, 7, 2), (2, 2, 129, 300)]:
+            a, b = tensor(dtype, batch, rows, depth), tensor(dtype, batch, depth, columns)
+            assert torch.equal(compiled(a, b), function(a, b))
+    assert len(graphs) == 1 and not Explanation.of(graphs[0]).fallbacks
+
+
+AROUND: dict[str, Callable[..., torch.Tensor]] = {
+    "epilogue": lambda x, w, b, r: torch.maximum((x @ w + b) * 3, r),
+    "residual_read_transposed": lambda x, w, b, r: (x @ w).t() - r.t(),
+    "heads": lambda x, w, b, r: (x @ w + b).view(12, 5, 4).transpose(0, 1) * 2,
+    "batches": lambda x, w, b, r: x.view(3, 4, 24) @ w + b,
+    "broadcast": lambda x, w, b, r: torch.matmul(x.view(3, 1, 4, 24), w.view(2, 24, 10)) - 1,
+    "view": lambda x, w, b, r: x[::2] @ w[:, 3:17] + b[3:17],
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.int64, torch.int16], ids=str)
+@pytest.mark.parametrize("kind", AROUND)
+def test_what_follows_is_in_the_kernel(kind: str, dtype: torch.dtype) -> None:
+    inputs = tensor(dtype, 12, 24), tensor(dtype, 24, 20), tensor(dtype, 20), tensor(dtype, 12, 20)
+    assert_compiled(AROUND[kind], inputs, kernels=1)
+
+
+@pytest.mark.parametrize("dtype", TYPES, ids=str)
+def test_scaled_sums(dtype: torch.dtype) -> None:
+    """addmm's factors; integers wrap around."""
+    c, a, b = tensor(dtype, 20), tensor(dtype, 12, 24), tensor(dtype, 24, 20)
+
+    def function(c: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return torch.addmm(c, a, b, beta=3, alpha=2)
+
+    explanation = zefuse.explain(function, c, a, b)
+    assert not explanation.fallbacks
+    assert_product(explanation.result, function(c, a, b))
+
+
+def test_operands_are_read_before_they_are_overwritten() -> None:
+    """A product reads rows and columns that it has written by then: its result lies elsewhere first."""
+
+    def function(x: torch.Tensor, w: torch.Tensor) -> None:
+        x.copy_(x @ w + x)
+
+    x, w = tensor(torch.int64, 40, 40), tensor(torch.int64, 40, 40)
+    expected = x @ w + x
+    torch.compile(function, backend="zefuse")(x, w)
+    assert torch.equal(x, expected)
+
+
+def test_equal_products_stay_apart() -> None:
+    """No batch, and not side by side: neither has a schedule."""
+
+    def function(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return x @ y, y @ x
+
+    x, y = tensor(torch.int64, 20, 20), tensor(torch.int64, 20, 20)
+    explanation = zefuse.explain(function, x, y)
+    assert len(explanation.kernels) == 2
+    for result, expected in zip(explanation.result, function(x, y), strict=True):
+        assert torch.equal(result, expected)
+
+
+def test_half_precision_sums_in_single() -> None:
+    """4000 addends of 1: f16 would stop at 2048."""
+    ones = torch.ones(9, 4000, dtype=torch.float16), torch.ones(4000, 3, dtype=torch.float16)
+    explanation = zefuse.explain(torch.mm, *ones)
+    assert not explanation.fallbacks and bool((explanation.result == 4000).all())
+
+
+@pytest.mark.parametrize(
+    ("dtype", "rows", "reason"),
+    [
+        (torch.float64, 128, "matrix product of f64: eager's library is quicker with 2097152 multiplications"),
+        (torch.float16, 128, "matrix product of f16: eager's library is quicker with 2097152 multiplications"),
+        (torch.int8, 1, "matrix product of i8: eager is quicker with few rows (1) and 16384 multiplications"),
+    ],
+    ids=str,
+)
+def test_sizes_that_eager_multiplies_sooner(dtype: torch.dtype, rows: int, reason: str) -> None:
+    a, b = tensor(dtype, rows, 128), tensor(dtype, 128, 128)
+    explanation = zefuse.explain(torch.mm, a, b)
+    assert [fallback["reason"] for fallback in explanation.fallbacks] == [f"aten::mm: {reason}"]
+    assert_product(explanation.result, a @ b)
+    for sooner in (torch.int64, torch.int32):
+        a, b = tensor(sooner, 128, 128), tensor(sooner, 128, 128)
+        assert not zefuse.explain(torch.mm, a, b).fallbacks
