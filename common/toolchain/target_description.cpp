@@ -22,8 +22,6 @@ TargetDescription TargetDescription::of(const GpuTarget& gpu) {
   target.index_bits = gpu.index_bits;
   target.resident_items = int64_t(gpu.engines) * gpu.threads_per_engine * gpu.subgroup_size;
   target.private_row_bytes = 0;  // private arrays would spill to memory
-  // Kernels see memory of the executor's own, never a caller's: its device side places buffers so (arena_alignment).
-  target.buffer_alignment = 64;
   target.local_memory_bytes = gpu.local_memory_kib << 10;
   target.accumulator_bytes = gpu.accumulator_bytes;
   // Half of the registers: operands come whole blocks at a time.

@@ -39,7 +39,9 @@ struct TargetDescription {
   int64_t local_memory_bytes = 0;
   int64_t accumulator_bytes = 0;         // of a hardware thread's registers, that a product may fill
   int64_t engine_accumulator_bytes = 0;  // the same on the matrix engine
-  int64_t buffer_alignment = 1;          // bytes: every pointer that a launch is given is a multiple of it
+  // Bytes: every pointer that a launch is given is a multiple of it. 1 everywhere: a device that reaches all of the
+  // host's memory gets the caller's own tensors, which may begin anywhere.
+  int64_t buffer_alignment = 1;
 
   NativeOperations native;
   MatrixEngine matrix;

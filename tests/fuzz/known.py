@@ -27,7 +27,7 @@ KNOWN: list[Known] = [
         r"at .* eager nan|eager -?inf",
     ),
     Known(
-        "outputs that view one another in eager lie apart: views of a constant, of a repeated tensor, of another dtype, flattened symbolic sizes",
+        "outputs that view one another in eager lie apart: of a constant, a repeated tensor, another dtype, flattened symbolic sizes",
         r"sharing",
         r"(zeros|ones|full|empty|arange|eye|linspace)(_like)?\(|\.view\(torch\.|flatten|reshape|ravel|view\(|(tile|repeat)\(",
         r"memory of its own, in eager in output",

@@ -705,6 +705,23 @@ def test_integrated_gpu_copies_nothing() -> None:
     assert "'bytes_to_device': 0, 'bytes_to_host': 0" in lines[3]
 
 
+UNALIGNED = """
+import torch, zefuse
+def f(x):
+    return x * 2, x.sum()
+compiled = torch.compile(f, backend="zefuse", options={"device": "gpu:0"})
+for dtype in (torch.float32, torch.float16, torch.uint8):
+    x = torch.arange(1000).to(dtype)[1:65]
+    torch.testing.assert_close(compiled(x), f(x))
+"""
+
+
+def test_an_integrated_gpu_reads_tensors_that_begin_anywhere() -> None:
+    """It is given the caller's memory: an aligned vector access ended the process."""
+    child = children.run(UNALIGNED, env={**os.environ, "ZEFUSE_CPU_DRIVER_AS": "integrated-gpu"})
+    assert child.returncode == 0, child.stderr
+
+
 MIXED = """
 import torch, zefuse
 from zefuse import backend
