@@ -143,10 +143,10 @@ TEST_F(ImportTest, ContractWantsCheckedIndices) {
 }
 
 TEST_F(ImportTest, ContractWantsSizeMaps) {
-  std::string error =
-      contractError("%y = zefuse.aten \"aten::foo\"(%x) {overload = \"\", args = [], operand_strides = [affine_map<() -> (6, 1)>], "
-                    "result_strides = [affine_map<() -> (1)>], reason = \"\"} : (tensor<4x6xf32>) -> tensor<?xf32>\n"
-                    "return %x : tensor<4x6xf32>");
+  std::string error = contractError(
+      "%y = zefuse.aten \"aten::foo\"(%x) {overload = \"\", args = [], operand_strides = [affine_map<() -> (6, 1)>], "
+      "result_strides = [affine_map<() -> (1)>], reason = \"\"} : (tensor<4x6xf32>) -> tensor<?xf32>\n"
+      "return %x : tensor<4x6xf32>");
   EXPECT_NE(error.find("dynamic type without a size map"), std::string::npos) << error;
 }
 
