@@ -24,7 +24,6 @@ def one(function: Any, *inputs: Any, dynamic: bool = False) -> str:
     [
         (lambda x: torch.histc(x, 4), [torch.ones(4)], "no lowering for aten::histc"),
         (lambda x: torch.cholesky_inverse(x), [torch.eye(4)], "no lowering for aten::cholesky_inverse"),
-        (lambda x: x @ x, [torch.ones(128, 128, dtype=torch.float64)], "aten::mm: matrix product of f64: eager's library is quicker with 2097152 multiplications"),
         (lambda x: torch.nn.functional.conv1d(x, x), [torch.ones(1, 1, 4, dtype=torch.float64)], "aten::convolution: convolution of f64 is not lowered"),
     ],
 )  # fmt: skip
