@@ -1,5 +1,7 @@
 #include "common/toolchain/target_description.h"
 
+#include "common/base/buffer_alignment.h"
+
 namespace zefuse {
 
 TargetDescription TargetDescription::cpu() {
@@ -22,6 +24,7 @@ TargetDescription TargetDescription::of(const GpuTarget& gpu) {
   target.index_bits = gpu.index_bits;
   target.resident_items = int64_t(gpu.engines) * gpu.threads_per_engine * gpu.subgroup_size;
   target.private_row_bytes = 0;  // private arrays would spill to memory
+  target.buffer_alignment = int64_t(zefuse::buffer_alignment);
   target.local_memory_bytes = gpu.local_memory_kib << 10;
   target.accumulator_bytes = gpu.accumulator_bytes;
   // Half of the registers: operands come whole blocks at a time.

@@ -16,8 +16,9 @@ struct SupportedForms {
   bool batches = false;   // one launch for the same work on several sets of tensors
   bool parts = false;     // one launch of several kernels side by side
   bool in_place = false;  // outputs in the memory of inputs
-  bool products =
-      false;  // matrix products, convolutions and attention as kernels; false: the host's library takes them
+  // All matrix products, convolutions and attention are kernels. False: the host's library takes them, and only
+  // products of types that it has no code for are kernels.
+  bool products = false;
 };
 
 // Constants come from named factories, so that equal targets make equal code.
@@ -39,8 +40,8 @@ struct TargetDescription {
   int64_t local_memory_bytes = 0;
   int64_t accumulator_bytes = 0;         // of a hardware thread's registers, that a product may fill
   int64_t engine_accumulator_bytes = 0;  // the same on the matrix engine
-  // Bytes: every pointer that a launch is given is a multiple of it. 1 everywhere: a device that reaches all of the
-  // host's memory gets the caller's own tensors, which may begin anywhere.
+  // Bytes: every pointer that a launch is given is a multiple of it. On the host those are the caller's own tensors,
+  // which may begin anywhere; of a GPU the executor sees to it (runtime/executor/device_side).
   int64_t buffer_alignment = 1;
 
   NativeOperations native;

@@ -6,9 +6,11 @@
 #include <span>
 #include <vector>
 
+#include "common/base/buffer_alignment.h"
+
 namespace zefuse::executor {
 
-constexpr size_t arena_alignment = 64;
+constexpr size_t arena_alignment = buffer_alignment;
 
 struct ArenaBuffer {
   size_t bytes;

@@ -260,6 +260,10 @@ private:
         scratch > size_t(max_bytes))
       return {Code::invalid_argument,
               "the scratch memory of " + std::to_string(*per_group) + " bytes a group exceeds the address space"};
+    for (uint32_t argument : launch.args)
+      if (size_t offset = binding_.values[argument].offset_bytes; on_device && offset % buffer_alignment != 0)
+        return {Code::damaged, "value " + std::to_string(argument) + " begins at byte " + std::to_string(offset) +
+                                   " of its buffer, between the boundaries that kernels on a GPU count on"};
     size_t& needed = on_device ? binding_.device.scratch_bytes : binding_.scratch_bytes;
     needed = std::max(needed, scratch);
     for (uint32_t symbol : launch.symbols) {

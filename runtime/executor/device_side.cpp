@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "common/base/buffer_alignment.h"
 #include "common/plan/dtype.h"
 
 namespace zefuse::executor {
@@ -33,6 +34,7 @@ Result<std::unique_ptr<DeviceSide>> DeviceSide::create(SharedDevice& shared, con
   std::unique_ptr<DeviceSide> self(new DeviceSide(shared, program, host));
   const size_t buffers = program.plan.buffers.size(), steps = program.plan.steps.size();
   self->device_.resize(buffers);
+  self->moved_.resize(buffers);
   self->valid_.resize(buffers);
   self->resident_.resize(program.plan.inputs.size());
   self->event_of_.assign(steps, -1);
@@ -132,13 +134,30 @@ Status DeviceSide::makeResident(uint32_t buffer) {
   return {};
 }
 
+/// Where the device sees the host's buffer of this call, without copies.
+Status DeviceSide::place(uint32_t buffer) {
+  if (reinterpret_cast<uintptr_t>(host_[buffer]) % buffer_alignment == 0) {
+    device_[buffer] = host_[buffer];
+    return {};
+  }
+  device_[buffer] = nullptr;
+  if (program_.staysOnDevice(*program_.plan.buffers[buffer]))  // makeResident places it
+    return {};
+  if (moved_[buffer].bytes() < binding_->buffer_bytes[buffer])
+    ZEFUSE_RETURN_IF_ERROR(drain());  // what lay there may be in use
+  ZEFUSE_RETURN_IF_ERROR(reserve(moved_[buffer], ze::Memory::Kind::host, binding_->buffer_bytes[buffer],
+                                 "a tensor that begins between two boundaries"));
+  device_[buffer] = static_cast<std::byte*>(moved_[buffer].data());
+  return {};
+}
+
 Status DeviceSide::toDevice(uint32_t buffer) {
   if (valid_[buffer] & on_device)
     return {};
   const plan::BufferT& from = *program_.plan.buffers[buffer];
-  if (shared_.zeroCopy()) {
-    device_[buffer] = host_[buffer];
-  } else if (valid_[buffer] == nowhere || !transfers(buffer)) {
+  if (shared_.zeroCopy())
+    ZEFUSE_RETURN_IF_ERROR(place(buffer));
+  if (valid_[buffer] == nowhere || !transfers(buffer)) {
     // nothing in it yet
   } else if (program_.staysOnDevice(from)) {
     ZEFUSE_RETURN_IF_ERROR(makeResident(buffer));
@@ -146,7 +165,7 @@ Status DeviceSide::toDevice(uint32_t buffer) {
     const size_t bytes = binding_->buffer_bytes[buffer];
     ++counted_->copies_to_device;
     counted_->bytes_to_device += bytes;
-    if (shared_.hostVisible()) {
+    if (shared_.hostCopies()) {
       ZEFUSE_RETURN_IF_ERROR(drain());  // what lay there may be in use
       std::memcpy(device_[buffer], host_[buffer], bytes);
     } else {
@@ -171,7 +190,7 @@ Status DeviceSide::queueToHost(uint32_t buffer, bool& queued) {
   const size_t bytes = binding_->buffer_bytes[buffer];
   ++counted_->copies_to_host;
   counted_->bytes_to_host += bytes;
-  if (shared_.hostVisible())
+  if (shared_.hostCopies())
     return {};
   queued_ = true;
   return list_->copy(staging(buffer), device_[buffer], bytes);
@@ -179,7 +198,7 @@ Status DeviceSide::queueToHost(uint32_t buffer, bool& queued) {
 
 void DeviceSide::takeFromStaging() {
   for (uint32_t buffer : downloads_)
-    std::memcpy(host_[buffer], shared_.hostVisible() ? device_[buffer] : staging(buffer),
+    std::memcpy(host_[buffer], shared_.hostCopies() ? device_[buffer] : staging(buffer),
                 binding_->buffer_bytes[buffer]);
   downloads_.clear();
 }
@@ -206,10 +225,11 @@ Status DeviceSide::before(size_t step) {
 
 void DeviceSide::after(size_t step) {
   // What the host wrote has no address on the device yet (toDevice), even where that will be the host's own.
-  const uint8_t now = !program_.on_device[step] ? on_host : shared_.zeroCopy() ? on_device | on_host : on_device;
   for (const plan::Program::Touch& touch : program_.touches[step])
     if (touch.written)
-      valid_[touch.buffer] = now;
+      valid_[touch.buffer] = !program_.on_device[step] ? on_host
+                             : transfers(touch.buffer) ? on_device
+                                                       : on_device | on_host;
 }
 
 Status DeviceSide::launch(size_t step, const ze::Kernel& kernel, uint32_t groups) {

@@ -25,9 +25,11 @@ struct SharedDevice {
   explicit SharedDevice(const ze::Context& context, std::chrono::milliseconds deadline)
       : context(context), deadline(deadline), resident(context, [this](const Status& reason) { markLost(reason); }) {}
 
-  // How kernels reach the data of a call.
+  // How kernels reach the data of a call: where it is, but for what begins between the boundaries that they count on
+  // (base/buffer_alignment.h).
   bool zeroCopy() const { return context.device().reaches_all_host; }
-  bool hostVisible() const { return context.device().integrated; }  // device blocks are host memory: memcpy copies
+  bool hostVisible() const { return context.device().integrated; }  // device blocks are host memory
+  bool hostCopies() const { return zeroCopy() || hostVisible(); }   // with memcpy, what has to be copied
 
   // After a lost device, a launch that never ended or a fork nothing can be run any more: the reason, for every later
   // call. What the device may still use, or what a parent's driver made, is then leaked.
@@ -79,7 +81,11 @@ private:
       : shared_(shared), program_(program), host_(host) {}
 
   enum Place : uint8_t { nowhere = 0, on_host = 1, on_device = 2 };
-  bool transfers(uint32_t buffer) const { return !shared_.zeroCopy() && binding_->buffer_bytes[buffer] > 0; }
+  // Whether host and device have copies of their own. Once the device's address is known.
+  bool transfers(uint32_t buffer) const {
+    return device_[buffer] != host_[buffer] && binding_->buffer_bytes[buffer] > 0;
+  }
+  Status place(uint32_t buffer);
   Status toDevice(uint32_t buffer);
   Status queueToHost(uint32_t buffer, bool& queued);
   void takeFromStaging();
@@ -106,6 +112,7 @@ private:
   std::vector<std::shared_ptr<const ResidentInput>> resident_;  // by input
   std::vector<uint32_t> downloads_;                             // queued, to be taken from staging
   ze::Memory arena_, staging_, scratch_, words_;
+  std::vector<ze::Memory> moved_;  // by buffer, without copies: for what does not begin where kernels want it
   std::optional<ze::CommandList> list_;
   ze::EventPool events_;           // one per launch, and `drained_`
   std::vector<ze::Event> ended_;   // of each launch, by its order among launches

@@ -707,19 +707,50 @@ def test_integrated_gpu_copies_nothing() -> None:
 
 UNALIGNED = """
 import torch, zefuse
+from zefuse import backend
+compiled = lambda f: torch.compile(f, backend="zefuse", options={"device": "gpu:0"})
+graphs = []
+def copies():
+    counted = graphs[-1].counters()
+    return [counted[name] for name in ("copies_to_device", "copies_to_host", "parameters_uploaded")]
+watching = backend.observe(lambda _, graph: graphs.append(graph))
+watching.__enter__()
 def f(x):
     return x * 2, x.sum()
-compiled = torch.compile(f, backend="zefuse", options={"device": "gpu:0"})
 for dtype in (torch.float32, torch.float16, torch.uint8):
     x = torch.arange(1000).to(dtype)[1:65]
-    torch.testing.assert_close(compiled(x), f(x))
+    torch.testing.assert_close(compiled(f)(x), f(x))
+    torch._dynamo.reset()
+print(copies())  # x
+def written(x, y):
+    x.add_(y)
+    return x.relu()
+x, y = torch.randn(1001)[1:], torch.randn(1000)
+expected = x.clone()
+torch.testing.assert_close(compiled(written)(x, y), written(expected, y))
+torch.testing.assert_close(x, expected)
+print(copies())  # x; the new value is written by the host
+def by_aten(x):
+    return torch.linalg.inv(x).flatten()[1:] + 1  # a view of what ATen made
+x = torch.randn(8, 8) + 8 * torch.eye(8)
+torch.testing.assert_close(compiled(by_aten)(x), by_aten(x))
+layer = torch.nn.Linear(64, 64)
+layer.weight.data = torch.randn(64 * 64 + 1)[1:].view(64, 64)
+called = compiled(layer)
+with torch.no_grad():
+    for _ in range(3):
+        x = torch.randn(4, 64)
+        torch.testing.assert_close(called(x), layer(x), rtol=1e-4, atol=1e-4)
+print(copies())  # the weight, once
 """
 
 
 def test_an_integrated_gpu_reads_tensors_that_begin_anywhere() -> None:
-    """It is given the caller's memory: an aligned vector access ended the process."""
+    """It is given the caller's memory, where that begins as kernels want it (an aligned vector access of other memory ended
+    the process); a copy, where it does not."""
     child = children.run(UNALIGNED, env={**os.environ, "ZEFUSE_CPU_DRIVER_AS": "integrated-gpu"})
     assert child.returncode == 0, child.stderr
+    assert child.stdout.splitlines() == ["[1, 0, 0]", "[1, 0, 0]", "[1, 0, 1]"]
 
 
 MIXED = """

@@ -1,7 +1,7 @@
 // RUN: zefuse-opt --target=dg2-g11 --emit=spirv %s | FileCheck %s
 // RUN: zefuse-opt --target=cpu --emit=spirv %s | FileCheck %s --check-prefix=CPU
 
-// Both may be given the caller's memory (an integrated GPU reaches it), of which nothing is known: x + y[1:, 4:].
+// Vectors are as aligned as offset, strides and the device's buffers make them: x + y[1:, 4:] of 128-byte rows.
 func.func @graph(%x: tensor<63x64xf16>, %y: tensor<63x64xf16>) {
   %r = zefuse.kernel "sum"(%x, %y) attributes {layouts = [
       affine_map<(d0, d1) -> (d0 * 64 + d1)>, affine_map<(d0, d1) -> (d0 * 72 + d1 + 76)>, affine_map<(d0, d1) -> (d0 * 64 + d1)>]}
@@ -21,10 +21,12 @@ func.func @graph(%x: tensor<63x64xf16>, %y: tensor<63x64xf16>) {
   }
   return
 }
-// CHECK-COUNT-3: OpDecorate %{{.*}} Alignment 2
-// CHECK: OpLoad %v8ushort %{{.*}} Aligned 2
-// CHECK: OpStore %{{.*}} Aligned 2
+// CHECK-COUNT-3: OpDecorate %{{.*}} Alignment 64
+// CHECK: OpLoad %v8ushort %{{.*}} Aligned 16
+// CHECK: OpLoad %v8ushort %{{.*}} Aligned 8
+// CHECK: OpStore %{{.*}} Aligned 16
 
+// The caller's memory, of which nothing is known.
 // CPU-COUNT-3: OpDecorate %{{.*}} Alignment 2
 // CPU: OpLoad %v16ushort %{{.*}} Aligned 2
 // CPU: OpStore %{{.*}} Aligned 2

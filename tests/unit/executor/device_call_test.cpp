@@ -31,14 +31,14 @@ std::vector<float> numbers(const HostTensor& tensor) {
   return out;
 }
 
-// Elements 4 to 11 of x become 2 y; then y + x's part is the result.
-PlanBuilder writesPartOfAnInput() {
+// Eight elements of x, from `first` on, become 2 y; then y + x's part is the result.
+PlanBuilder writesPartOfAnInput(int64_t first = 16) {
   PlanBuilder b;
-  const uint32_t all = b.constant(16), part = b.constant(8), one = b.constant(1), four = b.constant(4);
+  const uint32_t all = b.constant(24), part = b.constant(8), one = b.constant(1), offset = b.constant(first);
   const uint32_t x = b.tensorInput("x", plan::DType::f32, {all});
   b.plan.inputs[0]->written = true;
   const uint32_t y = b.tensorInput("y", plan::DType::f32, {part});
-  const uint32_t middle = b.value(b.plan.values[x]->buffer, plan::DType::f32, {part}, {one}, four);
+  const uint32_t middle = b.value(b.plan.values[x]->buffer, plan::DType::f32, {part}, {one}, offset);
   const uint32_t out = b.outputTensor(plan::DType::f32, {part});
   plan::LaunchT twice = launch(b, "add", {y, y, middle}, part);
   twice.symbols = {part};
@@ -53,13 +53,13 @@ TEST(DeviceCall, InputsThatStepsWriteComeBack) {
   PlanBuilder b = writesPartOfAnInput();
   auto executable = create(b);
   ASSERT_TRUE(executable.ok()) << executable.status().toString();
-  std::vector<float> expected(16, -1);
-  HostTensor x = HostTensor::f32({16}, expected);
+  std::vector<float> expected(24, -1);
+  HostTensor x = HostTensor::f32({24}, expected);
   for (float scale : {1.f, 5.f}) {
     std::vector<float> given(8), sums(8);
     for (size_t i = 0; i < 8; ++i) {
       given[i] = scale * float(i);
-      expected[4 + i] = 2 * given[i];
+      expected[16 + i] = 2 * given[i];
       sums[i] = 3 * given[i];
     }
     HostTensor y = HostTensor::f32({8}, given);
@@ -76,17 +76,50 @@ TEST(DeviceCall, InputsThatStepsWriteComeBack) {
 TEST(DeviceCall, WrittenByTheDeviceAndThenTheHost) {
   PlanBuilder b = writesPartOfAnInput();
   const uint32_t y = 1, x = 0;
-  const uint32_t first = b.value(b.plan.values[x]->buffer, plan::DType::f32, {b.constant(8)}, {b.constant(1)});
+  const uint32_t first =
+      b.value(b.plan.values[x]->buffer, plan::DType::f32, {b.constant(8)}, {b.constant(1)}, b.constant(12));
   b.copy(y, first);  // on the host
   auto executable = create(b);
   ASSERT_TRUE(executable.ok()) << executable.status().toString();
-  HostTensor input = HostTensor::f32({16}, std::vector<float>(16, -1));
+  HostTensor input = HostTensor::f32({24}, std::vector<float>(24, -1));
   HostTensor given = HostTensor::f32({8}, {0, 1, 2, 3, 4, 5, 6, 7});
   const CallInput inputs[] = {input.input(), given.input()};
   OutputMemory memory;
   auto outputs = (*executable)->call(inputs, memory.allocator());
   ASSERT_TRUE(outputs.ok()) << outputs.status().toString();
-  EXPECT_EQ(numbers(input), (std::vector<float>{0, 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, -1, -1, -1, -1}));
+  EXPECT_EQ(numbers(input), (std::vector<float>{-1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1,  //
+                                                0,  1,  2,  3,  4,  5,  6,  7,  8,  10, 12, 14}));
+}
+
+// Kernels count on boundaries of 64 bytes, and a device that reaches all of the host's memory is given it as it is.
+TEST(DeviceCall, TensorsThatBeginBetweenBoundaries) {
+  PlanBuilder b = writesPartOfAnInput();
+  auto executable = create(b);
+  ASSERT_TRUE(executable.ok()) << executable.status().toString();
+  alignas(64) float x_memory[26], y_memory[9], out_memory[16];
+  std::fill(std::begin(x_memory), std::end(x_memory), -1.0f);
+  for (int i = 0; i < 9; ++i)
+    y_memory[i] = float(i);
+  HostTensor x = HostTensor::f32({24}, std::vector<float>(24)), y = HostTensor::f32({8}, std::vector<float>(8));
+  CallInput inputs[] = {x.input(), y.input()};
+  inputs[0].tensor.data = x_memory + 1;
+  inputs[1].tensor.data = y_memory + 1;
+  auto outputs = (*executable)->call(inputs, [&](const OutputRequest& request) -> Result<void*> {
+    EXPECT_EQ(request.bytes, 32u);
+    return out_memory + 3;
+  });
+  ASSERT_TRUE(outputs.ok()) << outputs.status().toString();
+  for (int i = 0; i < 26; ++i)
+    EXPECT_EQ(x_memory[i], i >= 17 && i < 25 ? 2.0f * float(i - 16) : -1) << i;
+  for (int i = 0; i < 8; ++i)
+    EXPECT_EQ(out_memory[3 + i], 3.0f * float(i + 1)) << i;
+}
+
+TEST(DeviceCall, AnArgumentBetweenBoundariesIsRefused) {
+  PlanBuilder b = writesPartOfAnInput(4);
+  const Status status = create(b).status();
+  EXPECT_EQ(status.code(), Code::damaged);
+  EXPECT_NE(status.message().find("begins at byte 16 of its buffer"), std::string::npos) << status.toString();
 }
 
 TEST(DeviceCall, MoreThanAnyDeviceHasIsAnError) {
