@@ -1,5 +1,6 @@
 #include "lowering/passes.h"
 #include "lowering/schedule/schedule.h"
+#include "lowering/target_option.h"
 #include "llvm/ADT/StringSet.h"
 
 using namespace mlir;
@@ -18,11 +19,9 @@ public:
 private:
   void runOnOperation() override {
     ModuleOp module = getOperation();
-    const std::optional<TargetDescription> description = TargetDescription::named(target);
-    if (!description) {
-      module.emitError() << "'" << target << "' is no target; `zefuse targets` lists what there is";
+    const std::optional<TargetDescription> description = targetNamed(module, target);
+    if (!description)
       return signalPassFailure();
-    }
     SmallVector<OwningOpRef<ModuleOp>> scheduled;
     auto all = module.walk([&](KernelOp kernel) {
       FailureOr<ScheduledKernel> made = scheduleKernel(kernel, *description);

@@ -1,8 +1,8 @@
 // Which products are nodes of kernels, and which stay calls.
-#include "common/toolchain/target_description.h"
 #include "compiler/fuse/passes.h"
 #include "lowering/analysis/product_form.h"
 #include "lowering/lower.h"
+#include "lowering/target_option.h"
 
 using namespace mlir;
 
@@ -19,11 +19,9 @@ public:
 
 private:
   void runOnOperation() override {
-    auto description = TargetDescription::named(target);
-    if (!description) {
-      getOperation()->emitError() << "no target is named '" << target << "'";
+    const std::optional<TargetDescription> description = targetNamed(getOperation(), target);
+    if (!description)
       return signalPassFailure();
-    }
     getOperation().walk([&](MatmulOp op) {
       if (whyNoProductKernel(op, *description).empty())
         markInKernel(op, productLimits(*description));

@@ -9,13 +9,13 @@
 #include <optional>
 #include <string>
 
-#include "common/toolchain/target_description.h"
 #include "compiler/builder/dtype.h"
 #include "compiler/fuse/passes.h"
 #include "lowering/analysis/index_space.h"
 #include "lowering/dialect/Zefuse.h"
 #include "lowering/dialect/shape.h"
 #include "lowering/lower.h"
+#include "lowering/target_option.h"
 
 using namespace mlir;
 
@@ -196,11 +196,9 @@ public:
 
 private:
   void runOnOperation() override {
-    const std::optional<TargetDescription> description = TargetDescription::named(target);
-    if (!description) {
-      getOperation()->emitError() << "'" << target << "' is no target; `zefuse targets` lists what there is";
+    const std::optional<TargetDescription> description = targetNamed(getOperation(), target);
+    if (!description)
       return signalPassFailure();
-    }
     Block& block = getOperation().getBody().front();
     // Those that a form brings stand before what comes next: first come, first served.
     for (auto next = block.getOps<AlternativesOp>(); !next.empty(); next = block.getOps<AlternativesOp>())

@@ -2,12 +2,12 @@
 // heads of k, a layer norm's input gradient and its parameters') become one launch of several `parts`.
 // Each group of the launch does its share of every part. One fork and join of threads instead of two, no barrier
 // between them, and what both read is read while it is in the cache if it is small.
-#include "common/toolchain/target_description.h"
 #include "compiler/fuse/graph.h"
 #include "compiler/fuse/passes.h"
 #include "lowering/analysis/product_form.h"
 #include "lowering/dialect/Zefuse.h"
 #include "lowering/dialect/shape.h"
+#include "lowering/target_option.h"
 #include "mlir/IR/IRMapping.h"
 #include "llvm/ADT/SetVector.h"
 
@@ -224,11 +224,9 @@ public:
 
 private:
   void runOnOperation() override {
-    const std::optional<TargetDescription> description = TargetDescription::named(target);
-    if (!description) {
-      getOperation()->emitError() << "'" << target << "' is no target; `zefuse targets` lists what there is";
+    const std::optional<TargetDescription> description = targetNamed(getOperation(), target);
+    if (!description)
       return signalPassFailure();
-    }
     SideBySide(getOperation(), description->supports.parts ? StringRef() : StringRef(gpu_parts)).run();
   }
 };

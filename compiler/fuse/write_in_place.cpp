@@ -22,35 +22,31 @@ struct Write {
   int64_t input = -1;    // of the body, where it reads the argument
 };
 
-/// Whether the use is a function result with memory of its own: what lies in an argument is read there.
-bool isReturned(func::FuncOp graph, OpOperand& use) {
+/// What the graph says of the function result that the use is (docs/ir.md); null: it is none, or nothing is said of it.
+DictionaryAttr outputEntry(func::FuncOp graph, OpOperand& use) {
   if (!isa<func::ReturnOp>(use.getOwner()))
-    return false;
-  for (Attribute attr : graph->getAttrOfType<ArrayAttr>("zefuse.outputs"))
+    return {};
+  for (Attribute attr : outputsOf(graph))
     if (auto entry = dyn_cast<DictionaryAttr>(attr))
       if (auto number = entry.getAs<IntegerAttr>("result"); number && number.getInt() == use.getOperandNumber())
-        return !entry.contains("argument");
-  return true;
+        return entry;
+  return {};
+}
+
+/// Whether the use is a function result with memory of its own: what lies in an argument is read there.
+bool isReturned(func::FuncOp graph, OpOperand& use) {
+  DictionaryAttr entry = outputEntry(graph, use);
+  return isa<func::ReturnOp>(use.getOwner()) && !(entry && entry.contains("argument"));
 }
 
 /// A function result that goes to an argument's memory and nowhere else.
 BlockArgument writtenArgument(func::FuncOp graph, OpResult result) {
-  auto returned = [&](OpOperand& use) { return isReturned(graph, use); };
-  if (llvm::count_if(result.getUses(), returned) != 1)
+  auto returned = llvm::make_filter_range(result.getUses(), [&](OpOperand& use) { return isReturned(graph, use); });
+  if (!llvm::hasSingleElement(returned))
     return {};
-  for (OpOperand& use : result.getUses()) {
-    if (!isReturned(graph, use))
-      continue;
-    for (Attribute attr : outputsOf(graph)) {
-      auto entry = dyn_cast<DictionaryAttr>(attr);
-      auto number = entry ? entry.getAs<IntegerAttr>("result") : nullptr;
-      if (!number || number.getInt() != use.getOperandNumber())
-        continue;
-      auto written = entry.getAs<IntegerAttr>("written");
-      return written ? graph.getArgument(written.getInt()) : BlockArgument();
-    }
-  }
-  return {};
+  DictionaryAttr entry = outputEntry(graph, *returned.begin());
+  auto written = entry ? entry.getAs<IntegerAttr>("written") : nullptr;
+  return written ? graph.getArgument(written.getInt()) : BlockArgument();
 }
 
 bool isReturnedThroughViews(func::FuncOp graph, Value value) {

@@ -40,7 +40,7 @@ public:
   Builder(func::FuncOp graph, const LoweredGraph& lowered, const PlanOptions& options)
       : graph_(graph), context_(graph.getContext()),
         num_symbols_(graph->getAttrOfType<ArrayAttr>("zefuse.symbols").size()), exprs_(num_symbols_), lowered_(lowered),
-        options_(options), values_(plan_, exprs_, context_, num_symbols_) {}
+        options_(options), values_(plan_, exprs_, context_) {}
 
   LogicalResult build() {
     addSymbols();

@@ -26,8 +26,8 @@ struct Place {
 // Adds to a plan, which it does not own.
 class PlanValues {
 public:
-  PlanValues(plan::PlanT& plan, ExprTable& exprs, mlir::MLIRContext* context, unsigned num_symbols)
-      : plan_(plan), exprs_(exprs), context_(context), num_symbols_(num_symbols) {}
+  PlanValues(plan::PlanT& plan, ExprTable& exprs, mlir::MLIRContext* context)
+      : plan_(plan), exprs_(exprs), context_(context) {}
 
   // `bytes`: null for what the caller brings.
   uint32_t addBuffer(plan::Storage storage, uint32_t index, mlir::AffineExpr bytes);
@@ -52,7 +52,6 @@ private:
   plan::PlanT& plan_;
   ExprTable& exprs_;
   mlir::MLIRContext* context_;
-  unsigned num_symbols_;
   llvm::DenseMap<mlir::Value, Place> places_;
   uint32_t num_outputs_ = 0;
 };

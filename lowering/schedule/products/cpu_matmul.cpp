@@ -71,14 +71,14 @@ public:
     const double depth = double(constantOf(k).value_or(256));
     auto [begin, end] = shareOfGroup(c_, group, c_.domain.space.simplify(batches * tiles * blocks),
                                      double(rows_ * columns) * std::max(depth, 1.0) / 4);
-    m_ = expression(m);
-    n_ = expression(n);
-    k_ = expression(k);
-    Value tile_count = expression(tiles), block_count = expression(blocks);
+    m_ = nodes_.expression(m);
+    n_ = nodes_.expression(n);
+    k_ = nodes_.expression(k);
+    Value tile_count = nodes_.expression(tiles), block_count = nodes_.expression(blocks);
     auto units = e_.openLoop(begin, end, i_.number(1));
     Value block = i_.modulo(units.index(), block_count), rest = i_.divide(units.index(), block_count);
     Value tile = i_.modulo(rest, tile_count);
-    bindBatch(i_.divide(rest, tile_count), ArrayRef(sizes).drop_back(2));
+    nodes_.bindBatch(i_.divide(rest, tile_count));
     e_.toInnermost();
     Value row = i_.multiply(block, rows_), column = i_.multiply(tile, columns);
     if (known) {
@@ -107,12 +107,6 @@ private:
   int64_t bytes() const { return type_.getIntOrFloatBitWidth() / 8; }
   int64_t lanesFor16() const { return std::min<int64_t>(c_.target.vector_width, block_depth); }
 
-  Value expression(AffineExpr expr) {
-    Value value = e_.index(c_.domain.space.simplify(expr));
-    e_.toInnermost();
-    return value;
-  }
-
   Value buffer(int64_t count) {
     Value one = arith::ConstantOp::create(b_, loc_, b_.getI32IntegerAttr(1));
     return LLVM::AllocaOp::create(b_, loc_, LLVM::LLVMPointerType::get(b_.getContext()),
@@ -129,20 +123,6 @@ private:
   }
   void store(Value buffer, Value index, Value value) {
     LLVM::StoreOp::create(b_, loc_, value, address(buffer, index), unsigned(bytes()));
-  }
-
-  void bindBatch(Value batch, ArrayRef<AffineExpr> sizes) {
-    for (size_t dim = sizes.size(); dim-- > 0;) {
-      Value index = batch;
-      if (dim > 0) {
-        Value size = expression(sizes[dim]);
-        index = i_.modulo(batch, size);
-        batch = i_.divide(batch, size);
-      }
-      nodes_.bindResult(unsigned(dim), index);
-      for (unsigned operand : {0, 1})
-        nodes_.bindOperand(operand, unsigned(dim), index);
-    }
   }
 
   // From a register of this type to the accumulator's.

@@ -41,15 +41,15 @@ public:
                         registersOf(tile, type_.getIntOrFloatBitWidth() / 8, c_.target, engine != nullptr)});
     WorkGroup group(b_, c_.function, launch, tile.items(), tile.block_columns);
 
-    Value count_n = expression(tiles_n), count_m = expression(tiles_m);
+    Value count_n = nodes_.expression(tiles_n), count_m = nodes_.expression(tiles_m);
     Value tile_n = i_.modulo(group.group(), count_n), rest = i_.divide(group.group(), count_n);
     Value tile_m = i_.modulo(rest, count_m);
-    bindBatch(i_.divide(rest, count_m), ArrayRef(sizes).drop_back(2));
+    nodes_.bindBatch(i_.divide(rest, count_m));
 
     Product product;
-    product.m = rows_ = {expression(m), constantOf(m)};
-    product.n = columns_ = {expression(n), constantOf(n)};
-    product.k = {expression(depth), constantOf(depth)};
+    product.m = rows_ = {nodes_.expression(m), constantOf(m)};
+    product.n = columns_ = {nodes_.expression(n), constantOf(n)};
+    product.k = {nodes_.expression(depth), constantOf(depth)};
     product.type = type_;
     product.engine = engine;
     product.a = source(0, unsigned(rank), bool(engine));
@@ -63,26 +63,6 @@ public:
   }
 
 private:
-  Value expression(AffineExpr expr) {
-    Value value = e_.index(expr);
-    e_.toInnermost();
-    return value;
-  }
-
-  void bindBatch(Value batch, ArrayRef<AffineExpr> sizes) {
-    for (size_t dim = sizes.size(); dim-- > 0;) {
-      Value index = batch;
-      if (dim > 0) {
-        Value size = expression(sizes[dim]);
-        index = i_.modulo(batch, size);
-        batch = i_.divide(batch, size);
-      }
-      nodes_.bindResult(unsigned(dim), index);
-      for (unsigned operand : {0, 1})
-        nodes_.bindOperand(operand, unsigned(dim), index);
-    }
-  }
-
   ProductSource source(unsigned operand, unsigned rank, bool bits) {
     Type element = cast<RankedTensorType>(op_->getOperand(operand).getType()).getElementType();
     auto access = nodes_.accessOf(operand, rank - 2, rank - 1);

@@ -52,6 +52,28 @@ void ProductNodes::bindOperand(unsigned operand, unsigned dimension, Value index
   bind(operand_dims_[operand][dimension], index, 1);
 }
 
+Value ProductNodes::expression(AffineExpr expr) const {
+  Value value = c_.evaluator.index(expr);
+  c_.evaluator.toInnermost();
+  return value;
+}
+
+void ProductNodes::bindBatch(Value batch) {
+  IndexMath i{b_, b_.getUnknownLoc()};
+  auto sizes = shapeOf(cast<RankedTensorType>(form_.op->getResult(0).getType()));
+  for (size_t dim = sizes.size() - 2; dim-- > 0;) {
+    Value index = batch;
+    if (dim > 0) {
+      Value size = expression(sizes[dim]);
+      index = i.modulo(batch, size);
+      batch = i.divide(batch, size);
+    }
+    bindResult(unsigned(dim), index);
+    for (unsigned operand : {0, 1})
+      bindOperand(operand, unsigned(dim), index);
+  }
+}
+
 void ProductNodes::bind(ArrayRef<unsigned> dims, Value index, int64_t lanes, bool aligned) const {
   Evaluator& e = c_.evaluator;
   IndexMath i{b_, b_.getUnknownLoc()};

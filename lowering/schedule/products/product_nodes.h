@@ -16,6 +16,10 @@ public:
   // `lanes` neighbours: no more than lanesOfResult(dimension) allows. `aligned`: the index is a multiple of them.
   void bindResult(unsigned dimension, mlir::Value index, int64_t lanes = 1, bool aligned = true);
   void bindOperand(unsigned operand, unsigned dimension, mlir::Value index);
+  // Of a matrix product: the batch, counted row by row, makes the result's and both operands' first dimensions.
+  void bindBatch(mlir::Value batch);
+  // Its value where the schedule emits.
+  mlir::Value expression(mlir::AffineExpr expr) const;
 
   // How an operand is best walked: the dimension (of `first` and `second`) whose neighbours are neighbours in memory in
   // most of what is read, and how many elements one access takes, which divides what its index is a multiple of.
