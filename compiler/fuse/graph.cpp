@@ -112,8 +112,9 @@ Value viewOfFirsts(OpBuilder& builder, Location location, Value source, RankedTe
 Value cutRepeats(OpBuilder& builder, Location location, Value source, ArrayRef<AffineExpr> strides) {
   auto type = cast<RankedTensorType>(source.getType());
   SmallVector<AffineExpr> sizes = shapeOf(type);
+  const AffineExpr zero = builder.getAffineConstantExpr(0);
   for (auto [size, stride] : llvm::zip(sizes, strides))
-    if (stride == builder.getAffineConstantExpr(0))
+    if (stride == zero && size != zero)  // where there is no element, there is none to keep
       size = builder.getAffineConstantExpr(1);
   return viewOfFirsts(builder, location, source, shapedTensor(sizes, type.getElementType(), numSymbols(type)));
 }

@@ -176,7 +176,7 @@ private:
     if (!tried_.insert({std::minmax(a, b), graph_.stampOf(a), graph_.stampOf(b)}).second)
       return std::nullopt;
     auto refuse = [&](std::string reason) -> std::optional<Id> {
-      refusals_.push_back({{graph_.opsOf(a).back(), graph_.opsOf(b).back()}, std::move(reason)});
+      refusals_.emplace_back(std::pair(graph_.opsOf(a).back(), graph_.opsOf(b).back()), std::move(reason));
       return std::nullopt;
     };
     if (graph_.opsOf(a).size() + graph_.opsOf(b).size() > max_operations)

@@ -9,6 +9,7 @@
 #include "compiler/fuse/graph.h"
 #include "compiler/fuse/passes.h"
 #include "lowering/analysis/dataflow.h"
+#include "lowering/analysis/index_space.h"
 #include "lowering/dialect/Zefuse.h"
 #include "lowering/dialect/shape.h"
 #include "mlir/Dialect/Linalg/IR/Linalg.h"
@@ -37,8 +38,9 @@ struct Reader {
   std::optional<AffineMap> exact;  // required strides (results, no dimensions); otherwise the library's rule
   bool channels_last = false;      // that rule for images: dense, channels innermost
   bool rows = false;               // that rule for attention: contiguous rows that do not overlap
-  bool strided = false;            // any strides: a kernel that is addressed as a call is, a convolution's weight
-  bool dense = false;              // besides `exact` strides, any without gaps
+  bool strided =
+      false;           // any strides but negative ones: a kernel that is addressed as a call is, a convolution's weight
+  bool dense = false;  // besides `exact` strides, any without gaps
 };
 
 class LayoutAssignment {
@@ -158,8 +160,11 @@ private:
     AffineExpr element = layout.getResult(0).replaceDims(reader.view.getResults());
     AffineMap map = AffineMap::get(reader.view.getNumDims(), num_symbols_, element);
     auto strided = asStrided(map, reader.sizes);
-    if (!strided || reader.strided)
-      return strided.has_value();
+    // A plan states no negative strides; of symbols, only what is never one.
+    if (!strided || !llvm::all_of(strided->strides, neverNegative))
+      return false;
+    if (reader.strided)
+      return true;
     if (reader.dense && isDense(AffineMap::get(0, num_symbols_, strided->strides, context_), reader.sizes))
       return true;
     size_t rank = reader.sizes.size();
@@ -175,20 +180,14 @@ private:
     if (reader.rows) {
       auto row = dyn_cast<AffineConstantExpr>(strided->strides[rank - 2]);
       auto length = dyn_cast<AffineConstantExpr>(reader.sizes[rank - 1]);
-      bool negative = llvm::any_of(strided->strides, [](AffineExpr stride) {
-        auto constant = dyn_cast<AffineConstantExpr>(stride);
-        return !constant || constant.getValue() < 0;
-      });
-      return !negative && isConstant(strided->strides[rank - 1], 1) && length && row.getValue() >= length.getValue();
+      bool constant = llvm::all_of(strided->strides, llvm::IsaPred<AffineConstantExpr>);
+      return constant && isConstant(strided->strides[rank - 1], 1) && length && row.getValue() >= length.getValue();
     }
-    // oneDNN: no negative strides, broadcasting only in batch dimensions, a unit stride in one of the last two. Other
+    // oneDNN: broadcasting only in batch dimensions, a unit stride in one of the last two. Other
     // strides reach its reference implementation, which is slower than a copy.
     bool unit = rank < 2;
     for (size_t i = 0; i < rank; ++i) {
       bool single = isConstant(reader.sizes[i], 1);
-      auto constant = dyn_cast<AffineConstantExpr>(strided->strides[i]);
-      if (constant && constant.getValue() < 0)
-        return false;
       if (i + 2 >= rank) {
         if (!single && isConstant(strided->strides[i], 0))
           return false;

@@ -187,7 +187,7 @@ private:
       IRMapping mapping;
       Block& from = kernel.getBody().front();
       for (auto [argument, input, layout] : llvm::zip(from.getArguments(), kernel.getInputs(), kernel.getLayouts()))
-        mapping.map(argument, body.getArgument(*known(inputs, layouts, input, layout)));
+        mapping.map(argument, body.getArgument(known(inputs, layouts, input, layout).value()));
       for (Operation& op : from.without_terminator())
         builder.clone(op, mapping);
       for (Value value : from.getTerminator()->getOperands())

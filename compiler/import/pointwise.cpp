@@ -328,8 +328,7 @@ void registerArithmetic(OpTable& table) {
             [](In in) { return select((in[0] <= in[1]) | isNan(in[1]), in[0], in[1]); });
   addBinary(table, "atan2", {"default"}, Compute::floating, [](In in) { return atan2(in[0], in[1]); });
   addBinary(table, "copysign", {"Tensor", "Scalar"}, Compute::floating, [](In in) { return copysign(in[0], in[1]); });
-  addFormula(table, "aten.pow.Scalar", {"self", "exponent"}, Compute::floating,
-             [](In in) { return pow(in[0], in[1]); });
+  table.add("aten.pow.Scalar", emitPowTensor);
   table.add("aten.pow.Tensor_Scalar", emitPowNumber);
   table.add("aten.pow.Tensor_Tensor", emitPowTensor);
   addFormula(table, "aten.lerp.Scalar", {"self", "end", "weight"}, Compute::promoted, [](In in) {

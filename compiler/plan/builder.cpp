@@ -149,12 +149,12 @@ private:
       plan_.inputs[plan_.buffers[buffer]->index]->written = true;
       if (values_.bufferOf(value) == buffer)
         continue;
-      auto copy = std::make_unique<plan::CopyT>();
-      copy->source = values_.addValue(value);
-      copy->destination = values_.addValue(argument);
+      plan::CopyT copy;
+      copy.source = values_.addValue(value);
+      copy.destination = values_.addValue(argument);
       values_.use(value, plan_.steps.size());
       auto step = std::make_unique<plan::StepT>();
-      step->kind.Set(std::move(*copy));
+      step->kind.Set(copy);
       plan_.steps.push_back(std::move(step));
     }
   }

@@ -91,7 +91,7 @@ uint32_t PlanValues::addValue(uint32_t buffer, RankedTensorType type, ArrayRef<A
                               ArrayRef<AffineExpr> strides, AffineExpr offset) {
   auto result = std::make_unique<plan::ValueT>();
   result->buffer = buffer;
-  result->dtype = *dtypeOf(type.getElementType());
+  result->dtype = dtypeOf(type.getElementType()).value();
   result->sizes = exprs_.addAll(sizes);
   result->strides = exprs_.addAll(strides);
   result->offset = exprs_.add(offset);

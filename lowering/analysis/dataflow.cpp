@@ -34,7 +34,7 @@ Value initOf(linalg::GenericOp reduction) {
 
 // The dims that a scalar of a linalg body depends on: through what it loads and iterates.
 static Dims dimsOfScalar(IndexSpace& space, Value scalar, AffineMap at) {
-  Dims dims(IndexSpace::max_dims);
+  Dims dims;
   SmallVector<Node> stack{{scalar, at}};
   while (!stack.empty()) {
     Node node = stack.pop_back_val();

@@ -301,7 +301,7 @@ private:
   // lie. A row computes its instances before it is known which piece it takes, and outside of its own piece such an
   // instance has no rows to read.
   Operation* reductionAlong(Domain& domain, Node pieces) {
-    Dims along(IndexSpace::max_dims);
+    Dims along;
     if (auto concat = pieces.value.getDefiningOp<tensor::ConcatOp>())
       along = domain.space.dimsOf(pieces.at.getResult(concat.getDim()));
     else
@@ -402,7 +402,7 @@ private:
   bool shareColumns(Domain& domain) {
     if (domain.instances.empty())
       return true;
-    Dims kept(IndexSpace::max_dims);
+    Dims kept;
     for (const Instance& instance : domain.instances)
       kept |= domain.space.dimsOf(instance.kept);
     SmallVector<unsigned> all = domain.rows;
@@ -428,21 +428,17 @@ private:
   }
 
   bool checkRows(Domain& domain) {
-    Dims rows(IndexSpace::max_dims);
+    Dims rows;
     for (unsigned dim : domain.rows)
       rows.set(dim);
     for (const Instance& instance : domain.instances) {
       Dims kept = domain.space.dimsOf(instance.kept);
-      Dims extra = kept;
-      extra.reset(rows);
-      if (extra.any()) {
+      if (kept.without(rows).any()) {
         refuse(instance.op, "the reduction's result feeds another iteration space: it is needed per "
                             "element of what another reduction runs over");
         return false;
       }
-      Dims missing = rows;
-      missing.reset(kept);
-      if (missing.any()) {
+      if (rows.without(kept).any()) {
         refuse(instance.op, "the reduction would be computed again for each index of a dimension that it "
                             "does not depend on");
         return false;

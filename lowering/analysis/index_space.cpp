@@ -40,7 +40,7 @@ unsigned IndexSpace::addDim(AffineExpr size) {
   return sizes_.size() - 1;
 }
 
-AffineExpr IndexSpace::opaque(Value value, AffineMap at, const Dims& dims) {
+AffineExpr IndexSpace::opaque(Value value, AffineMap at, Dims dims) {
   auto [it, fresh] = opaque_numbers_.try_emplace({value, at}, opaques_.size());
   if (fresh)
     opaques_.push_back({value, at, dims});
@@ -157,7 +157,7 @@ AffineExpr IndexSpace::strideAlong(AffineExpr expr, unsigned dim) const {
 }
 
 Dims IndexSpace::dimsOf(AffineExpr expr) const {
-  Dims dims(max_dims);
+  Dims dims;
   expr.walk([&](AffineExpr part) {
     if (auto dim = dyn_cast<AffineDimExpr>(part))
       dims.set(dim.getPosition());
@@ -168,7 +168,7 @@ Dims IndexSpace::dimsOf(AffineExpr expr) const {
 }
 
 Dims IndexSpace::dimsOf(AffineMap at) const {
-  Dims dims(max_dims);
+  Dims dims;
   for (AffineExpr expr : at.getResults())
     dims |= dimsOf(expr);
   return dims;

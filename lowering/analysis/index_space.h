@@ -7,15 +7,13 @@
 
 #include <optional>
 
+#include "lowering/analysis/dims.h"
 #include "mlir/IR/AffineMap.h"
 #include "mlir/IR/Value.h"
 #include "llvm/ADT/DenseMap.h"
-#include "llvm/ADT/SmallBitVector.h"
 #include "llvm/ADT/SmallVector.h"
 
 namespace zefuse {
-
-using Dims = llvm::SmallBitVector;
 
 // sum of coefficient * atom, plus a constant. Atoms: a dim, an opaque symbol, or a floordiv/mod of such. Coefficients
 // and the constant hold graph symbols only.
@@ -29,7 +27,7 @@ struct LinearForm {
 
 class IndexSpace {
 public:
-  static constexpr unsigned max_dims = 64;
+  static constexpr unsigned max_dims = Dims::most;
   static constexpr unsigned max_opaques = 4096;
 
   IndexSpace(mlir::MLIRContext* context, unsigned graph_symbols) : context_(context), graph_symbols_(graph_symbols) {}
@@ -49,7 +47,7 @@ public:
 
   // The symbol that stands for the integer `value` (of a linalg body) in the iteration `at`. `dims`: those it really
   // depends on (a gather's index often needs fewer than the iteration has).
-  mlir::AffineExpr opaque(mlir::Value value, mlir::AffineMap at, const Dims& dims);
+  mlir::AffineExpr opaque(mlir::Value value, mlir::AffineMap at, Dims dims);
   struct Opaque {
     mlir::Value value;
     mlir::AffineMap at;

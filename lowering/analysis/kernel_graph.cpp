@@ -136,7 +136,7 @@ std::optional<std::string> useBatchSizes(Domain& domain, const KernelGraph& grap
       Operation* op = node.value.getDefiningOp();
       if (graph.is_input(node.value)) {
         AffineExpr offset = graph.offset(space, node);
-        flat &= offset == position || space.dimsOf(offset).none();
+        flat &= offset == position || !space.dimsOf(offset).any();
       } else if (op) {
         flat &= !isa<linalg::IndexOp, tensor::ConcatOp>(op);
       }

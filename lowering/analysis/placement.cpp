@@ -118,6 +118,9 @@ private:
             place = delinearized(positionIn(value_shape, ours_at.getResults()));
           if (!place)
             continue;
+          // What a concatenation reads of a piece lies inside of the piece's part of the indices only.
+          if (!isInside(*place))
+            place = delinearized(positionIn(shape_, place->getResults()));
           if (isPlace(*place))
             return place;
           clash = true;
@@ -163,7 +166,7 @@ private:
       return true;
     if (!domain_.instances.empty())
       return covers(at, domain_.rows);
-    SmallVector<unsigned> dims(space_.dimsOf(at).set_bits());
+    SmallVector<unsigned> dims = space_.dimsOf(at).numbers();
     return covers(at, dims) && reducesTheRest({output_, at});
   }
 
@@ -213,7 +216,21 @@ private:
     llvm::append_range(dims, domain_.axis_sets[0].dims);
     return covers(at, dims);
   }
+  // Whether each index stays below its size for all of the domain: a position is no proof of it.
+  bool isInside(AffineMap at) const {
+    return llvm::all_of(llvm::zip(at.getResults(), shape_), [&](auto pair) {
+      auto [index, size] = pair;
+      if (auto dim = dyn_cast<AffineDimExpr>(index); dim && space_.simplify(space_.size(dim.getPosition())) == size)
+        return true;
+      if (auto binary = dyn_cast<AffineBinaryOpExpr>(index);
+          binary && binary.getKind() == AffineExprKind::Mod && binary.getRHS() == size)
+        return true;
+      return constantOf(space_.simplify(index.floorDiv(size))) == 0;
+    });
+  }
   bool covers(AffineMap at, ArrayRef<unsigned> dims) {
+    if (!isInside(at))
+      return false;
     LinearForm form = space_.linear(space_.simplify(positionIn(shape_, at.getResults())));
     if (constantOf(form.constant) != 0 || form.terms.size() != dims.size())
       return false;

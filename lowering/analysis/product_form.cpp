@@ -94,7 +94,7 @@ Refusal whyNotBound(const Domain& domain) {
   const ProductForm& product = *domain.product;
   const IndexSpace& space = domain.space;
   auto bound = [&](ArrayRef<AffineExpr> indices, ArrayRef<AffineExpr> sizes, ArrayRef<unsigned> dims) {
-    Dims used(IndexSpace::max_dims);
+    Dims used;
     for (auto [index, size] : llvm::zip_equal(indices, sizes)) {
       auto mine = rowMajorDims(space, index, size);
       if (!mine)

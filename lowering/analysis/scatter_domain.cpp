@@ -8,7 +8,7 @@ namespace {
 
 // The dims that a tensor's element at `node` depends on, through what is loaded and iterated.
 Dims dimsNeeded(IndexSpace& space, const KernelGraph& graph, Node root) {
-  Dims dims(IndexSpace::max_dims);
+  Dims dims;
   llvm::DenseSet<std::pair<Value, AffineMap>> seen;
   walkNodes(space, root, seen, graph, [&](Node node) {
     if (graph.is_input(node.value))

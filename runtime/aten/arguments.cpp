@@ -1,5 +1,7 @@
 #include "runtime/aten/arguments.h"
 
+#include <algorithm>
+
 #include <ATen/ScalarOps.h>
 #include <ATen/core/List.h>
 #include <ATen/ops/as_strided.h>
@@ -71,8 +73,10 @@ at::Tensor tensorOf(const TensorRef& ref, BorrowedStorages& borrowed) {
                       c10::toString(owner.scalar_type()));
   if (owner.sizes() == sizes && owner.strides() == strides && owner.data_ptr() == ref.data)
     return owner;
+  // Without elements it has no address either, wherever its storage is.
   auto* base = static_cast<const char*>(owner.storage().data());
-  int64_t bytes = static_cast<const char*>(ref.data) - base;
+  const bool empty = std::find(ref.sizes.begin(), ref.sizes.end(), 0) != ref.sizes.end();
+  int64_t bytes = empty ? 0 : static_cast<const char*>(ref.data) - base;
   return at::as_strided(owner, sizes, strides, bytes / int64_t(c10::elementSize(type)));
 }
 

@@ -303,8 +303,14 @@ Status Frame::packWeights(std::span<const CallInput> inputs) {
     // One that the plan writes is packed when its step comes.
     if (bound.packed_input < 0 || plan.inputs[size_t(bound.packed_input)]->written || library_states_[i].packed)
       continue;
-    const auto* matmul = plan.steps[i]->kind.AsMatmul();
-    const uint32_t view = matmul ? matmul->b : plan.steps[i]->kind.AsConvolution()->weight;
+    const plan::StepKindUnion& kind = plan.steps[i]->kind;
+    uint32_t view;
+    if (const auto* matmul = kind.AsMatmul())
+      view = matmul->b;
+    else if (const auto* convolution = kind.AsConvolution())
+      view = convolution->weight;
+    else
+      continue;  // no other call packs anything
     weights.push_back({i, view, bound.primitive->packedBytes()});
     total += weights.back().bytes;
   }

@@ -29,7 +29,7 @@ KNOWN: list[Known] = [
     Known(
         "outputs that view one another in eager lie apart: of a constant, a repeated tensor, another dtype, flattened symbolic sizes",
         r"sharing",
-        r"(zeros|ones|full|empty|arange|eye|linspace)(_like)?\(|\.view\(torch\.|flatten|reshape|ravel|view\(|(tile|repeat)\(",
+        r"(zeros|ones|full|empty|arange|eye|linspace)(_like)?\(|\.view\(torch\.|flatten|reshape|ravel|view\(|(tile|repeat|repeat_interleave)\(",
         r"memory of its own, in eager in output",
     ),
     Known(
@@ -54,6 +54,24 @@ KNOWN: list[Known] = [
         r".*value",
         r"(layer|group|batch|instance|rms)_norm|normalize\(",
         r"at .* -?0\.0, eager -?0\.0",
+    ),
+    Known(
+        "a variance whose squares exceed single precision: eager sums those of every type in double precision",
+        r".*value",
+        r"\.(var|std)\(|(var|std)_mean\(|_norm\(",
+        r"at .* inf, eager [0-9.]+e\+(19|[23][0-9])\b",
+    ),
+    Known(
+        "the mean beside a variance, of infinities: eager's running mean is NaN",
+        r".*(nan|value)",
+        r"(var|std)_mean\(",
+        r"at .* -?inf, eager",
+    ),
+    Known(
+        "attention over scores that are NaN: eager's kernel loses it and gives 0",
+        r".*nan",
+        r"scaled_dot_product_attention\(",
+        r"at .* nan, eager -?0\.0",
     ),
     Known(
         "median and kthvalue of an expanded dimension: eager returns memory that nobody wrote",

@@ -285,6 +285,7 @@ CONVOLUTION = [
     Case("conv2d_1x1", F.conv2d, [(2, 6, 5, 4), (8, 6, 1, 1), (8,)]),
     Case("conv2d_unbatched", F.conv2d, [(3, 8, 7), (5, 3, 3, 3)]),
     Case("conv2d_channels_last", lambda x, w: F.conv2d(x.to(memory_format=torch.channels_last), w), [(2, 3, 8, 7), (5, 3, 3, 3)]),
+    Case("conv2d_flipped", lambda x, w: F.conv2d(x.flip(2), w.flip(2, 3)), [(2, 3, 8, 7), (5, 3, 3, 3)]),
     Case("conv2d_slice", lambda x, w: F.conv2d(x[:, 1:4, ::2], w), [(2, 5, 12, 7), (5, 3, 3, 3)]),
     Case("conv2d_computed_weight", lambda x, w: F.conv2d(x, w.exp() * 0.1), [(2, 3, 8, 7), (5, 3, 3, 3)], (torch.float32,)),
     # The image lies channels last, so that the weight, the same values in their order, is no strided view of it.
@@ -306,6 +307,7 @@ ATTENTION = [
     Case("sdpa_scale", lambda q, k, v: F.scaled_dot_product_attention(q, k, v, scale=0.3), [_Q, _Q, _Q], bf16_atol=1e-2),
     Case("sdpa_cross", F.scaled_dot_product_attention, [_Q, (2, 3, 5, 8), (2, 3, 5, 8)], bf16_atol=1e-2),
     Case("sdpa_gqa", lambda q, k, v: F.scaled_dot_product_attention(q, k, v, enable_gqa=True), [(2, 4, 5, 8), (2, 2, 5, 8), (2, 2, 5, 8)], (torch.float32,), bf16_atol=1e-2),
+    Case("sdpa_flipped", lambda q: F.scaled_dot_product_attention(q.rot90(), q.flip(0, 1).transpose(0, 1), q.rot90()), [_Q], bf16_atol=1e-2),
     Case("sdpa_permuted", lambda x: F.scaled_dot_product_attention(*(t.view(2, 5, 3, 8).transpose(1, 2) for t in x.chunk(3, -1))).transpose(1, 2).reshape(2, 5, 24), [(2, 5, 72)], bf16_atol=1e-2),
 ]  # fmt: skip
 

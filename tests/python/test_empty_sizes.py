@@ -28,6 +28,26 @@ def function(x):
     return torch.hstack([x, x]), torch.fmax(x[1:], x[1:]), torch.clamp(x.expand(3, -1, -1, -1), 2, 1)
 check(function, (4, 7, 8), (7, 0, 8), dtype=torch.uint8)
 """,
+    # What has no elements has no address, wherever its storage is.
+    "a view of nothing for ATen": """
+def function(x):
+    return torch.linalg.inv(x[:0].mT)
+x = torch.randn(3, 4, 4)
+compiled = torch.compile(function, backend="zefuse")
+for given in (x[:0], x.as_strided((0, 4, 4), (16, 4, 1), 16)):
+    torch.testing.assert_close(compiled(given), function(given))
+""",
+    # An expanded dimension holds one element for all, or none: what is written there was read from nowhere.
+    "written repeats of nothing": """
+def function(x):
+    return x[::2].mul_(2)
+compiled = torch.compile(function, backend="zefuse")
+for rows in (0, 1):
+    x = torch.randn(1, 8, 3).expand(rows, 8, 3)
+    expected = x.clone()
+    torch.testing.assert_close(compiled(x), function(expected))
+    torch.testing.assert_close(x, expected)
+""",
 }
 
 

@@ -289,6 +289,19 @@ def test_concatenation_of_reduced_rows(rows: int, dynamic: bool) -> None:
     torch.testing.assert_close(actual, rotate(*inputs))
 
 
+@pytest.mark.parametrize("shape", [(1, 10), (1, 16), (3, 1, 10), (1, 1, 10)], ids=str)
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_concatenations_of_the_same_along_several_dims(shape: tuple[int, ...], dynamic: bool) -> None:
+    """What both read of a piece says where one lies in the other only inside of that piece."""
+
+    def both(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return torch.cat([x, x], -2), torch.cat([x, x], -1), torch.cat([x + 1, x], 0)
+
+    x = torch.randn(shape)
+    for actual, expected in zip(torch.compile(both, backend="zefuse", dynamic=dynamic)(x), both(x), strict=True):
+        torch.testing.assert_close(actual, expected)
+
+
 @pytest.mark.parametrize(
     ("function", "kernels"),
     [

@@ -128,8 +128,8 @@ CompileResult compileModule(std::span<const uint32_t> words, const CompileOption
       f.addFnAttr(llvm::Attribute::AlwaysInline);
 
   Container c;
-  new llvm::GlobalVariable(module, llvm::PointerType::get(context, 0), false, llvm::GlobalValue::ExternalLinkage,
-                           llvm::ConstantPointerNull::get(llvm::PointerType::get(context, 0)), kRuntimeSymbol);
+  auto* pointer = llvm::PointerType::get(context, 0);
+  module.getOrInsertGlobal(kRuntimeSymbol, pointer)->setInitializer(llvm::ConstantPointerNull::get(pointer));
   for (size_t i = 0; i < reader.exported_globals.size(); ++i) {
     auto& g = reader.exported_globals[i];
     g.variable->setName(globalSymbol(i));

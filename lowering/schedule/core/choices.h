@@ -126,10 +126,10 @@ struct ScheduleRecord {
   int64_t spilled = 0;
   std::string spilled_on;  // the target
 
-  void add(Choice choice) {
+  void add(const Choice& choice) {
     if (parts.empty())
       parts.emplace_back();
-    parts.back().push_back(std::move(choice));
+    parts.back().push_back(choice);
   }
   template <typename T> const T* find() const {  // of any part
     for (const Choices& part : parts)

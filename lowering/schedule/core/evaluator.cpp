@@ -423,7 +423,7 @@ Evaluator::Placed Evaluator::emitConcat(tensor::ConcatOp op, AffineMap at) {
     Value low = arith::MaxSIOp::create(builder_, loc, shifted, zero);
     Value clamped = arith::MinSIOp::create(builder_, loc, low, last);
     AffineMap exact = inPiece(piece);
-    Dims dims(IndexSpace::max_dims);
+    Dims dims;
     dims.set(lanes_.dim);
     AffineExpr opaque = space_.opaque(piece.value, exact, dims);
     bound_opaques_[opaque] = clamped;

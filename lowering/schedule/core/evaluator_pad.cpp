@@ -82,7 +82,7 @@ Evaluator::Placed Evaluator::emitPad(PadOp op, AffineMap at) {
       Value mine = below(index, limit);
       inside = inside ? arith::AndIOp::create(builder_, loc, inside, mine).getResult() : mine;
       Value safe = arith::SelectOp::create(builder_, loc, mine, index, constantIndex(builder_, loc, 0, lanes));
-      Dims dims(IndexSpace::max_dims);
+      Dims dims;
       dims.set(lanes_.dim);
       AffineExpr opaque =
           space_.opaque(op.getResult(), space_.indices({exact.getResult(dim), space_.constant(dim)}), dims);

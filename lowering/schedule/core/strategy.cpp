@@ -263,7 +263,7 @@ private:
     ScatterForm& form = *domain_.scatter;
     if (target_.hasWorkGroups() || form.fill.empty())
       return;
-    Dims free(IndexSpace::max_dims);
+    Dims free;
     for (unsigned dim : domain_.rows)
       free.set(dim);
     double size = estimate(space_.size(form.fill.front()));
@@ -343,7 +343,7 @@ private:
         elements *= estimate(space_.size(dim));
       fits &= elements >= long_reduction && slot(combinerOf(instance.op).op->getResult(0));
     }
-    Dims rows(IndexSpace::max_dims);
+    Dims rows;
     for (unsigned dim : domain_.rows)
       rows.set(dim);
     std::vector<std::vector<Node>> values(domain_.levels + 1);
@@ -352,7 +352,7 @@ private:
       for (Node root : rootsOf(level, strategy))
         walkNodes(space_, root, seen, graph_, [&](Node node) {
           Dims dims = space_.dimsOf(node.at);
-          if (!dims.test(strategy.row_lanes) || dims.test(rows) || costOf(node.value) < 4)
+          if (!dims.test(strategy.row_lanes) || dims.without(rows).any() || costOf(node.value) < 4)
             return !domain_.find(node);
           fits &= slot(node.value);
           values[level].push_back(node);
@@ -406,7 +406,7 @@ private:
     for (unsigned dim : domain_.rows)
       dims.reset(dim);
     for (auto [number, set] : llvm::enumerate(domain_.axis_sets)) {
-      Dims axes(IndexSpace::max_dims);
+      Dims axes;
       for (unsigned dim : set.dims)
         axes.set(dim);
       if (axes.any() && dims == axes)
@@ -440,7 +440,7 @@ private:
     kept.elements = space_.simplify(stride + target_.vector_width);
     AffineExpr bytes = kept.elements * bytesInMemory(kept.type);
     strategy.kept_bytes = space_.simplify(strategy.kept_bytes + (bytes + 63).floorDiv(64) * 64);
-    strategy.kept.push_back(std::move(kept));
+    strategy.kept.push_back(kept);
   }
 
   // Per row (pointwise: per element): 4 bytes count like one vector-lane operation.

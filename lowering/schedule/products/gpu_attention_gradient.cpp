@@ -404,7 +404,7 @@ FailureOr<ScheduledKernel> scheduleAttentionGradient(Operation* op, const Attent
   CallKernel kernel(op, "attention_gradient", operands, unsigned(call.results.size()), call.layouts);
   if (!kernel.ok())
     return refuse(kernel.refusal());
-  GradientSchedule(call, kernel, *chooseTile(call, target)).run();
+  GradientSchedule(call, kernel, chooseTile(call, target).value()).run();
   return kernel.finish();
 }
 

@@ -24,6 +24,8 @@ def one(function: Any, *inputs: Any, dynamic: bool = False) -> str:
     [
         (lambda x: torch.histc(x, 4), [torch.ones(4)], "no lowering for aten::histc"),
         (lambda x: torch.cholesky_inverse(x), [torch.eye(4)], "no lowering for aten::cholesky_inverse"),
+        (lambda x: 100**x, [torch.arange(4)], "aten::pow: an integer to a power given as a tensor is not lowered"),
+        (lambda x: x**x, [torch.arange(4)], "aten::pow: an integer to a power given as a tensor is not lowered"),
         (lambda x: torch.nn.functional.conv1d(x, x), [torch.ones(1, 1, 4, dtype=torch.float64)], "aten::convolution: convolution of f64 is not lowered"),
     ],
 )  # fmt: skip
