@@ -354,9 +354,16 @@ private:
   const Write* writtenWith(unsigned storage, unsigned output) {
     if (!llvm::is_contained(graph_.aliases, output))
       return nullptr;
+    auto lieAlike = [](const fx::TensorMeta& made, const fx::TensorMeta& input) {
+      return made.sizes == input.sizes &&
+             llvm::all_of(llvm::zip(made.sizes, made.strides, input.strides), [](const auto& each) {
+               auto [size, stride, input_stride] = each;
+               return stride == input_stride || isConstant(size, 1);  // one element has no stride
+             });
+    };
     auto write = llvm::find_if(writes_, [&](const Write& each) {
-      const fx::TensorMeta &made = graph_.nodes[each.source].meta.tensor, &input = graph_.nodes[each.input].meta.tensor;
-      return storageOf(graph_, each.source) == storage && made.sizes == input.sizes && made.strides == input.strides;
+      return storageOf(graph_, each.source) == storage &&
+             lieAlike(graph_.nodes[each.source].meta.tensor, graph_.nodes[each.input].meta.tensor);
     });
     return write == writes_.end() ? nullptr : &*write;
   }

@@ -204,6 +204,20 @@ def test_a_returned_view_of_what_was_written_is_a_view_of_the_input(
         assert graphs[0].counters()["launches"] == 1 and graphs[0].counters()["copies"] == 0
 
 
+@pytest.mark.parametrize("rows", [1, 2])
+@pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
+def test_a_returned_view_over_a_dimension_of_one_element(rows: int, dynamic: bool) -> None:
+    """Which has any stride: the input's differs from that of what it is overwritten with."""
+
+    def onto_itself(x: torch.Tensor) -> torch.Tensor:
+        return x.flatten(1, 2).copy_(x.flatten(1, 2))
+
+    torch._dynamo.reset()
+    x = torch.arange(5.0 * rows).view(rows, 1, 5)[..., 1:-2]
+    made = torch.compile(onto_itself, backend="zefuse", dynamic=dynamic)(x)
+    assert torch.equal(made, x[:, 0]) and made.data_ptr() == x.data_ptr()
+
+
 def test_a_returned_view_of_memory_that_two_inputs_share() -> None:
     """AOTAutograd makes one input of the two, and of the output an as_strided of what that is overwritten with.
 
