@@ -275,7 +275,8 @@ void takePadding(ConvolutionOp call) {
                           kernel = shapeOf(call.getWeight().getType());
   SmallVector<int64_t> padding(call.getPadding());
   for (size_t dim = 0; dim < inner.size(); ++dim) {
-    auto after = dyn_cast<AffineConstantExpr>(simplifyAffineExpr(outer[dim] - inner[dim] - low[dim], 0, 0));
+    auto after = dyn_cast<AffineConstantExpr>(
+        simplifyAffineExpr(outer[dim] - inner[dim] - low[dim], 0, numSymbols(cast<RankedTensorType>(pad.getType()))));
     if (!after)
       return;
     if (after.getValue() < 0)  // cut off, and not to be seen by the convolution

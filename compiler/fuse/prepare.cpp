@@ -1,4 +1,5 @@
 #include "compiler/fuse/graph.h"
+#include "compiler/fuse/output_place.h"
 #include "compiler/fuse/passes.h"
 #include "lowering/dialect/Zefuse.h"
 #include "lowering/dialect/shape.h"
@@ -35,11 +36,11 @@ void copiesToViews(func::FuncOp graph) {
   }
 }
 
-/// Outputs that share memory in eager, not an argument's, and that are views of one value here.
+/// Outputs that share memory in eager, not an argument's, and that are views of one value here, placed alike.
 struct Sharing {
   Attribute storage;
   Value source;
-  SmallVector<std::pair<OpOperand*, AffineMap>> outputs;  // with eager's strides
+  SmallVector<OutputPlace> outputs;
 };
 
 SmallVector<Sharing> sharingOutputs(func::FuncOp graph) {
@@ -49,26 +50,25 @@ SmallVector<Sharing> sharingOutputs(func::FuncOp graph) {
     auto entry = dyn_cast<DictionaryAttr>(attr);
     if (!entry || !entry.get("result") || entry.get("argument"))
       continue;
-    OpOperand* use = &output->getOpOperand(entry.getAs<IntegerAttr>("result").getInt());
-    Value source = throughViews(use->get());
+    auto offset = entry.getAs<AffineMapAttr>("offset");
+    const OutputPlace place{&output->getOpOperand(entry.getAs<IntegerAttr>("result").getInt()),
+                            entry.getAs<AffineMapAttr>("strides").getValue(),
+                            offset ? offset.getValue().getResult(0) : AffineExpr()};
+    Value source = throughViews(place.use->get());
     Attribute storage = entry.get("storage") ? entry.get("storage") : entry.get("result");
-    auto it = llvm::find_if(
-        found, [&](const Sharing& sharing) { return sharing.storage == storage && sharing.source == source; });
+    auto it = llvm::find_if(found, [&](const Sharing& sharing) {
+      return sharing.storage == storage && sharing.source == source &&
+             llvm::all_of(sharing.outputs, [&](const OutputPlace& other) {
+               return overlapAsInEager(other, place, commonBase(other.use->get(), place.use->get()));
+             });
+    });
     if (it == found.end()) {
       found.push_back({storage, source, {}});
       it = std::prev(found.end());
     }
-    it->outputs.emplace_back(use, entry.getAs<AffineMapAttr>("strides").getValue());
+    it->outputs.push_back(place);
   }
   return found;
-}
-
-/// `value`, what it is a view of, and so on.
-SmallVector<Value> viewsBehind(Value value) {
-  SmallVector<Value> chain = {value};
-  while (auto view = chain.back().getDefiningOp<ViewOp>())
-    chain.push_back(view.getSource());
-  return chain;
 }
 
 Value copyWith(AffineMap strides, Value value, OpBuilder& builder) {
@@ -79,22 +79,20 @@ Value copyWith(AffineMap strides, Value value, OpBuilder& builder) {
 
 /// What all of these outputs are views of is what eager has in memory: they become views of one copy of it.
 void giveMemory(const Sharing& sharing) {
-  OpBuilder builder(sharing.outputs.front().first->getOwner());
-  SmallVector<Value> chain = viewsBehind(sharing.outputs.front().first->get());
-  for (auto [use, _] : sharing.outputs) {
-    SmallVector<Value> other = viewsBehind(use->get());
-    llvm::erase_if(chain, [&](Value value) { return !llvm::is_contained(other, value); });
-  }
-  Value base = chain.front();
-  if (isa<BlockArgument>(base)) {  // eager had a copy whose place here is not known
-    for (auto [use, strides] : sharing.outputs)
-      use->set(copyWith(strides, use->get(), builder));
+  OpBuilder builder(sharing.outputs.front().use->getOwner());
+  Value base = sharing.outputs.front().use->get();
+  for (const OutputPlace& output : sharing.outputs)
+    base = commonBase(base, output.use->get());
+  const auto* whole = llvm::find_if(sharing.outputs, [&](const OutputPlace& each) { return each.use->get() == base; });
+  if (isa<BlockArgument>(base) && whole == sharing.outputs.end()) {  // eager had a copy whose place is not known
+    for (const OutputPlace& output : sharing.outputs)
+      output.use->set(copyWith(output.strides, output.use->get(), builder));
     return;
   }
-  auto whole = llvm::find_if(sharing.outputs, [&](auto& output) { return output.first->get() == base; });
   Value copy =
-      whole != sharing.outputs.end() ? copyWith(whole->second, base, builder) : copyOf(builder, base.getLoc(), base);
-  for (auto [use, _] : sharing.outputs) {
+      whole != sharing.outputs.end() ? copyWith(whole->strides, base, builder) : copyOf(builder, base.getLoc(), base);
+  for (const OutputPlace& output : sharing.outputs) {
+    OpOperand* use = output.use;
     Value view = copy;
     SmallVector<Value> steps = viewsBehind(use->get());
     for (Value step : llvm::reverse(ArrayRef(steps.begin(), llvm::find(steps, base)))) {
@@ -105,14 +103,27 @@ void giveMemory(const Sharing& sharing) {
   }
 }
 
+/// Whether the outputs, as views of the value, overlap where eager's do: it need not be repeated for them.
+bool liesIn(Value value, const Sharing& sharing) {
+  for (auto [number, output] : llvm::enumerate(sharing.outputs))
+    for (const OutputPlace& other : ArrayRef(sharing.outputs).drop_front(number + 1))
+      if (!overlapAsInEager(output, other, value))
+        return false;
+  return true;
+}
+
 /// Outputs that eager returned in memory of their own get a copy where they would share an argument's or another
 /// output's, whatever op that is free here made it (a clone, cat of one tensor, padding by nothing, flip). Views are
 /// not yet composed: which value they share is seen.
 void ownMemory(func::FuncOp graph) {
   DenseSet<Value> owned;
-  for (const Sharing& sharing : sharingOutputs(graph))
-    if (isa<BlockArgument>(sharing.source) || !owned.insert(sharing.source).second)
+  for (const Sharing& sharing : sharingOutputs(graph)) {
+    // What is free is made again for each of its readers.
+    const bool made_again = sharing.outputs.size() > 1 && isFree(sharing.source.getDefiningOp());
+    if (isa<BlockArgument>(sharing.source) || !owned.insert(sharing.source).second || made_again ||
+        !liesIn(sharing.source, sharing))
       giveMemory(sharing);
+  }
 }
 
 /// Equal computations are distinct tensors to the caller when each is an output: the mark keeps CSE from merging them.

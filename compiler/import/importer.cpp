@@ -399,6 +399,7 @@ private:
           entry.append("offset", mapOf({offsetIn(graph_.nodes[write->source], node)}));
         } else {
           entry.append("storage", b_.getI64IntegerAttr(storage));
+          entry.append("offset", mapOf({node.meta.tensor.offset}));
           if (llvm::is_contained(graph_.any_strides, number))
             entry.append("any_strides", b_.getUnitAttr());
         }

@@ -126,3 +126,35 @@ def test_gradients() -> None:
             (torch.compile(function, backend="zefuse") if compiled else function)(base[5:8]).pow(2).sum().backward()
             grads.append(base.grad)
         torch.testing.assert_close(*grads)
+
+
+def overwritten_whole(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    y = x + 1
+    return y[1:].fill_(0.5), y.copy_(x)
+
+
+REPEATED = {
+    "repeat": lambda x: (x + 1).repeat(2).split(3),
+    "cat": lambda x: torch.cat([x + 1, x + 1]).split(3),
+    "contiguous expand": lambda x: (x + 1).expand(4, 3).contiguous().unbind()[::2],
+    "repeat_interleave": lambda x: ((y := (x + 1).repeat_interleave(2))[::2], y[1::2]),
+    "some of each": lambda x: ((y := (x + 1).repeat(3))[:4], y[4:7], y[3:]),
+    "of an input": lambda x: (y := x.repeat(2)).split(3),
+    "overwritten whole": overwritten_whole,
+    "a constant": lambda x: ((y := torch.zeros(6)), y[2:4], y[3:]),
+}
+
+
+@pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
+@pytest.mark.parametrize("name", REPEATED)
+def test_outputs_overlap_where_eagers_do(name: str, dynamic: bool) -> None:
+    """Elements that are computed once for several places of one tensor: what is written to one is not seen in another."""
+    torch._dynamo.reset()
+    compiled = torch.compile(REPEATED[name], backend="zefuse", dynamic=dynamic)
+    count = len(REPEATED[name](torch.arange(3.0)))
+    for written in range(count):
+        mine, theirs = compiled(torch.arange(3.0)), REPEATED[name](torch.arange(3.0))
+        mine[written].mul_(100)
+        theirs[written].mul_(100)
+        for one, other in zip(mine, theirs, strict=True):
+            assert torch.equal(one, other) and one.stride() == other.stride()

@@ -152,7 +152,7 @@ TEST_F(AtenBridgeTest, MissingArgumentsTakeTheirDefaults) {
 }
 
 TEST_F(AtenBridgeTest, ANumberInPlaceOfATensorPromotesAsANumber) {
-  for (at::Tensor x : {at::randn({5}).to(at::kBFloat16), at::scalar_tensor(3, at::kBFloat16)}) {
+  for (const at::Tensor& x : {at::randn({5}).to(at::kBFloat16), at::scalar_tensor(3, at::kBFloat16)}) {
     at::Tensor scaled = callOne("aten::mul", "Tensor", {arena(x), real(2.5)});
     EXPECT_EQ(scaled.scalar_type(), at::kBFloat16);
     EXPECT_TRUE(at::equal(scaled, x * 2.5));

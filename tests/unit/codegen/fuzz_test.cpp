@@ -65,7 +65,8 @@ TEST_P(Fuzz, DamagedModulesNeverCrash) {
     std::mt19937_64 random(first + i);
     auto damaged = mutate(words, random);
     if (seed_text) {
-      fprintf(stderr, "%s seed %llu\n", GetParam(), static_cast<unsigned long long>(first + i));
+      fprintf(stderr, "%s seed %llu\n", GetParam(),
+              static_cast<unsigned long long>(first) + static_cast<unsigned long long>(i));
       if (FILE* f = fopen("/tmp/zefuse-fuzz.spv", "wb")) {
         fwrite(damaged.data(), 4, damaged.size(), f);
         fclose(f);

@@ -1,0 +1,156 @@
+#include "compiler/fuse/output_place.h"
+
+#include "lowering/analysis/index_space.h"
+#include "lowering/dialect/Zefuse.h"
+#include "lowering/dialect/shape.h"
+
+using namespace mlir;
+
+namespace zefuse {
+namespace {
+
+/// An output as a view of `base`: the base's indices over the output's dimensions.
+SmallVector<AffineExpr> indicesIn(Value base, Value output) {
+  const int64_t rank = cast<RankedTensorType>(output.getType()).getRank();
+  SmallVector<AffineExpr> indices;
+  for (int64_t dim = 0; dim < rank; ++dim)
+    indices.push_back(getAffineDimExpr(unsigned(dim), output.getContext()));
+  // The output's own view comes last: its indices go through those of what it is a view of.
+  SmallVector<Value> chain = viewsBehind(output);
+  for (Value value : ArrayRef(chain.begin(), llvm::find(chain, base))) {
+    SmallVector<AffineExpr> next;
+    for (AffineExpr expr : value.getDefiningOp<ViewOp>().getMap().getResults())
+      next.push_back(expr.replaceDims(indices));
+    indices = std::move(next);
+  }
+  return indices;
+}
+
+/// What `expr`, over the dimensions of `output`, is at their beginnings and how it steps along each.
+std::optional<Strided> stepsOf(AffineExpr expr, Value output) {
+  auto type = cast<RankedTensorType>(output.getType());
+  unsigned symbols = numSymbols(type);
+  expr.walk([&](AffineExpr part) {
+    if (auto symbol = dyn_cast<AffineSymbolExpr>(part))
+      symbols = std::max(symbols, symbol.getPosition() + 1);
+  });
+  return asStrided(AffineMap::get(unsigned(type.getRank()), symbols, expr), shapeOf(type));
+}
+
+/// Whether the two lie, as views of the base with these strides, as they do in eager.
+bool lieAs(ArrayRef<AffineExpr> base_strides, const OutputPlace& a, const OutputPlace& b, Value base) {
+  AffineExpr first;  // where the base begins in eager's storage
+  for (const OutputPlace* output : {&a, &b}) {
+    Value value = output->use->get();
+    AffineExpr position = getAffineConstantExpr(0, value.getContext());
+    for (auto [index, stride] : llvm::zip_equal(indicesIn(base, value), base_strides))
+      position = position + index * stride;
+    const auto steps = stepsOf(position, value);
+    if (!steps)
+      return false;
+    for (auto [size, mine, eagers] : llvm::zip_equal(shapeOf(cast<RankedTensorType>(value.getType())), steps->strides,
+                                                     output->strides.getResults()))
+      if (constantOf(size) != 1 && !sameValue(mine, eagers))
+        return false;
+    AffineExpr begins = output->offset - steps->offset;
+    if (first && !sameValue(first, begins))
+      return false;
+    first = begins;
+  }
+  return true;
+}
+
+/// The strides that a value has in eager's storage, as far as its views tell.
+class Strides {
+public:
+  explicit Strides(size_t rank) : known_(rank) {}
+
+  /// False: another view tells something else.
+  bool learn(ArrayRef<Strided> indices, const OutputPlace& output) {
+    const SmallVector<AffineExpr> sizes = shapeOf(cast<RankedTensorType>(output.use->get().getType()));
+    for (size_t dim = 0; dim < sizes.size(); ++dim) {
+      if (constantOf(sizes[dim]) == 1)
+        continue;
+      std::optional<size_t> along;
+      for (size_t k = 0; k < indices.size(); ++k)
+        if (constantOf(indices[k].strides[dim]) != 0) {
+          if (along)
+            return false;  // a diagonal
+          along = k;
+        }
+      AffineExpr stride = output.strides.getResult(dim);
+      if (!along) {  // repeated here: there, too
+        if (constantOf(stride) != 0)
+          return false;
+        continue;
+      }
+      const auto step = constantOf(indices[*along].strides[dim]), steps = constantOf(stride);
+      if (!step || (*step != 1 && (!steps || *steps % *step != 0)))
+        return false;
+      AffineExpr found = *step == 1 ? stride : getAffineConstantExpr(*steps / *step, stride.getContext());
+      if (known_[*along] && !sameValue(known_[*along], found))
+        return false;
+      known_[*along] = found;
+    }
+    return true;
+  }
+
+  /// Whether what lies between the first elements of two views here is what lies between them there.
+  bool agree(ArrayRef<Strided> a, ArrayRef<Strided> b, AffineExpr a_offset, AffineExpr b_offset) const {
+    AffineExpr here = a_offset;  // where b's first element lies if all lies as the strides say
+    bool apart = false;          // along a dimension whose stride is not known, so that no element is in both
+    for (size_t k = 0; k < a.size(); ++k) {
+      if (sameValue(a[k].offset, b[k].offset))
+        continue;
+      if (known_[k])
+        here = here + (b[k].offset - a[k].offset) * known_[k];
+      else
+        apart = true;
+    }
+    return sameValue(here, b_offset) != apart;
+  }
+
+private:
+  SmallVector<AffineExpr> known_;  // null: not known
+};
+
+}  // namespace
+
+SmallVector<Value> viewsBehind(Value value) {
+  SmallVector<Value> chain = {value};
+  while (auto view = chain.back().getDefiningOp<ViewOp>())
+    chain.push_back(view.getSource());
+  return chain;
+}
+
+Value commonBase(Value a, Value b) {
+  const SmallVector<Value> others = viewsBehind(b);
+  for (Value value : viewsBehind(a))
+    if (llvm::is_contained(others, value))
+      return value;
+  return {};
+}
+
+bool overlapAsInEager(const OutputPlace& a, const OutputPlace& b, Value base) {
+  if (!a.offset || !b.offset)
+    return true;  // a graph that says nothing of places
+  auto type = cast<RankedTensorType>(base.getType());
+  const OutputPlace* whole = a.use->get() == base ? &a : b.use->get() == base ? &b : nullptr;
+  if (whole ? lieAs(whole->strides.getResults(), a, b, base)
+            : lieAs(contiguousStrides(shapeOf(type), base.getContext()), a, b, base))
+    return true;
+  // Of views that step along the base's dimensions its strides can be told.
+  SmallVector<Strided> steps[2];
+  for (auto [into, output] : llvm::zip_equal(steps, ArrayRef{&a, &b}))
+    for (AffineExpr index : indicesIn(base, output->use->get())) {
+      auto found = stepsOf(index, output->use->get());
+      if (!found)
+        return false;
+      into.push_back(std::move(*found));
+    }
+  Strides strides(steps[0].size());
+  return strides.learn(steps[0], a) && strides.learn(steps[1], b) &&
+         strides.agree(steps[0], steps[1], a.offset, b.offset);
+}
+
+}  // namespace zefuse

@@ -1,0 +1,27 @@
+// Where eager has the outputs of a graph that share memory there, and whether ours, views of one value, would lie so
+// too.
+#pragma once
+
+#include "mlir/Dialect/Func/IR/FuncOps.h"
+
+namespace zefuse {
+
+// One output: eager's place in the storage that it shares, in elements.
+struct OutputPlace {
+  mlir::OpOperand* use;     // of the function's return
+  mlir::AffineMap strides;  // results without dimensions
+  mlir::AffineExpr offset;  // null: not known
+};
+
+// `value`, what it is a view of, and so on.
+llvm::SmallVector<mlir::Value> viewsBehind(mlir::Value value);
+
+// The nearest value of which both are views; null: none.
+mlir::Value commonBase(mlir::Value a, mlir::Value b);
+
+// Whether elements of the two, views of `base`, are the same in its memory exactly where they are in eager's: then both
+// may be views of it, or of one copy of it. x.repeat(2)[:n] and [n:] are the same elements of x, and others of
+// x.repeat(2). False also where nobody here can tell.
+bool overlapAsInEager(const OutputPlace& a, const OutputPlace& b, mlir::Value base);
+
+}  // namespace zefuse
