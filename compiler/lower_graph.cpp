@@ -34,7 +34,7 @@ std::string callName(Operation* op) {
 // One kernel to lower: an operation that stands for all equal ones.
 struct Job {
   Operation* op;
-  SmallVector<AffineMap> layouts;  // of a library operation, as lowerConvolution's
+  SmallVector<AffineMap> layouts;  // of a library operation, as lowerAttention's
   LoweredLaunch* result;
   bool dumps = true;                           // no later kernel has the same name
   std::vector<std::vector<uint32_t>> unknown;  // kernels whose spills are asked about after this round
@@ -168,15 +168,13 @@ private:
 
   static FailureOr<LoweredKernel> lowerCall(Operation* op, ArrayRef<AffineMap> layouts, const TargetDescription& target,
                                             const StageDump& dump) {
-    if (isa<MatmulOp>(op)) {  // else it were a node of a kernel
+    if (isProduct(op)) {  // else it were a node of a kernel
       op->emitError() << whyNoProductKernel(op, target);
       return failure();
     }
     if (auto attention = dyn_cast<AttentionOp>(op))
       return lowerAttention(attention, layouts, target, dump);
-    if (auto gradient = dyn_cast<AttentionGradientOp>(op))
-      return lowerAttentionGradient(gradient, layouts, target, dump);
-    return lowerConvolution(cast<ConvolutionOp>(op), layouts, target, dump);
+    return lowerAttentionGradient(cast<AttentionGradientOp>(op), layouts, target, dump);
   }
 
   /// Its first error goes to `refusal`.

@@ -72,14 +72,6 @@ FailureOr<LoweredKernel> lowerKernel(KernelOp kernel, const TargetDescription& t
   return emitKernel(kernel, std::move(*scheduled), target, dump);
 }
 
-FailureOr<LoweredKernel> lowerConvolution(ConvolutionOp op, ArrayRef<AffineMap> layouts,
-                                          const TargetDescription& target, const StageDump& dump) {
-  FailureOr<ScheduledKernel> scheduled = scheduleConvolution(op, layouts, target);
-  if (failed(scheduled))
-    return failure();
-  return emitKernel(op, std::move(*scheduled), target, dump);
-}
-
 FailureOr<LoweredKernel> lowerAttention(Operation* op, const AttentionCall& call, const TargetDescription& target,
                                         const StageDump& dump) {
   FailureOr<ScheduledKernel> scheduled = scheduleAttention(op, call, target);

@@ -22,7 +22,6 @@ namespace zefuse {
 
 class KernelOp;
 class MatmulOp;
-class ConvolutionOp;
 class AttentionOp;
 class AttentionGradientOp;
 struct ProductLimits;  // analysis/product_form.h
@@ -44,15 +43,10 @@ void prepareToLower();
 mlir::FailureOr<LoweredKernel> lowerKernel(KernelOp kernel, const TargetDescription& target,
                                            const StageDump& dump = nullptr);
 
-// Why no kernel for `target` holds this zefuse.matmul, from its types alone; empty: one does, with what stands around
+// Why no kernel for `target` holds this product (analysis/product_form.h), from its types alone; empty: one does, with what stands around
 // it (analysis/fusible.h).
 std::string whyNoProductKernel(mlir::Operation* op, const TargetDescription& target);
 ProductLimits productLimits(const TargetDescription& target);
-
-// A library operation as a kernel, for targets without the library (GPUs). `layouts`: for each operand in order, then
-// the result, the map from indices (and graph symbols) to the element offset in its buffer; all must be strided.
-mlir::FailureOr<LoweredKernel> lowerConvolution(ConvolutionOp op, llvm::ArrayRef<mlir::AffineMap> layouts,
-                                                const TargetDescription& target, const StageDump& dump = nullptr);
 
 // Why lowerAttention refuses such a call, from its types alone; empty: it takes it, in any strided layouts.
 std::string whyNoAttentionKernel(const AttentionCall& call, const TargetDescription& target);
@@ -60,7 +54,8 @@ std::string whyNoAttentionKernel(const AttentionCall& call, const TargetDescript
 mlir::FailureOr<LoweredKernel> lowerAttention(mlir::Operation* op, const AttentionCall& call,
                                               const TargetDescription& target, const StageDump& dump = nullptr);
 
-// zefuse.attention with `kernel`; `layouts` as for lowerConvolution.
+// zefuse.attention with `kernel`. `layouts`: for each operand in order, then the results, the map from indices (and graph
+// symbols) to the element offset in its buffer; all must be strided.
 mlir::FailureOr<LoweredKernel> lowerAttention(AttentionOp op, llvm::ArrayRef<mlir::AffineMap> layouts,
                                               const TargetDescription& target, const StageDump& dump = nullptr);
 

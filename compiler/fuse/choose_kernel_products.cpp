@@ -22,8 +22,8 @@ private:
     const std::optional<TargetDescription> description = targetNamed(getOperation(), target);
     if (!description)
       return signalPassFailure();
-    getOperation().walk([&](MatmulOp op) {
-      if (whyNoProductKernel(op, *description).empty())
+    getOperation().walk([&](Operation* op) {
+      if (isProduct(op) && whyNoProductKernel(op, *description).empty())
         markInKernel(op, productLimits(*description));
     });
   }

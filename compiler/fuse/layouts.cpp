@@ -66,7 +66,6 @@ public:
         layout_[result] =
             strides ? stridedLayout(strides.getResults(), nullptr, num_symbols_, context_) : choose(result);
       }
-      step.setLayouts(layoutsOf(op->getOperands()), layoutsOf(op->getResults()));
     }
     for (BlockArgument arg : block.getArguments())
       if (failed(satisfyReaders(arg)))
@@ -76,6 +75,9 @@ public:
         for (Value result : op->getResults())
           if (failed(satisfyReaders(result)))
             return failure();
+    for (Operation* op : ops)  // which read copies by now
+      if (auto step = dyn_cast<StepOpInterface>(op))
+        step.setLayouts(layoutsOf(op->getOperands()), layoutsOf(op->getResults()));
     writeOutputStrides();
     return success();
   }
@@ -249,10 +251,20 @@ private:
     return reader.view.isIdentity() && llvm::equal(reader.sizes, shapeOf(type), sameValue);
   }
 
+  /// The convolution, alone or in a kernel, whose result's places and channels the value has.
+  static ConvolutionOp convolutionOf(Value value, RankedTensorType type) {
+    auto convolution = value.getDefiningOp<ConvolutionOp>();
+    if (auto kernel = value.getDefiningOp<KernelOp>())
+      for (auto inner : kernel.getBody().getOps<ConvolutionOp>())
+        if (sameShape(inner.getType(), type))
+          convolution = inner;
+    return convolution && convolution.getKind() != "weights" ? convolution : ConvolutionOp();
+  }
+
   AffineMap choose(Value value) {
     auto type = cast<RankedTensorType>(value.getType());
-    // oneDNN's quick convolutions write channels last, on every CPU (docs/onednn.md).
-    if (auto convolution = value.getDefiningOp<ConvolutionOp>(); convolution && convolution.getKind() != "weights") {
+    // oneDNN's quick convolutions write channels last, on every CPU (docs/onednn.md), and a kernel's tiles too.
+    if (ConvolutionOp convolution = convolutionOf(value, type)) {
       if (convolution.getSlices() == 1)
         return channelsLastLayout(shapeOf(type));
       SmallVector<AffineExpr> sizes(shapeOf(type)), strides = channelsLastStrides(ArrayRef(sizes).drop_front());

@@ -362,6 +362,8 @@ void fuseLibraryEpilogues(func::FuncOp graph) {
   for (ConvolutionOp op : convolutions) {
     if (op.getKind() == "forward")
       takePadding(op);
+    if (op->hasAttr(in_kernel))
+      continue;
     fuseConvolution(op);
     explainWhatIsLeft(op);
   }

@@ -10,7 +10,7 @@ using namespace mlir;
 
 namespace zefuse {
 
-bool isProduct(Operation* op) { return isa_and_nonnull<MatmulOp>(op); }
+bool isProduct(Operation* op) { return isa_and_nonnull<MatmulOp, ConvolutionOp>(op); }
 
 Node ProductForm::operand(const Domain& domain, unsigned number) const {
   const ProductOperand& operand = operands[number];
@@ -39,12 +39,17 @@ std::optional<SmallVector<unsigned>> rowMajorDims(const IndexSpace& space, Affin
   return dims;
 }
 
+static Value biasOf(Operation* product) {
+  if (auto matmul = dyn_cast<MatmulOp>(product))
+    return matmul.getBias();
+  return cast<ConvolutionOp>(product).getBias();
+}
+
 void completeProduct(Domain& domain) {
   ProductForm& product = *domain.product;
   IndexSpace& space = domain.space;
-  auto matmul = cast<MatmulOp>(product.op);
   if (product.operands.empty())
-    for (Value value : {matmul.getA(), matmul.getB()}) {
+    for (Value value : product.op->getOperands().take_front(2)) {
       AxisSet set;
       for (AffineExpr size : shapeOf(cast<RankedTensorType>(value.getType()))) {
         set.sizes.push_back(size);
@@ -56,14 +61,17 @@ void completeProduct(Domain& domain) {
       domain.axis_sets.push_back(std::move(set));
     }
   product.bias.reset();
-  if (!matmul.getBias() || !product.at)
+  Value bias = biasOf(product.op);
+  if (!bias || !product.at)
     return;
-  auto sizes = shapeOf(cast<RankedTensorType>(matmul.getBias().getType()));
-  SmallVector<AffineExpr> indices(product.at.getResults().take_back(sizes.size()));
+  auto sizes = shapeOf(cast<RankedTensorType>(bias.getType()));
+  // A matrix product's is broadcast to the result, a convolution's has an element per channel.
+  SmallVector<AffineExpr> indices(isa<MatmulOp>(product.op) ? product.at.getResults().take_back(sizes.size())
+                                                            : product.at.getResults().slice(1, 1));
   for (auto [index, size] : llvm::zip(indices, sizes))
     if (constantOf(size) == 1)
       index = space.constant(0);
-  product.bias = Node{matmul.getBias(), space.indices(indices)};
+  product.bias = Node{bias, space.indices(indices)};
 }
 
 Refusal whyNoOperands(Domain& domain, const KernelGraph& graph) {
@@ -122,6 +130,20 @@ void markInKernel(Operation* op, ProductLimits limits) {
   op->setAttr(in_kernel, DenseI64ArrayAttr::get(op->getContext(), {int64_t(limits.f64), limits.operand_work}));
 }
 
+/// How often each element of the operand is loaded and computed for one tile of the result: once, but that an image's
+/// is under each tap of the kernel.
+static int64_t timesLoaded(Operation* product, unsigned operand) {
+  auto convolution = dyn_cast<ConvolutionOp>(product);
+  if (!convolution || operand != 0)
+    return 1;
+  const bool of_weights = convolution.getKind() == "weights";
+  int64_t taps = 1;
+  for (AffineExpr size : ArrayRef(shapeOf(of_weights ? convolution.getType() : convolution.getWeight().getType()))
+                             .take_back(convolution.getStride().size()))
+    taps *= constantOf(size).value_or(3);
+  return taps;
+}
+
 static bool computesInF64(Operation* op) {
   auto wide = [](Type type) { return getElementTypeOrSelf(type).isF64(); };
   return op
@@ -142,7 +164,6 @@ std::optional<std::string> whyNotWithProduct(Domain& domain, const KernelGraph& 
     return std::nullopt;
   if (limits[0] == 0 && llvm::any_of(ops, computesInF64))
     return "the product's device has no double precision, in which this computes";
-  int64_t most_work = limits[1];
   for (unsigned number = 0; number < product.operands.size(); ++number) {
     Node root = product.operand(domain, number);
     int64_t work = 0, bytes = 0;
@@ -174,7 +195,7 @@ std::optional<std::string> whyNotWithProduct(Domain& domain, const KernelGraph& 
         ++work;
       return true;
     });
-    if (!reason && work > most_work)
+    if (!reason && work * timesLoaded(product.op, number) > limits[1])
       reason = std::to_string(work) + " operations";
     if (!reason && bytes > most_traffic * bytesOf(root.value.getType()))
       reason = "reading " + std::to_string(bytes) + " bytes";

@@ -89,7 +89,16 @@ void AtenOp::setLayouts(ArrayRef<AffineMap>, ArrayRef<AffineMap>) {}  // they ar
 
 //===-- kernel -------------------------------------------------------------------------------===//
 
-OperandRule KernelOp::getOperandRule(unsigned) { return OperandRule::any; }
+OperandRule KernelOp::getOperandRule(unsigned operand) {
+  // What the evaluator computes it finds anywhere. An image's elements are loaded once per tap of the kernel: as quick
+  // implementations want them.
+  auto isImage = [](OpOperand& use) {
+    auto convolution = dyn_cast<ConvolutionOp>(use.getOwner());
+    return convolution && convolution.getOperandRule(use.getOperandNumber()) == OperandRule::channels_last;
+  };
+  return llvm::any_of(getBody().getArgument(operand).getUses(), isImage) ? OperandRule::channels_last
+                                                                         : OperandRule::any;
+}
 
 void KernelOp::setLayouts(ArrayRef<AffineMap> operands, ArrayRef<AffineMap> results) {
   SmallVector<AffineMap> all(operands);

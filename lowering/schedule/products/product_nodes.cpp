@@ -1,7 +1,5 @@
 #include "lowering/schedule/products/product_nodes.h"
 
-#include <array>
-
 #include "lowering/dialect/shape.h"
 #include "lowering/schedule/core/index_math.h"
 #include "lowering/schedule/products/gpu_product.h"
@@ -92,29 +90,42 @@ void ProductNodes::bind(ArrayRef<unsigned> dims, Value index, int64_t lanes, boo
   }
 }
 
-ProductNodes::Access ProductNodes::accessOf(unsigned operand, unsigned first, unsigned second) const {
+ProductNodes::Neighbours ProductNodes::neighboursAlong(unsigned operand, unsigned dimension) const {
   IndexSpace& space = c_.domain.space;
-  int64_t bytes[2] = {}, run[2] = {8, 8};
+  ArrayRef<unsigned> dims = operand_dims_[operand][dimension];
+  Neighbours found{0, 8};
   llvm::DenseSet<std::pair<Value, AffineMap>> seen;
   walkNodes(space, form_.operand(c_.domain, operand), seen, c_.graph, [&](Node node) {
     if (!c_.graph.is_input(node.value))
       return true;
     Type element = cast<RankedTensorType>(node.value.getType()).getElementType();
     AffineExpr offset = c_.graph.offset(space, node);
-    for (auto [number, dimension] : llvm::enumerate(std::array{first, second})) {
-      ArrayRef<unsigned> dims = operand_dims_[operand][dimension];
-      if (dims.empty() || !space.dimsOf(offset).test(dims.back()))
-        continue;
-      AffineExpr stride = space.strideAlong(offset, dims.back());
-      if (stride && constantOf(stride) == 1) {
-        bytes[number] += bytesInMemory(element);
-        run[number] = std::min(run[number], accessRun(stride, space.size(dims.back()), element));
-      }
+    if (dims.empty() || !space.dimsOf(offset).test(dims.back()))
+      return false;
+    AffineExpr stride = space.strideAlong(offset, dims.back());
+    if (stride && constantOf(stride) == 1) {
+      found.bytes += bytesInMemory(element);
+      found.run = std::min(found.run, accessRun(stride, space.size(dims.back()), element));
     }
     return false;
   });
-  unsigned better = bytes[1] >= bytes[0] ? 1 : 0;
-  return {better == 1 ? second : first, bytes[better] == 0 ? 1 : run[better]};
+  if (found.bytes == 0)
+    found.run = 1;
+  return found;
+}
+
+ProductNodes::Access ProductNodes::accessOf(unsigned operand, unsigned first, unsigned second) const {
+  const Neighbours one = neighboursAlong(operand, first), other = neighboursAlong(operand, second);
+  return other.bytes >= one.bytes ? Access{second, other.run} : Access{first, one.run};
+}
+
+bool ProductNodes::storesAlong(unsigned dimension) const {
+  IndexSpace& space = c_.domain.space;
+  ArrayRef<unsigned> dims = result_dims_[dimension];
+  return !dims.empty() && llvm::any_of(c_.domain.outputs, [&](const DomainOutput& output) {
+    AffineExpr stride = space.strideAlong(c_.graph.output_offset(space, output), dims.back());
+    return stride && constantOf(stride) == 1;
+  });
 }
 
 Value ProductNodes::load(unsigned operand, ArrayRef<std::pair<unsigned, Value>> indices, Access access) const {

@@ -29,6 +29,13 @@ public:
     bool aligned = true;  // the index is a multiple of it
   };
   Access accessOf(unsigned operand, unsigned first, unsigned second) const;
+  // What is read with neighbours along one dimension of the operand: its bytes per element, and the run of an access.
+  struct Neighbours {
+    int64_t bytes, run;
+  };
+  Neighbours neighboursAlong(unsigned operand, unsigned dimension) const;
+  // Whether neighbours along this dimension of the result are neighbours in memory of what the kernel writes.
+  bool storesAlong(unsigned dimension) const;
   // The largest power of two up to `most` whose runs along an index of the result, or of an operand, lie in one dim of
   // the domain: any run, where that has one dim; else aligned ones.
   int64_t lanesOfResult(unsigned dimension, int64_t most) const;

@@ -14,22 +14,23 @@ static std::string show(Type type) {
 }
 
 std::string whyNoProductKernel(Operation* op, const TargetDescription& target) {
-  auto matmul = cast<MatmulOp>(op);
-  if (!matmul.getPostOps().empty())
-    return "matmul has post-ops, which are a library call's";
+  const std::string name = op->getName().stripDialect().str();
+  if (!cast<PostOpsOpInterface>(op).getPostOps().empty())
+    return name + " has post-ops, which are a library call's";
+  const Type result = getElementTypeOrSelf(op->getResult(0).getType());
   for (Type type : llvm::concat<const Type>(op->getOperandTypes(), op->getResultTypes())) {
     Type element = getElementTypeOrSelf(type);
     if (!target.supports.products) {
       // What the library takes is its call.
       bool wrapping = element.isSignlessInteger() && element.getIntOrFloatBitWidth() >= 8;
-      if (!wrapping && !element.isUnsignedInteger(8) && !element.isF64() && !element.isF16())
-        return "matmul of " + show(element) + " is a library call on the CPU";
-      if (element != matmul.getType().getElementType())
-        return "matmul of mixed types has no CPU kernel";
-    } else if (!element.isF32() && !element.isF64() && !element.isF16() && !element.isBF16()) {
-      return "matmul of " + show(element) + " has no GPU kernel";
+      if (!isa<MatmulOp>(op) || (!wrapping && !element.isUnsignedInteger(8) && !element.isF64() && !element.isF16()))
+        return name + " of " + show(element) + " is a library call on the CPU";
+      if (element != result)
+        return name + " of mixed types has no CPU kernel";
+    } else if (!element.isF32() && !element.isF16() && !element.isBF16() && !(element.isF64() && isa<MatmulOp>(op))) {
+      return name + " of " + show(element) + " has no GPU kernel";
     } else if (element.isF64() && !target.native.f64) {
-      return "matmul of f64: " + target.name + " has no double precision";
+      return name + " of f64: " + target.name + " has no double precision";
     }
   }
   return "";
@@ -42,7 +43,9 @@ ProductLimits productLimits(const TargetDescription& target) {
 }
 
 void scheduleProduct(const ScheduleContext& context) {
-  if (context.target.hasWorkGroups())
+  if (isa<ConvolutionOp>(context.domain.product->op))
+    scheduleGpuConvolution(context);
+  else if (context.target.hasWorkGroups())
     scheduleGpuMatmul(context);
   else
     scheduleCpuMatmul(context);

@@ -13,10 +13,8 @@ ProductLimits productLimits(const TargetDescription& target);
 void scheduleProduct(const ScheduleContext& context);
 void scheduleCpuMatmul(const ScheduleContext& context);
 void scheduleGpuMatmul(const ScheduleContext& context);
+void scheduleGpuConvolution(const ScheduleContext& context);
 
-// An operation alone. `layouts`: of its operands in order, then of the result.
-mlir::FailureOr<ScheduledKernel> scheduleConvolution(ConvolutionOp op, llvm::ArrayRef<mlir::AffineMap> layouts,
-                                                     const TargetDescription& target);
 mlir::FailureOr<ScheduledKernel> scheduleAttention(mlir::Operation* op, const AttentionCall& call,
                                                    const TargetDescription& target);
 mlir::FailureOr<ScheduledKernel> scheduleAttentionGradient(mlir::Operation* op, const AttentionGradientCall& call,

@@ -1,5 +1,7 @@
 #include "tests/unit/lowering/convolution_text.h"
 
+#include "tests/unit/lowering/kernel_text.h"
+
 namespace zefuse::test {
 
 namespace {
@@ -23,8 +25,8 @@ struct Shape {
                              ? part(0, c * h * w) + " + " + part(1, 1) + " + " + part(2, w * c) + " + " + part(3, c)
                              : part(0, c * h * w) + " + " + part(1, h * w) + " + " + part(2, w) + " + " + part(3, 1);
     if (slices > 1)
-      return "affine_map<(d0, d1, d2, d3, d4) -> (d0 * " + std::to_string(n * c * h * w) + " + " + offset + ")>";
-    return "affine_map<(d0, d1, d2, d3) -> (" + offset + ")>";
+      return "(d0, d1, d2, d3, d4) -> (d0 * " + std::to_string(n * c * h * w) + " + " + offset + ")";
+    return "(d0, d1, d2, d3) -> (" + offset + ")";
   }
 };
 
@@ -43,24 +45,34 @@ std::string ConvolutionText::module() const {
     third.slices = slices;
     third.element = "f32";
   }
-  std::string types = first.type() + ", " + second.type(),
-              parameters = "%a: " + first.type() + ", %b: " + second.type();
-  std::string maps = first.layout(channels_last) + ", " + second.layout(channels_last);
-  std::string call = "zefuse.convolution \"" + kind + "\" %a, %b";
-  if (with_bias) {
-    std::string bias = "tensor<" + std::to_string(outputs) + "x" + element + ">";
-    types += ", " + bias + ", " + third.type();
-    parameters += ", %bias: " + bias + ", %o: " + third.type();
-    maps += ", affine_map<(d0) -> (d0)>, " + third.layout(channels_last);
-    call += " bias %bias operands(%o)";
+  KernelText text;
+  text.name = "convolution";
+  text.input({"%a", first.type(), first.layout(channels_last)});
+  text.input({"%b", second.type(), second.layout(channels_last)});
+  const std::string bias = "tensor<" + std::to_string(outputs) + "x" + element + ">";
+  if (with_bias)
+    text.input({"%bias", bias, "(d0) -> (d0)"});
+  text.line("%r = zefuse.convolution \"" + kind + "\" %a, %b" + std::string(with_bias ? " bias %bias" : "") +
+            " {stride = " + list(stride) + ", padding = " + list(padding) + ", dilation = " + list(dilation) +
+            ", groups = " + std::to_string(groups) + " : i64" +
+            (slices > 1 ? ", slices = " + std::to_string(slices) + " : i64" : "") + "} : (" + first.type() + ", " +
+            second.type() + (with_bias ? ", " + bias : "") + ") -> " + third.type());
+  if (!with_bias) {
+    text.output({"%r", third.type(), third.layout(channels_last)});
+    return text.module();
   }
-  maps += ", " + third.layout(channels_last);
-  return "func.func @graph(" + parameters + ") attributes {layouts = [" + maps + "]} {\n  %r = " + call +
-         " {stride = " + list(stride) + ", padding = " + list(padding) + ", dilation = " + list(dilation) +
-         ", groups = " + std::to_string(groups) + " : i64" +
-         (slices > 1 ? ", slices = " + std::to_string(slices) + " : i64" : "") +
-         (with_bias ? ", post_ops = [\"relu\", \"add\"]" : "") + "} : (" + types + ") -> " + third.type() +
-         "\n  return\n}\n";
+  const std::string map = "(d0, d1, d2, d3) -> (d0, d1, d2, d3)";
+  text.input({"%residual", third.type(), third.layout(channels_last)});
+  text.empty("%e", third.type());
+  const bool wide = element == "f32";
+  const std::string extend = "%x = arith.extf %0 : " + element + " to f32\n%y = arith.extf %1 : " + element + " to f32\n";
+  text.generic("%s", "pppp", {{"%r", third.type(), map}, {"%residual", third.type(), map}}, {"%e", third.type(), map},
+               (wide ? "" : extend) + "%zero = arith.constant 0.0 : f32\n%positive = arith.maximumf " +
+                   (wide ? "%0" : "%x") + ", %zero : f32\n%sum = arith.addf %positive, " + (wide ? "%1" : "%y") +
+                   " : f32\n" +
+                   (wide ? "yield %sum : f32" : "%t = arith.truncf %sum : f32 to " + element + "\nyield %t : " + element));
+  text.output({"%s", third.type(), third.layout(channels_last)});
+  return text.module();
 }
 
 }  // namespace zefuse::test

@@ -1,4 +1,4 @@
-// Writes a function with one zefuse.convolution over two spatial dimensions.
+// Writes a kernel that holds one zefuse.convolution over two spatial dimensions.
 #pragma once
 
 #include <string>

@@ -109,21 +109,10 @@ int64_t evaluate(mlir::AffineExpr expr, const std::vector<unsigned>& symbols, co
 
 }  // namespace
 
-// The module's kernel, or its library operation, whose layouts are the attribute "layouts" of the function.
 static mlir::FailureOr<LoweredKernel> lowerOnly(mlir::ModuleOp module, const TargetDescription& target,
                                                 const StageDump& dump = nullptr) {
   mlir::FailureOr<LoweredKernel> lowered = mlir::failure();
-  module.walk([&](mlir::Operation* op) {
-    if (auto kernel = mlir::dyn_cast<KernelOp>(op))
-      lowered = lowerKernel(kernel, target, dump);
-    auto convolution = mlir::dyn_cast<ConvolutionOp>(op);
-    if (!convolution)
-      return;
-    llvm::SmallVector<mlir::AffineMap> layouts;
-    for (auto map : op->getParentOp()->getAttrOfType<mlir::ArrayAttr>("layouts").getAsRange<mlir::AffineMapAttr>())
-      layouts.push_back(map.getValue());
-    lowered = lowerConvolution(convolution, layouts, target, dump);
-  });
+  module.walk([&](KernelOp kernel) { lowered = lowerKernel(kernel, target, dump); });
   return lowered;
 }
 
