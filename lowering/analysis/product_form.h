@@ -1,5 +1,5 @@
-// A matrix product among the nodes of a kernel: its result is computed once per element, all outputs are elementwise
-// over it, and its operands are computed where they are loaded.
+// A matrix product or convolution among the nodes of a kernel: its result is computed once per element, all outputs
+// are elementwise over it, and its operands are computed where they are loaded.
 #pragma once
 
 #include "lowering/analysis/dataflow.h"
