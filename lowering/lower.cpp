@@ -63,6 +63,13 @@ static FailureOr<LoweredKernel> emitKernel(Operation* op, ScheduledKernel schedu
   return std::move(scheduled.launch);
 }
 
+std::optional<TargetDescription> targetNamed(Operation* op, StringRef name) {
+  auto target = TargetDescription::named(name);
+  if (!target)
+    op->emitError() << "'" << name << "' is no target; `zefuse targets` lists what there is";
+  return target;
+}
+
 void prepareToLower() { startSpirvBackEnd(); }
 
 FailureOr<LoweredKernel> lowerKernel(KernelOp kernel, const TargetDescription& target, const StageDump& dump) {

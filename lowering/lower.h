@@ -34,6 +34,9 @@ using SpillSurvey = std::function<std::vector<std::optional<int64_t>>(std::span<
 // Called with each stage's text ("scheduled.mlir", "kernel.ll", "kernel.spvasm") when dumping.
 using StageDump = std::function<void(std::string_view stage, std::string_view text)>;
 
+// The target of this name, of a pass's option. Where there is none, `op` gets the error, and the pass fails.
+std::optional<TargetDescription> targetNamed(mlir::Operation* op, llvm::StringRef name);
+
 // Starts what the first kernel would wait for; returns at once. Thread-safe.
 void prepareToLower();
 
@@ -43,8 +46,8 @@ void prepareToLower();
 mlir::FailureOr<LoweredKernel> lowerKernel(KernelOp kernel, const TargetDescription& target,
                                            const StageDump& dump = nullptr);
 
-// Why no kernel for `target` holds this product (analysis/product_form.h), from its types alone; empty: one does, with what stands around
-// it (analysis/fusible.h).
+// Why no kernel for `target` holds this product (analysis/product_form.h), from its types alone; empty: one does, with
+// what stands around it (analysis/fusible.h).
 std::string whyNoProductKernel(mlir::Operation* op, const TargetDescription& target);
 ProductLimits productLimits(const TargetDescription& target);
 
@@ -54,8 +57,8 @@ std::string whyNoAttentionKernel(const AttentionCall& call, const TargetDescript
 mlir::FailureOr<LoweredKernel> lowerAttention(mlir::Operation* op, const AttentionCall& call,
                                               const TargetDescription& target, const StageDump& dump = nullptr);
 
-// zefuse.attention with `kernel`. `layouts`: for each operand in order, then the results, the map from indices (and graph
-// symbols) to the element offset in its buffer; all must be strided.
+// zefuse.attention with `kernel`. `layouts`: for each operand in order, then the results, the map from indices (and
+// graph symbols) to the element offset in its buffer; all must be strided.
 mlir::FailureOr<LoweredKernel> lowerAttention(AttentionOp op, llvm::ArrayRef<mlir::AffineMap> layouts,
                                               const TargetDescription& target, const StageDump& dump = nullptr);
 

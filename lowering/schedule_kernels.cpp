@@ -1,6 +1,6 @@
+#include "lowering/lower.h"
 #include "lowering/passes.h"
 #include "lowering/schedule/schedule.h"
-#include "lowering/target_option.h"
 #include "llvm/ADT/StringSet.h"
 
 using namespace mlir;

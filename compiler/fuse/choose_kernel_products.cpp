@@ -2,7 +2,6 @@
 #include "compiler/fuse/passes.h"
 #include "lowering/analysis/product_form.h"
 #include "lowering/lower.h"
-#include "lowering/target_option.h"
 
 using namespace mlir;
 

@@ -15,7 +15,6 @@
 #include "lowering/dialect/Zefuse.h"
 #include "lowering/dialect/shape.h"
 #include "lowering/lower.h"
-#include "lowering/target_option.h"
 
 using namespace mlir;
 

@@ -7,7 +7,7 @@
 #include "lowering/analysis/product_form.h"
 #include "lowering/dialect/Zefuse.h"
 #include "lowering/dialect/shape.h"
-#include "lowering/target_option.h"
+#include "lowering/lower.h"
 #include "mlir/IR/IRMapping.h"
 #include "llvm/ADT/SetVector.h"
 

@@ -368,6 +368,50 @@ def test_long_products_of_few_tiles_are_split(dtype: torch.dtype) -> None:
     assert [kernel["name"] for kernel in short.kernels if "slices" in kernel["schedule"]] == []
 
 
+conv2d = nn.functional.conv2d
+CONVOLUTIONS: dict[str, Callable[..., torch.Tensor]] = {
+    "scale and shift": lambda x, w, b, r: torch.relu(
+        conv2d(x, w, b, padding=1) * b[:, None, None] + b.sin()[:, None, None]
+    ),
+    "residual": lambda x, w, b, r: r + nn.functional.silu(conv2d(x, w, padding=1)),
+    "cast": lambda x, w, b, r: conv2d(x, w, b, stride=2, dilation=2).float() * 0.5,
+    "tokens": lambda x, w, b, r: conv2d(x, w, b, padding=1).flatten(2).transpose(1, 2) * 2,
+    "groups": lambda x, w, b, r: nn.functional.gelu(conv2d(x, w[:8, :3], b[:8], groups=2)),
+    "transposed": lambda x, w, b, r: nn.functional.conv_transpose2d(x, w.transpose(0, 1), b, stride=2).relu(),
+    "image in padding": lambda x, w, b, r: conv2d(x + 1, w, padding=1),
+    "dequantised": lambda x, w, b, r: conv2d(x, (w * 16).to(torch.int8).to(w.dtype) / 16, b),
+}
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("kind", CONVOLUTIONS)
+def test_a_convolution_and_what_is_around_it_are_one_launch(kind: str, dtype: torch.dtype, dynamic: bool) -> None:
+    """What is computed of an image is so before its padding, which is zeros."""
+    function = CONVOLUTIONS[kind]
+
+    def inputs(images: int, size: int) -> list[torch.Tensor]:
+        shapes = (images, 6, size, 11), (10, 6, 3, 3), (10,), (images, 10, size, 11)
+        x, w, b, r = (torch.randn(shape).to(dtype) for shape in shapes)
+        return [t.to(memory_format=torch.channels_last) for t in (x, w)] + [b, r.to(memory_format=torch.channels_last)]
+
+    graphs: list[Any] = []
+    compiled = torch.compile(function, backend="zefuse", options=GPU, dynamic=dynamic)
+    with backend.observe(lambda _, graph: graphs.append(graph)):
+        for sizes in ((2, 9), (3, 16), (5, 7)) if dynamic else ((2, 9),):
+            some = inputs(*sizes)
+            near_eager(compiled(*some), function, *some)
+    (graph,) = graphs
+    explanation = Explanation.of(graph)
+    assert not explanation.fallbacks and not explanation.calls
+    # Strides of symbols of their own may be any, three operations are too many under nine taps, and an index into
+    # height x width of symbols is not taken apart.
+    computing = [kernel["name"] for kernel in explanation.kernels if kernel["name"] != "layout_copy"]
+    apart = (kind == "image in padding" and dtype != torch.float32) or (kind == "tokens" and dynamic)
+    assert len(computing) == (2 if apart else 1), computing
+    assert dynamic or len(computing) == len(explanation.kernels)
+
+
 @pytest.mark.parametrize("channels_last", [False, True], ids=["channels first", "channels last"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("deep", [False, True], ids=["many pixels", "many channels"])

@@ -13,9 +13,9 @@ namespace zefuse {
 struct AttentionCall {
   mlir::RankedTensorType q, k, v, mask, result;  // mask: null without; floats are added, i1 keeps where true
   // [batch..., M], f32: the logarithm of each row's sum of exponentials, for the derivative. -inf: it sees no key.
-  mlir::RankedTensorType log_sums;  // null without
-  llvm::SmallVector<mlir::AffineMap> layouts =
-      {};  // of q, k, v, mask if any, result, log_sums if any, each from indices (and graph symbols) to the element offset
+  mlir::RankedTensorType log_sums;                  // null without
+  llvm::SmallVector<mlir::AffineMap> layouts = {};  // of q, k, v, mask if any, result, log_sums if any, each from
+                                                    // indices (and graph symbols) to the element offset
   double scale = 1;
   bool causal = false;               // key j is seen by rows i >= j only
   bool empty_rows_are_zero = false;  // rows that see no key; else they are NaN

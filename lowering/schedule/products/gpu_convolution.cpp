@@ -30,11 +30,12 @@ public:
         transposed_(op_.getKind() == "transposed") {}
 
   void run() {
-    const SmallVector<AffineExpr> input = shapeOf(op_.getInput().getType()), weight = shapeOf(op_.getWeight().getType()),
-                                  whole = shapeOf(op_.getType());
+    const SmallVector<AffineExpr> input = shapeOf(op_.getInput().getType()),
+                                  weight = shapeOf(op_.getWeight().getType()), whole = shapeOf(op_.getType());
     ArrayRef<AffineExpr> result = ArrayRef(whole).drop_front(first_dim_);
     // The tensor whose pixels are walked, and the one whose spatial sizes are the kernel's.
-    ArrayRef<AffineExpr> outer = of_weights_ ? ArrayRef(weight) : result, taps = of_weights_ ? result : ArrayRef(weight);
+    ArrayRef<AffineExpr> outer = of_weights_ ? ArrayRef(weight) : result,
+                         taps = of_weights_ ? result : ArrayRef(weight);
     kernel_.assign(taps.begin() + 2, taps.end());
     AffineExpr channels = outer[1].floorDiv(groups_), depth = input[1].floorDiv(groups_);
     // Input channels run fastest where they are neighbours, else the taps do.
@@ -161,9 +162,8 @@ private:
   }
 
   SmallVector<Extent> extentsOf(ArrayRef<AffineExpr> sizes) const {
-    return llvm::map_to_vector(sizes, [&](AffineExpr size) {
-      return Extent{nodes_.expression(size), constantOf(size)};
-    });
+    return llvm::map_to_vector(sizes,
+                               [&](AffineExpr size) { return Extent{nodes_.expression(size), constantOf(size)}; });
   }
 
   // An index into a row-major space, taken apart; the first coordinate keeps what is left. In 32 bits where they do and
@@ -313,10 +313,10 @@ private:
   unsigned first_dim_;  // of the result: behind that of the slices
   bool bits_ = false;   // operands go to the matrix engine as they are
   bool of_weights_, transposed_, channels_fastest_ = false, channels_are_columns_ = false;
-  SmallVector<AffineExpr> kernel_;       // taps
-  AffineExpr depth_;                     // input channels of a group
-  SmallVector<Extent> images_, patch_;   // images and their pixels; a patch's channels and taps, in its order
-  SmallVector<Value> input_sizes_;       // spatial
+  SmallVector<AffineExpr> kernel_;      // taps
+  AffineExpr depth_;                    // input channels of a group
+  SmallVector<Extent> images_, patch_;  // images and their pixels; a patch's channels and taps, in its order
+  SmallVector<Value> input_sizes_;      // spatial
   Value first_channel_, first_input_;
   Extent rows_, columns_;
 };

@@ -65,12 +65,13 @@ std::string ConvolutionText::module() const {
   text.input({"%residual", third.type(), third.layout(channels_last)});
   text.empty("%e", third.type());
   const bool wide = element == "f32";
-  const std::string extend = "%x = arith.extf %0 : " + element + " to f32\n%y = arith.extf %1 : " + element + " to f32\n";
-  text.generic("%s", "pppp", {{"%r", third.type(), map}, {"%residual", third.type(), map}}, {"%e", third.type(), map},
-               (wide ? "" : extend) + "%zero = arith.constant 0.0 : f32\n%positive = arith.maximumf " +
-                   (wide ? "%0" : "%x") + ", %zero : f32\n%sum = arith.addf %positive, " + (wide ? "%1" : "%y") +
-                   " : f32\n" +
-                   (wide ? "yield %sum : f32" : "%t = arith.truncf %sum : f32 to " + element + "\nyield %t : " + element));
+  const std::string extend =
+      "%x = arith.extf %0 : " + element + " to f32\n%y = arith.extf %1 : " + element + " to f32\n";
+  text.generic(
+      "%s", "pppp", {{"%r", third.type(), map}, {"%residual", third.type(), map}}, {"%e", third.type(), map},
+      (wide ? "" : extend) + "%zero = arith.constant 0.0 : f32\n%positive = arith.maximumf " + (wide ? "%0" : "%x") +
+          ", %zero : f32\n%sum = arith.addf %positive, " + (wide ? "%1" : "%y") + " : f32\n" +
+          (wide ? "yield %sum : f32" : "%t = arith.truncf %sum : f32 to " + element + "\nyield %t : " + element));
   text.output({"%s", third.type(), third.layout(channels_last)});
   return text.module();
 }
