@@ -139,7 +139,7 @@ REPEATED = {
     "contiguous expand": lambda x: (x + 1).expand(4, 3).contiguous().unbind()[::2],
     "repeat_interleave": lambda x: ((y := (x + 1).repeat_interleave(2))[::2], y[1::2]),
     "some of each": lambda x: ((y := (x + 1).repeat(3))[:4], y[4:7], y[3:]),
-    "of an input": lambda x: (y := x.repeat(2)).split(3),
+    "of an input": lambda x: x.repeat(2).split(3),
     "overwritten whole": overwritten_whole,
     "a constant": lambda x: ((y := torch.zeros(6)), y[2:4], y[3:]),
 }
