@@ -114,7 +114,7 @@ def _inputs(rng: random.Random, column: Column, calls: list[dict[str, int]]) -> 
         elif column.inputs == "subclass" and (number == 0 or rng.random() < 0.5):
             dtype = "float32"
             made = values(rng, ", ".join(dims), dtype)
-            text = f"(lambda t: TwoTensor(t, t.clone()))({made})"
+            text = f"(lambda t: TwoTensor(t.clone(), t.clone()))({made})"
         elif number and not leaf and ranks and rng.random() < 0.15:
             of = rng.choice(list(ranks))
             text = shared(rng, of, ranks[of])

@@ -69,7 +69,7 @@ KNOWN: list[Known] = [
     Known(
         "the sign of a zero that a normalisation gives: it depends on how the mean of zeros of both signs is summed",
         r".*value",
-        r"(layer|group|batch|instance|rms)_norm|normalize\(",
+        r"(layer|group|batch|instance|rms)_norm|normalize\(|soft(max|min)\(",
         r"at .* -?0\.0, eager -?0\.0",
     ),
     Known(
@@ -106,7 +106,7 @@ KNOWN: list[Known] = [
         "what is overwritten before anybody reads it is not computed: the error that eager raises for it goes with it",
         r"no error",
         r"\.(copy|fill|zero)_\(",
-        r"non-zero size|numel\(\) == 0|out of (range|bounds)",
+        r"non-zero size|numel\(\) == 0|out of (range|bounds)|must be non-negative",
     ),
 ]
 
