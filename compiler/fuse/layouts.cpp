@@ -266,10 +266,9 @@ private:
     // oneDNN's quick convolutions write channels last, on every CPU (docs/onednn.md), and a kernel's tiles too.
     if (ConvolutionOp convolution = convolutionOf(value, type)) {
       // What is only returned a kernel writes as it is wanted: its tiles have rows of either kind.
-      const bool returned = llvm::all_of(value.getUsers(), llvm::IsaPred<func::ReturnOp>);
-      if (SmallVector<Reader> readers = readersOf(value);
-          returned && readers.size() == 1 && readers[0].exact && isa<KernelOp>(value.getDefiningOp()))
-        return stridedLayout(readers[0].exact->getResults(), nullptr, num_symbols_, context_);
+      if (isa<KernelOp>(value.getDefiningOp()) && llvm::all_of(value.getUsers(), llvm::IsaPred<func::ReturnOp>))
+        if (SmallVector<Reader> readers = readersOf(value); readers.size() == 1 && readers[0].exact)
+          return stridedLayout(readers[0].exact->getResults(), nullptr, num_symbols_, context_);
       if (convolution.getSlices() == 1)
         return channelsLastLayout(shapeOf(type));
       SmallVector<AffineExpr> sizes(shapeOf(type)), strides = channelsLastStrides(ArrayRef(sizes).drop_front());

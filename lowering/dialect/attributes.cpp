@@ -135,7 +135,7 @@ LogicalResult ZefuseDialect::verifyOperationAttribute(Operation* op, NamedAttrib
     auto limits = dyn_cast<DenseI64ArrayAttr>(value);
     if (!isa<MatmulOp, ConvolutionOp>(op) || !limits || limits.size() != 2 || limits[0] < 0 || limits[0] > 1 ||
         limits[1] < 0)
-      return diagnose() << "is [0 or 1, number of operations], of a zefuse.matmul";
+      return diagnose() << "is [0 or 1, number of operations], of a zefuse.matmul or zefuse.convolution";
     return success();
   }
   if (name == "output")

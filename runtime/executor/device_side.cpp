@@ -225,11 +225,10 @@ Status DeviceSide::before(size_t step) {
 
 void DeviceSide::after(size_t step) {
   // What the host wrote has no address on the device yet (toDevice), even where that will be the host's own.
+  const bool device = program_.on_device[step];
   for (const plan::Program::Touch& touch : program_.touches[step])
     if (touch.written)
-      valid_[touch.buffer] = !program_.on_device[step] ? on_host
-                             : transfers(touch.buffer) ? on_device
-                                                       : on_device | on_host;
+      valid_[touch.buffer] = (device ? on_device : 0) | (!device || !transfers(touch.buffer) ? on_host : 0);
 }
 
 Status DeviceSide::launch(size_t step, const ze::Kernel& kernel, uint32_t groups) {

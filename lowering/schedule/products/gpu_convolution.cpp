@@ -156,10 +156,8 @@ private:
   }
 
   /// What the product takes of a register: bits for the matrix engine, else single precision.
-  Value taken(Value value) {
-    Type element = getElementTypeOrSelf(value.getType());
-    return bits_ || element.isF32() ? value : widenToF32(b_, loc_, value, op_.getInput().getType().getElementType());
-  }
+  Value taken(Value value) { return bits_ ? value : widened(value, elementOf(op_.getInput())); }
+  Value widened(Value value, Type element) { return element.isF32() ? value : widenToF32(b_, loc_, value, element); }
 
   SmallVector<Extent> extentsOf(ArrayRef<AffineExpr> sizes) const {
     return llvm::map_to_vector(sizes,
@@ -274,10 +272,8 @@ private:
         nodes_.bindResult(first_dim_ + 1, i_.add(first_channel_, row));
       e_.toInnermost();
       Value element = vector::ExtractOp::create(b_, loc_, value, block_row);
-      if (op_.getBias())
-        if (Value bias = nodes_.bias())
-          element = arith::AddFOp::create(
-              b_, loc_, element, bias.getType().isF32() ? bias : widenToF32(b_, loc_, bias, elementOf(op_.getBias())));
+      if (Value bias = nodes_.bias())
+        element = arith::AddFOp::create(b_, loc_, element, widened(bias, elementOf(op_.getBias())));
       if (Type type = op_.getType().getElementType(); !type.isF32())
         element = narrowFromF32(b_, loc_, element, type);
       nodes_.store(element);

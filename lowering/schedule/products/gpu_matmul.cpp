@@ -98,11 +98,9 @@ private:
       Value element = vector::ExtractOp::create(b_, loc_, value, block_row);
       if (double alpha = op_.getAlpha().convertToFloat(); alpha != 1)
         element = arith::MulFOp::create(b_, loc_, element, constantOfType(b_, loc_, b_.getFloatAttr(type_, alpha), 1));
-      if (op_.getBias()) {
-        Value bias = nodes_.bias();
-        if (bias)
-          element = arith::AddFOp::create(
-              b_, loc_, element, widened(bias, cast<RankedTensorType>(op_.getBias().getType()).getElementType()));
+      if (Value bias = nodes_.bias()) {
+        Type type = cast<RankedTensorType>(op_.getBias().getType()).getElementType();
+        element = arith::AddFOp::create(b_, loc_, element, widened(bias, type));
       }
       Type result = op_.getType().getElementType();
       if (result.isF16() || result.isBF16())

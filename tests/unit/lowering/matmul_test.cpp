@@ -47,12 +47,7 @@ TEST_P(Matmul, Sizes) {
     Floats a = randomFloats(m * k, 1, 1), b = randomFloats(k * n, 2, 1);
     Guarded out(m * n);
     program.run({a.data(), b.data(), out.data()});
-    std::vector<double> expected(m * n);
-    for (int i = 0; i < m; ++i)
-      for (int j = 0; j < n; ++j)
-        for (int l = 0; l < k; ++l)
-          expected[i * n + j] += double(a[i * k + l]) * b[l * n + j];
-    expectNear(out, expected, 1e-5);
+    expectNear(out, productOf(a, b, m, n, k), 1e-5);
   }
 }
 
@@ -142,14 +137,11 @@ TEST_P(Matmul, EpilogueOfAView) {
   Floats a = randomFloats(m * k, 1, 1), b = randomFloats(k * n, 2, 1);
   Guarded out(m * n);
   program.run({a.data(), b.data(), out.data()});
+  const std::vector<double> product = productOf(a, b, m, n, k);
   std::vector<double> expected(m * n);
   for (int i = 0; i < m; ++i)
-    for (int j = 0; j < n; ++j) {
-      double sum = 0;
-      for (int l = 0; l < k; ++l)
-        sum += double(a[i * k + l]) * b[l * n + j];
-      expected[i / s * 120 + j / width * 30 + i % s * 6 + j % width] = 2 * sum;
-    }
+    for (int j = 0; j < n; ++j)
+      expected[i / s * 120 + j / width * 30 + i % s * 6 + j % width] = 2 * product[i * n + j];
   expectNear(out, expected, 1e-5);
 }
 

@@ -40,6 +40,16 @@ inline Floats randomFloats(size_t count, unsigned seed = 1, float scale = 2) {
   return values;
 }
 
+// a [m, k] times b [k, n], in double precision.
+inline std::vector<double> productOf(const Floats& a, const Floats& b, int m, int n, int k) {
+  std::vector<double> product(size_t(m) * n);
+  for (int i = 0; i < m; ++i)
+    for (int j = 0; j < n; ++j)
+      for (int l = 0; l < k; ++l)
+        product[i * n + j] += double(a[i * k + l]) * b[l * n + j];
+  return product;
+}
+
 // Guard elements around a buffer notice stores outside it.
 struct Guarded {
   static constexpr size_t guard = 64;
