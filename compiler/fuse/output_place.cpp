@@ -84,10 +84,10 @@ public:
           return false;
         continue;
       }
-      const auto step = constantOf(indices[*along].strides[dim]), steps = constantOf(stride);
-      if (!step || (*step != 1 && (!steps || *steps % *step != 0)))
+      const auto step = constantOf(indices[*along].strides[dim]);
+      if (!step || *step < 1 || !stride.isMultipleOf(*step))
         return false;
-      AffineExpr found = *step == 1 ? stride : getAffineConstantExpr(*steps / *step, stride.getContext());
+      AffineExpr found = stride.floorDiv(*step);
       if (known_[*along] && !sameValue(known_[*along], found))
         return false;
       known_[*along] = found;

@@ -12,6 +12,11 @@ namespace zefuse {
 
 namespace {
 
+/// Outputs that share memory in eager share it here: what they are views of stays one.
+bool isReturned(Operation* reader) {
+  return isa<func::ReturnOp>(reader) || (isa<ViewOp>(reader) && llvm::any_of(reader->getUsers(), isReturned));
+}
+
 /// Copies each cheap producer into each of its consumers, so that no memory holds what can be had from an index.
 void repeatCheapProducers(func::FuncOp graph) {
   SmallVector<Operation*> cheap;
@@ -22,7 +27,7 @@ void repeatCheapProducers(func::FuncOp graph) {
     bool first = true;
     for (OpOperand& use : llvm::make_early_inc_range(op->getUses())) {
       Operation* user = graph.getBody().front().findAncestorOpInBlock(*use.getOwner());
-      if (!isCompute(user) && !isa<ViewOp>(user))
+      if ((!isCompute(user) && !isa<ViewOp>(user)) || isReturned(user))
         continue;
       if (std::exchange(first, false))
         continue;
@@ -39,6 +44,8 @@ void repeatCheapProducers(func::FuncOp graph) {
     if (!isCompute(source) || !isCheapToRepeat(source))
       continue;
     for (OpOperand& use : llvm::make_early_inc_range(llvm::drop_begin(view->getUses()))) {
+      if (isReturned(use.getOwner()))
+        continue;
       OpBuilder builder(use.getOwner());
       IRMapping mapping;
       SmallVector<Operation*> chain = {view};

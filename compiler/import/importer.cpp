@@ -258,7 +258,9 @@ private:
         StringRef(node.schema->target).contains("scatter"))
       return node;
     const auto begins = dyn_cast<AffineConstantExpr>(eagerOffset(graph_, behind));
-    if (graph_.nodes[behind].schema->target != "aten.as_strided_scatter.default" && (!begins || begins.getValue() != 0))
+    const Node& tensor = graph_.nodes[behind];
+    const bool scattered = tensor.kind == Node::Kind::call && tensor.schema->target == "aten.as_strided_scatter.default";
+    if (!scattered && (!begins || begins.getValue() != 0))
       throw ImportError("as_strided of '" + graph_.nodes[self].name +
                         "', which begins inside a storage of another dtype");
     Node other = node;

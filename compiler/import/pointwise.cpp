@@ -56,6 +56,9 @@ Values emitAddSub(Op& op, bool subtract, bool reverse) {
   TensorOrNumber self = op.operand("self"), other = op.operand("other");
   if (reverse)
     std::swap(self, other);
+  for (const TensorOrNumber& operand : {self, other})
+    if (subtract && promote({operand}, op.build.b.getContext()).isInteger(1))
+      op.refuse("subtraction of truth values is an error of eager's");
   SmallVector<TensorOrNumber> operands = {self, other};
   bool scaled = !isNumber(op.argument("alpha"), 1);
   if (scaled)

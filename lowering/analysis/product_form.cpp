@@ -137,9 +137,9 @@ static int64_t timesLoaded(Operation* product, unsigned operand) {
   if (!convolution || operand != 0)
     return 1;
   const bool of_weights = convolution.getKind() == "weights";
+  const auto sizes = shapeOf(of_weights ? convolution.getType() : convolution.getWeight().getType());
   int64_t taps = 1;
-  for (AffineExpr size : ArrayRef(shapeOf(of_weights ? convolution.getType() : convolution.getWeight().getType()))
-                             .take_back(convolution.getStride().size()))
+  for (AffineExpr size : ArrayRef(sizes).take_back(convolution.getStride().size()))
     taps *= constantOf(size).value_or(3);
   return taps;
 }

@@ -8,7 +8,7 @@ from __future__ import annotations
 import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from functools import cache, partial
 from typing import Any, NoReturn
@@ -104,14 +104,26 @@ def _through_aot_autograd(
 ) -> Callable[..., Any]:
     from zefuse.decompositions import decompositions
 
-    return aot_autograd(
+    compile_through = aot_autograd(
         fw_compiler=partial(_compile, "forward", options, views=views),
         bw_compiler=partial(_compile, "backward", options),
         inference_compiler=partial(_compile, "inference", options, views=views),
         decompositions=decompositions(),
         partition_fn=_partition,
         keep_inference_input_mutations=True,
-    )(gm, example_inputs)
+    )
+    with _tracing(example_inputs):
+        return compile_through(gm, example_inputs)
+
+
+def _tracing(example_inputs: Sequence[Any]) -> AbstractContextManager[Any]:
+    """Where AOTAutograd tells what it takes inputs and outputs for. Dynamo brings it; a caller with a graph of its own does not."""
+    if torch._guards.TracingContext.try_get() is not None:
+        return nullcontext()
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    fake_mode = torch._guards.detect_fake_mode(list(example_inputs)) or FakeTensorMode()
+    return torch._guards.tracing(torch._guards.TracingContext(fake_mode))
 
 
 def compile_graph(

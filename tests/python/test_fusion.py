@@ -47,6 +47,24 @@ def test_reduction_takes_producer_and_epilogue(dim: Any) -> None:
     assert_compiled(reduce, (torch.randn(12, 7, 9),), kernels=1)
 
 
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize(("shape", "expanded"), [((9, 1), (9, 33)), ((1, 9), (16, 9)), ((9, 1), (9, 200))])
+def test_a_value_of_an_expanded_tensor_is_kept_in_every_place(
+    shape: tuple[int, ...], expanded: tuple[int, ...], dynamic: bool
+) -> None:
+    """The sine is the same along the expanded dimension, and later stages read it at each of its places."""
+
+    def rows(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        sine = x.sin().reshape(-1)
+        return sine.softmax(0), sine.argmin(0), (sine - sine.amax(0)).double().sum()
+
+    x = torch.randn(shape).expand(expanded)
+    if dynamic:
+        for dim in range(2):
+            torch._dynamo.maybe_mark_dynamic(x, dim)
+    assert_compiled(rows, (x,), kernels=1)
+
+
 @pytest.mark.parametrize(
     "function",
     [

@@ -406,6 +406,43 @@ def test_what_an_operator_raises_reaches_the_caller() -> None:
         torch.compile(lambda x: torch.linalg.cholesky(x) + 1, backend="zefuse")(-torch.eye(3))
 
 
+# What eager's kernels refuse and torch's shape rules let pass.
+REFUSED: dict[str, tuple[Callable[..., Any], tuple[int, ...]]] = {
+    "a truth value taken away": (lambda x: x - (x > 0), (4,)),
+    "taken away from a truth value": (lambda x: torch.rsub(x, x > 0), (4,)),
+    "two truth values": (lambda x: (x > 0) - (x < 0), (4,)),
+    "less than nothing kept": (lambda x: F.pad(x, (3, -3), value=1), (4, 2)),
+    "less than nothing of no size": (lambda x: F.pad(x, (3, -1), value=1), (4, 0)),
+    "a view beyond a sort's positions": (lambda x: x.sort(0)[1].as_strided((2, 2, 2), (4, 0, 1)), (2, 1, 1)),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_eager_refuses_is_an_error(name: str) -> None:
+    from zefuse.backend import zefuse as zefuse_backend
+
+    function, shape = REFUSED[name]
+    x = torch.randn(shape)
+    with pytest.raises(RuntimeError) as eager:
+        function(x)
+    # The graph as it is: Dynamo raises some of these itself.
+    with pytest.raises(RuntimeError) as ours:
+        zefuse_backend(torch.fx.symbolic_trace(lambda x: (function(x),)), [x])(x)
+    assert str(eager.value) in str(ours.value)
+
+
+def test_padding_that_may_take_away_more_than_there_is() -> None:
+    def padded(x: torch.Tensor) -> torch.Tensor:
+        return F.pad(x, (3, -3), value=1)
+
+    compiled = torch.compile(padded, backend="zefuse", dynamic=True)
+    for size in (6, 4, 3):
+        x = torch.randn(3, size)
+        assert torch.equal(compiled(x), padded(x))
+    with pytest.raises(RuntimeError, match=r"narrow.*non-negative"):
+        compiled(torch.randn(3, 2))
+
+
 def test_index_out_of_range_is_an_index_error() -> None:
     table = nn.Embedding(10, 4)
     with torch.no_grad():

@@ -117,6 +117,25 @@ def test_inputs_of_one_base_move(write_both: bool, dynamic: bool | None) -> None
     check(function, *[lambda at=at: views(*at) for at in places], dynamic=dynamic)
 
 
+def test_a_returned_view_of_inputs_that_overlap_without_dynamo() -> None:
+    """AOTAutograd merges the inputs to one base, and asks the output where in it it begins."""
+    from zefuse.backend import zefuse
+
+    def written(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor]:
+        return (y.exp_(),)
+
+    def inputs() -> list[torch.Tensor]:
+        x = torch.linspace(-1, 1, 16).reshape(2, 2, 4).clone()[..., 1:-2]
+        return [x, x[1:]]
+
+    compiled = zefuse(torch.fx.symbolic_trace(written), inputs())
+    mine, theirs = inputs(), inputs()
+    (result,), (expected,) = compiled(*mine), written(*theirs)
+    torch.testing.assert_close(result, expected)
+    assert result.data_ptr() == mine[1].data_ptr()
+    torch.testing.assert_close(mine, theirs)
+
+
 def test_gradients() -> None:
     for function in (READS["in_it"], READS["from_its_offset"], READS["unfold"]):
         grads = []
@@ -142,6 +161,9 @@ REPEATED = {
     "of an input": lambda x: x.repeat(2).split(3),
     "overwritten whole": overwritten_whole,
     "a constant": lambda x: ((y := torch.zeros(6)), y[2:4], y[3:]),
+    "filled through a view": lambda x: ((y := x[:1, None].sin()).t(), y[:, -1:].fill_(0.5)),
+    "filled through a view, and whole": lambda x: ((y := x[0].to(torch.float16)).unsqueeze(0).zero_(), y),
+    "every second row": lambda x: ((y := torch.rot90(x[:, None] * 2 + x))[:, 1:], y[1::2]),
 }
 
 

@@ -158,6 +158,8 @@ Evaluator::Placed Evaluator::emitKept(Kept& kept) {
     return {};
   storeAt(loc, kept.buffer, kept.offset, placed.value, kept.type, true);
   kept.stored = true;
+  // A value that loops around this place share (of an expanded tensor) is stored in each of their steps all the same.
+  placed.depth = scopes_.size() - 1;
   return placed;
 }
 

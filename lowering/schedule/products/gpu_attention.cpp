@@ -279,12 +279,14 @@ std::string whyNoAttentionKernel(const AttentionCall& call, const TargetDescript
   SmallVector<AffineExpr> q = shapeOf(call.q), result = shapeOf(call.result);
   if (ArrayRef(q).drop_back(1) != ArrayRef(result).drop_back(1))
     return "the result's batches and rows are not the queries'";
-  for (RankedTensorType operand : {call.k, call.v})
-    for (auto [size, whole] : llvm::zip(ArrayRef(shapeOf(operand)).drop_back(2), q)) {
+  for (RankedTensorType operand : {call.k, call.v}) {
+    const SmallVector<AffineExpr> sizes = shapeOf(operand);
+    for (auto [size, whole] : llvm::zip(ArrayRef(sizes).drop_back(2), q)) {
       auto mine = constantOf(size), all = constantOf(whole);
       if (size != whole && mine != 1 && !(mine && all && *mine > 0 && *all % *mine == 0))
         return "the batches of the keys are not known to divide those of the queries";
     }
+  }
   if (call.mask) {
     SmallVector<AffineExpr> scores(q), mask = shapeOf(call.mask);
     scores.back() = shapeOf(call.k)[rank - 2];
