@@ -259,7 +259,8 @@ private:
       return node;
     const auto begins = dyn_cast<AffineConstantExpr>(eagerOffset(graph_, behind));
     const Node& tensor = graph_.nodes[behind];
-    const bool scattered = tensor.kind == Node::Kind::call && tensor.schema->target == "aten.as_strided_scatter.default";
+    const bool scattered =
+        tensor.kind == Node::Kind::call && tensor.schema->target == "aten.as_strided_scatter.default";
     if (!scattered && (!begins || begins.getValue() != 0))
       throw ImportError("as_strided of '" + graph_.nodes[self].name +
                         "', which begins inside a storage of another dtype");

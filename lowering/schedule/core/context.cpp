@@ -76,7 +76,8 @@ std::pair<Value, Value> shareOfGroup(const ScheduleContext& context, Value group
   OpBuilder& b = context.builder();
   Location loc = b.getUnknownLoc();
   context.launch.extent = units;
-  context.launch.grain = std::max<int64_t>(1, int64_t(min_group_cost / unit_cost));
+  context.launch.grain =
+      std::max<int64_t>(1, int64_t(min_group_cost / std::max(unit_cost, 1e-3)));  // 0: rows of nothing
   Value groups = context.workItem("_Z14get_num_groupsj"), extent = context.evaluator.index(units);
   context.evaluator.toInnermost();
   Value up = arith::AddIOp::create(b, loc, extent, arith::SubIOp::create(b, loc, groups, constantIndex(b, loc, 1)));
