@@ -66,7 +66,10 @@ Values emitIndexSelect(Op& op) {
     return {gatherFlat(op, self, index, true, "index_error", "index out of range in self")};
   if (rankOf(index) == 0)
     index = op.build.unsqueeze(index, {0});
-  return {gatherAlong(op, self, op.dim("dim", rankOf(self)), index, false, "index out of range in self")};
+  const int64_t dim = op.dim("dim", rankOf(self));
+  if (isConstant(shapeOf(typeOf(self))[dim], 0))  // an error also where the result has no elements
+    op.refuse("selects of a dimension of size 0");
+  return {gatherAlong(op, self, dim, index, false, "index out of range in self")};
 }
 
 // result[i...] = self[i... with index[i...] at dim]; index may be smaller than self elsewhere.

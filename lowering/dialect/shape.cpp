@@ -302,6 +302,25 @@ AffineMap contiguousLayout(RankedTensorType type, unsigned num_symbols) {
   return stridedLayout(contiguousStrides(shapeOf(type), type.getContext()), nullptr, num_symbols, type.getContext());
 }
 
+/// What `expr` grows by with each step of the dimension, read off its sums and products; null where that does not say.
+static AffineExpr coefficientOf(AffineExpr expr, AffineExpr dim) {
+  if (expr == dim)
+    return getAffineConstantExpr(1, expr.getContext());
+  if (!expr.isFunctionOfDim(cast<AffineDimExpr>(dim).getPosition()))
+    return getAffineConstantExpr(0, expr.getContext());
+  auto binary = dyn_cast<AffineBinaryOpExpr>(expr);
+  if (!binary || (binary.getKind() != AffineExprKind::Add && binary.getKind() != AffineExprKind::Mul))
+    return {};
+  const AffineExpr left = coefficientOf(binary.getLHS(), dim), right = coefficientOf(binary.getRHS(), dim);
+  if (!left || !right)
+    return {};
+  if (binary.getKind() == AffineExprKind::Add)
+    return left + right;
+  if (constantOf(right) == 0)
+    return left * binary.getRHS();
+  return constantOf(left) == 0 ? binary.getLHS() * right : AffineExpr();
+}
+
 std::optional<Strided> asStrided(AffineMap layout, ArrayRef<AffineExpr> sizes) {
   MLIRContext* context = layout.getContext();
   AffineMap simple = simplifyInBounds(layout, sizes);
@@ -315,7 +334,8 @@ std::optional<Strided> asStrided(AffineMap layout, ArrayRef<AffineExpr> sizes) {
   for (unsigned i = 0; i < dims; ++i) {
     SmallVector<AffineExpr> unit = zeros;
     unit[i] = getAffineConstantExpr(1, context);
-    AffineExpr stride = simplifyAffineExpr(at(unit) - result.offset, dims, symbols);
+    AffineExpr stride = coefficientOf(expr, getAffineDimExpr(i, context));
+    stride = simplifyAffineExpr(stride ? stride : at(unit) - result.offset, dims, symbols);
     if (constantOf(sizes[i]) == 1)  // any stride is right for the only index
       stride = getAffineConstantExpr(0, context);
     result.strides.push_back(stride);

@@ -114,6 +114,18 @@ KNOWN: list[Known] = [
         r"at .* -?0\.0, eager -?0\.0",
     ),
     Known(
+        "the order of equal elements in such a sort: their gradients are elsewhere",
+        r"gradient.*value",
+        r"(msort|\bsort)\(",
+        r"bfloat16|float16",
+    ),
+    Known(
+        "logit's derivative at -0.0: torch's decomposition divides by it, its kernel multiplies by infinity",
+        r"gradient.*value",
+        r"logit\(",
+        r"at .* -inf, eager inf",
+    ),
+    Known(
         "the gradient at a zero whose sign eager's minimum or maximum leaves open",
         r"gradient.*value",
         r"maximum|minimum|fmax|fmin|amax|amin|aminmax|\.(max|min)\(",

@@ -413,6 +413,7 @@ REFUSED: dict[str, tuple[Callable[..., Any], tuple[int, ...]]] = {
     "two truth values": (lambda x: (x > 0) - (x < 0), (4,)),
     "less than nothing kept": (lambda x: F.pad(x, (3, -3), value=1), (4, 2)),
     "less than nothing of no size": (lambda x: F.pad(x, (3, -1), value=1), (4, 0)),
+    "selected of nothing": (lambda x: x.index_select(1, torch.tensor([0, 0])), (0, 0)),
     "a view beyond a sort's positions": (lambda x: x.sort(0)[1].as_strided((2, 2, 2), (4, 0, 1)), (2, 1, 1)),
 }
 
