@@ -78,6 +78,12 @@ KNOWN: list[Known] = [
         r"at .* (True|False), eager (True|False)|at .* -?([0-9.]+), eager -?\3 ",
     ),
     Known(
+        "the same, seen in its bits",
+        r".*value",
+        r"\.view\(torch\.u?int",
+        r"at .* (2143289344|-4194304|9221120237041090560|-2251799813685248|32704|-64|32256|-512), eager ",
+    ),
+    Known(
         "the sign of a zero that a normalisation gives: it depends on how the mean of zeros of both signs is summed",
         r".*value",
         r"(layer|group|batch|instance|rms)_norm|normalize\(|soft(max|min)\(",
