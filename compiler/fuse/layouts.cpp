@@ -158,12 +158,24 @@ private:
     return readers;
   }
 
+  /// Whether the index takes no dimension with a minus, so that strides keep the signs that they have in the layout.
+  static bool stepsForward(AffineExpr index) {
+    bool forward = true;
+    index.walk([&](AffineExpr part) {
+      auto product = dyn_cast<AffineBinaryOpExpr>(part);
+      if (product && product.getKind() == AffineExprKind::Mul && !product.isSymbolicOrConstant())
+        forward &= neverNegative(product.getLHS()) && neverNegative(product.getRHS());
+    });
+    return forward;
+  }
+
   bool accepts(const Reader& reader, AffineMap layout) {
     AffineExpr element = layout.getResult(0).replaceDims(reader.view.getResults());
     AffineMap map = AffineMap::get(reader.view.getNumDims(), num_symbols_, element);
     auto strided = asStrided(map, reader.sizes);
-    // A plan states no negative strides; of symbols, only what is never one.
-    if (!strided || !llvm::all_of(strided->strides, neverNegative))
+    // A plan states no negative strides.
+    if (!strided ||
+        !(llvm::all_of(reader.view.getResults(), stepsForward) || llvm::all_of(strided->strides, neverNegative)))
       return false;
     if (reader.strided)
       return true;

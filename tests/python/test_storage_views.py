@@ -164,6 +164,7 @@ REPEATED = {
     "filled through a view": lambda x: ((y := x[:1, None].sin()).t(), y[:, -1:].fill_(0.5)),
     "filled through a view, and whole": lambda x: ((y := x[0].to(torch.float16)).unsqueeze(0).zero_(), y),
     "the last rows": lambda x: ((y := x[:, None, None] * 2 + x[:, None] * x), y[-2:].mul_(2)),
+    "differences": lambda x: ((y := torch.diff((x[:, None] * x).t()).trunc()), y[1:]),
     "every second row": lambda x: ((y := torch.rot90(x[:, None] * 2 + x))[:, 1:], y[1::2]),
 }
 
