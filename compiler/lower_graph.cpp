@@ -34,7 +34,7 @@ std::string callName(Operation* op) {
 // One kernel to lower: an operation that stands for all equal ones.
 struct Job {
   Operation* op;
-  SmallVector<AffineMap> layouts;  // of a library operation, as lowerAttention's
+  SmallVector<AffineMap> layouts;  // of a library operation, as lowerAttentionGradient's
   LoweredLaunch* result;
   bool dumps = true;                           // no later kernel has the same name
   std::vector<std::vector<uint32_t>> unknown;  // kernels whose spills are asked about after this round
@@ -75,8 +75,7 @@ private:
     ValueLayouts layouts(graph_);
     for (Operation& op : graph_.getBody().front()) {
       const bool kernel = isa<KernelOp>(op);
-      if (!kernel &&
-          !(options_.target.supports.products && isa<MatmulOp, ConvolutionOp, AttentionOp, AttentionGradientOp>(op)))
+      if (!kernel && !(options_.target.supports.products && (isProduct(&op) || isa<AttentionGradientOp>(op))))
         continue;
       Job job{&op, {}, nullptr, true, {}};
       std::string key;
@@ -159,7 +158,7 @@ private:
     launch.kernel = attempt(op, launch.refusal, [&] { return lowerKernel(kernel, TargetDescription::cpu(), dump); });
   }
 
-  /// Of products, convolutions and attention for a GPU: their tiles are chosen by what registers hold.
+  /// Of products and attention's derivatives for a GPU: their tiles are chosen by what registers hold.
   bool spillsAreAsked(Operation* op) const {
     auto kernel = dyn_cast<KernelOp>(op);
     return !kernel || (options_.target.supports.products &&
@@ -172,8 +171,6 @@ private:
       op->emitError() << whyNoProductKernel(op, target);
       return failure();
     }
-    if (auto attention = dyn_cast<AttentionOp>(op))
-      return lowerAttention(attention, layouts, target, dump);
     return lowerAttentionGradient(cast<AttentionGradientOp>(op), layouts, target, dump);
   }
 

@@ -79,14 +79,6 @@ FailureOr<LoweredKernel> lowerKernel(KernelOp kernel, const TargetDescription& t
   return emitKernel(kernel, std::move(*scheduled), target, dump);
 }
 
-FailureOr<LoweredKernel> lowerAttention(Operation* op, const AttentionCall& call, const TargetDescription& target,
-                                        const StageDump& dump) {
-  FailureOr<ScheduledKernel> scheduled = scheduleAttention(op, call, target);
-  if (failed(scheduled))
-    return failure();
-  return emitKernel(op, std::move(*scheduled), target, dump);
-}
-
 FailureOr<LoweredKernel> lowerAttentionGradient(Operation* op, const AttentionGradientCall& call,
                                                 const TargetDescription& target, const StageDump& dump) {
   FailureOr<ScheduledKernel> scheduled = scheduleAttentionGradient(op, call, target);
@@ -129,19 +121,6 @@ lowerWithoutSpills(const TargetDescription& target, const SpillCheck& spills,
     lowered->schedule.spilled_on = target.name;
   }
   return lowered;
-}
-
-FailureOr<LoweredKernel> lowerAttention(AttentionOp op, ArrayRef<AffineMap> layouts, const TargetDescription& target,
-                                        const StageDump& dump) {
-  AttentionCall call{op.getQuery().getType(), op.getKey().getType(), op.getValue().getType(),
-                     op.getMask() ? op.getMask().getType() : RankedTensorType(), op.getResult().getType()};
-  if (op.getLogSums())
-    call.log_sums = cast<RankedTensorType>(op.getLogSums().getType());
-  call.layouts.assign(layouts.begin(), layouts.end());
-  call.scale = op.getScale()->convertToFloat();
-  call.causal = op.getCausal();
-  call.empty_rows_are_zero = true;
-  return lowerAttention(op.getOperation(), call, target, dump);
 }
 
 FailureOr<LoweredKernel> lowerAttentionGradient(AttentionGradientOp op, ArrayRef<AffineMap> layouts,

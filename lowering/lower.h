@@ -11,7 +11,7 @@
 
 #include "common/toolchain/target_description.h"
 #include "lowering/schedule/core/lowered_kernel.h"
-#include "lowering/schedule/products/attention_call.h"
+#include "lowering/schedule/products/attention_gradient_call.h"
 #include "lowering/schedule/products/product_splits.h"
 #include "mlir/IR/AffineMap.h"
 #include "mlir/IR/BuiltinTypes.h"
@@ -22,7 +22,6 @@ namespace zefuse {
 
 class KernelOp;
 class MatmulOp;
-class AttentionOp;
 class AttentionGradientOp;
 struct ProductLimits;  // analysis/product_form.h
 
@@ -49,23 +48,15 @@ mlir::FailureOr<LoweredKernel> lowerKernel(KernelOp kernel, const TargetDescript
 // Why no kernel for `target` holds this product (analysis/product_form.h), from its types alone; empty: one does, with
 // what stands around it (analysis/fusible.h).
 std::string whyNoProductKernel(mlir::Operation* op, const TargetDescription& target);
-ProductLimits productLimits(const TargetDescription& target);
+ProductLimits productLimits(mlir::Operation* op, const TargetDescription& target);
 
-// Why lowerAttention refuses such a call, from its types alone; empty: it takes it, in any strided layouts.
-std::string whyNoAttentionKernel(const AttentionCall& call, const TargetDescription& target);
-// Diagnostics are about `op`.
-mlir::FailureOr<LoweredKernel> lowerAttention(mlir::Operation* op, const AttentionCall& call,
-                                              const TargetDescription& target, const StageDump& dump = nullptr);
-
-// zefuse.attention with `kernel`. `layouts`: for each operand in order, then the results, the map from indices (and
-// graph symbols) to the element offset in its buffer; all must be strided.
-mlir::FailureOr<LoweredKernel> lowerAttention(AttentionOp op, llvm::ArrayRef<mlir::AffineMap> layouts,
-                                              const TargetDescription& target, const StageDump& dump = nullptr);
-
-// As whyNoAttentionKernel.
+// Why lowerAttentionGradient refuses such a call, from its types alone; empty: it takes it, in any strided layouts.
 std::string whyNoAttentionGradient(const AttentionGradientCall& call, const TargetDescription& target);
+// Diagnostics are about `op`.
 mlir::FailureOr<LoweredKernel> lowerAttentionGradient(mlir::Operation* op, const AttentionGradientCall& call,
                                                       const TargetDescription& target, const StageDump& dump = nullptr);
+// `layouts`: for each operand in order, then the results, the map from indices (and graph symbols) to the element
+// offset in its buffer; all must be strided.
 mlir::FailureOr<LoweredKernel> lowerAttentionGradient(AttentionGradientOp op, llvm::ArrayRef<mlir::AffineMap> layouts,
                                                       const TargetDescription& target, const StageDump& dump = nullptr);
 

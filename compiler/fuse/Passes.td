@@ -19,7 +19,7 @@ def LegalizeForTarget : TargetPass<"zefuse-legalize"> {
   let summary = "Keeps of each zefuse.alternatives the first form that the target takes";
   let description = [{
     Before: stage 1, which is the same for every target. After: stage 1 for one target, without zefuse.alternatives; zefuse.attention
-    is the library's call or has `kernel`. What a form was refused for is where it asked for it (`zefuse.note_of_refusal`).
+    is there where the library or a kernel takes it. What a form was refused for is where it asked for it (`zefuse.note_of_refusal`).
   }];
 }
 
@@ -55,8 +55,8 @@ def PrepareGraph : GraphPass<"zefuse-prepare"> {
 def ChooseKernelProducts : TargetPass<"zefuse-choose-kernel-products"> {
   let summary = "Says which products are nodes of kernels";
   let description = [{
-    Before: stage 1, prepared. After: every zefuse.matmul that the target has a kernel for has `zefuse.in_kernel`, the limits of that
-    kernel; the other passes group it as they group compute operations. The others stay calls.
+    Before: stage 1, prepared. After: every zefuse.matmul, zefuse.convolution and zefuse.attention that the target has a kernel for has
+    `zefuse.in_kernel`, the limits of that kernel; the other passes group it as they group compute operations. The others stay calls.
   }];
 }
 

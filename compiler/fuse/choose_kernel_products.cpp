@@ -23,7 +23,7 @@ private:
       return signalPassFailure();
     getOperation().walk([&](Operation* op) {
       if (isProduct(op) && whyNoProductKernel(op, *description).empty())
-        markInKernel(op, productLimits(*description));
+        markInKernel(op, productLimits(op, *description));
     });
   }
 };

@@ -48,16 +48,10 @@ bool libraryTakes(AttentionOp op) {
   return query[0] == key[0] && query[1] % key[1] == 0 && query[0] * query[1] * query[2] * key[2] >= many_scores;
 }
 
-constexpr const char* unknown_head = "the sizes of a head must be known";
-
 std::optional<Refusal> whyNot(AttentionOp op, const TargetDescription& target) {
   if (!target.supports.products)
     return libraryTakes(op) ? std::nullopt : std::optional(Refusal());
-  if (!op.getScale())
-    return unknown_head;
-  const AttentionCall call{typeOf(op.getQuery()), typeOf(op.getKey()),    typeOf(op.getValue()),
-                           typeOf(op.getMask()),  typeOf(op.getResult()), typeOf(op.getLogSums())};
-  Refusal reason = whyNoAttentionKernel(call, target);
+  Refusal reason = whyNoProductKernel(op, target);
   return reason.empty() ? std::nullopt : std::optional(reason);
 }
 
@@ -65,7 +59,7 @@ std::optional<Refusal> whyNot(AttentionGradientOp op, const TargetDescription& t
   if (!target.supports.products)
     return Refusal();
   if (!op.getScale())
-    return unknown_head;
+    return "the sizes of a head must be known";
   AttentionGradientCall call;
   call.q = typeOf(op.getQuery());
   call.k = typeOf(op.getKey());
@@ -203,9 +197,6 @@ private:
     for (auto next = block.getOps<AlternativesOp>(); !next.empty(); next = block.getOps<AlternativesOp>())
       if (failed(choose(*next.begin(), *description)))
         return signalPassFailure();
-    if (description->supports.products)
-      for (AttentionOp attention : block.getOps<AttentionOp>())
-        attention.setKernel(true);
   }
 };
 

@@ -378,13 +378,13 @@ private:
   }
 
   LogicalResult addAttention(AttentionOp op) {
-    if (op.getKernel())
-      return addOwnKernel(op);
+    FailureOr<bool> kernel = addCallKernel(op);
+    if (failed(kernel) || *kernel)
+      return success(succeeded(kernel));
     auto attention = std::make_unique<plan::AttentionT>();
     attention->query = values_.addLibraryOperand(op.getQuery());
     attention->key = values_.addLibraryOperand(op.getKey());
     attention->value = values_.addLibraryOperand(op.getValue());
-    allocate(op.getResult(), *op.getResultLayout());
     attention->out = values_.addValue(op.getResult());
     attention->scale = op.getScale()->convertToFloat();
     attention->causal = op.getCausal();

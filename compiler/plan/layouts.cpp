@@ -32,11 +32,7 @@ SmallVector<AffineMap> resultLayouts(Operation* call) {
     return {*convolution.getResultLayout()};
   if (auto gradient = dyn_cast<AttentionGradientOp>(call))
     return llvm::to_vector(gradient.getResultLayouts()->getAsValueRange<AffineMapAttr>());
-  auto attention = cast<AttentionOp>(call);
-  SmallVector<AffineMap> layouts{*attention.getResultLayout()};
-  if (attention.getLogSums())
-    layouts.push_back(*attention.getLogSumsLayout());
-  return layouts;
+  return {*cast<AttentionOp>(call).getResultLayout()};
 }
 
 AffineMap ValueLayouts::of(Value value) {

@@ -20,7 +20,7 @@ class ValueLayouts {
 public:
   explicit ValueLayouts(mlir::func::FuncOp graph) : graph_(graph) {}
   mlir::AffineMap of(mlir::Value value);
-  // The same counted from the value's first element, as lowerAttention wants it. The value must be strided.
+  // The same counted from the value's first element, as lowerAttentionGradient wants it. The value must be strided.
   mlir::AffineMap fromFirst(mlir::Value value);
 
 private:

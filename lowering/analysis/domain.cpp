@@ -178,7 +178,7 @@ private:
     domain.scan_dim.reset();
     domain.levels = 0;
     if (domain.product)
-      domain.product->at = AffineMap();
+      llvm::fill(domain.product->at, AffineMap());
     for (const DomainOutput& output : domain.outputs)
       if (!levelOf(domain, output.node))
         return false;
@@ -269,9 +269,11 @@ private:
       refuse(op, "two products have no kernel in common");
       return false;
     }
-    if (!domain.product)
+    if (!domain.product) {
       domain.product.emplace().op = op;
-    AffineMap& at = domain.product->at;
+      domain.product->at.resize(op->getNumResults());
+    }
+    AffineMap& at = domain.product->at[cast<OpResult>(node.value).getResultNumber()];
     if (at && at != node.at) {
       refuse(op, "a product's result is needed at several places at once");
       return false;
@@ -480,12 +482,33 @@ private:
   }
 
   void markPerRow(Domain& domain) {
+    if (domain.product) {
+      for (DomainOutput& output : domain.outputs)
+        output.per_row = isOfProductRows(domain, output);
+      return;
+    }
     for (DomainOutput& output : domain.outputs) {
       Dims dims = domain.space.dimsOf(output.node.at);
       output.per_row = !domain.instances.empty();
       for (unsigned dim : domain.axis_sets[0].dims)
         output.per_row &= !dims.test(dim);
     }
+  }
+
+  /// Whether the output wants nothing of the product's first result, of two, and is one element for each of its rows.
+  bool isOfProductRows(Domain& domain, const DomainOutput& output) const {
+    const ProductForm& product = *domain.product;
+    if (product.at.size() < 2)
+      return false;
+    if (!product.at[0])
+      return true;
+    bool rows = !domain.space.dimsOf(output.node.at).anyCommon(domain.space.dimsOf(product.at[0].getResults().back()));
+    llvm::DenseSet<std::pair<Value, AffineMap>> seen;
+    walkNodes(domain.space, output.node, seen, graph_, [&](Node node) {
+      rows &= !(node == product.result());
+      return rows;
+    });
+    return rows;
   }
 
   MLIRContext* context_;

@@ -4,8 +4,8 @@
 //   row kernel  row dims: what every reduction keeps. Column dims: the rest. A reduction runs over an axis set; axis
 //               sets of the same sizes share their dims (and the column dims), so that softmax's max, sum and division
 //               read the same nodes.
-//   product     one zefuse.matmul: every dim of the outputs is a row dim; each operand has dims of its own
-//               (product_form.h)
+//   product     one zefuse.matmul, zefuse.convolution or zefuse.attention: every dim of the outputs is a row dim; each
+//               operand has dims of its own (product_form.h)
 //
 // Dims may be split (so that floordiv and mod of reshapes vanish) and merged (where every access is jointly
 // contiguous).
@@ -38,7 +38,7 @@ struct AxisSet {
 struct DomainOutput {
   unsigned number;  // among the kernel's outputs
   Node node;
-  bool per_row;  // needs row dims only
+  bool per_row;  // needs row dims only; of a product with two results, what the second has an element for
 };
 
 // A kernel whose one output is a zefuse.scatter. Rows are the `free` dims: dimensions of the updates that are

@@ -53,7 +53,9 @@ void DomainDims::forEachEmitted(Domain& domain, llvm::function_ref<void(AffineEx
       use(index);
     walkNodes(domain.space, root, seen, graph_, visit);
   };
-  walkFrom(domain.product->result());
+  for (unsigned number = 0; number < domain.product->at.size(); ++number)
+    if (domain.product->at[number])
+      walkFrom(domain.product->result(number));
   for (unsigned number = 0; number < domain.product->operands.size(); ++number)
     walkFrom(domain.product->operand(domain, number));
   if (domain.product->bias)

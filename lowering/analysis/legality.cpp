@@ -153,7 +153,8 @@ std::optional<IllegalOp> findIllegal(Operation* root) {
   root->walk([&](Operation* op) {
     // Structure: the schedule refuses what it cannot place. Their bodies' scalars are what is checked here.
     if (isa<linalg::GenericOp, linalg::FillOp, linalg::YieldOp, linalg::IndexOp, tensor::EmptyOp, tensor::ConcatOp,
-            KernelOp, YieldOp, ViewOp, SizeOp, PadOp, ScanOp, ScatterOp, SortOp, MatmulOp, ConvolutionOp>(op)) {
+            KernelOp, YieldOp, ViewOp, SizeOp, PadOp, ScanOp, ScatterOp, SortOp, MatmulOp, ConvolutionOp, AttentionOp>(
+            op)) {
       for (Type type : op->getResultTypes())
         if (auto tensor = dyn_cast<RankedTensorType>(type); tensor && classOf(tensor.getElementType()) == '?') {
           found = {op, op->getName().getStringRef().str() + " on " + show(tensor.getElementType()) +

@@ -20,6 +20,8 @@ public:
   std::optional<AffineMap> run() {
     if (auto met = metOnTheWay())
       return met;
+    if (auto rows = byRowsOfProduct())
+      return rows;
     bool clash = false;
     if (auto shared = bySharedRead(clash))
       return shared;
@@ -46,6 +48,35 @@ private:
       if (instance.op->getResult(0) == output_ && covers(instance.kept, domain_.rows))
         return instance.kept;
     return std::nullopt;
+  }
+
+  // The rows of the product's first result, for what has one element of its second for each of them.
+  std::optional<AffineMap> byRowsOfProduct() {
+    if (!domain_.product || domain_.product->at.size() < 2 || !domain_.product->at[0])
+      return std::nullopt;
+    IndexSpace probe(space_.context(), space_.graphSymbols());
+    const SmallVector<AffineExpr> at = dimsFor(probe);
+    if (probe.tooManyDims())
+      return std::nullopt;
+    AffineMap theirs;
+    Seen seen;
+    walkNodes(probe, {output_, probe.indices(at)}, seen, graph_, [&](Node node) {
+      if (node.value == domain_.product->op->getResult(1))
+        theirs = node.at;
+      return !theirs;
+    });
+    if (!theirs)
+      return std::nullopt;
+    const AffineMap rows = space_.indices(domain_.product->at[0].getResults().drop_back());
+    auto place = inverted(probe, at, probe.numDims(), theirs, rows);
+    return place && covers(*place, space_.dimsOf(rows).numbers()) ? place : std::nullopt;
+  }
+
+  // An index of the output in each of its dimensions: a dim of `probe`, which is new.
+  SmallVector<AffineExpr> dimsFor(IndexSpace& probe) const {
+    return llvm::map_to_vector(shape_, [&](AffineExpr size) {
+      return constantOf(size) == 1 ? probe.constant(0) : probe.dim(probe.addDim(size));
+    });
   }
 
   //===-- by what both read --------------------------------------------------------------------===//
@@ -92,9 +123,7 @@ private:
   // `clash`: some tensor says where the output belongs, and that is no place in this domain.
   std::optional<AffineMap> bySharedRead(bool& clash) {
     IndexSpace probe(space_.context(), space_.graphSymbols());
-    SmallVector<AffineExpr> at;
-    for (AffineExpr size : shape_)
-      at.push_back(constantOf(size) == 1 ? probe.constant(0) : probe.dim(probe.addDim(size)));
+    const SmallVector<AffineExpr> at = dimsFor(probe);
     if (probe.tooManyDims())
       return std::nullopt;
     unsigned output_dims = probe.numDims();

@@ -10,7 +10,7 @@ using namespace mlir;
 
 namespace zefuse {
 
-bool isProduct(Operation* op) { return isa_and_nonnull<MatmulOp, ConvolutionOp>(op); }
+bool isProduct(Operation* op) { return isa_and_nonnull<MatmulOp, ConvolutionOp, AttentionOp>(op); }
 
 Node ProductForm::operand(const Domain& domain, unsigned number) const {
   const ProductOperand& operand = operands[number];
@@ -42,14 +42,20 @@ std::optional<SmallVector<unsigned>> rowMajorDims(const IndexSpace& space, Affin
 static Value biasOf(Operation* product) {
   if (auto matmul = dyn_cast<MatmulOp>(product))
     return matmul.getBias();
-  return cast<ConvolutionOp>(product).getBias();
+  auto convolution = dyn_cast<ConvolutionOp>(product);
+  return convolution ? convolution.getBias() : Value();
+}
+
+/// What has an index space of its own.
+static OperandRange operandsOf(Operation* product) {
+  return isa<AttentionOp>(product) ? product->getOperands() : product->getOperands().take_front(2);
 }
 
 void completeProduct(Domain& domain) {
   ProductForm& product = *domain.product;
   IndexSpace& space = domain.space;
   if (product.operands.empty())
-    for (Value value : product.op->getOperands().take_front(2)) {
+    for (Value value : operandsOf(product.op)) {
       AxisSet set;
       for (AffineExpr size : shapeOf(cast<RankedTensorType>(value.getType()))) {
         set.sizes.push_back(size);
@@ -62,12 +68,12 @@ void completeProduct(Domain& domain) {
     }
   product.bias.reset();
   Value bias = biasOf(product.op);
-  if (!bias || !product.at)
+  if (!bias || !product.at[0])
     return;
   auto sizes = shapeOf(cast<RankedTensorType>(bias.getType()));
   // A matrix product's is broadcast to the result, a convolution's has an element per channel.
-  SmallVector<AffineExpr> indices(isa<MatmulOp>(product.op) ? product.at.getResults().take_back(sizes.size())
-                                                            : product.at.getResults().slice(1, 1));
+  SmallVector<AffineExpr> indices(isa<MatmulOp>(product.op) ? product.at[0].getResults().take_back(sizes.size())
+                                                            : product.at[0].getResults().slice(1, 1));
   for (auto [index, size] : llvm::zip(indices, sizes))
     if (constantOf(size) == 1)
       index = space.constant(0);
@@ -76,7 +82,7 @@ void completeProduct(Domain& domain) {
 
 Refusal whyNoOperands(Domain& domain, const KernelGraph& graph) {
   ProductForm& product = *domain.product;
-  if (!product.at)
+  if (llvm::none_of(product.at, [](AffineMap at) { return bool(at); }))
     return {product.op, "a product's result is read by none of the kernel's outputs"};
   SmallVector<Node> roots;
   for (unsigned number = 0; number < product.operands.size(); ++number)
@@ -115,9 +121,13 @@ Refusal whyNotBound(const Domain& domain) {
     }
     return llvm::all_of(dims, [&](unsigned dim) { return used.test(dim); });
   };
-  auto sizes = shapeOf(cast<RankedTensorType>(product.op->getResult(0).getType()));
-  if (!bound(product.at.getResults(), sizes, domain.rows))
+  const unsigned first = product.at[0] ? 0 : 1;
+  auto sizes = shapeOf(cast<RankedTensorType>(product.op->getResult(first).getType()));
+  if (!bound(product.at[first].getResults(), sizes, domain.rows))
     return {product.op, "not every element of the product's result is needed once, where it is made"};
+  if (first == 0 && product.at.size() > 1 && product.at[1] &&
+      product.at[1].getResults() != product.at[0].getResults().drop_back())
+    return {product.op, "what the product makes of each row is needed elsewhere than the row"};
   for (const ProductOperand& operand : product.operands) {
     const AxisSet& set = domain.axis_sets[operand.axes];
     if (!bound(set.indices, set.sizes, set.dims))

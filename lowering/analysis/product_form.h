@@ -1,5 +1,5 @@
-// A matrix product or convolution among the nodes of a kernel: its result is computed once per element, all outputs
-// are elementwise over it, and its operands are computed where they are loaded.
+// A matrix product, convolution or attention among the nodes of a kernel: its results are computed once per element,
+// all outputs are elementwise over them, and its operands are computed where they are loaded.
 #pragma once
 
 #include "lowering/analysis/dataflow.h"
@@ -30,10 +30,12 @@ struct ProductOperand {
 
 struct ProductForm {
   mlir::Operation* op = nullptr;
-  mlir::AffineMap at;  // indices of the result, over the domain's rows
+  // Of each result: its indices where it is read, over the domain's rows; null: nobody reads it. A second result has an
+  // element for each row of the first, so its indices are the first's without the last.
+  llvm::SmallVector<mlir::AffineMap, 2> at;
   llvm::SmallVector<ProductOperand> operands;
   std::optional<Node> bias;  // over the rows
-  Node result() const { return {op->getResult(0), at}; }
+  Node result(unsigned number = 0) const { return {op->getResult(number), at[number]}; }
   // Where the operand is read: over the dims of its axis set.
   Node operand(const Domain& domain, unsigned number) const;
 };
@@ -47,7 +49,7 @@ std::optional<llvm::SmallVector<unsigned>> rowMajorDims(const IndexSpace& space,
 void completeProduct(Domain& domain);
 // What must hold of the operands' computations; a reason, and the op it is about.
 Refusal whyNoOperands(Domain& domain, const KernelGraph& graph);
-// After all dims were split and merged: the result's indices, and the operands', are combinations of dims that a
+// After all dims were split and merged: the results' indices, and the operands', are combinations of dims that a
 // schedule can bind.
 Refusal whyNotBound(const Domain& domain);
 

@@ -146,11 +146,10 @@ LogicalResult ConvolutionOp::verify() {
 //===-- attention ----------------------------------------------------------------------------===//
 
 LogicalResult AttentionOp::verify() {
-  if (failed(verifyLayout(*this, getResultLayout(), getResult())) ||
-      (getLogSums() && failed(verifyLayout(*this, getLogSumsLayout(), getLogSums()))))
+  if (failed(verifyLayout(*this, getResultLayout(), getResult())))
     return failure();
-  if (getKernel() || !getResultLayout())
-    return success();  // lowerAttention has the rules; before layouts are assigned the target may not be chosen
+  if (!getResultLayout())
+    return success();  // whyNoProductKernel has a kernel's rules; only a call has a layout
   if (getMask() || getLogSums())
     return emitOpError("has a mask or sums of rows, which the library's call does not");
   for (Value tensor : {getQuery(), getKey(), getValue(), getResult()}) {

@@ -191,18 +191,18 @@ def Zefuse_ConvolutionOp : Zefuse_Op<"convolution", [Pure, AttrSizedOperandSegme
 
 def Zefuse_AttentionOp : Zefuse_Op<"attention", [Pure,
     DeclareOpInterfaceMethods<Zefuse_StepOpInterface, ["keepsRowsOf", "setLayouts"]>]> {
-  let summary = "softmax(scale * q @ k^T + mask) @ v without scores in memory: one library call, or a GPU's kernel";
+  let summary = "softmax(scale * q @ k^T + mask) @ v without scores in memory: one library call, or a node of a GPU's kernel";
   let description = [{
-    query [B, H, S, D], key [B, G, T, D], value [B, G, T, E], result [B, H, S, E]; H is a multiple of G. No `scale`: 1 / sqrt(D), D a
-    symbol. `causal`: query s sees keys 0..s. `log_sums` [B, H, S]: the logarithm of the sum of each query's exponentials, which its
-    derivative wants (-inf without a key). `result_layout`: as zefuse.matmul's.
+    query [B, H, S, D], key [B, G, T, D], value [B, G, T, E], result [B, H, S, E]; H is a multiple of G. `mask`: of the scores'
+    sizes [B, H, S, T] or some of its last dimensions, sizes of 1 broadcast; floats are added, i1 keeps where true. No `scale`:
+    1 / sqrt(D), D a symbol. `causal`: query s sees keys 0..s. A query that sees no key gives zeros. `log_sums` [B, H, S], f32: the
+    logarithm of the sum of each query's exponentials, which its derivative wants (-inf without a key). `result_layout`: as
+    zefuse.matmul's.
     Stage 1 has it as one of zefuse.alternatives, the other is two zefuse.matmul around a softmax. Stage 2 keeps it where the
-    target takes it. `kernel`: it is a kernel of its own (lowerAttention, which says what it takes: masks, f16 and bf16, symbolic sizes,
-    any strides); a query that sees no key gives zeros. Else it is the library's call: no mask, no `log_sums`, f32, rank 4.
+    target takes it: as a node of kernels (`zefuse.in_kernel`), or as the library's call: no mask, no `log_sums`, f32, rank 4.
   }];
   let arguments = (ins AnyRankedTensor:$query, AnyRankedTensor:$key, AnyRankedTensor:$value, Optional<AnyRankedTensor>:$mask,
-                       OptionalAttr<F32Attr>:$scale, BoolAttr:$causal, UnitAttr:$kernel, OptionalAttr<AffineMapAttr>:$result_layout,
-                       OptionalAttr<AffineMapAttr>:$log_sums_layout);
+                       OptionalAttr<F32Attr>:$scale, BoolAttr:$causal, OptionalAttr<AffineMapAttr>:$result_layout);
   let results = (outs AnyRankedTensor:$result, Optional<AnyRankedTensor>:$log_sums);
   let assemblyFormat = [{
     $query `,` $key `,` $value (`mask` $mask^)? attr-dict `:` functional-type(operands, results)

@@ -133,9 +133,10 @@ LogicalResult ZefuseDialect::verifyOperationAttribute(Operation* op, NamedAttrib
   }
   if (name == "in_kernel") {  // analysis/product_form.h
     auto limits = dyn_cast<DenseI64ArrayAttr>(value);
-    if (!isa<MatmulOp, ConvolutionOp>(op) || !limits || limits.size() != 2 || limits[0] < 0 || limits[0] > 1 ||
-        limits[1] < 0)
-      return diagnose() << "is [0 or 1, number of operations], of a zefuse.matmul or zefuse.convolution";
+    if (!isa<MatmulOp, ConvolutionOp, AttentionOp>(op) || !limits || limits.size() != 2 || limits[0] < 0 ||
+        limits[0] > 1 || limits[1] < 0)
+      return diagnose()
+             << "is [0 or 1, number of operations], of a zefuse.matmul, zefuse.convolution or zefuse.attention";
     return success();
   }
   if (name == "output")

@@ -55,14 +55,12 @@ void ConvolutionOp::setLayouts(ArrayRef<AffineMap>, ArrayRef<AffineMap> results)
 
 //===-- attention ----------------------------------------------------------------------------===//
 
-OperandRule AttentionOp::getOperandRule(unsigned) { return getKernel() ? OperandRule::strided : OperandRule::rows; }
+OperandRule AttentionOp::getOperandRule(unsigned) { return OperandRule::rows; }
 
 bool AttentionOp::keepsRowsOf(unsigned result) { return result == 0; }
 
 void AttentionOp::setLayouts(ArrayRef<AffineMap>, ArrayRef<AffineMap> results) {
   setResultLayoutAttr(AffineMapAttr::get(results[0]));
-  if (getLogSums())
-    setLogSumsLayoutAttr(AffineMapAttr::get(results[1]));
 }
 
 OperandRule AttentionGradientOp::getOperandRule(unsigned) { return OperandRule::strided; }

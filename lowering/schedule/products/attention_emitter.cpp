@@ -8,15 +8,11 @@ using namespace mlir;
 
 namespace zefuse {
 
-AttentionEmitter::AttentionEmitter(CallKernel& kernel, int64_t rows, int64_t lanes, const MatrixOperation* engine,
-                                   double scale, bool causal, std::optional<unsigned> mask)
-    : k_(kernel), b_(kernel.builder()), loc_(b_.getUnknownLoc()), i_(kernel.math()), rows_(rows), lanes_(lanes),
-      engine_(engine), f32_(b_.getF32Type()), local_(engine ? Type(b_.getI16Type()) : f32_),
-      rank_(kernel.tensor(0).sizes.size()), scale_(scale), causal_(causal), mask_(mask) {
-  AffineExpr queries = k_.tensor(0).sizes[rank_ - 2], keys = k_.tensor(1).sizes[rank_ - 2];
-  queries_ = {k_.expression(queries), constantOf(queries)};
-  keys_ = {k_.expression(keys), constantOf(keys)};
-}
+AttentionEmitter::AttentionEmitter(OpBuilder& builder, int64_t rows, int64_t lanes, const MatrixOperation* engine,
+                                   double scale, bool causal, Extent queries, Extent keys)
+    : b_(builder), loc_(b_.getUnknownLoc()), i_{b_, loc_}, rows_(rows), lanes_(lanes), engine_(engine),
+      f32_(b_.getF32Type()), local_(engine ? Type(b_.getI16Type()) : f32_), queries_(queries), keys_(keys),
+      scale_(scale), causal_(causal) {}
 
 Value AttentionEmitter::scalar(double value) const {
   return constantOfType(b_, loc_, b_.getF32FloatAttr(float(value)), 1);
@@ -82,60 +78,18 @@ void AttentionEmitter::storeRows(WorkGroup& group, Value block, const Side& rows
   }
 }
 
-void AttentionEmitter::bindBatch(Value batch, ArrayRef<AffineExpr> sizes) {
-  batch_.assign(rank_, Value());
-  for (size_t dim = rank_ - 2; dim-- > 0;) {
-    if (dim == 0) {
-      batch_[0] = batch;
-      break;
-    }
-    Value size = k_.expression(sizes[dim]);
-    batch_[dim] = i_.modulo(batch, size);
-    batch = i_.divide(batch, size);
-  }
-}
-
-SmallVector<Value> AttentionEmitter::indices(const StridedTensor& tensor, Value row, Value column) {
-  SmallVector<Value> result(batch_);
-  const StridedTensor& q = k_.tensor(0);
-  size_t dropped = rank_ - tensor.sizes.size();
-  for (size_t dim = dropped; dim + 2 < rank_; ++dim) {
-    auto mine = constantOf(tensor.sizes[dim - dropped]), whole = constantOf(q.sizes[dim]);
-    if (mine && whole && *mine > 1 && *mine < *whole)
-      result[dim] = i_.divide(result[dim], *whole / *mine);
-  }
-  result[rank_ - 2] = row;
-  result[rank_ - 1] = column;
-  return result;
-}
-
-ProductSource AttentionEmitter::source(const StridedTensor& tensor) {
-  ProductSource source;
-  source.columns_contiguous = constantOf(tensor.strides[rank_ - 2]) != 1 || constantOf(tensor.strides[rank_ - 1]) == 1;
-  // A tile's rows need not be a multiple of an access.
-  if (source.columns_contiguous)
-    source.run = accessRun(tensor.strides[rank_ - 1], tensor.sizes[rank_ - 1], tensor.element);
-  source.load = [this, &tensor](Value row, Value column, int64_t run) {
-    Value offset = k_.offset(tensor, indices(tensor, row, column));
-    return engine_ ? k_.loadBits(tensor, offset, run) : k_.load(tensor, offset, run);
-  };
-  return source;
-}
-
 Value AttentionEmitter::score(Value product, Value query, Value key, Value exists) {
   Value score = arith::MulFOp::create(b_, loc_, product, scalar(scale_));
   Value seen = exists;
   if (causal_)
     seen = i_.both(seen, i_.less(key, i_.add(query, 1)));
   if (mask_) {
-    const StridedTensor& mask = k_.tensor(*mask_);
-    Value safe_query = i_.smaller(query, i_.subtract(queries_.value, i_.number(1)));
-    Value safe_key = i_.smaller(key, i_.subtract(keys_.value, i_.number(1)));
-    Value offset = k_.offset(mask, ArrayRef(indices(mask, safe_query, safe_key)));
-    if (mask.element.isInteger(1))
-      seen = i_.both(seen, toRegister(b_, loc_, k_.load(mask, offset), mask.element));
+    Value mask = mask_(i_.smaller(query, i_.subtract(queries_.value, i_.number(1))),
+                       i_.smaller(key, i_.subtract(keys_.value, i_.number(1))));
+    if (mask.getType().isInteger(1))
+      seen = i_.both(seen, mask);
     else
-      score = arith::AddFOp::create(b_, loc_, score, k_.load(mask, offset));
+      score = arith::AddFOp::create(b_, loc_, score, mask);
   }
   return arith::SelectOp::create(b_, loc_, seen, score, scalar(-INFINITY));
 }

@@ -2,17 +2,15 @@
 // have a few rows each, and the scores between them.
 #pragma once
 
-#include "lowering/schedule/products/call_kernel.h"
 #include "lowering/schedule/products/gpu_product.h"
 
 namespace zefuse {
 
 class AttentionEmitter {
 protected:
-  // `rows` (1, 2, 4 or 8) of a sub-group of `lanes`. engine: multiply with it, in the first tensor's type; null: in
-  // f32. The tensors are the queries, the keys and others; `mask` is the number of the mask.
-  AttentionEmitter(CallKernel& kernel, int64_t rows, int64_t lanes, const MatrixOperation* engine, double scale,
-                   bool causal, std::optional<unsigned> mask);
+  // `rows` (1, 2, 4 or 8) of a sub-group of `lanes`. engine: multiply with it, in the operands' type; null: in f32.
+  AttentionEmitter(mlir::OpBuilder& builder, int64_t rows, int64_t lanes, const MatrixOperation* engine, double scale,
+                   bool causal, Extent queries, Extent keys);
 
   // A block: one column of a work-item, its sub-group's rows in a vector (a scalar for one row).
   mlir::Value scalar(double value) const;
@@ -34,30 +32,22 @@ protected:
   // the engine, as the products of the decomposition have it.
   void storeRows(WorkGroup& group, mlir::Value block, const Side& rows, mlir::Value column, mlir::Type type);
 
-  // Sets the indices of the batch dimensions from a number in their row-major space.
-  void bindBatch(mlir::Value batch, llvm::ArrayRef<mlir::AffineExpr> sizes);
-  // A tensor's indices in this batch of the queries: heads that several query heads share are fewer.
-  llvm::SmallVector<mlir::Value> indices(const StridedTensor& tensor, mlir::Value row, mlir::Value column);
-  ProductSource source(const StridedTensor& tensor);
-
   // Of a query and a key: scaled and masked; -inf where `exists` does not hold or the query does not see the key.
   mlir::Value score(mlir::Value product, mlir::Value query, mlir::Value key, mlir::Value exists);
 
-  CallKernel& k_;
   mlir::OpBuilder& b_;
   mlir::Location loc_;
   IndexMath i_;
   const int64_t rows_, lanes_;
   const MatrixOperation* const engine_;
   mlir::Type f32_, local_;  // the latter: what local memory holds
-  size_t rank_;
-  llvm::SmallVector<mlir::Value> batch_;  // one index per dimension of the queries; the last two are null
-  Extent queries_, keys_;
+  const Extent queries_, keys_;
+  // The mask's element at a query and a key, which exist: i1, kept where true, or f32, added. Set by who has one.
+  std::function<mlir::Value(mlir::Value query, mlir::Value key)> mask_;
 
 private:
   const double scale_;
   const bool causal_;
-  const std::optional<unsigned> mask_;
 };
 
 }  // namespace zefuse

@@ -1,11 +1,14 @@
-// Scaled dot product attention on a GPU, after Dao et al., "FlashAttention" (2022): keys and values pass by in tiles,
-// the softmax's maximum and sum are corrected as they grow, the scores stay in registers and local memory.
+// zefuse.attention in a kernel for a GPU, after Dao et al., "FlashAttention" (2022): keys and values pass by in tiles,
+// the softmax's maximum and sum are corrected as they grow, the scores stay in registers and local memory. The
+// evaluator makes what queries, keys, values and the mask are loaded from, and what the result and the rows' sums
+// become.
 //
 // A sub-group has a few query rows. For the scores a work-item has one key for each of its lanes, for the result one
 // column: the product's layout (gpu_product.h), with rows in a vector. The probabilities change hands through local
 // memory.
 #include "lowering/dialect/shape.h"
 #include "lowering/schedule/products/attention_emitter.h"
+#include "lowering/schedule/products/product_nodes.h"
 #include "lowering/schedule/products/product_splits.h"
 #include "lowering/schedule/products/products.h"
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
@@ -45,10 +48,10 @@ struct AttentionTile {
 };
 
 // None: even the smallest does not fit into local memory. Few queries get a small group.
-std::optional<AttentionTile> chooseTile(const AttentionCall& call, const TargetDescription& target,
+std::optional<AttentionTile> chooseTile(AttentionOp op, const TargetDescription& target,
                                         const MatrixOperation* engine) {
   auto whole = [](int64_t size, int64_t block) { return (size + block - 1) / block * block; };
-  int64_t depth = call.q.getShape().back(), columns = call.v.getShape().back();
+  int64_t depth = op.getQuery().getType().getShape().back(), columns = op.getValue().getType().getShape().back();
   AttentionTile tile{engine, engine ? target.matrix.lanes : target.subgroup_size,
                      engine ? whole(depth, engine_depth) : depth, 0};
   tile.columns = whole(columns, tile.lanes);
@@ -73,47 +76,45 @@ std::optional<AttentionTile> chooseTile(const AttentionCall& call, const TargetD
     if (tile.rows * tile.columns * 4 > target.accumulator_bytes / 2)
       tile.keys = tile.lanes;  // one row, and still too much
   }
-  int64_t queries = call.q.getShape()[call.q.getRank() - 2];
+  int64_t queries = op.getQuery().getType().getShape().end()[-2];
   while (tile.subgroups > 1 && ((!ShapedType::isDynamic(queries) && tile.subgroups / 2 * tile.rows >= queries) ||
                                 tile.localBytes() > target.local_memory_bytes))
     tile.subgroups /= 2;
   return tile.localBytes() <= target.local_memory_bytes ? std::optional(tile) : std::nullopt;
 }
 
-std::optional<AttentionTile> chooseTile(const AttentionCall& call, const TargetDescription& target) {
-  const MatrixOperation* engine = matrixOperation(call.q.getElementType(), call.k.getElementType(), target);
-  if (engine && call.v.getElementType() == call.q.getElementType())
-    if (auto tile = chooseTile(call, target, engine))
+Type elementOf(Value tensor) { return cast<RankedTensorType>(tensor.getType()).getElementType(); }
+
+std::optional<AttentionTile> chooseTile(AttentionOp op, const TargetDescription& target) {
+  const MatrixOperation* engine = matrixOperation(elementOf(op.getQuery()), elementOf(op.getKey()), target);
+  if (engine && elementOf(op.getValue()) == elementOf(op.getQuery()))
+    if (auto tile = chooseTile(op, target, engine))
       return tile;
-  return chooseTile(call, target, nullptr);
+  return chooseTile(op, target, nullptr);
 }
 
 class AttentionSchedule : AttentionEmitter {
 public:
-  AttentionSchedule(const AttentionCall& call, CallKernel& kernel, const AttentionTile& tile)
-      : AttentionEmitter(kernel, tile.rows, tile.lanes, tile.engine, call.scale, call.causal,
-                         call.mask ? std::optional(3u) : std::nullopt),
-        call_(call), tile_(tile), depth_(tile.depth), columns_(tile.columns), subgroups_(tile.subgroups) {}
+  AttentionSchedule(const ScheduleContext& context, const AttentionTile& tile)
+      : AttentionSchedule(context, cast<AttentionOp>(context.domain.product->op), tile) {}
 
   void run() {
-    const unsigned result_number = call_.mask ? 4 : 3;
-    const StridedTensor &q = k_.tensor(0), &k = k_.tensor(1), &v = k_.tensor(2), &result = k_.tensor(result_number);
-    AffineExpr m = q.sizes[rank_ - 2];
+    const SmallVector<AffineExpr> q = shapeOf(op_.getQuery().getType()), v = shapeOf(op_.getValue().getType());
     int64_t tile_rows = subgroups_ * rows_;
-    AffineExpr batches = getAffineConstantExpr(1, b_.getContext()), tiles = m.ceilDiv(tile_rows);
-    for (AffineExpr size : ArrayRef(result.sizes).drop_back(2))
+    AffineExpr batches = getAffineConstantExpr(1, b_.getContext()), tiles = q[rank_ - 2].ceilDiv(tile_rows);
+    for (AffineExpr size : ArrayRef(q).drop_back(2))
       batches = batches * size;
-    LoweredKernel& launch = k_.launch();
+    LoweredKernel& launch = c_.launch;
     launch.extent = batches * tiles;
     launch.grain = 1;
     launch.schedule.add(choice::Attention{tile_rows, subgroups_, tile_.keys, tile_.engine != nullptr});
-    WorkGroup group(b_, k_.function(), launch, subgroups_ * tile_.lanes, tile_.lanes);
+    WorkGroup group(b_, c_.function, launch, subgroups_ * tile_.lanes, tile_.lanes);
 
-    Value tile_count = k_.expression(tiles);
+    Value tile_count = nodes_.expression(tiles);
     Value first_row = i_.multiply(i_.modulo(group.group(), tile_count), tile_rows);
-    bindBatch(i_.divide(group.group(), tile_count), result.sizes);
-    Extent depth{k_.expression(q.sizes[rank_ - 1]), constantOf(q.sizes[rank_ - 1])},
-        columns{k_.expression(v.sizes[rank_ - 1]), constantOf(v.sizes[rank_ - 1])};
+    nodes_.bindBatch(i_.divide(group.group(), tile_count));
+    c_.evaluator.toInnermost();
+    Extent depth = extentOf(c_, q[rank_ - 1]), columns = extentOf(c_, v[rank_ - 1]);
 
     Value queries = group.localArray(local_, tile_.queryElements());
     Value key_tile = group.localArray(local_, tile_.keyElements());
@@ -127,7 +128,7 @@ public:
       std::swap(key_rows.step, key_depth.step);
       std::swap(value_rows.step, value_columns.step);
     }
-    stageTile(b_, group, source(q), local_, query_rows, query_depth, queries);
+    stageTile(b_, group, source(0), local_, query_rows, query_depth, queries);
 
     Value mine = i_.multiply(group.subgroupIndex(), rows_);
     Value row = i_.add(first_row, mine);
@@ -140,12 +141,12 @@ public:
     Side my_chances =
         side(chances, tile_.engine ? mine : i_.multiply(group.subgroupIndex(), tile_.keys * rows_), tile_.chanceLine());
     Side all_values = side(value_tile, start, tile_.valueLine());
-    int64_t blocks = columns_ / tile_.lanes;
+    const int64_t blocks = columns_ / tile_.lanes;
     // Carried: per row the maximum so far, this work-item's part of the sum, and the result's blocks.
     SmallVector<Value> carried{real(-INFINITY), real(0)};
     carried.append(blocks, real(0));
     Value end = keys_.value;
-    if (call_.causal)
+    if (op_.getCausal())
       end = i_.smaller(end, i_.add(first_row, tile_rows));
     auto loop = scf::ForOp::create(b_, loc_, i_.number(0), end, i_.number(tile_.keys), carried);
     {
@@ -153,8 +154,8 @@ public:
       b_.setInsertionPointToStart(loop.getBody());
       Value first_key = loop.getInductionVar();
       key_rows.first = value_rows.first = first_key;
-      stageTile(b_, group, source(k), local_, key_rows, key_depth, key_tile);
-      stageTile(b_, group, source(v), local_, value_rows, value_columns, value_tile);
+      stageTile(b_, group, source(1), local_, key_rows, key_depth, key_tile);
+      stageTile(b_, group, source(2), local_, value_rows, value_columns, value_tile);
       group.barrier();
       SmallVector<Value> scores(tile_.keys / tile_.lanes, real(0));
       scores = multiply(group, depth_, my_queries, all_keys, scores);
@@ -191,7 +192,7 @@ public:
         Value vector = joined(values);
         sum = arith::AddFOp::create(b_, loc_, sum, vector);
         Value key = i_.add(group.lane(), int64_t(block) * tile_.lanes);
-        storeRows(group, vector, my_chances, key, k_.tensor(2).element);
+        storeRows(group, vector, my_chances, key, elementOf(op_.getValue()));
       }
       group.barrier();
       SmallVector<Value> totals;
@@ -204,44 +205,48 @@ public:
       scf::YieldOp::create(b_, loc_, next);
     }
 
-    SmallVector<Value> sums;
+    SmallVector<Value> sums, log_sums;
     Value log_sum;  // of the row that has this lane's number
     for (int64_t r = 0; r < rows_; ++r) {
       Value sum = group.sumInSubgroup(element(loop.getResult(1), r));
-      if (call_.log_sums) {
+      if (nodes_.isRead(1)) {
         Value mine = arith::AddFOp::create(b_, loc_, math::LogOp::create(b_, loc_, sum), element(loop.getResult(0), r));
         log_sum =
             r == 0 ? mine
                    : arith::SelectOp::create(b_, loc_, i_.less(group.lane(), i_.number(r)), log_sum, mine).getResult();
+        log_sums.push_back(mine);
       }
-      if (call_.empty_rows_are_zero) {  // 0 / 1 instead of 0 / 0
-        Value none = arith::CmpFOp::create(b_, loc_, arith::CmpFPredicate::OEQ, sum, scalar(0));
-        sum = arith::SelectOp::create(b_, loc_, none, scalar(1), sum);
-      }
-      sums.push_back(sum);
+      // A row that sees no key is zeros: 0 / 1 instead of 0 / 0.
+      Value none = arith::CmpFOp::create(b_, loc_, arith::CmpFPredicate::OEQ, sum, scalar(0));
+      sums.push_back(arith::SelectOp::create(b_, loc_, none, scalar(1), sum));
     }
-    if (call_.log_sums) {
-      const StridedTensor& log_sums = k_.tensor(result_number + 1);
+    if (nodes_.isRead(1)) {
       Value at_row = i_.add(row, group.lane());
-      OpBuilder::InsertionGuard guard(b_);
-      Value exists = i_.both(i_.less(group.lane(), i_.number(rows_)), i_.less(at_row, queries_.value));
-      auto branch = scf::IfOp::create(b_, loc_, exists, false);
-      b_.setInsertionPointToStart(branch.thenBlock());
-      SmallVector<Value> place(batch_);
-      place[rank_ - 2] = at_row;
-      k_.store(log_sums, k_.offset(log_sums, ArrayRef(place).drop_back()), log_sum);
+      nodes_.open(i_.both(i_.less(group.lane(), i_.number(rows_)), i_.less(at_row, queries_.value)));
+      nodes_.bindResult(rank_ - 2, at_row);
+      c_.evaluator.toInnermost();
+      nodes_.storeRow(log_sum);
+      nodes_.close();
     }
-    for (int64_t block = 0; block < blocks; ++block) {
+    if (!nodes_.isRead(0))
+      return;
+    for (int64_t block = 0; block < columns_ / tile_.lanes; ++block) {
       Value column = i_.add(group.lane(), block * tile_.lanes);
+      nodes_.open(i_.less(column, columns.value));
+      nodes_.bindResult(rank_ - 1, column);
       for (int64_t r = 0; r < rows_; ++r) {
+        c_.evaluator.toInnermost();
         Value at_row = i_.add(row, r);
-        OpBuilder::InsertionGuard guard(b_);
-        Value exists = i_.both(i_.less(at_row, queries_.value), i_.less(column, columns.value));
-        auto branch = scf::IfOp::create(b_, loc_, exists, false);
-        b_.setInsertionPointToStart(branch.thenBlock());
+        nodes_.open(i_.less(at_row, queries_.value));
+        nodes_.bindResult(rank_ - 2, at_row);
+        c_.evaluator.toInnermost();
         Value value = arith::DivFOp::create(b_, loc_, element(loop.getResult(unsigned(2 + block)), r), sums[r]);
-        k_.store(result, k_.offset(result, indices(result, at_row, column)), value);
+        if (Type type = elementOf(op_.getResult()); !type.isF32())
+          value = narrowFromF32(b_, loc_, value, type);
+        nodes_.store(value, nodes_.isRead(1) ? log_sums[r] : Value());
+        nodes_.close();
       }
+      nodes_.close();
     }
   }
 
@@ -250,75 +255,116 @@ private:
     Value more = arith::CmpFOp::create(b_, loc_, arith::CmpFPredicate::OGT, y, x);
     return arith::SelectOp::create(b_, loc_, more, y, x);
   }
-  const AttentionCall& call_;
+
+  AttentionSchedule(const ScheduleContext& context, AttentionOp op, const AttentionTile& tile)
+      : AttentionEmitter(context.builder(), tile.rows, tile.lanes, tile.engine, op.getScale()->convertToFloat(),
+                         op.getCausal(), rowsOf(context, op.getQuery()), rowsOf(context, op.getKey())),
+        c_(context), op_(op), nodes_(context), rank_(unsigned(op.getQuery().getType().getRank())), tile_(tile),
+        depth_(tile.depth), columns_(tile.columns), subgroups_(tile.subgroups) {
+    if (op.getMask())
+      mask_ = [this](Value query, Value key) {
+        const unsigned rank = unsigned(op_.getMask().getType().getRank());
+        return widened(nodes_.load(3, {{rank - 2, query}, {rank - 1, key}}, {rank - 1, 1}), elementOf(op_.getMask()));
+      };
+  }
+
+  static Extent extentOf(const ScheduleContext& context, AffineExpr size) {
+    Extent extent{context.evaluator.index(size), constantOf(size)};
+    context.evaluator.toInnermost();
+    return extent;
+  }
+  static Extent rowsOf(const ScheduleContext& context, TypedValue<RankedTensorType> tensor) {
+    return extentOf(context, shapeOf(tensor.getType()).end()[-2]);
+  }
+
+  Value widened(Value value, Type element) {
+    return element.isF16() || element.isBF16() ? widenToF32(b_, loc_, value, element) : value;
+  }
+
+  ProductSource source(unsigned operand) {
+    const Type element = elementOf(op_->getOperand(operand));
+    ProductNodes::Access access = nodes_.accessOf(operand, rank_ - 2, rank_ - 1);
+    ProductSource source;
+    source.columns_contiguous = access.dimension == rank_ - 1;
+    if (!source.columns_contiguous)
+      access.run = 1;  // a tile's rows need not be a multiple of an access
+    source.run = access.run;
+    source.load = [this, operand, element, access](Value row, Value column, int64_t) {
+      Value value = nodes_.load(operand, {{rank_ - 2, row}, {rank_ - 1, column}}, access);
+      return engine_ ? value : widened(value, element);
+    };
+    return source;
+  }
+
+  const ScheduleContext& c_;
+  AttentionOp op_;
+  ProductNodes nodes_;
+  const unsigned rank_;
   const AttentionTile tile_;
   const int64_t depth_, columns_, subgroups_;
 };
 
 }  // namespace
 
-std::string whyNoAttentionKernel(const AttentionCall& call, const TargetDescription& target) {
-  if (!target.supports.products)
-    return "has a kernel of its own on GPU targets only";
-  SmallVector<RankedTensorType> operands{call.q, call.k, call.v, call.result};
-  if (call.mask)
-    operands.push_back(call.mask);
+std::string whyNoGpuAttention(AttentionOp op, const TargetDescription& target) {
+  if (!op.getScale())
+    return "the sizes of a head must be known";
+  const RankedTensorType query = op.getQuery().getType(), key = op.getKey().getType(), value = op.getValue().getType(),
+                         whole = op.getResult().getType();
+  const RankedTensorType scores_mask = op.getMask() ? op.getMask().getType() : RankedTensorType();
+  SmallVector<RankedTensorType> operands{query, key, value, whole};
+  if (scores_mask)
+    operands.push_back(scores_mask);
   for (RankedTensorType operand : operands) {
     Type element = operand.getElementType();
-    bool boolean = operand == call.mask && element.isInteger(1);
+    bool boolean = operand == scores_mask && element.isInteger(1);
     if (!boolean && !element.isF32() && !element.isF16() && !element.isBF16())
       return "no GPU kernel for elements of another type than f32, f16 and bf16 (and i1 of a mask)";
   }
-  const int64_t rank = call.result.getRank();
-  if (rank < 3 || call.q.getRank() != rank || call.k.getRank() != rank || call.v.getRank() != rank ||
-      (call.mask && call.mask.getRank() > rank))
+  const int64_t rank = whole.getRank();
+  if (rank < 3 || query.getRank() != rank || key.getRank() != rank || value.getRank() != rank ||
+      (scores_mask && (scores_mask.getRank() > rank || scores_mask.getRank() < 2)))
     return "wants q, k, v and result of one rank, 3 or more";
-  if (call.q.getShape().back() <= 0 || call.v.getShape().back() <= 0)
+  if (query.getShape().back() <= 0 || value.getShape().back() <= 0)
     return "the sizes of a head must be known and not 0";
   // Dimensions of 1 broadcast; known numbers of k's and v's may divide q's.
-  SmallVector<AffineExpr> q = shapeOf(call.q), result = shapeOf(call.result);
+  SmallVector<AffineExpr> q = shapeOf(query), result = shapeOf(whole);
   if (ArrayRef(q).drop_back(1) != ArrayRef(result).drop_back(1))
     return "the result's batches and rows are not the queries'";
-  for (RankedTensorType operand : {call.k, call.v}) {
+  for (RankedTensorType operand : {key, value}) {
     const SmallVector<AffineExpr> sizes = shapeOf(operand);
-    for (auto [size, whole] : llvm::zip(ArrayRef(sizes).drop_back(2), q)) {
-      auto mine = constantOf(size), all = constantOf(whole);
-      if (size != whole && mine != 1 && !(mine && all && *mine > 0 && *all % *mine == 0))
+    for (auto [size, all] : llvm::zip(ArrayRef(sizes).drop_back(2), q)) {
+      auto mine = constantOf(size), most = constantOf(all);
+      if (size != all && mine != 1 && !(mine && most && *mine > 0 && *most % *mine == 0))
         return "the batches of the keys are not known to divide those of the queries";
     }
   }
-  if (call.mask) {
-    SmallVector<AffineExpr> scores(q), mask = shapeOf(call.mask);
-    scores.back() = shapeOf(call.k)[rank - 2];
-    for (auto [size, whole] : llvm::zip(mask, ArrayRef(scores).take_back(mask.size())))
-      if (size != whole && constantOf(size) != 1)
+  if (scores_mask) {
+    SmallVector<AffineExpr> scores(q), mask = shapeOf(scores_mask);
+    scores.back() = shapeOf(key)[rank - 2];
+    for (auto [size, all] : llvm::zip(mask, ArrayRef(scores).take_back(mask.size())))
+      if (size != all && constantOf(size) != 1)
         return "the mask's sizes are not known to be those of the scores";
   }
-  if (call.log_sums &&
-      (!call.log_sums.getElementType().isF32() || ArrayRef(shapeOf(call.log_sums)) != ArrayRef(result).drop_back(1)))
-    return "wants one f32 for each row's sum";
-  if (!chooseTile(call, target))
-    return "heads of " + std::to_string(call.q.getShape().back()) + " and " + std::to_string(call.v.getShape().back()) +
+  if (op.getLogSums()) {
+    auto log_sums = cast<RankedTensorType>(op.getLogSums().getType());
+    if (!log_sums.getElementType().isF32() || ArrayRef(shapeOf(log_sums)) != ArrayRef(result).drop_back(1))
+      return "wants one f32 for each row's sum";
+  }
+  if (!chooseTile(op, target))
+    return "heads of " + std::to_string(query.getShape().back()) + " and " + std::to_string(value.getShape().back()) +
            " elements do not fit into local memory";
   return {};
 }
 
-FailureOr<ScheduledKernel> scheduleAttention(Operation* op, const AttentionCall& call,
-                                             const TargetDescription& target) {
-  auto refuse = [&](const Twine& reason) { return op->emitError() << "attention: " << reason, failure(); };
-  if (std::string reason = whyNoAttentionKernel(call, target); !reason.empty())
-    return refuse(reason);
-  SmallVector<Type> operands{call.q, call.k, call.v};
-  if (call.mask)
-    operands.push_back(call.mask);
-  operands.push_back(call.result);
-  if (call.log_sums)
-    operands.push_back(call.log_sums);
-  CallKernel kernel(op, "attention", operands, call.log_sums ? 2 : 1, call.layouts);
-  if (!kernel.ok())
-    return refuse(kernel.refusal());
-  AttentionSchedule(call, kernel, *chooseTile(call, target)).run();
-  return kernel.finish();
+int64_t queriesOfTile(AttentionOp op, const TargetDescription& target) {
+  const AttentionTile tile = chooseTile(op, target).value();
+  return tile.rows * tile.subgroups;
+}
+
+void scheduleGpuAttention(const ScheduleContext& context) {
+  auto op = cast<AttentionOp>(context.domain.product->op);
+  AttentionSchedule(context, chooseTile(op, context.target).value()).run();
 }
 
 }  // namespace zefuse

@@ -9,6 +9,7 @@
 // wide heads fit into registers. Between the steps P and dS are in local memory.
 #include "lowering/dialect/shape.h"
 #include "lowering/schedule/products/attention_emitter.h"
+#include "lowering/schedule/products/call_kernel.h"
 #include "lowering/schedule/products/product_splits.h"
 #include "lowering/schedule/products/products.h"
 #include "mlir/Dialect/Math/IR/Math.h"
@@ -104,10 +105,17 @@ std::optional<GradientTile> chooseTile(const AttentionGradientCall& call, const 
 class GradientSchedule : AttentionEmitter {
 public:
   GradientSchedule(const AttentionGradientCall& call, CallKernel& kernel, const GradientTile& tile)
-      : AttentionEmitter(kernel, tile.rows, tile.lanes, tile.engine, call.scale, call.causal,
-                         call.mask ? std::optional(6u) : std::nullopt),
-        call_(call), tile_(tile), own_(call.of_keys ? keys_ : queries_), passing_(call.of_keys ? queries_ : keys_),
-        first_result_(call.mask ? 7 : 6) {}
+      : AttentionEmitter(kernel.builder(), tile.rows, tile.lanes, tile.engine, call.scale, call.causal,
+                         rowsOf(kernel, 0), rowsOf(kernel, 1)),
+        k_(kernel), rank_(kernel.tensor(0).sizes.size()), call_(call), tile_(tile),
+        own_(call.of_keys ? keys_ : queries_), passing_(call.of_keys ? queries_ : keys_),
+        first_result_(call.mask ? 7 : 6) {
+    if (call.mask)
+      mask_ = [this](Value query, Value key) {
+        const StridedTensor& mask = k_.tensor(6);
+        return toRegister(b_, loc_, k_.load(mask, k_.offset(mask, indices(mask, query, key))), mask.element);
+      };
+  }
 
   void run() {
     const StridedTensor& result = k_.tensor(first_result_);
@@ -159,6 +167,54 @@ public:
   }
 
 private:
+  static Extent rowsOf(CallKernel& kernel, unsigned number) {
+    AffineExpr rows = kernel.tensor(number).sizes.end()[-2];
+    return {kernel.expression(rows), constantOf(rows)};
+  }
+
+  // Sets the indices of the batch dimensions from a number in their row-major space.
+  void bindBatch(Value batch, ArrayRef<AffineExpr> sizes) {
+    batch_.assign(rank_, Value());
+    for (size_t dim = rank_ - 2; dim-- > 0;) {
+      if (dim == 0) {
+        batch_[0] = batch;
+        break;
+      }
+      Value size = k_.expression(sizes[dim]);
+      batch_[dim] = i_.modulo(batch, size);
+      batch = i_.divide(batch, size);
+    }
+  }
+
+  // A tensor's indices in this batch of the queries: heads that several query heads share are fewer.
+  SmallVector<Value> indices(const StridedTensor& tensor, Value row, Value column) {
+    SmallVector<Value> result(batch_);
+    const StridedTensor& q = k_.tensor(0);
+    size_t dropped = rank_ - tensor.sizes.size();
+    for (size_t dim = dropped; dim + 2 < rank_; ++dim) {
+      auto mine = constantOf(tensor.sizes[dim - dropped]), whole = constantOf(q.sizes[dim]);
+      if (mine && whole && *mine > 1 && *mine < *whole)
+        result[dim] = i_.divide(result[dim], *whole / *mine);
+    }
+    result[rank_ - 2] = row;
+    result[rank_ - 1] = column;
+    return result;
+  }
+
+  ProductSource source(const StridedTensor& tensor) {
+    ProductSource source;
+    source.columns_contiguous =
+        constantOf(tensor.strides[rank_ - 2]) != 1 || constantOf(tensor.strides[rank_ - 1]) == 1;
+    // A tile's rows need not be a multiple of an access.
+    if (source.columns_contiguous)
+      source.run = accessRun(tensor.strides[rank_ - 1], tensor.sizes[rank_ - 1], tensor.element);
+    source.load = [this, &tensor](Value row, Value column, int64_t run) {
+      Value offset = k_.offset(tensor, indices(tensor, row, column));
+      return engine_ ? k_.loadBits(tensor, offset, run) : k_.load(tensor, offset, run);
+    };
+    return source;
+  }
+
   const StridedTensor& own(int number) const { return k_.tensor(number == 0 ? (call_.of_keys ? 1 : 0) : ownSecond()); }
   const StridedTensor& passing(int number) const {
     return k_.tensor(number == 0 ? (call_.of_keys ? 0 : 1) : (call_.of_keys ? 3 : 2));
@@ -332,6 +388,9 @@ private:
     }
   }
 
+  CallKernel& k_;
+  const size_t rank_;
+  SmallVector<Value> batch_;  // one index per dimension of the queries; the last two are null
   const AttentionGradientCall& call_;
   const GradientTile tile_;
   const Extent own_, passing_;

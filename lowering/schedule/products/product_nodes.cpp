@@ -14,8 +14,10 @@ ProductNodes::ProductNodes(const ScheduleContext& context)
   // The analysis has asked the same of the same expressions (whyNotBound).
   const IndexSpace& space = c_.domain.space;
   auto sizes = shapeOf(cast<RankedTensorType>(form_.op->getResult(0).getType()));
-  for (auto [index, size] : llvm::zip_equal(form_.at.getResults(), sizes))
+  const AffineMap at = form_.at[0] ? form_.at[0] : form_.at[1];
+  for (auto [index, size] : llvm::zip(at.getResults(), sizes))
     result_dims_.push_back(*rowMajorDims(space, index, size));
+  result_dims_.resize(sizes.size());  // of the second result alone: nothing is bound by the last index
   for (const ProductOperand& operand : form_.operands) {
     const AxisSet& set = c_.domain.axis_sets[operand.axes];
     auto& dims = operand_dims_.emplace_back();
@@ -67,8 +69,15 @@ void ProductNodes::bindBatch(Value batch) {
       batch = i.divide(batch, size);
     }
     bindResult(unsigned(dim), index);
-    for (unsigned operand : {0, 1})
-      bindOperand(operand, unsigned(dim), index);
+    for (auto [number, operand] : llvm::enumerate(form_.operands)) {
+      auto mine = shapeOf(cast<RankedTensorType>(operand.value.getType()));
+      const size_t dropped = sizes.size() - mine.size();
+      if (dim < dropped)
+        continue;
+      auto fewer = constantOf(mine[dim - dropped]), all = constantOf(sizes[dim]);
+      const int64_t sharers = fewer && all && *fewer > 1 ? *all / *fewer : 1;
+      bindOperand(unsigned(number), unsigned(dim - dropped), i.divide(index, sharers));
+    }
   }
 }
 
@@ -169,12 +178,23 @@ Value ProductNodes::bias() const {
   return value;
 }
 
-void ProductNodes::store(Value element) const {
-  Evaluator& e = c_.evaluator;
-  e.bindValue(form_.result(), element);
+void ProductNodes::store(Value element, Value of_row) const {
+  c_.evaluator.bindValue(form_.result(), element);
+  if (of_row)
+    c_.evaluator.bindValue(form_.result(1), of_row);
+  storeOutputs(/*of_rows=*/false);
+}
+
+void ProductNodes::storeRow(Value of_row) const {
+  c_.evaluator.bindValue(form_.result(1), of_row);
+  storeOutputs(/*of_rows=*/true);
+}
+
+void ProductNodes::storeOutputs(bool of_rows) const {
   for (const DomainOutput& output : c_.domain.outputs)
-    c_.storeOutput(output);
-  e.toInnermost();
+    if (output.per_row == of_rows)
+      c_.storeOutput(output);
+  c_.evaluator.toInnermost();
 }
 
 }  // namespace zefuse

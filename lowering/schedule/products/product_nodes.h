@@ -16,7 +16,9 @@ public:
   // `lanes` neighbours: no more than lanesOfResult(dimension) allows. `aligned`: the index is a multiple of them.
   void bindResult(unsigned dimension, mlir::Value index, int64_t lanes = 1, bool aligned = true);
   void bindOperand(unsigned operand, unsigned dimension, mlir::Value index);
-  // Of a matrix product: the batch, counted row by row, makes the result's and both operands' first dimensions.
+  // Of matrices, the last two dimensions: the batch, counted row by row, makes the other dimensions of the result and
+  // of the operands. Those of an operand may be fewer, its last ones are the result's last; what neighbours in the
+  // result share counts once.
   void bindBatch(mlir::Value batch);
   // Its value where the schedule emits.
   mlir::Value expression(mlir::AffineExpr expr) const;
@@ -48,13 +50,18 @@ public:
   // when it is null. Loads that do not depend on what is bound in it move out.
   void open(mlir::Value condition);
   void close();
+  // Whether the kernel's outputs read this result of the product.
+  bool isRead(unsigned result) const { return result < form_.at.size() && form_.at[result]; }
   // Where all of the result's indices are bound: `element`, as the product's result has it in registers, becomes the
-  // kernel's outputs.
-  void store(mlir::Value element) const;
+  // kernel's outputs, but those of storeRow. `of_row`: the second result's, null where it is not read.
+  void store(mlir::Value element, mlir::Value of_row = nullptr) const;
+  // Where the indices of the result's rows are: the second result's becomes the outputs that want nothing of the first.
+  void storeRow(mlir::Value of_row) const;
   // The product's bias there, in registers; null: it has none.
   mlir::Value bias() const;
 
 private:
+  void storeOutputs(bool of_rows) const;
   void bind(llvm::ArrayRef<unsigned> dims, mlir::Value index, int64_t lanes, bool aligned = true) const;
   int64_t lanesOf(llvm::ArrayRef<unsigned> dims, int64_t most) const;
 

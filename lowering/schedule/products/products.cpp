@@ -15,6 +15,9 @@ static std::string show(Type type) {
 
 std::string whyNoProductKernel(Operation* op, const TargetDescription& target) {
   const std::string name = op->getName().stripDialect().str();
+  if (auto attention = dyn_cast<AttentionOp>(op))
+    return target.supports.products ? whyNoGpuAttention(attention, target)
+                                    : "has a kernel of its own on GPU targets only";
   if (!cast<PostOpsOpInterface>(op).getPostOps().empty())
     return name + " has post-ops, which are a library call's";
   const Type result = getElementTypeOrSelf(op->getResult(0).getType());
@@ -36,15 +39,20 @@ std::string whyNoProductKernel(Operation* op, const TargetDescription& target) {
   return "";
 }
 
-ProductLimits productLimits(const TargetDescription& target) {
+ProductLimits productLimits(Operation* op, const TargetDescription& target) {
   // A GPU's tile multiplies what it loads with 16 columns or more; the CPU packs it once per 32 rows.
   constexpr int64_t of_gpu = 16;
-  return {target.native.f64, target.hasWorkGroups() ? of_gpu : 0};
+  int64_t work = target.hasWorkGroups() ? of_gpu : 0;
+  if (auto attention = dyn_cast<AttentionOp>(op))
+    work = std::min(work, queriesOfTile(attention, target));
+  return {target.native.f64, work};
 }
 
 void scheduleProduct(const ScheduleContext& context) {
   if (isa<ConvolutionOp>(context.domain.product->op))
     scheduleGpuConvolution(context);
+  else if (isa<AttentionOp>(context.domain.product->op))
+    scheduleGpuAttention(context);
   else if (context.target.hasWorkGroups())
     scheduleGpuMatmul(context);
   else

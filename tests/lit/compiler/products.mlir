@@ -91,9 +91,11 @@ func.func @attention(%q: tensor<16x8xf32>, %k: tensor<16x8xf32>, %v: tensor<16x8
 
 // -----
 
-// As one call, with what its readers ask of the rows.
+// As one call, or a kernel, with what its readers ask of the rows.
 // CHECK-LABEL: func.func @call(
-// CHECK: zefuse.attention %arg0, %arg0, %arg0 {causal = true, {{(kernel, )?}}result_layout = #{{.*}}, scale = 5.000000e-01 : f32
+// CPU: zefuse.attention %arg0, %arg0, %arg0 {causal = true, result_layout = #{{.*}}, scale = 5.000000e-01 : f32
+// GPU: zefuse.kernel "attention_1x2x16x8"(%arg0)
+// GPU: zefuse.attention {{.*}}zefuse.in_kernel
 // CHECK-NOT: zefuse.kernel
 // CHECK: return
 func.func @call(%q: tensor<1x2x16x8xf32>) -> tensor<1x2x16x8xf32>

@@ -44,7 +44,7 @@ func.func @ordered(%x: tensor<10x6xf32>, %u: tensor<3x6xf32>, %i: tensor<3x6xi64
 // CHECK-LABEL: func.func @calls(
 // CHECK: zefuse.matmul %{{.*}}, %{{.*}} bias %{{.*}} operands(%{{.*}}) {alpha = 5.000000e-01 : f32, post_ops = ["relu", "add"], result_layout = #{{.*}}}
 // CHECK: zefuse.convolution "forward" %{{.*}}, %{{.*}} {dilation = array<i64: 1>, groups = 1 : i64
-// CHECK: zefuse.attention %{{.*}}, %{{.*}}, %{{.*}} mask %{{.*}} {causal = true, kernel
+// CHECK: zefuse.attention %{{.*}}, %{{.*}}, %{{.*}} mask %{{.*}} {causal = true, scale = 5.000000e-01 : f32}
 // CHECK: zefuse.attention_gradient {{.*}} {causal = true, of_keys, scale = 5.000000e-01 : f32}
 // CHECK: zefuse.aten "aten::foo"(%{{.*}}) {args = [{tensor = 0 : i64}, unit], {{.*}}result_positions = array<i64: 1>
 func.func @calls(%x: tensor<4x4xf32>, %b: tensor<4xf32>, %i: tensor<1x4x4xf32>, %q: tensor<1x2x16x8xf32>, %m: tensor<16x16xf32>) {
@@ -52,7 +52,7 @@ func.func @calls(%x: tensor<4x4xf32>, %b: tensor<4xf32>, %i: tensor<1x4x4xf32>, 
       : (tensor<4x4xf32>, tensor<4x4xf32>, tensor<4xf32>, tensor<4x4xf32>) -> tensor<4x4xf32>
   %1 = zefuse.convolution "forward" %i, %i {stride = array<i64: 1>, padding = array<i64: 0>, dilation = array<i64: 1>,
       groups = 1 : i64} : (tensor<1x4x4xf32>, tensor<1x4x4xf32>) -> tensor<1x1x1xf32>
-  %2, %3 = zefuse.attention %q, %q, %q mask %m {scale = 0.5 : f32, causal = true, kernel}
+  %2, %3 = zefuse.attention %q, %q, %q mask %m {scale = 0.5 : f32, causal = true}
       : (tensor<1x2x16x8xf32>, tensor<1x2x16x8xf32>, tensor<1x2x16x8xf32>, tensor<16x16xf32>)
       -> (tensor<1x2x16x8xf32>, tensor<1x2x16xf32>)
   %4:2 = zefuse.attention_gradient %q, %q, %q, %2, %3, %3 {scale = 0.5 : f32, causal = true, of_keys}

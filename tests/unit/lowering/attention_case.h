@@ -11,10 +11,14 @@ struct AttentionCase {
   bool causal = false;
   std::string element = "f32";
   std::string mask = "";      // element type of a [rows, keys] mask; empty: none
-  bool zero = false;          // rows that see nothing are 0
   bool symbolic = false;      // rows and keys are s0 and s1
   bool log_sums = false;      // the rows' log-sum-exps are a second result
+  bool around = false;        // half the queries, the negated keys and twice the mask (of i1 its opposite) are taken,
+                              // the results are |result| + an addend of its shape, and the negated sums
   std::string gradient = "";  // "queries" or "keys": that derivative instead
 };
+
+// A kernel that holds it, of f32 results; not of a derivative.
+std::string moduleOf(const AttentionCase& attention);
 
 }  // namespace zefuse::test

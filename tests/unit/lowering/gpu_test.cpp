@@ -278,15 +278,21 @@ void checkEveryFamily(const std::string& product, const std::string& compiler) {
   for (std::string element : {"f32", "f16", "bf16"}) {
     AttentionCase attention{.heads = 12, .key_heads = 12, .rows = 512, .keys = 512, .depth = 64, .columns = 64};
     attention.element = element;
-    add("attention_64_" + element, attention);
+    add("attention_64_" + element, moduleOf(attention));
     attention.log_sums = true;
-    add("attention_training_" + element, attention);
+    add("attention_training_" + element, moduleOf(attention));
+    attention.around = true;
+    add("attention_training_around_" + element, moduleOf(attention));
+    attention.around = false;
     attention.log_sums = false;
     attention.causal = attention.symbolic = true;
-    add("attention_causal_" + element, attention);
+    add("attention_causal_" + element, moduleOf(attention));
     attention.depth = attention.columns = 128;
     attention.mask = "f32";
-    add("attention_128_mask_" + element, attention);
+    add("attention_128_mask_" + element, moduleOf(attention));
+    attention.around = true;
+    add("attention_128_mask_around_" + element, moduleOf(attention));
+    attention.around = false;
     attention.symbolic = false;
     for (const char* gradient : {"queries", "keys"}) {
       attention.gradient = gradient;
@@ -343,7 +349,7 @@ TEST(OclocSpills, AreFoundAndRescheduled) {
   };
   AttentionCase attention{.heads = 12, .key_heads = 12, .rows = 512, .keys = 512, .depth = 64, .columns = 64};
   attention.element = "f16";
-  auto lowered = loweredOf(attention, target, check);
+  auto lowered = loweredOf(moduleOf(attention), target, check);
   ASSERT_TRUE(lowered);
   EXPECT_FALSE(lowered->schedule.given_up.empty()) << describe(lowered->schedule);
   EXPECT_EQ(last, 0) << describe(lowered->schedule);

@@ -161,6 +161,7 @@ void Program::load() {
   entry_ = module_->entry(0);
 }
 
+// A derivative.
 static mlir::FailureOr<LoweredKernel> lower(const AttentionCase& c, mlir::MLIRContext* context,
                                             const TargetDescription& target, const StageDump& dump) {
   unsigned symbols = c.symbolic ? 2 : 0;
@@ -169,10 +170,10 @@ static mlir::FailureOr<LoweredKernel> lower(const AttentionCase& c, mlir::MLIRCo
   if (c.symbolic)
     rows = mlir::getAffineSymbolExpr(0, context), keys = mlir::getAffineSymbolExpr(1, context);
   mlir::OpBuilder builder(context);
-  AttentionCall call;
+  AttentionGradientCall gradient;
   auto tensor = [&](llvm::ArrayRef<mlir::AffineExpr> sizes, mlir::Type element) {
     auto type = shapedTensor(sizes, element, symbols);
-    call.layouts.push_back(contiguousLayout(type, symbols));
+    gradient.layouts.push_back(contiguousLayout(type, symbols));
     return type;
   };
   mlir::Type f32 = builder.getF32Type();
@@ -180,52 +181,33 @@ static mlir::FailureOr<LoweredKernel> lower(const AttentionCase& c, mlir::MLIRCo
                        : c.element == "f16" ? mlir::Type(builder.getF16Type())
                                             : mlir::Type(builder.getBF16Type());
   auto module = mlir::OwningOpRef<mlir::ModuleOp>(mlir::ModuleOp::create(builder.getUnknownLoc()));
-  call.q = tensor({number(c.heads), rows, number(c.depth)}, element);
-  call.k = tensor({number(c.key_heads), keys, number(c.depth)}, element);
-  call.v = tensor({number(c.key_heads), keys, number(c.columns)}, element);
-  auto mask = [&] {
-    if (!c.mask.empty())
-      call.mask = tensor({rows, keys}, c.mask == "i1" ? mlir::Type(builder.getI1Type()) : f32);
-  };
-  if (!c.gradient.empty()) {
-    AttentionGradientCall gradient;
-    gradient.of_keys = c.gradient == "keys";
-    gradient.q = call.q;
-    gradient.k = call.k;
-    gradient.v = call.v;
-    gradient.grad = tensor({number(c.heads), rows, number(c.columns)}, element);
-    gradient.log_sums = tensor({number(c.heads), rows}, f32);
-    gradient.delta = tensor({number(c.heads), rows}, f32);
-    mask();
-    gradient.mask = call.mask;
-    if (gradient.of_keys) {
-      gradient.results.push_back(tensor({number(c.key_heads), keys, number(c.depth)}, f32));
-      gradient.results.push_back(tensor({number(c.key_heads), keys, number(c.columns)}, f32));
-    } else {
-      gradient.results.push_back(tensor({number(c.heads), rows, number(c.depth)}, f32));
-    }
-    gradient.layouts = call.layouts;
-    gradient.scale = c.scale;
-    gradient.causal = c.causal;
-    return lowerAttentionGradient(*module, gradient, target, dump);
+  gradient.of_keys = c.gradient == "keys";
+  gradient.q = tensor({number(c.heads), rows, number(c.depth)}, element);
+  gradient.k = tensor({number(c.key_heads), keys, number(c.depth)}, element);
+  gradient.v = tensor({number(c.key_heads), keys, number(c.columns)}, element);
+  gradient.grad = tensor({number(c.heads), rows, number(c.columns)}, element);
+  gradient.log_sums = tensor({number(c.heads), rows}, f32);
+  gradient.delta = tensor({number(c.heads), rows}, f32);
+  if (!c.mask.empty())
+    gradient.mask = tensor({rows, keys}, c.mask == "i1" ? mlir::Type(builder.getI1Type()) : f32);
+  if (gradient.of_keys) {
+    gradient.results.push_back(tensor({number(c.key_heads), keys, number(c.depth)}, f32));
+    gradient.results.push_back(tensor({number(c.key_heads), keys, number(c.columns)}, f32));
+  } else {
+    gradient.results.push_back(tensor({number(c.heads), rows, number(c.depth)}, f32));
   }
-  mask();
-  call.result = tensor({number(c.heads), rows, number(c.columns)}, f32);
-  if (c.log_sums)
-    call.log_sums = tensor({number(c.heads), rows}, f32);
-  call.scale = c.scale;
-  call.causal = c.causal;
-  call.empty_rows_are_zero = c.zero;
-  return lowerAttention(*module, call, target, dump);
+  gradient.scale = c.scale;
+  gradient.causal = c.causal;
+  return lowerAttentionGradient(*module, gradient, target, dump);
 }
 
-Program::Program(const AttentionCase& attention, const TargetDescription& target) {
+Program::Program(const AttentionCase& derivative, const TargetDescription& target) {
   static auto* keep = new std::vector<std::unique_ptr<Context>>;  // launch expressions live in their context
   keep->push_back(std::make_unique<Context>());
   auto dump = [&](std::string_view stage, std::string_view text) { stages_.emplace_back(stage, text); };
-  auto lowered = lower(attention, &keep->back()->context, withAnyBuffers(target), dump);
+  auto lowered = lower(derivative, &keep->back()->context, withAnyBuffers(target), dump);
   if (failed(lowered)) {
-    ADD_FAILURE() << "the attention does not lower";
+    ADD_FAILURE() << "the derivative does not lower";
     return;
   }
   lowered_ = std::move(*lowered);
@@ -291,11 +273,11 @@ std::vector<uint32_t> wordsOf(const std::string& text, const TargetDescription& 
   return lowered ? lowered->spirv : std::vector<uint32_t>();
 }
 
-std::optional<LoweredKernel> loweredOf(const AttentionCase& attention, const TargetDescription& target,
+std::optional<LoweredKernel> loweredOf(const AttentionCase& derivative, const TargetDescription& target,
                                        const SpillCheck& spills) {
   Context context;
   auto lowered = lowerWithoutSpills(target, spills, [&](const TargetDescription& fitting) {
-    return lower(attention, &context.context, fitting, nullptr);
+    return lower(derivative, &context.context, fitting, nullptr);
   });
   if (failed(lowered))
     return {};

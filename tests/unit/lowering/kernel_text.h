@@ -49,7 +49,7 @@ class Program {
 public:
   // Fails the current test and leaves `ok()` false when it does not lower, compile or load.
   explicit Program(const std::string& module, const TargetDescription& target = TargetDescription::cpu());
-  Program(const AttentionCase& attention, const TargetDescription& target);
+  Program(const AttentionCase& derivative, const TargetDescription& target);
   bool ok() const { return entry_ != nullptr; }
   const LoweredKernel& lowered() const { return lowered_; }
   const std::string& stage(const std::string& name) const;
@@ -73,7 +73,8 @@ std::optional<LoweredKernel> loweredOf(const std::string& module, const TargetDe
 // Its SPIR-V; empty when it does not lower.
 std::vector<uint32_t> wordsOf(const std::string& module, const TargetDescription& target = TargetDescription::cpu());
 
-std::optional<LoweredKernel> loweredOf(const AttentionCase& attention, const TargetDescription& target,
+// Of a derivative of attention.
+std::optional<LoweredKernel> loweredOf(const AttentionCase& derivative, const TargetDescription& target,
                                        const SpillCheck& spills = nullptr);
 
 // The diagnostics of a module that must not lower; empty if it does.
