@@ -26,6 +26,7 @@ from zefuse.explanation import Explanation
 from zefuse.testing import relative_error
 
 GPU = {"device": "gpu:0"}
+FLOATS = [torch.float32, torch.float16, torch.bfloat16]
 
 
 def mlp() -> nn.Sequential:
@@ -256,6 +257,34 @@ def test_attention_of_training(kind: str, dtype: torch.dtype) -> None:
         assert ("n" in kernel["name"].split("_")[3]) == (kind == "dynamic")
 
 
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_attention_of_training_takes_what_is_around_it(dynamic: bool, dtype: torch.dtype) -> None:
+    """Its sums of rows, which the derivative reads, are an output beside what its result becomes."""
+
+    def loss(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, r: torch.Tensor) -> torch.Tensor:
+        out = nn.functional.silu(attend(q * 0.5, k[:, :2], v[:, :2] + 1, is_causal=True, enable_gqa=True)) + r
+        return out.float().square().sum()
+
+    ours = [torch.randn(2, 4, 37, 24).to(dtype).requires_grad_() for _ in range(4)]
+    theirs = [x.detach().float().requires_grad_() for x in ours]
+    if dynamic:
+        for tensor in ours:
+            torch._dynamo.maybe_mark_dynamic(tensor, 2)
+    graphs: list[Any] = []
+    with backend.observe(lambda _, graph: graphs.append(graph)):
+        torch.compile(loss, backend="zefuse", options=GPU)(*ours).backward()
+    loss(*theirs).backward()
+    bound = {torch.float32: 1e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}[dtype]
+    for mine, right in zip(ours, theirs, strict=True):
+        assert mine.grad is not None and right.grad is not None
+        assert relative_error(mine.grad.float(), right.grad) < bound
+    forward, backward = (Explanation.of(graph) for graph in graphs)
+    assert not forward.fallbacks and not backward.fallbacks
+    (name,) = [kernel["name"] for kernel in forward.kernels if kernel["name"].startswith("attention_")]
+    assert "silu" in name or "sigmoid" in name or "exp" in name, (name, forward.not_joined)
+
+
 def test_attention_gradient_without_a_kernel_says_why() -> None:
     """Its scores are in memory, between five products."""
     _, backward = attention_gradients((9, 11, 1030), torch.float32)
@@ -263,9 +292,6 @@ def test_attention_gradient_without_a_kernel_says_why() -> None:
     assert len(products) == 5
     (reason,) = [s for s in products if "; attention's derivative without kernels of its own: " in s]
     assert "heads of 1030 and 1030 elements do not fit into registers and local memory" in reason
-
-
-FLOATS = [torch.float32, torch.float16, torch.bfloat16]
 
 
 def near_eager(result: torch.Tensor, function: Callable[..., torch.Tensor], *inputs: torch.Tensor) -> None:
@@ -410,6 +436,86 @@ def test_a_convolution_and_what_is_around_it_are_one_launch(kind: str, dtype: to
     apart = (kind == "image in padding" and dtype != torch.float32) or (kind == "tokens" and dynamic)
     assert len(computing) == (2 if apart else 1), computing
     assert dynamic or len(computing) == len(explanation.kernels)
+
+
+attend = nn.functional.scaled_dot_product_attention
+ATTENTIONS_IN_KERNELS: dict[str, Callable[..., torch.Tensor]] = {
+    "residual": lambda q, k, v, r: r + attend(q, k, v, is_causal=True),
+    "gate": lambda q, k, v, r: attend(q, k, v) * torch.sigmoid(r),
+    "tokens": lambda q, k, v, r: nn.functional.gelu(attend(q, k, v)).transpose(1, 2).flatten(2),
+    "cast after": lambda q, k, v, r: attend(q, k, v).float() * 0.5 + 1,
+    "cast before": lambda q, k, v, r: attend(*(x.float() * 0.5 for x in (q, k, v))),
+    "narrowed before": lambda q, k, v, r: attend(*(x.to(torch.bfloat16) for x in (q, k, v))),
+    "dequantised": lambda q, k, v, r: attend(q, *(r[:, :, :1] * (x > 0).to(torch.int8).to(q.dtype) for x in (k, v))),
+    "grouped": lambda q, k, v, r: r - attend(q * 0.5, k[:, ::2] * 2, v[:, :2], enable_gqa=True, is_causal=True),
+    "slopes": lambda q, k, v, r: attend(
+        q,
+        k,
+        v,
+        attn_mask=(torch.arange(k.shape[2])[None, :] - torch.arange(q.shape[2])[:, None]).to(q.dtype)
+        * (torch.arange(4)[None, :, None, None] * 0.125).to(q.dtype),
+    ),
+    "window": lambda q, k, v, r: attend(
+        q, k, v, attn_mask=(torch.arange(q.shape[2])[:, None] - torch.arange(k.shape[2])[None, :]).abs() < 5
+    ),
+    "padded": lambda q, k, v, r: r * attend(q, k, v, attn_mask=(k[:, :1, :, 0] > -1)[:, :, None, :]),
+}
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize("kind", ATTENTIONS_IN_KERNELS)
+def test_attention_and_what_is_around_it_are_one_launch(kind: str, dtype: torch.dtype, dynamic: bool) -> None:
+    """What its operands and its mask are computed from, and what becomes of its result."""
+    function = ATTENTIONS_IN_KERNELS[kind]
+    graphs: list[Any] = []
+    compiled = torch.compile(function, backend="zefuse", options=GPU)
+    with torch.no_grad(), backend.observe(lambda _, graph: graphs.append(graph)):
+        for batch, rows, keys in ((2, 37, 41), (3, 70, 66), (2, 5, 9)) if dynamic else ((2, 37, 41),):
+            q, k, v, r = (torch.randn(batch, 4, n, 24).to(dtype) for n in (rows, keys, keys, rows))
+            if dynamic:
+                for tensor in (q, k, v, r):
+                    torch._dynamo.maybe_mark_dynamic(tensor, (0, 2))
+            result = compiled(q, k, v, r)
+            expected = function(*(x.float() for x in (q, k, v, r)))
+            bound = {torch.float32: 1e-6, torch.float16: 1.5e-3, torch.bfloat16: 1.5e-2}[dtype]
+            assert result.dtype == function(q, k, v, r).dtype
+            assert relative_error(result.float(), expected.float()) < (1.5e-2 if kind == "narrowed before" else bound)
+    (graph,) = graphs
+    explanation = Explanation.of(graph)
+    assert not explanation.fallbacks and not explanation.calls
+    assert [kernel["name"].split("_")[0] for kernel in explanation.kernels] == ["attention"], explanation.not_joined
+
+
+def test_what_stays_apart_from_attention_says_why() -> None:
+    def function(q: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        keys = torch.cat([q, q.neg()], 2)
+        return torch.softmax(attend(q, keys, keys.tanh()), -1) @ w
+
+    q, w = torch.randn(2, 3, 20, 16), torch.randn(16, 16)
+    explanation = zefuse.explain(function, q, w, options=GPU)
+    near_eager(explanation.result, function, q, w)
+    reasons = " ".join(pair["reason"] for pair in explanation.not_joined)
+    assert "each tile of the product would compute what it reads again, with a concatenation or padding" in reasons
+    assert "tiles of a product make no whole rows, which a reduction of its result wants" in reasons
+
+
+def test_rows_sums_of_attention_are_placed_by_its_rows() -> None:
+    """The second result alone, computed with, and together with what the first becomes."""
+    flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+    functions: list[Callable[..., tuple[torch.Tensor, ...]]] = [
+        lambda q, k, v: (flash(q, k, v)[1],),
+        lambda q, k, v: (lambda out, sums: (out * 2, sums.exp(), sums.float() + 1))(*flash(q, k, v)),
+        lambda q, k, v: (lambda out, sums: (out + sums[..., None], sums))(*flash(q, k, v)),
+        lambda q, k, v: (flash(q, k, v)[1].transpose(1, 2).relu(),),
+    ]
+    q, k, v = (torch.randn(2, 3, n, 16) for n in (37, 41, 41))
+    for function in functions:
+        torch._dynamo.reset()
+        explanation = zefuse.explain(function, q, k, v, options=GPU)
+        for mine, right in zip(explanation.result, function(q, k, v), strict=True):
+            torch.testing.assert_close(mine, right, rtol=1e-5, atol=1e-5)
+        assert len(explanation.kernels) == 1, explanation.not_joined
 
 
 @pytest.mark.parametrize("channels_last", [False, True], ids=["channels first", "channels last"])
