@@ -257,14 +257,23 @@ private:
   }
 
   AttentionSchedule(const ScheduleContext& context, AttentionOp op, const AttentionTile& tile)
-      : AttentionEmitter(context.builder(), tile.rows, tile.lanes, tile.engine, op.getScale()->convertToFloat(),
-                         op.getCausal(), rowsOf(context, op.getQuery()), rowsOf(context, op.getKey())),
+      : AttentionEmitter{context.builder(),
+                         tile.rows,
+                         tile.lanes,
+                         tile.engine,
+                         op.getScale()->convertToFloat(),
+                         op.getCausal(),
+                         rowsOf(context, op.getQuery()),
+                         rowsOf(context, op.getKey())},
         c_(context), op_(op), nodes_(context), rank_(unsigned(op.getQuery().getType().getRank())), tile_(tile),
         depth_(tile.depth), columns_(tile.columns), subgroups_(tile.subgroups) {
     if (op.getMask())
       mask_ = [this](Value query, Value key) {
         const unsigned rank = unsigned(op_.getMask().getType().getRank());
-        return widened(nodes_.load(3, {{rank - 2, query}, {rank - 1, key}}, {rank - 1, 1}), elementOf(op_.getMask()));
+        SmallVector<std::pair<unsigned, Value>> at{{rank - 1, key}};
+        if (rank > 1)
+          at.emplace_back(rank - 2, query);
+        return widened(nodes_.load(3, at, {rank - 1, 1}), elementOf(op_.getMask()));
       };
   }
 
@@ -283,17 +292,9 @@ private:
 
   ProductSource source(unsigned operand) {
     const Type element = elementOf(op_->getOperand(operand));
-    ProductNodes::Access access = nodes_.accessOf(operand, rank_ - 2, rank_ - 1);
-    ProductSource source;
-    source.columns_contiguous = access.dimension == rank_ - 1;
-    if (!source.columns_contiguous)
-      access.run = 1;  // a tile's rows need not be a multiple of an access
-    source.run = access.run;
-    source.load = [this, operand, element, access](Value row, Value column, int64_t) {
-      Value value = nodes_.load(operand, {{rank_ - 2, row}, {rank_ - 1, column}}, access);
-      return engine_ ? value : widened(value, element);
-    };
-    return source;
+    // A tile's rows need not be a multiple of an access.
+    return nodes_.matrixSource(operand, /*runs_of_rows=*/false,
+                               [this, element](Value value) { return engine_ ? value : widened(value, element); });
   }
 
   const ScheduleContext& c_;
@@ -323,7 +324,7 @@ std::string whyNoGpuAttention(AttentionOp op, const TargetDescription& target) {
   }
   const int64_t rank = whole.getRank();
   if (rank < 3 || query.getRank() != rank || key.getRank() != rank || value.getRank() != rank ||
-      (scores_mask && (scores_mask.getRank() > rank || scores_mask.getRank() < 2)))
+      (scores_mask && (scores_mask.getRank() > rank || scores_mask.getRank() < 1)))
     return "wants q, k, v and result of one rank, 3 or more";
   if (query.getShape().back() <= 0 || value.getShape().back() <= 0)
     return "the sizes of a head must be known and not 0";

@@ -52,8 +52,8 @@ public:
     product.k = {nodes_.expression(depth), constantOf(depth)};
     product.type = type_;
     product.engine = engine;
-    product.a = source(0, unsigned(rank), bool(engine));
-    product.b = source(1, unsigned(rank), bool(engine));
+    product.a = source(0, bool(engine));
+    product.b = source(1, bool(engine));
     // One with an epilogue has a branch for each row, even where all exist: what the device's compiler would mix takes
     // more registers than there are.
     bool plain = c_.domain.outputs.size() == 1 && c_.domain.outputs[0].node.value == op_.getResult();
@@ -63,17 +63,10 @@ public:
   }
 
 private:
-  ProductSource source(unsigned operand, unsigned rank, bool bits) {
+  ProductSource source(unsigned operand, bool bits) {
     Type element = cast<RankedTensorType>(op_->getOperand(operand).getType()).getElementType();
-    auto access = nodes_.accessOf(operand, rank - 2, rank - 1);
-    ProductSource source;
-    source.columns_contiguous = access.dimension == rank - 1;
-    source.run = access.run;
-    source.load = [this, operand, rank, bits, element, access](Value row, Value column, int64_t) {
-      Value value = nodes_.load(operand, {{rank - 2, row}, {rank - 1, column}}, access);
-      return bits ? value : widened(value, element);
-    };
-    return source;
+    return nodes_.matrixSource(operand, /*runs_of_rows=*/true,
+                               [this, bits, element](Value value) { return bits ? value : widened(value, element); });
   }
 
   // From a register to the accumulator's type.

@@ -2,7 +2,6 @@
 
 #include "lowering/dialect/shape.h"
 #include "lowering/schedule/core/index_math.h"
-#include "lowering/schedule/products/gpu_product.h"
 #include "llvm/ADT/DenseSet.h"
 
 using namespace mlir;
@@ -154,6 +153,20 @@ Value ProductNodes::load(unsigned operand, ArrayRef<std::pair<unsigned, Value>> 
   while (scopes-- > 0)
     e.leave();
   return value;
+}
+
+ProductSource ProductNodes::matrixSource(unsigned operand, bool runs_of_rows, std::function<Value(Value)> taken) const {
+  const unsigned columns = unsigned(operand_dims_[operand].size()) - 1, rows = columns - 1;
+  Access access = accessOf(operand, rows, columns);
+  if (access.dimension == rows && !runs_of_rows)
+    access.run = 1;
+  ProductSource source;
+  source.columns_contiguous = access.dimension == columns;
+  source.run = access.run;
+  source.load = [=, this](Value row, Value column, int64_t) {
+    return taken(load(operand, {{rows, row}, {columns, column}}, access));
+  };
+  return source;
 }
 
 void ProductNodes::open(Value condition) {
