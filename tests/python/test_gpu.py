@@ -452,8 +452,8 @@ ATTENTIONS_IN_KERNELS: dict[str, Callable[..., torch.Tensor]] = {
         q,
         k,
         v,
-        attn_mask=(torch.arange(k.shape[2])[None, :] - torch.arange(q.shape[2])[:, None]).to(q.dtype)
-        * (torch.arange(4)[None, :, None, None] * 0.125).to(q.dtype),
+        attn_mask=(torch.arange(k.shape[2])[None, :] - torch.arange(q.shape[2])[:, None]).abs().to(q.dtype)
+        * torch.arange(4)[None, :, None, None].to(q.dtype),
     ),
     "window": lambda q, k, v, r: attend(
         q, k, v, attn_mask=(torch.arange(q.shape[2])[:, None] - torch.arange(k.shape[2])[None, :]).abs() < 5
