@@ -478,7 +478,7 @@ def test_attention_and_what_is_around_it_are_one_launch(kind: str, dtype: torch.
                     torch._dynamo.maybe_mark_dynamic(tensor, (0, 2))
             result = compiled(q, k, v, r)
             expected = function(*(x.float() for x in (q, k, v, r)))
-            bound = {torch.float32: 1e-6, torch.float16: 1.5e-3, torch.bfloat16: 1.5e-2}[dtype]
+            bound = {torch.float32: 5e-6, torch.float16: 1.5e-3, torch.bfloat16: 1.5e-2}[dtype]
             assert result.dtype == function(q, k, v, r).dtype
             assert relative_error(result.float(), expected.float()) < (1.5e-2 if kind == "narrowed before" else bound)
     (graph,) = graphs

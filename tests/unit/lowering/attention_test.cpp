@@ -178,19 +178,18 @@ TEST_P(Attention, SumsOfRows) {
 // What is computed of its operands and of both results is in the same kernel.
 TEST_P(Attention, WhatIsAround) {
   for (std::string element : {"f32", "f16", "bf16"})
-    for (std::string kind : {"", "f32", "i1"})
-      for (bool symbolic : {false, true}) {
-        AttentionCase c{.heads = 4, .key_heads = 2, .rows = 37, .keys = 45, .depth = 20, .columns = 24};
-        c.element = element;
-        c.mask = kind;
-        c.symbolic = symbolic;
-        c.causal = kind.empty();
-        c.log_sums = c.around = true;
-        std::vector<double> mask(kind.empty() ? 0 : 37 * 45);
-        for (size_t i = 0; i < mask.size(); ++i)
-          mask[i] = i % 3 == 0 || i / 45 == 4 ? -INFINITY : kind == "f32" ? 0.25 * double(i % 5) : 0;
-        check(c, GetParam(), mask);
-      }
+    for (std::string kind : {"", "f32", "i1"}) {
+      AttentionCase c{.heads = 4, .key_heads = 2, .rows = 37, .keys = 45, .depth = 20, .columns = 24};
+      c.element = element;
+      c.mask = kind;
+      c.symbolic = kind == "f32";
+      c.causal = kind.empty();
+      c.log_sums = c.around = true;
+      std::vector<double> mask(kind.empty() ? 0 : 37 * 45);
+      for (size_t i = 0; i < mask.size(); ++i)
+        mask[i] = i % 3 == 0 || i / 45 == 4 ? -INFINITY : kind == "f32" ? 0.25 * double(i % 5) : 0;
+      check(c, GetParam(), mask);
+    }
 }
 
 TEST_P(Attention, Symbols) {
