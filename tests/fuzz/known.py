@@ -150,6 +150,12 @@ KNOWN: list[Known] = [
         r"eager -?[0-9.]+e-(3[89]|4[0-9])",
     ),
     Known(
+        "what a reduction rounds in single precision and the program then casts to double",
+        r".*value",
+        r"dtype=torch\.float32\)[\s\S]*to\(torch\.float64\)",
+        r"float64",
+    ),
+    Known(
         "the difference of a small number and its tanh: few digits are left of it",
         r".*value",
         r"tanhshrink\(",
