@@ -54,6 +54,22 @@ llvm::json::Array notJoined(func::FuncOp graph) {
   return pairs;
 }
 
+/// Kernels of several operations for which neither the target nor the host has code. {group, reason} each.
+SmallVector<Attribute> refusedKernels(func::FuncOp graph, const LoweredGraph& lowered) {
+  SmallVector<Attribute> refused;
+  Builder builder(graph.getContext());
+  for (auto kernel : graph.getOps<KernelOp>()) {
+    const LoweredLaunch& launch = *lowered.find(kernel);
+    if (launch.kernel || llvm::count_if(kernel.getBody().front(), [](Operation& op) { return isCompute(&op); }) < 2)
+      continue;
+    for (int64_t group : kernel.getGroups().value_or(ArrayRef<int64_t>()))
+      refused.push_back(
+          builder.getDictionaryAttr({builder.getNamedAttr("group", builder.getI64IntegerAttr(group)),
+                                     builder.getNamedAttr("reason", builder.getStringAttr(launch.refusal))}));
+  }
+  return refused;
+}
+
 /// No times: the same graph gives the same plan, byte for byte.
 std::string reportJson(func::FuncOp graph, const Options& options) {
   llvm::json::Object report{{"not_joined", notJoined(graph)},
@@ -148,6 +164,7 @@ Compilation compileModule(ModuleOp module, const Options& options, std::vector<S
     fuse.target = description->name;
     fuse.fuse = options.fuse;
     fuse.strict = options.strict;
+    OwningOpRef<ModuleOp> imported = module.clone();
     if (failed(fuseModule(module, fuse, dump, cancelled)) || cancelled())
       return failure();
     clock.lap("fuse");
@@ -157,6 +174,22 @@ Compilation compileModule(ModuleOp module, const Options& options, std::vector<S
         dump.write(std::string(kernel) + "/" + std::string(stage), text);
       };
     FailureOr<LoweredGraph> lowered = lowerGraph(graph, lowering);
+    // What the schedule refuses though the analysis did not say so: fused once more, without that kernel. Each round
+    // divides another one.
+    for (SmallVector<Attribute> refused; succeeded(lowered);) {
+      SmallVector<Attribute> more = refusedKernels(graph, *lowered);
+      if (more.empty())
+        break;
+      refused.append(more);
+      module.getBody()->clear();
+      for (Operation& op : *imported->getBody())
+        module.push_back(op.clone());
+      graph = module.lookupSymbol<func::FuncOp>("graph");
+      graph->setAttr("zefuse.refused", ArrayAttr::get(module.getContext(), refused));
+      if (failed(fuseModule(module, fuse, dump, cancelled)) || cancelled())
+        return failure();
+      lowered = lowerGraph(graph, lowering);
+    }
     if (failed(lowered))
       return failure();
     FailureOr<BuiltPlan> built =

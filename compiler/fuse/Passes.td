@@ -118,7 +118,7 @@ def DivideRefusedKernels : GraphPass<"zefuse-divide-refused"> {
   let description = [{
     Before: layouts are assigned. After: whyNotScheduled has nothing to say of a kernel of more than one operation, and
     `zefuse.not_joined` has the reason. What zefuse-outline-kernels asks of the schedule leaves nothing here: this keeps
-    a disagreement of the two from costing the graph.
+    a disagreement of the two from costing the graph. So does a kernel of `zefuse.refused`, which turned out not to lower.
   }];
 }
 

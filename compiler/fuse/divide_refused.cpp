@@ -30,12 +30,20 @@ public:
   void run() {
     for (KernelOp kernel : llvm::make_early_inc_range(graph_.getOps<KernelOp>()))
       if (llvm::count_if(kernel.getBody().front(), [](Operation& op) { return isCompute(&op); }) > 1)
-        if (auto reason = whyNotScheduled(kernel))
+        if (auto reason = whyNot(kernel))
           divide(kernel, *reason);
     graph_->setAttr("zefuse.not_joined", builder_.getArrayAttr(refusals_));
   }
 
 private:
+  std::optional<std::string> whyNot(KernelOp kernel) {
+    for (int64_t group : kernel.getGroups().value_or(ArrayRef<int64_t>()))
+      for (Attribute refused : refusedOf(graph_))
+        if (auto entry = cast<DictionaryAttr>(refused); entry.getAs<IntegerAttr>("group").getInt() == group)
+          return entry.getAs<StringAttr>("reason").str();
+    return whyNotScheduled(kernel);
+  }
+
   /// Values between the pieces are contiguous; the kernel's own keep their layouts.
   void divide(KernelOp kernel, const std::string& reason) {
     Block& body = kernel.getBody().front();

@@ -151,6 +151,7 @@ static ArrayRef<Attribute> listOf(func::FuncOp graph, StringRef name) {
 unsigned graphSymbolsOf(func::FuncOp graph) { return listOf(graph, "zefuse.symbols").size(); }
 ArrayRef<Attribute> outputsOf(func::FuncOp graph) { return listOf(graph, "zefuse.outputs"); }
 ArrayRef<Attribute> notJoinedOf(func::FuncOp graph) { return listOf(graph, "zefuse.not_joined"); }
+ArrayRef<Attribute> refusedOf(func::FuncOp graph) { return listOf(graph, "zefuse.refused"); }
 
 Value throughViews(Value value) {
   while (auto view = value.getDefiningOp<ViewOp>())

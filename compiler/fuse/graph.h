@@ -42,6 +42,8 @@ mlir::Value repeatTo(mlir::OpBuilder& builder, mlir::Location location, mlir::Va
 unsigned graphSymbolsOf(mlir::func::FuncOp graph);
 llvm::ArrayRef<mlir::Attribute> outputsOf(mlir::func::FuncOp graph);
 llvm::ArrayRef<mlir::Attribute> notJoinedOf(mlir::func::FuncOp graph);
+// Of kernels that turned out not to lower in an earlier run over the same graph: {group, reason}.
+llvm::ArrayRef<mlir::Attribute> refusedOf(mlir::func::FuncOp graph);
 
 // The compute operation, library call or block argument behind views.
 mlir::Value throughViews(mlir::Value value);

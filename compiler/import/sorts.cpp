@@ -12,6 +12,8 @@ Values sorted(Op& op, int64_t dim, AffineExpr count, bool descending) {
   constexpr int64_t longest = int64_t(1) << 31;
   if (auto size = dyn_cast<AffineConstantExpr>(shapeOf(typeOf(self))[dim]); size && size.getValue() >= longest)
     op.refuse("a row of " + Twine(size.getValue()) + " elements is not lowered");
+  if (isConstant(numElements(typeOf(self)), 0))
+    return {op.build.full(op.resultType(), 0), op.build.full(op.resultType(1), 0)};
   auto [values, positions] = op.build.sort(self, dim, count, descending);
   return {values, positions};
 }

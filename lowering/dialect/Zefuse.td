@@ -15,7 +15,7 @@ def Zefuse_Dialect : Dialect {
   // On operations of other dialects; attributes.cpp says what they hold, docs/ir.md what they mean.
   let discardableAttrs = (ins
     "::mlir::ArrayAttr":$symbols, "::mlir::ArrayAttr":$symbol_sources, "::mlir::ArrayAttr":$inputs,
-    "::mlir::ArrayAttr":$outputs, "::mlir::ArrayAttr":$not_joined,             // of the graph's function
+    "::mlir::ArrayAttr":$outputs, "::mlir::ArrayAttr":$not_joined, "::mlir::ArrayAttr":$refused,  // of the graph's function
     "::mlir::StringAttr":$activation, "::mlir::IntegerAttr":$output,           // of linalg.generic; of any operation
     "::mlir::IntegerAttr":$group_size, "::mlir::IntegerAttr":$subgroup_size);  // of a scheduled kernel's function
   let hasOperationAttrVerify = 1;
@@ -274,7 +274,8 @@ def Zefuse_KernelOp : Zefuse_Op<"kernel", [Pure, IsolatedFromAbove, SingleBlock,
     `writes`: per result the function's argument in whose memory it is put at once, or -1.
     `in_place`: pairs (input, result) of the body that share memory; such a kernel is pointwise and reads an element only where it writes it.
 
-    `groups`: its numbers in the function's `zefuse.not_joined`, what explain shows; no code depends on it.
+    `groups`: its numbers in the function's `zefuse.not_joined`, what explain shows, and in its
+    `zefuse.refused`; no code depends on it else.
   }];
   let arguments = (ins Variadic<AnyRankedTensor>:$inputs, StrAttr:$name, AffineMapArrayAttr:$layouts,
                        DefaultValuedAttr<I64Attr, "1">:$batch, OptionalAttr<DenseI64ArrayAttr>:$batch_sizes,

@@ -104,6 +104,12 @@ LogicalResult verifyOfFunction(FunctionOpInterface function, StringRef name, Att
                          [&](DictionaryAttr entry) { return verifyOutput(entry, function, diagnose); });
   if (name == "not_joined")
     return verifyEntries(value, false, diagnose, [&](DictionaryAttr entry) { return verifyRefusal(entry, diagnose); });
+  if (name == "refused")
+    return verifyEntries(value, false, diagnose, [&](DictionaryAttr entry) -> LogicalResult {
+      if (!entry.getAs<IntegerAttr>("group") || !entry.getAs<StringAttr>("reason"))
+        return diagnose() << "wants group and reason in " << entry;
+      return success();
+    });
   return verifyPositive(value, diagnose);  // group_size, subgroup_size
 }
 
@@ -119,7 +125,8 @@ LogicalResult ZefuseDialect::verifyOperationAttribute(Operation* op, NamedAttrib
   Attribute value = attribute.getValue();
   auto diagnose = [&] { return op->emitOpError() << "'zefuse." << name << "' "; };
   if (llvm::is_contained(
-          {"symbols", "symbol_sources", "inputs", "outputs", "not_joined", "group_size", "subgroup_size"}, name)) {
+          {"symbols", "symbol_sources", "inputs", "outputs", "not_joined", "refused", "group_size", "subgroup_size"},
+          name)) {
     auto function = dyn_cast<FunctionOpInterface>(op);
     if (!function)
       return diagnose() << "is a function's";
