@@ -1,13 +1,11 @@
-# MLIR and LLVM as shared libraries: quick links during development (a release may use the static archives, never both).
+# MLIR's headers and its table generator.
 list(PREPEND CMAKE_PREFIX_PATH ${ZEFUSE_LLVM_ROOT})
 find_package(MLIR REQUIRED CONFIG)
 list(APPEND CMAKE_MODULE_PATH ${MLIR_CMAKE_DIR} ${LLVM_CMAKE_DIR})
 include(TableGen)
 include(AddLLVM)
 
-add_library(zefuse_mlir INTERFACE)
-target_include_directories(zefuse_mlir SYSTEM INTERFACE ${MLIR_INCLUDE_DIRS} ${LLVM_INCLUDE_DIRS})
-target_link_libraries(zefuse_mlir INTERFACE MLIR LLVM)
+target_include_directories(zefuse_mlir SYSTEM INTERFACE ${MLIR_INCLUDE_DIRS})
 
 # zefuse_tablegen(target td GENERATOR OUTPUT ...): writes OUTPUT files of one .td into the build tree. A generator may bring
 # flags of its own: "-gen-pass-decls -name=Fuse".

@@ -20,9 +20,6 @@ endif()
 include_directories(${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR})  # includes are written from the root
 add_link_options(-fuse-ld=lld -Wl,--build-id=sha1)  # the build id names the driver in cache keys
 
-# The Python environment the Makefile made: oneDNN and torch live in it.
-set(ZEFUSE_VENV "${PROJECT_SOURCE_DIR}/.venv" CACHE PATH "virtual environment with torch and oneDNN")
-
 # zefuse_add_library(name SOURCES... [LINK libs...] [PCH_FROM target]): a static archive linked into what needs it.
 function(zefuse_add_library name)
   cmake_parse_arguments(ARG "" "PCH_FROM" "SOURCES;LINK" ${ARGN})

@@ -1,6 +1,7 @@
 // Writes stages of one compilation into a folder, for people. An empty folder name writes nothing.
 #pragma once
 
+#include "common/base/api.h"
 #include <string>
 #include <string_view>
 
@@ -8,7 +9,7 @@ namespace zefuse {
 
 // Files are <dir>/graph_<n>/<name>; the constructor picks the first n that does not exist. Failures to write are
 // reported once on stderr and change nothing else. write is thread-safe for different names.
-class Dump {
+class ZEFUSE_API Dump {
 public:
   explicit Dump(const std::string& dir);
   bool enabled() const { return !folder_.empty(); }

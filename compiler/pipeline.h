@@ -1,29 +1,16 @@
 // The compiler as one readable list of stages: an imported graph in, a plan out.
 #pragma once
 
-#include <cstddef>
 #include <string>
 #include <vector>
 
 #include "common/base/cancel_check.h"
+#include "compiler/compilation.h"
 #include "compiler/options.h"
 #include "lowering/lower.h"
 #include "mlir/IR/BuiltinOps.h"
 
 namespace zefuse {
-
-struct StageTime {
-  std::string name;
-  double seconds;
-};
-
-struct Compilation {
-  bool ok = false;
-  std::vector<std::byte> plan;   // plan.fbs
-  std::string error;             // when not ok: first line says what and where
-  std::string dump_folder;       // empty: no dump
-  std::vector<StageTime> times;  // `earlier`, then this function's own
-};
 
 // Consumes `module` (stage 1). `earlier`: times of stages that came before. Never throws;
 // diagnostics end in Compilation::error. One call at a time per MLIRContext.

@@ -13,6 +13,7 @@
 #include "lowering/schedule/core/lowered_kernel.h"
 #include "lowering/schedule/products/attention_gradient_call.h"
 #include "lowering/schedule/products/product_splits.h"
+#include "lowering/spill_survey.h"
 #include "mlir/IR/AffineMap.h"
 #include "mlir/IR/BuiltinTypes.h"
 #include "mlir/Support/LLVM.h"
@@ -24,11 +25,6 @@ class KernelOp;
 class MatmulOp;
 class AttentionGradientOp;
 struct ProductLimits;  // analysis/product_form.h
-
-// The registers that the device's compiler would keep in memory; none: nobody here can tell.
-using SpillCheck = std::function<std::optional<int64_t>(std::span<const uint32_t> spirv)>;
-// The same of several kernels, which differ: one answer for each, in their order.
-using SpillSurvey = std::function<std::vector<std::optional<int64_t>>(std::span<const std::vector<uint32_t>> kernels)>;
 
 // Called with each stage's text ("scheduled.mlir", "kernel.ll", "kernel.spvasm") when dumping.
 using StageDump = std::function<void(std::string_view stage, std::string_view text)>;

@@ -15,6 +15,7 @@
 
 #include <pthread.h>
 
+#include "common/base/api.h"
 #include <atomic>
 #include <cstdint>
 
@@ -58,7 +59,7 @@ struct Listed {
 
 // For sections that end by themselves within milliseconds: no callbacks, no GIL, no waiting for other threads, no calls
 // of the driver. Lockable (std::lock_guard). A fork waits until it is free.
-class ForkMutex : fork_detail::Listed {
+class ZEFUSE_API ForkMutex : fork_detail::Listed {
 public:
   ForkMutex();
   ~ForkMutex();

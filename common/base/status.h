@@ -1,6 +1,7 @@
 // Status: what every fallible call of the runtime and the driver's codegen returns. No exception crosses a C boundary.
 #pragma once
 
+#include "common/base/api.h"
 #include <source_location>
 #include <string>
 #include <utility>
@@ -36,7 +37,7 @@ public:
   Code code() const { return code_; }
   const std::string& message() const { return message_; }
   const std::source_location& place() const { return place_; }
-  std::string toString() const;  // "damaged: plan: value 7 ... [executable.cpp:88]"
+  ZEFUSE_API std::string toString() const;  // "damaged: plan: value 7 ... [executable.cpp:88]"
 
 private:
   Code code_ = Code::ok;

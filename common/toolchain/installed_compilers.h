@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "common/base/api.h"
 #include "common/base/cancel_check.h"
 #include "common/base/status.h"
 
@@ -25,15 +26,15 @@ struct InstalledCompiler {
 // at most (and what it takes to end a process), however many of them hang. The answers of a compiler stay for the
 // process as long as its file is the same one; one that hung is asked again only by those who wait longer. Thread-safe.
 // Compilers whose questions were cancelled have that problem, and are asked again by the next.
-std::vector<InstalledCompiler> installedCompilers(std::chrono::milliseconds deadline = compiler_answer_deadline,
-                                                  const CancelCheck& cancelled = {});
+ZEFUSE_API std::vector<InstalledCompiler>
+installedCompilers(std::chrono::milliseconds deadline = compiler_answer_deadline, const CancelCheck& cancelled = {});
 
 // How they are listed for people: "ocloc 22.43, /opt/ocloc (no answer within 800 ms)"; "none".
 std::string describe(const std::vector<InstalledCompiler>& compilers);
 
 // The first that knows the device; none does: not_found, with what is installed; cancelled: not all were asked.
-Result<InstalledCompiler> installedCompilerFor(const std::string& device,
-                                               std::chrono::milliseconds deadline = compiler_answer_deadline,
-                                               const CancelCheck& cancelled = {});
+ZEFUSE_API Result<InstalledCompiler> installedCompilerFor(const std::string& device,
+                                                          std::chrono::milliseconds deadline = compiler_answer_deadline,
+                                                          const CancelCheck& cancelled = {});
 
 }  // namespace zefuse

@@ -8,13 +8,14 @@
 #include <string>
 #include <vector>
 
+#include "common/base/api.h"
 #include "common/base/cancel_check.h"
 #include "common/base/status.h"
 
 namespace zefuse {
 
 // ZEFUSE_OCLOC, else "ocloc" in PATH.
-std::string defaultOcloc();
+ZEFUSE_API std::string defaultOcloc();
 
 // Compilers to try, best first: ZEFUSE_OCLOC alone where it is set; else "ocloc" and those of `zefuse toolchain
 // install`. Names or paths; none need exist.

@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "common/base/api.h"
 #include "common/toolchain/targets.h"
 
 namespace zefuse {
@@ -22,7 +23,7 @@ struct SupportedForms {
 };
 
 // Constants come from named factories, so that equal targets make equal code.
-struct TargetDescription {
+struct ZEFUSE_API TargetDescription {
   std::string name;      // "cpu", "dg2-g11": also the plan's and the cache's name of it
   bool on_host = false;  // kernels run on the host itself and reach all of its memory: nothing is copied for them
 

@@ -3,6 +3,7 @@
 // driver share this file.
 #pragma once
 
+#include "common/base/api.h"
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -28,7 +29,7 @@ struct MatrixOperation {
   std::string_view multiply;
 };
 
-struct MatrixEngine {
+struct ZEFUSE_API MatrixEngine {
   int lanes = 0;  // of the sub-groups that it multiplies for; 0: there is no matrix engine
   std::span<const MatrixOperation> operations;
 
@@ -70,8 +71,8 @@ struct GpuTarget {
   PciId id(size_t number) const { return {vendor, device_ids[number]}; }
 };
 
-std::span<const GpuTarget> gpuTargets();
-const GpuTarget* findGpuTarget(std::string_view product);  // by product or alias; null: not in the table
+ZEFUSE_API std::span<const GpuTarget> gpuTargets();
+ZEFUSE_API const GpuTarget* findGpuTarget(std::string_view product);  // by product or alias; null: not in the table
 const GpuTarget* findGpuTarget(PciId id);
 
 // A level of x86-64, each a superset of the one before.
@@ -81,10 +82,10 @@ struct CpuTarget {
   std::string_view needs;  // the features
 };
 
-std::span<const CpuTarget> cpuTargets();  // lowest first
+ZEFUSE_API std::span<const CpuTarget> cpuTargets();  // lowest first
 const CpuTarget* findCpuTarget(std::string_view name);
 // The index in cpuTargets() of the highest level that this host runs and ZEFUSE_CPU_ISA allows. AMX tiles need the
 // kernel's permission as well (arch_prctl); whoever runs such code asks for it.
-size_t hostCpuLevel();
+ZEFUSE_API size_t hostCpuLevel();
 
 }  // namespace zefuse

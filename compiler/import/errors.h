@@ -3,10 +3,12 @@
 
 #include <stdexcept>
 
+#include "common/base/api.h"
+
 namespace zefuse {
 
 // The graph cannot be imported at all: names the node and the reason. Reaches the user as a Python exception.
-class ImportError : public std::runtime_error {
+class ZEFUSE_API ImportError : public std::runtime_error {
 public:
   using std::runtime_error::runtime_error;
 };

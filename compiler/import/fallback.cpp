@@ -81,7 +81,7 @@ private:
     return tagged("tensor", b_.getI64IntegerAttr(entry->second));
   }
 
-  Attribute strides(const fx::TensorMeta& meta) { return AffineMapAttr::get(build_.map(0, meta.strides)); }
+  Attribute strides(const fx::TensorMeta& meta) { return AffineMapAttr::get(build_.map(0, exprs(meta.strides))); }
 
   void collectResult(const fx::Meta& meta) {
     switch (meta.kind) {
@@ -95,7 +95,7 @@ private:
         fail("a result of " +
              (element ? std::string("another device or a sparse layout") : fx::dtypeName(meta.tensor.dtype)) +
              " cannot be held by a plan");
-      result_types_.push_back(build_.type(meta.tensor.sizes, element));
+      result_types_.push_back(build_.type(exprs(meta.tensor.sizes), element));
       result_strides_.push_back(strides(meta.tensor));
       result_positions_.push_back(num_results_++);
       return;

@@ -1,6 +1,6 @@
 // An FX graph as plain C++ data: what fx_reader makes from the Python objects, and all that the importer sees. Nothing
-// here refers to Python, so operators can be added and tested without it. Sizes are affine expressions over the graph's
-// symbols.
+// here refers to Python, so operators can be added and tested without it, nor to MLIR's headers, so that the reader is
+// compiled without them. Sizes are affine expressions over the graph's symbols.
 #pragma once
 
 #include <cstdint>
@@ -9,17 +9,15 @@
 #include <string>
 #include <vector>
 
-#include "mlir/IR/AffineExpr.h"
+#include "compiler/import/size_expr.h"
 
 namespace zefuse::fx {
-
-using Sizes = llvm::SmallVector<mlir::AffineExpr, 4>;
 
 struct TensorMeta {
   int dtype = -1;  // torch's ScalarType number
   Sizes sizes, strides;
-  mlir::AffineExpr offset;  // elements from the storage's start
-  bool dense_cpu = true;    // strided layout on the CPU
+  SizeExpr offset;        // elements from the storage's start
+  bool dense_cpu = true;  // strided layout on the CPU
 };
 
 // What is known of a node's value before it is computed (meta["val"]).
@@ -27,7 +25,7 @@ struct Meta {
   enum class Kind : uint8_t { none, tensor, size, real, list, other };
   Kind kind = Kind::none;
   TensorMeta tensor;
-  mlir::AffineExpr size;    // size: a constant too; real: the symbol whose value is the number's bits
+  SizeExpr size;            // size: a constant too; real: the symbol whose value is the number's bits
   std::vector<Meta> items;  // list: several results
   std::string text;         // other: the Python type's name
 };
@@ -50,9 +48,9 @@ struct Argument {
     other
   };
   Kind kind = Kind::none;
-  unsigned node = 0;      // node: index into Graph::nodes, a tensor (or several)
-  mlir::AffineExpr size;  // size: not a constant; formula (a real number that sizes decide): the symbol of its bits
-  int64_t integer = 0;    // integer, boolean; dtype, layout, memory_format: torch's numbers
+  unsigned node = 0;    // node: index into Graph::nodes, a tensor (or several)
+  SizeExpr size;        // size: not a constant; formula (a real number that sizes decide): the symbol of its bits
+  int64_t integer = 0;  // integer, boolean; dtype, layout, memory_format: torch's numbers
   double real = 0;
   std::string text;               // text, device; other: its repr
   std::optional<unsigned> maker;  // other: the node that makes it, where it is a real number
@@ -94,14 +92,14 @@ struct Node {
   unsigned constant = 0;  // constant: its number
   std::string file;       // of the user's line that made the node; "" when unknown
   unsigned line = 0;
-  llvm::SmallVector<bool, 4> used;  // call: which results have users (one entry for a single result)
+  std::vector<bool> used;  // call: which results have users (one entry for a single result)
 };
 
 // A number that affine expressions cannot hold: affine leaves and real constants under the operators of plan::ExprOp,
 // by name. Operands have the types that the operator takes.
 struct NumberTree {
   std::string op;                  // empty: a leaf
-  mlir::AffineExpr leaf;           // an integer, without dimensions
+  SizeExpr leaf;                   // an integer, without dimensions
   std::optional<double> constant;  // a leaf that is a real number
   std::vector<NumberTree> args;    // one or two
 };

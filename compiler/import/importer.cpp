@@ -72,7 +72,7 @@ private:
       fail(node, "tensors of " + fx::dtypeName(meta.dtype) + " are not supported");
     if (!meta.dense_cpu)
       fail(node, "only dense tensors on the CPU are supported");
-    return shapedTensor(meta.sizes, element, num_symbols_);
+    return shapedTensor(exprs(meta.sizes), element, num_symbols_);
   }
 
   // Function arguments: tensor placeholders in order, then the module's constants.
@@ -90,7 +90,7 @@ private:
         continue;
       if (node.meta.kind == Meta::Kind::tensor) {
         addArgument(index, llvm::is_contained(options_.parameters, input) ? "parameter" : "user");
-      } else if (auto symbol = dyn_cast_or_null<AffineSymbolExpr>(node.meta.size)) {
+      } else if (auto symbol = dyn_cast_or_null<AffineSymbolExpr>(AffineExpr(node.meta.size))) {
         NamedAttrList entry;
         entry.append("symbol", b_.getI64IntegerAttr(symbol.getPosition()));
         if (node.meta.kind == Meta::Kind::real)
@@ -111,7 +111,7 @@ private:
     if (tree.constant)
       return b_.getF64FloatAttr(*tree.constant);
     if (tree.op.empty())
-      return mapOf({tree.leaf});
+      return mapOf(AffineExpr(tree.leaf));
     SmallVector<Attribute> parts = {b_.getStringAttr(tree.op)};
     for (const fx::NumberTree& arg : tree.args)
       parts.push_back(definition(arg));
@@ -139,7 +139,7 @@ private:
       function_.setArgAttr(position, "zefuse.name", b_.getStringAttr(node.name));
       function_.setArgAttr(position, "zefuse.kind", b_.getStringAttr(argument_kinds_[position]));
       function_.setArgAttr(position, "zefuse.strides",
-                           mapOf(node.given_strides.empty() ? node.meta.tensor.strides : node.given_strides));
+                           mapOf(exprs(node.given_strides.empty() ? node.meta.tensor.strides : node.given_strides)));
     }
   }
 
@@ -272,7 +272,7 @@ private:
       const auto constant = dyn_cast<AffineConstantExpr>(known);
       begin.kind = constant ? Argument::Kind::integer : Argument::Kind::size;
       begin.integer = constant ? constant.getValue() : 0;
-      begin.size = known;
+      begin.size = fx::SizeExpr(known);
     }
     return other;
   }
@@ -331,7 +331,8 @@ private:
 
   /// Where a view begins in the memory of a tensor, in elements of the view, which may be of another dtype.
   AffineExpr offsetIn(const Node& base, const Node& view) {
-    return view.meta.tensor.offset - (base.meta.tensor.offset * elementBytes(base)).floorDiv(elementBytes(view));
+    const AffineExpr from = base.meta.tensor.offset, to = view.meta.tensor.offset;
+    return to - (from * elementBytes(base)).floorDiv(elementBytes(view));
   }
 
   /// Whether a view may reach beyond the tensor that was given, as as_strided's can, into the rest of its storage, of
@@ -342,7 +343,7 @@ private:
     auto extent = [&](const fx::TensorMeta& meta) {
       AffineExpr last = getAffineConstantExpr(0, &context_);
       for (auto [size, stride] : llvm::zip(meta.sizes, meta.strides))
-        last = last + (size - 1) * stride;
+        last = last + (AffineExpr(size) - 1) * AffineExpr(stride);
       return dyn_cast<AffineConstantExpr>(last + 1);
     };
     const Node &to = graph_.nodes[view], &from = graph_.nodes[base];
@@ -391,7 +392,7 @@ private:
         const unsigned storage = storageOf(graph_, output.node);
         NamedAttrList entry;
         entry.append("result", b_.getI64IntegerAttr(results.size()));
-        entry.append("strides", mapOf(node.meta.tensor.strides));
+        entry.append("strides", mapOf(exprs(node.meta.tensor.strides)));
         const Node& base = graph_.nodes[storage];
         if ((base.kind == Node::Kind::input || base.kind == Node::Kind::constant) && !mayLeave(output.node, storage)) {
           auto argument = cast<BlockArgument>(values_[storage][0]);
@@ -402,7 +403,7 @@ private:
           entry.append("offset", mapOf({offsetIn(graph_.nodes[write->source], node)}));
         } else {
           entry.append("storage", b_.getI64IntegerAttr(storage));
-          entry.append("offset", mapOf({node.meta.tensor.offset}));
+          entry.append("offset", mapOf(AffineExpr(node.meta.tensor.offset)));
           if (llvm::is_contained(graph_.any_strides, number))
             entry.append("any_strides", b_.getUnitAttr());
         }

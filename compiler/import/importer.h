@@ -1,19 +1,12 @@
-// Stage 1: an FX graph as MLIR (docs/ir.md, "Stage 1"). This header is free of Python; fx_reader.h has the entry for
-// graph modules.
+// Stage 1: an FX graph as MLIR (docs/ir.md, "Stage 1"). python/import reads graph modules into such graphs.
 #pragma once
 
-#include <vector>
-
 #include "compiler/import/fx_graph.h"
+#include "compiler/import/import_options.h"
 #include "mlir/IR/BuiltinOps.h"
 #include "mlir/IR/OwningOpRef.h"
 
 namespace zefuse {
-
-struct ImportOptions {
-  // Which inputs (placeholder numbers) are a module's parameters or buffers: kind "parameter" instead of "user".
-  std::vector<unsigned> parameters;
-};
 
 // The same module whatever the target: what not every target takes stands there in several forms (zefuse.alternatives).
 // Builds the module and verifies it (MLIR's verifier and the stage-1 contract). The context must have zefuse's dialects

@@ -2,11 +2,12 @@
 
 #include "common/plan/expr_types.h"
 #include "llvm/ADT/STLExtras.h"
+#include "llvm/ADT/StringRef.h"
 
 namespace zefuse::fx {
 namespace {
 
-plan::ExprType typeOf(llvm::StringRef op) {
+plan::ExprType typeOf(std::string_view op) {
   for (plan::ExprOp candidate : plan::EnumValuesExprOp())
     if (op == plan::EnumNameExprOp(candidate))
       return plan::typeOf(candidate);
@@ -26,7 +27,7 @@ NumberTree constantLike(const NumberTree& tree, int64_t number) {
   const NumberTree* leaf = &tree;
   while (!leaf->leaf && !leaf->args.empty())
     leaf = &leaf->args.front();
-  return {"", mlir::getAffineConstantExpr(number, leaf->leaf.getContext()), {}, {}};
+  return {"", leaf->leaf.constantLike(number), {}, {}};
 }
 
 }  // namespace
@@ -35,21 +36,22 @@ bool isReal(const NumberTree& tree) { return tree.op.empty() ? tree.constant.has
 
 bool usesReal(const NumberTree& tree) { return isReal(tree) || llvm::any_of(tree.args, usesReal); }
 
-NumberTree numberTree(llvm::StringRef op, NumberTree operand) {
+NumberTree numberTree(std::string_view op, NumberTree operand) {
   if (typeOf(op).takes_real)
     operand = real(std::move(operand));
-  return {op.str(), {}, {}, {std::move(operand)}};
+  return {std::string(op), {}, {}, {std::move(operand)}};
 }
 
-NumberTree numberTree(llvm::StringRef op, NumberTree lhs, NumberTree rhs) {
+NumberTree numberTree(std::string_view op, NumberTree lhs, NumberTree rhs) {
   if (typeOf(op).takes_real) {
     lhs = real(std::move(lhs));
     rhs = real(std::move(rhs));
   }
-  return {op.str(), {}, {}, {std::move(lhs), std::move(rhs)}};
+  return {std::string(op), {}, {}, {std::move(lhs), std::move(rhs)}};
 }
 
-std::optional<NumberTree> computation(llvm::StringRef function, std::vector<NumberTree> arguments) {
+std::optional<NumberTree> computation(std::string_view name_of_function, std::vector<NumberTree> arguments) {
+  llvm::StringRef function = name_of_function;
   // Of two integers the first operator, else the second; "": there is none.
   static const std::tuple<llvm::StringRef, llvm::StringRef, llvm::StringRef> binary[] = {
       {"add", "add", "real_add"},     {"mul", "mul", "real_mul"},     {"truediv", "real_div", "real_div"},

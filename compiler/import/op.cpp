@@ -163,7 +163,7 @@ Op::Memory Op::memoryOf(StringRef name) const {
   const auto sizes = shapeOf(typeOf(value));
   for (auto [size, stride, packed] :
        llvm::zip(sizes, node.meta.tensor.strides, contiguousStrides(sizes, build.b.getContext())))
-    if (!isConstant(size, 1) && stride != packed)
+    if (!isConstant(size, 1) && AffineExpr(stride) != packed)
       refuse("a source that is not contiguous is not lowered");
   const fx::Node::Kind storage = graph_.nodes[storageOf(graph_, behind)].kind;
   return {build.reshape(value, {numElements(typeOf(value))}), eagerOffset(graph_, behind), eagerOffset(graph_, given),
@@ -235,7 +235,7 @@ RankedTensorType Op::resultType(unsigned index) const {
   Type element = fx::elementType(tensor.dtype, build.b.getContext());
   if (!element)
     refuse("dtype " + fx::dtypeName(tensor.dtype) + " of the result is not lowered");
-  return build.type(tensor.sizes, element);
+  return build.type(exprs(tensor.sizes), element);
 }
 
 }  // namespace zefuse

@@ -12,6 +12,8 @@ namespace zefuse {
 
 using Values = llvm::SmallVector<mlir::Value, 1>;
 
+inline Exprs exprs(const fx::Sizes& sizes) { return Exprs(sizes.begin(), sizes.end()); }
+
 // A tensor, or a Python number standing in for one.
 struct TensorOrNumber {
   mlir::Value tensor;                                       // null for a number

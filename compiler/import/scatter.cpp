@@ -319,7 +319,7 @@ Values emitAsStridedScatter(Op& op) {
   const fx::TensorMeta& meta = op.metaOf("self");
   auto sizes = shapeOf(typeOf(self));
   for (auto [size, stride, packed] : llvm::zip(sizes, meta.strides, contiguousStrides(sizes, build.b.getContext())))
-    if (!isConstant(size, 1) && stride != packed)
+    if (!isConstant(size, 1) && AffineExpr(stride) != packed)
       op.refuse("a source that is not contiguous is not lowered");
   if (!isConstant(op.memoryOf("self").offset, 0))
     op.refuse("a source inside a larger storage is not lowered");

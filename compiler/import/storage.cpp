@@ -64,7 +64,7 @@ AffineExpr eagerOffset(const fx::Graph& graph, unsigned index) {
   const AffineExpr offset = graph.nodes[index].meta.tensor.offset;
   if (node.kind != Node::Kind::call || node.schema->target != "aten.as_strided_scatter.default")
     return offset;
-  return offset - node.meta.tensor.offset + eagerOffset(graph, node.arguments[0].node);
+  return offset - AffineExpr(node.meta.tensor.offset) + eagerOffset(graph, node.arguments[0].node);
 }
 
 }  // namespace zefuse

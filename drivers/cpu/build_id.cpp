@@ -25,7 +25,7 @@ std::string compilerPath() {
   if (dladdr(reinterpret_cast<const void*>(&compilerPath), &info) && info.dli_fname)
     path = info.dli_fname;
   const size_t slash = path.rfind('/');
-  return path.substr(0, slash == std::string::npos ? 0 : slash + 1) + "libzefuse_cpu_compiler.so.1";
+  return path.substr(0, slash == std::string::npos ? 0 : slash + 1) + ZEFUSE_CPU_COMPILER_LIBRARY;
 }
 
 // The compiler's id is read from its file: to load it, with LLVM, is what a process without SPIR-V is spared.

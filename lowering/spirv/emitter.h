@@ -5,6 +5,11 @@
 
 #include <cstdint>
 
+#include "common/base/api.h"
+
+// The program: serves standard input until it ends. Its exit status.
+extern "C" ZEFUSE_API int zefuse_spirv_emitter();
+
 namespace zefuse::emitter {
 
 enum class Kind : uint64_t { bitcode = 1, spirv = 2, error = 3 };

@@ -1,22 +1,23 @@
 // zefuse._C: the compiler and the executor as seen from Python. Thin: python/zefuse gives it its public shape.
+#include <dlfcn.h>
+
 #include <chrono>
 
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 #include <torch/csrc/autograd/python_variable.h>
 
+#include "common/base/build_id.h"
 #include "common/base/variables.h"
 #include "common/plan/plan_generated.h"
 #include "common/toolchain/targets.h"
 #include "compiler/disassemble.h"
 #include "compiler/dump.h"
 #include "compiler/import/errors.h"
-#include "compiler/import/fx_reader.h"
-#include "compiler/import/op_table.h"
-#include "compiler/pipeline.h"
-#include "lowering/dialect/Zefuse.h"
-#include "mlir/IR/MLIRContext.h"
-#include "python/csrc/attached_package.h"
+#include "core/attached_package.h"
+#include "core/compiler_id.h"
+#include "core/imported_graph.h"
+#include "core/spills.h"
 #include "python/csrc/cache.h"
 #include "python/csrc/code_hash.h"
 #include "python/csrc/compiled_graph.h"
@@ -25,11 +26,11 @@
 #include "python/csrc/gil.h"
 #include "python/csrc/interrupts.h"
 #include "python/csrc/package.h"
-#include "python/csrc/plan_cache.h"
 #include "python/csrc/plan_loading.h"
-#include "python/csrc/spills.h"
 #include "python/csrc/watch.h"
+#include "python/import/fx_reader.h"
 #include "runtime/cache/file_cache.h"
+#include "runtime/executor/aten_calls.h"
 #include "runtime/executor/vendor_code.h"
 #include "runtime/package/ahead.h"
 #include "runtime/ze/device.h"
@@ -117,13 +118,21 @@ template <typename Work> auto compiling(Settings& settings, const Work& work) {
   return settings.compile.target == "cpu" ? work() : settings.interrupts.run(work);
 }
 
-/// One MLIR context per compilation: contexts keep every type and attribute ever made.
-std::unique_ptr<mlir::MLIRContext> newContext() {
-  mlir::DialectRegistry registry;
-  registerDialects(registry);
-  auto context = std::make_unique<mlir::MLIRContext>(registry, mlir::MLIRContext::Threading::DISABLED);
-  context->loadAllAvailableDialects();
-  return context;
+struct Imported {
+  core::ImportedGraph graph;
+  std::vector<py::object> constants;  // the graph's inputs of kind "constant", after the placeholders
+};
+
+Imported import(const py::object& graph_module, const std::vector<unsigned>& parameters) {
+  Imported imported;
+  try {
+    FxGraph read = readGraph(imported.graph.context(), graph_module);
+    imported.graph.import(read.graph, ImportOptions{parameters});
+    imported.constants = std::move(read.constants);
+  } catch (const ImportError& error) {
+    raise("unsupported", error.what());
+  }
+  return imported;
 }
 
 /// What exists only after the plan is built: itself as JSON, and each kernel's machine code.
@@ -168,16 +177,16 @@ std::optional<InstalledCompiler> deviceCompiler(Settings& settings) {
 
 /// The graph's plan from the attached package. Failed where it is of no use, and origin.package_miss says why; raises
 /// that where nothing else may run, and what is wrong with the package itself.
-Result<std::unique_ptr<Executable>> fromPackage(Settings& settings, mlir::ModuleOp module, Origin& origin) {
+Result<std::unique_ptr<Executable>> fromPackage(Settings& settings, const core::ImportedGraph& graph, Origin& origin) {
   const auto start = std::chrono::steady_clock::now();
-  auto package = unwrap(withoutGil([&] { return AttachedPackage::open(settings.package); }));
+  auto package = unwrap(withoutGil([&] { return core::AttachedPackage::open(settings.package); }));
   Result<std::unique_ptr<Executable>> executable = Status(Code::not_found, "");
-  AttachedPackage::Match match;
+  core::AttachedPackage::Match match;
   if (!settings.compile.dump_dir.empty()) {
     match.reason = package->name() + " is not used: dump_dir is set, and a dump shows every stage of compiling";
   } else {
     withoutGil([&] {
-      match = package->find(graphKey(identify(module), settings.compile));
+      match = package->find(graph.packageKey(settings.compile));
       if (!match.section.empty())
         executable = compiling(settings, [&] { return package->create(match, settings.run, !settings.package_only); });
     });
@@ -193,16 +202,23 @@ Result<std::unique_ptr<Executable>> fromPackage(Settings& settings, mlir::Module
   return executable;
 }
 
+py::dict toDict(const package::GraphKey& key) {
+  py::dict fields, result;
+  for (const auto& [name, value] : key.fields)
+    fields[py::str(name)] = value;
+  result["fields"] = fields;
+  result["inputs"] = py::cast(key.inputs);
+  result["outputs"] = py::cast(key.outputs);
+  result["arguments"] = py::cast(key.arguments);
+  result["symbols"] = py::cast(key.symbols);
+  result["unread"] = py::cast(key.unread);
+  return result;
+}
+
 /// What a package keeps of a graph to find its plan again.
 py::dict graphKeyOf(const py::object& graph_module, const std::vector<unsigned>& parameters, const py::dict& options) {
   const Settings settings = settingsOf(options);
-  auto context = newContext();
-  try {
-    ImportedGraph imported = importGraph(*context, graph_module, ImportOptions{parameters});
-    return toDict(graphKey(identify(*imported.module), settings.compile));
-  } catch (const ImportError& error) {
-    raise("unsupported", error.what());
-  }
+  return toDict(import(graph_module, parameters).graph.packageKey(settings.compile));
 }
 
 std::unique_ptr<CompiledGraph> compile(const py::object& graph_module, const std::vector<unsigned>& parameters,
@@ -212,13 +228,7 @@ std::unique_ptr<CompiledGraph> compile(const py::object& graph_module, const std
   std::optional<InstalledCompiler> ocloc;
   if (!describedTarget(settings.compile).on_host && !unwrap(ze::Device::find(settings.run.device)).hasOurCompiler())
     ocloc = deviceCompiler(settings);
-  auto context = newContext();
-  ImportedGraph imported;
-  try {
-    imported = importGraph(*context, graph_module, ImportOptions{parameters});
-  } catch (const ImportError& error) {
-    raise("unsupported", error.what());
-  }
+  Imported imported = import(graph_module, parameters);
   std::vector<at::Tensor> constants;
   for (const py::object& constant : imported.constants)
     constants.push_back(THPVariable_Unpack(constant.ptr()));
@@ -227,7 +237,7 @@ std::unique_ptr<CompiledGraph> compile(const py::object& graph_module, const std
   auto sinceImport = [&] { return secondsSince(start) - origin.stages.front().second; };
   Result<std::unique_ptr<Executable>> executable = Status(Code::internal, "not built");
   if (!settings.package.empty())
-    executable = fromPackage(settings, *imported.module, origin);
+    executable = fromPackage(settings, imported.graph, origin);
   Compilation compilation;
   compilation.ok = executable.ok();
   if (!executable.ok()) {
@@ -238,7 +248,7 @@ std::unique_ptr<CompiledGraph> compile(const py::object& graph_module, const std
                             settings.run.cache_limit);
       std::optional<CacheKey> key;
       if (!cache.directory().empty())
-        key = planKey(*imported.module, settings.compile);
+        key = imported.graph.planKey(settings.compile);
       auto native = std::chrono::steady_clock::now();
       if (auto stored = key ? cache.load(*key) : std::nullopt) {
         origin.stages.emplace_back("cached plan", sinceImport());
@@ -246,11 +256,12 @@ std::unique_ptr<CompiledGraph> compile(const py::object& graph_module, const std
         executable = Executable::create(*stored, settings.run);
       }
       if (!executable.ok() && !settings.run.cancelled()) {
-        compilation = compileModule(*imported.module, settings.compile, {{"import", origin.stages.front().second}},
-                                    ocloc ? spillSurvey(settings.compile.target, *ocloc, cache,
-                                                        settings.run.build_threads, settings.run.cancelled)
-                                          : nullptr,
-                                    settings.run.cancelled);
+        compilation =
+            imported.graph.compile(settings.compile, {{"import", origin.stages.front().second}},
+                                   ocloc ? core::spillSurvey(settings.compile.target, *ocloc, cache,
+                                                             settings.run.build_threads, settings.run.cancelled)
+                                         : nullptr,
+                                   settings.run.cancelled);
         origin.stages.clear();
         for (const StageTime& time : compilation.times)
           origin.stages.emplace_back(time.name, time.seconds);
@@ -286,28 +297,21 @@ std::unique_ptr<CompiledGraph> compile(const py::object& graph_module, const std
 py::dict compilePlan(const py::object& graph_module, const std::vector<unsigned>& parameters, const py::dict& options) {
   Settings settings = settingsOf(options);
   const std::optional<InstalledCompiler> ocloc = deviceCompiler(settings);
-  auto context = newContext();
-  ImportedGraph imported;
-  try {
-    imported = importGraph(*context, graph_module, ImportOptions{parameters});
-  } catch (const ImportError& error) {
-    raise("unsupported", error.what());
-  }
+  Imported imported = import(graph_module, parameters);
   Compilation compilation;
   {
     py::gil_scoped_release released;
     const FileCache cache(settings.compile.cache_dir, settings.run.cache_limit);
-    const CacheKey key = planKey(*imported.module, settings.compile);
+    const CacheKey key = imported.graph.planKey(settings.compile);
     if (auto stored = cache.load(key)) {
       compilation.plan = std::move(*stored);
       compilation.ok = true;
     } else {
-      const SpillSurvey spills = ocloc ? spillSurvey(settings.compile.target, *ocloc, cache, settings.run.build_threads,
-                                                     settings.run.cancelled)
+      const SpillSurvey spills = ocloc ? core::spillSurvey(settings.compile.target, *ocloc, cache,
+                                                           settings.run.build_threads, settings.run.cancelled)
                                        : nullptr;
-      compilation = compiling(settings, [&] {
-        return compileModule(*imported.module, settings.compile, {}, spills, settings.run.cancelled);
-      });
+      compilation = compiling(
+          settings, [&] { return imported.graph.compile(settings.compile, {}, spills, settings.run.cancelled); });
       if (compilation.ok)
         (void)cache.store(key, compilation.plan);  // best effort
     }
@@ -323,16 +327,7 @@ py::dict compilePlan(const py::object& graph_module, const std::vector<unsigned>
 
 /// The stage-1 text of a graph, for tests of the importer.
 std::string importToText(const py::object& graph_module, const std::vector<unsigned>& parameters) {
-  auto context = newContext();
-  try {
-    ImportedGraph imported = importGraph(*context, graph_module, ImportOptions{parameters});
-    std::string text;
-    llvm::raw_string_ostream stream(text);
-    imported.module->print(stream);
-    return text;
-  } catch (const ImportError& error) {
-    raise("unsupported", error.what());
-  }
+  return import(graph_module, parameters).graph.text();
 }
 
 /// For docs/operators.md: "" or why a graph has no kernels for the target ("cpu", "dg2-g11").
@@ -340,13 +335,25 @@ std::string whyNotLowered(const py::object& graph_module, const std::string& tar
   auto target = TargetDescription::named(target_name);
   if (!target)
     raise("not_found", target_name + " is no known target");
-  auto context = newContext();
-  try {
-    ImportedGraph imported = importGraph(*context, graph_module, ImportOptions{});
-    return zefuse::whyNotLowered(*imported.module, *target);
-  } catch (const ImportError& error) {
-    raise("unsupported", error.what());
-  }
+  return import(graph_module, {}).graph.whyNotLowered(*target);
+}
+
+/// Where this module lies.
+std::string ownFolder() {
+  Dl_info info{};
+  if (!dladdr(reinterpret_cast<const void*>(&ownFolder), &info) || !info.dli_fname)
+    return "";
+  const std::string path = info.dli_fname;
+  return path.substr(0, path.rfind('/'));
+}
+
+/// This build of the compiler, and of this module, which reads graphs and guards.
+std::string buildId() {
+  static const char digits[] = "0123456789abcdef";
+  std::string id = core::compilerId() + "-";
+  for (const unsigned char byte : buildIdOf(reinterpret_cast<const void*>(&ownFolder)).substr(0, 8))
+    id += {digits[byte >> 4], digits[byte & 15]};
+  return id;
 }
 
 }  // namespace
@@ -354,6 +361,7 @@ std::string whyNotLowered(const py::object& graph_module, const std::string& tar
 
 PYBIND11_MODULE(_C, module) {
   using namespace zefuse::python;
+  zefuse::setAtenBridgeFolder(ownFolder());  // compiled for the same torch
   module.doc() = "The compiled part of zefuse. Use the package zefuse instead.";
   py::class_<CompiledGraph> compiled_graph(module, "CompiledGraph");
   compiled_graph.attr("_boxed_call") = true;  // AOTAutograd: takes one list and empties it
@@ -371,7 +379,7 @@ PYBIND11_MODULE(_C, module) {
       .def_property_readonly("dump_folder", &CompiledGraph::dumpFolder);
   module.def("compile", &compile, py::arg("graph_module"), py::arg("parameters"), py::arg("options"));
   module.def("compile_plan", &compilePlan, py::arg("graph_module"), py::arg("parameters"), py::arg("options"));
-  module.def("build_id", &compilerId);
+  module.def("build_id", &buildId);
   module.def("code_hash", &codeHash, py::arg("code"));
   py::class_<Watch>(module, "Watch").def(py::init<const py::list&>()).def("unchanged", &Watch::unchanged);
   py::class_<PlanLoading>(module, "PlanLoading")
@@ -402,7 +410,7 @@ PYBIND11_MODULE(_C, module) {
   module.def("package_inspect", &inspectPackage, py::arg("path"));
   defineCacheFunctions(module);
   defineDeviceFunctions(module);
-  module.def("lowered_targets", [] { return zefuse::opTable().targets(); });
+  module.def("lowered_targets", &zefuse::core::loweredOperators);
   module.def("why_not_lowered", &whyNotLowered, py::arg("graph_module"), py::arg("target"));
   module.def("import_to_text", &importToText, py::arg("graph_module"), py::arg("parameters"));
 }

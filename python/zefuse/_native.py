@@ -1,12 +1,12 @@
 """Finds and loads the compiled part, ``zefuse._C``.
 
-All shared libraries (``_C``, ``libzefuse_aten.so``, ``libze_zefuse_cpu.so.1``) lie in one folder: ``lib`` beside this
-file (in a checkout, a link that ``make build`` makes to ``build/release/lib``), or ``ZEFUSE_LIBRARY_DIR``.
+All shared libraries (``libzefuse_core.so.1``, ``libze_zefuse_cpu.so.1``) lie in one folder: ``lib`` beside this file (in a
+checkout, a link that ``make build`` makes to ``build/release/lib``), or ``ZEFUSE_LIBRARY_DIR``. What is compiled for one
+torch (``_C``, ``libzefuse_aten.so``) lies in a folder of its own there (``torch_versions.py``).
 """
 
 from __future__ import annotations
 
-import importlib.machinery
 import importlib.util
 import os
 import sys
@@ -32,18 +32,11 @@ def load() -> ModuleType:
 
 @cache
 def _load() -> ModuleType:
-    folder = library_dir()
-    for suffix in importlib.machinery.EXTENSION_SUFFIXES:
-        file = folder / f"_C{suffix}"
-        if file.exists():
-            break
-    else:
-        raise ImportError(
-            f"zefuse's compiled part is not built: no _C*.so in {folder}; run `make build` "
-            "(or set ZEFUSE_LIBRARY_DIR to another build's lib folder)"
-        )
-    import torch  # noqa: F401  loads libtorch and the one libgomp before _C asks for them
+    import torch  # loads libtorch and the one libgomp before _C asks for them
 
+    from zefuse import torch_versions
+
+    file = torch_versions.extension(library_dir(), torch.__version__)
     spec = importlib.util.spec_from_file_location("zefuse._C", file)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)

@@ -13,13 +13,14 @@
 #include <string>
 #include <vector>
 
+#include "common/base/api.h"
 #include "common/base/cancel_check.h"
 #include "common/base/status.h"
 #include "runtime/cache/key.h"
 
 namespace zefuse {
 
-class FileCache {
+class ZEFUSE_API FileCache {
 public:
   static constexpr uint64_t default_limit = uint64_t(2) << 30;
 

@@ -1,6 +1,7 @@
 // What an entry of the cache depends on, field by field, so that a miss can be explained by the field that differs.
 #pragma once
 
+#include "common/base/api.h"
 #include <span>
 #include <string>
 #include <string_view>
@@ -9,7 +10,7 @@
 
 namespace zefuse {
 
-class CacheKey {
+class ZEFUSE_API CacheKey {
 public:
   // What is kept: "native", "plan", "spills". It is the file name's ending.
   explicit CacheKey(std::string kind) : kind_(std::move(kind)) { add("kind", kind_); }

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/base/api.h"
 #include "common/base/status.h"
 
 namespace zefuse {
@@ -21,19 +22,19 @@ struct CacheEntryInfo {
 };
 
 // All sound entries of this user's or root's, newest first: each is read whole. An empty list when there is no folder.
-std::vector<CacheEntryInfo> listEntries(const std::string& directory);
+ZEFUSE_API std::vector<CacheEntryInfo> listEntries(const std::string& directory);
 
 // Removes the least recently used entries until 90 % of `limit` (bytes) are kept, when there are more than `limit`, and
 // what killed writers left behind. One process at a time; the others return at once.
 void evict(const std::string& directory, uint64_t limit);
 
 // Removes every entry and what killed writers left, and nothing else. The number removed.
-Result<uint64_t> clearCache(const std::string& directory);
+ZEFUSE_API Result<uint64_t> clearCache(const std::string& directory);
 
 // What listEntries lists into one file (AtomicFile), and back; a sound entry that is there already
 // stays. The number of entries. damaged: what is wrong; the entries before it are taken.
 // Importing machine code means trusting who exported it; each entry's digest is checked, its origin cannot be.
-Result<uint64_t> exportCache(const std::string& directory, const std::string& file);
-Result<uint64_t> importCache(const std::string& directory, const std::string& file);
+ZEFUSE_API Result<uint64_t> exportCache(const std::string& directory, const std::string& file);
+ZEFUSE_API Result<uint64_t> importCache(const std::string& directory, const std::string& file);
 
 }  // namespace zefuse

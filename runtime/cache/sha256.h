@@ -1,6 +1,7 @@
 // SHA-256: what content keys and stored sections are named and checked by.
 #pragma once
 
+#include "common/base/api.h"
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -12,7 +13,7 @@ namespace zefuse {
 
 using Digest = std::array<uint8_t, 32>;
 
-class Sha256 {
+class ZEFUSE_API Sha256 {
 public:
   Sha256();
   Sha256& update(std::span<const std::byte> bytes);
@@ -27,6 +28,6 @@ private:
 };
 
 Digest sha256(std::span<const std::byte> bytes);
-std::string hex(const Digest& digest);
+ZEFUSE_API std::string hex(const Digest& digest);
 
 }  // namespace zefuse

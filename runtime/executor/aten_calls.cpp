@@ -11,9 +11,15 @@
 namespace zefuse {
 namespace {
 std::atomic<AtenBridge*> installed{nullptr};
+std::string& bridgeFolder() {
+  static std::string folder;
+  return folder;
 }
+}  // namespace
 
 void setAtenBridge(AtenBridge* bridge) { installed = bridge; }
+
+void setAtenBridgeFolder(std::string folder) { bridgeFolder() = std::move(folder); }
 
 namespace executor {
 namespace {
@@ -21,9 +27,9 @@ namespace {
 constexpr const char* bridge_library = "libzefuse_aten.so";
 
 Result<AtenBridge*> loadBridge() {
-  std::string beside;
+  std::string beside = bridgeFolder().empty() ? "" : bridgeFolder() + "/";
   Dl_info info{};
-  if (dladdr(reinterpret_cast<const void*>(&setAtenBridge), &info) && info.dli_fname) {
+  if (beside.empty() && dladdr(reinterpret_cast<const void*>(&setAtenBridge), &info) && info.dli_fname) {
     beside = info.dli_fname;
     beside.resize(beside.rfind('/') == std::string::npos ? 0 : beside.rfind('/') + 1);
   }

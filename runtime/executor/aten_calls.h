@@ -3,8 +3,10 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <vector>
 
+#include "common/base/api.h"
 #include "runtime/executor/aten_bridge.h"
 #include "runtime/executor/binding.h"
 
@@ -13,6 +15,10 @@ namespace zefuse {
 // Installs a bridge instead of libzefuse_aten.so: for tests and for hosts that link the bridge in.
 // Before the first plan with an ATen step; nullptr uninstalls.
 void setAtenBridge(AtenBridge* bridge);
+
+// Where libzefuse_aten.so is, for a host that has several, one for each torch; otherwise it is looked for beside this
+// code. Before the first plan with an ATen step.
+ZEFUSE_API void setAtenBridgeFolder(std::string folder);
 
 }  // namespace zefuse
 

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "common/base/api.h"
 #include "common/base/cancel_check.h"
 #include "common/base/status.h"
 
@@ -105,7 +106,7 @@ struct StepTime {
 
 // Thread-safe: any number of calls may run at the same time; each takes an arena of its own from a
 // free list.
-class Executable {
+class ZEFUSE_API Executable {
 public:
   // Verifies `plan` (any bytes are safe to pass), finds or builds native code for each kernel
   // module. The bytes are copied.

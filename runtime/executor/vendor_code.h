@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "common/base/api.h"
 #include "common/base/cancel_check.h"
 #include "common/plan/plan_generated.h"
 #include "common/toolchain/installed_compilers.h"
@@ -19,7 +20,8 @@ namespace zefuse::executor {
 // Name and PCI id, what compiles for it here, and what to do where nothing does. `product`: the target's name, empty
 // for an id in no table. Asks the installed compilers, once a process: tens of milliseconds, compiler_answer_deadline
 // at most.
-std::string whyNotCovered(const ze::Device& device, const std::string& product, const CancelCheck& cancelled = {});
+ZEFUSE_API std::string whyNotCovered(const ze::Device& device, const std::string& product,
+                                     const CancelCheck& cancelled = {});
 
 // The cache's key of what ocloc of that version makes of a kernel: made ahead of need, to look for spills, or here.
 CacheKey oclocKey(std::span<const uint32_t> spirv, const std::string& product, const std::string& ocloc_version);

@@ -2,13 +2,14 @@
 // which would be a second pool beside torch's.
 #pragma once
 
+#include "common/base/api.h"
 #include <cstdint>
 #include <functional>
 
 namespace zefuse::onednn {
 
-int maxThreads();
-void setMaxThreads(int threads);  // of the calling thread only
+ZEFUSE_API int maxThreads();
+ZEFUSE_API void setMaxThreads(int threads);  // of the calling thread only
 
 // body(begin, end) over [0, count), in as many parts as the team has threads and `grain` (the least
 // count worth a thread) allows. What `body` throws first is thrown here, once all parts have ended.

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "common/base/api.h"
 #include "common/base/cancel_check.h"
 #include "common/base/status.h"
 #include "common/plan/plan_generated.h"
@@ -37,7 +38,7 @@ struct AheadOptions {
 // one for its own GPU product otherwise (common/toolchain/targets.h). In the order of modules, then targets; the same
 // input gives the same bytes. Errors: invalid_argument (a module that no target fits), and what the compilers say, with
 // the kernel's name.
-Result<std::vector<NativeCode>> compileAhead(const plan::Plan& plan, const std::vector<std::string>& targets,
-                                             const AheadOptions& options);
+ZEFUSE_API Result<std::vector<NativeCode>> compileAhead(const plan::Plan& plan, const std::vector<std::string>& targets,
+                                                        const AheadOptions& options);
 
 }  // namespace zefuse::package

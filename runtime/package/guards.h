@@ -9,6 +9,7 @@
 #include <variant>
 #include <vector>
 
+#include "common/base/api.h"
 #include "runtime/package/json.h"
 
 namespace zefuse::package {
@@ -23,7 +24,7 @@ struct Sizes {
 };
 using Argument = std::variant<std::monostate, Unknown, None, bool, int64_t, double, std::string, Sizes>;
 
-class Guards {
+class ZEFUSE_API Guards {
 public:
   // Nothing: an entry of the list is no condition that this version knows.
   static std::optional<Guards> read(const Json* list, size_t num_inputs);

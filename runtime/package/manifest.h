@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/base/api.h"
 #include "common/plan/plan_generated.h"
 #include "runtime/package/guards.h"
 #include "runtime/package/package.h"
@@ -59,7 +60,7 @@ struct CapturedGraph {
   GraphKey graph;
 };
 
-struct Manifest {
+struct ZEFUSE_API Manifest {
   std::string producer;                                 // "zefuse 0.1.0"
   std::vector<std::string> input_names, output_names;   // of the user's
   std::string in_spec, out_spec;                        // torch's pytree of them, for Python; opaque here
@@ -81,6 +82,6 @@ struct Weight {
 
 // The directory of the weights' section, in the order of their names. damaged: what is wrong. The hash of the section
 // is not compared here (Reader::checkWeights); bounds are checked all the same.
-Result<std::vector<Weight>> readWeights(const Reader& reader);
+ZEFUSE_API Result<std::vector<Weight>> readWeights(const Reader& reader);
 
 }  // namespace zefuse::package

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "common/base/api.h"
 #include "runtime/executor/executable.h"
 #include "runtime/package/manifest.h"
 
@@ -71,8 +72,8 @@ private:
 
 // The manifest's plans for a device, in its order. not_found: what the package holds instead, or a GPU that nobody
 // knows; unsupported: a package of torch.compile's graphs alone.
-Result<std::vector<const PlanEntry*>> plansFor(const Reader& reader, const Manifest& manifest,
-                                               const std::string& device);
+ZEFUSE_API Result<std::vector<const PlanEntry*>> plansFor(const Reader& reader, const Manifest& manifest,
+                                                          const std::string& device);
 
 // A plan without a device, for reports. damaged: it fails its checks or is not the manifest's.
 struct PlanDescription {
@@ -80,12 +81,13 @@ struct PlanDescription {
   size_t kernels = 0, library_calls = 0;    // steps
   std::vector<std::string> aten;            // the operators that it calls
 };
-Result<PlanDescription> describePlan(std::span<const std::byte> plan, const Manifest& manifest, const PlanEntry& entry);
-Result<PlanDescription> describeSteps(std::span<const std::byte> plan);  // without inputs and outputs
+ZEFUSE_API Result<PlanDescription> describePlan(std::span<const std::byte> plan, const Manifest& manifest,
+                                                const PlanEntry& entry);
+ZEFUSE_API Result<PlanDescription> describeSteps(std::span<const std::byte> plan);  // without inputs and outputs
 
-std::string text(const TensorInfo& info);  // "f32[s0, 384]"
+ZEFUSE_API std::string text(const TensorInfo& info);  // "f32[s0, 384]"
 
 // The sections' names of native code for a kernel module of `target`, best first, on this host.
-std::vector<std::string> nativeTargets(std::string_view target);
+ZEFUSE_API std::vector<std::string> nativeTargets(std::string_view target);
 
 }  // namespace zefuse::package

@@ -20,6 +20,7 @@
 #include <string_view>
 #include <vector>
 
+#include "common/base/api.h"
 #include "common/base/cancel_check.h"
 #include "common/base/fork.h"
 #include "common/base/status.h"
@@ -35,9 +36,9 @@ constexpr std::string_view manifest_section = "manifest";  // JSON
 constexpr std::string_view plan_section = "plan";          // plan.fbs: the name in format 1, a prefix since
 constexpr std::string_view weights_section = "weights";    // safetensors
 // `target`: "avx2", ..., or a GPU product; in format 1 "cpu".
-std::string nativeSection(std::string_view module_id, std::string_view target);
+ZEFUSE_API std::string nativeSection(std::string_view module_id, std::string_view target);
 
-class Writer {
+class ZEFUSE_API Writer {
 public:
   // The bytes must stay valid until write(). Names: 1 to 4096 bytes, no two alike (checked by write).
   void add(std::string name, std::span<const std::byte> bytes) { sections_.push_back({std::move(name), bytes}); }
@@ -60,7 +61,7 @@ enum class WeightsCheck {
 };
 
 // An open package. Thread-safe; spans stay valid while it lives.
-class Reader {
+class ZEFUSE_API Reader {
 public:
   // Maps the file, which must not be changed while the reader lives (replace it by rename, as Writer does).
   // not_found: no such file; damaged: what is wrong where; unsupported: a newer format; cancelled, which is asked

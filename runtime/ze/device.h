@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "common/base/api.h"
 #include "common/toolchain/targets.h"
 #include "runtime/ze/driver.h"
 
@@ -13,7 +14,7 @@ namespace zefuse::ze {
 
 inline constexpr const char* kGpuTargetVariable = "ZEFUSE_GPU_TARGET";
 
-struct Device {
+struct ZEFUSE_API Device {
   const Api* api = nullptr;
   Driver driver;
   ze_device_handle_t handle = nullptr;

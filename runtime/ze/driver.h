@@ -4,11 +4,12 @@
 #include <string>
 #include <vector>
 
+#include "common/base/api.h"
 #include "runtime/ze/api.h"
 
 namespace zefuse::ze {
 
-struct Driver {
+struct ZEFUSE_API Driver {
   const Api* api = nullptr;
   ze_driver_handle_t handle = nullptr;
   uint32_t version = 0;

@@ -42,7 +42,7 @@ protected:
 
   // x[2, 3] -> relu, as the reader makes it.
   fx::Graph reluGraph(StringRef target) {
-    auto constant = [&](int64_t value) { return getAffineConstantExpr(value, &context); };
+    auto constant = [&](int64_t value) { return fx::SizeExpr::constant(context, value); };
     fx::Meta meta;
     meta.kind = fx::Meta::Kind::tensor;
     meta.tensor = {fx::kF32, {constant(2), constant(3)}, {constant(3), constant(1)}, constant(0), true};
@@ -86,7 +86,7 @@ TEST_F(ImportTest, UnknownOperatorFallsBackWithReason) {
 
 TEST_F(ImportTest, WrongResultTypeIsAnError) {
   fx::Graph graph = reluGraph("aten.relu.default");
-  graph.nodes[1].meta.tensor.sizes[0] = getAffineConstantExpr(1, &context);  // relu cannot shrink its input
+  graph.nodes[1].meta.tensor.sizes[0] = fx::SizeExpr::constant(context, 1);  // relu cannot shrink its input
   EXPECT_THROW(importGraph(context, graph, {}), ImportError);
 }
 

@@ -1,20 +1,17 @@
-#include "python/csrc/attached_package.h"
+#include "core/attached_package.h"
 
 #include <sys/stat.h>
 
 #include <map>
 #include <mutex>
 
-#include <pybind11/stl.h>
-
 #include "common/base/fork.h"
 #include "common/plan/plan_generated.h"
+#include "compiler/import/graph_identity.h"
 #include "runtime/cache/sha256.h"
 #include "runtime/package/model.h"
 
-namespace py = pybind11;
-
-namespace zefuse::python {
+namespace zefuse::core {
 namespace {
 
 using package::GraphKey;
@@ -114,19 +111,6 @@ GraphKey graphKey(const GraphIdentity& identity, const Options& options) {
   key.symbols = identity.symbols;
   key.unread = identity.unread;
   return key;
-}
-
-py::dict toDict(const GraphKey& key) {
-  py::dict fields, result;
-  for (const auto& [name, value] : key.fields)
-    fields[py::str(name)] = value;
-  result["fields"] = fields;
-  result["inputs"] = py::cast(key.inputs);
-  result["outputs"] = py::cast(key.outputs);
-  result["arguments"] = py::cast(key.arguments);
-  result["symbols"] = py::cast(key.symbols);
-  result["unread"] = py::cast(key.unread);
-  return result;
 }
 
 Result<std::shared_ptr<const AttachedPackage>> AttachedPackage::open(const std::string& path) {
@@ -229,4 +213,4 @@ Result<std::unique_ptr<Executable>> AttachedPackage::create(const Match& match, 
   return executable;
 }
 
-}  // namespace zefuse::python
+}  // namespace zefuse::core

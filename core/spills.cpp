@@ -1,4 +1,4 @@
-#include "python/csrc/spills.h"
+#include "core/spills.h"
 
 #include <algorithm>
 #include <cstring>
@@ -8,7 +8,7 @@
 #include "common/toolchain/ocloc.h"
 #include "runtime/executor/vendor_code.h"
 
-namespace zefuse::python {
+namespace zefuse::core {
 namespace {
 
 std::optional<int64_t> spillsOf(std::span<const uint32_t> spirv, const std::string& product,
@@ -48,4 +48,4 @@ SpillSurvey spillSurvey(const std::string& product, const InstalledCompiler& ocl
   };
 }
 
-}  // namespace zefuse::python
+}  // namespace zefuse::core

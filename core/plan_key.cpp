@@ -1,14 +1,16 @@
-#include "python/csrc/plan_cache.h"
+#include "core/plan_key.h"
 
 #include <cctype>
 
 #include "common/base/build_id.h"
+#include "core/compiler_id.h"
 #include "mlir/IR/Verifier.h"
 #include "llvm-c/Core.h"
+#include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/raw_ostream.h"
 
-namespace zefuse::python {
+namespace zefuse::core {
 namespace {
 
 // "/somewhere/model.py":12:0 becomes "model.py":12:0: one model compiled in two folders is one model.
@@ -35,12 +37,13 @@ std::string withoutFolders(const std::string& text) {
 }
 
 std::string buildIds() {
-  std::string ids;
+  std::vector<std::string> ids;  // fewer than there are parts where one library holds several
   const auto of_mlir = static_cast<llvm::LogicalResult (*)(mlir::Operation*, bool)>(&mlir::verify);
   for (const void* address : {reinterpret_cast<const void*>(&planKey), reinterpret_cast<const void*>(of_mlir),
                               reinterpret_cast<const void*>(&LLVMGetVersion)})
-    ids += (ids.empty() ? "" : "-") + llvm::toHex(buildIdOf(address).substr(0, 8), true);
-  return ids;
+    if (std::string id = llvm::toHex(buildIdOf(address).substr(0, 8), true); !llvm::is_contained(ids, id))
+      ids.push_back(std::move(id));
+  return llvm::join(ids, "-");
 }
 
 }  // namespace
@@ -67,4 +70,4 @@ CacheKey planKey(mlir::ModuleOp module, const Options& options) {
   return key;
 }
 
-}  // namespace zefuse::python
+}  // namespace zefuse::core

@@ -5,21 +5,22 @@
 #include <string>
 #include <vector>
 
-#include <pybind11/pybind11.h>
-
-#include "compiler/import/graph_identity.h"
+#include "common/base/api.h"
 #include "compiler/options.h"
 #include "runtime/executor/executable.h"
 #include "runtime/package/manifest.h"
 
-namespace zefuse::python {
+namespace zefuse {
+
+struct GraphIdentity;  // compiler/import/graph_identity.h
+
+namespace core {
 
 // What the manifest keeps of a graph and the options that change code.
 package::GraphKey graphKey(const GraphIdentity& identity, const Options& options);
-pybind11::dict toDict(const package::GraphKey& key);
 
 // Immutable; thread-safe.
-class AttachedPackage {
+class ZEFUSE_API AttachedPackage {
 public:
   // Opened once as long as the file is the same one. The weights are not read: a compiled model brings its own.
   static Result<std::shared_ptr<const AttachedPackage>> open(const std::string& path);
@@ -41,4 +42,5 @@ private:
   package::Manifest manifest_;
 };
 
-}  // namespace zefuse::python
+}  // namespace core
+}  // namespace zefuse

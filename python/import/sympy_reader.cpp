@@ -1,11 +1,12 @@
-#include "compiler/import/sympy_reader.h"
+#include "python/import/sympy_reader.h"
 
+#include <algorithm>
 #include <cmath>
+#include <string_view>
 
 #include "compiler/import/number_tree.h"
 
 namespace py = pybind11;
-using namespace mlir;
 
 namespace zefuse::fx {
 namespace {
@@ -14,19 +15,19 @@ std::string kindOf(py::handle expr) { return py::str(py::type::handle_of(expr).a
 
 }  // namespace
 
-AffineExpr SympyReader::size(py::handle value) { return read(value, /*stride=*/false); }
-AffineExpr SympyReader::stride(py::handle value) { return read(value, /*stride=*/true); }
+SizeExpr SympyReader::size(py::handle value) { return read(value, /*stride=*/false); }
+SizeExpr SympyReader::stride(py::handle value) { return read(value, /*stride=*/true); }
 
-AffineExpr SympyReader::read(py::handle value, bool stride) {
+SizeExpr SympyReader::read(py::handle value, bool stride) {
   if (PyLong_Check(value.ptr()))
-    return getAffineConstantExpr(PyLong_AsLongLong(value.ptr()), &context_);
+    return SizeExpr::constant(context_, PyLong_AsLongLong(value.ptr()));
   py::object node = value.attr("node");
   auto found = nodes_.find({node.ptr(), stride});
   if (found != nodes_.end())
     return found->second;
   shape_env_ = node.attr("shape_env");
   py::object expr = node.attr("expr");
-  AffineExpr result = isOne(node, expr) ? getAffineConstantExpr(1, &context_) : convert(expr, stride);
+  SizeExpr result = isOne(node, expr) ? SizeExpr::constant(context_, 1) : convert(expr, stride);
   nodes_[{node.ptr(), stride}] = result;
   alive_.push_back(std::move(node));
   return result;
@@ -41,7 +42,7 @@ bool SympyReader::isOne(py::handle node, py::handle expr) const {
   return !known.is_none() && py::bool_(known);
 }
 
-AffineExpr SympyReader::real(py::handle value) {
+SizeExpr SympyReader::real(py::handle value) {
   py::object node = value.attr("node");
   shape_env_ = node.attr("shape_env");
   py::object expr = node.attr("expr");
@@ -53,12 +54,12 @@ AffineExpr SympyReader::real(py::handle value) {
   std::optional<NumberTree> made = number(expr, text);
   if (!made || !isReal(*made))
     return {};
-  AffineExpr fresh = symbol(name);
-  definitions_[cast<AffineSymbolExpr>(fresh).getPosition()] = numberTree("bits", std::move(*made));
+  SizeExpr fresh = symbol(name);
+  definitions_[*fresh.symbol()] = numberTree("bits", std::move(*made));
   return fresh;
 }
 
-AffineExpr SympyReader::realInput(py::handle value) {
+SizeExpr SympyReader::realInput(py::handle value) {
   py::object expr = value.attr("node").attr("expr");
   std::string text = py::str(expr);
   return symbol(kindOf(expr) == "Symbol" ? text : "bits(" + text + ")");
@@ -68,11 +69,11 @@ void SympyReader::define(py::handle value, NumberTree tree) {
   computed_.try_emplace(std::string(py::str(value.attr("node").attr("expr"))), std::move(tree));
 }
 
-AffineExpr SympyReader::symbol(const std::string& name) {
+SizeExpr SympyReader::symbol(const std::string& name) {
   auto [entry, inserted] = numbers_.try_emplace(name, symbols_.size());
   if (inserted)
     symbols_.push_back(name);
-  return getAffineSymbolExpr(entry->second, &context_);
+  return SizeExpr::symbol(context_, entry->second);
 }
 
 const NumberTree* SympyReader::definition(unsigned symbol) const {
@@ -80,12 +81,12 @@ const NumberTree* SympyReader::definition(unsigned symbol) const {
   return found == definitions_.end() ? nullptr : &found->second;
 }
 
-AffineExpr SympyReader::symbolFor(py::handle expr) {
+SizeExpr SympyReader::symbolFor(py::handle expr) {
   std::string name = py::str(expr);
   const bool is_new = !numbers_.contains(name);
   std::optional<NumberTree> made = is_new ? number(expr, name) : std::nullopt;
-  AffineExpr result = symbol(name);
-  const unsigned position = cast<AffineSymbolExpr>(result).getPosition();
+  SizeExpr result = symbol(name);
+  const unsigned position = *result.symbol();
   if (is_new && (atLeastZero(expr) || (made && atLeastZero(*made))))
     not_negative_.insert(position);
   if (made)
@@ -94,13 +95,8 @@ AffineExpr SympyReader::symbolFor(py::handle expr) {
 }
 
 // Kernels divide as for sizes, which are never negative: what may be (an integer input) is divided by the plan.
-bool SympyReader::divides(AffineExpr expr) const {
-  bool known = true;
-  expr.walk([&](AffineExpr part) {
-    if (auto symbol = dyn_cast<AffineSymbolExpr>(part))
-      known &= not_negative_.contains(symbol.getPosition());
-  });
-  return known;
+bool SympyReader::divides(SizeExpr expr) const {
+  return std::ranges::all_of(expr.symbolsWithin(), [&](unsigned symbol) { return not_negative_.contains(symbol); });
 }
 
 std::optional<bool> SympyReader::compare(const char* relation, py::handle lhs, py::handle rhs) const {
@@ -108,7 +104,7 @@ std::optional<bool> SympyReader::compare(const char* relation, py::handle lhs, p
   return known.is_none() ? std::nullopt : std::optional<bool>(py::bool_(known));
 }
 
-AffineExpr SympyReader::position(py::handle start, py::handle size) {
+SizeExpr SympyReader::position(py::handle start, py::handle size) {
   auto exprOf = [&](py::handle value) -> py::object {
     if (PyLong_Check(value.ptr()))
       return py::module_::import("sympy").attr("Integer")(value);
@@ -126,12 +122,12 @@ AffineExpr SympyReader::position(py::handle start, py::handle size) {
     if (!negative)
       return {};
     if (*negative)
-      return getAffineConstantExpr(0, &context_);
+      return SizeExpr::constant(context_, 0);
   }
   return convert(compare("Gt", expr, length).value_or(false) ? length : expr, /*stride=*/false);
 }
 
-std::optional<NumberTree> SympyReader::number(py::handle expr, StringRef text) {
+std::optional<NumberTree> SympyReader::number(py::handle expr, const std::string& text) {
   auto noted = computed_.find(text);
   return noted == computed_.end() ? tree(expr) : std::optional<NumberTree>(noted->second);
 }
@@ -145,33 +141,28 @@ bool SympyReader::atLeastZero(py::handle expr) const {
 bool SympyReader::atLeastZero(const NumberTree& tree) const {
   if (tree.constant)
     return *tree.constant >= 0;
-  if (tree.op.empty()) {
-    bool known = true;
-    tree.leaf.walk([&](AffineExpr part) {
-      if (auto number = dyn_cast<AffineConstantExpr>(part))
-        known &= number.getValue() >= 0;
-      else if (auto symbol = dyn_cast<AffineSymbolExpr>(part))
-        known &= not_negative_.contains(symbol.getPosition());
-    });
-    return known;
-  }
-  static const StringRef keep[] = {"to_real", "add",      "mul",      "floordiv", "mod",      "min",   "max",
-                                   "pow",     "real_add", "real_mul", "real_div", "real_mod", "floor", "ceil",
-                                   "trunc",   "round",    "real_min", "real_max", "real_pow"};
+  if (tree.op.empty())
+    return divides(tree.leaf) &&
+           std::ranges::all_of(tree.leaf.constantsWithin(), [](int64_t number) { return number >= 0; });
+  static const std::string_view keep[] = {"to_real", "add",      "mul",      "floordiv", "mod",      "min",   "max",
+                                          "pow",     "real_add", "real_mul", "real_div", "real_mod", "floor", "ceil",
+                                          "trunc",   "round",    "real_min", "real_max", "real_pow"};
   if (tree.op == "sqrt")
     return true;
   if (tree.op == "from_bits") {  // of a symbol with a definition, which is the bits of another tree
-    auto symbol = dyn_cast_or_null<AffineSymbolExpr>(tree.args[0].leaf);
-    const NumberTree* definition = symbol ? this->definition(symbol.getPosition()) : nullptr;
+    const SizeExpr leaf = tree.args[0].leaf;
+    const std::optional<unsigned> symbol = leaf ? leaf.symbol() : std::nullopt;
+    const NumberTree* definition = symbol ? this->definition(*symbol) : nullptr;
     return definition && definition->op == "bits" && atLeastZero(definition->args[0]);
   }
-  return llvm::is_contained(keep, tree.op) && llvm::all_of(tree.args, [&](auto& arg) { return atLeastZero(arg); });
+  return std::ranges::find(keep, tree.op) != std::end(keep) &&
+         std::ranges::all_of(tree.args, [&](const NumberTree& arg) { return atLeastZero(arg); });
 }
 
 std::optional<NumberTree> SympyReader::tree(py::handle expr) {
   std::string kind = kindOf(expr);
   if (kind == "Symbol" && !py::bool_(expr.attr("is_integer"))) {
-    AffineExpr bits = symbol(py::str(expr.attr("name")));
+    SizeExpr bits = symbol(py::str(expr.attr("name")));
     return numberTree("from_bits", {"", bits, {}, {}});
   }
   if (kind == "Symbol" || expr.attr("is_Integer").cast<bool>())
@@ -179,21 +170,21 @@ std::optional<NumberTree> SympyReader::tree(py::handle expr) {
   if (expr.attr("is_Float").cast<bool>() || expr.attr("is_Rational").cast<bool>())
     return NumberTree{"", {}, double(py::float_(py::reinterpret_borrow<py::object>(expr))), {}};
   // torch's functions (torch/utils/_sympy/functions.py) by the name of what they do.
-  static const std::pair<StringRef, StringRef> names[] = {
+  static const std::pair<std::string_view, std::string_view> names[] = {
       {"Min", "sym_min"},        {"Max", "sym_max"},          {"Add", "add"},          {"Mul", "mul"},
       {"FloorDiv", "floordiv"},  {"CleanDiv", "floordiv"},    {"Mod", "mod"},          {"PythonMod", "mod"},
       {"IntTrueDiv", "truediv"}, {"FloatTrueDiv", "truediv"}, {"FloatPow", "pow"},     {"PowByNatural", "pow"},
       {"ToFloat", "sym_float"},  {"TruncToInt", "trunc"},     {"FloorToInt", "floor"}, {"CeilToInt", "ceil"},
       {"RoundToInt", "round"},
   };
-  StringRef function = kind;
-  if (function.consume_front("OpaqueUnaryFn_")) {
-    kind = ("_sym_" + function).str();
+  constexpr std::string_view unary = "OpaqueUnaryFn_";
+  if (kind.starts_with(unary)) {
+    kind = "_sym_" + kind.substr(unary.size());
   } else {
-    auto* op = llvm::find_if(names, [&](auto& pair) { return function == pair.first; });
+    const auto* op = std::ranges::find(names, kind, [](auto& pair) { return pair.first; });
     if (op == std::end(names))
       return std::nullopt;
-    kind = op->second.str();
+    kind = op->second;
   }
   std::optional<NumberTree> result;
   for (py::handle argument : py::tuple(expr.attr("args"))) {
@@ -212,18 +203,18 @@ std::optional<NumberTree> SympyReader::tree(py::handle expr) {
 }
 
 // int(x * 1.5): exact while x * 3 fits into a double, as sizes do. Null for what is no such product.
-AffineExpr SympyReader::truncated(py::handle real) {
+SizeExpr SympyReader::truncated(py::handle real) {
   std::string kind = kindOf(real);
   py::tuple args = real.attr("args");
-  auto integer = [&](py::handle expr) { return atLeastZero(expr) ? convert(expr, false) : AffineExpr(); };
+  auto integer = [&](py::handle expr) { return atLeastZero(expr) ? convert(expr, false) : SizeExpr(); };
   if (kind == "ToFloat")
     return integer(args[0]);
   if (kind == "IntTrueDiv" && py::bool_(args[1].attr("is_positive"))) {
-    AffineExpr lhs = integer(args[0]);
+    SizeExpr lhs = integer(args[0]);
     return lhs ? lhs.floorDiv(convert(args[1], false)) : lhs;
   }
   if (kind != "Mul" || args.size() != 2)
-    return AffineExpr();
+    return SizeExpr();
   for (size_t i = 0; i < 2; ++i) {
     if (!args[i].attr("is_Float").cast<bool>() || kindOf(args[1 - i]) != "ToFloat")
       continue;
@@ -234,33 +225,29 @@ AffineExpr SympyReader::truncated(py::handle real) {
       divisor *= 2;
     }
     if (factor <= 0 || factor >= (1 << 20) || factor != std::floor(factor))
-      return AffineExpr();
-    AffineExpr number = integer(py::tuple(args[1 - i].attr("args"))[0]);
+      return SizeExpr();
+    SizeExpr number = integer(py::tuple(args[1 - i].attr("args"))[0]);
     return number ? (number * int64_t(factor)).floorDiv(divisor) : number;
   }
-  return AffineExpr();
+  return SizeExpr();
 }
 
-AffineExpr SympyReader::convert(py::handle expr, bool stride) {
+SizeExpr SympyReader::convert(py::handle expr, bool stride) {
   std::string kind = kindOf(expr);
   if (kind == "Symbol") {
-    AffineExpr known = symbol(py::str(expr.attr("name")));
-    if (unsigned position = cast<AffineSymbolExpr>(known).getPosition();
-        !not_negative_.contains(position) && atLeastZero(expr))
+    SizeExpr known = symbol(py::str(expr.attr("name")));
+    if (const unsigned position = *known.symbol(); !not_negative_.contains(position) && atLeastZero(expr))
       not_negative_.insert(position);
     return known;
   }
   if (expr.attr("is_Integer").cast<bool>())
-    return getAffineConstantExpr(py::int_(expr.cast<py::object>()).cast<int64_t>(), &context_);
+    return SizeExpr::constant(context_, py::int_(expr.cast<py::object>()).cast<int64_t>());
 
   py::tuple args = expr.attr("args");
   auto operand = [&](size_t i) { return convert(args[i], stride); };
-  auto positive = [&](size_t i) {
-    auto number = dyn_cast<AffineConstantExpr>(operand(i));
-    return !number || number.getValue() > 0;
-  };
+  auto positive = [&](size_t i) { return operand(i).constant().value_or(1) > 0; };
   if (kind == "Add" || kind == "Mul") {
-    AffineExpr result = operand(0);
+    SizeExpr result = operand(0);
     for (size_t i = 1; i < args.size(); ++i)
       result = kind == "Add" ? result + operand(i) : result * operand(i);
     return result;
@@ -272,10 +259,10 @@ AffineExpr SympyReader::convert(py::handle expr, bool stride) {
   if (kind == "ModularIndexing" && positive(1) && positive(2) && divides(operand(0)))
     return operand(0).floorDiv(operand(1)) % operand(2);
   if (kind == "TruncToInt" || kind == "FloorToInt")
-    if (AffineExpr whole = truncated(args[0]))
+    if (SizeExpr whole = truncated(args[0]))
       return whole;
   if (kind == "Pow" && py::bool_(args[1].attr("is_Integer")) && args[1].attr("__int__")().cast<int64_t>() > 0) {
-    AffineExpr base = operand(0), result = base;
+    SizeExpr base = operand(0), result = base;
     for (int64_t power = args[1].attr("__int__")().cast<int64_t>(); power > 1; --power)
       result = result * base;
     return result;

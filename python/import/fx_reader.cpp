@@ -1,15 +1,16 @@
-#include "compiler/import/fx_reader.h"
+#include "python/import/fx_reader.h"
 
+#include <algorithm>
+#include <charconv>
 #include <optional>
+#include <string_view>
 #include <unordered_map>
 
-#include "compiler/builder/dtype.h"
 #include "compiler/import/errors.h"
 #include "compiler/import/number_tree.h"
-#include "compiler/import/sympy_reader.h"
+#include "python/import/sympy_reader.h"
 
 namespace py = pybind11;
-using namespace mlir;
 
 namespace zefuse {
 namespace {
@@ -24,7 +25,7 @@ const char* typeName(py::handle value) { return Py_TYPE(value.ptr())->tp_name; }
 
 class Reader {
 public:
-  Reader(MLIRContext& context, const py::object& graph_module);
+  Reader(mlir::MLIRContext& context, const py::object& graph_module);
   FxGraph read();
 
 private:
@@ -48,7 +49,7 @@ private:
     throw ImportError("FX node '" + node.name + "': " + reason);
   }
 
-  MLIRContext& context_;
+  mlir::MLIRContext& context_;
   py::object graph_module_;
   py::object torch_;
   py::handle node_type_, tensor_type_, sym_int_type_, sym_float_type_, dtype_type_, layout_type_, memory_format_type_,
@@ -65,7 +66,7 @@ private:
   unsigned num_inputs_ = 0;
 };
 
-Reader::Reader(MLIRContext& context, const py::object& graph_module)
+Reader::Reader(mlir::MLIRContext& context, const py::object& graph_module)
     : context_(context), graph_module_(graph_module), torch_(py::module_::import("torch")), sympy_(context) {
   auto keep = [&](py::object object) {
     alive_.push_back(object);
@@ -187,7 +188,7 @@ void Reader::noteComputation(const py::object& node, py::handle value) {
 std::optional<fx::NumberTree> Reader::numberOf(py::handle value) {
   const Argument number = argument(value);
   switch (number.kind) {
-  case Argument::Kind::integer: return fx::NumberTree{"", getAffineConstantExpr(number.integer, &context_), {}, {}};
+  case Argument::Kind::integer: return fx::NumberTree{"", fx::SizeExpr::constant(context_, number.integer), {}, {}};
   case Argument::Kind::size: return fx::NumberTree{"", number.size, {}, {}};
   case Argument::Kind::real: return fx::NumberTree{"", {}, number.real, {}};
   case Argument::Kind::formula: return fx::NumberTree{"from_bits", {}, {}, {{"", number.size, {}, {}}}};
@@ -254,7 +255,7 @@ void Reader::readGetitem(const py::tuple& arguments, Node& into) {
   into.kind = Node::Kind::getitem;
   into.source = source.node;
   into.item = py::cast<unsigned>(arguments[1]) - (tokens_.count(into.source) ? 1 : 0);
-  llvm::SmallVectorImpl<bool>& used = result_.graph.nodes[into.source].used;
+  std::vector<bool>& used = result_.graph.nodes[into.source].used;
   if (into.item < used.size())
     used[into.item] = true;
 }
@@ -333,15 +334,16 @@ std::shared_ptr<const fx::Schema> Reader::schemaOf(const py::object& target) {
 // Emitters take a position as it is where it or the dimension's size is symbolic: here it is counted from the
 // beginning.
 void Reader::readPosition(const py::tuple& arguments, Node& into) {
-  static const StringRef ops[] = {"aten::slice", "aten::select", "aten::slice_scatter", "aten::select_scatter"};
-  if (!llvm::is_contained(ops, into.schema->op))
+  static const std::string_view ops[] = {"aten::slice", "aten::select", "aten::slice_scatter", "aten::select_scatter"};
+  if (std::ranges::find(ops, into.schema->op) == std::end(ops))
     return;
   auto valueOf = [&](py::object value) {
     if (reinterpret_cast<PyObject*>(Py_TYPE(value.ptr())) == node_type_.ptr())
       value = py::dict(value.attr("meta"))["val"];
     return value;
   };
-  for (auto [number, parameter] : llvm::enumerate(into.schema->parameters)) {
+  for (size_t number = 0; number < into.schema->parameters.size(); ++number) {
+    const fx::Schema::Parameter& parameter = into.schema->parameters[number];
     if ((parameter.name != "start" && parameter.name != "index") || number >= arguments.size())
       continue;
     Argument& start = into.arguments[number];
@@ -357,14 +359,14 @@ void Reader::readPosition(const py::tuple& arguments, Node& into) {
     py::object size = shape[static_cast<size_t>(dim < 0 ? dim + rank : dim)], given = valueOf(arguments[number]);
     if (PyLong_Check(given.ptr()) && (PyLong_Check(size.ptr()) || start.integer == 0))
       continue;
-    AffineExpr position = sympy_.position(given, size);
+    fx::SizeExpr position = sympy_.position(given, size);
     start = Argument();
     if (!position) {
       start.kind = Argument::Kind::other;
       start.text = text(arguments[number]) + ", which may be counted from the end or not";
-    } else if (auto constant = dyn_cast<AffineConstantExpr>(position)) {
+    } else if (const std::optional<int64_t> constant = position.constant()) {
       start.kind = Argument::Kind::integer;
-      start.integer = constant.getValue();
+      start.integer = *constant;
     } else {
       start.kind = Argument::Kind::size;
       start.size = position;
@@ -391,10 +393,10 @@ Argument Reader::argument(py::handle value) {
   using Kind = Argument::Kind;
   PyObject* object = value.ptr();
   PyTypeObject* type = Py_TYPE(object);
-  auto size = [&](AffineExpr expr) {
-    if (auto number = dyn_cast<AffineConstantExpr>(expr)) {
+  auto size = [&](fx::SizeExpr expr) {
+    if (const std::optional<int64_t> number = expr.constant()) {
       result.kind = Kind::integer;
-      result.integer = number.getValue();
+      result.integer = *number;
     } else {
       result.kind = Kind::size;
       result.size = expr;
@@ -490,7 +492,7 @@ Meta Reader::meta(py::handle value) {
     result.kind = Meta::Kind::other;
     result.text = typeName(value);
     if (reinterpret_cast<PyObject*>(Py_TYPE(object)) == sym_float_type_.ptr())
-      if (AffineExpr bits = sympy_.real(value)) {
+      if (fx::SizeExpr bits = sympy_.real(value)) {
         result.kind = Meta::Kind::real;
         result.size = bits;
       }
@@ -506,7 +508,7 @@ fx::TensorMeta Reader::tensorMeta(py::handle value) {
                      text(value.attr("device").attr("type")) == "cpu";
   for (py::handle size : value.attr("shape"))
     result.sizes.push_back(sympy_.size(size));
-  result.offset = getAffineConstantExpr(0, &context_);
+  result.offset = fx::SizeExpr::constant(context_, 0);
   if (!result.dense_cpu)
     return result;
   for (py::handle stride : value.attr("stride")())
@@ -526,20 +528,24 @@ void Reader::readLocation(const py::dict& metadata, Node& into) {
   const char* data = PyUnicode_AsUTF8AndSize(trace.ptr(), &size);
   if (!data)
     throw py::error_already_set();
-  StringRef rest(data, size);
+  constexpr std::string_view opening = "File \"", separator = "\", line ";
+  std::string_view rest(data, static_cast<size_t>(size));
   while (true) {
-    size_t begin = rest.rfind("File \"");
-    if (begin == StringRef::npos)
+    const size_t begin = rest.rfind(opening);
+    if (begin == std::string_view::npos)
       return;
-    StringRef frame = rest.substr(begin + 6);
+    const std::string_view frame = rest.substr(begin + opening.size());
     rest = rest.substr(0, begin);
-    auto [file, tail] = frame.split("\", line ");
-    unsigned line = 0;
-    if (tail.consumeInteger(10, line))
+    const size_t end = frame.find(separator);
+    if (end == std::string_view::npos)
       continue;
-    bool inside_torch = file.contains("/torch/");
+    const std::string_view file = frame.substr(0, end), tail = frame.substr(end + separator.size());
+    unsigned line = 0;
+    if (std::from_chars(tail.data(), tail.data() + tail.size(), line).ec != std::errc())
+      continue;
+    const bool inside_torch = file.find("/torch/") != std::string_view::npos;
     if (into.file.empty() || !inside_torch) {
-      into.file = file.str();
+      into.file = file;
       into.line = line;
     }
     if (!inside_torch)
@@ -551,10 +557,10 @@ void Reader::findSymbolSources() {
   fx::Graph& graph = result_.graph;
   graph.symbols = sympy_.symbols();
   std::vector<std::optional<fx::SymbolSource>> sources(graph.symbols.size());
-  auto offer = [&](AffineExpr expr, unsigned input, int dim) {
-    auto symbol = dyn_cast<AffineSymbolExpr>(expr);
-    if (symbol && (!sources[symbol.getPosition()] || dim < 0))
-      sources[symbol.getPosition()] = fx::SymbolSource{input, dim, std::nullopt};
+  auto offer = [&](fx::SizeExpr expr, unsigned input, int dim) {
+    const std::optional<unsigned> symbol = expr ? expr.symbol() : std::nullopt;
+    if (symbol && (!sources[*symbol] || dim < 0))
+      sources[*symbol] = fx::SymbolSource{input, dim, std::nullopt};
   };
   unsigned input = 0;
   for (const Node& node : graph.nodes) {
@@ -563,11 +569,12 @@ void Reader::findSymbolSources() {
     if (node.meta.kind == Meta::Kind::size || node.meta.kind == Meta::Kind::real)
       offer(node.meta.size, input, -1);
     if (node.meta.kind == Meta::Kind::tensor)
-      for (auto [dim, size] : llvm::enumerate(node.meta.tensor.sizes))
-        offer(size, input, dim);
+      for (size_t dim = 0; dim < node.meta.tensor.sizes.size(); ++dim)
+        offer(node.meta.tensor.sizes[dim], input, static_cast<int>(dim));
     ++input;
   }
-  for (auto [number, source] : llvm::enumerate(sources)) {
+  for (unsigned number = 0; number < sources.size(); ++number) {
+    std::optional<fx::SymbolSource>& source = sources[number];
     if (const fx::NumberTree* definition = sympy_.definition(number); definition && !source)
       source = fx::SymbolSource{0, -1, *definition};
     if (!source)
@@ -582,11 +589,8 @@ void Reader::findSymbolSources() {
 
 }  // namespace
 
-FxGraph readGraph(MLIRContext& context, const py::object& graph_module) { return Reader(context, graph_module).read(); }
-
-ImportedGraph importGraph(MLIRContext& context, const py::object& graph_module, const ImportOptions& options) {
-  FxGraph read = readGraph(context, graph_module);
-  return {importGraph(context, read.graph, options), std::move(read.constants)};
+FxGraph readGraph(mlir::MLIRContext& context, const py::object& graph_module) {
+  return Reader(context, graph_module).read();
 }
 
 }  // namespace zefuse

@@ -3,9 +3,10 @@
 #include <pybind11/stl.h>
 
 #include "compiler/import/errors.h"
-#include "compiler/import/fx_reader.h"
+#include "compiler/import/importer.h"
 #include "compiler/import/op_table.h"
 #include "lowering/dialect/Zefuse.h"
+#include "python/import/fx_reader.h"
 
 namespace py = pybind11;
 
@@ -22,8 +23,15 @@ mlir::MLIRContext& context() {
   return *made;
 }
 
-zefuse::ImportedGraph importModule(py::object graph_module, std::vector<unsigned> parameters) {
-  return zefuse::importGraph(context(), graph_module, zefuse::ImportOptions{std::move(parameters)});
+struct Imported {
+  mlir::OwningOpRef<mlir::ModuleOp> module;
+  std::vector<py::object> constants;
+};
+
+Imported importModule(py::object graph_module, std::vector<unsigned> parameters) {
+  zefuse::FxGraph read = zefuse::readGraph(context(), graph_module);
+  return {zefuse::importGraph(context(), read.graph, zefuse::ImportOptions{std::move(parameters)}),
+          std::move(read.constants)};
 }
 
 std::string textOf(mlir::ModuleOp module, bool locations) {

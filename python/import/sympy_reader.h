@@ -3,11 +3,15 @@
 
 #include <pybind11/pybind11.h>
 
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
 #include "compiler/import/fx_graph.h"
-#include "mlir/IR/AffineExpr.h"
-#include "llvm/ADT/DenseMap.h"
-#include "llvm/ADT/DenseSet.h"
-#include "llvm/ADT/StringMap.h"
 
 namespace zefuse::fx {
 
@@ -17,34 +21,34 @@ public:
 
   // A Python int or SymInt. New symbols are numbered as met; an expression without an affine form becomes a symbol of
   // its own.
-  mlir::AffineExpr size(pybind11::handle value);
+  SizeExpr size(pybind11::handle value);
   // The same for a stride: torch's Max(1, n) in it, which keeps strides of empty tensors positive, is read as n.
-  mlir::AffineExpr stride(pybind11::handle value);
+  SizeExpr stride(pybind11::handle value);
   // A SymFloat: the symbol whose value is its bits; null for an expression that a plan cannot compute.
-  mlir::AffineExpr real(pybind11::handle value);
+  SizeExpr real(pybind11::handle value);
   // The same for one that is an input, however it was made.
-  mlir::AffineExpr realInput(pybind11::handle value);
+  SizeExpr realInput(pybind11::handle value);
   // How eager computes a SymInt or SymFloat, where sympy's form would be computed otherwise. The first one counts;
   // before the value is read.
   void define(pybind11::handle value, NumberTree tree);
   // Where a slice of a dimension of `size` begins (each a Python int or SymInt), counted from the beginning and
   // clamped, by what torch's guards and ranges say; null where they do not tell.
-  mlir::AffineExpr position(pybind11::handle start, pybind11::handle size);
+  SizeExpr position(pybind11::handle start, pybind11::handle size);
   const std::vector<std::string>& symbols() const { return symbols_; }
   // How to compute a symbol that stands for an expression; null for torch's own symbols and where it has no such form.
   const NumberTree* definition(unsigned symbol) const;
 
 private:
-  mlir::AffineExpr read(pybind11::handle value, bool stride);
+  SizeExpr read(pybind11::handle value, bool stride);
   // Whether torch's guards and ranges fix an expression (s0 // 17) to 1, which torch does not write in its place: such
   // a dimension is broadcast.
   bool isOne(pybind11::handle node, pybind11::handle expr) const;
-  mlir::AffineExpr convert(pybind11::handle expr, bool stride);
-  mlir::AffineExpr symbol(const std::string& name);
-  mlir::AffineExpr symbolFor(pybind11::handle expr);
-  mlir::AffineExpr truncated(pybind11::handle real);
+  SizeExpr convert(pybind11::handle expr, bool stride);
+  SizeExpr symbol(const std::string& name);
+  SizeExpr symbolFor(pybind11::handle expr);
+  SizeExpr truncated(pybind11::handle real);
   // `text`: the expression as a string.
-  std::optional<NumberTree> number(pybind11::handle expr, llvm::StringRef text);
+  std::optional<NumberTree> number(pybind11::handle expr, const std::string& text);
   std::optional<NumberTree> tree(pybind11::handle expr);
   bool atLeastZero(pybind11::handle expr) const;
   // By what is computed, for functions of which torch knows no bounds: int(n ** 0.5).
@@ -52,16 +56,16 @@ private:
 
   mlir::MLIRContext& context_;
   std::vector<std::string> symbols_;
-  llvm::StringMap<unsigned> numbers_;
-  llvm::DenseMap<unsigned, NumberTree> definitions_;
-  bool divides(mlir::AffineExpr expr) const;
+  std::unordered_map<std::string, unsigned> numbers_;
+  std::unordered_map<unsigned, NumberTree> definitions_;
+  bool divides(SizeExpr expr) const;
   // "Ge", "Lt" and so on; none: not known.
   std::optional<bool> compare(const char* relation, pybind11::handle lhs, pybind11::handle rhs) const;
-  llvm::SmallDenseSet<unsigned> not_negative_;                              // the symbols of which that is known
-  llvm::StringMap<NumberTree> computed_;                                    // by torch's expression
-  pybind11::object shape_env_;                                              // of the SymInt being read
-  llvm::DenseMap<std::pair<PyObject*, unsigned>, mlir::AffineExpr> nodes_;  // by SymNode: many sizes share one
-  std::vector<pybind11::object> alive_;                                     // keeps nodes_'s keys from being reused
+  std::set<unsigned> not_negative_;                       // the symbols of which that is known
+  std::unordered_map<std::string, NumberTree> computed_;  // by torch's expression
+  pybind11::object shape_env_;                            // of the SymInt being read
+  std::map<std::pair<PyObject*, bool>, SizeExpr> nodes_;  // by SymNode: many sizes share one
+  std::vector<pybind11::object> alive_;                   // keeps nodes_'s keys from being reused
 };
 
 }  // namespace zefuse::fx

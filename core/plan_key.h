@@ -5,13 +5,10 @@
 #include "mlir/IR/BuiltinOps.h"
 #include "runtime/cache/key.h"
 
-namespace zefuse::python {
-
-// This build of the compiler, its MLIR and LLVM.
-const std::string& compilerId();
+namespace zefuse::core {
 
 // The imported graph (stage 1) with its source lines, of files without their folders; the options that change code;
 // compilerId().
 CacheKey planKey(mlir::ModuleOp module, const Options& options);
 
-}  // namespace zefuse::python
+}  // namespace zefuse::core

@@ -1,0 +1,60 @@
+#include "compiler/import/size_expr.h"
+
+#include "mlir/IR/AffineExpr.h"
+
+using namespace mlir;
+
+namespace zefuse::fx {
+
+SizeExpr::SizeExpr(AffineExpr expr) : expr_(expr ? expr.getAsOpaquePointer() : nullptr) {}
+
+SizeExpr::operator AffineExpr() const { return AffineExpr::getFromOpaquePointer(expr_); }
+
+SizeExpr SizeExpr::constant(MLIRContext& context, int64_t value) {
+  return SizeExpr(getAffineConstantExpr(value, &context));
+}
+
+SizeExpr SizeExpr::symbol(MLIRContext& context, unsigned position) {
+  return SizeExpr(getAffineSymbolExpr(position, &context));
+}
+
+std::optional<int64_t> SizeExpr::constant() const {
+  auto number = dyn_cast<AffineConstantExpr>(AffineExpr(*this));
+  return number ? std::optional<int64_t>(number.getValue()) : std::nullopt;
+}
+
+std::optional<unsigned> SizeExpr::symbol() const {
+  auto symbol = dyn_cast<AffineSymbolExpr>(AffineExpr(*this));
+  return symbol ? std::optional<unsigned>(symbol.getPosition()) : std::nullopt;
+}
+
+std::vector<unsigned> SizeExpr::symbolsWithin() const {
+  std::vector<unsigned> found;
+  AffineExpr(*this).walk([&](AffineExpr part) {
+    if (auto symbol = dyn_cast<AffineSymbolExpr>(part))
+      found.push_back(symbol.getPosition());
+  });
+  return found;
+}
+
+std::vector<int64_t> SizeExpr::constantsWithin() const {
+  std::vector<int64_t> found;
+  AffineExpr(*this).walk([&](AffineExpr part) {
+    if (auto number = dyn_cast<AffineConstantExpr>(part))
+      found.push_back(number.getValue());
+  });
+  return found;
+}
+
+SizeExpr SizeExpr::constantLike(int64_t value) const {
+  return SizeExpr(getAffineConstantExpr(value, AffineExpr(*this).getContext()));
+}
+
+SizeExpr SizeExpr::operator+(SizeExpr other) const { return SizeExpr(AffineExpr(*this) + AffineExpr(other)); }
+SizeExpr SizeExpr::operator*(SizeExpr other) const { return SizeExpr(AffineExpr(*this) * AffineExpr(other)); }
+SizeExpr SizeExpr::operator*(int64_t factor) const { return SizeExpr(AffineExpr(*this) * factor); }
+SizeExpr SizeExpr::operator%(SizeExpr other) const { return SizeExpr(AffineExpr(*this) % AffineExpr(other)); }
+SizeExpr SizeExpr::floorDiv(SizeExpr other) const { return SizeExpr(AffineExpr(*this).floorDiv(AffineExpr(other))); }
+SizeExpr SizeExpr::floorDiv(int64_t divisor) const { return SizeExpr(AffineExpr(*this).floorDiv(divisor)); }
+
+}  // namespace zefuse::fx

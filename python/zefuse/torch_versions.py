@@ -1,0 +1,67 @@
+"""Which torch versions this package serves: the one place that knows.
+
+The compiled part has a piece for each of them (``lib/torch-2.13``), since torch's C++ classes change from one minor version
+to the next.
+"""
+
+from __future__ import annotations
+
+import importlib.machinery
+import re
+import sys
+import warnings
+from pathlib import Path
+
+# What the operator, zoo and semantics tests passed on (docs/install.md).
+TESTED = ("2.13",)
+
+
+def minor(version: str) -> str:
+    """``2.13.0+cpu`` is of ``2.13``."""
+    match = re.match(r"(\d+)\.(\d+)", version)
+    return f"{match[1]}.{match[2]}" if match else version
+
+
+def compiled_for(folder: Path) -> list[str]:
+    """The torch versions that the libraries in ``folder`` have a piece for, oldest first."""
+    found = [path.name.removeprefix("torch-") for path in folder.glob("torch-*") if any(path.glob("_C.*.so"))]
+    return sorted(found, key=lambda version: [int(part) for part in version.split(".")])
+
+
+def extension(folder: Path, torch_version: str) -> Path:
+    """The extension module for this Python and torch; an ImportError that says what to do where there is none."""
+    served = compiled_for(folder)
+    if not served:
+        raise ImportError(
+            f"zefuse's compiled part is not there: no torch-*/_C.*.so in {folder}; in a checkout run `make build`, else "
+            "install zefuse again (or set ZEFUSE_LIBRARY_DIR to another build's lib folder)"
+        )
+    mine = minor(torch_version)
+    if mine not in served:
+        raise ImportError(
+            f"this zefuse was compiled for torch {_listed(served)}, not for the installed {torch_version}: "
+            f"pip install 'torch=={served[-1]}.*', or install zefuse for your torch"
+        )
+    place = folder / f"torch-{mine}"
+    for suffix in importlib.machinery.EXTENSION_SUFFIXES:
+        file = place / f"_C{suffix}"
+        if file.exists():
+            break
+    else:
+        there = ", ".join(sorted(path.name for path in place.glob("_C.*.so")))
+        raise ImportError(
+            f"this zefuse was compiled for another Python than {sys.version_info[0]}.{sys.version_info[1]} ({there}): "
+            "install zefuse for this one"
+        )
+    if mine not in TESTED:
+        warnings.warn(
+            f"zefuse has not been tested with torch {torch_version} (tested: {_listed(TESTED)})", stacklevel=2
+        )
+    return file
+
+
+def _listed(versions: list[str] | tuple[str, ...]) -> str:
+    """``2.11``, ``2.11 and 2.13``, ``2.11, 2.13 and 2.15``."""
+    if len(versions) < 2:
+        return "".join(versions)
+    return ", ".join(versions[:-1]) + " and " + versions[-1]
