@@ -14,15 +14,18 @@ __all__ = [
     "ZefuseError",
     "__version__",
     "capture",
+    "cmake_dir",
     "compile_package",
     "devices",
     "enable_precompile",
     "explain",
+    "include_dir",
     "load",
 ]
 
 if TYPE_CHECKING:
     from zefuse.aot import compile_package, load
+    from zefuse.c_interface import cmake_dir, include_dir
     from zefuse.captured import capture
     from zefuse.errors import ZefuseError
     from zefuse.explanation import Explanation, explain
@@ -35,10 +38,12 @@ _PLACE = {
     "Options": "zefuse.options",
     "ZefuseError": "zefuse.errors",
     "capture": "zefuse.captured",
+    "cmake_dir": "zefuse.c_interface",
     "compile_package": "zefuse.aot",
     "devices": "zefuse.targets",
     "enable_precompile": "zefuse.precompile",
     "explain": "zefuse.explanation",
+    "include_dir": "zefuse.c_interface",
     "load": "zefuse.aot",
 }
 

@@ -1,0 +1,139 @@
+"""What makes a wheel: the check of its files, and which of its pieces serves an installed torch (docs/install.md)."""
+
+import importlib.util
+import shutil
+import subprocess
+import sys
+import warnings
+import zipfile
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
+
+import pytest
+
+from zefuse import _native, c_interface, torch_versions
+from zefuse.errors import NotFoundError
+
+ROOT = Path(__file__).resolve().parents[2]
+
+spec = importlib.util.spec_from_file_location("check_wheel", ROOT / "scripts" / "check_wheel.py")
+assert spec is not None and spec.loader is not None
+check_wheel = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(check_wheel)
+
+
+def test_the_built_wheel() -> None:
+    """Building takes longer than all tests: the wheel that `make wheel` left is looked at, if it did."""
+    wheels = sorted((ROOT / "build" / "wheels").glob("zefuse-*.whl"))
+    if not wheels:
+        pytest.skip("no wheel in build/wheels: make wheel")
+    assert [problem for wheel in wheels for problem in check_wheel.check(wheel)] == []
+
+
+def library(path: Path, source: str, *flags: str) -> None:
+    compiler = shutil.which("cc") or shutil.which("clang-22")
+    if compiler is None:
+        pytest.skip("no C compiler")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    command = [compiler, "-shared", "-fPIC", "-x", "c", "-", "-o", str(path), *flags]
+    subprocess.run(command, input=source, text=True, check=True)
+
+
+def problems(tmp_path: Path, *flags: str, source: str = "int zefuse_it(void) { return 1; }") -> list[str]:
+    lib = tmp_path / "zefuse" / "lib"
+    library(lib / "libzefuse_it.so.1", source, *flags)
+    return check_wheel.problems_of(lib / "libzefuse_it.so.1", lib)
+
+
+def test_a_good_library_has_no_problem(tmp_path: Path) -> None:
+    assert problems(tmp_path, "-Wl,-rpath,$ORIGIN") == []
+
+
+def test_run_paths_stay_inside(tmp_path: Path) -> None:
+    assert "leads outside" in problems(tmp_path, "-Wl,-rpath,/usr/lib/llvm-22/lib")[0]
+    assert "leads outside" in problems(tmp_path, "-Wl,-rpath,$ORIGIN/../..")[0]
+
+
+def test_no_library_is_missing(tmp_path: Path) -> None:
+    library(tmp_path / "other" / "libother.so", "int other(void) { return 1; }", "-Wl,-soname,libother.so")
+    found = problems(tmp_path, "-Wl,--no-as-needed", f"-L{tmp_path}/other", "-lother")
+    assert found == ["libzefuse_it.so.1: needs libother.so, which neither the wheel nor a system has"]
+
+
+def test_foreign_symbols_are_hidden(tmp_path: Path) -> None:
+    found = problems(tmp_path, source="int zefuse_it(void) { return 1; } int LLVMGetVersion(void) { return 1; }")
+    assert found == ["libzefuse_it.so.1: shows 1 symbols that are not ours, such as LLVMGetVersion"]
+
+
+def test_a_wheel_without_its_parts(tmp_path: Path) -> None:
+    library(tmp_path / "libzefuse_core.so.1", "int zefuse_it(void) { return 1; }")
+    with zipfile.ZipFile(tmp_path / "zefuse.whl", "w") as archive:
+        archive.write(tmp_path / "libzefuse_core.so.1", "zefuse/lib/libzefuse_core.so.1")
+    found = check_wheel.check(tmp_path / "zefuse.whl")
+    assert "libdnnl_zefuse.so.3 is missing" in found
+    assert "the licence LLVM.txt is missing" in found
+    assert "the extension module _C is missing" in found
+    assert "libzefuse_core.so.1 is missing" not in found
+
+
+# --- which piece serves a torch -----------------------------------------------------------------------------------------
+
+
+def pieces(folder: Path, *versions: str, suffix: str = EXTENSION_SUFFIXES[0]) -> Path:
+    for version in versions:
+        (folder / f"torch-{version}").mkdir()
+        (folder / f"torch-{version}" / f"_C{suffix}").touch()
+    return folder
+
+
+def test_the_piece_of_the_installed_torch(tmp_path: Path) -> None:
+    pieces(tmp_path, "2.9", "2.13", "2.15")
+    assert torch_versions.compiled_for(tmp_path) == ["2.9", "2.13", "2.15"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = torch_versions.extension(tmp_path, "2.13.1+cpu")
+    assert found.parent.name == "torch-2.13"
+
+
+def test_a_torch_that_no_test_has_seen_is_a_warning(tmp_path: Path) -> None:
+    with pytest.warns(UserWarning, match=r"not been tested with torch 2\.99\.0 \(tested: "):
+        torch_versions.extension(pieces(tmp_path, "2.99"), "2.99.0")
+
+
+def test_a_torch_without_a_piece_is_an_error(tmp_path: Path) -> None:
+    pieces(tmp_path, "2.11", "2.13")
+    with pytest.raises(ImportError, match=r"compiled for torch 2\.11 and 2\.13, not for the installed 2\.8\.0"):
+        torch_versions.extension(tmp_path, "2.8.0")
+
+
+def test_another_python_is_an_error(tmp_path: Path) -> None:
+    pieces(tmp_path, "2.13", suffix=".cpython-27-x86_64-linux-gnu.so")
+    version = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    with pytest.raises(ImportError, match=rf"another Python than {version} \(_C\.cpython-27"):
+        torch_versions.extension(tmp_path, "2.13.0")
+
+
+def test_without_a_compiled_part(tmp_path: Path) -> None:
+    with pytest.raises(ImportError, match=r"compiled part is not there: no torch-\*/_C"):
+        torch_versions.extension(tmp_path, "2.13.0")
+
+
+# --- what the libraries of this build show ------------------------------------------------------------------------------
+
+
+def test_the_core_shows_nothing_of_llvm() -> None:
+    """The glue and the core meet in what is marked ZEFUSE_API; another LLVM in the process must find none of ours."""
+    core = _native.library_dir() / "libzefuse_core.so.1"
+    shown = subprocess.run(["nm", "-D", "--defined-only", core], check=True, capture_output=True, text=True).stdout
+    names = [line.split()[-1] for line in shown.splitlines()]
+    assert len(names) > 100
+    assert [name for name in names if "zefuse" not in name] == []
+
+
+def test_where_the_c_interface_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(c_interface, "__file__", str(tmp_path / "c_interface.py"))
+    with pytest.raises(NotFoundError, match=r"zefuseConfig\.cmake: an installed wheel has it"):
+        c_interface.cmake_dir()
+    (tmp_path / "include" / "zefuse").mkdir(parents=True)
+    (tmp_path / "include" / "zefuse" / "zefuse.h").touch()
+    assert c_interface.include_dir() == str(tmp_path / "include")
