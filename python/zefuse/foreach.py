@@ -11,6 +11,8 @@ from typing import Any
 
 import torch
 
+from zefuse import torch_versions
+
 # The name without "_foreach_" -> what computes one tensor of the list. Where torch has a function of that name and with
 # those arguments, the name is enough.
 _SAME_NAME = """
@@ -62,7 +64,9 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     """Overload -> decomposition, for those with one."""
     table: dict[Any, Callable[..., Any]] = {}
     for name in [*_SAME_NAME.split(), *{key.split(".")[0] for key in _OTHERS}]:
-        packet = getattr(torch.ops.aten, f"_foreach_{name}")
+        packet = torch_versions.aten_operator(f"_foreach_{name}")
+        if packet is None:
+            continue
         for overload_name in packet.overloads():
             key = name if overload_name == "default" else f"{name}.{overload_name}"
             function = _OTHERS.get(key) or getattr(torch, name, None)

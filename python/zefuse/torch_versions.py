@@ -11,6 +11,7 @@ import re
 import sys
 import warnings
 from pathlib import Path
+from typing import Any
 
 # What the operator, zoo and semantics tests passed on (docs/install.md).
 TESTED = ("2.13",)
@@ -58,6 +59,13 @@ def extension(folder: Path, torch_version: str) -> Path:
             f"zefuse has not been tested with torch {torch_version} (tested: {_listed(TESTED)})", stacklevel=2
         )
     return file
+
+
+def aten_operator(name: str) -> Any | None:
+    """``torch.ops.aten.NAME``; None in a torch that does not have it yet (``_foreach_clone`` is not in 2.11)."""
+    import torch
+
+    return getattr(torch.ops.aten, name, None)
 
 
 def _listed(versions: list[str] | tuple[str, ...]) -> str:
