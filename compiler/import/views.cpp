@@ -253,9 +253,10 @@ Values emitPad(Op& op) {
     int64_t dim = rankOf(tensor) - 1 - pair, before = pads[pair * 2], after = pads[pair * 2 + 1];
     AffineExpr kept = sizes[dim] + std::min<int64_t>(before, 0) + std::min<int64_t>(after, 0);
     // Less than nothing kept is an error of eager's. A size that is a symbol is at least 2.
-    const auto left = dyn_cast<AffineConstantExpr>(kept);
-    if (left ? left.getValue() < 0 : std::min<int64_t>(before, 0) + std::min<int64_t>(after, 0) < -2)
-      op.refuse(left ? "padding takes away more than there is" : "padding may take away more than there is");
+    const AffineExpr two = op.build.constant(2);
+    const auto least = dyn_cast<AffineConstantExpr>(kept.replaceSymbols(SmallVector<AffineExpr>(64, two)));
+    if ((before < 0 || after < 0) && (!least || least.getValue() < 0))
+      op.refuse("padding may take away more than there is");
     if (before < 0 || after < 0)
       tensor = op.build.slice(tensor, dim, op.build.constant(std::max<int64_t>(-before, 0)), kept, 1);
     low[dim] = std::max<int64_t>(before, 0);
