@@ -60,7 +60,7 @@ SmallVector<Attribute> refusedKernels(func::FuncOp graph, const LoweredGraph& lo
   Builder builder(graph.getContext());
   for (auto kernel : graph.getOps<KernelOp>()) {
     const LoweredLaunch& launch = *lowered.find(kernel);
-    if (launch.kernel || llvm::count_if(kernel.getBody().front(), [](Operation& op) { return isCompute(&op); }) < 2)
+    if (launch.kernel || !hasSeveralComputes(kernel.getBody().front()))
       continue;
     for (int64_t group : kernel.getGroups().value_or(ArrayRef<int64_t>()))
       refused.push_back(

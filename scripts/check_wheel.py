@@ -15,35 +15,19 @@ from pathlib import Path
 
 LIMIT = 45_000_000  # bytes of the wheel
 # What any Linux with the wheel's glibc has, and what is loaded before us: `import torch`.
-SYSTEM = {
-    *(
-        "libc.so.6",
-        "libm.so.6",
-        "libdl.so.2",
-        "libpthread.so.0",
-        "libstdc++.so.6",
-        "libgcc_s.so.1",
-        "ld-linux-x86-64.so.2",
-    )
-}
+SYSTEM = set("libc.so.6 libm.so.6 libdl.so.2 libpthread.so.0 libstdc++.so.6 libgcc_s.so.1 ld-linux-x86-64.so.2".split())
 TORCH = {"libtorch_python.so", "libtorch_cpu.so", "libc10.so"}
 NEWEST_GLIBC = (2, 35)
 LICENCES = {
-    *(
-        "LLVM.txt",
-        "oneDNN.txt",
-        "FlatBuffers.txt",
-        "SPIRV-Tools.txt",
-        "SPIRV-Headers.txt",
-        "Level-Zero.txt",
-        "zlib.txt",
-    ),
-    *("zstd.txt", "libgomp.txt", "pybind11.txt", "torch.txt", "README.md"),
-}
-EXPECTED = {
-    *("libzefuse_core.so.1", "libze_zefuse_cpu.so.1", "libzefuse_runtime.so.1", "libdnnl_zefuse.so.3", "libgomp.so.1"),
-    *("zefuse-spirv-emitter", "zefuse-jit", "zefuse-try-loader", "libzefuse_aten.so"),
-}
+    f"{name}.txt"
+    for name in (
+        "LLVM oneDNN FlatBuffers SPIRV-Tools SPIRV-Headers Level-Zero zlib zstd libgomp pybind11 torch".split()
+    )
+} | {"README.md"}
+EXPECTED = set(
+    "libzefuse_core.so.1 libze_zefuse_cpu.so.1 libzefuse_runtime.so.1 libdnnl_zefuse.so.3 libgomp.so.1"
+    " zefuse-spirv-emitter zefuse-jit zefuse-try-loader libzefuse_aten.so".split()
+)
 
 
 def run(*command: str) -> str:

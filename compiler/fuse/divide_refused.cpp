@@ -29,7 +29,7 @@ public:
 
   void run() {
     for (KernelOp kernel : llvm::make_early_inc_range(graph_.getOps<KernelOp>()))
-      if (llvm::count_if(kernel.getBody().front(), [](Operation& op) { return isCompute(&op); }) > 1)
+      if (hasSeveralComputes(kernel.getBody().front()))
         if (auto reason = whyNot(kernel))
           divide(kernel, *reason);
     graph_->setAttr("zefuse.not_joined", builder_.getArrayAttr(refusals_));

@@ -19,6 +19,10 @@ bool isCompute(Operation* op) {
          (op && op->hasAttr(in_kernel));
 }
 
+bool hasSeveralComputes(Block& block) {
+  return llvm::count_if(block, [](Operation& op) { return isCompute(&op); }) > 1;
+}
+
 bool isFree(Operation* op) {
   return isa_and_nonnull<ViewOp, SizeOp, tensor::EmptyOp, linalg::FillOp, arith::ConstantOp>(op);
 }

@@ -17,6 +17,8 @@ inline constexpr size_t max_kernel_tensors = 240;
 // linalg.generic, tensor.concat, zefuse.pad, zefuse.scan, zefuse.scatter, zefuse.sort and products with `in_kernel`
 // (lowering/analysis/product_form.h): the operations that make a kernel.
 bool isCompute(mlir::Operation* op);
+// More than one of them: what can be divided.
+bool hasSeveralComputes(mlir::Block& block);
 // Views, sizes, empties, fills, constants: cloned into every kernel that uses them, never a kernel of their own
 // (unless a library call or an output needs their value in memory).
 bool isFree(mlir::Operation* op);

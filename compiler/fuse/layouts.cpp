@@ -399,7 +399,9 @@ private:
       if (isa<func::ReturnOp>(reader.use->getOwner()) && reader.exact && !accepts(reader, layout_.at(value)))
         outputs.push_back(reader);
     auto type = cast<RankedTensorType>(value.getType());
-    if (llvm::all_of(outputs, [&](const Reader& reader) { return reader.view == outputs.front().view; }))
+    if (llvm::all_of(outputs, [&](const Reader& reader) {
+          return reader.view == outputs.front().view && reader.sizes == outputs.front().sizes;
+        }))
       return;
     auto suited = [&](AffineMap layout) {
       return llvm::count_if(outputs, [&](const Reader& reader) { return accepts(reader, layout); });
@@ -421,7 +423,7 @@ private:
     OpBuilder builder(graph_.getBody().front().getTerminator());
     for (Reader& reader : outputs) {
       auto viewed = cast<RankedTensorType>(reader.use->get().getType());
-      bool whole_copy = reader.view == whole.view;
+      bool whole_copy = reader.view == whole.view && viewed == type;
       Value view =
           whole_copy ? copy : ViewOp::create(builder, reader.use->getOwner()->getLoc(), viewed, copy, reader.view);
       reader.use->set(view);
@@ -438,8 +440,9 @@ private:
       AffineMap layout = reader.exact ? stridedLayout(reader.exact->getResults(), nullptr, num_symbols_, context_)
                          : reader.channels_last ? channelsLastLayout(reader.sizes)
                                                 : contiguousLayout(type, num_symbols_);
-      auto it = llvm::find_if(
-          copies, [&](auto& copy) { return std::get<0>(copy) == reader.view && std::get<1>(copy) == layout; });
+      auto it = llvm::find_if(copies, [&](auto& copy) {  // x[:3] is the same view of x as x itself, but for its sizes
+        return std::get<0>(copy) == reader.view && std::get<1>(copy) == layout && std::get<2>(copy).getType() == type;
+      });
       if (it == copies.end()) {
         copies.emplace_back(reader.view, layout, copyKernel(value, reader, type, layout));
         it = std::prev(copies.end());

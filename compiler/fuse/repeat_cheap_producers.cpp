@@ -24,6 +24,7 @@ void repeatCheapProducers(func::FuncOp graph) {
     if (isCompute(&op) && isCheapToRepeat(&op))
       cheap.push_back(&op);
   for (Operation* op : llvm::reverse(cheap)) {
+    // The producer itself serves the first consumer, unless a returned view keeps it: then each has a copy.
     bool first = llvm::none_of(op->getUsers(), [](Operation* user) { return isa<ViewOp>(user) && isReturned(user); });
     for (OpOperand& use : llvm::make_early_inc_range(op->getUses())) {
       Operation* user = graph.getBody().front().findAncestorOpInBlock(*use.getOwner());

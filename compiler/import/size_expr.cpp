@@ -5,6 +5,19 @@
 using namespace mlir;
 
 namespace zefuse::fx {
+namespace {
+
+// What `value` says of each leaf of this kind, in the order of a walk.
+template <typename Leaf, typename T> std::vector<T> leavesOf(AffineExpr expr, T (Leaf::*value)() const) {
+  std::vector<T> found;
+  expr.walk([&](AffineExpr part) {
+    if (auto leaf = dyn_cast<Leaf>(part))
+      found.push_back((leaf.*value)());
+  });
+  return found;
+}
+
+}  // namespace
 
 SizeExpr::SizeExpr(AffineExpr expr) : expr_(expr ? expr.getAsOpaquePointer() : nullptr) {}
 
@@ -28,23 +41,9 @@ std::optional<unsigned> SizeExpr::symbol() const {
   return symbol ? std::optional<unsigned>(symbol.getPosition()) : std::nullopt;
 }
 
-std::vector<unsigned> SizeExpr::symbolsWithin() const {
-  std::vector<unsigned> found;
-  AffineExpr(*this).walk([&](AffineExpr part) {
-    if (auto symbol = dyn_cast<AffineSymbolExpr>(part))
-      found.push_back(symbol.getPosition());
-  });
-  return found;
-}
+std::vector<unsigned> SizeExpr::symbolsWithin() const { return leavesOf(*this, &AffineSymbolExpr::getPosition); }
 
-std::vector<int64_t> SizeExpr::constantsWithin() const {
-  std::vector<int64_t> found;
-  AffineExpr(*this).walk([&](AffineExpr part) {
-    if (auto number = dyn_cast<AffineConstantExpr>(part))
-      found.push_back(number.getValue());
-  });
-  return found;
-}
+std::vector<int64_t> SizeExpr::constantsWithin() const { return leavesOf(*this, &AffineConstantExpr::getValue); }
 
 SizeExpr SizeExpr::constantLike(int64_t value) const {
   return SizeExpr(getAffineConstantExpr(value, AffineExpr(*this).getContext()));

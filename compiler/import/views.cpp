@@ -254,7 +254,8 @@ Values emitPad(Op& op) {
     AffineExpr kept = sizes[dim] + std::min<int64_t>(before, 0) + std::min<int64_t>(after, 0);
     // Less than nothing kept is an error of eager's. A size that is a symbol is at least 2.
     const AffineExpr two = op.build.constant(2);
-    const auto least = dyn_cast<AffineConstantExpr>(kept.replaceSymbols(SmallVector<AffineExpr>(64, two)));
+    const auto least =
+        dyn_cast<AffineConstantExpr>(kept.replaceSymbols(SmallVector<AffineExpr>(op.build.num_symbols, two)));
     if ((before < 0 || after < 0) && (!least || least.getValue() < 0))
       op.refuse("padding may take away more than there is");
     if (before < 0 || after < 0)

@@ -62,7 +62,23 @@ def test_a_value_of_an_expanded_tensor_is_kept_in_every_place(
     if dynamic:
         for dim in range(2):
             torch._dynamo.maybe_mark_dynamic(x, dim)
-    assert_compiled(rows, (x,), kernels=None if dynamic else 1)  # flattened symbolic sizes are apart
+    assert_compiled(rows, (x,), kernels=2 if dynamic else 1)  # flattened symbolic sizes are apart
+
+
+def test_a_tensor_and_its_first_rows_have_a_copy_each() -> None:
+    """The convolution wants both channels last, and x[:3] is the same view of x as x itself but for its sizes."""
+
+    def rows(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        wide = F.layer_norm(x, (5,))[..., :3] + 2
+        return wide.chunk(2, 2)[0], wide
+
+    assert_compiled(rows, (torch.randn(5, 3, 5, 5).contiguous(memory_format=torch.channels_last),), fallbacks=0)
+
+    def filters(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        wide = torch.fmod(x, 3.0).repeat_interleave(2, 0)
+        return F.conv2d(wide, wide.reshape(-1)[:108].reshape(3, 9, 2, 2), padding=1), wide
+
+    assert_compiled(filters, (torch.randn(9, 9, 2, 2),), fallbacks=0)
 
 
 @pytest.mark.parametrize(
