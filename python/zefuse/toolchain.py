@@ -1,23 +1,23 @@
 """``zefuse toolchain install``: a current Intel compiler beside the distribution's, in a folder of the user's.
 
-Debian's packages of ocloc and its compiler are unpacked with what they need (their own libc too), nothing is installed into
-the system, and no root is needed. apt's own sources name the mirror.
+The packages of ocloc and its compiler from Debian's or Ubuntu's newest suite are unpacked with what they need (their own libc
+too), nothing is installed into the system, and no root is needed. apt's own sources name the mirror; apt verifies what comes
+from there with the distribution's keyring.
 """
 
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+from zefuse.apt_sources import Mirror, find_mirror
 from zefuse.errors import DeadlineError, DeviceError, NotFoundError
 
 PACKAGES = ("intel-ocloc", "libigc2")
-SUITE = "sid"
 _SECONDS = 600.0  # of each step
 
 
@@ -35,13 +35,17 @@ def install(say: Callable[[str], object] = print) -> Path:
                 f"toolchain install: no {tool} here; it unpacks Debian packages. Get ocloc from your distribution or from "
                 "Intel and name it in ZEFUSE_OCLOC"
             )
+    try:
+        mirror = find_mirror()
+    except NotFoundError as error:
+        raise NotFoundError(f"toolchain install: {error}; or name an ocloc in ZEFUSE_OCLOC") from None
     place = folder()
     place.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".new-", dir=place) as name:
         fresh = Path(name) / "intel"
         fresh.mkdir()
-        say(f"downloading {', '.join(PACKAGES)} from Debian {SUITE}")
-        _download(fresh)
+        say(f"downloading {', '.join(PACKAGES)} from {mirror.distribution.name} {mirror.distribution.newest}")
+        _download(fresh, mirror)
         say("unpacking")
         for package in sorted((fresh / "apt" / "archives").glob("*.deb")):
             _run(["dpkg", "-x", str(package), str(fresh / "root")])
@@ -56,19 +60,11 @@ def install(say: Callable[[str], object] = print) -> Path:
     return command
 
 
-def _download(fresh: Path) -> None:
+def _download(fresh: Path, mirror: Mirror) -> None:
     apt = fresh / "apt"
     for part in ("lists/partial", "archives/partial"):
         (apt / part).mkdir(parents=True)
-    sources = [Path("/etc/apt/sources.list"), *sorted(Path("/etc/apt/sources.list.d").glob("*"))]
-    text = "\n".join(source.read_text(errors="replace") for source in sources if source.is_file())
-    mirror = re.search(r"\b[a-z+]+:\S*/debian/?(?=\s|$)", text)
-    if mirror is None:
-        raise NotFoundError(
-            "toolchain install: apt's sources name no Debian mirror; set one up, or name an ocloc in ZEFUSE_OCLOC"
-        )
-    keyring = "/usr/share/keyrings/debian-archive-keyring.gpg"
-    (apt / "sources.list").write_text(f"deb [signed-by={keyring}] {mirror.group(0)} {SUITE} main\n")
+    (apt / "sources.list").write_text(mirror.source())
     (apt / "status").write_text("")
     settings = {
         "Dir::Etc::sourcelist": apt / "sources.list",
@@ -93,7 +89,7 @@ def _write_wrapper(fresh: Path, final: Path) -> None:
     def find(*patterns: str) -> list[Path]:
         found = sorted(file for pattern in patterns for file in root.rglob(pattern) if file.is_file())
         if not found:
-            raise NotFoundError(f"toolchain install: the packages hold no {patterns[0]}; Debian has moved it")
+            raise NotFoundError(f"toolchain install: the packages hold no {patterns[0]}: the distribution has moved it")
         return found
 
     def moved(file: Path) -> Path:

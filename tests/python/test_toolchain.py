@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from zefuse import targets, toolchain
+from zefuse import apt_sources, targets, toolchain
 from zefuse.errors import DeviceError, NotFoundError
 
 APT = """#!/bin/sh
 echo "$*" >> "$LOG"
+for word; do case "$word" in Dir::Etc::sourcelist=*) cat "${word#*=}" >> "$LOG";; esac; done
 [ -n "$APT_FAILS" ] && { echo 'E: no such package' >&2; exit 100; }
 for word; do case "$word" in Dir::Cache=*) cache="${word#Dir::Cache=}";; esac; done
 case "$*" in *install*) : > "$cache/archives/intel-ocloc.deb";; esac
@@ -44,16 +45,14 @@ def tools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
     monkeypatch.setenv("LOG", str(tmp_path / "log"))
     monkeypatch.delenv("ZEFUSE_OCLOC", raising=False)
+    ubuntu = apt_sources.DISTRIBUTIONS["ubuntu"]
+    mirror = apt_sources.Mirror(ubuntu, "http://mirror.example/ubuntu", Path("/keys/ubuntu.gpg"))
+    monkeypatch.setattr(toolchain, "find_mirror", lambda: mirror)
     return folder
 
 
 def install() -> Path:
-    try:
-        return toolchain.install(lambda text: None)
-    except NotFoundError as error:
-        if "apt's sources name no Debian mirror" in str(error):
-            pytest.skip(str(error))
-        raise
+    return toolchain.install(lambda text: None)
 
 
 def test_the_compiler_is_found_afterwards_and_replaced(tools: Path, tmp_path: Path) -> None:
@@ -65,6 +64,7 @@ def test_the_compiler_is_found_afterwards_and_replaced(tools: Path, tmp_path: Pa
     assert found["version"] == "99.7" and found["products"] == ["bmg-g21"]
     asked = (tmp_path / "log").read_text()
     assert "--download-only install intel-ocloc" in asked and "Dir::Etc::sourceparts=/dev/null" in asked
+    assert "\ndeb [signed-by=/keys/ubuntu.gpg] http://mirror.example/ubuntu devel main universe\n" in asked
 
 
 def test_a_failure_says_how_to_repeat_it_and_leaves_the_old_one(
@@ -82,4 +82,10 @@ def test_a_failure_says_how_to_repeat_it_and_leaves_the_old_one(
 def test_without_apt_it_says_what_else_to_do(tools: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tools / "nowhere"))
     with pytest.raises(NotFoundError, match=r"no apt-get here.*ZEFUSE_OCLOC"):
+        install()
+
+
+def test_without_a_mirror_it_says_what_else_to_do(tools: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(toolchain, "find_mirror", lambda: apt_sources.find_mirror(tmp_path))
+    with pytest.raises(NotFoundError, match=r"toolchain install: .*name no mirror.*ZEFUSE_OCLOC"):
         install()
