@@ -43,8 +43,10 @@ def test_every_environment_variable_is_documented() -> None:
 
 def test_every_dependency_has_its_reason() -> None:
     page = (ROOT / "docs" / "dependencies.md").read_text()
-    packages = (ROOT / "scripts" / "debian-packages.txt").read_text().replace("@LLVM@", "22")
-    for package in re.findall(r"^\??([a-z0-9+.-]+)$", packages, re.MULTILINE):
+    packages = (ROOT / "scripts" / "debian-packages.txt").read_text().replace("@LLVM@", "22").replace("@PYTHON@", "3")
+    found = re.findall(r"^\??([a-z0-9+.-]+)(?: [0-9.]+)?$", packages, re.MULTILINE)
+    assert "cmake" in found and "python3-dev" in found
+    for package in found:
         assert f"`{package}`" in page, package
 
 
