@@ -6,7 +6,7 @@ help:
 	@echo "make test    build, then every test (what CI runs)"
 	@echo "make fuzz    random graphs against eager; goes on where it was stopped (GRAPHS=10000 SEED=0 JOBS=1 DEVICE=cpu|gpu COLUMNS=..: some kinds)"
 	@echo "make build   install what is missing and build"
-	@echo "make wheel   build/wheels/zefuse-*.whl: everything in one file, LLVM among it (TORCH=\"dir dir\": torch packages to compile for, .venv's by default)"
+	@echo "make wheel   build/wheels/zefuse-*.whl: everything in one file, LLVM among it (TORCH=\"dir dir\": torch packages to compile for, .venv's by default; PYTHON_HEADERS=\"dir dir\": of more Pythons than .venv's)"
 	@echo "make bench   the benchmark table"
 	@echo "make bench-packages  what it costs until a model runs: packages, first calls, cold and warm (MODELS: such as MiniLM,ResNet-18)"
 	@echo "make bench-team  what parallel regions of different sizes cost on 4 to 64 threads"
@@ -36,7 +36,7 @@ test: build
 	@scripts/test
 
 wheel: setup
-	@scripts/wheel $(TORCH)
+	@$(if $(PYTHON_HEADERS),ZEFUSE_PYTHON_HEADERS="$(subst $() ,;,$(PYTHON_HEADERS))") scripts/wheel $(TORCH)
 
 fuzz: build
 	@.venv/bin/python tests/fuzz/fuzz.py --graphs $(or $(GRAPHS),10000) --seed $(or $(SEED),0) $(if $(JOBS),--jobs $(JOBS)) $(if $(DEVICE),--device $(DEVICE)) $(if $(COLUMNS),--columns $(COLUMNS))

@@ -12,12 +12,17 @@ file(REAL_PATH ${ZEFUSE_GOMP} gomp)
 install(PROGRAMS ${gomp} DESTINATION lib RENAME libgomp.so.1 COMPONENT runtime)
 add_custom_target(zefuse_wheel
   DEPENDS zefuse_core ze_zefuse_cpu zefuse_runtime_shared zefuse-spirv-emitter zefuse-jit zefuse-try-loader)
+# torch's libraries are loaded before these.
 foreach(suffix IN LISTS ZEFUSE_TORCHES)
   string(REPLACE "-" "" suffix ${suffix})
-  add_dependencies(zefuse_wheel zefuse_python${suffix} zefuse_aten${suffix})
-  # torch's libraries are loaded before these.
-  set_target_properties(zefuse_python${suffix} PROPERTIES INSTALL_RPATH "$ORIGIN/..")
+  add_dependencies(zefuse_wheel zefuse_aten${suffix})
   set_target_properties(zefuse_aten${suffix} PROPERTIES INSTALL_RPATH "")
-  install(TARGETS zefuse_python${suffix} zefuse_aten${suffix}
-          LIBRARY DESTINATION lib/${ZEFUSE_TORCH_FOLDER${suffix}} COMPONENT runtime)
+  install(TARGETS zefuse_aten${suffix} LIBRARY DESTINATION lib/${ZEFUSE_TORCH_FOLDER${suffix}} COMPONENT runtime)
+endforeach()
+foreach(suffix IN LISTS ZEFUSE_GLUES)
+  string(REPLACE "-" "" suffix ${suffix})
+  add_dependencies(zefuse_wheel zefuse_python${suffix})
+  set_target_properties(zefuse_python${suffix} PROPERTIES INSTALL_RPATH "$ORIGIN/..")
+  install(TARGETS zefuse_python${suffix}
+          LIBRARY DESTINATION lib/${ZEFUSE_TORCH_FOLDER${ZEFUSE_GLUE_TORCH${suffix}}} COMPONENT runtime)
 endforeach()
