@@ -113,6 +113,18 @@ LogicalResult fuseModule(ModuleOp module, const FuseOptions& options, const Dump
   return success(succeeded(passes.run(module)) && succeeded(verify(module)));
 }
 
+/// " (relu at model.py:12)": what an error is about, as the user wrote it; nothing where that is not known.
+std::string placesOf(Location location) {
+  std::string places;
+  for (const Origin& origin : originsOf(location)) {
+    const std::string place =
+        (origin.op.empty() ? origin.node : origin.op) + (origin.source.empty() ? "" : " at " + origin.source);
+    if (places.find(place) == std::string::npos)  // of a loop's rounds, one
+      places += (places.empty() ? "" : ", ") + place;
+  }
+  return places.empty() ? places : " (" + places + ")";
+}
+
 }  // namespace
 
 std::string whyNotLowered(ModuleOp module, const TargetDescription& target) {
@@ -139,8 +151,7 @@ Compilation compileModule(ModuleOp module, const Options& options, std::vector<S
   ScopedDiagnosticHandler handler(module.getContext(), [&](Diagnostic& diagnostic) {
     if (diagnostic.getSeverity() != DiagnosticSeverity::Error || !result.error.empty())
       return success();
-    llvm::raw_string_ostream stream(result.error);
-    stream << diagnostic.str() << " (" << diagnostic.getLocation() << ")";
+    result.error = diagnostic.str() + placesOf(diagnostic.getLocation());
     return success();
   });
   Clock clock(times);

@@ -456,7 +456,12 @@ private:
   void verify(ModuleOp module) {
     std::string messages;
     ScopedDiagnosticHandler handler(&context_, [&](Diagnostic& diagnostic) {
-      llvm::raw_string_ostream(messages) << diagnostic.getLocation() << ": " << diagnostic << "\n";
+      diagnostic.getLocation()->walk([&](Location part) {  // which nodes, by their names in the graph
+        if (auto name = dyn_cast<NameLoc>(part))
+          messages += name.getName().getValue().split('|').second.str() + ": ";
+        return WalkResult::advance();
+      });
+      messages += diagnostic.str() + "\n";
     });
     if (failed(mlir::verify(module)) || failed(verifyImported(module)))
       throw ImportError("internal error: the imported graph breaks its contract:\n" + messages);

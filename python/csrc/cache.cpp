@@ -5,30 +5,11 @@
 #include "python/csrc/errors.h"
 #include "python/csrc/gil.h"
 #include "runtime/cache/file_cache.h"
-#include "runtime/cache/maintenance.h"
 
 namespace py = pybind11;
 
 namespace zefuse::python {
 namespace {
-
-py::list entries(const std::string& directory) {
-  py::list list;
-  for (const CacheEntryInfo& info : withoutGil([&] { return listEntries(directory); })) {
-    py::dict key;
-    for (const auto& [name, value] : info.key)
-      key[py::str(name)] = value;
-    py::dict entry;
-    entry["file"] = info.file;
-    entry["key"] = key;
-    entry["note"] = info.note;
-    entry["bytes"] = info.bytes;
-    entry["created"] = double(info.created) * 1e-9;
-    entry["last_used"] = info.last_used;
-    list.append(entry);
-  }
-  return list;
-}
 
 CacheKey keyOf(const std::string& kind, const std::vector<std::pair<std::string, std::string>>& fields) {
   CacheKey key(kind);
@@ -62,23 +43,6 @@ void defineCacheFunctions(py::module_& module) {
         return status.ok() ? std::string() : status.message();
       },
       py::arg("directory"), py::arg("limit"), py::arg("kind"), py::arg("fields"), py::arg("note"), py::arg("body"));
-  module.def("cache_entries", &entries, py::arg("directory"));
-  module.def(
-      "cache_clear",
-      [](const std::string& directory) { return unwrap(withoutGil([&] { return clearCache(directory); })); },
-      py::arg("directory"));
-  module.def(
-      "cache_export",
-      [](const std::string& directory, const std::string& file) {
-        return unwrap(withoutGil([&] { return exportCache(directory, file); }));
-      },
-      py::arg("directory"), py::arg("file"));
-  module.def(
-      "cache_import",
-      [](const std::string& directory, const std::string& file) {
-        return unwrap(withoutGil([&] { return importCache(directory, file); }));
-      },
-      py::arg("directory"), py::arg("file"));
 }
 
 }  // namespace zefuse::python

@@ -1,4 +1,4 @@
-// zefuse._C.cache_*: looking after the cache folder. Plain functions on a folder's name; errors as everywhere.
+// zefuse._C.cache_load and cache_store: entries of Python's own kinds. Plain functions on a folder's name; errors as everywhere.
 #pragma once
 
 #include <pybind11/pybind11.h>

@@ -21,7 +21,6 @@
 #include "python/csrc/cache.h"
 #include "python/csrc/code_hash.h"
 #include "python/csrc/compiled_graph.h"
-#include "python/csrc/devices.h"
 #include "python/csrc/errors.h"
 #include "python/csrc/gil.h"
 #include "python/csrc/interrupts.h"
@@ -407,9 +406,7 @@ PYBIND11_MODULE(_C, module) {
         return loadPackage(copyPackage(bytes), settingsOf(options).run);
       },
       py::arg("bytes"), py::arg("options"));
-  module.def("package_inspect", &inspectPackage, py::arg("path"));
   defineCacheFunctions(module);
-  defineDeviceFunctions(module);
   module.def("lowered_targets", &zefuse::core::loweredOperators);
   module.def("why_not_lowered", &whyNotLowered, py::arg("graph_module"), py::arg("target"));
   module.def("import_to_text", &importToText, py::arg("graph_module"), py::arg("parameters"));

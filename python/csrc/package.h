@@ -26,7 +26,4 @@ std::shared_ptr<package::Reader> copyPackage(const pybind11::buffer& bytes);
 // lie in the reader's memory; writing to one changes this process' copy.
 pybind11::dict loadPackage(const std::shared_ptr<package::Reader>& reader, const ExecutableOptions& options);
 
-// What a package holds, for `zefuse inspect`: plain data. Every hash is checked.
-pybind11::dict inspectPackage(const std::string& path);
-
 }  // namespace zefuse::python

@@ -1,13 +1,16 @@
 """zefuse: a torch.compile backend. ``torch.compile(model, backend="zefuse")`` needs no import of this package.
 
-Importing this package is cheap: torch and the compiled part load with the first use of a name below.
+Importing this package is cheap: torch and the compiled part load with the first use of a name below. What fails raises a
+subclass of ``ZefuseError`` (``zefuse.errors``), whose message says what is wrong and what to do. Tensors that compiled code
+takes and gives have the shapes, dtypes and strides of the model that was compiled; sizes in reports are in bytes, times in
+seconds.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+__version__ = "0.1.0"  # pyproject.toml and CMakeLists.txt read it here; zefuse.h has it too, which a test compares
 __all__ = [
     "Explanation",
     "Options",
@@ -18,12 +21,15 @@ __all__ = [
     "compile_package",
     "devices",
     "enable_precompile",
+    "errors",
     "explain",
     "include_dir",
     "load",
+    "testing",
 ]
 
 if TYPE_CHECKING:
+    from zefuse import errors, testing
     from zefuse.aot import compile_package, load
     from zefuse.c_interface import cmake_dir, include_dir
     from zefuse.captured import capture
@@ -46,11 +52,23 @@ _PLACE = {
     "include_dir": "zefuse.c_interface",
     "load": "zefuse.aot",
 }
+_MODULES = ("errors", "testing")
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _PLACE:
-        raise AttributeError(f"module 'zefuse' has no attribute {name!r}")
     import importlib
 
+    if name in _MODULES:
+        return importlib.import_module(f"zefuse.{name}")
+    if name not in _PLACE:
+        from difflib import get_close_matches
+
+        close = get_close_matches(name, __all__, n=1)
+        hint = f"; did you mean {close[0]!r}?" if close and not name.startswith("_") else ""
+        raise AttributeError(f"module 'zefuse' has no attribute {name!r}{hint}")
     return getattr(importlib.import_module(_PLACE[name]), name)
+
+
+def __dir__() -> list[str]:
+    """The public names alone; what was imported meanwhile is not among them."""
+    return sorted(__all__)

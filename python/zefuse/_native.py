@@ -15,6 +15,8 @@ from functools import cache
 from pathlib import Path
 from types import ModuleType
 
+from zefuse.errors import InstallationError
+
 _lock = threading.Lock()
 
 
@@ -25,7 +27,7 @@ def library_dir() -> Path:
 
 @cache
 def load() -> ModuleType:
-    """Loads ``zefuse._C`` once. Thread-safe."""
+    """Loads ``zefuse._C`` once. Thread-safe. Raises InstallationError."""
     with _lock:  # a cache lets several threads in at first
         return _load()
 
@@ -39,11 +41,27 @@ def _load() -> ModuleType:
     file = torch_versions.extension(library_dir(), torch.__version__)
     spec = importlib.util.spec_from_file_location("zefuse._C", file)
     assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["zefuse._C"] = module
     try:
+        module = importlib.util.module_from_spec(spec)  # loads the library
+        sys.modules["zefuse._C"] = module
         spec.loader.exec_module(module)
-    except BaseException:
-        del sys.modules["zefuse._C"]
+    except BaseException as error:
+        sys.modules.pop("zefuse._C", None)
+        if isinstance(error, ImportError):
+            raise InstallationError(broken(file, error)) from error
         raise
     return module
+
+
+def broken(file: Path, error: Exception) -> str:
+    """What is wrong with a library that could not be loaded, and what to do."""
+    if not library_dir().is_dir():
+        what = f"there is no folder {library_dir()}"
+    elif not file.exists():
+        what = f"{file.name} is missing in {file.parent}"
+    else:
+        what = f"{file} cannot be loaded: {error}"
+    return (
+        f"zefuse's compiled part is not whole: {what}; install zefuse again (in a checkout: `make build`), or set "
+        "ZEFUSE_LIBRARY_DIR to another build's lib folder"
+    )

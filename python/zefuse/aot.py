@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from zefuse import _native, targets
+from zefuse import _native, targets, torch_versions
 from zefuse.errors import (
     DeadlineError,
     DeviceError,
@@ -53,6 +53,9 @@ def compile_package(
     ``targets``: names that ``zefuse targets`` lists; ``"cpu"`` stands for ``avx2`` and ``avx512``. ``standalone``: the package
     is for programs without torch, so an operator that would run through ATen raises FallbackError. The same programs,
     targets and versions give the same bytes.
+
+    Raises UnsupportedError for what a package cannot hold (inputs that are no tensors and integers, programs that were exported
+    for training), InvalidArgumentError for programs of different structure, NotFoundError for an unknown target or folder.
     """
     from zefuse.captured import CapturedGraph
     from zefuse.explanation import Explanation
@@ -173,6 +176,7 @@ class _Flat:
 
         from zefuse.export_guards import guards_of
 
+        torch_versions.hide_own_warnings()
         self.guards = guards_of(program)  # of the program as it came: its decompositions ask nothing of the user
         program = program.run_decompositions(_table())
         signature = program.graph_signature
@@ -417,8 +421,11 @@ def load(
     """Loads what ``zefuse compile`` wrote, for ``options={"device": ...}``: a file, which is mapped, or its bytes, which are
     copied.
 
-    Raises DamagedError when the file fails its checks, at the latest at the first call: the hash of the weights is compared
-    there; UnsupportedError when it is of a newer format.
+    What it returns is called as the exported module was: with tensors of the shapes, dtypes and strides that the program was
+    exported for (its dynamic dimensions may differ), on the CPU. An InvalidArgumentError names the argument that does not fit.
+
+    Raises NotFoundError where there is no such file or device; DamagedError when the file fails its checks, at the latest at the
+    first call: the hash of the weights is compared there; UnsupportedError when it is of a newer format.
     """
     checked = Options.make(options)
     native = _native.load()

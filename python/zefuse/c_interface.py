@@ -8,12 +8,13 @@ from zefuse.errors import NotFoundError
 
 
 def include_dir() -> str:
-    """The folder for ``-I``: it holds ``zefuse/zefuse.h`` and ``dlpack/dlpack.h``."""
+    """The folder for ``-I``: it holds ``zefuse/zefuse.h`` and ``dlpack/dlpack.h``. Raises NotFoundError in a checkout,
+    where nothing is installed."""
     return _folder("include", "zefuse/zefuse.h")
 
 
 def cmake_dir() -> str:
-    """For ``cmake -Dzefuse_DIR=$(python -c 'import zefuse; print(zefuse.cmake_dir())')``."""
+    """For ``cmake -Dzefuse_DIR=$(python -c 'import zefuse; print(zefuse.cmake_dir())')``. Raises as ``include_dir``."""
     return _folder("lib/cmake/zefuse", "zefuseConfig.cmake")
 
 

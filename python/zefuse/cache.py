@@ -7,7 +7,7 @@ from collections import Counter
 from datetime import datetime
 from typing import Any
 
-from zefuse import _native
+from zefuse import reports
 from zefuse.options import default_cache_dir
 
 
@@ -19,7 +19,7 @@ def directory() -> str:
 def entries(folder: str | None = None) -> list[dict[str, Any]]:
     """All entries, newest first: ``file``, ``key`` (field to value), ``note`` (the kernel's name), ``bytes`` (of the file),
     ``created``, ``last_used`` (Unix seconds; to the hour)."""
-    found: list[dict[str, Any]] = _native.load().cache_entries(directory() if folder is None else folder)
+    found: list[dict[str, Any]] = reports.ask("cache", directory() if folder is None else folder)
     return found
 
 

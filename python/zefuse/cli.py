@@ -77,6 +77,15 @@ COMMANDS = (
         "zefuse.commands.cache",
         "zefuse cache stat",
     ),
+    Command(
+        "completion",
+        "Upkeep",
+        "print what makes a shell complete commands and options: bash, zsh or fish",
+        "zefuse.commands.completion",
+        "zefuse completion bash > ~/.local/share/bash-completion/completions/zefuse\n"
+        "zefuse completion zsh > ~/.zfunc/_zefuse    # a folder of $fpath\n"
+        "zefuse completion fish > ~/.config/fish/completions/zefuse.fish",
+    ),
 )
 
 
@@ -108,6 +117,11 @@ def _run(words: list[str]) -> int:
     if not words or words[0] in ("-h", "--help"):
         print(command_parser.overview(COMMANDS), file=sys.stdout if words else sys.stderr)
         return 0 if words else 2
+    if words[0] in ("-V", "--version"):
+        from zefuse import installation
+
+        print(installation.versions())
+        return 0
     command = next((command for command in COMMANDS if command.name == words[0]), None)
     if command is None:
         return command_parser.unknown(words[0], [command.name for command in COMMANDS])

@@ -81,6 +81,7 @@ def overview(commands: Sequence[Command]) -> str:
                 lines += _row(command.name, command.summary)
     lines += ["", "Help:"]
     lines += _row("COMMAND -h", "a command's arguments, with an example")
+    lines += _row("--version", "versions of zefuse, of the torch that it finds, and of its compiled part")
     return "\n".join(lines)
 
 

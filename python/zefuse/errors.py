@@ -54,6 +54,10 @@ class DeviceError(ZefuseError):
     """Level Zero or oneDNN returned an error; the message has the call, its code and the device."""
 
 
+class InstallationError(ZefuseError, ImportError):
+    """Something of the installation is missing, or is for another Python, torch or processor; the message says what to do."""
+
+
 class InternalError(ZefuseError):
     """A bug in zefuse: please report it with the message and, if possible, a dump (``ZEFUSE_DUMP=dir``)."""
 

@@ -215,7 +215,9 @@ def explain(
     inference becomes. What the caller compiled before stays as it is.
 
     ``timed_calls``: after that, so many calls more, whose steps are timed (a training step's backward too, if the caller's
-    model runs it).
+    model runs it). Times are in seconds, sizes in bytes.
+
+    Raises what the model raises, OptionError, and with ``strict`` FallbackError. The result of the call is in ``.result``.
     """
     import torch
     from torch._dynamo.utils import counters

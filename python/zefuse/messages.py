@@ -18,7 +18,8 @@ def tell(error: BaseException) -> None:
         return
     if os.environ.get(TRACEBACK, "0") not in ("", "0"):
         traceback.print_exception(error)
-    print(f"zefuse: {sentence(error)}", file=sys.stderr)
+    text = sentence(error)
+    print(text if text.startswith("zefuse") else f"zefuse: {text}", file=sys.stderr)
 
 
 def sentence(error: BaseException) -> str:

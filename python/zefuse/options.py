@@ -70,10 +70,12 @@ class Options:
         if not re.fullmatch(r"cpu|gpu(:\d+)?(,cpu)?", self.device):
             raise OptionError(
                 f'zefuse option device={self.device!r}: not a device; use "cpu", "gpu:N" for an Intel GPU, or "gpu:N,cpu" for '
-                "the CPU where that GPU cannot be used"
+                f"the CPU where that GPU cannot be used{_close(self.device, ('cpu', 'gpu', 'gpu:0', 'gpu:0,cpu'))}"
             )
         if self.jit not in (None, "never", "warn", "allow"):
-            raise OptionError(f'zefuse option jit={self.jit!r}: use "never", "warn" or "allow"')
+            raise OptionError(
+                f'zefuse option jit={self.jit!r}: use "never", "warn" or "allow"{_close(self.jit, ("never", "warn", "allow"))}'
+            )
         if self.jit_timeout_s < 1:
             raise OptionError(f"zefuse option jit_timeout_s={self.jit_timeout_s}: use 1 or more")
         if self.cache_limit_mb is not None and self.cache_limit_mb < 1:
@@ -142,9 +144,21 @@ def default_cache_dir() -> str:
 _TYPES: dict[str, Any] = typing.get_type_hints(Options)
 
 
+def accepted_types(name: str) -> tuple[type, ...]:
+    """Of which types an option's value may be; none for a name that is no option."""
+    wanted = _TYPES.get(name)
+    return typing.get_args(wanted) if isinstance(wanted, types.UnionType) else (wanted,) if wanted else ()
+
+
 def _check_type(name: str, value: object) -> None:
-    wanted = _TYPES[name]
-    accepted = typing.get_args(wanted) if isinstance(wanted, types.UnionType) else (wanted,)
+    accepted = accepted_types(name)
     if type(value) not in accepted:  # exactly: True is no thread count
         names = " or ".join("None" if kind is type(None) else kind.__name__ for kind in accepted)
+        names = names.replace("bool", "true or false") if isinstance(value, str) else names
         raise OptionError(f"zefuse option {name}={value!r}: expected {names}, got {type(value).__name__}")
+
+
+def _close(value: str, known: tuple[str, ...]) -> str:
+    """``; did you mean "allow"?`` or nothing."""
+    close = difflib.get_close_matches(value.lower(), known, n=1, cutoff=0.6)
+    return f'; did you mean "{close[0]}"?' if close else ""

@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Sequence
 from typing import Any
 
-from zefuse import _native
+from zefuse import reports
 from zefuse.errors import NotFoundError
 
 # What "cpu" stands for: together they run on every x86-64 processor that zefuse supports, and what a package holds does
@@ -16,7 +16,7 @@ CPU = ("avx2", "avx512")
 
 def table() -> dict[str, list[dict[str, Any]]]:
     """``{"cpu": [...], "gpu": [...]}``: each target's properties as the compiler knows them; needs no device."""
-    rows: dict[str, list[dict[str, Any]]] = _native.load().targets()
+    rows: dict[str, list[dict[str, Any]]] = reports.ask("targets")
     return rows
 
 
@@ -49,7 +49,7 @@ def resolve(names: Sequence[str]) -> tuple[list[str], list[str]]:
 def compilers() -> list[dict[str, Any]]:
     """Intel's offline compilers here: ``command``, ``version``, ``products`` (of the table, that it compiles for). Empty
     without one; asking takes milliseconds."""
-    found: list[dict[str, Any]] = _native.load().compilers()
+    found: list[dict[str, Any]] = reports.ask("compilers")
     return found
 
 
@@ -57,7 +57,7 @@ def devices() -> list[dict[str, Any]]:
     """This machine's devices: ``device`` (what ``options={"device": ...}`` takes), ``name``, ``target`` (of the table, or
     None), ``device_id``, ``memory_bytes``, ``integrated``, ``queues``, ``units``, ``matrix`` (elements of one instruction, or
     None), ``covered`` (what compiles for it ahead of need), ``advice`` (what to do where nothing does, else empty)."""
-    found: list[dict[str, Any]] = _native.load().devices()
+    found: list[dict[str, Any]] = reports.ask("devices")
     installed = compilers() if any(device["kind"] == "gpu" for device in found) else []
     for device in found:
         covering = [c for c in installed if device["target"] in c["products"]] if device["kind"] == "gpu" else []

@@ -13,6 +13,8 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+from zefuse.errors import InstallationError
+
 # What the operator, zoo and semantics tests passed on (docs/install.md).
 TESTED = ("2.13",)
 
@@ -30,17 +32,17 @@ def compiled_for(folder: Path) -> list[str]:
 
 
 def extension(folder: Path, torch_version: str) -> Path:
-    """The extension module for this Python and torch; an ImportError that says what to do where there is none."""
+    """The extension module for this Python and torch; an InstallationError that says what to do where there is none."""
     served = compiled_for(folder)
     if not served:
-        raise ImportError(
+        raise InstallationError(
             f"zefuse's compiled part is not there: no torch-*/_C.*.so in {folder}; in a checkout run `make build`, else "
             "install zefuse again (or set ZEFUSE_LIBRARY_DIR to another build's lib folder)"
         )
     mine = minor(torch_version)
     if mine not in served:
-        raise ImportError(
-            f"this zefuse was compiled for torch {_listed(served)}, not for the installed {torch_version}: "
+        raise InstallationError(
+            f"this zefuse was compiled for torch {listed(served)}, not for the installed {torch_version}: "
             f"pip install 'torch=={served[-1]}.*', or install zefuse for your torch"
         )
     place = folder / f"torch-{mine}"
@@ -50,14 +52,12 @@ def extension(folder: Path, torch_version: str) -> Path:
             break
     else:
         there = ", ".join(sorted(path.name for path in place.glob("_C.*.so")))
-        raise ImportError(
+        raise InstallationError(
             f"this zefuse was compiled for another Python than {sys.version_info[0]}.{sys.version_info[1]} ({there}): "
             "install zefuse for this one"
         )
     if mine not in TESTED:
-        warnings.warn(
-            f"zefuse has not been tested with torch {torch_version} (tested: {_listed(TESTED)})", stacklevel=2
-        )
+        warnings.warn(f"zefuse has not been tested with torch {torch_version} (tested: {listed(TESTED)})", stacklevel=2)
     return file
 
 
@@ -68,8 +68,16 @@ def aten_operator(name: str) -> Any | None:
     return getattr(torch.ops.aten, name, None)
 
 
-def _listed(versions: list[str] | tuple[str, ...]) -> str:
+def listed(versions: list[str] | tuple[str, ...]) -> str:
     """``2.11``, ``2.11 and 2.13``, ``2.11, 2.13 and 2.15``."""
     if len(versions) < 2:
         return "".join(versions)
     return ", ".join(versions[:-1]) + " and " + versions[-1]
+
+
+def hide_own_warnings() -> None:
+    """torch copies its own LeafSpec, which it deprecates: a FutureWarning in ``copyreg`` that tells nobody anything. One that a
+    user's own code causes names the user's file and stays."""
+    hidden = ("ignore", re.compile(r".*\bLeafSpec\b", re.IGNORECASE), FutureWarning, re.compile(r"copyreg$|torch\."), 0)
+    if hidden not in warnings.filters:  # adding one makes Python repeat what it has warned of
+        warnings.filterwarnings("ignore", r".*\bLeafSpec\b", FutureWarning, r"copyreg$|torch\.")

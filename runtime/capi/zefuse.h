@@ -34,6 +34,9 @@ extern "C" {
 /* Raised when this interface changes incompatibly; the library's name has it too (libzefuse_runtime.so.1). */
 #define ZEFUSE_ABI_VERSION 1
 
+/* The release that this header came with. */
+#define ZEFUSE_VERSION "0.1.0"
+
 typedef enum zefuse_status {
   ZEFUSE_OK = 0,
   ZEFUSE_INVALID_ARGUMENT = 1, /* the caller passed something wrong */

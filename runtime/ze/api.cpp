@@ -162,8 +162,8 @@ Result<const Api*> findCpuDriver() {
   Result<const Api*> found = loadDriver(driver_name);
   if (!found.ok() && found.status().code() == Code::not_found)
     return Status{Code::not_found, "zefuse's CPU driver was not found (looked for " + tried +
-                                       " and in the library search path); set ZEFUSE_CPU_DRIVER to "
-                                       "its path"};
+                                       " and in the library search path); install zefuse again, or set "
+                                       "ZEFUSE_CPU_DRIVER to its path"};
   return found;
 }
 
@@ -188,7 +188,7 @@ Status tryLoader(const std::string& name, std::chrono::milliseconds limit) {
 Result<const Api*> loadDriver(const std::string& path) {
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!library)
-    return Status{Code::not_found, std::string("cannot load the CPU driver: ") + dlerror()};
+    return Status{Code::not_found, std::string("cannot load the CPU driver: ") + dlerror() + "; install zefuse again"};
   auto api = std::make_unique<Api>();
   api->library = path;
   ZEFUSE_RETURN_IF_ERROR(bindTables(library, *api));

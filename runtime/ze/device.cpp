@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "common/toolchain/host_cpu.h"
 #include "common/toolchain/targets.h"
 
 namespace zefuse::ze {
@@ -41,6 +42,11 @@ Result<std::vector<Device>> devicesOf(const Driver& driver) {
 }
 
 Result<Device> cpuDevice() {
+  if (const std::string lacks = missingCpuFeatures(hostCpuFeatures()); !lacks.empty())
+    return Status{Code::unsupported,
+                  "this processor lacks " + lacks +
+                      ": zefuse's code needs AVX2, FMA, BMI2 and F16C (x86-64-v3: Intel Haswell, AMD "
+                      "Zen or later); in a virtual machine, hand the host's processor through"};
   Result<const Api*> api = cpuApi();
   if (!api.ok())
     return api.status();

@@ -136,10 +136,10 @@ def make_packages(name: str, folder: str) -> dict[str, Any]:
         seconds = time.perf_counter() - start
         captured = zefuse.capture(example.compile("zefuse", options={"cache_dir": ""}), *example.inputs)
         zefuse.compile_package(captured, f"{folder}/captured", options={"cache_dir": ""})
-    from zefuse import _native
+    from zefuse import reports
 
     sizes: dict[str, int] = {}
-    for section, size, _ in _native.load().package_inspect(f"{folder}/exported")["sections"]:
+    for section, size, _ in reports.ask("package", f"{folder}/exported")["sections"]:
         kind = section.partition("/")[0]
         sizes[kind] = sizes.get(kind, 0) + size
     return {

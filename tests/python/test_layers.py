@@ -16,6 +16,7 @@ FLOORS = [
     ["runtime/cache", "runtime/onednn", "runtime/ze"],
     ["runtime/executor"],
     ["runtime/aten", "runtime/package"],
+    ["runtime/reports"],
     ["runtime/capi"],
     ["lowering/dialect"],
     ["lowering/analysis", "lowering/spirv"],
@@ -148,6 +149,7 @@ def targets() -> dict[str, tuple[set[str], set[str]]]:
 LINKS_WITHOUT_INCLUDE = {
     ("zefuse_import_test", "*"): "a test's module: its sources are in tests",
     ("zefuse_core", "*"): "the compiler and the runtime as a shared library",
+    ("zefuse_runtime_shared", "zefuse_reports"): "what its object zefuse_report_entry calls",
     ("zefuse-spirv-emitter", "zefuse_core"): "its LLVM, where that is static",
     ("ze_zefuse_cpu", "zefuse_cpu_driver_core"): "the driver's code as a shared library",
     ("ze_zefuse_cpu", "zefuse_level_zero"): "its exported functions, which nothing of it calls",

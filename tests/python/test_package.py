@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 import zefuse
-from zefuse import _native, cache
+from zefuse import _native, cache, reports
 from zefuse.cli import main
 from zefuse.errors import (
     DamagedError,
@@ -104,7 +104,7 @@ def test_flipped_bytes(
     load (of the weights: the first call) and from ``zefuse inspect``. Every byte of a small one: tests/unit/cache."""
     _, path = package
     good = path.read_bytes()
-    sections = {name: size for name, size, _ in _native.load().package_inspect(str(path))["sections"]}
+    sections = {name: size for name, size, _ in reports.ask("package", str(path))["sections"]}
     assert {"manifest", "plan/cpu", "weights"} < sections.keys() and len(sections) > 5
     positions = dict.fromkeys(range(8, 64), "") | {64: "table", 200: "table"}
     end = 64 + int.from_bytes(good[16:24], "little")
@@ -186,7 +186,7 @@ def test_weights_are_mapped_and_stored_as_safetensors(package: tuple[nn.Module, 
     for tensor in weights.values():
         assert any(begin <= tensor.data_ptr() < end for begin, end in regions)
         assert tensor.numpy().tobytes() in data
-    at = len(data) - {name: size for name, size, _ in _native.load().package_inspect(str(path))["sections"]}["weights"]
+    at = len(data) - {name: size for name, size, _ in reports.ask("package", str(path))["sections"]}["weights"]
     stored = read(data[at:])
     assert all(torch.equal(stored[name], value) for name, value in model.state_dict().items())
 
@@ -271,7 +271,7 @@ def test_equal_bytes_and_native_code_per_level(tmp_path: Path) -> None:
     for name, folder in {"a": None, "b": str(tmp_path / "cache"), "c": ""}.items():
         zefuse.compile_package(program, tmp_path / name, options={"cache_dir": folder})
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes() == (tmp_path / "c").read_bytes()
-    names = [section[0] for section in _native.load().package_inspect(str(tmp_path / "a"))["sections"]]
+    names = [section[0] for section in reports.ask("package", str(tmp_path / "a"))["sections"]]
     modules = {name.split(".")[0] for name in names if name.startswith("native/")}
     assert modules and {f"{module}.{level}" for module in modules for level in ("avx2", "avx512")} <= set(names)
     code = f"""
@@ -457,7 +457,7 @@ def test_progress_names_each_kernel_and_target_once(
         options = {"cache_dir": str(tmp_path / "cache")}
         zefuse.compile_package(program, tmp_path / "m", targets=["cpu", "dg2-g11"], options=options, progress=note)
         natives = [
-            name for name, _, _ in _native.load().package_inspect(str(tmp_path / "m"))["sections"] if "native/" in name
+            name for name, _, _ in reports.ask("package", str(tmp_path / "m"))["sections"] if "native/" in name
         ]
         assert len({(kernel, target) for kernel, target, *_ in seen}) == len(seen) == len(natives)
         assert {target for _, target, *_ in seen} == {"avx2", "avx512", "dg2-g11"}
@@ -504,7 +504,7 @@ def test_a_package_for_cpu_and_gpu(
     path = tmp_path / "both.zefuse"
     options = {"cache_dir": str(tmp_path / "cache")}
     zefuse.compile_package(program, path, targets=["cpu", "dg2-g11"], options=options)
-    found = _native.load().package_inspect(str(path))
+    found = reports.ask("package", str(path))
     assert [plan["target"] for plan in found["plans"]] == ["cpu", "dg2-g11"]
     natives = [name for name, _, _ in found["sections"] if name.endswith(".dg2-g11")]
     assert natives and len(stub.read_text().splitlines()) == len(natives)

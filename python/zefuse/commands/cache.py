@@ -21,11 +21,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    from zefuse import _native, cache
+    from zefuse import cache, reports
     from zefuse.errors import NotFoundError
 
     folder = cache.directory() if args.dir is None else args.dir
-    native = _native.load()
     if not folder and args.action != "stat":
         raise NotFoundError(f"cache {args.action}: {cache.stat('')}; name a folder with --dir")
     if args.action == "stat":
@@ -33,8 +32,8 @@ def run(args: argparse.Namespace) -> None:
     elif args.action == "why":
         print("\n".join(cache.why(folder, args.count)) or f"{folder}: no entries")
     elif args.action == "clear":
-        print(f"removed {native.cache_clear(folder)} entries from {folder}")
+        print(f"removed {reports.ask('cache_clear', folder)} entries from {folder}")
     elif args.action == "export":
-        print(f"wrote {native.cache_export(folder, args.file)} entries to {args.file}")
+        print(f"wrote {reports.ask('cache_export', folder, args.file)} entries to {args.file}")
     else:
-        print(f"took {native.cache_import(folder, args.file)} entries into {folder}")
+        print(f"took {reports.ask('cache_import', folder, args.file)} entries into {folder}")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
+import re
 import sys
 from typing import Any
 
@@ -40,12 +40,23 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     import time
 
-    import rich
-
-    from zefuse.aot import compile_package
+    from zefuse import targets
     from zefuse.options import Options
 
+    # What can be wrong before torch is there, which takes seconds.
     checked = Options.make(dict(_option(text) for text in args.option))
+    wanted = [name.strip() for name in args.targets.split(",") if name.strip()]
+    targets.resolve(wanted)
+    _check_output(args.output)
+    for name in args.program:
+        _check_program(name)
+
+    import torch  # noqa: F401  # where it is missing, that is what to say first
+
+    import rich  # isort: skip
+
+    from zefuse.aot import compile_package
+
     programs = [program for name in args.program for program in _programs(name)]
 
     def progress(kernel: str, target: str, seconds: float, done: int, every: int) -> None:
@@ -56,7 +67,7 @@ def run(args: argparse.Namespace) -> None:
     explanation = compile_package(
         programs,
         args.output,
-        targets=[name.strip() for name in args.targets.split(",") if name.strip()],
+        targets=wanted,
         standalone=args.standalone,
         options=checked,
         progress=None if args.quiet else progress,
@@ -67,58 +78,99 @@ def run(args: argparse.Namespace) -> None:
         print(f"wrote {args.output} ({size:.1f} MB) in {time.perf_counter() - start:.1f} s")
 
 
-def _programs(name: str) -> list[Any]:
-    """The exported programs that one argument names."""
-    import importlib
-    import re
-    import zipfile
+def _check_output(path: str) -> None:
+    from zefuse.errors import InvalidArgumentError, NotFoundError
 
-    import torch
+    folder = os.path.dirname(os.path.abspath(path))
+    if os.path.isdir(path):
+        raise InvalidArgumentError(f"compile: -o {path!r} is a folder; name the package to write")
+    if not os.path.isdir(folder):
+        raise NotFoundError(f"compile: no folder {folder!r} to write {os.path.basename(path)!r} into")
+    if not os.access(folder, os.W_OK):
+        raise NotFoundError(f"compile: no permission to write into {folder!r}; choose another folder for -o")
 
-    from zefuse.captured import CapturedGraph
-    from zefuse.errors import DamagedError, InvalidArgumentError, NotFoundError
+
+def _is_factory(name: str) -> bool:
+    return re.fullmatch(r"[\w.]+:[\w.]+", name) is not None and not os.path.exists(name)
+
+
+def _check_program(name: str) -> None:
+    from zefuse import file_kinds
+    from zefuse.errors import NotFoundError
 
     if (file := re.fullmatch(r"(?:.*/)?([^/]+)\.py:([\w.]+)", name)) and not os.path.exists(name):
         raise NotFoundError(
             f"compile: {name!r}: a factory is named by its module, as {file[1]}:{file[2]} in the module's folder"
         )
-    if re.fullmatch(r"[\w.]+:[\w.]+", name) and not os.path.exists(name):
-        module_name, _, function_name = name.partition(":")
-        sys.path.insert(0, os.getcwd())
-        try:
-            factory = getattr(importlib.import_module(module_name), function_name)
-        except (ImportError, AttributeError) as error:
-            raise NotFoundError(f"compile: no factory {name!r}: {error}") from error
-        finally:
-            sys.path.pop(0)
-        made = factory()
-        programs = list(made) if isinstance(made, (list, tuple)) else [made]
-        for program in programs:
-            if not isinstance(program, (torch.export.ExportedProgram, CapturedGraph)):
-                raise InvalidArgumentError(
-                    f"compile: {name!r} returned {type(program).__name__}: expected torch.export.export(...), "
-                    "zefuse.capture(...), or a list of such"
-                )
-        return programs
-    if not os.path.isfile(name):
-        raise NotFoundError(
-            f"compile: no file {name!r}; write one with torch.export.save(torch.export.export(model, inputs), path)"
-        )
-    if not zipfile.is_zipfile(name):
-        raise DamagedError(f"compile: {name!r} is no program of torch.export.save (not a zip archive)")
+    if not _is_factory(name):
+        file_kinds.program(name, "compile")
+
+
+def _programs(name: str) -> list[Any]:
+    """The exported programs that one argument names."""
+    import torch
+
+    from zefuse.errors import DamagedError
+
+    if _is_factory(name):
+        return _made(name)
     try:
         return [torch.export.load(name)]
     except Exception as error:  # what torch raises for a damaged archive is not one class
-        raise DamagedError(f"compile: {name!r} is no program of torch.export.save: {error}") from error
+        first = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        raise DamagedError(f"compile: {name!r} is no program of torch.export.save: {first}") from error
+
+
+def _made(name: str) -> list[Any]:
+    """What a factory returns."""
+    import importlib
+
+    import torch
+
+    from zefuse.captured import CapturedGraph
+    from zefuse.command_parser import suggestion
+    from zefuse.errors import InvalidArgumentError, NotFoundError, ZefuseError
+
+    module_name, _, function_name = name.partition(":")
+    sys.path.insert(0, os.getcwd())
+    try:
+        module = importlib.import_module(module_name)
+        factory = getattr(module, function_name, None)
+        if factory is None:
+            hint = suggestion(function_name, [each for each in dir(module) if not each.startswith("_")])
+            raise NotFoundError(f"compile: no factory {name!r}: {module_name} has no {function_name!r}{hint}")
+        made = factory()
+    except (ZefuseError, KeyboardInterrupt):
+        raise
+    except ImportError as error:
+        raise NotFoundError(f"compile: no factory {name!r}: {error}") from error
+    except Exception as error:
+        raise InvalidArgumentError(
+            f"compile: {name!r} raised {type(error).__name__}: {error}\n  ZEFUSE_TRACEBACK=1 shows where"
+        ) from error
+    finally:
+        sys.path.pop(0)
+    programs = list(made) if isinstance(made, (list, tuple)) else [made]
+    for program in programs:
+        if not isinstance(program, (torch.export.ExportedProgram, CapturedGraph)):
+            raise InvalidArgumentError(
+                f"compile: {name!r} returned {type(program).__name__}: expected torch.export.export(...), "
+                "zefuse.capture(...), or a list of such"
+            )
+    return programs
 
 
 def _option(text: str) -> tuple[str, Any]:
+    """``NAME=VALUE``, the value as the option's type has it; Options says what is wrong with it."""
     from zefuse.errors import OptionError
+    from zefuse.options import accepted_types
 
     name, equals, value = text.partition("=")
     if not equals:
         raise OptionError(f"--option {text!r}: expected NAME=VALUE")
-    try:
-        return name, json.loads(value)  # true, 4
-    except ValueError:
-        return name, value
+    kinds = accepted_types(name)
+    if bool in kinds and value.lower() in ("true", "false"):
+        return name, value.lower() == "true"
+    if int in kinds and re.fullmatch(r"-?\d+", value):
+        return name, int(value)
+    return name, value

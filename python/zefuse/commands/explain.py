@@ -12,12 +12,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    import rich
+    from zefuse import file_kinds, reports
+    from zefuse.explanation import Explanation
 
-    from zefuse.aot import load
-
-    explanation = load(args.package).explain()
+    explanation = Explanation.of(reports.first_plan(file_kinds.package(args.package, "explain")))
     if args.json:
         print(json.dumps(explanation.to_dict()))
     else:
+        import rich
+
         rich.print(explanation)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
+from typing import Any
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -13,13 +13,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
+    from zefuse import file_kinds, reports
 
-    from zefuse import _native
-    from zefuse.errors import NotFoundError
-
-    if not os.path.isfile(args.package):
-        raise NotFoundError(f"inspect: no file {args.package!r}")
-    found = _native.load().package_inspect(args.package)
+    found = reports.ask("package", file_kinds.package(args.package, "inspect"))
     if args.json:
         print(json.dumps(found))
         return
@@ -30,19 +26,14 @@ def run(args: argparse.Namespace) -> None:
     print(f"  digest {found['digest']}")
     for plan in found["plans"]:
         aten = f", ATen: {', '.join(plan['aten'])}" if plan["aten"] else ""
-        print(
-            f"plan for {plan['target']} ({plan['section']}): {plan['kernels']} launches, {plan['library_calls']} library calls{aten}"
-        )
+        print(f"plan for {plan['target']} ({plan['section']}): {_counts(plan)}{aten}")
         for kind in ("inputs", "outputs"):
             print(f"  {kind}: {'; '.join(plan[kind])}")
         if plan["conditions"]:
             print(f"  exported for: {'; '.join(plan['conditions'])}")
     for graph in found["captured"]:
         aten = f", ATen: {', '.join(graph['aten'])}" if graph["aten"] else ""
-        print(
-            f"torch.compile's graph for {graph['target']} ({graph['section']}): {graph['kernels']} launches, "
-            f"{graph['library_calls']} library calls{aten}"
-        )
+        print(f"torch.compile's graph for {graph['target']} ({graph['section']}): {_counts(graph)}{aten}")
         for kind in ("inputs", "outputs"):
             print(f"  {kind}: {'; '.join(graph[kind])}")
     print("sections:")
@@ -51,3 +42,8 @@ def run(args: argparse.Namespace) -> None:
     print(f"weights: {len(found['weights'])}")
     for name, dtype, sizes in found["weights"]:
         print(f"  {name}: {dtype}{sizes}")
+
+
+def _counts(plan: dict[str, Any]) -> str:
+    launches, calls = plan["kernels"], plan["library_calls"]
+    return f"{launches} launch{'' if launches == 1 else 'es'}, {calls} library call{'' if calls == 1 else 's'}"

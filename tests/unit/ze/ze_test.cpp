@@ -6,6 +6,7 @@
 
 #include <cstring>
 
+#include "common/toolchain/host_cpu.h"
 #include "common/toolchain/targets.h"
 #include "runtime/ze/command_list.h"
 #include "runtime/ze/memory.h"
@@ -16,6 +17,13 @@ namespace {
 TEST(Ze, StructuresKnowTheirType) {
   EXPECT_EQ(make<ze_module_desc_t>().stype, ZE_STRUCTURE_TYPE_MODULE_DESC);
   EXPECT_EQ(make<ze_device_properties_t>().pNext, nullptr);
+}
+
+TEST(Ze, AProcessorThatRunsNoKernelIsNamed) {
+  EXPECT_EQ(missingCpuFeatures({true, true, true, true}), "");
+  EXPECT_EQ(missingCpuFeatures({false, false, true, true}), "AVX2, FMA");
+  EXPECT_EQ(missingCpuFeatures({}), "AVX2, FMA, BMI2, F16C");
+  EXPECT_EQ(missingCpuFeatures(hostCpuFeatures()), "") << "the tests run kernels here";
 }
 
 TEST(Ze, ALoaderThatHangsCrashesOrFindsNothingIsAnError) {

@@ -1,0 +1,26 @@
+#include <string>
+
+#include "runtime/cache/maintenance.h"
+#include "runtime/reports/json_text.h"
+#include "runtime/reports/reports.h"
+
+namespace zefuse::reports {
+
+std::string ofCache(const std::string& directory) {
+  json::List entries;
+  for (const CacheEntryInfo& info : listEntries(directory)) {
+    json::Object key;
+    for (const auto& [name, value] : info.key)
+      key.add(name, value);
+    entries.add(json::Object()
+                    .add("file", info.file)
+                    .add("key", key)
+                    .add("note", info.note)
+                    .add("bytes", info.bytes)
+                    .add("created", double(info.created) * 1e-9)
+                    .add("last_used", info.last_used));
+  }
+  return entries.text().json;
+}
+
+}  // namespace zefuse::reports

@@ -1,0 +1,27 @@
+// What commands and `explain` say of plans, packages, the cache and this machine, as JSON: for Python, which gives it
+// its shape, and needs neither torch nor an extension module for it. Thread-safe. Hostile files give an error.
+#pragma once
+
+#include <string>
+
+#include "common/base/api.h"
+#include "common/base/status.h"
+#include "common/plan/plan_generated.h"
+
+namespace zefuse::reports {
+
+// Steps, notes and counts of a plan that was verified; "details" is what the compiler noted, JSON as a string.
+ZEFUSE_API std::string ofPlan(const plan::Plan& plan);
+
+// What a package holds; every hash is checked. Errors: Reader::open's and Manifest::read's.
+Result<std::string> ofPackage(const std::string& path);
+// ofPlan of a package's first plan for the CPU, or of its first where none is. Errors: those, and plansFor's.
+Result<std::string> ofFirstPlan(const std::string& path);
+
+std::string ofTargets();    // common/toolchain/targets.h as data: {"cpu": [...], "gpu": [...]}
+std::string ofCompilers();  // Intel's offline compilers that run here
+// As Level Zero describes them. Errors: why not even the CPU is one, where there is no other either.
+Result<std::string> ofDevices();
+std::string ofCache(const std::string& directory);  // sound entries, newest first
+
+}  // namespace zefuse::reports
