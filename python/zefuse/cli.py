@@ -50,6 +50,13 @@ COMMANDS = (
         "zefuse explain model.zefuse",
     ),
     Command(
+        "doctor",
+        "This machine",
+        "what this machine has of what zefuse needs, and what to do about the rest",
+        "zefuse.commands.doctor",
+        "zefuse doctor --json > machine.json",
+    ),
+    Command(
         "devices",
         "This machine",
         "list the devices of this machine",

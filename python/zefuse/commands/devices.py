@@ -18,3 +18,9 @@ def run(args: argparse.Namespace) -> None:
         print(json.dumps(found))
     else:
         print("\n".join(targets.describe(device) for device in found))
+        if all(device["kind"] != "gpu" for device in found):
+            import shutil
+
+            from zefuse import doctor
+
+            print(doctor.no_gpu_lines(shutil.get_terminal_size((100, 24)).columns, targets.table()))
