@@ -57,6 +57,13 @@ COMMANDS = (
         "zefuse doctor --json > machine.json",
     ),
     Command(
+        "selftest",
+        "This machine",
+        "compile ten kernels and two models and compare them with eager: half a minute",
+        "zefuse.commands.selftest",
+        "zefuse selftest --device gpu:0 --report arc-a770.json",
+    ),
+    Command(
         "devices",
         "This machine",
         "list the devices of this machine",
