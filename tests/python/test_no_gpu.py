@@ -72,6 +72,11 @@ WHY = {
         "no driver for GPUs",
         "sudo apt install intel-opencl-icd$",
     ),
+    "no driver, Debian 13": (
+        with_gpu(trials={}, files={"/etc/os-release": "ID=debian\nVERSION_ID=13\n"}),
+        "no driver for GPUs",
+        "^install libze-intel-gpu1 from Intel's packages",
+    ),
     "no driver, Fedora": (
         with_gpu(trials={}, files={"/etc/os-release": "ID=fedora\nVERSION_ID=42\n"}),
         "no driver for GPUs",

@@ -19,6 +19,8 @@ def install(part: str, system: dict[str, Any]) -> str:
     version = numbers(system["version"])
     if system["id"] == "debian" and version[:1] == (12,):
         return f"sudo apt install {_DEBIAN_12[part]}"
+    if system["id"] == "debian" and version and part != "loader":  # 13's release has none; sid has no version
+        return f"install {_SINCE[part]} from {_INTEL}"
     if system["id"] == "ubuntu" and version and version < (24, 4):
         return f"sudo apt install {_SINCE[part]}, from {_INTEL}"
     if system["id"] in ("debian", "ubuntu"):
