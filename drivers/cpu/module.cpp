@@ -15,6 +15,7 @@
 #include "drivers/cpu/device.h"
 #include "drivers/cpu/environment.h"
 #include "drivers/level_zero/counted.h"
+#include "drivers/level_zero/module_options.h"
 
 namespace zefuse::cpu {
 namespace {
@@ -49,7 +50,7 @@ Build buildSpirv(const ze_module_desc_t& desc) {
   CompileOptions options;
   if (!parseBuildFlags(desc.pBuildFlags, options, build.log))
     return build;
-  readSpecConstants(words, desc.pConstants, options, build.log);
+  level_zero::readSpecConstants(words, desc.pConstants, options.spec_constants, build.log);
   CompileResult result = compileSpirv(words, options);
   std::string load_log;
   if (result.ok) {

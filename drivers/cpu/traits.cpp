@@ -32,6 +32,7 @@ const zefuse::level_zero::Traits& zefuse::level_zero::traits() {
       .log_name = "zefuse cpu driver",
       .log_refusals = cpu::environment().log_refusals,
       .uuid = "zefuse-cpu-drv-1",
+      .start = nullptr,
       .version = cpu::buildVersion,
       .free_policies =
           ZE_DRIVER_MEMORY_FREE_POLICY_EXT_FLAG_BLOCKING_FREE | ZE_DRIVER_MEMORY_FREE_POLICY_EXT_FLAG_DEFER_FREE,

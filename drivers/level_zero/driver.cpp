@@ -39,7 +39,7 @@ Driver& Driver::instance() {
 ze_result_t init(ze_init_flags_t flags) {
   if (flags == ZE_INIT_FLAG_VPU_ONLY)
     return refuse(ZE_RESULT_ERROR_UNINITIALIZED, "zeInit: only VPU drivers were asked for");
-  return ZE_RESULT_SUCCESS;
+  return traits().start ? traits().start() : ZE_RESULT_SUCCESS;
 }
 
 ze_result_t initDrivers(uint32_t* pCount, ze_driver_handle_t* phDrivers, InitDriverTypeDesc* desc) {
@@ -49,6 +49,10 @@ ze_result_t initDrivers(uint32_t* pCount, ze_driver_handle_t* phDrivers, InitDri
   if (desc->flags == 0 || desc->flags == kNpu) {
     *pCount = 0;
     return refuse(ZE_RESULT_ERROR_UNINITIALIZED, "zeInitDrivers: no GPU driver was asked for");
+  }
+  if (ze_result_t result = init(0)) {
+    *pCount = 0;
+    return result;
   }
   return driverGet(pCount, phDrivers);
 }

@@ -24,7 +24,8 @@ struct Traits {
   const char* log_name;  // how lines on stderr begin: "zefuse cpu driver"
   bool log_refusals;     // each refused call writes its reason to stderr
   char uuid[ZE_MAX_DRIVER_UUID_SIZE + 1];
-  uint32_t (*version)();  // of the build: ze_driver_properties_t; may read files
+  ze_result_t (*start)();  // of zeInit, which calls it each time; null: nothing that may fail. May refuse
+  uint32_t (*version)();   // of the build: ze_driver_properties_t; may read files
   ze_driver_memory_free_policy_ext_flags_t free_policies;
   std::span<const Extension> extensions;  // besides those that every driver here has (driver.cpp)
   std::span<const ExtensionFunction> functions;

@@ -1,4 +1,4 @@
-// Atomic instructions. Every device thread is a host thread, so scopes narrow nothing.
+// Atomic instructions.
 #include "drivers/spirv/reader.h"
 
 #include <spirv/unified1/spirv.hpp>
@@ -39,6 +39,16 @@ constexpr Row kRows[] = {
 
 }  // namespace
 
+llvm::SyncScope::ID Reader::syncScope(const SpirvInst& inst, uint32_t scope_id) {
+  switch (constantInt(inst, scope_id)) {
+  case spv::ScopeDevice: return context_.getOrInsertSyncScopeID(target_.device_scope);
+  case spv::ScopeWorkgroup:
+  case spv::ScopeSubgroup:
+  case spv::ScopeInvocation: return context_.getOrInsertSyncScopeID(target_.group_scope);
+  default: return llvm::SyncScope::System;
+  }
+}
+
 bool Reader::readAtomic(const SpirvInst& inst) {
   auto pointer = [&] {
     llvm::Value* p = value(inst, inst.op(0));
@@ -46,6 +56,7 @@ bool Reader::readAtomic(const SpirvInst& inst) {
     return p;
   };
   auto semantics = [&](size_t i) { return ordering(constantInt(inst, inst.op(i))); };
+  auto scope = [&](size_t i) { return syncScope(inst, inst.op(i)); };
   auto atomicType = [&](llvm::Type* t) {
     if (!t->isIntegerTy() && !t->isFloatTy() && !t->isDoubleTy())
       fail(inst, "atomic access of a type that is not a scalar");
@@ -63,7 +74,7 @@ bool Reader::readAtomic(const SpirvInst& inst) {
     llvm::Value* v = unary ? llvm::ConstantInt::get(t, 1) : value(inst, inst.op(3));
     if (v->getType() != t)
       fail(inst, "operand and result differ in type");
-    setValue(inst, builder_.CreateAtomicRMW(row.op, pointer(), v, llvm::MaybeAlign(), semantics(2)));
+    setValue(inst, builder_.CreateAtomicRMW(row.op, pointer(), v, llvm::MaybeAlign(), semantics(2), scope(1)));
     return true;
   }
   switch (inst.opcode) {
@@ -74,7 +85,7 @@ bool Reader::readAtomic(const SpirvInst& inst) {
     if (o == AtomicOrdering::Release || o == AtomicOrdering::AcquireRelease)
       o = AtomicOrdering::Acquire;
     auto* load = builder_.CreateAlignedLoad(t, pointer(), module_.getDataLayout().getABITypeAlign(t));
-    load->setAtomic(o);
+    load->setAtomic(o, scope(1));
     setValue(inst, load);
     return true;
   }
@@ -85,13 +96,14 @@ bool Reader::readAtomic(const SpirvInst& inst) {
     if (o == AtomicOrdering::Acquire || o == AtomicOrdering::AcquireRelease)
       o = AtomicOrdering::Release;
     auto* store = builder_.CreateAlignedStore(v, pointer(), module_.getDataLayout().getABITypeAlign(v->getType()));
-    store->setAtomic(o);
+    store->setAtomic(o, scope(1));
     return true;
   }
   case spv::OpAtomicExchange: {
     llvm::Value* v = value(inst, inst.op(3));
     atomicType(v->getType());
-    setValue(inst, builder_.CreateAtomicRMW(AtomicRMWInst::Xchg, pointer(), v, llvm::MaybeAlign(), semantics(2)));
+    setValue(inst,
+             builder_.CreateAtomicRMW(AtomicRMWInst::Xchg, pointer(), v, llvm::MaybeAlign(), semantics(2), scope(1)));
     return true;
   }
   case spv::OpAtomicCompareExchange:
@@ -104,26 +116,27 @@ bool Reader::readAtomic(const SpirvInst& inst) {
     AtomicOrdering success = semantics(2), failure = semantics(3);
     if (failure == AtomicOrdering::Release || failure == AtomicOrdering::AcquireRelease)
       failure = AtomicOrdering::Acquire;
-    auto* pair = builder_.CreateAtomicCmpXchg(pointer(), expected, v, llvm::MaybeAlign(), success, failure);
+    auto* pair = builder_.CreateAtomicCmpXchg(pointer(), expected, v, llvm::MaybeAlign(), success, failure, scope(1));
     setValue(inst, builder_.CreateExtractValue(pair, 0));
     return true;
   }
   case spv::OpAtomicFlagTestAndSet: {
     auto* old = builder_.CreateAtomicRMW(AtomicRMWInst::Xchg, pointer(), builder_.getInt32(1), llvm::MaybeAlign(),
-                                         semantics(2));
+                                         semantics(2), scope(1));
     setValue(inst, builder_.CreateICmpNE(old, builder_.getInt32(0)));
     return true;
   }
   case spv::OpAtomicFlagClear: {
     auto* store = builder_.CreateAlignedStore(builder_.getInt32(0), pointer(), llvm::Align(4));
     AtomicOrdering o = semantics(2);
-    store->setAtomic(o == AtomicOrdering::Acquire || o == AtomicOrdering::AcquireRelease ? AtomicOrdering::Release : o);
+    store->setAtomic(o == AtomicOrdering::Acquire || o == AtomicOrdering::AcquireRelease ? AtomicOrdering::Release : o,
+                     scope(1));
     return true;
   }
   case spv::OpMemoryBarrier: {
     AtomicOrdering o = semantics(1);
     if (o != AtomicOrdering::Monotonic)
-      builder_.CreateFence(o);
+      builder_.CreateFence(o, scope(0));
     return true;
   }
   default: return false;

@@ -82,7 +82,7 @@ llvm::Function* Markers::localVariable(uint32_t id) {
   std::string name = "zf.local." + std::to_string(id);
   if (auto* f = module_.getFunction(name))
     return f;
-  auto* type = llvm::FunctionType::get(llvm::PointerType::get(context, 0), false);
+  auto* type = llvm::FunctionType::get(llvm::PointerType::get(context, local_space_), false);
   auto* f = llvm::Function::Create(type, llvm::Function::ExternalLinkage, name, module_);
   f->setDoesNotAccessMemory();
   f->setDoesNotThrow();
@@ -208,9 +208,11 @@ bool Reader::readImportedAtomic(const SpirvInst& inst, const std::string& name, 
   // C11: "_Z25atomic_fetch_min_explicitPU3AS4VU7_Atomicjj12memory_order12memory_scope"; order and scope are not weaker
   // than sequentially consistent on all devices.
   auto order = llvm::AtomicOrdering::Monotonic;
+  auto scope = context_.getOrInsertSyncScopeID(target_.device_scope);
   if (op.rfind("fetch_", 0) == 0) {
     op = op.substr(6, op.rfind("_explicit") == std::string::npos ? std::string::npos : op.rfind("_explicit") - 6);
     order = llvm::AtomicOrdering::SequentiallyConsistent;
+    scope = llvm::SyncScope::System;
     args = args.take_front(2);
   }
   size_t atomic = parameters.find("_Atomic");
@@ -238,7 +240,7 @@ bool Reader::readImportedAtomic(const SpirvInst& inst, const std::string& name, 
   if (op == "cmpxchg") {
     if (wrong || args.size() != 3 || !result->isIntegerTy())
       fail(inst, "wrong signature for " + name);
-    auto* pair = builder_.CreateAtomicCmpXchg(args[0], args[1], args[2], llvm::MaybeAlign(), order, order);
+    auto* pair = builder_.CreateAtomicCmpXchg(args[0], args[1], args[2], llvm::MaybeAlign(), order, order, scope);
     setValue(inst, builder_.CreateExtractValue(pair, 0));
     return true;
   }
@@ -249,7 +251,7 @@ bool Reader::readImportedAtomic(const SpirvInst& inst, const std::string& name, 
     if (wrong || args.size() != (unary ? 1u : 2u) || (row.op != Rmw::Xchg && !result->isIntegerTy()))
       fail(inst, "wrong signature for " + name);
     llvm::Value* v = unary ? llvm::ConstantInt::get(result, 1) : args[1];
-    setValue(inst, builder_.CreateAtomicRMW(row.op, args[0], v, llvm::MaybeAlign(), order));
+    setValue(inst, builder_.CreateAtomicRMW(row.op, args[0], v, llvm::MaybeAlign(), order, scope));
     return true;
   }
   return false;
@@ -285,7 +287,9 @@ bool Reader::readImportedCall(const SpirvInst& inst, const std::string& name, ll
     return true;
   }
   if (name == "_Z9mem_fencej" || name == "_Z14read_mem_fencej" || name == "_Z15write_mem_fencej") {
-    builder_.CreateFence(llvm::AtomicOrdering::SequentiallyConsistent);
+    // Between the items of a group alone, as OpenCL has it.
+    builder_.CreateFence(llvm::AtomicOrdering::SequentiallyConsistent,
+                         context_.getOrInsertSyncScopeID(target_.group_scope));
     return true;
   }
   for (auto [prefix, kind] : {std::pair{"_Z38intel_sub_group_f16_f16_matrix_mad_k16", SyncKind::matrix_mad_f16},

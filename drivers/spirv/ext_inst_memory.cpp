@@ -182,7 +182,9 @@ bool Reader::vectorMemory(const SpirvInst& inst, uint32_t op) {
   }
   case OpenCLLIB::Prefetch:
     requirePointer(inst, arg(0));
-    b.CreateIntrinsic(llvm::Intrinsic::prefetch, {b.getPtrTy()}, {arg(0), b.getInt32(0), b.getInt32(3), b.getInt32(1)});
+    if (target_.prefetches)
+      b.CreateIntrinsic(llvm::Intrinsic::prefetch, {arg(0)->getType()},
+                        {arg(0), b.getInt32(0), b.getInt32(3), b.getInt32(1)});
     return true;
   default: return false;
   }

@@ -68,6 +68,8 @@ constexpr IntrinsicRow kIntrinsics[] = {
 // vectors of the same length. `result` has the first argument's length.
 llvm::Value* Reader::callMath(const SpirvInst& inst, llvm::StringRef name, llvm::Type* result,
                               llvm::ArrayRef<llvm::Value*> args) {
+  if (!target_.vector_math && args[0]->getType()->isVectorTy())
+    return callMathByElement(inst, name, result, args);
   llvm::Type* t = args[0]->getType();
   auto* vec = llvm::dyn_cast<llvm::FixedVectorType>(t);
   unsigned n = vec ? vec->getNumElements() : 1;
@@ -138,6 +140,18 @@ llvm::Value* Reader::callMath(const SpirvInst& inst, llvm::StringRef name, llvm:
     r = builder_.CreateShuffleVector(r, mask);
   }
   return r;
+}
+
+llvm::Value* Reader::callMathByElement(const SpirvInst& inst, llvm::StringRef name, llvm::Type* result,
+                                       llvm::ArrayRef<llvm::Value*> args) {
+  llvm::Value* all = llvm::PoisonValue::get(result);
+  for (unsigned i = 0; i < llvm::cast<llvm::FixedVectorType>(result)->getNumElements(); ++i) {
+    llvm::SmallVector<llvm::Value*> element;
+    for (llvm::Value* a : args)
+      element.push_back(builder_.CreateExtractElement(a, i));
+    all = builder_.CreateInsertElement(all, callMath(inst, name, result->getScalarType(), element), i);
+  }
+  return all;
 }
 
 bool Reader::readExtInst(const SpirvInst& inst) {

@@ -139,6 +139,8 @@ bool Reader::readGroup(const SpirvInst& inst) {
     bool to_local = typeOfValue(inst, inst.op(1)).storage_class == spv::StorageClassWorkgroup;
     llvm::Value *one = builder_.getInt64(1), *stride = integer(4);
     llvm::Value* count = integer(3);
+    to = builder_.CreateAddrSpaceCast(to, builder_.getPtrTy());
+    from = builder_.CreateAddrSpaceCast(from, builder_.getPtrTy());
     builder_.CreateCall(asyncCopyFunction(), {to, from, count, to_local ? one : stride, to_local ? stride : one,
                                               builder_.getInt64(element.bytes)});
     setValue(inst, llvm::Constant::getNullValue(valueType(inst, inst.type_id)));

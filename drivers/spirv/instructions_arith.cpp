@@ -137,6 +137,10 @@ llvm::Value* Reader::integerDivision(const SpirvInst& inst, llvm::Value* a, llvm
   }
 }
 
+llvm::Value* Reader::remainder(const SpirvInst& inst, llvm::Value* a, llvm::Value* b) {
+  return target_.remainders ? builder_.CreateFRem(a, b) : callMath(inst, "fmod", a->getType(), {a, b});
+}
+
 bool Reader::readArith(const SpirvInst& inst) {
   auto arg = [&](size_t i) { return value(inst, inst.op(i)); };
   llvm::Value* v = nullptr;
@@ -150,7 +154,8 @@ bool Reader::readArith(const SpirvInst& inst) {
       break;
     case Kind::float_binary:
       requireFloat(inst, a);
-      v = builder_.CreateBinOp(static_cast<Instruction::BinaryOps>(row->llvm), a, b);
+      v = inst.opcode == spv::OpFRem ? remainder(inst, a, b)
+                                     : builder_.CreateBinOp(static_cast<Instruction::BinaryOps>(row->llvm), a, b);
       break;
     case Kind::int_compare:
       requireInt(inst, a);
@@ -175,7 +180,7 @@ bool Reader::readArith(const SpirvInst& inst) {
     llvm::Value *a = arg(0), *b = arg(1);
     requireSame(inst, a, b);
     requireFloat(inst, a);
-    llvm::Value* r = builder_.CreateFRem(a, b);
+    llvm::Value* r = remainder(inst, a, b);
     llvm::Value* zero = llvm::ConstantFP::get(a->getType(), 0.0);
     llvm::Value* differs = builder_.CreateXor(builder_.CreateFCmpOLT(r, zero), builder_.CreateFCmpOLT(b, zero));
     v = builder_.CreateSelect(builder_.CreateAnd(differs, builder_.CreateFCmpUNE(r, zero)), builder_.CreateFAdd(r, b),

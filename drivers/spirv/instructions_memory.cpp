@@ -106,7 +106,7 @@ void Reader::readVariable(const SpirvInst& inst) {
     if (link && linkage == spv::LinkageTypeImport) {
       imports.push_back(linkage_name);
       // Never reached: a module with unresolved imports is not launched (LoadedModule::unresolvedImports).
-      setValue(inst, llvm::ConstantPointerNull::get(builder_.getPtrTy()));
+      setValue(inst, llvm::ConstantPointerNull::get(pointerIn(storage)));
       return;
     }
     if (t.bytes > 1u << 30)
@@ -116,7 +116,8 @@ void Reader::readVariable(const SpirvInst& inst) {
       fail(inst, "initialiser has the wrong type");
     bool exported = link && linkage != spv::LinkageTypeImport;
     bool fixed = storage == spv::StorageClassUniformConstant && !exported;
-    auto* g = new llvm::GlobalVariable(module_, t.llvm, fixed, llvm::GlobalValue::InternalLinkage, init);
+    auto* g = new llvm::GlobalVariable(module_, t.llvm, fixed, llvm::GlobalValue::InternalLinkage, init, "", nullptr,
+                                       llvm::GlobalValue::NotThreadLocal, pointerIn(storage)->getAddressSpace());
     g->setAlignment(align);
     if (exported)
       exported_globals.push_back({linkage_name, t.bytes, g});
@@ -242,7 +243,10 @@ bool Reader::readMemory(const SpirvInst& inst) {
   case spv::OpGenericCastToPtr: {
     llvm::Value* p = value(inst, inst.op(0));
     requirePointer(inst, p);
-    setValue(inst, p);
+    llvm::Type* to = valueType(inst, inst.type_id);
+    if (!to->isPointerTy())
+      fail(inst, "result is not a pointer");
+    setValue(inst, builder_.CreateAddrSpaceCast(p, to));
     return true;
   }
   case spv::OpPtrEqual:
@@ -251,6 +255,7 @@ bool Reader::readMemory(const SpirvInst& inst) {
     llvm::Value *a = value(inst, inst.op(0)), *b = value(inst, inst.op(1));
     requirePointer(inst, a);
     requirePointer(inst, b);
+    requireSame(inst, a, b);
     if (inst.opcode == spv::OpPtrDiff) {
       const Type& t = pointee(inst, inst.op(0));
       llvm::Type* to = valueType(inst, inst.type_id);

@@ -1,5 +1,5 @@
 // What the reader cannot express before work-items are laid out: calls to these functions stand for it until
-// workgroup.cpp replaces them.
+// the target's code generation replaces them.
 #pragma once
 
 #include "drivers/spirv/spirv_module.h"
@@ -83,7 +83,7 @@ struct Sync {
 
 class Markers {
 public:
-  explicit Markers(llvm::Module& module) : module_(module) {}
+  explicit Markers(llvm::Module& module, unsigned local_space = 0) : module_(module), local_space_(local_space) {}
 
   llvm::Function* query(Query q);
   // ptr (): a static Workgroup variable's address.
@@ -100,6 +100,7 @@ public:
 
 private:
   llvm::Module& module_;
+  const unsigned local_space_;  // LLVM's address space of Workgroup variables
   llvm::DenseMap<const llvm::Function*, Query> queries_;
   llvm::DenseMap<const llvm::Function*, uint32_t> locals_;
   llvm::DenseMap<const llvm::Function*, Sync> syncs_;

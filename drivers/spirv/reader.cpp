@@ -71,9 +71,9 @@ bool isClangKernelBody(const std::string& name) {
 }  // namespace
 
 Reader::Reader(const SpirvModule& source, llvm::Module& module, Markers& markers,
-               const std::vector<SpecConstant>& spec_constants)
+               const std::vector<SpecConstant>& spec_constants, const ReaderTarget& target)
     : source_(source), module_(module), context_(module.getContext()), markers_(markers),
-      spec_constants_(spec_constants), builder_(context_) {}
+      spec_constants_(spec_constants), target_(target), builder_(context_) {}
 
 void Reader::read() {
   scratch_ = llvm::Function::Create(llvm::FunctionType::get(builder_.getVoidTy(), false),

@@ -1,5 +1,5 @@
-// SPIR-V to LLVM IR. One Reader reads one module once. All address spaces become 0; work-item built-ins,
-// barriers and Workgroup variables become markers (markers.h).
+// SPIR-V to LLVM IR. One Reader reads one module once. Address spaces, scopes and math come out as the target wants
+// them (reader_target.h); work-item built-ins, barriers and Workgroup variables become markers (markers.h).
 //
 // Ids, types and structure are checked before each LLVM builder call, which would not survive a mismatch; SPIRV-Tools'
 // validator is not relied on. What needs the whole function (dominance) is left to LLVM's verifier afterwards.
@@ -7,6 +7,7 @@
 
 #include "drivers/spirv/kernel_info.h"
 #include "drivers/spirv/markers.h"
+#include "drivers/spirv/reader_target.h"
 #include "drivers/spirv/spirv_module.h"
 
 #include "llvm/ADT/DenseMap.h"
@@ -60,7 +61,7 @@ struct LocalVariable {
 class Reader {
 public:
   Reader(const SpirvModule& source, llvm::Module& module, Markers& markers,
-         const std::vector<SpecConstant>& spec_constants);
+         const std::vector<SpecConstant>& spec_constants, const ReaderTarget& target = {});
   void read();  // throws CompileError
 
   std::vector<KernelSource> kernels;
@@ -85,6 +86,7 @@ private:
   llvm::Constant* specValue(const SpirvInst& inst, const Type& type);
   void readSpecConstantOp(const SpirvInst& inst);
   void addType(const SpirvInst& inst, Type type);
+  llvm::PointerType* pointerIn(uint32_t storage_class) const;
 
   // One method per family; false: not an opcode of the family.
   bool readArith(const SpirvInst& inst);
@@ -100,6 +102,7 @@ private:
   llvm::Value* roundForConversion(const SpirvInst& inst, llvm::Value* value);
   llvm::Value* convertWithRounding(const SpirvInst& inst, llvm::Value* value, llvm::Type* to, uint32_t rounding_mode);
   llvm::Value* integerDivision(const SpirvInst& inst, llvm::Value* a, llvm::Value* b);
+  llvm::Value* remainder(const SpirvInst& inst, llvm::Value* a, llvm::Value* b);  // of the dividend's sign
   void applyFastMath(const SpirvInst& inst, llvm::Value* value);
 
   // instructions_memory.cpp
@@ -128,11 +131,14 @@ private:
                           llvm::Type* result_type);
   llvm::Value* callPrintf(const SpirvInst& inst, llvm::Type* result, llvm::ArrayRef<llvm::Value*> args);
   llvm::Function* asyncCopyFunction();
+  llvm::SyncScope::ID syncScope(const SpirvInst& inst, uint32_t scope_id);
 
   // ext_inst_opencl.cpp
   // extInst and extInteger return nullptr for an instruction that is not theirs.
   llvm::Value* extInst(const SpirvInst& inst, uint32_t op, llvm::Type* result, llvm::ArrayRef<llvm::Value*> args);
   llvm::Value* extInteger(const SpirvInst& inst, uint32_t op, llvm::Type* result, llvm::ArrayRef<llvm::Value*> args);
+  llvm::Value* callMathByElement(const SpirvInst& inst, llvm::StringRef name, llvm::Type* result,
+                                 llvm::ArrayRef<llvm::Value*> args);
   llvm::Value* callMath(const SpirvInst& inst, llvm::StringRef name, llvm::Type* result,
                         llvm::ArrayRef<llvm::Value*> args);
   bool vectorMemory(const SpirvInst& inst, uint32_t op);
@@ -183,6 +189,7 @@ private:
   llvm::LLVMContext& context_;
   Markers& markers_;
   const std::vector<SpecConstant>& spec_constants_;
+  const ReaderTarget target_;
   llvm::IRBuilder<> builder_;
 
   std::unordered_map<uint32_t, Type> types_;
@@ -197,8 +204,8 @@ private:
   std::vector<EntryPoint> entry_points_;
   std::multimap<uint32_t, Mode> modes_;
   std::map<uint32_t, std::string> ext_sets_;
-  std::unordered_map<uint32_t, bool> forward_pointers_;
-  llvm::Function* scratch_ = nullptr;  // home of a folding OpSpecConstantOp
+  std::unordered_map<uint32_t, uint32_t> forward_pointers_;  // id -> storage class
+  llvm::Function* scratch_ = nullptr;                        // home of a folding OpSpecConstantOp
 
   // the current function
   llvm::Function* function_ = nullptr;

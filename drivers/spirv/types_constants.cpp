@@ -79,7 +79,7 @@ bool Reader::readType(const SpirvInst& inst) {
       uint32_t id = inst.op(i);
       t.members.push_back(id);
       if (forward_pointers_.count(id)) {
-        members.push_back(builder_.getPtrTy());
+        members.push_back(pointerIn(forward_pointers_[id]));
         t.scalars += 1;
         sum += 8;
         continue;
@@ -99,7 +99,7 @@ bool Reader::readType(const SpirvInst& inst) {
   case spv::OpTypePointer:
     t.storage_class = inst.op(0);
     t.element = inst.op(1);
-    t.llvm = builder_.getPtrTy();
+    t.llvm = pointerIn(t.storage_class);
     t.bytes = 8;
     t.scalars = 1;
     break;
@@ -108,7 +108,7 @@ bool Reader::readType(const SpirvInst& inst) {
     t.bytes = 8;
     t.scalars = 1;
     break;
-  case spv::OpTypeForwardPointer: forward_pointers_[inst.op(0)] = true; return true;
+  case spv::OpTypeForwardPointer: forward_pointers_[inst.op(0)] = inst.op(1); return true;
   case spv::OpTypeFunction: {
     llvm::Type* result = type(inst, inst.op(0)).llvm;
     t.members.assign(inst.operands.begin(), inst.operands.end());
@@ -139,6 +139,15 @@ bool Reader::readType(const SpirvInst& inst) {
   }
   addType(inst, std::move(t));
   return true;
+}
+
+llvm::PointerType* Reader::pointerIn(uint32_t storage_class) const {
+  switch (storage_class) {
+  case spv::StorageClassCrossWorkgroup: return llvm::PointerType::get(context_, target_.global_space);
+  case spv::StorageClassUniformConstant: return llvm::PointerType::get(context_, target_.constant_space);
+  case spv::StorageClassWorkgroup: return llvm::PointerType::get(context_, target_.local_space);
+  default: return llvm::PointerType::get(context_, 0);
+  }
 }
 
 // The value given for a specialization constant, or nullptr when the default stands.

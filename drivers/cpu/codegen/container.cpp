@@ -3,7 +3,8 @@
 #include <zlib.h>
 
 #include <cstring>
-#include <type_traits>
+
+#include "drivers/spirv/tables.h"
 
 namespace zefuse::cpu {
 namespace {
@@ -12,67 +13,6 @@ constexpr char kMagic[8] = {'Z', 'F', 'N', 'A', 'T', 'I', 'V', 'E'};
 constexpr uint32_t kVersion = 1;
 constexpr size_t kHeaderBytes = 40;
 constexpr size_t kCrcAt = 16;
-
-class Writer {
-public:
-  template <typename T> void number(T v) {
-    static_assert(std::is_trivially_copyable_v<T>);
-    auto* p = reinterpret_cast<const std::byte*>(&v);
-    out.insert(out.end(), p, p + sizeof v);
-  }
-  void bytes(const void* data, size_t n) {
-    number<uint64_t>(n);
-    auto* p = static_cast<const std::byte*>(data);
-    out.insert(out.end(), p, p + n);
-  }
-  void string(const std::string& s) { bytes(s.data(), s.size()); }
-  template <typename V, typename F> void list(const V& v, F each) {
-    number<uint32_t>(v.size());
-    for (auto& x : v)
-      each(x);
-  }
-  std::vector<std::byte> out;
-};
-
-// Every read is checked; after the first failure all reads give zeros and `ok` is false.
-class ReaderOf {
-public:
-  explicit ReaderOf(std::span<const std::byte> in) : in_(in) {}
-  template <typename T> T number() {
-    T v{};
-    if (in_.size() < sizeof v) {
-      ok = false;
-      return v;
-    }
-    std::memcpy(&v, in_.data(), sizeof v);
-    in_ = in_.subspan(sizeof v);
-    return v;
-  }
-  std::span<const std::byte> bytes() {
-    uint64_t n = number<uint64_t>();
-    if (!ok || n > in_.size()) {
-      ok = false;
-      return {};
-    }
-    auto r = in_.first(n);
-    in_ = in_.subspan(n);
-    return r;
-  }
-  std::string string() {
-    auto b = bytes();
-    return std::string(reinterpret_cast<const char*>(b.data()), b.size());
-  }
-  template <typename V, typename F> void list(V& v, F each) {
-    uint32_t n = number<uint32_t>();
-    for (uint32_t i = 0; ok && i < n; ++i)
-      v.push_back(each());
-  }
-  bool atEnd() const { return in_.empty(); }
-  bool ok = true;
-
-private:
-  std::span<const std::byte> in_;
-};
 
 uint32_t checksum(std::span<const std::byte> all) {
   auto crc = [](uLong seed, std::span<const std::byte> part) {
@@ -89,28 +29,14 @@ std::string globalSymbol(size_t i) { return "zf_global_" + std::to_string(i); }
 std::string functionSymbol(size_t i) { return "zf_function_" + std::to_string(i); }
 
 std::vector<std::byte> writeContainer(const Container& c) {
-  Writer body;
+  spirv::TableWriter body;
   body.string(c.build_flags);
   body.number<int32_t>(c.opt_level);
   body.list(c.spec_constants, [&](const spirv::SpecConstant& s) {
     body.number(s.id);
     body.bytes(s.value.data(), s.value.size());
   });
-  body.list(c.kernels, [&](const spirv::KernelInfo& k) {
-    body.string(k.name);
-    body.list(k.args, [&](const spirv::ArgInfo& a) {
-      body.number(static_cast<uint8_t>(a.kind));
-      body.number(a.size);
-      body.number(a.alignment);
-    });
-    for (uint32_t n : k.required_group_size)
-      body.number(n);
-    body.number(k.required_subgroup_size);
-    body.number(k.local_bytes);
-    body.number(k.private_bytes);
-    body.number<uint8_t>(k.has_barrier);
-    body.string(k.source_attributes);
-  });
+  body.list(c.kernels, [&](const spirv::KernelInfo& k) { writeKernelInfo(body, k); });
   body.list(c.globals, [&](const GlobalInfo& g) {
     body.string(g.name);
     body.number(g.size);
@@ -120,7 +46,7 @@ std::vector<std::byte> writeContainer(const Container& c) {
   body.bytes(c.spirv.data(), c.spirv.size() * 4);
   body.bytes(c.elf.data(), c.elf.size());
 
-  Writer w;
+  spirv::TableWriter w;
   w.out.reserve(kHeaderBytes + body.out.size());
   for (char ch : kMagic)
     w.number(ch);
@@ -145,7 +71,7 @@ bool readContainer(std::span<const std::byte> bytes, Container& c, std::string& 
     return refuse(std::to_string(bytes.size()) + " bytes, the header alone has " + std::to_string(kHeaderBytes));
   if (std::memcmp(bytes.data(), kMagic, sizeof kMagic) != 0)
     return refuse("wrong magic at offset 0: not a native binary of this driver");
-  ReaderOf h(bytes.subspan(sizeof kMagic));
+  spirv::TableReader h(bytes.subspan(sizeof kMagic));
   uint32_t version = h.number<uint32_t>();
   uint32_t isa = h.number<uint32_t>();
   uint32_t crc = h.number<uint32_t>();
@@ -163,7 +89,7 @@ bool readContainer(std::span<const std::byte> bytes, Container& c, std::string& 
     return refuse("unknown ISA level " + std::to_string(isa) + " at offset 12");
   c = Container();
   c.isa = static_cast<IsaLevel>(isa);
-  ReaderOf r(bytes.subspan(kHeaderBytes));
+  spirv::TableReader r(bytes.subspan(kHeaderBytes));
   c.build_flags = r.string();
   c.opt_level = r.number<int32_t>();
   r.list(c.spec_constants, [&] {
@@ -173,28 +99,7 @@ bool readContainer(std::span<const std::byte> bytes, Container& c, std::string& 
     s.value.assign(b.begin(), b.end());
     return s;
   });
-  r.list(c.kernels, [&] {
-    spirv::KernelInfo k;
-    k.name = r.string();
-    r.list(k.args, [&] {
-      spirv::ArgInfo a;
-      uint8_t kind = r.number<uint8_t>();
-      if (kind > static_cast<uint8_t>(spirv::ArgKind::sampler))
-        r.ok = false;
-      a.kind = static_cast<spirv::ArgKind>(kind);
-      a.size = r.number<uint32_t>();
-      a.alignment = r.number<uint32_t>();
-      return a;
-    });
-    for (uint32_t& n : k.required_group_size)
-      n = r.number<uint32_t>();
-    k.required_subgroup_size = r.number<uint32_t>();
-    k.local_bytes = r.number<uint32_t>();
-    k.private_bytes = r.number<uint32_t>();
-    k.has_barrier = r.number<uint8_t>() != 0;
-    k.source_attributes = r.string();
-    return k;
-  });
+  r.list(c.kernels, [&] { return readKernelInfo(r); });
   r.list(c.globals, [&] {
     GlobalInfo g;
     g.name = r.string();

@@ -2,12 +2,12 @@
 // calls is linked into it.
 //
 // Three kinds:
-//   inline    f32 polynomials in exp_log.h, tanh_erf.h, trig.h;
+//   inline    f32 polynomials of drivers/spirv/math, which every driver takes;
 //   libmvec   glibc's vector functions in their 256-bit form (the same bits on every ISA level), filled up for scalars;
 //   libm      lane by lane.
 // In each kind a lane's result depends on its argument alone.
-#include "tanh_erf.h"
-#include "trig.h"
+#include "drivers/spirv/math/tanh_erf.h"
+#include "drivers/spirv/math/trig.h"
 
 #define ZF_EXPORT extern "C" __attribute__((always_inline))
 #define ZF_CALL extern "C" __attribute__((noinline))

@@ -2,7 +2,7 @@
 // beside them; errors in ulp are measured by tests/unit/codegen/math_test.cpp.
 #pragma once
 
-#include "vec.h"
+#include "drivers/spirv/math/vec.h"
 
 namespace zf {
 
@@ -23,6 +23,7 @@ struct Portable {
     return p * fromBits<V>((half + 127) << 23) * fromBits<V>((n.integer - half + 127) << 23);
   }
 };
+#ifdef __x86_64__
 struct Avx512 {
   template <typename V> ZF_INLINE V scale(V p, Rounded<V> n) {
     constexpr int kCurrentRounding = 4;
@@ -33,6 +34,7 @@ struct Avx512 {
   }
   template <typename V> ZF_INLINE V pow2(Rounded<V> n) { return scale(V(1.0f), n); }
 };
+#endif
 
 // e^r - 1 - r = r^2 * P(r) on |r| <= ln(2)/2
 template <typename V> ZF_INLINE V expTail(V r) {

@@ -1,7 +1,7 @@
 // sin and cos in f32. The argument is reduced in f64: exact enough up to 2^28; beyond, lane by lane through libm.
 #pragma once
 
-#include "vec.h"
+#include "drivers/spirv/math/vec.h"
 
 extern "C" float sinf(float);
 extern "C" float cosf(float);

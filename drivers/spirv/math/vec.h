@@ -2,7 +2,7 @@
 // element and exactly rounded, so a lane's bits depend neither on its position nor on the width.
 #pragma once
 
-#include <cstdint>
+#include <stdint.h>  // not <cstdint>: a GPU has no C++ library
 
 namespace zf {
 

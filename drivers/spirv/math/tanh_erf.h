@@ -1,7 +1,7 @@
 // tanh and erf in f32, without calls or branches.
 #pragma once
 
-#include "exp_log.h"
+#include "drivers/spirv/math/exp_log.h"
 
 namespace zf {
 
