@@ -12,8 +12,8 @@ target_link_libraries(zefuse_mlir INTERFACE zefuse_llvm)
 if(ZEFUSE_STATIC_LLVM)
   # Nothing is linked by those who include: libzefuse_core.so.1 links ZEFUSE_LLVM_ARCHIVES.
   file(GLOB archives ${ZEFUSE_LLVM_ROOT}/lib/libMLIR*.a ${ZEFUSE_LLVM_ROOT}/lib/libLLVM*.a)
-  set(ZEFUSE_TARGETS_LEFT_OUT ${LLVM_TARGETS_TO_BUILD})  # of LLVM's targets: kernels are for X86 and SPIRV
-  list(REMOVE_ITEM ZEFUSE_TARGETS_LEFT_OUT X86 SPIRV)
+  set(ZEFUSE_TARGETS_LEFT_OUT ${LLVM_TARGETS_TO_BUILD})  # of LLVM's targets: kernels are for X86, SPIRV and NVPTX
+  list(REMOVE_ITEM ZEFUSE_TARGETS_LEFT_OUT X86 SPIRV NVPTX)
   list(JOIN ZEFUSE_TARGETS_LEFT_OUT "|" left_out)
   list(FILTER archives EXCLUDE REGEX "/libLLVM(${left_out})(AsmParser|CodeGen|Desc|Disassembler|Info|Utils|TargetMCA|Analysis)[.]a$")
   if(NOT archives)

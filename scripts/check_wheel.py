@@ -21,11 +21,11 @@ NEWEST_GLIBC = (2, 35)
 LICENCES = {
     f"{name}.txt"
     for name in (
-        "LLVM oneDNN FlatBuffers SPIRV-Tools SPIRV-Headers Level-Zero zlib zstd libgomp pybind11 torch".split()
+        "LLVM oneDNN fdlibm FlatBuffers SPIRV-Tools SPIRV-Headers Level-Zero zlib zstd libgomp pybind11 torch".split()
     )
 } | {"README.md"}
 EXPECTED = set(
-    "libzefuse_core.so.1 libze_zefuse_cpu.so.1 libzefuse_runtime.so.1 libdnnl_zefuse.so.3 libgomp.so.1"
+    "libzefuse_core.so.1 libze_zefuse_cpu.so.1 libze_zefuse_cuda.so.1 libzefuse_runtime.so.1 libdnnl_zefuse.so.3 libgomp.so.1"
     " zefuse-spirv-emitter zefuse-jit zefuse-try-loader libzefuse_aten.so".split()
 )
 

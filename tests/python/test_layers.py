@@ -12,7 +12,7 @@ FLOORS = [
     ["common/base"],
     ["common/plan", "common/toolchain"],
     ["drivers/level_zero", "drivers/spirv"],
-    ["drivers/cpu"],
+    ["drivers/cpu", "drivers/cuda"],
     ["runtime/cache", "runtime/onednn", "runtime/ze"],
     ["runtime/executor"],
     ["runtime/aten", "runtime/package"],
@@ -153,10 +153,15 @@ LINKS_WITHOUT_INCLUDE = {
     ("zefuse-spirv-emitter", "zefuse_core"): "its LLVM, where that is static",
     ("ze_zefuse_cpu", "zefuse_cpu_driver_core"): "the driver's code as a shared library",
     ("ze_zefuse_cpu", "zefuse_level_zero"): "its exported functions, which nothing of it calls",
+    ("ze_zefuse_cuda", "zefuse_cuda_driver_core"): "the driver's code as a shared library",
+    ("ze_zefuse_cuda", "zefuse_level_zero"): "its exported functions, which nothing of it calls",
 }
 
 # A link between parts that know nothing of each other: the code of both lies in one library, and neither calls the other.
-LINKS_ACROSS = {("zefuse_core", "zefuse_cpu_compiler"): "LLVM is in the process once, where it is static"}
+LINKS_ACROSS = {
+    ("zefuse_core", "zefuse_cpu_compiler"): "LLVM is in the process once, where it is static",
+    ("zefuse_core", "zefuse_cuda_compiler"): "LLVM is in the process once, where it is static",
+}
 
 
 def links() -> list[tuple[str, str]]:

@@ -1,0 +1,119 @@
+#include "drivers/cuda/command_queue.h"
+
+#include "drivers/cuda/command_list.h"
+#include "drivers/cuda/fence.h"
+
+namespace zefuse::cuda {
+namespace {
+
+constexpr uint32_t kQueues = 16;
+
+// One launch of a graph instead of many calls, from the first time on where CUDA can capture the list.
+ze_result_t execute(const char* call, Stream& stream, CommandList& list) {
+  if (list.capturable && list.recorded.size() > 1) {
+    const ze_result_t result = stream.replay(call, list.recorded, list.graph);
+    if (result != ZE_RESULT_NOT_READY)
+      return result;
+    list.capturable = false;
+  }
+  for (Command& command : list.recorded)
+    if (ze_result_t result = stream.submit(call, command))
+      return result;
+  return ZE_RESULT_SUCCESS;
+}
+
+}  // namespace
+
+ze_result_t checkQueueDesc(const char* call, const ze_command_queue_desc_t& desc) {
+  if (desc.ordinal != 0 || desc.index >= kQueues)
+    return refuse(ZE_RESULT_ERROR_INVALID_ARGUMENT, "%s: queue group %u, index %u: there is group 0 with %u queues",
+                  call, desc.ordinal, desc.index, kQueues);
+  if (static_cast<uint32_t>(desc.mode) > ZE_COMMAND_QUEUE_MODE_ASYNCHRONOUS)
+    return refuse(ZE_RESULT_ERROR_INVALID_ENUMERATION, "%s: mode %d", call, static_cast<int>(desc.mode));
+  if (static_cast<uint32_t>(desc.priority) > ZE_COMMAND_QUEUE_PRIORITY_PRIORITY_HIGH)
+    return refuse(ZE_RESULT_ERROR_INVALID_ENUMERATION, "%s: priority %d", call, static_cast<int>(desc.priority));
+  return ZE_RESULT_SUCCESS;
+}
+
+ze_result_t commandQueueCreate(ze_context_handle_t hContext, ze_device_handle_t hDevice,
+                               const ze_command_queue_desc_t* desc, ze_command_queue_handle_t* phCommandQueue) {
+  ZEFUSE_OBJECT(Context, context, hContext);
+  ZEFUSE_OBJECT(Device, device, hDevice);
+  ZEFUSE_NOT_NULL(desc);
+  ZEFUSE_NOT_NULL(phCommandQueue);
+  *phCommandQueue = nullptr;
+  if (ze_result_t result = checkQueueDesc("zeCommandQueueCreate", *desc))
+    return result;
+  return guarded(__func__, [&]() -> ze_result_t {
+    Ref<CommandQueue> queue(new CommandQueue(*context, *device, *desc));
+    queue->release();  // the application's reference is taken below
+    if (ze_result_t result = queue->stream.create("zeCommandQueueCreate"))
+      return result;
+    queue->retain();
+    *phCommandQueue = toHandle<ze_command_queue_handle_t>(queue.get());
+    return ZE_RESULT_SUCCESS;
+  });
+}
+
+ze_result_t commandQueueDestroy(ze_command_queue_handle_t hCommandQueue) {
+  ZEFUSE_OBJECT(CommandQueue, queue, hCommandQueue);
+  queue->destroy();
+  return ZE_RESULT_SUCCESS;
+}
+
+ze_result_t commandQueueExecuteCommandLists(ze_command_queue_handle_t hCommandQueue, uint32_t numCommandLists,
+                                            ze_command_list_handle_t* phCommandLists, ze_fence_handle_t hFence) {
+  const char* call = "zeCommandQueueExecuteCommandLists";
+  ZEFUSE_OBJECT(CommandQueue, queue, hCommandQueue);
+  ZEFUSE_NOT_NULL(phCommandLists);
+  if (numCommandLists == 0)
+    return refuse(ZE_RESULT_ERROR_INVALID_SIZE, "%s: 0 lists", call);
+  Fence* fence = nullptr;
+  if (hFence) {
+    ZEFUSE_OBJECT(Fence, given, hFence);
+    if (given->queue.get() != queue)
+      return refuse(ZE_RESULT_ERROR_INVALID_SYNCHRONIZATION_OBJECT, "%s: the fence belongs to another queue", call);
+    fence = given;
+  }
+  // All checks before the first list runs.
+  for (uint32_t i = 0; i < numCommandLists; ++i) {
+    ZEFUSE_OBJECT(CommandList, list, phCommandLists[i]);
+    if (list->immediate())
+      return refuse(ZE_RESULT_ERROR_INVALID_COMMAND_LIST_TYPE, "%s: list %u is an immediate list", call, i);
+    if (!list->closed)
+      return refuse(ZE_RESULT_ERROR_INVALID_ARGUMENT, "%s: list %u is not closed", call, i);
+    if (&list->device != &queue->stream.device())
+      return refuse(ZE_RESULT_ERROR_INVALID_ARGUMENT, "%s: list %u is of another device", call, i);
+  }
+  return guarded(call, [&]() -> ze_result_t {
+    for (uint32_t i = 0; i < numCommandLists; ++i)
+      if (ze_result_t result = execute(call, queue->stream, *fromHandle<CommandList>(phCommandLists[i])))
+        return result;
+    if (fence)
+      if (ze_result_t result = queue->stream.signalFence(call, fence->word))
+        return result;
+    return queue->desc.mode == ZE_COMMAND_QUEUE_MODE_SYNCHRONOUS ? queue->stream.wait(call, UINT64_MAX)
+                                                                 : ZE_RESULT_SUCCESS;
+  });
+}
+
+ze_result_t commandQueueSynchronize(ze_command_queue_handle_t hCommandQueue, uint64_t timeout) {
+  ZEFUSE_OBJECT(CommandQueue, queue, hCommandQueue);
+  return guarded("zeCommandQueueSynchronize", [&] { return queue->stream.wait("zeCommandQueueSynchronize", timeout); });
+}
+
+ze_result_t commandQueueGetOrdinal(ze_command_queue_handle_t hCommandQueue, uint32_t* pOrdinal) {
+  ZEFUSE_OBJECT(CommandQueue, queue, hCommandQueue);
+  ZEFUSE_NOT_NULL(pOrdinal);
+  *pOrdinal = queue->desc.ordinal;
+  return ZE_RESULT_SUCCESS;
+}
+
+ze_result_t commandQueueGetIndex(ze_command_queue_handle_t hCommandQueue, uint32_t* pIndex) {
+  ZEFUSE_OBJECT(CommandQueue, queue, hCommandQueue);
+  ZEFUSE_NOT_NULL(pIndex);
+  *pIndex = queue->desc.index;
+  return ZE_RESULT_SUCCESS;
+}
+
+}  // namespace zefuse::cuda

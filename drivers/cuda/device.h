@@ -1,0 +1,111 @@
+// CUDA devices as Level Zero devices.
+#pragma once
+
+#include <level_zero/ze_api.h>
+
+#include <atomic>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "drivers/cuda/cuda_api.h"
+#include "drivers/cuda/level_zero.h"
+
+namespace zefuse::cuda {
+
+inline constexpr uint16_t kNvidiaPci = 0x10de;
+inline constexpr size_t kMaxFillPatternBytes = 128;
+
+// One per CUDA device, for as long as the process lives, as the driver. Thread-safe.
+struct Device : Object<Device> {
+  static constexpr uint32_t kMagic = magicOf("ZDEV");
+
+  // In CUDA's order. Empty, with `reason`, where there is no usable device.
+  static std::span<Device* const> all(std::string* reason = nullptr);
+
+  CUdevice ordinal = 0;
+  char name[ZE_MAX_DEVICE_NAME] = "";
+  uint32_t architecture = 0;  // compute capability times 10
+  uint32_t pci_device = 0;    // 0: not known
+  CUuuid uuid{};
+  size_t memory_bytes = 0;
+  uint32_t multiprocessors = 1, items_per_multiprocessor = 1;
+  uint32_t max_group_items = 1, max_local_bytes = 0;
+  bool cooperative = false;
+
+  int attribute(CUdevice_attribute which) const;
+
+  // The primary context, which the process shares with CUDA's runtime: pointers and streams mean the same to both. Made
+  // at first need. SUCCESS, or why not, through refuse().
+  ze_result_t open(const char* call);
+  CUcontext context() const { return context_; }
+
+  // What `function` answered, as a Level Zero code, through refuse(): the sentence names the entry `call`, the
+  // function, the error and `what` (a kernel; may be null). An error that CUDA cannot recover from makes the device
+  // lost.
+  ze_result_t fail(const char* call, const char* function, CUresult result, const char* what = nullptr);
+  bool lost() const { return lost_.load(std::memory_order_acquire); }
+  ze_result_t refuseLost(const char* call) const;
+  // Looks whether a kernel failed meanwhile. SUCCESS, or as fail().
+  ze_result_t probe(const char* call);
+  // For the sentence of an error that comes later than its launch.
+  void launched(const char* kernel);
+
+  // Nanoseconds of the device's own clock, with the host's of the same moment.
+  ze_result_t readClock(const char* call, uint64_t& host, uint64_t& device);
+  // What its clock shows when the host's shows `host_ns`, roughly.
+  uint64_t deviceTime(uint64_t host_ns) const { return host_ns + uint64_t(clock_offset_.load()); }
+  // A kernel of one item that writes the clock to a pointer, its parameter.
+  CUfunction clockKernel() const { return clock_kernel_; }
+
+private:
+  ze_result_t openLocked(const char* call);
+
+  mutable std::mutex mutex_;
+  std::atomic<bool> open_{false}, lost_{false};
+  std::atomic<int64_t> clock_offset_{0};
+  CUcontext context_ = nullptr;
+  CUmodule clock_module_ = nullptr;
+  CUfunction clock_kernel_ = nullptr;
+  CUstream probe_stream_ = nullptr;
+  void* clock_word_ = nullptr;
+  std::string last_kernels_[4], why_lost_;
+  unsigned launches_ = 0;
+};
+
+// Makes a device's context the calling thread's, and gives the one before back: the application may have its own.
+class Current {
+public:
+  explicit Current(const Device& device) { cuda().cuCtxPushCurrent(device.context()); }
+  ~Current() {
+    CUcontext popped;
+    cuda().cuCtxPopCurrent(&popped);
+  }
+  Current(const Current&) = delete;
+  Current& operator=(const Current&) = delete;
+};
+
+// Calls a function of cuda() and returns from the function that contains it where that fails; `device` is a Device&.
+#define ZEFUSE_CUDA(device, call, function, ...)                                                                       \
+  if (::zefuse::cuda::CUresult code_ = ::zefuse::cuda::cuda().function(__VA_ARGS__)) [[unlikely]]                      \
+  return (device).fail(call, #function, code_)
+
+decltype(::zeDeviceGet) deviceGet;
+decltype(::zeDeviceGetSubDevices) deviceGetSubDevices;
+ze_result_t deviceGetRootDevice(ze_device_handle_t hDevice, ze_device_handle_t* phRootDevice);
+decltype(::zeDeviceGetProperties) deviceGetProperties;
+decltype(::zeDeviceGetComputeProperties) deviceGetComputeProperties;
+decltype(::zeDeviceGetModuleProperties) deviceGetModuleProperties;
+decltype(::zeDeviceGetCommandQueueGroupProperties) deviceGetCommandQueueGroupProperties;
+decltype(::zeDeviceGetMemoryProperties) deviceGetMemoryProperties;
+decltype(::zeDeviceGetMemoryAccessProperties) deviceGetMemoryAccessProperties;
+decltype(::zeDeviceGetCacheProperties) deviceGetCacheProperties;
+decltype(::zeDeviceGetImageProperties) deviceGetImageProperties;
+decltype(::zeDeviceGetExternalMemoryProperties) deviceGetExternalMemoryProperties;
+decltype(::zeDeviceGetP2PProperties) deviceGetP2PProperties;
+decltype(::zeDeviceCanAccessPeer) deviceCanAccessPeer;
+decltype(::zeDeviceGetStatus) deviceGetStatus;
+decltype(::zeDeviceGetGlobalTimestamps) deviceGetGlobalTimestamps;
+
+}  // namespace zefuse::cuda

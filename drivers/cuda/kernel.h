@@ -1,0 +1,61 @@
+// Kernels: a module's entry point with argument values, a group size and a global offset.
+#pragma once
+
+#include <level_zero/ze_api.h>
+
+#include <vector>
+
+#include "drivers/cuda/level_zero.h"
+#include "drivers/cuda/module.h"
+
+namespace zefuse::cuda {
+
+// What a launch hands to CUDA: values in one block, where each begins, and the shared memory. A copy is independent.
+struct Parameters {
+  std::vector<std::byte> values;
+  std::vector<uint32_t> offsets;  // of each parameter in `values`
+  uint32_t local_bytes = 0;       // of the launch's dynamic shared memory
+
+  std::vector<void*> pointers();  // into `values`
+};
+
+// Not thread-safe, as the Level Zero calls on one kernel. Several kernels of one module are independent.
+struct Kernel : Object<Kernel> {
+  static constexpr uint32_t kMagic = magicOf("ZKRN");
+  const Ref<Module> module;
+  const ProgramKernel& program;  // of *module
+  const CUfunction function;
+  const uint32_t max_items;  // a group may have, by its registers
+  uint32_t group_size[3];
+  uint64_t global_offset[3] = {0, 0, 0};
+  ze_kernel_indirect_access_flags_t indirect_access = 0;
+
+  Kernel(Module& module, const ProgramKernel& program, CUfunction function, uint32_t max_items);
+  const std::string& name() const { return program.info.name; }
+
+  ze_result_t setArgument(uint32_t index, size_t size, const void* value);
+  // Why this kernel cannot be launched now, through refuse(), or SUCCESS with what a launch takes.
+  ze_result_t parameters(const char* call, Parameters& out) const;
+
+private:
+  std::vector<std::byte> values_;  // of local pointers the bytes that were asked for, u64
+  std::vector<uint32_t> offsets_;
+  std::vector<bool> is_set_;
+};
+
+decltype(::zeKernelCreate) kernelCreate;
+decltype(::zeKernelDestroy) kernelDestroy;
+decltype(::zeKernelSetCacheConfig) kernelSetCacheConfig;
+decltype(::zeKernelSetGroupSize) kernelSetGroupSize;
+decltype(::zeKernelSuggestGroupSize) kernelSuggestGroupSize;
+decltype(::zeKernelSuggestMaxCooperativeGroupCount) kernelSuggestMaxCooperativeGroupCount;
+decltype(::zeKernelSetArgumentValue) kernelSetArgumentValue;
+decltype(::zeKernelSetIndirectAccess) kernelSetIndirectAccess;
+decltype(::zeKernelGetIndirectAccess) kernelGetIndirectAccess;
+decltype(::zeKernelGetSourceAttributes) kernelGetSourceAttributes;
+decltype(::zeKernelGetProperties) kernelGetProperties;
+decltype(::zeKernelGetName) kernelGetName;
+decltype(::zeKernelSetGlobalOffsetExp) kernelSetGlobalOffsetExp;
+ze_result_t kernelGetBinaryExp(ze_kernel_handle_t hKernel, size_t* pSize, uint8_t* pKernelBinary);
+
+}  // namespace zefuse::cuda

@@ -1,0 +1,169 @@
+#include "drivers/cuda/module.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "drivers/cuda/build.h"
+#include "drivers/level_zero/counted.h"
+
+namespace zefuse::cuda {
+namespace {
+
+// The first line of a log, for the refusal's sentence.
+std::string firstLine(const std::string& log) { return log.substr(0, log.find('\n')); }
+
+bool asksForProgram(const ze_module_desc_t& desc) {
+  for (auto* next = static_cast<const ze_base_desc_t*>(desc.pNext); next;
+       next = static_cast<const ze_base_desc_t*>(next->pNext))
+    if (next->stype == ZE_STRUCTURE_TYPE_MODULE_PROGRAM_EXP_DESC)
+      return true;
+  return false;
+}
+
+}  // namespace
+
+Module::Module(Context& owner, Device& owner_device, Program made, std::vector<std::byte> binary, CUmodule module)
+    : context(&owner), device(owner_device), program(std::move(made)), native(std::move(binary)), loaded(module) {}
+
+Module::~Module() {
+  const Current current(device);
+  cuda().cuModuleUnload(loaded);
+}
+
+ze_result_t moduleCreate(ze_context_handle_t hContext, ze_device_handle_t hDevice, const ze_module_desc_t* desc,
+                         ze_module_handle_t* phModule, ze_module_build_log_handle_t* phBuildLog) {
+  if (phBuildLog)
+    *phBuildLog = nullptr;
+  ZEFUSE_OBJECT(Context, context, hContext);
+  ZEFUSE_OBJECT(Device, device, hDevice);
+  ZEFUSE_NOT_NULL(desc);
+  ZEFUSE_NOT_NULL(phModule);
+  *phModule = nullptr;
+  if (asksForProgram(*desc))
+    return refuse(ZE_RESULT_ERROR_UNSUPPORTED_FEATURE,
+                  "zeModuleCreate: ZE_experimental_module_program (several inputs) is not "
+                  "supported: link the SPIR-V modules first");
+  ZEFUSE_NOT_NULL(desc->pInputModule);
+  if (desc->inputSize == 0)
+    return refuse(ZE_RESULT_ERROR_INVALID_SIZE, "zeModuleCreate: inputSize is 0");
+  const bool native = desc->format == ZE_MODULE_FORMAT_NATIVE;
+  if (!native && desc->format != ZE_MODULE_FORMAT_IL_SPIRV)
+    return refuse(ZE_RESULT_ERROR_INVALID_ENUMERATION, "zeModuleCreate: format %d", static_cast<int>(desc->format));
+  return guarded(__func__, [&]() -> ze_result_t {
+    if (ze_result_t result = device->open("zeModuleCreate"))
+      return result;
+    Build build = buildModule(*device, *desc);
+    const std::string reason = firstLine(build.log);
+    // The application gets the log whether or not there is a module.
+    if (phBuildLog)
+      *phBuildLog = toHandle<ze_module_build_log_handle_t>(new BuildLog(std::move(build.log)));
+    if (!build.ok)
+      return refuse(native ? ZE_RESULT_ERROR_INVALID_NATIVE_BINARY : ZE_RESULT_ERROR_MODULE_BUILD_FAILURE,
+                    "zeModuleCreate: %s", reason.c_str());
+    std::vector<std::byte> binary = writeProgram(build.program);
+    *phModule = toHandle<ze_module_handle_t>(
+        new Module(*context, *device, std::move(build.program), std::move(binary), build.loaded));
+    return ZE_RESULT_SUCCESS;
+  });
+}
+
+ze_result_t moduleDestroy(ze_module_handle_t hModule) {
+  ZEFUSE_OBJECT(Module, module, hModule);
+  module->destroy();
+  return ZE_RESULT_SUCCESS;
+}
+
+ze_result_t moduleDynamicLink(uint32_t numModules, ze_module_handle_t* phModules,
+                              ze_module_build_log_handle_t* phLinkLog) {
+  ZEFUSE_NOT_NULL(phModules);
+  if (phLinkLog)
+    *phLinkLog = nullptr;
+  for (uint32_t i = 0; i < numModules; ++i)
+    ZEFUSE_CHECK(Module, phModules[i]);
+  return guarded(__func__, [&]() -> ze_result_t {
+    std::string log;
+    for (uint32_t i = 0; i < numModules; ++i)
+      for (const std::string& name : fromHandle<Module>(phModules[i])->program.imports)
+        log += "module " + std::to_string(i) + " imports '" + name +
+               "'; binding imports of one module to exports of another is not supported: link the SPIR-V modules "
+               "(spirv-link) and create one module\n";
+    const std::string reason = firstLine(log);
+    if (phLinkLog)
+      *phLinkLog = toHandle<ze_module_build_log_handle_t>(new BuildLog(std::move(log)));
+    if (!reason.empty())
+      return refuse(ZE_RESULT_ERROR_MODULE_LINK_FAILURE, "zeModuleDynamicLink: %s", reason.c_str());
+    return ZE_RESULT_SUCCESS;
+  });
+}
+
+ze_result_t moduleGetNativeBinary(ze_module_handle_t hModule, size_t* pSize, uint8_t* pModuleNativeBinary) {
+  ZEFUSE_OBJECT(Module, module, hModule);
+  ZEFUSE_NOT_NULL(pSize);
+  if (pModuleNativeBinary) {
+    if (*pSize < module->native.size())
+      return refuse(ZE_RESULT_ERROR_INVALID_SIZE, "zeModuleGetNativeBinary: %zu bytes do not hold the binary's %zu",
+                    *pSize, module->native.size());
+    std::memcpy(pModuleNativeBinary, module->native.data(), module->native.size());
+  }
+  *pSize = module->native.size();
+  return ZE_RESULT_SUCCESS;
+}
+
+ze_result_t moduleGetGlobalPointer(ze_module_handle_t hModule, const char* pGlobalName, size_t* pSize, void** pptr) {
+  ZEFUSE_OBJECT(Module, module, hModule);
+  ZEFUSE_NOT_NULL(pGlobalName);
+  for (const ProgramVariable& variable : module->program.variables) {
+    if (variable.name != pGlobalName)
+      continue;
+    const Current current(module->device);
+    CUdeviceptr pointer = 0;
+    size_t bytes = 0;
+    ZEFUSE_CUDA(module->device, "zeModuleGetGlobalPointer", cuModuleGetGlobal, &pointer, &bytes, module->loaded,
+                variable.symbol.c_str());
+    if (pSize)
+      *pSize = variable.size;
+    if (pptr)
+      *pptr = reinterpret_cast<void*>(pointer);
+    return ZE_RESULT_SUCCESS;
+  }
+  return refuse(ZE_RESULT_ERROR_INVALID_GLOBAL_NAME, "zeModuleGetGlobalPointer: the module has no global variable '%s'",
+                pGlobalName);
+}
+
+ze_result_t moduleGetKernelNames(ze_module_handle_t hModule, uint32_t* pCount, const char** pNames) {
+  ZEFUSE_OBJECT(Module, module, hModule);
+  ZEFUSE_NOT_NULL(pCount);
+  const auto& kernels = module->program.kernels;
+  const uint32_t wanted = settleCount(pCount, static_cast<uint32_t>(kernels.size()), pNames);
+  for (uint32_t i = 0; i < wanted; ++i)
+    pNames[i] = kernels[i].info.name.c_str();
+  return ZE_RESULT_SUCCESS;
+}
+
+ze_result_t moduleGetProperties(ze_module_handle_t hModule, ze_module_properties_t* properties) {
+  ZEFUSE_OBJECT(Module, module, hModule);
+  ZEFUSE_NOT_NULL(properties);
+  properties->flags = module->program.imports.empty() ? 0 : ZE_MODULE_PROPERTY_FLAG_IMPORTS;
+  return ZE_RESULT_SUCCESS;
+}
+
+ze_result_t moduleBuildLogDestroy(ze_module_build_log_handle_t hModuleBuildLog) {
+  ZEFUSE_OBJECT(BuildLog, log, hModuleBuildLog);
+  log->destroy();
+  return ZE_RESULT_SUCCESS;
+}
+
+ze_result_t moduleBuildLogGetString(ze_module_build_log_handle_t hModuleBuildLog, size_t* pSize, char* pBuildLog) {
+  ZEFUSE_OBJECT(BuildLog, log, hModuleBuildLog);
+  ZEFUSE_NOT_NULL(pSize);
+  const size_t needed = log->text.size() + 1;
+  if (pBuildLog && *pSize > 0) {
+    const size_t copied = std::min(*pSize, needed) - 1;  // a short buffer gets the beginning
+    std::memcpy(pBuildLog, log->text.data(), copied);
+    pBuildLog[copied] = 0;
+  }
+  *pSize = needed;
+  return ZE_RESULT_SUCCESS;
+}
+
+}  // namespace zefuse::cuda

@@ -1,0 +1,48 @@
+// Modules and build logs.
+#pragma once
+
+#include <level_zero/ze_api.h>
+
+#include <string>
+#include <vector>
+
+#include "drivers/cuda/context.h"
+#include "drivers/cuda/cuda_api.h"
+#include "drivers/cuda/device.h"
+#include "drivers/cuda/level_zero.h"
+#include "drivers/cuda/program.h"
+
+namespace zefuse::cuda {
+
+// Immutable after creation, so calls on one module need no lock. Its code stays loaded while a kernel or a recorded
+// launch refers to it.
+struct Module : Object<Module> {
+  static constexpr uint32_t kMagic = magicOf("ZMOD");
+  const Ref<Context> context;
+  Device& device;
+  const Program program;
+  const std::vector<std::byte> native;
+  const CUmodule loaded;
+
+  Module(Context& context, Device& device, Program program, std::vector<std::byte> native, CUmodule loaded);
+  ~Module();
+};
+
+struct BuildLog : Object<BuildLog> {
+  static constexpr uint32_t kMagic = magicOf("ZLOG");
+  const std::string text;
+
+  explicit BuildLog(std::string text) : text(std::move(text)) {}
+};
+
+decltype(::zeModuleCreate) moduleCreate;
+decltype(::zeModuleDestroy) moduleDestroy;
+decltype(::zeModuleDynamicLink) moduleDynamicLink;
+decltype(::zeModuleGetNativeBinary) moduleGetNativeBinary;
+decltype(::zeModuleGetGlobalPointer) moduleGetGlobalPointer;
+decltype(::zeModuleGetKernelNames) moduleGetKernelNames;
+decltype(::zeModuleGetProperties) moduleGetProperties;
+decltype(::zeModuleBuildLogDestroy) moduleBuildLogDestroy;
+decltype(::zeModuleBuildLogGetString) moduleBuildLogGetString;
+
+}  // namespace zefuse::cuda

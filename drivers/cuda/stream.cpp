@@ -1,0 +1,196 @@
+#include "drivers/cuda/stream.h"
+
+#include <cstring>
+
+#include "drivers/cuda/host_wait.h"
+
+namespace zefuse::cuda {
+namespace {
+
+CUdeviceptr address(const void* pointer) { return reinterpret_cast<CUdeviceptr>(pointer); }
+
+}  // namespace
+
+Stream::~Stream() {
+  if (!stream_)
+    return;
+  const Current current(device_);
+  cuda().cuStreamDestroy(stream_);  // what runs still ends
+}
+
+ze_result_t Stream::create(const char* call) {
+  if (ze_result_t result = device_.open(call))
+    return result;
+  const Current current(device_);
+  ZEFUSE_CUDA(device_, call, cuStreamCreate, &stream_, CU_STREAM_NON_BLOCKING);
+  return ZE_RESULT_SUCCESS;
+}
+
+ze_result_t Stream::submit(const char* call, Command& command) {
+  if (device_.lost()) [[unlikely]]
+    return device_.refuseLost(call);
+  const Current current(device_);
+  for (const Ref<Event>& event : command.waits)
+    ZEFUSE_CUDA(device_, call, cuStreamWaitValue32, stream_, address(&event->slot.word), 1, CU_STREAM_WAIT_VALUE_EQ);
+  Event* signal = command.signal.get();
+  const bool timed = signal && signal->timestamped;
+  if (timed)
+    if (ze_result_t result = writeClock(call, &signal->slot.start))
+      return result;
+  if (ze_result_t result = std::visit([&](auto& operation) { return run(call, operation); }, command.operation))
+    return result;
+  if (timed)
+    if (ze_result_t result = writeClock(call, &signal->slot.end))
+      return result;
+  if (signal)
+    ZEFUSE_CUDA(device_, call, cuStreamWriteValue32, stream_, address(&signal->slot.word), 1, 0);
+  return ZE_RESULT_SUCCESS;
+}
+
+ze_result_t Stream::signalFence(const char* call, uint32_t* word) {
+  const Current current(device_);
+  ZEFUSE_CUDA(device_, call, cuStreamWriteValue32, stream_, address(word), 1, 0);
+  return ZE_RESULT_SUCCESS;
+}
+
+ze_result_t Stream::replay(const char* call, CommandSequence& commands, CUgraphExec& graph) {
+  if (device_.lost())
+    return device_.refuseLost(call);
+  const Current current(device_);
+  if (!graph) {
+    if (cuda().cuStreamBeginCapture(stream_, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL) != CUDA_SUCCESS)
+      return ZE_RESULT_NOT_READY;  // an error that stays is told by the commands
+    ze_result_t result = ZE_RESULT_SUCCESS;
+    for (size_t i = 0; result == ZE_RESULT_SUCCESS && i < commands.size(); ++i)
+      result = submit(call, commands[i]);
+    CUgraph captured = nullptr;
+    CUresult ended = cuda().cuStreamEndCapture(stream_, &captured);
+    if (device_.lost())
+      return device_.refuseLost(call);
+    if (result == ZE_RESULT_SUCCESS && ended == CUDA_SUCCESS)
+      ended = cuda().cuGraphInstantiateWithFlags(&graph, captured, 0);
+    if (captured)
+      cuda().cuGraphDestroy(captured);
+    if (result != ZE_RESULT_SUCCESS || ended != CUDA_SUCCESS) {
+      graph = nullptr;
+      return ZE_RESULT_NOT_READY;
+    }
+  }
+  for (Command& command : commands)
+    if (auto* launch = std::get_if<LaunchCommand>(&command.operation))
+      device_.launched(launch->name->c_str());
+  ZEFUSE_CUDA(device_, call, cuGraphLaunch, graph, stream_);
+  return ZE_RESULT_SUCCESS;
+}
+
+ze_result_t Stream::wait(const char* call, uint64_t timeout) {
+  if (device_.lost())
+    return device_.refuseLost(call);
+  const Current current(device_);
+  return hostWait(timeout, [&]() -> ze_result_t {
+    const CUresult result = cuda().cuStreamQuery(stream_);
+    if (result == CUDA_SUCCESS)
+      return ZE_RESULT_SUCCESS;
+    return result == CUDA_ERROR_NOT_READY ? ZE_RESULT_NOT_READY : device_.fail(call, "cuStreamQuery", result);
+  });
+}
+
+ze_result_t Stream::run(const char* call, LaunchCommand& launch) {
+  if (launch.groups[0] == 0 || launch.groups[1] == 0 || launch.groups[2] == 0)
+    return ZE_RESULT_SUCCESS;  // no work, as Level Zero has it; CUDA would refuse
+  std::vector<void*> parameters = launch.parameters.pointers();
+  device_.launched(launch.name->c_str());
+  const uint32_t *g = launch.groups, *n = launch.items;
+  const CUresult result =
+      launch.cooperative ? cuda().cuLaunchCooperativeKernel(launch.function, g[0], g[1], g[2], n[0], n[1], n[2],
+                                                            launch.parameters.local_bytes, stream_, parameters.data())
+                         : cuda().cuLaunchKernel(launch.function, g[0], g[1], g[2], n[0], n[1], n[2],
+                                                 launch.parameters.local_bytes, stream_, parameters.data(), nullptr);
+  return result ? device_.fail(call, "cuLaunchKernel", result, launch.name->c_str()) : ZE_RESULT_SUCCESS;
+}
+
+ze_result_t Stream::run(const char* call, CopyCommand& copy) {
+  if (copy.bytes != 0)
+    ZEFUSE_CUDA(device_, call, cuMemcpyAsync, address(copy.destination), address(copy.source), copy.bytes, stream_);
+  return ZE_RESULT_SUCCESS;
+}
+
+// CUDA sets one, two or four bytes: a longer pattern goes word by word over its repetitions.
+ze_result_t Stream::run(const char* call, FillCommand& fill) {
+  const CUdeviceptr to = address(fill.destination);
+  const size_t count = fill.bytes / fill.pattern_bytes, rest = fill.bytes % fill.pattern_bytes;
+  auto word = [&](size_t at) {
+    uint32_t value;
+    std::memcpy(&value, fill.pattern + at, sizeof value);
+    return value;
+  };
+  if (count != 0) {
+    if (fill.pattern_bytes == 1) {
+      ZEFUSE_CUDA(device_, call, cuMemsetD8Async, to, static_cast<unsigned char>(fill.pattern[0]), count, stream_);
+    } else if (fill.pattern_bytes == 2) {
+      uint16_t value;
+      std::memcpy(&value, fill.pattern, sizeof value);
+      ZEFUSE_CUDA(device_, call, cuMemsetD16Async, to, value, count, stream_);
+    } else if (fill.pattern_bytes == 4) {
+      ZEFUSE_CUDA(device_, call, cuMemsetD32Async, to, word(0), count, stream_);
+    } else {
+      for (size_t at = 0; at < fill.pattern_bytes; at += 4)
+        ZEFUSE_CUDA(device_, call, cuMemsetD2D32Async, to + at, fill.pattern_bytes, word(at), 1, count, stream_);
+    }
+  }
+  for (size_t i = 0; i < rest; ++i)
+    ZEFUSE_CUDA(device_, call, cuMemsetD8Async, to + count * fill.pattern_bytes + i,
+                static_cast<unsigned char>(fill.pattern[i]), 1, stream_);
+  return ZE_RESULT_SUCCESS;
+}
+
+// CUDA's slices are whole numbers of rows; where a slice pitch is none, a slice is copied at a time.
+ze_result_t Stream::run(const char* call, CopyRegionCommand& copy) {
+  if (copy.width == 0 || copy.height == 0)
+    return ZE_RESULT_SUCCESS;
+  const bool whole =
+      copy.destination_slice_pitch % copy.destination_pitch == 0 && copy.source_slice_pitch % copy.source_pitch == 0;
+  CUDA_MEMCPY3D region{};
+  region.srcMemoryType = region.dstMemoryType = CU_MEMORYTYPE_UNIFIED;
+  region.srcPitch = copy.source_pitch;
+  region.dstPitch = copy.destination_pitch;
+  region.srcHeight = whole ? copy.source_slice_pitch / copy.source_pitch : copy.height;
+  region.dstHeight = whole ? copy.destination_slice_pitch / copy.destination_pitch : copy.height;
+  region.WidthInBytes = copy.width;
+  region.Height = copy.height;
+  region.Depth = whole ? copy.depth : 1;
+  for (size_t slice = 0; slice < (whole ? 1 : copy.depth); ++slice) {
+    region.srcDevice = address(copy.source + slice * copy.source_slice_pitch);
+    region.dstDevice = address(copy.destination + slice * copy.destination_slice_pitch);
+    ZEFUSE_CUDA(device_, call, cuMemcpy3DAsync, &region, stream_);
+  }
+  return ZE_RESULT_SUCCESS;
+}
+
+ze_result_t Stream::run(const char* call, ResetEventCommand& reset) {
+  ZEFUSE_CUDA(device_, call, cuStreamWriteValue32, stream_, address(&reset.event->slot.word), 0, 0);
+  return ZE_RESULT_SUCCESS;
+}
+
+ze_result_t Stream::run(const char* call, WriteTimestampCommand& write) { return writeClock(call, write.destination); }
+
+ze_result_t Stream::run(const char* call, QueryTimestampsCommand& query) {
+  for (size_t i = 0; i < query.events.size(); ++i) {
+    std::byte* to = query.destination + query.offsets[i];
+    const CUdeviceptr from = address(&query.events[i]->slot.start);
+    static_assert(sizeof(ze_kernel_timestamp_data_t) == 16);
+    ZEFUSE_CUDA(device_, call, cuMemcpyAsync, address(to + offsetof(ze_kernel_timestamp_result_t, global)), from, 16,
+                stream_);
+    ZEFUSE_CUDA(device_, call, cuMemcpyAsync, address(to + offsetof(ze_kernel_timestamp_result_t, context)), from, 16,
+                stream_);
+  }
+  return ZE_RESULT_SUCCESS;
+}
+
+ze_result_t Stream::writeClock(const char* call, uint64_t* destination) {
+  void* parameters[] = {&destination};
+  ZEFUSE_CUDA(device_, call, cuLaunchKernel, device_.clockKernel(), 1, 1, 1, 1, 1, 1, 0, stream_, parameters, nullptr);
+  return ZE_RESULT_SUCCESS;
+}
+
+}  // namespace zefuse::cuda

@@ -1,0 +1,377 @@
+// The driver over CUDA against a libcuda of the tests' own (fake_cuda.cpp), through the system's loader: orders, errors
+// and lifetimes. What kernels compute is for a machine with a GPU: driver_api_tests runs there as it does on the CPU.
+#include <dlfcn.h>
+#include <gtest/gtest.h>
+#include <level_zero/ze_api.h>
+#include <level_zero/ze_ddi.h>
+
+#include <chrono>
+#include <cstring>
+#include <fstream>
+#include <functional>
+#include <iterator>
+#include <string>
+#include <vector>
+
+namespace {
+
+#define ZE_OK(call) ASSERT_EQ(ZE_RESULT_SUCCESS, (call))
+
+template <typename F> F fake(const char* name) {
+  static void* library = dlopen(ZEFUSE_FAKE_CUDA, RTLD_NOW);
+  return reinterpret_cast<F>(dlsym(library, name));
+}
+std::string happened() { return fake<const char* (*)()>("fake_cuda_log")(); }
+int alive(const char* kind) { return fake<int (*)(const char*)>("fake_cuda_alive")(kind); }
+
+class CudaDriver : public ::testing::Test {
+protected:
+  void SetUp() override {
+    ZE_OK(zeInit(0));
+    uint32_t count = 1;
+    ZE_OK(zeDriverGet(&count, &driver));
+    count = 1;
+    ZE_OK(zeDeviceGet(driver, &count, &device));
+    ze_context_desc_t desc = {ZE_STRUCTURE_TYPE_CONTEXT_DESC, nullptr, 0};
+    ZE_OK(zeContextCreate(driver, &desc, &context));
+    uint64_t host, clock;
+    ZE_OK(zeDeviceGetGlobalTimestamps(device, &host, &clock));  // opens the device
+    fake<void (*)()>("fake_cuda_clear")();
+  }
+  void TearDown() override { zeContextDestroy(context); }
+
+  // Of the calling thread's last refused call.
+  std::string lastError() {
+    void* address = nullptr;
+    EXPECT_EQ(ZE_RESULT_SUCCESS,
+              zeDriverGetExtensionFunctionAddress(driver, "zeDriverGetLastErrorDescription", &address));
+    const char* text = "";
+    reinterpret_cast<ze_result_t (*)(ze_driver_handle_t, const char**)>(address)(driver, &text);
+    return text;
+  }
+  ze_module_handle_t module() {
+    std::ifstream file(ZEFUSE_TEST_KERNEL, std::ios::binary);
+    const std::vector<uint8_t> bytes(std::istreambuf_iterator<char>(file), {});
+    ze_module_desc_t desc = {};
+    desc.stype = ZE_STRUCTURE_TYPE_MODULE_DESC;
+    desc.format = ZE_MODULE_FORMAT_IL_SPIRV;
+    desc.inputSize = bytes.size();
+    desc.pInputModule = bytes.data();
+    ze_module_handle_t made = nullptr;
+    EXPECT_EQ(ZE_RESULT_SUCCESS, zeModuleCreate(context, device, &desc, &made, nullptr)) << lastError();
+    return made;
+  }
+  ze_kernel_handle_t kernel(ze_module_handle_t module, const char* name, uint32_t items) {
+    ze_kernel_desc_t desc = {ZE_STRUCTURE_TYPE_KERNEL_DESC, nullptr, 0, name};
+    ze_kernel_handle_t made = nullptr;
+    EXPECT_EQ(ZE_RESULT_SUCCESS, zeKernelCreate(module, &desc, &made)) << lastError();
+    EXPECT_EQ(ZE_RESULT_SUCCESS, zeKernelSetGroupSize(made, items, 1, 1));
+    return made;
+  }
+  ze_command_list_handle_t immediate() {
+    ze_command_queue_desc_t desc = {};
+    desc.stype = ZE_STRUCTURE_TYPE_COMMAND_QUEUE_DESC;
+    desc.mode = ZE_COMMAND_QUEUE_MODE_ASYNCHRONOUS;
+    ze_command_list_handle_t made = nullptr;
+    EXPECT_EQ(ZE_RESULT_SUCCESS, zeCommandListCreateImmediate(context, device, &desc, &made));
+    return made;
+  }
+  ze_result_t synchronize(ze_command_list_handle_t list, uint64_t timeout) {
+    void* address = nullptr;
+    EXPECT_EQ(ZE_RESULT_SUCCESS, zeDriverGetExtensionFunctionAddress(driver, "zeCommandListHostSynchronize", &address));
+    return reinterpret_cast<ze_result_t (*)(ze_command_list_handle_t, uint64_t)>(address)(list, timeout);
+  }
+  float* memory(size_t bytes) {
+    ze_device_mem_alloc_desc_t desc = {ZE_STRUCTURE_TYPE_DEVICE_MEM_ALLOC_DESC, nullptr, 0, 0};
+    void* made = nullptr;
+    EXPECT_EQ(ZE_RESULT_SUCCESS, zeMemAllocDevice(context, &desc, bytes, 0, device, &made));
+    return static_cast<float*>(made);
+  }
+  void launch(ze_command_list_handle_t list, ze_kernel_handle_t kernel, uint32_t groups,
+              ze_event_handle_t signal = nullptr, ze_event_handle_t wait = nullptr) {
+    ze_group_count_t count = {groups, 1, 1};
+    ZE_OK(zeCommandListAppendLaunchKernel(list, kernel, &count, signal, wait ? 1 : 0, wait ? &wait : nullptr));
+  }
+
+  ze_driver_handle_t driver = nullptr;
+  ze_device_handle_t device = nullptr;
+  ze_context_handle_t context = nullptr;
+};
+
+TEST_F(CudaDriver, ALaunchTakesWhatWasSet) {
+  ze_module_handle_t code = module();
+  ze_kernel_handle_t scale = kernel(code, "scale", 64);
+  ze_command_list_handle_t list = immediate();
+  float* x = memory(4096);
+  uint32_t n = 1000, by = 0;
+  ZE_OK(zeKernelSetArgumentValue(scale, 0, sizeof x, &x));
+  ZE_OK(zeKernelSetArgumentValue(scale, 1, sizeof by, &by));
+  ze_group_count_t groups = {16, 1, 1};
+  EXPECT_EQ(ZE_RESULT_ERROR_INVALID_ARGUMENT,
+            zeCommandListAppendLaunchKernel(list, scale, &groups, nullptr, 0, nullptr));
+  EXPECT_NE(lastError().find("kernel 'scale': argument 2 was never set"), std::string::npos) << lastError();
+  ZE_OK(zeKernelSetArgumentValue(scale, 2, sizeof n, &n));
+  launch(list, scale, 16);
+  n = 7;
+  ZE_OK(zeKernelSetArgumentValue(scale, 2, sizeof n, &n));  // of the next launch
+  EXPECT_EQ(happened(), "launch scale 16x1x1 of 64x1x1 local 0 arguments memory 0 1000\n");
+  zeMemFree(context, x);
+  zeCommandListDestroy(list);
+  zeKernelDestroy(scale);
+  zeModuleDestroy(code);
+}
+
+TEST_F(CudaDriver, LocalMemoryIsOneRegionOfTheLaunch) {
+  ze_module_handle_t code = module();
+  ze_kernel_handle_t with_local = kernel(code, "with_local", 32);
+  ze_kernel_properties_t properties = {};
+  properties.stype = ZE_STRUCTURE_TYPE_KERNEL_PROPERTIES;
+  ZE_OK(zeKernelGetProperties(with_local, &properties));
+  EXPECT_EQ(properties.localMemSize, 128u);  // 32 bytes, aligned
+  ze_command_list_handle_t list = immediate();
+  float* x = memory(4096);
+  ZE_OK(zeKernelSetArgumentValue(with_local, 0, sizeof x, &x));
+  ZE_OK(zeKernelSetArgumentValue(with_local, 1, 132, nullptr));
+  ZE_OK(zeKernelSetArgumentValue(with_local, 2, 100 << 10, nullptr));
+  launch(list, with_local, 1);
+  // 128 of its own, then 132 aligned to 256, then 100 KiB.
+  EXPECT_EQ(happened(), "launch with_local 1x1x1 of 32x1x1 local 102784 arguments memory 128 384\n");
+  ZE_OK(zeKernelSetArgumentValue(with_local, 1, 200 << 10, nullptr));
+  ze_group_count_t groups = {1, 1, 1};
+  EXPECT_EQ(ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY,
+            zeCommandListAppendLaunchKernel(list, with_local, &groups, nullptr, 0, nullptr));
+  zeMemFree(context, x);
+  zeCommandListDestroy(list);
+  zeKernelDestroy(with_local);
+  zeModuleDestroy(code);
+}
+
+TEST_F(CudaDriver, AGlobalOffsetIsThreeMoreParameters) {
+  ze_module_handle_t code = module();
+  ze_kernel_handle_t moved = kernel(code, "moved", 32);
+  ze_command_list_handle_t list = immediate();
+  float* x = memory(4096);
+  ZE_OK(zeKernelSetArgumentValue(moved, 0, sizeof x, &x));
+  void* address = nullptr;
+  ZE_OK(zeDriverGetExtensionFunctionAddress(driver, "zeKernelSetGlobalOffsetExp", &address));
+  ZE_OK((reinterpret_cast<ze_result_t (*)(ze_kernel_handle_t, uint32_t, uint32_t, uint32_t)>(address)(moved, 5, 6, 7)));
+  launch(list, moved, 2);
+  EXPECT_EQ(happened(), "launch moved 2x1x1 of 32x1x1 local 0 arguments memory 5 6 7\n");
+  zeMemFree(context, x);
+  zeCommandListDestroy(list);
+  zeKernelDestroy(moved);
+  zeModuleDestroy(code);
+}
+
+TEST_F(CudaDriver, AnEventIsWaitedForBeforeAnybodySignalsIt) {
+  ze_event_pool_desc_t desc = {ZE_STRUCTURE_TYPE_EVENT_POOL_DESC, nullptr,
+                               ZE_EVENT_POOL_FLAG_HOST_VISIBLE | ZE_EVENT_POOL_FLAG_KERNEL_TIMESTAMP, 2};
+  ze_event_pool_handle_t pool;
+  ZE_OK(zeEventPoolCreate(context, &desc, 0, nullptr, &pool));
+  ze_event_handle_t go, done;
+  ze_event_desc_t first = {ZE_STRUCTURE_TYPE_EVENT_DESC, nullptr, 0, 0, 0}, second = first;
+  second.index = 1;
+  ZE_OK(zeEventCreate(pool, &first, &go));
+  ZE_OK(zeEventCreate(pool, &second, &done));
+  ze_module_handle_t code = module();
+  ze_kernel_handle_t hang = kernel(code, "fail_here", 1), scale = kernel(code, "scale", 1);
+  (void)hang;
+  float* x = memory(64);
+  float by = 0;
+  uint32_t n = 1;
+  ZE_OK(zeKernelSetArgumentValue(scale, 0, sizeof x, &x));
+  ZE_OK(zeKernelSetArgumentValue(scale, 1, sizeof by, &by));
+  ZE_OK(zeKernelSetArgumentValue(scale, 2, sizeof n, &n));
+  ze_command_list_handle_t waits = immediate(), signals = immediate();
+  launch(waits, scale, 1, done, go);
+  EXPECT_EQ(happened(), "");
+  EXPECT_EQ(ZE_RESULT_NOT_READY, zeEventHostSynchronize(done, 1'000'000));
+  ze_kernel_timestamp_result_t times;
+  EXPECT_EQ(ZE_RESULT_NOT_READY, zeEventQueryKernelTimestamp(done, &times));
+  ZE_OK(zeCommandListAppendSignalEvent(signals, go));  // another stream
+  ZE_OK(zeEventHostSynchronize(done, UINT64_MAX));
+  // Timestamps of the waiting event are those of its command: after the wait.
+  const std::string all = happened();
+  EXPECT_NE(all.find("waited\nclock\nlaunch scale 1x1x1 of 1x1x1 local 0 arguments memory 0 1\nclock\nwrote 1\n"),
+            std::string::npos)
+      << all;
+  ZE_OK(zeEventQueryKernelTimestamp(done, &times));
+  EXPECT_GT(times.global.kernelEnd, times.global.kernelStart);
+  ZE_OK(zeEventHostReset(done));
+  EXPECT_EQ(ZE_RESULT_NOT_READY, zeEventQueryStatus(done));
+  zeMemFree(context, x);
+  zeEventDestroy(go);
+  zeEventDestroy(done);
+  zeEventPoolDestroy(pool);
+  zeCommandListDestroy(waits);
+  zeCommandListDestroy(signals);
+  zeKernelDestroy(hang);
+  zeKernelDestroy(scale);
+  zeModuleDestroy(code);
+}
+
+TEST_F(CudaDriver, AClosedListIsReplayedAsAGraph) {
+  ze_command_list_desc_t list_desc = {};
+  list_desc.stype = ZE_STRUCTURE_TYPE_COMMAND_LIST_DESC;
+  ze_command_queue_desc_t queue_desc = {};
+  queue_desc.stype = ZE_STRUCTURE_TYPE_COMMAND_QUEUE_DESC;
+  queue_desc.mode = ZE_COMMAND_QUEUE_MODE_ASYNCHRONOUS;
+  ze_command_list_handle_t list;
+  ze_command_queue_handle_t queue;
+  ZE_OK(zeCommandListCreate(context, device, &list_desc, &list));
+  ZE_OK(zeCommandQueueCreate(context, device, &queue_desc, &queue));
+  float *x = memory(64), *y = memory(64);
+  const uint64_t pattern[2] = {1, 2};
+  ZE_OK(zeCommandListAppendMemoryFill(list, x, pattern, sizeof pattern, 64, nullptr, 0, nullptr));
+  ZE_OK(zeCommandListAppendMemoryCopy(list, y, x, 64, nullptr, 0, nullptr));
+  EXPECT_EQ(ZE_RESULT_ERROR_INVALID_ARGUMENT, zeCommandQueueExecuteCommandLists(queue, 1, &list, nullptr));
+  ZE_OK(zeCommandListClose(list));
+  const std::string once = "graph launch\nfill 16\nfill 16\nfill 16\nfill 16\ncopy 64\n";
+  ZE_OK(zeCommandQueueExecuteCommandLists(queue, 1, &list, nullptr));
+  EXPECT_EQ(happened(), "graph of 5\n" + once);
+  ZE_OK(zeCommandQueueExecuteCommandLists(queue, 1, &list, nullptr));
+  EXPECT_EQ(happened(), "graph of 5\n" + once + once);
+  for (int i = 0; i < 4; ++i)
+    EXPECT_EQ(std::memcmp(reinterpret_cast<char*>(y) + 16 * i, pattern, 16), 0);
+  // What CUDA would have to stage on the host goes command by command.
+  fake<void (*)()>("fake_cuda_clear")();
+  char on_stack[64];
+  ZE_OK(zeCommandListReset(list));
+  ZE_OK(zeCommandListAppendMemoryCopy(list, on_stack, x, 64, nullptr, 0, nullptr));
+  ZE_OK(zeCommandListAppendMemoryCopy(list, y, on_stack, 64, nullptr, 0, nullptr));
+  ZE_OK(zeCommandListClose(list));
+  ZE_OK(zeCommandQueueExecuteCommandLists(queue, 1, &list, nullptr));
+  EXPECT_EQ(happened(), "copy 64\ncopy 64\n");
+  EXPECT_EQ(alive("graph"), 0);
+  zeMemFree(context, x);
+  zeMemFree(context, y);
+  zeCommandListDestroy(list);
+  zeCommandQueueDestroy(queue);
+}
+
+TEST_F(CudaDriver, MemoryThatIsNotThereIsTold) {
+  fake<void (*)(const char*, int)>("fake_cuda_fail_next")("cuMemAlloc_v2", 2);
+  ze_device_mem_alloc_desc_t desc = {ZE_STRUCTURE_TYPE_DEVICE_MEM_ALLOC_DESC, nullptr, 0, 0};
+  void* made = nullptr;
+  EXPECT_EQ(ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY, zeMemAllocDevice(context, &desc, 4096, 0, device, &made));
+  EXPECT_EQ(lastError(), "zeMemAllocDevice: no memory left for 4096 bytes");
+  EXPECT_EQ(made, nullptr);
+  EXPECT_EQ(ZE_RESULT_SUCCESS, zeMemAllocDevice(context, &desc, 4096, 1 << 20, device, &made));  // nothing is lost
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(made) % (1 << 20), 0u);
+  zeMemFree(context, made);
+}
+
+TEST_F(CudaDriver, AnErrorOfACallNamesItAndTheKernel) {
+  ze_module_handle_t code = module();
+  ze_kernel_handle_t moved = kernel(code, "moved", 32);
+  ze_command_list_handle_t list = immediate();
+  float* x = memory(64);
+  ZE_OK(zeKernelSetArgumentValue(moved, 0, sizeof x, &x));
+  fake<void (*)(const char*, int)>("fake_cuda_fail_next")("cuLaunchKernel", 701);
+  ze_group_count_t groups = {1, 1, 1};
+  EXPECT_EQ(ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY,
+            zeCommandListAppendLaunchKernel(list, moved, &groups, nullptr, 0, nullptr));
+  EXPECT_EQ(lastError(),
+            "zeCommandListAppendLaunchKernel: cuLaunchKernel: CUDA_ERROR (701): as the fake says; kernel 'moved'");
+  launch(list, moved, 1);  // the device is not lost
+  zeMemFree(context, x);
+  zeCommandListDestroy(list);
+  zeKernelDestroy(moved);
+  zeModuleDestroy(code);
+}
+
+TEST_F(CudaDriver, NothingOutlivesItsHandles) {
+  const int streams = alive("stream"), modules = alive("module"), host = alive("host memory");
+  {
+    ze_module_handle_t code = module();
+    ze_kernel_handle_t moved = kernel(code, "moved", 32);
+    ze_command_list_handle_t list = immediate();
+    memory(64);  // freed with the context
+    EXPECT_EQ(alive("stream"), streams + 1);
+    EXPECT_EQ(alive("module"), modules + 1);
+    zeModuleDestroy(code);
+    EXPECT_EQ(alive("module"), modules + 1) << "the kernel needs it";
+    zeKernelDestroy(moved);
+    zeCommandListDestroy(list);
+  }
+  EXPECT_EQ(alive("stream"), streams);
+  EXPECT_EQ(alive("module"), modules);
+  EXPECT_EQ(alive("host memory"), host);
+  EXPECT_EQ(alive("device memory"), 1);
+  zeContextDestroy(context);
+  context = nullptr;
+  EXPECT_EQ(alive("device memory"), 0);
+  ze_context_desc_t desc = {ZE_STRUCTURE_TYPE_CONTEXT_DESC, nullptr, 0};
+  ZE_OK(zeContextCreate(driver, &desc, &context));
+}
+
+TEST_F(CudaDriver, AWaitEndsAtItsDeadline) {
+  ze_module_handle_t code = module();
+  ze_kernel_handle_t hang = kernel(code, "hang_here", 1);
+  ze_command_list_handle_t list = immediate();
+  float* x = memory(64);
+  ZE_OK(zeKernelSetArgumentValue(hang, 0, sizeof x, &x));
+  launch(list, hang, 1);
+  const auto start = std::chrono::steady_clock::now();
+  EXPECT_EQ(ZE_RESULT_NOT_READY, synchronize(list, 20'000'000));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
+  EXPECT_EQ(ZE_RESULT_NOT_READY, synchronize(list, 0));
+  fake<void (*)()>("fake_cuda_release")();
+  EXPECT_EQ(ZE_RESULT_SUCCESS, synchronize(list, UINT64_MAX));
+  zeMemFree(context, x);
+  zeCommandListDestroy(list);
+  zeKernelDestroy(hang);
+  zeModuleDestroy(code);
+}
+
+// The last one: a device that is lost stays lost for the process.
+TEST_F(CudaDriver, ZAKernelThatFailsLosesTheDevice) {
+  ze_event_pool_desc_t desc = {ZE_STRUCTURE_TYPE_EVENT_POOL_DESC, nullptr, ZE_EVENT_POOL_FLAG_HOST_VISIBLE, 1};
+  ze_event_pool_handle_t pool;
+  ZE_OK(zeEventPoolCreate(context, &desc, 0, nullptr, &pool));
+  ze_event_desc_t event_desc = {ZE_STRUCTURE_TYPE_EVENT_DESC, nullptr, 0, 0, 0};
+  ze_event_handle_t done;
+  ZE_OK(zeEventCreate(pool, &event_desc, &done));
+  ze_module_handle_t code = module();
+  ze_kernel_handle_t fails = kernel(code, "fail_here", 1);
+  ze_command_list_handle_t list = immediate();
+  float* x = memory(64);
+  ZE_OK(zeKernelSetArgumentValue(fails, 0, sizeof x, &x));
+  launch(list, fails, 1, done);
+  // Nobody will signal it: the wait ends with the reason all the same.
+  EXPECT_EQ(ZE_RESULT_ERROR_DEVICE_LOST, zeEventHostSynchronize(done, UINT64_MAX));
+  EXPECT_NE(
+      lastError().find("zeEventHostSynchronize: device 'Fake GPU' is lost: cuStreamQuery: CUDA_ERROR_ILLEGAL_ADDRESS "
+                       "(700): as the fake says; launched last, the newest first: 'fail_here'"),
+      std::string::npos)
+      << lastError();
+  EXPECT_EQ(ZE_RESULT_ERROR_DEVICE_LOST, synchronize(list, UINT64_MAX));
+  ze_group_count_t groups = {1, 1, 1};
+  EXPECT_EQ(ZE_RESULT_ERROR_DEVICE_LOST, zeCommandListAppendLaunchKernel(list, fails, &groups, nullptr, 0, nullptr));
+  EXPECT_EQ(ZE_RESULT_ERROR_DEVICE_LOST, zeDeviceGetStatus(device));
+  EXPECT_EQ(ZE_RESULT_ERROR_DEVICE_LOST, zeContextGetStatus(context));
+  // All can be given back.
+  ZE_OK(zeMemFree(context, x));
+  ZE_OK(zeCommandListDestroy(list));
+  ZE_OK(zeKernelDestroy(fails));
+  ZE_OK(zeModuleDestroy(code));
+  ZE_OK(zeEventDestroy(done));
+  ZE_OK(zeEventPoolDestroy(pool));
+}
+
+// With ZEFUSE_CUDA_LIBRARY naming a library that is not there.
+TEST(NoCuda, TheReasonIsTold) {
+  void* library = dlopen(ZEFUSE_DRIVER_LIBRARY, RTLD_NOW);
+  ASSERT_TRUE(library) << dlerror();
+  auto global = reinterpret_cast<ze_result_t (*)(ze_api_version_t, ze_global_dditable_t*)>(
+      dlsym(library, "zeGetGlobalProcAddrTable"));
+  ze_global_dditable_t table = {};
+  ZE_OK(global(ZE_API_VERSION_1_4, &table));
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(ZE_RESULT_ERROR_UNINITIALIZED, table.pfnInit(0));
+  const std::string told = testing::internal::GetCapturedStderr();  // ZEFUSE_CUDA_DRIVER_LOG=1
+  EXPECT_NE(told.find("zeInit: no device: no NVIDIA driver: libnone.so: cannot open"), std::string::npos) << told;
+  EXPECT_NE(ZE_RESULT_SUCCESS, zeInit(0));  // through the loader, which has no other driver
+}
+
+}  // namespace

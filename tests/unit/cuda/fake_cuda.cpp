@@ -1,0 +1,443 @@
+// A libcuda for tests of the driver on a machine without a GPU: streams are queues in order, words are waited for and
+// written, memory is the host's, and of kernels nothing happens but that they are noted. Everything runs when somebody
+// asks whether something ended, so the order is the same each time.
+//
+// A kernel whose name begins with "fail_" ends with an illegal address, which the context does not survive; one that
+// begins with "hang_" ends when fake_cuda_release() was called. What happened is in fake_cuda_log(), what is alive in
+// fake_cuda_alive().
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "drivers/cuda/cuda_api.h"
+
+using namespace zefuse::cuda;
+
+struct Operation {
+  std::string note;
+  std::function<bool()> run;  // false: not yet
+};
+
+namespace zefuse::cuda {
+struct CUstream_st {
+  std::deque<Operation> pending;
+  bool capturing = false;
+  std::vector<Operation> captured;
+};
+struct CUgraph_st {
+  std::vector<Operation> operations;
+};
+struct CUgraphExec_st {
+  std::vector<Operation> operations;
+};
+struct CUfunc_st {
+  std::string name;
+  std::vector<size_t> parameters;
+};
+struct CUmod_st {
+  std::map<std::string, CUfunc_st> functions;
+};
+struct CUlinkState_st {
+  std::string text;
+};
+}  // namespace zefuse::cuda
+
+namespace {
+
+struct State {
+  std::recursive_mutex mutex;
+  std::set<CUstream> streams;
+  std::map<std::string, int> alive;
+  std::set<void*> memory;
+  std::string log;
+  CUresult sticky = CUDA_SUCCESS;
+  bool released = false;
+  uint64_t clock = 1'000'000;
+  std::string fail_function;
+  CUresult fail_code = CUDA_SUCCESS;
+};
+State& state() {
+  static State* made = new State;
+  return *made;
+}
+
+void note(const std::string& line) { state().log += line + "\n"; }
+
+// Runs what can run, in all streams, until nothing moves.
+void pump() {
+  State& s = state();
+  for (bool moved = true; moved && !s.sticky;) {
+    moved = false;
+    for (CUstream stream : s.streams)
+      while (!stream->pending.empty() && !s.sticky) {
+        if (!stream->pending.front().run())
+          break;
+        if (!stream->pending.front().note.empty())
+          note(stream->pending.front().note);
+        stream->pending.pop_front();
+        moved = true;
+      }
+  }
+}
+
+CUresult enter(const char* function) {
+  State& s = state();
+  if (s.fail_function == function) {
+    s.fail_function.clear();
+    return s.fail_code;
+  }
+  return s.sticky;
+}
+#define ENTER                                                                                                          \
+  std::lock_guard lock(state().mutex);                                                                                 \
+  if (CUresult failed = enter(__func__))                                                                               \
+  return failed
+
+CUresult submit(CUstream stream, std::string what, std::function<bool()> run) {
+  if (stream->capturing)
+    stream->captured.push_back({std::move(what), std::move(run)});
+  else
+    stream->pending.push_back({std::move(what), std::move(run)});
+  return CUDA_SUCCESS;
+}
+
+// ".visible .entry name(" and its ".param" lines, of PTX.
+std::map<std::string, CUfunc_st> parse(const std::string& ptx) {
+  std::map<std::string, CUfunc_st> functions;
+  std::istringstream lines(ptx);
+  CUfunc_st* open = nullptr;
+  for (std::string line; std::getline(lines, line);) {
+    if (size_t at = line.find(".entry "); at != std::string::npos) {
+      std::string name = line.substr(at + 7, line.find('(', at) - at - 7);
+      open = &functions[name];
+      open->name = name;
+      if (line.find(".param") == std::string::npos)
+        continue;
+    }
+    if (open && line.find(".param") != std::string::npos) {
+      size_t bytes = line.find("64 ") != std::string::npos ? 8 : 4;
+      if (size_t b = line.find('['); b != std::string::npos)
+        bytes = std::strtoul(line.c_str() + b + 1, nullptr, 10);
+      open->parameters.push_back(bytes);
+    }
+    if (line.find(')') != std::string::npos)
+      open = nullptr;
+  }
+  return functions;
+}
+
+std::string shape(unsigned x, unsigned y, unsigned z) {
+  return std::to_string(x) + "x" + std::to_string(y) + "x" + std::to_string(z);
+}
+
+CUresult launch(CUfunction f, std::string grid, std::string block, unsigned shared, CUstream stream, void** parameters,
+                const char* kind) {
+  if (f->name == "zf_clock") {
+    auto* to = *static_cast<uint64_t**>(parameters[0]);
+    return submit(stream, "clock", [to] {
+      *to = state().clock += 1000;
+      return true;
+    });
+  }
+  std::ostringstream text;
+  text << kind << " " << f->name << " " << grid << " of " << block << " local " << shared << " arguments";
+  for (size_t i = 0; i < f->parameters.size(); ++i) {
+    uint64_t value = 0;
+    std::memcpy(&value, parameters[i], std::min<size_t>(f->parameters[i], 8));
+    if (state().memory.count(reinterpret_cast<void*>(value)))
+      text << " memory";
+    else
+      text << " " << value;
+  }
+  const std::string name = f->name;
+  return submit(stream, text.str(), [name] {
+    if (name.starts_with("hang_"))
+      return state().released;
+    if (name.starts_with("fail_")) {
+      state().sticky = CUDA_ERROR_ILLEGAL_ADDRESS;
+      return false;
+    }
+    return true;
+  });
+}
+
+void* word(CUdeviceptr pointer) { return reinterpret_cast<void*>(pointer); }
+
+}  // namespace
+
+#define EXPORT extern "C" __attribute__((visibility("default")))
+
+EXPORT const char* fake_cuda_log() {
+  std::lock_guard lock(state().mutex);
+  pump();
+  return state().log.c_str();
+}
+EXPORT void fake_cuda_clear() { state().log.clear(); }
+EXPORT void fake_cuda_release() { state().released = true; }
+EXPORT int fake_cuda_alive(const char* kind) { return state().alive[kind]; }
+EXPORT void fake_cuda_fail_next(const char* function, int code) {
+  state().fail_function = function;
+  state().fail_code = CUresult(code);
+}
+
+EXPORT CUresult cuInit(unsigned) { return CUDA_SUCCESS; }
+EXPORT CUresult cuDriverGetVersion(int* version) { return *version = 13000, CUDA_SUCCESS; }
+EXPORT CUresult cuGetErrorName(CUresult error, const char** text) {
+  *text = error == CUDA_ERROR_ILLEGAL_ADDRESS ? "CUDA_ERROR_ILLEGAL_ADDRESS"
+          : error == CUDA_ERROR_OUT_OF_MEMORY ? "CUDA_ERROR_OUT_OF_MEMORY"
+                                              : "CUDA_ERROR";
+  return CUDA_SUCCESS;
+}
+EXPORT CUresult cuGetErrorString(CUresult, const char** text) { return *text = "as the fake says", CUDA_SUCCESS; }
+EXPORT CUresult cuDeviceGetCount(int* count) { return *count = 1, CUDA_SUCCESS; }
+EXPORT CUresult cuDeviceGet(CUdevice* device, int ordinal) { return *device = ordinal, CUDA_SUCCESS; }
+EXPORT CUresult cuDeviceGetName(char* name, int length, CUdevice) {
+  std::snprintf(name, size_t(length), "Fake GPU");
+  return CUDA_SUCCESS;
+}
+EXPORT CUresult cuDeviceGetUuid_v2(CUuuid* uuid, CUdevice) {
+  std::memcpy(uuid->bytes, "fake gpu number1", 16);
+  return CUDA_SUCCESS;
+}
+EXPORT CUresult cuDeviceGetPCIBusId(char* id, int length, CUdevice) {
+  std::snprintf(id, size_t(length), "ffff:ff:1f.7");
+  return CUDA_SUCCESS;
+}
+EXPORT CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice) {
+  switch (attribute) {
+  case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: *value = 9; break;
+  case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR:
+  case CU_DEVICE_ATTRIBUTE_INTEGRATED: *value = 0; break;
+  case CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z: *value = 64; break;
+  case CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X: *value = 2147483647; break;
+  case CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Y:
+  case CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_Z: *value = 65535; break;
+  case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT: *value = 4; break;
+  case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN: *value = 227 << 10; break;
+  case CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH: *value = 1; break;
+  case CU_DEVICE_ATTRIBUTE_CLOCK_RATE: *value = 1'000'000; break;
+  default: *value = 1024; break;
+  }
+  return CUDA_SUCCESS;
+}
+EXPORT CUresult cuDeviceTotalMem_v2(size_t* bytes, CUdevice) { return *bytes = size_t(1) << 30, CUDA_SUCCESS; }
+EXPORT CUresult cuDeviceCanAccessPeer(int* can, CUdevice, CUdevice) { return *can = 0, CUDA_SUCCESS; }
+EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice) {
+  static int made;
+  return *context = reinterpret_cast<CUcontext>(&made), CUDA_SUCCESS;
+}
+EXPORT CUresult cuCtxPushCurrent_v2(CUcontext) { return CUDA_SUCCESS; }
+EXPORT CUresult cuCtxPopCurrent_v2(CUcontext*) { return CUDA_SUCCESS; }
+
+EXPORT CUresult cuMemAlloc_v2(CUdeviceptr* pointer, size_t bytes) {
+  ENTER;
+  void* made = std::aligned_alloc(256, (bytes + 255) & ~size_t(255));
+  *pointer = reinterpret_cast<CUdeviceptr>(made);
+  state().memory.insert(made);
+  ++state().alive["device memory"];
+  return CUDA_SUCCESS;
+}
+EXPORT CUresult cuMemHostAlloc(void** pointer, size_t bytes, unsigned) {
+  ENTER;
+  *pointer = std::aligned_alloc(4096, (bytes + 4095) & ~size_t(4095));
+  state().memory.insert(*pointer);
+  ++state().alive["host memory"];
+  return CUDA_SUCCESS;
+}
+EXPORT CUresult cuMemFree_v2(CUdeviceptr pointer) {
+  std::lock_guard lock(state().mutex);
+  pump();
+  if (!state().memory.erase(word(pointer)))
+    return CUDA_ERROR_INVALID_VALUE;
+  --state().alive["device memory"];
+  std::free(word(pointer));
+  return CUDA_SUCCESS;
+}
+EXPORT CUresult cuMemFreeHost(void* pointer) {
+  std::lock_guard lock(state().mutex);
+  pump();
+  if (!state().memory.erase(pointer))
+    return CUDA_ERROR_INVALID_VALUE;
+  --state().alive["host memory"];
+  std::free(pointer);
+  return CUDA_SUCCESS;
+}
+
+EXPORT CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream) {
+  ENTER;
+  return submit(stream, "copy " + std::to_string(bytes),
+                [=] { return std::memmove(word(to), word(from), bytes), true; });
+}
+EXPORT CUresult cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D* copy, CUstream stream) {
+  ENTER;
+  const CUDA_MEMCPY3D c = *copy;
+  return submit(stream, "copy region", [c] {
+    for (size_t z = 0; z < c.Depth; ++z)
+      for (size_t y = 0; y < c.Height; ++y)
+        std::memmove(static_cast<char*>(word(c.dstDevice)) + (z * c.dstHeight + y) * c.dstPitch,
+                     static_cast<char*>(word(c.srcDevice)) + (z * c.srcHeight + y) * c.srcPitch, c.WidthInBytes);
+    return true;
+  });
+}
+template <typename T> static CUresult set(CUdeviceptr to, T value, size_t count, size_t pitch, CUstream stream) {
+  return submit(stream, "fill " + std::to_string(count * sizeof(T)), [=] {
+    for (size_t i = 0; i < count; ++i)
+      std::memcpy(static_cast<char*>(word(to)) + i * pitch, &value, sizeof value);
+    return true;
+  });
+}
+EXPORT CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char value, size_t count, CUstream stream) {
+  ENTER;
+  return set(to, value, count, 1, stream);
+}
+EXPORT CUresult cuMemsetD16Async(CUdeviceptr to, unsigned short value, size_t count, CUstream stream) {
+  ENTER;
+  return set(to, value, count, 2, stream);
+}
+EXPORT CUresult cuMemsetD32Async(CUdeviceptr to, unsigned value, size_t count, CUstream stream) {
+  ENTER;
+  return set(to, value, count, 4, stream);
+}
+EXPORT CUresult cuMemsetD2D32Async(CUdeviceptr to, size_t pitch, unsigned value, size_t width, size_t height,
+                                   CUstream stream) {
+  ENTER;
+  return width == 1 ? set(to, value, height, pitch, stream) : CUDA_ERROR_INVALID_VALUE;
+}
+
+EXPORT CUresult cuModuleLoadDataEx(CUmodule* module, const void* image, unsigned, CUjit_option*, void**) {
+  ENTER;
+  const std::string text = static_cast<const char*>(image);
+  if (text.find(".version") == std::string::npos)
+    return CUDA_ERROR_INVALID_IMAGE;
+  *module = new CUmod_st{parse(text)};
+  ++state().alive["module"];
+  return CUDA_SUCCESS;
+}
+EXPORT CUresult cuModuleUnload(CUmodule module) {
+  std::lock_guard lock(state().mutex);
+  pump();
+  --state().alive["module"];
+  delete module;
+  return CUDA_SUCCESS;
+}
+EXPORT CUresult cuModuleGetFunction(CUfunction* function, CUmodule module, const char* name) {
+  ENTER;
+  auto found = module->functions.find(name);
+  if (found == module->functions.end())
+    return CUDA_ERROR_NOT_FOUND;
+  *function = &found->second;
+  return CUDA_SUCCESS;
+}
+EXPORT CUresult cuModuleGetGlobal_v2(CUdeviceptr*, size_t*, CUmodule, const char*) { return CUDA_ERROR_NOT_FOUND; }
+EXPORT CUresult cuLinkCreate_v2(unsigned, CUjit_option*, void**, CUlinkState* made) {
+  ENTER;
+  *made = new CUlinkState_st;
+  return CUDA_SUCCESS;
+}
+EXPORT CUresult cuLinkAddData_v2(CUlinkState link, int, void* data, size_t bytes, const char*, unsigned, CUjit_option*,
+                                 void**) {
+  ENTER;
+  link->text.assign(static_cast<char*>(data), bytes);
+  return CUDA_SUCCESS;
+}
+EXPORT CUresult cuLinkComplete(CUlinkState link, void** cubin, size_t* bytes) {
+  ENTER;
+  *cubin = link->text.data();
+  *bytes = link->text.size();
+  return CUDA_SUCCESS;
+}
+EXPORT CUresult cuLinkDestroy(CUlinkState link) { return delete link, CUDA_SUCCESS; }
+EXPORT CUresult cuFuncGetAttribute(int* value, CUfunction_attribute attribute, CUfunction) {
+  *value = attribute == CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK ? 1024 : 0;
+  return CUDA_SUCCESS;
+}
+EXPORT CUresult cuFuncSetAttribute(CUfunction, CUfunction_attribute, int) { return CUDA_SUCCESS; }
+EXPORT CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, CUfunction, int, size_t) {
+  return *blocks = 2, CUDA_SUCCESS;
+}
+EXPORT CUresult cuLaunchKernel(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
+                               unsigned bz, unsigned shared, CUstream stream, void** parameters, void**) {
+  ENTER;
+  return launch(f, shape(gx, gy, gz), shape(bx, by, bz), shared, stream, parameters, "launch");
+}
+EXPORT CUresult cuLaunchCooperativeKernel(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
+                                          unsigned bz, unsigned shared, CUstream stream, void** parameters) {
+  ENTER;
+  return launch(f, shape(gx, gy, gz), shape(bx, by, bz), shared, stream, parameters, "cooperative");
+}
+EXPORT CUresult cuStreamCreate(CUstream* stream, unsigned) {
+  ENTER;
+  *stream = new CUstream_st;
+  state().streams.insert(*stream);
+  ++state().alive["stream"];
+  return CUDA_SUCCESS;
+}
+EXPORT CUresult cuStreamDestroy_v2(CUstream stream) {
+  std::lock_guard lock(state().mutex);
+  pump();
+  state().streams.erase(stream);
+  --state().alive["stream"];
+  delete stream;
+  return CUDA_SUCCESS;
+}
+EXPORT CUresult cuStreamQuery(CUstream stream) {
+  ENTER;
+  pump();
+  return state().sticky ? state().sticky : stream->pending.empty() ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+}
+EXPORT CUresult cuStreamWaitValue32_v2(CUstream stream, CUdeviceptr at, uint32_t value, unsigned flags) {
+  ENTER;
+  if (flags != CU_STREAM_WAIT_VALUE_EQ)
+    return CUDA_ERROR_INVALID_VALUE;
+  return submit(stream, "waited",
+                [=] { return __atomic_load_n(static_cast<uint32_t*>(word(at)), __ATOMIC_ACQUIRE) == value; });
+}
+EXPORT CUresult cuStreamWriteValue32_v2(CUstream stream, CUdeviceptr at, uint32_t value, unsigned) {
+  ENTER;
+  return submit(stream, "wrote " + std::to_string(value), [=] {
+    __atomic_store_n(static_cast<uint32_t*>(word(at)), value, __ATOMIC_RELEASE);
+    return true;
+  });
+}
+EXPORT CUresult cuStreamBeginCapture_v2(CUstream stream, int) {
+  ENTER;
+  stream->capturing = true;
+  return CUDA_SUCCESS;
+}
+EXPORT CUresult cuStreamEndCapture(CUstream stream, CUgraph* graph) {
+  std::lock_guard lock(state().mutex);
+  stream->capturing = false;
+  *graph = new CUgraph_st{std::move(stream->captured)};
+  stream->captured.clear();
+  return CUDA_SUCCESS;
+}
+EXPORT CUresult cuGraphInstantiateWithFlags(CUgraphExec* exec, CUgraph graph, unsigned long long) {
+  ENTER;
+  *exec = new CUgraphExec_st{graph->operations};
+  ++state().alive["graph"];
+  note("graph of " + std::to_string(graph->operations.size()));
+  return CUDA_SUCCESS;
+}
+EXPORT CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream) {
+  ENTER;
+  submit(stream, "graph launch", [] { return true; });
+  for (const Operation& operation : exec->operations)
+    stream->pending.push_back(operation);
+  return CUDA_SUCCESS;
+}
+EXPORT CUresult cuGraphExecDestroy(CUgraphExec exec) {
+  std::lock_guard lock(state().mutex);
+  --state().alive["graph"];
+  delete exec;
+  return CUDA_SUCCESS;
+}
+EXPORT CUresult cuGraphDestroy(CUgraph graph) { return delete graph, CUDA_SUCCESS; }

@@ -1,0 +1,410 @@
+// The codegen tests' harness (tests/unit/codegen/harness.h) over the compiler for NVIDIA's GPUs, without one: the LLVM
+// IR that would become PTX is compiled for the host, where the special registers, barriers, votes and shuffles are
+// functions of this file. Work-items are fibers that take turns; a group has the memory that a launch gives it. What is
+// checked so: the reader's address spaces, the form of kernels, every group operation with whole and partial warps, and
+// the math library.
+#include "tests/unit/codegen/harness.h"
+
+#include <dlfcn.h>
+#include <gtest/gtest.h>
+#include <ucontext.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <map>
+
+#include "drivers/cpu/codegen/backend.h"
+#include "drivers/cuda/codegen/backend.h"
+
+#include "llvm/IR/IRBuilder.h"
+#include "llvm/IR/ReplaceConstant.h"
+
+#include <unistd.h>
+
+namespace {
+
+// Lanes of a warp, or items of a group, that meet.
+struct Meeting {
+  size_t arrived = 0, generation = 0;
+  uint32_t in[32] = {}, out[32] = {};
+};
+
+struct Item {
+  ucontext_t context;
+  std::vector<std::byte> stack;
+  uint32_t id[3], linear;
+  bool done = false;
+};
+
+struct Group {
+  uint32_t id[3], count[3], size[3], items;
+  std::vector<Item> all;
+  Item* current = nullptr;
+  ucontext_t scheduler;
+  Meeting barrier;
+  std::map<std::pair<uint32_t, uint32_t>, Meeting> warps;  // warp, mask
+  size_t alive = 0, progress = 0;
+  void (*entry)(void**) = nullptr;
+  void** arguments = nullptr;
+  std::string error;
+};
+Group* group;
+alignas(128) std::byte local_memory[256 << 10];
+
+void yield() { swapcontext(&group->current->context, &group->scheduler); }
+
+// Waits until `wanted` have come.
+void meet(Meeting& meeting, size_t wanted) {
+  const size_t mine = meeting.generation;
+  ++group->progress;
+  if (++meeting.arrived == wanted) {
+    std::copy(std::begin(meeting.in), std::end(meeting.in), meeting.out);
+    meeting.arrived = 0;
+    ++meeting.generation;
+    return;
+  }
+  while (meeting.generation == mine)
+    yield();
+}
+
+uint32_t lane() { return group->current->linear % 32; }
+
+Meeting& meetLanes(uint32_t mask, uint32_t value) {
+  Meeting& meeting = group->warps[{group->current->linear / 32, mask}];
+  if (!(mask >> lane() & 1))
+    group->error = "a lane that is not in its mask";
+  meeting.in[lane()] = value;
+  meet(meeting, size_t(__builtin_popcount(mask)));
+  return meeting;
+}
+
+// PTX, shfl.sync: `clamp` has the segment's mask and its last lane.
+uint32_t shuffle(uint32_t mask, uint32_t value, uint32_t other, uint32_t clamp, bool exclusive_or) {
+  const uint32_t segment = clamp >> 8 & 31, last = (lane() & segment) | (clamp & 31 & ~segment);
+  const uint32_t from = exclusive_or ? lane() ^ (other & 31) : (lane() & segment) | (other & 31 & ~segment);
+  Meeting& meeting = meetLanes(mask, value);
+  const uint32_t source = from <= last ? from : lane();
+  return mask >> source & 1 ? meeting.out[source] : 0xdeadbeef;  // a lane that is not there: undefined
+}
+
+void runItem() {
+  group->entry(group->arguments);
+  group->current->done = true;
+  --group->alive;
+  ++group->progress;
+  // Who ended is waited for no more.
+  if (group->barrier.arrived != 0 && group->barrier.arrived == group->alive)
+    group->error = "an item ended while others wait at a barrier";
+  yield();
+}
+
+void runGroup() {
+  Group& g = *group;
+  std::memset(local_memory, 0xcd, sizeof local_memory);
+  g.alive = g.items;
+  g.all = std::vector<Item>(g.items);
+  for (uint32_t i = 0; i < g.items; ++i) {
+    Item& item = g.all[i];
+    item.linear = i;
+    item.id[0] = i % g.size[0];
+    item.id[1] = i / g.size[0] % g.size[1];
+    item.id[2] = i / g.size[0] / g.size[1];
+    item.stack.resize(128 << 10);
+    getcontext(&item.context);
+    item.context.uc_stack = {item.stack.data(), 0, item.stack.size()};
+    item.context.uc_link = nullptr;
+    makecontext(&item.context, runItem, 0);
+  }
+  while (g.alive != 0 && g.error.empty()) {
+    const size_t before = g.progress;
+    for (Item& item : g.all)
+      if (!item.done) {
+        g.current = &item;
+        swapcontext(&g.scheduler, &item.context);
+      }
+    if (g.progress == before)
+      g.error = "items wait for others that never come";
+  }
+}
+
+}  // namespace
+
+#define SIMULATED extern "C" __attribute__((visibility("default"), used))
+SIMULATED uint32_t sim_tid_x() { return group->current->id[0]; }
+SIMULATED uint32_t sim_tid_y() { return group->current->id[1]; }
+SIMULATED uint32_t sim_tid_z() { return group->current->id[2]; }
+SIMULATED uint32_t sim_ntid_x() { return group->size[0]; }
+SIMULATED uint32_t sim_ntid_y() { return group->size[1]; }
+SIMULATED uint32_t sim_ntid_z() { return group->size[2]; }
+SIMULATED uint32_t sim_ctaid_x() { return group->id[0]; }
+SIMULATED uint32_t sim_ctaid_y() { return group->id[1]; }
+SIMULATED uint32_t sim_ctaid_z() { return group->id[2]; }
+SIMULATED uint32_t sim_nctaid_x() { return group->count[0]; }
+SIMULATED uint32_t sim_nctaid_y() { return group->count[1]; }
+SIMULATED uint32_t sim_nctaid_z() { return group->count[2]; }
+SIMULATED void sim_barrier(uint32_t) { meet(group->barrier, group->items); }
+SIMULATED void sim_warp_barrier(uint32_t mask) { meetLanes(mask, 0); }
+SIMULATED uint32_t sim_shuffle_index(uint32_t mask, uint32_t v, uint32_t from, uint32_t clamp) {
+  return shuffle(mask, v, from, clamp, false);
+}
+SIMULATED uint32_t sim_shuffle_xor(uint32_t mask, uint32_t v, uint32_t from, uint32_t clamp) {
+  return shuffle(mask, v, from, clamp, true);
+}
+SIMULATED uint32_t sim_ballot(uint32_t mask, bool predicate) {
+  Meeting& meeting = meetLanes(mask, predicate);
+  uint32_t bits = 0;
+  for (uint32_t i = 0; i < 32; ++i)
+    bits |= (mask >> i & 1) && meeting.out[i] ? 1u << i : 0;
+  return bits;
+}
+// CUDA's: arguments as a C struct lays them out.
+SIMULATED int sim_vprintf(const char* format, const std::byte* arguments) {
+  std::string text;
+  size_t at = 0;
+  auto take = [&](auto& value) {
+    at = (at + sizeof value - 1) / sizeof value * sizeof value;
+    std::memcpy(&value, arguments + at, sizeof value);
+    at += sizeof value;
+  };
+  for (; *format; ++format) {
+    if (*format != '%' || format[1] == '%') {
+      text += *format;
+      format += *format == '%';
+      continue;
+    }
+    const size_t length = std::strcspn(format, "diouxXfFeEgGaAcsp") + 1;
+    const std::string one(format, length);
+    char piece[200];
+    double real;
+    long whole;
+    int word;
+    const char* string;
+    if (std::strchr("fFeEgGaA", one.back())) {
+      take(real);
+      std::snprintf(piece, sizeof piece, one.c_str(), real);
+    } else if (one.back() == 's' || one.back() == 'p') {
+      take(string);
+      std::snprintf(piece, sizeof piece, one.c_str(), string);
+    } else if (one.find('l') != std::string::npos) {
+      take(whole);
+      std::snprintf(piece, sizeof piece, one.c_str(), whole);
+    } else {
+      take(word);
+      std::snprintf(piece, sizeof piece, one.c_str(), word);
+    }
+    text += piece;
+    format += length - 1;
+  }
+  std::fputs(text.c_str(), stdout);
+  return 0;
+}
+SIMULATED std::byte* sim_local() { return local_memory; }
+
+namespace zefuse::cpu::testing {
+namespace {
+
+const std::map<std::string, std::string> kSimulated = {
+    {"llvm.nvvm.barrier.cta.sync.aligned.all", "sim_barrier"},
+    {"llvm.nvvm.bar.warp.sync", "sim_warp_barrier"},
+    {"llvm.nvvm.shfl.sync.idx.i32", "sim_shuffle_index"},
+    {"llvm.nvvm.shfl.sync.bfly.i32", "sim_shuffle_xor"},
+    {"llvm.nvvm.vote.ballot.sync", "sim_ballot"},
+};
+
+// The module for the host: registers and group operations are calls, shared memory is sim_local(), and kernel `n` is
+// called through "run_n", which takes the addresses of the parameters.
+void toHost(llvm::Module& module, const cuda::Program& program) {
+  llvm::LLVMContext& context = module.getContext();
+  for (llvm::Function& f : llvm::make_early_inc_range(module)) {
+    if (!f.isDeclaration() || !f.getName().starts_with("llvm.nvvm"))
+      continue;
+    std::string name = f.getName().str();
+    const std::string reg = "llvm.nvvm.read.ptx.sreg.";
+    if (name.starts_with(reg)) {
+      name = "sim_" + name.substr(reg.size());
+      name[name.find('.')] = '_';
+    } else if (auto known = kSimulated.find(name); known != kSimulated.end()) {
+      name = known->second;
+    } else {
+      ADD_FAILURE() << "not simulated: " << name;
+      continue;
+    }
+    auto* simulated = llvm::Function::Create(f.getFunctionType(), llvm::Function::ExternalLinkage, name, module);
+    f.replaceAllUsesWith(simulated);
+    f.eraseFromParent();
+  }
+  if (auto* print = module.getFunction("vprintf"))
+    print->setName("sim_vprintf");
+  llvm::IRBuilder<> b(context);
+  if (auto* local = module.getNamedGlobal("zf_local")) {
+    // A pointer that is known when the library is loaded would need no call, but the region is the test program's.
+    auto* getter = llvm::Function::Create(llvm::FunctionType::get(b.getPtrTy(), false), llvm::Function::ExternalLinkage,
+                                          "sim_local", module);
+    llvm::convertUsersOfConstantsToInstructions({local});
+    for (llvm::Use& use : llvm::make_early_inc_range(local->uses())) {
+      auto* user = llvm::cast<llvm::Instruction>(use.getUser());
+      llvm::Instruction* at = user;
+      if (auto* phi = llvm::dyn_cast<llvm::PHINode>(user))
+        at = phi->getIncomingBlock(use)->getTerminator();
+      b.SetInsertPoint(at);
+      use.set(b.CreateAddrSpaceCast(b.CreateCall(getter), local->getType()));
+    }
+    local->eraseFromParent();
+  }
+  for (size_t i = 0; i < program.kernels.size(); ++i) {
+    llvm::Function* kernel = module.getFunction(program.kernels[i].symbol);
+    kernel->setCallingConv(llvm::CallingConv::C);
+    auto* run = llvm::Function::Create(llvm::FunctionType::get(b.getVoidTy(), {b.getPtrTy()}, false),
+                                       llvm::Function::ExternalLinkage, "run_" + std::to_string(i), module);
+    b.SetInsertPoint(llvm::BasicBlock::Create(context, "", run));
+    std::vector<llvm::Value*> values;
+    for (llvm::Argument& argument : kernel->args()) {
+      llvm::Value* address =
+          b.CreateLoad(b.getPtrTy(), b.CreateConstGEP1_32(b.getPtrTy(), run->getArg(0), argument.getArgNo()));
+      values.push_back(argument.hasByValAttr() ? address
+                                               : b.CreateAlignedLoad(argument.getType(), address, llvm::Align(1)));
+    }
+    auto* call = b.CreateCall(kernel, values);
+    call->setAttributes(kernel->getAttributes());
+    b.CreateRetVoid();
+  }
+  auto target = createTargetMachine(IsaLevel::x86_64_v3, 2);
+  module.setTargetTriple(target->getTargetTriple());
+  module.setDataLayout(target->createDataLayout());
+  setTargetAttributes(module, IsaLevel::x86_64_v3);
+}
+
+class Simulated : public LoadedModule {
+public:
+  explicit Simulated(cuda::Program program) : program(std::move(program)) {
+    for (const cuda::ProgramKernel& kernel : this->program.kernels)
+      kernels_.push_back(kernel.info);
+  }
+  const std::vector<spirv::KernelInfo>& kernels() const override { return kernels_; }
+  WorkGroupFn entry(size_t) const override { return nullptr; }
+  const std::vector<GlobalInfo>& globals() const override { return globals_; }
+  void* globalAddress(size_t) const override { return nullptr; }
+  std::vector<std::string> unresolvedImports() const override { return program.imports; }
+  void* functionAddress(const std::string&) const override { return nullptr; }
+  const std::string& buildFlags() const override { return program.build_flags; }
+
+  const cuda::Program program;
+  void* library = nullptr;
+
+private:
+  std::vector<spirv::KernelInfo> kernels_;
+  std::vector<GlobalInfo> globals_;
+};
+
+void* link(const std::vector<char>& object) {
+  namespace fs = std::filesystem;
+  static int number = 0;
+  const fs::path folder = fs::path(::testing::TempDir()) / ("zefuse-simulated-" + std::to_string(getpid()));
+  fs::create_directories(folder);
+  const std::string base = (folder / std::to_string(number++)).string();
+  std::ofstream(base + ".o", std::ios::binary).write(object.data(), std::streamsize(object.size()));
+  const std::string command = "ld -shared -z noexecstack -o " + base + ".so " + base + ".o -lm";
+  EXPECT_EQ(std::system(command.c_str()), 0) << command;
+  void* library = dlopen((base + ".so").c_str(), RTLD_NOW | RTLD_LOCAL);
+  EXPECT_TRUE(library) << dlerror();
+  fs::remove_all(folder);
+  return library;
+}
+
+}  // namespace
+
+std::vector<uint32_t> loadSpirv(const std::string& name) {
+  std::ifstream f(std::string(KERNEL_DIR "/") + name + ".spv", std::ios::binary | std::ios::ate);
+  if (!f) {
+    ADD_FAILURE() << name << ".spv is missing";
+    return {};
+  }
+  std::vector<uint32_t> words(size_t(f.tellg()) / 4);
+  f.seekg(0);
+  f.read(reinterpret_cast<char*>(words.data()), std::streamsize(words.size() * 4));
+  return words;
+}
+
+Program::Program(const std::vector<uint32_t>& spirv, CompileOptions options) {
+  cuda::CompileOptions for_gpu;
+  for_gpu.architecture = 90;
+  for_gpu.opt_level = options.opt_level;
+  for_gpu.spec_constants = options.spec_constants;
+  try {
+    llvm::LLVMContext context;
+    cuda::CompileResult result;
+    auto target = cuda::createTargetMachine(90, for_gpu.opt_level);
+    auto module = cuda::lowerToLlvm(spirv, for_gpu, context, *target, result);
+    toHost(*module, result.program);
+    auto host = createTargetMachine(IsaLevel::x86_64_v3, 2);
+    void* library = link(emitObject(*module, *host));
+    auto made = std::make_unique<Simulated>(std::move(result.program));
+    made->library = library;
+    module_ = std::move(made);
+  } catch (const std::exception& e) {
+    ADD_FAILURE() << e.what();
+  }
+}
+
+size_t Program::find(const std::string& kernel) const {
+  for (size_t i = 0; module_ && i < module_->kernels().size(); ++i)
+    if (module_->kernels()[i].name == kernel)
+      return i;
+  return ~size_t{0};
+}
+
+const spirv::KernelInfo& Program::info(const std::string& kernel) const {
+  static const spirv::KernelInfo none;
+  const size_t i = find(kernel);
+  EXPECT_NE(i, ~size_t{0}) << kernel;
+  return i == ~size_t{0} ? none : module_->kernels()[i];
+}
+
+void Program::run(const std::string& kernel, Size3 groups, Size3 local, std::vector<Arg> args, Size3 offset) {
+  const size_t index = find(kernel);
+  ASSERT_NE(index, ~size_t{0}) << kernel;
+  const auto& simulated = static_cast<const Simulated&>(*module_);
+  const cuda::ProgramKernel& k = simulated.program.kernels[index];
+  ASSERT_EQ(k.info.args.size(), args.size()) << kernel;
+  // As the driver lays parameters out.
+  std::vector<void*> parameters;
+  std::vector<uint64_t> local_offsets(args.size());
+  uint64_t shared = cuda::alignLocal(k.info.local_bytes);
+  for (size_t i = 0; i < args.size(); ++i) {
+    if (k.info.args[i].kind == spirv::ArgKind::local_pointer) {
+      local_offsets[i] = shared;
+      shared += cuda::alignLocal(uint32_t(args[i].local_bytes));
+      parameters.push_back(&local_offsets[i]);
+    } else {
+      ASSERT_EQ(k.info.args[i].size, args[i].value.size()) << kernel << " argument " << i;
+      parameters.push_back(args[i].value.data());
+    }
+  }
+  ASSERT_LE(shared, sizeof local_memory);
+  if (k.takes_offset)
+    for (uint64_t& each : offset)
+      parameters.push_back(&each);
+  Group made;
+  group = &made;
+  made.entry = reinterpret_cast<void (*)(void**)>(dlsym(simulated.library, ("run_" + std::to_string(index)).c_str()));
+  ASSERT_TRUE(made.entry) << kernel;
+  made.arguments = parameters.data();
+  for (int d = 0; d < 3; ++d) {
+    made.count[d] = uint32_t(groups[d]);
+    made.size[d] = uint32_t(local[d]);
+  }
+  made.items = made.size[0] * made.size[1] * made.size[2];
+  for (made.id[2] = 0; made.id[2] < made.count[2]; ++made.id[2])
+    for (made.id[1] = 0; made.id[1] < made.count[1]; ++made.id[1])
+      for (made.id[0] = 0; made.id[0] < made.count[0]; ++made.id[0]) {
+        made.barrier = {};
+        made.warps.clear();
+        runGroup();
+        ASSERT_EQ(made.error, "") << kernel;
+      }
+}
+
+std::vector<IsaLevel> hostLevels() { return {IsaLevel::x86_64_v3}; }
+
+}  // namespace zefuse::cpu::testing
