@@ -87,10 +87,12 @@ def check(wheel: Path) -> list[str]:
                 problems_of(file, lib) if file.is_relative_to(lib) else [f"{file.relative_to(root)}: not in zefuse/lib"]
             )
         found += [f"{name} is missing" for name in sorted(EXPECTED - {file.name for file in files})]
+        if not any(file.name.startswith("_C.") for file in files):
+            found.append("the extension module _C is missing")
         # zefuse-0.1.0-cp311.cp313-cp311.cp313-manylinux_2_35_x86_64.whl: each Python of the name, for each torch.
-        folders = sorted(lib.glob("torch-*"))
-        for python in wheel.name.split("-")[2].replace("cp", "").split("."):
-            for place in folders or [lib]:
+        tag = re.search(r"-(cp\d+(?:\.cp\d+)*)-", wheel.name)
+        for python in tag[1].replace("cp", "").split(".") if tag else []:
+            for place in sorted(lib.glob("torch-*")):
                 if not any(place.glob(f"_C.cpython-{python}-*.so")):
                     found.append(f"{place.relative_to(root)}: no extension module _C for Python {python}")
         licences = {path.name for path in root.rglob("licenses/**/*")}

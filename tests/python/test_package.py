@@ -217,7 +217,7 @@ def test_command_line_errors(tmp_path: Path) -> None:
     for arguments, message in [
         (["compile", str(tmp_path / "yes.pt2"), "-o", str(tmp_path / "no" / "x")], "no folder"),
         (["compile", "missing.pt2", "-o", "x"], "no file 'missing.pt2'"),
-        (["compile", str(tmp_path / "no.pt2"), "-o", "x"], "is no program of torch.export.save"),
+        (["compile", str(tmp_path / "no.pt2"), "-o", "x"], "no program of torch.export.save"),
         (["compile", "missing.pt2", "-o", "x", "--option", "strct=true"], "did you mean 'strict'?"),
         (["compile", str(tmp_path / "yes.pt2"), "-o", str(tmp_path / "x"), "--targets", " , "], "no target; `zefuse"),
         (
@@ -456,9 +456,7 @@ def test_progress_names_each_kernel_and_target_once(
 
         options = {"cache_dir": str(tmp_path / "cache")}
         zefuse.compile_package(program, tmp_path / "m", targets=["cpu", "dg2-g11"], options=options, progress=note)
-        natives = [
-            name for name, _, _ in reports.ask("package", str(tmp_path / "m"))["sections"] if "native/" in name
-        ]
+        natives = [name for name, _, _ in reports.ask("package", str(tmp_path / "m"))["sections"] if "native/" in name]
         assert len({(kernel, target) for kernel, target, *_ in seen}) == len(seen) == len(natives)
         assert {target for _, target, *_ in seen} == {"avx2", "avx512", "dg2-g11"}
         assert any(seconds > 0 for _, _, seconds, _, _ in seen) == first

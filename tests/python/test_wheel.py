@@ -76,6 +76,17 @@ def test_a_wheel_without_its_parts(tmp_path: Path) -> None:
     assert "libzefuse_core.so.1 is missing" not in found
 
 
+def test_a_wheel_without_a_part_for_one_of_its_pythons(tmp_path: Path) -> None:
+    wheel = tmp_path / "zefuse-0.1.0-cp311.cp313-cp311.cp313-manylinux_2_35_x86_64.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr("zefuse/lib/torch-2.13/_C.cpython-311-x86_64-linux-gnu.so", b"")
+        archive.writestr("zefuse/lib/torch-2.15/_C.cpython-313-x86_64-linux-gnu.so", b"")
+    found = check_wheel.check(wheel)
+    assert "zefuse/lib/torch-2.13: no extension module _C for Python 313" in found
+    assert "zefuse/lib/torch-2.15: no extension module _C for Python 311" in found
+    assert not any("torch-2.13" in problem and "311" in problem for problem in found)
+
+
 # --- which piece serves a torch -----------------------------------------------------------------------------------------
 
 

@@ -56,7 +56,7 @@ def main(folder: str, libraries: list[str]) -> None:
         return
     say(step="loading zefuse._C")
     try:
-        from zefuse import _native
+        from zefuse import _native, reports
 
         native = _native.load()
         say(native={"build_id": native.build_id(), "file": native.__file__})
@@ -66,7 +66,7 @@ def main(folder: str, libraries: list[str]) -> None:
     for name in ("targets", "compilers", "devices"):
         say(step=f"asking zefuse._C for its {name}")
         try:
-            say(**{name: getattr(native, name)()})
+            say(**{name: reports.ask(name)})
         except Exception as error:
             say(failed={"name": name, "why": short(error)})
     say(step="")

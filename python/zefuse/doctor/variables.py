@@ -14,6 +14,7 @@ OURS = {
     "ZEFUSE_CPU_ISA": "",  # processor.py judges it
     "ZEFUSE_GPU_TARGET": "product",
     "ZEFUSE_OCLOC": "",  # compilers.py
+    "ZEFUSE_PTXAS": "",
     "ZEFUSE_PACKAGE": "file",
     "ZEFUSE_DUMP": "",
     "ZEFUSE_CACHE_DIR": "",  # cache_folder.py
@@ -28,6 +29,9 @@ OURS = {
     "ZEFUSE_CPU_DRIVER_GPU_FAULT": "",
     "ZEFUSE_CPU_DRIVER_THREADS": "number",
     "ZEFUSE_CPU_DRIVER_LOG": "0|1",
+    "ZEFUSE_TRACEBACK": "0|1",
+    "ZEFUSE_CUDA_DRIVER_LOG": "0|1",
+    "ZEFUSE_CUDA_LIBRARY": "file",
     "ZEFUSE_ZE_TRACE": "0|1",
 }
 # Without the prefix, so that they count as no variable of the program: those that building reads.
