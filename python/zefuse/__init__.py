@@ -61,10 +61,10 @@ def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return importlib.import_module(f"zefuse.{name}")
     if name not in _PLACE:
-        from difflib import get_close_matches
+        from zefuse.suggestions import closest
 
-        close = get_close_matches(name, __all__, n=1)
-        hint = f"; did you mean {close[0]!r}?" if close and not name.startswith("_") else ""
+        close = "" if name.startswith("_") else closest(name, __all__)
+        hint = f"; did you mean {close!r}?" if close else ""
         raise AttributeError(f"module 'zefuse' has no attribute {name!r}{hint}")
     return getattr(importlib.import_module(_PLACE[name]), name)
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import shutil
 import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
+
+from zefuse.suggestions import closest
 
 if TYPE_CHECKING:
     from zefuse.cli import Command
@@ -19,8 +20,8 @@ _NAMES = 12  # the column of names in the overview
 
 def suggestion(word: str, known: Iterable[str]) -> str:
     """``; did you mean 'targets'?``, or nothing where no name is close."""
-    close = difflib.get_close_matches(word.lower(), list(known), n=1, cutoff=0.6)
-    return f"; did you mean {close[0]!r}?" if close else ""
+    close = closest(word.lower(), known)
+    return f"; did you mean {close!r}?" if close else ""
 
 
 class CommandParser(argparse.ArgumentParser):

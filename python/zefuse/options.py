@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import os
 import re
 import types
@@ -13,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from zefuse.errors import OptionError
+from zefuse.suggestions import closest
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +100,8 @@ class Options:
             raise OptionError(f"zefuse options: expected a dict such as {{'strict': True}}, got {type(given).__name__}")
         for name in given:
             if name not in _TYPES:
-                close = difflib.get_close_matches(str(name), _TYPES, n=1, cutoff=0.6)
-                hint = f"did you mean {close[0]!r}?" if close else "no name is close."
+                close = closest(str(name), _TYPES)
+                hint = f"did you mean {close!r}?" if close else "no name is close."
                 raise OptionError(f"zefuse option {name!r}: no such option; {hint} Known: {', '.join(sorted(_TYPES))}")
         values = dict(given)
         if isinstance(values.get("package"), os.PathLike):
@@ -135,9 +135,13 @@ class Options:
 
 def default_cache_dir() -> str:
     """``zefuse`` in the user's cache folder; empty (no cache) for a user without a home."""
-    if os.environ.get("HOME") == "" and not os.environ.get("XDG_CACHE_HOME"):
-        return ""  # expanduser would make it the root folder
-    caches = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    home = "" if os.environ.get("HOME") == "" else os.path.expanduser("~")  # which makes an empty one the root folder
+    return cache_dir_of(os.environ, home)
+
+
+def cache_dir_of(environment: Mapping[str, str], home: str) -> str:
+    """The same for a user with this environment and home folder; ``home`` may be empty."""
+    caches = environment.get("XDG_CACHE_HOME") or os.path.join(home, ".cache")
     return os.path.join(caches, "zefuse") if os.path.isabs(caches) else ""
 
 
@@ -160,5 +164,5 @@ def _check_type(name: str, value: object) -> None:
 
 def _close(value: str, known: tuple[str, ...]) -> str:
     """``; did you mean "allow"?`` or nothing."""
-    close = difflib.get_close_matches(value.lower(), known, n=1, cutoff=0.6)
-    return f'; did you mean "{close[0]}"?' if close else ""
+    close = closest(value.lower(), known)
+    return f'; did you mean "{close}"?' if close else ""

@@ -8,6 +8,7 @@ from typing import Any
 
 from zefuse import reports
 from zefuse.errors import NotFoundError
+from zefuse.suggestions import closest
 
 # What "cpu" stands for: together they run on every x86-64 processor that zefuse supports, and what a package holds does
 # not depend on the machine that made it.
@@ -34,10 +35,8 @@ def resolve(names: Sequence[str]) -> tuple[list[str], list[str]]:
     wanted: set[str] = set()
     for name in names:
         if name.lower() not in known:
-            import difflib
-
-            close = [] if name.lower().startswith("0x") else difflib.get_close_matches(name, known, n=1)
-            hint = f"; did you mean {close[0]!r}?" if close else ";"
+            close = "" if name.lower().startswith("0x") else closest(name, known)
+            hint = f"; did you mean {close!r}?" if close else ";"
             raise NotFoundError(f"target {name!r}: no such target{hint} `zefuse targets` lists them")
         wanted.update(known[name.lower()])
     return (

@@ -8,7 +8,9 @@ import json
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="plain data instead of tables")
-    parser.add_argument("--markdown", action="store_true", help="docs/targets.md: what does not hang on this machine")
+    parser.add_argument(
+        "--markdown", action="store_true", help="docs/targets.md: the tables alone, which are the same on every machine"
+    )
 
 
 def run(args: argparse.Namespace) -> None:

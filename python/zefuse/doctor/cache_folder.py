@@ -6,6 +6,7 @@ import os
 
 from zefuse.doctor.finding import AllFacts, Facts, Finding
 from zefuse.doctor.machine import Machine
+from zefuse.options import cache_dir_of
 
 _MB = 1 << 20
 _DEFAULT_LIMIT_MB = 2048
@@ -13,11 +14,8 @@ _DEFAULT_LIMIT_MB = 2048
 
 def folder_of(machine: Machine) -> str:
     """As `zefuse.cache.directory`; empty for none."""
-    environment = machine.environment
-    if (given := environment.get("ZEFUSE_CACHE_DIR")) is not None:
-        return given
-    caches = environment.get("XDG_CACHE_HOME") or os.path.join(machine.home(), ".cache")
-    return os.path.join(caches, "zefuse") if os.path.isabs(caches) else ""
+    given = machine.environment.get("ZEFUSE_CACHE_DIR")
+    return cache_dir_of(machine.environment, machine.home()) if given is None else given
 
 
 def collect(machine: Machine) -> Facts:

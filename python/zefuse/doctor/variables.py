@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 
 from zefuse.doctor.finding import AllFacts, Facts, Finding
 from zefuse.doctor.machine import Machine
+from zefuse.suggestions import closest
 
 # docs/environment.md, in its order (a test compares): what a value has to be. "" takes anything.
 OURS = {
@@ -73,14 +73,10 @@ def collect(machine: Machine) -> Facts:
     unknown = sorted(name for name in found if name not in OURS and name.removeprefix(_PREFIX) not in _OF_THE_BUILD)
     return {
         "ours": dict(sorted(ours.items())),
-        "unknown": {name: _close(name) for name in unknown},
+        "unknown": {name: closest(name, OURS, cutoff=0.75) for name in unknown},
         "others": {name: environment[name] for name in _OTHERS if name in environment},
         "wrong": {name: why for name, value in sorted(ours.items()) if (why := _wrong(machine, name, value))},
     }
-
-
-def _close(name: str) -> str:
-    return next(iter(difflib.get_close_matches(name, OURS, n=1, cutoff=0.75)), "")
 
 
 def _wrong(machine: Machine, name: str, value: str) -> str:
@@ -140,6 +136,6 @@ def _wrong_targets(ours: dict[str, str], targets: Facts | None) -> dict[str, str
 
 
 def _no_such(name: str, known: set[str]) -> str:
-    close = difflib.get_close_matches(name, sorted(known), n=1)
-    hint = f"; did you mean {close[0]}?" if close else ""
+    close = closest(name, sorted(known))
+    hint = f"; did you mean {close}?" if close else ""
     return f"no target {name}{hint} (zefuse targets lists them)"
