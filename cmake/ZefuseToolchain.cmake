@@ -6,6 +6,10 @@ set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 set(CMAKE_CXX_VISIBILITY_PRESET hidden)
 set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+# Several files of a library in one translation unit: headers of MLIR and torch are read, and their templates compiled,
+# once for all of them (docs/design.md, "The build"). scripts/clang_tidy.py still looks at each file by itself.
+set(CMAKE_UNITY_BUILD ON CACHE BOOL "compile several source files as one translation unit")
+set(CMAKE_UNITY_BUILD_BATCH_SIZE 8 CACHE STRING "files in one translation unit")
 if(NOT CMAKE_BUILD_TYPE)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
 endif()

@@ -3,8 +3,9 @@
     python scripts/clang_tidy.py BUILD_FOLDER [FILE...]
 
 What it finds in headers of libraries and in generated code, on the way through ours, is not ours to mend and does not count.
+Files that the build compiles together (a unity build) are looked at one by one, each with the command of its unit.
 A file's result holds for its compile command, .clang-tidy, the tool's version and the contents of every header that the
-compiler read for it (Ninja's record). What passed is kept in .cache/clang-tidy; findings are never kept, so they are shown each time.
+compiler read for its unit (Ninja's record). What passed is kept in .cache/clang-tidy; findings are never kept, so they are shown each time.
 """
 
 import hashlib
@@ -44,6 +45,15 @@ def content_hash(file: Path) -> bytes:
         return b"absent"
 
 
+def single_files(entry: dict[str, str]) -> list[dict[str, str]]:
+    """The entry of a compile database, or one for each source file where it is a unit that includes them."""
+    unit = Path(entry["file"])
+    if unit.parent.name != "Unity":
+        return [entry]
+    files = re.findall(r'^#include "(/.*)"$', unit.read_text(), re.MULTILINE)
+    return [{**entry, "file": file, "command": entry["command"].replace(f" -c {unit}", f" -c {file}")} for file in files]
+
+
 class Source:
     def __init__(self, build: Path, entry: dict[str, str], inputs: dict[str, list[str]], tool: str) -> None:
         self.file = Path(entry["file"])
@@ -53,7 +63,8 @@ class Source:
         precompiled = re.findall(r"\S+\.pch(?=\s)", entry["command"])
         names = [self.output, *(os.path.relpath(header, build) for header in precompiled)]
         self.known = all(name in inputs for name in names)
-        files = sorted({name for output in names for name in inputs.get(output, []) if not name.endswith(".pch")})
+        # The unit and its other source files are no part of this one.
+        files = sorted({n for output in names for n in inputs.get(output, []) if not n.endswith((".pch", ".cpp", ".cxx"))})
         key = hashlib.sha256(tool.encode())
         key.update(entry["command"].replace(str(ROOT), "").encode())
         key.update(content_hash(self.file))
@@ -82,7 +93,10 @@ def main() -> int:
     version = subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout
     tool = version + (ROOT / ".clang-tidy").read_text()
     inputs = recorded_inputs(build)
-    entries = json.loads((build / "compile_commands.json").read_text())
+    entries = [e for unit in json.loads((build / "compile_commands.json").read_text()) for e in single_files(unit)]
+    database = build / "clang-tidy"
+    database.mkdir(exist_ok=True)
+    (database / "compile_commands.json").write_text(json.dumps(entries))
     # A file that two targets compile is looked at once.
     entries = {entry["file"]: entry for entry in entries if entry["file"].endswith(".cpp")}.values()
     entries = [e for e in entries if not Path(e["file"]).is_relative_to(build)]  # generated
@@ -94,7 +108,7 @@ def main() -> int:
 
     def look(source: Source) -> None:
         nonlocal failed, done
-        result = subprocess.run([program, "--quiet", "-p", build, source.file], capture_output=True, text=True)
+        result = subprocess.run([program, "--quiet", "-p", database, source.file], capture_output=True, text=True)
         with lock:
             done += 1
             findings = findings_of_ours(result.stdout, build)

@@ -62,7 +62,7 @@ void delinearize(AffineExpr linear, ArrayRef<AffineExpr> sizes, SmallVectorImpl<
   indices.append(reversed.rbegin(), reversed.rend());
 }
 
-TypedAttr identityOf(Combiner combiner, Type type, MLIRContext* context) {
+TypedAttr identityOf(ReductionKind combiner, Type type, MLIRContext* context) {
   auto floating = dyn_cast<FloatType>(type);
   auto number = [&](double value) -> TypedAttr {
     return floating ? TypedAttr(FloatAttr::get(floating, value))
@@ -75,12 +75,12 @@ TypedAttr identityOf(Combiner combiner, Type type, MLIRContext* context) {
     return IntegerAttr::get(type, negative ? APInt::getSignedMinValue(width) : APInt::getSignedMaxValue(width));
   };
   switch (combiner) {
-  case Combiner::add: return number(0);
-  case Combiner::mul: return number(1);
-  case Combiner::max: return infinity(true);
-  case Combiner::min: return infinity(false);
-  case Combiner::logical_and: return BoolAttr::get(context, true);
-  case Combiner::logical_or: return BoolAttr::get(context, false);
+  case ReductionKind::add: return number(0);
+  case ReductionKind::mul: return number(1);
+  case ReductionKind::max: return infinity(true);
+  case ReductionKind::min: return infinity(false);
+  case ReductionKind::logical_and: return BoolAttr::get(context, true);
+  case ReductionKind::logical_or: return BoolAttr::get(context, false);
   }
   llvm_unreachable("combiner");
 }
@@ -192,7 +192,7 @@ AffineMap TensorBuilder::unreduced(unsigned rank, ArrayRef<int64_t> dims) {
   return AffineMap::get(rank, 0, kept, b.getContext());
 }
 
-Value TensorBuilder::reduce(Value input, ArrayRef<int64_t> dims, Combiner combiner) {
+Value TensorBuilder::reduce(Value input, ArrayRef<int64_t> dims, ReductionKind combiner) {
   if (dims.empty())
     return input;
   unsigned rank = rankOf(input);
@@ -218,12 +218,12 @@ Value TensorBuilder::reduce(Value input, ArrayRef<int64_t> dims, Combiner combin
   Scalar value(inside, block.getArgument(0)), accumulator(inside, block.getArgument(1));
   Scalar combined = accumulator;
   switch (combiner) {
-  case Combiner::add: combined = accumulator + value; break;
-  case Combiner::mul: combined = accumulator * value; break;
-  case Combiner::max: combined = maximum(accumulator, value); break;
-  case Combiner::min: combined = minimum(accumulator, value); break;
-  case Combiner::logical_and: combined = accumulator & value; break;
-  case Combiner::logical_or: combined = accumulator | value; break;
+  case ReductionKind::add: combined = accumulator + value; break;
+  case ReductionKind::mul: combined = accumulator * value; break;
+  case ReductionKind::max: combined = maximum(accumulator, value); break;
+  case ReductionKind::min: combined = minimum(accumulator, value); break;
+  case ReductionKind::logical_and: combined = accumulator & value; break;
+  case ReductionKind::logical_or: combined = accumulator | value; break;
   }
   linalg::YieldOp::create(inside, combined.value());
   return generic.getResult(0);

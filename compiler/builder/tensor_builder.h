@@ -41,7 +41,7 @@ struct Operand {
   Operand(mlir::Value tensor, mlir::AffineMap map = {}) : tensor(tensor), map(map) {}
 };
 
-enum class Combiner : uint8_t { add, mul, max, min, logical_and, logical_or };
+enum class ReductionKind : uint8_t { add, mul, max, min, logical_and, logical_or };
 
 class TensorBuilder {
 public:
@@ -67,7 +67,7 @@ public:
   mlir::Value full(mlir::RankedTensorType type, double number);
 
   // Drops `dims` (no duplicates, any order; none: the input itself); the element type stays.
-  mlir::Value reduce(mlir::Value input, llvm::ArrayRef<int64_t> dims, Combiner combiner);
+  mlir::Value reduce(mlir::Value input, llvm::ArrayRef<int64_t> dims, ReductionKind combiner);
   // The map that reads a reduce() result of those dims back at the unreduced dimensions.
   mlir::AffineMap unreduced(unsigned rank, llvm::ArrayRef<int64_t> dims);
 

@@ -26,7 +26,7 @@ namespace zefuse {
 namespace {
 
 // Why a target does not take something. Empty: nothing that a user should read, since it never takes it.
-using Refusal = std::string;
+using Reason = std::string;
 
 RankedTensorType typeOf(Value tensor) { return tensor ? cast<RankedTensorType>(tensor.getType()) : RankedTensorType(); }
 
@@ -48,16 +48,16 @@ bool libraryTakes(AttentionOp op) {
   return query[0] == key[0] && query[1] % key[1] == 0 && query[0] * query[1] * query[2] * key[2] >= many_scores;
 }
 
-std::optional<Refusal> whyNot(AttentionOp op, const TargetDescription& target) {
+std::optional<Reason> whyNot(AttentionOp op, const TargetDescription& target) {
   if (!target.supports.products)
-    return libraryTakes(op) ? std::nullopt : std::optional(Refusal());
-  Refusal reason = whyNoProductKernel(op, target);
+    return libraryTakes(op) ? std::nullopt : std::optional(Reason());
+  Reason reason = whyNoProductKernel(op, target);
   return reason.empty() ? std::nullopt : std::optional(reason);
 }
 
-std::optional<Refusal> whyNot(AttentionGradientOp op, const TargetDescription& target) {
+std::optional<Reason> whyNot(AttentionGradientOp op, const TargetDescription& target) {
   if (!target.supports.products)
-    return Refusal();
+    return Reason();
   if (!op.getScale())
     return "the sizes of a head must be known";
   AttentionGradientCall call;
@@ -70,7 +70,7 @@ std::optional<Refusal> whyNot(AttentionGradientOp op, const TargetDescription& t
   call.mask = typeOf(op.getMask());
   for (bool of_keys : {false, true}) {  // both kernels or none
     call.of_keys = of_keys;
-    if (Refusal reason = whyNoAttentionGradient(call, target); !reason.empty())
+    if (Reason reason = whyNoAttentionGradient(call, target); !reason.empty())
       return reason;
   }
   return std::nullopt;
@@ -98,12 +98,12 @@ std::string whyEagerIsQuicker(MatmulOp op) {
   return "";
 }
 
-std::optional<Refusal> whyNot(MatmulOp op, const TargetDescription& target) {
+std::optional<Reason> whyNot(MatmulOp op, const TargetDescription& target) {
   const Type element = typeOf(op.getA()).getElementType();
   if (element.isF32() || element.isBF16() || (element.isF16() && target.supports.products))
     return std::nullopt;
   if (target.supports.products || !whyNoProductKernel(op, target).empty())
-    return Refusal();
+    return Reason();
   std::string reason = whyEagerIsQuicker(op);
   return reason.empty() ? std::nullopt : std::optional("matrix product of " + fx::dtypeName(element) + ": " + reason);
 }
@@ -121,7 +121,7 @@ bool computesInF64(Operation* op) {
       .wasInterrupted();
 }
 
-std::optional<Refusal> whyNot(Operation* op, const TargetDescription& target) {
+std::optional<Reason> whyNot(Operation* op, const TargetDescription& target) {
   if (isa<AtenOp>(op))  // runs on the host, whatever the target
     return std::nullopt;
   if (auto attention = dyn_cast<AttentionOp>(op))
@@ -129,22 +129,22 @@ std::optional<Refusal> whyNot(Operation* op, const TargetDescription& target) {
   if (auto gradient = dyn_cast<AttentionGradientOp>(op))
     return whyNot(gradient, target);
   if ((op->hasAttr("zefuse.beyond_source") && !target.on_host) || (!target.native.f64 && computesInF64(op)))
-    return Refusal();
+    return Reason();
   if (auto matmul = dyn_cast<MatmulOp>(op))
     return whyNot(matmul, target);
   if (target.supports.products)
     return std::nullopt;
   // oneDNN multiplies f16 on few CPUs.
   if (auto convolution = dyn_cast<ConvolutionOp>(op); convolution && isF16(convolution.getInput()))
-    return Refusal();
+    return Reason();
   return std::nullopt;
 }
 
-std::optional<Refusal> whyNot(Region& form, const TargetDescription& target) {
+std::optional<Reason> whyNot(Region& form, const TargetDescription& target) {
   for (Operation& op : form.front().without_terminator()) {
     if (auto inner = dyn_cast<AlternativesOp>(op)) {
       if (llvm::all_of(inner.getForms(), [&](Region& each) { return whyNot(each, target).has_value(); }))
-        return Refusal();
+        return Reason();
     } else if (auto reason = whyNot(&op, target)) {
       return reason;
     }
@@ -162,7 +162,7 @@ void keep(Region& form, AlternativesOp op) {
 }
 
 LogicalResult choose(AlternativesOp op, const TargetDescription& target) {
-  Refusal refusal;
+  Reason refusal;
   for (Region& form : op.getForms()) {
     if (auto reason = whyNot(form, target)) {
       if (refusal.empty())

@@ -38,7 +38,7 @@ Value sumOfSlices(TensorBuilder& build, Operation* product, Value partial, Value
     note = said.str() + "; " + note;
   partial.getDefiningOp()->setAttr("zefuse.note", build.b.getStringAttr(note));
   Type compute = elementOf(partial);
-  Value sum = build.reduce(partial, {0}, Combiner::add);
+  Value sum = build.reduce(partial, {0}, ReductionKind::add);
   if (bias)
     sum = build.loop({sum, bias}, typeOf(sum), [&](Body&, ArrayRef<Scalar> in) { return in[0] + in[1].to(compute); });
   return build.convert(sum, elementOf(product->getResult(0)));

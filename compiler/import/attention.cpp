@@ -41,7 +41,7 @@ Value sumOfSharers(Op& op, Value gradient, AffineExpr shared) {
   sizes.insert(sizes.begin() + head + 1, repeats);
   Type element = elementOf(gradient);
   Value wide = build.convert(build.reshape(gradient, sizes), fx::computeType(element));
-  return build.convert(build.reduce(wide, {head + 1}, Combiner::add), element);
+  return build.convert(build.reduce(wide, {head + 1}, ReductionKind::add), element);
 }
 
 // What forward and backward share. Operands are [..., H, S, D], keys and values with as many heads as queries.
@@ -224,7 +224,7 @@ Values emitAttentionBackward(Op& op) {
   const Type compute = attention.compute();
   Value products = mapSame(build, {gradient.output, out}, withElement(typeOf(gradient.output), compute),
                            [&](ArrayRef<Scalar> in) { return in[0].to(compute) * in[1].to(compute); });
-  gradient.row_sum = build.reduce(products, {attention.rank() - 1}, Combiner::add);
+  gradient.row_sum = build.reduce(products, {attention.rank() - 1}, ReductionKind::add);
   return op.alternatives({[&] { return emitWholeGradient(op, attention, gradient); },
                           [&] { return emitGradientByProducts(op, attention, gradient); }});
 }

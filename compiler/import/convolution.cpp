@@ -89,7 +89,7 @@ Values emitConvolutionBackward(Op& op) {
     SmallVector<int64_t> dims = llvm::to_vector(llvm::seq<int64_t>(2, rank));
     dims.insert(dims.begin(), 0);
     Value wide = op.build.convert(gradient, fx::computeType(elementOf(gradient)));
-    results[2] = op.build.convert(op.build.reduce(wide, dims, Combiner::add), op.element(2));
+    results[2] = op.build.convert(op.build.reduce(wide, dims, ReductionKind::add), op.element(2));
   }
   return results;
 }

@@ -1,11 +1,12 @@
 // Gathers: loops that read an index tensor, check it, and extract from the source. The messages are eager's, without
 // the offending value, which is known only inside the kernel.
+#include "compiler/import/indexing.h"
+
 #include "compiler/import/op_table.h"
 
 using namespace mlir;
 
 namespace zefuse {
-namespace {
 
 std::string outOfBounds(int64_t dim, AffineExpr size) {
   std::string text = "index is out of bounds for dimension " + std::to_string(dim);
@@ -13,6 +14,8 @@ std::string outOfBounds(int64_t dim, AffineExpr size) {
     text += " with size " + std::to_string(constant.getValue());
   return text;
 }
+
+namespace {
 
 Value indexTensor(Op& op, Value index) {
   Type element = elementOf(index);

@@ -13,7 +13,7 @@ namespace zefuse {
 
 // The largest of each row; for a row of -inf 0, so that subtracting it leaves every exp 0 and not NaN.
 static Value finiteLargest(TensorBuilder& build, Value x, int64_t dim) {
-  Value largest = build.reduce(x, {dim}, Combiner::max);
+  Value largest = build.reduce(x, {dim}, ReductionKind::max);
   return mapSame(build, {largest}, typeOf(largest),
                  [](ArrayRef<Scalar> in) { return select(in[0] == -HUGE_VAL, in[0].constant(0), in[0]); });
 }
@@ -23,7 +23,7 @@ Value logSumExpOver(TensorBuilder& build, Value x, int64_t dim, Scalar (*power)(
   Value largest = finiteLargest(build, x, dim);
   Value powers =
       mapSame(build, {x, Operand(largest, back)}, typeOf(x), [&](ArrayRef<Scalar> in) { return power(in[0] - in[1]); });
-  Value sum = build.reduce(powers, {dim}, Combiner::add);
+  Value sum = build.reduce(powers, {dim}, ReductionKind::add);
   return mapSame(build, {sum, largest}, typeOf(sum), [](ArrayRef<Scalar> in) { return log(in[0]) + in[1]; });
 }
 
@@ -36,18 +36,18 @@ Scalar normalExp(Scalar x) {
 
 Value softmaxOver(TensorBuilder& build, Value x, int64_t dim, Softmax kind, Scalar (*power)(Scalar)) {
   AffineMap back = build.unreduced(rankOf(x), {dim});
-  Value largest = kind == Softmax::safe ? finiteLargest(build, x, dim) : build.reduce(x, {dim}, Combiner::max);
+  Value largest = kind == Softmax::safe ? finiteLargest(build, x, dim) : build.reduce(x, {dim}, ReductionKind::max);
   if (kind == Softmax::log) {
     Value shifted =
         mapSame(build, {x, Operand(largest, back)}, typeOf(x), [](ArrayRef<Scalar> in) { return in[0] - in[1]; });
     Value powers = mapSame(build, {shifted}, typeOf(x), [](ArrayRef<Scalar> in) { return exp(in[0]); });
-    Value sum = build.reduce(powers, {dim}, Combiner::add);
+    Value sum = build.reduce(powers, {dim}, ReductionKind::add);
     return mapSame(build, {shifted, Operand(sum, back)}, typeOf(x),
                    [](ArrayRef<Scalar> in) { return in[0] - log(in[1]); });
   }
   Value powers =
       mapSame(build, {x, Operand(largest, back)}, typeOf(x), [&](ArrayRef<Scalar> in) { return power(in[0] - in[1]); });
-  Value sum = build.reduce(powers, {dim}, Combiner::add);
+  Value sum = build.reduce(powers, {dim}, ReductionKind::add);
   if (kind == Softmax::safe)
     sum = mapSame(build, {sum}, typeOf(sum),
                   [](ArrayRef<Scalar> in) { return select(in[0] == 0, in[0].constant(1), in[0]); });
@@ -125,7 +125,7 @@ Values emitRmsNorm(Op& op) {
     op.refuse("argument eps=None is not lowered");
   Value x = build.convert(input, fx::computeType(elementOf(input)));
   Value squares = mapSame(build, {x}, typeOf(x), [](ArrayRef<Scalar> in) { return in[0] * in[0]; });
-  Value sum = build.reduce(squares, dims, Combiner::add);
+  Value sum = build.reduce(squares, dims, ReductionKind::add);
   Value rstd = reciprocalDeviation(build, sum, countOf(build, x, dims), op.real("eps"));
   SmallVector<Operand> operands = {x, Operand(rstd, build.unreduced(rank, dims))};
   if (weight)
@@ -257,7 +257,7 @@ Values emitBatchNormBackward(Op& op) {
   Value g = build.convert(grad, compute);
   Value products = mapSame(build, {g, input, Operand(mean, channel)}, typeOf(g),
                            [&](ArrayRef<Scalar> in) { return in[0] * (in[1].to(compute) - in[2]); });
-  Value sum = build.reduce(g, dims, Combiner::add), product_sum = build.reduce(products, dims, Combiner::add);
+  Value sum = build.reduce(g, dims, ReductionKind::add), product_sum = build.reduce(products, dims, ReductionKind::add);
   AffineExpr count = countOf(build, input, dims);
   SmallVector<Operand> operands = {g, Operand(rstd, channel)};
   if (training)

@@ -26,7 +26,7 @@ Value mapSame(TensorBuilder& build, ArrayRef<Operand> inputs, RankedTensorType t
 }
 
 Value meanOver(TensorBuilder& build, Value tensor, ArrayRef<int64_t> dims) {
-  Value sum = build.reduce(tensor, dims, Combiner::add);
+  Value sum = build.reduce(tensor, dims, ReductionKind::add);
   AffineExpr count = countOf(build, tensor, dims);
   return build.loop({sum}, typeOf(sum),
                     [&](Body& body, ArrayRef<Scalar> in) { return in[0] / body.size(count).to(in[0].type()); });
@@ -35,7 +35,7 @@ Value meanOver(TensorBuilder& build, Value tensor, ArrayRef<int64_t> dims) {
 Value squaredDeviations(TensorBuilder& build, Value tensor, Value mean, ArrayRef<int64_t> dims) {
   Value squares = mapSame(build, {tensor, Operand(mean, build.unreduced(rankOf(tensor), dims))}, typeOf(tensor),
                           [](ArrayRef<Scalar> in) { return (in[0] - in[1]) * (in[0] - in[1]); });
-  return build.reduce(squares, dims, Combiner::add);
+  return build.reduce(squares, dims, ReductionKind::add);
 }
 
 namespace {
@@ -58,7 +58,7 @@ Value finish(Op& op, Value reduced, ArrayRef<int64_t> dims, unsigned result = 0)
 }
 
 // sum and prod: in the result's dtype (integers become i64 there).
-Values emitFold(Op& op, Combiner combiner) {
+Values emitFold(Op& op, ReductionKind combiner) {
   Value self = op.tensor("self");
   SmallVector<int64_t> dims = reducedDims(op, rankOf(self));
   Value values = op.build.convert(op.build.convert(self, op.element()), fx::computeType(op.element()));
@@ -77,9 +77,9 @@ Values emitMean(Op& op) {
 // amax, amin, max, min: the elements' own type suffices, nothing rounds.
 Value extreme(Op& op, Value self, ArrayRef<int64_t> dims, bool largest) {
   if (elementOf(self).isInteger(1))
-    return op.build.reduce(self, dims, largest ? Combiner::logical_or : Combiner::logical_and);
+    return op.build.reduce(self, dims, largest ? ReductionKind::logical_or : ReductionKind::logical_and);
   Value values = op.build.convert(self, fx::computeType(elementOf(self)));
-  return op.build.reduce(values, dims, largest ? Combiner::max : Combiner::min);
+  return op.build.reduce(values, dims, largest ? ReductionKind::max : ReductionKind::min);
 }
 
 // Of no elements there is no extreme, and eager raises: ATen does where that is known, a check beside each result where
@@ -145,7 +145,7 @@ Value positionOf(TensorBuilder& build, Value values, Value extreme, int64_t dim)
                                same = same | (isNan(in[0]) & isNan(in[1]));
                              return select(same, body.position(dim).to(index), body.size(size).to(index));
                            });
-  return build.reduce(found, {dim}, Combiner::min);
+  return build.reduce(found, {dim}, ReductionKind::min);
 }
 
 // argmax, argmin: without a dimension, of the flattened tensor.
@@ -183,7 +183,7 @@ Values emitExtremeWithIndices(Op& op, bool largest) {
 Values emitAnyAll(Op& op, bool any) {
   Value self = op.build.convert(op.tensor("self"), op.build.b.getI1Type());
   SmallVector<int64_t> dims = reducedDims(op, rankOf(self));
-  Value reduced = op.build.reduce(self, dims, any ? Combiner::logical_or : Combiner::logical_and);
+  Value reduced = op.build.reduce(self, dims, any ? ReductionKind::logical_or : ReductionKind::logical_and);
   return {finish(op, reduced, dims)};
 }
 
@@ -229,9 +229,9 @@ Values emitVariance(Op& op, Spread spread, bool with_mean) {
 
 void registerReductions(OpTable& table) {
   for (StringRef overload : {"default", "dim_IntList"})
-    table.add(("aten.sum." + overload).str(), [](Op& op) { return emitFold(op, Combiner::add); });
+    table.add(("aten.sum." + overload).str(), [](Op& op) { return emitFold(op, ReductionKind::add); });
   for (StringRef overload : {"default", "dim_int"})
-    table.add(("aten.prod." + overload).str(), [](Op& op) { return emitFold(op, Combiner::mul); });
+    table.add(("aten.prod." + overload).str(), [](Op& op) { return emitFold(op, ReductionKind::mul); });
   for (StringRef overload : {"default", "dim"})
     table.add(("aten.mean." + overload).str(), emitMean);
   table.add("aten.amax.default", [](Op& op) { return emitExtreme(op, true); });

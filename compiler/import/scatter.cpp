@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "compiler/import/elementwise.h"
+#include "compiler/import/indexing.h"
 #include "compiler/import/op_table.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
 
@@ -42,13 +43,6 @@ Value checked(TensorBuilder& build, Value index, AffineMap map, ArrayRef<AffineE
     Value safe = body.checkedIndex(in[0], bound, wrap, error, message);
     return Scalar(body.b, arith::IndexCastOp::create(body.b, i64, safe));
   });
-}
-
-std::string outOfBounds(int64_t dim, AffineExpr size) {
-  std::string text = "index is out of bounds for dimension " + std::to_string(dim);
-  if (auto constant = dyn_cast<AffineConstantExpr>(size))
-    text += " with size " + std::to_string(constant.getValue());
-  return text;
 }
 
 void requireIndex(Op& op, Value index) {

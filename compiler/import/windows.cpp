@@ -174,7 +174,7 @@ Values emitMax(Op& op, ArrayRef<Axis> axes, bool ceil_mode, bool positions) {
                                           APInt::getSignedMinValue(compute.getIntOrFloatBitWidth()).getSExtValue());
       return select(insideAll(body), in[0], least);
     });
-  Value largest = build.reduce(windows, window_dims, Combiner::max);
+  Value largest = build.reduce(windows, window_dims, ReductionKind::max);
   Values results = {build.convert(largest, op.element())};
   if (!positions)
     return results;
@@ -194,7 +194,7 @@ Values emitMax(Op& op, ArrayRef<Axis> axes, bool ceil_mode, bool positions) {
                    Scalar candidate = select(nan, -linear - 1, select(in[0] == in[1], linear, none));
                    return select(insideAll(body), candidate, none);
                  });
-  Value position = build.reduce(found, window_dims, Combiner::min);
+  Value position = build.reduce(found, window_dims, ReductionKind::min);
   results.push_back(build.loop({position}, op.resultType(1), [&](Body&, ArrayRef<Scalar> in) {
     return select(in[0] < 0, -in[0] - 1, in[0]).to(op.element(1));
   }));
@@ -262,7 +262,7 @@ Value sumOverHolders(Op& op, ArrayRef<Value> windowed, ArrayRef<Axis> axes, Body
     operands.emplace_back(holdersOf(build, value, axes));
   RankedTensorType type = typeOf(operands[0].tensor);
   Value shares = build.loop(operands, type, share);
-  Value sum = build.reduce(shares, lastDims(axes.size(), type.getRank()), Combiner::add);
+  Value sum = build.reduce(shares, lastDims(axes.size(), type.getRank()), ReductionKind::add);
   return build.convert(sum, op.element());
 }
 
@@ -349,7 +349,7 @@ Values emitMeanPool(Op& op, size_t axes, bool adaptive) {
                          value.constant(0));
       return value;
     });
-  Value sums = build.reduce(windows, lastDims(axes, rank), Combiner::add);
+  Value sums = build.reduce(windows, lastDims(axes, rank), ReductionKind::add);
   return {build.convert(divideByCount(build, sums, mean), op.element())};
 }
 
@@ -455,7 +455,7 @@ Values emitCol2im(Op& op) {
     return share;
   });
   int64_t rank = rankOf(shares);
-  return {build.convert(build.reduce(shares, {rank - 2, rank - 1}, Combiner::add), op.element())};
+  return {build.convert(build.reduce(shares, {rank - 2, rank - 1}, ReductionKind::add), op.element())};
 }
 
 }  // namespace

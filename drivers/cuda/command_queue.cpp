@@ -6,8 +6,6 @@
 namespace zefuse::cuda {
 namespace {
 
-constexpr uint32_t kQueues = 16;
-
 // One launch of a graph instead of many calls, from the first time on where CUDA can capture the list.
 ze_result_t execute(const char* call, Stream& stream, CommandList& list) {
   if (list.capturable && list.recorded.size() > 1) {

@@ -9,6 +9,8 @@
 
 namespace zefuse::cuda {
 
+constexpr uint32_t kQueues = 16;  // of the one group that a device has
+
 struct CommandQueue : Object<CommandQueue> {
   static constexpr uint32_t kMagic = magicOf("ZQUE");
   const Ref<Context> context;

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <iterator>
 
+#include "drivers/cuda/command_queue.h"
 #include "drivers/cuda/device.h"
 #include "drivers/level_zero/counted.h"
 #include "drivers/level_zero/driver.h"
@@ -12,7 +13,6 @@ namespace zefuse::cuda {
 namespace {
 
 constexpr uint32_t kSubgroupSizes[] = {16, 32};
-constexpr uint32_t kQueues = 16;
 
 }  // namespace
 

@@ -22,12 +22,12 @@ AtomicOrdering ordering(uint64_t semantics) {
                             : AtomicOrdering::Monotonic;
 }
 
-struct Row {
+struct AtomicRow {
   uint16_t opcode;
   AtomicRMWInst::BinOp op;
   bool is_float;
 };
-constexpr Row kRows[] = {
+constexpr AtomicRow kAtomics[] = {
     {spv::OpAtomicIAdd, AtomicRMWInst::Add, false},       {spv::OpAtomicISub, AtomicRMWInst::Sub, false},
     {spv::OpAtomicIIncrement, AtomicRMWInst::Add, false}, {spv::OpAtomicIDecrement, AtomicRMWInst::Sub, false},
     {spv::OpAtomicSMin, AtomicRMWInst::Min, false},       {spv::OpAtomicUMin, AtomicRMWInst::UMin, false},
@@ -63,7 +63,7 @@ bool Reader::readAtomic(const SpirvInst& inst) {
     if (t->isIntegerTy(1))
       fail(inst, "atomic access of a boolean");
   };
-  for (const Row& row : kRows) {
+  for (const AtomicRow& row : kAtomics) {
     if (row.opcode != inst.opcode)
       continue;
     llvm::Type* t = valueType(inst, inst.type_id);

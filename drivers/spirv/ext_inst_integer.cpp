@@ -6,11 +6,11 @@
 namespace zefuse::spirv {
 namespace {
 
-struct Row {
+struct IntegerRow {
   uint16_t op;
   llvm::Intrinsic::ID id;
 };
-constexpr Row kBinary[] = {
+constexpr IntegerRow kIntegers[] = {
     {OpenCLLIB::SAdd_sat, llvm::Intrinsic::sadd_sat}, {OpenCLLIB::UAdd_sat, llvm::Intrinsic::uadd_sat},
     {OpenCLLIB::SSub_sat, llvm::Intrinsic::ssub_sat}, {OpenCLLIB::USub_sat, llvm::Intrinsic::usub_sat},
     {OpenCLLIB::SMax, llvm::Intrinsic::smax},         {OpenCLLIB::UMax, llvm::Intrinsic::umax},
@@ -51,7 +51,7 @@ llvm::Value* Reader::extInteger(const SpirvInst& inst, uint32_t op, llvm::Type* 
       fail(inst, "operand is not a 32-bit integer");
     return b.CreateMul(cut(args[0]), cut(args[1]));
   };
-  for (const Row& r : kBinary)
+  for (const IntegerRow& r : kIntegers)
     if (r.op == op) {
       ints(2);
       return binary(r.id, args[0], args[1]);

@@ -6,12 +6,12 @@
 namespace zefuse::spirv {
 namespace {
 
-struct Row {
+struct ReductionRow {
   uint16_t opcode;
   GroupOp op;
   char operand;
 };  // operand: i, f or b(oolean)
-constexpr Row kReductions[] = {
+constexpr ReductionRow kReductions[] = {
     {spv::OpGroupIAdd, GroupOp::iadd, 'i'},
     {spv::OpGroupFAdd, GroupOp::fadd, 'f'},
     {spv::OpGroupFMin, GroupOp::fmin, 'f'},
@@ -150,7 +150,7 @@ bool Reader::readGroup(const SpirvInst& inst) {
     emitSync({Scope::work_group, SyncKind::barrier, GroupOp::none}, builder_.getVoidTy(), {});
     return true;
   }
-  for (const Row& row : kReductions) {
+  for (const ReductionRow& row : kReductions) {
     if (row.opcode != inst.opcode)
       continue;
     llvm::Value* v = value(inst, inst.op(2));

@@ -10,13 +10,13 @@ using llvm::CmpInst;
 using llvm::Instruction;
 
 enum class Kind : uint8_t { int_binary, float_binary, int_compare, float_compare };
-struct Row {
+struct ArithmeticRow {
   uint16_t opcode;
   Kind kind;
   unsigned llvm;
 };
 
-constexpr Row kRows[] = {
+constexpr ArithmeticRow kArithmetic[] = {
     {spv::OpIAdd, Kind::int_binary, Instruction::Add},
     {spv::OpISub, Kind::int_binary, Instruction::Sub},
     {spv::OpIMul, Kind::int_binary, Instruction::Mul},
@@ -59,8 +59,8 @@ constexpr Row kRows[] = {
     {spv::OpUnordered, Kind::float_compare, CmpInst::FCMP_UNO},
 };
 
-const Row* findRow(uint16_t opcode) {
-  for (const Row& r : kRows)
+const ArithmeticRow* findRow(uint16_t opcode) {
+  for (const ArithmeticRow& r : kArithmetic)
     if (r.opcode == opcode)
       return &r;
   return nullptr;
@@ -144,7 +144,7 @@ llvm::Value* Reader::remainder(const SpirvInst& inst, llvm::Value* a, llvm::Valu
 bool Reader::readArith(const SpirvInst& inst) {
   auto arg = [&](size_t i) { return value(inst, inst.op(i)); };
   llvm::Value* v = nullptr;
-  if (const Row* row = findRow(inst.opcode)) {
+  if (const ArithmeticRow* row = findRow(inst.opcode)) {
     llvm::Value *a = arg(0), *b = arg(1);
     requireSame(inst, a, b);
     switch (row->kind) {

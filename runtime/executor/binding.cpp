@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "common/base/number_list.h"
 #include "common/plan/dtype.h"
 #include "runtime/executor/arena.h"
 #include "runtime/onednn/calls.h"
@@ -10,13 +11,6 @@ namespace zefuse::executor {
 namespace {
 
 constexpr int64_t max_bytes = int64_t(1) << 47;  // the address space of a process
-
-std::string list(std::span<const int64_t> numbers) {
-  std::string text = "[";
-  for (size_t i = 0; i < numbers.size(); ++i)
-    text += (i ? ", " : "") + std::to_string(numbers[i]);
-  return text + "]";
-}
 
 class Binder {
 public:
@@ -73,8 +67,8 @@ private:
 
   Result<int64_t> value(uint32_t expr, const char* what) const {
     if (!binding_.exprs.valid(expr))
-      return Status{Code::invalid_argument, std::string(what) + " has no value for symbols " + list(binding_.symbols) +
-                                                " (overflow or division by zero)"};
+      return Status{Code::invalid_argument, std::string(what) + " has no value for symbols " +
+                                                numberList(binding_.symbols) + " (overflow or division by zero)"};
     return binding_.exprs[expr];
   }
 
@@ -86,7 +80,7 @@ private:
         return number.status();
       if (*number < 0)
         return Status{Code::invalid_argument, "a size or stride is negative (" + std::to_string(*number) +
-                                                  ") for symbols " + list(binding_.symbols)};
+                                                  ") for symbols " + numberList(binding_.symbols)};
       binding_.pool.push_back(*number);
     }
     return std::span<const int64_t>(binding_.pool.data() + start, exprs.size());
@@ -115,8 +109,8 @@ private:
     int64_t end = 0;
     if (!elements || __builtin_add_overflow(*elements, offset, &end) ||
         __builtin_mul_overflow(end, int64_t(plan::elementSize(dtype)), &end) || end > max_bytes)
-      return {Code::invalid_argument,
-              where + " of sizes " + list(sizes) + " and strides " + list(strides) + " exceeds the address space"};
+      return {Code::invalid_argument, where + " of sizes " + numberList(sizes) + " and strides " + numberList(strides) +
+                                          " exceeds the address space"};
     out = *elements == 0 ? 0 : size_t(end);
     return {};
   }
@@ -165,8 +159,8 @@ private:
         limit = *bytes < 0 ? 0 : size_t(*bytes);
       }
       if (end > limit)
-        return {Code::damaged, "plan: " + where + " of sizes " + list(*sizes) + ", strides " + list(*strides) +
-                                   ", offset " + std::to_string(*offset) + " leaves buffer " +
+        return {Code::damaged, "plan: " + where + " of sizes " + numberList(*sizes) + ", strides " +
+                                   numberList(*strides) + ", offset " + std::to_string(*offset) + " leaves buffer " +
                                    std::to_string(value.buffer) + " of " + std::to_string(limit) +
                                    " bytes; compile the model again"};
       size_t& bytes = binding_.buffer_bytes[value.buffer];
@@ -279,7 +273,8 @@ private:
     const BoundValue& source = binding_.values[copy.source];
     const BoundValue& destination = binding_.values[copy.destination];
     if (!std::ranges::equal(source.sizes, destination.sizes))
-      return {Code::invalid_argument, "copies sizes " + list(source.sizes) + " into sizes " + list(destination.sizes)};
+      return {Code::invalid_argument,
+              "copies sizes " + numberList(source.sizes) + " into sizes " + numberList(destination.sizes)};
     return {};
   }
 

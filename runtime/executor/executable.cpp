@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "common/base/fork.h"
+#include "common/base/number_list.h"
 #include "common/plan/dtype.h"
 #include "runtime/executor/frame.h"
 #include "runtime/onednn/team_thread.h"
@@ -18,13 +19,6 @@ namespace zefuse {
 using namespace executor;
 
 namespace {
-
-std::string list(std::span<const int64_t> numbers) {
-  std::string text = "[";
-  for (size_t i = 0; i < numbers.size(); ++i)
-    text += (i ? ", " : "") + std::to_string(numbers[i]);
-  return text + "]";
-}
 
 Status refuseAten(const plan::Program& program) {
   std::string ops;
@@ -138,13 +132,13 @@ Status Executable::Impl::describeMismatch(size_t index, const CallInput& given, 
                                     : "an integer";
   if (!integer && !real) {
     if (binding)
-      expected +=
-          ", sizes " + list(binding->inputs[index].sizes) + " and strides " + list(binding->inputs[index].strides);
+      expected += ", sizes " + numberList(binding->inputs[index].sizes) + " and strides " +
+                  numberList(binding->inputs[index].strides);
     else
       expected += " with " + std::to_string(input.sizes.size()) + " dimensions";
   }
   if (given.is_tensor)
-    got += ", sizes " + list(given.tensor.sizes) + " and strides " + list(given.tensor.strides);
+    got += ", sizes " + numberList(given.tensor.sizes) + " and strides " + numberList(given.tensor.strides);
   return {Code::invalid_argument,
           where + expected + ", got " + got + "; pass what the model was compiled with or compile again"};
 }

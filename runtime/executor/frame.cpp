@@ -3,19 +3,13 @@
 #include <algorithm>
 #include <cstring>
 
+#include "common/base/number_list.h"
 #include "common/plan/dtype.h"
 #include "runtime/executor/strided_copy.h"
 #include "runtime/onednn/team.h"
 
 namespace zefuse::executor {
 namespace {
-
-std::string list(std::span<const int64_t> numbers) {
-  std::string text = "[";
-  for (size_t i = 0; i < numbers.size(); ++i)
-    text += (i ? ", " : "") + std::to_string(numbers[i]);
-  return text + "]";
-}
 
 // Dimensions of one element have no stride to speak of.
 bool sameStrides(std::span<const int64_t> sizes, std::span<const int64_t> a, std::span<const int64_t> b) {
@@ -418,8 +412,9 @@ Status Frame::takeResult(uint32_t value, AtenResult& result) {
   const BoundValue& bound = binding_->values[value];
   if (result.dtype != bound.dtype || !std::ranges::equal(result.sizes, bound.sizes))
     return {Code::unsupported, std::string(" has dtype ") + plan::dtypeName(result.dtype) + " and sizes " +
-                                   list(result.sizes) + ", the plan expects " + plan::dtypeName(bound.dtype) + " and " +
-                                   list(bound.sizes) + "; the operator's shape rule disagrees with its kernel"};
+                                   numberList(result.sizes) + ", the plan expects " + plan::dtypeName(bound.dtype) +
+                                   " and " + numberList(bound.sizes) +
+                                   "; the operator's shape rule disagrees with its kernel"};
   const bool external = shared_.program.plan.buffers[bound.buffer]->storage == plan::Storage::external;
   if (external && sameStrides(bound.sizes, result.strides, bound.strides)) {
     base_[bound.buffer] = static_cast<std::byte*>(result.data);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "common/base/number_list.h"
 #include "common/plan/plan_generated.h"
 #include "runtime/onednn/descriptor.h"
 #include "runtime/onednn/prepared_convolution.h"
@@ -96,19 +97,12 @@ CacheKey makeKey(const ConvolutionDesc& desc) {
   return key;
 }
 
-std::string list(const std::vector<int64_t>& numbers) {
-  std::string text;
-  for (int64_t number : numbers)
-    text += (text.empty() ? "" : ",") + std::to_string(number);
-  return "[" + text + "]";
-}
-
 }  // namespace
 
 std::string toString(const ConvolutionDesc& desc) {
   return std::string("convolution (") + plan::EnumNameConvolutionKind(desc.kind) + ") " + toString(desc.input) +
-         " with " + toString(desc.weight) + " -> " + toString(desc.out) + ", stride " + list(desc.stride) +
-         ", padding " + list(desc.padding) + ", dilation " + list(desc.dilation) + ", groups " +
+         " with " + toString(desc.weight) + " -> " + toString(desc.out) + ", stride " + numberList(desc.stride, ",") +
+         ", padding " + numberList(desc.padding, ",") + ", dilation " + numberList(desc.dilation, ",") + ", groups " +
          std::to_string(desc.groups);
 }
 

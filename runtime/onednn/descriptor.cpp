@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 
+#include "common/base/number_list.h"
 #include "common/plan/plan_generated.h"
 
 namespace zefuse::onednn {
@@ -14,13 +15,6 @@ using plan::PostOpKind;
 using Dims = std::vector<int64_t>;
 
 constexpr size_t maxRank = 5;
-
-std::string list(const Dims& dims) {
-  std::string text = "[";
-  for (size_t i = 0; i < dims.size(); ++i)
-    text += (i ? "," : "") + std::to_string(dims[i]);
-  return text + "]";
-}
 
 bool isFloat(DType dtype) { return dtype == DType::f32 || dtype == DType::bf16; }
 
@@ -116,7 +110,8 @@ Dims denseStrides(const Dims& sizes) {
 }
 
 std::string toString(const TensorDesc& desc) {
-  return std::string(plan::EnumNameDType(desc.dtype)) + list(desc.sizes) + " strides " + list(desc.strides);
+  return std::string(plan::EnumNameDType(desc.dtype)) + numberList(desc.sizes, ",") + " strides " +
+         numberList(desc.strides, ",");
 }
 
 std::string toString(const MatmulDesc& desc) {

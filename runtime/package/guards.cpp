@@ -47,7 +47,7 @@ struct Name {
 };
 constexpr size_t any = 1 << 20;
 // In the order of Operation.
-constexpr std::array<Name, 28> names{
+constexpr std::array<Name, 28> kOperations{
     {{"+", 2, any},   {"-", 2, 2},     {"*", 2, any},  {"/", 2, 2},     {"//", 2, 2},  {"%", 2, 2},
      {"**", 2, 2},    {"==", 2, 2},    {"!=", 2, 2},   {"<", 2, 2},     {"<=", 2, 2},  {">", 2, 2},
      {">=", 2, 2},    {"and", 1, any}, {"or", 1, any}, {"not", 1, 1},   {"neg", 1, 1}, {"min", 1, any},
@@ -336,11 +336,11 @@ bool Guards::readNode(const Json& json, size_t num_inputs, Node& node) {
     node.name = list.back().text().value_or("an argument");
     return true;
   }
-  const auto known = std::ranges::find(names, std::string_view(head), &Name::text);
-  if (known == names.end() || list.size() - 1 < known->least || list.size() - 1 > known->most)
+  const auto known = std::ranges::find(kOperations, std::string_view(head), &Name::text);
+  if (known == kOperations.end() || list.size() - 1 < known->least || list.size() - 1 > known->most)
     return false;
   node.kind = Node::Kind::operation;
-  node.operation = uint8_t(known - names.begin());
+  node.operation = uint8_t(known - kOperations.begin());
   node.operands.resize(list.size() - 1);
   for (size_t i = 1; i < list.size(); ++i)
     if (!readNode(list[i], num_inputs, node.operands[i - 1]))

@@ -14,7 +14,7 @@ std::string_view textOf(std::span<const std::byte> bytes) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-std::vector<std::string> names(const Json* list) {
+std::vector<std::string> textsOf(const Json* list) {
   std::vector<std::string> result;
   if (list)
     for (const Json& item : list->array())
@@ -81,8 +81,8 @@ std::optional<GraphKey> readGraphKey(const Json* json) {
   if (const Json* fields = json->find("fields"))
     for (const auto& [name, value] : fields->object())
       key.fields.emplace_back(name, value.text().value_or(""));
-  key.inputs = names(json->find("inputs"));
-  key.outputs = names(json->find("outputs"));
+  key.inputs = textsOf(json->find("inputs"));
+  key.outputs = textsOf(json->find("outputs"));
   key.arguments = numbers("arguments");
   key.symbols = numbers("symbols");
   if (const Json* unread = json->find("unread"))
@@ -146,8 +146,8 @@ Result<Manifest> Manifest::read(const Reader& reader) {
   if (reader.format() == 1) {
     ZEFUSE_RETURN_IF_ERROR(readFormat1(reader, *json, manifest));
   } else {
-    manifest.input_names = names(json->find("inputs"));
-    manifest.output_names = names(json->find("outputs"));
+    manifest.input_names = textsOf(json->find("inputs"));
+    manifest.output_names = textsOf(json->find("outputs"));
     manifest.in_spec = json->textOr("in_spec");
     manifest.out_spec = json->textOr("out_spec");
     const Json* plans = json->find("plans");

@@ -137,6 +137,32 @@ def test_debian_has_all(folder: Path, system: str, python: str) -> None:
     assert (again.returncode, again.stdout, len(checkout.log().splitlines())) == (0, "", lines), "not idempotent"
 
 
+def test_python_packages_are_installed_beside_apts(folder: Path) -> None:
+    checkout = Checkout(folder, "debian-12")
+    done = checkout.run()
+    assert done.returncode == 0, done.stderr
+    lines = checkout.log().splitlines()
+    python, rest = [line for line in lines if line.startswith("apt-get") and " install " in line][:2]
+    assert python.endswith(" python3.11-venv python3.11-dev") and " cmake " in rest
+    pip = [line for line in lines if line.startswith("pip")]
+    assert len(pip) == 2 and "-r " in pip[0] and "-e " in pip[1]
+    assert lines.index(pip[1]) > lines.index(rest), "zefuse was installed before what it needs"
+
+
+def test_pip_that_fails_ends_the_setup_and_is_tried_again(folder: Path) -> None:
+    checkout = Checkout(folder, "debian-12")
+    venv_python = folder / ".venv" / "bin" / "python"
+    works = venv_python.read_text()
+    checkout.program(venv_python, 'echo "no matching distribution"; exit 1')
+    done = checkout.run()
+    assert done.returncode == 1 and "no matching distribution" in done.stdout
+    assert "error: the Python packages could not be installed" in done.stderr
+    assert "cmake" in checkout.installed()
+    venv_python.write_text(works)
+    again = checkout.run()
+    assert again.returncode == 0 and "pip install" in checkout.log()
+
+
 def test_an_optional_package_may_be_missing(folder: Path) -> None:
     """Debian 13 has no driver for Intel's GPUs."""
     done = Checkout(folder, "debian-13").run()

@@ -11,11 +11,13 @@
 
 #include "runtime/cache/file_cache.h"
 #include "runtime/cache/maintenance.h"
+#include "tests/unit/cache/entries.h"
 #include "tests/unit/cache/temporary_folder.h"
 
 namespace zefuse {
 namespace {
 
+using test::makeOlder;
 using test::TemporaryFolder;
 using test::writeFile;
 
@@ -57,11 +59,6 @@ public:
 private:
   pid_t child_ = -1;
 };
-
-void makeOlder(const std::string& path, time_t seconds) {
-  const timespec times[2] = {{time(nullptr) - seconds, 0}, {time(nullptr) - seconds, 0}};
-  ASSERT_EQ(utimensat(AT_FDCWD, path.c_str(), times, AT_SYMLINK_NOFOLLOW), 0) << path;
-}
 
 TEST(AtomicFile, IsThereAfterCommitAndNothingIsWithout) {
   TemporaryFolder folder;

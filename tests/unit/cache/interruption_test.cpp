@@ -13,6 +13,7 @@
 #include "common/base/atomic_file.h"
 #include "runtime/cache/file_cache.h"
 #include "runtime/cache/maintenance.h"
+#include "tests/unit/cache/entries.h"
 #include "tests/unit/cache/killed_at.h"
 #include "tests/unit/cache/temporary_folder.h"
 
@@ -20,16 +21,15 @@ namespace zefuse {
 namespace {
 
 using test::bytesOf;
+using test::keyOf;
 using test::killEverywhere;
 using test::TemporaryFolder;
 using test::writeFile;
 
-CacheKey key(int number) { return CacheKey("native").add("driver", "one").add("number", std::to_string(number)); }
-
 // What may be found under keys 0 to 3: nothing or what was stored.
 void expectSound(const std::string& folder, const std::vector<std::byte>& code, int point) {
   for (int i = 0; i < 4; ++i)
-    if (const auto found = FileCache(folder).load(key(i))) {
+    if (const auto found = FileCache(folder).load(keyOf(i))) {
       EXPECT_EQ(*found, code) << "key " << i << ", killed at " << point;
     }
 }
@@ -38,22 +38,22 @@ TEST(Killed, WhileStoring) {
   TemporaryFolder folder;
   const FileCache cache(folder.path);
   const std::vector<std::byte> code(50000, std::byte(5));
-  ASSERT_TRUE(cache.store(key(0), code).ok());
+  ASSERT_TRUE(cache.store(keyOf(0), code).ok());
   const int points = killEverywhere(
       [&] {
-        (void)cache.store(key(0), code);  // in the place of an old one
-        (void)cache.store(key(1), code);
+        (void)cache.store(keyOf(0), code);  // in the place of an old one
+        (void)cache.store(keyOf(1), code);
       },
       [&](int point) {
-        ASSERT_EQ(cache.load(key(0)), code) << "killed at " << point;
+        ASSERT_EQ(cache.load(keyOf(0)), code) << "killed at " << point;
         expectSound(folder.path, code, point);
-        std::filesystem::remove(cache.entryPath(key(1)));
+        std::filesystem::remove(cache.entryPath(keyOf(1)));
       });
   if (points == 0)
     GTEST_SKIP() << "no ptrace here";
   EXPECT_GT(points, 10);
-  ASSERT_TRUE(cache.store(key(1), code).ok());
-  EXPECT_EQ(cache.load(key(1)), code);
+  ASSERT_TRUE(cache.store(keyOf(1), code).ok());
+  EXPECT_EQ(cache.load(keyOf(1)), code);
 }
 
 TEST(Killed, WhileEvicting) {
@@ -62,11 +62,11 @@ TEST(Killed, WhileEvicting) {
   const std::vector<std::byte> code(5000, std::byte(5));
   auto fill = [&] {
     for (int i = 0; i < 4; ++i)
-      ASSERT_TRUE(cache.store(key(i), code).ok());
+      ASSERT_TRUE(cache.store(keyOf(i), code).ok());
   };
   fill();
   const uint64_t two = listEntries(folder.path)[0].bytes * 5 / 2;
-  (void)cache.lock(key(0), std::chrono::seconds(1));  // makes the folder of locks
+  (void)cache.lock(keyOf(0), std::chrono::seconds(1));  // makes the folder of locks
   const int points = killEverywhere([&] { evict(folder.path, two); },
                                     [&](int point) {
                                       EXPECT_GE(listEntries(folder.path).size(), 2u) << "killed at " << point;
@@ -85,7 +85,7 @@ TEST(Killed, WhileExportingAndImporting) {
   const FileCache cache(here.path);
   const std::vector<std::byte> code(5000, std::byte(5));
   for (int i = 0; i < 4; ++i)
-    ASSERT_TRUE(cache.store(key(i), code).ok());
+    ASSERT_TRUE(cache.store(keyOf(i), code).ok());
   const std::string file = there.path + "/moved";
   ASSERT_TRUE(exportCache(here.path, file).ok());
   int points = killEverywhere([&] { (void)exportCache(here.path, file); },
@@ -125,10 +125,10 @@ TEST(Killed, WhatIsLeftIsInNobodysWay) {
     next = std::stoull(name.substr(name.rfind('.') + 1)) + 1;
   }
   for (uint64_t number = next; number < next + 200; ++number)
-    writeFile(cache.entryPath(key(1)) + writer + "." + std::to_string(number) + ".tmp", {'x'});
-  const Status status = cache.store(key(1), bytesOf("code"));
+    writeFile(cache.entryPath(keyOf(1)) + writer + "." + std::to_string(number) + ".tmp", {'x'});
+  const Status status = cache.store(keyOf(1), bytesOf("code"));
   EXPECT_TRUE(status.ok()) << status.message();
-  EXPECT_EQ(cache.load(key(1)), bytesOf("code"));
+  EXPECT_EQ(cache.load(keyOf(1)), bytesOf("code"));
 }
 
 TEST(Killed, AHolderFreesTheLock) {
@@ -138,19 +138,19 @@ TEST(Killed, AHolderFreesTheLock) {
   ASSERT_EQ(pipe(ready), 0);
   const pid_t child = fork();
   if (child == 0) {
-    const FileCache::Lock lock = cache.lock(key(1), std::chrono::seconds(5));
+    const FileCache::Lock lock = cache.lock(keyOf(1), std::chrono::seconds(5));
     (void)!write(ready[1], "x", 1);
     pause();
   }
   char byte;
   ASSERT_EQ(read(ready[0], &byte, 1), 1);
-  EXPECT_FALSE(cache.lock(key(1), std::chrono::milliseconds(20)).held());
+  EXPECT_FALSE(cache.lock(keyOf(1), std::chrono::milliseconds(20)).held());
   int asked = 0;
-  EXPECT_FALSE(cache.lock(key(1), std::chrono::minutes(10), [&] { return ++asked == 3; }).held());
+  EXPECT_FALSE(cache.lock(keyOf(1), std::chrono::minutes(10), [&] { return ++asked == 3; }).held());
   EXPECT_EQ(asked, 3);
   kill(child, SIGKILL);
   waitpid(child, nullptr, 0);
-  EXPECT_TRUE(cache.lock(key(1), std::chrono::seconds(5)).held());
+  EXPECT_TRUE(cache.lock(keyOf(1), std::chrono::seconds(5)).held());
   close(ready[0]);
   close(ready[1]);
 }
@@ -159,18 +159,18 @@ TEST(Killed, AtAnyTimeWhileStoring) {
   TemporaryFolder folder;
   const FileCache cache(folder.path);
   const std::vector<std::byte> code(300000, std::byte(5));
-  ASSERT_TRUE(cache.store(key(0), code).ok());
+  ASSERT_TRUE(cache.store(keyOf(0), code).ok());
   for (int round = 0; round < 25; ++round) {
     const pid_t child = fork();
     if (child == 0)
       for (int i = 0;; ++i)
-        (void)cache.store(key(i % 4), code);
+        (void)cache.store(keyOf(i % 4), code);
     usleep(1000 + round * 777);
     kill(child, SIGKILL);
     waitpid(child, nullptr, 0);
-    ASSERT_EQ(cache.load(key(0)), code);
+    ASSERT_EQ(cache.load(keyOf(0)), code);
     for (int i = 1; i < 4; ++i)
-      if (auto found = cache.load(key(i)))
+      if (auto found = cache.load(keyOf(i)))
         ASSERT_EQ(*found, code);
   }
 }
@@ -192,24 +192,25 @@ TEST(FullDisk, CostsOnlyTheReuse) {
   TemporaryFolder folder;
   const FileCache cache(folder.path);
   const std::vector<std::byte> large(300000, std::byte(5));
-  ASSERT_TRUE(cache.store(key(0), bytesOf("code")).ok());
+  ASSERT_TRUE(cache.store(keyOf(0), bytesOf("code")).ok());
   EXPECT_TRUE(holdsOnAFullDisk(5000, [&] {
-    const Status status = cache.store(key(1), large);
+    const Status status = cache.store(keyOf(1), large);
     const bool named = status.message().find(folder.path) != std::string::npos;
-    return !status.ok() && named && !cache.load(key(1)) && cache.load(key(0)) && cache.store(key(2), bytesOf("x")).ok();
+    return !status.ok() && named && !cache.load(keyOf(1)) && cache.load(keyOf(0)) &&
+           cache.store(keyOf(2), bytesOf("x")).ok();
   }));
-  EXPECT_EQ(cache.load(key(0)), bytesOf("code"));
+  EXPECT_EQ(cache.load(keyOf(0)), bytesOf("code"));
   for (const auto& entry : std::filesystem::directory_iterator(folder.path))
     EXPECT_NE(entry.path().extension(), ".tmp") << "what could not be finished is left";
 }
 
 TEST(FullDisk, AnExportLeavesTheOldFile) {
   TemporaryFolder here, there;
-  ASSERT_TRUE(FileCache(here.path).store(key(0), bytesOf("code")).ok());
+  ASSERT_TRUE(FileCache(here.path).store(keyOf(0), bytesOf("code")).ok());
   const std::string file = there.path + "/moved", target = there.path + "/target";
   ASSERT_TRUE(exportCache(here.path, file).ok());
   const std::vector<char> before = test::readFile(file);
-  ASSERT_TRUE(FileCache(here.path).store(key(1), std::vector<std::byte>(300000)).ok());
+  ASSERT_TRUE(FileCache(here.path).store(keyOf(1), std::vector<std::byte>(300000)).ok());
   EXPECT_TRUE(holdsOnAFullDisk(5000, [&] {
     const Status status = exportCache(here.path, file).status();
     return !status.ok() && status.message().find(file) != std::string::npos;
@@ -237,17 +238,17 @@ TEST(FullDisk, NoSpaceIsLeft) {
     const FileCache cache(folder.path);
     const std::vector<std::byte> code(20000, std::byte(5));
     int kept = 0;
-    while (kept < 100 && cache.store(key(kept), code).ok())
+    while (kept < 100 && cache.store(keyOf(kept), code).ok())
       ++kept;
-    (void)cache.lock(key(0), std::chrono::milliseconds(10));
+    (void)cache.lock(keyOf(0), std::chrono::milliseconds(10));
     bool good =
-        kept > 5 && kept < 20 && cache.store(key(99), code).message().find("No space left") != std::string::npos;
+        kept > 5 && kept < 20 && cache.store(keyOf(99), code).message().find("No space left") != std::string::npos;
     for (int i = 0; i < kept; ++i)
-      good = good && cache.load(key(i)) == code;
+      good = good && cache.load(keyOf(i)) == code;
     for (const auto& entry : std::filesystem::directory_iterator(folder.path))
       good = good && entry.path().extension() != ".tmp";
     evict(folder.path, 100000);  // the limit makes room on a full disk too
-    good = good && cache.store(key(99), code).ok() && cache.load(key(99)) == code;
+    good = good && cache.store(keyOf(99), code).ok() && cache.load(keyOf(99)) == code;
     _exit(good ? 0 : 1);
   }
   int status = 0;

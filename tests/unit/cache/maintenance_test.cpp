@@ -8,40 +8,36 @@
 
 #include "runtime/cache/entry.h"
 #include "runtime/cache/file_cache.h"
+#include "tests/unit/cache/entries.h"
 #include "tests/unit/cache/temporary_folder.h"
 
 namespace zefuse {
 namespace {
 
 using test::bytesOf;
+using test::keyOf;
+using test::makeOlder;
 using test::readFile;
 using test::TemporaryFolder;
 using test::writeFile;
 
-CacheKey key(int number) { return CacheKey("native").add("driver", "one").add("number", std::to_string(number)); }
-
-void makeOlder(const std::string& path, time_t seconds) {
-  const utimbuf times{time(nullptr) - seconds, time(nullptr) - seconds};
-  ASSERT_EQ(utime(path.c_str(), &times), 0);
-}
-
 TEST(CacheKey, SaysItsFields) {
-  EXPECT_EQ(key(7).text(), "kind=native\ndriver=one\nnumber=7\n");
+  EXPECT_EQ(keyOf(7).text(), "kind=native\ndriver=one\nnumber=7\n");
   EXPECT_EQ(CacheKey("plan").add("a", "x\ny").text(), "kind=plan\na=x y\n");
   const auto fields = CacheKey::parse("kind=plan\nempty=\nlast=a=b\n");
   ASSERT_EQ(fields.size(), 3u);
   EXPECT_EQ(fields[1].second, "");
   EXPECT_EQ(fields[2].second, "a=b");
-  EXPECT_TRUE(key(1).fileName().ends_with(".native"));
-  EXPECT_EQ(key(1).fileName(), CacheKey::fileNameOf(key(1).text()));
-  EXPECT_NE(key(1).fileName(), key(2).fileName());
+  EXPECT_TRUE(keyOf(1).fileName().ends_with(".native"));
+  EXPECT_EQ(keyOf(1).fileName(), CacheKey::fileNameOf(keyOf(1).text()));
+  EXPECT_NE(keyOf(1).fileName(), keyOf(2).fileName());
   EXPECT_TRUE(CacheKey::fileNameOf("kind=../../evil\n").ends_with(".entry"));
 }
 
 TEST(Maintenance, ListsWhatIsThere) {
   TemporaryFolder folder;
   const FileCache cache(folder.path);
-  ASSERT_TRUE(cache.store(key(1), bytesOf("code"), "k0_gelu").ok());
+  ASSERT_TRUE(cache.store(keyOf(1), bytesOf("code"), "k0_gelu").ok());
   writeFile(folder.path + "/notes.txt", {'h', 'i'});
   const auto entries = listEntries(folder.path);
   ASSERT_EQ(entries.size(), 1u);
@@ -56,33 +52,33 @@ TEST(Maintenance, TheLeastRecentlyUsedGo) {
   const FileCache cache(folder.path);
   const std::vector<std::byte> code(1000);
   for (int i = 0; i < 10; ++i) {
-    ASSERT_TRUE(cache.store(key(i), code).ok());
-    makeOlder(cache.entryPath(key(i)), 100000 - i);
+    ASSERT_TRUE(cache.store(keyOf(i), code).ok());
+    makeOlder(cache.entryPath(keyOf(i)), 100000 - i);
   }
-  ASSERT_TRUE(cache.load(key(0)));  // the oldest is used again
+  ASSERT_TRUE(cache.load(keyOf(0)));  // the oldest is used again
   const uint64_t total = 10 * listEntries(folder.path)[0].bytes;
   evict(folder.path, total);
   EXPECT_EQ(listEntries(folder.path).size(), 10u);
   evict(folder.path, total - 1);
   EXPECT_EQ(listEntries(folder.path).size(), 8u);  // down to nine tenths of a limit that is a byte too small
-  EXPECT_TRUE(cache.load(key(0)));
-  EXPECT_FALSE(cache.load(key(1)));
-  EXPECT_FALSE(cache.load(key(2)));
-  EXPECT_TRUE(cache.load(key(3)));
+  EXPECT_TRUE(cache.load(keyOf(0)));
+  EXPECT_FALSE(cache.load(keyOf(1)));
+  EXPECT_FALSE(cache.load(keyOf(2)));
+  EXPECT_TRUE(cache.load(keyOf(3)));
 }
 
 TEST(Maintenance, WhatKilledWritersLeftGoes) {
   TemporaryFolder folder;
   const FileCache cache(folder.path);
-  ASSERT_TRUE(cache.store(key(1), bytesOf("code")).ok());
-  const std::string abandoned = cache.entryPath(key(2)) + ".77.0.tmp", live = cache.entryPath(key(3)) + ".78.0.tmp";
+  ASSERT_TRUE(cache.store(keyOf(1), bytesOf("code")).ok());
+  const std::string abandoned = cache.entryPath(keyOf(2)) + ".77.0.tmp", live = cache.entryPath(keyOf(3)) + ".78.0.tmp";
   writeFile(abandoned, {'x'});
   writeFile(live, {'x'});
   makeOlder(abandoned, 3600);
   evict(folder.path, 1 << 20);
   EXPECT_FALSE(std::filesystem::exists(abandoned));
   EXPECT_TRUE(std::filesystem::exists(live));
-  EXPECT_TRUE(cache.load(key(1)));
+  EXPECT_TRUE(cache.load(keyOf(1)));
 }
 
 // The folder may be one that holds other things: given by mistake, or /tmp.
@@ -104,13 +100,13 @@ TEST(Maintenance, WhatIsNotOursStays) {
     makeOlder(folder.path + "/" + name, 100000);
   }
   for (int i = 0; i < 3; ++i)
-    ASSERT_TRUE(cache.store(key(i), bytesOf("code")).ok());
+    ASSERT_TRUE(cache.store(keyOf(i), bytesOf("code")).ok());
   evict(folder.path, 3000);  // enough for ours
   EXPECT_EQ(listEntries(folder.path).size(), 3u);
   evict(folder.path, 1);
   EXPECT_TRUE(listEntries(folder.path).empty());
   for (int i = 0; i < 3; ++i)
-    ASSERT_TRUE(cache.store(key(i), bytesOf("code")).ok());
+    ASSERT_TRUE(cache.store(keyOf(i), bytesOf("code")).ok());
   auto removed = clearCache(folder.path);
   ASSERT_TRUE(removed.ok()) << removed.status().message();
   EXPECT_EQ(*removed, 3u);
@@ -122,7 +118,7 @@ TEST(Maintenance, MovesToAnotherFolder) {
   TemporaryFolder here, there;
   const FileCache cache(here.path), other(there.path);
   for (int i = 0; i < 3; ++i)
-    ASSERT_TRUE(cache.store(key(i), bytesOf("code " + std::to_string(i)), "note").ok());
+    ASSERT_TRUE(cache.store(keyOf(i), bytesOf("code " + std::to_string(i)), "note").ok());
   const std::string file = here.path + "/moved";
   auto written = exportCache(here.path, file);
   ASSERT_TRUE(written.ok());
@@ -130,7 +126,7 @@ TEST(Maintenance, MovesToAnotherFolder) {
   auto taken = importCache(there.path, file);
   ASSERT_TRUE(taken.ok()) << taken.status().message();
   EXPECT_EQ(*taken, 3u);
-  EXPECT_EQ(other.load(key(2)), bytesOf("code 2"));
+  EXPECT_EQ(other.load(keyOf(2)), bytesOf("code 2"));
   EXPECT_EQ(importCache(there.path, here.path + "/nothing").status().code(), Code::not_found);
 
   ASSERT_EQ(exportCache(here.path, file + "2").ok(), true);
@@ -144,7 +140,7 @@ TEST(Maintenance, MovesToAnotherFolder) {
     TemporaryFolder target;
     EXPECT_EQ(importCache(target.path, file).status().code(), Code::damaged) << "byte " << i;
     for (int number = 0; number < 3; ++number)
-      if (auto code = FileCache(target.path).load(key(number))) {
+      if (auto code = FileCache(target.path).load(keyOf(number))) {
         EXPECT_EQ(*code, bytesOf("code " + std::to_string(number))) << "byte " << i;
       }
   }
@@ -157,15 +153,15 @@ TEST(Maintenance, MovesToAnotherFolder) {
 TEST(Maintenance, MovesReplaceWhatCannotBeUsed) {
   TemporaryFolder here, there;
   const FileCache cache(here.path), other(there.path);
-  ASSERT_TRUE(cache.store(key(1), bytesOf("code")).ok());
+  ASSERT_TRUE(cache.store(keyOf(1), bytesOf("code")).ok());
   const std::string file = here.path + "/moved";
   ASSERT_TRUE(exportCache(here.path, file).ok());
-  writeFile(other.entryPath(key(1)), {'d', 'a', 'm', 'a', 'g', 'e', 'd'});
+  writeFile(other.entryPath(keyOf(1)), {'d', 'a', 'm', 'a', 'g', 'e', 'd'});
   ASSERT_TRUE(importCache(there.path, file).ok());
-  EXPECT_EQ(other.load(key(1)), bytesOf("code"));
-  ASSERT_EQ(chmod(other.entryPath(key(1)).c_str(), 0666), 0);  // whoever wrote it
+  EXPECT_EQ(other.load(keyOf(1)), bytesOf("code"));
+  ASSERT_EQ(chmod(other.entryPath(keyOf(1)).c_str(), 0666), 0);  // whoever wrote it
   ASSERT_TRUE(importCache(there.path, file).ok());
-  EXPECT_EQ(other.load(key(1)), bytesOf("code"));
+  EXPECT_EQ(other.load(keyOf(1)), bytesOf("code"));
 
   struct stat info{};
   ASSERT_TRUE(importCache(there.path + "/new", file).ok());
@@ -173,7 +169,7 @@ TEST(Maintenance, MovesReplaceWhatCannotBeUsed) {
   EXPECT_EQ(info.st_mode & 0777, 0700u);  // as a folder that the cache makes for itself
 
   // What this user may not use is nothing to hand on under this user's name.
-  ASSERT_EQ(chmod(cache.entryPath(key(1)).c_str(), 0622), 0);
+  ASSERT_EQ(chmod(cache.entryPath(keyOf(1)).c_str(), 0622), 0);
   auto written = exportCache(here.path, file);
   ASSERT_TRUE(written.ok());
   EXPECT_EQ(*written, 0u);

@@ -12,38 +12,38 @@
 
 #include "runtime/cache/file_cache.h"
 #include "runtime/cache/maintenance.h"
+#include "tests/unit/cache/entries.h"
 #include "tests/unit/cache/temporary_folder.h"
 
 namespace zefuse {
 namespace {
 
 using test::bytesOf;
+using test::keyOf;
 using test::TemporaryFolder;
 using test::writeFile;
-
-CacheKey key(int number) { return CacheKey("native").add("driver", "one").add("number", std::to_string(number)); }
 
 TEST(FileCache, TakesNoCodeThatAnotherUserCouldHaveWritten) {
   TemporaryFolder folder;
   const FileCache cache(folder.path);
-  ASSERT_TRUE(cache.store(key(1), bytesOf("code")).ok());
-  const std::string path = cache.entryPath(key(1));
+  ASSERT_TRUE(cache.store(keyOf(1), bytesOf("code")).ok());
+  const std::string path = cache.entryPath(keyOf(1));
   struct stat info{};
   ASSERT_EQ(stat(path.c_str(), &info), 0);
   EXPECT_EQ(info.st_mode & 0777, 0600u);
   ASSERT_EQ(chmod(path.c_str(), 0666), 0);
-  EXPECT_FALSE(cache.load(key(1)));
+  EXPECT_FALSE(cache.load(keyOf(1)));
   EXPECT_TRUE(std::filesystem::exists(path));  // not ours to remove
   ASSERT_EQ(chmod(path.c_str(), 0644), 0);
-  EXPECT_TRUE(cache.load(key(1)));
+  EXPECT_TRUE(cache.load(keyOf(1)));
   if (geteuid() == 0) {
     ASSERT_EQ(chown(path.c_str(), 12345, 12345), 0);
-    EXPECT_FALSE(cache.load(key(1)));
+    EXPECT_FALSE(cache.load(keyOf(1)));
     ASSERT_EQ(chown(path.c_str(), 0, 0), 0);
   }
   std::filesystem::rename(path, folder.path + "/elsewhere");
   std::filesystem::create_symlink(folder.path + "/elsewhere", path);
-  EXPECT_FALSE(cache.load(key(1)));
+  EXPECT_FALSE(cache.load(keyOf(1)));
 }
 
 TEST(FileCache, OneOfManyProcessesMakesAnEntry) {
@@ -53,11 +53,11 @@ TEST(FileCache, OneOfManyProcessesMakesAnEntry) {
     const pid_t child = fork();
     if (child == 0) {
       const FileCache cache(folder.path);
-      const FileCache::Lock lock = cache.lock(key(1), std::chrono::seconds(120));
-      if (cache.load(key(1)))
+      const FileCache::Lock lock = cache.lock(keyOf(1), std::chrono::seconds(120));
+      if (cache.load(keyOf(1)))
         _exit(0);
       std::this_thread::sleep_for(std::chrono::milliseconds(20));  // the work
-      _exit(lock.held() && cache.store(key(1), bytesOf("code")).ok() ? 1 : 2);
+      _exit(lock.held() && cache.store(keyOf(1), bytesOf("code")).ok() ? 1 : 2);
     }
     children.push_back(child);
   }
@@ -80,7 +80,7 @@ TEST(FileCache, OneOfManyThreadsMakesAnEntry) {
   for (int t = 0; t < 16; ++t)
     threads.emplace_back([&, t] {
       for (int i = 0; i < 4; ++i) {
-        const CacheKey which = key((t + i) % 4);
+        const CacheKey which = keyOf((t + i) % 4);
         const FileCache::Lock lock = cache.lock(which, std::chrono::seconds(60));
         if (cache.load(which))
           continue;
@@ -109,7 +109,7 @@ TEST(FileCache, WhatIsReadMayBeEvictedMeanwhile) {
     if (child == 0) {
       alarm(300);  // a reader must not outlive the test
       for (int round = 0, found = 0;; ++round)
-        if (const auto entry = cache.load(key(round % 20))) {
+        if (const auto entry = cache.load(keyOf(round % 20))) {
           if (*entry != code)
             _exit(1);
           if (++found == 1 && write(met[1], "x", 1) != 1)
@@ -124,7 +124,7 @@ TEST(FileCache, WhatIsReadMayBeEvictedMeanwhile) {
   uint64_t most = 0;
   bool stored = true;
   for (int round = 0; stored && (round < 400 || (reading < 3 && round < 20000)); ++round) {
-    stored = cache.store(key(round % 20), code).ok();
+    stored = cache.store(keyOf(round % 20), code).ok();
     uint64_t total = 0;
     for (const CacheEntryInfo& entry : listEntries(folder.path))
       total += entry.bytes;
@@ -149,17 +149,17 @@ TEST(FileCache, WhatIsReadMayBeEvictedMeanwhile) {
 TEST(FileCache, SomebodyElsesLockIsNotWaitedFor) {
   TemporaryFolder folder;
   const FileCache cache(folder.path);
-  const std::string path = folder.path + "/locks/" + key(1).fileName().substr(0, 2);
-  ASSERT_TRUE(cache.lock(key(1), std::chrono::seconds(1)).held());
+  const std::string path = folder.path + "/locks/" + keyOf(1).fileName().substr(0, 2);
+  ASSERT_TRUE(cache.lock(keyOf(1), std::chrono::seconds(1)).held());
   ASSERT_EQ(chmod(path.c_str(), 0666), 0);
-  EXPECT_FALSE(cache.lock(key(1), std::chrono::hours(1)).held());
+  EXPECT_FALSE(cache.lock(keyOf(1), std::chrono::hours(1)).held());
   std::filesystem::remove(path);
   std::filesystem::create_symlink(folder.path + "/made-by-a-link", path);
-  EXPECT_FALSE(cache.lock(key(1), std::chrono::hours(1)).held());
+  EXPECT_FALSE(cache.lock(keyOf(1), std::chrono::hours(1)).held());
   EXPECT_FALSE(std::filesystem::exists(folder.path + "/made-by-a-link"));
   // And what lies in an entry's place is not waited for.
-  ASSERT_EQ(mkfifo(cache.entryPath(key(2)).c_str(), 0600), 0);
-  EXPECT_FALSE(cache.load(key(2)));
+  ASSERT_EQ(mkfifo(cache.entryPath(keyOf(2)).c_str(), 0600), 0);
+  EXPECT_FALSE(cache.load(keyOf(2)));
   EXPECT_EQ(listEntries(folder.path).size(), 0u);
 }
 
@@ -168,7 +168,7 @@ TEST(FileCache, AWorldWritableFolderIsSafe) {
   TemporaryFolder folder;
   ASSERT_EQ(chmod(folder.path.c_str(), 01777), 0);
   const FileCache cache(folder.path);
-  ASSERT_TRUE(cache.store(key(0), bytesOf("code")).ok());
+  ASSERT_TRUE(cache.store(keyOf(0), bytesOf("code")).ok());
   if (geteuid() != 0)
     GTEST_SKIP() << "needs another user";
   const pid_t child = fork();
@@ -176,27 +176,27 @@ TEST(FileCache, AWorldWritableFolderIsSafe) {
     if (setgid(12345) != 0 || setuid(12345) != 0)
       _exit(2);
     const FileCache theirs(folder.path);
-    const bool hidden = !theirs.load(key(0));  // root's, but for root alone
-    (void)theirs.store(key(1), bytesOf("evil"));
+    const bool hidden = !theirs.load(keyOf(0));  // root's, but for root alone
+    (void)theirs.store(keyOf(1), bytesOf("evil"));
     evict(folder.path, 0);
     (void)clearCache(folder.path);
-    const bool stored = theirs.store(key(1), bytesOf("evil")).ok();
+    const bool stored = theirs.store(keyOf(1), bytesOf("evil")).ok();
     _exit(hidden && stored ? 0 : 1);
   }
   int status = 0;
   waitpid(child, &status, 0);
   ASSERT_TRUE(WIFEXITED(status));
   EXPECT_EQ(WEXITSTATUS(status), 0);
-  EXPECT_EQ(cache.load(key(0)), bytesOf("code"));
-  EXPECT_FALSE(cache.load(key(1)));
+  EXPECT_EQ(cache.load(keyOf(0)), bytesOf("code"));
+  EXPECT_FALSE(cache.load(keyOf(1)));
   EXPECT_EQ(*exportCache(folder.path, folder.path + "/moved"), 1u);
-  ASSERT_TRUE(cache.store(key(1), bytesOf("ours")).ok());  // in its place
-  EXPECT_EQ(cache.load(key(1)), bytesOf("ours"));
+  ASSERT_TRUE(cache.store(keyOf(1), bytesOf("ours")).ok());  // in its place
+  EXPECT_EQ(cache.load(keyOf(1)), bytesOf("ours"));
 }
 
 TEST(FileCache, AFolderThatCannotBeWrittenIsRead) {
   TemporaryFolder folder;
-  ASSERT_TRUE(FileCache(folder.path).store(key(0), bytesOf("code")).ok());
+  ASSERT_TRUE(FileCache(folder.path).store(keyOf(0), bytesOf("code")).ok());
   std::filesystem::permissions(folder.path, std::filesystem::perms(0555));
   const pid_t child = fork();
   if (child == 0) {
@@ -207,9 +207,9 @@ TEST(FileCache, AFolderThatCannotBeWrittenIsRead) {
         _exit(2);
     }
     const FileCache cache(folder.path);
-    const bool refused = !cache.store(key(1), bytesOf("more")).ok() && !cache.load(key(1));
-    const auto found = cache.load(key(0));
-    (void)cache.lock(key(1), std::chrono::milliseconds(10));
+    const bool refused = !cache.store(keyOf(1), bytesOf("more")).ok() && !cache.load(keyOf(1));
+    const auto found = cache.load(keyOf(0));
+    (void)cache.lock(keyOf(1), std::chrono::milliseconds(10));
     _exit(refused && found && *found == bytesOf("code") ? 0 : 1);
   }
   int status = 0;

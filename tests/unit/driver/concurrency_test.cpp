@@ -13,7 +13,7 @@ namespace {
 
 using Concurrency = ZeTest;
 
-constexpr uint32_t kItems = 2048;
+constexpr uint32_t kManyItems = 2048;
 
 // vector_add over several groups, with lists of its own; true if every result is right.
 bool addRepeatedly(ze_context_handle_t context, ze_device_handle_t device, ze_module_handle_t module,
@@ -33,25 +33,25 @@ bool addRepeatedly(ze_context_handle_t context, ze_device_handle_t device, ze_mo
   if (zeCommandListCreateImmediate(context, device, &desc, &list) || zeKernelCreate(module, &kernel_desc, &kernel) ||
       zeKernelSetGroupSize(kernel, 64, 1, 1) || zeEventPoolCreate(context, &pool_desc, 0, nullptr, &pool) ||
       zeEventCreate(pool, &event_desc, &done) ||
-      zeMemAllocHost(context, &host, 3 * kItems * sizeof(float), 0, reinterpret_cast<void**>(&data)))
+      zeMemAllocHost(context, &host, 3 * kManyItems * sizeof(float), 0, reinterpret_cast<void**>(&data)))
     return false;
-  for (uint32_t i = 0; i < kItems; ++i) {
+  for (uint32_t i = 0; i < kManyItems; ++i) {
     data[i] = scale * static_cast<float>(i);
-    data[kItems + i] = 1;
+    data[kManyItems + i] = 1;
   }
   bool right = true;
   for (int round = 0; round < rounds && right; ++round) {
-    std::memset(data + 2 * kItems, 0, kItems * sizeof(float));
+    std::memset(data + 2 * kManyItems, 0, kManyItems * sizeof(float));
     for (uint32_t i = 0; i < 3; ++i) {
-      const float* pointer = data + i * kItems;
+      const float* pointer = data + i * kManyItems;
       right &= zeKernelSetArgumentValue(kernel, i, sizeof pointer, &pointer) == ZE_RESULT_SUCCESS;
     }
-    ze_group_count_t groups = {kItems / 64, 1, 1};
+    ze_group_count_t groups = {kManyItems / 64, 1, 1};
     right &= zeCommandListAppendLaunchKernel(list, kernel, &groups, done, 0, nullptr) == ZE_RESULT_SUCCESS;
     right &= zeEventHostSynchronize(done, UINT64_MAX) == ZE_RESULT_SUCCESS;
     right &= zeEventHostReset(done) == ZE_RESULT_SUCCESS;
-    for (uint32_t i = 0; i < kItems; ++i)
-      right &= data[2 * kItems + i] == scale * static_cast<float>(i) + 1;
+    for (uint32_t i = 0; i < kManyItems; ++i)
+      right &= data[2 * kManyItems + i] == scale * static_cast<float>(i) + 1;
   }
   zeMemFree(context, data);
   zeEventDestroy(done);

@@ -61,7 +61,7 @@ Gradients gradientsOf(const AttentionCase& c, const Floats& q, const Floats& k, 
   return result;
 }
 
-void check(AttentionCase c, const TargetDescription& target, const std::vector<double>& mask = {}) {
+void checkGradient(AttentionCase c, const TargetDescription& target, const std::vector<double>& mask = {}) {
   SCOPED_TRACE(c.element + ", " + std::to_string(c.heads) + " heads, " + std::to_string(c.rows) + " rows, " +
                std::to_string(c.keys) + " keys of " + std::to_string(c.depth) + ", " + std::to_string(c.columns));
   Floats q = randomFloats(c.heads * c.rows * c.depth, 1, 1), k = randomFloats(c.key_heads * c.keys * c.depth, 2, 1),
@@ -125,18 +125,23 @@ void check(AttentionCase c, const TargetDescription& target, const std::vector<d
 }
 
 TEST_P(AttentionGradient, Sizes) {
-  check({.heads = 2, .key_heads = 2, .rows = 64, .keys = 64, .depth = 32, .columns = 32}, GetParam());
-  check({.heads = 3, .key_heads = 3, .rows = 5, .keys = 77, .depth = 20, .columns = 24}, GetParam());
-  check({.heads = 1, .key_heads = 1, .rows = 1, .keys = 1, .depth = 3, .columns = 1}, GetParam());
-  check({.heads = 1, .key_heads = 1, .rows = 70, .keys = 33, .depth = 128, .columns = 128, .scale = 0.1}, GetParam());
+  checkGradient({.heads = 2, .key_heads = 2, .rows = 64, .keys = 64, .depth = 32, .columns = 32}, GetParam());
+  checkGradient({.heads = 3, .key_heads = 3, .rows = 5, .keys = 77, .depth = 20, .columns = 24}, GetParam());
+  checkGradient({.heads = 1, .key_heads = 1, .rows = 1, .keys = 1, .depth = 3, .columns = 1}, GetParam());
+  checkGradient({.heads = 1, .key_heads = 1, .rows = 70, .keys = 33, .depth = 128, .columns = 128, .scale = 0.1},
+                GetParam());
 }
 
 TEST_P(AttentionGradient, CausalAndGroupedQueries) {
-  check({.heads = 2, .key_heads = 2, .rows = 90, .keys = 90, .depth = 16, .columns = 16, .causal = true}, GetParam());
-  check({.heads = 2, .key_heads = 2, .rows = 10, .keys = 80, .depth = 16, .columns = 16, .causal = true}, GetParam());
-  check({.heads = 6, .key_heads = 2, .rows = 70, .keys = 40, .depth = 16, .columns = 16, .scale = 0.25, .causal = true},
-        GetParam());
-  check({.heads = 4, .key_heads = 1, .rows = 20, .keys = 50, .depth = 16, .columns = 16, .scale = 0.25}, GetParam());
+  checkGradient({.heads = 2, .key_heads = 2, .rows = 90, .keys = 90, .depth = 16, .columns = 16, .causal = true},
+                GetParam());
+  checkGradient({.heads = 2, .key_heads = 2, .rows = 10, .keys = 80, .depth = 16, .columns = 16, .causal = true},
+                GetParam());
+  checkGradient(
+      {.heads = 6, .key_heads = 2, .rows = 70, .keys = 40, .depth = 16, .columns = 16, .scale = 0.25, .causal = true},
+      GetParam());
+  checkGradient({.heads = 4, .key_heads = 1, .rows = 20, .keys = 50, .depth = 16, .columns = 16, .scale = 0.25},
+                GetParam());
 }
 
 // Keys that nobody sees and a row that sees none, by added and by boolean masks.
@@ -145,13 +150,13 @@ TEST_P(AttentionGradient, Masks) {
   std::vector<double> mask(43 * 45);
   for (size_t i = 0; i < mask.size(); ++i)
     mask[i] = i % 7 == 0 || i / 45 == 4 || i % 45 == 9 ? -INFINITY : 0.25 * double(i % 5);
-  check(c, GetParam(), mask);
+  checkGradient(c, GetParam(), mask);
   for (double& value : mask)
     value = value == -INFINITY ? value : 0;
   c.mask = "i1";
   for (std::string element : {"f32", "f16"}) {
     c.element = element;
-    check(c, GetParam(), mask);
+    checkGradient(c, GetParam(), mask);
     c.symbolic = !c.symbolic;
   }
 }
@@ -169,7 +174,7 @@ TEST_P(AttentionGradient, SixteenBits) {
         Program program(*c, GetParam());
         EXPECT_EQ(program.lowered().schedule.onMatrixEngine(), engine) << describe(program.lowered().schedule);
       }
-      check(*c, GetParam());
+      checkGradient(*c, GetParam());
     }
   }
 }
@@ -177,15 +182,15 @@ TEST_P(AttentionGradient, SixteenBits) {
 TEST_P(AttentionGradient, Symbols) {
   for (auto [rows, keys] : {std::pair{3, 5}, std::pair{65, 70}, std::pair{0, 4}})
     for (bool causal : {false, true})
-      check({.heads = 2,
-             .key_heads = 2,
-             .rows = rows,
-             .keys = keys,
-             .depth = 16,
-             .columns = 16,
-             .causal = causal,
-             .symbolic = true},
-            GetParam());
+      checkGradient({.heads = 2,
+                     .key_heads = 2,
+                     .rows = rows,
+                     .keys = keys,
+                     .depth = 16,
+                     .columns = 16,
+                     .causal = causal,
+                     .symbolic = true},
+                    GetParam());
 }
 
 }  // namespace

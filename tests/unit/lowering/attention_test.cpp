@@ -44,7 +44,7 @@ std::vector<double> attentionOf(const AttentionCase& c, const Floats& q, const F
   return out;
 }
 
-void check(const AttentionCase& c, const TargetDescription& target, std::vector<double> mask = {}) {
+void checkAttention(const AttentionCase& c, const TargetDescription& target, std::vector<double> mask = {}) {
   SCOPED_TRACE(std::to_string(c.heads) + " heads, " + std::to_string(c.rows) + " rows, " + std::to_string(c.keys) +
                " keys of " + std::to_string(c.depth) + ", " + std::to_string(c.columns));
   Program program(moduleOf(c), target);
@@ -102,16 +102,18 @@ void check(const AttentionCase& c, const TargetDescription& target, std::vector<
 }
 
 TEST_P(Attention, Sizes) {
-  check({.heads = 2, .key_heads = 2, .rows = 64, .keys = 64, .depth = 32, .columns = 32}, GetParam());
-  check({.heads = 3, .key_heads = 3, .rows = 5, .keys = 77, .depth = 20, .columns = 24}, GetParam());
-  check({.heads = 1, .key_heads = 1, .rows = 1, .keys = 1, .depth = 3, .columns = 1}, GetParam());
-  check({.heads = 1, .key_heads = 1, .rows = 70, .keys = 33, .depth = 128, .columns = 128}, GetParam());
+  checkAttention({.heads = 2, .key_heads = 2, .rows = 64, .keys = 64, .depth = 32, .columns = 32}, GetParam());
+  checkAttention({.heads = 3, .key_heads = 3, .rows = 5, .keys = 77, .depth = 20, .columns = 24}, GetParam());
+  checkAttention({.heads = 1, .key_heads = 1, .rows = 1, .keys = 1, .depth = 3, .columns = 1}, GetParam());
+  checkAttention({.heads = 1, .key_heads = 1, .rows = 70, .keys = 33, .depth = 128, .columns = 128}, GetParam());
 }
 
 TEST_P(Attention, CausalAndGroupedQueries) {
-  check({.heads = 2, .key_heads = 2, .rows = 50, .keys = 50, .depth = 16, .columns = 16, .causal = true}, GetParam());
-  check({.heads = 6, .key_heads = 2, .rows = 20, .keys = 40, .depth = 16, .columns = 16, .scale = 0.25, .causal = true},
-        GetParam());
+  checkAttention({.heads = 2, .key_heads = 2, .rows = 50, .keys = 50, .depth = 16, .columns = 16, .causal = true},
+                 GetParam());
+  checkAttention(
+      {.heads = 6, .key_heads = 2, .rows = 20, .keys = 40, .depth = 16, .columns = 16, .scale = 0.25, .causal = true},
+      GetParam());
 }
 
 TEST_P(Attention, Masks) {
@@ -119,7 +121,7 @@ TEST_P(Attention, Masks) {
   std::vector<double> mask(13 * 45);
   for (size_t i = 0; i < mask.size(); ++i)
     mask[i] = i % 7 == 0 ? -INFINITY : 0.25 * double(i % 5);
-  check(c, GetParam(), mask);
+  checkAttention(c, GetParam(), mask);
   // A row that sees nothing is zeros.
   for (double& value : mask)
     value = value == -INFINITY ? value : 0;
@@ -127,7 +129,7 @@ TEST_P(Attention, Masks) {
     mask[4 * 45 + j] = -INFINITY;
   for (const char* kind : {"f32", "i1"}) {
     c.mask = kind;
-    check(c, GetParam(), mask);
+    checkAttention(c, GetParam(), mask);
   }
 }
 
@@ -137,22 +139,22 @@ TEST_P(Attention, SixteenBits) {
     whole.element = element;
     Program program(moduleOf(whole), GetParam());
     EXPECT_TRUE(program.lowered().schedule.onMatrixEngine()) << describe(program.lowered().schedule);
-    check(whole, GetParam());
+    checkAttention(whole, GetParam());
     AttentionCase odd{.heads = 4, .key_heads = 2, .rows = 37, .keys = 45, .depth = 20, .columns = 24, .causal = true};
     odd.element = element;
-    check(odd, GetParam());
+    checkAttention(odd, GetParam());
     AttentionCase wide{.heads = 1, .key_heads = 1, .rows = 9, .keys = 70, .depth = 128, .columns = 128, .scale = 0.1};
     wide.element = element;
     EXPECT_TRUE(Program(moduleOf(wide), GetParam()).lowered().schedule.onMatrixEngine());
-    check(wide, GetParam());
+    checkAttention(wide, GetParam());
     AttentionCase masked{.heads = 2, .key_heads = 2, .rows = 13, .keys = 45, .depth = 16, .columns = 16, .mask = "i1"};
     masked.element = element;
     std::vector<double> mask(13 * 45);
     for (size_t i = 0; i < mask.size(); ++i)
       mask[i] = i % 3 == 0 || i / 45 == 4 ? -INFINITY : 0;
-    check(masked, GetParam(), mask);
+    checkAttention(masked, GetParam(), mask);
     masked.symbolic = true;
-    check(masked, GetParam(), mask);
+    checkAttention(masked, GetParam(), mask);
   }
 }
 
@@ -162,16 +164,16 @@ TEST_P(Attention, SumsOfRows) {
     AttentionCase c{.heads = 4, .key_heads = 2, .rows = 37, .keys = 45, .depth = 20, .columns = 24, .causal = true};
     c.element = element;
     c.log_sums = true;
-    check(c, GetParam());
+    checkAttention(c, GetParam());
     c.causal = false;
     c.symbolic = true;
     c.mask = "i1";
     std::vector<double> mask(37 * 45);
     for (size_t i = 0; i < mask.size(); ++i)
       mask[i] = i % 3 == 0 || i / 45 == 4 ? -INFINITY : 0;
-    check(c, GetParam(), mask);
-    check({.heads = 1, .key_heads = 1, .rows = 9, .keys = 70, .depth = 200, .columns = 200, .log_sums = true},
-          GetParam());  // few rows per sub-group
+    checkAttention(c, GetParam(), mask);
+    checkAttention({.heads = 1, .key_heads = 1, .rows = 9, .keys = 70, .depth = 200, .columns = 200, .log_sums = true},
+                   GetParam());  // few rows per sub-group
   }
 }
 
@@ -188,14 +190,15 @@ TEST_P(Attention, WhatIsAround) {
       std::vector<double> mask(kind.empty() ? 0 : 37 * 45);
       for (size_t i = 0; i < mask.size(); ++i)
         mask[i] = i % 3 == 0 || i / 45 == 4 ? -INFINITY : kind == "f32" ? 0.25 * double(i % 5) : 0;
-      check(c, GetParam(), mask);
+      checkAttention(c, GetParam(), mask);
     }
 }
 
 TEST_P(Attention, Symbols) {
   for (auto [rows, keys] : {std::pair{3, 5}, std::pair{65, 70}, std::pair{0, 4}})
-    check({.heads = 2, .key_heads = 2, .rows = rows, .keys = keys, .depth = 16, .columns = 16, .symbolic = true},
-          GetParam());
+    checkAttention(
+        {.heads = 2, .key_heads = 2, .rows = rows, .keys = keys, .depth = 16, .columns = 16, .symbolic = true},
+        GetParam());
 }
 
 }  // namespace

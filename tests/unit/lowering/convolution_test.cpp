@@ -62,7 +62,7 @@ void expectSum(const Guarded& parts, int slices, const std::vector<double>& expe
   expectNear(sums, expected, 1e-5);
 }
 
-void check(ConvolutionText c, const TargetDescription& target) {
+void checkConvolution(ConvolutionText c, const TargetDescription& target) {
   for (bool channels_last : {false, true}) {
     c.channels_last = channels_last;
     SCOPED_TRACE(c.module());
@@ -107,45 +107,47 @@ void check(ConvolutionText c, const TargetDescription& target) {
 }
 
 TEST_P(Convolution, Forward) {
-  check({.images = 2, .inputs = 3, .outputs = 20, .size = {9, 11}, .kernel = {3, 3}, .padding = {1, 1}}, GetParam());
-  check({.inputs = 8, .outputs = 16, .size = {10, 7}, .kernel = {1, 1}}, GetParam());
-  check({.inputs = 4,
-         .outputs = 6,
-         .size = {13, 12},
-         .kernel = {3, 5},
-         .stride = {2, 3},
-         .padding = {1, 2},
-         .dilation = {2, 1}},
-        GetParam());
-  check({.images = 2, .inputs = 8, .outputs = 12, .size = {6, 5}, .kernel = {3, 3}, .padding = {1, 1}, .groups = 4},
-        GetParam());
+  checkConvolution({.images = 2, .inputs = 3, .outputs = 20, .size = {9, 11}, .kernel = {3, 3}, .padding = {1, 1}},
+                   GetParam());
+  checkConvolution({.inputs = 8, .outputs = 16, .size = {10, 7}, .kernel = {1, 1}}, GetParam());
+  checkConvolution({.inputs = 4,
+                    .outputs = 6,
+                    .size = {13, 12},
+                    .kernel = {3, 5},
+                    .stride = {2, 3},
+                    .padding = {1, 2},
+                    .dilation = {2, 1}},
+                   GetParam());
+  checkConvolution(
+      {.images = 2, .inputs = 8, .outputs = 12, .size = {6, 5}, .kernel = {3, 3}, .padding = {1, 1}, .groups = 4},
+      GetParam());
 }
 
 TEST_P(Convolution, BiasActivationResidual) {
-  check(
+  checkConvolution(
       {.images = 2, .inputs = 4, .outputs = 17, .size = {8, 8}, .kernel = {3, 3}, .padding = {1, 1}, .with_bias = true},
       GetParam());
 }
 
 TEST_P(Convolution, DerivativeByTheInput) {
-  check({.images = 2,
-         .inputs = 6,
-         .outputs = 8,
-         .size = {9, 8},
-         .kernel = {3, 3},
-         .stride = {2, 1},
-         .padding = {1, 0},
-         .kind = "transposed"},
-        GetParam());
-  check({.inputs = 6,
-         .outputs = 8,
-         .size = {9, 9},
-         .kernel = {3, 2},
-         .stride = {3, 2},
-         .dilation = {2, 1},
-         .groups = 2,
-         .kind = "transposed"},
-        GetParam());
+  checkConvolution({.images = 2,
+                    .inputs = 6,
+                    .outputs = 8,
+                    .size = {9, 8},
+                    .kernel = {3, 3},
+                    .stride = {2, 1},
+                    .padding = {1, 0},
+                    .kind = "transposed"},
+                   GetParam());
+  checkConvolution({.inputs = 6,
+                    .outputs = 8,
+                    .size = {9, 9},
+                    .kernel = {3, 2},
+                    .stride = {3, 2},
+                    .dilation = {2, 1},
+                    .groups = 2,
+                    .kind = "transposed"},
+                   GetParam());
 }
 
 // Each slice's products lie apart; slices start inside a channel and inside an image.
@@ -153,31 +155,31 @@ TEST_P(Convolution, Slices) {
   for (const char* kind : {"forward", "transposed", "weights"})
     for (int groups : {1, 2}) {
       SCOPED_TRACE(kind);
-      check({.images = 2,
-             .inputs = 8,
-             .outputs = 16,
-             .size = {9, 11},
-             .kernel = {3, 3},
-             .stride = {2, 2},
-             .padding = {1, 1},
-             .groups = groups,
-             .kind = kind,
-             .slices = 4},
-            GetParam());
+      checkConvolution({.images = 2,
+                        .inputs = 8,
+                        .outputs = 16,
+                        .size = {9, 11},
+                        .kernel = {3, 3},
+                        .stride = {2, 2},
+                        .padding = {1, 1},
+                        .groups = groups,
+                        .kind = kind,
+                        .slices = 4},
+                       GetParam());
     }
 }
 
 TEST_P(Convolution, DerivativeByTheWeight) {
-  check({.images = 3,
-         .inputs = 6,
-         .outputs = 10,
-         .size = {7, 8},
-         .kernel = {3, 3},
-         .stride = {2, 1},
-         .padding = {1, 1},
-         .groups = 2,
-         .kind = "weights"},
-        GetParam());
+  checkConvolution({.images = 3,
+                    .inputs = 6,
+                    .outputs = 10,
+                    .size = {7, 8},
+                    .kernel = {3, 3},
+                    .stride = {2, 1},
+                    .padding = {1, 1},
+                    .groups = 2,
+                    .kind = "weights"},
+                   GetParam());
 }
 
 }  // namespace

@@ -11,15 +11,15 @@
 namespace zefuse::test {
 namespace {
 
-using Shape = std::vector<int64_t>;
+using Sizes = std::vector<int64_t>;
 
-int64_t elements(const Shape& shape) {
+int64_t elements(const Sizes& shape) {
   return std::accumulate(shape.begin(), shape.end(), int64_t(1), std::multiplies<>());
 }
 
 struct Tensor {
   std::string name;
-  Shape shape;
+  Sizes shape;
   std::vector<double> data;
 
   std::string type() const {
@@ -46,7 +46,7 @@ std::string join(const std::vector<std::string>& parts) {
 std::string identity(int rank) { return dims(rank) + " -> " + dims(rank); }
 
 // Calls use(index) for each index of the shape, row-major.
-template <typename Use> void forEach(const Shape& shape, Use use) {
+template <typename Use> void forEach(const Sizes& shape, Use use) {
   std::vector<int64_t> index(shape.size(), 0);
   for (int64_t n = elements(shape); n > 0; --n) {
     use(index);
@@ -54,7 +54,7 @@ template <typename Use> void forEach(const Shape& shape, Use use) {
       index[i] = 0;
   }
 }
-int64_t position(const std::vector<int64_t>& index, const Shape& shape) {
+int64_t position(const std::vector<int64_t>& index, const Sizes& shape) {
   int64_t at = 0;
   for (size_t i = 0; i < shape.size(); ++i)
     at = at * shape[i] + index[i];
@@ -66,7 +66,7 @@ public:
   explicit Generator(unsigned seed) : random_(seed) {
     text_.name = "random";
     int count = 1 + pick(2);
-    Shape shape;
+    Sizes shape;
     for (int rank = 1 + pick(3); rank > 0; --rank)
       shape.push_back(std::vector<int64_t>{1, 2, 3, 4, 8, 12, 16, 17, 24, 35, 64}[pick(11)]);
     for (int i = 0; i < count; ++i)
@@ -98,24 +98,24 @@ private:
   int pick(int n) { return int(random_() % unsigned(n)); }
   std::string fresh() { return "%v" + std::to_string(next_++); }
 
-  static Shape contiguous(const Shape& shape) {
-    Shape strides(shape.size());
+  static Sizes contiguous(const Sizes& shape) {
+    Sizes strides(shape.size());
     int64_t stride = 1;
     for (size_t i = shape.size(); i-- > 0; stride *= shape[i])
       strides[i] = stride;
     return strides;
   }
-  static std::string layout(const Shape& shape, const Shape& strides) {
+  static std::string layout(const Sizes& shape, const Sizes& strides) {
     std::string expr;
     for (size_t i = 0; i < shape.size(); ++i)
       expr += (i ? " + d" : "d") + std::to_string(i) + " * " + std::to_string(strides[i]);
     return dims(int(shape.size())) + " -> (" + (expr.empty() ? "0" : expr) + ")";
   }
 
-  void addInput(const Shape& shape) {
+  void addInput(const Sizes& shape) {
     Tensor tensor{"%in" + std::to_string(buffers_.size()), shape, {}};
     // Row-major, permuted, or with room between rows.
-    Shape order(shape.size()), strides(shape.size());
+    Sizes order(shape.size()), strides(shape.size());
     std::iota(order.begin(), order.end(), 0);
     if (pick(3) == 0)
       std::shuffle(order.begin(), order.end(), random_);
@@ -215,7 +215,7 @@ private:
     become(out);
   }
 
-  void view(const Shape& shape, const std::vector<std::string>& exprs,
+  void view(const Sizes& shape, const std::vector<std::string>& exprs,
             const std::function<std::vector<int64_t>(const std::vector<int64_t>&)>& map) {
     Tensor out{fresh(), shape, {}};
     forEach(shape, [&](const std::vector<int64_t>& index) {
@@ -229,7 +229,7 @@ private:
     std::vector<int> order(current_.rank());
     std::iota(order.begin(), order.end(), 0);
     std::shuffle(order.begin(), order.end(), random_);
-    Shape shape(order.size());
+    Sizes shape(order.size());
     std::vector<std::string> exprs;
     for (int i = 0; i < current_.rank(); ++i) {
       shape[order[i]] = current_.shape[i];
@@ -248,7 +248,7 @@ private:
     int dim = pick(current_.rank());
     int64_t size = current_.shape[dim], start = pick(int(size)), step = 1 + pick(2);
     bool flip = pick(4) == 0;
-    Shape shape = current_.shape;
+    Sizes shape = current_.shape;
     shape[dim] = flip ? size : (size - start + step - 1) / step;
     std::vector<std::string> exprs;
     for (int i = 0; i < current_.rank(); ++i) {
@@ -268,7 +268,7 @@ private:
     int dim = pick(current_.rank());
     if (dim + 1 < current_.rank() && pick(2)) {  // merge
       int64_t inner = current_.shape[dim + 1];
-      Shape shape = current_.shape;
+      Sizes shape = current_.shape;
       shape[dim] *= inner;
       shape.erase(shape.begin() + dim + 1);
       std::vector<std::string> exprs;
@@ -287,7 +287,7 @@ private:
     }
     for (int64_t inner : {8, 4, 3, 2})
       if (current_.shape[dim] % inner == 0 && current_.rank() < 5) {
-        Shape shape = current_.shape;
+        Sizes shape = current_.shape;
         shape[dim] /= inner;
         shape.insert(shape.begin() + dim + 1, inner);
         std::vector<std::string> exprs;
@@ -310,7 +310,7 @@ private:
     for (const Tensor& value : values_) {  // another value that differs along dim only
       if (value.rank() != current_.rank() || value.name == current_.name)
         continue;
-      Shape a = value.shape, b = current_.shape;
+      Sizes a = value.shape, b = current_.shape;
       a[dim] = b[dim] = 0;
       if (a == b)
         other = value;
@@ -334,7 +334,7 @@ private:
       return;
     std::string kinds;
     std::vector<int> kept;
-    Shape shape;
+    Sizes shape;
     for (int i = 0; i < current_.rank(); ++i) {
       bool reduced = pick(2);
       kinds += reduced ? 'r' : 'p';

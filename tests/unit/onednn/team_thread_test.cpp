@@ -20,7 +20,7 @@ namespace {
 using std::chrono::milliseconds;
 
 // The calling thread's team, for one test.
-class Team : public testing::Test {
+class Team : public ::testing::Test {
 protected:
   void TearDown() override { setMaxThreads(before); }
   const int before = maxThreads();
