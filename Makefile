@@ -12,7 +12,7 @@ help:
 	@echo "make bench-team  what parallel regions of different sizes cost on 4 to 64 threads"
 	@echo "make status  docs/status.md: the model zoo (MODELS=\"bert unet\": some rows, TIMES=0: no measuring, TRAINING=0: not of training; 50 minutes at most)"
 	@echo "make operators  docs/operators.md: what becomes of each ATen operator"
-	@echo "make gpu-kernels  docs/gpu_kernels.md: what Intel's compiler makes of each family of kernels, by device"
+	@echo "make gpu-kernels  docs/gpu_kernels.md, docs/ptxas.md: what the devices' compilers make of each family of kernels"
 	@echo "make kernel-counts  what make test compares each small model's kernels with, written anew (MODELS: some)"
 	@echo "make check   all that decides whether a change is good: lint, asan, tsan, test (an hour the first time)"
 	@echo "make lint    ruff, mypy, clang-format, clang-tidy (what clang-tidy passed before is not looked at again)"

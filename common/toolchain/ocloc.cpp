@@ -137,6 +137,10 @@ DeviceReport deviceReport(const DeviceBinary& binary) {
   size_t at = bytes.find("execution_env:");
   while (at != std::string_view::npos && isFunctions(at))
     at = bytes.find("execution_env:", at + 1);
+  if (at == std::string_view::npos) {  // zefuse-ptx prints the same words
+    bytes = binary.text;
+    at = bytes.find("execution_env:");
+  }
   size_t end = at == std::string_view::npos ? at : bytes.find("payload_arguments:", at);
   if (at == std::string_view::npos)
     return report;

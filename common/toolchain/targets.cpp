@@ -130,6 +130,39 @@ constexpr GpuTarget xe3 = [] {
   return family;
 }();
 
+// A multiprocessor is an engine whose hardware threads are warps. A work-item has at most 255 registers of 4 bytes; a
+// product's sums may fill half of them. Their matrix instructions are none of those that a kernel here can call.
+constexpr uint16_t nvidia_pci = 0x10de;
+constexpr GpuTarget ampere{.family = "Ampere",
+                           .vendor = nvidia_pci,
+                           .compilers = "13.0",
+                           .threads_per_engine = 64,
+                           .max_group_size = 1024,
+                           .subgroup_sizes = 16 | 32,
+                           .subgroup_size = 32,
+                           .index_bits = 64,
+                           .register_bytes = 32 << 10,
+                           .accumulator_bytes = 8 << 10,
+                           .local_memory_kib = 96,
+                           .native = {.f64 = true, .f16 = true, .bf16_conversions = true, .shuffles = true}};
+constexpr GpuTarget ada = [] {
+  GpuTarget family = ampere;
+  family.family = "Ada";
+  family.threads_per_engine = 48;
+  return family;
+}();
+constexpr GpuTarget hopper = [] {
+  GpuTarget family = ampere;
+  family.family = "Hopper";
+  family.local_memory_kib = 224;
+  return family;
+}();
+constexpr GpuTarget blackwell = [] {
+  GpuTarget family = hopper;
+  family.family = "Blackwell";
+  return family;
+}();
+
 constexpr bool shared = true, own = false;  // memory
 constexpr GpuTarget product(GpuTarget family, std::string_view name, std::string_view alias, std::string_view marketing,
                             int engines, bool integrated, std::span<const uint16_t> ids) {
@@ -164,6 +197,11 @@ constexpr GpuTarget table[] = {
     product(xe2, "bmg-g21", "bmg", "Arc B580", 160, own, bmg_g21_ids),
     product(xe3, "ptl-h", "ptl", "Core Ultra X9 388H", 96, shared, ptl_h_ids),
     product(xe3, "ptl-u", "", "Core Ultra 7 355", 32, shared, ptl_u_ids),
+    product(ampere, "sm_80", "", "A100", 108, own, {}),
+    product(ampere, "sm_86", "", "A40, GeForce RTX 3090", 84, own, {}),
+    product(ada, "sm_89", "", "L40, GeForce RTX 4090", 142, own, {}),
+    product(hopper, "sm_90", "", "H100, H200", 132, own, {}),
+    product(blackwell, "sm_100", "", "B200", 148, own, {}),
 };
 
 constexpr CpuTarget levels[] = {

@@ -41,6 +41,18 @@ ze_result_t checkEvents(const EventHandles& events) {
 // Memory that CUDA's copies reach without staging it on the host.
 bool isUsm(const void* pointer) { return AllocationTable::instance().find(nullptr, pointer).has_value(); }
 
+// Behind an allocation lies somebody else's memory. What no allocation of ours holds is the caller's business.
+ze_result_t checkWithin(const char* call, const char* what, const void* pointer, size_t bytes) {
+  const auto allocation = AllocationTable::instance().find(nullptr, pointer);
+  if (!allocation)
+    return ZE_RESULT_SUCCESS;
+  const size_t left = size_t(allocation->base + allocation->size - static_cast<const std::byte*>(pointer));
+  if (bytes <= left)
+    return ZE_RESULT_SUCCESS;
+  return refuse(ZE_RESULT_ERROR_INVALID_SIZE, "%s: %s: %zu bytes at %p, whose allocation ends after %zu", call, what,
+                bytes, pointer, left);
+}
+
 bool canBeCaptured(const Operation& operation) {
   if (const auto* copy = std::get_if<CopyCommand>(&operation))
     return isUsm(copy->destination) && isUsm(copy->source);
@@ -160,6 +172,10 @@ ze_result_t commandListAppendMemoryCopy(ze_command_list_handle_t hCommandList, v
   ZEFUSE_OBJECT(CommandList, list, hCommandList);
   ZEFUSE_NOT_NULL(dstptr);
   ZEFUSE_NOT_NULL(srcptr);
+  if (ze_result_t result = checkWithin("zeCommandListAppendMemoryCopy", "dstptr", dstptr, size))
+    return result;
+  if (ze_result_t result = checkWithin("zeCommandListAppendMemoryCopy", "srcptr", srcptr, size))
+    return result;
   return append(*list, {"zeCommandListAppendMemoryCopy", hSignalEvent, numWaitEvents, phWaitEvents},
                 [&] { return CopyCommand{dstptr, srcptr, size}; });
 }
@@ -185,6 +201,8 @@ ze_result_t commandListAppendMemoryFill(ze_command_list_handle_t hCommandList, v
                   "zeCommandListAppendMemoryFill: a pattern of %zu bytes; a power of two up to %zu "
                   "is possible",
                   pattern_size, kMaxFillPatternBytes);
+  if (ze_result_t result = checkWithin("zeCommandListAppendMemoryFill", "ptr", ptr, size))
+    return result;
   return append(*list, {"zeCommandListAppendMemoryFill", hSignalEvent, numWaitEvents, phWaitEvents}, [&] {
     FillCommand command = {ptr, size, pattern_size, {}};
     static_assert(sizeof command.pattern == kMaxFillPatternBytes);
@@ -229,6 +247,17 @@ ze_result_t commandListAppendMemoryCopyRegion(ze_command_list_handle_t hCommandL
                         originOf(*dstRegion, command.destination_pitch, command.destination_slice_pitch);
   command.source =
       static_cast<const std::byte*>(srcptr) + originOf(*srcRegion, command.source_pitch, command.source_slice_pitch);
+  if (command.width != 0 && command.height != 0) {
+    auto bytesOf = [&](size_t pitch, size_t slice_pitch) {
+      return (command.depth - 1) * slice_pitch + (command.height - 1) * pitch + command.width;
+    };
+    if (ze_result_t result = checkWithin("zeCommandListAppendMemoryCopyRegion", "dstptr", command.destination,
+                                         bytesOf(command.destination_pitch, command.destination_slice_pitch)))
+      return result;
+    if (ze_result_t result = checkWithin("zeCommandListAppendMemoryCopyRegion", "srcptr", command.source,
+                                         bytesOf(command.source_pitch, command.source_slice_pitch)))
+      return result;
+  }
   return append(*list, {"zeCommandListAppendMemoryCopyRegion", hSignalEvent, numWaitEvents, phWaitEvents},
                 [&] { return command; });
 }

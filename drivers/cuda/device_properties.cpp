@@ -91,7 +91,7 @@ ze_result_t deviceGetComputeProperties(ze_device_handle_t hDevice, ze_device_com
 }
 
 ze_result_t deviceGetModuleProperties(ze_device_handle_t hDevice, ze_device_module_properties_t* properties) {
-  ZEFUSE_CHECK(Device, hDevice);
+  ZEFUSE_OBJECT(Device, device, hDevice);
   ZEFUSE_NOT_NULL(properties);
   constexpr ze_device_fp_flags_t kIeee = ZE_DEVICE_FP_FLAG_DENORM | ZE_DEVICE_FP_FLAG_INF_NAN |
                                          ZE_DEVICE_FP_FLAG_ROUND_TO_NEAREST | ZE_DEVICE_FP_FLAG_FMA |
@@ -102,8 +102,10 @@ ze_result_t deviceGetModuleProperties(ze_device_handle_t hDevice, ze_device_modu
   properties->fp32flags = kIeee;
   properties->fp64flags = kIeee;
   properties->maxArgumentsSize = 4096;
-  properties->printfBufferSize = 1 << 20;  // CUDA's default
-  std::memcpy(properties->nativeKernelSupported.id, "zefuse-nvidia-1\0", sizeof properties->nativeKernelSupported.id);
+  properties->printfBufferSize = 1 << 20;                       // CUDA's default
+  char code[sizeof properties->nativeKernelSupported.id] = {};  // zefuse's runtime reads the number
+  std::snprintf(code, sizeof code, "zefuse-sm_%u", device->architecture);
+  std::memcpy(properties->nativeKernelSupported.id, code, sizeof code);
   constexpr ze_device_fp_atomic_ext_flags_t kFloatAtomics =
       ZE_DEVICE_FP_ATOMIC_EXT_FLAG_GLOBAL_LOAD_STORE | ZE_DEVICE_FP_ATOMIC_EXT_FLAG_GLOBAL_ADD |
       ZE_DEVICE_FP_ATOMIC_EXT_FLAG_GLOBAL_MIN_MAX | ZE_DEVICE_FP_ATOMIC_EXT_FLAG_LOCAL_LOAD_STORE |

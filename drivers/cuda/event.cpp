@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cstring>
 
+#include "drivers/cuda/deferred_releases.h"
 #include "drivers/cuda/device.h"
 #include "drivers/cuda/host_wait.h"
 #include "drivers/level_zero/counted.h"
@@ -10,8 +11,7 @@
 namespace zefuse::cuda {
 
 EventPool::~EventPool() {
-  const Current current(*device);
-  cuda().cuMemFreeHost(slots);
+  DeferredReleases::instance().release(*device, [slots = slots] { cuda().cuMemFreeHost(slots); });
 }
 
 Event::Event(EventPool& owner, const ze_event_desc_t& desc)

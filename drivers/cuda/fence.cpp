@@ -1,12 +1,12 @@
 #include "drivers/cuda/fence.h"
 
+#include "drivers/cuda/deferred_releases.h"
 #include "drivers/cuda/host_wait.h"
 
 namespace zefuse::cuda {
 
 Fence::~Fence() {
-  const Current current(queue->stream.device());
-  cuda().cuMemFreeHost(word);
+  DeferredReleases::instance().release(queue->stream.device(), [word = word] { cuda().cuMemFreeHost(word); });
 }
 
 ze_result_t fenceCreate(ze_command_queue_handle_t hCommandQueue, const ze_fence_desc_t* desc,

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "drivers/cuda/context.h"
+#include "drivers/cuda/deferred_releases.h"
 #include "drivers/cuda/device.h"
 
 namespace zefuse::cuda {
@@ -15,14 +16,19 @@ namespace {
 constexpr size_t kCudaAlignment = 256;   // of whatever CUDA allocates on a device
 constexpr size_t kPageAlignment = 4096;  // and on the host
 constexpr size_t kMaxAlignment = size_t(1) << 21;
+constexpr uint64_t kPatienceNs = 1'000'000'000;  // of an allocation, for memory whose release was put off
 
-// Waits for what still uses the memory, as CUDA does. Errors of a lost device change nothing: its memory is gone.
-void give(const Allocation& allocation) {
-  const Current current(*allocation.allocator);
+// With the allocator's context current. Errors of a lost device change nothing: its memory is gone.
+void freeNow(const Allocation& allocation) {
   if (allocation.type == ZE_MEMORY_TYPE_DEVICE)
     cuda().cuMemFree(reinterpret_cast<CUdeviceptr>(allocation.allocated));
   else
     cuda().cuMemFreeHost(allocation.allocated);
+}
+
+// Once nothing uses it.
+void give(const Allocation& allocation) {
+  DeferredReleases::instance().release(*allocation.allocator, [allocation] { freeNow(allocation); });
 }
 
 bool relaxesLimits(const void* extensions) {
@@ -71,16 +77,19 @@ ze_result_t allocate(const Context& context, const Request& request, void** pptr
     const size_t given = on_device ? kCudaAlignment : kPageAlignment;
     const size_t extra = request.alignment > given ? request.alignment : 0;
     const Current current(*allocator);
-    CUresult result;
     void* allocated = nullptr;
-    if (on_device) {
+    auto tried = [&] {
+      if (!on_device)
+        return cuda().cuMemHostAlloc(&allocated, request.size + extra,
+                                     CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP);
       CUdeviceptr pointer = 0;
-      result = cuda().cuMemAlloc(&pointer, request.size + extra);
+      const CUresult result = cuda().cuMemAlloc(&pointer, request.size + extra);
       allocated = reinterpret_cast<void*>(pointer);
-    } else {
-      result =
-          cuda().cuMemHostAlloc(&allocated, request.size + extra, CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP);
-    }
+      return result;
+    };
+    CUresult result = tried();
+    if (result == CUDA_ERROR_OUT_OF_MEMORY && DeferredReleases::instance().settle(kPatienceNs))
+      result = tried();
     if (result == CUDA_ERROR_OUT_OF_MEMORY)
       return refuse(request.type == ZE_MEMORY_TYPE_HOST ? ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY
                                                         : ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY,
@@ -93,6 +102,20 @@ ze_result_t allocate(const Context& context, const Request& request, void** pptr
     AllocationTable::instance().add(
         {base, static_cast<std::byte*>(allocated), request.size, request.type, 0, &context, request.device, allocator});
     *pptr = base;
+    return ZE_RESULT_SUCCESS;
+  });
+}
+
+ze_result_t release(const char* call, const Context& context, void* pointer, bool wait) {
+  const auto allocation = AllocationTable::instance().take(context, pointer);
+  if (!allocation)
+    return refuse(ZE_RESULT_ERROR_INVALID_ARGUMENT, "%s: %p is not the base of an allocation of this context", call,
+                  pointer);
+  return guarded(call, [&]() -> ze_result_t {
+    if (wait)
+      DeferredReleases::instance().releaseAndWait(*allocation->allocator, [&] { freeNow(*allocation); });
+    else
+      give(*allocation);
     return ZE_RESULT_SUCCESS;
   });
 }
@@ -184,20 +207,14 @@ ze_result_t memAllocHost(ze_context_handle_t hContext, const ze_host_mem_alloc_d
 ze_result_t memFree(ze_context_handle_t hContext, void* ptr) {
   ZEFUSE_OBJECT(Context, context, hContext);
   ZEFUSE_NOT_NULL(ptr);
-  const auto allocation = AllocationTable::instance().take(*context, ptr);
-  if (!allocation)
-    return refuse(ZE_RESULT_ERROR_INVALID_ARGUMENT, "zeMemFree: %p is not the base of an allocation of this context",
-                  ptr);
-  give(*allocation);
-  return ZE_RESULT_SUCCESS;
+  return release("zeMemFree", *context, ptr, false);
 }
 
 ze_result_t memFreeExt(ze_context_handle_t hContext, const ze_memory_free_ext_desc_t* desc, void* ptr) {
+  ZEFUSE_OBJECT(Context, context, hContext);
   ZEFUSE_NOT_NULL(desc);
-  if (desc->freePolicy & ZE_DRIVER_MEMORY_FREE_POLICY_EXT_FLAG_DEFER_FREE)
-    return refuse(ZE_RESULT_ERROR_UNSUPPORTED_FEATURE,
-                  "zeMemFreeExt: freeing later is not supported: CUDA waits for what uses the memory");
-  return memFree(hContext, ptr);
+  ZEFUSE_NOT_NULL(ptr);
+  return release("zeMemFreeExt", *context, ptr, desc->freePolicy & ZE_DRIVER_MEMORY_FREE_POLICY_EXT_FLAG_BLOCKING_FREE);
 }
 
 ze_result_t memGetAllocProperties(ze_context_handle_t hContext, const void* ptr,

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "drivers/cuda/build.h"
+#include "drivers/cuda/deferred_releases.h"
 #include "drivers/level_zero/counted.h"
 
 namespace zefuse::cuda {
@@ -26,8 +27,7 @@ Module::Module(Context& owner, Device& owner_device, Program made, std::vector<s
     : context(&owner), device(owner_device), program(std::move(made)), native(std::move(binary)), loaded(module) {}
 
 Module::~Module() {
-  const Current current(device);
-  cuda().cuModuleUnload(loaded);
+  DeferredReleases::instance().release(device, [loaded = loaded] { cuda().cuModuleUnload(loaded); });
 }
 
 ze_result_t moduleCreate(ze_context_handle_t hContext, ze_device_handle_t hDevice, const ze_module_desc_t* desc,

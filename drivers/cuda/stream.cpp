@@ -1,7 +1,10 @@
 #include "drivers/cuda/stream.h"
 
+#include <algorithm>
 #include <cstring>
+#include <mutex>
 
+#include "drivers/cuda/deferred_releases.h"
 #include "drivers/cuda/host_wait.h"
 
 namespace zefuse::cuda {
@@ -12,10 +15,8 @@ CUdeviceptr address(const void* pointer) { return reinterpret_cast<CUdeviceptr>(
 }  // namespace
 
 Stream::~Stream() {
-  if (!stream_)
-    return;
-  const Current current(device_);
-  cuda().cuStreamDestroy(stream_);  // what runs still ends
+  if (stream_)
+    DeferredReleases::instance().destroy(device_, stream_);
 }
 
 ze_result_t Stream::create(const char* call) {
@@ -30,8 +31,13 @@ ze_result_t Stream::submit(const char* call, Command& command) {
   if (device_.lost()) [[unlikely]]
     return device_.refuseLost(call);
   const Current current(device_);
+  std::unique_lock<std::mutex> waiting;
+  if (!command.waits.empty() && !capturing_)
+    waiting = DeferredReleases::instance().waiting(device_, stream_);
   for (const Ref<Event>& event : command.waits)
     ZEFUSE_CUDA(device_, call, cuStreamWaitValue32, stream_, address(&event->slot.word), 1, CU_STREAM_WAIT_VALUE_EQ);
+  if (waiting)
+    waiting.unlock();
   Event* signal = command.signal.get();
   const bool timed = signal && signal->timestamped;
   if (timed)
@@ -60,11 +66,13 @@ ze_result_t Stream::replay(const char* call, CommandSequence& commands, CUgraphE
   if (!graph) {
     if (cuda().cuStreamBeginCapture(stream_, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL) != CUDA_SUCCESS)
       return ZE_RESULT_NOT_READY;  // an error that stays is told by the commands
+    capturing_ = true;
     ze_result_t result = ZE_RESULT_SUCCESS;
     for (size_t i = 0; result == ZE_RESULT_SUCCESS && i < commands.size(); ++i)
       result = submit(call, commands[i]);
     CUgraph captured = nullptr;
     CUresult ended = cuda().cuStreamEndCapture(stream_, &captured);
+    capturing_ = false;
     if (device_.lost())
       return device_.refuseLost(call);
     if (result == ZE_RESULT_SUCCESS && ended == CUDA_SUCCESS)
@@ -79,6 +87,9 @@ ze_result_t Stream::replay(const char* call, CommandSequence& commands, CUgraphE
   for (Command& command : commands)
     if (auto* launch = std::get_if<LaunchCommand>(&command.operation))
       device_.launched(launch->name->c_str());
+  std::unique_lock<std::mutex> waiting;
+  if (std::ranges::any_of(commands, [](const Command& command) { return !command.waits.empty(); }))
+    waiting = DeferredReleases::instance().waiting(device_, stream_);
   ZEFUSE_CUDA(device_, call, cuGraphLaunch, graph, stream_);
   return ZE_RESULT_SUCCESS;
 }

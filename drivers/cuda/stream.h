@@ -40,6 +40,7 @@ private:
 
   Device& device_;
   CUstream stream_ = nullptr;
+  bool capturing_ = false;
 };
 
 }  // namespace zefuse::cuda

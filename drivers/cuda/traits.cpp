@@ -56,7 +56,8 @@ const zefuse::level_zero::Traits& zefuse::level_zero::traits() {
       .uuid = "zefuse-cuda-drv1",
       .start = cuda::start,
       .version = cuda::buildVersion,
-      .free_policies = ZE_DRIVER_MEMORY_FREE_POLICY_EXT_FLAG_BLOCKING_FREE,
+      .free_policies =
+          ZE_DRIVER_MEMORY_FREE_POLICY_EXT_FLAG_BLOCKING_FREE | ZE_DRIVER_MEMORY_FREE_POLICY_EXT_FLAG_DEFER_FREE,
       .extensions = cuda::kExtensions,
       .functions = cuda::kFunctions,
   };

@@ -14,6 +14,8 @@ from zefuse.suggestions import closest
 # not depend on the machine that made it.
 CPU = ("avx2", "avx512")
 
+INTEL, NVIDIA = 0x8086, 0x10DE  # PCI
+
 
 def table() -> dict[str, list[dict[str, Any]]]:
     """``{"cpu": [...], "gpu": [...]}``: each target's properties as the compiler knows them; needs no device."""
@@ -54,8 +56,9 @@ def compilers() -> list[dict[str, Any]]:
 
 def devices() -> list[dict[str, Any]]:
     """This machine's devices: ``device`` (what ``options={"device": ...}`` takes), ``name``, ``target`` (of the table, or
-    None), ``device_id``, ``memory_bytes``, ``integrated``, ``queues``, ``units``, ``matrix`` (elements of one instruction, or
-    None), ``covered`` (what compiles for it ahead of need), ``advice`` (what to do where nothing does, else empty)."""
+    None), ``vendor_id`` and ``device_id`` (PCI), ``memory_bytes``, ``integrated``, ``queues``, ``units``, ``matrix`` (elements
+    of one instruction, or None), ``covered`` (what compiles for it ahead of need), ``advice`` (what to do where nothing
+    does, else empty)."""
     found: list[dict[str, Any]] = reports.ask("devices")
     installed = compilers() if any(device["kind"] == "gpu" for device in found) else []
     for device in found:
@@ -133,7 +136,7 @@ def markdown() -> str:
         "| target | also | family | for example | memory | engines x threads | sub-groups | f64 | matrix | ocloc | PCI ids (8086:) |",
         "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
-    for row in rows["gpu"]:
+    for row in _of_vendor(rows, INTEL):
         matrix = "x".join(map(str, row["matrix"])) if row["matrix"] else ""
         lines.append(
             f"| `{row['name']}` | {_code(row['alias'])} | {row['family']} | {row['marketing']} "
@@ -141,7 +144,26 @@ def markdown() -> str:
             f"| {', '.join(map(str, row['subgroup_sizes']))} | {'yes' if row['f64'] else ''} | {matrix} "
             f"| {', '.join(row['compilers'])} | {' '.join(f'{one:04x}' for one in row['device_ids'])} |"
         )
+    lines += [
+        "",
+        "## NVIDIA GPUs",
+        "",
+        "By compute capability, through the [driver over CUDA](cuda_driver.md). `ptxas`: versions seen to take our PTX.",
+        "",
+        "| target | family | for example | multiprocessors x warps | sub-groups | f64 | local memory | ptxas |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    lines += [
+        f"| `{row['name']}` | {row['family']} | {row['marketing']} | {row['engines']} x {row['threads_per_engine']} "
+        f"| {', '.join(map(str, row['subgroup_sizes']))} | {'yes' if row['f64'] else ''} | {row['local_memory_kib']} KiB "
+        f"| {', '.join(row['compilers'])} |"
+        for row in _of_vendor(rows, NVIDIA)
+    ]
     return "\n".join(lines) + "\n"
+
+
+def _of_vendor(rows: dict[str, Any], vendor: int) -> list[dict[str, Any]]:
+    return [row for row in rows["gpu"] if row["vendor_id"] == vendor]
 
 
 def _code(name: str) -> str:
@@ -158,7 +180,7 @@ def here() -> str:
         mark = "this machine" if row["host"] else "runs here" if row["runs"] else ""
         lines.append(f"  {row['name']:12} {row['alias']:10} {row['needs']:40} {mark}".rstrip())
     names = ", ".join(f"{c['command']} {c['version']}" for c in installed) or "none installed"
-    lines.append(f"Intel GPUs (compilers: {names})")
+    lines.append(f"Intel and NVIDIA GPUs (compilers: {names})")
     for row in rows["gpu"]:
         covering = [c["version"] for c in installed if row["name"] in c["products"]]
         how = f"compiled for by {', '.join(covering)}" if covering else "no compiler here"

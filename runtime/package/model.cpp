@@ -238,7 +238,7 @@ Result<std::vector<const PlanEntry*>> plansFor(const Reader& reader, const Manif
     char id[16];
     std::snprintf(id, sizeof id, "0x%04x", found->properties.deviceId);
     what = "device '" + device + "' (" + found->description + ", id " + id + ")";
-    any_gpu = found->hasOurCompiler();  // our driver that poses as one runs every product's kernels
+    any_gpu = found->isPosing();  // our driver that poses as one runs every product's kernels
     target = found->product();
     if (target.empty())
       return Status{Code::not_found,

@@ -91,6 +91,7 @@ Object described(const ze::Device& device) {
   row.add("device", device.name)
       .add("kind", cpu ? "cpu" : "gpu")
       .add("name", device.description)
+      .add("vendor_id", properties.vendorId)
       .add("device_id", properties.deviceId)
       .add("target", cpu      ? json::of(cpuTargets()[hostCpuLevel()].name)
                      : target ? json::of(target->product)

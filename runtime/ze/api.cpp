@@ -147,6 +147,7 @@ std::string besideThisCode() {
 }
 
 constexpr const char* driver_name = "libze_zefuse_cpu.so.1";
+constexpr const char* cuda_driver_name = "libze_zefuse_cuda.so.1";
 
 Result<const Api*> findCpuDriver() {
   if (const char* path = std::getenv("ZEFUSE_CPU_DRIVER"); path && *path)
@@ -167,6 +168,11 @@ Result<const Api*> findCpuDriver() {
   return found;
 }
 
+Result<const Api*> openedBeforeFork(const std::string& library) {
+  return Status{Code::device, library + " was opened before this process was forked, and a GPU's driver does not work "
+                                        "in a fork; start this process by \"spawn\", or use device 'cpu'"};
+}
+
 }  // namespace
 
 Status tryLoader(const std::string& name, std::chrono::milliseconds limit) {
@@ -185,15 +191,15 @@ Status tryLoader(const std::string& name, std::chrono::milliseconds limit) {
                                "); install the vendor's Level Zero driver or use device 'cpu'"};
 }
 
-Result<const Api*> loadDriver(const std::string& path) {
+Result<const Api*> loadDriver(const std::string& path, const std::string& what) {
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!library)
-    return Status{Code::not_found, std::string("cannot load the CPU driver: ") + dlerror() + "; install zefuse again"};
+    return Status{Code::not_found, "cannot load " + what + ": " + dlerror() + "; install zefuse again"};
   auto api = std::make_unique<Api>();
   api->library = path;
   ZEFUSE_RETURN_IF_ERROR(bindTables(library, *api));
-  ZEFUSE_ZE(*api, "cpu", zeInit, 0);
-  findDescriptions(*api);
+  findDescriptions(*api);  // before the first call that may fail
+  ZEFUSE_ZE(*api, "any", zeInit, 0);
   return api.release();  // for the rest of the process, see the header
 }
 
@@ -203,13 +209,17 @@ Result<const Api*> cpuApi() {
   return api;
 }
 
+Result<const Api*> cudaApi() {
+  const WithoutFork without_fork;
+  static const uint32_t generation = forkGeneration();
+  static const Result<const Api*> api = loadDriver(besideThisCode() + cuda_driver_name, "the driver over CUDA");
+  return generation != forkGeneration() && api.ok() ? openedBeforeFork(cuda_driver_name) : api;
+}
+
 Result<const Api*> loaderApi() {
   static const uint32_t generation = forkGeneration();
   static const Result<const Api*> api = loadLoader("libze_loader.so.1");
-  if (generation != forkGeneration() && api.ok())
-    return Status{Code::device, "libze_loader.so.1 was opened before this process was forked, and a GPU's driver does "
-                                "not work in a fork; start this process by \"spawn\", or use device 'cpu'"};
-  return api;
+  return generation != forkGeneration() && api.ok() ? openedBeforeFork("libze_loader.so.1") : api;
 }
 
 const char* resultName(ze_result_t result) {

@@ -1,5 +1,4 @@
-// One Level Zero implementation's functions: the system's loader, or our CPU driver without any
-// loader.
+// One Level Zero implementation's functions: the system's loader, or one of our drivers without any loader.
 //
 // An Api lives until the process ends (its library is never closed: kernels and torch's threads may
 // outlive any scope), so handles keep a plain pointer to it.
@@ -25,6 +24,7 @@ namespace zefuse::ze {
   X(Device, Get, zeDeviceGet)                                                                                          \
   X(Device, GetProperties, zeDeviceGetProperties)                                                                      \
   X(Device, GetComputeProperties, zeDeviceGetComputeProperties)                                                        \
+  X(Device, GetModuleProperties, zeDeviceGetModuleProperties)                                                          \
   X(Device, GetMemoryProperties, zeDeviceGetMemoryProperties)                                                          \
   X(Device, GetMemoryAccessProperties, zeDeviceGetMemoryAccessProperties)                                              \
   X(Device, GetCommandQueueGroupProperties, zeDeviceGetCommandQueueGroupProperties)                                    \
@@ -68,8 +68,12 @@ struct Api {
   ze_result_t(ZE_APICALL* describeLastError)(ze_driver_handle_t, const char**) = nullptr;
 };
 
-// Our driver, bound through its DDI getters and initialised once per process. Thread-safe.
+// Our driver for the CPU, bound through its DDI getters and initialised once per process. Thread-safe.
 Result<const Api*> cpuApi();
+
+// Our driver over CUDA (docs/cuda_driver.md), likewise; it stands beside the library that has this code. An error, with
+// the driver's reason, where NVIDIA's driver is missing or has no device for us. Thread-safe.
+Result<const Api*> cudaApi();
 
 // The system's libze_loader.so.1, initialised once per process. not_found without a loader;
 // deadline or device when its zeInit hangs, crashes or fails (tried in a process of its own first: a
@@ -79,8 +83,8 @@ Result<const Api*> loaderApi();
 // What loaderApi does first: loads `name` and calls its zeInit in another program. ok when that returned success.
 Status tryLoader(const std::string& name, std::chrono::milliseconds limit);
 
-// For tests: load a driver library from exactly this path, without the process-wide cache.
-Result<const Api*> loadDriver(const std::string& path);
+// For tests: load a driver library from exactly this path, without the process-wide cache. `what` is for messages.
+Result<const Api*> loadDriver(const std::string& path, const std::string& what = "the CPU driver");
 
 const char* resultName(ze_result_t result);
 bool traceEnabled();  // ZEFUSE_ZE_TRACE=1, read once
@@ -108,6 +112,7 @@ template <typename T> constexpr ze_structure_type_t structureType();
 ZEFUSE_ZE_STYPE(ze_driver_properties_t, ZE_STRUCTURE_TYPE_DRIVER_PROPERTIES)
 ZEFUSE_ZE_STYPE(ze_device_properties_t, ZE_STRUCTURE_TYPE_DEVICE_PROPERTIES)
 ZEFUSE_ZE_STYPE(ze_device_compute_properties_t, ZE_STRUCTURE_TYPE_DEVICE_COMPUTE_PROPERTIES)
+ZEFUSE_ZE_STYPE(ze_device_module_properties_t, ZE_STRUCTURE_TYPE_DEVICE_MODULE_PROPERTIES)
 ZEFUSE_ZE_STYPE(ze_device_memory_properties_t, ZE_STRUCTURE_TYPE_DEVICE_MEMORY_PROPERTIES)
 ZEFUSE_ZE_STYPE(ze_device_memory_access_properties_t, ZE_STRUCTURE_TYPE_DEVICE_MEMORY_ACCESS_PROPERTIES)
 ZEFUSE_ZE_STYPE(ze_command_queue_group_properties_t, ZE_STRUCTURE_TYPE_COMMAND_QUEUE_GROUP_PROPERTIES)

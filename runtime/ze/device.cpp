@@ -1,14 +1,37 @@
 #include "runtime/ze/device.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 
 #include "common/toolchain/host_cpu.h"
 #include "common/toolchain/targets.h"
 
 namespace zefuse::ze {
 namespace {
+
+// How our driver over CUDA names the native code of a device, with the compute capability behind.
+constexpr std::string_view cuda_code = "zefuse-sm_";
+
+int numberIn(std::string_view text) {
+  int number = 0;
+  std::from_chars(text.data(), text.data() + text.size(), number);
+  return number;
+}
+
+// The newest of the table's products whose kernels a device runs: code for a compute capability is for later ones too,
+// but some of them have less local memory.
+const GpuTarget* nvidiaTarget(const Device& device) {
+  const GpuTarget* best = nullptr;
+  for (const GpuTarget& target : gpuTargets())
+    if (target.vendor == device.properties.vendorId && target.product.starts_with("sm_") &&
+        numberIn(target.product.substr(3)) <= device.compute_capability &&
+        uint32_t(target.local_memory_kib) << 10 <= device.local_bytes)
+      best = &target;  // the table is in their order
+  return best;
+}
 
 Result<std::vector<Device>> devicesOf(const Driver& driver) {
   const Api& api = *driver.api;
@@ -26,6 +49,15 @@ Result<std::vector<Device>> devicesOf(const Driver& driver) {
     auto compute = make<ze_device_compute_properties_t>();
     ZEFUSE_ZE(api, device.description, zeDeviceGetComputeProperties, handle, &compute);
     device.max_group_size = compute.maxTotalGroupSize;
+    device.local_bytes = compute.maxSharedLocalMemory;
+    if (driver.isOverCuda()) {
+      auto code = make<ze_device_module_properties_t>();
+      ZEFUSE_ZE(api, device.description, zeDeviceGetModuleProperties, handle, &code);
+      const auto* id = reinterpret_cast<const char*>(code.nativeKernelSupported.id);
+      const std::string_view name(id, strnlen(id, sizeof code.nativeKernelSupported.id));
+      if (name.starts_with(cuda_code))
+        device.compute_capability = numberIn(name.substr(cuda_code.size()));
+    }
     device.integrated = device.properties.flags & ZE_DEVICE_PROPERTY_FLAG_INTEGRATED;
     auto access = make<ze_device_memory_access_properties_t>();
     ZEFUSE_ZE(api, device.description, zeDeviceGetMemoryAccessProperties, handle, &access);
@@ -72,6 +104,9 @@ Status addGpus(const Api& api, std::vector<Device>& gpus) {
   if (!drivers.ok())
     return drivers.status();
   for (const Driver& driver : *drivers) {
+    // The loader may have it too (ZE_ENABLE_ALT_DRIVERS).
+    if (driver.isOverCuda() && std::ranges::any_of(gpus, [](const Device& gpu) { return gpu.driver.isOverCuda(); }))
+      continue;
     Result<std::vector<Device>> devices = devicesOf(driver);
     if (!devices.ok())
       return devices.status();
@@ -91,11 +126,17 @@ Result<std::vector<Device>> gpuDevices(size_t wanted = SIZE_MAX) {
     ZEFUSE_RETURN_IF_ERROR(addGpus(**ours, gpus));
   if (gpus.size() >= wanted)
     return gpus;
+  Result<const Api*> cuda = cudaApi();
+  if (cuda.ok())
+    ZEFUSE_RETURN_IF_ERROR(addGpus(**cuda, gpus));
+  if (gpus.size() >= wanted)
+    return gpus;
   Result<const Api*> loader = loaderApi();
   if (loader.ok())
     ZEFUSE_RETURN_IF_ERROR(addGpus(**loader, gpus));
   else if (gpus.empty())
-    return loader.status();
+    return Status{loader.status().code(),
+                  loader.status().message() + "; of NVIDIA: " + (cuda.ok() ? "none" : cuda.status().message())};
   return gpus;
 }
 
@@ -138,9 +179,11 @@ std::string Device::product() const {
     const GpuTarget* known = findGpuTarget(given);  // an alias has one name in plans; a wrong name is refused there
     return known ? std::string(known->product) : given;
   }
-  if (hasOurCompiler())
+  if (isPosing())
     return "dg2-g11";
-  const GpuTarget* target = findGpuTarget({uint16_t(properties.vendorId), uint16_t(properties.deviceId)});
+  const GpuTarget* target = driver.isOverCuda()
+                                ? nvidiaTarget(*this)
+                                : findGpuTarget({uint16_t(properties.vendorId), uint16_t(properties.deviceId)});
   return target ? std::string(target->product) : std::string();
 }
 
@@ -151,6 +194,8 @@ std::vector<std::pair<std::string, std::string>> Device::nativeFields(std::strin
       {"driver", driver.uuid + "-" + std::to_string(driver.version)}, {"device", ids}};
   if (driver.isOurs())  // whatever type of device it presents itself as
     fields.emplace_back("instruction set", cpu_level.empty() ? cpuTargets()[hostCpuLevel()].name : cpu_level);
+  if (driver.isOverCuda())  // whose PCI id is not told everywhere
+    fields.emplace_back("compute capability", std::to_string(compute_capability));
   return fields;
 }
 

@@ -1,5 +1,6 @@
-// A device by zefuse's name: "cpu" is always our own driver's CPU, "gpu:N" the N-th GPU-type device of our driver
-// (where it poses as one, docs/gpu.md), then of the system's loader. A value type: handles live as long as the process.
+// A device by zefuse's name: "cpu" is always our own driver's CPU, "gpu:N" the N-th GPU-type device of our drivers (the
+// CPU's where it poses as one, docs/gpu.md, then the one over CUDA), then of the system's loader. A value type: handles
+// live as long as the process.
 #pragma once
 
 #include <string>
@@ -23,6 +24,8 @@ struct ZEFUSE_API Device {
   ze_device_properties_t properties{};
   uint32_t max_group_size = 0;
   uint64_t memory_bytes = 0;      // of its largest memory
+  uint32_t local_bytes = 0;       // that a group may have
+  int compute_capability = 0;     // of an NVIDIA GPU, times 10; else 0
   bool integrated = false;        // no memory of its own: the host's, reached through USM
   bool reaches_all_host = false;  // kernels may read and write any memory of the process
 
@@ -31,13 +34,15 @@ struct ZEFUSE_API Device {
   // Everything find() accepts. The second part of each pair is the driver's description.
   static std::vector<std::pair<std::string, std::string>> list();
 
-  // Kernels from SPIR-V are our driver's own work, whatever it presents itself as; not where it poses as another
-  // vendor's device by a PCI id, for tests of what such a device does.
-  bool hasOurCompiler() const { return driver.isOurs() && properties.vendorId == zefuse_pci; }
+  // Our CPU driver as a GPU that runs kernels for any; not where it poses as another vendor's device by a PCI id, for
+  // tests of what such a device does.
+  bool isPosing() const { return driver.isOurs() && properties.vendorId == zefuse_pci; }
+  // Kernels from SPIR-V are our driver's own work.
+  bool hasOurCompiler() const { return isPosing() || driver.isOverCuda(); }
   bool isCpu() const { return name == "cpu"; }
   // The product (common/toolchain/targets.h) whose kernels a GPU takes: the environment's word, else what its PCI id
-  // says, and "dg2-g11", the commonest, for our driver that poses as a GPU and runs any. Empty: none that this zefuse
-  // knows.
+  // or its compute capability says, and "dg2-g11", the commonest, for our driver that poses as a GPU and runs any.
+  // Empty: none that this zefuse knows.
   std::string product() const;
   // What native code made for this device depends on, as fields of a cache key: driver build, kind of device,
   // instruction set. The same for every device of the kind: no index, no path. `cpu_level`

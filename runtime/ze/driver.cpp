@@ -21,6 +21,10 @@ bool Driver::isOurs() const {
   return uuid == "7a65667573652d6370752d6472762d31";  // "zefuse-cpu-drv-1", docs/cpu_driver.md
 }
 
+bool Driver::isOverCuda() const {
+  return uuid == "7a65667573652d637564612d64727631";  // "zefuse-cuda-drv1", docs/cuda_driver.md
+}
+
 Result<std::vector<Driver>> Driver::list(const Api& api) {
   uint32_t count = 0;
   ZEFUSE_ZE(api, "any", zeDriverGet, &count, nullptr);

@@ -5,8 +5,8 @@
     size_t i = get_global_id(0);                                                                                       \
     out[i] = call;                                                                                                     \
   }
-#define UNARY(f) OF(float, f, f, f(x[i])) OF(double, d, f, f(x[i]))
-#define BINARY(f) OF(float, f, f, f(x[i], y[i])) OF(double, d, f, f(x[i], y[i]))
+#define UNARY(name) OF(float, f, name, name(x[i])) OF(double, d, name, name(x[i]))
+#define BINARY(name) OF(float, f, name, name(x[i], y[i])) OF(double, d, name, name(x[i], y[i]))
 UNARY(exp) UNARY(exp2) UNARY(exp10) UNARY(expm1) UNARY(log) UNARY(log2) UNARY(log10) UNARY(log1p)
 UNARY(sin) UNARY(cos) UNARY(tan) UNARY(asin) UNARY(acos) UNARY(atan) UNARY(sinh) UNARY(cosh) UNARY(tanh)
 UNARY(asinh) UNARY(acosh) UNARY(atanh) UNARY(cbrt) UNARY(erf) UNARY(erfc) UNARY(sqrt) UNARY(rsqrt)

@@ -44,3 +44,9 @@ ZEFUSE_CUDA_DRIVER_LOG=1 timeout 240 xargs -a "$results/list" -P 6 -I{} bash -c 
 cat "$results"/*.txt >"$OUT/api.txt"
 echo "== API tests: $(grep -c ^PASS "$OUT/api.txt") pass, $(grep -c ^SKIP "$OUT/api.txt") skipped, $(grep -c ^FAIL "$OUT/api.txt") fail, of $(wc -l <"$results/list")"
 grep -vE '^(PASS|SKIP)' "$OUT/api.txt"
+# With zefuse's wheel installed: whole models.
+if python3 -c 'import zefuse' 2>/dev/null; then
+  step doctor 60 python3 -m zefuse doctor
+  step selftest 300 python3 -m zefuse selftest --device gpu:0 --report "$OUT/selftest.json"
+  step models "${MODELS_S:-400}" python3 models.py | tee "$OUT/models.txt"
+fi

@@ -16,9 +16,11 @@ import pytest
 from recorded_machine import (
     A380,
     ARC,
+    CPU,
     CRASHES,
     FLAGS,
     HANGS,
+    NVIDIA,
     TORCH,
     UNKNOWN,
     Recorded,
@@ -94,6 +96,32 @@ def test_a_gpu_that_works(tmp_path: Path) -> None:
     )
     assert "version 1.3.24595, API 1.3" in found["level_zero.driver.libze_intel_gpu.so.1"].text
     assert "devices.no_gpu" not in found
+
+
+def test_an_nvidia_gpu(tmp_path: Path) -> None:
+    h100 = {
+        "device": "gpu:0",
+        "kind": "gpu",
+        "name": "NVIDIA H100 80GB HBM3",
+        "target": "sm_90",
+        "vendor_id": 0x10DE,
+        "device_id": 0x2330,
+        "built_in": True,
+        "integrated": False,
+        "memory_bytes": 80 << 30,
+    }
+    found = diagnose(tmp_path, pci=[NVIDIA], build=good_build(devices=[CPU, h100]))
+    assert found["devices.gpu0"].level == "ok"
+    assert (
+        "gpu:0: NVIDIA H100 80GB HBM3 (PCI 10de:2330, 80.0 GiB), through zefuse's driver over CUDA"
+        in found["devices.gpu0"].text
+    )
+    assert "devices.nvidia" not in found and "devices.no_gpu" not in found
+
+
+def test_an_nvidia_gpu_that_its_driver_does_not_give(tmp_path: Path) -> None:
+    found = diagnose(tmp_path, pci=[NVIDIA])
+    assert found["devices.nvidia"].level == "note" and "does not take" in found["devices.nvidia"].text
 
 
 def test_a_gpu_without_native_code(tmp_path: Path) -> None:

@@ -73,16 +73,17 @@ std::optional<GradientTile> chooseTile(const AttentionGradientCall& call, const 
   constexpr Shape ordinary[] = {{8, 4, 2, 32},  {4, 8, 2, 32}, {4, 4, 2, 32}, {2, 8, 2, 32},
                                 {1, 16, 2, 32}, {1, 8, 2, 32}, {2, 4, 1, 16}, {1, 8, 1, 16}};
   const int64_t limit = engine ? target.engine_accumulator_bytes * 11 / 8 : target.accumulator_bytes;
+  const int64_t lanes = engine ? target.matrix.lanes : target.subgroup_size;
   for (const Shape& shape : engine ? ArrayRef(on_engine) : ArrayRef(ordinary)) {
     GradientTile tile{engine,
                       call.of_keys,
-                      engine ? target.matrix.lanes : target.subgroup_size,
+                      lanes,
                       call.q.getShape().back(),
                       call.v.getShape().back(),
                       shape.rows,
                       shape.across,
                       shape.along,
-                      shape.passing};
+                      std::max(shape.passing, shape.along * lanes)};  // sub-groups of 32 are wider than the table's
     if (tile.passing % (tile.lanes * tile.along) != 0 ||
         tile.across * tile.along * tile.lanes > target.max_group_size || tile.registerBytes() > limit)
       continue;

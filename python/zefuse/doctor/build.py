@@ -139,20 +139,20 @@ def facts_of(machine: Machine, there: Facts, found: dict[str, Any]) -> tuple[Fac
         "targets": found.get("targets"),
         "compilers": found.get("compilers") or [],
         "cpu_device": next((device for device in devices if device["kind"] == "cpu"), None),
-        "posing_gpus": [_posing(device) for device in devices if device["kind"] == "gpu"],
+        "gpus": [_gpu(device) for device in devices if device["kind"] == "gpu"],
     }
     return torch, build
 
 
-def _posing(device: dict[str, Any]) -> dict[str, Any]:
+def _gpu(device: dict[str, Any]) -> dict[str, Any]:
     return {
         "kind": "gpu",
-        "vendor": "7a66" if device["built_in"] else "8086",
+        "vendor": f"{device['vendor_id']:04x}",
         "id": f"{device['device_id']:04x}",
         "memory_bytes": device["memory_bytes"],
         "integrated": device["integrated"],
         "name": device["name"],
-        "ours": device["built_in"],
+        "ours": device["vendor_id"] == 0x7A66,
     }
 
 

@@ -13,6 +13,7 @@ from zefuse.doctor.machine import Machine
 from zefuse.doctor.minimum import KERNEL, at_least
 
 _PCI = "/sys/bus/pci/devices"
+NVIDIA = "10de"
 _VENDORS = {"8086": "Intel", "10de": "NVIDIA", "1002": "AMD"}
 
 
@@ -83,14 +84,15 @@ def judge(facts: AllFacts) -> list[Finding]:
         found.append(_without_repeating(why_no_gpu(facts), facts))
     else:
         found += _other_intel(facts, usable)
-    if mine["nvidia"] or mine["nvidia_node"] or any(gpu["vendor"] == "10de" for gpu in mine["gpus"]):
+    nvidia = mine["nvidia"] or mine["nvidia_node"] or any(gpu["vendor"] == NVIDIA for gpu in mine["gpus"])
+    if nvidia and not any(device["vendor"] == NVIDIA for device in usable):
         version = f" (driver {mine['nvidia']})" if mine["nvidia"] else ""
         found.append(
             Finding(
                 "devices.nvidia",
                 "note",
-                f"An NVIDIA GPU is here{version}: zefuse has no code for it, and runs on the CPU beside it",
-                'for that GPU: torch.compile(model, backend="inductor")',
+                f"An NVIDIA GPU is here{version} that zefuse's driver over CUDA does not take; the CPU is used",
+                "what is missing (compute capability 8.0 and CUDA 12.0 are the least): ZEFUSE_CUDA_DRIVER_LOG=1 zefuse devices",
             )
         )
     elif any(gpu["vendor"] == "1002" for gpu in mine["gpus"]):
@@ -105,10 +107,12 @@ def _without_repeating(finding: Finding, facts: AllFacts) -> Finding:
 
 
 def gpus(facts: AllFacts) -> list[dict[str, Any]]:
-    """The GPUs of Level Zero, in the order of ``gpu:0``, ``gpu:1``: our driver's first, where it poses as one."""
-    posing: list[dict[str, Any]] = facts["build"].get("posing_gpus", [])
+    """The GPUs of Level Zero, in the order of ``gpu:0``, ``gpu:1``: those of our drivers first (the CPU's where it poses as
+    one, the one over CUDA), which are found without a loader."""
+    without: list[dict[str, Any]] = facts["build"].get("gpus", [])
+    over_cuda = any(device["vendor"] == NVIDIA for device in without)
     through = [device for device in level_zero.devices(facts) if device["kind"] == "gpu"]
-    return posing + through
+    return without + [device for device in through if not (over_cuda and device["vendor"] == NVIDIA)]
 
 
 def product(vendor: str, ident: str, facts: AllFacts) -> dict[str, Any] | None:
@@ -124,6 +128,8 @@ def _device(number: int, device: dict[str, Any], facts: AllFacts) -> Finding:
         return Finding(key, "ok", f"{what}, which is the CPU, for tests")
     ident = f"{device['vendor']}:{device['id']}"
     what += f" (PCI {ident}, {device['memory_bytes'] / 2**30:.1f} GiB{' shared' if device['integrated'] else ''})"
+    if device["vendor"] == NVIDIA:
+        return Finding(key, "ok", f"{what}, through zefuse's driver over CUDA, whose compiler is built in")
     if not facts["build"].get("targets"):
         return Finding(key, "warning", f"{what}: whether there is code for it is not known without zefuse's libraries")
     row = product(device["vendor"], device["id"], facts)
@@ -151,7 +157,7 @@ def _device(number: int, device: dict[str, Any], facts: AllFacts) -> Finding:
 
 def _other_intel(facts: AllFacts, usable: list[dict[str, Any]]) -> list[Finding]:
     """Intel GPUs that PCI lists and Level Zero does not."""
-    if len(usable) == len(facts["build"].get("posing_gpus", [])):
+    if len(usable) == len(facts["build"].get("gpus", [])):
         return [_without_repeating(why_no_gpu(facts), facts)] if facts["devices"]["intel_gpus"] else []
     seen = {device["id"] for device in usable}
     return [

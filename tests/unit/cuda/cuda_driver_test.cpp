@@ -261,6 +261,62 @@ TEST_F(CudaDriver, MemoryThatIsNotThereIsTold) {
   zeMemFree(context, made);
 }
 
+TEST_F(CudaDriver, CopiesAndFillsEndWithTheirAllocation) {
+  ze_command_list_handle_t list = immediate();
+  constexpr size_t bytes = 256;
+  auto* x = reinterpret_cast<std::byte*>(memory(bytes));
+  std::vector<std::byte> host(2 * bytes);
+  const int zero = 0;
+  ze_copy_region_t region = {0, 0, 0, bytes, 2, 1}, row = {0, 0, 0, bytes / 2, 2, 1};
+  EXPECT_EQ(ZE_RESULT_ERROR_INVALID_SIZE,
+            zeCommandListAppendMemoryCopy(list, host.data(), x + 4, bytes, nullptr, 0, nullptr));
+  EXPECT_NE(lastError().find("srcptr: 256 bytes"), std::string::npos) << lastError();
+  EXPECT_EQ(ZE_RESULT_ERROR_INVALID_SIZE,
+            zeCommandListAppendMemoryCopy(list, x + 4, host.data(), bytes, nullptr, 0, nullptr));
+  EXPECT_EQ(ZE_RESULT_ERROR_INVALID_SIZE,
+            zeCommandListAppendMemoryFill(list, x + 4, &zero, sizeof zero, bytes, nullptr, 0, nullptr));
+  EXPECT_EQ(ZE_RESULT_ERROR_INVALID_SIZE, zeCommandListAppendMemoryCopyRegion(list, x, &region, 0, 0, host.data(),
+                                                                              &region, 0, 0, nullptr, 0, nullptr));
+  EXPECT_EQ(happened(), "") << "refused before CUDA is called";
+  ZE_OK(zeCommandListAppendMemoryCopy(list, x, host.data(), bytes, nullptr, 0, nullptr));
+  ZE_OK(zeCommandListAppendMemoryFill(list, x + 4, &zero, sizeof zero, bytes - 4, nullptr, 0, nullptr));
+  ZE_OK(zeCommandListAppendMemoryCopyRegion(list, x, &row, 0, 0, host.data(), &row, 0, 0, nullptr, 0, nullptr));
+  ZE_OK(zeMemFree(context, x));
+  ZE_OK(zeCommandListDestroy(list));
+}
+
+// CUDA's own functions would wait for the stream, which waits for an event that this thread signals last.
+TEST_F(CudaDriver, NothingThatIsReleasedWaitsForAnEvent) {
+  const int memory_before = alive("device memory"), modules = alive("module"), streams = alive("stream");
+  ze_command_list_handle_t list = immediate(), other = immediate();
+  ze_event_pool_desc_t pool_desc = {ZE_STRUCTURE_TYPE_EVENT_POOL_DESC, nullptr, ZE_EVENT_POOL_FLAG_HOST_VISIBLE, 1};
+  ze_event_pool_handle_t pool = nullptr, dropped = nullptr;
+  ZE_OK(zeEventPoolCreate(context, &pool_desc, 0, nullptr, &pool));
+  ZE_OK(zeEventPoolCreate(context, &pool_desc, 0, nullptr, &dropped));
+  ze_event_desc_t event_desc = {ZE_STRUCTURE_TYPE_EVENT_DESC, nullptr, 0, 0, 0};
+  ze_event_handle_t go = nullptr;
+  ZE_OK(zeEventCreate(pool, &event_desc, &go));
+  float* x = memory(64);
+  ze_module_handle_t code = module();
+  const auto start = std::chrono::steady_clock::now();
+  ZE_OK(zeCommandListAppendWaitOnEvents(list, 1, &go));
+  ZE_OK(zeMemFree(context, x));
+  ZE_OK(zeModuleDestroy(code));
+  ZE_OK(zeEventPoolDestroy(dropped));
+  ZE_OK(zeCommandListDestroy(list));
+  EXPECT_EQ(alive("device memory"), memory_before + 1) << "put off";
+  EXPECT_EQ(alive("module"), modules + 1);
+  EXPECT_EQ(alive("stream"), streams + 2);
+  ZE_OK(zeEventHostSignal(go));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(2));
+  ZE_OK(zeCommandListDestroy(other));  // as any release, this looks after those put off
+  EXPECT_EQ(alive("device memory"), memory_before);
+  EXPECT_EQ(alive("module"), modules);
+  EXPECT_EQ(alive("stream"), streams);
+  ZE_OK(zeEventDestroy(go));
+  ZE_OK(zeEventPoolDestroy(pool));
+}
+
 TEST_F(CudaDriver, AnErrorOfACallNamesItAndTheKernel) {
   ze_module_handle_t code = module();
   ze_kernel_handle_t moved = kernel(code, "moved", 32);

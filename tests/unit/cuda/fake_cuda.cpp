@@ -5,6 +5,8 @@
 // A kernel whose name begins with "fail_" ends with an illegal address, which the context does not survive; one that
 // begins with "hang_" ends when fake_cuda_release() was called. What happened is in fake_cuda_log(), what is alive in
 // fake_cuda_alive().
+#include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -16,6 +18,7 @@
 #include <set>
 #include <sstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "drivers/cuda/cuda_api.h"
@@ -86,6 +89,17 @@ void pump() {
         stream->pending.pop_front();
         moved = true;
       }
+  }
+}
+
+// As CUDA's functions that free: until all streams are idle, and every other call waits. Five seconds at most, so that
+// a test fails.
+void waitForAll() {
+  for (int i = 0; i < 5000; ++i) {
+    pump();
+    if (state().sticky || std::ranges::all_of(state().streams, [](CUstream stream) { return stream->pending.empty(); }))
+      return;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
 }
 
@@ -255,7 +269,7 @@ EXPORT CUresult cuMemHostAlloc(void** pointer, size_t bytes, unsigned) {
 }
 EXPORT CUresult cuMemFree_v2(CUdeviceptr pointer) {
   std::lock_guard lock(state().mutex);
-  pump();
+  waitForAll();
   if (!state().memory.erase(word(pointer)))
     return CUDA_ERROR_INVALID_VALUE;
   --state().alive["device memory"];
@@ -264,7 +278,7 @@ EXPORT CUresult cuMemFree_v2(CUdeviceptr pointer) {
 }
 EXPORT CUresult cuMemFreeHost(void* pointer) {
   std::lock_guard lock(state().mutex);
-  pump();
+  waitForAll();
   if (!state().memory.erase(pointer))
     return CUDA_ERROR_INVALID_VALUE;
   --state().alive["host memory"];
@@ -324,7 +338,7 @@ EXPORT CUresult cuModuleLoadDataEx(CUmodule* module, const void* image, unsigned
 }
 EXPORT CUresult cuModuleUnload(CUmodule module) {
   std::lock_guard lock(state().mutex);
-  pump();
+  waitForAll();
   --state().alive["module"];
   delete module;
   return CUDA_SUCCESS;

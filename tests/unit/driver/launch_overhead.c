@@ -55,8 +55,10 @@ int main(int argc, char** argv) {
   ze_kernel_handle_t kernel;
   CHECK(zeKernelCreate(module, &kernel_desc, &kernel));
   CHECK(zeKernelSetGroupSize(kernel, 1, 1, 1));
-  static int values[1024];
-  int* pointer = values;
+  int* pointer;
+  ze_device_mem_alloc_desc_t on_device = {.stype = ZE_STRUCTURE_TYPE_DEVICE_MEM_ALLOC_DESC};
+  ze_host_mem_alloc_desc_t on_host = {.stype = ZE_STRUCTURE_TYPE_HOST_MEM_ALLOC_DESC};
+  CHECK(zeMemAllocShared(context, &on_device, &on_host, 1024 * sizeof *pointer, 0, device, (void**)&pointer));
   CHECK(zeKernelSetArgumentValue(kernel, 0, sizeof pointer, &pointer));
   ze_command_queue_desc_t desc = {.stype = ZE_STRUCTURE_TYPE_COMMAND_QUEUE_DESC,
                                   .mode = ZE_COMMAND_QUEUE_MODE_SYNCHRONOUS};
@@ -71,12 +73,13 @@ int main(int argc, char** argv) {
     for (int sample = 0; sample < samples; ++sample) {
       double start = now_ns();
       for (int launch = 0; launch < launches; ++launch)
-        zeCommandListAppendLaunchKernel(list, kernel, &grid, NULL, 0, NULL);
+        CHECK(zeCommandListAppendLaunchKernel(list, kernel, &grid, NULL, 0, NULL));
       times[sample] = (now_ns() - start) / launches;
     }
     qsort(times, samples, sizeof times[0], by_value);
     printf("%3u groups of one item: median %.0f ns, least %.0f ns\n", groups[i], times[samples / 2], times[0]);
   }
+  CHECK(zeMemFree(context, pointer));
   CHECK(zeCommandListDestroy(list));
   CHECK(zeKernelDestroy(kernel));
   CHECK(zeModuleDestroy(module));

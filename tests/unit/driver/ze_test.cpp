@@ -5,6 +5,8 @@
 #include <iterator>
 #include <map>
 
+#include "tests/unit/driver/expected_refusals.h"
+
 namespace zefuse::test {
 
 std::string nameOf(ListKind kind) {
@@ -17,6 +19,19 @@ std::string nameOf(ListKind kind) {
   return "";
 }
 
+namespace {
+
+// "Suite.Test", without what a parameter adds.
+std::string nameOfTest() {
+  const testing::TestInfo& info = *testing::UnitTest::GetInstance()->current_test_info();
+  std::string suite = info.test_suite_name(), name = info.name();
+  if (const size_t slash = suite.rfind('/'); slash != std::string::npos)
+    suite.erase(0, slash + 1);
+  return suite + "." + name.substr(0, name.find('/'));
+}
+
+}  // namespace
+
 void ZeTest::SetUp() {
   ZE_OK(zeInit(0));
   uint32_t count = 1;
@@ -25,6 +40,8 @@ void ZeTest::SetUp() {
   ZE_OK(zeDeviceGet(driver, &count, &device));
   ze_context_desc_t desc = {ZE_STRUCTURE_TYPE_CONTEXT_DESC, nullptr, 0};
   ZE_OK(zeContextCreate(driver, &desc, &context));
+  if (const char* reason = whyRefused(driver, nameOfTest()))  // at the end: the SetUp of who derives goes on
+    GTEST_SKIP() << reason;
 }
 
 void ZeTest::TearDown() {

@@ -238,39 +238,23 @@ std::vector<std::string> compilersFor(const std::string& product) {
   return compilers;
 }
 
-// No spills, no private memory, no function left to be found at the launch, and what goes to the matrix engine is on
-// it. `make gpu-kernels` takes the table from the lines that begin with '|'.
-void checkEveryFamily(const std::string& product, const std::string& compiler) {
-  OclocOptions options;
-  options.compiler = compiler;
-  options.assembly = true;
-  auto version = oclocVersion(options);
-  SCOPED_TRACE("ocloc " + (version.ok() ? *version : "?"));
-  TargetDescription target = *TargetDescription::named(product);
-  struct Kernel {
-    std::string name;
-    ScheduleRecord schedule;
-    std::vector<uint32_t> words;
-  };
-  std::vector<Kernel> kernels;
-  std::map<std::vector<uint32_t>, Result<DeviceBinary>> compiled;
-  auto compile = [&](std::span<const uint32_t> words) -> const Result<DeviceBinary>& {
-    std::vector<uint32_t> key(words.begin(), words.end());
-    auto known = compiled.find(key);
-    if (known == compiled.end())
-      known = compiled.emplace(std::move(key), compileWithOcloc(words, product, options)).first;
-    return known->second;
-  };
-  // As a plan does.
-  auto check = [&](std::span<const uint32_t> words) -> std::optional<int64_t> {
-    const auto& binary = compile(words);
-    return binary.ok() ? std::optional(deviceReport(*binary).spilled_registers) : std::nullopt;
-  };
+struct FamilyKernel {
+  std::string name;
+  ScheduleRecord schedule;
+  std::vector<uint32_t> words;
+};
+
+// One kernel of each family; `check` is asked for spills of those that have tiles, as a plan does.
+std::vector<FamilyKernel> everyFamily(const TargetDescription& target, const SpillCheck& check) {
+  std::vector<FamilyKernel> kernels;
   auto add = [&](const std::string& name, const auto& source) {
     const bool tiles = name.find("matmul") == 0 || name.find("linear") == 0 || name.find("convolution") == 0 ||
                        name.find("attention") == 0;
-    auto lowered = loweredOf(source, target, tiles ? SpillCheck(check) : SpillCheck());
-    ASSERT_TRUE(lowered) << name;
+    auto lowered = loweredOf(source, target, tiles ? check : SpillCheck());
+    if (!lowered) {
+      ADD_FAILURE() << name << " is not lowered";
+      return;
+    }
     kernels.push_back({name, lowered->schedule, lowered->spirv});
   };
   for (const NamedKernel& kernel : kernelFamilies())
@@ -307,7 +291,32 @@ void checkEveryFamily(const std::string& product, const std::string& compiler) {
       add("attention_64_by_" + attention.gradient + "_" + element, attention);
     }
   }
-  for (const Kernel& kernel : kernels) {
+  return kernels;
+}
+
+// No spills, no private memory, no function left to be found at the launch, and what goes to the matrix engine is on
+// it. `make gpu-kernels` takes the table from the lines that begin with '|'.
+void checkEveryFamily(const std::string& product, const std::string& compiler) {
+  OclocOptions options;
+  options.compiler = compiler;
+  options.assembly = true;
+  auto version = oclocVersion(options);
+  SCOPED_TRACE("ocloc " + (version.ok() ? *version : "?"));
+  TargetDescription target = *TargetDescription::named(product);
+  std::map<std::vector<uint32_t>, Result<DeviceBinary>> compiled;
+  auto compile = [&](std::span<const uint32_t> words) -> const Result<DeviceBinary>& {
+    std::vector<uint32_t> key(words.begin(), words.end());
+    auto known = compiled.find(key);
+    if (known == compiled.end())
+      known = compiled.emplace(std::move(key), compileWithOcloc(words, product, options)).first;
+    return known->second;
+  };
+  // As a plan does.
+  auto check = [&](std::span<const uint32_t> words) -> std::optional<int64_t> {
+    const auto& binary = compile(words);
+    return binary.ok() ? std::optional(deviceReport(*binary).spilled_registers) : std::nullopt;
+  };
+  for (const FamilyKernel& kernel : everyFamily(target, check)) {
     SCOPED_TRACE(kernel.name + ": " + describe(kernel.schedule));
     const auto& binary = compile(kernel.words);
     ASSERT_TRUE(binary.ok()) << binary.status().toString();
@@ -330,6 +339,47 @@ TEST_P(Ocloc, EveryFamily) {
   for (const std::string& compiler : compilers)
     checkEveryFamily(GetParam(), compiler);
 }
+
+// The same by our own compiler and NVIDIA's assembler, where that is installed (ZEFUSE_PTXAS, docs/cuda_driver.md).
+// Arrays that did not fit into registers are a stack frame. `make gpu-kernels` takes this table too.
+class Ptxas : public testing::TestWithParam<std::string> {};
+
+TEST_P(Ptxas, EveryFamily) {
+  const std::string& product = GetParam();
+  OclocOptions options;
+  options.compiler = ZEFUSE_PTX_PROGRAM;
+  auto version = oclocVersion(options);
+  ASSERT_TRUE(version.ok()) << version.status().toString();
+  if (version->find("ptxas") == std::string::npos)
+    GTEST_SKIP() << "no ptxas is installed";
+  std::map<std::vector<uint32_t>, Result<DeviceBinary>> compiled;
+  auto compile = [&](std::span<const uint32_t> words) -> const Result<DeviceBinary>& {
+    std::vector<uint32_t> key(words.begin(), words.end());
+    auto known = compiled.find(key);
+    if (known == compiled.end())
+      known = compiled.emplace(std::move(key), compileWithOcloc(words, product, options)).first;
+    return known->second;
+  };
+  auto check = [&](std::span<const uint32_t> words) -> std::optional<int64_t> {
+    const auto& binary = compile(words);
+    return binary.ok() ? std::optional(deviceReport(*binary).spilled_registers) : std::nullopt;
+  };
+  for (const FamilyKernel& kernel : everyFamily(*TargetDescription::named(product), check)) {
+    SCOPED_TRACE(kernel.name + ": " + describe(kernel.schedule));
+    const auto& binary = compile(kernel.words);
+    ASSERT_TRUE(binary.ok()) << binary.status().toString();
+    const DeviceReport report = deviceReport(*binary);
+    EXPECT_EQ(report.spilled_registers, 0) << binary->text;
+    EXPECT_EQ(report.private_bytes, 0) << binary->text;
+    EXPECT_EQ(report.unresolved, std::vector<std::string>());
+    std::printf("| %s | %s | %s | %d | %d | %d | %d | %d | %zu | %s |\n", kernel.name.c_str(), product.c_str(),
+                version->c_str(), report.simd, report.registers, int(report.spilled_registers),
+                report.matrix_operations, int(report.local_bytes), binary->bytes.size(),
+                kernel.schedule.given_up.empty() ? "" : "smaller tile");
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Products, Ptxas, testing::Values("sm_80", "sm_90", "sm_100"));
 
 // A description that promises twice the registers that there are.
 TEST(OclocSpills, AreFoundAndRescheduled) {
