@@ -1,9 +1,27 @@
-"""zefuse: a torch.compile backend. ``torch.compile(model, backend="zefuse")`` needs no import of this package.
+"""zefuse: a torch.compile backend.
 
-Importing this package is cheap: torch and the compiled part load with the first use of a name below. What fails raises a
-subclass of ``ZefuseError`` (``zefuse.errors``), whose message says what is wrong and what to do. Tensors that compiled code
-takes and gives have the shapes, dtypes and strides of the model that was compiled; sizes in reports are in bytes, times in
-seconds.
+``torch.compile(model, backend="zefuse")`` needs no import of this package.
+Its public names (every other module is internal and may change):
+
+- ``explain(model, x)`` compiles and runs a model once and says what became
+  of it, as an ``Explanation``.
+- ``Options``: what ``torch.compile(..., options=...)`` takes.
+- ``devices()``: this machine's devices.
+- ``compile_package(program, path)`` and ``load(path)``: compiled ahead of
+  time, into a file. ``capture(function, x)`` returns the graphs of a
+  compiled model, which ``compile_package`` takes too.
+- ``enable_precompile()``: a later process finds compiled models in the
+  cache before it traces them.
+- ``include_dir()`` and ``cmake_dir()``: the C interface, for C and C++.
+- ``errors``: what fails raises a subclass of ``ZefuseError``, whose message
+  says what is wrong and what to do.
+- ``testing``: for tests of compiled models, against eager.
+- ``__version__``
+
+Importing this package is cheap: torch and the compiled part load with the
+first use of a name above. Tensors that compiled code takes and gives have
+the shapes, dtypes and strides of the model that was compiled; sizes in
+reports are in bytes, times in seconds.
 """
 
 from __future__ import annotations

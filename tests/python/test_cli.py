@@ -350,6 +350,16 @@ def test_public_names_alone_are_listed_and_documented() -> None:
         assert not re.search(rf"^    {name}\b", text, re.MULTILINE)
 
 
+def test_help_begins_with_the_public_names() -> None:
+    """Before pydoc's list of modules, which is all that fits on a first screen; and nothing that is not public."""
+    beginning, modules, _ = pydoc.plain(pydoc.render_doc(zefuse)).partition("PACKAGE CONTENTS")
+    assert modules
+    items = " ".join(re.findall(r"^    (?:- |  )(.*)", beginning, re.MULTILINE))
+    named = set(re.findall(r"``(\w+)(?:\([\w, ]*\))?``", items))
+    assert named == set(zefuse.__all__)
+    assert max(map(len, beginning.splitlines())) <= 80
+
+
 def test_a_mistyped_name_gets_a_suggestion() -> None:
     with pytest.raises(AttributeError, match="no attribute 'explian'; did you mean 'explain'"):
         zefuse.explian  # noqa: B018
