@@ -11,7 +11,6 @@
 
 #include "common/base/fork.h"
 #include "common/base/parallel.h"
-#include "common/toolchain/ocloc.h"
 
 namespace zefuse {
 namespace {
@@ -46,22 +45,23 @@ struct Known {
   InstalledCompiler answer;
 };
 
-// By identity. Another thread may be asking when this process is forked, with callbacks of its caller's: its child asks
-// anew.
+// By vendor and identity. Another thread may be asking when this process is forked, with callbacks of its caller's: its
+// child asks anew.
 using KnownCompilers = std::map<std::string, std::shared_ptr<Known>>;
 ForkMutex all_mutex;
 KnownCompilers* all = new KnownCompilers;  // guarded
 void forgetInChild() { all = new KnownCompilers; }
 [[maybe_unused]] const bool registered = (inEveryChild(forgetInChild), true);
 
-InstalledCompiler ask(Known& known, const std::string& command, milliseconds deadline, const CancelCheck& cancelled) {
+InstalledCompiler ask(Known& known, const VendorCompiler& vendor, const std::string& command, milliseconds deadline,
+                      const CancelCheck& cancelled) {
   std::unique_lock lock(known.mutex, std::defer_lock);
   while (!lock.try_lock_for(milliseconds(20)))
     if (cancelled())
-      return {command, {}, {}, Status(Code::cancelled, command + " was not asked what it is: cancelled")};
+      return {command, {}, {}, Status(Code::cancelled, command + " was not asked what it is: cancelled"), &vendor};
   if (known.asked && (known.answer.problem.code() != Code::deadline || deadline <= known.waited))
     return known.answer;
-  OclocOptions question;
+  CompilerOptions question;
   question.compiler = command;
   question.deadline = deadline;
   question.cancelled = cancelled;
@@ -69,11 +69,11 @@ InstalledCompiler ask(Known& known, const std::string& command, milliseconds dea
   Result<std::vector<std::string>> devices = version.status();
   inParallel(2, 2, [&](size_t i) {
     if (i == 0)
-      version = oclocVersion(question);
+      version = vendor.version(question);
     else
-      devices = oclocDevices(question);
+      devices = vendor.devices(question);
   });
-  InstalledCompiler answer{command, {}, {}, {}};
+  InstalledCompiler answer{command, {}, {}, {}, &vendor};
   if (version.ok() && devices.ok()) {
     answer.version = std::move(*version);
     answer.devices = std::move(*devices);
@@ -91,13 +91,21 @@ InstalledCompiler ask(Known& known, const std::string& command, milliseconds dea
 }  // namespace
 
 std::vector<InstalledCompiler> installedCompilers(milliseconds deadline, const CancelCheck& cancelled) {
-  const std::vector<std::string> commands = installedOclocs();
+  struct Command {
+    const VendorCompiler* vendor;
+    std::string name;
+  };
+  std::vector<Command> commands;
+  for (const VendorCompiler& vendor : vendorCompilers())
+    for (std::string& name : vendor.commands())
+      commands.push_back({&vendor, std::move(name)});
   std::vector<std::shared_ptr<Known>> known(commands.size());
   {
     std::lock_guard lock(all_mutex);
     for (size_t i = 0; i < commands.size(); ++i)
-      if (const std::string identity = identityOf(commands[i]); !identity.empty()) {
-        std::shared_ptr<Known>& entry = (*all)[commands[i] + " " + identity];
+      if (const std::string identity = identityOf(commands[i].name); !identity.empty()) {
+        std::shared_ptr<Known>& entry =
+            (*all)[std::string(commands[i].vendor->name) + " " + commands[i].name + " " + identity];
         if (!entry)
           entry = std::make_shared<Known>();
         known[i] = entry;
@@ -107,7 +115,7 @@ std::vector<InstalledCompiler> installedCompilers(milliseconds deadline, const C
   inParallel(commands.size(), commands.size(), [&](size_t i) {
     answers[i].problem = Status(Code::not_found, "no such file");
     if (known[i])
-      answers[i] = ask(*known[i], commands[i], deadline, cancelled);
+      answers[i] = ask(*known[i], *commands[i].vendor, commands[i].name, deadline, cancelled);
   });
   std::erase_if(answers, [](const InstalledCompiler& each) { return each.problem.code() == Code::not_found; });
   return answers;
@@ -128,6 +136,8 @@ std::string describe(const std::vector<InstalledCompiler>& compilers) {
 Result<InstalledCompiler> installedCompilerFor(const std::string& device, milliseconds deadline,
                                                const CancelCheck& cancelled) {
   std::vector<InstalledCompiler> compilers = installedCompilers(deadline, cancelled);
+  const VendorCompiler* vendor = vendorCompilerOf(device);
+  std::erase_if(compilers, [&](const InstalledCompiler& each) { return each.vendor && each.vendor != vendor; });
   for (InstalledCompiler& compiler : compilers) {
     if (compiler.problem.code() == Code::cancelled)
       return compiler.problem;

@@ -87,7 +87,7 @@ int countInstructions(const std::string& assembly, std::string_view name) {
 }
 
 // Of a question that takes milliseconds.
-ToolLimits questionLimits(const OclocOptions& options, std::string directory) {
+ToolLimits questionLimits(const CompilerOptions& options, std::string directory) {
   ToolLimits limits;
   limits.deadline = std::min(options.deadline, std::chrono::milliseconds(10'000));
   limits.memory_bytes = options.memory_bytes;
@@ -121,7 +121,7 @@ std::vector<std::string> installedOclocs() {
   return found;
 }
 
-DeviceReport deviceReport(const DeviceBinary& binary) {
+DeviceReport oclocReport(const DeviceBinary& binary) {
   DeviceReport report;
   report.spilled_registers = numberAfter(binary.text, "spilled around");
   // The .ze_info section of a zebin is YAML (compute-runtime, zebin specification).
@@ -153,7 +153,7 @@ DeviceReport deviceReport(const DeviceBinary& binary) {
   return report;
 }
 
-Result<std::string> oclocVersion(const OclocOptions& options) {
+Result<std::string> oclocVersion(const CompilerOptions& options) {
   TemporaryFolder folder("zefuse-ocloc");
   if (!folder.status().ok())
     return folder.status();
@@ -174,7 +174,7 @@ Result<std::string> oclocVersion(const OclocOptions& options) {
   return version;
 }
 
-Result<std::vector<std::string>> oclocDevices(const OclocOptions& options) {
+Result<std::vector<std::string>> oclocDevices(const CompilerOptions& options) {
   ToolLimits limits = questionLimits(options, {});
   limits.any_exit_code = true;  // versions of 2022 print their help and fail
   Result<ToolOutput> run = runTool({options.compiler, "compile", "--help"}, limits);
@@ -192,7 +192,7 @@ Result<std::vector<std::string>> oclocDevices(const OclocOptions& options) {
 }
 
 Result<DeviceBinary> compileWithOcloc(std::span<const uint32_t> spirv, const std::string& device,
-                                      const OclocOptions& options) {
+                                      const CompilerOptions& options) {
   TemporaryFolder folder("zefuse-ocloc");
   if (!folder.status().ok())
     return folder.status();

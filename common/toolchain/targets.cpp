@@ -60,6 +60,7 @@ constexpr MatrixEngine dpas8{8, dpas8_operations}, dpas16{16, dpas16_operations}
 // `subgroup_size` is the one size that all have.
 constexpr GpuTarget gen9{.family = "Gen9",
                          .vendor = intel_pci,
+                         .compiler = "ocloc",
                          .compilers = "22.43",
                          .threads_per_engine = 7,
                          .max_group_size = 256,
@@ -88,7 +89,6 @@ constexpr GpuTarget xe_hpg = [] {
   family.threads_per_engine = 8;
   family.max_group_size = 1024;
   family.accumulator_bytes = 2 << 10;
-  family.native.bf16_conversions = true;
   family.matrix = dpas8;
   return family;
 }();
@@ -135,6 +135,7 @@ constexpr GpuTarget xe3 = [] {
 constexpr uint16_t nvidia_pci = 0x10de;
 constexpr GpuTarget ampere{.family = "Ampere",
                            .vendor = nvidia_pci,
+                           .compiler = "zefuse-ptx",
                            .compilers = "13.0",
                            .threads_per_engine = 64,
                            .max_group_size = 1024,
@@ -144,7 +145,7 @@ constexpr GpuTarget ampere{.family = "Ampere",
                            .register_bytes = 32 << 10,
                            .accumulator_bytes = 8 << 10,
                            .local_memory_kib = 96,
-                           .native = {.f64 = true, .f16 = true, .bf16_conversions = true, .shuffles = true}};
+                           .native = {.f64 = true, .f16 = true, .shuffles = true}};
 constexpr GpuTarget ada = [] {
   GpuTarget family = ampere;
   family.family = "Ada";

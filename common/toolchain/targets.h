@@ -38,10 +38,9 @@ struct ZEFUSE_API MatrixEngine {
 
 // What a device computes in one instruction. Kernels that need another are refused (lowering/lower.h).
 struct NativeOperations {
-  bool f64 = false;               // double precision
-  bool f16 = false;               // arithmetic of half precision
-  bool bf16_conversions = false;  // to and from f32
-  bool shuffles = false;          // a lane reads any other lane's value
+  bool f64 = false;       // double precision
+  bool f16 = false;       // arithmetic of half precision
+  bool shuffles = false;  // a lane reads any other lane's value
 };
 
 // The defaults are a device without anything special.
@@ -52,7 +51,8 @@ struct GpuTarget {
   std::string_view marketing;  // one example
   uint16_t vendor = 0;         // PCI
   std::span<const uint16_t> device_ids;
-  std::string_view compilers;  // versions of the vendor's compiler seen to compile for it, "22.43, 26.27"
+  std::string_view compiler;   // the vendor's, as vendor_compilers.h has it: "ocloc"
+  std::string_view compilers;  // its versions seen to compile for it, "22.43, 26.27"
 
   int engines = 1;                // that run hardware threads, of the largest variant
   int threads_per_engine = 1;     // hardware threads, each of which runs a sub-group

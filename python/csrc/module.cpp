@@ -163,15 +163,15 @@ TargetDescription describedTarget(const Options& options) {
 std::optional<InstalledCompiler> deviceCompiler(Settings& settings) {
   if (describedTarget(settings.compile).on_host)
     return std::nullopt;
-  Result<InstalledCompiler> ocloc = withoutGil([&] {
+  Result<InstalledCompiler> compiler = withoutGil([&] {
     return settings.interrupts.run([&] {
       return installedCompilerFor(settings.compile.target, compiler_answer_deadline, settings.run.cancelled);
     });
   });
-  if (!ocloc.ok())
+  if (!compiler.ok())
     return std::nullopt;
-  settings.compile.device_compiler = "ocloc " + ocloc->version;
-  return std::move(*ocloc);
+  settings.compile.device_compiler = compiler->identity();
+  return std::move(*compiler);
 }
 
 /// The graph's plan from the attached package. Failed where it is of no use, and origin.package_miss says why; raises
@@ -224,9 +224,9 @@ std::unique_ptr<CompiledGraph> compile(const py::object& graph_module, const std
                                        const py::dict& options) {
   Settings settings = settingsOf(options);
   auto start = std::chrono::steady_clock::now();
-  std::optional<InstalledCompiler> ocloc;
+  std::optional<InstalledCompiler> compiler;
   if (!describedTarget(settings.compile).on_host && !unwrap(ze::Device::find(settings.run.device)).hasOurCompiler())
-    ocloc = deviceCompiler(settings);
+    compiler = deviceCompiler(settings);
   Imported imported = import(graph_module, parameters);
   std::vector<at::Tensor> constants;
   for (const py::object& constant : imported.constants)
@@ -257,9 +257,9 @@ std::unique_ptr<CompiledGraph> compile(const py::object& graph_module, const std
       if (!executable.ok() && !settings.run.cancelled()) {
         compilation =
             imported.graph.compile(settings.compile, {{"import", origin.stages.front().second}},
-                                   ocloc ? core::spillSurvey(settings.compile.target, *ocloc, cache,
-                                                             settings.run.build_threads, settings.run.cancelled)
-                                         : nullptr,
+                                   compiler ? core::spillSurvey(settings.compile.target, *compiler, cache,
+                                                                settings.run.build_threads, settings.run.cancelled)
+                                            : nullptr,
                                    settings.run.cancelled);
         origin.stages.clear();
         for (const StageTime& time : compilation.times)
@@ -295,7 +295,7 @@ std::unique_ptr<CompiledGraph> compile(const py::object& graph_module, const std
 /// inputs, "report"}. options["target"] names a product.
 py::dict compilePlan(const py::object& graph_module, const std::vector<unsigned>& parameters, const py::dict& options) {
   Settings settings = settingsOf(options);
-  const std::optional<InstalledCompiler> ocloc = deviceCompiler(settings);
+  const std::optional<InstalledCompiler> compiler = deviceCompiler(settings);
   Imported imported = import(graph_module, parameters);
   Compilation compilation;
   {
@@ -306,9 +306,9 @@ py::dict compilePlan(const py::object& graph_module, const std::vector<unsigned>
       compilation.plan = std::move(*stored);
       compilation.ok = true;
     } else {
-      const SpillSurvey spills = ocloc ? core::spillSurvey(settings.compile.target, *ocloc, cache,
-                                                           settings.run.build_threads, settings.run.cancelled)
-                                       : nullptr;
+      const SpillSurvey spills = compiler ? core::spillSurvey(settings.compile.target, *compiler, cache,
+                                                              settings.run.build_threads, settings.run.cancelled)
+                                          : nullptr;
       compilation = compiling(
           settings, [&] { return imported.graph.compile(settings.compile, {}, spills, settings.run.cancelled); });
       if (compilation.ok)

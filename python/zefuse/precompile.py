@@ -3,7 +3,7 @@
 torch's own precompile cache drops guards, and keys by name and line. Here an entry of our cache holds the plan, which tensors go in,
 how the results are put together, and facts (``zefuse.facts``) about everything that Dynamo guards and about the code that it
 traced. All are data: loading executes nothing, and a file that others could have written is not used. The facts are compared
-at the first call; later ones compare them again when anything that they hang on has changed (``_native``'s Watch). Any
+at the first call; later ones compare them again when anything that they depend on has changed (``_native``'s Watch). Any
 difference compiles as usual. What cannot be stated as facts is not kept, with a reason (``events()``).
 """
 

@@ -65,19 +65,20 @@ def devices() -> list[dict[str, Any]]:
         covering = [c for c in installed if device["target"] in c["products"]] if device["kind"] == "gpu" else []
         built_in = ["the built-in compiler"] if device.pop("built_in") else []
         device["covered"] = built_in or [f"{c['command']} {c['version']}" for c in covering]
-        device["advice"] = "" if device["covered"] else _advice(device)
+        advice = device.pop("advice_on_compilers")
+        device["advice"] = "" if device["covered"] else _advice(device, advice)
     return found
 
 
-def _advice(device: dict[str, Any]) -> str:
+def _advice(device: dict[str, Any], compiler: str | None) -> str:
     if device["target"] is None:
         return (
             f"{device['name']} (id 0x{device['device_id']:04x}) is no GPU that this zefuse knows: use a newer zefuse, "
             'or options={"device": "cpu"}'
         )
     return (
-        f"no compiler here makes code for {device['target']}: install Intel's ocloc (package intel-opencl-icd, or a current "
-        f"one with `zefuse toolchain install`), or make a package elsewhere with --targets {device['target']}, "
+        f"no compiler here makes code for {device['target']}: {compiler or 'it has none'}, or make a package elsewhere with "
+        f"--targets {device['target']}, "
         'or use options={"device": "cpu"}'
     )
 

@@ -4,7 +4,6 @@
 #include <fstream>
 
 #include "common/toolchain/companion.h"
-#include "common/toolchain/ocloc.h"
 #include "common/toolchain/subprocess.h"
 #include "common/toolchain/temporary_folder.h"
 #include "runtime/executor/kernel_modules.h"
@@ -22,19 +21,22 @@ std::string describe(const ze::Device& device) {
 }  // namespace
 
 std::string whyNotCovered(const ze::Device& device, const std::string& product, const CancelCheck& cancelled) {
-  const std::vector<InstalledCompiler> installed = installedCompilers(compiler_answer_deadline, cancelled);
+  std::vector<InstalledCompiler> installed = installedCompilers(compiler_answer_deadline, cancelled);
+  const VendorCompiler* vendor = vendorCompilerOf(product);
+  if (vendor)
+    std::erase_if(installed, [&](const InstalledCompiler& each) { return each.vendor != vendor; });
   std::string text = "no compiler here makes code for " + describe(device) + ": ";
   text += product.empty() ? "its id is none of those that this zefuse knows (`zefuse targets` lists them)"
                           : "it is a '" + product + "', which " +
-                                (installed.empty() ? "ocloc covers" : "the installed ones do not cover");
+                                (installed.empty() ? (vendor ? std::string(vendor->name) : "no compiler") + " covers"
+                                                   : "the installed ones do not cover");
   text += "; installed: " + zefuse::describe(installed) + ".\n";
   // Consent to the driver's compiler helps no device without a product: kernels are scheduled for one.
   if (product.empty())
     text += "  - use a newer zefuse, or name in ZEFUSE_GPU_TARGET a product whose code runs on this device\n";
   else
-    text += "  - `zefuse toolchain install` gets a current compiler without root, ZEFUSE_OCLOC names one\n"
-            "  - or make the code elsewhere: zefuse compile --targets " +
-            product +
+    text += (vendor ? "  - " + std::string(vendor->advice) + "\n" : "") +
+            "  - or make the code elsewhere: zefuse compile --targets " + product +
             "\n"
             "  - or let the driver compile, which may take minutes: options={\"jit\": \"allow\"} or ZEFUSE_JIT=allow\n";
   text +=
@@ -42,9 +44,9 @@ std::string whyNotCovered(const ze::Device& device, const std::string& product, 
   return text;
 }
 
-CacheKey oclocKey(std::span<const uint32_t> spirv, const std::string& product, const std::string& ocloc_version) {
+CacheKey vendorCodeKey(std::span<const uint32_t> spirv, const std::string& product, const InstalledCompiler& compiler) {
   CacheKey key("native");
-  key.add("format", "2").add("target", product).add("compiler", "ocloc " + ocloc_version);
+  key.add("format", "2").add("target", product).add("compiler", compiler.identity());
   key.addHash("spirv", std::as_bytes(spirv));
   return key;
 }
@@ -52,7 +54,7 @@ CacheKey oclocKey(std::span<const uint32_t> spirv, const std::string& product, c
 std::optional<CacheKey> VendorCode::compilerKey(const plan::KernelModule& module) const {
   const std::string product = module.target()->str();
   const auto compiler = compilerFor(product);
-  return compiler.ok() ? std::optional(oclocKey(spirvOf(module), product, compiler->version)) : std::nullopt;
+  return compiler.ok() ? std::optional(vendorCodeKey(spirvOf(module), product, *compiler)) : std::nullopt;
 }
 
 Result<std::vector<std::byte>> VendorCode::byCompiler(const plan::KernelModule& module) const {
@@ -60,10 +62,10 @@ Result<std::vector<std::byte>> VendorCode::byCompiler(const plan::KernelModule& 
   const auto compiler = compilerFor(product);
   if (!compiler.ok())
     return compiler.status();
-  OclocOptions options;
+  CompilerOptions options;
   options.compiler = compiler->command;
   options.cancelled = options_.cancelled;
-  auto made = compileWithOcloc(spirvOf(module), product, options);
+  auto made = compiler->vendor->compile(spirvOf(module), product, options);
   return made.ok() ? Result(std::move(made->bytes)) : made.status();
 }
 
@@ -97,8 +99,8 @@ Result<std::vector<std::byte>> VendorCode::byDriver(const plan::KernelModule& mo
   ToolLimits limits;
   limits.deadline = std::chrono::seconds(options_.jit_timeout_s);
   limits.cancelled = options_.cancelled;
-#ifndef __SANITIZE_ADDRESS__                          // whose shadow memory is more than any limit
-  limits.memory_bytes = OclocOptions().memory_bytes;  // the same compiler, as a library
+#ifndef __SANITIZE_ADDRESS__                             // whose shadow memory is more than any limit
+  limits.memory_bytes = CompilerOptions().memory_bytes;  // the same compiler, as a library
 #endif
   const auto done = runTool({companionProgram(ze::jit_program), device_.name, from, to}, limits);
   if (!done.ok()) {

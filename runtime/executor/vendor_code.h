@@ -23,8 +23,9 @@ namespace zefuse::executor {
 ZEFUSE_API std::string whyNotCovered(const ze::Device& device, const std::string& product,
                                      const CancelCheck& cancelled = {});
 
-// The cache's key of what ocloc of that version makes of a kernel: made ahead of need, to look for spills, or here.
-CacheKey oclocKey(std::span<const uint32_t> spirv, const std::string& product, const std::string& ocloc_version);
+// The cache's key of what that version of a compiler makes of a kernel: made ahead of need, to look for spills, or
+// here.
+CacheKey vendorCodeKey(std::span<const uint32_t> spirv, const std::string& product, const InstalledCompiler& compiler);
 
 // Thread-safe.
 class VendorCode {

@@ -9,7 +9,6 @@
 
 #include "common/base/parallel.h"
 #include "common/toolchain/installed_compilers.h"
-#include "common/toolchain/ocloc.h"
 #include "common/toolchain/targets.h"
 #include "runtime/cache/file_cache.h"
 #include "runtime/executor/kernel_modules.h"
@@ -39,12 +38,12 @@ public:
       const auto knows = installedCompilerFor(product, deadline, options_.cancelled);
       if (knows.status().code() == Code::cancelled)
         return knows.status();
+      const VendorCompiler* vendor = vendorCompilerOf(product);
+      const std::string advice = vendor ? ": " + std::string(vendor->advice) : "";
       if (!knows.ok())
-        return {Code::not_found, "no compiler here makes code for '" + product +
-                                     "': `zefuse toolchain install` gets a current one, ZEFUSE_OCLOC names one; "
-                                     "installed: " +
-                                     describe(installedCompilers(deadline))};
-      oclocs_.try_emplace(product, Ocloc{knows->command, knows->version});
+        return {Code::not_found, "no compiler here makes code for '" + product + "'" + advice +
+                                     "; installed: " + describe(installedCompilers(deadline))};
+      of_products_.try_emplace(product, *knows);
     }
     return {};
   }
@@ -52,13 +51,13 @@ public:
   Result<std::vector<std::byte>> compile(const plan::KernelModule& module, const std::string& target, bool& cached) {
     const bool cpu = findCpuTarget(target) != nullptr;
     const CacheKey key = cpu ? executor::nativeKey(module, context_->device(), target)
-                             : executor::oclocKey(executor::spirvOf(module), target, oclocs_.at(target).version);
+                             : executor::vendorCodeKey(executor::spirvOf(module), target, of_products_.at(target));
     const FileCache::Lock lock = cache_.lock(key, options_.deadline, options_.cancelled);
     if (auto stored = cache_.load(key)) {
       cached = true;
       return std::move(*stored);
     }
-    auto made = cpu ? byDriver(module, target) : byOcloc(module, target);
+    auto made = cpu ? byDriver(module, target) : byVendor(module, target);
     if (made.ok())
       (void)cache_.store(key, *made, module.entry()->str());  // best effort
     return made;
@@ -71,12 +70,13 @@ private:
     return built.ok() ? built->nativeBinary() : built.status();
   }
 
-  Result<std::vector<std::byte>> byOcloc(const plan::KernelModule& module, const std::string& product) const {
-    OclocOptions options;
-    options.compiler = oclocs_.at(product).command;
+  Result<std::vector<std::byte>> byVendor(const plan::KernelModule& module, const std::string& product) const {
+    const InstalledCompiler& compiler = of_products_.at(product);
+    CompilerOptions options;
+    options.compiler = compiler.command;
     options.deadline = options_.deadline;
     options.cancelled = options_.cancelled;
-    auto built = compileWithOcloc(executor::spirvOf(module), product, options);
+    auto built = compiler.vendor->compile(executor::spirvOf(module), product, options);
     if (!built.ok())
       return built.status();
     return std::move(built->bytes);
@@ -85,10 +85,7 @@ private:
   const AheadOptions& options_;
   const FileCache cache_;
   std::optional<ze::Context> context_;
-  struct Ocloc {
-    std::string command, version;
-  };
-  std::map<std::string, Ocloc> oclocs_;  // by product
+  std::map<std::string, InstalledCompiler> of_products_;
 };
 
 }  // namespace

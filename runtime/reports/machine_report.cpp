@@ -50,6 +50,7 @@ Object described(const GpuTarget& target) {
       .add("subgroup_sizes", sizes)
       .add("f64", target.native.f64)
       .add("matrix", matrixShape(target))
+      .add("compiler", target.compiler)
       .add("compilers", versions)
       .add("device_ids", json::listOf(target.device_ids));
   return row;
@@ -87,12 +88,14 @@ Object described(const ze::Device& device) {
   const auto& properties = device.properties;
   const bool cpu = device.isCpu();
   const GpuTarget* target = cpu ? nullptr : findGpuTarget(device.product());
+  const VendorCompiler* vendor = target ? vendorCompilerOf(target->product) : nullptr;
   Object row;
   row.add("device", device.name)
       .add("kind", cpu ? "cpu" : "gpu")
       .add("name", device.description)
       .add("vendor_id", properties.vendorId)
       .add("device_id", properties.deviceId)
+      .add("advice_on_compilers", vendor ? json::of(vendor->advice) : json::null)
       .add("target", cpu      ? json::of(cpuTargets()[hostCpuLevel()].name)
                      : target ? json::of(target->product)
                               : json::null)

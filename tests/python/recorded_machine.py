@@ -23,6 +23,7 @@ TARGETS = {
             "family": "Xe-HPG",
             "marketing": "Arc A380",
             "device_ids": [0x56A5],
+            "compiler": "ocloc",
             "compilers": ["22.43", "26.27"],
         },
         {
@@ -31,6 +32,7 @@ TARGETS = {
             "family": "Xe2",
             "marketing": "Arc B580",
             "device_ids": [0xE20B],
+            "compiler": "ocloc",
             "compilers": ["26.27"],
         },
     ],

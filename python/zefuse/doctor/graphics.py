@@ -147,7 +147,7 @@ def _device(number: int, device: dict[str, Any], facts: AllFacts) -> Finding:
         return Finding(
             key,
             "warning",
-            f"{what} is {name}, and no compiler here makes native code for it (ocloc {oldest} or newer does)",
+            f"{what} is {name}, and no compiler here makes native code for it ({row['compiler']} {oldest} or newer does)",
             "zefuse toolchain install, or compile elsewhere: zefuse compile MODEL.pt2 -o MODEL.zefuse "
             f"--targets {name}",
         )

@@ -314,13 +314,13 @@ void checkEveryFamily(const std::string& product, const std::string& compiler) {
   // As a plan does.
   auto check = [&](std::span<const uint32_t> words) -> std::optional<int64_t> {
     const auto& binary = compile(words);
-    return binary.ok() ? std::optional(deviceReport(*binary).spilled_registers) : std::nullopt;
+    return binary.ok() ? std::optional(oclocReport(*binary).spilled_registers) : std::nullopt;
   };
   for (const FamilyKernel& kernel : everyFamily(target, check)) {
     SCOPED_TRACE(kernel.name + ": " + describe(kernel.schedule));
     const auto& binary = compile(kernel.words);
     ASSERT_TRUE(binary.ok()) << binary.status().toString();
-    DeviceReport report = deviceReport(*binary);
+    DeviceReport report = oclocReport(*binary);
     EXPECT_EQ(report.spilled_registers, 0) << binary->text;
     EXPECT_EQ(report.private_bytes, 0);
     EXPECT_EQ(report.unresolved, std::vector<std::string>());
@@ -362,13 +362,13 @@ TEST_P(Ptxas, EveryFamily) {
   };
   auto check = [&](std::span<const uint32_t> words) -> std::optional<int64_t> {
     const auto& binary = compile(words);
-    return binary.ok() ? std::optional(deviceReport(*binary).spilled_registers) : std::nullopt;
+    return binary.ok() ? std::optional(oclocReport(*binary).spilled_registers) : std::nullopt;
   };
   for (const FamilyKernel& kernel : everyFamily(*TargetDescription::named(product), check)) {
     SCOPED_TRACE(kernel.name + ": " + describe(kernel.schedule));
     const auto& binary = compile(kernel.words);
     ASSERT_TRUE(binary.ok()) << binary.status().toString();
-    const DeviceReport report = deviceReport(*binary);
+    const DeviceReport report = oclocReport(*binary);
     EXPECT_EQ(report.spilled_registers, 0) << binary->text;
     EXPECT_EQ(report.private_bytes, 0) << binary->text;
     EXPECT_EQ(report.unresolved, std::vector<std::string>());
@@ -394,7 +394,7 @@ TEST(OclocSpills, AreFoundAndRescheduled) {
   auto check = [&](std::span<const uint32_t> words) -> std::optional<int64_t> {
     auto binary = compileWithOcloc(words, target.name, options);
     EXPECT_TRUE(binary.ok()) << binary.status().toString();
-    last = binary.ok() ? deviceReport(*binary).spilled_registers : 0;
+    last = binary.ok() ? oclocReport(*binary).spilled_registers : 0;
     return last;
   };
   AttentionCase attention{.heads = 12, .key_heads = 12, .rows = 512, .keys = 512, .depth = 64, .columns = 64};

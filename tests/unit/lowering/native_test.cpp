@@ -9,6 +9,7 @@
 #include "common/toolchain/installed_compilers.h"
 #include "common/toolchain/ocloc.h"
 #include "common/toolchain/subprocess.h"
+#include "common/toolchain/targets.h"
 
 namespace zefuse {
 namespace {
@@ -270,9 +271,22 @@ TEST_F(FakeCompiler, SuccessWithoutABinaryIsAnError) {
   EXPECT_NE(result.status().message().find("wrote no binary"), std::string::npos);
 }
 
+TEST(VendorCompilers, EveryRowNamesOne) {
+  for (const GpuTarget& target : gpuTargets()) {
+    const VendorCompiler* compiler = vendorCompilerOf(target.product);
+    ASSERT_NE(compiler, nullptr) << target.product << ": '" << target.compiler << "' is in no row of vendorCompilers()";
+    EXPECT_EQ(compiler->name, target.compiler);
+    if (!target.alias.empty())
+      EXPECT_EQ(vendorCompilerOf(target.alias), compiler);
+  }
+  EXPECT_EQ(vendorCompilerOf("dg2-g11")->name, "ocloc");
+  EXPECT_EQ(vendorCompilerOf("no such product"), nullptr);
+  EXPECT_EQ(vendorCompilerOf(""), nullptr);
+}
+
 TEST(Report, SpillsAndPrivateMemory) {
   DeviceBinary old{{}, "warning: kernel k  compiled SIMD16 allocated 128 regs and spilled around 54\n"};
-  EXPECT_EQ(deviceReport(old).spilled_registers, 54);
+  EXPECT_EQ(oclocReport(old).spilled_registers, 54);
   std::string info = "kernels:\n  - name: Intel_Symbol_Table_Void_Program\n    execution_env:\n      simd_size: 32\n"
                      "  - name: kernel\n    execution_env:\n      grf_count:       128\n      private_size:    20480\n"
                      "      simd_size:       16\n      slm_size:        96\n      spill_size:      192\n"
@@ -280,13 +294,13 @@ TEST(Report, SpillsAndPrivateMemory) {
   DeviceBinary current;
   for (char c : info)
     current.bytes.push_back(std::byte(c));
-  DeviceReport report = deviceReport(current);
+  DeviceReport report = oclocReport(current);
   EXPECT_EQ(report.simd, 16);
   EXPECT_EQ(report.registers, 128);
   EXPECT_EQ(report.spilled_registers, 192);
   EXPECT_EQ(report.private_bytes, 20480);
   EXPECT_EQ(report.local_bytes, 96);
-  EXPECT_EQ(deviceReport({}).spilled_registers, 0);
+  EXPECT_EQ(oclocReport({}).spilled_registers, 0);
 }
 
 TEST(CommandLine, QuotesForTheShell) { EXPECT_EQ(commandLine({"a", "b c", "it's"}), "a 'b c' 'it'\\''s'"); }

@@ -28,7 +28,7 @@ TargetDescription sm90() {
                                  .register_bytes = 32 << 10,
                                  .accumulator_bytes = 8 << 10,
                                  .local_memory_kib = 48,
-                                 .native = {.f64 = true, .f16 = true, .bf16_conversions = true, .shuffles = true}};
+                                 .native = {.f64 = true, .f16 = true, .shuffles = true}};
   return TargetDescription::of(row);
 }
 
