@@ -32,7 +32,8 @@ Geometry geometryOf(Op& op, int64_t spatial) {
   return geometry;
 }
 
-// What oneDNN computes on every CPU we support; f16 is what a GPU's kernels alone do.
+// oneDNN takes f32 and bf16 on every CPU that we support, a GPU's kernels f16 besides; the CPU's own take what oneDNN
+// does not.
 void checkOperands(Op& op, ArrayRef<Value> tensors) {
   int64_t rank = rankOf(tensors[0]);
   if (rank < 3 || rank > 5)
@@ -40,9 +41,11 @@ void checkOperands(Op& op, ArrayRef<Value> tensors) {
   Type element = elementOf(tensors[0]);
   for (Value tensor : tensors) {
     const std::string refusal = "convolution of " + fx::dtypeName(elementOf(tensor)) + " is not lowered";
-    if (elementOf(tensor).isF16())
+    const Type type = elementOf(tensor);
+    auto integer = dyn_cast<IntegerType>(type);
+    if (type.isF64() || type.isF16() || (integer && integer.getWidth() >= 8))
       op.elseFallback(refusal);
-    else if (!elementOf(tensor).isF32() && !elementOf(tensor).isBF16())
+    else if (!type.isF32() && !type.isBF16())
       op.refuse(refusal);
     if (elementOf(tensor) != element)
       op.refuse("convolution of operands of different dtypes is not lowered");

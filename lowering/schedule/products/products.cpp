@@ -26,7 +26,7 @@ std::string whyNoProductKernel(Operation* op, const TargetDescription& target) {
     if (!target.supports.products) {
       // What the library takes is its call.
       bool wrapping = element.isSignlessInteger() && element.getIntOrFloatBitWidth() >= 8;
-      if (!isa<MatmulOp>(op) || (!wrapping && !element.isUnsignedInteger(8) && !element.isF64() && !element.isF16()))
+      if (!wrapping && !element.isUnsignedInteger(8) && !element.isF64() && !element.isF16())
         return name + " of " + show(element) + " is a library call on the CPU";
       if (element != result)
         return name + " of mixed types has no CPU kernel";
@@ -49,14 +49,13 @@ ProductLimits productLimits(Operation* op, const TargetDescription& target) {
 }
 
 void scheduleProduct(const ScheduleContext& context) {
+  const bool groups = context.target.hasWorkGroups();
   if (isa<ConvolutionOp>(context.domain.product->op))
-    scheduleGpuConvolution(context);
+    (groups ? scheduleGpuConvolution : scheduleCpuConvolution)(context);
   else if (isa<AttentionOp>(context.domain.product->op))
     scheduleGpuAttention(context);
-  else if (context.target.hasWorkGroups())
-    scheduleGpuMatmul(context);
   else
-    scheduleCpuMatmul(context);
+    (groups ? scheduleGpuMatmul : scheduleCpuMatmul)(context);
 }
 
 }  // namespace zefuse

@@ -12,6 +12,7 @@ ProductLimits productLimits(mlir::Operation* op, const TargetDescription& target
 // A kernel with a product, for which there is no such reason.
 void scheduleProduct(const ScheduleContext& context);
 void scheduleCpuMatmul(const ScheduleContext& context);
+void scheduleCpuConvolution(const ScheduleContext& context);
 void scheduleGpuMatmul(const ScheduleContext& context);
 void scheduleGpuConvolution(const ScheduleContext& context);
 void scheduleGpuAttention(const ScheduleContext& context);

@@ -14,6 +14,7 @@ OURS = {
     "ZEFUSE_CPU_ISA": "",  # processor.py judges it
     "ZEFUSE_GPU_TARGET": "product",
     "ZEFUSE_OCLOC": "",  # compilers.py
+    "ZEFUSE_PTX_COMPILER": "",
     "ZEFUSE_PTXAS": "",
     "ZEFUSE_PACKAGE": "file",
     "ZEFUSE_DUMP": "",

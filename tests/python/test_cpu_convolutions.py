@@ -1,0 +1,150 @@
+"""Convolutions of types that the CPU's library does not take: kernels, with what stands around them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+import zefuse
+from zefuse import backend
+from zefuse.explanation import Explanation
+
+INTEGERS = [torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8]
+TYPES = [torch.float64, torch.float16, *INTEGERS]
+
+# Images, weights and arguments: kernels of every shape, blocks that are not full, channels fewer than lanes and more
+# than one unit's, more pixels than a block's rows, windows that lie in the padding.
+CASES: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, object]]] = {
+    "1d": ((2, 4, 17), (6, 4, 5), {"stride": 2, "padding": 2}),
+    "2d": ((2, 16, 12, 13), (20, 16, 3, 3), {"padding": 1}),
+    "2d_of_3": ((1, 3, 9, 9), (33, 3, 3, 3), {"stride": (2, 1), "padding": (1, 2)}),
+    "2d_wide": ((1, 32, 6, 7), (150, 32, 1, 1), {}),
+    "2d_deep": ((1, 48, 5, 5), (17, 48, 3, 3), {"padding": 3}),
+    "2d_dilated": ((1, 8, 11, 12), (16, 8, 3, 3), {"dilation": (2, 3), "padding": 2}),
+    "2d_groups": ((2, 24, 7, 7), (30, 8, 3, 3), {"groups": 3}),
+    "2d_depthwise": ((2, 19, 9, 8), (19, 1, 3, 3), {"padding": 1, "groups": 19}),
+    "2d_one_channel": ((2, 10, 13, 14), (1, 10, 3, 3), {}),
+    "3d": ((1, 4, 5, 6, 7), (6, 4, 3, 2, 3), {"stride": (1, 2, 1), "padding": 1}),
+    "transposed_1d": ((2, 16, 9), (16, 12, 3), {"stride": 2}),
+    "transposed_2d": ((2, 8, 5, 4), (8, 18, 3, 3), {"stride": 2, "padding": 1, "output_padding": 1}),
+    "transposed_2d_groups": ((2, 6, 5, 4), (6, 2, 3, 3), {"stride": (2, 3), "groups": 2, "dilation": 2}),
+    "transposed_3d": ((1, 4, 4, 3, 5), (4, 3, 2, 3, 2), {}),
+}
+
+
+def tensor(dtype: torch.dtype, *shape: int) -> torch.Tensor:
+    """Integers are of the whole range, so that their sums wrap around."""
+    if dtype.is_floating_point:
+        return torch.randn(shape).to(dtype)
+    limits = torch.iinfo(dtype)
+    return torch.randint(limits.min, limits.max, shape, dtype=dtype)
+
+
+def convolution(name: str) -> Callable[..., torch.Tensor]:
+    """Of image, weight and bias, with the case's arguments."""
+    arguments = CASES[name][2]
+    rank = len(CASES[name][0]) - 2
+    function = getattr(F, f"conv_transpose{rank}d" if name.startswith("transposed") else f"conv{rank}d")
+    return lambda x, w, b=None: function(x, w, b, **arguments)  # type: ignore[no-any-return]
+
+
+def channels_of(name: str) -> int:
+    weight, arguments = CASES[name][1:]
+    groups = arguments.get("groups", 1)
+    assert isinstance(groups, int)
+    return weight[1] * groups if name.startswith("transposed") else weight[0]
+
+
+def expected_of(name: str, x: torch.Tensor, w: torch.Tensor, b: torch.Tensor | None) -> torch.Tensor:
+    """In f64, or in 64 bits, whose last ones are a narrower type's: eager has no transposed convolution of these."""
+    wide = torch.float64 if x.dtype.is_floating_point else torch.int64
+    result = convolution(name)(x.to(wide), w.to(wide), None if b is None else b.to(wide))
+    return result if x.dtype.is_floating_point else result.to(x.dtype)
+
+
+def assert_near(result: torch.Tensor, expected: torch.Tensor) -> None:
+    if not result.dtype.is_floating_point:
+        assert torch.equal(result, expected)
+    elif result.dtype == torch.float16:
+        torch.testing.assert_close(result.double(), expected, rtol=1e-3, atol=1e-2)
+    else:
+        torch.testing.assert_close(result, expected, rtol=1e-12, atol=1e-11)
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("dtype", TYPES, ids=str)
+def test_values(dtype: torch.dtype, name: str) -> None:
+    x, w, b = tensor(dtype, *CASES[name][0]), tensor(dtype, *CASES[name][1]), tensor(dtype, channels_of(name))
+    explanation = zefuse.explain(convolution(name), x, w, b)
+    assert not explanation.fallbacks
+    assert any(kernel["schedule"].startswith("product, blocks of ") for kernel in explanation.kernels)
+    assert explanation.result.shape == expected_of(name, x, w, b).shape
+    assert_near(explanation.result, expected_of(name, x, w, b))
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16], ids=str)
+def test_gradients(dtype: torch.dtype, name: str) -> None:
+    x, w, b = tensor(dtype, *CASES[name][0]), tensor(dtype, *CASES[name][1]), tensor(dtype, channels_of(name))
+    leaves = [value.requires_grad_() for value in (x, w, b)]
+    result = torch.compile(convolution(name), backend="zefuse")(*leaves)
+    seed = tensor(dtype, *result.shape)
+    graphs = []
+    with backend.observe(lambda _, graph: graphs.append(graph)):
+        result.backward(seed)
+    wide = [value.detach().double().requires_grad_() for value in leaves]
+    convolution(name)(*wide).backward(seed.double())
+    for leaf, expected in zip(leaves, wide, strict=True):
+        assert leaf.grad is not None and expected.grad is not None
+        tolerance = 2e-3 if dtype == torch.float16 else 1e-12
+        scale = float(expected.grad.abs().max())
+        torch.testing.assert_close(leaf.grad.double(), expected.grad, rtol=tolerance, atol=tolerance * scale)
+    assert [Explanation.of(graph).fallbacks for graph in graphs] == [[]] * len(graphs)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.int32], ids=str)
+def test_any_size(dtype: torch.dtype) -> None:
+    """Of images and batches; channels are known."""
+    graphs = []
+    compiled = torch.compile(lambda x, w, b: F.conv2d(x, w, b, padding=1), backend="zefuse")
+    w, b = tensor(dtype, 20, 16, 3, 3), tensor(dtype, 20)
+    with backend.observe(lambda _, graph: graphs.append(graph)):
+        for batch, height, width in [(3, 9, 8), (2, 15, 7), (5, 4, 33)]:
+            x = tensor(dtype, batch, 16, height, width)
+            for dim in (0, 2, 3):
+                torch._dynamo.mark_dynamic(x, dim)
+            assert_near(compiled(x, w, b), expected_of("2d", x, w, b))
+    assert [Explanation.of(graph).fallbacks for graph in graphs] == [[]]
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.int64, torch.int8], ids=str)
+def test_what_follows_is_in_the_kernel(dtype: torch.dtype) -> None:
+    """The image lies as the kernel wants it."""
+    x = tensor(dtype, 2, 16, 9, 8).to(memory_format=torch.channels_last)
+    w, b, r = tensor(dtype, 20, 16, 3, 3), tensor(dtype, 20), tensor(dtype, 2, 20, 7, 6)
+
+    def function(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor, r: torch.Tensor) -> torch.Tensor:
+        return torch.maximum(F.conv2d(x, w) * 3 + b.view(1, -1, 1, 1), r)
+
+    explanation = zefuse.explain(function, x, w, b, r)
+    assert len(explanation.kernels) == 1 and not explanation.fallbacks
+    assert_near(explanation.result, function(x, w, b, r))
+
+
+def test_half_precision_sums_in_single() -> None:
+    """4608 addends of 1: f16 would stop at 2048."""
+    x, w = torch.ones(1, 512, 3, 3, dtype=torch.float16), torch.ones(8, 512, 3, 3, dtype=torch.float16)
+    explanation = zefuse.explain(F.conv2d, x, w)
+    assert not explanation.fallbacks and bool((explanation.result == 4608).all())
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.int64], ids=str)
+def test_what_eager_does_sooner_is_left_to_it(dtype: torch.dtype) -> None:
+    """Many elements of patches without neighbours: depthwise."""
+    x, w = tensor(dtype, 1, 32, 20, 20), tensor(dtype, 32, 1, 3, 3)
+    explanation = zefuse.explain(lambda x, w: F.conv2d(x, w, groups=32), x, w)
+    (fallback,) = explanation.fallbacks
+    assert "eager is quicker with 93312 elements of patches in groups of 1 channels, for 1" in str(fallback)
