@@ -51,7 +51,9 @@ def single_files(entry: dict[str, str]) -> list[dict[str, str]]:
     if unit.parent.name != "Unity":
         return [entry]
     files = re.findall(r'^#include "(/.*)"$', unit.read_text(), re.MULTILINE)
-    return [{**entry, "file": file, "command": entry["command"].replace(f" -c {unit}", f" -c {file}")} for file in files]
+    return [
+        {**entry, "file": file, "command": entry["command"].replace(f" -c {unit}", f" -c {file}")} for file in files
+    ]
 
 
 class Source:
@@ -64,7 +66,9 @@ class Source:
         names = [self.output, *(os.path.relpath(header, build) for header in precompiled)]
         self.known = all(name in inputs for name in names)
         # The unit and its other source files are no part of this one.
-        files = sorted({n for output in names for n in inputs.get(output, []) if not n.endswith((".pch", ".cpp", ".cxx"))})
+        files = sorted(
+            {n for output in names for n in inputs.get(output, []) if not n.endswith((".pch", ".cpp", ".cxx"))}
+        )
         key = hashlib.sha256(tool.encode())
         key.update(entry["command"].replace(str(ROOT), "").encode())
         key.update(content_hash(self.file))

@@ -6,10 +6,10 @@
 // that ptxas made of that PTX. Exit status: 0, 1 with the build log on stderr, 2 for a wrong command line.
 //
 // It also speaks as Intel's ocloc does as far as zefuse asks (common/toolchain/ocloc.h), so that
-// packages for NVIDIA's GPUs are made by it (vendor_compilers.h): "query OCL_DRIVER_VERSION", "compile --help", "compile
-// -file F -device sm_90 -output N -out_dir D". It then writes a native binary with a cubin, made by NVIDIA's assembler
-// where there is one (ZEFUSE_PTXAS, else "ptxas" in PATH), else with PTX; a module has one kernel, and what it takes is
-// printed in a zebin's words.
+// packages for NVIDIA's GPUs are made by it (vendor_compilers.h): "query OCL_DRIVER_VERSION", "compile --help",
+// "compile -file F -device sm_90 -output N -out_dir D". It then writes a native binary with a cubin, made by NVIDIA's
+// assembler where there is one (ZEFUSE_PTXAS, else "ptxas" in PATH), else with PTX; a module has one kernel, and what
+// it takes is printed in a zebin's words.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>

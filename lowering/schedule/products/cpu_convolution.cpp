@@ -16,7 +16,6 @@ using namespace mlir;
 namespace zefuse {
 namespace {
 
-
 class CpuConvolution : CpuProduct {
 public:
   static constexpr int64_t block_rows = 128, block_depth = 64, most_tiles = 4;

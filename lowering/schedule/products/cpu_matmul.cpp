@@ -15,7 +15,6 @@ using namespace mlir;
 namespace zefuse {
 namespace {
 
-
 class CpuMatmul : CpuProduct {
 public:
   static constexpr int64_t block_rows = 32, block_depth = 128;
