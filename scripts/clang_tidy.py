@@ -4,8 +4,8 @@
 
 What it finds in headers of libraries and in generated code, on the way through ours, is not ours to mend and does not count.
 Files that the build compiles together (a unity build) are looked at one by one, each with the command of its unit.
-A file's result holds for its compile command, .clang-tidy, the tool's version and the contents of every header that the
-compiler read for its unit (Ninja's record). What passed is kept in .cache/clang-tidy; findings are never kept, so they are shown each time.
+A file's result holds for its compile command, .clang-tidy, the versions of the tool and of all that set-up installs, and the
+contents of every header of the project that it includes. What passed is kept in .cache/clang-tidy; findings never are.
 """
 
 import hashlib
@@ -21,20 +21,6 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 PASSED = ROOT / ".cache" / "clang-tidy"
-
-
-def recorded_inputs(build: Path) -> dict[str, list[str]]:
-    """Of each output of the compiler, as Ninja names it: the files that were read for it."""
-    inputs: dict[str, list[str]] = {}
-    reading: list[str] = []
-    for line in subprocess.run(
-        ["ninja", "-C", build, "-t", "deps"], capture_output=True, text=True, check=True
-    ).stdout.splitlines():
-        if line.startswith(" "):
-            reading.append(line.strip())
-        elif line:
-            reading = inputs.setdefault(line.rsplit(": #deps", 1)[0], [])
-    return inputs
 
 
 @cache
@@ -56,25 +42,36 @@ def single_files(entry: dict[str, str]) -> list[dict[str, str]]:
     ]
 
 
+@cache
+def includes_of(file: Path, build: Path) -> tuple[Path, ...]:
+    """The project's headers, generated ones too, that a file names."""
+    text = file.read_text(errors="replace")
+    names = re.findall(r'^\s*#\s*include\s+"([^"]+)"', text, re.MULTILINE)
+    places = ([folder / name for folder in (ROOT, build, file.parent)] for name in names)
+    return tuple(found.resolve() for paths in places if (found := next(filter(Path.is_file, paths), None)))
+
+
+def project_headers(file: Path, build: Path) -> list[Path]:
+    """All that a file includes, directly and not."""
+    seen: set[Path] = set()
+    todo = [file]
+    while todo:
+        fresh = [h for h in includes_of(todo.pop(), build) if h not in seen and h.is_relative_to(ROOT)]
+        seen.update(fresh)
+        todo += fresh
+    return sorted(seen)
+
+
 class Source:
-    def __init__(self, build: Path, entry: dict[str, str], inputs: dict[str, list[str]], tool: str) -> None:
+    def __init__(self, build: Path, entry: dict[str, str], tools: str) -> None:
         self.file = Path(entry["file"])
-        output = re.search(r" -o (\S+)", entry["command"])
-        self.output = output[1] if output else ""
-        # A precompiled header stands for what went into it.
-        precompiled = re.findall(r"\S+\.pch(?=\s)", entry["command"])
-        names = [self.output, *(os.path.relpath(header, build) for header in precompiled)]
-        self.known = all(name in inputs for name in names)
-        # The unit and its other source files are no part of this one.
-        files = sorted(
-            {n for output in names for n in inputs.get(output, []) if not n.endswith((".pch", ".cpp", ".cxx"))}
-        )
-        key = hashlib.sha256(tool.encode())
-        key.update(entry["command"].replace(str(ROOT), "").encode())
-        key.update(content_hash(self.file))
-        for name in files:
-            path = build / name
-            key.update(str(path.resolve()).replace(str(ROOT), "").encode() + b"\0" + content_hash(path))
+        key = hashlib.sha256(tools.encode())
+        # Where the object goes is no matter.
+        key.update(re.sub(r" -o \S+", "", entry["command"]).replace(str(ROOT), "").encode())
+        precompiled = [Path(name) for name in re.findall(r"-include (?:-Xclang )?(\S+)", entry["command"])]
+        for file in [self.file, *precompiled]:
+            for path in [file, *project_headers(file, build)]:
+                key.update(str(path).replace(str(ROOT), "").encode() + b"\0" + content_hash(path))
         self.mark = PASSED / key.hexdigest()
 
 
@@ -95,8 +92,12 @@ def main() -> int:
     wanted = {Path(name).resolve() for name in sys.argv[2:]}
     program = f"clang-tidy-{os.environ['LLVM_VERSION']}"
     version = subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout
-    tool = version + (ROOT / ".clang-tidy").read_text()
-    inputs = recorded_inputs(build)
+    settings = (
+        ".clang-tidy",
+        "scripts/versions.env",
+        "requirements.lock",
+    )  # other libraries' headers are these versions'
+    tools = version + "".join((ROOT / name).read_text() for name in settings)
     entries = [e for unit in json.loads((build / "compile_commands.json").read_text()) for e in single_files(unit)]
     database = build / "clang-tidy"
     database.mkdir(exist_ok=True)
@@ -104,9 +105,8 @@ def main() -> int:
     # A file that two targets compile is looked at once.
     entries = {entry["file"]: entry for entry in entries if entry["file"].endswith(".cpp")}.values()
     entries = [e for e in entries if not Path(e["file"]).is_relative_to(build)]  # generated
-    sources = [Source(build, e, inputs, tool) for e in entries if not wanted or Path(e["file"]) in wanted]
-    # What the build has never compiled (a benchmark) has no record: looked at each time.
-    todo = [source for source in sources if not (source.known and source.mark.exists())]
+    sources = [Source(build, e, tools) for e in entries if not wanted or Path(e["file"]) in wanted]
+    todo = [source for source in sources if not source.mark.exists()]
     PASSED.mkdir(parents=True, exist_ok=True)
     lock, failed, done = threading.Lock(), 0, 0
 
