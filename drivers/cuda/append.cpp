@@ -53,7 +53,25 @@ ze_result_t checkWithin(const char* call, const char* what, const void* pointer,
                 bytes, pointer, left);
 }
 
+// Memory that the host reaches as well: pinned.
+bool isHostUsm(const void* pointer) {
+  const auto allocation = AllocationTable::instance().find(nullptr, pointer);
+  return allocation && allocation->type != ZE_MEMORY_TYPE_DEVICE;
+}
+
+void findWhatRunsOnHost(Operation& operation) {
+  if (auto* copy = std::get_if<CopyCommand>(&operation))
+    copy->on_host = isHostUsm(copy->destination) && isHostUsm(copy->source);
+  else if (auto* region = std::get_if<CopyRegionCommand>(&operation))
+    region->on_host = isHostUsm(region->destination) && isHostUsm(region->source);
+  else if (auto* query = std::get_if<QueryTimestampsCommand>(&operation))
+    query->on_host = isHostUsm(query->destination);  // events lie in pinned memory
+}
+
+// A function of the host takes what it needs with it, once: no graph can call it again.
 bool canBeCaptured(const Operation& operation) {
+  if (runsOnHost(operation))
+    return false;
   if (const auto* copy = std::get_if<CopyCommand>(&operation))
     return isUsm(copy->destination) && isUsm(copy->source);
   if (const auto* copy = std::get_if<CopyRegionCommand>(&operation))
@@ -73,6 +91,7 @@ template <typename Make> ze_result_t append(CommandList& list, const EventHandle
     return list.device.refuseLost(events.call);
   return guarded(events.call, [&]() -> ze_result_t {
     Command command = {make(), {}, {}};
+    findWhatRunsOnHost(command.operation);
     for (uint32_t i = 0; i < events.wait_count; ++i)
       command.waits.emplace_back(fromHandle<Event>(events.waits[i]));
     if (events.signal)

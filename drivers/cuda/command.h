@@ -24,10 +24,13 @@ struct LaunchCommand {
   bool cooperative;
 };
 
+// `on_host`: from memory of the host to memory of the host, both USM. CUDA makes the caller do such a copy, after all
+// that comes before it in the stream; so the stream calls a function of the host instead.
 struct CopyCommand {
   void* destination;
   const void* source;
   size_t bytes;
+  bool on_host = false;
 };
 
 // `pattern` is repeated; a shorter rest at the end gets the pattern's beginning.
@@ -42,6 +45,7 @@ struct CopyRegionCommand {
   const std::byte* source;
   size_t width, height, depth;
   size_t destination_pitch, destination_slice_pitch, source_pitch, source_slice_pitch;
+  bool on_host = false;
 };
 
 struct BarrierCommand {};  // waits and signals only: a stream is in order
@@ -58,10 +62,23 @@ struct QueryTimestampsCommand {
   std::vector<Ref<Event>> events;
   std::byte* destination;
   std::vector<size_t> offsets;
+  bool on_host = false;
 };
 
 using Operation = std::variant<LaunchCommand, CopyCommand, FillCommand, CopyRegionCommand, BarrierCommand,
                                ResetEventCommand, WriteTimestampCommand, QueryTimestampsCommand>;
+
+// The operation's `on_host`; false of one that copies nothing.
+inline bool runsOnHost(const Operation& operation) {
+  return std::visit(
+      [](const auto& each) {
+        if constexpr (requires { each.on_host; })
+          return each.on_host;
+        else
+          return false;
+      },
+      operation);
+}
 
 struct Command {
   Operation operation;

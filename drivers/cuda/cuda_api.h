@@ -157,6 +157,7 @@ struct CUDA_MEMCPY3D {
   F(cuLaunchCooperativeKernel, cuLaunchCooperativeKernel,                                                              \
     (CUfunction function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,                \
      unsigned shared_bytes, CUstream stream, void** parameters))                                                       \
+  F(cuLaunchHostFunc, cuLaunchHostFunc, (CUstream stream, void (*call)(void*), void* data))                            \
   F(cuStreamCreate, cuStreamCreate, (CUstream* stream, unsigned flags))                                                \
   F(cuStreamDestroy, cuStreamDestroy_v2, (CUstream stream))                                                            \
   F(cuStreamQuery, cuStreamQuery, (CUstream stream))                                                                   \

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <memory>
 #include <mutex>
 
 #include "drivers/cuda/deferred_releases.h"
@@ -11,6 +12,15 @@ namespace zefuse::cuda {
 namespace {
 
 CUdeviceptr address(const void* pointer) { return reinterpret_cast<CUdeviceptr>(pointer); }
+
+// Called by CUDA's own thread, which must not call CUDA. On a lost device it is not called: `data` is lost then.
+void copyAndForget(void* data) {
+  const std::unique_ptr<CopyRegionCommand> copy(static_cast<CopyRegionCommand*>(data));
+  for (size_t z = 0; z < copy->depth; ++z)
+    for (size_t y = 0; y < copy->height; ++y)
+      std::memmove(copy->destination + z * copy->destination_slice_pitch + y * copy->destination_pitch,
+                   copy->source + z * copy->source_slice_pitch + y * copy->source_pitch, copy->width);
+}
 
 }  // namespace
 
@@ -121,6 +131,9 @@ ze_result_t Stream::run(const char* call, LaunchCommand& launch) {
 }
 
 ze_result_t Stream::run(const char* call, CopyCommand& copy) {
+  if (copy.on_host)
+    return runOnHost(call, {static_cast<std::byte*>(copy.destination), static_cast<const std::byte*>(copy.source),
+                            copy.bytes, 1, 1, 0, 0, 0, 0});
   if (copy.bytes != 0)
     ZEFUSE_CUDA(device_, call, cuMemcpyAsync, address(copy.destination), address(copy.source), copy.bytes, stream_);
   return ZE_RESULT_SUCCESS;
@@ -159,6 +172,8 @@ ze_result_t Stream::run(const char* call, FillCommand& fill) {
 ze_result_t Stream::run(const char* call, CopyRegionCommand& copy) {
   if (copy.width == 0 || copy.height == 0)
     return ZE_RESULT_SUCCESS;
+  if (copy.on_host)
+    return runOnHost(call, copy);
   const bool whole =
       copy.destination_slice_pitch % copy.destination_pitch == 0 && copy.source_slice_pitch % copy.source_pitch == 0;
   CUDA_MEMCPY3D region{};
@@ -178,6 +193,14 @@ ze_result_t Stream::run(const char* call, CopyRegionCommand& copy) {
   return ZE_RESULT_SUCCESS;
 }
 
+ze_result_t Stream::runOnHost(const char* call, const CopyRegionCommand& copy) {
+  auto data = std::make_unique<CopyRegionCommand>(copy);
+  const auto waiting = DeferredReleases::instance().waiting(device_, stream_);  // nothing is freed before
+  ZEFUSE_CUDA(device_, call, cuLaunchHostFunc, stream_, copyAndForget, data.get());
+  data.release();
+  return ZE_RESULT_SUCCESS;
+}
+
 ze_result_t Stream::run(const char* call, ResetEventCommand& reset) {
   ZEFUSE_CUDA(device_, call, cuStreamWriteValue32, stream_, address(&reset.event->slot.word), 0, 0);
   return ZE_RESULT_SUCCESS;
@@ -189,7 +212,13 @@ ze_result_t Stream::run(const char* call, QueryTimestampsCommand& query) {
   for (size_t i = 0; i < query.events.size(); ++i) {
     std::byte* to = query.destination + query.offsets[i];
     const CUdeviceptr from = address(&query.events[i]->slot.start);
-    static_assert(sizeof(ze_kernel_timestamp_data_t) == 16);
+    static_assert(sizeof(ze_kernel_timestamp_data_t) == 16 && sizeof(ze_kernel_timestamp_result_t) == 32);
+    if (query.on_host) {  // the same span twice
+      if (ze_result_t result = runOnHost(
+              call, {to, reinterpret_cast<const std::byte*>(&query.events[i]->slot.start), 16, 2, 1, 16, 0, 0, 0}))
+        return result;
+      continue;
+    }
     ZEFUSE_CUDA(device_, call, cuMemcpyAsync, address(to + offsetof(ze_kernel_timestamp_result_t, global)), from, 16,
                 stream_);
     ZEFUSE_CUDA(device_, call, cuMemcpyAsync, address(to + offsetof(ze_kernel_timestamp_result_t, context)), from, 16,

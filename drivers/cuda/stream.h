@@ -32,6 +32,7 @@ private:
   ze_result_t run(const char* call, CopyCommand& copy);
   ze_result_t run(const char* call, FillCommand& fill);
   ze_result_t run(const char* call, CopyRegionCommand& copy);
+  ze_result_t runOnHost(const char* call, const CopyRegionCommand& copy);
   ze_result_t run(const char* call, BarrierCommand&) { return ZE_RESULT_SUCCESS; }
   ze_result_t run(const char* call, ResetEventCommand& reset);
   ze_result_t run(const char* call, WriteTimestampCommand& write);

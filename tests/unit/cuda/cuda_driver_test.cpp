@@ -317,6 +317,75 @@ TEST_F(CudaDriver, NothingThatIsReleasedWaitsForAnEvent) {
   ZE_OK(zeEventPoolDestroy(pool));
 }
 
+// CUDA's own copies from host memory to host memory are done by the caller, after the wait in the stream.
+TEST_F(CudaDriver, CopiesOnTheHostKeepNobodyWaiting) {
+  ze_event_pool_desc_t pool_desc = {ZE_STRUCTURE_TYPE_EVENT_POOL_DESC, nullptr,
+                                    ZE_EVENT_POOL_FLAG_HOST_VISIBLE | ZE_EVENT_POOL_FLAG_KERNEL_TIMESTAMP, 2};
+  ze_event_pool_handle_t pool = nullptr;
+  ZE_OK(zeEventPoolCreate(context, &pool_desc, 0, nullptr, &pool));
+  ze_event_desc_t event_desc = {ZE_STRUCTURE_TYPE_EVENT_DESC, nullptr, 0, 0, 0};
+  ze_event_handle_t go = nullptr, timed = nullptr;
+  ZE_OK(zeEventCreate(pool, &event_desc, &go));
+  event_desc.index = 1;
+  ZE_OK(zeEventCreate(pool, &event_desc, &timed));
+  ze_host_mem_alloc_desc_t desc = {ZE_STRUCTURE_TYPE_HOST_MEM_ALLOC_DESC, nullptr, 0};
+  auto host = [&](size_t bytes) {
+    void* made = nullptr;
+    EXPECT_EQ(ZE_RESULT_SUCCESS, zeMemAllocHost(context, &desc, bytes, 0, &made));
+    return static_cast<char*>(std::memset(made, '-', bytes));
+  };
+  char *from = host(16), *to = host(16), *region = host(16);
+  auto* times = reinterpret_cast<ze_kernel_timestamp_result_t*>(host(2 * sizeof(ze_kernel_timestamp_result_t)));
+  std::memcpy(from, "0123456789abcdef", 16);
+  ze_command_list_handle_t list = immediate();
+  const auto start = std::chrono::steady_clock::now();
+  const ze_copy_region_t at_second = {1, 0, 0, 2, 2, 2}, at_first = {0, 0, 0, 2, 2, 2};
+  ZE_OK(zeCommandListAppendMemoryCopy(list, to + 1, from, 10, timed, 1, &go));
+  ZE_OK(
+      zeCommandListAppendMemoryCopyRegion(list, region, &at_first, 4, 8, from, &at_second, 3, 6, nullptr, 0, nullptr));
+  ZE_OK(zeCommandListAppendQueryKernelTimestamps(list, 1, &timed, times, nullptr, nullptr, 0, nullptr));
+  ZE_OK(zeMemFree(context, from));  // once it was read
+  EXPECT_EQ(std::string(to, 16), "----------------");
+  ZE_OK(zeEventHostSignal(go));
+  ZE_OK(synchronize(list, UINT64_MAX));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(2));
+  EXPECT_EQ(std::string(to, 16), "-0123456789-----");
+  EXPECT_EQ(std::string(region, 16), "12--45--78--ab--");
+  ze_kernel_timestamp_result_t span;
+  ZE_OK(zeEventQueryKernelTimestamp(timed, &span));
+  EXPECT_EQ(std::memcmp(&span, times, sizeof span), 0);
+  EXPECT_EQ(happened(), "waited\nclock\nhost function\nclock\nwrote 1\nhost function\nhost function\n");
+
+  // A closed list of such copies goes command by command each time.
+  fake<void (*)()>("fake_cuda_clear")();
+  ze_command_list_desc_t list_desc = {};
+  list_desc.stype = ZE_STRUCTURE_TYPE_COMMAND_LIST_DESC;
+  ze_command_queue_desc_t queue_desc = {};
+  queue_desc.stype = ZE_STRUCTURE_TYPE_COMMAND_QUEUE_DESC;
+  queue_desc.mode = ZE_COMMAND_QUEUE_MODE_SYNCHRONOUS;
+  ze_command_list_handle_t closed = nullptr;
+  ze_command_queue_handle_t queue = nullptr;
+  ZE_OK(zeCommandListCreate(context, device, &list_desc, &closed));
+  ZE_OK(zeCommandQueueCreate(context, device, &queue_desc, &queue));
+  ZE_OK(zeCommandListAppendMemoryCopy(closed, region, to, 4, nullptr, 0, nullptr));
+  ZE_OK(zeCommandListAppendMemoryCopy(closed, region + 4, region, 4, nullptr, 0, nullptr));
+  ZE_OK(zeCommandListClose(closed));
+  for (const char* expected : {"-012-01278--ab--", "x012x01278--ab--"}) {
+    ZE_OK(zeCommandQueueExecuteCommandLists(queue, 1, &closed, nullptr));
+    EXPECT_EQ(std::string(region, 16), expected);
+    to[0] = 'x';
+  }
+  EXPECT_EQ(happened(), "host function\nhost function\nhost function\nhost function\n");
+  ZE_OK(zeCommandQueueDestroy(queue));
+  ZE_OK(zeCommandListDestroy(closed));
+  ZE_OK(zeCommandListDestroy(list));
+  ZE_OK(zeEventDestroy(go));
+  ZE_OK(zeEventDestroy(timed));
+  ZE_OK(zeEventPoolDestroy(pool));
+  for (void* each : {static_cast<void*>(to), static_cast<void*>(region), static_cast<void*>(times)})
+    ZE_OK(zeMemFree(context, each));
+}
+
 TEST_F(CudaDriver, AnErrorOfACallNamesItAndTheKernel) {
   ze_module_handle_t code = module();
   ze_kernel_handle_t moved = kernel(code, "moved", 32);

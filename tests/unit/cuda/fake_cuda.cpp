@@ -61,6 +61,7 @@ struct State {
   std::set<CUstream> streams;
   std::map<std::string, int> alive;
   std::set<void*> memory;
+  std::map<char*, size_t> pinned;
   std::string log;
   CUresult sticky = CUDA_SUCCESS;
   bool released = false;
@@ -99,6 +100,21 @@ void waitForAll() {
     pump();
     if (state().sticky || std::ranges::all_of(state().streams, [](CUstream stream) { return stream->pending.empty(); }))
       return;
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
+// As CUDA's copies between pinned memory and pinned memory: the caller waits for the stream. Five seconds at most.
+void waitBeforeCopying(CUstream stream, CUdeviceptr to, CUdeviceptr from) {
+  auto pinned = [](CUdeviceptr pointer) {
+    auto* at = reinterpret_cast<char*>(pointer);
+    auto after = state().pinned.upper_bound(at);
+    return after != state().pinned.begin() && size_t(at - std::prev(after)->first) < std::prev(after)->second;
+  };
+  if (!pinned(to) || !pinned(from))
+    return;
+  for (int i = 0; i < 5000 && !stream->pending.empty() && !state().sticky; ++i) {
+    pump();
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
 }
@@ -264,6 +280,7 @@ EXPORT CUresult cuMemHostAlloc(void** pointer, size_t bytes, unsigned) {
   ENTER;
   *pointer = std::aligned_alloc(4096, (bytes + 4095) & ~size_t(4095));
   state().memory.insert(*pointer);
+  state().pinned[static_cast<char*>(*pointer)] = bytes;
   ++state().alive["host memory"];
   return CUDA_SUCCESS;
 }
@@ -282,18 +299,21 @@ EXPORT CUresult cuMemFreeHost(void* pointer) {
   if (!state().memory.erase(pointer))
     return CUDA_ERROR_INVALID_VALUE;
   --state().alive["host memory"];
+  state().pinned.erase(static_cast<char*>(pointer));
   std::free(pointer);
   return CUDA_SUCCESS;
 }
 
 EXPORT CUresult cuMemcpyAsync(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream) {
   ENTER;
+  waitBeforeCopying(stream, to, from);
   return submit(stream, "copy " + std::to_string(bytes),
                 [=] { return std::memmove(word(to), word(from), bytes), true; });
 }
 EXPORT CUresult cuMemcpy3DAsync_v2(const CUDA_MEMCPY3D* copy, CUstream stream) {
   ENTER;
   const CUDA_MEMCPY3D c = *copy;
+  waitBeforeCopying(stream, c.dstDevice, c.srcDevice);
   return submit(stream, "copy region", [c] {
     for (size_t z = 0; z < c.Depth; ++z)
       for (size_t y = 0; y < c.Height; ++y)
@@ -387,6 +407,12 @@ EXPORT CUresult cuLaunchCooperativeKernel(CUfunction f, unsigned gx, unsigned gy
                                           unsigned bz, unsigned shared, CUstream stream, void** parameters) {
   ENTER;
   return launch(f, shape(gx, gy, gz), shape(bx, by, bz), shared, stream, parameters, "cooperative");
+}
+EXPORT CUresult cuLaunchHostFunc(CUstream stream, void (*call)(void*), void* data) {
+  ENTER;
+  if (stream->capturing)
+    return CUDA_ERROR_INVALID_VALUE;  // a graph may call it more than once: nothing here does so
+  return submit(stream, "host function", [=] { return call(data), true; });
 }
 EXPORT CUresult cuStreamCreate(CUstream* stream, unsigned) {
   ENTER;

@@ -31,6 +31,7 @@ constexpr Refusal kCuda[] = {
     {"PosingGpu.KernelsReachNothingButUsm", kPosing},
     {"PosingGpu.OnlyBarriersOrder", kPosing},
     {"PosingGpu.TheCpuIsThereToo", kPosing},
+    {"PosingGpu.TheHostCannotTouchDeviceMemory", "what the host's access to CUDA's memory does is the kernel's matter"},
     {"Queues.DestroyedWithAnEventMissingEndsAndDropsTheRest", "CUDA cannot drop what a stream was given"},
 };
 
