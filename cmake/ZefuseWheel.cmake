@@ -23,6 +23,8 @@ foreach(suffix IN LISTS ZEFUSE_GLUES)
   string(REPLACE "-" "" suffix ${suffix})
   add_dependencies(zefuse_wheel zefuse_python${suffix})
   set_target_properties(zefuse_python${suffix} PROPERTIES INSTALL_RPATH "$ORIGIN/..")
+  # Half of a glue's compilation is what its files have in common of torch's and pybind11's headers, and nobody edits them here.
+  set_target_properties(zefuse_python${suffix} zefuse_import_fx${suffix} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 0)
   install(TARGETS zefuse_python${suffix}
           LIBRARY DESTINATION lib/${ZEFUSE_TORCH_FOLDER${ZEFUSE_GLUE_TORCH${suffix}}} COMPONENT runtime)
 endforeach()

@@ -17,7 +17,7 @@ import torch
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.exc import ShortenTraceback
 
-from zefuse import _native, output_aliases, saved_strides
+from zefuse import _native, output_aliases, saved_strides, torch_versions
 from zefuse.errors import (
     DeadlineError,
     DeviceError,
@@ -112,7 +112,7 @@ def _through_aot_autograd(
         partition_fn=_partition,
         keep_inference_input_mutations=True,
     )
-    with _tracing(example_inputs):
+    with torch_versions.linear_algebra_checks_kept(), _tracing(example_inputs):
         return compile_through(gm, example_inputs)
 
 

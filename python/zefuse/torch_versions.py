@@ -6,10 +6,12 @@ to the next.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.machinery
 import re
 import sys
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +68,26 @@ def aten_operator(name: str) -> Any | None:
     import torch
 
     return getattr(torch.ops.aten, name, None)
+
+
+@contextlib.contextmanager
+def linear_algebra_checks_kept() -> Iterator[None]:
+    """While AOTAutograd traces, ``aten::_linalg_check_errors`` has an effect: what ``torch.linalg`` raises for a singular matrix.
+
+    torch says so itself from 2.13 on. An older one takes the operator, which has no result, for dead code, and gives a result that
+    eager refuses to. Back ends beside this one find torch as it was.
+    """
+    from torch._higher_order_ops import effects
+
+    operator = "aten::_linalg_check_errors"
+    if effects._get_effect(operator) is not None:
+        yield
+        return
+    registration = effects._register_effectful_op(operator, effects._EffectType.ORDERED)
+    try:
+        yield
+    finally:
+        registration.destroy()
 
 
 def listed(versions: list[str] | tuple[str, ...]) -> str:
