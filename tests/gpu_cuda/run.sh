@@ -46,6 +46,9 @@ echo "== API tests: $(grep -c ^PASS "$OUT/api.txt") pass, $(grep -c ^SKIP "$OUT/
 grep -vE '^(PASS|SKIP)' "$OUT/api.txt"
 # With zefuse's wheel installed: whole models.
 if python3 -c 'import zefuse' 2>/dev/null; then
+  # Its libraries alone: run_package fails where a compiler, Python or torch is loaded.
+  libraries=$(python3 -c 'import os, zefuse; print(os.path.dirname(zefuse.__file__))')/lib
+  step package 60 env -u ZE_ENABLE_ALT_DRIVERS LD_LIBRARY_PATH="$libraries" ./run_package package gpu:0
   step doctor 60 python3 -m zefuse doctor
   step selftest 300 python3 -m zefuse selftest --device gpu:0 --report "$OUT/selftest.json"
   step models "${MODELS_S:-400}" python3 models.py | tee "$OUT/models.txt"
