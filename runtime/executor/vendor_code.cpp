@@ -99,9 +99,7 @@ Result<std::vector<std::byte>> VendorCode::byDriver(const plan::KernelModule& mo
   ToolLimits limits;
   limits.deadline = std::chrono::seconds(options_.jit_timeout_s);
   limits.cancelled = options_.cancelled;
-#ifndef __SANITIZE_ADDRESS__                             // whose shadow memory is more than any limit
   limits.memory_bytes = CompilerOptions().memory_bytes;  // the same compiler, as a library
-#endif
   const auto done = runTool({companionProgram(ze::jit_program), device_.name, from, to}, limits);
   if (!done.ok()) {
     if (done.status().code() != Code::cancelled)

@@ -197,7 +197,7 @@ TEST_F(Cancelled, WhileTheDriverCompiles) {
   setenv("ZEFUSE_CPU_DRIVER_GPU_FAULT", "jit-hang", 1);
   options.jit = ZEFUSE_JIT_ALLOW;
   options.jit_progress = [](void* data, const char*, const char*, size_t, size_t) {
-    std::ofstream(static_cast<Cancelled*>(data)->running);  // no id: it is not ours to know
+    std::ofstream(static_cast<Cancelled*>(data)->running).flush();  // no id: it is not ours to know
     return 1;
   };
   options.jit_progress_data = this;
@@ -208,7 +208,7 @@ TEST_F(Cancelled, WhileTheDriverCompiles) {
 }
 
 TEST_F(Cancelled, BeforeItBegins) {
-  std::ofstream(running.c_str());
+  std::ofstream(running).flush();
   options.device = "cpu";
   EXPECT_EQ(load(), ZEFUSE_CANCELLED);
   EXPECT_EQ(asked, 1) << "the first yes stays";

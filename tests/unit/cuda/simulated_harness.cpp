@@ -49,7 +49,7 @@ struct Group {
   void** arguments = nullptr;
   std::string error;
 };
-Group* group;
+Group* group;  // the one that runs
 alignas(128) std::byte local_memory[256 << 10];
 
 void yield() { swapcontext(&group->current->context, &group->scheduler); }
@@ -99,8 +99,8 @@ void runItem() {
   yield();
 }
 
-void runGroup() {
-  Group& g = *group;
+void runGroup(Group& g) {
+  group = &g;
   std::memset(local_memory, 0xcd, sizeof local_memory);
   g.alive = g.items;
   g.all = std::vector<Item>(g.items);
@@ -126,6 +126,7 @@ void runGroup() {
     if (g.progress == before)
       g.error = "items wait for others that never come";
   }
+  group = nullptr;
 }
 
 }  // namespace
@@ -386,7 +387,6 @@ void Program::run(const std::string& kernel, Size3 groups, Size3 local, std::vec
     for (uint64_t& each : offset)
       parameters.push_back(&each);
   Group made;
-  group = &made;
   made.entry = reinterpret_cast<void (*)(void**)>(dlsym(simulated.library, ("run_" + std::to_string(index)).c_str()));
   ASSERT_TRUE(made.entry) << kernel;
   made.arguments = parameters.data();
@@ -400,7 +400,7 @@ void Program::run(const std::string& kernel, Size3 groups, Size3 local, std::vec
       for (made.id[0] = 0; made.id[0] < made.count[0]; ++made.id[0]) {
         made.barrier = {};
         made.warps.clear();
-        runGroup();
+        runGroup(made);
         ASSERT_EQ(made.error, "") << kernel;
       }
 }

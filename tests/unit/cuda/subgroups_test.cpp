@@ -16,7 +16,7 @@ TEST(SimulatedSubgroups, OfEverySize) {
       SCOPED_TRACE(std::to_string(items) + " items in sub-groups of " + std::to_string(width));
       const std::string kernel = "lanes_" + std::to_string(width);
       EXPECT_EQ(program.info(kernel).required_subgroup_size, uint32_t(width));
-      std::vector<int> in(size_t(2 * items)), out(size_t(16 * items));
+      std::vector<int> in(2 * size_t(items)), out(16 * size_t(items));
       for (int i = 0; i < 2 * items; ++i)
         in[size_t(i)] = i * 37 % 101;
       program.run(kernel, {2, 1, 1}, {uint64_t(items), 1, 1}, {Arg::buffer(in), Arg::buffer(out)});
