@@ -5,13 +5,13 @@ find_library(ZEFUSE_GOMP NAMES libgomp.so.1 REQUIRED)
 set_target_properties(zefuse_core ze_zefuse_cpu ze_zefuse_cuda zefuse-spirv-emitter zefuse-jit zefuse-try-loader PROPERTIES INSTALL_RPATH "$ORIGIN")
 # By file, not by target: a wheel holds no links, and nobody links these but through find_package(zefuse).
 install(TARGETS zefuse_core ze_zefuse_cpu ze_zefuse_cuda LIBRARY DESTINATION lib NAMELINK_SKIP COMPONENT runtime)
-install(TARGETS zefuse-spirv-emitter RUNTIME DESTINATION lib COMPONENT runtime)
+install(TARGETS zefuse-spirv-emitter zefuse-ptx RUNTIME DESTINATION lib COMPONENT runtime)
 # torch's own libgomp has the same name, and the first one loaded serves all: this one is for programs without torch.
 install(PROGRAMS ${ZEFUSE_ONEDNN} DESTINATION lib COMPONENT runtime)
 file(REAL_PATH ${ZEFUSE_GOMP} gomp)
 install(PROGRAMS ${gomp} DESTINATION lib RENAME libgomp.so.1 COMPONENT runtime)
 add_custom_target(zefuse_wheel
-  DEPENDS zefuse_core ze_zefuse_cpu ze_zefuse_cuda zefuse_runtime_shared zefuse-spirv-emitter zefuse-jit zefuse-try-loader)
+  DEPENDS zefuse_core ze_zefuse_cpu ze_zefuse_cuda zefuse_runtime_shared zefuse-spirv-emitter zefuse-jit zefuse-ptx zefuse-try-loader)
 # torch's libraries are loaded before these.
 foreach(suffix IN LISTS ZEFUSE_TORCHES)
   string(REPLACE "-" "" suffix ${suffix})

@@ -26,7 +26,7 @@ LICENCES = {
 } | {"README.md"}
 EXPECTED = set(
     "libzefuse_core.so.1 libze_zefuse_cpu.so.1 libze_zefuse_cuda.so.1 libzefuse_runtime.so.1 libdnnl_zefuse.so.3 libgomp.so.1"
-    " zefuse-spirv-emitter zefuse-jit zefuse-try-loader libzefuse_aten.so".split()
+    " zefuse-spirv-emitter zefuse-jit zefuse-ptx zefuse-try-loader libzefuse_aten.so".split()
 )
 
 

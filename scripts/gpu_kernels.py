@@ -60,9 +60,10 @@ def main() -> None:
     pages = set(sys.argv[1:]) or {"ocloc", "ptxas"}
     if "ocloc" in pages:
         write(PAGE, INTRODUCTION, table("Ocloc"))
-    if "ptxas" in pages:  # the seventh column counts Intel's matrix instructions
+    if "ptxas" in pages:  # without the column of Intel's matrix instructions, and the id of our compiler's build
         rows = [row.split(" | ") for row in table("Ptxas")]
-        write(PTXAS_PAGE, PTXAS_INTRODUCTION, [" | ".join(row[:6] + row[7:]) for row in rows])
+        rows = [[*row[:2], row[2].partition("-ptxas-")[2], *row[3:6], *row[7:]] for row in rows]
+        write(PTXAS_PAGE, PTXAS_INTRODUCTION, [" | ".join(row) for row in rows])
 
 
 if __name__ == "__main__":

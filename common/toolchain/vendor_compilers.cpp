@@ -2,6 +2,7 @@
 
 #include <cstdlib>
 
+#include "common/toolchain/companion.h"
 #include "common/toolchain/ocloc.h"
 #include "common/toolchain/targets.h"
 
@@ -12,7 +13,7 @@ namespace {
 // only what is made ahead needs it.
 std::vector<std::string> installedPtxCompilers() {
   const char* compiler = std::getenv("ZEFUSE_PTX_COMPILER");
-  return {compiler && *compiler ? compiler : "zefuse-ptx"};
+  return {compiler && *compiler ? compiler : companionProgram("zefuse-ptx")};
 }
 
 constexpr VendorCompiler table[] = {
@@ -24,7 +25,7 @@ constexpr VendorCompiler table[] = {
      .compile = compileWithOcloc,
      .report = oclocReport},
     {.name = "zefuse-ptx",
-     .advice = "put zefuse-ptx into PATH, or name one by ZEFUSE_PTX_COMPILER",
+     .advice = "it comes with zefuse: reinstall that, or name one by ZEFUSE_PTX_COMPILER",
      .commands = installedPtxCompilers,
      .version = oclocVersion,
      .devices = oclocDevices,

@@ -523,6 +523,21 @@ def test_a_package_for_cpu_and_gpu(
         zefuse.compile_package(program, tmp_path / "n", targets=["bmg-g21"])
 
 
+def test_nvidias_code_needs_nothing_that_is_installed(tmp_path: Path) -> None:
+    """zefuse-ptx comes with zefuse; without NVIDIA's assembler the code is PTX, which the GPU's driver finishes."""
+    code = f"""
+import torch, zefuse
+program = torch.export.export(torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.GELU()), (torch.randn(4, 8),))
+zefuse.compile_package(program, {str(tmp_path / "model.zefuse")!r}, targets=["sm_90"])
+"""
+    environment = {name: value for name, value in os.environ.items() if name != "ZEFUSE_PTX_COMPILER"}
+    nothing = {"PATH": "/nowhere", "ZEFUSE_PTXAS": "/nowhere/ptxas", "ZEFUSE_CACHE_DIR": str(tmp_path / "cache")}
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=300, env=environment | nothing)
+    sections = {name for name, *_ in reports.ask("package", str(tmp_path / "model.zefuse"))["sections"]}
+    assert [name for name in sections if name.startswith("native/") and name.endswith(".sm_90")]
+    assert b".target sm_90" in (tmp_path / "model.zefuse").read_bytes()
+
+
 @pytest.mark.parametrize(
     ("afterwards", "words"),
     [

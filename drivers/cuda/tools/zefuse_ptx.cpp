@@ -8,8 +8,10 @@
 // It also speaks as Intel's ocloc does as far as zefuse asks (common/toolchain/ocloc.h), so that
 // packages for NVIDIA's GPUs are made by it (vendor_compilers.h): "query OCL_DRIVER_VERSION", "compile --help",
 // "compile -file F -device sm_90 -output N -out_dir D". It then writes a native binary with a cubin, made by NVIDIA's
-// assembler where there is one (ZEFUSE_PTXAS, else "ptxas" in PATH), else with PTX; a module has one kernel, and what
-// it takes is printed in a zebin's words.
+// assembler where there is one (ZEFUSE_PTXAS; that of the packages nvidia-cuda-nvcc or triton beside zefuse's; "ptxas"
+// in PATH), else with PTX; a module has one kernel, and what it takes is printed in a zebin's words.
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -20,9 +22,12 @@
 #include <string>
 #include <vector>
 
+#include "common/base/build_id.h"
 #include "common/toolchain/subprocess.h"
 #include "common/toolchain/temporary_folder.h"
 #include "drivers/cuda/codegen/codegen.h"
+#include "drivers/cuda/compiler_library.h"
+#include "drivers/level_zero/build_version.h"
 
 namespace {
 
@@ -61,8 +66,15 @@ uint32_t architectureOf(const std::string& name) {  // "sm_90"; 0: another word
 }
 
 std::string assembler() {
-  const char* named = std::getenv("ZEFUSE_PTXAS");
-  return named && *named ? named : "ptxas";
+  if (const char* named = std::getenv("ZEFUSE_PTXAS"); named && *named)
+    return named;
+  // In a wheel this program stands in site-packages/zefuse/lib.
+  std::error_code error;
+  const auto packages = std::filesystem::read_symlink("/proc/self/exe", error).parent_path() / "../..";
+  for (const char* installed : {"nvidia/cu13/bin/ptxas", "triton/backends/nvidia/bin/ptxas"})
+    if (const std::string path = (packages / installed).lexically_normal().string(); access(path.c_str(), X_OK) == 0)
+      return path;
+  return "ptxas";
 }
 
 // "13.0.88"; empty without an assembler.
@@ -117,7 +129,10 @@ bool assemble(zefuse::cuda::Program& program, const std::string& device) {
 int asOcloc(const std::vector<std::string>& words) {
   if (words[0] == "query") {
     const std::string ptxas = assemblerVersion();
-    const std::string answer = "nvptx-1" + (ptxas.empty() ? "" : "-ptxas-" + ptxas);
+    char build[16];
+    std::snprintf(build, sizeof build, "%08x",
+                  zefuse::level_zero::foldBuildIds({zefuse::buildIdOfFile(zefuse::cuda::compilerPath())}));
+    const std::string answer = std::string("nvptx-") + build + (ptxas.empty() ? "" : "-ptxas-" + ptxas);
     return writeFile("OCL_DRIVER_VERSION", reinterpret_cast<const std::byte*>(answer.data()), answer.size()) ? 0 : 1;
   }
   std::string input, device, output = "kernel", folder = ".";

@@ -20,7 +20,7 @@ REINSTALL = "pip install --force-reinstall zefuse"
 # In the order in which they are loaded: each alone, so that the first that fails is the one to blame.
 LIBRARIES = ("libzefuse_core.so.1", "libze_zefuse_cpu.so.1", "libzefuse_runtime.so.1")
 COMPILER = "libzefuse_cpu_compiler.so.1"  # a library of its own in a checkout, part of the core in a wheel
-PROGRAMS = ("zefuse-try-loader", "zefuse-jit", "zefuse-spirv-emitter")
+PROGRAMS = ("zefuse-try-loader", "zefuse-jit", "zefuse-ptx", "zefuse-spirv-emitter")
 HELPER = "zefuse-try-loader"
 
 
