@@ -1,7 +1,7 @@
 // Math functions of the kernels on an NVIDIA GPU, called zf_<name>_<f32|f64>, scalars alone. Compiled to LLVM bitcode
 // for NVPTX; only what a kernel calls is linked into it. f32: the polynomials that the CPU's kernels take as well
-// (drivers/spirv/math), the rarer functions through f64. lgamma and tgamma are missing: no kernel of ours asks for
-// them.
+// (drivers/spirv/math), the rarer functions through f64.
+#include "drivers/cuda/codegen/device_gamma.h"
 #include "drivers/cuda/codegen/device_math.h"
 
 extern "C" float sinf(float x) {
@@ -58,6 +58,8 @@ BOTH(cosh)
 BOTH(erfc)
 BOTH(sinh)
 BOTH(tan)
+BOTH(lgamma)
+BOTH(tgamma)
 BOTH(sinpi)
 BOTH(cospi)
 
@@ -147,6 +149,7 @@ WITH_INT(rootn, rootn(x, n))
   extern "C" int zf_##name##_f64(double x) { return expression; }                                                      \
   extern "C" int zf_##name##_f32(float x) { return expression; }
 TO_INT(ilogb, ilogb(x))
+TO_INT(lgamma_sign, device::lgammaSign(x))
 TO_INT(frexp_exponent, frexpExponent(x))
 extern "C" int zf_remquo_quotient_f64(double x, double y) { return remquoQuotient(x, y); }
 extern "C" int zf_remquo_quotient_f32(float x, float y) { return remquoQuotient(x, y); }

@@ -2,6 +2,8 @@
 // largest errors in units in the last place, over twenty thousand arguments each.
 #include "drivers/cuda/codegen/device_math.h"
 
+#include "drivers/cuda/codegen/device_gamma.h"
+
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -87,6 +89,29 @@ TEST(DeviceMath, HyperbolasAndErrors) {
   EXPECT_ULP(1, cbrt, anyBits);
   EXPECT_ULP(1, erf, within(-7, 7));
   EXPECT_ULP(3, erfc, within(-6, 26.5));
+}
+
+TEST(DeviceMath, Gamma) {
+  EXPECT_ULP(6, lgamma, within(0, 3));
+  EXPECT_ULP(6, lgamma, within(0.999, 1.001));
+  EXPECT_ULP(6, lgamma, within(1.999, 2.001));
+  EXPECT_ULP(6, lgamma, within(3, 100));
+  EXPECT_ULP(6, lgamma, within(100, 1e9));
+  EXPECT_ULP(6, lgamma, within(0, 1e-305));
+  EXPECT_ULP(16, tgamma, within(-20, 20));
+  EXPECT_ULP(16, tgamma, within(-185, 172));
+  EXPECT_ULP(16, tgamma, within(-1e-300, 1e-300));
+  std::mt19937_64 random(3);
+  for (int i = 0; i < samples; ++i) {  // where it may be near zero
+    const double x = within(-150, 0)(random);
+    EXPECT_NEAR(device::lgamma(x), double(std::lgamma((long double)(x))), 1e-15 * (10 - 10 * x)) << x;
+    EXPECT_EQ(device::lgammaSign(x), std::tgamma(x) < 0 ? -1 : 1) << x;
+  }
+  const double inf = INFINITY;
+  for (const double x : {0.0, -0.0, -1.0, -4.0, -0x1p60, 1.0, 2.0, inf, -inf, double(NAN), 1e308, 171.7, -200.5}) {
+    EXPECT_EQ(errorInUlp(device::lgamma(x), std::lgamma(x)) <= 6, true) << x << " " << device::lgamma(x);
+    EXPECT_EQ(errorInUlp(device::tgamma(x), std::tgamma(x)), 0) << x << " " << device::tgamma(x);
+  }
 }
 
 TEST(DeviceMath, TwoArguments) {

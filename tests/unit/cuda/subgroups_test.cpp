@@ -23,8 +23,8 @@ TEST(SimulatedSubgroups, OfEverySize) {
       for (int g = 0; g < 2; ++g)
         for (int i = 0; i < items; ++i) {
           const int lane = i % width, first = i - lane, count = std::min(width, items - first);
-          const int* v = &in[size_t(g * items + first)];
-          const int* o = &out[size_t(8 * (g * items + i))];
+          const int* v = in.data() + (g * items + first);
+          const int* o = out.data() + 8 * (g * items + i);
           int sum = 0, before = 0;
           uint32_t ballot = 0;
           for (int k = 0; k < count; ++k) {
