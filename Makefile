@@ -7,7 +7,7 @@ help:
 	@echo "make fuzz    random graphs against eager; goes on where it was stopped (GRAPHS=10000 SEED=0 JOBS=1 DEVICE=cpu|gpu COLUMNS=..: some kinds)"
 	@echo "make build   install what is missing and build"
 	@echo "make wheel   build/wheels/zefuse-*.whl: everything in one file, LLVM among it (TORCH=\"dir dir\": torch packages to compile for, .venv's by default; PYTHON_HEADERS=\"dir dir\": of more Pythons than .venv's)"
-	@echo "make bench   the benchmark table"
+	@echo "make bench   the benchmark table (PYTHON: another Python with zefuse's wheel, such as one with the newest torch; make status too)"
 	@echo "make bench-packages  what it costs until a model runs: packages, first calls, cold and warm (MODELS: such as MiniLM,ResNet-18)"
 	@echo "make bench-team  what parallel regions of different sizes cost on 4 to 64 threads"
 	@echo "make status  docs/status.md: the model zoo (MODELS=\"bert unet\": some rows, TIMES=0: no measuring, TRAINING=0: not of training; 50 minutes at most)"
@@ -41,8 +41,11 @@ wheel: setup
 fuzz: build
 	@.venv/bin/python tests/fuzz/fuzz.py --graphs $(or $(GRAPHS),10000) --seed $(or $(SEED),0) $(if $(JOBS),--jobs $(JOBS)) $(if $(DEVICE),--device $(DEVICE)) $(if $(COLUMNS),--columns $(COLUMNS))
 
-bench: build
-	@.venv/bin/python tests/bench/models.py
+# What is measured beside Inductor, by another Python that has zefuse's wheel and the newest torch where one is named.
+MEASURED_BY := $(or $(PYTHON),.venv/bin/python)
+
+bench: $(if $(PYTHON),,build)
+	@$(MEASURED_BY) tests/bench/models.py
 
 bench-packages: build
 	@.venv/bin/python tests/bench/packages.py $(if $(MODELS),--models $(MODELS))
@@ -51,8 +54,8 @@ bench-team: setup
 	@scripts/build zefuse_team_bench
 	@build/release/tests/bench/onednn/zefuse_team_bench
 
-status: build
-	@.venv/bin/python tests/zoo/status.py $(MODELS) $(if $(filter 0,$(TIMES)),--no-times) $(if $(filter 0,$(TRAINING)),--no-training-times)
+status: $(if $(PYTHON),,build)
+	@$(MEASURED_BY) tests/zoo/status.py $(MODELS) $(if $(filter 0,$(TIMES)),--no-times) $(if $(filter 0,$(TRAINING)),--no-training-times)
 
 operators: build
 	@.venv/bin/python scripts/operators.py
