@@ -1,5 +1,6 @@
 #!/bin/bash
-# Runs on a machine with an NVIDIA GPU, in the folder that scripts/cuda_check made. Every step has a deadline.
+# run.sh [sanitizers]: runs on a machine with an NVIDIA GPU, in the folder that scripts/cuda_check made. Every step has a
+# deadline. With the word, the families' kernels under the tools of CUDA's compute-sanitizer, and nothing else.
 cd "$(dirname "$0")" || exit
 C=$PWD
 K=$(cat kernel-folder) # where driver_api_tests looks for its kernels
@@ -14,6 +15,14 @@ step() {
   timeout -k 5 "${@:2}"
   echo "   exit status $? after $((($(date +%s%N) - start) / 1000000)) ms"
 }
+if [ "${1:-}" = sanitizers ]; then
+  for tool in memcheck racecheck synccheck initcheck; do
+    step "$tool" "${TOOL_S:-135}" compute-sanitizer --tool $tool --error-exitcode 9 --print-limit 20 \
+      python3 families.py --small >"$OUT/$tool.txt" 2>&1
+    grep -E "families:|FAIL|ERROR SUMMARY|RACECHECK SUMMARY|exit status|Error:" "$OUT/$tool.txt" | sed "s/^/$tool: /" | tail -20
+  done
+  exit
+fi
 step math 90 ./math_check math_check.spv
 step program 40 ./driver_loader_program "$K"
 step program_intercept 40 env ZE_ENABLE_LOADER_INTERCEPT=1 ./driver_loader_program "$K"
@@ -51,5 +60,6 @@ if python3 -c 'import zefuse' 2>/dev/null; then
   step package 60 env -u ZE_ENABLE_ALT_DRIVERS LD_LIBRARY_PATH="$libraries" ./run_package package gpu:0
   step doctor 60 python3 -m zefuse doctor
   step selftest 300 python3 -m zefuse selftest --device gpu:0 --report "$OUT/selftest.json"
+  step families 300 python3 families.py | tee "$OUT/families.txt"
   step models "${MODELS_S:-400}" python3 models.py | tee "$OUT/models.txt"
 fi
