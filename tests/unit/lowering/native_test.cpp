@@ -137,7 +137,12 @@ TEST_F(FakeCompiler, SaysItsVersionAndDevices) {
 // ZEFUSE_OCLOC or, with several, the compilers of `zefuse toolchain install`. Each script notes how often it ran.
 class InstalledCompilers : public FakeCompiler {
 protected:
+  void SetUp() override {
+    FakeCompiler::SetUp();
+    setenv("ZEFUSE_PTX_COMPILER", "/nowhere/zefuse-ptx", 1);  // without our own
+  }
   void TearDown() override {
+    unsetenv("ZEFUSE_PTX_COMPILER");
     unsetenv("ZEFUSE_OCLOC");
     FakeCompiler::TearDown();
   }
