@@ -48,6 +48,7 @@ def environment_of(tmp_path: Path) -> dict[str, str]:
         "ZEFUSE_CPU_DRIVER_AS": "gpu",
         "ZEFUSE_CPU_DRIVER_GPU_ID": "0x56a5",
         "ZEFUSE_OCLOC": str(tmp_path / "no-ocloc"),
+        "ZEFUSE_PTX_COMPILER": str(tmp_path / "no-zefuse-ptx"),
         "ZEFUSE_CACHE_DIR": str(tmp_path / "cache"),
         "TMPDIR": str(tmp_path),  # where a kernel that could not be compiled is left
     }
