@@ -159,7 +159,7 @@ llvm::Value* Reader::builtinVariable(const SpirvInst& inst, uint32_t variable_id
   } else {
     const Decoration* d = decoration(variable_id, spv::DecorationBuiltIn);
     if (!d || d->operands.empty())
-      fail(*var.inst, "Input variable without BuiltIn decoration");
+      fail(*var.inst, "BuiltIn decoration without its operand");
     const BuiltIn* found = nullptr;
     for (const BuiltIn& b : kBuiltIns)
       if (b.builtin == d->operands[0])
@@ -183,7 +183,9 @@ llvm::Value* Reader::builtinVariable(const SpirvInst& inst, uint32_t variable_id
       }
     }
     builder_.CreateStore(init, slot);
-    result = slot;
+    // Where a device has an address space for the variable's storage class, the slot is not in it: the cast is for the
+    // types alone, and goes with the slot when that becomes a register (SROA).
+    result = builder_.CreateAddrSpaceCast(slot, pointerIn(var.storage_class));
   }
   specials_[variable_id] = result;
   return result;

@@ -20,6 +20,14 @@ constexpr ReductionRow kReductions[] = {
     {spv::OpGroupFMax, GroupOp::fmax, 'f'},
     {spv::OpGroupUMax, GroupOp::umax, 'i'},
     {spv::OpGroupSMax, GroupOp::smax, 'i'},
+    {spv::OpGroupIMulKHR, GroupOp::imul, 'i'},
+    {spv::OpGroupFMulKHR, GroupOp::fmul, 'f'},
+    {spv::OpGroupBitwiseAndKHR, GroupOp::bit_and, 'i'},
+    {spv::OpGroupBitwiseOrKHR, GroupOp::bit_or, 'i'},
+    {spv::OpGroupBitwiseXorKHR, GroupOp::bit_xor, 'i'},
+    {spv::OpGroupLogicalAndKHR, GroupOp::logical_and, 'b'},
+    {spv::OpGroupLogicalOrKHR, GroupOp::logical_or, 'b'},
+    {spv::OpGroupLogicalXorKHR, GroupOp::logical_xor, 'b'},
     {spv::OpGroupNonUniformIAdd, GroupOp::iadd, 'i'},
     {spv::OpGroupNonUniformFAdd, GroupOp::fadd, 'f'},
     {spv::OpGroupNonUniformIMul, GroupOp::imul, 'i'},
@@ -106,7 +114,33 @@ llvm::Function* Reader::asyncCopyFunction() {
   return f;
 }
 
+// Of two values per work-item, those of the sub-group one after the other: each gets the one that lies as many lanes
+// further up or down.
+bool Reader::readShuffleBetween(const SpirvInst& inst) {
+  const bool down = inst.opcode == spv::OpSubgroupShuffleDownINTEL;
+  if (!down && inst.opcode != spv::OpSubgroupShuffleUpINTEL)
+    return false;
+  llvm::Value *first = value(inst, inst.op(0)), *second = value(inst, inst.op(1)), *delta = value(inst, inst.op(2));
+  llvm::Type* result = valueType(inst, inst.type_id);
+  if (first->getType() != result || second->getType() != result || !delta->getType()->isIntegerTy())
+    fail(inst, "operands do not fit a shuffle");
+  delta = builder_.CreateZExtOrTrunc(delta, builder_.getInt64Ty());
+  llvm::Value *lane = query(Query::subgroup_local_id, 0), *lanes = query(Query::subgroup_max_size, 0);
+  // Counted from the first lane of `first`.
+  llvm::Value* from =
+      down ? builder_.CreateAdd(lane, delta) : builder_.CreateSub(builder_.CreateAdd(lane, lanes), delta);
+  llvm::Value* in_first = builder_.CreateICmpULT(from, lanes);
+  llvm::Value* index = builder_.CreateSelect(in_first, from, builder_.CreateSub(from, lanes));
+  const Sync sync{Scope::sub_group, SyncKind::shuffle, GroupOp::none};
+  llvm::Value* of_first = emitSync(sync, result, {first, index});
+  llvm::Value* of_second = emitSync(sync, result, {second, index});
+  setValue(inst, builder_.CreateSelect(in_first, of_first, of_second));
+  return true;
+}
+
 bool Reader::readGroup(const SpirvInst& inst) {
+  if (readShuffleBetween(inst))
+    return true;
   auto scope = [&](size_t i) {
     uint64_t s = constantInt(inst, inst.op(i));
     if (s == spv::ScopeWorkgroup)

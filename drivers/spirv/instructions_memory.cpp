@@ -1,6 +1,8 @@
 // Variables, pointers, loads, stores and copies.
 #include "drivers/spirv/reader.h"
 
+#include "llvm/Analysis/ValueTracking.h"
+
 #include <spirv/unified1/spirv.hpp>
 
 namespace zefuse::spirv {
@@ -39,6 +41,31 @@ Reader::Access Reader::memoryAccess(const SpirvInst& inst, size_t first, const T
     a.align = llvm::Align(n);
   }
   return a;
+}
+
+// The pointer where its memory is of the storage class, else null. Addresses do not tell on a flat device, so the
+// answer follows from where the pointer is seen to come from; a pointer of unseen origin counts as one to global
+// memory, which is all that translators ask for.
+void Reader::readExplicitCast(const SpirvInst& inst) {
+  llvm::Value* p = value(inst, inst.op(0));
+  requirePointer(inst, p);
+  auto* to = llvm::dyn_cast<llvm::PointerType>(valueType(inst, inst.type_id));
+  if (!to)
+    fail(inst, "result is not a pointer");
+  const llvm::Value* origin = llvm::getUnderlyingObject(p);
+  auto* call = llvm::dyn_cast<llvm::CallInst>(origin);
+  const bool is_private = llvm::isa<llvm::AllocaInst>(origin);
+  const bool is_local = call && markers_.asLocalVariable(call);
+  bool fits;
+  switch (inst.op(1)) {
+  case spv::StorageClassCrossWorkgroup: fits = !is_private && !is_local; break;
+  case spv::StorageClassWorkgroup: fits = is_local; break;
+  case spv::StorageClassFunction: fits = is_private; break;
+  default: fail(inst, "cast to storage class " + std::to_string(inst.op(1)) + " is not supported");
+  }
+  if (!fits && !is_private && !is_local)
+    fail(inst, "whether a pointer of unseen origin names local or private memory is not known");
+  setValue(inst, fits ? builder_.CreateAddrSpaceCast(p, to) : llvm::ConstantPointerNull::get(to));
 }
 
 void Reader::readVariable(const SpirvInst& inst) {
@@ -84,6 +111,13 @@ void Reader::readVariable(const SpirvInst& inst) {
   }
   if (function_)
     fail(inst, "module-scope variable inside a function");
+  // Translators declare built-in variables as imports ("__spirv_BuiltInGlobalSize"), some of them in the global memory.
+  if (decoration(inst.result_id, spv::DecorationBuiltIn) &&
+      (storage == spv::StorageClassInput || storage == spv::StorageClassCrossWorkgroup ||
+       storage == spv::StorageClassUniformConstant)) {
+    special_variables_[inst.result_id] = {inst.result_id, p.element, storage, &inst};
+    return;
+  }
   const Decoration* link = decoration(inst.result_id, spv::DecorationLinkageAttributes);
   std::string linkage_name;
   uint32_t linkage = ~0u;
@@ -93,7 +127,7 @@ void Reader::readVariable(const SpirvInst& inst) {
     linkage = link->inst->op(next);
   }
   switch (storage) {
-  case spv::StorageClassInput: special_variables_[inst.result_id] = {inst.result_id, p.element, storage, &inst}; return;
+  case spv::StorageClassInput: fail(inst, "Input variable without BuiltIn decoration");
   case spv::StorageClassWorkgroup:
     if (t.bytes > kMaxLocalBytes)
       fail(inst, "Workgroup variable of " + std::to_string(t.bytes) + " bytes exceeds the limit of " +
@@ -249,6 +283,7 @@ bool Reader::readMemory(const SpirvInst& inst) {
     setValue(inst, builder_.CreateAddrSpaceCast(p, to));
     return true;
   }
+  case spv::OpGenericCastToPtrExplicit: readExplicitCast(inst); return true;
   case spv::OpPtrEqual:
   case spv::OpPtrNotEqual:
   case spv::OpPtrDiff: {

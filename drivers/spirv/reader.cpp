@@ -46,22 +46,13 @@ constexpr uint32_t kCapabilities[] = {
     spv::CapabilityFunctionPointersINTEL,
     spv::CapabilityIndirectReferencesINTEL,
     spv::CapabilityArbitraryPrecisionIntegersINTEL,
-};
-
-constexpr const char* kExtensions[] = {
-    "SPV_KHR_no_integer_wrap_decoration",
-    "SPV_INTEL_subgroups",
-    "SPV_EXT_shader_atomic_float_add",
-    "SPV_EXT_shader_atomic_float_min_max",
-    "SPV_KHR_expect_assume",
-    "SPV_KHR_float_controls",
-    "SPV_INTEL_optnone",
-    "SPV_INTEL_kernel_attributes",
-    "SPV_KHR_non_semantic_info",
-    "SPV_KHR_linkonce_odr",
-    "SPV_INTEL_fp_fast_math_mode",
-    "SPV_INTEL_function_pointers",
-    "SPV_INTEL_arbitrary_precision_integers",
+    spv::CapabilityGroupUniformArithmeticKHR,
+    // What LLVM does by itself, and hints.
+    spv::CapabilityDenormPreserve,
+    spv::CapabilitySignedZeroInfNanPreserve,
+    spv::CapabilityRoundingModeRTE,
+    spv::CapabilityFPFastMathModeINTEL,
+    spv::CapabilityMemoryAccessAliasingINTEL,
 };
 
 bool isClangKernelBody(const std::string& name) {
@@ -123,12 +114,13 @@ void Reader::readPreamble(const SpirvInst& inst) {
     if (std::find(std::begin(kCapabilities), std::end(kCapabilities), inst.op(0)) == std::end(kCapabilities))
       fail(inst, "capability " + std::to_string(inst.op(0)) + " is not supported");
     return;
-  case spv::OpExtension: {
-    std::string name = literalString(inst, 0);
-    if (std::find(std::begin(kExtensions), std::end(kExtensions), name) == std::end(kExtensions))
-      fail(inst, "extension " + name + " is not supported");
-    return;
-  }
+  // An extension by itself changes nothing: what it brings is a capability, an instruction or an execution mode, which
+  // is refused where it is unknown, or a decoration that may be ignored.
+  case spv::OpExtension:
+  // Which accesses do not overlap: only hints lead there (the two INTEL masks of memory operands).
+  case spv::OpAliasDomainDeclINTEL:
+  case spv::OpAliasScopeDeclINTEL:
+  case spv::OpAliasScopeListDeclINTEL: return;
   case spv::OpExtInstImport: {
     std::string name = literalString(inst, 0);
     if (name != "OpenCL.std" && name.rfind("OpenCL.DebugInfo", 0) != 0 && name.rfind("NonSemantic.", 0) != 0)

@@ -95,6 +95,7 @@ private:
   bool readControl(const SpirvInst& inst);
   bool readAtomic(const SpirvInst& inst);
   bool readGroup(const SpirvInst& inst);
+  bool readShuffleBetween(const SpirvInst& inst);
   bool readExtInst(const SpirvInst& inst);
 
   // instructions_arith.cpp
@@ -107,6 +108,7 @@ private:
 
   // instructions_memory.cpp
   void readVariable(const SpirvInst& inst);
+  void readExplicitCast(const SpirvInst& inst);
   void readAccessChain(const SpirvInst& inst);
   struct Access {
     llvm::Align align;
@@ -198,7 +200,7 @@ private:
   std::multimap<uint32_t, Decoration> decorations_;
   std::unordered_map<uint32_t, uint32_t> spec_ids_;  // constant id -> SpecId
   std::map<uint32_t, std::string> names_;
-  std::map<uint32_t, Variable> special_variables_;  // Input and Workgroup: materialised per function
+  std::map<uint32_t, Variable> special_variables_;  // built-in and Workgroup: materialised per function
   std::map<uint32_t, FunctionInfo> functions_;
   std::vector<uint32_t> function_order_;
   std::vector<EntryPoint> entry_points_;

@@ -102,7 +102,8 @@ void prepareKernels(llvm::Module& module, llvm::TargetMachine& target) {
   Analyses analyses(pb);
   llvm::ModulePassManager mpm;
   mpm.addPass(llvm::GlobalDCEPass());
-  mpm.addPass(llvm::AlwaysInlinerPass());
+  // Without lifetime markers: laying out work-items may put a variable where it is no alloca any more.
+  mpm.addPass(llvm::AlwaysInlinerPass(/*InsertLifetime=*/false));
   mpm.addPass(llvm::GlobalDCEPass());
   llvm::FunctionPassManager fpm;
   fpm.addPass(llvm::SROAPass(llvm::SROAOptions::PreserveCFG));

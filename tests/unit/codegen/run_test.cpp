@@ -82,6 +82,31 @@ TEST_P(Run, SubgroupReduce) {
   }
 }
 
+// What SYCL's programs bring: kernels/translated.spvasm.
+TEST_P(Run, ModulesOfTranslators) {
+  Program p = build("translated");
+  ASSERT_TRUE(p.ok());
+  EXPECT_TRUE(p.module()->unresolvedImports().empty());
+
+  std::vector<uint32_t> products(10, 0);
+  p.run("products", {2, 1, 1}, {5, 1, 1}, {Arg::buffer(products)});
+  EXPECT_EQ(products, std::vector<uint32_t>(10, 1 * 2 * 3 * 4 * 5));
+
+  for (uint32_t delta : {0u, 1u, 3u, 7u}) {
+    std::vector<uint32_t> up(16, 0), down(16, 0);
+    p.run("shuffles", {1, 1, 1}, {16, 1, 1}, {Arg::buffer(up), Arg::buffer(down), Arg::of(delta)});
+    for (uint32_t i = 0; i < 16; ++i) {
+      const uint32_t lane = i % 8, first = i - lane;
+      EXPECT_EQ(down[i], lane + delta < 8 ? i + delta : first + 100 + (lane + delta - 8)) << i << " by " << delta;
+      EXPECT_EQ(up[i], lane >= delta ? i - delta : first + 100 + (lane + 8 - delta)) << i << " by " << delta;
+    }
+  }
+
+  std::vector<uint32_t> casts(1, 0);
+  p.run("casts", {1, 1, 1}, {1, 1, 1}, {Arg::buffer(casts)});
+  EXPECT_EQ(casts[0], 3u);
+}
+
 INSTANTIATE_TEST_SUITE_P(Levels, Run, ::testing::ValuesIn(hostLevels()),
                          [](auto& i) { return std::string(isaLevelName(i.param)); });
 
