@@ -83,9 +83,14 @@ ze_result_t deviceGet(ze_driver_handle_t hDriver, uint32_t* pCount, ze_device_ha
   ZEFUSE_NOT_NULL(pCount);
   Device* devices[2];
   uint32_t available = 0;
-  if (environment().gpu != PosingGpu::none)
-    devices[available++] = &Device::posingGpu();
-  devices[available++] = &Device::instance();
+  if (environment().gpu == PosingGpu::none) {
+    devices[available++] = &Device::instance();  // whatever the mask: it is meant for GPUs
+  } else {
+    if (environment().visible_devices & 1)
+      devices[available++] = &Device::posingGpu();
+    if (environment().visible_devices & 2)
+      devices[available++] = &Device::instance();
+  }
   uint32_t wanted = settleCount(pCount, available, phDevices);
   for (uint32_t i = 0; i < wanted; ++i)
     phDevices[i] = toHandle<ze_device_handle_t>(devices[i]);
@@ -302,7 +307,8 @@ ze_result_t deviceGetGlobalTimestamps(ze_device_handle_t hDevice, uint64_t* host
   ZEFUSE_CHECK(Device, hDevice);
   ZEFUSE_NOT_NULL(hostTimestamp);
   ZEFUSE_NOT_NULL(deviceTimestamp);
-  *hostTimestamp = *deviceTimestamp = nowNs();
+  *hostTimestamp = hostNowNs();
+  *deviceTimestamp = nowNs();
   return ZE_RESULT_SUCCESS;
 }
 

@@ -10,6 +10,7 @@
 //   ZEFUSE_CPU_DRIVER_GPU_FAULT=hang:n|lost:n|no-memory:n|hang-copy:n|jit-hang|jit-crash|jit-memory
 //                                 its n-th launch never ends, loses the device, or finds no memory; its n-th copy never
 //                                 ends; making its code from SPIR-V never ends, or ends the process
+//   ZE_AFFINITY_MASK=0,1          Level Zero's own: which of the two devices are listed, where there are two
 //   ZEFUSE_CPU_DRIVER_LOG=1       each refused call writes its reason to stderr
 #pragma once
 
@@ -27,7 +28,8 @@ struct Environment {
   Fault fault;
   uint64_t fault_at;  // the number of a launch or copy, from 1
   bool log_refusals;
-  uint32_t gpu_id;  // 0: none of Intel's
+  uint32_t gpu_id;           // 0: none of Intel's
+  uint32_t visible_devices;  // a bit for each, in the order of the list
 };
 
 // Read once, at first use; later changes of the process's environment have no effect. A value that does not parse is

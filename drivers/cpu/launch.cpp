@@ -60,6 +60,19 @@ uint64_t runRange(const KernelCall& call, uint64_t begin, uint64_t end) {
   return call.keeps_across_barriers ? takeRefusedBytes() : 0;
 }
 
+// Launches that run on a team now. A thread that forks meanwhile leaves its child a count too high, which costs it the
+// teams of Team::if_idle and nothing else.
+std::atomic<uint32_t> launches_on_teams{0};
+
+bool claimTeam(Team team) {
+  if (team == Team::callers) {
+    launches_on_teams.fetch_add(1, std::memory_order_relaxed);
+    return true;
+  }
+  uint32_t none = 0;
+  return launches_on_teams.compare_exchange_strong(none, 1, std::memory_order_relaxed);
+}
+
 // What the threads of a team share.
 struct Launch {
   const KernelCall& call;
@@ -98,13 +111,14 @@ ze_result_t runGroups(const KernelCall& call, Team team) {
     return ZE_RESULT_SUCCESS;
   uint64_t items = call.launch.local_size[0] * call.launch.local_size[1] * call.launch.local_size[2];
   bool tiny = groups == 1 || (items > 1 && items <= kTinyLaunchItems / groups);
-  uint32_t threads = team == Team::none || tiny ? 1 : teamSize();
+  uint32_t threads = tiny ? 1 : teamSize();
   uint64_t refused = 0;
-  if (threads == 1) {
+  if (threads == 1 || !claimTeam(team)) {
     refused = runRange(call, 0, groups);
   } else {  // the whole team even for fewer groups: see runTeam
     Launch launch{call};
     runTeam(threads, runShare, &launch);
+    launches_on_teams.fetch_sub(1, std::memory_order_relaxed);
     refused = launch.refused_bytes.load(std::memory_order_relaxed);
   }
   return refused == 0 ? ZE_RESULT_SUCCESS : refuseLaunch(call, refused);

@@ -38,7 +38,8 @@ struct KernelCall {
 
 enum class Team {
   callers,  // the calling thread's OpenMP team
-  none,     // the calling thread alone: driver-owned threads open no region
+  if_idle,  // the calling thread's, while no other launch runs on a team; else that thread alone. For the driver's own
+            // threads: libgomp keeps a team for each thread, and two at work compete for the cores
 };
 
 // Returns when every group has run. Where one had no memory for what its items keep across barriers it did nothing:

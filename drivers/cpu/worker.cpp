@@ -163,8 +163,7 @@ ze_result_t Worker::wait(const char* call, uint64_t timeout_ns) {
 
 void Worker::loop(Backlog& backlog) {
   // Nothing here may throw, as nobody would catch it: no memory is asked for, and run() keeps what commands throw.
-  // No team: libgomp keeps one per calling thread, and a second one would compete with the callers' for the cores.
-  const Site site = {Team::none, &backlog.stop};
+  const Site site = {Team::if_idle, &backlog.stop};
   const auto end = [&](std::unique_lock<std::mutex>& lock) {
     backlog.ended = true;
     lock.unlock();

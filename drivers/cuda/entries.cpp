@@ -158,6 +158,8 @@ level_zero::Entries make() {
   newer.eventGetEventPool = eventGetEventPool;
   newer.eventGetSignalScope = eventGetSignalScope;
   newer.eventGetWaitScope = eventGetWaitScope;
+  newer.memPutIpcHandle = ZEFUSE_ABSENT(kNoIpc);
+  newer.eventPoolPutIpcHandle = ZEFUSE_ABSENT(kNoIpc);
   newer.kernelGetBinaryExp = kernelGetBinaryExp;
   return made;
 }

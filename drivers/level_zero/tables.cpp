@@ -176,7 +176,7 @@ void fillEventPool(Slots<Pool> slots) {
   slots.copy(entries().event_pool, 0, &Pool::pfnGetIpcHandle);
   slots.copy(entries().event_pool, 0, &Pool::pfnOpenIpcHandle);
   slots.copy(entries().event_pool, 0, &Pool::pfnCloseIpcHandle);
-  // 5, PutIpcHandle: IPC as above.
+  slots.setNewer(6, 5, entries().newer.eventPoolPutIpcHandle);
   slots.setNewer(9, 6, entries().newer.eventPoolGetContextHandle);
   slots.setNewer(9, 7, entries().newer.eventPoolGetFlags);
 }
@@ -260,6 +260,7 @@ void fillMem(Slots<Mem> slots) {
   slots.copy(entries().mem, 0, &Mem::pfnOpenIpcHandle);
   slots.copy(entries().mem, 0, &Mem::pfnCloseIpcHandle);
   slots.copy(entries().mem, 3, &Mem::pfnFreeExt);
+  slots.setNewer(6, 10, entries().newer.memPutIpcHandle);
 }
 
 using PhysicalMem = ze_physical_mem_dditable_t;

@@ -4,7 +4,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
 #include <thread>
 
@@ -144,6 +146,27 @@ TEST_F(Concurrency, AForkedChildLaunches) {
   EXPECT_TRUE(WIFEXITED(status)) << "signal " << (WIFSIGNALED(status) ? WTERMSIG(status) : 0);
   EXPECT_EQ(0, WEXITSTATUS(status));
   EXPECT_TRUE(addRepeatedly(context, device, m, ZE_COMMAND_QUEUE_MODE_SYNCHRONOUS, 4, 2)) << "the parent goes on";
+}
+
+TEST_F(Concurrency, AnAsynchronousListHasATeamWhileNobodyElseHas) {
+  const char* threads = std::getenv("ZEFUSE_CPU_DRIVER_THREADS");
+  const char* openmp = std::getenv("OMP_NUM_THREADS");
+  if (std::thread::hardware_concurrency() < 2 || (threads && std::string(threads) == "1") ||
+      (openmp && std::string(openmp) == "1"))
+    GTEST_SKIP() << "one thread";
+  auto* memory = allocate<int>(3);
+  std::fill(memory, memory + 3, 0);
+  auto k = kernel(module("meet.spv"), "meet");
+  setPointer(k, 0, memory);
+  setPointer(k, 1, memory + 1);
+  ze_group_count_t groups = {2, 1, 1};
+  auto list = immediateList(ZE_COMMAND_QUEUE_MODE_ASYNCHRONOUS);
+  auto done = event();
+  ZE_OK(zeCommandListAppendLaunchKernel(list, k, &groups, done, 0, nullptr));
+  ZE_OK(zeEventHostSynchronize(done, UINT64_MAX));
+  EXPECT_EQ(2, memory[0]);
+  EXPECT_EQ(1, memory[1]);
+  EXPECT_EQ(1, memory[2]);
 }
 
 }  // namespace

@@ -32,6 +32,7 @@ constexpr Refusal kCuda[] = {
     {"PosingGpu.OnlyBarriersOrder", kPosing},
     {"PosingGpu.TheCpuIsThereToo", kPosing},
     {"PosingGpu.TheHostCannotTouchDeviceMemory", "what the host's access to CUDA's memory does is the kernel's matter"},
+    {"Properties.TheHostsTimestampIsItsRawClock", "both come from one clock"},
     {"Queues.DestroyedWithAnEventMissingEndsAndDropsTheRest", "CUDA cannot drop what a stream was given"},
 };
 

@@ -1,6 +1,9 @@
 // Drivers, devices and contexts: what programs and the conformance suite insist on.
 #include "tests/unit/driver/ze_test.h"
 
+#include <cstdlib>
+#include <ctime>
+
 namespace zefuse::test {
 namespace {
 
@@ -12,7 +15,7 @@ TEST_F(Properties, DriverIsOneWithAVersionAndAUuid) {
   EXPECT_GE(count, 1u);
   ze_api_version_t version;
   ZE_OK(zeDriverGetApiVersion(driver, &version));
-  EXPECT_GE(version, ZE_API_VERSION_1_4);
+  EXPECT_EQ(version, static_cast<ze_api_version_t>(ZE_MAKE_VERSION(1, 11)));
   ze_driver_properties_t properties = {ZE_STRUCTURE_TYPE_DRIVER_PROPERTIES, nullptr, {}, 0};
   ZE_OK(zeDriverGetProperties(driver, &properties));
   EXPECT_NE(0u, properties.driverVersion);
@@ -100,6 +103,34 @@ TEST_F(Properties, QueueGroupsAndMemoriesAreListed) {
   count = 0;
   ZE_OK(zeDeviceGetCacheProperties(device, &count, nullptr));
   EXPECT_GE(count, 1u);
+}
+
+TEST_F(Properties, TheHostsTimestampIsItsRawClock) {
+  const auto now = [] {
+    timespec time;
+    clock_gettime(CLOCK_MONOTONIC_RAW, &time);
+    return static_cast<uint64_t>(time.tv_sec) * 1'000'000'000u + static_cast<uint64_t>(time.tv_nsec);
+  };
+  uint64_t host = 0, on_device = 0;
+  const uint64_t before = now();
+  ZE_OK(zeDeviceGetGlobalTimestamps(device, &host, &on_device));
+  EXPECT_GE(host, before);
+  EXPECT_LE(host, now());
+  EXPECT_NE(host, on_device);
+}
+
+// A ctest entry of its own sets the mask; the CPU poses as a GPU, which is listed first.
+TEST_F(Properties, AMaskHidesDevices) {
+  const char* mask = std::getenv("ZE_AFFINITY_MASK");
+  if (!mask || std::string(mask) != "1,5")
+    GTEST_SKIP() << "needs ZE_AFFINITY_MASK=1,5";
+  uint32_t count = 0;
+  ZE_OK(zeDeviceGet(driver, &count, nullptr));
+  ASSERT_EQ(1u, count);
+  ze_device_properties_t properties = {};
+  properties.stype = ZE_STRUCTURE_TYPE_DEVICE_PROPERTIES;
+  ZE_OK(zeDeviceGetProperties(device, &properties));
+  EXPECT_EQ(ZE_DEVICE_TYPE_CPU, properties.type);
 }
 
 TEST_F(Properties, BothTimestampsAdvance) {
