@@ -11,6 +11,7 @@ namespace {
 
 struct Compiler {
   CompilerEntry entry = nullptr;
+  LinkerEntry linker = nullptr;
   std::string error;
 };
 
@@ -19,22 +20,37 @@ Compiler loadCompiler() {
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);  // for the rest of the process
   if (!library) {
     const char* reason = dlerror();
-    return {nullptr, "no compiler for SPIR-V: " + std::string(reason ? reason : path)};
+    return {nullptr, nullptr, "no compiler for SPIR-V: " + std::string(reason ? reason : path)};
   }
   auto entry = reinterpret_cast<CompilerEntry>(dlsym(library, compiler_entry_name));
-  return {entry, entry ? "" : path + " is not of this driver's version; reinstall zefuse"};
+  auto linker = reinterpret_cast<LinkerEntry>(dlsym(library, linker_entry_name));
+  return {entry, linker, entry && linker ? "" : path + " is not of this driver's version; reinstall zefuse"};
+}
+
+const Compiler& compiler() {
+  static const Compiler loaded = loadCompiler();
+  return loaded;
 }
 
 }  // namespace
 
 CompileResult compileSpirv(std::span<const uint32_t> words, const CompileOptions& options) {
   const WithoutFork without_fork;  // LLVM has locks of its own, and a child no thread that would finish loading it
-  static const Compiler compiler = loadCompiler();
   CompileResult result;
-  if (compiler.entry)
-    compiler.entry(words.data(), words.size(), options, result);
+  if (compiler().error.empty())
+    compiler().entry(words.data(), words.size(), options, result);
   else
-    result.log = compiler.error + "\n";
+    result.log = compiler().error + "\n";
+  return result;
+}
+
+LinkResult linkSpirv(std::span<const std::vector<uint32_t>> modules) {
+  const WithoutFork without_fork;
+  LinkResult result;
+  if (compiler().error.empty())
+    compiler().linker(modules.data(), modules.size(), result);
+  else
+    result.log = compiler().error + "\n";
   return result;
 }
 

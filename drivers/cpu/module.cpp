@@ -9,13 +9,13 @@
 #include <span>
 #include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
-#include "drivers/cpu/build_options.h"
 #include "drivers/cpu/device.h"
 #include "drivers/cpu/environment.h"
+#include "drivers/cpu/module_build.h"
 #include "drivers/level_zero/counted.h"
-#include "drivers/level_zero/module_options.h"
 
 namespace zefuse::cpu {
 namespace {
@@ -30,60 +30,18 @@ std::string join(const std::vector<std::string>& names) {
 // The first line of a log, for the refusal's sentence.
 std::string firstLine(const std::string& log) { return log.substr(0, log.find('\n')); }
 
-// What a build makes: `loaded` is empty on failure, and `log` says why.
-struct Build {
-  std::unique_ptr<LoadedModule> loaded;
-  std::vector<std::byte> native;
-  std::string log;
-};
-
-Build buildSpirv(const ze_module_desc_t& desc) {
-  Build build;
-  if (desc.inputSize % sizeof(uint32_t) != 0) {
-    build.log = "SPIR-V: " + std::to_string(desc.inputSize) + " bytes are not a number of words\n";
-    return build;
-  }
-  // Copied: the input need not be aligned to words.
-  std::vector<uint32_t> words(desc.inputSize / sizeof(uint32_t));
-  std::memcpy(words.data(), desc.pInputModule, desc.inputSize);
-
-  CompileOptions options;
-  if (!parseBuildFlags(desc.pBuildFlags, options, build.log))
-    return build;
-  level_zero::readSpecConstants(words, desc.pConstants, options.spec_constants, build.log);
-  CompileResult result = compileSpirv(words, options);
-  std::string load_log;
-  if (result.ok) {
-    build.native = std::move(result.native);
-    build.loaded = LoadedModule::load(build.native, load_log);
-  }
-  // A failure's reason goes first; remarks on flags and constants after it.
-  build.log = result.log + load_log + build.log;
-  return build;
-}
-
-Build loadNative(const ze_module_desc_t& desc) {
-  Build build;
-  auto* bytes = reinterpret_cast<const std::byte*>(desc.pInputModule);
-  build.native.assign(bytes, bytes + desc.inputSize);
-  build.loaded = LoadedModule::load(build.native, build.log);
-  return build;
-}
-
-bool asksForProgram(const ze_module_desc_t& desc) {
-  for (auto* next = static_cast<const ze_base_desc_t*>(desc.pNext); next;
-       next = static_cast<const ze_base_desc_t*>(next->pNext))
-    if (next->stype == ZE_STRUCTURE_TYPE_MODULE_PROGRAM_EXP_DESC)
-      return true;
-  return false;
-}
-
 }  // namespace
 
 Module::Module(Context& context, const Device& device, std::unique_ptr<LoadedModule> loaded_module,
                std::vector<std::byte> native_binary)
     : context(&context), device(device), loaded(std::move(loaded_module)), native(std::move(native_binary)),
       imports(loaded->unresolvedImports()) {}
+
+void Module::relink(std::unique_ptr<LoadedModule> linked, std::vector<std::byte> native_binary) {
+  before_linking = std::exchange(loaded, std::move(linked));
+  native = std::move(native_binary);
+  imports.clear();
+}
 
 uint64_t Module::hash() const {
   return std::hash<std::string_view>()({reinterpret_cast<const char*>(native.data()), native.size()});
@@ -98,16 +56,24 @@ ze_result_t moduleCreate(ze_context_handle_t hContext, ze_device_handle_t hDevic
   ZEFUSE_NOT_NULL(desc);
   ZEFUSE_NOT_NULL(phModule);
   *phModule = nullptr;
-  if (asksForProgram(*desc))
-    return refuse(ZE_RESULT_ERROR_UNSUPPORTED_FEATURE,
-                  "zeModuleCreate: ZE_experimental_module_program (several inputs) is not "
-                  "supported: link the SPIR-V modules first");
-  ZEFUSE_NOT_NULL(desc->pInputModule);
-  if (desc->inputSize == 0)
-    return refuse(ZE_RESULT_ERROR_INVALID_SIZE, "zeModuleCreate: inputSize is 0");
+  const ze_module_program_exp_desc_t* program = findProgram(*desc);
   bool native = desc->format == ZE_MODULE_FORMAT_NATIVE;
   if (!native && desc->format != ZE_MODULE_FORMAT_IL_SPIRV)
     return refuse(ZE_RESULT_ERROR_INVALID_ENUMERATION, "zeModuleCreate: format %d", static_cast<int>(desc->format));
+  if (program) {
+    if (native)
+      return refuse(ZE_RESULT_ERROR_INVALID_ARGUMENT, "zeModuleCreate: several inputs must be SPIR-V");
+    if (program->count == 0)
+      return refuse(ZE_RESULT_ERROR_INVALID_SIZE, "zeModuleCreate: a program of 0 inputs");
+    ZEFUSE_NOT_NULL(program->inputSizes);
+    ZEFUSE_NOT_NULL(program->pInputModules);
+    for (uint32_t i = 0; i < program->count; ++i)
+      ZEFUSE_NOT_NULL(program->pInputModules[i]);
+  } else {
+    ZEFUSE_NOT_NULL(desc->pInputModule);
+    if (desc->inputSize == 0)
+      return refuse(ZE_RESULT_ERROR_INVALID_SIZE, "zeModuleCreate: inputSize is 0");
+  }
   return guarded(__func__, [&]() -> ze_result_t {
     if (!native && device->is_gpu) {  // what a device's own compiler may do, for tests
       if (environment().fault == Fault::jit_crash)
@@ -118,7 +84,7 @@ ze_result_t moduleCreate(ze_context_handle_t hContext, ze_device_handle_t hDevic
         for (std::vector<std::unique_ptr<char[]>> eaten; eaten.size() < 1 << 14;)  // not written, so no test needs it
           eaten.push_back(std::make_unique_for_overwrite<char[]>(size_t(64) << 20));
     }
-    Build build = native ? loadNative(*desc) : buildSpirv(*desc);
+    Build build = native ? loadNative(*desc) : program ? buildProgram(*program) : buildSpirv(*desc);
     std::string reason = firstLine(build.log);
     // The application gets the log whether or not there is a module.
     if (phBuildLog)
@@ -146,14 +112,28 @@ ze_result_t moduleDynamicLink(uint32_t numModules, ze_module_handle_t* phModules
   for (uint32_t i = 0; i < numModules; ++i)
     ZEFUSE_CHECK(Module, phModules[i]);
   return guarded(__func__, [&]() -> ze_result_t {
+    // All are built before one is changed.
+    std::vector<std::pair<Module*, Build>> built;
     std::string log;
     for (uint32_t i = 0; i < numModules; ++i) {
-      const Module* module = fromHandle<Module>(phModules[i]);
-      if (!module->imports.empty())
-        log += "module " + std::to_string(i) + " imports " + join(module->imports) +
-               "; binding imports of one module to exports of another is not supported: link the "
-               "SPIR-V modules (spirv-link) and create one module\n";
+      Module* module = fromHandle<Module>(phModules[i]);
+      if (module->imports.empty())
+        continue;
+      std::vector<std::span<const std::byte>> natives = {module->native};
+      for (uint32_t k = 0; k < numModules; ++k)
+        if (k != i)
+          natives.push_back(fromHandle<Module>(phModules[k])->native);
+      Build build = buildWithImports(natives);
+      const std::string place = "module " + std::to_string(i) + " imports " + join(module->imports) + "; ";
+      if (!build.loaded)
+        log += place + build.log;
+      else if (auto missing = build.loaded->unresolvedImports(); !missing.empty())
+        log += place + "nobody exports " + join(missing) + "\n";
+      built.emplace_back(module, std::move(build));
     }
+    if (log.empty())
+      for (auto& [module, build] : built)
+        module->relink(std::move(build.loaded), std::move(build.native));
     std::string reason = firstLine(log);
     if (phLinkLog)
       *phLinkLog = toHandle<ze_module_build_log_handle_t>(new BuildLog(std::move(log)));

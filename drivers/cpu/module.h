@@ -14,17 +14,21 @@
 
 namespace zefuse::cpu {
 
-// Immutable after creation, so calls on one module need no lock. Its code stays mapped while a kernel or a recorded
+// Immutable but for relink(), so calls on one module need no lock. Its code stays mapped while a kernel or a recorded
 // launch refers to it.
 struct Module : Object<Module> {
   static constexpr uint32_t kMagic = magicOf("ZMOD");
   const Ref<Context> context;
   const Device& device;
-  const std::unique_ptr<LoadedModule> loaded;
-  const std::vector<std::byte> native;
-  const std::vector<std::string> imports;  // unresolved: kernels cannot be created
+  std::unique_ptr<LoadedModule> loaded;
+  std::vector<std::byte> native;
+  std::vector<std::string> imports;  // unresolved: kernels cannot be created
+  // As it was: the application may have addresses of it.
+  std::unique_ptr<LoadedModule> before_linking;
 
   Module(Context& context, const Device& device, std::unique_ptr<LoadedModule> loaded, std::vector<std::byte> native);
+  // zeModuleDynamicLink: the module with its imports bound. No kernel exists yet, since one could not be created.
+  void relink(std::unique_ptr<LoadedModule> linked, std::vector<std::byte> native_binary);
   uint64_t hash() const;  // of `native`; reads all of it
 };
 

@@ -57,6 +57,16 @@ struct CompileResult {
 // offset. Thread-safe.
 CompileResult compileSpirv(std::span<const uint32_t> words, const CompileOptions& options);
 
+struct LinkResult {
+  bool ok = false;
+  std::string log;
+  std::vector<uint32_t> words;
+};
+
+// One module whose imports are bound to exports as far as the inputs have them; exports stay. Never throws.
+// Thread-safe.
+LinkResult linkSpirv(std::span<const std::vector<uint32_t>> modules);
+
 // Code in memory. Destroying it unmaps the code: no kernel of it may run or be launched later.
 class LoadedModule {
 public:

@@ -8,3 +8,8 @@ extern "C" __attribute__((visibility("default"))) void zefuse_cpu_compile_1(cons
                                                                             zefuse::cpu::CompileResult& result) {
   result = zefuse::cpu::compileSpirv({words, count}, options);
 }
+
+extern "C" __attribute__((visibility("default"))) void
+zefuse_cpu_link_1(const std::vector<uint32_t>* modules, size_t count, zefuse::cpu::LinkResult& result) {
+  result = zefuse::cpu::linkSpirv({modules, count});
+}

@@ -11,6 +11,7 @@ struct Refusal {
 };
 
 constexpr const char* kNoIndirect = "CUDA reads the number of groups when a launch is submitted: no indirect launches";
+constexpr const char* kNoLinking = "this driver does not link modules";
 constexpr const char* kPosing = "about the CPU posing as a GPU";
 constexpr const char* kNoFailures =
     "a launch that fails while it runs makes a CUDA device lost; the tests' failing command is an indirect launch";
@@ -24,6 +25,8 @@ constexpr Refusal kCuda[] = {
     {"Failures.OfAQueueAreToldAtItsFenceAndAtTheQueue", kNoFailures},
     {"Failures.OfOneListReachTheListThatWaitsForIt", kNoFailures},
     {"Launches.IndirectGroupCountsAreReadWhenRun", kNoIndirect},
+    {"Modules.DynamicLinkBindsImportsToExports", kNoLinking},
+    {"Modules.SeveralInputsAreLinked", kNoLinking},
     {"Modules.ExportedFunctionsHaveAddresses", "CUDA has no function pointers that a host may take"},
     {"PosingGpu.AnArgumentIsAnAddress", kPosing},
     {"PosingGpu.CopiesAndFillsEndWithTheirAllocation", kPosing},  // see CudaDriver.CopiesAndFillsEndWithTheirAllocation

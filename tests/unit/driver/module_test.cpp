@@ -233,5 +233,50 @@ TEST_F(Modules, ImportsMustBeLinkedBeforeKernelsAreCreated) {
   ZE_OK(zeModuleDestroy(made.module));
 }
 
+// calls_out of import.cl stores 3 * 7, where `elsewhere` is that of export.cl.
+void expectItCallsOut(ze_kernel_handle_t kernel, ze_command_list_handle_t list, int* out) {
+  *out = 0;
+  setPointer(kernel, 0, out);
+  ze_group_count_t one = {1, 1, 1};
+  ZE_OK(zeCommandListAppendLaunchKernel(list, kernel, &one, nullptr, 0, nullptr));
+  EXPECT_EQ(21, *out);
+}
+
+TEST_F(Modules, DynamicLinkBindsImportsToExports) {
+  auto importing = module("import.spv"), exporting = module("export.spv");
+  ze_module_handle_t both[] = {importing, exporting};
+  ze_module_build_log_handle_t log = nullptr;
+  ZE_OK(zeModuleDynamicLink(2, both, &log));
+  ZE_OK(zeModuleBuildLogDestroy(log));
+  ze_module_properties_t properties = {ZE_STRUCTURE_TYPE_MODULE_PROPERTIES, nullptr, 0};
+  ZE_OK(zeModuleGetProperties(importing, &properties));
+  EXPECT_EQ(0u, properties.flags & ZE_MODULE_PROPERTY_FLAG_IMPORTS);
+  expectItCallsOut(kernel(importing, "calls_out"), immediateList(ZE_COMMAND_QUEUE_MODE_SYNCHRONOUS), allocate<int>(1));
+}
+
+TEST_F(Modules, SeveralInputsAreLinked) {
+  const std::vector<uint8_t> inputs[] = {readKernelFile("import.spv"), readKernelFile("export.spv")};
+  const size_t sizes[] = {inputs[0].size(), inputs[1].size()};
+  const uint8_t* data[] = {inputs[0].data(), inputs[1].data()};
+  const char* flags[] = {"-ze-opt-level=2", "-ze-opt-level=2"};
+  ze_module_program_exp_desc_t program = {
+      ZE_STRUCTURE_TYPE_MODULE_PROGRAM_EXP_DESC, nullptr, 2, sizes, data, flags, nullptr};
+  ze_module_desc_t desc = {};
+  desc.stype = ZE_STRUCTURE_TYPE_MODULE_DESC;
+  desc.pNext = &program;
+  desc.format = ZE_MODULE_FORMAT_IL_SPIRV;
+  ze_module_handle_t made = nullptr;
+  ZE_OK(zeModuleCreate(context, device, &desc, &made, nullptr));
+  expectItCallsOut(kernel(made, "calls_out"), immediateList(ZE_COMMAND_QUEUE_MODE_SYNCHRONOUS), allocate<int>(1));
+  ZE_OK(zeModuleDestroy(made));
+
+  program.count = 1;  // what it imports is missing then
+  ZE_OK(zeModuleCreate(context, device, &desc, &made, nullptr));
+  ze_module_properties_t properties = {ZE_STRUCTURE_TYPE_MODULE_PROPERTIES, nullptr, 0};
+  ZE_OK(zeModuleGetProperties(made, &properties));
+  EXPECT_NE(0u, properties.flags & ZE_MODULE_PROPERTY_FLAG_IMPORTS);
+  ZE_OK(zeModuleDestroy(made));
+}
+
 }  // namespace
 }  // namespace zefuse::test

@@ -1,0 +1,2 @@
+// Defines what import.cl calls.
+int elsewhere(int value) { return value * 7; }
