@@ -5,6 +5,7 @@
 
 #include "drivers/cpu/level_zero.h"
 #include "drivers/cpu/memory.h"
+#include "drivers/cpu/virtual_memory.h"
 
 namespace zefuse::cpu {
 namespace {
@@ -83,7 +84,7 @@ ze_result_t Arguments::set(uint32_t index, size_t size, const void* value) {
     const void* pointer = nullptr;
     if (value && usm_only_ && isPointer(info.kind))
       std::memcpy(&pointer, value, sizeof pointer);
-    if (pointer && !AllocationTable::instance().contains(pointer))
+    if (pointer && !AllocationTable::instance().contains(pointer) && !isMappedVirtual(pointer))
       return refuse(ZE_RESULT_ERROR_INVALID_ARGUMENT,
                     "zeKernelSetArgumentValue: argument %u of kernel '%s' is %p, which lies in no USM: a discrete "
                     "device cannot reach it",

@@ -9,14 +9,13 @@
 #include "drivers/cpu/kernel.h"
 #include "drivers/cpu/memory.h"
 #include "drivers/cpu/module.h"
+#include "drivers/cpu/virtual_memory.h"
 
 namespace zefuse::cpu {
 namespace {
 
 constexpr char kNoIpc[] = "IPC: allocations and events are private heap memory of this process";
 constexpr char kNoFabric[] = "fabric: one device has no links";
-constexpr char kNoVirtualMemory[] =
-    "virtual memory: reserve and map ranges with mmap; kernels reach any memory of the process";
 
 level_zero::Entries make() {
   level_zero::Entries made;
@@ -126,15 +125,15 @@ level_zero::Entries make() {
   made.mem.pfnOpenIpcHandle = ZEFUSE_ABSENT(kNoIpc);
   made.mem.pfnCloseIpcHandle = ZEFUSE_ABSENT(kNoIpc);
   made.mem.pfnFreeExt = memFreeExt;
-  made.physical_mem.pfnCreate = ZEFUSE_ABSENT(kNoVirtualMemory);
-  made.physical_mem.pfnDestroy = ZEFUSE_ABSENT(kNoVirtualMemory);
-  made.virtual_mem.pfnReserve = ZEFUSE_ABSENT(kNoVirtualMemory);
-  made.virtual_mem.pfnFree = ZEFUSE_ABSENT(kNoVirtualMemory);
-  made.virtual_mem.pfnQueryPageSize = ZEFUSE_ABSENT(kNoVirtualMemory);
-  made.virtual_mem.pfnMap = ZEFUSE_ABSENT(kNoVirtualMemory);
-  made.virtual_mem.pfnUnmap = ZEFUSE_ABSENT(kNoVirtualMemory);
-  made.virtual_mem.pfnSetAccessAttribute = ZEFUSE_ABSENT(kNoVirtualMemory);
-  made.virtual_mem.pfnGetAccessAttribute = ZEFUSE_ABSENT(kNoVirtualMemory);
+  made.physical_mem.pfnCreate = physicalMemCreate;
+  made.physical_mem.pfnDestroy = physicalMemDestroy;
+  made.virtual_mem.pfnReserve = virtualMemReserve;
+  made.virtual_mem.pfnFree = virtualMemFree;
+  made.virtual_mem.pfnQueryPageSize = virtualMemQueryPageSize;
+  made.virtual_mem.pfnMap = virtualMemMap;
+  made.virtual_mem.pfnUnmap = virtualMemUnmap;
+  made.virtual_mem.pfnSetAccessAttribute = virtualMemSetAccessAttribute;
+  made.virtual_mem.pfnGetAccessAttribute = virtualMemGetAccessAttribute;
   made.fabric_vertex_exp.pfnGetExp = ZEFUSE_ABSENT(kNoFabric);
   made.fabric_vertex_exp.pfnGetSubVerticesExp = ZEFUSE_ABSENT(kNoFabric);
   made.fabric_vertex_exp.pfnGetPropertiesExp = ZEFUSE_ABSENT(kNoFabric);

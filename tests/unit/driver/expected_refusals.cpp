@@ -25,6 +25,7 @@ constexpr Refusal kCuda[] = {
     {"Failures.OfAQueueAreToldAtItsFenceAndAtTheQueue", kNoFailures},
     {"Failures.OfOneListReachTheListThatWaitsForIt", kNoFailures},
     {"Launches.IndirectGroupCountsAreReadWhenRun", kNoIndirect},
+    {"Memory.PhysicalMemoryIsMappedIntoReservedRanges", "this driver has no virtual memory"},
     {"Modules.DynamicLinkBindsImportsToExports", kNoLinking},
     {"Modules.SeveralInputsAreLinked", kNoLinking},
     {"Modules.ExportedFunctionsHaveAddresses", "CUDA has no function pointers that a host may take"},

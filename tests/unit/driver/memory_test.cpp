@@ -231,5 +231,55 @@ INSTANTIATE_TEST_SUITE_P(Lists, Commands,
                                            ListKind::regular),
                          [](const auto& info) { return nameOf(info.param); });
 
+TEST_F(Memory, PhysicalMemoryIsMappedIntoReservedRanges) {
+  size_t page = 0;
+  ZE_OK(zeVirtualMemQueryPageSize(context, device, 1, &page));
+  void* range = nullptr;
+  EXPECT_EQ(ZE_RESULT_ERROR_UNSUPPORTED_SIZE, zeVirtualMemReserve(context, nullptr, page + 1, &range));
+  ZE_OK(zeVirtualMemReserve(context, nullptr, 4 * page, &range));
+  auto* base = static_cast<std::byte*>(range);
+  ze_physical_mem_desc_t desc = {ZE_STRUCTURE_TYPE_PHYSICAL_MEM_DESC, nullptr, 0, 2 * page};
+  ze_physical_mem_handle_t physical = nullptr;
+  ZE_OK(zePhysicalMemCreate(context, device, &desc, &physical));
+  EXPECT_EQ(ZE_RESULT_ERROR_INVALID_ARGUMENT,
+            zeVirtualMemMap(context, base, 4 * page, physical, 0, ZE_MEMORY_ACCESS_ATTRIBUTE_READWRITE));
+  ZE_OK(zeVirtualMemMap(context, base + page, 2 * page, physical, 0, ZE_MEMORY_ACCESS_ATTRIBUTE_READWRITE));
+  EXPECT_EQ(ZE_RESULT_ERROR_INVALID_ARGUMENT,
+            zeVirtualMemMap(context, base, 2 * page, physical, 0, ZE_MEMORY_ACCESS_ATTRIBUTE_READWRITE));
+
+  // A kernel writes there; the same memory at another address has it.
+  auto k = kernel(module(), "increment");
+  auto* value = reinterpret_cast<int*>(base + 2 * page);
+  *value = 5;
+  setPointer(k, 0, value);
+  ze_group_count_t one = {1, 1, 1};
+  ZE_OK(
+      zeCommandListAppendLaunchKernel(immediateList(ZE_COMMAND_QUEUE_MODE_SYNCHRONOUS), k, &one, nullptr, 0, nullptr));
+  EXPECT_EQ(6, *value);
+  ZE_OK(zeVirtualMemMap(context, base, page, physical, page, ZE_MEMORY_ACCESS_ATTRIBUTE_READONLY));
+  EXPECT_EQ(6, *reinterpret_cast<int*>(base));
+
+  // Attributes, by runs of pages.
+  ze_memory_access_attribute_t access = ZE_MEMORY_ACCESS_ATTRIBUTE_NONE;
+  size_t same = 0;
+  ZE_OK(zeVirtualMemGetAccessAttribute(context, base, 4 * page, &access, &same));
+  EXPECT_EQ(ZE_MEMORY_ACCESS_ATTRIBUTE_READONLY, access);
+  EXPECT_EQ(page, same);
+  ZE_OK(zeVirtualMemSetAccessAttribute(context, base + page, page, ZE_MEMORY_ACCESS_ATTRIBUTE_READONLY));
+  ZE_OK(zeVirtualMemGetAccessAttribute(context, base, 4 * page, &access, &same));
+  EXPECT_EQ(2 * page, same);
+  EXPECT_EQ(ZE_RESULT_ERROR_INVALID_ARGUMENT,
+            zeVirtualMemSetAccessAttribute(context, base, 4 * page, ZE_MEMORY_ACCESS_ATTRIBUTE_READONLY));
+
+  // The range and what is mapped keep the memory.
+  ZE_OK(zePhysicalMemDestroy(context, physical));
+  EXPECT_EQ(6, *value);
+  ZE_OK(zeVirtualMemUnmap(context, base, page));
+  EXPECT_EQ(ZE_RESULT_ERROR_INVALID_ARGUMENT, zeVirtualMemUnmap(context, base, page));
+  EXPECT_EQ(6, *value);
+  EXPECT_EQ(ZE_RESULT_ERROR_INVALID_ARGUMENT, zeVirtualMemFree(context, base, page));
+  ZE_OK(zeVirtualMemFree(context, base, 4 * page));
+}
+
 }  // namespace
 }  // namespace zefuse::test

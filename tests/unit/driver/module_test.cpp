@@ -243,6 +243,8 @@ void expectItCallsOut(ze_kernel_handle_t kernel, ze_command_list_handle_t list, 
 }
 
 TEST_F(Modules, DynamicLinkBindsImportsToExports) {
+  if (loaderWrapsHandles())
+    GTEST_SKIP() << "loader 1.8.12 takes the array of modules for a module";
   auto importing = module("import.spv"), exporting = module("export.spv");
   ze_module_handle_t both[] = {importing, exporting};
   ze_module_build_log_handle_t log = nullptr;
