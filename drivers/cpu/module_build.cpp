@@ -62,6 +62,8 @@ bool hasVariables(std::span<const uint32_t> words) {
 
 // Functions alone: its kernels stay its own.
 std::vector<uint32_t> withoutKernels(std::span<const uint32_t> words) {
+  if (words.size() < kHeaderWords)
+    return {};  // which the linker refuses
   std::vector<uint32_t> kept(words.begin(), words.begin() + kHeaderWords);
   eachInstruction(words, [&](uint16_t opcode, std::span<const uint32_t> inst) {
     if (opcode != kOpEntryPoint && opcode != kOpExecutionMode && opcode != kOpExecutionModeId)
