@@ -156,6 +156,9 @@ private:
       return;  // the library's call
     launch.target = "cpu";
     launch.kernel = attempt(op, launch.refusal, [&] { return lowerKernel(kernel, TargetDescription::cpu(), dump); });
+    if (!launch.kernel)  // the device's reason came first, and says what to mend
+      launch.refusal =
+          "for " + options_.target.name + ": " + launch.why_on_host + "; on the host instead: " + launch.refusal;
   }
 
   /// Of products and attention's derivatives for a GPU: their tiles are chosen by what registers hold.

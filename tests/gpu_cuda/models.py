@@ -1,7 +1,8 @@
-"""On a machine with a GPU and zefuse's wheel: the model zoo on it, against eager on the CPU, and times of a few models.
+"""On a machine with a GPU and zefuse's wheel: the model zoo on it, forward and backward, against eager on the CPU.
 
-Models whose package is missing there are passed over. Each model runs in a process of its own (a lost device harms no other): without
-arguments all of them, with names those. Prints a line for each; the last one sums up. Status 1 where an error is too large.
+Models whose package is missing there are passed over. Each model runs in a process of its own (a lost device harms no other),
+several at a time: without arguments all of them, with names those. Prints a line for each; the last one sums up. Status 1 where an
+error is too large.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import os
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -52,32 +54,35 @@ def one(name: str) -> dict[str, Any]:
     return found
 
 
+def examined(name: str) -> tuple[str, str]:
+    """ "ok", "FAIL" or "SKIP", and what is to be said."""
+    output, ended = "", "late"
+    try:
+        command = [sys.executable, __file__, "--one", name]
+        run = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+        output = run.stdout
+        ended = f"exit status {run.returncode}: {run.stderr.strip()[-700:]}" if run.returncode else ""
+        if "No module named" in ended:
+            return "SKIP", ended.splitlines()[-1]
+    except subprocess.TimeoutExpired as error:
+        output = (error.stdout or b"").decode() if isinstance(error.stdout, bytes) else error.stdout or ""
+    lines = [line for line in output.splitlines() if line.startswith("{")]
+    found = json.loads(lines[-1]) if lines else {}
+    good = not ended and all(part["good"] for part in found.values())
+    return "ok" if good else "FAIL", f"{json.dumps(found)} {ended}".strip()
+
+
 def main(names: list[str]) -> int:
     import zoo
 
-    bad = missing = 0
-    for name in names or list(zoo.MAKERS):
-        command = [sys.executable, __file__, "--one", name]
-        ended = "late"
-        try:
-            run = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
-            output, ended = (
-                run.stdout,
-                f"exit status {run.returncode}: {run.stderr.strip()[-700:]}" if run.returncode else "",
-            )
-            if "No module named" in ended:
-                missing += 1
-                print(f"{name:16} SKIP {ended.splitlines()[-1]}")
-                continue
-        except subprocess.TimeoutExpired as error:
-            output = (error.stdout or b"").decode() if isinstance(error.stdout, bytes) else error.stdout or ""
-        lines = [line for line in output.splitlines() if line.startswith("{")]
-        found = json.loads(lines[-1]) if lines else {}
-        good = not ended and all(part["good"] for part in found.values())
-        bad += not good
-        print(f"{name:16} {'ok  ' if good else 'FAIL'} {json.dumps(found)}{' ' + ended if ended else ''}", flush=True)
-    print(f"models: {bad} failed, {missing} passed over")
-    return 1 if bad else 0
+    names = names or list(zoo.MAKERS)
+    results = {"ok": 0, "FAIL": 0, "SKIP": 0}
+    with ThreadPoolExecutor(max(1, (os.cpu_count() or 1) // 3)) as several:
+        for name, (result, words) in zip(names, several.map(examined, names), strict=True):
+            results[result] += 1
+            print(f"{name:16} {result:4} {words}", flush=True)
+    print(f"models: {results['ok']} right, {results['FAIL']} failed, {results['SKIP']} passed over")
+    return 1 if results["FAIL"] else 0
 
 
 if __name__ == "__main__":

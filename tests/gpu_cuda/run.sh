@@ -1,6 +1,7 @@
 #!/bin/bash
 # run.sh [sanitizers]: runs on a machine with an NVIDIA GPU, in the folder that scripts/cuda_check made. Every step has a
-# deadline. With the word, the families' kernels under the tools of CUDA's compute-sanitizer, and nothing else.
+# deadline. With the word, the families' kernels under the tools of CUDA's compute-sanitizer, and nothing else. speed.py is run
+# by itself: nothing else may use the GPU then.
 cd "$(dirname "$0")" || exit
 C=$PWD
 K=$(cat kernel-folder) # where driver_api_tests looks for its kernels
@@ -17,8 +18,11 @@ step() {
 }
 if [ "${1:-}" = sanitizers ]; then
   for tool in memcheck racecheck synccheck initcheck; do
-    step "$tool" "${TOOL_S:-135}" compute-sanitizer --tool $tool --error-exitcode 9 --print-limit 20 \
-      python3 families.py --small >"$OUT/$tool.txt" 2>&1
+    step "$tool" "${TOOL_S:-400}" compute-sanitizer --tool $tool --target-processes application-only --error-exitcode 9 --print-limit 20 \
+      python3 families.py --small >"$OUT/$tool.txt" 2>&1 &
+  done
+  wait
+  for tool in memcheck racecheck synccheck initcheck; do
     grep -E "families:|FAIL|ERROR SUMMARY|RACECHECK SUMMARY|exit status|Error:" "$OUT/$tool.txt" | sed "s/^/$tool: /" | tail -20
   done
   exit
