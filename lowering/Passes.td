@@ -24,6 +24,16 @@ def ScheduleKernels : Pass<"zefuse-schedule", "::mlir::ModuleOp"> {
                            "::mlir::math::MathDialect", "::mlir::scf::SCFDialect", "::mlir::vector::VectorDialect"];
 }
 
+def HalfConversions : Pass<"zefuse-half-conversions", "::mlir::ModuleOp"> {
+  let summary = "Conversions of bf16 and f16 become what the target has";
+  let description = [{
+    Before: stage 3, where bf16 and f16 are converted from and to f32, and are bits else. After: an instruction, a call
+    of a function that our compiler knows, or integer arithmetic; bf16 is gone, and so is f16 where the target does not compute with it.
+  }];
+  let options = [Option<"target", "target", "std::string", "\"cpu\"", "cpu, or a GPU such as dg2-g11">];
+  let dependentDialects = ["::mlir::arith::ArithDialect", "::mlir::LLVM::LLVMDialect"];
+}
+
 def ConvertToLLVM : Pass<"zefuse-convert-to-llvm", "::mlir::ModuleOp"> {
   let summary = "Scheduled functions become SPIR-V kernels in the LLVM dialect";
   let description = [{

@@ -1,5 +1,7 @@
 #include "lowering/lower.h"
 
+#include "lowering/half_conversions.h"
+
 #include "lowering/passes.h"
 #include "lowering/schedule/products/products.h"
 #include "lowering/schedule/schedule.h"
@@ -38,6 +40,8 @@ static FailureOr<LoweredKernel> emitKernel(Operation* op, ScheduledKernel schedu
     dump("scheduled.mlir", print(module));
   if (failed(verify(module)))
     return fail("the schedule is invalid; this is a bug of the lowering");
+  if (failed(expandHalfConversions(module, target.native)))
+    return fail("half-sized types were left; this is a bug of the lowering");
   PassManager passes(module.getContext(), module->getName().getStringRef());
   passes.addPass(createConvertToLLVM());
   passes.enableVerifier(false);  // translateToLLVM's result is verified

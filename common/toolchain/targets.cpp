@@ -145,7 +145,7 @@ constexpr GpuTarget ampere{.family = "Ampere",
                            .register_bytes = 32 << 10,
                            .accumulator_bytes = 8 << 10,
                            .local_memory_kib = 96,
-                           .native = {.f64 = true, .f16 = true, .shuffles = true}};
+                           .native = {.f64 = true, .f16 = true, .shuffles = true, .bf16_conversions = true}};
 constexpr GpuTarget ada = [] {
   GpuTarget family = ampere;
   family.family = "Ada";

@@ -36,11 +36,17 @@ struct ZEFUSE_API MatrixEngine {
   const MatrixOperation* find(std::string_view element) const;  // null: none for such elements
 };
 
+// Imported function of a kernel, `ushort<N> zefuse_to_bfloat16_<N>(float<N>)`, without N of scalars: drivers/spirv maps
+// it to the device's instruction. SPV_INTEL_bfloat16_conversion would be the standard's word, which the validator
+// (SPIRV-Tools 2023.1) does not know.
+inline constexpr const char* kConvertBfloat16 = "zefuse_to_bfloat16_";
+
 // What a device computes in one instruction. Kernels that need another are refused (lowering/lower.h).
 struct NativeOperations {
-  bool f64 = false;       // double precision
-  bool f16 = false;       // arithmetic of half precision
-  bool shuffles = false;  // a lane reads any other lane's value
+  bool f64 = false;               // double precision
+  bool f16 = false;               // arithmetic of half precision
+  bool shuffles = false;          // a lane reads any other lane's value
+  bool bf16_conversions = false;  // kConvertBfloat16
 };
 
 // The defaults are a device without anything special.

@@ -259,6 +259,22 @@ bool Reader::readImportedAtomic(const SpirvInst& inst, const std::string& name, 
   return false;
 }
 
+// To nearest even; a NaN stays one.
+llvm::Value* Reader::toBfloat(llvm::Value* value, llvm::Type* bfloat, llvm::Type* bits) {
+  if (target_.bfloat)
+    return builder_.CreateBitCast(builder_.CreateFPTrunc(value, bfloat), bits);
+  llvm::Type* wide = builder_.getInt32Ty();
+  if (auto* vector = llvm::dyn_cast<llvm::VectorType>(bits))
+    wide = llvm::VectorType::get(wide, vector->getElementCount());
+  auto number = [&](uint32_t n) { return llvm::ConstantInt::get(wide, n); };
+  llvm::Value* x = builder_.CreateBitCast(value, wide);
+  llvm::Value* odd = builder_.CreateAnd(builder_.CreateLShr(x, number(16)), number(1));
+  llvm::Value* rounded =
+      builder_.CreateLShr(builder_.CreateAdd(x, builder_.CreateAdd(odd, number(0x7fff))), number(16));
+  llvm::Value* nan = builder_.CreateFCmpUNO(value, value);
+  return builder_.CreateTrunc(builder_.CreateSelect(nan, number(0x7fc0), rounded), bits);
+}
+
 // A call of an imported function that is one of the OpenCL built-ins. False: not known.
 bool Reader::readImportedCall(const SpirvInst& inst, const std::string& name, llvm::ArrayRef<llvm::Value*> args,
                               llvm::Type* result_type) {
@@ -292,6 +308,17 @@ bool Reader::readImportedCall(const SpirvInst& inst, const std::string& name, ll
     // Between the items of a group alone, as OpenCL has it.
     builder_.CreateFence(llvm::AtomicOrdering::SequentiallyConsistent,
                          context_.getOrInsertSyncScopeID(target_.group_scope));
+    return true;
+  }
+  if (name.starts_with("zefuse_to_bfloat16_")) {  // common/toolchain/targets.h
+    auto* lanes = llvm::dyn_cast<llvm::FixedVectorType>(result_type);
+    auto with = [&](llvm::Type* element) -> llvm::Type* {
+      return lanes ? llvm::FixedVectorType::get(element, lanes->getNumElements()) : element;
+    };
+    if (args.size() != 1 || result_type != with(builder_.getInt16Ty()) ||
+        args[0]->getType() != with(builder_.getFloatTy()))
+      fail(inst, "wrong signature for " + name);
+    setValue(inst, toBfloat(args[0], with(builder_.getBFloatTy()), result_type));
     return true;
   }
   for (auto [prefix, kind] : {std::pair{"_Z38intel_sub_group_f16_f16_matrix_mad_k16", SyncKind::matrix_mad_f16},

@@ -16,6 +16,7 @@ struct ReaderTarget {
   bool vector_math = true;  // the math library has functions of vectors; false: an element at a time
   bool remainders = true;   // LLVM's frem is exact; false: the math library's fmod is taken
   bool prefetches = true;   // llvm.prefetch has a meaning
+  bool bfloat = false;      // LLVM converts float to bfloat without a library's function
 };
 
 }  // namespace zefuse::spirv

@@ -60,19 +60,8 @@ struct CallBuiltin : ConversionPattern {
     if (!type)
       return failure();
     std::string symbol = mangle(name, type, operands.size());
-    auto module = op->getParentOfType<ModuleOp>();
-    auto callee = module.lookupSymbol<LLVM::LLVMFuncOp>(symbol);
-    if (!callee) {
-      OpBuilder::InsertionGuard guard(rewriter);
-      rewriter.setInsertionPointToStart(module.getBody());
-      SmallVector<Type> arguments(operands.size(), type);
-      callee = LLVM::LLVMFuncOp::create(rewriter, op->getLoc(), symbol, LLVM::LLVMFunctionType::get(type, arguments));
-      callee.setCConv(LLVM::CConv::SPIR_FUNC);
-      callee.setNoUnwind(true);
-      callee.setWillReturn(true);
-      callee.setMemoryEffectsAttr(LLVM::MemoryEffectsAttr::get(
-          rewriter.getContext(), {LLVM::ModRefInfo::NoModRef, LLVM::ModRefInfo::NoModRef, LLVM::ModRefInfo::NoModRef}));
-    }
+    const SmallVector<Type> arguments(operands.size(), type);
+    LLVM::LLVMFuncOp callee = declareBuiltin(op->getParentOfType<ModuleOp>(), symbol, type, arguments);
     auto call = LLVM::CallOp::create(rewriter, op->getLoc(), callee, operands);
     call.setCConv(LLVM::CConv::SPIR_FUNC);
     rewriter.replaceOp(op, call.getResults());
@@ -83,6 +72,19 @@ struct CallBuiltin : ConversionPattern {
 };
 
 }  // namespace
+
+LLVM::LLVMFuncOp declareBuiltin(ModuleOp module, const std::string& symbol, Type result, ArrayRef<Type> arguments) {
+  if (auto known = module.lookupSymbol<LLVM::LLVMFuncOp>(symbol))
+    return known;
+  OpBuilder b = OpBuilder::atBlockBegin(module.getBody());
+  auto callee = LLVM::LLVMFuncOp::create(b, module.getLoc(), symbol, LLVM::LLVMFunctionType::get(result, arguments));
+  callee.setCConv(LLVM::CConv::SPIR_FUNC);
+  callee.setNoUnwind(true);
+  callee.setWillReturn(true);
+  callee.setMemoryEffectsAttr(LLVM::MemoryEffectsAttr::get(
+      b.getContext(), {LLVM::ModRefInfo::NoModRef, LLVM::ModRefInfo::NoModRef, LLVM::ModRefInfo::NoModRef}));
+  return callee;
+}
 
 void populateMathBuiltinPatterns(const LLVMTypeConverter& converter, RewritePatternSet& patterns) {
   for (const Builtin& builtin : builtins)

@@ -2,8 +2,14 @@
 #pragma once
 
 #include "mlir/Conversion/LLVMCommon/TypeConverter.h"
+#include "mlir/Dialect/LLVMIR/LLVMDialect.h"
+#include "mlir/IR/BuiltinOps.h"
 #include "mlir/IR/PatternMatch.h"
 
 namespace zefuse {
 void populateMathBuiltinPatterns(const mlir::LLVMTypeConverter& converter, mlir::RewritePatternSet& patterns);
+
+// The declaration of a builtin without side effects, which is added where the module has none yet.
+mlir::LLVM::LLVMFuncOp declareBuiltin(mlir::ModuleOp module, const std::string& symbol, mlir::Type result,
+                                      llvm::ArrayRef<mlir::Type> arguments);
 }  // namespace zefuse

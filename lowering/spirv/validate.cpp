@@ -15,7 +15,16 @@ struct ContextDeleter {
 };
 using Context = std::unique_ptr<spv_context_t, ContextDeleter>;
 
-Context makeContext() { return Context(spvContextCreate(SPV_ENV_OPENCL_2_2)); }
+Context makeContext(spv_target_env environment = SPV_ENV_OPENCL_2_2) { return Context(spvContextCreate(environment)); }
+
+constexpr uint32_t kOpCapability = 17, kHeader = 5, kFloat16 = 9;
+
+bool hasCapability(std::span<const uint32_t> words, uint32_t number) {
+  for (size_t at = kHeader; at + 1 < words.size() && words[at] == (2u << 16 | kOpCapability); at += 2)
+    if (words[at + 1] == number)
+      return true;
+  return false;
+}
 
 std::string takeDiagnostic(spv_diagnostic diagnostic) {
   std::string text = diagnostic && diagnostic->error ? diagnostic->error : "no diagnostic";
@@ -28,7 +37,9 @@ std::string takeDiagnostic(spv_diagnostic diagnostic) {
 }  // namespace
 
 std::optional<std::string> whyInvalid(std::span<const uint32_t> words) {
-  Context context = makeContext();
+  // OpenCL has f16 where the device has cl_khr_fp16, which the validator's OpenCL does not know of; whyNotOn asks for
+  // it.
+  Context context = makeContext(hasCapability(words, kFloat16) ? SPV_ENV_UNIVERSAL_1_2 : SPV_ENV_OPENCL_2_2);
   spv_diagnostic diagnostic = nullptr;
   spv_result_t result = spvValidateBinary(context.get(), words.data(), words.size(), &diagnostic);
   if (result == SPV_SUCCESS) {
@@ -60,24 +71,27 @@ std::vector<std::string> importedFunctions(std::span<const uint32_t> words) {
 }
 
 std::string whyNotOn(const TargetDescription& target, std::span<const uint32_t> words) {
+  auto known = [&](const std::string& name) {
+    return (target.native.bf16_conversions && name.starts_with(kConvertBfloat16)) ||
+           std::ranges::any_of(target.matrix.operations, [&](const MatrixOperation& operation) {
+             return name.starts_with("_Z" + std::to_string(operation.multiply.size()) +
+                                     std::string(operation.multiply));
+           });
+  };
   for (const std::string& name : importedFunctions(words))
-    if (std::ranges::none_of(target.matrix.operations, [&](const MatrixOperation& operation) {
-          return name.starts_with("_Z" + std::to_string(operation.multiply.size()) + std::string(operation.multiply));
-        }))
+    if (!known(name))
       return "calls " + name + ", which is no SPIR-V instruction";
-  constexpr uint32_t op_capability = 17, header = 5;
   struct Capability {
     uint32_t number;
     bool native;
     const char* what;
   };
-  const Capability capabilities[] = {{9, target.native.f16, "arithmetic in f16"},
+  const Capability capabilities[] = {{kFloat16, target.native.f16, "arithmetic in f16"},
                                      {10, target.native.f64, "arithmetic in f64"},
                                      {65, target.native.shuffles, "shuffles of sub-groups"}};
-  for (size_t at = header; at + 1 < words.size() && words[at] == (2u << 16 | op_capability); at += 2)
-    for (const Capability& capability : capabilities)
-      if (words[at + 1] == capability.number && !capability.native)
-        return std::string("has ") + capability.what + ", which " + target.name + " does not have";
+  for (const Capability& capability : capabilities)
+    if (!capability.native && hasCapability(words, capability.number))
+      return std::string("has ") + capability.what + ", which " + target.name + " does not have";
   return {};
 }
 

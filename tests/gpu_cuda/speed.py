@@ -1,6 +1,8 @@
 """On a machine with an NVIDIA GPU and zefuse's wheel: the time of kernels on the device, beside torch's eager and Inductor there.
 
-    speed.py [--json FILE] [NAME ...]
+    speed.py [--json FILE] [--page FILE] [NAME ...]
+
+--page writes docs/gpu_speed.md.
 
 Results are checked first (against eager on the GPU in f32, without TF32). Times are sums of a call's kernels as CUPTI reports them
 (torch.profiler), medians of the calls, with the L2 cache overwritten before each: host time and copies of inputs and results are
@@ -10,6 +12,7 @@ result is wrong.
 
 from __future__ import annotations
 
+import datetime
 import json
 import math
 import os
@@ -18,6 +21,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -207,17 +211,93 @@ def compile_only(words: list[str]) -> None:
                     run(*(host(inputs) if way == "zefuse" else inputs))
 
 
+def copy_bandwidth() -> float:
+    """GB/s of a copy on the device, what is read and what is written counted."""
+    source = torch.empty(256 << 20, dtype=torch.uint8, device="cuda")
+    target = torch.empty_like(source)
+    times = []
+    for _ in range(CALLS):
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+        start.record()
+        target.copy_(source)
+        end.record()
+        torch.cuda.synchronize()
+        times.append(start.elapsed_time(end))
+    return 2 * source.numel() / statistics.median(times) / 1e6
+
+
+def geomean(values: list[float]) -> float:
+    return math.exp(sum(map(math.log, values)) / len(values)) if values else math.nan
+
+
+def against(row: dict[str, Any]) -> float:
+    """How many times as fast as the better of the two."""
+    return min(time for time in (row["eager"], row["Inductor"]) if not math.isnan(time)) / row["zefuse"]
+
+
+def page(rows: list[dict[str, Any]], bandwidth: float) -> str:
+    good = [row for row in rows if row["right"] and not math.isnan(row["zefuse"])]
+    memory = {
+        dtype: [against(row) for row in good if row["dtype"] == dtype and not row["operations"]] for dtype in DTYPES
+    }
+    driver = subprocess.run(
+        ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"],
+        capture_output=True,
+        text=True,
+        check=False,
+    ).stdout.strip()
+    lines = [
+        "# Kernels on a GPU, beside eager and Inductor",
+        "",
+        f"{torch.cuda.get_device_name()}, driver {driver}, torch {torch.__version__}, {datetime.date.today():%d %B %Y};"
+        f" a copy on the device moves {bandwidth:.0f} GB/s.",
+        "Made by `python tests/gpu_cuda/speed.py --page docs/gpu_speed.md` on that machine, with nothing else on the GPU.",
+        "",
+        "Each number is the time on the device of a call's kernels, as CUPTI reports them: the median of 7 calls, in ms, with the L2",
+        "cache overwritten before each. Host time and copies are not in it. The largest error is that against eager in f32, of the",
+        "largest value. Eager and Inductor are torch's, without TF32; Inductor's kernels are Triton's, its products cuBLAS's.",
+        "",
+        f"Without a product: {', '.join(f'{geomean(ratios):.2f} times the better in {dtype}' for dtype, ratios in memory.items())}"
+        " (geometric mean).",
+        "",
+        "| what | dtype | zefuse | eager | Inductor | better / zefuse | rate of zefuse | largest error |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for row in rows:
+        if row["operations"]:
+            rate = f"{row['operations'] / row['zefuse'] / 1e9:.1f} TFLOP/s"
+        else:
+            rate = (
+                f"{row['bytes'] / row['zefuse'] / 1e6:.0f} GB/s, {row['bytes'] / row['zefuse'] / 1e4 / bandwidth:.0f} %"
+            )
+        lines.append(
+            f"| {row['name']} | {row['dtype']} | {row['zefuse']:.3f} | {row['eager']:.3f} | {row['Inductor']:.3f} |"
+            f" {against(row):.2f} | {rate} | {row.get('zefuse error', math.nan):.0e}{'' if row['right'] else ' WRONG'} |"
+        )
+    return "\n".join([*lines, ""])
+
+
+def value_of(option: str, words: list[str]) -> str | None:
+    """Taken out of the words."""
+    if option not in words:
+        return None
+    at = words.index(option)
+    value = words[at + 1]
+    del words[at : at + 2]
+    return value
+
+
 def main(words: list[str]) -> int:
     if words[:1] == ["--compile"]:
         compile_only(words[1:])
         return 0
-    file = words[words.index("--json") + 1] if "--json" in words else None
-    names = [word for word in words if word not in ("--json", file)] or list(WORKLOADS)
-    cases = [(name, dtype) for name in names for dtype in DTYPES]
+    file, page_file = value_of("--json", words), value_of("--page", words)
+    cases = [(name, dtype) for name in words or list(WORKLOADS) for dtype in DTYPES]
     compiled_before(cases)
     everything, wrong = [], 0
-    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}")
-    print(f"{'ms':22} dtype  zefuse   eager Inductor  kernels  error    Inductor/zefuse  GB/s or TFLOP/s of zefuse")
+    bandwidth = copy_bandwidth()
+    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, copies {bandwidth:.0f} GB/s")
+    print(f"{'ms':22} dtype  zefuse   eager Inductor  kernels  error    better/zefuse  GB/s or TFLOP/s of zefuse")
     for name, dtype in cases:
         row = measured(name, dtype)
         everything.append(row)
@@ -226,7 +306,7 @@ def main(words: list[str]) -> int:
         print(
             f"{name:22} {dtype:4} {row['zefuse']:8.3f} {row['eager']:7.3f} {row['Inductor']:8.3f}  "
             f"{row.get('zefuse kernels', 0):3}/{row.get('Inductor kernels', 0):3}  {row.get('zefuse error', math.nan):.1e}  "
-            f"{row['Inductor'] / row['zefuse']:8.2f}  {rate:15.1f}  "
+            f"{against(row):8.2f}  {rate:15.1f}  "
             + ("" if row["right"] else "WRONG ")
             + "; ".join(
                 f"{way}: {row[way + ' problem']}" for way in ("zefuse", "eager", "Inductor") if way + " problem" in row
@@ -235,8 +315,9 @@ def main(words: list[str]) -> int:
         )
         torch._dynamo.reset()
     if file:
-        with open(file, "w") as out:
-            json.dump(everything, out, indent=1)
+        Path(file).write_text(json.dumps(everything, indent=1))
+    if page_file:
+        Path(page_file).write_text(page(everything, bandwidth))
     print(f"{wrong} of {len(cases)} wrong")
     return 1 if wrong else 0
 

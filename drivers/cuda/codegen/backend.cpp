@@ -1,5 +1,7 @@
 #include "drivers/cuda/codegen/backend.h"
 
+#include "drivers/cuda/codegen/extrema.h"
+
 #include "drivers/spirv/spirv_module.h"
 
 #include "llvm/IR/LegacyPassManager.h"
@@ -107,10 +109,24 @@ void prepareKernels(llvm::Module& module, llvm::TargetMachine& target) {
   mpm.run(module, analyses.module);
 }
 
+// Where other passes have simplified a function.
+struct ExtremumInstructions : llvm::PassInfoMixin<ExtremumInstructions> {
+  static llvm::PreservedAnalyses run(llvm::Function& function, llvm::FunctionAnalysisManager&) {
+    if (!useExtremumInstructions(function))
+      return llvm::PreservedAnalyses::all();
+    llvm::PreservedAnalyses preserved;
+    preserved.preserveSet<llvm::CFGAnalyses>();
+    return preserved;
+  }
+};
+
 void optimize(llvm::Module& module, llvm::TargetMachine& target, int opt_level) {
   llvm::PipelineTuningOptions tuning;
   tuning.LoopVectorization = tuning.SLPVectorization = false;  // kernels have their vectors; lanes are work-items
   llvm::PassBuilder pb(&target, tuning);
+  // Callbacks come before the analyses, which take them over.
+  pb.registerPeepholeEPCallback(
+      [](llvm::FunctionPassManager& passes, llvm::OptimizationLevel) { passes.addPass(ExtremumInstructions()); });
   Analyses analyses(pb);
   auto level = opt_level == 0   ? llvm::OptimizationLevel::O0
                : opt_level == 1 ? llvm::OptimizationLevel::O1

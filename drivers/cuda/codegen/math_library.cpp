@@ -1,6 +1,7 @@
 // Math functions of the kernels on an NVIDIA GPU, called zf_<name>_<f32|f64>, scalars alone. Compiled to LLVM bitcode
-// for NVPTX; only what a kernel calls is linked into it. f32: the polynomials that the CPU's kernels take as well
-// (drivers/spirv/math), the rarer functions through f64.
+// for NVPTX; only what a kernel calls is linked into it. f32: powers by the device's instruction, else the polynomials
+// that the CPU's kernels take as well (drivers/spirv/math), the rarer functions through f64.
+#include "drivers/cuda/codegen/device_exp.h"
 #include "drivers/cuda/codegen/device_gamma.h"
 #include "drivers/cuda/codegen/device_math.h"
 
@@ -17,9 +18,11 @@ namespace device = zf::device;
 // Short enough to be part of a kernel wherever it is called: a call would move registers through memory.
 #define F32(name)                                                                                                      \
   extern "C" __attribute__((always_inline)) float zf_##name##_f32(float x) { return zf::name(x); }
-F32(exp)
-F32(exp2)
-F32(exp10)
+#define INSTRUCTION(name)                                                                                              \
+  extern "C" __attribute__((always_inline)) float zf_##name##_f32(float x) { return device::name##F32(x); }
+INSTRUCTION(exp)
+INSTRUCTION(exp2)
+INSTRUCTION(exp10)
 F32(expm1)
 F32(log)
 F32(log2)

@@ -73,54 +73,13 @@ struct Build {
     return Op::create(b, loc, lanesOf(scalar), value);
   }
 
-  Value bf16ToF32(Value bits) const {
-    Value wide = convert<arith::ExtUIOp>(b.getI32Type(), bits);
-    return convert<arith::BitcastOp>(b.getF32Type(), make<arith::ShLIOp>(wide, integer(32, 16)));
+  // The bits of a bf16 or f16 (element_types.h). half_conversions.cpp says how a target converts.
+  Value widen(Value bits, Type type) const {
+    return convert<arith::ExtFOp>(b.getF32Type(), convert<arith::BitcastOp>(type, bits));
   }
-  // Round to nearest even; a NaN stays one (adding could carry it to infinity or zero).
-  Value f32ToBf16(Value value) const {
-    Value bits = convert<arith::BitcastOp>(b.getI32Type(), value);
-    Value odd = make<arith::AndIOp>(make<arith::ShRUIOp>(bits, integer(32, 16)), integer(32, 1));
-    Value rounded = make<arith::AddIOp>(bits, make<arith::AddIOp>(odd, integer(32, 0x7fff)));
-    Value high = make<arith::ShRUIOp>(rounded, integer(32, 16));
-    Value nan = compare(arith::CmpFPredicate::UNO, value, value);
-    Value safe = select(nan, integer(32, 0x7fc0), high);
-    return convert<arith::TruncIOp>(b.getI16Type(), safe);
+  Value narrow(Value value, Type type) const {
+    return convert<arith::BitcastOp>(b.getI16Type(), convert<arith::TruncFOp>(type, value));
   }
-
-  Value real(double value) const { return constantOfType(b, loc, b.getF32FloatAttr(float(value)), lanes); }
-  Value asBits(Value value) const { return convert<arith::BitcastOp>(b.getI32Type(), value); }
-  Value asFloat(Value value) const { return convert<arith::BitcastOp>(b.getF32Type(), value); }
-
-  // Exponent and mantissa in f32's place are 2^-112 of the value, subnormals included; infinity and NaN get the
-  // exponent.
-  Value f16ToF32(Value bits16) const {
-    Value wide = convert<arith::ExtUIOp>(b.getI32Type(), bits16);
-    Value magnitude = make<arith::ShLIOp>(make<arith::AndIOp>(wide, integer(32, 0x7fff)), integer(32, 13));
-    Value scaled = asBits(make<arith::MulFOp>(asFloat(magnitude), real(0x1p112)));
-    Value special = compare(arith::CmpIPredicate::uge, magnitude, integer(32, 0x7c00 << 13));
-    Value finite = select(special, make<arith::OrIOp>(magnitude, integer(32, 0x7f800000)), scaled);
-    Value sign = make<arith::ShLIOp>(make<arith::AndIOp>(wide, integer(32, 0x8000)), integer(32, 16));
-    return asFloat(make<arith::OrIOp>(finite, sign));
-  }
-  // Round to nearest even: subnormal results by an addition that shifts the mantissa into place.
-  Value f32ToF16(Value value) const {
-    Value bits = asBits(value);
-    Value magnitude = make<arith::AndIOp>(bits, integer(32, 0x7fffffff));
-    Value odd = make<arith::AndIOp>(make<arith::ShRUIOp>(magnitude, integer(32, 13)), integer(32, 1));
-    Value rebased = make<arith::AddIOp>(magnitude, integer(32, int32_t(0xc8000fffu)));  // (15 - 127) << 23, + 0xfff
-    Value normal = make<arith::ShRUIOp>(make<arith::AddIOp>(rebased, odd), integer(32, 13));
-    Value small =
-        make<arith::SubIOp>(asBits(make<arith::AddFOp>(asFloat(magnitude), real(0.5))), integer(32, 0x3f000000));
-    Value nan = compare(arith::CmpIPredicate::ugt, magnitude, integer(32, 0x7f800000));
-    Value large = select(nan, integer(32, 0x7e00), integer(32, 0x7c00));
-    Value result = select(compare(arith::CmpIPredicate::ult, magnitude, integer(32, 113 << 23)), small, normal);
-    result = select(compare(arith::CmpIPredicate::uge, magnitude, integer(32, 143 << 23)), large, result);
-    Value sign = make<arith::AndIOp>(make<arith::ShRUIOp>(bits, integer(32, 16)), integer(32, 0x8000));
-    return convert<arith::TruncIOp>(b.getI16Type(), make<arith::OrIOp>(result, sign));
-  }
-  Value widen(Value value, Type type) const { return type.isBF16() ? bf16ToF32(value) : f16ToF32(value); }
-  Value narrow(Value value, Type type) const { return type.isBF16() ? f32ToBf16(value) : f32ToF16(value); }
 
   // NaN-propagating: fmax of the back end would drop a NaN.
   Value extremum(arith::CmpFPredicate better, Value lhs, Value rhs) const {

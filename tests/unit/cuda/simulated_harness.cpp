@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 #include <ucontext.h>
 
+#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -200,6 +201,7 @@ SIMULATED int sim_vprintf(const char* format, const std::byte* arguments) {
   std::fputs(text.c_str(), stdout);
   return 0;
 }
+SIMULATED float sim_exp2(float x) { return exp2f(x); }
 SIMULATED std::byte* sim_local() { return local_memory; }
 
 namespace zefuse::cpu::testing {
@@ -211,6 +213,7 @@ const std::map<std::string, std::string> kSimulated = {
     {"llvm.nvvm.shfl.sync.idx.i32", "sim_shuffle_index"},
     {"llvm.nvvm.shfl.sync.bfly.i32", "sim_shuffle_xor"},
     {"llvm.nvvm.vote.ballot.sync", "sim_ballot"},
+    {"llvm.nvvm.ex2.approx.f32", "sim_exp2"},
 };
 
 // The module for the host: registers and group operations are calls, shared memory is sim_local(), and kernel `n` is

@@ -1,0 +1,81 @@
+#include "drivers/cuda/codegen/extrema.h"
+
+#include "llvm/IR/IRBuilder.h"
+#include "llvm/IR/InstIterator.h"
+#include "llvm/IR/PatternMatch.h"
+
+#include <optional>
+#include <utility>
+
+namespace zefuse::cuda {
+namespace {
+
+using namespace llvm::PatternMatch;
+
+// What a comparison asks for a NaN in; null: it asks for something else. `is` is whether it is true of a NaN.
+llvm::Value* askedForNan(llvm::Value* condition, bool& is) {
+  auto* compare = llvm::dyn_cast<llvm::FCmpInst>(condition);
+  if (!compare || (compare->getOperand(0) != compare->getOperand(1) && !match(compare->getOperand(1), m_AnyZeroFP())))
+    return nullptr;
+  is = compare->getPredicate() == llvm::CmpInst::FCMP_UNO;
+  return is || compare->getPredicate() == llvm::CmpInst::FCMP_ORD ? compare->getOperand(0) : nullptr;
+}
+
+// isnan(x) || a better b ? a : b. x = a keeps a NaN of either, x = b drops it.
+struct Extremum {
+  llvm::Value *x = nullptr, *a = nullptr, *b = nullptr;
+  llvm::CmpPredicate better;
+};
+
+std::optional<Extremum> extremumOf(llvm::SelectInst& select) {
+  Extremum found;
+  bool is = false;
+  llvm::Value *first = nullptr, *second = nullptr;
+  if (match(select.getCondition(), m_LogicalOr(m_Value(first), m_Value(second)))) {
+    found.a = select.getTrueValue(), found.b = select.getFalseValue();
+    for (auto [nan, comparison] : {std::pair{first, second}, {second, first}})
+      if ((found.x = askedForNan(nan, is)) && is &&
+          match(comparison, m_FCmp(found.better, m_Specific(found.a), m_Specific(found.b))))
+        return found;
+    return std::nullopt;
+  }
+  // isnan(x) ? a : (a better b ? a : b), as it is written
+  found.x = askedForNan(select.getCondition(), is);
+  if (!found.x || !match(is ? select.getFalseValue() : select.getTrueValue(),
+                         m_Select(m_FCmp(found.better, m_Value(found.a), m_Value(found.b)), m_Deferred(found.a),
+                                  m_Deferred(found.b))))
+    return std::nullopt;
+  return (is ? select.getTrueValue() : select.getFalseValue()) == found.a ? std::optional(found) : std::nullopt;
+}
+
+llvm::Value* instructionFor(llvm::SelectInst& select) {
+  if (!select.getType()->getScalarType()->isFloatTy())
+    return nullptr;
+  const std::optional<Extremum> extremum = extremumOf(select);
+  if (!extremum || (extremum->x != extremum->a && extremum->x != extremum->b))
+    return nullptr;
+  const bool larger = extremum->better == llvm::CmpInst::FCMP_OGT, keeps = extremum->x == extremum->a;
+  if (!larger && extremum->better != llvm::CmpInst::FCMP_OLT)
+    return nullptr;
+  llvm::IRBuilder<> builder(&select);
+  return builder.CreateBinaryIntrinsic(keeps ? (larger ? llvm::Intrinsic::maximum : llvm::Intrinsic::minimum)
+                                             : (larger ? llvm::Intrinsic::maxnum : llvm::Intrinsic::minnum),
+                                       extremum->a, extremum->b);
+}
+
+}  // namespace
+
+bool useExtremumInstructions(llvm::Function& function) {
+  bool changed = false;
+  for (llvm::Instruction& instruction : llvm::make_early_inc_range(llvm::instructions(function)))
+    if (auto* select = llvm::dyn_cast<llvm::SelectInst>(&instruction))
+      if (llvm::Value* value = instructionFor(*select)) {
+        value->takeName(select);
+        select->replaceAllUsesWith(value);
+        select->eraseFromParent();  // what it chose from goes with the dead code
+        changed = true;
+      }
+  return changed;
+}
+
+}  // namespace zefuse::cuda

@@ -1,0 +1,10 @@
+// The larger and the smaller, with a NaN kept and with one dropped, as zefuse's kernels say them.
+kernel void extrema(global const float* a, global const float* b, global float* out) {
+  size_t i = get_global_id(0);
+  float x = a[i], y = b[i];
+  float larger = x > y ? x : y, smaller = x < y ? x : y;
+  out[4 * i] = isnan(x) ? x : larger;
+  out[4 * i + 1] = isnan(x) ? x : smaller;
+  out[4 * i + 2] = isnan(y) ? x : larger;
+  out[4 * i + 3] = isnan(y) ? x : smaller;
+}

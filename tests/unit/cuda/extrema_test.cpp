@@ -1,0 +1,49 @@
+// Comparisons and selects that are the larger or smaller of two values become instructions, with the same results.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <string>
+
+#include "drivers/cuda/codegen/codegen.h"
+#include "tests/unit/codegen/harness.h"
+
+namespace zefuse::cpu::testing {
+namespace {
+
+TEST(Extrema, AreInstructions) {
+  cuda::CompileOptions options;
+  options.architecture = 80;
+  const cuda::CompileResult compiled = cuda::compileSpirv(loadSpirv("../cuda/extrema"), options);
+  ASSERT_TRUE(compiled.ok) << compiled.log;
+  const std::string ptx(reinterpret_cast<const char*>(compiled.program.image.data()));
+  for (const char* instruction : {"max.NaN.f32", "min.NaN.f32", "max.f32", "min.f32"})
+    EXPECT_NE(ptx.find(instruction), std::string::npos) << instruction;
+  EXPECT_EQ(ptx.find("setp."), std::string::npos) << ptx;
+}
+
+TEST(Extrema, OfAllKindsOfNumbers) {
+  const float nan = std::nanf(""), inf = std::numeric_limits<float>::infinity();
+  const float values[] = {nan, -inf, -2.5f, -0.0f, 0.0f, 1e-40f, 3.0f, inf};
+  std::vector<float> a, b;
+  for (float x : values)
+    for (float y : values) {
+      a.push_back(x);
+      b.push_back(y);
+    }
+  std::vector<float> out(4 * a.size());
+  Program program(loadSpirv("../cuda/extrema"));
+  ASSERT_TRUE(program.ok());
+  program.run("extrema", {a.size() / 8, 1, 1}, {8, 1, 1}, {Arg::buffer(a), Arg::buffer(b), Arg::buffer(out)});
+  for (size_t i = 0; i < a.size(); ++i) {
+    const float x = a[i], y = b[i], larger = x > y ? x : y, smaller = x < y ? x : y;
+    const float expected[] = {std::isnan(x) ? x : larger, std::isnan(x) ? x : smaller, std::isnan(y) ? x : larger,
+                              std::isnan(y) ? x : smaller};
+    for (size_t k = 0; k < 4; ++k)
+      EXPECT_TRUE(out[4 * i + k] == expected[k] || (std::isnan(out[4 * i + k]) && std::isnan(expected[k])))
+          << x << ", " << y << ": " << out[4 * i + k] << " instead of " << expected[k];
+  }
+}
+
+}  // namespace
+}  // namespace zefuse::cpu::testing
