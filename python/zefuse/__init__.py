@@ -15,6 +15,8 @@ Its public names (every other module is internal and may change):
 - ``include_dir()`` and ``cmake_dir()``: the C interface, for C and C++.
 - ``errors``: what fails raises a subclass of ``ZefuseError``, whose message
   says what is wrong and what to do.
+- ``llm``: language models of the package transformers; llm.optimize(model)
+  compiles what its generate() runs.
 - ``testing``: for tests of compiled models, against eager.
 - ``__version__``
 
@@ -42,12 +44,13 @@ __all__ = [
     "errors",
     "explain",
     "include_dir",
+    "llm",
     "load",
     "testing",
 ]
 
 if TYPE_CHECKING:
-    from zefuse import errors, testing
+    from zefuse import errors, llm, testing
     from zefuse.aot import compile_package, load
     from zefuse.c_interface import cmake_dir, include_dir
     from zefuse.captured import capture
@@ -70,7 +73,7 @@ _PLACE = {
     "include_dir": "zefuse.c_interface",
     "load": "zefuse.aot",
 }
-_MODULES = ("errors", "testing")
+_MODULES = ("errors", "llm", "testing")
 
 
 def __getattr__(name: str) -> Any:

@@ -1,0 +1,103 @@
+"""The key-value cache of compiled generation: memory for a fixed number of tokens, allocated once.
+
+Beside ``transformers``' own ``StaticCache``: the length is one Python integer for all layers, and a sliding or chunked layer has
+memory for every token, so that no control flow depends on how full it is; the attention mask, which ``transformers`` makes for
+either layout, leaves out what lies outside the window.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from transformers.cache_utils import Cache, StaticLayer
+
+from zefuse.errors import InvalidArgumentError
+
+
+class KeyValueLayer(StaticLayer):
+    """One decoder layer's keys and values, ``[batch, heads, capacity, head_dim]``."""
+
+    def __init__(self, owner: KeyValueCache) -> None:
+        super().__init__(max_cache_len=owner.capacity)
+        self._owner = owner
+
+    # Transformers' layers have a tensor here; ours have one count for all of them.
+    @property
+    def cumulative_length(self) -> int:  # type: ignore[override]
+        return self._owner.length
+
+    @cumulative_length.setter
+    def cumulative_length(self, _: Any) -> None:
+        pass
+
+    def allocate(self, batch: int, shape: LayerShape) -> None:
+        keys = torch.empty((batch, shape.key_heads, 0, shape.key_dim), dtype=shape.dtype)
+        values = torch.empty((batch, shape.key_heads, 0, shape.value_dim), dtype=shape.dtype)
+        self.lazy_initialization(keys, values)
+
+    def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
+        self.dtype, self.device = key_states.dtype, key_states.device
+        self.batch_size, self.num_heads = key_states.shape[:2]
+        self.k_head_dim, self.v_head_dim = key_states.shape[-1], value_states.shape[-1]
+        shape = (self.batch_size, self.num_heads, self.max_cache_len)
+        # Zeros, not garbage: a masked position still takes part in products, with probability 0, and 0 * NaN is NaN.
+        self.keys = torch.zeros((*shape, self.k_head_dim), dtype=self.dtype, device=self.device)
+        self.values = torch.zeros((*shape, self.v_head_dim), dtype=self.dtype, device=self.device)
+        self.is_initialized = True
+
+    def update(self, key_states: torch.Tensor, value_states: torch.Tensor, *_: Any, **__: Any) -> Any:
+        """What the original forward calls, for a call that is not compiled."""
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+        count = key_states.shape[-2]
+        start = self._owner.room_for(count)
+        self.keys[:, :, start : start + count] = key_states
+        self.values[:, :, start : start + count] = value_states
+        self._owner.written(self, count)
+        return self.keys, self.values
+
+    def get_seq_length(self) -> int:
+        return self._owner.length
+
+    def reset(self) -> None:
+        if self.is_initialized:
+            self.keys.zero_()
+            self.values.zero_()
+        self._owner.length = 0
+
+
+class LayerShape:
+    """What one layer writes for a token."""
+
+    def __init__(self, keys: torch.Tensor, values: torch.Tensor) -> None:
+        self.key_heads, self.key_dim, self.value_dim = int(keys.shape[1]), int(keys.shape[3]), int(values.shape[3])
+        self.dtype = keys.dtype
+
+
+class KeyValueCache(Cache):
+    """Keys and values of all layers. Owned by the ``generate()`` call that made it; not for several threads at a time."""
+
+    def __init__(self, num_layers: int, capacity: int) -> None:
+        self.capacity = capacity
+        self.length = 0  # tokens in the cache, the same for every layer
+        super().__init__(layers=[KeyValueLayer(self) for _ in range(num_layers)])
+
+    def room_for(self, count: int) -> int:
+        """Where the next ``count`` tokens go. Raises InvalidArgumentError where they do not fit, before anything is written."""
+        if self.length + count > self.capacity:
+            raise InvalidArgumentError(
+                f"the key-value cache holds {self.capacity} tokens and has {self.length}; {count} more do not fit: "
+                "start generate() again with a larger max_length or max_new_tokens"
+            )
+        return self.length
+
+    def allocate(self, batch: int, shapes: list[LayerShape]) -> None:
+        for layer, shape in zip(self.layers, shapes, strict=True):
+            if not layer.is_initialized:
+                layer.allocate(batch, shape)
+
+    def written(self, layer: KeyValueLayer, count: int) -> None:
+        """The layers of a forward write one after the other at the same place; the last one moves it on."""
+        if layer is self.layers[-1]:
+            self.length += count

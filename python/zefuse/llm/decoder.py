@@ -1,0 +1,204 @@
+"""The forward of an optimized decoder: compiled graphs for the calls of ``generate()``, the original one for any other."""
+
+from __future__ import annotations
+
+import inspect
+import threading
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from zefuse.backend import compile_graph
+from zefuse.llm import reports
+from zefuse.llm.cache import KeyValueCache
+from zefuse.llm.tracing import CACHE, TENSOR, Traced, starts_without_mask, trace
+from zefuse.options import Options
+
+# Modes of generate() that only append to the cache and reorder it; the others take tokens back.
+_MODES = frozenset({"greedy_search", "sample", "beam_search", "beam_sample"})
+# Cache kinds that stand for "the fastest one": what else a user names, the user gets.
+_IMPLEMENTATIONS = (None, "static", "hybrid")
+_ROOM_UNIT = 32  # tokens
+_MOST_SIZES = 1000
+
+
+@dataclass
+class _Compiled:
+    traced: Traced
+    call: Any
+    report: reports.Graph
+
+
+class Decoder:
+    """Stands in a model's ``forward``. A compiled call has the cache that ``prepare_cache`` made, and runs without gradients.
+
+    Several threads may call it with caches of their own; while one of them traces, the others wait.
+    """
+
+    def __init__(self, model: Any, options: Options, report: reports.Report) -> None:
+        self.model, self.options, self.report = model, options, report
+        # What an earlier tool put in the instance, if any, else the class's.
+        self.forward: Callable[..., Any] = model.forward
+        self.prepare: Callable[..., Any] = model._prepare_cache_for_generation
+        self._forget()
+
+    def _forget(self) -> None:
+        self._lock = threading.RLock()
+        self._graphs: dict[Any, list[_Compiled]] = {}
+        self._by_sizes: dict[Any, _Compiled | None] = {}
+        self._places: list[tuple[dict[str, Any], str]] = []
+
+    # Copies and pickles have the same model around them, and compile again.
+    def __getstate__(self) -> dict[str, Any]:
+        kept = ("model", "options", "report", "forward", "prepare")
+        return {name: value for name, value in self.__dict__.items() if name in kept}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self.report = reports.Report(self.report.model, list(self.report.changed))
+        self._forget()
+
+    @property
+    def __signature__(self) -> inspect.Signature:
+        """``generate()`` asks which arguments the model takes."""
+        return inspect.signature(self.forward)
+
+    def prepare_cache(
+        self, generation_config: Any, model_kwargs: dict[str, Any], mode: Any, batch_size: int, max_cache_length: int
+    ) -> Any:
+        """What ``generate()`` calls for its cache. One that it was given, or asked for, is used as it is, uncompiled."""
+        if isinstance(model_kwargs.get(CACHE), KeyValueCache):  # of an earlier generate(), which this one goes on with
+            return self.prepare(generation_config, model_kwargs, mode, batch_size, max_cache_length)
+        reason = self._why_not(generation_config, model_kwargs, mode)
+        if reason:
+            self.report.note_left(reason)
+            return self.prepare(generation_config, model_kwargs, mode, batch_size, max_cache_length)
+        room = -(-max_cache_length // _ROOM_UNIT) * _ROOM_UNIT
+        layers = self.model.config.get_text_config(decoder=True).num_hidden_layers
+        model_kwargs[CACHE] = KeyValueCache(layers, room)
+        return None
+
+    def _why_not(self, config: Any, model_kwargs: dict[str, Any], mode: Any) -> str | None:
+        if model_kwargs.get(CACHE) is not None:
+            return f"generate() with a cache of its caller's ({type(model_kwargs[CACHE]).__name__}) runs uncompiled"
+        if config.use_cache is False:
+            return "generate(use_cache=False) runs uncompiled"
+        if config.cache_implementation not in _IMPLEMENTATIONS:
+            return f"generate(cache_implementation={config.cache_implementation!r}) runs uncompiled"
+        if str(getattr(mode, "value", mode)) not in _MODES or getattr(config, "is_assistant", False):
+            return f"generate() in mode {getattr(mode, 'value', mode)!r} runs uncompiled"
+        if config.output_attentions or config.output_hidden_states:
+            return "generate() that returns attentions or hidden states runs uncompiled"
+        return None
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        cache = kwargs.get(CACHE)
+        if args or not isinstance(cache, KeyValueCache) or self._needs_python():
+            with self._lock:  # a trace replaces the layers' forward meanwhile
+                return self.forward(*args, **kwargs)
+        arguments = {name: value for name, value in kwargs.items() if name != CACHE}
+        names, leaves = _flat(arguments)
+        tensors = [leaf.contiguous() for leaf in leaves if isinstance(leaf, torch.Tensor)]
+        compiled = self._find(names, leaves, tensors, arguments, cache)
+        if compiled is None:
+            with self._lock:
+                return self.forward(**kwargs)
+        count = _tokens(arguments)
+        start = torch.tensor(cache.room_for(count))
+        cache.allocate(tensors[0].shape[0], compiled.traced.shapes)
+        inputs = [*self._parameters(compiled.traced.parameters), *tensors, start]
+        inputs += [layer.keys for layer in cache.layers]
+        inputs += [layer.values for layer in cache.layers]
+        results = iter(compiled.call(inputs))
+        cache.length += count
+        compiled.report.calls += 1
+        filled = [
+            next(results) if leaf is TENSOR else cache if leaf is CACHE else leaf for leaf in compiled.traced.outputs
+        ]
+        return pytree.tree_unflatten(filled, compiled.traced.out_spec)
+
+    def _needs_python(self) -> bool:
+        return torch.is_grad_enabled() or self.model.training or torch.is_autocast_enabled("cpu")
+
+    def _find(
+        self, names: tuple[str, ...], leaves: list[Any], tensors: list[torch.Tensor], arguments: Any, cache: Any
+    ) -> _Compiled | None:
+        try:
+            key = (names, tuple(map(_described, leaves)), self.model.dtype, starts_without_mask(arguments, cache))
+            sizes = (key, tuple(tensor.shape for tensor in tensors), cache.capacity)
+            if sizes in self._by_sizes:
+                return self._by_sizes[sizes]
+        except TypeError:  # an argument that cannot be a key
+            self.report.note_left("a call with arguments that are neither tensors nor plain values runs uncompiled")
+            return None
+        with self._lock:
+            if len(self._by_sizes) > _MOST_SIZES:
+                self._by_sizes.clear()  # the graphs stay
+            if sizes not in self._by_sizes:
+                known = self._graphs.setdefault(key, [])
+                asked = [*tensors, torch.empty((cache.capacity, 1), device="meta")]
+                found = next((each for each in known if each.traced.holds(asked)), None)
+                self._by_sizes[sizes] = found or self._compile(known, arguments, cache, tensors)
+            return self._by_sizes[sizes]
+
+    def _compile(self, known: list[_Compiled], arguments: Any, cache: Any, tensors: list[Any]) -> _Compiled | None:
+        began = time.perf_counter()
+        try:
+            traced = trace(self.model, self.forward, arguments, cache)
+        except Exception as error:  # of the model's own code, of torch's tracing: the model runs as it is
+            reason = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+            self.report.note_left(f"a forward could not be traced and runs uncompiled ({reason})")
+            warnings.warn(f"zefuse: a language model's forward runs in eager: {reason}", stacklevel=2)
+            return None
+        traced_at = time.perf_counter()
+        call = compile_graph(traced.graph, range(len(traced.parameters)), self.options, "inference")
+        kind = "decode" if _tokens(arguments) == 1 else "prefill"
+        seconds = (traced_at - began, time.perf_counter() - traced_at)
+        report = reports.Graph.of(
+            kind, tensors[0].shape[0], len(cache), traced.different_layers, seconds, call.report()
+        )
+        self.report.graphs.append(report)
+        known.append(_Compiled(traced, call, report))
+        return known[-1]
+
+    def _parameters(self, names: list[str]) -> list[torch.Tensor]:
+        """The present ones: a parameter may have been replaced since the last call."""
+        if len(self._places) != len(names):
+            places = []
+            for name in names:
+                owner, _, own = name.rpartition(".")
+                module = self.model.get_submodule(owner)
+                places.append((module._parameters if own in module._parameters else module._buffers, own))
+            self._places = places
+        return [tensors[name] for tensors, name in self._places]
+
+
+def _flat(arguments: dict[str, Any]) -> tuple[tuple[str, ...], list[Any]]:
+    """In the order of pytree, which is too slow for each token."""
+    names, leaves = [], []
+    for name, value in arguments.items():
+        if isinstance(value, dict):  # a mask for each kind of layer
+            names += [f"{name}.{each}" for each in value]
+            leaves += value.values()
+        else:
+            names.append(name)
+            leaves.append(value)
+    return tuple(names), leaves
+
+
+def _described(leaf: Any) -> Any:
+    """What one graph serves: tensors of any sizes, but for the batch and sizes of 1."""
+    if isinstance(leaf, torch.Tensor):
+        return leaf.dtype, leaf.dim(), leaf.shape[:1], tuple(size == 1 for size in leaf.shape)
+    hash(leaf)
+    return type(leaf), leaf
+
+
+def _tokens(arguments: dict[str, Any]) -> int:
+    ids = arguments.get("input_ids")
+    return int((ids if ids is not None else arguments["inputs_embeds"]).shape[1])

@@ -1,0 +1,126 @@
+"""``zefuse.llm.optimize`` and ``zefuse.llm.report``."""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Any
+
+from zefuse.errors import InstallationError, InvalidArgumentError, OptionError, UnsupportedError
+from zefuse.llm.reports import Report
+from zefuse.options import Options
+
+if TYPE_CHECKING:
+    import torch
+    from transformers import PreTrainedModel
+
+_REPORT = "_zefuse_llm_report"
+_WEIGHTS = ("int8", "int4")
+
+
+def optimize(
+    model: PreTrainedModel,
+    dtype: torch.dtype | None = None,
+    weights: str | None = None,
+    group_size: int = 32,
+    inplace: bool = True,
+    device: str | None = None,
+) -> PreTrainedModel:
+    """Compiles what ``model.generate()`` runs, in its first call; returns the model, in evaluation mode.
+
+    ``dtype``: f32, bf16 or f16 for all weights; None leaves them. ``weights`` and ``group_size`` are for quantized weights, which
+    do not exist yet. ``inplace=False`` optimizes a copy. ``device``: as ``torch.compile(..., options={"device": ...})`` takes it.
+    Prints what it changed; ``report`` returns it.
+
+    Raises InvalidArgumentError for what is no ``transformers`` model that generates, OptionError for a dtype or ``weights`` that
+    do not exist, UnsupportedError for quantized weights, InstallationError without ``transformers``.
+    """
+    _need_transformers()
+    import torch
+    from transformers import PreTrainedModel
+
+    options = Options.make({} if device is None else {"device": device})
+    if weights in _WEIGHTS:
+        raise UnsupportedError(
+            f"zefuse.llm.optimize(weights={weights!r}): quantized weights are not supported yet; leave `weights` out, "
+            "or use dtype=torch.bfloat16 for half the memory"
+        )
+    if weights is not None:
+        raise OptionError(f"zefuse.llm.optimize(weights={weights!r}): expected None, 'int8' or 'int4'")
+    if dtype not in (None, torch.float32, torch.bfloat16, torch.float16):
+        raise OptionError(f"zefuse.llm.optimize(dtype={dtype}): expected torch.float32, bfloat16 or float16")
+    if not isinstance(model, PreTrainedModel) or not model.can_generate():
+        raise InvalidArgumentError(
+            f"zefuse.llm.optimize: a {type(model).__name__} is no transformers model with generate(); "
+            'use torch.compile(model, backend="zefuse")'
+        )
+    if not inplace:
+        model = copy.deepcopy(model)
+    if report_of(model) is not None:
+        raise InvalidArgumentError("zefuse.llm.optimize: this model is optimized already")
+    model.eval()
+    made = Report(type(model).__name__)
+    if dtype is not None and dtype != model.dtype:
+        made.changed.append(f"weights: {_name(model.dtype)} to {_name(dtype)}")
+        model.to(dtype)
+    _install(model, options, made)
+    model.__dict__[_REPORT] = made
+    print(made)
+    return model
+
+
+def report(model: PreTrainedModel) -> Report:
+    """What ``optimize`` changed, what was compiled since, and what was left. Raises InvalidArgumentError for another model."""
+    found = report_of(model)
+    if found is None:
+        raise InvalidArgumentError(
+            "zefuse.llm.report: the model was not optimized; call zefuse.llm.optimize(model) first"
+        )
+    return found
+
+
+def report_of(model: Any) -> Report | None:
+    from zefuse.llm.decoder import Decoder
+
+    forward = model.__dict__.get("forward")
+    return forward.report if isinstance(forward, Decoder) else model.__dict__.get(_REPORT)
+
+
+def _install(model: Any, options: Options, made: Report) -> None:
+    from zefuse.llm.decoder import Decoder
+    from zefuse.llm.layers import decoder_layers
+
+    reason = None
+    if model.config.is_encoder_decoder:
+        reason = "an encoder-decoder"
+    elif decoder_layers(model) is None:
+        reason = "no list of decoder layers was found"
+    elif not model._supports_default_dynamic_cache() or not getattr(model, "_can_compile_fullgraph", False):
+        reason = "its cache is of its own kind"
+    if reason is None:
+        decoder = Decoder(model, options, made)
+        model.forward = decoder
+        model._prepare_cache_for_generation = decoder.prepare_cache
+        made.changed.append("forward: one compiled graph for prompts, one for single tokens, for each batch size")
+        made.changed.append("generate(): a key-value cache of fixed size")
+        return
+    import torch
+
+    made.changed.append("forward: torch.compile with zefuse, sizes as symbols")
+    made.left.append(f"the cache and the loop of generate() ({reason})")
+    compiled = torch.compile(model.forward, backend="zefuse", dynamic=True, options=_given(options))
+    model.forward = compiled
+
+
+def _given(options: Options) -> dict[str, Any]:
+    return {"device": options.device}
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def _need_transformers() -> None:
+    try:
+        import transformers  # noqa: F401
+    except ImportError as error:
+        raise InstallationError("zefuse.llm needs transformers: pip install transformers") from error

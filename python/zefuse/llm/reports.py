@@ -1,0 +1,63 @@
+"""What became of a language model: ``zefuse.llm.report(model)``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass
+class Graph:
+    """One compiled graph. Times in seconds."""
+
+    kind: str  # "prefill" or "decode"
+    batch: int
+    layers: int
+    different_layers: int  # traced; the others are copies of these
+    trace_seconds: float
+    compile_seconds: float
+    kernels: int
+    library_calls: int
+    fallbacks: int
+    calls: int = 0  # how often it ran
+
+    @classmethod
+    def of(
+        cls, kind: str, batch: int, layers: int, different: int, seconds: tuple[float, float], plan: Mapping[str, Any]
+    ) -> Graph:
+        counts = [len(plan[name]) for name in ("kernels", "calls", "fallbacks")]
+        return cls(kind, batch, layers, different, *seconds, *counts)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.kind}, batch {self.batch}: {_several(self.kernels, 'kernel')}, "
+            f"{_several(self.library_calls, 'library call')}, {_several(self.fallbacks, 'fallback')}; "
+            f"{self.different_layers} of {_several(self.layers, 'layer')} traced ({self.trace_seconds:.1f} s), "
+            f"compiled in {self.compile_seconds:.1f} s; ran {_several(self.calls, 'time')}"
+        )
+
+
+@dataclass
+class Report:
+    """Printed by ``optimize``; what is compiled later is added as it happens."""
+
+    model: str
+    changed: list[str] = field(default_factory=list)
+    left: list[str] = field(default_factory=list)
+    graphs: list[Graph] = field(default_factory=list)
+
+    def note_left(self, reason: str) -> None:
+        if reason not in self.left:
+            self.left.append(reason)
+
+    def __str__(self) -> str:
+        lines = [f"zefuse: {self.model}"]
+        lines += [f"  {text}" for text in self.changed]
+        lines += [f"  left as it was: {text}" for text in self.left]
+        lines += [f"  {graph}" for graph in self.graphs]
+        return "\n".join(lines)
+
+
+def _several(count: int, noun: str) -> str:
+    return f"{count} {noun}" + ("" if count == 1 else "s")
