@@ -87,3 +87,11 @@ def test_the_page_on_packages_runs(tmp_path: Path) -> None:
             command = ["sh", "-e", "-c", text]
             done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
         assert done.returncode == 0, f"{text}\n{done.stdout}{done.stderr}"
+
+
+def test_the_page_on_language_models_runs(tmp_path: Path) -> None:
+    """docs/llm.md, its blocks one after the other in one program."""
+    blocks = re.findall(r"^```python\n(.*?)^```$", (ROOT / "docs" / "llm.md").read_text(), re.M | re.S)
+    assert len(blocks) >= 2
+    done = children.run("\n".join(blocks), cwd=tmp_path)
+    assert done.returncode == 0, f"{done.stdout}{done.stderr}"

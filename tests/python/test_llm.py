@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import subprocess
 import sys
+import threading
 from typing import Any
 
 import pytest
@@ -18,17 +20,35 @@ _SIZES = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "
 _GATED = {**_SIZES, "intermediate_size": 96, "num_key_value_heads": 2}
 _NO_END = {"eos_token_id": None, "bos_token_id": 1, "pad_token_id": 0}
 
-_ARCHITECTURES: dict[str, dict[str, Any]] = {"Llama": _GATED}
+_ARCHITECTURES: dict[str, dict[str, Any]] = {
+    "Llama": _GATED,
+    "Qwen2": _GATED,
+    "Mistral": {**_GATED, "sliding_window": 8},  # shorter than what the test generates
+    "Gemma": {**_GATED, "head_dim": 16},
+    "Phi": _GATED,
+    "GPT2": {"n_embd": 64, "n_layer": 2, "n_head": 4, "vocab_size": 128},
+    "GPTNeoX": {**_SIZES, "intermediate_size": 96},
+    "OPT": {**_SIZES, "ffn_dim": 96, "word_embed_proj_dim": 64},
+    "Falcon": _SIZES,
+}
 
 
 def _model(name: str = "Llama", **changes: Any) -> Any:
     torch.manual_seed(0)
     config = getattr(transformers, f"{name}Config")(**{**_ARCHITECTURES[name], **_NO_END, **changes})
-    return getattr(transformers, f"{name}ForCausalLM")(config).eval()
+    kind = {"GPT2": "GPT2LMHeadModel"}.get(name, f"{name}ForCausalLM")
+    return getattr(transformers, kind)(config).eval()
 
 
 def _prompt(length: int, seed: int = 1, batch: int = 1) -> torch.Tensor:
     return torch.randint(2, 128, (batch, length), generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.fixture(scope="module")
+def pair() -> tuple[Any, Any]:
+    """A model and its optimized copy, which the tests share: each graph is compiled once."""
+    model = _model()
+    return model, zefuse.llm.optimize(model, inplace=False)
 
 
 @pytest.mark.parametrize("name", _ARCHITECTURES)
@@ -48,6 +68,100 @@ def test_greedy_tokens_are_those_of_eager(name: str, capsys: pytest.CaptureFixtu
     assert [graph.different_layers for graph in report.graphs] == [1, 1]
     assert report.left == []
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == before
+
+
+def test_batches_of_unequal_length_and_beams(pair: tuple[Any, Any]) -> None:
+    model, optimized = pair
+    prompt = _prompt(7, batch=2)
+    mask = torch.ones_like(prompt)
+    mask[0, :3] = 0
+    for options in ({"num_beams": 1}, {"num_beams": 2}):
+        arguments = {"attention_mask": mask, "max_new_tokens": 6, "do_sample": False, **options}
+        assert torch.equal(optimized.generate(prompt, **arguments), model.generate(prompt, **arguments))
+    assert zefuse.llm.report(optimized).left == []
+
+
+def test_sampling_draws_what_eager_draws(pair: tuple[Any, Any]) -> None:
+    results = []
+    for model in pair:
+        torch.manual_seed(3)
+        results.append(model.generate(_prompt(5), max_new_tokens=8, do_sample=True, top_k=20, temperature=0.8))
+    assert torch.equal(*results)
+
+
+def test_tokens_are_streamed_as_they_come(pair: tuple[Any, Any]) -> None:
+    class Tokenizer:
+        """Only what a streamer calls."""
+
+        def decode(self, tokens: list[int], **_: Any) -> str:
+            return "".join(f"{int(token)} " for token in tokens)
+
+    model, optimized = pair
+    prompt = _prompt(5)
+    streamer = transformers.TextIteratorStreamer(Tokenizer(), skip_prompt=True, timeout=300)
+    arguments = {"max_new_tokens": 6, "do_sample": False}
+    thread = threading.Thread(target=optimized.generate, args=(prompt,), kwargs={**arguments, "streamer": streamer})
+    thread.start()
+    text = "".join(streamer)
+    thread.join()
+    assert [int(each) for each in text.split()] == model.generate(prompt, **arguments)[0, 5:].tolist()
+
+
+def test_what_is_not_compiled_runs_as_before_and_is_reported(pair: tuple[Any, Any]) -> None:
+    model, optimized = pair
+    prompt = _prompt(6)
+    arguments = {"max_new_tokens": 3, "do_sample": False, "use_cache": False}
+    assert torch.equal(optimized.generate(prompt, **arguments), model.generate(prompt, **arguments))
+    assert "generate(use_cache=False) runs uncompiled" in zefuse.llm.report(optimized).left
+    loss = optimized(prompt, labels=prompt).loss
+    loss.backward()
+    assert torch.equal(loss, model(prompt, labels=prompt).loss)
+    optimized.zero_grad()
+
+
+def test_changed_weights_are_seen(pair: tuple[Any, Any]) -> None:
+    changed = [copy.deepcopy(model) for model in pair]  # an optimized model's copy has weights of its own
+    for model in changed:
+        with torch.no_grad():
+            model.model.layers[1].mlp.down_proj.weight.mul_(-20)
+            model.model.layers[0].self_attn.o_proj.weight = torch.nn.Parameter(torch.full((64, 64), 0.02))
+    prompt = _prompt(5)
+    arguments = {"max_new_tokens": 8, "do_sample": False}
+    results = [model.generate(prompt, **arguments) for model in [*changed, *pair]]
+    assert torch.equal(results[0], results[1])
+    assert torch.equal(results[2], results[3])
+    assert not torch.equal(results[0], results[2])
+
+
+def test_bf16() -> None:
+    model = zefuse.llm.optimize(_model(), dtype=torch.bfloat16)
+    assert model.dtype == torch.bfloat16
+    prompt = _prompt(5)
+    arguments = {"max_new_tokens": 1, "do_sample": False, "return_dict_in_generate": True, "output_logits": True}
+    logits = model.generate(prompt, **arguments).logits[0]
+    exact = _model().generate(prompt, **arguments).logits[0]
+    eager = _model().to(torch.bfloat16).generate(prompt, **arguments).logits[0]
+    assert (logits - exact).abs().max() <= 2 * (eager - exact).abs().max()
+    assert zefuse.llm.report(model).graphs[0].fallbacks == 0
+
+
+def test_a_layer_that_computes_with_its_number_is_traced_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    from transformers.models.llama.modeling_llama import LlamaAttention
+
+    original = LlamaAttention.forward
+
+    def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
+        result, weights = original(self, *args, **kwargs)
+        return result * (self.layer_idx + 2), weights
+
+    monkeypatch.setattr(LlamaAttention, "forward", forward)
+    model = _model()
+    prompt = _prompt(5)
+    arguments = {"max_new_tokens": 4, "do_sample": False}
+    expected = model.generate(prompt, **arguments)
+    zefuse.llm.optimize(model)
+    assert torch.equal(model.generate(prompt, **arguments), expected)
+    assert [graph.different_layers for graph in zefuse.llm.report(model).graphs] == [2, 2]
 
 
 def test_layers_with_another_constant_are_different() -> None:

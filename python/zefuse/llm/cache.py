@@ -24,7 +24,7 @@ class KeyValueLayer(StaticLayer):
 
     # Transformers' layers have a tensor here; ours have one count for all of them.
     @property
-    def cumulative_length(self) -> int:  # type: ignore[override]
+    def cumulative_length(self) -> int:
         return self._owner.length
 
     @cumulative_length.setter

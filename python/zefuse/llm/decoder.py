@@ -180,7 +180,8 @@ class Decoder:
 
 def _flat(arguments: dict[str, Any]) -> tuple[tuple[str, ...], list[Any]]:
     """In the order of pytree, which is too slow for each token."""
-    names, leaves = [], []
+    names: list[str] = []
+    leaves: list[Any] = []
     for name, value in arguments.items():
         if isinstance(value, dict):  # a mask for each kind of layer
             names += [f"{name}.{each}" for each in value]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -33,6 +34,8 @@ def signature(layer: torch.nn.Module) -> Any:
             return type(value).__name__, tuple(plain(each) for each in value)
         if isinstance(value, dict):
             return "dict", tuple((str(key), plain(each)) for key, each in value.items())
+        if isinstance(value, functools.partial):
+            return "partial", plain(value.func), plain(value.args), plain(value.keywords)
         return "object", id(value)  # a function, the configuration: the same one
 
     state = tuple((key, plain(value)) for key, value in sorted(vars(layer).items()) if key not in _SKIPPED)

@@ -117,7 +117,7 @@ class _Tracer:
         ]
         if name == "room":
             sizes[0] = DimDynamic.DUCK
-        context = StatelessSymbolicContext(dynamic_sizes=sizes)
+        context: Any = StatelessSymbolicContext(dynamic_sizes=sizes)
         return self.mode.from_tensor(tensor, source=LocalSource(name), symbolic_context=context)
 
     def trace(self) -> Traced:
@@ -270,8 +270,8 @@ class _Reading(Cache):
         self.tracer, self.start = tracer, start
         super().__init__(layers=[])
 
-    is_compileable = True  # type: ignore[assignment]
-    is_sliding = property(lambda self: [False] * len(self.tracer.layers))  # type: ignore[assignment]
+    is_compileable = True
+    is_sliding = property(lambda self: [False] * len(self.tracer.layers))
 
     def __len__(self) -> int:
         return len(self.tracer.layers)
@@ -398,7 +398,7 @@ _operators: list[Any] = []
 def _layer_op() -> Any:
     """A decoder layer as one operator, while the model around it is traced. It has no kernel: its graph takes its place."""
     if not _operators:
-        library = torch.library.Library("zefuse_llm", "DEF")
+        library: Any = torch.library.Library("zefuse_llm", "DEF")  # type: ignore[no-untyped-call]
         library.define("layer(Tensor[] tensors, int number) -> Tensor[]")
 
         def meta(tensors: Sequence[Any], number: int) -> list[Any]:
@@ -438,8 +438,9 @@ def _copied(
                 results = [known[each] for each in node.args[0]]
             else:
                 if node.op == "get_attr":
-                    setattr(graph, f"layer{before.name}{node.target}", getattr(body, node.target))
-                    known[node] = graph.graph.get_attr(f"layer{before.name}{node.target}")
+                    constant = f"{before.name}{node.target}"
+                    graph.register_buffer(constant, getattr(body, node.target))
+                    known[node] = graph.graph.get_attr(constant)
                 else:
                     known[node] = graph.graph.node_copy(node, lambda each: known[each])
                 known[node].meta = dict(node.meta)
