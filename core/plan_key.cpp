@@ -1,6 +1,7 @@
 #include "core/plan_key.h"
 
 #include <cctype>
+#include <string_view>
 
 #include "common/base/build_id.h"
 #include "core/compiler_id.h"
@@ -27,10 +28,12 @@ std::string withoutFolders(const std::string& text) {
     if (close == std::string::npos)
       break;
     result.append(text, at, open + 1 - at);
-    const size_t slash = text.rfind('/', close);
     const bool file = close + 2 < text.size() && text[close + 1] == ':' && std::isdigit((unsigned char)text[close + 2]);
-    const size_t from = file && slash != std::string::npos && slash > open ? slash + 1 : open + 1;
-    result.append(text, from, close + 1 - from);
+    std::string_view name = std::string_view(text).substr(open + 1, close - open);
+    // Within the quotes: a search through all that stands before them takes 10 s for a model of 30 layers.
+    if (const size_t slash = name.rfind('/'); file && slash != std::string_view::npos)
+      name.remove_prefix(slash + 1);
+    result.append(name);
     at = close + 1;
   }
   return result.append(text, at);
