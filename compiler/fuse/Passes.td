@@ -70,11 +70,11 @@ def FuseLibraryEpilogues : GraphPass<"zefuse-fuse-library-epilogues"> {
   }];
 }
 
-def SplitReductions : GraphPass<"zefuse-split-reductions"> {
-  let summary = "A reduction with too few results for several threads becomes slices and their combination";
+def SplitReductions : TargetPass<"zefuse-split-reductions"> {
+  let summary = "A reduction with too few results for several threads or work-groups becomes slices and their combination";
   let description = [{
-    Before: stage 1, prepared. After: stage 1. Static sizes only; the number of slices depends on sizes alone. For targets
-    whose work-groups do not share a row by themselves (the CPU).
+    Before: stage 1, prepared. After: stage 1. The number of slices depends on sizes and the target alone. On the CPU static sizes
+    that slices divide; on a GPU any, where a group for each result would leave most of the device idle.
   }];
 }
 

@@ -20,9 +20,8 @@ void buildFusePipeline(OpPassManager& passes, const FuseOptions& options) {
   graph.addPass(createPrepareGraph());
   graph.addPass(createChooseKernelProducts({.target = options.target}));
   graph.addPass(createFuseLibraryEpilogues());
-  // Work-groups share long rows by themselves.
-  if (options.fuse && !target.hasWorkGroups())
-    graph.addPass(createSplitReductions());
+  if (options.fuse)
+    graph.addPass(createSplitReductions({.target = options.target}));
   graph.addPass(createRepeatCheapProducers());
   if (options.fuse)
     graph.addPass(createRecomputeForReductions());

@@ -1,0 +1,144 @@
+// RUN: zefuse-opt --zefuse-split-reductions=target=sm_90 --split-input-file %s | FileCheck %s
+// RUN: zefuse-opt --zefuse-split-reductions=target=dg2-g11 --split-input-file %s | FileCheck %s --check-prefix=SMALL
+
+#id = affine_map<(d0, d1) -> (d0, d1)>
+#none = affine_map<(d0, d1) -> ()>
+
+// 1024 slices for the 528 groups of 512 that an H100 runs at a time, 64 for 32.
+// CHECK-LABEL: func.func @all(
+// CHECK: %[[V:.*]] = zefuse.view %{{.*}} : tensor<8192x4096xf32> -> tensor<1024x8x4096xf32>
+// CHECK: %[[P:.*]] = linalg.generic {{.*}} iterator_types = ["parallel", "reduction", "reduction"]{{.*}} ins(%[[V]] : {{.*}} outs(%{{.*}} : tensor<1024xf32>) attrs =  {zefuse.note = "partial results of slices, which the next kernel combines: too few results to fill the device"}
+// CHECK: linalg.generic {{.*}} iterator_types = ["reduction"]{{.*}} ins(%[[P]] :
+// CHECK-NOT: linalg.generic
+// SMALL-LABEL: func.func @all(
+// SMALL: zefuse.view %{{.*}} : tensor<8192x4096xf32> -> tensor<64x128x4096xf32>
+func.func @all(%x: tensor<8192x4096xf32>) -> tensor<f32> {
+  %zero = arith.constant 0.0 : f32
+  %e = tensor.empty() : tensor<f32>
+  %f = linalg.fill ins(%zero : f32) outs(%e : tensor<f32>) -> tensor<f32>
+  %s = linalg.generic {indexing_maps = [#id, #none], iterator_types = ["reduction", "reduction"]}
+      ins(%x : tensor<8192x4096xf32>) outs(%f : tensor<f32>) {
+  ^bb0(%a: f32, %b: f32):
+    %r = arith.addf %a, %b : f32
+    linalg.yield %r : f32
+  } -> tensor<f32>
+  return %s : tensor<f32>
+}
+
+// -----
+
+#id = affine_map<(d0, d1) -> (d0, d1)>
+#row = affine_map<(d0, d1) -> (d0)>
+
+// What slices leave over is reduced by itself; slices of an inner loop begin at multiples of 8 elements. Partial results of
+// a row lie together.
+// CHECK-LABEL: func.func @rest(
+// CHECK: %[[V:.*]] = zefuse.view %{{.*}} : tensor<3x1000003xf32> -> tensor<3x[[S:[0-9]+]]x[[L:[0-9]+]]xf32>
+// CHECK: %[[P:.*]] = linalg.generic {{.*}} iterator_types = ["parallel", "parallel", "reduction"]{{.*}} ins(%[[V]] : {{.*}} outs(%{{.*}} : tensor<3x[[S]]xf32>)
+// CHECK: %[[W:.*]] = linalg.generic {{.*}} iterator_types = ["parallel", "reduction"]{{.*}} ins(%[[P]] :
+// CHECK: %[[R:.*]] = zefuse.view %{{.*}} : tensor<3x1000003xf32> -> tensor<3x3xf32>
+// CHECK: %[[T:.*]] = linalg.generic {{.*}} iterator_types = ["parallel", "reduction"]{{.*}} ins(%[[R]] :
+// CHECK: linalg.generic {{.*}} iterator_types = ["parallel"]{{.*}} ins(%[[W]], %[[T]] :
+// CHECK: arith.maximumf
+func.func @rest(%x: tensor<3x1000003xf32>) -> tensor<3xf32> {
+  %least = arith.constant 0xFF800000 : f32
+  %e = tensor.empty() : tensor<3xf32>
+  %f = linalg.fill ins(%least : f32) outs(%e : tensor<3xf32>) -> tensor<3xf32>
+  %s = linalg.generic {indexing_maps = [#id, #row], iterator_types = ["parallel", "reduction"]}
+      ins(%x : tensor<3x1000003xf32>) outs(%f : tensor<3xf32>) {
+  ^bb0(%a: f32, %b: f32):
+    %r = arith.maximumf %a, %b : f32
+    linalg.yield %r : f32
+  } -> tensor<3xf32>
+  return %s : tensor<3xf32>
+}
+
+// -----
+
+#id = affine_map<(d0, d1, d2) -> (d0, d1, d2)>
+#none = affine_map<(d0, d1, d2) -> ()>
+
+// Outer loops are slices as a whole while they are few.
+// CHECK-LABEL: func.func @outer(
+// CHECK: zefuse.view %{{.*}} : tensor<5x40x100000xf32> -> tensor<5x40x5x20000xf32>
+// CHECK: linalg.generic {{.*}} iterator_types = ["parallel", "parallel", "parallel", "reduction"]{{.*}} outs(%{{.*}} : tensor<5x40x5xf32>)
+// CHECK: linalg.generic {{.*}} iterator_types = ["reduction", "reduction", "reduction"]
+func.func @outer(%x: tensor<5x40x100000xf32>) -> tensor<f32> {
+  %zero = arith.constant 0.0 : f32
+  %e = tensor.empty() : tensor<f32>
+  %f = linalg.fill ins(%zero : f32) outs(%e : tensor<f32>) -> tensor<f32>
+  %s = linalg.generic {indexing_maps = [#id, #none], iterator_types = ["reduction", "reduction", "reduction"]}
+      ins(%x : tensor<5x40x100000xf32>) outs(%f : tensor<f32>) {
+  ^bb0(%a: f32, %b: f32):
+    %r = arith.addf %a, %b : f32
+    linalg.yield %r : f32
+  } -> tensor<f32>
+  return %s : tensor<f32>
+}
+
+// -----
+
+#id = affine_map<(d0) -> (d0)>
+#none = affine_map<(d0) -> ()>
+
+// A symbolic size leaves over what it must.
+// CHECK: affine_map<()[s0] -> (128, ((s0 * 1001) floordiv 1024) * 8)>
+// CHECK: affine_map<()[s0] -> ((s0 * 1001) mod 1024)>
+// CHECK-LABEL: func.func @symbolic(
+// CHECK-COUNT-4: linalg.generic
+// CHECK-NOT: linalg.generic
+func.func @symbolic(%x: tensor<?xf32, affine_map<()[s0] -> (s0 * 1001)>>) -> tensor<f32>
+    attributes {zefuse.symbols = ["s0"]} {
+  %zero = arith.constant 0.0 : f32
+  %e = tensor.empty() : tensor<f32>
+  %f = linalg.fill ins(%zero : f32) outs(%e : tensor<f32>) -> tensor<f32>
+  %s = linalg.generic {indexing_maps = [#id, #none], iterator_types = ["reduction"]}
+      ins(%x : tensor<?xf32, affine_map<()[s0] -> (s0 * 1001)>>) outs(%f : tensor<f32>) {
+  ^bb0(%a: f32, %b: f32):
+    %r = arith.addf %a, %b : f32
+    linalg.yield %r : f32
+  } -> tensor<f32>
+  return %s : tensor<f32>
+}
+
+// -----
+
+#id = affine_map<(d0, d1) -> (d0, d1)>
+#row = affine_map<(d0, d1) -> (d0)>
+#col = affine_map<(d0, d1) -> (d1)>
+#none = affine_map<(d0, d1) -> ()>
+
+// Rows and columns enough for the device, and short sums, stay whole.
+// CHECK-LABEL: func.func @whole(
+// CHECK-NOT: zefuse.view
+// CHECK-COUNT-3: linalg.generic
+// CHECK-NOT: linalg.generic
+func.func @whole(%x: tensor<256x300000xf32>, %y: tensor<8192x4096xf32>, %z: tensor<300x300xf32>)
+    -> (tensor<256xf32>, tensor<4096xf32>, tensor<f32>) {
+  %zero = arith.constant 0.0 : f32
+  %e = tensor.empty() : tensor<256xf32>
+  %f = linalg.fill ins(%zero : f32) outs(%e : tensor<256xf32>) -> tensor<256xf32>
+  %h = tensor.empty() : tensor<4096xf32>
+  %i = linalg.fill ins(%zero : f32) outs(%h : tensor<4096xf32>) -> tensor<4096xf32>
+  %j = tensor.empty() : tensor<f32>
+  %k = linalg.fill ins(%zero : f32) outs(%j : tensor<f32>) -> tensor<f32>
+  %s = linalg.generic {indexing_maps = [#id, #row], iterator_types = ["parallel", "reduction"]}
+      ins(%x : tensor<256x300000xf32>) outs(%f : tensor<256xf32>) {
+  ^bb0(%a: f32, %b: f32):
+    %r = arith.addf %a, %b : f32
+    linalg.yield %r : f32
+  } -> tensor<256xf32>
+  %t = linalg.generic {indexing_maps = [#id, #col], iterator_types = ["reduction", "parallel"]}
+      ins(%y : tensor<8192x4096xf32>) outs(%i : tensor<4096xf32>) {
+  ^bb0(%a: f32, %b: f32):
+    %r = arith.addf %a, %b : f32
+    linalg.yield %r : f32
+  } -> tensor<4096xf32>
+  %u = linalg.generic {indexing_maps = [#id, #none], iterator_types = ["reduction", "reduction"]}
+      ins(%z : tensor<300x300xf32>) outs(%k : tensor<f32>) {
+  ^bb0(%a: f32, %b: f32):
+    %r = arith.addf %a, %b : f32
+    linalg.yield %r : f32
+  } -> tensor<f32>
+  return %s, %t, %u : tensor<256xf32>, tensor<4096xf32>, tensor<f32>
+}
