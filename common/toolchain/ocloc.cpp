@@ -148,6 +148,7 @@ DeviceReport oclocReport(const DeviceBinary& binary) {
   report.simd = int(numberAfter(environment, "simd_size:"));
   report.registers = int(numberAfter(environment, "grf_count:"));
   report.private_bytes = numberAfter(environment, "private_size:");
+  report.matrix_operations = std::max(report.matrix_operations, int(numberAfter(environment, "matrix_operations:")));
   report.local_bytes = numberAfter(environment, "slm_size:");
   report.spilled_registers = std::max(report.spilled_registers, numberAfter(environment, "spill_size:"));
   return report;

@@ -22,6 +22,7 @@ TargetDescription TargetDescription::of(const GpuTarget& gpu) {
   target.vector_width = 8;  // at most: an access of 16 bytes (docs/lowering.md)
   target.access_bytes = gpu.access_bytes;
   target.index_bits = gpu.index_bits;
+  target.engines = gpu.engines;
   target.resident_items = int64_t(gpu.engines) * gpu.threads_per_engine * gpu.subgroup_size;
   target.private_row_bytes = 0;  // private arrays would spill to memory
   target.buffer_alignment = int64_t(zefuse::buffer_alignment);

@@ -55,6 +55,15 @@ constexpr MatrixOperation dpas16_operations[] = {
     {"f16", 8, 16, 16, "intel_sub_group_f16_f16_matrix_mad_k16"},
     {"bf16", 8, 16, 16, "intel_sub_group_bf16_bf16_matrix_mad_k16"},
 };
+// mma.sync of PTX, and what feeds it: ldmatrix, cp.async, shfl.sync (drivers/spirv/matrix_calls.cpp).
+constexpr MatrixOperation mma_operations[] = {
+    {"f16", 16, 8, 16, "zefuse_mma_m16n8k16_f16"},
+    {"bf16", 16, 8, 16, "zefuse_mma_m16n8k16_bf16"},
+};
+constexpr std::string_view mma_functions[] = {"zefuse_load_fragments",  "zefuse_load_fragments_transposed",
+                                              "zefuse_copy_to_local",   "zefuse_commit_copies",
+                                              "zefuse_wait_for_copies", "zefuse_shuffle_xor"};
+constexpr MatrixEngine mma{32, mma_operations, MatrixForm::fragments, mma_functions};
 constexpr MatrixEngine dpas8{8, dpas8_operations}, dpas16{16, dpas16_operations};
 
 // `subgroup_size` is the one size that all have.
@@ -131,7 +140,7 @@ constexpr GpuTarget xe3 = [] {
 }();
 
 // A multiprocessor is an engine whose hardware threads are warps. A work-item has at most 255 registers of 4 bytes; a
-// product's sums may fill half of them. Their matrix instructions are none of those that a kernel here can call.
+// product's sums may fill half of them.
 constexpr uint16_t nvidia_pci = 0x10de;
 constexpr GpuTarget ampere{.family = "Ampere",
                            .vendor = nvidia_pci,
@@ -145,7 +154,8 @@ constexpr GpuTarget ampere{.family = "Ampere",
                            .register_bytes = 32 << 10,
                            .accumulator_bytes = 8 << 10,
                            .local_memory_kib = 96,
-                           .native = {.f64 = true, .f16 = true, .shuffles = true, .bf16_conversions = true}};
+                           .native = {.f64 = true, .f16 = true, .shuffles = true, .bf16_conversions = true},
+                           .matrix = mma};
 constexpr GpuTarget ada = [] {
   GpuTarget family = ampere;
   family.family = "Ada";

@@ -19,10 +19,21 @@ struct PciId {
 constexpr uint16_t intel_pci = 0x8086;
 constexpr uint16_t zefuse_pci = 0x7a66;  // "zf", of our CPU driver's devices: a CPU has no PCI id
 
-// One matrix instruction of a sub-group: c[m, n] += a[m, k] * b[k, n] with sums in f32, a lane per column n. `multiply`
-// is the function that a kernel calls for it, without its mangling: (a, b, c) -> c, where c is the lane's column of m
-// rows, a per row an integer of the lane's k / n neighbouring elements, and b the lane's column, two elements in each
-// integer of 32 bits. m is the most rows that one call takes; half and a quarter of them are calls of their own.
+// What of a matrix instruction's operands a lane holds.
+enum class MatrixForm : uint8_t {
+  // (Intel) A lane per column n. c is the lane's column of m rows, a per row an integer of the lane's k / n
+  // neighbouring
+  // elements, and b the lane's column, two elements in each integer of 32 bits. m is the most rows that one call takes;
+  // half and a quarter of them are calls of their own.
+  columns,
+  // (NVIDIA) Fragments: lane 4g + t has of c the rows g and g + m / 2 in columns 2t and 2t + 1; of a the same rows, of
+  // b
+  // column g, each in pairs of neighbouring k at 2t and 2t + k / 2. Integers of 32 bits hold the pairs.
+  fragments,
+};
+
+// One matrix instruction of a sub-group: c[m, n] += a[m, k] * b[k, n] with sums in f32. `multiply` is the function that
+// a kernel calls for it, without its mangling: (a, b, c) -> c.
 struct MatrixOperation {
   std::string_view element;  // of a and b, as MLIR writes it: "f16"
   int m, n, k;
@@ -32,6 +43,8 @@ struct MatrixOperation {
 struct ZEFUSE_API MatrixEngine {
   int lanes = 0;  // of the sub-groups that it multiplies for; 0: there is no matrix engine
   std::span<const MatrixOperation> operations;
+  MatrixForm form = MatrixForm::columns;
+  std::span<const std::string_view> functions = {};  // beside them, that kernels on the engine may call
 
   const MatrixOperation* find(std::string_view element) const;  // null: none for such elements
 };

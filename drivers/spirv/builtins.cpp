@@ -321,19 +321,8 @@ bool Reader::readImportedCall(const SpirvInst& inst, const std::string& name, ll
     setValue(inst, toBfloat(args[0], with(builder_.getBFloatTy()), result_type));
     return true;
   }
-  for (auto [prefix, kind] : {std::pair{"_Z38intel_sub_group_f16_f16_matrix_mad_k16", SyncKind::matrix_mad_f16},
-                              std::pair{"_Z40intel_sub_group_bf16_bf16_matrix_mad_k16", SyncKind::matrix_mad_bf16}}) {
-    if (name.rfind(prefix, 0) != 0)
-      continue;
-    auto* rows = llvm::dyn_cast<llvm::FixedVectorType>(result_type);
-    auto* a = args.size() == 3 ? llvm::dyn_cast<llvm::FixedVectorType>(args[0]->getType()) : nullptr;
-    if (!rows || !rows->getElementType()->isFloatTy() || !a || a->getNumElements() != rows->getNumElements() ||
-        !(a->getElementType()->isIntegerTy(16) || a->getElementType()->isIntegerTy(32)) ||
-        args[1]->getType() != llvm::FixedVectorType::get(builder_.getInt32Ty(), 8) || args[2]->getType() != rows)
-      fail(inst, "wrong signature for " + name);
-    setValue(inst, emitSync({Scope::sub_group, kind, GroupOp::none}, result_type, args));
+  if (readMatrixCall(inst, name, args, result_type))
     return true;
-  }
   return readImportedAtomic(inst, name, args, result_type);
 }
 

@@ -128,6 +128,8 @@ private:
   llvm::Value* builtinVariable(const SpirvInst& inst, uint32_t variable_id);
   llvm::Value* query(Query q, unsigned dim);
   llvm::Value* toBfloat(llvm::Value* value, llvm::Type* bfloat, llvm::Type* bits);
+  bool readMatrixCall(const SpirvInst& inst, const std::string& name, llvm::ArrayRef<llvm::Value*> args,
+                      llvm::Type* result_type);  // matrix_calls.cpp
   bool readImportedCall(const SpirvInst& inst, const std::string& name, llvm::ArrayRef<llvm::Value*> args,
                         llvm::Type* result_type);
   bool readImportedAtomic(const SpirvInst& inst, const std::string& name, llvm::ArrayRef<llvm::Value*> args,

@@ -17,6 +17,13 @@ struct ReaderTarget {
   bool remainders = true;   // LLVM's frem is exact; false: the math library's fmod is taken
   bool prefetches = true;   // llvm.prefetch has a meaning
   bool bfloat = false;      // LLVM converts float to bfloat without a library's function
+  // Copies from global to local memory end where they are waited for: calls of the functions below stand for them.
+  // False: they are done at once.
+  bool asynchronous_copies = false;
 };
+
+constexpr const char *copy_to_local_marker = "zf.copy_to_local",  // (to, from, i32: 0 writes zeros), 16 bytes
+    *commit_copies_marker = "zf.commit_copies",                   // (): those since the last one are a batch
+        *wait_for_copies_marker = "zf.wait_for_copies";           // (i32): for all batches but so many
 
 }  // namespace zefuse::spirv

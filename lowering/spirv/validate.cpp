@@ -71,12 +71,14 @@ std::vector<std::string> importedFunctions(std::span<const uint32_t> words) {
 }
 
 std::string whyNotOn(const TargetDescription& target, std::span<const uint32_t> words) {
+  auto is = [](const std::string& name, std::string_view function) {
+    return name.starts_with("_Z" + std::to_string(function.size()) + std::string(function));
+  };
   auto known = [&](const std::string& name) {
     return (target.native.bf16_conversions && name.starts_with(kConvertBfloat16)) ||
-           std::ranges::any_of(target.matrix.operations, [&](const MatrixOperation& operation) {
-             return name.starts_with("_Z" + std::to_string(operation.multiply.size()) +
-                                     std::string(operation.multiply));
-           });
+           std::ranges::any_of(target.matrix.operations,
+                               [&](auto& operation) { return is(name, operation.multiply); }) ||
+           std::ranges::any_of(target.matrix.functions, [&](std::string_view function) { return is(name, function); });
   };
   for (const std::string& name : importedFunctions(words))
     if (!known(name))

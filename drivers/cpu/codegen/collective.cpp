@@ -131,6 +131,10 @@ public:
     }
     case SyncKind::matrix_mad_f16:
     case SyncKind::matrix_mad_bf16: matrixMad(c_.sync.kind == SyncKind::matrix_mad_f16); return;
+    case SyncKind::multiply_fragments_f16:
+    case SyncKind::multiply_fragments_bf16: multiplyFragments(c_.sync.kind == SyncKind::multiply_fragments_f16); return;
+    case SyncKind::load_fragments: loadFragments(false); return;
+    case SyncKind::load_fragments_transposed: loadFragments(true); return;
     }
   }
 
@@ -166,6 +170,73 @@ private:
         return acc;
       });
       out(i, total);
+    });
+  }
+
+  // An element's 16 bits as a number.
+  Value* number(Value* bits, bool f16) {
+    if (f16)
+      return b_.CreateFPExt(b_.CreateBitCast(bits, b_.getHalfTy()), b_.getFloatTy());
+    return b_.CreateBitCast(b_.CreateShl(b_.CreateZExt(bits, b_.getInt32Ty()), 16), b_.getFloatTy());
+  }
+
+  // NVIDIA's m16n8k16 (PTX, "Matrix fragments for mma.m16n8k16"): lane 4 * g + t has, in pairs of neighbours, of a the
+  // rows g and g + 8 at k = 2t and 2t + 8, of b the column g there, of c the rows g and g + 8 in columns 2t, 2t + 1.
+  // Sums in the order of k.
+  void multiplyFragments(bool f16) {
+    Value* last = b_.CreateSub(c_.end, b_.getInt64(1));
+    auto i16 = b_.getInt16Ty();
+    // The k-th of 16 elements of a lane of four (its group begins at `lane`), from `slots`, whose registers of the
+    // first half of k begin at `first`, `step` after each other.
+    auto at = [&](Value* slots, uint64_t stride, Value* lane, Value* k, Value* first, uint64_t step) {
+      Value* holder = b_.CreateAdd(lane, b_.CreateAnd(b_.CreateLShr(k, 1), b_.getInt64(3)));
+      holder = b_.CreateBinaryIntrinsic(llvm::Intrinsic::umin, b_.CreateAdd(c_.begin, holder), last);
+      Value* reg = b_.CreateAdd(first, b_.CreateMul(b_.CreateLShr(k, 3), b_.getInt64(step)));
+      Value* half = b_.CreateAdd(b_.CreateShl(reg, 1), b_.CreateAnd(k, b_.getInt64(1)));
+      return number(b_.CreateLoad(i16, b_.CreateGEP(i16, element(slots, stride, holder), half)), f16);
+    };
+    forEach([&](Value* i) {
+      Value* lane = b_.CreateSub(i, c_.begin);
+      Value *row = b_.CreateAnd(lane, b_.getInt64(~3ull)), *t = b_.CreateAnd(lane, b_.getInt64(3));
+      Value* sums = loadSlot(b_, c_.output_type, element(c_.addend, c_.addend_stride, i));
+      sums = fold(b_.getInt64(0), b_.getInt64(16), sums, [&](Value* acc, Value* k) {
+        Value* columns[2];
+        for (unsigned c = 0; c < 2; ++c)
+          columns[c] = at(c_.index, c_.index_stride, b_.CreateShl(b_.CreateAdd(b_.CreateShl(t, 1), b_.getInt64(c)), 2),
+                          k, b_.getInt64(0), 1);
+        for (unsigned r = 0; r < 2; ++r) {
+          Value* a = at(c_.input, c_.input_stride, row, k, b_.getInt64(r), 2);
+          for (unsigned c = 0; c < 2; ++c) {
+            const uint64_t number = r * 2 + c;
+            Value* sum = b_.CreateFAdd(b_.CreateExtractElement(acc, number), b_.CreateFMul(a, columns[c]));
+            acc = b_.CreateInsertElement(acc, sum, number);
+          }
+        }
+        return acc;
+      });
+      out(i, sums);
+    });
+  }
+
+  // ldmatrix.x4: the lines of block m are where lanes 8m to 8m + 7 point to. Lane 4 * g + t gets elements 2t and 2t + 1
+  // of line g of each; transposed, element g of lines 2t and 2t + 1.
+  void loadFragments(bool transposed) {
+    Value* last = b_.CreateSub(c_.end, b_.getInt64(1));
+    auto i16 = b_.getInt16Ty();
+    forEach([&](Value* i) {
+      Value* lane = b_.CreateSub(i, c_.begin);
+      Value* g = b_.CreateAnd(b_.CreateLShr(lane, 2), b_.getInt64(7));
+      Value* pair = b_.CreateShl(b_.CreateAnd(lane, b_.getInt64(3)), 1);
+      Value* blocks = llvm::PoisonValue::get(llvm::FixedVectorType::get(i16, 8));
+      for (unsigned block = 0; block < 4; ++block)
+        for (unsigned half = 0; half < 2; ++half) {
+          Value* of_pair = b_.CreateAdd(pair, b_.getInt64(half));
+          Value* line = b_.CreateAdd(b_.CreateAdd(c_.begin, b_.getInt64(block * 8)), transposed ? of_pair : g);
+          line = in(b_.CreateBinaryIntrinsic(llvm::Intrinsic::umin, line, last));
+          Value* loaded = b_.CreateLoad(i16, b_.CreateGEP(i16, line, transposed ? g : of_pair));
+          blocks = b_.CreateInsertElement(blocks, loaded, uint64_t{block * 2 + half});
+        }
+      out(i, b_.CreateBitCast(blocks, c_.output_type));
     });
   }
 

@@ -24,7 +24,8 @@ constexpr spirv::ReaderTarget kReaderTarget{.global_space = 1,
                                             .vector_math = false,
                                             .remainders = false,
                                             .prefetches = false,
-                                            .bfloat = true};
+                                            .bfloat = true,
+                                            .asynchronous_copies = true};
 
 // The kernel's name, so that profilers show it; numbered where PTX could not write it.
 std::string symbolOf(const std::string& name, size_t number, std::set<std::string>& used) {

@@ -98,6 +98,45 @@ llvm::Value* ballot(llvm::IRBuilder<>& b, const SubGroup& g, llvm::Value* predic
   return b.CreateAnd(lanes, g.mask);
 }
 
+// The matrix instructions are a warp's, all of whose lanes must be there.
+void requireWarp(const SubGroup& g) {
+  if (g.width != 32 || g.count)
+    throw spirv::CompileError("a matrix instruction outside of whole sub-groups of 32");
+}
+
+// mma.sync.aligned.m16n8k16: registers of two elements each; f16's operands have a type of their own.
+llvm::Value* multiplyFragments(llvm::IRBuilder<>& b, bool f16, const std::vector<llvm::Value*>& operands) {
+  llvm::SmallVector<llvm::Value*> registers;
+  for (unsigned operand = 0; operand < 2; ++operand)
+    for (unsigned i = 0; i < (operand == 0 ? 4u : 2u); ++i) {
+      llvm::Value* pair = b.CreateExtractElement(operands[operand], i);
+      registers.push_back(f16 ? b.CreateBitCast(pair, llvm::FixedVectorType::get(b.getHalfTy(), 2)) : pair);
+    }
+  for (unsigned i = 0; i < 4; ++i)
+    registers.push_back(b.CreateExtractElement(operands[2], i));
+  auto* type = llvm::StructType::get(b.getFloatTy(), b.getFloatTy(), b.getFloatTy(), b.getFloatTy());
+  llvm::CallInst* call = b.CreateIntrinsic(
+      type, f16 ? llvm::Intrinsic::nvvm_mma_m16n8k16_row_col_f32_f32 : llvm::Intrinsic::nvvm_mma_m16n8k16_row_col_bf16,
+      registers);
+  call->setConvergent();  // LLVM's declaration does not say it, and would let it sink into a branch
+  llvm::Value* sums = llvm::PoisonValue::get(operands[2]->getType());
+  for (unsigned i = 0; i < 4; ++i)
+    sums = b.CreateInsertElement(sums, b.CreateExtractValue(call, i), i);
+  return sums;
+}
+
+llvm::Value* loadFragments(llvm::IRBuilder<>& b, bool transposed, llvm::Value* line) {
+  llvm::Type* i32 = b.getInt32Ty();
+  llvm::CallInst* call = b.CreateIntrinsic(llvm::StructType::get(i32, i32, i32, i32),
+                                           transposed ? llvm::Intrinsic::nvvm_ldmatrix_sync_aligned_m8n8_x4_trans_b16
+                                                      : llvm::Intrinsic::nvvm_ldmatrix_sync_aligned_m8n8_x4_b16,
+                                           {line});
+  llvm::Value* blocks = llvm::PoisonValue::get(llvm::FixedVectorType::get(i32, 4));
+  for (unsigned i = 0; i < 4; ++i)
+    blocks = b.CreateInsertElement(blocks, b.CreateExtractValue(call, i), i);
+  return blocks;
+}
+
 void groupBarrier(llvm::IRBuilder<>& b) {
   b.CreateIntrinsic(b.getVoidTy(), llvm::Intrinsic::nvvm_barrier_cta_sync_aligned_all, {b.getInt32(0)});
 }
@@ -174,6 +213,14 @@ llvm::Value* subGroupOperation(llvm::IRBuilder<>& b, const SubGroup& g, const sp
   case SyncKind::matrix_mad_f16:
   case SyncKind::matrix_mad_bf16:
     throw spirv::CompileError("a matrix instruction of Intel's GPUs: compile the kernel for the device that runs it");
+  case SyncKind::multiply_fragments_f16:
+  case SyncKind::multiply_fragments_bf16:
+    requireWarp(g);
+    return multiplyFragments(b, sync.kind == SyncKind::multiply_fragments_f16, operands);
+  case SyncKind::load_fragments:
+  case SyncKind::load_fragments_transposed:
+    requireWarp(g);
+    return loadFragments(b, sync.kind == SyncKind::load_fragments_transposed, operands[0]);
   }
   return nullptr;
 }

@@ -149,6 +149,32 @@ void lowerPrintf(llvm::CallInst& call) {
   call.eraseFromParent();
 }
 
+bool isCopyMarker(llvm::StringRef name) {
+  return name == spirv::copy_to_local_marker || name == spirv::commit_copies_marker ||
+         name == spirv::wait_for_copies_marker;
+}
+
+// An asynchronous copy, or what orders them; false: neither.
+bool lowerCopy(llvm::CallInst& call) {
+  const llvm::StringRef name = call.getCalledFunction()->getName();
+  llvm::IRBuilder<> b(&call);
+  if (name == spirv::copy_to_local_marker) {
+    constexpr uint32_t bytes = 16;
+    llvm::Value* some = b.CreateICmpNE(call.getArgOperand(2), b.getInt32(0));
+    b.CreateIntrinsic(
+        b.getVoidTy(), llvm::Intrinsic::nvvm_cp_async_cg_shared_global_16_s,
+        {call.getArgOperand(0), call.getArgOperand(1), b.CreateSelect(some, b.getInt32(bytes), b.getInt32(0))});
+  } else if (name == spirv::commit_copies_marker) {
+    b.CreateIntrinsic(b.getVoidTy(), llvm::Intrinsic::nvvm_cp_async_commit_group, {});
+  } else if (name == spirv::wait_for_copies_marker) {
+    b.CreateIntrinsic(b.getVoidTy(), llvm::Intrinsic::nvvm_cp_async_wait_group, {call.getArgOperand(0)});
+  } else {
+    return false;
+  }
+  call.eraseFromParent();
+  return true;
+}
+
 bool asksForOffset(spirv::Query q) { return q == spirv::Query::global_id || q == spirv::Query::global_offset; }
 
 }  // namespace
@@ -218,8 +244,9 @@ void lowerMarkers(llvm::Function& kernel, const spirv::KernelSource& source, con
   std::vector<llvm::Instruction*> calls;
   for (llvm::Instruction& i : llvm::instructions(kernel)) {
     auto* call = llvm::dyn_cast<llvm::CallInst>(&i);
+    llvm::Function* callee = call ? call->getCalledFunction() : nullptr;
     if (markers.asQuery(&i) || markers.asLocalVariable(&i) || markers.asSync(&i) ||
-        (call && call->getCalledFunction() && call->getCalledFunction()->getName() == "printf"))
+        (callee && (callee->getName() == "printf" || isCopyMarker(callee->getName()))))
       calls.push_back(&i);
   }
   std::map<uint32_t, uint32_t> offsets;  // of Workgroup variables
@@ -266,7 +293,8 @@ void lowerMarkers(llvm::Function& kernel, const spirv::KernelSource& source, con
         value = workGroupOperation(b, group, *sync, call->getType(), operands);
       }
     } else {
-      lowerPrintf(*call);
+      if (!lowerCopy(*call))
+        lowerPrintf(*call);
       continue;
     }
     if (!call->getType()->isVoidTy())

@@ -115,9 +115,15 @@ bool assemble(zefuse::cuda::Program& program, const std::string& device) {
   const long spilled = numberBefore(text, " bytes spill stores") + numberBefore(text, " bytes spill loads");
   const long stack = numberBefore(text, " bytes stack frame");
   const auto& info = program.kernels.front().info;
-  std::printf("%sexecution_env: simd_size: %u grf_count: %ld private_size: %ld spill_size: %ld slm_size: %u\n",
+  const std::string_view assembly(reinterpret_cast<const char*>(program.image.data()), program.image.size());
+  int matrix_operations = 0;
+  for (size_t at = 0; (at = assembly.find("mma.sync", at)) != std::string_view::npos; ++at)
+    ++matrix_operations;
+  std::printf("%sexecution_env: simd_size: %u grf_count: %ld private_size: %ld spill_size: %ld slm_size: %u "
+              "matrix_operations: %d\n",
               text.c_str(), info.required_subgroup_size ? info.required_subgroup_size : 32,
-              numberBefore(text, " registers"), stack > spilled ? stack - spilled : 0, spilled, info.local_bytes);
+              numberBefore(text, " registers"), stack > spilled ? stack - spilled : 0, spilled, info.local_bytes,
+              matrix_operations);
   std::vector<char> bytes;
   readFile(cubin, bytes);
   auto* first = reinterpret_cast<const std::byte*>(bytes.data());

@@ -36,9 +36,15 @@ unsigned Evaluator::barrier() const {
   return 0;
 }
 
+void Evaluator::setNested(Operation* nested) {
+  const Block* block = scopes_.back().block;
+  for (size_t depth = scopes_.size(); depth-- > 0 && scopes_[depth].block == block;)
+    scopes_[depth].nested = nested;
+}
+
 void Evaluator::enter(Block* block) {
   if (!scopes_.empty() && scopes_.back().block != block)
-    scopes_.back().nested = block->getParentOp();
+    setNested(block->getParentOp());
   Scope scope;
   scope.block = block;
   scopes_.push_back(std::move(scope));
@@ -64,7 +70,7 @@ void Evaluator::leave() {
     lanes_ = {};
   scopes_.pop_back();
   if (!scopes_.empty()) {
-    scopes_.back().nested = nullptr;
+    setNested(nullptr);
     toInnermost();
   }
 }

@@ -72,6 +72,9 @@ public:
   // Scalar, or a vector of the current lanes when it depends on the laned dim.
   mlir::Value evaluate(Node node);
   mlir::Value index(mlir::AffineExpr expr);  // scalar; at lane 0
+  // Where the current lanes of an input lie as neighbours, at a multiple of all their bytes; null: they do not, or this
+  // is no input.
+  mlir::Value addressOf(Node node);
   void store(mlir::Value pointer, mlir::AffineExpr offset, mlir::Value value, mlir::Type type);
   // pointer[offset] = next(pointer[offset]), here: nothing moves out. Lanes step by one.
   void modify(mlir::Value pointer, mlir::AffineExpr offset, mlir::Type type,
@@ -111,6 +114,7 @@ private:
 
   Placed fail(mlir::Operation* op, const llvm::Twine& reason);
   void insertAt(unsigned depth);
+  void setNested(mlir::Operation* nested);  // of the innermost scope and those around it in the same block
   unsigned barrier() const;
   Placed remember(Node node, Placed placed);
 

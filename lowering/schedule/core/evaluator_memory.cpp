@@ -332,6 +332,22 @@ Evaluator::Placed Evaluator::emitLoad(Node node) {
   return emitLoadAt(builder_.getUnknownLoc(), pointer, graph_.offset(space_, node), type, false);
 }
 
+Value Evaluator::addressOf(Node node) {
+  Value pointer = arguments_.inputs.lookup(node.value);
+  if (!pointer || !graph_.is_input(node.value))
+    return {};
+  Type type = cast<RankedTensorType>(node.value.getType()).getElementType();
+  AffineExpr offset = graph_.offset(space_, node);
+  AffineExpr step = dependsOnLanes(offset) ? laneStep(offset) : AffineExpr();
+  if (!step || constantOf(step) != 1 || alignmentAt(offset, type, /*kept=*/false) < lanes_.count * bytesInMemory(type))
+    return {};
+  Placed at = emitIndex(offset);
+  if (failed())
+    return {};
+  toInnermost();
+  return address(builder_.getUnknownLoc(), memoryType(type), pointer, at.value);
+}
+
 void Evaluator::store(Value pointer, AffineExpr offset, Value value, Type type) {
   storeAt(value.getLoc(), pointer, space_.simplify(offset), value, type, false);
 }

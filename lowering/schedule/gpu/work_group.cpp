@@ -86,6 +86,37 @@ Value WorkGroup::multiplyMatrices(const MatrixOperation& operation, Value a, Val
   return call(name, c.getType(), {a, b, c});
 }
 
+static std::string mangled(StringRef name, StringRef types) {
+  return "_Z" + std::to_string(name.size()) + name.str() + types.str();
+}
+
+Value WorkGroup::multiplyFragments(const MatrixOperation& operation, Value a, Value b, Value c) {
+  return call(mangled(operation.multiply, "Dv4_iDv2_iDv4_f"), c.getType(), {a, b, c});
+}
+
+Value WorkGroup::loadFragments(Value line, bool transposed) {
+  return call(mangled(transposed ? "zefuse_load_fragments_transposed" : "zefuse_load_fragments", "PU3AS3t"),
+              VectorType::get({4}, b_.getI32Type()), line);
+}
+
+void WorkGroup::copyToLocal(Value to, Value from, Value inside) {
+  Value one = arith::ConstantOp::create(b_, loc_, b_.getI32IntegerAttr(1));
+  Value some = inside ? arith::ExtUIOp::create(b_, loc_, b_.getI32Type(), inside).getResult() : one;
+  call(mangled("zefuse_copy_to_local", "PU3AS3tPU3AS1Ktj"), Type(), {to, from, some});
+}
+
+void WorkGroup::commitCopies() { call(mangled("zefuse_commit_copies", "v"), Type(), {}); }
+
+void WorkGroup::waitForCopies(int64_t but_last) {
+  call(mangled("zefuse_wait_for_copies", "j"), Type(),
+       arith::ConstantOp::create(b_, loc_, b_.getI32IntegerAttr(int32_t(but_last))).getResult());
+}
+
+Value WorkGroup::exchanged(Value value, int64_t mask) {
+  Value other = arith::ConstantOp::create(b_, loc_, b_.getI32IntegerAttr(int32_t(mask)));
+  return call(mangled("zefuse_shuffle_xor", "fj"), value.getType(), {value, other});
+}
+
 Value WorkGroup::broadcast(Value value, int64_t lane) {
   Type type = value.getType();
   const char* code = type.isF32() ? "f" : type.isF64() ? "d" : type.isInteger(32) ? "i" : "l";

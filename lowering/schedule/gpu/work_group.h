@@ -39,6 +39,20 @@ public:
   // f32 (cl_intel_subgroup_matrix_multiply_accumulate). a: `rows` (2, 4 or 8) integers, each with the lane's k / lanes
   // columns of that row; b: the lane's column as k / 2 integers of 32 bits; c: its column of rows.
   mlir::Value multiplyMatrices(const MatrixOperation& operation, mlir::Value a, mlir::Value b, mlir::Value c);
+  // On an engine whose form is fragments (MatrixForm): a, b, c as they lie there, vectors of 4, 2 integers of 32 bits,
+  // 4 sums.
+  mlir::Value multiplyFragments(const MatrixOperation& operation, mlir::Value a, mlir::Value b, mlir::Value c);
+  // Four blocks of 8 lines of 8 elements of 16 bits in local memory: lane 8i + j points to line j of block i, at a
+  // multiple of 16 bytes. Lane 4g + t gets of each, in an integer of 32 bits, elements 2t and 2t + 1 of line g;
+  // `transposed`: element g of lines 2t and 2t + 1.
+  mlir::Value loadFragments(mlir::Value line, bool transposed);
+  // 16 bytes from global to local memory, both at multiples of 16; zeros without `inside` (null: always), where `from`
+  // must be readable all the same. They are there for a work-item that waited for their batch, for others behind a
+  // barrier after that.
+  void copyToLocal(mlir::Value to, mlir::Value from, mlir::Value inside);
+  void commitCopies();                                     // the copies since the last one are a batch
+  void waitForCopies(int64_t but_last);                    // all batches but so many
+  mlir::Value exchanged(mlir::Value value, int64_t mask);  // f32: what the lane of this number xor `mask` has
   // Over the whole group; all reductions share one barrier.
   llvm::SmallVector<mlir::Value> reduceInGroup(llvm::ArrayRef<const Instance*> instances,
                                                llvm::ArrayRef<mlir::Value> values);

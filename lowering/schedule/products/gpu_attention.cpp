@@ -87,7 +87,7 @@ Type elementOf(Value tensor) { return cast<RankedTensorType>(tensor.getType()).g
 
 std::optional<AttentionTile> chooseTile(AttentionOp op, const TargetDescription& target) {
   const MatrixOperation* engine = matrixOperation(elementOf(op.getQuery()), elementOf(op.getKey()), target);
-  if (engine && elementOf(op.getValue()) == elementOf(op.getQuery()))
+  if (engine && target.matrix.form == MatrixForm::columns && elementOf(op.getValue()) == elementOf(op.getQuery()))
     if (auto tile = chooseTile(op, target, engine))
       return tile;
   return chooseTile(op, target, nullptr);

@@ -97,7 +97,8 @@ std::optional<GradientTile> chooseTile(const AttentionGradientCall& call, const 
 }
 
 std::optional<GradientTile> chooseTile(const AttentionGradientCall& call, const TargetDescription& target) {
-  if (const MatrixOperation* engine = matrixOperation(call.q.getElementType(), call.k.getElementType(), target))
+  const MatrixOperation* engine = matrixOperation(call.q.getElementType(), call.k.getElementType(), target);
+  if (engine && target.matrix.form == MatrixForm::columns)
     if (auto tile = chooseTile(call, target, engine))
       return tile;
   return chooseTile(call, target, nullptr);

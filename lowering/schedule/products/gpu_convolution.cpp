@@ -39,7 +39,7 @@ public:
     launch.grain = 1;
     launch.schedule.add(choice::Convolution{tile.rows(), tile.columns(), channels_are_columns_, bits_,
                                             registersOf(tile, 4, target_, bits_)});
-    WorkGroup group(b_, c_.function, launch, tile.items(), tile.block_columns);
+    WorkGroup group(b_, c_.function, launch, tile.items(), tile.lanes);
     Value count_n = nodes_.expression(tiles_n), count_m = nodes_.expression(tiles_m);
     Value rest = i_.divide(group.group(), count_n);
     Value tile_n = i_.modulo(group.group(), count_n), tile_m = i_.modulo(rest, count_m);
@@ -103,8 +103,8 @@ public:
       product.a = channels_are_columns_ ? patches_source : weights;
       product.b = channels_are_columns_ ? weights : patches_source;
     }
-    emitProduct(b_, group, tile, product, i_.multiply(tile_m, tile.rows()), i_.multiply(tile_n, tile.columns()),
-                [&](Value row, Value column, Value value) { store(row, column, value); });
+    emitProduct(b_, group, tile, product, target_, i_.multiply(tile_m, tile.rows()),
+                i_.multiply(tile_n, tile.columns()), [&](const ProductPart& part) { store(part); });
   }
 
 private:
@@ -112,29 +112,15 @@ private:
   Value taken(Value value) { return bits_ ? value : widened(value, elementOf(op_.getInput())); }
   Value widened(Value value, Type element) { return element.isF32() ? value : widenToF32(b_, loc_, value, element); }
 
-  /// What follows a block's 8 rows, one after the other.
-  void store(Value first_row, Value column, Value value) {
-    nodes_.open(i_.less(column, columns_.value));
-    e_.toInnermost();
-    if (image_.of_weights)
-      image_.bindPatch(column);
-    else if (channels_are_columns_)
-      image_.bindChannel(column);
-    else
-      image_.bindPixel(column);
-    for (int64_t block_row = 0; block_row < ProductTile::block_rows; ++block_row) {
+  /// What follows the elements of a block, one after the other: rows of a column, or columns of a row.
+  void store(const ProductPart& part) {
+    const int64_t count = cast<VectorType>(part.value.getType()).getNumElements();
+    part.of_row ? openRow(part.row) : openColumn(part.column);
+    for (int64_t number = 0; number < count; ++number) {
       e_.toInnermost();
-      Value row = i_.add(first_row, block_row);
-      nodes_.open(i_.less(row, rows_.value));
+      part.of_row ? openColumn(i_.add(part.column, number)) : openRow(i_.add(part.row, number));
       e_.toInnermost();
-      if (image_.of_weights)
-        image_.bindChannel(row);
-      else if (channels_are_columns_)
-        image_.bindPixel(row);
-      else
-        image_.bindChannel(row);
-      e_.toInnermost();
-      Value element = vector::ExtractOp::create(b_, loc_, value, block_row);
+      Value element = vector::ExtractOp::create(b_, loc_, part.value, number);
       if (Value bias = nodes_.bias())
         element = arith::AddFOp::create(b_, loc_, element, widened(bias, elementOf(op_.getBias())));
       if (Type type = op_.getType().getElementType(); !type.isF32())
@@ -143,6 +129,26 @@ private:
       nodes_.close();
     }
     nodes_.close();
+  }
+
+  void openColumn(Value column) {
+    nodes_.open(i_.less(column, columns_.value));
+    e_.toInnermost();
+    if (image_.of_weights)
+      image_.bindPatch(column);
+    else if (channels_are_columns_)
+      image_.bindChannel(column);
+    else
+      image_.bindPixel(column);
+  }
+
+  void openRow(Value row) {
+    nodes_.open(i_.less(row, rows_.value));
+    e_.toInnermost();
+    if (!image_.of_weights && channels_are_columns_)
+      image_.bindPixel(row);
+    else
+      image_.bindChannel(row);
   }
 
   static Type elementOf(Value tensor) { return cast<RankedTensorType>(tensor.getType()).getElementType(); }

@@ -39,7 +39,7 @@ public:
     launch.schedule.add(
         choice::Product{tile.rows(), tile.columns(), tile.subgroups_m * tile.subgroups_n, engine != nullptr,
                         registersOf(tile, type_.getIntOrFloatBitWidth() / 8, c_.target, engine != nullptr)});
-    WorkGroup group(b_, c_.function, launch, tile.items(), tile.block_columns);
+    WorkGroup group(b_, c_.function, launch, tile.items(), tile.lanes);
 
     Value count_n = nodes_.expression(tiles_n), count_m = nodes_.expression(tiles_m);
     Value tile_n = i_.modulo(group.group(), count_n), rest = i_.divide(group.group(), count_n);
@@ -58,8 +58,11 @@ public:
     // more registers than there are.
     bool plain = c_.domain.outputs.size() == 1 && c_.domain.outputs[0].node.value == op_.getResult();
     guard_rows_ = !plain || !rows_.constant || *rows_.constant % tile.rows() != 0;
-    emitProduct(b_, group, tile, product, i_.multiply(tile_m, tile.rows()), i_.multiply(tile_n, tile.columns()),
-                [&](Value row, Value column, Value value) { store(unsigned(rank), row, column, value); });
+    guard_columns_ = !plain || !columns_.constant || *columns_.constant % tile.columns() != 0;
+    emitProduct(b_, group, tile, product, c_.target, i_.multiply(tile_m, tile.rows()),
+                i_.multiply(tile_n, tile.columns()), [&](const ProductPart& part) {
+                  part.of_row ? storeRow(unsigned(rank), part) : storeColumn(unsigned(rank), part);
+                });
   }
 
 private:
@@ -79,29 +82,52 @@ private:
   }
 
   // The epilogue of a block's 8 rows, one after the other.
-  void store(unsigned rank, Value first_row, Value column, Value value) {
-    nodes_.open(i_.less(column, columns_.value));
-    nodes_.bindResult(rank - 1, column);
-    for (int64_t block_row = 0; block_row < ProductTile::block_rows; ++block_row) {
+  void storeColumn(unsigned rank, const ProductPart& part) {
+    nodes_.open(i_.less(part.column, columns_.value));
+    nodes_.bindResult(rank - 1, part.column);
+    for (int64_t block_row = 0; block_row < column_rows; ++block_row) {
       e_.toInnermost();
-      Value row = i_.add(first_row, block_row);
+      Value row = i_.add(part.row, block_row);
       nodes_.open(guard_rows_ ? i_.less(row, rows_.value) : Value());
       nodes_.bindResult(rank - 2, row);
       e_.toInnermost();
-      Value element = vector::ExtractOp::create(b_, loc_, value, block_row);
-      if (double alpha = op_.getAlpha().convertToFloat(); alpha != 1)
-        element = arith::MulFOp::create(b_, loc_, element, constantOfType(b_, loc_, b_.getFloatAttr(type_, alpha), 1));
-      if (Value bias = nodes_.bias()) {
-        Type type = cast<RankedTensorType>(op_.getBias().getType()).getElementType();
-        element = arith::AddFOp::create(b_, loc_, element, widened(bias, type));
-      }
-      Type result = op_.getType().getElementType();
-      if (result.isF16() || result.isBF16())
-        element = narrowFromF32(b_, loc_, element, result);
-      nodes_.store(element);
+      finish(vector::ExtractOp::create(b_, loc_, part.value, block_row), 1);
       nodes_.close();
     }
     nodes_.close();
+  }
+
+  // Of two neighbours in a row: together where that is even, and they are neighbours in one dim.
+  void storeRow(unsigned rank, const ProductPart& part) {
+    const unsigned lanes =
+        columns_.constant && *columns_.constant % 2 == 0 ? unsigned(nodes_.lanesOfResult(rank - 1, 2)) : 1;
+    nodes_.open(guard_rows_ ? i_.less(part.row, rows_.value) : Value());
+    nodes_.bindResult(rank - 2, part.row);
+    for (int64_t lane = 0; lane < 2; lane += lanes) {
+      e_.toInnermost();
+      Value column = i_.add(part.column, lane);
+      nodes_.open(guard_columns_ ? i_.less(column, columns_.value) : Value());
+      nodes_.bindResult(rank - 1, column, lanes);
+      e_.toInnermost();
+      finish(lanes == 2 ? part.value : vector::ExtractOp::create(b_, loc_, part.value, lane).getResult(), lanes);
+      nodes_.close();
+    }
+    nodes_.close();
+  }
+
+  // What becomes of sums, where their indices are bound.
+  void finish(Value element, unsigned lanes) {
+    if (double alpha = op_.getAlpha().convertToFloat(); alpha != 1)
+      element =
+          arith::MulFOp::create(b_, loc_, element, constantOfType(b_, loc_, b_.getFloatAttr(type_, alpha), lanes));
+    if (Value bias = nodes_.bias()) {
+      Type type = cast<RankedTensorType>(op_.getBias().getType()).getElementType();
+      element = arith::AddFOp::create(b_, loc_, element, splat(b_, widened(bias, type), lanes));
+    }
+    Type result = op_.getType().getElementType();
+    if (result.isF16() || result.isBF16())
+      element = narrowFromF32(b_, loc_, element, result);
+    nodes_.store(element);
   }
 
   const ScheduleContext& c_;
@@ -113,7 +139,7 @@ private:
   ProductNodes nodes_;
   Type type_;  // of the accumulators
   Extent rows_, columns_;
-  bool guard_rows_ = true;
+  bool guard_rows_ = true, guard_columns_ = true;
 };
 
 }  // namespace

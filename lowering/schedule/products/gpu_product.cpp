@@ -13,8 +13,11 @@ const MatrixOperation* matrixOperation(Type a, Type b, const TargetDescription& 
   if (a != b || !(a.isF16() || a.isBF16()))
     return nullptr;
   const MatrixOperation* operation = target.matrix.find(a.isF16() ? "f16" : "bf16");
-  bool fits = operation && operation->m == ProductTile::block_rows && operation->k == engine_depth &&
-              operation->n == target.matrix.lanes;
+  if (!operation || operation->k != engine_depth)
+    return nullptr;
+  const bool fits = target.matrix.form == MatrixForm::fragments
+                        ? operation->m == 16 && operation->n == 8 && target.matrix.lanes == 32
+                        : operation->m == column_rows && operation->n == target.matrix.lanes;
   return fits ? operation : nullptr;
 }
 
@@ -25,7 +28,7 @@ constexpr int64_t unknown = 256;
 
 // Of a sub-group, per k: multiplications, reads of local memory, its share of the copy.
 double workOf(const ProductTile& tile) {
-  return double(tile.blocks_m * ProductTile::block_rows * tile.blocks_n) + 2.0 * double(tile.blocks_m + tile.blocks_n) +
+  return double(tile.blocks_m * tile.block_rows * tile.blocks_n) + 2.0 * double(tile.blocks_m + tile.blocks_n) +
          4.0 * double(tile.rows() + tile.columns()) / double(tile.items());
 }
 
@@ -35,8 +38,25 @@ double tilesOf(const ProductTile& tile, std::optional<int64_t> m, std::optional<
          std::ceil(double(n.value_or(unknown)) / double(tile.columns())) * double(batches.value_or(1));
 }
 
+// The same of fragments, in cycles of an engine that keeps its sub-groups' operands in local memory.
+double fragmentCostOf(const ProductTile& tile, double tiles, const TargetDescription& target) {
+  constexpr double multiplications = 1024, local_bytes = 128, memory_bytes = 32;  // of a cycle
+  constexpr double registers = 65536, others = 80;                                // of a work-item beside its sums
+  constexpr double step_cycles = 3;  // per k, of a group alone: it waits at barriers and for its operands
+  const double subgroups = double(tile.subgroups_m * tile.subgroups_n), sides = double(tile.rows() + tile.columns());
+  const double of_subgroup = double(tile.blocks_m * tile.block_rows + tile.blocks_n * tile.block_columns);
+  const double work = std::max({double(tile.rows() * tile.columns()) / multiplications,
+                                2 * (subgroups * of_subgroup + sides) / local_bytes, 2 * sides / memory_bytes});
+  const double sums = double(tile.accumulatorBytes(4)) / 4 / double(tile.lanes);
+  const double together = std::max(1.0, std::floor(registers / (double(tile.items()) * (sums + others))));
+  const double rounds = std::ceil(tiles / double(target.engines));
+  return rounds * (work + step_cycles / std::min(rounds, together));
+}
+
 // Per k, of all tiles: as often as the device is filled.
 double costOf(const ProductTile& tile, double tiles, const TargetDescription& target) {
+  if (tile.fragments)
+    return fragmentCostOf(tile, std::max(1.0, tiles), target);
   double at_once = std::max(1.0, double(target.resident_items) / double(tile.items()));
   return std::max(1.0, tiles / at_once) * workOf(tile);
 }
@@ -50,11 +70,23 @@ ProductTile chooseTile(std::optional<int64_t> m, std::optional<int64_t> n, std::
   // An engine multiplies faster than local memory reads, so its blocks are larger.
   constexpr ProductTile on_engine[] = {{4, 4, 2, 4}, {4, 2, 2, 4}, {2, 4, 2, 4}, {2, 2, 2, 4}, {4, 2, 2, 2},
                                        {2, 2, 2, 2}, {2, 4, 1, 2}, {1, 4, 1, 4}, {1, 4, 1, 2}, {1, 4, 1, 1}};
-  SmallVector<ProductTile> candidates(engine ? ArrayRef(on_engine) : ArrayRef(ordinary));
+  // Blocks of 16 x 8: 64 x 64 of a sub-group read local memory least.
+  constexpr ProductTile of_fragments[] = {{2, 2, 4, 8}, {2, 4, 4, 8}, {2, 4, 4, 4}, {2, 2, 4, 4}, {2, 2, 2, 8},
+                                          {2, 2, 2, 4}, {4, 1, 1, 4}, {2, 2, 1, 4}, {1, 4, 1, 4}, {1, 4, 1, 2}};
+  const bool fragments = engine && target.matrix.form == MatrixForm::fragments;
+  SmallVector<ProductTile> candidates(fragments ? ArrayRef(of_fragments)
+                                      : engine  ? ArrayRef(on_engine)
+                                                : ArrayRef(ordinary));
   for (ProductTile& tile : candidates) {
-    tile.block_columns = engine ? target.matrix.lanes : target.subgroup_size;
+    tile.lanes = tile.block_columns = engine ? target.matrix.lanes : target.subgroup_size;
     if (engine)
       tile.depth = 2 * engine_depth;
+    if (fragments) {
+      tile.fragments = true;
+      tile.block_rows = 16;
+      tile.block_columns = 8;
+      tile.depth = fragmentDepth(tile, target);
+    }
   }
   std::optional<ProductTile> best;
   double best_cost = 0;
@@ -108,7 +140,7 @@ int64_t accessRun(AffineExpr stride, AffineExpr size, Type element) {
 }
 
 void stageTile(OpBuilder& b, WorkGroup& group, const ProductSource& source, Type type, const TileSide& rows,
-               const TileSide& columns, Value array, std::optional<TileCopy> again) {
+               const TileSide& columns, Value array, std::optional<TileCopy> again, bool asynchronous) {
   Location loc = b.getUnknownLoc();
   IndexMath i{b, loc};
   int64_t inner = source.columns_contiguous ? columns.count : rows.count, run = source.run;
@@ -146,12 +178,20 @@ void stageTile(OpBuilder& b, WorkGroup& group, const ProductSource& source, Type
     };
     bound(row, rows, source.columns_contiguous ? 1 : run);
     bound(column, columns, source.columns_contiguous ? run : 1);
+    const unsigned align = unsigned(bytesInMemory(type));
+    const int64_t lines = source.columns_contiguous ? rows.step : columns.step;
+    if (asynchronous && source.address && run * align == 16 && lines % run == 0 && inner % run == 0) {
+      if (Value from = source.address(row, column)) {
+        Value place = i.add(i.multiply(in_row, rows.step), i.multiply(in_column, columns.step));
+        group.copyToLocal(group.at(array, type, place), from, inside);
+        continue;
+      }
+    }
     Value value = source.load(row, column, run);
     if (inside) {
       Value zero = constantOfType(b, loc, cast<TypedAttr>(b.getZeroAttr(type)), unsigned(run));
       value = arith::SelectOp::create(b, loc, splat(b, inside, unsigned(run)), value, zero);
     }
-    unsigned align = unsigned(bytesInMemory(type));
     auto store = [&](const TileCopy& to) {
       const int64_t step = source.columns_contiguous ? to.column_step : to.row_step;
       const int64_t other = source.columns_contiguous ? to.row_step : to.column_step;
@@ -195,10 +235,10 @@ public:
     b_local_ = group_.localArray(local, product_.engine ? tile_.columns() * b_ld_ : tile_.depth * b_ld_);
     Value subgroup_m = i_.divide(group_.subgroupIndex(), tile_.subgroups_n);
     Value subgroup_n = i_.modulo(group_.subgroupIndex(), tile_.subgroups_n);
-    Value row = i_.multiply(subgroup_m, tile_.blocks_m * ProductTile::block_rows);
+    Value row = i_.multiply(subgroup_m, tile_.blocks_m * column_rows);
     Value column = i_.add(i_.multiply(subgroup_n, tile_.blocks_n * tile_.block_columns), group_.lane());
 
-    auto vector = VectorType::get({ProductTile::block_rows}, product_.type);
+    auto vector = VectorType::get({column_rows}, product_.type);
     Value zero = arith::ConstantOp::create(b_, loc_, vector, cast<TypedAttr>(b_.getZeroAttr(vector)));
     SmallVector<Value> totals(tile_.blocks_m * tile_.blocks_n, zero);
     auto loop =
@@ -218,9 +258,9 @@ public:
     }
     for (int64_t block_m = 0; block_m < tile_.blocks_m; ++block_m)
       for (int64_t block_n = 0; block_n < tile_.blocks_n; ++block_n)
-        store(i_.add(first_row, i_.add(row, block_m * ProductTile::block_rows)),
-              i_.add(first_column, i_.add(column, block_n * tile_.block_columns)),
-              loop.getResult(unsigned(block_m * tile_.blocks_n + block_n)));
+        store({i_.add(first_row, i_.add(row, block_m * column_rows)),
+               i_.add(first_column, i_.add(column, block_n * tile_.block_columns)),
+               loop.getResult(unsigned(block_m * tile_.blocks_n + block_n))});
   }
 
 private:
@@ -232,20 +272,20 @@ private:
     OpBuilder::InsertionGuard guard(b_);
     b_.setInsertionPointToStart(loop.getBody());
     totals = SmallVector<Value>(loop.getRegionIterArgs());
-    auto vector = VectorType::get({ProductTile::block_rows}, product_.type);
+    auto vector = VectorType::get({column_rows}, product_.type);
     unsigned align = unsigned(bytesInMemory(product_.type));
     Value a_start = i_.add(row, i_.multiply(loop.getInductionVar(), a_ld_));
     Value b_start = i_.add(column, i_.multiply(loop.getInductionVar(), b_ld_));
     for (int64_t k = 0; k < unrolled; ++k) {
       SmallVector<Value> as, bs;
       for (int64_t block = 0; block < tile_.blocks_m; ++block) {
-        Value place = i_.add(a_start, k * a_ld_ + block * ProductTile::block_rows);
+        Value place = i_.add(a_start, k * a_ld_ + block * column_rows);
         as.push_back(LLVM::LoadOp::create(b_, loc_, vector, group_.at(a_, product_.type, place), align));
       }
       for (int64_t block = 0; block < tile_.blocks_n; ++block) {
         Value place = i_.add(b_start, k * b_ld_ + block * tile_.block_columns);
         Value b = LLVM::LoadOp::create(b_, loc_, product_.type, group_.at(b_local_, product_.type, place), align);
-        bs.push_back(splat(b_, b, ProductTile::block_rows));
+        bs.push_back(splat(b_, b, column_rows));
       }
       for (int64_t block_m = 0; block_m < tile_.blocks_m; ++block_m)
         for (int64_t block_n = 0; block_n < tile_.blocks_n; ++block_n) {
@@ -268,7 +308,7 @@ private:
     for (int64_t block = 0; block < tile_.blocks_n; ++block)
       columns.push_back(engineColumn(b_, group_, b_local_, b_ld_, i_.add(column, block * tile_.block_columns), k));
     for (int64_t block_m = 0; block_m < tile_.blocks_m; ++block_m) {
-      constexpr int64_t count = ProductTile::block_rows;
+      constexpr int64_t count = column_rows;
       Value rows = engineRows(b_, group_, a_, a_ld_, count, i_.add(row, block_m * count), k);
       for (int64_t block_n = 0; block_n < tile_.blocks_n; ++block_n) {
         Value& total = totals[block_m * tile_.blocks_n + block_n];
@@ -311,9 +351,15 @@ Value engineColumn(OpBuilder& b, WorkGroup& group, Value array, int64_t line, Va
   return LLVM::LoadOp::create(b, loc, type, group.at(array, b.getI16Type(), i.add(i.multiply(column, line), k)), 16);
 }
 
-void emitProduct(OpBuilder& builder, WorkGroup& group, const ProductTile& tile, const Product& product, Value first_row,
-                 Value first_column, ProductStore store) {
-  TileEmitter(builder, group, tile, product).run(first_row, first_column, store);
+void emitProduct(OpBuilder& builder, WorkGroup& group, const ProductTile& tile, const Product& product,
+                 const TargetDescription& target, Value first_row, Value first_column, ProductStore store) {
+  if (tile.fragments) {
+    const bool copies = product.a.address || product.b.address;
+    emitFragmentProduct(builder, group, tile, product, copies ? stagesOf(tile, target) : 2, first_row, first_column,
+                        store);
+  } else {
+    TileEmitter(builder, group, tile, product).run(first_row, first_column, store);
+  }
 }
 
 }  // namespace zefuse

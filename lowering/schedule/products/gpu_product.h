@@ -6,7 +6,8 @@
 // a column for each of its lanes, a work-item holding the 8 rows of its own column. That is the accumulator of a matrix
 // engine (dpas with 8 rows), so that an engine replaces the multiplication and nothing around it but the form in local
 // memory: 16 bits as they come, k innermost on both sides. Sub-groups are as wide as the engine wants them, else as the
-// target has them.
+// target has them. On an engine of another form (MatrixForm::fragments) blocks, local memory and the order of the steps
+// are its own (fragment_product.cpp).
 #pragma once
 
 #include <functional>
@@ -16,18 +17,22 @@
 
 namespace zefuse {
 
+constexpr int64_t column_rows = 8;  // of a block, where its columns are the lanes
+
 struct ProductTile {
-  static constexpr int64_t block_rows = 8;
   int64_t subgroups_m, subgroups_n;  // of a group
   int64_t blocks_m, blocks_n;        // of a sub-group
   int64_t depth = 16;                // in local memory
-  int64_t block_columns = 0;         // the lanes of a sub-group, as the target has them
+  int64_t block_columns = 0;         // the lanes of a sub-group, but of fragments
+  int64_t block_rows = column_rows;
+  int64_t lanes = 0;       // of a sub-group
+  bool fragments = false;  // on an engine of that form
 
   int64_t rows() const { return subgroups_m * blocks_m * block_rows; }
   int64_t columns() const { return subgroups_n * blocks_n * block_columns; }
   // Bytes, of a sub-group, with elements of `bytes`.
   int64_t accumulatorBytes(int64_t bytes) const { return blocks_m * block_rows * blocks_n * block_columns * bytes; }
-  int64_t items() const { return subgroups_m * subgroups_n * block_columns; }
+  int64_t items() const { return subgroups_m * subgroups_n * lanes; }
 };
 
 // By a cost model; unknown sizes count as 256. `bytes`: of an accumulator's element. `engine`: for a matrix engine.
@@ -49,6 +54,8 @@ struct ProductSource {
   // Accesses of a work-item under way together: more keep more addresses than there are registers.
   int64_t together = 4;
   std::function<mlir::Value(mlir::Value row, mlir::Value column, int64_t run)> load;
+  // Where the same run lies in memory as local memory takes it, at a multiple of its bytes; null, or none: it does not.
+  std::function<mlir::Value(mlir::Value row, mlir::Value column)> address;
 };
 
 // How many neighbours along a dimension of this stride and size one access may take.
@@ -68,10 +75,11 @@ struct TileCopy {
 };
 
 // Copies a tile of `source` to `array` (elements of `type`), all work-items taking part; neighbouring ones copy
-// neighbours in memory. What lies outside is zero. No barrier.
+// neighbours in memory. What lies outside is zero. No barrier. `asynchronous`: what has an address in runs of 16 bytes
+// goes by WorkGroup::copyToLocal.
 void stageTile(mlir::OpBuilder& builder, WorkGroup& group, const ProductSource& source, mlir::Type type,
                const TileSide& rows, const TileSide& columns, mlir::Value array,
-               std::optional<TileCopy> again = std::nullopt);
+               std::optional<TileCopy> again = std::nullopt, bool asynchronous = false);
 
 struct Product {
   Extent m, n, k;
@@ -80,8 +88,13 @@ struct Product {
   ProductSource a, b;
 };
 
-// One block's rows [row, row + 8) of a work-item's column. `value`: a vector of 8. Rows and the column may lie outside.
-using ProductStore = llvm::function_ref<void(mlir::Value row, mlir::Value column, mlir::Value value)>;
+// What a work-item has of a block: `value` is a vector of neighbours from (row, column) on, 8 rows of the column, or 2
+// columns of the row, the first at an even column. Rows and columns may lie outside.
+struct ProductPart {
+  mlir::Value row, column, value;
+  bool of_row = false;  // neighbours are columns
+};
+using ProductStore = llvm::function_ref<void(const ProductPart&)>;
 
 // Operands of a matrix engine in local memory, k innermost: the block at (row, k) and at (k, column), whose column is
 // the lane's. `array` has elements of 16 bits, lines of `line` of them.
@@ -92,9 +105,15 @@ mlir::Value engineColumn(mlir::OpBuilder& builder, WorkGroup& group, mlir::Value
 constexpr int64_t engine_depth = 16;  // of one operation
 constexpr int64_t engine_pad = 8;     // of a line: neighbouring ones start in different banks, accesses are aligned
 
+// Copies that are under way at a time, with the one that is multiplied (fragment_product.cpp).
+int64_t stagesOf(const ProductTile& tile, const TargetDescription& target);
+int64_t fragmentDepth(const ProductTile& tile, const TargetDescription& target);  // of a tile of fragments
+
 // Emits the tile at (first_row, first_column) for the whole work-group, which has tile.items() work-items in sub-groups
-// of tile.block_columns. All of them must come here.
+// of tile.lanes. All of them must come here.
 void emitProduct(mlir::OpBuilder& builder, WorkGroup& group, const ProductTile& tile, const Product& product,
-                 mlir::Value first_row, mlir::Value first_column, ProductStore store);
+                 const TargetDescription& target, mlir::Value first_row, mlir::Value first_column, ProductStore store);
+void emitFragmentProduct(mlir::OpBuilder& builder, WorkGroup& group, const ProductTile& tile, const Product& product,
+                         int64_t stages, mlir::Value first_row, mlir::Value first_column, ProductStore store);
 
 }  // namespace zefuse

@@ -155,6 +155,21 @@ Value ProductNodes::load(unsigned operand, ArrayRef<std::pair<unsigned, Value>> 
   return value;
 }
 
+Value ProductNodes::address(unsigned operand, ArrayRef<std::pair<unsigned, Value>> indices, Access access) const {
+  Node node = form_.operand(c_.domain, operand);
+  if (access.run == 1 || !c_.graph.is_input(node.value))
+    return {};
+  OpBuilder::InsertionGuard guard(b_);
+  Evaluator& e = c_.evaluator;
+  unsigned scopes = e.enterHere();
+  for (auto [dimension, index] : indices)
+    bind(operand_dims_[operand][dimension], index, dimension == access.dimension ? access.run : 1, access.aligned);
+  Value found = e.addressOf(node);
+  while (scopes-- > 0)
+    e.leave();
+  return found;
+}
+
 ProductSource ProductNodes::matrixSource(unsigned operand, bool runs_of_rows, std::function<Value(Value)> taken) const {
   const unsigned columns = unsigned(operand_dims_[operand].size()) - 1, rows = columns - 1;
   Access access = accessOf(operand, rows, columns);
@@ -165,6 +180,9 @@ ProductSource ProductNodes::matrixSource(unsigned operand, bool runs_of_rows, st
   source.run = access.run;
   source.load = [=, this](Value row, Value column, int64_t) {
     return taken(load(operand, {{rows, row}, {columns, column}}, access));
+  };
+  source.address = [=, this](Value row, Value column) {
+    return address(operand, {{rows, row}, {columns, column}}, access);
   };
   return source;
 }

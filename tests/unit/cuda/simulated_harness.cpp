@@ -1,14 +1,16 @@
 // The codegen tests' harness (tests/unit/codegen/harness.h) over the compiler for NVIDIA's GPUs, without one: the LLVM
 // IR that would become PTX is compiled for the host, where the special registers, barriers, votes and shuffles are
-// functions of this file. Work-items are fibers that take turns; a group has the memory that a launch gives it. What is
-// checked so: the reader's address spaces, the form of kernels, every group operation with whole and partial warps, and
-// the math library.
+// functions of this file, the matrix instructions and asynchronous copies too. Work-items are fibers that take turns; a
+// group has the memory that a launch gives it. What is checked so: the reader's address spaces, the form of kernels,
+// every group operation with whole and partial warps, and the math library.
 #include "tests/unit/codegen/harness.h"
 
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 #include <ucontext.h>
 
+#include <array>
+#include <bit>
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
@@ -31,8 +33,15 @@ struct Meeting {
   uint32_t in[32] = {}, out[32] = {};
 };
 
+struct Copy {
+  std::byte* to;
+  const std::byte* from;
+  uint32_t bytes;
+};
+
 struct Item {
   ucontext_t context;
+  std::vector<std::vector<Copy>> batches{1};  // of asynchronous copies; the last one is open
   std::vector<std::byte> stack;
   uint32_t id[3], linear;
   bool done = false;
@@ -44,7 +53,8 @@ struct Group {
   Item* current = nullptr;
   ucontext_t scheduler;
   Meeting barrier;
-  std::map<std::pair<uint32_t, uint32_t>, Meeting> warps;  // warp, mask
+  std::map<std::pair<uint32_t, uint32_t>, Meeting> warps;                 // warp, mask
+  std::map<uint32_t, std::array<std::array<uint64_t, 10>, 32>> operands;  // per warp and lane: of a matrix instruction
   size_t alive = 0, progress = 0;
   void (*entry)(void**) = nullptr;
   void** arguments = nullptr;
@@ -87,6 +97,58 @@ uint32_t shuffle(uint32_t mask, uint32_t value, uint32_t other, uint32_t clamp, 
   Meeting& meeting = meetLanes(mask, value);
   const uint32_t source = from <= last ? from : lane();
   return mask >> source & 1 ? meeting.out[source] : 0xdeadbeef;  // a lane that is not there: undefined
+}
+
+// What all lanes of the warp gave.
+using Operands = std::array<std::array<uint64_t, 10>, 32>;
+Operands exchangeOperands(const uint64_t* mine, size_t count) {
+  Operands& shared = group->operands[group->current->linear / 32];
+  std::copy(mine, mine + count, shared[lane()].begin());
+  meetLanes(~0u, 0);
+  const Operands all = shared;
+  meetLanes(~0u, 0);  // before the next instruction's overwrite them
+  return all;
+}
+
+float numberOf(uint16_t bits, bool half) {
+  return half ? float(std::bit_cast<_Float16>(bits)) : std::bit_cast<float>(uint32_t(bits) << 16);
+}
+
+// PTX, "Matrix fragments for mma.m16n8k16": operands are a's 4 registers, b's 2 and c's 4.
+void multiplyFragments(const uint64_t* mine, float* sums, bool half) {
+  const Operands all = exchangeOperands(mine, 10);
+  float a[16][16], b[16][8];
+  for (uint32_t from = 0; from < 32; ++from)
+    for (uint32_t reg = 0; reg < 6; ++reg)
+      for (uint32_t pair = 0; pair < 2; ++pair) {
+        const float value = numberOf(uint16_t(all[from][reg] >> 16 * pair), half);
+        const uint32_t along = from % 4 * 2 + pair;
+        if (reg < 4)
+          a[from / 4 + reg % 2 * 8][along + reg / 2 * 8] = value;
+        else
+          b[along + (reg - 4) * 8][from / 4] = value;
+      }
+  for (uint32_t i = 0; i < 4; ++i) {
+    sums[i] = std::bit_cast<float>(uint32_t(mine[6 + i]));
+    for (uint32_t k = 0; k < 16; ++k)
+      sums[i] += a[lane() / 4 + i / 2 * 8][k] * b[k][lane() % 4 * 2 + i % 2];
+  }
+}
+
+// PTX, ldmatrix: the lines of block i are where lanes 8i to 8i + 7 point to.
+void loadFragments(const uint64_t* mine, uint32_t* blocks, bool transposed) {
+  const Operands all = exchangeOperands(mine, 1);
+  for (uint32_t block = 0; block < 4; ++block) {
+    uint16_t pair[2];
+    for (uint32_t i = 0; i < 2; ++i) {
+      const uint32_t across = lane() / 4, along = lane() % 4 * 2 + i;
+      const auto* line = reinterpret_cast<const uint16_t*>(all[block * 8 + (transposed ? along : across)][0]);
+      if (reinterpret_cast<uintptr_t>(line) % 16 != 0)
+        group->error = "a block's line that does not begin at a multiple of 16 bytes";
+      pair[i] = line[transposed ? across : along];
+    }
+    blocks[block] = pair[0] | uint32_t(pair[1]) << 16;
+  }
 }
 
 void runItem() {
@@ -160,6 +222,29 @@ SIMULATED uint32_t sim_ballot(uint32_t mask, bool predicate) {
     bits |= (mask >> i & 1) && meeting.out[i] ? 1u << i : 0;
   return bits;
 }
+SIMULATED void sim_mma_f16(const uint64_t* operands, float* sums) { multiplyFragments(operands, sums, true); }
+SIMULATED void sim_mma_bf16(const uint64_t* operands, float* sums) { multiplyFragments(operands, sums, false); }
+SIMULATED void sim_load_fragments(const uint64_t* line, uint32_t* blocks) { loadFragments(line, blocks, false); }
+SIMULATED void sim_load_fragments_transposed(const uint64_t* line, uint32_t* blocks) {
+  loadFragments(line, blocks, true);
+}
+// Asynchronous copies are as late as they may be: what nobody waits for never comes.
+SIMULATED void sim_copy(std::byte* to, const std::byte* from, uint32_t bytes) {
+  if (reinterpret_cast<uintptr_t>(to) % 16 != 0 || reinterpret_cast<uintptr_t>(from) % 16 != 0)
+    group->error = "a copy of 16 bytes that does not begin at a multiple of them";
+  group->current->batches.back().push_back({to, from, bytes});
+}
+SIMULATED void sim_commit() { group->current->batches.emplace_back(); }
+SIMULATED void sim_wait(uint32_t but_last) {
+  auto& batches = group->current->batches;
+  while (batches.size() > but_last + 1) {
+    for (const Copy& copy : batches.front()) {
+      std::memset(copy.to, 0, 16);
+      std::memcpy(copy.to, copy.from, copy.bytes);
+    }
+    batches.erase(batches.begin());
+  }
+}
 // CUDA's: arguments as a C struct lays them out.
 SIMULATED int sim_vprintf(const char* format, const std::byte* arguments) {
   std::string text;
@@ -214,7 +299,37 @@ const std::map<std::string, std::string> kSimulated = {
     {"llvm.nvvm.shfl.sync.bfly.i32", "sim_shuffle_xor"},
     {"llvm.nvvm.vote.ballot.sync", "sim_ballot"},
     {"llvm.nvvm.ex2.approx.f32", "sim_exp2"},
+    {"llvm.nvvm.cp.async.cg.shared.global.16.s", "sim_copy"},
+    {"llvm.nvvm.cp.async.commit.group", "sim_commit"},
+    {"llvm.nvvm.cp.async.wait.group", "sim_wait"},
 };
+
+// Those with many operands and results: (const uint64_t* operands, 4 results of 32 bits).
+const std::map<std::string, std::string> kSimulatedMatrices = {
+    {"llvm.nvvm.mma.m16n8k16.row.col.f32.f32", "sim_mma_f16"},
+    {"llvm.nvvm.mma.m16n8k16.row.col.bf16", "sim_mma_bf16"},
+    {"llvm.nvvm.ldmatrix.sync.aligned.m8n8.x4.b16.p3", "sim_load_fragments"},
+    {"llvm.nvvm.ldmatrix.sync.aligned.m8n8.x4.trans.b16.p3", "sim_load_fragments_transposed"},
+};
+
+// A function of `type` that calls such a one.
+llvm::Function* throughMemory(llvm::Module& module, llvm::FunctionType* type, const std::string& simulated) {
+  llvm::IRBuilder<> b(module.getContext());
+  auto* f = llvm::Function::Create(type, llvm::Function::InternalLinkage, "through_memory", module);
+  b.SetInsertPoint(llvm::BasicBlock::Create(module.getContext(), "", f));
+  auto* slots = b.CreateAlloca(b.getInt64Ty(), b.getInt32(10));
+  auto* results = b.CreateAlloca(type->getReturnType());
+  for (llvm::Argument& argument : f->args()) {
+    auto* slot = b.CreateConstGEP1_32(b.getInt64Ty(), slots, argument.getArgNo());
+    b.CreateStore(b.getInt64(0), slot);
+    b.CreateStore(argument.getType()->isPointerTy() ? b.CreateAddrSpaceCast(&argument, b.getPtrTy())
+                                                    : static_cast<llvm::Value*>(&argument),
+                  slot);
+  }
+  b.CreateCall(module.getOrInsertFunction(simulated, b.getVoidTy(), b.getPtrTy(), b.getPtrTy()), {slots, results});
+  b.CreateRet(b.CreateLoad(type->getReturnType(), results));
+  return f;
+}
 
 // The module for the host: registers and group operations are calls, shared memory is sim_local(), and kernel `n` is
 // called through "run_n", which takes the addresses of the parameters.
@@ -230,6 +345,10 @@ void toHost(llvm::Module& module, const cuda::Program& program) {
       name[name.find('.')] = '_';
     } else if (auto known = kSimulated.find(name); known != kSimulated.end()) {
       name = known->second;
+    } else if (auto matrix = kSimulatedMatrices.find(name); matrix != kSimulatedMatrices.end()) {
+      f.replaceAllUsesWith(throughMemory(module, f.getFunctionType(), matrix->second));
+      f.eraseFromParent();
+      continue;
     } else {
       ADD_FAILURE() << "not simulated: " << name;
       continue;

@@ -6,7 +6,9 @@ namespace zefuse::test {
 namespace {
 
 class Convolution : public testing::TestWithParam<TargetDescription> {};
-INSTANTIATE_TEST_SUITE_P(Targets, Convolution, testing::Values(*TargetDescription::named("dg2-g11")), targetName);
+INSTANTIATE_TEST_SUITE_P(Targets, Convolution,
+                         testing::Values(*TargetDescription::named("dg2-g11"), *TargetDescription::named("sm_90")),
+                         targetName);
 
 // Calls use(image, result channel, input channel, result position, tap, input position) for each multiplication of the
 // forward convolution, all tensors row-major.

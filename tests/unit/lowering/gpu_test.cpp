@@ -372,6 +372,7 @@ TEST_P(Ptxas, EveryFamily) {
     EXPECT_EQ(report.spilled_registers, 0) << binary->text;
     EXPECT_EQ(report.private_bytes, 0) << binary->text;
     EXPECT_EQ(report.unresolved, std::vector<std::string>());
+    EXPECT_EQ(report.matrix_operations > 0, kernel.schedule.onMatrixEngine()) << "mma: " << report.matrix_operations;
     std::printf("| %s | %s | %s | %d | %d | %d | %d | %d | %zu | %s |\n", kernel.name.c_str(), product.c_str(),
                 version->c_str(), report.simd, report.registers, int(report.spilled_registers),
                 report.matrix_operations, int(report.local_bytes), binary->bytes.size(),

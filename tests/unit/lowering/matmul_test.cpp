@@ -10,7 +10,8 @@ namespace {
 
 class Matmul : public testing::TestWithParam<TargetDescription> {};
 INSTANTIATE_TEST_SUITE_P(Targets, Matmul,
-                         testing::Values(*TargetDescription::named("dg2-g11"), *TargetDescription::named("bmg-g21")),
+                         testing::Values(*TargetDescription::named("dg2-g11"), *TargetDescription::named("bmg-g21"),
+                                         *TargetDescription::named("sm_90")),
                          targetName);
 
 uint16_t bf16Of(float value) {
@@ -30,11 +31,11 @@ TEST_P(Matmul, TheLastTileIsTheEnginesToo) {
   ASSERT_NE(small.matrix.lanes, 0u);
   small.engine_accumulator_bytes = small.accumulator_bytes = 0;  // no candidate fits
   ProductTile tile = chooseTile(64, 64, 1, 4, small, /*engine=*/true);
-  EXPECT_EQ(tile.block_columns, int64_t(small.matrix.lanes));
+  EXPECT_EQ(tile.lanes, int64_t(small.matrix.lanes));
   EXPECT_EQ(tile.items(), tile.subgroups_m * tile.subgroups_n * int64_t(small.matrix.lanes));
-  EXPECT_EQ(tile.depth, 2 * engine_depth);
+  EXPECT_EQ(tile.depth, (small.matrix.form == MatrixForm::columns ? 2 : 4) * engine_depth);
   ProductTile ordinary = chooseTile(64, 64, 1, 4, small);
-  EXPECT_EQ(ordinary.block_columns, 16);
+  EXPECT_EQ(ordinary.block_columns, small.subgroup_size);
   EXPECT_EQ(ordinary.depth, 16);
 }
 
@@ -286,6 +287,70 @@ TEST_P(Matmul, SixteenBitsAccumulateInF32) {
               expected[i * n + j] += double(valueOf(a[i * k + l])) * valueOf(transposed ? b[j * k + l] : b[l * n + j]);
         expectNear(out, expected, 1e-5);
       }
+}
+
+// Each tile of a matrix engine of fragments, with copies that go past the registers (their buffers are aligned), both
+// orders of each operand, edges on every side, and an epilogue.
+TEST(MatmulTargets, FragmentsInEveryOrder) {
+  struct Case {
+    int64_t engines;  // as few as make the cost model take large tiles
+    int m, n, k;
+  };
+  for (Case c : {Case{1, 130, 136, 72}, Case{132, 72, 40, 200}, Case{132, 16, 24, 8}})
+    for (int order = 0; order < 4; ++order) {
+      const bool a_turned = (order & 1) != 0, b_turned = (order & 2) != 0;
+      auto [engines, m, n, k] = c;
+      SCOPED_TRACE(std::to_string(m) + " x " + std::to_string(n) + " x " + std::to_string(k) + ", order " +
+                   std::to_string(order));
+      TargetDescription target = *TargetDescription::named("sm_90");
+      target.engines = engines;
+      auto shape = [](int rows, int columns) {
+        return type(std::to_string(rows) + "x" + std::to_string(columns), "bf16");
+      };
+      const int a_line = (m + 7) / 8 * 8;  // turned: rows that are neighbours, lines of whole accesses
+      KernelText text;
+      text.input({"%a", shape(m, k), a_turned ? "(d0, d1) -> (d1 * " + std::to_string(a_line) + " + d0)" : flat(k)});
+      text.input({"%b", shape(k, n), b_turned ? "(d0, d1) -> (d1 * " + std::to_string(k) + " + d0)" : flat(n)});
+      text.input({"%r", type(m, n), flat(n)});
+      text.line("%p = zefuse.matmul %a, %b : (" + shape(m, k) + ", " + shape(k, n) + ") -> " + type(m, n));
+      text.empty("%e", type(m, n));
+      text.generic("%y", "pp", {{"%p", type(m, n), both}, {"%r", type(m, n), both}}, {"%e", type(m, n), both},
+                   "%s = arith.addf %0, %1 : f32\nyield %s : f32");
+      text.output({"%y", type(m, n), flat(n)});
+      Program program(text.module(), target, /*aligned=*/true);
+      ASSERT_TRUE(program.ok());
+      EXPECT_TRUE(program.lowered().schedule.onMatrixEngine()) << describe(program.lowered().schedule);
+      // Whole accesses of an operand go past the registers.
+      const bool whole = (a_turned ? m : k) % 8 == 0 || (b_turned ? k : n) % 8 == 0;
+      EXPECT_EQ(program.stage("kernel.spvasm").find("zefuse_copy_to_local") != std::string::npos, whole);
+      struct alignas(64) Line {
+        uint16_t elements[32];
+      };
+      std::vector<Line> a_memory(size_t(a_line) * size_t(k) / 32 + size_t(m) * size_t(k) / 32 + 2),
+          b_memory(size_t(k) * size_t(n) / 32 + 1);
+      uint16_t *a = a_memory[0].elements, *b = b_memory[0].elements;
+      std::vector<Line> r_memory(size_t(m) * size_t(n) / 16 + 1), y_memory(r_memory.size());
+      auto *r = reinterpret_cast<float*>(r_memory.data()), *y = reinterpret_cast<float*>(y_memory.data());
+      auto aOf = [&](int i, int l) -> uint16_t& { return a[a_turned ? l * a_line + i : i * k + l]; };
+      auto bOf = [&](int l, int j) -> uint16_t& { return b[b_turned ? j * k + l : l * n + j]; };
+      std::fill_n(a, a_memory.size() * 32, uint16_t(0x7fc0));  // NaN between the lines
+      for (int i = 0; i < m; ++i)
+        for (int l = 0; l < k; ++l)
+          aOf(i, l) = bf16Of(float((i * 7 + l * 3) % 13 - 6));
+      for (int l = 0; l < k; ++l)
+        for (int j = 0; j < n; ++j)
+          bOf(l, j) = bf16Of(float((l * 5 + j) % 31 - 15));
+      for (int i = 0; i < m * n; ++i)
+        r[i] = float(i % 17);
+      program.run({a, b, r, y});
+      for (int i = 0; i < m; ++i)
+        for (int j = 0; j < n; ++j) {
+          float sum = r[i * n + j];  // of small integers: exact
+          for (int l = 0; l < k; ++l)
+            sum += floatOf(aOf(i, l)) * floatOf(bOf(l, j));
+          ASSERT_EQ(y[i * n + j], sum) << i << ", " << j;
+        }
+    }
 }
 
 TEST(MatmulTargets, EnginesTakeSixteenBitsAlone) {

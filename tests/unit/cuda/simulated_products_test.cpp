@@ -1,0 +1,95 @@
+// Products on NVIDIA's matrix engine as they become PTX: lowered for sm_90, and the LLVM IR for NVPTX run on the host
+// (simulated_harness.cpp), whose asynchronous copies come as late as they may.
+#include <gtest/gtest.h>
+
+#include <bit>
+
+#include "tests/unit/codegen/harness.h"
+#include "tests/unit/lowering/kernel_text.h"
+#include "tests/unit/lowering/matmul_text.h"
+#include "tests/unit/lowering/numerics.h"
+
+#include "mlir/IR/AffineExpr.h"
+
+namespace zefuse::test {
+namespace {
+
+uint16_t bitsOf(float value, bool half) {
+  return half ? std::bit_cast<uint16_t>(static_cast<_Float16>(value)) : uint16_t(std::bit_cast<uint32_t>(value) >> 16);
+}
+
+struct alignas(64) Line {
+  std::byte bytes[64];
+};
+
+// Elements that begin where the executor's buffers do.
+template <typename T> struct Buffer {
+  std::vector<Line> lines;
+  explicit Buffer(size_t count) : lines(count * sizeof(T) / sizeof(Line) + 1) {}
+  T* data() { return reinterpret_cast<T*>(lines.data()); }
+  T& operator[](size_t i) { return data()[i]; }
+};
+
+// Runs a kernel of static sizes whose arguments are all pointers.
+void runSimulated(const Program& lowered, const std::vector<void*>& pointers) {
+  const LoweredKernel& kernel = lowered.lowered();
+  cpu::testing::Program simulated(kernel.spirv);
+  ASSERT_TRUE(simulated.ok());
+  std::vector<cpu::testing::Arg> arguments;
+  for (void* pointer : pointers)
+    arguments.push_back(cpu::testing::Arg::of(pointer));
+  const auto groups = uint64_t(mlir::cast<mlir::AffineConstantExpr>(kernel.extent).getValue());
+  simulated.run(simulated.module()->kernels()[0].name, {groups, 1, 1},
+                {kernel.group_size[0], kernel.group_size[1], kernel.group_size[2]}, arguments);
+}
+
+TEST(SimulatedProducts, Matmul) {
+  struct Case {
+    const char* element;
+    bool a_turned, b_turned;
+    int64_t engines;  // few: large tiles
+    int m, n, k;
+  };
+  for (Case c : {Case{"bf16", false, false, 132, 64, 64, 128}, Case{"f16", false, true, 1, 136, 130, 200},
+                 Case{"bf16", true, false, 132, 40, 24, 72}, Case{"f16", true, true, 132, 17, 33, 40},
+                 Case{"bf16", false, false, 132, 5, 7, 3}}) {
+    auto [element, a_turned, b_turned, engines, m, n, k] = c;
+    SCOPED_TRACE(std::string(element) + " " + std::to_string(m) + " x " + std::to_string(n) + " x " +
+                 std::to_string(k));
+    const bool half = element[0] == 'f';
+    auto shape = [&](int rows, int columns) {
+      return type(std::to_string(rows) + "x" + std::to_string(columns), element);
+    };
+    MatmulText text(shape(m, k), shape(k, n), type(m, n));
+    if (a_turned)
+      text.layouts[0] = "(d0, d1) -> (d1 * " + std::to_string(m) + " + d0)";
+    if (b_turned)
+      text.layouts[1] = "(d0, d1) -> (d1 * " + std::to_string(k) + " + d0)";
+    TargetDescription target = *TargetDescription::named("sm_90");
+    target.engines = engines;
+    Program program(text.module(), target, /*aligned=*/true);
+    ASSERT_TRUE(program.ok());
+    EXPECT_TRUE(program.lowered().schedule.onMatrixEngine());
+    Buffer<uint16_t> a(size_t(m) * size_t(k)), b(size_t(k) * size_t(n));
+    Buffer<float> result(size_t(m) * size_t(n));
+    auto aOf = [&](int i, int l) { return (i * 7 + l * 3) % 13 - 6; };
+    auto bOf = [&](int l, int j) { return (l * 5 + j) % 31 - 15; };
+    for (int l = 0; l < k; ++l) {
+      for (int i = 0; i < m; ++i)
+        a[a_turned ? l * m + i : i * k + l] = bitsOf(float(aOf(i, l)), half);
+      for (int j = 0; j < n; ++j)
+        b[b_turned ? j * k + l : l * n + j] = bitsOf(float(bOf(l, j)), half);
+    }
+    runSimulated(program, {a.data(), b.data(), result.data()});
+    for (int i = 0; i < m; ++i)
+      for (int j = 0; j < n; ++j) {
+        int sum = 0;
+        for (int l = 0; l < k; ++l)
+          sum += aOf(i, l) * bOf(l, j);
+        ASSERT_EQ(result[i * n + j], float(sum)) << i << ", " << j;
+      }
+  }
+}
+
+}  // namespace
+}  // namespace zefuse::test
