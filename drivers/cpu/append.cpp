@@ -1,11 +1,10 @@
-// Appending commands: checks, then one of three ways: run now, record, or hand to the list's worker.
+#include "drivers/cpu/append.h"
+
 #include <algorithm>
 #include <bit>
 #include <cstring>
 #include <limits>
 
-#include "drivers/cpu/clock.h"
-#include "drivers/cpu/command_list.h"
 #include "drivers/cpu/device.h"
 #include "drivers/cpu/kernel.h"
 #include "drivers/cpu/worker.h"
@@ -13,15 +12,12 @@
 namespace zefuse::cpu {
 namespace {
 
-// The events of one append, as the application gave them.
-struct EventHandles {
-  const char* call;
-  ze_event_handle_t signal;
-  uint32_t wait_count;
-  ze_event_handle_t* waits;
+bool allSignalled(const EventHandles& events) {
+  return std::all_of(events.waits, events.waits + events.wait_count,
+                     [](ze_event_handle_t handle) { return fromHandle<Event>(handle)->isSignalled(); });
+}
 
-  bool none() const { return !signal && wait_count == 0; }
-};
+}  // namespace
 
 ze_result_t checkOpen(const char* call, const CommandList& list) {
   if (list.closed)
@@ -42,11 +38,6 @@ ze_result_t checkEvents(const EventHandles& events) {
   return ZE_RESULT_SUCCESS;
 }
 
-bool allSignalled(const EventHandles& events) {
-  return std::all_of(events.waits, events.waits + events.wait_count,
-                     [](ze_event_handle_t handle) { return fromHandle<Event>(handle)->isSignalled(); });
-}
-
 bool runsNow(const CommandList& list, const EventHandles& events) {
   if (list.kind == CommandList::Kind::synchronous)
     return true;
@@ -63,27 +54,6 @@ ze_result_t awaitAll(const EventHandles& events) {
   return ZE_RESULT_SUCCESS;
 }
 
-// Waits for the events, calls `body`, which says how it ended, signals.
-template <typename Body> ze_result_t runNow(const EventHandles& events, Body&& body) {
-  if (events.none())
-    return body();
-  // A reference, because a waiter may destroy the event as soon as it sees the signal.
-  Ref<Event> signal(events.signal ? fromHandle<Event>(events.signal) : nullptr);
-  ze_result_t result = awaitAll(events);
-  bool timed = signal && signal->timestamped;
-  uint64_t start = timed ? nowNs() : 0;
-  if (result == ZE_RESULT_SUCCESS)
-    result = body();
-  if (signal) {
-    if (result == ZE_RESULT_SUCCESS)
-      signal->signal(start, timed ? nowNs() : 0);
-    else
-      signal->fail(makeFailure(result));
-  }
-  return result;
-}
-
-// Records the command or hands it to the worker.
 void keep(CommandList& list, Operation&& operation, const EventHandles& events) {
   Command command = {std::move(operation), {}, {}};
   for (uint32_t i = 0; i < events.wait_count; ++i)
@@ -99,26 +69,6 @@ void keep(CommandList& list, Operation&& operation, const EventHandles& events) 
   sequence->push_back(std::move(command));
   list.worker->submit(std::move(sequence));
 }
-
-// `make` returns the operation; it is called once, and may throw.
-template <typename Make> ze_result_t append(CommandList& list, const EventHandles& events, Make&& make) {
-  if (ze_result_t result = checkOpen(events.call, list))
-    return result;
-  if (ze_result_t result = checkEvents(events))
-    return result;
-  if (deviceLost() && list.device.is_gpu)
-    return refuse(ZE_RESULT_ERROR_DEVICE_LOST, "%s: the device is lost", events.call);
-  return guarded(events.call, [&]() -> ze_result_t {
-    if (runsNow(list, events)) {
-      Operation operation = make();
-      return runNow(events, [&] { return run(operation, {Team::callers}); });
-    }
-    keep(list, make(), events);
-    return ZE_RESULT_SUCCESS;
-  });
-}
-
-}  // namespace
 
 // The hot path of the whole product: on a synchronous immediate list without events, checks and the groups, nothing
 // else.

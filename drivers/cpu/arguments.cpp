@@ -5,6 +5,7 @@
 
 #include "drivers/cpu/level_zero.h"
 #include "drivers/cpu/memory.h"
+#include "drivers/cpu/sampler.h"
 #include "drivers/cpu/virtual_memory.h"
 
 namespace zefuse::cpu {
@@ -31,6 +32,8 @@ Arguments::Arguments(const spirv::KernelInfo& info, bool usm_only)
     end += storedBytes(info.args[i]);
     if (info.args[i].kind == spirv::ArgKind::local_pointer)
       locals_.push_back({i, 0});
+    if (info.args[i].kind == spirv::ArgKind::image)
+      images_.resize(info.args.size());
   }
   storage_.resize(end / sizeof(Block) + 1);
   std::memset(storage_.data(), 0, storage_.size() * sizeof(Block));
@@ -39,7 +42,8 @@ Arguments::Arguments(const spirv::KernelInfo& info, bool usm_only)
 
 Arguments::Arguments(const Arguments& other)
     : info_(other.info_), usm_only_(other.usm_only_), storage_(other.storage_), offsets_(other.offsets_),
-      locals_(other.locals_), is_set_(other.is_set_), unset_(other.unset_), local_bytes_(other.local_bytes_) {
+      locals_(other.locals_), is_set_(other.is_set_), images_(other.images_), unset_(other.unset_),
+      local_bytes_(other.local_bytes_) {
   pointAtValues();
 }
 
@@ -55,12 +59,10 @@ ze_result_t Arguments::set(uint32_t index, size_t size, const void* value) {
                   "zeKernelSetArgumentValue: kernel '%s' has %zu arguments, not one numbered %u", info_.name.c_str(),
                   info_.args.size(), index);
   const spirv::ArgInfo& info = info_.args[index];
-  if (info.kind == spirv::ArgKind::image || info.kind == spirv::ArgKind::sampler)
-    return refuse(ZE_RESULT_ERROR_UNSUPPORTED_FEATURE,
-                  "zeKernelSetArgumentValue: argument %u of kernel '%s' is an image or a sampler, "
-                  "which this device does not have",
-                  index, info_.name.c_str());
-  if (info.kind == spirv::ArgKind::local_pointer) {
+  if (info.kind == spirv::ArgKind::image || info.kind == spirv::ArgKind::sampler) {
+    if (ze_result_t result = setHandle(index, size, value))
+      return result;
+  } else if (info.kind == spirv::ArgKind::local_pointer) {
     if (value)
       return refuse(ZE_RESULT_ERROR_INVALID_ARGUMENT,
                     "zeKernelSetArgumentValue: argument %u of kernel '%s' is local memory: the "
@@ -97,6 +99,32 @@ ze_result_t Arguments::set(uint32_t index, size_t size, const void* value) {
   if (!is_set_[index]) {
     is_set_[index] = true;
     --unset_;
+  }
+  return ZE_RESULT_SUCCESS;
+}
+
+ze_result_t Arguments::setHandle(uint32_t index, size_t size, const void* value) {
+  const bool is_image = info_.args[index].kind == spirv::ArgKind::image;
+  if (size != sizeof(ze_image_handle_t))
+    return refuse(ZE_RESULT_ERROR_INVALID_KERNEL_ARGUMENT_SIZE,
+                  "zeKernelSetArgumentValue: argument %u of kernel '%s' is the handle of %s: %zu bytes, not %zu", index,
+                  info_.name.c_str(), is_image ? "an image" : "a sampler", sizeof(ze_image_handle_t), size);
+  void* handle = nullptr;
+  if (value)
+    std::memcpy(&handle, value, sizeof handle);
+  Image* image = is_image ? fromHandle<Image>(handle) : nullptr;
+  Sampler* sampler = is_image ? nullptr : fromHandle<Sampler>(handle);
+  if (handle && !image && !sampler)
+    return refuse(ZE_RESULT_ERROR_INVALID_ARGUMENT,
+                  "zeKernelSetArgumentValue: argument %u of kernel '%s': %p is not a live %s", index,
+                  info_.name.c_str(), handle, is_image ? "image" : "sampler");
+  if (is_image) {
+    const ImageView* view = image ? &image->view : &kNoImage;
+    images_[index] = Ref<Image>(image);
+    std::memcpy(valueOf(index), &view, sizeof view);
+  } else {
+    const uint64_t word = sampler ? sampler->word : 0;
+    std::memcpy(valueOf(index), &word, sizeof word);
   }
   return ZE_RESULT_SUCCESS;
 }

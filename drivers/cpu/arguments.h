@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "drivers/cpu/codegen/codegen.h"
+#include "drivers/cpu/image.h"
 #include "drivers/cpu/launch.h"
 
 namespace zefuse::cpu {
@@ -43,6 +44,7 @@ private:
     std::byte bytes[kLocalAlignment];
   };
   ze_result_t explainIncomplete() const;
+  ze_result_t setHandle(uint32_t index, size_t size, const void* value);  // of an image or a sampler
   std::byte* valueOf(uint32_t index) { return storage_.data()->bytes + offsets_[index]; }
   void pointAtValues();
 
@@ -53,6 +55,7 @@ private:
   std::vector<const void*> pointers_;  // to each value
   std::vector<LocalArgument> locals_;
   std::vector<bool> is_set_;
+  std::vector<Ref<Image>> images_;  // by argument; empty where the kernel has none
   uint32_t unset_;
   uint64_t local_bytes_;  // static variables and local arguments, each aligned
 };

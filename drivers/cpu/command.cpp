@@ -147,6 +147,8 @@ ze_result_t runOne(const CopyRegionCommand& command, const Site&) {
   return ZE_RESULT_SUCCESS;
 }
 
+ze_result_t runOne(const CopyImageCommand& command, const Site& site) { return runOne(command.region, site); }
+
 ze_result_t runOne(const BarrierCommand&, const Site&) { return ZE_RESULT_SUCCESS; }
 
 ze_result_t runOne(const ResetEventCommand& command, const Site&) {

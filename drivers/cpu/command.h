@@ -14,6 +14,7 @@
 #include "drivers/cpu/arguments.h"
 #include "drivers/cpu/completion.h"
 #include "drivers/cpu/event.h"
+#include "drivers/cpu/image.h"
 #include "drivers/cpu/launch.h"
 #include "drivers/cpu/level_zero.h"
 #include "drivers/cpu/module.h"
@@ -57,6 +58,12 @@ struct CopyRegionCommand {
   size_t destination_pitch, destination_slice_pitch, source_pitch, source_slice_pitch;
 };
 
+// Of an image to another, or to or from memory: the region's sides that are images lie in their texels.
+struct CopyImageCommand {
+  Ref<Image> destination, source;  // empty: memory
+  CopyRegionCommand region;
+};
+
 struct BarrierCommand {};  // waits and signals only; workers keep the order (Worker::Order)
 
 struct ResetEventCommand {
@@ -73,8 +80,8 @@ struct QueryTimestampsCommand {
   std::vector<size_t> offsets;
 };
 
-using Operation = std::variant<LaunchCommand, CopyCommand, FillCommand, CopyRegionCommand, BarrierCommand,
-                               ResetEventCommand, WriteTimestampCommand, QueryTimestampsCommand>;
+using Operation = std::variant<LaunchCommand, CopyCommand, FillCommand, CopyRegionCommand, CopyImageCommand,
+                               BarrierCommand, ResetEventCommand, WriteTimestampCommand, QueryTimestampsCommand>;
 
 struct Command {
   Operation operation;

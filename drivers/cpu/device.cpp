@@ -13,6 +13,7 @@
 #include "drivers/cpu/clock.h"
 #include "drivers/cpu/codegen/codegen.h"
 #include "drivers/cpu/environment.h"
+#include "drivers/cpu/image.h"
 #include "drivers/cpu/launch.h"
 #include "drivers/level_zero/counted.h"
 #include "drivers/level_zero/driver.h"
@@ -258,15 +259,14 @@ ze_result_t deviceGetCacheProperties(ze_device_handle_t hDevice, uint32_t* pCoun
 ze_result_t deviceGetImageProperties(ze_device_handle_t hDevice, ze_device_image_properties_t* properties) {
   ZEFUSE_CHECK(Device, hDevice);
   ZEFUSE_NOT_NULL(properties);
-  // All zero: images are not supported (level_zero/image.h).
-  properties->maxImageDims1D = 0;
-  properties->maxImageDims2D = 0;
-  properties->maxImageDims3D = 0;
-  properties->maxImageBufferSize = 0;
-  properties->maxImageArraySlices = 0;
-  properties->maxSamplers = 0;
-  properties->maxReadImageArgs = 0;
-  properties->maxWriteImageArgs = 0;
+  properties->maxImageDims1D = kMaxImageSize;
+  properties->maxImageDims2D = kMaxImageSize;
+  properties->maxImageDims3D = kMaxImageSize3D;
+  properties->maxImageBufferSize = kMaxImageBufferBytes;
+  properties->maxImageArraySlices = kMaxImageLayers;
+  properties->maxSamplers = kMaxImageArguments;
+  properties->maxReadImageArgs = kMaxImageArguments;
+  properties->maxWriteImageArgs = kMaxImageArguments;
   return ZE_RESULT_SUCCESS;
 }
 

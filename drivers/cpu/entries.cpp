@@ -6,9 +6,11 @@
 #include "drivers/cpu/device.h"
 #include "drivers/cpu/event.h"
 #include "drivers/cpu/fence.h"
+#include "drivers/cpu/image.h"
 #include "drivers/cpu/kernel.h"
 #include "drivers/cpu/memory.h"
 #include "drivers/cpu/module.h"
+#include "drivers/cpu/sampler.h"
 #include "drivers/cpu/virtual_memory.h"
 
 namespace zefuse::cpu {
@@ -44,6 +46,8 @@ level_zero::Entries make() {
   made.context.pfnSystemBarrier = contextSystemBarrier;
   made.context.pfnMakeMemoryResident = contextMakeMemoryResident;
   made.context.pfnEvictMemory = contextEvictMemory;
+  made.context.pfnMakeImageResident = contextMakeImageResident;
+  made.context.pfnEvictImage = contextEvictImage;
   made.context.pfnCreateEx = contextCreateEx;
   made.command_queue.pfnCreate = commandQueueCreate;
   made.command_queue.pfnDestroy = commandQueueDestroy;
@@ -61,6 +65,12 @@ level_zero::Entries make() {
   made.command_list.pfnAppendMemoryFill = commandListAppendMemoryFill;
   made.command_list.pfnAppendMemoryCopyRegion = commandListAppendMemoryCopyRegion;
   made.command_list.pfnAppendMemoryCopyFromContext = commandListAppendMemoryCopyFromContext;
+  made.command_list.pfnAppendImageCopy = commandListAppendImageCopy;
+  made.command_list.pfnAppendImageCopyRegion = commandListAppendImageCopyRegion;
+  made.command_list.pfnAppendImageCopyToMemory = commandListAppendImageCopyToMemory;
+  made.command_list.pfnAppendImageCopyFromMemory = commandListAppendImageCopyFromMemory;
+  made.command_list.pfnAppendImageCopyToMemoryExt = commandListAppendImageCopyToMemoryExt;
+  made.command_list.pfnAppendImageCopyFromMemoryExt = commandListAppendImageCopyFromMemoryExt;
   made.command_list.pfnAppendMemoryPrefetch = commandListAppendMemoryPrefetch;
   made.command_list.pfnAppendMemAdvise = commandListAppendMemAdvise;
   made.command_list.pfnAppendSignalEvent = commandListAppendSignalEvent;
@@ -89,6 +99,14 @@ level_zero::Entries make() {
   made.event.pfnHostReset = eventHostReset;
   made.event.pfnQueryKernelTimestamp = eventQueryKernelTimestamp;
   made.event_exp.pfnQueryTimestampsExp = eventQueryTimestampsExp;
+  made.image.pfnGetProperties = imageGetProperties;
+  made.image.pfnCreate = imageCreate;
+  made.image.pfnDestroy = imageDestroy;
+  made.image.pfnGetAllocPropertiesExt = imageGetAllocPropertiesExt;
+  made.image_exp.pfnGetMemoryPropertiesExp = imageGetMemoryPropertiesExp;
+  made.image_exp.pfnViewCreateExp = ZEFUSE_ABSENT("views of images: an image has one format");
+  made.sampler.pfnCreate = samplerCreate;
+  made.sampler.pfnDestroy = samplerDestroy;
   made.module.pfnCreate = moduleCreate;
   made.module.pfnDestroy = moduleDestroy;
   made.module.pfnDynamicLink = moduleDynamicLink;

@@ -186,6 +186,20 @@ void AllocationTable::freeAll(const Context& owner) {
   });
 }
 
+uint64_t AllocationTable::nextId() {
+  std::unique_lock lock(mutex_);
+  return next_id_++;
+}
+
+bool sharesOutside(const void* extensions) {
+  for (auto* next = static_cast<const ze_base_desc_t*>(extensions); next;
+       next = static_cast<const ze_base_desc_t*>(next->pNext))
+    if (next->stype == ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_EXPORT_DESC ||
+        next->stype == ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_IMPORT_FD)
+      return true;
+  return false;
+}
+
 namespace {
 
 struct Request {
@@ -202,15 +216,6 @@ bool relaxesLimits(const void* extensions) {
     if (next->stype == ZE_STRUCTURE_TYPE_RELAXED_ALLOCATION_LIMITS_EXP_DESC)
       return reinterpret_cast<const ze_relaxed_allocation_limits_exp_desc_t*>(next)->flags &
              ZE_RELAXED_ALLOCATION_LIMITS_EXP_FLAG_MAX_SIZE;
-  return false;
-}
-
-bool sharesOutside(const void* extensions) {
-  for (auto* next = static_cast<const ze_base_desc_t*>(extensions); next;
-       next = static_cast<const ze_base_desc_t*>(next->pNext))
-    if (next->stype == ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_EXPORT_DESC ||
-        next->stype == ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_IMPORT_FD)
-      return true;
   return false;
 }
 

@@ -45,6 +45,7 @@ public:
   std::optional<Allocation> find(const Context& owner, const void* pointer) const;
   bool free(const Context& owner, void* base);  // false: not the base of an allocation of `owner`
   void freeAll(const Context& owner);
+  uint64_t nextId();  // of what is no entry of the table, and has an id all the same: images
 
   // Where this process reads and writes what `pointer` names: itself, unless it lies in isolated memory.
   template <typename T> T* reach(T* pointer) const {
@@ -74,6 +75,9 @@ private:
   uint64_t gpu_bytes_ = 0;  // of the posing GPU, allocated now
   unsigned open_ = 0;       // counts of openIsolated
 };
+
+// Whether a descriptor's pNext chain asks for memory that comes from, or goes to, another interface.
+bool sharesOutside(const void* extensions);
 
 decltype(::zeMemAllocShared) memAllocShared;
 decltype(::zeMemAllocDevice) memAllocDevice;

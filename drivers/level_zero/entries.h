@@ -2,7 +2,7 @@
 //
 // The driver fills one Entries; tables.cpp gives the loader, or our own runtime, as much of it as the version that they
 // ask for has. An entry that stays null makes the loader answer UNSUPPORTED_FEATURE; ZEFUSE_ABSENT does so with a
-// reason. The entries of the driver itself (zeInit, zeDriver*) are driver.cpp's, those for images image.cpp's.
+// reason. The entries of the driver itself (zeInit, zeDriver*) are driver.cpp's.
 #pragma once
 
 #include <level_zero/ze_ddi.h>
@@ -46,6 +46,9 @@ struct Entries {
   ze_event_pool_dditable_t event_pool{};
   ze_event_dditable_t event{};
   ze_event_exp_dditable_t event_exp{};
+  ze_image_dditable_t image{};  // what of images and samplers stays null refuses: image.cpp
+  ze_image_exp_dditable_t image_exp{};
+  ze_sampler_dditable_t sampler{};
   ze_module_dditable_t module{};
   ze_module_build_log_dditable_t module_build_log{};
   ze_kernel_dditable_t kernel{};

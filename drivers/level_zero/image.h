@@ -1,6 +1,5 @@
-// Images and samplers: no driver here supports them, and each reports so (zero limits in zeDeviceGetImageProperties).
-// Nothing zefuse compiles uses them, and a sampler in software is a library of its own. The creating calls refuse with
-// that sentence; since no handle can exist, every call that takes one refuses the handle.
+// Images and samplers of a driver that has none (zero limits in zeDeviceGetImageProperties): the creating calls refuse
+// with a sentence; since no handle can exist, every call that takes one refuses the handle.
 #pragma once
 
 #include <level_zero/ze_api.h>

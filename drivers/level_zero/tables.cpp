@@ -30,6 +30,12 @@ public:
     set(since_minor, slot, from.*slot);
   }
 
+  // Or what refuses, where the driver has none.
+  template <typename Slot, typename Function>
+  void copyOr(const Table& from, uint32_t since_minor, Slot Table::* slot, Function otherwise) {
+    set(since_minor, slot, from.*slot ? from.*slot : static_cast<Slot>(otherwise));
+  }
+
   // A slot past the installed header's table, by its number in Level Zero 1.17's ze_ddi.h.
   template <typename Function> void setNewer(uint32_t since_minor, size_t number, Function* function) {
     static_assert(sizeof(function) == sizeof(void*));
@@ -93,8 +99,8 @@ void fillContext(Slots<ContextTable> slots) {
   slots.copy(entries().context, 0, &ContextTable::pfnSystemBarrier);
   slots.copy(entries().context, 0, &ContextTable::pfnMakeMemoryResident);
   slots.copy(entries().context, 0, &ContextTable::pfnEvictMemory);
-  slots.set(0, &ContextTable::pfnMakeImageResident, ZEFUSE_ABSENT(kNoImages));
-  slots.set(0, &ContextTable::pfnEvictImage, ZEFUSE_ABSENT(kNoImages));
+  slots.copyOr(entries().context, 0, &ContextTable::pfnMakeImageResident, ZEFUSE_ABSENT(kNoImages));
+  slots.copyOr(entries().context, 0, &ContextTable::pfnEvictImage, ZEFUSE_ABSENT(kNoImages));
   slots.copy(entries().context, 1, &ContextTable::pfnCreateEx);
 }
 
@@ -122,10 +128,10 @@ void fillCommandList(Slots<List> slots) {
   slots.copy(entries().command_list, 0, &List::pfnAppendMemoryFill);
   slots.copy(entries().command_list, 0, &List::pfnAppendMemoryCopyRegion);
   slots.copy(entries().command_list, 0, &List::pfnAppendMemoryCopyFromContext);
-  slots.set(0, &List::pfnAppendImageCopy, ZEFUSE_ABSENT(kNoImages));
-  slots.set(0, &List::pfnAppendImageCopyRegion, ZEFUSE_ABSENT(kNoImages));
-  slots.set(0, &List::pfnAppendImageCopyToMemory, ZEFUSE_ABSENT(kNoImages));
-  slots.set(0, &List::pfnAppendImageCopyFromMemory, ZEFUSE_ABSENT(kNoImages));
+  slots.copyOr(entries().command_list, 0, &List::pfnAppendImageCopy, ZEFUSE_ABSENT(kNoImages));
+  slots.copyOr(entries().command_list, 0, &List::pfnAppendImageCopyRegion, ZEFUSE_ABSENT(kNoImages));
+  slots.copyOr(entries().command_list, 0, &List::pfnAppendImageCopyToMemory, ZEFUSE_ABSENT(kNoImages));
+  slots.copyOr(entries().command_list, 0, &List::pfnAppendImageCopyFromMemory, ZEFUSE_ABSENT(kNoImages));
   slots.copy(entries().command_list, 0, &List::pfnAppendMemoryPrefetch);
   slots.copy(entries().command_list, 0, &List::pfnAppendMemAdvise);
   slots.copy(entries().command_list, 0, &List::pfnAppendSignalEvent);
@@ -136,8 +142,8 @@ void fillCommandList(Slots<List> slots) {
   slots.copy(entries().command_list, 0, &List::pfnAppendLaunchCooperativeKernel);
   slots.copy(entries().command_list, 0, &List::pfnAppendLaunchKernelIndirect);
   slots.copy(entries().command_list, 0, &List::pfnAppendLaunchMultipleKernelsIndirect);
-  slots.set(3, &List::pfnAppendImageCopyToMemoryExt, ZEFUSE_ABSENT(kNoImages));
-  slots.set(3, &List::pfnAppendImageCopyFromMemoryExt, ZEFUSE_ABSENT(kNoImages));
+  slots.copyOr(entries().command_list, 3, &List::pfnAppendImageCopyToMemoryExt, ZEFUSE_ABSENT(kNoImages));
+  slots.copyOr(entries().command_list, 3, &List::pfnAppendImageCopyFromMemoryExt, ZEFUSE_ABSENT(kNoImages));
   slots.setNewer(6, 28, entries().newer.commandListHostSynchronize);
   slots.setNewer(9, 29, entries().newer.commandListGetDeviceHandle);
   slots.setNewer(9, 30, entries().newer.commandListGetContextHandle);
@@ -148,16 +154,16 @@ void fillCommandList(Slots<List> slots) {
 
 using Image = ze_image_dditable_t;
 void fillImage(Slots<Image> slots) {
-  slots.set(0, &Image::pfnGetProperties, imageGetProperties);
-  slots.set(0, &Image::pfnCreate, imageCreate);
-  slots.set(0, &Image::pfnDestroy, imageDestroy);
-  slots.set(3, &Image::pfnGetAllocPropertiesExt, ZEFUSE_ABSENT(kNoImages));
+  slots.copyOr(entries().image, 0, &Image::pfnGetProperties, imageGetProperties);
+  slots.copyOr(entries().image, 0, &Image::pfnCreate, imageCreate);
+  slots.copyOr(entries().image, 0, &Image::pfnDestroy, imageDestroy);
+  slots.copyOr(entries().image, 3, &Image::pfnGetAllocPropertiesExt, ZEFUSE_ABSENT(kNoImages));
 }
 
 using ImageExp = ze_image_exp_dditable_t;
 void fillImageExp(Slots<ImageExp> slots) {
-  slots.set(2, &ImageExp::pfnGetMemoryPropertiesExp, ZEFUSE_ABSENT(kNoImages));
-  slots.set(2, &ImageExp::pfnViewCreateExp, ZEFUSE_ABSENT(kNoImages));
+  slots.copyOr(entries().image_exp, 2, &ImageExp::pfnGetMemoryPropertiesExp, ZEFUSE_ABSENT(kNoImages));
+  slots.copyOr(entries().image_exp, 2, &ImageExp::pfnViewCreateExp, ZEFUSE_ABSENT(kNoImages));
 }
 
 using FenceTable = ze_fence_dditable_t;
@@ -244,8 +250,8 @@ void fillKernelExp(Slots<KernelExp> slots) {
 
 using SamplerTable = ze_sampler_dditable_t;
 void fillSampler(Slots<SamplerTable> slots) {
-  slots.set(0, &SamplerTable::pfnCreate, samplerCreate);
-  slots.set(0, &SamplerTable::pfnDestroy, samplerDestroy);
+  slots.copyOr(entries().sampler, 0, &SamplerTable::pfnCreate, samplerCreate);
+  slots.copyOr(entries().sampler, 0, &SamplerTable::pfnDestroy, samplerDestroy);
 }
 
 using Mem = ze_mem_dditable_t;

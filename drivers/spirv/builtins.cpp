@@ -323,7 +323,7 @@ bool Reader::readImportedCall(const SpirvInst& inst, const std::string& name, ll
   }
   if (readMatrixCall(inst, name, args, result_type))
     return true;
-  return readImportedAtomic(inst, name, args, result_type);
+  return readImportedImageCall(inst, name) || readImportedAtomic(inst, name, args, result_type);
 }
 
 }  // namespace zefuse::spirv

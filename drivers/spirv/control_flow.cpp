@@ -33,7 +33,10 @@ bool Reader::readControl(const SpirvInst& inst) {
   }
   case spv::OpLoopMerge:
   case spv::OpSelectionMerge: return true;
-  case spv::OpUndef: setValue(inst, llvm::UndefValue::get(valueType(inst, inst.type_id))); return true;
+  case spv::OpUndef:
+    refuseHandles(inst, type(inst, inst.type_id));
+    setValue(inst, llvm::UndefValue::get(valueType(inst, inst.type_id)));
+    return true;
   case spv::OpBranch: builder_.CreateBr(target(inst.op(0))); return true;
   case spv::OpBranchConditional: {
     llvm::Value* c = value(inst, inst.op(0));

@@ -69,6 +69,8 @@ void Reader::readConversion(const SpirvInst& inst) {
   llvm::Value* a = value(inst, inst.op(0));
   llvm::Type* to = valueType(inst, inst.type_id);
   llvm::Type* from = a->getType();
+  refuseHandles(inst, type(inst, inst.type_id));
+  refuseHandles(inst, typeOfValue(inst, inst.op(0)));
   auto count = [](llvm::Type* t) {
     auto* v = llvm::dyn_cast<llvm::FixedVectorType>(t);
     return v ? v->getNumElements() : 0u;

@@ -55,6 +55,16 @@ constexpr uint32_t kCapabilities[] = {
     spv::CapabilityMemoryAccessAliasingINTEL,
 };
 
+// Where the target has images.
+constexpr uint32_t kImageCapabilities[] = {
+    spv::CapabilityImageBasic,    spv::CapabilityLiteralSampler, spv::CapabilitySampled1D,      spv::CapabilityImage1D,
+    spv::CapabilitySampledBuffer, spv::CapabilityImageBuffer,    spv::CapabilityImageReadWrite,
+};
+
+template <size_t N> bool contains(const uint32_t (&list)[N], uint32_t capability) {
+  return std::find(std::begin(list), std::end(list), capability) != std::end(list);
+}
+
 bool isClangKernelBody(const std::string& name) {
   return name.rfind("__clang_ocl_kern_imp_", 0) == 0;  // clang's copy of a kernel's body: nobody asks for it
 }
@@ -111,7 +121,7 @@ void Reader::readPreamble(const SpirvInst& inst) {
   case spv::OpModuleProcessed: return;
   case spv::OpName: names_[inst.op(0)] = literalString(inst, 1); return;
   case spv::OpCapability:
-    if (std::find(std::begin(kCapabilities), std::end(kCapabilities), inst.op(0)) == std::end(kCapabilities))
+    if (!contains(kCapabilities, inst.op(0)) && !(target_.images && contains(kImageCapabilities, inst.op(0))))
       fail(inst, "capability " + std::to_string(inst.op(0)) + " is not supported");
     return;
   // An extension by itself changes nothing: what it brings is a capability, an instruction or an execution mode, which
@@ -157,6 +167,7 @@ void Reader::readPreamble(const SpirvInst& inst) {
   case spv::OpMemberDecorateString: readDecoration(inst); return;
   case spv::OpVariable: readVariable(inst); return;
   case spv::OpUndef:
+    refuseHandles(inst, type(inst, inst.type_id));
     values_[inst.result_id] = llvm::UndefValue::get(valueType(inst, inst.type_id));
     value_types_[inst.result_id] = inst.type_id;
     return;
@@ -254,7 +265,7 @@ void Reader::declareFunction(size_t index) {
     for (size_t p = 0; p < info.params.size(); ++p) {
       uint32_t id = info.params[p]->result_id;
       auto* arg = info.llvm->getArg(p);
-      if (!arg->getType()->isPointerTy())
+      if (type(*info.params[p], info.params[p]->type_id).opcode != spv::OpTypePointer)
         continue;
       const Type& pointee_type = type(*info.params[p], types_[info.params[p]->type_id].element);
       auto [first, last] = decorations_.equal_range(id);
@@ -296,6 +307,7 @@ void Reader::readFunctionBody(size_t first, size_t end) {
   function_ = info.llvm;
   blocks_.clear();
   specials_.clear();
+  sampled_images_.clear();
   local_ids_.clear();
   phis_.clear();
   edges_.clear();
@@ -315,7 +327,7 @@ void Reader::readFunctionBody(size_t first, size_t end) {
       if (d->second.kind == spv::DecorationFuncParamAttr && !d->second.operands.empty() &&
           d->second.operands[0] == spv::FunctionParameterAttributeByVal)
         by_val = &d->second;
-    if (info.is_entry && by_val && v->getType()->isPointerTy()) {
+    if (info.is_entry && by_val && type(param, param.type_id).opcode == spv::OpTypePointer) {
       // Each work-item owns its copy; the source has no promised alignment.
       const Type& t = type(param, types_[param.type_id].element);
       auto* copy = builder_.CreateAlloca(t.llvm);
@@ -370,7 +382,7 @@ void Reader::readFunctionBody(size_t first, size_t end) {
 
 void Reader::readInstruction(const SpirvInst& inst) {
   if (readArith(inst) || readComposite(inst) || readMemory(inst) || readControl(inst) || readAtomic(inst) ||
-      readGroup(inst) || readExtInst(inst))
+      readGroup(inst) || readImage(inst) || readExtInst(inst))
     return;
   fail(inst, "unsupported instruction");
 }
@@ -399,6 +411,8 @@ ArgInfo Reader::describeArgument(const SpirvInst& param, const SpirvInst& functi
   case spv::OpTypeInt:
   case spv::OpTypeFloat:
   case spv::OpTypeVector: return {ArgKind::scalar, static_cast<uint32_t>(t.bytes), align(t.llvm)};
+  case spv::OpTypeImage: return {ArgKind::image, 8, 8};
+  case spv::OpTypeSampler: return {ArgKind::sampler, 8, 8};  // a handle's place, the word first
   case spv::OpTypeStruct:
   case spv::OpTypeArray: return {ArgKind::scalar, static_cast<uint32_t>(t.bytes), align(t.llvm)};
   default: fail(param, "kernel argument of unsupported type");
@@ -549,6 +563,10 @@ void Reader::requireFloat(const SpirvInst& inst, llvm::Value* v) const {
 void Reader::requirePointer(const SpirvInst& inst, llvm::Value* v) const {
   if (!v->getType()->isPointerTy())
     fail(inst, "operand is not a pointer");
+  // In LLVM an image is one, too.
+  for (uint32_t id : inst.operands)
+    if (auto known = values_.find(id); known != values_.end() && known->second == v)
+      refuseHandles(inst, typeOfValue(inst, id));
 }
 void Reader::requireBool(const SpirvInst& inst, llvm::Value* v) const {
   if (!v->getType()->isIntOrIntVectorTy(1))

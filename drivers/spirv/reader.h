@@ -23,12 +23,14 @@
 namespace zefuse::spirv {
 
 struct Type {
-  uint16_t opcode = 0;            // spv::OpType...
-  llvm::Type* llvm = nullptr;     // nullptr for types without values (images and such are refused earlier)
-  uint32_t element = 0;           // vector, array: element; pointer: pointee
-  uint32_t storage_class = 0;     // pointer
-  uint64_t bytes = 0;             // allocation size; 0 for void, function
-  uint64_t scalars = 0;           // leaves of a value: bounds first-class loads
+  uint16_t opcode = 0;           // spv::OpType...
+  llvm::Type* llvm = nullptr;    // nullptr for types without values (pipes and such are refused earlier)
+  uint32_t element = 0;          // vector, array: element; pointer: pointee
+  uint32_t storage_class = 0;    // pointer
+  uint64_t bytes = 0;            // allocation size; 0 for void, function
+  uint64_t scalars = 0;          // leaves of a value: bounds first-class loads
+  uint8_t image_dimensions = 0;  // image: 1 to 3, without layers
+  bool image_arrayed = false, image_depth = false, image_sampled = false;  // image_sampled: a sampler may be used
   std::vector<uint32_t> members;  // struct: member types; function: return type, parameters
 };
 
@@ -95,6 +97,7 @@ private:
   bool readControl(const SpirvInst& inst);
   bool readAtomic(const SpirvInst& inst);
   bool readGroup(const SpirvInst& inst);
+  bool readImage(const SpirvInst& inst);
   bool readShuffleBetween(const SpirvInst& inst);
   bool readExtInst(const SpirvInst& inst);
 
@@ -137,6 +140,28 @@ private:
   llvm::Value* callPrintf(const SpirvInst& inst, llvm::Type* result, llvm::ArrayRef<llvm::Value*> args);
   llvm::Function* asyncCopyFunction();
   llvm::SyncScope::ID syncScope(const SpirvInst& inst, uint32_t scope_id);
+
+  // images.cpp
+  bool readImageType(const SpirvInst& inst, Type& type);
+  void refuseHandles(const SpirvInst& inst, const Type& type) const;
+  llvm::Constant* constantSampler(const SpirvInst& inst);
+  const Type& imageType(const SpirvInst& inst, uint32_t image_id) const;
+  llvm::Value* callImage(const SpirvInst& inst, const std::string& name, llvm::Type* result,
+                         llvm::ArrayRef<llvm::Value*> args);
+  llvm::SmallVector<llvm::Value*, 3> imageCoordinates(const SpirvInst& inst, const Type& image, uint32_t id);
+  void checkImageOperands(const SpirvInst& inst, size_t first);
+  std::pair<const char*, llvm::FixedVectorType*> texelOf(const SpirvInst& inst, const Type& image, llvm::Type* texel);
+  void setTexel(const SpirvInst& inst, const Type& image, llvm::Value* texel);
+  struct SampledImage {
+    uint32_t image_id;
+    llvm::Value *image, *sampler;
+  };
+  const SampledImage& sampledImage(const SpirvInst& inst, uint32_t id) const;
+  SampledImage sampledOf(const SpirvInst& inst, uint32_t image_id, uint32_t sampler_id);
+  void sampleImage(const SpirvInst& inst, const SampledImage& sampled, uint32_t coordinate);
+  void readTexel(const SpirvInst& inst, uint32_t image_id, uint32_t coordinate);
+  void writeTexel(const SpirvInst& inst, uint32_t image_id, uint32_t coordinate, uint32_t texel_id);
+  bool readImportedImageCall(const SpirvInst& inst, const std::string& name);
 
   // ext_inst_opencl.cpp
   // extInst and extInteger return nullptr for an instruction that is not theirs.
@@ -216,6 +241,7 @@ private:
   llvm::Function* function_ = nullptr;
   std::unordered_map<uint32_t, llvm::BasicBlock*> blocks_;
   std::unordered_map<uint32_t, llvm::Value*> specials_;
+  std::unordered_map<uint32_t, SampledImage> sampled_images_;
   std::vector<uint32_t> local_ids_;
   std::vector<std::pair<llvm::PHINode*, const SpirvInst*>> phis_;
   llvm::DenseMap<const llvm::BasicBlock*, unsigned> edges_;

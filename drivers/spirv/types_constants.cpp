@@ -64,6 +64,7 @@ bool Reader::readType(const SpirvInst& inst) {
     const Type& e = type(inst, t.element);
     uint64_t n = constantInt(inst, inst.op(1));
     valueType(inst, t.element);
+    refuseHandles(inst, e);
     if (n == 0 || e.bytes == 0 || n > kMaxTypeBytes / e.bytes)
       fail(inst,
            "array of " + std::to_string(n) + " elements of " + std::to_string(e.bytes) + " bytes is not supported");
@@ -86,6 +87,7 @@ bool Reader::readType(const SpirvInst& inst) {
       }
       const Type& m = type(inst, id);
       members.push_back(valueType(inst, id));
+      refuseHandles(inst, m);
       t.scalars += m.scalars;
       // A member grows at most to twice its size by padding.
       if ((sum += 2 * m.bytes + 128) > 4 * kMaxTypeBytes || t.scalars > kMaxTypeBytes)
@@ -123,10 +125,10 @@ bool Reader::readType(const SpirvInst& inst) {
     t.llvm = llvm::FunctionType::get(result, params, false);
     break;
   }
-  case spv::OpTypeOpaque:
   case spv::OpTypeImage:
   case spv::OpTypeSampler:
-  case spv::OpTypeSampledImage:
+  case spv::OpTypeSampledImage: readImageType(inst, t); break;
+  case spv::OpTypeOpaque:
   case spv::OpTypeDeviceEvent:
   case spv::OpTypeReserveId:
   case spv::OpTypeQueue:
@@ -208,7 +210,11 @@ bool Reader::readConstant(const SpirvInst& inst) {
     }
     break;
   }
-  case spv::OpConstantNull: c = llvm::Constant::getNullValue(valueType(inst, inst.type_id)); break;
+  case spv::OpConstantSampler: c = constantSampler(inst); break;
+  case spv::OpConstantNull:
+    refuseHandles(inst, type(inst, inst.type_id));
+    c = llvm::Constant::getNullValue(valueType(inst, inst.type_id));
+    break;
   case spv::OpConstantComposite:
   case spv::OpSpecConstantComposite: {
     const Type& t = type(inst, inst.type_id);

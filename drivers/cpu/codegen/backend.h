@@ -25,8 +25,8 @@ void optimize(llvm::Module& module, llvm::TargetMachine& target, int opt_level, 
 void useMaxInstructions(llvm::Module& module);
 std::vector<char> emitObject(llvm::Module& module, llvm::TargetMachine& target);
 
-// math_library.cpp: defines the zf_* math functions that the module calls.
-void linkMathLibrary(llvm::Module& module, IsaLevel isa);
+// libraries.cpp: defines the zf_* math and image functions that the module calls.
+void linkLibraries(llvm::Module& module, IsaLevel isa);
 
 // link_elf.cpp: an ELF shared object. Throws CompileError with lld's own words.
 std::vector<std::byte> linkSharedObject(const std::vector<char>& object);

@@ -73,7 +73,7 @@ CompileResult compileModule(std::span<const uint32_t> words, const CompileOption
   }
   markers.eraseAll();
   spirv::checkIr(module, "laying out work-items");
-  linkMathLibrary(module, options.isa);
+  linkLibraries(module, options.isa);
   setTargetAttributes(module, options.isa);
   optimize(module, *target, options.opt_level, reader.kernels.size() > kManyKernels);
   useMaxInstructions(module);

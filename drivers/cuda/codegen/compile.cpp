@@ -25,7 +25,8 @@ constexpr spirv::ReaderTarget kReaderTarget{.global_space = 1,
                                             .remainders = false,
                                             .prefetches = false,
                                             .bfloat = true,
-                                            .asynchronous_copies = true};
+                                            .asynchronous_copies = true,
+                                            .images = false};
 
 // The kernel's name, so that profilers show it; numbered where PTX could not write it.
 std::string symbolOf(const std::string& name, size_t number, std::set<std::string>& used) {

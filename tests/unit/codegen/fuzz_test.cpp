@@ -102,8 +102,8 @@ TEST(FuzzBytes, NoiseIsRefused) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Modules, Fuzz,
-                         ::testing::Values("basic", "control", "barrier", "function_pointer", "spec_constants",
-                                           "translated"),
+                         ::testing::Values("basic", "control", "barrier", "function_pointer", "images",
+                                           "spec_constants", "translated"),
                          [](auto& i) { return std::string(i.param); });
 
 }  // namespace

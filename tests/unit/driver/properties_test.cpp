@@ -160,7 +160,7 @@ TEST_F(Properties, ADeviceIsItsOwnPeerAndHasNoSubDevices) {
   ZE_OK(zeContextSystemBarrier(context, device));
 }
 
-TEST_F(Properties, ImagesAreReportedAsAbsentAndRefused) {
+TEST_F(Properties, ImagesThatAreReportedAsAbsentAreRefused) {
   ze_device_image_properties_t images = {};
   images.stype = ZE_STRUCTURE_TYPE_DEVICE_IMAGE_PROPERTIES;
   ZE_OK(zeDeviceGetImageProperties(device, &images));
