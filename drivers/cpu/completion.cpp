@@ -42,6 +42,8 @@ void Completion::fail(std::shared_ptr<Failure> why) {
     std::lock_guard lock(mutex_);
     failure_ = std::move(why);
     failed_.store(true, std::memory_order_relaxed);
+    if (shared_ && failure_)
+      shared_->code.store(static_cast<uint32_t>(failure_->code.load()), std::memory_order_relaxed);
   }
   flag_.set();
 }
@@ -50,13 +52,34 @@ void Completion::forget() {
   std::lock_guard lock(mutex_);
   failure_.reset();
   failed_.store(false, std::memory_order_relaxed);
+  if (shared_)
+    shared_->code.store(0, std::memory_order_relaxed);
 }
 
 std::shared_ptr<Failure> Completion::failure() const {
+  if (shared_)
+    return sharedFailure();
   if (!failed_.load(std::memory_order_relaxed))
     return nullptr;
   std::lock_guard lock(mutex_);
   return failure_;
+}
+
+// What another process did last counts: it may have reset the event, or signalled it in its turn.
+std::shared_ptr<Failure> Completion::sharedFailure() const {
+  const uint32_t code = shared_->code.load(std::memory_order_relaxed);
+  if (code == 0)
+    return nullptr;
+  {
+    std::lock_guard lock(mutex_);
+    if (failure_ && static_cast<uint32_t>(failure_->code.load()) == code)
+      return failure_;
+  }
+  // The number is whatever the other process wrote.
+  const bool known = code == ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY || code == ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY ||
+                     code == ZE_RESULT_ERROR_DEVICE_LOST || code == ZE_RESULT_ERROR_INVALID_SIZE;
+  return makeFailure(refuse(known ? static_cast<ze_result_t>(code) : ZE_RESULT_ERROR_UNKNOWN,
+                            "a command of another process failed (0x%x)", code));
 }
 
 ze_result_t Completion::answer(const char* call, bool is_set) const {

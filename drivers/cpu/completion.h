@@ -28,22 +28,29 @@ struct Failure {
 // for one, it is one that says only that.
 std::shared_ptr<Failure> makeFailure(ze_result_t result) noexcept;
 
+// What processes share of a completion.
+struct SharedCompletion {
+  FlagWords flag;
+  std::atomic<uint32_t> code{0};  // of a failure, which another process knows no more of
+};
+
 // Thread-safe. Whoever calls set() or fail() must keep the object alive through the call.
 class Completion {
 public:
   explicit Completion(bool set = false) : flag_(set) {}
+  explicit Completion(SharedCompletion& shared) : flag_(shared.flag), shared_(&shared) {}
 
   bool isSet() const { return flag_.isSet(); }
   bool wait(uint64_t timeout_ns) { return flag_.wait(timeout_ns); }
   void set() {  // it ended well
-    if (failed_.load(std::memory_order_relaxed)) [[unlikely]]
+    if (failed_.load(std::memory_order_relaxed) || shared_) [[unlikely]]
       forget();
     flag_.set();
   }
   void fail(std::shared_ptr<Failure> why);
   void reset() {
     flag_.reset();
-    if (failed_.load(std::memory_order_relaxed)) [[unlikely]]
+    if (failed_.load(std::memory_order_relaxed) || shared_) [[unlikely]]
       forget();
   }
   // Once it is set: null when all went well.
@@ -53,8 +60,10 @@ public:
 
 private:
   void forget();
+  std::shared_ptr<Failure> sharedFailure() const;
 
   Flag flag_;
+  SharedCompletion* const shared_ = nullptr;  // outlives this
   std::atomic<bool> failed_{false};  // whether to look at failure_, so that work that ends well takes no lock
   mutable std::mutex mutex_;
   std::shared_ptr<Failure> failure_;

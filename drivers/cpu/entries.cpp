@@ -7,6 +7,8 @@
 #include "drivers/cpu/event.h"
 #include "drivers/cpu/fence.h"
 #include "drivers/cpu/image.h"
+#include "drivers/cpu/ipc_events.h"
+#include "drivers/cpu/ipc_memory.h"
 #include "drivers/cpu/kernel.h"
 #include "drivers/cpu/memory.h"
 #include "drivers/cpu/module.h"
@@ -16,7 +18,6 @@
 namespace zefuse::cpu {
 namespace {
 
-constexpr char kNoIpc[] = "IPC: allocations and events are private heap memory of this process";
 constexpr char kNoFabric[] = "fabric: one device has no links";
 
 level_zero::Entries make() {
@@ -88,9 +89,9 @@ level_zero::Entries make() {
   made.fence.pfnReset = fenceReset;
   made.event_pool.pfnCreate = eventPoolCreate;
   made.event_pool.pfnDestroy = eventPoolDestroy;
-  made.event_pool.pfnGetIpcHandle = ZEFUSE_ABSENT(kNoIpc);
-  made.event_pool.pfnOpenIpcHandle = ZEFUSE_ABSENT(kNoIpc);
-  made.event_pool.pfnCloseIpcHandle = ZEFUSE_ABSENT(kNoIpc);
+  made.event_pool.pfnGetIpcHandle = eventPoolGetIpcHandle;
+  made.event_pool.pfnOpenIpcHandle = eventPoolOpenIpcHandle;
+  made.event_pool.pfnCloseIpcHandle = eventPoolCloseIpcHandle;
   made.event.pfnCreate = eventCreate;
   made.event.pfnDestroy = eventDestroy;
   made.event.pfnHostSignal = eventHostSignal;
@@ -139,9 +140,9 @@ level_zero::Entries make() {
   made.mem.pfnFree = memFree;
   made.mem.pfnGetAllocProperties = memGetAllocProperties;
   made.mem.pfnGetAddressRange = memGetAddressRange;
-  made.mem.pfnGetIpcHandle = ZEFUSE_ABSENT(kNoIpc);
-  made.mem.pfnOpenIpcHandle = ZEFUSE_ABSENT(kNoIpc);
-  made.mem.pfnCloseIpcHandle = ZEFUSE_ABSENT(kNoIpc);
+  made.mem.pfnGetIpcHandle = memGetIpcHandle;
+  made.mem.pfnOpenIpcHandle = memOpenIpcHandle;
+  made.mem.pfnCloseIpcHandle = memCloseIpcHandle;
   made.mem.pfnFreeExt = memFreeExt;
   made.physical_mem.pfnCreate = physicalMemCreate;
   made.physical_mem.pfnDestroy = physicalMemDestroy;
@@ -174,8 +175,8 @@ level_zero::Entries make() {
   newer.eventGetEventPool = eventGetEventPool;
   newer.eventGetSignalScope = eventGetSignalScope;
   newer.eventGetWaitScope = eventGetWaitScope;
-  newer.memPutIpcHandle = ZEFUSE_ABSENT(kNoIpc);
-  newer.eventPoolPutIpcHandle = ZEFUSE_ABSENT(kNoIpc);
+  newer.memPutIpcHandle = memPutIpcHandle;
+  newer.eventPoolPutIpcHandle = eventPoolPutIpcHandle;
   newer.kernelGetBinaryExp = kernelGetBinaryExp;
   return made;
 }

@@ -10,29 +10,34 @@
 
 namespace zefuse::cpu {
 
-Event::Event(EventPool& pool, const ze_event_desc_t& desc)
+Event::Event(EventPool& pool, const ze_event_desc_t& desc, SharedEvent* shared)
     : pool(&pool), signal_scope(desc.signal), wait_scope(desc.wait),
       // Bit 3 is KERNEL_MAPPED_TIMESTAMP, which headers have from 1.5 on.
-      timestamped((pool.flags & (ZE_EVENT_POOL_FLAG_KERNEL_TIMESTAMP | ZE_BIT(3))) != 0) {}
+      timestamped((pool.flags & (ZE_EVENT_POOL_FLAG_KERNEL_TIMESTAMP | ZE_BIT(3))) != 0),
+      state_(shared ? Completion(shared->state) : Completion()), times_(shared ? shared->times : own_times_) {
+  // An index that is used again begins unsignalled; what another process made, it may have signalled already.
+  if (shared && !pool.shared.foreign())
+    reset();
+}
 
 void Event::signal(uint64_t start_ns, uint64_t end_ns) {
   if (timestamped) {
-    start_ns_.store(start_ns, std::memory_order_relaxed);
-    end_ns_.store(end_ns, std::memory_order_relaxed);
+    times_.start_ns.store(start_ns, std::memory_order_relaxed);
+    times_.end_ns.store(end_ns, std::memory_order_relaxed);
   }
   state_.set();
 }
 
 void Event::reset() {
   state_.reset();
-  start_ns_.store(0, std::memory_order_relaxed);
-  end_ns_.store(0, std::memory_order_relaxed);
+  times_.start_ns.store(0, std::memory_order_relaxed);
+  times_.end_ns.store(0, std::memory_order_relaxed);
 }
 
 ze_kernel_timestamp_result_t Event::timestamps() const {
   // One clock, and nothing suspends a running command: context time is wall-clock time.
-  ze_kernel_timestamp_data_t span = {start_ns_.load(std::memory_order_relaxed),
-                                     end_ns_.load(std::memory_order_relaxed)};
+  ze_kernel_timestamp_data_t span = {times_.start_ns.load(std::memory_order_relaxed),
+                                     times_.end_ns.load(std::memory_order_relaxed)};
   return {span, span};
 }
 
@@ -49,8 +54,14 @@ ze_result_t eventPoolCreate(ze_context_handle_t hContext, const ze_event_pool_de
                   numDevices);
   for (uint32_t i = 0; i < numDevices; ++i)
     ZEFUSE_CHECK(Device, phDevices[i]);
-  return guarded(__func__, [&] {
-    *phEventPool = toHandle<ze_event_pool_handle_t>(new EventPool(*context, desc->flags, desc->count));
+  return guarded(__func__, [&]() -> ze_result_t {
+    SharedEvents shared =
+        desc->flags & ZE_EVENT_POOL_FLAG_IPC ? SharedEvents::create(desc->count) : SharedEvents();
+    if ((desc->flags & ZE_EVENT_POOL_FLAG_IPC) && !shared)
+      return refuse(ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY, "zeEventPoolCreate: no memory to share for %u events",
+                    desc->count);
+    *phEventPool =
+        toHandle<ze_event_pool_handle_t>(new EventPool(*context, desc->flags, desc->count, std::move(shared)));
     return ZE_RESULT_SUCCESS;
   });
 }
@@ -84,7 +95,7 @@ ze_result_t eventCreate(ze_event_pool_handle_t hEventPool, const ze_event_desc_t
     return refuse(ZE_RESULT_ERROR_INVALID_ARGUMENT, "zeEventCreate: index %u in a pool of %u events", desc->index,
                   pool->count);
   return guarded(__func__, [&] {
-    *phEvent = toHandle<ze_event_handle_t>(new Event(*pool, *desc));
+    *phEvent = toHandle<ze_event_handle_t>(new Event(*pool, *desc, pool->shared.at(desc->index)));
     return ZE_RESULT_SUCCESS;
   });
 }

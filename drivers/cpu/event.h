@@ -7,18 +7,20 @@
 
 #include "drivers/cpu/completion.h"
 #include "drivers/cpu/context.h"
+#include "drivers/cpu/ipc_events.h"
 #include "drivers/cpu/level_zero.h"
 
 namespace zefuse::cpu {
 
 struct EventPool : Object<EventPool> {
   static constexpr uint32_t kMagic = magicOf("ZEVP");
-  Ref<Context> context;
-  ze_event_pool_flags_t flags;
-  uint32_t count;
+  const Ref<Context> context;
+  const ze_event_pool_flags_t flags;
+  const uint32_t count;
+  const SharedEvents shared;  // of a pool with ZE_EVENT_POOL_FLAG_IPC
 
-  EventPool(Context& context, ze_event_pool_flags_t flags, uint32_t count)
-      : context(&context), flags(flags), count(count) {}
+  EventPool(Context& context, ze_event_pool_flags_t flags, uint32_t count, SharedEvents shared)
+      : context(&context), flags(flags), count(count), shared(std::move(shared)) {}
 };
 
 // Thread-safe: any thread and any queue may signal, reset and wait. Signalled by several commands, the last one's
@@ -29,7 +31,7 @@ struct Event : Object<Event> {
   const ze_event_scope_flags_t signal_scope, wait_scope;
   const bool timestamped;
 
-  Event(EventPool& pool, const ze_event_desc_t& desc);
+  Event(EventPool& pool, const ze_event_desc_t& desc, SharedEvent* shared);
 
   // The command ran from `start_ns` to `end_ns` (nowNs). Whoever calls keeps a reference through the call.
   void signal(uint64_t start_ns, uint64_t end_ns);
@@ -43,7 +45,8 @@ struct Event : Object<Event> {
 
 private:
   Completion state_;
-  std::atomic<uint64_t> start_ns_{0}, end_ns_{0};
+  EventTimes own_times_;
+  EventTimes& times_;
 };
 
 decltype(::zeEventPoolCreate) eventPoolCreate;

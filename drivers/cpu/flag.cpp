@@ -13,11 +13,13 @@
 
 namespace zefuse::cpu {
 
+int Flag::privacy() const { return words_ == &own_ ? FUTEX_PRIVATE_FLAG : 0; }
+
 void Flag::set() {
   // Sequentially consistent with the waiter's increment and test: either it sees the word, or we see it waiting.
-  word_.store(1, std::memory_order_seq_cst);
-  if (waiters_.load(std::memory_order_seq_cst) != 0)
-    syscall(SYS_futex, &word_, FUTEX_WAKE_PRIVATE, INT_MAX, nullptr, nullptr, 0);
+  words_->word.store(1, std::memory_order_seq_cst);
+  if (words_->waiters.load(std::memory_order_seq_cst) != 0)
+    syscall(SYS_futex, &words_->word, FUTEX_WAKE | privacy(), INT_MAX, nullptr, nullptr, 0);
 }
 
 bool Flag::wait(uint64_t timeout_ns) {
@@ -33,14 +35,14 @@ bool Flag::wait(uint64_t timeout_ns) {
   uint64_t deadline = start + timeout_ns;
   timespec until = {static_cast<time_t>(deadline / 1'000'000'000u), static_cast<long>(deadline % 1'000'000'000u)};
 
-  waiters_.fetch_add(1, std::memory_order_seq_cst);
-  while (word_.load(std::memory_order_seq_cst) == 0) {
-    long result = syscall(SYS_futex, &word_, FUTEX_WAIT_BITSET_PRIVATE, 0, forever ? nullptr : &until, nullptr,
+  words_->waiters.fetch_add(1, std::memory_order_seq_cst);
+  while (words_->word.load(std::memory_order_seq_cst) == 0) {
+    long result = syscall(SYS_futex, &words_->word, FUTEX_WAIT_BITSET | privacy(), 0, forever ? nullptr : &until, nullptr,
                           FUTEX_BITSET_MATCH_ANY);
     if (result == -1 && errno == ETIMEDOUT)
       break;
   }
-  waiters_.fetch_sub(1, std::memory_order_relaxed);
+  words_->waiters.fetch_sub(1, std::memory_order_relaxed);
   return isSet();
 }
 

@@ -9,8 +9,6 @@
 #include <cstring>
 #include <mutex>
 #include <new>
-#include <tuple>
-#include <utility>
 
 #include "drivers/cpu/context.h"
 #include "drivers/cpu/device.h"
@@ -25,36 +23,6 @@ constexpr int kPoison = 0xff;  // of every byte of fresh isolated memory: floats
 size_t wholePages(size_t bytes) {
   static const size_t page = static_cast<size_t>(sysconf(_SC_PAGE_SIZE));
   return (bytes + page - 1) / page * page;
-}
-
-// The same pages twice: without access (what the application gets), and with. Both null when there is no memory.
-std::pair<std::byte*, std::byte*> mapIsolated(size_t size, size_t alignment) {
-  const size_t bytes = wholePages(size), room = bytes + alignment;
-  if (bytes < size || room < bytes)
-    return {};
-  void* reachable = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  if (reachable == MAP_FAILED)
-    return {};
-  void* reserved = mmap(nullptr, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (reserved == MAP_FAILED) {
-    munmap(reachable, bytes);
-    return {};
-  }
-  auto* first = static_cast<std::byte*>(reserved);
-  auto* base = reinterpret_cast<std::byte*>((reinterpret_cast<uintptr_t>(first) + alignment - 1) & ~(alignment - 1));
-  // An old size of 0 duplicates a shared mapping (mremap(2)).
-  if (mremap(reachable, 0, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, base) == MAP_FAILED ||
-      mprotect(base, bytes, PROT_NONE) != 0) {
-    munmap(reachable, bytes);
-    munmap(reserved, room);
-    return {};
-  }
-  if (const size_t before = wholePages(size_t(base - first)))
-    munmap(first, before);
-  if (const size_t after = wholePages(room) - bytes - size_t(base - first))
-    munmap(base + bytes, after);
-  std::memset(reachable, kPoison, size);
-  return {base, static_cast<std::byte*>(reachable)};
 }
 
 }  // namespace
@@ -76,9 +44,14 @@ void* AllocationTable::allocate(const Context& owner, ze_memory_type_t type, siz
       return nullptr;
     gpu_bytes_ += size;
   }
-  Allocation entry = {nullptr, size, type, 0, &owner, device, nullptr};
-  if (isolated) {
-    std::tie(entry.base, entry.reachable) = mapIsolated(size, alignment);
+  Allocation entry = {nullptr, size, type, 0, &owner, device, nullptr, {}};
+  if (type == ZE_MEMORY_TYPE_DEVICE) {
+    if (size <= device->memory_bytes)  // a file may be larger than what there is to keep it in
+      entry.pages = takeDevicePages(size, alignment, isolated);
+    entry.base = entry.pages.base;
+    entry.reachable = entry.pages.reachable;
+    if (isolated && entry.base)
+      std::memset(entry.reachable, kPoison, size);
   } else {
     entry.base = static_cast<std::byte*>(std::aligned_alloc(alignment, padded));
     entry.reachable = entry.base;
@@ -88,6 +61,11 @@ void* AllocationTable::allocate(const Context& owner, ze_memory_type_t type, siz
     gpu_bytes_ -= device && device->is_gpu ? size : 0;
     return nullptr;
   }
+  insert(entry);
+  return entry.base;
+}
+
+void AllocationTable::insert(Allocation& entry) {
   try {
     entry.id = next_id_++;
     by_base_.emplace(reinterpret_cast<uintptr_t>(entry.base), entry);
@@ -95,23 +73,27 @@ void* AllocationTable::allocate(const Context& owner, ze_memory_type_t type, siz
     release(entry);
     throw;
   }
-  if (isolated) {
+  if (entry.base != entry.reachable) {
     any_isolated_ = true;
     if (open_ > 0)
       protectIsolated(PROT_READ | PROT_WRITE);
   }
-  return entry.base;
+}
+
+void AllocationTable::adopt(const Context& owner, const Device& device, const DevicePages& pages, size_t size) {
+  std::unique_lock lock(mutex_);
+  Allocation entry = {pages.base, size, ZE_MEMORY_TYPE_DEVICE, 0, &owner, &device, pages.reachable, pages};
+  insert(entry);
 }
 
 void AllocationTable::release(const Allocation& entry) {
-  if (entry.device && entry.device->is_gpu)
+  const bool foreign = entry.pages.base && entry.pages.process == 0;
+  if (entry.device && entry.device->is_gpu && !foreign)
     gpu_bytes_ -= entry.size;
-  if (entry.base == entry.reachable) {
+  if (entry.pages.base)
+    releaseDevicePages(entry.pages, entry.size);
+  else
     std::free(entry.base);
-    return;
-  }
-  munmap(entry.base, wholePages(entry.size));
-  munmap(entry.reachable, wholePages(entry.size));
 }
 
 const Allocation* AllocationTable::at(const void* pointer) const {

@@ -1,6 +1,6 @@
 // USM: host, device and shared allocations, all of them host memory, in one table that resolves interior pointers.
 //
-// The posing discrete GPU's device memory is mapped twice: once for kernels and copies, and once, without any access,
+// Device memory is pages of a file that other processes can map (ipc_memory.cpp). The posing discrete GPU's is mapped twice: once for kernels and copies, and once, without any access,
 // at the address that the application gets. So a host access always faults, whatever runs meanwhile; what the driver is
 // given (arguments, copies) it translates. Kernels that may follow pointers found in memory (zeKernelSetIndirectAccess)
 // open the second mapping while they run.
@@ -15,6 +15,7 @@
 #include <optional>
 
 #include "common/base/fork.h"
+#include "drivers/cpu/device_pages.h"
 #include "drivers/cpu/level_zero.h"
 
 namespace zefuse::cpu {
@@ -30,6 +31,7 @@ struct Allocation {
   const Context* owner;  // which keeps the table entry: ~Context removes it
   const Device* device;  // a shared allocation may name none
   std::byte* reachable;  // where this process reads and writes it: base, unless that is isolated
+  DevicePages pages;     // of device memory; no base: the memory is the heap's
 };
 
 // One table for the process, not one per context: a pointer's context is then part of the answer, and one lock has to
@@ -44,6 +46,8 @@ public:
   // The allocation of `owner` that `pointer` lies in, at its base or inside.
   std::optional<Allocation> find(const Context& owner, const void* pointer) const;
   bool free(const Context& owner, void* base);  // false: not the base of an allocation of `owner`
+  // Another process's pages become an allocation of `owner`; freeing unmaps them. They are released if it throws.
+  void adopt(const Context& owner, const Device& device, const DevicePages& pages, size_t size);
   void freeAll(const Context& owner);
   uint64_t nextId();  // of what is no entry of the table, and has an id all the same: images
 
@@ -67,6 +71,7 @@ private:
   const Allocation* at(const void* pointer) const;  // under the lock
   void protectIsolated(int protection);             // likewise
   void release(const Allocation& entry);            // likewise
+  void insert(Allocation& entry);                   // likewise; releases it if it throws
 
   mutable ForkMutex mutex_;
   std::map<uintptr_t, Allocation> by_base_;

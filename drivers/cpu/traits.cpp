@@ -40,6 +40,7 @@ const zefuse::level_zero::Traits& zefuse::level_zero::traits() {
       .version = cpu::buildVersion,
       .free_policies =
           ZE_DRIVER_MEMORY_FREE_POLICY_EXT_FLAG_BLOCKING_FREE | ZE_DRIVER_MEMORY_FREE_POLICY_EXT_FLAG_DEFER_FREE,
+      .ipc = ZE_IPC_PROPERTY_FLAG_MEMORY | ZE_IPC_PROPERTY_FLAG_EVENT_POOL,
       .extensions = cpu::kExtensions,
       .functions = cpu::kFunctions,
   };

@@ -58,6 +58,7 @@ const zefuse::level_zero::Traits& zefuse::level_zero::traits() {
       .version = cuda::buildVersion,
       .free_policies =
           ZE_DRIVER_MEMORY_FREE_POLICY_EXT_FLAG_BLOCKING_FREE | ZE_DRIVER_MEMORY_FREE_POLICY_EXT_FLAG_DEFER_FREE,
+      .ipc = 0,
       .extensions = cuda::kExtensions,
       .functions = cuda::kFunctions,
   };

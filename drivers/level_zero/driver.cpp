@@ -88,7 +88,7 @@ ze_result_t driverGetProperties(ze_driver_handle_t hDriver, ze_driver_properties
 ze_result_t driverGetIpcProperties(ze_driver_handle_t hDriver, ze_driver_ipc_properties_t* properties) {
   ZEFUSE_CHECK(Driver, hDriver);
   ZEFUSE_NOT_NULL(properties);
-  properties->flags = 0;  // no driver here shares memory or events with other processes
+  properties->flags = traits().ipc;
   return ZE_RESULT_SUCCESS;
 }
 

@@ -35,6 +35,7 @@ const Traits& traits() {
                               .uuid = "zefuse-test-drv-",
                               .version = [] { return uint32_t{42}; },
                               .free_policies = ZE_DRIVER_MEMORY_FREE_POLICY_EXT_FLAG_BLOCKING_FREE,
+                              .ipc = 0,
                               .extensions = extensions,
                               .functions = functions};
   return made;
