@@ -35,6 +35,8 @@ ze_result_t commandListCreate(ze_context_handle_t hContext, ze_device_handle_t h
   ZEFUSE_NOT_NULL(desc);
   ZEFUSE_NOT_NULL(phCommandList);
   *phCommandList = nullptr;
+  if (ze_result_t result = checkInContext("zeCommandListCreate", *context, *device))
+    return result;
   if (desc->commandQueueGroupOrdinal != 0)
     return refuse(ZE_RESULT_ERROR_INVALID_ARGUMENT, "zeCommandListCreate: queue group %u; there is only group 0",
                   desc->commandQueueGroupOrdinal);
@@ -53,6 +55,8 @@ ze_result_t commandListCreateImmediate(ze_context_handle_t hContext, ze_device_h
   ZEFUSE_NOT_NULL(altdesc);
   ZEFUSE_NOT_NULL(phCommandList);
   *phCommandList = nullptr;
+  if (ze_result_t result = checkInContext("zeCommandListCreateImmediate", *context, *device))
+    return result;
   if (ze_result_t result = checkQueueDesc("zeCommandListCreateImmediate", *altdesc))
     return result;
   return guarded(__func__, [&] {

@@ -31,10 +31,12 @@ ze_result_t checkQueueDesc(const char* call, const ze_command_queue_desc_t& desc
 ze_result_t commandQueueCreate(ze_context_handle_t hContext, ze_device_handle_t hDevice,
                                const ze_command_queue_desc_t* desc, ze_command_queue_handle_t* phCommandQueue) {
   ZEFUSE_OBJECT(Context, context, hContext);
-  ZEFUSE_CHECK(Device, hDevice);
+  ZEFUSE_OBJECT(Device, device, hDevice);
   ZEFUSE_NOT_NULL(desc);
   ZEFUSE_NOT_NULL(phCommandQueue);
   *phCommandQueue = nullptr;
+  if (ze_result_t result = checkInContext("zeCommandQueueCreate", *context, *device))
+    return result;
   if (ze_result_t result = checkQueueDesc("zeCommandQueueCreate", *desc))
     return result;
   return guarded(__func__, [&] {

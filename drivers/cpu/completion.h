@@ -64,7 +64,7 @@ private:
 
   Flag flag_;
   SharedCompletion* const shared_ = nullptr;  // outlives this
-  std::atomic<bool> failed_{false};  // whether to look at failure_, so that work that ends well takes no lock
+  std::atomic<bool> failed_{false};           // whether to look at failure_, so that work that ends well takes no lock
   mutable std::mutex mutex_;
   std::shared_ptr<Failure> failure_;
 };

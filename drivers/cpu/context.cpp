@@ -68,9 +68,20 @@ ze_result_t contextCreateEx(ze_driver_handle_t hDriver, const ze_context_desc_t*
   for (uint32_t i = 0; i < numDevices; ++i)
     ZEFUSE_CHECK(Device, phDevices[i]);
   return guarded(__func__, [&] {
-    *phContext = toHandle<ze_context_handle_t>(new Context);
+    std::vector<const Device*> devices;
+    for (uint32_t i = 0; i < numDevices; ++i)
+      devices.push_back(fromHandle<Device>(phDevices[i]));
+    *phContext = toHandle<ze_context_handle_t>(new Context(std::move(devices)));
     return ZE_RESULT_SUCCESS;
   });
+}
+
+ze_result_t checkInContext(const char* call, const Context& context, const Device& device) {
+  if (context.devices.empty() ||
+      std::find(context.devices.begin(), context.devices.end(), &device) != context.devices.end())
+    return ZE_RESULT_SUCCESS;
+  return refuse(ZE_RESULT_ERROR_INVALID_ARGUMENT, "%s: the context is not for the device '%s' (zeContextCreateEx)",
+                call, device.name);
 }
 
 ze_result_t contextDestroy(ze_context_handle_t hContext) {

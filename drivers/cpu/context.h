@@ -6,6 +6,7 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "common/base/fork.h"
@@ -14,10 +15,15 @@
 namespace zefuse::cpu {
 
 struct Backlog;
+struct Device;
 
 struct Context : Object<Context> {
   static constexpr uint32_t kMagic = magicOf("ZCTX");
 
+  // The devices that it is for, as zeContextCreateEx lists them; none: all.
+  const std::vector<const Device*> devices;
+
+  explicit Context(std::vector<const Device*> devices = {}) : devices(std::move(devices)) {}
   ~Context();  // frees the allocations the application left behind
 
   // What this context's queues and lists were given, for the freeing policies of zeMemFreeExt.
@@ -35,6 +41,9 @@ private:
   std::vector<void*> deferred_;
   std::atomic<bool> any_deferred_{false};  // so that an allocation takes no lock to find none
 };
+
+// Whether the context is for the device; refuses with INVALID_ARGUMENT.
+ze_result_t checkInContext(const char* call, const Context& context, const Device& device);
 
 decltype(::zeContextCreate) contextCreate;
 decltype(::zeContextCreateEx) contextCreateEx;

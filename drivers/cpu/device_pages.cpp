@@ -20,7 +20,8 @@ size_t pageSize() {
 
 size_t wholePages(size_t bytes) { return (bytes + pageSize() - 1) / pageSize() * pageSize(); }
 
-// A forked child has the descriptor of its parent's file, but begins one of its own: both would hand out the same parts.
+// A forked child has the descriptor of its parent's file, but begins one of its own: both would hand out the same
+// parts.
 struct File {
   ForkMutex mutex;
   int descriptor = -1;
@@ -46,8 +47,8 @@ DevicePages map(int descriptor, uint64_t offset, size_t bytes, size_t alignment,
   void* reachable = base;
   if (mmap(base, bytes, isolated ? PROT_NONE : access, MAP_SHARED | MAP_FIXED, descriptor,
            static_cast<off_t>(offset)) == MAP_FAILED ||
-      (isolated && (reachable = mmap(nullptr, bytes, access, MAP_SHARED, descriptor, static_cast<off_t>(offset))) ==
-                       MAP_FAILED)) {
+      (isolated &&
+       (reachable = mmap(nullptr, bytes, access, MAP_SHARED, descriptor, static_cast<off_t>(offset))) == MAP_FAILED)) {
     munmap(reserved, room);
     return {};
   }

@@ -1,5 +1,5 @@
-// Pages of device memory: parts of one memory file of the process, so that other processes can map them (IPC). One file,
-// because a program may have more allocations than descriptors.
+// Pages of device memory: parts of one memory file of the process, so that other processes can map them (IPC). One
+// file, because a program may have more allocations than descriptors.
 #pragma once
 
 #include <cstddef>

@@ -52,11 +52,13 @@ ze_result_t eventPoolCreate(ze_context_handle_t hContext, const ze_event_pool_de
   if (numDevices != 0 && !phDevices)
     return refuse(ZE_RESULT_ERROR_INVALID_SIZE, "zeEventPoolCreate: numDevices is %u but phDevices is NULL",
                   numDevices);
-  for (uint32_t i = 0; i < numDevices; ++i)
-    ZEFUSE_CHECK(Device, phDevices[i]);
+  for (uint32_t i = 0; i < numDevices; ++i) {
+    ZEFUSE_OBJECT(Device, device, phDevices[i]);
+    if (ze_result_t result = checkInContext("zeEventPoolCreate", *context, *device))
+      return result;
+  }
   return guarded(__func__, [&]() -> ze_result_t {
-    SharedEvents shared =
-        desc->flags & ZE_EVENT_POOL_FLAG_IPC ? SharedEvents::create(desc->count) : SharedEvents();
+    SharedEvents shared = desc->flags & ZE_EVENT_POOL_FLAG_IPC ? SharedEvents::create(desc->count) : SharedEvents();
     if ((desc->flags & ZE_EVENT_POOL_FLAG_IPC) && !shared)
       return refuse(ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY, "zeEventPoolCreate: no memory to share for %u events",
                     desc->count);

@@ -37,8 +37,8 @@ bool Flag::wait(uint64_t timeout_ns) {
 
   words_->waiters.fetch_add(1, std::memory_order_seq_cst);
   while (words_->word.load(std::memory_order_seq_cst) == 0) {
-    long result = syscall(SYS_futex, &words_->word, FUTEX_WAIT_BITSET | privacy(), 0, forever ? nullptr : &until, nullptr,
-                          FUTEX_BITSET_MATCH_ANY);
+    long result = syscall(SYS_futex, &words_->word, FUTEX_WAIT_BITSET | privacy(), 0, forever ? nullptr : &until,
+                          nullptr, FUTEX_BITSET_MATCH_ANY);
     if (result == -1 && errno == ETIMEDOUT)
       break;
   }

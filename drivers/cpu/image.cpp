@@ -91,6 +91,8 @@ ze_result_t imageCreate(ze_context_handle_t hContext, ze_device_handle_t hDevice
   ZEFUSE_NOT_NULL(phImage);
   *phImage = nullptr;
   const char* call = "zeImageCreate";
+  if (ze_result_t result = checkInContext(call, *context, *device))
+    return result;
   if (ze_result_t result = checkDesc(call, *desc))
     return result;
   if (sharesOutside(desc->pNext))

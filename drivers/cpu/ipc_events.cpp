@@ -54,8 +54,9 @@ ze_result_t eventPoolGetIpcHandle(ze_event_pool_handle_t hEventPool, ze_ipc_even
   ZEFUSE_OBJECT(EventPool, pool, hEventPool);
   ZEFUSE_NOT_NULL(phIpc);
   if (pool->shared.file() < 0)
-    return refuse(ZE_RESULT_ERROR_INVALID_ARGUMENT,
-                  "zeEventPoolGetIpcHandle: the pool was created without ZE_EVENT_POOL_FLAG_IPC, or by another process");
+    return refuse(
+        ZE_RESULT_ERROR_INVALID_ARGUMENT,
+        "zeEventPoolGetIpcHandle: the pool was created without ZE_EVENT_POOL_FLAG_IPC, or by another process");
   makeIpcHandle(IpcKind::event_pool, pool->shared.file(), {0, pool->shared.bytes(), pool->count, pool->flags},
                 phIpc->data);
   return ZE_RESULT_SUCCESS;
@@ -80,8 +81,7 @@ ze_result_t eventPoolOpenIpcHandle(ze_context_handle_t hContext, ze_ipc_event_po
                     static_cast<unsigned long long>(part.size));
     if (!events)
       return refuse(ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY, "%s: no room for %u events", call, part.count);
-    *phEventPool =
-        toHandle<ze_event_pool_handle_t>(new EventPool(*context, part.flags, part.count, std::move(events)));
+    *phEventPool = toHandle<ze_event_pool_handle_t>(new EventPool(*context, part.flags, part.count, std::move(events)));
     return ZE_RESULT_SUCCESS;
   });
 }

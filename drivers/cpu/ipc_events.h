@@ -40,7 +40,7 @@ public:
   explicit operator bool() const { return events_ != nullptr; }
   SharedEvent* at(uint32_t index) const { return events_ ? &events_[index] : nullptr; }
   size_t bytes() const { return bytes_; }
-  int file() const { return file_; }                  // -1: another process's
+  int file() const { return file_; }  // -1: another process's
   bool foreign() const { return events_ && file_ < 0; }
 
 private:

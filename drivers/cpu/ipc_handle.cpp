@@ -87,9 +87,9 @@ int createSharedFile(const char* name) {
 void makeIpcHandle(IpcKind kind, int file, const IpcPart& part, char (&handle)[ZE_MAX_IPC_HANDLE_SIZE]) {
   struct stat found = {};
   fstat(file, &found);
-  Fields fields = {file,         kMagic,       static_cast<uint32_t>(kind), static_cast<uint32_t>(getpid()),
-                   found.st_dev, found.st_ino, part,                        0,
-                   0};
+  Fields fields = {
+      file, kMagic, static_cast<uint32_t>(kind), static_cast<uint32_t>(getpid()), found.st_dev, found.st_ino, part,
+      0,    0};
   fields.sum = sumOf(fields);
   std::memcpy(handle, &fields, sizeof fields);
 }

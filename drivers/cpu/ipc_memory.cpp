@@ -28,6 +28,8 @@ ze_result_t memOpenIpcHandle(ze_context_handle_t hContext, ze_device_handle_t hD
   ZEFUSE_OBJECT(Device, device, hDevice);
   ZEFUSE_NOT_NULL(pptr);
   *pptr = nullptr;
+  if (ze_result_t result = checkInContext("zeMemOpenIpcHandle", *context, *device))
+    return result;
   if ((flags & ~static_cast<uint32_t>(ZE_IPC_MEMORY_FLAG_BIAS_CACHED | ZE_IPC_MEMORY_FLAG_BIAS_UNCACHED)) != 0)
     return refuse(ZE_RESULT_ERROR_INVALID_ENUMERATION, "zeMemOpenIpcHandle: flags 0x%x", flags);
   return guarded(__func__, [&]() -> ze_result_t {

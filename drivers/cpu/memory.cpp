@@ -202,6 +202,9 @@ bool relaxesLimits(const void* extensions) {
 }
 
 ze_result_t allocate(Context& context, const Request& request, void** pptr) {
+  if (request.device)
+    if (ze_result_t result = checkInContext(request.call, context, *request.device))
+      return result;
   if (request.size == 0)
     return refuse(ZE_RESULT_ERROR_UNSUPPORTED_SIZE, "%s: size is 0", request.call);
   const uint64_t limit = (request.device ? *request.device : Device::instance()).memory_bytes;

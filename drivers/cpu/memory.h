@@ -1,9 +1,9 @@
 // USM: host, device and shared allocations, all of them host memory, in one table that resolves interior pointers.
 //
-// Device memory is pages of a file that other processes can map (ipc_memory.cpp). The posing discrete GPU's is mapped twice: once for kernels and copies, and once, without any access,
-// at the address that the application gets. So a host access always faults, whatever runs meanwhile; what the driver is
-// given (arguments, copies) it translates. Kernels that may follow pointers found in memory (zeKernelSetIndirectAccess)
-// open the second mapping while they run.
+// Device memory is pages of a file that other processes can map (ipc_memory.cpp). The posing discrete GPU's is mapped
+// twice: once for kernels and copies, and once, without any access, at the address that the application gets. So a host
+// access always faults, whatever runs meanwhile; what the driver is given (arguments, copies) it translates. Kernels
+// that may follow pointers found in memory (zeKernelSetIndirectAccess) open the second mapping while they run.
 #pragma once
 
 #include <level_zero/ze_api.h>

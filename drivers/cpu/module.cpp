@@ -56,6 +56,8 @@ ze_result_t moduleCreate(ze_context_handle_t hContext, ze_device_handle_t hDevic
   ZEFUSE_NOT_NULL(desc);
   ZEFUSE_NOT_NULL(phModule);
   *phModule = nullptr;
+  if (ze_result_t result = checkInContext("zeModuleCreate", *context, *device))
+    return result;
   const ze_module_program_exp_desc_t* program = findProgram(*desc);
   bool native = desc->format == ZE_MODULE_FORMAT_NATIVE;
   if (!native && desc->format != ZE_MODULE_FORMAT_IL_SPIRV)

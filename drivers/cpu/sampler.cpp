@@ -8,11 +8,13 @@ namespace zefuse::cpu {
 
 ze_result_t samplerCreate(ze_context_handle_t hContext, ze_device_handle_t hDevice, const ze_sampler_desc_t* desc,
                           ze_sampler_handle_t* phSampler) {
-  ZEFUSE_CHECK(Context, hContext);
-  ZEFUSE_CHECK(Device, hDevice);
+  ZEFUSE_OBJECT(Context, context, hContext);
+  ZEFUSE_OBJECT(Device, device, hDevice);
   ZEFUSE_NOT_NULL(desc);
   ZEFUSE_NOT_NULL(phSampler);
   *phSampler = nullptr;
+  if (ze_result_t result = checkInContext("zeSamplerCreate", *context, *device))
+    return result;
   constexpr uint32_t kAddressing[] = {spirv::kAddressNone, spirv::kAddressRepeat, spirv::kAddressClampToEdge,
                                       spirv::kAddressClampToBorder, spirv::kAddressRepeatMirrored};
   if (static_cast<uint32_t>(desc->addressMode) > ZE_SAMPLER_ADDRESS_MODE_MIRROR ||

@@ -116,10 +116,12 @@ bool isMappedVirtual(const void* pointer) {
 ze_result_t physicalMemCreate(ze_context_handle_t hContext, ze_device_handle_t hDevice, ze_physical_mem_desc_t* desc,
                               ze_physical_mem_handle_t* phPhysicalMemory) {
   ZEFUSE_OBJECT(Context, context, hContext);
-  ZEFUSE_CHECK(Device, hDevice);
+  ZEFUSE_OBJECT(Device, device, hDevice);
   ZEFUSE_NOT_NULL(desc);
   ZEFUSE_NOT_NULL(phPhysicalMemory);
   *phPhysicalMemory = nullptr;
+  if (ze_result_t result = checkInContext("zePhysicalMemCreate", *context, *device))
+    return result;
   const char* call = "zePhysicalMemCreate";
   if (ze_result_t result = checkRange(call, nullptr, desc->size))
     return result;

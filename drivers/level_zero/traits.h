@@ -27,7 +27,7 @@ struct Traits {
   ze_result_t (*start)();  // of zeInit, which calls it each time; null: nothing that may fail. May refuse
   uint32_t (*version)();   // of the build: ze_driver_properties_t; may read files
   ze_driver_memory_free_policy_ext_flags_t free_policies;
-  ze_ipc_property_flags_t ipc;                  // what processes can share
+  ze_ipc_property_flags_t ipc;            // what processes can share
   std::span<const Extension> extensions;  // besides those that every driver here has (driver.cpp)
   std::span<const ExtensionFunction> functions;
 };
