@@ -3,6 +3,9 @@
 
 #include <spirv/unified1/spirv.hpp>
 
+#include <algorithm>
+#include <numeric>
+
 namespace zefuse::spirv {
 
 llvm::BasicBlock* Reader::block(const SpirvInst& inst, uint32_t label) {
@@ -136,6 +139,62 @@ void Reader::readCall(const SpirvInst& inst) {
   }
   if (!ft->getReturnType()->isVoidTy())
     setValue(inst, result);
+}
+
+// The indices of a function's instructions, in the order in which each value comes before its uses. That is how they
+// stand, but for modules of older translators: some have a block before one that dominates it, which SPIR-V forbids.
+std::vector<size_t> Reader::readingOrder(size_t first, size_t end) const {
+  std::vector<size_t> order(end - first);
+  std::iota(order.begin(), order.end(), first);
+  std::vector<size_t> starts;  // of the blocks, and the end
+  std::unordered_map<uint32_t, size_t> number;  // of any word, so no DenseMap
+  for (size_t i : order)
+    if (source_.insts[i].opcode == spv::OpLabel) {
+      number[source_.insts[i].result_id] = starts.size();
+      starts.push_back(i);
+    }
+  const size_t count = starts.size();
+  starts.push_back(end);
+  // Where a block may go on: an operand of its last instruction that is no label names no block.
+  std::vector<llvm::SmallVector<size_t, 2>> successors(count);
+  std::vector<size_t> first_predecessor(count, count);
+  for (size_t b = 0; b < count; ++b)
+    for (uint32_t id : source_.insts[starts[b + 1] - 1].operands)
+      if (auto to = number.find(id); to != number.end()) {
+        successors[b].push_back(to->second);
+        first_predecessor[to->second] = std::min(first_predecessor[to->second], b);
+      }
+  bool in_order = true;
+  for (size_t b = 1; b < count; ++b)
+    in_order &= first_predecessor[b] < b || first_predecessor[b] == count;
+  if (in_order)
+    return order;
+
+  // Reverse post-order; what is not reached follows as it stands.
+  std::vector<size_t> finished;
+  std::vector<bool> seen(count, false);
+  std::vector<std::pair<size_t, size_t>> path = {{0, 0}};  // block, successors that were looked at
+  seen[0] = true;
+  while (!path.empty()) {
+    auto& [b, next] = path.back();
+    if (next == successors[b].size()) {
+      finished.push_back(b);
+      path.pop_back();
+    } else if (const size_t to = successors[b][next++]; !seen[to]) {
+      seen[to] = true;
+      path.push_back({to, 0});
+    }
+  }
+  std::reverse(finished.begin(), finished.end());
+  for (size_t b = 0; b < count; ++b)
+    if (!seen[b])
+      finished.push_back(b);
+  auto out = order.begin() + static_cast<ptrdiff_t>(starts[0] - first);
+  for (size_t b : finished) {
+    std::iota(out, out + static_cast<ptrdiff_t>(starts[b + 1] - starts[b]), starts[b]);
+    out += static_cast<ptrdiff_t>(starts[b + 1] - starts[b]);
+  }
+  return order;
 }
 
 // Incoming values may be defined after the phi, so they are added when the function is complete. LLVM wants one entry

@@ -339,7 +339,7 @@ void Reader::readFunctionBody(size_t first, size_t end) {
     defined.push_back(param.result_id);
   }
   bool open = false;  // between OpLabel and a terminator
-  for (size_t i = first + 1; i < end; ++i) {
+  for (size_t i : readingOrder(first + 1, end)) {
     const SpirvInst& inst = source_.insts[i];
     if (inst.opcode == spv::OpFunctionParameter)
       continue;

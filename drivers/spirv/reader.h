@@ -123,6 +123,7 @@ private:
   const Type& pointee(const SpirvInst& inst, uint32_t pointer_id);
 
   // control_flow.cpp
+  std::vector<size_t> readingOrder(size_t first, size_t end) const;
   llvm::BasicBlock* block(const SpirvInst& inst, uint32_t label);
   void readCall(const SpirvInst& inst);
   void finishPhis();

@@ -207,6 +207,15 @@ TEST_P(Control, WorkItemBuiltIns) {
       }
 }
 
+TEST(BlockOrder, ABlockMayStandBeforeItsDominator) {
+  Program program(loadSpirv("block_order"));
+  ASSERT_TRUE(program.ok());
+  std::vector<uint32_t> out(40);
+  program.run("sums", {4, 1, 1}, {10, 1, 1}, {Arg::buffer(out)});
+  for (uint32_t i = 0; i < out.size(); ++i)
+    EXPECT_EQ(i * (i + 1) / 2, out[i]) << i;
+}
+
 INSTANTIATE_TEST_SUITE_P(Levels, Control, ::testing::ValuesIn(hostLevels()),
                          [](auto& i) { return std::string(isaLevelName(i.param)); });
 

@@ -102,7 +102,7 @@ TEST(FuzzBytes, NoiseIsRefused) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Modules, Fuzz,
-                         ::testing::Values("basic", "control", "barrier", "function_pointer", "images",
+                         ::testing::Values("basic", "block_order", "control", "barrier", "function_pointer", "images",
                                            "spec_constants", "translated"),
                          [](auto& i) { return std::string(i.param); });
 
