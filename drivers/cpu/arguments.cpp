@@ -121,7 +121,7 @@ ze_result_t Arguments::setHandle(uint32_t index, size_t size, const void* value)
   if (is_image) {
     const ImageView* view = image ? &image->view : &kNoImage;
     images_[index] = Ref<Image>(image);
-    std::memcpy(valueOf(index), &view, sizeof view);
+    std::memcpy(valueOf(index), &view, sizeof(void*));
   } else {
     const uint64_t word = sampler ? sampler->word : 0;
     std::memcpy(valueOf(index), &word, sizeof word);
