@@ -146,7 +146,7 @@ void Reader::readCall(const SpirvInst& inst) {
 std::vector<size_t> Reader::readingOrder(size_t first, size_t end) const {
   std::vector<size_t> order(end - first);
   std::iota(order.begin(), order.end(), first);
-  std::vector<size_t> starts;  // of the blocks, and the end
+  std::vector<size_t> starts;                   // of the blocks, and the end
   std::unordered_map<uint32_t, size_t> number;  // of any word, so no DenseMap
   for (size_t i : order)
     if (source_.insts[i].opcode == spv::OpLabel) {
