@@ -195,7 +195,8 @@ llvm::Value* Reader::extInst(const SpirvInst& inst, uint32_t op, llvm::Type* res
   for (const LibraryRow& r : kLibrary)
     if (r.op == op) {
       floats(r.args);
-      return callMath(inst, r.name, result, args);
+      const bool native = op == OpenCLLIB::Native_exp2 && target_.native_exp2 && result->getScalarType()->isFloatTy();
+      return callMath(inst, native ? "native_exp2" : r.name, result, args);
     }
   for (const IntrinsicRow& r : kIntrinsics)
     if (r.op == op) {

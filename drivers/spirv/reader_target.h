@@ -13,10 +13,11 @@ struct ReaderTarget {
   // LLVM's names of SPIR-V's scopes, of atomics and fences; "" is everything that shares the memory.
   const char* device_scope = "";
   const char* group_scope = "";
-  bool vector_math = true;  // the math library has functions of vectors; false: an element at a time
-  bool remainders = true;   // LLVM's frem is exact; false: the math library's fmod is taken
-  bool prefetches = true;   // llvm.prefetch has a meaning
-  bool bfloat = false;      // LLVM converts float to bfloat without a library's function
+  bool vector_math = true;   // the math library has functions of vectors; false: an element at a time
+  bool remainders = true;    // LLVM's frem is exact; false: the math library's fmod is taken
+  bool prefetches = true;    // llvm.prefetch has a meaning
+  bool bfloat = false;       // LLVM converts float to bfloat without a library's function
+  bool native_exp2 = false;  // the math library has native_exp2 of f32, the device's own instruction
   // Copies from global to local memory end where they are waited for: calls of the functions below stand for them.
   // False: they are done at once.
   bool asynchronous_copies = false;

@@ -112,6 +112,8 @@ void WorkGroup::waitForCopies(int64_t but_last) {
        arith::ConstantOp::create(b_, loc_, b_.getI32IntegerAttr(int32_t(but_last))).getResult());
 }
 
+Value WorkGroup::nativeExp2(Value value) { return call(mangled("native_exp2", "f"), value.getType(), value); }
+
 Value WorkGroup::exchanged(Value value, int64_t mask) {
   Value other = arith::ConstantOp::create(b_, loc_, b_.getI32IntegerAttr(int32_t(mask)));
   return call(mangled("zefuse_shuffle_xor", "fj"), value.getType(), {value, other});

@@ -5,9 +5,10 @@
 //
 // A sub-group has a few query rows. For the scores a work-item has one key for each of its lanes, for the result one
 // column: the product's layout (gpu_product.h), with rows in a vector. The probabilities change hands through local
-// memory.
+// memory. A matrix engine of fragments has a schedule of its own (fragment_attention.h).
 #include "lowering/dialect/shape.h"
 #include "lowering/schedule/products/attention_emitter.h"
+#include "lowering/schedule/products/fragment_attention.h"
 #include "lowering/schedule/products/product_nodes.h"
 #include "lowering/schedule/products/product_splits.h"
 #include "lowering/schedule/products/products.h"
@@ -352,19 +353,25 @@ std::string whyNoGpuAttention(AttentionOp op, const TargetDescription& target) {
     if (!log_sums.getElementType().isF32() || ArrayRef(shapeOf(log_sums)) != ArrayRef(result).drop_back(1))
       return "wants one f32 for each row's sum";
   }
-  if (!chooseTile(op, target))
+  if (!chooseFragmentAttention(op, target) && !chooseTile(op, target))
     return "heads of " + std::to_string(query.getShape().back()) + " and " + std::to_string(value.getShape().back()) +
            " elements do not fit into local memory";
   return {};
 }
 
 int64_t queriesOfTile(AttentionOp op, const TargetDescription& target) {
+  if (auto tile = chooseFragmentAttention(op, target))
+    return tile->rows();
   const AttentionTile tile = chooseTile(op, target).value();
   return tile.rows * tile.subgroups;
 }
 
 void scheduleGpuAttention(const ScheduleContext& context) {
   auto op = cast<AttentionOp>(context.domain.product->op);
+  if (auto tile = chooseFragmentAttention(op, context.target)) {
+    scheduleFragmentAttention(context, *tile);
+    return;
+  }
   AttentionSchedule(context, chooseTile(op, context.target).value()).run();
 }
 

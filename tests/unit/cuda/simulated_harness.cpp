@@ -11,7 +11,6 @@
 
 #include <array>
 #include <bit>
-#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -299,6 +298,7 @@ const std::map<std::string, std::string> kSimulated = {
     {"llvm.nvvm.shfl.sync.bfly.i32", "sim_shuffle_xor"},
     {"llvm.nvvm.vote.ballot.sync", "sim_ballot"},
     {"llvm.nvvm.ex2.approx.f32", "sim_exp2"},
+    {"llvm.nvvm.ex2.approx.ftz.f32", "sim_exp2"},
     {"llvm.nvvm.cp.async.cg.shared.global.16.s", "sim_copy"},
     {"llvm.nvvm.cp.async.commit.group", "sim_commit"},
     {"llvm.nvvm.cp.async.wait.group", "sim_wait"},

@@ -91,5 +91,49 @@ TEST(SimulatedProducts, Matmul) {
   }
 }
 
+TEST(SimulatedProducts, Attention) {
+  for (AttentionCase c :
+       {AttentionCase{.heads = 2, .key_heads = 1, .rows = 40, .keys = 150, .depth = 32, .columns = 32},
+        AttentionCase{.heads = 1, .key_heads = 1, .rows = 100, .keys = 100, .depth = 64, .columns = 48, .causal = true},
+        AttentionCase{.heads = 1, .key_heads = 1, .rows = 3, .keys = 7, .depth = 5, .columns = 3}}) {
+    SCOPED_TRACE(std::to_string(c.rows) + " rows, " + std::to_string(c.keys) + " keys");
+    c.element = "f16";
+    Program program(moduleOf(c), *TargetDescription::named("sm_90"), /*aligned=*/true);
+    ASSERT_TRUE(program.ok());
+    EXPECT_TRUE(program.lowered().schedule.onMatrixEngine());
+    auto filled = [](int count, int seed) {
+      Buffer<uint16_t> buffer{size_t(count)};
+      for (int i = 0; i < count; ++i)
+        buffer[size_t(i)] = bitsOf(float((i * seed) % 29 - 14) / 8, true);
+      return buffer;
+    };
+    auto valueOf = [](uint16_t bits) { return double(std::bit_cast<_Float16>(bits)); };
+    Buffer<uint16_t> q = filled(c.heads * c.rows * c.depth, 7), k = filled(c.key_heads * c.keys * c.depth, 11),
+                     v = filled(c.key_heads * c.keys * c.columns, 5);
+    Buffer<float> result(size_t(c.heads * c.rows * c.columns));
+    runSimulated(program, {q.data(), k.data(), v.data(), result.data()});
+    for (int h = 0; h < c.heads; ++h)
+      for (int i = 0; i < c.rows; ++i) {
+        const int of_keys = h / (c.heads / c.key_heads) * c.keys;
+        std::vector<double> chances(size_t(c.causal ? i + 1 : c.keys));
+        double top = -INFINITY, sum = 0;
+        for (size_t j = 0; j < chances.size(); ++j) {
+          for (int d = 0; d < c.depth; ++d)
+            chances[j] += valueOf(q[size_t((h * c.rows + i) * c.depth + d)]) *
+                          valueOf(k[(size_t(of_keys) + j) * size_t(c.depth) + size_t(d)]);
+          top = std::max(top, chances[j] *= c.scale);
+        }
+        for (double& chance : chances)
+          sum += chance = std::exp(chance - top);
+        for (int e = 0; e < c.columns; ++e) {
+          double expected = 0;
+          for (size_t j = 0; j < chances.size(); ++j)
+            expected += chances[j] / sum * valueOf(v[(size_t(of_keys) + j) * size_t(c.columns) + size_t(e)]);
+          ASSERT_NEAR(result[size_t((h * c.rows + i) * c.columns + e)], expected, 2e-3) << i << ", " << e;
+        }
+      }
+  }
+}
+
 }  // namespace
 }  // namespace zefuse::test

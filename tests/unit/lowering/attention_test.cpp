@@ -9,7 +9,8 @@ namespace {
 
 class Attention : public testing::TestWithParam<TargetDescription> {};
 INSTANTIATE_TEST_SUITE_P(Targets, Attention,
-                         testing::Values(*TargetDescription::named("dg2-g11"), *TargetDescription::named("bmg-g21")),
+                         testing::Values(*TargetDescription::named("dg2-g11"), *TargetDescription::named("bmg-g21"),
+                                         *TargetDescription::named("sm_90")),
                          targetName);
 
 // mask: one number per (row, key), or null.
