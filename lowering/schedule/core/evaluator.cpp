@@ -112,6 +112,34 @@ ValueRange Evaluator::closeLoop(Loop loop, ValueRange yields) {
   return loop.op.getResults();
 }
 
+void Evaluator::openFrame() {
+  toInnermost();
+  enter(scopes_.back().block);
+}
+
+std::unique_ptr<Evaluator::Frame> Evaluator::suspend() {
+  auto frame = std::make_unique<Frame>();
+  Scope& scope = scopes_.back();
+  for (unsigned dim : scope.dims)
+    frame->dims.emplace_back(dim, dims_.at(dim));
+  if (scope.laned)
+    frame->lanes = lanes_;
+  frame->depth = scopes_.size() - 1;
+  frame->scope = scope;
+  leave();
+  return frame;
+}
+
+void Evaluator::resume(std::unique_ptr<Frame> frame) {
+  assert(frame->depth == scopes_.size() && frame->scope.block == scopes_.back().block && "other scopes around it");
+  for (const auto& [dim, binding] : frame->dims)
+    dims_[dim] = binding;
+  if (frame->scope.laned)
+    lanes_ = frame->lanes;
+  scopes_.push_back(std::move(frame->scope));
+  toInnermost();
+}
+
 void Evaluator::openIf(Value condition) {
   toInnermost();
   auto op = scf::IfOp::create(builder_, condition.getLoc(), condition, /*withElseRegion=*/false);

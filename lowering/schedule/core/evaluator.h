@@ -6,6 +6,8 @@
 // through memory: not at all (scalar load), by one (vector load) or otherwise (a scalar load per lane).
 #pragma once
 
+#include <memory>
+
 #include "lowering/analysis/domain.h"
 #include "mlir/Dialect/SCF/IR/SCF.h"
 #include "mlir/IR/Builders.h"
@@ -65,6 +67,14 @@ public:
   };
   Loop openLoop(mlir::Value lower, mlir::Value upper, mlir::Value step, mlir::ValueRange init = {});
   mlir::ValueRange closeLoop(Loop loop, mlir::ValueRange yields = {});
+  // A scope for one element (or vector) of a stage in straight-line code: what is bound and evaluated in it holds until
+  // suspend(), and again from resume() on, which needs the same scopes around it. So that a later stage has in
+  // registers what an earlier one made.
+  struct Frame;
+  void openFrame();
+  std::unique_ptr<Frame> suspend();
+  void resume(std::unique_ptr<Frame> frame);
+
   void openIf(mlir::Value condition);  // without results: a guard. Nothing inside moves out.
   void closeIf();
 
@@ -112,6 +122,18 @@ private:
     mlir::Value limit;
   };
 
+public:
+  // A suspended scope. Made by suspend() alone.
+  struct Frame {
+  private:
+    friend class Evaluator;
+    Scope scope;
+    llvm::SmallVector<std::pair<unsigned, Binding>> dims;
+    Lanes lanes;
+    unsigned depth = 0;
+  };
+
+private:
   Placed fail(mlir::Operation* op, const llvm::Twine& reason);
   void insertAt(unsigned depth);
   void setNested(mlir::Operation* nested);  // of the innermost scope and those around it in the same block

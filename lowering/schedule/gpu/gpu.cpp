@@ -17,6 +17,7 @@
 #include "lowering/schedule/core/long_sums.h"
 #include "lowering/schedule/core/stages.h"
 #include "lowering/schedule/gpu/gpu_transpose.h"
+#include "lowering/schedule/gpu/held_values.h"
 #include "lowering/schedule/gpu/work_group.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
@@ -47,7 +48,8 @@ public:
       width_ = std::min(width_, std::max<int64_t>(2, c_.target.access_bytes / bytesInMemory(type)));
     };
     for (const DomainOutput& output : c_.domain.outputs) {
-      fit(output.node);
+      if (!output.per_row || c_.strategy.lanes_in_rows)  // else stored one element at a time
+        fit(output.node);
       roots.push_back(output.node);
     }
     llvm::DenseSet<std::pair<Value, AffineMap>> seen;
@@ -228,12 +230,24 @@ private:
     bool vectors = false;  // along the axis set's laned dim; else lanes, if any, are bound by the rows
   };
 
-  // The positions of `count` that this work-item takes: as many as all take, then perhaps one more.
-  // body(position, carried) returns what to carry on. `sums`: null, or what is carried are those reductions' partial
-  // results.
-  using Step = llvm::function_ref<SmallVector<Value>(Value, ValueRange)>;
+  // What all stages have in registers: of an axis set's vectors the first `rounds` that each work-item takes, in
+  // straight-line code.
+  struct InRegisters {
+    int64_t rounds = 0;
+    std::vector<std::unique_ptr<Evaluator::Frame>> frames;  // by round, once a stage was there
+  };
+
+  // The positions of `count` that this work-item takes: as many as all take, then perhaps one more. bind(position)
+  // binds its dims; emit(carried) returns what to carry on. `sums`: null, or what is carried are those reductions'
+  // partial results. `held`: null, or what is held of them.
+  using Bind = llvm::function_ref<void(Value)>;
+  using Step = llvm::function_ref<SmallVector<Value>(ValueRange)>;
   SmallVector<Value> positions(const Walk& walk, AffineExpr count, SmallVector<Value> carried, const LongTotals* sums,
-                               Step body) {
+                               InRegisters* held, Bind bind, Step emit) {
+    auto body = [&](Value position, ValueRange values) {
+      bind(position);
+      return emit(values);
+    };
     auto loop = [&](Value from, Value to, int64_t step, llvm::function_ref<Value(Value)> position,
                     SmallVector<Value> values) {
       auto op = e_.openLoop(from, to, number(step), values);
@@ -257,7 +271,11 @@ private:
     auto same = [](Value value) { return value; };
     auto constant = constantOf(count);
     std::optional<int64_t> each = constant ? std::optional(*constant / walk.team) : std::nullopt;
-    bool blocks = sums && sumBlocks({each}, sums->reductions());
+    int64_t done = 0;
+    if (held && each)
+      for (; done < std::min(held->rounds, *each) && !e_.failed(); ++done)
+        carried = inFrame(*held, done, [&] { bind(add(number(done * walk.team), walk.first)); }, emit, carried);
+    bool blocks = sums && sumBlocks({each ? std::optional(*each - done) : each}, sums->reductions());
     if (!constant) {
       if (blocks)
         long_loop(walk.first, emitted(count), walk.team, same);
@@ -268,13 +286,28 @@ private:
     // A constant trip count: the device's compiler unrolls what is short.
     int64_t rounds = *each, rest = *constant % walk.team;
     auto mine = [&](Value round) { return add(multiply(round, walk.team), walk.first); };
-    if (rounds > 0 && blocks)
-      long_loop(number(0), number(rounds), 1, mine);
-    else if (rounds > 0)
-      carried = loop(number(0), number(rounds), 1, mine, carried);
+    if (rounds > done && blocks)
+      long_loop(number(done), number(rounds), 1, mine);
+    else if (rounds > done)
+      carried = loop(number(done), number(rounds), 1, mine, carried);
     if (rest > 0 && !e_.failed())
       carried = loop(add(walk.first, number(rounds * walk.team)), number(*constant), walk.team, same, carried);
     return carried;
+  }
+
+  SmallVector<Value> inFrame(InRegisters& held, int64_t round, llvm::function_ref<void()> bind, Step emit,
+                             ValueRange carried) {
+    e_.toInnermost();
+    if (round < int64_t(held.frames.size())) {
+      e_.resume(std::move(held.frames[round]));
+    } else {
+      held.frames.emplace_back();
+      e_.openFrame();
+      bind();
+    }
+    SmallVector<Value> next = emit(carried);
+    held.frames[round] = e_.suspend();
+    return next;
   }
 
   // Full vectors of an axis set, then the elements past them. `vector` and `scalar` emit one position with its dims
@@ -312,17 +345,15 @@ private:
       SmallVector<unsigned> order = without(dims, laned);
       if (laned != Strategy::none)
         order.push_back(laned);
-      return positions(walk, product(dims), between(vectors), sums, [&](Value position, ValueRange carried) {
-        c_.bindPosition(order, position);
-        return emit(position, carried);
-      });
+      return positions(
+          walk, product(dims), between(vectors), sums, nullptr,
+          [&](Value position) { c_.bindPosition(order, position); }, emit);
     }
     AffineExpr lines = product(without(dims, laned));
     AffineExpr full = space_.simplify(lines * space_.size(laned).floorDiv(lanes));
-    vectors = positions(walk, full, vectors, sums, [&](Value position, ValueRange carried) {
-      bindAxes(axes, position, lanes, false);
-      return emit(position, carried);
-    });
+    InRegisters* held = axes < held_.size() ? &held_[axes] : nullptr;
+    vectors = positions(
+        walk, full, vectors, sums, held, [&](Value position) { bindAxes(axes, position, lanes, false); }, emit);
     if (e_.failed())
       return {};
     e_.toInnermost();
@@ -330,10 +361,8 @@ private:
     AffineExpr left = space_.simplify(lines * (space_.size(laned) % lanes));
     if (constantOf(left) == 0)
       return scalars;
-    return positions(walk, left, scalars, sums, [&](Value position, ValueRange carried) {
-      bindAxes(axes, position, lanes, true);
-      return emit(position, carried);
-    });
+    return positions(
+        walk, left, scalars, sums, nullptr, [&](Value position) { bindAxes(axes, position, lanes, true); }, emit);
   }
 
   SmallVector<Value> reduceWalk(const Walk& walk, unsigned axes, ArrayRef<const Instance*> instances,
@@ -347,7 +376,7 @@ private:
           value = c_.combineLanes(*instance, value);
       return values;
     };
-    return walkAxes(walk, axes, sums.block(lanes), &sums, between, [&](Value, ValueRange carried) {
+    return walkAxes(walk, axes, sums.block(lanes), &sums, between, [&](ValueRange carried) {
       SmallVector<Value> next;
       for (auto [instance, total] : llvm::zip(instances, carried)) {
         Value element = e_.evaluate(instance->element());
@@ -384,12 +413,20 @@ private:
       e_.toInnermost();
       walkAxes(
           walk, 0, {}, nullptr, [](SmallVector<Value> none) { return none; },
-          [&](Value, ValueRange) {
+          [&](ValueRange) {
             c_.storeOutputs(outputs);
             return SmallVector<Value>();
           });
     };
     emitStages(c_, {.reduce = reduce, .storeRows = storeRows, .storeColumns = storeColumns});
+  }
+
+  //===-- what stays in registers --------------------------------------------------------------===//
+
+  void holdRows(const Walk& walk) {
+    held_.resize(c_.domain.axis_sets.size());
+    for (unsigned axes = 0; axes < held_.size(); ++axes)
+      held_[axes].rounds = heldVectors(c_, axes, axisLanes(walk, axes));
   }
 
   //===-- rows ---------------------------------------------------------------------------------===//
@@ -448,12 +485,13 @@ private:
     e_.openIf(i_.less(row, emitted(c_.launch.extent)));
     c_.bindPosition(c_.domain.rows, row);
     Value first = arith::CmpIOp::create(b_, loc_, arith::CmpIPredicate::eq, group.lane(), number(0));
-    stages({group.lane(), group.subgroup(), true}, 1, first,
-           [&](ArrayRef<const Instance*> instances, SmallVector<Value> totals) {
-             for (auto [instance, total] : llvm::zip(instances, totals))
-               total = group.reduceInSubgroup(combinerOf(instance->op).op, total);
-             return totals;
-           });
+    Walk walk{group.lane(), group.subgroup(), true};
+    holdRows(walk);
+    stages(walk, 1, first, [&](ArrayRef<const Instance*> instances, SmallVector<Value> totals) {
+      for (auto [instance, total] : llvm::zip(instances, totals))
+        total = group.reduceInSubgroup(combinerOf(instance->op).op, total);
+      return totals;
+    });
     e_.closeIf();
   }
 
@@ -464,7 +502,9 @@ private:
     c_.bindPosition(c_.domain.rows, group.group());
     e_.toInnermost();
     Value first = arith::CmpIOp::create(b_, loc_, arith::CmpIPredicate::eq, group.item(), number(0));
-    stages({group.item(), size, true}, 1, first, [&](ArrayRef<const Instance*> instances, SmallVector<Value> totals) {
+    Walk walk{group.item(), size, true};
+    holdRows(walk);
+    stages(walk, 1, first, [&](ArrayRef<const Instance*> instances, SmallVector<Value> totals) {
       return group.reduceInGroup(instances, totals);
     });
   }
@@ -547,6 +587,7 @@ private:
   Location loc_;
   IndexMath i_;
   int64_t width_ = c_.target.vector_width;
+  std::vector<InRegisters> held_;  // per axis set; empty: nothing
 };
 
 }  // namespace

@@ -195,7 +195,9 @@ TEST(GpuSchedule, InstructionsOfEachFamily) {
   }
   EXPECT_EQ(countsOf("pointwise_large").vector_loads, 3);
   EXPECT_EQ(countsOf("pointwise_large").vector_stores, 1);
-  EXPECT_EQ(countsOf("softmax_128").vector_stores, 1);
+  // A row of two vectors for each work-item: each is loaded once, for three stages.
+  EXPECT_EQ(countsOf("softmax_128").vector_loads, 2);
+  EXPECT_EQ(countsOf("softmax_128").vector_stores, 2);
 }
 
 // A kernel that spills gets smaller tiles, and says so.
