@@ -51,6 +51,7 @@ struct ScatterForm {
   mlir::AffineMap init_at;                 // indices of the result for the init, over free and fill dims
   llvm::SmallVector<unsigned> sequential;  // dims, outermost first
   llvm::SmallVector<unsigned> fill;        // dims
+  bool in_place = false;                   // the init lies where the result goes: nothing is filled
   Node init() { return {op.getInit(), init_at}; }
   Node update() { return {op.getUpdates(), updates_at}; }
 };

@@ -86,23 +86,47 @@ std::optional<std::string> whyNotScheduled(KernelOp kernel) {
   return std::nullopt;
 }
 
+namespace {
+
+// A scatter stores at the updates' places alone, in the memory of its init, unless it also reads that otherwise.
+bool mayScatterInPlace(Domain& domain, const KernelGraph& graph, BlockArgument input) {
+  ScatterForm& form = *domain.scatter;
+  IndexSpace& space = domain.space;
+  if (form.op.getInit() != input ||
+      space.simplify(graph.offset(space, form.init())) !=
+          space.simplify(graph.output_offset(space, {0, {form.op.getResult(), form.init_at}, false})))
+    return false;
+  SmallVector<Node> roots = {form.update()};
+  for (Value index : form.op.getIndices())
+    roots.push_back({index, form.updates_at});
+  bool fine = true;
+  llvm::DenseSet<std::pair<Value, AffineMap>> seen;
+  for (Node root : roots)
+    walkNodes(space, root, seen, graph, [&](Node node) { return fine &= node.value != input; });
+  return fine;
+}
+
+}  // namespace
+
 bool mayWriteInPlace(KernelOp kernel, unsigned input, unsigned result) {
   auto parts = partsOf(kernel);
   if (parts.size() > 1)  // another part may read what is overwritten
     return false;
-  // What a branch evaluates is evaluated again outside of it, after a store.
   Block& body = kernel.getBody().front();
-  if (body.walk([](Operation* op) {
-            return isa<tensor::ConcatOp, PadOp>(op) ? WalkResult::interrupt() : WalkResult::advance();
-          })
-          .wasInterrupted())
-    return false;
   auto layouts = layoutsOf(kernel);
   AffineExpr set_size;
   KernelGraph graph = graphOf(kernel, layouts, parts.front(), set_size);
   Refusal refusal;
   auto domain = analyseDomain(kernel.getContext(), graph, refusal);
-  if (!domain || domain->scatter || domain->sort || domain->product || domain->scan_dim || !domain->instances.empty() ||
+  if (domain && domain->scatter)
+    return mayScatterInPlace(*domain, graph, body.getArgument(input));
+  // What a branch evaluates is evaluated again outside of it, after a store.
+  if (body.walk([](Operation* op) {
+            return isa<tensor::ConcatOp, PadOp>(op) ? WalkResult::interrupt() : WalkResult::advance();
+          })
+          .wasInterrupted())
+    return false;
+  if (!domain || domain->sort || domain->product || domain->scan_dim || !domain->instances.empty() ||
       (set_size && useBatchSizes(*domain, graph, set_size)))
     return false;
   IndexSpace& space = domain->space;

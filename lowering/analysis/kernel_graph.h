@@ -30,7 +30,8 @@ std::optional<std::string> useBatchSizes(Domain& domain, const KernelGraph& grap
 std::optional<std::string> whyNotScheduled(KernelOp kernel);
 
 // Whether the CPU's kernel may store `result` where `input` lies (numbers in the body; equal layouts are the caller's
-// to see to): every element is computed once, and read where it is written only.
+// to see to): every element is computed once, and read where it is written only; or it is a scatter into `input`, which
+// nothing else in the kernel reads.
 bool mayWriteInPlace(KernelOp kernel, unsigned input, unsigned result);
 
 }  // namespace zefuse

@@ -272,7 +272,8 @@ def Zefuse_KernelOp : Zefuse_Op<"kernel", [Pure, IsolatedFromAbove, SingleBlock,
     Of the CPU's kernels:
     `parts`: one launch of several iteration spaces, the number of each one's results; parts share inputs and no computation.
     `writes`: per result the function's argument in whose memory it is put at once, or -1.
-    `in_place`: pairs (input, result) of the body that share memory; such a kernel is pointwise and reads an element only where it writes it.
+    `in_place`: pairs (input, result) of the body that share memory; such a kernel is pointwise and reads an element only where it
+    writes it, or it is a scatter into that input, which it reads nowhere else.
 
     `groups`: its numbers in the function's `zefuse.not_joined`, what explain shows, and in its
     `zefuse.refused`; no code depends on it else.

@@ -118,6 +118,8 @@ FailureOr<ScheduledKernel> scheduleKernel(KernelOp kernel, const TargetDescripti
     if (batch.size)
       if (auto reason = useBatchSizes(*mine.domain, mine.graph, batch.size))
         return refuse(kernel, *reason);
+    if (mine.domain->scatter)
+      mine.domain->scatter->in_place = kernel.getInPlace().has_value();
     mine.strategy = chooseStrategy(*mine.domain, mine.graph, target);
     if (!mine.strategy.kept_static)
       scratch_bytes = scratch_bytes ? scratch_bytes + mine.strategy.kept_bytes : mine.strategy.kept_bytes;

@@ -88,6 +88,78 @@ def test_old_and_new_values(function: Function) -> None:
     run(function, [torch.randn(36, 36), torch.randn(36, 36)])
 
 
+_ROWS = torch.tensor([4, 0, 4])  # one of them twice: the last update stays
+
+
+@pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, y: x.index_copy_(0, _ROWS, y[:3]) is None,
+        lambda x, y: x.index_copy_(1, _ROWS, y[:, 5:8].sin()) is None,
+        lambda x, y: x.index_put_((_ROWS,), y[0]) is None,
+        lambda x, y: x.index_put_((_ROWS, _ROWS + 1), y[:3, 0], accumulate=True) is None,
+        lambda x, y: x.index_copy_(0, _ROWS, y[:3]).sum(0) * 2,
+        lambda x, y: (x.sum(0), x.index_copy_(0, _ROWS, y[:3])[1])[0],
+        lambda x, y: x.index_copy_(0, _ROWS[:1] - 4, torch.cat([y[:1, 18:], -y[:1, :18]], 1)) @ y,
+    ],
+    ids=["rows", "columns", "one row to several", "sums", "new value read", "old value read before", "a key rotated"],
+)
+def test_only_the_updates_are_written(function: Function, dynamic: bool) -> None:
+    inputs = [torch.randn(36, 36), torch.randn(36, 36)]
+    assert run(function, inputs, dynamic)["copies"] == 0
+    assert run(function, [inputs[0].t(), inputs[1]], dynamic)["copies"] == 0
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, y: x.index_copy_(0, _ROWS, x[5:8].clone()) is None,
+        lambda x, y: x.index_copy_(0, _ROWS, x.flip(0)[:3] + y[:3]) is None,
+        lambda x, y: x.index_copy_(0, (x[0, :3] > 0).long(), y[:3]) is None,
+        lambda x, y: (x.index_copy(0, _ROWS, y[:3]), x.add_(1))[0],
+        lambda x, y: (x.clone(), x.index_copy_(0, _ROWS, y[:3]))[0],
+        lambda x, y: (old := x.index_copy(0, _ROWS, y[:3]), x.copy_(old), old @ x)[2],
+        lambda x, y: y.copy_(x.index_copy(0, _ROWS, y[:3])) is None,
+        lambda x, y: (x.index_copy_(0, _ROWS, y[:3]), y.index_copy_(0, _ROWS, x[:3]))[0] is None,
+        lambda x, y: x[2:].index_copy_(0, _ROWS, y[:3]) is None,
+        lambda x, y: (x.index_copy_(0, _ROWS, y[:3]), x.index_copy_(0, _ROWS + 1, y[3:6]))[1] is None,
+    ],
+    ids=["own rows", "own rows reversed", "own values as indices", "old value kept", "old value returned",
+         "copied back", "to another", "both", "part", "twice"],
+)  # fmt: skip
+def test_updates_of_what_is_read_otherwise(function: Function) -> None:
+    run(function, [torch.randn(36, 36), torch.randn(36, 36)])
+
+
+def test_memory_that_two_inputs_share() -> None:
+    whole = torch.randn(40, 36)
+
+    def update(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        x.index_copy_(0, _ROWS, y[1:4] * 3)
+        return y * 2
+
+    torch._dynamo.reset()
+    mine, others = whole.clone(), whole.clone()
+    made = torch.compile(update, backend="zefuse")(mine[:36], mine[4:])
+    torch.testing.assert_close(made, update(others[:36], others[4:]))
+    assert torch.equal(mine, others)
+
+
+def test_an_index_out_of_bounds_writes_nothing() -> None:
+    def update(x: torch.Tensor, index: torch.Tensor, y: torch.Tensor) -> None:
+        x.index_put_((index,), y)
+
+    torch._dynamo.reset()
+    x, y = torch.zeros(5, 20), torch.ones(1, 20)
+    compiled = torch.compile(update, backend="zefuse")
+    with pytest.raises(IndexError):
+        compiled(x, torch.tensor([5]), y)
+    assert not x.any()
+    compiled(x, torch.tensor([-1]), y)
+    assert x[4].all() and not x[:4].any()
+
+
 def test_inputs_change_places() -> None:
     def swap(x: torch.Tensor, y: torch.Tensor) -> None:
         old = x.clone()

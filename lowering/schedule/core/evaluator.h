@@ -93,6 +93,10 @@ public:
   mlir::Value emitBody(mlir::Block& body, mlir::ValueRange arguments);
   mlir::Value anyLane(mlir::Location loc, mlir::Value condition);  // one i1, here
   void keep(std::vector<Kept>* kept) { kept_ = kept; }
+  // Vector loads of inputs whose offset depends on one of `dims` fetch what lies 8 KiB further on as well, each cache
+  // line once if the loads are number 0, 1, ... (`number`) of those that follow each other. No dims: none do.
+  void fetchAhead(Dims dims, unsigned number = 0) { streamed_ = dims, stream_number_ = number; }
+  mlir::Value status() const { return arguments_.status; }  // where a failed check's number is; null without checks
 
   mlir::OpBuilder& builder() { return builder_; }
   void toInnermost() { insertAt(scopes_.size() - 1); }
@@ -143,6 +147,8 @@ private:
   Placed emit(Node node);
   Placed emitUncached(Node node);
   Placed emitLoad(Node node);
+  bool isStreamed(Node node, mlir::AffineExpr offset);
+  void emitPrefetch(mlir::Location loc, mlir::Value pointer, mlir::Type memory, mlir::Value index);
   unsigned alignmentAt(mlir::AffineExpr offset, mlir::Type type, bool kept);
   // kept: a buffer of kept values, where lanes are neighbours and a last partial vector has room.
   Placed emitLoadAt(mlir::Location loc, mlir::Value pointer, mlir::AffineExpr offset, mlir::Type type, bool kept);
@@ -176,6 +182,8 @@ private:
   llvm::DenseMap<mlir::AffineExpr, mlir::Value> bound_opaques_;  // indices clamped into a concat's piece
   Lanes lanes_;
   std::vector<Kept>* kept_ = nullptr;
+  Dims streamed_;
+  unsigned stream_number_ = 0;
   Refusal failure_;
 };
 

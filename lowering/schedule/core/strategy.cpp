@@ -246,7 +246,7 @@ private:
     for (unsigned dim : form.sequential)
       updates *= estimate(space_.size(dim));
     for (unsigned dim : form.fill)
-      fills *= estimate(space_.size(dim));
+      fills *= form.in_place ? 0 : estimate(space_.size(dim));
     strategy.unit_cost = updates * 16 + fills * 8;
     using Parallel = choice::Scatter::Parallel;
     choice::Scatter choice{domain_.rows.empty() ? Parallel::nothing : Parallel::free_dims, 1, updates};
@@ -269,7 +269,7 @@ private:
     double size = estimate(space_.size(form.fill.front()));
     const auto* at = llvm::find(form.init_at.getResults(), space_.dim(form.fill.front()));
     unsigned position = at - form.init_at.getResults().begin();
-    if (choice.row_elements < long_update || size < many_indices ||
+    if (choice.row_elements < long_update || size < many_indices || (form.in_place && choice.updates < many_indices) ||
         space_.dimsOf(form.target.getResult(position)).anyCommon(free))
       return;
     strategy.scatter_range = position;

@@ -27,7 +27,10 @@ class CpuSchedule {
 public:
   explicit CpuSchedule(const ScheduleContext& context)
       : c_(context), e_(context.evaluator), space_(context.domain.space), b_(context.builder()),
-        loc_(context.builder().getUnknownLoc()) {}
+        loc_(context.builder().getUnknownLoc()) {
+    for (unsigned dim : context.domain.rows)
+      rows_.set(dim);
+  }
 
   void run() {
     Domain& domain = c_.domain;
@@ -397,7 +400,10 @@ private:
     unsigned per_copy = nest.instances.size();
     e_.enter(b_.getInsertionBlock());
     e_.bindLanes(c_.strategy.axis_lanes[nest.axes], base, nest.lanes, aligned, limit);
+    if (nest.instances.front()->level == 0)  // later stages find the row in a cache
+      e_.fetchAhead(rows_, copy);
     accumulate(nest.instances, nest.lanes, totals.slice(copy * per_copy, per_copy), mask);
+    e_.fetchAhead({});
     e_.leave();
   }
 
@@ -468,6 +474,7 @@ private:
   OpBuilder& b_;
   Location loc_;
   Value strip_memory_;
+  Dims rows_;
 };
 
 }  // namespace

@@ -4,11 +4,13 @@
 // - Groups of one work-item: a unit is a row, or a vector of rows (lanes); a group takes consecutive units. Or a unit
 // is
 //   an index of the result's outermost addressed dimension, and a group passes over the updates of others.
+// - In place: the result's memory holds the init, and an update whose index is out of bounds stores nothing.
 // - Larger groups: a row per work-item.
 #include "lowering/dialect/shape.h"
 #include "lowering/schedule/core/scalar_ops.h"
 #include "lowering/schedule/ordered/ordered.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
+#include "mlir/Dialect/LLVMIR/LLVMDialect.h"
 
 using namespace mlir;
 
@@ -83,7 +85,8 @@ private:
     auto everywhere = [&](auto body) { loops(line_dims, [&] { overLanes(low, high, body); }); };
     auto mine = e_.openLoop(first, last, constantIndex(b_, loc_, 1));
     e_.bind(split, mine.index());
-    loops(ArrayRef(form_.fill).drop_front(), [&] { everywhere([&] { fill(); }); });
+    if (!form_.in_place)
+      loops(ArrayRef(form_.fill).drop_front(), [&] { everywhere([&] { fill(); }); });
     e_.closeLoop(mine);
     loops(form_.sequential, [&] {
       Value at = e_.index(form_.target.getResult(c_.strategy.scatter_range));
@@ -101,7 +104,8 @@ private:
 
   // A row's init, then its updates; `lanes` runs its argument once, or for each vector of rows.
   template <typename Lanes> void row(Lanes lanes) {
-    loops(form_.fill, [&] { lanes([&] { fill(); }); });
+    if (!form_.in_place)
+      loops(form_.fill, [&] { lanes([&] { fill(); }); });
     loops(form_.sequential, [&] { lanes([&] { update(); }); });
   }
 
@@ -122,6 +126,21 @@ private:
         return e_.emitBody(form_.op.getBody().front(), {present, splat(b_, update, lanesOf(present))});
       });
     };
+    if (form_.in_place) {
+      for (Value index : form_.op.getIndices())
+        if (!e_.evaluate({index, form_.updates_at}))
+          return;
+      Value status = e_.status();
+      if (!status)
+        return modify();
+      e_.toInnermost();
+      Type word = b_.getI32Type();
+      Value failed = LLVM::LoadOp::create(b_, loc_, word, status, 4);
+      Value none = arith::ConstantOp::create(b_, loc_, b_.getI32IntegerAttr(0));
+      e_.openIf(arith::CmpIOp::create(b_, loc_, arith::CmpIPredicate::eq, failed, none));
+      modify();
+      return e_.closeIf();
+    }
     // A check that fails leaves index 0, and a result without elements has no place for that either.
     AffineExpr count = space_.simplify(numElements(cast<RankedTensorType>(form_.op.getType())));
     auto known = constantOf(count);
