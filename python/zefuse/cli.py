@@ -50,6 +50,13 @@ COMMANDS = (
         "zefuse explain model.zefuse",
     ),
     Command(
+        "generate",
+        "Language models",
+        "let a model answer a prompt, and say how fast it was",
+        "zefuse.commands.generate",
+        'zefuse generate SmolLM2-135M-Instruct.gguf --weights int4 --prompt "Why is the sky blue?"',
+    ),
+    Command(
         "doctor",
         "This machine",
         "what this machine has of what zefuse needs, and what to do about the rest",

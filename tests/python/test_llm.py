@@ -13,8 +13,10 @@ import torch
 import transformers
 
 import zefuse.llm
-from zefuse.errors import InvalidArgumentError, OptionError, UnsupportedError
+from zefuse.errors import InvalidArgumentError, OptionError
+from zefuse.llm import packing
 from zefuse.llm.layers import decoder_layers, signature
+from zefuse.llm.quantized import QuantizedEmbedding, QuantizedLinear
 
 _SIZES = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 128}
 _GATED = {**_SIZES, "intermediate_size": 96, "num_key_value_heads": 2}
@@ -64,6 +66,7 @@ def test_greedy_tokens_are_those_of_eager(name: str, capsys: pytest.CaptureFixtu
         assert torch.equal(model.generate(prompt, max_new_tokens=12, do_sample=False), tokens)
         # Compiled by the first generate() alone; the second one has a prompt and a cache of other lengths.
         assert [(graph.kind, graph.fallbacks) for graph in report.graphs] == [("prefill", 0), ("decode", 0)]
+        assert [graph.copies for graph in report.graphs] == [0, 0]  # the cache is written in place
     assert [graph.calls for graph in report.graphs] == [2, 22]
     assert [graph.different_layers for graph in report.graphs] == [1, 1]
     assert report.left == []
@@ -145,6 +148,71 @@ def test_bf16() -> None:
     assert zefuse.llm.report(model).graphs[0].fallbacks == 0
 
 
+def _dequantized(model: Any) -> Any:
+    """Linear layers again, of what the quantized ones stand for."""
+    for name, module in list(model.named_modules()):
+        if isinstance(module, QuantizedLinear):
+            linear = torch.nn.Linear(module.in_features, module.out_features, bias=module.bias is not None)
+            linear.weight.data = module.weight.float()
+            if module.bias is not None:
+                linear.bias.data = module.bias.float()
+            owner, _, own = name.rpartition(".")
+            setattr(model.get_submodule(owner), own, linear)
+        elif isinstance(module, QuantizedEmbedding):
+            model.set_input_embeddings(torch.nn.Embedding.from_pretrained(module.weight.float()))
+    return model
+
+
+@pytest.mark.parametrize("weights", ["int8", "int4"])
+@pytest.mark.parametrize("name", ["Llama", "GPT2", "Qwen2"])
+def test_quantized_weights_compute_what_their_dequantized_ones_do(name: str, weights: str) -> None:
+    tied = {"tie_word_embeddings": name != "Llama"}
+    model = _model(name, **tied)
+    quantized = zefuse.llm.optimize(model, weights=weights, inplace=False)
+    copy_of = zefuse.llm.optimize(_model(name, **tied), weights=weights)
+    copy_of.__dict__.pop("forward")
+    copy_of.__dict__.pop("_prepare_cache_for_generation")
+    plain = _dequantized(copy_of)
+    arguments = {
+        "max_new_tokens": 8, "do_sample": False, "return_dict_in_generate": True, "output_logits": True,
+    }  # fmt: skip
+    for prompt in (_prompt(5), _prompt(4, batch=2)):
+        made, expected = quantized.generate(prompt, **arguments), plain.generate(prompt, **arguments)
+        assert torch.equal(made.sequences, expected.sequences)
+        for logits, exact in zip(made.logits, expected.logits, strict=True):
+            torch.testing.assert_close(logits, exact, rtol=1e-4, atol=1e-5)
+    report = zefuse.llm.report(quantized)
+    assert all(graph.fallbacks == 0 for graph in report.graphs)
+    assert any(f"matrices to {weights}, groups of 32" in line for line in report.changed)
+    exact = model.generate(_prompt(5), **arguments).logits[0]
+    made = quantized.generate(_prompt(5), **arguments).logits[0]
+    assert 0 < (made - exact).norm() / exact.norm() < (0.02 if weights == "int8" else 0.2)
+
+
+@pytest.mark.parametrize("weights", packing.FORMATS)
+def test_each_weight_is_within_half_a_scale(weights: str) -> None:
+    matrix = torch.randn(9, 96, generator=torch.Generator().manual_seed(0))
+    matrix[3] = 0
+    matrix[4, 0] = 1000
+    packed = packing.pack(matrix, weights, 32)
+    assert (packed.rows, packed.columns, packed.group, packed.bits) == (9, 96, 32, int(weights[3:]))
+    made = packing.unpack(packed)
+    scales = packed.scales.float().abs().repeat_interleave(32, 1)
+    # Of four bits one side has seven codes, and the largest weight is of the other: up to one scale there, and what eight
+    # of them were rounded by.
+    assert ((made - matrix).abs() <= scales * (0.5001 if weights == "int8" else 1.04)).all()
+    assert torch.equal(made[3], torch.zeros(96))
+    row = torch.randn(96)
+    torch.testing.assert_close(packing.times_row(packed, row), made @ row)
+
+
+def test_matrices_that_groups_do_not_divide_are_left() -> None:
+    model = zefuse.llm.optimize(_model(intermediate_size=100), weights="int8")
+    left = zefuse.llm.report(model).left
+    assert any("down_proj (its 100 columns are no multiple of the group's 32)" in line for line in left)
+    model.generate(_prompt(5), max_new_tokens=2, do_sample=False)
+
+
 def test_a_layer_that_computes_with_its_number_is_traced_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     from transformers.models.llama.modeling_llama import LlamaAttention
 
@@ -184,10 +252,10 @@ def test_a_prompt_longer_than_the_cache_is_refused_before_it_is_written() -> Non
 
 def test_refusals() -> None:
     model = _model()
-    with pytest.raises(UnsupportedError, match="quantized weights are not supported yet"):
-        zefuse.llm.optimize(model, weights="int4")
     with pytest.raises(OptionError, match="expected None"):
         zefuse.llm.optimize(model, weights="int5")
+    with pytest.raises(OptionError, match="expected an even number"):
+        zefuse.llm.optimize(model, weights="int4", group_size=5)
     with pytest.raises(OptionError, match="or float16"):
         zefuse.llm.optimize(model, dtype=torch.int8)
     with pytest.raises(InvalidArgumentError, match="is no transformers model"):

@@ -14,7 +14,8 @@ using namespace mlir;
 namespace zefuse {
 
 constexpr int64_t cache_line = 64;
-// One thread, a virtual machine's Xeon, int8 rows of 1536 from memory: 6.7 GB/s without, 7.8 at 1 KiB, 8.7 at 2, 9.8 at 8.
+// One thread, a virtual machine's Xeon, int8 rows of 1536 from memory: 6.7 GB/s without, 7.8 at 1 KiB, 8.7 at 2, 9.8
+// at 8.
 constexpr int32_t fetched_ahead = 8 << 10;
 constexpr int64_t least_streamed = 256 << 10;  // bytes of a tensor: less stays in a cache
 

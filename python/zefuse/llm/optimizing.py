@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING, Any
 
-from zefuse.errors import InstallationError, InvalidArgumentError, OptionError, UnsupportedError
+from zefuse.errors import InstallationError, InvalidArgumentError, OptionError
 from zefuse.llm.reports import Report
 from zefuse.options import Options
 
@@ -27,27 +27,25 @@ def optimize(
 ) -> PreTrainedModel:
     """Compiles what ``model.generate()`` runs, in its first call; returns the model, in evaluation mode.
 
-    ``dtype``: f32, bf16 or f16 for all weights; None leaves them. ``weights`` and ``group_size`` are for quantized weights, which
-    do not exist yet. ``inplace=False`` optimizes a copy. ``device``: as ``torch.compile(..., options={"device": ...})`` takes it.
-    Prints what it changed; ``report`` returns it.
+    ``dtype``: f32, bf16 or f16 for all weights and what is computed of them; None leaves them. ``weights``: "int8" or "int4"
+    quantizes the matrices of linear layers, with a scale for each ``group_size`` weights of a row (a multiple of 2); what is
+    computed of them has the model's dtype. ``inplace=False`` optimizes a copy. ``device``: as
+    ``torch.compile(..., options={"device": ...})`` takes it. Prints what it changed; ``report`` returns it.
 
-    Raises InvalidArgumentError for what is no ``transformers`` model that generates, OptionError for a dtype or ``weights`` that
-    do not exist, UnsupportedError for quantized weights, InstallationError without ``transformers``.
+    Raises InvalidArgumentError for what is no ``transformers`` model that generates, OptionError for a dtype, ``weights`` or
+    ``group_size`` that do not exist, InstallationError without ``transformers``.
     """
     _need_transformers()
     import torch
     from transformers import PreTrainedModel
 
     options = Options.make({} if device is None else {"device": device})
-    if weights in _WEIGHTS:
-        raise UnsupportedError(
-            f"zefuse.llm.optimize(weights={weights!r}): quantized weights are not supported yet; leave `weights` out, "
-            "or use dtype=torch.bfloat16 for half the memory"
-        )
-    if weights is not None:
+    if weights not in (None, *_WEIGHTS):
         raise OptionError(f"zefuse.llm.optimize(weights={weights!r}): expected None, 'int8' or 'int4'")
     if dtype not in (None, torch.float32, torch.bfloat16, torch.float16):
         raise OptionError(f"zefuse.llm.optimize(dtype={dtype}): expected torch.float32, bfloat16 or float16")
+    if not isinstance(group_size, int) or group_size < 2 or group_size % 2:
+        raise OptionError(f"zefuse.llm.optimize(group_size={group_size!r}): expected an even number, such as 32")
     if not isinstance(model, PreTrainedModel) or not model.can_generate():
         raise InvalidArgumentError(
             f"zefuse.llm.optimize: a {type(model).__name__} is no transformers model with generate(); "
@@ -62,6 +60,12 @@ def optimize(
     if dtype is not None and dtype != model.dtype:
         made.changed.append(f"weights: {_name(model.dtype)} to {_name(dtype)}")
         model.to(dtype)
+    if weights is not None:
+        from zefuse.llm.quantized import quantize
+
+        changed, left = quantize(model, weights, group_size)
+        made.changed += changed
+        made.left += left
     _install(model, options, made)
     model.__dict__[_REPORT] = made
     print(made)

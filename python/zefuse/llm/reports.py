@@ -20,13 +20,14 @@ class Graph:
     kernels: int
     library_calls: int
     fallbacks: int
+    copies: int  # of cache memory, in each call
     calls: int = 0  # how often it ran
 
     @classmethod
     def of(
         cls, kind: str, batch: int, layers: int, different: int, seconds: tuple[float, float], plan: Mapping[str, Any]
     ) -> Graph:
-        counts = [len(plan[name]) for name in ("kernels", "calls", "fallbacks")]
+        counts = [len(plan[name]) for name in ("kernels", "calls", "fallbacks", "copies")]
         return cls(kind, batch, layers, different, *seconds, *counts)
 
     def __str__(self) -> str:

@@ -28,6 +28,7 @@ from transformers.cache_utils import Cache
 
 from zefuse.decompositions import decompositions
 from zefuse.errors import UnsupportedError
+from zefuse.llm import single_rows
 from zefuse.llm.cache import KeyValueCache, LayerShape
 from zefuse.llm.layers import LayerIndex, decoder_layers, signature, watched_index
 
@@ -420,7 +421,9 @@ def _traced(function: Callable[..., Any], arguments: tuple[Any, ...]) -> torch.f
 
     # Not torch.func.functionalize: it makes constants of symbols in some views.
     functional = dispatch_functionalize(flattened)
-    return make_fx(functional, decomposition_table=decompositions(), _allow_non_fake_inputs=True)(*flat)
+    return make_fx(
+        functional, decomposition_table=decompositions() | single_rows.decompositions(), _allow_non_fake_inputs=True
+    )(*flat)
 
 
 def _copied(

@@ -1,0 +1,54 @@
+"""``zefuse generate``: a language model answers a prompt."""
+
+from __future__ import annotations
+
+import argparse
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", help="a folder that save_pretrained() of transformers wrote, or a GGUF file")
+    parser.add_argument("--prompt", required=True, help="what to say to it")
+    parser.add_argument("--max-new-tokens", type=int, default=128, metavar="N", help="default: 128")
+    parser.add_argument("--weights", choices=("int8", "int4"), help="quantize them; default: as they are")
+    parser.add_argument("--group-size", type=int, default=32, metavar="N", help="weights for each scale; default: 32")
+    parser.add_argument(
+        "--dtype", choices=("float32", "bfloat16", "float16"), default="float32", help="default: float32"
+    )
+    parser.add_argument("--sample", action="store_true", help="draw tokens; default: the likeliest one each time")
+    parser.add_argument("--temperature", type=float, default=1.0, help="of --sample; default: 1")
+    parser.add_argument("--top-k", type=int, default=50, metavar="N", help="of --sample; default: 50")
+    parser.add_argument("--top-p", type=float, default=1.0, metavar="P", help="of --sample; default: 1")
+    parser.add_argument("--seed", type=int, default=0, help="of --sample; default: 0")
+    parser.add_argument("--raw", action="store_true", help="the prompt as it is, not as a message of a conversation")
+    parser.add_argument("--threads", type=int, metavar="N", help="default: one for each core")
+    parser.add_argument("-q", "--quiet", action="store_true", help="the text alone")
+
+
+def run(args: argparse.Namespace) -> None:
+    from zefuse.errors import InvalidArgumentError
+
+    if args.max_new_tokens < 1 or (args.threads is not None and args.threads < 1):
+        raise InvalidArgumentError("--max-new-tokens and --threads take a number from 1 on")
+    import contextlib
+    import io
+
+    from zefuse.llm import generating, optimize
+
+    model, tokenizer = generating.load(args.model, args.dtype)
+    import torch
+
+    if args.threads is not None:
+        torch.set_num_threads(args.threads)
+    ids = generating.ids_of(tokenizer, args.prompt, args.raw)
+    generating.check_length(model, ids.shape[1], args.max_new_tokens)
+    with contextlib.redirect_stdout(io.StringIO()) as said:
+        model = optimize(model, weights=args.weights, group_size=args.group_size)
+    if not args.quiet:
+        print(said.getvalue())
+    options = {"max_new_tokens": args.max_new_tokens, "do_sample": args.sample}
+    if args.sample:
+        torch.manual_seed(args.seed)
+        options |= {"temperature": args.temperature, "top_k": args.top_k, "top_p": args.top_p}
+    speed = generating.generate(model, tokenizer, ids, **options)
+    if not args.quiet:
+        print(f"\n{speed}")

@@ -1,0 +1,152 @@
+"""``zefuse generate``: a model from disk answers a prompt, and says how fast it was and what this machine could do."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from zefuse.errors import InstallationError, InvalidArgumentError
+
+
+@dataclass
+class Speed:
+    """Of one ``generate()``. Seconds and bytes."""
+
+    prompt_tokens: int
+    first_token: float  # with whatever was compiled in it
+    token_times: list[float] = field(default_factory=list)  # between tokens, from the first on
+    bytes_per_token: int = 0
+    bandwidth: float = 0.0  # bytes a second that this machine reads from memory
+
+    @property
+    def tokens(self) -> int:
+        return len(self.token_times) + 1
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Of the tokens after the second: the first step after the prompt compiles, where nothing is cached."""
+        settled = self.token_times[1:] or self.token_times
+        return len(settled) / sum(settled) if settled else 0.0
+
+    def __str__(self) -> str:
+        lines = [
+            f"{_several(self.tokens, 'token')} for a prompt of {self.prompt_tokens}; "
+            f"the first after {self.first_token:.2f} s, compiling included"
+        ]
+        if self.token_times:
+            read = self.bytes_per_token * self.tokens_per_second
+            lines.append(f"{self.tokens_per_second:.1f} tokens/s")
+            lines.append(
+                f"each reads {self.bytes_per_token / 1e6:.1f} MB of weights and cache: {read / 1e9:.1f} GB/s, "
+                f"{100 * read / self.bandwidth:.0f} % of the {self.bandwidth / 1e9:.1f} GB/s that this machine reads"
+            )
+        return "\n".join(lines)
+
+
+def load(place: str, dtype: str) -> tuple[Any, Any]:
+    """The model and its tokenizer, from a folder that ``transformers`` wrote or a GGUF file. Nothing is downloaded.
+
+    Raises InvalidArgumentError for what is no such thing, InstallationError where a package is missing.
+    """
+    path = Path(place)
+    if not path.exists():
+        raise InvalidArgumentError(f"{place}: no such file or folder")
+    if path.is_file():
+        from zefuse.llm import gguf_file
+
+        gguf_file.check(path)
+    elif not (path / "config.json").is_file():
+        raise InvalidArgumentError(f"{place}: no config.json in it; a folder that save_pretrained() wrote has one")
+    for package in ("transformers", "gguf") if path.is_file() else ("transformers",):
+        _need(package)
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    folder = path.parent if path.is_file() else path
+    options: dict[str, Any] = {"local_files_only": True} | ({"gguf_file": path.name} if path.is_file() else {})
+    tokenizer = AutoTokenizer.from_pretrained(folder, **options)
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, dtype), **options)
+    return model, tokenizer
+
+
+def ids_of(tokenizer: Any, prompt: str, raw: bool) -> Any:
+    """The prompt's tokens; as a user's message, where the tokenizer has a template for a conversation."""
+    if raw or not getattr(tokenizer, "chat_template", None):
+        return tokenizer(prompt, return_tensors="pt").input_ids
+    conversation = [{"role": "user", "content": prompt}]
+    made = tokenizer.apply_chat_template(conversation, add_generation_prompt=True, return_tensors="pt")
+    return made if hasattr(made, "shape") else made["input_ids"]
+
+
+def check_length(model: Any, prompt: int, new: int) -> None:
+    most = getattr(model.config.get_text_config(decoder=True), "max_position_embeddings", None)
+    if most is not None and prompt + new > most:
+        raise InvalidArgumentError(
+            f"the prompt's {_several(prompt, 'token')} and {new} new ones are more than the {most} of the model's context"
+        )
+
+
+def generate(model: Any, tokenizer: Any, ids: Any, **options: Any) -> Speed:
+    """Streams the answer to standard output."""
+    from transformers import TextStreamer
+
+    class Clocked(TextStreamer):
+        def __init__(self) -> None:
+            super().__init__(tokenizer, skip_prompt=True, skip_special_tokens=True)
+            self.times: list[float] = []
+
+        def put(self, value: Any) -> None:
+            self.times.append(time.perf_counter())
+            super().put(value)
+
+    streamer = Clocked()
+    began = time.perf_counter()
+    made = model.generate(ids, streamer=streamer, return_dict_in_generate=True, **options)
+    times = streamer.times[1:]  # the first is the prompt
+    if not times:
+        raise InvalidArgumentError("no token was asked for")
+    speed = Speed(ids.shape[1], times[0] - began)
+    speed.token_times = [after - before for before, after in itertools.pairwise(times)]
+    speed.bytes_per_token = bytes_per_token(model, made.past_key_values)
+    speed.bandwidth = bandwidth()
+    return speed
+
+
+def bytes_per_token(model: Any, cache: Any) -> int:
+    """What a decoding step reads: every weight but a token embedding that is no other layer's weight, and the cache."""
+    embedding = model.get_input_embeddings()
+    read: dict[int, Any] = {}
+    for module in model.modules():
+        if module is not embedding:
+            own = (*module.parameters(recurse=False), *module.buffers(recurse=False))
+            read |= {id(each): each for each in own}
+    for layer in cache.layers:
+        read |= {id(each): each for each in (layer.keys, layer.values)}
+    return sum(each.numel() * each.element_size() for each in read.values())
+
+
+def bandwidth() -> float:
+    """Bytes a second that torch's threads read, the best of five sums over 512 MB."""
+    import torch
+
+    numbers = torch.ones(1 << 27)
+    best = float("inf")
+    for _ in range(5):
+        began = time.perf_counter()
+        numbers.sum()
+        best = min(best, time.perf_counter() - began)
+    return numbers.numel() * numbers.element_size() / best
+
+
+def _need(package: str) -> None:
+    import importlib.util
+
+    if importlib.util.find_spec(package) is None:
+        raise InstallationError(f"this needs {package}: pip install {package}")
+
+
+def _several(count: int, noun: str) -> str:
+    return f"{count} {noun}" + ("" if count == 1 else "s")

@@ -1,0 +1,128 @@
+"""Modules with quantized weights in place of a model's linear layers and token embedding."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from zefuse.llm import packing
+from zefuse.llm.packing import Packed
+
+
+class _Quantized(nn.Module):
+    codes: torch.Tensor
+    scales: torch.Tensor
+
+    def __init__(self, packed: Packed, dtype: torch.dtype) -> None:
+        super().__init__()
+        # Buffers: no optimizer and no .to(dtype) is to see the codes; scales stay as they were rounded.
+        self.register_buffer("codes", packed.codes)
+        self.register_buffer("scales", packed.scales)
+        self.bits = packed.bits
+        self.dtype = dtype
+
+    @property
+    def packed(self) -> Packed:
+        return Packed(self.codes, self.scales, self.bits)
+
+    @property
+    def weight(self) -> torch.Tensor:
+        """A copy, dequantized, for what looks at a layer's weight."""
+        return packing.unpack(self.packed).to(self.dtype)
+
+    def extra_repr(self) -> str:
+        packed = self.packed
+        return f"{packed.columns}, {packed.rows}, int{packed.bits}, groups of {packed.group}"
+
+
+class QuantizedLinear(_Quantized):
+    """``x @ weight.T + bias``. A single row is multiplied by the codes themselves, several by dequantized weights."""
+
+    def __init__(self, packed: Packed, bias: torch.Tensor | None, dtype: torch.dtype) -> None:
+        super().__init__(packed, dtype)
+        self.in_features, self.out_features = packed.columns, packed.rows
+        self.bias = None if bias is None else nn.Parameter(bias.detach(), requires_grad=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if all(isinstance(size, int) and size == 1 for size in x.shape[:-1]):
+            result = packing.times_row(self.packed, x.reshape(-1).float())
+            if self.bias is not None:
+                result = result + self.bias.float()
+            return result.to(x.dtype).reshape(*x.shape[:-1], -1)
+        return nn.functional.linear(x, packing.unpack(self.packed).to(x.dtype), self.bias)
+
+
+class QuantizedEmbedding(_Quantized):
+    """Rows of quantized weights, dequantized; shares them with the last layer's where the model ties the two."""
+
+    def __init__(self, packed: Packed, scale: torch.Tensor | float | None, dtype: torch.dtype) -> None:
+        super().__init__(packed, dtype)
+        self.num_embeddings, self.embedding_dim = packed.rows, packed.columns
+        self.embed_scale = scale
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        flat = ids.reshape(-1)
+        rows = Packed(self.codes.index_select(0, flat), self.scales.index_select(0, flat), self.bits)
+        result = packing.unpack(rows).to(self.dtype).reshape(*ids.shape, -1)
+        return result if self.embed_scale is None else result * self.embed_scale
+
+
+def quantize(model: Any, weights: str, group: int) -> tuple[list[str], list[str]]:
+    """Replaces the model's linear layers and, where it is tied to the last one, its token embedding.
+
+    Gives what was changed and what was left, in words. With ``int4`` the matrix of the vocabulary has int8: it decides between
+    tokens, and is a small part of a large model.
+    """
+    head, embedding = model.get_output_embeddings(), model.get_input_embeddings()
+    tied = head is not None and embedding is not None and head.weight is embedding.weight
+    kinds = _linear_kinds()
+    changed: dict[str, list[int]] = {}
+    left: list[str] = []
+    shared: dict[int, Packed] = {}
+    for name, module in list(model.named_modules()):
+        transposed = kinds.get(type(module))
+        if transposed is None:
+            continue
+        matrix = module.weight.detach().t() if transposed else module.weight.detach()
+        if reason := packing.why_not(matrix.shape[1], group):
+            left.append(f"weights of {name} ({reason})")
+            continue
+        kind = "int8" if module is head else weights
+        packed = shared.get(id(module.weight))
+        if packed is None:
+            packed = shared[id(module.weight)] = packing.pack(matrix, kind, group)
+        count = changed.setdefault(kind, [0, 0, 0])
+        count[0] += 1
+        count[1] += matrix.numel() * matrix.element_size()
+        count[2] += packed.bytes()
+        _replace(model, name, QuantizedLinear(packed, module.bias, module.weight.dtype))
+        if module is head and tied:
+            place = next(at for at, each in model.named_modules() if each is embedding)
+            if type(embedding) is nn.Embedding or hasattr(embedding, "embed_scale"):
+                scale = getattr(embedding, "embed_scale", None)
+                _replace(model, place, QuantizedEmbedding(packed, scale, embedding.weight.dtype))
+    return (
+        [
+            f"weights: {count} matrices to {kind}, groups of {group}: {_megabytes(before)} to {_megabytes(after)}"
+            for kind, (count, before, after) in changed.items()
+        ],
+        left,
+    )
+
+
+def _linear_kinds() -> dict[type, bool]:
+    """Classes of linear layers, and whether their weight is transposed."""
+    from transformers.pytorch_utils import Conv1D
+
+    return {nn.Linear: False, Conv1D: True}
+
+
+def _replace(model: nn.Module, name: str, module: nn.Module) -> None:
+    owner, _, own = name.rpartition(".")
+    setattr(model.get_submodule(owner), own, module.train(False))
+
+
+def _megabytes(count: int) -> str:
+    return f"{count / 1e6:.1f} MB"
