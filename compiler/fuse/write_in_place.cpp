@@ -73,6 +73,15 @@ bool isReadThroughViews(Value value, Operation* op) {
   });
 }
 
+/// The layout's offset, without the strides of dimensions of one element.
+AffineExpr offsetOf(AffineMap layout, RankedTensorType type) {
+  AffineExpr offset = layout.getResult(0);
+  for (int64_t dim = 0; dim < type.getRank(); ++dim)
+    if (type.getDimSize(dim) == 1)
+      offset = offset.replace(getAffineDimExpr(dim, type.getContext()), getAffineConstantExpr(0, type.getContext()));
+  return offset;
+}
+
 std::optional<Write> writeOf(func::FuncOp graph, KernelOp kernel, OpResult result) {
   BlockArgument argument = writtenArgument(graph, result);
   if (!argument || isReturnedThroughViews(graph, result) || isReadAfter(argument, kernel) ||
@@ -81,10 +90,10 @@ std::optional<Write> writeOf(func::FuncOp graph, KernelOp kernel, OpResult resul
   auto strides = graph.getArgAttrOfType<AffineMapAttr>(argument.getArgNumber(), "zefuse.strides");
   auto layout = cast<AffineMapAttr>(kernel.getLayouts()[kernel.getNumOperands() + result.getResultNumber()]).getValue();
   auto type = cast<RankedTensorType>(argument.getType());
-  if (!strides || result.getType() != type ||
-      !sameValue(layout.getResult(0),
-                 stridedLayout(strides.getValue().getResults(), nullptr, layout.getNumSymbols(), graph.getContext())
-                     .getResult(0)))
+  if (!strides || result.getType() != type)
+    return std::nullopt;
+  AffineMap place = stridedLayout(strides.getValue().getResults(), nullptr, layout.getNumSymbols(), graph.getContext());
+  if (!sameValue(offsetOf(layout, type), offsetOf(place, type)))
     return std::nullopt;
   unsigned per_set = kernel.getNumResults() / kernel.getBatch(), inputs = kernel.getNumOperands() / kernel.getBatch();
   Write write{argument, result.getResultNumber() / per_set, result.getResultNumber() % per_set};

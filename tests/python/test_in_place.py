@@ -88,6 +88,15 @@ def test_old_and_new_values(function: Function) -> None:
     run(function, [torch.randn(36, 36), torch.randn(36, 36)])
 
 
+def test_strides_of_a_dimension_of_one_element_do_not_matter() -> None:
+    def update(x: torch.Tensor, y: torch.Tensor) -> None:
+        x.index_copy_(2, torch.arange(3), y)
+
+    whole = torch.randn(40, 1, 1, 16).permute(1, 2, 0, 3)
+    assert run(update, [whole, torch.randn(1, 1, 3, 16)])["copies"] == 0
+    assert run(update, [whole[:, :, :25], torch.randn(1, 1, 3, 16)], dynamic=True)["copies"] == 0
+
+
 _ROWS = torch.tensor([4, 0, 4])  # one of them twice: the last update stays
 
 

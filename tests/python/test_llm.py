@@ -84,6 +84,27 @@ def test_batches_of_unequal_length_and_beams(pair: tuple[Any, Any]) -> None:
     assert zefuse.llm.report(optimized).left == []
 
 
+@pytest.mark.parametrize("name", ["Llama", "Mistral"])
+def test_a_cache_that_is_seen_step_by_step(name: str) -> None:
+    """Beyond the first 64 tokens of the cache, with masks for all of it, and beams that change places."""
+    model = _model(name)
+    optimized = zefuse.llm.optimize(model, inplace=False)
+    arguments = {"do_sample": False, "max_new_tokens": 100}
+    for prompt in (_prompt(40), _prompt(70)):
+        assert torch.equal(optimized.generate(prompt, **arguments), model.generate(prompt, **arguments))
+    graphs = zefuse.llm.report(optimized).graphs
+    assert [(graph.kind, graph.kernels > 8, graph.fallbacks) for graph in graphs] == [
+        ("prefill", True, 0),
+        ("decode", True, 0),
+    ]
+    prompt = _prompt(50, batch=2)
+    mask = torch.ones_like(prompt)
+    mask[1, :9] = 0
+    arguments = {"do_sample": False, "max_new_tokens": 30, "num_beams": 3, "attention_mask": mask}
+    assert torch.equal(optimized.generate(prompt, **arguments), model.generate(prompt, **arguments))
+    assert zefuse.llm.report(optimized).left == []
+
+
 def test_sampling_draws_what_eager_draws(pair: tuple[Any, Any]) -> None:
     results = []
     for model in pair:

@@ -15,8 +15,11 @@ from transformers.cache_utils import Cache, StaticLayer
 from zefuse.errors import InvalidArgumentError
 
 
+ROOM_STEP = 64  # tokens; each new size of a graph's inputs costs it about a millisecond
+
+
 class KeyValueLayer(StaticLayer):
-    """One decoder layer's keys and values, ``[batch, heads, capacity, head_dim]``."""
+    """One decoder layer's keys and values, ``[batch, heads, capacity, head_dim]``; see ``strides_of`` for how they lie."""
 
     def __init__(self, owner: KeyValueCache) -> None:
         super().__init__(max_cache_len=owner.capacity)
@@ -40,11 +43,22 @@ class KeyValueLayer(StaticLayer):
         self.dtype, self.device = key_states.dtype, key_states.device
         self.batch_size, self.num_heads = key_states.shape[:2]
         self.k_head_dim, self.v_head_dim = key_states.shape[-1], value_states.shape[-1]
-        shape = (self.batch_size, self.num_heads, self.max_cache_len)
-        # Zeros, not garbage: a masked position still takes part in products, with probability 0, and 0 * NaN is NaN.
-        self.keys = torch.zeros((*shape, self.k_head_dim), dtype=self.dtype, device=self.device)
-        self.values = torch.zeros((*shape, self.v_head_dim), dtype=self.dtype, device=self.device)
+        self.keys = self._memory(self.k_head_dim)
+        self.values = self._memory(self.v_head_dim)
         self.is_initialized = True
+
+    def _memory(self, dim: int) -> torch.Tensor:
+        """Token after token in memory, so that the first ones are a tensor of the same strides."""
+        shape = (self.max_cache_len, self.batch_size, self.num_heads, dim)
+        # Zeros, not garbage: a masked position still takes part in products, with probability 0, and 0 * NaN is NaN.
+        return torch.zeros(shape, dtype=self.dtype, device=self.device).permute(1, 2, 0, 3)
+
+    def reorder_cache(self, beam_idx: torch.Tensor) -> None:
+        """In the same memory: a new tensor's strides would be other ones."""
+        filled = self._owner.length
+        for whole in (self.keys, self.values):
+            part = whole[:, :, :filled]
+            part.copy_(part.index_select(0, beam_idx.to(part.device)))
 
     def update(self, key_states: torch.Tensor, value_states: torch.Tensor, *_: Any, **__: Any) -> Any:
         """What the original forward calls, for a call that is not compiled."""
@@ -67,6 +81,11 @@ class KeyValueLayer(StaticLayer):
         self._owner.length = 0
 
 
+def strides_of(batch: int, heads: int, dim: int) -> tuple[int, int, int, int]:
+    """Of a layer's keys or values, however many tokens they are."""
+    return heads * dim, dim, batch * heads * dim, 1
+
+
 class LayerShape:
     """What one layer writes for a token."""
 
@@ -82,6 +101,10 @@ class KeyValueCache(Cache):
         self.capacity = capacity
         self.length = 0  # tokens in the cache, the same for every layer
         super().__init__(layers=[KeyValueLayer(self) for _ in range(num_layers)])
+
+    def room_after(self, count: int) -> int:
+        """How many tokens' memory a call that adds ``count`` sees: the filled part, in steps that change seldom."""
+        return min(self.capacity, -(-(self.length + count) // ROOM_STEP) * ROOM_STEP)
 
     def room_for(self, count: int) -> int:
         """Where the next ``count`` tokens go. Raises InvalidArgumentError where they do not fit, before anything is written."""

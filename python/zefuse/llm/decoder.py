@@ -102,18 +102,20 @@ class Decoder:
             with self._lock:  # a trace replaces the layers' forward meanwhile
                 return self.forward(*args, **kwargs)
         arguments = {name: value for name, value in kwargs.items() if name != CACHE}
+        count = _tokens(arguments)
+        start = torch.tensor(cache.room_for(count))
+        room = cache.room_after(count)
+        arguments = _seeing(arguments, cache.capacity, room)
         names, leaves = _flat(arguments)
         tensors = [leaf.contiguous() for leaf in leaves if isinstance(leaf, torch.Tensor)]
-        compiled = self._find(names, leaves, tensors, arguments, cache)
+        compiled = self._find(names, leaves, tensors, arguments, cache, room)
         if compiled is None:
             with self._lock:
                 return self.forward(**kwargs)
-        count = _tokens(arguments)
-        start = torch.tensor(cache.room_for(count))
         cache.allocate(tensors[0].shape[0], compiled.traced.shapes)
         inputs = [*self._parameters(compiled.traced.parameters), *tensors, start]
-        inputs += [layer.keys for layer in cache.layers]
-        inputs += [layer.values for layer in cache.layers]
+        inputs += [layer.keys[:, :, :room] for layer in cache.layers]
+        inputs += [layer.values[:, :, :room] for layer in cache.layers]
         results = iter(compiled.call(inputs))
         cache.length += count
         compiled.report.calls += 1
@@ -126,11 +128,17 @@ class Decoder:
         return torch.is_grad_enabled() or self.model.training or torch.is_autocast_enabled("cpu")
 
     def _find(
-        self, names: tuple[str, ...], leaves: list[Any], tensors: list[torch.Tensor], arguments: Any, cache: Any
+        self,
+        names: tuple[str, ...],
+        leaves: list[Any],
+        tensors: list[torch.Tensor],
+        arguments: Any,
+        cache: Any,
+        room: int,
     ) -> _Compiled | None:
         try:
             key = (names, tuple(map(_described, leaves)), self.model.dtype, starts_without_mask(arguments, cache))
-            sizes = (key, tuple(tensor.shape for tensor in tensors), cache.capacity)
+            sizes = (key, tuple(tensor.shape for tensor in tensors), room)
             if sizes in self._by_sizes:
                 return self._by_sizes[sizes]
         except TypeError:  # an argument that cannot be a key
@@ -141,15 +149,17 @@ class Decoder:
                 self._by_sizes.clear()  # the graphs stay
             if sizes not in self._by_sizes:
                 known = self._graphs.setdefault(key, [])
-                asked = [*tensors, torch.empty((cache.capacity, 1), device="meta")]
+                asked = [*tensors, torch.empty((room, 1), device="meta")]
                 found = next((each for each in known if each.traced.holds(asked)), None)
-                self._by_sizes[sizes] = found or self._compile(known, arguments, cache, tensors)
+                self._by_sizes[sizes] = found or self._compile(known, arguments, cache, tensors, room)
             return self._by_sizes[sizes]
 
-    def _compile(self, known: list[_Compiled], arguments: Any, cache: Any, tensors: list[Any]) -> _Compiled | None:
+    def _compile(
+        self, known: list[_Compiled], arguments: Any, cache: Any, tensors: list[Any], room: int
+    ) -> _Compiled | None:
         began = time.perf_counter()
         try:
-            traced = trace(self.model, self.forward, arguments, cache)
+            traced = trace(self.model, self.forward, arguments, cache, room)
         except Exception as error:  # of the model's own code, of torch's tracing: the model runs as it is
             reason = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
             self.report.note_left(f"a forward could not be traced and runs uncompiled ({reason})")
@@ -190,6 +200,20 @@ def _flat(arguments: dict[str, Any]) -> tuple[tuple[str, ...], list[Any]]:
             names.append(name)
             leaves.append(value)
     return tuple(names), leaves
+
+
+def _seeing(arguments: dict[str, Any], capacity: int, room: int) -> dict[str, Any]:
+    """The masks that ``generate()`` made for the whole cache, for what a call sees of it."""
+
+    def narrowed(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {name: narrowed(each) for name, each in value.items()}
+        if isinstance(value, torch.Tensor) and value.dim() == 4 and value.shape[-1] == capacity:
+            part = value[..., :room]
+            return part.reshape(-1).view(part.shape)  # unlike contiguous(): no stride of the whole where a size is 1
+        return value
+
+    return arguments if room == capacity else {name: narrowed(value) for name, value in arguments.items()}
 
 
 def _described(leaf: Any) -> Any:

@@ -29,7 +29,7 @@ from transformers.cache_utils import Cache
 from zefuse.decompositions import decompositions
 from zefuse.errors import UnsupportedError
 from zefuse.llm import single_rows
-from zefuse.llm.cache import KeyValueCache, LayerShape
+from zefuse.llm.cache import KeyValueCache, LayerShape, strides_of
 from zefuse.llm.layers import LayerIndex, decoder_layers, signature, watched_index
 
 CACHE = "past_key_values"
@@ -50,14 +50,18 @@ class Traced:
 
 
 def trace(
-    model: torch.nn.Module, forward: Callable[..., Any], arguments: Mapping[str, Any], memory: KeyValueCache
+    model: torch.nn.Module,
+    forward: Callable[..., Any],
+    arguments: Mapping[str, Any],
+    memory: KeyValueCache,
+    room: int,
 ) -> Traced:
-    """``forward(**arguments)`` in inference. Sequence and cache lengths other than 1 are symbols, the batch is not.
+    """``forward(**arguments)`` in inference, ``room`` tokens of the cache in sight. Sequence and cache lengths other than 1 are symbols, the batch is not.
 
     Raises UnsupportedError for what is no decoder of this kind (no list of layers, a layer that does not write its part of the
     cache once, results other than tensors).
     """
-    return _Tracer(model, forward, arguments, memory).trace()
+    return _Tracer(model, forward, arguments, memory, room).trace()
 
 
 def starts_without_mask(arguments: Mapping[str, Any], memory: KeyValueCache) -> bool:
@@ -67,7 +71,12 @@ def starts_without_mask(arguments: Mapping[str, Any], memory: KeyValueCache) -> 
 
 class _Tracer:
     def __init__(
-        self, model: torch.nn.Module, forward: Callable[..., Any], arguments: Mapping[str, Any], memory: KeyValueCache
+        self,
+        model: torch.nn.Module,
+        forward: Callable[..., Any],
+        arguments: Mapping[str, Any],
+        memory: KeyValueCache,
+        room: int,
     ) -> None:
         found = decoder_layers(model)
         if found is None:
@@ -86,7 +95,7 @@ class _Tracer:
         self._take_parameters()
         self.leaves, self.spec = pytree.tree_flatten(dict(arguments))
         self.tensors: list[FakeTensor] = []
-        self._take_arguments(memory)
+        self._take_arguments(room)
         # Then the model may leave the mask out and say "causal" to its attention, which it decides by an offset of 0.
         self.offset = 0 if starts_without_mask(arguments, memory) else self.start
         self.calls: list[_LayerCall] = []
@@ -102,13 +111,13 @@ class _Tracer:
                 self.names.append(name)
                 self.parameters.append(self._fake(tensor.detach(), f"p{len(self.names)}", static=True))
 
-    def _take_arguments(self, memory: KeyValueCache) -> None:
+    def _take_arguments(self, room: int) -> None:
         for at, leaf in enumerate(self.leaves):
             if isinstance(leaf, torch.Tensor):
                 self.tensors.append(self._fake(leaf, f"t{at}"))
         self.batch = self.tensors[0].shape[0]
-        # The capacity is a symbol: the same for the mask's last dimension and every layer's memory.
-        self.room = self._fake(torch.empty(memory.capacity, 1), "room")
+        # How many tokens the cache shows is a symbol: the same for the mask's last dimension and every layer's memory.
+        self.room = self._fake(torch.empty(room, 1), "room")
         self.start = self._fake(torch.zeros((), dtype=torch.int64), "start")
 
     def _fake(self, tensor: torch.Tensor, name: str, static: bool = False) -> FakeTensor:
@@ -193,7 +202,8 @@ class _Tracer:
         for call in self.calls:
             for kind, dim in zip(made, (call.shape.key_dim, call.shape.value_dim), strict=True):
                 size = (self.batch, call.shape.key_heads, self.room.shape[0], dim)
-                kind.append(torch.empty(size, dtype=call.shape.dtype))
+                strides = strides_of(self.batch, call.shape.key_heads, dim)
+                kind.append(torch.empty_strided(size, strides, dtype=call.shape.dtype))
         return made
 
     def _layer_graph(self, call: _LayerCall) -> torch.fx.GraphModule:
@@ -307,14 +317,17 @@ class _Writing(_Reading):
             raise UnsupportedError("a layer writes the key-value cache of another one, or its own twice")
         self.shape = LayerShape(key_states, value_states)
         if self.keys is None:
-            room = self.tracer.room.shape[0]
-            self.keys = key_states.new_zeros((*key_states.shape[:2], room, key_states.shape[3]))
-            self.values = value_states.new_zeros((*value_states.shape[:2], room, value_states.shape[3]))
+            self.keys, self.values = map(self._like, (key_states, value_states))
             self.memory = (self.keys, self.values)
         position = torch.arange(key_states.shape[2], device=key_states.device) + self.start
         self.keys = self.keys.index_copy(2, position, key_states)
         self.values = self.values.index_copy(2, position, value_states)
         return self.keys, self.values
+
+    def _like(self, states: Any) -> Any:
+        batch, heads, _, dim = states.shape
+        size = (batch, heads, self.tracer.room.shape[0], dim)
+        return states.new_empty_strided(size, strides_of(batch, heads, dim))
 
     def result(self) -> tuple[Any, Any]:
         if self.shape is None:
