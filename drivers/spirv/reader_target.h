@@ -21,7 +21,7 @@ struct ReaderTarget {
   // Copies from global to local memory end where they are waited for: calls of the functions below stand for them.
   // False: they are done at once.
   bool asynchronous_copies = false;
-  bool images = true;       // there are image functions (images.cpp)
+  bool images = true;  // there are image functions (images.cpp)
 };
 
 constexpr const char *copy_to_local_marker = "zf.copy_to_local",  // (to, from, i32: 0 writes zeros), 16 bytes

@@ -52,7 +52,7 @@ public:
   void copyToLocal(mlir::Value to, mlir::Value from, mlir::Value inside);
   void commitCopies();                                     // the copies since the last one are a batch
   void waitForCopies(int64_t but_last);                    // all batches but so many
-  mlir::Value nativeExp2(mlir::Value value);  // f32: by the device's own instruction, within some ulp
+  mlir::Value nativeExp2(mlir::Value value);               // f32: by the device's own instruction, within some ulp
   mlir::Value exchanged(mlir::Value value, int64_t mask);  // f32: what the lane of this number xor `mask` has
   // Over the whole group; all reductions share one barrier.
   llvm::SmallVector<mlir::Value> reduceInGroup(llvm::ArrayRef<const Instance*> instances,

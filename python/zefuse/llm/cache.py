@@ -14,7 +14,6 @@ from transformers.cache_utils import Cache, StaticLayer
 
 from zefuse.errors import InvalidArgumentError
 
-
 ROOM_STEP = 64  # tokens; each new size of a graph's inputs costs it about a millisecond
 
 
