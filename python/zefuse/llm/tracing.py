@@ -56,7 +56,8 @@ def trace(
     memory: KeyValueCache,
     room: int,
 ) -> Traced:
-    """``forward(**arguments)`` in inference, ``room`` tokens of the cache in sight. Sequence and cache lengths other than 1 are symbols, the batch is not.
+    """``forward(**arguments)`` in inference, ``room`` tokens of the cache in sight. Sequence and cache lengths other than 1 are
+    symbols, the batch is not.
 
     Raises UnsupportedError for what is no decoder of this kind (no list of layers, a layer that does not write its part of the
     cache once, results other than tensors).
