@@ -52,6 +52,8 @@ class StorageViews:
             self._counts_from_storage = True
             if node.target is _aten.as_strided_scatter.default:
                 value = behind.meta["val"]
+                if _leaves(node, value):  # torch up to 2.13 notices this itself, while it traces
+                    raise OutsideOfInput("as_strided changes memory around an input, not only the input")
                 counted = len(node.args) > 4 and node.args[4] is not None
                 offset = value.storage_offset()
                 if not _is_dense(value) or (counted and not (isinstance(offset, int) and offset == 0)):
@@ -99,6 +101,24 @@ def _behind(node: Any) -> torch.fx.Node:
             break
         node = node.args[0]
     return node
+
+
+def _leaves(scatter: torch.fx.Node, whole: torch.Tensor) -> bool:
+    """Whether as_strided_scatter into ``whole`` goes beyond it. Sizes that are symbols become guards."""
+    seen, sizes, strides = scatter.args[0].meta["val"], scatter.args[2], scatter.args[3]  # type: ignore[union-attr]
+    start = scatter.args[4] if len(scatter.args) > 4 and scatter.args[4] is not None else seen.storage_offset()
+    value = [each.meta["val"] if isinstance(each, torch.fx.Node) else each for each in (start, *sizes, *strides)]  # type: ignore[misc]
+    start, sizes, strides = value[0], value[1 : 1 + len(sizes)], value[1 + len(sizes) :]  # type: ignore[arg-type]
+    if any(size == 0 for size in sizes):
+        return False
+
+    def last(begin: Any, lengths: Any, steps: Any) -> Any:
+        return begin + sum((length - 1) * step for length, step in zip(lengths, steps, strict=True))
+
+    if whole.numel() == 0:
+        return True
+    first = whole.storage_offset()
+    return bool(start < first) or bool(last(start, sizes, strides) > last(first, whole.shape, whole.stride()))
 
 
 def _is_view(op: torch._ops.OpOverload) -> bool:
