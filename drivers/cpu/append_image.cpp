@@ -30,10 +30,29 @@ ze_result_t boxOf(const char* call, const Image& image, const ze_image_region_t*
   return ZE_RESULT_SUCCESS;
 }
 
-std::byte* texelsAt(const Image& image, const Box& box) {
+// Where the rows of a box are, in an image or in memory.
+struct Side {
+  std::byte* first;
+  size_t row_pitch, slice_pitch;
+};
+
+Side sideOf(const Image& image, const Box& box) {
   const ImageView& view = image.view;
-  return reinterpret_cast<std::byte*>(view.texels + box.origin[0] * view.texel_bytes + box.origin[1] * view.row_pitch +
-                                      box.origin[2] * view.slice_pitch);
+  return {reinterpret_cast<std::byte*>(view.texels + box.origin[0] * view.texel_bytes + box.origin[1] * view.row_pitch +
+                                       box.origin[2] * view.slice_pitch),
+          view.row_pitch, view.slice_pitch};
+}
+
+// Of memory that holds the image's box; a pitch of 0 is without gaps.
+ze_result_t sideOf(const char* call, const void* memory, const Image& image, const Box& box, uint32_t row_pitch,
+                   uint32_t slice_pitch, Side& side) {
+  const size_t width = box.size[0] * image.view.texel_bytes, height = box.size[1];
+  const size_t row = row_pitch ? row_pitch : width, slice = slice_pitch ? slice_pitch : row * height;
+  if (row < width || slice < row * (height - 1) + width)
+    return refuse(ZE_RESULT_ERROR_INVALID_ARGUMENT, "%s: pitches of %u and %u bytes for %zu rows of %zu bytes", call,
+                  row_pitch, slice_pitch, height, width);
+  side = {static_cast<std::byte*>(const_cast<void*>(memory)), row, slice};
+  return ZE_RESULT_SUCCESS;
 }
 
 bool overlap(const Box& a, const Box& b) {
@@ -43,26 +62,18 @@ bool overlap(const Box& a, const Box& b) {
   return true;
 }
 
-CopyRegionCommand regionOf(const ImageView& view, const Box& box) {
+CopyRegionCommand copyOf(const Image& image, const Box& box, const Side& destination, const Side& source) {
   CopyRegionCommand region;
-  region.width = box.size[0] * view.texel_bytes;
+  region.width = box.size[0] * image.view.texel_bytes;
   region.height = box.size[1];
   region.depth = box.size[2];
+  region.destination = destination.first;
+  region.destination_pitch = destination.row_pitch;
+  region.destination_slice_pitch = destination.slice_pitch;
+  region.source = source.first;
+  region.source_pitch = source.row_pitch;
+  region.source_slice_pitch = source.slice_pitch;
   return region;
-}
-
-// How memory holds the box's rows; a pitch of 0 is without gaps.
-struct Pitches {
-  size_t row, slice;
-};
-ze_result_t pitchesOf(const char* call, const CopyRegionCommand& region, uint32_t row_pitch, uint32_t slice_pitch,
-                      Pitches& pitches) {
-  pitches.row = row_pitch ? row_pitch : region.width;
-  pitches.slice = slice_pitch ? slice_pitch : pitches.row * region.height;
-  if (pitches.row < region.width || pitches.slice < pitches.row * (region.height - 1) + region.width)
-    return refuse(ZE_RESULT_ERROR_INVALID_ARGUMENT, "%s: pitches of %u and %u bytes for %zu rows of %zu bytes", call,
-                  row_pitch, slice_pitch, region.height, region.width);
-  return ZE_RESULT_SUCCESS;
 }
 
 ze_result_t copyToMemory(CommandList& list, void* destination, Image& source, const ze_image_region_t* where,
@@ -70,16 +81,10 @@ ze_result_t copyToMemory(CommandList& list, void* destination, Image& source, co
   Box box;
   if (ze_result_t result = boxOf(events.call, source, where, box))
     return result;
-  CopyRegionCommand region = regionOf(source.view, box);
-  Pitches pitches;
-  if (ze_result_t result = pitchesOf(events.call, region, row_pitch, slice_pitch, pitches))
+  Side memory;
+  if (ze_result_t result = sideOf(events.call, destination, source, box, row_pitch, slice_pitch, memory))
     return result;
-  region.destination = static_cast<std::byte*>(destination);
-  region.destination_pitch = pitches.row;
-  region.destination_slice_pitch = pitches.slice;
-  region.source = texelsAt(source, box);
-  region.source_pitch = source.view.row_pitch;
-  region.source_slice_pitch = source.view.slice_pitch;
+  const CopyRegionCommand region = copyOf(source, box, memory, sideOf(source, box));
   return append(list, events, [&] { return CopyImageCommand{Ref<Image>(), Ref<Image>(&source), region}; });
 }
 
@@ -88,16 +93,10 @@ ze_result_t copyFromMemory(CommandList& list, Image& destination, const void* so
   Box box;
   if (ze_result_t result = boxOf(events.call, destination, where, box))
     return result;
-  CopyRegionCommand region = regionOf(destination.view, box);
-  Pitches pitches;
-  if (ze_result_t result = pitchesOf(events.call, region, row_pitch, slice_pitch, pitches))
+  Side memory;
+  if (ze_result_t result = sideOf(events.call, source, destination, box, row_pitch, slice_pitch, memory))
     return result;
-  region.destination = texelsAt(destination, box);
-  region.destination_pitch = destination.view.row_pitch;
-  region.destination_slice_pitch = destination.view.slice_pitch;
-  region.source = static_cast<const std::byte*>(source);
-  region.source_pitch = pitches.row;
-  region.source_slice_pitch = pitches.slice;
+  const CopyRegionCommand region = copyOf(destination, box, sideOf(destination, box), memory);
   return append(list, events, [&] { return CopyImageCommand{Ref<Image>(&destination), Ref<Image>(), region}; });
 }
 
@@ -117,13 +116,7 @@ ze_result_t copyImage(CommandList& list, Image& destination, Image& source, cons
                   static_cast<unsigned long long>(to.size[2]), destination.view.texel_bytes);
   if (&destination == &source && overlap(to, from))
     return refuse(ZE_RESULT_ERROR_OVERLAPPING_REGIONS, "%s: the regions overlap", events.call);
-  CopyRegionCommand region = regionOf(source.view, from);
-  region.destination = texelsAt(destination, to);
-  region.destination_pitch = destination.view.row_pitch;
-  region.destination_slice_pitch = destination.view.slice_pitch;
-  region.source = texelsAt(source, from);
-  region.source_pitch = source.view.row_pitch;
-  region.source_slice_pitch = source.view.slice_pitch;
+  const CopyRegionCommand region = copyOf(source, from, sideOf(destination, to), sideOf(source, from));
   return append(list, events, [&] { return CopyImageCommand{Ref<Image>(&destination), Ref<Image>(&source), region}; });
 }
 

@@ -9,16 +9,10 @@
 
 #include "common/base/fork.h"
 #include "drivers/cpu/ipc_handle.h"
+#include "drivers/cpu/pages.h"
 
 namespace zefuse::cpu {
 namespace {
-
-size_t pageSize() {
-  static const size_t page = static_cast<size_t>(sysconf(_SC_PAGE_SIZE));
-  return page;
-}
-
-size_t wholePages(size_t bytes) { return (bytes + pageSize() - 1) / pageSize() * pageSize(); }
 
 // A forked child has the descriptor of its parent's file, but begins one of its own: both would hand out the same
 // parts.

@@ -8,6 +8,8 @@
 #include <cstdio>
 #include <cstring>
 
+#include "drivers/cpu/pages.h"
+
 namespace zefuse::cpu {
 namespace {
 
@@ -57,9 +59,8 @@ int findFile(const Fields& fields) {
 bool holds(int file, const Fields& fields) {
   struct stat found;
   const int seals = fcntl(file, F_GET_SEALS);
-  const auto page = static_cast<uint64_t>(sysconf(_SC_PAGE_SIZE));
   return fstat(file, &found) == 0 && isFile(found, fields) && seals >= 0 && (seals & F_SEAL_SHRINK) != 0 &&
-         fields.part.size > 0 && fields.part.offset % page == 0 &&
+         fields.part.size > 0 && fields.part.offset % pageSize() == 0 &&
          fields.part.size <= static_cast<uint64_t>(found.st_size) &&
          fields.part.offset <= static_cast<uint64_t>(found.st_size) - fields.part.size;
 }

@@ -188,11 +188,9 @@ ze_result_t kernelGetProperties(ze_kernel_handle_t hKernel, ze_kernel_properties
   std::memset(&properties->uuid, 0, sizeof properties->uuid);
   std::memcpy(properties->uuid.kid, &hashes[0], sizeof hashes[0]);
   std::memcpy(properties->uuid.mid, &hashes[1], sizeof hashes[1]);
-  for (auto* next = static_cast<ze_base_properties_t*>(properties->pNext); next;
-       next = static_cast<ze_base_properties_t*>(next->pNext))
-    if (next->stype == ZE_STRUCTURE_TYPE_KERNEL_PREFERRED_GROUP_SIZE_PROPERTIES)
-      reinterpret_cast<ze_kernel_preferred_group_size_properties_t*>(next)->preferredMultiple =
-          properties->maxSubgroupSize;
+  if (auto* preferred = findExtension<ze_kernel_preferred_group_size_properties_t>(
+          properties->pNext, ZE_STRUCTURE_TYPE_KERNEL_PREFERRED_GROUP_SIZE_PROPERTIES))
+    preferred->preferredMultiple = properties->maxSubgroupSize;
   return ZE_RESULT_SUCCESS;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "drivers/level_zero/error.h"
+#include "drivers/level_zero/extensions.h"
 #include "drivers/level_zero/handle.h"
 
 namespace zefuse::cpu {

@@ -12,6 +12,7 @@
 
 #include "drivers/cpu/context.h"
 #include "drivers/cpu/device.h"
+#include "drivers/cpu/pages.h"
 
 namespace zefuse::cpu {
 namespace {
@@ -19,11 +20,6 @@ namespace {
 constexpr size_t kDefaultAlignment = 64;  // a cache line and a whole AVX-512 register
 constexpr size_t kMaxAlignment = size_t{1} << 30;
 constexpr int kPoison = 0xff;  // of every byte of fresh isolated memory: floats are NaN
-
-size_t wholePages(size_t bytes) {
-  static const size_t page = static_cast<size_t>(sysconf(_SC_PAGE_SIZE));
-  return (bytes + page - 1) / page * page;
-}
 
 }  // namespace
 
@@ -173,15 +169,6 @@ uint64_t AllocationTable::nextId() {
   return next_id_++;
 }
 
-bool sharesOutside(const void* extensions) {
-  for (auto* next = static_cast<const ze_base_desc_t*>(extensions); next;
-       next = static_cast<const ze_base_desc_t*>(next->pNext))
-    if (next->stype == ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_EXPORT_DESC ||
-        next->stype == ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_IMPORT_FD)
-      return true;
-  return false;
-}
-
 namespace {
 
 struct Request {
@@ -191,15 +178,6 @@ struct Request {
   const void* extensions;  // pNext chain
   const Device* device;    // may be null
 };
-
-bool relaxesLimits(const void* extensions) {
-  for (auto* next = static_cast<const ze_base_desc_t*>(extensions); next;
-       next = static_cast<const ze_base_desc_t*>(next->pNext))
-    if (next->stype == ZE_STRUCTURE_TYPE_RELAXED_ALLOCATION_LIMITS_EXP_DESC)
-      return reinterpret_cast<const ze_relaxed_allocation_limits_exp_desc_t*>(next)->flags &
-             ZE_RELAXED_ALLOCATION_LIMITS_EXP_FLAG_MAX_SIZE;
-  return false;
-}
 
 ze_result_t allocate(Context& context, const Request& request, void** pptr) {
   if (request.device)
@@ -305,7 +283,7 @@ ze_result_t memGetAllocProperties(ze_context_handle_t hContext, const void* ptr,
   auto allocation = AllocationTable::instance().find(*context, ptr);
   properties->type = allocation ? allocation->type : ZE_MEMORY_TYPE_UNKNOWN;
   properties->id = allocation ? allocation->id : 0;
-  properties->pageSize = allocation ? static_cast<uint64_t>(sysconf(_SC_PAGE_SIZE)) : 0;
+  properties->pageSize = allocation ? pageSize() : 0;
   if (phDevice)
     *phDevice = allocation && allocation->device ? toHandle<ze_device_handle_t>(const_cast<Device*>(allocation->device))
                                                  : nullptr;

@@ -81,9 +81,6 @@ private:
   unsigned open_ = 0;       // counts of openIsolated
 };
 
-// Whether a descriptor's pNext chain asks for memory that comes from, or goes to, another interface.
-bool sharesOutside(const void* extensions);
-
 decltype(::zeMemAllocShared) memAllocShared;
 decltype(::zeMemAllocDevice) memAllocDevice;
 decltype(::zeMemAllocHost) memAllocHost;

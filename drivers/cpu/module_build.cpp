@@ -74,14 +74,6 @@ std::vector<uint32_t> withoutKernels(std::span<const uint32_t> words) {
 
 }  // namespace
 
-const ze_module_program_exp_desc_t* findProgram(const ze_module_desc_t& desc) {
-  for (auto* next = static_cast<const ze_base_desc_t*>(desc.pNext); next;
-       next = static_cast<const ze_base_desc_t*>(next->pNext))
-    if (next->stype == ZE_STRUCTURE_TYPE_MODULE_PROGRAM_EXP_DESC)
-      return reinterpret_cast<const ze_module_program_exp_desc_t*>(next);
-  return nullptr;
-}
-
 Build buildSpirv(const ze_module_desc_t& desc) {
   Build build;
   std::vector<uint32_t> words;

@@ -19,9 +19,6 @@ struct Build {
   std::string log;
 };
 
-// The descriptor's inputs where they are several (ZE_experimental_module_program), else null.
-const ze_module_program_exp_desc_t* findProgram(const ze_module_desc_t& desc);
-
 Build buildSpirv(const ze_module_desc_t& desc);
 Build buildProgram(const ze_module_program_exp_desc_t& program);  // links the inputs first
 Build loadNative(const ze_module_desc_t& desc);

@@ -12,6 +12,7 @@
 
 #include "common/base/fork.h"
 #include "drivers/cpu/device.h"
+#include "drivers/cpu/pages.h"
 
 namespace zefuse::cpu {
 namespace {
@@ -47,11 +48,6 @@ struct Ranges {
   std::map<uintptr_t, Reservation> reserved;
 };
 
-size_t pageSize() {
-  static const size_t size = static_cast<size_t>(sysconf(_SC_PAGE_SIZE));
-  return size;
-}
-
 bool isWholePages(size_t size) { return size != 0 && size % pageSize() == 0; }
 
 int protectionOf(ze_memory_access_attribute_t access) {
@@ -73,7 +69,10 @@ void divideAt(std::map<uintptr_t, Mapping>& mappings, uintptr_t address) {
   mappings.emplace(address, Mapping{rest, mapping.access});
 }
 
-bool mappedThroughout(const std::map<uintptr_t, Mapping>& mappings, uintptr_t begin, size_t size) {
+// Divides mappings so that they begin and end with the range. Whether they cover it.
+bool divideOut(std::map<uintptr_t, Mapping>& mappings, uintptr_t begin, size_t size) {
+  divideAt(mappings, begin);
+  divideAt(mappings, begin + size);
   uintptr_t at = begin;
   for (auto each = mappings.find(begin); each != mappings.end() && each->first == at && at < begin + size; ++each)
     at += each->second.size;
@@ -90,6 +89,19 @@ ze_result_t checkRange(const char* call, const void* ptr, size_t size) {
 
 ze_result_t refuseRange(const char* call, const void* ptr, size_t size, const char* what) {
   return refuse(ZE_RESULT_ERROR_INVALID_ARGUMENT, "%s: %zu bytes at %p are %s", call, size, ptr, what);
+}
+
+// With the lock held, body(mappings, address) on the reservation that holds the range.
+template <typename Body> ze_result_t inReservation(const char* call, const void* ptr, size_t size, Body&& body) {
+  return guarded(call, [&]() -> ze_result_t {
+    Ranges& ranges = Ranges::instance();
+    std::lock_guard lock(ranges.mutex);
+    const auto address = reinterpret_cast<uintptr_t>(ptr);
+    Reservation* reservation = ranges.holding(address, size);
+    if (!reservation)
+      return refuseRange(call, ptr, size, "not reserved");
+    return body(reservation->mappings, address);
+  });
 }
 
 ze_result_t checkAccess(const char* call, ze_memory_access_attribute_t access) {
@@ -214,21 +226,15 @@ ze_result_t virtualMemMap(ze_context_handle_t hContext, const void* ptr, size_t 
     return refuse(ZE_RESULT_ERROR_UNSUPPORTED_ALIGNMENT, "%s: offset %zu does not begin a page", call, offset);
   if (offset > memory->size || size > memory->size - offset)
     return refuse(ZE_RESULT_ERROR_INVALID_ARGUMENT, "%s: %zu bytes at %zu of %zu", call, size, offset, memory->size);
-  return guarded(__func__, [&]() -> ze_result_t {
-    Ranges& ranges = Ranges::instance();
-    std::lock_guard lock(ranges.mutex);
-    const auto address = reinterpret_cast<uintptr_t>(ptr);
-    Reservation* reservation = ranges.holding(address, size);
-    if (!reservation)
-      return refuseRange(call, ptr, size, "not reserved");
-    divideAt(reservation->mappings, address);
-    auto next = reservation->mappings.lower_bound(address);
-    if (next != reservation->mappings.end() && next->first < address + size)
+  return inReservation(call, ptr, size, [&](auto& mappings, uintptr_t address) -> ze_result_t {
+    divideAt(mappings, address);
+    auto next = mappings.lower_bound(address);
+    if (next != mappings.end() && next->first < address + size)
       return refuseRange(call, ptr, size, "mapped already");
-    auto entry = reservation->mappings.emplace(address, Mapping{size, access}).first;
+    auto entry = mappings.emplace(address, Mapping{size, access}).first;
     if (mmap(const_cast<void*>(ptr), size, protectionOf(access), MAP_SHARED | MAP_FIXED, memory->file,
              static_cast<off_t>(offset)) == MAP_FAILED) {
-      reservation->mappings.erase(entry);
+      mappings.erase(entry);
       return refuse(ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY, "%s: %s", call, std::strerror(errno));
     }
     return ZE_RESULT_SUCCESS;
@@ -241,17 +247,8 @@ ze_result_t virtualMemUnmap(ze_context_handle_t hContext, const void* ptr, size_
   const char* call = "zeVirtualMemUnmap";
   if (ze_result_t result = checkRange(call, ptr, size))
     return result;
-  return guarded(__func__, [&]() -> ze_result_t {
-    Ranges& ranges = Ranges::instance();
-    std::lock_guard lock(ranges.mutex);
-    const auto address = reinterpret_cast<uintptr_t>(ptr);
-    Reservation* reservation = ranges.holding(address, size);
-    if (!reservation)
-      return refuseRange(call, ptr, size, "not reserved");
-    auto& mappings = reservation->mappings;
-    divideAt(mappings, address);
-    divideAt(mappings, address + size);
-    if (!mappedThroughout(mappings, address, size))
+  return inReservation(call, ptr, size, [&](auto& mappings, uintptr_t address) -> ze_result_t {
+    if (!divideOut(mappings, address, size))
       return refuseRange(call, ptr, size, "not mapped");
     if (mmap(const_cast<void*>(ptr), size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) ==
         MAP_FAILED)
@@ -270,17 +267,8 @@ ze_result_t virtualMemSetAccessAttribute(ze_context_handle_t hContext, const voi
     return result;
   if (ze_result_t result = checkAccess(call, access))
     return result;
-  return guarded(__func__, [&]() -> ze_result_t {
-    Ranges& ranges = Ranges::instance();
-    std::lock_guard lock(ranges.mutex);
-    const auto address = reinterpret_cast<uintptr_t>(ptr);
-    Reservation* reservation = ranges.holding(address, size);
-    if (!reservation)
-      return refuseRange(call, ptr, size, "not reserved");
-    auto& mappings = reservation->mappings;
-    divideAt(mappings, address);
-    divideAt(mappings, address + size);
-    if (!mappedThroughout(mappings, address, size))
+  return inReservation(call, ptr, size, [&](auto& mappings, uintptr_t address) -> ze_result_t {
+    if (!divideOut(mappings, address, size))
       return refuseRange(call, ptr, size, "not mapped");
     if (mprotect(const_cast<void*>(ptr), size, protectionOf(access)) != 0)
       return refuse(ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY, "%s: %s", call, std::strerror(errno));
@@ -299,14 +287,7 @@ ze_result_t virtualMemGetAccessAttribute(ze_context_handle_t hContext, const voi
   const char* call = "zeVirtualMemGetAccessAttribute";
   if (ze_result_t result = checkRange(call, ptr, size))
     return result;
-  return guarded(__func__, [&]() -> ze_result_t {
-    Ranges& ranges = Ranges::instance();
-    std::lock_guard lock(ranges.mutex);
-    const auto address = reinterpret_cast<uintptr_t>(ptr);
-    Reservation* reservation = ranges.holding(address, size);
-    if (!reservation)
-      return refuseRange(call, ptr, size, "not reserved");
-    auto& mappings = reservation->mappings;
+  return inReservation(call, ptr, size, [&](auto& mappings, uintptr_t address) -> ze_result_t {
     divideAt(mappings, address);
     auto each = mappings.find(address);
     if (each == mappings.end()) {

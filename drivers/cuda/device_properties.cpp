@@ -65,10 +65,8 @@ ze_result_t deviceGetProperties(ze_device_handle_t hDevice, ze_device_properties
   properties->kernelTimestampValidBits = 64;
   std::memcpy(properties->uuid.id, device->uuid.bytes, sizeof properties->uuid.id);
   std::snprintf(properties->name, sizeof properties->name, "%s", device->name);
-  for (auto* next = static_cast<ze_base_properties_t*>(properties->pNext); next;
-       next = static_cast<ze_base_properties_t*>(next->pNext))
-    if (next->stype == ZE_STRUCTURE_TYPE_EU_COUNT_EXT)
-      reinterpret_cast<ze_eu_count_ext_t*>(next)->numTotalEUs = device->multiprocessors;
+  if (auto* units = findExtension<ze_eu_count_ext_t>(properties->pNext, ZE_STRUCTURE_TYPE_EU_COUNT_EXT))
+    units->numTotalEUs = device->multiprocessors;
   return ZE_RESULT_SUCCESS;
 }
 
@@ -110,14 +108,12 @@ ze_result_t deviceGetModuleProperties(ze_device_handle_t hDevice, ze_device_modu
       ZE_DEVICE_FP_ATOMIC_EXT_FLAG_GLOBAL_LOAD_STORE | ZE_DEVICE_FP_ATOMIC_EXT_FLAG_GLOBAL_ADD |
       ZE_DEVICE_FP_ATOMIC_EXT_FLAG_GLOBAL_MIN_MAX | ZE_DEVICE_FP_ATOMIC_EXT_FLAG_LOCAL_LOAD_STORE |
       ZE_DEVICE_FP_ATOMIC_EXT_FLAG_LOCAL_ADD | ZE_DEVICE_FP_ATOMIC_EXT_FLAG_LOCAL_MIN_MAX;
-  for (auto* next = static_cast<ze_base_properties_t*>(properties->pNext); next;
-       next = static_cast<ze_base_properties_t*>(next->pNext))
-    if (next->stype == ZE_STRUCTURE_TYPE_FLOAT_ATOMIC_EXT_PROPERTIES) {
-      auto* atomics = reinterpret_cast<ze_float_atomic_ext_properties_t*>(next);
-      atomics->fp16Flags = 0;
-      atomics->fp32Flags = kFloatAtomics;
-      atomics->fp64Flags = kFloatAtomics;
-    }
+  if (auto* atomics = findExtension<ze_float_atomic_ext_properties_t>(properties->pNext,
+                                                                      ZE_STRUCTURE_TYPE_FLOAT_ATOMIC_EXT_PROPERTIES)) {
+    atomics->fp16Flags = 0;
+    atomics->fp32Flags = kFloatAtomics;
+    atomics->fp64Flags = kFloatAtomics;
+  }
   return ZE_RESULT_SUCCESS;
 }
 

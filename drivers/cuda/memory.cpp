@@ -31,24 +31,6 @@ void give(const Allocation& allocation) {
   DeferredReleases::instance().release(*allocation.allocator, [allocation] { freeNow(allocation); });
 }
 
-bool relaxesLimits(const void* extensions) {
-  for (auto* next = static_cast<const ze_base_desc_t*>(extensions); next;
-       next = static_cast<const ze_base_desc_t*>(next->pNext))
-    if (next->stype == ZE_STRUCTURE_TYPE_RELAXED_ALLOCATION_LIMITS_EXP_DESC)
-      return reinterpret_cast<const ze_relaxed_allocation_limits_exp_desc_t*>(next)->flags &
-             ZE_RELAXED_ALLOCATION_LIMITS_EXP_FLAG_MAX_SIZE;
-  return false;
-}
-
-bool sharesOutside(const void* extensions) {
-  for (auto* next = static_cast<const ze_base_desc_t*>(extensions); next;
-       next = static_cast<const ze_base_desc_t*>(next->pNext))
-    if (next->stype == ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_EXPORT_DESC ||
-        next->stype == ZE_STRUCTURE_TYPE_EXTERNAL_MEMORY_IMPORT_FD)
-      return true;
-  return false;
-}
-
 struct Request {
   const char* call;
   ze_memory_type_t type;

@@ -13,14 +13,6 @@ namespace {
 // The first line of a log, for the refusal's sentence.
 std::string firstLine(const std::string& log) { return log.substr(0, log.find('\n')); }
 
-bool asksForProgram(const ze_module_desc_t& desc) {
-  for (auto* next = static_cast<const ze_base_desc_t*>(desc.pNext); next;
-       next = static_cast<const ze_base_desc_t*>(next->pNext))
-    if (next->stype == ZE_STRUCTURE_TYPE_MODULE_PROGRAM_EXP_DESC)
-      return true;
-  return false;
-}
-
 }  // namespace
 
 Module::Module(Context& owner, Device& owner_device, Program made, std::vector<std::byte> binary, CUmodule module)
@@ -39,7 +31,7 @@ ze_result_t moduleCreate(ze_context_handle_t hContext, ze_device_handle_t hDevic
   ZEFUSE_NOT_NULL(desc);
   ZEFUSE_NOT_NULL(phModule);
   *phModule = nullptr;
-  if (asksForProgram(*desc))
+  if (findProgram(*desc))
     return refuse(ZE_RESULT_ERROR_UNSUPPORTED_FEATURE,
                   "zeModuleCreate: ZE_experimental_module_program (several inputs) is not "
                   "supported: link the SPIR-V modules first");

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "drivers/level_zero/counted.h"
+#include "drivers/level_zero/extensions.h"
 #include "drivers/level_zero/traits.h"
 
 namespace zefuse::level_zero {
@@ -78,10 +79,9 @@ ze_result_t driverGetProperties(ze_driver_handle_t hDriver, ze_driver_properties
   ZEFUSE_NOT_NULL(properties);
   std::memcpy(properties->uuid.id, traits().uuid, sizeof properties->uuid.id);
   properties->driverVersion = traits().version();
-  for (auto* next = static_cast<ze_base_properties_t*>(properties->pNext); next;
-       next = static_cast<ze_base_properties_t*>(next->pNext))
-    if (next->stype == ZE_STRUCTURE_TYPE_DRIVER_MEMORY_FREE_EXT_PROPERTIES)
-      reinterpret_cast<ze_driver_memory_free_ext_properties_t*>(next)->freePolicies = traits().free_policies;
+  if (auto* freeing = findExtension<ze_driver_memory_free_ext_properties_t>(
+          properties->pNext, ZE_STRUCTURE_TYPE_DRIVER_MEMORY_FREE_EXT_PROPERTIES))
+    freeing->freePolicies = traits().free_policies;
   return ZE_RESULT_SUCCESS;
 }
 
