@@ -259,13 +259,12 @@ bool Reader::readImportedAtomic(const SpirvInst& inst, const std::string& name, 
   return false;
 }
 
-// To nearest even; a NaN stays one.
-llvm::Value* Reader::toBfloat(llvm::Value* value, llvm::Type* bfloat, llvm::Type* bits) {
+// The bits of f32 as bf16: to nearest even; a NaN stays one.
+llvm::Value* Reader::toBfloat(llvm::Value* value) {
+  auto with = [&](llvm::Type* element) -> llvm::Type* { return value->getType()->getWithNewType(element); };
+  llvm::Type *bits = with(builder_.getInt16Ty()), *wide = with(builder_.getInt32Ty());
   if (target_.bfloat)
-    return builder_.CreateBitCast(builder_.CreateFPTrunc(value, bfloat), bits);
-  llvm::Type* wide = builder_.getInt32Ty();
-  if (auto* vector = llvm::dyn_cast<llvm::VectorType>(bits))
-    wide = llvm::VectorType::get(wide, vector->getElementCount());
+    return builder_.CreateBitCast(builder_.CreateFPTrunc(value, with(builder_.getBFloatTy())), bits);
   auto number = [&](uint32_t n) { return llvm::ConstantInt::get(wide, n); };
   llvm::Value* x = builder_.CreateBitCast(value, wide);
   llvm::Value* odd = builder_.CreateAnd(builder_.CreateLShr(x, number(16)), number(1));
@@ -311,14 +310,10 @@ bool Reader::readImportedCall(const SpirvInst& inst, const std::string& name, ll
     return true;
   }
   if (name.starts_with("zefuse_to_bfloat16_")) {  // common/toolchain/targets.h
-    auto* lanes = llvm::dyn_cast<llvm::FixedVectorType>(result_type);
-    auto with = [&](llvm::Type* element) -> llvm::Type* {
-      return lanes ? llvm::FixedVectorType::get(element, lanes->getNumElements()) : element;
-    };
-    if (args.size() != 1 || result_type != with(builder_.getInt16Ty()) ||
-        args[0]->getType() != with(builder_.getFloatTy()))
+    if (args.size() != 1 || !args[0]->getType()->getScalarType()->isFloatTy() ||
+        result_type != args[0]->getType()->getWithNewType(builder_.getInt16Ty()))
       fail(inst, "wrong signature for " + name);
-    setValue(inst, toBfloat(args[0], with(builder_.getBFloatTy()), result_type));
+    setValue(inst, toBfloat(args[0]));
     return true;
   }
   if (readMatrixCall(inst, name, args, result_type))

@@ -131,7 +131,7 @@ private:
   // builtins.cpp
   llvm::Value* builtinVariable(const SpirvInst& inst, uint32_t variable_id);
   llvm::Value* query(Query q, unsigned dim);
-  llvm::Value* toBfloat(llvm::Value* value, llvm::Type* bfloat, llvm::Type* bits);
+  llvm::Value* toBfloat(llvm::Value* value);
   bool readMatrixCall(const SpirvInst& inst, const std::string& name, llvm::ArrayRef<llvm::Value*> args,
                       llvm::Type* result_type);  // matrix_calls.cpp
   bool readImportedCall(const SpirvInst& inst, const std::string& name, llvm::ArrayRef<llvm::Value*> args,

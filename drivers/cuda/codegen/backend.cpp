@@ -1,7 +1,6 @@
 #include "drivers/cuda/codegen/backend.h"
 
 #include "drivers/cuda/codegen/extrema.h"
-
 #include "drivers/spirv/spirv_module.h"
 
 #include "llvm/IR/LegacyPassManager.h"
@@ -108,17 +107,6 @@ void prepareKernels(llvm::Module& module, llvm::TargetMachine& target) {
   mpm.addPass(llvm::createModuleToFunctionPassAdaptor(std::move(fpm)));
   mpm.run(module, analyses.module);
 }
-
-// Where other passes have simplified a function.
-struct ExtremumInstructions : llvm::PassInfoMixin<ExtremumInstructions> {
-  static llvm::PreservedAnalyses run(llvm::Function& function, llvm::FunctionAnalysisManager&) {
-    if (!useExtremumInstructions(function))
-      return llvm::PreservedAnalyses::all();
-    llvm::PreservedAnalyses preserved;
-    preserved.preserveSet<llvm::CFGAnalyses>();
-    return preserved;
-  }
-};
 
 void optimize(llvm::Module& module, llvm::TargetMachine& target, int opt_level) {
   llvm::PipelineTuningOptions tuning;

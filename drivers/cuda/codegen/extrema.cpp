@@ -1,5 +1,6 @@
 #include "drivers/cuda/codegen/extrema.h"
 
+#include "llvm/IR/Analysis.h"
 #include "llvm/IR/IRBuilder.h"
 #include "llvm/IR/InstIterator.h"
 #include "llvm/IR/PatternMatch.h"
@@ -65,17 +66,18 @@ llvm::Value* instructionFor(llvm::SelectInst& select) {
 
 }  // namespace
 
-bool useExtremumInstructions(llvm::Function& function) {
-  bool changed = false;
+llvm::PreservedAnalyses ExtremumInstructions::run(llvm::Function& function, llvm::FunctionAnalysisManager&) {
+  llvm::PreservedAnalyses preserved = llvm::PreservedAnalyses::all();
   for (llvm::Instruction& instruction : llvm::make_early_inc_range(llvm::instructions(function)))
     if (auto* select = llvm::dyn_cast<llvm::SelectInst>(&instruction))
       if (llvm::Value* value = instructionFor(*select)) {
         value->takeName(select);
         select->replaceAllUsesWith(value);
         select->eraseFromParent();  // what it chose from goes with the dead code
-        changed = true;
+        preserved = llvm::PreservedAnalyses::none();
+        preserved.preserveSet<llvm::CFGAnalyses>();
       }
-  return changed;
+  return preserved;
 }
 
 }  // namespace zefuse::cuda
