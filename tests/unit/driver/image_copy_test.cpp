@@ -30,43 +30,9 @@ std::vector<uint32_t> cut(const std::vector<uint32_t>& texels, const Case& each)
   return out;
 }
 
-class ImageCopies : public ImageTest, public ::testing::WithParamInterface<ListKind> {
+class ImageCopies : public OnEveryList<ImageTest> {
 protected:
-  void SetUp() override {
-    ImageTest::SetUp();
-    if (IsSkipped())
-      return;
-    constexpr ze_command_queue_mode_t kModes[] = {ZE_COMMAND_QUEUE_MODE_SYNCHRONOUS, ZE_COMMAND_QUEUE_MODE_ASYNCHRONOUS,
-                                                  ZE_COMMAND_QUEUE_MODE_DEFAULT};
-    if (GetParam() == ListKind::regular) {
-      list = regularList();
-      queue_ = queue(ZE_COMMAND_QUEUE_MODE_ASYNCHRONOUS);
-    } else {
-      list = immediateList(kModes[static_cast<int>(GetParam())]);
-    }
-    done_ = event();
-  }
-
-  // Runs what was appended; a regular list is reset, and used again.
-  void finish() {
-    ZE_OK(zeCommandListAppendSignalEvent(list, done_));
-    if (GetParam() == ListKind::regular) {
-      ZE_OK(zeCommandListClose(list));
-      ZE_OK(zeCommandQueueExecuteCommandLists(queue_, 1, &list, nullptr));
-      ZE_OK(zeCommandQueueSynchronize(queue_, UINT64_MAX));
-      ZE_OK(zeCommandListReset(list));
-    }
-    ZE_OK(zeEventHostSynchronize(done_, UINT64_MAX));
-    ZE_OK(zeEventHostReset(done_));
-  }
-
   void barrier() { ZE_OK(zeCommandListAppendBarrier(list, nullptr, 0, nullptr)); }
-
-  ze_command_list_handle_t list = nullptr;
-
-private:
-  ze_command_queue_handle_t queue_ = nullptr;
-  ze_event_handle_t done_ = nullptr;
 };
 INSTANTIATE_TEST_SUITE_P(Lists, ImageCopies,
                          ::testing::Values(ListKind::synchronous, ListKind::asynchronous, ListKind::default_mode,

@@ -198,30 +198,4 @@ void setPointer(ze_kernel_handle_t kernel, uint32_t index, const void* pointer) 
   EXPECT_EQ(ZE_RESULT_SUCCESS, zeKernelSetArgumentValue(kernel, index, sizeof pointer, &pointer));
 }
 
-void EveryList::SetUp() {
-  ZeTest::SetUp();
-  switch (GetParam()) {
-  case ListKind::synchronous: list = immediateList(ZE_COMMAND_QUEUE_MODE_SYNCHRONOUS); break;
-  case ListKind::asynchronous: list = immediateList(ZE_COMMAND_QUEUE_MODE_ASYNCHRONOUS); break;
-  case ListKind::default_mode: list = immediateList(ZE_COMMAND_QUEUE_MODE_DEFAULT); break;
-  case ListKind::regular:
-    list = regularList();
-    queue_ = queue(ZE_COMMAND_QUEUE_MODE_ASYNCHRONOUS);
-    break;
-  }
-  done_ = event();
-}
-
-void EveryList::finish() {
-  ZE_OK(zeCommandListAppendSignalEvent(list, done_));
-  if (GetParam() == ListKind::regular) {
-    ZE_OK(zeCommandListClose(list));
-    ZE_OK(zeCommandQueueExecuteCommandLists(queue_, 1, &list, nullptr));
-    ZE_OK(zeCommandQueueSynchronize(queue_, UINT64_MAX));
-    ZE_OK(zeCommandListReset(list));
-  }
-  ZE_OK(zeEventHostSynchronize(done_, UINT64_MAX));
-  ZE_OK(zeEventHostReset(done_));
-}
-
 }  // namespace zefuse::test

@@ -76,16 +76,41 @@ template <typename T> ze_result_t setValue(ze_kernel_handle_t kernel, uint32_t i
 }
 
 // Tests that must hold for every way of running a command.
-class EveryList : public ZeTest, public ::testing::WithParamInterface<ListKind> {
+template <typename Base> class OnEveryList : public Base, public ::testing::WithParamInterface<ListKind> {
 protected:
-  void SetUp() override;
+  void SetUp() override {
+    Base::SetUp();
+    if (this->IsSkipped())
+      return;
+    switch (this->GetParam()) {
+    case ListKind::synchronous: list = this->immediateList(ZE_COMMAND_QUEUE_MODE_SYNCHRONOUS); break;
+    case ListKind::asynchronous: list = this->immediateList(ZE_COMMAND_QUEUE_MODE_ASYNCHRONOUS); break;
+    case ListKind::default_mode: list = this->immediateList(ZE_COMMAND_QUEUE_MODE_DEFAULT); break;
+    case ListKind::regular:
+      list = this->regularList();
+      queue_ = this->queue(ZE_COMMAND_QUEUE_MODE_ASYNCHRONOUS);
+      break;
+    }
+    done_ = this->event();
+  }
   // Where to append. finish() runs what was appended so far and waits for it; then more can be appended.
   ze_command_list_handle_t list = nullptr;
-  void finish();
+  void finish() {
+    ZE_OK(zeCommandListAppendSignalEvent(list, done_));
+    if (this->GetParam() == ListKind::regular) {
+      ZE_OK(zeCommandListClose(list));
+      ZE_OK(zeCommandQueueExecuteCommandLists(queue_, 1, &list, nullptr));
+      ZE_OK(zeCommandQueueSynchronize(queue_, UINT64_MAX));
+      ZE_OK(zeCommandListReset(list));
+    }
+    ZE_OK(zeEventHostSynchronize(done_, UINT64_MAX));
+    ZE_OK(zeEventHostReset(done_));
+  }
 
 private:
   ze_command_queue_handle_t queue_ = nullptr;
   ze_event_handle_t done_ = nullptr;
 };
+class EveryList : public OnEveryList<ZeTest> {};
 
 }  // namespace zefuse::test
