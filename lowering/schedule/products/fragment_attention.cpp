@@ -199,14 +199,14 @@ private:
       limit = i_.smaller(i_.larger(limit, i_.number(0)), i_.number(tile_.keys));
       limits.push_back(arith::IndexCastOp::create(b_, loc_, b_.getI32Type(), limit));
     }
-    SmallVector<SmallVector<Value>> chances(scores.size(), SmallVector<Value>(4));
+    SmallVector<SmallVector<Value>> probabilities(scores.size(), SmallVector<Value>(4));
     SmallVector<Value> shrinks;
     for (int64_t half = 0; half < 2; ++half) {
       Value top;
       for (auto [block, products] : llvm::enumerate(scores))
         for (int64_t one = 0; one < 2; ++one) {
           Value score = seen(part(products, half * 2 + one), half, int64_t(block) * 8 + one, first_key, limits);
-          chances[block][size_t(half * 2 + one)] = score;
+          probabilities[block][size_t(half * 2 + one)] = score;
           top = top ? larger(top, score) : score;
         }
       for (int64_t mask : {1, 2})
@@ -221,11 +221,11 @@ private:
         return group_->nativeExp2(math::FmaOp::create(b_, loc_, x, scalar(factor_), less));
       };
       Value shrink = power(before), sum = times(now[size_t(2 + half)], shrink);
-      for (SmallVector<Value>& block : chances)
+      for (SmallVector<Value>& block : probabilities)
         for (int64_t one = 0; one < 2; ++one) {
-          Value& chance = block[size_t(half * 2 + one)];
-          chance = power(chance);
-          sum = plus(sum, chance);
+          Value& probability = block[size_t(half * 2 + one)];
+          probability = power(probability);
+          sum = plus(sum, probability);
         }
       now[size_t(half)] = top;
       now[size_t(2 + half)] = sum;
@@ -237,8 +237,8 @@ private:
       totals.push_back(times(total, shrink));
     // Two blocks of scores are the fragments of 16 rows by 16 keys.
     for (int64_t key = 0; key < tile_.keys; key += engine_depth) {
-      SmallVector<Value> pairs = chances[size_t(key / 8)];
-      pairs.append(chances[size_t(key / 8 + 1)]);
+      SmallVector<Value> pairs = probabilities[size_t(key / 8)];
+      pairs.append(probabilities[size_t(key / 8 + 1)]);
       Value numbers = vector::FromElementsOp::create(b_, loc_, VectorType::get({8}, f32_), pairs);
       Value bits = narrowFromF32(b_, loc_, numbers, typeOf(op_.getValue()));
       Value rows = vector::BitCastOp::create(b_, loc_, VectorType::get({4}, b_.getI32Type()), bits);
@@ -321,10 +321,11 @@ std::optional<FragmentAttentionTile> chooseFragmentAttention(AttentionOp op, con
       false};
   // Of a lane: the result, the scores, and the queries where they stay.
   const int64_t registers = target.engine_accumulator_bytes * 5 / 4 / 4 / target.matrix.lanes;
+  auto held = [&] { return tile.columns / 2 + tile.keys / 2 + (tile.keep_queries ? tile.depth / 4 : 0); };
   tile.keep_queries = tile.depth <= 128;
-  while (tile.keys > square && tile.columns / 2 + tile.keys / 2 + (tile.keep_queries ? tile.depth / 4 : 0) > registers)
+  while (tile.keys > square && held() > registers)
     tile.keys /= 2;
-  if (tile.columns / 2 + tile.keys / 2 + (tile.keep_queries ? tile.depth / 4 : 0) > registers)
+  if (held() > registers)
     return std::nullopt;
   int64_t queries = op.getQuery().getType().getShape().end()[-2], batches = 1;
   for (int64_t size : op.getQuery().getType().getShape().drop_back(2))

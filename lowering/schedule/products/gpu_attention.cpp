@@ -38,13 +38,13 @@ struct AttentionTile {
   int64_t queryLine() const { return engine ? depth + engine_pad : subgroups * rows + 4; }
   int64_t keyLine() const { return engine ? depth + engine_pad : keys + 1; }
   int64_t valueLine() const { return engine ? keys + engine_pad : columns; }
-  int64_t chanceLine() const { return engine ? keys + engine_pad : rows; }
+  int64_t probabilityLine() const { return engine ? keys + engine_pad : rows; }
   int64_t queryElements() const { return queryLine() * (engine ? subgroups * rows : depth); }
   int64_t keyElements() const { return keyLine() * (engine ? keys : depth); }
   int64_t valueElements() const { return valueLine() * (engine ? columns : keys); }
-  int64_t chanceElements() const { return chanceLine() * subgroups * (engine ? rows : keys); }
+  int64_t probabilityElements() const { return probabilityLine() * subgroups * (engine ? rows : keys); }
   int64_t localBytes() const {
-    return (engine ? 2 : 4) * (queryElements() + keyElements() + valueElements() + chanceElements());
+    return (engine ? 2 : 4) * (queryElements() + keyElements() + valueElements() + probabilityElements());
   }
 };
 
@@ -120,7 +120,7 @@ public:
     Value queries = group.localArray(local_, tile_.queryElements());
     Value key_tile = group.localArray(local_, tile_.keyElements());
     Value value_tile = group.localArray(local_, tile_.valueElements());
-    Value chances = group.localArray(local_, tile_.chanceElements());
+    Value probabilities = group.localArray(local_, tile_.probabilityElements());
     TileSide query_rows{queries_, first_row, tile_rows, 1}, query_depth{depth, i_.number(0), depth_, tile_.queryLine()};
     TileSide key_rows{keys_, {}, tile_.keys, 1}, key_depth{depth, i_.number(0), depth_, tile_.keyLine()};
     TileSide value_rows{keys_, {}, tile_.keys, tile_.valueLine()}, value_columns{columns, i_.number(0), columns_, 1};
@@ -139,8 +139,9 @@ public:
     };
     Value start = i_.number(0);
     Side my_queries = side(queries, mine, tile_.queryLine()), all_keys = side(key_tile, start, tile_.keyLine());
-    Side my_chances =
-        side(chances, tile_.engine ? mine : i_.multiply(group.subgroupIndex(), tile_.keys * rows_), tile_.chanceLine());
+    Side my_probabilities =
+        side(probabilities, tile_.engine ? mine : i_.multiply(group.subgroupIndex(), tile_.keys * rows_),
+             tile_.probabilityLine());
     Side all_values = side(value_tile, start, tile_.valueLine());
     const int64_t blocks = columns_ / tile_.lanes;
     // Carried: per row the maximum so far, this work-item's part of the sum, and the result's blocks.
@@ -171,7 +172,7 @@ public:
 
       // Per row, over the sub-group: the new maximum, and by how much what was summed so far shrinks.
       SmallVector<Value> tops, shrinks;
-      SmallVector<SmallVector<Value>> chance(seen.size());
+      SmallVector<SmallVector<Value>> probability(seen.size());
       Value old_top = loop.getRegionIterArgs()[0], sum = loop.getRegionIterArgs()[1];
       for (int64_t r = 0; r < rows_; ++r) {
         Value top = seen[0][r];
@@ -185,21 +186,21 @@ public:
         tops.push_back(top);
         shrinks.push_back(exponential(before, base));
         for (size_t block = 0; block < seen.size(); ++block)
-          chance[block].push_back(exponential(seen[block][r], base));
+          probability[block].push_back(exponential(seen[block][r], base));
       }
       Value shrink = joined(shrinks);
       sum = arith::MulFOp::create(b_, loc_, sum, shrink);
-      for (auto [block, values] : llvm::enumerate(chance)) {
+      for (auto [block, values] : llvm::enumerate(probability)) {
         Value vector = joined(values);
         sum = arith::AddFOp::create(b_, loc_, sum, vector);
         Value key = i_.add(group.lane(), int64_t(block) * tile_.lanes);
-        storeRows(group, vector, my_chances, key, elementOf(op_.getValue()));
+        storeRows(group, vector, my_probabilities, key, elementOf(op_.getValue()));
       }
       group.barrier();
       SmallVector<Value> totals;
       for (Value total : loop.getRegionIterArgs().drop_front(2))
         totals.push_back(arith::MulFOp::create(b_, loc_, total, shrink));
-      totals = multiply(group, tile_.keys, my_chances, all_values, totals);
+      totals = multiply(group, tile_.keys, my_probabilities, all_values, totals);
       group.barrier();  // before the next tiles overwrite what is read here
       SmallVector<Value> next{joined(tops), sum};
       next.append(totals);

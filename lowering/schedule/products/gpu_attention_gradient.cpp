@@ -42,14 +42,14 @@ struct GradientTile {
   int64_t ownLine(int64_t size) const { return engine ? width(size) + engine_pad : own() + 4; }
   int64_t passingLine(int64_t size) const { return engine ? width(size) + engine_pad : passing + 1; }
   int64_t acrossLine() const { return passing + engine_pad; }  // the other order
-  int64_t chanceLine() const { return engine ? passing + engine_pad : own() + 4; }
+  int64_t probabilityLine() const { return engine ? passing + engine_pad : own() + 4; }
   int64_t ownElements(int64_t size) const { return ownLine(size) * (engine ? own() : width(size)); }
   int64_t passingElements(int64_t size) const { return passingLine(size) * (engine ? passing : width(size)); }
   int64_t acrossElements(int64_t size) const { return engine ? acrossLine() * width(size) : 0; }
-  int64_t chanceElements() const { return chanceLine() * (engine ? own() : passing); }
+  int64_t probabilityElements() const { return probabilityLine() * (engine ? own() : passing); }
 
   int64_t localBytes() const {
-    int64_t elements = chanceElements() * (of_keys ? 2 : 1) + acrossElements(depth);
+    int64_t elements = probabilityElements() * (of_keys ? 2 : 1) + acrossElements(depth);
     if (of_keys)
       elements += acrossElements(columns);
     for (int64_t size : {depth, columns})
@@ -240,7 +240,7 @@ private:
         continue;
       if (tile_.engine)
         across_arrays_[number] = group_->localArray(local_, tile_.acrossElements(size));
-      chance_arrays_[number] = group_->localArray(local_, tile_.chanceElements());
+      probability_arrays_[number] = group_->localArray(local_, tile_.probabilityElements());
     }
   }
 
@@ -318,8 +318,8 @@ private:
       Side columns = tile_.engine ? Side{across_arrays_[number], column, tile_.acrossLine(), 1}
                                   : Side{passing_arrays_[number], column, tile_.passingLine(size), 1};
       SmallVector<Value> mine(ArrayRef(totals).slice(next.size(), blocks));
-      next.append(
-          multiply(*group_, tile_.passing, side(chance_arrays_[number], my_row_, tile_.chanceLine()), columns, mine));
+      next.append(multiply(*group_, tile_.passing, side(probability_arrays_[number], my_row_, tile_.probabilityLine()),
+                           columns, mine));
     }
     group_->barrier();  // before the next tiles overwrite what is read here
     scf::YieldOp::create(b_, loc_, next);
@@ -344,7 +344,7 @@ private:
       Value log_sum, delta;
       if (call_.of_keys)
         std::tie(log_sum, delta) = rowSums(other, exists);
-      SmallVector<Value> chances, gradients;
+      SmallVector<Value> probabilities, gradients;
       for (int64_t r = 0; r < rows_; ++r) {
         Value mine = i_.add(i_.add(first_own_, my_row_), r);
         if (!call_.of_keys) {
@@ -353,15 +353,17 @@ private:
         }
         Value seen =
             score(element(products[0][block], r), call_.of_keys ? other : mine, call_.of_keys ? mine : other, exists);
-        Value chance = exponential(seen, log_sum);
+        Value probability = exponential(seen, log_sum);
         Value difference = arith::SubFOp::create(b_, loc_, element(products[1][block], r), delta);
-        chances.push_back(chance);
-        gradients.push_back(arith::MulFOp::create(b_, loc_, chance, difference));
+        probabilities.push_back(probability);
+        gradients.push_back(arith::MulFOp::create(b_, loc_, probability, difference));
       }
       Type type = k_.tensor(0).element;
       if (call_.of_keys)
-        storeRows(*group_, joined(chances), side(chance_arrays_[1], my_row_, tile_.chanceLine()), column, type);
-      storeRows(*group_, joined(gradients), side(chance_arrays_[0], my_row_, tile_.chanceLine()), column, type);
+        storeRows(*group_, joined(probabilities), side(probability_arrays_[1], my_row_, tile_.probabilityLine()),
+                  column, type);
+      storeRows(*group_, joined(gradients), side(probability_arrays_[0], my_row_, tile_.probabilityLine()), column,
+                type);
     }
   }
 
@@ -401,7 +403,7 @@ private:
   Value first_own_, my_row_, my_column_;  // rows of the group and of the sub-group; the sub-group's number along
   Value my_log_sum_, my_delta_;
   // [0]: with queries and keys (and dS), [1]: with values and their gradient (and P)
-  Value own_arrays_[2], passing_arrays_[2], across_arrays_[2], chance_arrays_[2];
+  Value own_arrays_[2], passing_arrays_[2], across_arrays_[2], probability_arrays_[2];
 };
 
 }  // namespace

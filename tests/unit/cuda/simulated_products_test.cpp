@@ -115,20 +115,20 @@ TEST(SimulatedProducts, Attention) {
     for (int h = 0; h < c.heads; ++h)
       for (int i = 0; i < c.rows; ++i) {
         const int of_keys = h / (c.heads / c.key_heads) * c.keys;
-        std::vector<double> chances(size_t(c.causal ? i + 1 : c.keys));
+        std::vector<double> probabilities(size_t(c.causal ? i + 1 : c.keys));
         double top = -INFINITY, sum = 0;
-        for (size_t j = 0; j < chances.size(); ++j) {
+        for (size_t j = 0; j < probabilities.size(); ++j) {
           for (int d = 0; d < c.depth; ++d)
-            chances[j] += valueOf(q[size_t((h * c.rows + i) * c.depth + d)]) *
-                          valueOf(k[(size_t(of_keys) + j) * size_t(c.depth) + size_t(d)]);
-          top = std::max(top, chances[j] *= c.scale);
+            probabilities[j] += valueOf(q[size_t((h * c.rows + i) * c.depth + d)]) *
+                                valueOf(k[(size_t(of_keys) + j) * size_t(c.depth) + size_t(d)]);
+          top = std::max(top, probabilities[j] *= c.scale);
         }
-        for (double& chance : chances)
-          sum += chance = std::exp(chance - top);
+        for (double& probability : probabilities)
+          sum += probability = std::exp(probability - top);
         for (int e = 0; e < c.columns; ++e) {
           double expected = 0;
-          for (size_t j = 0; j < chances.size(); ++j)
-            expected += chances[j] / sum * valueOf(v[(size_t(of_keys) + j) * size_t(c.columns) + size_t(e)]);
+          for (size_t j = 0; j < probabilities.size(); ++j)
+            expected += probabilities[j] / sum * valueOf(v[(size_t(of_keys) + j) * size_t(c.columns) + size_t(e)]);
           ASSERT_NEAR(result[size_t((h * c.rows + i) * c.columns + e)], expected, 2e-3) << i << ", " << e;
         }
       }

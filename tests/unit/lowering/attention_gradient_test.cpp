@@ -29,33 +29,33 @@ Gradients gradientsOf(const AttentionCase& c, const Floats& q, const Floats& k, 
     for (int i = 0; i < c.rows; ++i) {
       const int kh = h / (c.heads / c.key_heads);
       const float *query = &q[(h * c.rows + i) * c.depth], *gradient = &grad[(h * c.rows + i) * c.columns];
-      std::vector<double> chance(c.keys), by_chance(c.keys);
+      std::vector<double> probability(c.keys), by_probability(c.keys);
       double top = -INFINITY, sum = 0, delta = 0;
       for (int j = 0; j < c.keys; ++j) {
         double dot = 0;
         for (int d = 0; d < c.depth; ++d)
           dot += double(query[d]) * k[(kh * c.keys + j) * c.depth + d];
-        chance[j] = c.causal && j > i ? -INFINITY : dot * c.scale + (mask.empty() ? 0 : mask[i * c.keys + j]);
-        top = std::max(top, chance[j]);
+        probability[j] = c.causal && j > i ? -INFINITY : dot * c.scale + (mask.empty() ? 0 : mask[i * c.keys + j]);
+        top = std::max(top, probability[j]);
       }
-      for (double& score : chance)
+      for (double& score : probability)
         sum += score = top == -INFINITY ? 0 : std::exp(score - top);
       for (int j = 0; j < c.keys; ++j) {
-        chance[j] = sum == 0 ? 0 : chance[j] / sum;
+        probability[j] = sum == 0 ? 0 : probability[j] / sum;
         for (int e = 0; e < c.columns; ++e)
-          by_chance[j] += double(gradient[e]) * v[(kh * c.keys + j) * c.columns + e];
-        delta += chance[j] * by_chance[j];
+          by_probability[j] += double(gradient[e]) * v[(kh * c.keys + j) * c.columns + e];
+        delta += probability[j] * by_probability[j];
       }
       result.log_sums.push_back(float(top + std::log(sum)));
       result.delta.push_back(float(delta));
       for (int j = 0; j < c.keys; ++j) {
-        const double by_score = chance[j] * (by_chance[j] - delta) * c.scale;
+        const double by_score = probability[j] * (by_probability[j] - delta) * c.scale;
         for (int d = 0; d < c.depth; ++d) {
           result.q[(h * c.rows + i) * c.depth + d] += by_score * k[(kh * c.keys + j) * c.depth + d];
           result.k[(kh * c.keys + j) * c.depth + d] += by_score * query[d];
         }
         for (int e = 0; e < c.columns; ++e)
-          result.v[(kh * c.keys + j) * c.columns + e] += chance[j] * gradient[e];
+          result.v[(kh * c.keys + j) * c.columns + e] += probability[j] * gradient[e];
       }
     }
   return result;
