@@ -1,7 +1,6 @@
 #include "lowering/lower.h"
 
 #include "lowering/half_conversions.h"
-
 #include "lowering/passes.h"
 #include "lowering/schedule/products/products.h"
 #include "lowering/schedule/schedule.h"

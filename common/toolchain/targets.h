@@ -21,10 +21,9 @@ constexpr uint16_t zefuse_pci = 0x7a66;  // "zf", of our CPU driver's devices: a
 
 // What of a matrix instruction's operands a lane holds.
 enum class MatrixForm : uint8_t {
-  // (Intel) A lane per column n. c is the lane's column of m rows, a per row an integer of the lane's k / n
-  // neighbouring
-  // elements, and b the lane's column, two elements in each integer of 32 bits. m is the most rows that one call takes;
-  // half and a quarter of them are calls of their own.
+  // (Intel) A lane per column n. c is the lane's column of m rows; a is, per row, an integer of the lane's k / n
+  // neighbouring elements; b is the lane's column, two elements in each integer of 32 bits. m is the most rows that one
+  // call takes; half and a quarter of them are calls of their own.
   columns,
   // (NVIDIA) Fragments: lane 4g + t has of c the rows g and g + m / 2 in columns 2t and 2t + 1; of a the same rows, of
   // b

@@ -143,7 +143,6 @@ double estimated(AffineExpr size) {
 /// Cuts a loop of this size into about `wanted` slices (wanted / 2 to wanted) of whole `unit`s, so that the least is
 /// left over.
 void cut(Split& split, AffineExpr size, int64_t wanted, int64_t unit) {
-  MLIRContext* context = size.getContext();
   split.slices = wanted;
   if (auto constant = dyn_cast<AffineConstantExpr>(size)) {
     int64_t units = constant.getValue() / unit;
@@ -153,11 +152,6 @@ void cut(Split& split, AffineExpr size, int64_t wanted, int64_t unit) {
   }
   split.length = size.floorDiv(split.slices * unit) * unit;
   split.rest = size % (split.slices * unit);
-  if (auto constant = dyn_cast<AffineConstantExpr>(size)) {
-    int64_t length = constant.getValue() / unit / split.slices * unit;
-    split.length = getAffineConstantExpr(length, context);
-    split.rest = getAffineConstantExpr(constant.getValue() - length * split.slices, context);
-  }
 }
 
 std::optional<Split> splitForGroups(linalg::GenericOp op, ArrayRef<AffineExpr> sizes, const TargetDescription& target) {

@@ -1,6 +1,7 @@
 #include "lowering/schedule/core/context.h"
 
 #include "lowering/dialect/shape.h"
+#include "lowering/schedule/core/builtin_call.h"
 #include "lowering/schedule/core/scalar_ops.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
@@ -19,16 +20,9 @@ constexpr double min_group_cost = 200 << 10;  // less work than this is not wort
 Value ScheduleContext::workItem(StringRef name, unsigned dimension) const {
   OpBuilder& b = builder();
   Location loc = b.getUnknownLoc();
-  ModuleOp symbols = module;
-  if (!symbols.lookupSymbol<func::FuncOp>(name)) {
-    OpBuilder::InsertionGuard guard(b);
-    b.setInsertionPointToStart(symbols.getBody());
-    auto type = b.getFunctionType({b.getI32Type()}, {b.getI64Type()});
-    func::FuncOp::create(b, loc, name, type).setPrivate();
-  }
   Value which = arith::ConstantOp::create(b, loc, b.getI32IntegerAttr(dimension));
-  auto call = func::CallOp::create(b, loc, name, TypeRange{b.getI64Type()}, ValueRange{which});
-  return arith::IndexCastOp::create(b, loc, b.getIndexType(), call.getResult(0));
+  Value id = callBuiltin(b, module, name, b.getI64Type(), which);
+  return arith::IndexCastOp::create(b, loc, b.getIndexType(), id);
 }
 
 void ScheduleContext::storeOutput(const DomainOutput& output) const {

@@ -2,6 +2,7 @@
 
 #include <numeric>
 
+#include "lowering/schedule/core/builtin_call.h"
 #include "lowering/schedule/core/scalar_ops.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
@@ -362,16 +363,9 @@ void Evaluator::emitPrefetch(Location loc, Value pointer, Type memory, Value ind
   Value here = LLVM::GEPOp::create(builder_, loc, pointer.getType(), memory, pointer, ArrayRef<LLVM::GEPArg>{at});
   Value ahead = LLVM::GEPOp::create(builder_, loc, pointer.getType(), builder_.getI8Type(), here,
                                     ArrayRef<LLVM::GEPArg>{fetched_ahead});
-  constexpr StringRef name = "_Z8prefetchPU3AS1Kcm";
-  auto symbols = builder_.getInsertionBlock()->getParentOp()->getParentOfType<ModuleOp>();
-  if (!symbols.lookupSymbol<func::FuncOp>(name)) {
-    OpBuilder::InsertionGuard guard(builder_);
-    builder_.setInsertionPointToStart(symbols.getBody());
-    auto type = builder_.getFunctionType({pointer.getType(), builder_.getI64Type()}, {});
-    func::FuncOp::create(builder_, loc, name, type).setPrivate();
-  }
   Value count = arith::ConstantOp::create(builder_, loc, builder_.getI64IntegerAttr(cache_line));
-  func::CallOp::create(builder_, loc, name, TypeRange(), ValueRange{ahead, count});
+  auto module = builder_.getInsertionBlock()->getParentOp()->getParentOfType<ModuleOp>();
+  callBuiltin(builder_, module, mangled("prefetch", "PU3AS1Kcm"), Type(), {ahead, count});
 }
 
 Value Evaluator::addressOf(Node node) {

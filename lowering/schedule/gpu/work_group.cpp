@@ -1,5 +1,6 @@
 #include "lowering/schedule/gpu/work_group.h"
 
+#include "lowering/schedule/core/builtin_call.h"
 #include "lowering/schedule/core/scalar_ops.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
@@ -29,15 +30,7 @@ WorkGroup::WorkGroup(OpBuilder& builder, func::FuncOp function, LoweredKernel& l
 }
 
 Value WorkGroup::call(StringRef name, Type result, ValueRange operands) {
-  auto module = function_->getParentOfType<ModuleOp>();
-  TypeRange results = result ? TypeRange(result) : TypeRange();
-  if (!module.lookupSymbol<func::FuncOp>(name)) {
-    OpBuilder::InsertionGuard guard(b_);
-    b_.setInsertionPointToStart(module.getBody());
-    func::FuncOp::create(b_, loc_, name, b_.getFunctionType(operands.getTypes(), results)).setPrivate();
-  }
-  auto call = func::CallOp::create(b_, loc_, name, results, operands);
-  return result ? call.getResult(0) : Value();
+  return callBuiltin(b_, function_->getParentOfType<ModuleOp>(), name, result, operands);
 }
 
 void WorkGroup::barrier(bool global) {
@@ -72,22 +65,16 @@ Value WorkGroup::at(Value array, Type element, Value index) {
 Value WorkGroup::subgroupCall(StringRef operation, Value value) {
   Type type = value.getType();
   const char* code = type.isF32() ? "f" : type.isF64() ? "d" : type.isInteger(32) ? "i" : "l";
-  std::string name = "sub_group_" + operation.str();
-  return call("_Z" + std::to_string(name.size()) + name + code, type, value);
+  return call(mangled("sub_group_" + operation.str(), code), type, value);
 }
 
 Value WorkGroup::multiplyMatrices(const MatrixOperation& operation, Value a, Value b, Value c) {
   bool narrow = cast<VectorType>(a.getType()).getElementType().isInteger(16);
   std::string rows = std::to_string(lanesOf(c)), column = "Dv" + std::to_string(lanesOf(b)) + "_i";
-  std::string name = "_Z" + std::to_string(operation.multiply.size()) + std::string(operation.multiply);
   // Mangled: (short or int a[rows], int b[k / 2], float c[rows]); S_ repeats the first type.
   std::string row = "Dv" + rows + (narrow ? "_s" : "_i");
-  name += row + (column == row ? "S_" : column) + "Dv" + rows + "_f";
-  return call(name, c.getType(), {a, b, c});
-}
-
-static std::string mangled(StringRef name, StringRef types) {
-  return "_Z" + std::to_string(name.size()) + name.str() + types.str();
+  std::string types = row + (column == row ? "S_" : column) + "Dv" + rows + "_f";
+  return call(mangled(operation.multiply, types), c.getType(), {a, b, c});
 }
 
 Value WorkGroup::multiplyFragments(const MatrixOperation& operation, Value a, Value b, Value c) {

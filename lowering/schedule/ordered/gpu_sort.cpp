@@ -17,8 +17,8 @@ namespace zefuse {
 
 namespace {
 
-constexpr int64_t symbolic_row_group = 256;  // work-items of a row whose length is not known
-constexpr int64_t largest_row_group = 512;   // work-items
+constexpr int64_t symbolic_sort_group = 256;  // work-items of a row whose length is not known
+constexpr int64_t largest_sort_group = 512;   // work-items
 
 class GpuSort {
 public:
@@ -63,10 +63,10 @@ public:
 private:
   int64_t groupSize() const {
     if (!length_)
-      return std::min<int64_t>(symbolic_row_group, c_.target.max_group_size);
+      return std::min<int64_t>(symbolic_sort_group, c_.target.max_group_size);
     int64_t pairs = llvm::bit_ceil(uint64_t(std::max<int64_t>(*length_, 2))) / 2;
     return std::clamp<int64_t>(pairs, c_.target.subgroup_size,
-                               std::min<int64_t>(largest_row_group, c_.target.max_group_size));
+                               std::min<int64_t>(largest_sort_group, c_.target.max_group_size));
   }
 
   Value index(AffineExpr expr) {
