@@ -40,7 +40,6 @@ constexpr int64_t fewest_slices = 8, most_slices = 64;
 // Of a GPU. One group reads some 70 GB/s, and an eighth of those that are resident saturates the memory (H100).
 constexpr double group_items = 512;         // of a long row's group (schedule/gpu)
 constexpr double saturating_share = 8;      // of the resident groups
-constexpr double group_columns = 32;        // results of one group when the reduced dimensions are outer ones
 constexpr double long_row = 128 << 10;      // elements of a group: below, a second launch costs more than groups save
 constexpr double shortest_slice = 8 << 10;  // elements
 constexpr double shortest_symbolic_slice = 1 << 10;  // of the usual size
@@ -154,6 +153,26 @@ void cut(Split& split, AffineExpr size, int64_t wanted, int64_t unit) {
   split.rest = size % (split.slices * unit);
 }
 
+/// Bytes of the widest element that a value is computed from, through what fusion joins to its reader.
+int64_t bytesRead(Value value) {
+  value = throughViews(value);
+  auto op = value.getDefiningOp<linalg::GenericOp>();
+  if (!op || isReduction(op) || !op->hasOneUse())
+    return bytesInMemory(cast<RankedTensorType>(value.getType()).getElementType());
+  int64_t bytes = 1;
+  for (OpOperand* input : op.getDpsInputOperands())
+    bytes = std::max(bytes, bytesRead(input->get()));
+  return bytes;
+}
+
+/// Results of one group when the reduced dimensions are outer ones: an access of each of a sub-group's work-items.
+int64_t columnsOfGroup(linalg::GenericOp op, const TargetDescription& target) {
+  int64_t bytes = 1;
+  for (OpOperand* input : op.getDpsInputOperands())
+    bytes = std::max(bytes, bytesRead(input->get()));
+  return target.subgroup_size * std::min<int64_t>(target.vector_width, target.access_bytes / bytes);
+}
+
 std::optional<Split> splitForGroups(linalg::GenericOp op, ArrayRef<AffineExpr> sizes, const TargetDescription& target) {
   double results = 1, reduced = 1;
   unsigned last = 0;  // the innermost reduction loop
@@ -163,7 +182,7 @@ std::optional<Split> splitForGroups(linalg::GenericOp op, ArrayRef<AffineExpr> s
     last = mine ? loop : last;
   }
   bool inner = last + 1 == sizes.size();
-  double groups = inner ? results : std::ceil(results / group_columns);
+  double groups = inner ? results : std::ceil(results / double(columnsOfGroup(op, target)));
   double resident = double(target.resident_items) / group_items;
   double work = results * reduced / groups;  // elements of a group
   if (results < 1 || groups * saturating_share >= resident || work < long_row)

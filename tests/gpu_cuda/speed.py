@@ -104,6 +104,7 @@ WORKLOADS: dict[str, Workload] = {
     "transpose": of(lambda x, y: x.t() + y, random(*BIG), random(4096, 8192)),
     "cross entropy": of(cross_entropy, random(2048, 32000), ids(2048, 32000)),
     "column sums": of(lambda x: x.sum(0), random(*BIG)),
+    "bias gradient": of(lambda x, y: (x * y).sum(0), random(16384, 1024), random(16384, 1024)),
     "full sum": of(lambda x: (x * x).mean(), random(*BIG)),
     "embedding": of(lambda i, table: nn.embedding(i, table) * 2, ids(32768, 50000), random(50000, 1024)),
     "scan": of(lambda x: torch.cumsum(x, -1), random(8192, 2048)),

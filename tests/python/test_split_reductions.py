@@ -190,3 +190,23 @@ def test_the_same_bits_every_time() -> None:
     compiled = torch.compile(lambda x: (x * x).mean(), backend="zefuse", options=GPU)
     first = compiled(x)
     assert all(torch.equal(compiled(x), first) for _ in range(5))
+
+
+COLUMNS: dict[str, Function] = {
+    "sum": lambda x: x.sum(0),
+    "sum and maximum": lambda x: (x.sum(0), x.amax(0)),
+    "count": lambda x: (x > 0).sum(0),
+    "what follows": lambda x: torch.softmax(x, 0),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("kind", COLUMNS)
+@pytest.mark.parametrize("sizes", [(700, 512), (1500, 96), (333, 257)], ids=str)
+def test_columns(kind: str, sizes: tuple[int, int], dtype: torch.dtype) -> None:
+    """Sums over the outer dimension: sub-groups' partial results, in pieces of an access, meet in local memory."""
+    torch.manual_seed(0)
+    x = torch.randn(sizes).to(dtype)
+    explanation = zefuse.explain(COLUMNS[kind], x, options=GPU)
+    parts(explanation)
+    near(explanation.result, COLUMNS[kind](x))

@@ -18,6 +18,7 @@
 #include "lowering/schedule/core/stages.h"
 #include "lowering/schedule/gpu/gpu_transpose.h"
 #include "lowering/schedule/gpu/held_values.h"
+#include "lowering/schedule/gpu/subgroup_totals.h"
 #include "lowering/schedule/gpu/work_group.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
@@ -33,6 +34,7 @@ constexpr int64_t alone_elements = 16;       // of a row, up to which one work-i
 constexpr int64_t subgroup_elements = 1024;  // up to which a sub-group takes it
 constexpr int64_t symbolic_row_group = 128;  // work-items of a row whose length is not known
 constexpr int64_t largest_row_group = 512;   // work-items
+constexpr int64_t long_walk = 32;            // elements of a row, beside which the store of its result does not count
 
 class GpuSchedule {
 public:
@@ -47,8 +49,11 @@ public:
       Type type = cast<RankedTensorType>(node.value.getType()).getElementType();
       width_ = std::min(width_, std::max<int64_t>(2, c_.target.access_bytes / bytesInMemory(type)));
     };
+    // One value per row is stored one element at a time, or a vector of them after a long walk: in pieces then.
+    auto elements = rowElements();
+    bool short_walk = elements && *elements < long_walk;
     for (const DomainOutput& output : c_.domain.outputs) {
-      if (!output.per_row || c_.strategy.lanes_in_rows)  // else stored one element at a time
+      if (!output.per_row || (c_.strategy.lanes_in_rows && short_walk))
         fit(output.node);
       roots.push_back(output.node);
     }
@@ -539,45 +544,22 @@ private:
     // All work-items meet at the barriers: those past the end compute the last unit again.
     Value last = arith::SubIOp::create(b_, loc_, emitted(units.count), number(1));
     Value unit = i_.smaller(add(multiply(group.group(), width), group.lane()), last);
+    // Where the only reductions' results are stored and no more, one sub-group combines and stores them.
+    bool alone = c_.columnOutputs(c_.domain.levels).empty() &&
+                 instancesOf(c_.domain, 0, c_.domain.instances[0].axes).size() == c_.domain.instances.size();
     atUnit(units, unit, [&] {
       e_.toInnermost();
       Value first = arith::CmpIOp::create(b_, loc_, arith::CmpIPredicate::eq, group.subgroupIndex(), number(0));
-      stages({group.subgroupIndex(), teams, false}, units.lanes, first,
+      stages({group.subgroupIndex(), teams, false}, units.lanes, alone ? Value() : first,
              [&](ArrayRef<const Instance*> instances, SmallVector<Value> totals) {
-               return meetAcross(group, instances, totals, teams, units.lanes);
+               SmallVector<Value> arrays = shareTotals(c_, group, instances, totals);
+               if (alone)
+                 e_.openIf(first);
+               return combineTotals(c_, group, instances, arrays, units.lanes);
              });
+      if (alone)
+        e_.closeIf();
     });
-  }
-
-  // Each sub-group's partial results, combined in order by every work-item.
-  SmallVector<Value> meetAcross(WorkGroup& group, ArrayRef<const Instance*> instances, SmallVector<Value> totals,
-                                int64_t teams, int64_t lanes) {
-    SmallVector<Value> arrays;
-    auto elementType = [](const Instance* instance) {
-      return cast<RankedTensorType>(instance->op->getResult(0).getType()).getElementType();
-    };
-    int64_t width = group.subgroup();
-    for (auto [instance, total] : llvm::zip(instances, totals)) {
-      Type type = elementType(instance);
-      arrays.push_back(group.localArray(memoryType(type), teams * width * lanes));
-      LLVM::StoreOp::create(b_, loc_, toMemory(b_, loc_, total, type),
-                            group.at(arrays.back(), memoryType(type), multiply(group.item(), lanes)),
-                            unsigned(bytesInMemory(type)));
-    }
-    group.barrier();
-    for (auto [i, instance] : llvm::enumerate(instances)) {
-      Type type = elementType(instance), memory = memoryType(type);
-      Value total;
-      for (int64_t team = 0; team < teams; ++team) {
-        Value place = multiply(add(group.lane(), number(team * width)), lanes);
-        Value loaded = LLVM::LoadOp::create(b_, loc_, withLanes(memory, lanes), group.at(arrays[i], memory, place),
-                                            unsigned(bytesInMemory(type)));
-        Value partial = toRegister(b_, loc_, loaded, type);
-        total = total ? c_.combine(*instance, total, partial) : partial;
-      }
-      totals[i] = total;
-    }
-    return totals;
   }
 
   const ScheduleContext& c_;

@@ -113,13 +113,13 @@ func.func @symbolic(%x: tensor<?xf32, affine_map<()[s0] -> (s0 * 1001)>>) -> ten
 // CHECK-NOT: zefuse.view
 // CHECK-COUNT-3: linalg.generic
 // CHECK-NOT: linalg.generic
-func.func @whole(%x: tensor<256x300000xf32>, %y: tensor<8192x4096xf32>, %z: tensor<300x300xf32>)
-    -> (tensor<256xf32>, tensor<4096xf32>, tensor<f32>) {
+func.func @whole(%x: tensor<256x300000xf32>, %y: tensor<8192x16384xf32>, %z: tensor<300x300xf32>)
+    -> (tensor<256xf32>, tensor<16384xf32>, tensor<f32>) {
   %zero = arith.constant 0.0 : f32
   %e = tensor.empty() : tensor<256xf32>
   %f = linalg.fill ins(%zero : f32) outs(%e : tensor<256xf32>) -> tensor<256xf32>
-  %h = tensor.empty() : tensor<4096xf32>
-  %i = linalg.fill ins(%zero : f32) outs(%h : tensor<4096xf32>) -> tensor<4096xf32>
+  %h = tensor.empty() : tensor<16384xf32>
+  %i = linalg.fill ins(%zero : f32) outs(%h : tensor<16384xf32>) -> tensor<16384xf32>
   %j = tensor.empty() : tensor<f32>
   %k = linalg.fill ins(%zero : f32) outs(%j : tensor<f32>) -> tensor<f32>
   %s = linalg.generic {indexing_maps = [#id, #row], iterator_types = ["parallel", "reduction"]}
@@ -129,16 +129,52 @@ func.func @whole(%x: tensor<256x300000xf32>, %y: tensor<8192x4096xf32>, %z: tens
     linalg.yield %r : f32
   } -> tensor<256xf32>
   %t = linalg.generic {indexing_maps = [#id, #col], iterator_types = ["reduction", "parallel"]}
-      ins(%y : tensor<8192x4096xf32>) outs(%i : tensor<4096xf32>) {
+      ins(%y : tensor<8192x16384xf32>) outs(%i : tensor<16384xf32>) {
   ^bb0(%a: f32, %b: f32):
     %r = arith.addf %a, %b : f32
     linalg.yield %r : f32
-  } -> tensor<4096xf32>
+  } -> tensor<16384xf32>
   %u = linalg.generic {indexing_maps = [#id, #none], iterator_types = ["reduction", "reduction"]}
       ins(%z : tensor<300x300xf32>) outs(%k : tensor<f32>) {
   ^bb0(%a: f32, %b: f32):
     %r = arith.addf %a, %b : f32
     linalg.yield %r : f32
   } -> tensor<f32>
-  return %s, %t, %u : tensor<256xf32>, tensor<4096xf32>, tensor<f32>
+  return %s, %t, %u : tensor<256xf32>, tensor<16384xf32>, tensor<f32>
+}
+
+// -----
+
+#id = affine_map<(d0, d1) -> (d0, d1)>
+#col = affine_map<(d0, d1) -> (d1)>
+
+// A group takes as many columns as its sub-groups' accesses hold: 128 of f32, 256 of bf16, of which 32 and 16 groups leave
+// most of the device idle.
+// CHECK-LABEL: func.func @columns(
+// CHECK: zefuse.view %{{.*}} : tensor<8192x4096xf32> -> tensor<32x256x4096xf32>
+// CHECK: zefuse.view %{{.*}} : tensor<8192x4096xf32> -> tensor<64x128x4096xf32>
+func.func @columns(%x: tensor<8192x4096xf32>, %y: tensor<8192x4096xbf16>) -> (tensor<4096xf32>, tensor<4096xf32>) {
+  %zero = arith.constant 0.0 : f32
+  %e = tensor.empty() : tensor<4096xf32>
+  %f = linalg.fill ins(%zero : f32) outs(%e : tensor<4096xf32>) -> tensor<4096xf32>
+  %s = linalg.generic {indexing_maps = [#id, #col], iterator_types = ["reduction", "parallel"]}
+      ins(%x : tensor<8192x4096xf32>) outs(%f : tensor<4096xf32>) {
+  ^bb0(%a: f32, %b: f32):
+    %r = arith.addf %a, %b : f32
+    linalg.yield %r : f32
+  } -> tensor<4096xf32>
+  %g = tensor.empty() : tensor<8192x4096xf32>
+  %c = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]}
+      ins(%y : tensor<8192x4096xbf16>) outs(%g : tensor<8192x4096xf32>) {
+  ^bb0(%a: bf16, %b: f32):
+    %w = arith.extf %a : bf16 to f32
+    linalg.yield %w : f32
+  } -> tensor<8192x4096xf32>
+  %t = linalg.generic {indexing_maps = [#id, #col], iterator_types = ["reduction", "parallel"]}
+      ins(%c : tensor<8192x4096xf32>) outs(%f : tensor<4096xf32>) {
+  ^bb0(%a: f32, %b: f32):
+    %r = arith.addf %a, %b : f32
+    linalg.yield %r : f32
+  } -> tensor<4096xf32>
+  return %s, %t : tensor<4096xf32>, tensor<4096xf32>
 }
