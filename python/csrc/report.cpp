@@ -48,6 +48,7 @@ py::dict CompiledGraph::counters() const {
   result["bytes_to_host"] = counters.bytes_to_host;
   result["parameters_uploaded"] = counters.parameters_uploaded;
   result["host_steps"] = counters.host_steps;
+  result["replays"] = counters.replays;
   result["native_cache_hits"] = counters.native_cache_hits;
   result["native_cache_misses"] = counters.native_cache_misses;
   result["kernels_lowered"] = origin_.kernels_lowered;

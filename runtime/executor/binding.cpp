@@ -5,6 +5,7 @@
 #include "common/base/number_list.h"
 #include "common/plan/dtype.h"
 #include "runtime/executor/arena.h"
+#include "runtime/executor/launch_order.h"
 #include "runtime/onednn/calls.h"
 
 namespace zefuse::executor {
@@ -197,10 +198,15 @@ private:
 
   // Buffers that the device touches, parameters apart: inputs come at the start, outputs stay until the end.
   Status placeOnDevice() {
-    std::vector<uint8_t> touched(plan_.buffers.size());  // 1: on the host, 2: on the device
-    for (size_t step = 0; step < plan_.steps.size(); ++step)
-      for (const plan::Program::Touch& touch : program_.touches[step])
+    std::vector<uint8_t> touched(plan_.buffers.size());                             // 1: on the host, 2: on the device
+    std::vector<uint32_t> first(plan_.buffers.size()), last(plan_.buffers.size());  // steps that touch it
+    for (uint32_t step = 0; step < plan_.steps.size(); ++step)
+      for (const plan::Program::Touch& touch : program_.touches[step]) {
+        if (!touched[touch.buffer])
+          first[touch.buffer] = step;
+        last[touch.buffer] = step;
         touched[touch.buffer] |= program_.on_device[step] ? 2 : 1;
+      }
     DeviceLayout& layout = binding_.device;
     layout.offset.assign(plan_.buffers.size(), 0);
     layout.staging_offset.assign(plan_.buffers.size(), 0);
@@ -217,8 +223,7 @@ private:
       if (total > size_t(max_bytes))  // each is below it: no overflow
         return {Code::invalid_argument, "the plan needs more memory on its device than a process can address (" +
                                             std::to_string(bytes) + " bytes for buffer " + std::to_string(i) + ")"};
-      buffers.push_back(
-          {bytes, input ? 0 : buffer.first_step, output ? uint32_t(plan_.steps.size()) : buffer.last_step});
+      buffers.push_back({bytes, input ? 0 : first[i], output ? uint32_t(plan_.steps.size()) : last[i]});
       numbers.push_back(uint32_t(i));
       if (buffer.storage != plan::Storage::arena || touched[i] == 3) {
         layout.staging_offset[i] = layout.staging_bytes;
@@ -229,6 +234,7 @@ private:
     layout.bytes = placed.bytes;
     for (size_t i = 0; i < numbers.size(); ++i)
       layout.offset[numbers[i]] = placed.offsets[i];
+    layout.waits = launchesThatWait(program_, layout, binding_.buffer_bytes);
     return {};
   }
 

@@ -45,6 +45,9 @@ struct DeviceLayout {
   std::vector<size_t> offset, staging_offset;  // by buffer
   size_t bytes = 0, staging_bytes = 0;
   size_t scratch_bytes = 0;
+  // By step: whether its launch must wait for those since the last that waited. The others touch nothing that these
+  // write, and write nothing that these touch.
+  std::vector<uint8_t> waits;
 };
 
 // Immutable; shared by the frames that use it.

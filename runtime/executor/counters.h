@@ -14,7 +14,7 @@ struct Counters {
   std::atomic<uint64_t> weights_packed{0}, weight_packs_reused{0}, weights_streamed{0};
   std::atomic<uint64_t> native_cache_hits{0}, native_cache_misses{0};
   std::atomic<uint64_t> copies_to_device{0}, copies_to_host{0}, bytes_to_device{0}, bytes_to_host{0};
-  std::atomic<uint64_t> parameters_uploaded{0}, host_steps{0};
+  std::atomic<uint64_t> parameters_uploaded{0}, host_steps{0}, replays{0};
   std::atomic<uint64_t> arena_bytes{0};
 
   // What one call counted, added at its end: a handful of atomic operations per call instead of one
@@ -23,7 +23,24 @@ struct Counters {
     uint64_t launches = 0, library_calls = 0, aten_calls = 0, copies = 0;
     uint64_t weights_packed = 0, weight_packs_reused = 0, weights_streamed = 0;
     uint64_t copies_to_device = 0, copies_to_host = 0, bytes_to_device = 0, bytes_to_host = 0;
-    uint64_t parameters_uploaded = 0, host_steps = 0;
+    uint64_t parameters_uploaded = 0, host_steps = 0, replays = 0;
+
+    // What a device was given since `before`, and given once more: a recorded call and its replays.
+    OfCall commandsSince(const OfCall& before) const {
+      OfCall out;
+      for (auto count : commands)
+        out.*count = this->*count - before.*count;
+      return out;
+    }
+    void addCommands(const OfCall& recorded) {
+      for (auto count : commands)
+        this->*count += recorded.*count;
+    }
+
+  private:
+    static constexpr uint64_t OfCall::* commands[] = {&OfCall::launches, &OfCall::copies_to_device,
+                                                      &OfCall::copies_to_host, &OfCall::bytes_to_device,
+                                                      &OfCall::bytes_to_host};
   };
   void add(const OfCall& call) {
     auto count = [](std::atomic<uint64_t>& total, uint64_t part) {
@@ -44,6 +61,7 @@ struct Counters {
     count(bytes_to_host, call.bytes_to_host);
     count(parameters_uploaded, call.parameters_uploaded);
     count(host_steps, call.host_steps);
+    count(replays, call.replays);
   }
   void atLeast(std::atomic<uint64_t>& largest, uint64_t value) {
     uint64_t seen = largest.load(std::memory_order_relaxed);
@@ -75,6 +93,7 @@ struct Counters {
     out.bytes_to_host = bytes_to_host;
     out.parameters_uploaded = parameters_uploaded;
     out.host_steps = host_steps;
+    out.replays = replays;
     std::lock_guard lock(cache_guard_);
     out.cache_failure = cache_failure_;
     return out;

@@ -7,46 +7,34 @@
 
 namespace zefuse::executor {
 
-Status SharedDevice::lost() const {
-  if (generation_ != forkGeneration()) [[unlikely]]
-    return {Code::device, "the model was loaded on device '" + context.device().name +
-                              "' before this process was forked, and a GPU's driver does not work in a fork; load the "
-                              "model in a process of its own (multiprocessing: \"spawn\"), or use device 'cpu'"};
-  std::lock_guard lock(mutex_);
-  return lost_;
-}
+namespace {
 
-void SharedDevice::markLost(const Status& reason) noexcept {
-  std::lock_guard lock(mutex_);
-  if (!lost_.ok())
-    return;
-  try {
-    lost_ = {reason.code(), "an earlier call lost device '" + context.device().name + "': " + reason.message() +
-                                "; compile again, or use device 'cpu'"};
-  } catch (const std::bad_alloc&) {
-    lost_ = {reason.code(), "device lost"};  // short enough to need no memory
-  }
-  is_lost_.store(true, std::memory_order_release);
-}
+constexpr size_t most_events = 16;  // of a call after the first: each is a write by the device, which costs time
+
+}  // namespace
 
 Result<std::unique_ptr<DeviceSide>> DeviceSide::create(SharedDevice& shared, const plan::Program& program,
                                                        std::vector<std::byte*>& host) {
   std::unique_ptr<DeviceSide> self(new DeviceSide(shared, program, host));
-  const size_t buffers = program.plan.buffers.size(), steps = program.plan.steps.size();
+  const plan::PlanT& plan = program.plan;
+  const size_t buffers = plan.buffers.size(), steps = plan.steps.size();
   self->device_.resize(buffers);
   self->moved_.resize(buffers);
   self->valid_.resize(buffers);
-  self->resident_.resize(program.plan.inputs.size());
-  self->event_of_.assign(steps, -1);
+  self->resident_.resize(plan.inputs.size());
   uint32_t launches = 0;
+  std::vector<bool> touched(buffers);
   for (size_t i = 0; i < steps; ++i)
-    if (program.on_device[i])
-      self->event_of_[i] = int32_t(launches++);
-  auto list = ze::CommandList::createImmediate(shared.context, ze::Execution::asynchronous);
-  if (!list.ok())
-    return list.status();
-  self->list_ = std::move(*list);
-  auto events = ze::EventPool::create(shared.context, launches + 1);
+    if (program.on_device[i]) {
+      ++launches;
+      for (const plan::Program::Touch& touch : program.touches[i])
+        touched[touch.buffer] = true;
+    }
+  for (uint32_t i = 0; i < buffers; ++i)
+    if (touched[i] && plan.buffers[i]->storage == plan::Storage::input)
+      self->device_inputs_.push_back(i);
+  const ze::Context& context = shared.device->context();
+  auto events = ze::EventPool::create(context, launches + 1);
   if (!events.ok())
     return events.status();
   self->events_ = std::move(*events);
@@ -71,45 +59,118 @@ Status DeviceSide::reserve(ze::Memory& memory, ze::Memory::Kind kind, size_t byt
   if (bytes <= memory.bytes())
     return {};
   memory = {};
-  auto fresh = ze::Memory::allocate(shared_.context, kind, bytes);
-  if (fresh.status().code() == Code::out_of_memory && shared_.resident.dropUnused())
-    fresh = ze::Memory::allocate(shared_.context, kind, bytes);
-  if (!fresh.ok()) {
-    const ze::Device& device = shared_.context.device();
-    return {fresh.status().code(), "device '" + device.name + "' has no room for " + std::to_string(bytes) +
-                                       " bytes of " + what + " (it has " + std::to_string(device.memory_bytes) +
-                                       " bytes, of which this graph's parameters take " +
-                                       std::to_string(shared_.resident.bytes()) + "): " + fresh.status().message()};
+  if (queue_)
+    queue_->layout = DeviceQueue::newLayout();
+  const ze::Context& context = device().context();
+  auto fresh = ze::Memory::allocate(context, kind, bytes);
+  if (fresh.status().code() == Code::out_of_memory) {
+    addresses_.reset();  // they hold parameters
+    recording_.reset();
+    bool freed = shared_.device->releaseIdleMemory();
+    freed |= shared_.resident.dropUnused();
+    if (freed)
+      fresh = ze::Memory::allocate(context, kind, bytes);
   }
+  if (!fresh.ok())
+    return {fresh.status().code(),
+            "device '" + device().device().name + "' has no room for " + std::to_string(bytes) + " bytes of " + what +
+                " (it has " + std::to_string(device().device().memory_bytes) + " bytes, of which parameters take " +
+                std::to_string(shared_.device->parameters().bytes()) + "): " + fresh.status().message()};
   memory = std::move(*fresh);
   return {};
 }
 
 Status DeviceSide::bind(const Binding& binding) {
   binding_ = &binding;
-  const auto block = shared_.hostVisible() ? ze::Memory::Kind::host : ze::Memory::Kind::device;
-  ZEFUSE_RETURN_IF_ERROR(reserve(scratch_, block, binding.device.scratch_bytes, "scratch memory"));
-  if (shared_.zeroCopy())
+  layout_ = 0;
+  proven_ = false;
+  addresses_.reset();
+  recording_.reset();
+  const Status status = takeQueue();
+  giveQueueBack();
+  return status;
+}
+
+/// A queue with room for this binding, and where that puts buffers.
+Status DeviceSide::takeQueue() {
+  auto queue = shared_.device->takeQueue(last_queue_);
+  if (!queue.ok())
+    return queue.status();
+  queue_ = std::move(*queue);
+  last_queue_ = queue_.get();
+  const auto block = device().hostVisible() ? ze::Memory::Kind::host : ze::Memory::Kind::device;
+  const DeviceLayout& layout = binding_->device;
+  ZEFUSE_RETURN_IF_ERROR(reserve(queue_->scratch, block, layout.scratch_bytes, "scratch memory"));
+  if (device().zeroCopy())
     return {};
-  ZEFUSE_RETURN_IF_ERROR(reserve(arena_, block, binding.device.bytes, "inputs, outputs and intermediate results"));
-  if (!shared_.hostVisible())
+  ZEFUSE_RETURN_IF_ERROR(reserve(queue_->arena, block, layout.bytes, "inputs, outputs and intermediate results"));
+  if (!device().hostVisible())
     ZEFUSE_RETURN_IF_ERROR(
-        reserve(staging_, ze::Memory::Kind::host, binding.device.staging_bytes, "staging memory on the host"));
+        reserve(queue_->staging, ze::Memory::Kind::host, layout.staging_bytes, "staging memory on the host"));
+  if (layout_ == queue_->layout)
+    return {};
   for (size_t i = 0; i < device_.size(); ++i)
-    device_[i] = static_cast<std::byte*>(arena_.data()) + binding.device.offset[i];
+    device_[i] = static_cast<std::byte*>(queue_->arena.data()) + layout.offset[i];
+  layout_ = queue_->layout;
   return {};
 }
 
-void DeviceSide::begin(std::span<const CallInput> inputs, Counters::OfCall& counted) {
+void DeviceSide::giveQueueBack() noexcept {
+  mode_ = Mode::immediate;
+  list_ = nullptr;
+  if (queue_)
+    shared_.device->giveBack(std::move(queue_));
+}
+
+Status DeviceSide::begin(std::span<const CallInput> inputs, Counters::OfCall& counted, bool timed) {
   inputs_ = inputs;
   counted_ = &counted;
+  ZEFUSE_RETURN_IF_ERROR(takeQueue());
   const plan::PlanT& plan = program_.plan;
   for (size_t i = 0; i < plan.buffers.size(); ++i)
     valid_[i] = plan.buffers[i]->storage == plan::Storage::input ? on_host : nowhere;
   for (size_t step : launched_)
     *statusWord(step) = 0;
   launched_.clear();
+  uploads_.clear();
   downloads_.clear();
+  copied_in_ = launched_since_ = false;
+  mode_ = Mode::immediate;
+  list_ = &queue_->immediate;
+  launches_per_event_ = proven_ ? std::max<size_t>(1, (ended_.size() + most_events - 1) / most_events) : 1;
+  // What is timed is waited for step by step, and where tensors are used where they are, addresses are the caller's.
+  if (program_.host_steps || timed || device().zeroCopy())
+    return {};
+  for (uint32_t buffer : device_inputs_)
+    if (program_.staysOnDevice(*plan.buffers[buffer]) && transfers(buffer)) {
+      ZEFUSE_RETURN_IF_ERROR(makeResident(buffer));
+      valid_[buffer] |= on_device;
+    }
+  Addresses now{queue_->layout, {}};
+  for (const auto& parameter : resident_)
+    now.parameters.push_back(parameter ? parameter->id : 0);
+  if (recording_ && recording_->addresses == now) {
+    mode_ = Mode::replay;
+    return {};
+  }
+  recording_.reset();
+  if (proven_ && addresses_ == now) {
+    auto list = ze::CommandList::createRecorded(device().context());
+    if (!list.ok())
+      return list.status();
+    recording_ = std::make_unique<Recording>();
+    recording_->list = std::move(*list);
+    recording_->addresses = std::move(now);
+    recording_->counted = counted;
+    list_ = &recording_->list;
+    mode_ = Mode::record;
+  } else {
+    addresses_ = std::move(now);
+  }
+  // All at once: commands of before cannot be using what lies there.
+  for (uint32_t buffer : device_inputs_)
+    ZEFUSE_RETURN_IF_ERROR(toDevice(buffer));
+  return {};
 }
 
 Status DeviceSide::makeResident(uint32_t buffer) {
@@ -118,15 +179,16 @@ Status DeviceSide::makeResident(uint32_t buffer) {
   const BoundInput& shape = binding_->inputs[number];
   const size_t bytes =
       size_t(*reach(shape.sizes, shape.strides)) * plan::elementSize(program_.plan.inputs[number]->dtype);
-  const WeightStamp stamp{tensor.data, tensor.version, fingerprint(tensor.data, bytes), shared_.resident.generation()};
-  std::shared_ptr<const ResidentInput>& mine = resident_[number];
+  const WeightStamp stamp{tensor.data, tensor.version, fingerprint(tensor.data, bytes),
+                          shared_.device->parameters().generation()};
+  std::shared_ptr<const ResidentParameter>& mine = resident_[number];
   if (!mine || mine->stamp != stamp || mine->bytes < bytes) {
     mine.reset();
     auto resident = shared_.resident.get(number, tensor.data, bytes, stamp, shared_.deadline, *counted_);
     if (!resident.ok())
       return {resident.status().code(), "parameter '" + program_.plan.inputs[number]->name + "' of " +
                                             std::to_string(bytes) + " bytes, besides " +
-                                            std::to_string(shared_.resident.bytes()) +
+                                            std::to_string(shared_.device->parameters().bytes()) +
                                             " bytes of others: " + resident.status().message()};
     mine = std::move(*resident);
   }
@@ -155,7 +217,7 @@ Status DeviceSide::toDevice(uint32_t buffer) {
   if (valid_[buffer] & on_device)
     return {};
   const plan::BufferT& from = *program_.plan.buffers[buffer];
-  if (shared_.zeroCopy())
+  if (device().zeroCopy())
     ZEFUSE_RETURN_IF_ERROR(place(buffer));
   if (valid_[buffer] == nowhere || !transfers(buffer)) {
     // nothing in it yet
@@ -165,18 +227,23 @@ Status DeviceSide::toDevice(uint32_t buffer) {
     const size_t bytes = binding_->buffer_bytes[buffer];
     ++counted_->copies_to_device;
     counted_->bytes_to_device += bytes;
-    if (shared_.hostCopies()) {
+    if (device().hostCopies())
       ZEFUSE_RETURN_IF_ERROR(drain());  // what lay there may be in use
-      std::memcpy(device_[buffer], host_[buffer], bytes);
-    } else {
-      std::memcpy(staging(buffer), host_[buffer], bytes);
-      queued_ = true;
+    uploads_.push_back(buffer);
+    fillStaging(buffer);
+    if (!device().hostCopies()) {
+      queued_ |= mode_ == Mode::immediate;
+      copied_in_ = true;
       ZEFUSE_RETURN_IF_ERROR(list_->copy(device_[buffer], staging(buffer), bytes));
-      ZEFUSE_RETURN_IF_ERROR(list_->barrier());
     }
   }
   valid_[buffer] |= on_device;
   return {};
+}
+
+/// Or the buffer itself, where the host reaches it.
+void DeviceSide::fillStaging(uint32_t buffer) {
+  std::memcpy(device().hostCopies() ? device_[buffer] : staging(buffer), host_[buffer], binding_->buffer_bytes[buffer]);
 }
 
 Status DeviceSide::queueToHost(uint32_t buffer, bool& queued) {
@@ -190,15 +257,17 @@ Status DeviceSide::queueToHost(uint32_t buffer, bool& queued) {
   const size_t bytes = binding_->buffer_bytes[buffer];
   ++counted_->copies_to_host;
   counted_->bytes_to_host += bytes;
-  if (shared_.hostCopies())
+  if (device().hostCopies())
     return {};
-  queued_ = true;
+  if (launched_since_)
+    ZEFUSE_RETURN_IF_ERROR(barrier());
+  queued_ |= mode_ == Mode::immediate;
   return list_->copy(staging(buffer), device_[buffer], bytes);
 }
 
 void DeviceSide::takeFromStaging() {
   for (uint32_t buffer : downloads_)
-    std::memcpy(host_[buffer], shared_.hostCopies() ? device_[buffer] : staging(buffer),
+    std::memcpy(host_[buffer], device().hostCopies() ? device_[buffer] : staging(buffer),
                 binding_->buffer_bytes[buffer]);
   downloads_.clear();
 }
@@ -231,45 +300,104 @@ void DeviceSide::after(size_t step) {
       valid_[touch.buffer] = (device ? on_device : 0) | (!device || !transfers(touch.buffer) ? on_host : 0);
 }
 
-Status DeviceSide::launch(size_t step, const ze::Kernel& kernel, uint32_t groups) {
-  queued_ = true;
-  launched_.push_back(step);
-  ze::Event& ended = ended_[size_t(event_of_[step])];
-  ZEFUSE_RETURN_IF_ERROR(ended.reset());
-  ZEFUSE_RETURN_IF_ERROR(failed(list_->launch(kernel, groups, &ended)));
-  return failed(list_->barrier());
+Status DeviceSide::barrier() {
+  copied_in_ = launched_since_ = false;
+  return list_->barrier();
 }
 
-Status DeviceSide::finish() {
+ze::Event* DeviceSide::endOf(size_t launch) {
+  return (launch + 1) % launches_per_event_ == 0 ? &ended_[launch / launches_per_event_] : nullptr;
+}
+
+Status DeviceSide::launch(size_t step, const ze::Kernel& kernel, uint32_t groups) {
+  // Where tensors are used where they are, nobody knows which are the same.
+  if (copied_in_ || (launched_since_ && (device().zeroCopy() || binding_->device.waits[step])))
+    ZEFUSE_RETURN_IF_ERROR(failed(barrier()));
+  queued_ |= mode_ == Mode::immediate;
+  launched_since_ = true;
+  ze::Event* ended = endOf(launched_.size());
+  launched_.push_back(step);
+  if (ended)
+    ZEFUSE_RETURN_IF_ERROR(ended->reset());
+  return failed(list_->launch(kernel, groups, ended));
+}
+
+Status DeviceSide::queueResults() {
   bool queued = false;
   for (uint32_t buffer : program_.output_buffers)
     ZEFUSE_RETURN_IF_ERROR(queueToHost(buffer, queued));
   for (uint32_t buffer : program_.written_inputs)
     ZEFUSE_RETURN_IF_ERROR(queueToHost(buffer, queued));
-  ZEFUSE_RETURN_IF_ERROR(drain());
+  return {};
+}
+
+Status DeviceSide::execute(const ze::CommandList& list) {
+  for (size_t launch = 0; launch < launched_.size(); ++launch)
+    if (ze::Event* ended = endOf(launch))
+      ZEFUSE_RETURN_IF_ERROR(ended->reset());
+  ZEFUSE_RETURN_IF_ERROR(drained_->reset());
+  queued_ = true;
+  ZEFUSE_RETURN_IF_ERROR(failed(queue_->recorded.execute(list)));
+  return awaitDrained();
+}
+
+Status DeviceSide::finish() {
+  switch (mode_) {
+  case Mode::immediate:
+    ZEFUSE_RETURN_IF_ERROR(queueResults());
+    ZEFUSE_RETURN_IF_ERROR(drain());
+    break;
+  case Mode::record: {
+    ZEFUSE_RETURN_IF_ERROR(queueResults());
+    ZEFUSE_RETURN_IF_ERROR(list_->barrier(&*drained_));
+    ZEFUSE_RETURN_IF_ERROR(list_->close());
+    Recording& made = *recording_;
+    made.launched = launched_;
+    made.uploads = uploads_;
+    made.downloads = downloads_;
+    made.counted = counted_->commandsSince(made.counted);
+    ZEFUSE_RETURN_IF_ERROR(execute(made.list));
+    break;
+  }
+  case Mode::replay:
+    launched_ = recording_->launched;
+    downloads_ = recording_->downloads;
+    for (uint32_t buffer : recording_->uploads)
+      fillStaging(buffer);
+    counted_->addCommands(recording_->counted);
+    ++counted_->replays;
+    ZEFUSE_RETURN_IF_ERROR(execute(recording_->list));
+  }
   takeFromStaging();
-  return checkWords();
+  ZEFUSE_RETURN_IF_ERROR(checkWords());
+  proven_ = true;
+  giveQueueBack();
+  return {};
 }
 
 Status DeviceSide::drain() {
   if (!queued_)
     return {};
   ZEFUSE_RETURN_IF_ERROR(drained_->reset());
+  copied_in_ = launched_since_ = false;
   ZEFUSE_RETURN_IF_ERROR(failed(list_->barrier(&*drained_)));
+  return awaitDrained();
+}
+
+Status DeviceSide::awaitDrained() {
   // The deadline is one of a step: as long as launches end, the wait goes on.
-  for (std::string at = unfinished();;) {
-    Status status = drained_->wait(uint64_t(std::chrono::nanoseconds(shared_.deadline).count()));
-    if (status.ok())
-      break;
+  Status status = drained_->wait(deadline());
+  for (std::string at; !status.ok();) {
     if (status.code() != Code::deadline)
       return failed(status);
     std::string now = unfinished();
     if (now == at)
       return {Code::deadline,
-              now + " did not end on device '" + shared_.context.device().name + "' within " +
+              now + " did not end on device '" + device().device().name + "' within " +
                   std::to_string(shared_.deadline.count()) +
                   " ms (option device_timeout_s); the device may hang, there or in a copy before: see its system log"};
     at = std::move(now);
+    status = drained_->wait(deadline());
   }
   queued_ = false;
   return {};
@@ -288,10 +416,18 @@ Status DeviceSide::checkWords() {
 }
 
 std::string DeviceSide::unfinished() const {
-  for (size_t step : launched_) {
-    Result<bool> ended = ended_[size_t(event_of_[step])].signalled();
-    if (!ended.ok() || !*ended)
-      return plan::stepName(program_.plan, step);
+  const size_t group = launches_per_event_;
+  auto name = [&](size_t launch) { return plan::stepName(program_.plan, launched_[launch]); };
+  for (size_t first = 0; first < launched_.size(); first += group) {
+    const size_t last = std::min(first + group, launched_.size()) - 1;
+    if (last - first + 1 == group) {
+      Result<bool> ended = ended_[first / group].signalled();
+      if (ended.ok() && *ended)
+        continue;
+    }
+    return first == last
+               ? name(first)
+               : "one of " + std::to_string(last - first + 1) + " launches from " + name(first) + " to " + name(last);
   }
   return "a copy";
 }
@@ -304,11 +440,22 @@ Status DeviceSide::failed(const Status& status) const {
 
 void DeviceSide::settle() noexcept {
   try {
-    if (const Status status = drain(); !status.ok())
-      shared_.markLost(status);
+    Status status;
+    if (mode_ == Mode::immediate)
+      status = drain();
+    else if (queued_)
+      status = queue_->recorded.synchronize(deadline());
+    // A queue tells of a launch that found no memory here once more; it has ended all the same.
+    if (!status.ok() && (mode_ == Mode::immediate || status.code() != Code::out_of_memory))
+      shared_.device->markLost(status);
+    else if (mode_ == Mode::record)
+      recording_.reset();  // it may not be complete
+    if (!device().isLost())
+      queued_ = false;
   } catch (const std::exception&) {
-    shared_.markLost({Code::out_of_memory, "no memory"});  // whether it has ended nobody knows
+    shared_.device->markLost({Code::out_of_memory, "no memory"});  // whether it has ended nobody knows
   }
+  giveQueueBack();
 }
 
 }  // namespace zefuse::executor

@@ -1,51 +1,31 @@
 // The device's side of one call in flight, for plans that are for a GPU: where each buffer is valid, what must be
-// copied before a step, the command list and the waits. docs/gpu.md says how data moves.
+// copied before a step, the commands and the waits. docs/gpu.md says how data moves.
 //
 // Steps run in the order of the plan: device steps are queued and run asynchronously, one after the other; before a
-// step on the host, and at the end, the queue is waited for, with a deadline.
+// step on the host, and at the end, the queue is waited for, with a deadline. A plan without steps on the host is
+// recorded when two calls in a row found everything in the same place, and then replayed.
 #pragma once
 
-#include <atomic>
 #include <chrono>
 #include <memory>
 #include <optional>
 #include <vector>
 
-#include "common/base/fork.h"
 #include "runtime/executor/binding.h"
 #include "runtime/executor/counters.h"
+#include "runtime/executor/device_context.h"
 #include "runtime/executor/resident_inputs.h"
-#include "runtime/ze/command_list.h"
-#include "runtime/ze/memory.h"
 
 namespace zefuse::executor {
 
 // What all frames of an executable share of its GPU. Outlives them. Thread-safe.
 struct SharedDevice {
-  explicit SharedDevice(const ze::Context& context, std::chrono::milliseconds deadline)
-      : context(context), deadline(deadline), resident(context, [this](const Status& reason) { markLost(reason); }) {}
+  explicit SharedDevice(std::shared_ptr<DeviceContext> context, std::chrono::milliseconds deadline)
+      : device(std::move(context)), deadline(deadline), resident(device->parameters()) {}
 
-  // How kernels reach the data of a call: where it is, but for what begins between the boundaries that they count on
-  // (base/buffer_alignment.h).
-  bool zeroCopy() const { return context.device().reaches_all_host; }
-  bool hostVisible() const { return context.device().integrated; }  // device blocks are host memory
-  bool hostCopies() const { return zeroCopy() || hostVisible(); }   // with memcpy, what has to be copied
-
-  // After a lost device, a launch that never ended or a fork nothing can be run any more: the reason, for every later
-  // call. What the device may still use, or what a parent's driver made, is then leaked.
-  Status lost() const;
-  bool isLost() const noexcept { return is_lost_.load(std::memory_order_acquire); }
-  void markLost(const Status& reason) noexcept;
-
-  const ze::Context& context;
+  const std::shared_ptr<DeviceContext> device;
   const std::chrono::milliseconds deadline;  // of a single step
   ResidentInputs resident;
-
-private:
-  const uint32_t generation_ = forkGeneration();
-  mutable ForkMutex mutex_;
-  Status lost_;
-  std::atomic<bool> is_lost_{false};  // what destructors ask, which must not need memory for the answer
 };
 
 class DeviceSide {
@@ -54,10 +34,13 @@ public:
   static Result<std::unique_ptr<DeviceSide>> create(SharedDevice& shared, const plan::Program& program,
                                                     std::vector<std::byte*>& host);
 
-  // Makes room for this binding's memory. No work may be queued.
+  // For calls of this binding from now on. An error where the device has no room for them.
   Status bind(const Binding& binding);
 
-  void begin(std::span<const CallInput> inputs, Counters::OfCall& counted);
+  // Takes what the call needs of the device until finish() or settle(). `timed`: the caller waits after each step.
+  Status begin(std::span<const CallInput> inputs, Counters::OfCall& counted, bool timed);
+  // After begin: whether all steps are recorded, so that only finish() is left to do.
+  bool replays() const { return mode_ == Mode::replay; }
   // Brings what the step touches to where it runs. A step on the host finds the queue empty.
   Status before(size_t step);
   // What the step wrote is valid where it ran, and nowhere else.
@@ -74,29 +57,56 @@ public:
 
   std::byte* address(uint32_t buffer) const { return device_[buffer]; }
   uint32_t* statusWord(size_t step) const { return static_cast<uint32_t*>(words_.data()) + step; }
-  std::byte* scratch() const { return static_cast<std::byte*>(scratch_.data()); }
+  std::byte* scratch() const { return static_cast<std::byte*>(queue_->scratch.data()); }
 
 private:
   DeviceSide(SharedDevice& shared, const plan::Program& program, std::vector<std::byte*>& host)
       : shared_(shared), program_(program), host_(host) {}
 
   enum Place : uint8_t { nowhere = 0, on_host = 1, on_device = 2 };
+  enum class Mode : uint8_t { immediate, record, replay };
+  // What the addresses in commands depend on.
+  struct Addresses {
+    uint64_t layout = 0;               // of the queue
+    std::vector<uint64_t> parameters;  // by input: the copy's number; 0: none
+    bool operator==(const Addresses&) const = default;
+  };
+  struct Recording {
+    ze::CommandList list;
+    Addresses addresses;
+    std::vector<size_t> launched;
+    std::vector<uint32_t> uploads, downloads;
+    Counters::OfCall counted;  // of the call that recorded it
+  };
+
+  const DeviceContext& device() const { return *shared_.device; }
   // Whether host and device have copies of their own. Once the device's address is known.
   bool transfers(uint32_t buffer) const {
     return device_[buffer] != host_[buffer] && binding_->buffer_bytes[buffer] > 0;
   }
+  Status takeQueue();
+  void giveQueueBack() noexcept;
   Status place(uint32_t buffer);
   Status toDevice(uint32_t buffer);
+  void fillStaging(uint32_t buffer);
   Status queueToHost(uint32_t buffer, bool& queued);
+  Status queueResults();
   void takeFromStaging();
   Status makeResident(uint32_t buffer);
+  Status barrier();
+  // The event that the launch signals: each has one, until a call of this binding has ended well, so that a kernel that
+  // hangs is named; later a few, so that progress is seen. Null: none.
+  ze::Event* endOf(size_t launch);
+  Status execute(const ze::CommandList& list);
+  uint64_t deadline() const { return uint64_t(std::chrono::nanoseconds(shared_.deadline).count()); }
   Status drain();
+  Status awaitDrained();
   Status checkWords();
   Status reserve(ze::Memory& memory, ze::Memory::Kind kind, size_t bytes, const char* what);
   std::byte* staging(uint32_t buffer) const {
-    return static_cast<std::byte*>(staging_.data()) + binding_->device.staging_offset[buffer];
+    return static_cast<std::byte*>(queue_->staging.data()) + binding_->device.staging_offset[buffer];
   }
-  // The launch that the device is at, for messages: the first that has not ended.
+  // The launches that the device is at, for messages: the first that are not known to have ended.
   std::string unfinished() const;
   Status failed(const Status& status) const;
 
@@ -107,19 +117,31 @@ private:
   Counters::OfCall* counted_ = nullptr;
   std::span<const CallInput> inputs_;
 
-  std::vector<std::byte*> device_;                              // by buffer
-  std::vector<uint8_t> valid_;                                  // by buffer: Places
-  std::vector<std::shared_ptr<const ResidentInput>> resident_;  // by input
-  std::vector<uint32_t> downloads_;                             // queued, to be taken from staging
-  ze::Memory arena_, staging_, scratch_, words_;
+  std::unique_ptr<DeviceQueue> queue_;       // of the call in flight
+  const DeviceQueue* last_queue_ = nullptr;  // the call's before, only to be asked for again
+  uint64_t layout_ = 0;                      // of the queue, when device_ was filled in
+
+  std::vector<uint32_t> device_inputs_;                             // buffers of inputs that steps on the device touch
+  std::vector<std::byte*> device_;                                  // by buffer
+  std::vector<uint8_t> valid_;                                      // by buffer: Places
+  std::vector<std::shared_ptr<const ResidentParameter>> resident_;  // by input
+  std::vector<uint32_t> uploads_, downloads_;                       // through staging
+  ze::Memory words_;
   std::vector<ze::Memory> moved_;  // by buffer, without copies: for what does not begin where kernels want it
-  std::optional<ze::CommandList> list_;
   ze::EventPool events_;           // one per launch, and `drained_`
-  std::vector<ze::Event> ended_;   // of each launch, by its order among launches
-  std::vector<size_t> launched_;   // steps queued in this call, in order
-  std::vector<int32_t> event_of_;  // by step: index into ended_, -1
+  std::vector<ze::Event> ended_;   // of launches, as endOf() says
   std::optional<ze::Event> drained_;
-  bool queued_ = false;  // something since the last drain
+  std::vector<size_t> launched_;  // steps queued in this call, in order
+  bool queued_ = false;           // something runs, or may, since the last drain
+  bool copied_in_ = false;        // since the last barrier, for launches to come
+  bool launched_since_ = false;   // the last barrier
+
+  bool proven_ = false;  // a call of this binding has ended well
+  size_t launches_per_event_ = 1;
+  Mode mode_ = Mode::immediate;
+  ze::CommandList* list_ = nullptr;       // what commands go into
+  std::optional<Addresses> addresses_;    // of the last call that could have been recorded
+  std::unique_ptr<Recording> recording_;  // complete, or of this call
 };
 
 }  // namespace zefuse::executor

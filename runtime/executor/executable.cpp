@@ -55,7 +55,7 @@ struct Executable::Impl {
   ~Impl() {
     frames.clear();
     // What a lost device may still use is never freed.
-    if (shared.gpu && shared.gpu->isLost()) {
+    if (shared.gpu && shared.gpu->device->isLost()) {
       (void)shared.gpu.release();
       (void)shared.modules.release();
     }
@@ -100,8 +100,8 @@ Result<std::unique_ptr<Executable>> Executable::create(std::span<const std::byte
   if (!modules.ok())
     return modules.status();
   impl->shared.modules = std::move(*modules);
-  if (const ze::Context* gpu = impl->shared.modules->gpu())
-    impl->shared.gpu = std::make_unique<SharedDevice>(*gpu, std::chrono::seconds(options.device_timeout_s));
+  if (const auto& gpu = impl->shared.modules->gpu())
+    impl->shared.gpu = std::make_unique<SharedDevice>(gpu, std::chrono::seconds(options.device_timeout_s));
   auto aten = AtenOps::resolve(impl->shared.program);
   if (!aten.ok())
     return aten.status();
@@ -235,7 +235,7 @@ Result<std::vector<CallOutput>> Executable::call(std::span<const CallInput> inpu
   Impl& impl = *impl_;
   ZEFUSE_RETURN_IF_ERROR(impl.checkKinds(inputs));
   if (impl.shared.gpu)
-    ZEFUSE_RETURN_IF_ERROR(impl.shared.gpu->lost());
+    ZEFUSE_RETURN_IF_ERROR(impl.shared.gpu->device->lost());
   // On the stack for all but strange plans.
   constexpr size_t few = 32;
   int64_t few_symbols[few];
@@ -289,8 +289,10 @@ Result<std::vector<std::vector<std::byte>>> Executable::nativeBinaries() const {
 
 void Executable::invalidateWeights() {
   impl_->shared.weights.invalidate();
-  if (impl_->shared.gpu && impl_->shared.gpu->lost().ok())
-    impl_->shared.gpu->resident.invalidate();
+  if (SharedDevice* gpu = impl_->shared.gpu.get(); gpu && gpu->device->lost().ok()) {
+    gpu->device->parameters().invalidate();
+    gpu->resident.clear();
+  }
   // Idle frames hold copies too; those in flight notice the generation at their next call.
   std::lock_guard lock(impl_->frames_mutex);
   for (auto& frame : impl_->frames)

@@ -94,6 +94,7 @@ struct ExecutionCounters {
   // ran on the host.
   uint64_t copies_to_device = 0, copies_to_host = 0, bytes_to_device = 0, bytes_to_host = 0;
   uint64_t parameters_uploaded = 0, host_steps = 0;
+  uint64_t replays = 0;       // calls whose commands were recorded before and submitted as one
   std::string cache_failure;  // why native code could not be kept, once; empty: it could
 };
 

@@ -31,7 +31,7 @@ Frame::Frame(Shared& shared)
 Frame::~Frame() {
   releaseExternals();
   // What a lost device may still use is never freed.
-  if (gpu_ && shared_.gpu->isLost()) {
+  if (gpu_ && shared_.gpu->device->isLost()) {
     (void)gpu_.release();
     (void)launches_.release();
   }
@@ -42,7 +42,7 @@ Status Frame::bind(std::shared_ptr<const Binding> binding) {
   packed_ = false;
   for (AtenArguments& arguments : aten_arguments_)
     arguments.clear();
-  if (shared_.program.host_steps || (shared_.gpu && shared_.gpu->zeroCopy()))
+  if (shared_.program.host_steps || (shared_.gpu && shared_.gpu->device->zeroCopy()))
     ZEFUSE_RETURN_IF_ERROR(arena_.reserve(binding->arena_bytes));
   ZEFUSE_RETURN_IF_ERROR(scratch_.reserve(binding->scratch_bytes));
   const plan::PlanT& plan = shared_.program.plan;
@@ -132,8 +132,11 @@ Status Frame::runStep(size_t step, std::span<const CallInput> inputs) {
 Status Frame::runSteps(std::span<const CallInput> inputs) {
   const plan::PlanT& plan = shared_.program.plan;
   const bool timed = shared_.timer.on();
-  if (gpu_)
-    gpu_->begin(inputs, counted_);
+  if (gpu_) {
+    ZEFUSE_RETURN_IF_ERROR(gpu_->begin(inputs, counted_, timed));
+    if (gpu_->replays())
+      return gpu_->finish();
+  }
   for (size_t i = 0; i < plan.steps.size(); ++i) {
     StepTimer::Moment start;
     if (timed) [[unlikely]]
@@ -151,7 +154,7 @@ Status Frame::runSteps(std::span<const CallInput> inputs) {
     if (gpu_)
       gpu_->after(i);
     // A GPU that works in the host's memory may have yet to read it: released at the end then.
-    if (gpu_ && shared_.program.on_device[i] && shared_.gpu->zeroCopy())
+    if (gpu_ && shared_.program.on_device[i] && shared_.gpu->device->zeroCopy())
       continue;
     for (uint32_t buffer : shared_.program.released_after[i])
       if (void* owner = std::exchange(owners_[buffer], nullptr))

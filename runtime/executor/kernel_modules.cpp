@@ -40,18 +40,22 @@ CacheKey nativeKey(const plan::KernelModule& module, const ze::Device& device, s
 Result<std::unique_ptr<KernelModules>> KernelModules::build(const plan::Plan& plan, const ExecutableOptions& options,
                                                             Counters& counters) {
   auto self = std::make_unique<KernelModules>();
-  auto open = [](const std::string& name, std::unique_ptr<ze::Context>& out) -> Status {
-    Result<ze::Device> device = ze::Device::find(name);
+  auto openHost = [&]() -> Status {
+    Result<ze::Device> device = ze::Device::find("cpu");
     if (!device.ok())
       return device.status();
     Result<ze::Context> context = ze::Context::create(*device);
     if (!context.ok())
       return context.status();
-    out = std::make_unique<ze::Context>(std::move(*context));
+    self->host_ = std::make_unique<ze::Context>(std::move(*context));
     return {};
   };
-  if (options.device != "cpu")
-    ZEFUSE_RETURN_IF_ERROR(open(options.device, self->gpu_));
+  if (options.device != "cpu") {
+    auto gpu = DeviceContext::open(options.device);
+    if (!gpu.ok())
+      return gpu.status();
+    self->gpu_ = std::move(*gpu);
+  }
   const auto* modules = plan.modules();
   if (!modules || modules->size() == 0)
     return self;
@@ -62,10 +66,10 @@ Result<std::unique_ptr<KernelModules>> KernelModules::build(const plan::Plan& pl
                                                 module->target()->str() + "', which device '" + options.device +
                                                 "' cannot run; compile for this device"};
     if (cpu && !self->host_)
-      ZEFUSE_RETURN_IF_ERROR(open("cpu", self->host_));
+      ZEFUSE_RETURN_IF_ERROR(openHost());
   }
   auto contextOf = [&](const plan::KernelModule& module) -> const ze::Context& {
-    return plan::runsOnHost(module.target()->string_view()) ? *self->host_ : *self->gpu_;
+    return plan::runsOnHost(module.target()->string_view()) ? *self->host_ : self->gpu_->context();
   };
   self->modules_.resize(modules->size());
 

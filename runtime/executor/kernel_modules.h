@@ -12,6 +12,7 @@
 #include "common/plan/plan_generated.h"
 #include "runtime/cache/file_cache.h"
 #include "runtime/executor/counters.h"
+#include "runtime/executor/device_context.h"
 #include "runtime/ze/module.h"
 
 namespace zefuse::executor {
@@ -33,7 +34,7 @@ public:
 
   // Of the modules for the CPU (null without any), and of the plan's GPU (null in a plan for the CPU).
   const ze::Context* host() const { return host_.get(); }
-  const ze::Context* gpu() const { return gpu_.get(); }
+  const std::shared_ptr<DeviceContext>& gpu() const { return gpu_; }
   const ze::Module& module(size_t index) const { return *modules_[index]; }
   size_t size() const { return modules_.size(); }
 
@@ -50,7 +51,9 @@ private:
                          VendorCode* vendor, const CancelCheck& cancelled, Counters& counters,
                          std::optional<ze::Module>& out);
 
-  std::unique_ptr<ze::Context> host_, gpu_;  // declared first: destroyed after the modules
+  // Declared first: destroyed after the modules.
+  std::unique_ptr<ze::Context> host_;
+  std::shared_ptr<DeviceContext> gpu_;
   std::vector<std::optional<ze::Module>> modules_;
 };
 

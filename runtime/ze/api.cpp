@@ -26,6 +26,7 @@ namespace {
   X(Driver, driver)                                                                                                    \
   X(Device, device)                                                                                                    \
   X(Context, context)                                                                                                  \
+  X(CommandQueue, command_queue)                                                                                       \
   X(CommandList, command_list)                                                                                         \
   X(Event, event)                                                                                                      \
   X(EventPool, event_pool)                                                                                             \

@@ -30,6 +30,12 @@ namespace zefuse::ze {
   X(Device, GetCommandQueueGroupProperties, zeDeviceGetCommandQueueGroupProperties)                                    \
   X(Context, Create, zeContextCreate)                                                                                  \
   X(Context, Destroy, zeContextDestroy)                                                                                \
+  X(CommandQueue, Create, zeCommandQueueCreate)                                                                        \
+  X(CommandQueue, Destroy, zeCommandQueueDestroy)                                                                      \
+  X(CommandQueue, ExecuteCommandLists, zeCommandQueueExecuteCommandLists)                                              \
+  X(CommandQueue, Synchronize, zeCommandQueueSynchronize)                                                              \
+  X(CommandList, Create, zeCommandListCreate)                                                                          \
+  X(CommandList, Close, zeCommandListClose)                                                                            \
   X(CommandList, CreateImmediate, zeCommandListCreateImmediate)                                                        \
   X(CommandList, Destroy, zeCommandListDestroy)                                                                        \
   X(CommandList, AppendLaunchKernel, zeCommandListAppendLaunchKernel)                                                  \
@@ -118,6 +124,7 @@ ZEFUSE_ZE_STYPE(ze_device_memory_access_properties_t, ZE_STRUCTURE_TYPE_DEVICE_M
 ZEFUSE_ZE_STYPE(ze_command_queue_group_properties_t, ZE_STRUCTURE_TYPE_COMMAND_QUEUE_GROUP_PROPERTIES)
 ZEFUSE_ZE_STYPE(ze_context_desc_t, ZE_STRUCTURE_TYPE_CONTEXT_DESC)
 ZEFUSE_ZE_STYPE(ze_command_queue_desc_t, ZE_STRUCTURE_TYPE_COMMAND_QUEUE_DESC)
+ZEFUSE_ZE_STYPE(ze_command_list_desc_t, ZE_STRUCTURE_TYPE_COMMAND_LIST_DESC)
 ZEFUSE_ZE_STYPE(ze_event_pool_desc_t, ZE_STRUCTURE_TYPE_EVENT_POOL_DESC)
 ZEFUSE_ZE_STYPE(ze_event_desc_t, ZE_STRUCTURE_TYPE_EVENT_DESC)
 ZEFUSE_ZE_STYPE(ze_module_desc_t, ZE_STRUCTURE_TYPE_MODULE_DESC)

@@ -15,6 +15,22 @@ Result<CommandList> CommandList::createImmediate(const Context& context, Executi
   return list;
 }
 
+Result<CommandList> CommandList::createRecorded(const Context& context) {
+  auto desc = make<ze_command_list_desc_t>();
+  ze_command_list_handle_t handle = nullptr;
+  ZEFUSE_ZE(context.api(), context.device().name, zeCommandListCreate, context.handle(), context.device().handle, &desc,
+            &handle);
+  CommandList list;
+  list.context_ = &context;
+  list.handle_ = {&context.api(), handle};
+  return list;
+}
+
+Status CommandList::close() {
+  ZEFUSE_ZE(context_->api(), context_->device().name, zeCommandListClose, handle_.get());
+  return {};
+}
+
 Status CommandList::copy(void* destination, const void* source, size_t bytes, Event* signal) {
   ZEFUSE_ZE(context_->api(), context_->device().name, zeCommandListAppendMemoryCopy, handle_.get(), destination, source,
             bytes, signal ? signal->handle() : nullptr, 0, nullptr);
@@ -31,6 +47,31 @@ Status CommandList::barrier(Event* signal) {
   ZEFUSE_ZE(context_->api(), context_->device().name, zeCommandListAppendBarrier, handle_.get(),
             signal ? signal->handle() : nullptr, 0, nullptr);
   return {};
+}
+
+Result<CommandQueue> CommandQueue::create(const Context& context) {
+  auto desc = make<ze_command_queue_desc_t>();
+  desc.mode = ZE_COMMAND_QUEUE_MODE_ASYNCHRONOUS;
+  ze_command_queue_handle_t handle = nullptr;
+  ZEFUSE_ZE(context.api(), context.device().name, zeCommandQueueCreate, context.handle(), context.device().handle,
+            &desc, &handle);
+  CommandQueue queue;
+  queue.context_ = &context;
+  queue.handle_ = {&context.api(), handle};
+  return queue;
+}
+
+Status CommandQueue::execute(const CommandList& list) {
+  ze_command_list_handle_t handle = list.handle();
+  ZEFUSE_ZE(context_->api(), context_->device().name, zeCommandQueueExecuteCommandLists, handle_.get(), 1, &handle,
+            nullptr);
+  return {};
+}
+
+Status CommandQueue::synchronize(uint64_t nanoseconds) {
+  return waited(*context_, "zeCommandQueueSynchronize",
+                context_->api().zeCommandQueueSynchronize(handle_.get(), nanoseconds), "a queue did not end its work",
+                nanoseconds);
 }
 
 }  // namespace zefuse::ze

@@ -1,4 +1,5 @@
-// An immediate command list. One thread at a time.
+// Command lists: immediate ones run what is appended at once; recorded ones are closed and then run by a queue, as
+// often as wanted. One thread at a time.
 #pragma once
 
 #include "runtime/ze/event.h"
@@ -12,6 +13,9 @@ class CommandList {
 public:
   // synchronous: each append returns when its work is done.
   static Result<CommandList> createImmediate(const Context& context, Execution execution);
+  // Takes commands, with the kernels' arguments of that moment, until close().
+  static Result<CommandList> createRecorded(const Context& context);
+  Status close();
 
   Status launch(const Kernel& kernel, uint32_t groups, Event* signal = nullptr) {
     const ze_group_count_t count{groups, 1, 1};
@@ -23,10 +27,25 @@ public:
   // Repeats `pattern_size` bytes (a power of two) over `bytes`.
   Status fill(void* destination, const void* pattern, size_t pattern_size, size_t bytes, Event* signal = nullptr);
   Status barrier(Event* signal = nullptr);
+  ze_command_list_handle_t handle() const { return handle_.get(); }
 
 private:
   const Context* context_ = nullptr;
   Owned<ze_command_list_handle_t, &Api::zeCommandListDestroy> handle_;
+};
+
+// Where recorded lists run, one after the other. One thread at a time.
+class CommandQueue {
+public:
+  static Result<CommandQueue> create(const Context& context);
+  // Returns when the list is queued. It must not be destroyed, nor run again, before it has ended.
+  Status execute(const CommandList& list);
+  // Until nothing of it runs. `deadline` when that takes longer than `nanoseconds`.
+  Status synchronize(uint64_t nanoseconds);
+
+private:
+  const Context* context_ = nullptr;
+  Owned<ze_command_queue_handle_t, &Api::zeCommandQueueDestroy> handle_;
 };
 
 }  // namespace zefuse::ze

@@ -12,4 +12,13 @@ Result<Context> Context::create(const Device& device) {
   return context;
 }
 
+Status waited(const Context& context, const char* call, ze_result_t result, const char* what, uint64_t nanoseconds) {
+  if (traceEnabled())
+    traceCall(context.api(), call, result);
+  if (result == ZE_RESULT_NOT_READY)
+    return {Code::deadline, "device '" + context.device().name + "': " + what + " within " +
+                                std::to_string(nanoseconds / 1000000) + " ms"};
+  return result == ZE_RESULT_SUCCESS ? Status() : callError(context.api(), call, result, context.device().name);
+}
+
 }  // namespace zefuse::ze

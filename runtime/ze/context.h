@@ -18,4 +18,7 @@ private:
   Owned<ze_context_handle_t, &Api::zeContextDestroy> handle_;
 };
 
+// What a call that waits has returned: `deadline` where it was not ready within the time, "`what` within N ms".
+Status waited(const Context& context, const char* call, ze_result_t result, const char* what, uint64_t nanoseconds);
+
 }  // namespace zefuse::ze

@@ -29,17 +29,8 @@ Result<Event> Event::create(const EventPool& pool, uint32_t index) {
 }
 
 Status Event::wait(uint64_t nanoseconds) {
-  const Api& api = context_->api();
-  const ze_result_t result = api.zeEventHostSynchronize(handle(), nanoseconds);
-  if (traceEnabled())
-    traceCall(api, "zeEventHostSynchronize", result);
-  if (result == ZE_RESULT_NOT_READY)
-    return {Code::deadline, "device '" + context_->device().name +
-                                "': an event was not signalled "
-                                "within " +
-                                std::to_string(nanoseconds / 1000000) + " ms"};
-  return result == ZE_RESULT_SUCCESS ? Status()
-                                     : callError(api, "zeEventHostSynchronize", result, context_->device().name);
+  return waited(*context_, "zeEventHostSynchronize", context_->api().zeEventHostSynchronize(handle(), nanoseconds),
+                "an event was not signalled", nanoseconds);
 }
 
 Status Event::reset() {

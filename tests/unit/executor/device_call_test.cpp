@@ -3,8 +3,7 @@
 
 #include <cstdlib>
 
-#include "tests/unit/executor/call.h"
-#include "tests/unit/executor/kernels.h"
+#include "tests/unit/executor/device_calls.h"
 
 namespace zefuse {
 namespace {
@@ -14,16 +13,9 @@ using test::launch;
 using test::OutputMemory;
 using test::PlanBuilder;
 
-[[maybe_unused]] const int posing = setenv("ZEFUSE_CPU_DRIVER_AS", "gpu", /*overwrite=*/0);
+using test::create;
 
-Result<std::unique_ptr<Executable>> create(PlanBuilder& b) {
-  b.plan.device = "gpu:0";
-  for (auto& module : b.plan.modules)
-    module->target = "dg2-g11";
-  ExecutableOptions options;
-  options.device = "gpu:0";
-  return Executable::create(b.finish(), options);
-}
+[[maybe_unused]] const int posing = setenv("ZEFUSE_CPU_DRIVER_AS", "gpu", /*overwrite=*/0);
 
 std::vector<float> numbers(const HostTensor& tensor) {
   std::vector<float> out(tensor.bytes.size() / sizeof(float));

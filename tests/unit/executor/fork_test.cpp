@@ -30,7 +30,7 @@ using test::PlanBuilder;
 bool holdsInChild(const std::function<bool()>& body) {
   const pid_t child = fork();
   if (child == 0) {
-    alarm(60);
+    alarm(300);
     _exit(body() ? 0 : 1);
   }
   int status = 0;
@@ -281,7 +281,7 @@ TEST_F(Fork, AFilesLockIsNotKeptByAChild) {
     const FileCache::Lock lock = cache.lock(key, 10s);
     child = fork();
     if (child == 0) {  // lives until its parent says so, with a copy of every file that its parent had open
-      alarm(60);
+      alarm(300);
       close(ends[1]);
       char byte = 0;
       _exit(read(ends[0], &byte, 1) == 0 ? 0 : 1);

@@ -1,0 +1,120 @@
+#include "runtime/executor/device_context.h"
+
+#include <algorithm>
+#include <map>
+#include <thread>
+
+namespace zefuse::executor {
+
+Result<std::unique_ptr<DeviceQueue>> DeviceQueue::create(const ze::Context& context) {
+  auto queue = std::make_unique<DeviceQueue>();
+  auto immediate = ze::CommandList::createImmediate(context, ze::Execution::asynchronous);
+  if (!immediate.ok())
+    return immediate.status();
+  queue->immediate = std::move(*immediate);
+  auto recorded = ze::CommandQueue::create(context);
+  if (!recorded.ok())
+    return recorded.status();
+  queue->recorded = std::move(*recorded);
+  return queue;
+}
+
+uint64_t DeviceQueue::newLayout() {
+  static std::atomic<uint64_t> last{0};
+  return ++last;
+}
+
+DeviceContext::DeviceContext(ze::Context context)
+    : context_(std::move(context)), max_idle_(std::max(8u, 2 * std::thread::hardware_concurrency())),
+      parameters_(context_, [this](const Status& reason) { markLost(reason); }) {
+  idle_.reserve(max_idle_);  // giveBack() asks for no memory
+}
+
+Result<std::shared_ptr<DeviceContext>> DeviceContext::open(const std::string& name) {
+  Result<ze::Device> device = ze::Device::find(name);
+  if (!device.ok())
+    return device.status();
+  // Never destroyed: graphs may be, after static objects.
+  static auto& mutex = *new ForkMutex;
+  static auto& opened = *new std::map<ze_device_handle_t, std::weak_ptr<DeviceContext>>;
+  auto usable = [&]() -> std::shared_ptr<DeviceContext> {
+    auto context = opened[device->handle].lock();
+    return context && context->lost().ok() ? context : nullptr;
+  };
+  {
+    std::lock_guard lock(mutex);
+    if (auto context = usable())
+      return context;
+  }
+  auto made = ze::Context::create(*device);  // a driver's call, with no lock
+  if (!made.ok())
+    return made.status();
+  std::shared_ptr<DeviceContext> fresh(new DeviceContext(std::move(*made)));
+  std::lock_guard lock(mutex);
+  if (auto context = usable())  // another thread was quicker
+    return context;
+  opened[device->handle] = fresh;
+  return fresh;
+}
+
+Status DeviceContext::lost() const {
+  if (generation_ != forkGeneration()) [[unlikely]]
+    return {Code::device, "the model was loaded on device '" + device().name +
+                              "' before this process was forked, and a GPU's driver does not work in a fork; load the "
+                              "model in a process of its own (multiprocessing: \"spawn\"), or use device 'cpu'"};
+  if (!isLost()) [[likely]]
+    return {};
+  std::lock_guard lock(mutex_);
+  return lost_;
+}
+
+void DeviceContext::markLost(const Status& reason) noexcept {
+  std::lock_guard lock(mutex_);
+  if (!lost_.ok())
+    return;
+  kept_ = weak_from_this().lock();
+  try {
+    lost_ = {reason.code(), "an earlier call lost device '" + device().name + "': " + reason.message() +
+                                "; compile again, or use device 'cpu'"};
+  } catch (const std::bad_alloc&) {
+    lost_ = {reason.code(), "device lost"};  // short enough to need no memory
+  }
+  is_lost_.store(true, std::memory_order_release);
+}
+
+Result<std::unique_ptr<DeviceQueue>> DeviceContext::takeQueue(const DeviceQueue* last) {
+  {
+    std::lock_guard lock(mutex_);
+    auto found = std::ranges::find(idle_, last, &std::unique_ptr<DeviceQueue>::get);
+    if (found == idle_.end() && !idle_.empty())
+      found = idle_.end() - 1;
+    if (found != idle_.end()) {
+      std::unique_ptr<DeviceQueue> queue = std::move(*found);
+      idle_.erase(found);
+      return queue;
+    }
+  }
+  return DeviceQueue::create(context_);
+}
+
+void DeviceContext::giveBack(std::unique_ptr<DeviceQueue> queue) noexcept {
+  if (isLost()) {
+    (void)queue.release();  // what a lost device may still use is never freed
+    return;
+  }
+  std::lock_guard lock(mutex_);
+  if (idle_.size() < max_idle_)
+    idle_.push_back(std::move(queue));
+}
+
+bool DeviceContext::releaseIdleMemory() {
+  std::vector<ze::Memory> freed;  // after the lock
+  std::lock_guard lock(mutex_);
+  for (std::unique_ptr<DeviceQueue>& queue : idle_)
+    for (ze::Memory* memory : {&queue->arena, &queue->staging, &queue->scratch})
+      if (memory->bytes() > 0)
+        freed.push_back(std::exchange(*memory, {}));
+  return !freed.empty();
+}
+
+}  // namespace zefuse::executor

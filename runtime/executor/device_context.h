@@ -1,0 +1,75 @@
+// What all graphs of a process share of one GPU: its context, whether it is lost, parameters on it, and queues with the
+// memory that calls need while they run.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/base/fork.h"
+#include "runtime/executor/resident_parameters.h"
+#include "runtime/ze/command_list.h"
+#include "runtime/ze/memory.h"
+
+namespace zefuse::executor {
+
+// What one call in flight needs of a device. Calls of all graphs, one after the other, use the same one: the memory is
+// the largest call's and not the sum of all graphs'. One thread at a time; nothing is queued between calls.
+struct DeviceQueue {
+  static Result<std::unique_ptr<DeviceQueue>> create(const ze::Context& context);
+
+  ze::CommandList immediate;  // asynchronous
+  ze::CommandQueue recorded;  // runs closed lists
+  ze::Memory arena, staging, scratch;
+  uint64_t layout = newLayout();  // another number for each time that a block above has moved
+
+  static uint64_t newLayout();  // no two of a process are the same; never 0
+};
+
+// Thread-safe. Outlives everything that was made of its context.
+class DeviceContext : public std::enable_shared_from_this<DeviceContext> {
+public:
+  // The one for `device` ("gpu:0"), which lives as long as somebody has it. A lost one, or one of before a fork, is not
+  // handed out again: a new one takes its place.
+  static Result<std::shared_ptr<DeviceContext>> open(const std::string& device);
+
+  const ze::Context& context() const { return context_; }
+  const ze::Device& device() const { return context_.device(); }
+
+  // How kernels reach the data of a call: where it is, but for what begins between the boundaries that they count on
+  // (base/buffer_alignment.h).
+  bool zeroCopy() const { return device().reaches_all_host; }
+  bool hostVisible() const { return device().integrated; }         // device blocks are host memory
+  bool hostCopies() const { return zeroCopy() || hostVisible(); }  // with memcpy, what has to be copied
+
+  // After a lost device, a launch that never ended or a fork nothing can be run any more: the reason, for every later
+  // call of any graph. What the device may still use, or what a parent's driver made, is then leaked, this object
+  // included.
+  Status lost() const;
+  bool isLost() const noexcept { return is_lost_.load(std::memory_order_acquire); }
+  void markLost(const Status& reason) noexcept;
+
+  ResidentParameters& parameters() { return parameters_; }
+
+  // A queue for a call: `last`, if nobody has it now, whose memory may be as the caller left it; it is only compared.
+  Result<std::unique_ptr<DeviceQueue>> takeQueue(const DeviceQueue* last);
+  void giveBack(std::unique_ptr<DeviceQueue> queue) noexcept;
+  // Frees the memory of queues that no call has. False: there was none.
+  bool releaseIdleMemory();
+
+private:
+  explicit DeviceContext(ze::Context context);
+
+  const ze::Context context_;
+  const uint32_t generation_ = forkGeneration();
+  mutable ForkMutex mutex_;  // guards what follows
+  Status lost_;
+  std::shared_ptr<DeviceContext> kept_;  // itself, once lost
+  std::atomic<bool> is_lost_{false};     // what destructors ask, which must not need memory for the answer
+  const size_t max_idle_;
+  std::vector<std::unique_ptr<DeviceQueue>> idle_;  // the last used last
+  ResidentParameters parameters_;
+};
+
+}  // namespace zefuse::executor
