@@ -2,6 +2,7 @@
 
 #include "lowering/half_conversions.h"
 #include "lowering/passes.h"
+#include "lowering/rounded_math.h"
 #include "lowering/schedule/products/products.h"
 #include "lowering/schedule/schedule.h"
 #include "lowering/spirv/emit.h"
@@ -39,6 +40,8 @@ static FailureOr<LoweredKernel> emitKernel(Operation* op, ScheduledKernel schedu
     dump("scheduled.mlir", print(module));
   if (failed(verify(module)))
     return fail("the schedule is invalid; this is a bug of the lowering");
+  if (target.hasWorkGroups())
+    approximateRoundedMath(module, target.native);
   if (failed(expandHalfConversions(module, target.native)))
     return fail("half-sized types were left; this is a bug of the lowering");
   PassManager passes(module.getContext(), module->getName().getStringRef());

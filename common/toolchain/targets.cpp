@@ -142,20 +142,21 @@ constexpr GpuTarget xe3 = [] {
 // A multiprocessor is an engine whose hardware threads are warps. A work-item has at most 255 registers of 4 bytes; a
 // product's sums may fill half of them.
 constexpr uint16_t nvidia_pci = 0x10de;
-constexpr GpuTarget ampere{.family = "Ampere",
-                           .vendor = nvidia_pci,
-                           .compiler = "zefuse-ptx",
-                           .compilers = "13.0",
-                           .threads_per_engine = 64,
-                           .max_group_size = 1024,
-                           .subgroup_sizes = 16 | 32,
-                           .subgroup_size = 32,
-                           .index_bits = 64,
-                           .register_bytes = 32 << 10,
-                           .accumulator_bytes = 8 << 10,
-                           .local_memory_kib = 96,
-                           .native = {.f64 = true, .f16 = true, .shuffles = true, .bf16_conversions = true},
-                           .matrix = mma};
+constexpr GpuTarget ampere{
+    .family = "Ampere",
+    .vendor = nvidia_pci,
+    .compiler = "zefuse-ptx",
+    .compilers = "13.0",
+    .threads_per_engine = 64,
+    .max_group_size = 1024,
+    .subgroup_sizes = 16 | 32,
+    .subgroup_size = 32,
+    .index_bits = 64,
+    .register_bytes = 32 << 10,
+    .accumulator_bytes = 8 << 10,
+    .local_memory_kib = 96,
+    .native = {.f64 = true, .f16 = true, .shuffles = true, .bf16_conversions = true, .tanh = true},
+    .matrix = mma};
 constexpr GpuTarget ada = [] {
   GpuTarget family = ampere;
   family.family = "Ada";

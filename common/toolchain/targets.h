@@ -53,12 +53,16 @@ struct ZEFUSE_API MatrixEngine {
 // (SPIRV-Tools 2023.1) does not know.
 inline constexpr const char* kConvertBfloat16 = "zefuse_to_bfloat16_";
 
+// The same, `float<N> zefuse_native_tanh_<N>(float<N>)`: within 2^-10.9 of the value.
+inline constexpr const char* kNativeTanh = "zefuse_native_tanh_";
+
 // What a device computes in one instruction. Kernels that need another are refused (lowering/lower.h).
 struct NativeOperations {
   bool f64 = false;               // double precision
   bool f16 = false;               // arithmetic of half precision
   bool shuffles = false;          // a lane reads any other lane's value
   bool bf16_conversions = false;  // kConvertBfloat16
+  bool tanh = false;              // kNativeTanh
 };
 
 // The defaults are a device without anything special.

@@ -316,6 +316,12 @@ bool Reader::readImportedCall(const SpirvInst& inst, const std::string& name, ll
     setValue(inst, toBfloat(args[0]));
     return true;
   }
+  if (name.starts_with("zefuse_native_tanh_")) {  // common/toolchain/targets.h
+    if (args.size() != 1 || !result_type->getScalarType()->isFloatTy() || result_type != args[0]->getType())
+      fail(inst, "wrong signature for " + name);
+    setValue(inst, callMath(inst, target_.native_math ? "native_tanh" : "tanh", result_type, args));
+    return true;
+  }
   if (readMatrixCall(inst, name, args, result_type))
     return true;
   return readImportedImageCall(inst, name) || readImportedAtomic(inst, name, args, result_type);

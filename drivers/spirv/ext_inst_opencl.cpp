@@ -195,7 +195,7 @@ llvm::Value* Reader::extInst(const SpirvInst& inst, uint32_t op, llvm::Type* res
   for (const LibraryRow& r : kLibrary)
     if (r.op == op) {
       floats(r.args);
-      const bool native = op == OpenCLLIB::Native_exp2 && target_.native_exp2 && result->getScalarType()->isFloatTy();
+      const bool native = op == OpenCLLIB::Native_exp2 && target_.native_math && result->getScalarType()->isFloatTy();
       return callMath(inst, native ? "native_exp2" : r.name, result, args);
     }
   for (const IntrinsicRow& r : kIntrinsics)
@@ -223,8 +223,13 @@ llvm::Value* Reader::extInst(const SpirvInst& inst, uint32_t op, llvm::Type* res
   case OpenCLLIB::Rsqrt:
   case OpenCLLIB::Half_rsqrt:
   case OpenCLLIB::Native_rsqrt: floats(1); return b.CreateFDiv(real(1), sqrt(args[0]));
-  case OpenCLLIB::Half_recip:
-  case OpenCLLIB::Native_recip: floats(1); return b.CreateFDiv(real(1), args[0]);
+  case OpenCLLIB::Native_recip:
+    if (target_.native_math && result->getScalarType()->isFloatTy()) {
+      floats(1);
+      return callMath(inst, "native_recip", result, args);
+    }
+    [[fallthrough]];
+  case OpenCLLIB::Half_recip: floats(1); return b.CreateFDiv(real(1), args[0]);
   case OpenCLLIB::Half_divide:
   case OpenCLLIB::Native_divide: floats(2); return b.CreateFDiv(args[0], args[1]);
   case OpenCLLIB::Fdim: {

@@ -17,7 +17,7 @@ struct ReaderTarget {
   bool remainders = true;    // LLVM's frem is exact; false: the math library's fmod is taken
   bool prefetches = true;    // llvm.prefetch has a meaning
   bool bfloat = false;       // LLVM converts float to bfloat without a library's function
-  bool native_exp2 = false;  // the math library has native_exp2 of f32, the device's own instruction
+  bool native_math = false;  // the math library has native_exp2, native_recip and native_tanh of f32, the device's own
   // Copies from global to local memory end where they are waited for: calls of the functions below stand for them.
   // False: they are done at once.
   bool asynchronous_copies = false;

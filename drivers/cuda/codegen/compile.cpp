@@ -25,7 +25,7 @@ constexpr spirv::ReaderTarget kReaderTarget{.global_space = 1,
                                             .remainders = false,
                                             .prefetches = false,
                                             .bfloat = true,
-                                            .native_exp2 = true,
+                                            .native_math = true,
                                             .asynchronous_copies = true,
                                             .images = false};
 

@@ -35,6 +35,12 @@ F32(cos)
 
 // The same without the steps around it that subnormal results take: they are 0.
 extern "C" __attribute__((always_inline)) float zf_native_exp2_f32(float x) { return __nvvm_ex2_approx_ftz_f(x); }
+extern "C" __attribute__((always_inline)) float zf_native_recip_f32(float x) { return __nvvm_rcp_approx_ftz_f(x); }
+extern "C" __attribute__((always_inline)) float zf_native_tanh_f32(float x) {
+  float result;
+  __asm__("tanh.approx.f32 %0, %1;" : "=f"(result) : "f"(x));
+  return result;
+}
 
 #define F64(name)                                                                                                      \
   extern "C" double zf_##name##_f64(double x) { return device::name(x); }
