@@ -1,6 +1,6 @@
 #!/bin/bash
 # run.sh [sanitizers]: runs on a machine with an NVIDIA GPU, in the folder that scripts/cuda_check made. Every step has a
-# deadline. With the word, the families' kernels under the tools of CUDA's compute-sanitizer, and nothing else. speed.py is run
+# deadline. With the word, the families' kernels under the tools of CUDA's compute-sanitizer, and nothing else. scripts/gpu-bench is run
 # by itself: nothing else may use the GPU then.
 cd "$(dirname "$0")" || exit
 C=$PWD

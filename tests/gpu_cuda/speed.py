@@ -1,9 +1,5 @@
 """On a machine with an NVIDIA GPU and zefuse's wheel: the time of kernels on the device, beside torch's eager and Inductor there.
 
-    speed.py [--json FILE] [--page FILE] [NAME ...]
-
---page writes docs/gpu_speed.md.
-
 Results are checked first (against eager on the GPU in f32, without TF32). Times are sums of a call's kernels as CUPTI reports them
 (torch.profiler), medians of the calls, with the L2 cache overwritten before each: host time and copies of inputs and results are
 not in them. All three run in turn in one process; what they compile is made before, in several processes. Status 1 where a
@@ -12,6 +8,7 @@ result is wrong.
 
 from __future__ import annotations
 
+import argparse
 import datetime
 import json
 import math
@@ -24,8 +21,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import speed_page
 import torch
 from torch.autograd import DeviceType  # type: ignore[attr-defined]
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional as nn
 from torch.profiler import ProfilerActivity, profile
 
@@ -116,6 +115,7 @@ WORKLOADS: dict[str, Workload] = {
     "attention 64, causal": attention(64, 64, 2048, True),
     "attention 128": attention(32, 128, 2048, False),
 }
+VIEWS = ("aten.view", "aten.t.", "aten.transpose", "aten.detach", "aten.expand", "aten.unsqueeze")
 DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16}
 
 
@@ -158,6 +158,16 @@ def first(result: Any) -> torch.Tensor:
     return result[0] if isinstance(result, tuple) else result
 
 
+def counted_operations(function: Function, inputs: list[torch.Tensor]) -> int:
+    """One for each element that an operator makes, or reduces."""
+    total = 0
+    for node in make_fx(function)(*inputs).graph.nodes:
+        if node.op == "call_function" and not str(node.target).startswith(VIEWS):
+            values = [each.meta.get("val") for each in node.all_input_nodes] + [node.meta.get("val")]
+            total += max((value.numel() for value in values if isinstance(value, torch.Tensor)), default=0)
+    return total
+
+
 def measured(name: str, dtype: str) -> dict[str, Any]:
     function, make, operations = WORKLOADS[name]
     torch.manual_seed(0)
@@ -170,7 +180,8 @@ def measured(name: str, dtype: str) -> dict[str, Any]:
     results = function(*inputs)
     outputs = [x.numel() * x.element_size() for x in (results if isinstance(results, tuple) else (results,))]
     del results
-    found["bytes"], found["operations"] = sum(sizes) + sum(outputs), operations
+    found["bytes"], found["product"] = sum(sizes) + sum(outputs), operations > 0
+    found["operations"] = operations or counted_operations(function, inputs)
     for way, run in ways(function).items():
         try:
             own = host(inputs) if way == "zefuse" else inputs
@@ -227,87 +238,48 @@ def copy_bandwidth() -> float:
     return 2 * source.numel() / statistics.median(times) / 1e6
 
 
-def geomean(values: list[float]) -> float:
-    return math.exp(sum(map(math.log, values)) / len(values)) if values else math.nan
-
-
-def against(row: dict[str, Any]) -> float:
-    """How many times as fast as the better of the two."""
-    return min(time for time in (row["eager"], row["Inductor"]) if not math.isnan(time)) / row["zefuse"]
-
-
-def page(rows: list[dict[str, Any]], bandwidth: float) -> str:
-    good = [row for row in rows if row["right"] and not math.isnan(row["zefuse"])]
-    memory = {
-        dtype: [against(row) for row in good if row["dtype"] == dtype and not row["operations"]] for dtype in DTYPES
-    }
+def machine() -> dict[str, Any]:
     driver = subprocess.run(
         ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"],
         capture_output=True,
         text=True,
         check=False,
     ).stdout.strip()
-    lines = [
-        "# Kernels on a GPU, beside eager and Inductor",
-        "",
-        f"{torch.cuda.get_device_name()}, driver {driver}, torch {torch.__version__}, {datetime.date.today():%d %B %Y};"
-        f" a copy on the device moves {bandwidth:.0f} GB/s.",
-        "Made by `python tests/gpu_cuda/speed.py --page docs/gpu_speed.md` on that machine, with nothing else on the GPU.",
-        "",
-        "Each number is the time on the device of a call's kernels, as CUPTI reports them: the median of 7 calls, in ms, with the L2",
-        "cache overwritten before each. Host time and copies are not in it. The largest error is that against eager in f32, of the",
-        "largest value. Eager and Inductor are torch's, without TF32; Inductor's kernels are Triton's, its products cuBLAS's.",
-        "",
-        f"Without a product: {', '.join(f'{geomean(ratios):.2f} times the better in {dtype}' for dtype, ratios in memory.items())}"
-        " (geometric mean).",
-        "",
-        "| what | dtype | zefuse | eager | Inductor | better / zefuse | rate of zefuse | largest error |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
-    for row in rows:
-        if row["operations"]:
-            rate = f"{row['operations'] / row['zefuse'] / 1e9:.1f} TFLOP/s"
-        else:
-            rate = (
-                f"{row['bytes'] / row['zefuse'] / 1e6:.0f} GB/s, {row['bytes'] / row['zefuse'] / 1e4 / bandwidth:.0f} %"
-            )
-        lines.append(
-            f"| {row['name']} | {row['dtype']} | {row['zefuse']:.3f} | {row['eager']:.3f} | {row['Inductor']:.3f} |"
-            f" {against(row):.2f} | {rate} | {row.get('zefuse error', math.nan):.0e}{'' if row['right'] else ' WRONG'} |"
-        )
-    return "\n".join([*lines, ""])
+    return {
+        "gpu": torch.cuda.get_device_name(),
+        "driver": driver,
+        "torch": torch.__version__,
+        "day": f"{datetime.date.today():%d %B %Y}",
+        "GB/s": copy_bandwidth(),
+    }
 
 
-def value_of(option: str, words: list[str]) -> str | None:
-    """Taken out of the words."""
-    if option not in words:
-        return None
-    at = words.index(option)
-    value = words[at + 1]
-    del words[at : at + 2]
-    return value
-
-
-def main(words: list[str]) -> int:
-    if words[:1] == ["--compile"]:
-        compile_only(words[1:])
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(WORKLOADS)}; all of them")
+    parser.add_argument("--json", type=Path, help="where what was measured is written")
+    parser.add_argument("--page", type=Path, help="docs/gpu_speed.md, with a picture beside it where matplotlib is")
+    parser.add_argument("--compile", action="store_true", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.compile:
+        compile_only(given.names)
         return 0
-    file, page_file = value_of("--json", words), value_of("--page", words)
-    cases = [(name, dtype) for name in words or list(WORKLOADS) for dtype in DTYPES]
+    if unknown := set(given.names) - set(WORKLOADS):
+        parser.error(f"unknown: {', '.join(sorted(unknown))}; known: {', '.join(WORKLOADS)}")
+    cases = [(name, dtype) for name in given.names or list(WORKLOADS) for dtype in DTYPES]
     compiled_before(cases)
-    everything, wrong = [], 0
-    bandwidth = copy_bandwidth()
-    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}, copies {bandwidth:.0f} GB/s")
+    rows: list[dict[str, Any]] = []
+    found: dict[str, Any] = {"machine": machine(), "rows": rows}
+    print(f"{found['machine']['gpu']}, torch {torch.__version__}, copies {found['machine']['GB/s']:.0f} GB/s")
     print(f"{'ms':22} dtype  zefuse   eager Inductor  kernels  error    better/zefuse  GB/s or TFLOP/s of zefuse")
     for name, dtype in cases:
         row = measured(name, dtype)
-        everything.append(row)
-        wrong += not row["right"]
-        rate = row["operations"] / row["zefuse"] / 1e9 if row["operations"] else row["bytes"] / row["zefuse"] / 1e6
+        rows.append(row)
+        rate = row["operations"] / row["zefuse"] / 1e9 if row["product"] else row["bytes"] / row["zefuse"] / 1e6
         print(
             f"{name:22} {dtype:4} {row['zefuse']:8.3f} {row['eager']:7.3f} {row['Inductor']:8.3f}  "
             f"{row.get('zefuse kernels', 0):3}/{row.get('Inductor kernels', 0):3}  {row.get('zefuse error', math.nan):.1e}  "
-            f"{against(row):8.2f}  {rate:15.1f}  "
+            f"{speed_page.against(row):8.2f}  {rate:15.1f}  "
             + ("" if row["right"] else "WRONG ")
             + "; ".join(
                 f"{way}: {row[way + ' problem']}" for way in ("zefuse", "eager", "Inductor") if way + " problem" in row
@@ -315,13 +287,14 @@ def main(words: list[str]) -> int:
             flush=True,
         )
         torch._dynamo.reset()
-    if file:
-        Path(file).write_text(json.dumps(everything, indent=1))
-    if page_file:
-        Path(page_file).write_text(page(everything, bandwidth))
+    if given.json:
+        given.json.write_text(json.dumps(found, indent=1))
+    if given.page:
+        speed_page.write(found, given.page)
+    wrong = sum(not row["right"] for row in rows)
     print(f"{wrong} of {len(cases)} wrong")
     return 1 if wrong else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main())
