@@ -35,6 +35,15 @@ TARGETS = {
             "compiler": "ocloc",
             "compilers": ["26.27"],
         },
+        {
+            "name": "sm_90",
+            "alias": "",
+            "family": "Hopper",
+            "marketing": "H100",
+            "device_ids": [],
+            "compiler": "zefuse-ptx",
+            "compilers": ["13.0"],
+        },
     ],
 }
 OCLOC = [{"command": "ocloc", "version": "22.43.24595", "products": ["dg2-g11"]}]
@@ -81,7 +90,7 @@ def not_installed(driver: str) -> Ended:
 
 
 def good_build(**changes: Any) -> Ended:
-    lines: dict[str, Any] = {"step": "importing torch", "torch": TORCH}
+    lines: dict[str, Any] = {"step": "importing torch", "torch": TORCH, "backends": ["zefuse.backend:zefuse"]}
     loaded = [{"loaded": name} for name in LIBRARIES]
     rest = {"native": {"build_id": "1", "file": "_C.so"}, "targets": TARGETS, "compilers": OCLOC, "devices": [CPU]}
     last = {**rest, **changes, "step": ""}

@@ -31,7 +31,7 @@ from recorded_machine import (
 )
 
 from zefuse import doctor
-from zefuse.doctor import build, compilers, level_zero, minimum, processor, render, variables
+from zefuse.doctor import build, compilers, level_zero, minimum, probe, processor, render, variables
 from zefuse.doctor.finding import Finding, Report, Section
 from zefuse.doctor.machine import Ended, Machine
 
@@ -256,6 +256,24 @@ def test_a_half_installed_wheel(tmp_path: Path) -> None:
     assert not report.good()
 
 
+def test_a_package_that_torch_does_not_find(tmp_path: Path) -> None:
+    assert "build.backend" not in diagnose(tmp_path / "1", build=good_build())
+    without = Ended(good_build().output.replace('["zefuse.backend:zefuse"]', "[]"))
+    machine = Recorded(tmp_path / "2", build=without)
+    found = findings(doctor.examine(machine))["build.backend"]
+    assert found.level == "problem" and "not installed" in found.text and "--force-reinstall" in found.fix
+    (tmp_path / "2" / "site-packages" / "zefuse-0.1.0.dist-info" / "RECORD").unlink()
+    assert "make setup" in findings(doctor.examine(machine))["build.backend"].fix
+
+
+def test_a_real_child_finds_the_entry_point() -> None:
+    assert probe.registered() == ["zefuse.backend:zefuse"]
+    # Without site-packages, where pip has put it.
+    program = f"import sys; sys.path.insert(0, {str(ROOT / 'python')!r}); from zefuse.doctor import probe; print(probe.registered())"
+    done = subprocess.run([sys.executable, "-S", "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "[]\n"
+
+
 def test_without_the_helper_drivers_are_not_tried(tmp_path: Path) -> None:
     machine = Recorded(tmp_path, **with_gpu())
     (machine.package / "lib" / build.HELPER).unlink()
@@ -393,7 +411,7 @@ def test_threads(given: str, threads: int, affinity: list[int], level: str, text
 
 def test_compilers(tmp_path: Path) -> None:
     good = diagnose(tmp_path / "1")["compilers.ocloc"]
-    assert "ocloc 22.43.24595, /usr/bin/ocloc: code for 1 of 2 GPUs, none for bmg-g21" in good.text
+    assert "ocloc 22.43.24595, /usr/bin/ocloc: code for 1 of 2 Intel GPUs, none for bmg-g21" in good.text
     hangs = diagnose(tmp_path / "2", ocloc=Ended(code=None, seconds=5))["compilers.ocloc"]
     assert hangs.level == "warning" and "does not say its version: no answer within 5 s" in hangs.text
     old = diagnose(tmp_path / "3", ocloc=Ended("21.10.1"))["compilers.ocloc"]

@@ -133,6 +133,7 @@ def facts_of(machine: Machine, there: Facts, found: dict[str, Any]) -> tuple[Fac
         "not_loaded": found["not_loaded"],
         "native": found.get("native"),
         "native_error": found.get("native_error", ""),
+        "backends": found.get("backends"),
         "failed": found.get("failed"),
         "step": found["step"] or "",
         "ended": found["ended"] if found["step"] not in (None, "importing torch") else "",
@@ -256,6 +257,15 @@ def judge(facts: AllFacts) -> list[Finding]:
     if mine["native_error"] and not mine["missing"] and "version" in facts["torch"]:
         found.append(
             Finding("build.native", "problem", f"zefuse._C cannot be loaded: {_reason(mine['native_error'])}", again)
+        )
+    if mine["backends"] == []:
+        found.append(
+            Finding(
+                "build.backend",
+                "problem",
+                'torch.compile(backend="zefuse") does not find zefuse: its files are on Python\'s path, but it is not installed',
+                REINSTALL if mine["wheel"] else "make setup, in the checkout; elsewhere: pip install a wheel",
+            )
         )
     if mine["failed"]:
         found.append(

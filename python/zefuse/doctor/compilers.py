@@ -94,7 +94,8 @@ def _judge_one(one: dict[str, Any], usable: list[dict[str, Any]], facts: AllFact
     what = f"{one['command']} {one['version']}"
     if one["command"] != one["path"]:
         what += f", {one['path']}"
-    rows = (facts["build"].get("targets") or {}).get("gpu", [])
+    targets = (facts["build"].get("targets") or {}).get("gpu", [])
+    rows = [row for row in targets if row["compiler"] == "ocloc"]  # NVIDIA's have a compiler of zefuse's own
     products = next((set(known["products"]) for known in usable if known["command"] == one["command"]), set())
     if not at_least(one["version"], OCLOC):
         return Finding(
@@ -102,7 +103,7 @@ def _judge_one(one: dict[str, Any], usable: list[dict[str, Any]], facts: AllFact
         )
     if rows and products:
         lacking = [row["name"] for row in rows if row["name"] not in products]
-        what += f": code for {len(products)} of {len(rows)} GPUs"
+        what += f": code for {len(rows) - len(lacking)} of {len(rows)} Intel GPUs"
         if lacking:
             fix = "for these: zefuse toolchain install" if len(usable) < 2 else ""
             return Finding(key, "ok", f"{what}, none for {', '.join(lacking)}", fix)

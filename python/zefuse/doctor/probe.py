@@ -23,6 +23,13 @@ def short(error: BaseException) -> str:
     return f"{type(error).__name__}: {lines[0]}"[:400]
 
 
+def registered() -> list[str]:
+    """The names of zefuse's entry points, which is how ``torch.compile(backend="zefuse")`` finds the package."""
+    from importlib.metadata import entry_points
+
+    return [entry.value for entry in entry_points(group="torch_dynamo_backends", name="zefuse")]
+
+
 def main(folder: str, libraries: list[str]) -> None:
     import ctypes
     import warnings
@@ -45,6 +52,7 @@ def main(folder: str, libraries: list[str]) -> None:
         torch_there = True
     except Exception as error:  # a broken torch raises anything
         say(torch_error=short(error))
+    say(backends=registered())
     for name in libraries:
         say(step=f"loading {name}")
         try:
