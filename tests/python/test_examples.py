@@ -28,6 +28,27 @@ def test_semantic_search() -> None:
     assert (ROOT / "build" / "demo" / "speed.png").stat().st_size > 10_000
 
 
+def test_semantic_search_without_what_it_compares_with_and_draws_with(tmp_path: Path) -> None:
+    """No matplotlib, and no C++ compiler for Inductor."""
+    (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['matplotlib'] = None\n")
+    without = {
+        "PYTHONPATH": str(tmp_path),
+        "CXX": "/nonexistent/c++",
+        "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache"),
+    }
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "examples" / "semantic_search.py"), "--quick"],
+        capture_output=True,
+        text=True,
+        timeout=600,
+        env={**os.environ, "COLUMNS": "100", **without},
+    )
+    assert done.returncode == 0, done.stderr
+    assert "She kneaded the dough" in done.stdout and "faster than eager" in done.stdout
+    assert "Inductor is left out: " in done.stdout and "faster than Inductor" not in done.stdout
+    assert "The chart is left out" in done.stdout
+
+
 def test_minilm_in_cpp(tmp_path: Path) -> None:
     """Installed, exported, compiled at build time by zefuse_add_model, run without Python's environment."""
     installed, built = tmp_path / "zefuse", tmp_path / "build"
