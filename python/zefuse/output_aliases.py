@@ -15,19 +15,23 @@ from torch._guards import TracingContext
 ALIASES = "zefuse_aliases"  # of a graph's output node: the numbers of outputs
 
 
-def note(gm: torch.fx.GraphModule) -> None:
-    """Marks the outputs of ``gm``, a forward or inference graph that is being compiled."""
+def numbers() -> list[int]:
+    """Of the outputs of the forward or inference graph that is being compiled."""
     context = TracingContext.try_get()
     if context is None or context.fw_metadata is None:
-        return
+        return []
     metadata = context.fw_metadata
     if not all(isinstance(meta, PlainTensorMeta) for meta in metadata.subclass_fw_graph_out_meta):
-        return  # a subclass's tensors are several outputs each
+        return []  # a subclass's tensors are several outputs each
     first = metadata.num_mutated_inp_runtime_indices
-    aliases = [
+    return [
         first + number
         for number, info in enumerate(metadata.output_info)
         if info.output_type == OutputType.alias_of_input
     ]
-    if aliases:
+
+
+def note(gm: torch.fx.GraphModule) -> None:
+    """Marks the outputs of ``gm``, a forward or inference graph that is being compiled."""
+    if aliases := numbers():
         gm.graph.output_node().meta[ALIASES] = aliases

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from zefuse import output_aliases
 from zefuse.errors import UnsupportedError
 
 _aten = torch.ops.aten
@@ -18,7 +19,7 @@ _VIEWS = {_aten.as_strided.default, _aten.as_strided_copy.default, _aten.as_stri
 
 
 class OutsideOfInput(UnsupportedError):
-    """A graph changes memory of an input's storage that the input itself does not cover."""
+    """A graph changes or returns memory of an input's storage that the input itself does not cover."""
 
 
 class StorageViews:
@@ -58,6 +59,10 @@ class StorageViews:
                 offset = value.storage_offset()
                 if not _is_dense(value) or (counted and not (isinstance(offset, int) and offset == 0)):
                     raise OutsideOfInput("as_strided changes memory around an input, not only the input")
+        outputs = gm.graph.output_node().args[0]
+        for number in output_aliases.numbers() if self._counts_from_storage else ():
+            if _is_returned_with_symbols(outputs[number]):  # type: ignore[index]
+                raise OutsideOfInput("as_strided of an input is returned with sizes that vary")
 
     def guard(self, compiled: Callable[..., Any]) -> Callable[..., Any]:
         """Where a graph counts from a storage's start, calls with inputs at other offsets run in eager."""
@@ -101,6 +106,23 @@ def _behind(node: Any) -> torch.fx.Node:
             break
         node = node.args[0]
     return node
+
+
+def _is_returned_with_symbols(output: Any) -> bool:
+    """Whether a view of an input is one by as_strided and has symbolic sizes, strides or offset. AOTAutograd repeats the views of
+    other outputs; of these it asks the result where in the input's storage it begins, and a plan, which has no address around
+    its inputs, makes a copy."""
+    by_as_strided = symbolic = False
+    while isinstance(output, torch.fx.Node) and output.op == "call_function":
+        if not isinstance(output.target, torch._ops.OpOverload) or not _is_view(output.target):
+            return False
+        by_as_strided |= output.target is _aten.as_strided.default
+        value = output.meta["val"]
+        symbolic |= any(
+            not isinstance(number, int) for number in (*value.shape, *value.stride(), value.storage_offset())
+        )
+        output = output.args[0]
+    return by_as_strided and symbolic
 
 
 def _leaves(scatter: torch.fx.Node, whole: torch.Tensor) -> bool:

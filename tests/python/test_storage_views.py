@@ -46,9 +46,15 @@ READS: dict[str, Function] = {
     "as_bits": lambda x: x.view(torch.int32).as_strided((3,), (1,), 0) + 1,
     "sizes_of_it": lambda x: x.as_strided((x.shape[0] * 2,), (1,), 0) + 1,
     "sizes_of_it_returned": lambda x: x.as_strided((x.shape[0] * 2,), (1,), 0),
+    "sizes_of_it_from_2_returned": lambda x: x.as_strided((x.shape[0] * 2,), (1,), 2),
+    "from_its_offset_returned": lambda x: x.as_strided((x.shape[0] - 1,), (1,)),
+    "of_its_offset_returned": lambda x: x.as_strided((x.shape[0] - 1,), (1,), x.storage_offset() + 1),
+    "a_slices_offset_returned": lambda x: x[1:].as_strided((x.shape[0] - 1,), (1,)),
+    "sliced_and_returned": lambda x: x.as_strided((6,), (1,), 7)[: x.shape[0]],
 }
 
 
+@pytest.mark.filterwarnings("ignore:zefuse. a graph runs in eager")
 @pytest.mark.parametrize("dynamic", [None, True, False])
 @pytest.mark.parametrize("name", READS)
 def test_reads(name: str, dynamic: bool | None) -> None:
