@@ -8,6 +8,8 @@ while it is loaded (OMP_NUM_THREADS).
 
 from __future__ import annotations
 
+import atexit
+import gc
 import json
 import os
 import signal
@@ -136,6 +138,10 @@ def _become(request: dict[str, Any]) -> None:
     sys.modules["__main__"] = module
     sys.argv = [file or "-c", *request["arguments"]]
     sys.path[0] = str(Path(file).parent) if file else ""
+    # What was frozen is not freed at the exit, which Triton (its nanobind) reports as leaks. Freeing all takes as long as most
+    # programs here.
+    if "triton" in sys.modules:
+        atexit.register(gc.unfreeze)
     code = compile(Path(file).read_text() if file else request["text"], file or "<string>", "exec")
     exec(code, module.__dict__)
 
@@ -156,8 +162,6 @@ def _serve(questions: IO[str], answers: int) -> None:
 
 
 def _main() -> None:
-    import gc
-
     import torch
 
     # What torch imports only when it compiles, but for the thread of its progress bars.

@@ -1,0 +1,20 @@
+"""What torch's versions make of the same program, where a test has to know: the only table of it. What the package does about
+their differences is in ``torch_versions.py``, what users notice in docs/install.md.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from zefuse import torch_versions
+
+DIFFERENCES = {
+    # What Dynamo makes of a function that calls an nn.LSTM: it runs all of it in eager, or the LSTM alone.
+    "around an LSTM": {"2.11": "skipped", "2.13": "skipped", "2.15": "graph break"},
+}
+
+
+def here(what: str) -> str:
+    """What the installed torch does; one that the table lacks is taken for the newest."""
+    versions = DIFFERENCES[what]
+    return versions.get(torch_versions.minor(torch.__version__), [*versions.values()][-1])
