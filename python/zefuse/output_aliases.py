@@ -31,6 +31,14 @@ def numbers() -> list[int]:
     ]
 
 
+def is_base_returned(inputs: int) -> bool:
+    """Whether an input is returned of a graph of which AOTAutograd made one with fewer inputs, since some share memory."""
+    context = TracingContext.try_get()
+    if context is None or context.fw_metadata is None or len(context.fw_metadata.input_info) >= inputs:
+        return False
+    return any(info.output_type == OutputType.is_input for info in context.fw_metadata.output_info)
+
+
 def note(gm: torch.fx.GraphModule) -> None:
     """Marks the outputs of ``gm``, a forward or inference graph that is being compiled."""
     if aliases := numbers():

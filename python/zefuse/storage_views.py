@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from zefuse import output_aliases
+from zefuse import output_aliases, torch_versions
 from zefuse.errors import UnsupportedError
 
 _aten = torch.ops.aten
@@ -44,6 +44,8 @@ class StorageViews:
 
     def look(self, gm: torch.fx.GraphModule) -> None:
         """Raises OutsideOfInput."""
+        if torch_versions.returns_the_base_of_an_input() and output_aliases.is_base_returned(len(self._examples)):
+            raise OutsideOfInput("an input that shares memory with another is returned, which this torch does wrong")
         for node in gm.graph.nodes:
             if node.op != "call_function" or node.target not in _VIEWS:
                 continue

@@ -70,6 +70,14 @@ def aten_operator(name: str) -> Any | None:
     return getattr(torch.ops.aten, name, None)
 
 
+def returns_the_base_of_an_input() -> bool:
+    """Whether AOTAutograd, where it makes one tensor of inputs that share memory, returns that for an input that the graph returns
+    (``x.mul_(2)``): torch before 2.13, with every back end."""
+    import torch
+
+    return tuple(map(int, minor(torch.__version__).split("."))) < (2, 13)
+
+
 @contextlib.contextmanager
 def linear_algebra_checks_kept() -> Iterator[None]:
     """While AOTAutograd traces, ``aten::_linalg_check_errors`` has an effect: what ``torch.linalg`` raises for a singular matrix.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+import torch_differences
 import zoo
 from zoo import counts, examine
 
@@ -16,7 +17,7 @@ def test_inference(name: str) -> None:
     assert result.error <= examine.OUTPUT_ERROR
     assert not result.graph_breaks
     assert result.counts, "nothing was compiled"
-    if difference := counts.difference(name, result.counts):
+    if difference := counts.difference(name, result.counts, torch_differences.kernels_here()):
         pytest.fail(difference, pytrace=False)
 
 
@@ -26,7 +27,7 @@ def test_training(name: str) -> None:
     assert result.error <= examine.OUTPUT_ERROR
     assert result.gradient_error is not None and result.gradient_error <= examine.GRADIENT_ERROR
     assert result.counts.keys() == {"forward", "backward"}
-    if difference := counts.difference(name, result.counts):
+    if difference := counts.difference(name, result.counts, torch_differences.kernels_here()):
         pytest.fail(difference, pytrace=False)
 
 

@@ -13,6 +13,16 @@ DIFFERENCES = {
     "around an LSTM": {"2.11": "skipped", "2.13": "skipped", "2.15": "graph break"},
 }
 
+# The zoo's kernels, where the version does not have those of tests/zoo/kernel_counts.json: AOTAutograd cuts between forward and
+# backward elsewhere.
+KERNELS = {
+    "2.11": {"T5, backward": 64, "ViT, forward": 11},
+}
+
+
+def kernels_here() -> dict[str, int]:
+    return KERNELS.get(torch_versions.minor(torch.__version__), {})
+
 
 def here(what: str) -> str:
     """What the installed torch does; one that the table lacks is taken for the newest."""
