@@ -18,7 +18,7 @@ from typing import Any
 from zefuse.errors import InstallationError
 
 # What the operator, zoo and semantics tests passed on (docs/install.md).
-TESTED = ("2.13",)
+TESTED = ("2.11", "2.13", "2.15")
 
 
 def minor(version: str) -> str:
