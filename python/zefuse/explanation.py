@@ -11,6 +11,7 @@ from typing import Any
 
 from zefuse.options import Options
 from zefuse.skipped import EXPLAINED
+from zefuse.wording import counted
 
 
 @dataclass
@@ -133,13 +134,10 @@ class Explanation:
     def summary(self) -> str:
         """One line: ``2 kernels, 1 library call, 0 fallbacks, 1 graph, 0 graph breaks on cpu``."""
 
-        def count(number: int, noun: str) -> str:
-            return f"{number} {noun}" + ("" if number == 1 else "s")
-
         return (
-            f"{count(len(self.kernels), 'kernel')}, {count(len(self.calls), 'library call')}, "
-            f"{count(len(self.fallbacks), 'fallback')}, {count(len(self.graphs), 'graph')}, "
-            f"{count(sum(self.graph_breaks.values()), 'graph break')} on {self.device}"
+            f"{counted(len(self.kernels), 'kernel')}, {counted(len(self.calls), 'library call')}, "
+            f"{counted(len(self.fallbacks), 'fallback')}, {counted(len(self.graphs), 'graph')}, "
+            f"{counted(sum(self.graph_breaks.values()), 'graph break')} on {self.device}"
         )
 
     def __str__(self) -> str:

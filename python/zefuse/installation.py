@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 from zefuse import __version__, _native, torch_versions
+from zefuse.errors import InstallationError
 
 
 def torch_found() -> str | None:
@@ -17,6 +18,14 @@ def torch_found() -> str | None:
         return metadata.version("torch")
     except metadata.PackageNotFoundError:
         return None
+
+
+def require(package: str, user: str) -> None:
+    """Raises InstallationError where a package that ``user`` needs is missing."""
+    import importlib.util
+
+    if importlib.util.find_spec(package) is None:
+        raise InstallationError(f"{user} needs {package}: pip install {package}")
 
 
 def build_id() -> str | None:

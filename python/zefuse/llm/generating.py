@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from zefuse.errors import InstallationError, InvalidArgumentError
+from zefuse import installation
+from zefuse.errors import InvalidArgumentError
+from zefuse.wording import counted
 
 
 @dataclass
@@ -33,7 +35,7 @@ class Speed:
 
     def __str__(self) -> str:
         lines = [
-            f"{_several(self.tokens, 'token')} for a prompt of {self.prompt_tokens}; "
+            f"{counted(self.tokens, 'token')} for a prompt of {self.prompt_tokens}; "
             f"the first after {self.first_token:.2f} s, compiling included"
         ]
         if self.token_times:
@@ -61,7 +63,7 @@ def load(place: str, dtype: str) -> tuple[Any, Any]:
     elif not (path / "config.json").is_file():
         raise InvalidArgumentError(f"{place}: no config.json in it; a folder that save_pretrained() wrote has one")
     for package in ("transformers", "gguf") if path.is_file() else ("transformers",):
-        _need(package)
+        installation.require(package, "a GGUF file" if package == "gguf" else "zefuse.llm")
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -85,7 +87,7 @@ def check_length(model: Any, prompt: int, new: int) -> None:
     most = getattr(model.config.get_text_config(decoder=True), "max_position_embeddings", None)
     if most is not None and prompt + new > most:
         raise InvalidArgumentError(
-            f"the prompt's {_several(prompt, 'token')} and {new} new ones are more than the {most} of the model's context"
+            f"the prompt's {counted(prompt, 'token')} and {new} new ones are more than the {most} of the model's context"
         )
 
 
@@ -139,14 +141,3 @@ def bandwidth() -> float:
         numbers.sum()
         best = min(best, time.perf_counter() - began)
     return numbers.numel() * numbers.element_size() / best
-
-
-def _need(package: str) -> None:
-    import importlib.util
-
-    if importlib.util.find_spec(package) is None:
-        raise InstallationError(f"this needs {package}: pip install {package}")
-
-
-def _several(count: int, noun: str) -> str:
-    return f"{count} {noun}" + ("" if count == 1 else "s")

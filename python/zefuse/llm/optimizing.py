@@ -5,7 +5,8 @@ from __future__ import annotations
 import copy
 from typing import TYPE_CHECKING, Any
 
-from zefuse.errors import InstallationError, InvalidArgumentError, OptionError
+from zefuse import installation
+from zefuse.errors import InvalidArgumentError, OptionError
 from zefuse.llm.reports import Report
 from zefuse.options import Options
 
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 _REPORT = "_zefuse_llm_report"
-_WEIGHTS = ("int8", "int4")
 
 
 def optimize(
@@ -35,12 +35,14 @@ def optimize(
     Raises InvalidArgumentError for what is no ``transformers`` model that generates, OptionError for a dtype, ``weights`` or
     ``group_size`` that do not exist, InstallationError without ``transformers``.
     """
-    _need_transformers()
+    installation.require("transformers", "zefuse.llm")
     import torch
     from transformers import PreTrainedModel
 
+    from zefuse.llm import packing
+
     options = Options.make({} if device is None else {"device": device})
-    if weights not in (None, *_WEIGHTS):
+    if weights not in (None, *packing.FORMATS):
         raise OptionError(f"zefuse.llm.optimize(weights={weights!r}): expected None, 'int8' or 'int4'")
     if dtype not in (None, torch.float32, torch.bfloat16, torch.float16):
         raise OptionError(f"zefuse.llm.optimize(dtype={dtype}): expected torch.float32, bfloat16 or float16")
@@ -111,20 +113,9 @@ def _install(model: Any, options: Options, made: Report) -> None:
 
     made.changed.append("forward: torch.compile with zefuse, sizes as symbols")
     made.left.append(f"the cache and the loop of generate() ({reason})")
-    compiled = torch.compile(model.forward, backend="zefuse", dynamic=True, options=_given(options))
+    compiled = torch.compile(model.forward, backend="zefuse", dynamic=True, options={"device": options.device})
     model.forward = compiled
-
-
-def _given(options: Options) -> dict[str, Any]:
-    return {"device": options.device}
 
 
 def _name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
-
-
-def _need_transformers() -> None:
-    try:
-        import transformers  # noqa: F401
-    except ImportError as error:
-        raise InstallationError("zefuse.llm needs transformers: pip install transformers") from error

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from zefuse.wording import counted
+
 
 @dataclass
 class Graph:
@@ -32,10 +34,10 @@ class Graph:
 
     def __str__(self) -> str:
         return (
-            f"{self.kind}, batch {self.batch}: {_several(self.kernels, 'kernel')}, "
-            f"{_several(self.library_calls, 'library call')}, {_several(self.fallbacks, 'fallback')}; "
-            f"{self.different_layers} of {_several(self.layers, 'layer')} traced ({self.trace_seconds:.1f} s), "
-            f"compiled in {self.compile_seconds:.1f} s; ran {_several(self.calls, 'time')}"
+            f"{self.kind}, batch {self.batch}: {counted(self.kernels, 'kernel')}, "
+            f"{counted(self.library_calls, 'library call')}, {counted(self.fallbacks, 'fallback')}; "
+            f"{self.different_layers} of {counted(self.layers, 'layer')} traced ({self.trace_seconds:.1f} s), "
+            f"compiled in {self.compile_seconds:.1f} s; ran {counted(self.calls, 'time')}"
         )
 
 
@@ -58,7 +60,3 @@ class Report:
         lines += [f"  left as it was: {text}" for text in self.left]
         lines += [f"  {graph}" for graph in self.graphs]
         return "\n".join(lines)
-
-
-def _several(count: int, noun: str) -> str:
-    return f"{count} {noun}" + ("" if count == 1 else "s")
