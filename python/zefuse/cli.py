@@ -57,6 +57,13 @@ COMMANDS = (
         'zefuse generate SmolLM2-135M-Instruct.gguf --weights int4 --prompt "Why is the sky blue?"',
     ),
     Command(
+        "bench",
+        "Language models",
+        "measure a model in eager, Inductor, zefuse and llama.cpp side by side",
+        "zefuse.commands.bench",
+        "zefuse bench --llm SmolLM2-135M-Instruct.gguf --threads 1",
+    ),
+    Command(
         "doctor",
         "This machine",
         "what this machine has of what zefuse needs, and what to do about the rest",

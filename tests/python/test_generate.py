@@ -10,37 +10,23 @@ from typing import Any
 
 import pytest
 import torch
-import transformers
+from language_model import WORDS, write_model
 
 from zefuse.cli import main
 from zefuse.errors import InvalidArgumentError
 from zefuse.llm import generating, gguf_file
 
-_WORDS = ["<s>", "</s>", "<unk>", "the", "sky", "is", "blue", "why", "?"]
-
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from tokenizers import Tokenizer, models, pre_tokenizers
-
-    place = tmp_path_factory.mktemp("model")
-    torch.manual_seed(0)
-    config = transformers.LlamaConfig(
-        hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
-        vocab_size=len(_WORDS), bos_token_id=0, eos_token_id=None, pad_token_id=1, max_position_embeddings=64,
-    )  # fmt: skip
-    transformers.LlamaForCausalLM(config).save_pretrained(place)
-    words = Tokenizer(models.WordLevel({word: number for number, word in enumerate(_WORDS)}, unk_token="<unk>"))
-    words.pre_tokenizer = pre_tokenizers.Whitespace()
-    transformers.PreTrainedTokenizerFast(tokenizer_object=words, unk_token="<unk>").save_pretrained(place)
-    return place
+    return write_model(tmp_path_factory.mktemp("model"))
 
 
 def test_an_answer_and_how_fast_it_came(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     words = ["generate", str(folder), "--prompt", "why is the sky blue ?", "--max-new-tokens", "5"]
     assert main([*words, "-q"]) == 0
     answer = capfd.readouterr().out.strip()
-    assert len(answer.split()) == 5 and set(answer.split()) <= set(_WORDS)
+    assert len(answer.split()) == 5 and set(answer.split()) <= set(WORDS)
     assert main([*words, "--weights", "int8", "--threads", str(torch.get_num_threads())]) == 0
     out = capfd.readouterr().out
     assert "matrices to int8" in out
