@@ -191,6 +191,8 @@ private:
       return refuse(*reason);
     if (auto reason = whyWorse(a, b, shape))
       return refuse(*reason);
+    if (!siblings && spreadsForReduction(a, b))
+      return refuse("joined, it would store for a reduction what that reads while it computes it");
     Id joined = graph_.join(a, b);
     shapes_[joined] = shape;
     return joined;
@@ -221,6 +223,52 @@ private:
         return "joined, all work would be in " + std::to_string(int64_t(rows)) + " row(s) of " +
                std::to_string(int64_t(columns)) + " elements: too few for several threads";
     return std::nullopt;
+  }
+
+  /// `consumer` makes much of `producer`'s few results and of other tensors, for reductions alone: a product's
+  /// elements. They belong to the reductions' kernel.
+  bool spreadsForReduction(Id producer, Id consumer) const {
+    if (llvm::none_of(graph_.opsOf(producer), isReduction))
+      return false;
+    constexpr double much = 8, costly = 32 << 10;  // elements to store: fewer stay in a cache
+    llvm::SetVector<Value> first, second;
+    double passed = 0, common = 0;
+    for (Operation* op : graph_.opsOf(producer))
+      readsOf(op, first);
+    for (Operation* op : graph_.opsOf(consumer))
+      readsOf(op, second);
+    for (Value value : second) {
+      Operation* op = value.getDefiningOp();
+      if (op && graph_.groupOf(op) == producer)
+        passed = std::max(passed, estimatedElements(value));
+      else if (first.contains(value))
+        common = std::max(common, estimatedElements(value));
+    }
+    const double most = std::max(costly, much * std::max(passed, common));
+    return passed > 0 && llvm::any_of(graph_.opsOf(consumer), [&](Operation* op) {
+             auto outside = [&](Operation* user) {
+               Operation* at = op->getBlock()->findAncestorOpInBlock(*user);
+               return !isCompute(at) || graph_.groupOf(at) != consumer;
+             };
+             return !isReduction(op) && estimatedElements(op->getResult(0)) > most &&
+                    llvm::any_of(op->getUsers(), outside) && onlyReductionsNeed(op);
+           });
+  }
+
+  /// Through elementwise operations, of which a product's elements need few.
+  static bool onlyReductionsNeed(Operation* op) {
+    constexpr size_t most = 64;
+    llvm::SetVector<Operation*> next;
+    next.insert(op);
+    for (size_t at = 0; at < next.size(); ++at)
+      for (Operation* user : next[at]->getUsers()) {
+        if (isReduction(user))
+          continue;
+        if (!isa<linalg::GenericOp, ViewOp>(user) || next.size() == most)
+          return false;
+        next.insert(user);
+      }
+    return true;
   }
 
   const KernelShape& shapeOfGroup(Id id) {

@@ -218,13 +218,15 @@ def test_each_weight_is_within_half_a_scale(weights: str) -> None:
     packed = packing.pack(matrix, weights, 32)
     assert (packed.rows, packed.columns, packed.group, packed.bits) == (9, 96, 32, int(weights[3:]))
     made = packing.unpack(packed)
-    scales = packed.scales.float().abs().repeat_interleave(32, 1)
+    scales = packed.scales.float().abs().movedim(1, 2).reshape(-1, 3)[:9].repeat_interleave(32, 1)
     # Of four bits one side has seven codes, and the largest weight is of the other: up to one scale there, and what eight
     # of them were rounded by.
     assert ((made - matrix).abs() <= scales * (0.5001 if weights == "int8" else 1.04)).all()
     assert torch.equal(made[3], torch.zeros(96))
     row = torch.randn(96)
     torch.testing.assert_close(packing.times_row(packed, row), made @ row)
+    numbers = torch.tensor([8, 0, 3])
+    assert torch.equal(packing.unpack_rows(packed, numbers), made[numbers])
 
 
 def test_matrices_that_groups_do_not_divide_are_left() -> None:

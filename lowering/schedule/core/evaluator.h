@@ -95,7 +95,13 @@ public:
   void keep(std::vector<Kept>* kept) { kept_ = kept; }
   // Vector loads of inputs whose offset depends on one of `dims` fetch what lies 8 KiB further on as well, each cache
   // line once if the loads are number 0, 1, ... (`number`) of those that follow each other. No dims: none do.
-  void fetchAhead(Dims dims, unsigned number = 0) { streamed_ = dims, stream_number_ = number; }
+  void fetchAhead(Dims dims, unsigned number = 0) {
+    streamed_ = dims, stream_number_ = number;
+    stream_step_.reset();
+  }
+  // The same where lanes lie across rows: of the loads in a step along `walked`, no more than a cache line long, the
+  // first.
+  void fetchStepsAhead(Dims dims, unsigned walked) { streamed_ = dims, stream_step_ = walked; }
   mlir::Value status() const { return arguments_.status; }  // where a failed check's number is; null without checks
 
   mlir::OpBuilder& builder() { return builder_; }
@@ -184,6 +190,7 @@ private:
   std::vector<Kept>* kept_ = nullptr;
   Dims streamed_;
   unsigned stream_number_ = 0;
+  std::optional<unsigned> stream_step_;
   Refusal failure_;
 };
 

@@ -351,8 +351,16 @@ bool Evaluator::isStreamed(Node node, AffineExpr offset) {
   auto type = cast<RankedTensorType>(node.value.getType());
   const int64_t element = bytesInMemory(type.getElementType());
   if (!streamed_.any() || !type.hasStaticShape() || type.getNumElements() * element < least_streamed ||
-      stream_number_ * lanes_.count * element % cache_line != 0 || !space_.dimsOf(offset).anyCommon(streamed_))
+      !space_.dimsOf(offset).anyCommon(streamed_))
     return false;
+  if (stream_step_) {
+    const auto step = constantOf(space_.strideAlong(offset, *stream_step_)),
+               first = constantOf(space_.linear(offset).constant);
+    if (!step || !first || *step <= 0 || *step * element > cache_line || *first % *step != 0)
+      return false;
+  } else if (stream_number_ * lanes_.count * element % cache_line != 0) {
+    return false;
+  }
   const AffineExpr step = dependsOnLanes(offset) ? laneStep(offset) : AffineExpr();
   return step && constantOf(step) == 1;
 }

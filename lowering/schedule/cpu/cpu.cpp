@@ -321,7 +321,10 @@ private:
       return reduceLoop(nest, number, constantIndex(b_, loc_, 0), size, totals);
     }
     if (c_.strategy.lanes_in_rows || c_.strategy.axis_lanes[nest.axes] == Strategy::none) {
+      if (c_.strategy.lanes_in_rows && nest.instances.front()->level == 0 && !nest.outer.empty())
+        e_.fetchStepsAhead(rows_, nest.outer.back());
       accumulate(nest.instances, nest.lanes, totals, Value());
+      e_.fetchAhead({});
       return totals;
     }
     if (LaneLoop lanes = laneLoop(nest); lanes.whole) {

@@ -3,6 +3,9 @@
 A weight is ``q * scale``. ``int8``: q from -127 to 127. ``int4``: q from -8 to 7, two in a byte: the first half of a group in the
 low bits, the second half in the high ones. (GGUF's Q4_0 has them so, but for the highest bit of each q.) Scales are bf16; q is
 chosen for the scale as it was rounded.
+
+Sixteen rows lie together, their codes of one column beside each other: a vector's lanes are rows. So a product with a vector reads
+memory from one end to the other, adds up rows without adding up lanes, and takes a scale once for each vector.
 """
 
 from __future__ import annotations
@@ -12,23 +15,21 @@ from dataclasses import dataclass
 import torch
 
 FORMATS = ("int8", "int4")
+BLOCK = 16  # rows
 
 
 @dataclass
 class Packed:
-    """A matrix of ``rows`` x ``columns``."""
+    """A matrix of ``rows`` x ``columns``; the rows after the last one are zeros."""
 
-    codes: torch.Tensor  # int8 [rows, groups, group], or half as many bytes
-    scales: torch.Tensor  # [rows, groups]
+    codes: torch.Tensor  # int8 [blocks, groups, group, BLOCK]; half as many of a group where two are in a byte
+    scales: torch.Tensor  # [blocks, groups, BLOCK]
     bits: int
+    rows: int
 
     @property
     def group(self) -> int:
         return self.codes.shape[2] * (2 if self.bits == 4 else 1)
-
-    @property
-    def rows(self) -> int:
-        return self.codes.shape[0]
 
     @property
     def columns(self) -> int:
@@ -46,23 +47,32 @@ def why_not(columns: int, group: int) -> str | None:
 
 def pack(matrix: torch.Tensor, weights: str, group: int) -> Packed:
     """Quantizes a matrix [rows, columns], a few rows at a time, so that little memory is needed beside the result."""
-    columns = matrix.shape[1]
-    step = max(1, (1 << 22) // columns)
-    parts = [_packed(part.float().reshape(-1, columns // group, group), weights) for part in torch.split(matrix, step)]
-    codes = torch.cat([part.codes for part in parts])
-    return Packed(codes, torch.cat([part.scales for part in parts]), parts[0].bits)
+    rows, columns = matrix.shape
+    blocks, groups = -(-rows // BLOCK), columns // group
+    codes = torch.empty((blocks, groups, group // 2 if weights == "int4" else group, BLOCK), dtype=torch.int8)
+    scales = torch.empty((blocks, groups, BLOCK), dtype=torch.bfloat16)
+    step = max(1, (1 << 22) // (columns * BLOCK))
+    for first in range(0, blocks, step):
+        part = matrix[first * BLOCK : (first + step) * BLOCK].float()
+        part = torch.nn.functional.pad(part, (0, 0, 0, -len(part) % BLOCK))
+        made = _int8(part.reshape(-1, groups, group)) if weights == "int8" else _int4(part.reshape(-1, groups, group))
+        for whole, rows_of in zip((codes, scales), made, strict=True):
+            whole[first : first + step] = rows_of.reshape(-1, BLOCK, *rows_of.shape[1:]).movedim(1, -1)
+    return Packed(codes, scales, int(weights[3:]), rows)
 
 
-def _packed(groups: torch.Tensor, weights: str) -> Packed:
-    if weights == "int8":
-        # Rounded up, so that the largest weight is within 127 scales.
-        scales = _bf16_away_from_zero(groups.abs().amax(2) / 127)
-        return Packed(_codes(groups, scales).clamp(-127, 127).to(torch.int8), scales, 8)
+def _int8(groups: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    # Rounded up, so that the largest weight is within 127 scales.
+    scales = _bf16_away_from_zero(groups.abs().amax(2) / 127)
+    return _codes(groups, scales).clamp(-127, 127).to(torch.int8), scales
+
+
+def _int4(groups: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     # The weight of the largest magnitude is -8 scales: one code more on its side.
     largest = groups.gather(2, groups.abs().argmax(2, keepdim=True)).squeeze(2)
     scales = (largest / -8).to(torch.bfloat16)
     low, high = _codes(groups, scales).clamp(-8, 7).to(torch.int8).chunk(2, 2)
-    return Packed((low & 15) | (high << 4), scales, 4)
+    return (low & 15) | (high << 4), scales
 
 
 def _codes(groups: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
@@ -77,22 +87,36 @@ def _bf16_away_from_zero(numbers: torch.Tensor) -> torch.Tensor:
 
 def unpack(packed: Packed) -> torch.Tensor:
     """The matrix in f32. Written so that compiled it is one loop over the codes."""
-    if packed.bits == 8:
-        values = packed.codes.float()
-    else:
-        values = torch.cat(_halves(packed.codes), 2)
-    return (values * packed.scales.float().unsqueeze(2)).reshape(packed.rows, packed.columns)
+    values = packed.codes.float() if packed.bits == 8 else torch.cat(_halves(packed.codes), 2)
+    values = values * packed.scales.float().unsqueeze(2)
+    return values.permute(0, 3, 1, 2).reshape(-1, packed.columns)[: packed.rows]
+
+
+def unpack_rows(packed: Packed, rows: torch.Tensor) -> torch.Tensor:
+    """Rows of the matrix in f32, by their numbers [n]."""
+    block, lane = rows // BLOCK, rows % BLOCK
+    codes, scales = packed.codes[block, :, :, lane], packed.scales[block, :, lane]
+    values = codes.float() if packed.bits == 8 else torch.cat(_halves(codes), 2)
+    return (values * scales.float().unsqueeze(2)).reshape(-1, packed.columns)
 
 
 def times_row(packed: Packed, row: torch.Tensor) -> torch.Tensor:
     """The matrix times a vector of f32: what compiled is one loop over the codes, dequantized in registers."""
-    groups, scales = packed.codes.shape[1], packed.scales.float().unsqueeze(2)
-    if packed.bits == 8:
-        products = packed.codes.float() * row.reshape(groups, -1)
-    else:
-        (low, high), parts = _halves(packed.codes), row.reshape(groups, 2, -1)
-        products = low * parts[:, 0] + high * parts[:, 1]
-    return (products * scales).sum((1, 2))
+    blocks, groups, steps, _ = packed.codes.shape
+    # A few products are added up before the scale: it is multiplied once, and one sum is no long chain of additions.
+    together = 4 if packed.bits == 8 else 2
+    while steps % together:
+        together //= 2
+    codes = packed.codes.reshape(blocks, groups, -1, together, BLOCK)
+    parts = row.reshape(groups, 8 // packed.bits, -1, together, 1)
+    sums = None
+    for number in range(together):
+        code = codes[:, :, :, number]
+        for half, values in enumerate((code.float(),) if packed.bits == 8 else _halves(code)):
+            products = values * parts[:, half, :, number]
+            sums = products if sums is None else sums + products
+    assert sums is not None
+    return (sums * packed.scales.float().unsqueeze(2)).sum((1, 2)).reshape(-1)[: packed.rows]
 
 
 def _halves(codes: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

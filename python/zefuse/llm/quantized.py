@@ -20,12 +20,12 @@ class _Quantized(nn.Module):
         # Buffers: no optimizer and no .to(dtype) is to see the codes; scales stay as they were rounded.
         self.register_buffer("codes", packed.codes)
         self.register_buffer("scales", packed.scales)
-        self.bits = packed.bits
+        self.bits, self.rows = packed.bits, packed.rows
         self.dtype = dtype
 
     @property
     def packed(self) -> Packed:
-        return Packed(self.codes, self.scales, self.bits)
+        return Packed(self.codes, self.scales, self.bits, self.rows)
 
     @property
     def weight(self) -> torch.Tensor:
@@ -63,9 +63,8 @@ class QuantizedEmbedding(_Quantized):
         self.embed_scale = scale
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
-        flat = ids.reshape(-1)
-        rows = Packed(self.codes.index_select(0, flat), self.scales.index_select(0, flat), self.bits)
-        result = packing.unpack(rows).to(self.dtype).reshape(*ids.shape, -1)
+        rows = packing.unpack_rows(self.packed, ids.reshape(-1))
+        result = rows.to(self.dtype).reshape(*ids.shape, -1)
         return result if self.embed_scale is None else result * self.embed_scale
 
 

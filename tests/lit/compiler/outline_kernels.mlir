@@ -99,3 +99,55 @@ func.func @siblings(%x: tensor<4x8xf32>) -> (tensor<4x8xf32>, tensor<8x4xf32>) {
   } -> tensor<8x4xf32>
   return %y, %z : tensor<4x8xf32>, tensor<8x4xf32>
 }
+
+// -----
+
+#matrix = affine_map<(d0, d1, d2) -> (d0, d1, d2)>
+#even = affine_map<(d0, d1, d2) -> (d1)>
+#id2 = affine_map<(d0, d1) -> (d0, d1)>
+#column = affine_map<(d0, d1) -> (d1)>
+#row = affine_map<(d0, d1) -> (d0)>
+
+// What a product makes of another's few results stays with its own sum, instead of being stored.
+// CHECK-LABEL: func.func @product_of_a_product(
+// CHECK-SAME: reason = "joined, it would store for a reduction what that reads while it computes it"
+// CHECK: zefuse.kernel {{.*}} -> tensor<512xf32>
+// CHECK: zefuse.kernel {{.*}} -> tensor<512xf32>
+// CHECK-NOT: zefuse.kernel
+// CHECK: return
+func.func @product_of_a_product(%v: tensor<512x64xf32>, %x: tensor<64xf32>, %w: tensor<512x256xf32>, %u: tensor<512x256xf32>) -> tensor<512xf32> {
+  %zero = arith.constant 0.0 : f32
+  %f = tensor.empty() : tensor<512xf32>
+  %g = linalg.fill ins(%zero : f32) outs(%f : tensor<512xf32>) -> tensor<512xf32>
+  %e = tensor.empty() : tensor<512x64xf32>
+  %p = linalg.generic {indexing_maps = [#id2, #column, #id2], iterator_types = ["parallel", "parallel"]}
+      ins(%v, %x : tensor<512x64xf32>, tensor<64xf32>) outs(%e : tensor<512x64xf32>) {
+  ^bb0(%a: f32, %b: f32, %o: f32):
+    %r = arith.mulf %a, %b : f32
+    linalg.yield %r : f32
+  } -> tensor<512x64xf32>
+  %y = linalg.generic {indexing_maps = [#id2, #row], iterator_types = ["parallel", "reduction"]}
+      ins(%p : tensor<512x64xf32>) outs(%g : tensor<512xf32>) {
+  ^bb0(%a: f32, %b: f32):
+    %r = arith.addf %a, %b : f32
+    linalg.yield %r : f32
+  } -> tensor<512xf32>
+  %even = zefuse.view %y affine_map<(d0) -> (d0 * 2)> : tensor<512xf32> -> tensor<256xf32>
+  %odd = zefuse.view %y affine_map<(d0) -> (d0 * 2 + 1)> : tensor<512xf32> -> tensor<256xf32>
+  %h = tensor.empty() : tensor<512x256xf32>
+  %q = linalg.generic {indexing_maps = [#id2, #id2, #column, #column, #id2], iterator_types = ["parallel", "parallel"]}
+      ins(%w, %u, %even, %odd : tensor<512x256xf32>, tensor<512x256xf32>, tensor<256xf32>, tensor<256xf32>) outs(%h : tensor<512x256xf32>) {
+  ^bb0(%a: f32, %b: f32, %c: f32, %d: f32, %o: f32):
+    %r = arith.mulf %a, %c : f32
+    %s = arith.mulf %b, %d : f32
+    %t = arith.addf %r, %s : f32
+    linalg.yield %t : f32
+  } -> tensor<512x256xf32>
+  %z = linalg.generic {indexing_maps = [#id2, #row], iterator_types = ["parallel", "reduction"]}
+      ins(%q : tensor<512x256xf32>) outs(%g : tensor<512xf32>) {
+  ^bb0(%a: f32, %b: f32):
+    %r = arith.addf %a, %b : f32
+    linalg.yield %r : f32
+  } -> tensor<512xf32>
+  return %z : tensor<512xf32>
+}

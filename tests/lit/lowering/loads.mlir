@@ -49,3 +49,41 @@ func.func @transposed(%x: tensor<64x32xf32>) {
 // CHECK: scf.for
 // CHECK-COUNT-16: llvm.load {{.*}} -> f32
 // CHECK: llvm.store {{.*}} : vector<16xf32>
+
+// Lanes across rows, memory one step after the other: each step of 32 bytes fetches ahead once, by its first load.
+#blocks = affine_map<(d0, d1, d2) -> (d0, d1, d2)>
+#lane = affine_map<(d0, d1, d2) -> (d0, d2)>
+#steps = affine_map<(d0, d1, d2, d3) -> (d0 * 16384 + d1 * 32 + d2 * 16 + d3)>
+func.func @streamed(%x: tensor<64x512x2x16xi8>) {
+  %r = zefuse.kernel "streamed"(%x) attributes {layouts = [#steps, affine_map<(d0, d1) -> (d0 * 16 + d1)>]}
+      : (tensor<64x512x2x16xi8>) -> tensor<64x16xi32> {
+  ^bb0(%a: tensor<64x512x2x16xi8>):
+    %l = zefuse.view %a affine_map<(d0, d1, d2) -> (d0, d1, 0, d2)> : tensor<64x512x2x16xi8> -> tensor<64x512x16xi8>
+    %h = zefuse.view %a affine_map<(d0, d1, d2) -> (d0, d1, 1, d2)> : tensor<64x512x2x16xi8> -> tensor<64x512x16xi8>
+    %zero = arith.constant 0 : i32
+    %e = tensor.empty() : tensor<64x16xi32>
+    %f = linalg.fill ins(%zero : i32) outs(%e : tensor<64x16xi32>) -> tensor<64x16xi32>
+    %w = tensor.empty() : tensor<64x512x16xi32>
+    %p = linalg.generic {indexing_maps = [#blocks, #blocks, #blocks], iterator_types = ["parallel", "parallel", "parallel"]}
+        ins(%l, %h : tensor<64x512x16xi8>, tensor<64x512x16xi8>) outs(%w : tensor<64x512x16xi32>) {
+    ^bb0(%0: i8, %1: i8, %o: i32):
+      %2 = arith.extsi %0 : i8 to i32
+      %3 = arith.extsi %1 : i8 to i32
+      %4 = arith.addi %2, %3 : i32
+      linalg.yield %4 : i32
+    } -> tensor<64x512x16xi32>
+    %v = linalg.generic {indexing_maps = [#blocks, #lane], iterator_types = ["parallel", "reduction", "parallel"]}
+        ins(%p : tensor<64x512x16xi32>) outs(%f : tensor<64x16xi32>) {
+    ^bb0(%0: i32, %o: i32):
+      %1 = arith.addi %o, %0 : i32
+      linalg.yield %1 : i32
+    } -> tensor<64x16xi32>
+    zefuse.yield %v : tensor<64x16xi32>
+  }
+  return
+}
+// CHECK-LABEL: func.func @streamed(
+// CHECK: llvm.load {{.*}} -> vector<16xi8>
+// CHECK: call @_Z8prefetch
+// CHECK-NOT: call @_Z8prefetch
+// CHECK: return
