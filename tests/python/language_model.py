@@ -1,12 +1,15 @@
-"""A language model of a few kilobytes, with a tokenizer, as ``save_pretrained()`` writes it."""
+"""For tests of language models: one of a few kilobytes as ``save_pretrained()`` writes it, and quantized ones undone."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import torch
 import transformers
 from tokenizers import Tokenizer, models, pre_tokenizers
+
+from zefuse.llm.quantized import QuantizedEmbedding, QuantizedLinear
 
 WORDS = ["<s>", "</s>", "<unk>", "the", "sky", "is", "blue", "why", "?"]
 
@@ -23,3 +26,20 @@ def write_model(place: Path) -> Path:
     words.pre_tokenizer = pre_tokenizers.Whitespace()
     transformers.PreTrainedTokenizerFast(tokenizer_object=words, unk_token="<unk>").save_pretrained(place)
     return place
+
+
+def dequantized(model: Any) -> Any:
+    """An optimized model without what ``optimize`` put in it; linear layers again, of what the quantized ones stand for."""
+    model.__dict__.pop("forward")
+    model.__dict__.pop("_prepare_cache_for_generation")
+    for name, module in list(model.named_modules()):
+        if isinstance(module, QuantizedLinear):
+            linear = torch.nn.Linear(module.in_features, module.out_features, bias=module.bias is not None)
+            linear.weight.data = module.weight.float()
+            if module.bias is not None:
+                linear.bias.data = module.bias.float()
+            owner, _, own = name.rpartition(".")
+            setattr(model.get_submodule(owner), own, linear)
+        elif isinstance(module, QuantizedEmbedding):
+            model.set_input_embeddings(torch.nn.Embedding.from_pretrained(module.weight.float()))
+    return model

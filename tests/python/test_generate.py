@@ -39,7 +39,10 @@ def test_an_answer_and_how_fast_it_came(folder: Path, capfd: pytest.CaptureFixtu
     ("words", "said"),
     [
         (["nowhere", "--prompt", "the"], "no such file or folder"),
-        (["FOLDER", "--prompt", "the", "--max-new-tokens", "64"], "more than the 64 of the model's context"),
+        (
+            ["FOLDER", "--prompt", "the", "--max-new-tokens", "64"],
+            "more than the 64 of the model's context; 63 new ones fit",
+        ),
         (["FOLDER", "--prompt", "the", "--max-new-tokens", "0"], "a number from 1 on"),
         (["FOLDER/model.safetensors", "--prompt", "the"], "not a GGUF file"),
         (["FOLDER/..", "--prompt", "the"], "no config.json in it"),
@@ -92,7 +95,7 @@ def test_a_whole_file_passes_and_each_cut_one_does_not(tmp_path: Path) -> None:
     [
         ({"version": 9}, "version 9"),
         ({"tensors": 1 << 40}, "tensors and 3 values"),
-        ({"kind": 99}, "unknown quantization 99"),
+        ({"kind": 99}, "unknown quantization 99; known: F32, "),
         ({"shape": (40, 3)}, "no multiple of its blocks' 32"),
         ({"shape": (1 << 60, 1 << 60)}, "it is cut short"),
         ({"offset": 1}, "no multiple of 64"),

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 import torch
 import transformers
+from language_model import dequantized
 
 import zefuse.llm
 from zefuse.errors import InvalidArgumentError, OptionError
 from zefuse.llm import packing
 from zefuse.llm.layers import decoder_layers, signature
-from zefuse.llm.quantized import QuantizedEmbedding, QuantizedLinear
 
 _SIZES = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 128}
 _GATED = {**_SIZES, "intermediate_size": 96, "num_key_value_heads": 2}
@@ -169,21 +169,6 @@ def test_bf16() -> None:
     assert zefuse.llm.report(model).graphs[0].fallbacks == 0
 
 
-def _dequantized(model: Any) -> Any:
-    """Linear layers again, of what the quantized ones stand for."""
-    for name, module in list(model.named_modules()):
-        if isinstance(module, QuantizedLinear):
-            linear = torch.nn.Linear(module.in_features, module.out_features, bias=module.bias is not None)
-            linear.weight.data = module.weight.float()
-            if module.bias is not None:
-                linear.bias.data = module.bias.float()
-            owner, _, own = name.rpartition(".")
-            setattr(model.get_submodule(owner), own, linear)
-        elif isinstance(module, QuantizedEmbedding):
-            model.set_input_embeddings(torch.nn.Embedding.from_pretrained(module.weight.float()))
-    return model
-
-
 @pytest.mark.parametrize("weights", ["int8", "int4"])
 @pytest.mark.parametrize("name", ["Llama", "GPT2", "Qwen2"])
 def test_quantized_weights_compute_what_their_dequantized_ones_do(name: str, weights: str) -> None:
@@ -191,9 +176,7 @@ def test_quantized_weights_compute_what_their_dequantized_ones_do(name: str, wei
     model = _model(name, **tied)
     quantized = zefuse.llm.optimize(model, weights=weights, inplace=False)
     copy_of = zefuse.llm.optimize(_model(name, **tied), weights=weights)
-    copy_of.__dict__.pop("forward")
-    copy_of.__dict__.pop("_prepare_cache_for_generation")
-    plain = _dequantized(copy_of)
+    plain = dequantized(copy_of)
     arguments = {
         "max_new_tokens": 8, "do_sample": False, "return_dict_in_generate": True, "output_logits": True,
     }  # fmt: skip
@@ -253,6 +236,21 @@ def test_a_layer_that_computes_with_its_number_is_traced_by_itself(monkeypatch: 
     zefuse.llm.optimize(model)
     assert torch.equal(model.generate(prompt, **arguments), expected)
     assert [graph.different_layers for graph in zefuse.llm.report(model).graphs] == [2, 2]
+
+
+def test_what_no_plan_holds_runs_in_eager_and_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    from transformers.models.llama.modeling_llama import LlamaMLP
+
+    original = LlamaMLP.forward
+    monkeypatch.setattr(LlamaMLP, "forward", lambda self, x: original(self, torch.fft.ifft(torch.fft.fft(x)).real))
+    model = _model()
+    arguments = {"max_new_tokens": 4, "do_sample": False}
+    expected = model.generate(_prompt(5), **arguments)
+    zefuse.llm.optimize(model)
+    assert torch.equal(model.generate(_prompt(5), **arguments), expected)
+    left = zefuse.llm.report(model).left
+    for kind in ("prefill", "decode"):
+        assert any(line.startswith(f"{kind}: ") and "fft" in line and "in eager" in line for line in left), left
 
 
 def test_layers_with_another_constant_are_different() -> None:

@@ -169,10 +169,11 @@ class Decoder:
         call = compile_graph(traced.graph, range(len(traced.parameters)), self.options, "inference")
         kind = "decode" if _tokens(arguments) == 1 else "prefill"
         seconds = (traced_at - began, time.perf_counter() - traced_at)
-        report = reports.Graph.of(
-            kind, tensors[0].shape[0], len(cache), traced.different_layers, seconds, call.report()
-        )
+        plan = call.report()
+        report = reports.Graph.of(kind, tensors[0].shape[0], len(cache), traced.different_layers, seconds, plan)
         self.report.graphs.append(report)
+        for line in reports.left_of(kind, plan):
+            self.report.note_left(line)
         known.append(_Compiled(traced, call, report))
         return known[-1]
 

@@ -87,7 +87,8 @@ def check_length(model: Any, prompt: int, new: int) -> None:
     most = getattr(model.config.get_text_config(decoder=True), "max_position_embeddings", None)
     if most is not None and prompt + new > most:
         raise InvalidArgumentError(
-            f"the prompt's {counted(prompt, 'token')} and {new} new ones are more than the {most} of the model's context"
+            f"the prompt's {counted(prompt, 'token')} and {new} new ones are more than the {most} of the model's context; "
+            + (f"{most - prompt} new ones fit" if prompt < most else "shorten the prompt")
         )
 
 

@@ -103,7 +103,11 @@ def _check(read: _Reader, size: int) -> None:
         shape = [read.take("<Q") for _ in range(rank)]
         kind, offset = read.take("<I"), read.take("<Q")
         if kind not in TYPES:
-            raise _Damaged(f"tensor {name!r} has the unknown quantization {kind}")
+            known = ", ".join(name for name, _, _ in TYPES.values())
+            raise _Damaged(
+                f"tensor {name!r} has the unknown quantization {kind}; known: {known}. "
+                "llama.cpp's llama-quantize makes one of the other"
+            )
         _, block, of_block = TYPES[kind]
         if shape and shape[0] % block:
             raise _Damaged(f"tensor {name!r} has rows of {shape[0]}, no multiple of its blocks' {block}")

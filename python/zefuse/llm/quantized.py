@@ -104,7 +104,8 @@ def quantize(model: Any, weights: str, group: int) -> tuple[list[str], list[str]
                 _replace(model, place, QuantizedEmbedding(packed, scale, embedding.weight.dtype))
     return (
         [
-            f"weights: {count} matrices to {kind}, groups of {group}: {_megabytes(before)} to {_megabytes(after)}"
+            f"weights: {count} {'matrix' if count == 1 else 'matrices'} to {kind}, groups of {group}: "
+            f"{_megabytes(before)} to {_megabytes(after)}"
             for kind, (count, before, after) in changed.items()
         ],
         left,

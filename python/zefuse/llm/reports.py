@@ -41,6 +41,19 @@ class Graph:
         )
 
 
+def left_of(kind: str, plan: Mapping[str, Any]) -> list[str]:
+    """What of a graph no kernel or library call does, a line for each reason."""
+    by_reason: dict[str, list[str]] = {}
+    for entry in plan["fallbacks"]:
+        by_reason.setdefault(entry["reason"], []).append(entry["op"])
+    if by_reason and not plan["kernels"] and not plan["calls"]:
+        return [f"{kind}: the whole graph ({next(iter(by_reason))})"]
+    return [
+        f"{kind}: {counted(len(names), 'operator')}, {', '.join(dict.fromkeys(names))} ({reason})"
+        for reason, names in by_reason.items()
+    ]
+
+
 @dataclass
 class Report:
     """Printed by ``optimize``; what is compiled later is added as it happens."""
