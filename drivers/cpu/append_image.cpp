@@ -81,7 +81,7 @@ ze_result_t copyToMemory(CommandList& list, void* destination, Image& source, co
   Box box;
   if (ze_result_t result = boxOf(events.call, source, where, box))
     return result;
-  Side memory;
+  Side memory{};
   if (ze_result_t result = sideOf(events.call, destination, source, box, row_pitch, slice_pitch, memory))
     return result;
   const CopyRegionCommand region = copyOf(source, box, memory, sideOf(source, box));
@@ -93,7 +93,7 @@ ze_result_t copyFromMemory(CommandList& list, Image& destination, const void* so
   Box box;
   if (ze_result_t result = boxOf(events.call, destination, where, box))
     return result;
-  Side memory;
+  Side memory{};
   if (ze_result_t result = sideOf(events.call, source, destination, box, row_pitch, slice_pitch, memory))
     return result;
   const CopyRegionCommand region = copyOf(destination, box, sideOf(destination, box), memory);

@@ -4,6 +4,7 @@
 
 #include "common/base/buffer_alignment.h"
 #include "common/plan/dtype.h"
+#include "runtime/executor/derived_weights.h"
 
 namespace zefuse::executor {
 
