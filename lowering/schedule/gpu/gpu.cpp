@@ -3,7 +3,7 @@
 // - Pointwise: a vector per work-item, neighbouring work-items on neighbouring vectors; large kernels give each
 // several,
 //   a group's width apart. Transposes: gpu_transpose.cpp.
-// - Scans: a row per work-item.
+// - Scans: a row per work-item, or shared by several (gpu_scan.cpp).
 // - Reductions with lanes along the row: a row belongs to one work-item (a few elements), a sub-group, or a whole group
 //   (long rows, or few of them); its work-items take vectors in turn and combine in sub-group operations and local
 //   memory.
@@ -16,6 +16,7 @@
 #include "lowering/schedule/core/index_math.h"
 #include "lowering/schedule/core/long_sums.h"
 #include "lowering/schedule/core/stages.h"
+#include "lowering/schedule/gpu/gpu_scan.h"
 #include "lowering/schedule/gpu/gpu_transpose.h"
 #include "lowering/schedule/gpu/held_values.h"
 #include "lowering/schedule/gpu/subgroup_totals.h"
@@ -212,6 +213,8 @@ private:
   // A row per work-item, neighbours on the dim that the accesses step through by one. Nothing is shared along a row:
   // the order of its steps is part of the meaning.
   void scan() {
+    if (scheduleScan(c_, width_))
+      return;
     SmallVector<unsigned> rows = without(c_.domain.parallelRows(), c_.strategy.row_lanes);
     if (c_.strategy.row_lanes != Strategy::none)
       rows.push_back(c_.strategy.row_lanes);

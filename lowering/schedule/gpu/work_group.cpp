@@ -170,6 +170,15 @@ Value WorkGroup::reduceInSubgroup(Operation* combiner, Value value) {
   return total;
 }
 
+Value WorkGroup::scanInSubgroup(Operation* combiner, Value value) {
+  StringRef name = combiner->getName().getStringRef();
+  bool sum = name == "arith.addf" || name == "arith.addi";
+  return subgroupCall(sum                     ? "scan_exclusive_add"
+                      : name == "arith.maxsi" ? "scan_exclusive_max"
+                                              : "scan_exclusive_min",
+                      value);
+}
+
 SmallVector<Value> WorkGroup::reduceInGroup(ArrayRef<const Instance*> instances, ArrayRef<Value> values) {
   SmallVector<Value> totals;
   for (auto [instance, value] : llvm::zip(instances, values))

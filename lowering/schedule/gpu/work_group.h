@@ -32,6 +32,9 @@ public:
 
   // The combination of `value` (scalar) over the sub-group, in every work-item. For extrema of floats a NaN wins.
   mlir::Value reduceInSubgroup(mlir::Operation* combiner, mlir::Value value);
+  // The combination of the values of all lanes before this one; in the first lane the neutral element. Sums, and
+  // extrema of integers, of 32 and 64 bits.
+  mlir::Value scanInSubgroup(mlir::Operation* combiner, mlir::Value value);
   mlir::Value sumInSubgroup(mlir::Value value) { return subgroupCall("reduce_add", value); }
   mlir::Value maximumInSubgroup(mlir::Value value) { return subgroupCall("reduce_max", value); }  // NaN: either
   mlir::Value broadcast(mlir::Value value, int64_t lane);  // what that lane has, in all of the sub-group

@@ -46,11 +46,11 @@ std::string transposeKernel() {
   return text.module();
 }
 
-std::string scanKernel() {
+std::string scanKernel(int dim) {
   KernelText text;
   std::string full = type("300x500", "i64");
   text.input({"%x", full, flat(500)});
-  text.line("%r = zefuse.scan %x dim 0 initial 0 : i64 : (" + full + ") -> " + full +
+  text.line("%r = zefuse.scan %x dim " + std::to_string(dim) + " initial 0 : i64 : (" + full + ") -> " + full +
             " {\n ^bb0(%before: i64, %element: i64):\n %sum = arith.addi %before, %element : i64\n"
             " zefuse.yield %sum : i64\n }");
   text.output({"%r", full, flat(500)});
@@ -280,7 +280,8 @@ std::vector<NamedKernel> kernelFamilies() {
       {"transpose", transposeKernel()},
       {"concat", concatKernel()},
       {"pad", padKernel()},
-      {"scan", scanKernel()},
+      {"scan", scanKernel(0)},
+      {"scan_rows", scanKernel(1)},
       {"embedding", embeddingKernel()},
       {"sort", sortKernel("64x2048")},
       {"sort_long", sortKernel("8x100000")},
