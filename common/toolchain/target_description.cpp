@@ -21,6 +21,7 @@ TargetDescription TargetDescription::of(const GpuTarget& gpu) {
   target.subgroup_size = gpu.subgroup_size;
   target.vector_width = 8;  // at most: an access of 16 bytes (docs/lowering.md)
   target.access_bytes = gpu.access_bytes;
+  target.vector_alignment = gpu.vector_alignment;
   target.index_bits = gpu.index_bits;
   target.engines = gpu.engines;
   target.resident_items = int64_t(gpu.engines) * gpu.threads_per_engine * gpu.subgroup_size;

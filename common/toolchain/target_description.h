@@ -33,6 +33,7 @@ struct ZEFUSE_API TargetDescription {
   int subgroup_size = 1;       // of kernels that reduce or tile, where no matrix engine wants another
   int vector_width = 16;       // most lanes of an explicit vector (SPIR-V allows 2, 3, 4, 8, 16)
   int access_bytes = 64;       // of one work-item's load or store, at most
+  int vector_alignment = 4;    // bytes: a work-item's vector access at a multiple of it is not split
   int index_bits = 64;         // of the widest integers that it divides without a call
   int64_t engines = 1;         // what a group stays on, of the largest variant
   int64_t resident_items = 1;  // work-items that the largest variant runs at a time

@@ -151,6 +151,7 @@ constexpr GpuTarget ampere{
     .max_group_size = 1024,
     .subgroup_sizes = 16 | 32,
     .subgroup_size = 32,
+    .vector_alignment = 16,
     .index_bits = 64,
     .register_bytes = 32 << 10,
     .accumulator_bytes = 8 << 10,

@@ -82,6 +82,7 @@ struct GpuTarget {
   uint32_t subgroup_sizes = 0;    // a bit per size: 8 | 16 | 32
   int subgroup_size = 0;          // one of these: of kernels that no matrix engine wants otherwise
   int access_bytes = 16;          // of one work-item: the widest that one message carries per lane
+  int vector_alignment = 4;       // bytes: a vector access at a multiple of it is not split
   int index_bits = 32;            // of the widest integers that it divides without a call
   int64_t register_bytes = 0;     // of a hardware thread
   int64_t accumulator_bytes = 0;  // of these, that a product may fill without spills, as its compilers were seen to

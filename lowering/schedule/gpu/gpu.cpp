@@ -13,6 +13,9 @@
 // A row's elements past the last full vector are taken one per work-item, so nothing is masked. Every combination has a
 // fixed order.
 #include "lowering/schedule/gpu/gpu.h"
+
+#include <numeric>
+
 #include "lowering/schedule/core/index_math.h"
 #include "lowering/schedule/core/long_sums.h"
 #include "lowering/schedule/core/stages.h"
@@ -56,13 +59,17 @@ public:
     for (const DomainOutput& output : c_.domain.outputs) {
       if (!output.per_row || (c_.strategy.lanes_in_rows && short_walk))
         fit(output.node);
+      if (!output.per_row)
+        offsets_.emplace_back(c_.graph.output_offset(space_, output), bytesOf(output.node));
       roots.push_back(output.node);
     }
     llvm::DenseSet<std::pair<Value, AffineMap>> seen;
     for (Node root : roots)
       walkNodes(space_, root, seen, c_.graph, [&](Node node) {
-        if (c_.graph.is_input(node.value))
+        if (c_.graph.is_input(node.value)) {
           fit(node);
+          offsets_.emplace_back(c_.graph.offset(space_, node), bytesOf(node));
+        }
         return !c_.graph.is_input(node.value) &&
                !(node.value.getDefiningOp() && isReduction(node.value.getDefiningOp()));
       });
@@ -82,6 +89,10 @@ public:
   }
 
 private:
+  static int64_t bytesOf(Node node) {
+    return bytesInMemory(cast<RankedTensorType>(node.value.getType()).getElementType());
+  }
+
   //===-- sizes --------------------------------------------------------------------------------===//
 
   // Lanes of a work-item's vectors along `dim`: a power of two that it holds.
@@ -340,7 +351,32 @@ private:
 
   int64_t axisLanes(const Walk& walk, unsigned axes) const {
     unsigned laned = c_.strategy.axis_lanes[axes];
-    return walk.vectors && laned != Strategy::none ? lanesAlong(laned) : 1;
+    return walk.vectors && laned != Strategy::none ? alignedLanes(laned) : 1;
+  }
+
+  // Lanes along `dim` such that no vector of a row's element has to be split: work-items side by side then still read
+  // and write side by side, as rows of an odd length otherwise do not. What the rows share does not count: it is in a
+  // cache.
+  int64_t alignedLanes(unsigned dim) const {
+    int64_t lanes = lanesAlong(dim);
+    Dims rows;
+    for (unsigned row : c_.domain.rows)
+      rows.set(row);
+    for (const auto& [offset, bytes] : offsets_) {
+      if (!space_.dimsOf(offset).anyCommon(rows) || constantOf(space_.strideAlong(offset, dim)) != 1)
+        continue;
+      const LinearForm form = space_.linear(offset);
+      if (llvm::any_of(form.terms, [](const LinearForm::Term& term) { return !constantOf(term.coefficient); }))
+        continue;
+      int64_t known = std::gcd(form.constant.getLargestKnownDivisor() * bytes, c_.target.buffer_alignment);
+      for (const LinearForm::Term& term : form.terms)
+        if (term.atom != space_.dim(dim))
+          known =
+              std::gcd(known, term.coefficient.getLargestKnownDivisor() * term.atom.getLargestKnownDivisor() * bytes);
+      while (lanes > 1 && known % std::min<int64_t>(lanes * bytes, c_.target.vector_alignment) != 0)
+        lanes /= 2;
+    }
+    return lanes;
   }
 
   // Calls emit(lanes) with all dims of the axis set bound, for all of this work-item's share.
@@ -354,7 +390,7 @@ private:
       if (laned != Strategy::none)
         order.push_back(laned);
       return positions(
-          walk, product(dims), between(vectors), sums, nullptr,
+          walk, product(dims), between(vectors), sums, axes < held_.size() ? &held_[axes] : nullptr,
           [&](Value position) { c_.bindPosition(order, position); }, emit);
     }
     AffineExpr lines = product(without(dims, laned));
@@ -572,7 +608,8 @@ private:
   Location loc_;
   IndexMath i_;
   int64_t width_ = c_.target.vector_width;
-  std::vector<InRegisters> held_;  // per axis set; empty: nothing
+  SmallVector<std::pair<AffineExpr, int64_t>> offsets_;  // of what is loaded and stored per element, and its bytes
+  std::vector<InRegisters> held_;                        // per axis set; empty: nothing
 };
 
 }  // namespace
