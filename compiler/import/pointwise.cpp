@@ -343,6 +343,11 @@ void registerArithmetic(OpTable& table) {
     return select(abs(in[2]) < 0.5, in[0] + in[2] * difference, in[1] - difference * (1.0 - in[2]));
   });
   table.add("aten.addcmul.default", emitAddCmul);
+  // Of zefuse.llm: rounded once.
+  addFormula(table, "zefuse_llm.multiply_add.default", {"a", "b", "c"}, Compute::promoted, [](In in) {
+    ImplicitLocOpBuilder& b = in[0].builder();
+    return Scalar(b, math::FmaOp::create(b, in[0].value(), in[1].value(), in[2].value()));
+  });
   addFormula(table, "aten.addcdiv.default", {"self", "tensor1", "tensor2", "value"}, Compute::floating,
              [](In in) { return in[0] + in[3] * in[1] / in[2]; });
   table.add("aten.clamp.default", emitClamp);

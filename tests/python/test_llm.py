@@ -15,7 +15,7 @@ from language_model import dequantized
 
 import zefuse.llm
 from zefuse.errors import InvalidArgumentError, OptionError
-from zefuse.llm import packing
+from zefuse.llm import operators, packing
 from zefuse.llm.layers import decoder_layers, signature
 
 _SIZES = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 128}
@@ -210,6 +210,17 @@ def test_each_weight_is_within_half_a_scale(weights: str) -> None:
     torch.testing.assert_close(packing.times_row(packed, row), made @ row)
     numbers = torch.tensor([8, 0, 3])
     assert torch.equal(packing.unpack_rows(packed, numbers), made[numbers])
+
+
+def test_multiply_add_rounds_once() -> None:
+    draw = torch.Generator().manual_seed(0)
+    a, c = (torch.randn(8, 33, generator=draw) for _ in range(2))
+    b = torch.randn(33, generator=draw)
+    exact = (a.double() * b.double() + c.double()).float()
+    assert not torch.equal(a * b + c, exact)
+    compiled = torch.compile(operators.multiply_add, backend="zefuse", options={"strict": True})
+    assert torch.equal(compiled(a, b, c), exact)
+    torch.testing.assert_close(operators.multiply_add(a, b, c), exact)
 
 
 def test_matrices_that_groups_do_not_divide_are_left() -> None:

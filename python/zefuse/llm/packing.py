@@ -14,6 +14,8 @@ from dataclasses import dataclass
 
 import torch
 
+from zefuse.llm.operators import multiply_add
+
 FORMATS = ("int8", "int4")
 BLOCK = 16  # rows
 
@@ -113,8 +115,8 @@ def times_row(packed: Packed, row: torch.Tensor) -> torch.Tensor:
     for number in range(together):
         code = codes[:, :, :, number]
         for half, values in enumerate((code.float(),) if packed.bits == 8 else _halves(code)):
-            products = values * parts[:, half, :, number]
-            sums = products if sums is None else sums + products
+            part = parts[:, half, :, number]
+            sums = values * part if sums is None else multiply_add(values, part, sums)
     assert sums is not None
     return (sums * packed.scales.float().unsqueeze(2)).sum((1, 2)).reshape(-1)[: packed.rows]
 
