@@ -11,6 +11,8 @@ from zefuse import torch_versions
 DIFFERENCES = {
     # What Dynamo makes of a function that calls an nn.LSTM: it runs all of it in eager, or the LSTM alone.
     "around an LSTM": {"2.11": "skipped", "2.13": "skipped", "2.15": "graph break"},
+    # Whether Dynamo keeps the reasons for which it left functions to Python.
+    "reasons of skipped functions": {"2.11": "not kept", "2.13": "kept", "2.15": "kept"},
 }
 
 # The zoo's kernels, where they are not those of tests/zoo/kernel_counts.json: transformers makes masks for attention by other
