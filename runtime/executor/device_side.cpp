@@ -386,19 +386,20 @@ Status DeviceSide::drain() {
 }
 
 Status DeviceSide::awaitDrained() {
-  // The deadline is one of a step: as long as launches end, the wait goes on.
-  Status status = drained_->wait(deadline());
-  for (std::string at; !status.ok();) {
+  // The deadline is one of a step: as long as launches end, the wait goes on. Whether they do is only asked after it.
+  for (size_t ended = 0;;) {
+    const Status status = drained_->wait(deadline());
+    if (status.ok())
+      break;
     if (status.code() != Code::deadline)
       return failed(status);
-    std::string now = unfinished();
-    if (now == at)
+    const size_t now = endedLaunches();
+    if (now <= ended)
       return {Code::deadline,
-              now + " did not end on device '" + device().device().name + "' within " +
+              unfinished(now) + " did not end on device '" + device().device().name + "' within " +
                   std::to_string(shared_.deadline.count()) +
                   " ms (option device_timeout_s); the device may hang, there or in a copy before: see its system log"};
-    at = std::move(now);
-    status = drained_->wait(deadline());
+    ended = now;
   }
   queued_ = false;
   return {};
@@ -416,33 +417,38 @@ Status DeviceSide::checkWords() {
   return {};
 }
 
-std::string DeviceSide::unfinished() const {
-  const size_t group = launches_per_event_;
-  auto name = [&](size_t launch) { return plan::stepName(program_.plan, launched_[launch]); };
-  for (size_t first = 0; first < launched_.size(); first += group) {
-    const size_t last = std::min(first + group, launched_.size()) - 1;
-    if (last - first + 1 == group) {
-      Result<bool> ended = ended_[first / group].signalled();
-      if (ended.ok() && *ended)
-        continue;
-    }
-    return first == last
-               ? name(first)
-               : "one of " + std::to_string(last - first + 1) + " launches from " + name(first) + " to " + name(last);
+size_t DeviceSide::endedLaunches() const {
+  size_t first = 0;
+  for (; first + launches_per_event_ <= launched_.size(); first += launches_per_event_) {
+    Result<bool> ended = ended_[first / launches_per_event_].signalled();
+    if (!ended.ok() || !*ended)
+      break;
   }
-  return "a copy";
+  return first;
+}
+
+std::string DeviceSide::unfinished(size_t ended) const {
+  if (ended >= launched_.size())
+    return "a copy";
+  auto name = [&](size_t launch) { return plan::stepName(program_.plan, launched_[launch]); };
+  const size_t last = std::min(ended + launches_per_event_, launched_.size()) - 1;
+  return ended == last
+             ? name(ended)
+             : "one of " + std::to_string(last - ended + 1) + " launches from " + name(ended) + " to " + name(last);
 }
 
 Status DeviceSide::failed(const Status& status) const {
   if (status.ok())
     return {};
-  return {status.code(), status.message() + "; the device was at " + unfinished(), status.place()};
+  return {status.code(), status.message() + "; the device was at " + unfinished(endedLaunches()), status.place()};
 }
 
-void DeviceSide::settle() noexcept {
+void DeviceSide::settle(const Status& failure) noexcept {
   try {
     Status status;
-    if (mode_ == Mode::immediate)
+    if (failure.code() == Code::deadline)
+      status = failure;  // it was waited for long enough
+    else if (mode_ == Mode::immediate)
       status = drain();
     else if (queued_)
       status = queue_->recorded.synchronize(deadline());

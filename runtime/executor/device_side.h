@@ -52,8 +52,8 @@ public:
   // Brings the outputs, and inputs that steps wrote, to the host and waits for everything.
   Status finish();
   // After a failure: waits for what is queued, so that its memory may be used again. If that fails too, the device is
-  // given up and this object must be leaked: the device may still use its memory.
-  void settle() noexcept;
+  // given up and this object must be leaked: the device may still use its memory. So it is at once after a deadline.
+  void settle(const Status& failure) noexcept;
 
   std::byte* address(uint32_t buffer) const { return device_[buffer]; }
   uint32_t* statusWord(size_t step) const { return static_cast<uint32_t*>(words_.data()) + step; }
@@ -106,8 +106,10 @@ private:
   std::byte* staging(uint32_t buffer) const {
     return static_cast<std::byte*>(queue_->staging.data()) + binding_->device.staging_offset[buffer];
   }
-  // The launches that the device is at, for messages: the first that are not known to have ended.
-  std::string unfinished() const;
+  // How many of the first launches are known to have ended.
+  size_t endedLaunches() const;
+  // The launches that the device is at then, for messages.
+  std::string unfinished(size_t ended) const;
   Status failed(const Status& status) const;
 
   SharedDevice& shared_;

@@ -83,14 +83,14 @@ Result<std::vector<CallOutput>> Frame::run(std::span<const CallInput> inputs, co
     if (status.ok())
       status = runSteps(inputs);
     if (gpu_ && !status.ok())
-      gpu_->settle();  // the first failure is the one to tell of
+      gpu_->settle(status);  // the first failure is the one to tell of
     Result<std::vector<CallOutput>> outputs = status.ok() ? collectOutputs() : Result<std::vector<CallOutput>>(status);
     releaseExternals();
     shared_.counters.add(counted_);
     return outputs;
   } catch (...) {  // no memory, or what `allocate` and ATen throw
     if (gpu_)
-      gpu_->settle();
+      gpu_->settle({});
     releaseExternals();
     throw;
   }

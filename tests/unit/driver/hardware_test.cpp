@@ -1,6 +1,6 @@
-// What only a real GPU can show, and tests of the CPU's driver cannot: kernels that do not end for a while, a kernel that
-// leaves its memory, a device whose memory is used up. Skipped elsewhere. Each test needs a process of its own, since
-// one of them loses the device.
+// What only a real GPU can show, and tests of the CPU's driver cannot: kernels that do not end for a while, a kernel
+// that leaves its memory, a device whose memory is used up. Skipped elsewhere. Each test needs a process of its own,
+// since one of them loses the device.
 #include <chrono>
 #include <cstring>
 
