@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <string_view>
+#include <thread>
 
 #include "runtime/executor/device_context.h"
 #include "runtime/executor/launch_order.h"
@@ -125,6 +126,25 @@ TEST(DeviceContext, WhatMovesIsRecordedAnew) {
     EXPECT_GT(then, before);
     EXPECT_GT(executable->counters().replays, then);
   }
+}
+
+TEST(DeviceContext, CallsAtTheSameTimeHaveAQueueEach) {
+  auto one = addsTwice(100), other = addsTwice(5000);
+  ASSERT_TRUE(one && other);
+  HostTensor weight = filled(100, 7), large_weight = filled(5000, 5);
+  std::vector<std::thread> threads;
+  for (int thread = 0; thread < 4; ++thread)
+    threads.emplace_back([&, thread] {
+      for (int call = 0; call < 20; ++call) {
+        expectRight(*one, float(thread + call), weight, 7);
+        expectRight(*other, float(thread - call), large_weight, 5);
+        if (thread == 0 && call % 8 == 7)
+          one->invalidateWeights();
+      }
+    });
+  for (std::thread& thread : threads)
+    thread.join();
+  EXPECT_EQ(one->counters().calls, 80u);
 }
 
 TEST(DeviceContext, AReplayThatFailsACheckLeavesTheNextRight) {
