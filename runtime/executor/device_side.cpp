@@ -65,8 +65,6 @@ Status DeviceSide::reserve(ze::Memory& memory, ze::Memory::Kind kind, size_t byt
   const ze::Context& context = device().context();
   auto fresh = ze::Memory::allocate(context, kind, bytes);
   if (fresh.status().code() == Code::out_of_memory) {
-    addresses_.reset();  // they hold parameters
-    recording_.reset();
     bool freed = shared_.device->releaseIdleMemory();
     freed |= shared_.resident.dropUnused();
     if (freed)

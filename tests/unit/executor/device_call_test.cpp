@@ -9,10 +9,10 @@ namespace zefuse {
 namespace {
 
 using test::HostTensor;
-using test::launch;
 using test::OutputMemory;
 using test::PlanBuilder;
 
+using test::addStep;
 using test::create;
 
 [[maybe_unused]] const int posing = setenv("ZEFUSE_CPU_DRIVER_AS", "gpu", /*overwrite=*/0);
@@ -32,12 +32,8 @@ PlanBuilder writesPartOfAnInput(int64_t first = 16) {
   const uint32_t y = b.tensorInput("y", plan::DType::f32, {part});
   const uint32_t middle = b.value(b.plan.values[x]->buffer, plan::DType::f32, {part}, {one}, offset);
   const uint32_t out = b.outputTensor(plan::DType::f32, {part});
-  plan::LaunchT twice = launch(b, "add", {y, y, middle}, part);
-  twice.symbols = {part};
-  b.step(std::move(twice));
-  plan::LaunchT sum = launch(b, "add", {y, middle, out}, part);
-  sum.symbols = {part};
-  b.step(std::move(sum));
+  addStep(b, y, y, middle, part);
+  addStep(b, y, middle, out, part);
   return b;
 }
 
@@ -119,9 +115,7 @@ TEST(DeviceCall, MoreThanAnyDeviceHasIsAnError) {
   const uint32_t n = b.constant(int64_t(1) << 45);
   const uint32_t x = b.tensorInput("x", plan::DType::f32, {n}), y = b.tensorInput("y", plan::DType::f32, {n});
   const uint32_t out = b.outputTensor(plan::DType::f32, {n});
-  plan::LaunchT add = launch(b, "add", {x, y, out}, n);
-  add.symbols = {n};
-  b.step(std::move(add));
+  addStep(b, x, y, out, n);
   const Status status = create(b).status();
   EXPECT_EQ(status.code(), Code::invalid_argument);
   EXPECT_NE(status.message().find("more memory on its device than a process can address"), std::string::npos)

@@ -15,4 +15,11 @@ inline Result<std::unique_ptr<Executable>> create(PlanBuilder& b) {
   return Executable::create(b.finish(), options);
 }
 
+// A step that adds `count` elements.
+inline void addStep(PlanBuilder& b, uint32_t x, uint32_t y, uint32_t out, uint32_t count) {
+  plan::LaunchT step = launch(b, "add", {x, y, out}, count);
+  step.symbols = {count};
+  b.step(std::move(step));
+}
+
 }  // namespace zefuse::test

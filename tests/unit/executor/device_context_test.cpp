@@ -11,6 +11,7 @@
 namespace zefuse {
 namespace {
 
+using test::addStep;
 using test::create;
 using test::HostTensor;
 using test::launch;
@@ -28,12 +29,8 @@ std::unique_ptr<Executable> addsTwice(int64_t count) {
   const uint32_t w = b.tensorInput("w", plan::DType::f32, {n}, plan::InputKind::parameter);
   const uint32_t middle = b.arenaTensor(plan::DType::f32, {n}, 0, 1);
   const uint32_t out = b.outputTensor(plan::DType::f32, {n});
-  plan::LaunchT first = launch(b, "add", {x, w, middle}, n);
-  first.symbols = {n};
-  b.step(std::move(first));
-  plan::LaunchT second = launch(b, "add", {middle, x, out}, n);
-  second.symbols = {n};
-  b.step(std::move(second));
+  addStep(b, x, w, middle, n);
+  addStep(b, middle, x, out, n);
   auto executable = create(b);
   EXPECT_TRUE(executable.ok()) << executable.status().toString();
   return executable.ok() ? std::move(*executable) : nullptr;
@@ -203,11 +200,7 @@ TEST(LaunchOrder, OnlyWhatTouchesTheSameMemoryWaits) {
   const uint32_t sum = b.arenaTensor(plan::DType::f32, {n}, 2, 4);
   const uint32_t again = b.arenaTensor(plan::DType::f32, {n}, 3, 4);  // lies where `one` or `two` did
   const uint32_t out = b.outputTensor(plan::DType::f32, {n});
-  auto add = [&](uint32_t lhs, uint32_t rhs, uint32_t result) {
-    plan::LaunchT step = launch(b, "add", {lhs, rhs, result}, n);
-    step.symbols = {n};
-    b.step(std::move(step));
-  };
+  auto add = [&](uint32_t lhs, uint32_t rhs, uint32_t result) { addStep(b, lhs, rhs, result, n); };
   add(x, y, one);
   add(y, x, two);        // reads the same, writes elsewhere
   add(one, two, sum);    // reads what both wrote
