@@ -1,8 +1,7 @@
 // The schedule of targets with work-groups: groups of work-items, each with vectors as wide as an access.
 //
-// - Pointwise: a vector per work-item, neighbouring work-items on neighbouring vectors; large kernels give each
-// several,
-//   a group's width apart. Transposes: gpu_transpose.cpp.
+// - Pointwise: a vector per work-item, neighbouring work-items on neighbouring vectors; in large kernels several for
+//   each, a group's width apart. Transposes: gpu_transpose.cpp.
 // - Scans: a row per work-item, or shared by several (gpu_scan.cpp).
 // - Reductions with lanes along the row: a row belongs to one work-item (a few elements), a sub-group, or a whole group
 //   (long rows, or few of them); its work-items take vectors in turn and combine in sub-group operations and local

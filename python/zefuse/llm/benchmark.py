@@ -59,9 +59,8 @@ class Row:
     ready: float = 0.0  # from the first call to the first answer, compiling included
     prefill: list[float] = field(default_factory=list)  # of the whole prompt, each round
     decode: list[float] = field(default_factory=list)  # of a token, each round's median
-    decode_processor: list[float] = field(
-        default_factory=list
-    )  # the same in processor time of all threads, where known
+    # The same in processor time of all threads, where known.
+    decode_processor: list[float] = field(default_factory=list)
     bytes_per_token: int = 0  # weights and cache; 0: not known
     left_out: str = ""
 
@@ -262,9 +261,8 @@ def _contestant(name: str, place: str, model: Any, settings: Settings, folder: P
                 **options,
             )
         for times, each in ((clock.times, row.decode), (clock.processor, row.decode_processor)):
-            each.append(
-                statistics.median(after - before for before, after in itertools.pairwise(times[1:]))
-            )  # [0]: the prompt
+            decoded = times[1:]  # the first is the prompt's
+            each.append(statistics.median(after - before for before, after in itertools.pairwise(decoded)))
         row.bytes_per_token = generating.bytes_per_token(model, made.past_key_values)
 
     return measured
