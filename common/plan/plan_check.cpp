@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "common/plan/expr_types.h"
+#include "common/plan/recurrence.h"
 
 namespace zefuse::plan {
 namespace {
@@ -242,6 +243,7 @@ Status PlanCheck::steps() {
     case plan::StepKind::Matmul: ZEFUSE_RETURN_IF_ERROR(matmul(i, *kind.AsMatmul())); break;
     case plan::StepKind::Convolution: ZEFUSE_RETURN_IF_ERROR(convolution(i, *kind.AsConvolution())); break;
     case plan::StepKind::Attention: ZEFUSE_RETURN_IF_ERROR(attention(i, *kind.AsAttention())); break;
+    case plan::StepKind::Recurrence: ZEFUSE_RETURN_IF_ERROR(recurrence(i, *kind.AsRecurrence())); break;
     case plan::StepKind::AtenCall: ZEFUSE_RETURN_IF_ERROR(atenCall(i, *kind.AsAtenCall())); break;
     case plan::StepKind::Copy: ZEFUSE_RETURN_IF_ERROR(copy(i, *kind.AsCopy())); break;
     case plan::StepKind::NONE: break;
@@ -334,6 +336,23 @@ Status PlanCheck::attention(size_t step, const plan::AttentionT& attention) {
   ZEFUSE_RETURN_IF_ERROR(reads(step, attention.key, "the key"));
   ZEFUSE_RETURN_IF_ERROR(reads(step, attention.value, "the value"));
   return writes(step, attention.out, "the result");  // sizes and strides are checked when the step is bound
+}
+
+Status PlanCheck::recurrence(size_t step, const plan::RecurrenceT& recurrence) {
+  const std::string where = stepName(plan_, step);
+  if (!inRange(recurrence.cell, plan::RecurrentCell::MAX))
+    return damaged(where + " has an unknown cell");
+  const RecurrenceArity arity = arityOf(recurrence.cell, recurrence.gradient);
+  if (recurrence.operands.size() != arity.operands || recurrence.results.size() != arity.results)
+    return damaged(where + " has " + number(recurrence.operands.size()) + " operands and " +
+                   number(recurrence.results.size()) + " results; wanted are " + number(arity.operands) + " and " +
+                   number(arity.results));
+  for (uint32_t operand : recurrence.operands)
+    ZEFUSE_RETURN_IF_ERROR(reads(step, operand, "an operand"));
+  for (int32_t result : recurrence.results)
+    if (result != -1)
+      ZEFUSE_RETURN_IF_ERROR(writes(step, result, "a result"));
+  return {};  // sizes and strides are checked when the step is bound
 }
 
 Status PlanCheck::postOps(size_t step, const std::vector<std::unique_ptr<plan::PostOpT>>& post_ops, uint32_t out) {

@@ -388,6 +388,14 @@ ResultRange TensorBuilder::attention(Value query, Value key, Value value, Value 
       ->getResults();
 }
 
+ResultRange TensorBuilder::recurrence(StringRef cell, ArrayRef<Value> operands, bool gradient, bool reverse,
+                                      ArrayRef<RankedTensorType> results) {
+  return RecurrenceOp::create(b, llvm::to_vector_of<Type>(results), operands, b.getStringAttr(cell),
+                              gradient ? b.getUnitAttr() : UnitAttr(), reverse ? b.getUnitAttr() : UnitAttr(),
+                              ArrayAttr())
+      ->getResults();
+}
+
 ResultRange TensorBuilder::attentionGradient(ArrayRef<Value> operands, Value mask, std::optional<double> scale,
                                              bool causal, ArrayRef<RankedTensorType> results) {
   return AttentionGradientOp::create(b, llvm::to_vector_of<Type>(results), operands[0], operands[1], operands[2],

@@ -114,6 +114,9 @@ public:
   mlir::ResultRange attentionGradient(llvm::ArrayRef<mlir::Value> operands, mlir::Value mask,
                                       std::optional<double> scale, bool causal,
                                       llvm::ArrayRef<mlir::RankedTensorType> results);
+  // All steps of a recurrent layer, or their derivative (zefuse.recurrence).
+  mlir::ResultRange recurrence(llvm::StringRef cell, llvm::ArrayRef<mlir::Value> operands, bool gradient, bool reverse,
+                               llvm::ArrayRef<mlir::RankedTensorType> results);
 
   mlir::ImplicitLocOpBuilder b;
   const unsigned num_symbols;

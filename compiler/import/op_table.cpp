@@ -38,6 +38,7 @@ const OpTable& opTable() {
     registerMatmul(made);
     registerConvolution(made);
     registerAttention(made);
+    registerRecurrence(made);
     registerCreation(made);
     registerConversion(made);
     return made;

@@ -206,6 +206,8 @@ private:
       return addAttention(attention);
     if (auto gradient = dyn_cast<AttentionGradientOp>(op))
       return addOwnKernel(gradient);
+    if (auto recurrence = dyn_cast<RecurrenceOp>(op))
+      return addRecurrence(recurrence);
     if (auto aten = dyn_cast<AtenOp>(op))
       return addAten(aten);
     if (isa<ViewOp, SizeOp>(op))
@@ -390,6 +392,40 @@ private:
     attention->causal = op.getCausal();
     push(std::move(attention), op);
     return success();
+  }
+
+  LogicalResult addRecurrence(RecurrenceOp op) {
+    if (plan_.device == "gpu") {
+      host_ = "no kernel for a GPU runs a recurrent layer's steps";
+      if (!options_.host_steps)
+        return op->emitError() << "runs in ATen or on the host (" << host_ << "): options={'strict': False} allows it";
+    }
+    auto recurrence = std::make_unique<plan::RecurrenceT>();
+    recurrence->cell = *recurrentCell(op.getCell());
+    recurrence->gradient = op.getGradient();
+    recurrence->reverse = op.getReverse();
+    for (Value operand : op.getInputs())
+      recurrence->operands.push_back(values_.addValue(operand));
+    for (auto [result, layout] : llvm::zip_equal(op.getResults(), resultLayouts(op))) {
+      // The first, and the GRU's products, its own steps read.
+      const unsigned number = result.getResultNumber();
+      const bool read_by_steps = number == 0 || (op.getGradient() && op.getCell() == "gru" && number == 1);
+      if (result.use_empty() && !read_by_steps) {
+        recurrence->results.push_back(-1);
+        continue;
+      }
+      allocate(result, layout);
+      recurrence->results.push_back(static_cast<int32_t>(values_.addValue(result)));
+    }
+    push(std::move(recurrence), op);
+    return success();
+  }
+
+  static std::optional<plan::RecurrentCell> recurrentCell(StringRef name) {
+    for (plan::RecurrentCell cell : plan::EnumValuesRecurrentCell())
+      if (name == plan::EnumNameRecurrentCell(cell))
+        return cell;
+    return std::nullopt;
   }
 
   template <typename Call> std::vector<std::unique_ptr<plan::PostOpT>> postOps(Call op) {

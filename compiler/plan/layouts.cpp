@@ -32,6 +32,8 @@ SmallVector<AffineMap> resultLayouts(Operation* call) {
     return {*convolution.getResultLayout()};
   if (auto gradient = dyn_cast<AttentionGradientOp>(call))
     return llvm::to_vector(gradient.getResultLayouts()->getAsValueRange<AffineMapAttr>());
+  if (auto recurrence = dyn_cast<RecurrenceOp>(call))
+    return llvm::to_vector(recurrence.getResultLayouts()->getAsValueRange<AffineMapAttr>());
   return {*cast<AttentionOp>(call).getResultLayout()};
 }
 

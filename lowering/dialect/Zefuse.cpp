@@ -177,6 +177,24 @@ LogicalResult AttentionGradientOp::verify() {
   return success();  // lowerAttentionGradient has the other rules
 }
 
+//===-- recurrence ---------------------------------------------------------------------------===//
+
+LogicalResult RecurrenceOp::verify() {
+  if (!llvm::is_contained({"lstm", "gru", "tanh", "relu"}, getCell()))
+    return emitOpError("unknown cell '") << getCell() << "'";
+  const bool lstm = getCell() == "lstm", gru = getCell() == "gru";
+  const unsigned inputs = getGradient() ? (lstm ? 6 : gru ? 5 : 3) : (lstm ? 5 : 4);
+  const unsigned results = getGradient() ? (lstm || gru ? 3 : 2) : (lstm ? 4 : gru ? 2 : 1);
+  if (getInputs().size() != inputs || getNumResults() != results)
+    return emitOpError("wants ") << inputs << " operands and " << results << " results";
+  for (Type type : llvm::concat<const Type>(llvm::to_vector(getInputs().getTypes()), llvm::to_vector(getResultTypes())))
+    if (!cast<RankedTensorType>(type).getElementType().isF32())
+      return emitOpError("wants tensors of f32");
+  if (auto layouts = getResultLayouts(); layouts && layouts->size() != results)
+    return emitOpError("wants a layout for each result");
+  return success();  // sizes: when the step is bound
+}
+
 //===-- aten ---------------------------------------------------------------------------------===//
 
 void AtenOp::getEffects(SmallVectorImpl<MemoryEffects::EffectInstance>& effects) {

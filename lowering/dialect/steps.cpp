@@ -71,6 +71,29 @@ void AttentionGradientOp::setLayouts(ArrayRef<AffineMap>, ArrayRef<AffineMap> re
   setResultLayoutsAttr(layoutsAttr(getContext(), results));
 }
 
+//===-- recurrence ---------------------------------------------------------------------------===//
+
+OperandRule RecurrenceOp::getOperandRule(unsigned operand) {
+  // The weight, whose sizes are those of no sequence or state, is packed from dense rows, and the bias is one.
+  auto type = cast<RankedTensorType>(getInputs()[operand].getType());
+  const bool weight = operand == (getGradient() && getCell() == "lstm" ? 2u : 1u);
+  return type.getRank() > 1 && type.hasStaticShape() && !weight ? OperandRule::rows : OperandRule::fixed;
+}
+
+AffineMap RecurrenceOp::getFixedOperandStrides(unsigned operand) {
+  if (getOperandRule(operand) != OperandRule::fixed)
+    return {};
+  SmallVector<AffineExpr> sizes = shapeOf(cast<RankedTensorType>(getInputs()[operand].getType()));
+  const unsigned symbols = numSymbols(cast<RankedTensorType>(getInputs()[operand].getType()));
+  return AffineMap::get(0, symbols, contiguousStrides(sizes, getContext()), getContext());
+}
+
+bool RecurrenceOp::keepsRowsOf(unsigned) { return true; }
+
+void RecurrenceOp::setLayouts(ArrayRef<AffineMap>, ArrayRef<AffineMap> results) {
+  setResultLayoutsAttr(layoutsAttr(getContext(), results));
+}
+
 //===-- aten ---------------------------------------------------------------------------------===//
 
 OperandRule AtenOp::getOperandRule(unsigned) { return OperandRule::fixed; }

@@ -323,9 +323,11 @@ def _table() -> dict[Any, Any]:
     """Ours, and every composite operator's own, which AOTAutograd takes apart by itself but an exported program keeps."""
     from torch._export.utils import _collect_all_valid_cia_ops, _get_decomp_for_cia
 
+    from zefuse import recurrent
     from zefuse.decompositions import decompositions
 
-    return {op: _get_decomp_for_cia(op) for op in _collect_all_valid_cia_ops()} | dict(decompositions())
+    apart = {op: _get_decomp_for_cia(op) for op in _collect_all_valid_cia_ops()} | dict(decompositions())
+    return apart | recurrent.decompositions(apart)
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -17,7 +17,7 @@ import torch
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.exc import ShortenTraceback
 
-from zefuse import _native, output_aliases, saved_strides, torch_versions
+from zefuse import _native, output_aliases, recurrent, saved_strides, torch_versions
 from zefuse.errors import (
     DeadlineError,
     DeviceError,
@@ -30,6 +30,8 @@ from zefuse.errors import (
 from zefuse.for_target import PlanOnly
 from zefuse.options import Options
 from zefuse.storage_views import OutsideOfInput, StorageViews, takes_storage_views
+
+recurrent.let_dynamo_take_layers()
 
 # Told of each graph compiled while set (explain, testing): observer(kind, compiled), kind "inference", "forward", "backward".
 _observer: ContextVar[Callable[[str, Any], None] | None] = ContextVar("zefuse_observer", default=None)
@@ -81,7 +83,7 @@ def zefuse(
             )
         checked = Options.make(options)
         views = StorageViews(gm, example_inputs)
-        reason = views.why_eager()
+        reason = views.why_eager() or recurrent.why_eager(gm)
         if reason is None:
             try:
                 return views.guard(_through_aot_autograd(gm, example_inputs, checked, views))
@@ -113,7 +115,7 @@ def _through_aot_autograd(
         keep_inference_input_mutations=True,
     )
     with torch_versions.linear_algebra_checks_kept(), _tracing(example_inputs):
-        return compile_through(gm, example_inputs)
+        return compile_through(recurrent.kept_whole(gm), example_inputs)
 
 
 def _tracing(example_inputs: Sequence[Any]) -> AbstractContextManager[Any]:

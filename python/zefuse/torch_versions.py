@@ -11,7 +11,7 @@ import importlib.machinery
 import re
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +96,33 @@ def linear_algebra_checks_kept() -> Iterator[None]:
         yield
     finally:
         registration.destroy()
+
+
+def keep_whole_for_sizes(operator: Any, whole: Callable[..., Any]) -> None:
+    """Dynamo asks ``whole`` for the sizes of a composite operator's results, which would otherwise be taken apart for them.
+
+    A recurrent layer taken apart has a step for each of its input's: the length of the sequence becomes a constant, and each other
+    length another compilation. ``whole`` gets and gives fake tensors, or gives NotImplemented. Back ends that trace the operator take
+    it apart as ever.
+    """
+    from torch._C import DispatchKey
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
+
+    def instead_of(original: Callable[..., Any]) -> Callable[..., Any]:
+        def kernel(*args: Any, **kwargs: Any) -> Any:
+            modes = _get_current_dispatch_mode_stack()
+            only_sizes = len(modes) == 1 and isinstance(modes[0], FakeTensorMode)
+            if only_sizes and not kwargs and (result := whole(*args)) is not NotImplemented:
+                return result
+            return original(*args, **kwargs)
+
+        return kernel
+
+    for key in (DispatchKey.Autograd, DispatchKey.CompositeImplicitAutograd):
+        if (original := operator.py_kernels.get(key)) is not None:
+            operator.py_kernels[key] = instead_of(original)
+    operator._dispatch_cache.clear()
 
 
 def listed(versions: list[str] | tuple[str, ...]) -> str:

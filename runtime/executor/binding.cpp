@@ -4,9 +4,10 @@
 
 #include "common/base/number_list.h"
 #include "common/plan/dtype.h"
+#include "common/plan/recurrence.h"
 #include "runtime/executor/arena.h"
 #include "runtime/executor/launch_order.h"
-#include "runtime/onednn/calls.h"
+#include "runtime/executor/library_calls.h"
 
 namespace zefuse::executor {
 namespace {
@@ -37,6 +38,8 @@ public:
         addConvolution(i, *convolution);
       else if (const auto* attention = kind.AsAttention())
         addAttention(i, *attention);
+      else if (const auto* recurrence = kind.AsRecurrence())
+        addRecurrence(i, *recurrence);
       else if (const auto* copy = kind.AsCopy())
         status = bindCopy(*copy);
       else if (const auto* call = kind.AsAtenCall())
@@ -358,6 +361,16 @@ private:
     addCall(step, std::move(desc), std::nullopt);
   }
 
+  void addRecurrence(size_t step, const plan::RecurrenceT& recurrence) {
+    recurrence::RecurrenceDesc desc{recurrence.cell, recurrence.gradient, recurrence.reverse, {}, {}};
+    for (uint32_t operand : recurrence.operands)
+      desc.operands.push_back(describe(operand));
+    for (int32_t result : recurrence.results)
+      desc.results.push_back(result >= 0 ? describe(uint32_t(result)) : onednn::TensorDesc());
+    const uint32_t weight = recurrence.operands[plan::arityOf(desc.cell, desc.gradient).weight];
+    addCall(step, std::move(desc), parameterBehind(weight));
+  }
+
   std::vector<onednn::PostOpDesc> describe(const std::vector<std::unique_ptr<plan::PostOpT>>& post_ops) const {
     std::vector<onednn::PostOpDesc> described;
     for (const auto& op : post_ops) {
@@ -376,14 +389,14 @@ private:
     return buffer.index;
   }
 
-  void addCall(size_t step, onednn::CallDesc desc, std::optional<uint32_t> parameter) {
+  void addCall(size_t step, CallDesc desc, std::optional<uint32_t> parameter) {
     steps_of_calls_.push_back(step);
     parameters_.push_back(parameter);
     descs_.push_back(std::move(desc));
   }
 
   Status bindLibraryCalls() {
-    auto primitives = onednn::getAll(descs_);  // checks that the shapes fit together
+    auto primitives = getAll(descs_);  // checks that the shapes fit together
     for (size_t i = 0; i < primitives.size(); ++i) {
       if (!primitives[i].ok())
         return inStep(steps_of_calls_[i], primitives[i].status());
@@ -402,7 +415,7 @@ private:
   std::vector<size_t> input_reach_;
   // The library calls: step, descriptor, and the parameter behind what may be packed.
   std::vector<size_t> steps_of_calls_;
-  std::vector<onednn::CallDesc> descs_;
+  std::vector<CallDesc> descs_;
   std::vector<std::optional<uint32_t>> parameters_;
 };
 

@@ -5,6 +5,7 @@
 
 #include "common/base/number_list.h"
 #include "common/plan/dtype.h"
+#include "common/plan/recurrence.h"
 #include "runtime/executor/strided_copy.h"
 #include "runtime/onednn/team.h"
 
@@ -122,6 +123,7 @@ Status Frame::runStep(size_t step, std::span<const CallInput> inputs) {
   case plan::StepKind::Matmul: return runMatmul(step, *kind.AsMatmul(), inputs);
   case plan::StepKind::Convolution: return runConvolution(step, *kind.AsConvolution(), inputs);
   case plan::StepKind::Attention: return runAttention(step, *kind.AsAttention());
+  case plan::StepKind::Recurrence: return runRecurrence(step, *kind.AsRecurrence(), inputs);
   case plan::StepKind::AtenCall: return runAtenCall(step, *kind.AsAtenCall(), inputs);
   case plan::StepKind::Copy: runCopy(*kind.AsCopy()); return {};
   case plan::StepKind::NONE: return {};
@@ -257,6 +259,27 @@ Status Frame::runAttention(size_t step, const plan::AttentionT& attention) {
   return binding_->library_calls[step].primitive->run(arguments);
 }
 
+Status Frame::runRecurrence(size_t step, const plan::RecurrenceT& recurrence, std::span<const CallInput> inputs) {
+  LibraryState& state = library_states_[step];
+  const uint32_t weight = recurrence.operands[plan::arityOf(recurrence.cell, recurrence.gradient).weight];
+  onednn::Primitive::Arguments arguments{};
+  Result<const void*> packed = packedOrStreamed(step, weight, inputs);
+  if (!packed.ok())
+    return packed.status();
+  arguments.b = *packed;
+  state.operands.clear();
+  for (uint32_t operand : recurrence.operands)
+    state.operands.push_back(address(operand));
+  state.results.clear();
+  for (int32_t result : recurrence.results)
+    state.results.push_back(result >= 0 ? address(uint32_t(result)) : nullptr);
+  arguments.operands = state.operands;
+  arguments.results = state.results;
+  arguments.scratch = scratch_.data();
+  ++counted_.library_calls;
+  return binding_->library_calls[step].primitive->run(arguments);
+}
+
 Status Frame::packFor(size_t step, uint32_t view, const void* b, std::span<const CallInput> inputs,
                       Counters::OfCall& counted) {
   const BoundLibraryCall& bound = binding_->library_calls[step];
@@ -306,6 +329,8 @@ Status Frame::packWeights(std::span<const CallInput> inputs) {
       view = matmul->b;
     else if (const auto* convolution = kind.AsConvolution())
       view = convolution->weight;
+    else if (const auto* recurrence = kind.AsRecurrence())
+      view = recurrence->operands[plan::arityOf(recurrence->cell, recurrence->gradient).weight];
     else
       continue;  // no other call packs anything
     weights.push_back({i, view, bound.primitive->packedBytes()});
@@ -345,6 +370,20 @@ Status Frame::packWeights(std::span<const CallInput> inputs) {
   return streamed_.reserve(streamed_bytes);
 }
 
+Result<const void*> Frame::packedOrStreamed(size_t step, uint32_t view, std::span<const CallInput> inputs) {
+  const BoundLibraryCall& bound = binding_->library_calls[step];
+  const void* weight = address(view);
+  if (bound.packed_input >= 0) {
+    ZEFUSE_RETURN_IF_ERROR(packFor(step, view, weight, inputs, counted_));
+    if (const auto& packed = library_states_[step].packed)
+      return static_cast<const void*>(packed->memory.data());
+  }
+  ZEFUSE_RETURN_IF_ERROR(streamed_.reserve(bound.primitive->packedBytes()));
+  ZEFUSE_RETURN_IF_ERROR(bound.primitive->packB(weight, streamed_.data()));
+  ++counted_.weights_streamed;
+  return static_cast<const void*>(streamed_.data());
+}
+
 Status Frame::runLibraryCall(size_t step, onednn::Primitive::Arguments arguments, uint32_t b,
                              const std::vector<std::unique_ptr<plan::PostOpT>>& post_ops,
                              std::span<const CallInput> inputs) {
@@ -352,15 +391,10 @@ Status Frame::runLibraryCall(size_t step, onednn::Primitive::Arguments arguments
   LibraryState& state = library_states_[step];
   arguments.b = address(b);
   if (bound.packed_input >= 0) {
-    ZEFUSE_RETURN_IF_ERROR(packFor(step, b, arguments.b, inputs, counted_));
-    if (state.packed) {
-      arguments.b = state.packed->memory.data();
-    } else {
-      ZEFUSE_RETURN_IF_ERROR(streamed_.reserve(bound.primitive->packedBytes()));
-      ZEFUSE_RETURN_IF_ERROR(bound.primitive->packB(arguments.b, streamed_.data()));
-      arguments.b = streamed_.data();
-      ++counted_.weights_streamed;
-    }
+    Result<const void*> packed = packedOrStreamed(step, b, inputs);
+    if (!packed.ok())
+      return packed.status();
+    arguments.b = *packed;
   }
   state.operands.clear();
   for (const auto& op : post_ops)

@@ -56,6 +56,7 @@ private:
     std::shared_ptr<const onednn::Primitive> packer;  // whom `packed` was looked up for
     bool asked = false;                               // by this call's packWeights, which has counted it
     std::vector<const void*> operands;
+    std::vector<void*> results;  // of a call with several
   };
 
   Status prepare(std::span<const CallInput> inputs, const AllocateOutput& allocate);
@@ -69,7 +70,10 @@ private:
   Status makeKernel(size_t step, const plan::LaunchT& launch, LaunchState& state);
   Status runMatmul(size_t step, const plan::MatmulT& matmul, std::span<const CallInput> inputs);
   Status runAttention(size_t step, const plan::AttentionT& attention);
+  Status runRecurrence(size_t step, const plan::RecurrenceT& recurrence, std::span<const CallInput> inputs);
   Status runConvolution(size_t step, const plan::ConvolutionT& convolution, std::span<const CallInput> inputs);
+  // The packed form of the step's weight: a kept copy, or one made for this use.
+  Result<const void*> packedOrStreamed(size_t step, uint32_t view, std::span<const CallInput> inputs);
   // `b`: the value that the primitive may want packed.
   Status runLibraryCall(size_t step, onednn::Primitive::Arguments arguments, uint32_t b,
                         const std::vector<std::unique_ptr<plan::PostOpT>>& post_ops, std::span<const CallInput> inputs);

@@ -51,6 +51,10 @@ public:
     void* out;
     std::span<const void* const> post_op_operands;  // one per post-op; nullptr for those without
     void* scratch;                                  // may be nullptr when scratchBytes() is 0
+    // Of a call with several results, all operands and results in the plan's order; nullptr for a result nobody asks
+    // for.
+    std::span<const void* const> operands;
+    std::span<void* const> results;
   };
   // Runs inline on the calling thread and its OpenMP team.
   virtual Status run(const Arguments& arguments) const = 0;

@@ -18,29 +18,24 @@ namespace zefuse::onednn {
 namespace {
 
 struct Work {
-  int64_t count, parts;
-  const std::function<void(int64_t, int64_t)>* body;
+  int64_t wanted;
+  const std::function<void(int64_t, int64_t)>* body;  // (part, parts)
   FirstException thrown;
   TeamOrder order;
 };
 
-void runShare(Work* work) {
-  // The team may be smaller than asked for (nested regions, thread limits).
-  int64_t parts = std::min<int64_t>(work->parts, omp_get_num_threads()), part = omp_get_thread_num();
-  int64_t begin = work->count * part / parts, end = work->count * (part + 1) / parts;
-  if (part >= parts || begin >= end)
-    return;
-  try {
-    (*work->body)(begin, end);
-  } catch (...) {  // libgomp is C: the process would end
-    work->thrown.keep();
-  }
-}
-
 void runPart(void* data) {
   auto* work = static_cast<Work*>(data);
   work->order.entered();
-  runShare(work);
+  // The team may be smaller than asked for (nested regions, thread limits).
+  const int64_t parts = std::min<int64_t>(work->wanted, omp_get_num_threads()), part = omp_get_thread_num();
+  if (part < parts) {
+    try {
+      (*work->body)(part, parts);
+    } catch (...) {  // libgomp is C: the process would end
+      work->thrown.keep();
+    }
+  }
   work->order.left();
 }
 
@@ -50,21 +45,30 @@ int maxThreads() { return omp_get_max_threads(); }
 
 void setMaxThreads(int threads) { omp_set_num_threads(threads); }
 
-void overTeam(int64_t count, int64_t grain, const std::function<void(int64_t, int64_t)>& body) {
+void togetherOverTeam(int64_t wanted, const std::function<void(int64_t, int64_t)>& body) {
   const int threads = maxThreads();
-  const int64_t parts = std::min<int64_t>(threads, count / std::max<int64_t>(grain, 1));
-  if (parts <= 1) {
-    if (count > 0)
-      body(0, count);
+  if (threads <= 1 || wanted <= 1) {
+    body(0, 1);
     return;
   }
-  Work work{count, parts, &body, {}, {}};
+  Work work{wanted, &body, {}, {}};
   // The whole team even for fewer parts: libgomp ends the threads that a smaller one does not use, and starts them
   // again for the next.
   work.order.begin();
   GOMP_parallel(runPart, &work, unsigned(threads), 0);
   work.order.end();
   work.thrown.rethrow();
+}
+
+void overTeam(int64_t count, int64_t grain, const std::function<void(int64_t, int64_t)>& body) {
+  const int64_t wanted = std::min<int64_t>(maxThreads(), count / std::max<int64_t>(grain, 1));
+  if (count <= 0)
+    return;
+  togetherOverTeam(wanted, [&](int64_t part, int64_t parts) {
+    const int64_t begin = count * part / parts, end = count * (part + 1) / parts;
+    if (begin < end)
+      body(begin, end);
+  });
 }
 
 }  // namespace zefuse::onednn

@@ -88,6 +88,12 @@ private:
       addLibraryCall(number, "convolution", *convolution);
     } else if (auto* attention = step.kind_as_Attention()) {
       calls_.add(noted(plan_, number, attention->note()).add("kind", "attention"));
+    } else if (auto* recurrence = step.kind_as_Recurrence()) {
+      const std::string cell = plan::EnumNameRecurrentCell(recurrence->cell());
+      Object entry = noted(plan_, number, recurrence->note());
+      entry.add("kind", cell + (recurrence->gradient() ? " derivative" : " steps"));
+      calls_.add(entry);
+      addHostStep(entry, cell, recurrence->note());
     } else if (auto* aten = step.kind_as_AtenCall()) {
       const std::string overload = reports::text(aten->overload());
       Object entry = noted(plan_, number, aten->note());

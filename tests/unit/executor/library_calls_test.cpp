@@ -1,14 +1,21 @@
 // Library calls prepared together.
-#include "runtime/onednn/calls.h"
+#include "runtime/executor/library_calls.h"
 
 #include <gtest/gtest.h>
 
 #include "runtime/onednn/team.h"
 #include "tests/unit/onednn/reference.h"
 
-namespace zefuse::onednn::testing {
+namespace zefuse::executor {
 namespace {
 
+using onednn::Convolution;
+using onednn::ConvolutionDesc;
+using onednn::Matmul;
+using onednn::MatmulDesc;
+using onednn::maxThreads;
+using onednn::setMaxThreads;
+using onednn::testing::dense;
 using plan::DType;
 
 MatmulDesc product(int64_t m, int64_t k, int64_t n) {
@@ -55,4 +62,4 @@ TEST(Calls, EachHasItsOwnRefusal) {
 }
 
 }  // namespace
-}  // namespace zefuse::onednn::testing
+}  // namespace zefuse::executor

@@ -1,13 +1,24 @@
-#include "runtime/onednn/calls.h"
+#include "runtime/executor/library_calls.h"
 
 #include <algorithm>
 #include <optional>
 
 #include "runtime/onednn/team_thread.h"
 
-namespace zefuse::onednn {
+namespace zefuse::executor {
 
 namespace {
+
+using onednn::Attention;
+using onednn::AttentionDesc;
+using onednn::Convolution;
+using onednn::ConvolutionDesc;
+using onednn::inParallelForTeam;
+using onednn::Matmul;
+using onednn::MatmulDesc;
+using onednn::Primitive;
+using recurrence::Recurrence;
+using recurrence::RecurrenceDesc;
 
 using Made = Result<std::shared_ptr<const Primitive>>;
 
@@ -20,10 +31,12 @@ template <typename Kind> Made made(Result<std::shared_ptr<const Kind>> result) {
 Made get(const MatmulDesc& desc) { return made(Matmul::get(desc)); }
 Made get(const ConvolutionDesc& desc) { return made(Convolution::get(desc)); }
 Made get(const AttentionDesc& desc) { return made(Attention::get(desc)); }
+Made get(const RecurrenceDesc& desc) { return made(Recurrence::get(desc)); }
 
 bool isKnown(const MatmulDesc& desc) { return Matmul::isCached(desc); }
 bool isKnown(const ConvolutionDesc& desc) { return Convolution::isCached(desc); }
 bool isKnown(const AttentionDesc&) { return true; }  // generates nothing
+bool isKnown(const RecurrenceDesc&) { return true; }
 
 }  // namespace
 
@@ -50,4 +63,4 @@ std::vector<Made> getAll(std::span<const CallDesc> descs) {
   return results;
 }
 
-}  // namespace zefuse::onednn
+}  // namespace zefuse::executor

@@ -9,14 +9,16 @@
 #include "runtime/onednn/attention.h"
 #include "runtime/onednn/convolution.h"
 #include "runtime/onednn/matmul.h"
+#include "runtime/recurrence/recurrence.h"
 
-namespace zefuse::onednn {
+namespace zefuse::executor {
 
-using CallDesc = std::variant<MatmulDesc, ConvolutionDesc, AttentionDesc>;
+using CallDesc =
+    std::variant<onednn::MatmulDesc, onednn::ConvolutionDesc, onednn::AttentionDesc, recurrence::RecurrenceDesc>;
 
 // One result per descriptor, in order, each as the kind's own get() gives it: for the calling thread's team. Those that
 // are not in the cache yet are made on as many threads as it has, each once: oneDNN generates code for half a
 // millisecond to three per call, and a model has tens of them.
-std::vector<Result<std::shared_ptr<const Primitive>>> getAll(std::span<const CallDesc> descs);
+std::vector<Result<std::shared_ptr<const onednn::Primitive>>> getAll(std::span<const CallDesc> descs);
 
-}  // namespace zefuse::onednn
+}  // namespace zefuse::executor

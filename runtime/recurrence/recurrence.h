@@ -1,0 +1,51 @@
+// Recurrent layers, one direction of one layer at a time: all steps of a sequence in one call, forward and derivative.
+// See plan.fbs, table Recurrence, for its meaning.
+//
+// The products with the input are not here: over all steps they are one matrix product, which the plan has as such.
+// What is left is sequential: at each step a product with the hidden state, and the cell's formula.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "common/plan/plan_generated.h"
+#include "runtime/onednn/primitive.h"
+
+namespace zefuse::recurrence {
+
+struct RecurrenceDesc {
+  plan::RecurrentCell cell{};
+  bool gradient = false;
+  bool reverse = false;                      // steps from the last to the first
+  std::vector<onednn::TensorDesc> operands;  // all f32
+  std::vector<onednn::TensorDesc> results;   // f32; sizes are empty for one that nobody asks for
+  bool operator==(const RecurrenceDesc&) const = default;
+};
+
+// Immutable and thread-safe. run(): b is the packed weight, `operands` all operands in order (the weight's
+// place is not read), `results` all results in order, nullptr for those nobody asks for.
+// A hidden unit is computed by one thread and summed in one order, so the bits do not depend on the number of threads.
+class Recurrence : public onednn::Primitive {
+public:
+  // invalid_argument when sizes do not fit together, or rows are not contiguous; unsupported for other dtypes.
+  static Result<std::shared_ptr<const Recurrence>> get(const RecurrenceDesc& desc);
+
+  explicit Recurrence(RecurrenceDesc desc);
+
+  size_t packedBytes() const override;
+  Status packB(const void* weight, void* packed) const override;
+  bool packsLike(const Primitive& other) const override;
+  size_t scratchBytes() const override;
+  Status run(const Arguments& arguments) const override;
+  const std::string& implementation() const override { return implementation_; }
+
+private:
+  RecurrenceDesc desc_;
+  int64_t steps_, batch_, hidden_;
+  std::string implementation_;
+};
+
+// "lstm f32[64,8,1024] ... -> f32[64,8,256]"
+std::string toString(const RecurrenceDesc& desc);
+
+}  // namespace zefuse::recurrence

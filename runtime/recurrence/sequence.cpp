@@ -1,0 +1,95 @@
+#include "runtime/recurrence/sequence.h"
+
+#include <dnnl.h>
+
+#include "runtime/recurrence/steps.h"
+
+namespace zefuse::recurrence {
+
+using plan::RecurrentCell;
+
+namespace {
+
+// The weight as the loops read it: blocks of units, in each all that one element of the left side meets, side by side.
+constexpr int64_t vectors_of_units = 4;
+
+struct Packing {
+  bool gates_side_by_side;  // a vector per gate of the same units; otherwise a vector per group of units
+  int64_t vectors, depth;
+};
+
+Packing packingOf(RecurrentCell cell, bool gradient, int64_t gates, int64_t hidden) {
+  if (gradient)
+    return {false, vectors_of_units, gates * hidden};
+  const bool plain = cell == RecurrentCell::tanh || cell == RecurrentCell::relu;
+  return {!plain, plain ? vectors_of_units : gates, hidden};
+}
+
+[[gnu::target("arch=x86-64-v4")]] void runV4(const Sequence& sequence, const Share& share) {
+  runSteps<16, 6>(sequence, share);
+}
+
+[[gnu::target("arch=x86-64-v3")]] void runV3(const Sequence& sequence, const Share& share) {
+  runSteps<8, 3>(sequence, share);
+}
+
+void runBaseline(const Sequence& sequence, const Share& share) { runSteps<4, 2>(sequence, share); }
+
+}  // namespace
+
+void Meeting::wait(int64_t parts, int64_t phase) {
+  const int64_t awaited = parts * phase;
+  if (arrived_.fetch_add(1, std::memory_order_acq_rel) + 1 == awaited) {
+    arrived_.notify_all();
+    return;
+  }
+  // A step takes microseconds, which is less than waking a thread does.
+  for (int spin = 0; spin < 4000; ++spin) {
+    if (arrived_.load(std::memory_order_acquire) >= awaited)
+      return;
+    __builtin_ia32_pause();
+  }
+  for (int64_t seen; (seen = arrived_.load(std::memory_order_acquire)) < awaited;)
+    arrived_.wait(seen, std::memory_order_acquire);
+}
+
+const Level& level() {
+  static constexpr Level avx512 = {"avx512", 16, runV4}, avx2 = {"avx2", 8, runV3}, baseline = {"sse2", 4, runBaseline};
+  static const Level& chosen = []() -> const Level& {
+    const int isa = dnnl_get_effective_cpu_isa();  // heeds ONEDNN_MAX_CPU_ISA
+    auto has = [&](int wanted) { return (isa & wanted) == wanted; };
+    if (has(dnnl_cpu_isa_avx512_core) && __builtin_cpu_supports("x86-64-v4"))
+      return avx512;
+    return has(dnnl_cpu_isa_avx2) && __builtin_cpu_supports("x86-64-v3") ? avx2 : baseline;
+  }();
+  return chosen;
+}
+
+int64_t unitsOfBlock(RecurrentCell cell, bool gradient, int64_t lanes) {
+  return packingOf(cell, gradient, 1, 1).gates_side_by_side ? lanes : vectors_of_units * lanes;
+}
+
+int64_t packedSize(RecurrentCell cell, bool gradient, int64_t gates, int64_t hidden, int64_t lanes) {
+  const Packing packing = packingOf(cell, gradient, gates, hidden);
+  const int64_t units = unitsOfBlock(cell, gradient, lanes), blocks = (hidden + units - 1) / units;
+  return blocks * packing.depth * packing.vectors * lanes;
+}
+
+void pack(RecurrentCell cell, bool gradient, int64_t gates, int64_t hidden, int64_t lanes, const float* weight,
+          float* packed) {
+  const Packing packing = packingOf(cell, gradient, gates, hidden);
+  const int64_t units = unitsOfBlock(cell, gradient, lanes), blocks = (hidden + units - 1) / units;
+  const int64_t width = packing.vectors * lanes;
+  for (int64_t block = 0; block < blocks; ++block, packed += packing.depth * width)
+    for (int64_t vector = 0; vector < packing.vectors; ++vector)
+      for (int64_t lane = 0; lane < lanes; ++lane) {
+        // Along the weight's rows where they are the depth: what is read is one row, what is written a block's memory.
+        const int64_t unit = block * units + lane + (packing.gates_side_by_side ? 0 : vector * lanes);
+        const int64_t row = packing.gates_side_by_side ? vector * hidden + unit : unit;
+        float* to = packed + vector * lanes + lane;
+        for (int64_t k = 0; k < packing.depth; ++k)
+          to[k * width] = unit >= hidden ? 0 : gradient ? weight[k * hidden + unit] : weight[row * hidden + k];
+      }
+}
+
+}  // namespace zefuse::recurrence

@@ -1,0 +1,68 @@
+// One run of a recurrent layer, as the loops over its steps see it: addresses and strides.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+
+#include "common/plan/plan_generated.h"
+
+namespace zefuse::recurrence {
+
+// [steps, rows, units], [rows, units] (step 0) or [units]; units are contiguous. data is null for what nobody asks for.
+struct Tensor {
+  float* data = nullptr;
+  int64_t step = 0, row = 0;  // strides, in elements
+
+  float* at(int64_t t, int64_t b) const { return data + t * step + b * row; }
+};
+
+struct Sequence {
+  plan::RecurrentCell cell{};
+  bool gradient = false, reverse = false;
+  int64_t steps = 0, batch = 0, hidden = 0, gates = 0;
+  const float* packed = nullptr;  // as pack() of the same processor level leaves it
+  std::array<Tensor, 6> operands;
+  std::array<Tensor, 4> results;
+  Tensor hidden_carry, cell_carry;  // [rows, units]: what one step leaves for the next, where no result keeps it
+
+  // The step that is the n-th to be computed.
+  int64_t step(int64_t n) const { return reverse != gradient ? steps - 1 - n : n; }
+};
+
+// Where the threads of a sequence wait for each other after each step.
+class Meeting {
+public:
+  // Blocks until all `parts` threads have called it for the `phase`-th time (from 1 on).
+  void wait(int64_t parts, int64_t phase);
+
+private:
+  std::atomic<int64_t> arrived_{0};
+};
+
+// What a thread does of a sequence: these rows of the batch, these blocks of hidden units.
+struct Share {
+  int64_t first_row, last_row;
+  int64_t first_block, last_block;
+  Meeting* meeting;  // null: it depends on nobody else
+  int64_t parts;
+};
+
+// The loops compiled for one level of processors.
+struct Level {
+  const char* name;
+  int64_t lanes;
+  void (*run)(const Sequence& sequence, const Share& share);
+};
+
+// The best level of this processor that ONEDNN_MAX_CPU_ISA allows.
+const Level& level();
+
+// Hidden units of a block, and blocks of a layer.
+int64_t unitsOfBlock(plan::RecurrentCell cell, bool gradient, int64_t lanes);
+// Floats that pack() writes for a weight [gates * hidden, hidden].
+int64_t packedSize(plan::RecurrentCell cell, bool gradient, int64_t gates, int64_t hidden, int64_t lanes);
+void pack(plan::RecurrentCell cell, bool gradient, int64_t gates, int64_t hidden, int64_t lanes, const float* weight,
+          float* packed);
+
+}  // namespace zefuse::recurrence

@@ -1,0 +1,349 @@
+// The loops over the steps of a recurrent layer, for one width of vectors. Everything is inlined into a function that
+// is compiled for a level of processors (sequence.cpp).
+//
+// A block of hidden units goes through a whole product, from the packed weight, with `rows` rows of the batch held in
+// registers; the cell's formula follows while its sums are there. Formulas: torch.nn.LSTM, GRU and RNN's documentation.
+#pragma once
+
+#include <algorithm>
+
+#include "runtime/onednn/vector_math.h"
+#include "runtime/recurrence/sequence.h"
+
+namespace zefuse::recurrence {
+
+template <int lanes> using Vector = typename onednn::VectorOf<lanes>::Float;
+
+// The first `count` elements; zeros behind them.
+template <int lanes> [[gnu::always_inline]] inline void load(Vector<lanes>& x, const float* from, int64_t count) {
+  if (count >= lanes) {
+    x = *reinterpret_cast<const Vector<lanes>*>(from);
+    return;
+  }
+  for (int64_t lane = 0; lane < lanes; ++lane)
+    x[lane] = lane < count ? from[lane] : 0;
+}
+
+template <int lanes> [[gnu::always_inline]] inline void store(float* to, const Vector<lanes>& x, int64_t count) {
+  if (count >= lanes) {
+    *reinterpret_cast<Vector<lanes>*>(to) = x;
+    return;
+  }
+  for (int64_t lane = 0; lane < count; ++lane)
+    to[lane] = x[lane];
+}
+
+// sums += left @ block of the packed weight
+template <int lanes, int rows, int vectors>
+[[gnu::always_inline]] inline void addProduct(Vector<lanes> (&sums)[rows][vectors], const float* left, int64_t stride,
+                                              const float* packed, int64_t depth) {
+  for (int64_t k = 0; k < depth; ++k, packed += vectors * lanes) {
+    float x[rows];
+#pragma clang loop unroll(full)
+    for (int r = 0; r < rows; ++r)
+      x[r] = left[r * stride + k];
+#pragma clang loop unroll(full)
+    for (int v = 0; v < vectors; ++v) {
+      const Vector<lanes> right = *reinterpret_cast<const Vector<lanes>*>(packed + v * lanes);
+#pragma clang loop unroll(full)
+      for (int r = 0; r < rows; ++r)
+        sums[r][v] += right * x[r];
+    }
+  }
+}
+
+// What a step takes from the one before it: the hidden state's rows, [batch, units].
+struct Before {
+  const float* data;
+  int64_t row;
+};
+
+[[gnu::always_inline]] inline Before hiddenBefore(const Sequence& s, const Tensor& output, const Tensor& initial,
+                                                  int64_t t) {
+  const int64_t before = s.reverse ? t + 1 : t - 1;
+  if (before < 0 || before >= s.steps)
+    return {initial.data, initial.row};
+  return {output.at(before, 0), output.row};
+}
+
+//===-- forward ------------------------------------------------------------------------------===//
+
+// Operands: gates, weight, bias, hidden, cell. Results: output, last cell, activations (i, f, g, o), cells.
+template <int lanes, int rows>
+[[gnu::always_inline]] inline void lstmTile(const Sequence& s, int64_t t, int64_t b, int64_t block) {
+  const int64_t unit = block * lanes, count = s.hidden - unit, H = s.hidden;
+  const Tensor &gates = s.operands[0], &output = s.results[0], &activations = s.results[2], &cells = s.results[3];
+  const float* bias = s.operands[2].data;
+  Vector<lanes> sums[rows][4], x;
+#pragma clang loop unroll(full)
+  for (int r = 0; r < rows; ++r)
+#pragma clang loop unroll(full)
+    for (int g = 0; g < 4; ++g) {
+      load<lanes>(sums[r][g], gates.at(t, b + r) + g * H + unit, count);
+      load<lanes>(x, bias + g * H + unit, count);
+      sums[r][g] += x;
+    }
+  const Before hidden = hiddenBefore(s, output, s.operands[3], t);
+  addProduct<lanes, rows, 4>(sums, hidden.data + b * hidden.row, hidden.row, s.packed + block * H * 4 * lanes, H);
+
+  const int64_t before = s.reverse ? t + 1 : t - 1;
+#pragma clang loop unroll(full)
+  for (int r = 0; r < rows; ++r) {
+    onednn::sigmoid<lanes>(sums[r][0]);
+    onednn::sigmoid<lanes>(sums[r][1]);
+    onednn::hyperbolicTangent<lanes>(sums[r][2]);
+    onednn::sigmoid<lanes>(sums[r][3]);
+    const bool first = before < 0 || before >= s.steps;
+    const float* old = first        ? s.operands[4].at(0, b + r)
+                       : cells.data ? cells.at(before, b + r)
+                                    : s.cell_carry.at(0, b + r);
+    load<lanes>(x, old + unit, count);
+    const Vector<lanes> cell = sums[r][1] * x + sums[r][0] * sums[r][2];
+    store<lanes>((cells.data ? cells.at(t, b + r) : s.cell_carry.at(0, b + r)) + unit, cell, count);
+    x = cell;
+    onednn::hyperbolicTangent<lanes>(x);
+    x = sums[r][3] * x;
+    store<lanes>(output.at(t, b + r) + unit, x, count);
+    if (activations.data)
+#pragma clang loop unroll(full)
+      for (int g = 0; g < 4; ++g)
+        store<lanes>(activations.at(t, b + r) + g * H + unit, sums[r][g], count);
+    const bool last = t == (s.reverse ? 0 : s.steps - 1);
+    if (last && s.results[1].data)
+      store<lanes>(s.results[1].at(0, b + r) + unit, cell, count);
+  }
+}
+
+// Operands: gates, weight, bias, hidden. Results: output, activations (r, z, n, and the product behind n).
+template <int lanes, int rows>
+[[gnu::always_inline]] inline void gruTile(const Sequence& s, int64_t t, int64_t b, int64_t block) {
+  const int64_t unit = block * lanes, count = s.hidden - unit, H = s.hidden;
+  const Tensor &gates = s.operands[0], &output = s.results[0], &activations = s.results[1];
+  const float* bias = s.operands[2].data;
+  Vector<lanes> sums[rows][3], x;
+#pragma clang loop unroll(full)
+  for (int r = 0; r < rows; ++r)
+#pragma clang loop unroll(full)
+    for (int g = 0; g < 3; ++g) {
+      load<lanes>(sums[r][g], bias + g * H + unit, count);
+      if (g == 2)
+        continue;  // the reset gate comes between the two
+      load<lanes>(x, gates.at(t, b + r) + g * H + unit, count);
+      sums[r][g] += x;
+    }
+  const Before hidden = hiddenBefore(s, output, s.operands[3], t);
+  addProduct<lanes, rows, 3>(sums, hidden.data + b * hidden.row, hidden.row, s.packed + block * H * 3 * lanes, H);
+
+#pragma clang loop unroll(full)
+  for (int r = 0; r < rows; ++r) {
+    onednn::sigmoid<lanes>(sums[r][0]);
+    onednn::sigmoid<lanes>(sums[r][1]);
+    Vector<lanes> candidate;
+    load<lanes>(candidate, gates.at(t, b + r) + 2 * H + unit, count);
+    candidate += sums[r][0] * sums[r][2];
+    onednn::hyperbolicTangent<lanes>(candidate);
+    load<lanes>(x, hidden.data + (b + r) * hidden.row + unit, count);
+    x = (x - candidate) * sums[r][1] + candidate;
+    store<lanes>(output.at(t, b + r) + unit, x, count);
+    if (activations.data) {
+      float* row = activations.at(t, b + r) + unit;
+      store<lanes>(row, sums[r][0], count);
+      store<lanes>(row + H, sums[r][1], count);
+      store<lanes>(row + 2 * H, candidate, count);
+      store<lanes>(row + 3 * H, sums[r][2], count);
+    }
+  }
+}
+
+// Operands: gates, weight, bias, hidden. Result: output.
+template <int lanes, int rows>
+[[gnu::always_inline]] inline void plainTile(const Sequence& s, int64_t t, int64_t b, int64_t block) {
+  const int64_t H = s.hidden;
+  const Tensor &gates = s.operands[0], &output = s.results[0];
+  const float* bias = s.operands[2].data;
+  Vector<lanes> sums[rows][4], x;
+#pragma clang loop unroll(full)
+  for (int v = 0; v < 4; ++v) {
+    const int64_t unit = (block * 4 + v) * lanes, count = H - unit;
+    load<lanes>(x, bias + unit, count);
+#pragma clang loop unroll(full)
+    for (int r = 0; r < rows; ++r) {
+      load<lanes>(sums[r][v], gates.at(t, b + r) + unit, count);
+      sums[r][v] += x;
+    }
+  }
+  const Before hidden = hiddenBefore(s, output, s.operands[3], t);
+  addProduct<lanes, rows, 4>(sums, hidden.data + b * hidden.row, hidden.row, s.packed + block * H * 4 * lanes, H);
+
+  const Vector<lanes> zero = {};
+#pragma clang loop unroll(full)
+  for (int r = 0; r < rows; ++r)
+#pragma clang loop unroll(full)
+    for (int v = 0; v < 4; ++v) {
+      const int64_t unit = (block * 4 + v) * lanes, count = H - unit;
+      if (s.cell == plan::RecurrentCell::tanh)
+        onednn::hyperbolicTangent<lanes>(sums[r][v]);
+      else
+        sums[r][v] = sums[r][v] < 0.f ? zero : sums[r][v];  // NaN stays
+      store<lanes>(output.at(t, b + r) + unit, sums[r][v], count);
+    }
+}
+
+//===-- derivative ---------------------------------------------------------------------------===//
+
+// Operands: gradients of output and last cell, weight, cell, cells, activations. Results: gradients of gates, hidden,
+// cell.
+template <int lanes>
+[[gnu::always_inline]] inline void lstmGradient(const Sequence& s, int64_t t, int64_t b, int64_t unit) {
+  const int64_t count = s.hidden - unit, H = s.hidden, before = s.reverse ? t + 1 : t - 1;
+  const Tensor &cells = s.operands[4], &activations = s.operands[5], &gradient = s.results[0];
+  Vector<lanes> dh, carried, dc, c, old, i, f, g, o;
+  load<lanes>(dh, s.operands[0].at(t, b) + unit, count);
+  load<lanes>(carried, s.hidden_carry.at(0, b) + unit, count);
+  load<lanes>(dc, s.cell_carry.at(0, b) + unit, count);
+  load<lanes>(c, cells.at(t, b) + unit, count);
+  load<lanes>(old, (before < 0 || before >= s.steps ? s.operands[3].at(0, b) : cells.at(before, b)) + unit, count);
+  const float* row = activations.at(t, b) + unit;
+  load<lanes>(i, row, count);
+  load<lanes>(f, row + H, count);
+  load<lanes>(g, row + 2 * H, count);
+  load<lanes>(o, row + 3 * H, count);
+  dh += carried;
+  onednn::hyperbolicTangent<lanes>(c);
+  dc += dh * o * (1.f - c * c);
+  float* to = gradient.at(t, b) + unit;
+  store<lanes>(to, dc * g * i * (1.f - i), count);
+  store<lanes>(to + H, dc * old * f * (1.f - f), count);
+  store<lanes>(to + 2 * H, dc * i * (1.f - g * g), count);
+  store<lanes>(to + 3 * H, dh * c * o * (1.f - o), count);
+  store<lanes>(s.cell_carry.at(0, b) + unit, dc * f, count);
+  store<lanes>(s.hidden_carry.at(0, b) + unit, Vector<lanes>{}, count);
+}
+
+// Operands: gradient of output, weight, hidden, output, activations. Results: gradients of gates (of the input's side),
+// of the products with the hidden state, of hidden.
+template <int lanes>
+[[gnu::always_inline]] inline void gruGradient(const Sequence& s, int64_t t, int64_t b, int64_t unit) {
+  const int64_t count = s.hidden - unit, H = s.hidden;
+  const Before hidden = hiddenBefore(s, s.operands[3], s.operands[2], t);
+  Vector<lanes> dh, carried, old, r, z, n, product;
+  load<lanes>(dh, s.operands[0].at(t, b) + unit, count);
+  load<lanes>(carried, s.hidden_carry.at(0, b) + unit, count);
+  load<lanes>(old, hidden.data + b * hidden.row + unit, count);
+  const float* row = s.operands[4].at(t, b) + unit;
+  load<lanes>(r, row, count);
+  load<lanes>(z, row + H, count);
+  load<lanes>(n, row + 2 * H, count);
+  load<lanes>(product, row + 3 * H, count);
+  dh += carried;
+  const Vector<lanes> dn = dh * (1.f - z) * (1.f - n * n), dz = dh * (old - n) * z * (1.f - z),
+                      dr = dn * product * r * (1.f - r);
+  float *gates = s.results[0].at(t, b) + unit, *products = s.results[1].at(t, b) + unit;
+  store<lanes>(gates, dr, count);
+  store<lanes>(gates + H, dz, count);
+  store<lanes>(gates + 2 * H, dn, count);
+  store<lanes>(products, dr, count);
+  store<lanes>(products + H, dz, count);
+  store<lanes>(products + 2 * H, dn * r, count);
+  store<lanes>(s.hidden_carry.at(0, b) + unit, dh * z, count);
+}
+
+// Operands: gradient of output, weight, output. Results: gradients of gates, hidden.
+template <int lanes>
+[[gnu::always_inline]] inline void plainGradient(const Sequence& s, int64_t t, int64_t b, int64_t unit) {
+  const int64_t count = s.hidden - unit;
+  Vector<lanes> dh, carried, h;
+  load<lanes>(dh, s.operands[0].at(t, b) + unit, count);
+  load<lanes>(carried, s.hidden_carry.at(0, b) + unit, count);
+  load<lanes>(h, s.operands[2].at(t, b) + unit, count);
+  dh += carried;
+  const Vector<lanes> zero = {};
+  const Vector<lanes> through = s.cell == plan::RecurrentCell::tanh ? dh * (1.f - h * h) : h > 0.f ? dh : zero;
+  store<lanes>(s.results[0].at(t, b) + unit, through, count);
+  store<lanes>(s.hidden_carry.at(0, b) + unit, zero, count);
+}
+
+// hidden_carry += gradients of the products @ weight
+template <int lanes, int rows>
+[[gnu::always_inline]] inline void carryTile(const Sequence& s, int64_t t, int64_t b, int64_t block) {
+  const Tensor& products = s.cell == plan::RecurrentCell::gru ? s.results[1] : s.results[0];
+  const int64_t depth = s.gates * s.hidden;
+  Vector<lanes> sums[rows][4];
+#pragma clang loop unroll(full)
+  for (int r = 0; r < rows; ++r)
+#pragma clang loop unroll(full)
+    for (int v = 0; v < 4; ++v) {
+      const int64_t unit = (block * 4 + v) * lanes;
+      load<lanes>(sums[r][v], s.hidden_carry.at(0, b + r) + unit, s.hidden - unit);
+    }
+  addProduct<lanes, rows, 4>(sums, products.at(t, b), products.row, s.packed + block * depth * 4 * lanes, depth);
+#pragma clang loop unroll(full)
+  for (int r = 0; r < rows; ++r)
+#pragma clang loop unroll(full)
+    for (int v = 0; v < 4; ++v) {
+      const int64_t unit = (block * 4 + v) * lanes;
+      store<lanes>(s.hidden_carry.at(0, b + r) + unit, sums[r][v], s.hidden - unit);
+    }
+}
+
+//===-- a thread's share ---------------------------------------------------------------------===//
+
+template <int lanes, int rows>
+[[gnu::always_inline]] inline void tile(const Sequence& s, int64_t t, int64_t b, int64_t block) {
+  if (s.gradient)
+    carryTile<lanes, rows>(s, t, b, block);
+  else if (s.cell == plan::RecurrentCell::lstm)
+    lstmTile<lanes, rows>(s, t, b, block);
+  else if (s.cell == plan::RecurrentCell::gru)
+    gruTile<lanes, rows>(s, t, b, block);
+  else
+    plainTile<lanes, rows>(s, t, b, block);
+}
+
+template <int lanes, int rows>
+[[gnu::always_inline]] inline void tileOf(const Sequence& s, int64_t t, int64_t b, int64_t block, int64_t wanted) {
+  if constexpr (rows > 1) {
+    if (wanted < rows)
+      return tileOf<lanes, rows - 1>(s, t, b, block, wanted);
+  }
+  tile<lanes, rows>(s, t, b, block);
+}
+
+// Tiles of at most `rows` rows, as equal as can be: one of few rows waits for the weight.
+template <int lanes, int rows>
+[[gnu::always_inline]] inline void tiles(const Sequence& s, const Share& share, int64_t t, int64_t block) {
+  const int64_t count = share.last_row - share.first_row, parts = (count + rows - 1) / rows;
+  for (int64_t part = 0; part < parts; ++part) {
+    const int64_t begin = share.first_row + count * part / parts, end = share.first_row + count * (part + 1) / parts;
+    tileOf<lanes, rows>(s, t, begin, block, end - begin);
+  }
+}
+
+template <int lanes>
+[[gnu::always_inline]] inline void gradientOfCells(const Sequence& s, const Share& share, int64_t t) {
+  const int64_t first = share.first_block * 4 * lanes, last = std::min(share.last_block * 4 * lanes, s.hidden);
+  for (int64_t b = share.first_row; b < share.last_row; ++b)
+    for (int64_t unit = first; unit < last; unit += lanes) {
+      if (s.cell == plan::RecurrentCell::lstm)
+        lstmGradient<lanes>(s, t, b, unit);
+      else if (s.cell == plan::RecurrentCell::gru)
+        gruGradient<lanes>(s, t, b, unit);
+      else
+        plainGradient<lanes>(s, t, b, unit);
+    }
+}
+
+template <int lanes, int rows> [[gnu::always_inline]] inline void runSteps(const Sequence& s, const Share& share) {
+  for (int64_t n = 0; n < s.steps; ++n) {
+    const int64_t t = s.step(n);
+    // The product reads all units of its rows: those of the step before, or of this step's gradients.
+    if (s.gradient)
+      gradientOfCells<lanes>(s, share, t);
+    if (share.meeting && (s.gradient || n > 0))
+      share.meeting->wait(share.parts, s.gradient ? n + 1 : n);
+    for (int64_t block = share.first_block; block < share.last_block; ++block)
+      tiles<lanes, rows>(s, share, t, block);
+  }
+}
+
+}  // namespace zefuse::recurrence

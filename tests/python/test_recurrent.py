@@ -1,0 +1,215 @@
+"""Recurrent layers: nn.LSTM, GRU and RNN, whose steps are one call, forward and backward (python/zefuse/recurrent.py)."""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import zefuse
+from zefuse.testing import assert_compiled
+
+KINDS = {
+    "lstm": nn.LSTM,
+    "gru": nn.GRU,
+    "tanh": nn.RNN,
+    "relu": lambda *args, **kwargs: nn.RNN(*args, nonlinearity="relu", **kwargs),
+}
+
+
+def states_of(kind: str, layer: Any, batch: int, dtype: torch.dtype = torch.float32) -> Any:
+    directions = 2 if layer.bidirectional else 1
+    shape = (layer.num_layers * directions, batch, layer.hidden_size)
+    state = torch.randn(shape, dtype=dtype)
+    return (state, torch.randn(shape, dtype=dtype)) if kind == "lstm" else state
+
+
+def flat(value: Any) -> list[torch.Tensor]:
+    return [value] if isinstance(value, torch.Tensor) else [t for each in value for t in flat(each)]
+
+
+def compare(layer: nn.Module, inputs: tuple[Any, ...], **tolerance: float) -> None:
+    """Values and strides of one call, without gradients and with them, and all gradients."""
+    with torch.no_grad():
+        assert_compiled(layer, inputs, fallbacks=0, rtol=tolerance["rtol"])
+    results = []
+    for run in (layer, torch.compile(layer, backend="zefuse", fullgraph=True)):
+        for parameter in layer.parameters():
+            parameter.grad = None
+        leaves = [t.clone().requires_grad_() for t in flat(inputs)]
+        arguments = (
+            (leaves[0],) if len(leaves) == 1 else (leaves[0], leaves[1] if len(leaves) == 2 else tuple(leaves[1:]))
+        )
+        out = flat(run(*arguments))
+        torch.manual_seed(1)
+        torch.autograd.backward(out, [torch.randn_like(o) for o in out])
+        results.append((out, [leaf.grad for leaf in leaves] + [p.grad for p in layer.parameters()]))
+    (out, grads), (our_out, our_grads) = results
+    for eager, ours in zip(out, our_out, strict=True):
+        torch.testing.assert_close(ours, eager, **tolerance)
+        assert ours.stride() == eager.stride()
+    for eager, ours in zip(grads, our_grads, strict=True):
+        torch.testing.assert_close(ours, eager, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("layers", "bidirectional", "batch_first", "bias"), [
+    (1, False, False, True), (2, True, True, True), (1, True, False, False), (2, False, True, False),
+])  # fmt: skip
+def test_is_eagers(kind: str, layers: int, bidirectional: bool, batch_first: bool, bias: bool) -> None:
+    torch.manual_seed(0)
+    layer = KINDS[kind](11, 20, layers, bidirectional=bidirectional, batch_first=batch_first, bias=bias)
+    inputs = (torch.randn(3, 7, 11), states_of(kind, layer, 3 if batch_first else 7))
+    compare(layer, inputs, rtol=1e-5, atol=1e-5)
+    compare(layer, inputs[:1], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_without_a_batch(kind: str) -> None:
+    torch.manual_seed(0)
+    compare(KINDS[kind](5, 8), (torch.randn(6, 5),), rtol=1e-5, atol=1e-5)
+
+
+def test_steps_are_one_call_however_many() -> None:
+    """Unrolled, each step would be a product and a kernel."""
+    torch.manual_seed(0)
+    counts = []
+    for steps in (3, 300):
+        layer = nn.LSTM(8, 16)
+        with torch.no_grad():
+            explanation = zefuse.explain(layer, torch.randn(steps, 2, 8))
+        assert not explanation.fallbacks
+        counts.append((len(explanation.kernels), len(explanation.calls)))
+        assert sum(call["kind"] == "lstm steps" for call in explanation.calls) == 1
+    assert counts[0] == counts[1]
+    assert sum(counts[0]) <= 4  # the product of the input, the steps, what makes the states
+
+
+def test_one_recompile_when_lengths_change() -> None:
+    torch.manual_seed(0)
+    torch._dynamo.reset()
+    gru = nn.GRU(6, 12, batch_first=True)
+
+    def layer(x: torch.Tensor) -> torch.Tensor:
+        return gru(x)[0] * 2
+
+    counter = torch._dynamo.testing.CompileCounterWithBackend("zefuse")
+    compiled = torch.compile(layer, backend=counter)
+    for batch, steps in itertools.product((2, 5), (4, 9, 33)):
+        x = torch.randn(batch, steps, 6)
+        eager = layer(x)
+        ours = compiled(x)
+        torch.testing.assert_close(ours, eager, rtol=1e-5, atol=1e-5)
+        ours.sum().backward()
+    assert counter.frame_count <= 3  # static, steps symbolic, batch symbolic too
+
+
+def test_dropout_between_layers_draws_eagers_numbers() -> None:
+    torch.manual_seed(0)
+    layer = nn.LSTM(6, 10, 3, dropout=0.4)
+    x = torch.randn(5, 2, 6)
+    compiled = torch.compile(layer, backend="zefuse")
+    torch.manual_seed(3)
+    eager = layer(x)
+    torch.manual_seed(3)
+    torch.testing.assert_close(compiled(x), eager, rtol=1e-5, atol=1e-5)
+    layer.eval()
+    torch.testing.assert_close(compiled(x), layer(x), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_narrow_types_are_no_farther_from_f64_than_eager(dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    layer = nn.GRU(16, 24).to(dtype)
+    x = torch.randn(12, 3, 16, dtype=dtype)
+    with torch.no_grad():
+        exact = nn.GRU(16, 24).double()
+        exact.load_state_dict(layer.state_dict())
+        wanted = exact(x.double())[0]
+        ours, eager = torch.compile(layer, backend="zefuse")(x)[0], layer(x)[0]
+    assert ours.dtype == dtype
+    assert (ours.double() - wanted).abs().max() <= 1.1 * (eager.double() - wanted).abs().max()
+
+
+def test_what_is_not_taken_is_torchs_own() -> None:
+    torch.manual_seed(0)
+    for layer, x in (
+        (nn.LSTM(4, 8, proj_size=3), torch.randn(5, 2, 4)),
+        (nn.GRU(4, 8).double(), torch.randn(5, 2, 4).double()),
+    ):
+        with torch.no_grad():
+            torch.testing.assert_close(torch.compile(layer, backend="zefuse")(x), layer(x))
+    long = torch.randn(200, 2, 4).double()
+    gru = nn.GRU(4, 8).double()
+    with pytest.warns(UserWarning, match="a graph runs in eager: torch.gru with dtype torch.float64"):
+        torch.testing.assert_close(torch.compile(gru, backend="zefuse")(long), gru(long))
+
+
+def test_packed_sequences_are_eagers() -> None:
+    torch.manual_seed(0)
+    layer = nn.LSTM(4, 8)
+    packed = nn.utils.rnn.pack_padded_sequence(torch.randn(6, 3, 4), torch.tensor([6, 4, 1]))
+
+    def run(packed: Any) -> torch.Tensor:
+        output, _ = layer(packed)
+        return nn.utils.rnn.pad_packed_sequence(output)[0] * 2
+
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.testing.assert_close(torch.compile(run, backend="zefuse")(packed), run(packed))
+
+
+def test_weights_that_changed_are_packed_again() -> None:
+    torch.manual_seed(0)
+    layer = nn.LSTM(4, 8)
+    x = torch.randn(5, 2, 4)
+    compiled = torch.compile(layer, backend="zefuse")
+    optimizer = torch.optim.SGD(layer.parameters(), 0.5)
+    for _ in range(3):
+        torch.testing.assert_close(compiled(x), layer(x), rtol=1e-5, atol=1e-5)
+        optimizer.zero_grad()
+        compiled(x)[0].square().sum().backward()
+        optimizer.step()
+
+
+def test_steps_in_eager_between_parts_are_the_same() -> None:
+    """The operators' own kernels, which run where a part of a graph does."""
+    from zefuse import recurrent
+
+    torch.manual_seed(0)
+    recurrent._operators()
+    for kind in KINDS:
+        layer = KINDS[kind](5, 6, 2, bidirectional=True)
+        x = torch.randn(4, 3, 5, requires_grad=True)
+        states = torch.zeros(4, 3, 6)
+        name = kind if kind in ("lstm", "gru") else f"rnn_{kind}"
+        whole = recurrent.Layer(name)(
+            x, (states, states) if kind == "lstm" else states, layer._flat_weights, True, 2, 0.0, True, True, False
+        )
+        eager = layer(x)
+        torch.testing.assert_close(whole[0], eager[0], rtol=1e-5, atol=1e-6)
+        parameters = [x, *layer.parameters()]
+        for ours, theirs in zip(
+            torch.autograd.grad(whole[0].square().sum(), parameters),
+            torch.autograd.grad(eager[0].square().sum(), parameters), strict=True,
+        ):  # fmt: skip
+            torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_in_a_package(tmp_path: Any, dynamic: bool) -> None:
+    torch.manual_seed(0)
+    layer = nn.LSTM(5, 8, 2, bidirectional=True, batch_first=True).eval()
+    x = torch.randn(2, 6, 5)
+    dims = {"input": {1: torch.export.Dim("steps", min=2, max=500)}} if dynamic else None
+    with torch.no_grad():
+        program = torch.export.export(layer, (x,), dynamic_shapes=dims)
+        compiled = zefuse.compile_package(program, tmp_path / "lstm.zfpkg")
+        loaded = zefuse.load(tmp_path / "lstm.zfpkg")
+        assert [call["kind"] for call in compiled.calls].count("lstm steps") == 4
+        for each in (x, torch.randn(2, 40, 5))[: 2 if dynamic else 1]:
+            torch.testing.assert_close(loaded(each), layer(each), rtol=1e-5, atol=1e-5)
