@@ -4,13 +4,24 @@
 #include <bit>
 #include <cstring>
 #include <limits>
+#include <list>
 
+#include "drivers/cpu/command_queue.h"
 #include "drivers/cpu/device.h"
 #include "drivers/cpu/kernel.h"
 #include "drivers/cpu/worker.h"
 
 namespace zefuse::cpu {
 namespace {
+
+Command withEvents(Operation&& operation, const EventHandles& events) {
+  Command command = {std::move(operation), {}, {}};
+  for (uint32_t i = 0; i < events.wait_count; ++i)
+    command.waits.emplace_back(fromHandle<Event>(events.waits[i]));
+  if (events.signal)
+    command.signal = Ref<Event>(fromHandle<Event>(events.signal));
+  return command;
+}
 
 bool allSignalled(const EventHandles& events) {
   return std::all_of(events.waits, events.waits + events.wait_count,
@@ -55,11 +66,7 @@ ze_result_t awaitAll(const EventHandles& events) {
 }
 
 void keep(CommandList& list, Operation&& operation, const EventHandles& events) {
-  Command command = {std::move(operation), {}, {}};
-  for (uint32_t i = 0; i < events.wait_count; ++i)
-    command.waits.emplace_back(fromHandle<Event>(events.waits[i]));
-  if (events.signal)
-    command.signal = Ref<Event>(fromHandle<Event>(events.signal));
+  Command command = withEvents(std::move(operation), events);
   if (!list.immediate()) {
     list.has_waits |= events.wait_count != 0;
     list.recorded->push_back(std::move(command));
@@ -319,6 +326,51 @@ ze_result_t commandListAppendQueryKernelTimestamps(ze_command_list_handle_t hCom
       command.offsets.push_back(pOffsets ? pOffsets[i] : i * sizeof(ze_kernel_timestamp_result_t));
     }
     return command;
+  });
+}
+
+// What the lists recorded runs between the waits and the signal, one list after the other.
+ze_result_t commandListImmediateAppendCommandListsExp(ze_command_list_handle_t hCommandListImmediate,
+                                                      uint32_t numCommandLists,
+                                                      ze_command_list_handle_t* phCommandLists,
+                                                      ze_event_handle_t hSignalEvent, uint32_t numWaitEvents,
+                                                      ze_event_handle_t* phWaitEvents) {
+  ZEFUSE_OBJECT(CommandList, list, hCommandListImmediate);
+  ZEFUSE_NOT_NULL(phCommandLists);
+  const char* call = "zeCommandListImmediateAppendCommandListsExp";
+  if (!list->immediate())
+    return refuse(ZE_RESULT_ERROR_INVALID_COMMAND_LIST_TYPE, "%s: not an immediate list", call);
+  const EventHandles events = {call, hSignalEvent, numWaitEvents, phWaitEvents};
+  if (ze_result_t result = checkExecutable(call, numCommandLists, phCommandLists))
+    return result;
+  if (ze_result_t result = checkEvents(events))
+    return result;
+  if (deviceLost() && list->device.is_gpu)
+    return refuse(ZE_RESULT_ERROR_DEVICE_LOST, "%s: the device is lost", call);
+  return guarded(call, [&]() -> ze_result_t {
+    const bool blocks = list->kind != CommandList::Kind::synchronous && mayWait(numCommandLists, phCommandLists);
+    if (runsNow(*list, events) && !blocks)
+      return runNow(events, [&] {
+        const Site site = {Team::callers};
+        Progress progress(site);
+        for (uint32_t i = 0; i < numCommandLists; ++i)
+          progress.run(*fromHandle<CommandList>(phCommandLists[i])->recorded);
+        return progress.failure() ? progress.failure()->tell(call) : ZE_RESULT_SUCCESS;
+      });
+    // A barrier before each, as what is submitted between two barriers may run in any order.
+    std::list<Submission> submissions;
+    auto barrier = [&](const EventHandles& some) {
+      auto sequence = std::make_shared<CommandSequence>();
+      sequence->push_back(withEvents(BarrierCommand(), some));
+      submissions.push_back({std::move(sequence), {}});
+    };
+    barrier({call, nullptr, numWaitEvents, phWaitEvents});
+    for (uint32_t i = 0; i < numCommandLists; ++i) {
+      submissions.push_back({fromHandle<CommandList>(phCommandLists[i])->recorded, {}});
+      barrier({call, i + 1 == numCommandLists ? hSignalEvent : nullptr, 0, nullptr});
+    }
+    list->worker->submit(std::move(submissions));
+    return ZE_RESULT_SUCCESS;
   });
 }
 

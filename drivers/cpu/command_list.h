@@ -69,5 +69,10 @@ decltype(::zeCommandListAppendLaunchKernel) commandListAppendLaunchKernel;
 decltype(::zeCommandListAppendLaunchCooperativeKernel) commandListAppendLaunchCooperativeKernel;
 decltype(::zeCommandListAppendLaunchKernelIndirect) commandListAppendLaunchKernelIndirect;
 decltype(::zeCommandListAppendLaunchMultipleKernelsIndirect) commandListAppendLaunchMultipleKernelsIndirect;
+ze_result_t commandListImmediateAppendCommandListsExp(ze_command_list_handle_t hCommandListImmediate,
+                                                      uint32_t numCommandLists,
+                                                      ze_command_list_handle_t* phCommandLists,
+                                                      ze_event_handle_t hSignalEvent, uint32_t numWaitEvents,
+                                                      ze_event_handle_t* phWaitEvents);
 
 }  // namespace zefuse::cpu

@@ -1,5 +1,6 @@
 #include "drivers/cpu/command_queue.h"
 
+#include <algorithm>
 #include <list>
 
 #include "drivers/cpu/command_list.h"
@@ -26,6 +27,22 @@ ze_result_t checkQueueDesc(const char* call, const ze_command_queue_desc_t& desc
   if (static_cast<uint32_t>(desc.priority) > ZE_COMMAND_QUEUE_PRIORITY_PRIORITY_HIGH)
     return refuse(ZE_RESULT_ERROR_INVALID_ENUMERATION, "%s: priority %d", call, static_cast<int>(desc.priority));
   return ZE_RESULT_SUCCESS;
+}
+
+ze_result_t checkExecutable(const char* call, uint32_t count, ze_command_list_handle_t* lists) {
+  for (uint32_t i = 0; i < count; ++i) {
+    ZEFUSE_OBJECT(CommandList, list, lists[i]);
+    if (list->immediate())
+      return refuse(ZE_RESULT_ERROR_INVALID_COMMAND_LIST_TYPE, "%s: list %u is an immediate list", call, i);
+    if (!list->closed)
+      return refuse(ZE_RESULT_ERROR_INVALID_ARGUMENT, "%s: list %u is not closed", call, i);
+  }
+  return ZE_RESULT_SUCCESS;
+}
+
+bool mayWait(uint32_t count, ze_command_list_handle_t* lists) {
+  return std::any_of(lists, lists + count,
+                     [](ze_command_list_handle_t list) { return fromHandle<CommandList>(list)->has_waits; });
 }
 
 ze_result_t commandQueueCreate(ze_context_handle_t hContext, ze_device_handle_t hDevice,
@@ -65,18 +82,10 @@ ze_result_t commandQueueExecuteCommandLists(ze_command_queue_handle_t hCommandQu
                     "zeCommandQueueExecuteCommandLists: the fence belongs to another queue");
     fence = given;
   }
-  // All checks before the first list runs.
-  bool may_wait = false;
-  for (uint32_t i = 0; i < numCommandLists; ++i) {
-    ZEFUSE_OBJECT(CommandList, list, phCommandLists[i]);
-    if (list->immediate())
-      return refuse(ZE_RESULT_ERROR_INVALID_COMMAND_LIST_TYPE,
-                    "zeCommandQueueExecuteCommandLists: list %u is an immediate list", i);
-    if (!list->closed)
-      return refuse(ZE_RESULT_ERROR_INVALID_ARGUMENT, "zeCommandQueueExecuteCommandLists: list %u is not closed", i);
-    may_wait |= list->has_waits;
-  }
-  const char* call = __func__;
+  const char* call = "zeCommandQueueExecuteCommandLists";
+  if (ze_result_t result = checkExecutable(call, numCommandLists, phCommandLists))  // before the first one runs
+    return result;
+  const bool may_wait = mayWait(numCommandLists, phCommandLists);
   return guarded(call, [&]() -> ze_result_t {
     bool default_mode = queue->desc.mode == ZE_COMMAND_QUEUE_MODE_DEFAULT;
     if (!queue->worker || (default_mode && !may_wait && queue->worker->ready())) {

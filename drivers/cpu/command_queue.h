@@ -30,6 +30,11 @@ struct CommandQueue : Object<CommandQueue> {
 // Shared with immediate lists: the checks of a queue descriptor.
 ze_result_t checkQueueDesc(const char* call, const ze_command_queue_desc_t& desc);
 
+// Whether the lists can be executed: regular ones, closed.
+ze_result_t checkExecutable(const char* call, uint32_t count, ze_command_list_handle_t* lists);
+// Whether some command of theirs waits for events.
+bool mayWait(uint32_t count, ze_command_list_handle_t* lists);
+
 decltype(::zeCommandQueueCreate) commandQueueCreate;
 decltype(::zeCommandQueueDestroy) commandQueueDestroy;
 decltype(::zeCommandQueueExecuteCommandLists) commandQueueExecuteCommandLists;

@@ -170,6 +170,7 @@ level_zero::Entries make() {
   newer.commandListGetOrdinal = commandListGetOrdinal;
   newer.commandListImmediateGetIndex = commandListImmediateGetIndex;
   newer.commandListIsImmediate = commandListIsImmediate;
+  newer.commandListImmediateAppendCommandListsExp = commandListImmediateAppendCommandListsExp;
   newer.eventPoolGetContextHandle = eventPoolGetContextHandle;
   newer.eventPoolGetFlags = eventPoolGetFlags;
   newer.eventGetEventPool = eventGetEventPool;

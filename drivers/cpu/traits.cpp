@@ -27,6 +27,7 @@ const level_zero::ExtensionFunction kFunctions[] = {
     {"zeCommandListHostSynchronize", reinterpret_cast<void*>(commandListHostSynchronize)},
     {"zeKernelSetGlobalOffsetExp", reinterpret_cast<void*>(kernelSetGlobalOffsetExp)},
 };
+    {"zeCommandListImmediateAppendCommandListsExp", reinterpret_cast<void*>(commandListImmediateAppendCommandListsExp)},
 
 }  // namespace
 }  // namespace zefuse::cpu

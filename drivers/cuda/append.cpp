@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "drivers/cuda/command_list.h"
+#include "drivers/cuda/command_queue.h"
 #include "drivers/cuda/device.h"
 #include "drivers/cuda/kernel.h"
 #include "drivers/cuda/memory.h"
@@ -341,6 +342,33 @@ ze_result_t commandListAppendQueryKernelTimestamps(ze_command_list_handle_t hCom
     }
     return command;
   });
+}
+
+// What the lists recorded runs between the waits and the signal, one list after the other.
+ze_result_t commandListImmediateAppendCommandListsExp(ze_command_list_handle_t hCommandListImmediate,
+                                                      uint32_t numCommandLists,
+                                                      ze_command_list_handle_t* phCommandLists,
+                                                      ze_event_handle_t hSignalEvent, uint32_t numWaitEvents,
+                                                      ze_event_handle_t* phWaitEvents) {
+  ZEFUSE_OBJECT(CommandList, list, hCommandListImmediate);
+  ZEFUSE_NOT_NULL(phCommandLists);
+  const char* call = "zeCommandListImmediateAppendCommandListsExp";
+  if (!list->immediate())
+    return refuse(ZE_RESULT_ERROR_INVALID_COMMAND_LIST_TYPE, "%s: not an immediate list", call);
+  if (ze_result_t result = checkExecutable(call, numCommandLists, phCommandLists, list->device))
+    return result;
+  if (ze_result_t result = checkEvents({call, hSignalEvent, numWaitEvents, phWaitEvents}))
+    return result;
+  // Waits and signals go with barriers of their own; the stream keeps the order.
+  if (ze_result_t result = append(*list, {call, nullptr, numWaitEvents, phWaitEvents}, [] { return BarrierCommand(); }))
+    return result;
+  const ze_result_t result = guarded(call, [&]() -> ze_result_t {
+    for (uint32_t i = 0; i < numCommandLists; ++i)
+      if (ze_result_t result = execute(call, *list->stream, *fromHandle<CommandList>(phCommandLists[i])))
+        return result;
+    return ZE_RESULT_SUCCESS;
+  });
+  return result ? result : append(*list, {call, hSignalEvent, 0, nullptr}, [] { return BarrierCommand(); });
 }
 
 }  // namespace zefuse::cuda

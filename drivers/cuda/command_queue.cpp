@@ -4,9 +4,30 @@
 #include "drivers/cuda/fence.h"
 
 namespace zefuse::cuda {
-namespace {
+ze_result_t checkQueueDesc(const char* call, const ze_command_queue_desc_t& desc) {
+  if (desc.ordinal != 0 || desc.index >= kQueues)
+    return refuse(ZE_RESULT_ERROR_INVALID_ARGUMENT, "%s: queue group %u, index %u: there is group 0 with %u queues",
+                  call, desc.ordinal, desc.index, kQueues);
+  if (static_cast<uint32_t>(desc.mode) > ZE_COMMAND_QUEUE_MODE_ASYNCHRONOUS)
+    return refuse(ZE_RESULT_ERROR_INVALID_ENUMERATION, "%s: mode %d", call, static_cast<int>(desc.mode));
+  if (static_cast<uint32_t>(desc.priority) > ZE_COMMAND_QUEUE_PRIORITY_PRIORITY_HIGH)
+    return refuse(ZE_RESULT_ERROR_INVALID_ENUMERATION, "%s: priority %d", call, static_cast<int>(desc.priority));
+  return ZE_RESULT_SUCCESS;
+}
 
-// One launch of a graph instead of many calls, from the first time on where CUDA can capture the list.
+ze_result_t checkExecutable(const char* call, uint32_t count, ze_command_list_handle_t* lists, const Device& device) {
+  for (uint32_t i = 0; i < count; ++i) {
+    ZEFUSE_OBJECT(CommandList, list, lists[i]);
+    if (list->immediate())
+      return refuse(ZE_RESULT_ERROR_INVALID_COMMAND_LIST_TYPE, "%s: list %u is an immediate list", call, i);
+    if (!list->closed)
+      return refuse(ZE_RESULT_ERROR_INVALID_ARGUMENT, "%s: list %u is not closed", call, i);
+    if (&list->device != &device)
+      return refuse(ZE_RESULT_ERROR_INVALID_ARGUMENT, "%s: list %u is of another device", call, i);
+  }
+  return ZE_RESULT_SUCCESS;
+}
+
 ze_result_t execute(const char* call, Stream& stream, CommandList& list) {
   if (list.capturable && list.recorded.size() > 1) {
     const ze_result_t result = stream.replay(call, list.recorded, list.graph);
@@ -17,19 +38,6 @@ ze_result_t execute(const char* call, Stream& stream, CommandList& list) {
   for (Command& command : list.recorded)
     if (ze_result_t result = stream.submit(call, command))
       return result;
-  return ZE_RESULT_SUCCESS;
-}
-
-}  // namespace
-
-ze_result_t checkQueueDesc(const char* call, const ze_command_queue_desc_t& desc) {
-  if (desc.ordinal != 0 || desc.index >= kQueues)
-    return refuse(ZE_RESULT_ERROR_INVALID_ARGUMENT, "%s: queue group %u, index %u: there is group 0 with %u queues",
-                  call, desc.ordinal, desc.index, kQueues);
-  if (static_cast<uint32_t>(desc.mode) > ZE_COMMAND_QUEUE_MODE_ASYNCHRONOUS)
-    return refuse(ZE_RESULT_ERROR_INVALID_ENUMERATION, "%s: mode %d", call, static_cast<int>(desc.mode));
-  if (static_cast<uint32_t>(desc.priority) > ZE_COMMAND_QUEUE_PRIORITY_PRIORITY_HIGH)
-    return refuse(ZE_RESULT_ERROR_INVALID_ENUMERATION, "%s: priority %d", call, static_cast<int>(desc.priority));
   return ZE_RESULT_SUCCESS;
 }
 
@@ -73,16 +81,8 @@ ze_result_t commandQueueExecuteCommandLists(ze_command_queue_handle_t hCommandQu
       return refuse(ZE_RESULT_ERROR_INVALID_SYNCHRONIZATION_OBJECT, "%s: the fence belongs to another queue", call);
     fence = given;
   }
-  // All checks before the first list runs.
-  for (uint32_t i = 0; i < numCommandLists; ++i) {
-    ZEFUSE_OBJECT(CommandList, list, phCommandLists[i]);
-    if (list->immediate())
-      return refuse(ZE_RESULT_ERROR_INVALID_COMMAND_LIST_TYPE, "%s: list %u is an immediate list", call, i);
-    if (!list->closed)
-      return refuse(ZE_RESULT_ERROR_INVALID_ARGUMENT, "%s: list %u is not closed", call, i);
-    if (&list->device != &queue->stream.device())
-      return refuse(ZE_RESULT_ERROR_INVALID_ARGUMENT, "%s: list %u is of another device", call, i);
-  }
+  if (ze_result_t result = checkExecutable(call, numCommandLists, phCommandLists, queue->stream.device()))
+    return result;  // before the first one runs
   return guarded(call, [&]() -> ze_result_t {
     for (uint32_t i = 0; i < numCommandLists; ++i)
       if (ze_result_t result = execute(call, queue->stream, *fromHandle<CommandList>(phCommandLists[i])))

@@ -25,6 +25,7 @@ constexpr level_zero::Extension kExtensions[] = {
 // only where the loader does not wrap handles.
 const level_zero::ExtensionFunction kFunctions[] = {
     {"zeCommandListHostSynchronize", reinterpret_cast<void*>(commandListHostSynchronize)},
+    {"zeCommandListImmediateAppendCommandListsExp", reinterpret_cast<void*>(commandListImmediateAppendCommandListsExp)},
     {"zeKernelSetGlobalOffsetExp", reinterpret_cast<void*>(kernelSetGlobalOffsetExp)},
 };
 

@@ -15,6 +15,12 @@ namespace zefuse::level_zero {
 #define ZEFUSE_ABSENT(reason)                                                                                          \
   [](auto...) -> ze_result_t { return ::zefuse::level_zero::refuse(ZE_RESULT_ERROR_UNSUPPORTED_FEATURE, "%s", reason); }
 
+// A table of 1.9, which the installed header lacks.
+struct CommandListExpTable {
+  void* pfnCreateCloneExp;
+  void* pfnImmediateAppendCommandListsExp;
+};
+
 // Entries newer than the installed header.
 struct NewerEntries {
   ze_result_t (*deviceGetRootDevice)(ze_device_handle_t, ze_device_handle_t*) = nullptr;
@@ -26,6 +32,9 @@ struct NewerEntries {
   ze_result_t (*commandListGetOrdinal)(ze_command_list_handle_t, uint32_t*) = nullptr;
   ze_result_t (*commandListImmediateGetIndex)(ze_command_list_handle_t, uint32_t*) = nullptr;
   ze_result_t (*commandListIsImmediate)(ze_command_list_handle_t, ze_bool_t*) = nullptr;
+  ze_result_t (*commandListImmediateAppendCommandListsExp)(ze_command_list_handle_t, uint32_t,
+                                                           ze_command_list_handle_t*, ze_event_handle_t, uint32_t,
+                                                           ze_event_handle_t*) = nullptr;
   ze_result_t (*eventPoolGetContextHandle)(ze_event_pool_handle_t, ze_context_handle_t*) = nullptr;
   ze_result_t (*eventPoolGetFlags)(ze_event_pool_handle_t, ze_event_pool_flags_t*) = nullptr;
   ze_result_t (*eventGetEventPool)(ze_event_handle_t, ze_event_pool_handle_t*) = nullptr;

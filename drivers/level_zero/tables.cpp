@@ -152,6 +152,10 @@ void fillCommandList(Slots<List> slots) {
   slots.setNewer(9, 33, entries().newer.commandListIsImmediate);
 }
 
+void fillCommandListExp(Slots<CommandListExpTable> slots) {
+  slots.setNewer(9, 1, entries().newer.commandListImmediateAppendCommandListsExp);
+}
+
 using Image = ze_image_dditable_t;
 void fillImage(Slots<Image> slots) {
   slots.copyOr(entries().image, 0, &Image::pfnGetProperties, imageGetProperties);
@@ -329,6 +333,7 @@ ZEFUSE_GETTER(Context, ze_context_dditable_t)
 ZEFUSE_GETTER(CommandQueue, ze_command_queue_dditable_t)
 ZEFUSE_GETTER(CommandList, ze_command_list_dditable_t)
 ZEFUSE_GETTER(Image, ze_image_dditable_t)
+ZEFUSE_GETTER(CommandListExp, zefuse::level_zero::CommandListExpTable)
 ZEFUSE_GETTER(ImageExp, ze_image_exp_dditable_t)
 ZEFUSE_GETTER(Fence, ze_fence_dditable_t)
 ZEFUSE_GETTER(EventPool, ze_event_pool_dditable_t)

@@ -56,7 +56,7 @@ TEST_F(Tables, EveryVersionGetsItsSlotsAndNoMore) {
       {"Kernel", {12, 12, 12, 12}},      {"KernelExp", {0, 2, 2, 3}},     {"Sampler", {2, 2, 2, 2}},
       {"Mem", {9, 10, 11, 11}},          {"PhysicalMem", {2, 2, 2, 2}},   {"VirtualMem", {7, 7, 7, 7}},
       {"DeviceExp", {0, 1, 1, 1}},       {"ImageExp", {0, 2, 2, 2}},      {"EventExp", {0, 1, 1, 1}},
-      {"FabricVertexExp", {0, 4, 4, 4}}, {"FabricEdgeExp", {0, 3, 3, 3}},
+      {"FabricVertexExp", {0, 4, 4, 4}}, {"FabricEdgeExp", {0, 3, 3, 3}}, {"CommandListExp", {0, 0, 2, 2}},
   };
   const unsigned minors[4] = {0, 4, 9, 17};
   for (const Case& each : cases)
