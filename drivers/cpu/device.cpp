@@ -181,7 +181,7 @@ ze_result_t deviceGetModuleProperties(ze_device_handle_t hDevice, ze_device_modu
       ZE_DEVICE_FP_ATOMIC_EXT_FLAG_LOCAL_ADD | ZE_DEVICE_FP_ATOMIC_EXT_FLAG_LOCAL_MIN_MAX;
   if (auto* atomics = findExtension<ze_float_atomic_ext_properties_t>(properties->pNext,
                                                                       ZE_STRUCTURE_TYPE_FLOAT_ATOMIC_EXT_PROPERTIES)) {
-    atomics->fp16Flags = 0;
+    atomics->fp16Flags = kFloatAtomics;
     atomics->fp32Flags = kFloatAtomics;
     atomics->fp64Flags = kFloatAtomics;
   }

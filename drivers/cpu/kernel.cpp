@@ -191,6 +191,8 @@ ze_result_t kernelGetProperties(ze_kernel_handle_t hKernel, ze_kernel_properties
   if (auto* preferred = findExtension<ze_kernel_preferred_group_size_properties_t>(
           properties->pNext, ZE_STRUCTURE_TYPE_KERNEL_PREFERRED_GROUP_SIZE_PROPERTIES))
     preferred->preferredMultiple = properties->maxSubgroupSize;
+  if (auto* most = findExtension<KernelMaxGroupSizeProperties>(properties->pNext, KernelMaxGroupSizeProperties::kType))
+    most->items = kMaxGroupItems;
   return ZE_RESULT_SUCCESS;
 }
 

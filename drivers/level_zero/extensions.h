@@ -17,6 +17,24 @@ template <typename T> T* findExtension(void* chain, ze_structure_type_t type) {
   return const_cast<T*>(findExtension<T>(static_cast<const void*>(chain), type));
 }
 
+// ZE_extension_virtual_mem_readonly_properties, which newer headers have: what becomes of a write to memory that is
+// mapped to be read only.
+struct ReadonlyMemoryProperties {
+  static constexpr auto kType = static_cast<ze_structure_type_t>(0x00010015);
+  static constexpr uint32_t kEnforced = 2;  // it faults
+  ze_structure_type_t stype;
+  void* pNext;
+  uint32_t capability;
+};
+
+// ZE_extension_kernel_max_group_size_properties, which newer headers have: the most items of a group of this kernel.
+struct KernelMaxGroupSizeProperties {
+  static constexpr auto kType = static_cast<ze_structure_type_t>(0x00010013);
+  ze_structure_type_t stype;
+  void* pNext;
+  uint32_t items;
+};
+
 // A module's inputs where they are several (ZE_experimental_module_program), else null.
 inline const ze_module_program_exp_desc_t* findProgram(const ze_module_desc_t& desc) {
   return findExtension<ze_module_program_exp_desc_t>(desc.pNext, ZE_STRUCTURE_TYPE_MODULE_PROGRAM_EXP_DESC);

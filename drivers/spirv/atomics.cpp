@@ -58,7 +58,7 @@ bool Reader::readAtomic(const SpirvInst& inst) {
   auto semantics = [&](size_t i) { return ordering(constantInt(inst, inst.op(i))); };
   auto scope = [&](size_t i) { return syncScope(inst, inst.op(i)); };
   auto atomicType = [&](llvm::Type* t) {
-    if (!t->isIntegerTy() && !t->isFloatTy() && !t->isDoubleTy())
+    if (!t->isIntegerTy() && !t->isHalfTy() && !t->isFloatTy() && !t->isDoubleTy())
       fail(inst, "atomic access of a type that is not a scalar");
     if (t->isIntegerTy(1))
       fail(inst, "atomic access of a boolean");

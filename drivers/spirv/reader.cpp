@@ -36,6 +36,8 @@ constexpr uint32_t kCapabilities[] = {
     spv::CapabilityGroupNonUniformShuffle,
     spv::CapabilityGroupNonUniformShuffleRelative,
     spv::CapabilitySubgroupShuffleINTEL,
+    spv::CapabilityAtomicFloat16AddEXT,
+    spv::CapabilityAtomicFloat16MinMaxEXT,
     spv::CapabilityAtomicFloat32AddEXT,
     spv::CapabilityAtomicFloat64AddEXT,
     spv::CapabilityAtomicFloat32MinMaxEXT,

@@ -72,6 +72,21 @@ TEST_F(Kernels, WrongGroupSizesAreRefused) {
   EXPECT_EQ(ZE_RESULT_ERROR_INVALID_GROUP_SIZE_DIMENSION, zeKernelSetGroupSize(fixed, 16, 1, 1));
 }
 
+TEST_F(Kernels, TheLargestGroupIsTold) {
+  struct {
+    ze_structure_type_t stype;
+    void* pNext;
+    uint32_t items;
+  } most = {static_cast<ze_structure_type_t>(0x00010013), nullptr, 0};
+  auto k = kernel(module(), "increment");
+  ze_kernel_properties_t properties = {};
+  properties.stype = ZE_STRUCTURE_TYPE_KERNEL_PROPERTIES;
+  properties.pNext = &most;
+  ZE_OK(zeKernelGetProperties(k, &properties));
+  ZE_OK(zeKernelSetGroupSize(k, most.items, 1, 1));
+  EXPECT_EQ(ZE_RESULT_ERROR_INVALID_GROUP_SIZE_DIMENSION, zeKernelSetGroupSize(k, most.items + 1, 1, 1));
+}
+
 TEST_F(Kernels, SuggestedGroupSizesDivide) {
   auto k = kernel(module(), "increment");
   for (uint32_t global : {1u, 7u, 64u, 1000u, 1024u, 4099u, 1u << 30}) {
@@ -195,6 +210,29 @@ TEST_P(Launches, AtomicsCountEveryItem) {
   finish();
   for (int i = 0; i < 5; ++i)
     EXPECT_EQ(6400, counters[i]);
+}
+
+TEST_P(Launches, AtomicsOfHalvesMissNoItem) {
+  ze_device_module_properties_t properties = {};
+  properties.stype = ZE_STRUCTURE_TYPE_DEVICE_MODULE_PROPERTIES;
+  ze_float_atomic_ext_properties_t atomics = {};
+  atomics.stype = ZE_STRUCTURE_TYPE_FLOAT_ATOMIC_EXT_PROPERTIES;
+  properties.pNext = &atomics;
+  ZE_OK(zeDeviceGetModuleProperties(device, &properties));
+  EXPECT_NE(0u, atomics.fp16Flags & ZE_DEVICE_FP_ATOMIC_EXT_FLAG_GLOBAL_ADD);
+  auto k = kernel(module("half_atomics.spv"), "half_atomics", 32);
+  auto* values = allocate<_Float16>(4);
+  values[0] = 0;
+  values[1] = 3000;
+  values[2] = -1;
+  values[3] = 7;
+  setPointer(k, 0, values);
+  ze_group_count_t count = {50, 1, 1};
+  ZE_OK(zeCommandListAppendLaunchKernel(list, k, &count, nullptr, 0, nullptr));
+  finish();
+  const float expected[] = {1600, 0, 1599, 7};
+  for (int i = 0; i < 4; ++i)
+    EXPECT_EQ(expected[i], static_cast<float>(values[i])) << i;
 }
 
 TEST_P(Launches, SubgroupsHaveTheRequiredWidth) {
