@@ -177,6 +177,7 @@ level_zero::Entries make() {
   newer.eventGetSignalScope = eventGetSignalScope;
   newer.eventGetWaitScope = eventGetWaitScope;
   newer.memPutIpcHandle = memPutIpcHandle;
+  newer.memGetIpcHandleWithProperties = memGetIpcHandleWithProperties;
   newer.eventPoolPutIpcHandle = eventPoolPutIpcHandle;
   newer.kernelGetBinaryExp = kernelGetBinaryExp;
   return made;

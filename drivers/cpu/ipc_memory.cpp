@@ -6,6 +6,7 @@
 #include "drivers/cpu/device.h"
 #include "drivers/cpu/ipc_handle.h"
 #include "drivers/cpu/memory.h"
+#include "drivers/cpu/virtual_memory.h"
 
 namespace zefuse::cpu {
 
@@ -13,13 +14,30 @@ ze_result_t memGetIpcHandle(ze_context_handle_t hContext, const void* ptr, ze_ip
   ZEFUSE_OBJECT(Context, context, hContext);
   ZEFUSE_NOT_NULL(ptr);
   ZEFUSE_NOT_NULL(pIpcHandle);
-  const auto allocation = AllocationTable::instance().find(*context, ptr);
-  const int file = allocation && allocation->pages.base ? fileOf(allocation->pages) : -1;
-  if (file < 0)
+  PhysicalPart part;
+  if (const auto allocation = AllocationTable::instance().find(*context, ptr); allocation && allocation->pages.base)
+    part = {fileOf(allocation->pages), allocation->pages.offset, allocation->size};
+  else if (!allocation)
+    part = physicalAt(*context, ptr);
+  if (part.file < 0)
     return refuse(ZE_RESULT_ERROR_INVALID_ARGUMENT,
                   "zeMemGetIpcHandle: %p is no device memory that this process allocated in this context", ptr);
-  makeIpcHandle(IpcKind::memory, file, {allocation->pages.offset, allocation->size, 0, 0}, pIpcHandle->data);
+  makeIpcHandle(IpcKind::memory, part.file, {part.offset, part.size, 0, 0}, pIpcHandle->data);
   return ZE_RESULT_SUCCESS;
+}
+
+ze_result_t memGetIpcHandleWithProperties(ze_context_handle_t hContext, const void* ptr, void* pNext,
+                                          ze_ipc_mem_handle_t* pIpcHandle) {
+  constexpr auto kType = static_cast<ze_structure_type_t>(0x0002003D);
+  struct HandleType {
+    ze_structure_type_t stype;
+    const void* pNext;
+    uint32_t flags;
+  };
+  constexpr uint32_t kAcrossFabric = ZE_BIT(1);
+  if (const auto* wanted = findExtension<HandleType>(pNext, kType); wanted && (wanted->flags & kAcrossFabric) != 0)
+    return refuse(ZE_RESULT_ERROR_UNSUPPORTED_FEATURE, "zeMemGetIpcHandleWithProperties: there is no fabric");
+  return memGetIpcHandle(hContext, ptr, pIpcHandle);
 }
 
 ze_result_t memOpenIpcHandle(ze_context_handle_t hContext, ze_device_handle_t hDevice, ze_ipc_mem_handle_t handle,

@@ -8,6 +8,8 @@
 namespace zefuse::cpu {
 
 decltype(::zeMemGetIpcHandle) memGetIpcHandle;
+ze_result_t memGetIpcHandleWithProperties(ze_context_handle_t hContext, const void* ptr, void* pNext,
+                                          ze_ipc_mem_handle_t* pIpcHandle);
 decltype(::zeMemOpenIpcHandle) memOpenIpcHandle;
 decltype(::zeMemCloseIpcHandle) memCloseIpcHandle;
 ze_result_t memPutIpcHandle(ze_context_handle_t hContext, ze_ipc_mem_handle_t handle);

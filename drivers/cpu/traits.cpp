@@ -6,6 +6,7 @@
 #include "drivers/cpu/build_id.h"
 #include "drivers/cpu/command_list.h"
 #include "drivers/cpu/environment.h"
+#include "drivers/cpu/ipc_memory.h"
 #include "drivers/cpu/kernel.h"
 
 namespace zefuse::cpu {
@@ -18,6 +19,7 @@ constexpr level_zero::Extension kExtensions[] = {
     {ZE_IMAGE_MEMORY_PROPERTIES_EXP_NAME, ZE_IMAGE_MEMORY_PROPERTIES_EXP_VERSION_CURRENT},
     {ZE_IMAGE_QUERY_ALLOC_PROPERTIES_EXT_NAME, ZE_IMAGE_QUERY_ALLOC_PROPERTIES_EXT_VERSION_CURRENT},
     {ZE_EU_COUNT_EXT_NAME, ZE_EU_COUNT_EXT_VERSION_CURRENT},
+    {"ZE_extension_virtual_mem_readonly_properties", ZE_MAKE_VERSION(1, 0)},
 };
 
 // Entries that Debian's 1.4 tables have no slot for, so that a program on an old loader can still reach them. The
@@ -25,9 +27,10 @@ constexpr level_zero::Extension kExtensions[] = {
 // ZE_ENABLE_LOADER_INTERCEPT).
 const level_zero::ExtensionFunction kFunctions[] = {
     {"zeCommandListHostSynchronize", reinterpret_cast<void*>(commandListHostSynchronize)},
-    {"zeKernelSetGlobalOffsetExp", reinterpret_cast<void*>(kernelSetGlobalOffsetExp)},
-};
     {"zeCommandListImmediateAppendCommandListsExp", reinterpret_cast<void*>(commandListImmediateAppendCommandListsExp)},
+    {"zeKernelSetGlobalOffsetExp", reinterpret_cast<void*>(kernelSetGlobalOffsetExp)},
+    {"zeMemGetIpcHandleWithProperties", reinterpret_cast<void*>(memGetIpcHandleWithProperties)},
+};
 
 }  // namespace
 }  // namespace zefuse::cpu

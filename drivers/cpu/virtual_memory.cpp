@@ -9,9 +9,11 @@
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <set>
 
 #include "common/base/fork.h"
 #include "drivers/cpu/device.h"
+#include "drivers/cpu/ipc_handle.h"
 #include "drivers/cpu/pages.h"
 
 namespace zefuse::cpu {
@@ -20,6 +22,8 @@ namespace {
 struct Mapping {
   size_t size;
   ze_memory_access_attribute_t access;
+  Ref<PhysicalMemory> memory;
+  size_t offset;  // there
 };
 
 struct Reservation {
@@ -46,6 +50,7 @@ struct Ranges {
 
   ForkMutex mutex;
   std::map<uintptr_t, Reservation> reserved;
+  std::set<const PhysicalMemory*> physical;  // all that there is
 };
 
 bool isWholePages(size_t size) { return size != 0 && size % pageSize() == 0; }
@@ -66,7 +71,7 @@ void divideAt(std::map<uintptr_t, Mapping>& mappings, uintptr_t address) {
     return;
   const size_t rest = base + mapping.size - address;
   mapping.size -= rest;
-  mappings.emplace(address, Mapping{rest, mapping.access});
+  mappings.emplace(address, Mapping{rest, mapping.access, mapping.memory, mapping.offset + mapping.size});
 }
 
 // Divides mappings so that they begin and end with the range. Whether they cover it.
@@ -112,7 +117,39 @@ ze_result_t checkAccess(const char* call, ze_memory_access_attribute_t access) {
 
 }  // namespace
 
-PhysicalMemory::~PhysicalMemory() { close(file); }
+PhysicalMemory::PhysicalMemory(Context& context, int file, size_t size) : context(&context), file(file), size(size) {
+  Ranges& ranges = Ranges::instance();
+  std::lock_guard lock(ranges.mutex);
+  ranges.physical.insert(this);
+}
+
+PhysicalMemory::~PhysicalMemory() {
+  Ranges& ranges = Ranges::instance();
+  {
+    std::lock_guard lock(ranges.mutex);
+    ranges.physical.erase(this);
+  }
+  close(file);
+}
+
+PhysicalPart physicalAt(const Context& context, const void* pointer) {
+  Ranges& ranges = Ranges::instance();
+  const auto address = reinterpret_cast<uintptr_t>(pointer);
+  std::lock_guard lock(ranges.mutex);
+  if (const auto* memory = static_cast<const PhysicalMemory*>(pointer); ranges.physical.contains(memory))
+    return memory->context.get() == &context ? PhysicalPart{memory->file, 0, memory->size} : PhysicalPart();
+  Reservation* reservation = ranges.holding(address, 1);
+  if (!reservation || reservation->owner.get() != &context)
+    return {};
+  auto after = reservation->mappings.upper_bound(address);
+  if (after == reservation->mappings.begin())
+    return {};
+  const auto& [base, mapping] = *std::prev(after);
+  const size_t within = address - base;
+  return within < mapping.size && within % pageSize() == 0
+             ? PhysicalPart{mapping.memory->file, mapping.offset + within, mapping.size - within}
+             : PhysicalPart();
+}
 
 bool isMappedVirtual(const void* pointer) {
   Ranges& ranges = Ranges::instance();
@@ -127,17 +164,22 @@ bool isMappedVirtual(const void* pointer) {
 
 ze_result_t physicalMemCreate(ze_context_handle_t hContext, ze_device_handle_t hDevice, ze_physical_mem_desc_t* desc,
                               ze_physical_mem_handle_t* phPhysicalMemory) {
+  const char* call = "zePhysicalMemCreate";
   ZEFUSE_OBJECT(Context, context, hContext);
-  ZEFUSE_OBJECT(Device, device, hDevice);
   ZEFUSE_NOT_NULL(desc);
   ZEFUSE_NOT_NULL(phPhysicalMemory);
   *phPhysicalMemory = nullptr;
-  if (ze_result_t result = checkInContext("zePhysicalMemCreate", *context, *device))
-    return result;
-  const char* call = "zePhysicalMemCreate";
+  constexpr ze_physical_mem_flags_t kOnDevice = ZE_BIT(0), kOnHost = ZE_BIT(1);  // names that newer headers have
+  if ((desc->flags & ~(kOnDevice | kOnHost)) != 0)
+    return refuse(ZE_RESULT_ERROR_INVALID_ENUMERATION, "%s: flags 0x%x", call, desc->flags);
+  if (hDevice || !(desc->flags & kOnHost)) {  // memory of the host is of no device
+    ZEFUSE_OBJECT(Device, device, hDevice);
+    if (ze_result_t result = checkInContext(call, *context, *device))
+      return result;
+  }
   if (ze_result_t result = checkRange(call, nullptr, desc->size))
     return result;
-  const int file = memfd_create("zefuse-physical-memory", MFD_CLOEXEC);
+  const int file = createSharedFile("zefuse-physical-memory");
   if (file < 0 || ftruncate(file, static_cast<off_t>(desc->size)) != 0) {
     const int error = errno;
     if (file >= 0)
@@ -188,13 +230,13 @@ ze_result_t virtualMemReserve(ze_context_handle_t hContext, const void* pStart, 
 ze_result_t virtualMemFree(ze_context_handle_t hContext, const void* ptr, size_t size) {
   ZEFUSE_OBJECT(Context, context, hContext);
   ZEFUSE_NOT_NULL(ptr);
-  Ref<Context> owner;  // goes after the lock
+  Reservation gone;  // after the lock
   Ranges& ranges = Ranges::instance();
   std::lock_guard lock(ranges.mutex);
   auto found = ranges.reserved.find(reinterpret_cast<uintptr_t>(ptr));
   if (found == ranges.reserved.end() || found->second.size != size || found->second.owner.get() != context)
     return refuseRange("zeVirtualMemFree", ptr, size, "no reservation of this context");
-  owner = std::move(found->second.owner);
+  gone = std::move(found->second);
   munmap(const_cast<void*>(ptr), size);
   ranges.reserved.erase(found);
   return ZE_RESULT_SUCCESS;
@@ -231,7 +273,7 @@ ze_result_t virtualMemMap(ze_context_handle_t hContext, const void* ptr, size_t 
     auto next = mappings.lower_bound(address);
     if (next != mappings.end() && next->first < address + size)
       return refuseRange(call, ptr, size, "mapped already");
-    auto entry = mappings.emplace(address, Mapping{size, access}).first;
+    auto entry = mappings.emplace(address, Mapping{size, access, Ref<PhysicalMemory>(memory), offset}).first;
     if (mmap(const_cast<void*>(ptr), size, protectionOf(access), MAP_SHARED | MAP_FIXED, memory->file,
              static_cast<off_t>(offset)) == MAP_FAILED) {
       mappings.erase(entry);
@@ -247,13 +289,14 @@ ze_result_t virtualMemUnmap(ze_context_handle_t hContext, const void* ptr, size_
   const char* call = "zeVirtualMemUnmap";
   if (ze_result_t result = checkRange(call, ptr, size))
     return result;
+  std::map<uintptr_t, Mapping> gone;  // after the lock
   return inReservation(call, ptr, size, [&](auto& mappings, uintptr_t address) -> ze_result_t {
-    if (!divideOut(mappings, address, size))
-      return refuseRange(call, ptr, size, "not mapped");
+    divideOut(mappings, address, size);  // pages that are not mapped stay so
     if (mmap(const_cast<void*>(ptr), size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) ==
         MAP_FAILED)
       return refuse(ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY, "%s: %s", call, std::strerror(errno));
-    mappings.erase(mappings.lower_bound(address), mappings.lower_bound(address + size));
+    for (auto each = mappings.lower_bound(address); each != mappings.end() && each->first < address + size;)
+      gone.insert(mappings.extract(each++));
     return ZE_RESULT_SUCCESS;
   });
 }

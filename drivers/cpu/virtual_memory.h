@@ -17,9 +17,17 @@ struct PhysicalMemory : Object<PhysicalMemory> {
   const int file;
   const size_t size;
 
-  PhysicalMemory(Context& context, int file, size_t size) : context(&context), file(file), size(size) {}
+  PhysicalMemory(Context& context, int file, size_t size);
   ~PhysicalMemory();
 };
+
+// From where to the end of what is mapped there, in its memory file; file < 0: nowhere.
+struct PhysicalPart {
+  int file = -1;
+  size_t offset = 0, size = 0;
+};
+// What is mapped at `pointer`, which begins a page, or all of the physical memory whose handle it is. Thread-safe.
+PhysicalPart physicalAt(const Context& context, const void* pointer);
 
 // Whether physical memory is mapped where `pointer` points. Thread-safe.
 bool isMappedVirtual(const void* pointer);

@@ -160,6 +160,7 @@ level_zero::Entries make() {
   newer.eventGetSignalScope = eventGetSignalScope;
   newer.eventGetWaitScope = eventGetWaitScope;
   newer.memPutIpcHandle = ZEFUSE_ABSENT(kNoIpc);
+  newer.memGetIpcHandleWithProperties = ZEFUSE_ABSENT(kNoIpc);
   newer.eventPoolPutIpcHandle = ZEFUSE_ABSENT(kNoIpc);
   newer.kernelGetBinaryExp = kernelGetBinaryExp;
   return made;

@@ -40,6 +40,7 @@ struct NewerEntries {
   ze_result_t (*eventGetEventPool)(ze_event_handle_t, ze_event_pool_handle_t*) = nullptr;
   ze_result_t (*eventGetSignalScope)(ze_event_handle_t, ze_event_scope_flags_t*) = nullptr;
   ze_result_t (*eventGetWaitScope)(ze_event_handle_t, ze_event_scope_flags_t*) = nullptr;
+  ze_result_t (*memGetIpcHandleWithProperties)(ze_context_handle_t, const void*, void*, ze_ipc_mem_handle_t*) = nullptr;
   ze_result_t (*memPutIpcHandle)(ze_context_handle_t, ze_ipc_mem_handle_t) = nullptr;
   ze_result_t (*eventPoolPutIpcHandle)(ze_context_handle_t, ze_ipc_event_pool_handle_t) = nullptr;
   ze_result_t (*kernelGetBinaryExp)(ze_kernel_handle_t, size_t*, uint8_t*) = nullptr;

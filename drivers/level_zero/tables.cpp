@@ -271,6 +271,7 @@ void fillMem(Slots<Mem> slots) {
   slots.copy(entries().mem, 0, &Mem::pfnCloseIpcHandle);
   slots.copy(entries().mem, 3, &Mem::pfnFreeExt);
   slots.setNewer(6, 10, entries().newer.memPutIpcHandle);
+  slots.setNewer(15, 12, entries().newer.memGetIpcHandleWithProperties);
 }
 
 using PhysicalMem = ze_physical_mem_dditable_t;
@@ -332,8 +333,8 @@ ZEFUSE_GETTER(DeviceExp, ze_device_exp_dditable_t)
 ZEFUSE_GETTER(Context, ze_context_dditable_t)
 ZEFUSE_GETTER(CommandQueue, ze_command_queue_dditable_t)
 ZEFUSE_GETTER(CommandList, ze_command_list_dditable_t)
-ZEFUSE_GETTER(Image, ze_image_dditable_t)
 ZEFUSE_GETTER(CommandListExp, zefuse::level_zero::CommandListExpTable)
+ZEFUSE_GETTER(Image, ze_image_dditable_t)
 ZEFUSE_GETTER(ImageExp, ze_image_exp_dditable_t)
 ZEFUSE_GETTER(Fence, ze_fence_dditable_t)
 ZEFUSE_GETTER(EventPool, ze_event_pool_dditable_t)

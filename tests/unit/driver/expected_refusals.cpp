@@ -12,6 +12,7 @@ struct Refusal {
 
 constexpr const char* kNoIndirect = "CUDA reads the number of groups when a launch is submitted: no indirect launches";
 constexpr const char* kNoLinking = "this driver does not link modules";
+constexpr const char* kNoVirtualMemory = "this driver has no virtual memory";
 constexpr const char* kPosing = "about the CPU posing as a GPU";
 constexpr const char* kNoFailures =
     "a launch that fails while it runs makes a CUDA device lost; the tests' failing command is an indirect launch";
@@ -25,7 +26,8 @@ constexpr Refusal kCuda[] = {
     {"Failures.OfAQueueAreToldAtItsFenceAndAtTheQueue", kNoFailures},
     {"Failures.OfOneListReachTheListThatWaitsForIt", kNoFailures},
     {"Launches.IndirectGroupCountsAreReadWhenRun", kNoIndirect},
-    {"Memory.PhysicalMemoryIsMappedIntoReservedRanges", "this driver has no virtual memory"},
+    {"Memory.PhysicalMemoryIsMappedIntoReservedRanges", kNoVirtualMemory},
+    {"Memory.PhysicalMemoryOfTheHostNeedsNoDevice", kNoVirtualMemory},
     {"Modules.DynamicLinkBindsImportsToExports", kNoLinking},
     {"Modules.SeveralInputsAreLinked", kNoLinking},
     {"Modules.ExportedFunctionsHaveAddresses", "CUDA has no function pointers that a host may take"},
@@ -37,6 +39,7 @@ constexpr Refusal kCuda[] = {
     {"PosingGpu.TheCpuIsThereToo", kPosing},
     {"PosingGpu.TheHostCannotTouchDeviceMemory", "what the host's access to CUDA's memory does is the kernel's matter"},
     {"Properties.TheHostsTimestampIsItsRawClock", "both come from one clock"},
+    {"Properties.WritesToReadonlyMemoryFault", kNoVirtualMemory},
     {"Queues.DestroyedWithAnEventMissingEndsAndDropsTheRest", "CUDA cannot drop what a stream was given"},
 };
 

@@ -34,6 +34,19 @@ TEST_F(Properties, ExtensionsAreCountedThenFilled) {
   EXPECT_NE(ZE_RESULT_SUCCESS, zeDriverGetExtensionFunctionAddress(driver, "zeNoSuchFunction", &address));
 }
 
+TEST_F(Properties, WritesToReadonlyMemoryFault) {
+  struct Readonly {
+    ze_structure_type_t stype;
+    void* pNext;
+    uint32_t capability;
+  } readonly = {static_cast<ze_structure_type_t>(0x00010015), nullptr, 77};
+  ze_device_properties_t properties = {};
+  properties.stype = ZE_STRUCTURE_TYPE_DEVICE_PROPERTIES;
+  properties.pNext = &readonly;
+  ZE_OK(zeDeviceGetProperties(device, &properties));
+  EXPECT_EQ(2u, readonly.capability) << "enforced";
+}
+
 TEST_F(Properties, ACountOfZeroIsAQueryEvenWithAnArray) {
   std::vector<ze_driver_extension_properties_t> extensions(64);
   extensions[0].name[0] = '?';

@@ -54,7 +54,7 @@ TEST_F(Tables, EveryVersionGetsItsSlotsAndNoMore) {
       {"Image", {3, 4, 4, 4}},           {"Fence", {5, 5, 5, 5}},         {"EventPool", {5, 5, 8, 8}},
       {"Event", {7, 7, 11, 11}},         {"Module", {8, 9, 9, 9}},        {"ModuleBuildLog", {2, 2, 2, 2}},
       {"Kernel", {12, 12, 12, 12}},      {"KernelExp", {0, 2, 2, 3}},     {"Sampler", {2, 2, 2, 2}},
-      {"Mem", {9, 10, 11, 11}},          {"PhysicalMem", {2, 2, 2, 2}},   {"VirtualMem", {7, 7, 7, 7}},
+      {"Mem", {9, 10, 11, 13}},          {"PhysicalMem", {2, 2, 2, 2}},   {"VirtualMem", {7, 7, 7, 7}},
       {"DeviceExp", {0, 1, 1, 1}},       {"ImageExp", {0, 2, 2, 2}},      {"EventExp", {0, 1, 1, 1}},
       {"FabricVertexExp", {0, 4, 4, 4}}, {"FabricEdgeExp", {0, 3, 3, 3}}, {"CommandListExp", {0, 0, 2, 2}},
   };
