@@ -3,6 +3,8 @@
 ``torch.compile(model, backend="zefuse")`` needs no import of this package.
 Its public names (every other module is internal and may change):
 
+- ``check(model, x)``: whether the compiled model is right in every mode,
+  and whether compiling pays.
 - ``explain(model, x)`` compiles and runs a model once and says what became
   of it, as an ``Explanation``.
 - ``Options``: what ``torch.compile(..., options=...)`` takes.
@@ -37,6 +39,7 @@ __all__ = [
     "ZefuseError",
     "__version__",
     "capture",
+    "check",
     "cmake_dir",
     "compile_package",
     "devices",
@@ -54,6 +57,7 @@ if TYPE_CHECKING:
     from zefuse.aot import compile_package, load
     from zefuse.c_interface import cmake_dir, include_dir
     from zefuse.captured import capture
+    from zefuse.checking import check
     from zefuse.errors import ZefuseError
     from zefuse.explanation import Explanation, explain
     from zefuse.options import Options
@@ -65,6 +69,7 @@ _PLACE = {
     "Options": "zefuse.options",
     "ZefuseError": "zefuse.errors",
     "capture": "zefuse.captured",
+    "check": "zefuse.checking",
     "cmake_dir": "zefuse.c_interface",
     "compile_package": "zefuse.aot",
     "devices": "zefuse.targets",

@@ -29,6 +29,13 @@ class Command(NamedTuple):
 
 COMMANDS = (
     Command(
+        "check",
+        "Models",
+        "whether a compiled model is right, and whether compiling pays",
+        "zefuse.commands.check",
+        "zefuse check model.py:make --inductor",
+    ),
+    Command(
         "compile",
         "Packages",
         "compile a model to a package (.zefuse)",

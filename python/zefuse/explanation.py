@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import io
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import FunctionType, MethodType
 from typing import Any
@@ -163,9 +164,9 @@ class Explanation:
                 (
                     str(k["graph"]),
                     k["name"],
-                    _operators(k["ops"]),
+                    operators(k["ops"]),
                     _lines(k["sources"]),
-                    _bytes(k["bytes"]),
+                    in_bytes(k["bytes"]),
                     k["schedule"],
                 )
                 for k in self.kernels
@@ -175,7 +176,7 @@ class Explanation:
             "library calls",
             ("graph", "times", "kind", "operators", "source", "bytes"),
             [
-                (str(c["graph"]), _kind(c), _operators(c["ops"]), _lines(c["sources"]), _bytes(c["bytes"]))
+                (str(c["graph"]), _kind(c), operators(c["ops"]), _lines(c["sources"]), in_bytes(c["bytes"]))
                 for c in self.calls
             ],
         )
@@ -218,31 +219,38 @@ def explain(
     Raises what the model raises, OptionError, and with ``strict`` FallbackError. The result of the call is in ``.result``.
     """
     import torch
-    from torch._dynamo.utils import counters
-
-    from zefuse import backend, skipped
 
     explanation = Explanation()
     checked = Options.make(options)
     explanation.device = checked.device
     target = getattr(model, "_orig_mod", model)  # of a model that is compiled already
-
-    before = Counter(counters["graph_break"])
-    graphs: list[tuple[str, Any]] = []
-    with backend.observe(lambda kind, graph: graphs.append((kind, graph))), skipped.watch() as left:
-        compiled = torch.compile(_fresh(target), backend="zefuse", options=checked.to_dict())
+    with watch(explanation) as graphs:
+        compiled = torch.compile(fresh(target), backend="zefuse", options=checked.to_dict())
         explanation.result = compiled(*inputs, **kwargs)
         for number in range(timed_calls):
             for _, graph in graphs if number == 0 else ():
                 graph.time_steps(True)
             compiled(*inputs, **kwargs)
+    return explanation
+
+
+@contextmanager
+def watch(explanation: Explanation) -> Iterator[list[tuple[str, Any]]]:
+    """What is compiled inside goes into the explanation when the block ends. Gives the graphs with their kinds, as they come."""
+    from torch._dynamo.utils import counters
+
+    from zefuse import backend, skipped
+
+    before = Counter(counters["graph_break"])
+    graphs: list[tuple[str, Any]] = []
+    with backend.observe(lambda kind, graph: graphs.append((kind, graph))), skipped.watch() as left:
+        yield graphs
     for kind, graph in graphs:
         explanation.add(kind, graph)
     explanation.graph_breaks = dict(Counter(counters["graph_break"]) - before)
     explanation.skipped = left.functions
     if not graphs:
         explanation.nothing_compiled = left.why_nothing(bool(explanation.graph_breaks))
-    return explanation
 
 
 def _plain(text: str) -> Any:
@@ -266,7 +274,7 @@ def _table(title: str, columns: tuple[str, ...], rows: list[tuple[str, ...]]) ->
     yield table
 
 
-def _fresh(target: Callable[..., Any]) -> Callable[..., Any]:
+def fresh(target: Callable[..., Any]) -> Callable[..., Any]:
     """The same callable on a new code object: Dynamo files what it compiles there, and the caller's stays as it is."""
 
     def renamed(function: FunctionType) -> FunctionType:
@@ -288,7 +296,7 @@ def _fresh(target: Callable[..., Any]) -> Callable[..., Any]:
     return renamed(call)  # type: ignore[arg-type]
 
 
-def _operators(ops: list[str]) -> str:
+def operators(ops: list[str]) -> str:
     """``["aten.mul.Tensor", "aten.mul.Tensor"]`` -> ``"mul x2"``."""
     names = Counter(op.removeprefix("aten.").removeprefix("aten::").split(".")[0] for op in ops)
     return ", ".join(name if times == 1 else f"{name} x{times}" for name, times in names.items())
@@ -305,7 +313,7 @@ def _lines(sources: list[str], most: int = 3) -> str:
     return ", ".join(distinct[:most]) + (f" and {len(distinct) - most} more" if len(distinct) > most else "")
 
 
-def _bytes(number: int | None) -> str:
+def in_bytes(number: int | None) -> str:
     """``None`` where the size depends on a symbol."""
     if number is None:
         return "dynamic"

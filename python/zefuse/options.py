@@ -154,6 +154,19 @@ def accepted_types(name: str) -> tuple[type, ...]:
     return typing.get_args(wanted) if isinstance(wanted, types.UnionType) else (wanted,) if wanted else ()
 
 
+def parsed(text: str) -> tuple[str, Any]:
+    """``NAME=VALUE`` of a command line, the value as the option's type has it; Options says what is wrong with it."""
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise OptionError(f"--option {text!r}: expected NAME=VALUE")
+    kinds = accepted_types(name)
+    if bool in kinds and value.lower() in ("true", "false"):
+        return name, value.lower() == "true"
+    if int in kinds and re.fullmatch(r"-?\d+", value):
+        return name, int(value)
+    return name, value
+
+
 def _check_type(name: str, value: object) -> None:
     accepted = accepted_types(name)
     if type(value) not in accepted:  # exactly: True is no thread count

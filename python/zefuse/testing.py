@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch.utils import _pytree as pytree
 
+from zefuse.checking import comparing
+from zefuse.checking.running import Outcome
+from zefuse.checking.subject import State, Subject
 from zefuse.explanation import Explanation, explain
 from zefuse.options import Options
 
@@ -39,23 +42,35 @@ def relative_error(actual: Any, expected: Any) -> float:
 
 def assert_compiled(
     model: Callable[..., Any],
-    inputs: Sequence[Any],
+    inputs: Any,
     *,
     kernels: int | None = None,
     calls: int | None = None,
     fallbacks: int | None = 0,
     graph_breaks: int | None = 0,
-    rtol: float = 1e-5,
+    rtol: float | None = None,
     options: Mapping[str, Any] | Options | None = None,
 ) -> Explanation:
     """Fails, with the explanation, unless ``model`` compiles to these counts and computes what eager does.
 
-    A count of ``None`` is not checked. ``rtol`` bounds the largest error over the largest magnitude of each result.
-    A model of which nothing is compiled fails, unless ``kernels=0`` says that it is so.
-    Runs the model twice (once compiled), so it should not depend on state that it changes.
+    ``inputs``: a tensor, a tuple or list of arguments, or a dict of keyword arguments. A count of ``None`` is not checked.
+    ``rtol`` bounds the largest error over the largest magnitude of each result; ``None``: 1e-5 for f32, 1.6e-2 for bf16, also
+    where autocast computes in it. Buffers that the model changes are compared too. A model of which nothing is compiled
+    fails, unless ``kernels=0`` says that it is so.
+
+    Runs the model twice (once compiled), each time a copy, from the same seed, under the caller's grad mode and autocast.
+    ``zefuse.check`` looks at gradients and other modes too. Raises InvalidArgumentError for inputs that do not fit.
     """
-    expected = model(*inputs)
-    explanation = explain(model, *inputs, options=options)
+    subject = Subject.of(model, inputs)
+    expected = _outcome(subject, lambda copy: copy.model(*copy.args, **copy.kwargs))
+    explanation = Explanation()
+
+    def explained(copy: Subject) -> Any:
+        nonlocal explanation
+        explanation = explain(copy.model, *copy.args, options=options, **copy.kwargs)
+        return explanation.result
+
+    actual = _outcome(subject, explained)
     checks = {
         "kernels": (len(explanation.kernels), kernels),
         "calls": (len(explanation.calls), calls),
@@ -68,6 +83,30 @@ def assert_compiled(
     if explanation.nothing_compiled and kernels != 0:
         wrong.insert(0, f"nothing was compiled: {explanation.nothing_compiled}")
     assert not wrong, "; ".join(wrong) + f"\n{explanation}"
-    error = relative_error(explanation.result, expected)
-    assert error <= rtol, f"relative error {error:.2e}, allowed {rtol:.0e}\n{explanation}"
+    autocast = torch.get_autocast_dtype("cpu") if torch.is_autocast_enabled("cpu") else None
+    found = comparing.compare(actual, expected, None, computed_in=autocast, tolerance=rtol)
+    if found.differences:
+        again = _outcome(subject, lambda copy: copy.model(*copy.args, **copy.kwargs))
+        hint = ""
+        if comparing.compare(again, expected, None, computed_in=autocast, tolerance=rtol).differences:
+            hint = "; eager differs from itself with the same seed, so the model is not deterministic"
+        elif autocast is not None and rtol is not None and rtol < comparing.RELATIVE[autocast]:
+            hint = f"; under autocast {autocast} rounds to {comparing.RELATIVE[autocast]:.1g}: leave rtol out"
+        allowed = "" if rtol is None else f", allowed {rtol:.0e}"
+        text = f"relative error {found.error:.2e}{allowed}{hint}\n" + "\n".join(map(str, found.differences))
+        raise AssertionError(f"{text}\n{explanation}")
     return explanation
+
+
+def _outcome(subject: Subject, call: Callable[[Subject], Any]) -> Outcome:
+    """What a copy of the subject gives, and the buffers it leaves."""
+    copy = subject.copy()
+    state = State(copy.model)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        outcome = Outcome()
+        outcome.add("output", call(copy))
+    outcome.values |= {f"buffer {name}": tensor for name, tensor in state.changed().items()}
+    if not copy.owned:
+        state.give_back()
+    return outcome

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import children
+import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -95,3 +96,26 @@ def test_the_page_on_language_models_runs(tmp_path: Path) -> None:
     assert len(blocks) >= 2
     done = children.run("\n".join(blocks), cwd=tmp_path)
     assert done.returncode == 0, f"{done.stdout}{done.stderr}"
+
+
+@pytest.mark.parametrize("page", ["check.md", "graph_tests.md"])
+def test_the_pages_on_checking_run(page: str, tmp_path: Path) -> None:
+    """Block by block in one folder: Python, shell, and files that the others use."""
+    blocks = re.findall(r"^```(\w+)(?: file=(\S+))?\n(.*?)^```$", (ROOT / "docs" / page).read_text(), re.M | re.S)
+    assert len(blocks) >= 2
+    programs = tmp_path / "programs"
+    programs.mkdir()
+    for name, words in {"zefuse": "-m zefuse", "pytest": "-m pytest -p zefuse.pytest_plugin"}.items():
+        (programs / name).write_text(f'#!/bin/sh\nexec {sys.executable} {words} "$@"\n')
+        (programs / name).chmod(0o755)
+    environment = {**os.environ, "PATH": f"{programs}:{os.environ['PATH']}"}
+    for language, file, text in blocks:
+        if file:
+            (tmp_path / file).write_text(text)
+        elif language == "python":
+            done = children.run(text, cwd=tmp_path, env=environment)
+            assert done.returncode == 0, f"{text}\n{done.stdout}{done.stderr}"
+        else:
+            command = ["sh", "-e", "-c", text]
+            done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
+            assert done.returncode == 0, f"{text}\n{done.stdout}{done.stderr}"

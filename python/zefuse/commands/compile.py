@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 import re
-import sys
 from typing import Any
 
 
@@ -41,10 +40,10 @@ def run(args: argparse.Namespace) -> None:
     import time
 
     from zefuse import targets
-    from zefuse.options import Options
+    from zefuse.options import Options, parsed
 
     # What can be wrong before torch is there, which takes seconds.
-    checked = Options.make(dict(_option(text) for text in args.option))
+    checked = Options.make(dict(parsed(text) for text in args.option))
     wanted = [name.strip() for name in args.targets.split(",") if name.strip()]
     targets.resolve(wanted)
     _check_output(args.output)
@@ -123,33 +122,13 @@ def _programs(name: str) -> list[Any]:
 
 def _made(name: str) -> list[Any]:
     """What a factory returns."""
-    import importlib
-
     import torch
 
+    from zefuse import factories
     from zefuse.captured import CapturedGraph
-    from zefuse.command_parser import suggestion
-    from zefuse.errors import InvalidArgumentError, NotFoundError, ZefuseError
+    from zefuse.errors import InvalidArgumentError
 
-    module_name, _, function_name = name.partition(":")
-    sys.path.insert(0, os.getcwd())
-    try:
-        module = importlib.import_module(module_name)
-        factory = getattr(module, function_name, None)
-        if factory is None:
-            hint = suggestion(function_name, [each for each in dir(module) if not each.startswith("_")])
-            raise NotFoundError(f"compile: no factory {name!r}: {module_name} has no {function_name!r}{hint}")
-        made = factory()
-    except (ZefuseError, KeyboardInterrupt):
-        raise
-    except ImportError as error:
-        raise NotFoundError(f"compile: no factory {name!r}: {error}") from error
-    except Exception as error:
-        raise InvalidArgumentError(
-            f"compile: {name!r} raised {type(error).__name__}: {error}\n  ZEFUSE_TRACEBACK=1 shows where"
-        ) from error
-    finally:
-        sys.path.pop(0)
+    made = factories.call(name, "compile")
     programs = list(made) if isinstance(made, (list, tuple)) else [made]
     for program in programs:
         if not isinstance(program, (torch.export.ExportedProgram, CapturedGraph)):
@@ -158,19 +137,3 @@ def _made(name: str) -> list[Any]:
                 "zefuse.capture(...), or a list of such"
             )
     return programs
-
-
-def _option(text: str) -> tuple[str, Any]:
-    """``NAME=VALUE``, the value as the option's type has it; Options says what is wrong with it."""
-    from zefuse.errors import OptionError
-    from zefuse.options import accepted_types
-
-    name, equals, value = text.partition("=")
-    if not equals:
-        raise OptionError(f"--option {text!r}: expected NAME=VALUE")
-    kinds = accepted_types(name)
-    if bool in kinds and value.lower() in ("true", "false"):
-        return name, value.lower() == "true"
-    if int in kinds and re.fullmatch(r"-?\d+", value):
-        return name, int(value)
-    return name, value
