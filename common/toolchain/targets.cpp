@@ -60,9 +60,9 @@ constexpr MatrixOperation mma_operations[] = {
     {"f16", 16, 8, 16, "zefuse_mma_m16n8k16_f16"},
     {"bf16", 16, 8, 16, "zefuse_mma_m16n8k16_bf16"},
 };
-constexpr std::string_view mma_functions[] = {"zefuse_load_fragments",  "zefuse_load_fragments_transposed",
-                                              "zefuse_copy_to_local",   "zefuse_commit_copies",
-                                              "zefuse_wait_for_copies", "zefuse_shuffle_xor"};
+constexpr std::string_view mma_functions[] = {
+    "zefuse_load_fragments", "zefuse_load_fragments_transposed", "zefuse_copy_to_local", "zefuse_copy_word_to_local",
+    "zefuse_commit_copies",  "zefuse_wait_for_copies",           "zefuse_shuffle_xor"};
 constexpr MatrixEngine mma{32, mma_operations, MatrixForm::fragments, mma_functions};
 constexpr MatrixEngine dpas8{8, dpas8_operations}, dpas16{16, dpas16_operations};
 
@@ -142,22 +142,26 @@ constexpr GpuTarget xe3 = [] {
 // A multiprocessor is an engine whose hardware threads are warps. A work-item has at most 255 registers of 4 bytes; a
 // product's sums may fill half of them.
 constexpr uint16_t nvidia_pci = 0x10de;
-constexpr GpuTarget ampere{
-    .family = "Ampere",
-    .vendor = nvidia_pci,
-    .compiler = "zefuse-ptx",
-    .compilers = "13.0",
-    .threads_per_engine = 64,
-    .max_group_size = 1024,
-    .subgroup_sizes = 16 | 32,
-    .subgroup_size = 32,
-    .vector_alignment = 16,
-    .index_bits = 64,
-    .register_bytes = 32 << 10,
-    .accumulator_bytes = 8 << 10,
-    .local_memory_kib = 96,
-    .native = {.f64 = true, .f16 = true, .shuffles = true, .bf16_conversions = true, .tanh = true},
-    .matrix = mma};
+constexpr GpuTarget ampere{.family = "Ampere",
+                           .vendor = nvidia_pci,
+                           .compiler = "zefuse-ptx",
+                           .compilers = "13.0",
+                           .threads_per_engine = 64,
+                           .max_group_size = 1024,
+                           .subgroup_sizes = 16 | 32,
+                           .subgroup_size = 32,
+                           .vector_alignment = 16,
+                           .index_bits = 64,
+                           .register_bytes = 32 << 10,
+                           .accumulator_bytes = 8 << 10,
+                           .local_memory_kib = 96,
+                           .native = {.f64 = true,
+                                      .f16 = true,
+                                      .shuffles = true,
+                                      .bf16_conversions = true,
+                                      .tanh = true,
+                                      .asynchronous_copies = true},
+                           .matrix = mma};
 constexpr GpuTarget ada = [] {
   GpuTarget family = ampere;
   family.family = "Ada";

@@ -58,11 +58,12 @@ inline constexpr const char* kNativeTanh = "zefuse_native_tanh_";
 
 // What a device computes in one instruction. Kernels that need another are refused (lowering/lower.h).
 struct NativeOperations {
-  bool f64 = false;               // double precision
-  bool f16 = false;               // arithmetic of half precision
-  bool shuffles = false;          // a lane reads any other lane's value
-  bool bf16_conversions = false;  // kConvertBfloat16
-  bool tanh = false;              // kNativeTanh
+  bool f64 = false;                  // double precision
+  bool f16 = false;                  // arithmetic of half precision
+  bool shuffles = false;             // a lane reads any other lane's value
+  bool bf16_conversions = false;     // kConvertBfloat16
+  bool tanh = false;                 // kNativeTanh
+  bool asynchronous_copies = false;  // from global to local memory: functions that `matrix` has
 };
 
 // The defaults are a device without anything special.

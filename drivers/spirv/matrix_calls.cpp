@@ -62,8 +62,8 @@ bool Reader::readMatrixCall(const SpirvInst& inst, const std::string& name, llvm
     require(args.size() == 2 && args[1]->getType() == i32 && result_type == args[0]->getType());
     return sync(SyncKind::shuffle_xor, {args[0], builder_.CreateZExt(args[1], builder_.getInt64Ty())});
   }
-  // Copies of 16 bytes from global to local memory, which end where they are waited for; zeros where the third operand
-  // is false. At once where there are none of the device's own (asynchronous_copies).
+  // Copies of 16 or 4 bytes from global to local memory, which end where they are waited for; zeros where the third
+  // operand is false. At once where there are none of the device's own (asynchronous_copies).
   auto emit = [&](const char* marker) {
     std::vector<llvm::Type*> types;
     for (llvm::Value* arg : args)
@@ -71,18 +71,20 @@ bool Reader::readMatrixCall(const SpirvInst& inst, const std::string& name, llvm
     builder_.CreateCall(
         module_.getOrInsertFunction(marker, llvm::FunctionType::get(builder_.getVoidTy(), types, false)), args);
   };
-  if (function == "zefuse_copy_to_local") {
+  const bool word = function == "zefuse_copy_word_to_local";
+  if (word || function == "zefuse_copy_to_local") {
     require(args.size() == 3 && args[0]->getType() == builder_.getPtrTy(target_.local_space) &&
             args[1]->getType() == builder_.getPtrTy(target_.global_space) && args[2]->getType() == i32);
     if (target_.asynchronous_copies) {
-      emit(copy_to_local_marker);
+      emit(word ? copy_word_to_local_marker : copy_to_local_marker);
       return true;
     }
-    auto* whole = vectorOf(i32, 4);
-    llvm::Value* loaded = builder_.CreateAlignedLoad(whole, args[1], llvm::Align(16));
+    llvm::Type* whole = word ? i32 : vectorOf(i32, 4);
+    const llvm::Align align(word ? 4 : 16);
+    llvm::Value* loaded = builder_.CreateAlignedLoad(whole, args[1], align);
     llvm::Value* inside = builder_.CreateICmpNE(args[2], builder_.getInt32(0));
     builder_.CreateAlignedStore(builder_.CreateSelect(inside, loaded, llvm::Constant::getNullValue(whole)), args[0],
-                                llvm::Align(16));
+                                align);
     return true;
   }
   if (function == "zefuse_commit_copies" || function == "zefuse_wait_for_copies") {

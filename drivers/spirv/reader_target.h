@@ -25,7 +25,8 @@ struct ReaderTarget {
 };
 
 constexpr const char *copy_to_local_marker = "zf.copy_to_local",  // (to, from, i32: 0 writes zeros), 16 bytes
-    *commit_copies_marker = "zf.commit_copies",                   // (): those since the last one are a batch
-        *wait_for_copies_marker = "zf.wait_for_copies";           // (i32): for all batches but so many
+    *copy_word_to_local_marker = "zf.copy_word_to_local",         // the same of 4 bytes
+        *commit_copies_marker = "zf.commit_copies",               // (): those since the last one are a batch
+            *wait_for_copies_marker = "zf.wait_for_copies";       // (i32): for all batches but so many
 
 }  // namespace zefuse::spirv

@@ -150,19 +150,22 @@ void lowerPrintf(llvm::CallInst& call) {
 }
 
 bool isCopyMarker(llvm::StringRef name) {
-  return name == spirv::copy_to_local_marker || name == spirv::commit_copies_marker ||
-         name == spirv::wait_for_copies_marker;
+  return name == spirv::copy_to_local_marker || name == spirv::copy_word_to_local_marker ||
+         name == spirv::commit_copies_marker || name == spirv::wait_for_copies_marker;
 }
 
 // An asynchronous copy, or what orders them; false: neither.
 bool lowerCopy(llvm::CallInst& call) {
   const llvm::StringRef name = call.getCalledFunction()->getName();
   llvm::IRBuilder<> b(&call);
-  if (name == spirv::copy_to_local_marker) {
-    constexpr uint32_t bytes = 16;
+  const bool word = name == spirv::copy_word_to_local_marker;
+  if (word || name == spirv::copy_to_local_marker) {
+    const uint32_t bytes = word ? 4 : 16;
     llvm::Value* some = b.CreateICmpNE(call.getArgOperand(2), b.getInt32(0));
     b.CreateIntrinsic(
-        b.getVoidTy(), llvm::Intrinsic::nvvm_cp_async_cg_shared_global_16_s,
+        b.getVoidTy(),
+        word ? llvm::Intrinsic::nvvm_cp_async_ca_shared_global_4_s
+             : llvm::Intrinsic::nvvm_cp_async_cg_shared_global_16_s,
         {call.getArgOperand(0), call.getArgOperand(1), b.CreateSelect(some, b.getInt32(bytes), b.getInt32(0))});
   } else if (name == spirv::commit_copies_marker) {
     b.CreateIntrinsic(b.getVoidTy(), llvm::Intrinsic::nvvm_cp_async_commit_group, {});

@@ -82,8 +82,8 @@ public:
   // Scalar, or a vector of the current lanes when it depends on the laned dim.
   mlir::Value evaluate(Node node);
   mlir::Value index(mlir::AffineExpr expr);  // scalar; at lane 0
-  // Where the current lanes of an input lie as neighbours, at a multiple of all their bytes; null: they do not, or this
-  // is no input.
+  // Where the current lanes of an input lie as neighbours, at a multiple of all their bytes; with no lanes, the
+  // element. Null: they lie otherwise, or this is no input.
   mlir::Value addressOf(Node node);
   void store(mlir::Value pointer, mlir::AffineExpr offset, mlir::Value value, mlir::Type type);
   // pointer[offset] = next(pointer[offset]), here: nothing moves out. Lanes step by one.

@@ -382,8 +382,10 @@ Value Evaluator::addressOf(Node node) {
     return {};
   Type type = cast<RankedTensorType>(node.value.getType()).getElementType();
   AffineExpr offset = graph_.offset(space_, node);
-  AffineExpr step = dependsOnLanes(offset) ? laneStep(offset) : AffineExpr();
-  if (!step || constantOf(step) != 1 || alignmentAt(offset, type, /*kept=*/false) < lanes_.count * bytesInMemory(type))
+  const bool laned = dependsOnLanes(offset);
+  AffineExpr step = laned ? laneStep(offset) : AffineExpr();
+  if ((laned ? !step || constantOf(step) != 1 : lanes_.count > 1) ||
+      alignmentAt(offset, type, /*kept=*/false) < lanes_.count * bytesInMemory(type))
     return {};
   Placed at = emitIndex(offset);
   if (failed())

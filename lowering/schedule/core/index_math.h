@@ -33,6 +33,10 @@ struct IndexMath {
     return !x ? y : !y ? x : mlir::arith::AndIOp::create(b, loc, x, y).getResult();
   }
 
+  mlir::Value either(mlir::Value x, mlir::Value y) const {  // x may be null: false
+    return !x ? y : mlir::arith::OrIOp::create(b, loc, x, y).getResult();
+  }
+
   // The value of an expression over symbols.
   mlir::Value expression(mlir::AffineExpr expr, llvm::ArrayRef<mlir::Value> symbols) const;
 };

@@ -87,9 +87,17 @@ Value WorkGroup::loadFragments(Value line, bool transposed) {
 }
 
 void WorkGroup::copyToLocal(Value to, Value from, Value inside) {
+  copy("zefuse_copy_to_local", "PU3AS3tPU3AS1Ktj", to, from, inside);
+}
+
+void WorkGroup::copyWordToLocal(Value to, Value from, Value inside) {
+  copy("zefuse_copy_word_to_local", "PU3AS3fPU3AS1Kfj", to, from, inside);
+}
+
+void WorkGroup::copy(StringRef function, StringRef types, Value to, Value from, Value inside) {
   Value one = arith::ConstantOp::create(b_, loc_, b_.getI32IntegerAttr(1));
   Value some = inside ? arith::ExtUIOp::create(b_, loc_, b_.getI32Type(), inside).getResult() : one;
-  call(mangled("zefuse_copy_to_local", "PU3AS3tPU3AS1Ktj"), Type(), {to, from, some});
+  call(mangled(function.str(), types.str()), Type(), {to, from, some});
 }
 
 void WorkGroup::commitCopies() { call(mangled("zefuse_commit_copies", "v"), Type(), {}); }
@@ -113,6 +121,13 @@ Value WorkGroup::broadcast(Value value, int64_t lane) {
   return call("_Z19sub_group_broadcast" + std::string(code) + "j", type, {value, from});
 }
 
+Value WorkGroup::anyOfSubgroup(Value condition) {
+  Value wide = arith::ExtUIOp::create(b_, loc_, b_.getI32Type(), condition);
+  Value found = call("_Z13sub_group_anyi", b_.getI32Type(), wide);
+  Value zero = arith::ConstantOp::create(b_, loc_, b_.getI32IntegerAttr(0));
+  return arith::CmpIOp::create(b_, loc_, arith::CmpIPredicate::ne, found, zero);
+}
+
 static Value combine(OpBuilder& builder, Operation* combiner, Value lhs, Value rhs) {
   return emitScalarOp(builder, combiner, {lhs, rhs}, lanesOf(lhs));
 }
@@ -121,12 +136,6 @@ Value WorkGroup::reduceInSubgroup(Operation* combiner, Value value) {
   StringRef name = combiner->getName().getStringRef();
   Type type = value.getType();
   Type i32 = b_.getI32Type();
-  auto any = [&](Value condition) -> Value {
-    Value wide = arith::ExtUIOp::create(b_, loc_, i32, condition);
-    Value found = call("_Z13sub_group_anyi", i32, wide);
-    Value zero = arith::ConstantOp::create(b_, loc_, b_.getI32IntegerAttr(0));
-    return arith::CmpIOp::create(b_, loc_, arith::CmpIPredicate::ne, found, zero);
-  };
   if (isa<FloatType>(type)) {
     if (name == "arith.addf")
       return subgroupCall("reduce_add", value);
@@ -134,7 +143,7 @@ Value WorkGroup::reduceInSubgroup(Operation* combiner, Value value) {
       return subgroupCall(name == "arith.maxnumf" ? "reduce_max" : "reduce_min", value);
     if (name == "arith.maximumf" || name == "arith.minimumf") {
       Value number = subgroupCall(name == "arith.maximumf" ? "reduce_max" : "reduce_min", value);
-      Value nan = any(arith::CmpFOp::create(b_, loc_, arith::CmpFPredicate::UNO, value, value));
+      Value nan = anyOfSubgroup(arith::CmpFOp::create(b_, loc_, arith::CmpFPredicate::UNO, value, value));
       auto real = cast<FloatType>(type);
       Value poison =
           arith::ConstantOp::create(b_, loc_, b_.getFloatAttr(real, APFloat::getNaN(real.getFloatSemantics())));
@@ -147,10 +156,10 @@ Value WorkGroup::reduceInSubgroup(Operation* combiner, Value value) {
       return subgroupCall(name == "arith.maxsi" ? "reduce_max" : "reduce_min", value);
   } else if (type.isInteger(1)) {
     if (name == "arith.ori" || name == "arith.maxui")
-      return any(value);
+      return anyOfSubgroup(value);
     if (name == "arith.andi" || name == "arith.minui") {
       Value yes = arith::ConstantOp::create(b_, loc_, b_.getBoolAttr(true));
-      Value found = any(arith::XOrIOp::create(b_, loc_, value, yes));
+      Value found = anyOfSubgroup(arith::XOrIOp::create(b_, loc_, value, yes));
       return arith::XOrIOp::create(b_, loc_, found, yes);
     }
   }

@@ -37,6 +37,7 @@ public:
   mlir::Value scanInSubgroup(mlir::Operation* combiner, mlir::Value value);
   mlir::Value sumInSubgroup(mlir::Value value) { return subgroupCall("reduce_add", value); }
   mlir::Value maximumInSubgroup(mlir::Value value) { return subgroupCall("reduce_max", value); }  // NaN: either
+  mlir::Value anyOfSubgroup(mlir::Value condition);        // i1: the same in all of the sub-group
   mlir::Value broadcast(mlir::Value value, int64_t lane);  // what that lane has, in all of the sub-group
   // On a matrix engine, over the sub-group: c[m, n] += a[m, k] * b[k, n], m = 1..rows, a lane per n, sums in
   // f32 (cl_intel_subgroup_matrix_multiply_accumulate). a: `rows` (2, 4 or 8) integers, each with the lane's k / lanes
@@ -53,6 +54,7 @@ public:
   // must be readable all the same. They are there for a work-item that waited for their batch, for others behind a
   // barrier after that.
   void copyToLocal(mlir::Value to, mlir::Value from, mlir::Value inside);
+  void copyWordToLocal(mlir::Value to, mlir::Value from, mlir::Value inside);  // the same of 4 bytes
   void commitCopies();                                     // the copies since the last one are a batch
   void waitForCopies(int64_t but_last);                    // all batches but so many
   mlir::Value nativeExp2(mlir::Value value);               // f32: by the device's own instruction, within some ulp
@@ -62,6 +64,7 @@ public:
                                                llvm::ArrayRef<mlir::Value> values);
 
 private:
+  void copy(llvm::StringRef function, llvm::StringRef types, mlir::Value to, mlir::Value from, mlir::Value inside);
   mlir::Value call(llvm::StringRef name, mlir::Type result, mlir::ValueRange operands);
   mlir::Value subgroupCall(llvm::StringRef operation, mlir::Value value);
 

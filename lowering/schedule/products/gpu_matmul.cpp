@@ -1,6 +1,7 @@
 // zefuse.matmul in a kernel for a GPU: a group per tile of the result. The evaluator makes what the tiles are loaded
 // from, and what the sums become.
 #include "lowering/dialect/shape.h"
+#include "lowering/schedule/products/fragment_side.h"
 #include "lowering/schedule/products/gpu_product.h"
 #include "lowering/schedule/products/product_nodes.h"
 #include "lowering/schedule/products/product_splits.h"
@@ -68,8 +69,12 @@ public:
 private:
   ProductSource source(unsigned operand, bool bits) {
     Type element = cast<RankedTensorType>(op_->getOperand(operand).getType()).getElementType();
-    return nodes_.matrixSource(operand, /*runs_of_rows=*/true,
-                               [this, bits, element](Value value) { return bits ? value : widened(value, element); });
+    ProductSource found = nodes_.matrixSource(operand, /*runs_of_rows=*/true, [this, bits, element](Value value) {
+      return bits ? value : widened(value, element);
+    });
+    if (!bits && element != type_)
+      found.address = nullptr;  // local memory has it widened
+    return found;
   }
 
   // From a register to the accumulator's type.
@@ -97,19 +102,24 @@ private:
     nodes_.close();
   }
 
-  // Of two neighbours in a row: together where that is even, and they are neighbours in one dim.
+  // Of neighbours in a row: as many together as divide it, and are neighbours in one dim.
   void storeRow(unsigned rank, const ProductPart& part) {
-    const unsigned lanes =
-        columns_.constant && *columns_.constant % 2 == 0 ? unsigned(nodes_.lanesOfResult(rank - 1, 2)) : 1;
+    const int64_t count = cast<VectorType>(part.value.getType()).getNumElements();
+    unsigned lanes = columns_.constant ? unsigned(nodes_.lanesOfResult(rank - 1, count)) : 1;
+    while (lanes > 1 && *columns_.constant % lanes != 0)
+      lanes /= 2;
     nodes_.open(guard_rows_ ? i_.less(part.row, rows_.value) : Value());
     nodes_.bindResult(rank - 2, part.row);
-    for (int64_t lane = 0; lane < 2; lane += lanes) {
+    for (int64_t lane = 0; lane < count; lane += lanes) {
       e_.toInnermost();
       Value column = i_.add(part.column, lane);
       nodes_.open(guard_columns_ ? i_.less(column, columns_.value) : Value());
       nodes_.bindResult(rank - 1, column, lanes);
       e_.toInnermost();
-      finish(lanes == 2 ? part.value : vector::ExtractOp::create(b_, loc_, part.value, lane).getResult(), lanes);
+      Value some = lanes == 1   ? vector::ExtractOp::create(b_, loc_, part.value, lane).getResult()
+                   : lanes == 2 ? pairOf(b_, part.value, lane)
+                                : part.value;
+      finish(some, lanes);
       nodes_.close();
     }
     nodes_.close();

@@ -38,25 +38,29 @@ double tilesOf(const ProductTile& tile, std::optional<int64_t> m, std::optional<
          std::ceil(double(n.value_or(unknown)) / double(tile.columns())) * double(batches.value_or(1));
 }
 
-// The same of fragments, in cycles of an engine that keeps its sub-groups' operands in local memory.
-double fragmentCostOf(const ProductTile& tile, double tiles, const TargetDescription& target) {
-  constexpr double multiplications = 1024, local_bytes = 128, memory_bytes = 32;  // of a cycle
-  constexpr double registers = 65536, others = 80;                                // of a work-item beside its sums
+// The same of fragments and of tiles in registers, in cycles of an engine that keeps its sub-groups' operands in local
+// memory.
+double stagedCostOf(const ProductTile& tile, double tiles, const TargetDescription& target) {
+  constexpr double local_bytes = 128, memory_bytes = 32;  // of a cycle
+  const double multiplications = tile.fragments ? 1024 : 128, bytes = tile.fragments ? 2 : 4;
   constexpr double step_cycles = 3;  // per k, of a group alone: it waits at barriers and for its operands
   const double subgroups = double(tile.subgroups_m * tile.subgroups_n), sides = double(tile.rows() + tile.columns());
   const double of_subgroup = double(tile.blocks_m * tile.block_rows + tile.blocks_n * tile.block_columns);
-  const double work = std::max({double(tile.rows() * tile.columns()) / multiplications,
-                                2 * (subgroups * of_subgroup + sides) / local_bytes, 2 * sides / memory_bytes});
-  const double sums = double(tile.accumulatorBytes(4)) / 4 / double(tile.lanes);
-  const double together = std::max(1.0, std::floor(registers / (double(tile.items()) * (sums + others))));
+  // Loads of operands take the place of multiplications where no engine makes those.
+  const double loads =
+      tile.fragments ? 0
+                     : double(tile.blocks_m + tile.blocks_n) / double(tile.blocks_m * tile.block_rows * tile.blocks_n);
+  const double work = std::max({double(tile.rows() * tile.columns()) / multiplications * (1 + loads),
+                                bytes * (subgroups * of_subgroup + sides) / local_bytes, bytes * sides / memory_bytes});
+  const double together = double(groupsTogether(tile));
   const double rounds = std::ceil(tiles / double(target.engines));
   return rounds * (work + step_cycles / std::min(rounds, together));
 }
 
 // Per k, of all tiles: as often as the device is filled.
 double costOf(const ProductTile& tile, double tiles, const TargetDescription& target) {
-  if (tile.fragments)
-    return fragmentCostOf(tile, std::max(1.0, tiles), target);
+  if (tile.fragments || tile.registers)
+    return stagedCostOf(tile, std::max(1.0, tiles), target);
   double at_once = std::max(1.0, double(target.resident_items) / double(tile.items()));
   return std::max(1.0, tiles / at_once) * workOf(tile);
 }
@@ -73,10 +77,17 @@ ProductTile chooseTile(std::optional<int64_t> m, std::optional<int64_t> n, std::
   // Blocks of 16 x 8: 64 x 64 of a sub-group read local memory least.
   constexpr ProductTile of_fragments[] = {{2, 2, 4, 8}, {2, 4, 4, 8}, {2, 4, 4, 4}, {2, 2, 4, 4}, {2, 2, 2, 8},
                                           {2, 2, 2, 4}, {4, 1, 1, 4}, {2, 2, 1, 4}, {1, 4, 1, 4}, {1, 4, 1, 2}};
+  // Blocks of 16 x 32: 16 or 8 rows by 8 columns of a work-item, and less where the tiles are few.
+  constexpr ProductTile in_registers[] = {{4, 2, 2, 2}, {2, 2, 2, 2}, {2, 2, 2, 1}, {2, 2, 1, 1},
+                                          {4, 1, 1, 1}, {1, 4, 1, 1}, {2, 1, 1, 1}};
   const bool fragments = engine && target.matrix.form == MatrixForm::fragments;
-  SmallVector<ProductTile> candidates(fragments ? ArrayRef(of_fragments)
-                                      : engine  ? ArrayRef(on_engine)
-                                                : ArrayRef(ordinary));
+  // Fewer rows than a block's would leave most of it idle.
+  const bool registers = !engine && target.native.asynchronous_copies && target.subgroup_size == 32 && bytes == 4 &&
+                         m.value_or(unknown) > column_rows;
+  SmallVector<ProductTile> candidates(fragments   ? ArrayRef(of_fragments)
+                                      : engine    ? ArrayRef(on_engine)
+                                      : registers ? ArrayRef(in_registers)
+                                                  : ArrayRef(ordinary));
   for (ProductTile& tile : candidates) {
     tile.lanes = tile.block_columns = engine ? target.matrix.lanes : target.subgroup_size;
     if (engine)
@@ -86,6 +97,12 @@ ProductTile chooseTile(std::optional<int64_t> m, std::optional<int64_t> n, std::
       tile.block_rows = 16;
       tile.block_columns = 8;
       tile.depth = fragmentDepth(tile, target);
+    }
+    if (registers) {
+      tile.registers = true;
+      tile.block_rows = 16;
+      tile.block_columns = 32;
+      tile.depth = registerDepth(tile, target);
     }
   }
   std::optional<ProductTile> best;
@@ -101,6 +118,13 @@ ProductTile chooseTile(std::optional<int64_t> m, std::optional<int64_t> n, std::
     }
   }
   return best.value_or(candidates.back());  // the smallest: nothing fits, so its accumulators spill
+}
+
+int64_t groupsTogether(const ProductTile& tile) {
+  constexpr int64_t registers = 65536;
+  const int64_t others = tile.fragments ? 80 : 60;  // of a work-item beside its sums
+  const int64_t sums = tile.accumulatorBytes(4) / 4 / tile.lanes;
+  return std::max<int64_t>(1, registers / (tile.items() * (sums + others)));
 }
 
 choice::Registers registersOf(const ProductTile& tile, int64_t bytes, const TargetDescription& target, bool engine) {
@@ -139,11 +163,68 @@ int64_t accessRun(AffineExpr stride, AffineExpr size, Type element) {
   return 1;
 }
 
+namespace {
+
+// `index` where it is inside; where a tile is not whole, whether it was, joined to `inside`. `access`: neighbours.
+void bound(const IndexMath& i, Value& index, const TileSide& side, int64_t access, Value& inside) {
+  if (side.extent.constant && *side.extent.constant % side.count == 0)
+    return;
+  inside = i.both(inside, i.less(index, side.extent.value));
+  index = i.smaller(index, i.subtract(side.extent.value, i.number(access)));
+}
+
+// Elements of 4 bytes past the registers, to lines along the other dimension than memory's or of any size. A sub-group
+// takes 8 neighbours of 4 lines at a time: whole sectors of memory, and of lines that are padded by 4 different banks.
+// False, and nothing: they are no plain elements.
+bool copyWords(OpBuilder& b, WorkGroup& group, const ProductSource& source, Type type, const TileSide& rows,
+               const TileSide& columns, Value array) {
+  constexpr int64_t neighbours = 8, lines = 4;
+  Location loc = b.getUnknownLoc();
+  IndexMath i{b, loc};
+  const TileSide &along = source.columns_contiguous ? columns : rows,
+                 &across = source.columns_contiguous ? rows : columns;
+  if (!source.address || bytesInMemory(type) != 4 || group.subgroup() != neighbours * lines ||
+      along.count % neighbours != 0 || across.count % lines != 0 || !source.address(rows.first, columns.first, 1))
+    return false;
+  const int64_t pieces = along.count / neighbours, all = pieces * across.count / lines, teams = group.subgroups();
+  const Value first = group.subgroupIndex();
+  for (int64_t done = 0; done < all; done += teams) {
+    OpBuilder::InsertionGuard guard(b);
+    Value number = i.add(first, done);
+    if (all - done < teams) {
+      auto branch = scf::IfOp::create(b, loc, i.less(number, i.number(all)), /*withElseRegion=*/false);
+      b.setInsertionPointToStart(branch.thenBlock());
+    }
+    const bool whole = teams % pieces == 0;  // each round stays in the same place of its lines
+    Value piece = i.modulo(whole ? first : number, pieces);
+    Value line = whole ? i.add(i.divide(first, pieces), done / pieces) : i.divide(number, pieces);
+    Value in_along = i.add(i.multiply(piece, neighbours), i.modulo(group.lane(), neighbours));
+    Value in_across = i.add(i.multiply(line, lines), i.divide(group.lane(), neighbours));
+    Value in_row = source.columns_contiguous ? in_across : in_along;
+    Value in_column = source.columns_contiguous ? in_along : in_across;
+    Value row = i.add(rows.first, in_row), column = i.add(columns.first, in_column), inside;
+    bound(i, row, rows, 1, inside);
+    bound(i, column, columns, 1, inside);
+    Value place = i.add(i.multiply(in_row, rows.step), i.multiply(in_column, columns.step));
+    group.copyWordToLocal(group.at(array, type, place), source.address(row, column, 1), inside);
+  }
+  return true;
+}
+
+}  // namespace
+
 void stageTile(OpBuilder& b, WorkGroup& group, const ProductSource& source, Type type, const TileSide& rows,
                const TileSide& columns, Value array, std::optional<TileCopy> again, bool asynchronous) {
   Location loc = b.getUnknownLoc();
   IndexMath i{b, loc};
   int64_t inner = source.columns_contiguous ? columns.count : rows.count, run = source.run;
+  const unsigned align = unsigned(bytesInMemory(type));
+  const int64_t step = source.columns_contiguous ? columns.step : rows.step;
+  const int64_t lines = source.columns_contiguous ? rows.step : columns.step;
+  const bool whole_accesses =
+      asynchronous && source.address && run * align == 16 && step == 1 && lines % run == 0 && inner % run == 0;
+  if (asynchronous && !whole_accesses && copyWords(b, group, source, type, rows, columns, array))
+    return;
   int64_t accesses = rows.count * columns.count / run, rounds = (accesses + group.size() - 1) / group.size();
   OpBuilder::InsertionGuard guard(b);
   Value start = group.item(), first_line = i.divide(group.item(), inner / run), base = i.number(0);
@@ -170,18 +251,10 @@ void stageTile(OpBuilder& b, WorkGroup& group, const ProductSource& source, Type
     Value in_row = source.columns_contiguous ? across : along, in_column = source.columns_contiguous ? along : across;
     Value row = i.add(rows.first, in_row), column = i.add(columns.first, in_column);
     Value inside;
-    auto bound = [&](Value& index, const TileSide& side, int64_t access) {
-      if (side.extent.constant && *side.extent.constant % side.count == 0)
-        return;
-      inside = i.both(inside, i.less(index, side.extent.value));
-      index = i.smaller(index, i.subtract(side.extent.value, i.number(access)));
-    };
-    bound(row, rows, source.columns_contiguous ? 1 : run);
-    bound(column, columns, source.columns_contiguous ? run : 1);
-    const unsigned align = unsigned(bytesInMemory(type));
-    const int64_t lines = source.columns_contiguous ? rows.step : columns.step;
-    if (asynchronous && source.address && run * align == 16 && lines % run == 0 && inner % run == 0) {
-      if (Value from = source.address(row, column)) {
+    bound(i, row, rows, source.columns_contiguous ? 1 : run, inside);
+    bound(i, column, columns, source.columns_contiguous ? run : 1, inside);
+    if (whole_accesses) {
+      if (Value from = source.address(row, column, run)) {
         Value place = i.add(i.multiply(in_row, rows.step), i.multiply(in_column, columns.step));
         group.copyToLocal(group.at(array, type, place), from, inside);
         continue;
@@ -357,6 +430,8 @@ void emitProduct(OpBuilder& builder, WorkGroup& group, const ProductTile& tile, 
     const bool copies = product.a.address || product.b.address;
     emitFragmentProduct(builder, group, tile, product, copies ? stagesOf(tile, target) : 2, first_row, first_column,
                         store);
+  } else if (tile.registers) {
+    emitRegisterProduct(builder, group, tile, product, target, first_row, first_column, store);
   } else {
     TileEmitter(builder, group, tile, product).run(first_row, first_column, store);
   }

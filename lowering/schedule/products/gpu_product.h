@@ -6,8 +6,8 @@
 // a column for each of its lanes, a work-item holding the 8 rows of its own column. That is the accumulator of a matrix
 // engine (dpas with 8 rows), so that an engine replaces the multiplication and nothing around it but the form in local
 // memory: 16 bits as they come, k innermost on both sides. Sub-groups are as wide as the engine wants them, else as the
-// target has them. On an engine of another form (MatrixForm::fragments) blocks, local memory and the order of the steps
-// are its own (fragment_product.cpp).
+// target has them. On an engine of another form (MatrixForm::fragments), and in f32 where copies to local memory are
+// asynchronous, blocks, local memory and the order of the steps are their own (fragment_product, register_product.cpp).
 #pragma once
 
 #include <functional>
@@ -27,6 +27,7 @@ struct ProductTile {
   int64_t block_rows = column_rows;
   int64_t lanes = 0;       // of a sub-group
   bool fragments = false;  // on an engine of that form
+  bool registers = false;  // register_product.cpp: blocks are 4 x 4 of each work-item
 
   int64_t rows() const { return subgroups_m * blocks_m * block_rows; }
   int64_t columns() const { return subgroups_n * blocks_n * block_columns; }
@@ -41,6 +42,9 @@ ProductTile chooseTile(std::optional<int64_t> m, std::optional<int64_t> n, std::
 
 choice::Registers registersOf(const ProductTile& tile, int64_t bytes, const TargetDescription& target, bool engine);
 
+// Groups that the registers of an NVIDIA GPU's engine hold, of fragments or of tiles in registers.
+int64_t groupsTogether(const ProductTile& tile);
+
 struct Extent {
   mlir::Value value;                // index
   std::optional<int64_t> constant;  // where it is known
@@ -54,8 +58,9 @@ struct ProductSource {
   // Accesses of a work-item under way together: more keep more addresses than there are registers.
   int64_t together = 4;
   std::function<mlir::Value(mlir::Value row, mlir::Value column, int64_t run)> load;
-  // Where the same run lies in memory as local memory takes it, at a multiple of its bytes; null, or none: it does not.
-  std::function<mlir::Value(mlir::Value row, mlir::Value column)> address;
+  // Where a run (this one, or 1) lies in memory as local memory takes it, at a multiple of its bytes; null, or none: it
+  // does not.
+  std::function<mlir::Value(mlir::Value row, mlir::Value column, int64_t run)> address;
 };
 
 // How many neighbours along a dimension of this stride and size one access may take.
@@ -75,8 +80,8 @@ struct TileCopy {
 };
 
 // Copies a tile of `source` to `array` (elements of `type`), all work-items taking part; neighbouring ones copy
-// neighbours in memory. What lies outside is zero. No barrier. `asynchronous`: what has an address in runs of 16 bytes
-// goes by WorkGroup::copyToLocal.
+// neighbours in memory. What lies outside is zero. No barrier. `asynchronous`: what has an address in runs of 16 bytes,
+// or is elements of 4, goes by WorkGroup::copyToLocal and copyWordToLocal.
 void stageTile(mlir::OpBuilder& builder, WorkGroup& group, const ProductSource& source, mlir::Type type,
                const TileSide& rows, const TileSide& columns, mlir::Value array,
                std::optional<TileCopy> again = std::nullopt, bool asynchronous = false);
@@ -89,7 +94,7 @@ struct Product {
 };
 
 // What a work-item has of a block: `value` is a vector of neighbours from (row, column) on, 8 rows of the column, or 2
-// columns of the row, the first at an even column. Rows and columns may lie outside.
+// or 4 columns of the row, the first at a multiple of them. Rows and columns may lie outside.
 struct ProductPart {
   mlir::Value row, column, value;
   bool of_row = false;  // neighbours are columns
@@ -108,6 +113,7 @@ constexpr int64_t engine_pad = 8;     // of a line: neighbouring ones start in d
 // Copies that are under way at a time, with the one that is multiplied (fragment_product.cpp).
 int64_t stagesOf(const ProductTile& tile, const TargetDescription& target);
 int64_t fragmentDepth(const ProductTile& tile, const TargetDescription& target);  // of a tile of fragments
+int64_t registerDepth(const ProductTile& tile, const TargetDescription& target);  // of one in registers
 
 // Emits the tile at (first_row, first_column) for the whole work-group, which has tile.items() work-items in sub-groups
 // of tile.lanes. All of them must come here.
@@ -115,5 +121,8 @@ void emitProduct(mlir::OpBuilder& builder, WorkGroup& group, const ProductTile& 
                  const TargetDescription& target, mlir::Value first_row, mlir::Value first_column, ProductStore store);
 void emitFragmentProduct(mlir::OpBuilder& builder, WorkGroup& group, const ProductTile& tile, const Product& product,
                          int64_t stages, mlir::Value first_row, mlir::Value first_column, ProductStore store);
+void emitRegisterProduct(mlir::OpBuilder& builder, WorkGroup& group, const ProductTile& tile, const Product& product,
+                         const TargetDescription& target, mlir::Value first_row, mlir::Value first_column,
+                         ProductStore store);
 
 }  // namespace zefuse

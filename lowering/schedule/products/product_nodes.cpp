@@ -157,7 +157,7 @@ Value ProductNodes::load(unsigned operand, ArrayRef<std::pair<unsigned, Value>> 
 
 Value ProductNodes::address(unsigned operand, ArrayRef<std::pair<unsigned, Value>> indices, Access access) const {
   Node node = form_.operand(c_.domain, operand);
-  if (access.run == 1 || !c_.graph.is_input(node.value))
+  if (!c_.graph.is_input(node.value))
     return {};
   OpBuilder::InsertionGuard guard(b_);
   Evaluator& e = c_.evaluator;
@@ -181,8 +181,10 @@ ProductSource ProductNodes::matrixSource(unsigned operand, bool runs_of_rows, st
   source.load = [=, this](Value row, Value column, int64_t) {
     return taken(load(operand, {{rows, row}, {columns, column}}, access));
   };
-  source.address = [=, this](Value row, Value column) {
-    return address(operand, {{rows, row}, {columns, column}}, access);
+  source.address = [=, this](Value row, Value column, int64_t run) {
+    Access some = access;
+    some.run = run;
+    return address(operand, {{rows, row}, {columns, column}}, some);
   };
   return source;
 }

@@ -46,7 +46,8 @@ public:
   // The operand's elements at these indices (pairs of dimension and index; the others are bound), `access.run`
   // neighbours along access.dimension, in registers. Indices are inside, that of a run a multiple of it.
   mlir::Value load(unsigned operand, llvm::ArrayRef<std::pair<unsigned, mlir::Value>> indices, Access access) const;
-  // Where these neighbours lie, as Evaluator::addressOf has it; null: they are computed, or lie otherwise.
+  // Where these neighbours (with a run of 1 the element) lie, as Evaluator::addressOf has it; null: they are computed,
+  // or lie otherwise.
   mlir::Value address(unsigned operand, llvm::ArrayRef<std::pair<unsigned, mlir::Value>> indices, Access access) const;
   // An operand whose last two dimensions are a tile's rows and columns, loaded along the better one of them; where that
   // is the rows, in runs only with `runs_of_rows`. `taken`: what local memory holds of registers.

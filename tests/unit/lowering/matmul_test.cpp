@@ -289,68 +289,102 @@ TEST_P(Matmul, SixteenBitsAccumulateInF32) {
       }
 }
 
-// Each tile of a matrix engine of fragments, with copies that go past the registers (their buffers are aligned), both
-// orders of each operand, edges on every side, and an epilogue.
-TEST(MatmulTargets, FragmentsInEveryOrder) {
-  struct Case {
-    int64_t engines;  // as few as make the cost model take large tiles
-    int m, n, k;
+struct TileCase {
+  int64_t engines;  // as few as make the cost model take large tiles
+  int m, n, k;
+};
+
+// Copies that go past the registers (buffers are aligned), both orders of each operand, edges on every side, and an
+// epilogue. Element: of the operands, bf16 as its bits. `words`: copies of one element go past the registers too.
+template <typename Element> void expectRightInEveryOrder(const TileCase& c, const char* element, bool words) {
+  constexpr int access = 16 / sizeof(Element);
+  auto bitsOf = [](float value) {
+    if constexpr (std::is_same_v<Element, float>)
+      return value;
+    else
+      return bf16Of(value);
   };
-  for (Case c : {Case{1, 130, 136, 72}, Case{132, 72, 40, 200}, Case{132, 16, 24, 8}})
-    for (int order = 0; order < 4; ++order) {
-      const bool a_turned = (order & 1) != 0, b_turned = (order & 2) != 0;
-      auto [engines, m, n, k] = c;
-      SCOPED_TRACE(std::to_string(m) + " x " + std::to_string(n) + " x " + std::to_string(k) + ", order " +
-                   std::to_string(order));
-      TargetDescription target = *TargetDescription::named("sm_90");
-      target.engines = engines;
-      auto shape = [](int rows, int columns) {
-        return type(std::to_string(rows) + "x" + std::to_string(columns), "bf16");
-      };
-      const int a_line = (m + 7) / 8 * 8;  // turned: rows that are neighbours, lines of whole accesses
-      KernelText text;
-      text.input({"%a", shape(m, k), a_turned ? "(d0, d1) -> (d1 * " + std::to_string(a_line) + " + d0)" : flat(k)});
-      text.input({"%b", shape(k, n), b_turned ? "(d0, d1) -> (d1 * " + std::to_string(k) + " + d0)" : flat(n)});
-      text.input({"%r", type(m, n), flat(n)});
-      text.line("%p = zefuse.matmul %a, %b : (" + shape(m, k) + ", " + shape(k, n) + ") -> " + type(m, n));
-      text.empty("%e", type(m, n));
-      text.generic("%y", "pp", {{"%p", type(m, n), both}, {"%r", type(m, n), both}}, {"%e", type(m, n), both},
-                   "%s = arith.addf %0, %1 : f32\nyield %s : f32");
-      text.output({"%y", type(m, n), flat(n)});
-      Program program(text.module(), target, /*aligned=*/true);
-      ASSERT_TRUE(program.ok());
-      EXPECT_TRUE(program.lowered().schedule.onMatrixEngine()) << describe(program.lowered().schedule);
-      // Whole accesses of an operand go past the registers.
-      const bool whole = (a_turned ? m : k) % 8 == 0 || (b_turned ? k : n) % 8 == 0;
-      EXPECT_EQ(program.stage("kernel.spvasm").find("zefuse_copy_to_local") != std::string::npos, whole);
-      struct alignas(64) Line {
-        uint16_t elements[32];
-      };
-      std::vector<Line> a_memory(size_t(a_line) * size_t(k) / 32 + size_t(m) * size_t(k) / 32 + 2),
-          b_memory(size_t(k) * size_t(n) / 32 + 1);
-      uint16_t *a = a_memory[0].elements, *b = b_memory[0].elements;
-      std::vector<Line> r_memory(size_t(m) * size_t(n) / 16 + 1), y_memory(r_memory.size());
-      auto *r = reinterpret_cast<float*>(r_memory.data()), *y = reinterpret_cast<float*>(y_memory.data());
-      auto aOf = [&](int i, int l) -> uint16_t& { return a[a_turned ? l * a_line + i : i * k + l]; };
-      auto bOf = [&](int l, int j) -> uint16_t& { return b[b_turned ? j * k + l : l * n + j]; };
-      std::fill_n(a, a_memory.size() * 32, uint16_t(0x7fc0));  // NaN between the lines
-      for (int i = 0; i < m; ++i)
-        for (int l = 0; l < k; ++l)
-          aOf(i, l) = bf16Of(float((i * 7 + l * 3) % 13 - 6));
-      for (int l = 0; l < k; ++l)
-        for (int j = 0; j < n; ++j)
-          bOf(l, j) = bf16Of(float((l * 5 + j) % 31 - 15));
-      for (int i = 0; i < m * n; ++i)
-        r[i] = float(i % 17);
-      program.run({a, b, r, y});
-      for (int i = 0; i < m; ++i)
-        for (int j = 0; j < n; ++j) {
-          float sum = r[i * n + j];  // of small integers: exact
-          for (int l = 0; l < k; ++l)
-            sum += floatOf(aOf(i, l)) * floatOf(bOf(l, j));
-          ASSERT_EQ(y[i * n + j], sum) << i << ", " << j;
-        }
+  auto valueOf = [](Element bits) {
+    if constexpr (std::is_same_v<Element, float>)
+      return bits;
+    else
+      return floatOf(bits);
+  };
+  for (int order = 0; order < 4; ++order) {
+    const bool a_turned = (order & 1) != 0, b_turned = (order & 2) != 0;
+    auto [engines, m, n, k] = c;
+    SCOPED_TRACE(std::to_string(m) + " x " + std::to_string(n) + " x " + std::to_string(k) + ", order " +
+                 std::to_string(order));
+    TargetDescription target = *TargetDescription::named("sm_90");
+    target.engines = engines;
+    auto shape = [&](int rows, int columns) {
+      return type(std::to_string(rows) + "x" + std::to_string(columns), element);
+    };
+    const int a_line = (m + 7) / 8 * 8;  // turned: rows that are neighbours, lines of whole accesses
+    KernelText text;
+    text.input({"%a", shape(m, k), a_turned ? "(d0, d1) -> (d1 * " + std::to_string(a_line) + " + d0)" : flat(k)});
+    text.input({"%b", shape(k, n), b_turned ? "(d0, d1) -> (d1 * " + std::to_string(k) + " + d0)" : flat(n)});
+    text.input({"%r", type(m, n), flat(n)});
+    text.line("%p = zefuse.matmul %a, %b : (" + shape(m, k) + ", " + shape(k, n) + ") -> " + type(m, n));
+    text.empty("%e", type(m, n));
+    text.generic("%y", "pp", {{"%p", type(m, n), both}, {"%r", type(m, n), both}}, {"%e", type(m, n), both},
+                 "%s = arith.addf %0, %1 : f32\nyield %s : f32");
+    text.output({"%y", type(m, n), flat(n)});
+    Program program(text.module(), target, /*aligned=*/true);
+    ASSERT_TRUE(program.ok());
+    EXPECT_EQ(program.lowered().schedule.onMatrixEngine(), !words) << describe(program.lowered().schedule);
+    auto calls = [&](const char* function) {
+      return program.stage("kernel.spvasm").find(function) != std::string::npos;
+    };
+    // Whole accesses of an operand go past the registers; in words also where local memory has it turned.
+    const bool a_whole = (a_turned ? m : k) % access == 0, b_whole = (b_turned ? k : n) % access == 0;
+    if (words) {
+      EXPECT_EQ(calls("zefuse_copy_to_local"), (a_turned && a_whole) || (!b_turned && b_whole));
+      EXPECT_EQ(calls("zefuse_copy_word_to_local"), !a_turned || !a_whole || b_turned || !b_whole);
+    } else {
+      EXPECT_EQ(calls("zefuse_copy_to_local"), a_whole || b_whole);
     }
+    struct alignas(64) Line {
+      Element elements[32];
+    };
+    std::vector<Line> a_memory(size_t(a_line) * size_t(k) / 32 + size_t(m) * size_t(k) / 32 + 2),
+        b_memory(size_t(k) * size_t(n) / 32 + 1);
+    Element *a = a_memory[0].elements, *b = b_memory[0].elements;
+    std::vector<Line> r_memory(size_t(m) * size_t(n) / 16 + 1), y_memory(r_memory.size());
+    auto *r = reinterpret_cast<float*>(r_memory.data()), *y = reinterpret_cast<float*>(y_memory.data());
+    auto aOf = [&](int i, int l) -> Element& { return a[a_turned ? l * a_line + i : i * k + l]; };
+    auto bOf = [&](int l, int j) -> Element& { return b[b_turned ? j * k + l : l * n + j]; };
+    std::fill_n(a, a_memory.size() * 32, bitsOf(NAN));  // between the lines
+    for (int i = 0; i < m; ++i)
+      for (int l = 0; l < k; ++l)
+        aOf(i, l) = bitsOf(float((i * 7 + l * 3) % 13 - 6));
+    for (int l = 0; l < k; ++l)
+      for (int j = 0; j < n; ++j)
+        bOf(l, j) = bitsOf(float((l * 5 + j) % 31 - 15));
+    for (int i = 0; i < m * n; ++i)
+      r[i] = float(i % 17);
+    program.run({a, b, r, y});
+    for (int i = 0; i < m; ++i)
+      for (int j = 0; j < n; ++j) {
+        float sum = r[i * n + j];  // of small integers: exact
+        for (int l = 0; l < k; ++l)
+          sum += valueOf(aOf(i, l)) * valueOf(bOf(l, j));
+        ASSERT_EQ(y[i * n + j], sum) << i << ", " << j;
+      }
+  }
+}
+
+// Each tile of a matrix engine of fragments.
+TEST(MatmulTargets, FragmentsInEveryOrder) {
+  for (TileCase c : {TileCase{1, 130, 136, 72}, TileCase{132, 72, 40, 200}, TileCase{132, 16, 24, 8}})
+    expectRightInEveryOrder<uint16_t>(c, "bf16", /*words=*/false);
+}
+
+// The same without an engine: sums in registers, in f32.
+TEST(MatmulTargets, RegistersInEveryOrder) {
+  for (TileCase c : {TileCase{1, 130, 136, 72}, TileCase{1, 257, 131, 33}, TileCase{132, 72, 40, 200},
+                     TileCase{132, 16, 24, 8}, TileCase{132, 9, 7, 5}})
+    expectRightInEveryOrder<float>(c, "f32", /*words=*/true);
 }
 
 TEST(MatmulTargets, EnginesTakeSixteenBitsAlone) {
