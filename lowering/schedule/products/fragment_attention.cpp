@@ -1,7 +1,7 @@
-// Attention as in gpu_attention.cpp, where lanes hold fragments: a sub-group has 16 query rows, a lane two of them (g
-// and g + 8) in neighbouring columns. So four lanes share a row, the scores' fragments are the second product's operand
-// as they are, and nothing but keys and values goes through local memory, where the next step's copies are under way
-// while one is computed.
+// Attention as in gpu_attention.cpp, where lanes hold fragments: a sub-group has squares of 16 query rows, which share
+// what it loads of keys and values, and a lane two rows of each (g and g + 8) in neighbouring columns. So four lanes
+// share a row, the scores' fragments are the second product's operand as they are, and nothing but keys and values goes
+// through local memory, where the next step's copies are under way while one is computed.
 #include "lowering/schedule/products/fragment_attention.h"
 
 #include <numbers>
@@ -19,8 +19,12 @@ using namespace mlir;
 namespace zefuse {
 namespace {
 
-constexpr int64_t square = 16;  // rows of a sub-group; what one load gives of an operand
+constexpr int64_t square = 16;  // rows; what one load gives of an operand
 constexpr int64_t stages = 2;   // of keys and values in local memory
+
+// A row's base may stay below its maximum by this, in powers of two, so that what was summed is seldom scaled anew:
+// probabilities are up to 2^8, which all types hold, and as exact as others.
+constexpr double most_above = 8;
 
 Type typeOf(Value tensor) { return cast<RankedTensorType>(tensor.getType()).getElementType(); }
 
@@ -75,12 +79,12 @@ public:
 
     stage_ = key_.elements() + value_.elements();
     array_ = group.localArray(b_.getI16Type(), query_.elements() + stages * stage_);
-    Value mine = i_.multiply(group.subgroupIndex(), square);
+    Value mine = i_.multiply(group.subgroupIndex(), tile_.squares * square);
     Value query_place = query_.lanesPlace(b_, group, mine);
     key_place_ = key_.lanesPlace(b_, group, i_.number(0));
     value_place_ = i_.add(value_.lanesPlace(b_, group, i_.number(0)), key_.elements());
     pair_ = i_.multiply(i_.modulo(group.lane(), 4), 2);
-    for (int64_t half = 0; half < 2; ++half)
+    for (int64_t half = 0; half < 2 * tile_.squares; ++half)
       rows_of_lane_.push_back(i_.add(i_.add(i_.add(first_row, mine), i_.divide(group.lane(), 4)), half * 8));
     end_ = keys_.value;
     if (op_.getCausal())
@@ -90,35 +94,52 @@ public:
     copyStep(i_.number(0), i_.number(0));
     group.waitForCopies(0);
     group.barrier();
-    SmallVector<Value> kept;
-    auto queries = [&](int64_t k) { return query_.load(b_, group, array_, query_place, 0, k); };
+    SmallVector<SmallVector<Value>> kept;
+    auto queries = [&](int64_t k) {
+      SmallVector<Value> loaded;
+      for (int64_t each = 0; each < tile_.squares; ++each)
+        loaded.push_back(query_.load(b_, group, array_, query_place, each * square, k));
+      return loaded;
+    };
     for (int64_t k = 0; tile_.keep_queries && k < tile_.depth; k += engine_depth)
       kept.push_back(queries(k));
 
-    // Carried: per row the maximum so far and this lane's part of the sum; the result's blocks; the stage.
-    SmallVector<Value> carried{scalar(-INFINITY), scalar(-INFINITY), scalar(0), scalar(0)};
-    carried.append(tile_.columns / 8, zeros());
+    // Carried: per row the base of its powers and this lane's part of the sum; the result's blocks; the stage.
+    const size_t rows = rows_of_lane_.size();
+    SmallVector<Value> carried(rows, scalar(-INFINITY));
+    carried.append(rows, scalar(0));
+    carried.append(tile_.squares * tile_.columns / 8, zeros());
     carried.push_back(i_.number(0));
-    auto loop = scf::ForOp::create(b_, loc_, i_.number(0), end_, i_.number(tile_.keys), carried);
-    {
+    auto steps = [&](Value first, Value last, bool whole) {
+      auto loop = scf::ForOp::create(b_, loc_, first, last, i_.number(tile_.keys), carried);
       OpBuilder::InsertionGuard guard(b_);
       b_.setInsertionPointToStart(loop.getBody());
       SmallVector<Value> now(loop.getRegionIterArgs());
       Value stage = now.pop_back_val(), other = i_.subtract(i_.number(1), stage);
       copyStep(other, i_.add(loop.getInductionVar(), tile_.keys));
       Value start = i_.add(i_.multiply(stage, stage_), query_.elements());
-      SmallVector<Value> scores(tile_.keys / 8, zeros());
-      for (int64_t k = 0; k < tile_.depth; k += engine_depth) {
-        Value rows = tile_.keep_queries ? kept[k / engine_depth] : queries(k);
-        multiply(key_, i_.add(key_place_, start), k, rows, scores);
-      }
-      step(loop.getInductionVar(), start, scores, now);
+      SmallVector<Value> scores(tile_.squares * tile_.keys / 8, zeros());
+      for (int64_t k = 0; k < tile_.depth; k += engine_depth)
+        multiply(key_, i_.add(key_place_, start), k, tile_.keep_queries ? kept[k / engine_depth] : queries(k), scores);
+      step(loop.getInductionVar(), start, whole, scores, now);
       group.waitForCopies(0);
       group.barrier();  // the next step is there for all, and nobody reads this one's any more
       now.push_back(other);
       scf::YieldOp::create(b_, loc_, now);
+      carried.assign(loop.getResults().begin(), loop.getResults().end());
+    };
+    // Steps whose keys all rows see, then the others.
+    const bool all_whole = !op_.getCausal() && keys_.constant && *keys_.constant % tile_.keys == 0;
+    const bool none_whole = keys_.constant && *keys_.constant < tile_.keys;
+    Value whole = i_.number(0);
+    if (!none_whole) {
+      whole = op_.getCausal() ? i_.smaller(keys_.value, i_.add(first_row, 1)) : keys_.value;
+      whole = i_.multiply(i_.divide(whole, tile_.keys), tile_.keys);
+      steps(i_.number(0), whole, /*whole=*/true);
     }
-    finish(loop.getResults());
+    if (!all_whole)
+      steps(whole, end_, /*whole=*/false);
+    finish(carried);
   }
 
 private:
@@ -156,21 +177,27 @@ private:
     group_->commitCopies();
   }
 
-  // totals += rows * side, at one k of 16.
-  void multiply(const FragmentSide& side, Value place, int64_t k, Value rows, SmallVector<Value>& totals) {
-    for (size_t block = 0; block < totals.size(); block += 2) {
+  // totals += rows * side, at one k of 16: of each square of rows as many blocks of totals.
+  void multiply(const FragmentSide& side, Value place, int64_t k, ArrayRef<Value> rows, MutableArrayRef<Value> totals) {
+    const size_t blocks = totals.size() / rows.size();
+    for (size_t block = 0; block < blocks; block += 2) {
       Value both = side.load(b_, *group_, array_, place, int64_t(block) * 8, k);
-      for (int64_t one = 0; one < 2; ++one)
-        totals[block + size_t(one)] =
-            group_->multiplyFragments(*engine_, rows, pairOf(b_, both, one * 2), totals[block + size_t(one)]);
+      for (size_t one = 0; one < 2; ++one) {
+        Value columns = pairOf(b_, both, int64_t(one) * 2);
+        for (size_t each = 0; each < rows.size(); ++each) {
+          Value& total = totals[each * blocks + block + one];
+          total = group_->multiplyFragments(*engine_, rows[each], columns, total);
+        }
+      }
     }
   }
 
-  // What is seen of a product, as the softmax takes it; else -inf. `limits`: keys of this step that a row sees, less
-  // the lane's first column.
-  Value seen(Value product, int64_t half, int64_t column, Value first_key, ArrayRef<Value> limits) {
-    Value number = arith::ConstantOp::create(b_, loc_, b_.getI32IntegerAttr(int32_t(column)));
-    Value exists = arith::CmpIOp::create(b_, loc_, arith::CmpIPredicate::slt, number, limits[half]);
+  // What a row sees of a product, as the softmax takes it; else -inf. `limit`: keys of this step that it sees, less the
+  // lane's first column; null: all.
+  Value seen(Value product, size_t row, int64_t column, Value first_key, Value limit) {
+    Value number = arith::ConstantOp::create(b_, loc_, b_.getI32IntegerAttr(int32_t(column))), exists;
+    if (limit)
+      exists = arith::CmpIOp::create(b_, loc_, arith::CmpIPredicate::slt, number, limit);
     if (scale_first_)
       product = times(product, scalar(scale_));
     if (op_.getMask()) {
@@ -179,7 +206,7 @@ private:
       SmallVector<std::pair<unsigned, Value>> place{
           {rank - 1, i_.smaller(key, i_.subtract(keys_.value, i_.number(1)))}};
       if (rank > 1)
-        place.emplace_back(rank - 2, i_.smaller(rows_of_lane_[half], i_.subtract(queries_.value, i_.number(1))));
+        place.emplace_back(rank - 2, i_.smaller(rows_of_lane_[row], i_.subtract(queries_.value, i_.number(1))));
       Value mask = nodes_.load(3, place, {rank - 1, 1});
       const Type element = typeOf(op_.getMask());
       if (element.isInteger(1))
@@ -187,76 +214,118 @@ private:
       else
         product = plus(product, element.isF32() ? mask : widenToF32(b_, loc_, mask, element));
     }
-    return arith::SelectOp::create(b_, loc_, exists, product, scalar(-INFINITY));
+    return exists ? arith::SelectOp::create(b_, loc_, exists, product, scalar(-INFINITY)).getResult() : product;
   }
 
   // The softmax of a step's scores, and its share of the result. `now`: what is carried, but the stage.
-  void step(Value first_key, Value start, SmallVector<Value>& scores, SmallVector<Value>& now) {
-    SmallVector<Value> limits;
-    for (Value row : rows_of_lane_) {
-      Value limit = op_.getCausal() ? i_.smaller(keys_.value, i_.add(row, 1)) : keys_.value;
-      limit = i_.subtract(limit, i_.add(first_key, pair_));
-      limit = i_.smaller(i_.larger(limit, i_.number(0)), i_.number(tile_.keys));
-      limits.push_back(arith::IndexCastOp::create(b_, loc_, b_.getI32Type(), limit));
-    }
-    SmallVector<SmallVector<Value>> probabilities(scores.size(), SmallVector<Value>(4));
-    SmallVector<Value> shrinks;
-    for (int64_t half = 0; half < 2; ++half) {
-      Value top;
-      for (auto [block, products] : llvm::enumerate(scores))
-        for (int64_t one = 0; one < 2; ++one) {
-          Value score = seen(part(products, half * 2 + one), half, int64_t(block) * 8 + one, first_key, limits);
-          probabilities[block][size_t(half * 2 + one)] = score;
-          top = top ? larger(top, score) : score;
+  void step(Value first_key, Value start, bool whole, ArrayRef<Value> scores, SmallVector<Value>& now) {
+    const size_t rows = rows_of_lane_.size(), blocks = size_t(tile_.keys / 8);
+    SmallVector<Value> tops(rows);
+    // Per block and row two neighbours: scores, then probabilities.
+    SmallVector<Value> shares(blocks * rows * 2);
+    for (size_t row = 0; row < rows; ++row) {
+      Value limit;
+      if (!whole) {
+        limit = op_.getCausal() ? i_.smaller(keys_.value, i_.add(rows_of_lane_[row], 1)) : keys_.value;
+        limit = i_.subtract(limit, i_.add(first_key, pair_));
+        limit = i_.smaller(i_.larger(limit, i_.number(0)), i_.number(tile_.keys));
+        limit = arith::IndexCastOp::create(b_, loc_, b_.getI32Type(), limit);
+      }
+      for (size_t block = 0; block < blocks; ++block)
+        for (size_t one = 0; one < 2; ++one) {
+          Value product = part(scores[row / 2 * blocks + block], int64_t(row % 2 * 2 + one));
+          Value score = seen(product, row, int64_t(block * 8 + one), first_key, limit);
+          shares[(block * rows + row) * 2 + one] = score;
+          tops[row] = tops[row] ? larger(tops[row], score) : score;
         }
+    }
+    rebase(tops, now);
+    for (size_t row = 0; row < rows; ++row) {
+      Value less = times(finite(now[row]), scalar(-factor_));
+      Value& sum = now[rows + row];
+      for (size_t block = 0; block < blocks; ++block)
+        for (size_t one = 0; one < 2; ++one) {
+          Value& share = shares[(block * rows + row) * 2 + one];
+          share = power(share, less);
+          sum = plus(sum, share);
+        }
+    }
+    // Two blocks of scores are the fragments of 16 rows by 16 keys.
+    for (size_t block = 0; block < blocks; block += 2) {
+      SmallVector<Value> fragments;
+      for (size_t row = 0; row < rows; row += 2) {
+        SmallVector<Value> pairs;
+        for (size_t two = 0; two < 2; ++two)
+          pairs.append(&shares[((block + two) * rows + row) * 2], &shares[((block + two) * rows + row) * 2] + 4);
+        Value numbers = vector::FromElementsOp::create(b_, loc_, VectorType::get({8}, f32_), pairs);
+        Value bits = narrowFromF32(b_, loc_, numbers, typeOf(op_.getValue()));
+        fragments.push_back(vector::BitCastOp::create(b_, loc_, VectorType::get({4}, b_.getI32Type()), bits));
+      }
+      multiply(value_, i_.add(value_place_, start), int64_t(block) * 8, fragments,
+               MutableArrayRef(now).drop_front(2 * rows));
+    }
+  }
+
+  // A row that has seen no key yet: 2^(-inf - -inf) would be NaN.
+  Value finite(Value base) {
+    Value none = arith::CmpFOp::create(b_, loc_, arith::CmpFPredicate::OEQ, base, scalar(-INFINITY));
+    return arith::SelectOp::create(b_, loc_, none, scalar(0), base);
+  }
+  Value power(Value x, Value less) {
+    return group_->nativeExp2(math::FmaOp::create(b_, loc_, x, scalar(factor_), less));
+  }
+
+  // Where a row of the sub-group has a new maximum (`tops`: of this lane) far above its base: bases, sums and totals
+  // that begin at the maxima.
+  void rebase(ArrayRef<Value> tops, SmallVector<Value>& now) {
+    const size_t rows = tops.size();
+    Value far;
+    for (size_t row = 0; row < rows; ++row) {
+      Value above = times(arith::SubFOp::create(b_, loc_, tops[row], now[row]), scalar(factor_));
+      far = i_.either(far, arith::CmpFOp::create(b_, loc_, arith::CmpFPredicate::OGT, above, scalar(most_above)));
+    }
+    auto branch = scf::IfOp::create(b_, loc_, TypeRange(ValueRange(now)), group_->anyOfSubgroup(far),
+                                    /*withElseRegion=*/true);
+    OpBuilder::InsertionGuard guard(b_);
+    b_.setInsertionPointToStart(branch.elseBlock());
+    scf::YieldOp::create(b_, loc_, now);
+    b_.setInsertionPointToStart(branch.thenBlock());
+    const size_t blocks = size_t(tile_.columns / 8);
+    SmallVector<Value> shrinks;  // of the square's two rows
+    for (size_t row = 0; row < rows; ++row) {
+      Value top = tops[row];
       for (int64_t mask : {1, 2})
         top = larger(top, group_->exchanged(top, mask));
-      Value before = now[size_t(half)];
-      top = larger(before, top);
-      // A row that has seen no key yet: 2^(-inf - -inf) would be NaN.
-      Value none = arith::CmpFOp::create(b_, loc_, arith::CmpFPredicate::OEQ, top, scalar(-INFINITY));
-      Value base = arith::SelectOp::create(b_, loc_, none, scalar(0), top);
-      Value less = times(base, scalar(-factor_));
-      auto power = [&](Value x) -> Value {
-        return group_->nativeExp2(math::FmaOp::create(b_, loc_, x, scalar(factor_), less));
-      };
-      Value shrink = power(before), sum = times(now[size_t(2 + half)], shrink);
-      for (SmallVector<Value>& block : probabilities)
-        for (int64_t one = 0; one < 2; ++one) {
-          Value& probability = block[size_t(half * 2 + one)];
-          probability = power(probability);
-          sum = plus(sum, probability);
-        }
-      now[size_t(half)] = top;
-      now[size_t(2 + half)] = sum;
+      top = larger(now[row], top);
+      Value shrink = power(now[row], times(finite(top), scalar(-factor_)));
+      now[row] = top;
+      now[rows + row] = times(now[rows + row], shrink);
       shrinks.append(2, shrink);
+      if (row % 2 == 0)
+        continue;
+      Value both = vector::FromElementsOp::create(b_, loc_, VectorType::get({4}, f32_), shrinks);
+      shrinks.clear();
+      for (size_t block = 0; block < blocks; ++block) {
+        Value& total = now[2 * rows + row / 2 * blocks + block];
+        total = times(total, both);
+      }
     }
-    Value shrink = vector::FromElementsOp::create(b_, loc_, VectorType::get({4}, f32_), shrinks);
-    SmallVector<Value> totals;
-    for (Value total : ArrayRef(now).drop_front(4))
-      totals.push_back(times(total, shrink));
-    // Two blocks of scores are the fragments of 16 rows by 16 keys.
-    for (int64_t key = 0; key < tile_.keys; key += engine_depth) {
-      SmallVector<Value> pairs = probabilities[size_t(key / 8)];
-      pairs.append(probabilities[size_t(key / 8 + 1)]);
-      Value numbers = vector::FromElementsOp::create(b_, loc_, VectorType::get({8}, f32_), pairs);
-      Value bits = narrowFromF32(b_, loc_, numbers, typeOf(op_.getValue()));
-      Value rows = vector::BitCastOp::create(b_, loc_, VectorType::get({4}, b_.getI32Type()), bits);
-      multiply(value_, i_.add(value_place_, start), key, rows, totals);
-    }
-    std::copy(totals.begin(), totals.end(), now.begin() + 4);
+    scf::YieldOp::create(b_, loc_, now);
+    now.assign(branch.getResults().begin(), branch.getResults().end());
   }
 
   void finish(ValueRange carried) {
     const unsigned lanes =
         all_columns_.constant && *all_columns_.constant % 2 == 0 ? unsigned(nodes_.lanesOfResult(rank_ - 1, 2)) : 1;
-    for (int64_t half = 0; half < 2; ++half) {
-      Value sum = carried[size_t(2 + half)], log_sum;
+    const ValueRange totals = carried.drop_front(2 * rows_of_lane_.size());
+    for (size_t each = 0; each < rows_of_lane_.size(); ++each) {
+      const int64_t half = int64_t(each % 2);
+      Value sum = carried[rows_of_lane_.size() + each], log_sum;
       for (int64_t mask : {1, 2})
         sum = plus(sum, group_->exchanged(sum, mask));
-      Value row = rows_of_lane_[half], exists = i_.less(row, queries_.value);
+      Value row = rows_of_lane_[each], exists = i_.less(row, queries_.value);
       if (nodes_.isRead(1)) {
-        Value top = scale_first_ ? carried[size_t(half)] : times(carried[size_t(half)], scalar(scale_));
+        Value top = scale_first_ ? carried[each] : times(carried[each], scalar(scale_));
         log_sum = plus(math::LogOp::create(b_, loc_, sum), top);
         nodes_.open(i_.both(i_.equal(pair_, i_.number(0)), exists));
         nodes_.bindResult(rank_ - 2, row);
@@ -275,7 +344,8 @@ private:
       for (int64_t block = 0; block < tile_.columns / 8; ++block)
         for (int64_t one = 0; one < 2; one += lanes) {
           c_.evaluator.toInnermost();
-          Value column = i_.add(pair_, block * 8 + one), total = carried[size_t(4 + block)];
+          Value column = i_.add(pair_, block * 8 + one),
+                total = totals[each / 2 * size_t(tile_.columns / 8) + size_t(block)];
           nodes_.open(i_.less(column, all_columns_.value));
           nodes_.bindResult(rank_ - 1, column, lanes);
           c_.evaluator.toInnermost();
@@ -316,17 +386,30 @@ std::optional<FragmentAttentionTile> chooseFragmentAttention(AttentionOp op, con
   if (!engine || typeOf(op.getValue()) != typeOf(op.getQuery()))
     return std::nullopt;
   auto whole = [](int64_t size) { return (size + square - 1) / square * square; };
-  FragmentAttentionTile tile{
-      engine, 8, 64, whole(op.getQuery().getType().getShape().back()), whole(op.getValue().getType().getShape().back()),
-      false};
+  FragmentAttentionTile tile{engine,
+                             4,
+                             2,
+                             64,
+                             whole(op.getQuery().getType().getShape().back()),
+                             whole(op.getValue().getType().getShape().back()),
+                             false};
   // Of a lane: the result, the scores, and the queries where they stay.
   const int64_t registers = target.engine_accumulator_bytes * 5 / 4 / 4 / target.matrix.lanes;
-  auto held = [&] { return tile.columns / 2 + tile.keys / 2 + (tile.keep_queries ? tile.depth / 4 : 0); };
-  tile.keep_queries = tile.depth <= 128;
-  while (tile.keys > square && held() > registers)
-    tile.keys /= 2;
-  if (held() > registers)
-    return std::nullopt;
+  auto fits = [&] {
+    return tile.squares * (tile.columns / 2 + tile.keys / 2 + (tile.keep_queries ? tile.depth / 4 : 0)) <= registers;
+  };
+  // Two squares of rows share what is loaded of keys and values: local memory is read half as often.
+  tile.keep_queries = tile.depth <= 64;
+  if (!fits())
+    tile.keys = 32;
+  if (!fits()) {
+    tile = {engine, 8, 1, 64, tile.depth, tile.columns, tile.depth <= 128};
+    while (tile.keys > square && !fits())
+      tile.keys /= 2;
+    tile.keep_queries = tile.keep_queries && fits();
+    if (!fits())
+      return std::nullopt;
+  }
   int64_t queries = op.getQuery().getType().getShape().end()[-2], batches = 1;
   for (int64_t size : op.getQuery().getType().getShape().drop_back(2))
     batches = ShapedType::isDynamic(size) || batches < 0 ? -1 : batches * size;
@@ -339,7 +422,7 @@ std::optional<FragmentAttentionTile> chooseFragmentAttention(AttentionOp op, con
   while (tile.subgroups > 1 && ((known && tile.rows() / 2 >= queries) || localBytes() > target.local_memory_bytes ||
                                 (tile.subgroups > 2 && known && batches > 0 &&
                                  batches * ((queries + tile.rows() - 1) / tile.rows()) < target.engines)))
-    tile.subgroups /= 2;
+    (tile.squares > 1 ? tile.squares : tile.subgroups) /= 2;
   return localBytes() <= target.local_memory_bytes ? std::optional(tile) : std::nullopt;
 }
 

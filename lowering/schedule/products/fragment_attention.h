@@ -7,14 +7,14 @@
 
 namespace zefuse {
 
-// Query rows of a group, 16 per sub-group, and the keys of a step.
+// Query rows of a group, squares of 16 per sub-group, and the keys of a step.
 struct FragmentAttentionTile {
   const MatrixOperation* engine;
-  int64_t subgroups, keys;
+  int64_t subgroups, squares, keys;
   int64_t depth, columns;  // of a head, in whole squares of 16
   bool keep_queries;       // in registers, else they are loaded at each step
 
-  int64_t rows() const { return subgroups * 16; }
+  int64_t rows() const { return subgroups * squares * 16; }
 };
 
 // None: the engine multiplies no such elements, or heads are too large for registers or local memory.
