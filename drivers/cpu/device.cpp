@@ -141,6 +141,10 @@ ze_result_t deviceGetProperties(ze_device_handle_t hDevice, ze_device_properties
   std::memcpy(properties->name, device->name, sizeof properties->name);
   if (auto* units = findExtension<ze_eu_count_ext_t>(properties->pNext, ZE_STRUCTURE_TYPE_EU_COUNT_EXT))
     units->numTotalEUs = device->processors;
+  if (auto* queries = findExtension<level_zero::QueryKernelTimestampsProperties>(
+          properties->pNext, level_zero::QueryKernelTimestampsProperties::kType))
+    queries->flags =
+        level_zero::QueryKernelTimestampsProperties::kDevice | level_zero::QueryKernelTimestampsProperties::kHost;
   if (auto* readonly = findExtension<ReadonlyMemoryProperties>(properties->pNext, ReadonlyMemoryProperties::kType))
     readonly->capability = ReadonlyMemoryProperties::kEnforced;
   return ZE_RESULT_SUCCESS;

@@ -173,6 +173,7 @@ level_zero::Entries make() {
   newer.commandListImmediateAppendCommandListsExp = commandListImmediateAppendCommandListsExp;
   newer.eventPoolGetContextHandle = eventPoolGetContextHandle;
   newer.eventPoolGetFlags = eventPoolGetFlags;
+  newer.eventQueryKernelTimestampsExt = eventQueryKernelTimestampsExt;
   newer.eventGetEventPool = eventGetEventPool;
   newer.eventGetSignalScope = eventGetSignalScope;
   newer.eventGetWaitScope = eventGetWaitScope;

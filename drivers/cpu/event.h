@@ -62,6 +62,8 @@ decltype(::zeEventQueryStatus) eventQueryStatus;
 decltype(::zeEventHostReset) eventHostReset;
 decltype(::zeEventQueryKernelTimestamp) eventQueryKernelTimestamp;
 decltype(::zeEventQueryTimestampsExp) eventQueryTimestampsExp;
+ze_result_t eventQueryKernelTimestampsExt(ze_event_handle_t hEvent, ze_device_handle_t hDevice, uint32_t* pCount,
+                                          QueryKernelTimestampsResults* pResults);
 ze_result_t eventGetEventPool(ze_event_handle_t hEvent, ze_event_pool_handle_t* phEventPool);
 ze_result_t eventGetSignalScope(ze_event_handle_t hEvent, ze_event_scope_flags_t* pSignalScope);
 ze_result_t eventGetWaitScope(ze_event_handle_t hEvent, ze_event_scope_flags_t* pWaitScope);

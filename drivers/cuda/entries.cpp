@@ -156,6 +156,7 @@ level_zero::Entries make() {
   newer.commandListImmediateAppendCommandListsExp = commandListImmediateAppendCommandListsExp;
   newer.eventPoolGetContextHandle = eventPoolGetContextHandle;
   newer.eventPoolGetFlags = eventPoolGetFlags;
+  newer.eventQueryKernelTimestampsExt = ZEFUSE_ABSENT("timestamps by the host's clock");
   newer.eventGetEventPool = eventGetEventPool;
   newer.eventGetSignalScope = eventGetSignalScope;
   newer.eventGetWaitScope = eventGetWaitScope;

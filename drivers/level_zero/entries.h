@@ -8,6 +8,7 @@
 #include <level_zero/ze_ddi.h>
 
 #include "drivers/level_zero/error.h"
+#include "drivers/level_zero/extensions.h"
 
 namespace zefuse::level_zero {
 
@@ -37,6 +38,8 @@ struct NewerEntries {
                                                            ze_event_handle_t*) = nullptr;
   ze_result_t (*eventPoolGetContextHandle)(ze_event_pool_handle_t, ze_context_handle_t*) = nullptr;
   ze_result_t (*eventPoolGetFlags)(ze_event_pool_handle_t, ze_event_pool_flags_t*) = nullptr;
+  ze_result_t (*eventQueryKernelTimestampsExt)(ze_event_handle_t, ze_device_handle_t, uint32_t*,
+                                               QueryKernelTimestampsResults*) = nullptr;
   ze_result_t (*eventGetEventPool)(ze_event_handle_t, ze_event_pool_handle_t*) = nullptr;
   ze_result_t (*eventGetSignalScope)(ze_event_handle_t, ze_event_scope_flags_t*) = nullptr;
   ze_result_t (*eventGetWaitScope)(ze_event_handle_t, ze_event_scope_flags_t*) = nullptr;

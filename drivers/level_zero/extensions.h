@@ -35,6 +35,27 @@ struct KernelMaxGroupSizeProperties {
   uint32_t items;
 };
 
+// ZE_extension_event_query_kernel_timestamps, which newer headers have: a command's times by the device's clock, and by
+// the host's.
+struct QueryKernelTimestampsProperties {
+  static constexpr auto kType = static_cast<ze_structure_type_t>(0x00010011);
+  static constexpr uint32_t kDevice = ZE_BIT(0), kHost = ZE_BIT(1);
+  ze_structure_type_t stype;
+  void* pNext;
+  uint32_t flags;
+};
+struct SynchronizedTimestamps {
+  struct {
+    uint64_t start_ns, end_ns;
+  } global, context;
+};
+struct QueryKernelTimestampsResults {
+  ze_structure_type_t stype;
+  void* pNext;
+  ze_kernel_timestamp_result_t* device;  // either may be null
+  SynchronizedTimestamps* host;
+};
+
 // A module's inputs where they are several (ZE_experimental_module_program), else null.
 inline const ze_module_program_exp_desc_t* findProgram(const ze_module_desc_t& desc) {
   return findExtension<ze_module_program_exp_desc_t>(desc.pNext, ZE_STRUCTURE_TYPE_MODULE_PROGRAM_EXP_DESC);

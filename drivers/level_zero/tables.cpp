@@ -201,6 +201,7 @@ void fillEvent(Slots<EventTable> slots) {
   slots.copy(entries().event, 0, &EventTable::pfnHostReset);
   slots.copy(entries().event, 0, &EventTable::pfnQueryKernelTimestamp);
   // 7, QueryKernelTimestampsExt: needs structures the 1.4 headers lack; QueryTimestampsExp tells the same.
+  slots.setNewer(6, 7, entries().newer.eventQueryKernelTimestampsExt);
   slots.setNewer(9, 8, entries().newer.eventGetEventPool);
   slots.setNewer(9, 9, entries().newer.eventGetSignalScope);
   slots.setNewer(9, 10, entries().newer.eventGetWaitScope);

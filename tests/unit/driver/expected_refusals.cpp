@@ -20,6 +20,7 @@ constexpr const char* kNoFailures =
 // Of the driver over CUDA.
 constexpr Refusal kCuda[] = {
     {"Concurrency.AForkedChildLaunches", "CUDA does not survive a fork"},
+    {"Events.TimesAreToldByTheHostsClockToo", "this driver tells times by the device's clock alone"},
     {"Failures.AGroupWithoutMemoryForItsBarriersFailsTheLaunch", "items keep what lives across a barrier in registers"},
     {"Failures.OfAnAdaptiveListHoldUpWhatComesUntilTheyAreTold", kNoFailures},
     {"Failures.OfAnAsynchronousListAreToldAtItsEventAndHoldUpWhatWasAppended", kNoFailures},

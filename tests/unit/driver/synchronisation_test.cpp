@@ -53,6 +53,42 @@ TEST_F(Events, APoolDestroyedFirstDoesNoHarm) {
   ZE_OK(zeEventDestroy(e));
 }
 
+TEST_F(Events, TimesAreToldByTheHostsClockToo) {
+  if (loaderWrapsHandles())
+    GTEST_SKIP() << "an extension's function gets the driver's handles";
+  struct Results {
+    ze_structure_type_t stype;
+    void* pNext;
+    ze_kernel_timestamp_result_t* device;
+    uint64_t* host;  // global start and end, context start and end, in ns
+  };
+  using Query = ze_result_t (*)(ze_event_handle_t, ze_device_handle_t, uint32_t*, Results*);
+  void* address = nullptr;
+  ZE_OK(zeDriverGetExtensionFunctionAddress(driver, "zeEventQueryKernelTimestampsExt", &address));
+  const auto query = reinterpret_cast<Query>(address);
+  constexpr ze_event_pool_flags_t mapped = ZE_BIT(3);
+  auto e = event(pool(1, ZE_EVENT_POOL_FLAG_HOST_VISIBLE | mapped));
+  uint32_t count = 0;
+  ZE_OK(query(e, device, &count, nullptr));
+  ASSERT_EQ(1u, count);
+  ze_kernel_timestamp_result_t by_device = {};
+  uint64_t by_host[4] = {};
+  Results results = {static_cast<ze_structure_type_t>(0x00010012), nullptr, &by_device, by_host};
+  EXPECT_EQ(ZE_RESULT_NOT_READY, query(e, device, &count, &results));
+  uint64_t before = 0, after = 0, clock = 0;
+  ZE_OK(zeDeviceGetGlobalTimestamps(device, &before, &clock));
+  ZE_OK(zeCommandListAppendBarrier(immediateList(ZE_COMMAND_QUEUE_MODE_SYNCHRONOUS), e, 0, nullptr));
+  ZE_OK(zeDeviceGetGlobalTimestamps(device, &after, &clock));
+  ZE_OK(query(e, device, &count, &results));
+  constexpr uint64_t apart = 200'000;  // of two clocks of which each is read on its own
+  EXPECT_GE(by_host[0] + apart, before);
+  EXPECT_LE(by_host[0], by_host[1]);
+  EXPECT_LE(by_host[1], after + apart);
+  ze_kernel_timestamp_result_t direct = {};
+  ZE_OK(zeEventQueryKernelTimestamp(e, &direct));
+  EXPECT_EQ(0, std::memcmp(&direct, &by_device, sizeof direct));
+}
+
 TEST_F(Events, TimestampsAreMissingUntilSignalledAndAfterReset) {
   auto e = event(pool(1, ZE_EVENT_POOL_FLAG_HOST_VISIBLE | ZE_EVENT_POOL_FLAG_KERNEL_TIMESTAMP));
   ze_kernel_timestamp_result_t result;
