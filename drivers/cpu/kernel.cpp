@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "drivers/cpu/device.h"
+#include "drivers/level_zero/counted.h"
 
 namespace zefuse::cpu {
 namespace {
@@ -160,12 +161,13 @@ ze_result_t kernelGetIndirectAccess(ze_kernel_handle_t hKernel, ze_kernel_indire
   return ZE_RESULT_SUCCESS;
 }
 
+// `*pString` is memory of the caller's: a char* was meant.
 ze_result_t kernelGetSourceAttributes(ze_kernel_handle_t hKernel, uint32_t* pSize, char** pString) {
   ZEFUSE_OBJECT(Kernel, kernel, hKernel);
   ZEFUSE_NOT_NULL(pSize);
-  *pSize = static_cast<uint32_t>(kernel->info.source_attributes.size() + 1);
   if (pString)
-    *pString = const_cast<char*>(kernel->info.source_attributes.c_str());  // tied to the kernel
+    ZEFUSE_NOT_NULL(*pString);
+  settleText(pSize, kernel->info.source_attributes, pString ? *pString : nullptr);
   return ZE_RESULT_SUCCESS;
 }
 
@@ -199,13 +201,7 @@ ze_result_t kernelGetProperties(ze_kernel_handle_t hKernel, ze_kernel_properties
 ze_result_t kernelGetName(ze_kernel_handle_t hKernel, size_t* pSize, char* pName) {
   ZEFUSE_OBJECT(Kernel, kernel, hKernel);
   ZEFUSE_NOT_NULL(pSize);
-  size_t needed = kernel->info.name.size() + 1;
-  if (pName && *pSize > 0) {
-    size_t copied = std::min(*pSize, needed) - 1;
-    std::memcpy(pName, kernel->info.name.data(), copied);
-    pName[copied] = 0;
-  }
-  *pSize = needed;
+  settleText(pSize, kernel->info.name, pName);
   return ZE_RESULT_SUCCESS;
 }
 

@@ -1,4 +1,5 @@
 #include "drivers/cuda/kernel.h"
+#include "drivers/level_zero/counted.h"
 
 #include <algorithm>
 #include <cstring>
@@ -252,13 +253,13 @@ ze_result_t kernelGetIndirectAccess(ze_kernel_handle_t hKernel, ze_kernel_indire
   return ZE_RESULT_SUCCESS;
 }
 
+// `*pString` is memory of the caller's: a char* was meant.
 ze_result_t kernelGetSourceAttributes(ze_kernel_handle_t hKernel, uint32_t* pSize, char** pString) {
   ZEFUSE_OBJECT(Kernel, kernel, hKernel);
   ZEFUSE_NOT_NULL(pSize);
-  const std::string& attributes = kernel->program.info.source_attributes;
-  *pSize = static_cast<uint32_t>(attributes.size() + 1);
   if (pString)
-    *pString = const_cast<char*>(attributes.c_str());  // tied to the module
+    ZEFUSE_NOT_NULL(*pString);
+  settleText(pSize, kernel->program.info.source_attributes, pString ? *pString : nullptr);
   return ZE_RESULT_SUCCESS;
 }
 
@@ -295,13 +296,7 @@ ze_result_t kernelGetProperties(ze_kernel_handle_t hKernel, ze_kernel_properties
 ze_result_t kernelGetName(ze_kernel_handle_t hKernel, size_t* pSize, char* pName) {
   ZEFUSE_OBJECT(Kernel, kernel, hKernel);
   ZEFUSE_NOT_NULL(pSize);
-  const size_t needed = kernel->name().size() + 1;
-  if (pName && *pSize > 0) {
-    const size_t copied = std::min(*pSize, needed) - 1;
-    std::memcpy(pName, kernel->name().data(), copied);
-    pName[copied] = 0;
-  }
-  *pSize = needed;
+  settleText(pSize, kernel->program.info.name, pName);
   return ZE_RESULT_SUCCESS;
 }
 

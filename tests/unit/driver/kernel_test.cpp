@@ -109,9 +109,28 @@ TEST_F(Kernels, IndirectAccessIsRemembered) {
       ze_kernel_indirect_access_flags_t{ZE_KERNEL_INDIRECT_ACCESS_FLAG_HOST | ZE_KERNEL_INDIRECT_ACCESS_FLAG_SHARED},
       flags);
   ZE_OK(zeKernelSetCacheConfig(k, ZE_CACHE_CONFIG_FLAG_LARGE_SLM));
+}
+
+TEST_F(Kernels, SourceAttributesAreWrittenToTheCallersMemory) {
+  auto k = kernel(module(), "subgroup_sums", 32);
   uint32_t size = 0;
   ZE_OK(zeKernelGetSourceAttributes(k, &size, nullptr));
-  EXPECT_GE(size, 1u);
+  ASSERT_GT(size, 4u);
+  std::string text(size, '?');
+  char* pointer = text.data();
+  ZE_OK(zeKernelGetSourceAttributes(k, &size, &pointer));
+  EXPECT_EQ(text.data(), pointer);
+  EXPECT_EQ(size, std::strlen(pointer) + 1);
+  EXPECT_NE(std::string::npos, text.find('8')) << text;
+  std::string cut(8, '?');
+  uint32_t room = 4;
+  pointer = cut.data();
+  ZE_OK(zeKernelGetSourceAttributes(k, &room, &pointer));
+  EXPECT_EQ(size, room);
+  EXPECT_EQ(text.substr(0, 3), cut.c_str());
+  EXPECT_EQ("????", cut.substr(4));
+  pointer = nullptr;
+  EXPECT_EQ(ZE_RESULT_ERROR_INVALID_NULL_POINTER, zeKernelGetSourceAttributes(k, &size, &pointer));
 }
 
 TEST_F(Kernels, TooMuchLocalMemoryIsRefused) {
