@@ -269,8 +269,19 @@ Values emitMaskedFill(Op& op) {
 Values emitAddCmul(Op& op) {
   SmallVector<TensorOrNumber> operands = {op.operand("self"), op.operand("tensor1"), op.operand("tensor2")};
   Type common = promote(operands, op.build.b.getContext());
+  if (common.isInteger(1))
+    op.refuse("eager has none of bool");  // and raises
   operands.push_back(op.operand("value"));
   return {elementwise(op, operands, common, [](Body&, In in) { return in[0] + in[3] * in[1] * in[2]; })};
+}
+
+Values emitAddCDiv(Op& op) {
+  SmallVector<TensorOrNumber> operands = {op.operand("self"), op.operand("tensor1"), op.operand("tensor2")};
+  Type common = promote(operands, op.build.b.getContext());
+  if (!isa<FloatType>(common))
+    op.refuse("eager has none of integers");  // and raises
+  operands.push_back(op.operand("value"));
+  return {elementwise(op, operands, common, [](Body&, In in) { return in[0] + in[3] * in[1] / in[2]; })};
 }
 
 Values emitLogical(Op& op, Scalar (*combine)(Scalar, Scalar)) {
@@ -348,8 +359,7 @@ void registerArithmetic(OpTable& table) {
     ImplicitLocOpBuilder& b = in[0].builder();
     return Scalar(b, math::FmaOp::create(b, in[0].value(), in[1].value(), in[2].value()));
   });
-  addFormula(table, "aten.addcdiv.default", {"self", "tensor1", "tensor2", "value"}, Compute::floating,
-             [](In in) { return in[0] + in[3] * in[1] / in[2]; });
+  table.add("aten.addcdiv.default", emitAddCDiv);
   table.add("aten.clamp.default", emitClamp);
   table.add("aten.clamp.Tensor", emitClamp);
   for (StringRef overload : {"default", "Tensor"}) {

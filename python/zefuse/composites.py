@@ -62,7 +62,8 @@ def masked_scatter(self: torch.Tensor, mask: torch.Tensor, source: torch.Tensor)
         return NotImplemented
     self, mask = torch.ops.aten.broadcast_tensors([self, mask])
     number = mask.reshape(-1).cumsum(0).view(mask.shape)
-    return torch.where(mask, source.reshape(-1)[torch.where(mask, number - 1, 0)], self)
+    # Contiguous, as eager makes it whatever its inputs' strides.
+    return torch.where(mask, source.reshape(-1)[torch.where(mask, number - 1, 0)], self).contiguous()
 
 
 def masked_scatter_backward(grad: torch.Tensor, mask: torch.Tensor, sizes: list[int]) -> Any:

@@ -574,3 +574,24 @@ def test_attention_weights_that_are_no_normal_numbers_are_zero() -> None:
     attention = torch.nn.functional.scaled_dot_product_attention
     ours = torch.compile(attention, backend="zefuse")(query, key, value, mask)
     torch.testing.assert_close(ours, attention(query, key, value, mask), rtol=1e-5, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("function", "dtype"),
+    [(torch.addcmul, torch.bool), (torch.addcdiv, torch.int64), (torch.addcdiv, torch.bool)],
+    ids=["addcmul bool", "addcdiv i64", "addcdiv bool"],
+)
+def test_what_eager_refuses_raises_as_there(function: Any, dtype: torch.dtype) -> None:
+    tensor = torch.ones(3, dtype=dtype)
+    with pytest.raises((NotImplementedError, RuntimeError)) as eager:
+        function(tensor, tensor, tensor)
+    with pytest.raises(type(eager.value)) as ours:
+        torch.compile(function, backend="zefuse")(tensor, tensor, tensor)
+    assert str(eager.value).splitlines()[0] in str(ours.value)
+
+
+def test_masked_scatter_is_contiguous_as_eagers() -> None:
+    x = torch.randn(4, 6).t()
+    args = (x, x > 0, torch.randn(24))
+    ours = torch.compile(torch.masked_scatter, backend="zefuse")(*args)
+    assert ours.stride() == torch.masked_scatter(*args).stride()
