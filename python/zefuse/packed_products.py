@@ -1,0 +1,58 @@
+"""ATen's products with packed weights of 8 and 4 bits, which torchao's weight-only modules and torch's own quantization call.
+
+A single row is multiplied by the codes, which become numbers in registers; several rows by a dequantized matrix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+aten = torch.ops.aten
+
+
+def decompositions() -> dict[Any, Callable[..., Any]]:
+    return {
+        aten._weight_int8pack_mm.default: _int8,
+        aten._weight_int4pack_mm_for_cpu.default: _int4,
+    }
+
+
+def _is_row(x: torch.Tensor) -> bool:
+    return isinstance(x.shape[0], int) and x.shape[0] == 1
+
+
+def _int8(x: torch.Tensor, weight: torch.Tensor, scales: torch.Tensor) -> torch.Tensor:
+    """``x`` [M, K] times int8 rows [N, K], of which each has a scale."""
+    if _is_row(x):
+        return ((x.float() * weight.float()).sum(1) * scales.float()).to(x.dtype).unsqueeze(0)
+    return aten.mm(x, weight.to(x.dtype).t()) * scales
+
+
+def _int4(x: torch.Tensor, packed: torch.Tensor, group: int, scales_and_zeros: torch.Tensor) -> Any:
+    """``x`` [M, K] times rows of ``(q - 8) * scale + zero``; scales and zeros [K / group, N, 2].
+
+    The packed form depends on the vectors of the CPU that packed it, which is this one.
+    """
+    block = _BLOCKS.get(torch.backends.cpu.get_cpu_capability())
+    rows, groups = packed.shape[0], scales_and_zeros.shape[0]
+    if block is None or rows % block:
+        return NotImplemented
+    # [blocks, K, bytes]: byte d has row d in its low bits, row d + half a block in its high ones.
+    lanes = packed.reshape(-1, groups, group, block // 2)
+    codes = torch.stack((lanes & 15, lanes >> 4), 3).float() - 8
+    codes = codes.reshape(-1, groups, group, block)
+    pairs = (
+        scales_and_zeros.float().reshape(groups, 1, -1, block, 2).permute(2, 0, 1, 3, 4)
+    )  # [blocks, groups, 1, block, 2]
+    if _is_row(x):
+        row = x.float().reshape(groups, group, 1)
+        sums = (codes * row).sum(2) * pairs[:, :, 0, :, 0] + row.sum(1) * pairs[:, :, 0, :, 1]
+        return sums.sum(1).reshape(1, -1).to(x.dtype)
+    matrix = (codes * pairs[..., 0] + pairs[..., 1]).permute(0, 3, 1, 2).reshape(rows, -1)
+    return aten.mm(x, matrix.to(x.dtype).t())
+
+
+_BLOCKS = {"AVX2": 32, "AVX512": 64}  # rows that ATen packs together
