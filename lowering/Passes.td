@@ -34,6 +34,15 @@ def HalfConversions : Pass<"zefuse-half-conversions", "::mlir::ModuleOp"> {
   let dependentDialects = ["::mlir::arith::ArithDialect", "::mlir::LLVM::LLVMDialect"];
 }
 
+def DotProducts : Pass<"zefuse-dot-products", "::mlir::ModuleOp"> {
+  let summary = "Dot products of bytes become what the target has";
+  let description = [{
+    Before: stage 3. After: each zefuse.dot4 is a call of a function that our compiler knows, or integer arithmetic.
+  }];
+  let options = [Option<"target", "target", "std::string", "\"cpu\"", "cpu, or a GPU such as dg2-g11">];
+  let dependentDialects = ["::mlir::arith::ArithDialect", "::mlir::LLVM::LLVMDialect"];
+}
+
 def ConvertToLLVM : Pass<"zefuse-convert-to-llvm", "::mlir::ModuleOp"> {
   let summary = "Scheduled functions become SPIR-V kernels in the LLVM dialect";
   let description = [{

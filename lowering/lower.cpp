@@ -1,5 +1,6 @@
 #include "lowering/lower.h"
 
+#include "lowering/dot_products.h"
 #include "lowering/half_conversions.h"
 #include "lowering/passes.h"
 #include "lowering/rounded_math.h"
@@ -42,6 +43,7 @@ static FailureOr<LoweredKernel> emitKernel(Operation* op, ScheduledKernel schedu
     return fail("the schedule is invalid; this is a bug of the lowering");
   if (target.hasWorkGroups())
     approximateRoundedMath(module, target.native);
+  expandDotProducts(module, target.native);
   if (failed(expandHalfConversions(module, target.native)))
     return fail("half-sized types were left; this is a bug of the lowering");
   PassManager passes(module.getContext(), module->getName().getStringRef());

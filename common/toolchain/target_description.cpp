@@ -10,6 +10,7 @@ TargetDescription TargetDescription::cpu() {
   target.on_host = true;
   target.private_row_bytes = 16 << 10;
   target.native.f64 = true;
+  target.native.dot4 = true;
   target.supports = {.batches = true, .parts = true, .in_place = true};
   return target;
 }

@@ -160,6 +160,7 @@ constexpr GpuTarget ampere{.family = "Ampere",
                                       .shuffles = true,
                                       .bf16_conversions = true,
                                       .tanh = true,
+                                      .dot4 = true,
                                       .asynchronous_copies = true},
                            .matrix = mma};
 constexpr GpuTarget ada = [] {

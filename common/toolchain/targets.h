@@ -56,6 +56,10 @@ inline constexpr const char* kConvertBfloat16 = "zefuse_to_bfloat16_";
 // The same, `float<N> zefuse_native_tanh_<N>(float<N>)`: within 2^-10.9 of the value.
 inline constexpr const char* kNativeTanh = "zefuse_native_tanh_";
 
+// The same, `int<N> zefuse_dot4_<N>(uint<N>, int<N>, int<N>)`: zefuse.dot4 (lowering/dialect/Zefuse.td).
+// SPV_KHR_integer_dot_product has no form for the lanes of a vector.
+inline constexpr const char* kDot4 = "zefuse_dot4_";
+
 // What a device computes in one instruction. Kernels that need another are refused (lowering/lower.h).
 struct NativeOperations {
   bool f64 = false;                  // double precision
@@ -63,6 +67,7 @@ struct NativeOperations {
   bool shuffles = false;             // a lane reads any other lane's value
   bool bf16_conversions = false;     // kConvertBfloat16
   bool tanh = false;                 // kNativeTanh
+  bool dot4 = false;                 // kDot4
   bool asynchronous_copies = false;  // from global to local memory: functions that `matrix` has
 };
 

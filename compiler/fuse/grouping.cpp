@@ -230,7 +230,7 @@ private:
   bool spreadsForReduction(Id producer, Id consumer) const {
     if (llvm::none_of(graph_.opsOf(producer), isReduction))
       return false;
-    constexpr double much = 8, costly = 32 << 10;  // elements to store: fewer stay in a cache
+    constexpr double much = 8, costly = 2 << 10;  // elements to store: fewer take less than a launch
     llvm::SetVector<Value> first, second;
     double passed = 0, common = 0;
     for (Operation* op : graph_.opsOf(producer))

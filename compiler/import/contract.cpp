@@ -150,7 +150,7 @@ private:
 
   LogicalResult checkBody(Operation& op) {
     if (isa<arith::ArithDialect, math::MathDialect>(op.getDialect()) ||
-        isa<linalg::IndexOp, linalg::YieldOp, CheckedIndexOp, UnrealizedConversionCastOp>(op))
+        isa<linalg::IndexOp, linalg::YieldOp, CheckedIndexOp, Dot4Op, UnrealizedConversionCastOp>(op))
       return success();
     if (auto size = dyn_cast<SizeOp>(op))
       return checkSymbols(size.getMap(), op);

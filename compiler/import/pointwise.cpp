@@ -4,6 +4,7 @@
 
 #include "compiler/import/elementwise.h"
 #include "compiler/import/op_table.h"
+#include "lowering/dialect/Zefuse.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
 
 using namespace mlir;
@@ -358,6 +359,20 @@ void registerArithmetic(OpTable& table) {
   addFormula(table, "zefuse_llm.multiply_add.default", {"a", "b", "c"}, Compute::promoted, [](In in) {
     ImplicitLocOpBuilder& b = in[0].builder();
     return Scalar(b, math::FmaOp::create(b, in[0].value(), in[1].value(), in[2].value()));
+  });
+  // Of zefuse.llm, of i32 alone: dot products of four bytes, and a word of four numbers.
+  addFormula(table, "zefuse_llm.dot4.default", {"a", "b", "sum"}, Compute::promoted, [](In in) {
+    ImplicitLocOpBuilder& b = in[0].builder();
+    return Scalar(b, Dot4Op::create(b, in[0].type(), in[0].value(), in[1].value(), in[2].value()));
+  });
+  addFormula(table, "zefuse_llm.pack4.default", {"a", "b", "c", "d"}, Compute::promoted, [](In in) {
+    ImplicitLocOpBuilder& b = in[0].builder();
+    Scalar word = in[0] & in[0].constant(255);
+    for (int byte = 1; byte < 4; ++byte) {
+      Scalar low = byte < 3 ? in[byte] & in[byte].constant(255) : in[byte];
+      word = word | Scalar(b, arith::ShLIOp::create(b, low.value(), in[0].constant(8.0 * byte).value()));
+    }
+    return word;
   });
   table.add("aten.addcdiv.default", emitAddCDiv);
   table.add("aten.clamp.default", emitClamp);

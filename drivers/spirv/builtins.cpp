@@ -274,6 +274,15 @@ llvm::Value* Reader::toBfloat(llvm::Value* value) {
   return builder_.CreateTrunc(builder_.CreateSelect(nan, number(0x7fc0), rounded), bits);
 }
 
+llvm::Value* dot4ByArithmetic(llvm::IRBuilderBase& builder, llvm::Value* a, llvm::Value* b, llvm::Value* sum) {
+  for (int byte = 0; byte < 4; ++byte) {
+    llvm::Value* unsigned_byte = builder.CreateAnd(builder.CreateLShr(a, 8 * byte), 255);
+    llvm::Value* signed_byte = builder.CreateAShr(builder.CreateShl(b, 24 - 8 * byte), 24);
+    sum = builder.CreateAdd(sum, builder.CreateMul(unsigned_byte, signed_byte));
+  }
+  return sum;
+}
+
 // A call of an imported function that is one of the OpenCL built-ins. False: not known.
 bool Reader::readImportedCall(const SpirvInst& inst, const std::string& name, llvm::ArrayRef<llvm::Value*> args,
                               llvm::Type* result_type) {
@@ -314,6 +323,13 @@ bool Reader::readImportedCall(const SpirvInst& inst, const std::string& name, ll
         result_type != args[0]->getType()->getWithNewType(builder_.getInt16Ty()))
       fail(inst, "wrong signature for " + name);
     setValue(inst, toBfloat(args[0]));
+    return true;
+  }
+  if (name.starts_with("zefuse_dot4_")) {  // common/toolchain/targets.h
+    if (args.size() != 3 || !result_type->getScalarType()->isIntegerTy(32) ||
+        llvm::any_of(args, [&](llvm::Value* arg) { return arg->getType() != result_type; }))
+      fail(inst, "wrong signature for " + name);
+    setValue(inst, target_.dot4(builder_, args[0], args[1], args[2]));
     return true;
   }
   if (name.starts_with("zefuse_native_tanh_")) {  // common/toolchain/targets.h

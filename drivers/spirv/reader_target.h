@@ -2,7 +2,16 @@
 // address space, every device thread a thread of the host.
 #pragma once
 
+namespace llvm {
+class IRBuilderBase;
+class Value;
+}  // namespace llvm
+
 namespace zefuse::spirv {
+
+// a, b, sum -> zefuse.dot4 (lowering/dialect/Zefuse.td), of i32 or of vectors of it, where the builder stands.
+using Dot4 = llvm::Value*(llvm::IRBuilderBase& builder, llvm::Value* a, llvm::Value* b, llvm::Value* sum);
+Dot4 dot4ByArithmetic;
 
 struct ReaderTarget {
   // LLVM's address spaces by storage class; private memory and generic pointers are in 0. What lies in UniformConstant
@@ -22,6 +31,7 @@ struct ReaderTarget {
   // False: they are done at once.
   bool asynchronous_copies = false;
   bool images = true;  // there are image functions (images.cpp)
+  Dot4* dot4 = dot4ByArithmetic;
 };
 
 constexpr const char *copy_to_local_marker = "zf.copy_to_local",  // (to, from, i32: 0 writes zeros), 16 bytes

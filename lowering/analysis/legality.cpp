@@ -105,6 +105,7 @@ constexpr LegalOp table[] = {
     {"math.tan", "f"},
     {"math.tanh", "f"},
     {"math.trunc", "f"},
+    {"zefuse.dot4", "i"},
 };
 
 char classOf(Type type) {

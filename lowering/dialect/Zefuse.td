@@ -69,6 +69,18 @@ def Zefuse_CheckedIndexOp : Zefuse_Op<"checked_index", [Pure]> {
   let assemblyFormat = "$value `,` $bound attr-dict `:` type($value)";
 }
 
+def Zefuse_Dot4Op : Zefuse_Op<"dot4", [Pure, AllTypesMatch<["a", "b", "sum", "result"]>]> {
+  let summary = "four products of bytes, added to a sum";
+  let description = [{
+    Inside a linalg.generic body, and of vectors in a schedule. sum + a0 * b0 + a1 * b1 + a2 * b2 + a3 * b3, where a0 to a3 are the bytes
+    of `a` without a sign and b0 to b3 those of `b` with one, the lowest first; modulo 2^32. lowering/dot_products.cpp says what a target has.
+  }];
+  let arguments = (ins AnyTypeOf<[I32, VectorOfAnyRankOf<[I32]>]>:$a, AnyTypeOf<[I32, VectorOfAnyRankOf<[I32]>]>:$b,
+                       AnyTypeOf<[I32, VectorOfAnyRankOf<[I32]>]>:$sum);
+  let results = (outs AnyTypeOf<[I32, VectorOfAnyRankOf<[I32]>]>:$result);
+  let assemblyFormat = "$a `,` $b `,` $sum attr-dict `:` type($result)";
+}
+
 def Zefuse_PadOp : Zefuse_Op<"pad", [Pure]> {
   let summary = "a tensor inside a larger one of one value";
   let description = [{

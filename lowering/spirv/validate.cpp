@@ -76,7 +76,7 @@ std::string whyNotOn(const TargetDescription& target, std::span<const uint32_t> 
   };
   auto known = [&](const std::string& name) {
     return (target.native.bf16_conversions && name.starts_with(kConvertBfloat16)) ||
-           (target.native.tanh && name.starts_with(kNativeTanh)) ||
+           (target.native.tanh && name.starts_with(kNativeTanh)) || (target.native.dot4 && name.starts_with(kDot4)) ||
            std::ranges::any_of(target.matrix.operations,
                                [&](auto& operation) { return is(name, operation.multiply); }) ||
            std::ranges::any_of(target.matrix.functions, [&](std::string_view function) { return is(name, function); });

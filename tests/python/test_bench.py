@@ -81,6 +81,10 @@ def test_who_is_not_ready_in_time_is_left_out(folder: Path, capfd: pytest.Captur
         ({"eager": (2, 1), "zefuse f32": (1, 2)}, "Compiling helps to decode alone: "),
         ({"eager": (1, 2), "zefuse f32": (2, 2)}, "Compiling helps with prompts alone: "),
         ({"eager": (1, 1), "zefuse f32": (2, 2), "zefuse int4": (1, 5)}, "decoding with int4 weights 5.00 times."),
+        (
+            {"eager": (1, 1), "zefuse f32": (2, 2), "zefuse int8": (1, 5), "zefuse int4 x int8": (1, 6)},
+            "decoding with int4 weights and int8 activations 6.00 times.",
+        ),
         ({"zefuse f32": (1, 1)}, "was not measured"),
     ],
 )

@@ -212,6 +212,69 @@ def test_each_weight_is_within_half_a_scale(weights: str) -> None:
     assert torch.equal(packing.unpack_rows(packed, numbers), made[numbers])
 
 
+@pytest.mark.parametrize("group", [8, 32, 96])
+@pytest.mark.parametrize("weights", packing.FORMATS)
+def test_products_with_a_quantized_row_are_those_of_what_it_stands_for(weights: str, group: int) -> None:
+    draw = torch.Generator().manual_seed(0)
+    matrix, row = torch.randn(37, 192, generator=draw), torch.randn(192, generator=draw)
+    row[32:64] = 0
+    row[64] = -50  # the largest number of its chunk, with the other sign
+    packed = packing.pack(matrix, weights, group)
+
+    def product(*parts: torch.Tensor) -> torch.Tensor:
+        packed_again = packing.Packed(*parts[:2], packed.bits, packed.rows)
+        return packing.times_quantized_row(packed_again, packing.quantize_row(parts[2], packed.chunk))
+
+    quantized = packing.quantize_row(row, packed.chunk)
+    codes = torch.stack([(quantized.words << (24 - 8 * byte)) >> 24 for byte in range(4)], -1)
+    assert torch.equal(codes.sum((1, 2)), quantized.totals)
+    stands_for = (codes.reshape(-1, packed.chunk) * quantized.scales.unsqueeze(1)).reshape(-1)
+    scales = quantized.scales.repeat_interleave(packed.chunk)
+    assert ((stands_for - row).abs() <= 0.5001 * scales).all() and (stands_for[32:64] == 0).all()
+    expected = packing.unpack(packed).double() @ stands_for.double()
+    compiled = torch.compile(product, backend="zefuse", options={"strict": True})
+    for multiply in (product, compiled):
+        made = multiply(packed.codes, packed.scales, row)
+        torch.testing.assert_close(made.double(), expected, rtol=1e-5, atol=1e-5)
+    for bad in (float("nan"), float("inf"), -float("inf")):
+        row[7] = bad
+        assert compiled(packed.codes, packed.scales, row).isnan().all()
+
+
+def test_dot4_is_exact_at_the_ends_of_each_byte() -> None:
+    draw = torch.Generator().manual_seed(0)
+    whole = {"low": -(1 << 31), "high": (1 << 31) - 1, "dtype": torch.int32, "generator": draw}
+    a, b, total = (torch.randint(size=(5, 40), **whole) for _ in range(3))
+    a[0, :20], b[0, ::2] = -1, -2139062144  # 255 four times, -128 four times
+    compiled = torch.compile(operators.dot4, backend="zefuse", options={"strict": True})
+    bytes_of_a, bytes_of_b = (each.contiguous().view(kind) for each, kind in ((a, torch.uint8), (b, torch.int8)))
+    products = (bytes_of_a.long() * bytes_of_b.long()).reshape(5, 40, 4).sum(2)
+    expected = (total.long() + products).to(torch.int32)
+    for dot in (operators.dot4, compiled):
+        assert torch.equal(dot(a, b, total), expected)
+    masked = torch.compile(
+        lambda *x: operators.dot4(x[0] & 0x7F7F7F7F, *x[1:]), backend="zefuse", options={"strict": True}
+    )
+    assert torch.equal(masked(a, b, total), operators.dot4(a & 0x7F7F7F7F, b, total))
+
+
+@pytest.mark.parametrize("weights", packing.FORMATS)
+def test_quantized_activations(weights: str) -> None:
+    model = _model()
+    exact = zefuse.llm.optimize(model, weights=weights, inplace=False)
+    quantized = zefuse.llm.optimize(model, weights=weights, activations="int8", inplace=False)
+    arguments = {
+        "max_new_tokens": 8, "do_sample": False, "return_dict_in_generate": True, "output_logits": True,
+        "prefix_allowed_tokens_fn": lambda _, before: [len(before) % 120 + 2],  # both go the same way
+    }  # fmt: skip
+    made, expected = (each.generate(_prompt(5), **arguments).logits for each in (quantized, exact))
+    for logits, without in zip(made, expected, strict=True):  # the first ones as well: one token of the prompt makes them
+        assert 1e-5 < (logits - without).norm() / without.norm() < 0.02
+    report = zefuse.llm.report(quantized)
+    assert all(graph.fallbacks == 0 for graph in report.graphs) and report.left == []
+    assert any(line.startswith("activations: int8") for line in report.changed)
+
+
 def test_multiply_add_rounds_once() -> None:
     draw = torch.Generator().manual_seed(0)
     a, c = (torch.randn(8, 33, generator=draw) for _ in range(2))
@@ -286,8 +349,12 @@ def test_refusals() -> None:
     model = _model()
     with pytest.raises(OptionError, match="expected None"):
         zefuse.llm.optimize(model, weights="int5")
-    with pytest.raises(OptionError, match="expected an even number"):
-        zefuse.llm.optimize(model, weights="int4", group_size=5)
+    with pytest.raises(OptionError, match="expected a multiple of 8"):
+        zefuse.llm.optimize(model, weights="int4", group_size=4)
+    with pytest.raises(OptionError, match="expected None or 'int8'"):
+        zefuse.llm.optimize(model, weights="int4", activations="int4")
+    with pytest.raises(OptionError, match="takes quantized weights"):
+        zefuse.llm.optimize(model, activations="int8")
     with pytest.raises(OptionError, match="or float16"):
         zefuse.llm.optimize(model, dtype=torch.int8)
     with pytest.raises(InvalidArgumentError, match="is no transformers model"):

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "drivers/cpu/codegen/codegen.h"
+#include "drivers/spirv/reader_target.h"
 
 #include "llvm/IR/Module.h"
 #include "llvm/Target/TargetMachine.h"
@@ -27,6 +28,9 @@ std::vector<char> emitObject(llvm::Module& module, llvm::TargetMachine& target);
 
 // libraries.cpp: defines the zf_* math and image functions that the module calls.
 void linkLibraries(llvm::Module& module, IsaLevel isa);
+
+// dot_products.cpp: how the level computes zefuse.dot4.
+spirv::Dot4* dot4Of(IsaLevel isa);
 
 // link_elf.cpp: an ELF shared object. Throws CompileError with lld's own words.
 std::vector<std::byte> linkSharedObject(const std::vector<char>& object);

@@ -29,7 +29,7 @@ CompileResult compileModule(std::span<const uint32_t> words, const CompileOption
   module.setPICLevel(llvm::PICLevel::BigPIC);
 
   spirv::Markers markers(module);
-  spirv::Reader reader(source, module, markers, options.spec_constants);
+  spirv::Reader reader(source, module, markers, options.spec_constants, {.dot4 = dot4Of(options.isa)});
   reader.read();
   spirv::checkIr(module, "reading SPIR-V");
 

@@ -5,6 +5,7 @@
 #include "drivers/spirv/module_checks.h"
 #include "drivers/spirv/reader.h"
 
+#include "llvm/IR/IntrinsicsNVPTX.h"
 #include "llvm/Transforms/Utils/Cloning.h"
 
 #include <cctype>
@@ -13,6 +14,19 @@
 
 namespace zefuse::cuda {
 namespace {
+
+// dp4a, an element at a time.
+llvm::Value* dot4(llvm::IRBuilderBase& builder, llvm::Value* a, llvm::Value* b, llvm::Value* sum) {
+  auto* vector = llvm::dyn_cast<llvm::FixedVectorType>(sum->getType());
+  if (!vector)
+    return builder.CreateIntrinsic(llvm::Intrinsic::nvvm_idp4a_u_s, {}, {a, b, sum});
+  llvm::Value* all = llvm::PoisonValue::get(vector);
+  for (unsigned i = 0; i < vector->getNumElements(); ++i) {
+    auto element = [&](llvm::Value* of) { return builder.CreateExtractElement(of, i); };
+    all = builder.CreateInsertElement(all, dot4(builder, element(a), element(b), element(sum)), i);
+  }
+  return all;
+}
 
 // Constants stay in global memory: what an argument names as __constant is memory of the application, and the 64 KiB of
 // constant memory hold no table of any size.
@@ -27,7 +41,8 @@ constexpr spirv::ReaderTarget kReaderTarget{.global_space = 1,
                                             .bfloat = true,
                                             .native_math = true,
                                             .asynchronous_copies = true,
-                                            .images = false};
+                                            .images = false,
+                                            .dot4 = dot4};
 
 // The kernel's name, so that profilers show it; numbered where PTX could not write it.
 std::string symbolOf(const std::string& name, size_t number, std::set<std::string>& used) {

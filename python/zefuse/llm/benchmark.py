@@ -27,12 +27,14 @@ from zefuse.errors import InvalidArgumentError
 from zefuse.llm import generating
 from zefuse.wording import counted
 
-# What zefuse compiles, by name: dtype and weights.
-_COMPILED: dict[str, tuple[str, str | None]] = {
-    "zefuse f32": ("float32", None),
-    "zefuse bf16": ("bfloat16", None),
-    "zefuse int8": ("float32", "int8"),
-    "zefuse int4": ("float32", "int4"),
+# What zefuse compiles, by name: dtype, weights, activations.
+_COMPILED: dict[str, tuple[str, str | None, str | None]] = {
+    "zefuse f32": ("float32", None, None),
+    "zefuse bf16": ("bfloat16", None, None),
+    "zefuse int8": ("float32", "int8", None),
+    "zefuse int4": ("float32", "int4", None),
+    "zefuse int8 x int8": ("float32", "int8", "int8"),
+    "zefuse int4 x int8": ("float32", "int4", "int8"),
 }
 _LLAMA = {"llama.cpp Q8_0": "Q8_0", "llama.cpp Q4_0": "Q4_0"}
 NAMES = ("eager", "inductor", *_COMPILED, *_LLAMA)
@@ -92,11 +94,13 @@ class Result:
         rivals = " and Inductor" if len(others) == 2 else ""
         than = f"{'the better of ' if rivals else ''}{'eager' if 'eager' in rates else 'Inductor'}{rivals}"
         figures = f"decoding {decode:.2f} times, prompts {prefill:.2f} times as fast as {than}, all in f32"
-        small = {name: rate[1] for name, rate in rates.items() if name in ("zefuse int8", "zefuse int4")}
+        small = {name: rate[1] for name, rate in rates.items() if name in _COMPILED and _COMPILED[name][1]}
         if small:
             best_small = max(small, key=lambda name: small[name])
             times = small[best_small] / max(rate[1] for rate in others)
-            figures += f"; decoding with {best_small.removeprefix('zefuse ')} weights {times:.2f} times"
+            _, weights, activations = _COMPILED[best_small]
+            also = f" and {activations} activations" if activations else ""
+            figures += f"; decoding with {weights} weights{also} {times:.2f} times"
         if min(prefill, decode) > _SAME:
             return f"Compiling helps: {figures}."
         if max(prefill, decode) <= _SAME:
@@ -219,9 +223,9 @@ def _contestant(name: str, place: str, model: Any, settings: Settings, folder: P
 
     options: dict[str, Any] = {}
     if name in _COMPILED:
-        dtype, weights = _COMPILED[name]
+        dtype, weights, activations = _COMPILED[name]
         with contextlib.redirect_stdout(io.StringIO()):
-            model = optimize(_sharing(model).to(getattr(torch, dtype)), weights=weights)
+            model = optimize(_sharing(model).to(getattr(torch, dtype)), weights=weights, activations=activations)
     elif name == "inductor":
         from transformers import CompileConfig
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 from typing import TYPE_CHECKING, Any
 
 from zefuse import installation
@@ -24,35 +25,43 @@ def optimize(
     group_size: int = 32,
     inplace: bool = True,
     device: str | None = None,
+    activations: str | None = None,
 ) -> PreTrainedModel:
     """Compiles what ``model.generate()`` runs, in its first call; returns the model, in evaluation mode.
 
     ``dtype``: f32, bf16 or f16 for all weights and what is computed of them; None leaves them. ``weights``: "int8" or "int4"
-    quantizes the matrices of linear layers, with a scale for each ``group_size`` weights of a row (a multiple of 2); what is
-    computed of them has the model's dtype. ``inplace=False`` optimizes a copy. ``device``: as
-    ``torch.compile(..., options={"device": ...})`` takes it. Prints what it changed; ``report`` returns it.
+    quantizes the matrices of linear layers, with a scale for each ``group_size`` weights of a row (a multiple of 8); what is
+    computed of them has the model's dtype. What ``load`` left quantized stays as it is. ``activations="int8"``: what such a
+    matrix is multiplied by is quantized as well, where it is a single token's: decoding is faster and less exact.
+    ``inplace=False`` optimizes a copy. ``device``: as ``torch.compile(..., options={"device": ...})`` takes it. Prints what it
+    changed; ``report`` returns it.
 
-    Raises InvalidArgumentError for what is no ``transformers`` model that generates, OptionError for a dtype, ``weights`` or
-    ``group_size`` that do not exist, InstallationError without ``transformers``.
+    Raises InvalidArgumentError for what is no ``transformers`` model that generates, OptionError for a dtype, ``weights``,
+    ``group_size`` or ``activations`` that do not exist, InstallationError without ``transformers``.
     """
     installation.require("transformers", "zefuse.llm")
     import torch
     from transformers import PreTrainedModel
 
-    from zefuse.llm import packing
+    from zefuse.llm import packing, quantized
 
     options = Options.make({} if device is None else {"device": device})
     if weights not in (None, *packing.FORMATS):
         raise OptionError(f"zefuse.llm.optimize(weights={weights!r}): expected None, 'int8' or 'int4'")
     if dtype not in (None, torch.float32, torch.bfloat16, torch.float16):
         raise OptionError(f"zefuse.llm.optimize(dtype={dtype}): expected torch.float32, bfloat16 or float16")
-    if not isinstance(group_size, int) or group_size < 2 or group_size % 2:
-        raise OptionError(f"zefuse.llm.optimize(group_size={group_size!r}): expected an even number, such as 32")
+    if not isinstance(group_size, int) or group_size < 8 or group_size % 8:
+        raise OptionError(f"zefuse.llm.optimize(group_size={group_size!r}): expected a multiple of 8, such as 32")
+    if activations not in (None, "int8"):
+        raise OptionError(f"zefuse.llm.optimize(activations={activations!r}): expected None or 'int8'")
     if not isinstance(model, PreTrainedModel) or not model.can_generate():
         raise InvalidArgumentError(
             f"zefuse.llm.optimize: a {type(model).__name__} is no transformers model with generate(); "
             'use torch.compile(model, backend="zefuse")'
         )
+    before = quantized.quantized_before(model)
+    if activations is not None and weights is None and before is None:
+        raise OptionError("zefuse.llm.optimize(activations='int8') takes quantized weights: weights='int8' or 'int4'")
     if not inplace:
         model = copy.deepcopy(model)
     if report_of(model) is not None:
@@ -62,16 +71,35 @@ def optimize(
     if dtype is not None and dtype != model.dtype:
         made.changed.append(f"weights: {_name(model.dtype)} to {_name(dtype)}")
         model.to(dtype)
+    if before is not None:
+        made.changed.append(before)
     if weights is not None:
-        from zefuse.llm.quantized import quantize
-
-        changed, left = quantize(model, weights, group_size)
+        changed, left = quantized.quantize(model, weights, group_size)
         made.changed += changed
         made.left += left
+    if line := quantized.arrange(model, activations):
+        made.changed.append(line)
     _install(model, options, made)
     model.__dict__[_REPORT] = made
     print(made)
     return model
+
+
+def load(place: str | os.PathLike[str], dtype: torch.dtype | None = None) -> tuple[PreTrainedModel, Any]:
+    """A model and its tokenizer, from a folder that ``save_pretrained()`` wrote or a GGUF file. Nothing is downloaded.
+
+    ``dtype``: of the weights; None is f32. Of a GGUF file the matrices of linear layers and the token embedding stay quantized
+    where they are Q4_0, Q4_1, Q4_K or Q8_0, with the file's scales.
+
+    Raises InvalidArgumentError for what is neither, or is damaged, InstallationError without ``transformers`` or (for a GGUF
+    file) ``gguf``.
+    """
+    installation.require("transformers", "zefuse.llm")
+    import torch
+
+    from zefuse.llm import generating
+
+    return generating.load(os.fspath(place), _name(dtype or torch.float32), keep=True)
 
 
 def report(model: PreTrainedModel) -> Report:

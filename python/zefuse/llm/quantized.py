@@ -14,18 +14,30 @@ from zefuse.llm.packing import Packed
 class _Quantized(nn.Module):
     codes: torch.Tensor
     scales: torch.Tensor
+    minimums: torch.Tensor | None
 
     def __init__(self, packed: Packed, dtype: torch.dtype) -> None:
         super().__init__()
         # Buffers: no optimizer and no .to(dtype) is to see the codes; scales stay as they were rounded.
         self.register_buffer("codes", packed.codes)
         self.register_buffer("scales", packed.scales)
+        self.register_buffer("minimums", packed.minimums)
         self.bits, self.rows = packed.bits, packed.rows
         self.dtype = dtype
 
+    def _apply(self, fn: Any, recurse: bool = True) -> Any:
+        # Another dtype is for the results alone.
+        before = {name: getattr(self, name) for name in ("scales", "minimums")}
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        for name, tensor in before.items():
+            if tensor is not None and getattr(self, name).dtype != tensor.dtype:
+                setattr(self, name, tensor.to(getattr(self, name).device))
+        self.dtype = fn(torch.empty(0, dtype=self.dtype)).dtype
+        return self
+
     @property
     def packed(self) -> Packed:
-        return Packed(self.codes, self.scales, self.bits, self.rows)
+        return Packed(self.codes, self.scales, self.bits, self.rows, self.minimums)
 
     @property
     def weight(self) -> torch.Tensor:
@@ -38,20 +50,30 @@ class _Quantized(nn.Module):
 
 
 class QuantizedLinear(_Quantized):
-    """``x @ weight.T + bias``. A single row is multiplied by the codes themselves, several by dequantized weights."""
+    """``x @ weight.T + bias``. A single row is multiplied by the codes themselves, several by dequantized weights.
+
+    ``activations``: "int8" quantizes a single row first, so that its products are those of integers.
+    """
 
     def __init__(self, packed: Packed, bias: torch.Tensor | None, dtype: torch.dtype) -> None:
         super().__init__(packed, dtype)
         self.in_features, self.out_features = packed.columns, packed.rows
+        self.activations: str | None = None
         self.bias = None if bias is None else nn.Parameter(bias.detach(), requires_grad=False)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         if all(isinstance(size, int) and size == 1 for size in x.shape[:-1]):
-            result = packing.times_row(self.packed, x.reshape(-1).float())
+            result = self._times(x.reshape(-1).float())
             if self.bias is not None:
                 result = result + self.bias.float()
             return result.to(x.dtype).reshape(*x.shape[:-1], -1)
         return nn.functional.linear(x, packing.unpack(self.packed).to(x.dtype), self.bias)
+
+    def _times(self, row: torch.Tensor) -> torch.Tensor:
+        packed = self.packed
+        if self.activations is None:
+            return packing.times_row(packed, row)
+        return packing.times_quantized_row(packed, packing.quantize_row(row, packed.chunk))
 
 
 class QuantizedEmbedding(_Quantized):
@@ -96,12 +118,12 @@ def quantize(model: Any, weights: str, group: int) -> tuple[list[str], list[str]
         count[0] += 1
         count[1] += matrix.numel() * matrix.element_size()
         count[2] += packed.bytes()
-        _replace(model, name, QuantizedLinear(packed, module.bias, module.weight.dtype))
+        replace(model, name, QuantizedLinear(packed, module.bias, module.weight.dtype))
         if module is head and tied:
             place = next(at for at, each in model.named_modules() if each is embedding)
             if type(embedding) is nn.Embedding or hasattr(embedding, "embed_scale"):
                 scale = getattr(embedding, "embed_scale", None)
-                _replace(model, place, QuantizedEmbedding(packed, scale, embedding.weight.dtype))
+                replace(model, place, QuantizedEmbedding(packed, scale, embedding.weight.dtype))
     return (
         [
             f"weights: {count} {'matrix' if count == 1 else 'matrices'} to {kind}, groups of {group}: "
@@ -112,6 +134,34 @@ def quantize(model: Any, weights: str, group: int) -> tuple[list[str], list[str]
     )
 
 
+def quantized_before(model: nn.Module) -> str | None:
+    """What a model has of quantized weights, in words; None: nothing."""
+    found = {module.codes.data_ptr(): module.packed for module in model.modules() if isinstance(module, _Quantized)}
+    if not found:
+        return None
+    size = _megabytes(sum(packed.bytes() for packed in found.values()))
+    return f"weights: {len(found)} {'matrix' if len(found) == 1 else 'matrices'} quantized before: {size}"
+
+
+def arrange(model: nn.Module, activations: str | None) -> str | None:
+    """Sets what quantized linear layers do with what they multiply, and lays their codes as that wants them. In words."""
+    count = 0
+    made: dict[int, Packed] = {}  # some share their codes
+    for module in model.modules():
+        if not isinstance(module, _Quantized):
+            continue
+        if isinstance(module, QuantizedLinear):
+            module.activations = activations
+            count += 1
+        packed, place = module.packed, module.codes.data_ptr()
+        if place not in made:
+            made[place] = packed.by_bytes() if activations is None and packed.bits == 8 else packed.by_words()
+        module.codes = made[place].codes
+    if activations is None:
+        return None
+    return f"activations: int8 for {count} products of a single token, with a scale for each {packing.CHUNK} at most"
+
+
 def _linear_kinds() -> dict[type, bool]:
     """Classes of linear layers, and whether their weight is transposed."""
     from transformers.pytorch_utils import Conv1D
@@ -119,7 +169,8 @@ def _linear_kinds() -> dict[type, bool]:
     return {nn.Linear: False, Conv1D: True}
 
 
-def _replace(model: nn.Module, name: str, module: nn.Module) -> None:
+def replace(model: nn.Module, name: str, module: nn.Module) -> None:
+    """``module``, in evaluation mode, in place of the one of that name."""
     owner, _, own = name.rpartition(".")
     setattr(model.get_submodule(owner), own, module.train(False))
 

@@ -176,6 +176,23 @@ std::vector<Case> integerCases(int width) {
   };
 }
 
+// Of i32 alone. Bytes that stay below 128 have a form of their own on some CPUs.
+std::vector<Case> dotCases() {
+  auto dot = [](uint32_t a, uint32_t b, double sum) {
+    for (int byte = 0; byte < 4; ++byte)
+      sum += int(a >> (8 * byte) & 255) * int(int8_t(b >> (8 * byte)));
+    return sum;
+  };
+  auto I = [](double x) { return uint32_t(int64_t(x)); };
+  return {
+      {"zefuse.dot4", "%r = zefuse.dot4 %0, %1, %2 : T", "T",
+       [=](double x, double y, double z) { return dot(I(x), I(y), z); }},
+      {"zefuse.dot4",
+       "%m = arith.constant 2139062143 : T\n %a = arith.andi %0, %m : T\n %r = zefuse.dot4 %a, %1, %2 : T", "T",
+       [=](double x, double y, double z) { return dot(I(x) & 0x7f7f7f7f, I(y), z); }},
+  };
+}
+
 // Between integer widths, and to and from i1.
 std::vector<Case> castCases(int width) {
   using D = double;
@@ -390,6 +407,16 @@ TEST_P(Legality, Integers) {
   }
 }
 
+TEST_P(Legality, DotProducts) {
+  std::vector<std::vector<double>> inputs;
+  for (unsigned seed : {10, 11, 12})
+    inputs.push_back(uniform(-0x1p31, 0x1p31, true, seed));
+  for (int i = 0; i < 16; ++i)  // each byte the largest and the smallest
+    for (int j = 0; j < 2; ++j)
+      inputs[j][i] = bits(double(0x7f80ff7full >> (8 * ((i >> (2 * j)) % 4)) & 255) * 0x01010101, 32);
+  runCases("i32", dotCases(), inputs, GetParam());
+}
+
 TEST_P(Legality, Bools) {
   runCases("i1", boolCases(), {uniform(0, 2, true, 7), uniform(0, 2, true, 8), uniform(0, 2, true, 9)}, GetParam());
 }
@@ -402,6 +429,7 @@ TEST_P(Legality, Indices) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Lanes, Legality, testing::Values(16, 1));
+INSTANTIATE_TEST_SUITE_P(FewLanes, Legality, testing::Values(8, 4, 2));
 
 TEST(LegalityTable, EveryRowHasACase) {
   std::map<char, std::set<std::string>> covered;
@@ -416,7 +444,7 @@ TEST(LegalityTable, EveryRowHasACase) {
       covered['i'].insert(c.op);
   }
   covered['i'].insert("arith.bitcast");
-  for (auto& list : {integerCases(32), castCases(32), castCases(8)})
+  for (auto& list : {integerCases(32), castCases(32), castCases(8), dotCases()})
     for (const Case& c : list) {
       covered['i'].insert(c.op);
       if (c.out[0] == 'f')
