@@ -10,6 +10,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--prompt", required=True, help="what to say to it")
     parser.add_argument("--max-new-tokens", type=int, default=128, metavar="N", help="default: 128")
     parser.add_argument("--weights", choices=("int8", "int4"), help="quantize them; default: as they are")
+    parser.add_argument(
+        "--activations", choices=("int8",), help="quantize them too: faster, less exact; default: as they are"
+    )
     parser.add_argument("--group-size", type=int, default=32, metavar="N", help="weights for each scale; default: 32")
     parser.add_argument(
         "--dtype", choices=("float32", "bfloat16", "float16"), default="float32", help="default: float32"
@@ -34,7 +37,7 @@ def run(args: argparse.Namespace) -> None:
 
     from zefuse.llm import generating, optimize
 
-    model, tokenizer = generating.load(args.model, args.dtype)
+    model, tokenizer = generating.load(args.model, args.dtype, keep=args.weights is None)
     import torch
 
     if args.threads is not None:
@@ -42,7 +45,7 @@ def run(args: argparse.Namespace) -> None:
     ids = generating.ids_of(tokenizer, args.prompt, args.raw)
     generating.check_length(model, ids.shape[1], args.max_new_tokens)
     with contextlib.redirect_stdout(io.StringIO()) as said:
-        model = optimize(model, weights=args.weights, group_size=args.group_size)
+        model = optimize(model, weights=args.weights, group_size=args.group_size, activations=args.activations)
     if not args.quiet:
         print(said.getvalue())
     options = {"max_new_tokens": args.max_new_tokens, "do_sample": args.sample}

@@ -48,10 +48,11 @@ class Speed:
         return "\n".join(lines)
 
 
-def load(place: str, dtype: str) -> tuple[Any, Any]:
+def load(place: str, dtype: str, keep: bool = False) -> tuple[Any, Any]:
     """The model and its tokenizer, from a folder that ``transformers`` wrote or a GGUF file. Nothing is downloaded.
 
-    Raises InvalidArgumentError for what is no such thing, InstallationError where a package is missing.
+    ``keep``: what is quantized in a GGUF file stays so (``gguf_model``); else it is dequantized. Raises InvalidArgumentError
+    for what is no such thing, InstallationError where a package is missing.
     """
     path = Path(place)
     if not path.exists():
@@ -67,11 +68,16 @@ def load(place: str, dtype: str) -> tuple[Any, Any]:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    folder = path.parent if path.is_file() else path
-    options: dict[str, Any] = {"local_files_only": True} | ({"gguf_file": path.name} if path.is_file() else {})
-    tokenizer = AutoTokenizer.from_pretrained(folder, **options)
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, dtype), **options)
-    return model, tokenizer
+    if path.is_dir():
+        tokenizer = AutoTokenizer.from_pretrained(path, local_files_only=True)
+        return AutoModelForCausalLM.from_pretrained(path, dtype=getattr(torch, dtype), local_files_only=True), tokenizer
+    from zefuse.llm import gguf_model
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name, local_files_only=True)
+        return gguf_model.load(path, getattr(torch, dtype), keep), tokenizer
+    except (IndexError, KeyError, NotImplementedError, TypeError, ValueError) as error:
+        raise InvalidArgumentError(f"{place}: transformers makes no model of it: {error}") from error
 
 
 def ids_of(tokenizer: Any, prompt: str, raw: bool) -> Any:

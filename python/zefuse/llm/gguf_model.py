@@ -1,0 +1,108 @@
+"""A GGUF file as a ``transformers`` model, whose quantized matrices may stay as the file has them.
+
+The file is mapped, and its tensors are read one after the other: there is never a second copy of the whole model.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.overrides import TorchFunctionMode
+
+from zefuse.errors import InvalidArgumentError
+from zefuse.llm import gguf_blocks
+from zefuse.llm.packing import Packed
+from zefuse.llm.quantized import QuantizedEmbedding, QuantizedLinear, replace
+
+
+class _WithoutMemory(TorchFunctionMode):
+    """Parameters that modules make get no memory; what they compute does."""
+
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = dict(kwargs or {})
+        if function is torch.empty:
+            kwargs["device"] = "meta"
+        return function(*args, **kwargs)
+
+
+def load(path: Path, dtype: torch.dtype, keep: bool) -> Any:
+    """The model, in evaluation mode. ``gguf_file.check`` has passed the file.
+
+    ``keep``: linear layers and the token embedding are quantized modules where ``gguf_blocks`` knows their type; all else is
+    of ``dtype``. Raises InvalidArgumentError where the file lacks a weight of the model.
+    """
+    from gguf import GGUFReader, dequantize
+    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers import modeling_gguf_pytorch_utils as of_transformers
+
+    config = AutoConfig.from_pretrained(path.parent, gguf_file=path.name, local_files_only=True)
+    with _WithoutMemory():
+        model = AutoModelForCausalLM.from_config(config, dtype=dtype)
+    model.eval()
+    reader = GGUFReader(path)
+    architecture = str(reader.fields["general.architecture"].contents())
+    make_processor = of_transformers.TENSOR_PROCESSORS.get(architecture, of_transformers.TensorProcessor)
+    processor = make_processor(config=config.to_dict())
+    names = of_transformers.get_gguf_hf_weights_map(model, processor)
+    places = _places(model) if keep else {}
+    dequantized: dict[str, Any] = {}  # by the model's names
+    for tensor in reader.tensors:
+        kind, name = tensor.tensor_type.name, names.get(tensor.name, "")
+        known = name in places and gguf_blocks.is_known(kind)
+        if known and (order := _row_order(processor, tensor.name, tensor.data.shape, names)) is not None:
+            packed = gguf_blocks.pack(kind, torch.tensor(tensor.data), order)
+            for place in places[name]:
+                _put(model, place, packed, dtype)
+            continue
+        result = processor.process(
+            weights=dequantize(tensor.data, tensor.tensor_type), name=tensor.name,
+            tensor_key_mapping=names, parsed_parameters={"tensors": dequantized},
+        )  # fmt: skip
+        if result.name in names:
+            dequantized[names[result.name]] = torch.tensor(result.weights)
+    for name, values in dequantized.items():
+        owner, _, own = name.rpartition(".")
+        model.get_submodule(owner)._parameters[own] = nn.Parameter(values.to(dtype), requires_grad=False)
+    if isinstance(model.get_output_embeddings(), nn.Linear):
+        model.tie_weights()
+    missing = [name for name, each in (*model.named_parameters(), *model.named_buffers()) if each.is_meta]
+    if missing:
+        raise InvalidArgumentError(f"{path}: the model's {missing[0]} is not in it")
+    return model
+
+
+def _places(model: Any) -> dict[str, list[str]]:
+    """Weights that may be quantized, by name, and the modules that have them."""
+    head, embedding = model.get_output_embeddings(), model.get_input_embeddings()
+    tied = head is not None and embedding is not None and head.weight is embedding.weight
+    names = {module: name for name, module in model.named_modules()}
+    places = {f"{name}.weight": [name] for module, name in names.items() if type(module) is nn.Linear}
+    if type(embedding) is nn.Embedding or hasattr(embedding, "embed_scale"):
+        places[f"{names[embedding]}.weight"] = [names[embedding], *([names[head]] if tied else [])]
+    return places
+
+
+def _row_order(processor: Any, name: str, shape: tuple[int, ...], names: dict[str, str]) -> torch.Tensor | None:
+    """Which row of the file's matrix each row of the model's is; None where it is more than an order of rows."""
+    if len(shape) != 2:
+        return None
+    numbers = torch.arange(shape[0]).unsqueeze(1)
+    made = processor.process(
+        weights=numbers.numpy(), name=name, tensor_key_mapping=names, parsed_parameters={"tensors": {}}
+    )
+    order = torch.tensor(made.weights)
+    same_rows = made.name == name and order.shape == numbers.shape and torch.equal(order.sort(0).values, numbers)
+    return order.squeeze(1) if same_rows else None
+
+
+def _put(model: Any, place: str, packed: Packed, dtype: torch.dtype) -> None:
+    module = model.get_submodule(place)
+    if isinstance(module, nn.Linear):
+        made: nn.Module = QuantizedLinear(packed, None, dtype)
+        made.bias = module.bias  # its values may still come
+    else:
+        made = QuantizedEmbedding(packed, getattr(module, "embed_scale", None), dtype)
+    replace(model, place, made)

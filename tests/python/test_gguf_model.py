@@ -1,0 +1,156 @@
+"""GGUF files as models: their blocks kept, against the same blocks dequantized by PyPI's ``gguf``."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import zefuse.llm
+from zefuse.errors import InvalidArgumentError
+from zefuse.llm import gguf_blocks, gguf_model, packing
+
+gguf = pytest.importorskip("gguf")
+
+_HIDDEN, _HEADS, _KEY_HEADS, _LAYERS, _WORDS = 256, 4, 2, 2, 64
+_SHAPES = {
+    "attn_q": (_HIDDEN, _HIDDEN), "attn_k": (_HIDDEN // 2, _HIDDEN), "attn_v": (_HIDDEN // 2, _HIDDEN),
+    "attn_output": (_HIDDEN, _HIDDEN), "ffn_gate": (512, _HIDDEN), "ffn_up": (512, _HIDDEN), "ffn_down": (_HIDDEN, 512),
+}  # fmt: skip
+
+
+def _blocks(kind: str, shape: tuple[int, int], draw: np.random.Generator) -> np.ndarray:
+    """A matrix of small random weights in a file's form."""
+    if kind != "Q4_K":
+        values = draw.normal(scale=0.05, size=shape).astype(np.float32)
+        return gguf.quantize(values, gguf.GGMLQuantizationType[kind])
+    _, size = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType.Q4_K]
+    blocks = draw.integers(0, 256, (shape[0], shape[1] // 256, size), dtype=np.uint8)
+    blocks[..., :4] = np.array([2e-4, 1.5e-3], np.float16).view(np.uint8)
+    return blocks.reshape(shape[0], -1)
+
+
+def _write(place: Path, kind: str, words: str = "Q8_0") -> Path:
+    draw = np.random.default_rng(0)
+    writer = gguf.GGUFWriter(place, "llama")
+    writer.add_name("small")
+    writer.add_block_count(_LAYERS)
+    writer.add_context_length(64)
+    writer.add_embedding_length(_HIDDEN)
+    writer.add_feed_forward_length(512)
+    writer.add_head_count(_HEADS)
+    writer.add_head_count_kv(_KEY_HEADS)
+    writer.add_layer_norm_rms_eps(1e-5)
+    writer.add_rope_freq_base(10000.0)
+    writer.add_vocab_size(_WORDS)
+
+    def add(name: str, kind: str, shape: tuple[int, int]) -> None:
+        writer.add_tensor(f"{name}.weight", _blocks(kind, shape, draw), raw_dtype=gguf.GGMLQuantizationType[kind])
+
+    def add_norm(name: str) -> None:
+        writer.add_tensor(f"{name}.weight", draw.uniform(0.5, 1.5, _HIDDEN).astype(np.float32))
+
+    add("token_embd", words, (_WORDS, _HIDDEN))
+    for layer in range(_LAYERS):
+        for name, shape in _SHAPES.items():
+            add(f"blk.{layer}.{name}", kind, shape)
+        add_norm(f"blk.{layer}.attn_norm")
+        add_norm(f"blk.{layer}.ffn_norm")
+    add_norm("output_norm")
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return place
+
+
+@pytest.mark.parametrize("kind", ["Q4_0", "Q4_1", "Q4_K", "Q8_0"])
+def test_a_packed_matrix_is_the_files(kind: str) -> None:
+    data = _blocks(kind, (21, 512), np.random.default_rng(1))
+    expected = torch.tensor(gguf.dequantize(data, gguf.GGMLQuantizationType[kind]))
+    packed = gguf_blocks.pack(kind, torch.tensor(data))
+    assert torch.equal(packing.unpack(packed), expected)
+    order = torch.randperm(21, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(packing.unpack(gguf_blocks.pack(kind, torch.tensor(data), order)), expected[order])
+    row = torch.randn(512, generator=torch.Generator().manual_seed(2))
+    product = torch.compile(lambda row: packing.times_row(packed, row), backend="zefuse", options={"strict": True})
+    torch.testing.assert_close(product(row), expected @ row, rtol=1e-4, atol=1e-5)
+    quantized = torch.compile(
+        lambda row: packing.times_quantized_row(packed, packing.quantize_row(row, 32)), backend="zefuse", options={"strict": True}
+    )  # fmt: skip
+    rounding = packing.quantize_row(row, 32).scales.repeat_interleave(32) / 2
+    assert ((quantized(row) - expected @ row).abs() <= 1e-5 + expected.abs() @ rounding).all()
+    assert (quantized(row) - expected @ row).norm() < 0.02 * (expected @ row).norm()
+
+
+@pytest.mark.parametrize("kind", ["Q4_1", "Q8_0"])
+def test_a_model_computes_with_the_files_blocks(kind: str, tmp_path: Path) -> None:
+    place = _write(tmp_path / "model.gguf", kind)
+    kept, plain = (gguf_model.load(place, torch.float32, keep) for keep in (True, False))
+    _check_names(place, plain)
+    ids = torch.randint(0, _WORDS, (1, 7), generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        torch.testing.assert_close(kept(ids).logits, plain(ids).logits)
+    small = sum(each.numel() * each.element_size() for each in {id(each): each for each in kept.buffers()}.values())
+    assert small < 0.36 * sum(each.numel() * each.element_size() for each in plain.parameters())
+    exact = copy.deepcopy(kept)
+    optimized = zefuse.llm.optimize(kept)
+    assert "weights: 15 matrices quantized before" in str(zefuse.llm.report(optimized))
+    arguments = {
+        "max_new_tokens": 6, "do_sample": False, "return_dict_in_generate": True, "output_logits": True, "pad_token_id": 0,
+        "eos_token_id": None,
+    }  # fmt: skip
+    made, expected = (model.generate(ids, **arguments) for model in (optimized, plain))
+    assert torch.equal(made.sequences, expected.sequences)
+    for logits, without in zip(made.logits, expected.logits, strict=True):
+        torch.testing.assert_close(logits, without, rtol=1e-4, atol=1e-5)
+    assert all(graph.fallbacks == 0 for graph in zefuse.llm.report(optimized).graphs)
+    said = expected.sequences[0].tolist()
+    quantized = zefuse.llm.optimize(exact, activations="int8").generate(
+        ids, prefix_allowed_tokens_fn=lambda _, before: [said[len(before)]], **arguments
+    )
+    for logits, without in zip(quantized.logits, expected.logits, strict=True):
+        assert (logits - without).norm() < 0.05 * without.norm()
+
+
+def _check_names(place: Path, model: Any) -> None:
+    """Each weight of the model is the file's; queries and keys have the rows of a head in another order there."""
+    tensors = {
+        each.name: torch.tensor(gguf.dequantize(each.data, each.tensor_type)) for each in gguf.GGUFReader(place).tensors
+    }
+    layer = model.model.layers[1]
+    assert torch.equal(layer.mlp.gate_proj.weight, tensors["blk.1.ffn_gate.weight"])
+    assert torch.equal(layer.post_attention_layernorm.weight, tensors["blk.1.ffn_norm.weight"])
+    assert torch.equal(model.lm_head.weight, tensors["token_embd.weight"])
+    keys = tensors["blk.1.attn_k.weight"].reshape(_KEY_HEADS, -1, 2, _HIDDEN).transpose(1, 2).reshape(-1, _HIDDEN)
+    assert torch.equal(layer.self_attn.k_proj.weight, keys)
+
+
+def test_another_dtype_leaves_codes_and_scales(tmp_path: Path) -> None:
+    model = gguf_model.load(_write(tmp_path / "model.gguf", "Q4_1"), torch.float32, keep=True)
+    before = model.model.layers[0].mlp.up_proj.packed
+    model.to(torch.bfloat16)
+    after = model.model.layers[0].mlp.up_proj.packed
+    for name in ("codes", "scales", "minimums"):
+        assert torch.equal(getattr(before, name), getattr(after, name)), name
+    assert model(torch.tensor([[1, 2]])).logits.dtype == torch.bfloat16
+
+
+def test_types_that_are_not_kept_are_dequantized(tmp_path: Path) -> None:
+    model = gguf_model.load(_write(tmp_path / "model.gguf", "F16", "Q5_0"), torch.float32, keep=True)
+    assert not any(isinstance(module, torch.nn.Linear) and module.weight.is_meta for module in model.modules())
+    assert type(model.model.layers[0].mlp.up_proj) is torch.nn.Linear
+    assert model.lm_head.weight is model.model.embed_tokens.weight
+    zefuse.llm.optimize(model)
+    model.generate(torch.tensor([[1, 2]]), max_new_tokens=2, pad_token_id=0)
+
+
+def test_a_file_without_one_of_the_models_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(_SHAPES, "ffn_up")
+    place = _write(tmp_path / "model.gguf", "Q4_0")
+    with pytest.raises(InvalidArgumentError, match=r"up_proj.weight is not in it"):
+        gguf_model.load(place, torch.float32, keep=True)
