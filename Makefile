@@ -2,7 +2,7 @@
 .PHONY: help setup build wheel demo test check fuzz bench bench-packages bench-team status operators gpu-kernels kernel-counts lint format asan tsan clean
 
 help:
-	@echo "make demo    build, then semantic search with MiniLM compiled by zefuse, against eager and Inductor"
+	@echo "make demo    build, then semantic search with MiniLM compiled by zefuse, against eager and Inductor; then SmolLM2 answers a question"
 	@echo "make test    build, then every test (what CI runs)"
 	@echo "make fuzz    random graphs against eager; goes on where it was stopped (GRAPHS=10000 SEED=0 JOBS=1 DEVICE=cpu|gpu COLUMNS=..: some kinds)"
 	@echo "make build   install what is missing and build"
@@ -31,6 +31,7 @@ build: setup
 demo: setup
 	@scripts/build zefuse_python
 	@.venv/bin/python examples/semantic_search.py
+	@.venv/bin/python examples/answer.py
 
 test: build
 	@scripts/test

