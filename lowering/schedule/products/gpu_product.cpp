@@ -41,7 +41,7 @@ double tilesOf(const ProductTile& tile, std::optional<int64_t> m, std::optional<
 // The same of fragments and of tiles in registers, in cycles of an engine that keeps its sub-groups' operands in local
 // memory.
 double stagedCostOf(const ProductTile& tile, double tiles, const TargetDescription& target) {
-  constexpr double local_bytes = 128, memory_bytes = 32;  // of a cycle
+  constexpr double local_bytes = 128, memory_bytes = 24;  // of a cycle; memory: what the second cache gives
   const double multiplications = tile.fragments ? 1024 : 128, bytes = tile.fragments ? 2 : 4;
   constexpr double step_cycles = 3;  // per k, of a group alone: it waits at barriers and for its operands
   const double subgroups = double(tile.subgroups_m * tile.subgroups_n), sides = double(tile.rows() + tile.columns());
