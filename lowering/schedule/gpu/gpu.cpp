@@ -44,7 +44,12 @@ public:
   explicit GpuSchedule(const ScheduleContext& context)
       : c_(context), e_(context.evaluator), space_(context.domain.space), b_(context.builder()),
         loc_(context.builder().getUnknownLoc()), i_{b_, loc_} {
-    // The widest element that the kernel loads or stores fills an access with this many.
+    // The widest element of which a work-item loads or stores neighbours fills an access with this many.
+    Dims laned;
+    const bool in_rows = c_.strategy.lanes_in_rows || c_.domain.instances.empty();
+    for (unsigned dim : in_rows ? ArrayRef(c_.strategy.row_lanes) : ArrayRef(c_.strategy.axis_lanes))
+      if (dim != Strategy::none)
+        laned.set(dim);
     SmallVector<Node> roots;
     for (const Instance& instance : c_.domain.instances)
       roots.push_back(instance.element());
@@ -66,8 +71,10 @@ public:
     for (Node root : roots)
       walkNodes(space_, root, seen, c_.graph, [&](Node node) {
         if (c_.graph.is_input(node.value)) {
-          fit(node);
-          offsets_.emplace_back(c_.graph.offset(space_, node), bytesOf(node));
+          AffineExpr offset = c_.graph.offset(space_, node);
+          if (c_.domain.scan_dim || !laned.any() || space_.dimsOf(offset).anyCommon(laned))
+            fit(node);
+          offsets_.emplace_back(offset, bytesOf(node));
         }
         return !c_.graph.is_input(node.value) &&
                !(node.value.getDefiningOp() && isReduction(node.value.getDefiningOp()));
