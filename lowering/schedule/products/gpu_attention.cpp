@@ -72,6 +72,13 @@ std::optional<AttentionTile> chooseTile(AttentionOp op, const TargetDescription&
     tile.subgroups = shape->subgroups;
     tile.keys = shape->keys;
   } else {
+    // Local memory is the limit of a product without an engine: where there are many queries and registers, more rows
+    // and keys for what is read of it, in groups so small that several share an engine.
+    const int64_t queries = op.getQuery().getType().getShape().end()[-2], limit = target.accumulator_bytes;
+    constexpr int64_t many_queries = 128, many_rows = 16;
+    if (limit >= 8 * score_bytes && many_rows * tile.columns * 4 <= limit - score_bytes &&
+        !ShapedType::isDynamic(queries) && queries >= many_queries)
+      tile = {engine, tile.lanes, depth, tile.columns, many_rows, /*subgroups=*/4, /*keys=*/2 * tile.lanes};
     while (tile.rows > 1 && tile.rows * tile.columns * 4 > target.accumulator_bytes - score_bytes)
       tile.rows /= 2;
     if (tile.rows * tile.columns * 4 > target.accumulator_bytes / 2)

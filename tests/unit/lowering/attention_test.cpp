@@ -109,6 +109,23 @@ TEST_P(Attention, Sizes) {
   checkAttention({.heads = 1, .key_heads = 1, .rows = 70, .keys = 33, .depth = 128, .columns = 128}, GetParam());
 }
 
+// The tiles of many queries, with steps that all rows see and others; a scale that makes maxima grow far from step to
+// step.
+TEST(AttentionTargets, ManyQueries) {
+  TargetDescription target = *TargetDescription::named("sm_90");
+  target.engines = 1;  // few groups keep large tiles
+  for (bool causal : {false, true}) {
+    AttentionCase c{.heads = 1, .key_heads = 1, .rows = 130, .keys = 150, .depth = 64, .columns = 64, .scale = 3};
+    c.causal = causal;
+    c.log_sums = causal;
+    c.element = "bf16";
+    checkAttention(c, target);
+    c.element = "f32";
+    c.scale = 0.5;
+    checkAttention(c, target);
+  }
+}
+
 TEST_P(Attention, CausalAndGroupedQueries) {
   checkAttention({.heads = 2, .key_heads = 2, .rows = 50, .keys = 50, .depth = 16, .columns = 16, .causal = true},
                  GetParam());
