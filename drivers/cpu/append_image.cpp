@@ -18,11 +18,11 @@ ze_result_t boxOf(const char* call, const Image& image, const ze_image_region_t*
     box = {{0, 0, 0}, {size[0], size[1], size[2]}};
     return ZE_RESULT_SUCCESS;
   }
-  // A dimension that the image does not have may be 0 or 1.
+  // A dimension that the image does not have may be 0 or 1. A width of 0 copies nothing, and waits and signals.
   box = {{region->originX, region->originY, region->originZ},
          {region->width, std::max(region->height, 1u), std::max(region->depth, 1u)}};
   for (int d = 0; d < 3; ++d)
-    if (box.size[d] == 0 || box.origin[d] + box.size[d] > size[d])
+    if (box.origin[d] + box.size[d] > size[d])
       return refuse(ZE_RESULT_ERROR_INVALID_ARGUMENT,
                     "%s: the region at (%u, %u, %u) of %u x %u x %u is not within the image of %u x %u x %u", call,
                     region->originX, region->originY, region->originZ, region->width, region->height, region->depth,
