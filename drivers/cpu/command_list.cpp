@@ -17,13 +17,13 @@ CommandList::Kind kindFor(ze_command_queue_mode_t mode) {
 
 }  // namespace
 
-CommandList::CommandList(Context& owner, const Device& device, Kind kind, uint32_t queue_index)
+CommandList::CommandList(Context& owner, const Device& device, Kind kind, uint32_t queue_index, bool in_order)
     : context(&owner), device(device), kind(kind), queue_index(queue_index) {
   if (kind == Kind::regular)
     recorded = std::make_shared<CommandSequence>();
   else if (kind != Kind::synchronous)
-    worker =
-        std::make_unique<Worker>(owner, device.is_gpu ? Worker::Order::between_barriers : Worker::Order::submitted);
+    worker = std::make_unique<Worker>(owner, device.is_gpu && !in_order ? Worker::Order::between_barriers
+                                                                        : Worker::Order::submitted);
 }
 
 CommandList::~CommandList() = default;
@@ -59,9 +59,10 @@ ze_result_t commandListCreateImmediate(ze_context_handle_t hContext, ze_device_h
     return result;
   if (ze_result_t result = checkQueueDesc("zeCommandListCreateImmediate", *altdesc))
     return result;
+  constexpr ze_command_queue_flags_t kInOrder = ZE_BIT(1);  // ZE_COMMAND_QUEUE_FLAG_IN_ORDER of newer headers
   return guarded(__func__, [&] {
-    *phCommandList =
-        toHandle<ze_command_list_handle_t>(new CommandList(*context, *device, kindFor(altdesc->mode), altdesc->index));
+    *phCommandList = toHandle<ze_command_list_handle_t>(
+        new CommandList(*context, *device, kindFor(altdesc->mode), altdesc->index, (altdesc->flags & kInOrder) != 0));
     return ZE_RESULT_SUCCESS;
   });
 }

@@ -14,7 +14,8 @@ namespace zefuse::cpu {
 
 class Worker;
 
-// Not thread-safe, as the Level Zero calls on one list. Execution is always in order, whatever the flags ask for.
+// Not thread-safe, as the Level Zero calls on one list. Execution is in order, whatever the flags ask for, but on the
+// posing GPU (Worker::Order), where an immediate list must ask for it.
 struct CommandList : Object<CommandList> {
   static constexpr uint32_t kMagic = magicOf("ZLST");
   enum class Kind { regular, synchronous, asynchronous, adaptive };
@@ -33,7 +34,7 @@ struct CommandList : Object<CommandList> {
   // and its events are signalled, so that it neither blocks nor pays for a thread.
   std::unique_ptr<Worker> worker;
 
-  CommandList(Context& context, const Device& device, Kind kind, uint32_t queue_index);
+  CommandList(Context& context, const Device& device, Kind kind, uint32_t queue_index, bool in_order = false);
   ~CommandList();
 
   bool immediate() const { return kind != Kind::regular; }

@@ -450,6 +450,9 @@ void Reader::finishKernels() {
           fail(*mode.inst, "execution mode lacks an operand");
         return by_id ? static_cast<uint32_t>(constantInt(*mode.inst, mode.operands[i])) : mode.operands[i];
       };
+      auto sizes = [](const auto& operand) {
+        return std::to_string(operand(0)) + "," + std::to_string(operand(1)) + "," + std::to_string(operand(2));
+      };
       auto attribute = [&](const std::string& text) {
         k.info.source_attributes += (k.info.source_attributes.empty() ? "" : " ") + text;
       };
@@ -463,8 +466,7 @@ void Reader::finishKernels() {
             fail(*mode.inst, "work-group size of kernel " + entry->name + " is not within 1..1024");
           k.info.required_group_size[d] = n;
         }
-        attribute("reqd_work_group_size(" + std::to_string(operand(0)) + "," + std::to_string(operand(1)) + "," +
-                  std::to_string(operand(2)) + ")");
+        attribute("reqd_work_group_size(" + sizes(operand) + ")");
         break;
       }
       case spv::ExecutionModeSubgroupSize: {
@@ -476,7 +478,7 @@ void Reader::finishKernels() {
         break;
       }
       case spv::ExecutionModeLocalSizeHint:
-      case spv::ExecutionModeLocalSizeHintId:
+      case spv::ExecutionModeLocalSizeHintId: attribute("work_group_size_hint(" + sizes(operand) + ")"); break;
       case spv::ExecutionModeVecTypeHint:
       case spv::ExecutionModeContractionOff:
       case spv::ExecutionModeInitializer:

@@ -33,6 +33,7 @@ constexpr Refusal kCuda[] = {
     {"Modules.SeveralInputsAreLinked", kNoLinking},
     {"Modules.ExportedFunctionsHaveAddresses", "CUDA has no function pointers that a host may take"},
     {"PosingGpu.AnArgumentIsAnAddress", kPosing},
+    {"PosingGpu.AnInOrderListNeedsNoBarriers", kPosing},
     {"PosingGpu.CopiesAndFillsEndWithTheirAllocation", kPosing},  // see CudaDriver.CopiesAndFillsEndWithTheirAllocation
     {"PosingGpu.FreshMemoryIsPoisoned", kPosing},
     {"PosingGpu.KernelsReachNothingButUsm", kPosing},

@@ -146,6 +146,26 @@ TEST_F(PosingGpu, OnlyBarriersOrder) {
   EXPECT_EQ(3, out[1]);
 }
 
+TEST_F(PosingGpu, AnInOrderListNeedsNoBarriers) {
+  ze_command_queue_desc_t desc = {};
+  desc.stype = ZE_STRUCTURE_TYPE_COMMAND_QUEUE_DESC;
+  desc.flags = ZE_BIT(1);  // in order, as newer headers have it
+  desc.mode = ZE_COMMAND_QUEUE_MODE_ASYNCHRONOUS;
+  ze_command_list_handle_t ordered = nullptr;
+  ZE_OK(zeCommandListCreateImmediate(context, device, &desc, &ordered));
+  const int values[] = {1, 2, 3};
+  int out = 0;
+  auto go = event(), done = event();
+  ZE_OK(zeCommandListAppendBarrier(ordered, nullptr, 1, &go));
+  for (const int& value : values)
+    ZE_OK(zeCommandListAppendMemoryCopy(ordered, memory, &value, sizeof value, nullptr, 0, nullptr));
+  ZE_OK(zeCommandListAppendMemoryCopy(ordered, &out, memory, sizeof(int), done, 0, nullptr));
+  ZE_OK(zeEventHostSignal(go));
+  ZE_OK(zeEventHostSynchronize(done, UINT64_MAX));
+  EXPECT_EQ(3, out);
+  ZE_OK(zeCommandListDestroy(ordered));
+}
+
 TEST_F(PosingGpu, TheCpuIsThereToo) {
   uint32_t devices = 0;
   ZE_OK(zeDeviceGet(driver, &devices, nullptr));

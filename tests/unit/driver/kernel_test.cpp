@@ -129,6 +129,12 @@ TEST_F(Kernels, SourceAttributesAreWrittenToTheCallersMemory) {
   EXPECT_EQ(size, room);
   EXPECT_EQ(text.substr(0, 3), cut.c_str());
   EXPECT_EQ("????", cut.substr(4));
+  auto hinted = kernel(module(), "increment");
+  char hint[64] = {};
+  room = sizeof hint;
+  pointer = hint;
+  ZE_OK(zeKernelGetSourceAttributes(hinted, &room, &pointer));
+  EXPECT_STREQ("work_group_size_hint(4,1,1)", hint);
   pointer = nullptr;
   EXPECT_EQ(ZE_RESULT_ERROR_INVALID_NULL_POINTER, zeKernelGetSourceAttributes(k, &size, &pointer));
 }

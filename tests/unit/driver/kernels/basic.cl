@@ -81,7 +81,9 @@ __kernel void spin(__global uint *out, uint rounds) {
   out[get_global_id(0)] = x;
 }
 
-__kernel void increment(__global int *values) { values[get_global_id(0)] += 1; }
+__attribute__((work_group_size_hint(4, 1, 1))) __kernel void increment(__global int *values) {
+  values[get_global_id(0)] += 1;
+}
 
 // Sub-group reduction and shuffle-free ids: the width is the kernel's own.
 __attribute__((intel_reqd_sub_group_size(8))) __kernel void subgroup_sums(__global const int *in, __global int *out) {
