@@ -169,8 +169,9 @@ std::vector<Origin> originsOf(Location location) {
     auto name = dyn_cast<NameLoc>(part);
     if (!name)
       return WalkResult::advance();
-    auto [op, node] = name.getName().getValue().split('|');
-    Origin origin{op.str(), node.str(), ""};
+    auto [op, rest] = name.getName().getValue().split('|');
+    auto [node, module] = rest.split('|');
+    Origin origin{op.str(), node.str(), "", module.str()};
     if (auto file = dyn_cast<FileLineColLoc>(name.getChildLoc()))
       origin.source =
           (file.getFilename().getValue().rsplit('/').second.empty() ? file.getFilename().getValue()

@@ -55,6 +55,7 @@ struct Origin {
   std::string op;      // "aten.gelu.default"
   std::string node;    // "gelu_3"
   std::string source;  // "model.py:12", or empty
+  std::string module;  // "encoder.layers.0", or empty
 };
 std::vector<Origin> originsOf(mlir::Location location);
 

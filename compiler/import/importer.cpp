@@ -147,7 +147,8 @@ private:
     StringRef target = node.schema ? StringRef(node.schema->target) : StringRef("constant");
     Location child = node.file.empty() ? Location(UnknownLoc::get(&context_))
                                        : FileLineColLoc::get(&context_, node.file, node.line, 0);
-    return NameLoc::get(b_.getStringAttr(target + "|" + node.name), child);
+    const std::string module = node.module.empty() ? "" : "|" + node.module;
+    return NameLoc::get(b_.getStringAttr(target + "|" + node.name + module), child);
   }
 
   void importNode(unsigned index) {
@@ -458,7 +459,7 @@ private:
     ScopedDiagnosticHandler handler(&context_, [&](Diagnostic& diagnostic) {
       diagnostic.getLocation()->walk([&](Location part) {  // which nodes, by their names in the graph
         if (auto name = dyn_cast<NameLoc>(part))
-          messages += name.getName().getValue().split('|').second.str() + ": ";
+          messages += name.getName().getValue().split('|').second.split('|').first.str() + ": ";
         return WalkResult::advance();
       });
       messages += diagnostic.str() + "\n";

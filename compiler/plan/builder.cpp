@@ -491,6 +491,8 @@ private:
       note->ops.push_back(origin.op);
       if (!origin.source.empty() && !llvm::is_contained(note->sources, origin.source))
         note->sources.push_back(origin.source);
+      if (!origin.module.empty() && !llvm::is_contained(note->modules, origin.module))
+        note->modules.push_back(origin.module);
     }
     AffineExpr bytes = getAffineConstantExpr(0, context_);
     auto count = [&](Value value) {

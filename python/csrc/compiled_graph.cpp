@@ -10,6 +10,7 @@
 #include "common/plan/plan_generated.h"
 #include "common/plan/plan_json.h"
 #include "python/csrc/errors.h"
+#include "python/csrc/profiler_rows.h"
 #include "python/csrc/tensors.h"
 #include "runtime/aten/lazy_values.h"
 
@@ -84,7 +85,14 @@ py::tuple CompiledGraph::call(const py::list& arguments) {
     py::gil_scoped_release released;
     // What we return are fresh tensors and plain views; AOTAutograd has settled all that autograd must know.
     at::AutoDispatchBelowADInplaceOrView below_autograd;
-    auto result = executable_->call(inputs, [&](const OutputRequest& request) { return storage.allocate(request); });
+    auto allocate = [&](const OutputRequest& request) { return storage.allocate(request); };
+    auto call = [&](StepObserver* observer) { return executable_->call(inputs, allocate, observer); };
+    auto result = [&] {
+      if (!ProfilerRows::wanted()) [[likely]]
+        return call(nullptr);
+      ProfilerRows rows(executable_->plan());
+      return call(&rows);
+    }();
     if (result.ok() && !computed.empty())
       for (size_t i : written_)
         if (auto written = computed.find(i); written != computed.end())

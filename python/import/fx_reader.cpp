@@ -44,6 +44,7 @@ private:
   Meta meta(py::handle value);
   fx::TensorMeta tensorMeta(py::handle value);
   void readLocation(const py::dict& meta, Node& into);
+  void readModule(const py::dict& meta, Node& into);
   void findSymbolSources();
   [[noreturn]] void fail(const Node& node, const std::string& reason) {
     throw ImportError("FX node '" + node.name + "': " + reason);
@@ -156,6 +157,7 @@ void Reader::readNode(const py::object& node) {
     if (isPassedToken(node))
       return;
     readLocation(metadata, into);
+    readModule(metadata, into);
     readCall(node, node.attr("target"), into);
   } else {
     fail(into, "op '" + op + "' is not part of a functional ATen graph: trace the module first");
@@ -550,6 +552,30 @@ void Reader::readLocation(const py::dict& metadata, Node& into) {
     }
     if (!inside_torch)
       return;
+  }
+}
+
+// The innermost module on the stack, of a backward node its forward's: ("L['self'].encoder.0", class) -> "encoder.0".
+void Reader::readModule(const py::dict& metadata, Node& into) {
+  for (const char* key : {"nn_module_stack", "fwd_nn_module_stack"}) {
+    if (!metadata.contains(key) || !py::isinstance<py::dict>(metadata[key]))
+      continue;
+    py::object innermost = py::none();
+    for (auto item : py::reinterpret_borrow<py::dict>(metadata[key]))
+      innermost = py::reinterpret_borrow<py::object>(item.second);
+    if (!py::isinstance<py::tuple>(innermost) || py::len(innermost) == 0)
+      continue;
+    py::object first = py::reinterpret_borrow<py::tuple>(innermost)[0];
+    if (!py::isinstance<py::str>(first))
+      continue;
+    std::string path = first.cast<std::string>();
+    if (const size_t root = path.starts_with("L[") ? path.find(']') : std::string::npos; root != std::string::npos)
+      path.erase(0, root + 1);
+    if (path.starts_with('.'))
+      path.erase(0, 1);
+    if (path.find('|') == std::string::npos)  // which separates what a location says
+      into.module = std::move(path);
+    return;
   }
 }
 

@@ -17,7 +17,7 @@ import torch
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.exc import ShortenTraceback
 
-from zefuse import _native, output_aliases, recurrent, saved_strides, torch_versions
+from zefuse import _native, output_aliases, recurrent, saved_strides, torch_logs, torch_versions
 from zefuse.errors import (
     DeadlineError,
     DeviceError,
@@ -44,6 +44,11 @@ _recorder: ContextVar[Callable[[str, Any, torch.fx.GraphModule], Any] | None] = 
 # Told of each graph that becomes a plan, with its parameters' numbers, while set (capture).
 _captured: ContextVar[Callable[[torch.fx.GraphModule, Sequence[int]], None] | None] = ContextVar(
     "zefuse_captured", default=None
+)
+
+# Told of each graph as Dynamo hands it over, while set (explain).
+_dynamo_graphs: ContextVar[Callable[[torch.fx.GraphModule], None] | None] = ContextVar(
+    "zefuse_dynamo_graphs", default=None
 )
 
 # Graphs that may hold derived weights. Weak: a graph lives as long as the code that calls it.
@@ -76,6 +81,8 @@ def zefuse(
     mode: str | None = None,
 ) -> Callable[..., Any]:
     """What ``torch.compile(model, backend="zefuse", options={...})`` calls with a Dynamo graph."""
+    if (told := _dynamo_graphs.get()) is not None:
+        told(gm)
     try:
         if mode not in (None, "default"):
             raise OptionError(
@@ -143,6 +150,7 @@ def compile_graph(
     compiled = _compile_in_parts(gm, parameter_indices, options, whole)
     _forget_weights_after_optimizer_steps()
     _live.add(compiled)
+    torch_logs.tell(kind, compiled, gm)
     if (observer := _observer.get()) is not None:
         observer(kind, compiled)
     return compiled

@@ -36,6 +36,20 @@ COMMANDS = (
         "zefuse check model.py:make --inductor",
     ),
     Command(
+        "bench",
+        "Models",
+        "measure a model in eager, Inductor and zefuse, a language model in llama.cpp too",
+        "zefuse.commands.bench",
+        "zefuse bench model.py:make\nzefuse bench --llm SmolLM2-135M-Instruct.gguf --threads 1",
+    ),
+    Command(
+        "run",
+        "Models",
+        "call a package or a model and say what it returned",
+        "zefuse.commands.run",
+        "zefuse run model.zefuse --inputs inputs.pt --output result.pt",
+    ),
+    Command(
         "compile",
         "Packages",
         "compile a model to a package (.zefuse)",
@@ -50,11 +64,18 @@ COMMANDS = (
         "zefuse inspect model.zefuse",
     ),
     Command(
+        "verify",
+        "Packages",
+        "whether a package is whole, runs here and computes what its model does",
+        "zefuse.commands.verify",
+        "zefuse verify model.zefuse --against model.py:make",
+    ),
+    Command(
         "explain",
         "Packages",
-        "list the kernels, library calls and fallbacks of a package",
+        "list the kernels, library calls and fallbacks of a package or model",
         "zefuse.commands.explain",
-        "zefuse explain model.zefuse",
+        "zefuse explain model.zefuse\nzefuse explain model.py:make --html model.html",
     ),
     Command(
         "generate",
@@ -62,13 +83,6 @@ COMMANDS = (
         "let a model answer a prompt, and say how fast it was",
         "zefuse.commands.generate",
         'zefuse generate SmolLM2-135M-Instruct.gguf --weights int4 --prompt "Why is the sky blue?"',
-    ),
-    Command(
-        "bench",
-        "Language models",
-        "measure a model in eager, Inductor, zefuse and llama.cpp side by side",
-        "zefuse.commands.bench",
-        "zefuse bench --llm SmolLM2-135M-Instruct.gguf --threads 1",
     ),
     Command(
         "doctor",

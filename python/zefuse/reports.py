@@ -83,6 +83,6 @@ class PlanOnly:
         return []
 
 
-def first_plan(package: str) -> PlanOnly:
-    """The first plan of a package for the CPU, or its first where it has none for it."""
-    return PlanOnly(_with_details(ask("first_plan", package)))
+def plan(package: str, section: str) -> PlanOnly:
+    """The plan in a section of a package."""
+    return PlanOnly(_with_details(ask("plan", package, section)))

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from zefuse.dynamo_events import in_one_line
+
 EXPLAINED = "_explained"  # how explain's copy of a function ends
 _FAILED = "an error was suppressed during compilation"
 _NO_OPERATOR = "No ops traced for the FX graph"
@@ -90,14 +92,8 @@ def _sort(skipped: Skipped, reasons: list[str], errors: list[str]) -> None:
     # One error for one function is the rule; of several the order is that of both lists.
     for function, error in zip(unexplained, [*errors, *[_FAILED] * len(unexplained)], strict=False):
         if error != _FAILED or not _is_of_torch(function):
-            skipped.functions[function] = _in_one_line(error)
+            skipped.functions[function] = in_one_line(error)
 
 
 def _is_of_torch(file: str) -> bool:
     return "/torch/" in file or "/zefuse/" in file
-
-
-def _in_one_line(error: str) -> str:
-    """Dynamo's text for a graph break, without what is for Dynamo's developers."""
-    lines = [line.strip() for line in error.split("Developer debug context")[0].splitlines()]
-    return "; ".join(filter(None, lines))

@@ -67,7 +67,7 @@ def assert_compiled(
 
     def explained(copy: Subject) -> Any:
         nonlocal explanation
-        explanation = explain(copy.model, *copy.args, options=options, **copy.kwargs)
+        explanation = explain(copy.model, *copy.args, options=options, backward=False, **copy.kwargs)
         return explanation.result
 
     actual = _outcome(subject, explained)

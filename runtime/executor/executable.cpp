@@ -231,7 +231,8 @@ void Executable::Impl::giveBack(std::unique_ptr<Frame>& frame) noexcept {
     frames.push_back(std::move(frame));  // else it dies with the caller's pointer, after the lock
 }
 
-Result<std::vector<CallOutput>> Executable::call(std::span<const CallInput> inputs, const AllocateOutput& allocate) {
+Result<std::vector<CallOutput>> Executable::call(std::span<const CallInput> inputs, const AllocateOutput& allocate,
+                                                 StepObserver* observer) {
   Impl& impl = *impl_;
   ZEFUSE_RETURN_IF_ERROR(impl.checkKinds(inputs));
   if (impl.shared.gpu)
@@ -261,7 +262,7 @@ Result<std::vector<CallOutput>> Executable::call(std::span<const CallInput> inpu
     ZEFUSE_RETURN_IF_ERROR(frame->bind(std::move(*binding)));
   }
   ZEFUSE_RETURN_IF_ERROR(impl.checkInputs(inputs, *frame->binding()));
-  return frame->run(inputs, allocate);
+  return frame->run(inputs, allocate, observer);
 }
 
 const plan::Plan& Executable::plan() const { return *plan::GetPlan(impl_->bytes.data()); }

@@ -105,6 +105,16 @@ struct StepTime {
   double thread_seconds = 0;  // processor time of the calling thread, which other programs do not lengthen
 };
 
+// Told of each step on the calling thread, for a profiler. Steps that a GPU replays as one are not told.
+class StepObserver {
+public:
+  virtual void begin(size_t step) = 0;  // in the order of Plan.steps
+  virtual void end() = 0;               // also after a step that failed
+
+protected:
+  ~StepObserver() = default;
+};
+
 // Thread-safe: any number of calls may run at the same time; each takes an arena of its own from a
 // free list.
 class ZEFUSE_API Executable {
@@ -117,7 +127,8 @@ public:
   // Runs every step on the calling thread, or on the plan's GPU and waits for it. On error no output escapes. Errors:
   // invalid_argument (inputs do not match the plan: names which), index_error, out_of_memory, device; deadline when a
   // GPU does not answer, after which every call fails.
-  Result<std::vector<CallOutput>> call(std::span<const CallInput> inputs, const AllocateOutput& allocate);
+  Result<std::vector<CallOutput>> call(std::span<const CallInput> inputs, const AllocateOutput& allocate,
+                                       StepObserver* observer = nullptr);
 
   const plan::Plan& plan() const;
   std::span<const std::byte> planBytes() const;

@@ -75,14 +75,15 @@ void Frame::forgetWeights() {
     state.packed.reset();
 }
 
-Result<std::vector<CallOutput>> Frame::run(std::span<const CallInput> inputs, const AllocateOutput& allocate) {
+Result<std::vector<CallOutput>> Frame::run(std::span<const CallInput> inputs, const AllocateOutput& allocate,
+                                           StepObserver* observer) {
   counted_ = {};
   try {
     Status status = prepare(inputs, allocate);
     if (status.ok() && !packed_)
       status = packWeights(inputs);
     if (status.ok())
-      status = runSteps(inputs);
+      status = runSteps(inputs, observer);
     if (gpu_ && !status.ok())
       gpu_->settle(status);  // the first failure is the one to tell of
     Result<std::vector<CallOutput>> outputs = status.ok() ? collectOutputs() : Result<std::vector<CallOutput>>(status);
@@ -131,7 +132,7 @@ Status Frame::runStep(size_t step, std::span<const CallInput> inputs) {
   return {};
 }
 
-Status Frame::runSteps(std::span<const CallInput> inputs) {
+Status Frame::runSteps(std::span<const CallInput> inputs, StepObserver* observer) {
   const plan::PlanT& plan = shared_.program.plan;
   const bool timed = shared_.timer.on();
   if (gpu_) {
@@ -145,7 +146,11 @@ Status Frame::runSteps(std::span<const CallInput> inputs) {
       start = StepTimer::now();
     if (gpu_)
       ZEFUSE_RETURN_IF_ERROR(gpu_->before(i));
+    if (observer) [[unlikely]]
+      observer->begin(i);
     const Status status = runStep(i, inputs);
+    if (observer) [[unlikely]]
+      observer->end();
     if (timed) [[unlikely]] {
       if (gpu_)  // what is only queued has no time yet
         ZEFUSE_RETURN_IF_ERROR(gpu_->wait());

@@ -41,7 +41,8 @@ public:
   Status bind(std::shared_ptr<const Binding> binding);
 
   // Inputs must have been checked against the binding.
-  Result<std::vector<CallOutput>> run(std::span<const CallInput> inputs, const AllocateOutput& allocate);
+  Result<std::vector<CallOutput>> run(std::span<const CallInput> inputs, const AllocateOutput& allocate,
+                                      StepObserver* observer);
 
   void forgetWeights();
 
@@ -64,7 +65,7 @@ private:
   // Looks for the packed copy of the step's weight, whose first element is `b`.
   Status packFor(size_t step, uint32_t view, const void* b, std::span<const CallInput> inputs,
                  Counters::OfCall& counted);
-  Status runSteps(std::span<const CallInput> inputs);
+  Status runSteps(std::span<const CallInput> inputs, StepObserver* observer);
   Status runStep(size_t step, std::span<const CallInput> inputs);
   Status runLaunch(size_t step, const plan::LaunchT& launch);
   Status makeKernel(size_t step, const plan::LaunchT& launch, LaunchState& state);

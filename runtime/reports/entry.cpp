@@ -28,7 +28,7 @@ struct Row {
 
 constexpr Row rows[] = {
     {"package", 1, [](const Words& words) { return ofPackage(words[1]); }},
-    {"first_plan", 1, [](const Words& words) { return ofFirstPlan(words[1]); }},
+    {"plan", 2, [](const Words& words) { return ofPlanIn(words[1], words[2]); }},
     {"targets", 0, [](const Words&) -> Result<std::string> { return ofTargets(); }},
     {"compilers", 0, [](const Words&) -> Result<std::string> { return ofCompilers(); }},
     {"devices", 0, [](const Words&) { return ofDevices(); }},

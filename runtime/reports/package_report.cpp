@@ -86,15 +86,10 @@ Result<std::string> ofPackage(const std::string& path) {
   return result.text().json;
 }
 
-Result<std::string> ofFirstPlan(const std::string& path) {
+Result<std::string> ofPlanIn(const std::string& path, const std::string& section) {
   auto opened = package::Reader::open(path);
   ZEFUSE_RETURN_IF_ERROR(opened.status());
-  auto manifest = package::Manifest::read(**opened);
-  ZEFUSE_RETURN_IF_ERROR(manifest.status());
-  auto for_cpu = package::plansFor(**opened, *manifest, "cpu");
-  if (!for_cpu.ok() && manifest->plans.empty())
-    return for_cpu.status();
-  auto bytes = (*opened)->section((for_cpu.ok() ? *for_cpu->front() : manifest->plans.front()).section);
+  auto bytes = (*opened)->section(section);
   ZEFUSE_RETURN_IF_ERROR(bytes.status());
   ZEFUSE_RETURN_IF_ERROR(package::describeSteps(*bytes).status());  // verifies
   return ofPlan(*plan::GetPlan(bytes->data()));

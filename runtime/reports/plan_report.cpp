@@ -31,6 +31,7 @@ Object noted(const plan::Plan& plan, int step, const plan::KernelNote* note) {
   entry.add("step", step)
       .add("ops", strings(note ? note->ops() : nullptr))
       .add("sources", strings(note ? note->sources() : nullptr))
+      .add("modules", strings(note ? note->modules() : nullptr))
       .add("bytes", note ? constantOf(plan, note->bytes()) : json::null);
   return entry;
 }

@@ -15,8 +15,8 @@ ZEFUSE_API std::string ofPlan(const plan::Plan& plan);
 
 // What a package holds; every hash is checked. Errors: Reader::open's and Manifest::read's.
 Result<std::string> ofPackage(const std::string& path);
-// ofPlan of a package's first plan for the CPU, or of its first where none is. Errors: those, and plansFor's.
-Result<std::string> ofFirstPlan(const std::string& path);
+// ofPlan of the plan in a package's section. Errors: Reader::open's; not_found; damaged.
+Result<std::string> ofPlanIn(const std::string& path, const std::string& section);
 
 std::string ofTargets();    // common/toolchain/targets.h as data: {"cpu": [...], "gpu": [...]}
 std::string ofCompilers();  // Intel's offline compilers that run here

@@ -190,3 +190,84 @@ def test_dump(tmp_path: Path) -> None:
         assert suffix in names, f"no {suffix} among {names}"
     (plan,) = tmp_path.rglob("plan.json")
     assert json.loads(plan.read_text())["steps"]
+
+
+class Layered(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Sequential(nn.LayerNorm(8), nn.Linear(8, 8)) for _ in range(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+
+def test_each_kernel_has_the_path_of_its_module() -> None:
+    explanation = zefuse.explain(Layered(), torch.randn(4, 8), backward=False)
+    assert [kernel["modules"] for kernel in explanation.kernels] == [[f"layers.{n}.0"] for n in range(3)]
+    assert [call["modules"] for call in explanation.calls] == [[f"layers.{n}.1"] for n in range(3)]
+    assert "layers.*.0" in str(explanation)  # one row for all
+    plain = zefuse.explain(nn.Sequential(nn.Linear(4, 4), nn.LayerNorm(4)), torch.ones(2, 4))  # no line of the user's
+    assert plain.kernels[0]["modules"] == ["1"] and plain.calls[0]["modules"] == ["0"]
+
+
+def test_the_backward_is_shown_and_nothing_is_left_of_it() -> None:
+    model = Layered()
+    explanation = zefuse.explain(model, torch.randn(4, 8))
+    assert [graph["kind"] for graph in explanation.graphs] == ["forward", "backward"]
+    assert any(kernel["graph"] == 1 and "layers.0.0" in kernel["modules"] for kernel in explanation.kernels)
+    assert all(parameter.grad is None for parameter in model.parameters())
+    explanation.result.sum().backward()  # the caller's own
+    assert model.layers[0][1].weight.grad is not None
+    assert [graph["kind"] for graph in zefuse.explain(model, torch.randn(4, 8), backward=False).graphs] == ["forward"]
+
+
+def test_a_graph_break_has_the_users_line() -> None:
+    def broken(x: torch.Tensor) -> torch.Tensor:
+        y = x + 1
+        print("here")
+        return y * 2
+
+    explanation = zefuse.explain(broken, torch.ones(3))
+    (entry,) = explanation.breaks
+    assert entry["source"] == f"{__file__}:{broken.__code__.co_firstlineno + 2}" and entry["line"] == 'print("here")'
+    assert "broken at" in str(explanation) and "print" in str(explanation)
+
+
+def test_what_is_compiled_again_names_the_guard_and_its_values() -> None:
+    def twice(x: torch.Tensor) -> torch.Tensor:
+        return inner(x) + inner(x[:2])[0]
+
+    @torch._dynamo.disable(recursive=False)
+    def inner(x: torch.Tensor) -> torch.Tensor:
+        return deep(x)
+
+    def deep(x: torch.Tensor) -> torch.Tensor:
+        return x.sin() * 3
+
+    explanation = zefuse.explain(twice, torch.ones(3, 4))
+    text = json.dumps(explanation.recompiles)
+    assert explanation.recompiles and "deep" in text and "3" in text and "2" in text
+    assert "compiled again" in str(explanation)
+
+
+def test_a_target_that_is_not_here() -> None:
+    with torch.no_grad():
+        explanation = zefuse.explain(Layered(), torch.randn(4, 8), target="bmg-g21")
+    assert explanation.device == "bmg-g21" and explanation.kernels and explanation.result.shape == (4, 8)
+    assert all(kernel["target"] == "bmg-g21" for kernel in explanation.kernels), explanation.kernels
+    with pytest.raises(zefuse.errors.NotFoundError, match="did you mean 'bmg-g21'"):
+        zefuse.explain(Layered(), torch.randn(4, 8), target="bmg-g22")
+    with pytest.raises(zefuse.errors.InvalidArgumentError, match="is a processor"):
+        zefuse.explain(Layered(), torch.randn(4, 8), target="avx2")
+
+
+def test_shares_of_arithmetic_and_the_cache() -> None:
+    with torch.no_grad():
+        explanation = zefuse.explain(nn.Linear(64, 64), torch.randn(32, 64))
+        assert explanation.arithmetic() == {"library calls": 1.0} and explanation.calls[0]["flops"] == 2 * 32 * 64 * 64
+        mixed = zefuse.explain(lambda x: (x @ x).exp(), torch.randn(8, 8))
+    assert mixed.kernels[0]["flops"] == 64 and mixed.arithmetic()["kernels"] == pytest.approx(64 / (64 + 1024))
+    assert "arithmetic: " in str(mixed)
+    assert mixed.cache["hits"] + mixed.cache["misses"] == 1

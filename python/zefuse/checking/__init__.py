@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -18,7 +17,7 @@ from zefuse.checking.report import ModeResult, Report
 from zefuse.checking.running import Outcome
 from zefuse.checking.subject import State, Subject
 from zefuse.errors import InvalidArgumentError, OptionError
-from zefuse.explanation import Explanation, fresh
+from zefuse.explanation import Explanation
 from zefuse.options import Options
 
 _NO_REFERENCE = 0.05  # eager's distance from f64, relative, even in bf16
@@ -80,7 +79,7 @@ def check(
             say(f"looking for the operator that differs in {different.mode}")
             _find_culprit(made, subject, wanted[made.modes.index(different)], checked, tolerance, reproducer)
         if timed:
-            made.timing = _timed(subject, checked, inductor, seconds, say)
+            made.timing = timing.of_model(subject, checked, inductor, seconds, say)
     return made
 
 
@@ -128,15 +127,8 @@ def _modes(wanted: str | Sequence[str], gradients: bool, images: bool) -> list[M
     return found
 
 
-def _prepared(subject: Subject, mode: Mode) -> Subject:
-    made = subject.copy()
-    if mode.grad == "grad" and not subject.learns():
-        made = made.with_gradients()
-    return made.channels_last() if mode.channels_last else made
-
-
 def _eager(subject: Subject, mode: Mode) -> Outcome:
-    prepared = _prepared(subject, mode)
+    prepared = running.prepared_for(subject, mode)
     state = State(prepared.model)
     try:
         return running.run(prepared.model, prepared, mode, state)
@@ -150,7 +142,7 @@ def _exact(subject: Subject, mode: Mode, eager: Outcome) -> Outcome | str:
     plain = Mode("grad" if mode.grad == "grad" else "no_grad")
     why = "there is no reference in f64, so eager is the reference"
     try:
-        prepared = _prepared(subject, plain).double()
+        prepared = running.prepared_for(subject, plain).double()
         with running.SameDraws():  # type: ignore[no-untyped-call]
             made = running.run(prepared.model, prepared, plain, State(prepared.model))
     except Exception as error:
@@ -178,10 +170,10 @@ def _check_mode(
         references[backward] = _exact(subject, mode, eager)
     exact = references[backward]
     explanation = Explanation()
-    prepared = _prepared(subject, mode)
+    prepared = running.prepared_for(subject, mode)
     state = State(prepared.model)
     try:
-        compiled = _compiled(prepared.model, mode, options)
+        compiled = running.compiled(prepared.model, mode, options)
         with _counting(explanation, result):
             ours = running.run(compiled, prepared, mode, state)
             second = running.run(compiled, prepared, mode, state)
@@ -217,10 +209,6 @@ def _check_mode(
     result.notes += _strides(ours, eager)
     result.seconds = time.perf_counter() - began
     return result, ours
-
-
-def _compiled(model: Callable[..., Any], mode: Mode, options: Options) -> Callable[..., Any]:
-    return torch.compile(fresh(model), backend="zefuse", options=options.to_dict(), dynamic=mode.dynamic)
 
 
 class _counting:
@@ -261,7 +249,7 @@ def _longer(
         eager = _eager(more, mode)
     except Exception:
         return None
-    ours = _prepared(more, mode)
+    ours = running.prepared_for(more, mode)
     called = Subject(prepared.model, ours.args, ours.kwargs)
     outcome = running.run(compiled, called, mode, state)
     return comparing.compare(outcome, eager, None, computed_in=torch.bfloat16 if mode.bf16 else None, tolerance=1e-4)
@@ -311,11 +299,11 @@ def _find_culprit(
 ) -> None:
     from zefuse.checking import bisecting
 
-    prepared = _prepared(subject, mode)
+    prepared = running.prepared_for(subject, mode)
     state = State(prepared.model)
 
     def call() -> None:
-        running.run(_compiled(prepared.model, mode, options), prepared, mode, state)
+        running.run(running.compiled(prepared.model, mode, options), prepared, mode, state)
 
     try:
         found = bisecting.find(call, mode, options, tolerance, folder)
@@ -326,41 +314,6 @@ def _find_culprit(
         made.culprit_message = found
     else:
         made.culprit = found
-
-
-def _timed(
-    subject: Subject, options: Options, inductor: bool, seconds: float, say: Callable[[str], None]
-) -> timing.Timing:
-    training = subject.training and subject.learns()
-    mode = Mode("grad" if training else "no_grad")
-
-    def contender(compile_with: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Callable[[], Any]:
-        prepared = _prepared(subject, mode)
-        called: list[Callable[..., Any]] = []
-
-        def call() -> None:
-            if not called:
-                called.append(compile_with(prepared.model))
-            with mode.entered():
-                result = called[0](*prepared.args, **prepared.kwargs)
-                if training:
-                    outputs = [
-                        leaf for leaf in torch.utils._pytree.tree_leaves(result) if isinstance(leaf, torch.Tensor)
-                    ]
-                    sum(output.float().sum() for output in outputs if output.requires_grad).backward()  # type: ignore[union-attr]
-
-        return call
-
-    contenders = {
-        "eager": contender(lambda model: model),
-        "zefuse": contender(lambda model: _compiled(model, mode, options)),
-    }
-    if inductor:
-        contenders["inductor"] = contender(lambda model: torch.compile(fresh(model), dynamic=False))
-    what = "a training step" if training else "a call without gradients"
-    with warnings.catch_warnings(), torch.random.fork_rng(devices=[]):
-        warnings.simplefilter("ignore")
-        return timing.measure(what, contenders, seconds, say)
 
 
 def _first_line(error: BaseException) -> str:

@@ -14,6 +14,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from zefuse.checking.modes import Mode
 from zefuse.checking.subject import State, Subject
+from zefuse.explanation import fresh
+from zefuse.options import Options
 
 _SEED = 20  # any; the same for all runs that are compared
 
@@ -62,6 +64,18 @@ def run(call: Callable[..., Any], subject: Subject, mode: Mode, state: State) ->
     for name, leaf in _inputs(subject):
         outcome.values[f"{name} afterwards"] = _kept(leaf)
     return outcome
+
+
+def prepared_for(subject: Subject, mode: Mode) -> Subject:
+    """A copy for a run in that mode."""
+    made = subject.copy()
+    if mode.grad == "grad" and not subject.learns():
+        made = made.with_gradients()
+    return made.channels_last() if mode.channels_last else made
+
+
+def compiled(model: Callable[..., Any], mode: Mode, options: Options) -> Callable[..., Any]:
+    return torch.compile(fresh(model), backend="zefuse", options=options.to_dict(), dynamic=mode.dynamic)
 
 
 def _backward(outputs: list[Tensor]) -> None:

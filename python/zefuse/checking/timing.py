@@ -5,11 +5,16 @@ from __future__ import annotations
 import math
 import statistics
 import time
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from zefuse.wording import counted
+
+if TYPE_CHECKING:
+    from zefuse.checking.subject import Subject
+    from zefuse.options import Options
 
 _SAME = 1.05  # times as fast that nobody would call faster
 _MOST_ROUNDS = 200
@@ -66,6 +71,19 @@ class Timing:
             text += f" Inductor: {_time(self.median('inductor'))}, first call {self.first['inductor']:.1f} s."
         return text
 
+    def table(self) -> Any:
+        from rich.table import Table
+
+        table = Table()
+        for column in ("", "median", "first call", "calls", "against eager"):
+            table.add_column(column, justify="right" if column else "left")
+        for name, times in self.calls.items():
+            against = f"{self.median('eager') / self.median(name):.2f} x" if "eager" in self.calls else ""
+            table.add_row(
+                NAMES.get(name, name), _time(self.median(name)), _time(self.first[name]), str(len(times)), against
+            )
+        return table
+
     def to_dict(self) -> dict[str, Any]:
         medians = {name: self.median(name) for name in self.calls}
         return {**asdict(self), "medians": medians, "sentence": self.sentence()}
@@ -112,3 +130,43 @@ def _time(seconds: float) -> str:
         if seconds < 1
         else f"{seconds:.2f} s"
     )
+
+
+def of_model(subject: Subject, options: Options, inductor: bool, seconds: float, say: Callable[[str], None]) -> Timing:
+    """Measures a call without gradients, of a model in training mode a step: forward and backward."""
+    import torch
+
+    from zefuse.checking import running
+    from zefuse.checking.modes import Mode
+    from zefuse.explanation import fresh
+
+    training = subject.training and subject.learns()
+    mode = Mode("grad" if training else "no_grad")
+
+    def contender(compile_with: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Callable[[], Any]:
+        prepared = running.prepared_for(subject, mode)
+        called: list[Callable[..., Any]] = []
+
+        def call() -> None:
+            if not called:
+                called.append(compile_with(prepared.model))
+            with mode.entered():
+                result = called[0](*prepared.args, **prepared.kwargs)
+                if training:
+                    outputs = [
+                        leaf for leaf in torch.utils._pytree.tree_leaves(result) if isinstance(leaf, torch.Tensor)
+                    ]
+                    sum(output.float().sum() for output in outputs if output.requires_grad).backward()  # type: ignore[union-attr]
+
+        return call
+
+    contenders = {
+        "eager": contender(lambda model: model),
+        "zefuse": contender(lambda model: running.compiled(model, mode, options)),
+    }
+    if inductor:
+        contenders["inductor"] = contender(lambda model: torch.compile(fresh(model), dynamic=False))
+    what = "a training step" if training else "a call without gradients"
+    with warnings.catch_warnings(), torch.random.fork_rng(devices=[]):
+        warnings.simplefilter("ignore")
+        return measure(what, contenders, seconds, say)

@@ -94,16 +94,17 @@ class GraphFixture:
         compiled = torch.compile(fresh(prepared.model), backend="zefuse", options=options.to_dict())
         explanation, later = Explanation(), Explanation()
         explanation.device = options.device
-        with watch(explanation) as graphs:
+        with watch(explanation, options) as graphs:
             results = [(subject, running.run(compiled, prepared, mode, state))]
-        self._graphs = list(graphs)
-        with watch(later) as again, _Recompiles() as reasons:
+        self._graphs = [(graph.kind, graph.compiled) for graph in graphs]
+        with watch(later) as again:
             for each in (subject, *more):
                 inputs = each.copy()
                 called = Subject(prepared.model, inputs.args, inputs.kwargs)
                 results.append((each, running.run(compiled, called, mode, state)))
-        number = sum(kind != "backward" for kind, _ in again)
-        recompiles = [*reasons.texts[:number], *["Dynamo does not say why"] * (number - len(reasons.texts))]
+        number = sum(graph.kind != "backward" for graph in again)
+        reasons = [entry["reason"] for entry in later.recompiles]
+        recompiles = [*reasons[:number], *["Dynamo does not say why"] * (number - len(reasons))]
         differences = []
         for each, outcome in results:
             eager = each.copy()
@@ -138,30 +139,6 @@ class GraphFixture:
         return self._file.parent / FOLDER / self._file.stem / f"{name}{number}.txt"
 
 
-class _Recompiles:
-    """Why Dynamo compiled again in the block: the guard that failed, with the old and the new value."""
-
-    def __enter__(self) -> _Recompiles:
-        self.texts: list[str] = []
-        self._before = _metrics()  # the last few dozen, so that counting is not enough
-        return self
-
-    def __exit__(self, *_: Any) -> None:
-        for metrics in _metrics():
-            if any(metrics is one for one in self._before):
-                continue
-            if reason := getattr(metrics, "recompile_reason", None):
-                self.texts.append(re.sub(r"^\d+/\d+: ", "", " ".join(str(reason).split())))
-
-
-def _metrics() -> list[Any]:
-    try:
-        from torch._dynamo.utils import get_compilation_metrics
-    except ImportError:
-        return []
-    return list(get_compilation_metrics())
-
-
 def _too_many(name: str, number: int, most: int, explanation: Explanation, recompiles: Sequence[str]) -> str:
     noun = name.replace("_", " ").removesuffix("s")
     text = f"{counted(number, noun)}, at most {most} allowed"
@@ -172,6 +149,7 @@ def _too_many(name: str, number: int, most: int, explanation: Explanation, recom
         text += "".join(f"\n  {reason}" for reason in recompiles)
     elif name == "graph_breaks":
         text += "".join(f"\n  {reason.splitlines()[0]}" for reason in explanation.graph_breaks)
+        text += "".join(f"\n  at {entry['source']}: {entry['line']}" for entry in explanation.breaks)
     return text
 
 

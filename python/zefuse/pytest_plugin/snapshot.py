@@ -7,13 +7,13 @@ files or kernels. The text is read back to be compared, so that a change can be 
 from __future__ import annotations
 
 import itertools
-import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from zefuse.errors import DamagedError
+from zefuse.plan_json import PlanJson
 
 _KINDS = ("input", "kernel", "call", "fallback", "copy", "output")
 _HEADER = "# Made by: pytest --zefuse-update"
@@ -124,13 +124,11 @@ def _split(text: str) -> tuple[str, ...]:
 
 def _graph(kind: str, compiled: Any) -> Graph:
     report = compiled.report()
-    plans = json.loads(compiled.plan_json())
     graph = Graph(kind)
-    for plan in plans if isinstance(plans, list) else [plans]:
-        of_plan = _PlanReader(plan)
-        graph.inputs += of_plan.inputs()
-        graph.steps += of_plan.steps()
-        graph.outputs += of_plan.outputs()
+    for plan in PlanJson.all(compiled.plan_json()):
+        graph.inputs += [_input(plan, each) for each in plan.inputs]
+        graph.steps += _steps(plan)
+        graph.outputs += [plan.shape(value) for value in plan.outputs()]
     # What runs in eager, between plans, has no step in one.
     for entry in report["fallbacks"]:
         if entry.get("step") is None:
@@ -145,77 +143,22 @@ def _operator(name: str) -> str:
     return parts[1] if parts[0] in ("aten", "prims") and len(parts) > 1 else ".".join(parts[:2])
 
 
-class _PlanReader:
-    """A plan's JSON. What has its default value is left out there: the first value, f32, ..."""
-
-    def __init__(self, plan: dict[str, Any]) -> None:
-        self._plan = plan
-        self._values = plan.get("values", [])
-
-    def inputs(self) -> list[str]:
-        return [self._shape(each) for each in self._plan.get("inputs", ()) if each.get("kind") != "symbol"]
-
-    def outputs(self) -> list[str]:
-        return [
-            self._shape(self._values[each.get("value", 0)])
-            for each in self._plan.get("outputs", ())
-            if self._is_value(each)
-        ]
-
-    def _is_value(self, output: dict[str, Any]) -> bool:
-        return 0 <= output.get("value", 0) < len(self._values) and output.get("kind", "value") in ("value", "tensor")
-
-    def steps(self) -> list[Step]:
-        made = []
-        for step in self._plan.get("steps", ()):
-            kind, what = step.get("kind_type", ""), step.get("kind", {})
-            note = what.get("note") or {}
-            operators = tuple(_operator(name) for name in note.get("ops", ())) or (what.get("op", kind).lower(),)
-            size = self._size(note["bytes"]) if "bytes" in note else ""
-            if kind == "Launch":
-                outputs = what.get("args", [])[-what["outputs"] :] if what.get("outputs") else []
-                made.append(Step("kernel", operators, self._shapes(outputs), size))
-            elif kind == "AtenCall":
-                outputs = [value for value in what.get("outputs", ()) if value >= 0]
-                made.append(Step("fallback", operators, self._shapes(outputs), size))
-            elif kind == "Copy":
-                made.append(Step("copy", operators))
-            else:
-                library = " + ".join(
-                    [kind.lower(), *(each["kind"] for each in what.get("post_ops", ()) if "kind" in each)]
-                )
-                made.append(
-                    Step("call", operators, self._shapes([what["out"]] if "out" in what else []), size, library)
-                )
-        return made
-
-    def _shapes(self, values: Sequence[int]) -> tuple[str, ...]:
-        return tuple(self._shape(self._values[value]) for value in values)
-
-    def _shape(self, value: dict[str, Any]) -> str:
-        """``f32[8, 64]``, with strides where it is not contiguous."""
-        sizes = [self._size(size) for size in value.get("sizes", ())]
-        strides = [self._size(stride) for stride in value.get("strides", ())]
-        text = f"{value.get('dtype', 'f32')}[{', '.join(sizes)}]"
-        if all(number.isdigit() for number in (*sizes, *strides)) and strides != _contiguous(sizes, strides):
-            text += f" strides [{', '.join(strides)}]"
-        return text
-
-    def _size(self, number: int) -> str:
-        """A size expression, as text."""
-        expression = self._plan["exprs"][number]
-        kind = expression.get("op", "constant")
-        if kind == "constant":
-            return str(expression.get("value", 0))
-        if kind == "symbol":
-            return f"s{expression.get('value', 0)}"
-        return "dynamic"
+def _input(plan: PlanJson, value: dict[str, Any]) -> str:
+    kind = value.get("kind", "user")
+    return plan.shape(value) if kind in ("user", "parameter") else str(kind)
 
 
-def _contiguous(sizes: Sequence[str], strides: Sequence[str]) -> list[str]:
-    """The strides of a contiguous tensor; of a dimension of one element, where any stride is right, the one given."""
-    wanted, step = [], 1
-    for size, stride in zip(reversed(sizes), reversed(strides), strict=True):
-        wanted.append(stride if size == "1" else str(step))
-        step *= int(size)
-    return wanted[::-1]
+def _steps(plan: PlanJson) -> Iterator[Step]:
+    for step in plan.steps:
+        operators = tuple(_operator(name) for name in step.note.get("ops", ())) or (step.kind.lower(),)
+        size = plan.size(step.note["bytes"]) if "bytes" in step.note else ""
+        shapes = tuple(plan.shape(plan.values[value]) for value in step.writes)
+        if step.kind == "Launch":
+            yield Step("kernel", operators, shapes, size)
+        elif step.kind == "AtenCall":
+            yield Step("fallback", operators, shapes, size)
+        elif step.kind == "Copy":
+            yield Step("copy", operators)
+        else:
+            attached = [each["kind"] for each in step.fields.get("post_ops", ()) if "kind" in each]
+            yield Step("call", operators, shapes, size, " + ".join([step.kind.lower(), *attached]))
