@@ -445,7 +445,7 @@ def _table(title: str, columns: tuple[str, ...], rows: list[tuple[str, ...]]) ->
     for row in rows:
         key = row if at is None else (*row[:at], _any_layer(row[at]), *row[at + 1 :])
         alike.setdefault(key, []).append(row)
-    for key, members in alike.items():
+    for members in alike.values():
         row = members[0]
         if at is not None:
             row = (*row[:at], _merged([member[at] for member in members]), *row[at + 1 :])
