@@ -75,6 +75,16 @@ Row rowOf(const plan::Plan& plan, const plan::Step& step) {
     const auto* attention = step.kind_as_Attention();
     return {"attention", {attention->out()}, attention->note(), {}};
   }
+  case plan::StepKind::Recurrence: {
+    const auto* recurrence = step.kind_as_Recurrence();
+    Row row{plan::EnumNameRecurrentCell(recurrence->cell()), {}, recurrence->note(), {}};
+    row.name += recurrence->gradient() ? " derivative" : " steps";
+    if (const auto* results = recurrence->results())
+      for (int32_t value : *results)
+        if (value >= 0)
+          row.written.push_back(static_cast<uint32_t>(value));
+    return row;
+  }
   case plan::StepKind::AtenCall: {
     const auto* call = step.kind_as_AtenCall();
     return {call->op() ? call->op()->str() : "aten", {}, call->note(), {}};

@@ -14,7 +14,7 @@ from typing import Any
 
 @dataclass
 class PlanStep:
-    """``kind``: Launch, Matmul, Convolution, Attention, AtenCall or Copy. ``reads`` and ``writes`` are values' numbers."""
+    """``kind``: Launch, Matmul, Convolution, Attention, Recurrence, AtenCall or Copy. ``reads`` and ``writes`` are values' numbers."""
 
     kind: str
     fields: dict[str, Any]
@@ -80,6 +80,9 @@ class PlanJson:
             return None
         written = [math.prod(size) for size in sizes if size is not None]
         read = {key: self.numbers(step.fields.get(key, 0)) for key in ("a", "input", "weight", "query", "key", "value")}
+        if step.kind == "Recurrence":  # the products with the hidden state: gates [T, B, G H] by weight [G H, H]
+            gates, hidden = (self.numbers(value) for value in step.reads[:2])
+            return 2 * math.prod(gates) * hidden[-1] if gates and hidden and not step.fields.get("gradient") else None
         if step.kind == "Matmul":
             return 2 * sum(written) * read["a"][-1] if read["a"] else None
         if step.kind == "Convolution":
@@ -127,6 +130,9 @@ class PlanJson:
         elif made.kind == "AtenCall":
             made.reads = list(_tensors(fields.get("args", ())))
             made.writes = [value for value in fields.get("outputs", ()) if value >= 0]
+        elif made.kind == "Recurrence":
+            made.reads = fields.get("operands", [])
+            made.writes = [value for value in fields.get("results", ()) if value >= 0]
         elif made.kind == "Copy":
             made.reads, made.writes = [fields.get("source", 0)], [fields.get("destination", 0)]
         else:
@@ -134,7 +140,7 @@ class PlanJson:
             made.reads = [fields.get(name, 0) for name in names.get(made.kind, ())]
             operands = [fields.get("bias", -1), *(each.get("operand", -1) for each in fields.get("post_ops", ()))]
             made.reads += [value for value in operands if value >= 0]
-            made.writes = [fields.get("out", 0)]
+            made.writes = [fields.get("out", 0)] if made.kind in names else []
         return made
 
 
