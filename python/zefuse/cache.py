@@ -61,6 +61,17 @@ def _short(value: str | None) -> str:
     return "absent" if value is None else value if len(value) <= 48 else value[:12] + "..."
 
 
+def numbers(folder: str) -> dict[str, Any]:
+    """What ``stat`` says, as plain data: ``folder``, ``entries``, ``bytes`` and ``kinds``, with the entries and bytes of each."""
+    kinds: dict[str, dict[str, int]] = {}
+    for entry in entries(folder) if folder else ():
+        of_kind = kinds.setdefault(entry["key"].get("kind", "?"), {"entries": 0, "bytes": 0})
+        of_kind["entries"] += 1
+        of_kind["bytes"] += entry["bytes"]
+    sums = {name: sum(each[name] for each in kinds.values()) for name in ("entries", "bytes")}
+    return {"folder": folder, **sums, "kinds": kinds}
+
+
 def stat(folder: str | None = None) -> str:
     """Folder, number and size of the entries by kind, oldest and newest."""
     place = directory() if folder is None else folder

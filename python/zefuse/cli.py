@@ -43,6 +43,13 @@ COMMANDS = (
         "zefuse bench model.py:make\nzefuse bench --llm SmolLM2-135M-Instruct.gguf --threads 1",
     ),
     Command(
+        "profile",
+        "Models",
+        "where a compiled model's time goes, and what holds it back",
+        "zefuse.commands.profile",
+        "zefuse profile model.py:make --picture roofline.svg",
+    ),
+    Command(
         "run",
         "Models",
         "call a package or a model and say what it returned",

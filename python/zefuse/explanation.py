@@ -253,7 +253,7 @@ class Explanation:
         for reason, number in self.graph_breaks.items():
             yield _plain(f"graph break ({number}): {in_one_line(reason)}")
         for entry in self.breaks:
-            yield _plain(f"  broken at {entry['source']}: {entry['line']}")
+            yield _plain("  broken at " + ": ".join(filter(None, (entry["source"], entry["line"]))))
         for entry in self.recompiles:
             yield _plain(f"compiled again: {entry['function']}: {entry['reason']}")
         for function, reason in self.skipped.items():

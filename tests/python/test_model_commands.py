@@ -120,3 +120,14 @@ def test_explain_a_model_with_a_page(folder: Path, tmp_path: Path, capsys: pytes
     code, out, err = said(capsys, "explain", f"{folder}/served.py:make", "--no-grad", "--html", page)
     assert code == 0 and "1 library call" in out and page.read_text().startswith("<!DOCTYPE html>"), err
     assert "are for a model" in said(capsys, "explain", folder / "model.zefuse", "--html", page)[2]
+
+
+def test_compile_and_cache_as_data(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    program = torch.export.export(torch.nn.GELU(), (torch.ones(3),))
+    torch.export.save(program, tmp_path / "gelu.pt2")
+    code, out, err = said(capsys, "compile", tmp_path / "gelu.pt2", "-o", tmp_path / "gelu.zefuse", "--json")
+    data = json.loads(out)
+    assert code == 0 and data["bytes"] == (tmp_path / "gelu.zefuse").stat().st_size and data["kernels"], err
+    code, out, _ = said(capsys, "cache", "--dir", tmp_path, "stat", "--json")
+    assert code == 0 and json.loads(out) == {"folder": str(tmp_path), "entries": 0, "bytes": 0, "kinds": {}}
+    assert json.loads(said(capsys, "cache", "--dir", tmp_path, "why", "--json")[1]) == []

@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import children
 import pytest
 import torch
 from torch._dynamo.utils import counters
-
-import children
 
 PROGRAM = """
 import torch

@@ -8,10 +8,12 @@ import argparse
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dir", help="the folder; default: ZEFUSE_CACHE_DIR, else zefuse in the user's cache folder")
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
-    actions.add_parser("stat", help="how many entries, how large, where")
+    stat = actions.add_parser("stat", help="how many entries, how large, where")
     why = actions.add_parser(
         "why", help="why the newest entries had to be made: what differs from the nearest earlier one"
     )
+    for parser_of_action in (stat, why):
+        parser_of_action.add_argument("--json", action="store_true", help="plain data instead of text")
     why.add_argument("-n", "--count", type=int, default=20, help="how many of the newest")
     actions.add_parser("clear", help="remove every entry")
     actions.add_parser("export", help="all entries into one file").add_argument("file")
@@ -27,7 +29,12 @@ def run(args: argparse.Namespace) -> None:
     folder = cache.directory() if args.dir is None else args.dir
     if not folder and args.action != "stat":
         raise NotFoundError(f"cache {args.action}: {cache.stat('')}; name a folder with --dir")
-    if args.action == "stat":
+    if getattr(args, "json", False):
+        import json
+
+        found = cache.numbers(folder) if args.action == "stat" else cache.why(folder, args.count)
+        print(json.dumps(found))
+    elif args.action == "stat":
         print(cache.stat(folder))
     elif args.action == "why":
         print("\n".join(cache.why(folder, args.count)) or f"{folder}: no entries")

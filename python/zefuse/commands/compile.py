@@ -27,6 +27,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--standalone", action="store_true", help="for programs without torch: refuse operators that only ATen has"
     )
     parser.add_argument("-q", "--quiet", action="store_true", help="no progress and no tables")
+    parser.add_argument("--json", action="store_true", help="plain data instead of tables, and no progress")
     parser.add_argument(
         "--option",
         action="append",
@@ -69,9 +70,14 @@ def run(args: argparse.Namespace) -> None:
         targets=wanted,
         standalone=args.standalone,
         options=checked,
-        progress=None if args.quiet else progress,
+        progress=None if args.quiet or args.json else progress,
     )
-    if not args.quiet:
+    if args.json:
+        import json
+
+        found = {**explanation.to_dict(), "package": args.output, "bytes": os.path.getsize(args.output)}
+        print(json.dumps({**found, "seconds": time.perf_counter() - start}))
+    elif not args.quiet:
         rich.print(explanation)
         size = os.path.getsize(args.output) / 1e6
         print(f"wrote {args.output} ({size:.1f} MB) in {time.perf_counter() - start:.1f} s")

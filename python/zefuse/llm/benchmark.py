@@ -23,6 +23,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from zefuse import peaks
 from zefuse.errors import InvalidArgumentError
 from zefuse.llm import generating
 from zefuse.wording import counted
@@ -206,7 +207,7 @@ def run(place: str, settings: Settings) -> Result:
             for row, contestant in ready:
                 if time.monotonic() < end or not row.decode:
                     contestant(row)
-    return Result(place, torch.get_num_threads(), settings.prompt, settings.tokens, generating.bandwidth(), rows)
+    return Result(place, torch.get_num_threads(), settings.prompt, settings.tokens, peaks.bandwidth(), rows)
 
 
 class _Missing(Exception):

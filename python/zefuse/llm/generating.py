@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from zefuse import installation
+from zefuse import installation, peaks
 from zefuse.errors import InvalidArgumentError
 from zefuse.wording import counted
 
@@ -120,7 +120,7 @@ def generate(model: Any, tokenizer: Any, ids: Any, **options: Any) -> Speed:
     speed = Speed(ids.shape[1], times[0] - began)
     speed.token_times = [after - before for before, after in itertools.pairwise(times)]
     speed.bytes_per_token = bytes_per_token(model, made.past_key_values)
-    speed.bandwidth = bandwidth()
+    speed.bandwidth = peaks.bandwidth()
     return speed
 
 
@@ -135,16 +135,3 @@ def bytes_per_token(model: Any, cache: Any) -> int:
     for layer in cache.layers:
         read |= {id(each): each for each in (layer.keys, layer.values)}
     return sum(each.numel() * each.element_size() for each in read.values())
-
-
-def bandwidth() -> float:
-    """Bytes a second that torch's threads read, the best of five sums over 512 MB."""
-    import torch
-
-    numbers = torch.ones(1 << 27)
-    best = float("inf")
-    for _ in range(5):
-        began = time.perf_counter()
-        numbers.sum()
-        best = min(best, time.perf_counter() - began)
-    return numbers.numel() * numbers.element_size() / best

@@ -137,7 +137,10 @@ def _facts(explanation: Explanation) -> Iterator[str]:
         yield f"<p class=warn>Nothing was compiled: {_text(explanation.nothing_compiled)}</p>"
     if shares := explanation.arithmetic():
         yield "<p>Arithmetic: " + ", ".join(f"{share:.0%} in {name}" for name, share in shares.items()) + "</p>"
-    lines = [f"graph break: {entry['reason']} at {entry['source']}: {entry['line']}" for entry in explanation.breaks]
+    lines = [
+        f"graph break at {': '.join(filter(None, (entry['source'], entry['line'])))}: {entry['reason']}"
+        for entry in explanation.breaks
+    ]
     lines += [f"compiled again: {entry['function']}: {entry['reason']}" for entry in explanation.recompiles]
     lines += [f"skipped by Dynamo: {function}: {reason}" for function, reason in explanation.skipped.items()]
     lines += [f"fallback: {entry['op']}: {entry['reason']}" for entry in explanation.fallbacks]
