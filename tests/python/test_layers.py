@@ -14,6 +14,7 @@ FLOORS = [
     ["drivers/level_zero", "drivers/spirv"],
     ["drivers/cpu", "drivers/cuda"],
     ["runtime/cache", "runtime/onednn", "runtime/ze"],
+    ["runtime/recurrence"],
     ["runtime/executor"],
     ["runtime/aten", "runtime/package"],
     ["runtime/reports"],
