@@ -268,9 +268,8 @@ def test_quantized_activations(weights: str) -> None:
         "prefix_allowed_tokens_fn": lambda _, before: [len(before) % 120 + 2],  # both go the same way
     }  # fmt: skip
     made, expected = (each.generate(_prompt(5), **arguments).logits for each in (quantized, exact))
-    for logits, without in zip(
-        made, expected, strict=True
-    ):  # the first ones as well: one token of the prompt makes them
+    # The first ones as well, which one token of the prompt makes.
+    for logits, without in zip(made, expected, strict=True):
         assert 1e-5 < (logits - without).norm() / without.norm() < 0.02
     report = zefuse.llm.report(quantized)
     assert all(graph.fallbacks == 0 for graph in report.graphs) and report.left == []
