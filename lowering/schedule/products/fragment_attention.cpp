@@ -402,7 +402,8 @@ std::optional<FragmentAttentionTile> chooseFragmentAttention(AttentionOp op, con
   tile.keep_queries = tile.depth <= 64;
   if (!fits())
     tile.keys = 32;
-  if (!fits()) {
+  const bool mask_too = op.getMask() && tile.columns > 64;  // ptxas spills
+  if (mask_too || !fits()) {
     tile = {engine, 8, 1, 64, tile.depth, tile.columns, tile.depth <= 128};
     while (tile.keys > square && !fits())
       tile.keys /= 2;
