@@ -48,6 +48,26 @@ struct AttentionTile {
   }
 };
 
+// Local memory is the limit of a product without an engine: where there are many queries, registers and local memory,
+// more rows and keys for what is read of it. None: some are too few.
+std::optional<AttentionTile> tileOfManyQueries(AttentionOp op, AttentionTile tile, const TargetDescription& target) {
+  constexpr int64_t many = 128, smallest_group = 4;
+  const ArrayRef<int64_t> sizes = op.getQuery().getType().getShape();
+  const int64_t queries = sizes.end()[-2];
+  tile.rows = 16;
+  tile.keys = 2 * tile.lanes;
+  tile.subgroups = smallest_group;
+  if (target.accumulator_bytes < 8 * score_bytes || tile.rows * tile.columns * 4 > target.accumulator_bytes ||
+      tile.localBytes() > target.local_memory_bytes || ShapedType::isDynamic(queries) || queries < many)
+    return std::nullopt;
+  int64_t groups = (queries + many - 1) / many;
+  for (int64_t size : sizes.drop_back(2))
+    groups *= ShapedType::isDynamic(size) ? 1 : size;
+  if (groups >= target.engines)  // each has one
+    tile.subgroups = 2 * smallest_group;
+  return tile;
+}
+
 // None: even the smallest does not fit into local memory. Few queries get a small group.
 std::optional<AttentionTile> chooseTile(AttentionOp op, const TargetDescription& target,
                                         const MatrixOperation* engine) {
@@ -71,14 +91,9 @@ std::optional<AttentionTile> chooseTile(AttentionOp op, const TargetDescription&
     tile.rows = shape->rows;
     tile.subgroups = shape->subgroups;
     tile.keys = shape->keys;
+  } else if (auto large = tileOfManyQueries(op, tile, target)) {
+    tile = *large;
   } else {
-    // Local memory is the limit of a product without an engine: where there are many queries and registers, more rows
-    // and keys for what is read of it, in groups so small that several share an engine.
-    const int64_t queries = op.getQuery().getType().getShape().end()[-2], limit = target.accumulator_bytes;
-    constexpr int64_t many_queries = 128, many_rows = 16;
-    if (limit >= 8 * score_bytes && many_rows * tile.columns * 4 <= limit - score_bytes &&
-        !ShapedType::isDynamic(queries) && queries >= many_queries)
-      tile = {engine, tile.lanes, depth, tile.columns, many_rows, /*subgroups=*/4, /*keys=*/2 * tile.lanes};
     while (tile.rows > 1 && tile.rows * tile.columns * 4 > target.accumulator_bytes - score_bytes)
       tile.rows /= 2;
     if (tile.rows * tile.columns * 4 > target.accumulator_bytes / 2)
