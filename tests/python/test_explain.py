@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -116,17 +117,37 @@ def assert_nothing_compiled(model: Any, why: str) -> None:
 @pytest.mark.parametrize(
     ("model", "why"),
     [
-        (nn.LSTM(4, 4), "graph breaks"),
         (Disabled(), "graph breaks"),
         (disabled, "graph breaks"),
         (lambda x: x, "runs no operator" if KEEPS_REASONS else "traced no function"),
     ],
-    ids=["recurrent", "disabled module", "disabled function", "nothing to do"],
+    ids=["disabled module", "disabled function", "nothing to do"],
 )
 def test_nothing_compiled_is_said(model: Any, why: str) -> None:
     assert_nothing_compiled(model, why)
 
 
+@pytest.fixture
+def recurrent_layers_are_left() -> Iterator[None]:
+    """To eager, as Dynamo does unless zefuse tells it otherwise: what it skips then has to be said."""
+    from zefuse import backend  # noqa: F401  # which tells it when it is imported
+
+    with torch._dynamo.config.patch(allow_rnn=False):
+        yield
+
+
+@pytest.mark.usefixtures("recurrent_layers_are_left")
+def test_a_recurrent_layer_that_is_left_is_named() -> None:
+    assert_nothing_compiled(nn.LSTM(4, 4), "graph breaks")
+
+
+def test_an_lstm_is_compiled() -> None:
+    explanation = zefuse.explain(Recurrent(), torch.ones(3, 2, 4), backward=False)
+    assert explanation.graphs and not explanation.skipped and not explanation.graph_breaks
+    assert any("lstm" in call["kind"] for call in explanation.calls), explanation
+
+
+@pytest.mark.usefixtures("recurrent_layers_are_left")
 def test_an_lstm_inside_a_module_is_named() -> None:
     if torch_differences.here("around an LSTM") == "skipped":
         assert_nothing_compiled(Recurrent(), "Dynamo skipped" if KEEPS_REASONS else "traced no function")
@@ -140,6 +161,7 @@ def test_an_lstm_inside_a_module_is_named() -> None:
     torch_differences.here("around an LSTM") != "skipped" or not KEEPS_REASONS,
     reason="this torch skips no function here, or does not say why",
 )
+@pytest.mark.usefixtures("recurrent_layers_are_left")
 def test_skipped_functions_are_named() -> None:
     explanation = zefuse.explain(Recurrent(), torch.ones(3, 2, 4))
     ((function, reason),) = explanation.skipped.items()
