@@ -122,7 +122,7 @@ def _through_aot_autograd(
         keep_inference_input_mutations=True,
     )
     with torch_versions.linear_algebra_checks_kept(), _tracing(example_inputs):
-        return compile_through(recurrent.kept_whole(gm), example_inputs)
+        return compile_through(recurrent.kept_whole(gm, on_gpu=options.device != "cpu"), example_inputs)
 
 
 def _tracing(example_inputs: Sequence[Any]) -> AbstractContextManager[Any]:

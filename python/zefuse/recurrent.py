@@ -12,6 +12,7 @@ torch traces it.
 from __future__ import annotations
 
 import copy
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
@@ -29,17 +30,33 @@ _TAKEN = (torch.float32, torch.bfloat16, torch.float16)
 _UNROLLED_STEPS = 128
 
 
-def kept_whole(gm: torch.fx.GraphModule) -> torch.fx.GraphModule:
-    """A graph of Dynamo's with our functions in the place of torch's layers; without any, the graph itself."""
+def kept_whole(gm: torch.fx.GraphModule, *, on_gpu: bool = False) -> torch.fx.GraphModule:
+    """A graph of Dynamo's with our functions in the place of torch's layers; without any, the graph itself.
+
+    ``on_gpu``: layers of few steps are left to be taken apart, since their kernels run there and the whole layer's call does not.
+    """
     table = _layers()
-    if not any(node.op == "call_function" and node.target in table for node in gm.graph.nodes):
+
+    def wanted(node: torch.fx.Node) -> bool:
+        if node.op != "call_function" or node.target not in table:
+            return False
+        return not on_gpu or _steps(node) > _UNROLLED_STEPS
+
+    if not any(map(wanted, gm.graph.nodes)):
         return gm
     _operators()
     graph = copy.deepcopy(gm.graph)
-    for node in graph.nodes:
-        if node.op == "call_function" and node.target in table:
-            node.target = table[node.target]
+    for node, original in zip(graph.nodes, gm.graph.nodes, strict=True):
+        if wanted(original):
+            node.target = table[original.target]
     return torch.fx.GraphModule(gm, graph)
+
+
+def _steps(node: torch.fx.Node) -> int:
+    """Of a layer; one that is not known counts as very many."""
+    args = torch.fx.map_arg(node.args, lambda each: each.meta.get("example_value"))
+    steps = args[0].shape[1 if args[-1] is True else 0] if isinstance(args[0], Tensor) else None
+    return steps if isinstance(steps, int) else sys.maxsize
 
 
 def why_eager(gm: torch.fx.GraphModule) -> str | None:
@@ -50,8 +67,7 @@ def why_eager(gm: torch.fx.GraphModule) -> str | None:
             continue
         args = torch.fx.map_arg(node.args, lambda each: each.meta.get("example_value"))
         reason = layer.why_not(*args)
-        steps = args[0].shape[1 if args[-1] is True else 0] if isinstance(args[0], Tensor) else None
-        if reason is not None and not (isinstance(steps, int) and steps <= _UNROLLED_STEPS):
+        if reason is not None and _steps(node) > _UNROLLED_STEPS:
             return (
                 f"torch.{layer.kind} with {reason} has no lowering, and taken apart more than {_UNROLLED_STEPS} steps"
             )
