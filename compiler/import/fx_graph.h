@@ -92,7 +92,7 @@ struct Node {
   unsigned constant = 0;  // constant: its number
   std::string file;       // of the user's line that made the node; "" when unknown
   unsigned line = 0;
-  std::string module;     // path of the user's module that made it: "encoder.layers.0"; "" where there is none
+  std::string module;      // path of the user's module that made it: "encoder.layers.0"; "" where there is none
   std::vector<bool> used;  // call: which results have users (one entry for a single result)
 };
 
