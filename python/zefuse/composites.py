@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from zefuse import distances, embedding_bags, order_statistics, resampling
+from zefuse import distances, embedding_bags, order_statistics, recurrent, resampling
 
 
 def replication_pad_backward(grad: torch.Tensor, self: torch.Tensor, padding: list[int]) -> torch.Tensor:
@@ -24,12 +24,9 @@ def replication_pad_backward(grad: torch.Tensor, self: torch.Tensor, padding: li
     return torch.ops.aten.index_put(torch.zeros_like(self), indices, grad, True)
 
 
-# An LSTM layer of more steps stays one call of ATen: unrolled, its graph would take minutes to compile.
-_UNROLLED_STEPS = 128
-
-
 def lstm_layer(input: torch.Tensor, *rest: Any) -> Any:
-    """The layer that tracing makes of nn.LSTM in inference, step by step, as it comes in training."""
+    """The layer that tracing makes of nn.LSTM in inference, step by step, as it comes in training. One of too many steps stays a call
+    of ATen."""
     w_ih, w_hh, b_ih, b_hh, hx, cx, reverse, batch_sizes, mode, _, layers, biases, bidirectional, batch_first, train = (
         rest
     )
@@ -37,7 +34,7 @@ def lstm_layer(input: torch.Tensor, *rest: Any) -> Any:
     lstm = 2
     if (
         mode != lstm or layers != 1 or bidirectional or batch_first or train or batch_sizes
-        or not isinstance(steps, int) or steps > _UNROLLED_STEPS
+        or not isinstance(steps, int) or steps > recurrent.UNROLLED_STEPS
     ):  # fmt: skip
         return NotImplemented
     from torch._decomp.decompositions import one_layer_lstm

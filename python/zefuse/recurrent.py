@@ -26,8 +26,8 @@ from zefuse import torch_versions
 _TAKEN = (torch.float32, torch.bfloat16, torch.float16)
 
 
-#: Steps of a layer that is not taken: a graph with more of them would take minutes to compile.
-_UNROLLED_STEPS = 128
+#: The most steps of a layer that is taken apart: a graph of more would take minutes to compile.
+UNROLLED_STEPS = 128
 
 
 def kept_whole(gm: torch.fx.GraphModule, *, on_gpu: bool = False) -> torch.fx.GraphModule:
@@ -40,7 +40,7 @@ def kept_whole(gm: torch.fx.GraphModule, *, on_gpu: bool = False) -> torch.fx.Gr
     def wanted(node: torch.fx.Node) -> bool:
         if node.op != "call_function" or node.target not in table:
             return False
-        return not on_gpu or _steps(node) > _UNROLLED_STEPS
+        return not on_gpu or _steps(node) > UNROLLED_STEPS
 
     if not any(map(wanted, gm.graph.nodes)):
         return gm
@@ -67,10 +67,8 @@ def why_eager(gm: torch.fx.GraphModule) -> str | None:
             continue
         args = torch.fx.map_arg(node.args, lambda each: each.meta.get("example_value"))
         reason = layer.why_not(*args)
-        if reason is not None and _steps(node) > _UNROLLED_STEPS:
-            return (
-                f"torch.{layer.kind} with {reason} has no lowering, and taken apart more than {_UNROLLED_STEPS} steps"
-            )
+        if reason is not None and _steps(node) > UNROLLED_STEPS:
+            return f"torch.{layer.kind} with {reason} has no lowering, and taken apart more than {UNROLLED_STEPS} steps"
     return None
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from zefuse.checking.comparing import Difference
 from zefuse.checking.timing import Timing
-from zefuse.wording import counted
+from zefuse.wording import counted, printed
 
 SAME, DIFFERENT, FAILED, LEFT_OUT, UNCLEAR = "same", "different", "failed", "left out", "unclear"
 
@@ -115,11 +114,7 @@ class Report:
         }
 
     def __str__(self) -> str:
-        from rich.console import Console
-
-        stream = io.StringIO()
-        Console(file=stream, width=100, no_color=True).print(self)
-        return stream.getvalue().rstrip()
+        return printed(self)
 
     __repr__ = __str__
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from zefuse.wording import counted
+from zefuse.wording import counted, duration
 
 if TYPE_CHECKING:
     from zefuse.checking.subject import Subject
@@ -57,7 +57,9 @@ class Timing:
         times = eager / ours
         # On a noisy machine a small difference says nothing.
         same = max(_SAME, 1 + self.spread("eager") + self.spread("zefuse"))
-        figures = f"{_time(ours)} for {self.what} against {_time(eager)} in eager, {counted(self.threads, 'thread')}"
+        figures = (
+            f"{duration(ours)} for {self.what} against {duration(eager)} in eager, {counted(self.threads, 'thread')}"
+        )
         if times >= same and (after := self.pays_after()) is not None:
             text = (
                 f"Compiling pays: {times:.2f} times as fast as eager ({figures}); "
@@ -68,7 +70,7 @@ class Timing:
         else:
             text = f"Compiling does not pay here: {1 / times:.2f} times slower than eager ({figures})."
         if "inductor" in self.calls:
-            text += f" Inductor: {_time(self.median('inductor'))}, first call {self.first['inductor']:.1f} s."
+            text += f" Inductor: {duration(self.median('inductor'))}, first call {self.first['inductor']:.1f} s."
         return text
 
     def table(self) -> Any:
@@ -80,7 +82,7 @@ class Timing:
         for name, times in self.calls.items():
             against = f"{self.median('eager') / self.median(name):.2f} x" if "eager" in self.calls else ""
             table.add_row(
-                NAMES.get(name, name), _time(self.median(name)), _time(self.first[name]), str(len(times)), against
+                NAMES.get(name, name), duration(self.median(name)), duration(self.first[name]), str(len(times)), against
             )
         return table
 
@@ -120,16 +122,6 @@ def measure(
             call()
             timing.calls[name].append(time.perf_counter() - began)
     return timing
-
-
-def _time(seconds: float) -> str:
-    return (
-        f"{seconds * 1e6:.0f} us"
-        if seconds < 1e-3
-        else f"{seconds * 1e3:.2f} ms"
-        if seconds < 1
-        else f"{seconds:.2f} s"
-    )
 
 
 def of_model(subject: Subject, options: Options, inductor: bool, seconds: float, say: Callable[[str], None]) -> Timing:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import io
 import statistics
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from zefuse.wording import counted
+from zefuse.wording import counted, duration, printed
 
 if TYPE_CHECKING:
     from zefuse.options import Options
@@ -66,7 +65,7 @@ class Profile:
         if not self.steps:
             return "Nothing was compiled, so there is nothing to profile; zefuse.explain says why."
         (what, share), *_ = self.shares().items()
-        text = f"{share:.0%} of a call ({_time(self.call)}, {counted(self.threads, 'thread')}) goes to {what}: {_ADVICE[what]}."
+        text = f"{share:.0%} of a call ({duration(self.call)}, {counted(self.threads, 'thread')}) goes to {what}: {_ADVICE[what]}."
         calls = self.compiling / self.call
         return text + (f" Compiling took as long as {calls:,.0f} calls." if calls >= 1 else "")
 
@@ -87,11 +86,7 @@ class Profile:
         return path
 
     def __str__(self) -> str:
-        from rich.console import Console
-
-        stream = io.StringIO()
-        Console(file=stream, width=100, no_color=True).print(self)
-        return stream.getvalue().rstrip()
+        return printed(self)
 
     __repr__ = __str__
 
@@ -105,7 +100,7 @@ class Profile:
         for step in self.steps[:15]:
             rates = [f"{number / step.seconds / 1e9:.1f}" if number else "" for number in (step.bytes, step.flops)]
             share = f"{step.seconds / max(self.call, 1e-12):.0%}"
-            table.add_row(step.name, str(step.times), _time(step.seconds), share, *rates, step.bound)
+            table.add_row(step.name, str(step.times), duration(step.seconds), share, *rates, step.bound)
         if self.steps:
             yield table
         yield Text(f"This machine: {self.bandwidth / 1e9:.1f} GB/s, {self.arithmetic / 1e9:.0f} GFLOP/s in f32.")
@@ -184,13 +179,3 @@ def _bound(step: StepProfile, made: Profile) -> str:
     }
     nearest = max(of_peak, key=lambda name: of_peak[name])
     return nearest if of_peak[nearest] >= _NEAR else "small steps"
-
-
-def _time(seconds: float) -> str:
-    return (
-        f"{seconds * 1e6:.0f} us"
-        if seconds < 1e-3
-        else f"{seconds * 1e3:.2f} ms"
-        if seconds < 1
-        else f"{seconds:.2f} s"
-    )
