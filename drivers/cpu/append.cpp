@@ -86,6 +86,8 @@ ze_result_t commandListAppendLaunchKernel(ze_command_list_handle_t hCommandList,
   ZEFUSE_OBJECT(Kernel, kernel, hKernel);
   ZEFUSE_NOT_NULL(pLaunchFuncArgs);
   const EventHandles events = {"zeCommandListAppendLaunchKernel", hSignalEvent, numWaitEvents, phWaitEvents};
+  if (ze_result_t result = checkTakesKernels(events.call, list->ordinal))
+    return result;
   if (ze_result_t result = kernel->checkLaunch())
     return result;
   if (ze_result_t result = checkGroupCount(*pLaunchFuncArgs))
@@ -120,6 +122,8 @@ ze_result_t commandListAppendLaunchKernelIndirect(ze_command_list_handle_t hComm
   ZEFUSE_OBJECT(CommandList, list, hCommandList);
   ZEFUSE_OBJECT(Kernel, kernel, hKernel);
   ZEFUSE_NOT_NULL(pLaunchArgumentsBuffer);
+  if (ze_result_t result = checkTakesKernels("zeCommandListAppendLaunchKernelIndirect", list->ordinal))
+    return result;
   if (ze_result_t result = kernel->checkLaunch())
     return result;
   return append(*list, {"zeCommandListAppendLaunchKernelIndirect", hSignalEvent, numWaitEvents, phWaitEvents}, [&] {
@@ -341,7 +345,8 @@ ze_result_t commandListImmediateAppendCommandListsExp(ze_command_list_handle_t h
   if (!list->immediate())
     return refuse(ZE_RESULT_ERROR_INVALID_COMMAND_LIST_TYPE, "%s: not an immediate list", call);
   const EventHandles events = {call, hSignalEvent, numWaitEvents, phWaitEvents};
-  if (ze_result_t result = checkExecutable(call, numCommandLists, phCommandLists))
+  if (ze_result_t result =
+          checkExecutable<CommandList>(call, numCommandLists, phCommandLists, list->ordinal, list->device))
     return result;
   if (ze_result_t result = checkEvents(events))
     return result;

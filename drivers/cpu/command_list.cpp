@@ -17,8 +17,9 @@ CommandList::Kind kindFor(ze_command_queue_mode_t mode) {
 
 }  // namespace
 
-CommandList::CommandList(Context& owner, const Device& device, Kind kind, uint32_t queue_index, bool in_order)
-    : context(&owner), device(device), kind(kind), queue_index(queue_index) {
+CommandList::CommandList(Context& owner, const Device& device, Kind kind, uint32_t ordinal, uint32_t queue_index,
+                         bool in_order)
+    : context(&owner), device(device), kind(kind), ordinal(ordinal), queue_index(queue_index) {
   if (kind == Kind::regular)
     recorded = std::make_shared<CommandSequence>();
   else if (kind != Kind::synchronous)
@@ -37,12 +38,12 @@ ze_result_t commandListCreate(ze_context_handle_t hContext, ze_device_handle_t h
   *phCommandList = nullptr;
   if (ze_result_t result = checkInContext("zeCommandListCreate", *context, *device))
     return result;
-  if (desc->commandQueueGroupOrdinal != 0)
-    return refuse(ZE_RESULT_ERROR_INVALID_ARGUMENT, "zeCommandListCreate: queue group %u; there is only group 0",
-                  desc->commandQueueGroupOrdinal);
+  if (ze_result_t result =
+          checkQueueGroup("zeCommandListCreate", device->queueGroups(), desc->commandQueueGroupOrdinal))
+    return result;
   return guarded(__func__, [&] {
-    *phCommandList =
-        toHandle<ze_command_list_handle_t>(new CommandList(*context, *device, CommandList::Kind::regular, 0));
+    *phCommandList = toHandle<ze_command_list_handle_t>(
+        new CommandList(*context, *device, CommandList::Kind::regular, desc->commandQueueGroupOrdinal, 0));
     return ZE_RESULT_SUCCESS;
   });
 }
@@ -57,12 +58,12 @@ ze_result_t commandListCreateImmediate(ze_context_handle_t hContext, ze_device_h
   *phCommandList = nullptr;
   if (ze_result_t result = checkInContext("zeCommandListCreateImmediate", *context, *device))
     return result;
-  if (ze_result_t result = checkQueueDesc("zeCommandListCreateImmediate", *altdesc))
+  if (ze_result_t result = checkQueueDesc("zeCommandListCreateImmediate", device->queueGroups(), *altdesc))
     return result;
   constexpr ze_command_queue_flags_t kInOrder = ZE_BIT(1);  // ZE_COMMAND_QUEUE_FLAG_IN_ORDER of newer headers
   return guarded(__func__, [&] {
-    *phCommandList = toHandle<ze_command_list_handle_t>(
-        new CommandList(*context, *device, kindFor(altdesc->mode), altdesc->index, (altdesc->flags & kInOrder) != 0));
+    *phCommandList = toHandle<ze_command_list_handle_t>(new CommandList(
+        *context, *device, kindFor(altdesc->mode), altdesc->ordinal, altdesc->index, (altdesc->flags & kInOrder) != 0));
     return ZE_RESULT_SUCCESS;
   });
 }
@@ -113,9 +114,9 @@ ze_result_t commandListGetContextHandle(ze_command_list_handle_t hCommandList, z
 }
 
 ze_result_t commandListGetOrdinal(ze_command_list_handle_t hCommandList, uint32_t* pOrdinal) {
-  ZEFUSE_CHECK(CommandList, hCommandList);
+  ZEFUSE_OBJECT(CommandList, list, hCommandList);
   ZEFUSE_NOT_NULL(pOrdinal);
-  *pOrdinal = 0;
+  *pOrdinal = list->ordinal;
   return ZE_RESULT_SUCCESS;
 }
 

@@ -23,6 +23,7 @@ struct CommandList : Object<CommandList> {
   const Ref<Context> context;
   const Device& device;
   const Kind kind;
+  const uint32_t ordinal;      // of its queue group
   const uint32_t queue_index;  // of an immediate list
 
   // Regular: what was appended. A queue that still runs it shares it, so reset starts a new one.
@@ -34,7 +35,8 @@ struct CommandList : Object<CommandList> {
   // and its events are signalled, so that it neither blocks nor pays for a thread.
   std::unique_ptr<Worker> worker;
 
-  CommandList(Context& context, const Device& device, Kind kind, uint32_t queue_index, bool in_order = false);
+  CommandList(Context& context, const Device& device, Kind kind, uint32_t ordinal, uint32_t queue_index,
+              bool in_order = false);
   ~CommandList();
 
   bool immediate() const { return kind != Kind::regular; }

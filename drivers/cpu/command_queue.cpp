@@ -10,35 +10,13 @@
 
 namespace zefuse::cpu {
 
-CommandQueue::CommandQueue(Context& owner, const ze_command_queue_desc_t& description)
-    : context(&owner), desc(description) {
+CommandQueue::CommandQueue(Context& owner, const Device& device, const ze_command_queue_desc_t& description)
+    : context(&owner), device(device), desc(description) {
   if (desc.mode != ZE_COMMAND_QUEUE_MODE_SYNCHRONOUS)
     worker = std::make_unique<Worker>(owner);
 }
 
 CommandQueue::~CommandQueue() = default;
-
-ze_result_t checkQueueDesc(const char* call, const ze_command_queue_desc_t& desc) {
-  if (desc.ordinal != 0 || desc.index >= Device::instance().processors)
-    return refuse(ZE_RESULT_ERROR_INVALID_ARGUMENT, "%s: queue group %u, index %u: there is group 0 with %u queues",
-                  call, desc.ordinal, desc.index, Device::instance().processors);
-  if (static_cast<uint32_t>(desc.mode) > ZE_COMMAND_QUEUE_MODE_ASYNCHRONOUS)
-    return refuse(ZE_RESULT_ERROR_INVALID_ENUMERATION, "%s: mode %d", call, static_cast<int>(desc.mode));
-  if (static_cast<uint32_t>(desc.priority) > ZE_COMMAND_QUEUE_PRIORITY_PRIORITY_HIGH)
-    return refuse(ZE_RESULT_ERROR_INVALID_ENUMERATION, "%s: priority %d", call, static_cast<int>(desc.priority));
-  return ZE_RESULT_SUCCESS;
-}
-
-ze_result_t checkExecutable(const char* call, uint32_t count, ze_command_list_handle_t* lists) {
-  for (uint32_t i = 0; i < count; ++i) {
-    ZEFUSE_OBJECT(CommandList, list, lists[i]);
-    if (list->immediate())
-      return refuse(ZE_RESULT_ERROR_INVALID_COMMAND_LIST_TYPE, "%s: list %u is an immediate list", call, i);
-    if (!list->closed)
-      return refuse(ZE_RESULT_ERROR_INVALID_ARGUMENT, "%s: list %u is not closed", call, i);
-  }
-  return ZE_RESULT_SUCCESS;
-}
 
 bool mayWait(uint32_t count, ze_command_list_handle_t* lists) {
   return std::any_of(lists, lists + count,
@@ -54,10 +32,10 @@ ze_result_t commandQueueCreate(ze_context_handle_t hContext, ze_device_handle_t 
   *phCommandQueue = nullptr;
   if (ze_result_t result = checkInContext("zeCommandQueueCreate", *context, *device))
     return result;
-  if (ze_result_t result = checkQueueDesc("zeCommandQueueCreate", *desc))
+  if (ze_result_t result = checkQueueDesc("zeCommandQueueCreate", device->queueGroups(), *desc))
     return result;
   return guarded(__func__, [&] {
-    *phCommandQueue = toHandle<ze_command_queue_handle_t>(new CommandQueue(*context, *desc));
+    *phCommandQueue = toHandle<ze_command_queue_handle_t>(new CommandQueue(*context, *device, *desc));
     return ZE_RESULT_SUCCESS;
   });
 }
@@ -83,8 +61,9 @@ ze_result_t commandQueueExecuteCommandLists(ze_command_queue_handle_t hCommandQu
     fence = given;
   }
   const char* call = "zeCommandQueueExecuteCommandLists";
-  if (ze_result_t result = checkExecutable(call, numCommandLists, phCommandLists))  // before the first one runs
-    return result;
+  if (ze_result_t result =
+          checkExecutable<CommandList>(call, numCommandLists, phCommandLists, queue->desc.ordinal, queue->device))
+    return result;  // before the first one runs
   const bool may_wait = mayWait(numCommandLists, phCommandLists);
   return guarded(call, [&]() -> ze_result_t {
     bool default_mode = queue->desc.mode == ZE_COMMAND_QUEUE_MODE_DEFAULT;

@@ -18,20 +18,16 @@ class Worker;
 struct CommandQueue : Object<CommandQueue> {
   static constexpr uint32_t kMagic = magicOf("ZQUE");
   const Ref<Context> context;
+  const Device& device;
   const ze_command_queue_desc_t desc;
   // SYNCHRONOUS has none. DEFAULT uses it only for lists that may have to wait for an event.
   std::unique_ptr<Worker> worker;
   LongForkMutex inline_order;  // one caller's lists at a time
 
-  CommandQueue(Context& context, const ze_command_queue_desc_t& desc);
+  CommandQueue(Context& context, const Device& device, const ze_command_queue_desc_t& desc);
   ~CommandQueue();
 };
 
-// Shared with immediate lists: the checks of a queue descriptor.
-ze_result_t checkQueueDesc(const char* call, const ze_command_queue_desc_t& desc);
-
-// Whether the lists can be executed: regular ones, closed.
-ze_result_t checkExecutable(const char* call, uint32_t count, ze_command_list_handle_t* lists);
 // Whether some command of theirs waits for events.
 bool mayWait(uint32_t count, ze_command_list_handle_t* lists);
 

@@ -194,16 +194,18 @@ ze_result_t deviceGetModuleProperties(ze_device_handle_t hDevice, ze_device_modu
   return ZE_RESULT_SUCCESS;
 }
 
+QueueGroups Device::queueGroups() const {
+  return {.queues = processors,
+          .copy_queues = is_gpu ? 1u : 0u,
+          .cooperative = true,
+          .fill_pattern_size = kMaxFillPatternBytes};
+}
+
 ze_result_t deviceGetCommandQueueGroupProperties(ze_device_handle_t hDevice, uint32_t* pCount,
                                                  ze_command_queue_group_properties_t* properties) {
   ZEFUSE_OBJECT(Device, device, hDevice);
   ZEFUSE_NOT_NULL(pCount);
-  if (settleCount(pCount, 1, properties)) {
-    properties->flags = ZE_COMMAND_QUEUE_GROUP_PROPERTY_FLAG_COMPUTE | ZE_COMMAND_QUEUE_GROUP_PROPERTY_FLAG_COPY |
-                        ZE_COMMAND_QUEUE_GROUP_PROPERTY_FLAG_COOPERATIVE_KERNELS;
-    properties->maxMemoryFillPatternSize = kMaxFillPatternBytes;
-    properties->numQueues = device->processors;
-  }
+  listQueueGroups(device->queueGroups(), pCount, properties);
   return ZE_RESULT_SUCCESS;
 }
 

@@ -5,6 +5,7 @@
 #include <level_zero/ze_api.h>
 
 #include "drivers/cpu/level_zero.h"
+#include "drivers/level_zero/queue_groups.h"
 
 namespace zefuse::cpu {
 
@@ -27,6 +28,8 @@ struct Device : Object<Device> {
   char name[ZE_MAX_DEVICE_NAME];
 
   explicit Device(bool is_gpu);
+
+  QueueGroups queueGroups() const;  // the GPU has one that only copies, as real ones do
 };
 
 // Whether the host cannot reach the device's memory, nor its kernels what is no USM.

@@ -110,6 +110,8 @@ template <typename Make> ze_result_t append(CommandList& list, const EventHandle
 
 ze_result_t appendLaunch(CommandList& list, Kernel& kernel, const ze_group_count_t& groups, bool cooperative,
                          const EventHandles& events) {
+  if (ze_result_t result = checkTakesKernels(events.call, list.ordinal))
+    return result;
   if (&kernel.module->device != &list.device)
     return refuse(ZE_RESULT_ERROR_INVALID_ARGUMENT, "%s: kernel '%s' is of another device than the list", events.call,
                   kernel.name().c_str());
@@ -355,7 +357,8 @@ ze_result_t commandListImmediateAppendCommandListsExp(ze_command_list_handle_t h
   const char* call = "zeCommandListImmediateAppendCommandListsExp";
   if (!list->immediate())
     return refuse(ZE_RESULT_ERROR_INVALID_COMMAND_LIST_TYPE, "%s: not an immediate list", call);
-  if (ze_result_t result = checkExecutable(call, numCommandLists, phCommandLists, list->device))
+  if (ze_result_t result =
+          checkExecutable<CommandList>(call, numCommandLists, phCommandLists, list->ordinal, list->device))
     return result;
   if (ze_result_t result = checkEvents({call, hSignalEvent, numWaitEvents, phWaitEvents}))
     return result;

@@ -23,14 +23,14 @@ ze_result_t commandListCreate(ze_context_handle_t hContext, ze_device_handle_t h
   ZEFUSE_NOT_NULL(desc);
   ZEFUSE_NOT_NULL(phCommandList);
   *phCommandList = nullptr;
-  if (desc->commandQueueGroupOrdinal != 0)
-    return refuse(ZE_RESULT_ERROR_INVALID_ARGUMENT, "zeCommandListCreate: queue group %u; there is only group 0",
-                  desc->commandQueueGroupOrdinal);
+  if (ze_result_t result =
+          checkQueueGroup("zeCommandListCreate", device->queueGroups(), desc->commandQueueGroupOrdinal))
+    return result;
   return guarded(__func__, [&]() -> ze_result_t {
     if (ze_result_t result = device->open("zeCommandListCreate"))
       return result;
-    *phCommandList =
-        toHandle<ze_command_list_handle_t>(new CommandList(*context, *device, CommandList::Kind::regular, 0));
+    *phCommandList = toHandle<ze_command_list_handle_t>(
+        new CommandList(*context, *device, CommandList::Kind::regular, desc->commandQueueGroupOrdinal, 0));
     return ZE_RESULT_SUCCESS;
   });
 }
@@ -43,13 +43,13 @@ ze_result_t commandListCreateImmediate(ze_context_handle_t hContext, ze_device_h
   ZEFUSE_NOT_NULL(altdesc);
   ZEFUSE_NOT_NULL(phCommandList);
   *phCommandList = nullptr;
-  if (ze_result_t result = checkQueueDesc("zeCommandListCreateImmediate", *altdesc))
+  if (ze_result_t result = checkQueueDesc("zeCommandListCreateImmediate", device->queueGroups(), *altdesc))
     return result;
   return guarded(__func__, [&]() -> ze_result_t {
     const bool synchronous = altdesc->mode == ZE_COMMAND_QUEUE_MODE_SYNCHRONOUS;
     Ref<CommandList> list(new CommandList(
         *context, *device, synchronous ? CommandList::Kind::synchronous : CommandList::Kind::asynchronous,
-        altdesc->index));
+        altdesc->ordinal, altdesc->index));
     list->release();  // the application's reference is taken below
     list->stream = std::make_unique<Stream>(*device);
     if (ze_result_t result = list->stream->create("zeCommandListCreateImmediate"))
@@ -104,9 +104,9 @@ ze_result_t commandListGetContextHandle(ze_command_list_handle_t hCommandList, z
 }
 
 ze_result_t commandListGetOrdinal(ze_command_list_handle_t hCommandList, uint32_t* pOrdinal) {
-  ZEFUSE_CHECK(CommandList, hCommandList);
+  ZEFUSE_OBJECT(CommandList, list, hCommandList);
   ZEFUSE_NOT_NULL(pOrdinal);
-  *pOrdinal = 0;
+  *pOrdinal = list->ordinal;
   return ZE_RESULT_SUCCESS;
 }
 

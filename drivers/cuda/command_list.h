@@ -21,6 +21,7 @@ struct CommandList : Object<CommandList> {
   const Ref<Context> context;
   Device& device;
   const Kind kind;
+  const uint32_t ordinal;      // of its queue group
   const uint32_t queue_index;  // of an immediate list
 
   CommandSequence recorded;  // regular
@@ -30,8 +31,8 @@ struct CommandList : Object<CommandList> {
 
   std::unique_ptr<Stream> stream;  // immediate
 
-  CommandList(Context& context, Device& device, Kind kind, uint32_t queue_index)
-      : context(&context), device(device), kind(kind), queue_index(queue_index) {}
+  CommandList(Context& context, Device& device, Kind kind, uint32_t ordinal, uint32_t queue_index)
+      : context(&context), device(device), kind(kind), ordinal(ordinal), queue_index(queue_index) {}
   ~CommandList();
 
   bool immediate() const { return kind != Kind::regular; }

@@ -4,30 +4,6 @@
 #include "drivers/cuda/fence.h"
 
 namespace zefuse::cuda {
-ze_result_t checkQueueDesc(const char* call, const ze_command_queue_desc_t& desc) {
-  if (desc.ordinal != 0 || desc.index >= kQueues)
-    return refuse(ZE_RESULT_ERROR_INVALID_ARGUMENT, "%s: queue group %u, index %u: there is group 0 with %u queues",
-                  call, desc.ordinal, desc.index, kQueues);
-  if (static_cast<uint32_t>(desc.mode) > ZE_COMMAND_QUEUE_MODE_ASYNCHRONOUS)
-    return refuse(ZE_RESULT_ERROR_INVALID_ENUMERATION, "%s: mode %d", call, static_cast<int>(desc.mode));
-  if (static_cast<uint32_t>(desc.priority) > ZE_COMMAND_QUEUE_PRIORITY_PRIORITY_HIGH)
-    return refuse(ZE_RESULT_ERROR_INVALID_ENUMERATION, "%s: priority %d", call, static_cast<int>(desc.priority));
-  return ZE_RESULT_SUCCESS;
-}
-
-ze_result_t checkExecutable(const char* call, uint32_t count, ze_command_list_handle_t* lists, const Device& device) {
-  for (uint32_t i = 0; i < count; ++i) {
-    ZEFUSE_OBJECT(CommandList, list, lists[i]);
-    if (list->immediate())
-      return refuse(ZE_RESULT_ERROR_INVALID_COMMAND_LIST_TYPE, "%s: list %u is an immediate list", call, i);
-    if (!list->closed)
-      return refuse(ZE_RESULT_ERROR_INVALID_ARGUMENT, "%s: list %u is not closed", call, i);
-    if (&list->device != &device)
-      return refuse(ZE_RESULT_ERROR_INVALID_ARGUMENT, "%s: list %u is of another device", call, i);
-  }
-  return ZE_RESULT_SUCCESS;
-}
-
 ze_result_t execute(const char* call, Stream& stream, CommandList& list) {
   if (list.capturable && list.recorded.size() > 1) {
     const ze_result_t result = stream.replay(call, list.recorded, list.graph);
@@ -48,7 +24,7 @@ ze_result_t commandQueueCreate(ze_context_handle_t hContext, ze_device_handle_t 
   ZEFUSE_NOT_NULL(desc);
   ZEFUSE_NOT_NULL(phCommandQueue);
   *phCommandQueue = nullptr;
-  if (ze_result_t result = checkQueueDesc("zeCommandQueueCreate", *desc))
+  if (ze_result_t result = checkQueueDesc("zeCommandQueueCreate", device->queueGroups(), *desc))
     return result;
   return guarded(__func__, [&]() -> ze_result_t {
     Ref<CommandQueue> queue(new CommandQueue(*context, *device, *desc));
@@ -81,7 +57,8 @@ ze_result_t commandQueueExecuteCommandLists(ze_command_queue_handle_t hCommandQu
       return refuse(ZE_RESULT_ERROR_INVALID_SYNCHRONIZATION_OBJECT, "%s: the fence belongs to another queue", call);
     fence = given;
   }
-  if (ze_result_t result = checkExecutable(call, numCommandLists, phCommandLists, queue->stream.device()))
+  if (ze_result_t result = checkExecutable<CommandList>(call, numCommandLists, phCommandLists, queue->desc.ordinal,
+                                                        queue->stream.device()))
     return result;  // before the first one runs
   return guarded(call, [&]() -> ze_result_t {
     for (uint32_t i = 0; i < numCommandLists; ++i)

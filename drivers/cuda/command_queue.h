@@ -11,8 +11,6 @@ namespace zefuse::cuda {
 
 struct CommandList;
 
-constexpr uint32_t kQueues = 16;  // of the one group that a device has
-
 struct CommandQueue : Object<CommandQueue> {
   static constexpr uint32_t kMagic = magicOf("ZQUE");
   const Ref<Context> context;
@@ -23,11 +21,6 @@ struct CommandQueue : Object<CommandQueue> {
       : context(&context), desc(desc), stream(device) {}
 };
 
-// Of a queue and of an immediate list.
-ze_result_t checkQueueDesc(const char* call, const ze_command_queue_desc_t& desc);
-
-// Whether the lists can be executed: regular ones, closed, of the device.
-ze_result_t checkExecutable(const char* call, uint32_t count, ze_command_list_handle_t* lists, const Device& device);
 // One launch of a graph instead of many calls, from the first time on where CUDA can capture the list.
 ze_result_t execute(const char* call, Stream& stream, CommandList& list);
 

@@ -92,6 +92,7 @@ Devices enumerate() {
                                     device->attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR));
     device->pci_device = pciDevice(ordinal);
     device->multiprocessors = uint32_t(device->attribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT));
+    device->copy_engines = uint32_t(device->attribute(CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT));
     device->items_per_multiprocessor = uint32_t(device->attribute(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR));
     device->max_group_items = uint32_t(device->attribute(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK));
     device->max_local_bytes = uint32_t(device->attribute(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN));

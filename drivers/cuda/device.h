@@ -11,6 +11,7 @@
 
 #include "drivers/cuda/cuda_api.h"
 #include "drivers/cuda/level_zero.h"
+#include "drivers/level_zero/queue_groups.h"
 
 namespace zefuse::cuda {
 
@@ -31,10 +32,12 @@ struct Device : Object<Device> {
   CUuuid uuid{};
   size_t memory_bytes = 0;
   uint32_t multiprocessors = 1, items_per_multiprocessor = 1;
+  uint32_t copy_engines = 0;
   uint32_t max_group_items = 1, max_local_bytes = 0;
   bool cooperative = false;
 
   int attribute(CUdevice_attribute which) const;
+  QueueGroups queueGroups() const;
 
   // The primary context, which the process shares with CUDA's runtime: pointers and streams mean the same to both. Made
   // at first need. SUCCESS, or why not, through refuse().

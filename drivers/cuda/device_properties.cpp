@@ -117,16 +117,18 @@ ze_result_t deviceGetModuleProperties(ze_device_handle_t hDevice, ze_device_modu
   return ZE_RESULT_SUCCESS;
 }
 
+// CUDA has streams, as many as are asked for, and no queues: 16 is a number that clients can work with. Its copy
+// engines serve all streams.
+QueueGroups Device::queueGroups() const {
+  return {
+      .queues = 16, .copy_queues = copy_engines, .cooperative = cooperative, .fill_pattern_size = kMaxFillPatternBytes};
+}
+
 ze_result_t deviceGetCommandQueueGroupProperties(ze_device_handle_t hDevice, uint32_t* pCount,
                                                  ze_command_queue_group_properties_t* properties) {
   ZEFUSE_OBJECT(Device, device, hDevice);
   ZEFUSE_NOT_NULL(pCount);
-  if (settleCount(pCount, 1, properties)) {
-    properties->flags = ZE_COMMAND_QUEUE_GROUP_PROPERTY_FLAG_COMPUTE | ZE_COMMAND_QUEUE_GROUP_PROPERTY_FLAG_COPY |
-                        (device->cooperative ? ZE_COMMAND_QUEUE_GROUP_PROPERTY_FLAG_COOPERATIVE_KERNELS : 0);
-    properties->maxMemoryFillPatternSize = kMaxFillPatternBytes;
-    properties->numQueues = kQueues;
-  }
+  listQueueGroups(device->queueGroups(), pCount, properties);
   return ZE_RESULT_SUCCESS;
 }
 

@@ -91,9 +91,10 @@ ze_event_handle_t ZeTest::event(ze_event_pool_handle_t pool, uint32_t index) {
   return event;
 }
 
-ze_command_queue_handle_t ZeTest::queue(ze_command_queue_mode_t mode) {
+ze_command_queue_handle_t ZeTest::queue(ze_command_queue_mode_t mode, uint32_t ordinal) {
   ze_command_queue_desc_t desc = {};
   desc.stype = ZE_STRUCTURE_TYPE_COMMAND_QUEUE_DESC;
+  desc.ordinal = ordinal;
   desc.mode = mode;
   ze_command_queue_handle_t queue = nullptr;
   EXPECT_EQ(ZE_RESULT_SUCCESS, zeCommandQueueCreate(context, device, &desc, &queue));
@@ -109,18 +110,20 @@ ze_fence_handle_t ZeTest::fence(ze_command_queue_handle_t queue, ze_fence_flags_
   return fence;
 }
 
-ze_command_list_handle_t ZeTest::regularList() {
+ze_command_list_handle_t ZeTest::regularList(uint32_t ordinal) {
   ze_command_list_desc_t desc = {};
   desc.stype = ZE_STRUCTURE_TYPE_COMMAND_LIST_DESC;
+  desc.commandQueueGroupOrdinal = ordinal;
   ze_command_list_handle_t list = nullptr;
   EXPECT_EQ(ZE_RESULT_SUCCESS, zeCommandListCreate(context, device, &desc, &list));
   lists_.push_back(list);
   return list;
 }
 
-ze_command_list_handle_t ZeTest::immediateList(ze_command_queue_mode_t mode) {
+ze_command_list_handle_t ZeTest::immediateList(ze_command_queue_mode_t mode, uint32_t ordinal) {
   ze_command_queue_desc_t desc = {};
   desc.stype = ZE_STRUCTURE_TYPE_COMMAND_QUEUE_DESC;
+  desc.ordinal = ordinal;
   desc.mode = mode;
   ze_command_list_handle_t list = nullptr;
   EXPECT_EQ(ZE_RESULT_SUCCESS, zeCommandListCreateImmediate(context, device, &desc, &list));

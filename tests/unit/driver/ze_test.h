@@ -34,10 +34,11 @@ protected:
   ze_event_pool_handle_t pool(uint32_t count, ze_event_pool_flags_t flags = ZE_EVENT_POOL_FLAG_HOST_VISIBLE);
   ze_event_handle_t event(ze_event_pool_handle_t pool, uint32_t index = 0);
   ze_event_handle_t event() { return event(pool(1)); }
-  ze_command_queue_handle_t queue(ze_command_queue_mode_t mode);
+  // `ordinal`: of the queue group.
+  ze_command_queue_handle_t queue(ze_command_queue_mode_t mode, uint32_t ordinal = 0);
   ze_fence_handle_t fence(ze_command_queue_handle_t queue, ze_fence_flags_t flags = 0);
-  ze_command_list_handle_t regularList();
-  ze_command_list_handle_t immediateList(ze_command_queue_mode_t mode);
+  ze_command_list_handle_t regularList(uint32_t ordinal = 0);
+  ze_command_list_handle_t immediateList(ze_command_queue_mode_t mode, uint32_t ordinal = 0);
   ze_module_handle_t module(const char* spirv_file = "basic.spv");
   ze_kernel_handle_t kernel(ze_module_handle_t module, const char* name, uint32_t x = 1, uint32_t y = 1,
                             uint32_t z = 1);
