@@ -1,5 +1,5 @@
 # Each target installs and builds what it needs first; see README.md. Versions: scripts/versions.env, requirements.lock.
-.PHONY: help setup build wheel demo test check fuzz bench bench-packages bench-team status operators gpu-kernels kernel-counts lint format asan tsan clean
+.PHONY: help setup build wheel demo test check docs fuzz bench bench-packages bench-team status operators gpu-kernels kernel-counts lint format asan tsan clean
 
 help:
 	@echo "make demo    build, then semantic search with MiniLM compiled by zefuse, against eager and Inductor; then SmolLM2 answers a question"
@@ -7,6 +7,7 @@ help:
 	@echo "make fuzz    random graphs against eager; goes on where it was stopped (GRAPHS=10000 SEED=0 JOBS=1 DEVICE=cpu|gpu COLUMNS=..: some kinds)"
 	@echo "make build   install what is missing and build"
 	@echo "make wheel   build/wheels/zefuse-*.whl: everything in one file, LLVM among it (TORCH=\"dir dir\": torch packages to compile for, .venv's by default; PYTHON_HEADERS=\"dir dir\": of more Pythons than .venv's)"
+	@echo "make docs    build/site: the pages of docs/ as a site, with the references of API and commands; any warning fails"
 	@echo "make bench   the benchmark table (PYTHON: another Python with zefuse's wheel, such as one with the newest torch; make status too)"
 	@echo "make bench-packages  what it costs until a model runs: packages, first calls, cold and warm (MODELS: such as MiniLM,ResNet-18)"
 	@echo "make bench-team  what parallel regions of different sizes cost on 4 to 64 threads"
@@ -38,6 +39,10 @@ test: build
 
 wheel: setup
 	@$(if $(PYTHON_HEADERS),ZEFUSE_PYTHON_HEADERS="$(subst $() ,;,$(PYTHON_HEADERS))") scripts/wheel $(TORCH)
+
+docs: build
+	@.venv/bin/python -m sphinx -q -b html -W --keep-going -d build/site-cache docs build/site
+	@echo "build/site/index.html"
 
 fuzz: build
 	@.venv/bin/python tests/fuzz/fuzz.py --graphs $(or $(GRAPHS),10000) --seed $(or $(SEED),0) $(if $(JOBS),--jobs $(JOBS)) $(if $(DEVICE),--device $(DEVICE)) $(if $(COLUMNS),--columns $(COLUMNS))

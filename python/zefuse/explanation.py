@@ -26,22 +26,22 @@ _MOST_REASONS = 10  # of what the cache did not have
 class Explanation:
     """What one call of a model compiled to. Lists are in execution order; each entry's ``graph`` numbers its graph.
 
-    kernels: ``{"graph", "name", "ops", "sources", "modules", "bytes", "schedule", "target"}``: one launch each; ``modules`` are the
+    - kernels: ``{"graph", "name", "ops", "sources", "modules", "bytes", "schedule", "target"}``: one launch each; ``modules`` are the
       paths of the modules that the operators are in
-    calls: ``{"graph", "kind", "ops", "sources", "modules", "bytes"}``: library calls (oneDNN); ``"left_out"``: why what follows is
+    - calls: ``{"graph", "kind", "ops", "sources", "modules", "bytes"}``: library calls (oneDNN); ``"left_out"``: why what follows is
       no epilogue
-    fallbacks: ``{"graph", "op", "reason", "sources"}``: operators that run through ATen, and why
-    not_joined: ``{"graph", "first", "second", "reason"}``: kernels (numbers among their graph's) that fusion left apart
-    graphs: ``{"graph", "kind", "symbols", "inputs", "stages", "counters"}``: kind is inference, forward or backward
-    stages: seconds per compilation stage, over all graphs
-    graph_breaks: reason -> how often Dynamo broke the graph for it
-    breaks: ``{"reason", "source", "line"}``: where in the user's code; a break before the first operator of a graph has no entry
-    recompiles: ``{"function", "reason"}``: what was compiled again, and the guard that failed with its old and new value
-    cache: ``{"hits", "misses", "why"}``: native code found and made; of what was made, the field of its key that was new
-    skipped: function -> why Dynamo left all of it to Python, which is no graph break
-    nothing_compiled: where there is no graph: why, and what to do; else empty
+    - fallbacks: ``{"graph", "op", "reason", "sources"}``: operators that run through ATen, and why
+    - not_joined: ``{"graph", "first", "second", "reason"}``: kernels (numbers among their graph's) that fusion left apart
+    - graphs: ``{"graph", "kind", "symbols", "inputs", "stages", "counters"}``: kind is inference, forward or backward
+    - stages: seconds per compilation stage, over all graphs
+    - graph_breaks: reason -> how often Dynamo broke the graph for it
+    - breaks: ``{"reason", "source", "line"}``: where in the user's code; a break before the first operator of a graph has no entry
+    - recompiles: ``{"function", "reason"}``: what was compiled again, and the guard that failed with its old and new value
+    - cache: ``{"hits", "misses", "why"}``: native code found and made; of what was made, the field of its key that was new
+    - skipped: function -> why Dynamo left all of it to Python, which is no graph break
+    - nothing_compiled: where there is no graph: why, and what to do; else empty
 
-    Each of them has ``"flops"`` too, where sizes are known: of products exactly, of kernels one for each operator and element.
+    Each kernel, call and fallback has ``"flops"`` too, where sizes are known: of products exactly, of kernels one for each operator and element.
 
     With ``explain(timed_calls=n)``, kernels, calls and fallbacks also have ``"seconds"``, the mean of n calls by the clock, and
     ``"thread_seconds"``, the calling thread's processor time (all of the work under ``OMP_NUM_THREADS=1``).

@@ -109,6 +109,42 @@ def test_a_damaged_snapshot_is_named_with_its_line(kept: Path, pytester: pytest.
         Snapshot.read("  kernel | mul", "x")
 
 
+def test_a_snapshot_that_no_test_makes_is_told(kept: Path, pytester: pytest.Pytester) -> None:
+    renamed = source().replace("def test_attention", "def test_renamed") + "\n\ndef test_other():\n    pass\n"
+    result = run(pytester, renamed, "--zefuse-update", "--zefuse-summary=summary.md")
+    line = "zefuse_graphs/test_graphs/test_attention.txt: no test makes this snapshot any more; delete it"
+    result.stdout.fnmatch_lines(["*zefuse: stale snapshots*", line])
+    assert "test_attention.txt" in (pytester.path / "summary.md").read_text()
+    assert "stale snapshots" not in run(pytester, renamed, "-k", "renamed").stdout.str()
+    assert "stale snapshots" not in run(pytester, renamed, "test_graphs.py::test_renamed").stdout.str()
+    assert "stale snapshots" not in run(pytester, renamed.replace("pass\n", "assert False\n")).stdout.str()
+    assert "stale snapshots" in run(pytester, renamed).stdout.str()
+    kept.unlink()
+    assert "stale snapshots" not in run(pytester, renamed).stdout.str()
+
+
+def test_a_snapshot_of_a_removed_file_is_told(kept: Path, pytester: pytest.Pytester) -> None:
+    (pytester.path / "test_graphs.py").unlink()
+    pytester.makepyfile(test_more="def test_more():\n    pass\n")
+    result = pytester.runpytest_inprocess("-p", "zefuse.pytest_plugin")
+    result.stdout.fnmatch_lines(["zefuse_graphs/test_graphs/test_attention.txt: no test makes this snapshot*"])
+
+
+def test_stale_snapshots_with_workers(kept: Path, pytester: pytest.Pytester) -> None:
+    pytest.importorskip("xdist")
+    text = "import pytest\n@pytest.mark.parametrize('number', range(3))\ndef test_more(number):\n    pass\n"
+    pytester.makepyfile(test_graphs=text)
+    words = ["-p", "zefuse.pytest_plugin", "-n", "2"]
+    pytester.runpytest_subprocess(*words).stdout.fnmatch_lines(["*stale snapshots*", "*test_attention.txt: no test*"])
+    deselecting = """
+        def pytest_collection_modifyitems(config, items):
+            config.hook.pytest_deselected(items=items[1:])
+            del items[1:]
+    """
+    pytester.makeconftest(deselecting)
+    assert "stale snapshots" not in pytester.runpytest_subprocess(*words).stdout.str()
+
+
 # --- five planted regressions -----------------------------------------------------------------------------------------
 
 

@@ -5,6 +5,8 @@ pytest loads this module in every run of an environment that has zefuse: torch i
 
 from __future__ import annotations
 
+import os
+from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +16,8 @@ if TYPE_CHECKING:
     from zefuse.pytest_plugin.graph import GraphFixture
 
 _PROPERTY = "zefuse_"  # JUnit's properties begin so
+_DESELECTED = pytest.StashKey[bool]()  # whether a test of a collected file was left out, here or in a worker
+_WORKERS = "zefuse_deselected"  # what a worker of xdist says of that
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -37,17 +41,38 @@ def zefuse_graph(request: pytest.FixtureRequest, record_property: Any) -> GraphF
     )
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_deselected(items: Sequence[pytest.Item]) -> Generator[None]:
+    for item in items[:1]:
+        item.config.stash[_DESELECTED] = True
+        if hasattr(item.config, "workeroutput"):
+            item.config.workeroutput[_WORKERS] = True
+    yield
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: object) -> None:
+    """A worker of xdist has ended; one that crashed says nothing."""
+    if error or getattr(node, "workeroutput", {}).get(_WORKERS):
+        node.config.stash[_DESELECTED] = True
+
+
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
     """Of all workers: properties travel with the reports."""
     rows = []
-    for reports in terminalreporter.stats.values():
-        for report in reports:
-            if getattr(report, "when", "") == "call" and (found := _properties(report)):
-                rows.append((report.nodeid, report.outcome, found))
+    every = [report for reports in terminalreporter.stats.values() for report in reports]
+    for report in every:
+        if getattr(report, "when", "") == "call" and (found := _properties(report)):
+            rows.append((report.nodeid, report.outcome, found))
+    rows.sort(key=lambda row: row[0])
+    unused = _stale(every, rows, config)
+    if unused:
+        terminalreporter.section("zefuse: stale snapshots")
+        for path in unused:
+            terminalreporter.line(f"{path}: no test makes this snapshot any more; delete it", yellow=True)
     if not rows:
         return
-    rows.sort(key=lambda row: row[0])
-    written = [path for _, _, found in rows for path in found.get("snapshot_written", "").split("; ") if path]
+    written = _paths(rows, "snapshot_written")
     if written:
         terminalreporter.section("zefuse: snapshots written")
         for path in written:
@@ -56,9 +81,21 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
         from zefuse.pytest_plugin.summary import markdown
 
         try:
-            Path(path).write_text(markdown(rows))
+            Path(path).write_text(markdown(rows, unused))
         except OSError as error:
             terminalreporter.line(f"zefuse: no summary: {path}: {error.strerror}", yellow=True)
+
+
+def _stale(reports: Sequence[Any], rows: Sequence[tuple[str, str, dict[str, Any]]], config: pytest.Config) -> list[str]:
+    from zefuse.pytest_plugin import stale
+
+    if config.stash.get(_DESELECTED, False) or not stale.whole_run(config):
+        return []
+    return [os.path.relpath(path) for path in stale.stale(config.rootpath, reports, _paths(rows, "snapshot"))]
+
+
+def _paths(rows: Sequence[tuple[str, str, dict[str, Any]]], name: str) -> list[str]:
+    return [path for _, _, found in rows for path in found.get(name, "").split("; ") if path]
 
 
 def _properties(report: Any) -> dict[str, str]:

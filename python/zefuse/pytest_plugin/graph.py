@@ -19,9 +19,8 @@ from zefuse.explanation import Explanation, fresh, watch
 from zefuse.options import Options
 from zefuse.pytest_plugin.changes import changes
 from zefuse.pytest_plugin.snapshot import Snapshot
+from zefuse.pytest_plugin.stale import FOLDER
 from zefuse.wording import counted
-
-FOLDER = "zefuse_graphs"  # beside the test's file
 
 
 class GraphFixture:
@@ -118,6 +117,7 @@ class GraphFixture:
         path = self._path()
         text = made.text()
         shown = os.path.relpath(path)
+        self._record("snapshot", shown)
         if self._update:
             if not path.exists() or path.read_text() != text:
                 _write(path, text)

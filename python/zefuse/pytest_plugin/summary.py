@@ -10,8 +10,8 @@ from zefuse.wording import counted
 _COLUMNS = ("kernels", "calls", "fallbacks", "graph_breaks", "recompiles")
 
 
-def markdown(rows: Sequence[tuple[str, str, Mapping[str, Any]]]) -> str:
-    """``rows``: a test's name, its outcome and its properties."""
+def markdown(rows: Sequence[tuple[str, str, Mapping[str, Any]]], stale: Sequence[str] = ()) -> str:
+    """``rows``: a test's name, its outcome and its properties. ``stale``: snapshots that no test makes any more."""
     failed = sum(outcome != "passed" for _, outcome, _ in rows)
     lines = [f"### Compiled graphs: {counted(len(rows), 'test')}, {failed} failed", ""]
     lines += ["| test | kernels | calls | fallbacks | graph breaks | recompiles | MB moved |"]
@@ -26,4 +26,7 @@ def markdown(rows: Sequence[tuple[str, str, Mapping[str, Any]]]) -> str:
     if changed:
         lines += ["", "#### What changed", ""]
         lines += [f"- `{name}`: {text}" for name, text in changed]
+    if stale:
+        lines += ["", "#### Snapshots that no test makes any more", ""]
+        lines += [f"- `{path}`" for path in stale]
     return "\n".join(lines) + "\n"
