@@ -3,6 +3,8 @@
 pytest examples/test_graph_regression.py
 """
 
+from typing import Any
+
 import torch
 from torch import nn
 
@@ -35,3 +37,10 @@ def test_classifier_stays_fused() -> None:
     )
     # One step further: what is in a kernel, by operator.
     assert any("softmax" in op or "amax" in op for op in explanation.kernels[-1]["ops"]), explanation
+
+
+@torch.no_grad()
+def test_classifier_compiles_to_its_snapshot(zefuse_graph: Any) -> None:
+    """Beside this file, in zefuse_graphs/; `pytest examples --zefuse-update` writes it anew."""
+    torch.manual_seed(0)
+    zefuse_graph.check(Classifier().eval(), torch.randn(32, 64), max_kernels=2)

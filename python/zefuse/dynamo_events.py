@@ -59,9 +59,23 @@ def watch() -> Iterator[DynamoEvents]:
         for metrics in _metrics():
             reason = getattr(metrics, "recompile_reason", None)
             if reason and all(metrics is not one for one in before):
-                name = f"{getattr(metrics, 'co_name', '')} ({getattr(metrics, 'co_filename', '')})"
-                text = re.sub(r"^\d+/\d+: ", "", " ".join(str(reason).split()))
-                events.recompiles.append({"function": name, "reason": text})
+                file = getattr(metrics, "co_filename", "") or ""
+                text = _guard(str(reason))
+                if not (file.endswith(_WRAPPERS) and _ANOTHER.match(text)):
+                    events.recompiles.append(
+                        {"function": f"{getattr(metrics, 'co_name', '')} ({file})", "reason": text}
+                    )
+
+
+# Torch calls every module that it compiles through one function of its own: another module there was not compiled before.
+_WRAPPERS = "torch/_dynamo/external_utils.py"
+_ANOTHER = re.compile(r"___check_(type|obj)_id\((L\['fn'\]|fn)\b")
+
+
+def _guard(reason: str) -> str:
+    """The guard that failed, without its number and without the stack, which leads through torch."""
+    text = " ".join(reason.split("User stack trace:")[0].split())
+    return re.sub(r"^\d+/\d+: ", "", text)
 
 
 def _metrics() -> list[Any]:

@@ -41,7 +41,8 @@ class Explanation:
     - skipped: function -> why Dynamo left all of it to Python, which is no graph break
     - nothing_compiled: where there is no graph: why, and what to do; else empty
 
-    Each kernel, call and fallback has ``"flops"`` too, where sizes are known: of products exactly, of kernels one for each operator and element.
+    Each kernel, call and fallback has ``"flops"`` too, where sizes are known: of products exactly, of kernels one for each operator
+    and element.
 
     With ``explain(timed_calls=n)``, kernels, calls and fallbacks also have ``"seconds"``, the mean of n calls by the clock, and
     ``"thread_seconds"``, the calling thread's processor time (all of the work under ``OMP_NUM_THREADS=1``).

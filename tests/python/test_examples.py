@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
+import json
 import os
 import re
 import subprocess
@@ -10,10 +12,61 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import children
 import pytest
 import torch
 
 ROOT = Path(__file__).resolve().parents[2]
+
+
+def run_example(program: str | Path, cwd: Path) -> str:
+    done = children.run(program, cwd=cwd, timeout=600)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_every_example_is_listed() -> None:
+    names = {file.name for file in (ROOT / "examples").iterdir()} - {"README.md", "__pycache__", "zefuse_graphs"}
+    listed = set(re.findall(r"^\| `([\w.]+)/?`", (ROOT / "examples" / "README.md").read_text(), re.M))
+    assert listed == names
+
+
+def test_inference(tmp_path: Path) -> None:
+    said = run_example(ROOT / "examples" / "inference.py", tmp_path)
+    assert "the same as eager: (4, 10)" in said
+    assert re.search(r"eager [\d.]+ ms, compiled [\d.]+ ms a call", said)
+    assert "convolution + mul, add, add, silu" in said and "0 fallbacks" in said and "compiled again" not in said
+
+
+def test_training(tmp_path: Path) -> None:
+    said = run_example(ROOT / "examples" / "training.py", tmp_path)
+    first, last = map(float, re.findall(r"compiled: loss ([\d.]+) -> ([\d.]+)", said)[0])
+    assert last < 0.8 * first and "largest difference on the way" in said
+
+
+def test_custom_operator(tmp_path: Path) -> None:
+    box, fused = run_example(ROOT / "examples" / "custom_operator.py", tmp_path).split("in torch: ")
+    assert "1 fallback," in box and "fallback example::clip_outliers: no lowering" in box
+    assert "0 fallbacks" in fused
+
+
+def test_the_notebook(tmp_path: Path) -> None:
+    """Its cells one after the other; what a cell ends with is shown, as Jupyter does."""
+    cells = json.loads((ROOT / "examples" / "notebook.ipynb").read_text())["cells"]
+    code = ["".join(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
+    assert len(code) >= 5 and all(not cell.get("outputs") for cell in cells)
+    program = (
+        "def show(value):\n    html = getattr(value, '_repr_html_', None)\n    print(html() if html else repr(value))\n"
+    )
+    for cell in code:
+        *most, last = ast.parse(cell).body
+        program += "\n".join(map(ast.unparse, most)) + "\n"
+        program += f"show({ast.unparse(last)})\n" if isinstance(last, ast.Expr) else ast.unparse(last) + "\n"
+    (tmp_path / "notebook.py").write_text(program)
+    said = run_example(tmp_path / "notebook.py", tmp_path)
+    assert "torch.Size([32, 10])" in said and "<iframe" in said
+    assert "Sequential computes what eager does" in said
+    assert "'line': \"print('largest:', y.max())\"" in said
 
 
 def test_semantic_search() -> None:
