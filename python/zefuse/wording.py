@@ -6,9 +6,9 @@ import io
 from typing import Any
 
 
-def counted(number: int, noun: str) -> str:
-    """``1 kernel``, ``2 kernels``."""
-    return f"{number} {noun}" + ("" if number == 1 else "s")
+def counted(number: int, noun: str, plural: str | None = None) -> str:
+    """``1 kernel``, ``2 kernels``; ``plural`` where it is more than an s."""
+    return f"{number} {noun if number == 1 else plural or noun + 's'}"
 
 
 def duration(seconds: float) -> str:

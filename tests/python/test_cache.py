@@ -92,6 +92,7 @@ def test_commands(used: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert f"{count} entries" in run("stat") and "plan: 2 entries" in run("stat")
     assert "first of its kind" in run("why")
     assert f"wrote {count} entries" in run("export", str(tmp_path / "moved"))
+    assert json.loads(run("export", str(tmp_path / "again"), "--json")) == {"folder": str(used), "entries": count}
     assert f"removed {count} entries" in run("clear")
     assert cache.entries(str(used)) == []
     assert f"took {count} entries" in run("import", str(tmp_path / "moved"))

@@ -192,6 +192,11 @@ def test_commands_without_torch(words: str, tmp_path: Path) -> None:
         json.loads(done.stdout)
 
 
+def test_commands_that_print_have_data_too() -> None:
+    without = {each.name for each in cli.COMMANDS if "--json" not in set(cli.parser_of(each)._options())}
+    assert without <= {"completion", "generate"}
+
+
 # --- completion -------------------------------------------------------------------------------------------------------
 
 # Of each shell: a program that prints what completes the words of its arguments, where the shell asks for it.

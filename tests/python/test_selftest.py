@@ -139,6 +139,20 @@ def test_the_command_writes_a_report(
     assert str(Path.home()) not in json.dumps(report) or len(str(Path.home())) < 2
 
 
+def test_the_command_as_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["selftest", "--device", "gpu:7", "--json"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert found["verdict"] == "fail" and found["message"] == "this machine has no device gpu:7" and found["doctor"]
+    assert list(tmp_path.iterdir()) == []
+    assert main(["selftest", "--device", "gpu:7", "--json", "--report", "no/report.json"]) == 1
+    assert "'no/report.json': no such file or folder" in capsys.readouterr().err
+    assert main(["selftest", "--device", "gpu:7", "--json", "--report", "report.json"]) == 1
+    assert json.loads(capsys.readouterr().out)["asked"] == json.loads((tmp_path / "report.json").read_text())["asked"]
+
+
 def test_a_kernel_that_hangs_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """The posing GPU's fault: zefuse's own deadline of a step ends it before the part's."""
     monkeypatch.setenv("ZEFUSE_CPU_DRIVER_GPU_FAULT", "hang:1")

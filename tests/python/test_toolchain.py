@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
 import pytest
 
 from zefuse import apt_sources, targets, toolchain
+from zefuse.cli import main
 from zefuse.errors import DeviceError, NotFoundError
 
 APT = """#!/bin/sh
@@ -65,6 +67,12 @@ def test_the_compiler_is_found_afterwards_and_replaced(tools: Path, tmp_path: Pa
     asked = (tmp_path / "log").read_text()
     assert "--download-only install intel-ocloc" in asked and "Dir::Etc::sourceparts=/dev/null" in asked
     assert "\ndeb [signed-by=/keys/ubuntu.gpg] http://mirror.example/ubuntu devel main universe\n" in asked
+
+
+def test_the_command_as_data(tools: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["toolchain", "install", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["command"].endswith("toolchains/intel/ocloc") and "99.7" in found["version"]
 
 
 def test_a_failure_says_how_to_repeat_it_and_leaves_the_old_one(

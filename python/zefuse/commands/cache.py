@@ -12,35 +12,45 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     why = actions.add_parser(
         "why", help="why the newest entries had to be made: what differs from the nearest earlier one"
     )
-    for parser_of_action in (stat, why):
-        parser_of_action.add_argument("--json", action="store_true", help="plain data instead of text")
     why.add_argument("-n", "--count", type=int, default=20, help="how many of the newest")
-    actions.add_parser("clear", help="remove every entry")
-    actions.add_parser("export", help="all entries into one file").add_argument("file")
-    actions.add_parser("import", help="entries from such a file, which must come from somebody you trust").add_argument(
-        "file"
-    )
+    clear = actions.add_parser("clear", help="remove every entry")
+    written = actions.add_parser("export", help="all entries into one file")
+    taken = actions.add_parser("import", help="entries from such a file, which must come from somebody you trust")
+    for with_file in (written, taken):
+        with_file.add_argument("file")
+    for parser_of_action in (stat, why, clear, written, taken):
+        parser_of_action.add_argument("--json", action="store_true", help="plain data instead of text")
 
 
 def run(args: argparse.Namespace) -> None:
     from zefuse import cache, reports
     from zefuse.errors import NotFoundError
+    from zefuse.wording import counted
 
     folder = cache.directory() if args.dir is None else args.dir
     if not folder and args.action != "stat":
         raise NotFoundError(f"cache {args.action}: {cache.stat('')}; name a folder with --dir")
-    if getattr(args, "json", False):
+    if args.action in ("stat", "why"):
+        if args.json:
+            import json
+
+            print(json.dumps(cache.numbers(folder) if args.action == "stat" else cache.why(folder, args.count)))
+        elif args.action == "stat":
+            print(cache.stat(folder))
+        else:
+            print("\n".join(cache.why(folder, args.count)) or f"{folder}: no entries")
+        return
+    file = [args.file] if args.action in ("export", "import") else []
+    number = reports.ask(f"cache_{args.action}", folder, *file)
+    if args.json:
         import json
 
-        found = cache.numbers(folder) if args.action == "stat" else cache.why(folder, args.count)
-        print(json.dumps(found))
-    elif args.action == "stat":
-        print(cache.stat(folder))
-    elif args.action == "why":
-        print("\n".join(cache.why(folder, args.count)) or f"{folder}: no entries")
-    elif args.action == "clear":
-        print(f"removed {reports.ask('cache_clear', folder)} entries from {folder}")
-    elif args.action == "export":
-        print(f"wrote {reports.ask('cache_export', folder, args.file)} entries to {args.file}")
-    else:
-        print(f"took {reports.ask('cache_import', folder, args.file)} entries into {folder}")
+        print(json.dumps({"folder": folder, "entries": number}))
+        return
+    entries = counted(number, "entry", "entries")
+    said = {
+        "clear": f"removed {entries} from {folder}",
+        "export": f"wrote {entries} to {args.file}" if file else "",
+        "import": f"took {entries} into {folder}",
+    }
+    print(said[args.action])

@@ -269,16 +269,31 @@ def main(device: str, report: str | None, deadline_s: float) -> int:
     return 0 if result.good() else 1
 
 
-def _write(result: Result, wanted: str | None, width: int) -> str:
-    """Writes the report with what doctor finds, and says where it is."""
+def as_json(device: str, report: str | None, deadline_s: float) -> int:
+    """Prints what the report has, and writes it where one is asked for; 0 where all parts passed."""
+    result = run(device, deadline_s)
+    text = _report(result)
+    if report is not None:
+        with open(report, "w") as file:
+            file.write(text + "\n")
+    print(text)
+    return 0 if result.good() else 1
+
+
+def _report(result: Result) -> str:
+    """JSON, with what doctor finds."""
     from zefuse import doctor
 
-    path = wanted or f"zefuse-selftest-{result.asked.replace(':', '')}.json"
-    data = {**result.to_dict(), "doctor": doctor.examine().to_dict()}
+    text = json.dumps({**result.to_dict(), "doctor": doctor.examine().to_dict()}, indent=1)
     home = os.path.expanduser("~")
-    text = json.dumps(data, indent=1)
-    if len(home) > 1:  # whose machine it is is nobody's business
-        text = text.replace(json.dumps(home)[1:-1], "~")
+    # Whose machine it is is nobody's business.
+    return text.replace(json.dumps(home)[1:-1], "~") if len(home) > 1 else text
+
+
+def _write(result: Result, wanted: str | None, width: int) -> str:
+    """Writes the report and says where it is."""
+    path = wanted or f"zefuse-selftest-{result.asked.replace(':', '')}.json"
+    text = _report(result)
     try:
         with open(path, "w") as file:
             file.write(text + "\n")
