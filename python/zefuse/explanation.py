@@ -17,7 +17,7 @@ from zefuse.errors import InvalidArgumentError, ZefuseError
 from zefuse.options import Options
 from zefuse.plan_json import PlanJson
 from zefuse.skipped import EXPLAINED
-from zefuse.wording import counted
+from zefuse.wording import Rows, counted
 
 _MOST_REASONS = 10  # of what the cache did not have
 
@@ -151,12 +151,10 @@ class Explanation:
                     of_name[at] += part
         if not sums:
             return
-        from rich.table import Table
-
         total = sum(seconds for _, seconds, _ in sums.values())
-        table = Table(title=f"time of steps: {total * 1e3:.3f} ms a call", title_justify="left")
-        for column in ("graph", "steps", "name", "ms", "share", "GB/s"):
-            table.add_column(column, justify="left" if column == "name" else "right")
+        columns = ("graph", "steps", "name", "ms", "share", "GB/s")
+        numbers = [column for column in columns if column != "name"]
+        table = Rows(f"time of steps: {total * 1e3:.3f} ms a call", columns, key="name", numeric=numbers)
         for (graph, name), (number, seconds, moved) in sorted(sums.items(), key=lambda item: -item[1][1])[:most]:
             rate = f"{moved / seconds / 1e9:.1f}" if moved and seconds else ""
             table.add_row(
@@ -434,13 +432,9 @@ def _plain(text: str) -> Any:
 def _table(title: str, columns: tuple[str, ...], rows: list[tuple[str, ...]]) -> Any:
     """A table of the distinct rows in order; the column "times" is put in after the first. Nothing for no rows. Rows that differ in
     numbers of modules alone (``layers.0.norm``, ``layers.1.norm``) are one, of ``layers.*.norm``."""
-    from rich.table import Table
-
     if not rows:
         return
-    table = Table(title=title, title_justify="left")
-    for column in columns:
-        table.add_column(column, justify="right" if column in ("graph", "times", "bytes") else "left", overflow="fold")
+    table = Rows(title, columns, key=columns[2], numeric=("graph", "times", "bytes"), least=80)
     at = columns.index("source") - 1 if "source" in columns else None  # without "times"
     alike: dict[tuple[str, ...], list[tuple[str, ...]]] = {}
     for row in rows:

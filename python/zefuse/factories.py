@@ -69,7 +69,7 @@ def call(name: str, command: str) -> Any:
         raise NotFoundError(f"{command}: no factory {name!r}: {error}") from error
     except SyntaxError as error:
         raise InvalidArgumentError(f"{command}: {error.filename}:{error.lineno}: {error.msg}") from error
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise InvalidArgumentError(
             f"{command}: {name!r} raised {type(error).__name__}: {error}\n  ZEFUSE_TRACEBACK=1 shows where"
         ) from error
@@ -83,6 +83,8 @@ def model_of(name: str, command: str) -> Made:
     if isinstance(made, tuple) and len(made) == 3 and callable(made[0]) and isinstance(made[2], dict):
         return Made(*made)
     what = f"a tuple of {len(made)}" if isinstance(made, tuple) else type(made).__name__
+    if isinstance(made, tuple) and len(made) in (2, 3) and not callable(made[0]):
+        what += f", of which the first is of type {type(made[0]).__name__} and cannot be called"
     raise InvalidArgumentError(
         f"{command}: {name!r} returned {what}: expected (model, inputs) or (model, inputs, keyword arguments), inputs being a "
         "tensor, a tuple of arguments or a dict"

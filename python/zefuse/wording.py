@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
 
@@ -25,3 +26,45 @@ def printed(table: Any) -> str:
     stream = io.StringIO()
     Console(file=stream, width=100, no_color=True).print(table)
     return stream.getvalue().rstrip()
+
+
+class Rows:
+    """A table for rich. In a terminal narrower than ``least`` columns, whose cells would be cut into pieces, each row is a
+    paragraph instead, which begins with what its column ``key`` has."""
+
+    def __init__(
+        self, title: str, columns: Sequence[str], key: str, numeric: Collection[str] = (), least: int = 80
+    ) -> None:
+        self.title, self.columns, self.key, self.numeric, self.least = title, tuple(columns), key, numeric, least
+        self.rows: list[tuple[str, ...]] = []
+
+    def add_row(self, *cells: str) -> None:
+        self.rows.append(cells)
+
+    def __rich_console__(self, console: Any, options: Any) -> Iterator[Any]:
+        yield self._table() if options.max_width >= self.least else self._paragraphs()
+
+    def _table(self) -> Any:
+        from rich.table import Table
+
+        table = Table(title=self.title or None, title_justify="left")
+        for column in self.columns:
+            table.add_column(column, justify="right" if column in self.numeric else "left", overflow="fold")
+        for row in self.rows:
+            table.add_row(*row)
+        return table
+
+    def _paragraphs(self) -> Any:
+        from rich.console import Group
+        from rich.padding import Padding
+        from rich.text import Text
+
+        lines: list[Any] = [Text(self.title, style="bold")] if self.title else []
+        for row in self.rows:
+            cells = {
+                " ".join(name.replace("-\n", "").split()): cell for name, cell in zip(self.columns, row, strict=True)
+            }
+            first = cells.pop(self.key)
+            rest = "; ".join(f"{name}: {cell}" for name, cell in cells.items() if cell)
+            lines += [Padding(Text(first), (0, 0, 0, 2)), Padding(Text(rest), (0, 0, 0, 4))]
+        return Group(*lines)

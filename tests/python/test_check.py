@@ -197,6 +197,7 @@ def fails(x: Tensor) -> Tensor:
         (torch.sigmoid, (torch.ones(2),), {"seconds": 0}, "seconds=0"),
         (fails, torch.ones(2), {}, "fails fails without zefuse, in eager: ValueError: no such thing"),
         (nn.Linear(4, 4), torch.ones(2, 3), {}, "It was called with a tensor float32[2, 3]"),
+        (nn.Linear(4, 4, device="meta"), torch.ones(2, 4), {}, "tensors on torch's meta device, which hold no numbers"),
         (torch.sigmoid, (torch.ones(2),), {"options": {"fues": True}}, "did you mean"),
     ],
 )
@@ -211,6 +212,27 @@ def test_a_model_that_is_not_deterministic_is_unclear_not_wrong() -> None:
     report = zefuse.check(lambda x: x + torch.rand(3, generator=drawn), torch.ones(3), modes="no_grad", timed=False)
     assert report.modes[0].verdict == "unclear" and not report.wrong() and not report.ok
     assert "eager differs from itself with the same seed" in str(report).replace("\n", " ")
+
+
+class Counting(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.calls = nn.Linear(4, 4), 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        return self.linear(x) + self.calls
+
+
+def test_a_state_in_attributes_is_no_difference() -> None:
+    report = zefuse.check(Counting(), torch.ones(2, 4), modes="no_grad", timed=False)
+    assert report.ok, report
+    assert "a second call gives another result, in eager too" in str(report)
+
+
+def test_a_model_of_which_nothing_is_compiled_is_said_to_be_so() -> None:
+    report = zefuse.check(lambda: 3, modes="no_grad", timed=False)
+    assert report.ok and "in 1 mode, but nothing was compiled." in report.sentence()
 
 
 def test_a_mode_that_eager_refuses_is_left_out() -> None:
@@ -306,6 +328,12 @@ def wrong():
 def raises():
     raise ValueError("no weights")
 
+def ends():
+    raise SystemExit(3)
+
+def state():
+    return nn.Linear(8, 8).state_dict(), torch.randn(4, 8)
+
 number = 3
 """
 
@@ -338,7 +366,9 @@ def test_the_table_fits(
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(columns))
     assert cli.main(["check", f"{model_file}:make", "--modes", "no_grad;grad,bf16,dynamic", "--seconds", "0"]) == 0
-    assert max(map(len, capsys.readouterr().out.splitlines())) <= columns
+    out = capsys.readouterr().out
+    assert max(map(len, out.splitlines())) <= columns
+    assert "grad,bf16,dynamic" in out and " different" not in out and " same" in out, "a cell is cut into pieces"
 
 
 @pytest.mark.parametrize(
@@ -350,6 +380,8 @@ def test_the_table_fits(
         ("own_model.py:number", "is of type int: expected a function"),
         ("own_model.py:wrong", "returned int: expected (model, inputs)"),
         ("own_model.py:raises", "raised ValueError: no weights"),
+        ("own_model.py:ends", "raised SystemExit: 3"),
+        ("own_model.py:state", "returned a tuple of 2, of which the first is of type OrderedDict and cannot be called"),
         ("no_such_module:make", "No module named 'no_such_module'"),
     ],
 )

@@ -8,7 +8,7 @@ from typing import Any
 
 from zefuse.checking.comparing import Difference
 from zefuse.checking.timing import Timing
-from zefuse.wording import counted, printed
+from zefuse.wording import Rows, counted, printed
 
 SAME, DIFFERENT, FAILED, LEFT_OUT, UNCLEAR = "same", "different", "failed", "left out", "unclear"
 
@@ -94,6 +94,8 @@ class Report:
             return f"{self.name} could not be checked: {'; '.join(sorted(reasons)) or 'no mode was tried'}."
         if not wrong:
             right = f"{self.name} computes what eager does in {counted(len(compared), 'mode')}"
+            if not any(result.graphs for result in compared):
+                right += ", but nothing was compiled"
             unclear = [result.mode for result in self.modes if result.verdict == UNCLEAR]
             return right + (f"; it is unclear in {', '.join(unclear)}." if unclear else ".")
         names = "; ".join(result.mode for result in wrong)
@@ -119,12 +121,9 @@ class Report:
     __repr__ = __str__
 
     def __rich_console__(self, console: Any, options: Any) -> Iterator[Any]:
-        from rich.table import Table
-
-        table = Table(title=f"zefuse check: {self.name}", title_justify="left")
-        for column in ("mode", "compared\nwith eager", "error", "eager's\nerror", "kernels", "calls", "fall-\nbacks"):
-            numeric = column not in ("mode", "compared\nwith eager")
-            table.add_column(column, justify="right" if numeric else "left", overflow="fold")
+        numbers = ("error", "eager's\nerror", "kernels", "calls", "fall-\nbacks")
+        columns = ("mode", "compared\nwith eager", *numbers)
+        table = Rows(f"zefuse check: {self.name}", columns, key="mode", numeric=numbers, least=72)
         for result in self.modes:
             known = result.verdict in (SAME, DIFFERENT, UNCLEAR)
             counts = [str(result.kernels), str(result.calls), str(result.fallbacks)] if known else ["", "", ""]

@@ -80,6 +80,11 @@ class Subject:
             leaf for leaf in leaves if isinstance(leaf, Tensor) and leaf.dim() in _LAYOUTS and leaf.is_floating_point()
         ]
 
+    def is_meta(self) -> bool:
+        """Whether some of its tensors have no memory."""
+        leaves = [*pytree.tree_leaves((self.args, self.kwargs)), *tensors_of(self.model).values()]
+        return any(isinstance(leaf, Tensor) and leaf.is_meta for leaf in leaves)
+
     def learns(self) -> bool:
         """Whether something of it requires a gradient."""
         tensors = [leaf for leaf in pytree.tree_leaves((self.args, self.kwargs)) if isinstance(leaf, Tensor)]

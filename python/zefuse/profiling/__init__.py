@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from zefuse.wording import counted, duration, printed
+from zefuse.wording import Rows, counted, duration, printed
 
 if TYPE_CHECKING:
     from zefuse.options import Options
@@ -91,12 +91,10 @@ class Profile:
     __repr__ = __str__
 
     def __rich_console__(self, console: Any, options: Any) -> Iterator[Any]:
-        from rich.table import Table
         from rich.text import Text
 
-        table = Table(title=f"zefuse profile: {self.name}", title_justify="left")
-        for column in ("step", "times", "time", "share", "GB/s", "GFLOP/s", "held back by"):
-            table.add_column(column, justify="left" if column in ("step", "held back by") else "right", overflow="fold")
+        numbers = ("times", "time", "share", "GB/s", "GFLOP/s")
+        table = Rows(f"zefuse profile: {self.name}", ("step", *numbers, "held back by"), key="step", numeric=numbers)
         for step in self.steps[:15]:
             rates = [f"{number / step.seconds / 1e9:.1f}" if number else "" for number in (step.bytes, step.flops)]
             share = f"{step.seconds / max(self.call, 1e-12):.0%}"
