@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -343,6 +344,7 @@ def test_a_change_after_many_calls_is_seen(
             torch.testing.assert_close(compiled(x), part(x))
 
 
+@pytest.mark.skipif(sys.version_info >= (3, 13), reason="CPython 3.13 gives dictionaries no versions: all is compared")
 def test_later_calls_compare_little(enabled: None) -> None:
     """Nothing of the model is described again, and few of its attributes are looked up."""
     part = Part().eval()
