@@ -15,7 +15,7 @@ namespace {
 
 constexpr size_t kCudaAlignment = 256;   // of whatever CUDA allocates on a device
 constexpr size_t kPageAlignment = 4096;  // and on the host
-constexpr size_t kMaxAlignment = size_t(1) << 21;
+constexpr size_t kMaxAlignment = size_t(1) << 26;  // so much more is allocated
 constexpr uint64_t kPatienceNs = 1'000'000'000;  // of an allocation, for memory whose release was put off
 
 // With the allocator's context current. Errors of a lost device change nothing: its memory is gone.
@@ -43,7 +43,7 @@ ze_result_t allocate(const Context& context, const Request& request, void** pptr
   if (request.size == 0)
     return refuse(ZE_RESULT_ERROR_UNSUPPORTED_SIZE, "%s: size is 0", request.call);
   if (request.alignment > kMaxAlignment || (request.alignment != 0 && !std::has_single_bit(request.alignment)))
-    return refuse(ZE_RESULT_ERROR_UNSUPPORTED_ALIGNMENT, "%s: alignment %zu is not a power of two up to 2^21",
+    return refuse(ZE_RESULT_ERROR_UNSUPPORTED_ALIGNMENT, "%s: alignment %zu is not a power of two up to 2^26",
                   request.call, request.alignment);
   if (sharesOutside(request.extensions))
     return refuse(ZE_RESULT_ERROR_UNSUPPORTED_FEATURE,

@@ -78,7 +78,7 @@ TEST_F(Memory, APointerOfAnotherContextIsUnknown) {
 }
 
 TEST_F(Memory, AlignmentIsAtLeastACacheLine) {
-  for (size_t alignment = 1; alignment <= 1 << 16; alignment *= 2) {
+  for (size_t alignment = 1; alignment <= 1 << 23; alignment *= 2) {
     void* pointer = allocateKind(ZE_MEMORY_TYPE_DEVICE, 3, alignment);
     EXPECT_EQ(0u, reinterpret_cast<uintptr_t>(pointer) % std::max<size_t>(alignment, 64));
     ZE_OK(zeMemFree(context, pointer));
