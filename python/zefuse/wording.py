@@ -66,5 +66,5 @@ class Rows:
             }
             first = cells.pop(self.key)
             rest = "; ".join(f"{name}: {cell}" for name, cell in cells.items() if cell)
-            lines += [Padding(Text(first), (0, 0, 0, 2)), Padding(Text(rest), (0, 0, 0, 4))]
+            lines += [Padding(Text(first), (0, 0, 0, 2), expand=False), Padding(Text(rest), (0, 0, 0, 4), expand=False)]
         return Group(*lines)

@@ -26,6 +26,19 @@ def make():
 def other():
     torch.manual_seed(1)
     return nn.Sequential(nn.Linear(8, 8), nn.GELU()).eval(), torch.randn(4, 8)
+
+
+class Raising(nn.Module):
+    def forward(self, x):
+        raise KeyError("no such layer")
+
+
+def raising():
+    return Raising(), torch.randn(4, 8)
+
+
+def narrow():
+    return nn.Linear(8, 8), torch.randn(4, 7)
 """
 
 
@@ -131,3 +144,26 @@ def test_compile_and_cache_as_data(folder: Path, tmp_path: Path, capsys: pytest.
     code, out, _ = said(capsys, "cache", "--dir", tmp_path, "stat", "--json")
     assert code == 0 and json.loads(out) == {"folder": str(tmp_path), "entries": 0, "bytes": 0, "kinds": {}}
     assert json.loads(said(capsys, "cache", "--dir", tmp_path, "why", "--json")[1]) == []
+
+
+@pytest.mark.parametrize("command", ["check", "explain", "profile", "bench", "run"])
+def test_a_model_that_raises_is_said_to_do_so(command: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """In eager, so that it is no matter of compiling; before Dynamo prints its own stack."""
+    for name, text in {
+        "raising": "Raising fails without zefuse, in eager: KeyError",
+        "narrow": "cannot be multiplied",
+    }.items():
+        code, out, err = said(capsys, command, f"{folder / 'served.py'}:{name}")
+        assert code == 1 and out == "", out
+        assert text in err and "It was called with a tensor float32[4, " in err and "Traceback" not in err
+
+
+@pytest.mark.parametrize("columns", [60, 80, 140])
+def test_what_is_printed_fits(
+    columns: int, folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    for words in (["explain", f"{folder / 'served.py'}:make"], ["profile", f"{folder / 'served.py'}:make"]):
+        code, out, err = said(capsys, *words)
+        assert code == 0, err
+        assert max(map(len, out.splitlines())) <= columns and "matmul" in out

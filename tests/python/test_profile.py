@@ -46,7 +46,7 @@ def test_the_sentence_names_the_largest_share() -> None:
     text = profiled(("memory", 0.006), ("arithmetic", 0.003)).sentence()
     assert text.startswith("60% of a call (10.00 ms, 2 threads) goes to memory: the machine's bandwidth is the limit")
     assert text.endswith("Compiling took as long as 100 calls.")
-    assert "goes to between steps" not in profiled(("small steps", 0.009)).sentence()
+    assert "spent between steps" not in profiled(("small steps", 0.009)).sentence()
     assert profiled(("memory", 0.001)).sentence().startswith("90% of a call")
     assert "guards, Python" in profiled(("memory", 0.001)).sentence()
     assert "nothing to profile" in profiled().sentence()

@@ -102,24 +102,12 @@ def _eager_works(subject: Subject) -> bool:
             f"{subject.name} has tensors on torch's meta device, which hold no numbers to compare; give it weights and inputs "
             "(load_state_dict(..., assign=True), torch.randn)"
         )
-    try:
-        _eager(subject, Mode("no_grad"))
-    except Exception as error:
-        raise InvalidArgumentError(
-            f"{subject.name} fails without zefuse, in eager: {type(error).__name__}: {_first_line(error)}\n"
-            f"  It was called with {_described(subject)}"
-        ) from error
+    subject.require_eager()
     try:
         outcome = _eager(subject, Mode("grad"))
     except Exception:  # is said of the mode
         return True
     return any(name.startswith("gradient") for name in outcome.values)
-
-
-def _described(subject: Subject) -> str:
-    from zefuse.checking.subject import described
-
-    return described(subject.args, subject.kwargs)
 
 
 def _modes(wanted: str | Sequence[str], gradients: bool, images: bool) -> list[Mode]:

@@ -80,6 +80,23 @@ class Subject:
             leaf for leaf in leaves if isinstance(leaf, Tensor) and leaf.dim() in _LAYOUTS and leaf.is_floating_point()
         ]
 
+    def require_eager(self) -> None:
+        """Calls a copy once. Raises InvalidArgumentError where the model fails by itself: before a compiler's messages hide that."""
+        copy = self.copy()
+        state = State(copy.model)
+        try:
+            with torch.random.fork_rng(devices=[]), torch.no_grad():
+                copy.model(*copy.args, **copy.kwargs)
+        except Exception as error:
+            first = next((line for line in str(error).splitlines() if line.strip()), "no message")
+            raise InvalidArgumentError(
+                f"{self.name} fails without zefuse, in eager: {type(error).__name__}: {first}\n"
+                f"  It was called with {described(self.args, self.kwargs)}"
+            ) from error
+        finally:
+            if not copy.owned:
+                state.give_back()
+
     def is_meta(self) -> bool:
         """Whether some of its tensors have no memory."""
         leaves = [*pytree.tree_leaves((self.args, self.kwargs)), *tensors_of(self.model).values()]

@@ -61,6 +61,7 @@ def _model(args: argparse.Namespace) -> None:
         torch.set_num_threads(args.threads)
     made = factories.model_of(args.model, "bench")
     subject = Subject.of(made.model, made.inputs, made.kwargs)
+    subject.require_eager()
     progress = Progress()
     try:
         timed = timing.of_model(subject, options, not args.no_inductor, args.seconds or 5.0, progress)

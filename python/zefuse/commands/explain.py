@@ -92,6 +92,7 @@ def _of_model(args: argparse.Namespace) -> list[tuple[str, Explanation]]:
 
     made = factories.model_of(args.package, "explain")
     subject = Subject.of(made.model, made.inputs, made.kwargs)
+    subject.require_eager()
     with torch.set_grad_enabled(not args.no_grad):
         explanation = explain(subject.model, *subject.args, target=args.target, **subject.kwargs)
     if args.html:

@@ -46,6 +46,7 @@ def run(args: argparse.Namespace) -> None:
         inputs = made.inputs if given is None else given
         kwargs = made.kwargs if given is None else {}
         subject = Subject.of(made.model, inputs, kwargs)
+        subject.require_eager()
         model = torch.compile(subject.model, backend="zefuse", options={"device": args.device})
     else:
         import zefuse

@@ -65,7 +65,10 @@ class Profile:
         if not self.steps:
             return "Nothing was compiled, so there is nothing to profile; zefuse.explain says why."
         (what, share), *_ = self.shares().items()
-        text = f"{share:.0%} of a call ({duration(self.call)}, {counted(self.threads, 'thread')}) goes to {what}: {_ADVICE[what]}."
+        goes = "is spent between steps" if what == "between steps" else f"goes to {what}"
+        text = (
+            f"{share:.0%} of a call ({duration(self.call)}, {counted(self.threads, 'thread')}) {goes}: {_ADVICE[what]}."
+        )
         calls = self.compiling / self.call
         return text + (f" Compiling took as long as {calls:,.0f} calls." if calls >= 1 else "")
 
@@ -114,7 +117,7 @@ def profile(
 ) -> Profile:
     """Compiles a copy of the model and times its calls without gradients, then each step. ``inputs`` as for ``zefuse.check``.
 
-    Raises InvalidArgumentError for inputs that do not fit, OptionError, and what the model raises.
+    Raises InvalidArgumentError for inputs that do not fit and where the model fails in eager, and OptionError.
     """
     import torch
 
@@ -125,6 +128,7 @@ def profile(
 
     checked = Options.make(options)
     subject = Subject.of(model, inputs, kwargs).copy()
+    subject.require_eager()
     explanation = Explanation()
     calls = []
     with torch.no_grad(), watch(explanation, checked) as graphs:
