@@ -58,15 +58,14 @@ def compile_package(
     for training), InvalidArgumentError for programs of different structure, NotFoundError for an unknown target or folder.
     """
     from zefuse.captured import CapturedGraph
-    from zefuse.explanation import Explanation
 
     checked = Options.make(options)
-    wanted = _targets(targets)
+    wanted = resolved_targets(targets)
     if not wanted:
         raise InvalidArgumentError("compile_package: no target; `zefuse targets` lists them")
     programs = list(program) if isinstance(program, Sequence) else [program]
     graphs = [each for each in programs if isinstance(each, CapturedGraph)]
-    flat = [_Flat(each) for each in programs if not isinstance(each, CapturedGraph)]
+    flat = [_Exported(each) for each in programs if not isinstance(each, CapturedGraph)]
     if not programs:
         raise InvalidArgumentError("compile_package: no program")
     if not Path(path).absolute().parent.is_dir():  # before the work
@@ -75,9 +74,27 @@ def compile_package(
         raise InvalidArgumentError(
             "compile_package: standalone is for programs of torch.export; graphs of torch.compile are only for torch"
         )
+    return write_package(flat, path, wanted, graphs=graphs, standalone=standalone, options=checked, progress=progress)
+
+
+def write_package(
+    programs: Sequence[Program],
+    path: str | Path,
+    wanted: Sequence[tuple[str, list[str]]],
+    *,
+    graphs: Sequence[CapturedGraph] = (),
+    standalone: bool,
+    options: Options,
+    progress: Progress | None,
+    files: Mapping[str, bytes] | None = None,
+) -> Explanation:
+    """Compiles programs for targets (of ``resolved_targets``) into one package. ``files``: what it carries for the program around
+    the model, by name. Returns what the first plan became."""
+    from zefuse.explanation import Explanation
+
     native = _native.load()
-    for other in flat[1:]:
-        flat[0].check_same_convention(other)
+    for other in programs[1:]:
+        programs[0].check_same_convention(other)
 
     weights = _Weights()
     plans: list[dict[str, Any]] = []
@@ -89,12 +106,12 @@ def compile_package(
         nonlocal explanation
         explanation = explanation or Explanation.of(compiled)
         sections[section] = plan = compiled.plan_bytes()
-        sections.update(native.package_natives(plan, list(codes), checked.to_dict(), progress))
+        sections.update(native.package_natives(plan, list(codes), options.to_dict(), progress))
 
-    for number, each in enumerate(flat):
+    for number, each in enumerate(programs):
         names = {name: weights.add(name, tensor) for name, tensor in each.weights.items()}
         for family, codes in wanted:
-            compiled = each.compile(checked, family)
+            compiled = each.compile(options, family)
             if standalone:
                 _refuse_aten(compiled)
             constants = [
@@ -111,32 +128,33 @@ def compile_package(
                     "section": section,
                     "inputs": inputs + constants,
                     "outputs": outputs,
-                    "graph": each.key(checked, family),
+                    "graph": each.key(options, family),
                     "guards": each.guards,
                 }
             )
     for family, codes in wanted:
         known: list[dict[str, Any]] = []
         for graph in graphs:
-            key = graph.key(checked, family)
+            key = graph.key(options, family)
             if key in known:
                 continue
             section = f"plan/{family}.captured.{len(known)}"
             known.append(key)
-            compiled = graph.compile(checked, family)
+            compiled = graph.compile(options, family)
             add(compiled, section, codes)
             num_inputs = graph.num_inputs + len(compiled.constants())
             captured.append({"target": family, "section": section, "num_inputs": num_inputs, "graph": key})
     from zefuse import __version__
 
+    sections |= {f"file/{name}": data for name, data in (files or {}).items()}
     sections["weights"], strides = weights.serialize()
     manifest = {
         "producer": f"zefuse {__version__}",
         "standalone": standalone,
-        "inputs": flat[0].input_names if flat else [],
-        "outputs": flat[0].output_names if flat else [],
-        "in_spec": flat[0].in_spec if flat else "",
-        "out_spec": flat[0].out_spec if flat else "",
+        "inputs": programs[0].input_names if programs else [],
+        "outputs": programs[0].output_names if programs else [],
+        "in_spec": programs[0].in_spec if programs else "",
+        "out_spec": programs[0].out_spec if programs else "",
         "plans": plans,
         "captured": captured,
         "strides": strides,
@@ -147,7 +165,7 @@ def compile_package(
     return explanation
 
 
-def _targets(names: Sequence[str]) -> list[tuple[str, list[str]]]:
+def resolved_targets(names: Sequence[str]) -> list[tuple[str, list[str]]]:
     """What ``--targets`` names: plans to make, each with the targets of its native code."""
     levels, products = targets.resolve(names)
     host_code = levels or list(targets.CPU)  # a GPU's plan may have steps on the host
@@ -167,8 +185,47 @@ def _refuse_aten(compiled: Any) -> None:
         )
 
 
-class _Flat:
-    """An exported program as one functional graph with flat inputs and outputs."""
+class Program:
+    """One functional graph with flat inputs and outputs, and how a call is bound to them.
+
+    What a package calls it by: names of inputs and outputs, and torch's pytree of both.
+    """
+
+    graph_module: torch.fx.GraphModule
+    guards: Any
+    weights: dict[str, torch.Tensor]
+    # One per graph input: {"weight": name} or {"user": position}; then "constant": it is not read, "written": in place.
+    inputs: list[dict[str, Any]]
+    input_names: list[str]
+    # One per graph output: {"user": True}, {"weight": name} or {"mutates": position}.
+    outputs: list[dict[str, Any]]
+    output_names: list[str]
+    in_spec: str
+    out_spec: str
+
+    def check_same_convention(self, other: Program) -> None:
+        if (self.in_spec, self.out_spec) != (other.in_spec, other.out_spec):
+            raise InvalidArgumentError(
+                "compile_package: the programs take or give arguments of different structure; a package has one convention"
+            )
+
+    def compile(self, options: Options, family: str) -> Any:
+        from zefuse.backend import compile_graph
+
+        if family == "cpu":
+            return compile_graph(self.graph_module, self._static(), for_host(options), whole=True)
+        return PlanOnly(self.graph_module, self._static(), options, family)
+
+    def key(self, options: Options, family: str) -> dict[str, Any] | None:
+        """By which torch.compile finds the plan again, when the package is attached; None: it never asks for such a graph."""
+        return graph_key(self.graph_module, self._static(), options, family)
+
+    def _static(self) -> list[int]:
+        return [number for number, entry in enumerate(self.inputs) if "weight" in entry]
+
+
+class _Exported(Program):
+    """An exported program."""
 
     def __init__(self, program: torch.export.ExportedProgram) -> None:
         from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
@@ -182,9 +239,7 @@ class _Flat:
         signature = program.graph_signature
         self.graph_module = program.graph_module
         _remove_checks(self.graph_module)
-        self.weights: dict[str, torch.Tensor] = {}
-        self.inputs: list[dict[str, Any]] = []  # one per graph input: {"weight": name} or {"user": position}
-        self.input_names: list[str] = []
+        self.weights, self.inputs, self.input_names, self.outputs = {}, [], [], []
         positions: dict[str, int] = {}
         for spec in signature.input_specs:
             if spec.kind in (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR):
@@ -203,8 +258,6 @@ class _Flat:
                     f"zefuse compile: input {spec.arg.name!r} of the program is a {spec.kind.name}; "
                     "a package takes tensors and integers only"
                 )
-        # One per graph output: {"user": True}, {"weight": name} or {"mutates": position}.
-        self.outputs: list[dict[str, Any]] = []
         users = 0
         for out in signature.output_specs:
             if out.kind is OutputKind.USER_OUTPUT:
@@ -223,26 +276,6 @@ class _Flat:
         self.out_spec = pytree.treespec_dumps(program.call_spec.out_spec)
         leaves, _ = pytree.tree_flatten_with_path(pytree.tree_unflatten(list(range(users)), program.call_spec.out_spec))
         self.output_names = [_path_name(path) for path, _ in leaves]
-
-    def check_same_convention(self, other: _Flat) -> None:
-        if (self.in_spec, self.out_spec) != (other.in_spec, other.out_spec):
-            raise InvalidArgumentError(
-                "compile_package: the programs take or give arguments of different structure; a package has one convention"
-            )
-
-    def compile(self, options: Options, family: str) -> Any:
-        from zefuse.backend import compile_graph
-
-        if family == "cpu":
-            return compile_graph(self.graph_module, self._static(), for_host(options), whole=True)
-        return PlanOnly(self.graph_module, self._static(), options, family)
-
-    def key(self, options: Options, family: str) -> dict[str, Any]:
-        """By which torch.compile finds the plan again, when the package is attached."""
-        return graph_key(self.graph_module, self._static(), options, family)
-
-    def _static(self) -> list[int]:
-        return [number for number, entry in enumerate(self.inputs) if "weight" in entry]
 
 
 def _path_name(path: tuple[Any, ...]) -> str:

@@ -43,6 +43,10 @@ def package(path: str, command: str) -> str:
     )
 
 
+def is_package(path: str) -> bool:
+    return os.path.isfile(path) and _kind(path) == _PACKAGE
+
+
 def program(path: str, command: str) -> str:
     """``path``, where it may be a program of torch.export.save; as ``package``."""
     how = "torch.export.save(torch.export.export(model, inputs), path)"

@@ -328,6 +328,22 @@ zefuse_status zefuse_model_call(zefuse_model* model, const DLTensor* const* inpu
   });
 }
 
+zefuse_status zefuse_model_file(const zefuse_model* model, const char* name, const void** data, size_t* bytes) {
+  if (data)
+    *data = nullptr;
+  if (bytes)
+    *bytes = 0;
+  return guarded([&]() -> Status {
+    if (!model || !name || !data || !bytes)
+      return {Code::invalid_argument, "zefuse_model_file: no model, no name, or no place for the answer"};
+    auto found = model->model->file(name);
+    ZEFUSE_RETURN_IF_ERROR(found.status());
+    *data = found->data();
+    *bytes = found->size();
+    return {};
+  });
+}
+
 zefuse_status zefuse_model_check_weights(zefuse_model* model) {
   return guarded([&]() -> Status {
     if (!model)

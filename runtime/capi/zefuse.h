@@ -138,13 +138,18 @@ ZEFUSE_API size_t zefuse_model_num_outputs(const zefuse_model* model);
 ZEFUSE_API zefuse_status zefuse_model_input(const zefuse_model* model, size_t index, zefuse_tensor_info* info);
 ZEFUSE_API zefuse_status zefuse_model_output(const zefuse_model* model, size_t index, zefuse_tensor_info* info);
 
+/* A file that the package carries for the program around the model, as it was given when the package was made:
+ * "tokenizer.json" of a language model. The bytes live as long as the model. ZEFUSE_NOT_FOUND: which there are. */
+ZEFUSE_API zefuse_status zefuse_model_file(const zefuse_model* model, const char* name, const void** data,
+                                           size_t* bytes);
+
 /* Runs the model. `inputs`: num_inputs tensors in CPU memory, borrowed for the call; strides may be NULL for row-major;
  * an integer input is a tensor of one int64. An input that was a constant when the program was exported (a number, a
  * bool, a string, None) may be NULL, which is that constant, or a tensor of one int64, double or bool, which is
  * compared with it. What torch.export found the arguments must be is checked: ZEFUSE_INVALID_ARGUMENT. Inputs are read
- * only, unless the exported program changed one of them in place. `outputs`: room for num_outputs pointers. On success
- * each is a new tensor in CPU memory, aligned to 64 bytes but for its byte_offset, to be freed by its deleter (NULL
- * where the program returned None); on an error all are NULL.
+ * only, unless the exported program changed one of them in place; a language model writes its key-value cache.
+ * `outputs`: room for num_outputs pointers. On success each is a new tensor in CPU memory, aligned to 64 bytes but for
+ * its byte_offset, to be freed by its deleter (NULL where the program returned None); on an error all are NULL.
  */
 ZEFUSE_API zefuse_status zefuse_model_call(zefuse_model* model, const DLTensor* const* inputs, size_t num_inputs,
                                            DLManagedTensor** outputs, size_t num_outputs);

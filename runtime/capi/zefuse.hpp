@@ -5,6 +5,7 @@
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -121,10 +122,22 @@ public:
   std::vector<zefuse_tensor_info> inputs() const { return describe(zefuse_model_num_inputs, zefuse_model_input); }
   std::vector<zefuse_tensor_info> outputs() const { return describe(zefuse_model_num_outputs, zefuse_model_output); }
 
+  // What the package carries under this name; lives as long as the model.
+  std::string_view file(const std::string& name) const {
+    const void* data = nullptr;
+    std::size_t bytes = 0;
+    check(zefuse_model_file(model_.get(), name.c_str(), &data, &bytes));
+    return {static_cast<const char*>(data), bytes};
+  }
+
   std::vector<Tensor> operator()(const std::vector<View>& inputs) {
     std::vector<const DLTensor*> pointers;
     for (const View& input : inputs)
       pointers.push_back(input.get());
+    return (*this)(pointers);
+  }
+  // As zefuse_model_call takes them, for tensors that a View does not describe: strides, other element types.
+  std::vector<Tensor> operator()(const std::vector<const DLTensor*>& pointers) {
     std::vector<DLManagedTensor*> results(zefuse_model_num_outputs(model_.get()));
     std::vector<Tensor> tensors;
     tensors.reserve(results.size());  // nothing is thrown while `results` own

@@ -45,6 +45,7 @@ bool readSlots(const Json& json, PlanEntry& entry) {
       return false;
     input.user = input.is_weight ? 0 : size_t(user);
     input.constant = slot.flag("constant");
+    input.written = slot.flag("written");
     entry.inputs.push_back(std::move(input));
   }
   size_t users = 0;

@@ -23,6 +23,7 @@ namespace zefuse::package {
 struct InputSlot {
   bool is_weight = false;
   bool constant = false;  // the user's, but what the program was traced with: the plan does not read it
+  bool written = false;   // the user's, whose memory steps write: no output has the new value
   size_t user = 0;
   std::string weight;
 };

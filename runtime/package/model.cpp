@@ -217,7 +217,7 @@ static bool writesOnlyWhatItChanges(const PlanEntry& entry, const plan::Plan& pl
   for (size_t i = 0; i < entry.inputs.size(); ++i) {
     const InputSlot& slot = entry.inputs[i];
     if (plan.inputs()->Get(uint32_t(i))->written() &&
-        !(slot.is_weight ? weights.contains(slot.weight) : users.contains(slot.user)))
+        !(slot.is_weight ? weights.contains(slot.weight) : slot.written || users.contains(slot.user)))
       return false;
   }
   return true;
@@ -372,6 +372,20 @@ Model::~Model() = default;
 const std::vector<TensorInfo>& Model::inputs() const { return impl_->parts.front().inputs; }
 const std::vector<TensorInfo>& Model::outputs() const { return impl_->parts.front().outputs; }
 const Manifest& Model::manifest() const { return impl_->manifest; }
+
+Result<std::span<const std::byte>> Model::file(std::string_view name) const {
+  std::string known;
+  for (const Reader::Section& section : impl_->reader->sections()) {
+    if (!section.name.starts_with(file_section))
+      continue;
+    const std::string_view own = std::string_view(section.name).substr(file_section.size());
+    if (own == name)
+      return section.bytes;
+    known += (known.empty() ? "'" : ", '") + std::string(own) + "'";
+  }
+  return Status{Code::not_found, impl_->reader->name() + " carries no file '" + std::string(name) + "'; it has " +
+                                     (known.empty() ? "none" : known)};
+}
 
 Status Model::checkWeights() const {
   ZEFUSE_RETURN_IF_ERROR(impl_->reader->checkWeights());

@@ -58,6 +58,9 @@ public:
   const std::vector<TensorInfo>& outputs() const;
   const Manifest& manifest() const;
 
+  // What the package carries under this name. not_found: the names that it has.
+  Result<std::span<const std::byte>> file(std::string_view name) const;
+
   // One tensor per input, borrowed for the call; an output that the model makes of an input's memory is a copy. The
   // first call checks the weights' hash (WeightsCheck::at_first_use) before it computes anything.
   Result<std::vector<Tensor>> call(std::span<const TensorRef> inputs);

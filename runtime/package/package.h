@@ -35,6 +35,8 @@ constexpr uint32_t oldest_format = 1;   // what Reader still reads
 constexpr std::string_view manifest_section = "manifest";  // JSON
 constexpr std::string_view plan_section = "plan";          // plan.fbs: the name in format 1, a prefix since
 constexpr std::string_view weights_section = "weights";    // safetensors
+// A prefix: what a package carries for the program around the model, such as a tokenizer. Opaque here.
+constexpr std::string_view file_section = "file/";
 // `target`: "avx2", ..., or a GPU product; in format 1 "cpu".
 ZEFUSE_API std::string nativeSection(std::string_view module_id, std::string_view target);
 

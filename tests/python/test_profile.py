@@ -64,7 +64,7 @@ def make():
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(peaks, "bandwidth", lambda: 1e10)
+    monkeypatch.setattr(peaks, "bandwidth", lambda threads: 1e10)
     monkeypatch.setattr(peaks, "arithmetic", lambda: 1e11)
     monkeypatch.setattr("sys.path", [*__import__("sys").path])
     monkeypatch.setenv("COLUMNS", "80")

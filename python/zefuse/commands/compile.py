@@ -1,4 +1,4 @@
-"""``zefuse compile``: programs of torch.export, and graphs of torch.compile, to a package."""
+"""``zefuse compile``: programs of torch.export, graphs of torch.compile, or a language model to a package."""
 
 from __future__ import annotations
 
@@ -11,9 +11,12 @@ from typing import Any
 def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "program",
-        nargs="+",
+        nargs="*",
         help="what torch.export.save wrote (.pt2), or module:function that returns such programs or what zefuse.capture "
         "returns; several programs are one model exported with different shapes",
+    )
+    parser.add_argument(
+        "--llm", metavar="MODEL", help="a folder that save_pretrained() of transformers wrote, or a GGUF file, instead"
     )
     parser.add_argument("-o", "--output", required=True, help="the package to write")
     parser.add_argument(
@@ -35,12 +38,20 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=VALUE",
         help="as in torch.compile's options, such as strict=true",
     )
+    llm = parser.add_argument_group("with --llm")
+    llm.add_argument("--weights", choices=("int8", "int4"), help="quantize them; default: as they are")
+    llm.add_argument(
+        "--activations", choices=("int8",), help="quantize them too: faster, less exact; default: as they are"
+    )
+    llm.add_argument("--group-size", type=int, default=32, metavar="N", help="weights for each scale; default: 32")
+    llm.add_argument("--dtype", choices=("float32", "bfloat16", "float16"), default="float32", help="default: float32")
 
 
 def run(args: argparse.Namespace) -> None:
     import time
 
     from zefuse import targets
+    from zefuse.errors import InvalidArgumentError
     from zefuse.options import Options, parsed
 
     # What can be wrong before torch is there, which takes seconds.
@@ -48,39 +59,61 @@ def run(args: argparse.Namespace) -> None:
     wanted = [name.strip() for name in args.targets.split(",") if name.strip()]
     targets.resolve(wanted)
     _check_output(args.output)
+    if bool(args.program) == (args.llm is not None):
+        raise InvalidArgumentError(
+            "compile: name a program, as in `zefuse compile model.pt2 -o model.zefuse`, or a language model with --llm"
+        )
+    if args.llm is None and (args.weights or args.activations):
+        raise InvalidArgumentError("compile: --weights and --activations are for a language model (--llm)")
     for name in args.program:
         _check_program(name)
+    if args.llm is not None:
+        from zefuse.llm import generating
+
+        generating.check(args.llm)
 
     import torch  # noqa: F401  # where it is missing, that is what to say first
-
-    import rich  # isort: skip
-
-    from zefuse.aot import compile_package
-
-    programs = [program for name in args.program for program in _programs(name)]
 
     def progress(kernel: str, target: str, seconds: float, done: int, every: int) -> None:
         how = f"{seconds * 1e3:.0f} ms" if seconds else "cached"
         print(f"[{done}/{every}] {target} {kernel}: {how}", flush=True)
 
     start = time.perf_counter()
-    explanation = compile_package(
-        programs,
-        args.output,
-        targets=wanted,
-        standalone=args.standalone,
-        options=checked,
-        progress=None if args.quiet or args.json else progress,
-    )
+    work = _language_model if args.llm is not None else _exported
+    made = work(args, wanted, checked, None if args.quiet or args.json else progress)
+    seconds = time.perf_counter() - start
     if args.json:
         import json
 
-        found = {**explanation.to_dict(), "package": args.output, "bytes": os.path.getsize(args.output)}
-        print(json.dumps({**found, "seconds": time.perf_counter() - start}))
+        found = {**made.to_dict(), "package": args.output, "bytes": os.path.getsize(args.output)}
+        print(json.dumps({**found, "seconds": seconds}))
     elif not args.quiet:
-        rich.print(explanation)
-        size = os.path.getsize(args.output) / 1e6
-        print(f"wrote {args.output} ({size:.1f} MB) in {time.perf_counter() - start:.1f} s")
+        import rich
+
+        (print if args.llm is not None else rich.print)(made)
+        print(f"wrote {args.output} ({os.path.getsize(args.output) / 1e6:.1f} MB) in {seconds:.1f} s")
+
+
+def _exported(args: argparse.Namespace, targets: list[str], options: Any, progress: Any) -> Any:
+    from zefuse.aot import compile_package
+
+    programs = [program for name in args.program for program in _programs(name)]
+    return compile_package(
+        programs, args.output, targets=targets, standalone=args.standalone, options=options, progress=progress
+    )
+
+
+def _language_model(args: argparse.Namespace, targets: list[str], options: Any, progress: Any) -> Any:
+    from zefuse.llm import compile_package, generating, optimizing
+
+    model, tokenizer = generating.load(args.llm, args.dtype, keep=args.weights is None)
+    model, report = optimizing.prepare(
+        model, weights=args.weights, group_size=args.group_size, activations=args.activations
+    )
+    report.graphs += compile_package(
+        model, args.output, tokenizer=tokenizer, targets=targets, options=options, progress=progress
+    )
+    return report
 
 
 def _check_output(path: str) -> None:

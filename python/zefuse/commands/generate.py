@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from zefuse.llm.generating import Speed
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", help="a folder that save_pretrained() of transformers wrote, or a GGUF file")
+    parser.add_argument(
+        "model",
+        help="a folder that save_pretrained() of transformers wrote, a GGUF file, or a package of zefuse compile --llm, which "
+        "needs neither torch nor transformers",
+    )
     parser.add_argument("--prompt", required=True, help="what to say to it")
     parser.add_argument("--max-new-tokens", type=int, default=128, metavar="N", help="default: 128")
     parser.add_argument("--weights", choices=("int8", "int4"), help="quantize them; default: as they are")
@@ -14,9 +23,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--activations", choices=("int8",), help="quantize them too: faster, less exact; default: as they are"
     )
     parser.add_argument("--group-size", type=int, default=32, metavar="N", help="weights for each scale; default: 32")
-    parser.add_argument(
-        "--dtype", choices=("float32", "bfloat16", "float16"), default="float32", help="default: float32"
-    )
+    parser.add_argument("--dtype", choices=("float32", "bfloat16", "float16"), help="default: float32")
     parser.add_argument("--sample", action="store_true", help="draw tokens; default: the likeliest one each time")
     parser.add_argument("--temperature", type=float, default=1.0, help="of --sample; default: 1")
     parser.add_argument("--top-k", type=int, default=50, metavar="N", help="of --sample; default: 50")
@@ -24,6 +31,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=0, help="of --sample; default: 0")
     parser.add_argument("--raw", action="store_true", help="the prompt as it is, not as a message of a conversation")
     parser.add_argument("--threads", type=int, metavar="N", help="default: one for each core")
+    parser.add_argument("--json", action="store_true", help="plain data at the end, instead of text as it comes")
     parser.add_argument("-q", "--quiet", action="store_true", help="the text alone")
 
 
@@ -32,26 +40,63 @@ def run(args: argparse.Namespace) -> None:
 
     if args.max_new_tokens < 1 or (args.threads is not None and args.threads < 1):
         raise InvalidArgumentError("--max-new-tokens and --threads take a number from 1 on")
+    from zefuse import file_kinds
+
+    speed = (_from_package if file_kinds.is_package(args.model) else _from_model)(args)
+    if args.json:
+        import json
+
+        print(json.dumps(speed.to_dict()))
+    elif not args.quiet:
+        print(f"\n{speed}")
+
+
+def _from_package(args: argparse.Namespace) -> Speed:
+    import time
+
+    from zefuse.errors import InvalidArgumentError
+
+    began = time.perf_counter()
+    if args.weights or args.activations or args.dtype:
+        raise InvalidArgumentError(
+            f"{args.model!r} is a package: --weights, --activations and --dtype are of zefuse compile --llm"
+        )
+    from zefuse import c_model
+    from zefuse.llm import generating, load_package
+
+    threads = c_model.num_threads(args.threads)
+    options = {"raw": args.raw}
+    if args.sample:
+        options |= {name: getattr(args, name) for name in ("temperature", "top_k", "top_p", "seed")}
+    model = load_package(args.model)
+    return generating.generate_from_package(
+        model, args.prompt, args.max_new_tokens, began, _tell(args), threads, **options
+    )
+
+
+def _from_model(args: argparse.Namespace) -> Speed:
     import contextlib
     import io
 
-    from zefuse.llm import generating, optimize
+    from zefuse.llm import generating, optimize, package
 
-    model, tokenizer = generating.load(args.model, args.dtype, keep=args.weights is None)
+    model, tokenizer = generating.load(args.model, args.dtype or "float32", keep=args.weights is None)
     import torch
 
     if args.threads is not None:
         torch.set_num_threads(args.threads)
     ids = generating.ids_of(tokenizer, args.prompt, args.raw)
-    generating.check_length(model, ids.shape[1], args.max_new_tokens)
+    package.check_length(generating.context_of(model), ids.shape[1], args.max_new_tokens)
     with contextlib.redirect_stdout(io.StringIO()) as said:
         model = optimize(model, weights=args.weights, group_size=args.group_size, activations=args.activations)
-    if not args.quiet:
+    if not args.quiet and not args.json:
         print(said.getvalue())
     options = {"max_new_tokens": args.max_new_tokens, "do_sample": args.sample}
     if args.sample:
         torch.manual_seed(args.seed)
         options |= {"temperature": args.temperature, "top_k": args.top_k, "top_p": args.top_p}
-    speed = generating.generate(model, tokenizer, ids, **options)
-    if not args.quiet:
-        print(f"\n{speed}")
+    return generating.generate(model, tokenizer, ids, _tell(args), **options)
+
+
+def _tell(args: argparse.Namespace) -> Callable[[str], None]:
+    return (lambda _: None) if args.json else (lambda text: print(text, end="", flush=True))

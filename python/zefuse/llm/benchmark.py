@@ -26,6 +26,7 @@ from typing import Any
 from zefuse import peaks
 from zefuse.errors import InvalidArgumentError
 from zefuse.llm import generating
+from zefuse.llm.package import check_length
 from zefuse.wording import counted
 
 # What zefuse compiles, by name: dtype, weights, activations.
@@ -178,8 +179,8 @@ def run(place: str, settings: Settings) -> Result:
 
     _say(f"loading {place}")
     model, _ = generating.load(place, "float32")
-    generating.check_length(model, settings.prompt, 1)
-    generating.check_length(model, _SHORT_PROMPT, settings.tokens)
+    check_length(generating.context_of(model), settings.prompt, 1)
+    check_length(generating.context_of(model), _SHORT_PROMPT, settings.tokens)
     model.generation_config.eos_token_id = None  # all go on to the end
     end = time.monotonic() + settings.seconds
     rows, ready = [], []
@@ -207,7 +208,8 @@ def run(place: str, settings: Settings) -> Result:
             for row, contestant in ready:
                 if time.monotonic() < end or not row.decode:
                     contestant(row)
-    return Result(place, torch.get_num_threads(), settings.prompt, settings.tokens, peaks.bandwidth(), rows)
+    threads = torch.get_num_threads()
+    return Result(place, threads, settings.prompt, settings.tokens, peaks.bandwidth(threads), rows)
 
 
 class _Missing(Exception):

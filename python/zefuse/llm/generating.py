@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import itertools
 import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from zefuse import installation, peaks
-from zefuse.errors import InvalidArgumentError
+from zefuse.errors import InstallationError, InvalidArgumentError
 from zefuse.wording import counted
+
+if TYPE_CHECKING:
+    from zefuse.llm.package import LanguageModel
 
 
 @dataclass
@@ -18,7 +22,9 @@ class Speed:
     """Of one ``generate()``. Seconds and bytes."""
 
     prompt_tokens: int
-    first_token: float  # with whatever was compiled in it
+    first_token: float  # with what had to come before it
+    before: str = "compiling included"  # which is this
+    text: str = ""
     token_times: list[float] = field(default_factory=list)  # between tokens, from the first on
     bytes_per_token: int = 0
     bandwidth: float = 0.0  # bytes a second that this machine reads from memory
@@ -33,10 +39,21 @@ class Speed:
         settled = self.token_times[1:] or self.token_times
         return len(settled) / sum(settled) if settled else 0.0
 
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "text": self.text,
+            "prompt_tokens": self.prompt_tokens,
+            "tokens": self.tokens,
+            "first_token_seconds": self.first_token,
+            "tokens_per_second": self.tokens_per_second,
+            "bytes_per_token": self.bytes_per_token,
+            "bandwidth": self.bandwidth,
+        }
+
     def __str__(self) -> str:
         lines = [
             f"{counted(self.tokens, 'token')} for a prompt of {self.prompt_tokens}; "
-            f"the first after {self.first_token:.2f} s, compiling included"
+            f"the first after {self.first_token:.2f} s, {self.before}"
         ]
         if self.token_times:
             read = self.bytes_per_token * self.tokens_per_second
@@ -48,12 +65,8 @@ class Speed:
         return "\n".join(lines)
 
 
-def load(place: str, dtype: str, keep: bool = False) -> tuple[Any, Any]:
-    """The model and its tokenizer, from a folder that ``transformers`` wrote or a GGUF file. Nothing is downloaded.
-
-    ``keep``: what is quantized in a GGUF file stays so (``gguf_model``); else it is dequantized. Raises InvalidArgumentError
-    for what is no such thing, InstallationError where a package is missing.
-    """
+def check(place: str) -> None:
+    """Raises InvalidArgumentError for what is no model on disk, or a GGUF file whose numbers cannot be. Needs no torch."""
     path = Path(place)
     if not path.exists():
         raise InvalidArgumentError(f"{place}: no such file or folder")
@@ -63,14 +76,29 @@ def load(place: str, dtype: str, keep: bool = False) -> tuple[Any, Any]:
         gguf_file.check(path)
     elif not (path / "config.json").is_file():
         raise InvalidArgumentError(f"{place}: no config.json in it; a folder that save_pretrained() wrote has one")
+
+
+def load(place: str, dtype: str, keep: bool = False) -> tuple[Any, Any]:
+    """The model and its tokenizer, from a folder that ``transformers`` wrote or a GGUF file. Nothing is downloaded.
+
+    ``keep``: what is quantized in a GGUF file stays so (``gguf_model``); else it is dequantized. Raises InvalidArgumentError
+    for what is no such thing, InstallationError where a package is missing.
+    """
+    check(place)
+    path = Path(place)
     for package in ("transformers", "gguf") if path.is_file() else ("transformers",):
         installation.require(package, "a GGUF file" if package == "gguf" else "zefuse.llm")
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     if path.is_dir():
+        _check_quantization(path)
         tokenizer = AutoTokenizer.from_pretrained(path, local_files_only=True)
-        return AutoModelForCausalLM.from_pretrained(path, dtype=getattr(torch, dtype), local_files_only=True), tokenizer
+        try:
+            model = AutoModelForCausalLM.from_pretrained(path, dtype=getattr(torch, dtype), local_files_only=True)
+        except ImportError as error:  # what reads these quantized weights is not installed
+            raise InstallationError(f"{place}: {error}") from error
+        return model, tokenizer
     from zefuse.llm import gguf_model
 
     try:
@@ -78,6 +106,26 @@ def load(place: str, dtype: str, keep: bool = False) -> tuple[Any, Any]:
         return gguf_model.load(path, getattr(torch, dtype), keep), tokenizer
     except (IndexError, KeyError, NotImplementedError, TypeError, ValueError) as error:
         raise InvalidArgumentError(f"{place}: transformers makes no model of it: {error}") from error
+
+
+def _check_quantization(folder: Path) -> None:
+    """``transformers`` leaves out weights in a form that it does not know, with a warning, and draws others."""
+    import json
+
+    from transformers.quantizers.auto import AUTO_QUANTIZATION_CONFIG_MAPPING
+
+    try:
+        config = json.loads((folder / "config.json").read_text())
+        method = (config.get("quantization_config") or {}).get("quant_method")
+    except (AttributeError, UnicodeDecodeError, ValueError) as error:
+        raise InvalidArgumentError(
+            f"{folder}: its config.json is not what save_pretrained() writes: {error}"
+        ) from error
+    if method is not None and method not in AUTO_QUANTIZATION_CONFIG_MAPPING:
+        raise InvalidArgumentError(
+            f"{folder}: its weights have the unknown quantization {method!r}; known: "
+            + ", ".join(sorted(AUTO_QUANTIZATION_CONFIG_MAPPING))
+        )
 
 
 def ids_of(tokenizer: Any, prompt: str, raw: bool) -> Any:
@@ -89,18 +137,18 @@ def ids_of(tokenizer: Any, prompt: str, raw: bool) -> Any:
     return made if hasattr(made, "shape") else made["input_ids"]
 
 
-def check_length(model: Any, prompt: int, new: int) -> None:
+def context_of(model: Any) -> int | None:
+    """Tokens that the model was made for, where its configuration says so."""
     most = getattr(model.config.get_text_config(decoder=True), "max_position_embeddings", None)
-    if most is not None and prompt + new > most:
-        raise InvalidArgumentError(
-            f"the prompt's {counted(prompt, 'token')} and {new} new ones are more than the {most} of the model's context; "
-            + (f"{most - prompt} new ones fit" if prompt < most else "shorten the prompt")
-        )
+    return None if most is None else int(most)
 
 
-def generate(model: Any, tokenizer: Any, ids: Any, **options: Any) -> Speed:
-    """Streams the answer to standard output."""
+def generate(model: Any, tokenizer: Any, ids: Any, tell: Callable[[str], Any], **options: Any) -> Speed:
+    """Tells the answer's text as it comes, in pieces."""
+    import torch
     from transformers import TextStreamer
+
+    pieces: list[str] = []
 
     class Clocked(TextStreamer):
         def __init__(self) -> None:
@@ -111,27 +159,64 @@ def generate(model: Any, tokenizer: Any, ids: Any, **options: Any) -> Speed:
             self.times.append(time.perf_counter())
             super().put(value)
 
+        def on_finalized_text(self, text: str, stream_end: bool = False) -> None:
+            pieces.append(text)
+            tell(text + ("\n" if stream_end else ""))
+
     streamer = Clocked()
     began = time.perf_counter()
     made = model.generate(ids, streamer=streamer, return_dict_in_generate=True, **options)
     times = streamer.times[1:]  # the first is the prompt
     if not times:
         raise InvalidArgumentError("no token was asked for")
-    speed = Speed(ids.shape[1], times[0] - began)
+    speed = Speed(ids.shape[1], times[0] - began, text="".join(pieces))
     speed.token_times = [after - before for before, after in itertools.pairwise(times)]
     speed.bytes_per_token = bytes_per_token(model, made.past_key_values)
-    speed.bandwidth = peaks.bandwidth()
+    speed.bandwidth = peaks.bandwidth(torch.get_num_threads())
+    return speed
+
+
+def generate_from_package(
+    model: LanguageModel,
+    prompt: str,
+    count: int,
+    began: float,
+    tell: Callable[[str], Any],
+    threads: int,
+    **options: Any,
+) -> Speed:
+    """As ``generate``, without torch. ``began``: when the loading did, by ``time.perf_counter``."""
+    ids = model.ids_of(prompt, options.pop("raw", False))
+    times: list[float] = []
+    pieces: list[str] = []
+
+    def clocked(tokens: Iterator[int]) -> Iterator[int]:
+        for token in tokens:
+            times.append(time.perf_counter())
+            yield token
+
+    for piece in model.text_of(clocked(model.tokens(ids, count, **options))):
+        pieces.append(piece)
+        tell(piece)
+    tell("\n")
+    speed = Speed(len(ids), times[0] - began, "loading included", "".join(pieces))
+    speed.token_times = [after - before for before, after in itertools.pairwise(times)]
+    speed.bytes_per_token = model.bytes_per_token(len(ids) + len(times))
+    speed.bandwidth = peaks.bandwidth(threads)
     return speed
 
 
 def bytes_per_token(model: Any, cache: Any) -> int:
     """What a decoding step reads: every weight but a token embedding that is no other layer's weight, and the cache."""
+    layers = {id(each): each for layer in cache.layers for each in (layer.keys, layer.values)}
+    return bytes_of_weights(model) + sum(each.numel() * each.element_size() for each in layers.values())
+
+
+def bytes_of_weights(model: Any) -> int:
     embedding = model.get_input_embeddings()
     read: dict[int, Any] = {}
     for module in model.modules():
         if module is not embedding:
             own = (*module.parameters(recurse=False), *module.buffers(recurse=False))
             read |= {id(each): each for each in own}
-    for layer in cache.layers:
-        read |= {id(each): each for each in (layer.keys, layer.values)}
     return sum(each.numel() * each.element_size() for each in read.values())

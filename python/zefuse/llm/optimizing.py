@@ -39,13 +39,29 @@ def optimize(
     Raises InvalidArgumentError for what is no ``transformers`` model that generates, OptionError for a dtype, ``weights``,
     ``group_size`` or ``activations`` that do not exist, InstallationError without ``transformers``.
     """
+    options = Options.make({} if device is None else {"device": device})
+    model, made = prepare(model, dtype, weights, group_size, inplace, activations)
+    _install(model, options, made)
+    model.__dict__[_REPORT] = made
+    print(made)
+    return model
+
+
+def prepare(
+    model: PreTrainedModel,
+    dtype: torch.dtype | None = None,
+    weights: str | None = None,
+    group_size: int = 32,
+    inplace: bool = True,
+    activations: str | None = None,
+) -> tuple[PreTrainedModel, Report]:
+    """What ``optimize`` does to a model before anything is compiled."""
     installation.require("transformers", "zefuse.llm")
     import torch
     from transformers import PreTrainedModel
 
     from zefuse.llm import packing, quantized
 
-    options = Options.make({} if device is None else {"device": device})
     if weights not in (None, *packing.FORMATS):
         raise OptionError(f"zefuse.llm.optimize(weights={weights!r}): expected None, 'int8' or 'int4'")
     if dtype not in (None, torch.float32, torch.bfloat16, torch.float16):
@@ -79,10 +95,7 @@ def optimize(
         made.left += left
     if line := quantized.arrange(model, activations):
         made.changed.append(line)
-    _install(model, options, made)
-    model.__dict__[_REPORT] = made
-    print(made)
-    return model
+    return model, made
 
 
 def load(place: str | os.PathLike[str], dtype: torch.dtype | None = None) -> tuple[PreTrainedModel, Any]:
@@ -119,17 +132,23 @@ def report_of(model: Any) -> Report | None:
     return forward.report if isinstance(forward, Decoder) else model.__dict__.get(_REPORT)
 
 
-def _install(model: Any, options: Options, made: Report) -> None:
-    from zefuse.llm.decoder import Decoder
+def why_not_traced(model: Any) -> str | None:
+    """Why the model's graphs are not made by ``tracing``; None where they are."""
     from zefuse.llm.layers import decoder_layers
 
-    reason = None
     if model.config.is_encoder_decoder:
-        reason = "an encoder-decoder"
-    elif decoder_layers(model) is None:
-        reason = "no list of decoder layers was found"
-    elif not model._supports_default_dynamic_cache() or not getattr(model, "_can_compile_fullgraph", False):
-        reason = "its cache is of its own kind"
+        return "an encoder-decoder"
+    if decoder_layers(model) is None:
+        return "no list of decoder layers was found"
+    if not model._supports_default_dynamic_cache() or not getattr(model, "_can_compile_fullgraph", False):
+        return "its cache is of its own kind"
+    return None
+
+
+def _install(model: Any, options: Options, made: Report) -> None:
+    from zefuse.llm.decoder import Decoder
+
+    reason = why_not_traced(model)
     if reason is None:
         decoder = Decoder(model, options, made)
         model.forward = decoder

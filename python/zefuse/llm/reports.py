@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from zefuse.wording import counted
@@ -37,7 +37,7 @@ class Graph:
             f"{self.kind}, batch {self.batch}: {counted(self.kernels, 'kernel')}, "
             f"{counted(self.library_calls, 'library call')}, {counted(self.fallbacks, 'fallback')}; "
             f"{self.different_layers} of {counted(self.layers, 'layer')} traced ({self.trace_seconds:.1f} s), "
-            f"compiled in {self.compile_seconds:.1f} s; ran {counted(self.calls, 'time')}"
+            f"compiled in {self.compile_seconds:.1f} s" + (f"; ran {counted(self.calls, 'time')}" if self.calls else "")
         )
 
 
@@ -66,6 +66,9 @@ class Report:
     def note_left(self, reason: str) -> None:
         if reason not in self.left:
             self.left.append(reason)
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
 
     def __str__(self) -> str:
         lines = [f"zefuse: {self.model}"]

@@ -145,7 +145,12 @@ def profile(
             compiled(*subject.args, **subject.kwargs)
     steady = statistics.median(calls[2:] or calls[1:])
     made = Profile(
-        subject.name, torch.get_num_threads(), calls[0] - steady, steady, peaks.bandwidth(), peaks.arithmetic()
+        subject.name,
+        torch.get_num_threads(),
+        calls[0] - steady,
+        steady,
+        peaks.bandwidth(torch.get_num_threads()),
+        peaks.arithmetic(),
     )
     made.steps = _steps(explanation, made)
     return made

@@ -1,0 +1,181 @@
+"""``zefuse.llm.compile_package``: a decoder as a package of two plans, which programs without torch and transformers run.
+
+One plan takes several tokens (a prompt, or more of a conversation), one a single token; the weights are in the package once. Both
+take ``input_ids`` [1, n], ``start`` (how many tokens the cache has), and keys and values of each layer, of as many tokens as the
+caller shows them, which they write in place; they give the last token's logits [1, vocabulary] in f32. The package carries the
+tokenizer and SETTINGS, a JSON object (``settings_of``).
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+from transformers.masking_utils import create_masks_for_generate
+
+from zefuse import aot
+from zefuse.errors import InvalidArgumentError, NotFoundError, UnsupportedError
+from zefuse.llm import conversation, optimizing, package, reports
+from zefuse.llm.cache import ROOM_STEP, KeyValueCache
+from zefuse.llm.decoder import Decoder
+from zefuse.llm.generating import bytes_of_weights, context_of
+from zefuse.llm.tracing import TENSOR, Traced, trace
+from zefuse.options import Options
+
+_TOKENS = 8  # of the prompt that is traced: any number but 1
+
+
+class _Decoding(aot.Program):
+    """One of the two graphs, as a package's program."""
+
+    def __init__(self, kind: str, traced: Traced, seconds: float, tensors: Mapping[str, torch.Tensor]) -> None:
+        layers = len(traced.shapes)
+        self.kind, self.traced, self.seconds = kind, traced, seconds
+        self.reports: list[reports.Graph] = []  # one for each target
+        self.graph_module, self.guards = traced.graph, []
+        self.weights = {name: tensors[name] for name in traced.parameters}
+        self.input_names = ["input_ids", "start"]
+        self.input_names += [f"{kind}.{layer}" for kind in ("key", "value") for layer in range(layers)]
+        self.inputs = [{"weight": name} for name in traced.parameters]
+        self.inputs += [
+            {"user": position, **({"written": True} if position > 1 else {})}
+            for position in range(len(self.input_names))
+        ]
+        self.outputs, self.output_names = [{"user": True}], ["logits"]
+        cache = list(range(layers))
+        self.in_spec = pytree.treespec_dumps(pytree.tree_structure(((0, 1, cache, cache), {})))
+        self.out_spec = pytree.treespec_dumps(pytree.tree_structure(0))
+
+    def compile(self, options: Options, family: str) -> Any:
+        began = time.perf_counter()
+        compiled = super().compile(options, family)
+        seconds = self.seconds, time.perf_counter() - began
+        counts = len(self.traced.shapes), self.traced.different_layers
+        self.reports.append(reports.Graph.of(self.kind, 1, *counts, seconds, compiled.report()))
+        return compiled
+
+    def key(self, options: Options, family: str) -> None:
+        return None  # torch.compile traces no such graph
+
+
+def compile_package(
+    model: Any,
+    path: str | Path,
+    *,
+    tokenizer: Any = None,
+    targets: Sequence[str] = ("cpu",),
+    options: Mapping[str, Any] | Options | None = None,
+    progress: aot.Progress | None = None,
+) -> list[reports.Graph]:
+    """Compiles a decoder for one sequence at a time and writes the package, which ``load_package`` and the C interface take.
+
+    ``model``: of ``transformers``; what ``optimize`` quantized or cast stays so. ``tokenizer``: what ``load`` gives beside the
+    model; without one the package takes and gives numbers of tokens alone. The rest: as ``zefuse.compile_package``. Returns what
+    the graphs became, for each target.
+
+    Raises InvalidArgumentError for a model that does not generate or a tokenizer that only Python has, UnsupportedError for one
+    that cannot be traced (an encoder-decoder, a cache of another kind), FallbackError where it needs an operator of torch's,
+    NotFoundError for an unknown target or folder. Nothing is written then.
+    """
+    checked = Options.make(options)
+    wanted = aot.resolved_targets(targets)
+    if not wanted:
+        raise InvalidArgumentError("compile_package: no target; `zefuse targets` lists them")
+    if not Path(path).absolute().parent.is_dir():
+        raise NotFoundError(f"compile_package: no folder {str(Path(path).parent)!r} to write {Path(path).name!r} into")
+    if reason := optimizing.why_not_traced(model):
+        raise UnsupportedError(f"zefuse.llm.compile_package: a {type(model).__name__} makes no package: {reason}")
+    files = {}
+    if tokenizer is not None:
+        files[package.TOKENIZER] = _tokenizer_text(tokenizer).encode()
+    tensors = {
+        **dict(model.named_parameters(remove_duplicate=False)),
+        **dict(model.named_buffers(remove_duplicate=False)),
+    }
+    programs = []
+    for kind, count in (("decode", 1), ("prefill", _TOKENS)):  # the first that fits a call is taken
+        began = time.perf_counter()
+        traced = _traced(model, count)
+        programs.append(_Decoding(kind, traced, time.perf_counter() - began, tensors))
+    files[package.SETTINGS] = json.dumps(settings_of(model, tokenizer), indent=1).encode()
+    aot.write_package(programs, path, wanted, standalone=True, options=checked, progress=progress, files=files)
+    return [graph for program in programs for graph in program.reports]
+
+
+def settings_of(model: Any, tokenizer: Any) -> dict[str, Any]:
+    """What runs the plans must know: ``context`` (tokens, or null), ``end`` (tokens that end an answer), ``step`` (the cache is
+    shown in such steps), ``conversation`` (texts around messages, or null); and for reports ``model``, ``dtype``,
+    ``bytes_per_token`` (of weights)."""
+    end = model.generation_config.eos_token_id
+    ends = [] if end is None else [end] if isinstance(end, int) else list(end)
+    return {
+        "model": type(model).__name__,
+        "dtype": str(model.dtype).removeprefix("torch."),
+        "context": context_of(model),
+        "end": ends,
+        "step": ROOM_STEP,
+        "conversation": None if tokenizer is None else conversation.texts_around(tokenizer),
+        "bytes_per_token": bytes_of_weights(model),
+    }
+
+
+def _tokenizer_text(tokenizer: Any) -> str:
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None:
+        raise InvalidArgumentError(
+            f"zefuse.llm.compile_package: a {type(tokenizer).__name__} has no tokenizer.json: it needs Python and transformers; "
+            "leave the tokenizer out, or give a fast one"
+        )
+    return str(backend.to_str())
+
+
+def _traced(model: Any, count: int) -> Traced:
+    """The graph for ``count`` tokens after some others. Raises UnsupportedError where it holds for these lengths alone."""
+    original: Callable[..., Any] = model.forward
+    if isinstance(original, Decoder):
+        original = original.forward
+    last: dict[str, Any] = {"logits_to_keep": 1} if model._supports_logits_to_keep() else {}
+
+    masks_of = getattr(model, "create_masks_for_generate", create_masks_for_generate)
+    takes_positions = "position_ids" in inspect.signature(original).parameters
+
+    def forward(input_ids: Any, past_key_values: Any) -> Any:
+        # What generate() prepares for a compiled call: some models would ask how long the cache is, which no graph knows.
+        positions = (torch.arange(input_ids.shape[1]) + past_key_values.get_seq_length()).unsqueeze(0)
+        masks = masks_of(
+            config=model.config,
+            inputs_embeds=torch.empty((*input_ids.shape, 0), dtype=model.dtype),
+            attention_mask=None,
+            past_key_values=past_key_values,
+            position_ids=positions,
+        )
+        if takes_positions:
+            last["position_ids"] = positions
+        made = original(
+            input_ids=input_ids, attention_mask=masks, past_key_values=past_key_values, use_cache=True, **last
+        )
+        return made.logits[:, -1].float()
+
+    room = 2 * ROOM_STEP
+    memory = KeyValueCache(model.config.get_text_config(decoder=True).num_hidden_layers, room)
+    memory.length = ROOM_STEP + 3  # an empty cache would be a graph for empty caches
+    traced = trace(model, forward, {"input_ids": torch.zeros((1, count), dtype=torch.int64)}, memory, room)
+    if traced.outputs != [TENSOR]:
+        raise UnsupportedError("zefuse.llm.compile_package: the model's logits are no tensor")
+    most = context_of(model) or 4 * room
+    for tokens in {count} if count == 1 else {2, 3, most - 1}:
+        for shown in {ROOM_STEP, ROOM_STEP + 1, most}:
+            if tokens <= shown and not traced.holds(
+                [torch.empty((1, tokens), device="meta"), torch.empty((shown, 1), device="meta")]
+            ):
+                raise UnsupportedError(
+                    f"zefuse.llm.compile_package: the graph of this {type(model).__name__} holds for some lengths alone, not for "
+                    f"{tokens} tokens with a cache of {shown}"
+                )
+    return traced
