@@ -1,0 +1,106 @@
+#include "language_model.h"
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <stdexcept>
+
+namespace {
+
+// Logits to a token, as generate() of transformers draws it.
+std::int64_t draw(std::span<const float> logits, const Sampling& sampling, std::mt19937_64& draws) {
+  if (sampling.temperature <= 0)
+    return std::ranges::max_element(logits) - logits.begin();
+  std::vector<std::int64_t> tokens(logits.size());
+  std::iota(tokens.begin(), tokens.end(), 0);
+  const std::size_t count = sampling.top_k ? std::min(sampling.top_k, logits.size()) : logits.size();
+  const auto likelier = [&](std::int64_t a, std::int64_t b) { return logits[std::size_t(a)] > logits[std::size_t(b)]; };
+  std::ranges::partial_sort(tokens, tokens.begin() + std::ptrdiff_t(count), likelier);
+  std::vector<double> weights;
+  for (std::size_t i = 0; i < count; ++i)
+    weights.push_back(std::exp((double(logits[std::size_t(tokens[i])]) - double(logits[std::size_t(tokens[0])])) /
+                               sampling.temperature));
+  const double all = std::accumulate(weights.begin(), weights.end(), 0.0);
+  double before = 0;
+  for (double& weight : weights) {
+    const double own = weight;
+    if (before >= sampling.top_p * all)
+      weight = 0;
+    before += own;
+  }
+  return tokens[std::discrete_distribution<std::size_t>(weights.begin(), weights.end())(draws)];
+}
+
+}  // namespace
+
+LanguageModel::LanguageModel(const std::string& path)
+    : model_(zefuse::Model::fromFile(path)), tokenizer_(model_.file("tokenizer.json")) {
+  try {
+    const auto settings = nlohmann::json::parse(model_.file("language_model.json"));
+    for (const auto& token : settings.at("end"))
+      ends_.insert(token.get<std::int64_t>());
+    step_ = settings.at("step").get<std::int64_t>();
+    const auto& context = settings.at("context");
+    context_ = context.is_null() ? std::int64_t(1) << 20 : context.get<std::int64_t>();
+    if (const auto& texts = settings.at("conversation"); !texts.is_null()) {
+      conversation_ = Conversation{texts.at("before"), texts.at("after"), std::nullopt};
+      if (texts.contains("between"))
+        conversation_->between = texts.at("between");
+    }
+  } catch (const nlohmann::json::exception& error) {
+    throw std::runtime_error(path +
+                             ": its language_model.json is not what zefuse compile --llm writes: " + error.what());
+  }
+  const auto inputs = model_.inputs();
+  for (std::size_t i = 2; i < inputs.size(); ++i) {  // after input_ids and start
+    const zefuse_tensor_info& info = inputs[i];
+    if (info.ndim != 4 || step_ < 1)
+      throw std::runtime_error(path + ": it has no key-value cache of the form that zefuse compile --llm makes");
+    Layer& layer = layers_.emplace_back();
+    const std::int64_t heads = info.sizes[1], width = info.sizes[3];
+    layer.sizes = {1, heads, 0, width};
+    layer.strides = {heads * width, width, heads * width, 1};
+    layer.bytes_per_token = std::size_t(heads * width) * info.dtype.bits / 8;
+    layer.tensor.device = {kDLCPU, 0};
+    layer.tensor.ndim = 4;
+    layer.tensor.dtype = info.dtype;
+  }
+  for (Layer& layer : layers_) {  // which stay where they are from here on
+    layer.tensor.shape = layer.sizes.data();
+    layer.tensor.strides = layer.strides.data();
+  }
+}
+
+void LanguageModel::reserve(std::int64_t tokens) {
+  if (tokens > context_)
+    throw std::runtime_error("the conversation would have " + std::to_string(tokens) + " tokens, more than the " +
+                             std::to_string(context_) + " of the model's context: shorten the prompt or ask for fewer");
+  if (tokens <= capacity_)
+    return;
+  const std::int64_t wanted = std::min(context_, (tokens + step_ - 1) / step_ * step_);
+  for (Layer& layer : layers_) {
+    layer.memory.resize(std::size_t(wanted) * layer.bytes_per_token);
+    layer.tensor.data = layer.memory.data();
+  }
+  capacity_ = wanted;
+}
+
+std::int64_t LanguageModel::next(std::span<const std::int64_t> tokens, const Sampling& sampling,
+                                 std::mt19937_64& draws) {
+  if (tokens.empty())
+    throw std::runtime_error("the prompt has no tokens");
+  const auto count = std::int64_t(tokens.size());
+  reserve(length_ + count);
+  // The plans see the filled part of the cache, in steps: each new size costs a call about a millisecond.
+  const std::int64_t shown = std::min(capacity_, (length_ + count + step_ - 1) / step_ * step_);
+  const zefuse::View ids(tokens.data(), {1, count}), start(&length_, {});
+  std::vector<const DLTensor*> inputs{ids.get(), start.get()};
+  for (Layer& layer : layers_) {
+    layer.sizes[2] = shown;
+    inputs.push_back(&layer.tensor);
+  }
+  const auto outputs = model_(inputs);
+  length_ += count;
+  return draw({outputs.at(0).data<float>(), std::size_t(outputs[0].sizes().back())}, sampling, draws);
+}
