@@ -12,6 +12,7 @@ from zefuse.errors import InvalidArgumentError, UnsupportedError
 _DTYPES = {"f32": "float32", "f64": "float64", "f16": "float16", "bf16": "bfloat16", "i64": "int64", "i32": "int32"}
 _DTYPES |= {"i16": "int16", "i8": "int8", "u8": "uint8", "boolean": "bool", "bool": "bool"}
 _SYMBOL = 4  # for a size that may vary
+_PLANS_AGREE = 0.1  # quantized activations, which single tokens alone have, differ by some hundredths
 
 
 def drawn_inputs(package: str) -> tuple[Any, ...]:
@@ -40,6 +41,13 @@ def drawn_inputs(package: str) -> tuple[Any, ...]:
     return tuple(made)
 
 
+def is_language_model(holds: dict[str, Any]) -> bool:
+    """Of a report on a package: whether ``zefuse compile --llm`` wrote it."""
+    from zefuse.llm.package import SETTINGS
+
+    return any(name == f"file/{SETTINGS}" for name, *_ in holds["sections"])
+
+
 @dataclass
 class Verified:
     """``steps``: what was looked at, in words, each with whether it is good."""
@@ -66,6 +74,14 @@ def verify(package: str, against: tuple[Any, Any, dict[str, Any]] | None, device
         found.steps.append(
             (True, "it holds graphs for torch.compile alone, which it finds by themselves: nothing to run here")
         )
+        return found
+
+    if is_language_model(holds):
+        if against is not None:
+            raise InvalidArgumentError(
+                f"verify: {package!r} is a language model's: compare its answers, zefuse generate {package} --prompt ..."
+            )
+        _verify_language_model(found, device)
         return found
 
     import torch
@@ -99,3 +115,20 @@ def verify(package: str, against: tuple[Any, Any, dict[str, Any]] | None, device
     else:
         found.steps.append((True, f"computes what the model does in eager (relative error {compared.error:.1e})"))
     return found
+
+
+def _verify_language_model(found: Verified, device: str) -> None:
+    """The plan for prompts and the one for single tokens, on the same three tokens."""
+    import numpy as np
+
+    from zefuse.llm.package import load_package
+
+    model = load_package(found.package, device=device)
+    at_once, one_by_one = model.cache(3), model.cache(3)
+    expected = model.logits([0, 0, 0], at_once)
+    for _ in range(3):
+        logits = model.logits([0], one_by_one)
+    found.steps.append((True, f"it runs on {device}"))
+    error = float(np.abs(logits - expected).max() / max(float(np.abs(expected).max()), 1e-30))
+    text = f"its plans for prompts and for single tokens agree (relative error {error:.1e})"
+    found.steps.append((error < _PLANS_AGREE, text))

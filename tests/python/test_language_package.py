@@ -372,6 +372,19 @@ def test_models_that_make_no_package(tmp_path: Path) -> None:
     assert not file.exists()
 
 
+def test_verify_and_run_know_such_packages(answers: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["verify", str(answers)]) == 0
+    out = capfd.readouterr().out
+    assert "ok: it runs on cpu" in out and "ok: its plans for prompts and for single tokens agree" in out
+    for words in (["run", str(answers)], ["verify", str(answers), "--against", f"{__file__}:_subject"]):
+        assert main(words) == 1
+        assert "is a language model's" in capfd.readouterr().err
+
+
+def _subject() -> Any:
+    return torch.nn.GELU(), torch.ones(3)
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -24,8 +24,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     import os
 
-    from zefuse import factories, file_kinds
-    from zefuse.errors import NotFoundError
+    from zefuse import factories, file_kinds, packages, reports
+    from zefuse.errors import InvalidArgumentError, NotFoundError
 
     is_model = ":" in args.package and not os.path.exists(args.package)
     if is_model:
@@ -38,7 +38,6 @@ def run(args: argparse.Namespace) -> None:
     import torch
 
     from zefuse.checking.subject import Subject
-    from zefuse.packages import drawn_inputs
 
     given = _loaded(args.inputs) if args.inputs is not None else None
     if is_model:
@@ -51,8 +50,12 @@ def run(args: argparse.Namespace) -> None:
     else:
         import zefuse
 
+        if packages.is_language_model(reports.ask("package", args.package)):
+            raise InvalidArgumentError(
+                f"run: {args.package!r} is a language model's: zefuse generate {args.package} --prompt ..."
+            )
         model = zefuse.load(args.package, options={"device": args.device})
-        subject = Subject.of(model, drawn_inputs(args.package) if given is None else given)
+        subject = Subject.of(model, packages.drawn_inputs(args.package) if given is None else given)
     _report(args, *_called(model, subject))
 
 
