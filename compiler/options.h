@@ -11,6 +11,7 @@ struct Options {
       "cpu";            // what kernels are compiled for: "cpu", or the device's product (common/toolchain/targets.h)
   bool strict = false;  // an operator without a lowering is an error
   bool fuse = true;     // false: one kernel per operation, to bisect a wrong result
+  std::string library_products = "auto";  // which a GPU vendor's library may compute: "never", "auto", "always"
   std::string device_compiler;  // a GPU's, with its version, that the spill check asks (compileModule); empty: none
   int build_threads = 0;        // that lower kernels; 0: one per core. Does not change code
   std::string dump_dir;         // every stage of every kernel is written there; does not change code

@@ -175,6 +175,7 @@ Compilation compileModule(ModuleOp module, const Options& options, std::vector<S
     fuse.target = description->name;
     fuse.fuse = options.fuse;
     fuse.strict = options.strict;
+    fuse.library = options.library_products;
     OwningOpRef<ModuleOp> imported = module.clone();
     if (failed(fuseModule(module, fuse, dump, cancelled)) || cancelled())
       return failure();

@@ -105,6 +105,8 @@ GraphKey graphKey(const GraphIdentity& identity, const Options& options) {
                 {"fuse", options.fuse ? "yes" : "no"},
                 {"operations", identity.operations},
                 {"digest", hex(hash.finish())}};
+  if (options.library_products != "auto")  // which packages without the field were made with
+    key.fields.emplace_back("library_products", options.library_products);
   key.inputs = identity.inputs;
   key.outputs = identity.outputs;
   key.arguments = identity.arguments;

@@ -68,6 +68,7 @@ CacheKey planKey(mlir::ModuleOp module, const Options& options) {
       .add("target", options.target)
       .add("strict", options.strict ? "yes" : "no")
       .add("fuse", options.fuse ? "yes" : "no")
+      .add("library products", options.library_products)
       .add("device compiler", options.device_compiler)
       .addHash("graph", std::as_bytes(std::span(graph)));
   return key;

@@ -300,7 +300,7 @@ Status PlanCheck::launch(size_t step, const plan::LaunchT& launch) {
   for (const auto& check : launch.checks)
     if (!inRange(check->error, plan::ErrorClass::MAX))
       return damaged(where + " has a check with an unknown error class");
-  return {};
+  return launch.library ? matmul(step, *launch.library) : Status();
 }
 
 Status PlanCheck::matmul(size_t step, const plan::MatmulT& matmul) {

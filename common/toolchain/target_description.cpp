@@ -34,6 +34,7 @@ TargetDescription TargetDescription::of(const GpuTarget& gpu) {
   target.engine_accumulator_bytes = gpu.matrix.lanes == 0 ? 0 : gpu.register_bytes / 2;
   target.native = gpu.native;
   target.matrix = gpu.matrix;
+  target.product_library = gpu.product_library;
   target.supports = {.products = true};
   return target;
 }

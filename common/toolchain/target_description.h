@@ -49,6 +49,7 @@ struct ZEFUSE_API TargetDescription {
 
   NativeOperations native;
   MatrixEngine matrix;
+  std::string product_library;  // of the device's vendor, that takes large matrix products; empty: there is none
   SupportedForms supports;
 
   bool hasWorkGroups() const { return max_group_size > 1; }

@@ -96,6 +96,7 @@ struct GpuTarget {
   bool integrated = false;        // shares the host's memory
   NativeOperations native;
   MatrixEngine matrix;
+  std::string_view product_library;  // that large matrix products may go to; empty: none
 
   PciId id(size_t number) const { return {vendor, device_ids[number]}; }
 };

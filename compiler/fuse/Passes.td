@@ -23,11 +23,17 @@ def LegalizeForTarget : TargetPass<"zefuse-legalize"> {
   }];
 }
 
-def SplitProducts : TargetPass<"zefuse-split-products"> {
+// Also told which products the library of the target's vendor may take ("never", "auto", "always").
+class ProductPass<string argument> : GraphPass<argument> {
+  let options = [Option<"target", "target", "std::string", "\"cpu\"", "cpu, or a GPU such as dg2-g11">,
+                 Option<"library", "library", "std::string", "\"auto\"", "products of a vendor's library: never, auto, always">];
+}
+
+def SplitProducts : ProductPass<"zefuse-split-products"> {
   let summary = "A product with too few tiles becomes slices of its long sum and their combination";
   let description = [{
     Before: stage 1, legal for a target that has products as kernels. After: the same. The schedule's cost model says how many
-    slices (chooseSplits).
+    slices (chooseSplits). What the library of the vendor may take stays whole.
   }];
 }
 
@@ -52,11 +58,12 @@ def PrepareGraph : GraphPass<"zefuse-prepare"> {
   }];
 }
 
-def ChooseKernelProducts : TargetPass<"zefuse-choose-kernel-products"> {
+def ChooseKernelProducts : ProductPass<"zefuse-choose-kernel-products"> {
   let summary = "Says which products are nodes of kernels";
   let description = [{
     Before: stage 1, prepared. After: every zefuse.matmul, zefuse.convolution and zefuse.attention that the target has a kernel for has
     `zefuse.in_kernel`, the limits of that kernel; the other passes group it as they group compute operations. The others stay calls.
+    A zefuse.matmul that the library of the vendor may take has `zefuse.library` as well.
   }];
 }
 

@@ -21,9 +21,14 @@ private:
     const std::optional<TargetDescription> description = targetNamed(getOperation(), target);
     if (!description)
       return signalPassFailure();
+    const auto which = libraryProductsNamed(library).value_or(LibraryProducts::never);
     getOperation().walk([&](Operation* op) {
-      if (isProduct(op) && whyNoProductKernel(op, *description).empty())
-        markInKernel(op, productLimits(op, *description));
+      if (!isProduct(op) || !whyNoProductKernel(op, *description).empty())
+        return;
+      markInKernel(op, productLimits(op, *description));
+      if (auto matmul = dyn_cast<MatmulOp>(op))
+        if (auto work = libraryWork(matmul, *description, which))
+          op->setAttr(in_library, IntegerAttr::get(IntegerType::get(op->getContext(), 64), *work));
     });
   }
 };

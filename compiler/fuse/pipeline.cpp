@@ -14,11 +14,11 @@ void buildFusePipeline(OpPassManager& passes, const FuseOptions& options) {
   OpPassManager& graph = passes.nest<func::FuncOp>();
   graph.addPass(createLegalizeForTarget({.target = options.target}));
   if (target.supports.products)
-    graph.addPass(createSplitProducts({.target = options.target}));
+    graph.addPass(createSplitProducts({.target = options.target, .library = options.library}));
   if (options.strict)
     graph.addPass(createRefuseFallbacks());
   graph.addPass(createPrepareGraph());
-  graph.addPass(createChooseKernelProducts({.target = options.target}));
+  graph.addPass(createChooseKernelProducts({.target = options.target, .library = options.library}));
   graph.addPass(createFuseLibraryEpilogues());
   if (options.fuse)
     graph.addPass(createSplitReductions({.target = options.target}));

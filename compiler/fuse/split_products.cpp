@@ -114,11 +114,13 @@ Value split(ConvolutionOp op, int64_t slices, TensorBuilder& build) {
   return sumOfSlices(build, op, partial, bias);
 }
 
-template <typename Product> void splitEach(func::FuncOp graph, const TargetDescription& gpu) {
+template <typename Product>
+void splitEach(func::FuncOp graph, const TargetDescription& gpu,
+               llvm::function_ref<bool(Product)> stays = [](Product) { return false; }) {
   auto symbols = graph->getAttrOfType<ArrayAttr>("zefuse.symbols");
   const unsigned num_symbols = symbols ? symbols.size() : 0;
   for (Product op : llvm::make_early_inc_range(graph.getBody().front().getOps<Product>()))
-    if (const int64_t slices = slicesOf(op, gpu); slices > 1) {
+    if (const int64_t slices = stays(op) ? 1 : slicesOf(op, gpu); slices > 1) {
       OpBuilder builder(op);
       TensorBuilder build(op.getLoc(), builder, num_symbols);
       op.getResult().replaceAllUsesWith(split(op, slices, build));
@@ -137,7 +139,9 @@ private:
       getOperation()->emitError() << "'" << target << "' has no products as kernels";
       return signalPassFailure();
     }
-    splitEach<MatmulOp>(getOperation(), *description);
+    const auto which = libraryProductsNamed(library).value_or(LibraryProducts::never);
+    splitEach<MatmulOp>(getOperation(), *description,
+                        [&](MatmulOp op) { return libraryWork(op, *description, which).has_value(); });
     splitEach<ConvolutionOp>(getOperation(), *description);
   }
 };

@@ -12,6 +12,7 @@
 #include "lowering/dialect/Zefuse.h"
 #include "lowering/dialect/shape.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
+#include "mlir/Dialect/Linalg/IR/Linalg.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/SHA256.h"
 
@@ -243,8 +244,67 @@ private:
         values_.put(result, values_.placeOf(graph_.getArgument((*writes)[i])));
       else
         allocate(result, cast<AffineMapAttr>(kernel.getLayouts()[kernel.getInputs().size() + i]).getValue());
+    library_ = libraryCall(kernel, launch);
     pushLaunch(kernel, launch);
     return success();
+  }
+
+  /// The call that has the kernel's result, of a kernel that was made so (zefuse.library). Null: none, or its operands lie
+  /// as no library wants them.
+  std::unique_ptr<plan::MatmulT> libraryCall(KernelOp kernel, const LoweredLaunch& launch) {
+    auto products = kernel.getBody().getOps<MatmulOp>();
+    if (!launch.why_on_host.empty() || products.empty() || kernel.getNumResults() != 1)
+      return nullptr;
+    MatmulOp product = *products.begin();
+    auto work = product->getAttrOfType<IntegerAttr>("zefuse.library");
+    if (!work)
+      return nullptr;
+    for (auto [argument, operand] : llvm::zip_equal(kernel.getBody().getArguments(), kernel.getOperands()))
+      values_.put(argument, values_.placeOf(operand));
+    auto strided = [&](Value value) {
+      auto type = cast<RankedTensorType>(value.getType());
+      return asStrided(values_.placeOf(value).layout, shapeOf(type)).has_value();
+    };
+    for (Value operand : product->getOperands())
+      if (!isOfArgument(operand) || !strided(operand))
+        return nullptr;
+    // An activation's result lies as the product's would.
+    Place place = values_.placeOf(kernel.getResult(0));
+    Value made = kernel.getBody().front().getTerminator()->getOperand(0);
+    auto activation = made.getDefiningOp<linalg::GenericOp>();
+    auto call = std::make_unique<plan::MatmulT>();
+    if (activation) {
+      Value source = activation.getDpsInputOperand(0)->get();
+      const AffineMap rows = contiguousLayout(product.getType(), num_symbols_);
+      if (auto view = source.getDefiningOp<ViewOp>()) {
+        const AffineMap regrouped = contiguousLayout(view.getType(), num_symbols_);
+        if (place.layout != regrouped || layoutThrough(view, rows) != regrouped)
+          return nullptr;
+        place.layout = rows;
+      }
+      auto post_op = std::make_unique<plan::PostOpT>();
+      post_op->kind = *postOpKind(activation->getAttrOfType<StringAttr>("zefuse.activation"));
+      call->post_ops.push_back(std::move(post_op));
+    } else if (made != product.getResult()) {
+      return nullptr;
+    }
+    values_.put(product.getResult(), place);
+    if (!strided(product.getResult()))
+      return nullptr;
+    call->a = values_.addLibraryOperand(product.getA());
+    call->b = values_.addLibraryOperand(product.getB());
+    if (product.getBias())
+      call->bias = values_.addLibraryOperand(product.getBias());
+    call->out = values_.addValue(product.getResult());
+    call->alpha = product.getAlpha().convertToFloat();
+    library_work_ = work.getInt();
+    return call;
+  }
+
+  static bool isOfArgument(Value value) {
+    while (auto view = value.getDefiningOp<ViewOp>())
+      value = view.getSource();
+    return isa<BlockArgument>(value);
   }
 
   /// The operation's operands and results are the kernel's arguments, in order; results are placed already.
@@ -272,6 +332,8 @@ private:
       launch->checks.push_back(std::move(entry));
     }
     schedule_ = describe(lowered.schedule);
+    launch->library = std::move(library_);
+    launch->library_work = launch->library ? library_work_ : 0;
     if (auto remark = op->getAttrOfType<StringAttr>("zefuse.note"))
       schedule_ += "; " + remark.str();
     push(std::move(launch), op);
@@ -520,6 +582,8 @@ private:
   llvm::DenseMap<const LoweredLaunch*, uint32_t> modules_;
   std::map<std::string, uint32_t> module_ids_;
   std::string schedule_, host_, left_out_;  // of the step that is pushed next
+  std::unique_ptr<plan::MatmulT> library_;   // likewise
+  int64_t library_work_ = 0;
 };
 
 }  // namespace

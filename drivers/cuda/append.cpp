@@ -374,4 +374,21 @@ ze_result_t commandListImmediateAppendCommandListsExp(ze_command_list_handle_t h
   return result ? result : append(*list, {call, hSignalEvent, 0, nullptr}, [] { return BarrierCommand(); });
 }
 
+ze_result_t commandListAppendProduct(ze_command_list_handle_t hCommandList, ze_extension::ProductHandle* hProduct,
+                                     const ze_extension::ProductOperands* pOperands, ze_event_handle_t hSignalEvent,
+                                     uint32_t numWaitEvents, ze_event_handle_t* phWaitEvents) {
+  ZEFUSE_OBJECT(CommandList, list, hCommandList);
+  ZEFUSE_OBJECT(Product, product, hProduct);
+  ZEFUSE_NOT_NULL(pOperands);
+  constexpr const char* call = ze_extension::append_product_name;
+  if (&product->device != &list->device)
+    return refuse(ZE_RESULT_ERROR_INVALID_ARGUMENT, "%s: the product is of another device than the list", call);
+  const ze_extension::ProductOperands& given = *pOperands;
+  if (!given.a || !given.b || !given.out || (product->desc.bias && !given.bias) ||
+      (product->workspaceBytes() && !given.workspace))
+    return refuse(ZE_RESULT_ERROR_INVALID_NULL_POINTER, "%s: an operand or the workspace is NULL", call);
+  return append(*list, {call, hSignalEvent, numWaitEvents, phWaitEvents},
+                [&] { return ProductCommand{Ref<Product>(product), given}; });
+}
+
 }  // namespace zefuse::cuda

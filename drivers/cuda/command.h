@@ -11,6 +11,7 @@
 #include "drivers/cuda/event.h"
 #include "drivers/cuda/kernel.h"
 #include "drivers/cuda/level_zero.h"
+#include "drivers/cuda/product.h"
 
 namespace zefuse::cuda {
 
@@ -22,6 +23,11 @@ struct LaunchCommand {
   uint32_t groups[3], items[3];
   Parameters parameters;
   bool cooperative;
+};
+
+struct ProductCommand {
+  Ref<Product> product;
+  ze_extension::ProductOperands operands;
 };
 
 // `on_host`: from memory of the host to memory of the host, both USM. CUDA makes the caller do such a copy, after all
@@ -66,7 +72,7 @@ struct QueryTimestampsCommand {
 };
 
 using Operation = std::variant<LaunchCommand, CopyCommand, FillCommand, CopyRegionCommand, BarrierCommand,
-                               ResetEventCommand, WriteTimestampCommand, QueryTimestampsCommand>;
+                               ResetEventCommand, WriteTimestampCommand, QueryTimestampsCommand, ProductCommand>;
 
 // The operation's `on_host`; false of one that copies nothing.
 inline bool runsOnHost(const Operation& operation) {

@@ -130,6 +130,10 @@ ze_result_t Stream::run(const char* call, LaunchCommand& launch) {
   return result ? device_.fail(call, "cuLaunchKernel", result, launch.name->c_str()) : ZE_RESULT_SUCCESS;
 }
 
+ze_result_t Stream::run(const char* call, ProductCommand& product) {
+  return product.product->run(call, product.operands, stream_);
+}
+
 ze_result_t Stream::run(const char* call, CopyCommand& copy) {
   if (copy.on_host)
     return runOnHost(call, {static_cast<std::byte*>(copy.destination), static_cast<const std::byte*>(copy.source),

@@ -29,6 +29,7 @@ public:
 
 private:
   ze_result_t run(const char* call, LaunchCommand& launch);
+  ze_result_t run(const char* call, ProductCommand& product);
   ze_result_t run(const char* call, CopyCommand& copy);
   ze_result_t run(const char* call, FillCommand& fill);
   ze_result_t run(const char* call, CopyRegionCommand& copy);

@@ -2,6 +2,7 @@
 //
 //   ZEFUSE_CUDA_DRIVER_LOG=1   each refused call writes its reason to stderr
 //   ZEFUSE_CUDA_LIBRARY=path   another library than libcuda.so.1 (tests)
+//   ZEFUSE_CUBLASLT=off|path   no matrix products by cuBLASLt, or by this one (cublaslt_api.h)
 #include "drivers/level_zero/traits.h"
 
 #include <cstdlib>
@@ -11,6 +12,7 @@
 #include "drivers/cuda/compiler_library.h"
 #include "drivers/cuda/device.h"
 #include "drivers/cuda/kernel.h"
+#include "drivers/cuda/product.h"
 #include "drivers/level_zero/build_version.h"
 
 namespace zefuse::cuda {
@@ -27,6 +29,10 @@ const level_zero::ExtensionFunction kFunctions[] = {
     {"zeCommandListHostSynchronize", reinterpret_cast<void*>(commandListHostSynchronize)},
     {"zeCommandListImmediateAppendCommandListsExp", reinterpret_cast<void*>(commandListImmediateAppendCommandListsExp)},
     {"zeKernelSetGlobalOffsetExp", reinterpret_cast<void*>(kernelSetGlobalOffsetExp)},
+    {ze_extension::product_create_name, reinterpret_cast<void*>(productCreate)},
+    {ze_extension::product_destroy_name, reinterpret_cast<void*>(productDestroy)},
+    {ze_extension::append_product_name, reinterpret_cast<void*>(commandListAppendProduct)},
+    {ze_extension::product_library_name, reinterpret_cast<void*>(productLibrary)},
 };
 
 ze_result_t start() {

@@ -165,6 +165,29 @@ static bool computesInF64(Operation* op) {
       .wasInterrupted();
 }
 
+/// The activation of the library's call that the operation is, of all that `product` computes; empty: none.
+static StringRef libraryActivation(Operation* op, MatmulOp product) {
+  auto loop = dyn_cast<linalg::GenericOp>(op);
+  auto name = op->getAttrOfType<StringAttr>("zefuse.activation");
+  if (!loop || !name || (name != "relu" && name != "gelu_tanh") || !product->hasOneUse() ||
+      loop.getNumDpsInputs() != 1 || getElementTypeOrSelf(loop.getResult(0)) != product.getType().getElementType())
+    return {};
+  Value source = loop.getDpsInputOperand(0)->get();
+  if (auto view = source.getDefiningOp<ViewOp>(); view && view->hasOneUse())
+    source = view.getSource();
+  return source == product.getResult() ? name.getValue() : StringRef();
+}
+
+static std::optional<std::string> whyNotInLibrary(MatmulOp product, ArrayRef<Operation*> ops) {
+  for (Operation* op : ops) {
+    const bool memory_only = isa<MatmulOp, ViewOp, SizeOp, linalg::FillOp, tensor::EmptyOp>(op) ||
+                             op->hasTrait<OpTrait::ConstantLike>();
+    if (!memory_only && libraryActivation(op, product).empty())
+      return std::string("the vendor's library may compute the product: its call takes a bias, relu and gelu by tanh");
+  }
+  return std::nullopt;
+}
+
 std::optional<std::string> whyNotWithProduct(Domain& domain, const KernelGraph& graph, ArrayRef<Operation*> ops) {
   constexpr int division = 4;          // scalar operations
   constexpr int64_t most_traffic = 2;  // times the bytes that the operand itself has
@@ -172,6 +195,9 @@ std::optional<std::string> whyNotWithProduct(Domain& domain, const KernelGraph& 
   auto limits = product.op->getAttrOfType<DenseI64ArrayAttr>(in_kernel);
   if (!limits)
     return std::nullopt;
+  if (product.op->hasAttr(in_library))
+    if (auto reason = whyNotInLibrary(cast<MatmulOp>(product.op), ops))
+      return reason;
   if (limits[0] == 0 && llvm::any_of(ops, computesInF64))
     return "the product's device has no double precision, in which this computes";
   for (unsigned number = 0; number < product.operands.size(); ++number) {

@@ -146,6 +146,11 @@ LogicalResult ZefuseDialect::verifyOperationAttribute(Operation* op, NamedAttrib
              << "is [0 or 1, number of operations], of a zefuse.matmul, zefuse.convolution or zefuse.attention";
     return success();
   }
+  if (name == "library") {  // analysis/product_form.h
+    if (!isa<MatmulOp>(op) || !isa<IntegerAttr>(value))
+      return diagnose() << "is a number of multiplications, of a zefuse.matmul";
+    return success();
+  }
   if (name == "output")
     return isa<IntegerAttr>(value) ? success() : LogicalResult(diagnose() << "wants a number");
   if (name == "late" || name == "beyond_source")

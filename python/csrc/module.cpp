@@ -83,6 +83,7 @@ Settings settingsOf(const py::dict& given) {
     settings.compile.target = targetOf(settings.run.device);
   settings.compile.strict = flag("strict", false);
   settings.compile.fuse = flag("fuse", true);
+  settings.compile.library_products = text("library_products", "auto");
   settings.compile.dump_dir = text("dump_dir", environmentOr(kDumpVariable, ""));
   settings.compile.cache_dir = settings.run.cache_dir = text("cache_dir", environmentOr(kCacheVariable, ""));
   const std::string jit = text("jit", environmentOr(kJitVariable, "never"));

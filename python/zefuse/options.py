@@ -32,6 +32,10 @@ class Options:
     fuse: bool = True
     """``False``: one kernel per operation, to find which fusion makes a wrong result."""
 
+    library_products: str = "auto"
+    """Which matrix products on a GPU go to its vendor's library (cuBLASLt) where that is there when they run: ``"auto"``, the
+    large ones; ``"never"``; or ``"always"``. Their kernels are made all the same."""
+
     dump_dir: str | None = None
     """A folder for every stage of every kernel (MLIR, LLVM IR, SPIR-V text, assembly, the plan as JSON). Default: no dump."""
 
@@ -75,6 +79,11 @@ class Options:
         if self.jit not in (None, "never", "warn", "allow"):
             raise OptionError(
                 f'zefuse option jit={self.jit!r}: use "never", "warn" or "allow"{_close(self.jit, ("never", "warn", "allow"))}'
+            )
+        if self.library_products not in ("auto", "never", "always"):
+            raise OptionError(
+                f'zefuse option library_products={self.library_products!r}: use "auto", "never" or "always"'
+                f"{_close(self.library_products, ('auto', 'never', 'always'))}"
             )
         if self.jit_timeout_s < 1:
             raise OptionError(f"zefuse option jit_timeout_s={self.jit_timeout_s}: use 1 or more")

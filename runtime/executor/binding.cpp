@@ -8,6 +8,7 @@
 #include "runtime/executor/arena.h"
 #include "runtime/executor/launch_order.h"
 #include "runtime/executor/library_calls.h"
+#include "runtime/executor/library_products.h"
 
 namespace zefuse::executor {
 namespace {
@@ -275,6 +276,8 @@ private:
         return number.status();
       bound.symbols.push_back(*number);
     }
+    if (on_device && launch.library && bound.groups > 0)
+      bound.product = libraryProduct(binding_, *launch.library, launch.library_work);
     return {};
   }
 

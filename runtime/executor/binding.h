@@ -11,6 +11,7 @@
 
 #include "common/plan/expr.h"
 #include "common/plan/program.h"
+#include "common/ze_extension/product.h"
 #include "runtime/onednn/primitive.h"
 
 namespace zefuse::executor {
@@ -30,6 +31,8 @@ struct BoundInput {
 
 struct BoundLaunch {
   uint32_t groups = 0;  // 0: nothing to do
+  // What the library of the device's vendor is asked for instead; nothing: the kernel runs.
+  std::optional<ze_extension::ProductDesc> product;
   std::vector<int64_t> symbols;
 };
 

@@ -38,7 +38,7 @@ struct Counters {
     }
 
   private:
-    static constexpr uint64_t OfCall::* commands[] = {&OfCall::launches, &OfCall::copies_to_device,
+    static constexpr uint64_t OfCall::* commands[] = {&OfCall::launches, &OfCall::library_calls, &OfCall::copies_to_device,
                                                       &OfCall::copies_to_host, &OfCall::bytes_to_device,
                                                       &OfCall::bytes_to_host};
   };

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "common/base/fork.h"
+#include "runtime/executor/library_products.h"
 #include "runtime/executor/resident_parameters.h"
 #include "runtime/ze/command_list.h"
 #include "runtime/ze/memory.h"
@@ -51,6 +52,7 @@ public:
   void markLost(const Status& reason) noexcept;
 
   ResidentParameters& parameters() { return parameters_; }
+  LibraryProducts& products() { return products_; }
 
   // A queue for a call: `last`, if nobody has it now, whose memory may be as the caller left it; it is only compared.
   Result<std::unique_ptr<DeviceQueue>> takeQueue(const DeviceQueue* last);
@@ -70,6 +72,7 @@ private:
   const size_t max_idle_;
   std::vector<std::unique_ptr<DeviceQueue>> idle_;  // the last used last
   ResidentParameters parameters_;
+  LibraryProducts products_;
 };
 
 }  // namespace zefuse::executor

@@ -85,9 +85,27 @@ Status DeviceSide::bind(const Binding& binding) {
   proven_ = false;
   addresses_.reset();
   recording_.reset();
+  ZEFUSE_RETURN_IF_ERROR(takeProducts(binding));
   const Status status = takeQueue();
   giveQueueBack();
   return status;
+}
+
+Status DeviceSide::takeProducts(const Binding& binding) {
+  products_.clear();
+  scratch_bytes_ = binding.device.scratch_bytes;
+  for (size_t step = 0; step < binding.launches.size(); ++step)
+    if (const auto& wanted = binding.launches[step].product) {
+      auto product = shared_.device->products().get(device().context(), *wanted);
+      if (!product.ok())
+        return product.status();
+      if (!*product)
+        continue;
+      products_.resize(binding.launches.size());
+      scratch_bytes_ = std::max(scratch_bytes_, (*product)->workspaceBytes());
+      products_[step] = std::move(*product);
+    }
+  return {};
 }
 
 /// A queue with room for this binding, and where that puts buffers.
@@ -99,7 +117,7 @@ Status DeviceSide::takeQueue() {
   last_queue_ = queue_.get();
   const auto block = device().hostVisible() ? ze::Memory::Kind::host : ze::Memory::Kind::device;
   const DeviceLayout& layout = binding_->device;
-  ZEFUSE_RETURN_IF_ERROR(reserve(queue_->scratch, block, layout.scratch_bytes, "scratch memory"));
+  ZEFUSE_RETURN_IF_ERROR(reserve(queue_->scratch, block, scratch_bytes_, "scratch memory"));
   if (device().zeroCopy())
     return {};
   ZEFUSE_RETURN_IF_ERROR(reserve(queue_->arena, block, layout.bytes, "inputs, outputs and intermediate results"));
@@ -309,6 +327,15 @@ ze::Event* DeviceSide::endOf(size_t launch) {
 }
 
 Status DeviceSide::launch(size_t step, const ze::Kernel& kernel, uint32_t groups) {
+  return queueStep(step, [&](ze::Event* ended) { return list_->launch(kernel, groups, ended); });
+}
+
+Status DeviceSide::multiply(size_t step, ze_extension::ProductOperands operands) {
+  operands.workspace = scratch();
+  return queueStep(step, [&](ze::Event* ended) { return list_->multiply(*products_[step], operands, ended); });
+}
+
+template <typename Append> Status DeviceSide::queueStep(size_t step, Append append) {
   // Where tensors are used where they are, nobody knows which are the same.
   if (copied_in_ || (launched_since_ && (device().zeroCopy() || binding_->device.waits[step])))
     ZEFUSE_RETURN_IF_ERROR(failed(barrier()));
@@ -318,7 +345,7 @@ Status DeviceSide::launch(size_t step, const ze::Kernel& kernel, uint32_t groups
   launched_.push_back(step);
   if (ended)
     ZEFUSE_RETURN_IF_ERROR(ended->reset());
-  return failed(list_->launch(kernel, groups, ended));
+  return failed(append(ended));
 }
 
 Status DeviceSide::queueResults() {

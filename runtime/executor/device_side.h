@@ -47,6 +47,9 @@ public:
   void after(size_t step);
   // After before(step), for steps on the device. The kernel's arguments are set.
   Status launch(size_t step, const ze::Kernel& kernel, uint32_t groups);
+  // The library's product for the step, which takes the place of its launch; null: the kernel is launched.
+  const ze::Product* product(size_t step) const { return products_.empty() ? nullptr : products_[step].get(); }
+  Status multiply(size_t step, ze_extension::ProductOperands operands);
   // Until everything queued has run.
   Status wait() { return drain(); }
   // Brings the outputs, and inputs that steps wrote, to the host and waits for everything.
@@ -94,6 +97,9 @@ private:
   void takeFromStaging();
   Status makeResident(uint32_t buffer);
   Status barrier();
+  Status takeProducts(const Binding& binding);
+  // `append` puts the step's work into the list and signals the event.
+  template <typename Append> Status queueStep(size_t step, Append append);
   // The event that the launch signals: each has one, until a call of this binding has ended well, so that a kernel that
   // hangs is named; later a few, so that progress is seen. Null: none.
   ze::Event* endOf(size_t launch);
@@ -116,6 +122,8 @@ private:
   const plan::Program& program_;
   std::vector<std::byte*>& host_;
   const Binding* binding_ = nullptr;
+  std::vector<std::shared_ptr<const ze::Product>> products_;  // of the binding, by step; empty: there are none
+  size_t scratch_bytes_ = 0;                                  // of the binding, their workspace included
   Counters::OfCall* counted_ = nullptr;
   std::span<const CallInput> inputs_;
 

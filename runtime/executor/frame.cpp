@@ -194,6 +194,13 @@ Status Frame::runLaunch(size_t step, const plan::LaunchT& launch) {
   const BoundLaunch& bound = binding_->launches[step];
   if (bound.groups == 0)
     return {};
+  if (gpu_ && gpu_->product(step)) {
+    const plan::MatmulT& library = *launch.library;
+    ++counted_.library_calls;
+    return gpu_->multiply(step, {deviceAddress(library.a), deviceAddress(library.b),
+                                 library.bias >= 0 ? deviceAddress(uint32_t(library.bias)) : nullptr,
+                                 deviceAddress(library.out), nullptr});
+  }
   LaunchState& state = (*launches_)[step];
   if (!state.kernel) [[unlikely]]
     ZEFUSE_RETURN_IF_ERROR(makeKernel(step, launch, state));

@@ -137,6 +137,21 @@ void findDescriptions(Api& api) {
     api.describeLastError = reinterpret_cast<decltype(api.describeLastError)>(address);
 }
 
+void findProducts(Api& api) {
+  auto find = [&](auto& function, const char* name) {
+    void* address = nullptr;
+    if (api.described && api.zeDriverGetExtensionFunctionAddress(api.described, name, &address) != ZE_RESULT_SUCCESS)
+      address = nullptr;
+    function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(address);
+    return function != nullptr;
+  };
+  if (!find(api.productCreate, ze_extension::product_create_name) ||
+      !find(api.productDestroy, ze_extension::product_destroy_name) ||
+      !find(api.appendProduct, ze_extension::append_product_name) ||
+      !find(api.productLibrary, ze_extension::product_library_name))
+    api.productCreate = nullptr;
+}
+
 // Where the CPU driver may be, best first.
 std::string besideThisCode() {
   Dl_info info{};
@@ -201,6 +216,7 @@ Result<const Api*> loadDriver(const std::string& path, const std::string& what) 
   ZEFUSE_RETURN_IF_ERROR(bindTables(library, *api));
   findDescriptions(*api);  // before the first call that may fail
   ZEFUSE_ZE(*api, "any", zeInit, 0);
+  findProducts(*api);
   return api.release();  // for the rest of the process, see the header
 }
 

@@ -12,6 +12,7 @@
 #include <level_zero/ze_ddi.h>
 
 #include "common/base/status.h"
+#include "common/ze_extension/product.h"
 
 namespace zefuse::ze {
 
@@ -72,6 +73,11 @@ struct Api {
   // Of our own driver: why the calling thread's last failing call failed. The loader's table has it from 1.6 on only.
   ze_driver_handle_t described = nullptr;
   ze_result_t(ZE_APICALL* describeLastError)(ze_driver_handle_t, const char**) = nullptr;
+  // Of our driver over CUDA: products by a library. All or none.
+  ze_extension::ProductCreate productCreate = nullptr;
+  ze_extension::ProductDestroy productDestroy = nullptr;
+  ze_extension::AppendProduct appendProduct = nullptr;
+  ze_extension::ProductLibrary productLibrary = nullptr;
 };
 
 // Our driver for the CPU, bound through its DDI getters and initialised once per process. Thread-safe.
@@ -146,6 +152,7 @@ template <auto Member> constexpr const char* functionName();
   template <> constexpr const char* functionName<&Api::name>() { return #name; }
 ZEFUSE_ZE_FUNCTIONS(ZEFUSE_ZE_NAME)
 #undef ZEFUSE_ZE_NAME
+template <> constexpr const char* functionName<&Api::productDestroy>() { return ze_extension::product_destroy_name; }
 
 // Owns one handle; Destroy names the Api member that frees it. Move-only.
 template <typename Handle, auto Destroy> class Owned {

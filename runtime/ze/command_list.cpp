@@ -31,6 +31,12 @@ Status CommandList::close() {
   return {};
 }
 
+Status CommandList::multiply(const Product& product, const ze_extension::ProductOperands& operands, Event* signal) {
+  ZEFUSE_ZE(context_->api(), context_->device().name, appendProduct, handle_.get(), product.handle(), &operands,
+            signal ? signal->handle() : nullptr, 0, nullptr);
+  return {};
+}
+
 Status CommandList::copy(void* destination, const void* source, size_t bytes, Event* signal) {
   ZEFUSE_ZE(context_->api(), context_->device().name, zeCommandListAppendMemoryCopy, handle_.get(), destination, source,
             bytes, signal ? signal->handle() : nullptr, 0, nullptr);

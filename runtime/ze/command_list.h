@@ -4,6 +4,7 @@
 
 #include "runtime/ze/event.h"
 #include "runtime/ze/kernel.h"
+#include "runtime/ze/product.h"
 
 namespace zefuse::ze {
 
@@ -23,6 +24,7 @@ public:
               &count, signal ? signal->handle() : nullptr, 0, nullptr);
     return {};
   }
+  Status multiply(const Product& product, const ze_extension::ProductOperands& operands, Event* signal = nullptr);
   Status copy(void* destination, const void* source, size_t bytes, Event* signal = nullptr);
   // Repeats `pattern_size` bytes (a power of two) over `bytes`.
   Status fill(void* destination, const void* pattern, size_t pattern_size, size_t bytes, Event* signal = nullptr);

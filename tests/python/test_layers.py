@@ -10,7 +10,7 @@ ROOT = Path(__file__).resolve().parents[2]
 # From the ground up. A folder may know those of its own line and of the lines above it here, of the parts named in KNOWS.
 FLOORS = [
     ["common/base"],
-    ["common/plan", "common/toolchain"],
+    ["common/plan", "common/toolchain", "common/ze_extension"],
     ["drivers/level_zero", "drivers/spirv"],
     ["drivers/cpu", "drivers/cuda"],
     ["runtime/cache", "runtime/onednn", "runtime/ze"],

@@ -219,6 +219,12 @@ EXPORT void fake_cuda_fail_next(const char* function, int code) {
   state().fail_code = CUresult(code);
 }
 
+// For fake_cublaslt.cpp: what a library queues.
+EXPORT void fake_cuda_submit(CUstream stream, const char* what, const std::function<void()>* run) {
+  std::lock_guard lock(state().mutex);
+  submit(stream, what, [run = *run] { return run(), true; });
+}
+
 EXPORT CUresult cuInit(unsigned) { return CUDA_SUCCESS; }
 EXPORT CUresult cuDriverGetVersion(int* version) { return *version = 13000, CUDA_SUCCESS; }
 EXPORT CUresult cuGetErrorName(CUresult error, const char** text) {
