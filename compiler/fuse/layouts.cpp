@@ -10,6 +10,7 @@
 #include "compiler/fuse/passes.h"
 #include "lowering/analysis/dataflow.h"
 #include "lowering/analysis/index_space.h"
+#include "lowering/analysis/product_form.h"
 #include "lowering/dialect/Zefuse.h"
 #include "lowering/dialect/shape.h"
 #include "mlir/Dialect/Linalg/IR/Linalg.h"
@@ -137,24 +138,46 @@ private:
   void collectReaders(Value value, AffineMap view, SmallVectorImpl<Reader>& readers) {
     for (OpOperand& use : value.getUses()) {
       if (auto next = dyn_cast<ViewOp>(use.getOwner())) {
-        SmallVector<AffineExpr> results;
-        for (AffineExpr expr : view.getResults())
-          results.push_back(expr.replaceDims(next.getMap().getResults()));
-        AffineMap map = AffineMap::get(next.getMap().getNumDims(), num_symbols_, results, context_);
-        collectReaders(next.getResult(), simplifyInBounds(map, shapeOf(next.getType())), readers);
+        collectReaders(next.getResult(), through(view, next), readers);
       } else if (auto reader = readerOf(use, view)) {
         readers.push_back(*reader);
       }
     }
   }
 
+  AffineMap through(AffineMap view, ViewOp next) {
+    SmallVector<AffineExpr> results;
+    for (AffineExpr expr : view.getResults())
+      results.push_back(expr.replaceDims(next.getMap().getResults()));
+    AffineMap map = AffineMap::get(next.getMap().getNumDims(), num_symbols_, results, context_);
+    return simplifyInBounds(map, shapeOf(next.getType()));
+  }
+
+  /// Products in kernels that a vendor's library takes as well, where their operands lie as a library wants them; their
+  /// kernels take any layout, so that nothing is copied for them.
+  void collectLibraryProducts(Value value, AffineMap view, SmallVectorImpl<Reader>& readers) {
+    for (OpOperand& use : value.getUses()) {
+      Operation* op = use.getOwner();
+      if (auto next = dyn_cast<ViewOp>(op))
+        collectLibraryProducts(next.getResult(), through(view, next), readers);
+      else if (auto kernel = dyn_cast<KernelOp>(op))
+        collectLibraryProducts(kernel.getBody().getArgument(use.getOperandNumber()), view, readers);
+      else if (isa<MatmulOp>(op) && op->hasAttr(in_library) && use.getOperandNumber() < 2)
+        readers.push_back({&use, view, shapeOf(cast<RankedTensorType>(use.get().getType())), std::nullopt});
+    }
+  }
+
+  AffineMap identityMap(Value value) {
+    const int64_t rank = cast<RankedTensorType>(value.getType()).getRank();
+    SmallVector<AffineExpr> dims;
+    for (int64_t i = 0; i < rank; ++i)
+      dims.push_back(getAffineDimExpr(unsigned(i), context_));
+    return AffineMap::get(unsigned(rank), num_symbols_, dims, context_);
+  }
+
   SmallVector<Reader> readersOf(Value value) {
     SmallVector<Reader> readers;
-    unsigned rank = cast<RankedTensorType>(value.getType()).getRank();
-    SmallVector<AffineExpr> dims;
-    for (unsigned i = 0; i < rank; ++i)
-      dims.push_back(getAffineDimExpr(i, context_));
-    collectReaders(value, AffineMap::get(rank, num_symbols_, dims, context_), readers);
+    collectReaders(value, identityMap(value), readers);
     return readers;
   }
 
@@ -292,6 +315,7 @@ private:
     }
     AffineMap contiguous = contiguousLayout(type, num_symbols_);
     SmallVector<Reader> readers = readersOf(value);
+    collectLibraryProducts(value, identityMap(value), readers);
     auto satisfied = [&](AffineMap layout) {
       return llvm::count_if(readers, [&](const Reader& reader) { return accepts(reader, layout); });
     };

@@ -12,7 +12,8 @@ namespace zefuse {
 struct FuseOptions : mlir::PassPipelineOptions<FuseOptions> {
   Option<std::string> target{*this, "target", llvm::cl::desc("cpu, or a GPU such as dg2-g11"), llvm::cl::init("cpu")};
   Option<bool> fuse{*this, "fuse", llvm::cl::desc("false: one kernel per operation"), llvm::cl::init(true)};
-  Option<std::string> library{*this, "library", llvm::cl::desc("matrix products of a GPU vendor's library: never, auto, always"),
+  Option<std::string> library{*this, "library",
+                              llvm::cl::desc("matrix products of a GPU vendor's library: never, auto, always"),
                               llvm::cl::init("auto")};
   Option<bool> strict{*this, "strict", llvm::cl::desc("an operator that would run in ATen is an error")};
 };

@@ -115,8 +115,9 @@ Value split(ConvolutionOp op, int64_t slices, TensorBuilder& build) {
 }
 
 template <typename Product>
-void splitEach(func::FuncOp graph, const TargetDescription& gpu,
-               llvm::function_ref<bool(Product)> stays = [](Product) { return false; }) {
+void splitEach(
+    func::FuncOp graph, const TargetDescription& gpu,
+    llvm::function_ref<bool(Product)> stays = [](Product) { return false; }) {
   auto symbols = graph->getAttrOfType<ArrayAttr>("zefuse.symbols");
   const unsigned num_symbols = symbols ? symbols.size() : 0;
   for (Product op : llvm::make_early_inc_range(graph.getBody().front().getOps<Product>()))

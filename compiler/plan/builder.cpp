@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "common/plan/plan_generated.h"
+#include "common/toolchain/target_description.h"
 #include "compiler/fuse/graph.h"
 #include "compiler/plan/aten_arguments.h"
 #include "compiler/plan/exprs.h"
@@ -249,8 +250,8 @@ private:
     return success();
   }
 
-  /// The call that has the kernel's result, of a kernel that was made so (zefuse.library). Null: none, or its operands lie
-  /// as no library wants them.
+  /// The call that has the kernel's result, of a kernel that was made so (zefuse.library). Null: none, or its operands
+  /// lie as no library wants them.
   std::unique_ptr<plan::MatmulT> libraryCall(KernelOp kernel, const LoweredLaunch& launch) {
     auto products = kernel.getBody().getOps<MatmulOp>();
     if (!launch.why_on_host.empty() || products.empty() || kernel.getNumResults() != 1)
@@ -332,6 +333,10 @@ private:
       launch->checks.push_back(std::move(entry));
     }
     schedule_ = describe(lowered.schedule);
+    if (library_)
+      schedule_ +=
+          "; where the device's " + TargetDescription::named(from.target)->product_library + " is there, by that" +
+          (library_work_ > 0 ? " from " + std::to_string(library_work_) + " multiplications on" : std::string());
     launch->library = std::move(library_);
     launch->library_work = launch->library ? library_work_ : 0;
     if (auto remark = op->getAttrOfType<StringAttr>("zefuse.note"))
@@ -582,7 +587,7 @@ private:
   llvm::DenseMap<const LoweredLaunch*, uint32_t> modules_;
   std::map<std::string, uint32_t> module_ids_;
   std::string schedule_, host_, left_out_;  // of the step that is pushed next
-  std::unique_ptr<plan::MatmulT> library_;   // likewise
+  std::unique_ptr<plan::MatmulT> library_;  // likewise
   int64_t library_work_ = 0;
 };
 

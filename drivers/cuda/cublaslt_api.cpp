@@ -36,8 +36,8 @@ std::string versionText(size_t number) {
 bool takeLibrary(void* library, const std::string& path, FoundLibrary& found) {
   const char* missing = nullptr;
 #define ZEFUSE_CUBLASLT_FIND(result, name, parameters)                                                                 \
-  found.api.name = reinterpret_cast<decltype(found.api.name)>(dlsym(library, #name));                                \
-  if (!found.api.name)                                                                                                \
+  found.api.name = reinterpret_cast<decltype(found.api.name)>(dlsym(library, #name));                                  \
+  if (!found.api.name)                                                                                                 \
     missing = #name;
   ZEFUSE_CUBLASLT_FUNCTIONS(ZEFUSE_CUBLASLT_FIND)
 #undef ZEFUSE_CUBLASLT_FIND
@@ -54,7 +54,7 @@ bool takeLibrary(void* library, const std::string& path, FoundLibrary& found) {
   cuda().cuDriverGetVersion(&driver);
   if (cuda_version / 1000 > size_t(driver) / 1000) {
     found.text = path + " is for CUDA " + std::to_string(cuda_version / 1000) + ", and the driver has CUDA " +
-                  std::to_string(driver / 1000) + "." + std::to_string(driver % 1000 / 10);
+                 std::to_string(driver / 1000) + "." + std::to_string(driver % 1000 / 10);
     return false;
   }
   found.text = "cuBLASLt " + versionText(own) + " (" + path + ")";
@@ -90,8 +90,8 @@ FoundLibrary findLibrary() {
       return found;
   if (found.text.empty())
     found.text = std::string("no ") + kCublasLtNames[0] + " or " + kCublasLtNames[1] +
-                  " in this process, in NVIDIA's packages beside zefuse or in the library search path; "
-                  "ZEFUSE_CUBLASLT=/path/libcublasLt.so names one";
+                 " in this process, in NVIDIA's packages beside zefuse or in the library search path; "
+                 "ZEFUSE_CUBLASLT=/path/libcublasLt.so names one";
   return found;
 }
 

@@ -1,5 +1,6 @@
-// The part of cuBLASLt that this driver calls, declared here as cuda_api.h's is: torch's CUDA wheels and NVIDIA's toolkit
-// bring the library, which is looked for at the first product. Names, values and layouts are those of cublasLt.h.
+// The part of cuBLASLt that this driver calls, declared here as cuda_api.h's is: torch's CUDA wheels and NVIDIA's
+// toolkit bring the library, which is looked for at the first product. Names, values and layouts are those of
+// cublasLt.h.
 #pragma once
 
 #include <cstddef>
@@ -100,8 +101,8 @@ struct CublasLtApi {
 #undef ZEFUSE_CUBLASLT_MEMBER
 };
 
-// Loaded once, after cuda(); lives as long as the process. Null: there is none that this machine can use, and `text` says
-// why; else it is "cuBLASLt 13.1.0 (path)". ZEFUSE_CUBLASLT: "off", or the library's path. Thread-safe.
+// Loaded once, after cuda(); lives as long as the process. Null: there is none that this machine can use, and `text`
+// says why; else it is "cuBLASLt 13.1.0 (path)". ZEFUSE_CUBLASLT: "off", or the library's path. Thread-safe.
 const CublasLtApi* findCublasLt(std::string& text);
 
 const char* statusName(cublasStatus_t status);  // "CUBLAS_STATUS_NOT_SUPPORTED"

@@ -124,8 +124,8 @@ ze_result_t Product::prepare(const char* call) {
   if (of_out != CUBLAS_OP_N)
     return refuse(ZE_RESULT_ERROR_UNSUPPORTED_FEATURE, "%s: the result's rows are not contiguous", call);
   const bool tf32 = desc.tf32 && desc.a.type == ElementType::f32;
-  ZEFUSE_CUBLASLT(call, cublasLtMatmulDescCreate, &operation_,
-                  tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F, CUDA_R_32F);
+  ZEFUSE_CUBLASLT(call, cublasLtMatmulDescCreate, &operation_, tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F,
+                  CUDA_R_32F);
   ZEFUSE_CUBLASLT(call, cublasLtMatmulDescSetAttribute, operation_, CUBLASLT_MATMUL_DESC_TRANSA, &of_b, sizeof of_b);
   ZEFUSE_CUBLASLT(call, cublasLtMatmulDescSetAttribute, operation_, CUBLASLT_MATMUL_DESC_TRANSB, &of_a, sizeof of_a);
   uint32_t epilogue = desc.activation == Activation::relu        ? CUBLASLT_EPILOGUE_RELU

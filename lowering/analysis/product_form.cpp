@@ -180,8 +180,8 @@ static StringRef libraryActivation(Operation* op, MatmulOp product) {
 
 static std::optional<std::string> whyNotInLibrary(MatmulOp product, ArrayRef<Operation*> ops) {
   for (Operation* op : ops) {
-    const bool memory_only = isa<MatmulOp, ViewOp, SizeOp, linalg::FillOp, tensor::EmptyOp>(op) ||
-                             op->hasTrait<OpTrait::ConstantLike>();
+    const bool memory_only =
+        isa<MatmulOp, ViewOp, SizeOp, linalg::FillOp, tensor::EmptyOp>(op) || op->hasTrait<OpTrait::ConstantLike>();
     if (!memory_only && libraryActivation(op, product).empty())
       return std::string("the vendor's library may compute the product: its call takes a bias, relu and gelu by tanh");
   }

@@ -275,7 +275,11 @@ class _Precompiled:
 
     def _fields(self, key: tuple[Any, ...]) -> list[tuple[str, str]]:
         """Where an entry lies in the cache."""
-        options = {k: v for k, v in self._options.to_dict().items() if k in ("device", "strict", "fuse", "library_products", "package")}
+        options = {
+            k: v
+            for k, v in self._options.to_dict().items()
+            if k in ("device", "strict", "fuse", "library_products", "package")
+        }
         shapes = hashlib.sha256(repr(key[len(STATE_NAMES) :]).encode()).hexdigest()
         return [
             ("format", "3"),

@@ -38,9 +38,9 @@ struct Counters {
     }
 
   private:
-    static constexpr uint64_t OfCall::* commands[] = {&OfCall::launches, &OfCall::library_calls, &OfCall::copies_to_device,
-                                                      &OfCall::copies_to_host, &OfCall::bytes_to_device,
-                                                      &OfCall::bytes_to_host};
+    static constexpr uint64_t OfCall::* commands[] = {&OfCall::launches,         &OfCall::library_calls,
+                                                      &OfCall::copies_to_device, &OfCall::copies_to_host,
+                                                      &OfCall::bytes_to_device,  &OfCall::bytes_to_host};
   };
   void add(const OfCall& call) {
     auto count = [](std::atomic<uint64_t>& total, uint64_t part) {

@@ -1,4 +1,5 @@
-// Matrix products by the library of a GPU's vendor: what a bound launch asks for, and what a device's graphs share of it.
+// Matrix products by the library of a GPU's vendor: what a bound launch asks for, and what a device's graphs share of
+// it.
 #pragma once
 
 #include <memory>
@@ -12,8 +13,8 @@
 
 namespace zefuse::executor {
 
-// The product of these values, where it has at least `work` multiplications and the library can describe it: batches one
-// stride apart, a bias for each column.
+// The product of these values, where it has at least `work` multiplications and the library can describe it: batches
+// one stride apart, a bias for each column.
 std::optional<ze_extension::ProductDesc> libraryProduct(const Binding& binding, const plan::MatmulT& matmul,
                                                         int64_t work);
 

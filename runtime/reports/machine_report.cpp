@@ -7,6 +7,7 @@
 #include "runtime/reports/json_text.h"
 #include "runtime/reports/reports.h"
 #include "runtime/ze/device.h"
+#include "runtime/ze/product.h"
 
 namespace zefuse::reports {
 namespace {
@@ -89,6 +90,7 @@ Object described(const ze::Device& device) {
   const bool cpu = device.isCpu();
   const GpuTarget* target = cpu ? nullptr : findGpuTarget(device.product());
   const VendorCompiler* vendor = target ? vendorCompilerOf(target->product) : nullptr;
+  const Result<std::string> library = ze::productLibrary(device);
   Object row;
   row.add("device", device.name)
       .add("kind", cpu ? "cpu" : "gpu")
@@ -104,7 +106,9 @@ Object described(const ze::Device& device) {
       .add("units", uint64_t(properties.numSlices) * properties.numSubslicesPerSlice * properties.numEUsPerSubslice)
       .add("memory_bytes", memoryOf(device))
       .add("queues", queuesOf(device))
-      .add("matrix", target ? matrixShape(*target) : json::null);
+      .add("matrix", target ? matrixShape(*target) : json::null)
+      .add("product_library", library.ok() ? json::of(*library) : json::null)
+      .add("no_product_library", library.ok() || cpu ? json::null : json::of(library.status().message()));
   return row;
 }
 

@@ -22,8 +22,7 @@ Result<Product> Product::create(const Context& context, const ze_extension::Prod
     traceCall(api, ze_extension::product_create_name, result);
   if (result != ZE_RESULT_SUCCESS) {
     const Status status = callError(api, ze_extension::product_create_name, result, context.device().name);
-    const bool none =
-        result == ZE_RESULT_ERROR_UNSUPPORTED_FEATURE || result == ZE_RESULT_ERROR_DEPENDENCY_UNAVAILABLE;
+    const bool none = result == ZE_RESULT_ERROR_UNSUPPORTED_FEATURE || result == ZE_RESULT_ERROR_DEPENDENCY_UNAVAILABLE;
     return Status{none ? Code::unsupported : status.code(), status.message()};
   }
   product.handle_ = {&api, handle};

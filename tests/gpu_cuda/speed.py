@@ -21,12 +21,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import device_time
 import speed_page
 import torch
-from torch.autograd import DeviceType  # type: ignore[attr-defined]
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional as nn
-from torch.profiler import ProfilerActivity, profile
 
 import zefuse  # noqa: F401  (registers the backend)
 
@@ -109,11 +108,15 @@ WORKLOADS: dict[str, Workload] = {
     "scan": of(lambda x: torch.cumsum(x, -1), random(8192, 2048)),
     "Adam": of(adam, random(*BIG), random(*BIG), random(*BIG), squares(*BIG)),
     "product 4096": product(4096, 4096, 4096),
+    "product 8192": product(8192, 8192, 8192),
     "product of 1 row": product(1, 4096, 16384),
     "product of 16 rows": product(16, 4096, 16384),
     "attention 64": attention(64, 64, 2048, False),
     "attention 64, causal": attention(64, 64, 2048, True),
     "attention 128": attention(32, 128, 2048, False),
+    "attention 128, 512 keys": attention(128, 128, 512, True),
+    "attention 64, 16384 keys": attention(16, 64, 16384, True),
+    "attention 128, 16384 keys": attention(8, 128, 16384, True),
 }
 VIEWS = ("aten.view", "aten.t.", "aten.transpose", "aten.detach", "aten.expand", "aten.unsqueeze")
 DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16}
@@ -133,25 +136,8 @@ def ways(function: Function) -> dict[str, Function]:
 
 def milliseconds(run: Callable[[], Any], overwritten: torch.Tensor) -> tuple[float, int]:
     """Median of the device's time for a call's kernels, and how many there are."""
-    run()
-    torch.cuda.synchronize()
-    with profile(activities=[ProfilerActivity.CUDA]) as profiler:
-        for _ in range(CALLS):
-            overwritten.zero_()
-            run()
-            torch.cuda.synchronize()
-    kernels = sorted(
-        (event.time_range.start, event.time_range.elapsed_us())
-        for event in profiler.events()
-        if event.device_type == DeviceType.CUDA
-        and not event.name.startswith(("Memset", "Memcpy"))
-        and "FillFunctor" not in event.name  # what overwrites the cache
-    )
-    each = len(kernels) // CALLS
-    if not each:
-        return math.nan, 0
-    calls = [sum(us for _, us in kernels[i * each : (i + 1) * each]) for i in range(CALLS)]
-    return statistics.median(calls) / 1e3, each
+    kernels = device_time.measured(run, overwritten, CALLS)
+    return kernels.busy, kernels.count
 
 
 def first(result: Any) -> torch.Tensor:

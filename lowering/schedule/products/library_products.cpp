@@ -18,9 +18,10 @@ std::optional<LibraryProducts> libraryProductsNamed(StringRef name) {
 }
 
 std::optional<int64_t> libraryWork(MatmulOp op, const TargetDescription& target, LibraryProducts which) {
-  constexpr int64_t from = int64_t(1) << 30;  // multiplications
-  constexpr int64_t fewest_rows = 32;         // below, reading the operands takes the time, and our kernels do that as well
-  constexpr int64_t unknown = 256;            // a symbolic size
+  // On a H100 the smallest products measured, of 16 rows, 768 deep, 768 columns, took half the time there (docs/gpu.md).
+  constexpr int64_t from = int64_t(1) << 23;  // multiplications
+  constexpr int64_t fewest_rows = 16;
+  constexpr int64_t unknown = 256;     // a symbolic size
   if (which == LibraryProducts::never || target.product_library.empty() || !op.getPostOps().empty())
     return std::nullopt;
   const Type type = getElementTypeOrSelf(op.getA());

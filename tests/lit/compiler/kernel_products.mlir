@@ -2,12 +2,24 @@
 // RUN: zefuse-opt --pass-pipeline='builtin.module(func.func(zefuse-choose-kernel-products{target=cpu}))' %s | FileCheck %s --check-prefix=CPU
 // RUN: zefuse-opt --pass-pipeline='builtin.module(func.func(zefuse-choose-kernel-products{target=dg2-g11}))' %s | FileCheck %s --check-prefix=GPU
 // RUN: zefuse-opt --pass-pipeline='builtin.module(func.func(zefuse-choose-kernel-products{target=dg2-g11},zefuse-outline-kernels))' %s | FileCheck %s --check-prefix=JOINED
+// RUN: zefuse-opt --pass-pipeline='builtin.module(func.func(zefuse-choose-kernel-products{target=sm_90 library=always},zefuse-outline-kernels))' %s | FileCheck %s --check-prefix=LIBRARY
+// RUN: zefuse-opt --pass-pipeline='builtin.module(func.func(zefuse-choose-kernel-products{target=sm_90},zefuse-outline-kernels))' %s | FileCheck %s --check-prefix=SMALL
 
 // The CPU's library takes f32; f64 is a kernel of its own there, and none on a device without double precision.
 // CPU: zefuse.matmul %{{.*}}, %{{[a-z0-9]+}} : (tensor<4x8xf32>
 // CPU: zefuse.matmul {{.*}} {zefuse.in_kernel = array<i64: 1, 0>} : (tensor<4x8xf64>
 // GPU: zefuse.matmul {{.*}} {zefuse.in_kernel = array<i64: 0, 16>} : (tensor<4x8xf32>
 // GPU: zefuse.matmul %{{.*}}, %{{[a-z0-9]+}} : (tensor<4x8xf64>
+
+// A product that the vendor's library may take has a kernel of its own; that of f64 is none.
+// LIBRARY: zefuse.kernel
+// LIBRARY-NOT: zefuse.matmul
+// LIBRARY: zefuse.kernel "matmul_4x4"(
+// LIBRARY-NEXT: ^bb0
+// LIBRARY-NEXT: zefuse.matmul {{.*}} {zefuse.in_kernel = array<i64: 1, 16>, zefuse.library = 0 : i64} : (tensor<4x8xf32>
+// LIBRARY-NEXT: zefuse.yield
+// LIBRARY: zefuse.matmul {{.*}} {zefuse.in_kernel = array<i64: 1, 16>} : (tensor<4x8xf64>
+// SMALL-NOT: zefuse.library
 
 // What is added to the product's rows, and what scales its operand, are in its kernel; a reduction is not.
 // JOINED: zefuse.kernel "matmul_4x4"(

@@ -202,3 +202,11 @@ func.func @graph(%a: tensor<4x4xf32>) {
   %p = zefuse.matmul %a, %a {zefuse.in_kernel = array<i64: 2, 0>} : (tensor<4x4xf32>, tensor<4x4xf32>) -> tensor<4x4xf32>
   return
 }
+
+// -----
+
+func.func @graph(%a: tensor<4x4xf32>) {
+  // expected-error@+1 {{'zefuse.library' is a number of multiplications, of a zefuse.matmul}}
+  %p = zefuse.matmul %a, %a {zefuse.library = "cuBLASLt"} : (tensor<4x4xf32>, tensor<4x4xf32>) -> tensor<4x4xf32>
+  return
+}

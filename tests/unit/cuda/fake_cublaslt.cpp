@@ -1,5 +1,5 @@
-// A libcublasLt for tests of the driver on a machine without a GPU: products in f32 are computed when their stream comes
-// to them (fake_cuda.cpp), and what was asked for is in that one's log. It has no algorithm for f16.
+// A libcublasLt for tests of the driver on a machine without a GPU: products in f32 are computed when their stream
+// comes to them (fake_cuda.cpp), and what was asked for is in that one's log. It has no algorithm for f16.
 #include <cmath>
 #include <cstring>
 #include <functional>

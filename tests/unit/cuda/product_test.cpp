@@ -213,8 +213,9 @@ TEST_F(CudaProduct, WhatIsNotThereSaysWhy) {
   size_t workspace = 0;
   ProductDesc wanted = desc(8, 8, 8, ElementType::f16);
   EXPECT_EQ(ZE_RESULT_ERROR_UNSUPPORTED_FEATURE, create(device, &wanted, &product, &workspace));
-  EXPECT_EQ(lastError(), "zefuseProductCreate: cublasLtMatmulAlgoGetHeuristic: CUBLAS_STATUS_NOT_SUPPORTED (15); product "
-                         "of 8 x 8 and 8 x 8");
+  EXPECT_EQ(lastError(),
+            "zefuseProductCreate: cublasLtMatmulAlgoGetHeuristic: CUBLAS_STATUS_NOT_SUPPORTED (15); product "
+            "of 8 x 8 and 8 x 8");
   EXPECT_EQ(product, nullptr);
   wanted = desc(8, 8, 8);
   wanted.a.row_stride = 16;
@@ -249,8 +250,9 @@ TEST_F(CudaProduct, AFailureOfTheLibraryIsTold) {
   setenv("FAKE_CUBLASLT_FAILS", "1", 1);
   EXPECT_EQ(ZE_RESULT_ERROR_UNKNOWN, append(list, product, &operands, nullptr, 0, nullptr));
   unsetenv("FAKE_CUBLASLT_FAILS");
-  EXPECT_EQ(lastError(), "zefuseCommandListAppendProduct: cublasLtMatmul: CUBLAS_STATUS_EXECUTION_FAILED (13); product of "
-                         "2 x 2 and 2 x 2");
+  EXPECT_EQ(lastError(),
+            "zefuseCommandListAppendProduct: cublasLtMatmul: CUBLAS_STATUS_EXECUTION_FAILED (13); product of "
+            "2 x 2 and 2 x 2");
   ZE_OK(append(list, product, &operands, nullptr, 0, nullptr));
   ZE_OK(destroy(product));
   zeCommandListDestroy(list);
