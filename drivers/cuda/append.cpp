@@ -383,6 +383,8 @@ ze_result_t commandListAppendProduct(ze_command_list_handle_t hCommandList, ze_e
   constexpr const char* call = ze_extension::append_product_name;
   if (&product->device != &list->device)
     return refuse(ZE_RESULT_ERROR_INVALID_ARGUMENT, "%s: the product is of another device than the list", call);
+  if (ze_result_t result = checkTakesKernels(call, list->ordinal))
+    return result;
   const ze_extension::ProductOperands& given = *pOperands;
   if (!given.a || !given.b || !given.out || (product->desc.bias && !given.bias) ||
       (product->workspaceBytes() && !given.workspace))
