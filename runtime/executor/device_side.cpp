@@ -23,6 +23,8 @@ Result<std::unique_ptr<DeviceSide>> DeviceSide::create(SharedDevice& shared, con
   self->moved_.resize(buffers);
   self->valid_.resize(buffers);
   self->resident_.resize(plan.inputs.size());
+  self->placed_.resize(buffers);
+  self->host_step_.resize(buffers, -1);
   uint32_t launches = 0;
   std::vector<bool> touched(buffers);
   for (size_t i = 0; i < steps; ++i)
@@ -30,7 +32,13 @@ Result<std::unique_ptr<DeviceSide>> DeviceSide::create(SharedDevice& shared, con
       ++launches;
       for (const plan::Program::Touch& touch : program.touches[i])
         touched[touch.buffer] = true;
+    } else {
+      for (const plan::Program::Touch& touch : program.touches[i])
+        self->host_step_[touch.buffer] = int64_t(i);
     }
+  for (uint32_t i = 0; i < buffers; ++i)
+    if (plan.buffers[i]->storage == plan::Storage::input || plan.buffers[i]->storage == plan::Storage::output)
+      self->caller_buffers_.push_back(i);
   for (uint32_t i = 0; i < buffers; ++i)
     if (touched[i] && plan.buffers[i]->storage == plan::Storage::input)
       self->device_inputs_.push_back(i);
@@ -132,6 +140,42 @@ Status DeviceSide::takeQueue() {
   return {};
 }
 
+Status DeviceSide::takePlaces(std::span<const CallInput> inputs, Place results) {
+  const plan::PlanT& plan = program_.plan;
+  any_placed_ = false;
+  for (uint32_t buffer : caller_buffers_) {
+    const bool input = plan.buffers[buffer]->storage == plan::Storage::input;
+    const Place place = input ? inputs[plan.buffers[buffer]->index].tensor.place : results;
+    placed_[buffer] = place == Place::device;
+    any_placed_ |= place == Place::device;
+    if (place == Place::device && host_step_[buffer] >= 0)
+      return {Code::unsupported,
+              plan::stepName(plan, size_t(host_step_[buffer])) + " runs on the host, and " +
+                  (input ? "input '" + plan.inputs[plan.buffers[buffer]->index]->name + "'" : "a result") +
+                  ", which it uses, lies on the device"};
+  }
+  return {};
+}
+
+Status DeviceSide::usePlaces() {
+  for (uint32_t buffer : caller_buffers_) {
+    if (!placed_[buffer]) {
+      if (!device().zeroCopy())  // there place() says it
+        device_[buffer] = static_cast<std::byte*>(queue_->arena.data()) + binding_->device.offset[buffer];
+    } else if (reinterpret_cast<uintptr_t>(host_[buffer]) % buffer_alignment == 0) {
+      device_[buffer] = host_[buffer];
+      if (valid_[buffer] == on_host)
+        valid_[buffer] |= on_device;
+    } else {
+      const auto kind = device().zeroCopy() ? ze::Memory::Kind::host : ze::Memory::Kind::device;
+      ZEFUSE_RETURN_IF_ERROR(reserve(moved_[buffer], kind, binding_->buffer_bytes[buffer],
+                                     "a tensor that begins between two boundaries"));
+      device_[buffer] = static_cast<std::byte*>(moved_[buffer].data());
+    }
+  }
+  return {};
+}
+
 void DeviceSide::giveQueueBack() noexcept {
   mode_ = Mode::immediate;
   list_ = nullptr;
@@ -146,6 +190,7 @@ Status DeviceSide::begin(std::span<const CallInput> inputs, Counters::OfCall& co
   const plan::PlanT& plan = program_.plan;
   for (size_t i = 0; i < plan.buffers.size(); ++i)
     valid_[i] = plan.buffers[i]->storage == plan::Storage::input ? on_host : nowhere;
+  ZEFUSE_RETURN_IF_ERROR(usePlaces());
   for (size_t step : launched_)
     *statusWord(step) = 0;
   launched_.clear();
@@ -159,13 +204,16 @@ Status DeviceSide::begin(std::span<const CallInput> inputs, Counters::OfCall& co
   if (program_.host_steps || timed || device().zeroCopy())
     return {};
   for (uint32_t buffer : device_inputs_)
-    if (program_.staysOnDevice(*plan.buffers[buffer]) && transfers(buffer)) {
+    if (program_.staysOnDevice(*plan.buffers[buffer]) && !placed_[buffer] && transfers(buffer)) {
       ZEFUSE_RETURN_IF_ERROR(makeResident(buffer));
       valid_[buffer] |= on_device;
     }
-  Addresses now{queue_->layout, {}};
+  Addresses now{queue_->layout, {}, {}};
   for (const auto& parameter : resident_)
     now.parameters.push_back(parameter ? parameter->id : 0);
+  if (any_placed_)
+    for (uint32_t buffer : caller_buffers_)
+      now.placed.push_back(placed_[buffer] ? host_[buffer] : nullptr);
   if (recording_ && recording_->addresses == now) {
     mode_ = Mode::replay;
     return {};
@@ -234,16 +282,22 @@ Status DeviceSide::toDevice(uint32_t buffer) {
   if (valid_[buffer] & on_device)
     return {};
   const plan::BufferT& from = *program_.plan.buffers[buffer];
-  if (device().zeroCopy())
+  if (device().zeroCopy() && !placed_[buffer])
     ZEFUSE_RETURN_IF_ERROR(place(buffer));
   if (valid_[buffer] == nowhere || !transfers(buffer)) {
     // nothing in it yet
-  } else if (program_.staysOnDevice(from)) {
+  } else if (program_.staysOnDevice(from) && !placed_[buffer]) {
     ZEFUSE_RETURN_IF_ERROR(makeResident(buffer));
   } else {
     const size_t bytes = binding_->buffer_bytes[buffer];
     ++counted_->copies_to_device;
     counted_->bytes_to_device += bytes;
+    valid_[buffer] |= on_device;
+    if (placed_[buffer]) {
+      queued_ |= mode_ == Mode::immediate;
+      copied_in_ = true;
+      return list_->copy(device_[buffer], host_[buffer], bytes);
+    }
     if (device().hostCopies())
       ZEFUSE_RETURN_IF_ERROR(drain());  // what lay there may be in use
     uploads_.push_back(buffer);
@@ -269,9 +323,17 @@ Status DeviceSide::queueToHost(uint32_t buffer, bool& queued) {
   valid_[buffer] |= on_host;
   if (!transfers(buffer))
     return {};
-  downloads_.push_back(buffer);
   queued = true;
   const size_t bytes = binding_->buffer_bytes[buffer];
+  if (placed_[buffer]) {
+    ++counted_->copies_to_device;
+    counted_->bytes_to_device += bytes;
+    if (launched_since_)
+      ZEFUSE_RETURN_IF_ERROR(barrier());
+    queued_ |= mode_ == Mode::immediate;
+    return list_->copy(host_[buffer], device_[buffer], bytes);
+  }
+  downloads_.push_back(buffer);
   ++counted_->copies_to_host;
   counted_->bytes_to_host += bytes;
   if (device().hostCopies())
@@ -337,7 +399,7 @@ Status DeviceSide::multiply(size_t step, ze_extension::ProductOperands operands)
 
 template <typename Append> Status DeviceSide::queueStep(size_t step, Append append) {
   // Where tensors are used where they are, nobody knows which are the same.
-  if (copied_in_ || (launched_since_ && (device().zeroCopy() || binding_->device.waits[step])))
+  if (copied_in_ || (launched_since_ && (device().zeroCopy() || any_placed_ || binding_->device.waits[step])))
     ZEFUSE_RETURN_IF_ERROR(failed(barrier()));
   queued_ |= mode_ == Mode::immediate;
   launched_since_ = true;

@@ -37,6 +37,8 @@ public:
   // For calls of this binding from now on. An error where the device has no room for them.
   Status bind(const Binding& binding);
 
+  // Where the caller's tensors lie in the call that begins. unsupported: a step on the host uses one on the device.
+  Status takePlaces(std::span<const CallInput> inputs, Place results);
   // Takes what the call needs of the device until finish() or settle(). `timed`: the caller waits after each step.
   Status begin(std::span<const CallInput> inputs, Counters::OfCall& counted, bool timed);
   // After begin: whether all steps are recorded, so that only finish() is left to do.
@@ -66,12 +68,13 @@ private:
   DeviceSide(SharedDevice& shared, const plan::Program& program, std::vector<std::byte*>& host)
       : shared_(shared), program_(program), host_(host) {}
 
-  enum Place : uint8_t { nowhere = 0, on_host = 1, on_device = 2 };
+  enum Copies : uint8_t { nowhere = 0, on_host = 1, on_device = 2 };
   enum class Mode : uint8_t { immediate, record, replay };
   // What the addresses in commands depend on.
   struct Addresses {
     uint64_t layout = 0;               // of the queue
     std::vector<uint64_t> parameters;  // by input: the copy's number; 0: none
+    std::vector<std::byte*> placed;    // by buffer of the caller's: null where it lies on the host
     bool operator==(const Addresses&) const = default;
   };
   struct Recording {
@@ -89,6 +92,8 @@ private:
   }
   Status takeQueue();
   void giveQueueBack() noexcept;
+  // The caller's buffers, once their addresses are known: used where they are, if kernels can.
+  Status usePlaces();
   Status place(uint32_t buffer);
   Status toDevice(uint32_t buffer);
   void fillStaging(uint32_t buffer);
@@ -131,13 +136,17 @@ private:
   const DeviceQueue* last_queue_ = nullptr;  // the call's before, only to be asked for again
   uint64_t layout_ = 0;                      // of the queue, when device_ was filled in
 
+  std::vector<uint32_t> caller_buffers_;                            // inputs and outputs
+  std::vector<int64_t> host_step_;                                  // by buffer: one that uses it; -1: none
+  std::vector<uint8_t> placed_;                                     // by buffer: the caller's lies on the device
+  bool any_placed_ = false;
   std::vector<uint32_t> device_inputs_;                             // buffers of inputs that steps on the device touch
   std::vector<std::byte*> device_;                                  // by buffer
-  std::vector<uint8_t> valid_;                                      // by buffer: Places
+  std::vector<uint8_t> valid_;                                      // by buffer: Copies, which hold what it is now
   std::vector<std::shared_ptr<const ResidentParameter>> resident_;  // by input
   std::vector<uint32_t> uploads_, downloads_;                       // through staging
   ze::Memory words_;
-  std::vector<ze::Memory> moved_;  // by buffer, without copies: for what does not begin where kernels want it
+  std::vector<ze::Memory> moved_;  // by buffer: for what is used without copies and does not begin where kernels want it
   ze::EventPool events_;           // one per launch, and `drained_`
   std::vector<ze::Event> ended_;   // of launches, as endOf() says
   std::optional<ze::Event> drained_;

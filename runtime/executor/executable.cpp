@@ -232,7 +232,7 @@ void Executable::Impl::giveBack(std::unique_ptr<Frame>& frame) noexcept {
 }
 
 Result<std::vector<CallOutput>> Executable::call(std::span<const CallInput> inputs, const AllocateOutput& allocate,
-                                                 StepObserver* observer) {
+                                                 StepObserver* observer, Place results) {
   Impl& impl = *impl_;
   ZEFUSE_RETURN_IF_ERROR(impl.checkKinds(inputs));
   if (impl.shared.gpu)
@@ -262,7 +262,7 @@ Result<std::vector<CallOutput>> Executable::call(std::span<const CallInput> inpu
     ZEFUSE_RETURN_IF_ERROR(frame->bind(std::move(*binding)));
   }
   ZEFUSE_RETURN_IF_ERROR(impl.checkInputs(inputs, *frame->binding()));
-  return frame->run(inputs, allocate, observer);
+  return frame->run(inputs, allocate, observer, results);
 }
 
 const plan::Plan& Executable::plan() const { return *plan::GetPlan(impl_->bytes.data()); }

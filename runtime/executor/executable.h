@@ -22,6 +22,11 @@ enum class DType : uint8_t;
 
 namespace zefuse {
 
+// Where a tensor of the caller's lies: in memory that the host reaches, or in memory of the plan's GPU that its driver
+// knows (Level Zero's allocations; with the driver over CUDA, whatever CUDA allocated), where it is used without a copy.
+// There nothing may read or write it from before the call to its end.
+enum class Place : uint8_t { host, device };
+
 // A tensor of the caller's, not owned. `data` is the first element (storage offset included).
 struct TensorRef {
   void* data = nullptr;
@@ -31,6 +36,7 @@ struct TensorRef {
   uint64_t version = 0;              // torch's version counter; 0 where there is none (then only the address and
                                      // the fingerprint tell whether a parameter changed)
   void* owner = nullptr;             // opaque: the ATen bridge's handle of this tensor (an at::Tensor*), or nullptr
+  Place place = Place::host;
 };
 
 // One argument of a call: a tensor, or an integer for inputs of kind `integer`.
@@ -45,6 +51,7 @@ struct CallInput {
 struct OutputRequest {
   size_t index;  // output buffer number (order of first use in Plan.outputs)
   size_t bytes;  // to allocate, 64-byte aligned
+  Place place;   // where
 };
 using AllocateOutput = std::function<Result<void*>(const OutputRequest&)>;
 
@@ -126,9 +133,10 @@ public:
 
   // Runs every step on the calling thread, or on the plan's GPU and waits for it. On error no output escapes. Errors:
   // invalid_argument (inputs do not match the plan: names which), index_error, out_of_memory, device; deadline when a
-  // GPU does not answer, after which every call fails.
+  // GPU does not answer, after which every call fails. `results`: where `allocate` is asked for memory. unsupported: a
+  // step on the host uses a tensor that lies on a device, or the plan is for the CPU.
   Result<std::vector<CallOutput>> call(std::span<const CallInput> inputs, const AllocateOutput& allocate,
-                                       StepObserver* observer = nullptr);
+                                       StepObserver* observer = nullptr, Place results = Place::host);
 
   const plan::Plan& plan() const;
   std::span<const std::byte> planBytes() const;

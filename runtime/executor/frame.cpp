@@ -76,10 +76,10 @@ void Frame::forgetWeights() {
 }
 
 Result<std::vector<CallOutput>> Frame::run(std::span<const CallInput> inputs, const AllocateOutput& allocate,
-                                           StepObserver* observer) {
+                                           StepObserver* observer, Place results) {
   counted_ = {};
   try {
-    Status status = prepare(inputs, allocate);
+    Status status = prepare(inputs, allocate, results);
     if (status.ok() && !packed_)
       status = packWeights(inputs);
     if (status.ok())
@@ -98,15 +98,24 @@ Result<std::vector<CallOutput>> Frame::run(std::span<const CallInput> inputs, co
   }
 }
 
-Status Frame::prepare(std::span<const CallInput> inputs, const AllocateOutput& allocate) {
+Status Frame::prepare(std::span<const CallInput> inputs, const AllocateOutput& allocate, Place results) {
   const plan::PlanT& plan = shared_.program.plan;
+  if (gpu_)
+    ZEFUSE_RETURN_IF_ERROR(gpu_->takePlaces(inputs, results));
+  else if (results == Place::device)
+    return {Code::unsupported, "the results are wanted on a device, and the plan is for the CPU"};
+  else
+    for (size_t i = 0; i < inputs.size(); ++i)
+      if (inputs[i].is_tensor && inputs[i].tensor.place == Place::device)
+        return {Code::unsupported, "input " + std::to_string(i) + " '" + plan.inputs[i]->name +
+                                       "' lies on a device, and the plan is for the CPU"};
   for (size_t i = 0; i < plan.buffers.size(); ++i)
     if (plan.buffers[i]->storage == plan::Storage::input)
       base_[i] = static_cast<std::byte*>(inputs[plan.buffers[i]->index].tensor.data);
   for (size_t number = 0; number < shared_.program.output_buffers.size(); ++number) {
     const uint32_t buffer = shared_.program.output_buffers[number];
     const size_t bytes = binding_->buffer_bytes[buffer];
-    Result<void*> memory = allocate({number, bytes});
+    Result<void*> memory = allocate({number, bytes, results});
     if (!memory.ok())
       return memory.status();
     if (!*memory && bytes > 0)

@@ -42,7 +42,7 @@ public:
 
   // Inputs must have been checked against the binding.
   Result<std::vector<CallOutput>> run(std::span<const CallInput> inputs, const AllocateOutput& allocate,
-                                      StepObserver* observer);
+                                      StepObserver* observer, Place results);
 
   void forgetWeights();
 
@@ -60,7 +60,7 @@ private:
     std::vector<void*> results;  // of a call with several
   };
 
-  Status prepare(std::span<const CallInput> inputs, const AllocateOutput& allocate);
+  Status prepare(std::span<const CallInput> inputs, const AllocateOutput& allocate, Place results);
   Status packWeights(std::span<const CallInput> inputs);
   // Looks for the packed copy of the step's weight, whose first element is `b`.
   Status packFor(size_t step, uint32_t view, const void* b, std::span<const CallInput> inputs,

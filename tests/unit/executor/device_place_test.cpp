@@ -1,0 +1,194 @@
+// Calls whose tensors lie in a GPU's own memory: used there, without a copy. The CPU's driver poses as the GPU; where that
+// is a discrete one, its memory cannot be reached by the host at all.
+#include <gtest/gtest.h>
+
+#include "runtime/executor/device_context.h"
+#include "tests/unit/executor/device_calls.h"
+
+namespace zefuse {
+namespace {
+
+using test::addStep;
+using test::create;
+using test::HostTensor;
+using test::OutputMemory;
+using test::PlanBuilder;
+
+// Floats in memory of the GPU, `skipped` of them before the first.
+class DeviceFloats {
+public:
+  explicit DeviceFloats(const std::vector<float>& values, size_t skipped = 0)
+      : device_(*executor::DeviceContext::open("gpu:0")), count_(values.size()), skipped_(skipped),
+        memory_(std::move(*ze::Memory::allocate(device_->context(), ze::Memory::Kind::device,
+                                                (count_ + skipped_) * sizeof(float)))) {
+    copy(data(), values.data());
+  }
+  float* data() { return static_cast<float*>(memory_.data()) + skipped_; }
+  std::vector<float> read() {
+    std::vector<float> values(count_);
+    copy(values.data(), data());
+    return values;
+  }
+  CallInput input() {
+    CallInput in = shape_.input();
+    in.tensor.data = data();
+    in.tensor.place = Place::device;
+    return in;
+  }
+  AllocateOutput allocator() {
+    return [this](const OutputRequest& request) -> Result<void*> {
+      EXPECT_EQ(request.place, Place::device);
+      EXPECT_EQ(request.bytes, count_ * sizeof(float));
+      return static_cast<void*>(data());
+    };
+  }
+
+private:
+  void copy(void* to, const void* from) {
+    auto list = ze::CommandList::createImmediate(device_->context(), ze::Execution::synchronous);
+    ASSERT_TRUE(list.ok());
+    const Status copied = list->copy(to, from, count_ * sizeof(float));
+    ASSERT_TRUE(copied.ok()) << copied.toString();
+  }
+  std::shared_ptr<executor::DeviceContext> device_;
+  size_t count_, skipped_;
+  ze::Memory memory_;
+  HostTensor shape_ = HostTensor::f32({int64_t(count_)}, std::vector<float>(count_));
+};
+
+// x += y; out = x + p, with a parameter p.
+PlanBuilder addsInPlace() {
+  PlanBuilder b;
+  const uint32_t n = b.constant(24);
+  const uint32_t x = b.tensorInput("x", plan::DType::f32, {n});
+  b.plan.inputs[0]->written = true;
+  const uint32_t y = b.tensorInput("y", plan::DType::f32, {n});
+  const uint32_t p = b.tensorInput("p", plan::DType::f32, {n}, plan::InputKind::parameter);
+  const uint32_t out = b.outputTensor(plan::DType::f32, {n});
+  addStep(b, x, y, x, n);
+  addStep(b, x, p, out, n);
+  return b;
+}
+
+std::vector<float> filled(float value) { return std::vector<float>(24, value); }
+
+TEST(DevicePlace, TensorsAreUsedWhereTheyAre) {
+  PlanBuilder b = addsInPlace();
+  auto executable = create(b);
+  ASSERT_TRUE(executable.ok()) << executable.status().toString();
+  DeviceFloats x(filled(1)), y(filled(2)), p(filled(10)), out(filled(-1));
+  for (int call = 1; call < 6; ++call) {  // the later ones are replayed
+    const CallInput inputs[] = {x.input(), y.input(), p.input()};
+    auto outputs = (*executable)->call(inputs, out.allocator(), nullptr, Place::device);
+    ASSERT_TRUE(outputs.ok()) << outputs.status().toString();
+    EXPECT_EQ(out.read(), filled(float(1 + 2 * call + 10)));
+    EXPECT_EQ(x.read(), filled(float(1 + 2 * call)));
+  }
+  const ExecutionCounters counters = (*executable)->counters();
+  EXPECT_EQ(counters.copies_to_device + counters.copies_to_host + counters.parameters_uploaded, 0u);
+  EXPECT_EQ(counters.launches, 10u);
+}
+
+TEST(DevicePlace, OtherMemoryInEachCall) {
+  PlanBuilder b = addsInPlace();
+  auto executable = create(b);
+  ASSERT_TRUE(executable.ok()) << executable.status().toString();
+  std::vector<std::unique_ptr<DeviceFloats>> kept;
+  auto made = [&](float value) -> DeviceFloats& {
+    return *kept.emplace_back(std::make_unique<DeviceFloats>(filled(value)));
+  };
+  for (float call : {1.f, 2.f, 3.f, 4.f}) {
+    DeviceFloats &x = made(call), &y = made(2 * call), &p = made(10 * call), &out = made(-1);
+    const CallInput inputs[] = {x.input(), y.input(), p.input()};
+    auto outputs = (*executable)->call(inputs, out.allocator(), nullptr, Place::device);
+    ASSERT_TRUE(outputs.ok()) << outputs.status().toString();
+    EXPECT_EQ(out.read(), filled(13 * call));
+    EXPECT_EQ(x.read(), filled(3 * call));
+  }
+}
+
+TEST(DevicePlace, EachTensorHasItsOwn) {
+  PlanBuilder b = addsInPlace();
+  auto executable = create(b);
+  ASSERT_TRUE(executable.ok()) << executable.status().toString();
+  DeviceFloats x(filled(1)), p(filled(10)), out(filled(-1));
+  HostTensor y = HostTensor::f32({24}, filled(2)), on_host = HostTensor::f32({24}, filled(20));
+  for (int call = 1; call < 5; ++call) {
+    const bool device = call % 2 == 1;  // the parameter's, and the result's
+    const CallInput inputs[] = {x.input(), y.input(), device ? p.input() : on_host.input()};
+    OutputMemory memory;
+    auto outputs = (*executable)->call(inputs, device ? out.allocator() : memory.allocator(), nullptr,
+                                       device ? Place::device : Place::host);
+    ASSERT_TRUE(outputs.ok()) << outputs.status().toString();
+    EXPECT_EQ(device ? out.read() : memory.read<float>((*outputs)[0]), filled(float(1 + 2 * call + (device ? 10 : 20))));
+    EXPECT_EQ(x.read(), filled(float(1 + 2 * call)));
+  }
+}
+
+// Kernels count on boundaries of 64 bytes: what begins elsewhere is copied on the device, there and back.
+TEST(DevicePlace, TensorsThatBeginBetweenBoundaries) {
+  PlanBuilder b = addsInPlace();
+  auto executable = create(b);
+  ASSERT_TRUE(executable.ok()) << executable.status().toString();
+  DeviceFloats x(filled(1), 1), y(filled(2), 3), p(filled(10), 5), out(filled(-1), 7);
+  for (int call = 1; call < 5; ++call) {
+    const CallInput inputs[] = {x.input(), y.input(), p.input()};
+    auto outputs = (*executable)->call(inputs, out.allocator(), nullptr, Place::device);
+    ASSERT_TRUE(outputs.ok()) << outputs.status().toString();
+    EXPECT_EQ(out.read(), filled(float(1 + 2 * call + 10)));
+    EXPECT_EQ(x.read(), filled(float(1 + 2 * call)));
+  }
+  EXPECT_EQ((*executable)->counters().copies_to_host, 0u);
+}
+
+// Two inputs in the same memory, one of which is written.
+TEST(DevicePlace, TensorsThatShareMemory) {
+  PlanBuilder b = addsInPlace();
+  auto executable = create(b);
+  ASSERT_TRUE(executable.ok()) << executable.status().toString();
+  DeviceFloats x(filled(1)), y(filled(2)), out(filled(-1));
+  const CallInput inputs[] = {x.input(), y.input(), x.input()};
+  auto outputs = (*executable)->call(inputs, out.allocator(), nullptr, Place::device);
+  ASSERT_TRUE(outputs.ok()) << outputs.status().toString();
+  EXPECT_EQ(out.read(), filled(6));
+}
+
+TEST(DevicePlace, AStepOnTheHostCannotUseThem) {
+  PlanBuilder b = addsInPlace();
+  const uint32_t copied = b.outputTensor(plan::DType::f32, {b.constant(24)});
+  b.copy(1, copied);
+  auto executable = create(b);
+  ASSERT_TRUE(executable.ok()) << executable.status().toString();
+  DeviceFloats y(filled(2)), out(filled(-1));
+  HostTensor x = HostTensor::f32({24}, filled(1)), p = HostTensor::f32({24}, filled(10));
+  const CallInput inputs[] = {x.input(), y.input(), p.input()};
+  OutputMemory memory;
+  const Status status = (*executable)->call(inputs, memory.allocator()).status();
+  EXPECT_EQ(status.code(), Code::unsupported);
+  EXPECT_NE(status.message().find("runs on the host, and input 'y', which it uses, lies on the device"),
+            std::string::npos)
+      << status.toString();
+  HostTensor on_host = HostTensor::f32({24}, filled(2));
+  const CallInput others[] = {x.input(), on_host.input(), p.input()};
+  const Status of_results = (*executable)->call(others, out.allocator(), nullptr, Place::device).status();
+  EXPECT_NE(of_results.message().find("a result, which it uses, lies on the device"), std::string::npos)
+      << of_results.toString();
+  EXPECT_TRUE((*executable)->call(others, memory.allocator()).ok());
+}
+
+TEST(DevicePlace, APlanForTheCpuTakesNone) {
+  PlanBuilder b = addsInPlace();
+  auto executable = Executable::create(b.finish(), {});
+  ASSERT_TRUE(executable.ok()) << executable.status().toString();
+  HostTensor x = HostTensor::f32({24}, filled(1));
+  CallInput inputs[] = {x.input(), x.input(), x.input()};
+  inputs[1].tensor.place = Place::device;
+  OutputMemory memory;
+  const Status status = (*executable)->call(inputs, memory.allocator()).status();
+  EXPECT_EQ(status.code(), Code::unsupported);
+  EXPECT_NE(status.message().find("input 1 'y' lies on a device, and the plan is for the CPU"), std::string::npos)
+      << status.toString();
+}
+
+}  // namespace
+}  // namespace zefuse
