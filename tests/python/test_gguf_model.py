@@ -154,3 +154,23 @@ def test_a_file_without_one_of_the_models_weights(tmp_path: Path, monkeypatch: p
     place = _write(tmp_path / "model.gguf", "Q4_0")
     with pytest.raises(InvalidArgumentError, match=r"up_proj.weight is not in it"):
         gguf_model.load(place, torch.float32, keep=True)
+
+
+def test_a_file_is_read_once(tmp_path: Path) -> None:
+    from zefuse.llm import gguf_reading
+
+    place, other = _write(tmp_path / "model.gguf", "Q4_1"), _write(tmp_path / "other.gguf", "Q8_0")
+    before, names = gguf.GGUFReader, gguf.get_tensor_name_map
+    with gguf_reading.read_once(place):
+        one, again = gguf.GGUFReader(place), gguf.GGUFReader(str(place))
+        assert one is again and gguf.GGUFReader(other) is not one
+        assert not isinstance(one.data, np.memmap)
+        plain = before(place)
+        assert {name: field.contents() for name, field in one.fields.items()} == {
+            name: field.contents() for name, field in plain.fields.items()
+        }
+        for ours, theirs in zip(one.tensors, plain.tensors, strict=True):
+            assert ours.name == theirs.name and np.array_equal(ours.data, theirs.data)
+        arch = gguf.MODEL_ARCH.LLAMA
+        assert gguf.get_tensor_name_map(arch, 2) is gguf.get_tensor_name_map(arch, 2)
+    assert gguf.GGUFReader is before and gguf.get_tensor_name_map is names

@@ -99,11 +99,12 @@ def load(place: str, dtype: str, keep: bool = False) -> tuple[Any, Any]:
         except ImportError as error:  # what reads these quantized weights is not installed
             raise InstallationError(f"{place}: {error}") from error
         return model, tokenizer
-    from zefuse.llm import gguf_model
+    from zefuse.llm import gguf_model, gguf_reading
 
     try:
-        tokenizer = AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name, local_files_only=True)
-        return gguf_model.load(path, getattr(torch, dtype), keep), tokenizer
+        with gguf_reading.read_once(path):
+            tokenizer = AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name, local_files_only=True)
+            return gguf_model.load(path, getattr(torch, dtype), keep), tokenizer
     except (IndexError, KeyError, NotImplementedError, TypeError, ValueError) as error:
         raise InvalidArgumentError(f"{place}: transformers makes no model of it: {error}") from error
 

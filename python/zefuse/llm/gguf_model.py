@@ -42,7 +42,7 @@ def load(path: Path, dtype: torch.dtype, keep: bool) -> Any:
     with _WithoutMemory():
         model = AutoModelForCausalLM.from_config(config, dtype=dtype)
     model.eval()
-    reader = GGUFReader(path)
+    reader = GGUFReader(path)  # under gguf_reading.read_once the one that there is
     architecture = str(reader.fields["general.architecture"].contents())
     make_processor = of_transformers.TENSOR_PROCESSORS.get(architecture, of_transformers.TensorProcessor)
     processor = make_processor(config=config.to_dict())
