@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import threading
 import time
@@ -16,6 +17,7 @@ from torch.utils import _pytree as pytree
 from zefuse.backend import compile_graph
 from zefuse.llm import reports
 from zefuse.llm.cache import KeyValueCache
+from zefuse.llm.layers import experts_by_row
 from zefuse.llm.tracing import CACHE, TENSOR, Traced, starts_without_mask, trace
 from zefuse.options import Options
 
@@ -159,7 +161,9 @@ class Decoder:
     ) -> _Compiled | None:
         began = time.perf_counter()
         try:
-            traced = trace(self.model, self.forward, arguments, cache, room)
+            one_row = _tokens(arguments) == tensors[0].shape[0] == 1
+            with experts_by_row(self.model) if one_row else contextlib.nullcontext():
+                traced = trace(self.model, self.forward, arguments, cache, room)
         except Exception as error:  # of the model's own code, of torch's tracing: the model runs as it is
             reason = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
             self.report.note_left(f"a forward could not be traced and runs uncompiled ({reason})")
