@@ -43,6 +43,8 @@ def run(args: argparse.Namespace) -> None:
     from zefuse import file_kinds
 
     speed = (_from_package if file_kinds.is_package(args.model) else _from_model)(args)
+    if args.json or not args.quiet:
+        speed.measure_bandwidth()
     if args.json:
         import json
 

@@ -27,7 +27,8 @@ class Speed:
     text: str = ""
     token_times: list[float] = field(default_factory=list)  # between tokens, from the first on
     bytes_per_token: int = 0
-    bandwidth: float = 0.0  # bytes a second that this machine reads from memory
+    threads: int = 1
+    bandwidth: float = 0.0  # bytes a second that this machine reads from memory; 0: not measured
 
     @property
     def tokens(self) -> int:
@@ -38,6 +39,10 @@ class Speed:
         """Of the tokens after the second: the first step after the prompt compiles, where nothing is cached."""
         settled = self.token_times[1:] or self.token_times
         return len(settled) / sum(settled) if settled else 0.0
+
+    def measure_bandwidth(self) -> None:
+        """Takes some tenths of a second, and half a gigabyte."""
+        self.bandwidth = peaks.bandwidth(self.threads)
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -173,7 +178,7 @@ def generate(model: Any, tokenizer: Any, ids: Any, tell: Callable[[str], Any], *
     speed = Speed(ids.shape[1], times[0] - began, text="".join(pieces))
     speed.token_times = [after - before for before, after in itertools.pairwise(times)]
     speed.bytes_per_token = bytes_per_token(model, made.past_key_values)
-    speed.bandwidth = peaks.bandwidth(torch.get_num_threads())
+    speed.threads = torch.get_num_threads()
     return speed
 
 
@@ -203,7 +208,7 @@ def generate_from_package(
     speed = Speed(len(ids), times[0] - began, "loading included", "".join(pieces))
     speed.token_times = [after - before for before, after in itertools.pairwise(times)]
     speed.bytes_per_token = model.bytes_per_token(len(ids) + len(times))
-    speed.bandwidth = peaks.bandwidth(threads)
+    speed.threads = threads
     return speed
 
 
