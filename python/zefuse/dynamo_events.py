@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+EXPLAINED = "_explained"  # how explain's copy of a function ends
+
 
 @dataclass
 class DynamoEvents:
@@ -74,7 +76,7 @@ _ANOTHER = re.compile(r"___check_(type|obj)_id\((L\['fn'\]|fn)\b")
 
 def _guard(reason: str) -> str:
     """The guard that failed, without its number and without the stack, which leads through torch."""
-    text = " ".join(reason.split("User stack trace:")[0].split())
+    text = " ".join(reason.split("User stack trace:")[0].split()).replace(EXPLAINED, "")
     return re.sub(r"^\d+/\d+: ", "", text)
 
 

@@ -12,11 +12,10 @@ from dataclasses import dataclass, field
 from types import FunctionType, MethodType
 from typing import Any, NamedTuple
 
-from zefuse.dynamo_events import in_one_line
+from zefuse.dynamo_events import EXPLAINED, in_one_line
 from zefuse.errors import InvalidArgumentError, ZefuseError
 from zefuse.options import Options
 from zefuse.plan_json import PlanJson
-from zefuse.skipped import EXPLAINED
 from zefuse.wording import Rows, counted
 
 _MOST_REASONS = 10  # of what the cache did not have
@@ -434,7 +433,7 @@ def _table(title: str, columns: tuple[str, ...], rows: list[tuple[str, ...]]) ->
     numbers of modules alone (``layers.0.norm``, ``layers.1.norm``) are one, of ``layers.*.norm``."""
     if not rows:
         return
-    table = Rows(title, columns, key=columns[2], numeric=("graph", "times", "bytes"), least=80)
+    table = Rows(title, columns, key=columns[2], numeric=("graph", "times", "bytes"), least=100)
     at = columns.index("source") - 1 if "source" in columns else None  # without "times"
     alike: dict[tuple[str, ...], list[tuple[str, ...]]] = {}
     for row in rows:

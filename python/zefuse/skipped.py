@@ -9,9 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from zefuse.dynamo_events import in_one_line
+from zefuse.dynamo_events import EXPLAINED, in_one_line
 
-EXPLAINED = "_explained"  # how explain's copy of a function ends
 _FAILED = "an error was suppressed during compilation"
 _NO_OPERATOR = "No ops traced for the FX graph"
 _IS_SKIPPED = "frame is in the Dynamo skipfiles list"

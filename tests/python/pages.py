@@ -9,7 +9,8 @@ The words after a block's language say how (CONTRIBUTING.md has them for authors
     ```sh fails                  the last command must fail: the page shows an error
     ```sh may-fail               what it finds depends on the machine
     ```sh not-run="needs a GPU"  only its syntax is checked, and its zefuse commands' arguments
-    ```text                      what is printed
+    ```text                      what the block before it printed, with … for what may differ and ... for lines left out
+    ```text of=FILE              what a file has
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ def problems(page: Path) -> list[str]:
         where = f"{page.name}:{block.line}"
         if block.language not in _LANGUAGES:
             said.append(f"{where}: the language {block.language!r}")
-        if unknown := set(block.words) - {"file", "continues", "fails", "may-fail", "not-run"}:
+        if unknown := set(block.words) - {"file", "continues", "fails", "may-fail", "not-run", "of"}:
             said.append(f"{where}: {unknown}")
         if "not-run" in block.words and len(block.words["not-run"].split()) < 2:
             said.append(f"{where}: no reason why it is not run")
@@ -104,9 +105,14 @@ def run(page: Path, folder: Path) -> None:
         environment["ZEFUSE_PREFIX"] = str(_installed(folder))
     work = folder / "work"
     work.mkdir()
-    executed = [block for block in found if "not-run" not in block.words and block.language != "text"]
+    executed = [block for block in found if "not-run" not in block.words]
+    printed = ""
     while executed:
         block = executed.pop(0)
+        if block.language == "text":
+            shown = (work / block.words["of"]).read_text() if "of" in block.words else printed
+            assert _missing(block.text, shown) == [], f"{page.name}:{block.line}: this is not in\n{shown}"
+            continue
         assert "continues" not in block.words, f"{page.name}:{block.line}: there is no program before it"
         if file := block.words.get("file"):
             (work / file).write_text(block.text)
@@ -122,8 +128,16 @@ def run(page: Path, folder: Path) -> None:
             done = subprocess.run(command, cwd=work, env=environment, capture_output=True, text=True, timeout=_SECONDS)
         if "may-fail" in block.words:
             continue
+        printed = done.stdout + done.stderr
         said = f"{page.name}:{block.line}\n{text}\n{done.stdout}{done.stderr}"
         assert (done.returncode != 0) == ("fails" in block.words), said
+
+
+def _missing(text: str, shown: str) -> list[str]:
+    """The lines that a page shows and that are not there, however lines are broken."""
+    whole = " ".join(re.sub(r"^E +", "", shown, flags=re.M).split())
+    lines = [" ".join(line.split()) for line in text.splitlines() if line.strip() not in ("", "...")]
+    return [line for line in lines if not re.search(".*?".join(map(re.escape, line.split("…"))), whole)]
 
 
 def _environment(folder: Path, *, installed: bool) -> dict[str, str]:

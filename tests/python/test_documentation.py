@@ -105,8 +105,12 @@ def test_users_pages_run(page: Path, tmp_path: Path) -> None:
 def test_a_page_that_does_not_run_is_noticed(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
     page.write_text("```python\nx = 1\n```\n\n```python continues\nassert x == 2\n```\n")
+    (tmp_path / "other").mkdir()
     with pytest.raises(AssertionError, match=r"page.md:1"):
         pages.run(page, tmp_path)
+    page.write_text("```python\nprint('3 kernels')\n```\n\n```text\n4 kernels\n```\n")
+    with pytest.raises(AssertionError, match=r"page.md:5: this is not in"):
+        pages.run(page, tmp_path / "other")
     page.write_text('Text.\n\n    indented\n\n```sh not-run="why"\nzefuse chekc model.py:make\n```\n')
     said = "\n".join(pages.problems(page))
     assert "nobody runs: 'indented'" in said and "no reason" in said and "zefuse does not take: zefuse chekc" in said

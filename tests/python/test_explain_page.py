@@ -69,6 +69,16 @@ def test_the_page_needs_nothing_else_and_has_each_kernels_code(saved: Path, expl
     assert "no lowering for aten::linalg_matrix_exp" in text and "<noscript>" in text
 
 
+def test_without_scripts_the_tables_have_every_step(saved: Path, explained: zefuse.Explanation) -> None:
+    text = re.sub(r"<script.*?</script>", "", saved.read_text(), flags=re.S)
+    rows = re.findall(r"<tr\b.*?</tr>", text, re.S)
+    names = [entry["name"] for entry in explained.kernels] + [entry["op"] for entry in explained.fallbacks]
+    assert len(names) >= 2
+    for name in names:
+        assert any(name in row for row in rows), name
+    assert "Without scripts there are no drawings; the tables have every step." in text
+
+
 def test_a_users_text_does_not_end_the_script(explained: zefuse.Explanation) -> None:
     made = zefuse.Explanation()
     made.graphs, made.drawn = explained.graphs, explained.drawn

@@ -128,7 +128,9 @@ class Report:
             known = result.verdict in (SAME, DIFFERENT, UNCLEAR)
             counts = [str(result.kernels), str(result.calls), str(result.fallbacks)] if known else ["", "", ""]
             eagers = "" if result.eager_error is None or not known else f"{result.eager_error:.1e}"
-            table.add_row(result.mode, result.verdict, f"{result.error:.1e}" if known else "", eagers, *counts)
+            table.add_row(
+                result.mode.replace(",", ", "), result.verdict, f"{result.error:.1e}" if known else "", eagers, *counts
+            )
         yield table
         for text in self.lines():
             yield _plain(text)

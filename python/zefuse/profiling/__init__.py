@@ -98,9 +98,10 @@ class Profile:
 
         numbers = ("times", "time", "share", "GB/s", "GFLOP/s")
         table = Rows(f"zefuse profile: {self.name}", ("step", *numbers, "held back by"), key="step", numeric=numbers)
+        inside = sum(step.seconds for step in self.steps)  # more than a call where other work came between
         for step in self.steps[:15]:
             rates = [f"{number / step.seconds / 1e9:.1f}" if number else "" for number in (step.bytes, step.flops)]
-            share = f"{step.seconds / max(self.call, 1e-12):.0%}"
+            share = f"{step.seconds / max(self.call, inside, 1e-12):.0%}"
             table.add_row(step.name, str(step.times), duration(step.seconds), share, *rates, step.bound)
         if self.steps:
             yield table

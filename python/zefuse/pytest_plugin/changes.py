@@ -42,6 +42,8 @@ def _keys(steps: Sequence[Step]) -> list[tuple[str, tuple[str, ...], str]]:
 
 
 def _of_shapes(what: str, old: Sequence[str], new: Sequence[str]) -> Iterator[str]:
+    if sorted(old) == sorted(new) and what == "input":
+        return  # tracing orders them, which nobody asked for
     if len(old) != len(new):
         yield f"{counted(len(new), what)}, {len(old)} before"
     for number, (before, after) in enumerate(zip(old, new, strict=False)):
