@@ -25,8 +25,8 @@ _MOST_REASONS = 10  # of what the cache did not have
 class Explanation:
     """What one call of a model compiled to. Lists are in execution order; each entry's ``graph`` numbers its graph.
 
-    - kernels: ``{"graph", "name", "ops", "sources", "modules", "bytes", "schedule", "target", "library"}``: one launch each; ``modules`` are
-      the paths of the modules that the operators are in, ``library``: the vendor's library takes it where that is there
+    - kernels: ``{"graph", "name", "ops", "sources", "modules", "bytes", "schedule", "target", "library"}``: one launch each; ``modules``
+      are the paths of the modules that the operators are in, ``library``: the vendor's library takes it where that is there
     - calls: ``{"graph", "kind", "ops", "sources", "modules", "bytes"}``: library calls (oneDNN); ``"left_out"``: why what follows is
       no epilogue
     - fallbacks: ``{"graph", "op", "reason", "sources"}``: operators that run through ATen, and why

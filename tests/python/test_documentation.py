@@ -208,3 +208,5 @@ def test_the_site_is_built(tmp_path: Path) -> None:
     for name in zefuse.__all__:
         if name not in ("errors", "llm", "testing", "__version__"):
             assert f'id="zefuse.{name}"' in api or f'id="zefuse.errors.{name}"' in api, name
+    for name in zefuse.llm.__all__:
+        assert name == "Report" or f'id="zefuse.llm.{name}"' in api, name
