@@ -46,13 +46,6 @@ mlir::FailureOr<LoweredKernel> lowerKernel(KernelOp kernel, const TargetDescript
 std::string whyNoProductKernel(mlir::Operation* op, const TargetDescription& target);
 ProductLimits productLimits(mlir::Operation* op, const TargetDescription& target);
 
-// Which matrix products the library of a GPU's vendor may compute where it is there when they run
-// (TargetDescription::product_library). Their kernels are made all the same.
-enum class LibraryProducts { never, large, always };
-std::optional<LibraryProducts> libraryProductsNamed(llvm::StringRef name);  // "never", "auto", "always"
-// From how many multiplications the library takes this one, by what sizes and types are known; nothing: it does not.
-std::optional<int64_t> libraryWork(MatmulOp op, const TargetDescription& target, LibraryProducts which);
-
 // Why lowerAttentionGradient refuses such a call, from its types alone; empty: it takes it, in any strided layouts.
 std::string whyNoAttentionGradient(const AttentionGradientCall& call, const TargetDescription& target);
 // Diagnostics are about `op`.

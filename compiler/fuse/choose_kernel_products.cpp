@@ -1,5 +1,6 @@
 // Which products are nodes of kernels, and which stay calls.
 #include "compiler/fuse/passes.h"
+#include "lowering/analysis/library_products.h"
 #include "lowering/analysis/product_form.h"
 #include "lowering/lower.h"
 

@@ -315,6 +315,7 @@ private:
     }
     AffineMap contiguous = contiguousLayout(type, num_symbols_);
     SmallVector<Reader> readers = readersOf(value);
+    const size_t others = readers.size();
     collectLibraryProducts(value, identityMap(value), readers);
     auto satisfied = [&](AffineMap layout) {
       return llvm::count_if(readers, [&](const Reader& reader) { return accepts(reader, layout); });
@@ -345,7 +346,8 @@ private:
     // Row-major over permuted dimensions; the identity was tried. A product keeps N innermost, where oneDNN is fast.
     auto result = dyn_cast<OpResult>(value);
     auto step = value.getDefiningOp<StepOpInterface>();
-    bool product = step && step.keepsRowsOf(result.getResultNumber());
+    // So does a kernel's result that a vendor's library multiplies: columns of odd lengths are slow there.
+    bool product = (step && step.keepsRowsOf(result.getResultNumber())) || readers.size() > others;
     unsigned rank = type.getRank(), movable = product ? rank - 1 : rank;
     if (rank <= 4) {
       SmallVector<unsigned> order(llvm::to_vector(llvm::seq<unsigned>(0, rank)));

@@ -6,6 +6,7 @@
 #include "compiler/builder/tensor_builder.h"
 #include "compiler/fuse/passes.h"
 #include "lowering/analysis/index_space.h"
+#include "lowering/analysis/library_products.h"
 #include "lowering/dialect/Zefuse.h"
 #include "lowering/lower.h"
 

@@ -13,10 +13,10 @@
 namespace zefuse::cuda {
 namespace {
 
-constexpr size_t kCudaAlignment = 256;   // of whatever CUDA allocates on a device
-constexpr size_t kPageAlignment = 4096;  // and on the host
+constexpr size_t kCudaAlignment = 256;             // of whatever CUDA allocates on a device
+constexpr size_t kPageAlignment = 4096;            // and on the host
 constexpr size_t kMaxAlignment = size_t(1) << 26;  // so much more is allocated
-constexpr uint64_t kPatienceNs = 1'000'000'000;  // of an allocation, for memory whose release was put off
+constexpr uint64_t kPatienceNs = 1'000'000'000;    // of an allocation, for memory whose release was put off
 
 // With the allocator's context current. Errors of a lost device change nothing: its memory is gone.
 void freeNow(const Allocation& allocation) {

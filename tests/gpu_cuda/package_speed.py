@@ -43,7 +43,9 @@ def graph_of_torch() -> None:
         queued.append((time.perf_counter() - start) * 1e6)
         torch.cuda.synchronize()
         whole.append((time.perf_counter() - start) * 1e6)
-    print(f"torch's CUDA graph of 100: {sorted(queued)[28]:.2f} us of the host; with the wait {sorted(whole)[28]:.1f} us")
+    print(
+        f"torch's CUDA graph of 100: {sorted(queued)[28]:.2f} us of the host; with the wait {sorted(whole)[28]:.1f} us"
+    )
 
 
 def main(program: str) -> None:
@@ -55,7 +57,17 @@ def main(program: str) -> None:
         to = Path(folder)
         expected = model(ids)
         torch.export.save(torch.export.export(model, (ids,)), to / "model.pt2")
-        command = [sys.executable, "-m", "zefuse", "compile", str(to / "model.pt2"), "--targets", "sm_90", "--standalone", "-q"]
+        command = [
+            sys.executable,
+            "-m",
+            "zefuse",
+            "compile",
+            str(to / "model.pt2"),
+            "--targets",
+            "sm_90",
+            "--standalone",
+            "-q",
+        ]
         start = time.time()
         subprocess.run([*command, "-o", str(to / "model.zefuse")], check=True)
         print(f"packed in {time.time() - start:.1f} s: {(to / 'model.zefuse').stat().st_size / 1e6:.0f} MB", flush=True)
@@ -64,13 +76,20 @@ def main(program: str) -> None:
         libraries = Path(zefuse.__file__).parent / "lib"
         for library in ("", "off"):
             environment = os.environ | {"LD_LIBRARY_PATH": str(libraries)}
-            found = [line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines() if "libcublasLt.so" in line]
+            found = [
+                line.split()[-1]
+                for line in Path("/proc/self/maps").read_text().splitlines()
+                if "libcublasLt.so" in line
+            ]
             environment |= {"ZEFUSE_CUBLASLT": library or found[0]} if library or found else {}
             for _ in range(2):
                 ran = subprocess.run(
                     [program, folder, "gpu:0"], capture_output=True, text=True, env=environment, timeout=60, check=False
                 )
-                print(f"cuBLASLt {library or 'there'}: {ran.stdout.strip()} {ran.stderr.strip()[-300:]} ({ran.returncode})", flush=True)
+                print(
+                    f"cuBLASLt {library or 'there'}: {ran.stdout.strip()} {ran.stderr.strip()[-300:]} ({ran.returncode})",
+                    flush=True,
+                )
 
 
 if __name__ == "__main__":

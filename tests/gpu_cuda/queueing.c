@@ -1,5 +1,6 @@
-/* What queueing costs the host on a GPU: a launch on an asynchronous immediate list, and running a recorded list of 100 launches
- * again, with what the device then takes for each. Argument: a SPIR-V file with the kernel `increment` (tests/unit/driver/kernels). */
+/* What queueing costs the host on a GPU: a launch on an asynchronous immediate list, and running a recorded list of 100
+ * launches again, with what the device then takes for each. Argument: a SPIR-V file with the kernel `increment`
+ * (tests/unit/driver/kernels). */
 #include <level_zero/ze_api.h>
 
 #include <stdint.h>

@@ -40,6 +40,8 @@ FORMS = {
     "slices": (lambda x: x[:, 32:] @ w[:, :32].t(), [torch.randn(64, 64)]),
     "heads apart": (lambda q: q.view(2, 16, 4, 8).transpose(1, 2) @ q.view(2, 16, 4, 8).transpose(1, 2).mT, [torch.randn(2, 16, 32)]),
     "heads merged": (lambda q, u: F.linear((q * u).transpose(1, 2).flatten(2), w, b), [torch.randn(2, 6, 8, 16), torch.ones(2, 6, 8, 16)]),
+    "one image": (lambda q, u: F.linear((q * u).transpose(1, 2).flatten(2), w, b), [torch.randn(1, 6, 13, 16), torch.ones(1, 6, 13, 16)]),
+    "odd rows": (lambda x, y: x @ y, [torch.randn(64, 96).bfloat16(), torch.randn(96, 81).bfloat16()]),
     "two readers": (lambda x: (y := F.linear(x, w), F.relu(y)), [torch.randn(64, 96)]),
     "erf": (lambda x: F.gelu(F.linear(x, w, b)), [torch.randn(64, 96)]),
     "few rows": (lambda x: F.linear(x, w, b), [torch.randn(8, 96)]),
@@ -70,6 +72,10 @@ for name in asked["forms"]:
         "not_joined": [pair["reason"] for pair in explained.not_joined],
     }
 devices = reports.ask("devices")
+import ctypes, os
+log = ctypes.CDLL(os.environ["ZEFUSE_CUDA_LIBRARY"]).fake_cuda_log
+log.restype = ctypes.c_char_p
+found["log"] = log().decode()
 found["device"] = next(row for row in devices if row["device"] == "gpu:0")
 print(json.dumps(found))
 """
@@ -103,8 +109,9 @@ def test_the_library_computes_products_with_what_it_takes_besides(tmp_path: Path
 
 
 def test_what_the_library_does_not_take_is_a_kernel_with_a_reason(tmp_path: Path) -> None:
-    found = seen(tmp_path, ["heads apart", "two readers", "erf"])
-    assert (found["heads apart"]["calls"], found["heads apart"]["launches"]) == (0, 1)
+    found = seen(tmp_path, ["heads apart", "odd rows", "two readers", "erf"])
+    for form in ("heads apart", "odd rows"):
+        assert (found[form]["calls"], found[form]["launches"]) == (0, 1), form
     for form in ("two readers", "erf"):
         assert (found[form]["calls"], found[form]["launches"]) == (1, 1), form
         assert any("its call takes a bias, relu and gelu by tanh" in why for why in found[form]["not_joined"]), form
@@ -113,8 +120,10 @@ def test_what_the_library_does_not_take_is_a_kernel_with_a_reason(tmp_path: Path
 
 def test_what_a_kernel_makes_for_the_library_lies_as_that_wants_it(tmp_path: Path) -> None:
     """As attention's result, whose heads stand before its rows."""
-    found = seen(tmp_path, ["heads merged"])
-    assert (found["heads merged"]["calls"], found["heads merged"]["launches"]) == (1, 1)
+    found = seen(tmp_path, ["heads merged", "one image"])
+    for form in ("heads merged", "one image"):
+        assert (found[form]["calls"], found[form]["launches"]) == (1, 1), form
+    assert "by 96x13/96 to" in found["log"], "rows are contiguous, where columns could be as well"
 
 
 def test_without_the_library_the_kernels_run(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
-// Which matrix products go to the library of a GPU's vendor.
-#include "lowering/dialect/Zefuse.h"
+#include "lowering/analysis/library_products.h"
+
+#include "lowering/analysis/index_space.h"
 #include "lowering/dialect/shape.h"
-#include "lowering/lower.h"
 #include "mlir/IR/TypeUtilities.h"
 #include "llvm/ADT/StringSwitch.h"
 
@@ -18,10 +18,11 @@ std::optional<LibraryProducts> libraryProductsNamed(StringRef name) {
 }
 
 std::optional<int64_t> libraryWork(MatmulOp op, const TargetDescription& target, LibraryProducts which) {
-  // On a H100 the smallest products measured, of 16 rows, 768 deep, 768 columns, took half the time there (docs/gpu.md).
+  // On a H100 the smallest products measured, of 16 rows, 768 deep, 768 columns, took half the time there
+  // (docs/gpu.md).
   constexpr int64_t from = int64_t(1) << 23;  // multiplications
   constexpr int64_t fewest_rows = 16;
-  constexpr int64_t unknown = 256;     // a symbolic size
+  constexpr int64_t unknown = 256;  // a symbolic size
   if (which == LibraryProducts::never || target.product_library.empty() || !op.getPostOps().empty())
     return std::nullopt;
   const Type type = getElementTypeOrSelf(op.getA());

@@ -1,0 +1,18 @@
+// Which matrix products the library of a GPU's vendor may compute (docs/gpu.md).
+#pragma once
+
+#include <optional>
+
+#include "common/toolchain/target_description.h"
+#include "lowering/dialect/Zefuse.h"
+
+namespace zefuse {
+
+// Of those for which it is there when they run (TargetDescription::product_library). Their kernels are made all the
+// same.
+enum class LibraryProducts { never, large, always };
+std::optional<LibraryProducts> libraryProductsNamed(llvm::StringRef name);  // "never", "auto", "always"
+// From how many multiplications the library takes this one, by what sizes and types are known; nothing: it does not.
+std::optional<int64_t> libraryWork(MatmulOp op, const TargetDescription& target, LibraryProducts which);
+
+}  // namespace zefuse
