@@ -1,8 +1,8 @@
 """On a machine with an NVIDIA GPU and zefuse's wheel: whole models' time on the device, beside torch's eager and Inductor there.
 
 Parameters are on the device in all three; zefuse's inputs and results are copied, which is not in the times. Times are sums of
-a call's kernels as CUPTI reports them, medians, with the L2 cache overwritten before each call; in brackets from the first kernel's start to
-the last one's end. Results are compared with eager in f32, without TF32. Arguments: words like BERT-base/bf16/32; without any, all.
+a call's kernels as CUPTI reports them, medians, with the L2 cache overwritten before each call; in brackets from the first kernel's start
+to the last one's end. Results are compared with eager in f32, without TF32. Arguments: words like BERT-base/bf16/32; without any, all.
 What is compiled is made before, in several processes. Status 1 where a result is wrong.
 """
 

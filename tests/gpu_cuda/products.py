@@ -43,12 +43,18 @@ FORMS: dict[str, tuple[Function, list[Callable[[], torch.Tensor]]]] = {
     "transposed": (lambda a, b: a.t() @ b.t(), [partial(random, 256, 128), partial(weights, 192, 256)]),
     "linear": (F.linear, [partial(random, 4, 32, 256), partial(weights, 192, 256), partial(random, 192)]),
     "relu": (lambda x, w, b: F.relu(F.linear(x, w, b)), [partial(random, 4, 32, 256), partial(weights, 192, 256), partial(random, 192)]),
-    "gelu": (lambda x, w, b: F.gelu(F.linear(x, w, b), approximate="tanh"), [partial(random, 4, 32, 256), partial(weights, 192, 256), partial(random, 192)]),
+    "gelu": (
+        lambda x, w, b: F.gelu(F.linear(x, w, b), approximate="tanh"),
+        [partial(random, 4, 32, 256), partial(weights, 192, 256), partial(random, 192)],
+    ),
     "relu without bias": (lambda x, w: F.relu(x @ w), [partial(random, 128, 256), partial(weights, 256, 192)]),
     "erf gelu": (lambda x, w, b: F.gelu(F.linear(x, w, b)), [partial(random, 128, 256), partial(weights, 192, 256), partial(random, 192)]),
     "batched": (torch.bmm, [partial(random, 6, 64, 96), partial(weights, 6, 96, 128)]),
     "batched, one side": (torch.matmul, [partial(random, 6, 64, 96), partial(weights, 96, 128)]),
-    "heads": (lambda q, k: q.view(2, 64, 4, 64).transpose(1, 2) @ k.view(2, 64, 4, 64).transpose(1, 2).mT, [partial(random, 2, 64, 256), partial(random, 2, 64, 256)]),
+    "heads": (
+        lambda q, k: q.view(2, 64, 4, 64).transpose(1, 2) @ k.view(2, 64, 4, 64).transpose(1, 2).mT,
+        [partial(random, 2, 64, 256), partial(random, 2, 64, 256)],
+    ),
     "slices": (lambda x, w: x[:, 64:] @ w[:, 32:], [partial(random, 128, 320), partial(weights, 256, 224)]),
     "long": (torch.matmul, [partial(random, 64, 16384), partial(weights, 16384, 64)]),
 }  # fmt: skip

@@ -13,6 +13,7 @@ import pytest
 
 import zefuse
 from zefuse import _native
+from zefuse.options import Options
 
 FAKES = _native.library_dir().resolve().parent / "tests" / "unit" / "cuda"
 
@@ -145,7 +146,5 @@ def test_small_products_stay_kernels(tmp_path: Path) -> None:
 
 
 def test_a_wrong_word_is_an_option_error() -> None:
-    with pytest.raises(zefuse.errors.OptionError, match="library_products='alway'.*did you mean \"always\""):
-        from zefuse.options import Options
-
+    with pytest.raises(zefuse.errors.OptionError, match=r"library_products='alway'.*did you mean \"always\""):
         Options.make({"library_products": "alway"})
