@@ -88,8 +88,8 @@ std::optional<ProductDesc> libraryProduct(const Binding& binding, const plan::Ma
   const auto of_a = matrixOf(a, batches), of_b = matrixOf(b, batches), of_out = matrixOf(out, batches);
   if (!of_a || !of_b || !of_out)
     return std::nullopt;
-  // For rows of 16-bit elements that begin between two multiples of 16 bytes the library has slow code alone: 4096 x 768
-  // by 768 x 50257 in bf16 took 3.3 ms on a H100, 95 TFLOP/s, where our kernels reach 240 and more.
+  // For rows of 16-bit elements that begin between two multiples of 16 bytes the library has slow code alone: 4096 x
+  // 768 by 768 x 50257 in bf16 took 3.3 ms on a H100, 95 TFLOP/s, where our kernels reach 240 and more.
   if (of_a->type != ElementType::f32)
     for (const Matrix* matrix : {&*of_a, &*of_b, &*of_out})
       if (matrix->alignment < 16 || !wholeVectors(matrix->row_stride) || !wholeVectors(matrix->column_stride))
