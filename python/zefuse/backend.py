@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import warnings
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from contextvars import ContextVar
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache, partial
 from typing import Any, NoReturn
 
@@ -17,7 +16,7 @@ import torch
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.exc import ShortenTraceback
 
-from zefuse import _native, output_aliases, recurrent, saved_strides, torch_logs, torch_versions
+from zefuse import _native, observers, output_aliases, recurrent, saved_strides, torch_logs, torch_versions
 from zefuse.errors import (
     DeadlineError,
     DeviceError,
@@ -28,49 +27,14 @@ from zefuse.errors import (
     ZefuseError,
 )
 from zefuse.for_target import PlanOnly
+from zefuse.observers import observe as observe  # where users of the backend look for it
 from zefuse.options import Options
 from zefuse.storage_views import OutsideOfInput, StorageViews, takes_storage_views
 
 recurrent.let_dynamo_take_layers()
 
-# Told of each graph compiled while set (explain, testing): observer(kind, compiled), kind "inference", "forward", "backward".
-_observer: ContextVar[Callable[[str, Any], None] | None] = ContextVar("zefuse_observer", default=None)
-
-# Takes each compiled graph while set (precompile) and gives what is called in its place.
-_recorder: ContextVar[Callable[[str, Any, torch.fx.GraphModule], Any] | None] = ContextVar(
-    "zefuse_recorder", default=None
-)
-
-# Told of each graph that becomes a plan, with its parameters' numbers, while set (capture).
-_captured: ContextVar[Callable[[torch.fx.GraphModule, Sequence[int]], None] | None] = ContextVar(
-    "zefuse_captured", default=None
-)
-
-# Told of each graph as Dynamo hands it over, while set (explain).
-_dynamo_graphs: ContextVar[Callable[[torch.fx.GraphModule], None] | None] = ContextVar(
-    "zefuse_dynamo_graphs", default=None
-)
-
 # Graphs that may hold derived weights. Weak: a graph lives as long as the code that calls it.
 _live: weakref.WeakSet[Any] = weakref.WeakSet()
-
-
-@contextmanager
-def observe(observer: Callable[[str, Any], None]) -> Iterator[None]:
-    """Calls ``observer(kind, compiled_graph)`` for each graph compiled inside, on this thread or context, after those of the
-    blocks around it."""
-    outer = _observer.get()
-
-    def every(kind: str, compiled: Any) -> None:
-        if outer is not None:
-            outer(kind, compiled)
-        observer(kind, compiled)
-
-    token = _observer.set(every)
-    try:
-        yield
-    finally:
-        _observer.reset(token)
 
 
 def zefuse(
@@ -81,7 +45,7 @@ def zefuse(
     mode: str | None = None,
 ) -> Callable[..., Any]:
     """What ``torch.compile(model, backend="zefuse", options={...})`` calls with a Dynamo graph."""
-    if (told := _dynamo_graphs.get()) is not None:
+    if (told := observers.dynamo_graphs.get()) is not None:
         told(gm)
     try:
         if mode not in (None, "default"):
@@ -151,7 +115,7 @@ def compile_graph(
     _forget_weights_after_optimizer_steps()
     _live.add(compiled)
     torch_logs.tell(kind, compiled, gm)
-    if (observer := _observer.get()) is not None:
+    if (observer := observers.compiled_graphs.get()) is not None:
         observer(kind, compiled)
     return compiled
 
@@ -169,7 +133,7 @@ def _compile_in_parts(gm: torch.fx.GraphModule, parameter_indices: Sequence[int]
                 raise
             warnings.warn(f"zefuse: a graph runs on the CPU: {error}", stacklevel=2)
             compiled = native.compile(part, parameters, other.to_dict())
-        if (captured := _captured.get()) is not None:
+        if (captured := observers.captured_graphs.get()) is not None:
             captured(part, parameters)
         if compiled.package_miss:
             warnings.warn(f"zefuse: a graph is compiled: {compiled.package_miss}", stacklevel=2)
@@ -240,7 +204,7 @@ def _compile(
 ) -> Callable[..., Any]:
     if views is not None:
         views.look(gm)
-    if (recorder := _recorder.get()) is not None:
+    if (recorder := observers.recorder.get()) is not None:
         return recorder(kind, compile_graph(gm, _parameter_indices(kind), options, kind), gm)
     if kind == "backward":
         return _boxed_function(_compile_backward(options, gm, example_inputs))

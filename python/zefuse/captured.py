@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from zefuse import _native
+from zefuse import _native, observers
 from zefuse.errors import InvalidArgumentError
 from zefuse.for_target import PlanOnly, for_host, graph_key
 from zefuse.options import Options
@@ -54,14 +54,14 @@ def capture(function: Callable[..., Any], *args: Any, **kwargs: Any) -> list[Cap
             with torch.no_grad():
                 return zefuse.capture(model, torch.randn(4, 8))
     """
-    from zefuse import backend
-
     graphs: list[CapturedGraph] = []
-    token = backend._captured.set(lambda module, parameters: graphs.append(CapturedGraph(module, tuple(parameters))))
+    token = observers.captured_graphs.set(
+        lambda module, parameters: graphs.append(CapturedGraph(module, tuple(parameters)))
+    )
     try:
         function(*args, **kwargs)
     finally:
-        backend._captured.reset(token)
+        observers.captured_graphs.reset(token)
     if not graphs:
         raise InvalidArgumentError(
             'zefuse.capture: nothing was compiled in this call: it must call torch.compile(..., backend="zefuse"), for the first '

@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from zefuse import observers
+
 EXPLAINED = "_explained"  # how explain's copy of a function ends
 
 
@@ -42,10 +44,8 @@ def in_one_line(reason: str) -> str:
 @contextmanager
 def watch() -> Iterator[DynamoEvents]:
     """Breaks are there as they come, recompilations when the block ends."""
-    from zefuse import backend
-
     events = DynamoEvents()
-    outer = backend._dynamo_graphs.get()
+    outer = observers.dynamo_graphs.get()
 
     def take(graph_module: Any) -> None:
         if outer is not None:
@@ -53,11 +53,11 @@ def watch() -> Iterator[DynamoEvents]:
         events.take(graph_module)
 
     before = _metrics()  # the last few dozen, so that counting is not enough
-    token = backend._dynamo_graphs.set(take)
+    token = observers.dynamo_graphs.set(take)
     try:
         yield events
     finally:
-        backend._dynamo_graphs.reset(token)
+        observers.dynamo_graphs.reset(token)
         for metrics in _metrics():
             reason = getattr(metrics, "recompile_reason", None)
             if reason and all(metrics is not one for one in before):

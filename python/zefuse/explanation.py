@@ -12,10 +12,12 @@ from dataclasses import dataclass, field
 from types import FunctionType, MethodType
 from typing import Any, NamedTuple
 
+from zefuse import observers
 from zefuse.dynamo_events import EXPLAINED, in_one_line
 from zefuse.errors import InvalidArgumentError, ZefuseError
 from zefuse.options import Options
 from zefuse.plan_json import PlanJson
+from zefuse.report_words import call_kind, in_bytes, operators, places
 from zefuse.wording import Rows, counted
 
 _MOST_REASONS = 10  # of what the cache did not have
@@ -144,7 +146,7 @@ class Explanation:
         steps = [*self.kernels, *self.calls, *self.fallbacks]
         for entry in steps:
             if "seconds" in entry:
-                name = entry.get("name") or (_kind(entry) if "kind" in entry else entry["op"])
+                name = entry.get("name") or (call_kind(entry) if "kind" in entry else entry["op"])
                 of_name = sums.setdefault((str(entry["graph"]), name), [0, 0.0, 0.0])
                 for at, part in enumerate((1, entry["seconds"], entry["bytes"] or 0)):
                     of_name[at] += part
@@ -233,7 +235,7 @@ class Explanation:
         yield from _table(
             "library calls",
             ("graph", "times", "kind", "operators", "source", "bytes"),
-            [(str(c["graph"]), _kind(c), operators(c["ops"]), places(c), in_bytes(c["bytes"])) for c in self.calls],
+            [(str(c["graph"]), call_kind(c), operators(c["ops"]), places(c), in_bytes(c["bytes"])) for c in self.calls],
         )
         yield from _table(
             "fallbacks (run through ATen)",
@@ -243,7 +245,7 @@ class Explanation:
         yield from _table(
             "library calls that did not take what follows",
             ("graph", "times", "kind", "reason"),
-            [(str(call["graph"]), _kind(call), call["left_out"]) for call in self.calls if "left_out" in call],
+            [(str(call["graph"]), call_kind(call), call["left_out"]) for call in self.calls if "left_out" in call],
         )
         yield from _table(
             "kernels left apart", ("graph", "times", "kernel", "not joined with", "reason"), self._apart()
@@ -334,12 +336,12 @@ def watch(
     as they come."""
     from torch._dynamo.utils import counters
 
-    from zefuse import backend, dynamo_events, skipped
+    from zefuse import dynamo_events, skipped
 
     before = Counter(counters["graph_break"])
     graphs: list[Observed] = []
     parts: list[tuple[Any, Sequence[int]]] = []
-    outer = backend._captured.get()
+    outer = observers.captured_graphs.get()
 
     def take(graph_module: Any, parameters: Sequence[int]) -> None:
         parts.append((graph_module, tuple(parameters)))
@@ -350,12 +352,12 @@ def watch(
         graphs.append(Observed(kind, compiled, [*parts]))
         parts.clear()
 
-    token = backend._captured.set(take)
+    token = observers.captured_graphs.set(take)
     try:
-        with backend.observe(observe), skipped.watch() as left, dynamo_events.watch() as events:
+        with observers.observe(observe), skipped.watch() as left, dynamo_events.watch() as events:
             yield graphs
     finally:
-        backend._captured.reset(token)
+        observers.captured_graphs.reset(token)
     for kind, compiled, made_of in graphs:
         if product is None:
             explanation.add(kind, compiled, made_of)
@@ -478,38 +480,3 @@ def fresh(target: Callable[..., Any]) -> Callable[..., Any]:
         return target(*args, **kwargs)
 
     return renamed(call)  # type: ignore[arg-type]
-
-
-def operators(ops: list[str]) -> str:
-    """``["aten.mul.Tensor", "aten.mul.Tensor"]`` -> ``"mul x2"``."""
-    names = Counter(op.removeprefix("aten.").removeprefix("aten::").split(".")[0] for op in ops)
-    return ", ".join(name if times == 1 else f"{name} x{times}" for name, times in names.items())
-
-
-def _kind(call: dict[str, Any]) -> str:
-    """``matmul + gelu_erf, add``: with what the library does on the way out."""
-    return " + ".join(filter(None, (call["kind"], ", ".join(call.get("post_ops", ())))))
-
-
-def places(entry: dict[str, Any]) -> str:
-    """The modules, then the lines."""
-    lines = _lines(entry["sources"])
-    modules = _lines(entry.get("modules", []), most=2)
-    return f"{modules}; {lines}" if modules and lines else modules or lines
-
-
-def _lines(sources: list[str], most: int = 3) -> str:
-    """File names without folders, each line once."""
-    distinct = list(dict.fromkeys(source.rsplit("/", 1)[-1] for source in sources))
-    return ", ".join(distinct[:most]) + (f" and {len(distinct) - most} more" if len(distinct) > most else "")
-
-
-def in_bytes(number: int | None) -> str:
-    """``None`` where the size depends on a symbol."""
-    if number is None:
-        return "dynamic"
-    for unit in ("B", "KB", "MB"):
-        if number < 10000:
-            return f"{number:.0f} {unit}"
-        number = number / 1000  # type: ignore[assignment]
-    return f"{number:.1f} GB"

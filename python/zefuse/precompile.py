@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from zefuse import __version__, _native, backend, cache
+from zefuse import __version__, _native, backend, cache, observers
 from zefuse.descriptions import MISSING, Description, NotExpressible, tensor
 from zefuse.facts import STATE_NAMES, Roots, Table, state
 from zefuse.options import Options
@@ -237,8 +237,8 @@ class _Precompiled:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if (
             _inside.get()
-            or backend._observer.get()
-            or backend._captured.get()
+            or observers.compiled_graphs.get()
+            or observers.captured_graphs.get()
             or torch.compiler.is_compiling()
             or _stance() != "default"
         ):
@@ -389,11 +389,11 @@ class _Recording:
 
     @contextlib.contextmanager
     def active(self) -> Iterator[None]:
-        token, inside = backend._recorder.set(self._take), _inside.set(True)
+        token, inside = observers.recorder.set(self._take), _inside.set(True)
         try:
             yield
         finally:
-            backend._recorder.reset(token)
+            observers.recorder.reset(token)
             _inside.reset(inside)
 
     def _take(self, kind: str, graph: Any, gm: torch.fx.GraphModule) -> Callable[[list[Any]], Any]:

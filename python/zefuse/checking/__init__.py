@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from zefuse import backend
+from zefuse import observers
 from zefuse.checking import comparing, modes, report, running, timing
 from zefuse.checking.comparing import Difference
 from zefuse.checking.modes import Mode
@@ -217,7 +217,7 @@ class _counting:
 
     def __init__(self, explanation: Explanation, result: ModeResult) -> None:
         self._explanation, self._result = explanation, result
-        self._observing = backend.observe(explanation.add)
+        self._observing = observers.observe(explanation.add)
 
     def __enter__(self) -> None:
         from torch._dynamo.utils import counters

@@ -17,13 +17,14 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from zefuse import backend
+from zefuse import backend, observers
 from zefuse.checking import comparing
 from zefuse.checking.modes import Mode
 from zefuse.checking.report import Culprit
 from zefuse.checking.running import Outcome
-from zefuse.explanation import Explanation, operators
+from zefuse.explanation import Explanation
 from zefuse.options import Options
+from zefuse.report_words import operators
 
 _MOST_EMBEDDED = 64  # elements of a tensor that a reproducer holds as text; larger ones are in a file beside it
 
@@ -66,11 +67,11 @@ def _graphs_of(call: Callable[[], None]) -> list[_Kept]:
         run._boxed_call = True  # type: ignore[attr-defined]
         return run
 
-    token = backend._recorder.set(keep)
+    token = observers.recorder.set(keep)
     try:
         call()
     finally:
-        backend._recorder.reset(token)
+        observers.recorder.reset(token)
     return kept
 
 
@@ -202,7 +203,7 @@ class _Search:
 
     def _explained(self, graph: fx.GraphModule) -> Explanation:
         explanation = Explanation()
-        with backend.observe(explanation.add):
+        with observers.observe(explanation.add):
             backend.compile_graph(graph, (), self._options)
         return explanation
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from zefuse.explanation import in_bytes, operators, places
+from zefuse.report_words import in_bytes, operators, places
 from zefuse.wording import counted
 
 if TYPE_CHECKING:

@@ -53,7 +53,7 @@ def check(make: Callable[[], Any], options: dict[str, Any]) -> dict[str, Any]:
     """``result`` is pass or wrong; compiles, compares with eager and with f64, and times the calls after the first."""
     import torch
 
-    from zefuse import backend
+    from zefuse import observers
 
     torch._dynamo.reset()
     torch.manual_seed(0)
@@ -68,7 +68,7 @@ def check(make: Callable[[], Any], options: dict[str, Any]) -> dict[str, Any]:
             counts[kind] += len(report[kind])
 
     compiled = torch.compile(function, backend="zefuse", options=options, dynamic=False)
-    with backend.observe(count):
+    with observers.observe(count):
         start = time.perf_counter()
         actual = run(compiled, inputs)
         compile_ms = (time.perf_counter() - start) * 1e3
