@@ -7,11 +7,11 @@
 #include <optional>
 #include <thread>
 
-#include "drivers/cpu/clock.h"
 #include "drivers/cpu/environment.h"
 #include "drivers/cpu/kernel.h"
 #include "drivers/cpu/level_zero.h"
 #include "drivers/cpu/memory.h"
+#include "drivers/level_zero/clock.h"
 
 namespace zefuse::cpu {
 namespace {

@@ -18,6 +18,7 @@
 #include "drivers/cpu/launch.h"
 #include "drivers/cpu/level_zero.h"
 #include "drivers/cpu/module.h"
+#include "drivers/level_zero/commands.h"
 
 namespace zefuse::cpu {
 
@@ -37,48 +38,15 @@ struct LaunchCommand {
   LaunchCommand(const Kernel& kernel, const ze_group_count_t& groups);
 };
 
-struct CopyCommand {
-  void* destination;
-  const void* source;
-  size_t bytes;
-};
-
-// `pattern` is repeated; a shorter rest at the end gets the pattern's beginning.
-struct FillCommand {
-  void* destination;
-  size_t bytes;
-  size_t pattern_bytes;
-  std::byte pattern[128];
-};
-
-struct CopyRegionCommand {
-  std::byte* destination;  // at the region's origin
-  const std::byte* source;
-  size_t width, height, depth;
-  size_t destination_pitch, destination_slice_pitch, source_pitch, source_slice_pitch;
-};
-
 // Of an image to another, or to or from memory: the region's sides that are images lie in their texels.
 struct CopyImageCommand {
   Ref<Image> destination, source;  // empty: memory
   CopyRegionCommand region;
 };
 
-struct BarrierCommand {};  // waits and signals only; workers keep the order (Worker::Order)
-
-struct ResetEventCommand {
-  Ref<Event> event;
-};
-
-struct WriteTimestampCommand {
-  uint64_t* destination;
-};
-
-struct QueryTimestampsCommand {
-  std::vector<Ref<Event>> events;
-  std::byte* destination;
-  std::vector<size_t> offsets;
-};
+// Workers keep the order around barriers (Worker::Order).
+using ResetEventCommand = ResetEvent<Event>;
+using QueryTimestampsCommand = QueryTimestamps<Event>;
 
 using Operation = std::variant<LaunchCommand, CopyCommand, FillCommand, CopyRegionCommand, CopyImageCommand,
                                BarrierCommand, ResetEventCommand, WriteTimestampCommand, QueryTimestampsCommand>;

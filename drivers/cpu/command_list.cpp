@@ -29,54 +29,15 @@ CommandList::CommandList(Context& owner, const Device& device, Kind kind, uint32
 
 CommandList::~CommandList() = default;
 
-ze_result_t commandListCreate(ze_context_handle_t hContext, ze_device_handle_t hDevice,
-                              const ze_command_list_desc_t* desc, ze_command_list_handle_t* phCommandList) {
-  ZEFUSE_OBJECT(Context, context, hContext);
-  ZEFUSE_OBJECT(Device, device, hDevice);
-  ZEFUSE_NOT_NULL(desc);
-  ZEFUSE_NOT_NULL(phCommandList);
-  *phCommandList = nullptr;
-  if (ze_result_t result = checkInContext("zeCommandListCreate", *context, *device))
-    return result;
-  if (ze_result_t result =
-          checkQueueGroup("zeCommandListCreate", device->queueGroups(), desc->commandQueueGroupOrdinal))
-    return result;
-  return guarded(__func__, [&] {
-    *phCommandList = toHandle<ze_command_list_handle_t>(
-        new CommandList(*context, *device, CommandList::Kind::regular, desc->commandQueueGroupOrdinal, 0));
-    return ZE_RESULT_SUCCESS;
-  });
-}
-
-ze_result_t commandListCreateImmediate(ze_context_handle_t hContext, ze_device_handle_t hDevice,
-                                       const ze_command_queue_desc_t* altdesc,
-                                       ze_command_list_handle_t* phCommandList) {
-  ZEFUSE_OBJECT(Context, context, hContext);
-  ZEFUSE_OBJECT(Device, device, hDevice);
-  ZEFUSE_NOT_NULL(altdesc);
-  ZEFUSE_NOT_NULL(phCommandList);
-  *phCommandList = nullptr;
-  if (ze_result_t result = checkInContext("zeCommandListCreateImmediate", *context, *device))
-    return result;
-  if (ze_result_t result = checkQueueDesc("zeCommandListCreateImmediate", device->queueGroups(), *altdesc))
-    return result;
-  constexpr ze_command_queue_flags_t kInOrder = ZE_BIT(1);  // ZE_COMMAND_QUEUE_FLAG_IN_ORDER of newer headers
-  return guarded(__func__, [&] {
-    *phCommandList = toHandle<ze_command_list_handle_t>(new CommandList(
-        *context, *device, kindFor(altdesc->mode), altdesc->ordinal, altdesc->index, (altdesc->flags & kInOrder) != 0));
-    return ZE_RESULT_SUCCESS;
-  });
-}
-
-ze_result_t commandListDestroy(ze_command_list_handle_t hCommandList) {
-  ZEFUSE_OBJECT(CommandList, list, hCommandList);
-  list->destroy();
+ze_result_t makeList(Context& context, Device& device, uint32_t ordinal, CommandList*& out) {
+  out = new CommandList(context, device, CommandList::Kind::regular, ordinal, 0);
   return ZE_RESULT_SUCCESS;
 }
 
-ze_result_t commandListClose(ze_command_list_handle_t hCommandList) {
-  ZEFUSE_OBJECT(CommandList, list, hCommandList);
-  list->closed = !list->immediate();  // which needs neither to be closed nor reset, and takes it well
+ze_result_t makeImmediateList(Context& context, Device& device, const ze_command_queue_desc_t& desc,
+                              CommandList*& out) {
+  constexpr ze_command_queue_flags_t kInOrder = ZE_BIT(1);  // ZE_COMMAND_QUEUE_FLAG_IN_ORDER of newer headers
+  out = new CommandList(context, device, kindFor(desc.mode), desc.ordinal, desc.index, (desc.flags & kInOrder) != 0);
   return ZE_RESULT_SUCCESS;
 }
 
@@ -97,43 +58,6 @@ ze_result_t commandListHostSynchronize(ze_command_list_handle_t hCommandList, ui
   if (!list->immediate())
     return refuse(ZE_RESULT_ERROR_INVALID_ARGUMENT, "zeCommandListHostSynchronize: not an immediate list");
   return list->worker ? list->worker->wait(__func__, timeout) : ZE_RESULT_SUCCESS;
-}
-
-ze_result_t commandListGetDeviceHandle(ze_command_list_handle_t hCommandList, ze_device_handle_t* phDevice) {
-  ZEFUSE_OBJECT(CommandList, list, hCommandList);
-  ZEFUSE_NOT_NULL(phDevice);
-  *phDevice = toHandle<ze_device_handle_t>(const_cast<Device*>(&list->device));
-  return ZE_RESULT_SUCCESS;
-}
-
-ze_result_t commandListGetContextHandle(ze_command_list_handle_t hCommandList, ze_context_handle_t* phContext) {
-  ZEFUSE_OBJECT(CommandList, list, hCommandList);
-  ZEFUSE_NOT_NULL(phContext);
-  *phContext = toHandle<ze_context_handle_t>(list->context.get());
-  return ZE_RESULT_SUCCESS;
-}
-
-ze_result_t commandListGetOrdinal(ze_command_list_handle_t hCommandList, uint32_t* pOrdinal) {
-  ZEFUSE_OBJECT(CommandList, list, hCommandList);
-  ZEFUSE_NOT_NULL(pOrdinal);
-  *pOrdinal = list->ordinal;
-  return ZE_RESULT_SUCCESS;
-}
-
-ze_result_t commandListImmediateGetIndex(ze_command_list_handle_t hCommandListImmediate, uint32_t* pIndex) {
-  ZEFUSE_OBJECT(CommandList, list, hCommandListImmediate);
-  ZEFUSE_NOT_NULL(pIndex);
-  if (!list->immediate())
-    return refuse(ZE_RESULT_ERROR_INVALID_ARGUMENT, "zeCommandListImmediateGetIndex: not an immediate list");
-  *pIndex = list->queue_index;
-  return ZE_RESULT_SUCCESS;
-}
-
-ze_result_t commandListIsImmediate(ze_command_list_handle_t hCommandList, ze_bool_t* pIsImmediate) {
-  ZEFUSE_OBJECT(CommandList, list, hCommandList);
-  ZEFUSE_NOT_NULL(pIsImmediate);
-  *pIsImmediate = list->immediate();
-  return ZE_RESULT_SUCCESS;
 }
 
 }  // namespace zefuse::cpu

@@ -12,6 +12,8 @@
 
 namespace zefuse::cpu {
 
+struct Device;
+struct Fence;
 class Worker;
 
 // Thread-safe.
@@ -31,11 +33,10 @@ struct CommandQueue : Object<CommandQueue> {
 // Whether some command of theirs waits for events.
 bool mayWait(uint32_t count, ze_command_list_handle_t* lists);
 
-decltype(::zeCommandQueueCreate) commandQueueCreate;
-decltype(::zeCommandQueueDestroy) commandQueueDestroy;
-decltype(::zeCommandQueueExecuteCommandLists) commandQueueExecuteCommandLists;
+// Of level_zero/list_calls.h.
+ze_result_t makeQueue(Context& context, Device& device, const ze_command_queue_desc_t& desc, CommandQueue*& out);
+ze_result_t executeLists(CommandQueue& queue, uint32_t count, ze_command_list_handle_t* lists, Fence* fence);
+
 decltype(::zeCommandQueueSynchronize) commandQueueSynchronize;
-ze_result_t commandQueueGetOrdinal(ze_command_queue_handle_t hCommandQueue, uint32_t* pOrdinal);
-ze_result_t commandQueueGetIndex(ze_command_queue_handle_t hCommandQueue, uint32_t* pIndex);
 
 }  // namespace zefuse::cpu

@@ -11,6 +11,7 @@
 
 #include "common/base/fork.h"
 #include "drivers/cpu/level_zero.h"
+#include "drivers/level_zero/context_calls.h"
 
 namespace zefuse::cpu {
 
@@ -42,15 +43,6 @@ private:
   std::atomic<bool> any_deferred_{false};  // so that an allocation takes no lock to find none
 };
 
-// Whether the context is for the device; refuses with INVALID_ARGUMENT.
-ze_result_t checkInContext(const char* call, const Context& context, const Device& device);
-
-decltype(::zeContextCreate) contextCreate;
-decltype(::zeContextCreateEx) contextCreateEx;
-decltype(::zeContextDestroy) contextDestroy;
 decltype(::zeContextGetStatus) contextGetStatus;
-decltype(::zeContextSystemBarrier) contextSystemBarrier;
-decltype(::zeContextMakeMemoryResident) contextMakeMemoryResident;
-decltype(::zeContextEvictMemory) contextEvictMemory;
 
 }  // namespace zefuse::cpu

@@ -10,11 +10,11 @@
 #include <string>
 
 #include "common/toolchain/targets.h"
-#include "drivers/cpu/clock.h"
 #include "drivers/cpu/codegen/codegen.h"
 #include "drivers/cpu/environment.h"
 #include "drivers/cpu/image.h"
 #include "drivers/cpu/launch.h"
+#include "drivers/level_zero/clock.h"
 #include "drivers/level_zero/counted.h"
 #include "drivers/level_zero/driver.h"
 

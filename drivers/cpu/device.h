@@ -5,6 +5,7 @@
 #include <level_zero/ze_api.h>
 
 #include "drivers/cpu/level_zero.h"
+#include "drivers/level_zero/commands.h"
 #include "drivers/level_zero/queue_groups.h"
 
 namespace zefuse::cpu {
@@ -14,7 +15,6 @@ constexpr uint32_t kMaxGroupItems = 1024;
 constexpr uint32_t kSubgroupSizes[] = {8, 16, 32};
 constexpr uint32_t kDefaultSubgroupSize = 16;
 
-constexpr size_t kMaxFillPatternBytes = 128;
 constexpr uint64_t kTicksPerSecond = 1'000'000'000;
 
 struct Device : Object<Device> {

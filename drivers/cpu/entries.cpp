@@ -1,5 +1,6 @@
 // Which of the driver's functions are its entries. What it does not implement says why.
 #include "drivers/level_zero/entries.h"
+#include "drivers/cpu/append.h"
 #include "drivers/cpu/command_list.h"
 #include "drivers/cpu/command_queue.h"
 #include "drivers/cpu/context.h"
@@ -14,14 +15,33 @@
 #include "drivers/cpu/module.h"
 #include "drivers/cpu/sampler.h"
 #include "drivers/cpu/virtual_memory.h"
+#include "drivers/level_zero/append_calls.h"
+#include "drivers/level_zero/context_calls.h"
+#include "drivers/level_zero/event_calls.h"
+#include "drivers/level_zero/list_calls.h"
 
 namespace zefuse::cpu {
 namespace {
+
+// Under the names that the shared calls ask for (level_zero/calls.h).
+struct Types {
+  using Context = cpu::Context;
+  using Device = cpu::Device;
+  using CommandList = cpu::CommandList;
+  using CommandQueue = cpu::CommandQueue;
+  using Fence = cpu::Fence;
+  using EventPool = cpu::EventPool;
+  using Event = cpu::Event;
+};
 
 constexpr char kNoFabric[] = "fabric: one device has no links";
 
 level_zero::Entries make() {
   level_zero::Entries made;
+  AppendCalls<Types>::fill(made);
+  ContextCalls<Types>::fill(made);
+  EventCalls<Types>::fill(made);
+  ListCalls<Types>::fill(made);
   made.device.pfnGet = deviceGet;
   made.device.pfnGetSubDevices = deviceGetSubDevices;
   made.device.pfnGetProperties = deviceGetProperties;
@@ -41,65 +61,32 @@ level_zero::Entries make() {
   made.device.pfnSetCacheAdviceExt = ZEFUSE_ABSENT("cache advice: a CPU's caches are not divided by software");
   made.device.pfnPciGetPropertiesExt = ZEFUSE_ABSENT("PCI properties: the CPU is no PCI device");
   made.device_exp.pfnGetFabricVertexExp = ZEFUSE_ABSENT(kNoFabric);
-  made.context.pfnCreate = contextCreate;
-  made.context.pfnDestroy = contextDestroy;
   made.context.pfnGetStatus = contextGetStatus;
-  made.context.pfnSystemBarrier = contextSystemBarrier;
-  made.context.pfnMakeMemoryResident = contextMakeMemoryResident;
-  made.context.pfnEvictMemory = contextEvictMemory;
   made.context.pfnMakeImageResident = contextMakeImageResident;
   made.context.pfnEvictImage = contextEvictImage;
-  made.context.pfnCreateEx = contextCreateEx;
-  made.command_queue.pfnCreate = commandQueueCreate;
-  made.command_queue.pfnDestroy = commandQueueDestroy;
-  made.command_queue.pfnExecuteCommandLists = commandQueueExecuteCommandLists;
   made.command_queue.pfnSynchronize = commandQueueSynchronize;
-  made.command_list.pfnCreate = commandListCreate;
-  made.command_list.pfnCreateImmediate = commandListCreateImmediate;
-  made.command_list.pfnDestroy = commandListDestroy;
-  made.command_list.pfnClose = commandListClose;
   made.command_list.pfnReset = commandListReset;
   made.command_list.pfnAppendWriteGlobalTimestamp = commandListAppendWriteGlobalTimestamp;
-  made.command_list.pfnAppendBarrier = commandListAppendBarrier;
-  made.command_list.pfnAppendMemoryRangesBarrier = commandListAppendMemoryRangesBarrier;
-  made.command_list.pfnAppendMemoryCopy = commandListAppendMemoryCopy;
-  made.command_list.pfnAppendMemoryFill = commandListAppendMemoryFill;
-  made.command_list.pfnAppendMemoryCopyRegion = commandListAppendMemoryCopyRegion;
-  made.command_list.pfnAppendMemoryCopyFromContext = commandListAppendMemoryCopyFromContext;
   made.command_list.pfnAppendImageCopy = commandListAppendImageCopy;
   made.command_list.pfnAppendImageCopyRegion = commandListAppendImageCopyRegion;
   made.command_list.pfnAppendImageCopyToMemory = commandListAppendImageCopyToMemory;
   made.command_list.pfnAppendImageCopyFromMemory = commandListAppendImageCopyFromMemory;
   made.command_list.pfnAppendImageCopyToMemoryExt = commandListAppendImageCopyToMemoryExt;
   made.command_list.pfnAppendImageCopyFromMemoryExt = commandListAppendImageCopyFromMemoryExt;
-  made.command_list.pfnAppendMemoryPrefetch = commandListAppendMemoryPrefetch;
-  made.command_list.pfnAppendMemAdvise = commandListAppendMemAdvise;
-  made.command_list.pfnAppendSignalEvent = commandListAppendSignalEvent;
-  made.command_list.pfnAppendWaitOnEvents = commandListAppendWaitOnEvents;
-  made.command_list.pfnAppendEventReset = commandListAppendEventReset;
-  made.command_list.pfnAppendQueryKernelTimestamps = commandListAppendQueryKernelTimestamps;
   made.command_list.pfnAppendLaunchKernel = commandListAppendLaunchKernel;
   made.command_list.pfnAppendLaunchCooperativeKernel = commandListAppendLaunchCooperativeKernel;
   made.command_list.pfnAppendLaunchKernelIndirect = commandListAppendLaunchKernelIndirect;
   made.command_list.pfnAppendLaunchMultipleKernelsIndirect = commandListAppendLaunchMultipleKernelsIndirect;
   made.fence.pfnCreate = fenceCreate;
-  made.fence.pfnDestroy = fenceDestroy;
   made.fence.pfnHostSynchronize = fenceHostSynchronize;
   made.fence.pfnQueryStatus = fenceQueryStatus;
   made.fence.pfnReset = fenceReset;
-  made.event_pool.pfnCreate = eventPoolCreate;
-  made.event_pool.pfnDestroy = eventPoolDestroy;
   made.event_pool.pfnGetIpcHandle = eventPoolGetIpcHandle;
   made.event_pool.pfnOpenIpcHandle = eventPoolOpenIpcHandle;
   made.event_pool.pfnCloseIpcHandle = eventPoolCloseIpcHandle;
-  made.event.pfnCreate = eventCreate;
-  made.event.pfnDestroy = eventDestroy;
   made.event.pfnHostSignal = eventHostSignal;
   made.event.pfnHostSynchronize = eventHostSynchronize;
-  made.event.pfnQueryStatus = eventQueryStatus;
   made.event.pfnHostReset = eventHostReset;
-  made.event.pfnQueryKernelTimestamp = eventQueryKernelTimestamp;
-  made.event_exp.pfnQueryTimestampsExp = eventQueryTimestampsExp;
   made.image.pfnGetProperties = imageGetProperties;
   made.image.pfnCreate = imageCreate;
   made.image.pfnDestroy = imageDestroy;
@@ -162,21 +149,7 @@ level_zero::Entries make() {
   made.fabric_edge_exp.pfnGetPropertiesExp = ZEFUSE_ABSENT(kNoFabric);
   level_zero::NewerEntries& newer = made.newer;
   newer.deviceGetRootDevice = deviceGetRootDevice;
-  newer.commandQueueGetOrdinal = commandQueueGetOrdinal;
-  newer.commandQueueGetIndex = commandQueueGetIndex;
   newer.commandListHostSynchronize = commandListHostSynchronize;
-  newer.commandListGetDeviceHandle = commandListGetDeviceHandle;
-  newer.commandListGetContextHandle = commandListGetContextHandle;
-  newer.commandListGetOrdinal = commandListGetOrdinal;
-  newer.commandListImmediateGetIndex = commandListImmediateGetIndex;
-  newer.commandListIsImmediate = commandListIsImmediate;
-  newer.commandListImmediateAppendCommandListsExp = commandListImmediateAppendCommandListsExp;
-  newer.eventPoolGetContextHandle = eventPoolGetContextHandle;
-  newer.eventPoolGetFlags = eventPoolGetFlags;
-  newer.eventQueryKernelTimestampsExt = eventQueryKernelTimestampsExt;
-  newer.eventGetEventPool = eventGetEventPool;
-  newer.eventGetSignalScope = eventGetSignalScope;
-  newer.eventGetWaitScope = eventGetWaitScope;
   newer.memPutIpcHandle = memPutIpcHandle;
   newer.memGetIpcHandleWithProperties = memGetIpcHandleWithProperties;
   newer.eventPoolPutIpcHandle = eventPoolPutIpcHandle;

@@ -12,6 +12,8 @@
 
 namespace zefuse::cpu {
 
+struct Device;
+
 struct EventPool : Object<EventPool> {
   static constexpr uint32_t kMagic = magicOf("ZEVP");
   const Ref<Context> context;
@@ -31,7 +33,7 @@ struct Event : Object<Event> {
   const ze_event_scope_flags_t signal_scope, wait_scope;
   const bool timestamped;
 
-  Event(EventPool& pool, const ze_event_desc_t& desc, SharedEvent* shared);
+  Event(EventPool& pool, const ze_event_desc_t& desc);
 
   // The command ran from `start_ns` to `end_ns` (nowNs). Whoever calls keeps a reference through the call.
   void signal(uint64_t start_ns, uint64_t end_ns);
@@ -41,31 +43,22 @@ struct Event : Object<Event> {
   bool isSignalled() const { return state_.isSet(); }
   bool wait(uint64_t timeout_ns) { return state_.wait(timeout_ns); }
   const Completion& state() const { return state_; }
+  ze_result_t status(const char* call) const { return state_.answer(call, isSignalled()); }
   ze_kernel_timestamp_result_t timestamps() const;
+  static uint64_t monotonicTime(uint64_t device_ns) { return device_ns; }
 
 private:
+  Event(EventPool& pool, const ze_event_desc_t& desc, SharedEvent* shared);
+
   Completion state_;
   EventTimes own_times_;
   EventTimes& times_;
 };
 
-decltype(::zeEventPoolCreate) eventPoolCreate;
-decltype(::zeEventPoolDestroy) eventPoolDestroy;
-ze_result_t eventPoolGetContextHandle(ze_event_pool_handle_t hEventPool, ze_context_handle_t* phContext);
-ze_result_t eventPoolGetFlags(ze_event_pool_handle_t hEventPool, ze_event_pool_flags_t* pFlags);
+ze_result_t makeEventPool(Context& context, const ze_event_pool_desc_t& desc, Device* first_listed, EventPool*& out);
 
-decltype(::zeEventCreate) eventCreate;
-decltype(::zeEventDestroy) eventDestroy;
 decltype(::zeEventHostSignal) eventHostSignal;
 decltype(::zeEventHostSynchronize) eventHostSynchronize;
-decltype(::zeEventQueryStatus) eventQueryStatus;
 decltype(::zeEventHostReset) eventHostReset;
-decltype(::zeEventQueryKernelTimestamp) eventQueryKernelTimestamp;
-decltype(::zeEventQueryTimestampsExp) eventQueryTimestampsExp;
-ze_result_t eventQueryKernelTimestampsExt(ze_event_handle_t hEvent, ze_device_handle_t hDevice, uint32_t* pCount,
-                                          QueryKernelTimestampsResults* pResults);
-ze_result_t eventGetEventPool(ze_event_handle_t hEvent, ze_event_pool_handle_t* phEventPool);
-ze_result_t eventGetSignalScope(ze_event_handle_t hEvent, ze_event_scope_flags_t* pSignalScope);
-ze_result_t eventGetWaitScope(ze_event_handle_t hEvent, ze_event_scope_flags_t* pWaitScope);
 
 }  // namespace zefuse::cpu

@@ -9,7 +9,8 @@
 #include <ctime>
 #include <limits>
 
-#include "drivers/cpu/clock.h"
+#include "drivers/cpu/level_zero.h"
+#include "drivers/level_zero/clock.h"
 
 namespace zefuse::cpu {
 

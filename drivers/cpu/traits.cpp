@@ -4,11 +4,8 @@
 #include <cstring>
 
 #include "drivers/cpu/build_id.h"
-#include "drivers/cpu/command_list.h"
 #include "drivers/cpu/environment.h"
-#include "drivers/cpu/event.h"
 #include "drivers/cpu/ipc_memory.h"
-#include "drivers/cpu/kernel.h"
 
 namespace zefuse::cpu {
 namespace {
@@ -20,7 +17,6 @@ constexpr level_zero::Extension kExtensions[] = {
     {ZE_IMAGE_MEMORY_PROPERTIES_EXP_NAME, ZE_IMAGE_MEMORY_PROPERTIES_EXP_VERSION_CURRENT},
     {ZE_IMAGE_QUERY_ALLOC_PROPERTIES_EXT_NAME, ZE_IMAGE_QUERY_ALLOC_PROPERTIES_EXT_VERSION_CURRENT},
     {ZE_EU_COUNT_EXT_NAME, ZE_EU_COUNT_EXT_VERSION_CURRENT},
-    {"ZE_extension_event_query_kernel_timestamps", ZE_MAKE_VERSION(1, 0)},
     {"ZE_extension_virtual_mem_readonly_properties", ZE_MAKE_VERSION(1, 0)},
 };
 
@@ -28,10 +24,6 @@ constexpr level_zero::Extension kExtensions[] = {
 // loader passes handles through untranslated here: valid only where it does not wrap them (no
 // ZE_ENABLE_LOADER_INTERCEPT).
 const level_zero::ExtensionFunction kFunctions[] = {
-    {"zeCommandListHostSynchronize", reinterpret_cast<void*>(commandListHostSynchronize)},
-    {"zeCommandListImmediateAppendCommandListsExp", reinterpret_cast<void*>(commandListImmediateAppendCommandListsExp)},
-    {"zeEventQueryKernelTimestampsExt", reinterpret_cast<void*>(eventQueryKernelTimestampsExt)},
-    {"zeKernelSetGlobalOffsetExp", reinterpret_cast<void*>(kernelSetGlobalOffsetExp)},
     {"zeMemGetIpcHandleWithProperties", reinterpret_cast<void*>(memGetIpcHandleWithProperties)},
 };
 

@@ -39,38 +39,16 @@ struct CommandList : Object<CommandList> {
   void forget();  // the graph and the recording
 };
 
-decltype(::zeCommandListCreate) commandListCreate;
-decltype(::zeCommandListCreateImmediate) commandListCreateImmediate;
-decltype(::zeCommandListDestroy) commandListDestroy;
-decltype(::zeCommandListClose) commandListClose;
+// Of level_zero/list_calls.h.
+ze_result_t makeList(Context& context, Device& device, uint32_t ordinal, CommandList*& out);
+ze_result_t makeImmediateList(Context& context, Device& device, const ze_command_queue_desc_t& desc, CommandList*& out);
+
 decltype(::zeCommandListReset) commandListReset;
 ze_result_t commandListHostSynchronize(ze_command_list_handle_t hCommandList, uint64_t timeout);
-ze_result_t commandListGetDeviceHandle(ze_command_list_handle_t hCommandList, ze_device_handle_t* phDevice);
-ze_result_t commandListGetContextHandle(ze_command_list_handle_t hCommandList, ze_context_handle_t* phContext);
-ze_result_t commandListGetOrdinal(ze_command_list_handle_t hCommandList, uint32_t* pOrdinal);
-ze_result_t commandListImmediateGetIndex(ze_command_list_handle_t hCommandListImmediate, uint32_t* pIndex);
-ze_result_t commandListIsImmediate(ze_command_list_handle_t hCommandList, ze_bool_t* pIsImmediate);
 
 // append.cpp
 decltype(::zeCommandListAppendWriteGlobalTimestamp) commandListAppendWriteGlobalTimestamp;
-decltype(::zeCommandListAppendBarrier) commandListAppendBarrier;
-decltype(::zeCommandListAppendMemoryRangesBarrier) commandListAppendMemoryRangesBarrier;
-decltype(::zeCommandListAppendMemoryCopy) commandListAppendMemoryCopy;
-decltype(::zeCommandListAppendMemoryFill) commandListAppendMemoryFill;
-decltype(::zeCommandListAppendMemoryCopyRegion) commandListAppendMemoryCopyRegion;
-decltype(::zeCommandListAppendMemoryCopyFromContext) commandListAppendMemoryCopyFromContext;
-decltype(::zeCommandListAppendMemoryPrefetch) commandListAppendMemoryPrefetch;
-decltype(::zeCommandListAppendMemAdvise) commandListAppendMemAdvise;
-decltype(::zeCommandListAppendSignalEvent) commandListAppendSignalEvent;
-decltype(::zeCommandListAppendWaitOnEvents) commandListAppendWaitOnEvents;
-decltype(::zeCommandListAppendEventReset) commandListAppendEventReset;
-decltype(::zeCommandListAppendQueryKernelTimestamps) commandListAppendQueryKernelTimestamps;
 decltype(::zeCommandListAppendLaunchKernel) commandListAppendLaunchKernel;
 decltype(::zeCommandListAppendLaunchCooperativeKernel) commandListAppendLaunchCooperativeKernel;
-ze_result_t commandListImmediateAppendCommandListsExp(ze_command_list_handle_t hCommandListImmediate,
-                                                      uint32_t numCommandLists,
-                                                      ze_command_list_handle_t* phCommandLists,
-                                                      ze_event_handle_t hSignalEvent, uint32_t numWaitEvents,
-                                                      ze_event_handle_t* phWaitEvents);
 
 }  // namespace zefuse::cuda

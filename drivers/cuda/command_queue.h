@@ -10,25 +10,26 @@
 namespace zefuse::cuda {
 
 struct CommandList;
+struct Fence;
 
 struct CommandQueue : Object<CommandQueue> {
   static constexpr uint32_t kMagic = magicOf("ZQUE");
   const Ref<Context> context;
   const ze_command_queue_desc_t desc;
+  Device& device;
   Stream stream;
 
   CommandQueue(Context& context, Device& device, const ze_command_queue_desc_t& desc)
-      : context(&context), desc(desc), stream(device) {}
+      : context(&context), desc(desc), device(device), stream(device) {}
 };
 
 // One launch of a graph instead of many calls, from the first time on where CUDA can capture the list.
 ze_result_t execute(const char* call, Stream& stream, CommandList& list);
 
-decltype(::zeCommandQueueCreate) commandQueueCreate;
-decltype(::zeCommandQueueDestroy) commandQueueDestroy;
-decltype(::zeCommandQueueExecuteCommandLists) commandQueueExecuteCommandLists;
+// Of level_zero/list_calls.h.
+ze_result_t makeQueue(Context& context, Device& device, const ze_command_queue_desc_t& desc, CommandQueue*& out);
+ze_result_t executeLists(CommandQueue& queue, uint32_t count, ze_command_list_handle_t* lists, Fence* fence);
+
 decltype(::zeCommandQueueSynchronize) commandQueueSynchronize;
-ze_result_t commandQueueGetOrdinal(ze_command_queue_handle_t hCommandQueue, uint32_t* pOrdinal);
-ze_result_t commandQueueGetIndex(ze_command_queue_handle_t hCommandQueue, uint32_t* pIndex);
 
 }  // namespace zefuse::cuda

@@ -3,21 +3,26 @@
 
 #include <level_zero/ze_api.h>
 
+#include <utility>
+#include <vector>
+
 #include "drivers/cuda/level_zero.h"
+#include "drivers/level_zero/context_calls.h"
 
 namespace zefuse::cuda {
 
+struct Device;
+
 struct Context : Object<Context> {
   static constexpr uint32_t kMagic = magicOf("ZCTX");
+
+  // The devices that it is for, as zeContextCreateEx lists them; none: all.
+  const std::vector<const Device*> devices;
+
+  explicit Context(std::vector<const Device*> devices = {}) : devices(std::move(devices)) {}
   ~Context();  // frees its allocations
 };
 
-decltype(::zeContextCreate) contextCreate;
-decltype(::zeContextCreateEx) contextCreateEx;
-decltype(::zeContextDestroy) contextDestroy;
 decltype(::zeContextGetStatus) contextGetStatus;
-decltype(::zeContextSystemBarrier) contextSystemBarrier;
-decltype(::zeContextMakeMemoryResident) contextMakeMemoryResident;
-decltype(::zeContextEvictMemory) contextEvictMemory;
 
 }  // namespace zefuse::cuda

@@ -1,11 +1,12 @@
 #include "drivers/cuda/device.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <fstream>
 #include <thread>
+
+#include "drivers/level_zero/clock.h"
 
 namespace zefuse::cuda {
 namespace {
@@ -23,12 +24,6 @@ constexpr char kClockPtx[] = R"(.version 7.0
   ret;
 }
 )";
-
-uint64_t nowNs() {
-  return uint64_t(
-      std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
-          .count());
-}
 
 // Errors after which every call of the process's context fails: CUDA has no way back.
 bool isSticky(CUresult result) {

@@ -11,12 +11,12 @@
 
 #include "drivers/cuda/cuda_api.h"
 #include "drivers/cuda/level_zero.h"
+#include "drivers/level_zero/commands.h"
 #include "drivers/level_zero/queue_groups.h"
 
 namespace zefuse::cuda {
 
 inline constexpr uint16_t kNvidiaPci = 0x10de;
-inline constexpr size_t kMaxFillPatternBytes = 128;
 
 // One per CUDA device, for as long as the process lives, as the driver. Thread-safe.
 struct Device : Object<Device> {
@@ -55,10 +55,11 @@ struct Device : Object<Device> {
   // For the sentence of an error that comes later than its launch.
   void launched(const char* kernel);
 
-  // Nanoseconds of the device's own clock, with the host's of the same moment.
+  // Nanoseconds of the device's own clock, with nowNs() of the same moment.
   ze_result_t readClock(const char* call, uint64_t& host, uint64_t& device);
-  // What its clock shows when the host's shows `host_ns`, roughly.
+  // What its clock shows when nowNs() is `host_ns`, roughly, and the other way round.
   uint64_t deviceTime(uint64_t host_ns) const { return host_ns + uint64_t(clock_offset_.load()); }
+  uint64_t monotonicTime(uint64_t device_ns) const { return device_ns - uint64_t(clock_offset_.load()); }
   // A kernel of one item that writes the clock to a pointer, its parameter.
   CUfunction clockKernel() const { return clock_kernel_; }
 

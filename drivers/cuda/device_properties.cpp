@@ -6,6 +6,7 @@
 
 #include "drivers/cuda/command_queue.h"
 #include "drivers/cuda/device.h"
+#include "drivers/level_zero/clock.h"
 #include "drivers/level_zero/counted.h"
 #include "drivers/level_zero/driver.h"
 
@@ -229,7 +230,10 @@ ze_result_t deviceGetGlobalTimestamps(ze_device_handle_t hDevice, uint64_t* host
   ZEFUSE_NOT_NULL(deviceTimestamp);
   if (ze_result_t result = device->open("zeDeviceGetGlobalTimestamps"))
     return result;
-  return device->readClock("zeDeviceGetGlobalTimestamps", *hostTimestamp, *deviceTimestamp);
+  if (ze_result_t result = device->readClock("zeDeviceGetGlobalTimestamps", *hostTimestamp, *deviceTimestamp))
+    return result;
+  *hostTimestamp += hostNowNs() - nowNs();
+  return ZE_RESULT_SUCCESS;
 }
 
 }  // namespace zefuse::cuda

@@ -1,5 +1,6 @@
 // Which of the driver's functions are its entries. What it does not implement says why.
 #include "drivers/level_zero/entries.h"
+#include "drivers/cuda/append.h"
 #include "drivers/cuda/command_list.h"
 #include "drivers/cuda/command_queue.h"
 #include "drivers/cuda/context.h"
@@ -9,9 +10,24 @@
 #include "drivers/cuda/kernel.h"
 #include "drivers/cuda/memory.h"
 #include "drivers/cuda/module.h"
+#include "drivers/level_zero/append_calls.h"
+#include "drivers/level_zero/context_calls.h"
+#include "drivers/level_zero/event_calls.h"
+#include "drivers/level_zero/list_calls.h"
 
 namespace zefuse::cuda {
 namespace {
+
+// Under the names that the shared calls ask for (level_zero/calls.h).
+struct Types {
+  using Context = cuda::Context;
+  using Device = cuda::Device;
+  using CommandList = cuda::CommandList;
+  using CommandQueue = cuda::CommandQueue;
+  using Fence = cuda::Fence;
+  using EventPool = cuda::EventPool;
+  using Event = cuda::Event;
+};
 
 constexpr char kNoIpc[] = "IPC: allocations and events are private to this process";
 constexpr char kNoIndirect[] =
@@ -22,6 +38,10 @@ constexpr char kNoVirtualMemory[] =
 
 level_zero::Entries make() {
   level_zero::Entries made;
+  AppendCalls<Types>::fill(made);
+  ContextCalls<Types>::fill(made);
+  EventCalls<Types>::fill(made);
+  ListCalls<Types>::fill(made);
   made.device.pfnGet = deviceGet;
   made.device.pfnGetSubDevices = deviceGetSubDevices;
   made.device.pfnGetProperties = deviceGetProperties;
@@ -41,57 +61,24 @@ level_zero::Entries make() {
   made.device.pfnSetCacheAdviceExt = ZEFUSE_ABSENT("cache advice: not supported");
   made.device.pfnPciGetPropertiesExt = ZEFUSE_ABSENT("PCI properties: not told");
   made.device_exp.pfnGetFabricVertexExp = ZEFUSE_ABSENT(kNoFabric);
-  made.context.pfnCreate = contextCreate;
-  made.context.pfnDestroy = contextDestroy;
   made.context.pfnGetStatus = contextGetStatus;
-  made.context.pfnSystemBarrier = contextSystemBarrier;
-  made.context.pfnMakeMemoryResident = contextMakeMemoryResident;
-  made.context.pfnEvictMemory = contextEvictMemory;
-  made.context.pfnCreateEx = contextCreateEx;
-  made.command_queue.pfnCreate = commandQueueCreate;
-  made.command_queue.pfnDestroy = commandQueueDestroy;
-  made.command_queue.pfnExecuteCommandLists = commandQueueExecuteCommandLists;
   made.command_queue.pfnSynchronize = commandQueueSynchronize;
-  made.command_list.pfnCreate = commandListCreate;
-  made.command_list.pfnCreateImmediate = commandListCreateImmediate;
-  made.command_list.pfnDestroy = commandListDestroy;
-  made.command_list.pfnClose = commandListClose;
   made.command_list.pfnReset = commandListReset;
   made.command_list.pfnAppendWriteGlobalTimestamp = commandListAppendWriteGlobalTimestamp;
-  made.command_list.pfnAppendBarrier = commandListAppendBarrier;
-  made.command_list.pfnAppendMemoryRangesBarrier = commandListAppendMemoryRangesBarrier;
-  made.command_list.pfnAppendMemoryCopy = commandListAppendMemoryCopy;
-  made.command_list.pfnAppendMemoryFill = commandListAppendMemoryFill;
-  made.command_list.pfnAppendMemoryCopyRegion = commandListAppendMemoryCopyRegion;
-  made.command_list.pfnAppendMemoryCopyFromContext = commandListAppendMemoryCopyFromContext;
-  made.command_list.pfnAppendMemoryPrefetch = commandListAppendMemoryPrefetch;
-  made.command_list.pfnAppendMemAdvise = commandListAppendMemAdvise;
-  made.command_list.pfnAppendSignalEvent = commandListAppendSignalEvent;
-  made.command_list.pfnAppendWaitOnEvents = commandListAppendWaitOnEvents;
-  made.command_list.pfnAppendEventReset = commandListAppendEventReset;
-  made.command_list.pfnAppendQueryKernelTimestamps = commandListAppendQueryKernelTimestamps;
   made.command_list.pfnAppendLaunchKernel = commandListAppendLaunchKernel;
   made.command_list.pfnAppendLaunchCooperativeKernel = commandListAppendLaunchCooperativeKernel;
   made.command_list.pfnAppendLaunchKernelIndirect = ZEFUSE_ABSENT(kNoIndirect);
   made.command_list.pfnAppendLaunchMultipleKernelsIndirect = ZEFUSE_ABSENT(kNoIndirect);
   made.fence.pfnCreate = fenceCreate;
-  made.fence.pfnDestroy = fenceDestroy;
   made.fence.pfnHostSynchronize = fenceHostSynchronize;
   made.fence.pfnQueryStatus = fenceQueryStatus;
   made.fence.pfnReset = fenceReset;
-  made.event_pool.pfnCreate = eventPoolCreate;
-  made.event_pool.pfnDestroy = eventPoolDestroy;
   made.event_pool.pfnGetIpcHandle = ZEFUSE_ABSENT(kNoIpc);
   made.event_pool.pfnOpenIpcHandle = ZEFUSE_ABSENT(kNoIpc);
   made.event_pool.pfnCloseIpcHandle = ZEFUSE_ABSENT(kNoIpc);
-  made.event.pfnCreate = eventCreate;
-  made.event.pfnDestroy = eventDestroy;
   made.event.pfnHostSignal = eventHostSignal;
   made.event.pfnHostSynchronize = eventHostSynchronize;
-  made.event.pfnQueryStatus = eventQueryStatus;
   made.event.pfnHostReset = eventHostReset;
-  made.event.pfnQueryKernelTimestamp = eventQueryKernelTimestamp;
-  made.event_exp.pfnQueryTimestampsExp = eventQueryTimestampsExp;
   made.module.pfnCreate = moduleCreate;
   made.module.pfnDestroy = moduleDestroy;
   made.module.pfnDynamicLink = moduleDynamicLink;
@@ -145,21 +132,8 @@ level_zero::Entries make() {
   made.fabric_edge_exp.pfnGetPropertiesExp = ZEFUSE_ABSENT(kNoFabric);
   level_zero::NewerEntries& newer = made.newer;
   newer.deviceGetRootDevice = deviceGetRootDevice;
-  newer.commandQueueGetOrdinal = commandQueueGetOrdinal;
-  newer.commandQueueGetIndex = commandQueueGetIndex;
   newer.commandListHostSynchronize = commandListHostSynchronize;
-  newer.commandListGetDeviceHandle = commandListGetDeviceHandle;
-  newer.commandListGetContextHandle = commandListGetContextHandle;
-  newer.commandListGetOrdinal = commandListGetOrdinal;
-  newer.commandListImmediateGetIndex = commandListImmediateGetIndex;
-  newer.commandListIsImmediate = commandListIsImmediate;
-  newer.commandListImmediateAppendCommandListsExp = commandListImmediateAppendCommandListsExp;
-  newer.eventPoolGetContextHandle = eventPoolGetContextHandle;
-  newer.eventPoolGetFlags = eventPoolGetFlags;
   newer.eventQueryKernelTimestampsExt = ZEFUSE_ABSENT("timestamps by the host's clock");
-  newer.eventGetEventPool = eventGetEventPool;
-  newer.eventGetSignalScope = eventGetSignalScope;
-  newer.eventGetWaitScope = eventGetWaitScope;
   newer.memPutIpcHandle = ZEFUSE_ABSENT(kNoIpc);
   newer.memGetIpcHandleWithProperties = ZEFUSE_ABSENT(kNoIpc);
   newer.eventPoolPutIpcHandle = ZEFUSE_ABSENT(kNoIpc);

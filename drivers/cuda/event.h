@@ -40,25 +40,16 @@ struct Event : Object<Event> {
   const bool timestamped;
 
   Event(EventPool& pool, const ze_event_desc_t& desc);
+  ze_result_t status(const char*) const { return isSignalled() ? ZE_RESULT_SUCCESS : ZE_RESULT_NOT_READY; }
   bool isSignalled() const { return __atomic_load_n(&slot.word, __ATOMIC_ACQUIRE) != 0; }
   ze_kernel_timestamp_result_t timestamps() const;
+  uint64_t monotonicTime(uint64_t device_ns) const;
 };
 
-decltype(::zeEventPoolCreate) eventPoolCreate;
-decltype(::zeEventPoolDestroy) eventPoolDestroy;
-ze_result_t eventPoolGetContextHandle(ze_event_pool_handle_t hEventPool, ze_context_handle_t* phContext);
-ze_result_t eventPoolGetFlags(ze_event_pool_handle_t hEventPool, ze_event_pool_flags_t* pFlags);
+ze_result_t makeEventPool(Context& context, const ze_event_pool_desc_t& desc, Device* first_listed, EventPool*& out);
 
-decltype(::zeEventCreate) eventCreate;
-decltype(::zeEventDestroy) eventDestroy;
 decltype(::zeEventHostSignal) eventHostSignal;
 decltype(::zeEventHostSynchronize) eventHostSynchronize;
-decltype(::zeEventQueryStatus) eventQueryStatus;
 decltype(::zeEventHostReset) eventHostReset;
-decltype(::zeEventQueryKernelTimestamp) eventQueryKernelTimestamp;
-decltype(::zeEventQueryTimestampsExp) eventQueryTimestampsExp;
-ze_result_t eventGetEventPool(ze_event_handle_t hEvent, ze_event_pool_handle_t* phEventPool);
-ze_result_t eventGetSignalScope(ze_event_handle_t hEvent, ze_event_scope_flags_t* pSignalScope);
-ze_result_t eventGetWaitScope(ze_event_handle_t hEvent, ze_event_scope_flags_t* pWaitScope);
 
 }  // namespace zefuse::cuda

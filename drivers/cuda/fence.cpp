@@ -31,12 +31,6 @@ ze_result_t fenceCreate(ze_command_queue_handle_t hCommandQueue, const ze_fence_
   });
 }
 
-ze_result_t fenceDestroy(ze_fence_handle_t hFence) {
-  ZEFUSE_OBJECT(Fence, fence, hFence);
-  fence->destroy();
-  return ZE_RESULT_SUCCESS;
-}
-
 ze_result_t fenceHostSynchronize(ze_fence_handle_t hFence, uint64_t timeout) {
   ZEFUSE_OBJECT(Fence, fence, hFence);
   return hostWait(timeout, [&]() -> ze_result_t {

@@ -19,7 +19,6 @@ struct Fence : Object<Fence> {
 };
 
 decltype(::zeFenceCreate) fenceCreate;
-decltype(::zeFenceDestroy) fenceDestroy;
 decltype(::zeFenceHostSynchronize) fenceHostSynchronize;
 decltype(::zeFenceQueryStatus) fenceQueryStatus;
 decltype(::zeFenceReset) fenceReset;

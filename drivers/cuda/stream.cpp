@@ -53,7 +53,13 @@ ze_result_t Stream::submit(const char* call, Command& command) {
   if (timed)
     if (ze_result_t result = writeClock(call, &signal->slot.start))
       return result;
-  if (ze_result_t result = std::visit([&](auto& operation) { return run(call, operation); }, command.operation))
+  auto runs = [&](auto& operation) {
+    if constexpr (requires { run(call, operation, true); })
+      return run(call, operation, command.on_host);
+    else
+      return run(call, operation);
+  };
+  if (ze_result_t result = std::visit(runs, command.operation))
     return result;
   if (timed)
     if (ze_result_t result = writeClock(call, &signal->slot.end))
@@ -134,8 +140,8 @@ ze_result_t Stream::run(const char* call, ProductCommand& product) {
   return product.product->run(call, product.operands, stream_);
 }
 
-ze_result_t Stream::run(const char* call, CopyCommand& copy) {
-  if (copy.on_host)
+ze_result_t Stream::run(const char* call, CopyCommand& copy, bool on_host) {
+  if (on_host)
     return runOnHost(call, {static_cast<std::byte*>(copy.destination), static_cast<const std::byte*>(copy.source),
                             copy.bytes, 1, 1, 0, 0, 0, 0});
   if (copy.bytes != 0)
@@ -173,10 +179,10 @@ ze_result_t Stream::run(const char* call, FillCommand& fill) {
 }
 
 // CUDA's slices are whole numbers of rows; where a slice pitch is none, a slice is copied at a time.
-ze_result_t Stream::run(const char* call, CopyRegionCommand& copy) {
+ze_result_t Stream::run(const char* call, CopyRegionCommand& copy, bool on_host) {
   if (copy.width == 0 || copy.height == 0)
     return ZE_RESULT_SUCCESS;
-  if (copy.on_host)
+  if (on_host)
     return runOnHost(call, copy);
   const bool whole =
       copy.destination_slice_pitch % copy.destination_pitch == 0 && copy.source_slice_pitch % copy.source_pitch == 0;
@@ -212,12 +218,12 @@ ze_result_t Stream::run(const char* call, ResetEventCommand& reset) {
 
 ze_result_t Stream::run(const char* call, WriteTimestampCommand& write) { return writeClock(call, write.destination); }
 
-ze_result_t Stream::run(const char* call, QueryTimestampsCommand& query) {
+ze_result_t Stream::run(const char* call, QueryTimestampsCommand& query, bool on_host) {
   for (size_t i = 0; i < query.events.size(); ++i) {
     std::byte* to = query.destination + query.offsets[i];
     const CUdeviceptr from = address(&query.events[i]->slot.start);
     static_assert(sizeof(ze_kernel_timestamp_data_t) == 16 && sizeof(ze_kernel_timestamp_result_t) == 32);
-    if (query.on_host) {  // the same span twice
+    if (on_host) {  // the same span twice
       if (ze_result_t result = runOnHost(
               call, {to, reinterpret_cast<const std::byte*>(&query.events[i]->slot.start), 16, 2, 1, 16, 0, 0, 0}))
         return result;

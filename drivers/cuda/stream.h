@@ -30,14 +30,14 @@ public:
 private:
   ze_result_t run(const char* call, LaunchCommand& launch);
   ze_result_t run(const char* call, ProductCommand& product);
-  ze_result_t run(const char* call, CopyCommand& copy);
+  ze_result_t run(const char* call, CopyCommand& copy, bool on_host);
   ze_result_t run(const char* call, FillCommand& fill);
-  ze_result_t run(const char* call, CopyRegionCommand& copy);
+  ze_result_t run(const char* call, CopyRegionCommand& copy, bool on_host);
   ze_result_t runOnHost(const char* call, const CopyRegionCommand& copy);
   ze_result_t run(const char* call, BarrierCommand&) { return ZE_RESULT_SUCCESS; }
   ze_result_t run(const char* call, ResetEventCommand& reset);
   ze_result_t run(const char* call, WriteTimestampCommand& write);
-  ze_result_t run(const char* call, QueryTimestampsCommand& query);
+  ze_result_t run(const char* call, QueryTimestampsCommand& query, bool on_host);
   ze_result_t writeClock(const char* call, uint64_t* destination);
 
   Device& device_;

@@ -8,10 +8,8 @@
 #include <cstdlib>
 
 #include "common/base/build_id.h"
-#include "drivers/cuda/command_list.h"
 #include "drivers/cuda/compiler_library.h"
 #include "drivers/cuda/device.h"
-#include "drivers/cuda/kernel.h"
 #include "drivers/cuda/product.h"
 #include "drivers/level_zero/build_version.h"
 
@@ -26,9 +24,6 @@ constexpr level_zero::Extension kExtensions[] = {
 // Entries that Debian's 1.4 tables have no slot for, so that a program on an old loader can still reach them. Valid
 // only where the loader does not wrap handles.
 const level_zero::ExtensionFunction kFunctions[] = {
-    {"zeCommandListHostSynchronize", reinterpret_cast<void*>(commandListHostSynchronize)},
-    {"zeCommandListImmediateAppendCommandListsExp", reinterpret_cast<void*>(commandListImmediateAppendCommandListsExp)},
-    {"zeKernelSetGlobalOffsetExp", reinterpret_cast<void*>(kernelSetGlobalOffsetExp)},
     {ze_extension::product_create_name, reinterpret_cast<void*>(productCreate)},
     {ze_extension::product_destroy_name, reinterpret_cast<void*>(productDestroy)},
     {ze_extension::append_product_name, reinterpret_cast<void*>(commandListAppendProduct)},

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "drivers/level_zero/counted.h"
+#include "drivers/level_zero/entries.h"
 #include "drivers/level_zero/extensions.h"
 #include "drivers/level_zero/traits.h"
 
@@ -21,14 +22,25 @@ constexpr Extension kExtensions[] = {
     {ZE_MEMORY_FREE_POLICIES_EXT_NAME, ZE_MEMORY_FREE_POLICIES_EXT_VERSION_CURRENT},
     {ZE_SUBGROUPS_EXT_NAME, ZE_SUBGROUP_EXT_VERSION_CURRENT},
     // Names that newer headers have.
+    {"ZE_extension_event_query_kernel_timestamps", ZE_MAKE_VERSION(1, 0)},
     {"ZE_experimental_immediate_command_list_append", ZE_MAKE_VERSION(1, 0)},
     {"ZE_extension_kernel_max_group_size_properties", ZE_MAKE_VERSION(1, 0)},
 };
 
-// The tables of the installed header have no slot for it: so a program on an old loader can still reach it.
-const ExtensionFunction kFunctions[] = {
-    {"zeDriverGetLastErrorDescription", reinterpret_cast<void*>(driverGetLastErrorDescription)},
-};
+// Entries that the installed header's tables have no slot for, so that a program on an old loader can still reach them.
+// The loader passes handles through untranslated here: valid only where it does not wrap them (no
+// ZE_ENABLE_LOADER_INTERCEPT).
+std::span<const ExtensionFunction> commonFunctions() {
+  static const ExtensionFunction functions[] = {
+      {"zeCommandListHostSynchronize", reinterpret_cast<void*>(entries().newer.commandListHostSynchronize)},
+      {"zeCommandListImmediateAppendCommandListsExp",
+       reinterpret_cast<void*>(entries().newer.commandListImmediateAppendCommandListsExp)},
+      {"zeDriverGetLastErrorDescription", reinterpret_cast<void*>(driverGetLastErrorDescription)},
+      {"zeEventQueryKernelTimestampsExt", reinterpret_cast<void*>(entries().newer.eventQueryKernelTimestampsExt)},
+      {"zeKernelSetGlobalOffsetExp", reinterpret_cast<void*>(entries().kernel_exp.pfnSetGlobalOffsetExp)},
+  };
+  return functions;
+}
 
 }  // namespace
 
@@ -113,10 +125,9 @@ ze_result_t driverGetExtensionFunctionAddress(ze_driver_handle_t hDriver, const 
   ZEFUSE_CHECK(Driver, hDriver);
   ZEFUSE_NOT_NULL(name);
   ZEFUSE_NOT_NULL(ppFunctionAddress);
-  for (std::span<const ExtensionFunction> functions :
-       {std::span<const ExtensionFunction>(kFunctions), traits().functions})
+  for (std::span<const ExtensionFunction> functions : {commonFunctions(), traits().functions})
     for (const ExtensionFunction& function : functions)
-      if (!std::strcmp(function.name, name)) {
+      if (function.address && !std::strcmp(function.name, name)) {
         *ppFunctionAddress = function.address;
         return ZE_RESULT_SUCCESS;
       }

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <ctime>
 
-namespace zefuse::cpu {
+namespace zefuse::level_zero {
 
 inline uint64_t nowNs() {
   timespec time;
@@ -19,4 +19,4 @@ inline uint64_t hostNowNs() {
   return static_cast<uint64_t>(time.tv_sec) * 1'000'000'000u + static_cast<uint64_t>(time.tv_nsec);
 }
 
-}  // namespace zefuse::cpu
+}  // namespace zefuse::level_zero
