@@ -16,6 +16,7 @@
 #include "drivers/cpu/launch.h"
 #include "drivers/level_zero/clock.h"
 #include "drivers/level_zero/counted.h"
+#include "drivers/level_zero/device_calls.h"
 #include "drivers/level_zero/driver.h"
 
 namespace zefuse::cpu {
@@ -98,53 +99,28 @@ ze_result_t deviceGet(ze_driver_handle_t hDriver, uint32_t* pCount, ze_device_ha
   return ZE_RESULT_SUCCESS;
 }
 
-ze_result_t deviceGetSubDevices(ze_device_handle_t hDevice, uint32_t* pCount, ze_device_handle_t*) {
-  ZEFUSE_CHECK(Device, hDevice);
-  ZEFUSE_NOT_NULL(pCount);
-  *pCount = 0;
-  return ZE_RESULT_SUCCESS;
-}
-
-ze_result_t deviceGetRootDevice(ze_device_handle_t hDevice, ze_device_handle_t* phRootDevice) {
-  ZEFUSE_CHECK(Device, hDevice);
-  ZEFUSE_NOT_NULL(phRootDevice);
-  *phRootDevice = nullptr;  // what a root device answers
-  return ZE_RESULT_SUCCESS;
-}
-
 ze_result_t deviceGetProperties(ze_device_handle_t hDevice, ze_device_properties_t* properties) {
   ZEFUSE_OBJECT(Device, device, hDevice);
   ZEFUSE_NOT_NULL(properties);
+  fillCommonProperties(*properties, device->processors);
   bool gpu = device->is_gpu;
   properties->type = gpu ? ZE_DEVICE_TYPE_GPU : ZE_DEVICE_TYPE_CPU;
   const uint32_t posed = gpu ? environment().gpu_id : 0;
   properties->vendorId = posed ? intel_pci : zefuse_pci;  // Intel's would switch on paths for Intel's GPUs
   properties->deviceId = posed ? posed : gpu ? 2 : 1;
   properties->flags = gpu && environment().gpu == PosingGpu::discrete ? 0 : ZE_DEVICE_PROPERTY_FLAG_INTEGRATED;
-  properties->subdeviceId = 0;
   properties->coreClockRate = clockRateMHz();
   properties->maxMemAllocSize = device->memory_bytes;
   properties->maxHardwareContexts = 64 * 1024;  // contexts are host objects: no hardware limit
-  properties->maxCommandQueuePriority = 0;
   properties->numThreadsPerEU = 1;
   properties->physicalEUSimdWidth = simdWidth();
   properties->numEUsPerSubslice = device->processors;
   properties->numSubslicesPerSlice = 1;
   properties->numSlices = 1;
-  // Nanoseconds per tick, but ticks per second for who asks with the 1.2 structure type.
-  properties->timerResolution = properties->stype == ZE_STRUCTURE_TYPE_DEVICE_PROPERTIES_1_2 ? kTicksPerSecond : 1;
-  properties->timestampValidBits = 64;
-  properties->kernelTimestampValidBits = 64;
   fillDeviceUuid(properties->uuid.id);
   if (gpu)
     properties->uuid.id[ZE_MAX_DEVICE_UUID_SIZE - 1] = 1;
   std::memcpy(properties->name, device->name, sizeof properties->name);
-  if (auto* units = findExtension<ze_eu_count_ext_t>(properties->pNext, ZE_STRUCTURE_TYPE_EU_COUNT_EXT))
-    units->numTotalEUs = device->processors;
-  if (auto* queries = findExtension<level_zero::QueryKernelTimestampsProperties>(
-          properties->pNext, level_zero::QueryKernelTimestampsProperties::kType))
-    queries->flags =
-        level_zero::QueryKernelTimestampsProperties::kDevice | level_zero::QueryKernelTimestampsProperties::kHost;
   if (auto* readonly = findExtension<ReadonlyMemoryProperties>(properties->pNext, ReadonlyMemoryProperties::kType))
     readonly->capability = ReadonlyMemoryProperties::kEnforced;
   return ZE_RESULT_SUCCESS;
@@ -170,27 +146,10 @@ ze_result_t deviceGetComputeProperties(ze_device_handle_t hDevice, ze_device_com
 ze_result_t deviceGetModuleProperties(ze_device_handle_t hDevice, ze_device_module_properties_t* properties) {
   ZEFUSE_CHECK(Device, hDevice);
   ZEFUSE_NOT_NULL(properties);
-  constexpr ze_device_fp_flags_t kIeee = ZE_DEVICE_FP_FLAG_DENORM | ZE_DEVICE_FP_FLAG_INF_NAN |
-                                         ZE_DEVICE_FP_FLAG_ROUND_TO_NEAREST | ZE_DEVICE_FP_FLAG_FMA |
-                                         ZE_DEVICE_FP_FLAG_ROUNDED_DIVIDE_SQRT;
-  properties->spirvVersionSupported = ZE_MAKE_VERSION(1, 4);
-  properties->flags = ZE_DEVICE_MODULE_FLAG_FP16 | ZE_DEVICE_MODULE_FLAG_FP64 | ZE_DEVICE_MODULE_FLAG_INT64_ATOMICS;
-  properties->fp16flags = kIeee;
-  properties->fp32flags = kIeee;
-  properties->fp64flags = kIeee;
+  fillCommonModuleProperties(*properties);
   properties->maxArgumentsSize = kMaxArguments * sizeof(void*);
   properties->printfBufferSize = 0;
   std::memcpy(properties->nativeKernelSupported.id, "zefuse-native-1\0", sizeof properties->nativeKernelSupported.id);
-  constexpr ze_device_fp_atomic_ext_flags_t kFloatAtomics =
-      ZE_DEVICE_FP_ATOMIC_EXT_FLAG_GLOBAL_LOAD_STORE | ZE_DEVICE_FP_ATOMIC_EXT_FLAG_GLOBAL_ADD |
-      ZE_DEVICE_FP_ATOMIC_EXT_FLAG_GLOBAL_MIN_MAX | ZE_DEVICE_FP_ATOMIC_EXT_FLAG_LOCAL_LOAD_STORE |
-      ZE_DEVICE_FP_ATOMIC_EXT_FLAG_LOCAL_ADD | ZE_DEVICE_FP_ATOMIC_EXT_FLAG_LOCAL_MIN_MAX;
-  if (auto* atomics = findExtension<ze_float_atomic_ext_properties_t>(properties->pNext,
-                                                                      ZE_STRUCTURE_TYPE_FLOAT_ATOMIC_EXT_PROPERTIES)) {
-    atomics->fp16Flags = kFloatAtomics;
-    atomics->fp32Flags = kFloatAtomics;
-    atomics->fp64Flags = kFloatAtomics;
-  }
   return ZE_RESULT_SUCCESS;
 }
 
@@ -199,14 +158,6 @@ QueueGroups Device::queueGroups() const {
           .copy_queues = is_gpu ? 1u : 0u,
           .cooperative = true,
           .fill_pattern_size = kMaxFillPatternBytes};
-}
-
-ze_result_t deviceGetCommandQueueGroupProperties(ze_device_handle_t hDevice, uint32_t* pCount,
-                                                 ze_command_queue_group_properties_t* properties) {
-  ZEFUSE_OBJECT(Device, device, hDevice);
-  ZEFUSE_NOT_NULL(pCount);
-  listQueueGroups(device->queueGroups(), pCount, properties);
-  return ZE_RESULT_SUCCESS;
 }
 
 ze_result_t deviceGetMemoryProperties(ze_device_handle_t hDevice, uint32_t* pCount,
@@ -271,34 +222,6 @@ ze_result_t deviceGetImageProperties(ze_device_handle_t hDevice, ze_device_image
   properties->maxSamplers = kMaxImageArguments;
   properties->maxReadImageArgs = kMaxImageArguments;
   properties->maxWriteImageArgs = kMaxImageArguments;
-  return ZE_RESULT_SUCCESS;
-}
-
-ze_result_t deviceGetExternalMemoryProperties(ze_device_handle_t hDevice,
-                                              ze_device_external_memory_properties_t* properties) {
-  ZEFUSE_CHECK(Device, hDevice);
-  ZEFUSE_NOT_NULL(properties);
-  properties->memoryAllocationImportTypes = 0;
-  properties->memoryAllocationExportTypes = 0;
-  properties->imageImportTypes = 0;
-  properties->imageExportTypes = 0;
-  return ZE_RESULT_SUCCESS;
-}
-
-ze_result_t deviceGetP2PProperties(ze_device_handle_t hDevice, ze_device_handle_t hPeerDevice,
-                                   ze_device_p2p_properties_t* properties) {
-  ZEFUSE_CHECK(Device, hDevice);
-  ZEFUSE_CHECK(Device, hPeerDevice);
-  ZEFUSE_NOT_NULL(properties);
-  properties->flags = ZE_DEVICE_P2P_PROPERTY_FLAG_ACCESS | ZE_DEVICE_P2P_PROPERTY_FLAG_ATOMICS;
-  return ZE_RESULT_SUCCESS;
-}
-
-ze_result_t deviceCanAccessPeer(ze_device_handle_t hDevice, ze_device_handle_t hPeerDevice, ze_bool_t* value) {
-  ZEFUSE_CHECK(Device, hDevice);
-  ZEFUSE_CHECK(Device, hPeerDevice);
-  ZEFUSE_NOT_NULL(value);
-  *value = 1;  // all are the host
   return ZE_RESULT_SUCCESS;
 }
 

@@ -15,8 +15,6 @@ constexpr uint32_t kMaxGroupItems = 1024;
 constexpr uint32_t kSubgroupSizes[] = {8, 16, 32};
 constexpr uint32_t kDefaultSubgroupSize = 16;
 
-constexpr uint64_t kTicksPerSecond = 1'000'000'000;
-
 struct Device : Object<Device> {
   static constexpr uint32_t kMagic = magicOf("ZDEV");
   static Device& instance();  // the CPU; lives as long as the process, as does the next
@@ -38,20 +36,17 @@ bool isolatesMemory(const Device& device);
 // Whether kernels reach allocations of Level Zero and nothing else of the process.
 bool reachesUsmOnly(const Device& device);
 
+// All are the host.
+inline bool reaches(const Device&, const Device&) { return true; }
+
 decltype(::zeDeviceGet) deviceGet;
-decltype(::zeDeviceGetSubDevices) deviceGetSubDevices;
-ze_result_t deviceGetRootDevice(ze_device_handle_t hDevice, ze_device_handle_t* phRootDevice);
 decltype(::zeDeviceGetProperties) deviceGetProperties;
 decltype(::zeDeviceGetComputeProperties) deviceGetComputeProperties;
 decltype(::zeDeviceGetModuleProperties) deviceGetModuleProperties;
-decltype(::zeDeviceGetCommandQueueGroupProperties) deviceGetCommandQueueGroupProperties;
 decltype(::zeDeviceGetMemoryProperties) deviceGetMemoryProperties;
 decltype(::zeDeviceGetMemoryAccessProperties) deviceGetMemoryAccessProperties;
 decltype(::zeDeviceGetCacheProperties) deviceGetCacheProperties;
 decltype(::zeDeviceGetImageProperties) deviceGetImageProperties;
-decltype(::zeDeviceGetExternalMemoryProperties) deviceGetExternalMemoryProperties;
-decltype(::zeDeviceGetP2PProperties) deviceGetP2PProperties;
-decltype(::zeDeviceCanAccessPeer) deviceCanAccessPeer;
 decltype(::zeDeviceGetStatus) deviceGetStatus;
 decltype(::zeDeviceGetGlobalTimestamps) deviceGetGlobalTimestamps;
 

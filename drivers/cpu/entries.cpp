@@ -17,8 +17,11 @@
 #include "drivers/cpu/virtual_memory.h"
 #include "drivers/level_zero/append_calls.h"
 #include "drivers/level_zero/context_calls.h"
+#include "drivers/level_zero/device_calls.h"
 #include "drivers/level_zero/event_calls.h"
+#include "drivers/level_zero/kernel_calls.h"
 #include "drivers/level_zero/list_calls.h"
+#include "drivers/level_zero/memory_calls.h"
 
 namespace zefuse::cpu {
 namespace {
@@ -32,6 +35,9 @@ struct Types {
   using Fence = cpu::Fence;
   using EventPool = cpu::EventPool;
   using Event = cpu::Event;
+  using Module = cpu::Module;
+  using Kernel = cpu::Kernel;
+  using AllocationTable = cpu::AllocationTable;
 };
 
 constexpr char kNoFabric[] = "fabric: one device has no links";
@@ -40,21 +46,19 @@ level_zero::Entries make() {
   level_zero::Entries made;
   AppendCalls<Types>::fill(made);
   ContextCalls<Types>::fill(made);
+  DeviceCalls<Types>::fill(made);
   EventCalls<Types>::fill(made);
+  KernelCalls<Types>::fill(made);
   ListCalls<Types>::fill(made);
+  MemoryCalls<Types>::fill(made);
   made.device.pfnGet = deviceGet;
-  made.device.pfnGetSubDevices = deviceGetSubDevices;
   made.device.pfnGetProperties = deviceGetProperties;
   made.device.pfnGetComputeProperties = deviceGetComputeProperties;
   made.device.pfnGetModuleProperties = deviceGetModuleProperties;
-  made.device.pfnGetCommandQueueGroupProperties = deviceGetCommandQueueGroupProperties;
   made.device.pfnGetMemoryProperties = deviceGetMemoryProperties;
   made.device.pfnGetMemoryAccessProperties = deviceGetMemoryAccessProperties;
   made.device.pfnGetCacheProperties = deviceGetCacheProperties;
   made.device.pfnGetImageProperties = deviceGetImageProperties;
-  made.device.pfnGetExternalMemoryProperties = deviceGetExternalMemoryProperties;
-  made.device.pfnGetP2PProperties = deviceGetP2PProperties;
-  made.device.pfnCanAccessPeer = deviceCanAccessPeer;
   made.device.pfnGetStatus = deviceGetStatus;
   made.device.pfnGetGlobalTimestamps = deviceGetGlobalTimestamps;
   made.device.pfnReserveCacheExt = ZEFUSE_ABSENT("cache reservation: a CPU's caches are not divided by software");
@@ -96,37 +100,16 @@ level_zero::Entries make() {
   made.sampler.pfnCreate = samplerCreate;
   made.sampler.pfnDestroy = samplerDestroy;
   made.module.pfnCreate = moduleCreate;
-  made.module.pfnDestroy = moduleDestroy;
   made.module.pfnDynamicLink = moduleDynamicLink;
-  made.module.pfnGetNativeBinary = moduleGetNativeBinary;
   made.module.pfnGetGlobalPointer = moduleGetGlobalPointer;
-  made.module.pfnGetKernelNames = moduleGetKernelNames;
-  made.module.pfnGetProperties = moduleGetProperties;
   made.module.pfnGetFunctionPointer = moduleGetFunctionPointer;
   made.module.pfnInspectLinkageExt = moduleInspectLinkageExt;
-  made.module_build_log.pfnDestroy = moduleBuildLogDestroy;
-  made.module_build_log.pfnGetString = moduleBuildLogGetString;
   made.kernel.pfnCreate = kernelCreate;
-  made.kernel.pfnDestroy = kernelDestroy;
-  made.kernel.pfnSetCacheConfig = kernelSetCacheConfig;
-  made.kernel.pfnSetGroupSize = kernelSetGroupSize;
-  made.kernel.pfnSuggestGroupSize = kernelSuggestGroupSize;
   made.kernel.pfnSuggestMaxCooperativeGroupCount = kernelSuggestMaxCooperativeGroupCount;
   made.kernel.pfnSetArgumentValue = kernelSetArgumentValue;
-  made.kernel.pfnSetIndirectAccess = kernelSetIndirectAccess;
-  made.kernel.pfnGetIndirectAccess = kernelGetIndirectAccess;
-  made.kernel.pfnGetSourceAttributes = kernelGetSourceAttributes;
-  made.kernel.pfnGetProperties = kernelGetProperties;
-  made.kernel.pfnGetName = kernelGetName;
-  made.kernel_exp.pfnSetGlobalOffsetExp = kernelSetGlobalOffsetExp;
   made.kernel_exp.pfnSchedulingHintExp =
       ZEFUSE_ABSENT("scheduling hints: a thread runs its groups one after the other");
-  made.mem.pfnAllocShared = memAllocShared;
-  made.mem.pfnAllocDevice = memAllocDevice;
-  made.mem.pfnAllocHost = memAllocHost;
   made.mem.pfnFree = memFree;
-  made.mem.pfnGetAllocProperties = memGetAllocProperties;
-  made.mem.pfnGetAddressRange = memGetAddressRange;
   made.mem.pfnGetIpcHandle = memGetIpcHandle;
   made.mem.pfnOpenIpcHandle = memOpenIpcHandle;
   made.mem.pfnCloseIpcHandle = memCloseIpcHandle;
@@ -148,12 +131,10 @@ level_zero::Entries make() {
   made.fabric_edge_exp.pfnGetVerticesExp = ZEFUSE_ABSENT(kNoFabric);
   made.fabric_edge_exp.pfnGetPropertiesExp = ZEFUSE_ABSENT(kNoFabric);
   level_zero::NewerEntries& newer = made.newer;
-  newer.deviceGetRootDevice = deviceGetRootDevice;
   newer.commandListHostSynchronize = commandListHostSynchronize;
   newer.memPutIpcHandle = memPutIpcHandle;
   newer.memGetIpcHandleWithProperties = memGetIpcHandleWithProperties;
   newer.eventPoolPutIpcHandle = eventPoolPutIpcHandle;
-  newer.kernelGetBinaryExp = kernelGetBinaryExp;
   return made;
 }
 

@@ -5,6 +5,7 @@
 
 #include "drivers/cpu/arguments.h"
 #include "drivers/cpu/codegen/codegen.h"
+#include "drivers/cpu/device.h"
 #include "drivers/cpu/launch.h"
 #include "drivers/cpu/level_zero.h"
 #include "drivers/cpu/module.h"
@@ -18,11 +19,16 @@ struct Kernel : Object<Kernel> {
   const spirv::KernelInfo& info;  // of *module
   const WorkGroupFn entry;
   Arguments arguments;
-  uint64_t local_size[3];
+  uint64_t group_size[3];
   uint64_t global_offset[3] = {0, 0, 0};
   ze_kernel_indirect_access_flags_t indirect_access = 0;
 
   Kernel(Module& module, size_t index);
+
+  static constexpr uint32_t kMaxItemsInZ = kMaxGroupItems, kSubgroupSize = kDefaultSubgroupSize;
+  static constexpr uint32_t kPreferredMultiple = 1;  // a sub-group's, if larger
+  static uint32_t maxItems() { return kMaxGroupItems; }
+  uint32_t privateBytes() const { return info.private_bytes; }
 
   // Why this kernel cannot be launched now, through refuse(), or SUCCESS.
   ze_result_t checkLaunch() const { return arguments.checkComplete(); }
@@ -38,18 +44,7 @@ void setGroupCount(LaunchContext& launch, const ze_group_count_t& groups);
 ze_result_t checkGroupCount(const ze_group_count_t& groups);
 
 decltype(::zeKernelCreate) kernelCreate;
-decltype(::zeKernelDestroy) kernelDestroy;
-decltype(::zeKernelSetCacheConfig) kernelSetCacheConfig;
-decltype(::zeKernelSetGroupSize) kernelSetGroupSize;
-decltype(::zeKernelSuggestGroupSize) kernelSuggestGroupSize;
 decltype(::zeKernelSuggestMaxCooperativeGroupCount) kernelSuggestMaxCooperativeGroupCount;
 decltype(::zeKernelSetArgumentValue) kernelSetArgumentValue;
-decltype(::zeKernelSetIndirectAccess) kernelSetIndirectAccess;
-decltype(::zeKernelGetIndirectAccess) kernelGetIndirectAccess;
-decltype(::zeKernelGetSourceAttributes) kernelGetSourceAttributes;
-decltype(::zeKernelGetProperties) kernelGetProperties;
-decltype(::zeKernelGetName) kernelGetName;
-decltype(::zeKernelSetGlobalOffsetExp) kernelSetGlobalOffsetExp;
-ze_result_t kernelGetBinaryExp(ze_kernel_handle_t hKernel, size_t* pSize, uint8_t* pKernelBinary);
 
 }  // namespace zefuse::cpu

@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <bit>
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
@@ -18,7 +17,7 @@ namespace zefuse::cpu {
 namespace {
 
 constexpr size_t kDefaultAlignment = 64;  // a cache line and a whole AVX-512 register
-constexpr size_t kMaxAlignment = size_t{1} << 30;
+constexpr unsigned kMaxAlignmentBits = 30;
 constexpr int kPoison = 0xff;  // of every byte of fresh isolated memory: floats are NaN
 
 }  // namespace
@@ -169,80 +168,14 @@ uint64_t AllocationTable::nextId() {
   return next_id_++;
 }
 
-namespace {
-
-struct Request {
-  const char* call;
-  ze_memory_type_t type;
-  size_t size, alignment;
-  const void* extensions;  // pNext chain
-  const Device* device;    // may be null
-};
-
-ze_result_t allocate(Context& context, const Request& request, void** pptr) {
-  if (request.device)
-    if (ze_result_t result = checkInContext(request.call, context, *request.device))
-      return result;
-  if (request.size == 0)
-    return refuse(ZE_RESULT_ERROR_UNSUPPORTED_SIZE, "%s: size is 0", request.call);
+ze_result_t allocate(Context& context, const MemoryRequest<Device>& request, void** out) {
   const uint64_t limit = (request.device ? *request.device : Device::instance()).memory_bytes;
-  if (request.size > limit && !relaxesLimits(request.extensions))
-    return refuse(ZE_RESULT_ERROR_UNSUPPORTED_SIZE, "%s: %zu bytes are more than maxMemAllocSize (%llu)", request.call,
-                  request.size, static_cast<unsigned long long>(limit));
-  if (request.alignment > kMaxAlignment || (request.alignment != 0 && !std::has_single_bit(request.alignment)))
-    return refuse(ZE_RESULT_ERROR_UNSUPPORTED_ALIGNMENT, "%s: alignment %zu is not a power of two up to 2^30",
-                  request.call, request.alignment);
-  if (sharesOutside(request.extensions))
-    return refuse(ZE_RESULT_ERROR_UNSUPPORTED_FEATURE,
-                  "%s: memory is private to the process: no export or import of descriptors", request.call);
-  return guarded(request.call, [&] {
-    context.freeDeferred();
-    size_t alignment = std::max(request.alignment, kDefaultAlignment);
-    *pptr = AllocationTable::instance().allocate(context, request.type, request.size, alignment, request.device);
-    if (*pptr)
-      return ZE_RESULT_SUCCESS;
-    return refuse(request.type == ZE_MEMORY_TYPE_HOST ? ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY
-                                                      : ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY,
-                  "%s: no memory left for %zu bytes", request.call, request.size);
-  });
-}
-
-}  // namespace
-
-ze_result_t memAllocShared(ze_context_handle_t hContext, const ze_device_mem_alloc_desc_t* device_desc,
-                           const ze_host_mem_alloc_desc_t* host_desc, size_t size, size_t alignment,
-                           ze_device_handle_t hDevice, void** pptr) {
-  ZEFUSE_OBJECT(Context, context, hContext);
-  ZEFUSE_NOT_NULL(device_desc);
-  ZEFUSE_NOT_NULL(host_desc);
-  ZEFUSE_NOT_NULL(pptr);
-  *pptr = nullptr;
-  if (hDevice)
-    ZEFUSE_CHECK(Device, hDevice);
-  return allocate(
-      *context,
-      {"zeMemAllocShared", ZE_MEMORY_TYPE_SHARED, size, alignment, device_desc->pNext, fromHandle<Device>(hDevice)},
-      pptr);
-}
-
-ze_result_t memAllocDevice(ze_context_handle_t hContext, const ze_device_mem_alloc_desc_t* device_desc, size_t size,
-                           size_t alignment, ze_device_handle_t hDevice, void** pptr) {
-  ZEFUSE_OBJECT(Context, context, hContext);
-  ZEFUSE_NOT_NULL(device_desc);
-  ZEFUSE_NOT_NULL(pptr);
-  *pptr = nullptr;
-  ZEFUSE_OBJECT(Device, device, hDevice);
-  return allocate(*context, {"zeMemAllocDevice", ZE_MEMORY_TYPE_DEVICE, size, alignment, device_desc->pNext, device},
-                  pptr);
-}
-
-ze_result_t memAllocHost(ze_context_handle_t hContext, const ze_host_mem_alloc_desc_t* host_desc, size_t size,
-                         size_t alignment, void** pptr) {
-  ZEFUSE_OBJECT(Context, context, hContext);
-  ZEFUSE_NOT_NULL(host_desc);
-  ZEFUSE_NOT_NULL(pptr);
-  *pptr = nullptr;
-  return allocate(*context, {"zeMemAllocHost", ZE_MEMORY_TYPE_HOST, size, alignment, host_desc->pNext, nullptr}, pptr);
+  if (ze_result_t result = checkRequest(request, limit, kMaxAlignmentBits))
+    return result;
+  context.freeDeferred();
+  const size_t alignment = std::max(request.alignment, kDefaultAlignment);
+  *out = AllocationTable::instance().allocate(context, request.type, request.size, alignment, request.device);
+  return *out ? ZE_RESULT_SUCCESS : refuseNoMemory(request);
 }
 
 ze_result_t memFree(ze_context_handle_t hContext, void* ptr) {
@@ -273,35 +206,6 @@ ze_result_t memFreeExt(ze_context_handle_t hContext, const ze_memory_free_ext_de
     AllocationTable::instance().free(*context, ptr);
     return ZE_RESULT_SUCCESS;
   });
-}
-
-ze_result_t memGetAllocProperties(ze_context_handle_t hContext, const void* ptr,
-                                  ze_memory_allocation_properties_t* properties, ze_device_handle_t* phDevice) {
-  ZEFUSE_OBJECT(Context, context, hContext);
-  ZEFUSE_NOT_NULL(ptr);
-  ZEFUSE_NOT_NULL(properties);
-  auto allocation = AllocationTable::instance().find(*context, ptr);
-  properties->type = allocation ? allocation->type : ZE_MEMORY_TYPE_UNKNOWN;
-  properties->id = allocation ? allocation->id : 0;
-  properties->pageSize = allocation ? pageSize() : 0;
-  if (phDevice)
-    *phDevice = allocation && allocation->device ? toHandle<ze_device_handle_t>(const_cast<Device*>(allocation->device))
-                                                 : nullptr;
-  return ZE_RESULT_SUCCESS;
-}
-
-ze_result_t memGetAddressRange(ze_context_handle_t hContext, const void* ptr, void** pBase, size_t* pSize) {
-  ZEFUSE_OBJECT(Context, context, hContext);
-  ZEFUSE_NOT_NULL(ptr);
-  auto allocation = AllocationTable::instance().find(*context, ptr);
-  if (!allocation)
-    return refuse(ZE_RESULT_ERROR_INVALID_ARGUMENT, "zeMemGetAddressRange: %p lies in no allocation of this context",
-                  ptr);
-  if (pBase)
-    *pBase = allocation->base;
-  if (pSize)
-    *pSize = allocation->size;
-  return ZE_RESULT_SUCCESS;
 }
 
 }  // namespace zefuse::cpu

@@ -17,6 +17,7 @@
 #include "common/base/fork.h"
 #include "drivers/cpu/device_pages.h"
 #include "drivers/cpu/level_zero.h"
+#include "drivers/level_zero/memory_calls.h"
 
 namespace zefuse::cpu {
 
@@ -81,12 +82,9 @@ private:
   unsigned open_ = 0;       // counts of openIsolated
 };
 
-decltype(::zeMemAllocShared) memAllocShared;
-decltype(::zeMemAllocDevice) memAllocDevice;
-decltype(::zeMemAllocHost) memAllocHost;
+ze_result_t allocate(Context& context, const MemoryRequest<Device>& request, void** out);
+
 decltype(::zeMemFree) memFree;
 decltype(::zeMemFreeExt) memFreeExt;
-decltype(::zeMemGetAllocProperties) memGetAllocProperties;
-decltype(::zeMemGetAddressRange) memGetAddressRange;
 
 }  // namespace zefuse::cpu

@@ -15,7 +15,7 @@
 #include "drivers/cpu/device.h"
 #include "drivers/cpu/environment.h"
 #include "drivers/cpu/module_build.h"
-#include "drivers/level_zero/counted.h"
+#include "drivers/level_zero/kernel_calls.h"
 
 namespace zefuse::cpu {
 namespace {
@@ -26,9 +26,6 @@ std::string join(const std::vector<std::string>& names) {
     text += (text.empty() ? "'" : ", '") + name + "'";
   return text;
 }
-
-// The first line of a log, for the refusal's sentence.
-std::string firstLine(const std::string& log) { return log.substr(0, log.find('\n')); }
 
 }  // namespace
 
@@ -41,10 +38,6 @@ void Module::relink(std::unique_ptr<LoadedModule> linked, std::vector<std::byte>
   before_linking = std::exchange(loaded, std::move(linked));
   native = std::move(native_binary);
   imports.clear();
-}
-
-uint64_t Module::hash() const {
-  return std::hash<std::string_view>()({reinterpret_cast<const char*>(native.data()), native.size()});
 }
 
 ze_result_t moduleCreate(ze_context_handle_t hContext, ze_device_handle_t hDevice, const ze_module_desc_t* desc,
@@ -87,10 +80,8 @@ ze_result_t moduleCreate(ze_context_handle_t hContext, ze_device_handle_t hDevic
           eaten.push_back(std::make_unique_for_overwrite<char[]>(size_t(64) << 20));
     }
     Build build = native ? loadNative(*desc) : program ? buildProgram(*program) : buildSpirv(*desc);
-    std::string reason = firstLine(build.log);
     // The application gets the log whether or not there is a module.
-    if (phBuildLog)
-      *phBuildLog = toHandle<ze_module_build_log_handle_t>(new BuildLog(std::move(build.log)));
+    const std::string reason = giveLog(std::move(build.log), phBuildLog);
     if (!build.loaded)
       return refuse(native ? ZE_RESULT_ERROR_INVALID_NATIVE_BINARY : ZE_RESULT_ERROR_MODULE_BUILD_FAILURE,
                     "zeModuleCreate: %s", reason.c_str());
@@ -98,12 +89,6 @@ ze_result_t moduleCreate(ze_context_handle_t hContext, ze_device_handle_t hDevic
         toHandle<ze_module_handle_t>(new Module(*context, *device, std::move(build.loaded), std::move(build.native)));
     return ZE_RESULT_SUCCESS;
   });
-}
-
-ze_result_t moduleDestroy(ze_module_handle_t hModule) {
-  ZEFUSE_OBJECT(Module, module, hModule);
-  module->destroy();
-  return ZE_RESULT_SUCCESS;
 }
 
 ze_result_t moduleDynamicLink(uint32_t numModules, ze_module_handle_t* phModules,
@@ -136,26 +121,11 @@ ze_result_t moduleDynamicLink(uint32_t numModules, ze_module_handle_t* phModules
     if (log.empty())
       for (auto& [module, build] : built)
         module->relink(std::move(build.loaded), std::move(build.native));
-    std::string reason = firstLine(log);
-    if (phLinkLog)
-      *phLinkLog = toHandle<ze_module_build_log_handle_t>(new BuildLog(std::move(log)));
+    const std::string reason = giveLog(std::move(log), phLinkLog);
     if (!reason.empty())
       return refuse(ZE_RESULT_ERROR_MODULE_LINK_FAILURE, "zeModuleDynamicLink: %s", reason.c_str());
     return ZE_RESULT_SUCCESS;
   });
-}
-
-ze_result_t moduleGetNativeBinary(ze_module_handle_t hModule, size_t* pSize, uint8_t* pModuleNativeBinary) {
-  ZEFUSE_OBJECT(Module, module, hModule);
-  ZEFUSE_NOT_NULL(pSize);
-  if (pModuleNativeBinary) {
-    if (*pSize < module->native.size())
-      return refuse(ZE_RESULT_ERROR_INVALID_SIZE, "zeModuleGetNativeBinary: %zu bytes do not hold the binary's %zu",
-                    *pSize, module->native.size());
-    std::memcpy(pModuleNativeBinary, module->native.data(), module->native.size());
-  }
-  *pSize = module->native.size();
-  return ZE_RESULT_SUCCESS;
 }
 
 ze_result_t moduleGetGlobalPointer(ze_module_handle_t hModule, const char* pGlobalName, size_t* pSize, void** pptr) {
@@ -173,23 +143,6 @@ ze_result_t moduleGetGlobalPointer(ze_module_handle_t hModule, const char* pGlob
   }
   return refuse(ZE_RESULT_ERROR_INVALID_GLOBAL_NAME, "zeModuleGetGlobalPointer: the module has no global variable '%s'",
                 pGlobalName);
-}
-
-ze_result_t moduleGetKernelNames(ze_module_handle_t hModule, uint32_t* pCount, const char** pNames) {
-  ZEFUSE_OBJECT(Module, module, hModule);
-  ZEFUSE_NOT_NULL(pCount);
-  const auto& kernels = module->loaded->kernels();
-  uint32_t wanted = settleCount(pCount, static_cast<uint32_t>(kernels.size()), pNames);
-  for (uint32_t i = 0; i < wanted; ++i)
-    pNames[i] = kernels[i].name.c_str();
-  return ZE_RESULT_SUCCESS;
-}
-
-ze_result_t moduleGetProperties(ze_module_handle_t hModule, ze_module_properties_t* properties) {
-  ZEFUSE_OBJECT(Module, module, hModule);
-  ZEFUSE_NOT_NULL(properties);
-  properties->flags = module->imports.empty() ? 0 : ZE_MODULE_PROPERTY_FLAG_IMPORTS;
-  return ZE_RESULT_SUCCESS;
 }
 
 ze_result_t moduleGetFunctionPointer(ze_module_handle_t hModule, const char* pFunctionName, void** pfnFunction) {
@@ -229,28 +182,9 @@ ze_result_t moduleInspectLinkageExt(ze_linkage_inspection_ext_desc_t* desc, uint
         log += place + "exported variables " + join(exports) + "\n";
       }
     }
-    *phLog = toHandle<ze_module_build_log_handle_t>(new BuildLog(std::move(log)));
+    giveLog(std::move(log), phLog);
     return ZE_RESULT_SUCCESS;
   });
-}
-
-ze_result_t moduleBuildLogDestroy(ze_module_build_log_handle_t hModuleBuildLog) {
-  ZEFUSE_OBJECT(BuildLog, log, hModuleBuildLog);
-  log->destroy();
-  return ZE_RESULT_SUCCESS;
-}
-
-ze_result_t moduleBuildLogGetString(ze_module_build_log_handle_t hModuleBuildLog, size_t* pSize, char* pBuildLog) {
-  ZEFUSE_OBJECT(BuildLog, log, hModuleBuildLog);
-  ZEFUSE_NOT_NULL(pSize);
-  size_t needed = log->text.size() + 1;
-  if (pBuildLog && *pSize > 0) {
-    size_t copied = std::min(*pSize, needed) - 1;  // a short buffer gets the beginning
-    std::memcpy(pBuildLog, log->text.data(), copied);
-    pBuildLog[copied] = 0;
-  }
-  *pSize = needed;
-  return ZE_RESULT_SUCCESS;
 }
 
 }  // namespace zefuse::cpu

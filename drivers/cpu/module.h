@@ -1,4 +1,4 @@
-// Modules and build logs.
+// Modules.
 #pragma once
 
 #include <level_zero/ze_api.h>
@@ -27,28 +27,17 @@ struct Module : Object<Module> {
   std::unique_ptr<LoadedModule> before_linking;
 
   Module(Context& context, const Device& device, std::unique_ptr<LoadedModule> loaded, std::vector<std::byte> native);
+  size_t kernelCount() const { return loaded->kernels().size(); }
+  const std::string& kernelName(size_t index) const { return loaded->kernels()[index].name; }
+  const std::vector<std::string>& unboundImports() const { return imports; }
   // zeModuleDynamicLink: the module with its imports bound. No kernel exists yet, since one could not be created.
   void relink(std::unique_ptr<LoadedModule> linked, std::vector<std::byte> native_binary);
-  uint64_t hash() const;  // of `native`; reads all of it
-};
-
-struct BuildLog : Object<BuildLog> {
-  static constexpr uint32_t kMagic = magicOf("ZLOG");
-  const std::string text;
-
-  explicit BuildLog(std::string text) : text(std::move(text)) {}
 };
 
 decltype(::zeModuleCreate) moduleCreate;
-decltype(::zeModuleDestroy) moduleDestroy;
 decltype(::zeModuleDynamicLink) moduleDynamicLink;
-decltype(::zeModuleGetNativeBinary) moduleGetNativeBinary;
 decltype(::zeModuleGetGlobalPointer) moduleGetGlobalPointer;
-decltype(::zeModuleGetKernelNames) moduleGetKernelNames;
-decltype(::zeModuleGetProperties) moduleGetProperties;
 decltype(::zeModuleGetFunctionPointer) moduleGetFunctionPointer;
 decltype(::zeModuleInspectLinkageExt) moduleInspectLinkageExt;
-decltype(::zeModuleBuildLogDestroy) moduleBuildLogDestroy;
-decltype(::zeModuleBuildLogGetString) moduleBuildLogGetString;
 
 }  // namespace zefuse::cpu

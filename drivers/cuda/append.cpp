@@ -9,11 +9,11 @@ namespace zefuse::cuda {
 namespace {
 
 // Memory that CUDA's copies reach without staging it on the host.
-bool isUsm(const void* pointer) { return AllocationTable::instance().find(nullptr, pointer).has_value(); }
+bool isUsm(const void* pointer) { return AllocationTable::instance().findAny(pointer).has_value(); }
 
 // Memory that the host reaches as well: pinned.
 bool isHostUsm(const void* pointer) {
-  const auto allocation = AllocationTable::instance().find(nullptr, pointer);
+  const auto allocation = AllocationTable::instance().findAny(pointer);
   return allocation && allocation->type != ZE_MEMORY_TYPE_DEVICE;
 }
 
@@ -69,7 +69,7 @@ ze_result_t appendLaunch(CommandList& list, Kernel& kernel, const ze_group_count
 }  // namespace
 
 ze_result_t checkReach(const CommandList&, const char* call, const char* argument, const void* pointer, size_t bytes) {
-  const auto allocation = AllocationTable::instance().find(nullptr, pointer);
+  const auto allocation = AllocationTable::instance().findAny(pointer);
   if (!allocation)
     return ZE_RESULT_SUCCESS;
   const size_t left = size_t(allocation->base + allocation->size - static_cast<const std::byte*>(pointer));

@@ -95,20 +95,17 @@ public:
   if (::zefuse::cuda::CUresult code_ = ::zefuse::cuda::cuda().function(__VA_ARGS__)) [[unlikely]]                      \
   return (device).fail(call, #function, code_)
 
+// Kernels reach their own device's memory and the host's; access between devices is not enabled.
+inline bool reaches(const Device& device, const Device& peer) { return &device == &peer; }
+
 decltype(::zeDeviceGet) deviceGet;
-decltype(::zeDeviceGetSubDevices) deviceGetSubDevices;
-ze_result_t deviceGetRootDevice(ze_device_handle_t hDevice, ze_device_handle_t* phRootDevice);
 decltype(::zeDeviceGetProperties) deviceGetProperties;
 decltype(::zeDeviceGetComputeProperties) deviceGetComputeProperties;
 decltype(::zeDeviceGetModuleProperties) deviceGetModuleProperties;
-decltype(::zeDeviceGetCommandQueueGroupProperties) deviceGetCommandQueueGroupProperties;
 decltype(::zeDeviceGetMemoryProperties) deviceGetMemoryProperties;
 decltype(::zeDeviceGetMemoryAccessProperties) deviceGetMemoryAccessProperties;
 decltype(::zeDeviceGetCacheProperties) deviceGetCacheProperties;
 decltype(::zeDeviceGetImageProperties) deviceGetImageProperties;
-decltype(::zeDeviceGetExternalMemoryProperties) deviceGetExternalMemoryProperties;
-decltype(::zeDeviceGetP2PProperties) deviceGetP2PProperties;
-decltype(::zeDeviceCanAccessPeer) deviceCanAccessPeer;
 decltype(::zeDeviceGetStatus) deviceGetStatus;
 decltype(::zeDeviceGetGlobalTimestamps) deviceGetGlobalTimestamps;
 

@@ -8,6 +8,7 @@
 #include "drivers/cuda/device.h"
 #include "drivers/level_zero/clock.h"
 #include "drivers/level_zero/counted.h"
+#include "drivers/level_zero/device_calls.h"
 #include "drivers/level_zero/driver.h"
 
 namespace zefuse::cuda {
@@ -27,47 +28,26 @@ ze_result_t deviceGet(ze_driver_handle_t hDriver, uint32_t* pCount, ze_device_ha
   return ZE_RESULT_SUCCESS;
 }
 
-ze_result_t deviceGetSubDevices(ze_device_handle_t hDevice, uint32_t* pCount, ze_device_handle_t*) {
-  ZEFUSE_CHECK(Device, hDevice);
-  ZEFUSE_NOT_NULL(pCount);
-  *pCount = 0;
-  return ZE_RESULT_SUCCESS;
-}
-
-ze_result_t deviceGetRootDevice(ze_device_handle_t hDevice, ze_device_handle_t* phRootDevice) {
-  ZEFUSE_CHECK(Device, hDevice);
-  ZEFUSE_NOT_NULL(phRootDevice);
-  *phRootDevice = nullptr;  // what a root device answers
-  return ZE_RESULT_SUCCESS;
-}
-
 ze_result_t deviceGetProperties(ze_device_handle_t hDevice, ze_device_properties_t* properties) {
   ZEFUSE_OBJECT(Device, device, hDevice);
   ZEFUSE_NOT_NULL(properties);
+  fillCommonProperties(*properties, device->multiprocessors);
   properties->type = ZE_DEVICE_TYPE_GPU;
   properties->vendorId = kNvidiaPci;
   properties->deviceId = device->pci_device;
   properties->flags = (device->attribute(CU_DEVICE_ATTRIBUTE_INTEGRATED) ? ZE_DEVICE_PROPERTY_FLAG_INTEGRATED : 0) |
                       (device->attribute(CU_DEVICE_ATTRIBUTE_ECC_ENABLED) ? ZE_DEVICE_PROPERTY_FLAG_ECC : 0);
-  properties->subdeviceId = 0;
   properties->coreClockRate = uint32_t(std::max(device->attribute(CU_DEVICE_ATTRIBUTE_CLOCK_RATE) / 1000, 1));
   properties->maxMemAllocSize = device->memory_bytes;
   properties->maxHardwareContexts = 1;
-  properties->maxCommandQueuePriority = 0;
   // A multiprocessor as an execution unit whose threads are warps.
   properties->numThreadsPerEU = device->items_per_multiprocessor / 32;
   properties->physicalEUSimdWidth = 32;
   properties->numEUsPerSubslice = 1;
   properties->numSubslicesPerSlice = device->multiprocessors;
   properties->numSlices = 1;
-  // Nanoseconds per tick, but ticks per second for who asks with the 1.2 structure type.
-  properties->timerResolution = properties->stype == ZE_STRUCTURE_TYPE_DEVICE_PROPERTIES_1_2 ? 1'000'000'000 : 1;
-  properties->timestampValidBits = 64;
-  properties->kernelTimestampValidBits = 64;
   std::memcpy(properties->uuid.id, device->uuid.bytes, sizeof properties->uuid.id);
   std::snprintf(properties->name, sizeof properties->name, "%s", device->name);
-  if (auto* units = findExtension<ze_eu_count_ext_t>(properties->pNext, ZE_STRUCTURE_TYPE_EU_COUNT_EXT))
-    units->numTotalEUs = device->multiprocessors;
   return ZE_RESULT_SUCCESS;
 }
 
@@ -92,29 +72,13 @@ ze_result_t deviceGetComputeProperties(ze_device_handle_t hDevice, ze_device_com
 ze_result_t deviceGetModuleProperties(ze_device_handle_t hDevice, ze_device_module_properties_t* properties) {
   ZEFUSE_OBJECT(Device, device, hDevice);
   ZEFUSE_NOT_NULL(properties);
-  constexpr ze_device_fp_flags_t kIeee = ZE_DEVICE_FP_FLAG_DENORM | ZE_DEVICE_FP_FLAG_INF_NAN |
-                                         ZE_DEVICE_FP_FLAG_ROUND_TO_NEAREST | ZE_DEVICE_FP_FLAG_FMA |
-                                         ZE_DEVICE_FP_FLAG_ROUNDED_DIVIDE_SQRT;
-  properties->spirvVersionSupported = ZE_MAKE_VERSION(1, 4);
-  properties->flags = ZE_DEVICE_MODULE_FLAG_FP16 | ZE_DEVICE_MODULE_FLAG_FP64 | ZE_DEVICE_MODULE_FLAG_INT64_ATOMICS;
-  properties->fp16flags = kIeee & ~ZE_DEVICE_FP_FLAG_ROUNDED_DIVIDE_SQRT;
-  properties->fp32flags = kIeee;
-  properties->fp64flags = kIeee;
+  fillCommonModuleProperties(*properties);
+  properties->fp16flags &= ~ze_device_fp_flags_t(ZE_DEVICE_FP_FLAG_ROUNDED_DIVIDE_SQRT);
   properties->maxArgumentsSize = 4096;
   properties->printfBufferSize = 1 << 20;                       // CUDA's default
   char code[sizeof properties->nativeKernelSupported.id] = {};  // zefuse's runtime reads the number
   std::snprintf(code, sizeof code, "zefuse-sm_%u", device->architecture);
   std::memcpy(properties->nativeKernelSupported.id, code, sizeof code);
-  constexpr ze_device_fp_atomic_ext_flags_t kFloatAtomics =
-      ZE_DEVICE_FP_ATOMIC_EXT_FLAG_GLOBAL_LOAD_STORE | ZE_DEVICE_FP_ATOMIC_EXT_FLAG_GLOBAL_ADD |
-      ZE_DEVICE_FP_ATOMIC_EXT_FLAG_GLOBAL_MIN_MAX | ZE_DEVICE_FP_ATOMIC_EXT_FLAG_LOCAL_LOAD_STORE |
-      ZE_DEVICE_FP_ATOMIC_EXT_FLAG_LOCAL_ADD | ZE_DEVICE_FP_ATOMIC_EXT_FLAG_LOCAL_MIN_MAX;
-  if (auto* atomics = findExtension<ze_float_atomic_ext_properties_t>(properties->pNext,
-                                                                      ZE_STRUCTURE_TYPE_FLOAT_ATOMIC_EXT_PROPERTIES)) {
-    atomics->fp16Flags = kFloatAtomics;
-    atomics->fp32Flags = kFloatAtomics;
-    atomics->fp64Flags = kFloatAtomics;
-  }
   return ZE_RESULT_SUCCESS;
 }
 
@@ -123,14 +87,6 @@ ze_result_t deviceGetModuleProperties(ze_device_handle_t hDevice, ze_device_modu
 QueueGroups Device::queueGroups() const {
   return {
       .queues = 16, .copy_queues = copy_engines, .cooperative = cooperative, .fill_pattern_size = kMaxFillPatternBytes};
-}
-
-ze_result_t deviceGetCommandQueueGroupProperties(ze_device_handle_t hDevice, uint32_t* pCount,
-                                                 ze_command_queue_group_properties_t* properties) {
-  ZEFUSE_OBJECT(Device, device, hDevice);
-  ZEFUSE_NOT_NULL(pCount);
-  listQueueGroups(device->queueGroups(), pCount, properties);
-  return ZE_RESULT_SUCCESS;
 }
 
 ze_result_t deviceGetMemoryProperties(ze_device_handle_t hDevice, uint32_t* pCount,
@@ -189,36 +145,6 @@ ze_result_t deviceGetImageProperties(ze_device_handle_t hDevice, ze_device_image
   return ZE_RESULT_SUCCESS;
 }
 
-ze_result_t deviceGetExternalMemoryProperties(ze_device_handle_t hDevice,
-                                              ze_device_external_memory_properties_t* properties) {
-  ZEFUSE_CHECK(Device, hDevice);
-  ZEFUSE_NOT_NULL(properties);
-  properties->memoryAllocationImportTypes = 0;
-  properties->memoryAllocationExportTypes = 0;
-  properties->imageImportTypes = 0;
-  properties->imageExportTypes = 0;
-  return ZE_RESULT_SUCCESS;
-}
-
-ze_result_t deviceGetP2PProperties(ze_device_handle_t hDevice, ze_device_handle_t hPeerDevice,
-                                   ze_device_p2p_properties_t* properties) {
-  ZEFUSE_CHECK(Device, hDevice);
-  ZEFUSE_CHECK(Device, hPeerDevice);
-  ZEFUSE_NOT_NULL(properties);
-  properties->flags =
-      hDevice == hPeerDevice ? ZE_DEVICE_P2P_PROPERTY_FLAG_ACCESS | ZE_DEVICE_P2P_PROPERTY_FLAG_ATOMICS : 0;
-  return ZE_RESULT_SUCCESS;
-}
-
-// Kernels reach their own device's memory and the host's; access between devices is not enabled.
-ze_result_t deviceCanAccessPeer(ze_device_handle_t hDevice, ze_device_handle_t hPeerDevice, ze_bool_t* value) {
-  ZEFUSE_CHECK(Device, hDevice);
-  ZEFUSE_CHECK(Device, hPeerDevice);
-  ZEFUSE_NOT_NULL(value);
-  *value = hDevice == hPeerDevice;
-  return ZE_RESULT_SUCCESS;
-}
-
 ze_result_t deviceGetStatus(ze_device_handle_t hDevice) {
   ZEFUSE_OBJECT(Device, device, hDevice);
   return device->probe(__func__);
@@ -232,7 +158,7 @@ ze_result_t deviceGetGlobalTimestamps(ze_device_handle_t hDevice, uint64_t* host
     return result;
   if (ze_result_t result = device->readClock("zeDeviceGetGlobalTimestamps", *hostTimestamp, *deviceTimestamp))
     return result;
-  *hostTimestamp += hostNowNs() - nowNs();
+  *hostTimestamp += hostAheadNs();
   return ZE_RESULT_SUCCESS;
 }
 

@@ -12,8 +12,11 @@
 #include "drivers/cuda/module.h"
 #include "drivers/level_zero/append_calls.h"
 #include "drivers/level_zero/context_calls.h"
+#include "drivers/level_zero/device_calls.h"
 #include "drivers/level_zero/event_calls.h"
+#include "drivers/level_zero/kernel_calls.h"
 #include "drivers/level_zero/list_calls.h"
+#include "drivers/level_zero/memory_calls.h"
 
 namespace zefuse::cuda {
 namespace {
@@ -27,6 +30,9 @@ struct Types {
   using Fence = cuda::Fence;
   using EventPool = cuda::EventPool;
   using Event = cuda::Event;
+  using Module = cuda::Module;
+  using Kernel = cuda::Kernel;
+  using AllocationTable = cuda::AllocationTable;
 };
 
 constexpr char kNoIpc[] = "IPC: allocations and events are private to this process";
@@ -40,21 +46,19 @@ level_zero::Entries make() {
   level_zero::Entries made;
   AppendCalls<Types>::fill(made);
   ContextCalls<Types>::fill(made);
+  DeviceCalls<Types>::fill(made);
   EventCalls<Types>::fill(made);
+  KernelCalls<Types>::fill(made);
   ListCalls<Types>::fill(made);
+  MemoryCalls<Types>::fill(made);
   made.device.pfnGet = deviceGet;
-  made.device.pfnGetSubDevices = deviceGetSubDevices;
   made.device.pfnGetProperties = deviceGetProperties;
   made.device.pfnGetComputeProperties = deviceGetComputeProperties;
   made.device.pfnGetModuleProperties = deviceGetModuleProperties;
-  made.device.pfnGetCommandQueueGroupProperties = deviceGetCommandQueueGroupProperties;
   made.device.pfnGetMemoryProperties = deviceGetMemoryProperties;
   made.device.pfnGetMemoryAccessProperties = deviceGetMemoryAccessProperties;
   made.device.pfnGetCacheProperties = deviceGetCacheProperties;
   made.device.pfnGetImageProperties = deviceGetImageProperties;
-  made.device.pfnGetExternalMemoryProperties = deviceGetExternalMemoryProperties;
-  made.device.pfnGetP2PProperties = deviceGetP2PProperties;
-  made.device.pfnCanAccessPeer = deviceCanAccessPeer;
   made.device.pfnGetStatus = deviceGetStatus;
   made.device.pfnGetGlobalTimestamps = deviceGetGlobalTimestamps;
   made.device.pfnReserveCacheExt = ZEFUSE_ABSENT("cache reservation: not supported");
@@ -80,36 +84,15 @@ level_zero::Entries make() {
   made.event.pfnHostSynchronize = eventHostSynchronize;
   made.event.pfnHostReset = eventHostReset;
   made.module.pfnCreate = moduleCreate;
-  made.module.pfnDestroy = moduleDestroy;
   made.module.pfnDynamicLink = moduleDynamicLink;
-  made.module.pfnGetNativeBinary = moduleGetNativeBinary;
   made.module.pfnGetGlobalPointer = moduleGetGlobalPointer;
-  made.module.pfnGetKernelNames = moduleGetKernelNames;
-  made.module.pfnGetProperties = moduleGetProperties;
   made.module.pfnGetFunctionPointer = ZEFUSE_ABSENT("function pointers: CUDA has none that a host may take");
   made.module.pfnInspectLinkageExt = ZEFUSE_ABSENT("linkage inspection: not supported");
-  made.module_build_log.pfnDestroy = moduleBuildLogDestroy;
-  made.module_build_log.pfnGetString = moduleBuildLogGetString;
   made.kernel.pfnCreate = kernelCreate;
-  made.kernel.pfnDestroy = kernelDestroy;
-  made.kernel.pfnSetCacheConfig = kernelSetCacheConfig;
-  made.kernel.pfnSetGroupSize = kernelSetGroupSize;
-  made.kernel.pfnSuggestGroupSize = kernelSuggestGroupSize;
   made.kernel.pfnSuggestMaxCooperativeGroupCount = kernelSuggestMaxCooperativeGroupCount;
   made.kernel.pfnSetArgumentValue = kernelSetArgumentValue;
-  made.kernel.pfnSetIndirectAccess = kernelSetIndirectAccess;
-  made.kernel.pfnGetIndirectAccess = kernelGetIndirectAccess;
-  made.kernel.pfnGetSourceAttributes = kernelGetSourceAttributes;
-  made.kernel.pfnGetProperties = kernelGetProperties;
-  made.kernel.pfnGetName = kernelGetName;
-  made.kernel_exp.pfnSetGlobalOffsetExp = kernelSetGlobalOffsetExp;
   made.kernel_exp.pfnSchedulingHintExp = ZEFUSE_ABSENT("scheduling hints: CUDA takes none");
-  made.mem.pfnAllocShared = memAllocShared;
-  made.mem.pfnAllocDevice = memAllocDevice;
-  made.mem.pfnAllocHost = memAllocHost;
   made.mem.pfnFree = memFree;
-  made.mem.pfnGetAllocProperties = memGetAllocProperties;
-  made.mem.pfnGetAddressRange = memGetAddressRange;
   made.mem.pfnGetIpcHandle = ZEFUSE_ABSENT(kNoIpc);
   made.mem.pfnOpenIpcHandle = ZEFUSE_ABSENT(kNoIpc);
   made.mem.pfnCloseIpcHandle = ZEFUSE_ABSENT(kNoIpc);
@@ -131,13 +114,10 @@ level_zero::Entries make() {
   made.fabric_edge_exp.pfnGetVerticesExp = ZEFUSE_ABSENT(kNoFabric);
   made.fabric_edge_exp.pfnGetPropertiesExp = ZEFUSE_ABSENT(kNoFabric);
   level_zero::NewerEntries& newer = made.newer;
-  newer.deviceGetRootDevice = deviceGetRootDevice;
   newer.commandListHostSynchronize = commandListHostSynchronize;
-  newer.eventQueryKernelTimestampsExt = ZEFUSE_ABSENT("timestamps by the host's clock");
   newer.memPutIpcHandle = ZEFUSE_ABSENT(kNoIpc);
   newer.memGetIpcHandleWithProperties = ZEFUSE_ABSENT(kNoIpc);
   newer.eventPoolPutIpcHandle = ZEFUSE_ABSENT(kNoIpc);
-  newer.kernelGetBinaryExp = kernelGetBinaryExp;
   return made;
 }
 

@@ -23,7 +23,8 @@ struct Parameters {
 struct Kernel : Object<Kernel> {
   static constexpr uint32_t kMagic = magicOf("ZKRN");
   const Ref<Module> module;
-  const ProgramKernel& program;  // of *module
+  const ProgramKernel& program;   // of *module
+  const spirv::KernelInfo& info;  // of `program`
   const CUfunction function;
   const uint32_t max_items;  // a group may have, by its registers
   uint32_t group_size[3];
@@ -31,6 +32,9 @@ struct Kernel : Object<Kernel> {
   ze_kernel_indirect_access_flags_t indirect_access = 0;
 
   Kernel(Module& module, const ProgramKernel& program, CUfunction function, uint32_t max_items);
+  static constexpr uint32_t kMaxItemsInZ = 64, kSubgroupSize = 32, kPreferredMultiple = 32;
+  uint32_t maxItems() const { return max_items; }
+  uint32_t privateBytes() const;
   const std::string& name() const { return program.info.name; }
 
   ze_result_t setArgument(uint32_t index, size_t size, const void* value);
@@ -44,18 +48,7 @@ private:
 };
 
 decltype(::zeKernelCreate) kernelCreate;
-decltype(::zeKernelDestroy) kernelDestroy;
-decltype(::zeKernelSetCacheConfig) kernelSetCacheConfig;
-decltype(::zeKernelSetGroupSize) kernelSetGroupSize;
-decltype(::zeKernelSuggestGroupSize) kernelSuggestGroupSize;
 decltype(::zeKernelSuggestMaxCooperativeGroupCount) kernelSuggestMaxCooperativeGroupCount;
 decltype(::zeKernelSetArgumentValue) kernelSetArgumentValue;
-decltype(::zeKernelSetIndirectAccess) kernelSetIndirectAccess;
-decltype(::zeKernelGetIndirectAccess) kernelGetIndirectAccess;
-decltype(::zeKernelGetSourceAttributes) kernelGetSourceAttributes;
-decltype(::zeKernelGetProperties) kernelGetProperties;
-decltype(::zeKernelGetName) kernelGetName;
-decltype(::zeKernelSetGlobalOffsetExp) kernelSetGlobalOffsetExp;
-ze_result_t kernelGetBinaryExp(ze_kernel_handle_t hKernel, size_t* pSize, uint8_t* pKernelBinary);
 
 }  // namespace zefuse::cuda

@@ -12,6 +12,7 @@
 #include <optional>
 
 #include "drivers/cuda/level_zero.h"
+#include "drivers/level_zero/memory_calls.h"
 
 namespace zefuse::cuda {
 
@@ -35,8 +36,9 @@ public:
   static AllocationTable& instance();
 
   void add(Allocation allocation);  // gives it its id
-  // The allocation of `owner` (null: of any) that `pointer` lies in, at its base or inside.
-  std::optional<Allocation> find(const Context* owner, const void* pointer) const;
+  // The allocation of `owner`, or of any context, that `pointer` lies in, at its base or inside.
+  std::optional<Allocation> find(const Context& owner, const void* pointer) const;
+  std::optional<Allocation> findAny(const void* pointer) const;
   std::optional<Allocation> take(const Context& owner, const void* base);  // out of the table, to be freed
   void freeAll(const Context& owner);
 
@@ -46,12 +48,9 @@ private:
   uint64_t next_id_ = 1;
 };
 
-decltype(::zeMemAllocShared) memAllocShared;
-decltype(::zeMemAllocDevice) memAllocDevice;
-decltype(::zeMemAllocHost) memAllocHost;
+ze_result_t allocate(Context& context, const MemoryRequest<Device>& request, void** out);
+
 decltype(::zeMemFree) memFree;
 decltype(::zeMemFreeExt) memFreeExt;
-decltype(::zeMemGetAllocProperties) memGetAllocProperties;
-decltype(::zeMemGetAddressRange) memGetAddressRange;
 
 }  // namespace zefuse::cuda

@@ -5,16 +5,9 @@
 
 #include "drivers/cuda/build.h"
 #include "drivers/cuda/deferred_releases.h"
-#include "drivers/level_zero/counted.h"
+#include "drivers/level_zero/kernel_calls.h"
 
 namespace zefuse::cuda {
-namespace {
-
-// The first line of a log, for the refusal's sentence.
-std::string firstLine(const std::string& log) { return log.substr(0, log.find('\n')); }
-
-}  // namespace
-
 Module::Module(Context& owner, Device& owner_device, Program made, std::vector<std::byte> binary, CUmodule module)
     : context(&owner), device(owner_device), program(std::move(made)), native(std::move(binary)), loaded(module) {}
 
@@ -45,10 +38,8 @@ ze_result_t moduleCreate(ze_context_handle_t hContext, ze_device_handle_t hDevic
     if (ze_result_t result = device->open("zeModuleCreate"))
       return result;
     Build build = buildModule(*device, *desc);
-    const std::string reason = firstLine(build.log);
     // The application gets the log whether or not there is a module.
-    if (phBuildLog)
-      *phBuildLog = toHandle<ze_module_build_log_handle_t>(new BuildLog(std::move(build.log)));
+    const std::string reason = giveLog(std::move(build.log), phBuildLog);
     if (!build.ok)
       return refuse(native ? ZE_RESULT_ERROR_INVALID_NATIVE_BINARY : ZE_RESULT_ERROR_MODULE_BUILD_FAILURE,
                     "zeModuleCreate: %s", reason.c_str());
@@ -57,12 +48,6 @@ ze_result_t moduleCreate(ze_context_handle_t hContext, ze_device_handle_t hDevic
         new Module(*context, *device, std::move(build.program), std::move(binary), build.loaded));
     return ZE_RESULT_SUCCESS;
   });
-}
-
-ze_result_t moduleDestroy(ze_module_handle_t hModule) {
-  ZEFUSE_OBJECT(Module, module, hModule);
-  module->destroy();
-  return ZE_RESULT_SUCCESS;
 }
 
 ze_result_t moduleDynamicLink(uint32_t numModules, ze_module_handle_t* phModules,
@@ -79,26 +64,11 @@ ze_result_t moduleDynamicLink(uint32_t numModules, ze_module_handle_t* phModules
         log += "module " + std::to_string(i) + " imports '" + name +
                "'; binding imports of one module to exports of another is not supported: link the SPIR-V modules "
                "(spirv-link) and create one module\n";
-    const std::string reason = firstLine(log);
-    if (phLinkLog)
-      *phLinkLog = toHandle<ze_module_build_log_handle_t>(new BuildLog(std::move(log)));
+    const std::string reason = giveLog(std::move(log), phLinkLog);
     if (!reason.empty())
       return refuse(ZE_RESULT_ERROR_MODULE_LINK_FAILURE, "zeModuleDynamicLink: %s", reason.c_str());
     return ZE_RESULT_SUCCESS;
   });
-}
-
-ze_result_t moduleGetNativeBinary(ze_module_handle_t hModule, size_t* pSize, uint8_t* pModuleNativeBinary) {
-  ZEFUSE_OBJECT(Module, module, hModule);
-  ZEFUSE_NOT_NULL(pSize);
-  if (pModuleNativeBinary) {
-    if (*pSize < module->native.size())
-      return refuse(ZE_RESULT_ERROR_INVALID_SIZE, "zeModuleGetNativeBinary: %zu bytes do not hold the binary's %zu",
-                    *pSize, module->native.size());
-    std::memcpy(pModuleNativeBinary, module->native.data(), module->native.size());
-  }
-  *pSize = module->native.size();
-  return ZE_RESULT_SUCCESS;
 }
 
 ze_result_t moduleGetGlobalPointer(ze_module_handle_t hModule, const char* pGlobalName, size_t* pSize, void** pptr) {
@@ -120,42 +90,6 @@ ze_result_t moduleGetGlobalPointer(ze_module_handle_t hModule, const char* pGlob
   }
   return refuse(ZE_RESULT_ERROR_INVALID_GLOBAL_NAME, "zeModuleGetGlobalPointer: the module has no global variable '%s'",
                 pGlobalName);
-}
-
-ze_result_t moduleGetKernelNames(ze_module_handle_t hModule, uint32_t* pCount, const char** pNames) {
-  ZEFUSE_OBJECT(Module, module, hModule);
-  ZEFUSE_NOT_NULL(pCount);
-  const auto& kernels = module->program.kernels;
-  const uint32_t wanted = settleCount(pCount, static_cast<uint32_t>(kernels.size()), pNames);
-  for (uint32_t i = 0; i < wanted; ++i)
-    pNames[i] = kernels[i].info.name.c_str();
-  return ZE_RESULT_SUCCESS;
-}
-
-ze_result_t moduleGetProperties(ze_module_handle_t hModule, ze_module_properties_t* properties) {
-  ZEFUSE_OBJECT(Module, module, hModule);
-  ZEFUSE_NOT_NULL(properties);
-  properties->flags = module->program.imports.empty() ? 0 : ZE_MODULE_PROPERTY_FLAG_IMPORTS;
-  return ZE_RESULT_SUCCESS;
-}
-
-ze_result_t moduleBuildLogDestroy(ze_module_build_log_handle_t hModuleBuildLog) {
-  ZEFUSE_OBJECT(BuildLog, log, hModuleBuildLog);
-  log->destroy();
-  return ZE_RESULT_SUCCESS;
-}
-
-ze_result_t moduleBuildLogGetString(ze_module_build_log_handle_t hModuleBuildLog, size_t* pSize, char* pBuildLog) {
-  ZEFUSE_OBJECT(BuildLog, log, hModuleBuildLog);
-  ZEFUSE_NOT_NULL(pSize);
-  const size_t needed = log->text.size() + 1;
-  if (pBuildLog && *pSize > 0) {
-    const size_t copied = std::min(*pSize, needed) - 1;  // a short buffer gets the beginning
-    std::memcpy(pBuildLog, log->text.data(), copied);
-    pBuildLog[copied] = 0;
-  }
-  *pSize = needed;
-  return ZE_RESULT_SUCCESS;
 }
 
 }  // namespace zefuse::cuda

@@ -1,4 +1,4 @@
-// Modules and build logs.
+// Modules.
 #pragma once
 
 #include <level_zero/ze_api.h>
@@ -26,23 +26,13 @@ struct Module : Object<Module> {
 
   Module(Context& context, Device& device, Program program, std::vector<std::byte> native, CUmodule loaded);
   ~Module();
-};
-
-struct BuildLog : Object<BuildLog> {
-  static constexpr uint32_t kMagic = magicOf("ZLOG");
-  const std::string text;
-
-  explicit BuildLog(std::string text) : text(std::move(text)) {}
+  size_t kernelCount() const { return program.kernels.size(); }
+  const std::string& kernelName(size_t index) const { return program.kernels[index].info.name; }
+  const std::vector<std::string>& unboundImports() const { return program.imports; }
 };
 
 decltype(::zeModuleCreate) moduleCreate;
-decltype(::zeModuleDestroy) moduleDestroy;
 decltype(::zeModuleDynamicLink) moduleDynamicLink;
-decltype(::zeModuleGetNativeBinary) moduleGetNativeBinary;
 decltype(::zeModuleGetGlobalPointer) moduleGetGlobalPointer;
-decltype(::zeModuleGetKernelNames) moduleGetKernelNames;
-decltype(::zeModuleGetProperties) moduleGetProperties;
-decltype(::zeModuleBuildLogDestroy) moduleBuildLogDestroy;
-decltype(::zeModuleBuildLogGetString) moduleBuildLogGetString;
 
 }  // namespace zefuse::cuda

@@ -124,8 +124,7 @@ template <typename D> struct EventCalls {
     if (pResults->device)
       *pResults->device = times;
     if (pResults->host) {
-      // The clocks run apart by less than a thousandth, so what lies between them now lay there then.
-      const uint64_t ahead = hostNowNs() - nowNs();
+      const uint64_t ahead = hostAheadNs();
       const uint64_t start = event->monotonicTime(times.global.kernelStart) + ahead,
                      end = event->monotonicTime(times.global.kernelEnd) + ahead;
       *pResults->host = {{start, end}, {start, end}};

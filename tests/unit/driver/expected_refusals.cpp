@@ -20,7 +20,6 @@ constexpr const char* kNoFailures =
 // Of the driver over CUDA.
 constexpr Refusal kCuda[] = {
     {"Concurrency.AForkedChildLaunches", "CUDA does not survive a fork"},
-    {"Events.TimesAreToldByTheHostsClockToo", "this driver tells times by the device's clock alone"},
     {"Failures.AGroupWithoutMemoryForItsBarriersFailsTheLaunch", "items keep what lives across a barrier in registers"},
     {"Failures.OfAnAdaptiveListHoldUpWhatComesUntilTheyAreTold", kNoFailures},
     {"Failures.OfAnAsynchronousListAreToldAtItsEventAndHoldUpWhatWasAppended", kNoFailures},
@@ -40,7 +39,6 @@ constexpr Refusal kCuda[] = {
     {"PosingGpu.OnlyBarriersOrder", kPosing},
     {"PosingGpu.TheCpuIsThereToo", kPosing},
     {"PosingGpu.TheHostCannotTouchDeviceMemory", "what the host's access to CUDA's memory does is the kernel's matter"},
-    {"Properties.TheHostsTimestampIsItsRawClock", "both come from one clock"},
     {"Properties.WritesToReadonlyMemoryFault", kNoVirtualMemory},
     {"Queues.DestroyedWithAnEventMissingEndsAndDropsTheRest", "CUDA cannot drop what a stream was given"},
 };
