@@ -23,15 +23,22 @@ _SHAPES = {
 }  # fmt: skip
 
 
+_SCALES_AT = {"Q2_K": (80, 82), "Q3_K": (108,), "Q4_K": (0, 2), "Q5_K": (0, 2), "Q6_K": (208,)}
+
+
 def _blocks(kind: str, shape: tuple[int, int], draw: np.random.Generator) -> np.ndarray:
     """A matrix of small random weights in a file's form."""
-    if kind != "Q4_K":
+    if kind not in _SCALES_AT:
         values = draw.normal(scale=0.05, size=shape).astype(np.float32)
         return gguf.quantize(values, gguf.GGMLQuantizationType[kind])
-    _, size = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType.Q4_K]
+    _, size = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[kind]]
     blocks = draw.integers(0, 256, (shape[0], shape[1] // 256, size), dtype=np.uint8)
-    blocks[..., :4] = np.array([2e-4, 1.5e-3], np.float16).view(np.uint8)
+    for at, scale in zip(_SCALES_AT[kind], (2e-4, 1.5e-3), strict=False):
+        blocks[..., at : at + 2] = np.array([scale], np.float16).view(np.uint8)
     return blocks.reshape(shape[0], -1)
+
+
+_PACKED = ["Q2_K", "Q3_K", "Q4_0", "Q4_1", "Q4_K", "Q5_0", "Q5_1", "Q5_K", "Q6_K", "Q8_0"]
 
 
 def _write(place: Path, kind: str, words: str = "Q8_0") -> Path:
@@ -68,7 +75,7 @@ def _write(place: Path, kind: str, words: str = "Q8_0") -> Path:
     return place
 
 
-@pytest.mark.parametrize("kind", ["Q4_0", "Q4_1", "Q4_K", "Q8_0"])
+@pytest.mark.parametrize("kind", _PACKED)
 def test_a_packed_matrix_is_the_files(kind: str) -> None:
     data = _blocks(kind, (21, 512), np.random.default_rng(1))
     expected = torch.tensor(gguf.dequantize(data, gguf.GGMLQuantizationType[kind]))
@@ -80,9 +87,9 @@ def test_a_packed_matrix_is_the_files(kind: str) -> None:
     product = torch.compile(lambda row: packing.times_row(packed, row), backend="zefuse", options={"strict": True})
     torch.testing.assert_close(product(row), expected @ row, rtol=1e-4, atol=1e-5)
     quantized = torch.compile(
-        lambda row: packing.times_quantized_row(packed, packing.quantize_row(row, 32)), backend="zefuse", options={"strict": True}
+        lambda row: packing.times_quantized_row(packed, packing.quantize_row(row, packed.chunk)), backend="zefuse", options={"strict": True}
     )  # fmt: skip
-    rounding = packing.quantize_row(row, 32).scales.repeat_interleave(32) / 2
+    rounding = packing.quantize_row(row, packed.chunk).scales.repeat_interleave(packed.chunk) / 2
     assert ((quantized(row) - expected @ row).abs() <= 1e-5 + expected.abs() @ rounding).all()
     assert (quantized(row) - expected @ row).norm() < 0.02 * (expected @ row).norm()
 
@@ -140,13 +147,17 @@ def test_another_dtype_leaves_codes_and_scales(tmp_path: Path) -> None:
     assert model(torch.tensor([[1, 2]])).logits.dtype == torch.bfloat16
 
 
-def test_types_that_are_not_kept_are_dequantized(tmp_path: Path) -> None:
-    model = gguf_model.load(_write(tmp_path / "model.gguf", "F16", "Q5_0"), torch.float32, keep=True)
-    assert not any(isinstance(module, torch.nn.Linear) and module.weight.is_meta for module in model.modules())
-    assert type(model.model.layers[0].mlp.up_proj) is torch.nn.Linear
-    assert model.lm_head.weight is model.model.embed_tokens.weight
-    zefuse.llm.optimize(model)
-    model.generate(torch.tensor([[1, 2]]), max_new_tokens=2, pad_token_id=0)
+@pytest.mark.parametrize("kind", ["Q3_K", "Q5_1", "Q6_K", "F16", "BF16"])
+def test_each_type_loads_exactly(kind: str, tmp_path: Path) -> None:
+    """As llama.cpp mixes them: another type for the vocabulary than for the layers."""
+    place = _write(tmp_path / "model.gguf", kind, "F16")
+    kept, plain = (gguf_model.load(place, torch.float32, keep) for keep in (True, False))
+    _check_names(place, plain)
+    assert (type(kept.model.layers[0].mlp.up_proj) is torch.nn.Linear) == (kind not in _PACKED)
+    assert kept.lm_head.weight is kept.model.embed_tokens.weight
+    for name, module in plain.named_modules():
+        if isinstance(module, torch.nn.Linear):
+            assert torch.equal(kept.get_submodule(name).weight, module.weight), name
 
 
 def test_a_file_without_one_of_the_models_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -86,7 +86,7 @@ def check(place: str) -> None:
 def load(place: str, dtype: str, keep: bool = False) -> tuple[Any, Any]:
     """The model and its tokenizer, from a folder that ``transformers`` wrote or a GGUF file. Nothing is downloaded.
 
-    ``keep``: what is quantized in a GGUF file stays so (``gguf_model``); else it is dequantized. Raises InvalidArgumentError
+    ``keep``: what is quantized in a GGUF file or a checkpoint of GPTQ or AWQ stays so; else it is dequantized. Raises InvalidArgumentError
     for what is no such thing, InstallationError where a package is missing.
     """
     check(place)
@@ -96,9 +96,13 @@ def load(place: str, dtype: str, keep: bool = False) -> tuple[Any, Any]:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
+    from zefuse.llm import gptq_awq
+
     if path.is_dir():
-        _check_quantization(path)
+        settings = _quantization(path)
         tokenizer = AutoTokenizer.from_pretrained(path, local_files_only=True)
+        if settings is not None and settings["quant_method"] in gptq_awq.METHODS:
+            return gptq_awq.load(path, settings, getattr(torch, dtype), keep), tokenizer
         try:
             model = AutoModelForCausalLM.from_pretrained(path, dtype=getattr(torch, dtype), local_files_only=True)
         except ImportError as error:  # what reads these quantized weights is not installed
@@ -114,24 +118,26 @@ def load(place: str, dtype: str, keep: bool = False) -> tuple[Any, Any]:
         raise InvalidArgumentError(f"{place}: transformers makes no model of it: {error}") from error
 
 
-def _check_quantization(folder: Path) -> None:
-    """``transformers`` leaves out weights in a form that it does not know, with a warning, and draws others."""
+def _quantization(folder: Path) -> dict[str, Any] | None:
+    """A folder's ``quantization_config``. One that ``transformers`` does not know is refused: it would leave such weights out, with a
+    warning, and draw others."""
     import json
 
     from transformers.quantizers.auto import AUTO_QUANTIZATION_CONFIG_MAPPING
 
     try:
-        config = json.loads((folder / "config.json").read_text())
-        method = (config.get("quantization_config") or {}).get("quant_method")
-    except (AttributeError, UnicodeDecodeError, ValueError) as error:
+        settings = json.loads((folder / "config.json").read_text()).get("quantization_config")
+        method = settings["quant_method"] if settings else None
+    except (AttributeError, KeyError, TypeError, UnicodeDecodeError, ValueError) as error:
         raise InvalidArgumentError(
-            f"{folder}: its config.json is not what save_pretrained() writes: {error}"
+            f"{folder}: its config.json is not what save_pretrained() writes: {error!r}"
         ) from error
     if method is not None and method not in AUTO_QUANTIZATION_CONFIG_MAPPING:
         raise InvalidArgumentError(
             f"{folder}: its weights have the unknown quantization {method!r}; known: "
             + ", ".join(sorted(AUTO_QUANTIZATION_CONFIG_MAPPING))
         )
+    return settings or None
 
 
 def ids_of(tokenizer: Any, prompt: str, raw: bool) -> Any:

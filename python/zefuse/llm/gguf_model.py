@@ -10,22 +10,10 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.overrides import TorchFunctionMode
 
-from zefuse.errors import InvalidArgumentError
-from zefuse.llm import gguf_blocks
+from zefuse.llm import filling, gguf_blocks
 from zefuse.llm.packing import Packed
 from zefuse.llm.quantized import QuantizedEmbedding, QuantizedLinear, replace
-
-
-class _WithoutMemory(TorchFunctionMode):
-    """Parameters that modules make get no memory; what they compute does."""
-
-    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = dict(kwargs or {})
-        if function is torch.empty:
-            kwargs["device"] = "meta"
-        return function(*args, **kwargs)
 
 
 def load(path: Path, dtype: torch.dtype, keep: bool) -> Any:
@@ -35,13 +23,11 @@ def load(path: Path, dtype: torch.dtype, keep: bool) -> Any:
     of ``dtype``. Raises InvalidArgumentError where the file lacks a weight of the model.
     """
     from gguf import GGUFReader, dequantize
-    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers import AutoConfig
     from transformers import modeling_gguf_pytorch_utils as of_transformers
 
     config = AutoConfig.from_pretrained(path.parent, gguf_file=path.name, local_files_only=True)
-    with _WithoutMemory():
-        model = AutoModelForCausalLM.from_config(config, dtype=dtype)
-    model.eval()
+    model = filling.empty(config, dtype)
     reader = GGUFReader(path)  # under gguf_reading.read_once the one that there is
     architecture = str(reader.fields["general.architecture"].contents())
     make_processor = of_transformers.TENSOR_PROCESSORS.get(architecture, of_transformers.TensorProcessor)
@@ -63,14 +49,7 @@ def load(path: Path, dtype: torch.dtype, keep: bool) -> Any:
         )  # fmt: skip
         if result.name in names:
             dequantized[names[result.name]] = torch.tensor(result.weights)
-    for name, values in dequantized.items():
-        owner, _, own = name.rpartition(".")
-        model.get_submodule(owner)._parameters[own] = nn.Parameter(values.to(dtype), requires_grad=False)
-    if isinstance(model.get_output_embeddings(), nn.Linear):
-        model.tie_weights()
-    missing = [name for name, each in (*model.named_parameters(), *model.named_buffers()) if each.is_meta]
-    if missing:
-        raise InvalidArgumentError(f"{path}: the model's {missing[0]} is not in it")
+    filling.fill(model, dequantized, dtype, path)
     return model
 
 

@@ -101,10 +101,10 @@ def prepare(
 def load(place: str | os.PathLike[str], dtype: torch.dtype | None = None) -> tuple[PreTrainedModel, Any]:
     """A model and its tokenizer, from a folder that ``save_pretrained()`` wrote or a GGUF file. Nothing is downloaded.
 
-    ``dtype``: of the weights; None is f32. Of a GGUF file the matrices of linear layers and the token embedding stay quantized
-    where they are Q4_0, Q4_1, Q4_K or Q8_0, with the file's scales.
+    ``dtype``: of the weights; None is f32. What is quantized in a GGUF file or in a folder of GPTQ's or AWQ's stays so, with the file's
+    codes and scales: the matrices of linear layers, of a GGUF file the token embedding as well.
 
-    Raises InvalidArgumentError for what is neither, or is damaged, InstallationError without ``transformers`` or (for a GGUF
+    Raises InvalidArgumentError for what is neither, is damaged, or has an unknown quantization, InstallationError without ``transformers`` or (for a GGUF
     file) ``gguf``.
     """
     installation.require("transformers", "zefuse.llm")

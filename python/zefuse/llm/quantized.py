@@ -52,16 +52,29 @@ class _Quantized(nn.Module):
 class QuantizedLinear(_Quantized):
     """``x @ weight.T + bias``. A single row is multiplied by the codes themselves, several by dequantized weights.
 
-    ``activations``: "int8" quantizes a single row first, so that its products are those of integers.
+    ``activations``: "int8" quantizes a single row first, so that its products are those of integers. ``order``: which of the
+    layer's columns each column of ``packed`` is, i64 [columns]; None: the same.
     """
 
-    def __init__(self, packed: Packed, bias: torch.Tensor | None, dtype: torch.dtype) -> None:
+    order: torch.Tensor | None
+
+    def __init__(
+        self, packed: Packed, bias: torch.Tensor | None, dtype: torch.dtype, order: torch.Tensor | None = None
+    ) -> None:
         super().__init__(packed, dtype)
+        self.register_buffer("order", order)
         self.in_features, self.out_features = packed.columns, packed.rows
         self.activations: str | None = None
         self.bias = None if bias is None else nn.Parameter(bias.detach(), requires_grad=False)
 
+    @property
+    def weight(self) -> torch.Tensor:
+        weights = super().weight
+        return weights if self.order is None else torch.empty_like(weights).index_copy_(1, self.order, weights)
+
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.order is not None:
+            x = x.index_select(-1, self.order)
         if all(isinstance(size, int) and size == 1 for size in x.shape[:-1]):
             result = self._times(x.reshape(-1).float())
             if self.bias is not None:
@@ -98,7 +111,7 @@ def quantize(model: Any, weights: str, group: int) -> tuple[list[str], list[str]
     """
     head, embedding = model.get_output_embeddings(), model.get_input_embeddings()
     tied = head is not None and embedding is not None and head.weight is embedding.weight
-    kinds = _linear_kinds()
+    kinds = linear_kinds()
     changed: dict[str, list[int]] = {}
     left: list[str] = []
     shared: dict[int, Packed] = {}
@@ -155,14 +168,19 @@ def arrange(model: nn.Module, activations: str | None) -> str | None:
             count += 1
         packed, place = module.packed, module.codes.data_ptr()
         if place not in made:
-            made[place] = packed.by_bytes() if activations is None and packed.bits == 8 else packed.by_words()
+            made[place] = _arranged(packed, activations)
         module.codes = made[place].codes
     if activations is None:
         return None
     return f"activations: int8 for {count} products of a single token, with a scale for each {packing.CHUNK} at most"
 
 
-def _linear_kinds() -> dict[type, bool]:
+def _arranged(packed: Packed, activations: str | None) -> Packed:
+    by_bytes = activations is None and packed.bits == 8 and packed.minimums is None
+    return packed.by_bytes() if by_bytes else packed.by_words()
+
+
+def linear_kinds() -> dict[type, bool]:
     """Classes of linear layers, and whether their weight is transposed."""
     from transformers.pytorch_utils import Conv1D
 
