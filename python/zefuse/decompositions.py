@@ -69,4 +69,6 @@ def _table() -> dict[Any, Callable[..., Any]]:
 
 def decompositions() -> dict[Any, Callable[..., Any]]:
     """The table for ``aot_autograd(decompositions=...)``; a new dictionary each time, since torch adds to it."""
-    return dict(_table())
+    from zefuse import decomposed_quantization
+
+    return _table() | decomposed_quantization.decompositions()

@@ -1,4 +1,4 @@
-"""ATen's products with packed weights of 8 and 4 bits, which torchao's weight-only modules and torch's own quantization call.
+"""ATen's products with weights of 8 and 4 bits, which torchao's weight-only modules and torch's own quantization call.
 
 A single row is multiplied by the codes, which become numbers in registers; several rows by a dequantized matrix.
 """
@@ -15,6 +15,7 @@ aten = torch.ops.aten
 
 def decompositions() -> dict[Any, Callable[..., Any]]:
     return {
+        aten._int_mm.default: _int8_by_int8,
         aten._weight_int8pack_mm.default: _int8,
         aten._weight_int4pack_mm_for_cpu.default: _int4,
     }
@@ -29,6 +30,23 @@ def _int8(x: torch.Tensor, weight: torch.Tensor, scales: torch.Tensor) -> torch.
     if _is_row(x):
         return ((x.float() * weight.float()).sum(1) * scales.float()).to(x.dtype).unsqueeze(0)
     return aten.mm(x, weight.to(x.dtype).t()) * scales
+
+
+_EXACT = 1024  # products of two int8 whose sums f32 holds exactly: 2^14 each, of 2^24
+
+
+def _int8_by_int8(a: torch.Tensor, b: torch.Tensor) -> Any:
+    """int8 [M, K] times int8 [K, N], in i32, exactly."""
+    depth = a.shape[1]
+    if _is_row(a):
+        return (a.reshape(-1, 1).to(torch.int32) * b.to(torch.int32)).sum(0, dtype=torch.int32).unsqueeze(0)
+    if not isinstance(depth, int):
+        return NotImplemented
+    made: Any = torch.zeros((a.shape[0], b.shape[1]), dtype=torch.int32, device=a.device)
+    for first in range(0, depth, _EXACT):
+        part = aten.mm(a[:, first : first + _EXACT].float(), b[first : first + _EXACT].float()).to(torch.int32)
+        made = part if first == 0 else made + part
+    return made
 
 
 def _int4(x: torch.Tensor, packed: torch.Tensor, group: int, scales_and_zeros: torch.Tensor) -> Any:

@@ -60,7 +60,7 @@ def prepare(
     import torch
     from transformers import PreTrainedModel
 
-    from zefuse.llm import packing, quantized
+    from zefuse.llm import packing, quantized, torchao_modules
 
     if weights not in (None, *packing.FORMATS):
         raise OptionError(f"zefuse.llm.optimize(weights={weights!r}): expected None, 'int8' or 'int4'")
@@ -75,8 +75,7 @@ def prepare(
             f"zefuse.llm.optimize: a {type(model).__name__} is no transformers model with generate(); "
             'use torch.compile(model, backend="zefuse")'
         )
-    before = quantized.quantized_before(model)
-    if activations is not None and weights is None and before is None:
+    if activations is not None and weights is None and not quantized.is_quantized(model):
         raise OptionError("zefuse.llm.optimize(activations='int8') takes quantized weights: weights='int8' or 'int4'")
     if not inplace:
         model = copy.deepcopy(model)
@@ -87,8 +86,8 @@ def prepare(
     if dtype is not None and dtype != model.dtype:
         made.changed.append(f"weights: {_name(model.dtype)} to {_name(dtype)}")
         model.to(dtype)
-    if before is not None:
-        made.changed.append(before)
+    made.changed += quantized.quantized_before(model)
+    made.changed += torchao_modules.take(model)
     if weights is not None:
         changed, left = quantized.quantize(model, weights, group_size)
         made.changed += changed
@@ -104,8 +103,8 @@ def load(place: str | os.PathLike[str], dtype: torch.dtype | None = None) -> tup
     ``dtype``: of the weights; None is f32. What is quantized in a GGUF file or in a folder of GPTQ's or AWQ's stays so, with the file's
     codes and scales: the matrices of linear layers, of a GGUF file the token embedding as well.
 
-    Raises InvalidArgumentError for what is neither, is damaged, or has an unknown quantization, InstallationError without ``transformers`` or (for a GGUF
-    file) ``gguf``.
+    Raises InvalidArgumentError for what is neither, is damaged, or has an unknown quantization, InstallationError without
+    ``transformers`` or (for a GGUF file) ``gguf``.
     """
     installation.require("transformers", "zefuse.llm")
     import torch

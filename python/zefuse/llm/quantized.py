@@ -9,6 +9,7 @@ from torch import nn
 
 from zefuse.llm import packing
 from zefuse.llm.packing import Packed
+from zefuse.wording import counted
 
 
 class _Quantized(nn.Module):
@@ -147,13 +148,17 @@ def quantize(model: Any, weights: str, group: int) -> tuple[list[str], list[str]
     )
 
 
-def quantized_before(model: nn.Module) -> str | None:
-    """What a model has of quantized weights, in words; None: nothing."""
+def is_quantized(model: nn.Module) -> bool:
+    return any(isinstance(module, _Quantized) for module in model.modules())
+
+
+def quantized_before(model: nn.Module) -> list[str]:
+    """What a model has of quantized weights, in words."""
     found = {module.codes.data_ptr(): module.packed for module in model.modules() if isinstance(module, _Quantized)}
     if not found:
-        return None
+        return []
     size = _megabytes(sum(packed.bytes() for packed in found.values()))
-    return f"weights: {len(found)} {'matrix' if len(found) == 1 else 'matrices'} quantized before: {size}"
+    return [f"weights: {counted(len(found), 'matrix', 'matrices')} quantized before: {size}"]
 
 
 def arrange(model: nn.Module, activations: str | None) -> str | None:
