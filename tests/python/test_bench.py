@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 from language_model import write_model
 
 from zefuse.cli import main
+from zefuse.llm import benchmark
 from zefuse.llm.benchmark import Result, Row
 
 
@@ -68,6 +73,20 @@ def test_who_is_not_ready_in_time_is_left_out(folder: Path, capfd: pytest.Captur
     assert main(["bench", "--llm", str(folder), *words]) == 0
     (row,) = json.loads(capfd.readouterr().out)["rows"]
     assert "not ready within" in row["left_out"]
+
+
+def _too_late_and_silent(then: Callable[[], object]) -> None:
+    with benchmark._deadline(0.001):
+        with contextlib.suppress(benchmark._TooLate):
+            time.sleep(1)
+        then()
+
+
+def test_a_dropped_deadline_is_too_late_all_the_same() -> None:
+    """As torch's native parsers of arguments drop it, for an error of their own or none."""
+    for then in (lambda: None, lambda: torch.empty([], size="what is no size")):
+        with pytest.raises(benchmark._TooLate):
+            _too_late_and_silent(then)
 
 
 @pytest.mark.parametrize(

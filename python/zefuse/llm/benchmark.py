@@ -151,18 +151,30 @@ class _TooLate(BaseException):
 
 @contextlib.contextmanager
 def _deadline(seconds: float) -> Iterator[None]:
-    """Ends what Python code runs inside with _TooLate. For the main thread alone."""
+    """Ends what Python code runs inside with _TooLate. For the main thread alone.
+
+    Native code below may turn the exception into another or drop it (torch's parsers of arguments do); whoever was
+    rung for is too late all the same, as soon as it comes back.
+    """
+    rung = False
 
     def ring(*_: Any) -> None:
+        nonlocal rung
+        rung = True
         raise _TooLate
 
     before = signal.signal(signal.SIGALRM, ring)
     signal.setitimer(signal.ITIMER_REAL, max(seconds, 0.001))
     try:
         yield
+    except Exception:
+        if not rung:
+            raise
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+    if rung:
+        raise _TooLate
 
 
 def run(place: str, settings: Settings) -> Result:
