@@ -93,6 +93,7 @@ private:
       LoweredLaunch*& launch = known[key];
       if (!launch) {
         launch = job.result = &lowered_.add();
+        launch->key = hashOfKey(key);
         launch->name = kernel ? cast<KernelOp>(op).getName().str() : callName(&op);
         jobs_.push_back(std::move(job));
         if (Job*& last = named[launch->name])
@@ -135,9 +136,11 @@ private:
       dump = [&](std::string_view stage, std::string_view text) { options_.dump(launch.name, stage, text); };
     launch.target = options_.target.name;
     auto kernel = dyn_cast<KernelOp>(op);
+    const auto found = options_.tuned.find(launch.key);
+    const TunedKernel tuned = found == options_.tuned.end() ? TunedKernel() : found->second;
     launch.kernel = attempt(op, launch.refusal, [&]() -> FailureOr<LoweredKernel> {
       if (!spillsAreAsked(op))
-        return lowerKernel(kernel, options_.target, dump);
+        return lowerKernel(kernel, options_.target, dump, tuned.choice);
       auto spilled = [&](std::span<const uint32_t> words) {
         std::optional<int64_t> answer = rounds_.spilled(words);
         if (!answer && !rounds_.asked(words))
@@ -146,9 +149,11 @@ private:
       };
       return lowerWithoutSpills(
           options_.target, options_.spills ? SpillCheck(spilled) : SpillCheck(), [&](const TargetDescription& target) {
-            return kernel ? lowerKernel(kernel, target, dump) : lowerCall(op, layouts, target, dump);
+            return kernel ? lowerKernel(kernel, target, dump, tuned.choice) : lowerCall(op, layouts, target, dump);
           });
     });
+    if (launch.kernel)
+      launch.kernel->schedule.noteTuned(launch.kernel->decisions, tuned.before_us, tuned.after_us);
     if (launch.kernel || !on_device_)
       return;
     launch.why_on_host = launch.refusal;

@@ -6,6 +6,7 @@
 
 #include "common/base/cancel_check.h"
 #include "compiler/plan/lowered_graph.h"
+#include "compiler/tuned_kernels.h"
 #include "lowering/lower.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 
@@ -17,6 +18,7 @@ struct LowerOptions {
   // Asked about each product, convolution and attention for a GPU (spill_rounds.h); null: nobody is.
   const SpillSurvey& spills;
   const CancelCheck& cancelled;  // before each kernel, and after a round of questions
+  const TunedKernels& tuned;     // of this target
   // What a kernel's stages are written with, by its name; null: nothing. Called from several threads.
   std::function<void(std::string_view kernel, std::string_view stage, std::string_view text)> dump;
 };

@@ -70,13 +70,35 @@ SmallVector<Attribute> refusedKernels(func::FuncOp graph, const LoweredGraph& lo
   return refused;
 }
 
+/// For each launch of the plan, in order: the kernel's key, and what a measurement may choose.
+llvm::json::Array decisionsOf(func::FuncOp graph, const LoweredGraph& lowered) {
+  llvm::json::Array launches;
+  for (Operation& op : graph.getBody().front()) {
+    const LoweredLaunch* launch = lowered.find(&op);
+    if (!launch || !launch->kernel)
+      continue;
+    llvm::json::Array decisions;
+    if (launch->why_on_host.empty())  // else it is the host's kernel, which is not this target's
+      for (const Decision& decision : launch->kernel->decisions)
+        decisions.push_back(llvm::json::Object{{"name", decision.name},
+                                               {"taken", decision.taken},
+                                               {"modelled", decision.modelled},
+                                               {"choices", llvm::json::Array(decision.choices)}});
+    launches.push_back(
+        llvm::json::Object{{"key", launch->key}, {"name", launch->name}, {"decisions", std::move(decisions)}});
+  }
+  return launches;
+}
+
 /// No times: the same graph gives the same plan, byte for byte.
-std::string reportJson(func::FuncOp graph, const Options& options) {
+std::string reportJson(func::FuncOp graph, const LoweredGraph& lowered, const Options& options) {
   llvm::json::Object report{{"not_joined", notJoined(graph)},
                             {"options", llvm::json::Object{{"device", options.device},
                                                            {"target", options.target},
                                                            {"strict", options.strict},
                                                            {"fuse", options.fuse}}}};
+  if (options.list_decisions)
+    report["decisions"] = decisionsOf(graph, lowered);
   std::string text;
   llvm::raw_string_ostream(text) << llvm::json::Value(std::move(report));
   return text;
@@ -166,6 +188,9 @@ Compilation compileModule(ModuleOp module, const Options& options, std::vector<S
                    "', for which there are no kernels; `zefuse targets` lists what there is";
     return result;
   }
+  const FailureOr<TunedKernels> tuned = readTuning(options.tuning, result.error);
+  if (failed(tuned))
+    return result;
   auto stages = [&]() -> LogicalResult {
     if (cancelled() || failed(verify(module)))
       return failure();
@@ -180,7 +205,7 @@ Compilation compileModule(ModuleOp module, const Options& options, std::vector<S
     if (failed(fuseModule(module, fuse, dump, cancelled)) || cancelled())
       return failure();
     clock.lap("fuse");
-    LowerOptions lowering{*description, options.build_threads, spills, cancelled, nullptr};
+    LowerOptions lowering{*description, options.build_threads, spills, cancelled, *tuned, nullptr};
     if (dump.enabled())
       lowering.dump = [&](std::string_view kernel, std::string_view stage, std::string_view text) {
         dump.write(std::string(kernel) + "/" + std::string(stage), text);
@@ -205,7 +230,7 @@ Compilation compileModule(ModuleOp module, const Options& options, std::vector<S
     if (failed(lowered))
       return failure();
     FailureOr<BuiltPlan> built =
-        buildPlan(graph, *lowered, {options.device, reportJson(graph, options), !options.strict});
+        buildPlan(graph, *lowered, {options.device, reportJson(graph, *lowered, options), !options.strict});
     if (failed(built))
       return failure();
     clock.lap("lower");

@@ -70,6 +70,8 @@ CacheKey planKey(mlir::ModuleOp module, const Options& options) {
       .add("fuse", options.fuse ? "yes" : "no")
       .add("library products", options.library_products)
       .add("device compiler", options.device_compiler)
+      .addHash("tuning", std::as_bytes(std::span(options.tuning)))
+      .add("decisions", options.list_decisions ? "yes" : "no")
       .addHash("graph", std::as_bytes(std::span(graph)));
   return key;
 }

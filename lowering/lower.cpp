@@ -80,8 +80,9 @@ std::optional<TargetDescription> targetNamed(Operation* op, StringRef name) {
 
 void prepareToLower() { startSpirvBackEnd(); }
 
-FailureOr<LoweredKernel> lowerKernel(KernelOp kernel, const TargetDescription& target, const StageDump& dump) {
-  FailureOr<ScheduledKernel> scheduled = scheduleKernel(kernel, target);
+FailureOr<LoweredKernel> lowerKernel(KernelOp kernel, const TargetDescription& target, const StageDump& dump,
+                                     const Tuning& tuning) {
+  FailureOr<ScheduledKernel> scheduled = scheduleKernel(kernel, target, tuning);
   if (failed(scheduled))
     return failure();
   return emitKernel(kernel, std::move(*scheduled), target, dump);

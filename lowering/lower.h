@@ -38,8 +38,10 @@ void prepareToLower();
 // Fails with a diagnostic at the offending op ("zefuse.kernel ...: arith.foo on f80 has no SPIR-V lowering"). Never
 // ends the process. Deterministic: the same kernel and target give the same bytes. Thread-safe for different
 // MLIRContexts.
+// `tuning`: what was measured, in place of the cost model's choice (schedule/core/decisions.h); what is no choice of
+// this kernel is passed over.
 mlir::FailureOr<LoweredKernel> lowerKernel(KernelOp kernel, const TargetDescription& target,
-                                           const StageDump& dump = nullptr);
+                                           const StageDump& dump = nullptr, const Tuning& tuning = {});
 
 // Why no kernel for `target` holds this product (analysis/product_form.h), from its types alone; empty: one does, with
 // what stands around it (analysis/fusible.h).

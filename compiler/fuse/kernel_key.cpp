@@ -2,6 +2,8 @@
 
 #include "lowering/dialect/Zefuse.h"
 #include "mlir/IR/AsmState.h"
+#include "llvm/ADT/StringExtras.h"
+#include "llvm/Support/SHA256.h"
 #include "llvm/Support/raw_ostream.h"
 
 using namespace mlir;
@@ -28,6 +30,11 @@ std::string kernelKey(KernelOp kernel) {
          << kernel.getInPlaceAttr() << " " << kernel.getPartsAttr() << "\n"
          << bodyText(kernel);
   return key;
+}
+
+std::string hashOfKey(const std::string& key) {
+  const auto digest = llvm::SHA256::hash(llvm::arrayRefFromStringRef(key));
+  return llvm::toHex(ArrayRef(digest).take_front(16), /*LowerCase=*/true);
 }
 
 }  // namespace zefuse

@@ -15,6 +15,7 @@ namespace zefuse {
 struct LoweredLaunch {
   std::optional<LoweredKernel> kernel;
   std::string target;  // what the kernel is for: the plan's target, or "cpu" for a step on the host of a GPU's plan
+  std::string key;     // hashOfKey (fuse/kernel_key.h)
   std::string name;    // in explain and dumps: the kernel's, or a call's as "matmul_128x384_gelu_erf"
   std::string why_on_host;  // why the plan's device does not run it: the step is the host's; empty: it does
   std::string refusal;      // without a kernel: why

@@ -67,8 +67,12 @@ Operation* firstOfType(Block& body, llvm::function_ref<bool(Type)> wanted) {
 
 }  // namespace
 
-FailureOr<ScheduledKernel> scheduleKernel(KernelOp kernel, const TargetDescription& target) {
+FailureOr<ScheduledKernel> scheduleKernel(KernelOp kernel, const TargetDescription& given, const Tuning& tuning) {
   MLIRContext* context = kernel.getContext();
+  Decisions decisions(tuning);
+  TargetDescription target = given;
+  if (!target.hasWorkGroups())  // of a group's work-items the vectors are accesses', not the target's
+    target.vector_width = int(decisions.take("lanes of a vector", target.vector_width, {target.vector_width / 2}));
   context->loadDialect<arith::ArithDialect, func::FuncDialect, LLVM::LLVMDialect, math::MathDialect, scf::SCFDialect,
                        vector::VectorDialect>();
   auto refuse = [&](Operation* op, const Twine& reason) {
@@ -120,7 +124,8 @@ FailureOr<ScheduledKernel> scheduleKernel(KernelOp kernel, const TargetDescripti
         return refuse(kernel, *reason);
     if (mine.domain->scatter)
       mine.domain->scatter->in_place = kernel.getInPlace().has_value();
-    mine.strategy = chooseStrategy(*mine.domain, mine.graph, target);
+    decisions.beginPart(unsigned(parts.size() - 1));
+    mine.strategy = chooseStrategy(*mine.domain, mine.graph, target, decisions);
     if (!mine.strategy.kept_static)
       scratch_bytes = scratch_bytes ? scratch_bytes + mine.strategy.kept_bytes : mine.strategy.kept_bytes;
     if (batch.sets > 1 &&
@@ -200,14 +205,16 @@ FailureOr<ScheduledKernel> scheduleKernel(KernelOp kernel, const TargetDescripti
         arith::IndexCastOp::create(builder, loc, builder.getIndexType(), entry->getArgument(next++));
 
   AffineExpr extent = getAffineConstantExpr(0, context);
-  for (Scheduled& part : parts) {
+  for (auto [number, part] : llvm::enumerate(parts)) {
+    decisions.beginPart(unsigned(number));
     LoweredKernel share;
     share.schedule.parts = {part.strategy.choices};
     SmallVector<Value> outputs(ArrayRef(batch.outputs).slice(part.part.first, part.part.count));
     Evaluator evaluator(builder, *part.domain, part.graph, arguments);
     evaluator.keep(&part.strategy.kept);
-    ScheduleContext schedule{part.graph, *part.domain, part.strategy, target,          evaluator,    *result.module,
-                             function,   batch,        outputs,       scratch_pointer, shared.any(), share};
+    ScheduleContext schedule{part.graph,     *part.domain, part.strategy, target,  evaluator,
+                             *result.module, function,     batch,         outputs, scratch_pointer,
+                             shared.any(),   share,        decisions};
     evaluator.enter(entry);
     if (part.domain->scatter)
       scheduleScatter(schedule);
@@ -237,6 +244,7 @@ FailureOr<ScheduledKernel> scheduleKernel(KernelOp kernel, const TargetDescripti
   }
   launch.schedule.in_place = kernel.getInPlace().has_value();
   launch.schedule.batch = batch.sets;
+  launch.decisions = decisions.made();
   builder.setInsertionPointToEnd(entry);
   func::ReturnOp::create(builder, loc);
   return result;

@@ -7,7 +7,8 @@
 
 namespace zefuse {
 
-// Emits diagnostics at the offending op.
-mlir::FailureOr<ScheduledKernel> scheduleKernel(KernelOp kernel, const TargetDescription& target);
+// Emits diagnostics at the offending op. `tuning`: decisions that were measured (core/decisions.h).
+mlir::FailureOr<ScheduledKernel> scheduleKernel(KernelOp kernel, const TargetDescription& target,
+                                                const Tuning& tuning = {});
 
 }  // namespace zefuse

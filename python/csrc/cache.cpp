@@ -33,6 +33,36 @@ void defineCacheFunctions(py::module_& module) {
       },
       py::arg("directory"), py::arg("kind"), py::arg("fields"));
   module.def(
+      "cache_path",
+      [](const std::string& directory, const std::string& kind,
+         const std::vector<std::pair<std::string, std::string>>& fields) {
+        return FileCache(directory).entryPath(keyOf(kind, fields));
+      },
+      py::arg("directory"), py::arg("kind"), py::arg("fields"));
+  // The entry becomes what merge(its bytes or None) returns, while no other process changes it. What merge raises is
+  // raised; "" or why the entry could not be kept.
+  module.def(
+      "cache_update",
+      [](const std::string& directory, uint64_t limit, const std::string& kind,
+         const std::vector<std::pair<std::string, std::string>>& fields, const std::string& note,
+         const py::function& merge) {
+        constexpr std::chrono::seconds for_others(10);
+        const CacheKey key = keyOf(kind, fields);
+        const FileCache cache(directory, limit);
+        std::optional<std::vector<std::byte>> found;
+        const FileCache::Lock lock = withoutGil([&] {
+          FileCache::Lock held = cache.lock(key, for_others);
+          found = cache.load(key);
+          return held;
+        });
+        const py::object before =
+            found ? py::object(py::bytes(reinterpret_cast<const char*>(found->data()), found->size())) : py::none();
+        const auto body = py::cast<std::string>(merge(before));
+        const Status status = withoutGil([&] { return cache.store(key, std::as_bytes(std::span(body)), note); });
+        return status.ok() ? std::string() : status.message();
+      },
+      py::arg("directory"), py::arg("limit"), py::arg("kind"), py::arg("fields"), py::arg("note"), py::arg("merge"));
+  module.def(
       "cache_store",
       [](const std::string& directory, uint64_t limit, const std::string& kind,
          const std::vector<std::pair<std::string, std::string>>& fields, const std::string& note,

@@ -84,6 +84,8 @@ Settings settingsOf(const py::dict& given) {
   settings.compile.strict = flag("strict", false);
   settings.compile.fuse = flag("fuse", true);
   settings.compile.library_products = text("library_products", "auto");
+  settings.compile.tuning = text("tuning", "");
+  settings.compile.list_decisions = flag("list_decisions", false);
   settings.compile.dump_dir = text("dump_dir", environmentOr(kDumpVariable, ""));
   settings.compile.cache_dir = settings.run.cache_dir = text("cache_dir", environmentOr(kCacheVariable, ""));
   const std::string jit = text("jit", environmentOr(kJitVariable, "never"));
@@ -219,6 +221,18 @@ py::dict toDict(const package::GraphKey& key) {
 py::dict graphKeyOf(const py::object& graph_module, const std::vector<unsigned>& parameters, const py::dict& options) {
   const Settings settings = settingsOf(options);
   return toDict(import(graph_module, parameters).graph.packageKey(settings.compile));
+}
+
+/// What a measurement on a device holds for: the device's model, what it is compiled for, its driver's build. Raises
+/// not_found, with the devices that there are.
+std::vector<std::pair<std::string, std::string>> deviceFields(const std::string& name) {
+  const auto device = unwrap(withoutGil([&] { return ze::Device::find(name); }));
+  std::vector<std::pair<std::string, std::string>> fields = {
+      {"name", device.description},
+      {"target", device.isCpu() ? std::string(cpuTargets()[hostCpuLevel()].name) : device.product()}};
+  for (auto& field : device.nativeFields())
+    fields.push_back(std::move(field));
+  return fields;
 }
 
 std::unique_ptr<CompiledGraph> compile(const py::object& graph_module, const std::vector<unsigned>& parameters,
@@ -379,6 +393,7 @@ PYBIND11_MODULE(_C, module) {
       .def_property_readonly("dump_folder", &CompiledGraph::dumpFolder);
   module.def("compile", &compile, py::arg("graph_module"), py::arg("parameters"), py::arg("options"));
   module.def("compile_plan", &compilePlan, py::arg("graph_module"), py::arg("parameters"), py::arg("options"));
+  module.def("device_fields", &deviceFields, py::arg("device"));
   module.def("build_id", &buildId);
   module.def("code_hash", &codeHash, py::arg("code"));
   py::class_<Watch>(module, "Watch").def(py::init<const py::list&>()).def("unchanged", &Watch::unchanged);

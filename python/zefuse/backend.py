@@ -16,7 +16,7 @@ import torch
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.exc import ShortenTraceback
 
-from zefuse import _native, observers, output_aliases, recurrent, saved_strides, torch_logs, torch_versions
+from zefuse import _native, observers, output_aliases, recurrent, saved_strides, torch_logs, torch_versions, tuning
 from zefuse.errors import (
     DeadlineError,
     DeviceError,
@@ -127,12 +127,12 @@ def _compile_in_parts(gm: torch.fx.GraphModule, parameter_indices: Sequence[int]
 
     def compile_part(part: torch.fx.GraphModule, parameters: list[int]) -> Any:
         try:
-            compiled = native.compile(part, parameters, options.to_dict())
+            compiled = native.compile(part, parameters, tuning.applied(options.to_dict()))
         except (NotFoundError, DeadlineError, DeviceError) as error:
             if (other := options.or_cpu()) is None:
                 raise
             warnings.warn(f"zefuse: a graph runs on the CPU: {error}", stacklevel=2)
-            compiled = native.compile(part, parameters, other.to_dict())
+            compiled = native.compile(part, parameters, tuning.applied(other.to_dict()))
         if (captured := observers.captured_graphs.get()) is not None:
             captured(part, parameters)
         if compiled.package_miss:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from zefuse import _native, observers
+from zefuse import _native, observers, tuning
 from zefuse.errors import InvalidArgumentError
 from zefuse.for_target import PlanOnly, for_host, graph_key
 from zefuse.options import Options
@@ -31,7 +31,9 @@ class CapturedGraph:
     def compile(self, options: Options, family: str) -> Any:
         """For "cpu" or a GPU product, with the methods of a compiled graph that say what it is."""
         if family == "cpu":
-            return _native.load().compile(self.graph_module, list(self.parameters), for_host(options).to_dict())
+            return _native.load().compile(
+                self.graph_module, list(self.parameters), tuning.applied(for_host(options).to_dict())
+            )
         return PlanOnly(self.graph_module, self.parameters, options, family)
 
     def key(self, options: Options, family: str) -> dict[str, Any]:

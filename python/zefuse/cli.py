@@ -50,6 +50,13 @@ COMMANDS = (
         "zefuse profile model.py:make --picture roofline.svg",
     ),
     Command(
+        "tune",
+        "Models",
+        "measure other schedules of a model's kernels on a device, and keep what is quicker",
+        "zefuse.commands.tune",
+        "zefuse tune model.py:make --device gpu:0",
+    ),
+    Command(
         "run",
         "Models",
         "call a package or a model and say what it returned",

@@ -312,7 +312,7 @@ def explain(
         compiled = torch.compile(fresh(target_model), backend="zefuse", options=checked.to_dict())
         explanation.result = compiled(*inputs, **kwargs)
         if backward is not False and torch.is_grad_enabled():
-            _run_backward(explanation.result, target_model, (inputs, kwargs))
+            run_backward(explanation.result, target_model, (inputs, kwargs))
         for number in range(timed_calls):
             for graph in graphs if number == 0 else ():
                 graph.compiled.time_steps(True)
@@ -407,7 +407,7 @@ def _product(target: str) -> str:
     return products[0]
 
 
-def _run_backward(result: Any, model: Any, inputs: Any) -> None:
+def run_backward(result: Any, model: Any, inputs: Any) -> None:
     """So that the backward graph is compiled. The result's graph stays, for the caller's own backward."""
     import torch
     from torch.utils import _pytree as pytree

@@ -6,8 +6,12 @@ import os
 import shlex
 import zipfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from zefuse.errors import DamagedError, InvalidArgumentError, NotFoundError
+
+if TYPE_CHECKING:
+    import torch
 
 _MAGIC = 8
 _PACKAGE = "a package"
@@ -61,6 +65,17 @@ def program(path: str, command: str) -> str:
     raise DamagedError(
         f"{command}: {path!r} is {kind or 'a file of another kind'}, no program of torch.export.save; write one with {how}"
     )
+
+
+def load_program(path: str, command: str) -> torch.export.ExportedProgram:
+    """What torch.export.save wrote. Raises DamagedError where it cannot be read."""
+    import torch
+
+    try:
+        return torch.export.load(path)
+    except Exception as error:  # what torch raises for a damaged archive is not one class
+        first = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        raise DamagedError(f"{command}: {path!r} is no program of torch.export.save: {first}") from error
 
 
 def _check_file(path: str, command: str, advice: str) -> None:

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from zefuse import _native
+from zefuse import _native, tuning
 from zefuse.options import Options
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class PlanOnly:
         self, graph_module: torch.fx.GraphModule, weights: Sequence[int], options: Options, product: str
     ) -> None:
         self._made: dict[str, Any] = _native.load().compile_plan(
-            graph_module, list(weights), for_product(options, product)
+            graph_module, list(weights), tuning.applied(for_product(options, product), product)
         )
 
     def plan_bytes(self) -> bytes:

@@ -55,6 +55,9 @@ class Options:
     package_only: bool = False
     """With ``package``: a graph or native code that it does not hold is an error."""
 
+    tuned: bool = True
+    """What ``zefuse tune`` measured on the device decides about schedules; ``False``: the cost model does."""
+
     build_threads: int = 0
     """How many threads build kernels; 0: one per core. Does not change what is built."""
 

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from zefuse import __version__, _native, backend, cache, observers
+from zefuse import __version__, _native, backend, cache, observers, tuning
 from zefuse.descriptions import MISSING, Description, NotExpressible, tensor
 from zefuse.facts import STATE_NAMES, Roots, Table, state
 from zefuse.options import Options
@@ -288,6 +288,7 @@ class _Precompiled:
             ("zefuse", f"{__version__} {_native.load().build_id()}"),
             ("callable", self._name),
             ("options", json.dumps(options, sort_keys=True)),
+            ("tuning", tuning.fingerprint(self._options.to_dict())),
             *((name, str(value)) for name, value in zip(STATE_NAMES, key, strict=False)),
             ("arguments", shapes),
             ("parts", _parts(self._model)),

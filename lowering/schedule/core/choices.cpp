@@ -1,10 +1,17 @@
 #include "lowering/schedule/core/choices.h"
 
+#include <cstdio>
+
 namespace zefuse {
 namespace {
 
 std::string text(int64_t number) { return std::to_string(number); }
 std::string tiles(int64_t rows, int64_t columns) { return "tiles of " + text(rows) + " x " + text(columns); }
+std::string microseconds(double number) {
+  char digits[32];
+  std::snprintf(digits, sizeof(digits), number < 100 ? "%.1f" : "%.0f", number);
+  return digits;
+}
 constexpr const char* engine_words = "on the matrix engine";
 
 struct Words {
@@ -86,6 +93,14 @@ std::string describe(const std::vector<Choices>& parts) {
 
 }  // namespace
 
+void ScheduleRecord::noteTuned(const std::vector<Decision>& decisions, double before, double after) {
+  for (const Decision& decision : decisions)
+    if (decision.taken != decision.modelled)
+      tuned.push_back(decision);
+  before_us = before;
+  after_us = after;
+}
+
 bool ScheduleRecord::onMatrixEngine() const {
   for (const Choices& part : parts)
     for (const Choice& choice : part)
@@ -110,6 +125,13 @@ std::string describe(const ScheduleRecord& record) {
     line += "; rescheduled, since this spilled " + text(spilled) + " on " + record.spilled_on + ": " + describe(parts);
   if (record.spilled > 0)
     line += "; spills " + text(record.spilled) + " on " + record.spilled_on;
+  for (size_t number = 0; number < record.tuned.size(); ++number) {
+    const Decision& decision = record.tuned[number];
+    line += (number == 0 ? "; tuned: " : ", ") + decision.name + " " + decision.taken_words + " instead of " +
+            decision.modelled_words;
+  }
+  if (!record.tuned.empty() && record.before_us > 0)
+    line += ", " + microseconds(record.before_us) + " -> " + microseconds(record.after_us) + " µs";
   return line;
 }
 

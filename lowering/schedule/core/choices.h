@@ -9,6 +9,8 @@
 #include <variant>
 #include <vector>
 
+#include "lowering/schedule/core/decisions.h"
+
 namespace zefuse {
 
 // Sizes are of one row, unit or group; none: symbolic. Fields that only decided are last in each struct.
@@ -137,6 +139,11 @@ struct ScheduleRecord {
         return found;
     return nullptr;
   }
+  // What was measured and is not the cost model's choice, and what a launch took by both.
+  std::vector<Decision> tuned;
+  double before_us = 0, after_us = 0;
+
+  void noteTuned(const std::vector<Decision>& decisions, double before, double after);
   bool onMatrixEngine() const;
 };
 

@@ -6,6 +6,7 @@
 #include "common/toolchain/target_description.h"
 #include "lowering/dialect/Zefuse.h"
 #include "lowering/schedule/core/batch.h"
+#include "lowering/schedule/core/decisions.h"
 #include "lowering/schedule/core/lowered_kernel.h"
 #include "lowering/schedule/core/strategy.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
@@ -32,6 +33,7 @@ struct ScheduleContext {
   mlir::Value scratch;                         // null without
   bool in_place;                               // some outputs lie where inputs do: no element may be computed twice
   LoweredKernel& launch;
+  Decisions& decisions;
 
   mlir::OpBuilder& builder() const { return evaluator.builder(); }
   // A work-item function of OpenCL, as an index.

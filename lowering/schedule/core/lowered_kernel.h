@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "lowering/schedule/core/choices.h"
+#include "lowering/schedule/core/decisions.h"
 #include "mlir/IR/AffineExpr.h"
 
 namespace zefuse {
@@ -28,6 +29,7 @@ struct LoweredKernel {
   mlir::AffineExpr scratch_bytes;  // per group; null: none
   std::vector<KernelCheck> checks;
   ScheduleRecord schedule;
+  std::vector<Decision> decisions;  // what a measurement may choose
 };
 
 }  // namespace zefuse

@@ -58,8 +58,8 @@ bool isExpensive(Value tensor) { return costOf(tensor) >= 8; }
 
 class Chooser {
 public:
-  Chooser(Domain& domain, const KernelGraph& graph, const TargetDescription& target)
-      : domain_(domain), space_(domain.space), graph_(graph), target_(target) {}
+  Chooser(Domain& domain, const KernelGraph& graph, const TargetDescription& target, Decisions& decisions)
+      : domain_(domain), space_(domain.space), graph_(graph), target_(target), decisions_(decisions) {}
 
   Strategy run() {
     Strategy strategy;
@@ -198,7 +198,7 @@ private:
       strategy.row_lanes = best(all, domain_.parallelRows(), rows_cost);
       bool row_at_a_time = false;
       if (domain_.scan_dim && strategy.row_lanes != Strategy::none && !target_.hasWorkGroups() &&
-          sumsFarApart(strategy.row_lanes)) {
+          decisions_.take("scans a row at a time", sumsFarApart(strategy.row_lanes))) {
         strategy.row_lanes = Strategy::none;
         row_at_a_time = true;
       }
@@ -224,6 +224,8 @@ private:
     strategy.row_lanes = best(everything, domain_.rows, rows_cost);
     unsigned sets = llvm::count_if(domain_.axis_sets, [](auto& set) { return !set.dims.empty(); });
     strategy.lanes_in_rows = strategy.row_lanes != Strategy::none && (sets == 0 || rows_cost * sets < axes_cost * 0.8);
+    if (sets != 0 && strategy.row_lanes != Strategy::none)
+      strategy.lanes_in_rows = decisions_.take("lanes across rows", strategy.lanes_in_rows);
     strategy.choices.push_back(choice::Reduction{strategy.lanes_in_rows, rows_cost, axes_cost});
   }
 
@@ -296,8 +298,10 @@ private:
         continue;
       for (unsigned dim : domain_.rows)
         if (dim != strategy.row_lanes && constantOf(space_.strideAlong(access.offset, dim)) == 1) {
-          strategy.tile_dim = dim;
-          strategy.choices.push_back(choice::TransposedLoad{dim});
+          if (decisions_.take("tiles for a transposed load", true)) {
+            strategy.tile_dim = dim;
+            strategy.choices.push_back(choice::TransposedLoad{dim});
+          }
           return;
         }
     }
@@ -361,7 +365,14 @@ private:
     }
     if (!fits)
       return;
-    strategy.strip = unsigned(std::max<int64_t>(strip_budget / bytes, 2));
+    const int64_t vectors = std::max<int64_t>(strip_budget / bytes, 2);
+    SmallVector<int64_t> others{0};  // one vector at a time
+    for (int64_t other : {vectors / 4, vectors / 2, vectors * 2, vectors * 4})
+      if (other >= 2)
+        others.push_back(other);
+    strategy.strip = unsigned(decisions_.take("vectors of a strip", vectors, others));
+    if (!strategy.strip)
+      return;
     strategy.strip_values = std::move(values);
     strategy.choices.push_back(choice::Strips{strategy.strip, bytes, strip_budget});
   }
@@ -392,6 +403,10 @@ private:
           return false;
         });
       before.insert(mine.begin(), mine.end());
+    }
+    if (!strategy.kept.empty() && !decisions_.take("keeps a row's values", true)) {
+      strategy.kept.clear();
+      strategy.kept_bytes = space_.constant(0);
     }
     auto bytes = constantOf(strategy.kept_bytes);
     strategy.kept_static = bytes && *bytes <= target_.private_row_bytes;
@@ -482,12 +497,14 @@ private:
   IndexSpace& space_;
   const KernelGraph& graph_;
   const TargetDescription& target_;
+  Decisions& decisions_;
 };
 
 }  // namespace
 
-Strategy chooseStrategy(Domain& domain, const KernelGraph& graph, const TargetDescription& target) {
-  return Chooser(domain, graph, target).run();
+Strategy chooseStrategy(Domain& domain, const KernelGraph& graph, const TargetDescription& target,
+                        Decisions& decisions) {
+  return Chooser(domain, graph, target, decisions).run();
 }
 
 }  // namespace zefuse

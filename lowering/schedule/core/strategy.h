@@ -4,6 +4,7 @@
 
 #include "common/toolchain/target_description.h"
 #include "lowering/schedule/core/choices.h"
+#include "lowering/schedule/core/decisions.h"
 #include "lowering/schedule/core/evaluator.h"
 
 namespace zefuse {
@@ -39,6 +40,7 @@ struct Strategy {
 // Lanes of a vector along a dim of this size: a power of two up to the target's width.
 unsigned lanesFor(const IndexSpace& space, unsigned dim, const TargetDescription& target);
 
-Strategy chooseStrategy(Domain& domain, const KernelGraph& graph, const TargetDescription& target);
+Strategy chooseStrategy(Domain& domain, const KernelGraph& graph, const TargetDescription& target,
+                        Decisions& decisions);
 
 }  // namespace zefuse

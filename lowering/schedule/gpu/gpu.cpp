@@ -84,6 +84,8 @@ public:
   void run() {
     if (c_.strategy.tile_dim != Strategy::none && scheduleTranspose(c_))
       return;
+    if (width_ > 1)
+      width_ = c_.decisions.take("elements of a vector", width_, {width_ / 2});
     if (c_.domain.scan_dim)
       scan();
     else if (c_.domain.instances.empty())
@@ -129,6 +131,15 @@ private:
   Value number(int64_t value) { return i_.number(value); }
   Value add(Value a, Value b) { return i_.add(a, b); }
   Value multiply(Value a, int64_t b) { return i_.multiply(a, b); }
+
+  // Work-items of a group, where no row needs all of them.
+  int64_t plainGroup() const {
+    SmallVector<int64_t> sizes;
+    for (int64_t size : {64, 128, 256, 512, 1024})
+      if (size <= c_.target.max_group_size && size % c_.target.subgroup_size == 0)
+        sizes.push_back(size);
+    return c_.decisions.take("work-items of a group", plain_group, sizes);
+  }
 
   static int64_t powerOfTwo(int64_t value) {  // the largest that is not above it
     int64_t power = 1;
@@ -205,12 +216,14 @@ private:
     int64_t rounds = 1;
     if (auto count = constantOf(units.count))
       rounds = std::clamp<int64_t>(powerOfTwo(std::max<int64_t>(1, *count / (2 * c_.target.resident_items))), 1, 8);
+    rounds = c_.decisions.take("vectors of a work-item", rounds, {1, 2, 4, 8});
+    const int64_t size = plainGroup();
     c_.launch.extent = units.count;
-    c_.launch.grain = plain_group * rounds;
+    c_.launch.grain = size * rounds;
     c_.launch.schedule.add(choice::ItemVectors{rounds, units.lanes, constantOf(units.count), c_.target.resident_items});
-    WorkGroup group(b_, c_.function, c_.launch, plain_group, 0);
+    WorkGroup group(b_, c_.function, c_.launch, size, 0);
     Value extent = emitted(units.count);
-    Value first = add(multiply(group.group(), plain_group * rounds), group.item());
+    Value first = add(multiply(group.group(), size * rounds), group.item());
     auto store = [&] {
       for (const DomainOutput& output : c_.domain.outputs)
         c_.storeOutput(output);
@@ -221,8 +234,8 @@ private:
       e_.closeIf();
       return;
     }
-    Value end = i_.smaller(add(multiply(group.group(), plain_group * rounds), number(plain_group * rounds)), extent);
-    auto loop = e_.openLoop(first, end, number(plain_group));
+    Value end = i_.smaller(add(multiply(group.group(), size * rounds), number(size * rounds)), extent);
+    auto loop = e_.openLoop(first, end, number(size));
     atUnit(units, loop.index(), store);
     e_.closeLoop(loop);
   }
@@ -235,11 +248,12 @@ private:
     SmallVector<unsigned> rows = without(c_.domain.parallelRows(), c_.strategy.row_lanes);
     if (c_.strategy.row_lanes != Strategy::none)
       rows.push_back(c_.strategy.row_lanes);
+    const int64_t size = plainGroup();
     c_.launch.extent = space_.simplify(c_.domain.rowCount());
-    c_.launch.grain = plain_group;
+    c_.launch.grain = size;
     c_.launch.schedule.add(rowTeam(choice::RowTeam::Of::item, 1));
-    WorkGroup group(b_, c_.function, c_.launch, plain_group, 0);
-    Value row = add(multiply(group.group(), plain_group), group.item());
+    WorkGroup group(b_, c_.function, c_.launch, size, 0);
+    Value row = add(multiply(group.group(), size), group.item());
     e_.openIf(i_.less(row, emitted(c_.launch.extent)));
     c_.bindPosition(rows, row);
     c_.scanRow(1);
@@ -475,8 +489,14 @@ private:
 
   void holdRows(const Walk& walk) {
     held_.resize(c_.domain.axis_sets.size());
-    for (unsigned axes = 0; axes < held_.size(); ++axes)
-      held_[axes].rounds = heldVectors(c_, axes, axisLanes(walk, axes));
+    for (unsigned axes = 0; axes < held_.size(); ++axes) {
+      const int64_t modelled = heldVectors(c_, axes, axisLanes(walk, axes));
+      held_[axes].rounds = modelled;
+      if (modelled > 0)
+        held_[axes].rounds = c_.decisions.take("vectors held in registers" +
+                                                   (axes ? " of axes " + std::to_string(axes + 1) : std::string()),
+                                               modelled, {0, modelled / 2});
+    }
   }
 
   //===-- rows ---------------------------------------------------------------------------------===//
@@ -502,24 +522,38 @@ private:
     auto rows = constantOf(space_.simplify(c_.domain.rowCount()));
     int64_t subgroup = c_.target.subgroup_size;
     c_.launch.extent = space_.simplify(c_.domain.rowCount());
-    if (elements && *elements <= alone_elements)
-      return rowPerItem();
     // Sub-groups that leave most of the device idle are worth joining.
     bool few = rows && *rows * subgroup * 2 < c_.target.resident_items;
-    if (elements && *elements <= (few ? subgroup_elements / 4 : subgroup_elements))
-      return rowPerSubgroup();
+    const int64_t largest = std::min<int64_t>(largest_row_group, c_.target.max_group_size);
     int64_t wanted = symbolic_row_group;
-    if (elements)
-      wanted = std::clamp(powerOfTwo(*elements / (width_ * 2)), 4 * subgroup,
-                          std::min<int64_t>(largest_row_group, c_.target.max_group_size));
-    rowPerGroup(std::min<int64_t>(wanted, c_.target.max_group_size));
+    if (elements && *elements <= alone_elements)
+      wanted = 1;
+    else if (elements && *elements <= (few ? subgroup_elements / 4 : subgroup_elements))
+      wanted = subgroup;
+    else if (elements)
+      wanted = std::clamp(powerOfTwo(*elements / (width_ * 2)), 4 * subgroup, largest);
+    SmallVector<int64_t> others;
+    if (elements && *elements <= 4 * alone_elements)
+      others.push_back(1);
+    if (elements && *elements <= 4 * subgroup_elements)
+      others.push_back(subgroup);
+    for (int64_t size = 4 * subgroup; size <= largest && (!elements || *elements > alone_elements); size *= 2)
+      others.push_back(size);
+    wanted = std::min<int64_t>(wanted, c_.target.max_group_size);
+    wanted = c_.decisions.take("work-items of a row", wanted, others);
+    if (wanted == 1)
+      return rowPerItem();
+    if (wanted == subgroup)
+      return rowPerSubgroup();
+    rowPerGroup(wanted);
   }
 
   void rowPerItem() {
-    c_.launch.grain = plain_group;
+    const int64_t size = plainGroup();
+    c_.launch.grain = size;
     c_.launch.schedule.add(rowTeam(choice::RowTeam::Of::item, 1));
-    WorkGroup group(b_, c_.function, c_.launch, plain_group, 0);
-    Value row = add(multiply(group.group(), plain_group), group.item());
+    WorkGroup group(b_, c_.function, c_.launch, size, 0);
+    Value row = add(multiply(group.group(), size), group.item());
     e_.openIf(i_.less(row, emitted(c_.launch.extent)));
     c_.bindPosition(c_.domain.rows, row);
     stages({number(0), 1, true}, 1, {}, [](auto, SmallVector<Value> totals) { return totals; });
@@ -527,10 +561,11 @@ private:
   }
 
   void rowPerSubgroup() {
-    int64_t rows = plain_group / c_.target.subgroup_size;
+    const int64_t size = plainGroup();
+    int64_t rows = size / c_.target.subgroup_size;
     c_.launch.grain = rows;
     c_.launch.schedule.add(rowTeam(choice::RowTeam::Of::subgroup, c_.target.subgroup_size));
-    WorkGroup group(b_, c_.function, c_.launch, plain_group, c_.target.subgroup_size);
+    WorkGroup group(b_, c_.function, c_.launch, size, c_.target.subgroup_size);
     Value row = add(multiply(group.group(), rows), group.subgroupIndex());
     e_.openIf(i_.less(row, emitted(c_.launch.extent)));
     c_.bindPosition(c_.domain.rows, row);
@@ -570,11 +605,16 @@ private:
     int64_t teams = elements ? std::clamp<int64_t>(powerOfTwo(std::max<int64_t>(*elements / 8, 1)), 1, 16) : 8;
     while (count && teams > 1 && *count * teams / 2 >= c_.target.resident_items)
       teams /= 2;
+    SmallVector<int64_t> others;
+    for (int64_t other = 1; other <= 16 && other * c_.target.subgroup_size <= c_.target.max_group_size; other *= 2)
+      others.push_back(other);
+    teams = c_.decisions.take("sub-groups that share a reduction", teams, others);
     if (teams == 1) {
-      c_.launch.grain = plain_group;
+      const int64_t size = plainGroup();
+      c_.launch.grain = size;
       c_.launch.schedule.add(choice::RowVectors{units.lanes, teams, elements, count});
-      WorkGroup group(b_, c_.function, c_.launch, plain_group, 0);
-      Value unit = add(multiply(group.group(), plain_group), group.item());
+      WorkGroup group(b_, c_.function, c_.launch, size, 0);
+      Value unit = add(multiply(group.group(), size), group.item());
       e_.openIf(i_.less(unit, emitted(units.count)));
       atUnit(units, unit, [&] {
         stages({number(0), 1, false}, units.lanes, {}, [](auto, SmallVector<Value> totals) { return totals; });

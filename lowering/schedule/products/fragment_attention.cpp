@@ -379,7 +379,8 @@ private:
 
 }  // namespace
 
-std::optional<FragmentAttentionTile> chooseFragmentAttention(AttentionOp op, const TargetDescription& target) {
+std::optional<FragmentAttentionTile> chooseFragmentAttention(AttentionOp op, const TargetDescription& target,
+                                                             Decisions* decisions) {
   if (target.matrix.form != MatrixForm::fragments)
     return std::nullopt;
   const MatrixOperation* engine = matrixOperation(typeOf(op.getQuery()), typeOf(op.getKey()), target);
@@ -424,7 +425,25 @@ std::optional<FragmentAttentionTile> chooseFragmentAttention(AttentionOp op, con
                                 (tile.subgroups > 2 && known && batches > 0 &&
                                  batches * ((queries + tile.rows() - 1) / tile.rows()) < target.engines)))
     (tile.squares > 1 ? tile.squares : tile.subgroups) /= 2;
-  return localBytes() <= target.local_memory_bytes ? std::optional(tile) : std::nullopt;
+  if (localBytes() > target.local_memory_bytes)
+    return std::nullopt;
+  if (decisions) {
+    // One at a time, each within what the ones before leave of registers and local memory.
+    auto choose = [&](StringRef name, int64_t& number, ArrayRef<int64_t> all) {
+      SmallVector<int64_t> others;
+      const int64_t modelled = number;
+      for (int64_t other : all) {
+        number = other;
+        if (fits() && localBytes() <= target.local_memory_bytes)
+          others.push_back(other);
+      }
+      number = decisions->take(name, modelled, others);
+    };
+    choose("squares of query rows", tile.squares, {1, 2});
+    choose("sub-groups", tile.subgroups, {1, 2, 4, 8});
+    choose("keys of a step", tile.keys, {16, 32, 64, 128});
+  }
+  return tile;
 }
 
 void scheduleFragmentAttention(const ScheduleContext& context, const FragmentAttentionTile& tile) {

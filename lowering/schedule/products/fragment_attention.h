@@ -18,7 +18,9 @@ struct FragmentAttentionTile {
 };
 
 // None: the engine multiplies no such elements, or heads are too large for registers or local memory.
-std::optional<FragmentAttentionTile> chooseFragmentAttention(AttentionOp op, const TargetDescription& target);
+// `decisions`: null, or where a measurement may choose another tile.
+std::optional<FragmentAttentionTile> chooseFragmentAttention(AttentionOp op, const TargetDescription& target,
+                                                             Decisions* decisions = nullptr);
 
 void scheduleFragmentAttention(const ScheduleContext& context, const FragmentAttentionTile& tile);
 

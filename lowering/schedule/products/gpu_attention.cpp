@@ -391,7 +391,7 @@ int64_t queriesOfTile(AttentionOp op, const TargetDescription& target) {
 
 void scheduleGpuAttention(const ScheduleContext& context) {
   auto op = cast<AttentionOp>(context.domain.product->op);
-  if (auto tile = chooseFragmentAttention(op, context.target)) {
+  if (auto tile = chooseFragmentAttention(op, context.target, &context.decisions)) {
     scheduleFragmentAttention(context, *tile);
     return;
   }

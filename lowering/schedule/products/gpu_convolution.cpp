@@ -32,7 +32,7 @@ public:
     const MatrixOperation* engine =
         matrixOperation(op_.getInput().getType().getElementType(), op_.getWeight().getType().getElementType(), target_);
     bits_ = engine != nullptr;
-    ProductTile tile = chooseTile(constantOf(m), constantOf(n), groups * slices, 4, target_, bits_);
+    ProductTile tile = chooseTile(constantOf(m), constantOf(n), groups * slices, 4, target_, bits_, &c_.decisions);
     AffineExpr tiles_m = m.ceilDiv(tile.rows()), tiles_n = n.ceilDiv(tile.columns());
     LoweredKernel& launch = c_.launch;
     launch.extent = tiles_m * tiles_n * (groups * slices);

@@ -32,7 +32,7 @@ public:
     const MatrixOperation* engine =
         matrixOperation(op_.getA().getType().getElementType(), op_.getB().getType().getElementType(), c_.target);
     ProductTile tile = chooseTile(constantOf(m), constantOf(n), constantOf(batches), type_.getIntOrFloatBitWidth() / 8,
-                                  c_.target, bool(engine));
+                                  c_.target, bool(engine), &c_.decisions);
     AffineExpr tiles_m = m.ceilDiv(tile.rows()), tiles_n = n.ceilDiv(tile.columns());
     LoweredKernel& launch = c_.launch;
     launch.extent = batches * tiles_m * tiles_n;

@@ -68,7 +68,7 @@ double costOf(const ProductTile& tile, double tiles, const TargetDescription& ta
 }  // namespace
 
 ProductTile chooseTile(std::optional<int64_t> m, std::optional<int64_t> n, std::optional<int64_t> batches,
-                       int64_t bytes, const TargetDescription& target, bool engine) {
+                       int64_t bytes, const TargetDescription& target, bool engine, Decisions* decisions) {
   constexpr ProductTile ordinary[] = {{4, 4, 2, 2}, {4, 2, 2, 2}, {2, 2, 2, 2}, {2, 4, 1, 2},
                                       {2, 4, 1, 1}, {1, 8, 1, 1}, {1, 4, 1, 1}};
   // An engine multiplies faster than local memory reads, so its blocks are larger.
@@ -105,19 +105,29 @@ ProductTile chooseTile(std::optional<int64_t> m, std::optional<int64_t> n, std::
       tile.depth = registerDepth(tile, target);
     }
   }
-  std::optional<ProductTile> best;
+  std::optional<int64_t> best;
   double best_cost = 0;
-  for (const ProductTile& tile : candidates) {
+  SmallVector<int64_t> fitting;
+  for (auto [number, tile] : llvm::enumerate(candidates)) {
     if (tile.accumulatorBytes(bytes) > (engine ? target.engine_accumulator_bytes : target.accumulator_bytes) ||
         tile.items() > target.max_group_size)
       continue;
+    fitting.push_back(int64_t(number));
     double cost = costOf(tile, tilesOf(tile, m, n, batches), target);
     if (!best || cost < best_cost * 0.999) {
-      best = tile;
+      best = int64_t(number);
       best_cost = cost;
     }
   }
-  return best.value_or(candidates.back());  // the smallest: nothing fits, so its accumulators spill
+  if (!best)
+    return candidates.back();  // the smallest: nothing fits, so its accumulators spill
+  if (decisions)
+    best = decisions->take("tile", *best, fitting, [&](int64_t number) {
+      const ProductTile& tile = candidates[size_t(number)];
+      return std::to_string(tile.rows()) + " x " + std::to_string(tile.columns()) + " by " +
+             std::to_string(tile.subgroups_m * tile.subgroups_n);
+    });
+  return candidates[size_t(*best)];
 }
 
 int64_t groupsTogether(const ProductTile& tile) {

@@ -37,8 +37,10 @@ struct ProductTile {
 };
 
 // By a cost model; unknown sizes count as 256. `bytes`: of an accumulator's element. `engine`: for a matrix engine.
+// `decisions`: null, or where a measurement may choose another tile.
 ProductTile chooseTile(std::optional<int64_t> m, std::optional<int64_t> n, std::optional<int64_t> batches,
-                       int64_t bytes, const TargetDescription& target, bool engine = false);
+                       int64_t bytes, const TargetDescription& target, bool engine = false,
+                       Decisions* decisions = nullptr);
 
 choice::Registers registersOf(const ProductTile& tile, int64_t bytes, const TargetDescription& target, bool engine);
 

@@ -146,17 +146,9 @@ def _check_program(name: str) -> None:
 
 def _programs(name: str) -> list[Any]:
     """The exported programs that one argument names."""
-    import torch
+    from zefuse import file_kinds
 
-    from zefuse.errors import DamagedError
-
-    if _is_factory(name):
-        return _made(name)
-    try:
-        return [torch.export.load(name)]
-    except Exception as error:  # what torch raises for a damaged archive is not one class
-        first = next(iter(str(error).strip().splitlines()), type(error).__name__)
-        raise DamagedError(f"compile: {name!r} is no program of torch.export.save: {first}") from error
+    return _made(name) if _is_factory(name) else [file_kinds.load_program(name, "compile")]
 
 
 def _made(name: str) -> list[Any]:

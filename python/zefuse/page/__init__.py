@@ -105,9 +105,7 @@ def _graph(number: int, kind: str, drawn: Drawn, codes: dict[str, dict[str, str]
 
 def _codes(drawn: Drawn) -> dict[str, dict[str, str]]:
     """Kernel -> stage -> text. Empty for what cannot be compiled again, as what a package gave."""
-    import dataclasses
-
-    from zefuse import _native
+    from zefuse import _native, tuning
     from zefuse.errors import ZefuseError
     from zefuse.options import Options
 
@@ -115,9 +113,9 @@ def _codes(drawn: Drawn) -> dict[str, dict[str, str]]:
     for graph_module, parameters in drawn.parts:
         with tempfile.TemporaryDirectory() as folder:
             # Without the cache, which would leave out the stages.
-            options = dataclasses.replace(drawn.options or Options.make(None), dump_dir=folder, cache_dir="")
+            options = tuning.applied((drawn.options or Options.make(None)).to_dict())
             try:
-                _native.load().compile(graph_module, list(parameters), options.to_dict())
+                _native.load().compile(graph_module, list(parameters), options | {"dump_dir": folder, "cache_dir": ""})
             except ZefuseError:
                 continue
             for kernel in Path(folder).glob("*/*/"):

@@ -1,0 +1,26 @@
+#include "lowering/schedule/core/decisions.h"
+
+#include <algorithm>
+
+namespace zefuse {
+
+int64_t Decisions::take(std::string_view name, int64_t modelled, std::span<const int64_t> others,
+                        const std::function<std::string(int64_t)>& words) {
+  Decision decision{part_ + std::string(name), modelled, modelled, {others.begin(), others.end()}, "", ""};
+  auto same = std::ranges::find(made_, decision.name, &Decision::name);
+  if (same != made_.end())
+    return same->taken;
+  decision.choices.push_back(modelled);
+  std::ranges::sort(decision.choices);
+  decision.choices.erase(std::ranges::unique(decision.choices).begin(), decision.choices.end());
+  if (auto measured = tuning_.find(decision.name);
+      measured != tuning_.end() && std::ranges::find(decision.choices, measured->second) != decision.choices.end())
+    decision.taken = measured->second;
+  auto said = [&](int64_t number) { return words ? words(number) : std::to_string(number); };
+  decision.taken_words = said(decision.taken);
+  decision.modelled_words = said(decision.modelled);
+  made_.push_back(decision);
+  return decision.taken;
+}
+
+}  // namespace zefuse
