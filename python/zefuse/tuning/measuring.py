@@ -319,7 +319,7 @@ class _GraphTuner:
             times, outcome = self._measure(compiled, self._expected)
             differences = comparing.compare(outcome, self._expected, None).differences
             if not differences:
-                return times if times else self._apart(row)
+                return {key: times[key] for key in row} if times else self._apart(row)
             problem = f"wrong values: {differences[0]}"
         except (DeviceError, DeadlineError):
             raise

@@ -45,5 +45,23 @@ TEST(Choices, AreFoundByTheirKind) {
   EXPECT_FALSE(record.onMatrixEngine());
 }
 
+TEST(Decisions, TakeWhatWasMeasuredWhereItIsAChoice) {
+  Decisions decisions({{"lanes", 8}, {"group", 3}, {"2: lanes", 16}});
+  EXPECT_EQ(decisions.take("lanes", 16, {8}), 8);
+  EXPECT_EQ(decisions.take("lanes", 16, {4}), 8);           // the same question, the same answer
+  EXPECT_EQ(decisions.take("group", 256, {512, 64}), 256);  // 3 is none of them
+  EXPECT_TRUE(decisions.take("keeps", true));               // nobody measured it
+  decisions.beginPart(1);
+  EXPECT_EQ(decisions.take("lanes", 8, {16}), 16);
+  ASSERT_EQ(decisions.made().size(), 4u);
+  EXPECT_EQ(decisions.made()[1].choices, (std::vector<int64_t>{64, 256, 512}));
+  EXPECT_EQ(decisions.made()[3].name, "2: lanes");
+
+  ScheduleRecord record;
+  record.add(choice::Pointwise{});
+  record.noteTuned(decisions.made(), 12.34, 9.87);
+  EXPECT_EQ(describe(record), "pointwise; tuned: lanes 8 instead of 16, 2: lanes 16 instead of 8, 12.3 -> 9.9 µs");
+}
+
 }  // namespace
 }  // namespace zefuse::test
