@@ -160,6 +160,7 @@ def test_real_drivers_that_hang_and_crash_are_findings() -> None:
     hangs, crashes = (found[f"level_zero.driver.{Path(name).name}"] for name in (hanging, crashing))
     assert hangs.level == "problem" and re.search(r"hangs in zeInit \(no answer within \d+ s\)", hangs.text), hangs
     assert crashes.level == "problem" and "crashes in zeInit (SIGSEGV)" in crashes.text, crashes
+    assert "unset ZE_ENABLE_ALT_DRIVERS" in hangs.fix
     assert found["level_zero.driver.libze_zefuse_cpu.so.1"].level == "ok"
     assert "which is not there" in found["level_zero.driver./nonexistent/libze_none.so"].text
 

@@ -8,6 +8,7 @@ import warnings
 import zipfile
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,10 +17,17 @@ from zefuse.errors import NotFoundError
 
 ROOT = Path(__file__).resolve().parents[2]
 
-spec = importlib.util.spec_from_file_location("check_wheel", ROOT / "scripts" / "check_wheel.py")
-assert spec is not None and spec.loader is not None
-check_wheel = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(check_wheel)
+
+def module_of(file: Path) -> Any:
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+check_wheel = module_of(ROOT / "scripts" / "check_wheel.py")
+try_wheel = module_of(ROOT / "tests" / "wheel" / "try_wheel.py")
 
 
 def test_the_built_wheel() -> None:
@@ -85,6 +93,48 @@ def test_a_wheel_without_a_part_for_one_of_its_pythons(tmp_path: Path) -> None:
     assert "zefuse/lib/torch-2.13: no extension module _C for Python 313" in found
     assert "zefuse/lib/torch-2.15: no extension module _C for Python 311" in found
     assert not any("torch-2.13" in problem and "311" in problem for problem in found)
+
+
+# --- trying a wheel: its steps by stand-ins, since building one takes longer than all tests ---------------------------------
+
+
+def package(folder: Path, main: str) -> Path:
+    """A wheel with a command ``zefuse`` that does what ``main`` says."""
+    wheel, info = folder / "zefuse-0.1.0-py3-none-any.whl", "zefuse-0.1.0.dist-info"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr("zefuse/__init__.py", f"import os, sys\n\ndef main():\n    {main}\n")
+        archive.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: zefuse\nVersion: 0.1.0\n")
+        archive.writestr(
+            f"{info}/WHEEL", "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
+        )
+        archive.writestr(f"{info}/entry_points.txt", "[console_scripts]\nzefuse = zefuse:main\n")
+        archive.writestr(f"{info}/RECORD", "")
+    return wheel
+
+
+def test_a_wheel_is_tried_without_a_home_and_where_nothing_can_be_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    says = "print(os.environ['PATH'], os.environ.get('HOME') or 'homeless'); sys.exit(len(sys.argv) - 1)"
+    trial = try_wheel.Trial(package(tmp_path, says), Path(sys.executable))
+    steps = {
+        "install": try_wheel.install,
+        "read": try_wheel.read_only,
+        "said": lambda trial: trial.program("zefuse"),
+        "breaks": lambda trial: trial.program("zefuse", "--help"),
+        "after": lambda trial: "a failure stops no other step",
+    }
+    try:
+        cells = try_wheel.tried(trial, steps)
+        assert cells["install"].endswith(" s") and cells["read"].startswith("read-only"), cells
+        assert not any(path.stat().st_mode & 0o222 for path in trial.packages.rglob("*") if not path.is_symlink())
+    finally:
+        trial.close()
+    assert not trial.folder.exists()
+    assert cells["said"] == f"{trial.bin} homeless\n", cells
+    assert cells["breaks"] == "FAILED" and "zefuse --help ended with 1:" in capsys.readouterr().err
+    assert "after" in cells
+    assert try_wheel.table([{"help": "0.1 s"}, {"help": "FAILED"}]) == "| help | 0.1 s | FAILED |"
 
 
 # --- which piece serves a torch -----------------------------------------------------------------------------------------

@@ -235,6 +235,8 @@ def _driver(trial: dict[str, Any], wanted: bool, facts: AllFacts) -> Finding:
         if name in FOR_GPUS:
             fix = f"update it: {packages.install('driver', facts['system'])}; what the kernel says: sudo dmesg | "
             fix += "grep -iE 'i915|xe|dxg'"
+        elif trial["name"] in facts["level_zero"]["alternative"]:
+            fix = "update it; to go without it: unset ZE_ENABLE_ALT_DRIVERS, which names it"
         return Finding(key, "problem", f"The driver {name}{purpose} {_did(trial)}; the CPU is not affected", fix)
     if outcome == "no-driver-library":
         lacks = missing_library(trial["detail"])
