@@ -14,6 +14,7 @@
 #include "drivers/cpu/environment.h"
 #include "drivers/cpu/image.h"
 #include "drivers/cpu/launch.h"
+#include "drivers/level_zero/affinity.h"
 #include "drivers/level_zero/clock.h"
 #include "drivers/level_zero/counted.h"
 #include "drivers/level_zero/device_calls.h"
@@ -83,14 +84,15 @@ bool reachesUsmOnly(const Device& device) {
 ze_result_t deviceGet(ze_driver_handle_t hDriver, uint32_t* pCount, ze_device_handle_t* phDevices) {
   ZEFUSE_CHECK(Driver, hDriver);
   ZEFUSE_NOT_NULL(pCount);
+  static const uint32_t visible = level_zero::visibleDevices();
   Device* devices[2];
   uint32_t available = 0;
   if (environment().gpu == PosingGpu::none) {
     devices[available++] = &Device::instance();  // whatever the mask: it is meant for GPUs
   } else {
-    if (environment().visible_devices & 1)
+    if (visible & 1)
       devices[available++] = &Device::posingGpu();
-    if (environment().visible_devices & 2)
+    if (visible & 2)
       devices[available++] = &Device::instance();
   }
   uint32_t wanted = settleCount(pCount, available, phDevices);

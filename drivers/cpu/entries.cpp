@@ -103,7 +103,6 @@ level_zero::Entries make() {
   made.module.pfnDynamicLink = moduleDynamicLink;
   made.module.pfnGetGlobalPointer = moduleGetGlobalPointer;
   made.module.pfnGetFunctionPointer = moduleGetFunctionPointer;
-  made.module.pfnInspectLinkageExt = moduleInspectLinkageExt;
   made.kernel.pfnCreate = kernelCreate;
   made.kernel.pfnSuggestMaxCooperativeGroupCount = kernelSuggestMaxCooperativeGroupCount;
   made.kernel.pfnSetArgumentValue = kernelSetArgumentValue;

@@ -81,36 +81,6 @@ uint32_t readGpuId() {
   return static_cast<uint32_t>(id);
 }
 
-// Numbers of devices by commas; "n.m" names a sub-device, and as there are none, "n.0" is the device itself.
-uint32_t readVisibleDevices() {
-  constexpr uint32_t kAll = ~uint32_t{0};
-  const char* name = "ZE_AFFINITY_MASK";
-  const char* value = std::getenv(name);
-  if (!value || !*value)
-    return kAll;
-  uint32_t visible = 0;
-  for (const char* at = value;;) {
-    char* end = nullptr;
-    const unsigned long device = std::strtoul(at, &end, 10);
-    unsigned long part = 0;
-    if (end == at || *at < '0' || *at > '9') {
-      complain(name, value, "numbers of devices, separated by commas");
-      return kAll;
-    }
-    if (*end == '.' && end[1] >= '0' && end[1] <= '9')
-      part = std::strtoul(end + 1, &end, 10);
-    if (device < 32 && part == 0)
-      visible |= uint32_t{1} << device;
-    if (!*end)
-      return visible;
-    if (*end != ',') {
-      complain(name, value, "numbers of devices, separated by commas");
-      return kAll;
-    }
-    at = end + 1;
-  }
-}
-
 void readFault(Environment& values) {
   const char* name = "ZEFUSE_CPU_DRIVER_GPU_FAULT";
   const char* value = std::getenv(name);
@@ -141,14 +111,9 @@ void readFault(Environment& values) {
 
 const Environment& environment() {
   static const Environment values = [] {
-    Environment read = {readThreads(),
-                        readGpu(),
-                        readGpuMemory(),
-                        Fault::none,
-                        0,
-                        readSwitch("ZEFUSE_CPU_DRIVER_LOG", "0", "1", "0 or 1"),
-                        readGpuId(),
-                        readVisibleDevices()};
+    Environment read = {readThreads(), readGpu(), readGpuMemory(),
+                        Fault::none,   0,         readSwitch("ZEFUSE_CPU_DRIVER_LOG", "0", "1", "0 or 1"),
+                        readGpuId()};
     readFault(read);
     return read;
   }();

@@ -1,5 +1,5 @@
 // Every environment variable of the driver, in one place. None changes what a kernel computes. (ZEFUSE_CPU_ISA, which
-// does choose the generated code, belongs to codegen/.)
+// does choose the generated code, belongs to codegen/, ZE_AFFINITY_MASK to level_zero/affinity.h.)
 //
 //   ZEFUSE_CPU_DRIVER_THREADS=n   at most n threads run one launch; 1 is the smallest path: no OpenMP region, no team
 //   ZEFUSE_CPU_DRIVER_AS=cpu|gpu|integrated-gpu|integrated-gpu-usm
@@ -10,7 +10,6 @@
 //   ZEFUSE_CPU_DRIVER_GPU_FAULT=hang:n|lost:n|no-memory:n|hang-copy:n|jit-hang|jit-crash|jit-memory
 //                                 its n-th launch never ends, loses the device, or finds no memory; its n-th copy never
 //                                 ends; making its code from SPIR-V never ends, or ends the process
-//   ZE_AFFINITY_MASK=0,1          Level Zero's own: which of the two devices are listed, where there are two
 //   ZEFUSE_CPU_DRIVER_LOG=1       each refused call writes its reason to stderr
 #pragma once
 
@@ -28,8 +27,7 @@ struct Environment {
   Fault fault;
   uint64_t fault_at;  // the number of a launch or copy, from 1
   bool log_refusals;
-  uint32_t gpu_id;           // 0: none of Intel's
-  uint32_t visible_devices;  // a bit for each, in the order of the list
+  uint32_t gpu_id;  // 0: none of Intel's
 };
 
 // Read once, at first use; later changes of the process's environment have no effect. A value that does not parse is

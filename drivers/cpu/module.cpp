@@ -18,21 +18,17 @@
 #include "drivers/level_zero/kernel_calls.h"
 
 namespace zefuse::cpu {
-namespace {
-
-std::string join(const std::vector<std::string>& names) {
-  std::string text;
-  for (const std::string& name : names)
-    text += (text.empty() ? "'" : ", '") + name + "'";
-  return text;
-}
-
-}  // namespace
-
 Module::Module(Context& context, const Device& device, std::unique_ptr<LoadedModule> loaded_module,
                std::vector<std::byte> native_binary)
     : context(&context), device(device), loaded(std::move(loaded_module)), native(std::move(native_binary)),
       imports(loaded->unresolvedImports()) {}
+
+std::vector<std::string> Module::exports() const {
+  std::vector<std::string> names = loaded->functions();
+  for (const GlobalInfo& global : loaded->globals())
+    names.push_back(global.name);
+  return names;
+}
 
 void Module::relink(std::unique_ptr<LoadedModule> linked, std::vector<std::byte> native_binary) {
   before_linking = std::exchange(loaded, std::move(linked));
@@ -111,11 +107,12 @@ ze_result_t moduleDynamicLink(uint32_t numModules, ze_module_handle_t* phModules
         if (k != i)
           natives.push_back(fromHandle<Module>(phModules[k])->native);
       Build build = buildWithImports(natives);
-      const std::string place = "module " + std::to_string(i) + " imports " + join(module->imports) + "; ";
+      const std::string place =
+          "module " + std::to_string(i) + " imports " + level_zero::quoted(module->imports) + "; ";
       if (!build.loaded)
         log += place + build.log;
       else if (auto missing = build.loaded->unresolvedImports(); !missing.empty())
-        log += place + "nobody exports " + join(missing) + "\n";
+        log += place + "nobody exports " + level_zero::quoted(missing) + "\n";
       built.emplace_back(module, std::move(build));
     }
     if (log.empty())
@@ -154,35 +151,6 @@ ze_result_t moduleGetFunctionPointer(ze_module_handle_t hModule, const char* pFu
     if (!*pfnFunction)
       return refuse(ZE_RESULT_ERROR_INVALID_FUNCTION_NAME,
                     "zeModuleGetFunctionPointer: the module exports no function '%s'", pFunctionName);
-    return ZE_RESULT_SUCCESS;
-  });
-}
-
-ze_result_t moduleInspectLinkageExt(ze_linkage_inspection_ext_desc_t* desc, uint32_t numModules,
-                                    ze_module_handle_t* phModules, ze_module_build_log_handle_t* phLog) {
-  ZEFUSE_NOT_NULL(desc);
-  ZEFUSE_NOT_NULL(phModules);
-  ZEFUSE_NOT_NULL(phLog);
-  *phLog = nullptr;
-  for (uint32_t i = 0; i < numModules; ++i)
-    ZEFUSE_CHECK(Module, phModules[i]);
-  return guarded(__func__, [&] {
-    std::string log;
-    for (uint32_t i = 0; i < numModules; ++i) {
-      const Module* module = fromHandle<Module>(phModules[i]);
-      std::string place = "module " + std::to_string(i) + ": ";
-      if (desc->flags & ZE_LINKAGE_INSPECTION_EXT_FLAG_IMPORTS)
-        log += place + "imports " + join(module->imports) + "\n";
-      if (desc->flags & ZE_LINKAGE_INSPECTION_EXT_FLAG_UNRESOLVABLE_IMPORTS)
-        log += place + "unresolvable imports " + join(module->imports) + "\n";
-      if (desc->flags & ZE_LINKAGE_INSPECTION_EXT_FLAG_EXPORTS) {
-        std::vector<std::string> exports;
-        for (const GlobalInfo& global : module->loaded->globals())
-          exports.push_back(global.name);
-        log += place + "exported variables " + join(exports) + "\n";
-      }
-    }
-    giveLog(std::move(log), phLog);
     return ZE_RESULT_SUCCESS;
   });
 }

@@ -30,6 +30,7 @@ struct Module : Object<Module> {
   size_t kernelCount() const { return loaded->kernels().size(); }
   const std::string& kernelName(size_t index) const { return loaded->kernels()[index].name; }
   const std::vector<std::string>& unboundImports() const { return imports; }
+  std::vector<std::string> exports() const;  // functions and variables
   // zeModuleDynamicLink: the module with its imports bound. No kernel exists yet, since one could not be created.
   void relink(std::unique_ptr<LoadedModule> linked, std::vector<std::byte> native_binary);
 };
@@ -38,6 +39,5 @@ decltype(::zeModuleCreate) moduleCreate;
 decltype(::zeModuleDynamicLink) moduleDynamicLink;
 decltype(::zeModuleGetGlobalPointer) moduleGetGlobalPointer;
 decltype(::zeModuleGetFunctionPointer) moduleGetFunctionPointer;
-decltype(::zeModuleInspectLinkageExt) moduleInspectLinkageExt;
 
 }  // namespace zefuse::cpu

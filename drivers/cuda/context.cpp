@@ -1,5 +1,7 @@
 #include "drivers/cuda/context.h"
 
+#include <algorithm>
+
 #include "drivers/cuda/device.h"
 #include "drivers/cuda/memory.h"
 
@@ -8,10 +10,12 @@ namespace zefuse::cuda {
 Context::~Context() { AllocationTable::instance().freeAll(*this); }
 
 ze_result_t contextGetStatus(ze_context_handle_t hContext) {
-  ZEFUSE_CHECK(Context, hContext);
+  ZEFUSE_OBJECT(Context, context, hContext);
+  const auto& listed = context->devices;
   for (Device* device : Device::all())
-    if (ze_result_t result = device->probe(__func__))
-      return result;
+    if (listed.empty() || std::ranges::find(listed, device) != listed.end())
+      if (ze_result_t result = device->probe("zeContextGetStatus"))
+        return result;
   return ZE_RESULT_SUCCESS;
 }
 

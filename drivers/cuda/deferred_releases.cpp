@@ -12,11 +12,20 @@ DeferredReleases& DeferredReleases::instance() {
   return *made;
 }
 
-std::unique_lock<std::mutex> DeferredReleases::waiting(Device& device, CUstream stream) {
+std::unique_lock<std::mutex> DeferredReleases::waiting(Device& device, CUstream stream, bool for_others) {
   std::unique_lock lock(mutex_);
-  if (std::ranges::none_of(waiting_, [&](const Waiting& each) { return each.stream == stream; }))
-    waiting_.push_back({&device, stream, false});
+  const auto known = std::ranges::find(waiting_, stream, &Waiting::stream);
+  if (known == waiting_.end())
+    waiting_.push_back({&device, stream, false, for_others});
+  else
+    known->for_others |= for_others;
   return lock;
+}
+
+bool DeferredReleases::waitsForOthers(const Device& device) {
+  std::lock_guard lock(mutex_);
+  settleLocked();
+  return std::ranges::any_of(waiting_, [&](const Waiting& each) { return each.device == &device && each.for_others; });
 }
 
 // A stream that failed counts as idle: nothing will run on a lost device.

@@ -19,7 +19,10 @@ public:
   static DeferredReleases& instance();
 
   // To be held while a command that waits for events goes to `stream`, which counts as waiting until it is seen idle.
-  [[nodiscard]] std::unique_lock<std::mutex> waiting(Device& device, CUstream stream);
+  // `for_others`: for an event that `device` does not signal.
+  [[nodiscard]] std::unique_lock<std::mutex> waiting(Device& device, CUstream stream, bool for_others);
+  // Whether a stream of the device still does.
+  bool waitsForOthers(const Device& device);
 
   // Calls `release` with the device's context current: now, or in a later call of this class.
   void release(Device& device, std::function<void()> release);
@@ -34,7 +37,7 @@ private:
   struct Waiting {
     Device* device;
     CUstream stream;
-    bool destroyed;
+    bool destroyed, for_others;
   };
   struct Release {
     Device* device;

@@ -6,6 +6,8 @@
 #include <fstream>
 #include <thread>
 
+#include "drivers/cuda/deferred_releases.h"
+#include "drivers/level_zero/affinity.h"
 #include "drivers/level_zero/clock.h"
 
 namespace zefuse::cuda {
@@ -74,6 +76,8 @@ Devices enumerate() {
     devices.reason = result ? "cuDeviceGetCount: " + errorText(result) : "CUDA finds no device";
     return devices;
   }
+  const uint32_t visible = level_zero::visibleDevices();
+  uint32_t usable = 0;
   for (int i = 0; i < count; ++i) {
     CUdevice ordinal;
     if (api->cuDeviceGet(&ordinal, i))
@@ -99,8 +103,14 @@ Devices enumerate() {
       device->release();
       continue;
     }
+    if (const uint32_t place = usable++; place < 32 && (visible >> place & 1) == 0) {
+      device->release();
+      continue;
+    }
     devices.list.push_back(device);
   }
+  if (devices.list.empty() && usable != 0)
+    devices.reason = "ZE_AFFINITY_MASK lists none of the " + std::to_string(usable) + " devices that there are";
   return devices;
 }
 
@@ -187,6 +197,17 @@ ze_result_t Device::probe(const char* call) {
   const CUresult result = cuda().cuStreamQuery(probe_stream_);
   return result == CUDA_SUCCESS || result == CUDA_ERROR_NOT_READY ? ZE_RESULT_SUCCESS
                                                                   : fail(call, "cuStreamQuery", result);
+}
+
+ze_result_t Device::probeAll(const char* call) {
+  for (Device* device : all())
+    if (ze_result_t result = device->probe(call))
+      return result;
+  return ZE_RESULT_SUCCESS;
+}
+
+ze_result_t Device::probeWithOthers(const char* call) {
+  return DeferredReleases::instance().waitsForOthers(*this) ? probeAll(call) : probe(call);
 }
 
 void Device::launched(const char* kernel) {

@@ -52,6 +52,10 @@ struct Device : Object<Device> {
   ze_result_t refuseLost(const char* call) const;
   // Looks whether a kernel failed meanwhile. SUCCESS, or as fail().
   ze_result_t probe(const char* call);
+  // The same of every device; of this one, and of the others too while a stream here waits for an event that this
+  // device does not signal: with a device that is lost such a wait never ends.
+  static ze_result_t probeAll(const char* call);
+  ze_result_t probeWithOthers(const char* call);
   // For the sentence of an error that comes later than its launch.
   void launched(const char* kernel);
 

@@ -87,7 +87,6 @@ level_zero::Entries make() {
   made.module.pfnDynamicLink = moduleDynamicLink;
   made.module.pfnGetGlobalPointer = moduleGetGlobalPointer;
   made.module.pfnGetFunctionPointer = ZEFUSE_ABSENT("function pointers: CUDA has none that a host may take");
-  made.module.pfnInspectLinkageExt = ZEFUSE_ABSENT("linkage inspection: not supported");
   made.kernel.pfnCreate = kernelCreate;
   made.kernel.pfnSuggestMaxCooperativeGroupCount = kernelSuggestMaxCooperativeGroupCount;
   made.kernel.pfnSetArgumentValue = kernelSetArgumentValue;

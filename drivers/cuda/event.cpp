@@ -54,23 +54,26 @@ ze_result_t eventHostSignal(ze_event_handle_t hEvent) {
   return ZE_RESULT_SUCCESS;
 }
 
-// Whoever should signal it may be gone: a lost device ends the wait.
+// Whoever should signal it may be gone: its device, once lost, ends the wait; where nobody knows who will, any device.
 ze_result_t eventHostSynchronize(ze_event_handle_t hEvent, uint64_t timeout) {
   ZEFUSE_OBJECT(Event, event, hEvent);
   unsigned looks = 0;
   return hostWait(timeout, [&]() -> ze_result_t {
     if (event->isSignalled())
       return ZE_RESULT_SUCCESS;
-    if (++looks % 64 == 0 || timeout == 0)
-      for (Device* device : Device::all())
-        if (ze_result_t result = device->probe("zeEventHostSynchronize"))
-          return result;
+    if (++looks % 64 == 0 || timeout == 0) {
+      Device* signaller = event->signaller.load(std::memory_order_relaxed);
+      const char* call = "zeEventHostSynchronize";
+      if (ze_result_t result = signaller ? signaller->probeWithOthers(call) : Device::probeAll(call))
+        return event->isSignalled() ? ZE_RESULT_SUCCESS : result;
+    }
     return event->isSignalled() ? ZE_RESULT_SUCCESS : ZE_RESULT_NOT_READY;
   });
 }
 
 ze_result_t eventHostReset(ze_event_handle_t hEvent) {
   ZEFUSE_OBJECT(Event, event, hEvent);
+  event->signaller.store(nullptr, std::memory_order_relaxed);
   __atomic_store_n(&event->slot.word, 0u, __ATOMIC_SEQ_CST);
   return ZE_RESULT_SUCCESS;
 }

@@ -4,6 +4,8 @@
 
 #include <level_zero/ze_api.h>
 
+#include <atomic>
+
 #include "drivers/cuda/context.h"
 #include "drivers/cuda/level_zero.h"
 
@@ -38,6 +40,8 @@ struct Event : Object<Event> {
   EventSlot& slot;
   const ze_event_scope_flags_t signal_scope, wait_scope;
   const bool timestamped;
+  // Whose stream was told last to signal it; null: none's, the host may.
+  std::atomic<Device*> signaller{nullptr};
 
   Event(EventPool& pool, const ze_event_desc_t& desc);
   ze_result_t status(const char*) const { return isSignalled() ? ZE_RESULT_SUCCESS : ZE_RESULT_NOT_READY; }

@@ -36,7 +36,7 @@ ze_result_t fenceHostSynchronize(ze_fence_handle_t hFence, uint64_t timeout) {
   return hostWait(timeout, [&]() -> ze_result_t {
     if (fence->isSignalled())
       return ZE_RESULT_SUCCESS;
-    const ze_result_t result = fence->queue->stream.device().probe("zeFenceHostSynchronize");
+    const ze_result_t result = fence->queue->stream.device().probeWithOthers("zeFenceHostSynchronize");
     return result ? result : fence->isSignalled() ? ZE_RESULT_SUCCESS : ZE_RESULT_NOT_READY;
   });
 }

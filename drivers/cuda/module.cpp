@@ -15,6 +15,13 @@ Module::~Module() {
   DeferredReleases::instance().release(device, [loaded = loaded] { cuda().cuModuleUnload(loaded); });
 }
 
+std::vector<std::string> Module::exports() const {
+  std::vector<std::string> names;
+  for (const ProgramVariable& variable : program.variables)
+    names.push_back(variable.name);
+  return names;
+}
+
 ze_result_t moduleCreate(ze_context_handle_t hContext, ze_device_handle_t hDevice, const ze_module_desc_t* desc,
                          ze_module_handle_t* phModule, ze_module_build_log_handle_t* phBuildLog) {
   if (phBuildLog)
@@ -24,6 +31,8 @@ ze_result_t moduleCreate(ze_context_handle_t hContext, ze_device_handle_t hDevic
   ZEFUSE_NOT_NULL(desc);
   ZEFUSE_NOT_NULL(phModule);
   *phModule = nullptr;
+  if (ze_result_t result = checkInContext("zeModuleCreate", *context, *device))
+    return result;
   if (findProgram(*desc))
     return refuse(ZE_RESULT_ERROR_UNSUPPORTED_FEATURE,
                   "zeModuleCreate: ZE_experimental_module_program (several inputs) is not "

@@ -29,6 +29,7 @@ struct Module : Object<Module> {
   size_t kernelCount() const { return program.kernels.size(); }
   const std::string& kernelName(size_t index) const { return program.kernels[index].info.name; }
   const std::vector<std::string>& unboundImports() const { return program.imports; }
+  std::vector<std::string> exports() const;  // variables: functions are inlined into the kernels
 };
 
 decltype(::zeModuleCreate) moduleCreate;

@@ -13,6 +13,13 @@ namespace {
 
 CUdeviceptr address(const void* pointer) { return reinterpret_cast<CUdeviceptr>(pointer); }
 
+// Whether the command waits for an event that the device was not told to signal.
+bool awaitsOthers(const Command& command, const Device& device) {
+  return std::ranges::any_of(command.waits, [&](const Ref<Event>& event) {
+    return event->signaller.load(std::memory_order_relaxed) != &device;
+  });
+}
+
 // Called by CUDA's own thread, which must not call CUDA. On a lost device it is not called: `data` is lost then.
 void copyAndForget(void* data) {
   const std::unique_ptr<CopyRegionCommand> copy(static_cast<CopyRegionCommand*>(data));
@@ -43,7 +50,7 @@ ze_result_t Stream::submit(const char* call, Command& command) {
   const Current current(device_);
   std::unique_lock<std::mutex> waiting;
   if (!command.waits.empty() && !capturing_)
-    waiting = DeferredReleases::instance().waiting(device_, stream_);
+    waiting = DeferredReleases::instance().waiting(device_, stream_, awaitsOthers(command, device_));
   for (const Ref<Event>& event : command.waits)
     ZEFUSE_CUDA(device_, call, cuStreamWaitValue32, stream_, address(&event->slot.word), 1, CU_STREAM_WAIT_VALUE_EQ);
   if (waiting)
@@ -64,8 +71,10 @@ ze_result_t Stream::submit(const char* call, Command& command) {
   if (timed)
     if (ze_result_t result = writeClock(call, &signal->slot.end))
       return result;
-  if (signal)
+  if (signal) {
+    signal->signaller.store(&device_, std::memory_order_relaxed);
     ZEFUSE_CUDA(device_, call, cuStreamWriteValue32, stream_, address(&signal->slot.word), 1, 0);
+  }
   return ZE_RESULT_SUCCESS;
 }
 
@@ -100,12 +109,17 @@ ze_result_t Stream::replay(const char* call, CommandSequence& commands, CUgraphE
       return ZE_RESULT_NOT_READY;
     }
   }
-  for (Command& command : commands)
+  for (Command& command : commands) {
     if (auto* launch = std::get_if<LaunchCommand>(&command.operation))
       device_.launched(launch->name->c_str());
+    if (command.signal)
+      command.signal->signaller.store(&device_, std::memory_order_relaxed);
+  }
   std::unique_lock<std::mutex> waiting;
   if (std::ranges::any_of(commands, [](const Command& command) { return !command.waits.empty(); }))
-    waiting = DeferredReleases::instance().waiting(device_, stream_);
+    waiting = DeferredReleases::instance().waiting(
+        device_, stream_,
+        std::ranges::any_of(commands, [&](const Command& command) { return awaitsOthers(command, device_); }));
   ZEFUSE_CUDA(device_, call, cuGraphLaunch, graph, stream_);
   return ZE_RESULT_SUCCESS;
 }
@@ -114,11 +128,17 @@ ze_result_t Stream::wait(const char* call, uint64_t timeout) {
   if (device_.lost())
     return device_.refuseLost(call);
   const Current current(device_);
+  unsigned looks = 0;
   return hostWait(timeout, [&]() -> ze_result_t {
     const CUresult result = cuda().cuStreamQuery(stream_);
     if (result == CUDA_SUCCESS)
       return ZE_RESULT_SUCCESS;
-    return result == CUDA_ERROR_NOT_READY ? ZE_RESULT_NOT_READY : device_.fail(call, "cuStreamQuery", result);
+    if (result != CUDA_ERROR_NOT_READY)
+      return device_.fail(call, "cuStreamQuery", result);
+    if (++looks % 64 != 0)
+      return ZE_RESULT_NOT_READY;
+    const ze_result_t state = device_.probeWithOthers(call);
+    return state ? state : ZE_RESULT_NOT_READY;
   });
 }
 
@@ -205,7 +225,7 @@ ze_result_t Stream::run(const char* call, CopyRegionCommand& copy, bool on_host)
 
 ze_result_t Stream::runOnHost(const char* call, const CopyRegionCommand& copy) {
   auto data = std::make_unique<CopyRegionCommand>(copy);
-  const auto waiting = DeferredReleases::instance().waiting(device_, stream_);  // nothing is freed before
+  const auto waiting = DeferredReleases::instance().waiting(device_, stream_, false);  // nothing is freed before
   ZEFUSE_CUDA(device_, call, cuLaunchHostFunc, stream_, copyAndForget, data.get());
   data.release();
   return ZE_RESULT_SUCCESS;

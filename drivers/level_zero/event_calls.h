@@ -10,10 +10,14 @@
 
 namespace zefuse::level_zero {
 
-// Whether events of a pool with the flags have timestamps. Bit 3 is KERNEL_MAPPED_TIMESTAMP, which headers have
-// from 1.5 on.
+// KERNEL_MAPPED_TIMESTAMP is a name that headers have from 1.5 on.
+constexpr ze_event_pool_flags_t kMappedTimestamp = ZE_BIT(3);
+constexpr ze_event_pool_flags_t kPoolFlags =
+    ZE_EVENT_POOL_FLAG_HOST_VISIBLE | ZE_EVENT_POOL_FLAG_IPC | ZE_EVENT_POOL_FLAG_KERNEL_TIMESTAMP | kMappedTimestamp;
+
+// Whether events of a pool with the flags have timestamps.
 inline bool hasTimestamps(ze_event_pool_flags_t flags) {
-  return (flags & (ZE_EVENT_POOL_FLAG_KERNEL_TIMESTAMP | ZE_BIT(3))) != 0;
+  return (flags & (ZE_EVENT_POOL_FLAG_KERNEL_TIMESTAMP | kMappedTimestamp)) != 0;
 }
 
 template <typename D> struct EventCalls {
@@ -31,6 +35,13 @@ template <typename D> struct EventCalls {
     *phEventPool = nullptr;
     if (desc->count == 0)
       return refuse(ZE_RESULT_ERROR_INVALID_SIZE, "zeEventPoolCreate: a pool of 0 events");
+    if (desc->flags & ~kPoolFlags)
+      return refuse(ZE_RESULT_ERROR_INVALID_ENUMERATION, "zeEventPoolCreate: flags 0x%x, of which 0x%x are known",
+                    desc->flags, kPoolFlags);
+    if (asksForCounters(*desc))
+      return refuse(ZE_RESULT_ERROR_UNSUPPORTED_FEATURE,
+                    "zeEventPoolCreate: counter-based events are not supported: an event is a word that stays as it is "
+                    "until it is signalled or reset");
     if (numDevices != 0 && !phDevices)
       return refuse(ZE_RESULT_ERROR_INVALID_SIZE, "zeEventPoolCreate: numDevices is %u but phDevices is NULL",
                     numDevices);
@@ -73,6 +84,11 @@ template <typename D> struct EventCalls {
     if (desc->index >= pool->count)
       return refuse(ZE_RESULT_ERROR_INVALID_ARGUMENT, "zeEventCreate: index %u in a pool of %u events", desc->index,
                     pool->count);
+    constexpr ze_event_scope_flags_t scopes =
+        ZE_EVENT_SCOPE_FLAG_SUBDEVICE | ZE_EVENT_SCOPE_FLAG_DEVICE | ZE_EVENT_SCOPE_FLAG_HOST;
+    if ((desc->signal | desc->wait) & ~scopes)
+      return refuse(ZE_RESULT_ERROR_INVALID_ENUMERATION, "zeEventCreate: scopes 0x%x and 0x%x", desc->signal,
+                    desc->wait);
     return guarded(__func__, [&] {
       *phEvent = toHandle<ze_event_handle_t>(new Event(*pool, *desc));
       return ZE_RESULT_SUCCESS;

@@ -56,6 +56,13 @@ struct QueryKernelTimestampsResults {
   SynchronizedTimestamps* host;
 };
 
+// Whether the events of a pool are to be counter-based (ze_event_pool_counter_based_exp_desc_t, which newer headers
+// have): their state is that of the list that signals them, and no reset comes between two uses.
+inline bool asksForCounters(const ze_event_pool_desc_t& desc) {
+  constexpr auto kCounterBased = static_cast<ze_structure_type_t>(0x00020014);
+  return findExtension<ze_base_desc_t>(desc.pNext, kCounterBased) != nullptr;
+}
+
 // A module's inputs where they are several (ZE_experimental_module_program), else null.
 inline const ze_module_program_exp_desc_t* findProgram(const ze_module_desc_t& desc) {
   return findExtension<ze_module_program_exp_desc_t>(desc.pNext, ZE_STRUCTURE_TYPE_MODULE_PROGRAM_EXP_DESC);

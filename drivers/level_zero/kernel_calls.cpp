@@ -19,6 +19,13 @@ std::string giveLog(std::string log, ze_module_build_log_handle_t* handle) {
   return first_line;
 }
 
+std::string quoted(const std::vector<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names)
+    text += (text.empty() ? "'" : ", '") + name + "'";
+  return text.empty() ? "none" : text;
+}
+
 ze_result_t moduleBuildLogDestroy(ze_module_build_log_handle_t hModuleBuildLog) {
   ZEFUSE_OBJECT(BuildLog, log, hModuleBuildLog);
   log->destroy();

@@ -1,5 +1,6 @@
 // Modules, build logs and kernels, but for building, linking and launching. Module: `native`, its binary;
-// unboundImports(), the names that nothing binds; kernelCount(), kernelName(i). Kernel: `module`, `info`
+// unboundImports(), the names that nothing binds; exports(), those that it defines for other modules; kernelCount(),
+// kernelName(i). Kernel: `module`, `info`
 // (spirv/kernel_info.h), `group_size`, `global_offset`, `indirect_access`, maxItems() and kMaxItemsInZ of a group,
 // privateBytes() of an item, kSubgroupSize where it requires none.
 #pragma once
@@ -7,8 +8,10 @@
 #include <algorithm>
 #include <cstring>
 #include <functional>
+#include <iterator>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "drivers/level_zero/calls.h"
 
@@ -23,6 +26,9 @@ struct BuildLog : Object<BuildLog> {
 
 // Hands the application its log where it asked for one, and returns the first line, for a refusal's sentence.
 std::string giveLog(std::string log, ze_module_build_log_handle_t* handle);
+
+// Names for a sentence: "'a', 'b'".
+std::string quoted(const std::vector<std::string>& names);
 
 decltype(::zeModuleBuildLogDestroy) moduleBuildLogDestroy;
 decltype(::zeModuleBuildLogGetString) moduleBuildLogGetString;
@@ -68,6 +74,47 @@ template <typename D> struct KernelCalls {
     ZEFUSE_NOT_NULL(properties);
     properties->flags = module->unboundImports().empty() ? 0 : ZE_MODULE_PROPERTY_FLAG_IMPORTS;
     return ZE_RESULT_SUCCESS;
+  }
+
+  // A line for each module and flag, also where there is nothing to name.
+  static ze_result_t moduleInspectLinkageExt(ze_linkage_inspection_ext_desc_t* desc, uint32_t numModules,
+                                             ze_module_handle_t* phModules, ze_module_build_log_handle_t* phLog) {
+    ZEFUSE_NOT_NULL(desc);
+    ZEFUSE_NOT_NULL(phModules);
+    ZEFUSE_NOT_NULL(phLog);
+    *phLog = nullptr;
+    constexpr ze_linkage_inspection_ext_flags_t known = ZE_LINKAGE_INSPECTION_EXT_FLAG_IMPORTS |
+                                                        ZE_LINKAGE_INSPECTION_EXT_FLAG_UNRESOLVABLE_IMPORTS |
+                                                        ZE_LINKAGE_INSPECTION_EXT_FLAG_EXPORTS;
+    if (desc->flags & ~known)
+      return refuse(ZE_RESULT_ERROR_INVALID_ENUMERATION, "zeModuleInspectLinkageExt: flags 0x%x", desc->flags);
+    for (uint32_t i = 0; i < numModules; ++i)
+      ZEFUSE_CHECK(Module, phModules[i]);
+    return guarded(__func__, [&] {
+      std::vector<std::string> exports;  // of all of them
+      for (uint32_t i = 0; i < numModules; ++i)
+        for (std::string& name : fromHandle<Module>(phModules[i])->exports())
+          exports.push_back(std::move(name));
+      std::string log;
+      for (uint32_t i = 0; i < numModules; ++i) {
+        const Module* module = fromHandle<Module>(phModules[i]);
+        const std::string place = "module " + std::to_string(i) + ": ";
+        const std::vector<std::string>& imports = module->unboundImports();
+        if (desc->flags & ZE_LINKAGE_INSPECTION_EXT_FLAG_IMPORTS)
+          log += place + "imports " + quoted(imports) + "\n";
+        if (desc->flags & ZE_LINKAGE_INSPECTION_EXT_FLAG_UNRESOLVABLE_IMPORTS) {
+          std::vector<std::string> missing;
+          std::ranges::copy_if(imports, std::back_inserter(missing), [&](const std::string& name) {
+            return std::ranges::find(exports, name) == exports.end();
+          });
+          log += place + "unresolvable imports " + quoted(missing) + "\n";
+        }
+        if (desc->flags & ZE_LINKAGE_INSPECTION_EXT_FLAG_EXPORTS)
+          log += place + "exports " + quoted(module->exports()) + "\n";
+      }
+      giveLog(std::move(log), phLog);
+      return ZE_RESULT_SUCCESS;
+    });
   }
 
   static ze_result_t kernelDestroy(ze_kernel_handle_t hKernel) {
@@ -201,6 +248,7 @@ template <typename D> struct KernelCalls {
     made.module.pfnGetNativeBinary = moduleGetNativeBinary;
     made.module.pfnGetKernelNames = moduleGetKernelNames;
     made.module.pfnGetProperties = moduleGetProperties;
+    made.module.pfnInspectLinkageExt = moduleInspectLinkageExt;
     made.module_build_log.pfnDestroy = moduleBuildLogDestroy;
     made.module_build_log.pfnGetString = moduleBuildLogGetString;
     made.kernel.pfnDestroy = kernelDestroy;

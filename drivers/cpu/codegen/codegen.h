@@ -80,6 +80,7 @@ public:
   virtual const std::vector<GlobalInfo>& globals() const = 0;
   virtual void* globalAddress(size_t index) const = 0;  // this module's own storage
   virtual std::vector<std::string> unresolvedImports() const = 0;
+  virtual const std::vector<std::string>& functions() const = 0;     // exported
   virtual void* functionAddress(const std::string& name) const = 0;  // exported function, or nullptr
   virtual const std::string& buildFlags() const = 0;
 };

@@ -92,6 +92,7 @@ public:
   const std::vector<GlobalInfo>& globals() const override { return container_.globals; }
   void* globalAddress(size_t i) const override { return i < globals_.size() ? globals_[i] : nullptr; }
   std::vector<std::string> unresolvedImports() const override { return container_.imports; }
+  const std::vector<std::string>& functions() const override { return container_.functions; }
   void* functionAddress(const std::string& name) const override {
     for (size_t i = 0; i < functions_.size(); ++i)
       if (container_.functions[i] == name)

@@ -5,6 +5,11 @@
 // A kernel whose name begins with "fail_" ends with an illegal address, which the context does not survive; one that
 // begins with "hang_" ends when fake_cuda_release() was called. What happened is in fake_cuda_log(), what is alive in
 // fake_cuda_alive().
+//
+// FAKE_CUDA_DEVICES=90,75,86: the compute capabilities of as many devices; one of 9.0 without it. Each has a context of
+// its own, which streams, memory and functions belong to: a call with another one current, or a launch of another one's
+// function, fails, and an illegal address ends this context alone. What happens on any but the first is noted with
+// its number: "gpu 2: launch".
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
@@ -31,7 +36,13 @@ struct Operation {
 };
 
 namespace zefuse::cuda {
+struct CUctx_st {
+  int ordinal;
+  int capability;
+  CUresult sticky = CUDA_SUCCESS;
+};
 struct CUstream_st {
+  CUcontext context;
   std::deque<Operation> pending;
   bool capturing = false;
   std::vector<Operation> captured;
@@ -43,6 +54,7 @@ struct CUgraphExec_st {
   std::vector<Operation> operations;
 };
 struct CUfunc_st {
+  CUcontext context;
   std::string name;
   std::vector<size_t> parameters;
 };
@@ -56,6 +68,9 @@ struct CUlinkState_st {
 
 namespace {
 
+constexpr auto kInvalidContext = CUresult(201), kInvalidHandle = CUresult(400);  // nothing of the driver's names them
+constexpr size_t kMemoryBytes = size_t(1) << 30;  // of a device, and the most of the host's that can be pinned
+
 struct State {
   std::recursive_mutex mutex;
   std::set<CUstream> streams;
@@ -63,15 +78,29 @@ struct State {
   std::set<void*> memory;
   std::map<char*, size_t> pinned;
   std::string log;
-  CUresult sticky = CUDA_SUCCESS;
+  std::vector<CUctx_st> contexts;
   bool released = false;
   uint64_t clock = 1'000'000;
   std::string fail_function;
   CUresult fail_code = CUDA_SUCCESS;
 };
 State& state() {
-  static State* made = new State;
+  static State* made = [] {
+    auto* made = new State;
+    const char* devices = std::getenv("FAKE_CUDA_DEVICES");
+    std::istringstream capabilities(devices ? devices : "90");
+    for (std::string each; std::getline(capabilities, each, ',');)
+      made->contexts.push_back({int(made->contexts.size()), std::stoi(each)});
+    return made;
+  }();
   return *made;
+}
+
+thread_local std::vector<CUcontext> current_contexts;
+CUcontext current() { return current_contexts.empty() ? nullptr : current_contexts.back(); }
+// "stream", on another device than the first "stream 1".
+std::string numbered(const std::string& kind, CUcontext context) {
+  return context->ordinal ? kind + " " + std::to_string(context->ordinal) : kind;
 }
 
 void note(const std::string& line) { state().log += line + "\n"; }
@@ -79,10 +108,10 @@ void note(const std::string& line) { state().log += line + "\n"; }
 // Runs what can run, in all streams, until nothing moves.
 void pump() {
   State& s = state();
-  for (bool moved = true; moved && !s.sticky;) {
+  for (bool moved = true; moved;) {
     moved = false;
     for (CUstream stream : s.streams)
-      while (!stream->pending.empty() && !s.sticky) {
+      while (!stream->pending.empty() && !stream->context->sticky) {
         if (!stream->pending.front().run())
           break;
         if (!stream->pending.front().note.empty())
@@ -93,12 +122,14 @@ void pump() {
   }
 }
 
-// As CUDA's functions that free: until all streams are idle, and every other call waits. Five seconds at most, so that
-// a test fails.
+// As CUDA's functions that free: until all streams of the context are idle, and every other call waits. Five seconds at
+// most, so that a test fails.
 void waitForAll() {
   for (int i = 0; i < 5000; ++i) {
     pump();
-    if (state().sticky || std::ranges::all_of(state().streams, [](CUstream stream) { return stream->pending.empty(); }))
+    if (current()->sticky || std::ranges::all_of(state().streams, [](CUstream stream) {
+          return stream->context != current() || stream->pending.empty();
+        }))
       return;
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
@@ -113,7 +144,7 @@ void waitBeforeCopying(CUstream stream, CUdeviceptr to, CUdeviceptr from) {
   };
   if (!pinned(to) || !pinned(from))
     return;
-  for (int i = 0; i < 5000 && !stream->pending.empty() && !state().sticky; ++i) {
+  for (int i = 0; i < 5000 && !stream->pending.empty() && !stream->context->sticky; ++i) {
     pump();
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
@@ -125,7 +156,7 @@ CUresult enter(const char* function) {
     s.fail_function.clear();
     return s.fail_code;
   }
-  return s.sticky;
+  return current() ? current()->sticky : kInvalidContext;
 }
 #define ENTER                                                                                                          \
   std::lock_guard lock(state().mutex);                                                                                 \
@@ -133,6 +164,10 @@ CUresult enter(const char* function) {
   return failed
 
 CUresult submit(CUstream stream, std::string what, std::function<bool()> run) {
+  if (stream->context != current())
+    return kInvalidContext;
+  if (stream->context->ordinal && !what.empty())
+    what = "gpu " + std::to_string(stream->context->ordinal) + ": " + what;
   if (stream->capturing)
     stream->captured.push_back({std::move(what), std::move(run)});
   else
@@ -150,6 +185,7 @@ std::map<std::string, CUfunc_st> parse(const std::string& ptx) {
       std::string name = line.substr(at + 7, line.find('(', at) - at - 7);
       open = &functions[name];
       open->name = name;
+      open->context = current();
       if (line.find(".param") == std::string::npos)
         continue;
     }
@@ -171,6 +207,8 @@ std::string shape(unsigned x, unsigned y, unsigned z) {
 
 CUresult launch(CUfunction f, std::string grid, std::string block, unsigned shared, CUstream stream, void** parameters,
                 const char* kind) {
+  if (f->context != stream->context)
+    return kInvalidHandle;
   if (f->name == "zf_clock") {
     auto* to = *static_cast<uint64_t**>(parameters[0]);
     return submit(stream, "clock", [to] {
@@ -189,11 +227,11 @@ CUresult launch(CUfunction f, std::string grid, std::string block, unsigned shar
       text << " " << value;
   }
   const std::string name = f->name;
-  return submit(stream, text.str(), [name] {
+  return submit(stream, text.str(), [name, context = stream->context] {
     if (name.starts_with("hang_"))
       return state().released;
     if (name.starts_with("fail_")) {
-      state().sticky = CUDA_ERROR_ILLEGAL_ADDRESS;
+      context->sticky = CUDA_ERROR_ILLEGAL_ADDRESS;
       return false;
     }
     return true;
@@ -234,24 +272,25 @@ EXPORT CUresult cuGetErrorName(CUresult error, const char** text) {
   return CUDA_SUCCESS;
 }
 EXPORT CUresult cuGetErrorString(CUresult, const char** text) { return *text = "as the fake says", CUDA_SUCCESS; }
-EXPORT CUresult cuDeviceGetCount(int* count) { return *count = 1, CUDA_SUCCESS; }
+EXPORT CUresult cuDeviceGetCount(int* count) { return *count = int(state().contexts.size()), CUDA_SUCCESS; }
 EXPORT CUresult cuDeviceGet(CUdevice* device, int ordinal) { return *device = ordinal, CUDA_SUCCESS; }
-EXPORT CUresult cuDeviceGetName(char* name, int length, CUdevice) {
-  std::snprintf(name, size_t(length), "Fake GPU");
+EXPORT CUresult cuDeviceGetName(char* name, int length, CUdevice device) {
+  std::snprintf(name, size_t(length), "%s", numbered("Fake GPU", &state().contexts[size_t(device)]).c_str());
   return CUDA_SUCCESS;
 }
-EXPORT CUresult cuDeviceGetUuid_v2(CUuuid* uuid, CUdevice) {
+EXPORT CUresult cuDeviceGetUuid_v2(CUuuid* uuid, CUdevice device) {
   std::memcpy(uuid->bytes, "fake gpu number1", 16);
+  uuid->bytes[15] = char('1' + device);
   return CUDA_SUCCESS;
 }
 EXPORT CUresult cuDeviceGetPCIBusId(char* id, int length, CUdevice) {
   std::snprintf(id, size_t(length), "ffff:ff:1f.7");
   return CUDA_SUCCESS;
 }
-EXPORT CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice) {
+EXPORT CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, CUdevice device) {
   switch (attribute) {
-  case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: *value = 9; break;
-  case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR:
+  case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: *value = state().contexts[size_t(device)].capability / 10; break;
+  case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR: *value = state().contexts[size_t(device)].capability % 10; break;
   case CU_DEVICE_ATTRIBUTE_INTEGRATED: *value = 0; break;
   case CU_DEVICE_ATTRIBUTE_MAX_BLOCK_DIM_Z: *value = 64; break;
   case CU_DEVICE_ATTRIBUTE_MAX_GRID_DIM_X: *value = 2147483647; break;
@@ -266,29 +305,37 @@ EXPORT CUresult cuDeviceGetAttribute(int* value, CUdevice_attribute attribute, C
   }
   return CUDA_SUCCESS;
 }
-EXPORT CUresult cuDeviceTotalMem_v2(size_t* bytes, CUdevice) { return *bytes = size_t(1) << 30, CUDA_SUCCESS; }
+EXPORT CUresult cuDeviceTotalMem_v2(size_t* bytes, CUdevice) { return *bytes = kMemoryBytes, CUDA_SUCCESS; }
 EXPORT CUresult cuDeviceCanAccessPeer(int* can, CUdevice, CUdevice) { return *can = 0, CUDA_SUCCESS; }
-EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice) {
-  static int made;
-  return *context = reinterpret_cast<CUcontext>(&made), CUDA_SUCCESS;
+EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
+  return *context = &state().contexts[size_t(device)], CUDA_SUCCESS;
 }
-EXPORT CUresult cuCtxPushCurrent_v2(CUcontext) { return CUDA_SUCCESS; }
-EXPORT CUresult cuCtxPopCurrent_v2(CUcontext*) { return CUDA_SUCCESS; }
+EXPORT CUresult cuCtxPushCurrent_v2(CUcontext context) { return current_contexts.push_back(context), CUDA_SUCCESS; }
+EXPORT CUresult cuCtxPopCurrent_v2(CUcontext* context) {
+  if (current_contexts.empty())
+    return kInvalidContext;
+  *context = current();
+  return current_contexts.pop_back(), CUDA_SUCCESS;
+}
 
 EXPORT CUresult cuMemAlloc_v2(CUdeviceptr* pointer, size_t bytes) {
   ENTER;
+  if (bytes > kMemoryBytes)
+    return CUDA_ERROR_OUT_OF_MEMORY;
   void* made = std::aligned_alloc(256, (bytes + 255) & ~size_t(255));
   *pointer = reinterpret_cast<CUdeviceptr>(made);
   state().memory.insert(made);
-  ++state().alive["device memory"];
+  ++state().alive[numbered("device memory", current())];
   return CUDA_SUCCESS;
 }
 EXPORT CUresult cuMemHostAlloc(void** pointer, size_t bytes, unsigned) {
   ENTER;
+  if (bytes > kMemoryBytes)
+    return CUDA_ERROR_OUT_OF_MEMORY;
   *pointer = std::aligned_alloc(4096, (bytes + 4095) & ~size_t(4095));
   state().memory.insert(*pointer);
   state().pinned[static_cast<char*>(*pointer)] = bytes;
-  ++state().alive["host memory"];
+  ++state().alive[numbered("host memory", current())];
   return CUDA_SUCCESS;
 }
 EXPORT CUresult cuMemFree_v2(CUdeviceptr pointer) {
@@ -296,7 +343,7 @@ EXPORT CUresult cuMemFree_v2(CUdeviceptr pointer) {
   waitForAll();
   if (!state().memory.erase(word(pointer)))
     return CUDA_ERROR_INVALID_VALUE;
-  --state().alive["device memory"];
+  --state().alive[numbered("device memory", current())];
   std::free(word(pointer));
   return CUDA_SUCCESS;
 }
@@ -305,7 +352,7 @@ EXPORT CUresult cuMemFreeHost(void* pointer) {
   waitForAll();
   if (!state().memory.erase(pointer))
     return CUDA_ERROR_INVALID_VALUE;
-  --state().alive["host memory"];
+  --state().alive[numbered("host memory", current())];
   state().pinned.erase(static_cast<char*>(pointer));
   std::free(pointer);
   return CUDA_SUCCESS;
@@ -360,13 +407,13 @@ EXPORT CUresult cuModuleLoadDataEx(CUmodule* module, const void* image, unsigned
   if (text.find(".version") == std::string::npos)
     return CUDA_ERROR_INVALID_IMAGE;
   *module = new CUmod_st{parse(text)};
-  ++state().alive["module"];
+  ++state().alive[numbered("module", current())];
   return CUDA_SUCCESS;
 }
 EXPORT CUresult cuModuleUnload(CUmodule module) {
   std::lock_guard lock(state().mutex);
   waitForAll();
-  --state().alive["module"];
+  --state().alive[numbered("module", current())];
   delete module;
   return CUDA_SUCCESS;
 }
@@ -423,23 +470,25 @@ EXPORT CUresult cuLaunchHostFunc(CUstream stream, void (*call)(void*), void* dat
 }
 EXPORT CUresult cuStreamCreate(CUstream* stream, unsigned) {
   ENTER;
-  *stream = new CUstream_st;
+  *stream = new CUstream_st{current()};
   state().streams.insert(*stream);
-  ++state().alive["stream"];
+  ++state().alive[numbered("stream", current())];
   return CUDA_SUCCESS;
 }
 EXPORT CUresult cuStreamDestroy_v2(CUstream stream) {
   std::lock_guard lock(state().mutex);
   pump();
   state().streams.erase(stream);
-  --state().alive["stream"];
+  --state().alive[numbered("stream", current())];
   delete stream;
   return CUDA_SUCCESS;
 }
 EXPORT CUresult cuStreamQuery(CUstream stream) {
   ENTER;
   pump();
-  return state().sticky ? state().sticky : stream->pending.empty() ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
+  return stream->context->sticky   ? stream->context->sticky
+         : stream->pending.empty() ? CUDA_SUCCESS
+                                   : CUDA_ERROR_NOT_READY;
 }
 EXPORT CUresult cuStreamWaitValue32_v2(CUstream stream, CUdeviceptr at, uint32_t value, unsigned flags) {
   ENTER;
@@ -470,7 +519,7 @@ EXPORT CUresult cuStreamEndCapture(CUstream stream, CUgraph* graph) {
 EXPORT CUresult cuGraphInstantiateWithFlags(CUgraphExec* exec, CUgraph graph, unsigned long long) {
   ENTER;
   *exec = new CUgraphExec_st{graph->operations};
-  ++state().alive["graph"];
+  ++state().alive[numbered("graph", current())];
   note("graph of " + std::to_string(graph->operations.size()));
   return CUDA_SUCCESS;
 }
@@ -483,7 +532,7 @@ EXPORT CUresult cuGraphLaunch(CUgraphExec exec, CUstream stream) {
 }
 EXPORT CUresult cuGraphExecDestroy(CUgraphExec exec) {
   std::lock_guard lock(state().mutex);
-  --state().alive["graph"];
+  --state().alive[numbered("graph", current())];
   delete exec;
   return CUDA_SUCCESS;
 }

@@ -100,6 +100,18 @@ TEST_F(Memory, ImpossibleRequestsAreRefused) {
   EXPECT_EQ(nullptr, pointer);
 }
 
+// An application that relaxes the limit of one allocation gets none that the device has no memory for.
+TEST_F(Memory, MoreThanThereIsIsNoMemory) {
+  ze_relaxed_allocation_limits_exp_desc_t relaxed = {ZE_STRUCTURE_TYPE_RELAXED_ALLOCATION_LIMITS_EXP_DESC, nullptr,
+                                                     ZE_RELAXED_ALLOCATION_LIMITS_EXP_FLAG_MAX_SIZE};
+  on_device.pNext = on_host.pNext = &relaxed;
+  constexpr size_t bytes = size_t{1} << 50;
+  void* pointer = nullptr;
+  EXPECT_EQ(ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY, zeMemAllocDevice(context, &on_device, bytes, 0, device, &pointer));
+  EXPECT_EQ(ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY, zeMemAllocHost(context, &on_host, bytes, 0, &pointer));
+  EXPECT_EQ(nullptr, pointer);
+}
+
 TEST_F(Memory, AContextDestroyedWithLiveAllocationsFreesThem) {  // the sanitizer run sees a leak
   ze_context_desc_t desc = {ZE_STRUCTURE_TYPE_CONTEXT_DESC, nullptr, 0};
   ze_context_handle_t other = nullptr;

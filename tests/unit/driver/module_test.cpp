@@ -1,4 +1,5 @@
 // Modules: building, logs, native binaries, constants, globals; and what hostile input gets.
+#include "tests/unit/driver/expected_refusals.h"
 #include "tests/unit/driver/ze_test.h"
 
 #include <algorithm>
@@ -254,6 +255,39 @@ TEST_F(Modules, DynamicLinkBindsImportsToExports) {
   ZE_OK(zeModuleGetProperties(importing, &properties));
   EXPECT_EQ(0u, properties.flags & ZE_MODULE_PROPERTY_FLAG_IMPORTS);
   expectItCallsOut(kernel(importing, "calls_out"), immediateList(ZE_COMMAND_QUEUE_MODE_SYNCHRONOUS), allocate<int>(1));
+}
+
+TEST_F(Modules, LinkageIsInspected) {
+  if (loaderWrapsHandles())
+    GTEST_SKIP() << "loader 1.8.12 takes the array of modules for a module";
+  ze_module_handle_t both[] = {module("import.spv"), module("export.spv")};
+  ze_linkage_inspection_ext_desc_t desc = {ZE_STRUCTURE_TYPE_LINKAGE_INSPECTION_EXT_DESC, nullptr,
+                                           ZE_LINKAGE_INSPECTION_EXT_FLAG_IMPORTS |
+                                               ZE_LINKAGE_INSPECTION_EXT_FLAG_UNRESOLVABLE_IMPORTS |
+                                               ZE_LINKAGE_INSPECTION_EXT_FLAG_EXPORTS};
+  auto inspected = [&](uint32_t modules) {
+    ze_module_build_log_handle_t log = nullptr;
+    EXPECT_EQ(ZE_RESULT_SUCCESS, zeModuleInspectLinkageExt(&desc, modules, both, &log));
+    size_t size = 0;
+    EXPECT_EQ(ZE_RESULT_SUCCESS, zeModuleBuildLogGetString(log, &size, nullptr));
+    std::string text(size, '\0');
+    EXPECT_EQ(ZE_RESULT_SUCCESS, zeModuleBuildLogGetString(log, &size, text.data()));
+    EXPECT_EQ(ZE_RESULT_SUCCESS, zeModuleBuildLogDestroy(log));
+    return std::string(text.c_str());
+  };
+  EXPECT_EQ("module 0: imports 'elsewhere'\nmodule 0: unresolvable imports 'elsewhere'\nmodule 0: exports none\n",
+            inspected(1));
+  // A driver that does not link modules has no function to bind an import to.
+  const bool links = !whyRefused(driver, "Modules.DynamicLinkBindsImportsToExports");
+  const std::string found = links ? "none" : "'elsewhere'", exported = links ? "'elsewhere'" : "none";
+  EXPECT_EQ("module 0: imports 'elsewhere'\nmodule 0: unresolvable imports " + found +
+                "\nmodule 0: exports none\nmodule 1: imports none\nmodule 1: unresolvable imports none\n"
+                "module 1: exports " +
+                exported + "\n",
+            inspected(2));
+  desc.flags = ZE_BIT(3);
+  ze_module_build_log_handle_t log = nullptr;
+  EXPECT_EQ(ZE_RESULT_ERROR_INVALID_ENUMERATION, zeModuleInspectLinkageExt(&desc, 2, both, &log));
 }
 
 TEST_F(Modules, SeveralInputsAreLinked) {

@@ -40,6 +40,22 @@ TEST_F(Events, AnIndexUsedAgainStartsUnsignalled) {
   EXPECT_EQ(ZE_RESULT_ERROR_INVALID_ARGUMENT, zeEventCreate(p, &desc, &e));
 }
 
+// An event that counts needs no reset between two uses: one of the drivers' events in its place would be waited for in
+// vain or not at all.
+TEST_F(Events, CountersAndUnknownFlagsAreRefused) {
+  ze_base_desc_t counters = {static_cast<ze_structure_type_t>(0x00020014), nullptr};
+  ze_event_pool_desc_t desc = {ZE_STRUCTURE_TYPE_EVENT_POOL_DESC, &counters, ZE_EVENT_POOL_FLAG_HOST_VISIBLE, 1};
+  ze_event_pool_handle_t p = nullptr;
+  EXPECT_EQ(ZE_RESULT_ERROR_UNSUPPORTED_FEATURE, zeEventPoolCreate(context, &desc, 0, nullptr, &p));
+  EXPECT_EQ(nullptr, p);
+  desc.pNext = nullptr;
+  desc.flags = ZE_BIT(4);
+  EXPECT_EQ(ZE_RESULT_ERROR_INVALID_ENUMERATION, zeEventPoolCreate(context, &desc, 0, nullptr, &p));
+  ze_event_desc_t event_desc = {ZE_STRUCTURE_TYPE_EVENT_DESC, nullptr, 0, ZE_EVENT_SCOPE_FLAG_HOST, ZE_BIT(3)};
+  ze_event_handle_t e = nullptr;
+  EXPECT_EQ(ZE_RESULT_ERROR_INVALID_ENUMERATION, zeEventCreate(pool(1), &event_desc, &e));
+}
+
 TEST_F(Events, APoolDestroyedFirstDoesNoHarm) {
   ze_event_pool_desc_t pool_desc = {ZE_STRUCTURE_TYPE_EVENT_POOL_DESC, nullptr, ZE_EVENT_POOL_FLAG_HOST_VISIBLE, 1};
   ze_event_pool_handle_t p = nullptr;
