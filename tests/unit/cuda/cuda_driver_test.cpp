@@ -354,8 +354,19 @@ TEST_F(CudaDriver, AWaitEndsAtItsDeadline) {
   EXPECT_EQ(ZE_RESULT_NOT_READY, synchronize(list, 20'000'000));
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
   EXPECT_EQ(ZE_RESULT_NOT_READY, synchronize(list, 0));
+  // The same of a queue, its fence, and the event of what runs there.
+  Executed executed = execute(hang);
+  for (uint64_t timeout : {uint64_t{0}, uint64_t{20'000'000}}) {
+    EXPECT_EQ(ZE_RESULT_NOT_READY, zeCommandQueueSynchronize(executed.queue, timeout));
+    EXPECT_EQ(ZE_RESULT_NOT_READY, zeFenceHostSynchronize(executed.fence, timeout));
+    EXPECT_EQ(ZE_RESULT_NOT_READY, zeEventHostSynchronize(executed.done, timeout));
+  }
   fake<void (*)()>("fake_cuda_release")();
   EXPECT_EQ(ZE_RESULT_SUCCESS, synchronize(list, UINT64_MAX));
+  EXPECT_EQ(ZE_RESULT_SUCCESS, zeCommandQueueSynchronize(executed.queue, UINT64_MAX));
+  EXPECT_EQ(ZE_RESULT_SUCCESS, zeFenceHostSynchronize(executed.fence, UINT64_MAX));
+  EXPECT_EQ(ZE_RESULT_SUCCESS, zeEventHostSynchronize(executed.done, UINT64_MAX));
+  destroy(executed);
   zeMemFree(context, x);
   zeCommandListDestroy(list);
   zeKernelDestroy(hang);
@@ -375,6 +386,7 @@ TEST_F(CudaDriver, ZAKernelThatFailsLosesTheDevice) {
   ze_command_list_handle_t list = immediate();
   float* x = memory(64);
   ZE_OK(zeKernelSetArgumentValue(fails, 0, sizeof x, &x));
+  Executed before = execute(fails);  // which fails as soon as somebody asks
   launch(list, fails, 1, done);
   // Nobody will signal it: the wait ends with the reason all the same.
   EXPECT_EQ(ZE_RESULT_ERROR_DEVICE_LOST, zeEventHostSynchronize(done, UINT64_MAX));
@@ -384,11 +396,17 @@ TEST_F(CudaDriver, ZAKernelThatFailsLosesTheDevice) {
       std::string::npos)
       << lastError();
   EXPECT_EQ(ZE_RESULT_ERROR_DEVICE_LOST, synchronize(list, UINT64_MAX));
+  EXPECT_EQ(ZE_RESULT_ERROR_DEVICE_LOST, zeCommandQueueSynchronize(before.queue, UINT64_MAX));
+  EXPECT_EQ(ZE_RESULT_ERROR_DEVICE_LOST, zeFenceHostSynchronize(before.fence, UINT64_MAX));
+  EXPECT_EQ(ZE_RESULT_ERROR_DEVICE_LOST, zeEventHostSynchronize(before.done, UINT64_MAX));
+  EXPECT_EQ(ZE_RESULT_ERROR_DEVICE_LOST,
+            zeCommandQueueExecuteCommandLists(before.queue, 1, &before.list, before.fence));
   ze_group_count_t groups = {1, 1, 1};
   EXPECT_EQ(ZE_RESULT_ERROR_DEVICE_LOST, zeCommandListAppendLaunchKernel(list, fails, &groups, nullptr, 0, nullptr));
   EXPECT_EQ(ZE_RESULT_ERROR_DEVICE_LOST, zeDeviceGetStatus(device));
   EXPECT_EQ(ZE_RESULT_ERROR_DEVICE_LOST, zeContextGetStatus(context));
   // All can be given back.
+  destroy(before);
   ZE_OK(zeMemFree(context, x));
   ZE_OK(zeCommandListDestroy(list));
   ZE_OK(zeKernelDestroy(fails));

@@ -91,6 +91,44 @@ protected:
     ZE_OK(zeCommandListAppendLaunchKernel(list, kernel, &count, signal, wait ? 1 : 0, wait ? &wait : nullptr));
   }
 
+  // A launch of one group on a queue, with its fence, and the event that it signals.
+  struct Executed {
+    ze_command_queue_handle_t queue = nullptr;
+    ze_command_list_handle_t list = nullptr;
+    ze_fence_handle_t fence = nullptr;
+    ze_event_pool_handle_t pool = nullptr;
+    ze_event_handle_t done = nullptr;
+  };
+  Executed execute(ze_kernel_handle_t kernel) {
+    Executed made;
+    auto run = [&] {
+      ze_command_queue_desc_t queue_desc = {};
+      queue_desc.stype = ZE_STRUCTURE_TYPE_COMMAND_QUEUE_DESC;
+      queue_desc.mode = ZE_COMMAND_QUEUE_MODE_ASYNCHRONOUS;
+      ZE_OK(zeCommandQueueCreate(context, device, &queue_desc, &made.queue));
+      ze_fence_desc_t fence_desc = {ZE_STRUCTURE_TYPE_FENCE_DESC, nullptr, 0};
+      ZE_OK(zeFenceCreate(made.queue, &fence_desc, &made.fence));
+      ze_event_pool_desc_t pool_desc = {ZE_STRUCTURE_TYPE_EVENT_POOL_DESC, nullptr, ZE_EVENT_POOL_FLAG_HOST_VISIBLE, 1};
+      ZE_OK(zeEventPoolCreate(context, &pool_desc, 0, nullptr, &made.pool));
+      ze_event_desc_t event_desc = {ZE_STRUCTURE_TYPE_EVENT_DESC, nullptr, 0, 0, 0};
+      ZE_OK(zeEventCreate(made.pool, &event_desc, &made.done));
+      ze_command_list_desc_t list_desc = {ZE_STRUCTURE_TYPE_COMMAND_LIST_DESC, nullptr, 0, 0};
+      ZE_OK(zeCommandListCreate(context, device, &list_desc, &made.list));
+      launch(made.list, kernel, 1, made.done);
+      ZE_OK(zeCommandListClose(made.list));
+      ZE_OK(zeCommandQueueExecuteCommandLists(made.queue, 1, &made.list, made.fence));
+    };
+    run();
+    return made;
+  }
+  static void destroy(const Executed& executed) {
+    ZE_OK(zeCommandListDestroy(executed.list));
+    ZE_OK(zeFenceDestroy(executed.fence));
+    ZE_OK(zeCommandQueueDestroy(executed.queue));
+    ZE_OK(zeEventDestroy(executed.done));
+    ZE_OK(zeEventPoolDestroy(executed.pool));
+  }
+
   ze_driver_handle_t driver = nullptr;
   ze_device_handle_t device = nullptr;
   ze_context_handle_t context = nullptr;
