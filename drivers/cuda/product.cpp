@@ -208,16 +208,18 @@ ze_result_t productDestroy(ze_extension::ProductHandle* hProduct) {
 }
 
 bool productLibrary(const char** pText) {
-  static const std::string* text = new std::string;
-  static const bool found = [] {
-    auto* made = new std::string;
-    const bool usable = findCublasLt(*made) != nullptr;
-    text = made;
-    return usable;
+  struct Library {
+    std::string text;
+    bool usable;
+  };
+  static const Library* library = [] {  // never destroyed, as the driver
+    auto* made = new Library;
+    made->usable = findCublasLt(made->text) != nullptr;
+    return made;
   }();
   if (pText)
-    *pText = text->c_str();
-  return found;
+    *pText = library->text.c_str();
+  return library->usable;
 }
 
 }  // namespace zefuse::cuda
