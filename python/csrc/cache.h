@@ -1,5 +1,5 @@
-// zefuse._C.cache_load and cache_store: entries of Python's own kinds. Plain functions on a folder's name; errors as
-// everywhere.
+// zefuse._C.cache_load, cache_path and cache_store: entries of Python's own kinds. Plain functions on a folder's name;
+// errors as everywhere.
 #pragma once
 
 #include <pybind11/pybind11.h>

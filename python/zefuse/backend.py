@@ -112,12 +112,17 @@ def compile_graph(
     What no plan can hold runs in eager between compiled parts, unless ``whole`` or ``options.strict`` makes that an error.
     """
     compiled = _compile_in_parts(gm, parameter_indices, options, whole)
+    torch_logs.tell(kind, compiled, gm)
+    adopt(compiled, kind)
+    return compiled
+
+
+def adopt(compiled: Any, kind: str) -> None:
+    """Called for each graph of this process, also where its plan was loaded."""
     _forget_weights_after_optimizer_steps()
     _live.add(compiled)
-    torch_logs.tell(kind, compiled, gm)
     if (observer := observers.compiled_graphs.get()) is not None:
         observer(kind, compiled)
-    return compiled
 
 
 def _compile_in_parts(gm: torch.fx.GraphModule, parameter_indices: Sequence[int], options: Options, whole: bool) -> Any:

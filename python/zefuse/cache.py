@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
@@ -32,6 +33,12 @@ def why(folder: str | None = None, count: int = 20) -> list[str]:
         when = datetime.fromtimestamp(entry["created"]).isoformat(sep=" ", timespec="seconds")
         lines.append(f"{when}  {name} ({entry['file'][:12]}): {_reason(entry, found[position + 1 :])}")
     return lines
+
+
+def why_missed(folder: str, kind: str, fields: Sequence[tuple[str, str]], note: str) -> str:
+    """For a key without an entry: which of its fields the nearest entry of this kind and note has otherwise."""
+    alike = [entry for entry in entries(folder) if entry["note"] == note]
+    return _reason({"key": {"kind": kind, **dict(fields)}, "note": note}, alike)
 
 
 def _reason(entry: dict[str, Any], earlier: list[dict[str, Any]]) -> str:

@@ -42,7 +42,7 @@ _events: deque[str] = deque(maxlen=1000)
 _inside: ContextVar[bool] = ContextVar("zefuse_precompile_inside", default=False)
 
 
-def _other_way(options: Options) -> str:
+def other_way(options: Options) -> str:
     """Why compiling with these does something else than to make a plan for the CPU; empty: it does not."""
     if options.device != "cpu":
         return f"it is compiled for {options.device}"
@@ -53,6 +53,12 @@ def _other_way(options: Options) -> str:
         if os.environ.get(name):
             return f"{name} is set"
     return ""
+
+
+def plan_options(options: Options) -> str:
+    """Of a key: those that change a plan where there is no ``other_way``."""
+    named = ("device", "strict", "fuse", "library_products", "package")
+    return json.dumps({name: options.to_dict()[name] for name in named}, sort_keys=True)
 
 
 def events() -> list[str]:
@@ -85,7 +91,7 @@ def enable_precompile() -> None:
         if keywords.get("backend") != "zefuse" or keywords.get("disable") or keywords.get("mode"):
             return compiled
         options = Options.make(keywords.get("options"))
-        if reason := _other_way(options):
+        if reason := other_way(options):
             _note(f"{_name(model)}: not looked for: {reason}")
             return compiled
         if isinstance(model, torch.nn.Module):
@@ -275,11 +281,6 @@ class _Precompiled:
 
     def _fields(self, key: tuple[Any, ...]) -> list[tuple[str, str]]:
         """Where an entry lies in the cache."""
-        options = {
-            k: v
-            for k, v in self._options.to_dict().items()
-            if k in ("device", "strict", "fuse", "library_products", "package")
-        }
         shapes = hashlib.sha256(repr(key[len(STATE_NAMES) :]).encode()).hexdigest()
         return [
             ("format", "3"),
@@ -287,7 +288,7 @@ class _Precompiled:
             ("python", platform.python_version()),
             ("zefuse", f"{__version__} {_native.load().build_id()}"),
             ("callable", self._name),
-            ("options", json.dumps(options, sort_keys=True)),
+            ("options", plan_options(self._options)),
             ("tuning", tuning.fingerprint(self._options.to_dict())),
             *((name, str(value)) for name, value in zip(STATE_NAMES, key, strict=False)),
             ("arguments", shapes),
@@ -297,7 +298,7 @@ class _Precompiled:
     def _load(self, key: tuple[Any, ...]) -> _Entry | None:
         options = self._options.to_dict()
         native = _native.load()
-        found = native.cache_load(_folder(options), _KIND, self._fields(key))
+        found = native.cache_load(folder_of(options), _KIND, self._fields(key))
         if found is None:
             return None
         head, _, plan = found.partition(b"\n")
@@ -372,7 +373,7 @@ class _Precompiled:
         options = self._options.to_dict()
         body = json.dumps(head).encode() + b"\n" + graph.plan_bytes()
         limit = (options["cache_limit_mb"] or 2048) << 20
-        problem = _native.load().cache_store(_folder(options), limit, _KIND, fields, self._name, body)
+        problem = _native.load().cache_store(folder_of(options), limit, _KIND, fields, self._name, body)
         if problem:
             raise NotExpressible(problem)
 
@@ -463,7 +464,7 @@ def _stance() -> str:
     return eval_frame._stance.stance
 
 
-def _folder(options: dict[str, Any]) -> str:
+def folder_of(options: dict[str, Any]) -> str:
     return cache.directory() if options["cache_dir"] is None else str(options["cache_dir"])
 
 

@@ -7,6 +7,7 @@ either layout, leaves out what lies outside the window.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -85,12 +86,18 @@ def strides_of(batch: int, heads: int, dim: int) -> tuple[int, int, int, int]:
     return heads * dim, dim, batch * heads * dim, 1
 
 
+@dataclass(frozen=True)
 class LayerShape:
     """What one layer writes for a token."""
 
-    def __init__(self, keys: torch.Tensor, values: torch.Tensor) -> None:
-        self.key_heads, self.key_dim, self.value_dim = int(keys.shape[1]), int(keys.shape[3]), int(values.shape[3])
-        self.dtype = keys.dtype
+    key_heads: int
+    key_dim: int
+    value_dim: int
+    dtype: torch.dtype
+
+    @classmethod
+    def of(cls, keys: torch.Tensor, values: torch.Tensor) -> LayerShape:
+        return cls(int(keys.shape[1]), int(keys.shape[3]), int(values.shape[3]), keys.dtype)
 
 
 class KeyValueCache(Cache):
@@ -99,6 +106,7 @@ class KeyValueCache(Cache):
     def __init__(self, num_layers: int, capacity: int) -> None:
         self.capacity = capacity
         self.length = 0  # tokens in the cache, the same for every layer
+        self._seen: tuple[int, list[torch.Tensor], list[torch.Tensor]] = (0, [], [])
         super().__init__(layers=[KeyValueLayer(self) for _ in range(num_layers)])
 
     def room_after(self, count: int) -> int:
@@ -118,6 +126,16 @@ class KeyValueCache(Cache):
         for layer, shape in zip(self.layers, shapes, strict=True):
             if not layer.is_initialized:
                 layer.allocate(batch, shape)
+
+    def seen(self, room: int) -> list[torch.Tensor]:
+        """All layers' keys, then all values, of the first ``room`` tokens. Kept for the next call, which mostly sees as many: making
+        the views takes 0.1 ms for 30 layers."""
+        whole = [layer.keys for layer in self.layers] + [layer.values for layer in self.layers]
+        of_room, of_whole, views = self._seen
+        if of_room != room or any(a is not b for a, b in zip(of_whole, whole, strict=True)):
+            views = [each[:, :, :room] for each in whole]
+            self._seen = (room, whole, views)
+        return views
 
     def written(self, layer: KeyValueLayer, count: int) -> None:
         """The layers of a forward write one after the other at the same place; the last one moves it on."""

@@ -18,7 +18,8 @@ from zefuse.backend import compile_graph
 from zefuse.llm import reports
 from zefuse.llm.cache import KeyValueCache
 from zefuse.llm.layers import experts_by_row
-from zefuse.llm.tracing import CACHE, TENSOR, Traced, starts_without_mask, trace
+from zefuse.llm.trace_cache import Place
+from zefuse.llm.tracing import CACHE, TENSOR, Interface, Traced, starts_without_mask, trace
 from zefuse.options import Options
 
 # Modes of generate() that only append to the cache and reorder it; the others take tokens back.
@@ -31,7 +32,7 @@ _MOST_SIZES = 1000
 
 @dataclass
 class _Compiled:
-    traced: Traced
+    traced: Interface
     call: Any
     report: reports.Graph
 
@@ -116,8 +117,7 @@ class Decoder:
                 return self.forward(**kwargs)
         cache.allocate(tensors[0].shape[0], compiled.traced.shapes)
         inputs = [*self._parameters(compiled.traced.parameters), *tensors, start]
-        inputs += [layer.keys[:, :, :room] for layer in cache.layers]
-        inputs += [layer.values[:, :, :room] for layer in cache.layers]
+        inputs += cache.seen(room)
         results = iter(compiled.call(inputs))
         cache.length += count
         compiled.report.calls += 1
@@ -153,33 +153,48 @@ class Decoder:
                 known = self._graphs.setdefault(key, [])
                 asked = [*tensors, torch.empty((room, 1), device="meta")]
                 found = next((each for each in known if each.traced.holds(asked)), None)
-                self._by_sizes[sizes] = found or self._compile(known, arguments, cache, tensors, room)
+                self._by_sizes[sizes] = found or self._make(known, key, arguments, cache, asked)
             return self._by_sizes[sizes]
 
-    def _compile(
-        self, known: list[_Compiled], arguments: Any, cache: Any, tensors: list[Any], room: int
+    def _make(
+        self, known: list[_Compiled], key: Any, arguments: Any, cache: KeyValueCache, asked: list[torch.Tensor]
     ) -> _Compiled | None:
+        """A graph for these arguments: from the cache of an earlier process, or traced and compiled."""
         began = time.perf_counter()
-        try:
-            one_row = _tokens(arguments) == tensors[0].shape[0] == 1
-            with experts_by_row(self.model) if one_row else contextlib.nullcontext():
-                traced = trace(self.model, self.forward, arguments, cache, room)
-        except Exception as error:  # of the model's own code, of torch's tracing: the model runs as it is
-            reason = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
-            self.report.note_left(f"a forward could not be traced and runs uncompiled ({reason})")
-            warnings.warn(f"zefuse: a language model's forward runs in eager: {reason}", stacklevel=2)
-            return None
-        traced_at = time.perf_counter()
-        call = compile_graph(traced.graph, range(len(traced.parameters)), self.options, "inference")
         kind = "decode" if _tokens(arguments) == 1 else "prefill"
+        place = Place(self.model, self.forward, key, self.options, kind)
+        traced: Interface
+        if (found := place.load(asked)) is not None:
+            traced, call = found
+            traced_at = began
+        else:
+            made = self._trace(arguments, cache, asked)
+            if made is None:
+                return None
+            traced_at = time.perf_counter()
+            call = compile_graph(made.graph, range(len(made.parameters)), self.options, "inference")
+            place.keep(made, call)
+            traced = made
         seconds = (traced_at - began, time.perf_counter() - traced_at)
         plan = call.report()
-        report = reports.Graph.of(kind, tensors[0].shape[0], len(cache), traced.different_layers, seconds, plan)
+        batch = asked[0].shape[0]
+        report = reports.Graph.of(kind, batch, len(cache), traced.different_layers, seconds, plan, place.story)
         self.report.graphs.append(report)
         for line in reports.left_of(kind, plan):
             self.report.note_left(line)
         known.append(_Compiled(traced, call, report))
         return known[-1]
+
+    def _trace(self, arguments: Any, cache: KeyValueCache, asked: list[torch.Tensor]) -> Traced | None:
+        one_row = _tokens(arguments) == asked[0].shape[0] == 1
+        try:
+            with experts_by_row(self.model) if one_row else contextlib.nullcontext():
+                return trace(self.model, self.forward, arguments, cache, room=asked[-1].shape[0])
+        except Exception as error:  # of the model's own code, of torch's tracing: the model runs as it is
+            reason = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+            self.report.note_left(f"a forward could not be traced and runs uncompiled ({reason})")
+            warnings.warn(f"zefuse: a language model's forward runs in eager: {reason}", stacklevel=2)
+            return None
 
     def _parameters(self, names: list[str]) -> list[torch.Tensor]:
         """The present ones: a parameter may have been replaced since the last call."""

@@ -8,6 +8,8 @@ from typing import Any
 
 from zefuse.wording import counted
 
+FROM_CACHE = "from the cache"  # in Graph.cache
+
 
 @dataclass
 class Graph:
@@ -23,21 +25,33 @@ class Graph:
     library_calls: int
     fallbacks: int
     copies: int  # of cache memory, in each call
+    cache: str = ""  # whether zefuse's cache had it, and why not
     calls: int = 0  # how often it ran
 
     @classmethod
     def of(
-        cls, kind: str, batch: int, layers: int, different: int, seconds: tuple[float, float], plan: Mapping[str, Any]
-    ) -> Graph:
-        counts = [len(plan[name]) for name in ("kernels", "calls", "fallbacks", "copies")]
-        return cls(kind, batch, layers, different, *seconds, *counts)
+        cls, kind: str, batch: int, layers: int, different: int, seconds: tuple[float, float], plan: Mapping[str, Any],
+        cache: str = "",
+    ) -> Graph:  # fmt: skip
+        kernels, library_calls, fallbacks, copies = (
+            len(plan[name]) for name in ("kernels", "calls", "fallbacks", "copies")
+        )
+        return cls(kind, batch, layers, different, *seconds, kernels, library_calls, fallbacks, copies, cache)
 
     def __str__(self) -> str:
         return (
             f"{self.kind}, batch {self.batch}: {counted(self.kernels, 'kernel')}, "
             f"{counted(self.library_calls, 'library call')}, {counted(self.fallbacks, 'fallback')}; "
+            + self._origin()
+            + (f"; ran {counted(self.calls, 'time')}" if self.calls else "")
+        )
+
+    def _origin(self) -> str:
+        if self.cache == FROM_CACHE:
+            return f"{FROM_CACHE}, loaded in {self.compile_seconds:.2f} s"
+        return (
             f"{self.different_layers} of {counted(self.layers, 'layer')} traced ({self.trace_seconds:.1f} s), "
-            f"compiled in {self.compile_seconds:.1f} s" + (f"; ran {counted(self.calls, 'time')}" if self.calls else "")
+            f"compiled in {self.compile_seconds:.1f} s" + (f"; {self.cache}" if self.cache else "")
         )
 
 

@@ -37,16 +37,21 @@ TENSOR = object()  # in Traced.outputs
 
 
 @dataclass
-class Traced:
-    """A graph and how it is called: ``[*parameters, *tensors, start, *keys, *values]`` to the tensors of ``outputs``."""
+class Interface:
+    """How a graph is called: with ``[*parameters, *tensors, start, *keys, *values]``, to the tensors of ``outputs``."""
 
-    graph: torch.fx.GraphModule
     parameters: list[str]
     outputs: list[Any]  # leaves of the result: TENSOR, CACHE for the cache, else the value
     out_spec: pytree.TreeSpec
     shapes: list[LayerShape]
     different_layers: int
     holds: Callable[[Sequence[torch.Tensor]], bool]  # whether the graph is right for tensors of these sizes
+
+
+@dataclass
+class Traced(Interface):
+    graph: torch.fx.GraphModule
+    guards: Callable[[], str | None]  # what ``holds`` asks, in torch's words; complete once the graph is compiled
 
 
 def trace(
@@ -157,17 +162,19 @@ class _Tracer:
                 _tracer.reset(token)
         self._inline(graph, bodies)
         _write_back(graph, len(self.parameters) + len(self.tensors) + 1, 2 * len(self.calls))
+        guards, holds = self._guards()
         return Traced(
             graph=graph,
+            guards=guards,
             parameters=self.names,
             outputs=outputs,
             out_spec=self.out_spec,
             shapes=[call.shape for call in self.calls],
             different_layers=sum(call.leader is call for call in self.calls),
-            holds=self._guards(),
+            holds=holds,
         )
 
-    def _guards(self) -> Callable[[Sequence[torch.Tensor]], bool]:
+    def _guards(self) -> tuple[Callable[[], str | None], Callable[[Sequence[torch.Tensor]], bool]]:
         @cache
         def text() -> str | None:  # when asked first: what reads the graph may add to the guards
             # Also what tracing made a constant of: a graph for one length alone must not serve another.
@@ -177,7 +184,7 @@ class _Tracer:
             expression = text()
             return expression is None or bool(self.shape_env.evaluate_guards_expression(expression, list(tensors)))
 
-        return holds
+        return text, holds
 
     @contextmanager
     def _with(self, parameters: Sequence[Any]) -> Iterator[None]:
@@ -316,7 +323,7 @@ class _Writing(_Reading):
         number = layer_idx.value if isinstance(layer_idx, LayerIndex) else layer_idx
         if number != self.number or self.shape is not None:
             raise UnsupportedError("a layer writes the key-value cache of another one, or its own twice")
-        self.shape = LayerShape(key_states, value_states)
+        self.shape = LayerShape.of(key_states, value_states)
         if self.keys is None:
             self.keys, self.values = map(self._like, (key_states, value_states))
             self.memory = (self.keys, self.values)
