@@ -41,6 +41,12 @@ def optimize(
     """
     options = Options.make({} if device is None else {"device": device})
     model, made = prepare(model, dtype, weights, group_size, inplace, activations)
+    if options.device == "cpu":
+        from zefuse.llm import huge_pages
+
+        changed, left = huge_pages.move(model)
+        made.changed += [changed] if changed else []
+        made.left += [left] if left else []
     _install(model, options, made)
     model.__dict__[_REPORT] = made
     print(made)
