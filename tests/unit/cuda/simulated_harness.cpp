@@ -410,6 +410,7 @@ public:
   const std::vector<GlobalInfo>& globals() const override { return globals_; }
   void* globalAddress(size_t) const override { return nullptr; }
   std::vector<std::string> unresolvedImports() const override { return program.imports; }
+  const std::vector<std::string>& functions() const override { return functions_; }
   void* functionAddress(const std::string&) const override { return nullptr; }
   const std::string& buildFlags() const override { return program.build_flags; }
 
@@ -419,6 +420,7 @@ public:
 private:
   std::vector<spirv::KernelInfo> kernels_;
   std::vector<GlobalInfo> globals_;
+  std::vector<std::string> functions_;  // none: they are inlined
 };
 
 void* link(const std::vector<char>& object) {
