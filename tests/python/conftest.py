@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 import torch._dynamo.guards
+import torch._dynamo.utils
+from torch._decomp import decompositions_for_rng
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "bench"))  # workloads
@@ -23,6 +25,13 @@ from expected_failures import EXPECTED_FAILURES
 # Dynamo times the guards of each frame that it compiles, for a log, after it has emptied all caches: a quarter of what
 # most tests here take.
 torch._dynamo.guards.profile_guard_manager = lambda *_: 0.0
+# For each compilation, Dynamo writes all of Inductor's settings as JSON for a record that nobody reads here, and AOTAutograd makes
+# twelve fake tensors of no elements, states of random numbers that no graph here has as operands. Without: 7 % of a small test.
+torch._dynamo.utils._scrubbed_inductor_config_for_logging = lambda: None
+_NO_STATE = torch.tensor(())
+decompositions_for_rng.PhiloxState.reset = lambda state: state.__dict__.update(  # type: ignore[method-assign]
+    seed=_NO_STATE, base_offset=_NO_STATE, relative_offset=0, offset_advanced_at_least_once=False
+)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -101,6 +101,11 @@ say("inside", first.left >= area.left - 1 && first.right <= area.right + 1 && fi
 document.querySelector("svg .node.kernel").dispatchEvent(new MouseEvent("click", {bubbles: true}));
 say("code", document.querySelectorAll("#code pre").length);
 say("details", !document.getElementById("details").hidden);
+const panel = document.getElementById("details");
+say("panel", panel.scrollWidth <= panel.clientWidth);
+const right = (element) => element.getBoundingClientRect().right;
+const fits = (text) => right(text) <= right(text.parentNode.querySelector("rect"));
+say("labels", [...document.querySelectorAll("svg .node text")].every(fits));
 const before = document.querySelector("svg").getAttribute("viewBox");
 document.querySelector(".zoom button").click();
 say("zoomed", before !== document.querySelector("svg").getAttribute("viewBox"));
@@ -144,6 +149,8 @@ def test_the_page_in_a_browser(size: str, saved: Path, tmp_path: Path) -> None:
         "code": "3",
         "details": "true",
         "zoomed": "true",
+        "panel": "true",
+        "labels": "true",
     }
     assert {name: said.get(name) for name in expected} == expected, said
     assert said["found"] == "1 step" and said["themes"] == "true"

@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import resource
 import shutil
 import subprocess
 import sys
@@ -24,7 +25,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND_SECONDS = 0.3  # of a command that needs no torch
-IMPORT_MILLISECONDS = 100  # beyond torch's own import
+IMPORT_SECONDS = 0.1  # beyond torch's own import
 SELF_TESTS = 12
 NOBODY = 54321  # a user whom /etc/passwd does not have
 
@@ -43,10 +44,10 @@ if __name__ == "__main__":
 IMPORT = """
 import time
 import torch, torch._dynamo, torch._functorch.aot_autograd  # what torch.compile imports
-start = time.perf_counter()
+wall, processor = time.perf_counter(), time.process_time()
 import zefuse.backend
 zefuse.backend._native.load()
-print(1000 * (time.perf_counter() - start))
+print(time.perf_counter() - wall, time.process_time() - processor)
 """
 
 
@@ -123,10 +124,8 @@ def versions(trial: Trial) -> str:
 
 
 def imports(trial: Trial) -> str:
-    best = min(float(trial.program("python", "-c", IMPORT)) for _ in range(5))
-    if best > IMPORT_MILLISECONDS:
-        raise Failure(f"{best:.0f} ms beyond torch's, more than {IMPORT_MILLISECONDS}")
-    return f"{best:.0f} ms"
+    runs = [trial.program("python", "-c", IMPORT).split() for _ in range(5)]
+    return _within(IMPORT_SECONDS, [(float(wall), float(processor)) for wall, processor in runs])
 
 
 def command(*words: str, code: int = 0) -> Callable[[Trial], str]:
@@ -135,14 +134,29 @@ def command(*words: str, code: int = 0) -> Callable[[Trial], str]:
     def step(trial: Trial) -> str:
         took = []
         for _ in range(5):
-            start = time.monotonic()
+            wall, processor = time.monotonic(), _of_children()
             trial.program("zefuse", *words, code=code)
-            took.append(time.monotonic() - start)
-        if min(took) > COMMAND_SECONDS:
-            raise Failure(f"{min(took):.2f} s, more than {COMMAND_SECONDS}")
-        return f"{min(took):.2f} s"
+            took.append((time.monotonic() - wall, _of_children() - processor))
+        return _within(COMMAND_SECONDS, took)
 
     return step
+
+
+def _of_children() -> float:
+    """Seconds of a processor that children which have ended took."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def _within(limit: float, took: list[tuple[float, float]]) -> str:
+    """The best of several times, each of the clock and of a processor; on a machine with more to do than it has processors, what
+    the clock says is others' work."""
+    walls, processors = zip(*took, strict=True)
+    busy = os.getloadavg()[0] > (os.cpu_count() or 1)
+    best, what = (min(processors), "s of a processor") if busy else (min(walls), "s")
+    if best > limit:
+        raise Failure(f"{best:.2f} {what}, more than {limit}")
+    return f"{best:.2f} {what}"
 
 
 def self_test(trial: Trial) -> str:

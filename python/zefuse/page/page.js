@@ -37,7 +37,11 @@
     return spots;
   }
 
-  const short = (text, most) => (text.length > most ? text.slice(0, most - 1) + "…" : text);
+  // Shortens drawn text to its box: how wide its characters are depends on the browser's font.
+  function shorten(element) {
+    const text = element.textContent, width = element.getComputedTextLength(), room = WIDTH - 16;
+    if (width > room) element.textContent = text.slice(0, Math.floor(text.length * room / width) - 1) + "…";
+  }
 
   function draw(graph, canvas) {
     const spots = place(graph);
@@ -55,8 +59,8 @@
         "data-graph": graph.number, "data-node": at });
       group.append(make("title", {}, [node.name, node.ops, node.places, node.shape].filter(Boolean).join("\n")));
       group.append(make("rect", { width: WIDTH, height: HEIGHT, rx: 6 }));
-      group.append(make("text", { x: 8, y: 19 }, short(node.ops || node.name, 32)));
-      group.append(make("text", { x: 8, y: 36, class: "small" }, short([node.shape, node.bytes].filter(Boolean).join("  "), 38)));
+      group.append(make("text", { x: 8, y: 19 }, node.ops || node.name));
+      group.append(make("text", { x: 8, y: 36, class: "small" }, [node.shape, node.bytes].filter(Boolean).join("  ")));
       group.addEventListener("click", () => show(graph.number, at));
       group.addEventListener("keydown", (event) => event.key === "Enter" && show(graph.number, at));
       all.append(group);
@@ -64,6 +68,7 @@
     svg.append(all);
     canvas.append(svg);
     canvas.classList.add("drawn");
+    svg.querySelectorAll(".node text").forEach(shorten);
     const xs = spots.map((spot) => spot.x), ys = spots.map((spot) => spot.y);
     const box = { x: Math.min(...xs) - 20, y: Math.min(...ys) - 20, w: Math.max(...xs) - Math.min(...xs) + WIDTH + 40, h: Math.max(...ys) - Math.min(...ys) + HEIGHT + 40 };
     zoomable(svg, canvas, box);
