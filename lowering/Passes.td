@@ -49,6 +49,7 @@ def ConvertToLLVM : Pass<"zefuse-convert-to-llvm", "::mlir::ModuleOp"> {
     Before: stage 3. After: the LLVM dialect alone. Functions with a body are kernels, with their work-group's sizes;
     math is calls of OpenCL's builtins; declarations have SPIR-V's calling convention.
   }];
+  let options = [Option<"index_bits", "index-bits", "unsigned", "64", "how wide an index becomes">];
   let dependentDialects = ["::mlir::cf::ControlFlowDialect", "::mlir::LLVM::LLVMDialect"];
 }
 

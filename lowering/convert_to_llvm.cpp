@@ -11,8 +11,12 @@ namespace zefuse {
 namespace {
 
 class ConvertToLLVM : public impl::ConvertToLLVMBase<ConvertToLLVM> {
+public:
+  using ConvertToLLVMBase::ConvertToLLVMBase;
+
+private:
   void runOnOperation() override {
-    if (failed(convertToLLVMDialect(getOperation())))
+    if (failed(convertToLLVMDialect(getOperation(), index_bits)))
       signalPassFailure();
   }
 };

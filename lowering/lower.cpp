@@ -47,7 +47,7 @@ static FailureOr<LoweredKernel> emitKernel(Operation* op, ScheduledKernel schedu
   if (failed(expandHalfConversions(module, target.native)))
     return fail("half-sized types were left; this is a bug of the lowering");
   PassManager passes(module.getContext(), module->getName().getStringRef());
-  passes.addPass(createConvertToLLVM());
+  passes.addPass(createConvertToLLVM({scheduled.index_bits}));
   passes.enableVerifier(false);  // translateToLLVM's result is verified
   if (failed(passes.run(module)))
     return fail("the scheduled function does not convert to the LLVM dialect");

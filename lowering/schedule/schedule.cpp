@@ -3,6 +3,7 @@
 #include "lowering/analysis/kernel_graph.h"
 #include "lowering/analysis/legality.h"
 #include "lowering/dialect/shape.h"
+#include "lowering/schedule/core/index_width.h"
 #include "lowering/schedule/core/scalar_ops.h"
 #include "lowering/schedule/cpu/cpu.h"
 #include "lowering/schedule/gpu/gpu.h"
@@ -244,6 +245,13 @@ FailureOr<ScheduledKernel> scheduleKernel(KernelOp kernel, const TargetDescripti
   }
   launch.schedule.in_place = kernel.getInPlace().has_value();
   launch.schedule.batch = batch.sets;
+  if (target.hasWorkGroups() && indexBits(kernel, layouts) == 32) {
+    // A matrix product's addresses are constants apart, which a conversion of each sum hides from the device's
+    // compiler: on an H100 4096 cubed in f32 took 141 registers instead of 121, and 3.59 ms instead of 2.81.
+    const bool product = llvm::any_of(
+        parts, [](const Scheduled& part) { return part.domain->product && isa<MatmulOp>(part.domain->product->op); });
+    result.index_bits = unsigned(decisions.take("bits of an index", product ? 64 : 32, {32, 64}));
+  }
   launch.decisions = decisions.made();
   builder.setInsertionPointToEnd(entry);
   func::ReturnOp::create(builder, loc);

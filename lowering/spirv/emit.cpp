@@ -32,7 +32,7 @@ using namespace mlir;
 
 namespace zefuse {
 
-LogicalResult convertToLLVMDialect(ModuleOp module) {
+LogicalResult convertToLLVMDialect(ModuleOp module, unsigned index_bits) {
   MLIRContext* context = module.getContext();
   context->loadDialect<cf::ControlFlowDialect, LLVM::LLVMDialect>();
   {
@@ -46,6 +46,7 @@ LogicalResult convertToLLVMDialect(ModuleOp module) {
   }
   LowerToLLVMOptions options(context);
   options.useBarePtrCallConv = true;
+  options.overrideIndexBitwidth(index_bits);
   LLVMTypeConverter converter(context, options);
   RewritePatternSet patterns(context);
   populateFuncToLLVMConversionPatterns(converter, patterns);

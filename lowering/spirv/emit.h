@@ -16,7 +16,8 @@ class Module;
 namespace zefuse {
 
 // In place: scf, arith, math, vector and func become the LLVM dialect; functions with a body become SPIR-V kernels.
-mlir::LogicalResult convertToLLVMDialect(mlir::ModuleOp module);
+// `index_bits`: 64, or 32 where all indices are smaller than 2^31; addresses have 64 either way.
+mlir::LogicalResult convertToLLVMDialect(mlir::ModuleOp module, unsigned index_bits = 64);
 
 // Translates and cleans up (SROA, CSE, CFG: no pass that could make what the back end cannot legalise).
 std::unique_ptr<llvm::Module> translateToLLVM(mlir::ModuleOp module, llvm::LLVMContext& context);

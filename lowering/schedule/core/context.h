@@ -17,6 +17,7 @@ namespace zefuse {
 struct ScheduledKernel {
   mlir::OwningOpRef<mlir::ModuleOp> module;  // holds one func.func, named as the kernel
   LoweredKernel launch;                      // everything but the SPIR-V words
+  unsigned index_bits = 64;                  // of the module's indices, once they are integers (index_width.h)
 };
 
 // What the target-specific schedules fill in: the function's body and the launch's extent, grain and group size.
