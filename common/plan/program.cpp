@@ -1,6 +1,9 @@
 #include "common/plan/program.h"
 
+#include <algorithm>
 #include <set>
+#include <utility>
+#include <vector>
 
 #include "common/plan/expanded_size.h"
 #include "common/plan/plan_check.h"
@@ -57,6 +60,39 @@ std::string stepName(const plan::PlanT& plan, size_t step) {
   if (const auto* call = kind.AsAtenCall())
     what += " " + call->op + (call->overload.empty() ? "" : "." + call->overload);
   return "step " + std::to_string(step) + " (" + what + ")";
+}
+
+// Whether the elements of two values lie in the same order, one behind the other, whatever the symbols are.
+static bool lieAlike(const PlanT& plan, const ValueT& a, const ValueT& b) {
+  if (a.sizes != b.sizes || a.strides != b.strides)
+    return false;
+  std::vector<std::pair<int64_t, int64_t>> dims;  // stride, size
+  for (size_t d = 0; d < a.sizes.size(); ++d) {
+    const ExprNode &size = plan.exprs[a.sizes[d]], &stride = plan.exprs[a.strides[d]];
+    if (size.op() != ExprOp::constant || stride.op() != ExprOp::constant)
+      return false;
+    if (size.value() != 1)
+      dims.emplace_back(stride.value(), size.value());
+  }
+  std::ranges::sort(dims);
+  int64_t next = 1;
+  for (const auto& [stride, size] : dims) {
+    if (stride != next)
+      return false;
+    next *= size;
+  }
+  return true;
+}
+
+void takeCallersPlaces(Program& program) {
+  const PlanT& plan = program.plan;
+  program.callers_places = true;
+  program.host_steps = false;
+  for (size_t i = 0; i < plan.steps.size(); ++i) {
+    if (const auto* copy = plan.steps[i]->kind.AsCopy(); copy && leavesHost(plan))
+      program.on_device[i] = lieAlike(plan, *plan.values[copy->source], *plan.values[copy->destination]);
+    program.host_steps |= !program.on_device[i];
+  }
 }
 
 }  // namespace zefuse::plan

@@ -41,6 +41,7 @@ struct Program {
   std::vector<std::vector<Touch>> touches;  // by step
   std::vector<bool> on_device;              // by step: runs on the plan's GPU; all false in a plan for the CPU
   bool host_steps = true;                   // some step runs on the host
+  bool callers_places = false;              // takeCallersPlaces()
 
   // Whether a buffer is kept in a GPU's own memory from call to call: parameters, but those that the plan writes, which
   // every call finds changed.
@@ -56,6 +57,10 @@ inline bool runsOnHost(std::string_view target) { return target == "cpu"; }
 
 // `bytes` must be aligned to 8. damaged: the message names what is wrong where.
 Result<Program> loadProgram(std::span<const std::byte> bytes);
+
+// For calls whose tensors lie on the plan's GPU: copies of what lies alike and without gaps are commands there, and no
+// block of the executor's has room for inputs and outputs.
+void takeCallersPlaces(Program& program);
 
 // Whether a launch passes a scratch pointer.
 inline bool hasScratch(const plan::PlanT& plan, const plan::LaunchT& launch) {

@@ -91,9 +91,8 @@ private:
       return;
     case fx::Meta::Kind::tensor: {
       Type element = fx::elementType(meta.tensor.dtype, b_.getContext());
-      if (!element || !meta.tensor.dense_cpu)
-        fail("a result of " +
-             (element ? std::string("another device or a sparse layout") : fx::dtypeName(meta.tensor.dtype)) +
+      if (!element || !meta.tensor.dense)
+        fail("a result of " + (element ? std::string("a sparse layout") : fx::dtypeName(meta.tensor.dtype)) +
              " cannot be held by a plan");
       result_types_.push_back(build_.type(exprs(meta.tensor.sizes), element));
       result_strides_.push_back(strides(meta.tensor));

@@ -16,8 +16,8 @@ namespace zefuse::fx {
 struct TensorMeta {
   int dtype = -1;  // torch's ScalarType number
   Sizes sizes, strides;
-  SizeExpr offset;        // elements from the storage's start
-  bool dense_cpu = true;  // strided layout on the CPU
+  SizeExpr offset;    // elements from the storage's start
+  bool dense = true;  // strided layout; on the CPU or the plan's device, as python/zefuse/parts.py has seen to
 };
 
 // What is known of a node's value before it is computed (meta["val"]).

@@ -70,7 +70,7 @@ private:
     Type element = fx::elementType(meta.dtype, &context_);
     if (!element)
       fail(node, "tensors of " + fx::dtypeName(meta.dtype) + " are not supported");
-    if (!meta.dense_cpu)
+    if (!meta.dense)
       fail(node, "only dense tensors on the CPU are supported");
     return shapedTensor(exprs(meta.sizes), element, num_symbols_);
   }
@@ -205,14 +205,17 @@ private:
         Values results = (*emitter)(op);
         checkResults(op, results);
         markActivation(op, results);
-        values_[index] =
-            op.fallbackReason().empty() ? std::move(results) : withFallback(node, results, before, op.fallbackReason());
+        values_[index] = op.fallbackReason().empty() || !options_.host_calls
+                             ? std::move(results)
+                             : withFallback(node, results, before, op.fallbackReason());
         return;
       } catch (const NotLowered& refusal) {
         reason = refusal.what();
         eraseAfter(before);
       }
     }
+    if (!options_.host_calls)
+      fail(node, reason);
     values_[index] = emitFallback(graph_, withItsStorage(node), values_, build, reason);
   }
 

@@ -17,14 +17,10 @@ CommandList::Kind kindFor(ze_command_queue_mode_t mode) {
 
 }  // namespace
 
-CommandList::CommandList(Context& owner, const Device& device, Kind kind, uint32_t ordinal, uint32_t queue_index,
-                         bool in_order)
+CommandList::CommandList(Context& owner, const Device& device, Kind kind, uint32_t ordinal, uint32_t queue_index)
     : context(&owner), device(device), kind(kind), ordinal(ordinal), queue_index(queue_index) {
   if (kind == Kind::regular)
     recorded = std::make_shared<CommandSequence>();
-  else if (kind != Kind::synchronous)
-    worker = std::make_unique<Worker>(owner, device.is_gpu && !in_order ? Worker::Order::between_barriers
-                                                                        : Worker::Order::submitted);
 }
 
 CommandList::~CommandList() = default;
@@ -37,7 +33,14 @@ ze_result_t makeList(Context& context, Device& device, uint32_t ordinal, Command
 ze_result_t makeImmediateList(Context& context, Device& device, const ze_command_queue_desc_t& desc,
                               CommandList*& out) {
   constexpr ze_command_queue_flags_t kInOrder = ZE_BIT(1);  // ZE_COMMAND_QUEUE_FLAG_IN_ORDER of newer headers
-  out = new CommandList(context, device, kindFor(desc.mode), desc.ordinal, desc.index, (desc.flags & kInOrder) != 0);
+  Ref<CommandList> list(new CommandList(context, device, kindFor(desc.mode), desc.ordinal, desc.index));
+  list->release();  // the application's reference is taken below
+  if (list->kind != CommandList::Kind::synchronous)
+    list->worker = workerFor(context, desc,
+                             device.is_gpu && (desc.flags & kInOrder) == 0 ? Worker::Order::between_barriers
+                                                                           : Worker::Order::submitted);
+  list->retain();
+  out = list.get();
   return ZE_RESULT_SUCCESS;
 }
 

@@ -33,10 +33,9 @@ struct CommandList : Object<CommandList> {
 
   // Asynchronous and adaptive. Adaptive (ZE_COMMAND_QUEUE_MODE_DEFAULT) runs a command at once when nothing is pending
   // and its events are signalled, so that it neither blocks nor pays for a thread.
-  std::unique_ptr<Worker> worker;
+  std::shared_ptr<Worker> worker;
 
-  CommandList(Context& context, const Device& device, Kind kind, uint32_t ordinal, uint32_t queue_index,
-              bool in_order = false);
+  CommandList(Context& context, const Device& device, Kind kind, uint32_t ordinal, uint32_t queue_index);
   ~CommandList();
 
   bool immediate() const { return kind != Kind::regular; }

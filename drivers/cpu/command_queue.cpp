@@ -13,7 +13,7 @@ namespace zefuse::cpu {
 CommandQueue::CommandQueue(Context& owner, const Device& device, const ze_command_queue_desc_t& description)
     : context(&owner), device(device), desc(description) {
   if (desc.mode != ZE_COMMAND_QUEUE_MODE_SYNCHRONOUS)
-    worker = std::make_unique<Worker>(owner);
+    worker = workerFor(owner, desc, Worker::Order::submitted);
 }
 
 CommandQueue::~CommandQueue() = default;

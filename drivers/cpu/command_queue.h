@@ -23,7 +23,7 @@ struct CommandQueue : Object<CommandQueue> {
   const Device& device;
   const ze_command_queue_desc_t desc;
   // SYNCHRONOUS has none. DEFAULT uses it only for lists that may have to wait for an event.
-  std::unique_ptr<Worker> worker;
+  std::shared_ptr<Worker> worker;
   LongForkMutex inline_order;  // one caller's lists at a time
 
   CommandQueue(Context& context, const Device& device, const ze_command_queue_desc_t& desc);

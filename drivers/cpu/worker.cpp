@@ -7,11 +7,14 @@
 #include <chrono>
 #include <condition_variable>
 #include <limits>
+#include <map>
 #include <mutex>
 #include <thread>
 #include <utility>
 
 #include "common/base/fork.h"
+#include "common/ze_extension/stream.h"
+#include "drivers/level_zero/extensions.h"
 
 namespace zefuse::cpu {
 
@@ -206,6 +209,22 @@ void Worker::loop(Backlog& backlog) {
     }
     backlog.done.notify_all();
   }
+}
+
+std::shared_ptr<Worker> workerFor(Context& context, const ze_command_queue_desc_t& desc, Worker::Order order) {
+  using ze_extension::AdoptedStream;
+  const auto* given = level_zero::findExtension<AdoptedStream>(desc.pNext, AdoptedStream::kType);
+  if (!given)
+    return std::make_shared<Worker>(context, order);
+  // Never destroyed: queues may be, after static objects.
+  static auto& mutex = *new ForkMutex;
+  static auto& streams = *new std::map<void*, std::weak_ptr<Worker>>;
+  const std::lock_guard lock(mutex);
+  std::weak_ptr<Worker>& known = streams[given->stream];
+  std::shared_ptr<Worker> worker = known.lock();
+  if (!worker)
+    known = worker = std::make_shared<Worker>(context, Worker::Order::submitted);
+  return worker;
 }
 
 }  // namespace zefuse::cpu

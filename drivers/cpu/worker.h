@@ -64,4 +64,8 @@ private:
   std::shared_ptr<Backlog> backlog_;
 };
 
+// For a queue or list of this descriptor: one of its own, or that of all whose chain names the same stream
+// (ze_extension::AdoptedStream), which runs everything as submitted.
+std::shared_ptr<Worker> workerFor(Context& context, const ze_command_queue_desc_t& desc, Worker::Order order);
+
 }  // namespace zefuse::cpu

@@ -31,7 +31,7 @@ ze_result_t makeImmediateList(Context& context, Device& device, const ze_command
                                         desc.ordinal, desc.index));
   list->release();  // the application's reference is taken below
   list->stream = std::make_unique<Stream>(device);
-  if (ze_result_t result = list->stream->create("zeCommandListCreateImmediate"))
+  if (ze_result_t result = list->stream->create("zeCommandListCreateImmediate", desc.pNext))
     return result;
   list->retain();
   out = list.get();

@@ -21,7 +21,7 @@ ze_result_t execute(const char* call, Stream& stream, CommandList& list) {
 ze_result_t makeQueue(Context& context, Device& device, const ze_command_queue_desc_t& desc, CommandQueue*& out) {
   Ref<CommandQueue> queue(new CommandQueue(context, device, desc));
   queue->release();  // the application's reference is taken below
-  if (ze_result_t result = queue->stream.create("zeCommandQueueCreate"))
+  if (ze_result_t result = queue->stream.create("zeCommandQueueCreate", desc.pNext))
     return result;
   queue->retain();
   out = queue.get();

@@ -162,6 +162,7 @@ struct CUDA_MEMCPY3D {
   F(cuStreamCreate, cuStreamCreate, (CUstream* stream, unsigned flags))                                                \
   F(cuStreamDestroy, cuStreamDestroy_v2, (CUstream stream))                                                            \
   F(cuStreamQuery, cuStreamQuery, (CUstream stream))                                                                   \
+  F(cuStreamIsCapturing, cuStreamIsCapturing, (CUstream stream, int* status))                                          \
   F(cuStreamWaitValue32, cuStreamWaitValue32_v2, (CUstream stream, CUdeviceptr at, uint32_t value, unsigned flags))    \
   F(cuStreamWriteValue32, cuStreamWriteValue32_v2, (CUstream stream, CUdeviceptr at, uint32_t value, unsigned flags))  \
   F(cuStreamBeginCapture, cuStreamBeginCapture_v2, (CUstream stream, int mode))                                        \

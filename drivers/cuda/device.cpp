@@ -243,4 +243,11 @@ ze_result_t Device::readClock(const char* call, uint64_t& host, uint64_t& device
   return ZE_RESULT_SUCCESS;
 }
 
+ze_result_t deviceOrdinal(ze_device_handle_t hDevice, int32_t* pOrdinal) {
+  ZEFUSE_OBJECT(Device, device, hDevice);
+  ZEFUSE_NOT_NULL(pOrdinal);
+  *pOrdinal = device->ordinal;
+  return ZE_RESULT_SUCCESS;
+}
+
 }  // namespace zefuse::cuda

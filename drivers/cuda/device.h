@@ -112,5 +112,7 @@ decltype(::zeDeviceGetCacheProperties) deviceGetCacheProperties;
 decltype(::zeDeviceGetImageProperties) deviceGetImageProperties;
 decltype(::zeDeviceGetStatus) deviceGetStatus;
 decltype(::zeDeviceGetGlobalTimestamps) deviceGetGlobalTimestamps;
+// common/ze_extension/stream.h
+ze_result_t deviceOrdinal(ze_device_handle_t hDevice, int32_t* pOrdinal);
 
 }  // namespace zefuse::cuda

@@ -5,8 +5,10 @@
 #include <memory>
 #include <mutex>
 
+#include "common/ze_extension/stream.h"
 #include "drivers/cuda/deferred_releases.h"
 #include "drivers/cuda/host_wait.h"
+#include "drivers/level_zero/extensions.h"
 
 namespace zefuse::cuda {
 namespace {
@@ -32,14 +34,26 @@ void copyAndForget(void* data) {
 }  // namespace
 
 Stream::~Stream() {
-  if (stream_)
-    DeferredReleases::instance().destroy(device_, stream_);
+  for (CUstream own : {adopted_ ? nullptr : stream_, capture_})
+    if (own)
+      DeferredReleases::instance().destroy(device_, own);
 }
 
-ze_result_t Stream::create(const char* call) {
+ze_result_t Stream::create(const char* call, const void* chain) {
+  using ze_extension::AdoptedStream;
   if (ze_result_t result = device_.open(call))
     return result;
   const Current current(device_);
+  if (const auto* given = level_zero::findExtension<AdoptedStream>(chain, AdoptedStream::kType)) {
+    adopted_ = true;
+    // Neither disturbs a capture that the application is at, unlike cuStreamQuery.
+    int capturing = 0;
+    if (given->stream)
+      if (const CUresult result = cuda().cuStreamIsCapturing(static_cast<CUstream>(given->stream), &capturing))
+        return device_.fail(call, "cuStreamIsCapturing, of the stream to adopt", result);
+    stream_ = static_cast<CUstream>(given->stream);
+    return ZE_RESULT_SUCCESS;
+  }
   ZEFUSE_CUDA(device_, call, cuStreamCreate, &stream_, CU_STREAM_NON_BLOCKING);
   return ZE_RESULT_SUCCESS;
 }
@@ -89,25 +103,15 @@ ze_result_t Stream::replay(const char* call, CommandSequence& commands, CUgraphE
     return device_.refuseLost(call);
   const Current current(device_);
   if (!graph) {
-    if (cuda().cuStreamBeginCapture(stream_, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL) != CUDA_SUCCESS)
-      return ZE_RESULT_NOT_READY;  // an error that stays is told by the commands
-    capturing_ = true;
-    ze_result_t result = ZE_RESULT_SUCCESS;
-    for (size_t i = 0; result == ZE_RESULT_SUCCESS && i < commands.size(); ++i)
-      result = submit(call, commands[i]);
-    CUgraph captured = nullptr;
-    CUresult ended = cuda().cuStreamEndCapture(stream_, &captured);
-    capturing_ = false;
-    if (device_.lost())
-      return device_.refuseLost(call);
-    if (result == ZE_RESULT_SUCCESS && ended == CUDA_SUCCESS)
-      ended = cuda().cuGraphInstantiateWithFlags(&graph, captured, 0);
-    if (captured)
-      cuda().cuGraphDestroy(captured);
-    if (result != ZE_RESULT_SUCCESS || ended != CUDA_SUCCESS) {
-      graph = nullptr;
-      return ZE_RESULT_NOT_READY;
-    }
+    if (adopted_ && !capture_)
+      ZEFUSE_CUDA(device_, call, cuStreamCreate, &capture_, CU_STREAM_NON_BLOCKING);
+    const CUstream runs = stream_;
+    if (adopted_)
+      stream_ = capture_;
+    const ze_result_t result = capture(call, commands, graph);
+    stream_ = runs;
+    if (result)
+      return result;
   }
   for (Command& command : commands) {
     if (auto* launch = std::get_if<LaunchCommand>(&command.operation))
@@ -122,6 +126,29 @@ ze_result_t Stream::replay(const char* call, CommandSequence& commands, CUgraphE
         std::ranges::any_of(commands, [&](const Command& command) { return awaitsOthers(command, device_); }));
   ZEFUSE_CUDA(device_, call, cuGraphLaunch, graph, stream_);
   return ZE_RESULT_SUCCESS;
+}
+
+// Makes `graph` of what the commands put into the stream. NOT_READY: CUDA cannot capture them.
+ze_result_t Stream::capture(const char* call, CommandSequence& commands, CUgraphExec& graph) {
+  if (cuda().cuStreamBeginCapture(stream_, CU_STREAM_CAPTURE_MODE_THREAD_LOCAL) != CUDA_SUCCESS)
+    return ZE_RESULT_NOT_READY;  // an error that stays is told by the commands
+  capturing_ = true;
+  ze_result_t result = ZE_RESULT_SUCCESS;
+  for (size_t i = 0; result == ZE_RESULT_SUCCESS && i < commands.size(); ++i)
+    result = submit(call, commands[i]);
+  CUgraph captured = nullptr;
+  CUresult ended = cuda().cuStreamEndCapture(stream_, &captured);
+  capturing_ = false;
+  if (device_.lost())
+    return device_.refuseLost(call);
+  if (result == ZE_RESULT_SUCCESS && ended == CUDA_SUCCESS)
+    ended = cuda().cuGraphInstantiateWithFlags(&graph, captured, 0);
+  if (captured)
+    cuda().cuGraphDestroy(captured);
+  if (result == ZE_RESULT_SUCCESS && ended == CUDA_SUCCESS)
+    return ZE_RESULT_SUCCESS;
+  graph = nullptr;
+  return ZE_RESULT_NOT_READY;
 }
 
 ze_result_t Stream::wait(const char* call, uint64_t timeout) {

@@ -16,7 +16,8 @@ public:
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
 
-  ze_result_t create(const char* call);
+  // With a stream of its own, or the one that a descriptor's chain names (ze_extension::AdoptedStream).
+  ze_result_t create(const char* call, const void* chain);
   ze_result_t submit(const char* call, Command& command);
   ze_result_t signalFence(const char* call, uint32_t* word);
   // The commands as one CUDA graph, launched; made at the first time and kept in `graph`. NOT_READY: CUDA cannot
@@ -39,9 +40,12 @@ private:
   ze_result_t run(const char* call, WriteTimestampCommand& write);
   ze_result_t run(const char* call, QueryTimestampsCommand& query, bool on_host);
   ze_result_t writeClock(const char* call, uint64_t* destination);
+  ze_result_t capture(const char* call, CommandSequence& commands, CUgraphExec& graph);
 
   Device& device_;
   CUstream stream_ = nullptr;
+  bool adopted_ = false;        // the application's, null too: never destroyed here
+  CUstream capture_ = nullptr;  // in place of an adopted stream, as CUDA's default stream cannot be captured
   bool capturing_ = false;
 };
 

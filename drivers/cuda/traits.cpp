@@ -28,6 +28,7 @@ const level_zero::ExtensionFunction kFunctions[] = {
     {ze_extension::product_destroy_name, reinterpret_cast<void*>(productDestroy)},
     {ze_extension::append_product_name, reinterpret_cast<void*>(commandListAppendProduct)},
     {ze_extension::product_library_name, reinterpret_cast<void*>(productLibrary)},
+    {ze_extension::device_ordinal_name, reinterpret_cast<void*>(deviceOrdinal)},
 };
 
 ze_result_t start() {

@@ -3,6 +3,8 @@
 #include <bit>
 
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <c10/core/DeviceGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <map>
@@ -10,6 +12,7 @@
 #include "common/plan/plan_generated.h"
 #include "common/plan/plan_json.h"
 #include "python/csrc/errors.h"
+#include "python/csrc/gil.h"
 #include "python/csrc/profiler_rows.h"
 #include "python/csrc/tensors.h"
 #include "runtime/aten/lazy_values.h"
@@ -24,6 +27,15 @@ CompiledGraph::CompiledGraph(std::unique_ptr<Executable> executable, std::vector
     for (flatbuffers::uoffset_t i = 0; i < given->size(); ++i)
       if (given->Get(i)->written())
         written_.push_back(i);
+  if (origin_.place)
+    giveBackTorchsCache(origin_.place->type());
+}
+
+CompiledGraph::~CompiledGraph() {
+  if (!origin_.place)
+    return;
+  const py::gil_scoped_release released;  // what is still queued is waited for
+  executable_.reset();
 }
 
 // What no step reads may be anything: None, or the SymInt that stands for a nested tensor's lengths.
@@ -73,20 +85,26 @@ py::tuple CompiledGraph::call(const py::list& arguments) {
     const at::Tensor* tensor = &tensors[i];
     if (aten::isLazy(*tensor)) [[unlikely]]
       tensor = &computed.emplace(i, aten::materialize(*tensor)).first->second;
-    auto ref = tensorRef(*tensor);
+    auto ref = tensorRef(*tensor, origin_.place);
     if (!ref.ok())
       raise(Status(ref.status().code(), "input " + std::to_string(source) + ": " + ref.status().message()));
     inputs[i].tensor = *ref;
   }
 
-  OutputStorage storage(executable_->numOutputBuffers());
+  OutputStorage storage(executable_->numOutputBuffers(), origin_.place);
   std::vector<at::Tensor> wrapped;
   auto outputs = [&] {
     py::gil_scoped_release released;
+    const c10::OptionalDeviceGuard current(origin_.place);
+    CallPlace place;
+    if (origin_.place) {
+      const c10::impl::VirtualGuardImpl device(origin_.place->type());
+      place = {Place::device, device.getStreamNativeHandle(device.getStream(*origin_.place))};
+    }
     // What we return are fresh tensors and plain views; AOTAutograd has settled all that autograd must know.
     at::AutoDispatchBelowADInplaceOrView below_autograd;
     auto allocate = [&](const OutputRequest& request) { return storage.allocate(request); };
-    auto call = [&](StepObserver* observer) { return executable_->call(inputs, allocate, observer); };
+    auto call = [&](StepObserver* observer) { return executable_->call(inputs, allocate, observer, place); };
     auto result = [&] {
       if (!ProfilerRows::wanted()) [[likely]]
         return call(nullptr);
@@ -103,7 +121,7 @@ py::tuple CompiledGraph::call(const py::list& arguments) {
     return result;
   }();
   if (!outputs.ok())
-    raise(outputs.status());
+    raise(outputs.status(), origin_.place.has_value());
 
   for (size_t i : written_)
     if (!tensors[i].is_inference())
@@ -121,6 +139,12 @@ py::tuple CompiledGraph::call(const py::list& arguments) {
   }
   PyList_SetSlice(arguments.ptr(), 0, PyList_GET_SIZE(arguments.ptr()), nullptr);
   return results;
+}
+
+void CompiledGraph::synchronize() {
+  const Status status = withoutGil([&] { return executable_->synchronize(); });
+  if (!status.ok())
+    raise(status, origin_.place.has_value());
 }
 
 std::string CompiledGraph::planJson() const { return planToJson(executable_->planBytes()); }

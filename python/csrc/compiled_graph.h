@@ -8,6 +8,7 @@
 #include <ATen/core/Tensor.h>
 #include <pybind11/pybind11.h>
 
+#include "python/csrc/tensors.h"
 #include "runtime/executor/executable.h"
 
 namespace zefuse::python {
@@ -23,14 +24,17 @@ struct Origin {
   // Of a package's plan: for each of its inputs, the caller's (arguments, then constants), -1 where nobody reads it.
   // Empty: as they come.
   std::vector<int64_t> sources;
+  TorchPlace place;          // where its tensors lie, and its calls' stream
   std::string package_miss;  // why the attached package was of no use; empty: it was, or there is none
 };
 
-// Thread-safe as Executable is. Methods need the GIL; it is released while steps run.
+// Thread-safe as Executable is. Methods need the GIL; it is released while steps run. With a place, a call puts its
+// work into torch's current stream there and returns; its results come from torch's allocator of that device.
 class CompiledGraph {
 public:
   // `constants`: tensors that follow the user's inputs in every call.
   CompiledGraph(std::unique_ptr<Executable> executable, std::vector<at::Tensor> constants, Origin origin = {});
+  ~CompiledGraph();
 
   // `arguments`: a list of tensors and ints. Returns a tuple: tensors, ints, None. `boxed` as in AOTAutograd: the list
   // is emptied, so that the caller keeps no input alive.
@@ -46,6 +50,8 @@ public:
   pybind11::list constantTensors() const;  // in the order of constants()
   pybind11::list outputStrides() const;    // tuples of ints; None: no tensor, or of symbolic strides
   void invalidateWeights() { executable_->invalidateWeights(); }
+  // Waits for what calls have queued on a device. Raises what the first check that failed there says, once.
+  void synchronize();
 
   const Executable& executable() const { return *executable_; }
   const std::vector<at::Tensor>& constants() const { return constants_; }

@@ -11,13 +11,12 @@ void raise(const char* code, const std::string& message) {
   // what eager raises. Left set, it would make a SystemError of the next thing that Python is asked for.
   if (PyErr_Occurred())
     throw py::error_already_set();
-  py::object classes = py::module_::import("zefuse.errors").attr("BY_CODE");
-  py::object type = classes.attr("get")(code, classes["internal"]);
+  py::object type = py::module_::import("zefuse.errors").attr("by_code")(code);
   PyErr_SetString(type.ptr(), message.c_str());
   throw py::error_already_set();
 }
 
-void raise(const Status& status) {
+void raise(const Status& status, bool of_torchs_device) {
   const char* name = "internal";
   switch (status.code()) {
   case Code::invalid_argument: name = "invalid_argument"; break;
@@ -25,7 +24,7 @@ void raise(const Status& status) {
   case Code::not_found: name = "not_found"; break;
   case Code::damaged: name = "damaged"; break;
   case Code::unsupported: name = "unsupported"; break;
-  case Code::out_of_memory: name = "out_of_memory"; break;
+  case Code::out_of_memory: name = of_torchs_device ? "out_of_device_memory" : "out_of_memory"; break;
   case Code::deadline: name = "deadline"; break;
   case Code::device: name = "device"; break;
   case Code::cancelled: name = "cancelled"; break;

@@ -62,6 +62,7 @@ struct Settings {
   Interrupts interrupts;  // run.cancelled asks it
   Options compile;
   ExecutableOptions run;
+  TorchPlace place;           // where the graph's tensors lie
   std::string package;        // whose plans are taken for graphs that they were made of; empty: none
   bool package_only = false;  // and nothing else may run
 };
@@ -104,6 +105,11 @@ Settings settingsOf(const py::dict& given) {
       return false;
     }
   };
+  if (const std::string place = text("place", ""); !place.empty()) {
+    settings.place = c10::Device(place);
+    settings.run.in_streams = true;
+  }
+  settings.run.synchronous = flag("synchronous", false);
   settings.package = text("package", environmentOr(kPackageVariable, ""));
   settings.package_only = flag("package_only", false);
   if (given.contains("cache_limit_mb") && !given["cache_limit_mb"].is_none())
@@ -125,11 +131,11 @@ struct Imported {
   std::vector<py::object> constants;  // the graph's inputs of kind "constant", after the placeholders
 };
 
-Imported import(const py::object& graph_module, const std::vector<unsigned>& parameters) {
+Imported import(const py::object& graph_module, const std::vector<unsigned>& parameters, bool host_calls = true) {
   Imported imported;
   try {
     FxGraph read = readGraph(imported.graph.context(), graph_module);
-    imported.graph.import(read.graph, ImportOptions{parameters});
+    imported.graph.import(read.graph, ImportOptions{parameters, host_calls});
     imported.constants = std::move(read.constants);
   } catch (const ImportError& error) {
     raise("unsupported", error.what());
@@ -242,11 +248,12 @@ std::unique_ptr<CompiledGraph> compile(const py::object& graph_module, const std
   std::optional<InstalledCompiler> compiler;
   if (!describedTarget(settings.compile).on_host && !unwrap(ze::Device::find(settings.run.device)).hasOurCompiler())
     compiler = deviceCompiler(settings);
-  Imported imported = import(graph_module, parameters);
+  Imported imported = import(graph_module, parameters, !settings.place);
   std::vector<at::Tensor> constants;
   for (const py::object& constant : imported.constants)
     constants.push_back(THPVariable_Unpack(constant.ptr()));
   Origin origin;
+  origin.place = settings.place;
   origin.stages = {{"import", secondsSince(start)}};
   auto sinceImport = [&] { return secondsSince(start) - origin.stages.front().second; };
   Result<std::unique_ptr<Executable>> executable = Status(Code::internal, "not built");
@@ -389,6 +396,7 @@ PYBIND11_MODULE(_C, module) {
       .def("output_strides", &CompiledGraph::outputStrides)
       .def("constants", &CompiledGraph::constantTensors)
       .def("invalidate_weights", &CompiledGraph::invalidateWeights)
+      .def("synchronize", &CompiledGraph::synchronize)
       .def_property_readonly("package_miss", &CompiledGraph::packageMiss)
       .def_property_readonly("dump_folder", &CompiledGraph::dumpFolder);
   module.def("compile", &compile, py::arg("graph_module"), py::arg("parameters"), py::arg("options"));

@@ -15,6 +15,8 @@ py::dict reportOf(const plan::Plan& plan) {
 py::dict CompiledGraph::report() const {
   py::dict report = reportOf(executable_->plan());
   report["dump_folder"] = origin_.dump_folder;
+  report["host_steps"] = executable_->hasHostSteps();  // copies of tensors that lie differently among them
+  report["place"] = origin_.place ? origin_.place->str() : "cpu";
   py::dict stages;
   for (const auto& [name, seconds] : origin_.stages)
     stages[py::str(name)] = seconds;

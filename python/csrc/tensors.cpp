@@ -1,7 +1,12 @@
 #include "python/csrc/tensors.h"
 
+#include <atomic>
+
 #include <ATen/ops/as_strided.h>
+#include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
+#include <c10/core/CachingDeviceAllocator.h>
+#include <c10/core/TensorOptions.h>
 
 #include "common/plan/plan_generated.h"
 #include "runtime/aten/lazy_values.h"
@@ -37,11 +42,18 @@ c10::ScalarType torchDtype(plan::DType type) {
   return c10::ScalarType::Undefined;
 }
 
-Result<TensorRef> tensorRef(const at::Tensor& tensor) {
+Result<TensorRef> tensorRef(const at::Tensor& tensor, const TorchPlace& place) {
   c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
-  if (!impl->has_storage() || !tensor.device().is_cpu())
+  const c10::Device device = tensor.device();
+  const bool on_device = place && device == *place;
+  if (!impl->has_storage() || !(device.is_cpu() || on_device)) {
+    if (place && impl->has_storage())  // in torch's words
+      return Status(Code::invalid_argument,
+                    "Expected all tensors to be on the same device, but found at least two devices, " + place->str() +
+                        " (the graph's) and " + device.str() + "!");
     return Status(Code::invalid_argument,
-                  "a " + tensor.device().str() + " tensor without plain CPU memory: move it to the CPU first");
+                  "a " + device.str() + " tensor without plain CPU memory: move it to the CPU first");
+  }
   auto dtype = planDtype(tensor.scalar_type());
   if (!dtype.ok())
     return dtype.status();
@@ -53,10 +65,29 @@ Result<TensorRef> tensorRef(const at::Tensor& tensor) {
   // Inference tensors have no counter: then the address and the fingerprint alone tell of a change.
   ref.version = impl->is_inference() ? 0 : impl->version_counter().current_version();
   ref.owner = const_cast<at::Tensor*>(&tensor);
+  ref.place = on_device ? Place::device : Place::host;
   return ref;
 }
 
+void giveBackTorchsCache(c10::DeviceType type) {
+  static std::atomic<c10::DeviceType> kind{c10::DeviceType::CPU};
+  if (kind.exchange(type) == type)
+    return;
+  setLastResort([] {
+    auto* allocator = dynamic_cast<c10::DeviceAllocator*>(c10::GetAllocator(kind));
+    if (!allocator || !allocator->initialized())
+      return false;
+    allocator->emptyCache();
+    return true;
+  });
+}
+
 Result<void*> OutputStorage::allocate(const OutputRequest& request) {
+  if (place_ && request.place == Place::device) {
+    storages_.at(request.index) = c10::Storage(c10::Storage::use_byte_size_t(), request.bytes,
+                                               c10::GetAllocator(place_->type()), /*resizable=*/true);
+    return storages_[request.index].mutable_data();
+  }
   try {
     auto* allocator = c10::GetCPUAllocator();
     storages_.at(request.index) =
@@ -71,9 +102,12 @@ namespace {
 
 /// A tensor of `output`'s dtype, sizes and strides on `storage`, from element `offset` of that dtype on.
 at::Tensor on(c10::Storage storage, const CallOutput& output, int64_t offset) {
-  at::Tensor tensor =
-      at::detail::make_tensor<c10::TensorImpl>(std::move(storage), c10::DispatchKeySet(c10::DispatchKey::CPU),
-                                               c10::scalarTypeToTypeMeta(torchDtype(output.dtype)));
+  const c10::DispatchKey key =
+      storage.device().is_cpu()
+          ? c10::DispatchKey::CPU
+          : c10::computeDispatchKey(torchDtype(output.dtype), c10::Layout::Strided, storage.device());
+  at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(std::move(storage), c10::DispatchKeySet(key),
+                                                               c10::scalarTypeToTypeMeta(torchDtype(output.dtype)));
   tensor.unsafeGetTensorImpl()->set_sizes_and_strides(output.sizes, output.strides, offset);
   return tensor;
 }

@@ -1,6 +1,8 @@
 // torch tensors at the boundary of the executor. No Python object is touched here: the GIL need not be held.
 #pragma once
 
+#include <optional>
+
 #include <ATen/core/Tensor.h>
 
 #include "runtime/executor/executable.h"
@@ -11,19 +13,29 @@ namespace zefuse::python {
 Result<plan::DType> planDtype(c10::ScalarType type);
 c10::ScalarType torchDtype(plan::DType type);
 
-// Points into `tensor`, which must outlive the result and must not be lazy (runtime/aten/lazy_values.h).
-Result<TensorRef> tensorRef(const at::Tensor& tensor);
+// Where the tensors of a graph lie that is for a GPU of torch's; nothing: on the CPU.
+using TorchPlace = std::optional<c10::Device>;
+
+// Points into `tensor`, which must outlive the result and must not be lazy (runtime/aten/lazy_values.h). One that lies
+// neither on the CPU nor at `place` is an error that names both.
+Result<TensorRef> tensorRef(const at::Tensor& tensor, const TorchPlace& place);
+
+// From now on, what torch's allocator of that kind of device keeps and does not use is given back before a GPU is out
+// of memory for the executor.
+void giveBackTorchsCache(c10::DeviceType type);
 
 // The memory of one call's outputs: allocated by torch, handed to the executor, then wrapped into tensors.
 class OutputStorage {
 public:
-  explicit OutputStorage(size_t buffers) : storages_(buffers) {}
+  OutputStorage(size_t buffers, const TorchPlace& place) : storages_(buffers), place_(place) {}
+  // On a device by torch's allocator there, which throws its own error. That device must be the thread's current one.
   Result<void*> allocate(const OutputRequest& request);
   // The tensor that an output describes. `inputs`: the tensors of the call, by input number, lazy ones as they came.
   at::Tensor wrap(CallOutput& output, const std::vector<at::Tensor>& inputs);
 
 private:
   std::vector<c10::Storage> storages_;  // by output buffer number
+  TorchPlace place_;
 };
 
 }  // namespace zefuse::python

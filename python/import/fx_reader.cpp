@@ -210,7 +210,7 @@ void Reader::readConstant(const py::object& node, Node& into) {
     fail(into, "attribute '" + path + "' is a " + typeName(value) +
                    ", not a tensor (higher-order operators are not supported)");
   into.meta = meta(value);
-  if (into.meta.tensor.sizes.empty() && into.meta.tensor.dense_cpu) {
+  if (into.meta.tensor.sizes.empty() && into.meta.tensor.dense) {
     // A backend is called under a FakeTensorMode, which refuses to look into a real tensor.
     py::object no_modes = py::module_::import("torch.utils._python_dispatch").attr("_disable_current_modes")();
     no_modes.attr("__enter__")();
@@ -506,12 +506,11 @@ fx::TensorMeta Reader::tensorMeta(py::handle value) {
   fx::TensorMeta result;
   auto dtype = numbers_.find(value.attr("dtype").ptr());
   result.dtype = dtype == numbers_.end() ? -1 : dtype->second;
-  result.dense_cpu = numbers_.count(value.attr("layout").ptr()) && numbers_[value.attr("layout").ptr()] == 0 &&
-                     text(value.attr("device").attr("type")) == "cpu";
+  result.dense = numbers_.count(value.attr("layout").ptr()) && numbers_[value.attr("layout").ptr()] == 0;
   for (py::handle size : value.attr("shape"))
     result.sizes.push_back(sympy_.size(size));
   result.offset = fx::SizeExpr::constant(context_, 0);
-  if (!result.dense_cpu)
+  if (!result.dense)
     return result;
   for (py::handle stride : value.attr("stride")())
     result.strides.push_back(sympy_.stride(stride));

@@ -15,6 +15,8 @@ Its public names (every other module is internal and may change):
 - ``enable_precompile()``: a later process finds compiled models in the
   cache before it traces them.
 - ``include_dir()`` and ``cmake_dir()``: the C interface, for C and C++.
+- ``synchronize()``: waits for what compiled functions of CUDA tensors have
+  queued, and raises errors of theirs that were not told yet.
 - ``errors``: what fails raises a subclass of ``ZefuseError``, whose message
   says what is wrong and what to do.
 - ``llm``: language models of the package transformers; llm.optimize(model)
@@ -49,12 +51,14 @@ __all__ = [
     "include_dir",
     "llm",
     "load",
+    "synchronize",
     "testing",
 ]
 
 if TYPE_CHECKING:
     from zefuse import errors, llm, testing
     from zefuse.aot import compile_package, load
+    from zefuse.backend import synchronize
     from zefuse.c_interface import cmake_dir, include_dir
     from zefuse.captured import capture
     from zefuse.checking import check
@@ -77,6 +81,7 @@ _PLACE = {
     "explain": "zefuse.explanation",
     "include_dir": "zefuse.c_interface",
     "load": "zefuse.aot",
+    "synchronize": "zefuse.backend",
 }
 _MODULES = ("errors", "llm", "testing")
 

@@ -16,7 +16,17 @@ import torch
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.exc import ShortenTraceback
 
-from zefuse import _native, observers, output_aliases, recurrent, saved_strides, torch_logs, torch_versions, tuning
+from zefuse import (
+    _native,
+    observers,
+    output_aliases,
+    places,
+    recurrent,
+    saved_strides,
+    torch_logs,
+    torch_versions,
+    tuning,
+)
 from zefuse.errors import (
     DeadlineError,
     DeviceError,
@@ -86,7 +96,8 @@ def _through_aot_autograd(
         keep_inference_input_mutations=True,
     )
     with torch_versions.linear_algebra_checks_kept(), _tracing(example_inputs):
-        return compile_through(recurrent.kept_whole(gm, on_gpu=options.device != "cpu"), example_inputs)
+        on_gpu = options.device != "cpu" or places.any_placed(example_inputs)
+        return compile_through(recurrent.kept_whole(gm, on_gpu=on_gpu), example_inputs)
 
 
 def _tracing(example_inputs: Sequence[Any]) -> AbstractContextManager[Any]:
@@ -129,12 +140,14 @@ def _compile_in_parts(gm: torch.fx.GraphModule, parameter_indices: Sequence[int]
     from zefuse import parts
 
     native = _native.load()
+    place = places.of_graph(gm)
+    settings = options.to_dict() | places.settings(place)
 
     def compile_part(part: torch.fx.GraphModule, parameters: list[int]) -> Any:
         try:
-            compiled = native.compile(part, parameters, tuning.applied(options.to_dict()))
+            compiled = native.compile(part, parameters, tuning.applied(settings))
         except (NotFoundError, DeadlineError, DeviceError) as error:
-            if (other := options.or_cpu()) is None:
+            if place is not None or (other := options.or_cpu()) is None:
                 raise
             warnings.warn(f"zefuse: a graph runs on the CPU: {error}", stacklevel=2)
             compiled = native.compile(part, parameters, tuning.applied(other.to_dict()))
@@ -142,11 +155,13 @@ def _compile_in_parts(gm: torch.fx.GraphModule, parameter_indices: Sequence[int]
             captured(part, parameters)
         if compiled.package_miss:
             warnings.warn(f"zefuse: a graph is compiled: {compiled.package_miss}", stacklevel=2)
-        if names := options.target_names():
+        if place is not None:
+            parts.refuse_host_steps(compiled, part)
+        elif names := options.target_names():
             _fill_cache(part, parameters, compiled, names, options)
         return compiled
 
-    reasons = parts.outside(gm)
+    reasons = parts.outside(gm, place)
     if reasons:
         reasons |= parts.writes(gm)
     while True:
@@ -163,12 +178,12 @@ def _compile_in_parts(gm: torch.fx.GraphModule, parameter_indices: Sequence[int]
             if whole or options.strict:
                 raise
             reason = str(error).splitlines()[0]
-            node = parts.named_in(error, gm)
-            if node is None or node.op != "call_function" or node in reasons:
+            nodes = [node for node in parts.named_in(error, gm) if node.op == "call_function" and node not in reasons]
+            if not nodes:
                 warnings.warn(f"zefuse: a graph runs in eager: {reason}", stacklevel=2)
                 reasons = {node: reason for node in gm.graph.nodes if node.op == "call_function"}
             else:
-                reasons[node] = reason
+                reasons |= dict.fromkeys(nodes, reason)
                 reasons |= parts.writes(gm)
 
 
@@ -265,6 +280,19 @@ def _partition(*args: Any, **kwargs: Any) -> Any:
     from torch._functorch.partitioners import min_cut_rematerialization_partition
 
     return min_cut_rematerialization_partition(*args, **kwargs)
+
+
+def synchronize() -> None:
+    """Waits for what compiled functions have queued on GPUs of torch's, and raises the first error of theirs that was not told
+    yet: a check of a kernel that failed, such as an index out of range. The message names the kernel."""
+    first: ZefuseError | None = None
+    for compiled in list(_live):
+        try:
+            compiled.synchronize()
+        except ZefuseError as error:
+            first = first or error
+    if first is not None:
+        raise first
 
 
 @cache

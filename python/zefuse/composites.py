@@ -53,6 +53,20 @@ def native_dropout(input: torch.Tensor, p: float, train: bool | None) -> Any:
     return input * keep * (0.0 if p == 1 else 1 / (1 - p)), keep
 
 
+def fma(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
+    """What torch makes of a CUDA device's addcdiv and lerp, whose kernels there round once; kernels here round each."""
+    return a * b + c
+
+
+def fused_rms_norm(
+    input: torch.Tensor, normalized_shape: list[int], weight: torch.Tensor | None, eps: float | None
+) -> Any:
+    """Of f32 and f64, where torch leaves out what it adds: their own epsilon."""
+    if eps is not None or input.dtype not in (torch.float32, torch.float64):
+        return NotImplemented
+    return torch.ops.aten._fused_rms_norm(input, normalized_shape, weight, torch.finfo(input.dtype).eps)
+
+
 def masked_scatter(self: torch.Tensor, mask: torch.Tensor, source: torch.Tensor) -> Any:
     """Where ``mask`` is set, the elements of ``source`` in order."""
     if isinstance(source.numel(), int) and source.numel() == 0:
@@ -182,6 +196,10 @@ def composites() -> dict[Any, Callable[..., Any]]:
         aten.unbind_copy.int: unbind_copy,
         aten._trilinear.default: trilinear,
     }
+    if (packet := getattr(torch.ops.prims, "fma", None)) is not None:  # torch 2.11 has none
+        table[packet.default] = fma
+    if (packet := getattr(torch.ops.aten, "_fused_rms_norm", None)) is not None:
+        table[packet.default] = fused_rms_norm
     for family in (distances, embedding_bags, order_statistics, resampling):
         table |= family.composites()
     return table

@@ -51,7 +51,7 @@ KEPT = frozenset(" ".join((_LOWERED, _PRODUCTS, _WHOLE, _RANDOM)).split())
 def _table() -> dict[Any, Callable[..., Any]]:
     from torch._decomp import core_aten_decompositions, get_decompositions
 
-    from zefuse import foreach, packed_products
+    from zefuse import foreach, fused_attention, packed_products
 
     # Core ATen keeps a norm whole; its pieces (power, sum, root) are one kernel with what stands around it. So with these.
     aten = torch.ops.aten
@@ -64,7 +64,13 @@ def _table() -> dict[Any, Callable[..., Any]]:
         if op.namespace == "aten" and op._schema.name.removeprefix("aten::") in KEPT:
             continue
         kept[op] = decomposition
-    return kept | foreach.decompositions() | packed_products.decompositions() | composites()
+    return (
+        kept
+        | foreach.decompositions()
+        | packed_products.decompositions()
+        | fused_attention.decompositions()
+        | composites()
+    )
 
 
 def decompositions() -> dict[Any, Callable[..., Any]]:

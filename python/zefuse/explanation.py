@@ -70,6 +70,8 @@ class Explanation:
     def add(self, kind: str, compiled: Any, parts: Sequence[tuple[Any, Sequence[int]]] = ()) -> None:
         """Adds the report of one compiled graph. ``parts``: the graphs and parameters that its plans were made of, for ``save``."""
         report = compiled.report()
+        if (place := report.get("place", "cpu")) != "cpu":
+            self.device = place
         number = len(self.graphs)
         times = compiled.step_times()
         plans = PlanJson.all(compiled.plan_json()) if hasattr(compiled, "plan_json") else []

@@ -23,8 +23,8 @@ class Options:
     """
 
     device: str = "cpu"
-    """Where the graph runs: ``"cpu"``, or ``"gpu:N"`` for the N-th Intel GPU, with CPU tensors staged over. ``"gpu:N,cpu"``:
-    the CPU, with a warning, where that GPU is missing or nothing compiles for it."""
+    """Where a graph of CPU tensors runs: ``"cpu"``, or ``"gpu:N"`` for the N-th GPU, with the tensors staged over. ``"gpu:N,cpu"``:
+    the CPU, with a warning, where that GPU is missing or nothing compiles for it. CUDA tensors are computed where they lie."""
 
     strict: bool = False
     """An operator without a lowering is an error instead of a call through ATen."""
@@ -60,6 +60,9 @@ class Options:
 
     build_threads: int = 0
     """How many threads build kernels; 0: one per core. Does not change what is built."""
+
+    synchronous: bool = False
+    """A call on CUDA tensors waits until its work has ended, and raises its own errors. Does not change what is built."""
 
     device_timeout_s: int = 60
     """How long one step may take on a GPU before the device counts as lost. Does not change what is built."""

@@ -1,6 +1,7 @@
 """Graphs that no plan can hold whole: they are cut where something must stay outside, and only that runs in eager.
 
-A plan holds operators over dense CPU tensors of the usual dtypes, with sizes that are known when it starts. Higher-order operators
+A plan holds operators over dense tensors of the usual dtypes, on the CPU or on the plan's GPU, with sizes that are known when it
+starts. Higher-order operators
 (cond, flex_attention, ...), complex and quantised numbers, collectives, and operators whose result's size or value depends on data
 are none of that. Each such node goes to an eager part; what stands before and after is compiled as usual. Order among random
 draws, collectives and other effects is kept. An input that is no tensor and no number (a device mesh, the symbol of a nested
@@ -18,7 +19,7 @@ from typing import Any
 import torch
 from torch.fx import Graph, GraphModule, Node
 
-from zefuse import _native, saved_strides
+from zefuse import _native, fused_attention, saved_strides
 from zefuse.errors import UnsupportedError
 
 _HELD = frozenset(
@@ -34,15 +35,16 @@ _SCALARS = (int, float, bool, torch.SymInt, torch.SymFloat, torch.SymBool)
 Reasons = dict[Node, str]
 
 
-def outside(gm: GraphModule) -> Reasons:
-    """The nodes that no plan can hold, and why. Empty for most graphs."""
+def outside(gm: GraphModule, place: torch.device | None = None) -> Reasons:
+    """The nodes that no plan can hold, and why. Empty for most graphs. ``place``: of a plan for a GPU of torch's, which has no steps
+    on the host: operators without a kernel there run in eager, on the same stream."""
     reasons: Reasons = {}
     nested = _nested_lengths(gm)
     quantised: set[Node] = set()
     for node in gm.graph.nodes:
         if node.op != "call_function":
             continue
-        if reason := _why_outside(node, reasons) or _why_quantised(node, quantised) or _why_nested(node, nested):
+        if reason := _why_outside(node, reasons, place) or _why_quantised(node, quantised) or _why_nested(node, nested):
             reasons[node] = reason
     return reasons
 
@@ -66,13 +68,24 @@ def writes(gm: GraphModule) -> Reasons:
     return dict.fromkeys(copies, "an input is written after all parts have run")
 
 
-def named_in(error: Exception, gm: GraphModule) -> Node | None:
-    """The node that an error of the compiled part blames."""
-    found = re.search(r"FX node '([^']+)'", str(error))
-    return next((node for node in gm.graph.nodes if found and node.name == found.group(1)), None)
+def named_in(error: Exception, gm: GraphModule) -> list[Node]:
+    """The nodes that an error of the compiled part blames."""
+    found = set(re.findall(r"FX node '([^']+)'", str(error)))
+    return [node for node in gm.graph.nodes if node.name in found]
 
 
-def _why_outside(node: Node, reasons: Mapping[Node, str]) -> str | None:
+def refuse_host_steps(compiled: Any, gm: GraphModule) -> None:
+    """Of a plan for a GPU of torch's: raises UnsupportedError that names the nodes whose kernel would run on the host."""
+    report = compiled.report()
+    steps = [(f"{entry['reason']} ({entry['op']})", entry["ops"]) for entry in report["fallbacks"]]
+    if report["host_steps"] and not steps:
+        steps.append(("an input is written by a copy that is no command of a device", ["aten.copy_.default"]))
+    for reason, ops in steps:
+        nodes = [node for node in gm.graph.nodes if str(node.target) in ops]
+        raise UnsupportedError(f"{reason}\n" + ", ".join(f"FX node '{node.name}'" for node in nodes))
+
+
+def _why_outside(node: Node, reasons: Mapping[Node, str], place: torch.device | None) -> str | None:
     if _is_free(node):
         return None
     target: Any = node.target
@@ -87,8 +100,13 @@ def _why_outside(node: Node, reasons: Mapping[Node, str]) -> str | None:
         return f"the size or value of {_name(node)}'s result depends on data"
     if target.namespace in _COLLECTIVES:
         return f"{_name(node)} communicates with other processes"
-    if "val" in node.meta and (problem := _problem(node.meta["val"])):
+    if "val" in node.meta and (problem := _problem(node.meta["val"], place, made=True)):
         return f"{_name(node)} makes {problem}"
+    writes = target is torch.ops.aten.copy_.default  # an input, at the end
+    if place is not None and target._schema.returns and not writes and str(target) not in _lowered():
+        if torch.Tag.nondeterministic_seeded in target.tags:
+            return f"{_name(node)} draws from the device's generator"
+        return f"no lowering for {_name(node)}"
     for argument in node.all_input_nodes:
         if argument.op == "get_attr":
             continue
@@ -98,7 +116,7 @@ def _why_outside(node: Node, reasons: Mapping[Node, str]) -> str | None:
         # A real number made of sizes is computed in the kernel that wants it.
         if isinstance(value, torch.SymBool) or (isinstance(value, torch.SymFloat) and str(target) not in _lowered()):
             return f"{_name(node)} takes a number that is known at run time only"
-        if problem := _problem(value):
+        if problem := _problem(value, place):
             return f"{_name(node)} reads {problem}"
     return None
 
@@ -144,14 +162,15 @@ def _lowered() -> frozenset[str]:
     return frozenset(_native.load().lowered_targets())
 
 
-def _problem(value: Any) -> str | None:
+def _problem(value: Any, place: torch.device | None, made: bool = False) -> str | None:
     if isinstance(value, torch.Tensor):
         if value.dtype not in _HELD:
             return f"a tensor of {str(value.dtype).removeprefix('torch.')}"
-        if value.layout is not torch.strided or value.device.type != "cpu":
+        on_cpu = value.device.type == "cpu" and not (made and place is not None)
+        if value.layout is not torch.strided or not (on_cpu or value.device == place):
             return f"a tensor with layout {value.layout} on {value.device}"
     elif isinstance(value, tuple | list):
-        return next(filter(None, map(_problem, value)), None)
+        return next(filter(None, (_problem(item, place, made) for item in value)), None)
     elif _is_object(value):
         return f"an object, a {type(value).__name__}"
     return None
@@ -233,7 +252,7 @@ class Parts:
         try:
             compiled = compile_part(part, [index for index, node in enumerate(inputs) if node in static])
         except UnsupportedError as error:
-            if named_in(error, part) is not None:
+            if named_in(error, part):
                 raise
             reason = str(error).splitlines()[0]
             self._eager_parts |= {_name(node): reason for node in part.graph.nodes if node.op == "call_function"}
@@ -268,6 +287,7 @@ class Parts:
         merged["symbols"] = list(dict.fromkeys(symbol for report in reports for symbol in report["symbols"]))
         merged["modules"] = sum(report["modules"] for report in reports)
         merged["outputs"] = len(self._outputs)
+        merged["place"] = reports[0]["place"] if reports else "cpu"
         merged["stages"] = {}
         for report in reports:
             for stage, seconds in report["stages"].items():
@@ -302,6 +322,10 @@ class Parts:
         """The plans of the compiled parts, as a JSON list."""
         return "[" + ",\n".join(compiled.plan_json() for compiled in self._compiled) + "]"
 
+    def synchronize(self) -> None:
+        for compiled in self._compiled:
+            compiled.synchronize()
+
     def invalidate_weights(self) -> None:
         for compiled in self._compiled:
             compiled.invalidate_weights()
@@ -309,6 +333,7 @@ class Parts:
 
 def _eager(part: GraphModule) -> Callable[[list[Any]], Sequence[Any]]:
     """Below autograd and autocast, as a plan's steps run."""
+    fused_attention.for_eager(part)
 
     def run(values: list[Any]) -> Sequence[Any]:
         with torch.no_grad(), torch._C._DisableAutocast():
@@ -335,7 +360,9 @@ def _lying_as_traced(
         for at, wanted in strides.items():
             value = values[at]
             if value.stride() != wanted and value.numel() > 1:
-                values[at] = torch.empty_strided(value.shape, wanted, dtype=value.dtype).copy_(value)
+                values[at] = torch.empty_strided(value.shape, wanted, dtype=value.dtype, device=value.device).copy_(
+                    value
+                )
         return compiled(values)
 
     return run

@@ -220,7 +220,7 @@ private:
     for (size_t i = 0; i < plan_.buffers.size(); ++i) {
       const plan::BufferT& buffer = *plan_.buffers[i];
       const bool input = buffer.storage == plan::Storage::input, output = buffer.storage == plan::Storage::output;
-      if (!(touched[i] & 2) || program_.staysOnDevice(buffer))
+      if (!(touched[i] & 2) || program_.staysOnDevice(buffer) || (program_.callers_places && (input || output)))
         continue;
       const size_t bytes = binding_.buffer_bytes[i];
       total += (bytes + arena_alignment - 1) / arena_alignment * arena_alignment;

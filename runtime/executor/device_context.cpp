@@ -4,15 +4,29 @@
 #include <map>
 #include <thread>
 
+namespace zefuse {
+
+static std::atomic<bool (*)()> last_resort{nullptr};
+
+void setLastResort(bool (*give_back)()) { last_resort = give_back; }
+
+bool executor::lastResort() {
+  bool (*const give_back)() = last_resort;
+  return give_back && give_back();
+}
+
+}  // namespace zefuse
+
 namespace zefuse::executor {
 
-Result<std::unique_ptr<DeviceQueue>> DeviceQueue::create(const ze::Context& context) {
+Result<std::unique_ptr<DeviceQueue>> DeviceQueue::create(const ze::Context& context, ze::Stream stream) {
   auto queue = std::make_unique<DeviceQueue>();
-  auto immediate = ze::CommandList::createImmediate(context, ze::Execution::asynchronous);
+  queue->stream = stream;
+  auto immediate = ze::CommandList::createImmediate(context, ze::Execution::asynchronous, stream);
   if (!immediate.ok())
     return immediate.status();
   queue->immediate = std::move(*immediate);
-  auto recorded = ze::CommandQueue::create(context);
+  auto recorded = ze::CommandQueue::create(context, stream);
   if (!recorded.ok())
     return recorded.status();
   queue->recorded = std::move(*recorded);
@@ -82,19 +96,50 @@ void DeviceContext::markLost(const Status& reason) noexcept {
   is_lost_.store(true, std::memory_order_release);
 }
 
-Result<std::unique_ptr<DeviceQueue>> DeviceContext::takeQueue(const DeviceQueue* last) {
+Result<std::unique_ptr<DeviceQueue>> DeviceContext::takeQueue(const DeviceQueue* last, ze::Stream stream) {
   {
     std::lock_guard lock(mutex_);
-    auto found = std::ranges::find(idle_, last, &std::unique_ptr<DeviceQueue>::get);
-    if (found == idle_.end() && !idle_.empty())
-      found = idle_.end() - 1;
+    auto found = idle_.end();
+    for (auto at = idle_.begin(); at != idle_.end(); ++at)
+      if ((*at)->stream == stream) {
+        found = at;
+        if (at->get() == last)
+          break;
+      }
     if (found != idle_.end()) {
       std::unique_ptr<DeviceQueue> queue = std::move(*found);
       idle_.erase(found);
       return queue;
     }
   }
-  return DeviceQueue::create(context_);
+  auto made = DeviceQueue::create(context_, stream);
+  if (!made.ok() || !stream)
+    return made;
+  auto waiter = ze::CommandQueue::create(context_, stream);
+  if (!waiter.ok())
+    return waiter.status();
+  std::lock_guard lock(mutex_);
+  streams_.try_emplace(*stream, std::make_unique<ze::CommandQueue>(std::move(*waiter)));
+  return made;
+}
+
+Status DeviceContext::awaitStreams(std::chrono::milliseconds deadline) {
+  std::vector<ze::CommandQueue*> streams;  // none is ever removed
+  {
+    std::lock_guard lock(mutex_);
+    for (const auto& [stream, queue] : streams_)
+      streams.push_back(queue.get());
+  }
+  for (ze::CommandQueue* stream : streams)
+    ZEFUSE_RETURN_IF_ERROR(stream->synchronize(uint64_t(std::chrono::nanoseconds(deadline).count())));
+  return {};
+}
+
+DeviceContext::~DeviceContext() {
+  if (!isLost())
+    for (const std::unique_ptr<DeviceQueue>& queue : idle_)
+      if (queue->busy)
+        (void)queue->recorded.synchronize(UINT64_MAX);  // nobody could handle its failure here
 }
 
 void DeviceContext::giveBack(std::unique_ptr<DeviceQueue> queue) noexcept {
@@ -110,10 +155,14 @@ void DeviceContext::giveBack(std::unique_ptr<DeviceQueue> queue) noexcept {
 bool DeviceContext::releaseIdleMemory() {
   std::vector<ze::Memory> freed;  // after the lock
   std::lock_guard lock(mutex_);
-  for (std::unique_ptr<DeviceQueue>& queue : idle_)
+  for (std::unique_ptr<DeviceQueue>& queue : idle_) {
+    if (queue->busy && !queue->recorded.synchronize(UINT64_MAX).ok())
+      continue;
+    queue->busy = false;
     for (ze::Memory* memory : {&queue->arena, &queue->staging, &queue->scratch})
       if (memory->bytes() > 0)
         freed.push_back(std::exchange(*memory, {}));
+  }
   return !freed.empty();
 }
 

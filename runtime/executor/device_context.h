@@ -3,6 +3,8 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -16,10 +18,13 @@
 namespace zefuse::executor {
 
 // What one call in flight needs of a device. Calls of all graphs, one after the other, use the same one: the memory is
-// the largest call's and not the sum of all graphs'. One thread at a time; nothing is queued between calls.
+// the largest call's and not the sum of all graphs'. One thread at a time. Nothing is queued between calls, but in a
+// stream of the caller's, where what comes next comes after it.
 struct DeviceQueue {
-  static Result<std::unique_ptr<DeviceQueue>> create(const ze::Context& context);
+  static Result<std::unique_ptr<DeviceQueue>> create(const ze::Context& context, ze::Stream stream);
 
+  ze::Stream stream;          // of the caller's, whose order is that of all calls in it
+  bool busy = false;          // the stream may have yet to come to the end of what earlier calls queued, in this memory
   ze::CommandList immediate;  // asynchronous
   ze::CommandQueue recorded;  // runs closed lists
   ze::Memory arena, staging, scratch;
@@ -27,6 +32,9 @@ struct DeviceQueue {
 
   static uint64_t newLayout();  // no two of a process are the same; never 0
 };
+
+// What setLastResort() named; false: nobody did, or there was nothing to give back.
+bool lastResort();
 
 // Thread-safe. Outlives everything that was made of its context.
 class DeviceContext : public std::enable_shared_from_this<DeviceContext> {
@@ -54,11 +62,15 @@ public:
   ResidentParameters& parameters() { return parameters_; }
   LibraryProducts& products() { return products_; }
 
-  // A queue for a call: `last`, if nobody has it now, whose memory may be as the caller left it; it is only compared.
-  Result<std::unique_ptr<DeviceQueue>> takeQueue(const DeviceQueue* last);
+  // A queue for a call in `stream`: `last`, if nobody has it now, whose memory may be as the caller left it; it is only
+  // compared.
+  Result<std::unique_ptr<DeviceQueue>> takeQueue(const DeviceQueue* last, ze::Stream stream);
   void giveBack(std::unique_ptr<DeviceQueue> queue) noexcept;
+  // Until the callers' streams have come past all that calls have queued in them.
+  Status awaitStreams(std::chrono::milliseconds deadline);
   // Frees the memory of queues that no call has. False: there was none.
   bool releaseIdleMemory();
+  ~DeviceContext();
 
 private:
   explicit DeviceContext(ze::Context context);
@@ -70,7 +82,8 @@ private:
   std::shared_ptr<DeviceContext> kept_;  // itself, once lost
   std::atomic<bool> is_lost_{false};     // what destructors ask, which must not need memory for the answer
   const size_t max_idle_;
-  std::vector<std::unique_ptr<DeviceQueue>> idle_;  // the last used last
+  std::vector<std::unique_ptr<DeviceQueue>> idle_;              // the last used last
+  std::map<void*, std::unique_ptr<ze::CommandQueue>> streams_;  // that calls came in, to wait for
   ResidentParameters parameters_;
   LibraryProducts products_;
 };

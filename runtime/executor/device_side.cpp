@@ -1,5 +1,6 @@
 #include "runtime/executor/device_side.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "common/base/buffer_alignment.h"
@@ -11,6 +12,10 @@ namespace zefuse::executor {
 namespace {
 
 constexpr size_t most_events = 16;  // of a call after the first: each is a write by the device, which costs time
+// A caller whose results are still alive at the next call, or a training step among others, brings few sets of
+// addresses in turn: as many are remembered, and recorded.
+constexpr size_t most_recordings = 16;
+constexpr uint64_t trial_recordings = 32;  // that may be made without a replay for each
 
 }  // namespace
 
@@ -30,6 +35,8 @@ Result<std::unique_ptr<DeviceSide>> DeviceSide::create(SharedDevice& shared, con
   for (size_t i = 0; i < steps; ++i)
     if (program.on_device[i]) {
       ++launches;
+      if (const auto* launch = plan.steps[i]->kind.AsLaunch(); launch && !launch->checks.empty())
+        self->checked_.push_back(i);
       for (const plan::Program::Touch& touch : program.touches[i])
         touched[touch.buffer] = true;
     } else {
@@ -67,6 +74,10 @@ Result<std::unique_ptr<DeviceSide>> DeviceSide::create(SharedDevice& shared, con
 Status DeviceSide::reserve(ze::Memory& memory, ze::Memory::Kind kind, size_t bytes, const char* what) {
   if (bytes <= memory.bytes())
     return {};
+  if (queue_ && queue_->busy && memory.bytes() > 0) {  // earlier calls may be at it
+    ZEFUSE_RETURN_IF_ERROR(queue_->recorded.synchronize(deadline()));
+    queue_->busy = false;
+  }
   memory = {};
   if (queue_)
     queue_->layout = DeviceQueue::newLayout();
@@ -76,6 +87,8 @@ Status DeviceSide::reserve(ze::Memory& memory, ze::Memory::Kind kind, size_t byt
     bool freed = shared_.device->releaseIdleMemory();
     freed |= shared_.resident.dropUnused();
     if (freed)
+      fresh = ze::Memory::allocate(context, kind, bytes);
+    if (fresh.status().code() == Code::out_of_memory && lastResort())
       fresh = ze::Memory::allocate(context, kind, bytes);
   }
   if (!fresh.ok())
@@ -91,9 +104,13 @@ Status DeviceSide::bind(const Binding& binding) {
   binding_ = &binding;
   layout_ = 0;
   proven_ = false;
-  addresses_.reset();
-  recording_.reset();
+  seen_.clear();
+  recordings_.clear();
+  recorded_calls_ = replayed_calls_ = 0;
   ZEFUSE_RETURN_IF_ERROR(takeProducts(binding));
+  if (shared_.in_streams)  // which the first call brings
+    return {};
+  stream_.reset();
   const Status status = takeQueue();
   giveQueueBack();
   return status;
@@ -116,9 +133,14 @@ Status DeviceSide::takeProducts(const Binding& binding) {
   return {};
 }
 
+DeviceSide::~DeviceSide() {
+  if (in_flight_ && !device().isLost())
+    (void)shared_.device->awaitStreams(shared_.deadline);  // what is freed here may be in use
+}
+
 /// A queue with room for this binding, and where that puts buffers.
 Status DeviceSide::takeQueue() {
-  auto queue = shared_.device->takeQueue(last_queue_);
+  auto queue = shared_.device->takeQueue(last_queue_, stream_);
   if (!queue.ok())
     return queue.status();
   queue_ = std::move(*queue);
@@ -140,8 +162,10 @@ Status DeviceSide::takeQueue() {
   return {};
 }
 
-Status DeviceSide::takePlaces(std::span<const CallInput> inputs, Place results) {
+Status DeviceSide::takePlaces(std::span<const CallInput> inputs, const CallPlace& given) {
   const plan::PlanT& plan = program_.plan;
+  const Place results = given.results;
+  stream_ = given.stream;
   any_placed_ = false;
   for (uint32_t buffer : caller_buffers_) {
     const bool input = plan.buffers[buffer]->storage == plan::Storage::input;
@@ -154,12 +178,22 @@ Status DeviceSide::takePlaces(std::span<const CallInput> inputs, Place results) 
                   (input ? "input '" + plan.inputs[plan.buffers[buffer]->index]->name + "'" : "a result") +
                   ", which it uses, lies on the device"};
   }
+  placed_alone_ = results == Place::device || program_.output_buffers.empty();
+  for (uint32_t buffer : device_inputs_)
+    placed_alone_ &= placed_[buffer] || program_.staysOnDevice(*plan.buffers[buffer]);
   return {};
 }
 
 Status DeviceSide::usePlaces() {
+  moved_now_ = false;
   for (uint32_t buffer : caller_buffers_) {
-    if (!placed_[buffer]) {
+    if (!placed_[buffer] && program_.callers_places && !device().zeroCopy()) {
+      if (program_.staysOnDevice(*program_.plan.buffers[buffer]))
+        continue;  // makeResident places it
+      ZEFUSE_RETURN_IF_ERROR(reserve(moved_[buffer], ze::Memory::Kind::device, binding_->buffer_bytes[buffer],
+                                     "a tensor that lies on the host"));
+      device_[buffer] = static_cast<std::byte*>(moved_[buffer].data());
+    } else if (!placed_[buffer]) {
       if (!device().zeroCopy())  // there place() says it
         device_[buffer] = static_cast<std::byte*>(queue_->arena.data()) + binding_->device.offset[buffer];
     } else if (reinterpret_cast<uintptr_t>(host_[buffer]) % buffer_alignment == 0) {
@@ -167,9 +201,10 @@ Status DeviceSide::usePlaces() {
       if (valid_[buffer] == on_host)
         valid_[buffer] |= on_device;
     } else {
+      moved_now_ = true;
       const auto kind = device().zeroCopy() ? ze::Memory::Kind::host : ze::Memory::Kind::device;
-      ZEFUSE_RETURN_IF_ERROR(reserve(moved_[buffer], kind, binding_->buffer_bytes[buffer],
-                                     "a tensor that begins between two boundaries"));
+      ZEFUSE_RETURN_IF_ERROR(
+          reserve(moved_[buffer], kind, binding_->buffer_bytes[buffer], "a tensor that begins between two boundaries"));
       device_[buffer] = static_cast<std::byte*>(moved_[buffer].data());
     }
   }
@@ -179,6 +214,7 @@ Status DeviceSide::usePlaces() {
 void DeviceSide::giveQueueBack() noexcept {
   mode_ = Mode::immediate;
   list_ = nullptr;
+  recording_.reset();
   if (queue_)
     shared_.device->giveBack(std::move(queue_));
 }
@@ -186,40 +222,45 @@ void DeviceSide::giveQueueBack() noexcept {
 Status DeviceSide::begin(std::span<const CallInput> inputs, Counters::OfCall& counted, bool timed) {
   inputs_ = inputs;
   counted_ = &counted;
+  ZEFUSE_RETURN_IF_ERROR(tellEarlier(false));
   ZEFUSE_RETURN_IF_ERROR(takeQueue());
   const plan::PlanT& plan = program_.plan;
   for (size_t i = 0; i < plan.buffers.size(); ++i)
     valid_[i] = plan.buffers[i]->storage == plan::Storage::input ? on_host : nowhere;
   ZEFUSE_RETURN_IF_ERROR(usePlaces());
-  for (size_t step : launched_)
-    *statusWord(step) = 0;
+  waits_ = !stream_ || shared_.synchronous || timed || program_.host_steps || !placed_alone_ || moved_now_;
+  if (!in_flight_)
+    for (size_t step : launched_)
+      *statusWord(step) = 0;
   launched_.clear();
   uploads_.clear();
   downloads_.clear();
   copied_in_ = launched_since_ = false;
   mode_ = Mode::immediate;
   list_ = &queue_->immediate;
-  launches_per_event_ = proven_ ? std::max<size_t>(1, (ended_.size() + most_events - 1) / most_events) : 1;
+  launches_per_event_ = !waits_   ? ended_.size() + 1  // nobody looks
+                        : proven_ ? std::max<size_t>(1, (ended_.size() + most_events - 1) / most_events)
+                                  : 1;
   // What is timed is waited for step by step, and where tensors are used where they are, addresses are the caller's.
-  if (program_.host_steps || timed || device().zeroCopy())
+  if (program_.host_steps || timed || device().zeroCopy() || (program_.callers_places && !placed_alone_))
     return {};
   for (uint32_t buffer : device_inputs_)
     if (program_.staysOnDevice(*plan.buffers[buffer]) && !placed_[buffer] && transfers(buffer)) {
       ZEFUSE_RETURN_IF_ERROR(makeResident(buffer));
       valid_[buffer] |= on_device;
     }
-  Addresses now{queue_->layout, {}, {}};
+  Addresses now{queue_->layout, {}, {}, waits_};
   for (const auto& parameter : resident_)
     now.parameters.push_back(parameter ? parameter->id : 0);
   if (any_placed_)
     for (uint32_t buffer : caller_buffers_)
       now.placed.push_back(placed_[buffer] ? host_[buffer] : nullptr);
-  if (recording_ && recording_->addresses == now) {
+  if (Recording* known = recordingFor(now)) {
+    replayed_ = known;
     mode_ = Mode::replay;
     return {};
   }
-  recording_.reset();
-  if (proven_ && addresses_ == now) {
+  if (worthRecording(now)) {
     auto list = ze::CommandList::createRecorded(device().context());
     if (!list.ok())
       return list.status();
@@ -229,13 +270,31 @@ Status DeviceSide::begin(std::span<const CallInput> inputs, Counters::OfCall& co
     recording_->counted = counted;
     list_ = &recording_->list;
     mode_ = Mode::record;
-  } else {
-    addresses_ = std::move(now);
   }
   // All at once: commands of before cannot be using what lies there.
   for (uint32_t buffer : device_inputs_)
     ZEFUSE_RETURN_IF_ERROR(toDevice(buffer));
   return {};
+}
+
+DeviceSide::Recording* DeviceSide::recordingFor(const Addresses& now) {
+  const auto found = std::ranges::find_if(recordings_, [&](const auto& each) { return each->addresses == now; });
+  if (found == recordings_.end())
+    return nullptr;
+  std::rotate(recordings_.begin(), found, found + 1);
+  ++replayed_calls_;
+  return recordings_.front().get();
+}
+
+bool DeviceSide::worthRecording(const Addresses& now) {
+  if (recorded_calls_ > replayed_calls_ + trial_recordings)
+    return false;
+  if (proven_ && std::ranges::find(seen_, now) != seen_.end())
+    return true;
+  if (seen_.size() == most_recordings)
+    seen_.erase(seen_.begin());
+  seen_.push_back(now);
+  return false;
 }
 
 Status DeviceSide::makeResident(uint32_t buffer) {
@@ -293,7 +352,7 @@ Status DeviceSide::toDevice(uint32_t buffer) {
     ++counted_->copies_to_device;
     counted_->bytes_to_device += bytes;
     valid_[buffer] |= on_device;
-    if (placed_[buffer]) {
+    if (placed_[buffer] || (program_.callers_places && !device().hostCopies())) {  // the call waits in both cases
       queued_ |= mode_ == Mode::immediate;
       copied_in_ = true;
       return list_->copy(device_[buffer], host_[buffer], bytes);
@@ -392,6 +451,10 @@ Status DeviceSide::launch(size_t step, const ze::Kernel& kernel, uint32_t groups
   return queueStep(step, [&](ze::Event* ended) { return list_->launch(kernel, groups, ended); });
 }
 
+Status DeviceSide::copy(size_t step, void* destination, const void* source, size_t bytes) {
+  return queueStep(step, [&](ze::Event* ended) { return list_->copy(destination, source, bytes, ended); });
+}
+
 Status DeviceSide::multiply(size_t step, ze_extension::ProductOperands operands) {
   operands.workspace = scratch();
   return queueStep(step, [&](ze::Event* ended) { return list_->multiply(*products_[step], operands, ended); });
@@ -420,6 +483,10 @@ Status DeviceSide::queueResults() {
 }
 
 Status DeviceSide::execute(const ze::CommandList& list) {
+  if (!waits_) {
+    queued_ = true;
+    return failed(queue_->recorded.execute(list));
+  }
   for (size_t launch = 0; launch < launched_.size(); ++launch)
     if (ze::Event* ended = endOf(launch))
       ZEFUSE_RETURN_IF_ERROR(ended->reset());
@@ -433,11 +500,13 @@ Status DeviceSide::finish() {
   switch (mode_) {
   case Mode::immediate:
     ZEFUSE_RETURN_IF_ERROR(queueResults());
-    ZEFUSE_RETURN_IF_ERROR(drain());
+    if (waits_)
+      ZEFUSE_RETURN_IF_ERROR(drain());
     break;
   case Mode::record: {
     ZEFUSE_RETURN_IF_ERROR(queueResults());
-    ZEFUSE_RETURN_IF_ERROR(list_->barrier(&*drained_));
+    if (waits_)
+      ZEFUSE_RETURN_IF_ERROR(list_->barrier(&*drained_));
     ZEFUSE_RETURN_IF_ERROR(list_->close());
     Recording& made = *recording_;
     made.launched = launched_;
@@ -445,111 +514,32 @@ Status DeviceSide::finish() {
     made.downloads = downloads_;
     made.counted = counted_->commandsSince(made.counted);
     ZEFUSE_RETURN_IF_ERROR(execute(made.list));
+    ++recorded_calls_;
+    if (recordings_.size() == most_recordings)
+      recordings_.pop_back();
+    recordings_.insert(recordings_.begin(), std::move(recording_));
     break;
   }
   case Mode::replay:
-    launched_ = recording_->launched;
-    downloads_ = recording_->downloads;
-    for (uint32_t buffer : recording_->uploads)
+    launched_ = replayed_->launched;
+    downloads_ = replayed_->downloads;
+    for (uint32_t buffer : replayed_->uploads)
       fillStaging(buffer);
-    counted_->addCommands(recording_->counted);
+    counted_->addCommands(replayed_->counted);
     ++counted_->replays;
-    ZEFUSE_RETURN_IF_ERROR(execute(recording_->list));
+    ZEFUSE_RETURN_IF_ERROR(execute(replayed_->list));
   }
-  takeFromStaging();
-  ZEFUSE_RETURN_IF_ERROR(checkWords());
+  if (waits_) {
+    takeFromStaging();
+    ZEFUSE_RETURN_IF_ERROR(checkWords());
+  } else {
+    in_flight_ = true;
+    queued_ = false;
+  }
+  queue_->busy = !waits_;
   proven_ = true;
   giveQueueBack();
   return {};
-}
-
-Status DeviceSide::drain() {
-  if (!queued_)
-    return {};
-  ZEFUSE_RETURN_IF_ERROR(drained_->reset());
-  copied_in_ = launched_since_ = false;
-  ZEFUSE_RETURN_IF_ERROR(failed(list_->barrier(&*drained_)));
-  return awaitDrained();
-}
-
-Status DeviceSide::awaitDrained() {
-  // The deadline is one of a step: as long as launches end, the wait goes on. Whether they do is only asked after it.
-  for (size_t ended = 0;;) {
-    const Status status = drained_->wait(deadline());
-    if (status.ok())
-      break;
-    if (status.code() != Code::deadline)
-      return failed(status);
-    const size_t now = endedLaunches();
-    if (now <= ended)
-      return {Code::deadline,
-              unfinished(now) + " did not end on device '" + device().device().name + "' within " +
-                  std::to_string(shared_.deadline.count()) +
-                  " ms (option device_timeout_s); the device may hang, there or in a copy before: see its system log"};
-    ended = now;
-  }
-  queued_ = false;
-  return {};
-}
-
-Status DeviceSide::checkWords() {
-  const plan::PlanT& plan = program_.plan;
-  for (size_t step : launched_) {
-    const uint32_t failed = *const_cast<volatile uint32_t*>(statusWord(step));
-    if (failed == 0)
-      continue;
-    const Status status = plan::checkFailed(*plan.steps[step]->kind.AsLaunch(), failed);
-    return {status.code(), plan::stepName(plan, step) + ": " + status.message()};
-  }
-  return {};
-}
-
-size_t DeviceSide::endedLaunches() const {
-  size_t first = 0;
-  for (; first + launches_per_event_ <= launched_.size(); first += launches_per_event_) {
-    Result<bool> ended = ended_[first / launches_per_event_].signalled();
-    if (!ended.ok() || !*ended)
-      break;
-  }
-  return first;
-}
-
-std::string DeviceSide::unfinished(size_t ended) const {
-  if (ended >= launched_.size())
-    return "a copy";
-  auto name = [&](size_t launch) { return plan::stepName(program_.plan, launched_[launch]); };
-  const size_t last = std::min(ended + launches_per_event_, launched_.size()) - 1;
-  return ended == last
-             ? name(ended)
-             : "one of " + std::to_string(last - ended + 1) + " launches from " + name(ended) + " to " + name(last);
-}
-
-Status DeviceSide::failed(const Status& status) const {
-  if (status.ok())
-    return {};
-  return {status.code(), status.message() + "; the device was at " + unfinished(endedLaunches()), status.place()};
-}
-
-void DeviceSide::settle(const Status& failure) noexcept {
-  try {
-    Status status;
-    if (failure.code() == Code::deadline)
-      status = failure;  // it was waited for long enough
-    else if (mode_ == Mode::immediate)
-      status = drain();
-    else if (queued_)
-      status = queue_->recorded.synchronize(deadline());
-    // A queue tells of a launch that found no memory here once more; it has ended all the same.
-    if (!status.ok() && (mode_ == Mode::immediate || status.code() != Code::out_of_memory))
-      shared_.device->markLost(status);
-    else if (mode_ == Mode::record)
-      recording_.reset();  // it may not be complete
-    if (!device().isLost())
-      queued_ = false;
-  } catch (const std::exception&) {
-    shared_.device->markLost({Code::out_of_memory, "no memory"});  // whether it has ended nobody knows
-  }
-  giveQueueBack();
 }
 
 }  // namespace zefuse::executor

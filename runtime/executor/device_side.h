@@ -20,11 +20,14 @@ namespace zefuse::executor {
 
 // What all frames of an executable share of its GPU. Outlives them. Thread-safe.
 struct SharedDevice {
-  explicit SharedDevice(std::shared_ptr<DeviceContext> context, std::chrono::milliseconds deadline)
-      : device(std::move(context)), deadline(deadline), resident(device->parameters()) {}
+  SharedDevice(std::shared_ptr<DeviceContext> context, std::chrono::milliseconds deadline, bool in_streams,
+               bool synchronous)
+      : device(std::move(context)), deadline(deadline), in_streams(in_streams), synchronous(synchronous),
+        resident(device->parameters()) {}
 
   const std::shared_ptr<DeviceContext> device;
   const std::chrono::milliseconds deadline;  // of a single step
+  const bool in_streams, synchronous;        // ExecutableOptions
   ResidentInputs resident;
 };
 
@@ -34,11 +37,13 @@ public:
   static Result<std::unique_ptr<DeviceSide>> create(SharedDevice& shared, const plan::Program& program,
                                                     std::vector<std::byte*>& host);
 
+  ~DeviceSide();
+
   // For calls of this binding from now on. An error where the device has no room for them.
   Status bind(const Binding& binding);
 
   // Where the caller's tensors lie in the call that begins. unsupported: a step on the host uses one on the device.
-  Status takePlaces(std::span<const CallInput> inputs, Place results);
+  Status takePlaces(std::span<const CallInput> inputs, const CallPlace& place);
   // Takes what the call needs of the device until finish() or settle(). `timed`: the caller waits after each step.
   Status begin(std::span<const CallInput> inputs, Counters::OfCall& counted, bool timed);
   // After begin: whether all steps are recorded, so that only finish() is left to do.
@@ -51,11 +56,15 @@ public:
   Status launch(size_t step, const ze::Kernel& kernel, uint32_t groups);
   // The library's product for the step, which takes the place of its launch; null: the kernel is launched.
   const ze::Product* product(size_t step) const { return products_.empty() ? nullptr : products_[step].get(); }
+  Status copy(size_t step, void* destination, const void* source, size_t bytes);
   Status multiply(size_t step, ze_extension::ProductOperands operands);
   // Until everything queued has run.
   Status wait() { return drain(); }
-  // Brings the outputs, and inputs that steps wrote, to the host and waits for everything.
+  // Brings the outputs, and inputs that steps wrote, to the host and waits for everything; a call that lies on the
+  // device alone and came in a stream is only queued.
   Status finish();
+  // The first check that failed in a call that did not wait, once. `ended`: all of them have.
+  Status tellEarlier(bool ended);
   // After a failure: waits for what is queued, so that its memory may be used again. If that fails too, the device is
   // given up and this object must be leaked: the device may still use its memory. So it is at once after a deadline.
   void settle(const Status& failure) noexcept;
@@ -75,6 +84,7 @@ private:
     uint64_t layout = 0;               // of the queue
     std::vector<uint64_t> parameters;  // by input: the copy's number; 0: none
     std::vector<std::byte*> placed;    // by buffer of the caller's: null where it lies on the host
+    bool waits = true;                 // an event ends it
     bool operator==(const Addresses&) const = default;
   };
   struct Recording {
@@ -102,6 +112,9 @@ private:
   void takeFromStaging();
   Status makeResident(uint32_t buffer);
   Status barrier();
+  // The recording for these addresses, or whether to make one: they came before, and it has paid so far.
+  Recording* recordingFor(const Addresses& now);
+  bool worthRecording(const Addresses& now);
   Status takeProducts(const Binding& binding);
   // `append` puts the step's work into the list and signals the event.
   template <typename Append> Status queueStep(size_t step, Append append);
@@ -136,9 +149,9 @@ private:
   const DeviceQueue* last_queue_ = nullptr;  // the call's before, only to be asked for again
   uint64_t layout_ = 0;                      // of the queue, when device_ was filled in
 
-  std::vector<uint32_t> caller_buffers_;                            // inputs and outputs
-  std::vector<int64_t> host_step_;                                  // by buffer: one that uses it; -1: none
-  std::vector<uint8_t> placed_;                                     // by buffer: the caller's lies on the device
+  std::vector<uint32_t> caller_buffers_;  // inputs and outputs
+  std::vector<int64_t> host_step_;        // by buffer: one that uses it; -1: none
+  std::vector<uint8_t> placed_;           // by buffer: the caller's lies on the device
   bool any_placed_ = false;
   std::vector<uint32_t> device_inputs_;                             // buffers of inputs that steps on the device touch
   std::vector<std::byte*> device_;                                  // by buffer
@@ -146,21 +159,32 @@ private:
   std::vector<std::shared_ptr<const ResidentParameter>> resident_;  // by input
   std::vector<uint32_t> uploads_, downloads_;                       // through staging
   ze::Memory words_;
-  std::vector<ze::Memory> moved_;  // by buffer: for what is used without copies and does not begin where kernels want it
-  ze::EventPool events_;           // one per launch, and `drained_`
-  std::vector<ze::Event> ended_;   // of launches, as endOf() says
+  std::vector<ze::Memory>
+      moved_;                     // by buffer: for what is used without copies and does not begin where kernels want it
+  ze::EventPool events_;          // one per launch, and `drained_`
+  std::vector<ze::Event> ended_;  // of launches, as endOf() says
   std::optional<ze::Event> drained_;
   std::vector<size_t> launched_;  // steps queued in this call, in order
   bool queued_ = false;           // something runs, or may, since the last drain
   bool copied_in_ = false;        // since the last barrier, for launches to come
   bool launched_since_ = false;   // the last barrier
 
+  ze::Stream stream_;            // of the call
+  bool placed_alone_ = false;    // nothing of the call's lies on the host that steps on the device use
+  bool moved_now_ = false;       // something lies in moved_
+  bool waits_ = true;            // finish() does
+  bool in_flight_ = false;       // calls did not wait, and nobody did since
+  std::vector<size_t> checked_;  // steps on the device with checks
+
   bool proven_ = false;  // a call of this binding has ended well
   size_t launches_per_event_ = 1;
   Mode mode_ = Mode::immediate;
-  ze::CommandList* list_ = nullptr;       // what commands go into
-  std::optional<Addresses> addresses_;    // of the last call that could have been recorded
-  std::unique_ptr<Recording> recording_;  // complete, or of this call
+  ze::CommandList* list_ = nullptr;                     // what commands go into
+  std::vector<Addresses> seen_;                         // of the last calls that could have been recorded
+  std::vector<std::unique_ptr<Recording>> recordings_;  // complete ones, the last used first
+  std::unique_ptr<Recording> recording_;                // of this call, not complete
+  Recording* replayed_ = nullptr;                       // by this call
+  uint64_t recorded_calls_ = 0, replayed_calls_ = 0;
 };
 
 }  // namespace zefuse::executor

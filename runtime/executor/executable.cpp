@@ -86,6 +86,8 @@ Result<std::unique_ptr<Executable>> Executable::create(std::span<const std::byte
   if (!program.ok())
     return program.status();
   impl->shared.program = std::move(*program);
+  if (options.in_streams)
+    plan::takeCallersPlaces(impl->shared.program);
   const std::string& device = impl->shared.program.plan.device;
   if ((device == "cpu") != (options.device == "cpu"))  // of GPUs any: the plan's target is checked with its kernels
     return Status{Code::invalid_argument, "the plan is compiled for device '" + device + "' and asked to run on '" +
@@ -101,7 +103,8 @@ Result<std::unique_ptr<Executable>> Executable::create(std::span<const std::byte
     return modules.status();
   impl->shared.modules = std::move(*modules);
   if (const auto& gpu = impl->shared.modules->gpu())
-    impl->shared.gpu = std::make_unique<SharedDevice>(gpu, std::chrono::seconds(options.device_timeout_s));
+    impl->shared.gpu = std::make_unique<SharedDevice>(gpu, std::chrono::seconds(options.device_timeout_s),
+                                                      options.in_streams, options.synchronous);
   auto aten = AtenOps::resolve(impl->shared.program);
   if (!aten.ok())
     return aten.status();
@@ -232,7 +235,7 @@ void Executable::Impl::giveBack(std::unique_ptr<Frame>& frame) noexcept {
 }
 
 Result<std::vector<CallOutput>> Executable::call(std::span<const CallInput> inputs, const AllocateOutput& allocate,
-                                                 StepObserver* observer, Place results) {
+                                                 StepObserver* observer, CallPlace place) {
   Impl& impl = *impl_;
   ZEFUSE_RETURN_IF_ERROR(impl.checkKinds(inputs));
   if (impl.shared.gpu)
@@ -262,12 +265,28 @@ Result<std::vector<CallOutput>> Executable::call(std::span<const CallInput> inpu
     ZEFUSE_RETURN_IF_ERROR(frame->bind(std::move(*binding)));
   }
   ZEFUSE_RETURN_IF_ERROR(impl.checkInputs(inputs, *frame->binding()));
-  return frame->run(inputs, allocate, observer, results);
+  return frame->run(inputs, allocate, observer, place);
+}
+
+Status Executable::synchronize() {
+  const SharedDevice* gpu = impl_->shared.gpu.get();
+  if (!gpu)
+    return {};
+  ZEFUSE_RETURN_IF_ERROR(gpu->device->lost());
+  ZEFUSE_RETURN_IF_ERROR(gpu->device->awaitStreams(gpu->deadline));
+  Status first;
+  std::lock_guard lock(impl_->frames_mutex);
+  for (const std::unique_ptr<Frame>& frame : impl_->frames)
+    if (const Status status = frame->tellEarlier(); first.ok())
+      first = status;
+  return first;
 }
 
 const plan::Plan& Executable::plan() const { return *plan::GetPlan(impl_->bytes.data()); }
 
 std::span<const std::byte> Executable::planBytes() const { return impl_->bytes; }
+
+bool Executable::hasHostSteps() const { return impl_->shared.program.host_steps; }
 
 size_t Executable::numOutputBuffers() const { return impl_->shared.program.output_buffers.size(); }
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -23,9 +24,20 @@ enum class DType : uint8_t;
 namespace zefuse {
 
 // Where a tensor of the caller's lies: in memory that the host reaches, or in memory of the plan's GPU that its driver
-// knows (Level Zero's allocations; with the driver over CUDA, whatever CUDA allocated), where it is used without a copy.
-// There nothing may read or write it from before the call to its end.
+// knows (Level Zero's allocations; with the driver over CUDA, whatever CUDA allocated), where it is used without a
+// copy. There nothing may read or write it from before the call to its end, but for what comes in order in the call's
+// stream.
 enum class Place : uint8_t { host, device };
+
+// Where a call's results are to lie, and the stream of the caller's that its work goes into (runtime/ze/command_list.h:
+// a CUstream of the device's primary context; null is CUDA's default stream). With a stream a call whose tensors all
+// lie on the device returns when its work is queued: what it was given must stay until the stream has come past it, and
+// a kernel's check that fails (an index out of range) is told by a later call or by synchronize(). Nothing: the call
+// waits.
+struct CallPlace {
+  Place results = Place::host;
+  std::optional<void*> stream;
+};
 
 // A tensor of the caller's, not owned. `data` is the first element (storage offset included).
 struct TensorRef {
@@ -75,7 +87,9 @@ struct ExecutableOptions {
   uint64_t cache_limit = uint64_t(2) << 30;  // bytes of the folder's entries; the least recently used go
   int build_threads = 0;                     // 0: as many as cores
   int device_timeout_s = 60;                 // how long one step may take on a GPU before the device counts as lost
-  bool allow_aten = true;                    // false: a plan that calls ATen is refused, each operator named
+  bool in_streams = false;   // calls bring a stream (CallPlace): nothing is allocated before the first one
+  bool synchronous = false;  // such a call waits for its work all the same, and tells its own errors
+  bool allow_aten = true;    // false: a plan that calls ATen is refused, each operator named
   bool build = true;  // false: a kernel module without native code, given or in the cache, is an error (not_found)
   // Where no installed compiler covers a GPU: its driver, in a child process that this ends after so long a kernel.
   JitConsent jit = JitConsent::never;
@@ -133,13 +147,17 @@ public:
 
   // Runs every step on the calling thread, or on the plan's GPU and waits for it. On error no output escapes. Errors:
   // invalid_argument (inputs do not match the plan: names which), index_error, out_of_memory, device; deadline when a
-  // GPU does not answer, after which every call fails. `results`: where `allocate` is asked for memory. unsupported: a
+  // GPU does not answer, after which every call fails. `place`: where `allocate` is asked for memory, among others; an
+  // error that names an earlier call is one of a call that did not wait. unsupported: a
   // step on the host uses a tensor that lies on a device, or the plan is for the CPU.
   Result<std::vector<CallOutput>> call(std::span<const CallInput> inputs, const AllocateOutput& allocate,
-                                       StepObserver* observer = nullptr, Place results = Place::host);
+                                       StepObserver* observer = nullptr, CallPlace place = {});
+  // Waits for what calls have queued in streams, and tells the first check of theirs that failed and was not told yet.
+  Status synchronize();
 
   const plan::Plan& plan() const;
   std::span<const std::byte> planBytes() const;
+  bool hasHostSteps() const;        // of a plan for a GPU
   size_t numOutputBuffers() const;  // how often a call asks `allocate`, at most
   ExecutionCounters counters() const;
 
@@ -161,5 +179,9 @@ private:
   explicit Executable(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };
+
+// Asked once before a device is out of memory: gives back what others of this process keep of it and do not use
+// (torch's cache), false where there is nothing. Called from any thread, with no lock held. Set once, at start.
+ZEFUSE_API void setLastResort(bool (*give_back)());
 
 }  // namespace zefuse

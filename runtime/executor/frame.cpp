@@ -76,10 +76,10 @@ void Frame::forgetWeights() {
 }
 
 Result<std::vector<CallOutput>> Frame::run(std::span<const CallInput> inputs, const AllocateOutput& allocate,
-                                           StepObserver* observer, Place results) {
+                                           StepObserver* observer, const CallPlace& place) {
   counted_ = {};
   try {
-    Status status = prepare(inputs, allocate, results);
+    Status status = prepare(inputs, allocate, place);
     if (status.ok() && !packed_)
       status = packWeights(inputs);
     if (status.ok())
@@ -98,11 +98,11 @@ Result<std::vector<CallOutput>> Frame::run(std::span<const CallInput> inputs, co
   }
 }
 
-Status Frame::prepare(std::span<const CallInput> inputs, const AllocateOutput& allocate, Place results) {
+Status Frame::prepare(std::span<const CallInput> inputs, const AllocateOutput& allocate, const CallPlace& place) {
   const plan::PlanT& plan = shared_.program.plan;
   if (gpu_)
-    ZEFUSE_RETURN_IF_ERROR(gpu_->takePlaces(inputs, results));
-  else if (results == Place::device)
+    ZEFUSE_RETURN_IF_ERROR(gpu_->takePlaces(inputs, place));
+  else if (place.results == Place::device)
     return {Code::unsupported, "the results are wanted on a device, and the plan is for the CPU"};
   else
     for (size_t i = 0; i < inputs.size(); ++i)
@@ -115,7 +115,7 @@ Status Frame::prepare(std::span<const CallInput> inputs, const AllocateOutput& a
   for (size_t number = 0; number < shared_.program.output_buffers.size(); ++number) {
     const uint32_t buffer = shared_.program.output_buffers[number];
     const size_t bytes = binding_->buffer_bytes[buffer];
-    Result<void*> memory = allocate({number, bytes, results});
+    Result<void*> memory = allocate({number, bytes, place.results});
     if (!memory.ok())
       return memory.status();
     if (!*memory && bytes > 0)
@@ -135,7 +135,7 @@ Status Frame::runStep(size_t step, std::span<const CallInput> inputs) {
   case plan::StepKind::Attention: return runAttention(step, *kind.AsAttention());
   case plan::StepKind::Recurrence: return runRecurrence(step, *kind.AsRecurrence(), inputs);
   case plan::StepKind::AtenCall: return runAtenCall(step, *kind.AsAtenCall(), inputs);
-  case plan::StepKind::Copy: runCopy(*kind.AsCopy()); return {};
+  case plan::StepKind::Copy: return runCopy(step, *kind.AsCopy());
   case plan::StepKind::NONE: return {};
   }
   return {};
@@ -491,12 +491,17 @@ Status Frame::takeResult(uint32_t value, AtenResult& result) {
   return {};
 }
 
-void Frame::runCopy(const plan::CopyT& copy) {
+Status Frame::runCopy(size_t step, const plan::CopyT& copy) {
   const BoundValue& source = binding_->values[copy.source];
   const BoundValue& destination = binding_->values[copy.destination];
+  ++counted_.copies;
+  if (shared_.program.on_device[step])
+    return source.elements == 0 ? Status()
+                                : gpu_->copy(step, deviceAddress(copy.destination), deviceAddress(copy.source),
+                                             size_t(source.elements) * plan::elementSize(source.dtype));
   stridedCopy(address(copy.destination), destination.strides, address(copy.source), source.strides, source.sizes,
               plan::elementSize(source.dtype));
-  ++counted_.copies;
+  return {};
 }
 
 Result<std::vector<CallOutput>> Frame::collectOutputs() {

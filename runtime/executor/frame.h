@@ -42,9 +42,11 @@ public:
 
   // Inputs must have been checked against the binding.
   Result<std::vector<CallOutput>> run(std::span<const CallInput> inputs, const AllocateOutput& allocate,
-                                      StepObserver* observer, Place results);
+                                      StepObserver* observer, const CallPlace& place);
 
   void forgetWeights();
+  // DeviceSide::tellEarlier, after the streams were waited for.
+  Status tellEarlier() { return gpu_ ? gpu_->tellEarlier(true) : Status(); }
 
 private:
   struct LaunchState {
@@ -60,7 +62,7 @@ private:
     std::vector<void*> results;  // of a call with several
   };
 
-  Status prepare(std::span<const CallInput> inputs, const AllocateOutput& allocate, Place results);
+  Status prepare(std::span<const CallInput> inputs, const AllocateOutput& allocate, const CallPlace& place);
   Status packWeights(std::span<const CallInput> inputs);
   // Looks for the packed copy of the step's weight, whose first element is `b`.
   Status packFor(size_t step, uint32_t view, const void* b, std::span<const CallInput> inputs,
@@ -80,7 +82,7 @@ private:
                         const std::vector<std::unique_ptr<plan::PostOpT>>& post_ops, std::span<const CallInput> inputs);
   Status runAtenCall(size_t step, const plan::AtenCallT& call, std::span<const CallInput> inputs);
   Status takeResult(uint32_t value, AtenResult& result);
-  void runCopy(const plan::CopyT& copy);
+  Status runCopy(size_t step, const plan::CopyT& copy);
   Result<std::vector<CallOutput>> collectOutputs();
   void releaseExternals();
 

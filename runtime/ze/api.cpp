@@ -137,7 +137,7 @@ void findDescriptions(Api& api) {
     api.describeLastError = reinterpret_cast<decltype(api.describeLastError)>(address);
 }
 
-void findProducts(Api& api) {
+void findExtensions(Api& api) {
   auto find = [&](auto& function, const char* name) {
     void* address = nullptr;
     if (api.described && api.zeDriverGetExtensionFunctionAddress(api.described, name, &address) != ZE_RESULT_SUCCESS)
@@ -150,6 +150,7 @@ void findProducts(Api& api) {
       !find(api.appendProduct, ze_extension::append_product_name) ||
       !find(api.productLibrary, ze_extension::product_library_name))
     api.productCreate = nullptr;
+  find(api.deviceOrdinal, ze_extension::device_ordinal_name);
 }
 
 // Where the CPU driver may be, best first.
@@ -216,7 +217,7 @@ Result<const Api*> loadDriver(const std::string& path, const std::string& what) 
   ZEFUSE_RETURN_IF_ERROR(bindTables(library, *api));
   findDescriptions(*api);  // before the first call that may fail
   ZEFUSE_ZE(*api, "any", zeInit, 0);
-  findProducts(*api);
+  findExtensions(*api);
   return api.release();  // for the rest of the process, see the header
 }
 

@@ -13,6 +13,7 @@
 
 #include "common/base/status.h"
 #include "common/ze_extension/product.h"
+#include "common/ze_extension/stream.h"
 
 namespace zefuse::ze {
 
@@ -78,6 +79,7 @@ struct Api {
   ze_extension::ProductDestroy productDestroy = nullptr;
   ze_extension::AppendProduct appendProduct = nullptr;
   ze_extension::ProductLibrary productLibrary = nullptr;
+  ze_extension::DeviceOrdinal deviceOrdinal = nullptr;  // of our driver over CUDA
 };
 
 // Our driver for the CPU, bound through its DDI getters and initialised once per process. Thread-safe.

@@ -1,9 +1,24 @@
 #include "runtime/ze/command_list.h"
 
-namespace zefuse::ze {
+#include "common/ze_extension/stream.h"
 
-Result<CommandList> CommandList::createImmediate(const Context& context, Execution execution) {
+namespace zefuse::ze {
+namespace {
+
+// What a descriptor's chain is for `stream`; null: nothing. `room` outlives it.
+const void* chain(const Stream& stream, ze_extension::AdoptedStream& room) {
+  if (!stream)
+    return nullptr;
+  room = {ze_extension::AdoptedStream::kType, nullptr, *stream};
+  return &room;
+}
+
+}  // namespace
+
+Result<CommandList> CommandList::createImmediate(const Context& context, Execution execution, Stream stream) {
+  ze_extension::AdoptedStream adopted;
   auto desc = make<ze_command_queue_desc_t>();
+  desc.pNext = chain(stream, adopted);
   desc.mode =
       execution == Execution::synchronous ? ZE_COMMAND_QUEUE_MODE_SYNCHRONOUS : ZE_COMMAND_QUEUE_MODE_ASYNCHRONOUS;
   ze_command_list_handle_t handle = nullptr;
@@ -55,8 +70,10 @@ Status CommandList::barrier(Event* signal) {
   return {};
 }
 
-Result<CommandQueue> CommandQueue::create(const Context& context) {
+Result<CommandQueue> CommandQueue::create(const Context& context, Stream stream) {
+  ze_extension::AdoptedStream adopted;
   auto desc = make<ze_command_queue_desc_t>();
+  desc.pNext = chain(stream, adopted);
   desc.mode = ZE_COMMAND_QUEUE_MODE_ASYNCHRONOUS;
   ze_command_queue_handle_t handle = nullptr;
   ZEFUSE_ZE(context.api(), context.device().name, zeCommandQueueCreate, context.handle(), context.device().handle,

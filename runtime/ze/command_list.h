@@ -2,6 +2,8 @@
 // often as wanted. One thread at a time.
 #pragma once
 
+#include <optional>
+
 #include "runtime/ze/event.h"
 #include "runtime/ze/kernel.h"
 #include "runtime/ze/product.h"
@@ -10,10 +12,13 @@ namespace zefuse::ze {
 
 enum class Execution { synchronous, asynchronous };
 
+// A stream of the application's (common/ze_extension/stream.h), which may be null; nothing: one of the driver's.
+using Stream = std::optional<void*>;
+
 class CommandList {
 public:
   // synchronous: each append returns when its work is done.
-  static Result<CommandList> createImmediate(const Context& context, Execution execution);
+  static Result<CommandList> createImmediate(const Context& context, Execution execution, Stream stream = {});
   // Takes commands, with the kernels' arguments of that moment, until close().
   static Result<CommandList> createRecorded(const Context& context);
   Status close();
@@ -39,7 +44,7 @@ private:
 // Where recorded lists run, one after the other. One thread at a time.
 class CommandQueue {
 public:
-  static Result<CommandQueue> create(const Context& context);
+  static Result<CommandQueue> create(const Context& context, Stream stream = {});
   // Returns when the list is queued. It must not be destroyed, nor run again, before it has ended.
   Status execute(const CommandList& list);
   // Until nothing of it runs. `deadline` when that takes longer than `nanoseconds`.

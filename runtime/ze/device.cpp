@@ -119,18 +119,25 @@ Status addGpus(const Api& api, std::vector<Device>& gpus) {
   return {};
 }
 
-// Not the loader's when `wanted` of them were found before: it takes a trial process.
-Result<std::vector<Device>> gpuDevices(size_t wanted = SIZE_MAX) {
+// Of our own drivers.
+Result<std::vector<Device>> gpusBeforeLoaders(size_t wanted = SIZE_MAX) {
   std::vector<Device> gpus;
   if (Result<const Api*> ours = cpuApi(); ours.ok())
     ZEFUSE_RETURN_IF_ERROR(addGpus(**ours, gpus));
   if (gpus.size() >= wanted)
     return gpus;
-  Result<const Api*> cuda = cudaApi();
-  if (cuda.ok())
+  if (Result<const Api*> cuda = cudaApi(); cuda.ok())
     ZEFUSE_RETURN_IF_ERROR(addGpus(**cuda, gpus));
-  if (gpus.size() >= wanted)
-    return gpus;
+  return gpus;
+}
+
+// Not the loader's when `wanted` of them were found before: it takes a trial process.
+Result<std::vector<Device>> gpuDevices(size_t wanted = SIZE_MAX) {
+  Result<std::vector<Device>> ours = gpusBeforeLoaders(wanted);
+  if (!ours.ok() || ours->size() >= wanted)
+    return ours;
+  std::vector<Device> gpus = std::move(*ours);
+  Result<const Api*> cuda = cudaApi();
   Result<const Api*> loader = loaderApi();
   if (loader.ok())
     ZEFUSE_RETURN_IF_ERROR(addGpus(**loader, gpus));
@@ -155,6 +162,23 @@ Result<Device> Device::find(const std::string& name) {
           return std::move(device);
     } else {
       why = " (" + gpus.status().message() + ")";
+    }
+  }
+  if (name.starts_with("cuda:")) {
+    Result<const Api*> cuda = cudaApi();
+    Result<std::vector<Device>> gpus = gpusBeforeLoaders();
+    if (cuda.ok() && gpus.ok()) {
+      for (Device& device : *gpus) {
+        int32_t ordinal = -1;
+        if (!device.driver.isOverCuda() || !device.api->deviceOrdinal)
+          continue;
+        ZEFUSE_ZE(*device.api, device.name, deviceOrdinal, device.handle, &ordinal);
+        if (name.substr(5) == std::to_string(ordinal))
+          return std::move(device);
+      }
+      why = " (zefuse's driver over CUDA runs on devices of compute capability 8.0 or newer)";
+    } else {
+      why = " (" + (cuda.ok() ? gpus.status() : cuda.status()).message() + ")";
     }
   }
   std::string known;

@@ -29,7 +29,8 @@ struct ZEFUSE_API Device {
   bool integrated = false;        // no memory of its own: the host's, reached through USM
   bool reaches_all_host = false;  // kernels may read and write any memory of the process
 
-  // not_found lists the devices that exist. "gpu" means "gpu:0".
+  // not_found lists the devices that exist. "gpu" means "gpu:0"; "cuda:N" is CUDA's N-th device, as torch counts them,
+  // whichever of the GPUs that is: it keeps its name "gpu:M".
   static Result<Device> find(const std::string& name);
   // Everything find() accepts. The second part of each pair is the driver's description.
   static std::vector<std::pair<std::string, std::string>> list();

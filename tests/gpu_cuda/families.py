@@ -1,10 +1,10 @@
 """On a machine with a GPU and zefuse's wheel: a kernel of each family on it (tests/unit/lowering/gpu_kernels.cpp has the same
 names), results and gradients against eager on the CPU.
 
-    families.py [--small] [NAME ...]
+    families.py [--small] [--placed] [NAME ...]
 
---small takes sizes that a sanitizer of the GPU's toolkit gets through. Prints a line for each; the last one sums up. Status 1
-where a result is wrong or an operator ran elsewhere.
+--small takes sizes that a sanitizer of the GPU's toolkit gets through, --placed CUDA tensors, which are computed where they lie.
+Prints a line for each; the last one sums up. Status 1 where a result is wrong or an operator ran elsewhere.
 """
 
 from __future__ import annotations
@@ -213,11 +213,11 @@ def error_of(actual: torch.Tensor | None, expected: torch.Tensor | None) -> floa
         return 0.0 if actual is expected else float("inf")
     if actual.shape != expected.shape or actual.dtype != expected.dtype:
         return float("inf")
-    a, b = actual.detach().double(), expected.detach().double()
+    a, b = actual.detach().cpu().double(), expected.detach().cpu().double()
     return float(((a - b).abs().max() / b.abs().max().clamp(min=1e-3)).nan_to_num(nan=float("inf")))
 
 
-def check(name: str, less: int) -> tuple[bool, str]:
+def check(name: str, less: int, place: str = "cpu") -> tuple[bool, str]:
     torch._dynamo.reset()
     torch.manual_seed(1)
     function, inputs = FAMILIES[name](less)
@@ -225,12 +225,13 @@ def check(name: str, less: int) -> tuple[bool, str]:
     weights: dict[str, torch.Tensor] = {}
 
     def leaves() -> list[torch.Tensor]:
-        return [x.detach().clone().requires_grad_(x.is_floating_point()) for x in inputs]
+        return [x.detach().clone().to(place).requires_grad_(x.is_floating_point()) for x in inputs]
 
     def gradients(run: Callable[..., Any], own: list[torch.Tensor]) -> tuple[torch.Tensor, list[torch.Tensor | None]]:
         out = run(*own)
         if out.requires_grad:
-            (out.float() * weights.setdefault("of the results", torch.randn(out.shape))).sum().backward()
+            weight = weights.setdefault("of the results", torch.randn(out.shape))
+            (out.float() * weight.to(out.device)).sum().backward()
         return out, [x.grad for x in own]
 
     # Eager rounds half-sized types between its steps: in f32 is what all of them are near to.
@@ -239,7 +240,7 @@ def check(name: str, less: int) -> tuple[bool, str]:
     expected, expected_gradients = gradients(function, wide)
     device = {"options": OPTIONS}
     with torch.no_grad():
-        explanation = zefuse.explain(function, *inputs, **device)
+        explanation = zefuse.explain(function, *(x.to(place) for x in inputs), **device)
     compiled = torch.compile(function, backend="zefuse", options=OPTIONS, dynamic=False)
     actual, actual_gradients = gradients(compiled, leaves())
     worst = max(
@@ -259,12 +260,12 @@ def check(name: str, less: int) -> tuple[bool, str]:
 
 
 def main(words: list[str]) -> int:
-    small = "--small" in words
+    small, place = "--small" in words, "cuda" if "--placed" in words else "cpu"
     names = [word for word in words if not word.startswith("--")] or list(FAMILIES)
     wrong = 0
     for name in names:
         try:
-            right, words_of_it = check(name, 8 if small else 1)
+            right, words_of_it = check(name, 8 if small else 1, place)
         except Exception as error:  # one that fails hides no other
             right, words_of_it = False, f"{type(error).__name__}: {str(error).strip()[:300]}"
         wrong += not right

@@ -8,6 +8,8 @@
 #include <cstring>
 #include <functional>
 
+#include "common/ze_extension/stream.h"
+
 namespace zefuse::test {
 namespace {
 
@@ -160,6 +162,54 @@ TEST_F(CudaDriver, AClosedListIsReplayedAsAGraph) {
   zeMemFree(context, y);
   zeCommandListDestroy(list);
   zeCommandQueueDestroy(queue);
+}
+
+TEST_F(CudaDriver, AnAdoptedStreamTakesTheWorkAndStays) {
+  void* ordinal_of = nullptr;
+  ZE_OK(zeDriverGetExtensionFunctionAddress(driver, ze_extension::device_ordinal_name, &ordinal_of));
+  int32_t ordinal = -1;
+  ZE_OK(reinterpret_cast<ze_extension::DeviceOrdinal>(ordinal_of)(device, &ordinal));
+  EXPECT_EQ(ordinal, 0);
+
+  using ze_extension::AdoptedStream;
+  void* stream = nullptr;
+  ASSERT_EQ(0, fake<int (*)(void**, unsigned)>("cuStreamCreate")(&stream, 1));
+  const int streams = alive("stream");
+  AdoptedStream adopted = {AdoptedStream::kType, nullptr, stream};
+  ze_command_queue_desc_t desc = {};
+  desc.stype = ZE_STRUCTURE_TYPE_COMMAND_QUEUE_DESC;
+  desc.pNext = &adopted;
+  desc.mode = ZE_COMMAND_QUEUE_MODE_ASYNCHRONOUS;
+  ze_command_list_handle_t list = nullptr, recorded = nullptr;
+  ze_command_queue_handle_t queue = nullptr;
+  ZE_OK(zeCommandListCreateImmediate(context, device, &desc, &list));
+  ZE_OK(zeCommandQueueCreate(context, device, &desc, &queue));
+  EXPECT_EQ(alive("stream"), streams);
+
+  float *a = memory(256), *b = memory(256);
+  ZE_OK(zeCommandListAppendMemoryCopy(list, b, a, 256, nullptr, 0, nullptr));
+  // What is captured goes through a stream beside it; what was made of it runs in the adopted one.
+  ze_command_list_desc_t regular = {ZE_STRUCTURE_TYPE_COMMAND_LIST_DESC, nullptr, 0, 0};
+  ZE_OK(zeCommandListCreate(context, device, &regular, &recorded));
+  for (int i = 0; i < 2; ++i)
+    ZE_OK(zeCommandListAppendMemoryCopy(recorded, a, b, 256, nullptr, 0, nullptr));
+  ZE_OK(zeCommandListClose(recorded));
+  for (int i = 0; i < 2; ++i)
+    ZE_OK(zeCommandQueueExecuteCommandLists(queue, 1, &recorded, nullptr));
+  ZE_OK(zeCommandQueueSynchronize(queue, UINT64_MAX));
+  EXPECT_EQ(alive("stream"), streams + 1);
+  EXPECT_EQ(0, fake<int (*)(void*)>("cuStreamQuery")(stream));
+  ZE_OK(zeCommandListDestroy(list));
+  ZE_OK(zeCommandListDestroy(recorded));
+  ZE_OK(zeCommandQueueDestroy(queue));
+  EXPECT_EQ(alive("stream"), streams);
+  ZE_OK(zeMemFree(context, a));
+  ZE_OK(zeMemFree(context, b));
+
+  ASSERT_EQ(0, fake<int (*)(void*)>("cuStreamDestroy_v2")(stream));
+  EXPECT_NE(ZE_RESULT_SUCCESS, zeCommandQueueCreate(context, device, &desc, &queue));
+  EXPECT_NE(lastError().find("cuStreamIsCapturing, of the stream to adopt: CUDA_ERROR"), std::string::npos)
+      << lastError();
 }
 
 TEST_F(CudaDriver, MemoryThatIsNotThereIsTold) {

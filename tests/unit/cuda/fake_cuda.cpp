@@ -490,6 +490,13 @@ EXPORT CUresult cuStreamQuery(CUstream stream) {
          : stream->pending.empty() ? CUDA_SUCCESS
                                    : CUDA_ERROR_NOT_READY;
 }
+EXPORT CUresult cuStreamIsCapturing(CUstream stream, int* status) {
+  ENTER;
+  if (!state().streams.contains(stream))
+    return CUDA_ERROR_INVALID_VALUE;
+  *status = stream->capturing;
+  return CUDA_SUCCESS;
+}
 EXPORT CUresult cuStreamWaitValue32_v2(CUstream stream, CUdeviceptr at, uint32_t value, unsigned flags) {
   ENTER;
   if (flags != CU_STREAM_WAIT_VALUE_EQ)

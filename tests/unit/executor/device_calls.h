@@ -6,12 +6,13 @@
 
 namespace zefuse::test {
 
-inline Result<std::unique_ptr<Executable>> create(PlanBuilder& b) {
+inline Result<std::unique_ptr<Executable>> create(PlanBuilder& b, bool in_streams = false) {
   b.plan.device = "gpu:0";
   for (auto& module : b.plan.modules)
     module->target = "dg2-g11";
   ExecutableOptions options;
   options.device = "gpu:0";
+  options.in_streams = in_streams;
   return Executable::create(b.finish(), options);
 }
 

@@ -1,6 +1,8 @@
-// Calls whose tensors lie in a GPU's own memory: used there, without a copy. The CPU's driver poses as the GPU; where that
-// is a discrete one, its memory cannot be reached by the host at all.
+// Calls whose tensors lie in a GPU's own memory: used there, without a copy. The CPU's driver poses as the GPU; where
+// that is a discrete one, its memory cannot be reached by the host at all.
 #include <gtest/gtest.h>
+
+#include <thread>
 
 #include "runtime/executor/device_context.h"
 #include "tests/unit/executor/device_calls.h"
@@ -19,8 +21,8 @@ class DeviceFloats {
 public:
   explicit DeviceFloats(const std::vector<float>& values, size_t skipped = 0)
       : device_(*executor::DeviceContext::open("gpu:0")), count_(values.size()), skipped_(skipped),
-        memory_(std::move(*ze::Memory::allocate(device_->context(), ze::Memory::Kind::device,
-                                                (count_ + skipped_) * sizeof(float)))) {
+        memory_(std::move(
+            *ze::Memory::allocate(device_->context(), ze::Memory::Kind::device, (count_ + skipped_) * sizeof(float)))) {
     copy(data(), values.data());
   }
   float* data() { return static_cast<float*>(memory_.data()) + skipped_; }
@@ -79,7 +81,7 @@ TEST(DevicePlace, TensorsAreUsedWhereTheyAre) {
   DeviceFloats x(filled(1)), y(filled(2)), p(filled(10)), out(filled(-1));
   for (int call = 1; call < 6; ++call) {  // the later ones are replayed
     const CallInput inputs[] = {x.input(), y.input(), p.input()};
-    auto outputs = (*executable)->call(inputs, out.allocator(), nullptr, Place::device);
+    auto outputs = (*executable)->call(inputs, out.allocator(), nullptr, {Place::device});
     ASSERT_TRUE(outputs.ok()) << outputs.status().toString();
     EXPECT_EQ(out.read(), filled(float(1 + 2 * call + 10)));
     EXPECT_EQ(x.read(), filled(float(1 + 2 * call)));
@@ -100,7 +102,7 @@ TEST(DevicePlace, OtherMemoryInEachCall) {
   for (float call : {1.f, 2.f, 3.f, 4.f}) {
     DeviceFloats &x = made(call), &y = made(2 * call), &p = made(10 * call), &out = made(-1);
     const CallInput inputs[] = {x.input(), y.input(), p.input()};
-    auto outputs = (*executable)->call(inputs, out.allocator(), nullptr, Place::device);
+    auto outputs = (*executable)->call(inputs, out.allocator(), nullptr, {Place::device});
     ASSERT_TRUE(outputs.ok()) << outputs.status().toString();
     EXPECT_EQ(out.read(), filled(13 * call));
     EXPECT_EQ(x.read(), filled(3 * call));
@@ -117,10 +119,12 @@ TEST(DevicePlace, EachTensorHasItsOwn) {
     const bool device = call % 2 == 1;  // the parameter's, and the result's
     const CallInput inputs[] = {x.input(), y.input(), device ? p.input() : on_host.input()};
     OutputMemory memory;
-    auto outputs = (*executable)->call(inputs, device ? out.allocator() : memory.allocator(), nullptr,
-                                       device ? Place::device : Place::host);
+    auto outputs = (*executable)
+                       ->call(inputs, device ? out.allocator() : memory.allocator(), nullptr,
+                              {device ? Place::device : Place::host});
     ASSERT_TRUE(outputs.ok()) << outputs.status().toString();
-    EXPECT_EQ(device ? out.read() : memory.read<float>((*outputs)[0]), filled(float(1 + 2 * call + (device ? 10 : 20))));
+    EXPECT_EQ(device ? out.read() : memory.read<float>((*outputs)[0]),
+              filled(float(1 + 2 * call + (device ? 10 : 20))));
     EXPECT_EQ(x.read(), filled(float(1 + 2 * call)));
   }
 }
@@ -133,7 +137,7 @@ TEST(DevicePlace, TensorsThatBeginBetweenBoundaries) {
   DeviceFloats x(filled(1), 1), y(filled(2), 3), p(filled(10), 5), out(filled(-1), 7);
   for (int call = 1; call < 5; ++call) {
     const CallInput inputs[] = {x.input(), y.input(), p.input()};
-    auto outputs = (*executable)->call(inputs, out.allocator(), nullptr, Place::device);
+    auto outputs = (*executable)->call(inputs, out.allocator(), nullptr, {Place::device});
     ASSERT_TRUE(outputs.ok()) << outputs.status().toString();
     EXPECT_EQ(out.read(), filled(float(1 + 2 * call + 10)));
     EXPECT_EQ(x.read(), filled(float(1 + 2 * call)));
@@ -148,7 +152,7 @@ TEST(DevicePlace, TensorsThatShareMemory) {
   ASSERT_TRUE(executable.ok()) << executable.status().toString();
   DeviceFloats x(filled(1)), y(filled(2)), out(filled(-1));
   const CallInput inputs[] = {x.input(), y.input(), x.input()};
-  auto outputs = (*executable)->call(inputs, out.allocator(), nullptr, Place::device);
+  auto outputs = (*executable)->call(inputs, out.allocator(), nullptr, {Place::device});
   ASSERT_TRUE(outputs.ok()) << outputs.status().toString();
   EXPECT_EQ(out.read(), filled(6));
 }
@@ -170,10 +174,74 @@ TEST(DevicePlace, AStepOnTheHostCannotUseThem) {
       << status.toString();
   HostTensor on_host = HostTensor::f32({24}, filled(2));
   const CallInput others[] = {x.input(), on_host.input(), p.input()};
-  const Status of_results = (*executable)->call(others, out.allocator(), nullptr, Place::device).status();
+  const Status of_results = (*executable)->call(others, out.allocator(), nullptr, {Place::device}).status();
   EXPECT_NE(of_results.message().find("a result, which it uses, lies on the device"), std::string::npos)
       << of_results.toString();
   EXPECT_TRUE((*executable)->call(others, memory.allocator()).ok());
+}
+
+// Holds a stream until it is let go.
+class Held {
+public:
+  explicit Held(void* stream)
+      : context_(device_->context()), pool_(std::move(*ze::EventPool::create(context_, 1))),
+        event_(std::move(*ze::Event::create(pool_, 0))),
+        list_(std::move(*ze::CommandList::createImmediate(context_, ze::Execution::asynchronous, stream))) {
+    ze_event_handle_t event = event_.handle();
+    EXPECT_EQ(context_.api().zeCommandListAppendBarrier(list_.handle(), nullptr, 1, &event), ZE_RESULT_SUCCESS);
+  }
+  void letGo() {
+    auto other = ze::CommandList::createImmediate(context_, ze::Execution::synchronous);
+    ASSERT_TRUE(other.ok() && other->barrier(&event_).ok());
+  }
+
+private:
+  std::shared_ptr<executor::DeviceContext> device_ = *executor::DeviceContext::open("gpu:0");
+  const ze::Context& context_;
+  ze::EventPool pool_;
+  ze::Event event_;
+  ze::CommandList list_;
+};
+
+// Calls that come in a stream are queued there, one after the other, and nobody waits.
+TEST(DevicePlace, CallsInAStreamDoNotWait) {
+  PlanBuilder b = addsInPlace();
+  auto executable = create(b, true);
+  ASSERT_TRUE(executable.ok()) << executable.status().toString();
+  DeviceFloats x(filled(1)), y(filled(2)), p(filled(10)), out(filled(-1));
+  int stream = 0;  // any address
+  const CallPlace place = {Place::device, &stream};
+  Held held(&stream);
+  for (int call = 1; call < 6; ++call) {  // the later ones are replayed
+    const CallInput inputs[] = {x.input(), y.input(), p.input()};
+    auto outputs = (*executable)->call(inputs, out.allocator(), nullptr, place);
+    ASSERT_TRUE(outputs.ok()) << outputs.status().toString();
+    EXPECT_EQ(out.read(), filled(-1));
+  }
+  held.letGo();
+  const Status ended = (*executable)->synchronize();
+  ASSERT_TRUE(ended.ok()) << ended.toString();
+  EXPECT_EQ(out.read(), filled(1 + 2 * 5 + 10));
+  EXPECT_EQ(x.read(), filled(1 + 2 * 5));
+  const ExecutionCounters counters = (*executable)->counters();
+  EXPECT_EQ(counters.copies_to_device + counters.copies_to_host + counters.parameters_uploaded, 0u);
+  EXPECT_EQ(counters.launches, 10u);
+}
+
+// An executable that goes waits for what it queued: its kernels and its memory are in use.
+TEST(DevicePlace, WhatIsQueuedOutlivesTheExecutable) {
+  PlanBuilder b = addsInPlace();
+  auto executable = create(b, true);
+  ASSERT_TRUE(executable.ok()) << executable.status().toString();
+  DeviceFloats x(filled(1)), y(filled(2)), p(filled(10)), out(filled(-1));
+  int stream = 0;
+  Held held(&stream);
+  const CallInput inputs[] = {x.input(), y.input(), p.input()};
+  ASSERT_TRUE((*executable)->call(inputs, out.allocator(), nullptr, {Place::device, &stream}).ok());
+  std::thread lets_go([&] { held.letGo(); });
+  executable->reset();
+  lets_go.join();
+  EXPECT_EQ(out.read(), filled(13));
 }
 
 TEST(DevicePlace, APlanForTheCpuTakesNone) {

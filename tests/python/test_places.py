@@ -1,0 +1,319 @@
+"""CUDA tensors where they lie, on the posing GPU (posing_cuda.py): places, order, errors told later, lifetimes, training.
+
+tests/gpu_cuda/placed.py has the same and more on a machine with CUDA.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).resolve().parent
+LIBRARY = HERE.parents[1] / "build" / "release" / "lib" / "libzefuse_posing_cuda.so"
+pytestmark = pytest.mark.skipif(not LIBRARY.exists(), reason="not built: scripts/build posing_cuda")
+
+BEGIN = """
+import sys
+sys.path.insert(0, HERE)
+from posing_cuda import library
+import copy, torch, zefuse
+from torch import nn
+from torch.nn import functional as F
+from zefuse import backend
+
+torch.manual_seed(0)
+graphs = []
+
+def compiled(function, **options):
+    run = torch.compile(function, backend="zefuse", options=options or None, dynamic=False)
+    def call(*inputs):
+        with backend.observe(lambda kind, graph: graphs.append(graph)):
+            return run(*inputs)
+    return call
+
+def close(actual, expected, tolerance=1e-4):
+    error = (actual.detach().cpu() - expected.detach().cpu()).abs().max() / expected.detach().abs().max().cpu().clamp(min=1e-3)
+    assert error <= tolerance, error
+
+def count(name):
+    return sum(graph.counters()[name] for graph in graphs)
+
+def nothing_copied():
+    for name in ("copies_to_device", "copies_to_host", "bytes_to_device", "bytes_to_host", "parameters_uploaded", "host_steps"):
+        assert count(name) == 0, name
+
+def raised(kind, function, *inputs):
+    try:
+        function(*inputs)
+    except kind as error:
+        return str(error)
+    raise AssertionError("nothing was raised")
+
+mlp = nn.Sequential(nn.Linear(64, 128), nn.GELU(), nn.LayerNorm(128), nn.Linear(128, 64))
+"""
+
+
+def run(program: str, **environment: str) -> str:
+    """The program's output; it has to end well."""
+    done = subprocess.run(
+        [sys.executable, "-c", BEGIN.replace("HERE", repr(str(HERE))) + program],
+        capture_output=True,
+        text=True,
+        timeout=600,
+        env=os.environ | environment,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_tensors_are_used_where_they_lie() -> None:
+    run("""
+want = mlp(torch.ones(8, 64))
+mlp.to("cuda")
+call = compiled(mlp)
+x = torch.ones(8, 64, device="cuda")
+kept = []
+with torch.no_grad():
+    for _ in range(12):  # results stay alive: new addresses for some calls, then replays
+        kept = [*kept[-1:], call(x)]
+        assert kept[-1].device == torch.device("cuda:0")
+close(kept[-1], want)
+close(kept[0], want)
+nothing_copied()
+assert count("replays") >= 4, count("replays")
+assert graphs[0].report()["place"] == "cuda:0"
+""")
+
+
+def test_calls_are_in_order_with_each_other_and_with_torch() -> None:
+    run("""
+call = compiled(lambda x, y: x * 0.5 + y)
+x, y = torch.ones(64, 64), torch.rand(64, 64)
+a, b = x.to("cuda"), y.to("cuda")
+for step in range(20):
+    x, a = x * 0.5 + y, call(a, b)  # what is freed is used again at once
+    if step % 5 == 0:
+        y, b = y + 1, b + 1
+close(a, x)
+nothing_copied()
+""")
+
+
+def test_another_stream() -> None:
+    run("""
+call = compiled(lambda x: (x @ x).relu())
+x = torch.randn(64, 64)
+for stream in (0, 3, 5, 3):
+    library.posing_cuda_use_stream(stream)
+    close(call(x.to("cuda")), (x @ x).relu())
+""")
+
+
+def test_errors_are_told_later_or_at_once() -> None:
+    run("""
+table = torch.randn(10, 16)
+on_device = table.to("cuda")
+call = compiled(lambda i: F.embedding(i, on_device) * 2)
+good, bad = torch.tensor([1, 2, 3]).to("cuda"), torch.tensor([1, 12, 3]).to("cuda")
+close(call(good), table[[1, 2, 3]] * 2)
+call(bad)
+message = raised(IndexError, zefuse.synchronize)
+assert "an earlier call" in message and "embedding" in message, message
+zefuse.synchronize()  # told once
+close(call(good), table[[1, 2, 3]] * 2)
+call(bad)
+library.posing_cuda_wait()
+message = raised(IndexError, call, good)  # by the next call of the same function
+assert "an earlier call" in message, message
+close(call(good), table[[1, 2, 3]] * 2)
+torch._dynamo.reset()
+at_once = compiled(lambda i: F.embedding(i, on_device) * 3, synchronous=True)
+message = raised(IndexError, at_once, bad)
+assert "earlier" not in message, message
+""")
+
+
+def test_tensors_of_two_devices_are_torchs_error() -> None:
+    run("""
+call = compiled(lambda x, y: x + y)
+x = torch.ones(8, 8, device="cuda:0")
+y = torch.empty(8, 8, device="cuda:1")
+message = raised(RuntimeError, call, x, y)
+assert "cuda:0" in message and "cuda:1" in message, message
+one = compiled(lambda x: x * 2 + 1)
+close(one(x), torch.full((8, 8), 3.0))
+message = raised(RuntimeError, graphs[-1], [y])
+assert "Expected all tensors to be on the same device" in message and "cuda:0" in message and "cuda:1" in message, message
+""")
+
+
+def test_cpu_tensors_beside_are_copied_and_counted() -> None:
+    run("""
+call = compiled(lambda x, s, rows: (x * s)[rows] + 1)
+x, s, rows = torch.randn(64, 64), torch.tensor(3.0), torch.tensor([5, 1, 7])
+for _ in range(3):
+    close(call(x.to("cuda"), s, rows), (x * s)[rows] + 1)
+assert count("copies_to_device") == 6 and count("bytes_to_device") == 3 * (4 + 24), count("bytes_to_device")
+""")
+
+
+def test_results_on_the_cpu() -> None:
+    run("""
+def function(x):
+    y = (x * 2).relu()
+    return y.sum(0).cpu() + 1, y
+
+x = torch.randn(32, 32)
+a, b = compiled(function)(x.to("cuda"))
+assert a.device.type == "cpu" and b.device.type == "cuda"
+close(a, function(x)[0])
+close(b, function(x)[1])
+""")
+
+
+def test_a_tensor_that_begins_between_boundaries() -> None:
+    run("""
+call = compiled(lambda x: x * 2 + 1)
+x = torch.randn(257)
+for _ in range(3):
+    close(call(x.to("cuda")[1:]), x[1:] * 2 + 1)
+assert count("copies_to_host") == 0
+""")
+
+
+TRAINING = """
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table, self.norm = nn.Embedding(50, 64), nn.LayerNorm(64)
+        self.qkv, self.out, self.batch = nn.Linear(64, 192), nn.Linear(64, 50), nn.BatchNorm1d(64)
+
+    def forward(self, i, labels):
+        x = self.norm(self.table(i))
+        q, k, v = (t.unflatten(-1, (4, 16)).transpose(1, 2) for t in self.qkv(x).chunk(3, -1))
+        x = x + F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2)
+        x = self.batch(x.transpose(1, 2)).transpose(1, 2)
+        return F.cross_entropy(self.out(x).flatten(0, 1), labels.flatten())
+
+theirs = Model()
+ours = copy.deepcopy(theirs).to("cuda")
+i, labels = torch.randint(50, (3, 16)), torch.randint(50, (3, 16))
+"""
+
+
+@pytest.mark.parametrize("optimizer", ["AdamW(foreach=True)", "AdamW(foreach=False)", "SGD(momentum=0.9)"])
+def test_training_stays_on_the_device(optimizer: str) -> None:
+    name, arguments = optimizer[:-1].split("(")
+    run(
+        TRAINING
+        + f"""
+run_it = compiled(ours)
+make = lambda model: torch.optim.{name}(model.parameters(), lr=1e-2, {arguments})
+mine, other = make(ours), make(theirs)
+update = compiled(mine.step)
+for step in range(6):
+    for _ in range(1 + step % 2):  # gradients add up
+        a, b = run_it(i.to("cuda"), labels.to("cuda")), theirs(i, labels)
+        a.backward()
+        b.backward()
+    assert abs(a.item() - b.item()) <= 1e-4 * abs(b.item()), (step, a.item(), b.item())
+    update()
+    other.step()
+    mine.zero_grad(set_to_none=step < 3)
+    other.zero_grad(set_to_none=step < 3)
+close(ours.batch.running_var, theirs.batch.running_var, 1e-3)
+zefuse.synchronize()
+nothing_copied()
+assert not [entry for graph in graphs for entry in graph.report()["fallbacks"]]
+assert count("replays") > 0
+"""
+    )
+
+
+def test_dropout_runs_on_torchs_device() -> None:
+    run("""
+call = compiled(lambda x: F.dropout(x * 2, 0.25))
+x = torch.ones(128, 128, device="cuda")
+torch.manual_seed(7)
+a = call(x)
+torch.manual_seed(7)
+assert torch.equal(a.cpu(), call(x).cpu()) and not torch.equal(a.cpu(), call(x).cpu())
+assert abs((a != 0).float().mean().item() - 0.75) < 0.03
+(entry,) = graphs[0].report()["fallbacks"]
+assert "draws from the device's generator" in entry["reason"], entry
+""")
+
+
+@pytest.mark.parametrize("name", ["flash", "efficient", "cudnn"])
+def test_attention_as_the_dispatcher_names_it(name: str) -> None:
+    """What torch makes of it where there is CUDA, forward and backward: kernels of the plan."""
+    run(
+        f"""
+name = {name!r}
+operator = getattr(torch.ops.aten, f"_scaled_dot_product_{{name}}_attention").default
+def function(q, k, v):
+    if name == "flash":
+        return operator(q, k, v, 0.0, True)[0] * 2
+    return operator(q, k, v, None, True, 0.0, True)[0] * 2
+
+q, k, v, g = (torch.randn(2, 16, 4, 8).transpose(1, 2) for _ in range(4))
+call = compiled(function)
+mine = [t.to("cuda").requires_grad_() for t in (q, k, v)]
+theirs = [t.clone().requires_grad_() for t in (q, k, v)]
+for _ in range(4):
+    got, want = call(*mine), F.scaled_dot_product_attention(*theirs, is_causal=True) * 2
+    close(got, want)
+    got.backward(g.to("cuda"))
+    want.backward(g)
+for a, b in zip(mine, theirs, strict=True):
+    close(a.grad, b.grad)
+assert not [entry for graph in graphs for entry in graph.report()["fallbacks"]]
+nothing_copied()
+"""
+    )
+
+
+def test_attention_in_eager() -> None:
+    """Torch has the lowered operator for the CPU alone: a part that runs in eager computes the same in other words."""
+    run("""
+from zefuse import fused_attention as fused
+for causal, heads, mask in ((True, 4, None), (False, 2, torch.randn(2, 1, 9, 9)), (False, 4, torch.rand(9, 9) > 0.2)):
+    q, k, v, g = torch.randn(2, 4, 9, 8), torch.randn(2, heads, 9, 8), torch.randn(2, heads, 9, 8), torch.randn(2, 4, 9, 8)
+    if mask is not None and mask.dtype == torch.bool:
+        mask[:, 0] = True
+    leaves = [t.clone().requires_grad_() for t in (q, k, v)]
+    want = F.scaled_dot_product_attention(*leaves, attn_mask=mask, is_causal=causal, enable_gqa=True)
+    want.backward(g)
+    out, sums = fused._in_eager(q, k, v, 0.0, causal, attn_mask=mask)
+    close(out, want)
+    for mine, leaf in zip(fused._backward_in_eager(g, q, k, v, out, sums, 0.0, causal, attn_mask=mask), leaves, strict=True):
+        close(mine, leaf.grad)
+""")
+
+
+def test_no_memory() -> None:
+    """Of 96 MiB: torch's cache is emptied once; then it is an error of torch's that says for what there was no room."""
+    run(
+        """
+call = compiled(lambda x: (x / x.sum(1, keepdim=True)).cumsum(0).cumsum(1).sum(0))
+def check(rows):
+    x = torch.rand(rows, 1024) + 1
+    close(call(x.to("cuda")), (x / x.sum(1, keepdim=True)).cumsum(0).cumsum(1).sum(0), 1e-3)
+check(64)
+torch._dynamo.reset()
+torch.empty(60 << 20, dtype=torch.uint8, device="cuda")  # freed at once, and kept by the allocator
+before = library.posing_cuda_emptied()
+check(4096)
+assert library.posing_cuda_emptied() > before
+torch._dynamo.reset()
+x = torch.ones(12 << 10, 1024, device="cuda")
+message = raised(torch.OutOfMemoryError, call, x)
+assert "bytes" in message, message
+check(64)
+""",
+        ZEFUSE_CPU_DRIVER_GPU_MEMORY_MB="96",
+    )
