@@ -172,7 +172,9 @@ TEST_F(CudaDriver, AnAdoptedStreamTakesTheWorkAndStays) {
   EXPECT_EQ(ordinal, 0);
 
   using ze_extension::AdoptedStream;
-  void* stream = nullptr;
+  void *primary = nullptr, *stream = nullptr;  // the application's
+  ASSERT_EQ(0, fake<int (*)(void**, int)>("cuDevicePrimaryCtxRetain")(&primary, ordinal));
+  ASSERT_EQ(0, fake<int (*)(void*)>("cuCtxPushCurrent_v2")(primary));
   ASSERT_EQ(0, fake<int (*)(void**, unsigned)>("cuStreamCreate")(&stream, 1));
   const int streams = alive("stream");
   AdoptedStream adopted = {AdoptedStream::kType, nullptr, stream};
@@ -210,6 +212,7 @@ TEST_F(CudaDriver, AnAdoptedStreamTakesTheWorkAndStays) {
   EXPECT_NE(ZE_RESULT_SUCCESS, zeCommandQueueCreate(context, device, &desc, &queue));
   EXPECT_NE(lastError().find("cuStreamIsCapturing, of the stream to adopt: CUDA_ERROR"), std::string::npos)
       << lastError();
+  ASSERT_EQ(0, fake<int (*)(void**)>("cuCtxPopCurrent_v2")(&primary));
 }
 
 TEST_F(CudaDriver, MemoryThatIsNotThereIsTold) {
