@@ -151,7 +151,7 @@ def test_training_hands_over_two_graphs_and_steps_forget_weights(handed_over: li
 
 def test_options_reach_the_compiler(handed_over: list[Interpreted]) -> None:
     torch.compile(torch.sin, backend="zefuse", options={"strict": True})(torch.ones(3))
-    assert handed_over[0].options == Options(strict=True).to_dict()
+    assert handed_over[0].options == tuning.applied(Options(strict=True).to_dict())
 
 
 def test_observer_sees_only_its_own_context(handed_over: list[Interpreted]) -> None:
