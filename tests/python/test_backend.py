@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from zefuse import _native, backend
+from zefuse import _native, backend, tuning
 from zefuse.errors import BY_CODE, NotFoundError, OptionError, ZefuseError
 from zefuse.options import Options
 
