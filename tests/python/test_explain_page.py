@@ -28,6 +28,7 @@ class Layers(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         for layer in self.layers:
             x = x + layer(x)
+        x = torch.maximum(torch.minimum(x, x.sin()), x.cos()) * x  # a kernel whose name is longer than its box is wide
         return torch.softmax(x, -1) + torch.linalg.matrix_exp(x[:4, :4]).sum()
 
 
