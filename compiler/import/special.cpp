@@ -28,25 +28,43 @@ Scalar chebyshev(Scalar x, ArrayRef<double> coefficients) {
   return 0.5 * (b0 - b2);
 }
 
-// log|gamma|: Stirling's series from 8 on, the recurrence below, the reflection for x < 0.5.
+// log(gamma(2 + z)) for |z| <= 0.5: DLMF 5.7.3 at 1 + z, with log(1 + z) taken out of each zeta(k). Its last
+// coefficient is 1 - Euler's constant. As in drivers/cuda/codegen/device_gamma.h.
+Scalar lgammaOfTwoAnd(Scalar z) {
+  return z * polynomial(
+                 z, {1.330476437424449e-10,  -2.7595228851242334e-10, 5.731367241678862e-10,  -1.1921401405860912e-09,
+                     2.4836745438024785e-09, -5.183475041970047e-09,  1.0838659214896955e-08, -2.2711094608943164e-08,
+                     4.7698101693639804e-08, -1.0043224823968099e-07, 2.1207184805554665e-07, -4.492469198764566e-07,
+                     9.55141213040742e-07,   -2.039215753801366e-06,  4.374866789907488e-06,  -9.439488275268397e-06,
+                     2.050721277567069e-05,  -4.492623673813314e-05,  9.945751278180853e-05,  -0.00022315475845357939,
+                     0.0005096695247430425,  -0.001192753911703261,   0.0028905103307415234,  -0.007385551028673986,
+                     0.020580808427784546,   -0.0673523010531981,     0.3224670334241132,     0.42278433509846713});
+}
+
+// log|gamma|: Stirling's series from 8 on, the recurrence to 2 below, so that nothing cancels at the zeros 1 and 2; the
+// reflection for x < 0.
 Scalar lgamma(Scalar x) {
   constexpr double half_log_two_pi = 0.91893853320467274178;
-  Scalar reflected = x < 0.5, z = select(reflected, 1.0 - x, x), product = x.constant(1);
-  for (int step = 0; step < 8; ++step) {
-    Scalar small = z < 8;
-    product = select(small, product * z, product);
-    z = select(small, z + 1, z);
+  Scalar size = abs(x), large = size >= 8;
+  Scalar z = select(size < 0.5, size, select(size < 1.5, size - 1, size - 2));
+  // gamma(size) = gamma(2 + z) * factor, or divided by it where size < 1.5.
+  Scalar divided = size < 1.5, factor = select(size < 0.5, size * (size + 1), select(divided, size, x.constant(1)));
+  for (int step = 0; step < 6; ++step) {
+    Scalar above = z > 0.5;
+    factor = select(above, factor * (z + 1), factor);
+    z = select(above, z - 1, z);
   }
-  Scalar inverse = 1.0 / z;
+  Scalar logarithm = log(select(large, size, factor)), inverse = 1.0 / size;
   Scalar series = inverse * polynomial(inverse * inverse, {-3617.0 / 122400, 1.0 / 156, -691.0 / 360360, 1.0 / 1188,
                                                            -1.0 / 1680, 1.0 / 1260, -1.0 / 360, 1.0 / 12});
-  Scalar value = (z - 0.5) * log(z) - z + half_log_two_pi + series - log(product);
+  Scalar value = select(large, (size - 0.5) * (logarithm - 1) + (half_log_two_pi - 0.5) + series,
+                        lgammaOfTwoAnd(z) + select(divided, -logarithm, logarithm));
   // Near zero it is -log|x|, to the last bit; the sine of a subnormal number would have lost its digits.
-  Scalar sine = abs(sin((x - roundEven(x)) * M_PI)), tiny = abs(x) < 1e-18;
-  Scalar rest = select(tiny, x.constant(0), value);
-  value = select(reflected, -log(select(tiny, abs(x), sine * M_1_PI)) - rest, value);
+  Scalar negative = x < 0, tiny = size < 1e-18, sine = abs(sin((x - roundEven(x)) * M_PI));
+  Scalar reflected = -log(select(tiny, size, size * sine * M_1_PI));
+  value = select(negative, select(tiny, reflected, reflected - value), value);
   // A pole, which every large negative number is: where the other terms overflow too.
-  Scalar infinite = (abs(x) == HUGE_VAL) | (reflected & (sine == 0) & ~tiny) | (x == 0);
+  Scalar infinite = (size == HUGE_VAL) | (negative & (sine == 0) & ~tiny) | (x == 0);
   return select(infinite, x.constant(HUGE_VAL), value);
 }
 
