@@ -187,19 +187,20 @@ Values emitBatchNormTraining(Op& op) {
   if (op.numResults() == 3)
     return results;
   double momentum = op.real("momentum");
-  auto moved = [&](StringRef name, Value batch, bool variance) {
+  // In the dtype that torch's shape rule gives: f32 for a model in bf16, cast back by the trace.
+  auto moved = [&](StringRef name, Value batch, bool variance, unsigned result) {
     Value running = op.tensor(name);
-    return build.loop({running, batch}, typeOf(running), [&](Body& body, ArrayRef<Scalar> in) {
+    return build.loop({running, batch}, op.resultType(result), [&](Body& body, ArrayRef<Scalar> in) {
       Scalar now = in[1];
       if (variance) {  // the unbiased one: over count - 1
         Scalar n = body.size(count).to(compute);
         now = now / (n - 1.0);
       }
-      return (in[0].to(compute) * (1.0 - momentum) + now * momentum).to(elementOf(running));
+      return (in[0].to(compute) * (1.0 - momentum) + now * momentum).to(op.element(result));
     });
   };
-  results.push_back(moved("running_mean", mean, false));
-  results.push_back(moved("running_var", sum, true));
+  results.push_back(moved("running_mean", mean, false, 3));
+  results.push_back(moved("running_var", sum, true, 4));
   return results;
 }
 
@@ -226,9 +227,9 @@ Values emitBatchNorm(Op& op, StringRef training) {
   for (unsigned i = 1; i < std::min(op.numResults(), 3u); ++i)  // save_mean, save_invstd: empty in inference
     results.push_back(build.full(op.resultType(i), 0));
   if (op.numResults() == 5) {  // the running statistics as they were, in tensors of their own
-    auto same = [](ArrayRef<Scalar> in) { return in[0]; };
-    results.push_back(mapSame(build, {mean}, typeOf(mean), same));
-    results.push_back(mapSame(build, {variance}, typeOf(variance), same));
+    for (unsigned result : {3, 4})
+      results.push_back(mapSame(build, {result == 3 ? mean : variance}, op.resultType(result),
+                                [&](ArrayRef<Scalar> in) { return in[0].to(op.element(result)); }));
   }
   return results;
 }
