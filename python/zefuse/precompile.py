@@ -432,6 +432,8 @@ class _Recording:
         (_, graph), (inputs, outputs) = self.graphs[0], self.calls[0]
         if not hasattr(graph, "plan_bytes"):
             raise NotExpressible("parts of it run in eager")
+        if (place := graph.report().get("place", "cpu")) != "cpu":
+            raise NotExpressible(f"its tensors lie on {place}")
         if graph.constants():
             raise NotExpressible("its graph holds tensors that are no parameters")
         return graph, inputs, outputs
