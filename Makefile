@@ -1,9 +1,10 @@
 # Each target installs and builds what it needs first; see README.md. Versions: scripts/versions.env, requirements.lock.
-.PHONY: help setup build wheel demo test check docs fuzz bench bench-packages bench-team status operators gpu-kernels kernel-counts lint format asan tsan clean
+.PHONY: help setup build wheel demo test test-full check docs fuzz bench bench-packages bench-team status operators gpu-kernels kernel-counts lint format asan tsan clean
 
 help:
 	@echo "make demo    build, then semantic search with MiniLM compiled by zefuse, against eager and Inductor; then SmolLM2 answers a question"
 	@echo "make test    build, then every test (what CI runs)"
+	@echo "make test-full  torch's operator database against eager, all samples; goes on where it was stopped (SAMPLES=4: of each row at most, OPERATORS=\"sin cos\", MODES=static,dynamic,training,inplace,errors, DTYPES=float32,.., JOBS=1)"
 	@echo "make fuzz    random graphs against eager; goes on where it was stopped (GRAPHS=10000 SEED=0 JOBS=1 DEVICE=cpu|gpu COLUMNS=..: some kinds)"
 	@echo "make build   install what is missing and build"
 	@echo "make wheel   build/wheels/zefuse-*.whl: everything in one file, LLVM among it (TORCH=\"dir dir\": torch packages to compile for, .venv's by default; PYTHON_HEADERS=\"dir dir\": of more Pythons than .venv's)"
@@ -36,6 +37,9 @@ demo: setup
 
 test: build
 	@scripts/test
+
+test-full: build
+	@.venv/bin/python tests/op_db/op_db.py --samples $(or $(SAMPLES),0) $(if $(MODES),--modes $(MODES)) $(if $(DTYPES),--dtypes $(DTYPES)) --jobs $(or $(JOBS),1) $(OPERATORS)
 
 wheel: setup
 	@$(if $(PYTHON_HEADERS),ZEFUSE_PYTHON_HEADERS="$(subst $() ,;,$(PYTHON_HEADERS))") scripts/wheel $(TORCH)

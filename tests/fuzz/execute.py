@@ -60,7 +60,7 @@ def compiled(program: Program, backend: str = "zefuse") -> Compiled:
             function = _direct(program, backend, options)
         else:
             more = {"options": options} if options else {}
-            called = _decomposed if backend == "decomposed" else backend
+            called = decomposed if backend == "decomposed" else backend
             function = torch.compile(function_of(program), backend=called, dynamic=column.dynamic, **more)
         result.outcomes = [_call(program, sizes, function, None) for sizes in program.sizes]
     result.whole = [str(w.message) for w in said if "runs in eager" in str(w.message)]
@@ -70,7 +70,7 @@ def compiled(program: Program, backend: str = "zefuse") -> Compiled:
     return result
 
 
-def _decomposed(gm: torch.fx.GraphModule, inputs: list[Any]) -> Any:
+def decomposed(gm: torch.fx.GraphModule, inputs: list[Any]) -> Any:
     """aot_eager with the decompositions that zefuse asks for, and with the strides that torch's trace has for outputs."""
     from torch._dynamo.backends.common import aot_autograd
 
@@ -109,7 +109,7 @@ def _direct(program: Program, backend: str, options: dict[str, str]) -> Callable
             return zefuse(traced, list(inputs), options=options)(*inputs)
         from torch._dynamo.backends.debugging import aot_eager
 
-        return (_decomposed if backend == "decomposed" else aot_eager)(traced, list(inputs))(*inputs)
+        return (decomposed if backend == "decomposed" else aot_eager)(traced, list(inputs))(*inputs)
 
     return function
 
@@ -129,7 +129,7 @@ def _call(
                 warnings.simplefilter("ignore")
             outputs = function(*inputs)
             outcome.outputs = list(outputs) if isinstance(outputs, tuple | list) else [outputs]
-            outcome.sharing = _sharing(inputs, outcome.outputs)
+            outcome.sharing = sharing_of(inputs, outcome.outputs)
             if training:
                 _backward(outcome.outputs)
                 outcome.gradients = [t.grad if isinstance(t, Tensor) and t.is_leaf else None for t in inputs]
@@ -149,7 +149,7 @@ def _backward(outputs: list[Any]) -> None:
     torch.autograd.backward(differentiable, weights)
 
 
-def _sharing(inputs: list[Any], outputs: list[Any]) -> list[str]:
+def sharing_of(inputs: list[Any], outputs: list[Any]) -> list[str]:
     """Per output: the first input or earlier output in whose memory it lies, and from which byte on."""
     found = []
     places: dict[int, tuple[str, int]] = {}

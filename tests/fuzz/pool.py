@@ -23,9 +23,10 @@ WAITING = 5  # times the deadline, for what does not compute
 class Worker:
     """One process at a time: started when there is a question, again when it ended."""
 
-    def __init__(self, poses_as: str, deadline_s: float, most_graphs: int = 1000) -> None:
+    def __init__(self, poses_as: str, deadline_s: float, most_graphs: int = 1000, script: Path = WORKER) -> None:
         self.poses_as = poses_as
         self.deadline_s = deadline_s
+        self._script = script  # it calls serve()
         self.restarts = -1
         self._most_graphs = most_graphs  # torch keeps a little of each graph
         self._left = 0
@@ -75,7 +76,7 @@ class Worker:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115
         env = {**os.environ, "ZEFUSE_CPU_DRIVER_AS": self.poses_as, "OMP_NUM_THREADS": "1", "PYTHONFAULTHANDLER": "1"}
         self._process = subprocess.Popen(
-            [sys.executable, str(WORKER)],
+            [sys.executable, str(self._script)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
