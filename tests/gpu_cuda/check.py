@@ -1,11 +1,12 @@
 """On a machine with an NVIDIA GPU, in the folder that scripts/cuda_check made: everything that is checked there, and one table.
 
-    check.py [PART ...]     api programs package doctor selftest families zoo sanitizers; without names all of them
+    check.py [PART ...]     api placed programs package doctor selftest families zoo sanitizers; without names all of them
 
-The API's tests run first and alone, since one of them uses up the GPU's memory; the others side by side. All of it ends within
-CHECK_S seconds (530): a part that does not is stopped, and its row says how far it came. A part that did not run says why.
+The API's tests and those of CUDA tensors run first and alone, since some of them use up the GPU's memory; the others side by
+side. All of it ends within CHECK_S seconds (530): a part that does not is stopped, and its row says how far it came. A part that did
+not run says why.
 
-Where zefuse's wheel lies beside this, or zefuse is installed: package, doctor, selftest, families, zoo and sanitizers.
+Where zefuse's wheel lies beside this, or zefuse is installed: placed, package, doctor, selftest, families, zoo and sanitizers.
 
 Writes the table (check.md) after each part, and what a part printed (PART.txt), to $OUT, or beside this. The last lines of the
 output are the table. Status 1 where something failed, or where a part did not run to its end.
@@ -38,7 +39,9 @@ ROWS = (
     "package",
     "doctor",
     "selftest",
+    "CUDA tensors",
     "families",
+    "families, CUDA tensors",
     "zoo forward",
     "zoo backward",
     *TOOLS,
@@ -213,9 +216,24 @@ def selftest(table: Table) -> None:
     table.add("selftest", done.row(passed, every - passed))
 
 
+def placed(table: Table) -> None:
+    done = run("placed", [sys.executable, "placed.py"], 120)
+    table.add("CUDA tensors", done.row(*counted(done.text), note=told_of(done.text, "time_of_the_host")))
+
+
+def told_of(text: str, test: str) -> str:
+    found = re.search(rf"^{test} +ok +\S+ s +(.*)", text, re.MULTILINE)
+    return found[1] if found else ""
+
+
 def families(table: Table) -> None:
     done = run("families", [sys.executable, "families.py"])
     table.add("families", done.row(*counted(done.text)))
+
+
+def placed_families(table: Table) -> None:
+    done = run("placed_families", [sys.executable, "families.py", "--placed", "--small"])
+    table.add("families, CUDA tensors", done.row(*counted(done.text)))
 
 
 def zoo(table: Table) -> None:
@@ -284,7 +302,8 @@ def main(names: list[str]) -> int:
         "package": [(package, ("package",))],
         "doctor": [(doctor, ("doctor",))],
         "selftest": [(selftest, ("selftest",))],
-        "families": [(families, ("families",))],
+        "placed": [(placed, ("CUDA tensors",))],
+        "families": [(families, ("families",)), (placed_families, ("families, CUDA tensors",))],
         "zoo": [(zoo, ("zoo forward", "zoo backward"))],
         "sanitizers": [(partial(sanitizer, tool), (tool,)) for tool in TOOLS],
     }
@@ -296,11 +315,12 @@ def main(names: list[str]) -> int:
         use_driver()
         # Many processes side by side, and each would have a thread for every core.
         os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // 8)))
-        if "api" in wanted:
-            guarded(*parts["api"][0], table, "")
+        alone = {"api": "", "placed": absent}
+        for name in filter(wanted.__contains__, alone):
+            guarded(*parts[name][0], table, alone[name])
         with ThreadPoolExecutor(len(parts) + len(TOOLS)) as several:
             for name in wanted:
-                for part, rows in parts[name] if name != "api" else []:
+                for part, rows in parts[name] if name not in alone else []:
                     several.submit(guarded, part, rows, table, absent if name != "programs" else "")
     print(f"\n{table.text()}", end="")
     return 0 if table.good() else 1

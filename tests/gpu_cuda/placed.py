@@ -3,7 +3,8 @@
     placed.py [NAME ...]
 
 Streams, errors told later, training, optimizers, memory: what tests/python/test_places.py checks on the posing GPU, and what needs
-torch's own CUDA. Prints a line for each test; status 1 where one fails.
+torch's own CUDA. For a GPU that nobody else uses, as two tests fill its memory.
+Prints a line for each test; status 1 where one fails.
 """
 
 from __future__ import annotations
@@ -330,9 +331,9 @@ def torchs_cache_is_emptied_first() -> str:
 
 @test
 def no_memory_is_torchs_error() -> str:
-    free, _ = torch.cuda.mem_get_info()
+    _, total = torch.cuda.mem_get_info()  # what is free may become more, where others use the device
     x = torch.ones(1024, 1024, device="cuda")
-    wide = int(free * 1.5) // 4 // 1024 // 1024
+    wide = int(total * 1.5) // 4 // 1024 // 1024
     compiled = torch.compile(
         lambda x: (x[None] * torch.arange(1, wide + 1, device="cuda")[:, None, None]).exp(), backend="zefuse"
     )

@@ -22,6 +22,9 @@ FAMILIES = """print("softmax                  ok     1 kernels, largest error 1.
 print("sort                     FAIL   1 kernels, largest error 1.0e+00", flush=True)
 raise SystemExit(1)
 """
+PLACED = """print("threads                  ok     0.1 s")
+print("time_of_the_host         ok     0.6 s  zefuse 7 us")
+"""
 MODELS = """import time
 print("gpt2             forward  ok   {}\\ngpt2             backward FAIL not ended", flush=True)
 time.sleep(100)
@@ -49,6 +52,7 @@ def carried(tmp_path: Path) -> Path:
     (folder / "kernel-folder").write_text(f"{tmp_path}/kernels\n")
     (folder / "families.py").write_text(FAMILIES)
     (folder / "models.py").write_text(MODELS)
+    (folder / "placed.py").write_text(PLACED)
     (folder / "zefuse").mkdir()  # check.py's own folder is on its children's path
     (folder / "zefuse" / "__init__.py").touch()
     (folder / "zefuse" / "__main__.py").write_text("print('selftest: 12 of 12 passed')")
@@ -87,7 +91,8 @@ def test_one_table_tells_what_passed_and_what_did_not(carried: Path) -> None:
     assert found["loader programs"] == ["5", "1", "0", "math failed;"]
     assert found["package"] == ["1", "0", "0"]
     assert found["selftest"] == ["12", "0", "0"]
-    assert found["families"] == ["1", "1", "0"]
+    assert found["CUDA tensors"] == ["2", "0", "0", "zefuse 7 us"]
+    assert found["families"] == found["families, CUDA tensors"] == ["1", "1", "0"]
     assert found["zoo forward"][:3] == ["1", "0", "0"]
     assert found["zoo forward"][3].startswith("stopped after ")
     assert found["zoo backward"][:3] == ["0", "1", "0"]
@@ -100,6 +105,7 @@ def test_a_part_alone_and_one_that_cannot_run(carried: Path) -> None:
     status, rows = checked(carried, "families")
     assert status == 1
     assert cells(rows[0]) == ["families", "0", "1", "0", "exit status 1: no such device"]
+    assert cells(rows[1])[:3] == ["families, CUDA tensors", "0", "1"]
     (carried / "zefuse" / "__init__.py").write_text("raise ImportError('built for another Python')")
     status, rows = checked(carried, "families", "programs")
     assert status == 1
