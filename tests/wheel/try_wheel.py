@@ -67,7 +67,9 @@ class Trial:
         # Root may write everywhere, so that another user is better where that one reaches the interpreter.
         self.nobody = os.getuid() == 0 and _reachable(Path(os.path.realpath(python)))
         self.user = {"user": NOBODY, "group": NOBODY, "extra_groups": []} if self.nobody else {}
-        self.environment = {"PATH": str(self.bin), "TMPDIR": str(self.work)} | ({} if self.nobody else {"HOME": ""})
+        # torch 2.11 cannot be imported by a user without an account unless a variable has a name.
+        self.environment = {"PATH": str(self.bin), "TMPDIR": str(self.work), "USER": "nobody"}
+        self.environment |= {} if self.nobody else {"HOME": ""}
         if self.nobody:
             self.folder.chmod(0o755)
             os.chown(self.work, NOBODY, NOBODY)
