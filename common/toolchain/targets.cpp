@@ -164,13 +164,13 @@ constexpr GpuTarget ampere{.family = "Ampere",
                                       .asynchronous_copies = true},
                            .matrix = mma,
                            .product_library = "cuBLASLt"};
-constexpr GpuTarget ampere_of_games = [] {
+constexpr GpuTarget ampere_ga10x = [] {
   GpuTarget family = ampere;
   family.threads_per_engine = 48;
   return family;
 }();
 constexpr GpuTarget ada = [] {
-  GpuTarget family = ampere_of_games;
+  GpuTarget family = ampere_ga10x;
   family.family = "Ada";
   return family;
 }();
@@ -221,7 +221,7 @@ constexpr GpuTarget table[] = {
     product(xe3, "ptl-h", "ptl", "Core Ultra X9 388H", 96, shared, ptl_h_ids),
     product(xe3, "ptl-u", "", "Core Ultra 7 355", 32, shared, ptl_u_ids),
     product(ampere, "sm_80", "", "A100", 108, own, {}),
-    product(ampere_of_games, "sm_86", "", "A40, GeForce RTX 3090", 84, own, {}),
+    product(ampere_ga10x, "sm_86", "", "A40, GeForce RTX 3090", 84, own, {}),
     product(ada, "sm_89", "", "L40, GeForce RTX 4090", 142, own, {}),
     product(hopper, "sm_90", "", "H100, H200", 132, own, {}),
     product(blackwell, "sm_100", "", "B200", 148, own, {}),
