@@ -1,4 +1,8 @@
-"""Ctrl-C while a model compiles: the call ends at once, and the next one works."""
+"""Ctrl-C while zefuse compiles a graph: the call ends at once, and the next one works.
+
+The signal is sent while zefuse works, not while torch traces: Python functions that torch calls from C++ code which must not
+throw (``find_torch_dispatch_rule``, for one) end the process then, with every back end.
+"""
 
 from __future__ import annotations
 
@@ -9,32 +13,45 @@ import sys
 _CHILD = """
 import os, signal, threading, time, torch
 from torch import nn
+from zefuse import backend
 
 def model(blocks):
     return nn.Sequential(*[nn.Sequential(nn.Linear(32, 32), nn.GELU(), nn.LayerNorm(32)) for _ in range(blocks)])
 
+delay = sent = None
+compile_graph = backend.compile_graph
+
+def send():
+    global sent
+    sent = time.monotonic()
+    os.kill(os.getpid(), signal.SIGINT)
+
+def interrupted_after_delay(*args, **kwargs):
+    if delay is None:
+        return compile_graph(*args, **kwargs)
+    timer = threading.Timer(delay, send)
+    timer.start()
+    try:
+        return compile_graph(*args, **kwargs)
+    finally:
+        timer.cancel()
+        timer.join()
+
+backend.compile_graph = interrupted_after_delay
 x = torch.randn(4, 32)
-warm = torch.compile(model(1), backend="zefuse")
-warm(x)
 interrupted = 0
-for delay in (0.02, 0.1, 0.3, 0.6, 1.0):
+for delay in (0.0, 0.005, 0.02, 0.05, 0.1):
     torch._dynamo.reset()
     net = model(12)
     compiled = torch.compile(net, backend="zefuse")
-    timer = threading.Timer(delay, lambda: os.kill(os.getpid(), signal.SIGINT))
+    sent = None
     try:
-        timer.start()
-        sent = time.monotonic() + delay
         compiled(x).sum().backward()
-        timer.cancel()
     except KeyboardInterrupt:
         interrupted += 1
         late = time.monotonic() - sent
         assert late < 5, late
-    try:
-        timer.join()
-    except KeyboardInterrupt:
-        pass
+    delay = None
     torch.testing.assert_close(compiled(x), net(x), rtol=1e-4, atol=1e-5)
 print("interrupted", interrupted)
 """
