@@ -43,6 +43,58 @@ static bool isReadOutside(Value value, const llvm::DenseSet<Operation*>& inside)
   return false;
 }
 
+// Indices of the reader's element in the order of its dimensions, some left out: what is broadcast, and what is not.
+static bool isInOrder(AffineMap map) {
+  int last = -1;
+  for (AffineExpr index : map.getResults()) {
+    auto dim = dyn_cast<AffineDimExpr>(index);
+    if (dim && int(dim.getPosition()) > last)
+      last = dim.getPosition();
+    else if (index != getAffineConstantExpr(0, map.getContext()))
+      return false;
+  }
+  return true;
+}
+
+/// The type that all results of these elementwise operations are shaped as, where each makes an element of the same
+/// elements of the others and of what is in order outside. Such operations are one kernel, whatever their number: the
+/// domain of one is that of all, and nothing has to be analysed. Others may be one kernel as well.
+static std::optional<RankedTensorType> elementForElement(ArrayRef<Operation*> ops,
+                                                         const llvm::DenseSet<Operation*>& inside) {
+  std::optional<RankedTensorType> common;
+  for (Operation* op : ops) {
+    if (isa<linalg::FillOp, tensor::EmptyOp, arith::ConstantOp>(op))
+      continue;
+    auto generic = dyn_cast<linalg::GenericOp>(op);
+    if (!generic || generic.getNumResults() != 1 || generic.getNumReductionLoops() > 0)
+      return std::nullopt;
+    auto type = cast<RankedTensorType>(op->getResult(0).getType());
+    if (!common)
+      common = type;
+    if (!sameShape(type, *common) || type.getRank() > int64_t(IndexSpace::max_dims))
+      return std::nullopt;
+    for (OpOperand& operand : op->getOpOperands()) {
+      AffineMap map = generic.getMatchingIndexingMap(&operand);
+      Operation* producer = operand.get().getDefiningOp();
+      const bool empty = isa_and_nonnull<tensor::EmptyOp>(producer);
+      if (generic.isDpsInit(&operand)) {
+        if (!map.isIdentity() || !empty || generic.payloadUsesValueFromOperand(&operand))
+          return std::nullopt;
+      } else if (isa_and_nonnull<linalg::GenericOp>(producer) && inside.contains(producer)) {
+        if (!map.isIdentity())
+          return std::nullopt;
+      } else if (empty || !isInOrder(map)) {
+        return std::nullopt;
+      }
+    }
+    // An index into another tensor is an access of its own.
+    for (Operation& inner : *generic.getBody())
+      if (inner.getNumRegions() > 0 || isa<tensor::ExtractOp, linalg::IndexOp, CheckedIndexOp>(inner))
+        return std::nullopt;
+  }
+  return common;
+}
+
 std::optional<std::string> whyNotOneKernel(ArrayRef<Operation*> ops, KernelShape* shape) {
   if (ops.empty())
     return std::string("no ops");
@@ -62,6 +114,16 @@ std::optional<std::string> whyNotOneKernel(ArrayRef<Operation*> ops, KernelShape
     }
   if (graph.outputs.empty())
     return std::string("no result is used outside these ops");
+  if (auto type = elementForElement(ops, inside)) {
+    if (shape) {
+      *shape = {};
+      for (AffineExpr size : shapeOf(*type))
+        if (constantOf(size) != 1)
+          shape->rows.push_back(size);
+      shape->stages = 1;
+    }
+    return std::nullopt;
+  }
   graph.is_input = [&](Value value) {
     if (!isa<RankedTensorType>(value.getType()))
       return false;

@@ -18,7 +18,7 @@ struct KernelShape {
     reduction   // every reduction keeps the same rows; the other dimensions are walked once per stage
   };
   Kind kind = Kind::pointwise;
-  llvm::SmallVector<mlir::AffineExpr> rows;     // sizes, over graph symbols; pointwise: the whole domain
+  llvm::SmallVector<mlir::AffineExpr> rows;     // sizes, over graph symbols; pointwise: the whole domain, merged or not
   llvm::SmallVector<mlir::AffineExpr> columns;  // sizes of what the outputs add to the rows (empty: one value per row)
   unsigned reductions = 0;                      // reduction values computed per row
   unsigned stages = 0;                          // dependent passes over a row: layer_norm 3, softmax 3, sum 1
@@ -29,7 +29,8 @@ struct KernelShape {
 // constant that an op uses may be left out. Outputs are the results of linalg.generic, tensor.concat,
 // zefuse.{pad,scan,scatter,sort,matmul} that an op outside `ops` reads, directly or through views; tensors defined
 // outside are inputs. Returns the reason why they cannot be one kernel, nothing when they can. `shape`: filled when
-// they can. Cost: linear in the ops (each value is visited once per distinct index expression), no emission.
+// they can. Cost: linear in the ops (each value is visited once per distinct index expression, and for each output
+// that another index space is looked for; ops that work element for element are only looked at), no emission.
 // Thread-safe.
 std::optional<std::string> whyNotOneKernel(llvm::ArrayRef<mlir::Operation*> ops, KernelShape* shape = nullptr);
 

@@ -85,6 +85,60 @@ TEST_F(Fusible, AReductionBesideItsElementwiseInput) {
             std::nullopt);
 }
 
+TEST_F(Fusible, ElementForElementAnyNumberIsOneKernel) {
+  // Each result is read outside; every other operation reads a broadcast row as well.
+  std::string body = "%e = tensor.empty() : !full\n", last = "%x", results, types;
+  for (int i = 0; i < 100; ++i) {
+    const std::string name = "%v" + std::to_string(i);
+    body +=
+        name +
+        " = linalg.generic {indexing_maps = [#both, #row, #both], iterator_types = [\"parallel\", \"parallel\"]} ins(" +
+        last + ", " + (i % 2 ? "%y" : "%z") + R"( : !full, !row) outs(%e : !full) {
+    ^bb0(%0: f32, %1: f32, %o: f32):
+      %2 = arith.addf %0, %1 : f32
+      linalg.yield %2 : f32
+    } -> !full
+    )";
+    last = name;
+    results += (i ? ", " : "") + name;
+    types += i ? ", !full" : "!full";
+  }
+  KernelShape shape;
+  EXPECT_EQ(reason("%x: !full, %y: !row, %z: !row) -> (" + types + ")",
+                   body + "return " + results + " : " + types + "\n", &shape),
+            std::nullopt);
+  EXPECT_EQ(shape.kind, KernelShape::Kind::pointwise);
+  EXPECT_TRUE(shape.columns.empty());
+  EXPECT_EQ(shape.stages, 1u);
+  int64_t elements = 1;
+  for (mlir::AffineExpr size : shape.rows)
+    elements *= mlir::cast<mlir::AffineConstantExpr>(size).getValue();
+  EXPECT_EQ(elements, 8 * 12);
+}
+
+TEST_F(Fusible, ElementsOfATransposedResultAreAnotherKernelsOrder) {
+  // %b is made of %a's elements in another order, and both are read outside: one of them is stored out of order, which
+  // an analysis has to find a place for.
+  KernelShape shape;
+  EXPECT_EQ(reason("%x: tensor<8x8xf32>) -> (tensor<8x8xf32>, tensor<8x8xf32>)", R"(
+    %e = tensor.empty() : tensor<8x8xf32>
+    %a = linalg.generic {indexing_maps = [#both, #both], iterator_types = ["parallel", "parallel"]} ins(%x : tensor<8x8xf32>) outs(%e : tensor<8x8xf32>) {
+    ^bb0(%0: f32, %o: f32):
+      %2 = math.exp %0 : f32
+      linalg.yield %2 : f32
+    } -> tensor<8x8xf32>
+    %b = linalg.generic {indexing_maps = [affine_map<(d0, d1) -> (d1, d0)>, #both], iterator_types = ["parallel", "parallel"]} ins(%a : tensor<8x8xf32>) outs(%e : tensor<8x8xf32>) {
+    ^bb0(%0: f32, %o: f32):
+      %2 = math.sin %0 : f32
+      linalg.yield %2 : f32
+    } -> tensor<8x8xf32>
+    return %a, %b : tensor<8x8xf32>, tensor<8x8xf32>
+  )",
+                   &shape),
+            std::nullopt);
+  EXPECT_EQ(shape.rows.size(), 2u);
+}
+
 TEST_F(Fusible, AViewReadOutsideIsNoOutput) {
   // The transposed view is free: its source is the output.
   EXPECT_EQ(reason("%x: !full) -> tensor<12x8xf32>", softmax_ops + divide + R"(
