@@ -42,6 +42,7 @@ struct PreparedConvolution::Plan {
   std::vector<TailOp> tail;
   size_t fused = 0;  // how many of tail are post-ops
   bool mirrored = false;
+  bool padded = false;      // the input is copied with its padding
   TensorDesc given;         // the weight as it lies, mirrored if the plan is
   size_t given_origin = 0;  // bytes to its element of index 0
 };
@@ -61,16 +62,37 @@ bool PreparedConvolution::mirrors() const {
   return true;
 }
 
+// Whether the input may be copied with its padding: little beside what is read and written anyway.
+bool PreparedConvolution::mayPad() const {
+  if (desc_.kind != ConvolutionKind::forward)
+    return false;
+  const std::vector<int64_t> padded = paddedSizes();
+  return padded != desc_.input.sizes &&
+         elements(padded) <= 2 * (elements(desc_.input.sizes) + elements(desc_.out.sizes));
+}
+
+// As many elements of each dimension as the outputs reach, the input's at least.
+std::vector<int64_t> PreparedConvolution::paddedSizes() const {
+  std::vector<int64_t> sizes = desc_.input.sizes;
+  for (size_t d = 0; d < desc_.stride.size(); ++d) {
+    const int64_t reach = (desc_.weight.sizes[d + 2] - 1) * desc_.dilation[d] + 1;
+    sizes[d + 2] = std::max((desc_.out.sizes[d + 2] - 1) * desc_.stride[d] + reach, sizes[d + 2] + desc_.padding[d]);
+  }
+  return sizes;
+}
+
 // `widen`: bf16 computes in f32. Without `channels_last`, images are row-major.
-PreparedConvolution::Plan PreparedConvolution::makePlan(bool widen, bool channels_last, bool mirrored) const {
+PreparedConvolution::Plan PreparedConvolution::makePlan(const Way& way) const {
+  const auto [widen, channels_last, mirrored, padded] = way;
   auto type = [&](const TensorDesc& tensor) { return widen ? DType::f32 : tensor.dtype; };
   auto image = [&](const TensorDesc& tensor) {
     return channels_last ? channelsLast(tensor, type(tensor)) : dense(tensor, type(tensor));
   };
   const bool gradient = desc_.kind == ConvolutionKind::weights;
   Plan plan;
-  plan.input = image(desc_.input);
+  plan.input = image(padded ? TensorDesc{desc_.input.dtype, paddedSizes(), {}} : desc_.input);
   plan.mirrored = mirrored;
+  plan.padded = padded;
   plan.given = desc_.weight;
   for (size_t d = 2; mirrored && d < plan.given.sizes.size(); ++d) {
     plan.given_origin +=
@@ -94,26 +116,38 @@ PreparedConvolution::Plan PreparedConvolution::makePlan(bool widen, bool channel
   return plan;
 }
 
-// In order of preference: channels last as it is, mirrored where that serves; with post-ops run on their own;
-// row-major; computing in f32 on a CPU without bf16 instructions. oneDNN's reference implementation, slow and right,
-// where it has no other.
+// In order of preference: channels last as it is, mirrored where that serves, or with its padding copied; with post-ops
+// run on their own; row-major; by a product (`isByProduct`), computing in f32 on a CPU without bf16 instructions.
+// oneDNN's reference implementation, slow and right, where it has no other.
 std::optional<PreparedConvolution::Plan> PreparedConvolution::search(std::string& why) {
   auto narrow = [](const std::optional<TensorDesc>& tensor) { return tensor && tensor->dtype == DType::bf16; };
   bool has_bf16 = narrow(desc_.input) || narrow(desc_.bias);
   for (const PostOpDesc& op : desc_.post_ops)
     has_bf16 |= narrow(op.operand);
-  for (bool reference : {false, true})
-    for (bool widen : {false, true})
-      for (bool channels_last : {true, false})
-        for (bool mirrored : {true, false}) {
-          if ((widen && !has_bf16) || (mirrored && !mirrors()))
+  std::vector<std::pair<Kind, bool>> order;
+  for (bool widen : {false, true})
+    for (Kind kind : {Kind::direct, Kind::product})
+      order.emplace_back(kind, widen);
+  for (bool widen : {false, true})
+    order.emplace_back(Kind::reference, widen);
+  for (auto [kind, widen] : order)
+    for (bool channels_last : {true, false})
+      for (bool mirrored : {true, false})
+        for (bool padded : {false, true}) {
+          if ((widen && !has_bf16) || (mirrored && (!mirrors() || padded)) ||
+              (padded && (kind != Kind::direct || !mayPad())))
             continue;
-          Plan plan = makePlan(widen, channels_last, mirrored);
-          for (plan.fused = plan.tail.size() + 1; plan.fused-- > 0;)
-            if (add(plan, reference, why) && appendTail(sequence_, plan.tail, plan.fused, plan.out, why))
+          Plan plan = makePlan({widen, channels_last, mirrored, padded});
+          // One pass over memory for each of a product's post-ops takes a tenth of the time they take in it.
+          for (plan.fused = kind == Kind::product ? 1 : plan.tail.size() + 1; plan.fused-- > 0;)
+            if (add(plan, kind, why) && appendTail(sequence_, plan.tail, plan.fused, plan.out, why))
               return plan;
         }
   return std::nullopt;
+}
+
+PreparedConvolution::Kind PreparedConvolution::kindOf(const std::string& implementation) {
+  return isReference(implementation) ? Kind::reference : isByProduct(implementation) ? Kind::product : Kind::direct;
 }
 
 memory::desc PreparedConvolution::weightLayout(const TensorDesc& weight, bool transposed) const {
@@ -134,9 +168,9 @@ memory::desc PreparedConvolution::weightLayout(const TensorDesc& weight, bool tr
   return {out_sizes, dataType(weight.dtype), out_strides};
 }
 
-bool PreparedConvolution::add(const Plan& plan, bool reference, std::string& why) {
+bool PreparedConvolution::add(const Plan& plan, Kind kind, std::string& why) {
   if (desc_.kind == ConvolutionKind::weights)
-    return addWeights(plan, reference, why);
+    return addWeights(plan, kind, why);
   const bool transposed = desc_.kind == ConvolutionKind::transposed && !plan.mirrored;
   dnnl::primitive_attr attr;
   attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
@@ -151,11 +185,11 @@ bool PreparedConvolution::add(const Plan& plan, bool reference, std::string& why
   const memory::desc wanted(plain.get_dims(), plain.get_data_type(), memory::format_tag::any);
   memory::dims dilation, begin, end;
   for (size_t d = 0; d < desc_.stride.size(); ++d) {
-    const int64_t x = transposed ? desc_.out.sizes[d + 2] : desc_.input.sizes[d + 2];
+    const int64_t x = transposed ? desc_.out.sizes[d + 2] : plan.input.sizes[d + 2];
     const int64_t y = transposed ? desc_.input.sizes[d + 2] : desc_.out.sizes[d + 2];
     const int64_t reach = (desc_.weight.sizes[d + 2] - 1) * desc_.dilation[d];
     dilation.push_back(desc_.dilation[d] - 1);
-    begin.push_back(plan.mirrored ? reach - desc_.padding[d] : desc_.padding[d]);
+    begin.push_back(plan.padded ? 0 : plan.mirrored ? reach - desc_.padding[d] : desc_.padding[d]);
     end.push_back((y - 1) * desc_.stride[d] + reach + 1 - x - begin.back());
     // Input that no output reads; oneDNN takes less than a stride of it.
     end.back() = std::max(end.back(), 1 - desc_.stride[d]);
@@ -165,7 +199,7 @@ bool PreparedConvolution::add(const Plan& plan, bool reference, std::string& why
       why = "oneDNN has no implementation for these shapes and types on this CPU";
       return false;
     }
-    if (isReference(description.impl_info_str()) != reference) {
+    if (kindOf(description.impl_info_str()) != kind) {
       why = "only oneDNN's reference implementation";
       return false;
     }
@@ -194,7 +228,7 @@ bool PreparedConvolution::add(const Plan& plan, bool reference, std::string& why
                 [](auto& d) { return dnnl::convolution_forward(d); });
 }
 
-bool PreparedConvolution::addWeights(const Plan& plan, bool reference, std::string& why) {
+bool PreparedConvolution::addWeights(const Plan& plan, Kind kind, std::string& why) {
   dnnl::primitive_attr attr;
   attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
   const memory::desc input = memoryDesc(plan.input), gradient = memoryDesc(plan.weight);
@@ -217,7 +251,7 @@ bool PreparedConvolution::addWeights(const Plan& plan, bool reference, std::stri
   dnnl::convolution_backward_weights::primitive_desc description(engine(), algorithm::convolution_direct, input, wanted,
                                                                  gradient, desc_.stride, dilation, desc_.padding, end,
                                                                  forward, attr, true);
-  if (!description || isReference(description.impl_info_str()) != reference) {
+  if (!description || kindOf(description.impl_info_str()) != kind) {
     why = "only oneDNN's reference implementation";
     return false;
   }
@@ -262,7 +296,13 @@ Result<std::shared_ptr<const Convolution>> PreparedConvolution::build(const Conv
     if (!found)
       return Status(Code::unsupported, sequence.text + ": " + why);
     const Plan& plan = *found;
-    sequence.stageOperand(slotA, desc.input, plan.input, "the input");
+    if (plan.padded) {
+      std::vector<int64_t> begin = {0, 0};
+      begin.insert(begin.end(), desc.padding.begin(), desc.padding.end());
+      sequence.stagePadded(slotA, desc.input, plan.input, begin, "the input");
+    } else {
+      sequence.stageOperand(slotA, desc.input, plan.input, "the input");
+    }
     if (desc.kind == ConvolutionKind::weights) {
       sequence.stageOperand(slotB, desc.weight, plan.weight, "the gradient");
       if (sequence.steps.size() > 1)

@@ -14,13 +14,20 @@ public:
 
 private:
   struct Plan;
+  struct Way {
+    bool widen, channels_last, mirrored, padded;
+  };
+  enum class Kind : uint8_t { direct, product, reference };  // of oneDNN's implementations
   explicit PreparedConvolution(const ConvolutionDesc& desc);
-  Plan makePlan(bool widen, bool channels_last, bool mirrored) const;
+  Plan makePlan(const Way& way) const;
   bool mirrors() const;
+  bool mayPad() const;
+  std::vector<int64_t> paddedSizes() const;
+  static Kind kindOf(const std::string& implementation);
   std::optional<Plan> search(std::string& why);
   // Each appends to the sequence; false with a reason in `why` and no steps.
-  bool add(const Plan& plan, bool reference, std::string& why);
-  bool addWeights(const Plan& plan, bool reference, std::string& why);
+  bool add(const Plan& plan, Kind kind, std::string& why);
+  bool addWeights(const Plan& plan, Kind kind, std::string& why);
   // The weight with the groups as a dimension of their own, input and output channels in oneDNN's order.
   dnnl::memory::desc weightLayout(const TensorDesc& weight, bool transposed) const;
 

@@ -149,6 +149,15 @@ void Sequence::stageOperand(int slot, const TensorDesc& outside, const TensorDes
   stagings_.push_back({slot, outside, inside, reserve(bytesOf(inside)), origin});
 }
 
+void Sequence::stagePadded(int slot, const TensorDesc& outside, const TensorDesc& padded,
+                           const std::vector<int64_t>& begin, const char* name) {
+  implementation += std::string("; pads ") + name;
+  Staging staging{slot, outside, {padded.dtype, outside.sizes, padded.strides}, reserve(bytesOf(padded)), 0, padded};
+  for (size_t d = 0; d < begin.size(); ++d)
+    staging.inner += size_t(begin[d] * padded.strides[d]) * bytesOf({padded.dtype, {}, {}});
+  stagings_.push_back(std::move(staging));
+}
+
 void Sequence::stageOut(const TensorDesc& outside, const TensorDesc& inside) {
   if (sameLayout(outside, inside))
     return;
@@ -229,9 +238,11 @@ Status Sequence::run(const Primitive::Arguments& call) const {
           i < call.post_op_operands.size() ? const_cast<void*>(call.post_op_operands[i]) : nullptr;
 
     for (const Staging& staging : stagings_) {
-      void* inside = scratch + staging.offset;
+      std::byte* inside = scratch + staging.offset;
+      if (staging.zeroed)
+        stridedZero(*staging.zeroed, inside);
       stridedCopy(staging.outside, static_cast<std::byte*>(addresses[staging.slot]) + staging.origin, staging.inside,
-                  inside);
+                  inside + staging.inner);
       addresses[staging.slot] = inside;
     }
     if (out_staging_)

@@ -22,6 +22,8 @@ struct Staging {
   TensorDesc outside, inside;
   size_t offset;      // in scratch, bytes
   size_t origin = 0;  // bytes from the slot's address to outside's element of index 0 (its strides may be negative)
+  std::optional<TensorDesc> zeroed;  // what of scratch is zero before, around the copy
+  size_t inner = 0;                  // bytes from `offset` to inside's element of index 0
 };
 
 struct Binding {
@@ -44,6 +46,9 @@ public:
 
   // Reserves scratch for a copy of an operand, or of out, unless it lies as `inside` already.
   void stageOperand(int slot, const TensorDesc& outside, const TensorDesc& inside, const char* name, size_t origin = 0);
+  // As stageOperand, into the middle of `padded`: zeros around it, `begin` of them before each of the dimensions.
+  void stagePadded(int slot, const TensorDesc& outside, const TensorDesc& padded, const std::vector<int64_t>& begin,
+                   const char* name);
   void stageOut(const TensorDesc& outside, const TensorDesc& inside);
   // Room in scratch for a primitive's result: the offset.
   size_t reserve(size_t bytes);
@@ -119,6 +124,8 @@ std::vector<Eltwise> eltwise(plan::PostOpKind kind);
 
 // By oneDNN's names: "ref:any" works element by element.
 inline bool isReference(const std::string& name) { return name.rfind("ref", 0) == 0; }
+// "x64:gemm:jit": patches are copied for a product, whose post-ops are applied element by element.
+inline bool isByProduct(const std::string& name) { return name.find("gemm") != std::string::npos; }
 
 // As many of out's post-ops, from `first` on, as primitives of their own, in place on out. False with a reason in
 // `why`.

@@ -232,6 +232,39 @@ TEST(Convolution, DepthwiseGradientIsAForwardConvolution) {
   EXPECT_EQ(cut.implementation.find("mirrors"), std::string::npos) << cut.implementation;
 }
 
+// oneDNN's direct implementations take no padding of long kernels. With the padding copied they do; its product of
+// copied patches takes ten times as long for each element's post-ops as for its product.
+TEST(Convolution, LongKernelsHaveTheirPaddingCopied) {
+  for (bool channels_last : {true, false})
+    for (DType dtype : {DType::f32, DType::bf16}) {
+      ConvolutionDesc desc =
+          describe(ConvolutionKind::forward, {2, 1, 32, {128}, {512}, {4}, {254}, {1}}, dtype, channels_last);
+      desc.pack_weight = true;
+      desc.bias = dense(DType::f32, {32});
+      desc.post_ops = {{PostOpKind::relu, {}}, {PostOpKind::mul, dense(DType::f32, {1, 32, 1})}};
+      Trial trial(desc);
+      trial.expectCorrect();
+      EXPECT_NE(trial.implementation.find("pads the input"), std::string::npos) << trial.implementation;
+      EXPECT_EQ(trial.implementation.find("gemm"), std::string::npos) << trial.implementation;
+    }
+}
+
+TEST(Convolution, AProductOfPatchesHasItsPostOpsAfterwards) {
+  size_t products = 0;
+  for (const Geometry& geometry : geometries)
+    for (ConvolutionKind kind : {ConvolutionKind::forward, ConvolutionKind::transposed}) {
+      ConvolutionDesc desc = describe(kind, geometry, DType::f32, true);
+      desc.post_ops = {{PostOpKind::silu, {}}};
+      Trial trial(desc);
+      trial.expectCorrect();
+      if (trial.implementation.find("gemm") == std::string::npos)
+        continue;
+      ++products;
+      EXPECT_NE(trial.implementation.find("; then silu"), std::string::npos) << trial.implementation;
+    }
+  EXPECT_GT(products, 0u);
+}
+
 TEST(Convolution, EveryPostOp) {
   for (ConvolutionKind kind : {ConvolutionKind::forward, ConvolutionKind::transposed})
     for (const Geometry* geometry : {&geometries[0], &geometries[3]})
