@@ -1,5 +1,5 @@
 # Each target installs and builds what it needs first; see README.md. Versions: scripts/versions.env, requirements.lock.
-.PHONY: help setup build wheel demo test test-full check docs fuzz bench bench-packages bench-team status operators gpu-kernels kernel-counts lint format asan tsan clean
+.PHONY: help setup build wheel demo test test-full check docs fuzz bench bench-packages bench-peers bench-team status operators gpu-kernels kernel-counts lint format asan tsan clean
 
 help:
 	@echo "make demo    build, then semantic search with MiniLM compiled by zefuse, against eager and Inductor; then SmolLM2 answers a question"
@@ -11,6 +11,7 @@ help:
 	@echo "make docs    build/site: the pages of docs/ as a site, with the references of API and commands; any warning fails"
 	@echo "make bench   the benchmark table (PYTHON: another Python with zefuse's wheel, such as one with the newest torch; make status too)"
 	@echo "make bench-packages  what it costs until a model runs: packages, first calls, cold and warm (MODELS: such as MiniLM,ResNet-18)"
+	@echo "make bench-peers  inference beside every peer at its best: Inductor with frozen weights, with max-autotune, OpenVINO where it is installed (DTYPE=f32|bf16|medium, MODELS=\"pitch tabular\": some)"
 	@echo "make bench-team  what parallel regions of different sizes cost on 4 to 64 threads"
 	@echo "make status  docs/status.md: the model zoo (MODELS=\"bert unet\": some rows, TIMES=0: no measuring, TRAINING=0: not of training; 50 minutes at most)"
 	@echo "make operators  docs/operators.md: what becomes of each ATen operator"
@@ -59,6 +60,9 @@ bench: $(if $(PYTHON),,build)
 
 bench-packages: build
 	@.venv/bin/python tests/bench/packages.py $(if $(MODELS),--models $(MODELS))
+
+bench-peers: build
+	@.venv/bin/python tests/bench/peers.py --dtype $(or $(DTYPE),f32) $(MODELS)
 
 bench-team: setup
 	@scripts/build zefuse_team_bench

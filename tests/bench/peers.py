@@ -1,0 +1,166 @@
+"""`make bench-peers`: inference beside each peer at its best, alternating: eager, Inductor as it is, with frozen weights and with
+max-autotune, OpenVINO's torch.compile back end where it is installed, and zefuse. Writes build/bench/peers-DTYPE.json.
+
+.venv/bin/python tests/bench/peers.py [--dtype f32|bf16|medium] [--seconds 4] [--limit 300] [name ...]
+
+``medium``: f32 models under ``set_float32_matmul_precision("medium")``. A model is a process of its own, which ends after
+``--limit`` seconds. A contender whose result is off is shown with its error and does not count as a peer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import math
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "bench")]
+
+import kinds  # noqa: E402
+import zefuse_bench  # noqa: E402
+import zoo  # noqa: E402
+
+from zefuse.testing import relative_error  # noqa: E402
+
+PLAIN = ("eager", "Inductor")  # what "the better of eager and Inductor" means
+TOLERANCE = {"f32": 1e-3, "medium": 5e-2, "bf16": 5e-2}  # a peer's own choices of precision are its own
+
+
+def contenders(function: Callable[..., Any], dtype: str) -> dict[str, Callable[..., Any]]:
+    ways = {
+        "eager": function,
+        "Inductor": torch.compile(function),
+        "freezing": torch.compile(function, options={"freezing": True}),
+        "max-autotune": torch.compile(function, options={"freezing": True, "max_autotune": True}),
+    }
+    if importlib.util.find_spec("openvino"):
+        import openvino.torch  # noqa: F401  (registers the back end)
+
+        precision = {"INFERENCE_PRECISION_HINT": "f32" if dtype == "f32" else "bf16"}
+        ways["OpenVINO"] = torch.compile(function, backend="openvino", options={"config": precision})
+    ways["zefuse"] = torch.compile(function, backend="zefuse")
+    return ways
+
+
+def make(name: str) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    if name in kinds.MAKERS:
+        return kinds.make(name)
+    example = zoo.make(name, "real")
+    return example.model, example.inputs
+
+
+def in_bf16(function: Callable[..., Any], inputs: tuple[Any, ...]) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+    return function.to(torch.bfloat16), tuple(  # type: ignore[attr-defined]
+        x.to(torch.bfloat16) if x.is_floating_point() else x for x in inputs
+    )
+
+
+@torch.no_grad()
+def measured(name: str, dtype: str, seconds: float) -> dict[str, Any]:
+    function, inputs = make(name)
+    expected = function(*inputs)
+    if dtype == "medium":
+        torch.set_float32_matmul_precision("medium")
+    if dtype == "bf16":
+        function, inputs = in_bf16(function, inputs)
+    row: dict[str, Any] = {"name": name, "ms": {}, "error": {}, "first call": {}, "problem": {}}
+    runs = {}
+    for way, run in contenders(function, dtype).items():
+        start = time.perf_counter()
+        try:
+            with zefuse_bench.cold_caches():
+                error = relative_error(run(*inputs), expected)
+        except Exception as problem:  # a peer that cannot is told, and the others go on
+            row["problem"][way] = f"{type(problem).__name__}: {str(problem)[:120]}"
+            continue
+        row["first call"][way], row["error"][way] = time.perf_counter() - start, error
+        runs[way] = partial(run, *inputs)
+    medians, row["rounds"] = zefuse_bench.medians(runs, seconds)
+    row["ms"] = {way: median * 1e3 for way, median in medians.items()}
+    return row
+
+
+def ratio(row: dict[str, Any], among: tuple[str, ...] | None) -> float:
+    """How many times faster zefuse is than the best of some (None: all) peers whose results are right."""
+    times = [
+        ms
+        for way, ms in row["ms"].items()
+        if way != "zefuse" and (among is None or way in among) and row["error"][way] <= TOLERANCE[row["dtype"]]
+    ]
+    return min(times) / row["ms"]["zefuse"] if times and "zefuse" in row["ms"] else math.nan
+
+
+def line(row: dict[str, Any]) -> str:
+    cells = "".join(f"{row['ms'].get(way, math.nan):13.2f}" for way in COLUMNS)
+    off = [f"{way} off by {e:.1e}" for way, e in row["error"].items() if not e <= TOLERANCE[row["dtype"]]]
+    notes = "; ".join(off + [f"{way}: {text}" for way, text in row["problem"].items()])
+    return f"{row['name']:16}{cells}{ratio(row, PLAIN):10.2f}{ratio(row, None):10.2f}  {notes}"
+
+
+COLUMNS = ("eager", "Inductor", "freezing", "max-autotune", "OpenVINO", "zefuse")
+
+
+def geometric_mean(values: list[float]) -> float:
+    known = [value for value in values if value > 0]
+    return statistics.geometric_mean(known) if known else math.nan
+
+
+def main() -> int:
+    names = [*kinds.MAKERS, *zoo.MAKERS]
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of: {', '.join(names)}")
+    parser.add_argument("--dtype", choices=list(TOLERANCE), default="f32")
+    parser.add_argument("--seconds", type=float, default=4.0, help="measuring time of each model")
+    parser.add_argument(
+        "--limit", type=float, default=300.0, help="seconds that a model may take with all its compiling"
+    )
+    parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if unknown := set(given.names) - set(names):
+        parser.error(f"unknown: {', '.join(sorted(unknown))}; known: {', '.join(names)}")
+    if given.one:
+        print(json.dumps(measured(given.names[0], given.dtype, given.seconds)))
+        return 0
+    rows: list[dict[str, Any]] = []
+    print(f"{'ms per call':16}{''.join(f'{way:>13}' for way in COLUMNS)}  of plain   of best")
+    for name in given.names or names:
+        command = [sys.executable, "-W", "ignore", __file__, name, "--one", "--dtype", given.dtype]
+        try:
+            done = subprocess.run(
+                [*command, "--seconds", str(given.seconds)], capture_output=True, text=True, timeout=given.limit, check=False
+            )  # fmt: skip
+        except subprocess.TimeoutExpired:
+            print(f"{name:16}not within {given.limit:.0f} s", flush=True)
+            continue
+        if done.returncode:
+            print(f"{name:16}{(done.stderr.strip().splitlines() or ['ended without a word'])[-1][:150]}", flush=True)
+            continue
+        rows.append({**json.loads(done.stdout.splitlines()[-1]), "dtype": given.dtype})
+        print(line(rows[-1]), flush=True)
+    plain, best = (
+        geometric_mean([ratio(row, PLAIN) for row in rows]),
+        geometric_mean([ratio(row, None) for row in rows]),
+    )
+    print(
+        f"{given.dtype}, geometric means: {plain:.2f} times the better of eager and Inductor, {best:.2f} times the best of all"
+    )
+    print(zefuse_bench.machine())
+    out = ROOT / "build" / "bench" / f"peers-{given.dtype}.json"
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(json.dumps({"machine": zefuse_bench.machine(), "rows": rows}, indent=1))
+    return 0 if rows else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
