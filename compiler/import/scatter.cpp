@@ -35,14 +35,16 @@ Scalar smallest(Scalar present, Scalar update) {
   return inCompute(present, update, [](Scalar a, Scalar b) { return minimum(a, b); });
 }
 
-// `index`, read through `map` at each position of `sizes`, as i64 within [0, bound).
+// `index`, read through `map` at each position of `sizes`, as i64 within [0, bound). A view of as many elements as `index`
+// has: several scatters by the same index share those, and see which positions share an element.
 Value checked(TensorBuilder& build, Value index, AffineMap map, ArrayRef<AffineExpr> sizes, AffineExpr bound, bool wrap,
               StringRef error, StringRef message) {
   Type i64 = build.b.getI64Type();
-  return build.loop({Operand(index, map)}, build.type(sizes, i64), [&](Body& body, ArrayRef<Scalar> in) {
-    Value safe = body.checkedIndex(in[0], bound, wrap, error, message);
-    return Scalar(body.b, arith::IndexCastOp::create(body.b, i64, safe));
+  Value safe = build.loop({index}, build.type(shapeOf(typeOf(index)), i64), [&](Body& body, ArrayRef<Scalar> in) {
+    Value place = body.checkedIndex(in[0], bound, wrap, error, message);
+    return Scalar(body.b, arith::IndexCastOp::create(body.b, i64, place));
   });
+  return build.view(safe, map.getResults(), sizes);
 }
 
 void requireIndex(Op& op, Value index) {

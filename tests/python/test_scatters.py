@@ -1,0 +1,60 @@
+"""Scatters on the CPU: who updates what, and what they read."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from zefuse.testing import assert_compiled
+
+
+@pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
+@pytest.mark.parametrize("width", [64, 73])
+def test_scatters_of_long_updates_share_ranges_of_the_result(width: int, dynamic: bool) -> None:
+    def scatters(table: torch.Tensor, at: torch.Tensor, rows: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        two = table.view(-1, 3, width).index_put((at, at % 3), rows.cos(), accumulate=True)
+        return table.index_add(0, at, rows * 2), table.index_copy(0, at, rows), two
+
+    table, at = torch.randn(900, width), torch.randint(0, 300, (41,))
+    at[7] = at[30] = 299
+    inputs = table, at, torch.randn(41, width)
+    if dynamic:
+        torch._dynamo.maybe_mark_dynamic(table, 0)
+        torch._dynamo.maybe_mark_dynamic(at, 0)
+        torch._dynamo.maybe_mark_dynamic(inputs[2], 0)
+    explanation = assert_compiled(scatters, inputs, kernels=None)
+    reasons = "; ".join(kernel["schedule"] for kernel in explanation.kernels)
+    # A symbol counts as 256, so that 900 / 3 indices are many and s0 // 3 are not.
+    assert reasons.count("ranges of the result") == (2 if dynamic else 3), reasons
+    compiled = torch.compile(scatters, backend="zefuse", dynamic=dynamic)
+    before = torch.get_num_threads()
+    try:
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            for mine, other in zip(compiled(*inputs), explanation.result, strict=True):
+                assert torch.equal(mine, other), f"{threads} threads give other bits"
+    finally:
+        torch.set_num_threads(before)
+    at[5] = 900
+    with pytest.raises((IndexError, RuntimeError), match=r"out of (range|bounds)"):
+        compiled(*inputs)
+
+
+def test_scatters_by_the_same_index_share_its_elements() -> None:
+    """Layers of a graph network: an index of one dimension is checked as such, not for each element that it moves."""
+    nodes, edges, width = 600, 1500, 64
+
+    def layers(x: torch.Tensor, source: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        for _ in range(2):
+            x = torch.zeros_like(x).index_add(0, target, x[source]).tanh()
+        return x
+
+    inputs = torch.randn(nodes, width), torch.randint(nodes, (edges,)), torch.randint(nodes, (edges,))
+    explanation = assert_compiled(layers, inputs, kernels=None)
+    scatters = [kernel for kernel in explanation.kernels if "scatter" in kernel["schedule"]]
+    assert [kernel["schedule"] for kernel in scatters] == ["scatter, parallel over ranges of the result"] * 2
+    rows, indices = nodes * width * 4, edges * 8
+    assert all(kernel["bytes"] <= 2 * rows + 2 * indices for kernel in scatters), scatters
+    inputs[2][3] = nodes
+    with pytest.raises((IndexError, RuntimeError), match=r"out of (range|bounds)"):
+        torch.compile(layers, backend="zefuse")(*inputs)
