@@ -234,6 +234,7 @@ def _compile(
     compiled = compile_graph(gm, _parameter_indices(kind), options, kind)
     if kind == "forward":
         saved_strides.report(gm, compiled)
+        return output_aliases.by_views(gm, compiled)
     # A compiled graph is boxed itself (it empties the list it is called with): a wrapper here would cost each call.
     return compiled
 

@@ -4,9 +4,16 @@ Functionalisation returns such an output as a view of the value that the input i
 the view was taken with symbolic sizes, AOTAutograd rebuilds it by ``as_strided`` with the storage offset of the tensor that the
 graph returned at run time (``gen_alias_from_base``), which says where in the *input's* storage it begins. So such an output is a
 real view of the input, and the importer is told which outputs they are: ``y = x + 1; x.copy_(y); return y`` looks alike and is none.
+
+The gradient of ``as_strided`` shares out what belongs to elements that lie in one place, while that of the views themselves does
+not. So outputs that are views of an input whose elements overlap (an expanded one) are made by the views: of a result that is a
+view of the input AOTAutograd repeats the views.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch._functorch._aot_autograd.schemas import OutputType, PlainTensorMeta
@@ -43,3 +50,38 @@ def note(gm: torch.fx.GraphModule) -> None:
     """Marks the outputs of ``gm``, a forward or inference graph that is being compiled."""
     if aliases := numbers():
         gm.graph.output_node().meta[ALIASES] = aliases
+
+
+def by_views(gm: torch.fx.GraphModule, compiled: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
+    """``compiled``, a forward graph, with those outputs that are views of inputs whose elements overlap."""
+    output = gm.graph.output_node()
+    chosen = [number for number in numbers() if _views_an_overlapping_input(output.args[0][number])]  # type: ignore[index, arg-type]
+    if not chosen:
+        return compiled
+    graph = torch.fx.Graph()
+    copies: dict[torch.fx.Node, torch.fx.Node] = {}
+    graph.graph_copy(gm.graph, copies)
+    graph.output(tuple(copies[output.args[0][number]] for number in chosen))  # type: ignore[index]
+    graph.eliminate_dead_code()
+    views = torch.fx.GraphModule(gm, graph)
+
+    def run(args: list[Any]) -> Any:
+        made = views(*args)
+        results = list(compiled(args))
+        for number, view in zip(chosen, made, strict=True):
+            results[number] = view
+        return results
+
+    run._boxed_call = True  # type: ignore[attr-defined]
+    return run
+
+
+def _views_an_overlapping_input(node: Any) -> bool:
+    while isinstance(node, torch.fx.Node) and node.op == "call_function":
+        if not isinstance(node.target, torch._ops.OpOverload) or not node.target.is_view:
+            return False
+        node = node.args[0]
+    if not isinstance(node, torch.fx.Node) or node.op != "placeholder":
+        return False
+    value = node.meta["val"]
+    return any(isinstance(stride, int) and stride == 0 for stride in value.stride())

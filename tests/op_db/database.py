@@ -9,8 +9,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.testing._internal.common_methods_invocations import op_db
+from torch.testing._internal import common_methods_invocations
 from torch.utils._pytree import tree_map_only
+
+# Random operators set the seed themselves in the database, which a trace cannot hold: here the caller sets it.
+common_methods_invocations.wrapper_set_seed = lambda op, *args, **kwargs: op(*args, **kwargs)
 
 DTYPES = {
     name: getattr(torch, name)
@@ -44,7 +47,7 @@ class Call:
 
 
 def operators() -> dict[str, Any]:
-    return {info.full_name: info for info in op_db if info.name not in NO_VALUE}
+    return {info.full_name: info for info in common_methods_invocations.op_db if info.name not in NO_VALUE}
 
 
 def questions(names: Sequence[str], dtypes: Sequence[str], modes: Sequence[str]) -> Iterator[tuple[str, str, str]]:

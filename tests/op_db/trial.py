@@ -93,7 +93,8 @@ def _directly(call: Call, backend: str) -> Callable[..., Any]:
     def function(*tensors: Tensor) -> Any:
         graph = torch.fx.Graph()
         made = graph.call_function(flat, tuple(graph.placeholder(f"x{n}") for n in range(len(tensors))))
-        count = len(tree_leaves(call.function(*(t.detach().clone() for t in tensors))))
+        with torch.random.fork_rng(devices=[]):  # the compiled call draws what eager's did
+            count = len(tree_leaves(call.function(*(t.detach().clone() for t in tensors))))
         graph.output(tuple(graph.call_function(_pick, (made, n)) for n in range(count)))
         module = torch.fx.GraphModule({}, graph)
         if backend == "zefuse":
@@ -187,7 +188,7 @@ def _between(eager: Any, our: Any, exact: Callable[[], Any]) -> list[tuple[str, 
 
 
 def _near(our: Tensor, eager: Tensor, exact: Callable[[], Any]) -> bool:
-    """Whether the error is that of another order of summing: a few units in the last place of the largest number, or twice what
+    """Whether the error is that of another order of summing: a few units in the last place of the largest number, or four times what
     eager's largest error is."""
     try:
         reference = exact().detach()
@@ -201,6 +202,6 @@ def _near(our: Tensor, eager: Tensor, exact: Callable[[], Any]) -> bool:
     wide, exacts = our.double()[finite], reference[finite]
     error = (wide - exacts).abs().max()
     allowed = max(
-        8 * torch.finfo(our.dtype).eps * exacts.abs().max(), 2 * (eager.double()[finite] - exacts).abs().max()
+        8 * torch.finfo(our.dtype).eps * exacts.abs().max(), 4 * (eager.double()[finite] - exacts).abs().max()
     )
     return bool(error <= allowed) and torch.equal(our[~finite].nan_to_num(), eager[~finite].nan_to_num())

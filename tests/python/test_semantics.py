@@ -217,6 +217,24 @@ def test_views_of_inputs_from_a_symbolic_position(view: Callable[[torch.Tensor],
     torch.testing.assert_close(mine, theirs)
 
 
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_gradients_of_views_of_an_expanded_input(dynamic: bool) -> None:
+    """as_strided's own would share out what belongs to elements that lie in one place."""
+
+    def function(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        halves = x.unflatten(1, (2, -1))
+        return halves * 2, halves.mT
+
+    gradients = []
+    for run in (function, zefuse(function, dynamic=dynamic)):
+        x = torch.ones(3, 1, 5).expand(3, 4, 5).detach().requires_grad_()
+        product, view = run(x)
+        assert view.data_ptr() == x.data_ptr()
+        (product.sum() + (view * torch.arange(60.0).reshape(3, 2, 5, 2)).sum()).backward()
+        gradients.append(x.grad)
+    assert torch.equal(*gradients)
+
+
 def test_overlapping_input_mutation() -> None:
     """Two arguments that share memory: the write to one is seen through the other."""
 
