@@ -62,6 +62,29 @@ std::string stepName(const plan::PlanT& plan, size_t step) {
   return "step " + std::to_string(step) + " (" + what + ")";
 }
 
+static const KernelNoteT* noteOf(const StepKindUnion& kind) {
+  switch (kind.type) {
+  case StepKind::Launch: return kind.AsLaunch()->note.get();
+  case StepKind::Matmul: return kind.AsMatmul()->note.get();
+  case StepKind::Convolution: return kind.AsConvolution()->note.get();
+  case StepKind::Attention: return kind.AsAttention()->note.get();
+  case StepKind::Recurrence: return kind.AsRecurrence()->note.get();
+  case StepKind::AtenCall: return kind.AsAtenCall()->note.get();
+  default: return nullptr;
+  }
+}
+
+std::string stepOfProgram(const plan::PlanT& plan, size_t step) {
+  constexpr size_t kLines = 3;  // a fused kernel may come from dozens
+  std::string text = stepName(plan, step);
+  const KernelNoteT* note = noteOf(plan.steps[step]->kind);
+  if (!note)
+    return text;
+  for (size_t i = 0; i < std::min(note->sources.size(), kLines); ++i)
+    text += (i == 0 ? " of " : ", ") + note->sources[i];
+  return note->sources.size() > kLines ? text + ", ..." : text;
+}
+
 // Whether the elements of two values lie in the same order, one behind the other, whatever the symbols are.
 static bool lieAlike(const PlanT& plan, const ValueT& a, const ValueT& b) {
   if (a.sizes != b.sizes || a.strides != b.strides)

@@ -166,9 +166,9 @@ def _compile_in_parts(gm: torch.fx.GraphModule, parameter_indices: Sequence[int]
         reasons |= parts.writes(gm)
     while True:
         if reasons and (whole or options.strict):
-            reason = next(iter(reasons.values()))
+            node, reason = next(iter(reasons.items()))
             kind = UnsupportedError if whole else FallbackError
-            raise kind(f"zefuse: the graph is not one plan: {reason}")
+            raise kind(f"zefuse: the graph is not one plan: {reason}{parts.line_of(node)}")
         try:
             if not reasons and not (parts.returns_objects(gm) and not whole):
                 return compile_part(gm, list(parameter_indices))

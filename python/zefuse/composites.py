@@ -169,6 +169,14 @@ def nan_to_num(
     return torch._refs.nan_to_num(self, nan, posinf, neginf)
 
 
+def max_unpool2d(self: torch.Tensor, indices: torch.Tensor, output_size: list[int]) -> torch.Tensor:
+    """torch's own, in channels last where the input is, as eager's kernel gives it."""
+    from torch._decomp.decompositions import max_unpool2d as torchs
+
+    whole: torch.Tensor = torchs(self, indices, output_size)
+    return whole.contiguous(memory_format=torch._prims_common.suggest_memory_format(self))
+
+
 def unbind_copy(self: torch.Tensor, dim: int = 0) -> list[torch.Tensor]:
     return [piece.clone() for piece in self.unbind(dim)]
 
@@ -184,6 +192,7 @@ def composites() -> dict[Any, Callable[..., Any]]:
         aten.ldexp.Tensor: ldexp,
         aten.masked_scatter.default: masked_scatter,
         aten.masked_scatter_backward.default: masked_scatter_backward,
+        aten.max_unpool2d.default: max_unpool2d,
         aten.mkldnn_rnn_layer.default: lstm_layer,
         aten.nan_to_num.default: nan_to_num,
         aten.native_dropout.default: native_dropout,

@@ -55,7 +55,7 @@ def note(gm: torch.fx.GraphModule) -> None:
 def by_views(gm: torch.fx.GraphModule, compiled: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
     """``compiled``, a forward graph, with those outputs that are views of inputs whose elements overlap."""
     output = gm.graph.output_node()
-    chosen = [number for number in numbers() if _views_an_overlapping_input(output.args[0][number])]  # type: ignore[index, arg-type]
+    chosen = [number for number in numbers() if _views_an_overlapping_input(output.args[0][number])]  # type: ignore[index]
     if not chosen:
         return compiled
     graph = torch.fx.Graph()

@@ -14,6 +14,7 @@ import operator
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -72,6 +73,13 @@ def named_in(error: Exception, gm: GraphModule) -> list[Node]:
     """The nodes that an error of the compiled part blames."""
     found = set(re.findall(r"FX node '([^']+)'", str(error)))
     return [node for node in gm.graph.nodes if node.name in found]
+
+
+def line_of(node: Node) -> str:
+    """Of the user's program that a node comes from: " (model.py:12)"; of torch's where no other is known, or nothing."""
+    frames = re.findall(r'File "([^"]+)", line (\d+)', str(node.meta.get("stack_trace") or ""))
+    users = [frame for frame in frames if "/torch/" not in frame[0]] or frames
+    return f" ({Path(users[-1][0]).name}:{users[-1][1]})" if users else ""
 
 
 def refuse_host_steps(compiled: Any, gm: GraphModule) -> None:

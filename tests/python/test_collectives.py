@@ -125,6 +125,38 @@ def _run_distributed(rank: int) -> None:
         assert all("communicates" in reason for reason in _reasons(reports)), (name, _reasons(reports))
 
 
+def _run_data_parallel(rank: int) -> None:
+    """DDP around a compiled model, and compiled with it: buckets that Dynamo cuts the graph at. Two steps, each with other data in
+    each process: parameters that are eager's, and everywhere the same."""
+
+    def train(compile_it: str) -> list[torch.Tensor]:
+        torch._dynamo.reset()
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(
+            torch.nn.Linear(6, 40), torch.nn.GELU(), torch.nn.LayerNorm(40), torch.nn.Linear(40, 3)
+        )
+        inner = torch.compile(model, backend="zefuse") if compile_it == "inside" else model
+        # Buckets of about 1 KB: several in this model.
+        dist._DEFAULT_FIRST_BUCKET_BYTES = 512  # type: ignore[attr-defined]
+        parallel = torch.nn.parallel.DistributedDataParallel(inner, bucket_cap_mb=0.001)
+        run = torch.compile(parallel, backend="zefuse") if compile_it == "around" else parallel
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        for step in range(2):
+            optimizer.zero_grad()
+            run(torch.linspace(-1, 1, 24).reshape(4, 6) * (rank + 1) + step).square().sum().backward()
+            optimizer.step()
+        return [parameter.detach() for parameter in model.parameters()]
+
+    expected = train("")
+    for where in ("inside", "around"):
+        actual = train(where)
+        torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-6)
+        for parameter in actual:
+            others = [torch.empty_like(parameter) for _ in range(PROCESSES)]
+            dist.all_gather(others, parameter)
+            assert all(torch.equal(other, parameter) for other in others)
+
+
 def _in_a_group(rank: int, port: int, program: Callable[[int], None]) -> None:
     os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"] = "127.0.0.1", str(port)
     torch.set_num_threads(1)
@@ -135,7 +167,9 @@ def _in_a_group(rank: int, port: int, program: Callable[[int], None]) -> None:
         dist.destroy_process_group()
 
 
-@pytest.mark.parametrize("program", [_run_collectives, _run_distributed], ids=["collectives", "DTensor"])
+@pytest.mark.parametrize(
+    "program", [_run_collectives, _run_distributed, _run_data_parallel], ids=["collectives", "DTensor", "DDP"]
+)
 def test_as_eager(program: Callable[[int], None]) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

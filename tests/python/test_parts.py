@@ -175,7 +175,7 @@ def test_a_compilation_that_fails_leaves_the_model_running(monkeypatch: pytest.M
 
 
 def test_strict_and_packages_want_one_plan(tmp_path: Any) -> None:
-    with pytest.raises(FallbackError, match=r"the graph is not one plan: cond is no operator that a plan can call"):
+    with pytest.raises(FallbackError, match=r"the graph is not one plan: cond is no operator .* \(test_parts.py:23\)"):
         torch.compile(conditional, backend="zefuse", options={"strict": True})(torch.ones(3))
 
     class Spectrum(torch.nn.Module):
@@ -183,7 +183,9 @@ def test_strict_and_packages_want_one_plan(tmp_path: Any) -> None:
             return torch.fft.fft(x).abs()
 
     program = torch.export.export(Spectrum(), (torch.ones(4),))
-    with pytest.raises(UnsupportedError, match=r"not one plan: aten::_fft_r2c makes a tensor of complex64"):
+    with pytest.raises(
+        UnsupportedError, match=r"not one plan: aten::_fft_r2c makes .* complex64 \(test_parts.py:\d+\)"
+    ):
         compile_package(program, tmp_path / "spectrum.zefuse")
 
 

@@ -472,6 +472,17 @@ def test_index_out_of_range_is_an_index_error() -> None:
         assert relative_error(compiled(torch.tensor([3, 9])), table(torch.tensor([3, 9]))) == 0
 
 
+def test_an_index_out_of_range_names_the_users_line() -> None:
+    def function(rows: torch.Tensor, chosen: torch.Tensor) -> torch.Tensor:
+        rows = rows * 2
+        return rows[chosen] + 1
+
+    first = function.__code__.co_firstlineno
+    lines = rf"of test_semantics.py:{first + 1}, test_semantics.py:{first + 2}: index is out of bounds for dimension 0 with size 5"
+    with pytest.raises(IndexError, match=lines):
+        zefuse(function)(torch.randn(5, 3), torch.tensor([1, 7]))
+
+
 def test_nan_and_infinity_travel() -> None:
     def function(x: torch.Tensor) -> Any:
         return x.amax(-1), torch.clamp(x, -1, 1), torch.relu(x), torch.maximum(x, x.flip(-1)), x.softmax(-1)
