@@ -16,7 +16,7 @@ from transformers.models.llama import modeling_llama
 
 import zefuse.llm
 from zefuse import _native, cache
-from zefuse.llm import decoder
+from zefuse.llm import graphs
 from zefuse.llm.reports import FROM_CACHE, Graph
 from zefuse.llm.trace_cache import KIND
 
@@ -69,7 +69,7 @@ def no_tracing(monkeypatch: pytest.MonkeyPatch) -> None:
     def trace(*_: Any, **__: Any) -> None:
         raise AssertionError("it was traced")
 
-    monkeypatch.setattr(decoder, "trace", trace)
+    monkeypatch.setattr(graphs, "trace", trace)
 
 
 def test_an_equal_model_traces_nothing(folder: Path, no_tracing: None) -> None:
@@ -166,7 +166,7 @@ def test_entries_for_other_sizes_lie_beside_each_other(folder: Path, monkeypatch
     if len(_graphs(optimized)) == 2 and _graphs(optimized)[0].cache == FROM_CACHE:
         pytest.skip("this version's graph holds for all lengths")
     assert _graphs(optimized)[0].cache == "not in the cache: an entry holds for other sizes"
-    monkeypatch.setattr(decoder, "trace", None)
+    monkeypatch.setattr(graphs, "trace", None)
     again = zefuse.llm.optimize(model)
     assert torch.equal(_answer(again, 64), expected)
     _answer(again)

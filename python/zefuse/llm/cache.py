@@ -7,6 +7,7 @@ either layout, leaves out what lies outside the window.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -122,7 +123,7 @@ class KeyValueCache(Cache):
             )
         return self.length
 
-    def allocate(self, batch: int, shapes: list[LayerShape]) -> None:
+    def allocate(self, batch: int, shapes: Sequence[LayerShape], *_: Any) -> None:
         for layer, shape in zip(self.layers, shapes, strict=True):
             if not layer.is_initialized:
                 layer.allocate(batch, shape)
@@ -136,6 +137,10 @@ class KeyValueCache(Cache):
             views = [each[:, :, :room] for each in whole]
             self._seen = (room, whole, views)
         return views
+
+    def advance(self, count: int) -> None:
+        """``count`` tokens were written by a compiled call."""
+        self.length += count
 
     def written(self, layer: KeyValueLayer, count: int) -> None:
         """The layers of a forward write one after the other at the same place; the last one moves it on."""

@@ -14,13 +14,31 @@ _PLAIN = (int, float, str, bool, type(None), torch.dtype, torch.device)
 _SKIPPED = frozenset({"_parameters", "_buffers", "_modules", "_non_persistent_buffers_set", "layer_idx", "forward"})
 
 
-def decoder_layers(model: torch.nn.Module) -> tuple[str, torch.nn.ModuleList] | None:
+class StandIn:
+    """What zefuse puts in the place of a module's ``forward``."""
+
+
+Layers = tuple[str, torch.nn.ModuleList]  # their name in the model, and the list
+
+
+def decoder_layers(model: Any) -> Layers | None:
     """The list of a model's layers and its name; None where there is none that has as many entries as the configuration says."""
-    config = model.config.get_text_config(decoder=True)  # type: ignore[union-attr,operator]
+    if model.config.is_encoder_decoder:
+        return stack_layers(model, model.get_decoder())
+    config = model.config.get_text_config(decoder=True)
     count = getattr(config, "num_hidden_layers", None)
     for name, module in model.named_modules():
         if isinstance(module, torch.nn.ModuleList) and len(module) == count and count:
             return name, module
+    return None
+
+
+def stack_layers(model: torch.nn.Module, stack: torch.nn.Module) -> Layers | None:
+    """Of an encoder or a decoder inside a model: its first list of modules of one class."""
+    prefix = next((f"{name}." if name else "" for name, module in model.named_modules() if module is stack), "")
+    for name, module in stack.named_modules():
+        if isinstance(module, torch.nn.ModuleList) and len({type(layer) for layer in module}) == 1:
+            return prefix + name, module
     return None
 
 

@@ -138,11 +138,19 @@ def report_of(model: Any) -> Report | None:
 
 
 def why_not_traced(model: Any) -> str | None:
-    """Why the model's graphs are not made by ``tracing``; None where they are."""
-    from zefuse.llm.layers import decoder_layers
+    """Why a decoder's graphs are not made by ``tracing``; None where they are."""
+    return "an encoder-decoder" if model.config.is_encoder_decoder else _why_no_graphs(model)
+
+
+def _why_no_graphs(model: Any) -> str | None:
+    from zefuse.llm.layers import decoder_layers, stack_layers
 
     if model.config.is_encoder_decoder:
-        return "an encoder-decoder"
+        encoder = model.get_encoder()
+        if encoder is model or stack_layers(model, encoder) is None:
+            return "no list of encoder layers was found"
+        if model.get_decoder() is model:
+            return "no list of decoder layers was found"
     if decoder_layers(model) is None:
         return "no list of decoder layers was found"
     if not model._supports_default_dynamic_cache() or not getattr(model, "_can_compile_fullgraph", False):
@@ -151,15 +159,20 @@ def why_not_traced(model: Any) -> str | None:
 
 
 def _install(model: Any, options: Options, made: Report) -> None:
-    from zefuse.llm.decoder import Decoder
+    from zefuse.llm.decoder import Decoder, Encoder
 
-    reason = why_not_traced(model)
+    reason = _why_no_graphs(model)
     if reason is None:
         decoder = Decoder(model, options, made)
         model.forward = decoder
         model._prepare_cache_for_generation = decoder.prepare_cache
+        if model.config.is_encoder_decoder:
+            encoder = model.get_encoder()
+            encoder.forward = Encoder(encoder, decoder)
+            made.changed.append("the encoder's forward: one compiled graph for each batch size")
         made.changed.append("forward: one compiled graph for prompts, one for single tokens, for each batch size")
-        made.changed.append("generate(): a key-value cache of fixed size")
+        kept = ", and the encoded sequence's, computed once" if model.config.is_encoder_decoder else ""
+        made.changed.append(f"generate(): a key-value cache of fixed size{kept}")
         return
     import torch
 

@@ -25,7 +25,7 @@ from zefuse.llm import conversation, optimizing, package, reports
 from zefuse.llm.cache import ROOM_STEP, KeyValueCache
 from zefuse.llm.decoder import Decoder
 from zefuse.llm.generating import bytes_of_weights, context_of
-from zefuse.llm.layers import experts_by_row
+from zefuse.llm.layers import decoder_layers, experts_by_row
 from zefuse.llm.tracing import TENSOR, Traced, trace
 from zefuse.options import Options
 
@@ -166,8 +166,9 @@ def _traced(model: Any, count: int) -> Traced:
     room = 2 * ROOM_STEP
     memory = KeyValueCache(model.config.get_text_config(decoder=True).num_hidden_layers, room)
     memory.length = ROOM_STEP + 3  # an empty cache would be a graph for empty caches
+    arguments = {"input_ids": torch.zeros((1, count), dtype=torch.int64)}
     with experts_by_row(model):
-        traced = trace(model, forward, {"input_ids": torch.zeros((1, count), dtype=torch.int64)}, memory, room)
+        traced = trace(model, forward, arguments, memory, room, decoder_layers(model))
     if traced.outputs != [TENSOR]:
         raise UnsupportedError("zefuse.llm.compile_package: the model's logits are no tensor")
     most = context_of(model) or 4 * room

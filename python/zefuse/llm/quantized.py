@@ -134,10 +134,11 @@ def quantize(model: Any, weights: str, group: int) -> tuple[list[str], list[str]
         count[2] += packed.bytes()
         replace(model, name, QuantizedLinear(packed, module.bias, module.weight.dtype))
         if module is head and tied:
-            place = next(at for at, each in model.named_modules() if each is embedding)
-            if type(embedding) is nn.Embedding or hasattr(embedding, "embed_scale"):
-                scale = getattr(embedding, "embed_scale", None)
-                replace(model, place, QuantizedEmbedding(packed, scale, embedding.weight.dtype))
+            for place, each in list(model.named_modules()):  # an encoder-decoder has several
+                plain = type(each) is nn.Embedding or hasattr(each, "embed_scale")
+                if plain and getattr(each, "weight", None) is embedding.weight:
+                    scale = getattr(each, "embed_scale", None)
+                    replace(model, place, QuantizedEmbedding(packed, scale, module.weight.dtype))
     return (
         [
             f"weights: {count} {'matrix' if count == 1 else 'matrices'} to {kind}, groups of {group}: "

@@ -1,4 +1,4 @@
-"""Graphs of decoders in zefuse's cache: a second process takes the plan, and traces nothing.
+"""Graphs of language models in zefuse's cache: a second process takes the plan, and traces nothing.
 
 An entry is a line of JSON (how the graph is called, on which conditions on sizes it holds) and the plan; reading it executes
 nothing. Its key is what the trace depends on (``trace_key``). Entries of one key that hold for different sizes are numbered.
@@ -21,7 +21,7 @@ from zefuse.descriptions import NotExpressible
 from zefuse.llm import trace_key
 from zefuse.llm.cache import LayerShape
 from zefuse.llm.reports import FROM_CACHE
-from zefuse.llm.tracing import CACHE, TENSOR, Interface, Traced
+from zefuse.llm.tracing import CACHE, TENSOR, Given, Interface, Traced
 from zefuse.options import Options
 from zefuse.precompile import folder_of, other_way
 
@@ -109,18 +109,30 @@ def _described(traced: Traced) -> dict[str, Any]:
         "parameters": traced.parameters,
         "outputs": [_output(leaf) for leaf in traced.outputs],
         "result": pytree.treespec_dumps(traced.out_spec),
-        "layers": [
-            [shape.key_heads, shape.key_dim, shape.value_dim, str(shape.dtype).removeprefix("torch.")]
-            for shape in traced.shapes
-        ],
+        "layers": [_words_of(shape) for shape in traced.shapes],
+        "cross": [_words_of(shape) for shape in traced.cross_shapes],
         "different_layers": traced.different_layers,
         **_conditions(traced.guards()),
     }
 
 
+def _words_of(shape: LayerShape) -> list[Any]:
+    return [shape.key_heads, shape.key_dim, shape.value_dim, str(shape.dtype).removeprefix("torch.")]
+
+
+def _shape(words: Sequence[Any]) -> LayerShape:
+    heads, key_dim, value_dim, name = words
+    dtype = getattr(torch, name)
+    if not isinstance(dtype, torch.dtype):
+        raise TypeError(f"{name} is no dtype")
+    return LayerShape(int(heads), int(key_dim), int(value_dim), dtype)
+
+
 def _output(leaf: Any) -> Any:
     if leaf is TENSOR or leaf is CACHE:
         return ["tensor" if leaf is TENSOR else "cache"]
+    if isinstance(leaf, Given):
+        return ["given", leaf.position]
     if leaf is None or type(leaf) in (bool, str, int):
         return ["constant", leaf]
     raise NotExpressible(f"it returns an object of type {type(leaf).__qualname__}")
@@ -142,21 +154,21 @@ def _conditions(guards: str | None) -> dict[str, Any]:
 
 
 def _interface(head: dict[str, Any]) -> Interface:
-    shapes = []
-    for heads, key_dim, value_dim, name in head["layers"]:
-        dtype = getattr(torch, name)
-        if not isinstance(dtype, torch.dtype):
-            raise TypeError(f"{name} is no dtype")
-        shapes.append(LayerShape(int(heads), int(key_dim), int(value_dim), dtype))
-    outputs = [TENSOR if each[0] == "tensor" else CACHE if each[0] == "cache" else each[1] for each in head["outputs"]]
     return Interface(
         parameters=[str(name) for name in head["parameters"]],
-        outputs=outputs,
+        outputs=[_leaf(*each) for each in head["outputs"]],
         out_spec=pytree.treespec_loads(head["result"]),
-        shapes=shapes,
+        shapes=[_shape(each) for each in head["layers"]],
+        cross_shapes=[_shape(each) for each in head["cross"]],
         different_layers=int(head["different_layers"]),
         holds=_holds(head["sizes"], head["condition"]),
     )
+
+
+def _leaf(kind: str, value: Any = None) -> Any:
+    if kind == "given":
+        return Given(int(value))
+    return {"tensor": TENSOR, "cache": CACHE}.get(kind, value)
 
 
 def _holds(sizes: list[tuple[int, str, int]], text: str) -> Callable[[Sequence[torch.Tensor]], bool]:

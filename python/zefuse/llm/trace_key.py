@@ -24,6 +24,7 @@ import zefuse
 from zefuse import _native, tuning
 from zefuse.descriptions import NotExpressible, code_hash, package_of
 from zefuse.facts import STATE_NAMES, state
+from zefuse.llm.layers import StandIn
 from zefuse.options import Options
 from zefuse.precompile import plan_options
 
@@ -121,7 +122,7 @@ def _held(model: torch.nn.Module, code: _Code) -> Iterator[str]:
         ]
         yield f"{name} {type(module).__module__}.{type(module).__qualname__} {children}"
         for attribute, value in sorted(vars(module).items()):
-            if attribute in _NOT_STATE and (attribute != "forward" or module is model):
+            if attribute in _NOT_STATE and (attribute != "forward" or module is model or isinstance(value, StandIn)):
                 continue
             try:
                 yield f"{name}.{attribute} {_words(value, code, names)}"

@@ -1,4 +1,4 @@
-"""One call of a decoder as one functional ATen graph, without Dynamo; layers that repeat are traced once.
+"""One call of a decoder or an encoder as one functional ATen graph, without Dynamo; layers that repeat are traced once.
 
 The call runs three times on fake tensors: once as it is, to see what each layer is called with and what it writes to the cache;
 then each different layer by itself, into a graph; then the whole model with every layer as one opaque operator, in whose
@@ -28,22 +28,36 @@ from transformers.cache_utils import Cache
 
 from zefuse.decompositions import decompositions
 from zefuse.errors import UnsupportedError
-from zefuse.llm import single_rows
+from zefuse.llm import cross_attention, graph_edits, single_rows
 from zefuse.llm.cache import KeyValueCache, LayerShape, strides_of
-from zefuse.llm.layers import LayerIndex, decoder_layers, signature, watched_index
+from zefuse.llm.layers import LayerIndex, Layers, signature, watched_index
 
 CACHE = "past_key_values"
 TENSOR = object()  # in Traced.outputs
+Memory = KeyValueCache | cross_attention.EncoderDecoderMemory
+# Of an encoder-decoder's arguments, those whose dimension 1 is the encoded sequence's.
+_ENCODED = ("encoder_outputs", "attention_mask")
+
+
+@dataclass(frozen=True)
+class Given:
+    """In Traced.outputs: a tensor that the call was given, by its position."""
+
+    position: int
 
 
 @dataclass
 class Interface:
-    """How a graph is called: with ``[*parameters, *tensors, start, *keys, *values]``, to the tensors of ``outputs``."""
+    """How a graph is called: with ``[*parameters, *tensors, start, *keys, *values]``, to the tensors of ``outputs``.
+
+    Of an encoder-decoder, keys and values of the cross-attention follow. An encoder has none of these, and no ``start``.
+    """
 
     parameters: list[str]
-    outputs: list[Any]  # leaves of the result: TENSOR, CACHE for the cache, else the value
+    outputs: list[Any]  # leaves of the result: TENSOR, Given, CACHE for the cache, else the value
     out_spec: pytree.TreeSpec
     shapes: list[LayerShape]
+    cross_shapes: list[LayerShape]
     different_layers: int
     holds: Callable[[Sequence[torch.Tensor]], bool]  # whether the graph is right for tensors of these sizes
 
@@ -58,21 +72,25 @@ def trace(
     model: torch.nn.Module,
     forward: Callable[..., Any],
     arguments: Mapping[str, Any],
-    memory: KeyValueCache,
+    memory: Memory | None,
     room: int,
+    layers: Layers | None,
 ) -> Traced:
     """``forward(**arguments)`` in inference, ``room`` tokens of the cache in sight. Sequence and cache lengths other than 1 are
-    symbols, the batch is not.
+    symbols, the batch is not. ``memory``: None for an encoder. ``layers``: those that repeat.
 
     Raises UnsupportedError for what is no decoder of this kind (no list of layers, a layer that does not write its part of the
     cache once, results other than tensors).
     """
-    return _Tracer(model, forward, arguments, memory, room).trace()
+    return _Tracer(model, forward, arguments, memory, room, layers).trace()
 
 
-def starts_without_mask(arguments: Mapping[str, Any], memory: KeyValueCache) -> bool:
+def starts_without_mask(arguments: Mapping[str, Any], memory: Memory | None) -> bool:
     """A prompt without padding into an empty cache; its graph serves no other call."""
-    return memory.length == 0 and arguments.get("attention_mask") is None
+    if memory is None:
+        return False
+    crossing = isinstance(memory, cross_attention.EncoderDecoderMemory)
+    return memory.length == 0 and arguments.get("decoder_attention_mask" if crossing else "attention_mask") is None
 
 
 class _Tracer:
@@ -81,14 +99,17 @@ class _Tracer:
         model: torch.nn.Module,
         forward: Callable[..., Any],
         arguments: Mapping[str, Any],
-        memory: KeyValueCache,
+        memory: Memory | None,
         room: int,
+        layers: Layers | None,
     ) -> None:
-        found = decoder_layers(model)
-        if found is None:
-            raise UnsupportedError("no list of decoder layers was found in the model")
-        self.prefix, self.layers = found
-        if len(self.layers) != len(memory):
+        if layers is None:
+            raise UnsupportedError("no list of layers was found in the model")
+        self.prefix, self.layers = layers
+        self.memory = memory
+        # What is known of the cross-attention: whether an earlier call computed its keys and values; None: there is none.
+        self.crossed = memory.crossed if isinstance(memory, cross_attention.EncoderDecoderMemory) else None
+        if memory is not None and len(self.layers) != len(memory):
             raise UnsupportedError(f"the cache has {len(memory)} layers and the model {len(self.layers)}")
         if any("forward" in layer.__dict__ for layer in self.layers):
             raise UnsupportedError("a layer's forward was replaced by another tool")
@@ -99,9 +120,10 @@ class _Tracer:
         self.same: dict[str, str] = {}  # every name of a tensor to the first
         self.parameters: list[FakeTensor] = []
         self._take_parameters()
+        self.start: FakeTensor | None = None
         self.leaves, self.spec = pytree.tree_flatten(dict(arguments))
         self.tensors: list[FakeTensor] = []
-        self._take_arguments(room)
+        self._take_arguments([name for name, value in arguments.items() for _ in pytree.tree_leaves(value)], room)
         # Then the model may leave the mask out and say "causal" to its attention, which it decides by an offset of 0.
         self.offset = 0 if starts_without_mask(arguments, memory) else self.start
         self.calls: list[_LayerCall] = []
@@ -117,21 +139,50 @@ class _Tracer:
                 self.names.append(name)
                 self.parameters.append(self._fake(tensor.detach(), f"p{len(self.names)}", static=True))
 
-    def _take_arguments(self, room: int) -> None:
-        for at, leaf in enumerate(self.leaves):
+    def _take_arguments(self, owners: Sequence[str], room: int) -> None:
+        leaves = self.leaves
+        if self.crossed is not None:
+            leaves, source = self._with_own_length(owners, room)
+            self.source = self._fake(torch.empty(source, 1), "source").shape[0]
+        for at, (owner, leaf) in enumerate(zip(owners, leaves, strict=True)):
             if isinstance(leaf, torch.Tensor):
-                self.tensors.append(self._fake(leaf, f"t{at}"))
+                self.tensors.append(self._fake(leaf, f"t{at}", of_width=owner == "encoder_outputs"))
         self.batch = self.tensors[0].shape[0]
-        # How many tokens the cache shows is a symbol: the same for the mask's last dimension and every layer's memory.
-        self.room = self._fake(torch.empty(room, 1), "room")
-        self.start = self._fake(torch.zeros((), dtype=torch.int64), "start")
+        if self.memory is not None:
+            # How many tokens the cache shows is a symbol: the same for the mask's last dimension and every layer's memory.
+            self.room = self._fake(torch.empty(room, 1), "room")
+            self.start = self._fake(torch.zeros((), dtype=torch.int64), "start")
 
-    def _fake(self, tensor: torch.Tensor, name: str, static: bool = False) -> FakeTensor:
+    def _with_own_length(self, owners: Sequence[str], room: int) -> tuple[list[Any], int]:
+        """The arguments, and how many tokens were encoded, as the trace sees them: not as many as anything else has, which would
+        be the same symbol, and a graph for that case alone."""
+        tensors = [pair for pair in zip(owners, self.leaves, strict=True) if isinstance(pair[1], torch.Tensor)]
+        encoded = [leaf for owner, leaf in tensors if owner == "encoder_outputs"]
+        if not encoded:
+            raise UnsupportedError("the call has no encoder's outputs")
+        before = source = encoded[0].shape[1]
+        others = {size for owner, leaf in tensors if owner not in _ENCODED for size in leaf.shape} | {room}
+        while source > 1 and source in others:
+            source += 1
+        if source == before:
+            return self.leaves, source
+
+        def resized(owner: str, leaf: Any) -> Any:
+            if owner not in _ENCODED or not isinstance(leaf, torch.Tensor) or leaf.shape[1] != before:
+                return leaf
+            return leaf.new_empty((leaf.shape[0], source, *leaf.shape[2:]))
+
+        return [resized(owner, leaf) for owner, leaf in zip(owners, self.leaves, strict=True)], source
+
+    def _fake(self, tensor: torch.Tensor, name: str, static: bool = False, of_width: bool = False) -> FakeTensor:
+        """``of_width``: the last dimension is the model's."""
         sizes = [
             DimDynamic.STATIC if static or size == 1 or (dim == 0 and tensor.dim() > 1) else DimDynamic.DUCK
             for dim, size in enumerate(tensor.shape)
         ]
-        if name == "room":
+        if of_width:
+            sizes[-1] = DimDynamic.STATIC
+        if name == "room" or (name == "source" and tensor.shape[0] > 1):
             sizes[0] = DimDynamic.DUCK
         context: Any = StatelessSymbolicContext(dynamic_sizes=sizes)
         return self.mode.from_tensor(tensor, source=LocalSource(name), symbolic_context=context)
@@ -140,36 +191,45 @@ class _Tracer:
         with torch.inference_mode(False), torch.no_grad(), self.mode, enable_python_dispatcher(), _compiling():
             self._look()
             bodies = [self._layer_graph(call) if call.leader is call else None for call in self.calls]
-            keys, values = self._cache_tensors()
             outputs: list[Any] = []
 
-            def whole(parameters: Sequence[Any], tensors: Sequence[Any], start: Any, keys: Any, values: Any) -> Any:
+            def whole(parameters: Sequence[Any], tensors: Sequence[Any], starts: Sequence[Any], states: Any) -> Any:
                 written: list[Any] = []
-                stubs = [_opaque(self, call, start, keys, values, written) for call in self.calls]
+                start = starts[0] if starts else None
+                stubs = [
+                    _opaque(self, call, start, [kind[call.number] for kind in states], written) for call in self.calls
+                ]
                 with self._with(parameters), _forwards(self.layers, stubs):
-                    result = self._call(tensors, _Reading(self, 0 if isinstance(self.offset, int) else start))
+                    result = self._call(tensors, 0 if isinstance(self.offset, int) else start)
                 leaves, self.out_spec = pytree.tree_flatten(result, is_leaf=_is_cache)
                 outputs[:] = [
                     TENSOR if isinstance(leaf, torch.Tensor) else CACHE if _is_cache(leaf) else leaf for leaf in leaves
                 ]
                 return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)], written
 
-            arguments = (self.parameters, self.tensors, self.start, keys, values)
+            arguments = (self.parameters, self.tensors, self._starts(), self._cache_tensors())
             token = _tracer.set(self)
             try:
                 graph = _traced(whole, arguments)
             finally:
                 _tracer.reset(token)
         self._inline(graph, bodies)
-        _write_back(graph, len(self.parameters) + len(self.tensors) + 1, 2 * len(self.calls))
+        first = len(self.parameters) + len(self.tensors) + len(self._starts())
+        graph_edits.write_back(graph, first, len(self.calls), self.calls[0].written)
+        given = graph_edits.without_given(graph, len(self.parameters), len(self.tensors))
+        results = [at for at, leaf in enumerate(outputs) if leaf is TENSOR]
+        for number, position in given.items():  # what the encoder gave
+            outputs[results[number]] = Given(position)
+        names = graph_edits.without_unused(graph, self.names)
         guards, holds = self._guards()
         return Traced(
             graph=graph,
             guards=guards,
-            parameters=self.names,
+            parameters=names,
             outputs=outputs,
             out_spec=self.out_spec,
-            shapes=[call.shape for call in self.calls],
+            shapes=[call.shapes[0] for call in self.calls if call.shapes],
+            cross_shapes=[call.shapes[1] for call in self.calls if len(call.shapes) > 1],
             different_layers=sum(call.leader is call for call in self.calls),
             holds=holds,
         )
@@ -178,7 +238,8 @@ class _Tracer:
         @cache
         def text() -> str | None:  # when asked first: what reads the graph may add to the guards
             # Also what tracing made a constant of: a graph for one length alone must not serve another.
-            return self.shape_env.produce_guards_expression([*self.tensors, self.room], ignore_static=False)
+            sized = self.tensors if self.memory is None else [*self.tensors, self.room]
+            return self.shape_env.produce_guards_expression(sized, ignore_static=False)
 
         def holds(tensors: Sequence[torch.Tensor]) -> bool:
             expression = text()
@@ -192,41 +253,71 @@ class _Tracer:
         with _reparametrize_module(self.model, {name: by_name[first] for name, first in self.same.items()}):
             yield
 
-    def _call(self, tensors: Sequence[Any], cache: Cache) -> Any:
+    def _starts(self) -> list[Any]:
+        return [] if self.start is None else [self.start]
+
+    def _call(self, tensors: Sequence[Any], start: Any) -> Any:
         remaining = iter(tensors)
         leaves = [next(remaining) if isinstance(leaf, torch.Tensor) else leaf for leaf in self.leaves]
-        return self.forward(**pytree.tree_unflatten(leaves, self.spec), **{CACHE: cache})
+        arguments = pytree.tree_unflatten(leaves, self.spec)
+        if self.memory is None:
+            return self.forward(**arguments)
+        cache: Cache = _Reading(self, start)
+        if self.crossed is not None:
+            cache = cross_attention.View(cache, cross_attention.Nothing(len(self.layers)), self.crossed)
+        return self.forward(**arguments, **{CACHE: cache})
 
     def _look(self) -> None:
         """Runs the call and records each layer's; a layer like an earlier one is not run again."""
         stubs = [_recording(self, number) for number in range(len(self.layers))]
         with self._with(self.parameters), _forwards(self.layers, stubs):
-            self._call(self.tensors, _Reading(self, self.offset))
+            self._call(self.tensors, self.offset)
         if [call.number for call in self.calls] != list(range(len(self.layers))):
             raise UnsupportedError("the model does not call its layers one after the other, each once")
 
-    def _cache_tensors(self) -> tuple[list[FakeTensor], list[FakeTensor]]:
-        made: tuple[list[Any], list[Any]] = ([], [])
+    def _cache_tensors(self) -> list[list[FakeTensor]]:
+        """Of each kind, one for each layer."""
+        if self.memory is None:
+            return []
+        made: list[list[Any]] = [[], []]
         for call in self.calls:
-            for kind, dim in zip(made, (call.shape.key_dim, call.shape.value_dim), strict=True):
-                size = (self.batch, call.shape.key_heads, self.room.shape[0], dim)
-                strides = strides_of(self.batch, call.shape.key_heads, dim)
-                kind.append(torch.empty_strided(size, strides, dtype=call.shape.dtype))
+            shape = call.shapes[0]
+            for kind, dim in zip(made, (shape.key_dim, shape.value_dim), strict=True):
+                size = (self.batch, shape.key_heads, self.room.shape[0], dim)
+                strides = strides_of(self.batch, shape.key_heads, dim)
+                kind.append(torch.empty_strided(size, strides, dtype=shape.dtype))
+        if self.crossed is not None:
+            pairs = [cross_attention.memory(call.shapes[1], self.batch, self.source) for call in self.calls]
+            made += [list(kind) for kind in zip(*pairs, strict=True)]
         return made
 
+    def caches_of(self, number: int, start: Any, states: Sequence[Any] | None = None) -> _LayerCaches:
+        """``states``: the layer's part of the cache; None makes one, as the layer writes it."""
+        if self.memory is None:
+            return _LayerCaches(None, None, None)
+        own = _Writing(self, number, start, *([] if states is None else states[:2]))
+        if self.crossed is None:
+            return _LayerCaches(own, None, own)
+        earlier: Sequence[Any] | None = None
+        if self.crossed:
+            assert isinstance(self.memory, cross_attention.EncoderDecoderMemory)
+            shape = self.memory.cross_shapes()[number]
+            earlier = cross_attention.memory(shape, self.batch, self.source) if states is None else states[2:]
+        cross = cross_attention.LayerView(number, len(self.layers), self.source, earlier)
+        return _LayerCaches(own, cross, cross_attention.View(own, cross, self.crossed))
+
     def _layer_graph(self, call: _LayerCall) -> torch.fx.GraphModule:
-        keys, values = call.memory
         prefix = f"{self.prefix}.{call.number}."
 
-        def body(parameters: Sequence[Any], tensors: Sequence[Any], keys: Any, values: Any, start: Any) -> Any:
-            cache = _Writing(self, call.number, start, keys, values)
+        def body(parameters: Sequence[Any], tensors: Sequence[Any], states: Any, starts: Sequence[Any]) -> Any:
+            caches = self.caches_of(call.number, starts[0] if starts else None, states)
             by_name = dict(zip(call.own, parameters, strict=True))
             with _reparametrize_module(call.layer, by_name):
-                result = call.run(tensors, cache)
-            return [*(leaf for leaf in pytree.tree_leaves(result) if isinstance(leaf, torch.Tensor)), *cache.result()]
+                result = call.run(tensors, caches.seen)
+            return [*(leaf for leaf in pytree.tree_leaves(result) if isinstance(leaf, torch.Tensor)), *caches.written()]
 
         own = [self.parameters[self.names.index(self.same[prefix + name])] for name in call.own]
-        return _traced(body, (own, call.tensors, keys, values, self.start))
+        return _traced(body, (own, call.tensors, call.memory, self._starts()))
 
     def _inline(self, graph: torch.fx.GraphModule, bodies: Sequence[torch.fx.GraphModule | None]) -> None:
         placeholders = [node for node in graph.graph.nodes if node.op == "placeholder"]
@@ -239,7 +330,7 @@ class _Tracer:
             body = bodies[call.leader.number]
             assert body is not None
             own = [by_name[self.same[f"{self.prefix}.{number}.{name}"]] for name in call.own]
-            results = _copied(graph, body, [*own, *tensors], node)
+            results = graph_edits.copied(graph, body, [*own, *tensors], node)
             for user in list(node.users):
                 assert user.target is operator.getitem
                 user.replace_all_uses_with(results[user.args[1]])
@@ -260,12 +351,13 @@ class _LayerCall:
     own: list[str]  # the layer's parameters and buffers
     key: Any
     leader: _LayerCall = None  # type: ignore[assignment]  # the first call of those that are the same function
-    shape: LayerShape = None  # type: ignore[assignment]
-    memory: tuple[Any, Any] = None  # type: ignore[assignment]
+    shapes: Sequence[LayerShape] = ()  # of its part of the cache: its own attention's, the cross-attention's
+    memory: Sequence[Any] = ()
+    written: int = 0  # how many of ``memory`` it writes, the first ones
     result: Any = None
     reads_index: bool = False
 
-    def run(self, tensors: Sequence[Any], cache: Cache) -> Any:
+    def run(self, tensors: Sequence[Any], cache: Cache | None) -> Any:
         remaining = iter(tensors)
         leaves = [
             next(remaining) if isinstance(leaf, torch.Tensor) else cache if _is_cache(leaf) else leaf
@@ -343,6 +435,31 @@ class _Writing(_Reading):
         return self.keys, self.values
 
 
+@dataclass
+class _LayerCaches:
+    """One layer's parts of the cache, and the object that the layer gets for them."""
+
+    own: _Writing | None
+    cross: cross_attention.LayerView | None
+    seen: Cache | None
+
+    def written(self) -> list[Any]:
+        return [
+            *(() if self.own is None else self.own.result()),
+            *(() if self.cross is None else self.cross.written()),
+        ]
+
+    def shapes(self) -> list[LayerShape]:
+        shapes = [part.shape for part in (self.own, self.cross) if part is not None]
+        return [shape for shape in shapes if shape is not None]
+
+    def memory(self) -> list[Any]:
+        return [
+            *(() if self.own is None else self.own.memory),
+            *(() if self.cross is None else self.cross.memory()),
+        ]
+
+
 def _recording(tracer: _Tracer, number: int) -> Callable[..., Any]:
     def forward(*args: Any, **kwargs: Any) -> Any:
         layer = tracer.layers[number]
@@ -354,12 +471,13 @@ def _recording(tracer: _Tracer, number: int) -> Callable[..., Any]:
         same = (other for other in tracer.calls if other.key == key and other.leader is other and not other.reads_index)
         call.leader = next(same, call)
         if call.leader is call:
-            cache = _Writing(tracer, number, tracer.start)
-            call.result = call.run(tensors, cache)
-            cache.result()
-            call.shape, call.memory = cache.shape, cache.memory  # type: ignore[assignment]
+            caches = tracer.caches_of(number, tracer.start)
+            call.result = call.run(tensors, caches.seen)
+            call.written = len(caches.written())
+            call.shapes, call.memory = caches.shapes(), caches.memory()
         else:
-            call.shape, call.result = call.leader.shape, call.leader.result
+            leader = call.leader
+            call.shapes, call.written, call.result = leader.shapes, leader.written, leader.result
         tracer.calls.append(call)
         return pytree.tree_map_only(torch.Tensor, lambda t: t.clone(), call.result)
 
@@ -374,12 +492,12 @@ def _described(leaf: Any) -> Any:
     return (type(leaf), leaf) if isinstance(leaf, (int, float, str, bool, type(None))) else id(leaf)
 
 
-def _opaque(tracer: _Tracer, call: _LayerCall, start: Any, keys: Any, values: Any, written: list[Any]) -> Any:
+def _opaque(tracer: _Tracer, call: _LayerCall, start: Any, states: Sequence[Any], written: list[Any]) -> Any:
     def forward(*args: Any, **kwargs: Any) -> Any:
         leaves, _ = pytree.tree_flatten((args, kwargs), is_leaf=_is_cache)
         tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
-        outputs = _layer_op()([*tensors, keys[call.number], values[call.number], start], call.number)
-        written.extend(outputs[-2:])
+        outputs = _layer_op()([*tensors, *states, *(() if start is None else (start,))], call.number)
+        written.extend(outputs[len(outputs) - call.written :])
         results = iter(outputs)
         return pytree.tree_map_only(torch.Tensor, lambda _: next(results), call.result)
 
@@ -418,7 +536,7 @@ _operators: list[Any] = []
 
 
 def _layer_op() -> Any:
-    """A decoder layer as one operator, while the model around it is traced. It has no kernel: its graph takes its place."""
+    """A layer as one operator, while the model around it is traced. It has no kernel: its graph takes its place."""
     if not _operators:
         library: Any = torch.library.Library("zefuse_llm", "DEF")  # type: ignore[no-untyped-call]
         library.define("layer(Tensor[] tensors, int number) -> Tensor[]")
@@ -426,8 +544,11 @@ def _layer_op() -> Any:
         def meta(tensors: Sequence[Any], number: int) -> list[Any]:
             tracer = _tracer.get()
             assert tracer is not None
-            results = [t for t in pytree.tree_leaves(tracer.calls[number].result) if isinstance(t, torch.Tensor)]
-            return [torch.empty_strided(t.shape, t.stride(), dtype=t.dtype) for t in [*results, *tensors[-3:-1]]]
+            call = tracer.calls[number]
+            results = [t for t in pytree.tree_leaves(call.result) if isinstance(t, torch.Tensor)]
+            first = len(call.tensors)
+            written = tensors[first : first + call.written]
+            return [torch.empty_strided(t.shape, t.stride(), dtype=t.dtype) for t in [*results, *written]]
 
         torch.library.register_fake("zefuse_llm::layer", meta, lib=library)
         _operators.extend([library, torch.ops.zefuse_llm.layer.default])
@@ -445,43 +566,3 @@ def _traced(function: Callable[..., Any], arguments: tuple[Any, ...]) -> torch.f
     return make_fx(
         functional, decomposition_table=decompositions() | single_rows.decompositions(), _allow_non_fake_inputs=True
     )(*flat)
-
-
-def _copied(
-    graph: torch.fx.GraphModule, body: torch.fx.GraphModule, inputs: Sequence[Any], before: torch.fx.Node
-) -> list[Any]:
-    """The body's nodes in front of ``before``, on these inputs; gives its results."""
-    known: dict[torch.fx.Node, Any] = {}
-    remaining = iter(inputs)
-    results: list[Any] = []
-    with graph.graph.inserting_before(before):
-        for node in body.graph.nodes:
-            if node.op == "placeholder":
-                known[node] = next(remaining)
-            elif node.op == "output":
-                results = [known[each] for each in node.args[0]]
-            else:
-                if node.op == "get_attr":
-                    constant = f"{before.name}{node.target}"
-                    graph.register_buffer(constant, getattr(body, node.target))
-                    known[node] = graph.graph.get_attr(constant)
-                else:
-                    known[node] = graph.graph.node_copy(node, lambda each: known[each])
-                known[node].meta = dict(node.meta)
-    return results
-
-
-def _write_back(graph: torch.fx.GraphModule, first: int, count: int) -> None:
-    """The graph's last results become the memory of the inputs from ``first`` on: [key, value, key, ...] to keys, values."""
-    nodes = list(graph.graph.nodes)
-    placeholders = [node for node in nodes if node.op == "placeholder"]
-    output = nodes[-1]
-    results = list(output.args[0])
-    kept, written = results[: len(results) - count], results[len(results) - count :]
-    with graph.graph.inserting_before(output):
-        for number, value in enumerate(written):
-            target = placeholders[first + number // 2 + (number % 2) * (count // 2)]
-            copy = graph.graph.call_function(torch.ops.aten.copy_.default, (target, value))
-            copy.meta["val"] = target.meta["val"]
-    output.args = (tuple(kept),)
-    graph.recompile()
