@@ -51,7 +51,7 @@ KEPT = frozenset(" ".join((_LOWERED, _PRODUCTS, _WHOLE, _RANDOM)).split())
 def _table() -> dict[Any, Callable[..., Any]]:
     from torch._decomp import core_aten_decompositions, get_decompositions
 
-    from zefuse import foreach, fused_attention, packed_products
+    from zefuse import foreach, fused_attention, packed_products, transformer_layers
 
     # Core ATen keeps a norm whole; its pieces (power, sum, root) are one kernel with what stands around it. So with these.
     aten = torch.ops.aten
@@ -69,6 +69,7 @@ def _table() -> dict[Any, Callable[..., Any]]:
         | foreach.decompositions()
         | packed_products.decompositions()
         | fused_attention.decompositions()
+        | transformer_layers.decompositions()
         | composites()
     )
 
