@@ -4,6 +4,9 @@ A server (this file as a program) imports, then forks one child per program. It 
 zefuse, so a child is what a new process is after its imports: no driver is loaded, nothing is in any table, and the environment
 is the one that it is given. Not for tests of importing itself, of PYTHONHASHSEED, or of what a library reads from the environment
 while it is loaded (OMP_NUM_THREADS).
+
+It also listens on a socket, for the commands that command() writes: shell scripts and build systems run them as they would
+run Python.
 """
 
 from __future__ import annotations
@@ -12,7 +15,11 @@ import atexit
 import gc
 import json
 import os
+import runpy
+import selectors
+import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -33,8 +40,8 @@ class Child:
         self._files = [tempfile.NamedTemporaryFile(prefix="zefuse-child-") for _ in range(2)]  # noqa: SIM115
         self.returncode: int | None = None
         places = [file.name for file in self._files]
-        what = {"file": str(program)} if isinstance(program, Path) else {"text": program}
-        request = {**what, "arguments": arguments, "cwd": str(cwd), "env": dict(env), "output": places}
+        words = [str(program)] if isinstance(program, Path) else ["-c", program]
+        request = {"words": [*words, *arguments], "cwd": str(cwd), "env": dict(env), "output": places}
         self.pid: int = _ask({"start": request})
 
     def poll(self) -> int | None:
@@ -96,6 +103,34 @@ def zefuse(*arguments: str, cwd: str | Path = ".") -> subprocess.CompletedProces
     return run("import sys\nfrom zefuse.cli import main\nsys.exit(main())", *arguments, cwd=cwd)
 
 
+# What is read while a library is loaded or Python starts: a program with others than the server's is a process of its own.
+_AT_THE_START = ("TORCH", "OMP_", "MKL_", "LD_", "PYTHONHASHSEED", "PYTHONWARNINGS")
+_COMMAND = """#!{python} -IS
+import json, os, socket, sys
+words = {words!r} + sys.argv[1:]
+at_the_start = {{name: value for name, value in os.environ.items() if name.startswith({names!r})}}
+if not words or words[0][0] == "-" and words[0] not in ("-c", "-m") or at_the_start != {values!r}:
+    os.execv(sys.executable, [sys.executable, *words])
+server = socket.socket(socket.AF_UNIX)
+server.connect({place!r})
+request = json.dumps({{"words": words, "cwd": os.getcwd(), "env": dict(os.environ)}}).encode()
+socket.send_fds(server, [len(request).to_bytes(8, "big")], [0, 1, 2])
+server.sendall(request)
+code = server.recv(8)
+sys.exit(int(code) % 256 if code else "the server of children has ended")
+"""
+
+
+def command(file: Path, *words: str) -> None:
+    """Writes the program ``file``: what ``python words`` and its own arguments would do, in a child of the server."""
+    values = {name: value for name, value in os.environ.items() if name.startswith(_AT_THE_START)}
+    place = _ask({"place": True})
+    file.write_text(
+        _COMMAND.format(python=sys.executable, words=list(words), names=_AT_THE_START, values=values, place=place)
+    )
+    file.chmod(0o755)
+
+
 _server: subprocess.Popen[str] | None = None
 
 
@@ -119,46 +154,89 @@ def _ask(question: dict[str, Any]) -> Any:
     return json.loads(answer)
 
 
-def _become(request: dict[str, Any]) -> None:
-    """The forked child: returns when the program has, so that the interpreter ends as ever."""
+def _become(request: dict[str, Any], files: list[int]) -> None:
+    """The forked child, with these files as its standard ones: returns when the program has, so that the interpreter ends as ever."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    null = os.open("/dev/null", os.O_RDONLY)
-    outputs = [os.open(place, os.O_WRONLY | os.O_APPEND) for place in request["output"]]
-    for number, file in enumerate((null, *outputs)):
+    for number, file in enumerate(files):
         os.dup2(file, number)
         os.close(file)
     os.chdir(request["cwd"])
     os.environ.clear()
     os.environ.update(request["env"])
-    file = request.get("file")
-    module = types.ModuleType("__main__")
-    module.__dict__["__builtins__"] = __builtins__
-    if file:
-        module.__file__ = file
-    sys.modules["__main__"] = module
-    sys.argv = [file or "-c", *request["arguments"]]
-    sys.path[0] = str(Path(file).parent) if file else ""
     # What was frozen is not freed at the exit, which Triton (its nanobind) reports as leaks. Freeing all takes as long as most
     # programs here.
     if "triton" in sys.modules:
         atexit.register(gc.unfreeze)
-    code = compile(Path(file).read_text() if file else request["text"], file or "<string>", "exec")
-    exec(code, module.__dict__)
+    module = types.ModuleType("__main__")
+    module.__dict__["__builtins__"] = __builtins__
+    sys.modules["__main__"] = module
+    path = [place for place in request["env"].get("PYTHONPATH", "").split(":") if place not in ("", *sys.path)]
+    sys.path[1:1] = path
+    for place in path:
+        if (customization := Path(place, "sitecustomize.py")).exists():
+            runpy.run_path(str(customization))
+            break
+    kind, program, *arguments = request["words"] if request["words"][0] in ("-c", "-m") else ("", *request["words"])
+    sys.argv = [program if kind == "" else kind, *arguments]
+    sys.path[0] = str(Path(program).parent) if kind == "" else ""
+    if kind == "-m":
+        runpy.run_module(program, run_name="__main__", alter_sys=True)
+    elif kind == "-c":
+        exec(compile(program, "<string>", "exec"), module.__dict__)
+    else:
+        module.__file__ = program
+        exec(compile(Path(program).read_text(), program, "exec"), module.__dict__)
 
 
-def _serve(questions: IO[str], answers: int) -> None:
+def _serve(questions: IO[str], answers: int, listener: socket.socket) -> None:
     """Returns in each child, and at the end of the questions."""
-    while line := questions.readline():
-        question, answer = json.loads(line), None
-        if "start" in question:
-            answer = os.fork()
-            if answer == 0:
-                os.close(answers)
-                return _become(question["start"])
-        else:
-            pid, status = os.waitpid(question["poll"], os.WNOHANG)
-            answer = os.waitstatus_to_exitcode(status) if pid else None
-        os.write(answers, (json.dumps(answer) + "\n").encode())
+    commands: dict[int, socket.socket] = {}  # those that run, and whom to tell how they end
+    with selectors.DefaultSelector() as selector:
+        selector.register(questions, selectors.EVENT_READ)
+        selector.register(listener, selectors.EVENT_READ)
+        while True:
+            ready = [key.fileobj for key, _ in selector.select(0.005 if commands else None)]
+            for pid in list(commands):
+                if code := _ended(pid):
+                    with commands.pop(pid) as asker:
+                        asker.sendall(code.encode())
+            if listener in ready:
+                asker, _ = listener.accept()
+                size, files, _, _ = socket.recv_fds(asker, 8, 3)
+                with asker.makefile("rb") as stream:
+                    request = json.loads(stream.read(int.from_bytes(size, "big")))
+                if (pid := os.fork()) == 0:
+                    break
+                commands[pid] = asker
+                for file in files:
+                    os.close(file)
+            if questions in ready:
+                if not (line := questions.readline()):  # one at a time: none waits in the buffer
+                    return
+                question = json.loads(line)
+                answer: Any = None
+                if request := question.get("start"):
+                    if (answer := os.fork()) == 0:
+                        files = [os.open("/dev/null", os.O_RDONLY)]
+                        files += [os.open(place, os.O_WRONLY | os.O_APPEND) for place in request["output"]]
+                        break
+                elif "place" in question:
+                    answer = listener.getsockname()
+                else:
+                    code = _ended(question["poll"])
+                    answer = int(code) if code else None
+                os.write(answers, (json.dumps(answer) + "\n").encode())
+    os.close(answers)
+    listener.close()
+    for asker in commands.values():
+        asker.close()
+    _become(request, files)
+
+
+def _ended(pid: int) -> str:
+    """The exit code of a child that has ended."""
+    ended, status = os.waitpid(pid, os.WNOHANG)
+    return str(os.waitstatus_to_exitcode(status)) if ended else ""
 
 
 def _main() -> None:
@@ -180,7 +258,14 @@ def _main() -> None:
     gc.freeze()  # a child's collections leave alone what it shares with this process
     questions, answers = os.fdopen(os.dup(0)), os.dup(1)
     os.dup2(2, 1)
-    _serve(questions, answers)
+    folder = tempfile.mkdtemp(prefix="zefuse-children-")  # nobody else's commands
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(f"{folder}/socket")
+    listener.listen()
+    server = os.getpid()
+    _serve(questions, answers, listener)
+    if os.getpid() == server:
+        shutil.rmtree(folder)
 
 
 if __name__ == "__main__":

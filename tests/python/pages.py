@@ -145,8 +145,7 @@ def _environment(folder: Path, *, installed: bool) -> dict[str, str]:
     programs = folder / "programs"
     programs.mkdir()
     for name, words in {"zefuse": "-m zefuse", "pytest": "-m pytest -p zefuse.pytest_plugin", "python": ""}.items():
-        (programs / name).write_text(f'#!/bin/sh\nexec {sys.executable} {words} "$@"\n')
-        (programs / name).chmod(0o755)
+        children.command(programs / name, *words.split())
     environment = {**os.environ, "PATH": f"{programs}:{Path(sys.executable).parent}:{os.environ['PATH']}"}
     environment["PYTHONPATH"] = "."  # python FILE has the file's folder there, these programs are no files
     if installed:
