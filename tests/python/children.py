@@ -3,7 +3,9 @@
 A server (this file as a program) imports, then forks one child per program. It has started no thread and compiled nothing with
 zefuse, so a child is what a new process is after its imports: no driver is loaded, nothing is in any table, and the environment
 is the one that it is given. Not for tests of importing itself, of PYTHONHASHSEED, or of what a library reads from the environment
-while it is loaded (OMP_NUM_THREADS).
+while it is loaded (OMP_NUM_THREADS). Nor of how a process ends: a child joins its threads, calls the handlers, destroys its own
+objects and leaves the modules and what torch's libraries hold as they are, which would take longer than most programs here;
+with ``whole`` it ends as ever.
 
 It also listens on a socket, for the commands that command() writes: shell scripts and build systems run them as they would
 run Python.
@@ -23,6 +25,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import types
 from collections.abc import Mapping
@@ -34,14 +37,14 @@ class Child:
     """One running program. Its output is whole once it has ended."""
 
     def __init__(
-        self, program: str | Path, arguments: tuple[str, ...], cwd: str | Path, env: Mapping[str, str]
+        self, program: str | Path, arguments: tuple[str, ...], cwd: str | Path, env: Mapping[str, str], whole: bool
     ) -> None:
         # Gone when they are closed, which is when it has ended.
         self._files = [tempfile.NamedTemporaryFile(prefix="zefuse-child-") for _ in range(2)]  # noqa: SIM115
         self.returncode: int | None = None
         places = [file.name for file in self._files]
         words = [str(program)] if isinstance(program, Path) else ["-c", program]
-        request = {"words": [*words, *arguments], "cwd": str(cwd), "env": dict(env), "output": places}
+        request = {"words": [*words, *arguments], "cwd": str(cwd), "env": dict(env), "output": places, "whole": whole}
         self.pid: int = _ask({"start": request})
 
     def poll(self) -> int | None:
@@ -80,9 +83,15 @@ class Child:
         return texts[0], texts[1]
 
 
-def start(program: str | Path, *arguments: str, cwd: str | Path = ".", env: Mapping[str, str] | None = None) -> Child:
+def start(
+    program: str | Path,
+    *arguments: str,
+    cwd: str | Path = ".",
+    env: Mapping[str, str] | None = None,
+    whole: bool = False,
+) -> Child:
     """``program``: text, as after python -c, or the path of a file."""
-    return Child(program, arguments, Path(cwd).absolute(), os.environ if env is None else env)
+    return Child(program, arguments, Path(cwd).absolute(), os.environ if env is None else env, whole)
 
 
 def run(
@@ -91,16 +100,20 @@ def run(
     timeout: float = 300,
     cwd: str | Path = ".",
     env: Mapping[str, str] | None = None,
+    whole: bool = False,
 ) -> subprocess.CompletedProcess[str]:
     """As subprocess.run(..., capture_output=True, text=True)."""
-    child = start(program, *arguments, cwd=cwd, env=env)
+    child = start(program, *arguments, cwd=cwd, env=env, whole=whole)
     code = child.wait(timeout)
     return subprocess.CompletedProcess([str(program), *arguments], code, *child.output())
 
 
+ZEFUSE = "import sys\nfrom zefuse.cli import main\nsys.exit(main())"
+
+
 def zefuse(*arguments: str, cwd: str | Path = ".") -> subprocess.CompletedProcess[str]:
     """The command, as python -m zefuse."""
-    return run("import sys\nfrom zefuse.cli import main\nsys.exit(main())", *arguments, cwd=cwd)
+    return run(ZEFUSE, *arguments, cwd=cwd)
 
 
 # What is read while a library is loaded or Python starts: a program with others than the server's is a process of its own.
@@ -155,7 +168,7 @@ def _ask(question: dict[str, Any]) -> Any:
 
 
 def _become(request: dict[str, Any], files: list[int]) -> None:
-    """The forked child, with these files as its standard ones: returns when the program has, so that the interpreter ends as ever."""
+    """The forked child, with these files as its standard ones: what it returns or raises from ends as ever."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for number, file in enumerate(files):
         os.dup2(file, number)
@@ -163,10 +176,6 @@ def _become(request: dict[str, Any], files: list[int]) -> None:
     os.chdir(request["cwd"])
     os.environ.clear()
     os.environ.update(request["env"])
-    # What was frozen is not freed at the exit, which Triton (its nanobind) reports as leaks. Freeing all takes as long as most
-    # programs here.
-    if "triton" in sys.modules:
-        atexit.register(gc.unfreeze)
     module = types.ModuleType("__main__")
     module.__dict__["__builtins__"] = __builtins__
     sys.modules["__main__"] = module
@@ -179,13 +188,41 @@ def _become(request: dict[str, Any], files: list[int]) -> None:
     kind, program, *arguments = request["words"] if request["words"][0] in ("-c", "-m") else ("", *request["words"])
     sys.argv = [program if kind == "" else kind, *arguments]
     sys.path[0] = str(Path(program).parent) if kind == "" else ""
-    if kind == "-m":
-        runpy.run_module(program, run_name="__main__", alter_sys=True)
-    elif kind == "-c":
-        exec(compile(program, "<string>", "exec"), module.__dict__)
+    try:
+        if kind == "-m":
+            runpy.run_module(program, run_name="__main__", alter_sys=True)
+        elif kind == "-c":
+            exec(compile(program, "<string>", "exec"), module.__dict__)
+        else:
+            module.__file__ = program
+            exec(compile(Path(program).read_text(), program, "exec"), module.__dict__)
+    except SystemExit as ended:
+        if not request.get("whole") and isinstance(ended.code, int | None):
+            _end(ended.code or 0)
+        raise
     else:
-        module.__file__ = program
-        exec(compile(Path(program).read_text(), program, "exec"), module.__dict__)
+        if not request.get("whole"):
+            _end(0)
+    finally:
+        # What was frozen is not freed at the exit, which Triton (its nanobind) reports as leaks.
+        if "triton" in sys.modules:
+            atexit.register(gc.unfreeze)
+
+
+def _end(code: int) -> None:
+    """What the interpreter and the C library do at the end, but for taking apart what was there before the program."""
+    threading._shutdown()  # type: ignore[attr-defined]  # joins threads
+    atexit._run_exitfuncs()
+    sys.modules["__main__"].__dict__.clear()
+    torch = sys.modules["torch"]
+    torch._dynamo.reset()  # the compiled functions' code
+    gc.collect()
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except OSError:
+        return  # the interpreter's own end says so
+    os._exit(code & 0xFF)
 
 
 def _serve(questions: IO[str], answers: int, listener: socket.socket) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import children
 import pytest
 import torch
 from torch import nn
@@ -18,6 +20,26 @@ from zefuse.options import Options
 
 def run_python(code: str) -> None:
     subprocess.run([sys.executable, "-c", code], check=True, timeout=300)
+
+
+def test_a_process_ends_with_graphs_in_use(tmp_path: Path) -> None:
+    """In whatever order Python, the libraries and the drivers are taken apart."""
+    program = """
+import torch, zefuse
+from torch import nn
+
+model = nn.Sequential(nn.Linear(8, 8), nn.GELU())
+x = torch.ones(4, 8)
+alive = [torch.compile(model, backend="zefuse", options={"device": device}) for device in ("cpu", "gpu:0")]
+for compiled in alive:
+    torch._dynamo.reset()
+    compiled(x).sum().backward()
+zefuse.compile_package(torch.export.export(model, (x,)), "m.zefuse")
+loaded = zefuse.load("m.zefuse")
+print(loaded(x).shape)
+"""
+    done = children.run(program, cwd=tmp_path, whole=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "torch.Size([4, 8])\n", "")
 
 
 def test_listed_without_import() -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import children
@@ -145,14 +143,7 @@ from zefuse import cache
 torch.testing.assert_close(torch.compile(lambda x: x.exp() * 2, backend="zefuse")(torch.ones(3)), torch.ones(3).exp() * 2)
 print("cache", repr(cache.directory()))
 """
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        env={**variables, "HOME": places[home]},
-        cwd=tmp_path,
-    )
+    done = children.run(code, env={**variables, "HOME": places[home]}, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     expected = home and f"{places[home]}/.cache/zefuse"
     assert done.stdout.splitlines()[-1] == f"cache {expected!r}"

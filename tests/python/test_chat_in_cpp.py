@@ -7,10 +7,10 @@ import json
 import random
 import re
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
+import children
 import pytest
 import torch
 import transformers
@@ -239,10 +239,8 @@ def test_smollm2_answers(built: Path, tmp_path: Path) -> None:
         "--activations",
         "int8",
     ]
-    done = subprocess.run(
-        [sys.executable, "-m", "zefuse", *words, "-q"], cwd=tmp_path, capture_output=True, timeout=600
-    )
-    assert done.returncode == 0, done.stderr.decode()
+    done = children.run(children.ZEFUSE, *words, "-q", cwd=tmp_path, timeout=600)
+    assert done.returncode == 0, done.stderr
     package = tmp_path / "smollm2.zefuse"
     assert package.stat().st_size < 110e6  # the weights once, packed
     out = _run(built / "chat", package, "--prompt", "Why is the sky blue?", "--tokens", "48").stdout.decode()

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import children
 import pytest
 import torch
 from torch import Tensor, nn
@@ -122,7 +122,7 @@ def test_a_wrong_kernel_is_found_with_element_operator_and_reproducer(
     text = " ".join(str(report).split())
     assert "Network is wrong in 2 of 2 modes: no_grad; grad." in text and "aten.tanh.default at test_check.py" in text
     # The program runs; without the planted error, nothing differs.
-    done = subprocess.run([sys.executable, culprit.reproducer], capture_output=True, text=True, timeout=300)
+    done = children.run(Path(culprit.reproducer))
     assert done.returncode == 0 and "largest difference:" in done.stdout, done.stderr
 
 

@@ -19,6 +19,7 @@ from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
 
+import children
 import pytest
 
 import zefuse
@@ -269,9 +270,7 @@ sys.exit(code)
 
 def test_the_warning_of_torch_about_itself_is_hidden_and_the_users_own_is_not(files: Path, tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(COMPILE)
-    done = subprocess.run(
-        [sys.executable, tmp_path / "program.py", tmp_path], cwd=files, capture_output=True, text=True, timeout=300
-    )
+    done = children.run(tmp_path / "program.py", str(tmp_path), cwd=files)
     assert done.returncode == 0, done.stderr
     warned = [line for line in done.stderr.splitlines() if "FutureWarning" in line]
     assert len(warned) == 1 and "program.py:6: FutureWarning" in warned[0]

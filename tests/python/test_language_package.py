@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -423,14 +422,13 @@ def test_an_unknown_quantization_of_a_checkpoint(
 @pytest.mark.parametrize("share", [0.5, 0.8, 0.97])
 def test_a_killed_compile_leaves_nothing_half_written(folder: Path, tmp_path: Path, share: float, usual: float) -> None:
     file = tmp_path / "model.zefuse"
-    child = subprocess.Popen(_compile_words(folder, file), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    child = children.start(children.ZEFUSE, *_compile_words(folder, file))
     time.sleep(share * usual)
-    child.send_signal(signal.SIGKILL)
-    child.wait()
+    child.kill()
     if file.exists():  # it was done
         assert list(zefuse.llm.load_package(file).tokens([3], 2))
     else:
-        assert main(_compile_words(folder, file)[3:]) == 0
+        assert main(_compile_words(folder, file)) == 0
         assert sorted(each.name for each in tmp_path.iterdir()) == ["model.zefuse"]
 
 
@@ -439,12 +437,13 @@ def usual(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> float:
     """Seconds that the command takes, with its kernels in the cache."""
     file = tmp_path_factory.mktemp("made") / "model.zefuse"
     began = time.perf_counter()
-    subprocess.run(_compile_words(folder, file), check=True, capture_output=True, timeout=300)
+    done = children.zefuse(*_compile_words(folder, file))
+    assert done.returncode == 0, done.stderr
     return time.perf_counter() - began
 
 
 def _compile_words(folder: Path, file: Path) -> list[str]:
-    return [sys.executable, "-m", "zefuse", "compile", "--llm", str(folder), "-o", str(file), "--quiet"]
+    return ["compile", "--llm", str(folder), "-o", str(file), "--quiet"]
 
 
 def test_the_command_says_what_it_made(folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

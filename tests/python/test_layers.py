@@ -1,6 +1,7 @@
 """The folders' floors: what a folder includes and links stands on its own floor or below (docs/design.md, Folders)."""
 
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -72,11 +73,13 @@ def folder_of(path: str) -> str:
     return folder
 
 
+@cache
 def sources() -> list[Path]:
     parts = [ROOT / part for part in KNOWS]
     return sorted(file for part in parts for file in part.rglob("*") if file.suffix in {".cpp", ".h", ".hpp", ".c"})
 
 
+@cache
 def includes(file: Path) -> list[str]:
     own = re.findall(r'^\s*#include "([^"]+)"', file.read_text(), re.MULTILINE)
     return [name for name in own if name.split("/")[0] in KNOWS]
@@ -123,6 +126,7 @@ def test_includes_are_found() -> None:
 # --- CMake: who links whom --------------------------------------------------------------------------------------------
 
 
+@cache
 def targets() -> dict[str, tuple[set[str], set[str]]]:
     """Of each library of the parts: the folders of its sources, and the targets that it links."""
     found: dict[str, tuple[set[str], set[str]]] = {}

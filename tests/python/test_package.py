@@ -74,12 +74,7 @@ def test_command_line_and_another_process(tmp_path: Path, inputs: tuple[torch.Te
     model = Model().eval()
     torch.export.save(torch.export.export(model, inputs), tmp_path / "model.pt2")
     torch.save({"inputs": inputs, "expected": model(*inputs)}, tmp_path / "io.pt")
-    done = subprocess.run(
-        [sys.executable, "-m", "zefuse", "compile", str(tmp_path / "model.pt2"), "-o", str(tmp_path / "model.zefuse")],
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    done = children.zefuse("compile", str(tmp_path / "model.pt2"), "-o", str(tmp_path / "model.zefuse"))
     assert done.returncode == 0, done.stderr
     progress = re.findall(r"^\[(\d+)/(\d+)\] avx(?:2|512) \w+: (?:\d+ ms|cached)$", done.stdout, re.M)
     assert len(progress) > 2 and progress[-1] == (str(len(progress)),) * 2
@@ -532,7 +527,8 @@ zefuse.compile_package(program, {str(tmp_path / "model.zefuse")!r}, targets=["sm
 """
     environment = {name: value for name, value in os.environ.items() if name != "ZEFUSE_PTX_COMPILER"}
     nothing = {"PATH": "/nowhere", "ZEFUSE_PTXAS": "/nowhere/ptxas", "ZEFUSE_CACHE_DIR": str(tmp_path / "cache")}
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=300, env=environment | nothing)
+    done = children.run(code, env=environment | nothing)
+    assert done.returncode == 0, done.stderr
     sections = {name for name, *_ in reports.ask("package", str(tmp_path / "model.zefuse"))["sections"]}
     assert [name for name in sections if name.startswith("native/") and name.endswith(".sm_90")]
     assert b".target sm_90" in (tmp_path / "model.zefuse").read_bytes()
