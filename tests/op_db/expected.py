@@ -20,6 +20,9 @@ class Expected:
 EXPECTED: list[Expected] = [
     Expected("which of equal elements topk takes is open", "topk", "value", "^outputs 1"),
     Expected("the same: their gradients are elsewhere", "topk", "gradient value"),
+    Expected("the order of equal elements in a sort that need not be stable: ours is", "sort", "value", "^outputs 1"),
+    Expected("the same: argsort gives the order alone", "argsort", "value"),
+    Expected("the same: their gradients are elsewhere", "sort|msort", "gradient value"),
     Expected("which of equal elements mode points at is open", "mode", "value", "^outputs 1"),
     Expected("the same: their gradients are elsewhere", "mode", "gradient value"),
     Expected(

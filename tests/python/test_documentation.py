@@ -65,6 +65,17 @@ def test_the_page_on_targets_is_current() -> None:
     assert (ROOT / "docs" / "targets.md").read_text() == targets.markdown()
 
 
+def test_the_tests_of_the_page_on_semantics_exist() -> None:
+    page = (ROOT / "docs" / "semantics.md").read_text()
+    rows = re.findall(r"^\| (?!what \||---)(.*) \| (.*) \|$", page, re.M)
+    assert len(rows) > 25
+    for what, tests in rows:
+        named = re.findall(r"`(test_\w+\.py)::(test_\w+)`", tests)
+        assert named, what
+        for file, test in named:
+            assert f"\ndef {test}(" in (ROOT / "tests" / "python" / file).read_text(), f"{file}::{test}"
+
+
 # --- the pages for users ----------------------------------------------------------------------------------------------
 
 

@@ -194,6 +194,30 @@ def test_wrong_arguments(package: tuple[nn.Module, Path], inputs: tuple[torch.Te
         loaded(torch.zeros(5, 5, dtype=torch.int64), inputs[1])
 
 
+def test_integers_alone(tmp_path: Path) -> None:
+    """No number with a point in it: tokens, counts, bits, positions."""
+
+    class Counts(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("table", torch.arange(40, dtype=torch.int32).reshape(8, 5))
+
+        def forward(self, tokens: torch.Tensor, mask: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            rows = self.table[tokens] * 3 - 7
+            product = rows.to(torch.int64) @ rows.to(torch.int64).t()
+            return rows.sum(1), product, (tokens << 2) ^ 5, mask & (tokens > 2), rows.argmax(1), rows.cumsum(0) // 4
+
+    model = Counts()
+    tokens, mask = torch.tensor([1, 7, 3, 3]), torch.tensor([True, False, True, True])
+    program = torch.export.export(model, (tokens, mask))
+    zefuse.compile_package(program, tmp_path / "counts.zefuse")
+    packed = zefuse.load(tmp_path / "counts.zefuse")
+    for ours, theirs in zip(packed(tokens, mask), model(tokens, mask), strict=True):
+        assert ours.dtype == theirs.dtype and torch.equal(ours, theirs)
+    with pytest.raises(IndexError, match="out of bounds"):
+        packed(torch.tensor([1, 8, 3, 3]), mask)
+
+
 def test_dynamic_batch(tmp_path: Path) -> None:
     model = nn.Sequential(nn.Linear(6, 6), nn.GELU()).eval()
     program = torch.export.export(

@@ -300,6 +300,35 @@ def test_dynamic_sizes_do_not_recompile() -> None:
     assert len(seen) == 1
 
 
+@pytest.mark.parametrize(
+    ("train", "sizes", "compiling"),
+    [(True, [*range(51)], [0, 1, 2]), (False, [*range(50, 1, -1), 1, 0], [50, 49, 1, 0])],
+    ids=["growing, trained", "shrinking"],
+)
+def test_fifty_sizes(train: bool, sizes: list[int], compiling: list[int]) -> None:
+    """0 and 1 have graphs of their own, torch says. Of the others the first compiles for itself where it came first; the next for
+    all."""
+    layer = nn.Linear(6, 3)
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return torch.softmax(layer(x), -1) - x.mean(0).sum()
+
+    compiled, found = zefuse(function), []
+    for size in sizes:
+        seen: list[str] = []
+        ours, theirs = (torch.linspace(-1, 1, size * 6).reshape(size, 6).requires_grad_(train) for _ in range(2))
+        with backend.observe(lambda kind, _: seen.append(kind)), torch.set_grad_enabled(train):  # noqa: B023
+            actual, expected = compiled(ours), function(theirs)
+            if train:
+                actual.square().sum().backward()
+                expected.square().sum().backward()
+        torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-6, equal_nan=True)
+        if train:
+            torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-4, atol=1e-6, equal_nan=True)
+        found += [size] * len([kind for kind in seen if kind != "backward"])
+    assert found == compiling
+
+
 def test_second_size_makes_sizes_symbolic() -> None:
     layer = nn.Linear(12, 12).eval()
 
