@@ -23,6 +23,7 @@ namespace {
 
 constexpr double long_update = 64;         // elements of one update of a scatter, from which on ranges are shared
 constexpr double many_indices = 256;       // of a scatter's result, to share
+constexpr double some_indices = 32;        // the same, and of its updates, of work-groups
 constexpr double long_reduction = 32;      // elements: fewer stay in registers, and need no strips
 constexpr int64_t strip_budget = 8 << 10;  // bytes of partial results, beside what streams through the L1 cache
 
@@ -263,7 +264,7 @@ private:
   // updates that land there, in order. Every group reads all indices: worth it when an update is long.
   void chooseRange(Strategy& strategy, choice::Scatter& choice, double fills) const {
     ScatterForm& form = *domain_.scatter;
-    if (target_.hasWorkGroups() || form.fill.empty())
+    if (form.fill.empty())
       return;
     Dims free;
     for (unsigned dim : domain_.rows)
@@ -271,8 +272,12 @@ private:
     double size = estimate(space_.size(form.fill.front()));
     const auto* at = llvm::find(form.init_at.getResults(), space_.dim(form.fill.front()));
     unsigned position = at - form.init_at.getResults().begin();
-    if (choice.row_elements < long_update || size < many_indices || (form.in_place && choice.updates < many_indices) ||
-        space_.dimsOf(form.target.getResult(position)).anyCommon(free))
+    // Work-groups share ranges unless there is a row for most work-items that run at a time.
+    const bool few = target_.hasWorkGroups() ? size < some_indices || choice.updates < some_indices ||
+                                                   choice.row_elements * 4 > double(target_.resident_items)
+                                             : choice.row_elements < long_update || size < many_indices ||
+                                                   (form.in_place && choice.updates < many_indices);
+    if (few || space_.dimsOf(form.target.getResult(position)).anyCommon(free))
       return;
     strategy.scatter_range = position;
     strategy.unit_cost = choice.row_elements / size * (choice.updates * 16 + fills * 8) / target_.vector_width;

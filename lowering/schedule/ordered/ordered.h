@@ -5,7 +5,8 @@
 
 namespace zefuse {
 
-void scheduleScatter(const ScheduleContext& context);  // both targets
+void scheduleScatter(const ScheduleContext& context);       // both targets
+void scheduleGroupScatter(const ScheduleContext& context);  // by ranges of the result
 void scheduleSort(const ScheduleContext& context);
 void scheduleGpuSort(const ScheduleContext& context);
 

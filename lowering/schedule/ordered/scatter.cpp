@@ -5,23 +5,18 @@
 // is
 //   an index of the result's outermost addressed dimension, and a group passes over the updates of others.
 // - In place: the result's memory holds the init, and an update whose index is out of bounds stores nothing.
-// - Larger groups: a row per work-item.
-#include "lowering/dialect/shape.h"
-#include "lowering/schedule/core/scalar_ops.h"
+// - Larger groups: a row per work-item, or ranges of the result (gpu_scatter.cpp).
 #include "lowering/schedule/ordered/ordered.h"
-#include "mlir/Dialect/Arith/IR/Arith.h"
-#include "mlir/Dialect/LLVMIR/LLVMDialect.h"
+#include "lowering/schedule/ordered/scatter_steps.h"
 
 using namespace mlir;
 
 namespace zefuse {
 namespace {
 
-class ScatterSchedule {
+class ScatterSchedule : ScatterSteps {
 public:
-  explicit ScatterSchedule(const ScheduleContext& context)
-      : c_(context), e_(context.evaluator), space_(context.domain.space), form_(*context.domain.scatter),
-        b_(context.builder()), loc_(context.builder().getUnknownLoc()) {}
+  explicit ScatterSchedule(const ScheduleContext& context) : ScatterSteps(context) {}
 
   void run() { c_.target.hasWorkGroups() ? rowPerItem() : shares(); }
 
@@ -109,66 +104,6 @@ private:
     loops(form_.sequential, [&] { lanes([&] { update(); }); });
   }
 
-  Type element() const { return cast<RankedTensorType>(form_.op.getType()).getElementType(); }
-  AffineExpr offset(AffineMap at) const {
-    return c_.graph.output_offset(space_, {0, {form_.op.getResult(), at}, false});
-  }
-  void fill() {
-    if (Value value = e_.evaluate(form_.init()))
-      e_.store(c_.outputs[0], offset(form_.init_at), value, element());
-  }
-  void update() {
-    Value update = e_.evaluate(form_.update());
-    if (!update)
-      return;
-    auto modify = [&] {
-      e_.modify(c_.outputs[0], offset(form_.target), element(), [&](Value present) {
-        return e_.emitBody(form_.op.getBody().front(), {present, splat(b_, update, lanesOf(present))});
-      });
-    };
-    if (form_.in_place) {
-      for (Value index : form_.op.getIndices())
-        if (!e_.evaluate({index, form_.updates_at}))
-          return;
-      Value status = e_.status();
-      if (!status)
-        return modify();
-      e_.toInnermost();
-      Type word = b_.getI32Type();
-      Value failed = LLVM::LoadOp::create(b_, loc_, word, status, 4);
-      Value none = arith::ConstantOp::create(b_, loc_, b_.getI32IntegerAttr(0));
-      e_.openIf(arith::CmpIOp::create(b_, loc_, arith::CmpIPredicate::eq, failed, none));
-      modify();
-      return e_.closeIf();
-    }
-    // A check that fails leaves index 0, and a result without elements has no place for that either.
-    AffineExpr count = space_.simplify(numElements(cast<RankedTensorType>(form_.op.getType())));
-    auto known = constantOf(count);
-    if (known && *known != 0)
-      return modify();
-    for (Value index : form_.op.getIndices())
-      if (!e_.evaluate({index, form_.updates_at}))
-        return;
-    if (known)
-      return;
-    Value elements = e_.index(count);
-    e_.toInnermost();
-    e_.openIf(arith::CmpIOp::create(b_, loc_, arith::CmpIPredicate::sgt, elements, constantIndex(b_, loc_, 0)));
-    modify();
-    e_.closeIf();
-  }
-
-  template <typename Body> void loops(ArrayRef<unsigned> dims, Body body) {
-    if (dims.empty() || e_.failed())
-      return body();
-    Value size = e_.index(space_.size(dims.front()));
-    e_.toInnermost();
-    auto loop = e_.openLoop(constantIndex(b_, loc_, 0), size, constantIndex(b_, loc_, 1));
-    e_.bind(dims.front(), loop.index());
-    loops(dims.drop_front(), body);
-    e_.closeLoop(loop);
-  }
-
   // Vectors number low..high of the laned dim; what is left of the dim goes one by one, since a vector that repeats
   // elements would change them twice.
   template <typename Body> void overLanes(Value low, Value high, Body body) {
@@ -194,18 +129,16 @@ private:
     e_.closeLoop(tail);
   }
 
-  const ScheduleContext& c_;
-  Evaluator& e_;
-  IndexSpace& space_;
-  ScatterForm& form_;
-  OpBuilder& b_;
-  Location loc_;
   unsigned laned_ = Strategy::none;
   int64_t lanes_ = 1;
 };
 
 }  // namespace
 
-void scheduleScatter(const ScheduleContext& context) { ScatterSchedule(context).run(); }
+void scheduleScatter(const ScheduleContext& context) {
+  if (context.target.hasWorkGroups() && context.strategy.scatter_range != Strategy::none)
+    return scheduleGroupScatter(context);
+  ScatterSchedule(context).run();
+}
 
 }  // namespace zefuse

@@ -89,25 +89,26 @@ Value CallKernel::load(const StridedTensor& tensor, Value offset, int64_t lanes)
   return loaded;
 }
 
-Value CallKernel::loadBits(const StridedTensor& tensor, Value offset, int64_t lanes) {
+Value CallKernel::address(const StridedTensor& tensor, Value offset) {
   Location loc = builder_.getUnknownLoc();
-  Type memory = memoryType(tensor.element);
   Value at = arith::IndexCastOp::create(builder_, loc, builder_.getI64Type(), offset);
-  Value address = LLVM::GEPOp::create(builder_, loc, tensor.pointer.getType(), memory, tensor.pointer,
-                                      ArrayRef<LLVM::GEPArg>{at}, LLVM::GEPNoWrapFlags::inbounds);
-  return LLVM::LoadOp::create(builder_, loc, withLanes(memory, unsigned(lanes)), address,
+  return LLVM::GEPOp::create(builder_, loc, tensor.pointer.getType(), memoryType(tensor.element), tensor.pointer,
+                             ArrayRef<LLVM::GEPArg>{at}, LLVM::GEPNoWrapFlags::inbounds);
+}
+
+Value CallKernel::loadBits(const StridedTensor& tensor, Value offset, int64_t lanes) {
+  Value from = address(tensor, offset);
+  return LLVM::LoadOp::create(builder_, builder_.getUnknownLoc(),
+                              withLanes(memoryType(tensor.element), unsigned(lanes)), from,
                               unsigned(bytesInMemory(tensor.element)));
 }
 
 void CallKernel::store(const StridedTensor& tensor, Value offset, Value value) {
   Location loc = builder_.getUnknownLoc();
-  Type memory = memoryType(tensor.element);
   if (tensor.element.isF16() || tensor.element.isBF16())
     value = narrowFromF32(builder_, loc, value, tensor.element);
-  Value at = arith::IndexCastOp::create(builder_, loc, builder_.getI64Type(), offset);
-  Value address = LLVM::GEPOp::create(builder_, loc, tensor.pointer.getType(), memory, tensor.pointer,
-                                      ArrayRef<LLVM::GEPArg>{at}, LLVM::GEPNoWrapFlags::inbounds);
-  LLVM::StoreOp::create(builder_, loc, value, address, unsigned(bytesInMemory(tensor.element)));
+  LLVM::StoreOp::create(builder_, loc, value, address(tensor, offset),
+                        unsigned(bytesInMemory(tensor.element)) * lanesOf(value));
 }
 
 ScheduledKernel CallKernel::finish() {

@@ -37,7 +37,9 @@ public:
   // `lanes` neighbours as f32, or as f64 when the element is.
   mlir::Value load(const StridedTensor& tensor, mlir::Value offset, int64_t lanes = 1);
   mlir::Value loadBits(const StridedTensor& tensor, mlir::Value offset, int64_t lanes = 1);  // as they lie in memory
-  void store(const StridedTensor& tensor, mlir::Value offset, mlir::Value value);            // scalar f32 or f64
+  // f32 or f64: one, or neighbours that lie at a multiple of all their bytes.
+  void store(const StridedTensor& tensor, mlir::Value offset, mlir::Value value);
+  mlir::Value address(const StridedTensor& tensor, mlir::Value offset);
 
   ScheduledKernel finish();
 

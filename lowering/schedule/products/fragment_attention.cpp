@@ -28,11 +28,6 @@ constexpr double most_above = 8;
 
 Type typeOf(Value tensor) { return cast<RankedTensorType>(tensor.getType()).getElementType(); }
 
-// The larger of the forms that an operand may have in local memory.
-int64_t bytesOfSide(int64_t across, int64_t depth) {
-  return 2 * std::max(across * (depth + engine_pad), depth * (across + engine_pad));
-}
-
 class FragmentAttention : AttentionEmitter {
 public:
   FragmentAttention(const ScheduleContext& context, AttentionOp op, const FragmentAttentionTile& tile)

@@ -30,6 +30,11 @@ struct FragmentSide {
                    int64_t k_on) const;
 };
 
+// Of one side in local memory: the larger of its two forms.
+inline int64_t bytesOfSide(int64_t across, int64_t depth) {
+  return 2 * std::max(across * (depth + engine_pad), depth * (across + engine_pad));
+}
+
 // Two of a vector's elements, or of two registers' worth.
 mlir::Value pairOf(mlir::OpBuilder& builder, mlir::Value vector, int64_t first);
 

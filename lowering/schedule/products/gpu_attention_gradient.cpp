@@ -6,10 +6,11 @@
 //   scores   of the group's rows by those that pass: S = own[0] @ passing[0]^T, dP = own[1] @ passing[1]^T
 //   results  dS @ passing[0], and of keys P @ passing[1]
 // A group's sub-groups share each step by rows and columns, as a product's do (gpu_product.h), so that the results of
-// wide heads fit into registers. Between the steps P and dS are in local memory.
+// wide heads fit into registers. Between the steps P and dS are in local memory. Where lanes hold fragments:
+// fragment_attention_gradient.cpp.
 #include "lowering/dialect/shape.h"
-#include "lowering/schedule/products/attention_emitter.h"
-#include "lowering/schedule/products/call_kernel.h"
+#include "lowering/schedule/products/attention_gradient_emitter.h"
+#include "lowering/schedule/products/fragment_attention_gradient.h"
 #include "lowering/schedule/products/product_splits.h"
 #include "lowering/schedule/products/products.h"
 #include "mlir/Dialect/Math/IR/Math.h"
@@ -104,26 +105,15 @@ std::optional<GradientTile> chooseTile(const AttentionGradientCall& call, const 
   return chooseTile(call, target, nullptr);
 }
 
-class GradientSchedule : AttentionEmitter {
+class GradientSchedule : AttentionGradientEmitter {
 public:
   GradientSchedule(const AttentionGradientCall& call, CallKernel& kernel, const GradientTile& tile)
-      : AttentionEmitter(kernel.builder(), tile.rows, tile.lanes, tile.engine, call.scale, call.causal,
-                         rowsOf(kernel, 0), rowsOf(kernel, 1)),
-        k_(kernel), rank_(kernel.tensor(0).sizes.size()), call_(call), tile_(tile),
-        own_(call.of_keys ? keys_ : queries_), passing_(call.of_keys ? queries_ : keys_),
-        first_result_(call.mask ? 7 : 6) {
-    if (call.mask)
-      mask_ = [this](Value query, Value key) {
-        const StridedTensor& mask = k_.tensor(6);
-        return toRegister(b_, loc_, k_.load(mask, k_.offset(mask, indices(mask, query, key))), mask.element);
-      };
-  }
+      : AttentionGradientEmitter(call, kernel, tile.rows, tile.lanes, tile.engine), tile_(tile) {}
 
   void run() {
-    const StridedTensor& result = k_.tensor(first_result_);
     AffineExpr batches = getAffineConstantExpr(1, b_.getContext());
-    AffineExpr tiles = result.sizes[rank_ - 2].ceilDiv(tile_.own());
-    for (AffineExpr size : ArrayRef(result.sizes).drop_back(2))
+    AffineExpr tiles = result(0).sizes[rank_ - 2].ceilDiv(tile_.own());
+    for (AffineExpr size : ArrayRef(result(0).sizes).drop_back(2))
       batches = batches * size;
     LoweredKernel& launch = k_.launch();
     launch.extent = batches * tiles;
@@ -135,17 +125,11 @@ public:
 
     Value tile_count = k_.expression(tiles);
     first_own_ = i_.multiply(i_.modulo(group.group(), tile_count), tile_.own());
-    bindBatch(i_.divide(group.group(), tile_count), result.sizes);
+    const int64_t sharers = bindBatch(i_.divide(group.group(), tile_count));
     my_row_ = i_.multiply(i_.divide(group.subgroupIndex(), tile_.along), rows_);
     my_column_ = i_.modulo(group.subgroupIndex(), tile_.along);
     allocate();
 
-    // Query heads that share the keys' follow one another.
-    const size_t head = rank_ - 3;
-    auto all = constantOf(k_.tensor(0).sizes[head]), fewer = constantOf(k_.tensor(1).sizes[head]);
-    const int64_t sharers = call_.of_keys && all && fewer ? *all / *fewer : 1;
-    if (sharers > 1)
-      batch_[head] = i_.multiply(batch_[head], sharers);
     stageOwn();
     if (!call_.of_keys)
       loadRowSums();
@@ -158,51 +142,18 @@ public:
       auto loop = scf::ForOp::create(b_, loc_, i_.number(0), i_.number(sharers), i_.number(1), totals);
       OpBuilder::InsertionGuard guard(b_);
       b_.setInsertionPointToStart(loop.getBody());
-      Value first = batch_[head];
-      batch_[head] = i_.add(first, loop.getInductionVar());
+      Value& head = batch_[rank_ - 3];
+      Value first = head;
+      head = i_.add(first, loop.getInductionVar());
       totals = pass(SmallVector<Value>(loop.getRegionIterArgs()));
       scf::YieldOp::create(b_, loc_, totals);
-      batch_[head] = first;
+      head = first;
       totals = SmallVector<Value>(loop.getResults());
     }
     store(totals);
   }
 
 private:
-  static Extent rowsOf(CallKernel& kernel, unsigned number) {
-    AffineExpr rows = kernel.tensor(number).sizes.end()[-2];
-    return {kernel.expression(rows), constantOf(rows)};
-  }
-
-  // Sets the indices of the batch dimensions from a number in their row-major space.
-  void bindBatch(Value batch, ArrayRef<AffineExpr> sizes) {
-    batch_.assign(rank_, Value());
-    for (size_t dim = rank_ - 2; dim-- > 0;) {
-      if (dim == 0) {
-        batch_[0] = batch;
-        break;
-      }
-      Value size = k_.expression(sizes[dim]);
-      batch_[dim] = i_.modulo(batch, size);
-      batch = i_.divide(batch, size);
-    }
-  }
-
-  // A tensor's indices in this batch of the queries: heads that several query heads share are fewer.
-  SmallVector<Value> indices(const StridedTensor& tensor, Value row, Value column) {
-    SmallVector<Value> result(batch_);
-    const StridedTensor& q = k_.tensor(0);
-    size_t dropped = rank_ - tensor.sizes.size();
-    for (size_t dim = dropped; dim + 2 < rank_; ++dim) {
-      auto mine = constantOf(tensor.sizes[dim - dropped]), whole = constantOf(q.sizes[dim]);
-      if (mine && whole && *mine > 1 && *mine < *whole)
-        result[dim] = i_.divide(result[dim], *whole / *mine);
-    }
-    result[rank_ - 2] = row;
-    result[rank_ - 1] = column;
-    return result;
-  }
-
   ProductSource source(const StridedTensor& tensor) {
     ProductSource source;
     source.columns_contiguous =
@@ -216,15 +167,6 @@ private:
     };
     return source;
   }
-
-  const StridedTensor& own(int number) const { return k_.tensor(number == 0 ? (call_.of_keys ? 1 : 0) : ownSecond()); }
-  const StridedTensor& passing(int number) const {
-    return k_.tensor(number == 0 ? (call_.of_keys ? 0 : 1) : (call_.of_keys ? 3 : 2));
-  }
-  unsigned ownSecond() const { return call_.of_keys ? 2 : 3; }
-  int64_t headSize(int number) const { return number == 0 ? tile_.depth : tile_.columns; }
-  // Whether a result is a product with this passing tensor.
-  bool multiplied(int number) const { return number == 0 || call_.of_keys; }
 
   // A side of a product whose lines are rows (with the head or what passes innermost) on the engine, else the reverse.
   Side side(Value array, Value first, int64_t line) const {
@@ -268,21 +210,6 @@ private:
       }
       stageTile(b_, *group_, source(passing(number)), local_, rows, columns, passing_arrays_[number], again);
     }
-  }
-
-  // A query's log-sum-exp, 0 where it is -inf (nothing is seen, and exp(-inf - -inf) would be NaN), and its delta; both
-  // 0 where `exists` does not hold.
-  std::pair<Value, Value> rowSums(Value query, Value exists) {
-    SmallVector<Value> place(batch_);
-    place[rank_ - 2] = i_.smaller(query, i_.subtract(queries_.value, i_.number(1)));
-    auto load = [&](unsigned number) {
-      const StridedTensor& tensor = k_.tensor(number);
-      return k_.load(tensor, k_.offset(tensor, ArrayRef(place).drop_back()));
-    };
-    Value sum = load(4), delta = load(5), zero = scalar(0);
-    Value sees =
-        i_.both(exists, arith::CmpFOp::create(b_, loc_, arith::CmpFPredicate::UNE, sum, scalar(-INFINITY)).getResult());
-    return {arith::SelectOp::create(b_, loc_, sees, sum, zero), arith::SelectOp::create(b_, loc_, exists, delta, zero)};
   }
 
   // Of the sub-group's own queries: each in the lane of its number.
@@ -372,7 +299,6 @@ private:
       if (!multiplied(number))
         continue;
       const int64_t size = headSize(number), blocks = tile_.blocks(size);
-      const StridedTensor& result = k_.tensor(first_result_ + unsigned(number));
       for (int64_t block = 0; block < blocks; ++block) {
         Value column =
             i_.add(i_.add(i_.multiply(my_column_, blocks * tile_.lanes), group_->lane()), block * tile_.lanes);
@@ -385,20 +311,14 @@ private:
           Value value = element(totals[block], r);
           if (number == 0)
             value = arith::MulFOp::create(b_, loc_, value, scalar(call_.scale));
-          k_.store(result, k_.offset(result, indices(result, row, column)), value);
+          k_.store(result(number), k_.offset(result(number), indices(result(number), row, column)), value);
         }
       }
       totals = totals.drop_front(blocks);
     }
   }
 
-  CallKernel& k_;
-  const size_t rank_;
-  SmallVector<Value> batch_;  // one index per dimension of the queries; the last two are null
-  const AttentionGradientCall& call_;
   const GradientTile tile_;
-  const Extent own_, passing_;
-  const unsigned first_result_;
   WorkGroup* group_ = nullptr;
   Value first_own_, my_row_, my_column_;  // rows of the group and of the sub-group; the sub-group's number along
   Value my_log_sum_, my_delta_;
@@ -449,7 +369,7 @@ std::string whyNoAttentionGradient(const AttentionGradientCall& call, const Targ
       if (size != all && constantOf(size) != 1)
         return "the mask's sizes are not known to be those of the scores";
   }
-  if (!chooseTile(call, target))
+  if (!chooseFragmentGradient(call, target) && !chooseTile(call, target))
     return "heads of " + std::to_string(call.q.getShape().back()) + " and " + std::to_string(call.v.getShape().back()) +
            " elements do not fit into registers and local memory";
   return {};
@@ -467,7 +387,10 @@ FailureOr<ScheduledKernel> scheduleAttentionGradient(Operation* op, const Attent
   CallKernel kernel(op, "attention_gradient", operands, unsigned(call.results.size()), call.layouts);
   if (!kernel.ok())
     return refuse(kernel.refusal());
-  GradientSchedule(call, kernel, chooseTile(call, target).value()).run();
+  if (auto tile = chooseFragmentGradient(call, target))
+    scheduleFragmentGradient(call, kernel, *tile);
+  else
+    GradientSchedule(call, kernel, chooseTile(call, target).value()).run();
   return kernel.finish();
 }
 

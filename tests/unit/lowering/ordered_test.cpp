@@ -94,6 +94,44 @@ TEST_P(Lowering, ScatterAddsInOrder) {
   expectNear(out, {last.begin(), last.end()}, 0);
 }
 
+// A table's gradient: a GPU's groups share the table, so that the whole device fills it, and the bits are the same.
+TEST_P(Lowering, ScatterIntoManyRows) {
+  for (auto [rows, width] : {std::pair{500, 24}, std::pair{300, 1}, std::pair{97, 35}}) {
+    SCOPED_TRACE(std::to_string(rows) + " rows of " + std::to_string(width));
+    constexpr int count = 150;
+    std::string table = type(size_t(rows), size_t(width)), updated = type(count, size_t(width)),
+                at = type(std::to_string(count) + "x" + std::to_string(width), "i64");
+    KernelText text;
+    text.input({"%init", table, flat(width)});
+    text.input({"%updates", updated, flat(width)});
+    text.input({"%ids", type(std::to_string(count), "i64"), "(d0) -> (d0)"});
+    text.line("%at = zefuse.view %ids affine_map<(d0, d1) -> (d0)> : " + type(std::to_string(count), "i64") + " -> " +
+              at);
+    text.line("%r = zefuse.scatter %init, %updates (%at) affine_map<(d0, d1, d2) -> (d2, d1)> : (" + table + ", " +
+              updated + ", " + at + ") -> " + table +
+              " {\n    ^bb0(%old: f32, %new: f32):\n      %s = arith.addf %old, %new : f32\n      zefuse.yield %s : "
+              "f32\n    }");
+    text.output({"%r", table, flat(width)});
+    Program program(text.module(), GetParam());
+    ASSERT_TRUE(program.ok());
+    if (GetParam().hasWorkGroups()) {
+      const LoweredKernel& kernel = program.lowered();
+      EXPECT_GE(rows / kernel.grain, 16) << "groups";
+    }
+    Floats init = randomFloats(rows * width, 2), updates = randomFloats(count * width, 3);
+    std::vector<int64_t> ids(count);
+    for (int i = 0; i < count; ++i)
+      ids[i] = i % 3 == 0 ? 7 : i * 37 % rows;
+    Floats sum = init;
+    for (int i = 0; i < count; ++i)
+      for (int j = 0; j < width; ++j)
+        sum[ids[i] * width + j] += updates[i * width + j];
+    Guarded out(rows * width);
+    program.run({init.data(), updates.data(), ids.data(), out.data()});
+    expectNear(out, {sum.begin(), sum.end()}, 0);  // the same order, the same bits
+  }
+}
+
 TEST_P(Lowering, PaddingInsideAndAcrossTheBorder) {
   for (int width : {3, 20, 64}) {
     SCOPED_TRACE(width);

@@ -1,0 +1,44 @@
+// What the kernels of attention's derivatives share: their operands, by what a group owns and what passes by
+// (gpu_attention_gradient.cpp), and the rows' sums.
+#pragma once
+
+#include "lowering/schedule/products/attention_emitter.h"
+#include "lowering/schedule/products/attention_gradient_call.h"
+#include "lowering/schedule/products/call_kernel.h"
+
+namespace zefuse {
+
+class AttentionGradientEmitter : protected AttentionEmitter {
+protected:
+  AttentionGradientEmitter(const AttentionGradientCall& call, CallKernel& kernel, int64_t rows, int64_t lanes,
+                           const MatrixOperation* engine);
+
+  // Sets the batch from its number in a row-major space of the first result's batches; of keys that several heads of
+  // queries share the first of those. Returns how many share them: they follow one another.
+  int64_t bindBatch(mlir::Value batch);
+  // A tensor's indices in this batch of the queries: heads that several query heads share are fewer.
+  llvm::SmallVector<mlir::Value> indices(const StridedTensor& tensor, mlir::Value row, mlir::Value column);
+
+  // 0: with the head's depth, 1: with the values' columns.
+  const StridedTensor& own(int number) const;
+  const StridedTensor& passing(int number) const;
+  // Whether a result is a product with this passing tensor.
+  bool multiplied(int number) const { return number == 0 || call_.of_keys; }
+  int64_t headSize(int number) const { return (number == 0 ? call_.q : call_.v).getShape().back(); }
+  const StridedTensor& result(int number) const { return k_.tensor(first_result_ + unsigned(number)); }
+
+  // A query's log-sum-exp, 0 where it is -inf (nothing is seen, and exp(-inf - -inf) would be NaN), and its delta; both
+  // 0 where `exists` (null: always) does not hold.
+  std::pair<mlir::Value, mlir::Value> rowSums(mlir::Value query, mlir::Value exists);
+
+  CallKernel& k_;
+  const size_t rank_;
+  llvm::SmallVector<mlir::Value> batch_;  // one index per dimension of the queries; the last two are null
+  const AttentionGradientCall& call_;
+  const Extent own_, passing_;
+
+private:
+  const unsigned first_result_;
+};
+
+}  // namespace zefuse
