@@ -29,6 +29,21 @@ class ProductPass<string argument> : GraphPass<argument> {
                  Option<"library", "library", "std::string", "\"auto\"", "products of a vendor's library: never, auto, always">];
 }
 
+def PadProducts : ProductPass<"zefuse-pad-products"> {
+  let summary = "A product's 16-bit operand whose rows begin between two multiples of 16 bytes becomes a copy whose rows do not";
+  let description = [{
+    Before: stage 1, legal. After: the same. Of products that the library of the vendor may take, of static sizes, where each
+    copied element is multiplied 256 times or more.
+    ```mlir
+    %r = zefuse.matmul %a, %b : (tensor<1024x1001xbf16>, tensor<1001x768xbf16>) -> tensor<1024x768xbf16>
+    // becomes
+    %c = zefuse.pad %a low [0, 0] value 0.0 : bf16 : tensor<1024x1001xbf16> -> tensor<1024x1008xbf16>
+    %d = zefuse.pad %b low [0, 0] value 0.0 : bf16 : tensor<1001x768xbf16> -> tensor<1008x768xbf16>
+    %r = zefuse.matmul %c, %d : (tensor<1024x1008xbf16>, tensor<1008x768xbf16>) -> tensor<1024x768xbf16>
+    ```
+  }];
+}
+
 def SplitProducts : ProductPass<"zefuse-split-products"> {
   let summary = "A product with too few tiles becomes slices of its long sum and their combination";
   let description = [{

@@ -28,7 +28,9 @@ namespace {
 // Why a target does not take something. Empty: nothing that a user should read, since it never takes it.
 using Reason = std::string;
 
-RankedTensorType typeOf(Value tensor) { return tensor ? cast<RankedTensorType>(tensor.getType()) : RankedTensorType(); }
+RankedTensorType tensorTypeOf(Value tensor) {
+  return tensor ? cast<RankedTensorType>(tensor.getType()) : RankedTensorType();
+}
 
 //===-- attention ----------------------------------------------------------------------------===//
 
@@ -41,10 +43,10 @@ bool libraryTakes(AttentionOp op) {
   if (op.getMask() || op.getLogSums() || !op.getScale())
     return false;
   for (Value operand : {op.getQuery(), op.getKey(), op.getValue()})
-    if (RankedTensorType type = typeOf(operand);
+    if (RankedTensorType type = tensorTypeOf(operand);
         type.getRank() != 4 || !type.getElementType().isF32() || !type.hasStaticShape() || type.getNumElements() == 0)
       return false;
-  ArrayRef<int64_t> query = typeOf(op.getQuery()).getShape(), key = typeOf(op.getKey()).getShape();
+  ArrayRef<int64_t> query = tensorTypeOf(op.getQuery()).getShape(), key = tensorTypeOf(op.getKey()).getShape();
   return query[0] == key[0] && query[1] % key[1] == 0 && query[0] * query[1] * query[2] * key[2] >= many_scores;
 }
 
@@ -61,13 +63,13 @@ std::optional<Reason> whyNot(AttentionGradientOp op, const TargetDescription& ta
   if (!op.getScale())
     return "the sizes of a head must be known";
   AttentionGradientCall call;
-  call.q = typeOf(op.getQuery());
-  call.k = typeOf(op.getKey());
-  call.v = typeOf(op.getValue());
-  call.grad = typeOf(op.getGradient());
-  call.log_sums = typeOf(op.getLogSums());
-  call.delta = typeOf(op.getDelta());
-  call.mask = typeOf(op.getMask());
+  call.q = tensorTypeOf(op.getQuery());
+  call.k = tensorTypeOf(op.getKey());
+  call.v = tensorTypeOf(op.getValue());
+  call.grad = tensorTypeOf(op.getGradient());
+  call.log_sums = tensorTypeOf(op.getLogSums());
+  call.delta = tensorTypeOf(op.getDelta());
+  call.mask = tensorTypeOf(op.getMask());
   for (bool of_keys : {false, true}) {  // both kernels or none
     call.of_keys = of_keys;
     if (Reason reason = whyNoAttentionGradient(call, target); !reason.empty())
@@ -84,9 +86,9 @@ std::optional<Reason> whyNot(AttentionGradientOp op, const TargetDescription& ta
 std::string whyEagerIsQuicker(MatmulOp op) {
   constexpr double unknown = 256, much = 1 << 20, some = 1 << 14, few_rows = 8;
   auto estimate = [&](AffineExpr size) { return constantOf(size) ? double(*constantOf(size)) : unknown; };
-  const Type element = typeOf(op.getA()).getElementType();
-  const SmallVector<AffineExpr> result = shapeOf(typeOf(op.getResult()));
-  double work = estimate(shapeOf(typeOf(op.getA())).back());
+  const Type element = tensorTypeOf(op.getA()).getElementType();
+  const SmallVector<AffineExpr> result = shapeOf(tensorTypeOf(op.getResult()));
+  double work = estimate(shapeOf(tensorTypeOf(op.getA())).back());
   for (AffineExpr size : result)
     work *= estimate(size);
   const double rows = estimate(result[result.size() - 2]);
@@ -110,14 +112,15 @@ std::string whyEagerIsQuicker(ConvolutionOp op) {
   constexpr double unknown = 256, few_taps = 3, much = 1 << 15;
   constexpr int64_t vector = 4, few_channels = 8;
   const bool of_weights = op.getKind() == "weights";
-  const SmallVector<AffineExpr> result = shapeOf(typeOf(op.getResult())), weight = shapeOf(typeOf(op.getWeight()));
+  const SmallVector<AffineExpr> result = shapeOf(tensorTypeOf(op.getResult())),
+                                weight = shapeOf(tensorTypeOf(op.getWeight()));
   const int64_t groups = int64_t(op.getGroups());
   auto ofGroup = [&](AffineExpr channels) { return constantOf(channels).value_or(unknown) / groups; };
-  const int64_t from = int64_t(ofGroup(shapeOf(typeOf(op.getInput()))[1])), to = int64_t(ofGroup(result[1]));
-  const bool known = constantOf(shapeOf(typeOf(op.getInput()))[1]).has_value();
+  const int64_t from = int64_t(ofGroup(shapeOf(tensorTypeOf(op.getInput()))[1])), to = int64_t(ofGroup(result[1]));
+  const bool known = constantOf(shapeOf(tensorTypeOf(op.getInput()))[1]).has_value();
   const bool derivative = of_weights || op.getKind() == "transposed";
   if ((known && from % vector == 0 && (of_weights || to >= few_channels)) ||
-      (derivative && typeOf(op.getInput()).getElementType().isF16()))
+      (derivative && tensorTypeOf(op.getInput()).getElementType().isF16()))
     return "";
   const ArrayRef<AffineExpr> outer = of_weights ? weight : result, taps = of_weights ? result : weight;
   double elements = constantOf(outer[0]).value_or(unknown) * double(from * groups);
@@ -132,7 +135,7 @@ std::string whyEagerIsQuicker(ConvolutionOp op) {
 }
 
 std::optional<Reason> whyNot(ConvolutionOp op, const TargetDescription& target) {
-  const Type element = typeOf(op.getInput()).getElementType();
+  const Type element = tensorTypeOf(op.getInput()).getElementType();
   if (alwaysTaken(element, target))
     return std::nullopt;
   if (target.supports.products || !whyNoProductKernel(op, target).empty())
@@ -142,7 +145,7 @@ std::optional<Reason> whyNot(ConvolutionOp op, const TargetDescription& target) 
 }
 
 std::optional<Reason> whyNot(MatmulOp op, const TargetDescription& target) {
-  const Type element = typeOf(op.getA()).getElementType();
+  const Type element = tensorTypeOf(op.getA()).getElementType();
   if (alwaysTaken(element, target))
     return std::nullopt;
   if (target.supports.products || !whyNoProductKernel(op, target).empty())

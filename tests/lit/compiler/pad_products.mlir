@@ -1,0 +1,35 @@
+// Operands of 16 bits whose rows begin between two multiples of 16 bytes are copied with longer rows.
+// RUN: zefuse-opt --zefuse-pad-products=target=sm_90 --zefuse-prepare %s | FileCheck %s
+// RUN: zefuse-opt --zefuse-pad-products="target=sm_90 library=never" %s | FileCheck %s --check-prefix=NEVER
+// RUN: zefuse-opt --zefuse-pad-products=target=dg2-g11 %s | FileCheck %s --check-prefix=NEVER
+
+// NEVER-NOT: zefuse.pad
+
+// Both derivatives of a projection share the copy of the gradient.
+// CHECK-LABEL: @projection
+// CHECK: %[[G:.*]] = zefuse.pad %arg0 {{.*}} : tensor<1024x1001xbf16> -> tensor<1024x1008xbf16>
+// CHECK: %[[W:.*]] = zefuse.pad %arg1 {{.*}} : tensor<1001x768xbf16> -> tensor<1008x768xbf16>
+// CHECK: zefuse.matmul %[[G]], %[[W]] {{.*}}rows of 1001 elements{{.*}} -> tensor<1024x768xbf16>
+// CHECK: %[[T:.*]] = zefuse.view %[[G]] {{.*}} -> tensor<1008x1024xbf16>
+// CHECK-NOT: zefuse.pad
+// CHECK: %[[R:.*]] = zefuse.matmul %[[T]], %arg2 {{.*}} -> tensor<1008x768xbf16>
+// CHECK: zefuse.view %[[R]] {{.*}} -> tensor<1001x768xbf16>
+func.func @projection(%grad: tensor<1024x1001xbf16>, %weight: tensor<1001x768xbf16>, %x: tensor<1024x768xbf16>)
+    -> (tensor<1024x768xbf16>, tensor<1001x768xbf16>) attributes {zefuse.symbols = []} {
+  %dx = zefuse.matmul %grad, %weight : (tensor<1024x1001xbf16>, tensor<1001x768xbf16>) -> tensor<1024x768xbf16>
+  %t = zefuse.view %grad affine_map<(d0, d1) -> (d1, d0)> : tensor<1024x1001xbf16> -> tensor<1001x1024xbf16>
+  %dw = zefuse.matmul %t, %x : (tensor<1001x1024xbf16>, tensor<1024x768xbf16>) -> tensor<1001x768xbf16>
+  return %dx, %dw : tensor<1024x768xbf16>, tensor<1001x768xbf16>
+}
+
+// Rows that are whole, elements of 32 bits, and products too small to pay for a copy stay.
+// CHECK-LABEL: @others
+// CHECK-NOT: zefuse.pad
+func.func @others(%a: tensor<1024x1008xbf16>, %b: tensor<1008x768xbf16>, %c: tensor<1024x1001xf32>, %d: tensor<1001x768xf32>,
+                  %e: tensor<1024x1001xbf16>, %f: tensor<1001x64xbf16>)
+    -> (tensor<1024x768xbf16>, tensor<1024x768xf32>, tensor<1024x64xbf16>) attributes {zefuse.symbols = []} {
+  %r = zefuse.matmul %a, %b : (tensor<1024x1008xbf16>, tensor<1008x768xbf16>) -> tensor<1024x768xbf16>
+  %s = zefuse.matmul %c, %d : (tensor<1024x1001xf32>, tensor<1001x768xf32>) -> tensor<1024x768xf32>
+  %t = zefuse.matmul %e, %f : (tensor<1024x1001xbf16>, tensor<1001x64xbf16>) -> tensor<1024x64xbf16>
+  return %r, %s, %t : tensor<1024x768xbf16>, tensor<1024x768xf32>, tensor<1024x64xbf16>
+}
