@@ -140,7 +140,11 @@ bool isCheapToRepeat(Operation* op) {
   }
   if (work > 6)
     return false;
-  // Reads less than it writes: every input is broadcast, or there is none (a mask, arange, full).
+  // Reads less than it writes: every input is broadcast, or there is none (a mask, arange, full), or a 16-bit float is
+  // widened and nothing else is done: in autocast's training the f32 of an activation's gradient.
+  Operation& first = generic.getBody()->front();
+  if (work == 1 && isa<arith::ExtFOp>(first) && generic.getNumDpsInputs() == 1 && first.getResult(0).getType().isF32())
+    return true;
   for (OpOperand* input : generic.getDpsInputOperands())
     if (generic.getMatchingIndexingMap(input).getNumResults() == generic.getNumLoops())
       return false;

@@ -81,6 +81,24 @@ private:
     return reader;
   }
 
+  bool sameGroup(Operation* a, Operation* b) const {
+    auto of_a = group_of_.find(a), of_b = group_of_.find(b);
+    return of_a != group_of_.end() && of_b != group_of_.end() && of_a->second == of_b->second;
+  }
+
+  /// Whether memory holds `op`'s result anyway, since somebody outside of its group reads it.
+  bool isStored(Operation* op) const {
+    SmallVector<Value> values(op->getResults());
+    while (!values.empty())
+      for (Operation* user : values.pop_back_val().getUsers()) {
+        if (auto view = dyn_cast<ViewOp>(user))
+          values.push_back(view.getResult());
+        else if (!sameGroup(user, op))
+          return true;
+      }
+    return false;
+  }
+
   void consider(Operation* op) {
     OpOperand* use = readerOf(op);
     if (!use)
@@ -95,8 +113,7 @@ private:
       for (OpOperand* input : cast<linalg::GenericOp>(cone[next]).getDpsInputOperands()) {
         Value source = throughViews(input->get());
         Operation* producer = source.getDefiningOp();
-        if (producer && group_of_.contains(producer) && group_of_.lookup(producer) == group_of_.lookup(op) &&
-            workOf(producer))
+        if (producer && sameGroup(producer, op) && workOf(producer) && !isStored(producer))
           cone.insert(producer);
         else if (isa<RankedTensorType>(source.getType()) && !(producer && isFree(producer)))
           leaves.insert(source);
@@ -107,7 +124,7 @@ private:
     double cost = 0;
     for (Value leaf : leaves) {
       Operation* producer = leaf.getDefiningOp();
-      bool mine = producer && group_of_.contains(producer) && group_of_.lookup(producer) == group_of_.lookup(op);
+      bool mine = producer && sameGroup(producer, op) && !isStored(producer);
       cost += bytesOf(leaf) * (mine ? 3 : 1);
     }
     if (cost >= 3 * bytesOf(op->getResult(0)))

@@ -355,6 +355,9 @@ std::optional<FragmentGradientTile> chooseFragmentGradient(const AttentionGradie
   auto whole = [](int64_t size) { return (size + own_rows - 1) / own_rows * own_rows; };
   FragmentGradientTile tile{
       engine, call.of_keys, 4, 64, whole(call.q.getShape().back()), whole(call.v.getShape().back()), true};
+  // Of keys, ptxas takes 255 registers where scores are looked at one by one.
+  if (call.of_keys && (call.causal || call.mask))
+    tile.passing = 32;
   // Of a lane: own operands, scores and their gradients, results.
   const int64_t registers = target.engine_accumulator_bytes * 5 / 4 / 4 / target.matrix.lanes;
   auto fits = [&] {
