@@ -100,9 +100,12 @@ private:
   }
 
   void consider(Operation* op) {
-    OpOperand* use = readerOf(op);
-    if (!use)
-      return;
+    if (OpOperand* use = readerOf(op); use && !recompute(op, *use, /*from_stored=*/false))
+      recompute(op, *use, /*from_stored=*/true);
+  }
+
+  /// Whether it was worth it. `from_stored`: from what the group stores anyway, else from what the group reads.
+  bool recompute(Operation* op, OpOperand& use, bool from_stored) {
     // The elementwise operations of the group that lead to `op`, and what they read.
     llvm::SetVector<Operation*> cone;
     llvm::SetVector<Value> leaves;
@@ -113,23 +116,24 @@ private:
       for (OpOperand* input : cast<linalg::GenericOp>(cone[next]).getDpsInputOperands()) {
         Value source = throughViews(input->get());
         Operation* producer = source.getDefiningOp();
-        if (producer && sameGroup(producer, op) && workOf(producer) && !isStored(producer))
+        if (producer && sameGroup(producer, op) && workOf(producer) && !(from_stored && isStored(producer)))
           cone.insert(producer);
         else if (isa<RankedTensorType>(source.getType()) && !(producer && isFree(producer)))
           leaves.insert(source);
       }
     }
     if (cone.size() > most_operations || work > most_scalar_operations)
-      return;
+      return false;
     double cost = 0;
     for (Value leaf : leaves) {
       Operation* producer = leaf.getDefiningOp();
-      bool mine = producer && sameGroup(producer, op) && !isStored(producer);
+      bool mine = producer && sameGroup(producer, op) && !(from_stored && isStored(producer));
       cost += bytesOf(leaf) * (mine ? 3 : 1);
     }
     if (cost >= 3 * bytesOf(op->getResult(0)))
-      return;
-    repeat(cone, *use);
+      return false;
+    repeat(cone, use);
+    return true;
   }
 
   void repeat(const llvm::SetVector<Operation*>& cone, OpOperand& use) {

@@ -37,3 +37,31 @@ func.func @graph(%x: tensor<8x8xf32>) -> (tensor<8x8xf32>, tensor<8x8xf32>) {
   } -> tensor<8x8xf32>
   return %y, %z : tensor<8x8xf32>, tensor<8x8xf32>
 }
+
+// So is the f32 of a 16-bit tensor: each reader widens what it reads.
+// CHECK-LABEL: func.func @widened(
+// CHECK-COUNT-2: arith.extf
+// CHECK-NOT: arith.extf
+// CHECK: return
+func.func @widened(%x: tensor<8x8xbf16>) -> (tensor<8x8xf32>, tensor<8x8xf32>) {
+  %e = tensor.empty() : tensor<8x8xf32>
+  %w = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]}
+      ins(%x : tensor<8x8xbf16>) outs(%e : tensor<8x8xf32>) {
+  ^bb0(%a: bf16, %o: f32):
+    %r = arith.extf %a : bf16 to f32
+    linalg.yield %r : f32
+  } -> tensor<8x8xf32>
+  %s = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]}
+      ins(%w : tensor<8x8xf32>) outs(%e : tensor<8x8xf32>) {
+  ^bb0(%a: f32, %o: f32):
+    %r = math.sqrt %a : f32
+    linalg.yield %r : f32
+  } -> tensor<8x8xf32>
+  %p = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]}
+      ins(%w : tensor<8x8xf32>) outs(%e : tensor<8x8xf32>) {
+  ^bb0(%a: f32, %o: f32):
+    %r = arith.addf %a, %a : f32
+    linalg.yield %r : f32
+  } -> tensor<8x8xf32>
+  return %s, %p : tensor<8x8xf32>, tensor<8x8xf32>
+}
