@@ -6,8 +6,8 @@ graph returned at run time (``gen_alias_from_base``), which says where in the *i
 real view of the input, and the importer is told which outputs they are: ``y = x + 1; x.copy_(y); return y`` looks alike and is none.
 
 The gradient of ``as_strided`` shares out what belongs to elements that lie in one place, while that of the views themselves does
-not. So outputs that are views of an input whose elements overlap (an expanded one) are made by the views: of a result that is a
-view of the input AOTAutograd repeats the views.
+not. So outputs that are views of an input whose elements overlap (an expanded one, windows) are made by the views: of a result that
+is a view of the input AOTAutograd repeats the views.
 """
 
 from __future__ import annotations
@@ -83,5 +83,21 @@ def _views_an_overlapping_input(node: Any) -> bool:
         node = node.args[0]
     if not isinstance(node, torch.fx.Node) or node.op != "placeholder":
         return False
-    value = node.meta["val"]
-    return any(isinstance(stride, int) and stride == 0 for stride in value.stride())
+    return _may_overlap(node.meta["val"])
+
+
+def _may_overlap(tensor: torch.Tensor) -> bool:
+    """Of the sizes that it is compiled for: whether elements lie in one place cannot change without its strides."""
+
+    def number(size: Any) -> int | None:
+        return size if isinstance(size, int) else size.node.hint
+
+    sizes, strides = [number(n) for n in tensor.shape], [number(n) for n in tensor.stride()]
+    if None in sizes or None in strides:
+        return True
+    reach = 0
+    for stride, size in sorted(zip(strides, sizes, strict=True)):
+        if size > 1 and stride <= reach:  # type: ignore[operator]
+            return True
+        reach += stride * (size - 1)  # type: ignore[operator]
+    return False

@@ -102,6 +102,11 @@ KNOWN: list[Known] = [
         r"at .* inf, eager [0-9.]+ ",
     ),
     Known(
+        "the same, and a number in place of infinity",
+        r".*value",
+        r"1e30[\s\S]*(\.(var|std)\(|(var|std)_mean\(|_norm\()[\s\S]*nan_to_num",
+    ),
+    Known(
         "a product of numbers of which some overflow and some are zero: it depends on the order",
         r".*(nan|value)",
         r"\.(prod|cumprod|nanprod)\(",

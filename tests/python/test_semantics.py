@@ -218,7 +218,12 @@ def test_views_of_inputs_from_a_symbolic_position(view: Callable[[torch.Tensor],
 
 
 @pytest.mark.parametrize("dynamic", [False, True])
-def test_gradients_of_views_of_an_expanded_input(dynamic: bool) -> None:
+@pytest.mark.parametrize(
+    "made",
+    [lambda: torch.ones(3, 1, 5).expand(3, 4, 5), lambda: torch.arange(90.0).view(3, 30).unfold(1, 5, 1)[:, :4]],
+    ids=["expanded", "windows"],
+)
+def test_gradients_of_views_of_an_overlapping_input(made: Callable[[], torch.Tensor], dynamic: bool) -> None:
     """as_strided's own would share out what belongs to elements that lie in one place."""
 
     def function(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -227,7 +232,7 @@ def test_gradients_of_views_of_an_expanded_input(dynamic: bool) -> None:
 
     gradients = []
     for run in (function, zefuse(function, dynamic=dynamic)):
-        x = torch.ones(3, 1, 5).expand(3, 4, 5).detach().requires_grad_()
+        x = made().detach().requires_grad_()
         product, view = run(x)
         assert view.data_ptr() == x.data_ptr()
         (product.sum() + (view * torch.arange(60.0).reshape(3, 2, 5, 2)).sum()).backward()
