@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -89,10 +90,10 @@ def test_greedy_tokens_are_those_of_eager(name: str, monkeypatch: pytest.MonkeyP
 
 def test_batches_of_unequal_length_and_beams(pair: tuple[Any, Any]) -> None:
     model, optimized = pair
-    ids = _input("T5", 9, batch=2)
+    ids = _input("T5", 12, batch=2)
     mask = torch.ones_like(ids)
     mask[0, 5:] = 0
-    arguments = {"attention_mask": mask, "max_new_tokens": 10, "do_sample": False, "num_beams": 2}
+    arguments = {"attention_mask": mask, "max_new_tokens": 10, "do_sample": False, "num_beams": 3}
     assert torch.equal(optimized.generate(ids, **arguments), model.generate(ids, **arguments))
     assert zefuse.llm.report(optimized).left == []
 
@@ -101,15 +102,22 @@ def test_sampling_and_a_prompt_of_the_decoder(pair: tuple[Any, Any]) -> None:
     results = []
     for model in pair:
         torch.manual_seed(3)
-        prompt = torch.tensor([[2, 17, 42]])
-        arguments = {"max_new_tokens": 8, "do_sample": True, "top_k": 20, "decoder_input_ids": prompt}
+        arguments = {
+            "max_new_tokens": 6, "do_sample": True, "top_k": 20, "decoder_input_ids": torch.tensor([[2, 17, 42]]),
+            "return_dict_in_generate": True, "output_logits": True,
+        }  # fmt: skip
         results.append(model.generate(_input("T5", 7), **arguments))
-    assert torch.equal(*results)
-    assert results[0][0, :3].tolist() == [2, 17, 42]
+    assert torch.equal(*(each.sequences for each in results))
+    assert results[0].sequences[0, :3].tolist() == [2, 17, 42]
+    for expected, logits in zip(*(each.logits for each in results), strict=True):
+        torch.testing.assert_close(logits, expected, rtol=1e-4, atol=1e-4 * float(expected.abs().max()))
 
 
-def test_as_many_tokens_encoded_as_the_cache_shows(pair: tuple[Any, Any]) -> None:
+def test_as_many_tokens_encoded_as_the_cache_shows(
+    pair: tuple[Any, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Two lengths that are equal by chance: the graph is not for that case alone, and serves the steps after it."""
+    monkeypatch.setenv("ZEFUSE_CACHE_DIR", str(tmp_path))  # what the other tests made is for any lengths
     model, optimized = pair[0], zefuse.llm.optimize(pair[0], inplace=False)
     ids = _input("T5", 64)
     arguments = {"max_new_tokens": 70, "do_sample": False}

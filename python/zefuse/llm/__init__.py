@@ -1,4 +1,5 @@
-"""Language models: ``optimize(model)`` compiles what ``generate()`` of a ``transformers`` decoder runs.
+"""Language models: ``optimize(model)`` compiles what ``generate()`` of a ``transformers`` model runs, a decoder or an
+encoder-decoder.
 
 - ``load`` reads a model and its tokenizer from disk.
 - ``optimize`` returns the model; ``generate()`` and the rest are called as before.

@@ -110,7 +110,7 @@ class Decoder(StandIn):
         results = compiled.call([*self._graphs.parameters(compiled), *call.tensors, start, *cache.seen(room)])
         cache.advance(count)
         compiled.report.calls += 1
-        return call.filled(traced, results)
+        return call.filled(compiled, results)
 
 
 class Encoder(StandIn):
@@ -152,7 +152,7 @@ class Encoder(StandIn):
             return self._uncompiled(args, kwargs)
         results = compiled.call([*self._graphs.parameters(compiled), *call.tensors])
         compiled.report.calls += 1
-        return call.filled(compiled.traced, results)
+        return call.filled(compiled, results)
 
     def _uncompiled(self, args: Any, kwargs: Any) -> Any:
         with self._graphs.lock:
