@@ -1,4 +1,4 @@
-"""Shared by the Python tests: expected failures, a clean Dynamo per test, fixed seeds."""
+"""Shared by the Python tests: expected failures, the order of a parallel run, a clean Dynamo per test, fixed seeds."""
 
 from __future__ import annotations
 
@@ -34,8 +34,37 @@ decompositions_for_rng.PhiloxState.reset = lambda state: state.__dict__.update( 
 )
 
 
+# Tests that take many seconds, which a worker had better not begin when the others are done.
+LONG = {
+    "test_chat_in_cpp::test_smollm2_answers",
+    "test_check::test_a_network_in_training_is_right_in_every_usual_mode",
+    "test_documentation::test_the_site_is_built",
+    "test_documentation::test_users_pages_run",
+    "test_examples::test_an_answer",
+    "test_examples::test_minilm_in_cpp",
+    "test_examples::test_models_in_a_cmake_project",
+    "test_examples::test_semantic_search",
+    "test_examples::test_semantic_search_without_what_it_compares_with_and_draws_with",
+    "test_examples::test_the_notebook",
+}
+
+
+def longest_first(items: list[pytest.Item], workers: int) -> list[pytest.Item]:
+    """--dist worksteal gives each worker a piece of the list, from its beginning; its end is what others take over."""
+    long = [item for item in items if f"{item.path.stem}::{item.name.partition('[')[0]}" in LONG]
+    first = set(long)
+    rest, ordered = [item for item in items if item not in first], []
+    for worker in range(workers):
+        share = len(items) // workers - len(long[worker::workers]) if worker < workers - 1 else len(rest)
+        ordered += long[worker::workers] + rest[: max(share, 0)]
+        rest = rest[max(share, 0) :]
+    return ordered
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Marks what expected_failures.py lists; strict, so that a test that begins to pass fails until its line goes."""
+    if workers := getattr(config, "workerinput", {}).get("workercount"):
+        items[:] = longest_first(items, workers)
     unknown = set(EXPECTED_FAILURES)
     for item in items:
         name = f"{item.path.stem}::{item.name}"
