@@ -19,8 +19,8 @@ import torch
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def run_example(program: str | Path, cwd: Path) -> str:
-    done = children.run(program, cwd=cwd, timeout=600)
+def run_example(program: str | Path, cwd: Path, *arguments: str) -> str:
+    done = children.run(program, *arguments, cwd=cwd, timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -127,8 +127,9 @@ def test_minilm_in_cpp(tmp_path: Path) -> None:
         return done.stdout
 
     run("cmake", "--install", ROOT / "build" / "release", "--component", "runtime", "--prefix", installed)
-    run(sys.executable, folder / "export.py", built)
-    command = f"{sys.executable};-m;zefuse"
+    run_example(folder / "export.py", tmp_path, str(built))
+    children.command(tmp_path / "python")
+    command = f"{tmp_path / 'python'};-m;zefuse"
     run("cmake", "-S", folder, "-B", built, f"-DCMAKE_PREFIX_PATH={installed}", f"-DZEFUSE_COMMAND={command}")
     run("cmake", "--build", built)
     arguments = [built / "minilm.zefuse", built / "tokens.txt", built / "expected.txt"]
@@ -206,7 +207,8 @@ def test_models_in_a_cmake_project(tmp_path: Path) -> None:
     torch.export.save(torch.export.export(torch.nn.GELU(), (torch.ones(3),)), tmp_path / "good.pt2")
     prefix = tmp_path / "zefuse"
     run("cmake", "--install", ROOT / "build" / "release", "--component", "runtime", "--prefix", prefix)
-    command = f"{sys.executable};-m;zefuse"
+    children.command(tmp_path / "python")
+    command = f"{tmp_path / 'python'};-m;zefuse"
     run("cmake", "-S", tmp_path, "-B", built, f"-DCMAKE_PREFIX_PATH={prefix}", f"-DZEFUSE_COMMAND={command}")
     run("cmake", "--build", built)
     package = built / "made" / "good.package"
