@@ -167,7 +167,7 @@ def _seeing(arguments: dict[str, Any], capacity: int, room: int) -> dict[str, An
     """The masks that ``generate()`` made for the whole cache, for what a call sees of it."""
 
     def narrowed(value: Any) -> Any:
-        if isinstance(value, dict):
+        if type(value) is dict:  # a mask for each kind of layer; not what an encoder gave
             return {name: narrowed(each) for name, each in value.items()}
         if isinstance(value, torch.Tensor) and value.dim() == 4 and value.shape[-1] == capacity:
             part = value[..., :room]
