@@ -1,10 +1,11 @@
 """`make bench-peers`: inference beside each peer at its best, alternating: eager, Inductor as it is, with frozen weights and with
 max-autotune, OpenVINO's torch.compile back end where it is installed, and zefuse. Writes build/bench/peers-DTYPE.json.
 
-.venv/bin/python tests/bench/peers.py [--dtype f32|bf16|medium] [--seconds 4] [--limit 300] [name ...]
+.venv/bin/python tests/bench/peers.py [--dtype f32|bf16|medium] [--seconds 4] [--limit 300] [--alone] [--peers eager,Inductor] [name ...]
 
 ``medium``: f32 models under ``set_float32_matmul_precision("medium")``. A model is a process of its own, which ends after
-``--limit`` seconds. A contender whose result is off is shown with its error and does not count as a peer.
+``--limit`` seconds. A contender whose result is off is shown with its error and does not count as a peer. ``--alone``: processor time
+of one thread, for a machine that others use too.
 """
 
 from __future__ import annotations
@@ -37,20 +38,20 @@ PLAIN = ("eager", "Inductor")  # what "the better of eager and Inductor" means
 TOLERANCE = {"f32": 1e-3, "medium": 5e-2, "bf16": 5e-2}  # a peer's own choices of precision are its own
 
 
-def contenders(function: Callable[..., Any], dtype: str) -> dict[str, Callable[..., Any]]:
+def contenders(function: Callable[..., Any], dtype: str, peers: list[str]) -> dict[str, Callable[..., Any]]:
     ways = {
         "eager": function,
         "Inductor": torch.compile(function),
         "freezing": torch.compile(function, options={"freezing": True}),
         "max-autotune": torch.compile(function, options={"freezing": True, "max_autotune": True}),
     }
-    if importlib.util.find_spec("openvino"):
+    if "OpenVINO" in peers and importlib.util.find_spec("openvino"):
         import openvino.torch  # noqa: F401  (registers the back end)
 
         precision = {"INFERENCE_PRECISION_HINT": "f32" if dtype == "f32" else "bf16"}
         ways["OpenVINO"] = torch.compile(function, backend="openvino", options={"config": precision})
     ways["zefuse"] = torch.compile(function, backend="zefuse")
-    return ways
+    return {way: run for way, run in ways.items() if way in (*peers, "zefuse")}
 
 
 def make(name: str) -> tuple[Callable[..., Any], tuple[Any, ...]]:
@@ -67,7 +68,9 @@ def in_bf16(function: Callable[..., Any], inputs: tuple[Any, ...]) -> tuple[Call
 
 
 @torch.no_grad()
-def measured(name: str, dtype: str, seconds: float) -> dict[str, Any]:
+def measured(name: str, dtype: str, seconds: float, alone: bool, peers: list[str]) -> dict[str, Any]:
+    if alone:
+        torch.set_num_threads(1)
     function, inputs = make(name)
     expected = function(*inputs)
     if dtype == "medium":
@@ -76,7 +79,7 @@ def measured(name: str, dtype: str, seconds: float) -> dict[str, Any]:
         function, inputs = in_bf16(function, inputs)
     row: dict[str, Any] = {"name": name, "ms": {}, "error": {}, "first call": {}, "problem": {}}
     runs = {}
-    for way, run in contenders(function, dtype).items():
+    for way, run in contenders(function, dtype, peers).items():
         start = time.perf_counter()
         try:
             with zefuse_bench.cold_caches():
@@ -86,7 +89,8 @@ def measured(name: str, dtype: str, seconds: float) -> dict[str, Any]:
             continue
         row["first call"][way], row["error"][way] = time.perf_counter() - start, error
         runs[way] = partial(run, *inputs)
-    medians, row["rounds"] = zefuse_bench.medians(runs, seconds)
+    clock = time.process_time if alone else time.perf_counter
+    medians, row["rounds"] = zefuse_bench.medians(runs, seconds, clock)
     row["ms"] = {way: median * 1e3 for way, median in medians.items()}
     return row
 
@@ -125,17 +129,31 @@ def main() -> int:
     parser.add_argument(
         "--limit", type=float, default=300.0, help="seconds that a model may take with all its compiling"
     )
+    parser.add_argument("--alone", action="store_true", help="one thread, by processor time")
+    parser.add_argument("--peers", default=",".join(COLUMNS[:-1]), help="of: %(default)s")
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if unknown := set(given.names) - set(names):
         parser.error(f"unknown: {', '.join(sorted(unknown))}; known: {', '.join(names)}")
     if given.one:
-        print(json.dumps(measured(given.names[0], given.dtype, given.seconds)))
+        print(json.dumps(measured(given.names[0], given.dtype, given.seconds, given.alone, given.peers.split(","))))
         return 0
     rows: list[dict[str, Any]] = []
     print(f"{'ms per call':16}{''.join(f'{way:>13}' for way in COLUMNS)}  of plain   of best")
     for name in given.names or names:
-        command = [sys.executable, "-W", "ignore", __file__, name, "--one", "--dtype", given.dtype]
+        command = [
+            sys.executable,
+            "-W",
+            "ignore",
+            __file__,
+            name,
+            "--one",
+            "--dtype",
+            given.dtype,
+            "--peers",
+            given.peers,
+        ]
+        command += ["--alone"] * given.alone
         try:
             done = subprocess.run(
                 [*command, "--seconds", str(given.seconds)], capture_output=True, text=True, timeout=given.limit, check=False
