@@ -103,6 +103,18 @@ def test_perplexity_of_quantized_weights(
     assert perplexity < unchanged * (1.01 if weights == "int8" else 1.5)
 
 
+def test_perplexity_of_an_int8_cache(model_and_text: tuple[Any, torch.Tensor]) -> None:
+    model, ids = model_and_text
+    with torch.no_grad():
+        exact = _exact_logits(model, ids)
+        logits = _compiled_logits(zefuse.llm.optimize(model, cache="int8"), ids)
+    difference = (logits - exact).norm() / exact.norm()
+    perplexity, without = _perplexity(logits, ids), _perplexity(exact, ids)
+    print(f"perplexity {without:.3f}, with a cache of int8 {perplexity:.3f}; {difference:.1e}")
+    assert difference < 0.03
+    assert abs(perplexity / without - 1) < 0.005
+
+
 def test_greedy_tokens_over_256(model_and_text: tuple[Any, torch.Tensor]) -> None:
     model, ids = model_and_text
     arguments = {"max_new_tokens": 256, "do_sample": False}

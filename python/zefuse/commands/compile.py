@@ -43,6 +43,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     llm.add_argument(
         "--activations", choices=("int8",), help="quantize them too: faster, less exact; default: as they are"
     )
+    llm.add_argument(
+        "--cache", choices=("int8",), help="keep keys and values in it; default: as the model computes them"
+    )
     llm.add_argument("--group-size", type=int, default=32, metavar="N", help="weights for each scale; default: 32")
     llm.add_argument("--dtype", choices=("float32", "bfloat16", "float16"), default="float32", help="default: float32")
 
@@ -63,8 +66,8 @@ def run(args: argparse.Namespace) -> None:
         raise InvalidArgumentError(
             "compile: name a program, as in `zefuse compile model.pt2 -o model.zefuse`, or a language model with --llm"
         )
-    if args.llm is None and (args.weights or args.activations):
-        raise InvalidArgumentError("compile: --weights and --activations are for a language model (--llm)")
+    if args.llm is None and (args.weights or args.activations or args.cache):
+        raise InvalidArgumentError("compile: --weights, --activations and --cache are for a language model (--llm)")
     for name in args.program:
         _check_program(name)
     if args.llm is not None:
@@ -108,10 +111,10 @@ def _language_model(args: argparse.Namespace, targets: list[str], options: Any, 
 
     model, tokenizer = generating.load(args.llm, args.dtype, keep=args.weights is None)
     model, report = optimizing.prepare(
-        model, weights=args.weights, group_size=args.group_size, activations=args.activations
+        model, weights=args.weights, group_size=args.group_size, activations=args.activations, cache=args.cache
     )
     report.graphs += compile_package(
-        model, args.output, tokenizer=tokenizer, targets=targets, options=options, progress=progress
+        model, args.output, tokenizer=tokenizer, targets=targets, options=options, progress=progress, cache=args.cache
     )
     return report
 

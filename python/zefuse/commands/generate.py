@@ -22,6 +22,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--activations", choices=("int8",), help="quantize them too: faster, less exact; default: as they are"
     )
+    parser.add_argument(
+        "--cache", choices=("int8",), help="keep keys and values in it; default: as the model computes them"
+    )
     parser.add_argument("--group-size", type=int, default=32, metavar="N", help="weights for each scale; default: 32")
     parser.add_argument("--dtype", choices=("float32", "bfloat16", "float16"), help="default: float32")
     parser.add_argument("--sample", action="store_true", help="draw tokens; default: the likeliest one each time")
@@ -59,9 +62,9 @@ def _from_package(args: argparse.Namespace) -> Speed:
     from zefuse.errors import InvalidArgumentError
 
     began = time.perf_counter()
-    if args.weights or args.activations or args.dtype:
+    if args.weights or args.activations or args.cache or args.dtype:
         raise InvalidArgumentError(
-            f"{args.model!r} is a package: --weights, --activations and --dtype are of zefuse compile --llm"
+            f"{args.model!r} is a package: --weights, --activations, --cache and --dtype are of zefuse compile --llm"
         )
     from zefuse import c_model
     from zefuse.llm import generating, load_package
@@ -90,7 +93,8 @@ def _from_model(args: argparse.Namespace) -> Speed:
     ids = generating.ids_of(tokenizer, args.prompt, args.raw)
     package.check_length(generating.context_of(model), ids.shape[1], args.max_new_tokens)
     with contextlib.redirect_stdout(io.StringIO()) as said:
-        model = optimize(model, weights=args.weights, group_size=args.group_size, activations=args.activations)
+        quantized = {"weights": args.weights, "activations": args.activations, "cache": args.cache}
+        model = optimize(model, group_size=args.group_size, **quantized)
     if not args.quiet and not args.json:
         print(said.getvalue())
     options = {"max_new_tokens": args.max_new_tokens, "do_sample": args.sample}

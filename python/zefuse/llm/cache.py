@@ -8,13 +8,14 @@ either layout, leaves out what lies outside the window.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from transformers.cache_utils import Cache, StaticLayer
 
 from zefuse.errors import InvalidArgumentError
+from zefuse.llm import cache_parts
+from zefuse.llm.cache_parts import LayerShape
 
 ROOM_STEP = 64  # tokens; each new size of a graph's inputs costs it about a millisecond
 
@@ -44,20 +45,21 @@ class KeyValueLayer(StaticLayer):
         self.dtype, self.device = key_states.dtype, key_states.device
         self.batch_size, self.num_heads = key_states.shape[:2]
         self.k_head_dim, self.v_head_dim = key_states.shape[-1], value_states.shape[-1]
-        self.keys = self._memory(self.k_head_dim)
-        self.values = self._memory(self.v_head_dim)
+        shape = LayerShape.of(key_states, value_states, self._owner.format)
+        self.memory = [self._memory(part.width, part.dtype) for part in shape.parts]
+        self.keys, self.values = self.memory[:2]
         self.is_initialized = True
 
-    def _memory(self, dim: int) -> torch.Tensor:
+    def _memory(self, width: int, dtype: torch.dtype) -> torch.Tensor:
         """Token after token in memory, so that the first ones are a tensor of the same strides."""
-        shape = (self.max_cache_len, self.batch_size, self.num_heads, dim)
+        shape = (self.max_cache_len, self.batch_size, self.num_heads, width)
         # Zeros, not garbage: a masked position still takes part in products, with probability 0, and 0 * NaN is NaN.
-        return torch.zeros(shape, dtype=self.dtype, device=self.device).permute(1, 2, 0, 3)
+        return torch.zeros(shape, dtype=dtype, device=self.device).permute(1, 2, 0, 3)
 
     def reorder_cache(self, beam_idx: torch.Tensor) -> None:
         """In the same memory: a new tensor's strides would be other ones."""
         filled = self._owner.length
-        for whole in (self.keys, self.values):
+        for whole in self.memory:
             part = whole[:, :, :filled]
             part.copy_(part.index_select(0, beam_idx.to(part.device)))
 
@@ -67,18 +69,19 @@ class KeyValueLayer(StaticLayer):
             self.lazy_initialization(key_states, value_states)
         count = key_states.shape[-2]
         start = self._owner.room_for(count)
-        self.keys[:, :, start : start + count] = key_states
-        self.values[:, :, start : start + count] = value_states
+        rows = cache_parts.written(key_states, value_states, self._owner.format)
+        for whole, new in zip(self.memory, rows, strict=True):
+            whole[:, :, start : start + count] = new
         self._owner.written(self, count)
-        return self.keys, self.values
+        return cache_parts.read(self.memory, self.dtype)
 
     def get_seq_length(self) -> int:
         return self._owner.length
 
     def reset(self) -> None:
         if self.is_initialized:
-            self.keys.zero_()
-            self.values.zero_()
+            for whole in self.memory:
+                whole.zero_()
         self._owner.length = 0
 
 
@@ -87,25 +90,12 @@ def strides_of(batch: int, heads: int, dim: int) -> tuple[int, int, int, int]:
     return heads * dim, dim, batch * heads * dim, 1
 
 
-@dataclass(frozen=True)
-class LayerShape:
-    """What one layer writes for a token."""
-
-    key_heads: int
-    key_dim: int
-    value_dim: int
-    dtype: torch.dtype
-
-    @classmethod
-    def of(cls, keys: torch.Tensor, values: torch.Tensor) -> LayerShape:
-        return cls(int(keys.shape[1]), int(keys.shape[3]), int(values.shape[3]), keys.dtype)
-
-
 class KeyValueCache(Cache):
     """Keys and values of all layers. Owned by the ``generate()`` call that made it; not for several threads at a time."""
 
-    def __init__(self, num_layers: int, capacity: int) -> None:
-        self.capacity = capacity
+    def __init__(self, num_layers: int, capacity: int, format: str | None = None) -> None:
+        """``format``: of ``cache_parts.FORMATS``; None keeps keys and values as they are."""
+        self.capacity, self.format = capacity, format
         self.length = 0  # tokens in the cache, the same for every layer
         self._seen: tuple[int, list[torch.Tensor], list[torch.Tensor]] = (0, [], [])
         super().__init__(layers=[KeyValueLayer(self) for _ in range(num_layers)])
@@ -129,9 +119,9 @@ class KeyValueCache(Cache):
                 layer.allocate(batch, shape)
 
     def seen(self, room: int) -> list[torch.Tensor]:
-        """All layers' keys, then all values, of the first ``room`` tokens. Kept for the next call, which mostly sees as many: making
-        the views takes 0.1 ms for 30 layers."""
-        whole = [layer.keys for layer in self.layers] + [layer.values for layer in self.layers]
+        """All layers' keys, then all values, then scales, of the first ``room`` tokens. Kept for the next call, which mostly sees as
+        many: making the views takes 0.1 ms for 30 layers."""
+        whole = [each for of_kind in zip(*(layer.memory for layer in self.layers), strict=True) for each in of_kind]
         of_room, of_whole, views = self._seen
         if of_room != room or any(a is not b for a, b in zip(of_whole, whole, strict=True)):
             views = [each[:, :, :room] for each in whole]

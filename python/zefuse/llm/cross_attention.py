@@ -14,7 +14,8 @@ import torch
 from transformers.cache_utils import Cache, DynamicCache, DynamicLayer, EncoderDecoderCache
 
 from zefuse.errors import UnsupportedError
-from zefuse.llm.cache import KeyValueCache, LayerShape
+from zefuse.llm.cache import KeyValueCache
+from zefuse.llm.cache_parts import LayerShape
 from zefuse.llm.layers import LayerIndex
 
 

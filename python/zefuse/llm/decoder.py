@@ -31,8 +31,9 @@ class Decoder(StandIn):
     Several threads may call it with caches of their own; while one of them traces, the others wait.
     """
 
-    def __init__(self, model: Any, options: Options, report: reports.Report) -> None:
-        self.model, self.options, self.report = model, options, report
+    def __init__(self, model: Any, options: Options, report: reports.Report, cache: str | None = None) -> None:
+        """``cache``: the format of the key-value cache (``cache_parts.FORMATS``), not of an encoder-decoder's."""
+        self.model, self.options, self.report, self.cache = model, options, report, cache
         # What an earlier tool put in the instance, if any, else the class's.
         self.forward: Callable[..., Any] = model.forward
         self.prepare: Callable[..., Any] = model._prepare_cache_for_generation
@@ -43,7 +44,7 @@ class Decoder(StandIn):
 
     # Copies and pickles have the same model around them, and compile again.
     def __getstate__(self) -> dict[str, Any]:
-        kept = ("model", "options", "report", "forward", "prepare")
+        kept = ("model", "options", "report", "forward", "prepare", "cache")
         return {name: value for name, value in self.__dict__.items() if name in kept}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -69,8 +70,9 @@ class Decoder(StandIn):
         room = -(-max_cache_length // _ROOM_UNIT) * _ROOM_UNIT
         layers = decoder_layers(self.model)
         assert layers is not None
-        kind = EncoderDecoderMemory if self.model.config.is_encoder_decoder else KeyValueCache
-        model_kwargs[CACHE] = kind(len(layers[1]), room)
+        count = len(layers[1])
+        crossing = self.model.config.is_encoder_decoder
+        model_kwargs[CACHE] = EncoderDecoderMemory(count, room) if crossing else KeyValueCache(count, room, self.cache)
         return None
 
     def _why_not(self, config: Any, model_kwargs: dict[str, Any], mode: Any) -> str | None:

@@ -220,7 +220,11 @@ def generate_from_package(
 
 def bytes_per_token(model: Any, cache: Any) -> int:
     """What a decoding step reads: every weight but a token embedding that is no other layer's weight, and the cache."""
-    layers = {id(each): each for layer in cache.layers for each in (layer.keys, layer.values)}
+    layers = {
+        id(each): each
+        for layer in cache.layers
+        for each in getattr(layer, "memory", (layer.keys, layer.values))  # our own has scales besides
+    }
     return bytes_of_weights(model) + sum(each.numel() * each.element_size() for each in layers.values())
 
 

@@ -70,9 +70,9 @@ class Call:
 
     def key(self) -> Any:
         """What one graph serves. Raises TypeError for an argument that cannot be a key."""
-        crossed = getattr(self.memory, "crossed", None)
+        crossed, format = (getattr(self.memory, name, None) for name in ("crossed", "format"))
         started = starts_without_mask(self.arguments, self.memory)
-        return self.names, tuple(map(_described, self.leaves)), started, self.kind, crossed
+        return self.names, tuple(map(_described, self.leaves)), started, self.kind, crossed, format
 
     def sized(self) -> list[torch.Tensor]:
         """What a graph asks whether it holds."""

@@ -7,7 +7,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from zefuse import installation
-from zefuse.errors import InvalidArgumentError, OptionError
+from zefuse.errors import InvalidArgumentError, OptionError, UnsupportedError
 from zefuse.llm.reports import Report
 from zefuse.options import Options
 
@@ -26,6 +26,7 @@ def optimize(
     inplace: bool = True,
     device: str | None = None,
     activations: str | None = None,
+    cache: str | None = None,
 ) -> PreTrainedModel:
     """Compiles what ``model.generate()`` runs, in its first call; returns the model, in evaluation mode.
 
@@ -33,21 +34,23 @@ def optimize(
     quantizes the matrices of linear layers, with a scale for each ``group_size`` weights of a row (a multiple of 8); what is
     computed of them has the model's dtype. What ``load`` left quantized stays as it is. ``activations="int8"``: what such a
     matrix is multiplied by is quantized as well, where it is a single token's: decoding is faster and less exact.
+    ``cache="int8"``: keys and values are kept in 8 bits, with a scale for each head and token, and read so.
     ``inplace=False`` optimizes a copy. ``device``: as ``torch.compile(..., options={"device": ...})`` takes it. Prints what it
     changed; ``report`` returns it.
 
     Raises InvalidArgumentError for what is no ``transformers`` model that generates, OptionError for a dtype, ``weights``,
-    ``group_size`` or ``activations`` that do not exist, InstallationError without ``transformers``.
+    ``group_size``, ``activations`` or ``cache`` that do not exist, UnsupportedError for a ``cache`` of a model that has none of ours,
+    InstallationError without ``transformers``.
     """
     options = Options.make({} if device is None else {"device": device})
-    model, made = prepare(model, dtype, weights, group_size, inplace, activations)
+    model, made = prepare(model, dtype, weights, group_size, inplace, activations, cache)
     if options.device == "cpu":
         from zefuse.llm import huge_pages
 
         changed, left = huge_pages.move(model)
         made.changed += [changed] if changed else []
         made.left += [left] if left else []
-    _install(model, options, made)
+    _install(model, options, made, cache)
     model.__dict__[_REPORT] = made
     print(made)
     return model
@@ -60,6 +63,7 @@ def prepare(
     group_size: int = 32,
     inplace: bool = True,
     activations: str | None = None,
+    cache: str | None = None,
 ) -> tuple[PreTrainedModel, Report]:
     """What ``optimize`` does to a model before anything is compiled."""
     installation.require("transformers", "zefuse.llm")
@@ -76,6 +80,7 @@ def prepare(
         raise OptionError(f"zefuse.llm.optimize(group_size={group_size!r}): expected a multiple of 8, such as 32")
     if activations not in (None, "int8"):
         raise OptionError(f"zefuse.llm.optimize(activations={activations!r}): expected None or 'int8'")
+    check_cache("optimize", cache)
     if not isinstance(model, PreTrainedModel) or not model.can_generate():
         raise InvalidArgumentError(
             f"zefuse.llm.optimize: a {type(model).__name__} is no transformers model with generate(); "
@@ -83,6 +88,10 @@ def prepare(
         )
     if activations is not None and weights is None and not quantized.is_quantized(model):
         raise OptionError("zefuse.llm.optimize(activations='int8') takes quantized weights: weights='int8' or 'int4'")
+    if cache is not None and (reason := why_not_traced(model)):
+        raise UnsupportedError(
+            f"zefuse.llm.optimize(cache={cache!r}): a {type(model).__name__} has no cache that could be so: {reason}"
+        )
     if not inplace:
         model = copy.deepcopy(model)
     if report_of(model) is not None:
@@ -101,6 +110,14 @@ def prepare(
     if line := quantized.arrange(model, activations):
         made.changed.append(line)
     return model, made
+
+
+def check_cache(function: str, cache: str | None) -> None:
+    """Raises OptionError for a format of the key-value cache that does not exist."""
+    from zefuse.llm import cache_parts
+
+    if cache not in (None, *cache_parts.FORMATS):
+        raise OptionError(f"zefuse.llm.{function}(cache={cache!r}): expected None or 'int8'")
 
 
 def load(place: str | os.PathLike[str], dtype: torch.dtype | None = None) -> tuple[PreTrainedModel, Any]:
@@ -158,12 +175,12 @@ def _why_no_graphs(model: Any) -> str | None:
     return None
 
 
-def _install(model: Any, options: Options, made: Report) -> None:
+def _install(model: Any, options: Options, made: Report, cache: str | None) -> None:
     from zefuse.llm.decoder import Decoder, Encoder
 
     reason = _why_no_graphs(model)
     if reason is None:
-        decoder = Decoder(model, options, made)
+        decoder = Decoder(model, options, made, cache)
         model.forward = decoder
         model._prepare_cache_for_generation = decoder.prepare_cache
         if model.config.is_encoder_decoder:
@@ -172,7 +189,8 @@ def _install(model: Any, options: Options, made: Report) -> None:
             made.changed.append("the encoder's forward: one compiled graph for each batch size")
         made.changed.append("forward: one compiled graph for prompts, one for single tokens, for each batch size")
         kept = ", and the encoded sequence's, computed once" if model.config.is_encoder_decoder else ""
-        made.changed.append(f"generate(): a key-value cache of fixed size{kept}")
+        of_kind = "" if cache is None else f", in {cache} with a scale for each head and token"
+        made.changed.append(f"generate(): a key-value cache of fixed size{of_kind}{kept}")
         return
     import torch
 

@@ -21,27 +21,29 @@ _FIRST_CACHE_INPUT = 2  # after input_ids and start
 
 
 class KeyValueCache:
-    """Memory for the keys and values of ``capacity`` tokens, for one sequence. Not for several threads at a time."""
+    """Memory for the keys and values (and scales) of ``capacity`` tokens, for one sequence. Not for several threads at a time."""
 
     def __init__(self, layers: Sequence[c_model.Info], capacity: int, step: int) -> None:
         self.capacity, self._step = capacity, step
         self.length = 0  # tokens in it
         self._shown = 0
-        size = sum(heads * capacity * dim * each.element_bytes for each in layers for _, heads, _, dim in [each.sizes])
+        # Each begins at a multiple of 64: codes of eight bits may end anywhere.
+        sizes = [-(-each.sizes[1] * capacity * each.sizes[3] * each.element_bytes // 64) * 64 for each in layers]
+        size = sum(sizes)
         self.bytes = size
         if size > (free := _free_memory()):
             raise OutOfMemoryError(
                 f"a key-value cache for {counted(capacity, 'token')} takes {size / 1e6:.0f} MB, and {free / 1e6:.0f} MB of memory "
                 "are free: ask for fewer new tokens"
             )
-        self._memory = np.zeros(size, np.uint8)  # zeros: a masked number still takes part in products
+        self._memory = np.zeros(size + 64, np.uint8)  # zeros: a masked number still takes part in products
         self.tensors = []
-        at = self._memory.ctypes.data
-        for each in layers:
+        at = -(-self._memory.ctypes.data // 64) * 64
+        for each, size in zip(layers, sizes, strict=True):
             _, heads, _, dim = each.sizes
             # Token after token, so that the first ones are a tensor of the same strides.
             self.tensors.append(c_model.tensor(at, each.dtype, each.sizes, (heads * dim, dim, heads * dim, 1)))
-            at += heads * capacity * dim * each.element_bytes
+            at += size
 
     def show(self, count: int) -> None:
         """As many tokens as the cache will have after ``count`` more, in steps that change seldom. Raises InvalidArgumentError where

@@ -1,9 +1,9 @@
 """``zefuse.llm.compile_package``: a decoder as a package of two plans, which programs without torch and transformers run.
 
 One plan takes several tokens (a prompt, or more of a conversation), one a single token; the weights are in the package once. Both
-take ``input_ids`` [1, n], ``start`` (how many tokens the cache has), and keys and values of each layer, of as many tokens as the
-caller shows them, which they write in place; they give the last token's logits [1, vocabulary] in f32. The package carries the
-tokenizer and SETTINGS, a JSON object (``settings_of``).
+take ``input_ids`` [1, n], ``start`` (how many tokens the cache has), and each layer's keys and values (and their scales, where the
+cache has codes), of as many tokens as the caller shows them, which they write in place; they give the last token's logits
+[1, vocabulary] in f32. The package carries the tokenizer and SETTINGS, a JSON object (``settings_of``).
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ class _Decoding(aot.Program):
         self.graph_module, self.guards = traced.graph, []
         self.weights = {name: tensors[name] for name in traced.parameters}
         self.input_names = ["input_ids", "start"]
-        self.input_names += [f"{kind}.{layer}" for kind in ("key", "value") for layer in range(layers)]
+        kinds = [part.name for part in traced.shapes[0].parts]
+        self.input_names += [f"{kind}.{layer}" for kind in kinds for layer in range(layers)]
         self.inputs = [{"weight": name} for name in traced.parameters]
         self.inputs += [
             {"user": position, **({"written": True} if position > 1 else {})}
@@ -50,7 +51,7 @@ class _Decoding(aot.Program):
         ]
         self.outputs, self.output_names = [{"user": True}], ["logits"]
         cache = list(range(layers))
-        self.in_spec = pytree.treespec_dumps(pytree.tree_structure(((0, 1, cache, cache), {})))
+        self.in_spec = pytree.treespec_dumps(pytree.tree_structure(((0, 1, *[cache for _ in kinds]), {})))
         self.out_spec = pytree.treespec_dumps(pytree.tree_structure(0))
 
     def compile(self, options: Options, family: str) -> Any:
@@ -73,18 +74,22 @@ def compile_package(
     targets: Sequence[str] = ("cpu",),
     options: Mapping[str, Any] | Options | None = None,
     progress: aot.Progress | None = None,
+    cache: str | None = None,
 ) -> list[reports.Graph]:
     """Compiles a decoder for one sequence at a time and writes the package, which ``load_package`` and the C interface take.
 
     ``model``: of ``transformers``; what ``optimize`` quantized or cast stays so. ``tokenizer``: what ``load`` gives beside the
-    model; without one the package takes and gives numbers of tokens alone. The rest: as ``zefuse.compile_package``. Returns what
+    model; without one the package takes and gives numbers of tokens alone. ``cache``: as ``optimize`` takes it; None is what an
+    optimized model has. The rest: as ``zefuse.compile_package``. Returns what
     the graphs became, for each target.
 
-    Raises InvalidArgumentError for a model that does not generate or a tokenizer that only Python has, UnsupportedError for one
+    Raises OptionError for a ``cache`` that does not exist, InvalidArgumentError for a model that does not generate or a tokenizer that
+    only Python has, UnsupportedError for one
     that cannot be traced (an encoder-decoder, a cache of another kind), FallbackError where it needs an operator of torch's,
     NotFoundError for an unknown target or folder. Nothing is written then.
     """
     checked = Options.make(options)
+    optimizing.check_cache("compile_package", cache)
     wanted = aot.resolved_targets(targets)
     if not wanted:
         raise InvalidArgumentError("compile_package: no target; `zefuse targets` lists them")
@@ -102,7 +107,7 @@ def compile_package(
     programs = []
     for kind, count in (("decode", 1), ("prefill", _TOKENS)):  # the first that fits a call is taken
         began = time.perf_counter()
-        traced = _traced(model, count)
+        traced = _traced(model, count, cache)
         programs.append(_Decoding(kind, traced, time.perf_counter() - began, tensors))
     files[package.SETTINGS] = json.dumps(settings_of(model, tokenizer), indent=1).encode()
     aot.write_package(programs, path, wanted, standalone=True, options=checked, progress=progress, files=files)
@@ -136,10 +141,11 @@ def _tokenizer_text(tokenizer: Any) -> str:
     return str(backend.to_str())
 
 
-def _traced(model: Any, count: int) -> Traced:
+def _traced(model: Any, count: int, cache: str | None) -> Traced:
     """The graph for ``count`` tokens after some others. Raises UnsupportedError where it holds for these lengths alone."""
     original: Callable[..., Any] = model.forward
     if isinstance(original, Decoder):
+        cache = cache or original.cache
         original = original.forward
     last: dict[str, Any] = {"logits_to_keep": 1} if model._supports_logits_to_keep() else {}
 
@@ -164,7 +170,7 @@ def _traced(model: Any, count: int) -> Traced:
         return made.logits[:, -1].float()
 
     room = 2 * ROOM_STEP
-    memory = KeyValueCache(model.config.get_text_config(decoder=True).num_hidden_layers, room)
+    memory = KeyValueCache(model.config.get_text_config(decoder=True).num_hidden_layers, room, cache)
     memory.length = ROOM_STEP + 3  # an empty cache would be a graph for empty caches
     arguments = {"input_ids": torch.zeros((1, count), dtype=torch.int64)}
     with experts_by_row(model):

@@ -18,8 +18,8 @@ from torch.utils import _pytree as pytree
 from zefuse import _native, backend, cache
 from zefuse.conditions import condition
 from zefuse.descriptions import NotExpressible
-from zefuse.llm import trace_key
-from zefuse.llm.cache import LayerShape
+from zefuse.llm import cache_parts, trace_key
+from zefuse.llm.cache_parts import LayerShape
 from zefuse.llm.reports import FROM_CACHE
 from zefuse.llm.tracing import CACHE, TENSOR, Given, Interface, Traced
 from zefuse.options import Options
@@ -117,15 +117,17 @@ def _described(traced: Traced) -> dict[str, Any]:
 
 
 def _words_of(shape: LayerShape) -> list[Any]:
-    return [shape.key_heads, shape.key_dim, shape.value_dim, str(shape.dtype).removeprefix("torch.")]
+    return [shape.key_heads, shape.key_dim, shape.value_dim, str(shape.dtype).removeprefix("torch."), shape.format]
 
 
 def _shape(words: Sequence[Any]) -> LayerShape:
-    heads, key_dim, value_dim, name = words
+    heads, key_dim, value_dim, name, format = words
     dtype = getattr(torch, name)
     if not isinstance(dtype, torch.dtype):
         raise TypeError(f"{name} is no dtype")
-    return LayerShape(int(heads), int(key_dim), int(value_dim), dtype)
+    if format not in (None, *cache_parts.FORMATS):
+        raise ValueError(f"{format} is no format of a cache")
+    return LayerShape(int(heads), int(key_dim), int(value_dim), dtype, format)
 
 
 def _output(leaf: Any) -> Any:

@@ -28,8 +28,9 @@ from transformers.cache_utils import Cache
 
 from zefuse.decompositions import decompositions
 from zefuse.errors import UnsupportedError
-from zefuse.llm import cross_attention, graph_edits, single_rows
-from zefuse.llm.cache import KeyValueCache, LayerShape, strides_of
+from zefuse.llm import cache_parts, cross_attention, graph_edits, single_rows
+from zefuse.llm.cache import KeyValueCache, strides_of
+from zefuse.llm.cache_parts import LayerShape
 from zefuse.llm.layers import LayerIndex, Layers, signature, watched_index
 
 CACHE = "past_key_values"
@@ -279,30 +280,41 @@ class _Tracer:
         """Of each kind, one for each layer."""
         if self.memory is None:
             return []
-        made: list[list[Any]] = [[], []]
-        for call in self.calls:
-            shape = call.shapes[0]
-            for kind, dim in zip(made, (shape.key_dim, shape.value_dim), strict=True):
-                size = (self.batch, shape.key_heads, self.room.shape[0], dim)
-                strides = strides_of(self.batch, shape.key_heads, dim)
-                kind.append(torch.empty_strided(size, strides, dtype=shape.dtype))
+        own = [self.memory_of(self.batch, call.shapes[0]) for call in self.calls]
+        made = [list(kind) for kind in zip(*own, strict=True)]
         if self.crossed is not None:
             pairs = [cross_attention.memory(call.shapes[1], self.batch, self.source) for call in self.calls]
             made += [list(kind) for kind in zip(*pairs, strict=True)]
         return made
 
+    def memory_of(self, batch: int, shape: LayerShape) -> list[Any]:
+        """One layer's part of the cache."""
+        return [
+            torch.empty_strided(
+                (batch, shape.key_heads, self.room.shape[0], part.width),
+                strides_of(batch, shape.key_heads, part.width),
+                dtype=part.dtype,
+            )
+            for part in shape.parts
+        ]
+
+    @property
+    def format(self) -> str | None:
+        return getattr(self.memory, "format", None)
+
     def caches_of(self, number: int, start: Any, states: Sequence[Any] | None = None) -> _LayerCaches:
         """``states``: the layer's part of the cache; None makes one, as the layer writes it."""
         if self.memory is None:
             return _LayerCaches(None, None, None)
-        own = _Writing(self, number, start, *([] if states is None else states[:2]))
+        count = cache_parts.count(self.format)
+        own = _Writing(self, number, start, None if states is None else list(states[:count]))
         if self.crossed is None:
             return _LayerCaches(own, None, own)
         earlier: Sequence[Any] | None = None
         if self.crossed:
             assert isinstance(self.memory, cross_attention.EncoderDecoderMemory)
             shape = self.memory.cross_shapes()[number]
-            earlier = cross_attention.memory(shape, self.batch, self.source) if states is None else states[2:]
+            earlier = cross_attention.memory(shape, self.batch, self.source) if states is None else states[count:]
         cross = cross_attention.LayerView(number, len(self.layers), self.source, earlier)
         return _LayerCaches(own, cross, cross_attention.View(own, cross, self.crossed))
 
@@ -406,33 +418,28 @@ class _Reading(Cache):
 class _Writing(_Reading):
     """The cache as one layer sees it: it may write its own part, once. Functional, so that no trace writes to an input."""
 
-    def __init__(self, tracer: _Tracer, number: int, start: Any, keys: Any = None, values: Any = None) -> None:
+    def __init__(self, tracer: _Tracer, number: int, start: Any, memory: list[Any] | None) -> None:
         super().__init__(tracer, start)
-        self.number, self.keys, self.values = number, keys, values
+        self.number, self.memory, self.written = number, memory, list[Any]()
         self.shape: LayerShape | None = None
 
     def update(self, key_states: Any, value_states: Any, layer_idx: Any, *_: Any, **__: Any) -> Any:
         number = layer_idx.value if isinstance(layer_idx, LayerIndex) else layer_idx
         if number != self.number or self.shape is not None:
             raise UnsupportedError("a layer writes the key-value cache of another one, or its own twice")
-        self.shape = LayerShape.of(key_states, value_states)
-        if self.keys is None:
-            self.keys, self.values = map(self._like, (key_states, value_states))
-            self.memory = (self.keys, self.values)
-        position = torch.arange(key_states.shape[2], device=key_states.device) + self.start
-        self.keys = self.keys.index_copy(2, position, key_states)
-        self.values = self.values.index_copy(2, position, value_states)
-        return self.keys, self.values
+        self.shape = LayerShape.of(key_states, value_states, self.tracer.format)
+        batch, _, count, _ = key_states.shape
+        if self.memory is None:
+            self.memory = self.tracer.memory_of(batch, self.shape)
+        position = torch.arange(count, device=key_states.device) + self.start
+        rows = cache_parts.written(key_states, value_states, self.shape.format)
+        self.written = [before.index_copy(2, position, new) for before, new in zip(self.memory, rows, strict=True)]
+        return cache_parts.read(self.written, self.shape.dtype)
 
-    def _like(self, states: Any) -> Any:
-        batch, heads, _, dim = states.shape
-        size = (batch, heads, self.tracer.room.shape[0], dim)
-        return states.new_empty_strided(size, strides_of(batch, heads, dim))
-
-    def result(self) -> tuple[Any, Any]:
+    def result(self) -> list[Any]:
         if self.shape is None:
             raise UnsupportedError("a layer does not write the key-value cache")
-        return self.keys, self.values
+        return self.written
 
 
 @dataclass
@@ -455,7 +462,7 @@ class _LayerCaches:
 
     def memory(self) -> list[Any]:
         return [
-            *(() if self.own is None else self.own.memory),
+            *(() if self.own is None else self.own.memory or ()),
             *(() if self.cross is None else self.cross.memory()),
         ]
 
