@@ -138,6 +138,8 @@ std::optional<Reason> whyNot(ConvolutionOp op, const TargetDescription& target) 
   const Type element = tensorTypeOf(op.getInput()).getElementType();
   if (alwaysTaken(element, target))
     return std::nullopt;
+  if (!op.getPostOps().empty() && target.on_host)  // of codes: the library's
+    return std::nullopt;
   if (target.supports.products || !whyNoProductKernel(op, target).empty())
     return Reason();
   std::string reason = whyEagerIsQuicker(op);

@@ -1,8 +1,11 @@
 // Convolutions and their derivatives: one zefuse.convolution each. The derivative by the input is a convolution of the
 // other kind (forward, transposed) with the same weight.
+#include <utility>
+
 #include "compiler/import/op_table.h"
 #include "compiler/import/reductions.h"
 #include "lowering/dialect/Zefuse.h"
+#include "mlir/Dialect/Arith/IR/Arith.h"
 
 using namespace mlir;
 
@@ -15,7 +18,7 @@ struct Geometry {
   bool transposed;
 };
 
-Geometry geometryOf(Op& op, int64_t spatial) {
+Geometry geometryOf(Op& op, int64_t spatial, bool transposed) {
   auto perDimension = [&](StringRef name) {
     SmallVector<int64_t> list = op.integers(name);
     if (list.size() == 1)
@@ -25,7 +28,7 @@ Geometry geometryOf(Op& op, int64_t spatial) {
     return list;
   };
   Geometry geometry{perDimension("stride"), perDimension("padding"), perDimension("dilation"), op.integer("groups"),
-                    op.boolean("transposed")};
+                    transposed};
   for (int64_t padding : geometry.padding)
     if (padding < 0)
       op.refuse("convolution with negative padding is not lowered");
@@ -70,7 +73,7 @@ Values emitConvolution(Op& op) {
   if (bias)
     operands.push_back(bias);
   checkOperands(op, operands);
-  Geometry geometry = geometryOf(op, rankOf(input) - 2);
+  Geometry geometry = geometryOf(op, rankOf(input) - 2, op.boolean("transposed"));
   return {convolve(op, geometry.transposed ? "transposed" : "forward", input, weight, bias, geometry, op.resultType())};
 }
 
@@ -78,7 +81,7 @@ Values emitConvolutionBackward(Op& op) {
   Value gradient = op.tensor("grad_output"), input = op.tensor("input"), weight = op.tensor("weight");
   checkOperands(op, {input, weight, gradient});
   int64_t rank = rankOf(input);
-  Geometry geometry = geometryOf(op, rank - 2);
+  Geometry geometry = geometryOf(op, rank - 2, op.boolean("transposed"));
   const auto& mask = op.argument("output_mask").items;
   auto wanted = [&](unsigned index) { return index < mask.size() && mask[index].integer != 0 && op.used(index); };
   Values results(3);
@@ -97,11 +100,97 @@ Values emitConvolutionBackward(Op& op) {
   return results;
 }
 
+// [channels] as [1, channels, 1...].
+Value perChannel(TensorBuilder& build, Value vector, int64_t rank) {
+  Exprs sizes(rank, build.constant(1));
+  sizes[1] = shapeOf(typeOf(vector))[0];
+  return build.reshape(vector, sizes);
+}
+
+// A convolution of codes (python/zefuse/quantized_convolutions.py): exact sums, to which the call's post-ops give their
+// scales, bias, residual and activation, and which it rounds to codes where the result has them. The input's zero point
+// z takes z times the sum of a channel's weights from each sum; around the image there is z.
+Values emitQuantizedConvolution(Op& op) {
+  TensorBuilder& build = op.build;
+  Value input = op.tensor("input"), weight = op.tensor("weight"), zeros = op.optionalTensor("zeros"),
+        bias = op.optionalTensor("bias"), residual = op.optionalTensor("residual");
+  const int64_t rank = rankOf(input), zero = op.integer("input_zero"), result_zero = op.integer("zero");
+  for (Value tensor : {input, weight})
+    for (AffineExpr size : shapeOf(typeOf(tensor)))
+      if (isConstant(size, 0))
+        op.refuse("convolution of empty operands is not lowered");
+  Geometry geometry = geometryOf(op, rank - 2, false);
+  const Type f32 = build.b.getF32Type(), i32 = build.b.getI32Type();
+  const double scale = op.real("input_scale"), inverse = op.real("inverse");
+  const RankedTensorType channels = build.type({shapeOf(typeOf(weight))[0]}, f32);
+
+  SmallVector<Operand> of_channel{op.tensor("scales")};
+  if (zeros)
+    of_channel.emplace_back(zeros);
+  Value factor = build.loop(of_channel, channels, [&](Body& body, ArrayRef<Scalar> in) {
+    Scalar value = in[0].to(f32) * scale * inverse;
+    if (!zeros)
+      return value;
+    Value checked = body.checkedIndex(
+        in[1], build.constant(1), false, "value_error",
+        "zero points of a quantized convolution's weights were 0 when it was compiled, and are no longer");
+    Value number = arith::IndexCastOp::create(body.b, body.b.getI64Type(), checked);
+    return value + Scalar(body.b, number).to(f32);
+  });
+  Value shift;
+  if (bias)
+    shift = build.loop({bias}, channels, [&](Body&, ArrayRef<Scalar> in) { return in[0].to(f32) * inverse; });
+  if (zero != 0) {
+    SmallVector<int64_t> others = llvm::to_vector(llvm::seq<int64_t>(1, rank));
+    Value sums = build.reduce(build.convert(weight, i32), others, ReductionKind::add);
+    SmallVector<Operand> operands{sums, factor};
+    if (shift)
+      operands.emplace_back(shift);
+    shift = build.loop(operands, channels, [&](Body&, ArrayRef<Scalar> in) {
+      Scalar value = in[0].to(f32) * in[1] * double(-zero);
+      return in.size() > 2 ? value + in[2] : value;
+    });
+    if (llvm::any_of(geometry.padding, [](int64_t padding) { return padding != 0; })) {
+      SmallVector<int64_t> low(rank, 0);
+      Exprs sizes(shapeOf(typeOf(input)));
+      for (int64_t dim = 2; dim < rank; ++dim) {
+        low[dim] = std::exchange(geometry.padding[dim - 2], 0);
+        sizes[dim] = sizes[dim] + 2 * low[dim];
+      }
+      input = build.pad(input, low, sizes, double(zero));
+    }
+  }
+
+  SmallVector<StringRef> post_ops{"mul"};
+  SmallVector<Value> operands{perChannel(build, factor, rank)};
+  auto append = [&](StringRef name, Value operand) {
+    post_ops.push_back(name);
+    if (operand)
+      operands.push_back(operand);
+  };
+  if (shift)
+    append("add", perChannel(build, shift, rank));
+  if (residual)
+    append("add", build.loop({residual}, withElement(typeOf(residual), f32),
+                             [&](Body&, ArrayRef<Scalar> in) { return in[0].to(f32) * inverse; }));
+  // Codes from 0 on have no numbers below 0.
+  if (op.boolean("relu") && !(op.element().isUnsignedInteger(8) && result_zero == 0))
+    append("relu", {});
+  if (result_zero != 0)
+    append("add", build.full(build.type(Exprs(rank, build.constant(1)), f32), double(result_zero)));
+  auto& b = build.b;
+  return {ConvolutionOp::create(b, op.resultType(), input, weight, Value(), operands, b.getStringAttr("forward"),
+                                b.getDenseI64ArrayAttr(geometry.stride), b.getDenseI64ArrayAttr(geometry.padding),
+                                b.getDenseI64ArrayAttr(geometry.dilation), b.getI64IntegerAttr(geometry.groups),
+                                b.getI64IntegerAttr(1), b.getStrArrayAttr(post_ops), AffineMapAttr{})};
+}
+
 }  // namespace
 
 void registerConvolution(OpTable& table) {
   table.add("aten.convolution.default", emitConvolution);
   table.add("aten.convolution_backward.default", emitConvolutionBackward);
+  table.add("zefuse.quantized_convolution.default", emitQuantizedConvolution);
 }
 
 }  // namespace zefuse

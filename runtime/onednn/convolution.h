@@ -23,9 +23,10 @@ struct ConvolutionDesc {
   bool operator==(const ConvolutionDesc&) const = default;
 };
 
-// Element types: f32 or bf16, the same for all; bias and post-op operands may differ. Strides are not negative. Images
-// that are dense and channels last are used where they lie, others are copied through scratch. Immutable and
-// thread-safe after creation.
+// Element types: f32 or bf16, the same for all; bias and post-op operands may differ. Or codes: a forward convolution
+// of u8 or i8 by i8, whose exact sums post-ops make numbers of; the result is f32, or u8 or i8, rounded to the nearest.
+// Strides are not negative. Images that are dense and channels last are used where they lie, others are copied through
+// scratch. Immutable and thread-safe after creation.
 class Convolution : public Primitive {
 public:
   // From the process-wide cache (primitive_cache.h). invalid_argument when shapes do not fit together; unsupported for

@@ -30,6 +30,15 @@ TensorDesc channelsLast(const TensorDesc& desc, DType dtype) {
   return {dtype, desc.sizes, std::move(strides)};
 }
 
+bool hasCodes(const TensorDesc& tensor) { return tensor.dtype == DType::u8 || tensor.dtype == DType::i8; }
+
+// Without these instructions oneDNN adds pairs of products of u8 and i8 in 16 bits, which do not hold them.
+bool multipliesCodesExactly() {
+  const auto isa = unsigned(dnnl::get_effective_cpu_isa());
+  auto has = [&](dnnl::cpu_isa wanted) { return (isa & unsigned(wanted)) == unsigned(wanted); };
+  return has(dnnl::cpu_isa::avx2_vnni) || has(dnnl::cpu_isa::avx512_core_vnni);
+}
+
 bool hasEveryElement(const TensorDesc& operand, const TensorDesc& out) { return operand.sizes == out.sizes; }
 
 }  // namespace
@@ -81,7 +90,7 @@ std::vector<int64_t> PreparedConvolution::paddedSizes() const {
   return sizes;
 }
 
-// `widen`: bf16 computes in f32. Without `channels_last`, images are row-major.
+// `widen`: bf16 and codes compute in f32. Without `channels_last`, images are row-major.
 PreparedConvolution::Plan PreparedConvolution::makePlan(const Way& way) const {
   const auto [widen, channels_last, mirrored, padded] = way;
   auto type = [&](const TensorDesc& tensor) { return widen ? DType::f32 : tensor.dtype; };
@@ -117,13 +126,14 @@ PreparedConvolution::Plan PreparedConvolution::makePlan(const Way& way) const {
 }
 
 // In order of preference: channels last as it is, mirrored where that serves, or with its padding copied; with post-ops
-// run on their own; row-major; by a product (`isByProduct`), computing in f32 on a CPU without bf16 instructions.
-// oneDNN's reference implementation, slow and right, where it has no other.
+// run on their own; row-major; by a product (`isByProduct`), computing in f32 on a CPU without bf16 instructions,
+// or without those for codes. oneDNN's reference implementation, slow and right, where it has no other.
 std::optional<PreparedConvolution::Plan> PreparedConvolution::search(std::string& why) {
   auto narrow = [](const std::optional<TensorDesc>& tensor) { return tensor && tensor->dtype == DType::bf16; };
   bool has_bf16 = narrow(desc_.input) || narrow(desc_.bias);
   for (const PostOpDesc& op : desc_.post_ops)
     has_bf16 |= narrow(op.operand);
+  const bool codes = hasCodes(desc_.input), exact = !codes || multipliesCodesExactly();
   std::vector<std::pair<Kind, bool>> order;
   for (bool widen : {false, true})
     for (Kind kind : {Kind::direct, Kind::product})
@@ -134,12 +144,15 @@ std::optional<PreparedConvolution::Plan> PreparedConvolution::search(std::string
     for (bool channels_last : {true, false})
       for (bool mirrored : {true, false})
         for (bool padded : {false, true}) {
-          if ((widen && !has_bf16) || (mirrored && (!mirrors() || padded)) ||
+          if ((widen && !has_bf16 && !codes) || (!widen && !exact) || (mirrored && (!mirrors() || padded)) ||
               (padded && (kind != Kind::direct || !mayPad())))
             continue;
           Plan plan = makePlan({widen, channels_last, mirrored, padded});
-          // One pass over memory for each of a product's post-ops takes a tenth of the time they take in it.
-          for (plan.fused = kind == Kind::product ? 1 : plan.tail.size() + 1; plan.fused-- > 0;)
+          // One pass over memory for each of a product's post-ops takes a tenth of the time they take in it. A result
+          // in codes is rounded after all of them.
+          const bool rounded = hasCodes(plan.out);
+          const size_t all = plan.tail.size(), fewest = rounded ? all : 0;
+          for (plan.fused = kind == Kind::product && !rounded ? 1 : all + 1; plan.fused-- > fewest;)
             if (add(plan, kind, why) && appendTail(sequence_, plan.tail, plan.fused, plan.out, why))
               return plan;
         }

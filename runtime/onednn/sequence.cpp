@@ -43,7 +43,10 @@ bool sameLayout(const TensorDesc& a, const TensorDesc& b) {
 
 }  // namespace
 
-size_t bytesOf(const TensorDesc& desc) { return size_t(elements(desc.sizes)) * (desc.dtype == DType::f32 ? 4 : 2); }
+size_t bytesOf(const TensorDesc& desc) {
+  const bool narrow = desc.dtype == DType::u8 || desc.dtype == DType::i8;
+  return size_t(elements(desc.sizes)) * (narrow ? 1 : desc.dtype == DType::f32 ? 4 : 2);
+}
 
 TensorDesc dense(const TensorDesc& desc, DType dtype) { return {dtype, desc.sizes, denseStrides(desc.sizes)}; }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstring>
 
 #include "common/plan/plan_generated.h"
@@ -15,7 +16,17 @@ namespace {
 float load(float value) { return value; }
 float load(uint16_t value) { return std::bit_cast<float>(uint32_t(value) << 16); }
 
+float load(uint8_t value) { return value; }
+float load(int8_t value) { return value; }
+
 template <typename T> T store(float value);
+// To the nearest, even where two are, within the type's range; NaN to its least.
+template <> uint8_t store<uint8_t>(float value) {
+  return uint8_t(std::nearbyint(value > 0 ? std::min(value, 255.0f) : 0));
+}
+template <> int8_t store<int8_t>(float value) {
+  return int8_t(std::nearbyint(value > -128 ? std::min(value, 127.0f) : -128));
+}
 template <> float store<float>(float value) { return value; }
 template <> uint16_t store<uint16_t>(float value) {
   uint32_t bits = std::bit_cast<uint32_t>(value);
@@ -78,16 +89,20 @@ void copyAll(const TensorDesc& from, const void* source, const TensorDesc& to, v
 
 }  // namespace
 
+// Calls `use` with a null pointer to the type's numbers.
+template <typename Use> static void ofType(plan::DType dtype, Use use) {
+  switch (dtype) {
+  case plan::DType::f32: return use(static_cast<float*>(nullptr));
+  case plan::DType::u8: return use(static_cast<uint8_t*>(nullptr));
+  case plan::DType::i8: return use(static_cast<int8_t*>(nullptr));
+  default: return use(static_cast<uint16_t*>(nullptr));
+  }
+}
+
 void stridedCopy(const TensorDesc& from, const void* source, const TensorDesc& to, void* target) {
-  bool wide_from = from.dtype == plan::DType::f32, wide_to = to.dtype == plan::DType::f32;
-  if (wide_from && wide_to)
-    copyAll<float, float>(from, source, to, target);
-  else if (wide_from)
-    copyAll<float, uint16_t>(from, source, to, target);
-  else if (wide_to)
-    copyAll<uint16_t, float>(from, source, to, target);
-  else
-    copyAll<uint16_t, uint16_t>(from, source, to, target);
+  ofType(from.dtype, [&]<typename From>(From*) {
+    ofType(to.dtype, [&]<typename To>(To*) { copyAll<From, To>(from, source, to, target); });
+  });
 }
 
 void stridedZero(const TensorDesc& desc, void* target) {

@@ -87,7 +87,9 @@ private:
     } else if (auto* matmul = step.kind_as_Matmul()) {
       addLibraryCall(number, "matmul", *matmul);
     } else if (auto* convolution = step.kind_as_Convolution()) {
-      addLibraryCall(number, "convolution", *convolution);
+      const plan::DType input = plan_.values()->Get(convolution->input())->dtype();
+      const bool codes = input == plan::DType::u8 || input == plan::DType::i8;
+      addLibraryCall(number, codes ? "int8 convolution" : "convolution", *convolution);
     } else if (auto* attention = step.kind_as_Attention()) {
       calls_.add(noted(plan_, number, attention->note()).add("kind", "attention"));
     } else if (auto* recurrence = step.kind_as_Recurrence()) {

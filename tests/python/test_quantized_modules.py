@@ -116,8 +116,10 @@ def test_a_model_quantized_by_export_has_no_fallbacks() -> None:
     torch.manual_seed(0)
     images = torch.randn(2, 3, 16, 16)
     model = _exported(images, [images, torch.randn(2, 3, 16, 16)])
-    explanation = zefuse.explain(model, images)
+    with torch.no_grad():
+        explanation = zefuse.explain(model, images)
     assert explanation.fallbacks == []
+    assert [call["kind"] for call in explanation.calls] == ["int8 convolution", "int8 convolution", "matmul"]
     with torch.no_grad():
         made, expected = torch.compile(model, backend="zefuse")(images), model(images)
     quantum = next(node.args[1] for node in reversed(model.graph.nodes) if "dequantize_per_tensor" in str(node.target))

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <random>
@@ -323,6 +324,73 @@ TEST(Convolution, ActivationsOfNanAndInfinities) {
     }
 }
 
+template <typename T> std::vector<T> codesOf(const Tensor& tensor) {
+  return std::vector<T>(tensor.wide.begin(), tensor.wide.end());
+}
+
+// Of u8 by i8, and i8 by i8, against the same numbers in f32.
+TEST(Convolution, Codes) {
+  for (const Geometry& geometry : geometries)
+    for (DType in : {DType::u8, DType::i8})
+      for (DType result : {DType::f32, DType::u8, DType::i8}) {
+        ConvolutionDesc desc = describe(ConvolutionKind::forward, geometry, DType::f32, true);
+        Dims channel(desc.out.sizes.size(), 1);
+        channel[1] = geometry.out;
+        desc.post_ops = {{PostOpKind::mul, dense(DType::f32, channel)}, {PostOpKind::add, dense(DType::f32, channel)}};
+        Trial trial(desc);
+        const float least = in == DType::u8 ? 0 : -128;
+        for (float& code : trial.input.wide)
+          code = std::clamp(std::round(100 * code), -128.0f, 127.0f) + 128 + least;
+        for (float& code : trial.weight.wide)
+          code = std::clamp(std::round(80 * code), -128.0f, 127.0f);
+        for (float& factor : trial.operands[0].wide)
+          factor = 0.001f + 0.001f * std::abs(factor);
+        const std::vector<double> expected = trial.reference();
+
+        desc.input.dtype = in;
+        desc.weight.dtype = DType::i8;
+        desc.out.dtype = result;
+        for (bool pack : {false, true}) {
+          desc.pack_weight = pack;
+          auto convolution = Convolution::get(desc);
+          ASSERT_TRUE(convolution.ok()) << convolution.status().toString();
+          const std::vector<uint8_t> unsigned_codes = codesOf<uint8_t>(trial.input);
+          const std::vector<int8_t> signed_codes = codesOf<int8_t>(trial.input), weight = codesOf<int8_t>(trial.weight);
+          AlignedBuffer packed((*convolution)->packedBytes()), scratch((*convolution)->scratchBytes());
+          const void* b = weight.data();
+          if ((*convolution)->packedBytes()) {
+            ASSERT_TRUE((*convolution)->packB(b, packed.data).ok());
+            b = packed.data;
+          }
+          std::vector<float> made(expected.size());
+          std::vector<const void*> operands = {trial.operands[0].data(), trial.operands[1].data()};
+          const void* a = in == DType::u8 ? static_cast<const void*>(unsigned_codes.data()) : signed_codes.data();
+          Status status = (*convolution)->run({a, b, nullptr, made.data(), operands, scratch.data});
+          ASSERT_TRUE(status.ok()) << status.toString();
+
+          double worst = 0;
+          size_t at = 0;
+          Dims index(desc.out.sizes.size(), 0);
+          do {
+            int64_t offset = 0;
+            for (size_t d = 0; d < index.size(); ++d)
+              offset += index[d] * desc.out.strides[d];
+            const double wanted = expected[at++];
+            const auto* u8 = reinterpret_cast<const uint8_t*>(made.data());
+            const auto* i8 = reinterpret_cast<const int8_t*>(made.data());
+            if (result == DType::f32)
+              worst = std::max(worst, std::abs(made[size_t(offset)] - wanted) / (1 + std::abs(wanted)));
+            else if (result == DType::u8)
+              worst = std::max(worst, std::abs(u8[offset] - std::clamp(wanted, 0.0, 255.0)));
+            else
+              worst = std::max(worst, std::abs(i8[offset] - std::clamp(wanted, -128.0, 127.0)));
+          } while (next(index, desc.out.sizes));
+          EXPECT_LE(worst, result == DType::f32 ? 1e-5 : 0.501) << toString(desc) << "\n"
+                                                                << (*convolution)->implementation();
+        }
+      }
+}
+
 TEST(Convolution, RefusesWhatDoesNotFit) {
   ConvolutionDesc good = describe(ConvolutionKind::forward, geometries[0], DType::f32, true);
   auto refused = [&](auto change) {
@@ -339,6 +407,8 @@ TEST(Convolution, RefusesWhatDoesNotFit) {
   EXPECT_TRUE(refused([](auto& d) { d.padding = {-1, 0}; }));
   EXPECT_TRUE(refused([](auto& d) { d.out.sizes[2] = 40; }));
   EXPECT_TRUE(refused([](auto& d) { d.input.dtype = DType::f64; }));
+  EXPECT_TRUE(refused([](auto& d) { d.input.dtype = DType::u8; }));
+  EXPECT_TRUE(refused([](auto& d) { d.out.dtype = DType::u8; }));
   EXPECT_TRUE(refused([](auto& d) { d.bias = dense(DType::f32, {3}); }));
   EXPECT_TRUE(refused([](auto& d) { d.post_ops = {{PostOpKind::add, dense(DType::f32, {1, 5, 1, 1})}}; }));
 }

@@ -1,0 +1,145 @@
+"""Convolutions of models quantized by export: one call of the codes each, against eager's own numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torch.ao.quantization.fx._decomposed  # defines quantized_decomposed
+from torch import nn
+
+import zefuse
+from zefuse.explanation import Explanation
+
+ops, aten = torch.ops.quantized_decomposed, torch.ops.aten
+_RANGES = {torch.uint8: (0, 255), torch.int8: (-128, 127)}
+_SCALE = 0.02  # of the codes that a convolution makes
+
+
+class _Convolution(nn.Module):
+    """As a quantized graph has it: codes, numbers, a convolution, what follows, codes."""
+
+    def __init__(
+        self, shape: tuple[int, ...], *, spatial: int = 2, dtype: torch.dtype = torch.uint8, zero: int = 0, bias: bool = True,
+        residual: bool = False, relu: bool = False, result: torch.dtype | None = torch.uint8, result_zero: int = 0,
+        stride: int = 1, padding: int = 0, dilation: int = 1, groups: int = 1, weight_zero: int = 0,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        draw = torch.Generator().manual_seed(0)
+        self.register_buffer("codes", torch.randint(-127, 128, shape, dtype=torch.int8, generator=draw))
+        self.register_buffer("scales", torch.rand(shape[0], generator=draw) / 2000 + 0.0001)
+        self.register_buffer("zeros", torch.full((shape[0],), weight_zero))
+        self.bias = torch.rand(shape[0], generator=draw) - 0.5 if bias else None
+        self.of_input = (0.015, zero, *_RANGES[dtype], dtype)
+        self.of_result = None if result is None else (_SCALE, result_zero, *_RANGES[result], result)
+        self.residual, self.relu = residual, relu
+        self.geometry = [stride] * spatial, [padding] * spatial, [dilation] * spatial, groups
+        self.convolution = getattr(aten, f"conv{spatial}d").default
+
+    def forward(self, x: torch.Tensor, more: torch.Tensor) -> torch.Tensor:
+        codes = ops.quantize_per_tensor.default(x, *self.of_input)
+        image = ops.dequantize_per_tensor.default(codes, *self.of_input)
+        weight = ops.dequantize_per_channel.default(self.codes, self.scales, self.zeros, 0, -128, 127, torch.int8)
+        y = self.convolution(image, weight, self.bias, *self.geometry)
+        if self.residual:
+            y = aten.add_.Tensor(y, more)
+        if self.relu:
+            y = aten.relu_.default(y)
+        return y if self.of_result is None else ops.quantize_per_tensor.default(y, *self.of_result)
+
+
+def _explained(model: nn.Module, *inputs: torch.Tensor) -> Explanation:
+    torch._dynamo.reset()
+    with torch.no_grad():
+        return zefuse.explain(model, *inputs)
+
+
+def _kinds(explanation: Explanation) -> list[str]:
+    assert explanation.fallbacks == []
+    return [call["kind"] for call in explanation.calls]
+
+
+_CASES: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
+    "codes": ((24, 16, 3, 3), {"padding": 1, "relu": True}),
+    "numbers": ((24, 16, 3, 3), {"padding": 1, "relu": True, "result": None}),
+    "zero_point": ((8, 3, 5, 5), {"zero": 121, "padding": 2, "stride": 2, "result_zero": 130}),
+    "signed": ((16, 8, 3, 3), {"dtype": torch.int8, "zero": -7, "result": torch.int8, "relu": True, "result_zero": 3}),
+    "residual": ((16, 16, 1, 1), {"residual": True, "relu": True, "bias": False}),
+    "residual_of_numbers": ((16, 16, 1, 1), {"residual": True, "result": None}),
+    "depthwise": ((16, 1, 3, 3), {"groups": 16, "padding": 1, "relu": True}),
+    "groups": ((12, 4, 3, 3), {"groups": 2, "dilation": 2, "zero": 5, "padding": 1}),
+    "one_dimension": ((8, 6, 3), {"spatial": 1, "padding": 1}),
+    "three_dimensions": ((8, 4, 3, 3, 3), {"spatial": 3, "zero": 9, "padding": 1}),
+}
+
+
+@pytest.mark.parametrize("name", _CASES)
+def test_codes_are_eagers_to_one_step(name: str) -> None:
+    shape, options = _CASES[name]
+    model = _Convolution(shape, **options).eval()
+    draw = torch.Generator().manual_seed(1)
+    spatial = len(shape) - 2
+    x = torch.randn(2, shape[1] * options.get("groups", 1), *[11 - spatial] * spatial, generator=draw)
+    with torch.no_grad():
+        sizes = _Convolution(shape, **{**options, "residual": False}).eval()(x, x).shape
+        more = torch.randn(sizes, generator=draw)
+        expected = model(x, more.clone())
+    explanation = _explained(model, x, more.clone())
+    assert _kinds(explanation) == ["int8 convolution"]
+    made = explanation.result
+    assert made.dtype == expected.dtype
+    difference = (made.float() - expected.float()).abs()
+    if expected.dtype == torch.float32:
+        torch.testing.assert_close(made, expected, rtol=1e-5, atol=1e-4)
+    else:
+        assert difference.max() <= 1 and difference.mean() < 0.01
+        low, high = _RANGES[expected.dtype]
+        assert expected.float().std() > 5 and ((expected > low) & (expected < high)).float().mean() > 0.25
+
+
+def test_sums_of_the_largest_codes() -> None:
+    """Pairs of products that 16 bits do not hold. (Without VNNI the sums are f32's.)"""
+    model = _Convolution((16, 512, 3, 3), result=None, bias=False).eval()
+    model.codes.fill_(127)
+    x = torch.full((1, 512, 4, 4), 100.0)  # codes of 255
+    explanation = _explained(model, x, x)
+    assert _kinds(explanation) == ["int8 convolution"]
+    expected = 512 * 9 * 255 * 127 * 0.015 * model.scales
+    torch.testing.assert_close(explanation.result, expected.reshape(1, -1, 1, 1).expand(1, -1, 2, 2), rtol=1e-4, atol=0)
+
+
+def test_what_stays_a_convolution_of_numbers() -> None:
+    x = torch.randn(1, 4, 5, 5)
+    asymmetric = _Convolution((4, 4, 3, 3), weight_zero=3).eval()
+    assert _kinds(_explained(asymmetric, x, x)) == ["convolution"]
+    with torch.no_grad():
+        torch.testing.assert_close(torch.compile(asymmetric, backend="zefuse")(x, x), asymmetric(x, x), rtol=0, atol=1)
+    trained = _Convolution((4, 4, 3, 3), result=None).eval()
+    trained.bias = nn.Parameter(torch.zeros(4))
+    torch._dynamo.reset()
+    torch.compile(trained, backend="zefuse")(x, x).sum().backward()
+    assert trained.bias.grad is not None
+
+
+def test_zero_points_that_change_are_an_error() -> None:
+    model = _Convolution((4, 4, 3, 3)).eval()
+    x = torch.randn(1, 4, 5, 5)
+    torch._dynamo.reset()
+    compiled = torch.compile(model, backend="zefuse")
+    with torch.no_grad():
+        compiled(x, x)
+        model.zeros[2] = 1
+        with pytest.raises(ValueError, match="zero points of a quantized convolution's weights were 0"):
+            compiled(x, x)
+
+
+def test_any_size_of_image_and_batch() -> None:
+    model = _Convolution((8, 4, 3, 3), padding=1, zero=7, relu=True).eval()
+    torch._dynamo.reset()
+    compiled = torch.compile(model, backend="zefuse", dynamic=True)
+    with torch.no_grad():
+        for sizes in ((2, 4, 9, 7), (3, 4, 6, 12)):
+            x = torch.randn(sizes)
+            difference = (compiled(x, x).float() - model(x, x).float()).abs()
+            assert difference.max() <= 1 and difference.mean() < 0.01
