@@ -65,7 +65,8 @@ def compile_package(
         raise InvalidArgumentError("compile_package: no target; `zefuse targets` lists them")
     programs = list(program) if isinstance(program, Sequence) else [program]
     graphs = [each for each in programs if isinstance(each, CapturedGraph)]
-    flat = [_Exported(each) for each in programs if not isinstance(each, CapturedGraph)]
+    on_cpu = all(family == "cpu" for family, _ in wanted)
+    flat = [_Exported(each, on_cpu) for each in programs if not isinstance(each, CapturedGraph)]
     if not programs:
         raise InvalidArgumentError("compile_package: no program")
     if not Path(path).absolute().parent.is_dir():  # before the work
@@ -227,15 +228,17 @@ class Program:
 class _Exported(Program):
     """An exported program."""
 
-    def __init__(self, program: torch.export.ExportedProgram) -> None:
+    def __init__(self, program: torch.export.ExportedProgram, on_cpu: bool) -> None:
         from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
         from torch.utils import _pytree as pytree
 
+        from zefuse import quantized_convolutions
         from zefuse.export_guards import guards_of
 
         torch_versions.hide_own_warnings()
         self.guards = guards_of(program)  # of the program as it came: its decompositions ask nothing of the user
-        program = program.run_decompositions(_table())
+        table = _table()
+        program = quantized_convolutions.decomposed(program, table) if on_cpu else program.run_decompositions(table)
         signature = program.graph_signature
         self.graph_module = program.graph_module
         _remove_checks(self.graph_module)

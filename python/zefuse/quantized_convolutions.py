@@ -29,22 +29,50 @@ def taken(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> torch.fx.G
     known = dict(zip((node.name for node in gm.graph.nodes if node.op == "placeholder"), example_inputs, strict=False))
     graph = copy.deepcopy(gm.graph)
     # Copying keeps no examples of values; names are the same.
-    shapes = {node.name: _shape(node) for node in gm.graph.nodes}
+    return torch.fx.GraphModule(gm, graph) if _take_each(graph, known, _shapes(gm.graph)) else gm
+
+
+def decomposed(program: torch.export.ExportedProgram, table: dict[Any, Any]) -> torch.export.ExportedProgram:
+    """A program of torch.export's by ``table``, with our operator in the place of such convolutions; for the CPU."""
+    from zefuse import decomposed_quantization
+
+    quantizers = decomposed_quantization.decompositions()
+    if any(node.target in quantizers for node in program.graph.nodes):
+        program = program.run_decompositions({op: made for op, made in table.items() if op not in quantizers})
+        known = {
+            spec.arg.name: program.constants.get(spec.target, program.state_dict.get(spec.target))
+            for spec in program.graph_signature.input_specs
+            if spec.target is not None
+        }
+        if _take_each(program.graph, known, _shapes(program.graph)):
+            program.graph_module.recompile()
+    return program.run_decompositions(table)
+
+
+def _shapes(graph: torch.fx.Graph) -> dict[str, Any]:
+    """Of each tensor its dtype and sizes, by the node's name."""
+    examples = {node.name: node.meta.get("example_value", node.meta.get("val")) for node in graph.nodes}
+    return {
+        name: (each.dtype, tuple(each.shape)) if isinstance(each, Tensor) else None for name, each in examples.items()
+    }
+
+
+def _take_each(graph: torch.fx.Graph, known: dict[str, Any], shapes: dict[str, Any]) -> bool:
+    """``known``: the tensors that placeholders stand for, where they are."""
     found = False
     for node in list(graph.nodes):
         if _is(node, *_convolutions()):
             found |= _take(graph, node, known, shapes)
-    if not found:
-        return gm
-    graph.eliminate_dead_code()
-    graph.lint()
-    return torch.fx.GraphModule(gm, graph)
+    if found:
+        graph.eliminate_dead_code()
+        graph.lint()
+    return found
 
 
 @cache
 def _convolutions() -> tuple[Any, ...]:
     aten = torch.ops.aten
-    return aten.conv1d.default, aten.conv2d.default, aten.conv3d.default
+    return aten.conv1d.default, aten.conv2d.default, aten.conv3d.default, aten.convolution.default
 
 
 def _is(node: Any, *targets: Any) -> bool:
@@ -64,11 +92,6 @@ def _arguments(node: torch.fx.Node) -> dict[str, Any]:
     return values | dict(node.kwargs)
 
 
-def _shape(node: torch.fx.Node) -> Any:
-    example = node.meta.get("example_value")
-    return (example.dtype, tuple(example.shape)) if isinstance(example, Tensor) else None
-
-
 def _take(graph: torch.fx.Graph, node: torch.fx.Node, known: dict[str, Any], shapes: dict[str, Any]) -> bool:
     of = _arguments(node)
     if not _named(of["input"], "dequantize_per_tensor") or not _named(of["weight"], "dequantize_per_channel"):
@@ -77,6 +100,7 @@ def _take(graph: torch.fx.Graph, node: torch.fx.Node, known: dict[str, Any], sha
     rank = len(shapes[node.name][1]) if shapes[node.name] else 0
     if (
         rank < 3
+        or of.get("transposed")
         or image["dtype"] not in _RANGES
         or not isinstance(image["scale"], float)
         or not isinstance(image["zero_point"], int)

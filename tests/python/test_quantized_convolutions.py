@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import torch.ao.quantization.fx._decomposed  # defines quantized_decomposed
 from torch import nn
 
 import zefuse
+from zefuse import quantized_convolutions
 from zefuse.explanation import Explanation
 
 ops, aten = torch.ops.quantized_decomposed, torch.ops.aten
@@ -143,3 +145,32 @@ def test_any_size_of_image_and_batch() -> None:
             x = torch.randn(sizes)
             difference = (compiled(x, x).float() - model(x, x).float()).abs()
             assert difference.max() <= 1 and difference.mean() < 0.01
+
+
+@pytest.mark.parametrize("name", ["residual", "signed"])
+def test_a_part_in_eager(name: str) -> None:
+    shape, options = _CASES[name]
+    model = _Convolution(shape, **options).eval()
+    x, more = torch.randn(1, shape[1], 5, 5), torch.randn(1, shape[0], 5, 5)
+    taken: list[bool] = []
+
+    def backend(gm: torch.fx.GraphModule, example_inputs: list[Any]) -> Any:
+        made = quantized_convolutions.taken(gm, example_inputs)
+        taken.append(made is not gm)
+        return made
+
+    torch._dynamo.reset()
+    with torch.no_grad():
+        made = torch.compile(model, backend=backend)(x, more.clone())
+        assert (made.float() - model(x, more.clone()).float()).abs().max() <= 1
+    assert taken == [True]
+
+
+def test_a_package(tmp_path: Path) -> None:
+    model = _Convolution((24, 16, 3, 3), padding=1, relu=True, zero=7).eval()
+    x = torch.randn(2, 16, 9, 9)
+    explanation = zefuse.compile_package(torch.export.export(model, (x, x)), tmp_path / "model.zefuse", standalone=True)
+    assert _kinds(explanation) == ["int8 convolution"]
+    made = zefuse.load(tmp_path / "model.zefuse")(x, x)
+    with torch.no_grad():
+        assert (made.float() - model(x, x).float()).abs().max() <= 1
