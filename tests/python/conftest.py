@@ -46,6 +46,7 @@ LONG = {
     "test_examples::test_semantic_search",
     "test_examples::test_semantic_search_without_what_it_compares_with_and_draws_with",
     "test_examples::test_the_notebook",
+    "test_fuzz::test_random_graphs",
 }
 
 

@@ -60,7 +60,7 @@ public:
   int32_t run(const std::vector<void*>& arguments, const std::vector<int64_t>& symbols = {}, unsigned groups = 3);
 
 private:
-  void load();
+  void load(const TargetDescription& target);
 
   LoweredKernel lowered_;
   std::vector<std::pair<std::string, std::string>> stages_;
