@@ -475,7 +475,7 @@ TEST(NoCuda, TheReasonIsTold) {
   auto global = reinterpret_cast<ze_result_t (*)(ze_api_version_t, ze_global_dditable_t*)>(
       dlsym(library, "zeGetGlobalProcAddrTable"));
   ze_global_dditable_t table = {};
-  ZE_OK(global(ZE_API_VERSION_1_4, &table));
+  ASSERT_EQ(ZE_RESULT_SUCCESS, global(ZE_API_VERSION_1_4, &table));
   testing::internal::CaptureStderr();
   EXPECT_EQ(ZE_RESULT_ERROR_UNINITIALIZED, table.pfnInit(0));
   const std::string told = testing::internal::GetCapturedStderr();  // ZEFUSE_CUDA_DRIVER_LOG=1

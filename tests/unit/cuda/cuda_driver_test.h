@@ -13,7 +13,8 @@
 
 namespace zefuse::test {
 
-#define ZE_OK(call) ASSERT_EQ(ZE_RESULT_SUCCESS, (call))
+// In a fixture's tests and its members: what the driver says is the first that one wants to read.
+#define ZE_OK(call) ASSERT_EQ(ZE_RESULT_SUCCESS, (call)) << lastError()
 
 template <typename F> F fake(const char* name) {
   static void* library = dlopen(ZEFUSE_FAKE_CUDA, RTLD_NOW);
@@ -40,6 +41,8 @@ protected:
 
   // Of the calling thread's last refused call.
   std::string lastError() {
+    if (!driver)
+      return "there is no driver";
     void* address = nullptr;
     EXPECT_EQ(ZE_RESULT_SUCCESS,
               zeDriverGetExtensionFunctionAddress(driver, "zeDriverGetLastErrorDescription", &address));
@@ -121,7 +124,7 @@ protected:
     run();
     return made;
   }
-  static void destroy(const Executed& executed) {
+  void destroy(const Executed& executed) {
     ZE_OK(zeCommandListDestroy(executed.list));
     ZE_OK(zeFenceDestroy(executed.fence));
     ZE_OK(zeCommandQueueDestroy(executed.queue));

@@ -1,69 +1,36 @@
 // The driver's products by cuBLASLt against a libcublasLt of the tests' own: layouts, orders, lists, errors, results.
-#include <dlfcn.h>
-#include <gtest/gtest.h>
-#include <level_zero/ze_api.h>
-
 #include <cmath>
 #include <string>
 #include <vector>
 
 #include "common/ze_extension/product.h"
+#include "tests/unit/cuda/cuda_driver_test.h"
 
+namespace zefuse::test {
 namespace {
 
 using namespace zefuse::ze_extension;
 
-#define ZE_OK(call) ASSERT_EQ(ZE_RESULT_SUCCESS, (call)) << lastError()
-
-template <typename F> F fake(const char* name) {
-  static void* library = dlopen(ZEFUSE_FAKE_CUDA, RTLD_NOW);
-  return reinterpret_cast<F>(dlsym(library, name));
-}
-std::string happened() { return fake<const char* (*)()>("fake_cuda_log")(); }
-
-class CudaProduct : public ::testing::Test {
+class CudaProduct : public CudaDriver {
 protected:
   void SetUp() override {
-    ASSERT_EQ(ZE_RESULT_SUCCESS, zeInit(0));
-    uint32_t count = 1;
-    ZE_OK(zeDriverGet(&count, &driver));
-    count = 1;
-    ZE_OK(zeDeviceGet(driver, &count, &device));
-    ze_context_desc_t desc = {ZE_STRUCTURE_TYPE_CONTEXT_DESC, nullptr, 0};
-    ZE_OK(zeContextCreate(driver, &desc, &context));
+    ASSERT_NO_FATAL_FAILURE(CudaDriver::SetUp());
     find(create, product_create_name);
     find(destroy, product_destroy_name);
     find(append, append_product_name);
     find(library, product_library_name);
-    fake<void (*)()>("fake_cuda_clear")();
   }
-  void TearDown() override { zeContextDestroy(context); }
 
   template <typename F> void find(F& function, const char* name) {
     void* address = nullptr;
     ZE_OK(zeDriverGetExtensionFunctionAddress(driver, name, &address));
     function = reinterpret_cast<F>(address);
   }
-  std::string lastError() {
-    void* address = nullptr;
-    zeDriverGetExtensionFunctionAddress(driver, "zeDriverGetLastErrorDescription", &address);
-    const char* text = "";
-    reinterpret_cast<ze_result_t (*)(ze_driver_handle_t, const char**)>(address)(driver, &text);
-    return text;
-  }
   float* memory(size_t elements) {
     ze_host_mem_alloc_desc_t desc = {ZE_STRUCTURE_TYPE_HOST_MEM_ALLOC_DESC, nullptr, 0};
     void* made = nullptr;
     EXPECT_EQ(ZE_RESULT_SUCCESS, zeMemAllocHost(context, &desc, elements * sizeof(float), 0, &made));
     return static_cast<float*>(made);
-  }
-  ze_command_list_handle_t immediate() {
-    ze_command_queue_desc_t desc = {};
-    desc.stype = ZE_STRUCTURE_TYPE_COMMAND_QUEUE_DESC;
-    desc.mode = ZE_COMMAND_QUEUE_MODE_ASYNCHRONOUS;
-    ze_command_list_handle_t made = nullptr;
-    EXPECT_EQ(ZE_RESULT_SUCCESS, zeCommandListCreateImmediate(context, device, &desc, &made));
-    return made;
   }
   // Of contiguous matrices.
   static ProductDesc desc(int64_t rows, int64_t depth, int64_t columns, ElementType type = ElementType::f32) {
@@ -81,9 +48,6 @@ protected:
             0};
   }
 
-  ze_driver_handle_t driver = nullptr;
-  ze_device_handle_t device = nullptr;
-  ze_context_handle_t context = nullptr;
   ProductCreate create = nullptr;
   ProductDestroy destroy = nullptr;
   AppendProduct append = nullptr;
@@ -278,3 +242,4 @@ TEST_F(NoCudaProduct, Newer) { expectNone("is for CUDA 14, and the driver has CU
 TEST_F(NoCudaProduct, Another) { expectNone("has no cublasLtMatmul"); }
 
 }  // namespace
+}  // namespace zefuse::test
