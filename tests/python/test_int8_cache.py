@@ -161,5 +161,7 @@ def test_refusals(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match=r"compile_package\(cache='int4'\)"):
         zefuse.llm.compile_package(_model(), tmp_path / "model.zefuse", cache="int4")
     config = transformers.T5Config(d_model=32, d_kv=8, d_ff=32, num_layers=1, num_heads=2, vocab_size=64)
-    with pytest.raises(UnsupportedError, match="a T5ForConditionalGeneration has no cache that could be so: an encoder-decoder"):
+    with pytest.raises(
+        UnsupportedError, match="a T5ForConditionalGeneration has no cache that could be so: an encoder-decoder"
+    ):
         zefuse.llm.optimize(transformers.T5ForConditionalGeneration(config), cache="int8")
