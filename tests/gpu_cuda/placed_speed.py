@@ -1,10 +1,15 @@
 """On a machine with an NVIDIA GPU and zefuse's wheel: models of CUDA tensors, beside torch's eager and Inductor there.
 
-    placed_speed.py [--json FILE] [CASE ...]        CASE: MODEL/DTYPE/BATCH, or MODEL/train/BATCH; without any, all
+    placed_speed.py [--seconds N] [--profile] [--json FILE] [CASE ...]
 
-Each number is ms a call: many calls one after the other, and the wait for the last. So it is the device's time where that is longer, else
-the host's. A training step is forward, backward and zeroed gradients under autocast to bf16. TF32 is off. All is compiled before, in
-several processes. Status 1 where a result is wrong.
+CASE: MODEL/DTYPE/BATCH, or MODEL/train/BATCH; a part of one (GPT-2, train) is all that have it; without any, all, those that tell
+most first. Each number is ms a call: many calls one after the other, and the wait for the last. So it is the device's time where
+that is longer, else the host's. A training step is forward, backward and zeroed gradients under autocast to bf16. TF32 is off.
+
+All is compiled before, in several processes and into empty caches: "cold" is the first call there, in s, with as many beside
+it. --seconds: for all of it; cases that could not be compiled in 45 % of it, or measured in the rest, are named.
+--profile: where a call's time on the device goes, by kernel, ours beside eager's and Inductor's (placed_profile.py).
+--small: small models, to try this. Status 1 where a result is wrong.
 """
 
 from __future__ import annotations
@@ -16,13 +21,16 @@ import os
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import device_time
+import placed_profile
 import torch
-from gpu_models import MODELS, Model, Vit, image
+from gpu_models import MODELS, SMALL, Model, Vit, image
 
 import zefuse
 
@@ -50,9 +58,18 @@ MODELS = {name: MODELS[name] for name in ("BERT-base", "GPT-2", "Llama", "ResNet
     "ViT-S": Model(lambda: Vit(width=384), image),
     "Swin": Model(swin, image),
 }
+# Those that tell most first: training, then what the device limits, then what the host does.
 CASES = [
-    f"{name}/{what}/{batch}" for name in MODELS for what in DTYPES for batch in ((1, 32) if what != "train" else (8,))
+    f"{name}/{what}"
+    for what in ("train/8", "bf16/32", "bf16/1", "f32/32", "f32/1")
+    for name in ("GPT-2", "BERT-base", "Llama", "ViT-S", "ResNet-50", "Swin")
 ]
+
+
+def chosen(words: Sequence[str]) -> list[str]:
+    """The cases that have one of these parts; a case that is none of the list is taken as it is."""
+    found = [case for case in CASES if not words or any(word == case or word in case.split("/") for word in words)]
+    return found + [word for word in words if word.count("/") == 2 and word not in CASES]
 
 
 def prepared(way: str, case: str) -> Callable[[], Any]:
@@ -134,48 +151,97 @@ def measured(case: str) -> dict[str, Any]:
     return found
 
 
-def compile_only(cases: list[str]) -> None:
+def compile_only(cases: Sequence[str], until: float, told: Path) -> None:
+    """Writes the seconds of each first call, a line per case, until there is no time to begin another."""
     for case in cases:
-        for way in WAYS:
-            if way not in ("eager", "reduce-overhead"):  # which has Inductor's kernels
-                try:
-                    prepared(way, case)()
-                except Exception as problem:
-                    print(case, way, str(problem)[:300], file=sys.stderr)
-                torch._dynamo.reset()
+        if time.time() > until:
+            break
+        first: dict[str, Any] = {}
+        for way in ("zefuse", "Inductor"):  # whose kernels reduce-overhead has
+            start = time.time()
+            try:
+                prepared(way, case)()
+                torch.cuda.synchronize()
+                first[way] = time.time() - start
+            except Exception as problem:
+                print(case, way, str(problem)[:300], file=sys.stderr)
+            torch._dynamo.reset()
+        with told.open("a") as lines:
+            lines.write(json.dumps({"case": case, **first}) + "\n")
+
+
+def compiled(cases: list[str], seconds: float, small: bool) -> dict[str, dict[str, float]]:
+    """Compiles in several processes, into caches of their own unless there are some. By case the seconds of the first calls."""
+    several = max(1, min(len(cases), (os.cpu_count() or 1) * 3 // 4))
+    with tempfile.TemporaryDirectory() as folder:
+        files = [Path(folder) / str(number) for number in range(several)]
+        arguments = ["--until", str(time.time() + seconds), *(["--small"] if small else [])]
+        running = [
+            subprocess.Popen([sys.executable, __file__, "--compile", str(file), *arguments, *cases[number::several]])
+            for number, file in enumerate(files)
+        ]
+        for each in running:
+            try:
+                each.wait(seconds + 60)
+            except subprocess.TimeoutExpired:  # the case that it is at is not among those that were compiled
+                each.kill()
+                each.wait()
+        lines = [line for file in files if file.exists() for line in file.read_text().splitlines()]
+    told = [json.loads(line) for line in lines]
+    return {row.pop("case"): row for row in told}
+
+
+def profile(case: str) -> None:
+    shares = {}
+    for way in ("zefuse", "eager", "Inductor"):
+        try:
+            shares[way] = device_time.by_name(prepared(way, case))
+        except Exception as problem:
+            print(f"{case}: {way} was not profiled: {type(problem).__name__}: {str(problem)[:300]}")
+        torch._dynamo.reset()
+        torch.cuda.empty_cache()
+    print(placed_profile.text(shares), flush=True)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("cases", nargs="*", metavar="CASE")
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--seconds", type=float, default=math.inf, help="begin no case after so long")
-    parser.add_argument("--compile", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--seconds", type=float, default=math.inf)
+    parser.add_argument("--profile", action="store_true")
+    parser.add_argument("--small", action="store_true")
+    parser.add_argument("--compile", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--until", type=float, default=math.inf, help=argparse.SUPPRESS)
     parser.add_argument("--compiled", action="store_true", help="what is compiled is in the caches already")
     given = parser.parse_args()
     torch.backends.cudnn.allow_tf32 = False
-    cases = given.cases or CASES
+    if given.small:
+        MODELS.update({name: SMALL[name] for name in MODELS if name in SMALL})
+    cases = chosen(given.cases)
     if given.compile:
-        compile_only(cases)
+        compile_only(cases, given.until, given.compile)
         return 0
     start = time.time()
-    if not given.compiled:
-        several = max(1, min(len(cases), (os.cpu_count() or 1) * 3 // 4))
-        running = [
-            subprocess.Popen([sys.executable, __file__, "--compile", *cases[i::several]]) for i in range(several)
-        ]
-        for each in running:
-            each.wait()
+    caches = tempfile.TemporaryDirectory()
+    if not given.compiled:  # cold: nothing of earlier runs
+        os.environ |= {
+            "TORCHINDUCTOR_CACHE_DIR": caches.name + "/inductor",
+            "ZEFUSE_CACHE_DIR": caches.name + "/zefuse",
+        }
+        os.environ |= {"TRITON_CACHE_DIR": caches.name + "/triton"}
+    cold = {} if given.compiled else compiled(cases, given.seconds * 0.45, given.small)
     print(
         f"{torch.cuda.get_device_name()}, torch {torch.__version__}; compiled in {time.time() - start:.0f} s",
         flush=True,
     )
-    rows = []
+    rows: list[dict[str, Any]] = []
+    left: list[str] = []
     for case in cases:
-        if time.time() - start > given.seconds:
-            print(f"{case}: no time left")
+        if time.time() - start > given.seconds or not (given.compiled or case in cold):
+            left.append(case)
             continue
         row = measured(case)
+        row |= {f"{way} cold s": seconds for way, seconds in cold.get(case, {}).items()}
         rows.append(row)
         better = min((row[way] for way in WAYS if way != "zefuse" and not math.isnan(row[way])), default=math.nan)
         row["better / zefuse"] = better / row["zefuse"]
@@ -183,13 +249,21 @@ def main() -> int:
             f"{case:18} "
             + "  ".join(f"{way} {row[way]:.3f}" for way in WAYS)
             + f"  better/zefuse {row['better / zefuse']:.2f}  error {row.get('zefuse error', math.nan):.1e}"
-            + f" first {row.get('zefuse first s', math.nan):.1f} s, Inductor {row.get('Inductor first s', math.nan):.1f} s"
+            + f"  cold {row.get('zefuse cold s', math.nan):.1f} s, Inductor {row.get('Inductor cold s', math.nan):.1f} s"
             + ("" if row["right"] else " WRONG ")
             + "; ".join(f"{way}: {row[way + ' problem']}" for way in WAYS if way + " problem" in row),
             flush=True,
         )
+        if given.profile:
+            profile(case)
         if given.json:
             given.json.write_text(json.dumps(rows, indent=1))
+    if left:
+        print(f"no time for {', '.join(left)}")
+    if ratios := [
+        r["zefuse cold s"] / r["Inductor cold s"] for r in rows if {"zefuse cold s", "Inductor cold s"} <= r.keys()
+    ]:
+        print(f"cold compile: {statistics.geometric_mean(ratios):.2f} of Inductor's time, most {max(ratios):.2f}")
     for kind in DTYPES:
         ratios = [r["better / zefuse"] for r in rows if r["case"].split("/")[1] == kind and r["better / zefuse"] > 0]
         if ratios:
