@@ -104,7 +104,8 @@ private:
       recompute(op, *use, /*from_stored=*/true);
   }
 
-  /// Whether it was worth it. `from_stored`: from what the group stores anyway, else from what the group reads.
+  /// Whether it was worth it. `from_stored`: from what the group stores anyway, where that is less than the result (16
+  /// bits that the reduction's f32 was rounded to before), else from what the group reads.
   bool recompute(Operation* op, OpOperand& use, bool from_stored) {
     // The elementwise operations of the group that lead to `op`, and what they read.
     llvm::SetVector<Operation*> cone;
@@ -130,7 +131,7 @@ private:
       bool mine = producer && sameGroup(producer, op) && !(from_stored && isStored(producer));
       cost += bytesOf(leaf) * (mine ? 3 : 1);
     }
-    if (cost >= 3 * bytesOf(op->getResult(0)))
+    if (cost >= (from_stored ? 1 : 3) * bytesOf(op->getResult(0)))
       return false;
     repeat(cone, use);
     return true;
