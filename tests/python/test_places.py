@@ -248,6 +248,26 @@ assert "draws from the device's generator" in entry["reason"], entry
 """)
 
 
+def test_a_projection_to_rows_that_no_vector_divides() -> None:
+    """On NVIDIA's GPUs the gradient is copied with longer rows, for both derivatives: zeros that change nothing."""
+    run(
+        """
+x, w, g = torch.randn(512, 512).bfloat16(), (torch.randn(65, 512) / 16).bfloat16(), torch.randn(512, 65).bfloat16()
+a, b = x.to("cuda").requires_grad_(), w.to("cuda").requires_grad_()
+theirs = [t.float().requires_grad_() for t in (x, w)]
+got, want = compiled(F.linear)(a, b), F.linear(*theirs)
+with backend.observe(lambda kind, graph: graphs.append(graph)):
+    got.backward(g.to("cuda"))
+want.backward(g.float())
+for mine, other in ((got, want), (a.grad, theirs[0].grad), (b.grad, theirs[1].grad)):
+    close(mine.float(), other, 1e-2)
+assert sum("rows of 65 elements are copied" in kernel["schedule"] for kernel in graphs[-1].report()["kernels"]) == 2
+nothing_copied()
+""",
+        ZEFUSE_GPU_TARGET="sm_90",
+    )
+
+
 @pytest.mark.parametrize("name", ["flash", "efficient", "cudnn"])
 def test_attention_as_the_dispatcher_names_it(name: str) -> None:
     """What torch makes of it where there is CUDA, forward and backward: kernels of the plan."""
