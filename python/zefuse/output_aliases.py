@@ -12,6 +12,7 @@ is a view of the input AOTAutograd repeats the views.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -78,7 +79,8 @@ def by_views(gm: torch.fx.GraphModule, compiled: Callable[[list[Any]], Any]) -> 
 
 def _views_an_overlapping_input(node: Any) -> bool:
     while isinstance(node, torch.fx.Node) and node.op == "call_function":
-        if not isinstance(node.target, torch._ops.OpOverload) or not node.target.is_view:
+        target = node.target
+        if target is not operator.getitem and not (isinstance(target, torch._ops.OpOverload) and target.is_view):
             return False
         node = node.args[0]
     if not isinstance(node, torch.fx.Node) or node.op != "placeholder":

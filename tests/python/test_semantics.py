@@ -226,16 +226,17 @@ def test_views_of_inputs_from_a_symbolic_position(view: Callable[[torch.Tensor],
 def test_gradients_of_views_of_an_overlapping_input(made: Callable[[], torch.Tensor], dynamic: bool) -> None:
     """as_strided's own would share out what belongs to elements that lie in one place."""
 
-    def function(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def function(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         halves = x.unflatten(1, (2, -1))
-        return halves * 2, halves.mT
+        return halves * 2, halves.mT, halves.unbind(1)[0]
 
     gradients = []
     for run in (function, zefuse(function, dynamic=dynamic)):
         x = made().detach().requires_grad_()
-        product, view = run(x)
-        assert view.data_ptr() == x.data_ptr()
-        (product.sum() + (view * torch.arange(60.0).reshape(3, 2, 5, 2)).sum()).backward()
+        product, view, half = run(x)
+        assert view.data_ptr() == half.data_ptr() == x.data_ptr()
+        weight = torch.arange(60.0).reshape(3, 2, 5, 2)
+        (product.sum() + (view * weight).sum() + (half * weight[:, 0].mT).sum()).backward()
         gradients.append(x.grad)
     assert torch.equal(*gradients)
 
