@@ -31,7 +31,7 @@ def numbers() -> list[int]:
     metadata = context.fw_metadata
     if not all(isinstance(meta, PlainTensorMeta) for meta in metadata.subclass_fw_graph_out_meta):
         return []  # a subclass's tensors are several outputs each
-    first = metadata.num_mutated_inp_runtime_indices
+    first = len(metadata.tokens) + metadata.num_mutated_inp_runtime_indices  # tokens: of operators with effects
     return [
         first + number
         for number, info in enumerate(metadata.output_info)

@@ -25,8 +25,9 @@ def free(gm: torch.fx.GraphModule) -> None:
     context = TracingContext.try_get()
     if context is None or context.fw_metadata is None or context.output_strides is None:
         return
-    outputs = _outputs(gm)
-    numbers = range(len(outputs))[context.fw_metadata.tensors_saved_for_backwards_slice]
+    outputs, tokens = _outputs(gm), len(context.fw_metadata.tokens)
+    # AOTAutograd counts without the tokens of operators with effects, which come first.
+    numbers = range(tokens, len(outputs))[context.fw_metadata.tensors_saved_for_backwards_slice]
     gm.graph.output_node().meta[ANY_STRIDES] = [i for i in numbers if _static(outputs[i])]
 
 
@@ -37,12 +38,14 @@ def report(gm: torch.fx.GraphModule, compiled: Any) -> None:
     if (
         ANY_STRIDES not in output.meta
         or context is None
+        or context.fw_metadata is None
         or context.output_strides is None
         or not hasattr(compiled, "output_strides")
     ):
         return
     strides, chosen = compiled.output_strides(), set(output.meta[ANY_STRIDES])
-    context.output_strides.extend(strides[i] if i in chosen else None for i in range(len(_outputs(gm))))
+    numbers = range(len(context.fw_metadata.tokens), len(_outputs(gm)))
+    context.output_strides.extend(strides[i] if i in chosen else None for i in numbers)
 
 
 def _outputs(gm: torch.fx.GraphModule) -> Sequence[Any]:
