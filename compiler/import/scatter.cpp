@@ -35,8 +35,8 @@ Scalar smallest(Scalar present, Scalar update) {
   return inCompute(present, update, [](Scalar a, Scalar b) { return minimum(a, b); });
 }
 
-// `index`, read through `map` at each position of `sizes`, as i64 within [0, bound). A view of as many elements as `index`
-// has: several scatters by the same index share those, and see which positions share an element.
+// `index`, read through `map` at each position of `sizes`, as i64 within [0, bound). A view of as many elements as
+// `index` has: several scatters by the same index share those, and see which positions share an element.
 Value checked(TensorBuilder& build, Value index, AffineMap map, ArrayRef<AffineExpr> sizes, AffineExpr bound, bool wrap,
               StringRef error, StringRef message) {
   Type i64 = build.b.getI64Type();
