@@ -5,6 +5,8 @@
 // Every group looks at all indices, and each of its sub-groups by itself: as many at a time as it has lanes, and those
 // that are the group's one after the other. An element is filled and updated by the same work-item, so that nothing
 // waits for another sub-group.
+#include <optional>
+
 #include "lowering/schedule/core/index_math.h"
 #include "lowering/schedule/gpu/work_group.h"
 #include "lowering/schedule/ordered/ordered.h"
@@ -50,13 +52,12 @@ public:
     const int64_t each = size ? std::max<int64_t>(1, (*size + groups - 1) / groups) : symbolic_indices;
     c_.launch.extent = space_.size(split);
     c_.launch.grain = each;
-    WorkGroup group(b_, c_.function, c_.launch, items, subgroup);
-    group_ = &group;
+    group_.emplace(b_, c_.function, c_.launch, items, subgroup);
 
     columns_ = e_.index(columns);
     Value end = e_.index(space_.size(split));
     e_.toInnermost();
-    Value first = i_.multiply(group.group(), each), last = i_.smaller(end, i_.add(first, each));
+    Value first = i_.multiply(group_->group(), each), last = i_.smaller(end, i_.add(first, each));
     if (!form_.in_place) {
       auto mine = e_.openLoop(first, last, i_.number(1));
       e_.bind(split, mine.index());
@@ -136,9 +137,9 @@ private:
   IndexMath i_;
   const unsigned laned_;
   int64_t lanes_ = 1;
-  SmallVector<unsigned> dims_;  // free, but the laned one
-  Value columns_;               // vectors of an update
-  WorkGroup* group_ = nullptr;
+  SmallVector<unsigned> dims_;      // free, but the laned one
+  Value columns_;                   // vectors of an update
+  std::optional<WorkGroup> group_;  // once launch's extent is known
 };
 
 }  // namespace
