@@ -287,20 +287,20 @@ Value Evaluator::anyLane(Location loc, Value condition) {
   unsigned lanes = lanesOf(condition);
   if (lanes == 1)
     return condition;
-  // One integer out of the lanes, eight bytes at a time: OpAny has no LLVM form that the back end keeps.
-  Value bytes = arith::ExtUIOp::create(builder_, loc, withLanes(builder_.getI8Type(), lanes), condition);
-  unsigned width = std::min(lanes * 8, 64u), words = lanes * 8 / width;
-  Type word = builder_.getIntegerType(width);
-  auto vector = VectorType::get({int64_t(words)}, word);
-  Value any;
-  if (words == 1) {
-    any = LLVM::BitcastOp::create(builder_, loc, word, bytes);
-  } else {
-    Value packed = LLVM::BitcastOp::create(builder_, loc, vector, bytes);
-    any = vector::ExtractOp::create(builder_, loc, packed, int64_t(0));
-    for (int64_t i = 1; i < words; ++i)
-      any = arith::OrIOp::create(builder_, loc, any, vector::ExtractOp::create(builder_, loc, packed, i));
+  // OpAny has no LLVM form that the back end keeps. Of few lanes, as a GPU's vectors have, one after the other: Intel's
+  // compiler of 2022 crashes on a bitcast of two bytes. Of more, one integer out of eight of them at a time.
+  constexpr unsigned few = 8;
+  Type word = lanes <= few ? builder_.getI32Type() : builder_.getI64Type();
+  Value packed =
+      arith::ExtUIOp::create(builder_, loc, withLanes(lanes <= few ? word : builder_.getI8Type(), lanes), condition);
+  unsigned words = lanes;
+  if (lanes > few) {
+    words = lanes / 8;
+    packed = LLVM::BitcastOp::create(builder_, loc, VectorType::get({int64_t(words)}, word), packed);
   }
+  Value any = vector::ExtractOp::create(builder_, loc, packed, int64_t(0));
+  for (unsigned i = 1; i < words; ++i)
+    any = arith::OrIOp::create(builder_, loc, any, vector::ExtractOp::create(builder_, loc, packed, int64_t(i)));
   Value zero = arith::ConstantOp::create(builder_, loc, builder_.getIntegerAttr(word, 0));
   return arith::CmpIOp::create(builder_, loc, arith::CmpIPredicate::ne, any, zero);
 }
