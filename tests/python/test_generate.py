@@ -53,6 +53,14 @@ def test_refusals(folder: Path, capfd: pytest.CaptureFixture[str], words: list[s
     assert said in capfd.readouterr().err
 
 
+def test_a_folder_without_a_tokenizer(folder: Path, tmp_path: Path) -> None:
+    for file in folder.iterdir():
+        if "token" not in file.name:
+            (tmp_path / file.name).symlink_to(file)
+    with pytest.raises(InvalidArgumentError, match="no tokenizer that transformers can read"):
+        generating.load(str(tmp_path), "float32")
+
+
 def test_bytes_of_a_token_are_those_of_weights_and_cache(folder: Path) -> None:
     model, _ = generating.load(str(folder), "float32")
     made = model.generate(torch.tensor([[3, 4]]), max_new_tokens=2, return_dict_in_generate=True, do_sample=False)

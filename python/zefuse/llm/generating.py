@@ -100,7 +100,11 @@ def load(place: str, dtype: str, keep: bool = False) -> tuple[Any, Any]:
 
     if path.is_dir():
         settings = _quantization(path)
-        tokenizer = AutoTokenizer.from_pretrained(path, local_files_only=True)
+        try:
+            tokenizer = AutoTokenizer.from_pretrained(path, local_files_only=True)
+        except (OSError, ValueError) as error:
+            hint = "tokenizer.save_pretrained(folder) puts it beside the model"
+            raise InvalidArgumentError(f"{place}: no tokenizer that transformers can read; {hint}") from error
         if settings is not None and settings["quant_method"] in gptq_awq.METHODS:
             return gptq_awq.load(path, settings, getattr(torch, dtype), keep), tokenizer
         try:
