@@ -27,8 +27,7 @@ Status checkTensor(const ConvolutionDesc& desc, const TensorDesc& tensor, const 
   for (size_t d = 0; d < tensor.sizes.size(); ++d)
     if (tensor.sizes[d] < 0 || tensor.strides[d] < 0 || tensor.sizes[d] >= most)
       return refuse(Code::invalid_argument, desc, std::string(name) + " has an impossible size or stride");
-  const bool codes = tensor.dtype == DType::u8 || tensor.dtype == DType::i8;
-  if (tensor.dtype != DType::f32 && tensor.dtype != DType::bf16 && !codes)
+  if (tensor.dtype != DType::f32 && tensor.dtype != DType::bf16 && !hasCodes(tensor))
     return refuse(Code::unsupported, desc,
                   std::string(name) + " is " + plan::EnumNameDType(tensor.dtype) +
                       "; oneDNN convolves f32, bf16 and codes of 8 bits here: run it through ATen");
@@ -39,9 +38,8 @@ Status check(const ConvolutionDesc& desc) {
   ZEFUSE_RETURN_IF_ERROR(checkTensor(desc, desc.input, "the input"));
   ZEFUSE_RETURN_IF_ERROR(checkTensor(desc, desc.weight, "the weight"));
   ZEFUSE_RETURN_IF_ERROR(checkTensor(desc, desc.out, "the result"));
-  auto codes = [](const TensorDesc& tensor) { return tensor.dtype == DType::u8 || tensor.dtype == DType::i8; };
-  if ((codes(desc.input) || codes(desc.weight) || codes(desc.out)) &&
-      (desc.kind != ConvolutionKind::forward || !codes(desc.input) || desc.weight.dtype != DType::i8 ||
+  if ((hasCodes(desc.input) || hasCodes(desc.weight) || hasCodes(desc.out)) &&
+      (desc.kind != ConvolutionKind::forward || !hasCodes(desc.input) || desc.weight.dtype != DType::i8 ||
        desc.out.dtype == DType::bf16))
     return refuse(Code::unsupported, desc, "codes are convolved forward, by weights of i8, to f32 or codes");
   const size_t rank = desc.out.sizes.size();
@@ -74,7 +72,7 @@ Status check(const ConvolutionDesc& desc) {
     return refuse(Code::invalid_argument, desc, "the weight's gradient takes neither bias nor post-ops");
   if (desc.bias) {
     ZEFUSE_RETURN_IF_ERROR(checkTensor(desc, *desc.bias, "the bias"));
-    if (codes(*desc.bias))
+    if (hasCodes(*desc.bias))
       return refuse(Code::unsupported, desc, "the bias has codes");
     if (desc.bias->sizes != std::vector<int64_t>{desc.out.sizes[1]})
       return refuse(Code::invalid_argument, desc, "the bias is not one value per channel of the result");
@@ -83,7 +81,7 @@ Status check(const ConvolutionDesc& desc) {
     if (!op.operand)
       continue;
     ZEFUSE_RETURN_IF_ERROR(checkTensor(desc, *op.operand, "a post-op operand"));
-    if (codes(*op.operand))
+    if (hasCodes(*op.operand))
       return refuse(Code::unsupported, desc, "a post-op operand has codes");
     bool fits = op.operand->sizes.size() == rank;
     for (size_t d = 0; fits && d < rank; ++d)

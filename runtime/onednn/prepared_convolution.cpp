@@ -30,8 +30,6 @@ TensorDesc channelsLast(const TensorDesc& desc, DType dtype) {
   return {dtype, desc.sizes, std::move(strides)};
 }
 
-bool hasCodes(const TensorDesc& tensor) { return tensor.dtype == DType::u8 || tensor.dtype == DType::i8; }
-
 // Without these instructions oneDNN adds pairs of products of u8 and i8 in 16 bits, which do not hold them.
 bool multipliesCodesExactly() {
   const auto isa = unsigned(dnnl::get_effective_cpu_isa());

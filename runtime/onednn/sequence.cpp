@@ -43,9 +43,10 @@ bool sameLayout(const TensorDesc& a, const TensorDesc& b) {
 
 }  // namespace
 
+bool hasCodes(const TensorDesc& tensor) { return tensor.dtype == DType::u8 || tensor.dtype == DType::i8; }
+
 size_t bytesOf(const TensorDesc& desc) {
-  const bool narrow = desc.dtype == DType::u8 || desc.dtype == DType::i8;
-  return size_t(elements(desc.sizes)) * (narrow ? 1 : desc.dtype == DType::f32 ? 4 : 2);
+  return size_t(elements(desc.sizes)) * (hasCodes(desc) ? 1 : desc.dtype == DType::f32 ? 4 : 2);
 }
 
 TensorDesc dense(const TensorDesc& desc, DType dtype) { return {dtype, desc.sizes, denseStrides(desc.sizes)}; }

@@ -109,7 +109,8 @@ protected:
   Sequence sequence_;
 };
 
-size_t bytesOf(const TensorDesc& desc);  // of dense storage
+size_t bytesOf(const TensorDesc& desc);   // of dense storage
+bool hasCodes(const TensorDesc& tensor);  // of 8 bits, which quantization made
 // Row-major, of another element type.
 TensorDesc dense(const TensorDesc& desc, plan::DType dtype);
 // Whether distinct indices have distinct elements, as oneDNN wants it.

@@ -23,7 +23,7 @@ class Output(nn.Module):
 
 @dataclass
 class Kind:
-    """``model`` and ``config``: names of transformers' classes, without the ends that all have."""
+    """``model``: the name of transformers' class; its configuration's follows from it. ``name``: the input's."""
 
     model: str
     input: Callable[[], Tensor]

@@ -1,5 +1,7 @@
 #include "lowering/schedule/products/attention_gradient_emitter.h"
 
+#include "mlir/Dialect/SCF/IR/SCF.h"
+
 using namespace mlir;
 
 namespace zefuse {
@@ -42,6 +44,22 @@ int64_t AttentionGradientEmitter::bindBatch(Value batch) {
   if (sharers > 1)
     batch_[head] = i_.multiply(batch_[head], sharers);
   return sharers;
+}
+
+SmallVector<Value>
+AttentionGradientEmitter::overSharers(int64_t sharers, SmallVector<Value> totals,
+                                      llvm::function_ref<SmallVector<Value>(SmallVector<Value>)> pass) {
+  if (sharers == 1)
+    return pass(totals);
+  auto loop = scf::ForOp::create(b_, loc_, i_.number(0), i_.number(sharers), i_.number(1), totals);
+  OpBuilder::InsertionGuard guard(b_);
+  b_.setInsertionPointToStart(loop.getBody());
+  Value& head = batch_[rank_ - 3];
+  Value first = head;
+  head = i_.add(first, loop.getInductionVar());
+  scf::YieldOp::create(b_, loc_, pass(SmallVector<Value>(loop.getRegionIterArgs())));
+  head = first;
+  return SmallVector<Value>(loop.getResults());
 }
 
 SmallVector<Value> AttentionGradientEmitter::indices(const StridedTensor& tensor, Value row, Value column) {

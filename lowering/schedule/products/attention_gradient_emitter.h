@@ -16,6 +16,10 @@ protected:
   // Sets the batch from its number in a row-major space of the first result's batches; of keys that several heads of
   // queries share the first of those. Returns how many share them: they follow one another.
   int64_t bindBatch(mlir::Value batch);
+  // The totals after `pass` over each of the `sharers` (bindBatch), whose results it is called with.
+  llvm::SmallVector<mlir::Value>
+  overSharers(int64_t sharers, llvm::SmallVector<mlir::Value> totals,
+              llvm::function_ref<llvm::SmallVector<mlir::Value>(llvm::SmallVector<mlir::Value>)> pass);
   // A tensor's indices in this batch of the queries: heads that several query heads share are fewer.
   llvm::SmallVector<mlir::Value> indices(const StridedTensor& tensor, mlir::Value row, mlir::Value column);
 

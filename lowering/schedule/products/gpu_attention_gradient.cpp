@@ -136,21 +136,7 @@ public:
 
     const int64_t count = tile_.blocks(tile_.depth) + (call_.of_keys ? tile_.blocks(tile_.columns) : 0);
     SmallVector<Value> totals(count, real(0));
-    if (sharers == 1) {
-      totals = pass(totals);
-    } else {
-      auto loop = scf::ForOp::create(b_, loc_, i_.number(0), i_.number(sharers), i_.number(1), totals);
-      OpBuilder::InsertionGuard guard(b_);
-      b_.setInsertionPointToStart(loop.getBody());
-      Value& head = batch_[rank_ - 3];
-      Value first = head;
-      head = i_.add(first, loop.getInductionVar());
-      totals = pass(SmallVector<Value>(loop.getRegionIterArgs()));
-      scf::YieldOp::create(b_, loc_, totals);
-      head = first;
-      totals = SmallVector<Value>(loop.getResults());
-    }
-    store(totals);
+    store(overSharers(sharers, totals, [&](SmallVector<Value> before) { return pass(std::move(before)); }));
   }
 
 private:
