@@ -54,6 +54,18 @@ _SMALL = {"hidden_size": 256, "num_hidden_layers": 2, "num_attention_heads": 4, 
 _FEW = {"depths": [1, 1, 2, 1]}
 
 KINDS: dict[str, Kind] = {
+    "speech": signal("Wav2Vec2ForCTC", num_hidden_layers=4, mask_time_prob=0.0, layerdrop=0.0),
+    "detection": image(
+        "YolosForObjectDetection",
+        256,
+        hidden_size=192,
+        num_hidden_layers=6,
+        num_attention_heads=3,
+        intermediate_size=768,
+        image_size=[256, 256],
+        num_detection_tokens=50,
+    ),
+    "segmentation": image("SegformerForSemanticSegmentation", 256),
     "ALBERT": text("AlbertModel", **_SMALL, embedding_size=64),
     "DeBERTa": text(
         "DebertaV2Model", **_SMALL, relative_attention=True, pos_att_type=["p2c", "c2p"], position_buckets=32

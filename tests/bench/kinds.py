@@ -274,17 +274,6 @@ class Neighbours(nn.Module):
         return self.layers(torch.cat([x[:, :, None].expand_as(others), others - x[:, :, None]], -1)).amax(2)
 
 
-class Logits(nn.Module):
-    """One tensor of what a transformers model returns."""
-
-    def __init__(self, model: nn.Module, field: str) -> None:
-        super().__init__()
-        self.model, self.field = model, field
-
-    def forward(self, *inputs: Tensor) -> Tensor:
-        return getattr(self.model(*inputs), self.field)
-
-
 def pitch() -> Made:
     return PitchTracker(), (torch.randn(32, 1, 1024),)
 
@@ -302,29 +291,6 @@ def time_series() -> Made:
 
 def tabular() -> Made:
     return Tabular(12, 8, 192), (torch.randn(64, 12), torch.randint(100, (64, 8)))
-
-
-def speech() -> Made:
-    from transformers import Wav2Vec2Config, Wav2Vec2ForCTC
-
-    config = Wav2Vec2Config(num_hidden_layers=4, mask_time_prob=0.0, layerdrop=0.0)
-    return Logits(Wav2Vec2ForCTC(config), "logits"), (torch.randn(1, 16000),)
-
-
-def detection() -> Made:
-    from transformers import YolosConfig, YolosForObjectDetection
-
-    config = YolosConfig(
-        hidden_size=192, num_hidden_layers=6, num_attention_heads=3, intermediate_size=768, image_size=[256, 256],
-        num_detection_tokens=50,
-    )  # fmt: skip
-    return Logits(YolosForObjectDetection(config), "pred_boxes"), (torch.randn(1, 3, 256, 256),)
-
-
-def segmentation() -> Made:
-    from transformers import SegformerConfig, SegformerForSemanticSegmentation
-
-    return Logits(SegformerForSemanticSegmentation(SegformerConfig()), "logits"), (torch.randn(1, 3, 256, 256),)
 
 
 def graph_attention() -> Made:
@@ -351,9 +317,6 @@ def points() -> Made:
 
 MAKERS: dict[str, Callable[[], Made]] = {
     "pitch": pitch,
-    "speech": speech,
-    "detection": detection,
-    "segmentation": segmentation,
     "graph network": graph_network,
     "tabular": tabular,
     "time series": time_series,
