@@ -314,14 +314,14 @@ def inside_a_cuda_graph_of_torchs() -> None:
 @test
 def torchs_cache_is_emptied_first() -> str:
     free, _ = torch.cuda.mem_get_info()
-    torch.empty(int(free * 0.8), dtype=torch.uint8, device="cuda")  # freed at once: torch keeps it
     count = int(free * 0.25) // 4
+    x = torch.ones(4096, count // 4096 // 2, device="cuda")  # first: it must not be part of what torch keeps
+    torch.empty(int(free * 0.75), dtype=torch.uint8, device="cuda")  # freed at once: torch keeps it
 
     def function(x: torch.Tensor) -> torch.Tensor:
         rows = x.sum(1, keepdim=True)
         return (x / rows).cumsum(0).sum(0)
 
-    x = torch.ones(4096, count // 4096 // 2, device="cuda")
     compiled = torch.compile(function, backend="zefuse")
     close(compiled(x), function(x), 1e-3)
     zefuse.synchronize()

@@ -13,7 +13,11 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 API = """#!/bin/sh
 case "$1" in
---gtest_list_tests) printf 'Running main() from somewhere\\nMemory.\\n  Small\\n  Large  # GetParam() = 1\\nLists.\\n  Copies\\n' ;;
+--gtest_list_tests)
+  echo 'Running main() from somewhere'
+  printf 'Memory.\\n  Small\\n  Large  # GetParam() = 1\\nHardware.\\n  Memory\\nLists.\\n  Copies\\n' ;;
+*Memory.Small) sleep 1 ; touch others-ended ;;
+*Hardware.Memory) test -e others-ended || exit 1 ;;
 *Memory.Large) echo 'the reason'; exit 1 ;;
 *Lists.Copies) echo '[  SKIPPED ] 1 test' ;;
 esac
@@ -44,8 +48,11 @@ def program(path: Path, text: str = "#!/bin/sh\n") -> None:
 @pytest.fixture
 def carried(tmp_path: Path) -> Path:
     folder = tmp_path / "carried"
-    for name in ("driver_loader_program", "launch_overhead", "run_package"):
-        program(folder / name)
+    program(folder / "run_package")
+    for name in ("driver_loader_program", "launch_overhead"):
+        program(folder / name, '#!/bin/sh\ntest -e "$1/one.spv"\n')
+    (folder / "kernels").mkdir()
+    (folder / "kernels" / "one.spv").touch()
     program(folder / "math_check", "#!/bin/sh\nexit 3\n")
     program(folder / "driver_api_tests", API)
     program(tmp_path / "tools" / "compute-sanitizer", SANITIZER)
@@ -86,7 +93,7 @@ def test_one_table_tells_what_passed_and_what_did_not(carried: Path) -> None:
     status, rows = checked(carried, seconds="12")
     found = {row[0]: row[1:] for row in map(cells, rows)}
     assert status == 1
-    assert found["api tests"] == ["1", "1", "1", "Memory.Large"]
+    assert found["api tests"] == ["2", "1", "1", "Memory.Large"]
     assert "the reason" in (carried / "api.txt").read_text()
     assert found["loader programs"] == ["5", "1", "0", "math failed;"]
     assert found["package"] == ["1", "0", "0"]
