@@ -16,7 +16,9 @@
 #include "compiler/import/errors.h"
 #include "core/attached_package.h"
 #include "core/compiler_id.h"
+#include "core/core_interface_generated.h"
 #include "core/imported_graph.h"
+#include "core/interface.h"
 #include "core/spills.h"
 #include "python/csrc/cache.h"
 #include "python/csrc/code_hash.h"
@@ -359,20 +361,24 @@ std::string whyNotLowered(const py::object& graph_module, const std::string& tar
   return import(graph_module, {}).graph.whyNotLowered(*target);
 }
 
-/// Where this module lies.
-std::string ownFolder() {
+/// The file of this module.
+std::string ownFile() {
   Dl_info info{};
-  if (!dladdr(reinterpret_cast<const void*>(&ownFolder), &info) || !info.dli_fname)
-    return "";
-  const std::string path = info.dli_fname;
-  return path.substr(0, path.rfind('/'));
+  return dladdr(reinterpret_cast<const void*>(&ownFile), &info) && info.dli_fname ? info.dli_fname : "";
+}
+
+/// Before anything else of the core library is called: a class that another build of it lays out differently would be
+/// read wrongly, or crash.
+void requireOwnCore() {
+  if (core::interfaceHash() != std::string_view(ZEFUSE_CORE_INTERFACE))
+    throw py::import_error(ownFile() + " and " + core::libraryFile() + " are of different builds of zefuse");
 }
 
 /// This build of the compiler, and of this module, which reads graphs and guards.
 std::string buildId() {
   static const char digits[] = "0123456789abcdef";
   std::string id = core::compilerId() + "-";
-  for (const unsigned char byte : buildIdOf(reinterpret_cast<const void*>(&ownFolder)).substr(0, 8))
+  for (const unsigned char byte : buildIdOf(reinterpret_cast<const void*>(&ownFile)).substr(0, 8))
     id += {digits[byte >> 4], digits[byte & 15]};
   return id;
 }
@@ -382,7 +388,9 @@ std::string buildId() {
 
 PYBIND11_MODULE(_C, module) {
   using namespace zefuse::python;
-  zefuse::setAtenBridgeFolder(ownFolder());  // compiled for the same torch
+  requireOwnCore();
+  const std::string file = ownFile();
+  zefuse::setAtenBridgeFolder(file.substr(0, file.rfind('/')));  // compiled for the same torch
   module.doc() = "The compiled part of zefuse. Use the package zefuse instead.";
   py::class_<CompiledGraph> compiled_graph(module, "CompiledGraph");
   compiled_graph.attr("_boxed_call") = true;  // AOTAutograd: takes one list and empties it

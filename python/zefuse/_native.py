@@ -59,6 +59,8 @@ def broken(file: Path, error: Exception) -> str:
         what = f"there is no folder {library_dir()}"
     elif not file.exists():
         what = f"{file.name} is missing in {file.parent}"
+    elif "undefined symbol" in str(error) and "6zefuse" in str(error):  # a function that the other build does not have
+        what = f"{file} and {library_dir() / 'libzefuse_core.so.1'} are of different builds of zefuse ({error})"
     else:
         what = f"{file} cannot be loaded: {error}"
     return (

@@ -1,6 +1,8 @@
 """What makes a wheel: the check of its files, and which of its pieces serves an installed torch (docs/install.md)."""
 
 import importlib.util
+import os
+import re
 import shutil
 import subprocess
 import sys
@@ -11,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from zefuse import _native, c_interface, torch_versions
 from zefuse.errors import NotFoundError
@@ -177,6 +180,38 @@ def test_another_python_is_an_error(tmp_path: Path) -> None:
 def test_without_a_compiled_part(tmp_path: Path) -> None:
     with pytest.raises(ImportError, match=r"compiled part is not there: no torch-\*/_C"):
         torch_versions.extension(tmp_path, "2.13.0")
+
+
+# --- a piece of another build ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("pattern", "other"),
+    [(rb"[0-9a-f]{64}\0", b"0" * 64), (rb"_ZN6zefuse4core13interfaceHashEv", b"_ZN6zefuse4core13interfaceHashIv")],
+    ids=["another interface", "a function that is not there"],
+)
+def test_an_extension_of_another_build_is_named(pattern: bytes, other: bytes, tmp_path: Path) -> None:
+    """Classes of one build would be read as those of another: values that are wrong, or a crash."""
+    mine = torch_versions.extension(_native.library_dir(), torch.__version__)
+    for file in _native.library_dir().iterdir():
+        if file.is_file():
+            (tmp_path / file.name).symlink_to(file.resolve())
+    copy = tmp_path / mine.parent.name / mine.name
+    copy.parent.mkdir()
+    changed, times = re.subn(pattern, lambda found: other + found[0][len(other) :], mine.read_bytes())
+    assert times
+    copy.write_bytes(changed)
+    program = "from zefuse import _native, errors\ntry: _native.load()\nexcept ImportError as error: print(error)"
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "ZEFUSE_LIBRARY_DIR": str(tmp_path)},
+    )
+    assert done.returncode == 0, done.stderr
+    assert re.search(
+        rf"{re.escape(str(copy))} and \S+libzefuse_core\.so\.1 are of different builds of zefuse", done.stdout
+    )
 
 
 # --- what the libraries of this build show ------------------------------------------------------------------------------
