@@ -6,8 +6,10 @@ import re
 import shutil
 import subprocess
 import sys
+import types
 import warnings
 import zipfile
+import zlib
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from typing import Any
@@ -39,6 +41,24 @@ def test_the_built_wheel() -> None:
     if not wheels:
         pytest.skip("no wheel in build/wheels: make wheel")
     assert [problem for wheel in wheels for problem in check_wheel.check(wheel)] == []
+
+
+def test_a_wheel_is_compressed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Entries without data too: pip's own reader and others are strict about a stored one."""
+    stand_in: Any = types.ModuleType("deflate")  # the package is in build/wheel-tools alone
+    stand_in.deflate_compress = lambda data, level: zlib.compress(data, 9, wbits=-15)
+    monkeypatch.setitem(sys.modules, "deflate", stand_in)
+    monkeypatch.setattr(zipfile, "_get_compressor", zipfile._get_compressor)  # put back afterwards
+    wheel = tmp_path / "it.whl"
+    given = {"zefuse/": b"", "zefuse/py.typed": b"", "zefuse/a.py": b"x = 1\n" * 1000}
+    with zipfile.ZipFile(wheel, "w", zipfile.ZIP_STORED) as archive:
+        for name, data in given.items():
+            archive.writestr(name, data)
+    module_of(ROOT / "scripts" / "compress_wheel.py").compress(wheel)
+    with zipfile.ZipFile(wheel) as archive:
+        assert {entry.filename: archive.read(entry) for entry in archive.infolist()} == given
+        assert [entry.compress_size for entry in archive.infolist()][:2] == [0, 0]
+        assert archive.getinfo("zefuse/a.py").compress_size < 100
 
 
 def library(path: Path, source: str, *flags: str) -> None:
