@@ -30,7 +30,7 @@ class ProductPass<string argument> : GraphPass<argument> {
 }
 
 def PadProducts : ProductPass<"zefuse-pad-products"> {
-  let summary = "A product's 16-bit operand whose rows begin between two multiples of 16 bytes becomes a copy whose rows do not";
+  let summary = "A product's 16-bit operand or result whose rows begin between two multiples of 16 bytes becomes a copy whose rows do not";
   let description = [{
     Before: stage 1, legal. After: the same. Of products that the library of the vendor may take, of static sizes, where each
     copied element is multiplied 256 times or more.

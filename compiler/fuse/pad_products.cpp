@@ -1,7 +1,8 @@
 // The library of a GPU's vendor is slow where rows of 16-bit elements begin between two multiples of 16 bytes, and so
 // are our kernels: both would load single elements (the derivatives of a projection to 50257 words). Such an operand is
 // copied once, with rows a little longer, zeros behind them: its memory is passed over once, where the product reads it
-// hundreds of times. Products that share an operand share the copy.
+// hundreds of times. Products that share an operand share the copy. The same of a result (the projection itself): the
+// operand that has its columns gets a few more, and who reads the result, or a copy for the caller, leaves them out.
 #include "common/toolchain/target_description.h"
 #include "compiler/builder/dtype.h"
 #include "compiler/builder/tensor_builder.h"
@@ -67,25 +68,32 @@ void pad(MatmulOp op, TensorBuilder& build) {
   const int64_t m = a.getDimSize(0), k = a.getDimSize(1), n = b.getDimSize(1);
   const Matrix of_a(op.getA()), of_b(op.getB());
   bool wants_a = of_a.isContiguous() && isOdd(of_a.inner()), wants_b = of_b.isContiguous() && isOdd(of_b.inner());
-  if (!wants_a && !wants_b)
-    return;
   const bool longer_k = (wants_a && !of_a.transposed) || (wants_b && of_b.transposed);
   const bool more_rows = wants_a && of_a.transposed;
   const bool more_columns = (wants_b && !of_b.transposed) || isOdd(n);  // the result's rows too
-  if (more_columns && op.getBias())
+  if (!longer_k && !more_rows && !more_columns)
+    return;
+  Value bias = op.getBias();
+  if (more_columns && bias && (typeOf(bias).getRank() != 1 || typeOf(bias).getDimSize(0) != n))
     return;
   const int64_t all_m = more_rows ? padded(m) : m, all_k = longer_k ? padded(k) : k,
                 all_n = more_columns ? padded(n) : n;
-  const int64_t copied =
-      (all_m != m || all_k != k ? of_a.elements() : 0) + (all_n != n || all_k != k ? of_b.elements() : 0);
+  const int64_t copied = (all_m != m || all_k != k ? of_a.elements() : 0) +
+                         (all_n != n || all_k != k ? of_b.elements() : 0) +
+                         (!wants_a && !wants_b ? result.getNumElements() : 0);
   if (double(copied) * fewest_uses > double(m) * double(k) * double(n))
     return;
-  Value product = build.matmul(of_a.resized(all_m, all_k, build), of_b.resized(all_k, all_n, build), op.getBias(),
+  if (bias && all_n != n)
+    bias = build.pad(bias, {0}, {build.constant(all_n)}, 0);
+  Value product = build.matmul(of_a.resized(all_m, all_k, build), of_b.resized(all_k, all_n, build), bias,
                                op.getAlpha().convertToDouble(),
                                build.type({build.constant(all_m), build.constant(all_n)}, result.getElementType()));
-  product.getDefiningOp()->setAttr(
-      "zefuse.note", build.b.getStringAttr("rows of " + std::to_string(wants_a ? of_a.inner() : of_b.inner()) +
-                                           " elements are copied to begin at multiples of 16 bytes"));
+  product.getDefiningOp()->setAttr("zefuse.note",
+                                   build.b.getStringAttr("rows of " +
+                                                         std::to_string(wants_a   ? of_a.inner()
+                                                                        : wants_b ? of_b.inner()
+                                                                                  : n) +
+                                                         " elements are copied to begin at multiples of 16 bytes"));
   for (auto [dim, size] : {std::pair<int64_t, int64_t>{0, m}, {1, n}})
     if (typeOf(product).getDimSize(unsigned(dim)) != size)
       product = build.slice(product, dim, build.constant(0), build.constant(size), 1);

@@ -22,14 +22,30 @@ func.func @projection(%grad: tensor<1024x1001xbf16>, %weight: tensor<1001x768xbf
   return %dx, %dw : tensor<1024x768xbf16>, tensor<1001x768xbf16>
 }
 
+// The projection itself: its result's rows are longer in memory, and its bias too.
+// CHECK-LABEL: @result
+// CHECK-DAG: %[[W:.*]] = zefuse.pad %arg1 {{.*}} : tensor<1001x768xbf16> -> tensor<1008x768xbf16>
+// CHECK-DAG: %[[B:.*]] = zefuse.pad %arg2 {{.*}} : tensor<1001xbf16> -> tensor<1008xbf16>
+// CHECK: %[[T:.*]] = zefuse.view %[[W]] {{.*}} -> tensor<768x1008xbf16>
+// CHECK: %[[R:.*]] = zefuse.matmul %arg0, %[[T]] bias %[[B]] {{.*}}rows of 1001 elements{{.*}} -> tensor<1024x1008xbf16>
+// CHECK: zefuse.view %[[R]] {{.*}} -> tensor<1024x1001xbf16>
+func.func @result(%x: tensor<1024x768xbf16>, %weight: tensor<1001x768xbf16>, %bias: tensor<1001xbf16>)
+    -> tensor<1024x1001xbf16> attributes {zefuse.symbols = []} {
+  %t = zefuse.view %weight affine_map<(d0, d1) -> (d1, d0)> : tensor<1001x768xbf16> -> tensor<768x1001xbf16>
+  %r = zefuse.matmul %x, %t bias %bias : (tensor<1024x768xbf16>, tensor<768x1001xbf16>, tensor<1001xbf16>) -> tensor<1024x1001xbf16>
+  return %r : tensor<1024x1001xbf16>
+}
+
 // Rows that are whole, elements of 32 bits, and products too small to pay for a copy stay.
 // CHECK-LABEL: @others
 // CHECK-NOT: zefuse.pad
 func.func @others(%a: tensor<1024x1008xbf16>, %b: tensor<1008x768xbf16>, %c: tensor<1024x1001xf32>, %d: tensor<1001x768xf32>,
-                  %e: tensor<1024x1001xbf16>, %f: tensor<1001x64xbf16>)
-    -> (tensor<1024x768xbf16>, tensor<1024x768xf32>, tensor<1024x64xbf16>) attributes {zefuse.symbols = []} {
+                  %e: tensor<1024x1001xbf16>, %f: tensor<1001x64xbf16>, %g: tensor<128x768xbf16>, %h: tensor<1001x768xbf16>)
+    -> (tensor<1024x768xbf16>, tensor<1024x768xf32>, tensor<1024x64xbf16>, tensor<128x1001xbf16>) attributes {zefuse.symbols = []} {
   %r = zefuse.matmul %a, %b : (tensor<1024x1008xbf16>, tensor<1008x768xbf16>) -> tensor<1024x768xbf16>
   %s = zefuse.matmul %c, %d : (tensor<1024x1001xf32>, tensor<1001x768xf32>) -> tensor<1024x768xf32>
   %t = zefuse.matmul %e, %f : (tensor<1024x1001xbf16>, tensor<1001x64xbf16>) -> tensor<1024x64xbf16>
-  return %r, %s, %t : tensor<1024x768xbf16>, tensor<1024x768xf32>, tensor<1024x64xbf16>
+  %u = zefuse.view %h affine_map<(d0, d1) -> (d1, d0)> : tensor<1001x768xbf16> -> tensor<768x1001xbf16>
+  %v = zefuse.matmul %g, %u : (tensor<128x768xbf16>, tensor<768x1001xbf16>) -> tensor<128x1001xbf16>
+  return %r, %s, %t, %v : tensor<1024x768xbf16>, tensor<1024x768xf32>, tensor<1024x64xbf16>, tensor<128x1001xbf16>
 }

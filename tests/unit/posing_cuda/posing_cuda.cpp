@@ -78,7 +78,8 @@ struct Driver {
   }
 };
 
-// Like torch's: a block that is freed serves the next tensor at once, since what uses both is in one stream.
+// Like torch's: a block that is freed serves the next tensor at once, since what uses both is in one stream, and of
+// several the one with the lowest address does. So the steps of a training get the same addresses.
 class Allocator final : public c10::DeviceAllocator {
 public:
   c10::DataPtr allocate(size_t bytes) override {
@@ -88,7 +89,7 @@ public:
     auto* block = new Block{this, bytes, {}};
     {
       const std::lock_guard lock(mutex_);
-      if (auto found = cache_.find(bytes); found != cache_.end()) {
+      if (auto found = cache_.lower_bound({bytes, nullptr}); found != cache_.end() && found->first.first == bytes) {
         block->memory = std::move(found->second);
         cache_.erase(found);
       }
@@ -119,6 +120,7 @@ public:
   int emptied = 0;
 
 private:
+  using Cache = std::map<std::pair<size_t, const void*>, ze::Memory>;  // by size and address
   struct Block {
     Allocator* owner;
     size_t bytes;
@@ -129,20 +131,21 @@ private:
     auto* block = static_cast<Block*>(context);
     {
       const std::lock_guard lock(block->owner->mutex_);
-      block->owner->cache_.emplace(block->bytes, std::move(block->memory));
+      const void* address = block->memory.data();
+      block->owner->cache_.emplace(std::pair(block->bytes, address), std::move(block->memory));
     }
     delete block;
   }
   void emptyCache() {
     Driver::instance().wait();
-    std::multimap<size_t, ze::Memory> gone;
+    Cache gone;
     const std::lock_guard lock(mutex_);
     gone.swap(cache_);
     ++emptied;
   }
 
   std::mutex mutex_;
-  std::multimap<size_t, ze::Memory> cache_;
+  Cache cache_;
 };
 Allocator& allocator() {
   static auto* made = new Allocator;
