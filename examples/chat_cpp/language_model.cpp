@@ -53,7 +53,7 @@ LanguageModel::LanguageModel(const std::string& path)
                              ": its language_model.json is not what zefuse compile --llm writes: " + error.what());
   }
   const auto inputs = model_.inputs();
-  for (std::size_t i = 2; i < inputs.size(); ++i) {  // after input_ids and start
+  for (std::size_t i = 3; i < inputs.size(); ++i) {  // after input_ids, padding and start
     const zefuse_tensor_info& info = inputs[i];
     if (info.ndim != 4 || step_ < 1)
       throw std::runtime_error(path + ": it has no key-value cache of the form that zefuse compile --llm makes");
@@ -94,8 +94,9 @@ std::int64_t LanguageModel::next(std::span<const std::int64_t> tokens, const Sam
   reserve(length_ + count);
   // The plans see the filled part of the cache, in steps: each new size costs a call about a millisecond.
   const std::int64_t shown = std::min(capacity_, (length_ + count + step_ - 1) / step_ * step_);
-  const zefuse::View ids(tokens.data(), {1, count}), start(&length_, {});
-  std::vector<const DLTensor*> inputs{ids.get(), start.get()};
+  const std::int64_t none = 0;  // a batch of one has no padding
+  const zefuse::View ids(tokens.data(), {1, count}), padding(&none, {1}), start(&length_, {});
+  std::vector<const DLTensor*> inputs{ids.get(), padding.get(), start.get()};
   for (Layer& layer : layers_) {
     layer.sizes[2] = shown;
     inputs.push_back(&layer.tensor);

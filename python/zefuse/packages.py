@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from zefuse import reports
 from zefuse.errors import InvalidArgumentError, UnsupportedError
+
+if TYPE_CHECKING:
+    from zefuse.llm.package import LanguageModel
 
 _DTYPES = {"f32": "float32", "f64": "float64", "f16": "float16", "bf16": "bfloat16", "i64": "int64", "i32": "int32"}
 _DTYPES |= {"i16": "int16", "i8": "int8", "u8": "uint8", "boolean": "bool", "bool": "bool"}
@@ -118,7 +122,7 @@ def verify(package: str, against: tuple[Any, Any, dict[str, Any]] | None, device
 
 
 def _verify_language_model(found: Verified, device: str) -> None:
-    """The plan for prompts and the one for single tokens, on the same three tokens."""
+    """The plans for prompts and for single tokens, of one sequence and of several, on the same three tokens."""
     import numpy as np
 
     from zefuse.llm.package import load_package
@@ -128,7 +132,22 @@ def _verify_language_model(found: Verified, device: str) -> None:
     expected = model.logits([0, 0, 0], at_once)
     for _ in range(3):
         logits = model.logits([0], one_by_one)
+    made, text = [logits], "for prompts and for single tokens"
+    if model.settings.batches:
+        # One of two tokens beside one of three: its first place is padding.
+        made += _of_batch(model, [3]), _of_batch(model, [1, 1, 1])
+        text += ", of one sequence and of several,"
     found.steps.append((True, f"it runs on {device}"))
-    error = float(np.abs(logits - expected).max() / max(float(np.abs(expected).max()), 1e-30))
-    text = f"its plans for prompts and for single tokens agree (relative error {error:.1e})"
-    found.steps.append((error < _PLANS_AGREE, text))
+    error = max(float(np.abs(each - expected).max()) for each in made) / max(float(np.abs(expected).max()), 1e-30)
+    found.steps.append((error < _PLANS_AGREE, f"its plans {text} agree (relative error {error:.1e})"))
+
+
+def _of_batch(model: LanguageModel, counts: Sequence[int]) -> Any:
+    """Logits of the second of two sequences, whose three tokens come in as many calls; the first has one place of padding."""
+    import numpy as np
+
+    cache = model.cache(3, 2)
+    cache.padding[0] = 1
+    for count in counts:
+        logits = model.batch_logits(np.zeros((2, count), np.int64), cache)
+    return logits[1]

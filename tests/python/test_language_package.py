@@ -28,7 +28,7 @@ from zefuse.errors import (
     UnsupportedError,
     ZefuseError,
 )
-from zefuse.llm import package, packaging
+from zefuse.llm import package_cache, packaging
 from zefuse.llm.sampling import Sampling
 
 _SIZES = {"hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 4, "vocab_size": 128}
@@ -48,6 +48,7 @@ _ARCHITECTURES = {
     "OPT": {**_SIZES, "ffn_dim": 96, "word_embed_proj_dim": 64},
     "Falcon": _SIZES,
 }
+_BATCHES = ("Llama", "Mistral", "Mixtral", "GPT2", "OPT", "Falcon")  # of these packages also serve several sequences
 _PROMPT = [17, 5, 99, 3, 42]
 
 
@@ -79,14 +80,20 @@ def answers(folder: Path) -> Path:
 @pytest.mark.parametrize("name", _ARCHITECTURES)
 def test_greedy_tokens_are_those_of_eager(name: str, tmp_path: Path) -> None:
     model, file = _model(name), tmp_path / "model.zefuse"
-    graphs = zefuse.llm.compile_package(model, file)
-    assert [(graph.kind, graph.fallbacks, graph.copies) for graph in graphs] == [("decode", 0, 0), ("prefill", 0, 0)]
+    batches = [1, None] if name in _BATCHES else [1]
+    graphs = zefuse.llm.compile_package(model, file, batches=name in _BATCHES)
+    assert [(graph.kind, graph.batch, graph.fallbacks, graph.copies) for graph in graphs] == [
+        (kind, batch, 0, 0) for batch in batches for kind in ("decode", "prefill")
+    ]
     loaded = zefuse.llm.load_package(file)
     assert list(loaded.tokens(_PROMPT, 24)) == _greedy(model, _PROMPT, 24)
     one = _PROMPT[:1]  # the prompt takes the single token's plan
     assert list(loaded.tokens(one, 6)) == _greedy(model, one, 6)
     long = torch.randint(2, 128, (90,), generator=torch.Generator().manual_seed(1)).tolist()
     assert list(loaded.tokens(long, 70)) == _greedy(model, long, 70)  # beyond several steps of the cache
+    if name in _BATCHES:
+        prompts = [long[:70], one, _PROMPT, long[:9]]
+        assert loaded.generate(prompts, 12) == [_greedy(model, each, 12) for each in prompts]
 
 
 @pytest.mark.parametrize(
@@ -94,7 +101,7 @@ def test_greedy_tokens_are_those_of_eager(name: str, tmp_path: Path) -> None:
 )
 def test_quantized_weights_are_packed_once(weights: str, activations: str | None, tmp_path: Path) -> None:
     model = zefuse.llm.optimize(_model(), weights=weights, activations=activations)
-    zefuse.llm.compile_package(model, tmp_path / "model.zefuse")
+    zefuse.llm.compile_package(model, tmp_path / "model.zefuse", batches=False)
     loaded = zefuse.llm.load_package(tmp_path / "model.zefuse")
     assert list(loaded.tokens(_PROMPT, 16)) == _greedy(model, _PROMPT, 16)
     of_weights = packaging.bytes_of_weights(model)
@@ -108,7 +115,7 @@ def test_quantized_weights_are_packed_once(weights: str, activations: str | None
 def test_bf16_and_packages_as_torch_calls_them(tmp_path: Path) -> None:
     """The cache has the model's dtype; ``zefuse.load`` takes the same file."""
     model, file = _model().to(torch.bfloat16), tmp_path / "model.zefuse"
-    zefuse.llm.compile_package(model, file)
+    zefuse.llm.compile_package(model, file, batches=False)
     loaded = zefuse.llm.load_package(file)
     cache = loaded.cache(16)
     ours = loaded.logits(_PROMPT, cache)
@@ -118,8 +125,9 @@ def test_bf16_and_packages_as_torch_calls_them(tmp_path: Path) -> None:
     assert torch.allclose(torch.tensor(ours), expected, atol=0.05)
 
     called = zefuse.load(file)
+    none = torch.zeros(1, dtype=torch.int64)
     memory = [[torch.zeros((16, 1, 2, 16), dtype=torch.bfloat16).permute(1, 2, 0, 3) for _ in range(3)] for _ in "kv"]
-    logits = called(torch.tensor([_PROMPT]), torch.tensor(0), *memory)
+    logits = called(torch.tensor([_PROMPT]), none, torch.tensor(0), *memory)
     assert torch.equal(logits[0], torch.tensor(ours))
 
 
@@ -142,7 +150,7 @@ for device in ("cpu", "gpu:0"):
 
 def test_a_conversation_goes_on_in_the_cache(tmp_path: Path) -> None:
     model, file = _model(), tmp_path / "model.zefuse"
-    zefuse.llm.compile_package(model, file)
+    zefuse.llm.compile_package(model, file, batches=False)
     loaded = zefuse.llm.load_package(file)
     cache = loaded.cache(40)
     loaded.logits(_PROMPT, cache)
@@ -173,6 +181,10 @@ def test_a_second_process_needs_neither_torch_nor_transformers(answers: Path, fo
     out = run("5", "--threads", "1")
     assert out.startswith(said["text"]) and "loading included" in out and "GB/s that this machine reads" in out
     assert run("5", "-q") == said["text"] + "\n"
+    both = run("5", "-q", "--prompt", "the sky")
+    assert both == f"[1] {said['text']}\n[2] {tokenizer.decode(_greedy(model, tokenizer('the sky').input_ids, 5))}\n"
+    beams = model.generate(torch.tensor([ids]), max_new_tokens=5, num_beams=3, do_sample=False)[0, 4:]
+    assert run("5", "-q", "--num-beams", "3") == tokenizer.decode(beams) + "\n"
     drawn = [run("8", "-q", "--sample", "--temperature", "5", "--seed", seed) for seed in "112"]
     assert drawn[0] == drawn[1] != drawn[2]
     assert "60 new ones fit" in run("64", code=1)
@@ -197,7 +209,7 @@ def test_the_end_token_ends_an_answer(tmp_path: Path) -> None:
     first, second = _greedy(model, _PROMPT, 2)
     assert first != second
     model.generation_config.eos_token_id = [second]
-    zefuse.llm.compile_package(model, tmp_path / "model.zefuse")
+    zefuse.llm.compile_package(model, tmp_path / "model.zefuse", batches=False)
     assert list(zefuse.llm.load_package(tmp_path / "model.zefuse").tokens(_PROMPT, 9)) == [first, second]
 
 
@@ -227,7 +239,7 @@ def test_a_template_as_texts_around_messages(folder: Path) -> None:
 def test_a_prompt_is_what_the_template_makes_of_it(folder: Path, tmp_path: Path) -> None:
     model, tokenizer = zefuse.llm.load(folder)
     tokenizer.chat_template = _TEMPLATE
-    zefuse.llm.compile_package(model, tmp_path / "model.zefuse", tokenizer=tokenizer)
+    zefuse.llm.compile_package(model, tmp_path / "model.zefuse", tokenizer=tokenizer, batches=False)
     loaded = zefuse.llm.load_package(tmp_path / "model.zefuse")
     message = [{"role": "user", "content": "why is the sky"}]
     wanted = tokenizer.apply_chat_template(message, add_generation_prompt=True, return_dict=True)["input_ids"]
@@ -307,7 +319,7 @@ def test_what_does_not_fit_is_refused_before_any_work(answers: Path, monkeypatch
     cache.length, cache.capacity = 4, 64  # a caller of the C interface who shows fewer tokens than he says
     with pytest.raises(IndexOutOfRangeError):
         loaded._model.call(_inputs_of(loaded, cache, [3]))
-    monkeypatch.setattr(package, "_free_memory", lambda: 1000)
+    monkeypatch.setattr(package_cache, "_free_memory", lambda: 1000)
     with pytest.raises(
         OutOfMemoryError, match=r"a key-value cache for 64 tokens takes 0 MB, and 0 MB of memory are free"
     ):
@@ -317,11 +329,11 @@ def test_what_does_not_fit_is_refused_before_any_work(answers: Path, monkeypatch
 def _inputs_of(loaded: Any, cache: Any, ids: list[int]) -> list[Any]:
     from zefuse import c_model
 
-    given, start = np.array([ids], np.int64), np.array(64, np.int64)
+    given, padding, start = np.array([ids], np.int64), np.zeros(1, np.int64), np.array(64, np.int64)
     for tensor in cache.tensors:
         tensor.shape[2] = 4
-    inputs = [c_model.tensor(each.ctypes.data, c_model.I64, each.shape) for each in (given, start)]
-    inputs[0].kept = given, start
+    inputs = [c_model.tensor(each.ctypes.data, c_model.I64, each.shape) for each in (given, padding, start)]
+    inputs[0].kept = given, padding, start
     return [*inputs, *cache.tensors]
 
 
@@ -341,7 +353,7 @@ def test_packages_of_other_models_and_files_that_are_none(tmp_path: Path, capfd:
 
 def test_settings_that_are_not_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(packaging, "settings_of", lambda *_: {"context": "many"})
-    zefuse.llm.compile_package(_model(), tmp_path / "model.zefuse")
+    zefuse.llm.compile_package(_model(), tmp_path / "model.zefuse", batches=False)
     with pytest.raises(DamagedError, match="language_model"):
         zefuse.llm.load_package(tmp_path / "model.zefuse")
 
@@ -355,7 +367,7 @@ def test_a_plan_that_writes_what_the_package_does_not_say(tmp_path: Path, monkey
             entry.pop("written", None)
 
     monkeypatch.setattr(packaging._Decoding, "__init__", quiet)
-    zefuse.llm.compile_package(_model(), tmp_path / "model.zefuse")
+    zefuse.llm.compile_package(_model(), tmp_path / "model.zefuse", batches=False)
     with pytest.raises(DamagedError, match="do not belong together"):
         zefuse.llm.load_package(tmp_path / "model.zefuse")
 
@@ -377,7 +389,10 @@ def test_models_that_make_no_package(tmp_path: Path) -> None:
 def test_verify_and_run_know_such_packages(answers: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["verify", str(answers)]) == 0
     out = capfd.readouterr().out
-    assert "ok: it runs on cpu" in out and "ok: its plans for prompts and for single tokens agree" in out
+    assert (
+        "ok: it runs on cpu" in out
+        and "ok: its plans for prompts and for single tokens, of one sequence and of several, agree" in out
+    )
     for words in (["run", str(answers)], ["verify", str(answers), "--against", f"{__file__}:_subject"]):
         assert main(words) == 1
         assert "is a language model's" in capfd.readouterr().err

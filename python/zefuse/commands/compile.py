@@ -47,6 +47,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--cache", choices=("int8",), help="keep keys and values in it; default: as the model computes them"
     )
     llm.add_argument("--group-size", type=int, default=32, metavar="N", help="weights for each scale; default: 32")
+    llm.add_argument(
+        "--no-batches",
+        action="store_true",
+        help="leave out the plans for batches and beams: one sequence at a time, half the compiling",
+    )
     llm.add_argument("--dtype", choices=("float32", "bfloat16", "float16"), default="float32", help="default: float32")
 
 
@@ -66,8 +71,10 @@ def run(args: argparse.Namespace) -> None:
         raise InvalidArgumentError(
             "compile: name a program, as in `zefuse compile model.pt2 -o model.zefuse`, or a language model with --llm"
         )
-    if args.llm is None and (args.weights or args.activations or args.cache):
-        raise InvalidArgumentError("compile: --weights, --activations and --cache are for a language model (--llm)")
+    if args.llm is None and (args.weights or args.activations or args.cache or args.no_batches):
+        raise InvalidArgumentError(
+            "compile: --weights, --activations, --cache and --no-batches are for a language model (--llm)"
+        )
     for name in args.program:
         _check_program(name)
     if args.llm is not None:
@@ -114,8 +121,9 @@ def _language_model(args: argparse.Namespace, targets: list[str], options: Any, 
         model, weights=args.weights, group_size=args.group_size, activations=args.activations, cache=args.cache
     )
     report.graphs += compile_package(
-        model, args.output, tokenizer=tokenizer, targets=targets, options=options, progress=progress, cache=args.cache
-    )
+        model, args.output, tokenizer=tokenizer, targets=targets, options=options, progress=progress, cache=args.cache,
+        batches=not args.no_batches,
+    )  # fmt: skip
     return report
 
 

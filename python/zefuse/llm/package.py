@@ -11,52 +11,37 @@ from typing import Any
 import numpy as np
 
 from zefuse import c_model, installation
-from zefuse.errors import DamagedError, InvalidArgumentError, NotFoundError, OutOfMemoryError
+from zefuse.errors import DamagedError, InvalidArgumentError, NotFoundError
+from zefuse.llm import batches, beams
+from zefuse.llm.package_cache import KeyValueCache
 from zefuse.llm.sampling import Sampling
 from zefuse.wording import counted
 
 SETTINGS = "language_model.json"  # what a package carries: see packaging.settings_of
 TOKENIZER = "tokenizer.json"
-_FIRST_CACHE_INPUT = 2  # after input_ids and start
+_FIRST_CACHE_INPUT = 3  # after input_ids, padding and start
 
 
-class KeyValueCache:
-    """Memory for the keys and values (and scales) of ``capacity`` tokens, for one sequence. Not for several threads at a time."""
+class _Text:
+    """One answer's, in pieces."""
 
-    def __init__(self, layers: Sequence[c_model.Info], capacity: int, step: int) -> None:
-        self.capacity, self._step = capacity, step
-        self.length = 0  # tokens in it
-        self._shown = 0
-        # Each begins at a multiple of 64: codes of eight bits may end anywhere.
-        sizes = [-(-each.sizes[1] * capacity * each.sizes[3] * each.element_bytes // 64) * 64 for each in layers]
-        size = sum(sizes)
-        self.bytes = size
-        if size > (free := _free_memory()):
-            raise OutOfMemoryError(
-                f"a key-value cache for {counted(capacity, 'token')} takes {size / 1e6:.0f} MB, and {free / 1e6:.0f} MB of memory "
-                "are free: ask for fewer new tokens"
-            )
-        self._memory = np.zeros(size + 64, np.uint8)  # zeros: a masked number still takes part in products
-        self.tensors = []
-        at = -(-self._memory.ctypes.data // 64) * 64
-        for each, size in zip(layers, sizes, strict=True):
-            _, heads, _, dim = each.sizes
-            # Token after token, so that the first ones are a tensor of the same strides.
-            self.tensors.append(c_model.tensor(at, each.dtype, each.sizes, (heads * dim, dim, heads * dim, 1)))
-            at += size
+    def __init__(self, tokenizer: Any) -> None:
+        from tokenizers.decoders import DecodeStream
 
-    def show(self, count: int) -> None:
-        """As many tokens as the cache will have after ``count`` more, in steps that change seldom. Raises InvalidArgumentError where
-        they do not fit."""
-        if self.length + count > self.capacity:
-            raise InvalidArgumentError(
-                f"the key-value cache holds {counted(self.capacity, 'token')} and has {self.length}; {count} more do not fit"
-            )
-        shown = min(self.capacity, -(-(self.length + count) // self._step) * self._step)
-        if shown != self._shown:
-            for tensor in self.tensors:
-                tensor.shape[2] = shown
-            self._shown = shown
+        self._tokenizer, self._stream = tokenizer, DecodeStream(skip_special_tokens=True)
+        self._tokens: list[int] = []
+        self._told = 0
+
+    def after(self, token: int) -> str:
+        """What this token completes; may be empty."""
+        self._tokens.append(token)
+        piece = self._stream.step(self._tokenizer, token) or ""
+        self._told += len(piece)
+        return piece
+
+    def rest(self) -> str:
+        text: str = self._tokenizer.decode(self._tokens, skip_special_tokens=True)
+        return text[self._told :]
 
 
 @dataclass(frozen=True)
@@ -64,13 +49,14 @@ class _Settings:
     context: int | None
     end: frozenset[int]
     step: int
+    batches: bool
     conversation: dict[str, str] | None
     bytes_per_token: int
     model: str
 
 
 class LanguageModel:
-    """A decoder out of a package, for one sequence at a time. Several threads may use it, each with a cache of its own."""
+    """A decoder out of a package. Several threads may use it, each with a cache of its own."""
 
     def __init__(self, path: str | os.PathLike[str], device: str = "cpu") -> None:
         self.path = os.fspath(path)
@@ -109,27 +95,49 @@ class LanguageModel:
             return list(self.tokenizer.encode(prompt).ids)
         return list(self.tokenizer.encode(texts["before"] + prompt + texts["after"], add_special_tokens=False).ids)
 
-    def cache(self, capacity: int) -> KeyValueCache:
-        """Raises InvalidArgumentError for more tokens than the model's context, OutOfMemoryError."""
+    def cache(self, capacity: int, batch: int = 1) -> KeyValueCache:
+        """For ``capacity`` tokens of each of ``batch`` sequences. Raises InvalidArgumentError for more tokens than the model's context,
+        or several sequences where the package has no plans for them, OutOfMemoryError."""
         if capacity < 1 or (self.context is not None and capacity > self.context):
             most = "" if self.context is None else f", {self.context} at most, the model's context"
             raise InvalidArgumentError(f"a key-value cache for {counted(capacity, 'token')}: expected 1 or more{most}")
-        return KeyValueCache(self._layers, capacity, self.settings.step)
+        self.check_batch(batch)
+        return KeyValueCache(self._layers, capacity, self.settings.step, batch)
+
+    def check_batch(self, batch: int) -> None:
+        if batch < 1:
+            raise InvalidArgumentError(f"a batch of {counted(batch, 'sequence')}: expected 1 or more")
+        if batch > 1 and not self.settings.batches:
+            raise InvalidArgumentError(
+                f"{self.path!r} was compiled for one sequence at a time, and {batch} are asked for: compile it without --no-batches"
+            )
 
     def logits(self, ids: Sequence[int], cache: KeyValueCache) -> np.ndarray[Any, Any]:
-        """Of the token after ``ids``, f32 [vocabulary]; the cache has these tokens too afterwards."""
-        if not len(ids):
+        """Of the token after ``ids``, f32 [vocabulary]; the cache, of one sequence, has these tokens too afterwards."""
+        made: np.ndarray[Any, Any] = self.batch_logits(np.array(ids, np.int64).reshape(1, -1), cache)[0]
+        return made
+
+    def batch_logits(self, ids: np.ndarray[Any, Any], cache: KeyValueCache) -> np.ndarray[Any, Any]:
+        """Of the tokens after ``ids`` (i64 [batch, n]), f32 [batch, vocabulary]; the cache, of as many sequences, has these tokens too
+        afterwards. Of the tokens that stand in a sequence's ``cache.padding`` first places, any number that the model has will do."""
+        if not ids.size:
             raise InvalidArgumentError("no tokens: a prompt has at least one")
-        given = np.array(ids, np.int64).reshape(1, -1)
-        if given.min() < 0 or given.max() >= self.vocabulary:
+        if ids.ndim != 2 or len(ids) != cache.batch:
             raise InvalidArgumentError(
-                f"tokens from {given.min()} to {given.max()}: the model has {self.vocabulary}, from 0 on"
+                f"tokens of shape {list(ids.shape)} for a cache of {counted(cache.batch, 'sequence')}"
             )
-        cache.show(given.shape[1])
-        start = np.array(cache.length, np.int64)
-        inputs = [c_model.tensor(each.ctypes.data, c_model.I64, each.shape) for each in (given, start)]
-        made = self._model.call([*inputs, *cache.tensors])[0][0]
-        cache.length += given.shape[1]
+        if ids.min() < 0 or ids.max() >= self.vocabulary:
+            raise InvalidArgumentError(
+                f"tokens from {ids.min()} to {ids.max()}: the model has {self.vocabulary}, from 0 on"
+            )
+        cache.show(ids.shape[1])
+        given = [np.ascontiguousarray(each, np.int64) for each in (ids, cache.padding, np.array(cache.length))]
+        inputs = [
+            c_model.tensor(each.ctypes.data, c_model.I64, shape)
+            for each, shape in zip(given, (ids.shape, cache.padding.shape, ()), strict=True)
+        ]
+        made = self._model.call([*inputs, *cache.tensors])[0]
+        cache.length += ids.shape[1]
         return made
 
     def tokens(
@@ -148,22 +156,86 @@ class LanguageModel:
         Raises, before any work: InvalidArgumentError for a prompt that is empty or does not fit the model's context with
         ``max_new_tokens``, OutOfMemoryError for a cache that does not fit the memory.
         """
-        sampling, draws = Sampling(temperature, top_k, top_p), np.random.default_rng(seed)
-        ids = self.ids_of(prompt, raw) if isinstance(prompt, str) else list(prompt)
-        if max_new_tokens < 1:
-            raise InvalidArgumentError(f"max_new_tokens={max_new_tokens}: expected a number from 1 on")
-        check_length(self.context, len(ids), max_new_tokens)
-        return self._tokens(ids, self.cache(len(ids) + max_new_tokens), max_new_tokens, sampling, draws)
+        options: dict[str, Any] = {
+            "temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed, "raw": raw,
+        }  # fmt: skip
+        steps = self.batch_tokens([prompt], max_new_tokens, **options)
+        return (token for made in steps for token in made if token is not None)
 
-    def _tokens(
-        self, ids: Sequence[int], cache: KeyValueCache, count: int, sampling: Sampling, draws: np.random.Generator
-    ) -> Iterator[int]:
-        for _ in range(count):
-            token = sampling.next(self.logits(ids, cache), draws)
-            yield token
-            if token in self.settings.end:
-                return
-            ids = [token]
+    def batch_tokens(
+        self,
+        prompts: Sequence[str | Sequence[int]],
+        max_new_tokens: int = 128,
+        *,
+        temperature: float = 0.0,
+        top_k: int = 50,
+        top_p: float = 1.0,
+        seed: int | None = None,
+        raw: bool = False,
+    ) -> Iterator[list[int | None]]:
+        """Of several prompts, of any lengths, the next token of each, as they come; None for an answer that has ended. The rest, and
+        what it raises: as ``tokens``. An answer that was drawn does not depend on the other prompts."""
+        sampling = Sampling(temperature, top_k, top_p)
+        ids = self._ids(prompts, max_new_tokens, raw)
+        draws = [np.random.default_rng(each) for each in np.random.SeedSequence(seed).spawn(len(ids))]
+        cache = self._cache_for(ids, max_new_tokens, 1)
+        return batches.tokens(self, ids, cache, max_new_tokens, sampling, draws)
+
+    def generate(
+        self,
+        prompts: Sequence[str | Sequence[int]],
+        max_new_tokens: int = 128,
+        *,
+        num_beams: int = 1,
+        num_return_sequences: int = 1,
+        length_penalty: float = 1.0,
+        early_stopping: bool | str = False,
+        temperature: float = 0.0,
+        top_k: int = 50,
+        top_p: float = 1.0,
+        seed: int | None = None,
+        raw: bool = False,
+    ) -> list[list[int]]:
+        """The answers' tokens, without what fills them up to equal length: ``num_return_sequences`` of each prompt, one prompt after
+        the other. With ``num_beams`` above 1 they are the likeliest that a beam search finds, the best one first;
+        ``length_penalty`` and ``early_stopping`` are ``generate()``'s of ``transformers``. The rest: as ``batch_tokens``.
+
+        Raises, before any work, what ``tokens`` raises, and InvalidArgumentError for settings that cannot be or do not go together.
+        """
+        drawn = Sampling(temperature, top_k, top_p).temperature > 0
+        search = beams.Settings(num_beams, num_return_sequences, length_penalty, early_stopping, drawn)
+        ids = self._ids(prompts, max_new_tokens, raw)
+        if num_beams == 1:
+            several = [each for each in ids for _ in range(num_return_sequences)]
+            options: dict[str, Any] = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
+            made: list[list[int]] = [[] for _ in several]
+            for step in self.batch_tokens(several, max_new_tokens, **options):
+                for answer, token in zip(made, step, strict=True):
+                    if token is not None:
+                        answer.append(token)
+            return made
+        return beams.search(self, ids, self._cache_for(ids, max_new_tokens, num_beams), max_new_tokens, search)
+
+    def _ids(self, prompts: Sequence[str | Sequence[int]], new: int, raw: bool) -> list[list[int]]:
+        """Each prompt's tokens, checked."""
+        if isinstance(prompts, str) or not len(prompts):
+            raise InvalidArgumentError("expected a list of one prompt or more")
+        if new < 1:
+            raise InvalidArgumentError(f"max_new_tokens={new}: expected a number from 1 on")
+        ids = [self.ids_of(each, raw) if isinstance(each, str) else list(each) for each in prompts]
+        for each in ids:
+            if not each:
+                raise InvalidArgumentError("no tokens: a prompt has at least one")
+            if min(each) < 0 or max(each) >= self.vocabulary:
+                raise InvalidArgumentError(
+                    f"tokens from {min(each)} to {max(each)}: the model has {self.vocabulary}, from 0 on"
+                )
+        check_length(self.context, max(map(len, ids)), new)
+        return ids
+
+    def _cache_for(self, ids: Sequence[Sequence[int]], new: int, copies: int) -> KeyValueCache:
+        """For these prompts, each so many times."""
+        return self.cache(max(map(len, ids)) + new, copies * len(ids))
 
     def stream(self, prompt: str | Sequence[int], max_new_tokens: int = 128, **options: Any) -> Iterator[str]:
         """The answer's text, in pieces as it comes; as ``tokens``."""
@@ -171,18 +243,24 @@ class LanguageModel:
 
     def text_of(self, tokens: Iterator[int]) -> Iterator[str]:
         """Of tokens that come one after the other: a piece for each that completes a character, at the end what is left."""
-        from tokenizers.decoders import DecodeStream
+        return (piece for _, piece in self.texts_of(1, ([token] for token in tokens)))
 
-        tokenizer, stream = self.tokenizer, DecodeStream(skip_special_tokens=True)
-        every: list[int] = []
-        told = 0
-        for token in tokens:
-            every.append(token)
-            if (piece := stream.step(tokenizer, token)) is not None:
-                told += len(piece)
-                yield piece
-        if rest := tokenizer.decode(every, skip_special_tokens=True)[told:]:
-            yield rest
+    def batch_stream(
+        self, prompts: Sequence[str | Sequence[int]], max_new_tokens: int = 128, **options: Any
+    ) -> Iterator[tuple[int, str]]:
+        """The answers' texts, in pieces as they come, each with the number of its prompt; as ``batch_tokens``."""
+        return self.texts_of(len(prompts), self.batch_tokens(prompts, max_new_tokens, **options))
+
+    def texts_of(self, count: int, steps: Iterator[Sequence[int | None]]) -> Iterator[tuple[int, str]]:
+        """Of the tokens of ``count`` answers, as ``batch_tokens`` gives them."""
+        texts = [_Text(self.tokenizer) for _ in range(count)]
+        for step in steps:
+            for number, token in enumerate(step):
+                if token is not None and (piece := texts[number].after(token)):
+                    yield number, piece
+        for number, text in enumerate(texts):
+            if rest := text.rest():
+                yield number, rest
 
     def bytes_per_token(self, cached: int) -> int:
         """What a decoding step reads: weights, and the cache of so many tokens."""
@@ -221,6 +299,7 @@ def _settings(model: c_model.CModel, path: str) -> _Settings:
             None if found["context"] is None else int(found["context"]),
             frozenset(map(int, found["end"])),
             int(found["step"]),
+            bool(found["batches"]),
             found["conversation"],
             int(found["bytes_per_token"]),
             str(found["model"]),
@@ -229,13 +308,3 @@ def _settings(model: c_model.CModel, path: str) -> _Settings:
         raise DamagedError(
             f"{path!r}: its {SETTINGS} is not what zefuse compile --llm writes: make it again"
         ) from error
-
-
-def _free_memory() -> int:
-    """Bytes that this machine can still give, as the kernel estimates it."""
-    try:
-        with open("/proc/meminfo") as file:
-            line = next(line for line in file if line.startswith("MemAvailable:"))
-        return int(line.split()[1]) * 1024
-    except (OSError, StopIteration, ValueError):
-        return 1 << 62

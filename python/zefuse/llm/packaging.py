@@ -1,14 +1,16 @@
-"""``zefuse.llm.compile_package``: a decoder as a package of two plans, which programs without torch and transformers run.
+"""``zefuse.llm.compile_package``: a decoder as a package of plans, which programs without torch and transformers run.
 
-One plan takes several tokens (a prompt, or more of a conversation), one a single token; the weights are in the package once. Both
-take ``input_ids`` [1, n], ``start`` (how many tokens the cache has), and each layer's keys and values (and their scales, where the
-cache has codes), of as many tokens as the caller shows them, which they write in place; they give the last token's logits
-[1, vocabulary] in f32. The package carries the tokenizer and SETTINGS, a JSON object (``settings_of``).
+Some plans take several tokens (a prompt, or more of a conversation), some a single one, either of one sequence or of any number of
+them; the weights are in the package once. All take ``input_ids`` [batch, n], ``padding`` [batch] (how many of a sequence's first
+places in the cache are none of its tokens), ``start`` (how many places are filled), and each layer's keys and values (and their
+scales, where the cache has codes), of as many places as the caller shows them, which they write in place; they give the last
+tokens' logits [batch, vocabulary] in f32. The package carries the tokenizer and SETTINGS, a JSON object (``settings_of``).
 """
 
 from __future__ import annotations
 
 import inspect
+import itertools
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -28,30 +30,38 @@ from zefuse.llm.generating import bytes_of_weights, context_of
 from zefuse.llm.layers import decoder_layers, experts_by_row
 from zefuse.llm.tracing import TENSOR, Traced, trace
 from zefuse.options import Options
+from zefuse.wording import counted
 
-_TOKENS = 8  # of the prompt that is traced: any number but 1
+# Of the prompts that are traced: any numbers but 1, that nothing else of the call has.
+_TOKENS = 8
+_BATCH = 5
+_MOST_ROWS = 1 << 16  # that a plan for batches is asked for
 
 
 class _Decoding(aot.Program):
-    """One of the two graphs, as a package's program."""
+    """One of the graphs, as a package's program."""
 
-    def __init__(self, kind: str, traced: Traced, seconds: float, tensors: Mapping[str, torch.Tensor]) -> None:
+    def __init__(
+        self, kind: str, batch: int | None, traced: Traced, seconds: float, tensors: Mapping[str, torch.Tensor]
+    ) -> None:
+        """``batch``: None for any."""
         layers = len(traced.shapes)
-        self.kind, self.traced, self.seconds = kind, traced, seconds
+        self.kind, self.batch, self.traced, self.seconds = kind, batch, traced, seconds
         self.reports: list[reports.Graph] = []  # one for each target
         self.graph_module, self.guards = traced.graph, []
         self.weights = {name: tensors[name] for name in traced.parameters}
-        self.input_names = ["input_ids", "start"]
+        self.input_names = ["input_ids", "padding", "start"]
+        given = len(self.input_names)
         kinds = [part.name for part in traced.shapes[0].parts]
         self.input_names += [f"{kind}.{layer}" for kind in kinds for layer in range(layers)]
         self.inputs = [{"weight": name} for name in traced.parameters]
         self.inputs += [
-            {"user": position, **({"written": True} if position > 1 else {})}
+            {"user": position, **({"written": True} if position >= given else {})}
             for position in range(len(self.input_names))
         ]
         self.outputs, self.output_names = [{"user": True}], ["logits"]
         cache = list(range(layers))
-        self.in_spec = pytree.treespec_dumps(pytree.tree_structure(((0, 1, *[cache for _ in kinds]), {})))
+        self.in_spec = pytree.treespec_dumps(pytree.tree_structure(((0, 1, 2, *[cache for _ in kinds]), {})))
         self.out_spec = pytree.treespec_dumps(pytree.tree_structure(0))
 
     def compile(self, options: Options, family: str) -> Any:
@@ -59,7 +69,7 @@ class _Decoding(aot.Program):
         compiled = super().compile(options, family)
         seconds = self.seconds, time.perf_counter() - began
         counts = len(self.traced.shapes), self.traced.different_layers
-        self.reports.append(reports.Graph.of(self.kind, 1, *counts, seconds, compiled.report()))
+        self.reports.append(reports.Graph.of(self.kind, self.batch, *counts, seconds, compiled.report()))
         return compiled
 
     def key(self, options: Options, family: str) -> None:
@@ -75,18 +85,19 @@ def compile_package(
     options: Mapping[str, Any] | Options | None = None,
     progress: aot.Progress | None = None,
     cache: str | None = None,
+    batches: bool = True,
 ) -> list[reports.Graph]:
-    """Compiles a decoder for one sequence at a time and writes the package, which ``load_package`` and the C interface take.
+    """Compiles a decoder and writes the package, which ``load_package`` and the C interface take.
 
     ``model``: of ``transformers``; what ``optimize`` quantized or cast stays so. ``tokenizer``: what ``load`` gives beside the
     model; without one the package takes and gives numbers of tokens alone. ``cache``: as ``optimize`` takes it; None is what an
-    optimized model has. The rest: as ``zefuse.compile_package``. Returns what
-    the graphs became, for each target.
+    optimized model has. ``batches``: False leaves out the plans for several sequences at a time (batches, beams), which take as
+    long to compile as the others. The rest: as ``zefuse.compile_package``. Returns what the graphs became, for each target.
 
     Raises OptionError for a ``cache`` that does not exist, InvalidArgumentError for a model that does not generate or a tokenizer that
-    only Python has, UnsupportedError for one
-    that cannot be traced (an encoder-decoder, a cache of another kind), FallbackError where it needs an operator of torch's,
-    NotFoundError for an unknown target or folder. Nothing is written then.
+    only Python has, UnsupportedError for one that cannot be traced (an encoder-decoder, a cache of another kind, a batch that is
+    no symbol), FallbackError where it needs an operator of torch's, NotFoundError for an unknown target or folder. Nothing is
+    written then.
     """
     checked = Options.make(options)
     optimizing.check_cache("compile_package", cache)
@@ -105,19 +116,20 @@ def compile_package(
         **dict(model.named_buffers(remove_duplicate=False)),
     }
     programs = []
-    for kind, count in (("decode", 1), ("prefill", _TOKENS)):  # the first that fits a call is taken
-        began = time.perf_counter()
-        traced = _traced(model, count, cache)
-        programs.append(_Decoding(kind, traced, time.perf_counter() - began, tensors))
-    files[package.SETTINGS] = json.dumps(settings_of(model, tokenizer), indent=1).encode()
+    for batch in (1, None) if batches else (1,):  # the first that fits a call is taken
+        for kind, count in (("decode", 1), ("prefill", _TOKENS)):
+            began = time.perf_counter()
+            traced = _traced(model, batch, count, cache)
+            programs.append(_Decoding(kind, batch, traced, time.perf_counter() - began, tensors))
+    files[package.SETTINGS] = json.dumps(settings_of(model, tokenizer, batches), indent=1).encode()
     aot.write_package(programs, path, wanted, standalone=True, options=checked, progress=progress, files=files)
     return [graph for program in programs for graph in program.reports]
 
 
-def settings_of(model: Any, tokenizer: Any) -> dict[str, Any]:
+def settings_of(model: Any, tokenizer: Any, batches: bool) -> dict[str, Any]:
     """What runs the plans must know: ``context`` (tokens, or null), ``end`` (tokens that end an answer), ``step`` (the cache is
-    shown in such steps), ``conversation`` (texts around messages, or null); and for reports ``model``, ``dtype``,
-    ``bytes_per_token`` (of weights)."""
+    shown in such steps), ``batches`` (whether there are plans for several sequences), ``conversation`` (texts around messages, or
+    null); and for reports ``model``, ``dtype``, ``bytes_per_token`` (of weights)."""
     end = model.generation_config.eos_token_id
     ends = [] if end is None else [end] if isinstance(end, int) else list(end)
     return {
@@ -126,6 +138,7 @@ def settings_of(model: Any, tokenizer: Any) -> dict[str, Any]:
         "context": context_of(model),
         "end": ends,
         "step": ROOM_STEP,
+        "batches": batches,
         "conversation": None if tokenizer is None else conversation.texts_around(tokenizer),
         "bytes_per_token": bytes_of_weights(model),
     }
@@ -141,7 +154,7 @@ def _tokenizer_text(tokenizer: Any) -> str:
     return str(backend.to_str())
 
 
-def _traced(model: Any, count: int, cache: str | None) -> Traced:
+def _traced(model: Any, batch: int | None, count: int, cache: str | None) -> Traced:
     """The graph for ``count`` tokens after some others. Raises UnsupportedError where it holds for these lengths alone."""
     original: Callable[..., Any] = model.forward
     if isinstance(original, Decoder):
@@ -152,9 +165,10 @@ def _traced(model: Any, count: int, cache: str | None) -> Traced:
     masks_of = getattr(model, "create_masks_for_generate", create_masks_for_generate)
     takes_positions = "position_ids" in inspect.signature(original).parameters
 
-    def forward(input_ids: Any, past_key_values: Any) -> Any:
+    def forward(input_ids: Any, padding: Any, past_key_values: Any) -> Any:
         # What generate() prepares for a compiled call: some models would ask how long the cache is, which no graph knows.
-        positions = (torch.arange(input_ids.shape[1]) + past_key_values.get_seq_length()).unsqueeze(0)
+        places = torch.arange(input_ids.shape[1]) + past_key_values.get_seq_length()
+        positions = (places - padding.unsqueeze(1)).clamp(min=0)  # of padding: any that a table of positions has
         masks = masks_of(
             config=model.config,
             inputs_embeds=torch.empty((*input_ids.shape, 0), dtype=model.dtype),
@@ -162,6 +176,7 @@ def _traced(model: Any, count: int, cache: str | None) -> Traced:
             past_key_values=past_key_values,
             position_ids=positions,
         )
+        masks = _without_padding(masks, padding)
         if takes_positions:
             last["position_ids"] = positions
         made = original(
@@ -172,19 +187,39 @@ def _traced(model: Any, count: int, cache: str | None) -> Traced:
     room = 2 * ROOM_STEP
     memory = KeyValueCache(model.config.get_text_config(decoder=True).num_hidden_layers, room, cache)
     memory.length = ROOM_STEP + 3  # an empty cache would be a graph for empty caches
-    arguments = {"input_ids": torch.zeros((1, count), dtype=torch.int64)}
+    rows = batch or _BATCH
+    arguments = {
+        "input_ids": torch.zeros((rows, count), dtype=torch.int64),
+        "padding": torch.zeros(rows, dtype=torch.int64),
+    }
     with experts_by_row(model):
-        traced = trace(model, forward, arguments, memory, room, decoder_layers(model))
+        traced = trace(model, forward, arguments, memory, room, decoder_layers(model), any_batch=batch is None)
     if traced.outputs != [TENSOR]:
         raise UnsupportedError("zefuse.llm.compile_package: the model's logits are no tensor")
     most = context_of(model) or 4 * room
-    for tokens in {count} if count == 1 else {2, 3, most - 1}:
-        for shown in {ROOM_STEP, ROOM_STEP + 1, most}:
-            if tokens <= shown and not traced.holds(
-                [torch.empty((1, tokens), device="meta"), torch.empty((shown, 1), device="meta")]
-            ):
-                raise UnsupportedError(
-                    f"zefuse.llm.compile_package: the graph of this {type(model).__name__} holds for some lengths alone, not for "
-                    f"{tokens} tokens with a cache of {shown}"
-                )
+    every = itertools.product(
+        {1} if batch else {2, 3, _MOST_ROWS},
+        {count} if count == 1 else {2, 3, most - 1},
+        {ROOM_STEP, ROOM_STEP + 1, most},
+    )
+    for rows, tokens, shown in every:
+        sized = [torch.empty(sizes, device="meta") for sizes in ((rows, tokens), (rows,), (shown, 1))]
+        if tokens <= shown and not traced.holds(sized):
+            raise UnsupportedError(
+                f"zefuse.llm.compile_package: the graph of this {type(model).__name__} holds for some sizes alone, not for "
+                f"{counted(rows, 'sequence')} of {counted(tokens, 'token')} with a cache of {shown}"
+                + ("" if batch else "; batches=False makes a package for one sequence at a time")
+            )
     return traced
+
+
+def _without_padding(masks: Any, padding: torch.Tensor) -> Any:
+    """Attention's masks [batch or 1, 1, n, places], of each kind of layer, without the first ``padding`` places of each sequence."""
+    if isinstance(masks, dict):
+        return {kind: _without_padding(mask, padding) for kind, mask in masks.items()}
+    if not isinstance(masks, torch.Tensor) or masks.dim() != 4:
+        raise UnsupportedError("zefuse.llm.compile_package: the model's attention has no mask of keys for each query")
+    tokens = (torch.arange(masks.shape[-1]) >= padding.unsqueeze(1))[:, None, None]
+    if masks.dtype == torch.bool:
+        return masks & tokens
+    return torch.where(tokens, masks, torch.finfo(masks.dtype).min)

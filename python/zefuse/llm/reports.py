@@ -16,7 +16,7 @@ class Graph:
     """One compiled graph. Times in seconds."""
 
     kind: str  # "prefill" or "decode"
-    batch: int
+    batch: int | None  # None: any
     layers: int
     different_layers: int  # traced; the others are copies of these
     trace_seconds: float
@@ -30,8 +30,8 @@ class Graph:
 
     @classmethod
     def of(
-        cls, kind: str, batch: int, layers: int, different: int, seconds: tuple[float, float], plan: Mapping[str, Any],
-        cache: str = "",
+        cls, kind: str, batch: int | None, layers: int, different: int, seconds: tuple[float, float],
+        plan: Mapping[str, Any], cache: str = "",
     ) -> Graph:  # fmt: skip
         kernels, library_calls, fallbacks, copies = (
             len(plan[name]) for name in ("kernels", "calls", "fallbacks", "copies")
@@ -40,7 +40,7 @@ class Graph:
 
     def __str__(self) -> str:
         return (
-            f"{self.kind}, batch {self.batch}: {counted(self.kernels, 'kernel')}, "
+            f"{self.kind}, {'any batch' if self.batch is None else f'batch {self.batch}'}: {counted(self.kernels, 'kernel')}, "
             f"{counted(self.library_calls, 'library call')}, {counted(self.fallbacks, 'fallback')}; "
             + self._origin()
             + (f"; ran {counted(self.calls, 'time')}" if self.calls else "")

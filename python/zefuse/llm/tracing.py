@@ -51,7 +51,8 @@ class Given:
 class Interface:
     """How a graph is called: with ``[*parameters, *tensors, start, *keys, *values]``, to the tensors of ``outputs``.
 
-    Of an encoder-decoder, keys and values of the cross-attention follow. An encoder has none of these, and no ``start``.
+    Scales follow where the cache has codes, and of an encoder-decoder the same of the cross-attention. An encoder has none of these,
+    and no ``start``.
     """
 
     parameters: list[str]
@@ -76,14 +77,15 @@ def trace(
     memory: Memory | None,
     room: int,
     layers: Layers | None,
+    any_batch: bool = False,
 ) -> Traced:
     """``forward(**arguments)`` in inference, ``room`` tokens of the cache in sight. Sequence and cache lengths other than 1 are
-    symbols, the batch is not. ``memory``: None for an encoder. ``layers``: those that repeat.
+    symbols; the batch is one with ``any_batch``. ``memory``: None for an encoder. ``layers``: those that repeat.
 
     Raises UnsupportedError for what is no decoder of this kind (no list of layers, a layer that does not write its part of the
     cache once, results other than tensors).
     """
-    return _Tracer(model, forward, arguments, memory, room, layers).trace()
+    return _Tracer(model, forward, arguments, memory, room, layers, any_batch).trace()
 
 
 def starts_without_mask(arguments: Mapping[str, Any], memory: Memory | None) -> bool:
@@ -103,6 +105,7 @@ class _Tracer:
         memory: Memory | None,
         room: int,
         layers: Layers | None,
+        any_batch: bool = False,
     ) -> None:
         if layers is None:
             raise UnsupportedError("no list of layers was found in the model")
@@ -114,7 +117,7 @@ class _Tracer:
             raise UnsupportedError(f"the cache has {len(memory)} layers and the model {len(self.layers)}")
         if any("forward" in layer.__dict__ for layer in self.layers):
             raise UnsupportedError("a layer's forward was replaced by another tool")
-        self.model, self.forward = model, forward
+        self.model, self.forward, self.any_batch = model, forward, any_batch
         self.shape_env = ShapeEnv(duck_shape=True)
         self.mode = FakeTensorMode(shape_env=self.shape_env, allow_non_fake_inputs=True)
         self.names: list[str] = []  # of parameters and buffers, each tensor once
@@ -178,7 +181,9 @@ class _Tracer:
     def _fake(self, tensor: torch.Tensor, name: str, static: bool = False, of_width: bool = False) -> FakeTensor:
         """``of_width``: the last dimension is the model's."""
         sizes = [
-            DimDynamic.STATIC if static or size == 1 or (dim == 0 and tensor.dim() > 1) else DimDynamic.DUCK
+            DimDynamic.STATIC
+            if static or size == 1 or (dim == 0 and tensor.dim() > 1 and not self.any_batch)
+            else DimDynamic.DUCK
             for dim, size in enumerate(tensor.shape)
         ]
         if of_width:
@@ -310,12 +315,13 @@ class _Tracer:
         own = _Writing(self, number, start, None if states is None else list(states[:count]))
         if self.crossed is None:
             return _LayerCaches(own, None, own)
-        earlier: Sequence[Any] | None = None
+        earlier = None
         if self.crossed:
             assert isinstance(self.memory, cross_attention.EncoderDecoderMemory)
             shape = self.memory.cross_shapes()[number]
-            earlier = cross_attention.memory(shape, self.batch, self.source) if states is None else states[count:]
-        cross = cross_attention.LayerView(number, len(self.layers), self.source, earlier)
+            parts = cross_attention.memory(shape, self.batch, self.source) if states is None else states[count:]
+            earlier = (shape, parts)
+        cross = cross_attention.LayerView(number, len(self.layers), self.source, self.format, earlier)
         return _LayerCaches(own, cross, cross_attention.View(own, cross, self.crossed))
 
     def _layer_graph(self, call: _LayerCall) -> torch.fx.GraphModule:
