@@ -10,9 +10,12 @@ import pytest
 import torch
 import transformers
 from language_model import dequantized
+from transformers.cache_utils import Cache, DynamicLayer, EncoderDecoderCache
 
 import zefuse.llm
-from zefuse.llm import graphs
+from zefuse import backend
+from zefuse.llm import cache_parts, graphs
+from zefuse.llm.cross_attention import EncoderDecoderMemory
 from zefuse.llm.reports import FROM_CACHE
 
 _SIZES = {"d_model": 64, "vocab_size": 128, "pad_token_id": 0, "bos_token_id": 1, "decoder_start_token_id": 2}
@@ -174,3 +177,77 @@ def test_quantized_weights_compute_what_their_dequantized_ones_do(name: str, wei
         "decode",
     ]
     assert any(f"matrices to {weights}" in line for line in report.changed)
+
+
+class _Rounded(DynamicLayer):
+    """Eager's cache, of numbers that 8 bits keep."""
+
+    def update(self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        parts = cache_parts.written(key_states, value_states, "int8")
+        return super().update(*cache_parts.read(parts, key_states.dtype), *args, **kwargs)
+
+
+def _logits(model: Any, given: torch.Tensor, count: int, **options: Any) -> torch.Tensor:
+    """Of ``count`` tokens, which are the same ones for every model."""
+    made = model.generate(
+        given, max_new_tokens=count, do_sample=False, return_dict_in_generate=True, output_logits=True,
+        prefix_allowed_tokens_fn=lambda _, before: [len(before) * 37 % 120 + 2], **options,
+    )  # fmt: skip
+    return torch.stack(made.logits)
+
+
+@pytest.mark.parametrize("name", _ARCHITECTURES)
+def test_an_int8_cache_computes_what_rounded_keys_and_values_do(name: str) -> None:
+    """Of the decoder's own attention and of the cross-attention, by a step that makes no numbers of its codes in memory."""
+    model, given = _model(name), _input(name, 40)
+    rounded = EncoderDecoderCache(*(Cache(layer_class_to_replicate=_Rounded) for _ in range(2)))
+    expected = _logits(model, given, 8, past_key_values=rounded)
+    exact = _logits(model, given, 8)
+    optimized = zefuse.llm.optimize(model, cache="int8")
+    compiled: list[Any] = []
+    with backend.observe(lambda _, graph: compiled.append(graph)):
+        made = _logits(optimized, given, 8)
+    # (A code may be the neighbour of eager's.)
+    assert (made - expected).norm() < 0.2 * (expected - exact).norm() > 0
+    report = zefuse.llm.report(optimized)
+    assert [(graph.kind, graph.fallbacks, graph.copies) for graph in report.graphs] == [
+        (kind, 0, 0) for kind in ("encoder", "prefill", "decode")
+    ]
+    assert report.left == [] and any(
+        line.endswith("in int8 with a scale for each head and token") for line in report.changed
+    )
+    step = compiled[-1]
+    assert step.report()["calls"] == [] and step.counters()["arena_bytes"] < 40 * 64 * 4  # of one layer's keys
+
+
+def test_an_int8_cache_of_beams_and_padded_batches(pair: tuple[Any, Any]) -> None:
+    model, optimized = pair[0], zefuse.llm.optimize(pair[0], inplace=False, cache="int8")
+    ids = _input("T5", 12, batch=2)
+    mask = torch.ones_like(ids)
+    mask[0, 5:] = 0
+    options = {"attention_mask": mask, "num_beams": 3}
+    rounded = EncoderDecoderCache(*(Cache(layer_class_to_replicate=_Rounded) for _ in range(2)))
+    made, exact = (_logits(each, ids, 6, **options) for each in (optimized, model))
+    expected = _logits(model, ids, 6, past_key_values=rounded, **options)
+    assert (made - expected).norm() < 0.2 * (expected - exact).norm() > 0
+    assert zefuse.llm.report(optimized).left == []
+
+
+def test_an_int8_cache_that_compiled_and_uncompiled_calls_share(pair: tuple[Any, Any]) -> None:
+    model = pair[0]
+    cache = EncoderDecoderMemory(num_layers=3, capacity=64, format="int8")
+    ids, first, second = _input("T5", 9), torch.tensor([[2, 5]]), torch.tensor([[7]])
+    optimized = zefuse.llm.optimize(model, inplace=False, cache="int8")
+    with torch.no_grad():
+        exact = model(ids, decoder_input_ids=torch.cat((first, second), 1)).logits[:, -1]
+        encoded = model.encoder(ids)
+        given = {"encoder_outputs": encoded, "past_key_values": cache, "use_cache": True}
+        model(decoder_input_ids=first, **given)  # which leaves numbers of the encoded sequence
+        assert cache.cross_attention_cache.layers[0].keys.dtype == torch.float32
+        made = optimized(decoder_input_ids=second, **given).logits[:, -1]
+        layer = cache.cross_attention_cache.layers[0]
+        assert layer.memory[0].dtype == torch.int8 and layer.keys.dtype == torch.float32
+        assert (made - exact).norm() < 0.3 * exact.norm()
+        cache.self_attention_cache.length -= 1
+        again = model(decoder_input_ids=second, **given).logits[:, -1]
+    torch.testing.assert_close(made, again, rtol=0, atol=2e-2 * float(again.abs().max()))

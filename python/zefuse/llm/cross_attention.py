@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from operator import attrgetter
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,18 +13,15 @@ import torch
 from transformers.cache_utils import Cache, DynamicCache, DynamicLayer, EncoderDecoderCache
 
 from zefuse.errors import UnsupportedError
+from zefuse.llm import cache_parts
 from zefuse.llm.cache import KeyValueCache
 from zefuse.llm.cache_parts import LayerShape
 from zefuse.llm.layers import LayerIndex
 
 
-def memory(shape: LayerShape, batch: int, source: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    """For a layer's keys and values of ``source`` encoded tokens. A head's lie together: each step reads all of them."""
-    keys, values = (
-        torch.empty((batch, shape.key_heads, source, dim), dtype=shape.dtype)
-        for dim in (shape.key_dim, shape.value_dim)
-    )
-    return keys, values
+def memory(shape: LayerShape, batch: int, source: Any) -> list[torch.Tensor]:
+    """For a layer's keys and values (and scales) of ``source`` encoded tokens. A head's lie together: each step reads all of them."""
+    return [torch.empty((batch, shape.key_heads, source, part.width), dtype=part.dtype) for part in shape.parts]
 
 
 class EncoderDecoderMemory(EncoderDecoderCache):
@@ -33,9 +29,14 @@ class EncoderDecoderMemory(EncoderDecoderCache):
 
     self_attention_cache: KeyValueCache
 
-    def __init__(self, num_layers: int, capacity: int) -> None:
-        super().__init__(KeyValueCache(num_layers, capacity), DynamicCache())
-        self._cross: list[torch.Tensor] = []  # all layers' keys, then all values, once they are known
+    def __init__(self, num_layers: int, capacity: int, format: str | None = None) -> None:
+        """``format``: of ``cache_parts.FORMATS``; None keeps keys and values as they are."""
+        super().__init__(KeyValueCache(num_layers, capacity, format), DynamicCache())
+        self._cross: list[torch.Tensor] = []  # all layers' keys, then all values, then scales, once they are known
+
+    @property
+    def format(self) -> str | None:
+        return self.self_attention_cache.format
 
     @property
     def crossed(self) -> bool:
@@ -57,7 +58,7 @@ class EncoderDecoderMemory(EncoderDecoderCache):
         return self.self_attention_cache.room_for(count)
 
     def cross_shapes(self) -> list[LayerShape]:
-        return [LayerShape.of(layer.keys, layer.values) for layer in self.cross_attention_cache.layers]
+        return [_shape_of(layer, self.format) for layer in self.cross_attention_cache.layers]
 
     def allocate(
         self, batch: int, shapes: Sequence[LayerShape], cross: Sequence[LayerShape], arguments: Mapping[str, Any]
@@ -66,11 +67,14 @@ class EncoderDecoderMemory(EncoderDecoderCache):
         layers: list[Any] = self.cross_attention_cache.layers
         if not self.crossed:
             source = arguments["encoder_outputs"]["last_hidden_state"].shape[1]
-            layers[:] = [_layer(*memory(shape, batch, source)) for shape in cross]
+            layers[:] = [EncodedLayer(shape, memory(shape, batch, source)) for shape in cross]
             self._cross = []
         if not self._cross:
-            # Contiguous they are not where a call computed them that was not compiled.
-            self._cross = [each.contiguous() for name in ("keys", "values") for each in map(attrgetter(name), layers)]
+            for at, layer in enumerate(layers):
+                if not isinstance(layer, EncodedLayer):  # of a call that was not compiled
+                    rows = cache_parts.written(layer.keys, layer.values, self.format)
+                    layers[at] = EncodedLayer(_shape_of(layer, self.format), [each.contiguous() for each in rows])
+            self._cross = [each for kind in zip(*(layer.memory for layer in layers), strict=True) for each in kind]
 
     def seen(self, room: int) -> list[torch.Tensor]:
         return [*self.self_attention_cache.seen(room), *self._cross]
@@ -91,11 +95,35 @@ class EncoderDecoderMemory(EncoderDecoderCache):
         self.self_attention_cache.reorder_cache(beam_idx)
 
 
-def _layer(keys: torch.Tensor, values: torch.Tensor) -> DynamicLayer:
-    layer = DynamicLayer()
-    layer.lazy_initialization(keys, values)
-    layer.keys, layer.values = keys, values
-    return layer
+class EncodedLayer(DynamicLayer):
+    """One layer's keys and values of the encoded sequence, which never change."""
+
+    def __init__(self, shape: LayerShape, memory: Sequence[torch.Tensor]) -> None:
+        super().__init__()
+        self.shape, self.memory = shape, list(memory)
+        self.dtype, self.device = shape.dtype, self.memory[0].device
+        self.is_initialized = True
+
+    # For a call that is not compiled, which sees numbers.
+    @property
+    def keys(self) -> torch.Tensor:
+        return cache_parts.read(self.memory, self.shape.dtype)[0]
+
+    @keys.setter
+    def keys(self, _: Any) -> None:  # of DynamicLayer's constructor
+        pass
+
+    @property
+    def values(self) -> torch.Tensor:
+        return cache_parts.read(self.memory, self.shape.dtype)[1]
+
+    @values.setter
+    def values(self, _: Any) -> None:
+        pass
+
+
+def _shape_of(layer: Any, format: str | None) -> LayerShape:
+    return layer.shape if isinstance(layer, EncodedLayer) else LayerShape.of(layer.keys, layer.values, format)
 
 
 class View(EncoderDecoderCache):
@@ -138,44 +166,49 @@ class Nothing(Cache):
 
 
 class LayerView(Nothing):
-    """The cross-attention's part for one layer: it writes it once, or reads what an earlier call wrote (``earlier``)."""
+    """The cross-attention's part for one layer: it writes it once, or reads what an earlier call wrote."""
 
-    def __init__(self, number: int, count: int, source: Any, earlier: Sequence[Any] | None) -> None:
+    def __init__(
+        self, number: int, count: int, source: Any, format: str | None, earlier: tuple[LayerShape, Sequence[Any]] | None
+    ) -> None:
+        """``earlier``: what that was, and its parts; None where this call writes it."""
         super().__init__(count)
-        self.number, self.source, self.earlier = number, source, earlier
-        self.made: tuple[Any, Any] | None = None
+        self.number, self.source, self.format = number, source, format
+        self._writes = earlier is None
+        self._shape: LayerShape | None = None
+        self._parts: Sequence[Any] | None = None
+        if earlier is not None:
+            self._shape, self._parts = earlier
         self.layers = self  # of which a layer asks for its own
 
     def __getitem__(self, layer_idx: Any) -> Any:
-        pair = self.earlier or self.made
-        if pair is None or _number(layer_idx) != self.number:
+        if self._shape is None or self._parts is None or _number(layer_idx) != self.number:
             raise UnsupportedError("a layer reads the cross-attention's keys of another one, or before they are there")
-        return SimpleNamespace(keys=pair[0], values=pair[1])
+        keys, values = cache_parts.read(self._parts, self._shape.dtype)
+        return SimpleNamespace(keys=keys, values=values)
 
     def update(self, key_states: Any, value_states: Any, layer_idx: Any, *_: Any, **__: Any) -> Any:
-        if self.earlier or self.made or _number(layer_idx) != self.number:
+        if self._shape is not None or _number(layer_idx) != self.number:
             raise UnsupportedError("a layer writes the cross-attention's keys of another one, or twice")
         if key_states.shape[2] != self.source:
             raise UnsupportedError("the cross-attention has other tokens than the encoder gave")
-        self.made = (key_states, value_states)
-        return self.made
+        self._shape = LayerShape.of(key_states, value_states, self.format)
+        self._parts = cache_parts.written(key_states, value_states, self.format)
+        return cache_parts.read(self._parts, self._shape.dtype)  # what all later calls read
 
     @property
     def shape(self) -> LayerShape:
-        pair = self.earlier or self.made
-        if pair is None:
+        if self._shape is None:
             raise UnsupportedError("a layer has no cross-attention, or keeps no keys of it")
-        return LayerShape.of(*pair)
+        return self._shape
 
-    def written(self) -> tuple[Any, ...]:
-        return self.made or ()
+    def written(self) -> Sequence[Any]:
+        return self._parts or () if self._writes else ()
 
     def memory(self) -> Sequence[Any]:
-        if self.earlier is not None:
-            return self.earlier
         shape = self.shape
-        assert self.made is not None
-        return memory(shape, self.made[0].shape[0], self.source)
+        assert self._parts is not None
+        return memory(shape, self._parts[0].shape[0], self.source) if self._writes else self._parts
 
 
 def _number(layer_idx: Any) -> int:

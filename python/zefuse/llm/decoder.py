@@ -32,7 +32,7 @@ class Decoder(StandIn):
     """
 
     def __init__(self, model: Any, options: Options, report: reports.Report, cache: str | None = None) -> None:
-        """``cache``: the format of the key-value cache (``cache_parts.FORMATS``), not of an encoder-decoder's."""
+        """``cache``: the format of the key-value cache (``cache_parts.FORMATS``)."""
         self.model, self.options, self.report, self.cache = model, options, report, cache
         # What an earlier tool put in the instance, if any, else the class's.
         self.forward: Callable[..., Any] = model.forward
@@ -72,7 +72,7 @@ class Decoder(StandIn):
         assert layers is not None
         count = len(layers[1])
         crossing = self.model.config.is_encoder_decoder
-        model_kwargs[CACHE] = EncoderDecoderMemory(count, room) if crossing else KeyValueCache(count, room, self.cache)
+        model_kwargs[CACHE] = (EncoderDecoderMemory if crossing else KeyValueCache)(count, room, self.cache)
         return None
 
     def _why_not(self, config: Any, model_kwargs: dict[str, Any], mode: Any) -> str | None:

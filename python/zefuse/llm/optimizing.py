@@ -88,7 +88,7 @@ def prepare(
         )
     if activations is not None and weights is None and not quantized.is_quantized(model):
         raise OptionError("zefuse.llm.optimize(activations='int8') takes quantized weights: weights='int8' or 'int4'")
-    if cache is not None and (reason := why_not_traced(model)):
+    if cache is not None and (reason := _why_no_graphs(model)):
         raise UnsupportedError(
             f"zefuse.llm.optimize(cache={cache!r}): a {type(model).__name__} has no cache that could be so: {reason}"
         )
@@ -190,7 +190,7 @@ def _install(model: Any, options: Options, made: Report, cache: str | None) -> N
         made.changed.append("forward: one compiled graph for prompts, one for single tokens, for each batch size")
         kept = ", and the encoded sequence's, computed once" if model.config.is_encoder_decoder else ""
         of_kind = "" if cache is None else f", in {cache} with a scale for each head and token"
-        made.changed.append(f"generate(): a key-value cache of fixed size{of_kind}{kept}")
+        made.changed.append(f"generate(): a key-value cache of fixed size{kept}{of_kind}")
         return
     import torch
 
