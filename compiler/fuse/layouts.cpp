@@ -13,6 +13,7 @@
 #include "lowering/analysis/product_form.h"
 #include "lowering/dialect/Zefuse.h"
 #include "lowering/dialect/shape.h"
+#include "lowering/dialect/simplify.h"
 #include "mlir/Dialect/Linalg/IR/Linalg.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "mlir/IR/IRMapping.h"
@@ -310,7 +311,7 @@ private:
       AffineExpr slice = getAffineConstantExpr(1, context_);
       for (AffineExpr size : ArrayRef(sizes).drop_front())
         slice = slice * size;
-      strides.insert(strides.begin(), simplifyAffineExpr(slice, 0, num_symbols_));
+      strides.insert(strides.begin(), simplifyAffine(slice, 0, num_symbols_));
       return stridedLayout(strides, nullptr, num_symbols_, context_);
     }
     AffineMap contiguous = contiguousLayout(type, num_symbols_);
@@ -378,7 +379,7 @@ private:
           continue;
         used[i] = found = true;
         if (!isConstant(sizes[i], 1))
-          expected = simplifyAffineExpr(sizes[i] * expected, 0, num_symbols_);
+          expected = simplifyAffine(sizes[i] * expected, 0, num_symbols_);
       }
       if (!found)
         return false;

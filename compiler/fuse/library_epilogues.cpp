@@ -10,6 +10,7 @@
 #include "lowering/analysis/product_form.h"
 #include "lowering/dialect/Zefuse.h"
 #include "lowering/dialect/shape.h"
+#include "lowering/dialect/simplify.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Linalg/IR/Linalg.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
@@ -276,7 +277,7 @@ void takePadding(ConvolutionOp call) {
   SmallVector<int64_t> padding(call.getPadding());
   for (size_t dim = 0; dim < inner.size(); ++dim) {
     auto after = dyn_cast<AffineConstantExpr>(
-        simplifyAffineExpr(outer[dim] - inner[dim] - low[dim], 0, numSymbols(cast<RankedTensorType>(pad.getType()))));
+        simplifyAffine(outer[dim] - inner[dim] - low[dim], 0, numSymbols(cast<RankedTensorType>(pad.getType()))));
     if (!after)
       return;
     if (after.getValue() < 0)  // cut off, and not to be seen by the convolution

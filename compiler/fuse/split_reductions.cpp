@@ -15,6 +15,7 @@
 #include "lowering/analysis/element_types.h"
 #include "lowering/dialect/Zefuse.h"
 #include "lowering/dialect/shape.h"
+#include "lowering/dialect/simplify.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Linalg/IR/Linalg.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
@@ -135,7 +136,7 @@ double estimated(AffineExpr size) {
     if (isa<AffineSymbolExpr>(part))
       numbers[part] = getAffineConstantExpr(usual, part.getContext());
   });
-  auto constant = dyn_cast<AffineConstantExpr>(simplifyAffineExpr(size.replace(numbers), 0, 0));
+  auto constant = dyn_cast<AffineConstantExpr>(simplifyAffine(size.replace(numbers), 0, 0));
   return constant ? double(constant.getValue()) : double(usual);
 }
 

@@ -1,6 +1,7 @@
 #include "compiler/plan/exprs.h"
 
 #include "common/plan/plan_generated.h"
+#include "lowering/dialect/simplify.h"
 #include "mlir/IR/BuiltinAttributes.h"
 #include "llvm/ADT/bit.h"
 #include "llvm/Support/ErrorHandling.h"
@@ -9,7 +10,7 @@ using namespace mlir;
 
 namespace zefuse {
 
-uint32_t ExprTable::add(AffineExpr expr) { return emit(simplifyAffineExpr(expr, 0, num_symbols_)); }
+uint32_t ExprTable::add(AffineExpr expr) { return emit(simplifyAffine(expr, 0, num_symbols_)); }
 
 uint32_t ExprTable::constant(int64_t value, MLIRContext* context) {
   return emit(getAffineConstantExpr(value, context));
@@ -23,7 +24,7 @@ std::vector<uint32_t> ExprTable::addAll(ArrayRef<AffineExpr> exprs) {
 }
 
 uint32_t ExprTable::addAtLeastZero(AffineExpr expr) {
-  expr = simplifyAffineExpr(expr, 0, num_symbols_);
+  expr = simplifyAffine(expr, 0, num_symbols_);
   if (auto value = dyn_cast<AffineConstantExpr>(expr))
     return constant(std::max<int64_t>(value.getValue(), 0), expr.getContext());
   uint32_t operand = emit(expr), zero = constant(0, expr.getContext());

@@ -1,4 +1,5 @@
 #include "lowering/dialect/shape.h"
+#include "lowering/dialect/simplify.h"
 
 #include <map>
 #include <numeric>
@@ -327,7 +328,7 @@ std::optional<Strided> asStrided(AffineMap layout, ArrayRef<AffineExpr> sizes) {
   AffineExpr expr = simple.getResult(0);
   unsigned dims = layout.getNumDims(), symbols = layout.getNumSymbols();
   SmallVector<AffineExpr> zeros(dims, getAffineConstantExpr(0, context));
-  auto at = [&](ArrayRef<AffineExpr> point) { return simplifyAffineExpr(expr.replaceDims(point), dims, symbols); };
+  auto at = [&](ArrayRef<AffineExpr> point) { return simplifyAffine(expr.replaceDims(point), dims, symbols); };
   Strided result;
   result.offset = at(zeros);
   AffineExpr rebuilt = result.offset;
@@ -335,14 +336,14 @@ std::optional<Strided> asStrided(AffineMap layout, ArrayRef<AffineExpr> sizes) {
     SmallVector<AffineExpr> unit = zeros;
     unit[i] = getAffineConstantExpr(1, context);
     AffineExpr stride = coefficientOf(expr, getAffineDimExpr(i, context));
-    stride = simplifyAffineExpr(stride ? stride : at(unit) - result.offset, dims, symbols);
+    stride = simplifyAffine(stride ? stride : at(unit) - result.offset, dims, symbols);
     if (constantOf(sizes[i]) == 1)  // any stride is right for the only index
       stride = getAffineConstantExpr(0, context);
     result.strides.push_back(stride);
     rebuilt = rebuilt + getAffineDimExpr(i, context) * stride;
   }
   // Strided only if the map is exactly offset + sum of d_i * stride_i.
-  AffineExpr difference = simplifyAffineExpr(expr - rebuilt, dims, symbols);
+  AffineExpr difference = simplifyAffine(expr - rebuilt, dims, symbols);
   if (constantOf(difference) != 0 && !sameValue(expr, rebuilt))
     return std::nullopt;
   return result;
@@ -354,7 +355,7 @@ AffineExpr simplifyInBounds(AffineExpr expr, ArrayRef<AffineExpr> sizes, unsigne
   for (int round = 0; round < 4 && before != expr; ++round) {
     before = expr;
     expr = InBoundsSimplifier(sizes).simplify(expr);
-    expr = simplifyAffineExpr(expr, sizes.size(), num_symbols);
+    expr = simplifyAffine(expr, sizes.size(), num_symbols);
   }
   return expr;
 }

@@ -46,7 +46,7 @@ struct Strided {
 std::optional<Strided> asStrided(mlir::AffineMap layout, llvm::ArrayRef<mlir::AffineExpr> sizes);
 
 // Simplifies with the knowledge that 0 <= d_i < sizes[i] where the size is a constant, and that all symbols are >= 0:
-// removes floordiv and mod that cannot matter. What MLIR's simplifyAffineExpr does not see.
+// removes floordiv and mod that cannot matter. What simplifyAffine does not see.
 mlir::AffineExpr simplifyInBounds(mlir::AffineExpr expr, llvm::ArrayRef<mlir::AffineExpr> sizes, unsigned num_symbols);
 mlir::AffineMap simplifyInBounds(mlir::AffineMap map, llvm::ArrayRef<mlir::AffineExpr> sizes);
 

@@ -18,12 +18,12 @@ class Column:
 
 
 COLUMNS = [
-    Column("direct", 28, direct=True),
+    Column("direct", 22, direct=True),
     Column("infer", 14),
     Column("train", 12, training=True),
     Column("direct-train", 8, direct=True, training=True),
-    Column("dynamic", 10, dynamic=True),
-    Column("dynamic-train", 3, dynamic=True, training=True),
+    Column("dynamic", 13, dynamic=True),
+    Column("dynamic-train", 6, dynamic=True, training=True),
     Column("gpu", 9, device="gpu:0", direct=True),
     Column("gpu-train", 2, device="gpu:0", training=True),
     Column("gpu-dynamic", 2, device="gpu:0", dynamic=True),

@@ -17,7 +17,7 @@ from execute import Outcome, eager
 from program import Program
 from torch import Tensor
 
-DISTURBED_RUNS = 6
+DISTURBED_RUNS = (6, 30)  # the second where something is still wrong after the first
 FACTOR = 6.0  # of what the disturbance changed
 TOLERANCE = {  # relative, absolute
     torch.float16: (2e-3, 1e-4),
@@ -37,7 +37,7 @@ class Difference:
 
 def differences(program: Program, expected: list[Outcome], actual: list[Outcome]) -> list[Difference]:
     found: list[Difference] = []
-    spread = _Spread(program, expected)
+    spread = _Spread(program)
     for call, (theirs, ours) in enumerate(zip(expected, actual, strict=True)):
         at = f"call {call} " if len(expected) > 1 else ""
         if (theirs.error is None) != (ours.error is None):
@@ -65,21 +65,20 @@ def differences(program: Program, expected: list[Outcome], actual: list[Outcome]
 
 
 class _Spread:
-    """The disturbed runs, made when the first value asks."""
+    """The disturbed runs, made when a value asks."""
 
-    def __init__(self, program: Program, expected: list[Outcome]) -> None:
+    def __init__(self, program: Program) -> None:
         self._program = program
-        self._expected = expected
-        self._runs: list[list[Outcome]] | None = None
+        self._exact: list[Outcome] | None = None
+        self._runs: list[list[Outcome]] = []
 
-    def of(self, place: tuple[int, str, int]) -> list[Tensor]:
-        if self._runs is None:
-            self._runs = [_disturbed(self._program, seed) for seed in range(DISTURBED_RUNS)]
-            if (exact := _in_double(self._program)) is not None:
-                self._runs.append(exact)
+    def of(self, place: tuple[int, str, int], count: int) -> list[Tensor]:
+        if not self._runs:
+            self._exact = _in_double(self._program)
+        self._runs += [_disturbed(self._program, seed) for seed in range(len(self._runs), count)]
         call, name, number = place
         found = []
-        for run in self._runs:
+        for run in [*self._runs, *([self._exact] if self._exact is not None else [])]:
             values = getattr(run[call], f"{name}s")
             if run[call].error is None and number < len(values) and isinstance(values[number], Tensor):
                 found.append(values[number].detach())
@@ -140,10 +139,30 @@ def _values(
     wrong = _wrong(theirs, ours)
     if not wrong.any():
         return []
+    for count in DISTURBED_RUNS:
+        left, limit = _beyond_spread(theirs, ours, wrong, spread.of(place, count), part)
+        if not left.any():
+            return []
+    wrong = left
+    at = wrong.nonzero()[0].tolist()
+    index = tuple(at)
+    kind = "nan" if (theirs[index].isnan() != ours[index].isnan()) else "value"
+    count = int(wrong.sum())
+    return [
+        Difference(
+            f"{prefix}{kind}",
+            f"{text}: {count} of {wrong.numel()} elements wrong; at {at} {ours[index].item()}, eager {theirs[index].item()}"
+            f" (allowed {float(limit[index]):.3g}; {str(theirs.dtype)[6:]}, shape {tuple(theirs.shape)})",
+        )
+    ]
+
+
+def _beyond_spread(theirs: Tensor, ours: Tensor, wrong: Tensor, runs: list[Tensor], part: int) -> tuple[Tensor, Tensor]:
+    """Which elements differ by more than the disturbed runs do, and by how much they may."""
     one, other = _wide(theirs), _wide(ours)
     allowed = torch.zeros(one.shape, dtype=torch.float64)
     relative, absolute = TOLERANCE.get(theirs.dtype, (0.0, 0.0))
-    for run in spread.of(place):
+    for run in runs:
         parts = _parts(run)
         if part >= len(parts) or parts[part].shape != theirs.shape:
             continue
@@ -164,19 +183,7 @@ def _values(
     wrong = wrong & (~(gap <= limit) | zeros) & ~allowed.isinf()
     if theirs.dtype in (torch.float16, torch.bfloat16):  # the last bit of what is finite here and overflows there
         wrong &= ~((one.abs() > 5e4) & (other.abs() > 5e4) & (theirs.dtype == torch.float16))
-    if not wrong.any():
-        return []
-    at = wrong.nonzero()[0].tolist()
-    index = tuple(at)
-    kind = "nan" if (theirs[index].isnan() != ours[index].isnan()) else "value"
-    count = int(wrong.sum())
-    return [
-        Difference(
-            f"{prefix}{kind}",
-            f"{text}: {count} of {wrong.numel()} elements wrong; at {at} {ours[index].item()}, eager {theirs[index].item()}"
-            f" (allowed {float(limit[index]):.3g}; {str(theirs.dtype)[6:]}, shape {tuple(theirs.shape)})",
-        )
-    ]
+    return wrong, limit
 
 
 def _wide(tensor: Tensor) -> Tensor:

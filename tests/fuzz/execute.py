@@ -61,7 +61,7 @@ def compiled(program: Program, backend: str = "zefuse") -> Compiled:
         else:
             more = {"options": options} if options else {}
             called = decomposed if backend == "decomposed" else backend
-            function = torch.compile(function_of(program), backend=called, dynamic=column.dynamic, **more)
+            function = torch.compile(function_of(program), backend=called, dynamic=program.dynamic, **more)
         result.outcomes = [_call(program, sizes, function, None) for sizes in program.sizes]
     result.whole = [str(w.message) for w in said if "runs in eager" in str(w.message)]
     result.graphs = len(seen)

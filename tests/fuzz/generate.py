@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from columns import Column
 from draw import Draw, NoFit, Value
 from inputs import FLOATS, OTHERS, laid_out, shared, values
+from operators_layers import LAYERS
 from operators_pointwise import POINTWISE
 from operators_products import INDEXING, PRODUCTS
 from operators_reductions import REDUCTIONS
@@ -19,15 +20,27 @@ from operators_views import VIEWS, WRITES
 from program import Input, Program, Step
 
 MOST_ELEMENTS = 4096
-FAMILIES = [(5.0, POINTWISE), (3.0, REDUCTIONS), (4.0, VIEWS), (1.2, PRODUCTS), (1.5, INDEXING), (1.3, WRITES)]
+FAMILIES = [
+    (5.0, POINTWISE),
+    (3.0, REDUCTIONS),
+    (4.0, VIEWS),
+    (1.2, PRODUCTS),
+    (1.5, INDEXING),
+    (1.3, WRITES),
+    (1.0, LAYERS),
+]
 SIZES = [2, 3, 4, 5, 6, 7, 8, 9, 16, 17, 31, 33, 64]
 NAMESPACE: dict[str, Any] = {"torch": torch, "F": F}
 
 
 def generate(seed: str, column: Column) -> Program:
     rng = random.Random(f"{seed} {column.name}")
-    sizes = _sizes(rng, column)
+    # Half of the time some sizes stay constants, as where a user's second batch is larger: Dynamo finds out which.
+    automatic = column.dynamic and rng.random() < 0.5
+    sizes = _sizes(rng, column, automatic)
     program = Program(column.name, sizes, _inputs(rng, column, sizes), [], [])
+    if automatic:
+        program.settings["automatic"] = True
     program.sizes[:] = [_with_inputs(program, each) for each in sizes]
     tensors = run_inputs(program, program.sizes[0])
     values = [
@@ -66,7 +79,7 @@ def _with_inputs(program: Program, sizes: dict[str, int]) -> dict[str, int]:
     return sizes
 
 
-def _sizes(rng: random.Random, column: Column) -> list[dict[str, int]]:
+def _sizes(rng: random.Random, column: Column, automatic: bool) -> list[dict[str, int]]:
     names = "ABCDE"
     small = rng.random() < 0.6
     pool = [size for size in SIZES if size <= 9] if small else SIZES
@@ -76,11 +89,14 @@ def _sizes(rng: random.Random, column: Column) -> list[dict[str, int]]:
             if rng.random() < 0.12:
                 first[name] = rng.choice([1, 1, 1, 0])
         return [first]
+    fixed = rng.sample(names, rng.choice([2, 3, 4]))
     result = [first]
     for special in (None, rng.choice([0, 1, None])):
         sizes = dict(zip(names, rng.sample(SIZES[:11], 5), strict=True))
         if special is not None:
             sizes[rng.choice(names)] = special
+        if automatic:
+            sizes |= {name: first[name] for name in fixed}
         result.append(sizes)
     return result
 

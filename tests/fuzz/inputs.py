@@ -46,7 +46,9 @@ def laid_out(rng: random.Random, make: Callable[[str], str], dims: list[str], ne
     plain = make(", ".join(dims))
     if not dims:
         return plain
-    kind = rng.choice(["plain"] * 6 + ["permuted", "strided", "offset", "expanded", "channels_last", "inner", "row"])
+    kind = rng.choice(
+        ["plain"] * 6 + ["permuted", "strided", "offset", "expanded", "channels_last", "inner", "row", "windows"]
+    )
     if rng.random() < 0.03:
         kind = "negative"
     if kind == "permuted" and len(dims) > 1:
@@ -65,6 +67,12 @@ def laid_out(rng: random.Random, make: Callable[[str], str], dims: list[str], ne
             make(", ".join(["1" if dim == at else size for dim, size in enumerate(dims)]))
             + f".expand({', '.join(dims)})"
         )
+    if kind == "windows" and len(dims) in (2, 3):
+        # Each begins an element after the one before it: elements in several places of the tensor.
+        rows, size = dims[-2:]
+        outer = [f"({rows} + {size})"] * (len(dims) - 2)
+        base = make(", ".join([*dims[:-2], f"{rows} + {size}"]))
+        return f"{base}.as_strided(({', '.join(dims)}), ({', '.join([*outer, '1', '1'])}))"
     if kind == "channels_last" and len(dims) in (4, 5):
         layout = "channels_last" if len(dims) == 4 else "channels_last_3d"
         return f"{plain}.contiguous(memory_format=torch.{layout})"

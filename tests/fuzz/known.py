@@ -161,6 +161,24 @@ KNOWN: list[Known] = [
         r"at .* nan, eager -?0\.0",
     ),
     Known(
+        "the same, and the lesser or greater of it and a number",
+        r".*value",
+        r"nan[\s\S]*scaled_dot_product_attention\([\s\S]*(fmin|fmax|nan_to_num)\(",
+        r", eager -?0\.0",
+    ),
+    Known(
+        "a normalisation with a weight that is infinite: eager multiplies the mean and the value by it and subtracts",
+        r".*nan",
+        r"inf[\s\S]*(batch|group|instance)_norm\(",
+        r"at .* -?inf, eager nan",
+    ),
+    Known(
+        "a normalisation of squares that exceed single precision: eager's running mean is NaN",
+        r".*nan",
+        r"1e30[\s\S]*(layer|group|batch|instance|rms)_norm\(",
+        r"at .* -?0\.0, eager nan",
+    ),
+    Known(
         "a processor's bf16 products take subnormal numbers for zero, which times infinity is NaN; eager multiplies in f32",
         r".*nan",
         r"1e-40[\s\S]*bfloat16[\s\S]*( @ |matmul|linear|mm\(|scaled_dot_product_attention)",

@@ -144,6 +144,7 @@ def write_by_index(draw: Draw) -> tuple[str, list[Value]]:
             "slice_scatter",
             "select_scatter",
             "scatter_reduce",
+            "put pairs",
         ]
     )
     size = draw.size(value, dim)
@@ -174,6 +175,17 @@ def write_by_index(draw: Draw) -> tuple[str, list[Value]]:
         mask = draw.any(lambda t: t.dtype == torch.bool and t.shape == value.tensor.shape)
         return "{0}.masked_scatter({1}, {2})", [value, mask, source]
     whole = f"torch.arange({size})" + (f" % {draw.int(1, 3)}" if kind == "index_add" else ".flip(0)")
+    if kind == "put pairs" and value.tensor.dim() >= 2:
+        # Pairs of indices, several of them the same.
+        rows, columns = (f"torch.arange(6) * {draw.int(1, 3)} % {draw.size(value, at)}" for at in (0, 1))
+        update = draw.any(lambda t: t.dtype == value.tensor.dtype and t.numel() >= 6)
+        more = f"{{1}}.reshape(-1)[:6].reshape(6{', 1' * (value.tensor.dim() - 2)})"
+        return draw.choice(
+            [
+                f"torch.index_put({{0}}, ({rows}, {columns}), {more}, accumulate=True)",
+                f"torch.index_put({{0}}, ({{0}} > {draw.scalar(value)},), {{1}}.reshape(-1)[0])",
+            ]
+        ), [value, update]
     if kind == "put":
         return (
             f"torch.index_put({{0}}, ({whole},), {{1}}, accumulate={draw.choice(['True', 'False'])})"
@@ -183,8 +195,24 @@ def write_by_index(draw: Draw) -> tuple[str, list[Value]]:
         )
     if kind == "index_fill":
         return f"{{0}}.index_fill({dim}, torch.tensor([0]), {draw.choice(['1', '2'])})", [value]
+    if kind == "put pairs":
+        raise NoFit
     return f"{{0}}.{kind}({dim}, {whole}, {{1}})", [value, source]
 
 
+def write_by_index_in_place(draw: Draw) -> tuple[str, list[Value]]:
+    """The same, into a value, or into a part of one that has the shape: ``scatter_add_``, ``index_put_``."""
+    text, values = write_by_index(draw)
+    if values[0].leaf:
+        raise NoFit
+    if text.startswith("torch.index_put({0}, "):
+        return "{0}.index_put_(" + text.removeprefix("torch.index_put({0}, "), values
+    name, _, rest = text.removeprefix("{0}.").partition("(")
+    if text.startswith("torch.") or not name.isidentifier():
+        raise NoFit
+    view = draw.choice(["", "", "[...]", ".view_as({0})", ".mT.mT"])
+    return f"{{0}}{view}.{name}_({rest}", values
+
+
 PRODUCTS: list[tuple[float, Entry]] = [(4, product), (1, outer), (2, convolution), (1.5, window), (1, attention)]
-INDEXING: list[tuple[float, Entry]] = [(4, read_by_index), (3, write_by_index)]
+INDEXING: list[tuple[float, Entry]] = [(4, read_by_index), (3, write_by_index), (1.5, write_by_index_in_place)]

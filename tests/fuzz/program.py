@@ -10,6 +10,8 @@ import re
 from dataclasses import dataclass, field
 from typing import Any
 
+from columns import BY_NAME
+
 
 @dataclass
 class Input:
@@ -42,6 +44,11 @@ class Program:
     steps: list[Step]
     outputs: list[str]
     settings: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def dynamic(self) -> bool | None:
+        """torch.compile's argument. None: a size becomes a symbol when it first changes."""
+        return None if self.settings.get("automatic") else BY_NAME[self.column].dynamic
 
     def to_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self)

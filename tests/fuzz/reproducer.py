@@ -21,7 +21,7 @@ def reproducer(program: Program, finding: str) -> str:
         lines += [
             "# without Dynamo: from zefuse.backend import zefuse; zefuse(torch.fx.symbolic_trace(function), inputs)(*inputs)"
         ]
-    lines += ["", f'compiled = torch.compile(function, backend="zefuse", dynamic={column.dynamic}{options})']
+    lines += ["", f'compiled = torch.compile(function, backend="zefuse", dynamic={program.dynamic}{options})']
     no_grad = program.settings.get("no_grad") and not column.training
     lines.append("torch.set_grad_enabled(False)" if no_grad else "")
     for sizes in program.sizes:

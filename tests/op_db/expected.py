@@ -23,6 +23,7 @@ EXPECTED: list[Expected] = [
     Expected("the order of equal elements in a sort that need not be stable: ours is", "sort", "value", "^outputs 1"),
     Expected("the same: argsort gives the order alone", "argsort", "value"),
     Expected("the same: their gradients are elsewhere", "sort|msort", "gradient value"),
+    Expected("which of equal elements kthvalue points at is open", "kthvalue", "value", "^outputs 1"),
     Expected("which of equal elements mode points at is open", "mode", "value", "^outputs 1"),
     Expected("the same: their gradients are elsewhere", "mode", "gradient value"),
     Expected(

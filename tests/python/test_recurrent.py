@@ -213,3 +213,18 @@ def test_in_a_package(tmp_path: Any, dynamic: bool) -> None:
         assert [call["kind"] for call in compiled.calls].count("lstm steps") == 4
         for each in (x, torch.randn(2, 40, 5))[: 2 if dynamic else 1]:
             torch.testing.assert_close(loaded(each), layer(each), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["lstm", "gru"])
+def test_trained_with_lengths_that_vary(kind: str) -> None:
+    """The batch's size stays a constant, the length becomes a symbol at the second call."""
+    layer = KINDS[kind](4, 5, batch_first=True)
+    compiled = torch.compile(lambda x: layer(x)[0], backend="zefuse")
+    for length in (2, 3, 4, 7):
+        grads = []
+        for run in (lambda x: layer(x)[0], compiled):
+            layer.zero_grad()
+            x = torch.linspace(-1, 1, 8 * length).reshape(2, length, 4).requires_grad_()
+            run(x).square().sum().backward()
+            grads.append([x.grad, *(p.grad for p in layer.parameters())])
+        torch.testing.assert_close(grads[1], grads[0], rtol=1e-4, atol=1e-5)

@@ -138,3 +138,22 @@ def test_in_training() -> None:
             f(x).backward()
             gradients.append(x.grad)
         torch.testing.assert_close(gradients[1], gradients[0])
+
+
+# Index computations that divide by a size that varies, with steps that are constants beside it.
+FLATTENED: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "copied": lambda x: x.transpose(0, 1).reshape(-1, 5).clone(),
+    "summed": lambda x: x.transpose(0, 1).reshape(-1, 5).sum(0),
+    "multiplied": lambda x: x.transpose(0, 1).reshape(-1, 5) @ torch.ones(5, 2),
+    "with a remainder by a constant": lambda x: x.reshape(-1, 2, 5)[:, :, :4].transpose(1, 2).reshape(-1, 2) * 2,
+    "windows": lambda x: x.transpose(0, 2).unfold(2, 2, 1).reshape(-1, 4) + 1,
+}
+
+
+@pytest.mark.parametrize("name", FLATTENED)
+def test_one_size_varies_and_the_others_are_constants(name: str) -> None:
+    function = FLATTENED[name]
+    compiled = torch.compile(function, backend="zefuse")
+    for size in (2, 3, 4, 9):
+        x = torch.arange(size * 2 * 5.0).reshape(size, 2, 5)
+        torch.testing.assert_close(compiled(x), function(x))

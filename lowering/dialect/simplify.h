@@ -1,0 +1,13 @@
+// Sums of sizes and indices in one form.
+#pragma once
+
+#include "mlir/IR/AffineExpr.h"
+
+namespace zefuse {
+
+// What MLIR's simplifyAffineExpr gives, also where the expression divides by a symbol or multiplies what is no
+// constant. There MLIR's own, without assertions, takes two terms of the same operands for one: d0 mod s0 * 30 + d0
+// floordiv s0 * 15 became d0 mod s0 * 60.
+mlir::AffineExpr simplifyAffine(mlir::AffineExpr expr, unsigned num_dims, unsigned num_symbols);
+
+}  // namespace zefuse
