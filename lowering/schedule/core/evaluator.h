@@ -99,8 +99,7 @@ public:
     streamed_ = dims, stream_number_ = number;
     stream_step_.reset();
   }
-  // The same where lanes lie across rows: of the loads in a step along `walked`, no more than a cache line long, the
-  // first.
+  // The same where lanes lie across rows: of the loads in a step along `walked`, the first of each cache line.
   void fetchStepsAhead(Dims dims, unsigned walked) { streamed_ = dims, stream_step_ = walked; }
   mlir::Value status() const { return arguments_.status; }  // where a failed check's number is; null without checks
 

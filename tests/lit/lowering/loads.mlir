@@ -87,3 +87,36 @@ func.func @streamed(%x: tensor<64x512x2x16xi8>) {
 // CHECK: call @_Z8prefetch
 // CHECK-NOT: call @_Z8prefetch
 // CHECK: return
+
+// A step of two cache lines fetches both.
+func.func @lines(%x: tensor<64x512x2x16xi32>) {
+  %r = zefuse.kernel "lines"(%x) attributes {layouts = [#steps, affine_map<(d0, d1) -> (d0 * 16 + d1)>]}
+      : (tensor<64x512x2x16xi32>) -> tensor<64x16xi32> {
+  ^bb0(%a: tensor<64x512x2x16xi32>):
+    %l = zefuse.view %a affine_map<(d0, d1, d2) -> (d0, d1, 0, d2)> : tensor<64x512x2x16xi32> -> tensor<64x512x16xi32>
+    %h = zefuse.view %a affine_map<(d0, d1, d2) -> (d0, d1, 1, d2)> : tensor<64x512x2x16xi32> -> tensor<64x512x16xi32>
+    %zero = arith.constant 0 : i32
+    %e = tensor.empty() : tensor<64x16xi32>
+    %f = linalg.fill ins(%zero : i32) outs(%e : tensor<64x16xi32>) -> tensor<64x16xi32>
+    %w = tensor.empty() : tensor<64x512x16xi32>
+    %p = linalg.generic {indexing_maps = [#blocks, #blocks, #blocks], iterator_types = ["parallel", "parallel", "parallel"]}
+        ins(%l, %h : tensor<64x512x16xi32>, tensor<64x512x16xi32>) outs(%w : tensor<64x512x16xi32>) {
+    ^bb0(%0: i32, %1: i32, %o: i32):
+      %4 = arith.addi %0, %1 : i32
+      linalg.yield %4 : i32
+    } -> tensor<64x512x16xi32>
+    %v = linalg.generic {indexing_maps = [#blocks, #lane], iterator_types = ["parallel", "reduction", "parallel"]}
+        ins(%p : tensor<64x512x16xi32>) outs(%f : tensor<64x16xi32>) {
+    ^bb0(%0: i32, %o: i32):
+      %1 = arith.addi %o, %0 : i32
+      linalg.yield %1 : i32
+    } -> tensor<64x16xi32>
+    zefuse.yield %v : tensor<64x16xi32>
+  }
+  return
+}
+// CHECK-LABEL: func.func @lines(
+// CHECK: call @_Z8prefetch
+// CHECK: call @_Z8prefetch
+// CHECK-NOT: call @_Z8prefetch
+// CHECK: return
