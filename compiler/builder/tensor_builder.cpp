@@ -372,9 +372,9 @@ Value TensorBuilder::convert(Value tensor, Type element) {
               [&](Body&, ArrayRef<Scalar> in) { return in[0].to(element); });
 }
 
-Value TensorBuilder::matmul(Value a, Value other, Value bias, double alpha, RankedTensorType result) {
+Value TensorBuilder::matmul(Value a, Value other, Value bias, double alpha, RankedTensorType result, bool bf16_math) {
   return MatmulOp::create(b, result, a, other, bias, ValueRange{}, b.getF32FloatAttr(static_cast<float>(alpha)),
-                          b.getStrArrayAttr({}), AffineMapAttr());
+                          bf16_math ? b.getUnitAttr() : UnitAttr(), b.getStrArrayAttr({}), AffineMapAttr());
 }
 
 static FloatAttr scaleAttribute(OpBuilder& builder, std::optional<double> scale) {

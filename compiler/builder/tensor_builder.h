@@ -102,8 +102,9 @@ public:
   std::pair<mlir::Value, mlir::Value> sort(mlir::Value input, int64_t dim, mlir::AffineExpr count, bool descending);
 
   mlir::Value convert(mlir::Value tensor, mlir::Type element);
-  // alpha * a @ b + bias.
-  mlir::Value matmul(mlir::Value a, mlir::Value other, mlir::Value bias, double alpha, mlir::RankedTensorType result);
+  // alpha * a @ b + bias. `bf16_math`: operands of f32 may be rounded to bf16.
+  mlir::Value matmul(mlir::Value a, mlir::Value other, mlir::Value bias, double alpha, mlir::RankedTensorType result,
+                     bool bf16_math = false);
   // softmax(scale * query @ key^T + mask) @ value without scores in memory; mask: null for none; no scale: one by the
   // root of the head's size. `log_sums`: also the rows' log-sum-exps; null: without.
   mlir::ResultRange attention(mlir::Value query, mlir::Value key, mlir::Value value, mlir::Value mask,

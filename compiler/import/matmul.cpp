@@ -41,7 +41,7 @@ void wantLibraryType(Op& op, Type element) {
     op.refuse(refusalOf(element));
 }
 
-Value emitMatmul(Op& op, Value a, Value b, Value bias, double alpha, Type result) {
+Value emitMatmul(Op& op, Value a, Value b, Value bias, double alpha, Type result, bool bf16_math) {
   auto left = shapeOf(typeOf(a)), right = shapeOf(typeOf(b));
   Type element = elementOf(a);
   if (!someTargetTakes(element))
@@ -63,7 +63,7 @@ Value emitMatmul(Op& op, Value a, Value b, Value bias, double alpha, Type result
   RankedTensorType type = op.build.type(sizes, result ? result : element);
   if (isa<IntegerType>(element))
     return scaled(op.build, op.build.matmul(a, b, {}, 1, type), bias, alpha);
-  return op.build.matmul(a, b, bias, alpha, type);
+  return op.build.matmul(a, b, bias, alpha, type, bf16_math);
 }
 
 namespace {
@@ -92,7 +92,7 @@ Values emitWithInput(Op& op, StringRef left, StringRef right) {
 }
 
 // input [..., K], weight [N, K]: the leading dimensions become rows.
-Values emitLinear(Op& op) {
+Values emitLinear(Op& op, bool bf16_math) {
   Value input = op.tensor("input"), weight = op.tensor("weight"), bias = op.optionalTensor("bias");
   auto sizes = shapeOf(typeOf(input));
   if (rankOf(weight) != 2)
@@ -100,8 +100,8 @@ Values emitLinear(Op& op) {
   AffineExpr rows = op.build.constant(1);
   for (size_t position = 0; position + 1 < sizes.size(); ++position)
     rows = rows * sizes[position];
-  Value product =
-      emitMatmul(op, op.build.reshape(input, {rows, sizes.back()}), transposeLast(op.build, weight), bias, 1.0);
+  Value product = emitMatmul(op, op.build.reshape(input, {rows, sizes.back()}), transposeLast(op.build, weight), bias,
+                             1.0, {}, bf16_math);
   return {op.build.reshape(product, shapeOf(op.resultType()))};
 }
 
@@ -129,7 +129,8 @@ void registerMatmul(OpTable& table) {
   table.add("aten.matmul.default", emitGeneralMatmul);
   table.add("aten.addmm.default", [](Op& op) { return emitWithInput(op, "mat1", "mat2"); });
   table.add("aten.baddbmm.default", [](Op& op) { return emitWithInput(op, "batch1", "batch2"); });
-  table.add("aten.linear.default", emitLinear);
+  table.add("aten.linear.default", [](Op& op) { return emitLinear(op, /*bf16_math=*/false); });
+  table.add("zefuse_llm.linear_bf16.default", [](Op& op) { return emitLinear(op, /*bf16_math=*/true); });
 }
 
 }  // namespace zefuse

@@ -405,6 +405,7 @@ private:
       matmul->bias = values_.addLibraryOperand(op.getBias());
     matmul->out = values_.addValue(op.getResult());
     matmul->alpha = op.getAlpha().convertToFloat();
+    matmul->bf16_math = op.getBf16Math();
     matmul->post_ops = postOps(op);
     left_out_ = leftOutOf(op);
     push(std::move(matmul), op);

@@ -165,9 +165,11 @@ def Zefuse_MatmulOp : Zefuse_Op<"matmul", [Pure, AttrSizedOperandSegments, Zefus
     The importer makes it without bias and post-ops (or with bias for addmm/linear); fusion adds them. `post_ops`: an array of strings, in
     order: "relu", "relu6", "gelu_erf", "gelu_tanh", "silu", "hardswish", "tanh", "sigmoid", "add", "mul"; each add/mul takes the next of
     `operands_` (broadcasts to the result). `result_layout`: indices to element offset, set with the layouts of stage 2.
+    `bf16_math`: operands of f32 may be rounded to bf16 for the product, where that is faster; sums are f32.
   }];
   let arguments = (ins AnyRankedTensor:$a, AnyRankedTensor:$b, Optional<AnyRankedTensor>:$bias,
                        Variadic<AnyRankedTensor>:$operands_, DefaultValuedAttr<F32Attr, "1.0f">:$alpha,
+                       UnitAttr:$bf16_math,
                        DefaultValuedAttr<StrArrayAttr, "{}">:$post_ops,
                        OptionalAttr<AffineMapAttr>:$result_layout);
   let results = (outs AnyRankedTensor:$result);

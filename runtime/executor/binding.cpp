@@ -332,6 +332,7 @@ private:
     desc.b = describe(matmul.b);
     desc.out = describe(matmul.out);
     desc.alpha = matmul.alpha;
+    desc.fpmath = matmul.bf16_math ? onednn::FpMath::bf16 : onednn::FpMath::strict;
     if (matmul.bias >= 0)
       desc.bias = describe(uint32_t(matmul.bias));
     desc.post_ops = describe(matmul.post_ops);

@@ -6,6 +6,7 @@ import copy
 import subprocess
 import sys
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -288,6 +289,19 @@ def test_quantized_activations(weights: str) -> None:
     report = zefuse.llm.report(quantized)
     assert all(graph.fallbacks == 0 for graph in report.graphs) and report.left == []
     assert any(line.startswith("activations: int8") for line in report.changed)
+
+
+def test_a_prompts_products_may_be_of_bf16_where_activations_are_quantized(tmp_path: Path) -> None:
+    draw = torch.Generator().manual_seed(0)
+    x, weight, bias = (torch.randn(*sizes, generator=draw) for sizes in ((2, 20, 64), (48, 64), (48,)))
+    compiled = torch.compile(
+        operators.linear_bf16, backend="zefuse", options={"strict": True, "dump_dir": str(tmp_path)}
+    )
+    made, expected = compiled(x, weight, bias), operators.linear_bf16(x, weight, bias)
+    assert made.dtype == torch.float32
+    assert (made - expected).norm() < 4e-3 * expected.norm()  # two roundings to 8 bits
+    (plan,) = tmp_path.rglob("plan.json")
+    assert "bf16_math" in plan.read_text()
 
 
 def test_multiply_add_rounds_once() -> None:

@@ -31,6 +31,10 @@ def _pack4(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, d: torch.Tensor) -
 
 
 _define("pack4(Tensor a, Tensor b, Tensor c, Tensor d) -> Tensor", _pack4)
+_define(
+    "linear_bf16(Tensor input, Tensor weight, Tensor? bias=None) -> Tensor",
+    lambda input, weight, bias=None: torch.nn.functional.linear(input, weight, bias),
+)
 
 
 def multiply_add(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
@@ -51,4 +55,11 @@ def dot4(a: torch.Tensor, b: torch.Tensor, sum: torch.Tensor) -> torch.Tensor:
 def pack4(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor, d: torch.Tensor) -> torch.Tensor:
     """The lowest bytes of four i32, ``a``'s the lowest of the result."""
     result: torch.Tensor = torch.ops.zefuse_llm.pack4(a, b, c, d)
+    return result
+
+
+def linear_bf16(input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+    """``torch.nn.functional.linear`` of f32. Compiled, the device may round both operands of the product to bf16, and does where that
+    is faster (a CPU with AMX); sums are f32."""
+    result: torch.Tensor = torch.ops.zefuse_llm.linear_bf16(input, weight, bias)
     return result

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from zefuse.llm import packing
+from zefuse.llm.operators import linear_bf16
 from zefuse.llm.packing import Packed
 from zefuse.wording import counted
 
@@ -81,7 +82,8 @@ class QuantizedLinear(_Quantized):
             if self.bias is not None:
                 result = result + self.bias.float()
             return result.to(x.dtype).reshape(*x.shape[:-1], -1)
-        return nn.functional.linear(x, packing.unpack(self.packed).to(x.dtype), self.bias)
+        linear = nn.functional.linear if self.activations is None or x.dtype != torch.float32 else linear_bf16
+        return linear(x, packing.unpack(self.packed).to(x.dtype), self.bias)
 
     def _times(self, row: torch.Tensor) -> torch.Tensor:
         packed = self.packed
