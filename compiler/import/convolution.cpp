@@ -110,16 +110,14 @@ Value perChannel(TensorBuilder& build, Value vector, int64_t rank) {
 // A convolution of codes (python/zefuse/quantized_convolutions.py): exact sums, to which the call's post-ops give their
 // scales, bias, residual and activation, and which it rounds to codes where the result has them. The input's zero point
 // z takes z times the sum of a channel's weights from each sum; around the image there is z.
-Values emitQuantizedConvolution(Op& op) {
+Value convolveCodes(Op& op, Value input, Value weight, Value residual, Geometry geometry, RankedTensorType result) {
   TensorBuilder& build = op.build;
-  Value input = op.tensor("input"), weight = op.tensor("weight"), zeros = op.optionalTensor("zeros"),
-        bias = op.optionalTensor("bias"), residual = op.optionalTensor("residual");
+  Value zeros = op.optionalTensor("zeros"), bias = op.optionalTensor("bias");
   const int64_t rank = rankOf(input), zero = op.integer("input_zero"), result_zero = op.integer("zero");
   for (Value tensor : {input, weight})
     for (AffineExpr size : shapeOf(typeOf(tensor)))
       if (isConstant(size, 0))
-        op.refuse("convolution of empty operands is not lowered");
-  Geometry geometry = geometryOf(op, rank - 2, false);
+        op.refuse("a product of empty operands of codes is not lowered");
   const Type f32 = build.b.getF32Type(), i32 = build.b.getI32Type();
   const double scale = op.real("input_scale"), inverse = op.real("inverse");
   const RankedTensorType channels = build.type({shapeOf(typeOf(weight))[0]}, f32);
@@ -131,9 +129,9 @@ Values emitQuantizedConvolution(Op& op) {
     Scalar value = in[0].to(f32) * scale * inverse;
     if (!zeros)
       return value;
-    Value checked = body.checkedIndex(
-        in[1], build.constant(1), false, "value_error",
-        "zero points of a quantized convolution's weights were 0 when it was compiled, and are no longer");
+    Value checked =
+        body.checkedIndex(in[1], build.constant(1), false, "value_error",
+                          "zero points of a quantized layer's weights were 0 when it was compiled, and are no longer");
     Value number = arith::IndexCastOp::create(body.b, body.b.getI64Type(), checked);
     return value + Scalar(body.b, number).to(f32);
   });
@@ -179,10 +177,35 @@ Values emitQuantizedConvolution(Op& op) {
   if (result_zero != 0)
     append("add", build.full(build.type(Exprs(rank, build.constant(1)), f32), double(result_zero)));
   auto& b = build.b;
-  return {ConvolutionOp::create(b, op.resultType(), input, weight, Value(), operands, b.getStringAttr("forward"),
-                                b.getDenseI64ArrayAttr(geometry.stride), b.getDenseI64ArrayAttr(geometry.padding),
-                                b.getDenseI64ArrayAttr(geometry.dilation), b.getI64IntegerAttr(geometry.groups),
-                                b.getI64IntegerAttr(1), b.getStrArrayAttr(post_ops), AffineMapAttr{})};
+  return ConvolutionOp::create(b, result, input, weight, Value(), operands, b.getStringAttr("forward"),
+                               b.getDenseI64ArrayAttr(geometry.stride), b.getDenseI64ArrayAttr(geometry.padding),
+                               b.getDenseI64ArrayAttr(geometry.dilation), b.getI64IntegerAttr(geometry.groups),
+                               b.getI64IntegerAttr(1), b.getStrArrayAttr(post_ops), AffineMapAttr{});
+}
+
+Values emitQuantizedConvolution(Op& op) {
+  Value input = op.tensor("input");
+  return {convolveCodes(op, input, op.tensor("weight"), op.optionalTensor("residual"),
+                        geometryOf(op, rankOf(input) - 2, false), op.resultType())};
+}
+
+// A linear layer of codes (python/zefuse/quantized_linear.py), [m, k] by [n, k]: a convolution of one image whose m
+// pixels are the rows, channels last, as they lie. What a matmul has no place for, exact sums and post-ops by channel
+// before codes, is there.
+Values emitQuantizedLinear(Op& op) {
+  TensorBuilder& build = op.build;
+  const AffineExpr one = build.constant(1);
+  auto image = [&](Value rows) {
+    const Exprs sizes(shapeOf(typeOf(rows)));
+    return build.permute(build.reshape(rows, {one, sizes[0], sizes[1]}), {0, 2, 1});
+  };
+  Value input = op.tensor("input"), weight = op.tensor("weight"), residual = op.optionalTensor("residual");
+  const Exprs of_weight(shapeOf(typeOf(weight)));
+  const AffineExpr rows = shapeOf(typeOf(input))[0];
+  Value made = convolveCodes(op, image(input), build.reshape(weight, {of_weight[0], of_weight[1], one}),
+                             residual ? image(residual) : Value(), Geometry{{1}, {0}, {1}, 1, false},
+                             build.type({one, of_weight[0], rows}, op.resultType().getElementType()));
+  return {build.reshape(build.permute(made, {0, 2, 1}), {rows, of_weight[0]})};
 }
 
 }  // namespace
@@ -191,6 +214,7 @@ void registerConvolution(OpTable& table) {
   table.add("aten.convolution.default", emitConvolution);
   table.add("aten.convolution_backward.default", emitConvolutionBackward);
   table.add("zefuse.quantized_convolution.default", emitQuantizedConvolution);
+  table.add("zefuse.quantized_linear.default", emitQuantizedLinear);
 }
 
 }  // namespace zefuse

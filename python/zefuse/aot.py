@@ -232,13 +232,13 @@ class _Exported(Program):
         from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
         from torch.utils import _pytree as pytree
 
-        from zefuse import quantized_convolutions
+        from zefuse import quantized_graphs
         from zefuse.export_guards import guards_of
 
         torch_versions.hide_own_warnings()
         self.guards = guards_of(program)  # of the program as it came: its decompositions ask nothing of the user
         table = _table()
-        program = quantized_convolutions.decomposed(program, table) if on_cpu else program.run_decompositions(table)
+        program = quantized_graphs.decomposed(program, table) if on_cpu else program.run_decompositions(table)
         signature = program.graph_signature
         self.graph_module = program.graph_module
         _remove_checks(self.graph_module)

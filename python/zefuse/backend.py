@@ -21,7 +21,7 @@ from zefuse import (
     observers,
     output_aliases,
     places,
-    quantized_convolutions,
+    quantized_graphs,
     recurrent,
     saved_strides,
     torch_logs,
@@ -99,7 +99,7 @@ def _through_aot_autograd(
     with torch_versions.linear_algebra_checks_kept(), _tracing(example_inputs):
         on_gpu = options.device != "cpu" or places.any_placed(example_inputs)
         whole = recurrent.kept_whole(gm, on_gpu=on_gpu)
-        return compile_through(whole if on_gpu else quantized_convolutions.taken(whole, example_inputs), example_inputs)
+        return compile_through(whole if on_gpu else quantized_graphs.taken(whole, example_inputs), example_inputs)
 
 
 def _tracing(example_inputs: Sequence[Any]) -> AbstractContextManager[Any]:

@@ -17,7 +17,7 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     for name, function in (
         ("quantize_per_tensor", _quantize), ("dequantize_per_tensor", _dequantize), ("quantize_per_channel", _quantize_channels),
         ("dequantize_per_channel", _dequantize_channels), ("quantize_per_token", _quantize_tokens),
-        ("dequantize_per_token", _dequantize_tokens),
+        ("dequantize_per_token", _dequantize_tokens), ("choose_qparams", _choose), ("choose_qparams_symmetric", _choose_symmetric),
     ):  # fmt: skip
         packet = getattr(ops, name, None)
         for overload in () if packet is None else packet.overloads():
@@ -30,14 +30,37 @@ def _codes(scaled: torch.Tensor, zero: Any, low: Any, high: Any, dtype: torch.dt
     return (scaled.round() + zero).clamp(low, high).to(dtype)
 
 
+def _number(value: Any) -> Any:
+    """A scale that is a tensor of f64, as eager's arithmetic has it where it is a number: in f32."""
+    return value.float() if isinstance(value, torch.Tensor) else value
+
+
+def _choose(x: torch.Tensor, low: int, high: int, eps: float, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+    """The scale (f64 [1]) and zero point (i64 [1]) by which codes reach from ``x``'s least number, or 0, to its largest, or 0."""
+    least, most = x.amin().clamp(max=0), x.amax().clamp(min=0)
+    scale = ((most - least) / float(high - low)).float().clamp(min=eps)
+    zero = (low - torch.round(least / scale).to(torch.int64)).clamp(low, high)
+    return scale.double().reshape(1), zero.reshape(1)
+
+
+def _choose_symmetric(
+    x: torch.Tensor, low: int, high: int, eps: float, dtype: torch.dtype
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """As ``_choose``, with the same reach on both sides of 0."""
+    most = torch.maximum(-x.amin(), x.amax()).clamp(min=0)
+    scale = (most / (float(high - low) / 2)).float().clamp(min=eps)
+    zero = torch.full((1,), 128 if dtype == torch.uint8 else 0, dtype=torch.int64, device=x.device)
+    return scale.double().reshape(1), zero
+
+
 def _quantize(x: torch.Tensor, scale: Any, zero: Any, low: Any, high: Any, dtype: torch.dtype) -> torch.Tensor:
-    return _codes(x.float() * (1.0 / scale), zero, low, high, dtype)
+    return _codes(x.float() * _number(1.0 / scale), zero, low, high, dtype)
 
 
 def _dequantize(
     codes: torch.Tensor, scale: Any, zero: Any, low: Any, high: Any, dtype: torch.dtype, *, out_dtype: Any = None
 ) -> torch.Tensor:
-    return ((codes.float() - zero) * scale).to(torch.float32 if out_dtype is None else out_dtype)
+    return ((codes.float() - zero) * _number(scale)).to(torch.float32 if out_dtype is None else out_dtype)
 
 
 def _along(values: torch.Tensor, x: torch.Tensor, axis: int) -> torch.Tensor:

@@ -8,111 +8,43 @@ are 0. That these are 0 is seen when the graph is compiled, and checked in each 
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch._subclasses.fake_tensor import FakeTensor
 
-_RANGES = {torch.uint8: (0, 255), torch.int8: (-128, 127)}
-
-
-def taken(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> torch.fx.GraphModule:
-    """A graph of Dynamo's with our operator in the place of such convolutions; without any, the graph itself."""
-    if not any(_is(node, *_convolutions()) for node in gm.graph.nodes):
-        return gm
-    if torch.is_grad_enabled() and any(isinstance(each, Tensor) and each.requires_grad for each in example_inputs):
-        return gm
-    known = dict(zip((node.name for node in gm.graph.nodes if node.op == "placeholder"), example_inputs, strict=False))
-    graph = copy.deepcopy(gm.graph)
-    # Copying keeps no examples of values; names are the same.
-    return torch.fx.GraphModule(gm, graph) if _take_each(graph, known, _shapes(gm.graph)) else gm
+from zefuse.quantized_patterns import RANGES, all_zero, arguments_of, between, is_quantizer, what_follows
 
 
-def decomposed(program: torch.export.ExportedProgram, table: dict[Any, Any]) -> torch.export.ExportedProgram:
-    """A program of torch.export's by ``table``, with our operator in the place of such convolutions; for the CPU."""
-    from zefuse import decomposed_quantization
-
-    quantizers = decomposed_quantization.decompositions()
-    if any(node.target in quantizers for node in program.graph.nodes):
-        program = program.run_decompositions({op: made for op, made in table.items() if op not in quantizers})
-        known = {
-            spec.arg.name: program.constants.get(spec.target, program.state_dict.get(spec.target))
-            for spec in program.graph_signature.input_specs
-            if spec.target is not None
-        }
-        if _take_each(program.graph, known, _shapes(program.graph)):
-            program.graph_module.recompile()
-    return program.run_decompositions(table)
-
-
-def _shapes(graph: torch.fx.Graph) -> dict[str, Any]:
-    """Of each tensor its dtype and sizes, by the node's name."""
-    examples = {node.name: node.meta.get("example_value", node.meta.get("val")) for node in graph.nodes}
-    return {
-        name: (each.dtype, tuple(each.shape)) if isinstance(each, Tensor) else None for name, each in examples.items()
-    }
-
-
-def _take_each(graph: torch.fx.Graph, known: dict[str, Any], shapes: dict[str, Any]) -> bool:
-    """``known``: the tensors that placeholders stand for, where they are."""
-    found = False
-    for node in list(graph.nodes):
-        if _is(node, *_convolutions()):
-            found |= _take(graph, node, known, shapes)
-    if found:
-        graph.eliminate_dead_code()
-        graph.lint()
-    return found
-
-
-@cache
-def _convolutions() -> tuple[Any, ...]:
+def operators() -> tuple[Any, ...]:
     aten = torch.ops.aten
     return aten.conv1d.default, aten.conv2d.default, aten.conv3d.default, aten.convolution.default
 
 
-def _is(node: Any, *targets: Any) -> bool:
-    return isinstance(node, torch.fx.Node) and node.op == "call_function" and node.target in targets
-
-
-def _named(node: Any, name: str) -> bool:
-    """An operator of ``quantized_decomposed``, which exists once a model was quantized."""
-    packet = getattr(torch.ops.quantized_decomposed, name, None)
-    return packet is not None and _is(node, packet.default)
-
-
-def _arguments(node: torch.fx.Node) -> dict[str, Any]:
-    schema: Any = node.target._schema  # type: ignore[union-attr]
-    values = {each.name: each.default_value for each in schema.arguments if each.has_default_value()}
-    values |= {each.name: value for each, value in zip(schema.arguments, node.args, strict=False)}
-    return values | dict(node.kwargs)
-
-
-def _take(graph: torch.fx.Graph, node: torch.fx.Node, known: dict[str, Any], shapes: dict[str, Any]) -> bool:
-    of = _arguments(node)
-    if not _named(of["input"], "dequantize_per_tensor") or not _named(of["weight"], "dequantize_per_channel"):
+def take(graph: torch.fx.Graph, node: torch.fx.Node, known: dict[str, Any], shapes: dict[str, Any]) -> bool:
+    of = arguments_of(node)
+    if not is_quantizer(of["input"], "dequantize_per_tensor") or not is_quantizer(
+        of["weight"], "dequantize_per_channel"
+    ):
         return False
-    image, weight = _arguments(of["input"]), _arguments(of["weight"])
+    image, weight = arguments_of(of["input"]), arguments_of(of["weight"])
     rank = len(shapes[node.name][1]) if shapes[node.name] else 0
     if (
         rank < 3
         or of.get("transposed")
-        or image["dtype"] not in _RANGES
+        or image["dtype"] not in RANGES
         or not isinstance(image["scale"], float)
         or not isinstance(image["zero_point"], int)
         or image.get("out_dtype") not in (None, torch.float32)
         or weight["dtype"] != torch.int8
         or weight["axis"] != 0
         or weight.get("out_dtype") not in (None, torch.float32)
-        or not _zero(weight["zero_points"], known)
+        or not all_zero(weight["zero_points"], known)
         or shapes[node.name][0] != torch.float32
     ):
         return False
-    tail, residual, relu, quantized = _what_follows(node, shapes)
+    tail, residual, relu, quantized = what_follows(node, shapes)
     lists = [_each(of[name], rank - 2) for name in ("stride", "padding", "dilation")]
     inverse, zero, dtype = 1.0, 0, torch.float32
     if quantized is not None:
@@ -127,58 +59,14 @@ def _take(graph: torch.fx.Graph, node: torch.fx.Node, known: dict[str, Any], sha
         )  # fmt: skip
     shapes[made.name] = (dtype, shapes[node.name][1])
     tail.replace_all_uses_with(made)
-    for gone in _between(node, tail):  # some write in place, which dead code is not
+    for gone in between(node, tail):  # some write in place, which dead code is not
         graph.erase_node(gone)
     return True
-
-
-def _between(first: torch.fx.Node, last: torch.fx.Node) -> list[torch.fx.Node]:
-    """The chain of single readers, its end first."""
-    chain = [first]
-    while chain[-1] is not last:
-        chain.append(next(iter(chain[-1].users)))
-    return chain[::-1]
-
-
-def _zero(zeros: Any, known: dict[str, Any]) -> bool:
-    if zeros is None:
-        return True
-    value = known.get(zeros.name) if isinstance(zeros, torch.fx.Node) and zeros.op == "placeholder" else None
-    return isinstance(value, Tensor) and not isinstance(value, FakeTensor) and not bool(value.any())
 
 
 def _each(value: Any, spatial: int) -> list[int]:
     values = [value] if isinstance(value, int) else list(value)
     return values * spatial if len(values) == 1 else values
-
-
-def _what_follows(
-    node: torch.fx.Node, shapes: dict[str, Any]
-) -> tuple[torch.fx.Node, torch.fx.Node | None, bool, dict[str, Any] | None]:
-    """(last node, residual, relu, codes) of ``codes(relu(convolution + residual))``, where it ends in codes; else nothing follows."""
-    aten = torch.ops.aten
-    tail, residual, relu = node, None, False
-    while len(tail.users) == 1:
-        reader = next(iter(tail.users))
-        if _is(reader, aten.relu.default, aten.relu_.default):
-            tail, relu = reader, True
-        elif _is(reader, aten.add.Tensor, aten.add_.Tensor) and residual is None and not relu:
-            a, b = reader.args[:2]
-            other = b if a is tail else a
-            in_place_of_other = reader.target is aten.add_.Tensor and a is not tail
-            if len(reader.kwargs) or in_place_of_other or not isinstance(other, torch.fx.Node) or other is tail:
-                break
-            if shapes.get(other.name) is None or shapes[other.name] != shapes[node.name]:
-                break
-            tail, residual = reader, other
-        elif _named(reader, "quantize_per_tensor"):
-            of = _arguments(reader)
-            if _RANGES.get(of["dtype"]) == (of["quant_min"], of["quant_max"]) and isinstance(of["scale"], float):
-                return reader, residual, relu, of
-            break
-        else:
-            break
-    return node, None, False, None
 
 
 # -- the operator --------------------------------------------------------------------------------
@@ -238,5 +126,5 @@ def _in_eager(
     made = torch.relu(made) if relu else made
     if dtype.is_floating_point:
         return made
-    low, high = _RANGES[dtype]
+    low, high = RANGES[dtype]
     return ((made * inverse).round() + zero).clamp(low, high).to(dtype).contiguous()

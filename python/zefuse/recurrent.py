@@ -22,6 +22,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from zefuse import torch_versions
+from zefuse.dynamo_graphs import with_graph
 
 _TAKEN = (torch.float32, torch.bfloat16, torch.float16)
 
@@ -49,7 +50,7 @@ def kept_whole(gm: torch.fx.GraphModule, *, on_gpu: bool = False) -> torch.fx.Gr
     for node, original in zip(graph.nodes, gm.graph.nodes, strict=True):
         if wanted(original):
             node.target = table[original.target]
-    return torch.fx.GraphModule(gm, graph)
+    return with_graph(gm, graph)
 
 
 def _steps(node: torch.fx.Node) -> int:

@@ -1,4 +1,6 @@
+#include <algorithm>
 #include <string>
+#include <string_view>
 
 #include "runtime/reports/json_text.h"
 #include "runtime/reports/reports.h"
@@ -89,7 +91,8 @@ private:
     } else if (auto* convolution = step.kind_as_Convolution()) {
       const plan::DType input = plan_.values()->Get(convolution->input())->dtype();
       const bool codes = input == plan::DType::u8 || input == plan::DType::i8;
-      addLibraryCall(number, codes ? "int8 convolution" : "convolution", *convolution);
+      addLibraryCall(number, codes ? (isLinear(*convolution) ? "int8 linear" : "int8 convolution") : "convolution",
+                     *convolution);
     } else if (auto* attention = step.kind_as_Attention()) {
       calls_.add(noted(plan_, number, attention->note()).add("kind", "attention"));
     } else if (auto* recurrence = step.kind_as_Recurrence()) {
@@ -108,6 +111,14 @@ private:
     } else if (step.kind_as_Copy()) {
       copies_.add(Object());
     }
+  }
+
+  /// Whether a linear layer became this convolution, by the operators that it was made of.
+  static bool isLinear(const plan::Convolution& convolution) {
+    const plan::KernelNote* note = convolution.note();
+    return note && note->ops() && std::ranges::any_of(*note->ops(), [](const flatbuffers::String* op) {
+             return op->string_view().find("quantized_linear") != std::string_view::npos;
+           });
   }
 
   template <typename Call> void addLibraryCall(int number, const char* kind, const Call& call) {

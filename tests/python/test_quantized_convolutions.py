@@ -11,7 +11,7 @@ import torch.ao.quantization.fx._decomposed  # defines quantized_decomposed
 from torch import nn
 
 import zefuse
-from zefuse import quantized_convolutions
+from zefuse import quantized_graphs
 from zefuse.explanation import Explanation
 
 ops, aten = torch.ops.quantized_decomposed, torch.ops.aten
@@ -132,7 +132,7 @@ def test_zero_points_that_change_are_an_error() -> None:
     with torch.no_grad():
         compiled(x, x)
         model.zeros[2] = 1
-        with pytest.raises(ValueError, match="zero points of a quantized convolution's weights were 0"):
+        with pytest.raises(ValueError, match="zero points of a quantized layer's weights were 0"):
             compiled(x, x)
 
 
@@ -155,7 +155,7 @@ def test_a_part_in_eager(name: str) -> None:
     taken: list[bool] = []
 
     def backend(gm: torch.fx.GraphModule, example_inputs: list[Any]) -> Any:
-        made = quantized_convolutions.taken(gm, example_inputs)
+        made = quantized_graphs.taken(gm, example_inputs)
         taken.append(made is not gm)
         return made
 

@@ -1,0 +1,241 @@
+"""Linear layers of models quantized by export: one call of the codes each, against eager's own numbers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.ao.quantization.fx._decomposed  # defines quantized_decomposed
+from torch import nn
+
+import zefuse
+from zefuse import backend, quantized_graphs
+from zefuse.explanation import Explanation
+
+ops, aten = torch.ops.quantized_decomposed, torch.ops.aten
+_RANGES = {torch.uint8: (0, 255), torch.int8: (-128, 127)}
+_SCALE = 0.02  # of the codes that a layer makes
+_IN, _OUT = 48, 24
+
+
+class _Linear(nn.Module):
+    """As a quantized graph has it: codes, numbers, a linear layer, what follows, codes."""
+
+    def __init__(
+        self, *, dtype: torch.dtype = torch.uint8, zero: int = 0, bias: bool = True, residual: bool = False, relu: bool = False,
+        result: torch.dtype | None = torch.uint8, result_zero: int = 0, weight_zero: int = 0, dynamic: str = "",
+        sizes: tuple[int, int] = (_OUT, _IN),
+    ) -> None:  # fmt: skip
+        super().__init__()
+        draw = torch.Generator().manual_seed(0)
+        self.register_buffer("codes", torch.randint(-127, 128, sizes, dtype=torch.int8, generator=draw))
+        self.register_buffer("scales", torch.rand(sizes[0], generator=draw) / 500 + 0.0001)
+        self.register_buffer("zeros", torch.full((sizes[0],), weight_zero))
+        self.bias = torch.rand(sizes[0], generator=draw) - 0.5 if bias else None
+        self.of_input = (0.015, zero, *_RANGES[dtype], dtype)
+        self.of_result = None if result is None else (_SCALE, result_zero, *_RANGES[result], result)
+        self.residual, self.relu, self.dynamic = residual, relu, dynamic
+
+    def forward(self, x: torch.Tensor, more: torch.Tensor) -> torch.Tensor:
+        if self.dynamic:
+            low, high, dtype = self.of_input[2:]
+            scale, zero = getattr(ops, self.dynamic).tensor(x, low, high, 2.0**-12, dtype)
+            codes = ops.quantize_per_tensor.tensor(x, scale, zero, low, high, dtype)
+            rows = ops.dequantize_per_tensor.tensor(codes, scale, zero, low, high, dtype)
+        else:
+            codes = ops.quantize_per_tensor.default(x, *self.of_input)
+            rows = ops.dequantize_per_tensor.default(codes, *self.of_input)
+        weight = ops.dequantize_per_channel.default(self.codes, self.scales, self.zeros, 0, -128, 127, torch.int8)
+        y = aten.linear.default(rows, weight, self.bias)
+        if self.residual:
+            y = aten.add_.Tensor(y, more)
+        if self.relu:
+            y = aten.relu_.default(y)
+        return y if self.of_result is None else ops.quantize_per_tensor.default(y, *self.of_result)
+
+
+def _explained(model: nn.Module, *inputs: torch.Tensor) -> Explanation:
+    torch._dynamo.reset()
+    with torch.no_grad():
+        return zefuse.explain(model, *inputs)
+
+
+def _kinds(explanation: Explanation) -> list[str]:
+    assert explanation.fallbacks == []
+    return [call["kind"] for call in explanation.calls]
+
+
+def _assert_near(made: torch.Tensor, expected: torch.Tensor) -> None:
+    assert made.dtype == expected.dtype and made.shape == expected.shape and made.stride() == expected.stride()
+    if expected.dtype == torch.float32:
+        torch.testing.assert_close(made, expected, rtol=1e-5, atol=1e-4)
+        return
+    difference = (made.float() - expected.float()).abs()
+    assert difference.max() <= 1 and difference.mean() < 0.01
+    low, high = _RANGES[expected.dtype]
+    assert expected.float().std() > 5 and ((expected > low) & (expected < high)).float().mean() > 0.25
+
+
+_CASES: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
+    "codes": ((5,), {"relu": True}),
+    "numbers": ((2, 7), {"relu": True, "result": None}),
+    "zero_point": ((3, 5), {"zero": 121, "result_zero": 130}),
+    "signed": ((4,), {"dtype": torch.int8, "zero": -7, "result": torch.int8, "relu": True, "result_zero": 3}),
+    "residual": ((2, 3, 4), {"residual": True, "relu": True, "bias": False}),
+    "residual_of_numbers": ((6,), {"residual": True, "result": None}),
+    "a_single_row": ((1,), {"zero": 9}),
+    "a_vector": ((), {"result": None, "zero": 9}),
+    "dynamic": ((2, 7), {"dynamic": "choose_qparams", "result": None}),
+    "dynamic_to_codes": ((9,), {"dynamic": "choose_qparams", "relu": True}),
+    "dynamic_residual": ((2, 3), {"dynamic": "choose_qparams", "residual": True, "bias": False, "result": None}),
+    "dynamic_signed": ((8,), {"dynamic": "choose_qparams", "dtype": torch.int8, "result": None}),
+    "dynamic_symmetric": ((8,), {"dynamic": "choose_qparams_symmetric", "dtype": torch.int8, "result": None}),
+}
+
+
+@pytest.mark.parametrize("name", _CASES)
+def test_codes_are_eagers_to_one_step(name: str) -> None:
+    lead, options = _CASES[name]
+    model = _Linear(**options).eval()
+    draw = torch.Generator().manual_seed(1)
+    x, more = torch.randn(*lead, _IN, generator=draw) + 0.3, torch.randn(*lead, _OUT, generator=draw)
+    with torch.no_grad():
+        expected = model(x, more.clone())
+    explanation = _explained(model, x, more.clone())
+    assert _kinds(explanation) == ["int8 linear"]
+    assert any("quantized_linear" in op for op in explanation.calls[0]["ops"])
+    _assert_near(explanation.result, expected)
+
+
+@pytest.mark.parametrize("symmetric", [False, True])
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8])
+@pytest.mark.parametrize("kind", ["both", "positive", "negative", "zeros"])
+def test_chosen_scales_are_eagers(kind: str, dtype: torch.dtype, symmetric: bool) -> None:
+    x = torch.randn(3, 50, generator=torch.Generator().manual_seed(2))
+    x = {"both": x, "positive": x.abs() + 1, "negative": -x.abs() - 1, "zeros": x * 0}[kind]
+    choose = ops.choose_qparams_symmetric.tensor if symmetric else ops.choose_qparams.tensor
+
+    def chosen(x: torch.Tensor) -> Any:
+        return choose(x, *_RANGES[dtype], 2.0**-12, dtype)
+
+    explanation = _explained(chosen, x)  # type: ignore[arg-type]
+    assert explanation.fallbacks == []
+    for made, expected in zip(explanation.result, chosen(x), strict=True):
+        assert made.dtype == expected.dtype and torch.equal(made, expected)
+
+
+@pytest.mark.parametrize("dynamic", ["", "choose_qparams"])
+def test_sums_of_the_largest_codes(dynamic: str) -> None:
+    """Pairs of products that 16 bits do not hold. (Without VNNI the sums are f32's.)"""
+    model = _Linear(result=None, bias=False, sizes=(16, 4096), dynamic=dynamic).eval()
+    model.codes.fill_(127)
+    explanation = _explained(model, x := torch.full((3, 4096), 100.0), x)
+    assert _kinds(explanation) == ["int8 linear"]
+    number = 255 * 0.015 if not dynamic else 100.0
+    expected = 4096 * number * 127 * model.scales
+    torch.testing.assert_close(explanation.result, expected.expand(3, -1), rtol=1e-4, atol=0)
+
+
+def test_what_stays_a_product_of_numbers() -> None:
+    x = torch.randn(5, _IN)
+    asymmetric = _Linear(weight_zero=3).eval()
+    assert _kinds(_explained(asymmetric, x, x)) == ["matmul"]
+    trained = _Linear(result=None).eval()
+    trained.bias = nn.Parameter(torch.zeros(_OUT))
+    torch._dynamo.reset()
+    torch.compile(trained, backend="zefuse")(x, x).sum().backward()
+    assert trained.bias.grad is not None
+
+
+def test_zero_points_that_change_are_an_error() -> None:
+    model = _Linear().eval()
+    x = torch.randn(5, _IN)
+    torch._dynamo.reset()
+    compiled = torch.compile(model, backend="zefuse")
+    with torch.no_grad():
+        compiled(x, x)
+        model.zeros[2] = 1
+        with pytest.raises(ValueError, match="zero points of a quantized layer's weights were 0"):
+            compiled(x, x)
+
+
+@pytest.mark.parametrize("dynamic", ["", "choose_qparams"])
+def test_any_number_of_rows(dynamic: str) -> None:
+    model = _Linear(zero=7, relu=True, residual=True, dynamic=dynamic).eval()
+    torch._dynamo.reset()
+    compiled = torch.compile(model, backend="zefuse", dynamic=True)
+    with torch.no_grad():
+        for lead in ((2, 9), (3, 6), (17, 40)):
+            x, more = torch.randn(*lead, _IN), torch.randn(*lead, _OUT)
+            difference = (compiled(x, more.clone()).float() - model(x, more.clone()).float()).abs()
+            assert difference.max() <= 1 and difference.mean() < 0.01
+
+
+@pytest.mark.parametrize("name", ["residual", "signed", "dynamic_residual", "a_vector"])
+def test_a_part_in_eager(name: str) -> None:
+    lead, options = _CASES[name]
+    model = _Linear(**options).eval()
+    x, more = torch.randn(*lead, _IN), torch.randn(*lead, _OUT)
+    taken: list[bool] = []
+
+    def backend(gm: torch.fx.GraphModule, example_inputs: list[Any]) -> Any:
+        made = quantized_graphs.taken(gm, example_inputs)
+        taken.append(made is not gm)
+        return made
+
+    torch._dynamo.reset()
+    with torch.no_grad():
+        made, expected = torch.compile(model, backend=backend)(x, more.clone()), model(x, more.clone())
+        assert (made.float() - expected.float()).abs().max() <= (1e-4 if made.is_floating_point() else 1)
+    assert taken == [True]
+
+
+def test_weights_are_packed_once() -> None:
+    model = _Linear(result=None, sizes=(256, 256)).eval()
+    graphs: list[Any] = []
+    torch._dynamo.reset()
+    with torch.no_grad(), backend.observe(lambda _, graph: graphs.append(graph)):
+        compiled = torch.compile(model, backend="zefuse")
+        for _ in range(4):
+            compiled(x := torch.randn(3, 256), x)
+    counters = graphs[0].counters()  # the first call keeps nothing, the second what it packs
+    assert (counters["weights_streamed"], counters["weights_packed"], counters["weight_packs_reused"]) == (1, 1, 2)
+
+
+@pytest.mark.parametrize("dynamic", ["", "choose_qparams"])
+def test_a_package(dynamic: str, tmp_path: Path) -> None:
+    model = _Linear(relu=True, zero=7, dynamic=dynamic).eval()
+    x, more = torch.randn(2, 9, _IN), torch.randn(2, 9, _OUT)
+    rows = torch.export.Dim("rows", min=2, max=64)
+    program = torch.export.export(model, (x, more), dynamic_shapes=({1: rows}, {1: rows}))
+    explanation = zefuse.compile_package(program, tmp_path / "model.zefuse", standalone=True)
+    assert _kinds(explanation) == ["int8 linear"]
+    loaded = zefuse.load(tmp_path / "model.zefuse")
+    with torch.no_grad():
+        for count in (9, 5):
+            given = x[:, :count].contiguous(), more[:, :count].contiguous()
+            assert (loaded(*given).float() - model(*given).float()).abs().max() <= 1
+
+
+@pytest.mark.parametrize("is_dynamic", [False, True])
+def test_what_pt2e_makes(is_dynamic: bool) -> None:
+    quantizers = pytest.importorskip("torchao.quantization.pt2e.quantizer.x86_inductor_quantizer")
+    from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
+
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(64, 96), nn.ReLU(), nn.Linear(96, 32)).eval()
+    x = torch.randn(3, 7, 64)
+    config = quantizers.get_default_x86_inductor_quantization_config(is_dynamic=is_dynamic)
+    prepared = prepare_pt2e(
+        torch.export.export(model, (x,)).module(), quantizers.X86InductorQuantizer().set_global(config)
+    )
+    prepared(x)
+    converted = convert_pt2e(prepared)
+    explanation = _explained(converted, x)
+    assert _kinds(explanation) == ["int8 linear"] * 2
+    with torch.no_grad():
+        # One code of what is between the layers, times a weight.
+        bound = 0.01 * float(converted(x).abs().max())
+        torch.testing.assert_close(explanation.result, converted(x), rtol=0, atol=bound)
