@@ -144,9 +144,7 @@ def test_a_cache_gives_sequences_away_and_takes_them_twice(loaded: Any) -> None:
     np.testing.assert_array_equal(made[0], made[2])
     # A single sequence with padding takes the plan for one.
     cache.select([2])
-    loaded.logits([8], alone)
-    np.testing.assert_allclose(loaded.logits([4], cache), made_alone := loaded.logits([4], alone), rtol=0, atol=1e-3)
-    assert made_alone.shape == (128,)
+    np.testing.assert_allclose(loaded.logits([4], cache), loaded.logits([4], alone), rtol=0, atol=1e-5)
     for wrong in ([], [1], [-1], [0] * 4):
         with pytest.raises(InvalidArgumentError, match="has 1 and memory for 3"):
             cache.select(wrong)
@@ -236,7 +234,7 @@ def test_a_package_for_one_sequence(tmp_path: Path, capfd: pytest.CaptureFixture
     assert main(["compile", "--llm", str(folder), "-o", str(file), "--quiet", "--no-batches"]) == 0
     assert main(["verify", str(file)]) == 0
     assert "its plans for prompts and for single tokens agree" in capfd.readouterr().out
-    assert main(["generate", str(file), "--prompt", "why", "--num-beams", "2"]) == 1
+    assert main(["generate", str(file), "--prompt", "why", "--max-new-tokens", "2", "--num-beams", "2"]) == 1
     assert "was compiled for one sequence at a time, and 2 are asked for" in capfd.readouterr().err
     assert main(["generate", str(file), "--prompt", "why", "--max-new-tokens", "2", "-q"]) == 0
     assert main(["generate", str(file), "--prompt", "why", "--num-beams", "2", "--sample"]) == 1

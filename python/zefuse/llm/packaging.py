@@ -198,9 +198,9 @@ def _traced(model: Any, batch: int | None, count: int, cache: str | None) -> Tra
         raise UnsupportedError("zefuse.llm.compile_package: the model's logits are no tensor")
     most = context_of(model) or 4 * room
     every = itertools.product(
-        {1} if batch else {2, 3, _MOST_ROWS},
-        {count} if count == 1 else {2, 3, most - 1},
-        {ROOM_STEP, ROOM_STEP + 1, most},
+        (1,) if batch else (2, 3, _MOST_ROWS),
+        (1,) if count == 1 else (2, 3, most - 1),
+        (ROOM_STEP, ROOM_STEP + 1, most),
     )
     for rows, tokens, shown in every:
         sized = [torch.empty(sizes, device="meta") for sizes in ((rows, tokens), (rows,), (shown, 1))]
