@@ -144,11 +144,11 @@ def DivideRefusedKernels : GraphPass<"zefuse-divide-refused"> {
   }];
 }
 
-def BatchKernels : GraphPass<"zefuse-batch-kernels"> {
+def BatchKernels : TargetPass<"zefuse-batch-kernels"> {
   let summary = "Kernels that do the same to different tensors become one launch";
   let description = [{
     Before: layouts are assigned. After: such kernels that may run at one point are one with `batch`, where the last of them
-    stood. For targets whose schedule runs batches (the CPU).
+    stood. On a GPU those whose tensors have the same shapes, and a MiB in all at most.
   }];
 }
 

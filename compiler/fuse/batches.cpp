@@ -3,8 +3,12 @@
 //
 // Equal kernels share one body as it is. Elementwise kernels on contiguous tensors share a body over one dimension, so
 // that tensors of any sizes meet. A batch runs where its last kernel stood: no result may be needed before.
+//
+// On a GPU each group works for one set, so the sets are of one size; and what fills the device by itself gains
+// nothing.
 #include <map>
 
+#include "common/toolchain/target_description.h"
 #include "compiler/fuse/graph.h"
 #include "compiler/fuse/kernel_key.h"
 #include "compiler/fuse/passes.h"
@@ -24,9 +28,10 @@ namespace zefuse {
 
 namespace {
 
-constexpr size_t max_pointers = max_kernel_tensors;
-constexpr int64_t max_held = 2 << 20;      // bytes that a batch may keep in the arena longer than its kernels would
-constexpr int64_t nominal_size = 1 << 20;  // of the one dimension of a body for any sizes
+constexpr size_t max_gpu_pointers = 64;     // Intel's GPUs have a kernel's arguments in registers
+constexpr int64_t max_gpu_bytes = 1 << 20;  // of one set's tensors: sums of slices, biases, the state of an optimizer
+constexpr int64_t max_held = 2 << 20;       // bytes that a batch may keep in the arena longer than its kernels would
+constexpr int64_t nominal_size = 1 << 20;   // of the one dimension of a body for any sizes
 
 int64_t bytesOf(Value value) {
   auto type = cast<RankedTensorType>(value.getType());
@@ -37,14 +42,26 @@ int64_t bytesOf(Value value) {
 
 class Batching {
 public:
-  explicit Batching(func::FuncOp graph) : graph_(graph), block_(graph.getBody().front()) {}
+  Batching(func::FuncOp graph, bool work_groups)
+      : graph_(graph), block_(graph.getBody().front()),
+        max_pointers_(work_groups ? max_gpu_pointers : max_kernel_tensors) {}
 
   void run() {
+    if (max_pointers_ == max_gpu_pointers)
+      return batch([](KernelOp kernel) { return isSmall(kernel) ? kernelKey(kernel) : ""; }, /*flat=*/false);
     batch([&](KernelOp kernel) { return flatKey(kernel); }, /*flat=*/true);
     batch([](KernelOp kernel) { return kernelKey(kernel); }, /*flat=*/false);
   }
 
 private:
+  static bool isSmall(KernelOp kernel) {
+    int64_t bytes = 0;
+    for (ValueRange values : {ValueRange(kernel.getInputs()), ValueRange(kernel.getResults())})
+      for (Value value : values)
+        bytes += bytesOf(value);
+    return bytes <= max_gpu_bytes;
+  }
+
   /// Makes batches of kernels with equal keys; an empty key keeps a kernel alone.
   void batch(llvm::function_ref<std::string(KernelOp)> key_of, bool flat) {
     std::map<std::string, SmallVector<KernelOp>, std::less<>> by_key;
@@ -103,7 +120,7 @@ private:
           mine += bytesOf(input);
       size_t pointers = kernel->getNumOperands() + kernel->getNumResults();
       bool fits = !runs.empty() && positions_.lookup(kernel) < needed && held <= max_held &&
-                  (runs.back().size() + 1) * pointers <= max_pointers;
+                  (runs.back().size() + 1) * pointers <= max_pointers_;
       if (!fits) {
         runs.emplace_back();
         needed = SIZE_MAX;
@@ -264,11 +281,19 @@ private:
 
   func::FuncOp graph_;
   Block& block_;
+  size_t max_pointers_;
   llvm::DenseMap<Operation*, size_t> positions_;
 };
 
 class BatchKernels : public impl::BatchKernelsBase<BatchKernels> {
-  void runOnOperation() override { Batching(getOperation()).run(); }
+public:
+  using BatchKernelsBase::BatchKernelsBase;
+
+private:
+  void runOnOperation() override {
+    const auto description = TargetDescription::named(target);
+    Batching(getOperation(), description && description->hasWorkGroups()).run();
+  }
 };
 
 }  // namespace

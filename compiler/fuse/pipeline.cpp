@@ -31,7 +31,7 @@ void buildFusePipeline(OpPassManager& passes, const FuseOptions& options) {
   graph.addPass(createAssignLayouts());
   graph.addPass(createDivideRefusedKernels());
   if (options.fuse && target.supports.batches)
-    graph.addPass(createBatchKernels());
+    graph.addPass(createBatchKernels({.target = options.target}));
   if (target.supports.in_place)
     graph.addPass(createWriteInPlace());
   if (options.fuse)

@@ -3,6 +3,7 @@
 #include "lowering/analysis/kernel_graph.h"
 #include "lowering/analysis/legality.h"
 #include "lowering/dialect/shape.h"
+#include "lowering/schedule/core/builtin_call.h"
 #include "lowering/schedule/core/index_width.h"
 #include "lowering/schedule/core/scalar_ops.h"
 #include "lowering/schedule/cpu/cpu.h"
@@ -64,6 +65,31 @@ Operation* firstOfType(Block& body, llvm::function_ref<bool(Type)> wanted) {
     return WalkResult::interrupt();
   });
   return found;
+}
+
+/// On a GPU a group works for one set, neighbouring groups for different ones: binds that set's inputs and returns its
+/// outputs. WorkGroup::group() is then the number among the set's groups.
+SmallVector<Value> takeOwnSet(OpBuilder& b, ModuleOp module, const Batch& batch, Evaluator::Arguments& arguments) {
+  Location loc = b.getUnknownLoc();
+  Value x = arith::ConstantOp::create(b, loc, b.getI32IntegerAttr(0));
+  Value group = callBuiltin(b, module, "_Z12get_group_idj", b.getI64Type(), x);
+  Value set = arith::RemUIOp::create(b, loc, group, arith::ConstantOp::create(b, loc, b.getI64IntegerAttr(batch.sets)));
+  auto ofSet = [&](ArrayRef<Value> all, size_t of_one, size_t number) {
+    Value chosen = all[number];
+    for (int64_t other = 1; other < batch.sets; ++other) {
+      Value is = arith::CmpIOp::create(b, loc, arith::CmpIPredicate::eq, set,
+                                       arith::ConstantOp::create(b, loc, b.getI64IntegerAttr(other)));
+      chosen = arith::SelectOp::create(b, loc, is, all[other * of_one + number], chosen);
+    }
+    return chosen;
+  };
+  const size_t inputs = batch.inputs_of_body.size(), outputs = batch.outputs.size() / batch.sets;
+  for (auto [number, tensor] : llvm::enumerate(batch.inputs_of_body))
+    arguments.inputs[tensor] = ofSet(batch.inputs, inputs, number);
+  SmallVector<Value> own;
+  for (size_t number = 0; number < outputs; ++number)
+    own.push_back(ofSet(batch.outputs, outputs, number));
+  return own;
 }
 
 }  // namespace
@@ -133,6 +159,8 @@ FailureOr<ScheduledKernel> scheduleKernel(KernelOp kernel, const TargetDescripti
         (mine.domain->scatter || mine.domain->sort || mine.domain->product || !target.supports.batches))
       return refuse(kernel, "a batch of these kernels has no schedule for " + target.name);
   }
+  if (batch.sets > 1 && target.hasWorkGroups() && (scratch_bytes || !batch.sizes.empty()))
+    return refuse(kernel, "a batch of tensors of different or unknown sizes has no schedule for " + target.name);
   if (parts.size() > 1 && !target.supports.parts)
     return refuse(kernel, "kernels side by side have no schedule for " + target.name);
   if (scratch_bytes)
@@ -205,12 +233,17 @@ FailureOr<ScheduledKernel> scheduleKernel(KernelOp kernel, const TargetDescripti
     arguments.symbols[symbol] =
         arith::IndexCastOp::create(builder, loc, builder.getIndexType(), entry->getArgument(next++));
 
+  SmallVector<Value> all_outputs = batch.outputs;
+  if (batch.sets > 1 && target.hasWorkGroups())
+    all_outputs = takeOwnSet(builder, *result.module, batch, arguments);
+
   AffineExpr extent = getAffineConstantExpr(0, context);
   for (auto [number, part] : llvm::enumerate(parts)) {
     decisions.beginPart(unsigned(number));
     LoweredKernel share;
     share.schedule.parts = {part.strategy.choices};
-    SmallVector<Value> outputs(ArrayRef(batch.outputs).slice(part.part.first, part.part.count));
+    share.schedule.batch = batch.sets;
+    SmallVector<Value> outputs(ArrayRef(all_outputs).slice(part.part.first, part.part.count));
     Evaluator evaluator(builder, *part.domain, part.graph, arguments);
     evaluator.keep(&part.strategy.kept);
     ScheduleContext schedule{part.graph,     *part.domain, part.strategy, target,  evaluator,
@@ -228,6 +261,8 @@ FailureOr<ScheduledKernel> scheduleKernel(KernelOp kernel, const TargetDescripti
     if (evaluator.failed())
       return refuse(evaluator.failure().op, evaluator.failure().reason);
     evaluator.leave();
+    if (batch.sets > 1 && target.hasWorkGroups())  // whole groups for each set
+      share.extent = share.extent.ceilDiv(share.grain) * share.grain * batch.sets;
     if (parts.size() == 1) {
       launch.extent = share.extent;
       launch.grain = share.grain;

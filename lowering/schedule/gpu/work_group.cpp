@@ -19,6 +19,8 @@ WorkGroup::WorkGroup(OpBuilder& builder, func::FuncOp function, LoweredKernel& l
   auto index = [&](Value id) -> Value { return arith::IndexCastUIOp::create(b_, loc_, b_.getIndexType(), id); };
   Value x = arith::ConstantOp::create(b_, loc_, b_.getI32IntegerAttr(0));
   group_ = index(call("_Z12get_group_idj", b_.getI64Type(), x));
+  if (launch.schedule.batch > 1)
+    group_ = arith::DivUIOp::create(b_, loc_, group_, constantIndex(b_, loc_, launch.schedule.batch));
   if (subgroup == 0) {
     item_ = index(call("_Z12get_local_idj", b_.getI64Type(), x));
     return;

@@ -18,7 +18,7 @@ public:
   int64_t size() const { return size_; }
   int64_t subgroup() const { return subgroup_; }
   int64_t subgroups() const { return size_ / subgroup_; }
-  mlir::Value group() const { return group_; }                   // get_group_id(0), index
+  mlir::Value group() const { return group_; }                   // of the groups of its set (Batch), index
   mlir::Value item() const { return item_; }                     // 0..size, neighbours in one sub-group
   mlir::Value lane() const { return lane_; }                     // 0..subgroup
   mlir::Value subgroupIndex() const { return subgroup_index_; }  // 0..subgroups

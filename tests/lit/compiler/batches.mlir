@@ -1,4 +1,10 @@
 // RUN: zefuse-opt --zefuse-batch-kernels --split-input-file %s | FileCheck %s
+// RUN: zefuse-opt --zefuse-batch-kernels=target=dg2-g11 --split-input-file %s | FileCheck %s --check-prefix=GPU
+// On a GPU a group works for one set: sets of one shape alone.
+// GPU: @one_shape
+// GPU: zefuse.kernel "exp"(%arg0, %arg1) {{.*}}batch = 2 : i64
+// GPU: @any_sizes
+// GPU-NOT: batch
 
 #flat = affine_map<(d0, d1) -> (d0 * 8 + d1)>
 #five = affine_map<(d0, d1) -> (d0 * 5 + d1)>

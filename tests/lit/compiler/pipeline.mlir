@@ -19,7 +19,7 @@
 // CPU-NEXT: zefuse-outline-kernels{merge=true},
 // CPU-NEXT: zefuse-assign-layouts,
 // CPU-NEXT: zefuse-divide-refused,
-// CPU-NEXT: zefuse-batch-kernels,
+// CPU-NEXT: zefuse-batch-kernels{target=cpu},
 // CPU-NEXT: zefuse-write-in-place,
 // CPU-NEXT: zefuse-join-side-by-side{target=cpu}
 // CPU-NEXT: )
@@ -36,6 +36,7 @@
 // GPU-NEXT: zefuse-outline-kernels{merge=true},
 // GPU-NEXT: zefuse-assign-layouts,
 // GPU-NEXT: zefuse-divide-refused,
+// GPU-NEXT: zefuse-batch-kernels{target=dg2-g11},
 // GPU-NEXT: zefuse-join-side-by-side{target=dg2-g11}
 // GPU-NEXT: )
 // APART: func.func(

@@ -41,8 +41,10 @@ constexpr const char* maps = R"(
 #one = affine_map<(d0) -> (d0)>
 )";
 
-TEST(Batch, SetsOfOneShape) {
-  Program program(std::string(maps) + rows_kernel);
+class BatchOn : public testing::TestWithParam<const char*> {};
+
+TEST_P(BatchOn, SetsOfOneShape) {
+  Program program(std::string(maps) + rows_kernel, *TargetDescription::named(GetParam()));
   ASSERT_TRUE(program.ok());
   EXPECT_EQ(program.lowered().schedule.batch, 2) << describe(program.lowered().schedule);
   for (unsigned groups : {1u, 2u, 3u, 7u, 40u}) {
@@ -62,6 +64,9 @@ TEST(Batch, SetsOfOneShape) {
     }
   }
 }
+
+// A GPU's groups work for one set each.
+INSTANTIATE_TEST_SUITE_P(Batch, BatchOn, testing::Values("cpu", "dg2-g11", "sm_90"));
 
 TEST(Batch, ElementwiseOnSetsOfAnySizes) {
   // Sizes below, at and above a vector, one of them two vectors and a bit; a scalar of each set besides.

@@ -236,6 +236,41 @@ std::string sumOfSlices() {
   return text.module();
 }
 
+// The second step of 16 sums over rows, in one launch: gradients of biases.
+std::string batchOfSums() {
+  const std::string slices = type(32, 768), sums = type("768");
+  std::string parameters, names, types, results, layouts, out;
+  for (int set = 0; set < 16; ++set) {
+    const std::string comma = set ? ", " : "", name = "%x" + std::to_string(set);
+    parameters += comma + name + ": " + slices;
+    names += comma + name;
+    types += comma + slices;
+    results += comma + sums;
+    layouts += comma + "#slices";
+    out += ", #sums";
+  }
+  return "#slices = affine_map<(d0, d1) -> (d0 * 768 + d1)>\n#sums = affine_map<(d0) -> (d0)>\n"
+         "func.func @graph(" +
+         parameters + ") {\n  %r:16 = zefuse.kernel \"sums\"(" + names + ") attributes {batch = 16 : i64, layouts = [" +
+         layouts + out + "]} : (" + types + ") -> (" + results + ") {" +
+         R"(
+  ^bb0(%x: tensor<32x768xf32>):
+    %zero = arith.constant 0.0 : f32
+    %t = tensor.empty() : tensor<768xf32>
+    %f = linalg.fill ins(%zero : f32) outs(%t : tensor<768xf32>) -> tensor<768xf32>
+    %y = linalg.generic {indexing_maps = [affine_map<(d0, d1) -> (d0, d1)>, affine_map<(d0, d1) -> (d1)>],
+                         iterator_types = ["reduction", "parallel"]}
+        ins(%x : tensor<32x768xf32>) outs(%f : tensor<768xf32>) {
+    ^bb0(%0: f32, %o: f32):
+      %1 = arith.addf %0, %o : f32
+      linalg.yield %1 : f32
+    } -> tensor<768xf32>
+    zefuse.yield %y : tensor<768xf32>
+  }
+  return
+})";
+}
+
 std::string productKernel(const std::string& a, const std::string& b, const std::string& c) {
   return MatmulText(a, b, c).module();
 }
@@ -296,6 +331,7 @@ std::vector<NamedKernel> kernelFamilies() {
       {"column_sums", columnSums(4096, 768)},
       {"column_sums_wide", columnSums(100, 400000)},
       {"full_sum", fullSum(300, 500)},
+      {"sums_batch", batchOfSums()},
       {"any_of_rows", anyOfRows()},
       {"matmul_512", productKernel(type(512, 512), type(512, 512), type(512, 512))},
       {"matmul_4096", productKernel(type(4096, 4096), type(4096, 4096), type(4096, 4096))},
