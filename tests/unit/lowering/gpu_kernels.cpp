@@ -124,13 +124,15 @@ std::string normKernel(size_t n, size_t m) {
   return text.module();
 }
 
-std::string columnSums(size_t n, size_t m) {
+std::string columnSums(size_t n, size_t m, const std::string& element = "f32") {
   KernelText text;
-  std::string full = type(n, m), out_type = type(std::to_string(m));
+  std::string full = type(std::to_string(n) + "x" + std::to_string(m), element), out_type = type(std::to_string(m));
   text.input({"%x", full, flat(m)});
   text.fill("%i", out_type, "0.0");
+  const std::string wide = element == "f32" ? "%0" : "%w";
   text.generic("%r", "rp", {{"%x", full, both}}, {"%i", out_type, columns},
-               "%s = arith.addf %0, %o : f32\n yield %s : f32");
+               (element == "f32" ? "" : "%w = arith.extf %0 : " + element + " to f32\n ") + "%s = arith.addf " + wide +
+                   ", %o : f32\n yield %s : f32");
   text.output({"%r", out_type, "(d0) -> (d0)"});
   return text.module();
 }
@@ -330,6 +332,7 @@ std::vector<NamedKernel> kernelFamilies() {
       {"norm_softmax_8192", normKernel(4096, 8192)},
       {"column_sums", columnSums(4096, 768)},
       {"column_sums_wide", columnSums(100, 400000)},
+      {"column_sums_bf16", columnSums(4096, 8192, "bf16")},
       {"full_sum", fullSum(300, 500)},
       {"sums_batch", batchOfSums()},
       {"any_of_rows", anyOfRows()},
