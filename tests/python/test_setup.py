@@ -60,6 +60,8 @@ class Checkout:
             shutil.copy(ROOT / "scripts" / name, folder / "scripts")
         for name in ("requirements.lock", "pyproject.toml"):
             shutil.copy(ROOT / name, folder)
+        (folder / "python" / "zefuse").mkdir(parents=True)
+        (folder / "python" / "zefuse" / "aot.py").touch()
         shutil.copytree(SYSTEMS / system, self.system)
         self.state.mkdir()
         (self.state / "installed").touch()
@@ -147,6 +149,19 @@ def test_python_packages_are_installed_beside_apts(folder: Path) -> None:
     pip = [line for line in lines if line.startswith("pip")]
     assert len(pip) == 2 and "-r " in pip[0] and "-e " in pip[1]
     assert lines.index(pip[1]) > lines.index(rest), "zefuse was installed before what it needs"
+
+
+def test_a_module_that_was_moved_is_found_where_it_is(folder: Path) -> None:
+    """The editable installation has a table of the files that were there."""
+    checkout = Checkout(folder, "debian-12")
+    assert checkout.run().returncode == 0
+    lines = len(checkout.log().splitlines())
+    package = folder / "python" / "zefuse"
+    (package / "packages").mkdir()
+    (package / "aot.py").rename(package / "packages" / "aot.py")
+    assert checkout.run().returncode == 0
+    (made,) = checkout.log().splitlines()[lines:]
+    assert made.startswith("pip ") and f"-e {folder}" in made
 
 
 def test_pip_that_fails_ends_the_setup_and_is_tried_again(folder: Path) -> None:
