@@ -39,7 +39,9 @@ _COMPILED: dict[str, tuple[str, str | None, str | None]] = {
     "zefuse int4 x int8": ("float32", "int4", "int8"),
 }
 _LLAMA = {"llama.cpp Q8_0": "Q8_0", "llama.cpp Q4_0": "Q4_0"}
-NAMES = ("eager", "inductor", *_COMPILED, *_LLAMA)
+# The very files that llama.cpp reads, with activations="int8".
+_SAME_FILES = {"zefuse Q8_0 x int8": "Q8_0", "zefuse Q4_0 x int8": "Q4_0"}
+NAMES = ("eager", "inductor", *_COMPILED, *_SAME_FILES, *_LLAMA)
 _SHORT_PROMPT = 8  # tokens before decoding is measured
 _SAME = 1.05  # times as fast that nobody would call faster
 
@@ -241,6 +243,12 @@ def _contestant(name: str, place: str, model: Any, settings: Settings, folder: P
         dtype, weights, activations = _COMPILED[name]
         with contextlib.redirect_stdout(io.StringIO()):
             model = optimize(_sharing(model).to(getattr(torch, dtype)), weights=weights, activations=activations)
+    elif name in _SAME_FILES:
+        _, file = _quantized(_SAME_FILES[name], place, settings, folder)
+        model, _ = generating.load(str(file), "float32", keep=True)
+        model.generation_config.eos_token_id = None
+        with contextlib.redirect_stdout(io.StringIO()):
+            model = optimize(model, activations="int8")
     elif name == "inductor":
         from transformers import CompileConfig
 
@@ -295,7 +303,8 @@ def _sharing(model: Any) -> Any:
     return copy.deepcopy(model, {**tensors, **{id(each): each.data for each in model.buffers()}})
 
 
-def _llama(kind: str, place: str, settings: Settings, folder: Path) -> Callable[[Row], None]:
+def _quantized(kind: str, place: str, settings: Settings, folder: Path) -> tuple[str, Path]:
+    """llama-bench, and the model's file in its quantization ``kind``, all matrices alike; made once."""
     import torch
 
     bench = settings.llama_bench or shutil.which("llama-bench")
@@ -307,10 +316,21 @@ def _llama(kind: str, place: str, settings: Settings, folder: Path) -> Callable[
     if not quantize.exists():
         raise _Missing("no llama-quantize beside llama-bench")
     file = folder / f"{kind}.gguf"
-    command = [str(quantize), "--allow-requantize", "--pure", place, str(file), kind, str(torch.get_num_threads())]
+    if file.exists():
+        return bench, file
+    part = file.with_suffix(".part")  # what a killed program left is nobody's
+    command = [str(quantize), "--allow-requantize", "--pure", place, str(part), kind, str(torch.get_num_threads())]
     made = subprocess.run(command, capture_output=True, text=True, timeout=settings.ready_seconds)
     if made.returncode:
         raise _Missing(f"llama-quantize failed: {(made.stderr.strip().splitlines() or ['?'])[-1]}")
+    part.rename(file)
+    return bench, file
+
+
+def _llama(kind: str, place: str, settings: Settings, folder: Path) -> Callable[[Row], None]:
+    import torch
+
+    bench, file = _quantized(kind, place, settings, folder)
     words = ["-m", str(file), "-p", str(settings.prompt), "-n", str(settings.tokens), "-r", "1", "-o", "json"]
 
     def measured(row: Row) -> None:
