@@ -44,7 +44,8 @@ bool libraryTakes(AttentionOp op) {
     return false;
   for (Value operand : {op.getQuery(), op.getKey(), op.getValue()})
     if (RankedTensorType type = tensorTypeOf(operand);
-        type.getRank() != 4 || !type.getElementType().isF32() || !type.hasStaticShape() || type.getNumElements() == 0)
+        type.getRank() != 4 || (!type.getElementType().isF32() && !type.getElementType().isBF16()) ||
+        !type.hasStaticShape() || type.getNumElements() == 0)
       return false;
   ArrayRef<int64_t> query = tensorTypeOf(op.getQuery()).getShape(), key = tensorTypeOf(op.getKey()).getShape();
   return query[0] == key[0] && query[1] % key[1] == 0 && query[0] * query[1] * query[2] * key[2] >= many_scores;

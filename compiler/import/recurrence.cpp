@@ -11,7 +11,8 @@ Emitter steps(StringRef cell, ArrayRef<StringRef> operands, bool gradient) {
     SmallVector<Value> values;
     for (const std::string& name : names) {
       values.push_back(op.tensor(name));
-      if (!elementOf(values.back()).isF32())
+      Type element = elementOf(values.back());
+      if (!element.isF32() && !(name == "weight" && element.isBF16()))
         op.refuse("argument " + name + " is not f32");
     }
     SmallVector<RankedTensorType> results;

@@ -154,8 +154,9 @@ LogicalResult AttentionOp::verify() {
     return emitOpError("has a mask or sums of rows, which the library's call does not");
   for (Value tensor : {getQuery(), getKey(), getValue(), getResult()}) {
     auto type = cast<RankedTensorType>(tensor.getType());
-    if (type.getRank() != 4 || !type.getElementType().isF32())
-      return emitOpError("wants tensors of f32 and rank 4");
+    Type element = type.getElementType();
+    if (type.getRank() != 4 || element != getElementTypeOrSelf(getResult()) || (!element.isF32() && !element.isBF16()))
+      return emitOpError("wants tensors of f32, or of bf16, and rank 4");
   }
   return success();
 }
@@ -187,9 +188,17 @@ LogicalResult RecurrenceOp::verify() {
   const unsigned results = getGradient() ? (lstm || gru ? 3 : 2) : (lstm ? 4 : gru ? 2 : 1);
   if (getInputs().size() != inputs || getNumResults() != results)
     return emitOpError("wants ") << inputs << " operands and " << results << " results";
-  for (Type type : llvm::concat<const Type>(llvm::to_vector(getInputs().getTypes()), llvm::to_vector(getResultTypes())))
-    if (!cast<RankedTensorType>(type).getElementType().isF32())
-      return emitOpError("wants tensors of f32");
+  const unsigned weight = getGradient() && lstm ? 2 : 1;
+  auto isTaken = [](Type tensor, bool narrow) {
+    Type element = cast<RankedTensorType>(tensor).getElementType();
+    return element.isF32() || (narrow && element.isBF16());
+  };
+  for (auto [position, type] : llvm::enumerate(getInputs().getTypes()))
+    if (!isTaken(type, position == weight))
+      return emitOpError("wants tensors of f32, or a weight of bf16");
+  for (Type type : getResultTypes())
+    if (!isTaken(type, false))
+      return emitOpError("wants results of f32");
   if (auto layouts = getResultLayouts(); layouts && layouts->size() != results)
     return emitOpError("wants a layout for each result");
   return success();  // sizes: when the step is bound

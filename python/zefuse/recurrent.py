@@ -5,7 +5,8 @@ as it is long. Here the products with the input are one matrix product over all 
 left, the products with the hidden state and the cell's formula, is one operator of ours: one call of the runtime
 (runtime/recurrence), forward and backward, whatever the length of the sequence.
 
-f32; f16 and bf16 compute in f32 and are rounded at the end. What is not taken (f64, projections, packed sequences) stays as
+f32; f16 and bf16 compute in f32 and are rounded at the end, but products of bf16 are of bf16 where the processor has them, with a
+hidden state that is rounded at each step, as eager's is. What is not taken (f64, projections, packed sequences) stays as
 torch traces it.
 """
 
@@ -160,7 +161,7 @@ def _stack(
         outputs = []
         for direction in range(directions):
             number = layer * directions + direction
-            weights = [p.float() for p in params[number * of_direction : (number + 1) * of_direction]]
+            weights = list(params[number * of_direction : (number + 1) * of_direction])
             output, h, c = _direction(
                 kind, x.float(), hidden[number].float(), None if cell is None else cell[number].float(),
                 weights, direction == 1, batch_first and layer == 0,
@@ -190,10 +191,12 @@ def _direction(
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """``x``: [steps, batch, features], or with ``batch_first`` [batch, steps, features]. Output [steps, batch, hidden], last hidden
     state and cell [batch, hidden]."""
-    of_input, of_hidden = weights[0], weights[1]
-    biases = weights[2:]
+    of_input, of_hidden = weights[0].float(), weights[1]
+    if of_hidden.dtype != torch.bfloat16:  # which the steps take
+        of_hidden = of_hidden.float()
+    biases = [bias.float() for bias in weights[2:]]
     gates = functional.linear(x, of_input, biases[0] if biases else None)
-    bias = biases[1] if biases else of_hidden.new_zeros(of_hidden.shape[0])
+    bias = biases[1] if biases else of_input.new_zeros(of_hidden.shape[0])
     if batch_first:
         gates = gates.transpose(0, 1)
     ops = torch.ops.zefuse
@@ -210,7 +213,7 @@ def _direction(
 
 
 #: The operators' schemas. Sizes, of T steps, B rows, H units and G gates (4, 3, 1): gates [T, B, G H], weight [G H, H], bias [G H],
-#: hidden and cell [B, H]; output and cells [T, B, H], activations [T, B, 4 H].
+#: hidden and cell [B, H]; output and cells [T, B, H], activations [T, B, 4 H]. All f32, but for weights, which may be bf16.
 _SCHEMAS = (
     "lstm_steps(Tensor gates, Tensor weight, Tensor bias, Tensor hidden, Tensor cell, bool reverse)"
     " -> (Tensor output, Tensor last_cell, Tensor activations, Tensor cells)",
@@ -307,7 +310,7 @@ def _lstm_steps(gates: Tensor, weight: Tensor, bias: Tensor, hidden: Tensor, cel
     output, last, activations, cells = _lstm_steps_fake(gates, weight, bias, hidden, cell, reverse)
     h, c = hidden, cell
     for t in _order(gates.shape[0], reverse):
-        i, f, g, o = (gates[t] + functional.linear(h, weight, bias)).chunk(4, 1)
+        i, f, g, o = (gates[t] + functional.linear(h, weight.float(), bias)).chunk(4, 1)
         i, f, g, o = i.sigmoid(), f.sigmoid(), g.tanh(), o.sigmoid()
         c = f * c + i * g
         h = o * c.tanh()
@@ -332,7 +335,7 @@ def _lstm_steps_backward(
             (dc * g * i * (1 - i), dc * old * f * (1 - f), dc * i * (1 - g * g), dh * through * o * (1 - o)), 1
         )
         dc = dc * f
-        dh = grad_gates[t] @ weight
+        dh = grad_gates[t] @ weight.float()
     return grad_gates, dh, dc
 
 
@@ -340,7 +343,7 @@ def _gru_steps(gates: Tensor, weight: Tensor, bias: Tensor, hidden: Tensor, reve
     output, activations = _gru_steps_fake(gates, weight, bias, hidden, reverse)
     h = hidden
     for t in _order(gates.shape[0], reverse):
-        product = functional.linear(h, weight, bias)
+        product = functional.linear(h, weight.float(), bias)
         (ri, zi, ni), (rh, zh, nh) = gates[t].chunk(3, 1), product.chunk(3, 1)
         r, z = (ri + rh).sigmoid(), (zi + zh).sigmoid()
         n = (ni + r * nh).tanh()
@@ -363,7 +366,7 @@ def _gru_steps_backward(
         dn = dh * (1 - z) * (1 - n * n)
         dz, dr = dh * (old - n) * z * (1 - z), dn * nh * r * (1 - r)
         grad_gates[t], grad_products[t] = torch.cat((dr, dz, dn), 1), torch.cat((dr, dz, dn * r), 1)
-        dh = dh * z + grad_products[t] @ weight
+        dh = dh * z + grad_products[t] @ weight.float()
     return grad_gates, grad_products, dh
 
 
@@ -373,7 +376,7 @@ def _rnn_steps(
     output = gates.new_empty(gates.shape)
     h = hidden
     for t in _order(gates.shape[0], reverse):
-        h = getattr(torch, nonlinearity)(gates[t] + functional.linear(h, weight, bias))
+        h = getattr(torch, nonlinearity)(gates[t] + functional.linear(h, weight.float(), bias))
         output[t] = h
     return output
 
@@ -388,7 +391,7 @@ def _rnn_steps_backward(
         grad_gates[t] = (
             dh * (1 - output[t] * output[t]) if nonlinearity == "tanh" else torch.where(output[t] > 0, dh, 0.0)
         )
-        dh = grad_gates[t] @ weight
+        dh = grad_gates[t] @ weight.float()
     return grad_gates, dh
 
 
@@ -417,7 +420,7 @@ def _lstm_gradient(ctx: Any, grad_output: Any, grad_last_cell: Any, *_: Any) -> 
         grad_output, grad_last_cell, weight, cell, cells, activations, ctx.reverse
     )
     of_weight, of_bias = _of_weight(grad_gates, output, hidden, ctx.reverse)
-    return grad_gates, of_weight, of_bias, grad_hidden, grad_cell, None
+    return grad_gates, of_weight.to(weight.dtype), of_bias, grad_hidden, grad_cell, None
 
 
 def _gru_save(ctx: Any, inputs: Any, output: Any) -> None:
@@ -432,7 +435,7 @@ def _gru_gradient(ctx: Any, grad_output: Any, *_: Any) -> Any:
         grad_output, weight, hidden, output, activations, ctx.reverse
     )
     of_weight, of_bias = _of_weight(grad_products, output, hidden, ctx.reverse)
-    return grad_gates, of_weight, of_bias, grad_hidden, None
+    return grad_gates, of_weight.to(weight.dtype), of_bias, grad_hidden, None
 
 
 def _rnn_save(ctx: Any, inputs: Any, output: Any) -> None:
@@ -446,4 +449,4 @@ def _rnn_gradient(ctx: Any, grad_output: Any) -> Any:
         grad_output, weight, output, ctx.nonlinearity, ctx.reverse
     )
     of_weight, of_bias = _of_weight(grad_gates, output, hidden, ctx.reverse)
-    return grad_gates, of_weight, of_bias, grad_hidden, None, None
+    return grad_gates, of_weight.to(weight.dtype), of_bias, grad_hidden, None, None

@@ -4,8 +4,10 @@
 #include <atomic>
 #include <dnnl.h>
 #include <limits>
+#include <utility>
 
 #include "common/plan/plan_generated.h"
+#include "runtime/onednn/bf16.h"
 #include "runtime/onednn/descriptor.h"
 #include "runtime/onednn/row_softmax.h"
 #include "runtime/onednn/team.h"
@@ -22,6 +24,9 @@ int64_t at(const TensorDesc& tensor, int64_t batch, int64_t head, int64_t row) {
   return batch * tensor.strides[0] + head * tensor.strides[1] + row * tensor.strides[2];
 }
 
+// A single row's stride says nothing, and sgemm wants it no smaller than the row.
+int64_t leading(const TensorDesc& tensor) { return std::max(tensor.strides[2], tensor.sizes[3]); }
+
 Status refuse(Code code, const AttentionDesc& desc, const std::string& why) {
   return {code, toString(desc) + ": " + why};
 }
@@ -30,8 +35,8 @@ Status check(const AttentionDesc& desc) {
   for (const TensorDesc* tensor : {&desc.query, &desc.key, &desc.value, &desc.out}) {
     if (tensor->sizes.size() != 4 || tensor->strides.size() != 4)
       return refuse(Code::invalid_argument, desc, "wants four dimensions");
-    if (tensor->dtype != plan::DType::f32)
-      return refuse(Code::unsupported, desc, "wants f32");
+    if (tensor->dtype != desc.query.dtype || (tensor->dtype != plan::DType::f32 && tensor->dtype != plan::DType::bf16))
+      return refuse(Code::unsupported, desc, "wants f32 or bf16 throughout");
     for (int64_t size : tensor->sizes)
       if (size < 1 || size > std::numeric_limits<int32_t>::max())
         return refuse(Code::invalid_argument, desc, "has an impossible size");
@@ -59,13 +64,31 @@ Result<std::shared_ptr<const Attention>> Attention::get(const AttentionDesc& des
 }
 
 Attention::Attention(const AttentionDesc& desc) : desc_(desc), threads_(maxThreads()) {
+  const bool narrow = desc.query.dtype == plan::DType::bf16, tiled = narrow && TiledAttention::available();
   const int64_t rows = desc.query.sizes[2], columns = desc.key.sizes[2];
-  const int64_t wanted = std::clamp<int64_t>(block_scores / columns, std::min(fewest_rows, rows), rows);
+  // In tiles, keys and values lie beside the scores once more.
+  const int64_t scores = tiled ? block_scores / 2 : block_scores;
+  const int64_t wanted = std::clamp<int64_t>(scores / columns, std::min(fewest_rows, rows), rows);
   blocks_ = (rows + wanted - 1) / wanted;
   rows_ = (rows + blocks_ - 1) / blocks_;
+  if (tiled)
+    tiled_ = TiledAttention{rows_, columns, desc.query.sizes[3], desc.value.sizes[3]};
+  implementation_ = tiled    ? "products in tiles around softmax by blocks of rows"
+                    : narrow ? "sgemm, softmax, sgemm by blocks of rows; widens bf16"
+                             : "sgemm, softmax, sgemm by blocks of rows";
 }
 
-size_t Attention::scratchBytes() const { return size_t(threads_) * size_t(rows_ * desc_.key.sizes[2]) * sizeof(float); }
+size_t Attention::scratchOfThread() const {
+  if (tiled_)
+    return tiled_->scratchBytes();
+  const int64_t keys = desc_.key.sizes[2], depth = desc_.query.sizes[3], width = desc_.value.sizes[3];
+  int64_t floats = rows_ * keys;
+  if (desc_.query.dtype == plan::DType::bf16)
+    floats += (rows_ + keys) * (depth + width);
+  return size_t(floats) * sizeof(float);
+}
+
+size_t Attention::scratchBytes() const { return size_t(threads_) * scratchOfThread(); }
 
 Status Attention::run(const Arguments& arguments) const {
   const int64_t total = desc_.query.sizes[0] * desc_.query.sizes[1] * blocks_;
@@ -74,32 +97,55 @@ Status Attention::run(const Arguments& arguments) const {
   overTeam(total, 1, [&](int64_t begin, int64_t end) {
     // Each part of the team has scratch of its own; there are no more parts than threads at preparation.
     const int mine = next.fetch_add(1, std::memory_order_relaxed);
-    float* scores = static_cast<float*>(arguments.scratch) + int64_t(mine % threads_) * rows_ * desc_.key.sizes[2];
-    for (int64_t block = begin; block < end; ++block)
-      if (!runBlock(arguments, block, scores).ok())
-        failed = true;
+    auto* scratch = static_cast<std::byte*>(arguments.scratch) + size_t(mine % threads_) * scratchOfThread();
+    int64_t packed = -1;
+    for (int64_t block = begin; block < end; ++block) {
+      const Place place = placeOf(arguments, block);
+      if (place.rows <= 0)
+        continue;
+      if (!tiled_) {
+        const bool narrow = desc_.query.dtype == plan::DType::bf16;
+        auto* floats = reinterpret_cast<float*>(scratch);
+        if (!(narrow ? runWidened(place, floats) : runBlock(place, floats)).ok())
+          failed = true;
+        continue;
+      }
+      if (std::exchange(packed, place.key_head) != place.key_head)
+        tiled_->pack(static_cast<const __bf16*>(place.key), place.key_row, static_cast<const __bf16*>(place.value),
+                     place.value_row, scratch);
+      tiled_->run(static_cast<const __bf16*>(place.query), place.query_row, place.first, place.rows, desc_.scale,
+                  desc_.causal, static_cast<__bf16*>(place.out), place.out_row, scratch);
+    }
   });
   return failed ? Status(Code::internal, toString(desc_) + ": oneDNN's sgemm failed") : Status();
 }
 
-Status Attention::runBlock(const Arguments& arguments, int64_t block, float* scores) const {
+Attention::Place Attention::placeOf(const Arguments& arguments, int64_t block) const {
   const int64_t heads = desc_.query.sizes[1], shared = heads / desc_.key.sizes[1];
   const int64_t batch = block / blocks_ / heads, head = block / blocks_ % heads, first = block % blocks_ * rows_;
-  const int64_t rows = std::min(rows_, desc_.query.sizes[2] - first);
-  if (rows <= 0)
-    return {};
-  const int64_t depth = desc_.query.sizes[3], width = desc_.value.sizes[3], all = desc_.key.sizes[2];
-  const int64_t columns = desc_.causal ? std::min(all, first + rows) : all;
-  const float* query = static_cast<const float*>(arguments.a) + at(desc_.query, batch, head, first);
-  const float* key = static_cast<const float*>(arguments.b) + at(desc_.key, batch, head / shared, 0);
-  const float* value =
-      static_cast<const float*>(arguments.post_op_operands[0]) + at(desc_.value, batch, head / shared, 0);
-  float* out = static_cast<float*>(arguments.out) + at(desc_.out, batch, head, first);
-  // A single row's stride says nothing, and sgemm wants it no smaller than the row.
-  auto leading = [](const TensorDesc& tensor) { return std::max(tensor.strides[2], tensor.sizes[3]); };
+  const int64_t bytes = desc_.query.dtype == plan::DType::bf16 ? 2 : 4;
+  auto address = [&](const void* data, const TensorDesc& tensor, int64_t of, int64_t row) {
+    return static_cast<const std::byte*>(data) + at(tensor, batch, of, row) * bytes;
+  };
+  return {batch * desc_.key.sizes[1] + head / shared,
+          first,
+          std::min(rows_, desc_.query.sizes[2] - first),
+          address(arguments.a, desc_.query, head, first),
+          address(arguments.b, desc_.key, head / shared, 0),
+          address(arguments.post_op_operands[0], desc_.value, head / shared, 0),
+          const_cast<std::byte*>(address(arguments.out, desc_.out, head, first)),
+          leading(desc_.query),
+          leading(desc_.key),
+          leading(desc_.value),
+          leading(desc_.out)};
+}
 
-  if (dnnl_sgemm('N', 'T', rows, columns, depth, desc_.scale, query, leading(desc_.query), key, leading(desc_.key), 0.f,
-                 scores, columns) != dnnl_success)
+Status Attention::runBlock(const Place& place, float* scores) const {
+  const int64_t depth = desc_.query.sizes[3], width = desc_.value.sizes[3], all = desc_.key.sizes[2];
+  const int64_t rows = place.rows, columns = desc_.causal ? std::min(all, place.first + rows) : all;
+  auto* out = static_cast<float*>(place.out);
+  if (dnnl_sgemm('N', 'T', rows, columns, depth, desc_.scale, static_cast<const float*>(place.query), place.query_row,
+                 static_cast<const float*>(place.key), place.key_row, 0.f, scores, columns) != dnnl_success)
     return {Code::internal, "q k^T"};
   float sums[1 << 10];
   float* sum_of_row = sums;
@@ -110,18 +156,39 @@ Status Attention::runBlock(const Arguments& arguments, int64_t block, float* sco
   }
   for (int64_t row = 0; row < rows; ++row) {
     float* scores_of_row = scores + row * columns;
-    const int64_t seen = desc_.causal ? std::min(columns, first + row + 1) : columns;
+    const int64_t seen = desc_.causal ? std::min(columns, place.first + row + 1) : columns;
     sum_of_row[row] = exponentials(scores_of_row, seen);
     std::fill(scores_of_row + seen, scores_of_row + columns, 0.f);
   }
-  if (dnnl_sgemm('N', 'N', rows, width, columns, 1.f, scores, columns, value, leading(desc_.value), 0.f, out,
-                 leading(desc_.out)) != dnnl_success)
+  if (dnnl_sgemm('N', 'N', rows, width, columns, 1.f, scores, columns, static_cast<const float*>(place.value),
+                 place.value_row, 0.f, out, place.out_row) != dnnl_success)
     return {Code::internal, "p v"};
-  for (int64_t row = 0; row < rows; ++row) {
-    float* out_of_row = out + row * leading(desc_.out);
+  for (int64_t row = 0; row < rows; ++row)
     for (int64_t i = 0; i < width; ++i)
-      out_of_row[i] /= sum_of_row[row];
-  }
+      out[row * place.out_row + i] /= sum_of_row[row];
+  return {};
+}
+
+// With a block's queries and a head's keys and values as f32, which are few beside the scores.
+Status Attention::runWidened(const Place& place, float* scratch) const {
+  const int64_t keys = desc_.key.sizes[2], depth = desc_.query.sizes[3], width = desc_.value.sizes[3];
+  float* next = scratch + rows_ * keys;
+  auto widened = [&](const void* from, int64_t from_row, int64_t rows, int64_t columns) {
+    float* to = next;
+    for (int64_t row = 0; row < rows; ++row, next += columns)
+      std::copy_n(static_cast<const __bf16*>(from) + row * from_row, columns, next);
+    return to;
+  };
+  Place wide = place;
+  wide.query = widened(place.query, place.query_row, place.rows, depth);
+  wide.key = widened(place.key, place.key_row, keys, depth);
+  wide.value = widened(place.value, place.value_row, keys, width);
+  wide.out = next;
+  wide.query_row = wide.key_row = depth;
+  wide.value_row = wide.out_row = width;
+  ZEFUSE_RETURN_IF_ERROR(runBlock(wide, scratch));
+  for (int64_t row = 0; row < place.rows; ++row, next += width)
+    std::transform(next, next + width, static_cast<__bf16*>(place.out) + row * place.out_row, toBf16);
   return {};
 }
 

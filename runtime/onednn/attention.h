@@ -3,22 +3,26 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 
 #include "runtime/onednn/primitive.h"
+#include "runtime/onednn/tiled_attention.h"
 
 namespace zefuse::onednn {
 
 struct AttentionDesc {
-  TensorDesc query, key, value, out;  // f32: [B, H, S, D], [B, G, T, D], [B, G, T, E], [B, H, S, E]; H a multiple of G
-  float scale = 1;                    // of the scores
-  bool causal = false;                // query s sees keys 0..s
+  // All f32 or all bf16: [B, H, S, D], [B, G, T, D], [B, G, T, E], [B, H, S, E]; H a multiple of G.
+  TensorDesc query, key, value, out;
+  float scale = 1;      // of the scores
+  bool causal = false;  // query s sees keys 0..s
   bool operator==(const AttentionDesc&) const = default;
 };
 
 // Rows of all four are contiguous and lie at least their length apart; other strides are free. Immutable and
 // thread-safe. run(): a is the query, b the key, post_op_operands[0] the value. Each block of rows is two calls of
-// oneDNN's sgemm, one thread each, around a softmax; blocks depend on sizes alone, so the bits do not depend on the
-// number of threads.
+// oneDNN's sgemm, one thread each, around a softmax; of bf16 it is two products in tiles, and where the processor has
+// none its operands are widened. Blocks depend on sizes and processor alone, so the bits do not depend on the number of
+// threads.
 class Attention : public Primitive {
 public:
   // invalid_argument when shapes do not fit together or strides are not as above; unsupported for other dtypes.
@@ -34,13 +38,25 @@ public:
   const std::string& implementation() const override { return implementation_; }
 
 private:
-  Status runBlock(const Arguments& arguments, int64_t block, float* scores) const;
+  // Where the operands of a block of rows lie, and how many elements apart their rows.
+  struct Place {
+    int64_t key_head;  // among all batches'
+    int64_t first, rows;
+    const void *query, *key, *value;
+    void* out;
+    int64_t query_row, key_row, value_row, out_row;
+  };
+  Place placeOf(const Arguments& arguments, int64_t block) const;
+  Status runBlock(const Place& place, float* scores) const;
+  Status runWidened(const Place& place, float* scratch) const;
+  size_t scratchOfThread() const;
 
   AttentionDesc desc_;
   int64_t rows_;    // of a block
   int64_t blocks_;  // of one head
   int threads_;     // that scratch has room for
-  std::string implementation_ = "sgemm, softmax, sgemm by blocks of rows";
+  std::optional<TiledAttention> tiled_;
+  std::string implementation_;
 };
 
 // "attention f32[1,6,1500,64] ... -> ..."

@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "common/plan/plan_generated.h"
+#include "runtime/onednn/bf16.h"
 #include "runtime/onednn/descriptor.h"
 #include "runtime/onednn/team.h"
 
@@ -28,12 +29,7 @@ template <> int8_t store<int8_t>(float value) {
   return int8_t(std::nearbyint(value > -128 ? std::min(value, 127.0f) : -128));
 }
 template <> float store<float>(float value) { return value; }
-template <> uint16_t store<uint16_t>(float value) {
-  uint32_t bits = std::bit_cast<uint32_t>(value);
-  if ((bits & 0x7fffffffu) > 0x7f800000u)
-    return uint16_t((bits >> 16) | 0x40);  // rounding could carry a NaN's payload into infinity
-  return uint16_t((bits + 0x7fffu + ((bits >> 16) & 1)) >> 16);
-}
+template <> uint16_t store<uint16_t>(float value) { return bitsOfBf16(value); }
 
 // One row: the innermost dimension. Same types keep their bits.
 template <typename From, typename To>

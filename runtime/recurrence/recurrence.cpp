@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "common/plan/recurrence.h"
+#include "runtime/onednn/bf16.h"
 #include "runtime/onednn/descriptor.h"
 #include "runtime/onednn/team.h"
 #include "runtime/recurrence/sequence.h"
@@ -17,6 +18,7 @@ namespace {
 
 // Below this a meeting of the threads takes as long as what they share.
 constexpr double least_work = 50000;  // floating point operations of a thread in a step
+constexpr double tiled = 8;           // times as many take as long in tiles
 // A weight that each core's second-level cache holds is quicker read by all than its units are shared out.
 constexpr int64_t cached_weight = 1 << 18;  // floats
 
@@ -51,11 +53,12 @@ Shapes shapesOf(const RecurrenceDesc& desc, int64_t T, int64_t B, int64_t H) {
   return {{gates, weight, bias, state}, {sequence}};
 }
 
-Status checkTensor(const RecurrenceDesc& desc, const TensorDesc& tensor, const Sizes& wanted, const std::string& name) {
+Status checkTensor(const RecurrenceDesc& desc, const TensorDesc& tensor, const Sizes& wanted, const std::string& name,
+                   bool narrow = false) {
   if (tensor.sizes != wanted || tensor.strides.size() != tensor.sizes.size())
     return refuse(Code::invalid_argument, desc, name + " has sizes that do not fit the others");
-  if (tensor.dtype != plan::DType::f32)
-    return refuse(Code::unsupported, desc, name + " is not f32");
+  if (tensor.dtype != plan::DType::f32 && !(narrow && tensor.dtype == plan::DType::bf16))
+    return refuse(Code::unsupported, desc, name + (narrow ? " is neither f32 nor bf16" : " is not f32"));
   if (tensor.sizes.back() > 1 && tensor.strides.back() != 1)
     return refuse(Code::invalid_argument, desc, name + " has rows that are not contiguous");
   for (int64_t stride : tensor.strides)
@@ -77,7 +80,8 @@ Status check(const RecurrenceDesc& desc) {
     return refuse(Code::invalid_argument, desc, "has an impossible size");
   const Shapes shapes = shapesOf(desc, T, B, H);
   for (size_t i = 0; i < desc.operands.size(); ++i)
-    ZEFUSE_RETURN_IF_ERROR(checkTensor(desc, desc.operands[i], shapes.operands[i], "operand " + std::to_string(i)));
+    ZEFUSE_RETURN_IF_ERROR(checkTensor(desc, desc.operands[i], shapes.operands[i], "operand " + std::to_string(i),
+                                       /*narrow=*/i == arity.weight));
   // The loops read the weight as one matrix.
   if (weight.sizes[0] > 1 && weight.strides[0] != H)
     return refuse(Code::invalid_argument, desc, "has a weight that is not contiguous");
@@ -100,6 +104,14 @@ Tensor tensorOf(const TensorDesc& desc, const void* data) {
   tensor.row = rank > 1 ? desc.strides[rank - 2] : 0;
   tensor.step = rank > 2 ? desc.strides[0] : 0;
   return tensor;
+}
+
+const TensorDesc& weightOf(const RecurrenceDesc& desc) {
+  return desc.operands[plan::arityOf(desc.cell, desc.gradient).weight];
+}
+
+const Level& levelOf(const RecurrenceDesc& desc) {
+  return level(!desc.gradient && weightOf(desc).dtype == plan::DType::bf16);
 }
 
 void fill(const Tensor& to, const Tensor& from, int64_t rows, int64_t units) {
@@ -128,28 +140,40 @@ Result<std::shared_ptr<const Recurrence>> Recurrence::get(const RecurrenceDesc& 
 
 Recurrence::Recurrence(RecurrenceDesc desc)
     : desc_(std::move(desc)), steps_(desc_.operands[0].sizes[0]), batch_(desc_.operands[0].sizes[1]),
-      hidden_(desc_.operands[plan::arityOf(desc_.cell, desc_.gradient).weight].sizes[1]),
-      implementation_(std::string("steps in registers: ") + level().name) {}
+      hidden_(weightOf(desc_).sizes[1]), level_(levelOf(desc_)),
+      implementation_(std::string(level_.tiled ? "steps in " : "steps in registers: ") + level_.name) {}
 
 size_t Recurrence::packedBytes() const {
   const int64_t gates = plan::arityOf(desc_.cell, desc_.gradient).gates;
-  return size_t(packedSize(desc_.cell, desc_.gradient, gates, hidden_, level().lanes)) * sizeof(float);
+  if (level_.tiled)
+    return size_t(packedTiles(desc_.cell, gates, hidden_)) * sizeof(__bf16);
+  return size_t(packedSize(desc_.cell, desc_.gradient, gates, hidden_, level_.lanes)) * sizeof(float);
 }
 
 Status Recurrence::packB(const void* weight, void* packed) const {
   const int64_t gates = plan::arityOf(desc_.cell, desc_.gradient).gates;
-  pack(desc_.cell, desc_.gradient, gates, hidden_, level().lanes, static_cast<const float*>(weight),
-       static_cast<float*>(packed));
+  if (level_.tiled)
+    packTiles(desc_.cell, gates, hidden_, static_cast<const uint16_t*>(weight), static_cast<uint16_t*>(packed));
+  else if (weightOf(desc_).dtype == plan::DType::bf16)
+    pack(desc_.cell, desc_.gradient, gates, hidden_, level_.lanes, static_cast<const __bf16*>(weight),
+         static_cast<float*>(packed));
+  else
+    pack(desc_.cell, desc_.gradient, gates, hidden_, level_.lanes, static_cast<const float*>(weight),
+         static_cast<float*>(packed));
   return {};
 }
 
 bool Recurrence::packsLike(const Primitive& other) const {
   const auto* same = dynamic_cast<const Recurrence*>(&other);
-  return same && same->desc_.cell == desc_.cell && same->desc_.gradient == desc_.gradient && same->hidden_ == hidden_;
+  return same && same->desc_.cell == desc_.cell && same->desc_.gradient == desc_.gradient && same->hidden_ == hidden_ &&
+         weightOf(same->desc_).dtype == weightOf(desc_).dtype;
 }
 
-// The states that one step leaves for the next.
-size_t Recurrence::scratchBytes() const { return size_t(2 * batch_ * hidden_) * sizeof(float); }
+// The states that one step leaves for the next, and in tiles the hidden state twice.
+size_t Recurrence::scratchBytes() const {
+  const size_t states = size_t(2 * batch_ * hidden_) * sizeof(float);
+  return level_.tiled ? states + size_t(2 * batch_ * tiledDepth(hidden_)) * sizeof(__bf16) : states;
+}
 
 Status Recurrence::run(const Arguments& arguments) const {
   const plan::RecurrenceArity arity = plan::arityOf(desc_.cell, desc_.gradient);
@@ -160,7 +184,8 @@ Status Recurrence::run(const Arguments& arguments) const {
              batch_,
              hidden_,
              arity.gates,
-             static_cast<const float*>(arguments.b),
+             level_.tiled ? nullptr : static_cast<const float*>(arguments.b),
+             {},
              {},
              {},
              {},
@@ -188,25 +213,33 @@ Status Recurrence::run(const Arguments& arguments) const {
   }
   if (steps_ == 0 || batch_ == 0)
     return {};
+  if (level_.tiled) {
+    s.tiles = {static_cast<const uint16_t*>(arguments.b), reinterpret_cast<__bf16*>(scratch + 2 * batch_ * hidden_),
+               batch_, tiledDepth(hidden_)};
+    std::fill_n(s.tiles.hidden, 2 * batch_ * s.tiles.depth, __bf16(0));
+    const Tensor& hidden = s.operands[3];
+    for (int64_t b = 0; b < batch_; ++b)
+      std::transform(hidden.at(0, b), hidden.at(0, b) + hidden_, s.tiles.at(0, b), onednn::toBf16);
+  }
 
-  const int64_t units = unitsOfBlock(desc_.cell, desc_.gradient, level().lanes);
+  const int64_t units = unitsOfBlock(desc_.cell, desc_.gradient, level_.lanes);
   const int64_t blocks = (hidden_ + units - 1) / units, threads = std::max(1, onednn::maxThreads());
   const double work = 2.0 * double(batch_) * double(arity.gates) * double(hidden_) * double(hidden_);
-  const int64_t worth = std::clamp<int64_t>(int64_t(work / least_work), 1, threads);
-  if (batch_ >= 2 * threads && arity.gates * hidden_ * hidden_ <= cached_weight) {
+  const int64_t worth = std::clamp<int64_t>(int64_t(work / (level_.tiled ? tiled : 1) / least_work), 1, threads);
+  if (batch_ >= 2 * threads && arity.gates * hidden_ * hidden_ <= cached_weight * (level_.tiled ? 2 : 1)) {
     // Rows do not depend on each other.
     onednn::overTeam(batch_, std::max<int64_t>(1, batch_ / worth),
-                     [&](int64_t begin, int64_t end) { level().run(s, {begin, end, 0, blocks, nullptr, 1}); });
+                     [&](int64_t begin, int64_t end) { level_.run(s, {begin, end, 0, blocks, nullptr, 1}); });
     return {};
   }
   const int64_t parts = std::min(worth, blocks);
   if (parts == 1) {
-    level().run(s, {0, batch_, 0, blocks, nullptr, 1});
+    level_.run(s, {0, batch_, 0, blocks, nullptr, 1});
     return {};
   }
   Meeting meeting;
   onednn::togetherOverTeam(parts, [&](int64_t part, int64_t of) {
-    level().run(s, {0, batch_, blocks * part / of, blocks * (part + 1) / of, of > 1 ? &meeting : nullptr, of});
+    level_.run(s, {0, batch_, blocks * part / of, blocks * (part + 1) / of, of > 1 ? &meeting : nullptr, of});
   });
   return {};
 }

@@ -13,18 +13,22 @@
 
 namespace zefuse::recurrence {
 
+struct Level;
+
 struct RecurrenceDesc {
   plan::RecurrentCell cell{};
   bool gradient = false;
   bool reverse = false;                      // steps from the last to the first
-  std::vector<onednn::TensorDesc> operands;  // all f32
+  std::vector<onednn::TensorDesc> operands;  // f32; the weight f32 or bf16
   std::vector<onednn::TensorDesc> results;   // f32; sizes are empty for one that nobody asks for
   bool operator==(const RecurrenceDesc&) const = default;
 };
 
 // Immutable and thread-safe. run(): b is the packed weight, `operands` all operands in order (the weight's
 // place is not read), `results` all results in order, nullptr for those nobody asks for.
-// A hidden unit is computed by one thread and summed in one order, so the bits do not depend on the number of threads.
+// A weight of bf16 is multiplied in tiles where the processor has them, with a hidden state rounded to bf16 at each
+// step; elsewhere, and for derivatives, it is widened. A hidden unit is computed by one thread and summed in one order,
+// so the bits do not depend on the number of threads.
 class Recurrence : public onednn::Primitive {
 public:
   // invalid_argument when sizes do not fit together, or rows are not contiguous; unsupported for other dtypes.
@@ -42,6 +46,7 @@ public:
 private:
   RecurrenceDesc desc_;
   int64_t steps_, batch_, hidden_;
+  const Level& level_;
   std::string implementation_;
 };
 

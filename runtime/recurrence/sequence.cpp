@@ -3,9 +3,11 @@
 #include <dnnl.h>
 
 #include "runtime/recurrence/steps.h"
+#include "runtime/recurrence/tiles.h"
 
 namespace zefuse::recurrence {
 
+using onednn::tile_depth, onednn::tile_rows;
 using plan::RecurrentCell;
 
 namespace {
@@ -33,6 +35,11 @@ Packing packingOf(RecurrentCell cell, bool gradient, int64_t gates, int64_t hidd
   runSteps<8, 3>(sequence, share);
 }
 
+[[gnu::target("arch=x86-64-v4,avx512bf16,amx-tile,amx-bf16")]] void runTiles(const Sequence& sequence,
+                                                                             const Share& share) {
+  runStepsInTiles(sequence, share);
+}
+
 void runBaseline(const Sequence& sequence, const Share& share) { runSteps<4, 2>(sequence, share); }
 
 }  // namespace
@@ -53,7 +60,12 @@ void Meeting::wait(int64_t parts, int64_t phase) {
     arrived_.wait(seen, std::memory_order_acquire);
 }
 
-const Level& level() {
+const Level& level(bool narrow) {
+  static constexpr Level tiles = {"tiles of bf16", 16, runTiles, true};
+  static const bool has_tiles = (dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core_amx) ==
+                                dnnl_cpu_isa_avx512_core_amx;  // oneDNN asks the system to let us use them
+  if (narrow && has_tiles)
+    return tiles;
   static constexpr Level avx512 = {"avx512", 16, runV4}, avx2 = {"avx2", 8, runV3}, baseline = {"sse2", 4, runBaseline};
   static const Level& chosen = []() -> const Level& {
     const int isa = dnnl_get_effective_cpu_isa();  // heeds ONEDNN_MAX_CPU_ISA
@@ -75,7 +87,8 @@ int64_t packedSize(RecurrentCell cell, bool gradient, int64_t gates, int64_t hid
   return blocks * packing.depth * packing.vectors * lanes;
 }
 
-void pack(RecurrentCell cell, bool gradient, int64_t gates, int64_t hidden, int64_t lanes, const float* weight,
+template <typename Number>
+void pack(RecurrentCell cell, bool gradient, int64_t gates, int64_t hidden, int64_t lanes, const Number* weight,
           float* packed) {
   const Packing packing = packingOf(cell, gradient, gates, hidden);
   const int64_t units = unitsOfBlock(cell, gradient, lanes), blocks = (hidden + units - 1) / units;
@@ -88,8 +101,34 @@ void pack(RecurrentCell cell, bool gradient, int64_t gates, int64_t hidden, int6
         const int64_t row = packing.gates_side_by_side ? vector * hidden + unit : unit;
         float* to = packed + vector * lanes + lane;
         for (int64_t k = 0; k < packing.depth; ++k)
-          to[k * width] = unit >= hidden ? 0 : gradient ? weight[k * hidden + unit] : weight[row * hidden + k];
+          to[k * width] = unit >= hidden ? 0 : float(gradient ? weight[k * hidden + unit] : weight[row * hidden + k]);
       }
+}
+
+template void pack(RecurrentCell, bool, int64_t, int64_t, int64_t, const float*, float*);
+template void pack(RecurrentCell, bool, int64_t, int64_t, int64_t, const __bf16*, float*);
+
+int64_t tiledDepth(int64_t hidden) { return (hidden + tile_depth - 1) / tile_depth * tile_depth; }
+
+int64_t packedTiles(RecurrentCell cell, int64_t gates, int64_t hidden) {
+  const Packing packing = packingOf(cell, false, gates, hidden);
+  const int64_t units = unitsOfBlock(cell, false, tile_rows), blocks = (hidden + units - 1) / units;
+  return blocks * tiledDepth(hidden) * packing.vectors * tile_rows;
+}
+
+void packTiles(RecurrentCell cell, int64_t gates, int64_t hidden, const uint16_t* weight, uint16_t* packed) {
+  const Packing packing = packingOf(cell, false, gates, hidden);
+  const int64_t units = unitsOfBlock(cell, false, tile_rows), blocks = (hidden + units - 1) / units;
+  for (int64_t block = 0; block < blocks; ++block)
+    for (int64_t first = 0; first < hidden; first += tile_depth)
+      for (int64_t vector = 0; vector < packing.vectors; ++vector, packed += tile_depth * tile_rows)
+        for (int64_t lane = 0; lane < tile_rows; ++lane) {
+          const int64_t unit = block * units + lane + (packing.gates_side_by_side ? 0 : vector * tile_rows);
+          const uint16_t* row = weight + (packing.gates_side_by_side ? vector * hidden + unit : unit) * hidden;
+          for (int64_t k = 0; k < tile_depth; ++k)
+            packed[(k / 2 * tile_rows + lane) * 2 + k % 2] =
+                unit < hidden && first + k < hidden ? row[first + k] : uint16_t(0);
+        }
 }
 
 }  // namespace zefuse::recurrence

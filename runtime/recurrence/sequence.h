@@ -17,11 +17,22 @@ struct Tensor {
   float* at(int64_t t, int64_t b) const { return data + t * step + b * row; }
 };
 
+// A weight of bf16 that is multiplied in tiles (AMX). The hidden state is rounded to bf16 for that.
+struct Tiles {
+  const uint16_t* packed = nullptr;  // blocks of units: [depth / 32][vectors][16][16][2]
+  __bf16* hidden = nullptr;          // [2, rows, depth]: of the step before and of this step; zeros behind the units
+  int64_t rows = 0, depth = 0;
+
+  // The hidden state that the n-th step to be computed reads.
+  __bf16* at(int64_t n, int64_t b) const { return hidden + ((n & 1) * rows + b) * depth; }
+};
+
 struct Sequence {
   plan::RecurrentCell cell{};
   bool gradient = false, reverse = false;
   int64_t steps = 0, batch = 0, hidden = 0, gates = 0;
   const float* packed = nullptr;  // as pack() of the same processor level leaves it
+  Tiles tiles;                    // instead, at a level of tiles
   std::array<Tensor, 6> operands;
   std::array<Tensor, 4> results;
   Tensor hidden_carry, cell_carry;  // [rows, units]: what one step leaves for the next, where no result keeps it
@@ -53,16 +64,25 @@ struct Level {
   const char* name;
   int64_t lanes;
   void (*run)(const Sequence& sequence, const Share& share);
+  bool tiled = false;
 };
 
-// The best level of this processor that ONEDNN_MAX_CPU_ISA allows.
-const Level& level();
+// The best level of this processor that ONEDNN_MAX_CPU_ISA allows. `narrow`: of a forward pass with a weight of bf16.
+const Level& level(bool narrow = false);
 
 // Hidden units of a block, and blocks of a layer.
 int64_t unitsOfBlock(plan::RecurrentCell cell, bool gradient, int64_t lanes);
 // Floats that pack() writes for a weight [gates * hidden, hidden].
 int64_t packedSize(plan::RecurrentCell cell, bool gradient, int64_t gates, int64_t hidden, int64_t lanes);
-void pack(plan::RecurrentCell cell, bool gradient, int64_t gates, int64_t hidden, int64_t lanes, const float* weight,
+// Number: float or __bf16.
+template <typename Number>
+void pack(plan::RecurrentCell cell, bool gradient, int64_t gates, int64_t hidden, int64_t lanes, const Number* weight,
           float* packed);
+
+// Hidden units up to whole tiles, and numbers that packTiles() writes.
+int64_t tiledDepth(int64_t hidden);
+int64_t packedTiles(plan::RecurrentCell cell, int64_t gates, int64_t hidden);
+// The bits of bf16: selecting among numbers would call the compiler's library where a processor has none of bf16.
+void packTiles(plan::RecurrentCell cell, int64_t gates, int64_t hidden, const uint16_t* weight, uint16_t* packed);
 
 }  // namespace zefuse::recurrence

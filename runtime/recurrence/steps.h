@@ -7,6 +7,7 @@
 
 #include <algorithm>
 
+#include "runtime/onednn/amx_tiles.h"
 #include "runtime/onednn/vector_math.h"
 #include "runtime/recurrence/sequence.h"
 
@@ -52,6 +53,31 @@ template <int lanes, int rows, int vectors>
   }
 }
 
+// sums += what multiplyTiles left for `rows` rows
+template <int lanes, int rows, int vectors>
+[[gnu::always_inline]] inline void addTiles(Vector<lanes> (&sums)[rows][vectors], const float* product) {
+#pragma clang loop unroll(full)
+  for (int r = 0; r < rows; ++r)
+#pragma clang loop unroll(full)
+    for (int v = 0; v < vectors; ++v)
+      sums[r][v] += *reinterpret_cast<const Vector<lanes>*>(product + v * onednn::tile_sums + r * lanes);
+}
+
+// The hidden state for the next step's product in tiles.
+template <int lanes>
+[[gnu::always_inline]] inline void storeRounded(const Sequence& s, int64_t t, int64_t b, int64_t unit,
+                                                const Vector<lanes>& x, int64_t count) {
+  typedef __bf16 Narrow __attribute__((vector_size(lanes * sizeof(__bf16)), aligned(2)));
+  const int64_t number = s.reverse ? s.steps - 1 - t : t;
+  __bf16* to = s.tiles.at(number + 1, b) + unit;
+  const Narrow rounded = __builtin_convertvector(x, Narrow);
+  if (count >= lanes)
+    *reinterpret_cast<Narrow*>(to) = rounded;
+  else
+    for (int64_t lane = 0; lane < count; ++lane)
+      to[lane] = rounded[lane];
+}
+
 // What a step takes from the one before it: the hidden state's rows, [batch, units].
 struct Before {
   const float* data;
@@ -69,8 +95,9 @@ struct Before {
 //===-- forward ------------------------------------------------------------------------------===//
 
 // Operands: gates, weight, bias, hidden, cell. Results: output, last cell, activations (i, f, g, o), cells.
-template <int lanes, int rows>
-[[gnu::always_inline]] inline void lstmTile(const Sequence& s, int64_t t, int64_t b, int64_t block) {
+template <int lanes, int rows, bool tiled>
+[[gnu::always_inline]] inline void lstmTile(const Sequence& s, int64_t t, int64_t b, int64_t block,
+                                            const float* product) {
   const int64_t unit = block * lanes, count = s.hidden - unit, H = s.hidden;
   const Tensor &gates = s.operands[0], &output = s.results[0], &activations = s.results[2], &cells = s.results[3];
   const float* bias = s.operands[2].data;
@@ -84,7 +111,10 @@ template <int lanes, int rows>
       sums[r][g] += x;
     }
   const Before hidden = hiddenBefore(s, output, s.operands[3], t);
-  addProduct<lanes, rows, 4>(sums, hidden.data + b * hidden.row, hidden.row, s.packed + block * H * 4 * lanes, H);
+  if constexpr (tiled)
+    addTiles<lanes, rows, 4>(sums, product);
+  else
+    addProduct<lanes, rows, 4>(sums, hidden.data + b * hidden.row, hidden.row, s.packed + block * H * 4 * lanes, H);
 
   const int64_t before = s.reverse ? t + 1 : t - 1;
 #pragma clang loop unroll(full)
@@ -104,6 +134,8 @@ template <int lanes, int rows>
     onednn::hyperbolicTangent<lanes>(x);
     x = sums[r][3] * x;
     store<lanes>(output.at(t, b + r) + unit, x, count);
+    if constexpr (tiled)
+      storeRounded<lanes>(s, t, b + r, unit, x, count);
     if (activations.data)
 #pragma clang loop unroll(full)
       for (int g = 0; g < 4; ++g)
@@ -115,8 +147,9 @@ template <int lanes, int rows>
 }
 
 // Operands: gates, weight, bias, hidden. Results: output, activations (r, z, n, and the product behind n).
-template <int lanes, int rows>
-[[gnu::always_inline]] inline void gruTile(const Sequence& s, int64_t t, int64_t b, int64_t block) {
+template <int lanes, int rows, bool tiled>
+[[gnu::always_inline]] inline void gruTile(const Sequence& s, int64_t t, int64_t b, int64_t block,
+                                           const float* product) {
   const int64_t unit = block * lanes, count = s.hidden - unit, H = s.hidden;
   const Tensor &gates = s.operands[0], &output = s.results[0], &activations = s.results[1];
   const float* bias = s.operands[2].data;
@@ -132,7 +165,10 @@ template <int lanes, int rows>
       sums[r][g] += x;
     }
   const Before hidden = hiddenBefore(s, output, s.operands[3], t);
-  addProduct<lanes, rows, 3>(sums, hidden.data + b * hidden.row, hidden.row, s.packed + block * H * 3 * lanes, H);
+  if constexpr (tiled)
+    addTiles<lanes, rows, 3>(sums, product);
+  else
+    addProduct<lanes, rows, 3>(sums, hidden.data + b * hidden.row, hidden.row, s.packed + block * H * 3 * lanes, H);
 
 #pragma clang loop unroll(full)
   for (int r = 0; r < rows; ++r) {
@@ -145,6 +181,8 @@ template <int lanes, int rows>
     load<lanes>(x, hidden.data + (b + r) * hidden.row + unit, count);
     x = (x - candidate) * sums[r][1] + candidate;
     store<lanes>(output.at(t, b + r) + unit, x, count);
+    if constexpr (tiled)
+      storeRounded<lanes>(s, t, b + r, unit, x, count);
     if (activations.data) {
       float* row = activations.at(t, b + r) + unit;
       store<lanes>(row, sums[r][0], count);
@@ -156,8 +194,9 @@ template <int lanes, int rows>
 }
 
 // Operands: gates, weight, bias, hidden. Result: output.
-template <int lanes, int rows>
-[[gnu::always_inline]] inline void plainTile(const Sequence& s, int64_t t, int64_t b, int64_t block) {
+template <int lanes, int rows, bool tiled>
+[[gnu::always_inline]] inline void plainTile(const Sequence& s, int64_t t, int64_t b, int64_t block,
+                                             const float* product) {
   const int64_t H = s.hidden;
   const Tensor &gates = s.operands[0], &output = s.results[0];
   const float* bias = s.operands[2].data;
@@ -173,7 +212,10 @@ template <int lanes, int rows>
     }
   }
   const Before hidden = hiddenBefore(s, output, s.operands[3], t);
-  addProduct<lanes, rows, 4>(sums, hidden.data + b * hidden.row, hidden.row, s.packed + block * H * 4 * lanes, H);
+  if constexpr (tiled)
+    addTiles<lanes, rows, 4>(sums, product);
+  else
+    addProduct<lanes, rows, 4>(sums, hidden.data + b * hidden.row, hidden.row, s.packed + block * H * 4 * lanes, H);
 
   const Vector<lanes> zero = {};
 #pragma clang loop unroll(full)
@@ -186,6 +228,8 @@ template <int lanes, int rows>
       else
         sums[r][v] = sums[r][v] < 0.f ? zero : sums[r][v];  // NaN stays
       store<lanes>(output.at(t, b + r) + unit, sums[r][v], count);
+      if constexpr (tiled)
+        storeRounded<lanes>(s, t, b + r, unit, sums[r][v], count);
     }
 }
 
@@ -288,25 +332,27 @@ template <int lanes, int rows>
 
 //===-- a thread's share ---------------------------------------------------------------------===//
 
-template <int lanes, int rows>
-[[gnu::always_inline]] inline void tile(const Sequence& s, int64_t t, int64_t b, int64_t block) {
-  if (s.gradient)
+// `product`: the rows' of multiplyTiles, with `tiled`.
+template <int lanes, int rows, bool tiled>
+[[gnu::always_inline]] inline void tile(const Sequence& s, int64_t t, int64_t b, int64_t block, const float* product) {
+  if (!tiled && s.gradient)
     carryTile<lanes, rows>(s, t, b, block);
   else if (s.cell == plan::RecurrentCell::lstm)
-    lstmTile<lanes, rows>(s, t, b, block);
+    lstmTile<lanes, rows, tiled>(s, t, b, block, product);
   else if (s.cell == plan::RecurrentCell::gru)
-    gruTile<lanes, rows>(s, t, b, block);
+    gruTile<lanes, rows, tiled>(s, t, b, block, product);
   else
-    plainTile<lanes, rows>(s, t, b, block);
+    plainTile<lanes, rows, tiled>(s, t, b, block, product);
 }
 
-template <int lanes, int rows>
-[[gnu::always_inline]] inline void tileOf(const Sequence& s, int64_t t, int64_t b, int64_t block, int64_t wanted) {
+template <int lanes, int rows, bool tiled = false>
+[[gnu::always_inline]] inline void tileOf(const Sequence& s, int64_t t, int64_t b, int64_t block, int64_t wanted,
+                                          const float* product = nullptr) {
   if constexpr (rows > 1) {
     if (wanted < rows)
-      return tileOf<lanes, rows - 1>(s, t, b, block, wanted);
+      return tileOf<lanes, rows - 1, tiled>(s, t, b, block, wanted, product);
   }
-  tile<lanes, rows>(s, t, b, block);
+  tile<lanes, rows, tiled>(s, t, b, block, product);
 }
 
 // Tiles of at most `rows` rows, as equal as can be: one of few rows waits for the weight.

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.utils import _pytree as pytree
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "bench")]
@@ -61,10 +62,9 @@ def make(name: str) -> tuple[Callable[..., Any], tuple[Any, ...]]:
     return example.model, example.inputs
 
 
-def in_bf16(function: Callable[..., Any], inputs: tuple[Any, ...]) -> tuple[Callable[..., Any], tuple[Any, ...]]:
-    return function.to(torch.bfloat16), tuple(  # type: ignore[attr-defined]
-        x.to(torch.bfloat16) if x.is_floating_point() else x for x in inputs
-    )
+def in_bf16(values: Any) -> Any:
+    """A nest of tensors with those of floating point numbers in bf16."""
+    return pytree.tree_map_only(torch.Tensor, lambda x: x.to(torch.bfloat16) if x.is_floating_point() else x, values)
 
 
 @torch.no_grad()
@@ -76,7 +76,7 @@ def measured(name: str, dtype: str, seconds: float, alone: bool, peers: list[str
     if dtype == "medium":
         torch.set_float32_matmul_precision("medium")
     if dtype == "bf16":
-        function, inputs = in_bf16(function, inputs)
+        function, inputs, expected = function.to(torch.bfloat16), in_bf16(inputs), in_bf16(expected)  # type: ignore[attr-defined]
     row: dict[str, Any] = {"name": name, "ms": {}, "error": {}, "first call": {}, "problem": {}}
     runs = {}
     for way, run in contenders(function, dtype, peers).items():
