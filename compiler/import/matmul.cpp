@@ -20,6 +20,27 @@ bool someTargetTakes(Type element) {
 
 std::string refusalOf(Type element) { return "matrix product of " + fx::dtypeName(element) + " is not lowered"; }
 
+// The bf16 numbers that a tensor of f32, or what it is a view of, was widened from; null for any other.
+Value narrowOf(TensorBuilder& build, Value tensor) {
+  if (!elementOf(tensor).isF32())
+    return {};
+  if (auto view = tensor.getDefiningOp<ViewOp>()) {
+    Value source = narrowOf(build, view.getSource());
+    return source ? ViewOp::create(build.b, withElement(typeOf(tensor), elementOf(source)), source, view.getMapAttr())
+                  : Value();
+  }
+  auto widening = tensor.getDefiningOp<linalg::GenericOp>();
+  if (!widening || widening.getNumDpsInputs() != 1 ||
+      !llvm::all_of(widening.getIndexingMapsArray(), [](AffineMap map) { return map.isIdentity(); }))
+    return {};
+  Value narrow = widening.getDpsInputOperand(0)->get();
+  Operation &first = widening.getBody()->front(), *end = widening.getBody()->getTerminator();
+  const bool only_widens = isa<arith::ExtFOp>(first) && first.getNextNode() == end &&
+                           first.getOperand(0) == widening.getBody()->getArgument(0) &&
+                           end->getOperand(0) == first.getResult(0);
+  return only_widens && elementOf(narrow).isBF16() ? narrow : Value();
+}
+
 // alpha * product + bias as eager's integers: they wrap around.
 Value scaled(TensorBuilder& build, Value product, Value bias, double alpha) {
   if (!bias && alpha == 1)
@@ -43,12 +64,19 @@ void wantLibraryType(Op& op, Type element) {
 
 Value emitMatmul(Op& op, Value a, Value b, Value bias, double alpha, Type result, bool bf16_math) {
   auto left = shapeOf(typeOf(a)), right = shapeOf(typeOf(b));
+  // Products of bf16 are exact in f32, so widened operands are multiplied as they were, and summed in f32 as before.
+  if (!result)
+    if (Value narrow_a = narrowOf(op.build, a), narrow_b = narrowOf(op.build, b); narrow_a && narrow_b) {
+      result = elementOf(a);
+      a = narrow_a;
+      b = narrow_b;
+    }
   Type element = elementOf(a);
   if (!someTargetTakes(element))
     op.refuse(refusalOf(element));
   if (!everyTargetTakes(element))
     op.elseFallback(refusalOf(element));
-  if (elementOf(b) != element || (bias && elementOf(bias) != element))
+  if (elementOf(b) != element || (bias && elementOf(bias) != element && elementOf(bias) != result))
     op.refuse("matrix product of operands of different dtypes is not lowered");
   Exprs sizes;
   for (size_t position = 0; position + 2 < left.size(); ++position)
