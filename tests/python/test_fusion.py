@@ -500,13 +500,14 @@ def _post_ops(explanation: Any) -> list[list[str]]:
     return [call["post_ops"] for call in explanation.calls]
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("causal", [False, True])
-def test_attention_over_many_keys_keeps_no_scores(causal: bool) -> None:
+def test_attention_over_many_keys_keeps_no_scores(causal: bool, dtype: torch.dtype) -> None:
     def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
         heads = [x.unflatten(-1, (-1, 24)).transpose(1, 2) for x in (q, k, v)]
         return F.scaled_dot_product_attention(*heads, is_causal=causal, enable_gqa=True).transpose(1, 2).flatten(2)
 
-    q, k, v = torch.randn(2, 301, 96), torch.randn(2, 301, 48), torch.randn(2, 301, 48)
+    q, k, v = (torch.randn(2, 301, width).to(dtype) for width in (96, 48, 48))
     k[0, 7] *= 100  # a row of scores far from the others
     explanation = assert_compiled(attend, (q, k, v), kernels=0, calls=1)
     assert [call["kind"] for call in explanation.calls] == ["attention"]

@@ -135,6 +135,16 @@ def test_narrow_types_are_no_farther_from_f64_than_eager(dtype: torch.dtype) -> 
     assert (ours.double() - wanted).abs().max() <= 1.1 * (eager.double() - wanted).abs().max()
 
 
+def test_products_of_bf16_are_of_bf16() -> None:
+    torch.manual_seed(0)
+    layer = nn.LSTM(16, 24).to(torch.bfloat16)
+    with torch.no_grad():
+        explanation = zefuse.explain(layer, torch.randn(12, 3, 16, dtype=torch.bfloat16))
+    (product,) = [call for call in explanation.calls if call["kind"] == "matmul"]
+    rows, gates = 12 * 3, 4 * 24
+    assert product["bytes"] == 2 * 16 * (rows + gates) + 4 * gates + 4 * rows * gates  # operands of bf16, the rest f32
+
+
 def test_what_is_not_taken_is_torchs_own() -> None:
     torch.manual_seed(0)
     for layer, x in (
