@@ -40,7 +40,7 @@ from zefuse.errors import (
 from zefuse.for_target import PlanOnly
 from zefuse.observers import observe as observe  # where users of the backend look for it
 from zefuse.options import Options
-from zefuse.storage_views import OutsideOfInput, StorageViews, takes_storage_views
+from zefuse.storage_views import OutsideOfInput, StorageViews, is_refused_write
 
 recurrent.let_dynamo_take_layers()
 
@@ -71,8 +71,8 @@ def zefuse(
                 return views.guard(_through_aot_autograd(gm, example_inputs, checked, views))
             except OutsideOfInput as error:
                 reason = str(error)
-            except RuntimeError as error:  # torch's own refusal to make a write through as_strided functional
-                if isinstance(error, ZefuseError) or "as_strided" not in str(error) or not takes_storage_views(gm):
+            except RuntimeError as error:
+                if isinstance(error, ZefuseError) or not is_refused_write(error, gm):
                     raise
                 reason = str(error).splitlines()[0]
         if checked.strict:

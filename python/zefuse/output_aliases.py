@@ -13,7 +13,7 @@ is a view of the input AOTAutograd repeats the views.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -45,6 +45,18 @@ def is_base_returned(inputs: int) -> bool:
     if context is None or context.fw_metadata is None or len(context.fw_metadata.input_info) >= inputs:
         return False
     return any(info.output_type == OutputType.is_input for info in context.fw_metadata.output_info)
+
+
+def written(inputs: Sequence[Any]) -> list[Any]:
+    """Which of the inputs the graph that is being compiled writes; all of them where AOTAutograd made one of several."""
+    context = TracingContext.try_get()
+    if context is None or context.fw_metadata is None:
+        return []
+    infos = context.fw_metadata.input_info
+    numbers = [number for number, info in enumerate(infos) if info.mutates_data]
+    if len(infos) != len(inputs):
+        return list(inputs) if numbers else []
+    return [inputs[number] for number in numbers]
 
 
 def note(gm: torch.fx.GraphModule) -> None:
@@ -85,10 +97,10 @@ def _views_an_overlapping_input(node: Any) -> bool:
         node = node.args[0]
     if not isinstance(node, torch.fx.Node) or node.op != "placeholder":
         return False
-    return _may_overlap(node.meta["val"])
+    return may_overlap(node.meta["val"])
 
 
-def _may_overlap(tensor: torch.Tensor) -> bool:
+def may_overlap(tensor: torch.Tensor) -> bool:
     """Of the sizes that it is compiled for: whether elements lie in one place cannot change without its strides."""
 
     def number(size: Any) -> int | None:

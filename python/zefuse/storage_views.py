@@ -1,8 +1,8 @@
 """What counts from the start of an input's storage: ``as_strided``, of the user or of AOTAutograd for inputs that share memory.
 
 Dynamo guards an input's sizes and strides, but not where in its storage it begins, and a functional graph sees of an input only
-what the tensor itself covers. So a graph with such views serves the offsets it was traced with, and what it cannot express
-runs in eager."""
+what the tensor itself covers, each element by itself. So a graph with such views serves the offsets it was traced with, and what it
+cannot express runs in eager."""
 
 from __future__ import annotations
 
@@ -15,6 +15,12 @@ from zefuse import output_aliases, torch_versions
 from zefuse.errors import UnsupportedError
 
 _aten = torch.ops.aten
+_SCATTERS = {
+    _aten.select_scatter.default,
+    _aten.slice_scatter.default,
+    _aten.diagonal_scatter.default,
+    _aten.as_strided_scatter.default,
+}
 _VIEWS = {_aten.as_strided.default, _aten.as_strided_copy.default, _aten.as_strided_scatter.default}
 
 
@@ -46,7 +52,14 @@ class StorageViews:
         """Raises OutsideOfInput."""
         if torch_versions.returns_the_base_of_an_input() and output_aliases.is_base_returned(len(self._examples)):
             raise OutsideOfInput("an input that shares memory with another is returned, which this torch does wrong")
+        if any(
+            _is_strided(each) and output_aliases.may_overlap(each) for each in output_aliases.written(self._examples)
+        ):
+            # Functional operators change one element; here that would be several.
+            raise OutsideOfInput("an input is written whose elements share memory (an expanded one, windows)")
         for node in gm.graph.nodes:
+            if node.target in _SCATTERS and _is_made_of_windows(node.args[0].meta["val"]):
+                raise OutsideOfInput("elements are written that share memory with others of the same tensor (windows)")
             if node.op != "call_function" or node.target not in _VIEWS:
                 continue
             behind = _behind(node.args[0])
@@ -87,7 +100,15 @@ class StorageViews:
         return run
 
 
-def takes_storage_views(gm: torch.fx.GraphModule) -> bool:
+def is_refused_write(error: RuntimeError, gm: torch.fx.GraphModule) -> bool:
+    """Whether torch refused to make a write functional: one through as_strided, or into a part of an expanded tensor."""
+    text = str(error)
+    return "more than one element of the written-to tensor" in text or (
+        "as_strided" in text and _takes_storage_views(gm)
+    )
+
+
+def _takes_storage_views(gm: torch.fx.GraphModule) -> bool:
     """Whether the user's own code calls as_strided."""
     names = ("as_strided", "as_strided_", "as_strided_copy", "as_strided_scatter")
     return any(
@@ -95,6 +116,12 @@ def takes_storage_views(gm: torch.fx.GraphModule) -> bool:
         or (node.op == "call_function" and any(name in str(node.target) for name in names[:1]))
         for node in gm.graph.nodes
     )
+
+
+def _is_made_of_windows(value: torch.Tensor) -> bool:
+    """Whether elements share memory and torch's scatters keep it so; they copy what is expanded."""
+    expanded = any(isinstance(n, int) and n == 0 for n in value.stride())
+    return not expanded and output_aliases.may_overlap(value)
 
 
 def _is_strided(value: Any) -> bool:

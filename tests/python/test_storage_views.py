@@ -188,3 +188,33 @@ def test_outputs_overlap_where_eagers_do(name: str, dynamic: bool) -> None:
         theirs[written].mul_(100)
         for one, other in zip(mine, theirs, strict=True):
             assert torch.equal(one, other) and one.stride() == other.stride()
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize(
+    "made",
+    [lambda: torch.arange(1.0, 8.0).as_strided((3, 4), (1, 1)), lambda: torch.arange(4.0).expand(3, 4)],
+    ids=["windows", "expanded"],
+)
+def test_a_row_is_written_that_shares_memory_with_others(made: Callable[[], torch.Tensor], dynamic: bool) -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        x[0].mul_(0.5)
+        return x.sum(1)
+
+    theirs, ours = made(), made()
+    expected = function(theirs)
+    torch._dynamo.reset()
+    with pytest.warns(UserWarning, match="runs in eager: .*(whose elements share memory|more than one element)"):
+        actual = torch.compile(function, backend="zefuse", dynamic=dynamic)(ours)
+    assert torch.equal(actual, expected)
+    assert torch.equal(ours, theirs)
+
+
+def test_a_row_of_windows_of_a_computed_value_is_written() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        windows = (x * 2).as_strided((2, 3), (1, 1))
+        windows[0].add_(1)
+        return windows
+
+    with pytest.warns(UserWarning, match="runs in eager: .* share memory"):
+        check(function, lambda: inside(0, 8), dynamic=False)
