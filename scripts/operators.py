@@ -127,8 +127,8 @@ def child(names: list[str]) -> None:
     warnings.simplefilter("ignore")
     from torch.testing._internal.common_methods_invocations import op_db
 
-    import zefuse.decompositions
-    import zefuse.parts  # noqa: F401  what is wrong with us must not look like a sample that is refused
+    import zefuse.decompositions.table
+    import zefuse.graphs.parts  # noqa: F401  what is wrong with us must not look like a sample that is refused
 
     entries = defaultdict(list)
     for info in op_db:
@@ -199,9 +199,10 @@ def tried(
     from torch._dispatch.python import enable_python_dispatcher
     from torch.fx.experimental.proxy_tensor import make_fx
 
-    from zefuse import _native, parts
-    from zefuse.decompositions import decompositions
+    from zefuse import _native
+    from zefuse.decompositions.table import decompositions
     from zefuse.errors import UnsupportedError
+    from zefuse.graphs import parts
 
     native = _native.load()
     # As AOTAutograd traces: what Python takes apart before autograd (upsampling, ...) is apart.

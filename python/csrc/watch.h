@@ -1,5 +1,5 @@
 // Whether Python objects are what they were, asked often: what a precompiled call does instead of looking at everything
-// that its tracing had read (python/zefuse/facts.py).
+// that its tracing had read (python/zefuse/precompile/facts.py).
 #pragma once
 
 #include <cstdint>

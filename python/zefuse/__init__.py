@@ -57,30 +57,30 @@ __all__ = [
 
 if TYPE_CHECKING:
     from zefuse import errors, llm, testing
-    from zefuse.aot import compile_package, load
     from zefuse.backend import synchronize
-    from zefuse.c_interface import cmake_dir, include_dir
-    from zefuse.captured import capture
     from zefuse.checking import check
     from zefuse.errors import ZefuseError
-    from zefuse.explanation import Explanation, explain
+    from zefuse.explaining.explanation import Explanation, explain
     from zefuse.options import Options
-    from zefuse.precompile import enable_precompile
+    from zefuse.packages.aot import compile_package, load
+    from zefuse.packages.c_interface import cmake_dir, include_dir
+    from zefuse.packages.captured import capture
+    from zefuse.precompile.calls import enable_precompile
     from zefuse.targets import devices
 
 _PLACE = {
-    "Explanation": "zefuse.explanation",
+    "Explanation": "zefuse.explaining.explanation",
     "Options": "zefuse.options",
     "ZefuseError": "zefuse.errors",
-    "capture": "zefuse.captured",
+    "capture": "zefuse.packages.captured",
     "check": "zefuse.checking",
-    "cmake_dir": "zefuse.c_interface",
-    "compile_package": "zefuse.aot",
+    "cmake_dir": "zefuse.packages.c_interface",
+    "compile_package": "zefuse.packages.aot",
     "devices": "zefuse.targets",
-    "enable_precompile": "zefuse.precompile",
-    "explain": "zefuse.explanation",
-    "include_dir": "zefuse.c_interface",
-    "load": "zefuse.aot",
+    "enable_precompile": "zefuse.precompile.calls",
+    "explain": "zefuse.explaining.explanation",
+    "include_dir": "zefuse.packages.c_interface",
+    "load": "zefuse.packages.aot",
     "synchronize": "zefuse.backend",
 }
 _MODULES = ("errors", "llm", "testing")

@@ -36,7 +36,7 @@ def load() -> ModuleType:
 def _load() -> ModuleType:
     import torch  # loads libtorch and the one libgomp before _C asks for them
 
-    from zefuse import torch_versions
+    from zefuse.installing import torch_versions
 
     file = torch_versions.extension(library_dir(), torch.__version__)
     spec = importlib.util.spec_from_file_location("zefuse._C", file)

@@ -16,18 +16,8 @@ import torch
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.exc import ShortenTraceback
 
-from zefuse import (
-    _native,
-    observers,
-    output_aliases,
-    places,
-    quantized_graphs,
-    recurrent,
-    saved_strides,
-    torch_logs,
-    torch_versions,
-    tuning,
-)
+from zefuse import _native, quantized_graphs, tuning
+from zefuse.decompositions import recurrent
 from zefuse.errors import (
     DeadlineError,
     DeviceError,
@@ -37,10 +27,13 @@ from zefuse.errors import (
     UnsupportedError,
     ZefuseError,
 )
-from zefuse.for_target import PlanOnly
-from zefuse.observers import observe as observe  # where users of the backend look for it
+from zefuse.explaining import torch_logs
+from zefuse.graphs import observers, output_aliases, places, saved_strides
+from zefuse.graphs.for_target import PlanOnly
+from zefuse.graphs.observers import observe as observe  # where users of the backend look for it
+from zefuse.graphs.storage_views import OutsideOfInput, StorageViews, is_refused_write
+from zefuse.installing import torch_versions
 from zefuse.options import Options
-from zefuse.storage_views import OutsideOfInput, StorageViews, is_refused_write
 
 recurrent.let_dynamo_take_layers()
 
@@ -86,7 +79,7 @@ def zefuse(
 def _through_aot_autograd(
     gm: torch.fx.GraphModule, example_inputs: Sequence[Any], options: Options, views: StorageViews
 ) -> Callable[..., Any]:
-    from zefuse.decompositions import decompositions
+    from zefuse.decompositions.table import decompositions
 
     compile_through = aot_autograd(
         fw_compiler=partial(_compile, "forward", options, views=views),
@@ -139,7 +132,7 @@ def adopt(compiled: Any, kind: str) -> None:
 
 
 def _compile_in_parts(gm: torch.fx.GraphModule, parameter_indices: Sequence[int], options: Options, whole: bool) -> Any:
-    from zefuse import parts
+    from zefuse.graphs import parts
 
     native = _native.load()
     place = places.of_graph(gm)

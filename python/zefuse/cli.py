@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from zefuse.command_parser import CommandParser
+    from zefuse.commands.command_parser import CommandParser
 
 
 class Command(NamedTuple):
@@ -166,14 +166,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except Exception as error:
-        from zefuse import messages
+        from zefuse.commands import messages
 
         messages.tell(error)
         return 1
 
 
 def _run(words: list[str]) -> int:
-    from zefuse import command_parser
+    from zefuse.commands import command_parser
 
     if words and words[0] == "help":
         words = [*words[1:2], "--help"]
@@ -181,7 +181,7 @@ def _run(words: list[str]) -> int:
         print(command_parser.overview(COMMANDS), file=sys.stdout if words else sys.stderr)
         return 0 if words else 2
     if words[0] in ("-V", "--version"):
-        from zefuse import installation
+        from zefuse.installing import installation
 
         print(installation.versions())
         return 0
@@ -198,7 +198,7 @@ def _run(words: list[str]) -> int:
 
 def parser_of(command: Command) -> CommandParser:
     """What a command's arguments are read with."""
-    from zefuse.command_parser import CommandParser
+    from zefuse.commands.command_parser import CommandParser
 
     parser = CommandParser(prog=f"zefuse {command.name}", description=command.summary, example=command.example)
     importlib.import_module(command.module).arguments(parser)

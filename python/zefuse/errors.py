@@ -82,7 +82,7 @@ def by_code(code: str) -> type[ZefuseError]:
     """The class for a code of the compiled part. No memory on a GPU of torch's is an error of torch's as well, whose class needs
     torch."""
     if code == "out_of_device_memory":
-        from zefuse.places import DeviceOutOfMemoryError
+        from zefuse.graphs.places import DeviceOutOfMemoryError
 
         return DeviceOutOfMemoryError
     return BY_CODE.get(code, InternalError)

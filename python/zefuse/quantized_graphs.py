@@ -12,7 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from zefuse import quantized_convolutions, quantized_linear
+from zefuse import quantized_linear
+from zefuse.decompositions import quantized_convolutions
 from zefuse.dynamo_graphs import with_graph
 from zefuse.quantized_patterns import is_call, shapes_of
 
@@ -31,7 +32,7 @@ def taken(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> torch.fx.G
 
 def decomposed(program: torch.export.ExportedProgram, table: dict[Any, Any]) -> torch.export.ExportedProgram:
     """A program of torch.export's by ``table``, with our operator in the place of such convolutions and linear layers; for the CPU."""
-    from zefuse import decomposed_quantization
+    from zefuse.decompositions import decomposed_quantization
 
     quantizers = decomposed_quantization.decompositions()
     if any(node.target in quantizers for node in program.graph.nodes):

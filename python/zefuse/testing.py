@@ -11,7 +11,7 @@ from torch.utils import _pytree as pytree
 from zefuse.checking import comparing
 from zefuse.checking.running import Outcome
 from zefuse.checking.subject import State, Subject
-from zefuse.explanation import Explanation, explain
+from zefuse.explaining.explanation import Explanation, explain
 from zefuse.options import Options
 
 

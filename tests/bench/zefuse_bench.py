@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from zefuse import backend
-from zefuse.explanation import Explanation
+from zefuse.explaining.explanation import Explanation
 from zefuse.testing import relative_error
 
 CONTENDERS = ("eager", "inductor", "zefuse")

@@ -284,7 +284,7 @@ def _main() -> None:
     from torch._dynamo.utils import counters
 
     import zefuse  # noqa: F401
-    from zefuse import backend, precompile  # noqa: F401
+    from zefuse.precompile import calls as precompile  # noqa: F401
 
     tqdm.tqdm.monitor_interval = 0
     torch.compile(lambda x: x + 1, backend="aot_eager")(torch.ones(2))

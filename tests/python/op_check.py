@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from zefuse.backend import observe
-from zefuse.explanation import Explanation
+from zefuse.explaining.explanation import Explanation
 
 
 def fallbacks(compiled: Sequence[Any]) -> list[str]:

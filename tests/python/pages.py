@@ -151,7 +151,7 @@ def _environment(folder: Path, *, installed: bool) -> dict[str, str]:
     if installed:
         place = _installed(folder) / "c_interface.py"
         (programs / "sitecustomize.py").write_text(
-            f"import zefuse.c_interface\nzefuse.c_interface.__file__ = {str(place)!r}\n"
+            f"import zefuse.packages.c_interface\nzefuse.packages.c_interface.__file__ = {str(place)!r}\n"
         )
         environment["PYTHONPATH"] += f":{programs}"
     return environment

@@ -20,7 +20,7 @@ library = ctypes.CDLL(str(LIBRARY), ctypes.RTLD_GLOBAL)
 
 import torch
 
-from zefuse import places
+from zefuse.graphs import places
 
 library.posing_cuda_start()
 torch.cuda._lazy_init = lambda: None  # type: ignore[assignment, unused-ignore]

@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import zefuse
-from zefuse import precompile
+from zefuse.precompile import calls as precompile
 
 SCALE = 2.0
 

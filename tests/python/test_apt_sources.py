@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from zefuse.apt_sources import find_mirror, read_sources
 from zefuse.errors import NotFoundError
+from zefuse.installing.apt_sources import find_mirror, read_sources
 
 SYSTEMS = Path(__file__).resolve().parents[1] / "systems"
 KEYRINGS = "usr/share/keyrings"

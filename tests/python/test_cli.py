@@ -23,7 +23,8 @@ import children
 import pytest
 
 import zefuse
-from zefuse import _native, cli, errors, messages
+from zefuse import _native, cli, errors
+from zefuse.commands import messages
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -446,7 +447,7 @@ def cut(library: Path) -> None:
 
 
 LOAD_NATIVE = """
-from zefuse import _native, messages
+from zefuse import _native; from zefuse.commands import messages
 try:
     _native.load()
 except ImportError as error:

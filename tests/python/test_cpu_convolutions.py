@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 import zefuse
 from zefuse import backend
-from zefuse.explanation import Explanation
+from zefuse.explaining.explanation import Explanation
 
 INTEGERS = [torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8]
 TYPES = [torch.float64, torch.float16, *INTEGERS]

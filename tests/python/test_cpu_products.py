@@ -9,7 +9,7 @@ import torch
 
 import zefuse
 from zefuse import backend
-from zefuse.explanation import Explanation
+from zefuse.explaining.explanation import Explanation
 from zefuse.testing import assert_compiled
 
 INTEGERS = [torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8]

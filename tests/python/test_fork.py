@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import zefuse
-from zefuse.aot import compile_package
+from zefuse.packages.aot import compile_package
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # Python 3.12's, in a process with threads
 

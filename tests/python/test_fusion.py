@@ -11,7 +11,7 @@ import torch
 from torch.nn import functional as F
 from torch.utils import _pytree as pytree
 
-import zefuse.explanation
+import zefuse.explaining.explanation
 from zefuse import backend
 from zefuse.testing import assert_compiled, relative_error
 
@@ -383,7 +383,7 @@ def test_optimizer_step(make: Callable[[list[torch.Tensor]], torch.optim.Optimiz
         assert relative_error(ours, theirs) < 1e-6
     assert graphs
     for kind, graph in graphs:
-        explanation = zefuse.explanation.Explanation.of(graph, kind)
+        explanation = zefuse.explaining.explanation.Explanation.of(graph, kind)
         assert len(explanation.kernels) <= 2, explanation  # the parameters, and their step counters
         assert not explanation.fallbacks, explanation
         assert graph.counters()["copies"] == 0  # new values are written where the old ones lie

@@ -22,7 +22,7 @@ from zoo import examine
 
 import zefuse
 from zefuse import backend
-from zefuse.explanation import Explanation
+from zefuse.explaining.explanation import Explanation
 from zefuse.testing import relative_error
 
 GPU = {"device": "gpu:0"}

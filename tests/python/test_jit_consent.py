@@ -186,7 +186,7 @@ def test_an_installed_compiler_comes_first(tmp_path: Path) -> None:
 SPILLING = """
 import torch
 from zefuse import backend
-from zefuse.explanation import Explanation
+from zefuse.explaining.explanation import Explanation
 
 graphs = []
 x, w = torch.arange(4096.0).reshape(64, 64) / 4096, torch.eye(64)

@@ -327,7 +327,7 @@ def test_what_does_not_fit_is_refused_before_any_work(answers: Path, monkeypatch
 
 
 def _inputs_of(loaded: Any, cache: Any, ids: list[int]) -> list[Any]:
-    from zefuse import c_model
+    from zefuse.packages import c_model
 
     given, padding, start = np.array([ids], np.int64), np.zeros(1, np.int64), np.array(64, np.int64)
     for tensor in cache.tensors:

@@ -62,7 +62,7 @@ SCRIPT = """
 import sys
 import torch
 import zefuse
-from zefuse import _native, precompile
+from zefuse import _native; from zefuse.precompile import calls as precompile
 
 FORBIDDEN = {
     "exec", "compile", "code.__new__", "import", "marshal.load", "marshal.loads", "pickle.find_class",

@@ -10,10 +10,10 @@ import torch
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from zefuse.aot import compile_package
 from zefuse.backend import observe
 from zefuse.errors import FallbackError, UnsupportedError
-from zefuse.explanation import Explanation
+from zefuse.explaining.explanation import Explanation
+from zefuse.packages.aot import compile_package
 from zefuse.testing import relative_error
 
 WEIGHT = torch.randn(8, 8, generator=torch.Generator().manual_seed(1))

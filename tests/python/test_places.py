@@ -321,7 +321,7 @@ nothing_copied()
 def test_attention_in_eager() -> None:
     """Torch has the lowered operator for the CPU alone: a part that runs in eager computes the same in other words."""
     run("""
-from zefuse import fused_attention as fused
+from zefuse.decompositions import fused_attention as fused
 for causal, heads, mask in ((True, 4, None), (False, 2, torch.randn(2, 1, 9, 9)), (False, 4, torch.rand(9, 9) > 0.2)):
     q, k, v, g = torch.randn(2, 4, 9, 8), torch.randn(2, heads, 9, 8), torch.randn(2, heads, 9, 8), torch.randn(2, 4, 9, 8)
     if mask is not None and mask.dtype == torch.bool:

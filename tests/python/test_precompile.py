@@ -17,7 +17,7 @@ from torch import nn
 from transformers import BertConfig, BertModel
 from transformers.modeling_outputs import BaseModelOutput
 
-from zefuse import precompile
+from zefuse.precompile import calls as precompile
 
 PROGRAM = Path(__file__).with_name("precompiled.py")
 

@@ -12,7 +12,7 @@ from torch import nn
 
 import zefuse
 from zefuse import backend, quantized_graphs
-from zefuse.explanation import Explanation
+from zefuse.explaining.explanation import Explanation
 
 ops, aten = torch.ops.quantized_decomposed, torch.ops.aten
 _RANGES = {torch.uint8: (0, 255), torch.int8: (-128, 127)}

@@ -1,4 +1,4 @@
-"""Recurrent layers: nn.LSTM, GRU and RNN, whose steps are one call, forward and backward (python/zefuse/recurrent.py)."""
+"""Recurrent layers: nn.LSTM, GRU and RNN, whose steps are one call, forward and backward (python/zefuse/decompositions/recurrent.py)."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ def test_weights_that_changed_are_packed_again() -> None:
 
 def test_steps_in_eager_between_parts_are_the_same() -> None:
     """The operators' own kernels, which run where a part of a graph does."""
-    from zefuse import recurrent
+    from zefuse.decompositions import recurrent
 
     torch.manual_seed(0)
     recurrent._operators()

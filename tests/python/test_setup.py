@@ -42,7 +42,7 @@ UPDATE = f"""
 import sys
 from pathlib import Path
 sys.path.insert(0, {str(ROOT / "python")!r})
-from zefuse.apt_sources import read_sources
+from zefuse.installing.apt_sources import read_sources
 state, system = map(Path, sys.argv[1:])
 suites = {{(suite, part) for entry in read_sources(system) for suite in entry.suites for part in entry.components}}
 lines = (state / "packages").read_text().splitlines(keepends=True)

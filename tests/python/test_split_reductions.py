@@ -13,7 +13,7 @@ import torch
 
 import zefuse
 from zefuse import backend
-from zefuse.explanation import Explanation
+from zefuse.explaining.explanation import Explanation
 from zefuse.testing import relative_error
 
 GPU: dict[str, Any] = {"device": "gpu:0"}

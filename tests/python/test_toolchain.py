@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from zefuse import apt_sources, targets, toolchain
+from zefuse import targets
 from zefuse.cli import main
 from zefuse.errors import DeviceError, NotFoundError
+from zefuse.installing import apt_sources, toolchain
 
 APT = """#!/bin/sh
 echo "$*" >> "$LOG"

@@ -277,7 +277,7 @@ def test_packages_hold_what_was_tuned(folder: Path, anything_wins: None, tmp_pat
 
 def explained_package(package: Path) -> Iterator[dict[str, Any]]:
     from zefuse import reports
-    from zefuse.explanation import Explanation
+    from zefuse.explaining.explanation import Explanation
 
     for plan in reports.ask("package", str(package))["plans"]:
         yield from Explanation.of(reports.plan(str(package), plan["section"])).kernels

@@ -17,8 +17,10 @@ from typing import Any
 import pytest
 import torch
 
-from zefuse import _native, c_interface, torch_versions
+from zefuse import _native
 from zefuse.errors import NotFoundError
+from zefuse.installing import torch_versions
+from zefuse.packages import c_interface
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -13,7 +13,7 @@ from zoo import counts, examine
 
 import zefuse
 from zefuse import backend
-from zefuse.captured import CapturedGraph
+from zefuse.packages.captured import CapturedGraph
 from zefuse.testing import relative_error
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import torch
 
-from zefuse import torch_versions
+from zefuse.installing import torch_versions
 
 DIFFERENCES = {
     # What Dynamo makes of a function that calls an nn.LSTM: it runs all of it in eager, or the LSTM alone.

@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 
-from zefuse import observers
 from zefuse.checking import comparing, modes, report, running, timing
 from zefuse.checking.comparing import Difference
 from zefuse.checking.modes import Mode
@@ -17,7 +16,8 @@ from zefuse.checking.report import ModeResult, Report
 from zefuse.checking.running import Outcome
 from zefuse.checking.subject import State, Subject
 from zefuse.errors import InvalidArgumentError, OptionError
-from zefuse.explanation import Explanation
+from zefuse.explaining.explanation import Explanation
+from zefuse.graphs import observers
 from zefuse.options import Options
 
 _NO_REFERENCE = 0.05  # eager's distance from f64, relative, even in bf16

@@ -17,14 +17,15 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from zefuse import backend, observers
+from zefuse import backend
 from zefuse.checking import comparing
 from zefuse.checking.modes import Mode
 from zefuse.checking.report import Culprit
 from zefuse.checking.running import Outcome
-from zefuse.explanation import Explanation
+from zefuse.explaining.explanation import Explanation
+from zefuse.explaining.report_words import operators
+from zefuse.graphs import observers
 from zefuse.options import Options
-from zefuse.report_words import operators
 
 _MOST_EMBEDDED = 64  # elements of a tensor that a reproducer holds as text; larger ones are in a file beside it
 

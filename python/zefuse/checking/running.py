@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from zefuse.checking.modes import Mode
 from zefuse.checking.subject import State, Subject
-from zefuse.explanation import fresh
+from zefuse.explaining.explanation import fresh
 from zefuse.options import Options
 
 _SEED = 20  # any; the same for all runs that are compared

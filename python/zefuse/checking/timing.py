@@ -130,7 +130,7 @@ def of_model(subject: Subject, options: Options, inductor: bool, seconds: float,
 
     from zefuse.checking import running
     from zefuse.checking.modes import Mode
-    from zefuse.explanation import fresh
+    from zefuse.explaining.explanation import fresh
 
     training = subject.training and subject.learns()
     mode = Mode("grad" if training else "no_grad")

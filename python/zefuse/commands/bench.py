@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from zefuse import factories
+from zefuse.commands import factories
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -55,7 +55,7 @@ def _model(args: argparse.Namespace) -> None:
 
     from zefuse.checking import timing
     from zefuse.checking.subject import Subject
-    from zefuse.progress import Progress
+    from zefuse.commands.progress import Progress
 
     if args.threads is not None:
         torch.set_num_threads(args.threads)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from zefuse import factories
+from zefuse.commands import factories
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
     options = Options.make(dict(parsed(text) for text in args.option))
 
     from zefuse import checking
-    from zefuse.progress import Progress
+    from zefuse.commands.progress import Progress
 
     made = factories.model_of(args.model, "check")
     progress = Progress()

@@ -105,7 +105,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _exported(args: argparse.Namespace, targets: list[str], options: Any, progress: Any) -> Any:
-    from zefuse.aot import compile_package
+    from zefuse.packages.aot import compile_package
 
     programs = [program for name in args.program for program in _programs(name)]
     return compile_package(
@@ -144,7 +144,7 @@ def _is_factory(name: str) -> bool:
 
 
 def _check_program(name: str) -> None:
-    from zefuse import file_kinds
+    from zefuse.commands import file_kinds
     from zefuse.errors import NotFoundError
 
     if (file := re.fullmatch(r"(?:.*/)?([^/]+)\.py:([\w.]+)", name)) and not os.path.exists(name):
@@ -157,7 +157,7 @@ def _check_program(name: str) -> None:
 
 def _programs(name: str) -> list[Any]:
     """The exported programs that one argument names."""
-    from zefuse import file_kinds
+    from zefuse.commands import file_kinds
 
     return _made(name) if _is_factory(name) else [file_kinds.load_program(name, "compile")]
 
@@ -166,9 +166,9 @@ def _made(name: str) -> list[Any]:
     """What a factory returns."""
     import torch
 
-    from zefuse import factories
-    from zefuse.captured import CapturedGraph
+    from zefuse.commands import factories
     from zefuse.errors import InvalidArgumentError
+    from zefuse.packages.captured import CapturedGraph
 
     made = factories.call(name, "compile")
     programs = list(made) if isinstance(made, (list, tuple)) else [made]

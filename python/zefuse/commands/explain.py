@@ -6,11 +6,11 @@ import argparse
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from zefuse.explanation import Explanation
+    from zefuse.explaining.explanation import Explanation
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    from zefuse import factories
+    from zefuse.commands import factories
 
     parser.add_argument("package", help=f"a package; or {factories.HELP}")
     parser.add_argument(
@@ -50,10 +50,11 @@ def _names_a_factory(name: str) -> bool:
 
 
 def _of_package(args: argparse.Namespace) -> list[tuple[str, Explanation]]:
-    from zefuse import file_kinds, reports
-    from zefuse.command_parser import suggestion
+    from zefuse import reports
+    from zefuse.commands import file_kinds
+    from zefuse.commands.command_parser import suggestion
     from zefuse.errors import InvalidArgumentError, NotFoundError
-    from zefuse.explanation import Explanation
+    from zefuse.explaining.explanation import Explanation
 
     path = file_kinds.package(args.package, "explain")
     if args.html or args.no_grad:
@@ -81,14 +82,14 @@ def _of_package(args: argparse.Namespace) -> list[tuple[str, Explanation]]:
 
 
 def _of_model(args: argparse.Namespace) -> list[tuple[str, Explanation]]:
-    from zefuse import factories
+    from zefuse.commands import factories
 
     factories.check_name(args.package, "explain")
 
     import torch
 
     from zefuse.checking.subject import Subject
-    from zefuse.explanation import explain
+    from zefuse.explaining.explanation import explain
 
     made = factories.model_of(args.package, "explain")
     subject = Subject.of(made.model, made.inputs, made.kwargs)

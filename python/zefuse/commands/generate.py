@@ -53,7 +53,7 @@ def run(args: argparse.Namespace) -> None:
 
     if args.max_new_tokens < 1 or (args.threads is not None and args.threads < 1):
         raise InvalidArgumentError("--max-new-tokens and --threads take a number from 1 on")
-    from zefuse import file_kinds
+    from zefuse.commands import file_kinds
 
     stopping = {"false": False, "true": True}.get(args.early_stopping, args.early_stopping)
     args.search = {"length_penalty": args.length_penalty, "early_stopping": stopping}
@@ -88,8 +88,8 @@ def _from_package(args: argparse.Namespace) -> Speed | Answers:
         raise InvalidArgumentError(
             f"{args.model!r} is a package: --weights, --activations, --cache and --dtype are of zefuse compile --llm"
         )
-    from zefuse import c_model
     from zefuse.llm import generating, load_package, several
+    from zefuse.packages import c_model
 
     threads = c_model.num_threads(args.threads)
     options = {"raw": args.raw}

@@ -13,7 +13,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    from zefuse import file_kinds, reports
+    from zefuse import reports
+    from zefuse.commands import file_kinds
 
     found = reports.ask("package", file_kinds.package(args.package, "inspect"))
     if args.json:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from zefuse import factories
+from zefuse.commands import factories
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

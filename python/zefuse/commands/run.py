@@ -7,7 +7,7 @@ from typing import Any
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    from zefuse import factories
+    from zefuse.commands import factories
 
     parser.add_argument("package", help=f"a package; or {factories.HELP}")
     parser.add_argument(
@@ -24,8 +24,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     import os
 
-    from zefuse import factories, file_kinds, packages, reports
+    from zefuse import reports
+    from zefuse.commands import factories, file_kinds
     from zefuse.errors import InvalidArgumentError, NotFoundError
+    from zefuse.packages import verifying as packages
 
     is_model = ":" in args.package and not os.path.exists(args.package)
     if is_model:

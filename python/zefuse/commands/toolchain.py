@@ -13,7 +13,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    from zefuse import toolchain
+    from zefuse.installing import toolchain
 
     if not args.json:
         toolchain.install()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from zefuse import factories
+from zefuse.commands import factories
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,7 +33,7 @@ def run(args: argparse.Namespace) -> None:
 
     exported = args.model.endswith(".pt2")
     if exported:
-        from zefuse import file_kinds
+        from zefuse.commands import file_kinds
 
         file_kinds.program(args.model, "tune")
     else:
@@ -50,7 +50,7 @@ def run(args: argparse.Namespace) -> None:
     import torch
 
     from zefuse import tuning
-    from zefuse.progress import Progress
+    from zefuse.commands.progress import Progress
     from zefuse.tuning.measuring import Limits, tune
 
     tuning.fields(options.to_dict()["device"])  # whether it is there, before the work
@@ -81,7 +81,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _exported(name: str) -> Any:
-    from zefuse import file_kinds
+    from zefuse.commands import file_kinds
     from zefuse.errors import InvalidArgumentError
 
     program = file_kinds.load_program(name, "tune")

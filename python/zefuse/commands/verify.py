@@ -17,7 +17,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from zefuse import factories, file_kinds, packages
+    from zefuse.commands import factories, file_kinds
+    from zefuse.packages import verifying as packages
 
     path = file_kinds.package(args.package, "verify")
     against = None

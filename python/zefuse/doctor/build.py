@@ -9,11 +9,11 @@ import re
 from pathlib import Path
 from typing import Any
 
-from zefuse import torch_versions
 from zefuse.doctor import probe
 from zefuse.doctor.finding import AllFacts, Facts, Finding
 from zefuse.doctor.machine import Ended, Machine
 from zefuse.doctor.minimum import PYTHON, at_least
+from zefuse.installing import torch_versions
 
 SECONDS = 60.0  # until a hanging import is given up: torch with CUDA on a cold disk takes 20
 REINSTALL = "pip install --force-reinstall zefuse"

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from zefuse import installation, peaks
+from zefuse import peaks
 from zefuse.errors import InstallationError, InvalidArgumentError
+from zefuse.installing import installation
 from zefuse.wording import counted
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ import copy
 import os
 from typing import TYPE_CHECKING, Any
 
-from zefuse import installation
 from zefuse.errors import InvalidArgumentError, OptionError, UnsupportedError
+from zefuse.installing import installation
 from zefuse.llm.reports import Report
 from zefuse.options import Options
 

@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from zefuse import c_model, installation
 from zefuse.errors import DamagedError, InvalidArgumentError, NotFoundError
+from zefuse.installing import installation
 from zefuse.llm import batches, beams
 from zefuse.llm.package_cache import KeyValueCache
 from zefuse.llm.sampling import Sampling
+from zefuse.packages import c_model
 from zefuse.wording import counted
 
 SETTINGS = "language_model.json"  # what a package carries: see packaging.settings_of

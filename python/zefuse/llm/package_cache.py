@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from zefuse import c_model
 from zefuse.errors import InvalidArgumentError, OutOfMemoryError
+from zefuse.packages import c_model
 from zefuse.wording import counted
 
 

@@ -21,7 +21,6 @@ import torch
 from torch.utils import _pytree as pytree
 from transformers.masking_utils import create_masks_for_generate
 
-from zefuse import aot
 from zefuse.errors import InvalidArgumentError, NotFoundError, UnsupportedError
 from zefuse.llm import conversation, optimizing, package, reports
 from zefuse.llm.cache import ROOM_STEP, KeyValueCache
@@ -30,6 +29,7 @@ from zefuse.llm.generating import bytes_of_weights, context_of
 from zefuse.llm.layers import decoder_layers, experts_by_row
 from zefuse.llm.tracing import TENSOR, Traced, trace
 from zefuse.options import Options
+from zefuse.packages import aot
 from zefuse.wording import counted
 
 # Of the prompts that are traced: any numbers but 1, that nothing else of the call has.

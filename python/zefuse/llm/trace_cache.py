@@ -16,14 +16,14 @@ import torch
 from torch.utils import _pytree as pytree
 
 from zefuse import _native, backend, cache
-from zefuse.conditions import condition
-from zefuse.descriptions import NotExpressible
 from zefuse.llm import cache_parts, trace_key
 from zefuse.llm.cache_parts import LayerShape
 from zefuse.llm.reports import FROM_CACHE
 from zefuse.llm.tracing import CACHE, TENSOR, Given, Interface, Traced
 from zefuse.options import Options
-from zefuse.precompile import folder_of, other_way
+from zefuse.precompile.calls import folder_of, other_way
+from zefuse.precompile.conditions import condition
+from zefuse.precompile.descriptions import NotExpressible
 
 KIND = "language"
 _MOST_VARIANTS = 4

@@ -22,11 +22,11 @@ import transformers
 
 import zefuse
 from zefuse import _native, tuning
-from zefuse.descriptions import NotExpressible, code_hash, package_of
-from zefuse.facts import STATE_NAMES, state
 from zefuse.llm.layers import StandIn
 from zefuse.options import Options
-from zefuse.precompile import plan_options
+from zefuse.precompile.calls import plan_options
+from zefuse.precompile.descriptions import NotExpressible, code_hash, package_of
+from zefuse.precompile.facts import STATE_NAMES, state
 
 FORMAT = "1"
 # Of a module: tensors and modules inside it have fields of their own; what zefuse put there is in the options; how tokens are chosen

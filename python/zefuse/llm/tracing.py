@@ -26,7 +26,7 @@ from torch.nn.utils.stateless import _reparametrize_module
 from torch.utils import _pytree as pytree
 from transformers.cache_utils import Cache
 
-from zefuse.decompositions import decompositions
+from zefuse.decompositions.table import decompositions
 from zefuse.errors import UnsupportedError
 from zefuse.llm import cache_parts, cross_attention, graph_edits, single_rows
 from zefuse.llm.cache import KeyValueCache, strides_of

@@ -12,11 +12,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from zefuse.report_words import in_bytes, operators, places
+from zefuse.explaining.report_words import in_bytes, operators, places
 from zefuse.wording import counted
 
 if TYPE_CHECKING:
-    from zefuse.explanation import Drawn, Explanation
+    from zefuse.explaining.explanation import Drawn, Explanation
 
 _HERE = Path(__file__).parent
 _CODE = (("MLIR", "scheduled.mlir"), ("SPIR-V", "kernel.spvasm"), ("assembly", "kernel.s"))

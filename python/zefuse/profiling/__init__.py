@@ -124,7 +124,7 @@ def profile(
 
     from zefuse import peaks
     from zefuse.checking.subject import Subject
-    from zefuse.explanation import Explanation, fresh, watch
+    from zefuse.explaining.explanation import Explanation, fresh, watch
     from zefuse.options import Options
 
     checked = Options.make(options)

@@ -15,7 +15,7 @@ import torch
 from zefuse.checking import comparing, running
 from zefuse.checking.modes import Mode
 from zefuse.checking.subject import State, Subject
-from zefuse.explanation import Explanation, fresh, watch
+from zefuse.explaining.explanation import Explanation, fresh, watch
 from zefuse.options import Options
 from zefuse.pytest_plugin.changes import changes
 from zefuse.pytest_plugin.snapshot import Snapshot

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from zefuse.errors import DamagedError
-from zefuse.plan_json import PlanJson
+from zefuse.explaining.plan_json import PlanJson
 
 _KINDS = ("input", "kernel", "call", "fallback", "copy", "output")
 _HEADER = "# Made by: pytest --zefuse-update"

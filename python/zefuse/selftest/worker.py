@@ -53,7 +53,7 @@ def check(make: Callable[[], Any], options: dict[str, Any]) -> dict[str, Any]:
     """``result`` is pass or wrong; compiles, compares with eager and with f64, and times the calls after the first."""
     import torch
 
-    from zefuse import observers
+    from zefuse.graphs import observers
 
     torch._dynamo.reset()
     torch.manual_seed(0)

@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from zefuse import _native, observers, tuning
+from zefuse import _native, tuning
 from zefuse.checking import comparing
 from zefuse.checking.running import Outcome
 from zefuse.checking.subject import Subject
 from zefuse.errors import DeadlineError, DeviceError, UnsupportedError, ZefuseError
-from zefuse.explanation import fresh, run_backward
+from zefuse.explaining.explanation import fresh, run_backward
+from zefuse.graphs import observers
 from zefuse.options import Options
 from zefuse.wording import Rows, counted, duration, printed
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch._dynamo.backends.common import aot_autograd
 
-from zefuse.decompositions import decompositions
+from zefuse.decompositions.table import decompositions
 
 ROOT = Path(__file__).resolve().parents[3]
 

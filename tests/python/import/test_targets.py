@@ -11,7 +11,7 @@ import torch
 from capture_graph import graph_of
 
 from zefuse import _native
-from zefuse.for_target import for_host, for_product
+from zefuse.graphs.for_target import for_host, for_product
 from zefuse.options import Options
 
 # pvc computes in f64 and has a matrix engine, dg2-g11 has the engine alone, tgllp neither.

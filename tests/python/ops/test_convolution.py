@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from zefuse.backend import observe
-from zefuse.explanation import Explanation
+from zefuse.explaining.explanation import Explanation
 
 LAYERS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "1d": (lambda: nn.Conv1d(4, 6, 5, stride=2, padding=2), (2, 4, 17)),

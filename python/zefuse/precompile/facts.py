@@ -1,11 +1,11 @@
 """What the result of tracing a callable depends on, as plain facts that another process can compare.
 
 Dynamo guards what it read: each guard has a *source*, a way from the call's arguments or a module to a value. A ``Table`` holds these
-ways (``zefuse.guard_facts`` makes them out of the guards) and what was found at their ends, described by words: dtypes and
+ways (``zefuse.precompile.guard_facts`` makes them out of the guards) and what was found at their ends, described by words: dtypes and
 strides of tensors, values of numbers and texts, hashes of the code of functions and of the methods of classes, keys of
 dictionaries, which tensors are one and the same. Nothing that cannot be told to another process is a fact: it raises
 ``NotExpressible``. A table is data; following its ways looks attributes and items up, and calls nothing else. The words are
-``zefuse.descriptions``'.
+``zefuse.precompile.descriptions``'.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from typing import Any
 import torch
 from torch.nn.modules import module as nn_module
 
-from zefuse.conditions import condition
-from zefuse.descriptions import (
+from zefuse.precompile.conditions import condition
+from zefuse.precompile.descriptions import (
     MISSING,
     Description,
     NotExpressible,

@@ -6,8 +6,9 @@ import struct
 import sys
 from pathlib import Path
 
-from zefuse import __version__, _native, torch_versions
+from zefuse import __version__, _native
 from zefuse.errors import InstallationError
+from zefuse.installing import torch_versions
 
 
 def torch_found() -> str | None:

@@ -11,8 +11,9 @@ from typing import Any
 
 import torch
 
-from zefuse import output_aliases, torch_versions
 from zefuse.errors import UnsupportedError
+from zefuse.graphs import output_aliases
+from zefuse.installing import torch_versions
 
 _aten = torch.ops.aten
 _SCATTERS = {

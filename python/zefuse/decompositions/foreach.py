@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from zefuse import torch_versions
+from zefuse.installing import torch_versions
 
 # The name without "_foreach_" -> what computes one tensor of the list. Where torch has a function of that name and with
 # those arguments, the name is enough.

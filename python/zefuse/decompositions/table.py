@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from zefuse.composites import composites
+from zefuse.decompositions.composites import composites
 
 # The importer has the formula (compiler/import). Taken apart, each would be several nodes that fusion joins again, and
 # low-precision inputs would be rounded between the pieces, where eager rounds once.
@@ -51,7 +51,7 @@ KEPT = frozenset(" ".join((_LOWERED, _PRODUCTS, _WHOLE, _RANDOM)).split())
 def _table() -> dict[Any, Callable[..., Any]]:
     from torch._decomp import core_aten_decompositions, get_decompositions
 
-    from zefuse import foreach, fused_attention, packed_products, transformer_layers
+    from zefuse.decompositions import foreach, fused_attention, packed_products, transformer_layers
 
     # Core ATen keeps a norm whole; its pieces (power, sum, root) are one kernel with what stands around it. So with these.
     aten = torch.ops.aten
@@ -76,6 +76,6 @@ def _table() -> dict[Any, Callable[..., Any]]:
 
 def decompositions() -> dict[Any, Callable[..., Any]]:
     """The table for ``aot_autograd(decompositions=...)``; a new dictionary each time, since torch adds to it."""
-    from zefuse import decomposed_quantization
+    from zefuse.decompositions import decomposed_quantization
 
     return _table() | decomposed_quantization.decompositions()

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from zefuse import observers
+from zefuse.graphs import observers
 
 EXPLAINED = "_explained"  # how explain's copy of a function ends
 

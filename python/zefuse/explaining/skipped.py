@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from zefuse.dynamo_events import EXPLAINED, in_one_line
+from zefuse.explaining.dynamo_events import EXPLAINED, in_one_line
 
 _FAILED = "an error was suppressed during compilation"
 _NO_OPERATOR = "No ops traced for the FX graph"

@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from zefuse import _native, observers, tuning
+from zefuse import _native, tuning
 from zefuse.errors import InvalidArgumentError
-from zefuse.for_target import PlanOnly, for_host, graph_key
+from zefuse.graphs import observers
+from zefuse.graphs.for_target import PlanOnly, for_host, graph_key
 from zefuse.options import Options
 
 if TYPE_CHECKING:

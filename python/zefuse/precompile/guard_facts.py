@@ -14,8 +14,8 @@ import torch
 from torch._dynamo import source as sources
 from torch._guards import ChainedSource, Source
 
-from zefuse.descriptions import MISSING, Description, NotExpressible, code_hash, is_user_code, package_of
-from zefuse.facts import Roots, Table
+from zefuse.precompile.descriptions import MISSING, Description, NotExpressible, code_hash, is_user_code, package_of
+from zefuse.precompile.facts import Roots, Table
 
 # What these guard is compared for every call (facts.state), or only concerns what Dynamo itself keeps.
 _STATE = frozenset(

@@ -29,7 +29,7 @@ def tell(kind: str, compiled: Any, graph_module: torch.fx.GraphModule) -> None:
     traced = _internal.trace_log.handlers
     if not traced and not _log.isEnabledFor(logging.INFO):
         return
-    from zefuse.explanation import Explanation
+    from zefuse.explaining.explanation import Explanation
 
     explanation = Explanation.of(compiled, kind)
     if _log.isEnabledFor(logging.DEBUG):

@@ -1,7 +1,7 @@
 """``zefuse.enable_precompile()``: a second process calls a compiled model without tracing it again.
 
 torch's own precompile cache drops guards, and keys by name and line. Here an entry of our cache holds the plan, which tensors go in,
-how the results are put together, and facts (``zefuse.facts``) about everything that Dynamo guards and about the code that it
+how the results are put together, and facts (``zefuse.precompile.facts``) about everything that Dynamo guards and about the code that it
 traced. All are data: loading executes nothing, and a file that others could have written is not used. The facts are compared
 at the first call; later ones compare them again when anything that they depend on has changed (``_native``'s Watch). Any
 difference compiles as usual. What cannot be stated as facts is not kept, with a reason (``events()``).
@@ -28,13 +28,14 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from zefuse import __version__, _native, backend, cache, observers, tuning
-from zefuse.descriptions import MISSING, Description, NotExpressible, tensor
-from zefuse.facts import STATE_NAMES, Roots, Table, state
+from zefuse import __version__, _native, backend, cache, tuning
+from zefuse.graphs import observers
 from zefuse.options import Options
+from zefuse.precompile.descriptions import MISSING, Description, NotExpressible, tensor
+from zefuse.precompile.facts import STATE_NAMES, Roots, Table, state
 
 if TYPE_CHECKING:
-    from zefuse import guard_facts
+    from zefuse.precompile import guard_facts
 
 _KIND = "precompile"
 _log = logging.getLogger("zefuse.precompile")
@@ -337,7 +338,7 @@ class _Precompiled:
         return result
 
     def _keep(self, fields: list[tuple[str, str]], recording: _Recording, args: Any, kwargs: Any, result: Any) -> None:
-        from zefuse import guard_facts
+        from zefuse.precompile import guard_facts
 
         assert self._roots is not None
         graph, inputs, outputs = recording.only_call()
@@ -399,7 +400,7 @@ class _Recording:
             _inside.reset(inside)
 
     def _take(self, kind: str, graph: Any, gm: torch.fx.GraphModule) -> Callable[[list[Any]], Any]:
-        from zefuse import guard_facts
+        from zefuse.precompile import guard_facts
 
         self.graphs.append((kind, graph))
         if len(self.graphs) > 1:

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from zefuse import distances, embedding_bags, order_statistics, recurrent, resampling
+from zefuse.decompositions import distances, embedding_bags, order_statistics, recurrent, resampling
 
 
 def replication_pad_backward(grad: torch.Tensor, self: torch.Tensor, padding: list[int]) -> torch.Tensor:

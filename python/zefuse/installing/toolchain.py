@@ -14,8 +14,8 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from zefuse.apt_sources import Mirror, find_mirror
 from zefuse.errors import DeadlineError, DeviceError, NotFoundError
+from zefuse.installing.apt_sources import Mirror, find_mirror
 
 PACKAGES = ("intel-ocloc", "libigc2")
 _SECONDS = 600.0  # of each step

@@ -82,7 +82,7 @@ def _check_file(path: str, command: str, advice: str) -> None:
     if os.path.isdir(path):
         raise InvalidArgumentError(f"{command}: {path!r} is a folder; name a file")
     if not os.path.exists(path):
-        from zefuse.command_parser import suggestion
+        from zefuse.commands.command_parser import suggestion
 
         folder = Path(path).parent
         names = os.listdir(folder) if folder.is_dir() else []

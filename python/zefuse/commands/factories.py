@@ -36,7 +36,7 @@ def check_name(name: str, command: str) -> None:
         )
     if file.endswith(".py") or "/" in file:
         if not os.path.isfile(file):
-            from zefuse.command_parser import suggestion
+            from zefuse.commands.command_parser import suggestion
 
             folder = Path(file).parent
             names = os.listdir(folder) if folder.is_dir() else []
@@ -56,7 +56,7 @@ def call(name: str, command: str) -> Any:
         module = _loaded(place)
         factory = getattr(module, function_name, None)
         if factory is None:
-            from zefuse.command_parser import suggestion
+            from zefuse.commands.command_parser import suggestion
 
             hint = suggestion(function_name, [each for each in dir(module) if not each.startswith("_")])
             raise NotFoundError(f"{command}: no factory {name!r}: {place} has no {function_name!r}{hint}")

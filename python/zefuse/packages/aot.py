@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from zefuse import _native, targets, torch_versions
+from zefuse import _native, targets
 from zefuse.errors import (
     DeadlineError,
     DeviceError,
@@ -23,15 +23,16 @@ from zefuse.errors import (
     NotFoundError,
     UnsupportedError,
 )
-from zefuse.for_target import PlanOnly, for_host, graph_key
+from zefuse.graphs.for_target import PlanOnly, for_host, graph_key
+from zefuse.installing import torch_versions
 from zefuse.options import Options
 
 if TYPE_CHECKING:
     import torch
     from torch.utils import _pytree as pytree
 
-    from zefuse.captured import CapturedGraph
-    from zefuse.explanation import Explanation
+    from zefuse.explaining.explanation import Explanation
+    from zefuse.packages.captured import CapturedGraph
 
 # progress(kernel, target, seconds, done, all): after each kernel; seconds is 0 for one from the cache; False ends the work.
 Progress = Callable[[str, str, float, int, int], Any]
@@ -57,7 +58,7 @@ def compile_package(
     Raises UnsupportedError for what a package cannot hold (inputs that are no tensors and integers, programs that were exported
     for training), InvalidArgumentError for programs of different structure, NotFoundError for an unknown target or folder.
     """
-    from zefuse.captured import CapturedGraph
+    from zefuse.packages.captured import CapturedGraph
 
     checked = Options.make(options)
     wanted = resolved_targets(targets)
@@ -91,7 +92,7 @@ def write_package(
 ) -> Explanation:
     """Compiles programs for targets (of ``resolved_targets``) into one package. ``files``: what it carries for the program around
     the model, by name. Returns what the first plan became."""
-    from zefuse.explanation import Explanation
+    from zefuse.explaining.explanation import Explanation
 
     native = _native.load()
     for other in programs[1:]:
@@ -233,7 +234,7 @@ class _Exported(Program):
         from torch.utils import _pytree as pytree
 
         from zefuse import quantized_graphs
-        from zefuse.export_guards import guards_of
+        from zefuse.packages.export_guards import guards_of
 
         torch_versions.hide_own_warnings()
         self.guards = guards_of(program)  # of the program as it came: its decompositions ask nothing of the user
@@ -359,8 +360,8 @@ def _table() -> dict[Any, Any]:
     """Ours, and every composite operator's own, which AOTAutograd takes apart by itself but an exported program keeps."""
     from torch._export.utils import _collect_all_valid_cia_ops, _get_decomp_for_cia
 
-    from zefuse import recurrent
-    from zefuse.decompositions import decompositions
+    from zefuse.decompositions import recurrent
+    from zefuse.decompositions.table import decompositions
 
     apart = {op: _get_decomp_for_cia(op) for op in _collect_all_valid_cia_ops()} | dict(decompositions())
     return apart | recurrent.decompositions(apart)
@@ -448,7 +449,7 @@ class Package:
 
     def explain(self) -> Explanation:
         """What the package's first plan for this device holds, as ``zefuse.explain`` says it."""
-        from zefuse.explanation import Explanation
+        from zefuse.explaining.explanation import Explanation
 
         return Explanation.of(self._plans[0][0])
 

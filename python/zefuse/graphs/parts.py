@@ -20,8 +20,10 @@ from typing import Any
 import torch
 from torch.fx import Graph, GraphModule, Node
 
-from zefuse import _native, fused_attention, saved_strides
+from zefuse import _native
+from zefuse.decompositions import fused_attention
 from zefuse.errors import UnsupportedError
+from zefuse.graphs import saved_strides
 
 _HELD = frozenset(
     getattr(torch, name) for name in "float32 float64 float16 bfloat16 int64 int32 int16 int8 uint8 bool".split()

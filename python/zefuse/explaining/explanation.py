@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from types import FunctionType, MethodType
 from typing import Any, NamedTuple
 
-from zefuse import observers
-from zefuse.dynamo_events import EXPLAINED, in_one_line
 from zefuse.errors import InvalidArgumentError, ZefuseError
+from zefuse.explaining.dynamo_events import EXPLAINED, in_one_line
+from zefuse.explaining.plan_json import PlanJson
+from zefuse.explaining.report_words import call_kind, in_bytes, operators, places
+from zefuse.graphs import observers
 from zefuse.options import Options
-from zefuse.plan_json import PlanJson
-from zefuse.report_words import call_kind, in_bytes, operators, places
 from zefuse.wording import Rows, counted
 
 _MOST_REASONS = 10  # of what the cache did not have
@@ -338,7 +338,7 @@ def watch(
     as they come."""
     from torch._dynamo.utils import counters
 
-    from zefuse import dynamo_events, skipped
+    from zefuse.explaining import dynamo_events, skipped
 
     before = Counter(counters["graph_break"])
     graphs: list[Observed] = []
@@ -365,7 +365,7 @@ def watch(
             explanation.add(kind, compiled, made_of)
             explanation.drawn[-1].options = options
             continue
-        from zefuse.for_target import PlanOnly
+        from zefuse.graphs.for_target import PlanOnly
 
         for graph_module, parameters in made_of:
             explanation.add(kind, PlanOnly(graph_module, parameters, options or Options.make(None), product))

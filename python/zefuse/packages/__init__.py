@@ -1,0 +1,1 @@
+"""Ahead of time: programs and captured graphs to a package, packages back to callables, and what is asked of one."""
