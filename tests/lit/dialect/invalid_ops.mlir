@@ -217,7 +217,7 @@ func.func @graph(%q: tensor<1x2x16x8xf32>, %m: tensor<16x16xf32>) {
 // -----
 
 func.func @graph(%x: tensor<4x4xf32>) {
-  // expected-error@+1 {{wants tensors of f32 and rank 4}}
+  // expected-error@+1 {{wants tensors of f32, or of bf16, and rank 4}}
   %a = zefuse.attention %x, %x, %x {scale = 0.5 : f32, causal = true, result_layout = affine_map<(d0, d1) -> (d0 * 4 + d1)>} : (tensor<4x4xf32>, tensor<4x4xf32>, tensor<4x4xf32>) -> tensor<4x4xf32>
   return
 }
