@@ -157,6 +157,30 @@ TEST(Matmul, PackedWeightsAreIndependentOfTheOriginal) {
   EXPECT_EQ(compare(test), "");
 }
 
+// A training step's: with bias, epilogue and gradients' forms, by oneDNN's gemm, which reads both sides as they lie.
+TEST(Matmul, LargeProductsThatNobodyPacks) {
+  if (!blockedOnThisHost())
+    GTEST_SKIP() << "no AVX-512 here: it is gemm anyway";
+  MatmulDesc forward = linear(128, 256, 640);
+  forward.bias = dense(DType::f32, {640});
+  forward.post_ops = {{PostOpKind::gelu_erf, {}}};
+  MatmulDesc of_input = forward, of_weight = forward;
+  of_input.b = dense(DType::f32, {256, 640});
+  of_input.bias.reset();
+  of_input.post_ops = {{PostOpKind::add, of_input.out}};
+  of_weight.a = permuted(DType::f32, {128, 256}, {1, 0});
+  of_weight.b = of_input.b;
+  for (const MatmulDesc& desc : {forward, of_input, of_weight}) {
+    expectCorrect(desc);
+    auto matmul = Matmul::get(desc);
+    ASSERT_TRUE(matmul.ok());
+    EXPECT_EQ((*matmul)->implementation().find("gemm:jit"), 0u) << (*matmul)->implementation();
+    MatmulDesc packed = desc;
+    packed.pack_b = true;
+    EXPECT_EQ((*Matmul::get(packed))->implementation().find("brg"), 0u);
+  }
+}
+
 // What transformers run most must not pay for copies or for parts that oneDNN does not fuse.
 TEST(Matmul, CommonProductsNeedNoCopies) {
   if (!blockedOnThisHost())
