@@ -157,7 +157,7 @@ def WriteInPlace : GraphPass<"zefuse-write-in-place"> {
   let description = [{
     Before: layouts are assigned, batches made. After: a kernel's `writes` and `in_place` say which do: nobody reads the old
     value later, and the kernel reads an element only where it writes it. What is not said is copied at the plan's
-    end.
+    end. For the CPU, whose kernels can.
   }];
 }
 

@@ -29,7 +29,7 @@ std::optional<std::string> useBatchSizes(Domain& domain, const KernelGraph& grap
 // Why no schedule finds an iteration space for the kernel and its layouts; nothing: one does.
 std::optional<std::string> whyNotScheduled(KernelOp kernel);
 
-// Whether a kernel may store `result` where `input` lies (numbers in the body; equal layouts are the caller's
+// Whether the CPU's kernel may store `result` where `input` lies (numbers in the body; equal layouts are the caller's
 // to see to): every element is computed once, and read where it is written only; or it is a scatter into `input`, which
 // nothing else in the kernel reads.
 bool mayWriteInPlace(KernelOp kernel, unsigned input, unsigned result);

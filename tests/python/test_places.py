@@ -185,27 +185,6 @@ assert count("copies_to_host") == 0
 """)
 
 
-def test_an_optimizer_writes_where_its_tensors_lie() -> None:
-    """Of sizes that no vector divides too: there a work-item must not compute again what another one has stored."""
-    run("""
-theirs = [nn.Parameter(torch.randn(*sizes)) for sizes in ((50,), (1001,), (64,), (17, 3), (50,))]
-ours = [nn.Parameter(p.detach().to("cuda")) for p in theirs]
-mine, other = (torch.optim.AdamW(p, lr=1e-2, foreach=True) for p in (ours, theirs))
-update = compiled(mine.step)
-for _ in range(4):
-    for a, b in zip(ours, theirs):
-        b.grad = torch.randn_like(b)
-        a.grad = b.grad.to("cuda")
-    update()
-    other.step()
-zefuse.synchronize()
-for a, b in zip(ours, theirs):
-    close(a, b, 1e-6)
-nothing_copied()
-assert count("copies") == 0, count("copies")
-""")
-
-
 TRAINING = """
 class Model(nn.Module):
     def __init__(self):

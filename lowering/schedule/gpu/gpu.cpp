@@ -82,8 +82,7 @@ public:
   }
 
   void run() {
-    // Through a tile in local memory an element is stored by another work-item than the one that loads it.
-    if (c_.strategy.tile_dim != Strategy::none && !c_.in_place && scheduleTranspose(c_))
+    if (c_.strategy.tile_dim != Strategy::none && scheduleTranspose(c_))
       return;
     if (width_ > 1)
       width_ = c_.decisions.take("elements of a vector", width_, {width_ / 2});
@@ -189,9 +188,8 @@ private:
       e_.bind(units.dim, base);
       return body();
     }
-    if (auto size = constantOf(space_.size(units.dim)); size && (!c_.in_place || *size % units.lanes == 0)) {
-      // The last vector may overlap the one before: the same values are stored twice. Not in place, where what another
-      // work-item has stored may be read for them.
+    if (auto size = constantOf(space_.size(units.dim))) {
+      // The last vector may overlap the one before: the same values are stored twice.
       bool aligned = *size % units.lanes == 0;
       e_.bindLanes(units.dim, aligned ? base : i_.smaller(base, number(*size - units.lanes)), units.lanes, aligned);
       return body();

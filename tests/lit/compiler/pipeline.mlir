@@ -37,7 +37,6 @@
 // GPU-NEXT: zefuse-assign-layouts,
 // GPU-NEXT: zefuse-divide-refused,
 // GPU-NEXT: zefuse-batch-kernels{target=dg2-g11},
-// GPU-NEXT: zefuse-write-in-place,
 // GPU-NEXT: zefuse-join-side-by-side{target=dg2-g11}
 // GPU-NEXT: )
 // APART: func.func(
