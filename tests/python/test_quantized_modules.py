@@ -119,7 +119,7 @@ def test_a_model_quantized_by_export_has_no_fallbacks() -> None:
     with torch.no_grad():
         explanation = zefuse.explain(model, images)
     assert explanation.fallbacks == []
-    assert [call["kind"] for call in explanation.calls] == ["int8 convolution", "int8 convolution", "matmul"]
+    assert [call["kind"] for call in explanation.calls] == ["int8 convolution", "int8 convolution", "int8 linear"]
     with torch.no_grad():
         made, expected = torch.compile(model, backend="zefuse")(images), model(images)
     quantum = next(node.args[1] for node in reversed(model.graph.nodes) if "dequantize_per_tensor" in str(node.target))
