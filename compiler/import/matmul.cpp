@@ -3,6 +3,7 @@
 #include "compiler/import/matmul.h"
 #include "compiler/import/elementwise.h"
 #include "compiler/import/op_table.h"
+#include "lowering/dialect/Zefuse.h"
 
 using namespace mlir;
 
