@@ -189,9 +189,9 @@ Values emitQuantizedConvolution(Op& op) {
                         geometryOf(op, rankOf(input) - 2, false), op.resultType())};
 }
 
-// A linear layer of codes (python/zefuse/quantized_linear.py), [m, k] by [n, k]: a convolution of one image whose m
-// pixels are the rows, channels last, as they lie. What a matmul has no place for, exact sums and post-ops by channel
-// before codes, is there.
+// A linear layer of codes (python/zefuse/decompositions/quantized_linear.py), [m, k] by [n, k]: a convolution of one
+// image whose m pixels are the rows, channels last, as they lie. What a matmul has no place for, exact sums and
+// post-ops by channel before codes, is there.
 Values emitQuantizedLinear(Op& op) {
   TensorBuilder& build = op.build;
   const AffineExpr one = build.constant(1);

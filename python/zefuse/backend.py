@@ -16,8 +16,8 @@ import torch
 from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.exc import ShortenTraceback
 
-from zefuse import _native, quantized_graphs, tuning
-from zefuse.decompositions import recurrent
+from zefuse import _native, tuning
+from zefuse.decompositions import quantized_graphs, recurrent
 from zefuse.errors import (
     DeadlineError,
     DeviceError,

@@ -7,59 +7,24 @@ from typing import Any
 
 import pytest
 import torch
-import torch.ao.quantization.fx._decomposed  # defines quantized_decomposed
+from quantized_layer import QuantizedLayer, assert_near, aten, explained, kinds
 from torch import nn
 
 import zefuse
-from zefuse import quantized_graphs
-from zefuse.explaining.explanation import Explanation
-
-ops, aten = torch.ops.quantized_decomposed, torch.ops.aten
-_RANGES = {torch.uint8: (0, 255), torch.int8: (-128, 127)}
-_SCALE = 0.02  # of the codes that a convolution makes
+from zefuse.decompositions import quantized_graphs
 
 
-class _Convolution(nn.Module):
-    """As a quantized graph has it: codes, numbers, a convolution, what follows, codes."""
-
+class _Convolution(QuantizedLayer):
     def __init__(
-        self, shape: tuple[int, ...], *, spatial: int = 2, dtype: torch.dtype = torch.uint8, zero: int = 0, bias: bool = True,
-        residual: bool = False, relu: bool = False, result: torch.dtype | None = torch.uint8, result_zero: int = 0,
-        stride: int = 1, padding: int = 0, dilation: int = 1, groups: int = 1, weight_zero: int = 0,
+        self, shape: tuple[int, ...], *, spatial: int = 2, stride: int = 1, padding: int = 0, dilation: int = 1, groups: int = 1,
+        **options: Any,
     ) -> None:  # fmt: skip
-        super().__init__()
-        draw = torch.Generator().manual_seed(0)
-        self.register_buffer("codes", torch.randint(-127, 128, shape, dtype=torch.int8, generator=draw))
-        self.register_buffer("scales", torch.rand(shape[0], generator=draw) / 2000 + 0.0001)
-        self.register_buffer("zeros", torch.full((shape[0],), weight_zero))
-        self.bias = torch.rand(shape[0], generator=draw) - 0.5 if bias else None
-        self.of_input = (0.015, zero, *_RANGES[dtype], dtype)
-        self.of_result = None if result is None else (_SCALE, result_zero, *_RANGES[result], result)
-        self.residual, self.relu = residual, relu
+        super().__init__(shape, 2000, **options)
         self.geometry = [stride] * spatial, [padding] * spatial, [dilation] * spatial, groups
         self.convolution = getattr(aten, f"conv{spatial}d").default
 
-    def forward(self, x: torch.Tensor, more: torch.Tensor) -> torch.Tensor:
-        codes = ops.quantize_per_tensor.default(x, *self.of_input)
-        image = ops.dequantize_per_tensor.default(codes, *self.of_input)
-        weight = ops.dequantize_per_channel.default(self.codes, self.scales, self.zeros, 0, -128, 127, torch.int8)
-        y = self.convolution(image, weight, self.bias, *self.geometry)
-        if self.residual:
-            y = aten.add_.Tensor(y, more)
-        if self.relu:
-            y = aten.relu_.default(y)
-        return y if self.of_result is None else ops.quantize_per_tensor.default(y, *self.of_result)
-
-
-def _explained(model: nn.Module, *inputs: torch.Tensor) -> Explanation:
-    torch._dynamo.reset()
-    with torch.no_grad():
-        return zefuse.explain(model, *inputs)
-
-
-def _kinds(explanation: Explanation) -> list[str]:
-    assert explanation.fallbacks == []
-    return [call["kind"] for call in explanation.calls]
+    def product(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        return self.convolution(x, weight, self.bias, *self.geometry)
 
 
 _CASES: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
@@ -87,17 +52,9 @@ def test_codes_are_eagers_to_one_step(name: str) -> None:
         sizes = _Convolution(shape, **{**options, "residual": False}).eval()(x, x).shape
         more = torch.randn(sizes, generator=draw)
         expected = model(x, more.clone())
-    explanation = _explained(model, x, more.clone())
-    assert _kinds(explanation) == ["int8 convolution"]
-    made = explanation.result
-    assert made.dtype == expected.dtype
-    difference = (made.float() - expected.float()).abs()
-    if expected.dtype == torch.float32:
-        torch.testing.assert_close(made, expected, rtol=1e-5, atol=1e-4)
-    else:
-        assert difference.max() <= 1 and difference.mean() < 0.01
-        low, high = _RANGES[expected.dtype]
-        assert expected.float().std() > 5 and ((expected > low) & (expected < high)).float().mean() > 0.25
+    explanation = explained(model, x, more.clone())
+    assert kinds(explanation) == ["int8 convolution"]
+    assert_near(explanation.result, expected)
 
 
 def test_sums_of_the_largest_codes() -> None:
@@ -105,8 +62,8 @@ def test_sums_of_the_largest_codes() -> None:
     model = _Convolution((16, 512, 3, 3), result=None, bias=False).eval()
     model.codes.fill_(127)
     x = torch.full((1, 512, 4, 4), 100.0)  # codes of 255
-    explanation = _explained(model, x, x)
-    assert _kinds(explanation) == ["int8 convolution"]
+    explanation = explained(model, x, x)
+    assert kinds(explanation) == ["int8 convolution"]
     expected = 512 * 9 * 255 * 127 * 0.015 * model.scales
     torch.testing.assert_close(explanation.result, expected.reshape(1, -1, 1, 1).expand(1, -1, 2, 2), rtol=1e-4, atol=0)
 
@@ -114,7 +71,7 @@ def test_sums_of_the_largest_codes() -> None:
 def test_what_stays_a_convolution_of_numbers() -> None:
     x = torch.randn(1, 4, 5, 5)
     asymmetric = _Convolution((4, 4, 3, 3), weight_zero=3).eval()
-    assert _kinds(_explained(asymmetric, x, x)) == ["convolution"]
+    assert kinds(explained(asymmetric, x, x)) == ["convolution"]
     with torch.no_grad():
         torch.testing.assert_close(torch.compile(asymmetric, backend="zefuse")(x, x), asymmetric(x, x), rtol=0, atol=1)
     trained = _Convolution((4, 4, 3, 3), result=None).eval()
@@ -170,7 +127,7 @@ def test_a_package(tmp_path: Path) -> None:
     model = _Convolution((24, 16, 3, 3), padding=1, relu=True, zero=7).eval()
     x = torch.randn(2, 16, 9, 9)
     explanation = zefuse.compile_package(torch.export.export(model, (x, x)), tmp_path / "model.zefuse", standalone=True)
-    assert _kinds(explanation) == ["int8 convolution"]
+    assert kinds(explanation) == ["int8 convolution"]
     made = zefuse.load(tmp_path / "model.zefuse")(x, x)
     with torch.no_grad():
         assert (made.float() - model(x, x).float()).abs().max() <= 1

@@ -7,75 +7,36 @@ from typing import Any
 
 import pytest
 import torch
-import torch.ao.quantization.fx._decomposed  # defines quantized_decomposed
+from quantized_layer import RANGES, QuantizedLayer, assert_near, aten, explained, kinds, ops
 from torch import nn
 
 import zefuse
-from zefuse import backend, quantized_graphs
-from zefuse.explaining.explanation import Explanation
+from zefuse import backend
+from zefuse.decompositions import quantized_graphs
 
-ops, aten = torch.ops.quantized_decomposed, torch.ops.aten
-_RANGES = {torch.uint8: (0, 255), torch.int8: (-128, 127)}
-_SCALE = 0.02  # of the codes that a layer makes
 _IN, _OUT = 48, 24
 
 
-class _Linear(nn.Module):
-    """As a quantized graph has it: codes, numbers, a linear layer, what follows, codes."""
+class _Linear(QuantizedLayer):
+    def __init__(self, *, dynamic: str = "", sizes: tuple[int, int] = (_OUT, _IN), **options: Any) -> None:
+        super().__init__(sizes, 500, **options)
+        self.dynamic = dynamic
 
-    def __init__(
-        self, *, dtype: torch.dtype = torch.uint8, zero: int = 0, bias: bool = True, residual: bool = False, relu: bool = False,
-        result: torch.dtype | None = torch.uint8, result_zero: int = 0, weight_zero: int = 0, dynamic: str = "",
-        sizes: tuple[int, int] = (_OUT, _IN),
-    ) -> None:  # fmt: skip
-        super().__init__()
-        draw = torch.Generator().manual_seed(0)
-        self.register_buffer("codes", torch.randint(-127, 128, sizes, dtype=torch.int8, generator=draw))
-        self.register_buffer("scales", torch.rand(sizes[0], generator=draw) / 500 + 0.0001)
-        self.register_buffer("zeros", torch.full((sizes[0],), weight_zero))
-        self.bias = torch.rand(sizes[0], generator=draw) - 0.5 if bias else None
-        self.of_input = (0.015, zero, *_RANGES[dtype], dtype)
-        self.of_result = None if result is None else (_SCALE, result_zero, *_RANGES[result], result)
-        self.residual, self.relu, self.dynamic = residual, relu, dynamic
+    def rounded(self, x: torch.Tensor) -> torch.Tensor:
+        if not self.dynamic:
+            return super().rounded(x)
+        low, high, dtype = self.of_input[2:]
+        scale, zero = getattr(ops, self.dynamic).tensor(x, low, high, 2.0**-12, dtype)
+        codes = ops.quantize_per_tensor.tensor(x, scale, zero, low, high, dtype)
+        return ops.dequantize_per_tensor.tensor(codes, scale, zero, low, high, dtype)
 
-    def forward(self, x: torch.Tensor, more: torch.Tensor) -> torch.Tensor:
-        if self.dynamic:
-            low, high, dtype = self.of_input[2:]
-            scale, zero = getattr(ops, self.dynamic).tensor(x, low, high, 2.0**-12, dtype)
-            codes = ops.quantize_per_tensor.tensor(x, scale, zero, low, high, dtype)
-            rows = ops.dequantize_per_tensor.tensor(codes, scale, zero, low, high, dtype)
-        else:
-            codes = ops.quantize_per_tensor.default(x, *self.of_input)
-            rows = ops.dequantize_per_tensor.default(codes, *self.of_input)
-        weight = ops.dequantize_per_channel.default(self.codes, self.scales, self.zeros, 0, -128, 127, torch.int8)
-        y = aten.linear.default(rows, weight, self.bias)
-        if self.residual:
-            y = aten.add_.Tensor(y, more)
-        if self.relu:
-            y = aten.relu_.default(y)
-        return y if self.of_result is None else ops.quantize_per_tensor.default(y, *self.of_result)
-
-
-def _explained(model: nn.Module, *inputs: torch.Tensor) -> Explanation:
-    torch._dynamo.reset()
-    with torch.no_grad():
-        return zefuse.explain(model, *inputs)
-
-
-def _kinds(explanation: Explanation) -> list[str]:
-    assert explanation.fallbacks == []
-    return [call["kind"] for call in explanation.calls]
+    def product(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        return aten.linear.default(x, weight, self.bias)
 
 
 def _assert_near(made: torch.Tensor, expected: torch.Tensor) -> None:
-    assert made.dtype == expected.dtype and made.shape == expected.shape and made.stride() == expected.stride()
-    if expected.dtype == torch.float32:
-        torch.testing.assert_close(made, expected, rtol=1e-5, atol=1e-4)
-        return
-    difference = (made.float() - expected.float()).abs()
-    assert difference.max() <= 1 and difference.mean() < 0.01
-    low, high = _RANGES[expected.dtype]
-    assert expected.float().std() > 5 and ((expected > low) & (expected < high)).float().mean() > 0.25
+    assert_near(made, expected)
+    assert made.stride() == expected.stride()
 
 
 _CASES: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
@@ -103,8 +64,8 @@ def test_codes_are_eagers_to_one_step(name: str) -> None:
     x, more = torch.randn(*lead, _IN, generator=draw) + 0.3, torch.randn(*lead, _OUT, generator=draw)
     with torch.no_grad():
         expected = model(x, more.clone())
-    explanation = _explained(model, x, more.clone())
-    assert _kinds(explanation) == ["int8 linear"]
+    explanation = explained(model, x, more.clone())
+    assert kinds(explanation) == ["int8 linear"]
     assert any("quantized_linear" in op for op in explanation.calls[0]["ops"])
     _assert_near(explanation.result, expected)
 
@@ -118,9 +79,9 @@ def test_chosen_scales_are_eagers(kind: str, dtype: torch.dtype, symmetric: bool
     choose = ops.choose_qparams_symmetric.tensor if symmetric else ops.choose_qparams.tensor
 
     def chosen(x: torch.Tensor) -> Any:
-        return choose(x, *_RANGES[dtype], 2.0**-12, dtype)
+        return choose(x, *RANGES[dtype], 2.0**-12, dtype)
 
-    explanation = _explained(chosen, x)  # type: ignore[arg-type]
+    explanation = explained(chosen, x)  # type: ignore[arg-type]
     assert explanation.fallbacks == []
     for made, expected in zip(explanation.result, chosen(x), strict=True):
         assert made.dtype == expected.dtype and torch.equal(made, expected)
@@ -131,8 +92,8 @@ def test_sums_of_the_largest_codes(dynamic: str) -> None:
     """Pairs of products that 16 bits do not hold. (Without VNNI the sums are f32's.)"""
     model = _Linear(result=None, bias=False, sizes=(16, 4096), dynamic=dynamic).eval()
     model.codes.fill_(127)
-    explanation = _explained(model, x := torch.full((3, 4096), 100.0), x)
-    assert _kinds(explanation) == ["int8 linear"]
+    explanation = explained(model, x := torch.full((3, 4096), 100.0), x)
+    assert kinds(explanation) == ["int8 linear"]
     number = 255 * 0.015 if not dynamic else 100.0
     expected = 4096 * number * 127 * model.scales
     torch.testing.assert_close(explanation.result, expected.expand(3, -1), rtol=1e-4, atol=0)
@@ -141,7 +102,7 @@ def test_sums_of_the_largest_codes(dynamic: str) -> None:
 def test_what_stays_a_product_of_numbers() -> None:
     x = torch.randn(5, _IN)
     asymmetric = _Linear(weight_zero=3).eval()
-    assert _kinds(_explained(asymmetric, x, x)) == ["matmul"]
+    assert kinds(explained(asymmetric, x, x)) == ["matmul"]
     trained = _Linear(result=None).eval()
     trained.bias = nn.Parameter(torch.zeros(_OUT))
     torch._dynamo.reset()
@@ -211,7 +172,7 @@ def test_a_package(dynamic: str, tmp_path: Path) -> None:
     rows = torch.export.Dim("rows", min=2, max=64)
     program = torch.export.export(model, (x, more), dynamic_shapes=({1: rows}, {1: rows}))
     explanation = zefuse.compile_package(program, tmp_path / "model.zefuse", standalone=True)
-    assert _kinds(explanation) == ["int8 linear"]
+    assert kinds(explanation) == ["int8 linear"]
     loaded = zefuse.load(tmp_path / "model.zefuse")
     with torch.no_grad():
         for count in (9, 5):
@@ -233,8 +194,8 @@ def test_what_pt2e_makes(is_dynamic: bool) -> None:
     )
     prepared(x)
     converted = convert_pt2e(prepared)
-    explanation = _explained(converted, x)
-    assert _kinds(explanation) == ["int8 linear"] * 2
+    explanation = explained(converted, x)
+    assert kinds(explanation) == ["int8 linear"] * 2
     with torch.no_grad():
         # One code of what is between the layers, times a weight.
         bound = 0.01 * float(converted(x).abs().max())

@@ -50,7 +50,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     llm.add_argument(
         "--no-batches",
         action="store_true",
-        help="leave out the plans for batches and beams: one sequence at a time, half the compiling",
+        help="leave out the plans for batches and beams: one sequence at a time",
     )
     llm.add_argument("--dtype", choices=("float32", "bfloat16", "float16"), default="float32", help="default: float32")
 

@@ -8,13 +8,22 @@ are 0. That these are 0 is seen when the graph is compiled, and checked in each 
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from zefuse.quantized_patterns import RANGES, all_zero, arguments_of, between, is_quantizer, what_follows
+from zefuse.decompositions.quantized_patterns import (
+    RANGES,
+    Codes,
+    all_zero,
+    arguments_of,
+    finished,
+    is_quantizer,
+    operator,
+    put,
+    what_follows,
+)
 
 
 def operators() -> tuple[Any, ...]:
@@ -46,21 +55,17 @@ def take(graph: torch.fx.Graph, node: torch.fx.Node, known: dict[str, Any], shap
         return False
     tail, residual, relu, quantized = what_follows(node, shapes)
     lists = [_each(of[name], rank - 2) for name in ("stride", "padding", "dilation")]
-    inverse, zero, dtype = 1.0, 0, torch.float32
-    if quantized is not None:
-        inverse, zero, dtype = 1.0 / quantized["scale"], quantized["zero_point"], quantized["dtype"]
+    result = Codes.of(quantized)
     with graph.inserting_before(tail):
         made = graph.call_function(
-            _operator(),
+            operator(_SCHEMA, _fake, _in_eager),
             (
                 image["input"], weight["input"], weight["scales"], weight["zero_points"], of["bias"], residual, *lists,
-                of["groups"], image["scale"], image["zero_point"], relu, inverse, zero, dtype,
+                of["groups"], image["scale"], image["zero_point"], relu, *result,
             ),
         )  # fmt: skip
-    shapes[made.name] = (dtype, shapes[node.name][1])
-    tail.replace_all_uses_with(made)
-    for gone in between(node, tail):  # some write in place, which dead code is not
-        graph.erase_node(gone)
+    shapes[made.name] = (result.dtype, shapes[node.name][1])
+    put(graph, made, node, tail)
     return True
 
 
@@ -77,21 +82,6 @@ _SCHEMA = (
     " int[] padding, int[] dilation, int groups, float input_scale, int input_zero, bool relu, float inverse, int zero,"
     " ScalarType dtype) -> Tensor"
 )
-
-
-@cache
-def _operator() -> Any:
-    # Kept by the cache of the function below: with it the operator would go.
-    return _library() and torch.ops.zefuse.quantized_convolution.default
-
-
-@cache
-def _library() -> torch.library.Library:
-    library = torch.library.Library("zefuse", "FRAGMENT")  # type: ignore[no-untyped-call]
-    library.define(_SCHEMA)  # type: ignore[no-untyped-call]
-    torch.library.register_fake("zefuse::quantized_convolution", _fake, lib=library)
-    library.impl("quantized_convolution", _in_eager, "CPU")  # type: ignore[no-untyped-call]
-    return library
 
 
 def _fake(
@@ -122,9 +112,5 @@ def _in_eager(
     made = torch.ops.aten.convolution(
         image, numbers.float(), bias, stride, padding, dilation, False, [0] * len(stride), groups
     )
-    made = made if residual is None else made + residual
-    made = torch.relu(made) if relu else made
-    if dtype.is_floating_point:
-        return made
-    low, high = RANGES[dtype]
-    return ((made * inverse).round() + zero).clamp(low, high).to(dtype).contiguous()
+    made = finished(made, residual, relu, inverse, zero, dtype)
+    return made if dtype.is_floating_point else made.contiguous()

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from zefuse.dynamo_graphs import with_graph
+from zefuse.graphs.dynamo_graphs import with_graph
 from zefuse.installing import torch_versions
 
 _TAKEN = (torch.float32, torch.bfloat16, torch.float16)

@@ -121,15 +121,10 @@ class LanguageModel:
     def batch_logits(self, ids: np.ndarray[Any, Any], cache: KeyValueCache) -> np.ndarray[Any, Any]:
         """Of the tokens after ``ids`` (i64 [batch, n]), f32 [batch, vocabulary]; the cache, of as many sequences, has these tokens too
         afterwards. Of the tokens that stand in a sequence's ``cache.padding`` first places, any number that the model has will do."""
-        if not ids.size:
-            raise InvalidArgumentError("no tokens: a prompt has at least one")
+        self._check_tokens(ids)
         if ids.ndim != 2 or len(ids) != cache.batch:
             raise InvalidArgumentError(
                 f"tokens of shape {list(ids.shape)} for a cache of {counted(cache.batch, 'sequence')}"
-            )
-        if ids.min() < 0 or ids.max() >= self.vocabulary:
-            raise InvalidArgumentError(
-                f"tokens from {ids.min()} to {ids.max()}: the model has {self.vocabulary}, from 0 on"
             )
         cache.show(ids.shape[1])
         given = [np.ascontiguousarray(each, np.int64) for each in (ids, cache.padding, np.array(cache.length))]
@@ -225,14 +220,17 @@ class LanguageModel:
             raise InvalidArgumentError(f"max_new_tokens={new}: expected a number from 1 on")
         ids = [self.ids_of(each, raw) if isinstance(each, str) else list(each) for each in prompts]
         for each in ids:
-            if not each:
-                raise InvalidArgumentError("no tokens: a prompt has at least one")
-            if min(each) < 0 or max(each) >= self.vocabulary:
-                raise InvalidArgumentError(
-                    f"tokens from {min(each)} to {max(each)}: the model has {self.vocabulary}, from 0 on"
-                )
+            self._check_tokens(np.array(each))
         check_length(self.context, max(map(len, ids)), new)
         return ids
+
+    def _check_tokens(self, ids: np.ndarray[Any, Any]) -> None:
+        if not ids.size:
+            raise InvalidArgumentError("no tokens: a prompt has at least one")
+        if ids.min() < 0 or ids.max() >= self.vocabulary:
+            raise InvalidArgumentError(
+                f"tokens from {ids.min()} to {ids.max()}: the model has {self.vocabulary}, from 0 on"
+            )
 
     def _cache_for(self, ids: Sequence[Sequence[int]], new: int, copies: int) -> KeyValueCache:
         """For these prompts, each so many times."""

@@ -233,7 +233,7 @@ class _Exported(Program):
         from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
         from torch.utils import _pytree as pytree
 
-        from zefuse import quantized_graphs
+        from zefuse.decompositions import quantized_graphs
         from zefuse.packages.export_guards import guards_of
 
         torch_versions.hide_own_warnings()

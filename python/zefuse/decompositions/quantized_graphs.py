@@ -12,10 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from zefuse import quantized_linear
-from zefuse.decompositions import quantized_convolutions
-from zefuse.dynamo_graphs import with_graph
-from zefuse.quantized_patterns import is_call, shapes_of
+from zefuse.decompositions import quantized_convolutions, quantized_linear
+from zefuse.decompositions.quantized_patterns import is_call, shapes_of
+from zefuse.graphs.dynamo_graphs import with_graph
 
 
 def taken(gm: torch.fx.GraphModule, example_inputs: Sequence[Any]) -> torch.fx.GraphModule:

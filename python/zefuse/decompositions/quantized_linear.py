@@ -7,13 +7,23 @@ sum is complete. Dynamic: scales and bias of the product are computed in each ca
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from zefuse.quantized_patterns import RANGES, all_zero, arguments_of, between, is_call, is_quantizer, what_follows
+from zefuse.decompositions.quantized_patterns import (
+    RANGES,
+    Codes,
+    all_zero,
+    arguments_of,
+    finished,
+    is_call,
+    is_quantizer,
+    operator,
+    put,
+    what_follows,
+)
 
 
 def operators() -> tuple[Any, ...]:
@@ -40,9 +50,7 @@ def take(graph: torch.fx.Graph, node: torch.fx.Node, known: dict[str, Any], shap
         return False
     aten = torch.ops.aten
     tail, residual, relu, quantized = what_follows(node, shapes)
-    inverse, zero, dtype = 1.0, 0, torch.float32
-    if quantized is not None:
-        inverse, zero, dtype = 1.0 / quantized["scale"], quantized["zero_point"], quantized["dtype"]
+    result = Codes.of(quantized)
     scales, bias, scale, input_zero = weight["scales"], of["bias"], rows["scale"], rows["zero_point"]
     with graph.inserting_before(tail):
         if not static:
@@ -55,18 +63,15 @@ def take(graph: torch.fx.Graph, node: torch.fx.Node, known: dict[str, Any], shap
             codes = graph.call_function(aten.reshape.default, (codes, [-1, _columns(graph, weight["input"], shapes)]))
             flat = residual and graph.call_function(aten.reshape.default, (residual, [-1, features]))
         made = graph.call_function(
-            _operator(),
+            operator(_SCHEMA, _fake, _in_eager),
             (
-                codes, weight["input"], scales, weight["zero_points"], bias, flat, scale, input_zero, relu, inverse, zero,
-                dtype,
+                codes, weight["input"], scales, weight["zero_points"], bias, flat, scale, input_zero, relu, *result,
             ),
         )  # fmt: skip
         if lead != 1:
             made = graph.call_function(aten.reshape.default, (made, [*sizes, features]))
-    shapes[made.name] = (dtype, shapes[node.name][1])
-    tail.replace_all_uses_with(made)
-    for gone in between(node, tail):  # some write in place, which dead code is not
-        graph.erase_node(gone)
+    shapes[made.name] = (result.dtype, shapes[node.name][1])
+    put(graph, made, node, tail)
     return True
 
 
@@ -103,21 +108,6 @@ _SCHEMA = (
 )
 
 
-@cache
-def _operator() -> Any:
-    # Kept by the cache of the function below: with it the operator would go.
-    return _library() and torch.ops.zefuse.quantized_linear.default
-
-
-@cache
-def _library() -> torch.library.Library:
-    library = torch.library.Library("zefuse", "FRAGMENT")  # type: ignore[no-untyped-call]
-    library.define(_SCHEMA)  # type: ignore[no-untyped-call]
-    torch.library.register_fake("zefuse::quantized_linear", _fake, lib=library)
-    library.impl("quantized_linear", _in_eager, "CPU")  # type: ignore[no-untyped-call]
-    return library
-
-
 def _fake(
     input: Tensor, weight: Tensor, scales: Tensor, zeros: Tensor | None, bias: Tensor | None, residual: Tensor | None,
     input_scale: float, input_zero: int, relu: bool, inverse: float, zero: int, dtype: torch.dtype,
@@ -135,9 +125,4 @@ def _in_eager(
         numbers = numbers - zeros.reshape(-1, 1)
     rows = (input.float() - input_zero) * input_scale
     made = torch.nn.functional.linear(rows, (numbers * scales.reshape(-1, 1)).float(), bias)
-    made = made if residual is None else made + residual
-    made = torch.relu(made) if relu else made
-    if dtype.is_floating_point:
-        return made
-    low, high = RANGES[dtype]
-    return ((made * inverse).round() + zero).clamp(low, high).to(dtype)
+    return finished(made, residual, relu, inverse, zero, dtype)

@@ -1,8 +1,11 @@
-"""What the passes over graphs that were quantized by export (PT2E) have in common: how such a graph looks around a product."""
+"""What the passes over graphs that were quantized by export (PT2E) have in common: how such a graph looks around a product, what
+their operators compute behind it, and how these are made known to torch."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from functools import cache
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -49,6 +52,55 @@ def all_zero(zeros: Any, known: dict[str, Any]) -> bool:
         return True
     value = known.get(zeros.name) if isinstance(zeros, torch.fx.Node) and zeros.op == "placeholder" else None
     return isinstance(value, Tensor) and not isinstance(value, FakeTensor) and not bool(value.any())
+
+
+class Codes(NamedTuple):
+    """What the result becomes: round(x * inverse) + zero within the range of ``dtype``; of f32 neither."""
+
+    inverse: float = 1.0
+    zero: int = 0
+    dtype: torch.dtype = torch.float32
+
+    @classmethod
+    def of(cls, quantizer: dict[str, Any] | None) -> Codes:
+        """``quantizer``: its arguments, as ``what_follows`` gives them."""
+        return (
+            cls() if quantizer is None else cls(1.0 / quantizer["scale"], quantizer["zero_point"], quantizer["dtype"])
+        )
+
+
+def put(graph: torch.fx.Graph, made: torch.fx.Node, node: torch.fx.Node, tail: torch.fx.Node) -> None:
+    """``made`` in the place of all from ``node`` to ``tail``."""
+    tail.replace_all_uses_with(made)
+    for gone in between(node, tail):  # some write in place, which dead code is not
+        graph.erase_node(gone)
+
+
+def finished(
+    made: Tensor, residual: Tensor | None, relu: bool, inverse: float, zero: int, dtype: torch.dtype
+) -> Tensor:
+    """What follows a product, in eager, as torch's own operators do it."""
+    made = made if residual is None else made + residual
+    made = torch.relu(made) if relu else made
+    if dtype.is_floating_point:
+        return made
+    low, high = RANGES[dtype]
+    return ((made * inverse).round() + zero).clamp(low, high).to(dtype)
+
+
+@cache
+def operator(schema: str, fake: Callable[..., Tensor], in_eager: Callable[..., Tensor]) -> Any:
+    """torch.ops.zefuse's operator of this schema, defined at the first call, and for the life of the process."""
+    name = schema.partition("(")[0]
+    library = torch.library.Library("zefuse", "FRAGMENT")  # type: ignore[no-untyped-call]
+    _libraries.append(library)
+    library.define(schema)  # type: ignore[no-untyped-call]
+    torch.library.register_fake(f"zefuse::{name}", fake, lib=library)
+    library.impl(name, in_eager, "CPU")  # type: ignore[no-untyped-call]
+    return getattr(torch.ops.zefuse, name).default
+
+
+_libraries: list[torch.library.Library] = []  # an operator goes with its library
 
 
 def what_follows(
