@@ -42,12 +42,10 @@ int64_t bytesOf(Value value) {
 
 class Batching {
 public:
-  Batching(func::FuncOp graph, bool work_groups)
-      : graph_(graph), block_(graph.getBody().front()),
-        max_pointers_(work_groups ? max_gpu_pointers : max_kernel_tensors) {}
+  Batching(func::FuncOp graph, bool on_gpu) : graph_(graph), block_(graph.getBody().front()), on_gpu_(on_gpu) {}
 
   void run() {
-    if (max_pointers_ == max_gpu_pointers)
+    if (on_gpu_)
       return batch([](KernelOp kernel) { return isSmall(kernel) ? kernelKey(kernel) : ""; }, /*flat=*/false);
     batch([&](KernelOp kernel) { return flatKey(kernel); }, /*flat=*/true);
     batch([](KernelOp kernel) { return kernelKey(kernel); }, /*flat=*/false);
@@ -61,6 +59,8 @@ private:
         bytes += bytesOf(value);
     return bytes <= max_gpu_bytes;
   }
+
+  size_t maxPointers() const { return on_gpu_ ? max_gpu_pointers : max_kernel_tensors; }
 
   /// Makes batches of kernels with equal keys; an empty key keeps a kernel alone.
   void batch(llvm::function_ref<std::string(KernelOp)> key_of, bool flat) {
@@ -120,7 +120,7 @@ private:
           mine += bytesOf(input);
       size_t pointers = kernel->getNumOperands() + kernel->getNumResults();
       bool fits = !runs.empty() && positions_.lookup(kernel) < needed && held <= max_held &&
-                  (runs.back().size() + 1) * pointers <= max_pointers_;
+                  (runs.back().size() + 1) * pointers <= maxPointers();
       if (!fits) {
         runs.emplace_back();
         needed = SIZE_MAX;
@@ -281,7 +281,7 @@ private:
 
   func::FuncOp graph_;
   Block& block_;
-  size_t max_pointers_;
+  const bool on_gpu_;
   llvm::DenseMap<Operation*, size_t> positions_;
 };
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <dnnl.h>
 #include <immintrin.h>
 
 namespace zefuse::onednn {
@@ -9,6 +10,14 @@ namespace zefuse::onednn {
 // A tile of sums is 16 x 16 f32, one of factors 16 rows of 32 bf16; of the right side two rows lie side by side:
 // [16][16][2].
 constexpr int64_t tile_rows = 16, tile_depth = 32, tile_sums = 16 * tile_rows, tile_factors = tile_depth * tile_rows;
+
+// Whether this processor has tiles of bf16, and ONEDNN_MAX_CPU_ISA allows them. oneDNN asks the system to let us use
+// them.
+inline bool tilesAvailable() {
+  static const bool there =
+      (dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core_amx) == dnnl_cpu_isa_avx512_core_amx;
+  return there;
+}
 
 struct alignas(64) TileConfiguration {
   uint8_t palette = 1, start = 0, reserved[14] = {};

@@ -1,7 +1,6 @@
 #include "runtime/onednn/tiled_attention.h"
 
 #include <algorithm>
-#include <dnnl.h>
 #include <limits>
 
 #include "runtime/onednn/amx_tiles.h"
@@ -180,11 +179,7 @@ ZEFUSE_TILES void runBlock(const TiledAttention& a, const Parts& parts, const __
 
 }  // namespace
 
-bool TiledAttention::available() {
-  static const bool there =  // oneDNN asks the system to let us use them
-      (dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core_amx) == dnnl_cpu_isa_avx512_core_amx;
-  return there;
-}
+bool TiledAttention::available() { return tilesAvailable(); }
 
 size_t TiledAttention::scratchBytes() const {
   const Parts parts(*this, nullptr);

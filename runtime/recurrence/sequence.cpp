@@ -62,9 +62,7 @@ void Meeting::wait(int64_t parts, int64_t phase) {
 
 const Level& level(bool narrow) {
   static constexpr Level tiles = {"tiles of bf16", 16, runTiles, true};
-  static const bool has_tiles = (dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core_amx) ==
-                                dnnl_cpu_isa_avx512_core_amx;  // oneDNN asks the system to let us use them
-  if (narrow && has_tiles)
+  if (narrow && onednn::tilesAvailable())
     return tiles;
   static constexpr Level avx512 = {"avx512", 16, runV4}, avx2 = {"avx2", 8, runV3}, baseline = {"sse2", 4, runBaseline};
   static const Level& chosen = []() -> const Level& {
