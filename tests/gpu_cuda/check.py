@@ -1,12 +1,13 @@
 """On a machine with an NVIDIA GPU, in the folder that scripts/cuda_check made: everything that is checked there, and one table.
 
-    check.py [PART ...]     api placed programs package doctor selftest families zoo sanitizers; without names all of them
+    check.py [PART ...]     api placed programs package doctor selftest families zoo sanitizers training; without names all of them
 
 The tests of CUDA tensors run first, alone, and the API's last, since some of them use up the GPU's memory; the others side by side.
 All of it ends within CHECK_S seconds (530), a third of which is the API's (a process for each of its tests): a part that does not
 end is stopped, and its row says how far it came. A part that did not run says why.
 
-Where zefuse's wheel lies beside this, or zefuse is installed: placed, package, doctor, selftest, families, zoo and sanitizers.
+Where zefuse's wheel lies beside this, or zefuse is installed: placed, package, doctor, selftest, families, zoo, sanitizers and
+training (steps under the sanitizers).
 
 Writes the table (check.md) after each part, and what a part printed (PART.txt), to $OUT, or beside this. The last lines of the
 output are the table. Status 1 where something failed, or where a part did not run to its end.
@@ -33,6 +34,13 @@ HERE = Path(__file__).resolve().parent
 OUT = Path(os.environ.get("OUT", HERE))
 DEVICE = os.environ.get("ZEFUSE_CHECK_DEVICE", "gpu:0")
 TOOLS = ("memcheck", "racecheck", "synccheck", "initcheck")
+TRAINING = (
+    "training_bf16_autocast",
+    "training_llama_bf16",
+    "compiled_optimizer",
+    "grad_scaler_f16_and_accumulation",
+    "batch_norm_and_convolutions",
+)  # tests of placed.py
 ROWS = (
     "api tests",
     "loader programs",
@@ -45,6 +53,7 @@ ROWS = (
     "zoo forward",
     "zoo backward",
     *TOOLS,
+    *(f"training, {tool}" for tool in TOOLS),
 )
 SECONDS = float(os.environ.get("CHECK_S", "530"))
 END = time.monotonic() + SECONDS
@@ -251,16 +260,27 @@ def zoo(table: Table) -> None:
 
 
 def sanitizer(tool: str, table: Table) -> None:
-    program = shutil.which("compute-sanitizer") or shutil.which("compute-sanitizer", path="/usr/local/cuda/bin")
-    if not program:
-        table.add(tool, Row(note="no compute-sanitizer on this machine", ended=False))
+    """The kernels of the families."""
+    sanitized(tool, tool, ["families.py", "--small"], table)
+
+
+def training_sanitizer(tool: str, table: Table) -> None:
+    """Training steps of CUDA tensors, optimizer and scaler among them. Each of torch's tensors is an allocation of CUDA's then:
+    what lies behind one is nobody's, and what a kernel has not written is not what an earlier tensor left."""
+    sanitized(f"training, {tool}", tool, ["placed.py", *TRAINING], table, PYTORCH_NO_CUDA_MEMORY_CACHING="1")
+
+
+def sanitized(name: str, tool: str, program: list[str], table: Table, **environment: str) -> None:
+    checker = shutil.which("compute-sanitizer") or shutil.which("compute-sanitizer", path="/usr/local/cuda/bin")
+    if not checker:
+        table.add(name, Row(note="no compute-sanitizer on this machine", ended=False))
         return
     options = ["--tool", tool, "--target-processes", "application-only", "--error-exitcode", "9", "--print-limit", "20"]
-    done = run(tool, [program, *options, sys.executable, "families.py", "--small"])
+    done = run(name.replace(", ", "-"), [checker, *options, sys.executable, *program], **environment)
     passed, failed, skipped = counted(done.text)
     found = re.findall(r"(?:ERROR|RACECHECK) SUMMARY: (.*)", done.text)
     errors = sum(int(number) for line in found for number in re.findall(r"^(\d+)", line))
-    table.add(tool, done.row(passed, failed + errors, skipped, "; ".join(found)))
+    table.add(name, done.row(passed, failed + errors, skipped, "; ".join(found)))
 
 
 def use_wheel(folder: str) -> str:
@@ -315,6 +335,7 @@ def main(names: list[str]) -> int:
         "families": [(families, ("families",)), (placed_families, ("families, CUDA tensors",))],
         "zoo": [(zoo, ("zoo forward", "zoo backward"))],
         "sanitizers": [(partial(sanitizer, tool), (tool,)) for tool in TOOLS],
+        "training": [(partial(training_sanitizer, tool), (f"training, {tool}",)) for tool in TOOLS],
     }
     if unknown := set(names) - set(parts):
         sys.exit(f"unknown: {', '.join(sorted(unknown))}; there are {', '.join(parts)}")
@@ -328,7 +349,7 @@ def main(names: list[str]) -> int:
         DEADLINE = END - (SECONDS / 3 if "api" in wanted else 0)
         if "placed" in wanted:
             guarded(*parts["placed"][0], table, absent)
-        with ThreadPoolExecutor(len(parts) + len(TOOLS)) as several:
+        with ThreadPoolExecutor(len(parts) + 2 * len(TOOLS)) as several:
             for name in wanted:
                 for part, rows in parts[name] if name not in ("api", "placed") else []:
                     several.submit(guarded, part, rows, table, absent if name != "programs" else "")

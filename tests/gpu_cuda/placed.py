@@ -27,6 +27,8 @@ from zefuse import backend
 
 TESTS: dict[str, Callable[[], str | None]] = {}
 
+SKIP = "not run: "  # how a test's word begins that the machine cannot run
+
 
 def test(function: Callable[[], str | None]) -> Callable[[], str | None]:
     TESTS[function.__name__] = function
@@ -377,6 +379,53 @@ def time_of_the_host() -> str:
     return ", ".join(told)
 
 
+@test
+def several_gpus() -> str:
+    """Each graph on its tensors' GPU, in turn and from threads; a graph of two is split, and the results lie where eager's do."""
+    devices = [torch.device("cuda", index) for index in range(torch.cuda.device_count())]
+    if len(devices) < 2:
+        return SKIP + "one GPU"
+    wrong: list[str] = []
+
+    def work(device: torch.device) -> None:
+        try:
+            model = mlp().to(device)
+            theirs = copy.deepcopy(model)
+            x = torch.randn(64, 256, device=device)
+            compiled = torch.compile(model, backend="zefuse")
+            for _ in range(20):
+                y = compiled(x)
+                assert y.device == device
+                y.square().mean().backward()
+            close(y, theirs(x))
+            theirs(x).square().mean().backward()
+            for a, b in zip(model.parameters(), theirs.parameters(), strict=True):
+                close(a.grad / 20, b.grad, 1e-3)
+        except Exception:
+            wrong.append(traceback.format_exc())
+
+    for device in devices:
+        work(device)
+    runners = [threading.Thread(target=work, args=(device,)) for device in devices]
+    for runner in runners:
+        runner.start()
+    for runner in runners:
+        runner.join()
+    assert not wrong, wrong[0]
+
+    def both(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        a = (x * 2).relu().sum(0)
+        return a, (y + a.to(y.device)).exp()
+
+    x, y = torch.randn(64, 64, device=devices[0]), torch.randn(64, 64, device=devices[1])
+    found = torch.compile(both, backend="zefuse")(x, y)
+    for ours, expected in zip(found, both(x, y), strict=True):
+        assert ours.device == expected.device
+        close(ours, expected)
+    zefuse.synchronize()
+    return f"{len(devices)} GPUs"
+
+
 def main(names: list[str]) -> int:
     failed = 0
     # An index out of range that eager were to see would end CUDA for the process.
@@ -386,7 +435,7 @@ def main(names: list[str]) -> int:
         start = time.time()
         try:
             said = TESTS[name]() or ""
-            word = "ok  "
+            word = "SKIP" if said.startswith(SKIP) else "ok  "
         except Exception:
             said, word = traceback.format_exc()[-1500:], "FAIL"
             failed += 1
