@@ -3,8 +3,9 @@
     placed_speed.py [--seconds N] [--profile] [--json FILE] [CASE ...]
 
 CASE: MODEL/DTYPE/BATCH, or MODEL/train/BATCH; a part of one (GPT-2, train) is all that have it; without any, all, those that tell
-most first. Each number is ms a call: many calls one after the other, and the wait for the last. So it is the device's time where
-that is longer, else the host's. A training step is forward, backward and zeroed gradients under autocast to bf16. TF32 is off.
+most first. Each number is ms a call: many calls one after the other, and the wait for the last; the median of five rounds, in which
+all take turns. So it is the device's time where that is longer, else the host's. A training step is forward, backward and zeroed
+gradients under autocast to bf16. TF32 is off.
 
 All is compiled before, in several processes and into empty caches: "cold" is the first call there, in s, with as many beside
 it. --seconds: for all of it; cases that could not be compiled in 45 % of it, or measured in the rest, are named.
@@ -35,6 +36,7 @@ from gpu_models import MODELS, SMALL, Model, Vit, image
 import zefuse
 
 DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "train": torch.float32}
+ROUNDS = 5  # of each way, in turn
 TOLERANCES = {"f32": 1e-3, "bf16": 8e-2, "train": 8e-2}  # of the result's, or a gradient's, largest value
 WAYS: dict[str, dict[str, Any]] = {
     "zefuse": {"backend": "zefuse"},
@@ -102,22 +104,31 @@ def prepared(way: str, case: str) -> Callable[[], Any]:
     return step if training else inference
 
 
-def ms(run: Callable[[], Any]) -> float:
-    for _ in range(6):
-        run()
-    torch.cuda.synchronize()
-    start = time.perf_counter()
-    run()
-    torch.cuda.synchronize()
-    count = max(5, min(60, int(0.15 / (time.perf_counter() - start))))
-    found = []
-    for _ in range(3):
-        start = time.perf_counter()
-        for _ in range(count):
+class Timed:
+    """A way to run a case, with the ms a call of each of its rounds."""
+
+    def __init__(self, run: Callable[[], Any]) -> None:
+        self.run = run
+        self.rounds: list[float] = []
+        for _ in range(6):
             run()
+        self._count = 1
+        self._count = max(5, min(60, int(0.15e3 / self.once())))
+
+    def once(self) -> float:
         torch.cuda.synchronize()
-        found.append((time.perf_counter() - start) / count * 1e3)
-    return statistics.median(found)
+        start = time.perf_counter()
+        for _ in range(self._count):
+            self.run()
+        torch.cuda.synchronize()
+        return (time.perf_counter() - start) / self._count * 1e3
+
+
+def alternate(ways: Sequence[Timed]) -> None:
+    """A host may be slow for seconds at a time: what is compared takes turns."""
+    for number in range(ROUNDS):
+        for way in ways if number % 2 else reversed(ways):
+            way.rounds.append(way.once())
 
 
 def error_of(actual: Any, expected: Any) -> float:
@@ -127,7 +138,7 @@ def error_of(actual: Any, expected: Any) -> float:
 
 def measured(case: str) -> dict[str, Any]:
     found: dict[str, Any] = {"case": case}
-    expected = None
+    expected, timed = None, {}
     for way in ("eager", "zefuse", "Inductor", "reduce-overhead"):
         try:
             start = time.time()
@@ -140,13 +151,18 @@ def measured(case: str) -> dict[str, Any]:
                 expected = result
             else:
                 found[way + " error"] = error_of(result, expected)
-            found[way] = ms(run)
-            if way == "zefuse":
-                zefuse.synchronize()
+            timed[way] = Timed(run)
         except Exception as problem:
             found[way], found[way + " problem"] = math.nan, f"{type(problem).__name__}: {str(problem)[:400]}"
-        torch._dynamo.reset()
-        torch.cuda.empty_cache()
+    try:
+        alternate(list(timed.values()))
+        found |= {way: statistics.median(each.rounds) for way, each in timed.items()}
+        zefuse.synchronize()
+    except Exception as problem:
+        found["zefuse"], found["zefuse problem"] = math.nan, f"{type(problem).__name__}: {str(problem)[:400]}"
+    timed.clear()
+    torch._dynamo.reset()
+    torch.cuda.empty_cache()
     found["right"] = found.get("zefuse error", math.inf) <= TOLERANCES[case.split("/")[1]]
     return found
 
@@ -215,6 +231,7 @@ def main() -> int:
     parser.add_argument("--compiled", action="store_true", help="what is compiled is in the caches already")
     given = parser.parse_args()
     torch.backends.cudnn.allow_tf32 = False
+    torch._dynamo.config.recompile_limit = 64  # each way compiles the same functions
     if given.small:
         MODELS.update({name: SMALL[name] for name in MODELS if name in SMALL})
     cases = chosen(given.cases)
