@@ -1,6 +1,6 @@
 """On a machine with an NVIDIA GPU and zefuse's wheel: models of CUDA tensors, beside torch's eager and Inductor there.
 
-    placed_speed.py [--seconds N] [--profile] [--json FILE] [CASE ...]
+    placed_speed.py [--seconds N] [--profile [BELOW]] [--json FILE] [CASE ...]
 
 CASE: MODEL/DTYPE/BATCH, or MODEL/train/BATCH; a part of one (GPT-2, train) is all that have it; without any, all, those that tell
 most first. Each number is ms a call: many calls one after the other, and the wait for the last; the median of five rounds, in which
@@ -9,7 +9,8 @@ gradients under autocast to bf16. TF32 is off.
 
 All is compiled before, in several processes and into empty caches: "cold" is the first call there, in s, with as many beside
 it. --seconds: for all of it; cases that could not be compiled in 45 % of it, or measured in the rest, are named.
---profile: where a call's time on the device goes, by kernel, ours beside eager's and Inductor's (placed_profile.py).
+--profile: where a call's time on the device goes, by kernel, ours beside eager's and Inductor's (placed_profile.py); of the cases
+in which the best of torch is less than BELOW times as slow.
 --small: small models, to try this. Status 1 where a result is wrong.
 """
 
@@ -224,7 +225,7 @@ def main() -> int:
     parser.add_argument("cases", nargs="*", metavar="CASE")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--seconds", type=float, default=math.inf)
-    parser.add_argument("--profile", action="store_true")
+    parser.add_argument("--profile", type=float, nargs="?", const=math.inf, default=-math.inf, metavar="BELOW")
     parser.add_argument("--small", action="store_true")
     parser.add_argument("--compile", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--until", type=float, default=math.inf, help=argparse.SUPPRESS)
@@ -271,7 +272,7 @@ def main() -> int:
             + "; ".join(f"{way}: {row[way + ' problem']}" for way in WAYS if way + " problem" in row),
             flush=True,
         )
-        if given.profile:
+        if row["better / zefuse"] < given.profile:
             profile(case)
         if given.json:
             given.json.write_text(json.dumps(rows, indent=1))
