@@ -2,8 +2,10 @@
 
 #include <cstring>
 #include <span>
+#include <utility>
 
 #include "drivers/cuda/codegen/codegen.h"
+#include "drivers/cuda/jit_link.h"
 #include "drivers/level_zero/module_options.h"
 
 namespace zefuse::cuda {
@@ -124,11 +126,17 @@ void buildSpirv(Device& device, const ze_module_desc_t& desc, Build& build) {
   if (!result.ok)
     return;
   build.program = std::move(result.program);
-  if (!link(build.program.image, build.log))
-    return;
   build.program.is_cubin = true;
   build.program.architecture = device.architecture;
-  build.ok = load(build);
+  const std::string log = build.log;
+  if (auto cubin = jitLink(build.program.image, device.architecture, build.log)) {
+    std::vector<std::byte> ptx = std::exchange(build.program.image, std::move(*cubin));
+    if (build.ok = load(build); build.ok)
+      return;
+    build.program.image = std::move(ptx);  // a driver that does not take it makes its own
+  }
+  build.log = log;
+  build.ok = link(build.program.image, build.log) && load(build);
 }
 
 void buildNative(Device& device, const ze_module_desc_t& desc, Build& build) {

@@ -3,6 +3,7 @@
 //   ZEFUSE_CUDA_DRIVER_LOG=1   each refused call writes its reason to stderr
 //   ZEFUSE_CUDA_LIBRARY=path   another library than libcuda.so.1 (tests)
 //   ZEFUSE_CUBLASLT=off|path   no matrix products by cuBLASLt, or by this one (cublaslt_api.h)
+//   ZEFUSE_NVJITLINK=off|path  no cubins by nvJitLink, or by this one (jit_link.h)
 #include "drivers/level_zero/traits.h"
 
 #include <cstdlib>
