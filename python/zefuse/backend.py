@@ -28,7 +28,7 @@ from zefuse.errors import (
     ZefuseError,
 )
 from zefuse.explaining import torch_logs
-from zefuse.graphs import observers, output_aliases, places, saved_strides
+from zefuse.graphs import common_subexpressions, garbage, observers, output_aliases, places, saved_strides
 from zefuse.graphs.for_target import PlanOnly
 from zefuse.graphs.observers import observe as observe  # where users of the backend look for it
 from zefuse.graphs.storage_views import OutsideOfInput, StorageViews, is_refused_write
@@ -89,7 +89,11 @@ def _through_aot_autograd(
         partition_fn=_partition,
         keep_inference_input_mutations=True,
     )
-    with torch_versions.linear_algebra_checks_kept(), _tracing(example_inputs):
+    with (
+        torch_versions.linear_algebra_checks_kept(),
+        garbage.no_full_collections(),
+        _tracing(example_inputs),
+    ):
         on_gpu = options.device != "cpu" or places.any_placed(example_inputs)
         whole = recurrent.kept_whole(gm, on_gpu=on_gpu)
         return compile_through(whole if on_gpu else quantized_graphs.taken(whole, example_inputs), example_inputs)
@@ -272,10 +276,16 @@ def _parameter_indices(kind: str) -> Sequence[int]:
     return context.fw_metadata.static_input_indices
 
 
-def _partition(*args: Any, **kwargs: Any) -> Any:
+def _partition(joint: torch.fx.GraphModule, *args: Any, **kwargs: Any) -> Any:
+    from torch._functorch import config
     from torch._functorch.partitioners import min_cut_rematerialization_partition
 
-    return min_cut_rematerialization_partition(*args, **kwargs)
+    ours = config.cse and common_subexpressions.can_merge(joint.graph)
+    if ours:
+        joint.graph.eliminate_dead_code()
+        common_subexpressions.merge(joint.graph)
+    with config.patch(cse=config.cse and not ours):
+        return min_cut_rematerialization_partition(joint, *args, **kwargs)
 
 
 def synchronize() -> None:

@@ -44,9 +44,12 @@ constexpr spirv::ReaderTarget kReaderTarget{.global_space = 1,
                                             .images = false,
                                             .dot4 = dot4};
 
-// The kernel's name, so that profilers show it; numbered where PTX could not write it.
+// The kernel's name, so that profilers show it; numbered where PTX could not write it: an underscore in front is a name
+// if more follows (_to_copy).
 std::string symbolOf(const std::string& name, size_t number, std::set<std::string>& used) {
-  bool plain = !name.empty() && (std::isalpha(static_cast<unsigned char>(name[0])) != 0) && name.size() < 512;
+  const bool begins =
+      !name.empty() && (std::isalpha(static_cast<unsigned char>(name[0])) != 0 || (name[0] == '_' && name.size() > 1));
+  bool plain = begins && name.size() < 512;
   for (char c : name)
     plain &= std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '$';
   std::string symbol = plain && !name.starts_with("zf_") ? name : "zf_kernel_" + std::to_string(number);

@@ -13,6 +13,28 @@
 namespace zefuse::test {
 namespace {
 
+// Profilers show CUDA's name of a kernel. Those that begin as the driver's own do are numbered.
+TEST_F(CudaDriver, KernelsKeepTheirNames) {
+  ze_module_handle_t code = module();
+  ze_command_list_handle_t list = immediate();
+  for (const char* name : {"moved", "_to_copy", "zf_mine"}) {
+    ze_kernel_handle_t made = kernel(code, name, 1);
+    float* x = memory(sizeof(float));
+    ZE_OK(zeKernelSetArgumentValue(made, 0, sizeof x, &x));
+    launch(list, made, 1);
+    ZE_OK(zeMemFree(context, x));
+    ZE_OK(zeKernelDestroy(made));
+  }
+  ZE_OK(synchronize(list, 1'000'000'000));
+  const std::string log = happened();
+  EXPECT_NE(log.find("launch moved "), std::string::npos) << log;
+  EXPECT_NE(log.find("launch _to_copy "), std::string::npos) << log;
+  EXPECT_NE(log.find("launch zf_kernel_"), std::string::npos) << log;
+  EXPECT_EQ(log.find("zf_mine"), std::string::npos) << log;
+  ZE_OK(zeCommandListDestroy(list));
+  ZE_OK(zeModuleDestroy(code));
+}
+
 TEST_F(CudaDriver, ALaunchTakesWhatWasSet) {
   ze_module_handle_t code = module();
   ze_kernel_handle_t scale = kernel(code, "scale", 64);

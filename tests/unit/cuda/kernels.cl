@@ -13,3 +13,5 @@ kernel void with_local(global float* x, local float* first, local float* second)
 }
 kernel void fail_here(global int* x) { *x = 1; }
 kernel void hang_here(global int* x) { *x = 1; }
+kernel void _to_copy(global int* x) { *x = 1; }
+kernel void zf_mine(global int* x) { *x = 1; }
