@@ -11,7 +11,7 @@ help:
 	@echo "make docs    build/site: the pages of docs/ as a site, with the references of API and commands; any warning fails"
 	@echo "make bench   the benchmark table (PYTHON: another Python with zefuse's wheel, such as one with the newest torch; make status too)"
 	@echo "make bench-packages  what it costs until a model runs: packages, first calls, cold and warm (MODELS: such as MiniLM,ResNet-18)"
-	@echo "make bench-peers  inference beside every peer at its best: Inductor with frozen weights, with max-autotune, OpenVINO where it is installed (DTYPE=f32|bf16|medium, MODELS=\"pitch tabular\": some, ALONE=1: by one thread's processor time)"
+	@echo "make bench-peers  inference beside every peer at its best: Inductor with frozen weights, with max-autotune, OpenVINO where it is installed (DTYPE=f32|bf16|medium, MODELS=\"pitch tabular\": some, ALONE=1: by one thread's processor time, TRAINING=1: steps of training)"
 	@echo "make bench-team  what parallel regions of different sizes cost on 4 to 64 threads"
 	@echo "make status  docs/status.md: the model zoo (MODELS=\"bert unet\": some rows, TIMES=0: no measuring, TRAINING=0: not of training; 50 minutes at most)"
 	@echo "make operators  docs/operators.md: what becomes of each ATen operator"
@@ -63,7 +63,7 @@ bench-packages: build
 	@.venv/bin/python tests/bench/packages.py $(if $(MODELS),--models $(MODELS))
 
 bench-peers: build
-	@.venv/bin/python tests/bench/peers.py --dtype $(or $(DTYPE),f32) $(if $(ALONE),--alone) $(MODELS)
+	@.venv/bin/python tests/bench/peers.py --dtype $(or $(DTYPE),f32) $(if $(ALONE),--alone) $(if $(TRAINING),--training) $(MODELS)
 
 bench-team: setup
 	@scripts/build zefuse_team_bench

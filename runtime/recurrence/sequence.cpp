@@ -2,6 +2,8 @@
 
 #include <dnnl.h>
 
+#include <algorithm>
+
 #include "runtime/recurrence/steps.h"
 #include "runtime/recurrence/tiles.h"
 
@@ -27,7 +29,8 @@ Packing packingOf(RecurrentCell cell, bool gradient, int64_t gates, int64_t hidd
   return {!plain, plain ? vectors_of_units : gates, hidden};
 }
 
-[[gnu::target("arch=x86-64-v4")]] void runV4(const Sequence& sequence, const Share& share) {
+[[gnu::target("arch=x86-64-v4"), clang::min_vector_width(512)]] void runV4(const Sequence& sequence,
+                                                                           const Share& share) {
   runSteps<16, 6>(sequence, share);
 }
 
@@ -35,8 +38,8 @@ Packing packingOf(RecurrentCell cell, bool gradient, int64_t gates, int64_t hidd
   runSteps<8, 3>(sequence, share);
 }
 
-[[gnu::target("arch=x86-64-v4,avx512bf16,amx-tile,amx-bf16")]] void runTiles(const Sequence& sequence,
-                                                                             const Share& share) {
+[[gnu::target("arch=x86-64-v4,avx512bf16,amx-tile,amx-bf16"), clang::min_vector_width(512)]] void
+runTiles(const Sequence& sequence, const Share& share) {
   runStepsInTiles(sequence, share);
 }
 
@@ -91,16 +94,27 @@ void pack(RecurrentCell cell, bool gradient, int64_t gates, int64_t hidden, int6
   const Packing packing = packingOf(cell, gradient, gates, hidden);
   const int64_t units = unitsOfBlock(cell, gradient, lanes), blocks = (hidden + units - 1) / units;
   const int64_t width = packing.vectors * lanes;
-  for (int64_t block = 0; block < blocks; ++block, packed += packing.depth * width)
-    for (int64_t vector = 0; vector < packing.vectors; ++vector)
-      for (int64_t lane = 0; lane < lanes; ++lane) {
-        // Along the weight's rows where they are the depth: what is read is one row, what is written a block's memory.
-        const int64_t unit = block * units + lane + (packing.gates_side_by_side ? 0 : vector * lanes);
-        const int64_t row = packing.gates_side_by_side ? vector * hidden + unit : unit;
-        float* to = packed + vector * lanes + lane;
-        for (int64_t k = 0; k < packing.depth; ++k)
-          to[k * width] = unit >= hidden ? 0 : float(gradient ? weight[k * hidden + unit] : weight[row * hidden + k]);
+  for (int64_t block = 0; block < blocks; ++block, packed += packing.depth * width) {
+    const int64_t first = block * units;
+    if (gradient) {  // the weight's rows are the depth
+      const int64_t count = std::min(width, hidden - first);
+      for (int64_t k = 0; k < packing.depth; ++k) {
+        float* to = std::copy_n(weight + k * hidden + first, count, packed + k * width);
+        std::fill_n(to, width - count, 0.f);
       }
+      continue;
+    }
+    // Transposed, by pieces that the nearest cache holds.
+    constexpr int64_t piece = 16;
+    for (int64_t from = 0; from < packing.depth; from += piece)
+      for (int64_t column = 0; column < width; ++column) {
+        const int64_t vector = column / lanes, lane = column % lanes;
+        const int64_t unit = first + (packing.gates_side_by_side ? lane : column);
+        const Number* row = weight + (packing.gates_side_by_side ? vector * hidden + unit : unit) * hidden;
+        for (int64_t k = from, end = std::min(from + piece, packing.depth); k < end; ++k)
+          packed[k * width + column] = unit < hidden ? float(row[k]) : 0.f;
+      }
+  }
 }
 
 template void pack(RecurrentCell, bool, int64_t, int64_t, int64_t, const float*, float*);

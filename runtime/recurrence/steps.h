@@ -1,8 +1,9 @@
 // The loops over the steps of a recurrent layer, for one width of vectors. Everything is inlined into a function that
 // is compiled for a level of processors (sequence.cpp).
 //
-// A block of hidden units goes through a whole product, from the packed weight, with `rows` rows of the batch held in
-// registers; the cell's formula follows while its sums are there. Formulas: torch.nn.LSTM, GRU and RNN's documentation.
+// A block of hidden units goes through a whole product, from the packed weight, with the sums of `rows` rows of the
+// batch in registers; the cell's formula follows while its sums are near. Formulas: torch.nn.LSTM, GRU and RNN's
+// documentation.
 #pragma once
 
 #include <algorithm>
@@ -34,10 +35,18 @@ template <int lanes> [[gnu::always_inline]] inline void store(float* to, const V
     to[lane] = x[lane];
 }
 
-// sums += left @ block of the packed weight
-template <int lanes, int rows, int vectors>
-[[gnu::always_inline]] inline void addProduct(Vector<lanes> (&sums)[rows][vectors], const float* left, int64_t stride,
-                                              const float* packed, int64_t depth) {
+// product [rows, vectors, lanes] += left @ some of a block of the packed weight, [depth, vectors, lanes]; `first`: =
+// instead of +=. `ahead`: fetches what the next call reads, behind it in memory.
+template <int lanes, int rows, int vectors, bool ahead>
+[[gnu::always_inline]] inline void multiply(float* product, const float* left, int64_t stride, const float* packed,
+                                            int64_t depth, bool first) {
+  Vector<lanes> sums[rows][vectors];
+#pragma clang loop unroll(full)
+  for (int r = 0; r < rows; ++r)
+#pragma clang loop unroll(full)
+    for (int v = 0; v < vectors; ++v)
+      sums[r][v] =
+          first ? Vector<lanes>{} : *reinterpret_cast<const Vector<lanes>*>(product + (r * vectors + v) * lanes);
   for (int64_t k = 0; k < depth; ++k, packed += vectors * lanes) {
     float x[rows];
 #pragma clang loop unroll(full)
@@ -46,21 +55,30 @@ template <int lanes, int rows, int vectors>
 #pragma clang loop unroll(full)
     for (int v = 0; v < vectors; ++v) {
       const Vector<lanes> right = *reinterpret_cast<const Vector<lanes>*>(packed + v * lanes);
+      if constexpr (ahead)
+        if (v * lanes % 16 == 0)  // a line of the cache
+          __builtin_prefetch(packed + depth * vectors * lanes + v * lanes);
 #pragma clang loop unroll(full)
       for (int r = 0; r < rows; ++r)
         sums[r][v] += right * x[r];
     }
   }
-}
-
-// sums += what multiplyTiles left for `rows` rows
-template <int lanes, int rows, int vectors>
-[[gnu::always_inline]] inline void addTiles(Vector<lanes> (&sums)[rows][vectors], const float* product) {
 #pragma clang loop unroll(full)
   for (int r = 0; r < rows; ++r)
 #pragma clang loop unroll(full)
     for (int v = 0; v < vectors; ++v)
-      sums[r][v] += *reinterpret_cast<const Vector<lanes>*>(product + v * onednn::tile_sums + r * lanes);
+      *reinterpret_cast<Vector<lanes>*>(product + (r * vectors + v) * lanes) = sums[r][v];
+}
+
+// sums += what multiply or, with `tiled`, multiplyTiles left for `rows` rows
+template <int lanes, int rows, int vectors, bool tiled>
+[[gnu::always_inline]] inline void addProduct(Vector<lanes> (&sums)[rows][vectors], const float* product) {
+  constexpr int64_t of_row = tiled ? lanes : vectors * lanes, of_vector = tiled ? onednn::tile_sums : lanes;
+#pragma clang loop unroll(full)
+  for (int r = 0; r < rows; ++r)
+#pragma clang loop unroll(full)
+    for (int v = 0; v < vectors; ++v)
+      sums[r][v] += *reinterpret_cast<const Vector<lanes>*>(product + v * of_vector + r * of_row);
 }
 
 // The hidden state for the next step's product in tiles.
@@ -110,11 +128,7 @@ template <int lanes, int rows, bool tiled>
       load<lanes>(x, bias + g * H + unit, count);
       sums[r][g] += x;
     }
-  const Before hidden = hiddenBefore(s, output, s.operands[3], t);
-  if constexpr (tiled)
-    addTiles<lanes, rows, 4>(sums, product);
-  else
-    addProduct<lanes, rows, 4>(sums, hidden.data + b * hidden.row, hidden.row, s.packed + block * H * 4 * lanes, H);
+  addProduct<lanes, rows, 4, tiled>(sums, product);
 
   const int64_t before = s.reverse ? t + 1 : t - 1;
 #pragma clang loop unroll(full)
@@ -165,10 +179,7 @@ template <int lanes, int rows, bool tiled>
       sums[r][g] += x;
     }
   const Before hidden = hiddenBefore(s, output, s.operands[3], t);
-  if constexpr (tiled)
-    addTiles<lanes, rows, 3>(sums, product);
-  else
-    addProduct<lanes, rows, 3>(sums, hidden.data + b * hidden.row, hidden.row, s.packed + block * H * 3 * lanes, H);
+  addProduct<lanes, rows, 3, tiled>(sums, product);
 
 #pragma clang loop unroll(full)
   for (int r = 0; r < rows; ++r) {
@@ -211,11 +222,7 @@ template <int lanes, int rows, bool tiled>
       sums[r][v] += x;
     }
   }
-  const Before hidden = hiddenBefore(s, output, s.operands[3], t);
-  if constexpr (tiled)
-    addTiles<lanes, rows, 4>(sums, product);
-  else
-    addProduct<lanes, rows, 4>(sums, hidden.data + b * hidden.row, hidden.row, s.packed + block * H * 4 * lanes, H);
+  addProduct<lanes, rows, 4, tiled>(sums, product);
 
   const Vector<lanes> zero = {};
 #pragma clang loop unroll(full)
@@ -309,9 +316,7 @@ template <int lanes>
 
 // hidden_carry += gradients of the products @ weight
 template <int lanes, int rows>
-[[gnu::always_inline]] inline void carryTile(const Sequence& s, int64_t t, int64_t b, int64_t block) {
-  const Tensor& products = s.cell == plan::RecurrentCell::gru ? s.results[1] : s.results[0];
-  const int64_t depth = s.gates * s.hidden;
+[[gnu::always_inline]] inline void carryTile(const Sequence& s, int64_t b, int64_t block, const float* product) {
   Vector<lanes> sums[rows][4];
 #pragma clang loop unroll(full)
   for (int r = 0; r < rows; ++r)
@@ -320,7 +325,7 @@ template <int lanes, int rows>
       const int64_t unit = (block * 4 + v) * lanes;
       load<lanes>(sums[r][v], s.hidden_carry.at(0, b + r) + unit, s.hidden - unit);
     }
-  addProduct<lanes, rows, 4>(sums, products.at(t, b), products.row, s.packed + block * depth * 4 * lanes, depth);
+  addProduct<lanes, rows, 4, false>(sums, product);
 #pragma clang loop unroll(full)
   for (int r = 0; r < rows; ++r)
 #pragma clang loop unroll(full)
@@ -332,11 +337,11 @@ template <int lanes, int rows>
 
 //===-- a thread's share ---------------------------------------------------------------------===//
 
-// `product`: the rows' of multiplyTiles, with `tiled`.
+// `product`: the rows' of multiply, or with `tiled` of multiplyTiles.
 template <int lanes, int rows, bool tiled>
 [[gnu::always_inline]] inline void tile(const Sequence& s, int64_t t, int64_t b, int64_t block, const float* product) {
   if (!tiled && s.gradient)
-    carryTile<lanes, rows>(s, t, b, block);
+    carryTile<lanes, rows>(s, b, block, product);
   else if (s.cell == plan::RecurrentCell::lstm)
     lstmTile<lanes, rows, tiled>(s, t, b, block, product);
   else if (s.cell == plan::RecurrentCell::gru)
@@ -347,7 +352,7 @@ template <int lanes, int rows, bool tiled>
 
 template <int lanes, int rows, bool tiled = false>
 [[gnu::always_inline]] inline void tileOf(const Sequence& s, int64_t t, int64_t b, int64_t block, int64_t wanted,
-                                          const float* product = nullptr) {
+                                          const float* product) {
   if constexpr (rows > 1) {
     if (wanted < rows)
       return tileOf<lanes, rows - 1, tiled>(s, t, b, block, wanted, product);
@@ -355,14 +360,41 @@ template <int lanes, int rows, bool tiled = false>
   tile<lanes, rows, tiled>(s, t, b, block, product);
 }
 
-// Tiles of at most `rows` rows, as equal as can be: one of few rows waits for the weight.
-template <int lanes, int rows>
-[[gnu::always_inline]] inline void tiles(const Sequence& s, const Share& share, int64_t t, int64_t block) {
-  const int64_t count = share.last_row - share.first_row, parts = (count + rows - 1) / rows;
-  for (int64_t part = 0; part < parts; ++part) {
-    const int64_t begin = share.first_row + count * part / parts, end = share.first_row + count * (part + 1) / parts;
-    tileOf<lanes, rows>(s, t, begin, block, end - begin);
+template <int lanes, int rows, int vectors>
+[[gnu::always_inline]] inline void multiplyOf(int64_t wanted, bool ahead, float* product, const float* left,
+                                              int64_t stride, const float* packed, int64_t depth, bool first) {
+  if constexpr (rows > 1) {
+    if (wanted < rows)
+      return multiplyOf<lanes, rows - 1, vectors>(wanted, ahead, product, left, stride, packed, depth, first);
   }
+  if (ahead)
+    multiply<lanes, rows, vectors, true>(product, left, stride, packed, depth, first);
+  else
+    multiply<lanes, rows, vectors, false>(product, left, stride, packed, depth, first);
+}
+
+// A block's units of some rows: the product by pieces of the weight that the nearest cache holds for all tiles of rows
+// (a weight that no near cache holds is read once a step, not once a tile), then the cell's formula.
+template <int lanes, int rows, int vectors>
+[[gnu::always_inline]] inline void units(const Sequence& s, int64_t t, int64_t begin, int64_t end, int64_t block,
+                                         float* product) {
+  constexpr int64_t piece = 64;
+  const Tensor& gradients = s.cell == plan::RecurrentCell::gru ? s.results[1] : s.results[0];
+  const Before left =
+      s.gradient ? Before{gradients.at(t, 0), gradients.row} : hiddenBefore(s, s.results[0], s.operands[3], t);
+  const int64_t depth = s.gradient ? s.gates * s.hidden : s.hidden;
+  const float* packed = s.packed + block * depth * vectors * lanes;
+  // Tiles as equal as can be: one of few rows waits for the weight.
+  const int64_t count = end - begin, tiles = (count + rows - 1) / rows;
+  for (int64_t k = 0; k < depth; k += piece, packed += piece * vectors * lanes)
+    for (int64_t tile = 0; tile < tiles; ++tile) {
+      const int64_t from = count * tile / tiles, to = count * (tile + 1) / tiles;
+      multiplyOf<lanes, rows, vectors>(to - from, tile + 1 == tiles, product + from * vectors * lanes,
+                                       left.data + (begin + from) * left.row + k, left.row, packed,
+                                       std::min(piece, depth - k), k == 0);
+    }
+  for (int64_t b = begin; b < end; b += 2)
+    tileOf<lanes, 2>(s, t, b, block, end - b, product + (b - begin) * vectors * lanes);
 }
 
 template <int lanes>
@@ -380,6 +412,8 @@ template <int lanes>
 }
 
 template <int lanes, int rows> [[gnu::always_inline]] inline void runSteps(const Sequence& s, const Share& share) {
+  constexpr int64_t most = 6 * rows;  // whose sums stay in the nearest cache beside a piece of the weight
+  alignas(64) float product[most * 4 * lanes];
   for (int64_t n = 0; n < s.steps; ++n) {
     const int64_t t = s.step(n);
     // The product reads all units of its rows: those of the step before, or of this step's gradients.
@@ -388,7 +422,13 @@ template <int lanes, int rows> [[gnu::always_inline]] inline void runSteps(const
     if (share.meeting && (s.gradient || n > 0))
       share.meeting->wait(share.parts, s.gradient ? n + 1 : n);
     for (int64_t block = share.first_block; block < share.last_block; ++block)
-      tiles<lanes, rows>(s, share, t, block);
+      for (int64_t b = share.first_row; b < share.last_row; b += most) {
+        const int64_t end = std::min(b + most, share.last_row);
+        if (!s.gradient && s.cell == plan::RecurrentCell::gru)
+          units<lanes, rows, 3>(s, t, b, end, block, product);
+        else
+          units<lanes, rows, 4>(s, t, b, end, block, product);
+      }
   }
 }
 

@@ -1,11 +1,13 @@
 """`make bench-peers`: inference beside each peer at its best, alternating: eager, Inductor as it is, with frozen weights and with
 max-autotune, OpenVINO's torch.compile back end where it is installed, and zefuse. Writes build/bench/peers-DTYPE.json.
 
-.venv/bin/python tests/bench/peers.py [--dtype f32|bf16|medium] [--seconds 4] [--limit 300] [--alone] [--peers eager,Inductor] [name ...]
+.venv/bin/python tests/bench/peers.py [--dtype f32|bf16|medium] [--training] [--seconds 4] [--limit 300] [--alone] [--peers eager,Inductor]
+[name ...]
 
-``medium``: f32 models under ``set_float32_matmul_precision("medium")``. A model is a process of its own, which ends after
-``--limit`` seconds. A contender whose result is off is shown with its error and does not count as a peer. ``--alone``: processor time
-of one thread, for a machine that others use too.
+``medium``: f32 models under ``set_float32_matmul_precision("medium")``. ``--training``: steps (loss and gradients) after an optimizer's
+step, beside eager and Inductor as it is, with bf16 under autocast. A model is a process of its own, which ends after ``--limit`` seconds.
+A contender whose result is off is shown with its error and does not count as a peer. ``--alone``: processor time of one thread, for a
+machine that others use too.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 from torch.utils import _pytree as pytree
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -62,6 +65,20 @@ def make(name: str) -> tuple[Callable[..., Any], tuple[Any, ...]]:
     return example.model, example.inputs
 
 
+def step(name: str) -> tuple[nn.Module, tuple[Any, ...], Callable[[Any], torch.Tensor]]:
+    """A model that is trained, the inputs of its step, and its loss."""
+    if name in kinds.MAKERS:
+        model, inputs = kinds.make(name)
+        return model.train(), inputs, mean_square
+    example = zoo.make(name, "real")
+    return example.model.train(), example.training_inputs or example.inputs, example.loss
+
+
+def mean_square(output: Any) -> torch.Tensor:
+    leaves = [x for x in pytree.tree_leaves(output) if isinstance(x, torch.Tensor) and x.is_floating_point()]
+    return torch.stack([x.float().square().mean() for x in leaves]).sum()
+
+
 def in_bf16(values: Any) -> Any:
     """A nest of tensors with those of floating point numbers in bf16."""
     return pytree.tree_map_only(torch.Tensor, lambda x: x.to(torch.bfloat16) if x.is_floating_point() else x, values)
@@ -91,6 +108,45 @@ def measured(name: str, dtype: str, seconds: float, alone: bool, peers: list[str
         runs[way] = partial(run, *inputs)
     clock = time.process_time if alone else time.perf_counter
     medians, row["rounds"] = zefuse_bench.medians(runs, seconds, clock)
+    row["ms"] = {way: median * 1e3 for way, median in medians.items()}
+    return row
+
+
+def measured_training(name: str, dtype: str, seconds: float, alone: bool, peers: list[str]) -> dict[str, Any]:
+    if alone:
+        torch.set_num_threads(1)
+    if dtype == "medium":
+        torch.set_float32_matmul_precision("medium")
+    model, inputs, loss = step(name)
+
+    def run(way: Callable[..., Any]) -> torch.Tensor:
+        model.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16, enabled=dtype == "bf16"):
+            result = loss(way(*inputs))
+        result.backward()
+        return result.detach()
+
+    row: dict[str, Any] = {"name": name, "ms": {}, "error": {}, "first call": {}, "problem": {}}
+    runs: dict[str, Callable[[], Any]] = {}
+    expected: torch.Tensor | None = None
+    for way, compiled in contenders(model, dtype, [way for way in peers if way in PLAIN]).items():
+        start = time.perf_counter()
+        try:
+            with zefuse_bench.cold_caches():
+                torch.manual_seed(0)  # of dropout
+                value = run(compiled)
+        except Exception as problem:
+            row["problem"][way] = f"{type(problem).__name__}: {str(problem)[:120]}"
+            continue
+        expected = value if expected is None else expected
+        row["first call"][way] = time.perf_counter() - start
+        row["error"][way] = relative_error(value, expected)
+        runs[way] = partial(run, compiled)
+    # Changes every weight's version, though no number: what was derived from weights cannot be used again.
+    before = torch.optim.SGD(model.parameters(), lr=0.0).step
+    medians, row["rounds"] = zefuse_bench.medians(
+        runs, seconds, time.process_time if alone else time.perf_counter, before
+    )
     row["ms"] = {way: median * 1e3 for way, median in medians.items()}
     return row
 
@@ -130,13 +186,15 @@ def main() -> int:
         "--limit", type=float, default=300.0, help="seconds that a model may take with all its compiling"
     )
     parser.add_argument("--alone", action="store_true", help="one thread, by processor time")
+    parser.add_argument("--training", action="store_true", help="steps of training, after an optimizer's step")
     parser.add_argument("--peers", default=",".join(COLUMNS[:-1]), help="of: %(default)s")
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if unknown := set(given.names) - set(names):
         parser.error(f"unknown: {', '.join(sorted(unknown))}; known: {', '.join(names)}")
     if given.one:
-        print(json.dumps(measured(given.names[0], given.dtype, given.seconds, given.alone, given.peers.split(","))))
+        measure = measured_training if given.training else measured
+        print(json.dumps(measure(given.names[0], given.dtype, given.seconds, given.alone, given.peers.split(","))))
         return 0
     rows: list[dict[str, Any]] = []
     print(f"{'ms per call':16}{''.join(f'{way:>13}' for way in COLUMNS)}  of plain   of best")
@@ -153,7 +211,7 @@ def main() -> int:
             "--peers",
             given.peers,
         ]
-        command += ["--alone"] * given.alone
+        command += ["--alone"] * given.alone + ["--training"] * given.training
         try:
             done = subprocess.run(
                 [*command, "--seconds", str(given.seconds)], capture_output=True, text=True, timeout=given.limit, check=False
@@ -170,11 +228,12 @@ def main() -> int:
         geometric_mean([ratio(row, PLAIN) for row in rows]),
         geometric_mean([ratio(row, None) for row in rows]),
     )
+    what = f"{given.dtype}{', training' * given.training}"
     print(
-        f"{given.dtype}, geometric means: {plain:.2f} times the better of eager and Inductor, {best:.2f} times the best of all"
+        f"{what}, geometric means: {plain:.2f} times the better of eager and Inductor, {best:.2f} times the best of all"
     )
     print(zefuse_bench.machine())
-    out = ROOT / "build" / "bench" / f"peers-{given.dtype}.json"
+    out = ROOT / "build" / "bench" / f"peers-{given.dtype}{'-training' * given.training}.json"
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(json.dumps({"machine": zefuse_bench.machine(), "rows": rows}, indent=1))
     return 0 if rows else 1
