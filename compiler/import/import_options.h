@@ -11,6 +11,8 @@ struct ImportOptions {
   // Whether operators without a lowering may be calls of ATen on the host; else each is an ImportError, which names its
   // node. (Of a graph whose tensors lie on a GPU they run there, outside of the plan.)
   bool host_calls = true;
+  // Whether products of f32 may round their operands to bf16, as torch.set_float32_matmul_precision("medium") permits.
+  bool bf16_products = false;
 };
 
 }  // namespace zefuse

@@ -43,6 +43,8 @@ public:
     for (unsigned index = 0; index < graph_.nodes.size(); ++index)
       importNode(index);
     importOutputs();
+    if (options_.bf16_products)
+      module->walk([](MatmulOp product) { product.setBf16Math(product.getA().getType().getElementType().isF32()); });
     eraseDeadOps(*block);
     forgetUnreadParameters();
     verify(*module);

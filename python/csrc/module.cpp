@@ -3,6 +3,7 @@
 
 #include <chrono>
 
+#include <ATen/Context.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 #include <torch/csrc/autograd/python_variable.h>
@@ -137,7 +138,8 @@ Imported import(const py::object& graph_module, const std::vector<unsigned>& par
   Imported imported;
   try {
     FxGraph read = readGraph(imported.graph.context(), graph_module);
-    imported.graph.import(read.graph, ImportOptions{parameters, host_calls});
+    const bool medium = at::globalContext().float32MatmulPrecision() == at::Float32MatmulPrecision::MEDIUM;
+    imported.graph.import(read.graph, ImportOptions{parameters, host_calls, medium});
     imported.constants = std::move(read.constants);
   } catch (const ImportError& error) {
     raise("unsupported", error.what());

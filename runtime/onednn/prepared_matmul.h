@@ -14,13 +14,16 @@ public:
 
 private:
   struct Plan;
+  // The type that operands have in the product: their own, f32, or bf16 where they are f32.
+  enum class Computing { given, wide, narrow };
   explicit PreparedMatmul(const MatmulDesc& desc);
-  Plan makePlan(bool widen, bool copy) const;
+  Plan makePlan(Computing computing, bool copy) const;
   std::optional<Plan> search(std::string& why);
   // Appends to the sequence; false with a reason in `why` and no steps.
   bool addProduct(const Plan& plan, std::string& why);
 
   MatmulDesc desc_;
+  bool narrow_ = false;    // operands of f32 are copied as bf16, which this CPU multiplies in half the time
   bool no_inner_ = false;  // K = 0: the product is zeros and only the tail runs
 };
 

@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 
 #include "common/plan/plan_generated.h"
 #include "runtime/onednn/bf16.h"
@@ -31,6 +32,13 @@ template <> int8_t store<int8_t>(float value) {
 template <> float store<float>(float value) { return value; }
 template <> uint16_t store<uint16_t>(float value) { return bitsOfBf16(value); }
 
+// As bitsOfBf16, many at once.
+[[gnu::target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")]] void roundRow(const float* source,
+                                                                                    uint16_t* target, int64_t count) {
+  for (int64_t i = 0; i < count; ++i)
+    target[i] = bitsOfBf16(source[i]);
+}
+
 // One row: the innermost dimension. Same types keep their bits.
 template <typename From, typename To>
 void copyRow(const From* source, int64_t from, To* target, int64_t to, int64_t count) {
@@ -42,6 +50,9 @@ void copyRow(const From* source, int64_t from, To* target, int64_t to, int64_t c
     for (int64_t i = 0; i < count; ++i)
       target[i * to] = source[i * from];
   } else {
+    if constexpr (std::is_same_v<From, float> && std::is_same_v<To, uint16_t>)
+      if (from == 1 && to == 1)
+        return roundRow(source, target, count);
     for (int64_t i = 0; i < count; ++i)
       target[i * to] = store<To>(load(source[i * from]));
   }
@@ -61,6 +72,22 @@ std::pair<int64_t, int64_t> rowOffsets(const Rows& rows, int64_t index) {
     to += i * rows.to[d];
   }
   return {from, to};
+}
+
+// Dimensions as they follow each other in the target's memory.
+std::pair<TensorDesc, TensorDesc> inOrder(const TensorDesc& from, const TensorDesc& to) {
+  std::vector<size_t> order(to.sizes.size());
+  std::iota(order.begin(), order.end(), size_t(0));
+  std::stable_sort(order.begin(), order.end(), [&](size_t x, size_t y) { return to.strides[x] > to.strides[y]; });
+  std::pair<TensorDesc, TensorDesc> result{from, to};
+  for (auto* tensor : {&result.first, &result.second}) {
+    const TensorDesc& given = tensor == &result.first ? from : to;
+    for (size_t d = 0; d < order.size(); ++d) {
+      tensor->sizes[d] = given.sizes[order[d]];
+      tensor->strides[d] = given.strides[order[d]];
+    }
+  }
+  return result;
 }
 
 template <typename From, typename To>
@@ -96,8 +123,9 @@ template <typename Use> static void ofType(plan::DType dtype, Use use) {
 }
 
 void stridedCopy(const TensorDesc& from, const void* source, const TensorDesc& to, void* target) {
+  const auto [ordered_from, ordered_to] = inOrder(from, to);
   ofType(from.dtype, [&]<typename From>(From*) {
-    ofType(to.dtype, [&]<typename To>(To*) { copyAll<From, To>(from, source, to, target); });
+    ofType(to.dtype, [&]<typename To>(To*) { copyAll<From, To>(ordered_from, source, ordered_to, target); });
   });
 }
 

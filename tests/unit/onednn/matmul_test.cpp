@@ -227,6 +227,31 @@ TEST(Matmul, ReducedPrecisionOnlyWhenAsked) {
   expectCorrect(desc);
 }
 
+TEST(Matmul, RoundsOperandsOfF32WhereThatIsPermittedAndPays) {
+  const bool has_bf16 = dnnl::get_effective_cpu_isa() >= dnnl::cpu_isa::avx512_core_bf16;
+  auto rounds = [](const MatmulDesc& desc) {
+    const std::string name = (*Matmul::get(desc))->implementation();
+    return name.find("bf16") != name.npos || name.find("amx") != name.npos;
+  };
+  MatmulDesc packed = linear(16, 512, 256);
+  packed.pack_b = true;
+  packed.bias = dense(DType::f32, {256});
+  packed.post_ops = {{PostOpKind::relu, {}}, {PostOpKind::add, packed.out}};
+  MatmulDesc of_weights = linear(192, 256, 320);  // x^T y
+  of_weights.a = permuted(DType::f32, {192, 256}, {1, 0});
+  of_weights.b = dense(DType::f32, {256, 320});
+  MatmulDesc heads;  // a batch in an order of its own
+  heads.a = permuted(DType::f32, {2, 3, 256, 64}, {0, 2, 1, 3});
+  heads.b = permuted(DType::f32, {2, 3, 64, 256}, {0, 2, 3, 1});
+  heads.out = dense(DType::f32, {2, 3, 256, 256});
+  for (MatmulDesc desc : {packed, of_weights, heads}) {
+    EXPECT_FALSE(rounds(desc));
+    desc.fpmath = FpMath::bf16;
+    EXPECT_EQ(rounds(desc), has_bf16);
+    expectCorrect(desc);
+  }
+}
+
 TEST(Cache, GivesOneObjectPerDescriptorAndThreadCount) {
   MatmulDesc desc = linear(8, 24, 16);
   auto first = *Matmul::get(desc);
