@@ -1,7 +1,7 @@
 """Python's collections of cyclic garbage while a graph is traced.
 
 Tracing makes objects by the hundred thousand, nearly all of which live on, and each full collection looks at all of
-them: three of them took a fifth of the time that Python needs for ViT-S's training step.
+them: 0.25 s for ViT-S's training step, which had three.
 """
 
 from __future__ import annotations
