@@ -1,38 +1,8 @@
 #include "language_model.h"
 
 #include <algorithm>
-#include <cmath>
 #include <nlohmann/json.hpp>
-#include <numeric>
 #include <stdexcept>
-
-namespace {
-
-// Logits to a token, as generate() of transformers draws it.
-std::int64_t draw(std::span<const float> logits, const Sampling& sampling, std::mt19937_64& draws) {
-  if (sampling.temperature <= 0)
-    return std::ranges::max_element(logits) - logits.begin();
-  std::vector<std::int64_t> tokens(logits.size());
-  std::iota(tokens.begin(), tokens.end(), 0);
-  const std::size_t count = sampling.top_k ? std::min(sampling.top_k, logits.size()) : logits.size();
-  const auto likelier = [&](std::int64_t a, std::int64_t b) { return logits[std::size_t(a)] > logits[std::size_t(b)]; };
-  std::ranges::partial_sort(tokens, tokens.begin() + std::ptrdiff_t(count), likelier);
-  std::vector<double> weights;
-  for (std::size_t i = 0; i < count; ++i)
-    weights.push_back(std::exp((double(logits[std::size_t(tokens[i])]) - double(logits[std::size_t(tokens[0])])) /
-                               sampling.temperature));
-  const double all = std::accumulate(weights.begin(), weights.end(), 0.0);
-  double before = 0;
-  for (double& weight : weights) {
-    const double own = weight;
-    if (before >= sampling.top_p * all)
-      weight = 0;
-    before += own;
-  }
-  return tokens[std::discrete_distribution<std::size_t>(weights.begin(), weights.end())(draws)];
-}
-
-}  // namespace
 
 LanguageModel::LanguageModel(const std::string& path)
     : model_(zefuse::Model::fromFile(path)), tokenizer_(model_.file("tokenizer.json")) {
@@ -86,7 +56,7 @@ void LanguageModel::reserve(std::int64_t tokens) {
   capacity_ = wanted;
 }
 
-std::int64_t LanguageModel::next(std::span<const std::int64_t> tokens, const Sampling& sampling,
+std::int64_t LanguageModel::next(std::span<const std::int64_t> tokens, std::int64_t added, const Sampling& sampling,
                                  std::mt19937_64& draws) {
   if (tokens.empty())
     throw std::runtime_error("the prompt has no tokens");
@@ -103,5 +73,8 @@ std::int64_t LanguageModel::next(std::span<const std::int64_t> tokens, const Sam
   }
   const auto outputs = model_(inputs);
   length_ += count;
-  return draw({outputs.at(0).data<float>(), std::size_t(outputs[0].sizes().back())}, sampling, draws);
+  sequence_.insert(sequence_.end(), tokens.begin(), tokens.end());
+  const float* made = outputs.at(0).data<float>();
+  std::vector<float> logits(made, made + outputs[0].sizes().back());
+  return choose(logits, sequence_, added, ends_, sampling, draws);
 }

@@ -5,12 +5,12 @@
 
 #include <cstdint>
 #include <optional>
-#include <random>
 #include <set>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "sampling.h"
 #include "tokenizer.h"
 
 // What a template writes around messages. `between`: from an answer's end to the next message; none where a
@@ -18,12 +18,6 @@
 struct Conversation {
   std::string before, after;
   std::optional<std::string> between;
-};
-
-struct Sampling {
-  double temperature = 0;  // 0: the likeliest token each time
-  std::size_t top_k = 50;  // 0: all tokens
-  double top_p = 1;
 };
 
 class LanguageModel {
@@ -37,8 +31,10 @@ public:
   std::int64_t context() const { return context_; }  // tokens that the cache may have
   std::int64_t length() const { return length_; }    // tokens that it has
 
-  // Adds tokens to the cache and draws the next one. Throws std::runtime_error, before any work, where they do not fit.
-  std::int64_t next(std::span<const std::int64_t> tokens, const Sampling& sampling, std::mt19937_64& draws);
+  // Adds tokens to the cache and chooses the next one, which `added` tokens of its answer come before. Throws
+  // std::runtime_error, before any work, where they do not fit.
+  std::int64_t next(std::span<const std::int64_t> tokens, std::int64_t added, const Sampling& sampling,
+                    std::mt19937_64& draws);
   // Room in the cache for so many tokens in all: what is in it stays.
   void reserve(std::int64_t tokens);
 
@@ -54,6 +50,7 @@ private:
   Tokenizer tokenizer_;
   std::optional<Conversation> conversation_;
   std::set<std::int64_t> ends_;
+  std::vector<std::int64_t> sequence_;  // what the cache has
   std::int64_t context_ = 0, step_ = 1, length_ = 0, capacity_ = 0;
   std::vector<Layer> layers_;
 };

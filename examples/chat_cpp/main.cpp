@@ -27,6 +27,7 @@ struct Arguments {
 
 constexpr const char* usage =
     "usage: chat PACKAGE [--prompt TEXT] [--tokens N] [--temperature T] [--top-k N] [--top-p P] [--seed N] [--raw]\n"
+    "            [--repetition-penalty P] [--no-repeat-ngram-size N] [--min-new-tokens N]\n"
     "PACKAGE is what `zefuse compile --llm` wrote. Without --prompt each line of standard input is a message.\n"
     "--temperature 0, the default, takes the likeliest token each time. --raw: no conversation around the prompt.\n";
 
@@ -64,6 +65,12 @@ Arguments read(int count, char** words) {
       found.sampling.top_k = std::size_t(number(word, words[i], 0, 1e9));
     else if (word == "--top-p")
       found.sampling.top_p = number(word, words[i], 1e-9, 1);
+    else if (word == "--repetition-penalty")
+      found.sampling.repetition_penalty = number(word, words[i], 1e-9, 1e9);
+    else if (word == "--no-repeat-ngram-size")
+      found.sampling.no_repeat_ngram_size = std::size_t(number(word, words[i], 0, 1e6));
+    else if (word == "--min-new-tokens")
+      found.sampling.min_new_tokens = std::int64_t(number(word, words[i], 0, 1e6));
     else if (word == "--seed")
       found.seed = std::uint64_t(number(word, words[i], 0, 1e15));
     else
@@ -94,7 +101,7 @@ std::vector<std::int64_t> answer(LanguageModel& model, std::vector<std::int64_t>
   Clock::time_point began;
   bool ended = false;
   while (!ended && count < arguments.tokens) {
-    const std::int64_t token = model.next(tokens, arguments.sampling, draws);
+    const std::int64_t token = model.next(tokens, count, arguments.sampling, draws);
     if (count++ == 0) {
       first = secondsSince(start);
       began = Clock::now();

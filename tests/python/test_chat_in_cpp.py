@@ -184,6 +184,11 @@ def test_it_says_what_python_says(built: Path, answers: Path) -> None:
         for seed in "112"
     ]
     assert drawn[0] == drawn[1] != drawn[2]
+    for options in ({"repetition_penalty": 1.3}, {"no_repeat_ngram_size": 2}, {"min_new_tokens": 60}):
+        words = [word for name, value in options.items() for word in (f"--{name.replace('_', '-')}", str(value))]
+        said = _run(built / "chat", answers, "--prompt", "why is the sky", "--tokens", "60", *words).stdout
+        assert said.decode(errors="replace") == "".join(model.stream("why is the sky", 60, **options)) + "\n"
+        assert said != done.stdout or "min_new_tokens" in options
     libraries = subprocess.run(["ldd", built / "chat"], capture_output=True, text=True, check=True).stdout
     assert "libzefuse_runtime" in libraries
     assert not re.search("torch|python|LLVM", libraries)

@@ -95,6 +95,61 @@ def test_beams_are_those_of_transformers(
     assert alone == loaded.generate(_PROMPTS, 14, **options)[1:2]
 
 
+_PROCESSED: dict[str, dict[str, Any]] = {
+    "penalty": {"repetition_penalty": 1.4},
+    "reward": {"repetition_penalty": 0.8},
+    "bigrams": {"no_repeat_ngram_size": 2},
+    "unigrams": {"no_repeat_ngram_size": 1},
+    "longer": {"min_new_tokens": 11},
+    "bias": {"sequence_bias": {(5,): 2.5, (9, 3): -4.0, (3, 42, 11): 6.0}},
+    "words": {"bad_words_ids": [[24], [4, 4], [12]]},  # 12 ends an answer
+    "suppressed": {"suppress_tokens": [12, 21, 30]},
+    "all": {
+        "repetition_penalty": 1.2, "no_repeat_ngram_size": 3, "min_new_tokens": 6, "sequence_bias": {(7,): 3.0},
+        "bad_words_ids": [[40, 5]], "suppress_tokens": [30],
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", _PROCESSED)
+def test_processed_logits_give_the_tokens_of_transformers(name: str, pair: tuple[Any, Path], loaded: Any) -> None:
+    """Each prompt alone: in a batch ``transformers`` counts what pads a prompt among its tokens."""
+    model, _ = pair
+    options = _PROCESSED[name]
+    expected = [answer for each in _PROMPTS for answer in _generated(model, [each], 16, **options)]
+    assert loaded.generate(_PROMPTS, 16, **options) == expected
+    assert expected != _generated(model, _PROMPTS, 16)
+    assert list(loaded.tokens(_PROMPTS[1], 16, **options)) == expected[1]
+    for each in _PROMPTS:
+        searched = _generated(model, [each], 12, num_beams=3, **options)
+        assert loaded.generate([each], 12, num_beams=3, **options) == searched
+
+
+def test_drawn_tokens_are_of_processed_logits(loaded: Any) -> None:
+    options = {"temperature": 9.0, "top_k": 0, "seed": 3}
+    few = list(range(100))
+    drawn = {token for answer in loaded.generate(_PROMPTS * 4, 16, suppress_tokens=few, **options) for token in answer}
+    assert len(drawn) > 10 and min(drawn) >= 100
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"repetition_penalty": 0.0}, "repetition_penalty=0.0: expected a number above 0"),
+        ({"no_repeat_ngram_size": -1}, "no_repeat_ngram_size=-1"),
+        ({"min_new_tokens": -2}, "min_new_tokens=-2"),
+        ({"sequence_bias": [[3], 1.0]}, "dictionary of tuples"),
+        ({"bad_words_ids": [[]]}, "one token or more"),
+        ({"suppress_tokens": [128]}, "token 128 .*: the model has 128, from 0 on"),
+    ],
+)
+def test_processing_that_cannot_be(wrong: dict[str, Any], said: str, loaded: Any) -> None:
+    with pytest.raises(InvalidArgumentError, match=said):
+        loaded.tokens([3], 2, **wrong)  # before a token is asked for
+    with pytest.raises(TypeError, match="no option 'repetition'"):
+        loaded.generate([[3]], 2, repetition=1.2)
+
+
 def test_drawn_answers_do_not_depend_on_the_other_prompts(loaded: Any) -> None:
     options = {"temperature": 3.0, "top_k": 0, "seed": 5}
     made = loaded.generate(_PROMPTS, 8, **options)

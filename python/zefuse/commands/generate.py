@@ -42,10 +42,28 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--top-k", type=int, default=50, metavar="N", help="of --sample; default: 50")
     parser.add_argument("--top-p", type=float, default=1.0, metavar="P", help="of --sample; default: 1")
     parser.add_argument("--seed", type=int, default=0, help="of --sample; default: 0")
+    parser.add_argument(
+        "--repetition-penalty",
+        type=float,
+        default=1.0,
+        metavar="P",
+        help="above 1: against tokens that came; default: 1",
+    )
+    parser.add_argument(
+        "--no-repeat-ngram-size",
+        type=int,
+        default=0,
+        metavar="N",
+        help="no N tokens come twice in a row; default: 0, they may",
+    )
+    parser.add_argument("--min-new-tokens", type=int, default=0, metavar="N", help="before an answer ends; default: 0")
     parser.add_argument("--raw", action="store_true", help="the prompt as it is, not as a message of a conversation")
     parser.add_argument("--threads", type=int, metavar="N", help="default: one for each core")
     parser.add_argument("--json", action="store_true", help="plain data at the end, instead of text as it comes")
     parser.add_argument("-q", "--quiet", action="store_true", help="the text alone")
+
+
+_PROCESSING = ("repetition_penalty", "no_repeat_ngram_size", "min_new_tokens")
 
 
 def run(args: argparse.Namespace) -> None:
@@ -60,6 +78,10 @@ def run(args: argparse.Namespace) -> None:
     from zefuse.llm import several
 
     several.check(args.num_beams, **args.search, drawn=args.sample)
+    from zefuse.llm.processing import Processing
+
+    args.processing = {name: getattr(args, name) for name in _PROCESSING}
+    Processing(**args.processing)
     made = (_from_package if file_kinds.is_package(args.model) else _from_model)(args)
     if isinstance(made, several.Answers):
         if not args.json:
@@ -92,7 +114,7 @@ def _from_package(args: argparse.Namespace) -> Speed | Answers:
     from zefuse.packages import c_model
 
     threads = c_model.num_threads(args.threads)
-    options = {"raw": args.raw}
+    options = {"raw": args.raw, **args.processing}
     if args.sample:
         options |= {name: getattr(args, name) for name in ("temperature", "top_k", "top_p", "seed")}
     model = load_package(args.model)
@@ -122,7 +144,7 @@ def _from_model(args: argparse.Namespace) -> Speed | Answers:
         model = optimize(model, group_size=args.group_size, **quantized)
     if not args.quiet and not args.json:
         print(said.getvalue())
-    options = {"do_sample": args.sample}
+    options = {"do_sample": args.sample, **args.processing}
     if args.sample:
         torch.manual_seed(args.seed)
         options |= {"temperature": args.temperature, "top_k": args.top_k, "top_p": args.top_p}

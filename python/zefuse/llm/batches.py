@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from zefuse.llm.package_cache import KeyValueCache
-from zefuse.llm.sampling import Sampling
+from zefuse.llm.sampling import Choice
 
 if TYPE_CHECKING:
     from zefuse.llm.package import LanguageModel
@@ -29,21 +29,20 @@ def padded(ids: Sequence[Sequence[int]], cache: KeyValueCache) -> np.ndarray[Any
 
 
 def tokens(
-    model: LanguageModel,
-    ids: Sequence[Sequence[int]],
-    cache: KeyValueCache,
-    count: int,
-    sampling: Sampling,
-    draws: Sequence[np.random.Generator],
+    model: LanguageModel, ids: Sequence[Sequence[int]], cache: KeyValueCache, count: int, choice: Choice
 ) -> Iterator[list[int | None]]:
     """``count`` new tokens of each at most, one of each at a time; None for a sequence that has ended."""
     given = padded(ids, cache)
     live = list(range(len(ids)))
+    sequences, draws, end = [list(each) for each in ids], choice.draws(len(ids)), model.settings.end
     for step in range(count):
-        logits = model.batch_logits(given, cache)
-        made = {number: sampling.next(row, draws[number]) for number, row in zip(live, logits, strict=True)}
+        made: dict[int, int] = {}
+        for number, row in zip(live, model.batch_logits(given, cache), strict=True):
+            scores = choice.processing.of(row, sequences[number], step, end)
+            made[number] = choice.sampling.next(scores, draws[number])
+            sequences[number].append(made[number])
         yield [made.get(number) for number in range(len(ids))]
-        going = [at for at, number in enumerate(live) if made[number] not in model.settings.end]
+        going = [at for at, number in enumerate(live) if made[number] not in end]
         if not going or step == count - 1:
             return
         cache.select(going)

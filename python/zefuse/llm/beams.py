@@ -17,6 +17,7 @@ import numpy as np
 from zefuse.errors import InvalidArgumentError
 from zefuse.llm import batches
 from zefuse.llm.package_cache import KeyValueCache
+from zefuse.llm.processing import Processing
 
 if TYPE_CHECKING:
     from zefuse.llm.package import LanguageModel
@@ -63,10 +64,16 @@ class Settings:
 
 
 def search(
-    model: LanguageModel, ids: Sequence[Sequence[int]], cache: KeyValueCache, count: int, settings: Settings
+    model: LanguageModel,
+    ids: Sequence[Sequence[int]],
+    cache: KeyValueCache,
+    count: int,
+    settings: Settings,
+    processing: Processing,
 ) -> list[list[int]]:
-    """``count`` new tokens at most. ``cache``: with memory for ``num_beams`` sequences of each prompt."""
-    searches = [_Search(settings, count, model.settings.end) for _ in ids]
+    """``count`` new tokens at most. ``cache``: with memory for ``num_beams`` sequences of each prompt. ``processing`` is of a beam's
+    log-probabilities."""
+    searches = [_Search(settings, count, model.settings.end, each, processing) for each in ids]
     cache.select(range(len(ids)))
     logits = model.batch_logits(batches.padded(ids, cache), cache)
     # The beams of a prompt begin as one.
@@ -93,8 +100,11 @@ def search(
 class _Search:
     """One prompt's."""
 
-    def __init__(self, settings: Settings, count: int, end: Collection[int]) -> None:
+    def __init__(
+        self, settings: Settings, count: int, end: Collection[int], prompt: Sequence[int], processing: Processing
+    ) -> None:
         self.settings, self.count, self.end = settings, count, end
+        self.prompt, self.processing = list(prompt), processing
         beams = settings.num_beams
         self.length = 0  # new tokens
         self.done = False
@@ -108,6 +118,11 @@ class _Search:
     def step(self, log_probabilities: np.ndarray[Any, Any]) -> tuple[list[int], list[int]]:
         """``log_probabilities``: f32 [beams, vocabulary]. Gives, for each beam that runs on, which one it continues and its token."""
         beams = self.settings.num_beams
+        if self.processing.changes:
+            log_probabilities = np.stack([
+                self.processing.of(row, self.prompt + tokens, self.length, self.end)
+                for row, tokens in zip(log_probabilities, self._running, strict=True)
+            ])  # fmt: skip
         sums = (log_probabilities + self._scores[:, None]).reshape(-1)
         best = _best(sums, min(max(2, 1 + len(self.end)) * beams, len(sums)))
         scores, parents = sums[best], best // log_probabilities.shape[1]

@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from zefuse.errors import DamagedError, InvalidArgumentError, NotFoundError
 from zefuse.installing import installation
 from zefuse.llm import batches, beams
 from zefuse.llm.package_cache import KeyValueCache
-from zefuse.llm.sampling import Sampling
+from zefuse.llm.sampling import Choice, SamplingOptions
 from zefuse.packages import c_model
 from zefuse.wording import counted
 
@@ -141,21 +141,15 @@ class LanguageModel:
         prompt: str | Sequence[int],
         max_new_tokens: int = 128,
         *,
-        temperature: float = 0.0,
-        top_k: int = 50,
-        top_p: float = 1.0,
-        seed: int | None = None,
         raw: bool = False,
+        **options: Unpack[SamplingOptions],
     ) -> Iterator[int]:
-        """New tokens, as they come, the one that ends the answer included. ``temperature`` 0: the likeliest each time; else drawn.
+        """New tokens, as they come, the one that ends the answer included: the likeliest each time, or with a ``temperature`` drawn.
 
         Raises, before any work: InvalidArgumentError for a prompt that is empty or does not fit the model's context with
-        ``max_new_tokens``, OutOfMemoryError for a cache that does not fit the memory.
+        ``max_new_tokens`` and for options that cannot be, OutOfMemoryError for a cache that does not fit the memory.
         """
-        options: dict[str, Any] = {
-            "temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed, "raw": raw,
-        }  # fmt: skip
-        steps = self.batch_tokens([prompt], max_new_tokens, **options)
+        steps = self.batch_tokens([prompt], max_new_tokens, raw=raw, **options)
         return (token for made in steps for token in made if token is not None)
 
     def batch_tokens(
@@ -163,19 +157,14 @@ class LanguageModel:
         prompts: Sequence[str | Sequence[int]],
         max_new_tokens: int = 128,
         *,
-        temperature: float = 0.0,
-        top_k: int = 50,
-        top_p: float = 1.0,
-        seed: int | None = None,
         raw: bool = False,
+        **options: Unpack[SamplingOptions],
     ) -> Iterator[list[int | None]]:
         """Of several prompts, of any lengths, the next token of each, as they come; None for an answer that has ended. The rest, and
         what it raises: as ``tokens``. An answer that was drawn does not depend on the other prompts."""
-        sampling = Sampling(temperature, top_k, top_p)
+        choice = Choice.of(options, self.vocabulary)
         ids = self._ids(prompts, max_new_tokens, raw)
-        draws = [np.random.default_rng(each) for each in np.random.SeedSequence(seed).spawn(len(ids))]
-        cache = self._cache_for(ids, max_new_tokens, 1)
-        return batches.tokens(self, ids, cache, max_new_tokens, sampling, draws)
+        return batches.tokens(self, ids, self._cache_for(ids, max_new_tokens, 1), max_new_tokens, choice)
 
     def generate(
         self,
@@ -186,11 +175,8 @@ class LanguageModel:
         num_return_sequences: int = 1,
         length_penalty: float = 1.0,
         early_stopping: bool | str = False,
-        temperature: float = 0.0,
-        top_k: int = 50,
-        top_p: float = 1.0,
-        seed: int | None = None,
         raw: bool = False,
+        **options: Unpack[SamplingOptions],
     ) -> list[list[int]]:
         """The answers' tokens, without what fills them up to equal length: ``num_return_sequences`` of each prompt, one prompt after
         the other. With ``num_beams`` above 1 they are the likeliest that a beam search finds, the best one first;
@@ -198,19 +184,20 @@ class LanguageModel:
 
         Raises, before any work, what ``tokens`` raises, and InvalidArgumentError for settings that cannot be or do not go together.
         """
-        drawn = Sampling(temperature, top_k, top_p).temperature > 0
+        choice = Choice.of(options, self.vocabulary)
+        drawn = choice.sampling.temperature > 0
         search = beams.Settings(num_beams, num_return_sequences, length_penalty, early_stopping, drawn)
         ids = self._ids(prompts, max_new_tokens, raw)
         if num_beams == 1:
             several = [each for each in ids for _ in range(num_return_sequences)]
-            options: dict[str, Any] = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "seed": seed}
             made: list[list[int]] = [[] for _ in several]
             for step in self.batch_tokens(several, max_new_tokens, **options):
                 for answer, token in zip(made, step, strict=True):
                     if token is not None:
                         answer.append(token)
             return made
-        return beams.search(self, ids, self._cache_for(ids, max_new_tokens, num_beams), max_new_tokens, search)
+        cache = self._cache_for(ids, max_new_tokens, num_beams)
+        return beams.search(self, ids, cache, max_new_tokens, search, choice.processing)
 
     def _ids(self, prompts: Sequence[str | Sequence[int]], new: int, raw: bool) -> list[list[int]]:
         """Each prompt's tokens, checked."""

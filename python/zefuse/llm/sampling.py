@@ -2,12 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, TypedDict
 
 import numpy as np
 
 from zefuse.errors import InvalidArgumentError
+from zefuse.llm.processing import Processing
+
+
+class SamplingOptions(TypedDict, total=False):
+    """How tokens are chosen: the keywords of ``LanguageModel.tokens`` and of what is like it. See ``Sampling`` and ``Processing``."""
+
+    temperature: float  # 0, the default: the likeliest token each time
+    top_k: int  # default: 50; 0 is all tokens
+    top_p: float
+    seed: int | None
+    repetition_penalty: float
+    no_repeat_ngram_size: int
+    min_new_tokens: int
+    sequence_bias: Mapping[tuple[int, ...], float]
+    bad_words_ids: Sequence[Sequence[int]]
+    suppress_tokens: Sequence[int]
 
 
 @dataclass(frozen=True)
@@ -46,3 +63,31 @@ class Sampling:
             probabilities = np.where(within, probabilities, 0)
             probabilities /= probabilities.sum()
         return kept, probabilities
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The options, checked."""
+
+    sampling: Sampling
+    processing: Processing
+    seed: int | None
+
+    @classmethod
+    def of(cls, options: SamplingOptions, vocabulary: int) -> Choice:
+        """Raises InvalidArgumentError for a value that cannot be, TypeError for a name that is none."""
+        unknown = [name for name in options if name not in SamplingOptions.__annotations__]
+        if unknown:
+            raise TypeError(f"no option {unknown[0]!r}; known: {', '.join(SamplingOptions.__annotations__)}")
+
+        def made(kind: Any) -> Any:
+            names = {each.name for each in fields(kind)}
+            return kind(**{name: value for name, value in options.items() if name in names})
+
+        processing: Processing = made(Processing)
+        processing.check(vocabulary)
+        return cls(made(Sampling), processing, options.get("seed"))
+
+    def draws(self, count: int) -> list[np.random.Generator]:
+        """A generator for each of so many answers, so that none depends on the others."""
+        return [np.random.default_rng(each) for each in np.random.SeedSequence(self.seed).spawn(count)]
