@@ -38,17 +38,23 @@ RankedTensorType tensorTypeOf(Value tensor) {
 // (docs/onednn.md).
 constexpr int64_t many_scores = 1 << 16;
 
-// Whether the CPU library's call by blocks of rows can do it, and pays.
+// Whether the CPU library's call by blocks of rows can do it, and pays. How many scores symbolic sizes make is not
+// known; where they are causal, which blocks do half of, it pays or costs the same.
 bool libraryTakes(AttentionOp op) {
   if (op.getMask() || op.getLogSums() || !op.getScale())
     return false;
-  for (Value operand : {op.getQuery(), op.getKey(), op.getValue()})
-    if (RankedTensorType type = tensorTypeOf(operand);
-        type.getRank() != 4 || (!type.getElementType().isF32() && !type.getElementType().isBF16()) ||
-        !type.hasStaticShape() || type.getNumElements() == 0)
+  bool symbolic = false;
+  for (Value operand : {op.getQuery(), op.getKey(), op.getValue()}) {
+    RankedTensorType type = tensorTypeOf(operand);
+    if (type.getRank() != 4 || (!type.getElementType().isF32() && !type.getElementType().isBF16()) ||
+        type.isDynamicDim(1) || type.isDynamicDim(3) || llvm::is_contained(type.getShape(), 0))
       return false;
+    symbolic |= !type.hasStaticShape();
+  }
   ArrayRef<int64_t> query = tensorTypeOf(op.getQuery()).getShape(), key = tensorTypeOf(op.getKey()).getShape();
-  return query[0] == key[0] && query[1] % key[1] == 0 && query[0] * query[1] * query[2] * key[2] >= many_scores;
+  if (shapeOf(tensorTypeOf(op.getQuery()))[0] != shapeOf(tensorTypeOf(op.getKey()))[0] || query[1] % key[1] != 0)
+    return false;
+  return symbolic ? op.getCausal() : query[0] * query[1] * query[2] * key[2] >= many_scores;
 }
 
 std::optional<Reason> whyNot(AttentionOp op, const TargetDescription& target) {

@@ -517,6 +517,32 @@ def test_attention_over_many_keys_keeps_no_scores(causal: bool, dtype: torch.dty
     assert_compiled(attend, (q, k, v), calls=1)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_causal_attention_of_any_length_keeps_no_scores(dtype: torch.dtype) -> None:
+    def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        heads = [x.unflatten(-1, (-1, 24)).transpose(1, 2) for x in (q, k, v)]
+        return F.scaled_dot_product_attention(*heads, is_causal=True, enable_gqa=True).transpose(1, 2).flatten(2)
+
+    graphs = []
+    tokens, batch = torch.export.Dim("tokens", min=0), torch.export.Dim("batch", min=0)
+    given = tuple(torch.randn(3, 9, width).to(dtype) for width in (96, 48, 48))
+
+    class Attend(torch.nn.Module):
+        def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+            return attend(q, k, v)
+
+    program = torch.export.export(Attend(), given, dynamic_shapes=({0: batch, 1: tokens},) * 3)
+    with backend.observe(lambda _, graph: graphs.append(graph)), torch.no_grad():
+        compiled = torch.compile(program.module(), backend="zefuse", dynamic=True)
+        for sizes in ((3, 9), (2, 301), (2, 129), (1, 2)):
+            q, k, v = (torch.randn(*sizes, width).to(dtype) for width in (96, 48, 48))
+            expected = attend(q.double(), k.double(), v.double())
+            torch.testing.assert_close(
+                compiled(q, k, v).double(), expected, rtol=0, atol=1e-5 if dtype == torch.float32 else 0.03
+            )
+    assert [call["kind"] for graph in graphs[:1] for call in graph.report()["calls"]] == ["attention"]
+
+
 def test_residual_block_is_its_convolutions() -> None:
     """Batch norm, skip connection and activation join the convolution; one kernel makes all scales and shifts."""
 

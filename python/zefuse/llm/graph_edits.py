@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -58,6 +59,13 @@ def without_given(graph: torch.fx.GraphModule, first: int, count: int) -> dict[i
     nodes[-1].args = (tuple(node for node in results if node not in inputs),)
     graph.recompile()
     return {number: inputs[node] for number, node in enumerate(results) if node in inputs}
+
+
+def without_unread_items(graph: torch.fx.GraphModule) -> None:
+    """Results of an operator that nobody reads are not asked for: attention need not keep its rows' sums."""
+    for node in list(graph.graph.nodes):
+        if node.op == "call_function" and node.target is operator.getitem and not node.users:
+            graph.graph.erase_node(node)
 
 
 def without_unused(graph: torch.fx.GraphModule, names: Sequence[str]) -> list[str]:

@@ -226,6 +226,7 @@ class _Tracer:
         results = [at for at, leaf in enumerate(outputs) if leaf is TENSOR]
         for number, position in given.items():  # what the encoder gave
             outputs[results[number]] = Given(position)
+        graph_edits.without_unread_items(graph)
         names = graph_edits.without_unused(graph, self.names)
         guards, holds = self._guards()
         return Traced(

@@ -102,9 +102,11 @@ void expectAttention(plan::DType dtype, const Case& c, int threads) {
 
 TEST(Attention, IsTheFormula) {
   for (plan::DType dtype : {plan::DType::f32, plan::DType::bf16})
-    for (const Case& c :
-         {Case{1, 1, 1, 1, 1, 1, 1}, Case{2, 3, 3, 33, 17, 8, 5}, Case{1, 2, 2, 64, 64, 64, 64},
-          Case{1, 4, 2, 5, 130, 40, 72}, Case{2, 2, 1, 70, 70, 32, 16, true}, Case{1, 1, 1, 300, 2000, 16, 48}})
+    for (const Case& c : {Case{1, 1, 1, 1, 1, 1, 1}, Case{2, 3, 3, 33, 17, 8, 5}, Case{1, 2, 2, 64, 64, 64, 64},
+                          Case{1, 4, 2, 5, 130, 40, 72}, Case{2, 2, 1, 70, 70, 32, 16, true},
+                          Case{1, 1, 1, 300, 2000, 16, 48}, Case{1, 2, 1, 300, 300, 16, 24, true},
+                          Case{1, 1, 1, 300, 140, 8, 8, true}, Case{1, 1, 1, 150, 300, 8, 8, true},
+                          Case{1, 2, 1, 0, 0, 8, 8, true}, Case{0, 2, 1, 5, 5, 8, 8, true}, Case{1, 2, 1, 0, 9, 8, 8}})
       for (int threads : {1, 3})
         expectAttention(dtype, c, threads);
 }
