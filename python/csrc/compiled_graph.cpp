@@ -7,8 +7,6 @@
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/csrc/autograd/python_variable.h>
 
-#include <map>
-
 #include "common/plan/plan_generated.h"
 #include "common/plan/plan_json.h"
 #include "python/csrc/errors.h"
@@ -57,40 +55,51 @@ static void readNumber(PyObject* object, const plan::Plan& plan, size_t number, 
   into.integer = py::cast<int64_t>(py::handle(object));
 }
 
+void CompiledGraph::read(PyObject* object, size_t number, int64_t source, Arguments& into) const {
+  if (!THPVariable_Check(object)) {
+    into.inputs[number].is_tensor = false;
+    readNumber(object, executable_->plan(), number, source, into.inputs[number]);
+    return;
+  }
+  into.tensors[number] = THPVariable_Unpack(object);
+  readTensor(number, source, into);
+}
+
+void CompiledGraph::readTensor(size_t number, int64_t source, Arguments& into) const {
+  const at::Tensor* tensor = &into.tensors[number];
+  if (aten::isLazy(*tensor)) [[unlikely]]
+    tensor = &into.computed.insert_or_assign(number, aten::materialize(*tensor)).first->second;
+  auto ref = tensorRef(*tensor, origin_.place);
+  if (!ref.ok())
+    raise(Status(ref.status().code(), "input " + std::to_string(source) + ": " + ref.status().message()));
+  into.inputs[number].is_tensor = true;
+  into.inputs[number].tensor = *ref;
+}
+
 py::tuple CompiledGraph::call(const py::list& arguments) {
   const size_t given = arguments.size();
   const bool as_they_come = origin_.sources.empty();
-  std::vector<at::Tensor> tensors(as_they_come ? given + constants_.size() : origin_.sources.size());
-  std::vector<CallInput> inputs(tensors.size());
-  std::map<size_t, at::Tensor> computed;  // in place of lazy tensors
-  for (size_t i = 0; i < inputs.size(); ++i) {
+  Arguments read_ones(as_they_come ? given + constants_.size() : origin_.sources.size());
+  for (size_t i = 0; i < read_ones.inputs.size(); ++i) {
     const int64_t source = as_they_come ? int64_t(i) : origin_.sources[i];
     if (source < 0) {
-      inputs[i].is_tensor = false;
-      continue;
-    }
-    if (size_t(source) >= given) {
+      read_ones.inputs[i].is_tensor = false;
+    } else if (size_t(source) < given) {
+      read(PyList_GET_ITEM(arguments.ptr(), static_cast<Py_ssize_t>(source)), i, source, read_ones);
+    } else {
       if (size_t(source) - given >= constants_.size())
         raise(Status(Code::invalid_argument, "called with " + std::to_string(given) + " inputs, which are too few"));
-      tensors[i] = constants_[size_t(source) - given];
-    } else {
-      PyObject* object = PyList_GET_ITEM(arguments.ptr(), static_cast<Py_ssize_t>(source));
-      if (!THPVariable_Check(object)) {
-        inputs[i].is_tensor = false;
-        readNumber(object, executable_->plan(), i, source, inputs[i]);
-        continue;
-      }
-      tensors[i] = THPVariable_Unpack(object);
+      read_ones.tensors[i] = constants_[size_t(source) - given];
+      readTensor(i, source, read_ones);
     }
-    const at::Tensor* tensor = &tensors[i];
-    if (aten::isLazy(*tensor)) [[unlikely]]
-      tensor = &computed.emplace(i, aten::materialize(*tensor)).first->second;
-    auto ref = tensorRef(*tensor, origin_.place);
-    if (!ref.ok())
-      raise(Status(ref.status().code(), "input " + std::to_string(source) + ": " + ref.status().message()));
-    inputs[i].tensor = *ref;
   }
+  py::tuple results = run(read_ones);
+  PyList_SetSlice(arguments.ptr(), 0, PyList_GET_SIZE(arguments.ptr()), nullptr);
+  return results;
+}
 
+py::tuple CompiledGraph::run(Arguments& arguments) {
+  std::vector<at::Tensor>& tensors = arguments.tensors;
   OutputStorage storage(executable_->numOutputBuffers(), origin_.place);
   std::vector<at::Tensor> wrapped;
   auto outputs = [&] {
@@ -104,16 +113,16 @@ py::tuple CompiledGraph::call(const py::list& arguments) {
     // What we return are fresh tensors and plain views; AOTAutograd has settled all that autograd must know.
     at::AutoDispatchBelowADInplaceOrView below_autograd;
     auto allocate = [&](const OutputRequest& request) { return storage.allocate(request); };
-    auto call = [&](StepObserver* observer) { return executable_->call(inputs, allocate, observer, place); };
+    auto call = [&](StepObserver* observer) { return executable_->call(arguments.inputs, allocate, observer, place); };
     auto result = [&] {
       if (!ProfilerRows::wanted()) [[likely]]
         return call(nullptr);
       ProfilerRows rows(executable_->plan());
       return call(&rows);
     }();
-    if (result.ok() && !computed.empty())
+    if (result.ok() && !arguments.computed.empty())
       for (size_t i : written_)
-        if (auto written = computed.find(i); written != computed.end())
+        if (auto written = arguments.computed.find(i); written != arguments.computed.end())
           tensors[i].copy_(written->second);
     if (result.ok())
       for (CallOutput& output : *result)
@@ -137,7 +146,6 @@ py::tuple CompiledGraph::call(const py::list& arguments) {
     else
       results[i] = py::reinterpret_steal<py::object>(THPVariable_Wrap(wrapped[i]));
   }
-  PyList_SetSlice(arguments.ptr(), 0, PyList_GET_SIZE(arguments.ptr()), nullptr);
   return results;
 }
 

@@ -1,6 +1,7 @@
 // What torch.compile calls: an executable with torch tensors at both ends.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -28,6 +29,15 @@ struct Origin {
   std::string package_miss;  // why the attached package was of no use; empty: it was, or there is none
 };
 
+// What one call is given. `computed`: in place of lazy tensors, by input number.
+struct Arguments {
+  explicit Arguments(size_t count) : tensors(count), inputs(count) {}
+
+  std::vector<at::Tensor> tensors;
+  std::vector<CallInput> inputs;
+  std::map<size_t, at::Tensor> computed;
+};
+
 // Thread-safe as Executable is. Methods need the GIL; it is released while steps run. With a place, a call puts its
 // work into torch's current stream there and returns; its results come from torch's allocator of that device.
 class CompiledGraph {
@@ -39,6 +49,14 @@ public:
   // `arguments`: a list of tensors and ints. Returns a tuple: tensors, ints, None. `boxed` as in AOTAutograd: the list
   // is emptied, so that the caller keeps no input alive.
   pybind11::tuple call(const pybind11::list& arguments);
+
+  // `call` in two: one argument of the user's, number `source`, as input `number` of the plan; and the steps.
+  void read(PyObject* object, size_t number, int64_t source, Arguments& into) const;
+  void readTensor(size_t number, int64_t source, Arguments& into) const;  // one that stands in into.tensors
+  pybind11::tuple run(Arguments& arguments);
+  // Whether the plan's inputs are the user's arguments and then constants(), one by one.
+  bool asTheyCome() const { return origin_.sources.empty(); }
+  const TorchPlace& place() const { return origin_.place; }
 
   pybind11::dict report() const;    // report.cpp
   pybind11::dict counters() const;  // report.cpp

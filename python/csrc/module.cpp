@@ -21,6 +21,7 @@
 #include "core/imported_graph.h"
 #include "core/interface.h"
 #include "core/spills.h"
+#include "python/csrc/bound_call.h"
 #include "python/csrc/cache.h"
 #include "python/csrc/code_hash.h"
 #include "python/csrc/compiled_graph.h"
@@ -397,6 +398,7 @@ PYBIND11_MODULE(_C, module) {
   py::class_<CompiledGraph> compiled_graph(module, "CompiledGraph");
   compiled_graph.attr("_boxed_call") = true;  // AOTAutograd: takes one list and empties it
   compiled_graph.def("__call__", &CompiledGraph::call, py::arg("arguments"))
+      .def("bind", &BoundCall::bind, py::arg("before"), py::arg("open"), py::arg("after"), py::keep_alive<0, 1>())
       .def("report", &CompiledGraph::report)
       .def("counters", &CompiledGraph::counters)
       .def("time_steps", &CompiledGraph::timeSteps, py::arg("on"))
@@ -409,6 +411,7 @@ PYBIND11_MODULE(_C, module) {
       .def("synchronize", &CompiledGraph::synchronize)
       .def_property_readonly("package_miss", &CompiledGraph::packageMiss)
       .def_property_readonly("dump_folder", &CompiledGraph::dumpFolder);
+  py::class_<BoundCall>(module, "BoundCall").def("__call__", &BoundCall::call, py::arg("arguments"));
   module.def("compile", &compile, py::arg("graph_module"), py::arg("parameters"), py::arg("options"));
   module.def("compile_plan", &compilePlan, py::arg("graph_module"), py::arg("parameters"), py::arg("options"));
   module.def("device_fields", &deviceFields, py::arg("device"));

@@ -33,6 +33,7 @@ class EncoderDecoderMemory(EncoderDecoderCache):
         """``format``: of ``cache_parts.FORMATS``; None keeps keys and values as they are."""
         super().__init__(KeyValueCache(num_layers, capacity, format), DynamicCache())
         self._cross: list[torch.Tensor] = []  # all layers' keys, then all values, then scales, once they are known
+        self._seen: tuple[list[torch.Tensor], list[torch.Tensor], list[torch.Tensor]] = ([], [], [])
 
     @property
     def format(self) -> str | None:
@@ -77,7 +78,13 @@ class EncoderDecoderMemory(EncoderDecoderCache):
             self._cross = [each for kind in zip(*(layer.memory for layer in layers), strict=True) for each in kind]
 
     def seen(self, room: int) -> list[torch.Tensor]:
-        return [*self.self_attention_cache.seen(room), *self._cross]
+        """The same list as before, where its tensors are: see ``KeyValueCache.seen``."""
+        own, cross, both = self._seen
+        views = self.self_attention_cache.seen(room)
+        if own is not views or cross is not self._cross:
+            both = [*views, *self._cross]
+            self._seen = views, self._cross, both
+        return both
 
     def advance(self, count: int) -> None:
         """``count`` tokens were written by a compiled call, and the cross-attention's part by the first."""

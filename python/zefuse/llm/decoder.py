@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -12,7 +13,7 @@ from transformers.modeling_outputs import BaseModelOutput
 from zefuse.llm import reports
 from zefuse.llm.cache import KeyValueCache
 from zefuse.llm.cross_attention import EncoderDecoderMemory
-from zefuse.llm.graphs import Call, Graphs
+from zefuse.llm.graphs import Call, Compiled, Graphs
 from zefuse.llm.layers import StandIn, decoder_layers, stack_layers
 from zefuse.llm.tracing import CACHE
 from zefuse.options import Options
@@ -41,6 +42,10 @@ class Decoder(StandIn):
 
     def _forget(self) -> None:
         self._graphs = Graphs(self.model, self.forward, self.options, lambda: decoder_layers(self.model))
+        # Of each cache: the graph of its last step, the views that it saw, and its call with these and the weights bound.
+        self._bound: weakref.WeakKeyDictionary[Any, tuple[Compiled, list[torch.Tensor], Any]] = (
+            weakref.WeakKeyDictionary()
+        )
 
     # Copies and pickles have the same model around them, and compile again.
     def __getstate__(self) -> dict[str, Any]:
@@ -62,6 +67,7 @@ class Decoder(StandIn):
     ) -> Any:
         """What ``generate()`` calls for its cache. One that it was given, or asked for, is used as it is, uncompiled."""
         if isinstance(model_kwargs.get(CACHE), _MEMORY):  # of an earlier generate(), which this one goes on with
+            self._bound.pop(model_kwargs[CACHE], None)
             return self.prepare(generation_config, model_kwargs, mode, batch_size, max_cache_length)
         reason = self._why_not(generation_config, model_kwargs, mode)
         if reason:
@@ -109,10 +115,24 @@ class Decoder(StandIn):
                 return self.forward(**kwargs)
         traced = compiled.traced
         cache.allocate(call.tensors[0].shape[0], traced.shapes, traced.cross_shapes, arguments)
-        results = compiled.call([*self._graphs.parameters(compiled), *call.tensors, start, *cache.seen(room)])
+        results = self._run(compiled, [*call.tensors, start], cache, room, kind)
         cache.advance(count)
         compiled.report.calls += 1
         return call.filled(compiled, results)
+
+    def _run(self, compiled: Compiled, given: list[torch.Tensor], cache: Any, room: int, kind: str) -> Any:
+        """Looks the weights up for a prompt, and once for the steps that follow it."""
+        views = cache.seen(room)
+        if kind != "decode":
+            self._bound.pop(cache, None)
+        elif (known := self._bound.get(cache)) is not None and known[0] is compiled and known[1] is views:
+            return known[2](given)
+        parameters = self._graphs.parameters(compiled)
+        bind = getattr(compiled.call, "bind", None)  # a graph in parts has none
+        if kind == "decode" and bind is not None and (call := bind(parameters, len(given), views)) is not None:
+            self._bound[cache] = compiled, views, call
+            return call(given)
+        return compiled.call([*parameters, *given, *views])
 
 
 class Encoder(StandIn):

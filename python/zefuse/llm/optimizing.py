@@ -176,6 +176,7 @@ def _why_no_graphs(model: Any) -> str | None:
 
 
 def _install(model: Any, options: Options, made: Report, cache: str | None) -> None:
+    from zefuse.llm import step_inputs
     from zefuse.llm.decoder import Decoder, Encoder
 
     reason = _why_no_graphs(model)
@@ -183,6 +184,8 @@ def _install(model: Any, options: Options, made: Report, cache: str | None) -> N
         decoder = Decoder(model, options, made, cache)
         model.forward = decoder
         model._prepare_cache_for_generation = decoder.prepare_cache
+        if step_inputs.takes(model):
+            model.prepare_inputs_for_generation = step_inputs.StepInputs(model)
         if model.config.is_encoder_decoder:
             encoder = model.get_encoder()
             encoder.forward = Encoder(encoder, decoder)

@@ -32,7 +32,8 @@ FORMAT = "1"
 # Of a module: tensors and modules inside it have fields of their own; what zefuse put there is in the options; how tokens are chosen
 # is not part of a forward.
 _NOT_STATE = frozenset({
-    "_parameters", "_buffers", "_modules", "forward", "_prepare_cache_for_generation", "_zefuse_llm_report", "generation_config",
+    "_parameters", "_buffers", "_modules", "forward", "_prepare_cache_for_generation", "prepare_inputs_for_generation",
+    "_zefuse_llm_report", "generation_config",
 })  # fmt: skip
 # Of a configuration: where it was read and by which version.
 _NOT_CONFIGURATION = frozenset({"_name_or_path", "name_or_path", "transformers_version"})
