@@ -18,7 +18,6 @@ namespace {
 
 // Below this a meeting of the threads takes as long as what they share.
 constexpr double least_work = 50000;  // floating point operations of a thread in a step
-constexpr double tiled = 8;           // times as many take as long in tiles
 // A weight that each core's second-level cache holds is quicker read by all than its units are shared out.
 constexpr int64_t cached_weight = 1 << 18;  // floats
 
@@ -225,7 +224,7 @@ Status Recurrence::run(const Arguments& arguments) const {
   const int64_t units = unitsOfBlock(desc_.cell, desc_.gradient, level_.lanes);
   const int64_t blocks = (hidden_ + units - 1) / units, threads = std::max(1, onednn::maxThreads());
   const double work = 2.0 * double(batch_) * double(arity.gates) * double(hidden_) * double(hidden_);
-  const int64_t worth = std::clamp<int64_t>(int64_t(work / (level_.tiled ? tiled : 1) / least_work), 1, threads);
+  const int64_t worth = std::clamp<int64_t>(int64_t(work / level_.speed / least_work), 1, threads);
   if (batch_ >= 2 * threads && arity.gates * hidden_ * hidden_ <= cached_weight * (level_.tiled ? 2 : 1)) {
     // Rows do not depend on each other.
     onednn::overTeam(batch_, std::max<int64_t>(1, batch_ / worth),

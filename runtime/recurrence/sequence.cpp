@@ -40,10 +40,22 @@ Packing packingOf(RecurrentCell cell, bool gradient, int64_t gates, int64_t hidd
 
 [[gnu::target("arch=x86-64-v4,avx512bf16,amx-tile,amx-bf16"), clang::min_vector_width(512)]] void
 runTiles(const Sequence& sequence, const Share& share) {
-  runStepsInTiles(sequence, share);
+  runStepsInTiles<true>(sequence, share);
+}
+
+[[gnu::target("arch=x86-64-v4,avx512bf16"), clang::min_vector_width(512)]] void runPairs(const Sequence& sequence,
+                                                                                         const Share& share) {
+  runStepsInTiles<false>(sequence, share);
 }
 
 void runBaseline(const Sequence& sequence, const Share& share) { runSteps<4, 2>(sequence, share); }
+
+bool pairsAvailable() {
+  static const bool there =
+      (dnnl_get_effective_cpu_isa() & dnnl_cpu_isa_avx512_core_bf16) == dnnl_cpu_isa_avx512_core_bf16 &&
+      __builtin_cpu_supports("x86-64-v4");
+  return there;
+}
 
 }  // namespace
 
@@ -64,9 +76,12 @@ void Meeting::wait(int64_t parts, int64_t phase) {
 }
 
 const Level& level(bool narrow) {
-  static constexpr Level tiles = {"tiles of bf16", 16, runTiles, true};
+  static constexpr Level tiles = {"tiles of bf16", 16, runTiles, true, 8},
+                         pairs = {"pairs of bf16", 16, runPairs, true, 2};
   if (narrow && onednn::tilesAvailable())
     return tiles;
+  if (narrow && pairsAvailable())
+    return pairs;
   static constexpr Level avx512 = {"avx512", 16, runV4}, avx2 = {"avx2", 8, runV3}, baseline = {"sse2", 4, runBaseline};
   static const Level& chosen = []() -> const Level& {
     const int isa = dnnl_get_effective_cpu_isa();  // heeds ONEDNN_MAX_CPU_ISA

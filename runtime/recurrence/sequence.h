@@ -17,7 +17,8 @@ struct Tensor {
   float* at(int64_t t, int64_t b) const { return data + t * step + b * row; }
 };
 
-// A weight of bf16 that is multiplied in tiles (AMX). The hidden state is rounded to bf16 for that.
+// A weight of bf16 that is multiplied as such, in tiles (AMX) or in pairs (AVX-512). The hidden state is rounded to
+// bf16 for that.
 struct Tiles {
   const uint16_t* packed = nullptr;  // blocks of units: [depth / 32][vectors][16][16][2]
   __bf16* hidden = nullptr;          // [2, rows, depth]: of the step before and of this step; zeros behind the units
@@ -64,7 +65,8 @@ struct Level {
   const char* name;
   int64_t lanes;
   void (*run)(const Sequence& sequence, const Share& share);
-  bool tiled = false;
+  bool tiled = false;  // takes Tiles
+  double speed = 1;    // of its products, beside f32's
 };
 
 // The best level of this processor that ONEDNN_MAX_CPU_ISA allows. `narrow`: of a forward pass with a weight of bf16.

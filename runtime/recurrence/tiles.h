@@ -1,5 +1,6 @@
-// The loops over the steps of a recurrent layer whose weight is multiplied in AMX's tiles: a block of units for up to
-// 16 rows of the batch, 32 units of the hidden state at a time. The cell's formula is that of steps.h.
+// The loops over the steps of a recurrent layer whose weight is multiplied as bf16: a block of units for up to 16 rows
+// of the batch, in AMX's tiles, or in pairs by AVX-512's instructions from the same packed weight. The cell's formula
+// is that of steps.h.
 #pragma once
 
 #include "runtime/onednn/amx_tiles.h"
@@ -40,14 +41,92 @@ template <int vectors>
     _tile_stored(3, product + 3 * tile_sums, 64);
 }
 
-[[gnu::always_inline]] inline void runStepsInTiles(const Sequence& s, const Share& share) {
+#define ZEFUSE_PAIRS gnu::target("arch=x86-64-v4,avx512bf16"), clang::min_vector_width(512)
+
+// product [vectors, 16, 16] += `rows` rows of left @ some of a block of the packed weight; `first`: = instead of +=.
+// `ahead`: fetches as much behind it.
+template <int vectors, int rows, bool ahead>
+[[ZEFUSE_PAIRS, gnu::always_inline]] inline void multiplyPairs(const __bf16* left, int64_t stride, int64_t depth,
+                                                               const uint16_t* packed, float* product, bool first) {
+  constexpr int64_t tile = onednn::tile_factors;
+  __m512 sums[rows][vectors];
+#pragma clang loop unroll(full)
+  for (int r = 0; r < rows; ++r)
+#pragma clang loop unroll(full)
+    for (int v = 0; v < vectors; ++v)
+      sums[r][v] = first ? _mm512_setzero_ps() : _mm512_loadu_ps(product + v * tile_sums + r * tile_rows);
+  for (int64_t k = 0; k < depth; k += tile_depth, packed += vectors * tile)
+    for (int64_t pair = 0; pair < tile_rows; ++pair) {
+      __m512bh x[rows];
+#pragma clang loop unroll(full)
+      for (int r = 0; r < rows; ++r) {
+        int32_t both;
+        __builtin_memcpy(&both, left + r * stride + k + 2 * pair, sizeof(both));
+        x[r] = (__m512bh)_mm512_set1_epi32(both);
+      }
+#pragma clang loop unroll(full)
+      for (int v = 0; v < vectors; ++v) {
+        const uint16_t* from = packed + v * tile + pair * 2 * tile_rows;
+        const auto right = (__m512bh)_mm512_loadu_si512(from);
+        if constexpr (ahead)
+          __builtin_prefetch(from + depth * vectors * tile_rows);
+#pragma clang loop unroll(full)
+        for (int r = 0; r < rows; ++r)
+          sums[r][v] = _mm512_dpbf16_ps(sums[r][v], x[r], right);
+      }
+    }
+#pragma clang loop unroll(full)
+  for (int r = 0; r < rows; ++r)
+#pragma clang loop unroll(full)
+    for (int v = 0; v < vectors; ++v)
+      _mm512_storeu_ps(product + v * tile_sums + r * tile_rows, sums[r][v]);
+}
+
+template <int vectors, int rows>
+[[ZEFUSE_PAIRS, gnu::always_inline]] inline void multiplyPairsOf(int64_t wanted, bool ahead, const __bf16* left,
+                                                                 int64_t stride, int64_t depth, const uint16_t* packed,
+                                                                 float* product, bool first) {
+  if constexpr (rows > 1) {
+    if (wanted < rows)
+      return multiplyPairsOf<vectors, rows - 1>(wanted, ahead, left, stride, depth, packed, product, first);
+  }
+  if (ahead)
+    multiplyPairs<vectors, rows, true>(left, stride, depth, packed, product, first);
+  else
+    multiplyPairs<vectors, rows, false>(left, stride, depth, packed, product, first);
+}
+
+// product [vectors, 16, 16] = left [rows, depth] @ a block of the packed weight, by pieces as `units` does.
+template <int vectors>
+[[ZEFUSE_PAIRS, gnu::noinline]] void multiplyPairs(const __bf16* left, int64_t rows, int64_t depth,
+                                                   const uint16_t* packed, float* product) {
+  constexpr int64_t piece = 4 * tile_depth, most = 6;
+  const int64_t parts = (rows + most - 1) / most;
+  for (int64_t k = 0; k < depth; k += piece, packed += piece * vectors * tile_rows)
+    for (int64_t part = 0; part < parts; ++part) {
+      const int64_t from = rows * part / parts, to = rows * (part + 1) / parts;
+      multiplyPairsOf<vectors, most>(to - from, part + 1 == parts, left + from * depth + k, depth,
+                                     std::min(piece, depth - k), packed, product + from * tile_rows, k == 0);
+    }
+}
+
+#undef ZEFUSE_PAIRS
+
+template <bool amx> [[gnu::always_inline]] inline void runStepsInTiles(const Sequence& s, const Share& share) {
   const int vectors = s.cell == plan::RecurrentCell::gru ? 3 : 4;
   const int64_t depth = s.tiles.depth, block_size = depth * vectors * tile_rows;
   // Groups of one size: the last one begins among rows of the one before, whose products are not used again.
   const int64_t count = share.last_row - share.first_row, groups = (count + tile_rows - 1) / tile_rows;
   const int64_t rows = (count + groups - 1) / groups;
   alignas(64) float product[4 * tile_sums];
-  onednn::configureTiles(rows, 0b11111);  // 0 to 3: sums, 4: left, 5 to 7: right
+  auto multiply = [&](auto of, const __bf16* left, const uint16_t* packed) {
+    if constexpr (amx)
+      multiplyTiles<of>(left, depth, packed, product);
+    else
+      multiplyPairs<of>(left, rows, depth, packed, product);
+  };
+  if constexpr (amx)
+    onednn::configureTiles(rows, 0b11111);  // 0 to 3: sums, 4: left, 5 to 7: right
   for (int64_t n = 0; n < s.steps; ++n) {
     const int64_t t = s.step(n);
     if (share.meeting && n > 0)
@@ -58,14 +137,15 @@ template <int vectors>
         const int64_t from = std::min(begin, share.last_row - rows);
         const uint16_t* packed = s.tiles.packed + block * block_size;
         if (vectors == 3)
-          multiplyTiles<3>(s.tiles.at(n, from), depth, packed, product);
+          multiply(std::integral_constant<int, 3>(), s.tiles.at(n, from), packed);
         else
-          multiplyTiles<4>(s.tiles.at(n, from), depth, packed, product);
+          multiply(std::integral_constant<int, 4>(), s.tiles.at(n, from), packed);
         for (int64_t b = begin; b < end; b += 2)
           tileOf<16, 2, true>(s, t, b, block, end - b, product + (b - from) * 16);
       }
   }
-  onednn::releaseTiles();
+  if constexpr (amx)
+    onednn::releaseTiles();
 }
 
 }  // namespace zefuse::recurrence

@@ -6,8 +6,8 @@ left, the products with the hidden state and the cell's formula, is one operator
 (runtime/recurrence), forward and backward, whatever the length of the sequence.
 
 f32; f16 and bf16 compute in f32 and are rounded at the end, but products of bf16 are of bf16 where the processor has them, with a
-hidden state that is rounded at each step, as eager's is. What is not taken (f64, projections, packed sequences) stays as
-torch traces it.
+hidden state that is rounded at each step, as eager's is; so are those of autocast to bf16. What is not taken (f64, projections,
+packed sequences) stays as torch traces it.
 """
 
 from __future__ import annotations
@@ -125,7 +125,10 @@ class Layer:
         if self.why_not(*args) is not None:
             return NotImplemented
         _operators()
-        return _stack(self.kind, *args)
+        if not torch.is_autocast_enabled("cpu"):
+            return _stack(self.kind, *args, narrow=False)
+        with torch._C._DisableAutocast():
+            return _stack(self.kind, *args, narrow=True)
 
     def why_not(self, *args: Any) -> str | None:
         if len(args) != 9 or not isinstance(args[0], Tensor) or isinstance(args[1], Sequence) != (self.kind == "lstm"):
@@ -133,12 +136,14 @@ class Layer:
         input, states, params, has_biases, layers, _, _, bidirectional, _ = args
         hidden = states[0] if self.kind == "lstm" else states
         tensors = [input, *params, *(states if self.kind == "lstm" else (states,))]
-        if any(each.dtype != input.dtype or each.device.type != "cpu" for each in tensors) or input.dtype not in _TAKEN:
-            return f"dtype {input.dtype}"
+        autocast = torch.is_autocast_enabled("cpu")
+        if autocast and torch.get_autocast_dtype("cpu") != torch.bfloat16:
+            return "autocast to another type than bf16"
+        for each in tensors:
+            if each.device.type != "cpu" or each.dtype not in _TAKEN or not (autocast or each.dtype == input.dtype):
+                return f"dtype {each.dtype}"
         if input.dim() != 3 or len(params) != layers * (2 if bidirectional else 1) * (4 if has_biases else 2):
             return "a projection"
-        if torch.is_autocast_enabled("cpu"):
-            return "autocast"
         steps = input.shape[1 if args[-1] else 0]
         if isinstance(steps, int) and steps == 0:
             return "no steps"
@@ -149,16 +154,21 @@ class Layer:
 
 def _stack(
     kind: str, input: Tensor, states: Any, params: Sequence[Tensor], has_biases: bool, layers: int, dropout: float,
-    train: bool, bidirectional: bool, batch_first: bool,
+    train: bool, bidirectional: bool, batch_first: bool, *, narrow: bool,
 ) -> tuple[Tensor, ...]:  # fmt: skip
+    """``narrow``: as autocast does, products are of bf16, and what comes out too, but for GRU's state, which stays as it was."""
     hidden, cell = states if kind == "lstm" else (states, None)
-    dtype = input.dtype
+    dtype = input.dtype if not narrow else hidden.dtype if kind == "gru" else torch.bfloat16
+    if narrow:
+        params = [each.bfloat16() for each in params]
     of_direction = 4 if has_biases else 2
     directions = 2 if bidirectional else 1
     last_hidden, last_cell = [], []
     x = input
     for layer in range(layers):
         outputs = []
+        if narrow:
+            x = x.bfloat16()
         for direction in range(directions):
             number = layer * directions + direction
             weights = list(params[number * of_direction : (number + 1) * of_direction])
@@ -398,13 +408,21 @@ def _rnn_steps_backward(
 # -- derivatives: the products that are sums over all steps are matrix products ------------------
 
 
-def _of_weight(grad_products: Tensor, output: Tensor, hidden: Tensor, reverse: bool) -> tuple[Tensor, Tensor]:
+def _rounded(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    """As f32, so that products of such tensors are of ``dtype``."""
+    return tensor if dtype == torch.float32 else tensor.to(dtype).float()
+
+
+def _of_weight(
+    grad_products: Tensor, output: Tensor, hidden: Tensor, reverse: bool, dtype: torch.dtype
+) -> tuple[Tensor, Tensor]:
     """Of the weight and of its bias, from the gradient of the products with the hidden state before each step."""
     before = (
         torch.cat((output[1:], hidden[None])) if reverse else torch.cat((hidden[None], output[: output.shape[0] - 1]))
     )
     grad = grad_products.flatten(0, 1)
-    return grad.t() @ before.flatten(0, 1), grad.sum(0)
+    of_weight = _rounded(grad, dtype).t() @ _rounded(before.flatten(0, 1), dtype)
+    return of_weight.to(dtype), grad.sum(0)
 
 
 def _lstm_save(ctx: Any, inputs: Any, output: Any) -> None:
@@ -419,8 +437,8 @@ def _lstm_gradient(ctx: Any, grad_output: Any, grad_last_cell: Any, *_: Any) -> 
     grad_gates, grad_hidden, grad_cell = torch.ops.zefuse.lstm_steps_backward(
         grad_output, grad_last_cell, weight, cell, cells, activations, ctx.reverse
     )
-    of_weight, of_bias = _of_weight(grad_gates, output, hidden, ctx.reverse)
-    return grad_gates, of_weight.to(weight.dtype), of_bias, grad_hidden, grad_cell, None
+    of_weight, of_bias = _of_weight(grad_gates, output, hidden, ctx.reverse, weight.dtype)
+    return _rounded(grad_gates, weight.dtype), of_weight, of_bias, grad_hidden, grad_cell, None
 
 
 def _gru_save(ctx: Any, inputs: Any, output: Any) -> None:
@@ -434,8 +452,8 @@ def _gru_gradient(ctx: Any, grad_output: Any, *_: Any) -> Any:
     grad_gates, grad_products, grad_hidden = torch.ops.zefuse.gru_steps_backward(
         grad_output, weight, hidden, output, activations, ctx.reverse
     )
-    of_weight, of_bias = _of_weight(grad_products, output, hidden, ctx.reverse)
-    return grad_gates, of_weight.to(weight.dtype), of_bias, grad_hidden, None
+    of_weight, of_bias = _of_weight(grad_products, output, hidden, ctx.reverse, weight.dtype)
+    return _rounded(grad_gates, weight.dtype), of_weight, of_bias, grad_hidden, None
 
 
 def _rnn_save(ctx: Any, inputs: Any, output: Any) -> None:
@@ -448,5 +466,5 @@ def _rnn_gradient(ctx: Any, grad_output: Any) -> Any:
     grad_gates, grad_hidden = torch.ops.zefuse.rnn_steps_backward(
         grad_output, weight, output, ctx.nonlinearity, ctx.reverse
     )
-    of_weight, of_bias = _of_weight(grad_gates, output, hidden, ctx.reverse)
-    return grad_gates, of_weight.to(weight.dtype), of_bias, grad_hidden, None, None
+    of_weight, of_bias = _of_weight(grad_gates, output, hidden, ctx.reverse, weight.dtype)
+    return _rounded(grad_gates, weight.dtype), of_weight, of_bias, grad_hidden, None, None
