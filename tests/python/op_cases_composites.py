@@ -82,7 +82,7 @@ OTHERS = [
     Case("put", lambda x, i, y: (x.put(i, y), x.put(i, y, accumulate=True)), [T, lambda: torch.tensor([[3, 50], [7, 104]]), (2, 2)], _F32),
     Case("addbmm", lambda m, x, y: torch.addbmm(m, x, y, beta=0.5, alpha=2.0), [(4, 6), (3, 4, 5), (3, 5, 6)], _F32),
     Case("addmv", lambda v, m, x: torch.addmv(v, m, x, beta=0.5), [(4,), (4, 5), (5,)], _F32),
-    Case("bilinear", lambda x, y, w, b: F.bilinear(x, y, w, b), [(4, 5), (4, 3), (6, 5, 3), (6,)], _F32),
+    Case("bilinear", lambda x, y, w, b: F.bilinear(x, y, w, b), [(4, 5), (4, 3), (6, 5, 3), (6,)], (torch.float32, torch.int32)),
     Case("triangle_indices", lambda x: x + torch.tril_indices(4, 6, -1).sum() + torch.triu_indices(5, 3, 1).sum(), [(2,)], _F32),
     Case("round_decimals", lambda x: (x.round(decimals=2), (x * 100).round(decimals=-1), x.round(decimals=0)), [T], FLOATS),
     Case("unbind_copy", lambda x: [y + 1 for y in torch.unbind_copy(x, 1)], [T], _F32),

@@ -629,6 +629,22 @@ def test_dropout_draws_eagers_numbers_and_is_no_fallback() -> None:
     assert [call["kind"] for call in explanation.calls] == ["draw"] * 3
 
 
+@pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
+def test_dropout_of_what_lies_otherwise_draws_eagers_numbers(dynamic: bool) -> None:
+    """In the order of memory, or of the indices: eager's differs with the processor's maker."""
+
+    def f(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        channels_last = x.view(4, 5, 6, 8).contiguous(memory_format=torch.channels_last)
+        return tuple(F.dropout(view, 0.5) for view in (x.t(), channels_last * 2, x.view(4, 5, 48)[:, ::2].mT))
+
+    x = torch.ones(20, 48)
+    torch.manual_seed(5)
+    expected = f(x)
+    torch.manual_seed(5)
+    for actual, wanted in zip(zefuse(f, dynamic=dynamic)(x), expected, strict=True):
+        assert torch.equal(actual, wanted) and actual.stride() == wanted.stride()
+
+
 def test_attention_weights_that_are_no_normal_numbers_are_zero() -> None:
     query, key, value = torch.zeros(1, 1, 4, 32), torch.zeros(1, 1, 64, 32), torch.ones(1, 1, 64, 32)
     mask = torch.zeros(1, 1, 4, 64)

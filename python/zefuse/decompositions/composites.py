@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from zefuse.decompositions import distances, embedding_bags, order_statistics, recurrent, resampling
+from zefuse.decompositions import distances, dropout, embedding_bags, order_statistics, recurrent, resampling
 
 
 def replication_pad_backward(grad: torch.Tensor, self: torch.Tensor, padding: list[int]) -> torch.Tensor:
@@ -42,15 +42,6 @@ def lstm_layer(input: torch.Tensor, *rest: Any) -> Any:
     weights = [w_ih, w_hh, b_ih, b_hh] if biases else [w_ih, w_hh]
     out, (hy, cy) = one_layer_lstm(input, (hx[0], cx[0]), weights, biases, reverse)  # type: ignore[no-untyped-call]
     return out, hy[None], cy[None], input.new_empty((0,), dtype=torch.uint8)
-
-
-def native_dropout(input: torch.Tensor, p: float, train: bool | None) -> Any:
-    """Eager's own formula, so that only the draw is a call of its own: the products fuse with what stands around them."""
-    if train is False or p == 0:
-        return input.clone(), torch.ones_like(input, dtype=torch.bool)
-    like = torch.zeros((), dtype=torch.bool, device=input.device).expand(input.shape)  # only its shape is read
-    keep = torch.ops.aten.bernoulli.p(like, 1 - p)
-    return input * keep * (0.0 if p == 1 else 1 / (1 - p)), keep
 
 
 def fma(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
@@ -132,7 +123,7 @@ def trilinear(
         return t
 
     product = widened(i1, expand1) * widened(i2, expand2) * widened(i3, expand3)
-    return product.sum(sumdim) if sumdim else product
+    return product.sum(sumdim, dtype=product.dtype) if sumdim else product
 
 
 def hardshrink_backward(grad: torch.Tensor, self: torch.Tensor, lambd: float) -> torch.Tensor:
@@ -195,7 +186,6 @@ def composites() -> dict[Any, Callable[..., Any]]:
         aten.max_unpool2d.default: max_unpool2d,
         aten.mkldnn_rnn_layer.default: lstm_layer,
         aten.nan_to_num.default: nan_to_num,
-        aten.native_dropout.default: native_dropout,
         aten.put.default: put,
         aten.replication_pad1d_backward.default: replication_pad_backward,
         aten.replication_pad2d_backward.default: replication_pad_backward,
@@ -209,6 +199,6 @@ def composites() -> dict[Any, Callable[..., Any]]:
         table[packet.default] = fma
     if (packet := getattr(torch.ops.aten, "_fused_rms_norm", None)) is not None:
         table[packet.default] = fused_rms_norm
-    for family in (distances, embedding_bags, order_statistics, resampling):
+    for family in (distances, dropout, embedding_bags, order_statistics, resampling):
         table |= family.composites()
     return table
