@@ -169,7 +169,7 @@ def _compile_in_parts(gm: torch.fx.GraphModule, parameter_indices: Sequence[int]
             kind = UnsupportedError if whole else FallbackError
             raise kind(f"zefuse: the graph is not one plan: {reason}{parts.line_of(node)}")
         try:
-            if not reasons and not (parts.returns_objects(gm) and not whole):
+            if not reasons and not (parts.passes_on(gm, place) and not whole):
                 return compile_part(gm, list(parameter_indices))
             return parts.Parts(gm, parameter_indices, reasons, compile_part)
         except UnsupportedError as error:

@@ -140,11 +140,12 @@ def copies(tensors: Sequence[Tensor]) -> list[Tensor]:
 
 def in_double(call: Call) -> Call:
     """The same call of double precision."""
-    wide = {torch.float32, torch.float16, torch.bfloat16}
-    convert = lambda t: t.double().requires_grad_(t.requires_grad) if t.dtype in wide else t  # noqa: E731
+    reals = dict.fromkeys((torch.float32, torch.float16, torch.bfloat16), torch.float64)
+    wide = reals | {torch.complex64: torch.complex128}
+    convert = lambda t: t.to(wide[t.dtype]).requires_grad_(t.requires_grad) if t.dtype in wide else t  # noqa: E731
     space = dict(call.function.__globals__)
     for key, value in space.items():
         if isinstance(value, torch.dtype) and value in wide:
-            space[key] = torch.float64
+            space[key] = wide[value]
     function = type(call.function)(call.function.__code__, space)
     return Call(function, tuple(tree_map_only(Tensor, convert, list(copies(call.tensors)))), call.text)

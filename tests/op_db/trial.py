@@ -194,14 +194,21 @@ def _near(our: Tensor, eager: Tensor, exact: Callable[[], Any]) -> bool:
         reference = exact().detach()
     except Exception:
         return False
-    if not our.is_floating_point() or reference.dtype is not torch.float64 or reference.shape != our.shape:
+    wide = {torch.float64: torch.float64, torch.complex128: torch.complex128}.get(reference.dtype)
+    if wide is None or our.is_complex() != wide.is_complex or not (our.is_floating_point() or our.is_complex()):
+        return False
+    if reference.shape != our.shape:
         return False
     finite = reference.isfinite()
     if not torch.equal(our.isfinite(), finite) or not torch.equal(eager.isfinite(), finite):
         return False
-    wide, exacts = our.double()[finite], reference[finite]
-    error = (wide - exacts).abs().max()
+    exacts = reference[finite]
+    error = (our.to(wide)[finite] - exacts).abs().max()
     allowed = max(
-        8 * torch.finfo(our.dtype).eps * exacts.abs().max(), 4 * (eager.double()[finite] - exacts).abs().max()
+        8 * torch.finfo(our.dtype).eps * exacts.abs().max(), 4 * (eager.to(wide)[finite] - exacts).abs().max()
     )
-    return bool(error <= allowed) and torch.equal(our[~finite].nan_to_num(), eager[~finite].nan_to_num())
+    return bool(error <= allowed) and torch.equal(_finite(our[~finite]), _finite(eager[~finite]))
+
+
+def _finite(tensor: Tensor) -> Tensor:
+    return (torch.view_as_real(tensor) if tensor.is_complex() else tensor).nan_to_num()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +12,7 @@ import torch
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
+from zefuse import backend
 from zefuse.backend import observe
 from zefuse.errors import FallbackError, UnsupportedError
 from zefuse.explaining.explanation import Explanation
@@ -53,6 +56,7 @@ CASES: dict[str, tuple[Callable[[torch.Tensor], Any], str]] = {
     "spectrum": (lambda x: torch.fft.irfft(torch.fft.rfft(x * 2) * 3).exp(), "aten::_fft_r2c"),
     "complex pairs": (lambda x: torch.view_as_real(torch.view_as_complex((x * 2).reshape(6, 4, 2)) * 1j) + 1, "aten::view_as_complex"),
     "complex without NaN": (lambda x: torch.nan_to_num(torch.complex((x - 1).log(), x * 2)).real.exp(), "aten::complex"),
+    "complex constants": (lambda x: torch.where(x > 0, x * 2 + 0j, complex(math.inf, math.nan)).abs().isnan(), "aten::where.self"),
     "uint16": (lambda x: (x.abs() * 9).to(torch.uint16).to(torch.float32) * 2, "aten::_to_copy"),
     "float8": (lambda x: (x * 2).to(torch.float8_e4m3fn).to(torch.float32) + 1, "aten::_to_copy"),
     "cond": (conditional, "cond"),
@@ -143,6 +147,17 @@ def test_complex_trains() -> None:
     assert relative_error(gradients[1], gradients[0]) < 1e-5
 
 
+def test_complex_inputs_that_nothing_reads_pass_through() -> None:
+    """A graph without an operator too: no part of it is compiled."""
+    z, x = torch.randn(3, dtype=torch.complex64), torch.ones(3)
+    for function in (lambda z, x: (z.view(3),), lambda z, x: (x + 1,), lambda z, x: (x + 1, z.view(3))):
+        graph = torch.fx.symbolic_trace(function)  # Dynamo would leave out what nothing reads
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            results = backend.zefuse(graph, [z, x])(z, x)
+        assert all(torch.equal(ours, eagers) for ours, eagers in zip(results, function(z, x), strict=True))
+
+
 def test_draws_keep_their_order_across_parts() -> None:
     def function(x: torch.Tensor) -> Any:
         first = F.dropout(x * 2, 0.5)
@@ -175,7 +190,8 @@ def test_a_compilation_that_fails_leaves_the_model_running(monkeypatch: pytest.M
 
 
 def test_strict_and_packages_want_one_plan(tmp_path: Any) -> None:
-    with pytest.raises(FallbackError, match=r"the graph is not one plan: cond is no operator .* \(test_parts.py:23\)"):
+    line = conditional.__code__.co_firstlineno + 1
+    with pytest.raises(FallbackError, match=rf"not one plan: cond is no operator .* \(test_parts.py:{line}\)"):
         torch.compile(conditional, backend="zefuse", options={"strict": True})(torch.ones(3))
 
     class Spectrum(torch.nn.Module):

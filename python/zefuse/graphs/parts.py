@@ -10,6 +10,7 @@ tensor's lengths) can be returned as it came.
 
 from __future__ import annotations
 
+import math
 import operator
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
@@ -52,9 +53,12 @@ def outside(gm: GraphModule, place: torch.device | None = None) -> Reasons:
     return reasons
 
 
-def returns_objects(gm: GraphModule) -> bool:
-    """Whether the graph returns more than tensors and integers: inputs that no plan reads, numbers made of them, booleans and real
-    numbers. Python passes them on, beside the plan."""
+def passes_on(gm: GraphModule, place: torch.device | None = None) -> bool:
+    """Whether the graph takes tensors that no plan holds (a complex one that nothing reads), or returns more than tensors and
+    integers: inputs that no plan reads, numbers made of them, booleans and real numbers. Python passes them on, beside the plan."""
+    values = (node.meta.get("val") for node in gm.graph.find_nodes(op="placeholder"))
+    if any(isinstance(value, torch.Tensor) and _problem(value, place) for value in values):
+        return True
     nested = _nested_lengths(gm)
     for node in gm.graph.output_node().all_input_nodes:
         value = node.meta.get("val")
@@ -344,6 +348,8 @@ class Parts:
 def _eager(part: GraphModule) -> Callable[[list[Any]], Sequence[Any]]:
     """Below autograd and autocast, as a plan's steps run."""
     fused_attention.for_eager(part)
+    # FX writes complex constants as Python shows them, which does not read all of them back.
+    type(part).forward.__globals__.update(nanj=complex(0, math.nan), infj=complex(0, math.inf))
 
     def run(values: list[Any]) -> Sequence[Any]:
         with torch.no_grad(), torch._C._DisableAutocast():
