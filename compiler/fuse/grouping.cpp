@@ -191,6 +191,8 @@ private:
       return refuse(*reason);
     if (auto reason = whyWorse(a, b, shape))
       return refuse(*reason);
+    if (auto reason = spreadsFewResults(a, b))
+      return refuse(*reason);
     if (!siblings && spreadsForReduction(a, b))
       return refuse("joined, it would store for a reduction what that reads while it computes it");
     Id joined = graph_.join(a, b);
@@ -222,6 +224,30 @@ private:
       if (estimatedElements(shapeOfGroup(id).rows) >= std::max(few_rows, 4 * rows))
         return "joined, all work would be in " + std::to_string(int64_t(rows)) + " row(s) of " +
                std::to_string(int64_t(columns)) + " elements: too few for several threads";
+    return std::nullopt;
+  }
+
+  /// Slices of a reduction were combined by few groups (split_reductions.cpp): they would walk all that is made of it.
+  std::optional<std::string> spreadsFewResults(Id a, Id b) const {
+    constexpr double much = 32;
+    auto elements = [](Operation* op) {
+      double most = estimatedElements(op->getResult(0));
+      if (!op->hasAttr(few_results))
+        for (Value operand : op->getOperands())
+          if (isa<RankedTensorType>(operand.getType()))
+            most = std::max(most, estimatedElements(operand));
+      return most;
+    };
+    for (auto [few, many] : {std::pair(a, b), std::pair(b, a)})
+      for (Operation* op : graph_.opsOf(few)) {
+        if (!op->hasAttr(few_results))
+          continue;
+        const double results = estimatedElements(op->getResult(0));
+        for (Operation* other : graph_.opsOf(many))
+          if (elements(other) > much * results)
+            return "joined, the few groups that combine " + std::to_string(int64_t(results)) +
+                   " result(s) of slices would walk " + std::to_string(int64_t(elements(other))) + " elements";
+      }
     return std::nullopt;
   }
 

@@ -6,6 +6,7 @@
 // remain get a copy, one per distinct view and layout.
 #include <algorithm>
 
+#include "compiler/fuse/channels_last.h"
 #include "compiler/fuse/graph.h"
 #include "compiler/fuse/passes.h"
 #include "lowering/analysis/dataflow.h"
@@ -208,7 +209,7 @@ private:
     size_t rank = reader.sizes.size();
     std::optional<AffineMap> exact = reader.exact;
     if (reader.channels_last)
-      exact = AffineMap::get(0, num_symbols_, channelsLastStrides(reader.sizes), context_);
+      exact = AffineMap::get(0, num_symbols_, channelsLastStrides(reader.sizes, context_), context_);
     if (exact) {
       for (size_t i = 0; i < rank; ++i)
         if (!isConstant(reader.sizes[i], 1) && !sameValue(strided->strides[i], exact->getResult(i)))
@@ -235,25 +236,8 @@ private:
     return unit;
   }
 
-  /// [N, C, spatial...] with the channels innermost in memory.
-  SmallVector<AffineExpr> channelsLastStrides(ArrayRef<AffineExpr> sizes) {
-    SmallVector<AffineExpr> permuted = {sizes[0]};
-    permuted.append(sizes.begin() + 2, sizes.end());
-    permuted.push_back(sizes[1]);
-    SmallVector<AffineExpr> dense = contiguousStrides(permuted, context_), strides = {dense[0], dense.back()};
-    strides.append(dense.begin() + 1, dense.end() - 1);
-    return strides;
-  }
-
   AffineMap channelsLastLayout(ArrayRef<AffineExpr> sizes) {
-    return stridedLayout(channelsLastStrides(sizes), nullptr, num_symbols_, context_);
-  }
-
-  /// Whether images of these shapes may be stages of one: the same channels, or the same places. Otherwise dimensions
-  /// were exchanged on the way, [N, C, L] to [N, L, C], and what is innermost in one is not in the other.
-  static bool sameChannelsOrPlaces(RankedTensorType a, RankedTensorType b) {
-    SmallVector<AffineExpr> first = shapeOf(a), second = shapeOf(b);
-    return first[1] == second[1] || ArrayRef(first).drop_front(2) == ArrayRef(second).drop_front(2);
+    return stridedLayout(channelsLastStrides(sizes, context_), nullptr, num_symbols_, context_);
   }
 
   /// Channels last if `value`'s kernel reads a channels-last image at least as large as any other; else null.
@@ -307,7 +291,8 @@ private:
           return stridedLayout(readers[0].exact->getResults(), nullptr, num_symbols_, context_);
       if (convolution.getSlices() == 1)
         return channelsLastLayout(shapeOf(type));
-      SmallVector<AffineExpr> sizes(shapeOf(type)), strides = channelsLastStrides(ArrayRef(sizes).drop_front());
+      SmallVector<AffineExpr> sizes(shapeOf(type)),
+          strides = channelsLastStrides(ArrayRef(sizes).drop_front(), context_);
       AffineExpr slice = getAffineConstantExpr(1, context_);
       for (AffineExpr size : ArrayRef(sizes).drop_front())
         slice = slice * size;

@@ -9,6 +9,7 @@
 //   sum(x[8193, 4096]) = sum over 512 of (sum of x[16 * slice + i, :]) + sum of x[8192, :]
 #include "common/toolchain/target_description.h"
 #include "compiler/builder/tensor_builder.h"
+#include "compiler/fuse/channels_last.h"
 #include "compiler/fuse/graph.h"
 #include "compiler/fuse/passes.h"
 #include "lowering/analysis/dataflow.h"
@@ -174,7 +175,26 @@ int64_t columnsOfGroup(linalg::GenericOp op, const TargetDescription& target) {
   return target.subgroup_size * std::min<int64_t>(target.vector_width, target.access_bytes / bytes);
 }
 
-std::optional<Split> splitForGroups(linalg::GenericOp op, ArrayRef<AffineExpr> sizes, const TargetDescription& target) {
+/// Whether each result is of a channel of images that lie channels last: rows of the schedule lie side by side in
+/// memory then, although the innermost loop is a reduction.
+bool reducesPlacesOfChannels(linalg::GenericOp op, func::FuncOp graph) {
+  ChannelsLastForecast channels_last(graph);
+  SmallVector<utils::IteratorType> iterators = op.getIteratorTypesArray();
+  for (auto [loop, iterator] : llvm::enumerate(iterators))
+    if ((iterator == utils::IteratorType::reduction) != (loop != 1))
+      return false;
+  bool found = false;
+  for (OpOperand* input : op.getDpsInputOperands())
+    if (op.getMatchingIndexingMap(input).isIdentity()) {
+      if (!channels_last(input->get()))
+        return false;
+      found = true;
+    }
+  return found;
+}
+
+std::optional<Split> splitForGroups(linalg::GenericOp op, ArrayRef<AffineExpr> sizes, const TargetDescription& target,
+                                    func::FuncOp graph) {
   double results = 1, reduced = 1;
   unsigned last = 0;  // the innermost reduction loop
   for (auto [loop, size] : llvm::enumerate(sizes)) {
@@ -182,7 +202,7 @@ std::optional<Split> splitForGroups(linalg::GenericOp op, ArrayRef<AffineExpr> s
     (mine ? reduced : results) *= estimated(size);
     last = mine ? loop : last;
   }
-  bool inner = last + 1 == sizes.size();
+  bool inner = last + 1 == sizes.size() && !reducesPlacesOfChannels(op, graph);
   double groups = inner ? results : std::ceil(results / double(columnsOfGroup(op, target)));
   double resident = double(target.resident_items) / group_items;
   double work = results * reduced / groups;  // elements of a group
@@ -344,7 +364,7 @@ Value combined(TensorBuilder& build, Operation* combiner, TypeRange type, ValueR
       .getResult(0);
 }
 
-void split(linalg::GenericOp op, const Split& plan, unsigned num_symbols, bool say) {
+void split(linalg::GenericOp op, const Split& plan, unsigned num_symbols, bool for_groups) {
   OpBuilder builder(op);
   TensorBuilder build(op.getLoc(), builder, num_symbols);
   MLIRContext* context = op.getContext();
@@ -382,7 +402,7 @@ void split(linalg::GenericOp op, const Split& plan, unsigned num_symbols, bool s
   indices.insert(plan.partials_innermost ? indices.end() : indices.begin(), partial_loops.begin(), partial_loops.end());
   maps.push_back(AffineMap::get(loops + added, 0, indices, context));
   Value partial = reduceTo(build, op, build.type(shape, type.getElementType()), inputs, maps, iterators);
-  if (say)
+  if (for_groups)
     partial.getDefiningOp()->setAttr(
         "zefuse.note", builder.getStringAttr("partial results of slices, which the next kernel combines: too few "
                                              "results to fill the device"));
@@ -406,6 +426,8 @@ void split(linalg::GenericOp op, const Split& plan, unsigned num_symbols, bool s
   }
   op.getResult(0).replaceAllUsesWith(whole);
   whole.getDefiningOp()->setDiscardableAttrs(op->getDiscardableAttrDictionary());
+  if (for_groups)
+    whole.getDefiningOp()->setAttr(few_results, builder.getUnitAttr());
   op.erase();
 }
 
@@ -425,7 +447,7 @@ private:
       auto sizes = loopSizes(op);
       if (!sizes)
         continue;
-      if (auto plan = groups ? splitForGroups(op, *sizes, *description) : splitForThreads(op, *sizes))
+      if (auto plan = groups ? splitForGroups(op, *sizes, *description, getOperation()) : splitForThreads(op, *sizes))
         split(op, *plan, graphSymbolsOf(getOperation()), groups);
     }
   }

@@ -5,6 +5,7 @@ Kernels have GPU schedules, data is staged, and everything is counted. docs/gpu.
 
 from __future__ import annotations
 
+import copy
 import json
 import math
 import os
@@ -22,6 +23,7 @@ from zoo import examine
 
 import zefuse
 from zefuse import backend
+from zefuse.explaining.explanation import Explanation
 from zefuse.testing import relative_error
 
 
@@ -153,6 +155,29 @@ def test_resnet_modes_agree() -> None:
         assert (result - expected).abs().mean() <= 1e-5, mode
 
 
+def test_batch_norm_behind_a_convolution_is_summed_in_slices() -> None:
+    """Its channels are columns there, of which one group holds 64: the slices' groups and what is elementwise fill a device."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(4, 64, 1), nn.BatchNorm2d(64), nn.ReLU(), nn.Conv2d(64, 2, 1)).train()
+    theirs = copy.deepcopy(model)
+    x = torch.randn(2, 4, 72, 64)
+    graphs: list[Any] = []
+    with backend.observe(lambda _, graph: graphs.append(graph)):
+        y = torch.compile(model, backend="zefuse", options=GPU)(x)
+        y.square().mean().backward()
+    expected = theirs(x)
+    expected.square().mean().backward()
+    assert relative_error(y, expected) < 1e-5
+    for ours, eager in zip(model.parameters(), theirs.parameters(), strict=True):
+        assert (ours.grad - eager.grad).abs().max() <= 1e-4 * max(float(eager.grad.abs().max()), 1e-3)
+    for ours, eager in zip(model.buffers(), theirs.buffers(), strict=True):
+        torch.testing.assert_close(ours, eager)
+    forward, backward = ([kernel["schedule"] for kernel in Explanation.of(graph).kernels] for graph in graphs)
+    for schedules, slices in ((forward, 2), (backward, 2)):
+        assert sum("partial results of slices" in schedule for schedule in schedules) >= slices
+        assert any(schedule.startswith("pointwise") for schedule in schedules[1:])
+
+
 class Layer(nn.Linear):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return torch.relu(nn.functional.linear(x, self.weight, self.bias))
@@ -186,6 +211,7 @@ def test_copies_of_layers_give_way_to_others() -> None:
     script = """
 import torch
 from zefuse import backend
+from zefuse.explaining.explanation import Explanation
 class Layer(torch.nn.Linear):
     def forward(self, x):
         return torch.nn.functional.linear(x, self.weight, self.bias)

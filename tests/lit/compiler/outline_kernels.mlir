@@ -151,3 +151,43 @@ func.func @product_of_a_product(%v: tensor<512x64xf32>, %x: tensor<64xf32>, %w: 
   } -> tensor<512xf32>
   return %z : tensor<512xf32>
 }
+
+// -----
+
+#id = affine_map<(d0, d1) -> (d0, d1)>
+#col = affine_map<(d0, d1) -> (d1)>
+
+// Few groups combine what slices of a reduction made: what makes little of it joins them, what makes much does not.
+// CHECK-LABEL: func.func @few(
+// CHECK-SAME: zefuse.not_joined = [{{.*}}the few groups that combine 8 result(s) of slices would walk 32768 elements
+// CHECK: zefuse.kernel
+// CHECK: linalg.generic {{.*}} iterator_types = ["reduction", "parallel"]
+// CHECK-NOT: zefuse.few_results
+// CHECK: math.rsqrt
+// CHECK: zefuse.kernel
+// CHECK: arith.mulf
+func.func @few(%p: tensor<32x8xf32>, %x: tensor<4096x8xf32>) -> tensor<4096x8xf32> {
+  %zero = arith.constant 0.0 : f32
+  %e = tensor.empty() : tensor<8xf32>
+  %f = linalg.fill ins(%zero : f32) outs(%e : tensor<8xf32>) -> tensor<8xf32>
+  %s = linalg.generic {indexing_maps = [#id, #col], iterator_types = ["reduction", "parallel"]}
+      ins(%p : tensor<32x8xf32>) outs(%f : tensor<8xf32>) attrs = {zefuse.few_results} {
+  ^bb0(%a: f32, %b: f32):
+    %r = arith.addf %a, %b : f32
+    linalg.yield %r : f32
+  } -> tensor<8xf32>
+  %q = linalg.generic {indexing_maps = [affine_map<(d0) -> (d0)>, affine_map<(d0) -> (d0)>], iterator_types = ["parallel"]}
+      ins(%s : tensor<8xf32>) outs(%e : tensor<8xf32>) {
+  ^bb0(%a: f32, %b: f32):
+    %r = math.rsqrt %a : f32
+    linalg.yield %r : f32
+  } -> tensor<8xf32>
+  %g = tensor.empty() : tensor<4096x8xf32>
+  %y = linalg.generic {indexing_maps = [#id, #col, #id], iterator_types = ["parallel", "parallel"]}
+      ins(%x, %q : tensor<4096x8xf32>, tensor<8xf32>) outs(%g : tensor<4096x8xf32>) {
+  ^bb0(%a: f32, %b: f32, %c: f32):
+    %r = arith.mulf %a, %b : f32
+    linalg.yield %r : f32
+  } -> tensor<4096x8xf32>
+  return %y : tensor<4096x8xf32>
+}
