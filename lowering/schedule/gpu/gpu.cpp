@@ -38,6 +38,7 @@ constexpr int64_t subgroup_elements = 1024;  // up to which a sub-group takes it
 constexpr int64_t symbolic_row_group = 128;  // work-items of a row whose length is not known
 constexpr int64_t largest_row_group = 512;   // work-items
 constexpr int64_t long_walk = 32;            // elements of a row, beside which the store of its result does not count
+constexpr size_t few_accesses = 4;           // of an element, up to which a work-item begins several at a time
 
 class GpuSchedule {
 public:
@@ -63,7 +64,7 @@ public:
     for (const DomainOutput& output : c_.domain.outputs) {
       if (!output.per_row || (c_.strategy.lanes_in_rows && short_walk))
         fit(output.node);
-      if (!output.per_row)
+      if (!output.per_row || c_.domain.instances.empty())
         offsets_.emplace_back(c_.graph.output_offset(space_, output), bytesOf(output.node));
       roots.push_back(output.node);
     }
@@ -163,7 +164,7 @@ private:
     units.lines = without(c_.domain.rows, units.dim);
     units.blocks = space_.constant(1);
     if (units.dim != Strategy::none) {
-      units.lanes = vectors ? lanesAlong(units.dim) : 1;
+      units.lanes = !vectors ? 1 : c_.domain.instances.empty() ? alignedLanes(units.dim) : lanesAlong(units.dim);
       units.blocks = space_.simplify(space_.size(units.dim).ceilDiv(units.lanes));
     }
     units.count = space_.simplify(product(units.lines) * units.blocks);
@@ -228,6 +229,26 @@ private:
       for (const DomainOutput& output : c_.domain.outputs)
         c_.storeOutput(output);
     };
+    // Single elements, since vectors would not be aligned: a loop would wait for each load. Past the end the last
+    // element is stored again, which is the same.
+    if (units.lanes == 1 && width_ > 1 && rounds > 1 && offsets_.size() <= few_accesses) {
+      Value last = emitted(units.count - 1);
+      SmallVector<std::unique_ptr<Evaluator::Frame>> frames;
+      for (int64_t round = 0; round < rounds; ++round) {
+        e_.openFrame();
+        atUnit(units, i_.smaller(add(first, number(size * round)), last), [&] {
+          for (const DomainOutput& output : c_.domain.outputs)
+            e_.evaluate(output.node);
+        });
+        frames.push_back(e_.suspend());
+      }
+      for (auto& frame : frames) {
+        e_.resume(std::move(frame));
+        store();
+        e_.suspend();
+      }
+      return;
+    }
     if (rounds == 1) {
       e_.openIf(i_.less(first, extent));
       atUnit(units, first, store);
