@@ -14,6 +14,9 @@ namespace zefuse {
 // On an operation whose results are too few for a GPU's groups: what makes much more of them is a kernel of its own.
 inline constexpr llvm::StringLiteral few_results = "zefuse.few_results";
 
+// On a copy that is more than a view: its order in memory is what it is for.
+inline constexpr llvm::StringLiteral kept_copy = "zefuse.kept_copy";
+
 // Inputs and results of one kernel. SPIR-V allows a function 255 parameters; status, scratch and sizes are some too.
 inline constexpr size_t max_kernel_tensors = 240;
 

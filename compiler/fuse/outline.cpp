@@ -97,8 +97,8 @@ KernelOp outline(ArrayRef<Operation*> ops, unsigned num_symbols) {
   for (Operation* op : needed.ops) {
     Operation* clone = builder.clone(*op, mapping);
     // Equal kernels are one, whatever reads them and whatever is said of them.
-    for (StringRef mark :
-         {StringRef("zefuse.output"), StringRef("zefuse.late"), StringRef("zefuse.note"), StringRef(few_results)})
+    for (StringRef mark : {StringRef("zefuse.output"), StringRef("zefuse.late"), StringRef("zefuse.note"),
+                           StringRef(few_results), StringRef(kept_copy)})
       clone->removeDiscardableAttr(mark);
   }
   SmallVector<Value> yielded;

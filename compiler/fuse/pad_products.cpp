@@ -6,10 +6,13 @@
 #include "common/toolchain/target_description.h"
 #include "compiler/builder/dtype.h"
 #include "compiler/builder/tensor_builder.h"
+#include "compiler/fuse/graph.h"
 #include "compiler/fuse/passes.h"
 #include "lowering/analysis/index_space.h"
 #include "lowering/analysis/library_products.h"
 #include "lowering/dialect/Zefuse.h"
+#include "lowering/dialect/shape.h"
+#include "lowering/dialect/simplify.h"
 
 using namespace mlir;
 
@@ -20,8 +23,9 @@ namespace zefuse {
 
 namespace {
 
-constexpr int64_t together = 8;       // elements of 16 bytes
-constexpr int64_t fewest_uses = 256;  // multiplications of each element that is copied
+constexpr int64_t together = 8;              // elements of 16 bytes
+constexpr int64_t fewest_uses = 256;         // multiplications of each element that is copied
+constexpr int64_t fewest_uses_ordered = 32;  // of one that is copied since no strides tell where it lies
 
 int64_t padded(int64_t size) { return (size + together - 1) / together * together; }
 bool isOdd(int64_t size) { return size % together != 0; }
@@ -101,6 +105,51 @@ void pad(MatmulOp op, TensorBuilder& build) {
   op.erase();
 }
 
+/// Whether strides tell where the elements of a view, or a copy of one, lie in its contiguous source. Those of windows
+/// of an image do not, as rows.
+bool isStrided(Value operand, unsigned num_symbols) {
+  AffineMap map = AffineMap::getMultiDimIdentityMap(unsigned(typeOf(operand).getRank()), operand.getContext());
+  const SmallVector<AffineExpr> sizes = shapeOf(typeOf(operand));
+  // zefuse-prepare makes views of copies.
+  for (Operation* op; (op = operand.getDefiningOp()) && (isa<ViewOp>(op) || isCopy(op)); operand = op->getOperand(0)) {
+    auto view = dyn_cast<ViewOp>(op);
+    const AffineMap step =
+        view ? view.getMap() : cast<linalg::GenericOp>(op).getMatchingIndexingMap(&op->getOpOperand(0));
+    auto through =
+        llvm::map_to_vector(step.getResults(), [&](AffineExpr index) { return index.replaceDims(map.getResults()); });
+    map = simplifyInBounds(AffineMap::get(unsigned(sizes.size()), num_symbols, through, operand.getContext()), sizes);
+  }
+  AffineExpr element = contiguousLayout(typeOf(operand), num_symbols).getResult(0).replaceDims(map.getResults());
+  return asStrided(AffineMap::get(unsigned(sizes.size()), num_symbols, element), sizes).has_value();
+}
+
+/// Copies operands that lie in no strides, as the windows of an image: the library cannot read them, our kernel would
+/// address each element by itself, and the sum is not cut into slices, which the library does. `copies`: by what was
+/// copied.
+void order(MatmulOp op, TensorBuilder& build, unsigned num_symbols, llvm::DenseMap<Value, Value>& copies) {
+  if (op.getType().getRank() != 2 || !op.getType().hasStaticShape())
+    return;
+  const ArrayRef<int64_t> sizes = op.getType().getShape();
+  for (auto [operand, uses] :
+       {std::pair(&op.getAMutable(), sizes.back()), std::pair(&op.getBMutable(), sizes[sizes.size() - 2])}) {
+    const Matrix matrix(operand->get());
+    if (uses < fewest_uses_ordered || !typeOf(matrix.base).hasStaticShape() || isStrided(matrix.base, num_symbols))
+      continue;
+    if (Operation* made = matrix.base.getDefiningOp(); isCopy(made)) {
+      made->setAttr(kept_copy, build.b.getUnitAttr());
+      continue;
+    }
+    Value& copy = copies[matrix.base];
+    if (!copy) {
+      OpBuilder::InsertionGuard guard(build.b);
+      build.b.setInsertionPointAfterValue(matrix.base);
+      copy = build.loop({matrix.base}, typeOf(matrix.base), [](Body&, ArrayRef<Scalar> in) { return in[0]; });
+      copy.getDefiningOp()->setAttr(kept_copy, build.b.getUnitAttr());
+    }
+    operand->set(matrix.transposed ? build.permute(copy, {1, 0}) : copy);
+  }
+}
+
 class PadProducts : public impl::PadProductsBase<PadProducts> {
 public:
   using PadProductsBase::PadProductsBase;
@@ -113,10 +162,13 @@ private:
     if (!description || !description->supports.products)
       return;
     auto symbols = graph->getAttrOfType<ArrayAttr>("zefuse.symbols");
+    llvm::DenseMap<Value, Value> copies;
     for (MatmulOp op : llvm::make_early_inc_range(graph.getBody().front().getOps<MatmulOp>()))
       if (libraryWork(op, *description, which)) {
         OpBuilder builder(op);
-        TensorBuilder build(op.getLoc(), builder, symbols ? symbols.size() : 0);
+        const unsigned num_symbols = symbols ? unsigned(symbols.size()) : 0;
+        TensorBuilder build(op.getLoc(), builder, num_symbols);
+        order(op, build, num_symbols, copies);
         pad(op, build);
       }
   }

@@ -23,7 +23,7 @@ namespace {
 void copiesToViews(func::FuncOp graph) {
   SmallVector<linalg::GenericOp> copies;
   graph.walk([&](linalg::GenericOp op) {
-    if (isCopy(op))
+    if (isCopy(op) && !op->hasAttr(kept_copy))
       copies.push_back(op);
   });
   for (linalg::GenericOp copy : copies) {

@@ -49,3 +49,19 @@ func.func @others(%a: tensor<1024x1008xbf16>, %b: tensor<1008x768xbf16>, %c: ten
   %v = zefuse.matmul %g, %u : (tensor<128x768xbf16>, tensor<768x1001xbf16>) -> tensor<128x1001xbf16>
   return %r, %s, %t, %v : tensor<1024x768xbf16>, tensor<1024x768xf32>, tensor<1024x64xbf16>, tensor<128x1001xbf16>
 }
+
+// Rows of windows of an image lie in no strides: they are copied once for both products that read them, in this order, which
+// zefuse-prepare keeps. So is what a copy in the graph puts in order.
+// CHECK-LABEL: func.func @windows(
+// CHECK: %[[V:.*]] = zefuse.view %arg0
+// CHECK: %[[C:.*]] = linalg.generic {{.*}} ins(%[[V]] : tensor<3136x96xbf16>) {{.*}} attrs =  {zefuse.kept_copy}
+// CHECK: zefuse.matmul %[[C]], %arg1
+// CHECK: %[[T:.*]] = zefuse.view %[[C]]
+// CHECK: zefuse.matmul %[[T]], %arg2
+func.func @windows(%x: tensor<56x56x96xbf16>, %w: tensor<96x96xbf16>, %y: tensor<3136x96xbf16>) -> (tensor<3136x96xbf16>, tensor<96x96xbf16>) {
+  %v = zefuse.view %x affine_map<(d0, d1) -> ((d0 floordiv 392) * 7 + (d0 mod 49) floordiv 7, ((d0 floordiv 49) mod 8) * 7 + d0 mod 7, d1)> : tensor<56x56x96xbf16> -> tensor<3136x96xbf16>
+  %a = zefuse.matmul %v, %w : (tensor<3136x96xbf16>, tensor<96x96xbf16>) -> tensor<3136x96xbf16>
+  %t = zefuse.view %v affine_map<(d0, d1) -> (d1, d0)> : tensor<3136x96xbf16> -> tensor<96x3136xbf16>
+  %b = zefuse.matmul %t, %y : (tensor<96x3136xbf16>, tensor<3136x96xbf16>) -> tensor<96x96xbf16>
+  return %a, %b : tensor<3136x96xbf16>, tensor<96x96xbf16>
+}
