@@ -3,9 +3,9 @@
 #include <map>
 #include <set>
 
+#include "compiler/fuse/analysed_groups.h"
 #include "compiler/fuse/graph.h"
 #include "compiler/fuse/group_graph.h"
-#include "compiler/fuse/outline.h"
 #include "lowering/analysis/fusible.h"
 #include "lowering/analysis/product_form.h"
 #include "lowering/dialect/Zefuse.h"
@@ -187,7 +187,7 @@ private:
     if (tensorsOf(both) > max_kernel_tensors)
       return refuse("together they take and make more than " + std::to_string(max_kernel_tensors) + " tensors");
     KernelShape shape;
-    if (auto reason = whyNotOneKernel(bodyOf(both).ops.getArrayRef(), &shape))
+    if (auto reason = analysed_.whyNotOneKernel(both, shape))
       return refuse(*reason);
     if (auto reason = whyWorse(a, b, shape))
       return refuse(*reason);
@@ -300,12 +300,13 @@ private:
   const KernelShape& shapeOfGroup(Id id) {
     auto [it, fresh] = shapes_.try_emplace(id);
     if (fresh)
-      whyNotOneKernel(bodyOf(graph_.opsOf(id)).ops.getArrayRef(), &it->second);
+      analysed_.whyNotOneKernel(graph_.opsOf(id), it->second);
     return it->second;
   }
 
   Block& block_;
   GroupGraph graph_;
+  AnalysedGroups analysed_;
   llvm::DenseSet<Operation*> late_;
   std::map<Id, KernelShape> shapes_;  // of groups that were asked for
   std::set<std::tuple<std::pair<Id, Id>, unsigned, unsigned>> tried_;

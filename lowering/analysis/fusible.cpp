@@ -27,8 +27,7 @@ std::optional<std::string> whyNotLowerable(Operation* op) {
   return std::nullopt;
 }
 
-// Views belong to whoever reads them: behind a view, its readers count.
-static bool isReadOutside(Value value, const llvm::DenseSet<Operation*>& inside) {
+bool isReadOutside(Value value, const llvm::DenseSet<Operation*>& inside) {
   for (Operation* user : value.getUsers()) {
     Operation* reader = value.getParentBlock()->findAncestorOpInBlock(*user);
     if (!reader)

@@ -8,6 +8,7 @@
 #include "mlir/IR/AffineExpr.h"
 #include "mlir/IR/Operation.h"
 #include "llvm/ADT/ArrayRef.h"
+#include "llvm/ADT/DenseSet.h"
 #include "llvm/ADT/SmallVector.h"
 
 namespace zefuse {
@@ -33,6 +34,9 @@ struct KernelShape {
 // that another index space is looked for; ops that work element for element are only looked at), no emission.
 // Thread-safe.
 std::optional<std::string> whyNotOneKernel(llvm::ArrayRef<mlir::Operation*> ops, KernelShape* shape = nullptr);
+
+// Whether an op outside of these reads the value, directly or through views, which belong to whoever reads them.
+bool isReadOutside(mlir::Value value, const llvm::DenseSet<mlir::Operation*>& inside);
 
 // Whether these ops could be in any kernel: legality only. The reason names op and type.
 std::optional<std::string> whyNotLowerable(mlir::Operation* op);
