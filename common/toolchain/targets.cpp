@@ -64,6 +64,23 @@ constexpr std::string_view mma_functions[] = {
     "zefuse_load_fragments", "zefuse_load_fragments_transposed", "zefuse_copy_to_local", "zefuse_copy_word_to_local",
     "zefuse_commit_copies",  "zefuse_wait_for_copies",           "zefuse_shuffle_xor"};
 constexpr MatrixEngine mma{32, mma_operations, MatrixForm::fragments, mma_functions};
+// The same with wgmma (drivers/cuda/codegen/warpgroup.h).
+constexpr std::string_view wgmma_functions[] = {"zefuse_load_fragments",
+                                                "zefuse_load_fragments_transposed",
+                                                "zefuse_copy_to_local",
+                                                "zefuse_copy_word_to_local",
+                                                "zefuse_commit_copies",
+                                                "zefuse_wait_for_copies",
+                                                "zefuse_shuffle_xor",
+                                                "zefuse_warpgroup_multiply_f16",
+                                                "zefuse_warpgroup_multiply_bf16",
+                                                "zefuse_warpgroup_multiply_rows_f16",
+                                                "zefuse_warpgroup_multiply_rows_bf16",
+                                                "zefuse_warpgroup_begin",
+                                                "zefuse_warpgroup_commit",
+                                                "zefuse_warpgroup_wait",
+                                                "zefuse_warpgroup_publish"};
+constexpr MatrixEngine wgmma{32, mma_operations, MatrixForm::fragments, wgmma_functions, /*together=*/4};
 constexpr MatrixEngine dpas8{8, dpas8_operations}, dpas16{16, dpas16_operations};
 
 // `subgroup_size` is the one size that all have.
@@ -180,6 +197,11 @@ constexpr GpuTarget hopper = [] {
   family.local_memory_kib = 224;
   return family;
 }();
+constexpr GpuTarget hopper_a = [] {
+  GpuTarget family = hopper;
+  family.matrix = wgmma;
+  return family;
+}();
 constexpr GpuTarget blackwell = [] {
   GpuTarget family = hopper;
   family.family = "Blackwell";
@@ -223,6 +245,8 @@ constexpr GpuTarget table[] = {
     product(ampere, "sm_80", "", "A100", 108, own, {}),
     product(ampere_ga10x, "sm_86", "", "A40, GeForce RTX 3090", 84, own, {}),
     product(ada, "sm_89", "", "L40, GeForce RTX 4090", 142, own, {}),
+    // With instructions that only 9.0 has. Before sm_90, so that a device is one where nobody asks for this row.
+    product(hopper_a, "sm_90a", "", "H100, H200", 132, own, {}),
     product(hopper, "sm_90", "", "H100, H200", 132, own, {}),
     product(blackwell, "sm_100", "", "B200", 148, own, {}),
 };

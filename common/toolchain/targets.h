@@ -44,6 +44,9 @@ struct ZEFUSE_API MatrixEngine {
   std::span<const MatrixOperation> operations;
   MatrixForm form = MatrixForm::columns;
   std::span<const std::string_view> functions = {};  // beside them, that kernels on the engine may call
+  // Sub-groups that also multiply together, 64 rows at a time, with operands in local memory (wgmma of PTX); 0: none
+  // do.
+  int together = 0;
 
   const MatrixOperation* find(std::string_view element) const;  // null: none for such elements
 };

@@ -20,6 +20,7 @@ namespace zefuse::cuda {
 // Bytes of one group's Workgroup variables and local arguments begin at multiples of this, the largest OpenCL type's
 // size.
 constexpr uint32_t kLocalAlignment = 128;
+constexpr uint32_t kMaxLocalAlignment = 1024;  // of the kernel's own that ask for more
 constexpr uint32_t alignLocal(uint32_t bytes) { return (bytes + kLocalAlignment - 1) & ~(kLocalAlignment - 1); }
 
 // Its parameters are those of `info`, in order: a pointer or value as it is, a local pointer as the offset (u64) of its

@@ -3,6 +3,7 @@
 #include "drivers/spirv/reader.h"
 
 #include <cctype>
+#include <cstring>
 
 namespace zefuse::spirv {
 namespace {
@@ -64,13 +65,36 @@ bool Reader::readMatrixCall(const SpirvInst& inst, const std::string& name, llvm
   }
   // Copies of 16 or 4 bytes from global to local memory, which end where they are waited for; zeros where the third
   // operand is false. At once where there are none of the device's own (asynchronous_copies).
-  auto emit = [&](const char* marker) {
+  auto emit = [&](const std::string& marker) {
     std::vector<llvm::Type*> types;
     for (llvm::Value* arg : args)
       types.push_back(arg->getType());
-    builder_.CreateCall(
+    return builder_.CreateCall(
         module_.getOrInsertFunction(marker, llvm::FunctionType::get(builder_.getVoidTy(), types, false)), args);
   };
+  if (target_.warpgroups && function.starts_with("zefuse_warpgroup_")) {
+    const char* wanted = nullptr;  // l: a pointer to local memory, p: to private memory, i: i32
+    if (function == "zefuse_warpgroup_multiply_f16" || function == "zefuse_warpgroup_multiply_bf16")
+      wanted = "pliliii";
+    else if (function == "zefuse_warpgroup_multiply_rows_f16" || function == "zefuse_warpgroup_multiply_rows_bf16")
+      wanted = "ppliiii";
+    else if (function == "zefuse_warpgroup_wait")
+      wanted = "pipii";
+    else if (function == "zefuse_warpgroup_begin" || function == "zefuse_warpgroup_commit" ||
+             function == "zefuse_warpgroup_publish")
+      wanted = "";
+    if (!wanted)
+      return false;
+    std::string given;
+    for (llvm::Value* arg : args)
+      given += arg->getType() == i32                                      ? 'i'
+               : arg->getType() == builder_.getPtrTy(target_.local_space) ? 'l'
+               : arg->getType() == builder_.getPtrTy()                    ? 'p'
+                                                                          : '?';
+    require(given == wanted && result_type->isVoidTy());
+    emit("zf." + function.substr(std::strlen("zefuse_")))->setConvergent();
+    return true;
+  }
   const bool word = function == "zefuse_copy_word_to_local";
   if (word || function == "zefuse_copy_to_local") {
     require(args.size() == 3 && args[0]->getType() == builder_.getPtrTy(target_.local_space) &&

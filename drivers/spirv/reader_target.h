@@ -30,7 +30,8 @@ struct ReaderTarget {
   // Copies from global to local memory end where they are waited for: calls of the functions below stand for them.
   // False: they are done at once.
   bool asynchronous_copies = false;
-  bool images = true;  // there are image functions (images.cpp)
+  bool warpgroups = false;  // matrix products of four sub-groups: calls of the functions below stand for them too
+  bool images = true;       // there are image functions (images.cpp)
   Dot4* dot4 = dot4ByArithmetic;
 };
 
@@ -38,5 +39,8 @@ constexpr const char *copy_to_local_marker = "zf.copy_to_local",  // (to, from, 
     *copy_word_to_local_marker = "zf.copy_word_to_local",         // the same of 4 bytes
         *commit_copies_marker = "zf.commit_copies",               // (): those since the last one are a batch
             *wait_for_copies_marker = "zf.wait_for_copies";       // (i32): for all batches but so many
+
+// The names of functions that kernels call without "zefuse_", "zf." before (drivers/cuda/codegen/warpgroup.h).
+constexpr const char* warpgroup_markers = "zf.warpgroup_";
 
 }  // namespace zefuse::spirv

@@ -57,7 +57,7 @@ uint32_t codeArchitecture(uint32_t device_architecture) {
   return best;
 }
 
-std::unique_ptr<llvm::TargetMachine> createTargetMachine(uint32_t architecture, int opt_level) {
+std::unique_ptr<llvm::TargetMachine> createTargetMachine(uint32_t architecture, int opt_level, bool own) {
   static std::once_flag once;
   std::call_once(once, [] {
     LLVMInitializeNVPTXTargetInfo();
@@ -86,8 +86,9 @@ std::unique_ptr<llvm::TargetMachine> createTargetMachine(uint32_t architecture, 
                : opt_level == 1 ? llvm::CodeGenOptLevel::Less
                : opt_level == 2 ? llvm::CodeGenOptLevel::Default
                                 : llvm::CodeGenOptLevel::Aggressive;
+  const std::string cpu = std::string(found->cpu) + (own ? "a" : "");
   std::unique_ptr<llvm::TargetMachine> machine(
-      target->createTargetMachine(triple, found->cpu, found->features, options, std::nullopt, std::nullopt, level));
+      target->createTargetMachine(triple, cpu, found->features, options, std::nullopt, std::nullopt, level));
   if (!machine)
     throw spirv::CompileError("LLVM refuses the target machine");
   return machine;
@@ -105,6 +106,14 @@ void prepareKernels(llvm::Module& module, llvm::TargetMachine& target) {
   fpm.addPass(llvm::EarlyCSEPass());
   fpm.addPass(llvm::SimplifyCFGPass());
   mpm.addPass(llvm::createModuleToFunctionPassAdaptor(std::move(fpm)));
+  mpm.run(module, analyses.module);
+}
+
+void promotePrivate(llvm::Module& module, llvm::TargetMachine& target) {
+  llvm::PassBuilder pb(&target);
+  Analyses analyses(pb);
+  llvm::ModulePassManager mpm;
+  mpm.addPass(llvm::createModuleToFunctionPassAdaptor(llvm::SROAPass(llvm::SROAOptions::PreserveCFG)));
   mpm.run(module, analyses.module);
 }
 

@@ -10,11 +10,15 @@
 
 namespace zefuse::cuda {
 
-std::unique_ptr<llvm::TargetMachine> createTargetMachine(uint32_t architecture, int opt_level);
+// `own`: for code with instructions that this architecture has and later ones have not (sm_90a).
+std::unique_ptr<llvm::TargetMachine> createTargetMachine(uint32_t architecture, int opt_level, bool own = false);
 
 // Inlines every function into the kernels and simplifies, so that markers have constant operands.
 void prepareKernels(llvm::Module& module, llvm::TargetMachine& target);
 void optimize(llvm::Module& module, llvm::TargetMachine& target, int opt_level);
+// Private memory at constant places to registers, at any optimization level: instructions that are under way write
+// them.
+void promotePrivate(llvm::Module& module, llvm::TargetMachine& target);
 std::string emitPtx(llvm::Module& module, llvm::TargetMachine& target);
 
 // compile.cpp: all stages but the last. Fills `result` but for ok and the program's image. Throws CompileError.

@@ -19,8 +19,9 @@ struct CompileOptions {
 
 struct CompileResult {
   bool ok = false;
-  std::string log;  // on failure the first line says what and where
-  Program program;  // PTX
+  std::string log;   // on failure the first line says what and where
+  Program program;   // PTX
+  bool own = false;  // with instructions that no later architecture has
 };
 
 // The newest architecture of ours that a device runs code for (80, 86, 89, 90, 100); 0: the device is older than all.

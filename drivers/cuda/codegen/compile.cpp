@@ -2,6 +2,7 @@
 #include "drivers/cuda/codegen/backend.h"
 #include "drivers/cuda/codegen/codegen.h"
 #include "drivers/cuda/codegen/lower_markers.h"
+#include "drivers/cuda/codegen/warpgroup.h"
 #include "drivers/spirv/module_checks.h"
 #include "drivers/spirv/reader.h"
 
@@ -41,6 +42,7 @@ constexpr spirv::ReaderTarget kReaderTarget{.global_space = 1,
                                             .bfloat = true,
                                             .native_math = true,
                                             .asynchronous_copies = true,
+                                            .warpgroups = true,
                                             .images = false,
                                             .dot4 = dot4};
 
@@ -83,6 +85,8 @@ CompileResult compileModule(std::span<const uint32_t> words, const CompileOption
   context.setDiagnosticHandler(std::make_unique<spirv::DiagnosticLog>(diagnostics));
   auto target = createTargetMachine(options.architecture, options.opt_level);
   auto module = lowerToLlvm(words, options, context, *target, result);
+  if (result.own)
+    target = createTargetMachine(options.architecture, options.opt_level, /*own=*/true);
   const std::string ptx = emitPtx(*module, *target);
   if (!diagnostics.empty())
     throw spirv::CompileError("LLVM: " + diagnostics);
@@ -139,7 +143,12 @@ std::unique_ptr<llvm::Module> lowerToLlvm(std::span<const uint32_t> words, const
     program.kernels.push_back(std::move(made));
   }
   markers.eraseAll();
+  result.own = lowerWarpgroups(module);
+  if (result.own && codeArchitecture(options.architecture) != 90)
+    throw spirv::CompileError("products of warpgroups are instructions of compute capability 9.0 alone");
   spirv::checkIr(module, "laying out work-items");
+  if (result.own)
+    promotePrivate(module, target);
   linkMathLibrary(module);
   optimize(module, target, options.opt_level);
   spirv::checkIr(module, "optimising");

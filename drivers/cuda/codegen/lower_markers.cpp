@@ -254,8 +254,12 @@ void lowerMarkers(llvm::Function& kernel, const spirv::KernelSource& source, con
   }
   std::map<uint32_t, uint32_t> offsets;  // of Workgroup variables
   uint32_t local_bytes = 0;
-  auto reserve = [&](uint64_t bytes) {
-    const uint32_t at = local_bytes;
+  auto reserve = [&](uint64_t bytes, uint64_t alignment = kLocalAlignment) {
+    if (alignment > kMaxLocalAlignment)
+      throw spirv::CompileError("kernel " + source.info.name + " has a local variable at a multiple of " +
+                                std::to_string(alignment) + " bytes; " + std::to_string(kMaxLocalAlignment) +
+                                " is the most");
+    const auto at = uint32_t(llvm::alignTo(local_bytes, std::max<uint64_t>(alignment, kLocalAlignment)));
     if (bytes > (1u << 20) - at)
       throw spirv::CompileError("kernel " + source.info.name + " has more than 1 MiB of local memory");
     local_bytes = alignLocal(at + uint32_t(bytes));
@@ -279,7 +283,9 @@ void lowerMarkers(llvm::Function& kernel, const spirv::KernelSource& source, con
     } else if (const uint32_t* id = markers.asLocalVariable(i)) {
       auto [at, fresh] = offsets.try_emplace(*id, 0);
       if (fresh)
-        at->second = reserve(variables.at(*id).size);
+        at->second = reserve(variables.at(*id).size, variables.at(*id).alignment);
+      if (variables.at(*id).alignment > kLocalAlignment)
+        localRegion(module)->setAlignment(llvm::Align(kMaxLocalAlignment));
       value = localAddress(b, at->second);
     } else if (const spirv::Sync* sync = markers.asSync(i)) {
       out.info.has_barrier = true;

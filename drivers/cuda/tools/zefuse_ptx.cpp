@@ -97,7 +97,7 @@ long numberBefore(const std::string& text, const std::string& words) {
 }
 
 // The image becomes a cubin. False, with a line on stderr.
-bool assemble(zefuse::cuda::Program& program, const std::string& device) {
+bool assemble(zefuse::cuda::Program& program) {
   zefuse::TemporaryFolder folder("zefuse-ptx");
   if (!folder.status().ok()) {
     std::fprintf(stderr, "zefuse-ptx: %s\n", folder.status().toString().c_str());
@@ -105,20 +105,27 @@ bool assemble(zefuse::cuda::Program& program, const std::string& device) {
   }
   const std::string ptx = (folder.path() / "kernel.ptx").string(), cubin = (folder.path() / "kernel.cubin").string();
   writeFile(ptx, program.image.data(), program.image.size() - 1);
-  const auto run = zefuse::runTool({assembler(), "-v", "-arch=" + device, ptx, "-o", cubin}, {});
+  // As the PTX has it: a kernel with instructions of this architecture alone is for "sm_90a".
+  const std::string_view assembly(reinterpret_cast<const char*>(program.image.data()), program.image.size());
+  const size_t target = assembly.find(".target ");
+  const std::string architecture(assembly.substr(target + 8, assembly.find_first_of(",\n", target) - target - 8));
+  const auto run = zefuse::runTool({assembler(), "-v", "-arch=" + architecture, ptx, "-o", cubin}, {});
   if (!run.ok()) {
     folder.keep();
     std::fprintf(stderr, "zefuse-ptx: %s\n", run.status().toString().c_str());
     return false;
   }
   const std::string& text = run->text;
-  const long spilled = numberBefore(text, " bytes spill stores") + numberBefore(text, " bytes spill loads");
+  long spilled = numberBefore(text, " bytes spill stores") + numberBefore(text, " bytes spill loads");
+  // Products of warpgroups that wait for each other, for want of registers mostly, are no better than spills.
+  if (text.find("wgmma.mma_async instructions are serialized") != std::string::npos)
+    spilled = std::max(spilled, 4L);
   const long stack = numberBefore(text, " bytes stack frame");
   const auto& info = program.kernels.front().info;
-  const std::string_view assembly(reinterpret_cast<const char*>(program.image.data()), program.image.size());
   int matrix_operations = 0;
-  for (size_t at = 0; (at = assembly.find("mma.sync", at)) != std::string_view::npos; ++at)
-    ++matrix_operations;
+  for (const char* instruction : {"mma.sync", "wgmma.mma_async"})
+    for (size_t at = 0; (at = assembly.find(instruction, at)) != std::string_view::npos; ++at)
+      ++matrix_operations;
   std::printf("%sexecution_env: simd_size: %u grf_count: %ld private_size: %ld spill_size: %ld slm_size: %u "
               "matrix_operations: %d\n",
               text.c_str(), info.required_subgroup_size ? info.required_subgroup_size : 32,
@@ -144,7 +151,7 @@ int asOcloc(const std::vector<std::string>& words) {
   std::string input, device, output = "kernel", folder = ".";
   for (size_t i = 1; i < words.size(); ++i) {
     if (words[i] == "--help") {
-      std::printf("<device_type> can be: sm_80, sm_86, sm_89, sm_90, sm_100\n");
+      std::printf("<device_type> can be: sm_80, sm_86, sm_89, sm_90, sm_90a, sm_100\n");
       return 0;
     }
     const bool more = i + 1 < words.size();
@@ -161,12 +168,13 @@ int asOcloc(const std::vector<std::string>& words) {
   options.architecture = architectureOf(device);
   CompileResult result;
   if (options.architecture == 0) {
-    std::fprintf(stderr, "zefuse-ptx: device '%s' is none of sm_80, sm_86, sm_89, sm_90, sm_100\n", device.c_str());
+    std::fprintf(stderr, "zefuse-ptx: device '%s' is none of sm_80, sm_86, sm_89, sm_90, sm_90a, sm_100\n",
+                 device.c_str());
     return 2;
   }
   if (!compile(input, options, result))
     return 1;
-  if (!assemblerVersion().empty() && !assemble(result.program, device))
+  if (!assemblerVersion().empty() && !assemble(result.program))
     return 1;
   const std::vector<std::byte> native = zefuse::cuda::writeProgram(result.program);
   std::error_code error;

@@ -69,7 +69,8 @@ struct Words {
   }
   std::string operator()(const choice::Attention& attention) const {
     return "attention, " + text(attention.rows) + " query rows per group of " + text(attention.subgroups) +
-           " sub-groups, tiles of " + text(attention.keys) + " keys" + onEngine(attention.engine);
+           " sub-groups, tiles of " + text(attention.keys) + " keys" + onEngine(attention.engine) +
+           (attention.together ? ", four sub-groups to a product" : "");
   }
   std::string operator()(const choice::AttentionGradient& gradient) const {
     return std::string("attention's derivative by ") + (gradient.of_keys ? "keys and values, " : "queries, ") +

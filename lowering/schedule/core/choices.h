@@ -95,6 +95,7 @@ struct Convolution {
 struct Attention {
   int64_t rows = 0, subgroups = 0, keys = 0;
   bool engine = false;
+  bool together = false;  // four sub-groups are one product's
 };
 struct AttentionGradient {
   bool of_keys = false;

@@ -40,7 +40,7 @@ void WorkGroup::barrier(bool global) {
   call("_Z7barrierj", Type(), fence);
 }
 
-Value WorkGroup::localArray(Type element, int64_t count) {
+Value WorkGroup::localArray(Type element, int64_t count, unsigned alignment) {
   std::string name = function_.getName().str() + "_local_" + std::to_string(arrays_++);
   auto module = function_->getParentOfType<ModuleOp>();
   auto type = LLVM::LLVMArrayType::get(element, count);
@@ -48,7 +48,7 @@ Value WorkGroup::localArray(Type element, int64_t count) {
     OpBuilder::InsertionGuard guard(b_);
     b_.setInsertionPointToStart(module.getBody());
     auto global = LLVM::GlobalOp::create(b_, loc_, type, /*isConstant=*/false, LLVM::Linkage::Internal, name,
-                                         Attribute(), /*alignment=*/64, /*addrSpace=*/3);
+                                         Attribute(), alignment, /*addrSpace=*/3);
     Block* init = b_.createBlock(&global.getInitializerRegion());
     b_.setInsertionPointToStart(init);
     Value undefined = LLVM::UndefOp::create(b_, loc_, type);
@@ -107,6 +107,35 @@ void WorkGroup::commitCopies() { call(mangled("zefuse_commit_copies", "v"), Type
 void WorkGroup::waitForCopies(int64_t but_last) {
   call(mangled("zefuse_wait_for_copies", "j"), Type(),
        arith::ConstantOp::create(b_, loc_, b_.getI32IntegerAttr(int32_t(but_last))).getResult());
+}
+
+static Value int32(OpBuilder& b, int64_t value) {
+  return arith::ConstantOp::create(b, b.getUnknownLoc(), b.getI32IntegerAttr(int32_t(value)));
+}
+
+void WorkGroup::multiplyTogether(const MatrixOperation& operation, Value sums, Value a, Value b, int64_t k,
+                                 const PanelShape& a_shape, const PanelShape& b_shape, bool more) {
+  auto bytes = [&](const PanelShape& shape) {
+    return int32(b_, 2 * (k / PanelShape::columns * shape.elements() + k % PanelShape::columns));
+  };
+  call(mangled("zefuse_warpgroup_multiply_" + std::string(operation.element), "PfPU3AS3tiS1_iii"), Type(),
+       {sums, a, bytes(a_shape), b, bytes(b_shape), int32(b_, b_shape.lines), int32(b_, more)});
+}
+
+void WorkGroup::multiplyRowsTogether(const MatrixOperation& operation, Value sums, Value rows, Value b, int64_t k,
+                                     int64_t columns, const PanelShape& b_shape) {
+  call(mangled("zefuse_warpgroup_multiply_rows_" + std::string(operation.element), "PfPiPU3AS3tiiii"), Type(),
+       {sums, rows, b, int32(b_, 2 * k * PanelShape::columns), int32(b_, columns), int32(b_, 2 * b_shape.elements()),
+        int32(b_, 1)});
+}
+
+void WorkGroup::beginTogether() { call(mangled("zefuse_warpgroup_begin", "v"), Type(), {}); }
+void WorkGroup::commitTogether() { call(mangled("zefuse_warpgroup_commit", "v"), Type(), {}); }
+void WorkGroup::publishToProducts() { call(mangled("zefuse_warpgroup_publish", "v"), Type(), {}); }
+
+void WorkGroup::waitTogether(Value sums, int64_t count, Value rows, int64_t rows_count, int64_t but_last) {
+  call(mangled("zefuse_warpgroup_wait", "PfiPiii"), Type(),
+       {sums, int32(b_, count), rows, int32(b_, rows_count), int32(b_, but_last)});
 }
 
 Value WorkGroup::nativeExp2(Value value) { return call(mangled("native_exp2", "f"), value.getType(), value); }

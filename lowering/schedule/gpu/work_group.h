@@ -8,6 +8,14 @@
 
 namespace zefuse {
 
+// A tile of elements of 16 bits in local memory, as products of four sub-groups take it: side by side panels of 64
+// columns, `lines` (a multiple of 8) in each. It begins at a multiple of 1024 bytes.
+struct PanelShape {
+  int64_t lines;
+  static constexpr int64_t columns = 64;
+  int64_t elements() const { return lines * columns; }  // of a panel
+};
+
 class WorkGroup {
 public:
   // Fixes the group's size in `function` and `launch`; ids are emitted where `builder` stands, which must dominate all
@@ -27,7 +35,7 @@ public:
   void barrier(bool global = false);
 
   // An array in local memory that this group shares, `count` elements of a memory type; a pointer in address space 3.
-  mlir::Value localArray(mlir::Type element, int64_t count);
+  mlir::Value localArray(mlir::Type element, int64_t count, unsigned alignment = 64);
   mlir::Value at(mlir::Value array, mlir::Type element, mlir::Value index);  // element's address
 
   // The combination of `value` (scalar) over the sub-group, in every work-item. For extrema of floats a NaN wins.
@@ -55,8 +63,21 @@ public:
   // barrier after that.
   void copyToLocal(mlir::Value to, mlir::Value from, mlir::Value inside);
   void copyWordToLocal(mlir::Value to, mlir::Value from, mlir::Value inside);  // the same of 4 bytes
-  void commitCopies();                                     // the copies since the last one are a batch
-  void waitForCopies(int64_t but_last);                    // all batches but so many
+  void commitCopies();                   // the copies since the last one are a batch
+  void waitForCopies(int64_t but_last);  // all batches but so many
+  // Four sub-groups together (MatrixEngine::together), as drivers/cuda/codegen/warpgroup.h has it: `sums` and `rows`
+  // are private memory, tiles lie in local memory in panels (panel_columns). All work-items of the four come here. sums
+  // (+)= a * b^T of 16 neighbours that begin `k` elements along the lines of both.
+  void multiplyTogether(const MatrixOperation& operation, mlir::Value sums, mlir::Value a, mlir::Value b, int64_t k,
+                        const PanelShape& a_shape, const PanelShape& b_shape, bool more);
+  // The same of a lane's fragments and the 16 lines of b from k on: `columns` of each.
+  void multiplyRowsTogether(const MatrixOperation& operation, mlir::Value sums, mlir::Value rows, mlir::Value b,
+                            int64_t k, int64_t columns, const PanelShape& b_shape);
+  void beginTogether();   // before the first product after sums or rows were written by other means
+  void commitTogether();  // the products since the last one are a batch
+  // All batches but so many are done: these sums (`count` numbers) may be read. `rows`, or null: these may be written.
+  void waitTogether(mlir::Value sums, int64_t count, mlir::Value rows, int64_t rows_count, int64_t but_last);
+  void publishToProducts();  // what this item wrote to local memory, for products that begin behind a barrier
   mlir::Value nativeExp2(mlir::Value value);               // f32: by the device's own instruction, within some ulp
   mlir::Value exchanged(mlir::Value value, int64_t mask);  // f32: what the lane of this number xor `mask` has
   // Over the whole group; all reductions share one barrier.

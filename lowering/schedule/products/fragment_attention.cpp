@@ -1,17 +1,12 @@
-// Attention as in gpu_attention.cpp, where lanes hold fragments: a sub-group has squares of 16 query rows, which share
-// what it loads of keys and values, and a lane two rows of each (g and g + 8) in neighbouring columns. So four lanes
-// share a row, the scores' fragments are the second product's operand as they are, and nothing but keys and values goes
-// through local memory, where the next step's copies are under way while one is computed.
+// Attention as in gpu_attention.cpp, where lanes hold fragments (fragment_rows.h): the squares of a sub-group share
+// what it loads of keys and values, and nothing but keys and values goes through local memory, where the next step's
+// copies are under way while one is computed.
 #include "lowering/schedule/products/fragment_attention.h"
 
-#include <numbers>
-
 #include "lowering/dialect/shape.h"
-#include "lowering/schedule/products/attention_emitter.h"
+#include "lowering/schedule/products/fragment_rows.h"
 #include "lowering/schedule/products/fragment_side.h"
-#include "lowering/schedule/products/product_nodes.h"
 #include "lowering/schedule/products/product_splits.h"
-#include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
 
 using namespace mlir;
@@ -22,68 +17,27 @@ namespace {
 constexpr int64_t square = 16;  // rows; what one load gives of an operand
 constexpr int64_t stages = 2;   // of keys and values in local memory
 
-// A row's base may stay below its maximum by this, in powers of two, so that what was summed is seldom scaled anew:
-// probabilities are up to 2^8, which all types hold, and as exact as others.
-constexpr double most_above = 8;
-
 Type typeOf(Value tensor) { return cast<RankedTensorType>(tensor.getType()).getElementType(); }
 
-class FragmentAttention : AttentionEmitter {
+class FragmentAttention : FragmentRows {
 public:
   FragmentAttention(const ScheduleContext& context, AttentionOp op, const FragmentAttentionTile& tile)
-      : AttentionEmitter{context.builder(),
-                         /*rows=*/1,
-                         context.target.matrix.lanes,
-                         tile.engine,
-                         op.getScale()->convertToFloat(),
-                         op.getCausal(),
-                         extentOf(context, shapeOf(op.getQuery().getType()).end()[-2]),
-                         extentOf(context, shapeOf(op.getKey().getType()).end()[-2])},
-        c_(context), op_(op), nodes_(context), rank_(unsigned(op.getQuery().getType().getRank())), tile_(tile),
-        all_depth_(extentOf(context, shapeOf(op.getQuery().getType()).back())),
-        all_columns_(extentOf(context, shapeOf(op.getValue().getType()).back())),
-        sources_{source(0), source(1), source(2)},
+      : FragmentRows(context, op, tile.engine), tile_(tile), sources_{source(0), source(1), source(2)},
         query_{sources_[0], /*of_a=*/true, /*across_is_rows=*/true, tile.rows(), tile.depth},
         key_{sources_[1], /*of_a=*/false, /*across_is_rows=*/true, tile.keys, tile.depth},
-        value_{sources_[2], /*of_a=*/false, /*across_is_rows=*/false, tile.columns, tile.keys} {
-    const double scale = op.getScale()->convertToFloat();
-    // exp(scale * (x - top)) = 2^(factor * (x - top)): one multiplication and addition. An addend is not scaled.
-    scale_first_ = scale <= 0 || (op.getMask() && !typeOf(op.getMask()).isInteger(1));
-    scale_ = scale;
-    factor_ = (scale_first_ ? 1 : scale) * std::numbers::log2e;
-  }
+        value_{sources_[2], /*of_a=*/false, /*across_is_rows=*/false, tile.columns, tile.keys} {}
 
   void run() {
-    const SmallVector<AffineExpr> q = shapeOf(op_.getQuery().getType());
-    AffineExpr batches = getAffineConstantExpr(1, b_.getContext()), tiles = q[rank_ - 2].ceilDiv(tile_.rows());
-    for (AffineExpr size : ArrayRef(q).drop_back(2))
-      batches = batches * size;
-    LoweredKernel& launch = c_.launch;
-    launch.extent = batches * tiles;
-    launch.grain = 1;
-    launch.schedule.add(choice::Attention{tile_.rows(), tile_.subgroups, tile_.keys, true});
-    WorkGroup group(b_, c_.function, launch, tile_.subgroups * lanes_, lanes_);
-    group_ = &group;
-
-    Value tile_count = nodes_.expression(tiles), number = i_.modulo(group.group(), tile_count);
-    if (op_.getCausal())  // those that see most keys first
-      number = i_.subtract(i_.subtract(tile_count, i_.number(1)), number);
-    Value first_row = i_.multiply(number, tile_.rows());
-    nodes_.bindBatch(i_.divide(group.group(), tile_count));
-    c_.evaluator.toInnermost();
+    describeLaunch(choice::Attention{tile_.rows(), tile_.subgroups, tile_.keys, true});
+    WorkGroup group(b_, c_.function, c_.launch, tile_.subgroups * lanes_, lanes_);
+    Value mine = i_.multiply(group.subgroupIndex(), tile_.squares * square);
+    Value first_row = beginRows(group, tile_.rows(), mine, tile_.squares);
 
     stage_ = key_.elements() + value_.elements();
     array_ = group.localArray(b_.getI16Type(), query_.elements() + stages * stage_);
-    Value mine = i_.multiply(group.subgroupIndex(), tile_.squares * square);
     Value query_place = query_.lanesPlace(b_, group, mine);
     key_place_ = key_.lanesPlace(b_, group, i_.number(0));
     value_place_ = i_.add(value_.lanesPlace(b_, group, i_.number(0)), key_.elements());
-    pair_ = i_.multiply(i_.modulo(group.lane(), 4), 2);
-    for (int64_t half = 0; half < 2 * tile_.squares; ++half)
-      rows_of_lane_.push_back(i_.add(i_.add(i_.add(first_row, mine), i_.divide(group.lane(), 4)), half * 8));
-    end_ = keys_.value;
-    if (op_.getCausal())
-      end_ = i_.smaller(end_, i_.add(first_row, tile_.rows()));
 
     query_.copy(b_, group, array_, queries_, first_row, all_depth_, i_.number(0));
     copyStep(i_.number(0), i_.number(0));
@@ -134,30 +88,16 @@ public:
     }
     if (!all_whole)
       steps(whole, end_, /*whole=*/false);
-    finish(carried);
+    const ValueRange done(carried);
+    finish(done.take_front(rows), done.slice(rows, rows), done.drop_front(2 * rows).drop_back());
   }
 
 private:
-  static Extent extentOf(const ScheduleContext& context, AffineExpr size) {
-    Extent extent{context.evaluator.index(size), constantOf(size)};
-    context.evaluator.toInnermost();
-    return extent;
-  }
-
-  ProductSource source(unsigned operand) {
-    // A tile's rows need not be a multiple of an access.
-    return nodes_.matrixSource(operand, /*runs_of_rows=*/false, [](Value value) { return value; });
-  }
-
   Value zeros() {
     auto vector = VectorType::get({4}, f32_);
     return arith::ConstantOp::create(b_, loc_, vector, cast<TypedAttr>(b_.getZeroAttr(vector)));
   }
   Value at(Value place) { return group_->at(array_, b_.getI16Type(), place); }
-  Value times(Value x, Value y) { return arith::MulFOp::create(b_, loc_, x, y); }
-  Value plus(Value x, Value y) { return arith::AddFOp::create(b_, loc_, x, y); }
-  Value larger(Value x, Value y) { return arith::MaxNumFOp::create(b_, loc_, x, y); }
-  Value part(Value vector, int64_t number) { return vector::ExtractOp::create(b_, loc_, vector, number); }
 
   // Keys and values from `key` on, if there are any.
   void copyStep(Value stage, Value key) {
@@ -187,31 +127,6 @@ private:
     }
   }
 
-  // What a row sees of a product, as the softmax takes it; else -inf. `limit`: keys of this step that it sees, less the
-  // lane's first column; null: all.
-  Value seen(Value product, size_t row, int64_t column, Value first_key, Value limit) {
-    Value number = arith::ConstantOp::create(b_, loc_, b_.getI32IntegerAttr(int32_t(column))), exists;
-    if (limit)
-      exists = arith::CmpIOp::create(b_, loc_, arith::CmpIPredicate::slt, number, limit);
-    if (scale_first_)
-      product = times(product, scalar(scale_));
-    if (op_.getMask()) {
-      Value key = i_.add(i_.add(first_key, pair_), column);
-      const unsigned rank = unsigned(op_.getMask().getType().getRank());
-      SmallVector<std::pair<unsigned, Value>> place{
-          {rank - 1, i_.smaller(key, i_.subtract(keys_.value, i_.number(1)))}};
-      if (rank > 1)
-        place.emplace_back(rank - 2, i_.smaller(rows_of_lane_[row], i_.subtract(queries_.value, i_.number(1))));
-      Value mask = nodes_.load(3, place, {rank - 1, 1});
-      const Type element = typeOf(op_.getMask());
-      if (element.isInteger(1))
-        exists = i_.both(exists, mask);
-      else
-        product = plus(product, element.isF32() ? mask : widenToF32(b_, loc_, mask, element));
-    }
-    return exists ? arith::SelectOp::create(b_, loc_, exists, product, scalar(-INFINITY)).getResult() : product;
-  }
-
   // The softmax of a step's scores, and its share of the result. `now`: what is carried, but the stage.
   void step(Value first_key, Value start, bool whole, ArrayRef<Value> scores, SmallVector<Value>& now) {
     const size_t rows = rows_of_lane_.size(), blocks = size_t(tile_.keys / 8);
@@ -220,12 +135,8 @@ private:
     SmallVector<Value> shares(blocks * rows * 2);
     for (size_t row = 0; row < rows; ++row) {
       Value limit;
-      if (!whole) {
-        limit = op_.getCausal() ? i_.smaller(keys_.value, i_.add(rows_of_lane_[row], 1)) : keys_.value;
-        limit = i_.subtract(limit, i_.add(first_key, pair_));
-        limit = i_.smaller(i_.larger(limit, i_.number(0)), i_.number(tile_.keys));
-        limit = arith::IndexCastOp::create(b_, loc_, b_.getI32Type(), limit);
-      }
+      if (!whole)
+        limit = limitOf(row, first_key, tile_.keys);
       for (size_t block = 0; block < blocks; ++block)
         for (size_t one = 0; one < 2; ++one) {
           Value product = part(scores[row / 2 * blocks + block], int64_t(row % 2 * 2 + one));
@@ -252,22 +163,11 @@ private:
         SmallVector<Value> pairs;
         for (size_t two = 0; two < 2; ++two)
           pairs.append(&shares[((block + two) * rows + row) * 2], &shares[((block + two) * rows + row) * 2] + 4);
-        Value numbers = vector::FromElementsOp::create(b_, loc_, VectorType::get({8}, f32_), pairs);
-        Value bits = narrowFromF32(b_, loc_, numbers, typeOf(op_.getValue()));
-        fragments.push_back(vector::BitCastOp::create(b_, loc_, VectorType::get({4}, b_.getI32Type()), bits));
+        fragments.push_back(fragmentsOf(pairs));
       }
       multiply(value_, i_.add(value_place_, start), int64_t(block) * 8, fragments,
                MutableArrayRef(now).drop_front(2 * rows));
     }
-  }
-
-  // A row that has seen no key yet: 2^(-inf - -inf) would be NaN.
-  Value finite(Value base) {
-    Value none = arith::CmpFOp::create(b_, loc_, arith::CmpFPredicate::OEQ, base, scalar(-INFINITY));
-    return arith::SelectOp::create(b_, loc_, none, scalar(0), base);
-  }
-  Value power(Value x, Value less) {
-    return group_->nativeExp2(math::FmaOp::create(b_, loc_, x, scalar(factor_), less));
   }
 
   // Where a row of the sub-group has a new maximum (`tops`: of this lane) far above its base: bases, sums and totals
@@ -275,10 +175,8 @@ private:
   void rebase(ArrayRef<Value> tops, SmallVector<Value>& now) {
     const size_t rows = tops.size();
     Value far;
-    for (size_t row = 0; row < rows; ++row) {
-      Value above = times(arith::SubFOp::create(b_, loc_, tops[row], now[row]), scalar(factor_));
-      far = i_.either(far, arith::CmpFOp::create(b_, loc_, arith::CmpFPredicate::OGT, above, scalar(most_above)));
-    }
+    for (size_t row = 0; row < rows; ++row)
+      far = i_.either(far, isFarAbove(tops[row], now[row]));
     auto branch = scf::IfOp::create(b_, loc_, TypeRange(ValueRange(now)), group_->anyOfSubgroup(far),
                                     /*withElseRegion=*/true);
     OpBuilder::InsertionGuard guard(b_);
@@ -288,10 +186,7 @@ private:
     const size_t blocks = size_t(tile_.columns / 8);
     SmallVector<Value> shrinks;  // of the square's two rows
     for (size_t row = 0; row < rows; ++row) {
-      Value top = tops[row];
-      for (int64_t mask : {1, 2})
-        top = larger(top, group_->exchanged(top, mask));
-      top = larger(now[row], top);
+      Value top = larger(now[row], maximumOfRow(tops[row]));
       Value shrink = power(now[row], times(finite(top), scalar(-factor_)));
       now[row] = top;
       now[rows + row] = times(now[rows + row], shrink);
@@ -309,67 +204,11 @@ private:
     now.assign(branch.getResults().begin(), branch.getResults().end());
   }
 
-  void finish(ValueRange carried) {
-    const unsigned lanes =
-        all_columns_.constant && *all_columns_.constant % 2 == 0 ? unsigned(nodes_.lanesOfResult(rank_ - 1, 2)) : 1;
-    const ValueRange totals = carried.drop_front(2 * rows_of_lane_.size());
-    for (size_t each = 0; each < rows_of_lane_.size(); ++each) {
-      const int64_t half = int64_t(each % 2);
-      Value sum = carried[rows_of_lane_.size() + each], log_sum;
-      for (int64_t mask : {1, 2})
-        sum = plus(sum, group_->exchanged(sum, mask));
-      Value row = rows_of_lane_[each], exists = i_.less(row, queries_.value);
-      if (nodes_.isRead(1)) {
-        Value top = scale_first_ ? carried[each] : times(carried[each], scalar(scale_));
-        log_sum = plus(math::LogOp::create(b_, loc_, sum), top);
-        nodes_.open(i_.both(i_.equal(pair_, i_.number(0)), exists));
-        nodes_.bindResult(rank_ - 2, row);
-        c_.evaluator.toInnermost();
-        nodes_.storeRow(log_sum);
-        nodes_.close();
-      }
-      if (!nodes_.isRead(0))
-        continue;
-      // A row that sees no key is zeros: 0 / 1 instead of 0 / 0.
-      Value none = arith::CmpFOp::create(b_, loc_, arith::CmpFPredicate::OEQ, sum, scalar(0));
-      Value divisor = arith::SelectOp::create(b_, loc_, none, scalar(1), sum);
-      Value share = arith::DivFOp::create(b_, loc_, scalar(1), divisor);
-      nodes_.open(exists);
-      nodes_.bindResult(rank_ - 2, row);
-      for (int64_t block = 0; block < tile_.columns / 8; ++block)
-        for (int64_t one = 0; one < 2; one += lanes) {
-          c_.evaluator.toInnermost();
-          Value column = i_.add(pair_, block * 8 + one),
-                total = totals[each / 2 * size_t(tile_.columns / 8) + size_t(block)];
-          nodes_.open(i_.less(column, all_columns_.value));
-          nodes_.bindResult(rank_ - 1, column, lanes);
-          c_.evaluator.toInnermost();
-          Value value = lanes == 2 ? pairOf(b_, total, half * 2) : part(total, half * 2 + one);
-          value = times(value, splat(b_, share, lanes));
-          if (Type type = typeOf(op_.getResult()); !type.isF32())
-            value = narrowFromF32(b_, loc_, value, type);
-          nodes_.store(value, log_sum);
-          nodes_.close();
-        }
-      nodes_.close();
-    }
-  }
-
-  const ScheduleContext& c_;
-  AttentionOp op_;
-  ProductNodes nodes_;
-  const unsigned rank_;
   const FragmentAttentionTile tile_;
-  const Extent all_depth_, all_columns_;
   const ProductSource sources_[3];
   const FragmentSide query_, key_, value_;
-  bool scale_first_ = false;
-  double scale_ = 1, factor_ = 1;
-  WorkGroup* group_ = nullptr;
   int64_t stage_ = 0;  // elements
-  Value array_, key_place_, value_place_, end_;
-  Value pair_;                       // the first of the lane's columns in a block
-  SmallVector<Value> rows_of_lane_;  // of the queries
+  Value array_, key_place_, value_place_;
 };
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include "lowering/schedule/products/product_nodes.h"
 #include "lowering/schedule/products/product_splits.h"
 #include "lowering/schedule/products/products.h"
+#include "lowering/schedule/products/warpgroup_attention.h"
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
 #include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
@@ -383,6 +384,8 @@ std::string whyNoGpuAttention(AttentionOp op, const TargetDescription& target) {
 }
 
 int64_t queriesOfTile(AttentionOp op, const TargetDescription& target) {
+  if (auto tile = chooseWarpgroupAttention(op, target))
+    return tile->rows();
   if (auto tile = chooseFragmentAttention(op, target))
     return tile->rows();
   const AttentionTile tile = chooseTile(op, target).value();
@@ -391,6 +394,10 @@ int64_t queriesOfTile(AttentionOp op, const TargetDescription& target) {
 
 void scheduleGpuAttention(const ScheduleContext& context) {
   auto op = cast<AttentionOp>(context.domain.product->op);
+  if (auto tile = chooseWarpgroupAttention(op, context.target, &context.decisions)) {
+    scheduleWarpgroupAttention(context, *tile);
+    return;
+  }
   if (auto tile = chooseFragmentAttention(op, context.target, &context.decisions)) {
     scheduleFragmentAttention(context, *tile);
     return;

@@ -173,15 +173,14 @@ int64_t accessRun(AffineExpr stride, AffineExpr size, Type element) {
   return 1;
 }
 
-namespace {
-
-// `index` where it is inside; where a tile is not whole, whether it was, joined to `inside`. `access`: neighbours.
 void bound(const IndexMath& i, Value& index, const TileSide& side, int64_t access, Value& inside) {
   if (side.extent.constant && *side.extent.constant % side.count == 0)
     return;
   inside = i.both(inside, i.less(index, side.extent.value));
   index = i.smaller(index, i.subtract(side.extent.value, i.number(access)));
 }
+
+namespace {
 
 // Elements of 4 bytes past the registers, to lines along the other dimension than memory's or of any size. A sub-group
 // takes 8 neighbours of 4 lines at a time: whole sectors of memory, and of lines that are padded by 4 different banks.

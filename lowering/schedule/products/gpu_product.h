@@ -75,6 +75,9 @@ struct TileSide {
   int64_t count = 1, step = 1;
 };
 
+// `index` where it is inside; where a tile is not whole, whether it was, joined to `inside`. `access`: neighbours.
+void bound(const IndexMath& i, mlir::Value& index, const TileSide& side, int64_t access, mlir::Value& inside);
+
 // The tile once more in local memory, in another order.
 struct TileCopy {
   mlir::Value array;

@@ -1,9 +1,11 @@
 // The codegen tests' harness (tests/unit/codegen/harness.h) over the compiler for NVIDIA's GPUs, without one: the LLVM
 // IR that would become PTX is compiled for the host, where the special registers, barriers, votes and shuffles are
-// functions of this file, the matrix instructions and asynchronous copies too. Work-items are fibers that take turns; a
-// group has the memory that a launch gives it. What is checked so: the reader's address spaces, the form of kernels,
-// every group operation with whole and partial warps, and the math library.
+// functions of this file, the matrix instructions (those of warpgroups: simulated_warpgroups.cpp) and asynchronous
+// copies too. Work-items are fibers that take turns; a group has the memory that a launch gives it. What is checked so:
+// the reader's address spaces, the form of kernels, every group operation with whole and partial warps, and the math
+// library.
 #include "tests/unit/codegen/harness.h"
+#include "tests/unit/cuda/simulated_warpgroups.h"
 
 #include <dlfcn.h>
 #include <gtest/gtest.h>
@@ -53,7 +55,8 @@ struct Group {
   Item* current = nullptr;
   ucontext_t scheduler;
   Meeting barrier;
-  std::map<std::pair<uint32_t, uint32_t>, Meeting> warps;                 // warp, mask
+  std::map<std::pair<uint32_t, uint32_t>, Meeting> warps;  // warp, mask
+  std::map<uint32_t, Meeting> warpgroups;
   std::map<uint32_t, std::array<std::array<uint64_t, 10>, 32>> operands;  // per warp and lane: of a matrix instruction
   size_t alive = 0, progress = 0;
   void (*entry)(void**) = nullptr;
@@ -61,7 +64,9 @@ struct Group {
   std::string error;
 };
 Group* group;  // the one that runs
-alignas(128) std::byte local_memory[256 << 10];
+// An address's low bits are its place there, as those of shared memory are.
+constexpr size_t local_bytes = 256 << 10;
+std::byte* const local_memory = static_cast<std::byte*>(std::aligned_alloc(local_bytes, local_bytes));
 
 void yield() { swapcontext(&group->current->context, &group->scheduler); }
 
@@ -164,7 +169,8 @@ void runItem() {
 
 void runGroup(Group& g) {
   group = &g;
-  std::memset(local_memory, 0xcd, sizeof local_memory);
+  std::memset(local_memory, 0xcd, local_bytes);
+  zefuse::cuda::testing::resetWarpgroups();
   g.alive = g.items;
   g.all = std::vector<Item>(g.items);
   for (uint32_t i = 0; i < g.items; ++i) {
@@ -193,6 +199,13 @@ void runGroup(Group& g) {
 }
 
 }  // namespace
+
+namespace zefuse::cuda::testing {
+uint32_t currentItem() { return group->current->linear; }
+std::byte* localMemory() { return local_memory; }
+void meetWarpgroup() { meet(group->warpgroups[group->current->linear / 128], 128); }
+void failGroup(const std::string& why) { group->error = why; }
+}  // namespace zefuse::cuda::testing
 
 #define SIMULATED extern "C" __attribute__((visibility("default"), used))
 SIMULATED uint32_t sim_tid_x() { return group->current->id[0]; }
@@ -241,6 +254,7 @@ SIMULATED void sim_wait(uint32_t but_last) {
     for (const Copy& copy : batches.front()) {
       std::memset(copy.to, 0, 16);
       std::memcpy(copy.to, copy.from, copy.bytes);
+      zefuse::cuda::testing::noteCopied(copy.to);
     }
     batches.erase(batches.begin());
   }
@@ -287,6 +301,12 @@ SIMULATED int sim_vprintf(const char* format, const std::byte* arguments) {
   return 0;
 }
 SIMULATED float sim_exp2(float x) { return exp2f(x); }
+// What the host's code calls for a conversion that NVIDIA's GPUs have: to the nearest, of two the even one.
+SIMULATED __bf16 __truncsfbf2(float x) {
+  const auto bits = std::bit_cast<uint32_t>(x);
+  const auto rounded = uint16_t((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+  return std::bit_cast<__bf16>(std::isnan(x) ? uint16_t(bits >> 16 | 0x40) : rounded);
+}
 SIMULATED std::byte* sim_local() { return local_memory; }
 
 namespace zefuse::cpu::testing {
@@ -336,6 +356,8 @@ llvm::Function* throughMemory(llvm::Module& module, llvm::FunctionType* type, co
 // called through "run_n", which takes the addresses of the parameters.
 void toHost(llvm::Module& module, const cuda::Program& program) {
   llvm::LLVMContext& context = module.getContext();
+  if (const std::string assembly = cuda::testing::replaceAssembly(module); !assembly.empty())
+    ADD_FAILURE() << "not simulated: " << assembly;
   for (llvm::Function& f : llvm::make_early_inc_range(module)) {
     if (!f.isDeclaration() || !f.getName().starts_with("llvm.nvvm"))
       continue;
@@ -507,7 +529,7 @@ void Program::run(const std::string& kernel, Size3 groups, Size3 local, std::vec
       parameters.push_back(args[i].value.data());
     }
   }
-  ASSERT_LE(shared, sizeof local_memory);
+  ASSERT_LE(shared, local_bytes);
   if (k.takes_offset)
     for (uint64_t& each : offset)
       parameters.push_back(&each);
@@ -525,6 +547,7 @@ void Program::run(const std::string& kernel, Size3 groups, Size3 local, std::vec
       for (made.id[0] = 0; made.id[0] < made.count[0]; ++made.id[0]) {
         made.barrier = {};
         made.warps.clear();
+        made.warpgroups.clear();
         runGroup(made);
         ASSERT_EQ(made.error, "") << kernel;
       }

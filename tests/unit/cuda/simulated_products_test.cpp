@@ -91,48 +91,112 @@ TEST(SimulatedProducts, Matmul) {
   }
 }
 
+// `engines`: few have larger groups.
+void checkAttention(const AttentionCase& c, const char* target, int64_t engines = 132) {
+  SCOPED_TRACE(std::string(target) + ", " + std::to_string(c.rows) + " rows, " + std::to_string(c.keys) + " keys of " +
+               std::to_string(c.depth) + (c.causal ? ", causal" : ""));
+  TargetDescription description = *TargetDescription::named(target);
+  description.engines = engines;
+  Program program(moduleOf(c), description, /*aligned=*/true);
+  ASSERT_TRUE(program.ok());
+  EXPECT_TRUE(program.lowered().schedule.onMatrixEngine());
+  const auto* chosen = program.lowered().schedule.find<choice::Attention>();
+  ASSERT_TRUE(chosen);
+  EXPECT_EQ(chosen->together, std::string(target) == "sm_90a" && c.rows >= 64 && c.keys >= 64);
+  const bool half = c.element == "f16";
+  auto filled = [&](int count, int seed) {
+    Buffer<uint16_t> buffer{size_t(count)};
+    for (int i = 0; i < count; ++i)
+      buffer[size_t(i)] = bitsOf(float((i * seed) % 29 - 14) / 8, half);
+    return buffer;
+  };
+  auto valueOf = [&](uint16_t bits) {
+    return half ? double(std::bit_cast<_Float16>(bits)) : double(std::bit_cast<float>(uint32_t(bits) << 16));
+  };
+  Buffer<uint16_t> q = filled(c.heads * c.rows * c.depth, 7), k = filled(c.key_heads * c.keys * c.depth, 11),
+                   v = filled(c.key_heads * c.keys * c.columns, 5);
+  Buffer<float> result(size_t(c.heads * c.rows * c.columns)), log_sums(size_t(c.heads * c.rows));
+  std::vector<void*> pointers{q.data(), k.data(), v.data()};
+  Buffer<float> addend(size_t(c.heads * c.rows * c.columns));
+  for (int i = 0; i < c.heads * c.rows * c.columns; ++i)
+    addend[size_t(i)] = float(i % 7);
+  if (c.around)
+    pointers.push_back(addend.data());
+  pointers.push_back(result.data());
+  if (c.log_sums)
+    pointers.push_back(log_sums.data());
+  runSimulated(program, pointers);
+  const double tolerance = half ? 2e-3 : 1.5e-2;
+  for (int h = 0; h < c.heads; ++h)
+    for (int i = 0; i < c.rows; ++i) {
+      const int of_keys = h / (c.heads / c.key_heads) * c.keys;
+      std::vector<double> probabilities(size_t(c.causal ? std::min(i + 1, c.keys) : c.keys));
+      double top = -INFINITY, sum = 0;
+      for (size_t j = 0; j < probabilities.size(); ++j) {
+        for (int d = 0; d < c.depth; ++d)
+          probabilities[j] += valueOf(q[size_t((h * c.rows + i) * c.depth + d)]) *
+                              valueOf(k[(size_t(of_keys) + j) * size_t(c.depth) + size_t(d)]);
+        top = std::max(top, probabilities[j] *= c.around ? -0.5 * c.scale : c.scale);
+      }
+      for (double& probability : probabilities)
+        sum += probability = std::exp(probability - top);
+      if (c.log_sums)
+        ASSERT_NEAR(log_sums[size_t(h * c.rows + i)], (c.around ? -1 : 1) * (top + std::log(sum)), 1e-4) << i;
+      for (int e = 0; e < c.columns; ++e) {
+        double expected = 0;
+        for (size_t j = 0; j < probabilities.size(); ++j)
+          expected += probabilities[j] / sum * valueOf(v[(size_t(of_keys) + j) * size_t(c.columns) + size_t(e)]);
+        const auto place = size_t((h * c.rows + i) * c.columns + e);
+        if (c.around)
+          expected = std::abs(expected) + addend[place];
+        ASSERT_NEAR(result[place], expected, tolerance) << i << ", " << e;
+      }
+    }
+}
+
 TEST(SimulatedProducts, Attention) {
   for (AttentionCase c :
        {AttentionCase{.heads = 2, .key_heads = 1, .rows = 40, .keys = 150, .depth = 32, .columns = 32},
         AttentionCase{.heads = 1, .key_heads = 1, .rows = 100, .keys = 100, .depth = 64, .columns = 48, .causal = true},
         AttentionCase{.heads = 1, .key_heads = 1, .rows = 3, .keys = 7, .depth = 5, .columns = 3}}) {
-    SCOPED_TRACE(std::to_string(c.rows) + " rows, " + std::to_string(c.keys) + " keys");
     c.element = "f16";
-    Program program(moduleOf(c), *TargetDescription::named("sm_90"), /*aligned=*/true);
-    ASSERT_TRUE(program.ok());
-    EXPECT_TRUE(program.lowered().schedule.onMatrixEngine());
-    auto filled = [](int count, int seed) {
-      Buffer<uint16_t> buffer{size_t(count)};
-      for (int i = 0; i < count; ++i)
-        buffer[size_t(i)] = bitsOf(float((i * seed) % 29 - 14) / 8, true);
-      return buffer;
-    };
-    auto valueOf = [](uint16_t bits) { return double(std::bit_cast<_Float16>(bits)); };
-    Buffer<uint16_t> q = filled(c.heads * c.rows * c.depth, 7), k = filled(c.key_heads * c.keys * c.depth, 11),
-                     v = filled(c.key_heads * c.keys * c.columns, 5);
-    Buffer<float> result(size_t(c.heads * c.rows * c.columns));
-    runSimulated(program, {q.data(), k.data(), v.data(), result.data()});
-    for (int h = 0; h < c.heads; ++h)
-      for (int i = 0; i < c.rows; ++i) {
-        const int of_keys = h / (c.heads / c.key_heads) * c.keys;
-        std::vector<double> probabilities(size_t(c.causal ? i + 1 : c.keys));
-        double top = -INFINITY, sum = 0;
-        for (size_t j = 0; j < probabilities.size(); ++j) {
-          for (int d = 0; d < c.depth; ++d)
-            probabilities[j] += valueOf(q[size_t((h * c.rows + i) * c.depth + d)]) *
-                                valueOf(k[(size_t(of_keys) + j) * size_t(c.depth) + size_t(d)]);
-          top = std::max(top, probabilities[j] *= c.scale);
-        }
-        for (double& probability : probabilities)
-          sum += probability = std::exp(probability - top);
-        for (int e = 0; e < c.columns; ++e) {
-          double expected = 0;
-          for (size_t j = 0; j < probabilities.size(); ++j)
-            expected += probabilities[j] / sum * valueOf(v[(size_t(of_keys) + j) * size_t(c.columns) + size_t(e)]);
-          ASSERT_NEAR(result[size_t((h * c.rows + i) * c.columns + e)], expected, 2e-3) << i << ", " << e;
-        }
-      }
+    checkAttention(c, "sm_90");
   }
+}
+
+// By products of four sub-groups (simulated_warpgroups.cpp).
+TEST(SimulatedProducts, AttentionTogether) {
+  for (AttentionCase c :
+       {// Several steps of whole tiles; then of a part of one, for keys and for rows; one step alone.
+        AttentionCase{.heads = 2, .key_heads = 1, .rows = 128, .keys = 384, .depth = 64, .columns = 64},
+        AttentionCase{.heads = 1, .key_heads = 1, .rows = 150, .keys = 300, .depth = 128, .columns = 128},
+        AttentionCase{.heads = 1, .key_heads = 1, .rows = 64, .keys = 70, .depth = 64, .columns = 64},
+        // Few rows of the first group see more than a step; more rows than keys.
+        AttentionCase{
+            .heads = 1, .key_heads = 1, .rows = 300, .keys = 300, .depth = 64, .columns = 128, .causal = true},
+        AttentionCase{
+            .heads = 1, .key_heads = 1, .rows = 200, .keys = 130, .depth = 128, .columns = 64, .causal = true},
+        // Parts of panels, and elements that no access of 16 bytes takes.
+        AttentionCase{.heads = 1, .key_heads = 1, .rows = 70, .keys = 140, .depth = 80, .columns = 96},
+        AttentionCase{.heads = 1, .key_heads = 1, .rows = 65, .keys = 129, .depth = 37, .columns = 13}}) {
+    c.element = c.depth == 64 ? "f16" : "bf16";
+    c.log_sums = c.causal;
+    checkAttention(c, "sm_90a", /*engines=*/c.rows == 64 || c.depth == 80 ? 132 : 1);
+  }
+  // Operands that are computed where they are loaded.
+  checkAttention({.heads = 1,
+                  .key_heads = 1,
+                  .rows = 70,
+                  .keys = 150,
+                  .depth = 64,
+                  .columns = 64,
+                  .causal = true,
+                  .element = "f16",
+                  .log_sums = true,
+                  .around = true},
+                 "sm_90a");
+  checkAttention({.heads = 1, .key_heads = 1, .rows = 40, .keys = 150, .depth = 32, .columns = 32, .element = "f16"},
+                 "sm_90a");  // too few rows
 }
 
 }  // namespace

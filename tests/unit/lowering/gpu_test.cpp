@@ -423,8 +423,39 @@ TEST_P(PtxasLike, WhatDiffersOrIsTight) {
 
 INSTANTIATE_TEST_SUITE_P(Products, PtxasLike,
                          testing::Values(Likeness{"sm_86", "sm_80"}, Likeness{"sm_89", "sm_80"},
-                                         Likeness{"sm_100", "sm_90"}),
+                                         Likeness{"sm_90a", "sm_90"}, Likeness{"sm_100", "sm_90"}),
                          [](const auto& instance) { return instance.param.product; });
+
+// What the tuner may choose of attention by products of four sub-groups: no spills, and no products that wait for each
+// other (zefuse-ptx counts that as a spill).
+TEST(PtxasChoices, AttentionTogether) {
+  auto version = oclocVersion(ptxasOptions());
+  ASSERT_TRUE(version.ok()) << version.status().toString();
+  if (version->find("ptxas") == std::string::npos)
+    GTEST_SKIP() << "no ptxas is installed";
+  const TargetDescription target = *TargetDescription::named("sm_90a");
+  for (int depth : {64, 128})
+    for (bool ragged : {false, true}) {
+      const int length = ragged ? 2001 : 2048;
+      AttentionCase c{.heads = 16, .key_heads = 4, .rows = length, .keys = length, .depth = depth, .columns = depth};
+      c.causal = ragged;
+      c.log_sums = ragged;
+      c.element = "bf16";
+      for (int warpgroups : {1, 2, 3})
+        for (int keys : {64, 96, 128}) {
+          auto lowered =
+              loweredOf(moduleOf(c), target, nullptr, {{"warpgroups", warpgroups}, {"keys of a step", keys}});
+          ASSERT_TRUE(lowered);
+          const auto* chosen = lowered->schedule.find<choice::Attention>();
+          ASSERT_TRUE(chosen && chosen->together);
+          if (chosen->rows != warpgroups * 64 || chosen->keys != keys)
+            continue;  // too large
+          const auto& binary = *ptxasBinary(target.name, lowered->spirv);
+          ASSERT_TRUE(binary.ok()) << binary.status().toString();
+          EXPECT_EQ(oclocReport(*binary).spilled_registers, 0) << describe(lowered->schedule) << binary->text;
+        }
+    }
+}
 
 // A description that promises twice the registers that there are.
 TEST(OclocSpills, AreFoundAndRescheduled) {

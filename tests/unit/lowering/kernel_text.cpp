@@ -110,9 +110,9 @@ int64_t evaluate(mlir::AffineExpr expr, const std::vector<unsigned>& symbols, co
 }  // namespace
 
 static mlir::FailureOr<LoweredKernel> lowerOnly(mlir::ModuleOp module, const TargetDescription& target,
-                                                const StageDump& dump = nullptr) {
+                                                const StageDump& dump = nullptr, const Tuning& tuning = {}) {
   mlir::FailureOr<LoweredKernel> lowered = mlir::failure();
-  module.walk([&](KernelOp kernel) { lowered = lowerKernel(kernel, target, dump); });
+  module.walk([&](KernelOp kernel) { lowered = lowerKernel(kernel, target, dump, tuning); });
   return lowered;
 }
 
@@ -260,13 +260,13 @@ int32_t Program::run(const std::vector<void*>& arguments, const std::vector<int6
 }
 
 std::optional<LoweredKernel> loweredOf(const std::string& text, const TargetDescription& target,
-                                       const SpillCheck& spills) {
+                                       const SpillCheck& spills, const Tuning& tuning) {
   Context context;
   auto module = mlir::parseSourceString<mlir::ModuleOp>(text, &context.context);
   if (!module)
     return {};
-  auto lowered =
-      lowerWithoutSpills(target, spills, [&](const TargetDescription& fitting) { return lowerOnly(*module, fitting); });
+  auto lowered = lowerWithoutSpills(
+      target, spills, [&](const TargetDescription& fitting) { return lowerOnly(*module, fitting, nullptr, tuning); });
   if (failed(lowered))
     return {};
   lowered->extent = lowered->scratch_bytes = mlir::AffineExpr();

@@ -71,7 +71,7 @@ private:
 // A module's kernel, lowered in a context that is gone: `extent` and `scratch_bytes` are null. None when it does not
 // lower.
 std::optional<LoweredKernel> loweredOf(const std::string& module, const TargetDescription& target,
-                                       const SpillCheck& spills = nullptr);
+                                       const SpillCheck& spills = nullptr, const Tuning& tuning = {});
 // Its SPIR-V; empty when it does not lower.
 std::vector<uint32_t> wordsOf(const std::string& module, const TargetDescription& target = TargetDescription::cpu());
 

@@ -1,0 +1,22 @@
+// An operand in local memory as products of four sub-groups take it (PanelShape): panels of 64 columns, whose lines of
+// 128 bytes have their pieces of 16 in the order of their number xor the line's, so that 8 lines' pieces of one number
+// lie in different banks.
+#pragma once
+
+#include "lowering/schedule/products/gpu_product.h"
+
+namespace zefuse {
+
+struct PanelTile {
+  const ProductSource& source;
+  int64_t rows, columns;  // in local memory: multiples of 8 and of 16
+
+  PanelShape shape() const { return {rows}; }
+  int64_t elements() const { return (columns + PanelShape::columns - 1) / PanelShape::columns * shape().elements(); }
+  // From the source's `first_row` on, to `array`, which begins at a multiple of 1024 bytes, all work-items taking part;
+  // asynchronous where it can be. What lies outside is zero.
+  void copy(mlir::OpBuilder& builder, WorkGroup& group, mlir::Value array, const Extent& all_rows,
+            mlir::Value first_row, const Extent& all_columns) const;
+};
+
+}  // namespace zefuse

@@ -1,0 +1,26 @@
+// zefuse.attention where four sub-groups multiply together (MatrixEngine::together).
+#pragma once
+
+#include <optional>
+
+#include "lowering/schedule/core/context.h"
+
+namespace zefuse {
+
+// A group has `warpgroups` of 64 query rows; `keys` of a step.
+struct WarpgroupAttentionTile {
+  const MatrixOperation* engine;
+  int64_t warpgroups, keys;
+  int64_t depth, columns;  // of a head, in whole multiples of 16
+
+  int64_t rows() const { return warpgroups * 64; }
+};
+
+// None: the engine has no such products, of no such elements or of a mask, or heads are too large for registers or
+// local memory. `decisions`: null, or where a measurement may choose another tile.
+std::optional<WarpgroupAttentionTile> chooseWarpgroupAttention(AttentionOp op, const TargetDescription& target,
+                                                               Decisions* decisions = nullptr);
+
+void scheduleWarpgroupAttention(const ScheduleContext& context, const WarpgroupAttentionTile& tile);
+
+}  // namespace zefuse
