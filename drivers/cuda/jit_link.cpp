@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "drivers/cuda/nvidia_library.h"
+#include "drivers/cuda/program.h"
 
 namespace zefuse::cuda {
 namespace {
@@ -78,7 +79,8 @@ std::optional<std::vector<std::byte>> jitLink(std::span<const std::byte> ptx, un
     return std::nullopt;
   }
   const JitLinkApi& api = found.api;
-  const std::string target = "-arch=sm_" + std::to_string(architecture);
+  const std::string named = ptxTarget(ptx);  // code for one architecture alone is linked for that
+  const std::string target = "-arch=" + (named.ends_with('a') ? named : "sm_" + std::to_string(architecture));
   const char* options[] = {target.c_str()};
   Handle handle = nullptr;
   if (const int result = api.create(&handle, 1, options)) {

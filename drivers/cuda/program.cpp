@@ -3,6 +3,7 @@
 #include <zlib.h>
 
 #include <cstring>
+#include <string_view>
 
 #include "drivers/spirv/tables.h"
 
@@ -100,6 +101,15 @@ bool readProgram(std::span<const std::byte> bytes, Program& program, std::string
   if (!in.ok || !in.atEnd())
     return refuse("tables do not fit the body");
   return true;
+}
+
+std::string ptxTarget(std::span<const std::byte> ptx) {
+  const std::string_view text(reinterpret_cast<const char*>(ptx.data()), ptx.size()), word = ".target ";
+  const size_t at = text.find(word);
+  if (at == std::string_view::npos)
+    return {};
+  const size_t first = at + word.size();
+  return std::string(text.substr(first, text.find_first_of(", \n", first) - first));
 }
 
 }  // namespace zefuse::cuda

@@ -51,6 +51,8 @@ struct Program {
 std::vector<std::byte> writeProgram(const Program& program);
 // False on damage, and `log` says what is wrong. Never reads outside of `bytes`.
 bool readProgram(std::span<const std::byte> bytes, Program& program, std::string& log);
+// What PTX says that it is for: "sm_90", or "sm_90a" where no later architecture runs it. Empty: it does not say.
+std::string ptxTarget(std::span<const std::byte> ptx);
 bool isProgram(std::span<const std::byte> bytes);  // begins with the magic
 
 }  // namespace zefuse::cuda

@@ -105,11 +105,9 @@ bool assemble(zefuse::cuda::Program& program) {
   }
   const std::string ptx = (folder.path() / "kernel.ptx").string(), cubin = (folder.path() / "kernel.cubin").string();
   writeFile(ptx, program.image.data(), program.image.size() - 1);
-  // As the PTX has it: a kernel with instructions of this architecture alone is for "sm_90a".
   const std::string_view assembly(reinterpret_cast<const char*>(program.image.data()), program.image.size());
-  const size_t target = assembly.find(".target ");
-  const std::string architecture(assembly.substr(target + 8, assembly.find_first_of(",\n", target) - target - 8));
-  const auto run = zefuse::runTool({assembler(), "-v", "-arch=" + architecture, ptx, "-o", cubin}, {});
+  const auto run =
+      zefuse::runTool({assembler(), "-v", "-arch=" + zefuse::cuda::ptxTarget(program.image), ptx, "-o", cubin}, {});
   if (!run.ok()) {
     folder.keep();
     std::fprintf(stderr, "zefuse-ptx: %s\n", run.status().toString().c_str());

@@ -4,6 +4,7 @@
 
 #include <bit>
 
+#include "drivers/cuda/codegen/codegen.h"
 #include "tests/unit/codegen/harness.h"
 #include "tests/unit/lowering/kernel_text.h"
 #include "tests/unit/lowering/matmul_text.h"
@@ -197,6 +198,20 @@ TEST(SimulatedProducts, AttentionTogether) {
                  "sm_90a");
   checkAttention({.heads = 1, .key_heads = 1, .rows = 40, .keys = 150, .depth = 32, .columns = 32, .element = "f16"},
                  "sm_90a");  // too few rows
+}
+
+// Code for one architecture alone is made where a kernel needs it.
+TEST(SimulatedProducts, ArchitectureOfItsOwn) {
+  AttentionCase c{.heads = 1, .key_heads = 1, .rows = 128, .keys = 128, .depth = 64, .columns = 64, .element = "f16"};
+  for (auto [target, architecture, expected] :
+       {std::tuple("sm_90", 90u, "sm_90"), std::tuple("sm_90a", 90u, "sm_90a"), std::tuple("sm_90a", 100u, "")}) {
+    const Program program(moduleOf(c), *TargetDescription::named(target), /*aligned=*/true);
+    cuda::CompileOptions options;
+    options.architecture = architecture;
+    const cuda::CompileResult result = cuda::compileSpirv(program.lowered().spirv, options);
+    EXPECT_EQ(cuda::ptxTarget(result.program.image), expected) << target << ": " << result.log;
+    EXPECT_EQ(result.log.find("9.0 alone") != std::string::npos, architecture == 100) << result.log;
+  }
 }
 
 }  // namespace
