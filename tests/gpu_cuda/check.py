@@ -169,7 +169,7 @@ def api(table: Table) -> None:
         return f"{test} {'SKIP' if '[  SKIPPED' in done.stdout else 'ok'}"
 
     alone = [test for test in tests if test.startswith("Hardware.")]  # they fill the memory, or count what is free
-    with ThreadPoolExecutor(8) as several:
+    with ThreadPoolExecutor(max(8, (os.cpu_count() or 1) * 7 // 8)) as several:
         results = list(several.map(one, [test for test in tests if test not in alone]))
     results += [one(test) for test in alone]
     text = "\n".join(results) + "\n"
