@@ -42,6 +42,7 @@ FORMS = {
     "heads apart": (lambda q: q.view(2, 16, 4, 8).transpose(1, 2) @ q.view(2, 16, 4, 8).transpose(1, 2).mT, [torch.randn(2, 16, 32)]),
     "heads merged": (lambda q, u: F.linear((q * u).transpose(1, 2).flatten(2), w, b), [torch.randn(2, 6, 8, 16), torch.ones(2, 6, 8, 16)]),
     "one image": (lambda q, u: F.linear((q * u).transpose(1, 2).flatten(2), w, b), [torch.randn(1, 6, 13, 16), torch.ones(1, 6, 13, 16)]),
+    "windows": (lambda x: F.linear(x.view(2, 7, 2, 7, 96).transpose(1, 2).reshape(196, 96), w, b), [torch.randn(14, 14, 96)]),
     "odd rows": (lambda x, y: x @ y, [torch.randn(64, 96).bfloat16(), torch.randn(96, 81).bfloat16()]),
     "two readers": (lambda x: (y := F.linear(x, w), F.relu(y)), [torch.randn(64, 96)]),
     "erf": (lambda x: F.gelu(F.linear(x, w, b)), [torch.randn(64, 96)]),
@@ -108,6 +109,13 @@ def test_the_library_computes_products_with_what_it_takes_besides(tmp_path: Path
         assert "where the device's cuBLASLt is there, by that" in result["schedules"][0], (form, result)
     assert found["device"]["product_library"].startswith("cuBLASLt 13.1.2 (")
     assert found["device"]["no_product_library"] is None
+
+
+def test_windows_of_an_image_are_copied_for_the_library(tmp_path: Path) -> None:
+    """As rows they lie in no strides."""
+    found = seen(tmp_path, ["windows"])["windows"]
+    assert (found["calls"], found["launches"]) == (1, 1)
+    assert found["schedules"][0].startswith("pointwise") and "cuBLASLt is there" in found["schedules"][1]
 
 
 def test_what_the_library_does_not_take_is_a_kernel_with_a_reason(tmp_path: Path) -> None:
