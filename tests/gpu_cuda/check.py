@@ -57,6 +57,7 @@ ROWS = (
     *TOOLS,
     *(f"training, {tool}" for tool in TOOLS),
 )
+TOGETHER = 12  # of the API's tests in a process
 SECONDS = float(os.environ.get("CHECK_S", "530"))
 END = time.monotonic() + SECONDS
 DEADLINE = END  # of what runs now
@@ -142,7 +143,8 @@ def counted(text: str, kind: str = "") -> tuple[int, int, int]:
 
 
 def api(table: Table) -> None:
-    """Each test in a process of its own: one that hangs or loses the device harms no other."""
+    """Several tests to a process, since a context takes seconds to make; what did not pass there runs once more in a process
+    of its own: one that hangs or loses the device harms no other."""
     start = time.monotonic()
     listed = subprocess.run(
         ["./driver_api_tests", "--gtest_list_tests"], capture_output=True, text=True, cwd=HERE, check=True
@@ -153,6 +155,22 @@ def api(table: Table) -> None:
             tests.append(suite + line.split()[0])
         elif line.endswith("."):
             suite = line.strip()
+
+    def together(group: list[str]) -> dict[str, str]:
+        """Those that passed or were skipped, with their lines."""
+        limit = min(60, DEADLINE - time.monotonic())
+        if limit <= 0:
+            return {}
+        command = ["./driver_api_tests", f"--gtest_filter={':'.join(group)}"]
+        try:
+            output = subprocess.run(
+                command, capture_output=True, text=True, cwd=HERE, timeout=limit, check=False
+            ).stdout
+        except subprocess.TimeoutExpired as late:
+            output = (late.stdout or b"").decode(errors="replace")
+        words = {"      OK": "ok", " SKIPPED": "SKIP"}
+        ended = re.findall(r"^\[ (      OK| SKIPPED) \] (\S+?)(?: \(|,|$)", output, re.MULTILINE)
+        return {test: f"{test} {words[word]}" for word, test in ended if test in group}
 
     def one(test: str) -> str:
         limit = min(20, DEADLINE - time.monotonic())
@@ -169,8 +187,12 @@ def api(table: Table) -> None:
         return f"{test} {'SKIP' if '[  SKIPPED' in done.stdout else 'ok'}"
 
     alone = [test for test in tests if test.startswith("Hardware.")]  # they fill the memory, or count what is free
-    with ThreadPoolExecutor(max(8, (os.cpu_count() or 1) * 7 // 8)) as several:
-        results = list(several.map(one, [test for test in tests if test not in alone]))
+    others = [test for test in tests if test not in alone]
+    with ThreadPoolExecutor(8) as several:
+        known: dict[str, str] = {}
+        for group in several.map(together, [others[i : i + TOGETHER] for i in range(0, len(others), TOGETHER)]):
+            known |= group
+        results = list(several.map(lambda test: known.get(test) or one(test), others))
     results += [one(test) for test in alone]
     text = "\n".join(results) + "\n"
     (OUT / "api.txt").write_text(text)

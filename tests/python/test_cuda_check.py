@@ -16,7 +16,7 @@ case "$1" in
 --gtest_list_tests)
   echo 'Running main() from somewhere'
   printf 'Memory.\\n  Small\\n  Large  # GetParam() = 1\\nHardware.\\n  Memory\\nLists.\\n  Copies\\n' ;;
-*Memory.Small) sleep 1 ; touch others-ended ;;
+*Small:*Large:*Copies) echo '[       OK ] Memory.Small (3 ms)'; touch others-ended ; exit 3 ;;
 *Hardware.Memory) test -e others-ended || exit 1 ;;
 *Memory.Large) echo 'the reason'; exit 1 ;;
 *Lists.Copies) echo '[  SKIPPED ] 1 test' ;;
