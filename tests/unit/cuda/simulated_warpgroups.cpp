@@ -83,7 +83,7 @@ uint16_t elementAt(uint64_t descriptor, uint32_t i, uint32_t k, bool turned) {
     failGroup("a matrix descriptor that leaves local memory");
     return 0;
   }
-  if (unpublished.count(at / 16))
+  if (!unpublished.empty() && unpublished.count(at / 16))
     failGroup("an operand that was copied, and not published to the asynchronous proxy");
   uint16_t bits;
   std::memcpy(&bits, localMemory() + at, 2);
