@@ -1,4 +1,5 @@
-"""What models are made of: layers with weights, masks and states, linear algebra, products of small integers, recurrent layers."""
+"""What models are made of: layers with weights, masks and states, linear algebra, products of small integers, recurrent layers,
+dropout."""
 
 from __future__ import annotations
 
@@ -152,6 +153,19 @@ def recurrent(draw: Draw) -> tuple[str, list[Value]]:
     return f"(lambda p: {called}{draw.choice(['[0]', '[0]', '[1]'])})({pack})", values
 
 
+def random_numbers(draw: Draw) -> tuple[str, list[Value]]:
+    """Drawn as eager draws them, whatever the strides: inputs are made from a seed, and the draws go on from there."""
+    value = draw.floating(1, 5)
+    chance = draw.choice(["0.1", "0.5"])
+    kinds = [f"F.dropout({{0}}, {chance}, True)"] * 2
+    kinds += [
+        f"F.alpha_dropout({{0}}, {chance}, True)",
+        "torch.rand_like({0})",
+        "torch.bernoulli({0}.isfinite() * 0.3)",
+    ]
+    return draw.choice(kinds), [value]
+
+
 LAYERS: list[tuple[float, Entry]] = [
     (2, long_convolution),
     (2, norm_with_weights),
@@ -159,4 +173,5 @@ LAYERS: list[tuple[float, Entry]] = [
     (2, linear_algebra),
     (1.5, integer_product),
     (1.5, recurrent),
+    (1.5, random_numbers),
 ]

@@ -28,7 +28,10 @@ def reproducer(program: Program, finding: str) -> str:
         arguments = ", ".join(f"{name}={size}" for name, size in sizes.items())
         lines += [
             f"theirs, ours = make_inputs({arguments}), make_inputs({arguments})",
-            "expected, actual = function(*theirs), compiled(*ours)",
+            "torch.manual_seed(0)  # both draw the same random numbers",
+            "expected = function(*theirs)",
+            "torch.manual_seed(0)",
+            "actual = compiled(*ours)",
         ]
         if column.training:
             lines += [
