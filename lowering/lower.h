@@ -46,6 +46,11 @@ mlir::FailureOr<LoweredKernel> lowerKernel(KernelOp kernel, const TargetDescript
 // Why no kernel for `target` holds this product (analysis/product_form.h), from its types alone; empty: one does, with
 // what stands around it (analysis/fusible.h).
 std::string whyNoProductKernel(mlir::Operation* op, const TargetDescription& target);
+// Whether the CPU's library multiplies numbers of f16 as f32 (a processor without instructions for f16) in less time
+// than a kernel of ours, and than eager.
+bool libraryMultipliesF16(MatmulOp op);
+// Of sizes that are not known, as of 256.
+double multiplications(MatmulOp op);
 ProductLimits productLimits(mlir::Operation* op, const TargetDescription& target);
 
 // Why lowerAttentionGradient refuses such a call, from its types alone; empty: it takes it, in any strided layouts.

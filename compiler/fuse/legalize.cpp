@@ -88,22 +88,19 @@ std::optional<Reason> whyNot(AttentionGradientOp op, const TargetDescription& ta
 //===-- products -----------------------------------------------------------------------------===//
 
 // Why eager's product on the CPU is quicker than a kernel of ours, of types that have one; empty: it is not. Measured,
-// one thread (docs/lowering.md): BLAS in f64 and f16 takes half our time from 100^3 on, and narrow numbers in few rows
-// are read once, which packing does not pay for. Unknown sizes count as 256.
+// one thread (docs/lowering.md): BLAS in f64 takes half our time from 100^3 on, and narrow numbers in few rows are read
+// once, which packing does not pay for. Unknown sizes count as 256.
 std::string whyEagerIsQuicker(MatmulOp op) {
   constexpr double unknown = 256, much = 1 << 20, some = 1 << 14, few_rows = 8;
   auto estimate = [&](AffineExpr size) { return constantOf(size) ? double(*constantOf(size)) : unknown; };
   const Type element = tensorTypeOf(op.getA()).getElementType();
   const SmallVector<AffineExpr> result = shapeOf(tensorTypeOf(op.getResult()));
-  double work = estimate(shapeOf(tensorTypeOf(op.getA())).back());
-  for (AffineExpr size : result)
-    work *= estimate(size);
-  const double rows = estimate(result[result.size() - 2]);
-  const std::string multiplications = std::to_string(int64_t(work)) + " multiplications";
+  const double work = multiplications(op), rows = estimate(result[result.size() - 2]);
+  const std::string amount = std::to_string(int64_t(work)) + " multiplications";
   if (isa<FloatType>(element) && work >= much)
-    return "eager's library is quicker with " + multiplications;
+    return "eager's library is quicker with " + amount;
   if (element.getIntOrFloatBitWidth() < 64 && rows < few_rows && work >= some)
-    return "eager is quicker with few rows (" + std::to_string(int64_t(rows)) + ") and " + multiplications;
+    return "eager is quicker with few rows (" + std::to_string(int64_t(rows)) + ") and " + amount;
   return "";
 }
 
@@ -155,7 +152,7 @@ std::optional<Reason> whyNot(ConvolutionOp op, const TargetDescription& target) 
 
 std::optional<Reason> whyNot(MatmulOp op, const TargetDescription& target) {
   const Type element = tensorTypeOf(op.getA()).getElementType();
-  if (alwaysTaken(element, target))
+  if (alwaysTaken(element, target) || (target.on_host && libraryMultipliesF16(op)))
     return std::nullopt;
   if (target.supports.products || !whyNoProductKernel(op, target).empty())
     return Reason();

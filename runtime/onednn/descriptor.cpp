@@ -16,7 +16,7 @@ using Dims = std::vector<int64_t>;
 
 constexpr size_t maxRank = 5;
 
-bool isFloat(DType dtype) { return dtype == DType::f32 || dtype == DType::bf16; }
+bool isFloat(DType dtype) { return dtype == DType::f32 || dtype == DType::bf16 || dtype == DType::f16; }
 
 Status refuse(Code code, const MatmulDesc& desc, const std::string& why) {
   return Status(code, toString(desc) + ": " + why);
@@ -36,7 +36,7 @@ Status checkOperand(const MatmulDesc& desc, const TensorDesc& tensor, const char
   if (!isFloat(tensor.dtype))
     return refuse(Code::unsupported, desc,
                   std::string(name) + " is " + plan::EnumNameDType(tensor.dtype) +
-                      "; oneDNN multiplies f32 and bf16 here: run this product through ATen");
+                      "; oneDNN multiplies f32, bf16 and f16 here: run this product through ATen");
   return Status();
 }
 

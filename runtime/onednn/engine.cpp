@@ -20,6 +20,7 @@ dnnl::stream& stream() {
 dnnl::memory::data_type dataType(plan::DType dtype) {
   switch (dtype) {
   case plan::DType::bf16: return dnnl::memory::data_type::bf16;
+  case plan::DType::f16: return dnnl::memory::data_type::f16;
   case plan::DType::u8: return dnnl::memory::data_type::u8;
   case plan::DType::i8: return dnnl::memory::data_type::s8;
   default: return dnnl::memory::data_type::f32;

@@ -13,7 +13,7 @@ const dnnl::engine& engine();
 // The calling thread's stream: oneDNN executes on the caller, so a stream holds no queue.
 dnnl::stream& stream();
 
-// f32 and bf16 only: the caller has checked.
+// f32, bf16, f16 and codes only: the caller has checked.
 dnnl::memory::data_type dataType(plan::DType dtype);
 dnnl::memory::desc memoryDesc(const TensorDesc& desc);
 

@@ -24,8 +24,8 @@ struct MatmulDesc {
   bool operator==(const MatmulDesc&) const = default;
 };
 
-// Element types: a and b both f32 or both bf16; out f32 or their type; bias and post-op operands
-// f32 or bf16. Strides are not negative; any others work, those that oneDNN cannot describe by a
+// Element types: a and b both f32, both bf16 or both f16; out f32 or their type; bias and post-op operands
+// f32, bf16 or f16. Strides are not negative; any others work, those that oneDNN cannot describe by a
 // copy into scratch. Sizes may be 0. Immutable and thread-safe after creation.
 class Matmul : public Primitive {
 public:

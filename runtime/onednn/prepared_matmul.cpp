@@ -86,8 +86,9 @@ bool worthNarrowing(const TensorDesc& a, const TensorDesc& b, bool pack_b) {
 TensorDesc compact(const TensorDesc& tensor, DType dtype) {
   std::vector<size_t> order(tensor.sizes.size());
   std::iota(order.begin(), order.end(), size_t(0));
-  std::stable_sort(order.begin(), order.end(),
-                   [&](size_t x, size_t y) { return tensor.strides[x] > tensor.strides[y]; });
+  std::sort(order.begin(), order.end(), [&](size_t x, size_t y) {
+    return tensor.strides[x] != tensor.strides[y] ? tensor.strides[x] > tensor.strides[y] : x < y;
+  });
   TensorDesc result{dtype, tensor.sizes, tensor.strides};
   int64_t stride = 1;
   for (size_t i = order.size(); i-- > 0; stride *= std::max<int64_t>(tensor.sizes[order[i]], 1))
@@ -124,7 +125,9 @@ struct PreparedMatmul::Plan {
 PreparedMatmul::Plan PreparedMatmul::makePlan(Computing computing, bool copy) const {
   auto fit = [&](const TensorDesc& tensor, bool as_is) {
     DType dtype = computing == Computing::wide ? DType::f32 : tensor.dtype;
-    return as_is && dtype == tensor.dtype ? tensor : dense(tensor, dtype);
+    if (!as_is)
+      return dense(tensor, dtype);
+    return dtype == tensor.dtype ? tensor : compact(tensor, dtype);
   };
   Plan plan;
   bool operands = desc_.bias && !isRow(*desc_.bias);
@@ -133,10 +136,10 @@ PreparedMatmul::Plan PreparedMatmul::makePlan(Computing computing, bool copy) co
   // Fused operands and out are dense: oneDNN 3.2 computes wrong addresses for others in its generated code (seen: a
   // crash with out's memory in the order bac and an operand broadcast over the first two dimensions).
   auto operand = [&](const TensorDesc& tensor) {
-    const bool as_is = !copy && describable(tensor, false);
-    if (computing != Computing::narrow)
-      return fit(tensor, as_is);
-    return as_is ? compact(tensor, DType::bf16) : dense(tensor, DType::bf16);
+    TensorDesc fitting = fit(tensor, !copy && describable(tensor, false));
+    if (computing == Computing::narrow)
+      fitting = compact(fitting, DType::bf16);
+    return fitting;
   };
   plan.a = operand(desc_.a);
   plan.b = operand(desc_.b);
@@ -157,15 +160,15 @@ PreparedMatmul::Plan PreparedMatmul::makePlan(Computing computing, bool copy) co
 }
 
 // In order of preference: operands rounded to bf16 where that is permitted and pays; as it is; with dense copies of
-// what oneDNN cannot take; computing in f32 on a CPU without bf16 instructions. Within each, as many post-ops fused as
-// possible.
+// what oneDNN cannot take; computing in f32 on a CPU without instructions for bf16 or f16. Within each, as many
+// post-ops fused as possible.
 std::optional<PreparedMatmul::Plan> PreparedMatmul::search(std::string& why) {
-  bool has_bf16 = desc_.a.dtype == DType::bf16 || (desc_.bias && desc_.bias->dtype == DType::bf16);
+  bool has_narrow = desc_.a.dtype != DType::f32 || (desc_.bias && desc_.bias->dtype != DType::f32);
   for (const PostOpDesc& op : desc_.post_ops)
-    has_bf16 |= op.operand && op.operand->dtype == DType::bf16;
+    has_narrow |= op.operand && op.operand->dtype != DType::f32;
   for (Computing computing : {Computing::narrow, Computing::given, Computing::wide})
     for (bool copy : {false, true}) {
-      if (computing == Computing::wide ? !has_bf16 : computing == Computing::narrow && !narrow_)
+      if (computing == Computing::wide ? !has_narrow : computing == Computing::narrow && !narrow_)
         continue;
       Plan plan = makePlan(computing, copy);
       size_t most = no_inner_ ? 0 : plan.tail.size();

@@ -4,11 +4,13 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <immintrin.h>
 #include <numeric>
 
 #include "common/plan/plan_generated.h"
 #include "runtime/onednn/bf16.h"
 #include "runtime/onednn/descriptor.h"
+#include "runtime/onednn/f16.h"
 #include "runtime/onednn/team.h"
 
 namespace zefuse::onednn {
@@ -17,6 +19,11 @@ namespace {
 
 float load(float value) { return value; }
 float load(uint16_t value) { return std::bit_cast<float>(uint32_t(value) << 16); }
+
+struct Half {
+  uint16_t bits;
+};
+float load(Half value) { return floatOfF16(value.bits); }
 
 float load(uint8_t value) { return value; }
 float load(int8_t value) { return value; }
@@ -31,12 +38,38 @@ template <> int8_t store<int8_t>(float value) {
 }
 template <> float store<float>(float value) { return value; }
 template <> uint16_t store<uint16_t>(float value) { return bitsOfBf16(value); }
+template <> Half store<Half>(float value) { return {f16OfFloat(value)}; }
 
-// As bitsOfBf16, many at once.
-[[gnu::target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")]] void roundRow(const float* source,
-                                                                                    uint16_t* target, int64_t count) {
+// Many at once.
+#define ZEFUSE_VECTORS [[gnu::target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")]]
+ZEFUSE_VECTORS void convertRow(const float* source, uint16_t* target, int64_t count) {
   for (int64_t i = 0; i < count; ++i)
     target[i] = bitsOfBf16(source[i]);
+}
+#undef ZEFUSE_VECTORS
+
+// The processor's own conversions of f16: as many numbers as whole vectors hold.
+[[gnu::target("arch=x86-64-v3")]] int64_t convertVectors(const Half* source, float* target, int64_t count) {
+  int64_t i = 0;
+  for (; i + 8 <= count; i += 8)
+    _mm256_storeu_ps(target + i, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(source + i))));
+  return i;
+}
+[[gnu::target("arch=x86-64-v3")]] int64_t convertVectors(const float* source, Half* target, int64_t count) {
+  int64_t i = 0;
+  for (; i + 8 <= count; i += 8)
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(target + i),
+                     _mm256_cvtps_ph(_mm256_loadu_ps(source + i), _MM_FROUND_TO_NEAREST_INT));
+  return i;
+}
+
+template <typename From, typename To>
+  requires(std::is_same_v<From, Half> && std::is_same_v<To, float>) ||
+          (std::is_same_v<From, float> && std::is_same_v<To, Half>)
+void convertRow(const From* source, To* target, int64_t count) {
+  static const bool has_vectors = __builtin_cpu_supports("x86-64-v3");
+  for (int64_t i = has_vectors ? convertVectors(source, target, count) : 0; i < count; ++i)
+    target[i] = store<To>(load(source[i]));
 }
 
 // One row: the innermost dimension. Same types keep their bits.
@@ -50,9 +83,9 @@ void copyRow(const From* source, int64_t from, To* target, int64_t to, int64_t c
     for (int64_t i = 0; i < count; ++i)
       target[i * to] = source[i * from];
   } else {
-    if constexpr (std::is_same_v<From, float> && std::is_same_v<To, uint16_t>)
+    if constexpr (requires { convertRow(source, target, count); })
       if (from == 1 && to == 1)
-        return roundRow(source, target, count);
+        return convertRow(source, target, count);
     for (int64_t i = 0; i < count; ++i)
       target[i * to] = store<To>(load(source[i * from]));
   }
@@ -78,7 +111,8 @@ std::pair<int64_t, int64_t> rowOffsets(const Rows& rows, int64_t index) {
 std::pair<TensorDesc, TensorDesc> inOrder(const TensorDesc& from, const TensorDesc& to) {
   std::vector<size_t> order(to.sizes.size());
   std::iota(order.begin(), order.end(), size_t(0));
-  std::stable_sort(order.begin(), order.end(), [&](size_t x, size_t y) { return to.strides[x] > to.strides[y]; });
+  std::sort(order.begin(), order.end(),
+            [&](size_t x, size_t y) { return to.strides[x] != to.strides[y] ? to.strides[x] > to.strides[y] : x < y; });
   std::pair<TensorDesc, TensorDesc> result{from, to};
   for (auto* tensor : {&result.first, &result.second}) {
     const TensorDesc& given = tensor == &result.first ? from : to;
@@ -116,6 +150,7 @@ void copyAll(const TensorDesc& from, const void* source, const TensorDesc& to, v
 template <typename Use> static void ofType(plan::DType dtype, Use use) {
   switch (dtype) {
   case plan::DType::f32: return use(static_cast<float*>(nullptr));
+  case plan::DType::f16: return use(static_cast<Half*>(nullptr));
   case plan::DType::u8: return use(static_cast<uint8_t*>(nullptr));
   case plan::DType::i8: return use(static_cast<int8_t*>(nullptr));
   default: return use(static_cast<uint16_t*>(nullptr));

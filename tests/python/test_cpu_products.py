@@ -123,11 +123,27 @@ def test_half_precision_sums_in_single() -> None:
     assert not explanation.fallbacks and bool((explanation.result == 4000).all())
 
 
+@pytest.mark.parametrize("rows", [3, 96])
+def test_large_products_of_f16_are_the_librarys(rows: int) -> None:
+    """Which multiplies them as f32 where the processor has no instructions for them; what follows is attached."""
+    a, weight, bias = (tensor(torch.float16, *shape) for shape in ((rows, 512), (1024, 512), (1024,)))
+
+    def function(a: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+        return torch.relu(torch.nn.functional.linear(a, weight, bias))
+
+    assert_compiled(function, (a, weight, bias), kernels=0, calls=1, fallbacks=0, rtol=2e-3)
+    assert_compiled(
+        lambda a, w: a.t() @ w.t(), (a.t().contiguous(), weight), kernels=0, calls=1, fallbacks=0, rtol=2e-3
+    )
+    batches = tensor(torch.float16, 3, rows, 512), tensor(torch.float16, 3, 512, 400)
+    assert_compiled(torch.matmul, batches, kernels=0, calls=1, fallbacks=0, rtol=2e-3)
+
+
 @pytest.mark.parametrize(
     ("dtype", "rows", "reason"),
     [
         (torch.float64, 128, "matrix product of f64: eager's library is quicker with 2097152 multiplications"),
-        (torch.float16, 128, "matrix product of f16: eager's library is quicker with 2097152 multiplications"),
+        (torch.float16, 4, "matrix product of f16: eager is quicker with few rows (4) and 65536 multiplications"),
         (torch.int8, 1, "matrix product of i8: eager is quicker with few rows (1) and 16384 multiplications"),
     ],
     ids=str,

@@ -84,7 +84,7 @@ private:
       packRows(row, first, depth);
       loop(zero, tiles, 1, [&](Value tile) {
         packColumns(i_.add(first_column, i_.multiply(tile, columns)), first, depth);
-        multiply(tile_, packed_a_, block_depth, packed_b_, depth, sums_, i_.multiply(tile, sums_of_tile));
+        multiply(tile_, packed_a_, {block_depth, 1}, packed_b_, depth, sums_, i_.multiply(tile, sums_of_tile));
       });
     });
     Value last_row = i_.smaller(i_.number(tile_.rows), i_.subtract(m_, row));

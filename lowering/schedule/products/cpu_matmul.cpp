@@ -47,6 +47,12 @@ public:
                        ? nodes_.lanesOfOperand(0, rank_ - 1, lanesFor16())
                        : 1;
 
+    // A left side whose columns are contiguous is packed by columns: by rows it would be loaded one element at a time.
+    if (const int64_t lanes = rowLanes(); depth_lanes_ == 1 && lanes > 1) {
+      row_lanes_ = lanes;
+      strides_ = {1, rows};
+    }
+
     AffineExpr tiles = n.ceilDiv(columns), blocks = m.ceilDiv(rows);
     c_.launch.schedule.add(choice::PackedProduct{rows, columns});
     packed_a_ = buffer(rows * block_depth);
@@ -88,6 +94,16 @@ public:
   }
 
 private:
+  // Rows of the left side that one load takes; they divide a block.
+  int64_t rowLanes() const {
+    if (nodes_.accessOf(0, rank_ - 2, rank_ - 1).dimension != rank_ - 2)
+      return 1;
+    int64_t lanes = nodes_.lanesOfOperand(0, rank_ - 2, c_.target.vector_width);
+    while (tile_.rows % lanes != 0)
+      lanes /= 2;
+    return lanes;
+  }
+
   int64_t lanesFor16() const { return std::min<int64_t>(c_.target.vector_width, block_depth); }
 
   void emitBlock(Value row, Value column, bool aligned) {
@@ -97,7 +113,7 @@ private:
     loop(zero, k_, block_depth, [&](Value first) {
       Value depth = i_.smaller(i_.number(block_depth), i_.subtract(k_, first));
       pack(row, column, first, depth, aligned);
-      multiply(tile_, packed_a_, block_depth, packed_b_, depth, sums_, zero);
+      multiply(tile_, packed_a_, strides_, packed_b_, depth, sums_, zero);
     });
     Value last = i_.smaller(i_.number(tile_.rows), i_.subtract(m_, row));
     loop(zero, last, 1, [&](Value r) {
@@ -123,12 +139,41 @@ private:
         store(packed_b_, i_.add(i_.multiply(k, columns), v * tile_.lanes), widened(value));
       }
     });
+    if (row_lanes_ > 1)
+      packColumns(row, first, depth);
+    else
+      packRows(row, first, depth);
+  }
+
+  void copyLeft(Value row, Value r, Value first, Value k, unsigned along, int64_t lanes) {
+    Value value = nodes_.load(0, {{rank_ - 2, row}, {rank_ - 1, i_.add(first, k)}}, {along, lanes});
+    store(packed_a_, i_.add(i_.multiply(r, strides_.row), i_.multiply(k, strides_.depth)), widened(value));
+  }
+
+  void packColumns(Value row, Value first, Value depth) {
+    Value fits = arith::CmpIOp::create(b_, loc_, arith::CmpIPredicate::sle, i_.add(row, tile_.rows), m_);
+    Value ends = arith::XOrIOp::create(b_, loc_, fits, arith::ConstantOp::create(b_, loc_, b_.getBoolAttr(true)));
+    e_.openIf(fits);
+    loop(i_.number(0), depth, 1, [&](Value k) {
+      for (int64_t r = 0; r < tile_.rows; r += row_lanes_)
+        copyLeft(i_.add(row, r), i_.number(r), first, k, rank_ - 2, row_lanes_);
+    });
+    e_.closeIf();
+    e_.openIf(ends);
+    loop(i_.number(0), depth, 1, [&](Value k) {
+      loop(i_.number(0), i_.number(tile_.rows), 1, [&](Value r) {
+        Value present = i_.smaller(i_.add(row, r), i_.subtract(m_, i_.number(1)));
+        copyLeft(present, r, first, k, rank_ - 2, 1);
+      });
+    });
+    e_.closeIf();
+  }
+
+  void packRows(Value row, Value first, Value depth) {
+    Value zero = i_.number(0);
     loop(zero, i_.number(tile_.rows), 1, [&](Value r) {
       Value present = i_.smaller(i_.add(row, r), i_.subtract(m_, i_.number(1)));
-      auto copy = [&](Value k, int64_t lanes) {
-        Value value = nodes_.load(0, {{rank_ - 2, present}, {rank_ - 1, i_.add(first, k)}}, {rank_ - 1, lanes});
-        store(packed_a_, i_.add(i_.multiply(r, block_depth), k), widened(value));
-      };
+      auto copy = [&](Value k, int64_t lanes) { copyLeft(present, r, first, k, rank_ - 1, lanes); };
       Value whole = i_.multiply(i_.divide(depth, depth_lanes_), depth_lanes_);
       loop(zero, whole, depth_lanes_, [&](Value k) { copy(k, depth_lanes_); });
       if (depth_lanes_ > 1)
@@ -146,8 +191,9 @@ private:
   ProductNodes nodes_;
   Tile tile_;
   unsigned rank_ = 0;
-  int64_t depth_lanes_ = 1;
-  Value packed_a_, packed_b_, sums_;  // packed_a: a row's elements side by side; the others: a tile's columns
+  int64_t depth_lanes_ = 1, row_lanes_ = 1;
+  Strides strides_{block_depth, 1};   // of packed_a
+  Value packed_a_, packed_b_, sums_;  // the latter two: a tile's columns side by side
   Value m_, n_, k_;
 };
 

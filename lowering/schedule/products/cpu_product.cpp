@@ -87,7 +87,7 @@ Value CpuProduct::multiplyAdd(Value a, Value b, Value sum) {
   return arith::AddIOp::create(b_, loc_, sum, arith::MulIOp::create(b_, loc_, a, b));
 }
 
-void CpuProduct::multiply(const Tile& tile, Value packed_a, int64_t stride, Value packed_b, Value depth, Value sums_at,
+void CpuProduct::multiply(const Tile& tile, Value packed_a, Strides strides, Value packed_b, Value depth, Value sums_at,
                           Value from) {
   const int64_t columns = tile.columns(), vectors = tile.vectors;
   loop(i_.number(0), i_.number(tile.rows), tile.sub_rows, [&](Value sub) {
@@ -104,7 +104,7 @@ void CpuProduct::multiply(const Tile& tile, Value packed_a, int64_t stride, Valu
     for (int64_t v = 0; v < vectors; ++v)
       b.push_back(load(packed_b, i_.add(i_.multiply(walk.index(), columns), v * tile.lanes), tile.lanes));
     for (int64_t r = 0; r < tile.sub_rows; ++r) {
-      Value at = i_.add(i_.multiply(i_.add(sub, r), stride), walk.index());
+      Value at = i_.add(i_.multiply(i_.add(sub, r), strides.row), i_.multiply(walk.index(), strides.depth));
       Value a = splat(b_, load(packed_a, at, 1), unsigned(tile.lanes));
       for (int64_t v = 0; v < vectors; ++v)
         next[r * vectors + v] = multiplyAdd(a, b[v], next[r * vectors + v]);

@@ -37,9 +37,12 @@ protected:
   // The body stands in the evaluator's innermost scope, and so does what follows.
   void loop(mlir::Value from, mlir::Value to, int64_t step, llvm::function_ref<void(mlir::Value)> body);
   void clear(mlir::Value buffer, mlir::Value from, int64_t count, int64_t lanes);
-  // sums[from...] += a * b for all rows of a tile. `a`: a row's elements side by side, `stride` apart from the next
-  // row's; `b`: for each of `depth` the columns.
-  void multiply(const Tile& tile, mlir::Value a, int64_t stride, mlir::Value b, mlir::Value depth, mlir::Value sums,
+  // How a packed left side lies: the distance from one row to the next, and from one element of a row to the next.
+  struct Strides {
+    int64_t row = 0, depth = 1;
+  };
+  // sums[from...] += a * b for all rows of a tile. `b`: for each of `depth` the columns.
+  void multiply(const Tile& tile, mlir::Value a, Strides strides, mlir::Value b, mlir::Value depth, mlir::Value sums,
                 mlir::Value from);
 
   const ScheduleContext& c_;

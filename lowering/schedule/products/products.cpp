@@ -1,5 +1,6 @@
 #include "lowering/schedule/products/products.h"
 
+#include "lowering/dialect/shape.h"
 #include "mlir/IR/TypeUtilities.h"
 #include "llvm/Support/raw_ostream.h"
 
@@ -13,6 +14,29 @@ static std::string show(Type type) {
   return text;
 }
 
+double multiplications(MatmulOp op) {
+  constexpr double unknown = 256;
+  auto estimate = [](AffineExpr size) { return constantOf(size) ? double(*constantOf(size)) : unknown; };
+  double work = estimate(shapeOf(op.getA().getType()).back());
+  for (AffineExpr size : shapeOf(op.getType()))
+    work *= estimate(size);
+  return work;
+}
+
+bool libraryMultipliesF16(MatmulOp op) {
+  constexpr double much = 1 << 19;  // of fewer the conversions take as long
+  if (!getElementTypeOrSelf(op.getA().getType()).isF16() || multiplications(op) < much)
+    return false;
+  // Of one or two rows they take longer than eager, which adds up products along the weight's rows.
+  constexpr int64_t few_rows = 3;
+  const unsigned rank = unsigned(op.getType().getRank());
+  const auto rows = constantOf(shapeOf(op.getType())[rank - 2]);
+  auto view = op.getB().getDefiningOp<ViewOp>();
+  const bool along_rows = view && view.getMap().getNumResults() > 0 &&
+                          view.getMap().getResults().back() == getAffineDimExpr(rank - 2, op.getContext());
+  return !(along_rows && rows && *rows < few_rows);
+}
+
 std::string whyNoProductKernel(Operation* op, const TargetDescription& target) {
   const std::string name = op->getName().stripDialect().str();
   if (auto attention = dyn_cast<AttentionOp>(op))
@@ -20,6 +44,8 @@ std::string whyNoProductKernel(Operation* op, const TargetDescription& target) {
                                     : "has a kernel of its own on GPU targets only";
   if (!cast<PostOpsOpInterface>(op).getPostOps().empty())
     return name + " has post-ops, which are a library call's";
+  if (auto matmul = dyn_cast<MatmulOp>(op); matmul && target.on_host && libraryMultipliesF16(matmul))
+    return name + " of f16 is a library call on the CPU where it is large";
   const Type result = getElementTypeOrSelf(op->getResult(0).getType());
   for (Type type : llvm::concat<const Type>(op->getOperandTypes(), op->getResultTypes())) {
     Type element = getElementTypeOrSelf(type);

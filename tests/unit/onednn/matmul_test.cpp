@@ -10,6 +10,7 @@
 #include <random>
 #include <thread>
 
+#include "runtime/onednn/f16.h"
 #include "tests/unit/onednn/reference.h"
 
 extern "C" {
@@ -50,6 +51,21 @@ TEST(Matmul, LinearWithBias) {
       desc.pack_b = pack;
       expectCorrect(desc);
     }
+}
+
+// Without instructions for f16 it computes in f32.
+TEST(Matmul, TakesF16) {
+  for (bool pack : {false, true}) {
+    MatmulDesc desc = linear(37, 70, 129, DType::f16);
+    desc.bias = dense(DType::f16, {129});
+    desc.post_ops = {{PostOpKind::gelu_erf, {}}, {PostOpKind::add, desc.out}};
+    desc.pack_b = pack;
+    expectCorrect(desc);
+    desc.a = permuted(DType::f16, {37, 70}, {1, 0});
+    desc.b = dense(DType::f16, {70, 129});
+    desc.out = permuted(DType::f32, {37, 129}, {1, 0});
+    expectCorrect(desc);
+  }
 }
 
 TEST(Matmul, EveryPostOp) {
@@ -313,15 +329,37 @@ TEST(Matmul, ThreadCountsDoNotChangeTheResult) {
   omp_set_num_threads(threads);
 }
 
+TEST(F16, EveryNumberThereAndBack) {
+  for (uint32_t bits = 0; bits < 0x7c00; ++bits) {
+    const int exponent = int(bits >> 10), fraction = int(bits & 0x3ff);
+    auto of = [](int e, int f) { return e ? std::ldexp(1024.0f + float(f), e - 25) : std::ldexp(float(f), -24); };
+    const float value = of(exponent, fraction), next = of(int(bits + 1) >> 10, int(bits + 1) & 0x3ff);
+    for (uint32_t sign : {0u, 0x8000u}) {
+      const float signed_value = sign ? -value : value, middle = (value + next) / 2 * (sign ? -1.0f : 1.0f);
+      ASSERT_EQ(std::bit_cast<uint32_t>(floatOfF16(uint16_t(bits | sign))), std::bit_cast<uint32_t>(signed_value));
+      ASSERT_EQ(f16OfFloat(signed_value), bits | sign);
+      ASSERT_EQ(f16OfFloat(middle), (bits + (bits & 1)) | sign);  // the even one
+      ASSERT_EQ(f16OfFloat(std::nextafter(middle, 0.0f)), bits | sign);
+      ASSERT_EQ(f16OfFloat(std::nextafter(middle, sign ? -1e9f : 1e9f)), (bits + 1) | sign);
+    }
+  }
+  constexpr float inf = std::numeric_limits<float>::infinity();
+  EXPECT_EQ(floatOfF16(0xfc00), -inf);
+  EXPECT_EQ(f16OfFloat(inf), 0x7c00);
+  EXPECT_EQ(f16OfFloat(1e9f), 0x7c00);
+  EXPECT_TRUE(std::isnan(floatOfF16(0x7e01)));
+  EXPECT_EQ(f16OfFloat(std::numeric_limits<float>::quiet_NaN()), 0x7e00);
+}
+
 TEST(Matmul, RefusalsSayWhatAndWhere) {
   auto message = [](const MatmulDesc& desc) { return Matmul::get(desc).status().toString(); };
   MatmulDesc desc = linear(2, 3, 4, DType::i64);
   EXPECT_EQ(Matmul::get(desc).status().code(), Code::unsupported);
   EXPECT_NE(message(desc).find("matmul i64[2,3] strides [3,1] x i64[3,4] strides [1,3] -> i64[2,4] strides [4,1]: a is "
-                               "i64; oneDNN multiplies f32 and bf16 here: run this product through ATen"),
+                               "i64; oneDNN multiplies f32, bf16 and f16 here: run this product through ATen"),
             std::string::npos)
       << message(desc);
-  for (DType dtype : {DType::f16, DType::f64, DType::i32, DType::b8})
+  for (DType dtype : {DType::f64, DType::i32, DType::b8})
     EXPECT_EQ(Matmul::check(linear(2, 3, 4, dtype)).code(), Code::unsupported);
 
   desc = linear(2, 3, 4);

@@ -7,6 +7,8 @@
 #include <memory>
 #include <random>
 
+#include "runtime/onednn/f16.h"
+
 namespace zefuse::onednn::testing {
 
 using plan::DType;
@@ -18,6 +20,8 @@ uint16_t narrowed(float value) {
   uint32_t bits = std::bit_cast<uint32_t>(value);
   return uint16_t((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
 }
+
+bool isNarrow(DType dtype) { return dtype == DType::bf16 || dtype == DType::f16; }
 
 int64_t offsetOf(const TensorDesc& desc, const std::vector<int64_t>& index) {
   int64_t offset = 0;
@@ -61,12 +65,14 @@ double apply(PostOpKind kind, double x, double operand) {
 }
 
 const void* Tensor::data() const {
-  return desc.dtype == DType::bf16 ? static_cast<const void*>(narrow.data()) : wide.data();
+  return isNarrow(desc.dtype) ? static_cast<const void*>(narrow.data()) : wide.data();
 }
-void* Tensor::data() { return desc.dtype == DType::bf16 ? static_cast<void*>(narrow.data()) : wide.data(); }
+void* Tensor::data() { return isNarrow(desc.dtype) ? static_cast<void*>(narrow.data()) : wide.data(); }
 
 double Tensor::at(const std::vector<int64_t>& index) const {
   int64_t offset = offsetOf(desc, index);
+  if (desc.dtype == DType::f16)
+    return floatOfF16(narrow[offset]);
   return desc.dtype == DType::bf16 ? std::bit_cast<float>(uint32_t(narrow[offset]) << 16) : wide[offset];
 }
 
@@ -87,9 +93,10 @@ Tensor randomTensor(const TensorDesc& desc, uint32_t seed, double scale) {
   std::mt19937 generator(seed);
   std::uniform_real_distribution<float> draw(float(-scale), float(scale));
   forEach(desc.sizes, [&](auto& index) { tensor.wide[offsetOf(desc, index)] = draw(generator); });
-  if (desc.dtype == DType::bf16) {
+  if (isNarrow(desc.dtype)) {
+    const bool f16 = desc.dtype == DType::f16;
     for (float value : tensor.wide)
-      tensor.narrow.push_back(std::isnan(value) ? 0x7fc0 : narrowed(value));
+      tensor.narrow.push_back(f16 ? f16OfFloat(value) : std::isnan(value) ? 0x7fc0 : narrowed(value));
     tensor.wide.clear();
   }
   return tensor;
@@ -155,7 +162,7 @@ std::string compare(const Case& test) {
   const MatmulDesc& desc = test.desc;
   size_t rank = desc.out.sizes.size();
   int64_t depth = desc.a.sizes.back();
-  bool narrow = desc.out.dtype == DType::bf16 || desc.fpmath == FpMath::bf16;
+  bool narrow = isNarrow(desc.out.dtype) || desc.fpmath == FpMath::bf16;
   double worst = 0;
   std::string difference;
   size_t written = 0;
@@ -201,7 +208,7 @@ std::string compare(const Case& test) {
   for (float value : test.out.wide)
     kept += std::isnan(value);
   for (uint16_t value : test.out.narrow)
-    kept += value == 0x7fc0;
+    kept += value == (test.out.desc.dtype == DType::f16 ? 0x7e00 : 0x7fc0);
   if (difference.empty() && kept + written != test.out.wide.size() + test.out.narrow.size())
     difference = "wrote outside of out";
   return difference;
