@@ -158,4 +158,26 @@ ze_result_t commandListAppendProduct(ze_command_list_handle_t hCommandList, ze_e
                 [&] { return ProductCommand{Ref<Product>(product), given}; });
 }
 
+ze_result_t commandListAppendConvolution(ze_command_list_handle_t hCommandList,
+                                         ze_extension::ConvolutionHandle* hConvolution,
+                                         const ze_extension::ConvolutionOperands* pOperands,
+                                         ze_event_handle_t hSignalEvent, uint32_t numWaitEvents,
+                                         ze_event_handle_t* phWaitEvents) {
+  ZEFUSE_OBJECT(CommandList, list, hCommandList);
+  ZEFUSE_OBJECT(Convolution, convolution, hConvolution);
+  ZEFUSE_NOT_NULL(pOperands);
+  constexpr const char* call = ze_extension::append_convolution_name;
+  if (&convolution->device != &list->device)
+    return refuse(ZE_RESULT_ERROR_INVALID_ARGUMENT, "%s: the convolution is of another device than the list", call);
+  if (ze_result_t result = checkTakesKernels(call, list->ordinal))
+    return result;
+  const ze_extension::ConvolutionOperands& given = *pOperands;
+  const ze_extension::ConvolutionDesc& desc = convolution->desc;
+  if (!given.image || !given.weight || !given.result || (desc.bias && !given.bias) ||
+      (desc.residual && !given.residual) || (convolution->workspaceBytes() && !given.workspace))
+    return refuse(ZE_RESULT_ERROR_INVALID_NULL_POINTER, "%s: an operand or the workspace is NULL", call);
+  return append(*list, {call, hSignalEvent, numWaitEvents, phWaitEvents},
+                [&] { return ConvolutionCommand{Ref<Convolution>(convolution), given}; });
+}
+
 }  // namespace zefuse::cuda

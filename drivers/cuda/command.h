@@ -8,6 +8,7 @@
 #include <variant>
 #include <vector>
 
+#include "drivers/cuda/convolution.h"
 #include "drivers/cuda/event.h"
 #include "drivers/cuda/kernel.h"
 #include "drivers/cuda/level_zero.h"
@@ -31,11 +32,17 @@ struct ProductCommand {
   ze_extension::ProductOperands operands;
 };
 
+struct ConvolutionCommand {
+  Ref<Convolution> convolution;
+  ze_extension::ConvolutionOperands operands;
+};
+
 using ResetEventCommand = ResetEvent<Event>;
 using QueryTimestampsCommand = QueryTimestamps<Event>;
 
-using Operation = std::variant<LaunchCommand, CopyCommand, FillCommand, CopyRegionCommand, BarrierCommand,
-                               ResetEventCommand, WriteTimestampCommand, QueryTimestampsCommand, ProductCommand>;
+using Operation =
+    std::variant<LaunchCommand, CopyCommand, FillCommand, CopyRegionCommand, BarrierCommand, ResetEventCommand,
+                 WriteTimestampCommand, QueryTimestampsCommand, ProductCommand, ConvolutionCommand>;
 
 // `on_host`: copies from memory of the host to memory of the host, both USM. CUDA makes the caller do such a copy,
 // after all that comes before it in the stream; so the stream calls a function of the host instead.

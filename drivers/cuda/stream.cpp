@@ -187,6 +187,10 @@ ze_result_t Stream::run(const char* call, ProductCommand& product) {
   return product.product->run(call, product.operands, stream_);
 }
 
+ze_result_t Stream::run(const char* call, ConvolutionCommand& convolution) {
+  return convolution.convolution->run(call, convolution.operands, stream_);
+}
+
 ze_result_t Stream::run(const char* call, CopyCommand& copy, bool on_host) {
   if (on_host)
     return runOnHost(call, {static_cast<std::byte*>(copy.destination), static_cast<const std::byte*>(copy.source),

@@ -31,6 +31,7 @@ public:
 private:
   ze_result_t run(const char* call, LaunchCommand& launch);
   ze_result_t run(const char* call, ProductCommand& product);
+  ze_result_t run(const char* call, ConvolutionCommand& convolution);
   ze_result_t run(const char* call, CopyCommand& copy, bool on_host);
   ze_result_t run(const char* call, FillCommand& fill);
   ze_result_t run(const char* call, CopyRegionCommand& copy, bool on_host);

@@ -3,6 +3,8 @@
 //   ZEFUSE_CUDA_DRIVER_LOG=1   each refused call writes its reason to stderr
 //   ZEFUSE_CUDA_LIBRARY=path   another library than libcuda.so.1 (tests)
 //   ZEFUSE_CUBLASLT=off|path   no matrix products by cuBLASLt, or by this one (cublaslt_api.h)
+//   ZEFUSE_CUDNN=off|path      no convolutions by cuDNN, or by this one (cudnn_api.h)
+
 //   ZEFUSE_NVJITLINK=off|path  no cubins by nvJitLink, or by this one (jit_link.h)
 #include "drivers/level_zero/traits.h"
 
@@ -10,6 +12,7 @@
 
 #include "common/base/build_id.h"
 #include "drivers/cuda/compiler_library.h"
+#include "drivers/cuda/convolution.h"
 #include "drivers/cuda/device.h"
 #include "drivers/cuda/product.h"
 #include "drivers/level_zero/build_version.h"
@@ -29,6 +32,11 @@ const level_zero::ExtensionFunction kFunctions[] = {
     {ze_extension::product_destroy_name, reinterpret_cast<void*>(productDestroy)},
     {ze_extension::append_product_name, reinterpret_cast<void*>(commandListAppendProduct)},
     {ze_extension::product_library_name, reinterpret_cast<void*>(productLibrary)},
+        {ze_extension::convolution_create_name, reinterpret_cast<void*>(convolutionCreate)},
+    {ze_extension::convolution_destroy_name, reinterpret_cast<void*>(convolutionDestroy)},
+    {ze_extension::append_convolution_name, reinterpret_cast<void*>(commandListAppendConvolution)},
+    {ze_extension::convolution_library_name, reinterpret_cast<void*>(convolutionLibrary)},
+    {ze_extension::convolution_choice_name, reinterpret_cast<void*>(convolutionChoice)},
     {ze_extension::device_ordinal_name, reinterpret_cast<void*>(deviceOrdinal)},
 };
 
