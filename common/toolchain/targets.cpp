@@ -195,16 +195,13 @@ constexpr GpuTarget hopper = [] {
   GpuTarget family = ampere;
   family.family = "Hopper";
   family.local_memory_kib = 224;
-  return family;
-}();
-constexpr GpuTarget hopper_a = [] {
-  GpuTarget family = hopper;
   family.matrix = wgmma;
   return family;
 }();
 constexpr GpuTarget blackwell = [] {
   GpuTarget family = hopper;
   family.family = "Blackwell";
+  family.matrix = mma;  // wgmma is Hopper's alone
   return family;
 }();
 
@@ -245,8 +242,6 @@ constexpr GpuTarget table[] = {
     product(ampere, "sm_80", "", "A100", 108, own, {}),
     product(ampere_ga10x, "sm_86", "", "A40, GeForce RTX 3090", 84, own, {}),
     product(ada, "sm_89", "", "L40, GeForce RTX 4090", 142, own, {}),
-    // With instructions that only 9.0 has. Before sm_90, so that a device is one where nobody asks for this row.
-    product(hopper_a, "sm_90a", "", "H100, H200", 132, own, {}),
     product(hopper, "sm_90", "", "H100, H200", 132, own, {}),
     product(blackwell, "sm_100", "", "B200", 148, own, {}),
 };

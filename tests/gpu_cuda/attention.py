@@ -1,5 +1,5 @@
 """On a machine with an NVIDIA GPU of compute capability 9.0 and zefuse's wheel: attention by products of four sub-groups (wgmma),
-which is compiled for the target sm_90a, beside sm_90's kernels and torch's own.
+which the target sm_90 has, beside sm_89's kernels and torch's own.
 
     attention.py [--parts forms,times,choices] [--seconds 540]
 
@@ -26,7 +26,7 @@ import torch
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-OWN, BEFORE = "sm_90a", "sm_90"
+OWN, BEFORE = "sm_90", "sm_89"
 TOLERANCES = {torch.bfloat16: 1.5e-2, torch.float16: 3e-3}  # of the largest value
 CALLS = 7
 DEVICE = os.environ.get("ZEFUSE_CHECK_DEVICE", "cuda")  # "cpu": to try this file itself

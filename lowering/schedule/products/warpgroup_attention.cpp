@@ -21,6 +21,7 @@ using namespace mlir;
 namespace zefuse {
 namespace {
 
+constexpr int64_t short_heads = 64, few_keys = 256;
 constexpr int64_t copies_of_step = 2;  // of keys and of values in local memory
 constexpr int64_t rows_of_warpgroup = 64;
 constexpr unsigned panel_alignment = 1024;
@@ -276,7 +277,10 @@ std::optional<WarpgroupAttentionTile> chooseWarpgroupAttention(AttentionOp op, c
     return tile.columns / 2 + tile.keys / 2 + tile.keys / 4 <= (tile.warpgroups > 2 ? registers * 4 / 5 : registers) &&
            2 * localElements(tile) <= target.local_memory_bytes;
   };
-  if (!fits())
+  // Of heads of 64 over many keys: two groups fit on a multiprocessor then, 0.77 to 0.85 of the time (H100). Over few
+  // keys a step of all of them is quicker.
+  if (!fits() ||
+      (tile.depth <= short_heads && tile.columns <= short_heads && (ShapedType::isDynamic(keys) || keys > few_keys)))
     tile.keys = 64;
   // Few groups are made twice as many: each engine has one.
   int64_t groups = ShapedType::isDynamic(queries) ? -1 : (queries + tile.rows() - 1) / tile.rows();

@@ -103,7 +103,7 @@ void checkAttention(const AttentionCase& c, const char* target, int64_t engines 
   EXPECT_TRUE(program.lowered().schedule.onMatrixEngine());
   const auto* chosen = program.lowered().schedule.find<choice::Attention>();
   ASSERT_TRUE(chosen);
-  EXPECT_EQ(chosen->together, std::string(target) == "sm_90a" && c.rows >= 64 && c.keys >= 64);
+  EXPECT_EQ(chosen->together, std::string(target) == "sm_90" && c.rows >= 64 && c.keys >= 64);
   const bool half = c.element == "f16";
   auto filled = [&](int count, int seed) {
     Buffer<uint16_t> buffer{size_t(count)};
@@ -161,7 +161,7 @@ TEST(SimulatedProducts, Attention) {
         AttentionCase{.heads = 1, .key_heads = 1, .rows = 100, .keys = 100, .depth = 64, .columns = 48, .causal = true},
         AttentionCase{.heads = 1, .key_heads = 1, .rows = 3, .keys = 7, .depth = 5, .columns = 3}}) {
     c.element = "f16";
-    checkAttention(c, "sm_90");
+    checkAttention(c, "sm_89");
   }
 }
 
@@ -182,7 +182,7 @@ TEST(SimulatedProducts, AttentionTogether) {
         AttentionCase{.heads = 1, .key_heads = 1, .rows = 65, .keys = 129, .depth = 37, .columns = 13}}) {
     c.element = c.depth == 64 ? "f16" : "bf16";
     c.log_sums = c.causal;
-    checkAttention(c, "sm_90a", /*engines=*/c.rows == 64 || c.depth == 80 ? 132 : 1);
+    checkAttention(c, "sm_90", /*engines=*/c.rows == 64 || c.depth == 80 ? 132 : 1);
   }
   // Operands that are computed where they are loaded.
   checkAttention({.heads = 1,
@@ -195,16 +195,16 @@ TEST(SimulatedProducts, AttentionTogether) {
                   .element = "f16",
                   .log_sums = true,
                   .around = true},
-                 "sm_90a");
+                 "sm_90");
   checkAttention({.heads = 1, .key_heads = 1, .rows = 40, .keys = 150, .depth = 32, .columns = 32, .element = "f16"},
-                 "sm_90a");  // too few rows
+                 "sm_90");  // too few rows
 }
 
 // Code for one architecture alone is made where a kernel needs it.
 TEST(SimulatedProducts, ArchitectureOfItsOwn) {
   AttentionCase c{.heads = 1, .key_heads = 1, .rows = 128, .keys = 128, .depth = 64, .columns = 64, .element = "f16"};
   for (auto [target, architecture, expected] :
-       {std::tuple("sm_90", 90u, "sm_90"), std::tuple("sm_90a", 90u, "sm_90a"), std::tuple("sm_90a", 100u, "")}) {
+       {std::tuple("sm_89", 90u, "sm_90"), std::tuple("sm_90", 90u, "sm_90a"), std::tuple("sm_90", 100u, "")}) {
     const Program program(moduleOf(c), *TargetDescription::named(target), /*aligned=*/true);
     cuda::CompileOptions options;
     options.architecture = architecture;

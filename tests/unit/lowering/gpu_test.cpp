@@ -423,7 +423,7 @@ TEST_P(PtxasLike, WhatDiffersOrIsTight) {
 
 INSTANTIATE_TEST_SUITE_P(Products, PtxasLike,
                          testing::Values(Likeness{"sm_86", "sm_80"}, Likeness{"sm_89", "sm_80"},
-                                         Likeness{"sm_90a", "sm_90"}, Likeness{"sm_100", "sm_90"}),
+                                         Likeness{"sm_100", "sm_80"}),
                          [](const auto& instance) { return instance.param.product; });
 
 // What the tuner may choose of attention by products of four sub-groups: no spills, and no products that wait for each
@@ -433,7 +433,7 @@ TEST(PtxasChoices, AttentionTogether) {
   ASSERT_TRUE(version.ok()) << version.status().toString();
   if (version->find("ptxas") == std::string::npos)
     GTEST_SKIP() << "no ptxas is installed";
-  const TargetDescription target = *TargetDescription::named("sm_90a");
+  const TargetDescription target = *TargetDescription::named("sm_90");
   for (int depth : {64, 128})
     for (bool ragged : {false, true}) {
       const int length = ragged ? 2001 : 2048;
