@@ -201,6 +201,7 @@ Compilation compileModule(ModuleOp module, const Options& options, std::vector<S
     fuse.fuse = options.fuse;
     fuse.strict = options.strict;
     fuse.library = options.library_products;
+    fuse.convolutions = options.library_convolutions;
     OwningOpRef<ModuleOp> imported = module.clone();
     if (failed(fuseModule(module, fuse, dump, cancelled)) || cancelled())
       return failure();

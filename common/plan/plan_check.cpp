@@ -300,6 +300,10 @@ Status PlanCheck::launch(size_t step, const plan::LaunchT& launch) {
   for (const auto& check : launch.checks)
     if (!inRange(check->error, plan::ErrorClass::MAX))
       return damaged(where + " has a check with an unknown error class");
+  if (launch.library && launch.library_convolution)
+    return damaged(where + " has calls of two libraries");
+  if (launch.library_convolution)
+    return convolution(step, *launch.library_convolution);
   return launch.library ? matmul(step, *launch.library) : Status();
 }
 

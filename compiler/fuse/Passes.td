@@ -26,7 +26,8 @@ def LegalizeForTarget : TargetPass<"zefuse-legalize"> {
 // Also told which products the library of the target's vendor may take ("never", "auto", "always").
 class ProductPass<string argument> : GraphPass<argument> {
   let options = [Option<"target", "target", "std::string", "\"cpu\"", "cpu, or a GPU such as dg2-g11">,
-                 Option<"library", "library", "std::string", "\"auto\"", "products of a vendor's library: never, auto, always">];
+                 Option<"library", "library", "std::string", "\"auto\"", "products of a vendor's library: never, auto, always">,
+                 Option<"convolutions", "convolutions", "std::string", "\"auto\"", "convolutions of a vendor's library: likewise">];
 }
 
 def PadProducts : ProductPass<"zefuse-pad-products"> {
@@ -78,7 +79,7 @@ def ChooseKernelProducts : ProductPass<"zefuse-choose-kernel-products"> {
   let description = [{
     Before: stage 1, prepared. After: every zefuse.matmul, zefuse.convolution and zefuse.attention that the target has a kernel for has
     `zefuse.in_kernel`, the limits of that kernel; the other passes group it as they group compute operations. The others stay calls.
-    A zefuse.matmul that the library of the vendor may take has `zefuse.library` as well.
+    A zefuse.matmul or zefuse.convolution that the library of the vendor may take has `zefuse.library` as well.
   }];
 }
 

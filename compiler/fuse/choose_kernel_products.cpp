@@ -23,13 +23,18 @@ private:
     if (!description)
       return signalPassFailure();
     const auto which = libraryProductsNamed(library).value_or(LibraryProducts::never);
+    const auto of_convolutions = libraryProductsNamed(convolutions).value_or(LibraryProducts::never);
     getOperation().walk([&](Operation* op) {
       if (!isProduct(op) || !whyNoProductKernel(op, *description).empty())
         return;
       markInKernel(op, productLimits(op, *description));
+      std::optional<int64_t> work;
       if (auto matmul = dyn_cast<MatmulOp>(op))
-        if (auto work = libraryWork(matmul, *description, which))
-          op->setAttr(in_library, IntegerAttr::get(IntegerType::get(op->getContext(), 64), *work));
+        work = libraryWork(matmul, *description, which);
+      else if (auto convolution = dyn_cast<ConvolutionOp>(op))
+        work = libraryWork(convolution, *description, of_convolutions);
+      if (work)
+        op->setAttr(in_library, IntegerAttr::get(IntegerType::get(op->getContext(), 64), *work));
     });
   }
 };

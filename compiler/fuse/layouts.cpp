@@ -126,6 +126,11 @@ private:
     if (!step)
       return std::nullopt;
     const unsigned number = use.getOperandNumber();
+    if (auto kernel = dyn_cast<KernelOp>(op);
+        kernel && readByLibraryConvolution(kernel.getBody().getArgument(number))) {
+      reader.channels_last = true;
+      return reader;
+    }
     switch (step.getOperandRule(number)) {
     case OperandRule::any: return std::nullopt;
     case OperandRule::strided: reader.strided = true; break;
@@ -167,6 +172,14 @@ private:
       else if (isa<MatmulOp>(op) && op->hasAttr(in_library) && use.getOperandNumber() < 2)
         readers.push_back({&use, view, shapeOf(cast<RankedTensorType>(use.get().getType())), std::nullopt});
     }
+  }
+
+  /// Whether the value, a kernel's, is the image or the weight of a convolution that a vendor's library takes as well:
+  /// that has quick code for channels-last tensors alone, and other ones are copied for it.
+  static bool readByLibraryConvolution(Value value) {
+    return llvm::any_of(value.getUses(), [](OpOperand& use) {
+      return isa<ConvolutionOp>(use.getOwner()) && use.getOwner()->hasAttr(in_library) && use.getOperandNumber() < 2;
+    });
   }
 
   AffineMap identityMap(Value value) {
@@ -271,14 +284,16 @@ private:
     return reader.view.isIdentity() && llvm::equal(reader.sizes, shapeOf(type), sameValue);
   }
 
-  /// The convolution, alone or in a kernel, whose result's places and channels the value has.
+  /// The convolution, alone or in a kernel, whose result's places and channels the value has (a weight's gradient by a
+  /// library too, which writes it channels last).
   static ConvolutionOp convolutionOf(Value value, RankedTensorType type) {
     auto convolution = value.getDefiningOp<ConvolutionOp>();
     if (auto kernel = value.getDefiningOp<KernelOp>())
       for (auto inner : kernel.getBody().getOps<ConvolutionOp>())
         if (sameShape(inner.getType(), type))
           convolution = inner;
-    return convolution && convolution.getKind() != "weights" ? convolution : ConvolutionOp();
+    const bool has_places = convolution && (convolution.getKind() != "weights" || convolution->hasAttr(in_library));
+    return has_places ? convolution : ConvolutionOp();
   }
 
   AffineMap choose(Value value) {
@@ -286,7 +301,8 @@ private:
     // oneDNN's quick convolutions write channels last, on every CPU (docs/onednn.md), and a kernel's tiles too.
     if (ConvolutionOp convolution = convolutionOf(value, type)) {
       // What is only returned a kernel writes as it is wanted: its tiles have rows of either kind.
-      if (isa<KernelOp>(value.getDefiningOp()) && llvm::all_of(value.getUsers(), llvm::IsaPred<func::ReturnOp>))
+      if (isa<KernelOp>(value.getDefiningOp()) && !convolution->hasAttr(in_library) &&
+          llvm::all_of(value.getUsers(), llvm::IsaPred<func::ReturnOp>))
         if (SmallVector<Reader> readers = readersOf(value); readers.size() == 1 && readers[0].exact)
           return stridedLayout(readers[0].exact->getResults(), nullptr, num_symbols_, context_);
       if (convolution.getSlices() == 1)

@@ -16,11 +16,13 @@ void buildFusePipeline(OpPassManager& passes, const FuseOptions& options) {
   if (!target.product_library.empty())
     graph.addPass(createPadProducts({.target = options.target, .library = options.library}));
   if (target.supports.products)
-    graph.addPass(createSplitProducts({.target = options.target, .library = options.library}));
+    graph.addPass(createSplitProducts(
+        {.target = options.target, .library = options.library, .convolutions = options.convolutions}));
   if (options.strict)
     graph.addPass(createRefuseFallbacks());
   graph.addPass(createPrepareGraph());
-  graph.addPass(createChooseKernelProducts({.target = options.target, .library = options.library}));
+  graph.addPass(createChooseKernelProducts(
+      {.target = options.target, .library = options.library, .convolutions = options.convolutions}));
   graph.addPass(createFuseLibraryEpilogues());
   if (options.fuse)
     graph.addPass(createSplitReductions({.target = options.target}));

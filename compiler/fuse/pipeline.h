@@ -15,6 +15,8 @@ struct FuseOptions : mlir::PassPipelineOptions<FuseOptions> {
   Option<std::string> library{*this, "library",
                               llvm::cl::desc("matrix products of a GPU vendor's library: never, auto, always"),
                               llvm::cl::init("auto")};
+  Option<std::string> convolutions{*this, "convolutions", llvm::cl::desc("convolutions of that vendor's: likewise"),
+                                   llvm::cl::init("auto")};
   Option<bool> strict{*this, "strict", llvm::cl::desc("an operator that would run in ATen is an error")};
 };
 

@@ -116,9 +116,7 @@ Value split(ConvolutionOp op, int64_t slices, TensorBuilder& build) {
 }
 
 template <typename Product>
-void splitEach(
-    func::FuncOp graph, const TargetDescription& gpu,
-    llvm::function_ref<bool(Product)> stays = [](Product) { return false; }) {
+void splitEach(func::FuncOp graph, const TargetDescription& gpu, llvm::function_ref<bool(Product)> stays) {
   auto symbols = graph->getAttrOfType<ArrayAttr>("zefuse.symbols");
   const unsigned num_symbols = symbols ? symbols.size() : 0;
   for (Product op : llvm::make_early_inc_range(graph.getBody().front().getOps<Product>()))
@@ -144,7 +142,10 @@ private:
     const auto which = libraryProductsNamed(library).value_or(LibraryProducts::never);
     splitEach<MatmulOp>(getOperation(), *description,
                         [&](MatmulOp op) { return libraryWork(op, *description, which).has_value(); });
-    splitEach<ConvolutionOp>(getOperation(), *description);
+    const auto of_convolutions = libraryProductsNamed(convolutions).value_or(LibraryProducts::never);
+    splitEach<ConvolutionOp>(getOperation(), *description, [&](ConvolutionOp op) {
+      return libraryWork(op, *description, of_convolutions).has_value();
+    });
   }
 };
 

@@ -10,6 +10,7 @@
 #include "compiler/plan/exprs.h"
 #include "compiler/plan/layouts.h"
 #include "compiler/plan/values.h"
+#include "lowering/analysis/library_products.h"
 #include "lowering/dialect/Zefuse.h"
 #include "lowering/dialect/shape.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
@@ -246,6 +247,7 @@ private:
       else
         allocate(result, cast<AffineMapAttr>(kernel.getLayouts()[kernel.getInputs().size() + i]).getValue());
     library_ = libraryCall(kernel, launch);
+    library_convolution_ = libraryConvolution(kernel, launch);
     pushLaunch(kernel, launch);
     return success();
   }
@@ -302,6 +304,58 @@ private:
     return call;
   }
 
+  /// Likewise of a convolution. Null too where a tensor of it lies as no library of images wants it.
+  std::unique_ptr<plan::ConvolutionT> libraryConvolution(KernelOp kernel, const LoweredLaunch& launch) {
+    auto convolutions = kernel.getBody().getOps<ConvolutionOp>();
+    if (!launch.why_on_host.empty() || convolutions.empty() || kernel.getNumResults() != 1)
+      return nullptr;
+    ConvolutionOp convolution = *convolutions.begin();
+    auto work = convolution->getAttrOfType<IntegerAttr>("zefuse.library");
+    if (!work)
+      return nullptr;
+    for (auto [argument, operand] : llvm::zip_equal(kernel.getBody().getArguments(), kernel.getOperands()))
+      values_.put(argument, values_.placeOf(operand));
+    auto strided = [&](Value value) {
+      auto type = cast<RankedTensorType>(value.getType());
+      return asStrided(values_.placeOf(value).layout, shapeOf(type)).has_value();
+    };
+    for (Value operand : convolution->getOperands())
+      if (!isOfArgument(operand) || !strided(operand))
+        return nullptr;
+    values_.put(convolution.getResult(), values_.placeOf(kernel.getResult(0)));
+    if (!strided(convolution.getResult()))
+      return nullptr;
+    Value made = kernel.getBody().front().getTerminator()->getOperand(0);
+    auto activation = made.getDefiningOp<linalg::GenericOp>();
+    if ((activation ? activation.getDpsInputOperand(0)->get() : made) != convolution.getResult())
+      return nullptr;
+    auto call = convolutionCall(convolution);
+    if (activation) {
+      auto post_op = std::make_unique<plan::PostOpT>();
+      post_op->kind = *postOpKind(activation->getAttrOfType<StringAttr>("zefuse.activation"));
+      call->post_ops.push_back(std::move(post_op));
+    }
+    library_work_ = work.getInt();
+    return call;
+  }
+
+  std::unique_ptr<plan::ConvolutionT> convolutionCall(ConvolutionOp op) {
+    auto convolution = std::make_unique<plan::ConvolutionT>();
+    convolution->kind = op.getKind() == "forward"      ? plan::ConvolutionKind::forward
+                        : op.getKind() == "transposed" ? plan::ConvolutionKind::transposed
+                                                       : plan::ConvolutionKind::weights;
+    convolution->input = values_.addValue(op.getInput());
+    convolution->weight = values_.addValue(op.getWeight());
+    if (op.getBias())
+      convolution->bias = values_.addValue(op.getBias());
+    convolution->out = values_.addValue(op.getResult());
+    convolution->stride.assign(op.getStride().begin(), op.getStride().end());
+    convolution->padding.assign(op.getPadding().begin(), op.getPadding().end());
+    convolution->dilation.assign(op.getDilation().begin(), op.getDilation().end());
+    convolution->groups = static_cast<int32_t>(op.getGroups());
+    return convolution;
+  }
+
   static bool isOfArgument(Value value) {
     while (auto view = value.getDefiningOp<ViewOp>())
       value = view.getSource();
@@ -333,12 +387,16 @@ private:
       launch->checks.push_back(std::move(entry));
     }
     schedule_ = describe(lowered.schedule);
-    if (library_)
+    if (library_ || library_convolution_) {
+      const auto target = TargetDescription::named(from.target);
       schedule_ +=
-          "; where the device's " + TargetDescription::named(from.target)->product_library + " is there, by that" +
+          "; where the device's " + (library_ ? target->product_library : convolutionLibrary(*target).str()) +
+          " is there, by that" +
           (library_work_ > 0 ? " from " + std::to_string(library_work_) + " multiplications on" : std::string());
+      launch->library_work = library_work_;
+    }
     launch->library = std::move(library_);
-    launch->library_work = launch->library ? library_work_ : 0;
+    launch->library_convolution = std::move(library_convolution_);
     if (auto remark = op->getAttrOfType<StringAttr>("zefuse.note"))
       schedule_ += "; " + remark.str();
     push(std::move(launch), op);
@@ -418,19 +476,7 @@ private:
     FailureOr<bool> kernel = addCallKernel(op);
     if (failed(kernel) || *kernel)
       return success(succeeded(kernel));
-    auto convolution = std::make_unique<plan::ConvolutionT>();
-    convolution->kind = op.getKind() == "forward"      ? plan::ConvolutionKind::forward
-                        : op.getKind() == "transposed" ? plan::ConvolutionKind::transposed
-                                                       : plan::ConvolutionKind::weights;
-    convolution->input = values_.addValue(op.getInput());
-    convolution->weight = values_.addValue(op.getWeight());
-    if (op.getBias())
-      convolution->bias = values_.addValue(op.getBias());
-    convolution->out = values_.addValue(op.getResult());
-    convolution->stride.assign(op.getStride().begin(), op.getStride().end());
-    convolution->padding.assign(op.getPadding().begin(), op.getPadding().end());
-    convolution->dilation.assign(op.getDilation().begin(), op.getDilation().end());
-    convolution->groups = static_cast<int32_t>(op.getGroups());
+    auto convolution = convolutionCall(op);
     convolution->post_ops = postOps(op);
     left_out_ = leftOutOf(op);
     push(std::move(convolution), op);
@@ -589,6 +635,7 @@ private:
   std::map<std::string, uint32_t> module_ids_;
   std::string schedule_, host_, left_out_;  // of the step that is pushed next
   std::unique_ptr<plan::MatmulT> library_;  // likewise
+  std::unique_ptr<plan::ConvolutionT> library_convolution_;
   int64_t library_work_ = 0;
 };
 

@@ -42,4 +42,51 @@ std::optional<int64_t> libraryWork(MatmulOp op, const TargetDescription& target,
   return work >= double(from) ? std::optional(from) : std::nullopt;
 }
 
+StringRef convolutionLibrary(const TargetDescription& target) {
+  return target.product_library == "cuBLASLt" ? "cuDNN" : StringRef();  // both NVIDIA's
+}
+
+std::optional<int64_t> libraryWork(ConvolutionOp op, const TargetDescription& target, LibraryProducts which) {
+  // ResNet-50's, one image, 118 million at most: on a H100 (bf16) all of its convolutions take 443 us in the library,
+  // and
+  // the whole model 560 in our kernels, which do what follows too. Of eight images ours take several times as long.
+  constexpr int64_t from = int64_t(1) << 27;  // multiplications
+
+  constexpr int64_t fewest_channels = 16;  // with fewer the library copies the image with more
+
+  if (which == LibraryProducts::never || convolutionLibrary(target).empty() || op.getSlices() != 1 ||
+      !op.getPostOps().empty())
+    return std::nullopt;
+  const Type type = getElementTypeOrSelf(op.getInput());
+  if ((!type.isF32() && !type.isBF16() && !type.isF16()) || getElementTypeOrSelf(op.getWeight()) != type ||
+      getElementTypeOrSelf(op.getType()) != type || (op.getBias() && getElementTypeOrSelf(op.getBias()) != type))
+    return std::nullopt;
+  if (which == LibraryProducts::always)
+    return 0;
+  // Of f32 it has no code for images as ours lie, channels last, that rounds no operand: it would copy them. Groups are
+  // slow there (on a H100 96 of one channel each, 7x7, took 1200 us, torch's own kernel 75). Each size has a plan of
+  // the library's, which takes milliseconds to make.
+  if (type.isF32() || op.getGroups() != 1)
+    return std::nullopt;
+  for (Type tensor : {Type(op.getInput().getType()), Type(op.getWeight().getType()), Type(op.getType())})
+    if (!cast<RankedTensorType>(tensor).hasStaticShape())
+      return std::nullopt;
+  auto sizesOf = [](Type tensor) { return cast<RankedTensorType>(tensor).getShape(); };
+
+  // As forward has them: the result's pixels and channels, and the weight.
+  const bool of_weights = op.getKind() == "weights", transposed = op.getKind() == "transposed";
+  const auto result = sizesOf(of_weights   ? op.getWeight().getType()
+                              : transposed ? op.getInput().getType()
+                                           : op.getType());
+  const auto weight = sizesOf(of_weights ? op.getType() : op.getWeight().getType());
+  if (std::min(result[1], weight[1]) < fewest_channels)
+    return std::nullopt;
+  double work = 1;
+  for (int64_t size : result)
+    work *= double(size);
+  for (int64_t size : weight.drop_front())
+    work *= double(size);
+  return work >= double(from) ? std::optional(from) : std::nullopt;
+}
+
 }  // namespace zefuse

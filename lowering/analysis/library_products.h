@@ -1,4 +1,4 @@
-// Which matrix products the library of a GPU's vendor may compute (docs/gpu.md).
+// Which matrix products and convolutions the libraries of a GPU's vendor may compute (docs/gpu.md).
 #pragma once
 
 #include <optional>
@@ -14,5 +14,9 @@ enum class LibraryProducts { never, large, always };
 std::optional<LibraryProducts> libraryProductsNamed(llvm::StringRef name);  // "never", "auto", "always"
 // From how many multiplications the library takes this one, by what sizes and types are known; nothing: it does not.
 std::optional<int64_t> libraryWork(MatmulOp op, const TargetDescription& target, LibraryProducts which);
+// The library of the same vendor for convolutions; empty: there is none.
+llvm::StringRef convolutionLibrary(const TargetDescription& target);
+// Likewise, where that library takes this one.
+std::optional<int64_t> libraryWork(ConvolutionOp op, const TargetDescription& target, LibraryProducts which);
 
 }  // namespace zefuse

@@ -166,24 +166,31 @@ static bool computesInF64(Operation* op) {
 }
 
 /// The activation of the library's call that the operation is, of all that `product` computes; empty: none.
-static StringRef libraryActivation(Operation* op, MatmulOp product) {
+static StringRef libraryActivation(Operation* op, Operation* product) {
   auto loop = dyn_cast<linalg::GenericOp>(op);
   auto name = op->getAttrOfType<StringAttr>("zefuse.activation");
-  if (!loop || !name || (name != "relu" && name != "gelu_tanh") || !product->hasOneUse() ||
-      loop.getNumDpsInputs() != 1 || getElementTypeOrSelf(loop.getResult(0)) != product.getType().getElementType())
+  if (!loop || !name || !product->hasOneUse() || loop.getNumDpsInputs() != 1 ||
+      getElementTypeOrSelf(loop.getResult(0)) != getElementTypeOrSelf(product->getResult(0)))
+    return {};
+  // A convolution's library has code for relu behind a bias alone.
+  auto convolution = dyn_cast<ConvolutionOp>(product);
+  if (convolution ? name != "relu" || !convolution.getBias() : name != "relu" && name != "gelu_tanh")
     return {};
   Value source = loop.getDpsInputOperand(0)->get();
-  if (auto view = source.getDefiningOp<ViewOp>(); view && view->hasOneUse())
+  if (auto view = source.getDefiningOp<ViewOp>(); view && view->hasOneUse() && !convolution)
     source = view.getSource();
-  return source == product.getResult() ? name.getValue() : StringRef();
+  return source == product->getResult(0) ? name.getValue() : StringRef();
 }
 
-static std::optional<std::string> whyNotInLibrary(MatmulOp product, ArrayRef<Operation*> ops) {
+static std::optional<std::string> whyNotInLibrary(Operation* product, ArrayRef<Operation*> ops) {
   for (Operation* op : ops) {
-    const bool memory_only =
-        isa<MatmulOp, ViewOp, SizeOp, linalg::FillOp, tensor::EmptyOp>(op) || op->hasTrait<OpTrait::ConstantLike>();
+    const bool memory_only = op == product || isa<ViewOp, SizeOp, linalg::FillOp, tensor::EmptyOp>(op) ||
+                             op->hasTrait<OpTrait::ConstantLike>();
     if (!memory_only && libraryActivation(op, product).empty())
-      return std::string("the vendor's library may compute the product: its call takes a bias, relu and gelu by tanh");
+      return std::string(
+          isa<ConvolutionOp>(product)
+              ? "the vendor's library may compute the convolution: its call takes a bias, and relu behind one"
+              : "the vendor's library may compute the product: its call takes a bias, relu and gelu by tanh");
   }
   return std::nullopt;
 }
@@ -196,7 +203,7 @@ std::optional<std::string> whyNotWithProduct(Domain& domain, const KernelGraph& 
   if (!limits)
     return std::nullopt;
   if (product.op->hasAttr(in_library))
-    if (auto reason = whyNotInLibrary(cast<MatmulOp>(product.op), ops))
+    if (auto reason = whyNotInLibrary(product.op, ops))
       return reason;
   if (limits[0] == 0 && llvm::any_of(ops, computesInF64))
     return "the product's device has no double precision, in which this computes";

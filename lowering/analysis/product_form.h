@@ -20,8 +20,8 @@ struct ProductLimits {
 };
 // On a product in a graph: the target has a kernel for it, in which it is a node among others; no library's call.
 inline constexpr const char* in_kernel = "zefuse.in_kernel";
-// On a matrix product with `in_kernel`: the library of the device's vendor may compute it, where there are at least so
-// many multiplications; its kernel then holds what that library does in the same call, and nothing else.
+// On a matrix product or convolution with `in_kernel`: a library of the device's vendor may compute it, where there are
+// at least so many multiplications; its kernel then holds what that library does in the same call, and nothing else.
 inline constexpr const char* in_library = "zefuse.library";
 void markInKernel(mlir::Operation* op, ProductLimits limits);
 

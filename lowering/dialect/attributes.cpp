@@ -147,8 +147,8 @@ LogicalResult ZefuseDialect::verifyOperationAttribute(Operation* op, NamedAttrib
     return success();
   }
   if (name == "library") {  // analysis/product_form.h
-    if (!isa<MatmulOp>(op) || !isa<IntegerAttr>(value))
-      return diagnose() << "is a number of multiplications, of a zefuse.matmul";
+    if (!isa<MatmulOp, ConvolutionOp>(op) || !isa<IntegerAttr>(value))
+      return diagnose() << "is a number of multiplications, of a zefuse.matmul or zefuse.convolution";
     return success();
   }
   if (name == "output")

@@ -36,6 +36,10 @@ class Options:
     """Which matrix products on a GPU go to its vendor's library (cuBLASLt) where that is there when they run: ``"auto"``, the
     large ones; ``"never"``; or ``"always"``. Their kernels are made all the same."""
 
+    library_convolutions: str = "auto"
+    """Which convolutions on a GPU go to its vendor's library (cuDNN) where that is there when they run: ``"auto"``, large ones of
+    16-bit types; ``"never"``; or ``"always"``. Their kernels are made all the same."""
+
     dump_dir: str | None = None
     """A folder for every stage of every kernel (MLIR, LLVM IR, SPIR-V text, assembly, the plan as JSON). Default: no dump."""
 
@@ -86,11 +90,12 @@ class Options:
             raise OptionError(
                 f'zefuse option jit={self.jit!r}: use "never", "warn" or "allow"{_close(self.jit, ("never", "warn", "allow"))}'
             )
-        if self.library_products not in ("auto", "never", "always"):
-            raise OptionError(
-                f'zefuse option library_products={self.library_products!r}: use "auto", "never" or "always"'
-                f"{_close(self.library_products, ('auto', 'never', 'always'))}"
-            )
+        for name in ("library_products", "library_convolutions"):
+            if (word := getattr(self, name)) not in ("auto", "never", "always"):
+                raise OptionError(
+                    f'zefuse option {name}={word!r}: use "auto", "never" or "always"'
+                    f"{_close(word, ('auto', 'never', 'always'))}"
+                )
         if self.jit_timeout_s < 1:
             raise OptionError(f"zefuse option jit_timeout_s={self.jit_timeout_s}: use 1 or more")
         if self.cache_limit_mb is not None and self.cache_limit_mb < 1:

@@ -8,6 +8,7 @@
 #include "runtime/executor/arena.h"
 #include "runtime/executor/launch_order.h"
 #include "runtime/executor/library_calls.h"
+#include "runtime/executor/library_convolutions.h"
 #include "runtime/executor/library_products.h"
 
 namespace zefuse::executor {
@@ -278,6 +279,8 @@ private:
     }
     if (on_device && launch.library && bound.groups > 0)
       bound.product = libraryProduct(binding_, *launch.library, launch.library_work);
+    if (on_device && launch.library_convolution && bound.groups > 0)
+      bound.convolution = libraryConvolution(binding_, *launch.library_convolution, launch.library_work);
     return {};
   }
 

@@ -11,7 +11,7 @@
 
 #include "common/plan/expr.h"
 #include "common/plan/program.h"
-#include "common/ze_extension/product.h"
+#include "common/ze_extension/convolution.h"
 #include "runtime/onednn/primitive.h"
 
 namespace zefuse::executor {
@@ -31,8 +31,10 @@ struct BoundInput {
 
 struct BoundLaunch {
   uint32_t groups = 0;  // 0: nothing to do
-  // What the library of the device's vendor is asked for instead; nothing: the kernel runs.
+                        // What a library of the device's vendor is asked for instead, one of the two at most; nothing:
+                        // the kernel runs.
   std::optional<ze_extension::ProductDesc> product;
+  std::optional<ze_extension::ConvolutionDesc> convolution;
   std::vector<int64_t> symbols;
 };
 

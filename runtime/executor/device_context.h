@@ -61,6 +61,7 @@ public:
 
   ResidentParameters& parameters() { return parameters_; }
   LibraryProducts& products() { return products_; }
+  LibraryConvolutions& convolutions() { return convolutions_; }
 
   // A queue for a call in `stream`: `last`, if nobody has it now, whose memory may be as the caller left it; it is only
   // compared.
@@ -86,6 +87,7 @@ private:
   std::map<void*, std::unique_ptr<ze::CommandQueue>> streams_;  // that calls came in, to wait for
   ResidentParameters parameters_;
   LibraryProducts products_;
+  LibraryConvolutions convolutions_;
 };
 
 }  // namespace zefuse::executor

@@ -107,7 +107,7 @@ Status DeviceSide::bind(const Binding& binding) {
   seen_.clear();
   recordings_.clear();
   recorded_calls_ = replayed_calls_ = 0;
-  ZEFUSE_RETURN_IF_ERROR(takeProducts(binding));
+  ZEFUSE_RETURN_IF_ERROR(takeLibraryCalls(binding));
   if (shared_.in_streams)  // which the first call brings
     return {};
   stream_.reset();
@@ -116,20 +116,29 @@ Status DeviceSide::bind(const Binding& binding) {
   return status;
 }
 
-Status DeviceSide::takeProducts(const Binding& binding) {
+Status DeviceSide::takeLibraryCalls(const Binding& binding) {
   products_.clear();
+  convolutions_.clear();
   scratch_bytes_ = binding.device.scratch_bytes;
-  for (size_t step = 0; step < binding.launches.size(); ++step)
-    if (const auto& wanted = binding.launches[step].product) {
-      auto product = shared_.device->products().get(device().context(), *wanted);
-      if (!product.ok())
-        return product.status();
-      if (!*product)
-        continue;
-      products_.resize(binding.launches.size());
-      scratch_bytes_ = std::max(scratch_bytes_, (*product)->workspaceBytes());
-      products_[step] = std::move(*product);
-    }
+  const size_t steps = binding.launches.size();
+  auto take = [&](size_t step, auto& asked, const auto& wanted, auto& taken) -> Status {
+    auto made = asked.get(device().context(), wanted);
+    if (!made.ok())
+      return made.status();
+    if (!*made)
+      return {};
+    taken.resize(steps);
+    scratch_bytes_ = std::max(scratch_bytes_, (*made)->workspaceBytes());
+    taken[step] = std::move(*made);
+    return {};
+  };
+  for (size_t step = 0; step < steps; ++step) {
+    const BoundLaunch& launch = binding.launches[step];
+    if (launch.product)
+      ZEFUSE_RETURN_IF_ERROR(take(step, shared_.device->products(), *launch.product, products_));
+    if (launch.convolution)
+      ZEFUSE_RETURN_IF_ERROR(take(step, shared_.device->convolutions(), *launch.convolution, convolutions_));
+  }
   return {};
 }
 
@@ -458,6 +467,11 @@ Status DeviceSide::copy(size_t step, void* destination, const void* source, size
 Status DeviceSide::multiply(size_t step, ze_extension::ProductOperands operands) {
   operands.workspace = scratch();
   return queueStep(step, [&](ze::Event* ended) { return list_->multiply(*products_[step], operands, ended); });
+}
+
+Status DeviceSide::convolve(size_t step, ze_extension::ConvolutionOperands operands) {
+  operands.workspace = scratch();
+  return queueStep(step, [&](ze::Event* ended) { return list_->convolve(*convolutions_[step], operands, ended); });
 }
 
 template <typename Append> Status DeviceSide::queueStep(size_t step, Append append) {

@@ -54,10 +54,15 @@ public:
   void after(size_t step);
   // After before(step), for steps on the device. The kernel's arguments are set.
   Status launch(size_t step, const ze::Kernel& kernel, uint32_t groups);
-  // The library's product for the step, which takes the place of its launch; null: the kernel is launched.
+  // A library's product or convolution for the step, which takes the place of its launch; neither: the kernel is
+  // launched.
   const ze::Product* product(size_t step) const { return products_.empty() ? nullptr : products_[step].get(); }
+  const ze::Convolution* convolution(size_t step) const {
+    return convolutions_.empty() ? nullptr : convolutions_[step].get();
+  }
   Status copy(size_t step, void* destination, const void* source, size_t bytes);
   Status multiply(size_t step, ze_extension::ProductOperands operands);
+  Status convolve(size_t step, ze_extension::ConvolutionOperands operands);
   // Until everything queued has run.
   Status wait() { return drain(); }
   // Brings the outputs, and inputs that steps wrote, to the host and waits for everything; a call that lies on the
@@ -115,7 +120,7 @@ private:
   // The recording for these addresses, or whether to make one: they came before, and it has paid so far.
   Recording* recordingFor(const Addresses& now);
   bool worthRecording(const Addresses& now);
-  Status takeProducts(const Binding& binding);
+  Status takeLibraryCalls(const Binding& binding);
   // `append` puts the step's work into the list and signals the event.
   template <typename Append> Status queueStep(size_t step, Append append);
   // The event that the launch signals: each has one, until a call of this binding has ended well, so that a kernel that
@@ -140,8 +145,9 @@ private:
   const plan::Program& program_;
   std::vector<std::byte*>& host_;
   const Binding* binding_ = nullptr;
-  std::vector<std::shared_ptr<const ze::Product>> products_;  // of the binding, by step; empty: there are none
-  size_t scratch_bytes_ = 0;                                  // of the binding, their workspace included
+  std::vector<std::shared_ptr<const ze::Product>> products_;          // of the binding, by step; empty: there are none
+  std::vector<std::shared_ptr<const ze::Convolution>> convolutions_;  // likewise
+  size_t scratch_bytes_ = 0;                                          // of the binding, their workspace included
   Counters::OfCall* counted_ = nullptr;
   std::span<const CallInput> inputs_;
 

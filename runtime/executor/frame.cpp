@@ -1,5 +1,7 @@
 #include "runtime/executor/frame.h"
 
+#include "runtime/executor/library_convolutions.h"
+
 #include <algorithm>
 #include <cstring>
 
@@ -209,6 +211,14 @@ Status Frame::runLaunch(size_t step, const plan::LaunchT& launch) {
     return gpu_->multiply(step, {deviceAddress(library.a), deviceAddress(library.b),
                                  library.bias >= 0 ? deviceAddress(uint32_t(library.bias)) : nullptr,
                                  deviceAddress(library.out), nullptr});
+  }
+  if (gpu_ && gpu_->convolution(step)) {
+    const plan::ConvolutionT& library = *launch.library_convolution;
+    ++counted_.library_calls;
+    return gpu_->convolve(step,
+                          libraryOperands(library.kind, deviceAddress(library.input), deviceAddress(library.weight),
+                                          library.bias >= 0 ? deviceAddress(uint32_t(library.bias)) : nullptr,
+                                          deviceAddress(library.out)));
   }
   LaunchState& state = (*launches_)[step];
   if (!state.kernel) [[unlikely]]

@@ -31,7 +31,8 @@ std::vector<uint8_t> launchesThatWait(const plan::Program& program, const Device
         mine.push_back({begin, begin + buffer_bytes[touch.buffer], touch.written});
       }
     const auto* launch = plan.steps[step]->kind.AsLaunch();
-    const bool scratch = launch && (plan::hasScratch(plan, *launch) || launch->library);  // which has a workspace
+    const bool scratch =  // a library has a workspace
+        launch && (plan::hasScratch(plan, *launch) || launch->library || launch->library_convolution);
     waits[step] = (scratch && scratch_used) || std::ranges::any_of(mine, [&](const Range& range) {
                     return std::ranges::any_of(running, [&](const Range& other) { return range.disturbs(other); });
                   });

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <mutex>
 
 #include "common/base/buffer_alignment.h"
 #include "common/plan/dtype.h"
@@ -16,15 +15,6 @@ using ze_extension::Matrix;
 using ze_extension::ProductDesc;
 
 constexpr size_t workspace_bytes = size_t(32) << 20;  // what NVIDIA recommends for its GPUs from Hopper on
-
-std::optional<ElementType> elementType(plan::DType dtype) {
-  switch (dtype) {
-  case plan::DType::f32: return ElementType::f32;
-  case plan::DType::bf16: return ElementType::bf16;
-  case plan::DType::f16: return ElementType::f16;
-  default: return std::nullopt;
-  }
-}
 
 // The one step through all batches, in the result's order, that a value's dimensions before the last two make: 0 where
 // it has one batch for all. Nothing: there is none.
@@ -46,7 +36,7 @@ std::optional<int64_t> batchStride(const BoundValue& value, std::span<const int6
 
 std::optional<Matrix> matrixOf(const BoundValue& value, std::span<const int64_t> batches) {
   const size_t rank = value.sizes.size();
-  const auto type = elementType(value.dtype);
+  const auto type = libraryType(value.dtype);
   const auto batch_stride = batchStride(value, batches);
   if (!type || !batch_stride)
     return std::nullopt;
@@ -60,6 +50,15 @@ std::optional<Matrix> matrixOf(const BoundValue& value, std::span<const int64_t>
 bool wholeVectors(int64_t stride) { return stride == 1 || stride % 8 == 0; }
 
 }  // namespace
+
+std::optional<ElementType> libraryType(plan::DType dtype) {
+  switch (dtype) {
+  case plan::DType::f32: return ElementType::f32;
+  case plan::DType::bf16: return ElementType::bf16;
+  case plan::DType::f16: return ElementType::f16;
+  default: return std::nullopt;
+  }
+}
 
 std::optional<ProductDesc> libraryProduct(const Binding& binding, const plan::MatmulT& matmul, int64_t work) {
   const BoundValue &a = binding.values[matmul.a], &b = binding.values[matmul.b], &out = binding.values[matmul.out];
@@ -116,21 +115,6 @@ std::optional<ProductDesc> libraryProduct(const Binding& binding, const plan::Ma
     else
       return std::nullopt;
   return desc;
-}
-
-Result<std::shared_ptr<const ze::Product>> LibraryProducts::get(const ze::Context& context, const ProductDesc& desc) {
-  const std::lock_guard lock(mutex_);
-  for (const Known& known : known_)
-    if (known.desc == desc)
-      return known.product;
-  auto made = ze::Product::create(context, desc);
-  if (!made.ok() && made.status().code() != Code::unsupported)
-    return made.status();
-  std::shared_ptr<const ze::Product> product;
-  if (made.ok())
-    product = std::make_shared<const ze::Product>(std::move(*made));
-  known_.push_back({desc, product});
-  return product;
 }
 
 }  // namespace zefuse::executor

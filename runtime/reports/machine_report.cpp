@@ -6,6 +6,7 @@
 #include "common/toolchain/targets.h"
 #include "runtime/reports/json_text.h"
 #include "runtime/reports/reports.h"
+#include "runtime/ze/convolution.h"
 #include "runtime/ze/device.h"
 #include "runtime/ze/product.h"
 
@@ -90,7 +91,7 @@ Object described(const ze::Device& device) {
   const bool cpu = device.isCpu();
   const GpuTarget* target = cpu ? nullptr : findGpuTarget(device.product());
   const VendorCompiler* vendor = target ? vendorCompilerOf(target->product) : nullptr;
-  const Result<std::string> library = ze::productLibrary(device);
+  const Result<std::string> library = ze::productLibrary(device), convolutions = ze::convolutionLibrary(device);
   Object row;
   row.add("device", device.name)
       .add("kind", cpu ? "cpu" : "gpu")
@@ -108,7 +109,9 @@ Object described(const ze::Device& device) {
       .add("queues", queuesOf(device))
       .add("matrix", target ? matrixShape(*target) : json::null)
       .add("product_library", library.ok() ? json::of(*library) : json::null)
-      .add("no_product_library", library.ok() || cpu ? json::null : json::of(library.status().message()));
+      .add("no_product_library", library.ok() || cpu ? json::null : json::of(library.status().message()))
+      .add("convolution_library", convolutions.ok() ? json::of(*convolutions) : json::null)
+      .add("no_convolution_library", convolutions.ok() || cpu ? json::null : json::of(convolutions.status().message()));
   return row;
 }
 

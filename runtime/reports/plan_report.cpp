@@ -82,7 +82,7 @@ private:
       entry.add("name", reports::text(launch->name()))
           .add("schedule", launch->note() ? reports::text(launch->note()->schedule()) : "")
           .add("target", reports::text(module->target()))
-          .add("library", launch->library() != nullptr)
+          .add("library", launch->library() != nullptr || launch->library_convolution() != nullptr)
           .add("module", reports::text(module->id()));
       kernels_.add(entry);
       addHostStep(entry, reports::text(launch->name()), launch->note());

@@ -150,6 +150,11 @@ void findExtensions(Api& api) {
       !find(api.appendProduct, ze_extension::append_product_name) ||
       !find(api.productLibrary, ze_extension::product_library_name))
     api.productCreate = nullptr;
+  if (!find(api.convolutionCreate, ze_extension::convolution_create_name) ||
+      !find(api.convolutionDestroy, ze_extension::convolution_destroy_name) ||
+      !find(api.appendConvolution, ze_extension::append_convolution_name) ||
+      !find(api.convolutionLibrary, ze_extension::convolution_library_name))
+    api.convolutionCreate = nullptr;
   find(api.deviceOrdinal, ze_extension::device_ordinal_name);
 }
 

@@ -12,6 +12,7 @@
 #include <level_zero/ze_ddi.h>
 
 #include "common/base/status.h"
+#include "common/ze_extension/convolution.h"
 #include "common/ze_extension/product.h"
 #include "common/ze_extension/stream.h"
 
@@ -79,6 +80,11 @@ struct Api {
   ze_extension::ProductDestroy productDestroy = nullptr;
   ze_extension::AppendProduct appendProduct = nullptr;
   ze_extension::ProductLibrary productLibrary = nullptr;
+  // Likewise convolutions.
+  ze_extension::ConvolutionCreate convolutionCreate = nullptr;
+  ze_extension::ConvolutionDestroy convolutionDestroy = nullptr;
+  ze_extension::AppendConvolution appendConvolution = nullptr;
+  ze_extension::ConvolutionLibrary convolutionLibrary = nullptr;
   ze_extension::DeviceOrdinal deviceOrdinal = nullptr;  // of our driver over CUDA
 };
 
@@ -155,6 +161,9 @@ template <auto Member> constexpr const char* functionName();
 ZEFUSE_ZE_FUNCTIONS(ZEFUSE_ZE_NAME)
 #undef ZEFUSE_ZE_NAME
 template <> constexpr const char* functionName<&Api::productDestroy>() { return ze_extension::product_destroy_name; }
+template <> constexpr const char* functionName<&Api::convolutionDestroy>() {
+  return ze_extension::convolution_destroy_name;
+}
 
 // Owns one handle; Destroy names the Api member that frees it. Move-only.
 template <typename Handle, auto Destroy> class Owned {

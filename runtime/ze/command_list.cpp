@@ -52,6 +52,13 @@ Status CommandList::multiply(const Product& product, const ze_extension::Product
   return {};
 }
 
+Status CommandList::convolve(const Convolution& convolution, const ze_extension::ConvolutionOperands& operands,
+                             Event* signal) {
+  ZEFUSE_ZE(context_->api(), context_->device().name, appendConvolution, handle_.get(), convolution.handle(), &operands,
+            signal ? signal->handle() : nullptr, 0, nullptr);
+  return {};
+}
+
 Status CommandList::copy(void* destination, const void* source, size_t bytes, Event* signal) {
   ZEFUSE_ZE(context_->api(), context_->device().name, zeCommandListAppendMemoryCopy, handle_.get(), destination, source,
             bytes, signal ? signal->handle() : nullptr, 0, nullptr);

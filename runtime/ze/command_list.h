@@ -4,6 +4,7 @@
 
 #include <optional>
 
+#include "runtime/ze/convolution.h"
 #include "runtime/ze/event.h"
 #include "runtime/ze/kernel.h"
 #include "runtime/ze/product.h"
@@ -30,6 +31,8 @@ public:
     return {};
   }
   Status multiply(const Product& product, const ze_extension::ProductOperands& operands, Event* signal = nullptr);
+  Status convolve(const Convolution& convolution, const ze_extension::ConvolutionOperands& operands,
+                  Event* signal = nullptr);
   Status copy(void* destination, const void* source, size_t bytes, Event* signal = nullptr);
   // Repeats `pattern_size` bytes (a power of two) over `bytes`.
   Status fill(void* destination, const void* pattern, size_t pattern_size, size_t bytes, Event* signal = nullptr);

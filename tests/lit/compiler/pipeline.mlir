@@ -11,7 +11,7 @@
 // CPU: func.func(
 // CPU-NEXT: zefuse-legalize{target=cpu},
 // CPU-NEXT: zefuse-prepare,
-// CPU-NEXT: zefuse-choose-kernel-products{library=auto target=cpu},
+// CPU-NEXT: zefuse-choose-kernel-products{convolutions=auto library=auto target=cpu},
 // CPU-NEXT: zefuse-fuse-library-epilogues,
 // CPU-NEXT: zefuse-split-reductions{target=cpu},
 // CPU-NEXT: zefuse-repeat-cheap-producers,
@@ -25,10 +25,10 @@
 // CPU-NEXT: )
 // GPU: func.func(
 // GPU-NEXT: zefuse-legalize{target=dg2-g11},
-// GPU-NEXT: zefuse-split-products{library=auto target=dg2-g11},
+// GPU-NEXT: zefuse-split-products{convolutions=auto library=auto target=dg2-g11},
 // GPU-NEXT: zefuse-refuse-fallbacks,
 // GPU-NEXT: zefuse-prepare,
-// GPU-NEXT: zefuse-choose-kernel-products{library=auto target=dg2-g11},
+// GPU-NEXT: zefuse-choose-kernel-products{convolutions=auto library=auto target=dg2-g11},
 // GPU-NEXT: zefuse-fuse-library-epilogues,
 // GPU-NEXT: zefuse-split-reductions{target=dg2-g11},
 // GPU-NEXT: zefuse-repeat-cheap-producers,
@@ -42,7 +42,7 @@
 // APART: func.func(
 // APART-NEXT: zefuse-legalize{target=cpu},
 // APART-NEXT: zefuse-prepare,
-// APART-NEXT: zefuse-choose-kernel-products{library=auto target=cpu},
+// APART-NEXT: zefuse-choose-kernel-products{convolutions=auto library=auto target=cpu},
 // APART-NEXT: zefuse-fuse-library-epilogues,
 // APART-NEXT: zefuse-repeat-cheap-producers,
 // APART-NEXT: zefuse-outline-kernels{merge=false},

@@ -206,7 +206,7 @@ func.func @graph(%a: tensor<4x4xf32>) {
 // -----
 
 func.func @graph(%a: tensor<4x4xf32>) {
-  // expected-error@+1 {{'zefuse.library' is a number of multiplications, of a zefuse.matmul}}
+  // expected-error@+1 {{'zefuse.library' is a number of multiplications, of a zefuse.matmul or zefuse.convolution}}
   %p = zefuse.matmul %a, %a {zefuse.library = "cuBLASLt"} : (tensor<4x4xf32>, tensor<4x4xf32>) -> tensor<4x4xf32>
   return
 }
