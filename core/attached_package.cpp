@@ -107,7 +107,7 @@ GraphKey graphKey(const GraphIdentity& identity, const Options& options) {
                 {"digest", hex(hash.finish())}};
   if (options.library_products != "auto")  // which packages without the field were made with
     key.fields.emplace_back("library_products", options.library_products);
-  if (options.library_convolutions != "auto")
+  if (options.library_convolutions != "never")
     key.fields.emplace_back("library_convolutions", options.library_convolutions);
   key.inputs = identity.inputs;
   key.outputs = identity.outputs;

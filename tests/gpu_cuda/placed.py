@@ -285,6 +285,31 @@ def batch_norm_and_convolutions() -> None:
 
 
 @test
+def convolutions_of_the_vendors_library() -> str:
+    """A block of a CNN in bf16: channels-last images between our kernels and cuDNN's, forward and backward."""
+    model = nn.Sequential(
+        nn.Conv2d(32, 64, 3, padding=1), nn.ReLU(), nn.Conv2d(64, 64, 3, padding=1, bias=False), nn.BatchNorm2d(64),
+        nn.ReLU(), nn.Conv2d(64, 128, 3, stride=2, padding=1, bias=False), nn.BatchNorm2d(128), nn.ReLU(),
+    ).cuda().train()  # fmt: skip
+    exact = copy.deepcopy(model)
+    compiled = Watched(model, library_convolutions="auto")
+    x = torch.randn(8, 32, 56, 56, device="cuda")
+    for _ in range(4):
+        model.zero_grad()
+        with torch.autocast("cuda", torch.bfloat16):
+            y = compiled(x)
+        y.float().square().mean().backward()
+    exact(x).square().mean().backward()
+    close(y, exact(x), 3e-2)
+    for a, b in zip(model.parameters(), exact.parameters(), strict=True):
+        if b.grad.abs().max() > 1e-4:
+            close(a.grad, b.grad, 5e-2)
+    calls = compiled.count("library_calls") // 4
+    assert calls >= 3, calls
+    return f"{calls} of the forward's convolutions in the library"
+
+
+@test
 def dropout_draws_from_the_device() -> str:
     compiled = torch.compile(lambda x: F.dropout(x * 1, 0.25), backend="zefuse")
     x = torch.ones(1024, 1024, device="cuda")

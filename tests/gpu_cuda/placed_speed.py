@@ -1,6 +1,6 @@
 """On a machine with an NVIDIA GPU and zefuse's wheel: models of CUDA tensors, beside torch's eager and Inductor there.
 
-    placed_speed.py [--seconds N] [--profile [BELOW]] [--json FILE] [CASE ...]
+    placed_speed.py [--seconds N] [--profile [BELOW]] [--options JSON] [--json FILE] [CASE ...]
 
 CASE: MODEL/DTYPE/BATCH, or MODEL/train/BATCH; a part of one (GPT-2, train) is all that have it; without any, all, those that tell
 most first. Each number is ms a call: many calls one after the other, and the wait for the last; the median of five rounds, in which
@@ -11,7 +11,7 @@ All is compiled before, in several processes and into empty caches: "cold" is th
 it. --seconds: for all of it; cases that could not be compiled in 45 % of it, or measured in the rest, are named.
 --profile: where a call's time on the device goes, by kernel, ours beside eager's and Inductor's (placed_profile.py); of the cases
 in which the best of torch is less than BELOW times as slow.
---small: small models, to try this. Status 1 where a result is wrong.
+--options: zefuse's, such as '{"library_convolutions": "auto"}'. --small: small models, to try this. Status 1 where a result is wrong.
 """
 
 from __future__ import annotations
@@ -193,6 +193,7 @@ def compiled(cases: list[str], seconds: float, small: bool) -> dict[str, dict[st
     with tempfile.TemporaryDirectory() as folder:
         files = [Path(folder) / str(number) for number in range(several)]
         arguments = ["--until", str(time.time() + seconds), *(["--small"] if small else [])]
+        arguments += ["--options", json.dumps(WAYS["zefuse"]["options"])]
         running = [
             subprocess.Popen([sys.executable, __file__, "--compile", str(file), *arguments, *cases[number::several]])
             for number, file in enumerate(files)
@@ -227,12 +228,14 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=math.inf)
     parser.add_argument("--profile", type=float, nargs="?", const=math.inf, default=-math.inf, metavar="BELOW")
     parser.add_argument("--small", action="store_true")
+    parser.add_argument("--options", type=json.loads, default={})
     parser.add_argument("--compile", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--until", type=float, default=math.inf, help=argparse.SUPPRESS)
     parser.add_argument("--compiled", action="store_true", help="what is compiled is in the caches already")
     given = parser.parse_args()
     torch.backends.cudnn.allow_tf32 = False
     torch._dynamo.config.recompile_limit = 64  # each way compiles the same functions
+    WAYS["zefuse"]["options"] = given.options
     if given.small:
         MODELS.update({name: SMALL[name] for name in MODELS if name in SMALL})
     cases = chosen(given.cases)
