@@ -1,5 +1,5 @@
-// The part of cuDNN 9 that this driver calls, its graph interface, declared here as cuda_api.h's is: torch's CUDA wheels
-// bring the library, which is looked for at the first convolution. Names and values are those of cudnn_graph.h.
+// The part of cuDNN 9 that this driver calls, its graph interface, declared here as cuda_api.h's is: torch's CUDA
+// wheels bring the library, which is looked for at the first convolution. Names and values are those of cudnn_graph.h.
 #pragma once
 
 #include <cstddef>

@@ -4,13 +4,13 @@
 //   ZEFUSE_CUDA_LIBRARY=path   another library than libcuda.so.1 (tests)
 //   ZEFUSE_CUBLASLT=off|path   no matrix products by cuBLASLt, or by this one (cublaslt_api.h)
 //   ZEFUSE_CUDNN=off|path      no convolutions by cuDNN, or by this one (cudnn_api.h)
-
 //   ZEFUSE_NVJITLINK=off|path  no cubins by nvJitLink, or by this one (jit_link.h)
 #include "drivers/level_zero/traits.h"
 
 #include <cstdlib>
 
 #include "common/base/build_id.h"
+#include "common/ze_extension/stream.h"
 #include "drivers/cuda/compiler_library.h"
 #include "drivers/cuda/convolution.h"
 #include "drivers/cuda/device.h"
@@ -32,7 +32,7 @@ const level_zero::ExtensionFunction kFunctions[] = {
     {ze_extension::product_destroy_name, reinterpret_cast<void*>(productDestroy)},
     {ze_extension::append_product_name, reinterpret_cast<void*>(commandListAppendProduct)},
     {ze_extension::product_library_name, reinterpret_cast<void*>(productLibrary)},
-        {ze_extension::convolution_create_name, reinterpret_cast<void*>(convolutionCreate)},
+    {ze_extension::convolution_create_name, reinterpret_cast<void*>(convolutionCreate)},
     {ze_extension::convolution_destroy_name, reinterpret_cast<void*>(convolutionDestroy)},
     {ze_extension::append_convolution_name, reinterpret_cast<void*>(commandListAppendConvolution)},
     {ze_extension::convolution_library_name, reinterpret_cast<void*>(convolutionLibrary)},
