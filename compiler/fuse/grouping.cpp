@@ -238,7 +238,9 @@ private:
             most = std::max(most, estimatedElements(operand));
       return most;
     };
-    for (auto [few, many] : {std::pair(a, b), std::pair(b, a)})
+    for (auto [few, many] : {std::pair(a, b), std::pair(b, a)}) {
+      if (!llvm::is_contained(graph_.producersOf(many), few))
+        continue;
       for (Operation* op : graph_.opsOf(few)) {
         if (!op->hasAttr(few_results))
           continue;
@@ -248,6 +250,7 @@ private:
             return "joined, the few groups that combine " + std::to_string(int64_t(results)) +
                    " result(s) of slices would walk " + std::to_string(int64_t(elements(other))) + " elements";
       }
+    }
     return std::nullopt;
   }
 

@@ -34,6 +34,7 @@ OURS = {
     "ZEFUSE_CUDA_DRIVER_LOG": "0|1",
     "ZEFUSE_CUDA_LIBRARY": "file",
     "ZEFUSE_CUBLASLT": "",  # off, or a file
+    "ZEFUSE_CUDNN": "",  # off, or a file
     "ZEFUSE_NVJITLINK": "",  # off, or a file
     "ZEFUSE_ZE_TRACE": "0|1",
 }
