@@ -135,7 +135,7 @@ void checkAttention(const AttentionCase& c, const char* target, int64_t engines 
       double top = -INFINITY, sum = 0;
       for (size_t j = 0; j < probabilities.size(); ++j) {
         for (int d = 0; d < c.depth; ++d)
-          probabilities[j] += valueOf(q[size_t((h * c.rows + i) * c.depth + d)]) *
+          probabilities[j] += valueOf(q[size_t(h * c.rows + i) * size_t(c.depth) + size_t(d)]) *
                               valueOf(k[(size_t(of_keys) + j) * size_t(c.depth) + size_t(d)]);
         top = std::max(top, probabilities[j] *= c.around ? -0.5 * c.scale : c.scale);
       }
@@ -147,7 +147,7 @@ void checkAttention(const AttentionCase& c, const char* target, int64_t engines 
         double expected = 0;
         for (size_t j = 0; j < probabilities.size(); ++j)
           expected += probabilities[j] / sum * valueOf(v[(size_t(of_keys) + j) * size_t(c.columns) + size_t(e)]);
-        const auto place = size_t((h * c.rows + i) * c.columns + e);
+        const size_t place = size_t(h * c.rows + i) * size_t(c.columns) + size_t(e);
         if (c.around)
           expected = std::abs(expected) + addend[place];
         ASSERT_NEAR(result[place], expected, tolerance) << i << ", " << e;
