@@ -285,7 +285,11 @@ def test_ctrl_c_is_quiet(tmp_path: Path) -> None:
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
     running = subprocess.Popen(
-        [sys.executable, "-m", "zefuse", "inspect", fifo], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        [sys.executable, "-m", "zefuse", "inspect", fifo],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        # What a shell starts in the background ignores the signal, and so would all that it starts.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     for _ in range(3000):
         try:
