@@ -36,19 +36,8 @@ protected:
     find(choice, convolution_choice_name);
   }
 
-  template <typename F> void find(F& function, const char* name) {
-    void* address = nullptr;
-    ZE_OK(zeDriverGetExtensionFunctionAddress(driver, name, &address));
-    function = reinterpret_cast<F>(address);
-  }
-  float* memory(int64_t elements) {
-    ze_host_mem_alloc_desc_t desc = {ZE_STRUCTURE_TYPE_HOST_MEM_ALLOC_DESC, nullptr, 0};
-    void* made = nullptr;
-    EXPECT_EQ(ZE_RESULT_SUCCESS, zeMemAllocHost(context, &desc, size_t(elements) * sizeof(float), 0, &made));
-    return static_cast<float*>(made);
-  }
   float* numbers(int64_t elements, int of = 7) {
-    float* made = memory(elements);
+    float* made = hostMemory(size_t(elements));
     for (int64_t i = 0; i < elements; ++i)
       made[i] = float((i * 5 + of) % of) - float(of / 2);
     return made;
@@ -146,7 +135,7 @@ const Form kForms[] = {
 
 TEST_F(CudaConvolution, EveryFormGivesItsNumbers) {
   ze_command_list_handle_t list = immediate();
-  float* workspace = memory(256);
+  float* workspace = hostMemory(256);
   for (const Form& form : kForms)
     for (bool channels_last : {false, true})
       for (ConvolutionKind kind : {ConvolutionKind::forward, ConvolutionKind::by_data, ConvolutionKind::by_weight}) {
@@ -177,7 +166,7 @@ TEST_F(CudaConvolution, EveryFormGivesItsNumbers) {
 
 TEST_F(CudaConvolution, ABiasAResidualAndReluAreOfTheSameCall) {
   ze_command_list_handle_t list = immediate();
-  float *workspace = memory(256), *bias = numbers(4, 3);
+  float *workspace = hostMemory(256), *bias = numbers(4, 3);
   for (bool residual : {false, true})
     for (bool relu : {false, true}) {
       ConvolutionDesc wanted = desc(kForms[0], ConvolutionKind::forward, true);
@@ -205,7 +194,7 @@ TEST_F(CudaConvolution, ABiasAResidualAndReluAreOfTheSameCall) {
 
 TEST_F(CudaConvolution, TheLibraryIsToldWhatIsKnown) {
   ze_command_list_handle_t list = immediate();
-  float* x = memory(1 << 16);
+  float* x = hostMemory(1 << 16);
   const ConvolutionOperands operands{x, x, x, nullptr, nullptr, x};
   auto told = [&](const ConvolutionDesc& wanted) {
     fake<void (*)()>("fake_cuda_clear")();
@@ -246,7 +235,7 @@ TEST_F(CudaConvolution, AGraphHoldsItAndKeepsIt) {
   ZE_OK(zeCommandListCreate(context, device, &list_desc, &list));
   ZE_OK(zeCommandQueueCreate(context, device, &queue_desc, &queue));
   const ConvolutionDesc wanted = desc(kForms[4], ConvolutionKind::forward, true);
-  float *image = numbers(10, 3), *weight = numbers(15, 3), *result = memory(6), *workspace = memory(256);
+  float *image = numbers(10, 3), *weight = numbers(15, 3), *result = hostMemory(6), *workspace = hostMemory(256);
   ConvolutionHandle* convolution = made(wanted);
   ConvolutionOperands operands{image, weight, result, nullptr, nullptr, nullptr};
   EXPECT_EQ(ZE_RESULT_ERROR_INVALID_NULL_POINTER, append(list, convolution, &operands, nullptr, 0, nullptr));
@@ -314,7 +303,7 @@ TEST_F(CudaConvolution, WhatIsNotThereSaysWhy) {
 
 TEST_F(CudaConvolution, AFailureOfTheLibraryIsTold) {
   ConvolutionHandle* convolution = made(desc(kForms[4], ConvolutionKind::forward, true));
-  float* x = memory(1024);
+  float* x = hostMemory(1024);
   const ConvolutionOperands operands{x, x, x, nullptr, nullptr, x};
   ze_command_list_handle_t list = immediate();
   setenv("FAKE_CUDNN_FAILS", "1", 1);

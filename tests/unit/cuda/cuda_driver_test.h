@@ -50,6 +50,11 @@ protected:
     reinterpret_cast<ze_result_t (*)(ze_driver_handle_t, const char**)>(address)(driver, &text);
     return text;
   }
+  template <typename F> void find(F& function, const char* name) {
+    void* address = nullptr;
+    ZE_OK(zeDriverGetExtensionFunctionAddress(driver, name, &address));
+    function = reinterpret_cast<F>(address);
+  }
   ze_module_handle_t module() {
     std::ifstream file(ZEFUSE_TEST_KERNEL, std::ios::binary);
     const std::vector<uint8_t> bytes(std::istreambuf_iterator<char>(file), {});
@@ -86,6 +91,12 @@ protected:
     ze_device_mem_alloc_desc_t desc = {ZE_STRUCTURE_TYPE_DEVICE_MEM_ALLOC_DESC, nullptr, 0, 0};
     void* made = nullptr;
     EXPECT_EQ(ZE_RESULT_SUCCESS, zeMemAllocDevice(context, &desc, bytes, 0, device, &made));
+    return static_cast<float*>(made);
+  }
+  float* hostMemory(size_t elements) {
+    ze_host_mem_alloc_desc_t desc = {ZE_STRUCTURE_TYPE_HOST_MEM_ALLOC_DESC, nullptr, 0};
+    void* made = nullptr;
+    EXPECT_EQ(ZE_RESULT_SUCCESS, zeMemAllocHost(context, &desc, elements * sizeof(float), 0, &made));
     return static_cast<float*>(made);
   }
   void launch(ze_command_list_handle_t list, ze_kernel_handle_t kernel, uint32_t groups,

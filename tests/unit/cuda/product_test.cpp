@@ -21,17 +21,6 @@ protected:
     find(library, product_library_name);
   }
 
-  template <typename F> void find(F& function, const char* name) {
-    void* address = nullptr;
-    ZE_OK(zeDriverGetExtensionFunctionAddress(driver, name, &address));
-    function = reinterpret_cast<F>(address);
-  }
-  float* memory(size_t elements) {
-    ze_host_mem_alloc_desc_t desc = {ZE_STRUCTURE_TYPE_HOST_MEM_ALLOC_DESC, nullptr, 0};
-    void* made = nullptr;
-    EXPECT_EQ(ZE_RESULT_SUCCESS, zeMemAllocHost(context, &desc, elements * sizeof(float), 0, &made));
-    return static_cast<float*>(made);
-  }
   // Of contiguous matrices.
   static ProductDesc desc(int64_t rows, int64_t depth, int64_t columns, ElementType type = ElementType::f32) {
     return {1,
@@ -60,7 +49,7 @@ float at(const float* from, const Matrix& matrix, int64_t batch, int64_t i, int6
 
 TEST_F(CudaProduct, EveryLayoutGivesTheSameProduct) {
   const int64_t rows = 3, depth = 5, columns = 4, batches = 2;
-  float *a = memory(200), *b = memory(200), *out = memory(200), *bias = memory(8);
+  float *a = hostMemory(200), *b = hostMemory(200), *out = hostMemory(200), *bias = hostMemory(8);
   for (int i = 0; i < 200; ++i)
     a[i] = float(i % 7) - 3, b[i] = float(i % 5) - 2;
   for (int i = 0; i < 8; ++i)
@@ -115,7 +104,7 @@ TEST_F(CudaProduct, TheLibraryIsToldWhatIsKnown) {
   size_t workspace = 0;
   ZE_OK(create(device, &wanted, &product, &workspace));
   EXPECT_EQ(workspace, 2048u);
-  float* x = memory(1 << 16);
+  float* x = hostMemory(1 << 16);
   ze_command_list_handle_t list = immediate();
   ProductOperands operands{x, x, nullptr, x, nullptr};
   EXPECT_EQ(ZE_RESULT_ERROR_INVALID_NULL_POINTER, append(list, product, &operands, nullptr, 0, nullptr));
@@ -146,7 +135,7 @@ TEST_F(CudaProduct, AGraphHoldsItAndKeepsIt) {
   ze_command_queue_handle_t queue;
   ZE_OK(zeCommandListCreate(context, device, &list_desc, &list));
   ZE_OK(zeCommandQueueCreate(context, device, &queue_desc, &queue));
-  float* x = memory(64);
+  float* x = hostMemory(64);
   for (int i = 0; i < 64; ++i)
     x[i] = 1;
   const ProductDesc wanted = desc(2, 3, 4);
@@ -208,7 +197,7 @@ TEST_F(CudaProduct, AFailureOfTheLibraryIsTold) {
   ProductHandle* product = nullptr;
   size_t workspace = 0;
   ZE_OK(create(device, &wanted, &product, &workspace));
-  float* x = memory(64);
+  float* x = hostMemory(64);
   const ProductOperands operands{x, x, nullptr, x, nullptr};
   ze_command_list_handle_t list = immediate();
   setenv("FAKE_CUBLASLT_FAILS", "1", 1);
