@@ -11,6 +11,7 @@
 #include "compiler/plan/layouts.h"
 #include "compiler/plan/values.h"
 #include "lowering/analysis/library_products.h"
+#include "lowering/analysis/product_form.h"
 #include "lowering/dialect/Zefuse.h"
 #include "lowering/dialect/shape.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
@@ -252,25 +253,43 @@ private:
     return success();
   }
 
+  bool isStrided(Value value) {
+    auto type = cast<RankedTensorType>(value.getType());
+    return asStrided(values_.placeOf(value).layout, shapeOf(type)).has_value();
+  }
+
+  /// The product of a kernel that was made for the vendor's library too (zefuse.library), with the places of its
+  /// operands, which are strided tensors in memory. Null: there is none.
+  template <typename Product> Product libraryProduct(KernelOp kernel, const LoweredLaunch& launch) {
+    auto products = kernel.getBody().getOps<Product>();
+    if (!launch.why_on_host.empty() || products.empty() || kernel.getNumResults() != 1)
+      return {};
+    Product product = *products.begin();
+    if (!product->hasAttr(in_library))
+      return {};
+    for (auto [argument, operand] : llvm::zip_equal(kernel.getBody().getArguments(), kernel.getOperands()))
+      values_.put(argument, values_.placeOf(operand));
+    for (Value operand : product->getOperands())
+      if (!isOfArgument(operand) || !isStrided(operand))
+        return {};
+    return product;
+  }
+
+  /// Multiplications from which on the library takes it.
+  static int64_t workOf(Operation* product) { return product->getAttrOfType<IntegerAttr>(in_library).getInt(); }
+
+  static std::unique_ptr<plan::PostOpT> postOpOf(linalg::GenericOp activation) {
+    auto post_op = std::make_unique<plan::PostOpT>();
+    post_op->kind = *postOpKind(activation->getAttrOfType<StringAttr>("zefuse.activation"));
+    return post_op;
+  }
+
   /// The call that has the kernel's result, of a kernel that was made so (zefuse.library). Null: none, or its operands
   /// lie as no library wants them.
   std::unique_ptr<plan::MatmulT> libraryCall(KernelOp kernel, const LoweredLaunch& launch) {
-    auto products = kernel.getBody().getOps<MatmulOp>();
-    if (!launch.why_on_host.empty() || products.empty() || kernel.getNumResults() != 1)
+    auto product = libraryProduct<MatmulOp>(kernel, launch);
+    if (!product)
       return nullptr;
-    MatmulOp product = *products.begin();
-    auto work = product->getAttrOfType<IntegerAttr>("zefuse.library");
-    if (!work)
-      return nullptr;
-    for (auto [argument, operand] : llvm::zip_equal(kernel.getBody().getArguments(), kernel.getOperands()))
-      values_.put(argument, values_.placeOf(operand));
-    auto strided = [&](Value value) {
-      auto type = cast<RankedTensorType>(value.getType());
-      return asStrided(values_.placeOf(value).layout, shapeOf(type)).has_value();
-    };
-    for (Value operand : product->getOperands())
-      if (!isOfArgument(operand) || !strided(operand))
-        return nullptr;
     // An activation's result lies as the product's would.
     Place place = values_.placeOf(kernel.getResult(0));
     Value made = kernel.getBody().front().getTerminator()->getOperand(0);
@@ -285,14 +304,12 @@ private:
           return nullptr;
         place.layout = rows;
       }
-      auto post_op = std::make_unique<plan::PostOpT>();
-      post_op->kind = *postOpKind(activation->getAttrOfType<StringAttr>("zefuse.activation"));
-      call->post_ops.push_back(std::move(post_op));
+      call->post_ops.push_back(postOpOf(activation));
     } else if (made != product.getResult()) {
       return nullptr;
     }
     values_.put(product.getResult(), place);
-    if (!strided(product.getResult()))
+    if (!isStrided(product.getResult()))
       return nullptr;
     call->a = values_.addLibraryOperand(product.getA());
     call->b = values_.addLibraryOperand(product.getB());
@@ -300,42 +317,26 @@ private:
       call->bias = values_.addLibraryOperand(product.getBias());
     call->out = values_.addValue(product.getResult());
     call->alpha = product.getAlpha().convertToFloat();
-    library_work_ = work.getInt();
+    library_work_ = workOf(product);
     return call;
   }
 
   /// Likewise of a convolution. Null too where a tensor of it lies as no library of images wants it.
   std::unique_ptr<plan::ConvolutionT> libraryConvolution(KernelOp kernel, const LoweredLaunch& launch) {
-    auto convolutions = kernel.getBody().getOps<ConvolutionOp>();
-    if (!launch.why_on_host.empty() || convolutions.empty() || kernel.getNumResults() != 1)
+    auto convolution = libraryProduct<ConvolutionOp>(kernel, launch);
+    if (!convolution)
       return nullptr;
-    ConvolutionOp convolution = *convolutions.begin();
-    auto work = convolution->getAttrOfType<IntegerAttr>("zefuse.library");
-    if (!work)
-      return nullptr;
-    for (auto [argument, operand] : llvm::zip_equal(kernel.getBody().getArguments(), kernel.getOperands()))
-      values_.put(argument, values_.placeOf(operand));
-    auto strided = [&](Value value) {
-      auto type = cast<RankedTensorType>(value.getType());
-      return asStrided(values_.placeOf(value).layout, shapeOf(type)).has_value();
-    };
-    for (Value operand : convolution->getOperands())
-      if (!isOfArgument(operand) || !strided(operand))
-        return nullptr;
     values_.put(convolution.getResult(), values_.placeOf(kernel.getResult(0)));
-    if (!strided(convolution.getResult()))
+    if (!isStrided(convolution.getResult()))
       return nullptr;
     Value made = kernel.getBody().front().getTerminator()->getOperand(0);
     auto activation = made.getDefiningOp<linalg::GenericOp>();
     if ((activation ? activation.getDpsInputOperand(0)->get() : made) != convolution.getResult())
       return nullptr;
     auto call = convolutionCall(convolution);
-    if (activation) {
-      auto post_op = std::make_unique<plan::PostOpT>();
-      post_op->kind = *postOpKind(activation->getAttrOfType<StringAttr>("zefuse.activation"));
-      call->post_ops.push_back(std::move(post_op));
-    }
-    library_work_ = work.getInt();
+    if (activation)
+      call->post_ops.push_back(postOpOf(activation));
+    library_work_ = workOf(convolution);
     return call;
   }
 

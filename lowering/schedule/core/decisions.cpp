@@ -23,4 +23,16 @@ int64_t Decisions::take(std::string_view name, int64_t modelled, std::span<const
   return decision.taken;
 }
 
+void Decisions::choose(std::string_view name, int64_t& number, std::initializer_list<int64_t> all,
+                       const std::function<bool()>& fits) {
+  std::vector<int64_t> others;
+  const int64_t modelled = number;
+  for (int64_t other : all) {
+    number = other;
+    if (fits())
+      others.push_back(other);
+  }
+  number = take(name, modelled, others);
+}
+
 }  // namespace zefuse

@@ -37,6 +37,9 @@ public:
   int64_t take(std::string_view name, int64_t modelled, std::initializer_list<int64_t> others) {
     return take(name, modelled, std::span(others.begin(), others.size()));
   }
+  // `number`, which is modelled, becomes what was measured if it is one of those of `all` with which `fits()` holds.
+  void choose(std::string_view name, int64_t& number, std::initializer_list<int64_t> all,
+              const std::function<bool()>& fits);
   bool take(std::string_view name, bool modelled) { return take(name, int64_t(modelled), {0, 1}) != 0; }
 
   // Decisions from here on are of this part of a kernel with several, whose names begin with its number.

@@ -263,19 +263,10 @@ std::optional<FragmentAttentionTile> chooseFragmentAttention(AttentionOp op, con
     return std::nullopt;
   if (decisions) {
     // One at a time, each within what the ones before leave of registers and local memory.
-    auto choose = [&](StringRef name, int64_t& number, ArrayRef<int64_t> all) {
-      SmallVector<int64_t> others;
-      const int64_t modelled = number;
-      for (int64_t other : all) {
-        number = other;
-        if (fits() && localBytes() <= target.local_memory_bytes)
-          others.push_back(other);
-      }
-      number = decisions->take(name, modelled, others);
-    };
-    choose("squares of query rows", tile.squares, {1, 2});
-    choose("sub-groups", tile.subgroups, {1, 2, 4, 8});
-    choose("keys of a step", tile.keys, {16, 32, 64, 128});
+    auto all_fits = [&] { return fits() && localBytes() <= target.local_memory_bytes; };
+    decisions->choose("squares of query rows", tile.squares, {1, 2}, all_fits);
+    decisions->choose("sub-groups", tile.subgroups, {1, 2, 4, 8}, all_fits);
+    decisions->choose("keys of a step", tile.keys, {16, 32, 64, 128}, all_fits);
   }
   return tile;
 }

@@ -277,7 +277,7 @@ std::optional<WarpgroupAttentionTile> chooseWarpgroupAttention(AttentionOp op, c
     return tile.columns / 2 + tile.keys / 2 + tile.keys / 4 <= (tile.warpgroups > 2 ? registers * 4 / 5 : registers) &&
            2 * localElements(tile) <= target.local_memory_bytes;
   };
-  // Of heads of 64 over many keys: two groups fit on a multiprocessor then, 0.77 to 0.85 of the time (H100). Over few
+  // Of heads of 64 over many keys: two groups fit on a multiprocessor then, 0.76 to 0.81 of the time (H100). Over few
   // keys a step of all of them is quicker.
   if (!fits() ||
       (tile.depth <= short_heads && tile.columns <= short_heads && (ShapedType::isDynamic(keys) || keys > few_keys)))
@@ -292,18 +292,8 @@ std::optional<WarpgroupAttentionTile> chooseWarpgroupAttention(AttentionOp op, c
   if (!fits())
     return std::nullopt;
   if (decisions) {
-    auto choose = [&](StringRef name, int64_t& number, ArrayRef<int64_t> all) {
-      SmallVector<int64_t> others;
-      const int64_t modelled = number;
-      for (int64_t other : all) {
-        number = other;
-        if (fits())
-          others.push_back(other);
-      }
-      number = decisions->take(name, modelled, others);
-    };
-    choose("warpgroups", tile.warpgroups, {1, 2, 3});
-    choose("keys of a step", tile.keys, {64, 96, 128});
+    decisions->choose("warpgroups", tile.warpgroups, {1, 2, 3}, fits);
+    decisions->choose("keys of a step", tile.keys, {64, 96, 128}, fits);
   }
   return tile;
 }
