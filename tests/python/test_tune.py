@@ -145,6 +145,17 @@ def test_a_second_process_finds_it(folder: Path, anything_wins: None) -> None:
     assert any("tuned: " in schedule for schedule in in_another_process(folder))
 
 
+def test_compiling_does_not_list_the_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cache in use holds tens of thousands of entries."""
+    listed = []
+    scandir = os.scandir
+    monkeypatch.setattr(os, "scandir", lambda place=".": (listed.append(str(place)), scandir(place))[1])
+    for device in DEVICES:
+        assert schedules(normed, torch.randn(64, 64), device=device)
+    assert str(folder) not in listed
+    assert list(folder.glob("*.plan")) and str(folder) in listed
+
+
 def test_what_is_not_quicker_is_not_kept_and_an_old_choice_goes(
     folder: Path, anything_wins: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

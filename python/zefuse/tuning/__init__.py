@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from zefuse import _native
+from zefuse.errors import NotFoundError
 
 KIND = "tuning"
 
@@ -32,11 +33,14 @@ def applied(values: Mapping[str, Any], product: str | None = None) -> dict[str, 
     folder = folder_of(values)
     if not made.pop("tuned", True) or "tuning" in made or not folder:
         return made
-    # Asking a device takes longer than looking for an entry, and most folders hold none.
-    if next(Path(folder).glob(f"*.{KIND}"), None) is None:
+    device = made["device"] if product is None else _device_of(product, folder)
+    if device is None:
         return made
-    device = made["device"] if product is None else _device_of(product)
-    if device is not None and (table := load(folder, device)):
+    try:
+        table = load(folder, device)
+    except NotFoundError:  # whoever needs the device says so
+        return made
+    if table:
         made["tuning"] = as_text(table)
     return made
 
@@ -121,8 +125,11 @@ def _ignored(path: str, reason: str) -> None:
     )
 
 
-def _device_of(product: str) -> str | None:
-    """A GPU here that this product is compiled for."""
+def _device_of(product: str, folder: str) -> str | None:
+    """A GPU here that this product is compiled for. Drivers are loaded for it only where something was measured: else compiling
+    ahead needs none. (A device that compiles for itself is asked at once: looking at a folder of 40,000 entries takes longer.)"""
     from zefuse import targets
 
+    if next(Path(folder).glob(f"*.{KIND}"), None) is None:
+        return None
     return next((each["device"] for each in targets.devices() if each["target"] == product), None)
