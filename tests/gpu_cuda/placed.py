@@ -291,9 +291,12 @@ def convolutions_of_the_vendors_library() -> str:
         nn.Conv2d(32, 64, 3, padding=1), nn.ReLU(), nn.Conv2d(64, 64, 3, padding=1, bias=False), nn.BatchNorm2d(64),
         nn.ReLU(), nn.Conv2d(64, 128, 3, stride=2, padding=1, bias=False), nn.BatchNorm2d(128), nn.ReLU(),
     ).cuda().train()  # fmt: skip
-    exact = copy.deepcopy(model)
-    compiled = Watched(model, library_convolutions="auto")
+    exact, eager = copy.deepcopy(model), copy.deepcopy(model)
+    compiled = Watched(model)
     x = torch.randn(8, 32, 56, 56, device="cuda")
+    with torch.autocast("cuda", torch.bfloat16):
+        z = eager(x)
+    z.float().square().mean().backward()
     for _ in range(4):
         model.zero_grad()
         with torch.autocast("cuda", torch.bfloat16):
@@ -301,9 +304,9 @@ def convolutions_of_the_vendors_library() -> str:
         y.float().square().mean().backward()
     exact(x).square().mean().backward()
     close(y, exact(x), 3e-2)
-    for a, b in zip(model.parameters(), exact.parameters(), strict=True):
-        if b.grad.abs().max() > 1e-4:
-            close(a.grad, b.grad, 5e-2)
+    for a, b, c in zip(model.parameters(), exact.parameters(), eager.parameters(), strict=True):
+        if (largest := b.grad.abs().max()) > 1e-4:  # sums of 25088 roundings: eager's own error says what is usual
+            close(a.grad, b.grad, max(2e-2, 1.5 * float((c.grad - b.grad).abs().max() / largest)))
     calls = compiled.count("library_calls") // 4
     assert calls >= 3, calls
     return f"{calls} of the forward's convolutions in the library"

@@ -2,7 +2,7 @@
 
     placed_speed.py [--seconds N] [--profile [BELOW]] [--options JSON] [--json FILE] [CASE ...]
 
-CASE: MODEL/DTYPE/BATCH, or MODEL/train/BATCH; a part of one (GPT-2, train) is all that have it; without any, all, those that tell
+CASE: MODEL/DTYPE/BATCH, or MODEL/train/BATCH; a part of one (GPT-2, train, bf16/32) is all that have it; without any, all, those that tell
 most first. Each number is ms a call: many calls one after the other, and the wait for the last; the median of five rounds, in which
 all take turns. So it is the device's time where that is longer, else the host's. A training step is forward, backward and zeroed
 gradients under autocast to bf16. TF32 is off.
@@ -11,7 +11,7 @@ All is compiled before, in several processes and into empty caches: "cold" is th
 it. --seconds: for all of it; cases that could not be compiled in 45 % of it, or measured in the rest, are named.
 --profile: where a call's time on the device goes, by kernel, ours beside eager's and Inductor's (placed_profile.py); of the cases
 in which the best of torch is less than BELOW times as slow.
---options: zefuse's, such as '{"library_convolutions": "auto"}'. --small: small models, to try this. Status 1 where a result is wrong.
+--options: zefuse's, such as '{"library_convolutions": "never"}'. --small: small models, to try this. Status 1 where a result is wrong.
 """
 
 from __future__ import annotations
@@ -70,9 +70,13 @@ CASES = [
 
 
 def chosen(words: Sequence[str]) -> list[str]:
-    """The cases that have one of these parts; a case that is none of the list is taken as it is."""
-    found = [case for case in CASES if not words or any(word == case or word in case.split("/") for word in words)]
-    return found + [word for word in words if word.count("/") == 2 and word not in CASES]
+    """The cases that have one of these parts; a case that is none of the list is taken as it is. ValueError: names nothing."""
+    of_words = {word: [case for case in CASES if f"/{word}/" in f"/{case}/"] for word in words}
+    for word, cases in of_words.items():
+        if not cases and word.count("/") != 2:
+            raise ValueError(f"no case has {word!r}: {', '.join(CASES)}")
+    found = {case for cases in of_words.values() for case in cases}
+    return [case for case in CASES if not words or case in found] + [word for word in words if not of_words[word]]
 
 
 def prepared(way: str, case: str) -> Callable[[], Any]:
@@ -238,7 +242,10 @@ def main() -> int:
     WAYS["zefuse"]["options"] = given.options
     if given.small:
         MODELS.update({name: SMALL[name] for name in MODELS if name in SMALL})
-    cases = chosen(given.cases)
+    try:
+        cases = chosen(given.cases)
+    except ValueError as problem:
+        parser.error(str(problem))
     if given.compile:
         compile_only(cases, given.until, given.compile)
         return 0
