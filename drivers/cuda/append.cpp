@@ -27,14 +27,26 @@ bool runsOnHost(const Operation& operation) {
   return false;
 }
 
+// USM, or device memory of the application's own (torch's tensors): what a graph may copy. Other memory of the host is
+// not, pinned or not: its owner may free it while the list lives.
+bool isDevices(const Device& device, const void* pointer) {
+  if (isUsm(pointer))
+    return true;
+  const Current current(device);
+  unsigned type = 0;
+  return cuda().cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE,
+                                      reinterpret_cast<CUdeviceptr>(pointer)) == CUDA_SUCCESS &&
+         type == CU_MEMORYTYPE_DEVICE;
+}
+
 // A function of the host takes what it needs with it, once: no graph can call it again.
-bool canBeCaptured(const Command& command) {
+bool canBeCaptured(const Device& device, const Command& command) {
   if (command.on_host)
     return false;
   if (const auto* copy = std::get_if<CopyCommand>(&command.operation))
-    return isUsm(copy->destination) && isUsm(copy->source);
+    return isDevices(device, copy->destination) && isDevices(device, copy->source);
   if (const auto* copy = std::get_if<CopyRegionCommand>(&command.operation))
-    return isUsm(copy->destination) && isUsm(copy->source);
+    return isDevices(device, copy->destination) && isDevices(device, copy->source);
   if (const auto* query = std::get_if<QueryTimestampsCommand>(&command.operation))
     return isUsm(query->destination);
   return true;
@@ -84,7 +96,7 @@ ze_result_t submit(CommandList& list, Operation&& operation, const EventHandles&
   command.on_host = runsOnHost(command.operation);
   addEvents<Event>(command, events);
   if (!list.immediate()) {
-    list.capturable &= canBeCaptured(command);
+    list.capturable &= canBeCaptured(list.device, command);
     list.recorded.push_back(std::move(command));
     return ZE_RESULT_SUCCESS;
   }

@@ -86,7 +86,8 @@ inline constexpr unsigned CU_STREAM_NON_BLOCKING = 1;
 inline constexpr unsigned CU_STREAM_WAIT_VALUE_EQ = 1;
 inline constexpr unsigned CU_MEMHOSTALLOC_PORTABLE = 1, CU_MEMHOSTALLOC_DEVICEMAP = 2;
 inline constexpr int CU_STREAM_CAPTURE_MODE_THREAD_LOCAL = 1;
-inline constexpr int CU_MEMORYTYPE_UNIFIED = 4;
+inline constexpr int CU_MEMORYTYPE_DEVICE = 2, CU_MEMORYTYPE_UNIFIED = 4;
+inline constexpr int CU_POINTER_ATTRIBUTE_MEMORY_TYPE = 2;
 
 struct CUuuid {
   char bytes[16];
@@ -130,6 +131,7 @@ struct CUDA_MEMCPY3D {
   F(cuMemFree, cuMemFree_v2, (CUdeviceptr pointer))                                                                    \
   F(cuMemHostAlloc, cuMemHostAlloc, (void** pointer, size_t bytes, unsigned flags))                                    \
   F(cuMemFreeHost, cuMemFreeHost, (void* pointer))                                                                     \
+  F(cuPointerGetAttribute, cuPointerGetAttribute, (void* value, int attribute, CUdeviceptr pointer))                    \
   F(cuMemcpyAsync, cuMemcpyAsync, (CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream))                   \
   F(cuMemcpy3DAsync, cuMemcpy3DAsync_v2, (const CUDA_MEMCPY3D* copy, CUstream stream))                                 \
   F(cuMemsetD8Async, cuMemsetD8Async, (CUdeviceptr to, unsigned char value, size_t count, CUstream stream))            \

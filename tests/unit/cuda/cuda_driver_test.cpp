@@ -9,6 +9,7 @@
 #include <functional>
 
 #include "common/ze_extension/stream.h"
+#include "drivers/cuda/cuda_api.h"
 
 namespace zefuse::test {
 namespace {
@@ -170,6 +171,19 @@ TEST_F(CudaDriver, AClosedListIsReplayedAsAGraph) {
   EXPECT_EQ(happened(), "graph of 5\n" + once + once);
   for (int i = 0; i < 4; ++i)
     EXPECT_EQ(std::memcmp(reinterpret_cast<char*>(y) + 16 * i, pattern, 16), 0);
+  // The application's own device memory as well: torch's tensors.
+  fake<void (*)()>("fake_cuda_clear")();
+  cuda::CUcontext torchs_context = nullptr;
+  cuda::CUdeviceptr torchs = 0;
+  fake<int (*)(cuda::CUcontext*, int)>("cuDevicePrimaryCtxRetain")(&torchs_context, 0);
+  fake<int (*)(cuda::CUcontext)>("cuCtxPushCurrent_v2")(torchs_context);
+  ASSERT_EQ(fake<int (*)(cuda::CUdeviceptr*, size_t)>("cuMemAlloc_v2")(&torchs, 64), 0);
+  ZE_OK(zeCommandListReset(list));
+  ZE_OK(zeCommandListAppendMemoryCopy(list, reinterpret_cast<void*>(torchs), x, 64, nullptr, 0, nullptr));
+  ZE_OK(zeCommandListAppendMemoryCopy(list, y, reinterpret_cast<void*>(torchs), 64, nullptr, 0, nullptr));
+  ZE_OK(zeCommandListClose(list));
+  ZE_OK(zeCommandQueueExecuteCommandLists(queue, 1, &list, nullptr));
+  EXPECT_EQ(happened(), "graph of 2\ngraph launch\ncopy 64\ncopy 64\n");
   // What CUDA would have to stage on the host goes command by command.
   fake<void (*)()>("fake_cuda_clear")();
   char on_stack[64];
@@ -180,6 +194,8 @@ TEST_F(CudaDriver, AClosedListIsReplayedAsAGraph) {
   ZE_OK(zeCommandQueueExecuteCommandLists(queue, 1, &list, nullptr));
   EXPECT_EQ(happened(), "copy 64\ncopy 64\n");
   EXPECT_EQ(alive("graph"), 0);
+  fake<int (*)(cuda::CUdeviceptr)>("cuMemFree_v2")(torchs);
+  fake<int (*)(cuda::CUcontext*)>("cuCtxPopCurrent_v2")(&torchs_context);
   zeMemFree(context, x);
   zeMemFree(context, y);
   zeCommandListDestroy(list);

@@ -338,6 +338,15 @@ EXPORT CUresult cuMemHostAlloc(void** pointer, size_t bytes, unsigned) {
   ++state().alive[numbered("host memory", current())];
   return CUDA_SUCCESS;
 }
+// Memory of the fake's own tests begins at what cuMemAlloc gave.
+EXPORT CUresult cuPointerGetAttribute(void* value, int attribute, CUdeviceptr pointer) {
+  ENTER;
+  if (attribute != CU_POINTER_ATTRIBUTE_MEMORY_TYPE || !state().memory.contains(word(pointer)))
+    return CUDA_ERROR_INVALID_VALUE;
+  *static_cast<unsigned*>(value) =
+      state().pinned.contains(static_cast<char*>(word(pointer))) ? 1 : CU_MEMORYTYPE_DEVICE;
+  return CUDA_SUCCESS;
+}
 EXPORT CUresult cuMemFree_v2(CUdeviceptr pointer) {
   std::lock_guard lock(state().mutex);
   waitForAll();
