@@ -28,7 +28,7 @@ from zefuse.errors import (
     ZefuseError,
 )
 from zefuse.explaining import torch_logs
-from zefuse.graphs import common_subexpressions, garbage, observers, output_aliases, places, saved_strides
+from zefuse.graphs import common_subexpressions, constants, garbage, observers, output_aliases, places, saved_strides
 from zefuse.graphs.for_target import PlanOnly
 from zefuse.graphs.observers import observe as observe  # where users of the backend look for it
 from zefuse.graphs.storage_views import OutsideOfInput, StorageViews, is_refused_write
@@ -121,6 +121,7 @@ def compile_graph(
 
     What no plan can hold runs in eager between compiled parts, unless ``whole`` or ``options.strict`` makes that an error.
     """
+    constants.fold(gm)
     compiled = _compile_in_parts(gm, parameter_indices, options, whole)
     torch_logs.tell(kind, compiled, gm)
     adopt(compiled, kind)

@@ -89,6 +89,22 @@ assert graphs[0].report()["place"] == "cuda:0"
 """)
 
 
+def test_numbers_of_the_cpu_are_no_copies() -> None:
+    """Swin's mask of shifted windows: single numbers written into a tensor of zeros."""
+    run("""
+def masked(x):
+    made = x.new_zeros(8, 8)
+    for number, rows in enumerate((slice(0, 3), slice(3, 5), slice(5, None))):
+        made[rows] = number
+    return torch.where(x > 0, torch.tensor(2.5), x + made)
+x = torch.randn(8, 8)
+call = compiled(masked)
+for _ in range(3):
+    close(call(x.to("cuda")), masked(x))
+nothing_copied()
+""")
+
+
 def test_calls_are_in_order_with_each_other_and_with_torch() -> None:
     run("""
 call = compiled(lambda x, y: x * 0.5 + y)

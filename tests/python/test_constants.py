@@ -1,0 +1,109 @@
+"""What graphs make of constants alone: literals, and what is written in pieces."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from zefuse import backend
+from zefuse.graphs import constants
+
+
+def windows(x: torch.Tensor, size: int, window: int = 4, shift: int = 2) -> torch.Tensor:
+    """Swin's mask of shifted windows."""
+    image = x.new_zeros((size, size))
+    places = (slice(0, -window), slice(-window, -shift), slice(-shift, None))
+    for number, (rows, columns) in enumerate((a, b) for a in places for b in places):
+        image[rows, columns] = number
+    count = size // window
+    image = image.view(count, window, count, window).permute(0, 2, 1, 3).reshape(-1, window * window)
+    apart = image.unsqueeze(1) - image.unsqueeze(2)
+    return apart.masked_fill(apart != 0, -100.0).masked_fill(apart == 0, 0.0)
+
+
+def scores(x: torch.Tensor) -> torch.Tensor:
+    return torch.softmax(x + windows(x, 16).unsqueeze(1).unsqueeze(0), -1)
+
+
+def graphs_of(function: Any, *inputs: torch.Tensor, **options: Any) -> tuple[Any, list[Any]]:
+    torch._dynamo.reset()
+    graphs: list[Any] = []
+    with backend.observe(lambda _, graph: graphs.append(graph)):
+        result = torch.compile(function, backend="zefuse", **options)(*inputs)
+    return result, graphs
+
+
+def operators(graph: Any) -> set[str]:
+    return {name for kernel in graph.report()["kernels"] for name in kernel["ops"]}
+
+
+def test_what_is_written_in_pieces_is_made_once() -> None:
+    x = torch.randn(2, 16, 3, 16, 16, requires_grad=True)
+    result, graphs = graphs_of(scores, x)
+    torch.testing.assert_close(result, scores(x))
+    assert len(graphs[0].report()["kernels"]) == 1
+    assert not any("scatter" in name for name in operators(graphs[0])), operators(graphs[0])
+    (given,) = torch.autograd.grad(result.sin().sum(), x)
+    torch.testing.assert_close(given, torch.autograd.grad(scores(x).sin().sum(), x)[0])
+
+
+def test_results_are_each_calls_own() -> None:
+    def masks(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        made = windows(x, 16)
+        return made[None], x + made[0, 0, 0]
+
+    x = torch.randn(3)
+    compiled = torch.compile(masks, backend="zefuse")
+    first, second = compiled(x)[0], compiled(x)[0]
+    first.fill_(7.0)
+    assert torch.equal(second, masks(x)[0])
+    assert torch.equal(compiled(x)[0], masks(x)[0])
+
+
+def test_a_size_that_is_not_known_stays() -> None:
+    def written(x: torch.Tensor) -> torch.Tensor:
+        made = x.new_zeros(x.shape[0])
+        made[2:] = 3
+        return x + made
+
+    compiled = torch.compile(written, backend="zefuse", dynamic=True)
+    for size in (5, 9, 3):
+        x = torch.randn(size)
+        assert torch.equal(compiled(x), written(x))
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype"),
+    [
+        (3, torch.int64),
+        (2**53 + 1, torch.int64),
+        (True, torch.bool),
+        (0.1, torch.float64),
+        (0.1, torch.bfloat16),
+        (float("nan"), torch.float32),
+    ],
+)
+def test_numbers_become_literals(value: Any, dtype: torch.dtype) -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return torch.where(x > 0, torch.tensor(value, dtype=dtype), x.to(dtype))
+
+    x = torch.randn(40)
+    result, graphs = graphs_of(function, x)
+    torch.testing.assert_close(result, function(x), equal_nan=True, rtol=0, atol=0)
+    assert result.dtype == function(x).dtype
+    assert graphs[0].constants() == []
+
+
+def test_triangles_and_ranges_stay() -> None:
+    """A kernel makes them sooner than it reads them."""
+
+    def causal(x: torch.Tensor) -> torch.Tensor:
+        return x.masked_fill(torch.ones(16, 16).tril() == 0, -1.0)
+
+    traced = make_fx(causal, tracing_mode="fake")(torch.randn(16, 16))
+    before = [node.name for node in traced.graph.nodes]
+    constants.fold(traced)
+    assert [node.name for node in traced.graph.nodes] == before
