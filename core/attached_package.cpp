@@ -105,9 +105,10 @@ GraphKey graphKey(const GraphIdentity& identity, const Options& options) {
                 {"fuse", options.fuse ? "yes" : "no"},
                 {"operations", identity.operations},
                 {"digest", hex(hash.finish())}};
-  if (options.library_products != "auto")  // which packages without the field were made with
+  // What packages without the fields are taken for.
+  if (options.library_products != "auto")
     key.fields.emplace_back("library_products", options.library_products);
-  if (options.library_convolutions != "never")
+  if (options.library_convolutions != "auto")
     key.fields.emplace_back("library_convolutions", options.library_convolutions);
   key.inputs = identity.inputs;
   key.outputs = identity.outputs;

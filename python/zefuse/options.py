@@ -36,10 +36,9 @@ class Options:
     """Which matrix products on a GPU go to its vendor's library (cuBLASLt) where that is there when they run: ``"auto"``, the
     large ones; ``"never"``; or ``"always"``. Their kernels are made all the same."""
 
-    library_convolutions: str = "never"
-    """Which convolutions on a GPU go to its vendor's library (cuDNN) where that is there when they run: ``"never"``; ``"auto"``,
-    large ones of 16-bit types; or ``"always"``. Their kernels are made all the same. Not ``"auto"`` by itself: no whole model has been
-    seen on a GPU with it yet."""
+    library_convolutions: str = "auto"
+    """Which convolutions on a GPU go to its vendor's library (cuDNN) where that is there when they run: ``"auto"``, large ones of
+    16-bit types; ``"never"``; or ``"always"``. Their kernels are made all the same."""
 
     dump_dir: str | None = None
     """A folder for every stage of every kernel (MLIR, LLVM IR, SPIR-V text, assembly, the plan as JSON). Default: no dump."""
