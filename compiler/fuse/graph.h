@@ -14,6 +14,10 @@ namespace zefuse {
 // On an operation whose results are too few for a GPU's groups: what makes much more of them is a kernel of its own.
 inline constexpr llvm::StringLiteral few_results = "zefuse.few_results";
 
+// On an elementwise operation between such a reduction's slices and another one of theirs: the kernels of both walk
+// over its elements anyway.
+inline constexpr llvm::StringLiteral with_slices = "zefuse.with_slices";
+
 // On a copy that is more than a view: its order in memory is what it is for.
 inline constexpr llvm::StringLiteral kept_copy = "zefuse.kept_copy";
 

@@ -246,7 +246,7 @@ private:
           continue;
         const double results = estimatedElements(op->getResult(0));
         for (Operation* other : graph_.opsOf(many))
-          if (elements(other) > much * results)
+          if (!other->hasAttr(with_slices) && elements(other) > much * results)
             return "joined, the few groups that combine " + std::to_string(int64_t(results)) +
                    " result(s) of slices would walk " + std::to_string(int64_t(elements(other))) + " elements";
       }
@@ -279,7 +279,7 @@ private:
                Operation* at = op->getBlock()->findAncestorOpInBlock(*user);
                return !isCompute(at) || graph_.groupOf(at) != consumer;
              };
-             return !isReduction(op) && estimatedElements(op->getResult(0)) > most &&
+             return !isReduction(op) && !op->hasAttr(with_slices) && estimatedElements(op->getResult(0)) > most &&
                     llvm::any_of(op->getUsers(), outside) && onlyReductionsNeed(op);
            });
   }

@@ -98,7 +98,7 @@ KernelOp outline(ArrayRef<Operation*> ops, unsigned num_symbols) {
     Operation* clone = builder.clone(*op, mapping);
     // Equal kernels are one, whatever reads them and whatever is said of them.
     for (StringRef mark : {StringRef("zefuse.output"), StringRef("zefuse.late"), StringRef("zefuse.note"),
-                           StringRef(few_results), StringRef(kept_copy)})
+                           StringRef(few_results), StringRef(with_slices), StringRef(kept_copy)})
       clone->removeDiscardableAttr(mark);
   }
   SmallVector<Value> yielded;

@@ -12,15 +12,12 @@
 #include "compiler/fuse/channels_last.h"
 #include "compiler/fuse/graph.h"
 #include "compiler/fuse/passes.h"
+#include "compiler/fuse/slices.h"
 #include "lowering/analysis/dataflow.h"
 #include "lowering/analysis/element_types.h"
 #include "lowering/dialect/Zefuse.h"
 #include "lowering/dialect/shape.h"
 #include "lowering/dialect/simplify.h"
-#include "mlir/Dialect/Arith/IR/Arith.h"
-#include "mlir/Dialect/Linalg/IR/Linalg.h"
-#include "mlir/Dialect/Tensor/IR/Tensor.h"
-#include "mlir/IR/IRMapping.h"
 #include "llvm/ADT/bit.h"
 #include <cmath>
 
@@ -48,41 +45,6 @@ constexpr double shortest_symbolic_slice = 1 << 10;  // of the usual size
 constexpr double longest_rest = 16 << 10;            // elements, which one group adds to the partial results
 constexpr double short_outer_row = 64;   // elements inside a symbolic loop, from which on each of its rounds is a slice
 constexpr int64_t aligned_elements = 8;  // an innermost loop's slices begin at multiples of an access's elements
-
-struct Split {
-  SmallVector<unsigned> whole;   // reduction loops each round of which is a slice
-  std::optional<unsigned> loop;  // and one that is cut into so many,
-  int64_t slices = 1;            // each this long,
-  AffineExpr length, rest;       // which leaves this many over
-  bool partials_innermost = false;
-
-  bool isSlice(unsigned number) const { return loop == number || llvm::is_contained(whole, number); }
-};
-
-/// What a reduction must be to have partial results; the sizes of its loops, none: it is not.
-std::optional<SmallVector<AffineExpr>> loopSizes(linalg::GenericOp op) {
-  if (!isReduction(op) || op.getNumResults() != 1 || !combinerOf(op).op || !initOf(op))
-    return std::nullopt;
-  // Partial results start from the combiner's neutral element, as the whole does.
-  TypedAttr init;
-  if (!matchPattern(initOf(op), m_Constant(&init)) || init != neutralElement(combinerOf(op).op))
-    return std::nullopt;
-  auto indexed = op.getBody()->walk([](linalg::IndexOp) { return WalkResult::interrupt(); });
-  if (indexed.wasInterrupted())
-    return std::nullopt;
-  SmallVector<AffineExpr> sizes(op.getNumLoops());
-  for (OpOperand* input : op.getDpsInputOperands()) {
-    AffineMap map = op.getMatchingIndexingMap(input);
-    for (auto [expr, size] : llvm::zip_equal(map.getResults(), shapeOf(cast<RankedTensorType>(input->get().getType()))))
-      if (auto dim = dyn_cast<AffineDimExpr>(expr))
-        sizes[dim.getPosition()] = size;
-      else if (!isa<AffineConstantExpr>(expr))
-        return std::nullopt;
-  }
-  if (llvm::is_contained(sizes, AffineExpr()))
-    return std::nullopt;
-  return sizes;
-}
 
 bool isReduced(linalg::GenericOp op, unsigned loop) {
   return op.getIteratorTypesArray()[loop] == utils::IteratorType::reduction;
@@ -249,188 +211,6 @@ std::optional<Split> splitForGroups(linalg::GenericOp op, ArrayRef<AffineExpr> s
   return split;
 }
 
-/// Elements start to start + size along a dimension. What is elementwise is computed anew for them, so that the part
-/// and the rest of a tensor that is read nowhere else are not one in memory.
-Value sliceOf(TensorBuilder& build, Value value, unsigned dim, AffineExpr start, AffineExpr size) {
-  auto type = cast<RankedTensorType>(value.getType());
-  SmallVector<AffineExpr> sizes = shapeOf(type);
-  sizes[dim] = size;
-  auto op = value.getDefiningOp<linalg::GenericOp>();
-  // Along which dimension of an operand; none: it does not vary.
-  auto dimOf = [&](OpOperand* input) -> std::optional<unsigned> {
-    for (auto [position, expr] : llvm::enumerate(op.getMatchingIndexingMap(input).getResults()))
-      if (expr == build.dim(dim))
-        return position;
-    return std::nullopt;
-  };
-  bool elementwise = op && !isReduction(op) && op.getNumResults() == 1 && op.getIndexingMapsArray().back().isIdentity();
-  if (elementwise)
-    for (OpOperand* input : op.getDpsInputOperands())
-      elementwise &= llvm::count_if(op.getMatchingIndexingMap(input).getResults(), [&](AffineExpr expr) {
-                       return expr.isFunctionOfDim(dim);
-                     }) == (dimOf(input) ? 1 : 0);
-  if (!elementwise) {
-    SmallVector<AffineExpr> source;
-    for (unsigned position = 0; position < sizes.size(); ++position)
-      source.push_back(position == dim ? start + build.dim(position) : build.dim(position));
-    return build.view(value, source, sizes);
-  }
-  SmallVector<Value> inputs;
-  for (OpOperand* input : op.getDpsInputOperands()) {
-    auto position = dimOf(input);
-    inputs.push_back(position ? sliceOf(build, input->get(), *position, start, size) : input->get());
-  }
-  RankedTensorType sliced = build.type(sizes, type.getElementType());
-  auto copy = linalg::GenericOp::create(build.b, op.getLoc(), TypeRange{sliced}, inputs, build.empty(sliced),
-                                        op.getIndexingMapsArray(), op.getIteratorTypesArray());
-  IRMapping mapping;
-  op.getRegion().cloneInto(&copy.getRegion(), mapping);
-  SmallVector<linalg::IndexOp> positions;
-  copy.walk([&](linalg::IndexOp index) {
-    if (index.getDim() == dim)
-      positions.push_back(index);
-  });
-  for (linalg::IndexOp index : positions) {
-    OpBuilder inner(index->getContext());
-    inner.setInsertionPointAfter(index);
-    TensorBuilder inside(index.getLoc(), inner, build.num_symbols);
-    Value first = isa<AffineConstantExpr>(start)
-                      ? Value(arith::ConstantIndexOp::create(inside.b, cast<AffineConstantExpr>(start).getValue()))
-                      : inside.size(start);
-    auto moved = arith::AddIOp::create(inside.b, index, first);
-    index.getResult().replaceAllUsesExcept(moved, moved);
-  }
-  return copy.getResult(0);
-}
-
-/// The reduction's inputs with a loop cut into `count` pieces of `length` rounds: the piece is a loop of its own,
-/// before that loop.
-void readPieces(TensorBuilder& build, linalg::GenericOp op, const Split& plan, SmallVector<Value>& inputs,
-                SmallVector<AffineMap>& maps) {
-  auto moved = [&](unsigned loop) { return build.dim(loop <= *plan.loop ? loop : loop + 1); };
-  for (OpOperand* input : op.getDpsInputOperands()) {
-    SmallVector<AffineExpr> indices, source, sizes;
-    auto next = [&](AffineExpr size, AffineExpr index) {
-      sizes.push_back(size);
-      indices.push_back(index);
-      return build.dim(sizes.size() - 1);
-    };
-    auto shape = shapeOf(typeOf(input->get()));
-    for (auto [expr, size] : llvm::zip_equal(op.getMatchingIndexingMap(input).getResults(), shape)) {
-      auto dim = dyn_cast<AffineDimExpr>(expr);
-      if (!dim || dim.getPosition() != *plan.loop) {
-        source.push_back(next(size, dim ? moved(dim.getPosition()) : expr));
-        continue;
-      }
-      AffineExpr piece = next(build.constant(plan.slices), build.dim(*plan.loop));
-      source.push_back(piece * plan.length + next(plan.length, build.dim(*plan.loop + 1)));
-    }
-    inputs.push_back(build.view(input->get(), source, sizes));
-    maps.push_back(AffineMap::get(op.getNumLoops() + 1, 0, indices, op.getContext()));
-  }
-}
-
-/// The inputs past all pieces.
-SmallVector<Value> readRest(TensorBuilder& build, linalg::GenericOp op, const Split& plan) {
-  SmallVector<Value> inputs;
-  for (OpOperand* input : op.getDpsInputOperands()) {
-    Value value = input->get();
-    for (auto [position, expr] : llvm::enumerate(op.getMatchingIndexingMap(input).getResults()))
-      if (expr == build.dim(*plan.loop))
-        value = sliceOf(build, value, position, plan.length * plan.slices, plan.rest);
-    inputs.push_back(value);
-  }
-  return inputs;
-}
-
-Value reduceTo(TensorBuilder& build, linalg::GenericOp like, RankedTensorType type, ArrayRef<Value> inputs,
-               ArrayRef<AffineMap> maps, ArrayRef<utils::IteratorType> iterators) {
-  auto init = linalg::FillOp::create(build.b, initOf(like), build.empty(type));
-  auto reduction = linalg::GenericOp::create(build.b, TypeRange{type}, inputs, init.getResults(), maps, iterators);
-  IRMapping mapping;
-  like.getRegion().cloneInto(&reduction.getRegion(), mapping);
-  return reduction.getResult(0);
-}
-
-/// The values' combination: over the loops that `iterators` reduce, or element by element.
-Value combined(TensorBuilder& build, Operation* combiner, TypeRange type, ValueRange inputs, Value init,
-               ArrayRef<AffineMap> maps, ArrayRef<utils::IteratorType> iterators) {
-  return linalg::GenericOp::create(build.b, type, inputs, init, maps, iterators,
-                                   [&](OpBuilder& inner, Location at, ValueRange arguments) {
-                                     Operation* combined = inner.clone(*combiner);
-                                     combined->setOperands(arguments.take_front(2));
-                                     linalg::YieldOp::create(inner, at, combined->getResults());
-                                   })
-      .getResult(0);
-}
-
-void split(linalg::GenericOp op, const Split& plan, unsigned num_symbols, bool for_groups) {
-  OpBuilder builder(op);
-  TensorBuilder build(op.getLoc(), builder, num_symbols);
-  MLIRContext* context = op.getContext();
-  auto type = cast<RankedTensorType>(op.getResult(0).getType());
-  SmallVector<AffineExpr> sizes = *loopSizes(op);
-  const unsigned loops = op.getNumLoops(), added = plan.loop ? 1 : 0;
-
-  SmallVector<Value> inputs;
-  SmallVector<AffineMap> maps;
-  if (plan.loop) {
-    readPieces(build, op, plan, inputs, maps);
-  } else {
-    inputs.assign(op.getInputs().begin(), op.getInputs().end());
-    maps.assign(op.getIndexingMapsArray());
-    maps.pop_back();
-  }
-  auto moved = [&](unsigned loop) { return plan.loop && loop > *plan.loop ? loop + 1 : loop; };
-  SmallVector<utils::IteratorType> iterators(op.getIteratorTypesArray());
-  SmallVector<AffineExpr> partial_sizes, partial_loops, kept_loops;
-  for (unsigned loop = 0; loop < loops; ++loop)
-    if (plan.isSlice(loop)) {
-      bool cut = plan.loop == loop;
-      partial_sizes.push_back(cut ? build.constant(plan.slices) : sizes[loop]);
-      partial_loops.push_back(build.dim(moved(loop)));
-      if (!cut)
-        iterators[loop] = utils::IteratorType::parallel;
-    }
-  if (plan.loop)
-    iterators.insert(iterators.begin() + *plan.loop, utils::IteratorType::parallel);
-  for (AffineExpr expr : op.getIndexingMapsArray().back().getResults())
-    kept_loops.push_back(build.dim(moved(cast<AffineDimExpr>(expr).getPosition())));
-  const unsigned parts = partial_sizes.size(), rank = type.getRank();
-  SmallVector<AffineExpr> shape = shapeOf(type), indices = kept_loops;
-  shape.insert(plan.partials_innermost ? shape.end() : shape.begin(), partial_sizes.begin(), partial_sizes.end());
-  indices.insert(plan.partials_innermost ? indices.end() : indices.begin(), partial_loops.begin(), partial_loops.end());
-  maps.push_back(AffineMap::get(loops + added, 0, indices, context));
-  Value partial = reduceTo(build, op, build.type(shape, type.getElementType()), inputs, maps, iterators);
-  if (for_groups)
-    partial.getDefiningOp()->setAttr(
-        "zefuse.note", builder.getStringAttr("partial results of slices, which the next kernel combines: too few "
-                                             "results to fill the device"));
-
-  Operation* combiner = combinerOf(op).op;
-  const unsigned first_kept = plan.partials_innermost ? 0 : parts, first_part = plan.partials_innermost ? rank : 0;
-  SmallVector<utils::IteratorType> outer(rank + parts, utils::IteratorType::parallel);
-  std::fill_n(outer.begin() + first_part, parts, utils::IteratorType::reduction);
-  SmallVector<AffineExpr> result;
-  for (unsigned dim = 0; dim < rank; ++dim)
-    result.push_back(build.dim(first_kept + dim));
-  Value whole =
-      combined(build, combiner, type, partial, op.getOutputs()[0],
-               {build.b.getMultiDimIdentityMap(rank + parts), AffineMap::get(rank + parts, 0, result, context)}, outer);
-  if (plan.loop && !isConstant(plan.rest, 0)) {
-    Value rest =
-        reduceTo(build, op, type, readRest(build, op, plan), op.getIndexingMapsArray(), op.getIteratorTypesArray());
-    AffineMap same = build.b.getMultiDimIdentityMap(rank);
-    whole = combined(build, combiner, type, {whole, rest}, build.empty(type), {same, same, same},
-                     SmallVector<utils::IteratorType>(rank, utils::IteratorType::parallel));
-  }
-  op.getResult(0).replaceAllUsesWith(whole);
-  whole.getDefiningOp()->setDiscardableAttrs(op->getDiscardableAttrDictionary());
-  if (for_groups)
-    whole.getDefiningOp()->setAttr(few_results, builder.getUnitAttr());
-  op.erase();
-}
-
 class SplitReductions : public impl::SplitReductionsBase<SplitReductions> {
 public:
   using SplitReductionsBase::SplitReductionsBase;
@@ -443,12 +223,25 @@ private:
       return signalPassFailure();
     }
     const bool groups = description->hasWorkGroups();
-    for (auto op : llvm::make_early_inc_range(getOperation().getBody().front().getOps<linalg::GenericOp>())) {
-      auto sizes = loopSizes(op);
-      if (!sizes)
+    const unsigned symbols = graphSymbolsOf(getOperation());
+    auto reductions =
+        llvm::to_vector(llvm::make_filter_range(getOperation().getBody().front().getOps<linalg::GenericOp>(),
+                                                [](auto op) { return loopSizes(op).has_value(); }));
+    llvm::DenseSet<Operation*> done;
+    for (linalg::GenericOp op : reductions) {
+      if (done.contains(op))
         continue;
-      if (auto plan = groups ? splitForGroups(op, *sizes, *description, getOperation()) : splitForThreads(op, *sizes))
-        split(op, *plan, graphSymbolsOf(getOperation()), groups);
+      auto sizes = loopSizes(op);
+      auto plan = groups ? splitForGroups(op, *sizes, *description, getOperation()) : splitForThreads(op, *sizes);
+      if (!plan)
+        continue;
+      auto deviations = groups ? deviationsFromMeanOf(op) : std::nullopt;
+      if (deviations && (!plan->loop || isConstant(plan->rest, 0))) {
+        done.insert(deviations->sum);
+        splitDeviations(op, *deviations, *plan, symbols);
+      } else {
+        splitReduction(op, *plan, symbols, groups);
+      }
     }
   }
 };

@@ -28,7 +28,16 @@ from zefuse.errors import (
     ZefuseError,
 )
 from zefuse.explaining import torch_logs
-from zefuse.graphs import common_subexpressions, constants, garbage, observers, output_aliases, places, saved_strides
+from zefuse.graphs import (
+    common_subexpressions,
+    constants,
+    garbage,
+    observers,
+    output_aliases,
+    places,
+    saved_strides,
+    unread_arguments,
+)
 from zefuse.graphs.for_target import PlanOnly
 from zefuse.graphs.observers import observe as observe  # where users of the backend look for it
 from zefuse.graphs.storage_views import OutsideOfInput, StorageViews, is_refused_write
@@ -281,6 +290,7 @@ def _partition(joint: torch.fx.GraphModule, *args: Any, **kwargs: Any) -> Any:
     from torch._functorch import config
     from torch._functorch.partitioners import min_cut_rematerialization_partition
 
+    unread_arguments.forget(joint.graph)
     ours = config.cse and common_subexpressions.can_merge(joint.graph)
     if ours:
         joint.graph.eliminate_dead_code()

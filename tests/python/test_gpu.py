@@ -173,7 +173,7 @@ def test_batch_norm_behind_a_convolution_is_summed_in_slices() -> None:
     for ours, eager in zip(model.buffers(), theirs.buffers(), strict=True):
         torch.testing.assert_close(ours, eager)
     forward, backward = ([kernel["schedule"] for kernel in Explanation.of(graph).kernels] for graph in graphs)
-    for schedules, slices in ((forward, 2), (backward, 2)):
+    for schedules, slices in ((forward, 1), (backward, 2)):  # a mean and the deviations from it are of one walk
         assert sum("partial results of slices" in schedule for schedule in schedules) >= slices
         assert any(schedule.startswith("pointwise") for schedule in schedules[1:])
 

@@ -48,6 +48,8 @@ FORMS = {
     "large": (lambda x: F.conv2d(x, wide, padding=1), [large]),
     "few images": (lambda x: F.conv2d(x, wide, padding=1), [large[:1]]),
     "few channels": (lambda x: F.conv2d(x, wide[:, :3].to(memory_format=torch.channels_last), padding=1), [last(8, 3, 224, 224).bfloat16()]),
+    "few results": (lambda x: F.conv2d(x, wide[:3].to(memory_format=torch.channels_last), padding=1), [last(8, 64, 112, 112).bfloat16()]),
+    "few channels' data": (lambda g: F.conv_transpose2d(g, wide[:, :3].to(memory_format=torch.channels_last), padding=1), [last(8, 64, 112, 112).bfloat16()]),
     "f32": (lambda x: F.conv2d(x, wide.float(), padding=1), [large.float()]),
 }
 asked = json.loads(sys.argv[1])
@@ -139,11 +141,13 @@ def test_without_the_library_the_kernels_run(tmp_path: Path) -> None:
 
 
 def test_large_ones_of_16_bits_go_there_by_themselves(tmp_path: Path) -> None:
-    found = seen(tmp_path, ["large", "few images", "few channels", "f32"], library_convolutions="auto")
+    small = ["few images", "few results", "few channels' data", "f32"]
+    found = seen(tmp_path, ["large", "few channels", *small], library_convolutions="auto")
     assert found["large"]["calls"] == 1
     assert any("by that from 134217728 multiplications on" in words for words in found["large"]["schedules"])
     assert "4x64x56x56/200704,1,3584,64 by 64x64x3x3/576,1,192,64" in found["log"]
-    for form in ("few images", "few channels", "f32"):
+    assert found["few channels"]["calls"] == 1, "the first convolution of an image"
+    for form in small:
         assert found[form]["calls"] == 0, form
         assert not any("cuDNN" in words for words in found[form]["schedules"]), form
     assert seen(tmp_path, ["large"], library_convolutions="never")["large"]["calls"] == 0
