@@ -11,6 +11,8 @@ from typing import Any
 from zefuse import reports
 from zefuse.options import default_cache_dir
 
+_RECENT = 256  # entries that a reason is looked for in
+
 
 def directory() -> str:
     """The folder in use when no option names another; empty when there is none."""
@@ -24,9 +26,23 @@ def entries(folder: str | None = None) -> list[dict[str, Any]]:
     return found
 
 
+def recent(folder: str, kind: str) -> list[dict[str, Any]]:
+    """As ``entries``, of one kind, those that were used last: what compiling can afford to look at, whatever the folder holds."""
+    found: list[dict[str, Any]] = reports.ask("cache_recent", folder, kind, str(_RECENT))
+    return found
+
+
 def why(folder: str | None = None, count: int = 20) -> list[str]:
     """For the newest ``count`` entries, one line each: which field of its key no earlier entry had, and so why it was made."""
-    found = entries(folder)
+    return _why(entries(folder), count)
+
+
+def why_made(folder: str, count: int) -> list[str]:
+    """``why`` of native code, among the entries that were used last."""
+    return _why(recent(folder, "native"), count)
+
+
+def _why(found: list[dict[str, Any]], count: int) -> list[str]:
     lines = []
     for position, entry in enumerate(found[:count]):
         name = entry["note"] or entry["key"].get("kind", "entry")
@@ -36,8 +52,9 @@ def why(folder: str | None = None, count: int = 20) -> list[str]:
 
 
 def why_missed(folder: str, kind: str, fields: Sequence[tuple[str, str]], note: str) -> str:
-    """For a key without an entry: which of its fields the nearest entry of this kind and note has otherwise."""
-    alike = [entry for entry in entries(folder) if entry["note"] == note]
+    """For a key without an entry: which of its fields the nearest entry of this kind and note has otherwise, among those that
+    were used last."""
+    alike = [entry for entry in recent(folder, kind) if entry["note"] == note]
     return _reason({"key": {"kind": kind, **dict(fields)}, "note": note}, alike)
 
 

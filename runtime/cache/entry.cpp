@@ -34,6 +34,12 @@ bool plausible(const Header& header, uint64_t file_bytes) {
          sizeof header + header.key_bytes + header.note_bytes + header.body_bytes == file_bytes;
 }
 
+// `texts`: key and note.
+Entry headOf(const Header& header, const std::byte* texts) {
+  const char* at = reinterpret_cast<const char*>(texts);
+  return {{at, header.key_bytes}, {at + header.key_bytes, header.note_bytes}, header.created, {}};
+}
+
 }  // namespace
 
 std::vector<std::byte> packEntry(std::string_view key, std::string_view note, int64_t created,
@@ -66,11 +72,7 @@ std::optional<Entry> unpackEntry(std::span<const std::byte> file) {
   const auto rest = file.subspan(sizeof header);
   if (!plausible(header, file.size()) || digestOf(header, rest) != header.digest)
     return std::nullopt;
-  Entry entry;
-  const char* texts = reinterpret_cast<const char*>(rest.data());
-  entry.key.assign(texts, header.key_bytes);
-  entry.note.assign(texts + header.key_bytes, header.note_bytes);
-  entry.created = header.created;
+  Entry entry = headOf(header, rest.data());
   const auto body = rest.last(header.body_bytes);
   entry.body.assign(body.begin(), body.end());
   return entry;
@@ -82,6 +84,16 @@ std::optional<Entry> readEntry(int file) {
     return std::nullopt;
   std::vector<std::byte> bytes(size_t(info.st_size));
   return readAll(file, bytes.data(), bytes.size()) ? unpackEntry(bytes) : std::nullopt;
+}
+
+std::optional<Entry> readHead(int file) {
+  struct stat info{};
+  Header header;
+  if (fstat(file, &info) != 0 || !S_ISREG(info.st_mode) || !readAll(file, &header, sizeof header) ||
+      !plausible(header, uint64_t(info.st_size)))
+    return std::nullopt;
+  std::vector<std::byte> texts(header.key_bytes + header.note_bytes);
+  return readAll(file, texts.data(), texts.size()) ? std::optional(headOf(header, texts.data())) : std::nullopt;
 }
 
 }  // namespace zefuse

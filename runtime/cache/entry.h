@@ -32,4 +32,7 @@ std::optional<Entry> unpackEntry(std::span<const std::byte> file);
 // From an open file.
 std::optional<Entry> readEntry(int file);
 
+// The same without the body, which is not read: so only the key is sure, where it gives the file's name.
+std::optional<Entry> readHead(int file);
+
 }  // namespace zefuse

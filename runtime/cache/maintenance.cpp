@@ -11,6 +11,8 @@
 #include <ctime>
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <span>
 #include <tuple>
 
 #include "common/base/atomic_file.h"
@@ -35,44 +37,61 @@ struct File {
   bool unfinished() const { return kindOf(name) == FileKind::unfinished; }
 };
 
-// Ours among the regular files of the folder itself, by name; "locks" is a folder.
-std::vector<File> filesOf(const std::string& directory) {
+// Ours among the regular files of the folder itself, by name; "locks" is a folder. `ending`: of the names.
+std::vector<File> filesOf(const std::string& directory, const std::string& ending = {}) {
   std::vector<File> files;
   std::error_code error;
   for (auto at = std::filesystem::directory_iterator(directory, error); !error && at != std::filesystem::end(at);
        at.increment(error)) {
     File file{at->path().filename().string()};
-    if (kindOf(file.name) != FileKind::foreign && lstat(at->path().c_str(), &file.info) == 0 &&
-        S_ISREG(file.info.st_mode))
+    if (file.name.ends_with(ending) && kindOf(file.name) != FileKind::foreign &&
+        lstat(at->path().c_str(), &file.info) == 0 && S_ISREG(file.info.st_mode))
       files.push_back(std::move(file));
   }
   std::ranges::sort(files, {}, &File::name);
   return files;
 }
 
-// The entry in a file: nothing unless it may be used (trusted) and every byte is right.
-std::optional<Entry> soundEntry(const std::string& path) {
+// What `read` finds in a file: nothing unless it may be used (trusted) and the key is that of the name.
+std::optional<Entry> trustedEntry(const std::string& path, std::optional<Entry> (*read)(int file)) {
   const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
   if (file < 0)
     return std::nullopt;
   struct stat info{};
-  std::optional<Entry> entry = fstat(file, &info) == 0 && trusted(info) ? readEntry(file) : std::nullopt;
+  std::optional<Entry> entry = fstat(file, &info) == 0 && trusted(info) ? read(file) : std::nullopt;
   close(file);
   return entry && path.ends_with("/" + CacheKey::fileNameOf(entry->key)) ? std::move(entry) : std::nullopt;
 }
 
-}  // namespace
+// Every byte of it is right.
+std::optional<Entry> soundEntry(const std::string& path) { return trustedEntry(path, &readEntry); }
 
-std::vector<CacheEntryInfo> listEntries(const std::string& directory) {
+// Newest first.
+std::vector<CacheEntryInfo> infosOf(const std::string& directory, std::span<const File> files,
+                                    std::optional<Entry> (*read)(int file)) {
   std::vector<CacheEntryInfo> entries;
-  for (const File& file : filesOf(directory))
-    if (const auto entry = soundEntry(directory + "/" + file.name))
+  for (const File& file : files)
+    if (const auto entry = trustedEntry(directory + "/" + file.name, read))
       entries.push_back({file.name, CacheKey::parse(entry->key), entry->note, uint64_t(file.info.st_size),
                          entry->created, file.info.st_mtim.tv_sec});
   std::sort(entries.begin(), entries.end(), [](const CacheEntryInfo& a, const CacheEntryInfo& b) {
     return std::tie(b.created, a.file) < std::tie(a.created, b.file);
   });
   return entries;
+}
+
+}  // namespace
+
+std::vector<CacheEntryInfo> listEntries(const std::string& directory) {
+  return infosOf(directory, filesOf(directory), &readEntry);
+}
+
+std::vector<CacheEntryInfo> listRecent(const std::string& directory, const std::string& kind, size_t count) {
+  std::vector<File> files = filesOf(directory, "." + kind);
+  std::ranges::sort(files, std::greater(), [](const File& file) {
+    return std::tuple(file.info.st_mtim.tv_sec, file.info.st_mtim.tv_nsec, file.name);
+  });
+  return infosOf(directory, std::span(files).first(std::min(count, files.size())), &readHead);
 }
 
 void evict(const std::string& directory, uint64_t limit) {

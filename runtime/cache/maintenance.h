@@ -24,6 +24,10 @@ struct CacheEntryInfo {
 // All sound entries of this user's or root's, newest first: each is read whole. An empty list when there is no folder.
 ZEFUSE_API std::vector<CacheEntryInfo> listEntries(const std::string& directory);
 
+// Of one kind, the `count` that were used last, newest first: for reasons, which must not cost what reading a whole
+// cache does. Their bodies are not read, so they may be damaged.
+ZEFUSE_API std::vector<CacheEntryInfo> listRecent(const std::string& directory, const std::string& kind, size_t count);
+
 // Removes the least recently used entries until 90 % of `limit` (bytes) are kept, when there are more than `limit`, and
 // what killed writers left behind. One process at a time; the others return at once.
 void evict(const std::string& directory, uint64_t limit);

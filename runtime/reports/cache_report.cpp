@@ -1,4 +1,5 @@
 #include <string>
+#include <vector>
 
 #include "runtime/cache/maintenance.h"
 #include "runtime/reports/json_text.h"
@@ -6,9 +7,11 @@
 
 namespace zefuse::reports {
 
-std::string ofCache(const std::string& directory) {
+namespace {
+
+std::string listOf(const std::vector<CacheEntryInfo>& infos) {
   json::List entries;
-  for (const CacheEntryInfo& info : listEntries(directory)) {
+  for (const CacheEntryInfo& info : infos) {
     json::Object key;
     for (const auto& [name, value] : info.key)
       key.add(name, value);
@@ -21,6 +24,14 @@ std::string ofCache(const std::string& directory) {
                     .add("last_used", info.last_used));
   }
   return entries.text().json;
+}
+
+}  // namespace
+
+std::string ofCache(const std::string& directory) { return listOf(listEntries(directory)); }
+
+std::string ofRecentEntries(const std::string& directory, const std::string& kind, size_t count) {
+  return listOf(listRecent(directory, kind, count));
 }
 
 }  // namespace zefuse::reports

@@ -33,6 +33,10 @@ constexpr Row rows[] = {
     {"compilers", 0, [](const Words&) -> Result<std::string> { return ofCompilers(); }},
     {"devices", 0, [](const Words&) { return ofDevices(); }},
     {"cache", 1, [](const Words& words) -> Result<std::string> { return ofCache(words[1]); }},
+    {"cache_recent", 3,
+     [](const Words& words) -> Result<std::string> {
+       return ofRecentEntries(words[1], words[2], std::strtoul(words[3].c_str(), nullptr, 10));
+     }},
     {"cache_clear", 1, [](const Words& words) { return number(clearCache(words[1])); }},
     {"cache_export", 2, [](const Words& words) { return number(exportCache(words[1], words[2])); }},
     {"cache_import", 2, [](const Words& words) { return number(importCache(words[1], words[2])); }},

@@ -23,5 +23,6 @@ std::string ofCompilers();  // Intel's offline compilers that run here
 // As Level Zero describes them. Errors: why not even the CPU is one, where there is no other either.
 Result<std::string> ofDevices();
 std::string ofCache(const std::string& directory);  // sound entries, newest first
+std::string ofRecentEntries(const std::string& directory, const std::string& kind, size_t count);  // listRecent
 
 }  // namespace zefuse::reports

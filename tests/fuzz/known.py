@@ -45,11 +45,6 @@ KNOWN: list[Known] = [
         r"at .* nan, eager",
     ),
     Known(
-        "torch's shape rule of batch_norm keeps strides that its kernel does not keep",
-        r"strides",
-        r"(batch|instance)_norm\(",
-    ),
-    Known(
         "which of equal elements topk takes is open: their gradients are elsewhere",
         r"gradient.*",
         r"topk\(",

@@ -670,8 +670,32 @@ def test_what_eager_refuses_raises_as_there(function: Any, dtype: torch.dtype) -
     assert str(eager.value).splitlines()[0] in str(ours.value)
 
 
-def test_masked_scatter_is_contiguous_as_eagers() -> None:
-    x = torch.randn(4, 6).t()
-    args = (x, x > 0, torch.randn(24))
-    ours = torch.compile(torch.masked_scatter, backend="zefuse")(*args)
-    assert ours.stride() == torch.masked_scatter(*args).stride()
+_OTHERWISE = torch.randn(4, 6, 5, generator=torch.Generator().manual_seed(0)).permute(2, 0, 1)
+_PERMUTED_IMAGES = torch.randn(4, 5, 6, 3, generator=torch.Generator().manual_seed(0)).permute(3, 0, 2, 1)
+
+
+@pytest.mark.parametrize(
+    ("function", "inputs"),
+    [
+        (lambda x, y: torch.masked_scatter(x, x > 0, y), [_OTHERWISE, torch.ones(120)]),
+        (lambda x, y: torch.div(x, y, rounding_mode="floor"), [_OTHERWISE, torch.full((5, 4, 6), 3.0)]),
+        (lambda x, y: torch.div(x, y, rounding_mode="floor"), [torch.full((5, 4, 6), 3.0), _OTHERWISE]),
+        (lambda x, y: torch.div(x, y, rounding_mode="trunc"), [_OTHERWISE, torch.full((5, 4, 6), 3.0)]),
+        (lambda x: F.batch_norm(x, torch.zeros(4), torch.ones(4)), [_OTHERWISE]),
+        (lambda x: F.batch_norm(x, None, None, training=True), [_OTHERWISE]),
+        (lambda x: F.batch_norm(x, torch.zeros(4), torch.ones(4), training=True), [_PERMUTED_IMAGES]),
+        (lambda x: F.batch_norm(x, torch.zeros(4), torch.ones(4)), [_PERMUTED_IMAGES.to(memory_format=torch.channels_last)]),
+    ],
+    ids=["masked_scatter", "floor", "floor, first contiguous", "trunc", "norm", "norm without statistics", "norm in training",
+         "norm of channels last"],
+)  # fmt: skip
+def test_strides_that_torchs_rules_have_otherwise_are_eagers(function: Any, inputs: list[torch.Tensor]) -> None:
+    ours, theirs = ([x.clone().requires_grad_() for x in inputs] for _ in range(2))
+    actual, expected = torch.compile(function, backend="zefuse")(*ours), function(*theirs)
+    assert actual.stride() == expected.stride()
+    torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-5)
+    for result in (actual, expected):
+        result.square().sum().backward()
+    for mine, eagers in zip(ours, theirs, strict=True):
+        assert mine.grad.stride() == eagers.grad.stride()
+        torch.testing.assert_close(mine.grad, eagers.grad, rtol=1e-4, atol=1e-5)

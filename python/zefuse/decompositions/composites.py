@@ -168,6 +168,29 @@ def max_unpool2d(self: torch.Tensor, indices: torch.Tensor, output_size: list[in
     return whole.contiguous(memory_format=torch._prims_common.suggest_memory_format(self))
 
 
+def div_mode(self: torch.Tensor, other: Any, *, rounding_mode: str | None) -> Any:
+    """With the strides of eager, whose kernel takes its first operand's; torch's shape rule of a floor takes the second's."""
+    if (
+        rounding_mode != "floor" or not isinstance(other, torch.Tensor) or self.shape != other.shape
+        or self.stride() == other.stride() or 0 in self.stride() or not torch.result_type(self, other).is_floating_point
+    ):  # fmt: skip
+        return NotImplemented
+    other = torch.ops.aten.copy(torch.empty_like(self, dtype=other.dtype), other)
+    return torch.ops.aten.div(self, other, rounding_mode=rounding_mode)
+
+
+def batch_norm(of: torch._ops.OpOverload) -> Callable[..., Any]:
+    """``of`` with the strides of eager on a CPU: contiguous or channels last. torch's shape rule keeps the input's."""
+
+    def norm(input: torch.Tensor, *rest: Any) -> Any:
+        format = torch._prims_common.suggest_memory_format(input)
+        if input.device.type != "cpu" or input.is_contiguous(memory_format=format):
+            return NotImplemented
+        return of(input.contiguous(memory_format=format), *rest)
+
+    return norm
+
+
 def unbind_copy(self: torch.Tensor, dim: int = 0) -> list[torch.Tensor]:
     return [piece.clone() for piece in self.unbind(dim)]
 
@@ -178,6 +201,7 @@ def composites() -> dict[Any, Callable[..., Any]]:
         aten.addbmm.default: addbmm,
         aten.addmv.default: addmv,
         aten.angle.default: angle,
+        aten.div.Tensor_mode: div_mode,
         aten.hardshrink_backward.default: hardshrink_backward,
         aten.index_reduce.default: index_reduce,
         aten.ldexp.Tensor: ldexp,
@@ -199,6 +223,11 @@ def composites() -> dict[Any, Callable[..., Any]]:
         table[packet.default] = fma
     if (packet := getattr(torch.ops.aten, "_fused_rms_norm", None)) is not None:
         table[packet.default] = fused_rms_norm
+    for norm in (
+        aten.native_batch_norm.default, aten._native_batch_norm_legit.default, aten._native_batch_norm_legit.no_stats,
+        aten._native_batch_norm_legit_functional.default, aten._native_batch_norm_legit_no_training.default,
+    ):  # fmt: skip
+        table[norm] = batch_norm(norm)
     for family in (distances, dropout, embedding_bags, order_statistics, resampling):
         table |= family.composites()
     return table

@@ -391,7 +391,7 @@ def _cache(graphs: Sequence[Observed], options: Options | None) -> dict[str, Any
     made: list[str] = []
     if misses and folder:
         try:
-            made = [line.split("  ", 1)[-1] for line in cache.why(folder, min(misses, _MOST_REASONS))]
+            made = [line.split("  ", 1)[-1] for line in cache.why_made(folder, min(misses, _MOST_REASONS))]
         except ZefuseError:  # another process may be emptying it
             made = []
     return {"hits": hits, "misses": misses, "why": made}

@@ -6,6 +6,9 @@
 #include <unistd.h>
 #include <utime.h>
 
+#include <filesystem>
+#include <fstream>
+
 #include "runtime/cache/entry.h"
 #include "runtime/cache/file_cache.h"
 #include "tests/unit/cache/entries.h"
@@ -45,6 +48,29 @@ TEST(Maintenance, ListsWhatIsThere) {
   ASSERT_EQ(entries[0].key.size(), 3u);
   EXPECT_EQ(entries[0].key[2], std::pair(std::string("number"), std::string("1")));
   EXPECT_TRUE(listEntries(folder.path + "/nowhere").empty());
+}
+
+TEST(Maintenance, ListsThoseOfAKindThatWereUsedLast) {
+  TemporaryFolder folder;
+  const FileCache cache(folder.path);
+  const std::vector<std::byte> code(1000);
+  for (int i = 0; i < 4; ++i) {
+    ASSERT_TRUE(cache.store(keyOf(i), code, "k" + std::to_string(i)).ok());
+    makeOlder(cache.entryPath(keyOf(i)), 1000 * (4 - i));
+  }
+  ASSERT_TRUE(cache.store(CacheKey("plan"), code).ok());
+  std::fstream(cache.entryPath(keyOf(3)), std::ios::in | std::ios::out | std::ios::binary)
+      .seekp(-1, std::ios::end)
+      .put('x');
+  EXPECT_EQ(listEntries(folder.path).size(), 4u);             // the damaged one is none
+  const auto entries = listRecent(folder.path, "native", 2);  // bodies are not read
+  ASSERT_EQ(entries.size(), 2u);
+  EXPECT_EQ(entries[0].note, "k3");
+  EXPECT_EQ(entries[1].note, "k2");
+  EXPECT_EQ(entries[1].key, CacheKey::parse(keyOf(2).text()));
+  EXPECT_EQ(listRecent(folder.path, "native", 10).size(), 4u);
+  std::filesystem::rename(cache.entryPath(keyOf(2)), cache.entryPath(keyOf(9)));  // no key of this name
+  EXPECT_EQ(listRecent(folder.path, "native", 10).size(), 3u);
 }
 
 TEST(Maintenance, TheLeastRecentlyUsedGo) {
