@@ -35,7 +35,7 @@ TargetDescription TargetDescription::of(const GpuTarget& gpu) {
   target.native = gpu.native;
   target.matrix = gpu.matrix;
   target.product_library = gpu.product_library;
-  target.supports = {.batches = true, .products = true};
+  target.supports = {.batches = true, .in_place = true, .products = true};
   return target;
 }
 

@@ -158,8 +158,9 @@ def WriteInPlace : GraphPass<"zefuse-write-in-place"> {
   let description = [{
     Before: layouts are assigned, batches made. After: a kernel's `writes` and `in_place` say which do: nobody reads the old
     value later, and the kernel reads an element only where it writes it. What is not said is copied at the plan's
-    end. For the CPU, whose kernels can.
+    end.
   }];
+  let options = [Option<"target", "target", "std::string", "\"cpu\"", "cpu, or a GPU such as dg2-g11">];
 }
 
 def JoinSideBySide : GraphPass<"zefuse-join-side-by-side"> {

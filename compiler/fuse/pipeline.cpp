@@ -35,7 +35,7 @@ void buildFusePipeline(OpPassManager& passes, const FuseOptions& options) {
   if (options.fuse && target.supports.batches)
     graph.addPass(createBatchKernels({.target = options.target}));
   if (target.supports.in_place)
-    graph.addPass(createWriteInPlace());
+    graph.addPass(createWriteInPlace({.target = options.target}));
   if (options.fuse)
     graph.addPass(createJoinSideBySide({.target = options.target}));
 }

@@ -6,6 +6,7 @@
 #include "lowering/analysis/kernel_graph.h"
 #include "lowering/dialect/Zefuse.h"
 #include "lowering/dialect/shape.h"
+#include "lowering/lower.h"
 
 using namespace mlir;
 
@@ -108,7 +109,7 @@ std::optional<Write> writeOf(func::FuncOp graph, KernelOp kernel, OpResult resul
 }
 
 /// All sets run one body: they write alike, or none does.
-void choose(func::FuncOp graph, KernelOp kernel) {
+void choose(func::FuncOp graph, KernelOp kernel, bool with_reductions) {
   unsigned per_set = kernel.getNumResults() / kernel.getBatch();
   SmallVector<int64_t> places(kernel.getNumResults(), -1), pairs;
   for (unsigned result = 0; result < per_set; ++result) {
@@ -120,7 +121,7 @@ void choose(func::FuncOp graph, KernelOp kernel) {
         llvm::any_of(writes, [&](const Write& write) { return write.input != writes[0].input; }))
       continue;
     if (writes[0].input >= 0) {
-      if (!mayWriteInPlace(kernel, writes[0].input, result))
+      if (!mayWriteInPlace(kernel, writes[0].input, result, with_reductions))
         continue;
       pairs.append({writes[0].input, result});
     }
@@ -134,11 +135,18 @@ void choose(func::FuncOp graph, KernelOp kernel) {
 }
 
 class WriteInPlace : public impl::WriteInPlaceBase<WriteInPlace> {
+public:
+  using WriteInPlaceBase::WriteInPlaceBase;
+
+private:
   void runOnOperation() override {
     func::FuncOp graph = getOperation();
+    const std::optional<TargetDescription> description = targetNamed(graph, target);
+    if (!description)
+      return signalPassFailure();
     graph.walk([&](KernelOp kernel) {
       if (kernel.getNumResults() > 0)
-        choose(graph, kernel);
+        choose(graph, kernel, description->hasWorkGroups());
     });
   }
 };

@@ -108,7 +108,25 @@ bool mayScatterInPlace(Domain& domain, const KernelGraph& graph, BlockArgument i
 
 }  // namespace
 
-bool mayWriteInPlace(KernelOp kernel, unsigned input, unsigned result) {
+// A reduction's results are stored behind all of its reads, and each by who read what belongs to it. What is evaluated
+// for a reduction or for the columns may be evaluated again, after that.
+static bool readsForRowsAlone(Domain& domain, const KernelGraph& graph, Value input, const DomainOutput& output) {
+  if (!output.per_row)
+    return false;
+  SmallVector<Node> roots;
+  for (const DomainOutput& other : domain.outputs)
+    if (!other.per_row)
+      roots.push_back(other.node);
+  for (const Instance& instance : domain.instances)
+    roots.push_back(instance.element());
+  bool fine = true;
+  llvm::DenseSet<std::pair<Value, AffineMap>> seen;
+  for (Node root : roots)
+    walkNodes(domain.space, root, seen, graph, [&](Node node) { return fine &= node.value != input; });
+  return fine;
+}
+
+bool mayWriteInPlace(KernelOp kernel, unsigned input, unsigned result, bool with_reductions) {
   auto parts = partsOf(kernel);
   if (parts.size() > 1)  // another part may read what is overwritten
     return false;
@@ -126,11 +144,13 @@ bool mayWriteInPlace(KernelOp kernel, unsigned input, unsigned result) {
           })
           .wasInterrupted())
     return false;
-  if (!domain || domain->sort || domain->product || domain->scan_dim || !domain->instances.empty() ||
-      (set_size && useBatchSizes(*domain, graph, set_size)))
+  if (!domain || domain->sort || domain->product || domain->scan_dim ||
+      (!domain->instances.empty() && !with_reductions) || (set_size && useBatchSizes(*domain, graph, set_size)))
     return false;
   IndexSpace& space = domain->space;
   auto output = llvm::find_if(domain->outputs, [&](const DomainOutput& output) { return output.number == result; });
+  if (!domain->instances.empty() && !readsForRowsAlone(*domain, graph, body.getArgument(input), *output))
+    return false;
   AffineExpr written = space.simplify(graph.output_offset(space, *output));
   Dims dims = space.dimsOf(space.indices({written}));
   for (unsigned dim : domain->rows)
@@ -140,6 +160,8 @@ bool mayWriteInPlace(KernelOp kernel, unsigned input, unsigned result) {
   llvm::DenseSet<std::pair<Value, AffineMap>> seen;
   for (const DomainOutput& root : domain->outputs)
     walkNodes(space, root.node, seen, graph, [&](Node node) {
+      if (node.value.getDefiningOp() && isReduction(node.value.getDefiningOp()))
+        return false;
       fine &= node.value != body.getArgument(input) || space.simplify(graph.offset(space, node)) == written;
       return fine;
     });

@@ -29,9 +29,10 @@ std::optional<std::string> useBatchSizes(Domain& domain, const KernelGraph& grap
 // Why no schedule finds an iteration space for the kernel and its layouts; nothing: one does.
 std::optional<std::string> whyNotScheduled(KernelOp kernel);
 
-// Whether the CPU's kernel may store `result` where `input` lies (numbers in the body; equal layouts are the caller's
-// to see to): every element is computed once, and read where it is written only; or it is a scatter into `input`, which
-// nothing else in the kernel reads.
-bool mayWriteInPlace(KernelOp kernel, unsigned input, unsigned result);
+// Whether the kernel may store `result` where `input` lies (numbers in the body; equal layouts are the caller's to see
+// to): every element is computed once, and read where it is written only; or it is a scatter into `input`, which
+// nothing else in the kernel reads. `with_reductions`: what is stored per row of a reduction may be, too (running
+// statistics).
+bool mayWriteInPlace(KernelOp kernel, unsigned input, unsigned result, bool with_reductions);
 
 }  // namespace zefuse

@@ -201,7 +201,8 @@ private:
     return {};
   }
 
-  // Buffers that the device touches, parameters apart: inputs come at the start, outputs stay until the end.
+  // Buffers that the device touches, parameters apart: inputs come at the start, outputs and inputs with a
+  // new value stay until the end.
   Status placeOnDevice() {
     std::vector<uint8_t> touched(plan_.buffers.size());                             // 1: on the host, 2: on the device
     std::vector<uint32_t> first(plan_.buffers.size()), last(plan_.buffers.size());  // steps that touch it
@@ -228,7 +229,8 @@ private:
       if (total > size_t(max_bytes))  // each is below it: no overflow
         return {Code::invalid_argument, "the plan needs more memory on its device than a process can address (" +
                                             std::to_string(bytes) + " bytes for buffer " + std::to_string(i) + ")"};
-      buffers.push_back({bytes, input ? 0 : first[i], output ? uint32_t(plan_.steps.size()) : last[i]});
+      const bool returned = output || (input && plan_.inputs[buffer.index]->written);
+      buffers.push_back({bytes, input ? 0 : first[i], returned ? uint32_t(plan_.steps.size()) : last[i]});
       numbers.push_back(uint32_t(i));
       if (buffer.storage != plan::Storage::arena || touched[i] == 3) {
         layout.staging_offset[i] = layout.staging_bytes;

@@ -83,7 +83,7 @@ public:
   }
 
   void run() {
-    if (c_.strategy.tile_dim != Strategy::none && scheduleTranspose(c_))
+    if (c_.strategy.tile_dim != Strategy::none && !c_.in_place && scheduleTranspose(c_))
       return;
     if (width_ > 1)
       width_ = c_.decisions.take("elements of a vector", width_, {width_ / 2});
@@ -165,6 +165,10 @@ private:
     units.blocks = space_.constant(1);
     if (units.dim != Strategy::none) {
       units.lanes = !vectors ? 1 : c_.domain.instances.empty() ? alignedLanes(units.dim) : lanesAlong(units.dim);
+      // In place no element may be computed twice, as a last vector that overlaps the one before does.
+      auto size = constantOf(space_.size(units.dim));
+      while (c_.in_place && size && *size % units.lanes != 0)
+        units.lanes /= 2;
       units.blocks = space_.simplify(space_.size(units.dim).ceilDiv(units.lanes));
     }
     units.count = space_.simplify(product(units.lines) * units.blocks);
@@ -231,7 +235,7 @@ private:
     };
     // Single elements, since vectors would not be aligned: a loop would wait for each load. Past the end the last
     // element is stored again, which is the same.
-    if (units.lanes == 1 && width_ > 1 && rounds > 1 && offsets_.size() <= few_accesses) {
+    if (units.lanes == 1 && width_ > 1 && rounds > 1 && offsets_.size() <= few_accesses && !c_.in_place) {
       Value last = emitted(units.count - 1);
       SmallVector<std::unique_ptr<Evaluator::Frame>> frames;
       for (int64_t round = 0; round < rounds; ++round) {
@@ -649,13 +653,15 @@ private:
     WorkGroup group(b_, c_.function, c_.launch, width * teams, width);
     // All work-items meet at the barriers: those past the end compute the last unit again.
     Value last = arith::SubIOp::create(b_, loc_, emitted(units.count), number(1));
-    Value unit = i_.smaller(add(multiply(group.group(), width), group.lane()), last);
+    Value own = add(multiply(group.group(), width), group.lane()), unit = i_.smaller(own, last);
     // Where the only reductions' results are stored and no more, one sub-group combines and stores them.
     bool alone = c_.columnOutputs(c_.domain.levels).empty() &&
                  instancesOf(c_.domain, 0, c_.domain.instances[0].axes).size() == c_.domain.instances.size();
     atUnit(units, unit, [&] {
       e_.toInnermost();
       Value first = arith::CmpIOp::create(b_, loc_, arith::CmpIPredicate::eq, group.subgroupIndex(), number(0));
+      if (c_.in_place)
+        first = i_.both(first, i_.less(own, emitted(units.count)));
       stages({group.subgroupIndex(), teams, false}, units.lanes, alone ? Value() : first,
              [&](ArrayRef<const Instance*> instances, SmallVector<Value> totals) {
                SmallVector<Value> arrays = shareTotals(c_, group, instances, totals);

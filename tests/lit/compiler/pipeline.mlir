@@ -20,7 +20,7 @@
 // CPU-NEXT: zefuse-assign-layouts,
 // CPU-NEXT: zefuse-divide-refused,
 // CPU-NEXT: zefuse-batch-kernels{target=cpu},
-// CPU-NEXT: zefuse-write-in-place,
+// CPU-NEXT: zefuse-write-in-place{target=cpu},
 // CPU-NEXT: zefuse-join-side-by-side{target=cpu}
 // CPU-NEXT: )
 // GPU: func.func(
@@ -37,6 +37,7 @@
 // GPU-NEXT: zefuse-assign-layouts,
 // GPU-NEXT: zefuse-divide-refused,
 // GPU-NEXT: zefuse-batch-kernels{target=dg2-g11},
+// GPU-NEXT: zefuse-write-in-place{target=dg2-g11},
 // GPU-NEXT: zefuse-join-side-by-side{target=dg2-g11}
 // GPU-NEXT: )
 // APART: func.func(
@@ -48,7 +49,7 @@
 // APART-NEXT: zefuse-outline-kernels{merge=false},
 // APART-NEXT: zefuse-assign-layouts,
 // APART-NEXT: zefuse-divide-refused,
-// APART-NEXT: zefuse-write-in-place
+// APART-NEXT: zefuse-write-in-place{target=cpu}
 // APART-NEXT: )
 
 // TIMING: AssignLayouts
