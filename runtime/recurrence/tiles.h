@@ -137,6 +137,10 @@ template <bool amx> [[gnu::always_inline]] inline void runStepsInTiles(const Seq
         const int64_t from = std::min(begin, share.last_row - rows);
         const uint16_t* packed = s.tiles.packed + block * block_size;
         if (vectors == 3)
+          fetchAhead<16, 3>(s, t, begin, end, block, 0, 1);
+        else
+          fetchAhead<16, 4>(s, t, begin, end, block, 0, 1);
+        if (vectors == 3)
           multiply(std::integral_constant<int, 3>(), s.tiles.at(n, from), packed);
         else
           multiply(std::integral_constant<int, 4>(), s.tiles.at(n, from), packed);
