@@ -11,6 +11,7 @@
 #include "common/plan/plan_json.h"
 #include "python/csrc/errors.h"
 #include "python/csrc/gil.h"
+#include "python/csrc/kept_memory.h"
 #include "python/csrc/profiler_rows.h"
 #include "python/csrc/tensors.h"
 #include "runtime/aten/lazy_values.h"
@@ -30,6 +31,7 @@ CompiledGraph::CompiledGraph(std::unique_ptr<Executable> executable, std::vector
 }
 
 CompiledGraph::~CompiledGraph() {
+  kept_memory::release();  // it may have been for this one's results
   if (!origin_.place)
     return;
   const py::gil_scoped_release released;  // what is still queued is waited for

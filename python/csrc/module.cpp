@@ -28,6 +28,7 @@
 #include "python/csrc/errors.h"
 #include "python/csrc/gil.h"
 #include "python/csrc/interrupts.h"
+#include "python/csrc/kept_memory.h"
 #include "python/csrc/package.h"
 #include "python/csrc/plan_loading.h"
 #include "python/csrc/watch.h"
@@ -418,6 +419,14 @@ PYBIND11_MODULE(_C, module) {
   module.def("device_fields", &deviceFields, py::arg("device"));
   module.def("build_id", &buildId);
   module.def("code_hash", &codeHash, py::arg("code"));
+  module.def("kept_memory", [] {
+    const kept_memory::Figures figures = kept_memory::figures();
+    py::dict dict;
+    dict["in_use"] = figures.in_use;
+    dict["kept"] = figures.kept;
+    dict["taken_again"] = figures.taken_again;
+    return dict;
+  });
   py::class_<Watch>(module, "Watch").def(py::init<const py::list&>()).def("unchanged", &Watch::unchanged);
   py::class_<PlanLoading>(module, "PlanLoading")
       .def(py::init([](std::string plan, const py::dict& options) {

@@ -1,6 +1,7 @@
 #include "python/csrc/tensors.h"
 
 #include <atomic>
+#include <utility>
 
 #include <ATen/ops/as_strided.h>
 #include <c10/core/Allocator.h>
@@ -9,6 +10,7 @@
 #include <c10/core/TensorOptions.h>
 
 #include "common/plan/plan_generated.h"
+#include "python/csrc/kept_memory.h"
 #include "runtime/aten/lazy_values.h"
 
 namespace zefuse::python {
@@ -90,8 +92,15 @@ Result<void*> OutputStorage::allocate(const OutputRequest& request) {
   }
   try {
     auto* allocator = c10::GetCPUAllocator();
-    storages_.at(request.index) =
-        c10::Storage(c10::Storage::use_byte_size_t(), request.bytes, allocator, /*resizable=*/true);
+    c10::Storage& storage = storages_.at(request.index);
+    if (request.bytes < kept_memory::least_bytes) {
+      storage = c10::Storage(c10::Storage::use_byte_size_t(), request.bytes, allocator, /*resizable=*/true);
+    } else {
+      if (!std::exchange(large_, true))
+        kept_memory::beginCall();
+      storage = c10::Storage(c10::Storage::use_byte_size_t(), request.bytes, kept_memory::allocate(request.bytes),
+                             allocator, /*resizable=*/true);
+    }
     return storages_[request.index].mutable_data();
   } catch (const std::exception& error) {
     return Status(Code::out_of_memory, "output of " + std::to_string(request.bytes) + " bytes: " + error.what());

@@ -20,6 +20,7 @@ OURS = {
     "ZEFUSE_DUMP": "",
     "ZEFUSE_CACHE_DIR": "",  # cache_folder.py
     "ZEFUSE_CACHE_LIMIT_MB": "number",
+    "ZEFUSE_KEPT_MEMORY_MB": "number",
     "ZEFUSE_JIT": "never|warn|allow",
     "ZEFUSE_TARGETS": "targets",
     "ZEFUSE_LIBRARY_DIR": "folder",
