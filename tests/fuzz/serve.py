@@ -12,6 +12,8 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
+import kept_memory
+
 Answer = Callable[[dict[str, Any]], dict[str, Any]]
 
 
@@ -34,3 +36,4 @@ def serve(prepare: Callable[[], Answer]) -> None:
             result = {"status": "broken", "kind": "broken", "text": traceback.format_exc()[-3000:]}
         answers.write(json.dumps(result) + "\n")
         answers.flush()
+        kept_memory.freeze()

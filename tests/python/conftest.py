@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import gc
 import os
 import sys
 from collections.abc import Iterator
@@ -18,15 +16,13 @@ from torch._decomp import decompositions_for_rng
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "bench"))  # workloads
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # zoo
+sys.path.append(str(Path(__file__).resolve().parents[1] / "fuzz"))
 
 # A second device, "gpu:0": the CPU driver posing as a discrete GPU. Before anything loads the driver.
 os.environ.setdefault("ZEFUSE_CPU_DRIVER_AS", "gpu")
 
 from expected_failures import EXPECTED_FAILURES
-
-# Python gives memory back to the system after each test, 15 MB that the next one takes anew page by page: a third of a small
-# test's processor time. An object of one byte in each of these arenas (1 MiB) keeps them.
-_KEPT = [bytes(480) for _ in range(64 * 2000)][::1900]
+from kept_memory import freeze
 
 # Dynamo times the guards of each frame that it compiles, for a log, after it has emptied all caches: a quarter of what
 # most tests here take.
@@ -82,13 +78,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     stale = [name for name in unknown if name.split("::")[0] in {item.path.stem for item in items}]
     if stale and whole_files:
         raise pytest.UsageError(f"expected_failures.py lists tests that do not exist: {', '.join(sorted(stale))}")
-
-
-@functools.cache
-def freeze() -> None:
-    """Each compilation collects garbage, among all that the modules hold: they are all there after the first test."""
-    gc.collect()
-    gc.freeze()
 
 
 @pytest.fixture(autouse=True)
