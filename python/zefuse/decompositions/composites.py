@@ -191,6 +191,14 @@ def batch_norm(of: torch._ops.OpOverload) -> Callable[..., Any]:
     return norm
 
 
+def weight_norm_backward(
+    grad: torch.Tensor, v: torch.Tensor, g: torch.Tensor, norms: torch.Tensor, dim: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Of ``v / norms * g``, the norms being over all dimensions but ``dim``, which is the first or the last."""
+    sums = (grad * v).sum([each for each in range(v.dim()) if each != dim % v.dim()], keepdim=True)
+    return g / norms * (grad - v * (sums / (norms * norms))), sums / norms
+
+
 def unbind_copy(self: torch.Tensor, dim: int = 0) -> list[torch.Tensor]:
     return [piece.clone() for piece in self.unbind(dim)]
 
@@ -218,6 +226,7 @@ def composites() -> dict[Any, Callable[..., Any]]:
         aten.round.decimals: round_decimals,
         aten.unbind_copy.int: unbind_copy,
         aten._trilinear.default: trilinear,
+        aten._weight_norm_interface_backward.default: weight_norm_backward,
     }
     if (packet := getattr(torch.ops.prims, "fma", None)) is not None:  # torch 2.11 has none
         table[packet.default] = fma

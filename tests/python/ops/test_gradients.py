@@ -33,6 +33,8 @@ SCATTER = [
     ),
     Case("max_dim", lambda x: x.max(-1).values, [(6, 8)]),
     Case("cross_entropy", torch.nn.functional.cross_entropy, [(6, 8), indices(8, 6)]),
+    Case("weight_norm", lambda v, g: torch._weight_norm(v, g, 0), [(5, 3, 4), (5, 1, 1)], low=0.5),
+    Case("weight_norm_last", lambda v, g: torch._weight_norm(v, g, 1), [(5, 4), (1, 4)], low=0.5),
     Case("slice_step", lambda x: x[1:, ::2] * 2, [(6, 8)]),
     Case("interpolate", lambda x: torch.nn.functional.interpolate(x, scale_factor=2, mode="bilinear"), [(2, 3, 5, 6)]),
 ]
