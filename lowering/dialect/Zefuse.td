@@ -101,7 +101,8 @@ def Zefuse_ScatterOp : Zefuse_Op<"scatter", [Pure, SingleBlock]> {
   let description = [{
     result = init; then for each index u of `updates`, in row-major order: result[at] = body(result[at], updates[u]) with
     at = coordinates(u..., indices[0][u], indices[1][u], ...). `indices`: i64 tensors of the updates' shape whose values the producer has
-    checked. The order is part of the meaning: equal inputs give equal bits, and of two assignments the last stays.
+    checked. The order is part of the meaning: equal inputs give equal bits, and of two assignments the last stays. Only sums may be taken in
+    another one, that the sizes and the target decide.
     The body's arguments and the value it yields have the element type.
     ```mlir
     %r = zefuse.scatter %init, %updates (%i) affine_map<(d0, d1, d2) -> (d2, d1)> : (...) -> tensor<10x6xf32> {

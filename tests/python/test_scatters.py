@@ -1,4 +1,4 @@
-"""Scatters on the CPU: who updates what, and what they read."""
+"""Scatters: who updates what, and what they read."""
 
 from __future__ import annotations
 
@@ -58,3 +58,35 @@ def test_scatters_by_the_same_index_share_its_elements() -> None:
     inputs[2][3] = nodes
     with pytest.raises((IndexError, RuntimeError), match=r"out of (range|bounds)"):
         torch.compile(layers, backend="zefuse")(*inputs)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64], ids=["f32", "bf16", "i64"])
+@pytest.mark.parametrize(("rows", "width"), [(169, 3), (2, 96), (300, 40)])
+def test_sums_into_small_tables_are_shared_by_slices_of_the_updates(rows: int, width: int, dtype: torch.dtype) -> None:
+    """On a GPU: a table of position biases is as small as 169 x 3, one of token types has 2 rows. bf16 is rounded once."""
+    count = 700
+
+    def gradients(at: torch.Tensor, updates: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        zeros = updates.new_zeros(rows, width)
+        return zeros.index_put((at,), updates.t(), accumulate=True), zeros.index_add(0, at, updates.t())
+
+    at = torch.randint(rows, (count,))
+    at[::3] = rows - 1
+    updates = torch.randn(width, count).mul(8).to(dtype)
+    compiled = torch.compile(gradients, backend="zefuse", options={"device": "gpu:0"})
+    explanation = assert_compiled(
+        gradients, (at, updates), kernels=None, options={"device": "gpu:0"}, rtol=0.2 if dtype.itemsize == 2 else None
+    )
+    schedules = [kernel["schedule"] for kernel in explanation.kernels if "scatter" in kernel["schedule"]]
+    assert schedules, explanation.kernels
+    assert all("slices of the updates" in schedule for schedule in schedules), schedules
+    results = compiled(at, updates)
+    exact = torch.zeros(rows, width, dtype=torch.float64).index_add(0, at, updates.t().double())
+    for result, again in zip(results, compiled(at, updates), strict=True):
+        assert torch.equal(result, again), "other bits from the same inputs"
+        rounded = exact.to(dtype).double()
+        tolerance = 0 if dtype == torch.int64 else float(exact.abs().max()) * (2**-8 if dtype.itemsize == 2 else 1e-6)
+        assert (result.double() - rounded).abs().max() <= tolerance
+    at[5] = rows
+    with pytest.raises((IndexError, RuntimeError), match=r"out of (range|bounds)"):
+        compiled(at, updates)

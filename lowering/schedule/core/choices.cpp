@@ -23,6 +23,8 @@ struct Words {
     return std::string("reduction, lanes ") + (reduction.across_rows ? "across rows" : "along the row");
   }
   std::string operator()(const choice::Scatter& scatter) const {
+    if (scatter.slices > 1)
+      return "scatter, sums of " + text(scatter.slices) + " slices of the updates";
     switch (scatter.over) {
     case choice::Scatter::Parallel::nothing: return "scatter, one after the other";
     case choice::Scatter::Parallel::free_dims: return "scatter, parallel over what no index addresses";

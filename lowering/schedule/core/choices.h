@@ -30,6 +30,7 @@ struct Scatter {
   enum class Parallel : uint8_t { nothing, free_dims, ranges };
   Parallel over = Parallel::nothing;  // ranges: of the result's outermost addressed dimension
   double row_elements = 0, updates = 0;
+  int64_t slices = 1;  // of the updates, each summed by itself
 };
 struct Sort {
   bool best_of_row = false;  // keeps the best so far, else sorts all

@@ -256,6 +256,7 @@ private:
     for (unsigned dim : domain_.rows)
       choice.row_elements *= estimate(space_.size(dim));
     chooseRange(strategy, choice, fills);
+    chooseSums(strategy, choice);
     strategy.choices.push_back(choice);
     return strategy;
   }
@@ -282,6 +283,17 @@ private:
     strategy.scatter_range = position;
     strategy.unit_cost = choice.row_elements / size * (choice.updates * 16 + fills * 8) / target_.vector_width;
     choice.over = choice::Scatter::Parallel::ranges;
+  }
+
+  void chooseSums(Strategy& strategy, choice::Scatter& choice) {
+    if (!target_.hasWorkGroups())
+      return;
+    auto plan = planScatterSums(domain_, strategy.row_lanes, choice.updates, target_);
+    if (!plan || !decisions_.take("sums of slices of the updates", true))
+      return;
+    choice.slices = plan->teams;
+    strategy.scatter_range = plan->position;
+    strategy.scatter_sums = plan;
   }
 
   Strategy sort() const {

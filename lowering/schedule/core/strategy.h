@@ -6,6 +6,7 @@
 #include "lowering/schedule/core/choices.h"
 #include "lowering/schedule/core/decisions.h"
 #include "lowering/schedule/core/evaluator.h"
+#include "lowering/schedule/core/scatter_plan.h"
 
 namespace zefuse {
 
@@ -34,7 +35,8 @@ struct Strategy {
   // CPU, scatter: groups share the result's indices of this dimension, which an index addresses, and not the dims that
   // none addresses; `none`: they share those.
   unsigned scatter_range = none;
-  Choices choices;  // with what decided them
+  std::optional<ScatterSumsPlan> scatter_sums;  // work-groups: then partial sums
+  Choices choices;                              // with what decided them
 };
 
 // Lanes of a vector along a dim of this size: a power of two up to the target's width.

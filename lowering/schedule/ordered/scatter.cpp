@@ -136,6 +136,8 @@ private:
 }  // namespace
 
 void scheduleScatter(const ScheduleContext& context) {
+  if (context.strategy.scatter_sums)
+    return scheduleScatterSums(context);
   if (context.target.hasWorkGroups() && context.strategy.scatter_range != Strategy::none)
     return scheduleGroupScatter(context);
   ScatterSchedule(context).run();

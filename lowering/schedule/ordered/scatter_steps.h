@@ -37,7 +37,6 @@ protected:
   mlir::OpBuilder& b_;
   mlir::Location loc_;
 
-private:
   mlir::AffineExpr offset(mlir::AffineMap at) const {
     return c_.graph.output_offset(space_, {0, {form_.op.getResult(), at}, false});
   }

@@ -127,7 +127,7 @@ static TargetDescription withAnyBuffers(TargetDescription target) {
   return target;
 }
 
-Program::Program(const std::string& text, const TargetDescription& target, bool aligned) {
+Program::Program(const std::string& text, const TargetDescription& target, bool aligned, const Tuning& tuning) {
   static auto* keep = new std::vector<std::unique_ptr<Parsed>>;  // launch expressions live in their context
   keep->push_back(std::make_unique<Parsed>());
   Parsed& parsed = *keep->back();
@@ -137,7 +137,7 @@ Program::Program(const std::string& text, const TargetDescription& target, bool 
     return;
   }
   auto dump = [&](std::string_view stage, std::string_view text) { stages_.emplace_back(stage, text); };
-  auto lowered = lowerOnly(*parsed.module, aligned ? target : withAnyBuffers(target), dump);
+  auto lowered = lowerOnly(*parsed.module, aligned ? target : withAnyBuffers(target), dump, tuning);
   if (failed(lowered)) {
     ADD_FAILURE() << "the kernel does not lower:\n" << text.substr(0, 4000);
     return;

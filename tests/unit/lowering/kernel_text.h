@@ -50,7 +50,7 @@ public:
   // Fails the current test and leaves `ok()` false when it does not lower, compile or load.
   // aligned: what it runs with begins where the executor's buffers do (common/base/buffer_alignment.h), else anywhere.
   explicit Program(const std::string& module, const TargetDescription& target = TargetDescription::cpu(),
-                   bool aligned = false);
+                   bool aligned = false, const Tuning& tuning = {});
   Program(const AttentionCase& derivative, const TargetDescription& target);
   bool ok() const { return entry_ != nullptr; }
   const LoweredKernel& lowered() const { return lowered_; }

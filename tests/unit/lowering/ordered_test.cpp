@@ -94,42 +94,108 @@ TEST_P(Lowering, ScatterAddsInOrder) {
   expectNear(out, {last.begin(), last.end()}, 0);
 }
 
-// A table's gradient: a GPU's groups share the table, so that the whole device fills it, and the bits are the same.
-TEST_P(Lowering, ScatterIntoManyRows) {
-  for (auto [rows, width] : {std::pair{500, 24}, std::pair{300, 1}, std::pair{97, 35}}) {
-    SCOPED_TRACE(std::to_string(rows) + " rows of " + std::to_string(width));
-    constexpr int count = 150;
-    std::string table = type(size_t(rows), size_t(width)), updated = type(count, size_t(width)),
-                at = type(std::to_string(count) + "x" + std::to_string(width), "i64");
-    KernelText text;
-    text.input({"%init", table, flat(width)});
-    text.input({"%updates", updated, flat(width)});
-    text.input({"%ids", type(std::to_string(count), "i64"), "(d0) -> (d0)"});
-    text.line("%at = zefuse.view %ids affine_map<(d0, d1) -> (d0)> : " + type(std::to_string(count), "i64") + " -> " +
-              at);
-    text.line("%r = zefuse.scatter %init, %updates (%at) affine_map<(d0, d1, d2) -> (d2, d1)> : (" + table + ", " +
-              updated + ", " + at + ") -> " + table +
-              " {\n    ^bb0(%old: f32, %new: f32):\n      %s = arith.addf %old, %new : f32\n      zefuse.yield %s : "
-              "f32\n    }");
-    text.output({"%r", table, flat(width)});
-    Program program(text.module(), GetParam());
-    ASSERT_TRUE(program.ok());
-    if (GetParam().hasWorkGroups()) {
+// Rows of updates into rows of a table, by `body`. count: "?" is a symbol.
+std::string tableKernel(int rows, int width, const std::string& count, const std::string& body,
+                        const std::string& element = "f32") {
+  const bool symbolic = count == "?";
+  std::string w = std::to_string(width), symbols = symbolic ? "[s0]" : "";
+  auto updatesOf = [&](const std::string& type) {
+    return "tensor<" + count + "x" + w + "x" + type + (symbolic ? ", affine_map<()[s0] -> (s0, " + w + ")>>" : ">");
+  };
+  std::string table = "tensor<" + std::to_string(rows) + "x" + w + "x" + element + ">",
+              ids = "tensor<" + count + "xi64" + (symbolic ? ", affine_map<()[s0] -> (s0)>>" : ">");
+  KernelText text;
+  text.input({"%init", table, flat(width)});
+  text.input({"%updates", updatesOf(element), "(d0, d1)" + symbols + " -> (d0 * " + w + " + d1)"});
+  text.input({"%ids", ids, "(d0)" + symbols + " -> (d0)"});
+  text.line("%at = zefuse.view %ids affine_map<(d0, d1)" + symbols + " -> (d0)> : " + ids + " -> " + updatesOf("i64"));
+  text.line("%r = zefuse.scatter %init, %updates (%at) affine_map<(d0, d1, d2)" + symbols + " -> (d2, d1)> : (" +
+            table + ", " + updatesOf(element) + ", " + updatesOf("i64") + ") -> " + table + " {\n    ^bb0(%old: " +
+            element + ", %new: " + element + "):\n      " + body + "\n      zefuse.yield %s : " + element + "\n    }");
+  text.output({"%r", table, flat(width)});
+  return text.module();
+}
+
+// A table's gradient. A GPU's groups share the table, in the updates' order and with its bits, or the updates too.
+TEST_P(Lowering, ScatterIntoATable) {
+  const bool parallel = GetParam().hasWorkGroups();
+  struct Case {
+    int rows, width, count;
+    bool symbolic = false, slices = true;
+  };
+  for (const Case& c : {Case{500, 24, 150},
+                        {300, 1, 150},
+                        {97, 35, 500},
+                        {169, 3, 2401},
+                        {40, 300, 70},
+                        {2, 96, 333},
+                        {31, 1, 900},
+                        {5, 7, 64},
+                        {169, 3, 777, true},
+                        {2, 96, 333, true},
+                        {169, 3, 0, true},
+                        {500, 24, 63, false, false}})
+    for (bool slices : {false, true}) {
+      if (slices && !parallel)
+        continue;
+      SCOPED_TRACE(std::to_string(c.rows) + " rows of " + std::to_string(c.width) + ", " + std::to_string(c.count) +
+                   (c.symbolic ? ", symbolic" : "") + (slices ? ", slices" : ""));
+      Program program(
+          tableKernel(c.rows, c.width, c.symbolic ? "?" : std::to_string(c.count), "%s = arith.addf %old, %new : f32"),
+          GetParam(), /*aligned=*/false, slices ? Tuning{} : Tuning{{"sums of slices of the updates", 0}});
+      ASSERT_TRUE(program.ok());
       const LoweredKernel& kernel = program.lowered();
-      EXPECT_GE(rows / kernel.grain, 16) << "groups";
+      const auto* chosen = kernel.schedule.find<choice::Scatter>();
+      ASSERT_TRUE(chosen);
+      EXPECT_EQ(chosen->slices > 1, slices && c.slices) << describe(kernel.schedule);
+      if (parallel && !slices && c.rows >= 32 && c.count >= 32)
+        EXPECT_GE(c.rows / kernel.grain, 16) << "groups";
+      Floats init = randomFloats(c.rows * c.width, 2), updates = randomFloats(c.count * c.width, 3), ordered = init;
+      std::vector<double> sums(init.begin(), init.end());
+      std::vector<int64_t> ids(c.count), symbols;
+      for (int i = 0; i < c.count; ++i)
+        ids[i] = i % 3 == 0 ? std::min(7, c.rows - 1) : i * 37 % c.rows;
+      for (int i = 0; i < c.count; ++i)
+        for (int j = 0; j < c.width; ++j) {
+          ordered[ids[i] * c.width + j] += updates[i * c.width + j];
+          sums[ids[i] * c.width + j] += updates[i * c.width + j];
+        }
+      if (c.symbolic)
+        symbols.push_back(c.count);
+      Guarded out(c.rows * c.width);
+      program.run({init.data(), updates.data(), ids.data(), out.data()}, symbols);
+      if (chosen->slices > 1)
+        expectNear(out, sums, 1e-5);
+      else
+        expectNear(out, {ordered.begin(), ordered.end()}, 0);  // the same order, the same bits
     }
-    Floats init = randomFloats(rows * width, 2), updates = randomFloats(count * width, 3);
-    std::vector<int64_t> ids(count);
-    for (int i = 0; i < count; ++i)
-      ids[i] = i % 3 == 0 ? 7 : i * 37 % rows;
-    Floats sum = init;
-    for (int i = 0; i < count; ++i)
-      for (int j = 0; j < width; ++j)
-        sum[ids[i] * width + j] += updates[i * width + j];
-    Guarded out(rows * width);
-    program.run({init.data(), updates.data(), ids.data(), out.data()});
-    expectNear(out, {sum.begin(), sum.end()}, 0);  // the same order, the same bits
-  }
+}
+
+// In order, a sum of 450 ones in bf16 ends at 256.
+TEST_P(Lowering, SlicesOfSixteenBitsAreSummedInF32) {
+  if (!GetParam().hasWorkGroups())
+    GTEST_SKIP() << "in order";
+  constexpr int rows = 2, width = 40, count = 900;
+  constexpr uint16_t one = 0x3f80, all = 0x43e1;  // 450
+  Program program(tableKernel(rows, width, std::to_string(count),
+                              "%a = arith.extf %old : bf16 to f32\n %b = arith.extf %new : bf16 to f32\n"
+                              "      %c = arith.addf %a, %b : f32\n %s = arith.truncf %c : f32 to bf16",
+                              "bf16"),
+                  GetParam());
+  ASSERT_TRUE(program.ok());
+  std::vector<uint16_t> init(rows * width), updates(count * width, one), out(rows * width);
+  std::vector<int64_t> ids(count);
+  for (int i = 0; i < count; ++i)
+    ids[i] = i % 2;
+  program.run({init.data(), updates.data(), ids.data(), out.data()});
+  EXPECT_EQ(out, std::vector<uint16_t>(rows * width, all));
+}
+
+// Only sums have slices.
+TEST_P(Lowering, ScatterOfTheGreatest) {
+  Program program(tableKernel(169, 3, "150", "%s = arith.maximumf %old, %new : f32"), GetParam());
+  ASSERT_TRUE(program.ok());
+  EXPECT_EQ(program.lowered().schedule.find<choice::Scatter>()->slices, 1);
 }
 
 TEST_P(Lowering, PaddingInsideAndAcrossTheBorder) {
