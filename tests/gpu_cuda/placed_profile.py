@@ -9,8 +9,11 @@ from device_time import Share
 
 # The first that is found in a kernel's name says what it is: names of zefuse's kernels, of Triton's, cuBLAS's, cuDNN's, torch's.
 KINDS = (
-    ("convolutions", r"conv|implicit|dgrad|wgrad|fprop|cudnn.*(nhwc|nchw)"),
-    ("attention, backward", r"attention_gradient|attention.*backward|fmha.*bwd|flash_bwd|bwd_kernel|sdpa.*bprop"),
+    ("convolutions", r"conv(?!ert)|implicit|dgrad|wgrad|fprop|cudnn.*(nhwc|nchw)"),
+    (
+        "attention, backward",
+        r"attention_gradient|attention.*backward|fmha.*bwd|flash_bwd|bwd_kernel|sdpa.*bprop|dot_do_o|convert_dq",
+    ),
     ("attention, forward", r"attention|fmha|flash|sdpa"),
     ("products", r"matmul|gemm|cublas|nvjet|cutlass|xmma|splitK|^mm\b|_mm_"),
     ("scatters and gathers", r"embedding|scatter|index|gather|sort|radix"),

@@ -27,6 +27,8 @@ def test_cases() -> None:
         ("attention_gradient_keys_8x12x128x64", "attention, backward"),
         ("_scaled_dot_product_flash_attention_for_cpu_backward", "attention, backward"),
         ("void pytorch_flash::flash_bwd_dq_dk_dv_loop_seqk_parallel_kernel<...>", "attention, backward"),
+        ("void cudnn::fusion::compute_dot_do_o_specialized<true, 64>(...)", "attention, backward"),
+        ("void cudnn::fusion::convert_dq_to_16bits<true>(...)", "attention, backward"),
         ("attention_8x12x128x64", "attention, forward"),
         ("matmul_1024x768", "products"),
         ("nvjet_tst_128x256_64x4_1x2_h_bz_coopA_TNT", "products"),
