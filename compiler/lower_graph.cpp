@@ -22,7 +22,7 @@ namespace {
 std::string callName(Operation* op) {
   std::string name = op->getName().stripDialect().str() + "_";
   if (auto gradient = dyn_cast<AttentionGradientOp>(op))
-    name += gradient.getOfKeys() ? "keys_" : "queries_";
+    name += gradient.getOfKeys() ? "keys_" : gradient.getNumResults() == 1 ? "queries_" : "";
   for (auto [i, size] : llvm::enumerate(cast<RankedTensorType>(op->getResult(0).getType()).getShape()))
     name += (i ? "x" : "") + (ShapedType::isDynamic(size) ? std::string("n") : std::to_string(size));
   if (auto post_ops = op->getAttrOfType<ArrayAttr>("post_ops"))

@@ -136,6 +136,7 @@ FailureOr<LoweredKernel> lowerAttentionGradient(AttentionGradientOp op, ArrayRef
                                                 const TargetDescription& target, const StageDump& dump) {
   AttentionGradientCall call;
   call.of_keys = op.getOfKeys();
+  call.all = op.getNumResults() == 3;
   call.q = op.getQuery().getType();
   call.k = op.getKey().getType();
   call.v = op.getValue().getType();

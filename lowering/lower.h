@@ -55,6 +55,8 @@ ProductLimits productLimits(mlir::Operation* op, const TargetDescription& target
 
 // Why lowerAttentionGradient refuses such a call, from its types alone; empty: it takes it, in any strided layouts.
 std::string whyNoAttentionGradient(const AttentionGradientCall& call, const TargetDescription& target);
+// Whether the three derivatives that it takes are better one launch (AttentionGradientCall::all) than two.
+bool joinsAttentionGradients(const AttentionGradientCall& call, const TargetDescription& target);
 // Diagnostics are about `op`.
 mlir::FailureOr<LoweredKernel> lowerAttentionGradient(mlir::Operation* op, const AttentionGradientCall& call,
                                                       const TargetDescription& target, const StageDump& dump = nullptr);

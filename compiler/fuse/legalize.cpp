@@ -64,11 +64,7 @@ std::optional<Reason> whyNot(AttentionOp op, const TargetDescription& target) {
   return reason.empty() ? std::nullopt : std::optional(reason);
 }
 
-std::optional<Reason> whyNot(AttentionGradientOp op, const TargetDescription& target) {
-  if (!target.supports.products)
-    return Reason();
-  if (!op.getScale())
-    return "the sizes of a head must be known";
+AttentionGradientCall callOf(AttentionGradientOp op) {
   AttentionGradientCall call;
   call.q = tensorTypeOf(op.getQuery());
   call.k = tensorTypeOf(op.getKey());
@@ -77,12 +73,38 @@ std::optional<Reason> whyNot(AttentionGradientOp op, const TargetDescription& ta
   call.log_sums = tensorTypeOf(op.getLogSums());
   call.delta = tensorTypeOf(op.getDelta());
   call.mask = tensorTypeOf(op.getMask());
+  return call;
+}
+
+std::optional<Reason> whyNot(AttentionGradientOp op, const TargetDescription& target) {
+  if (!target.supports.products)
+    return Reason();
+  if (!op.getScale())
+    return "the sizes of a head must be known";
+  AttentionGradientCall call = callOf(op);
   for (bool of_keys : {false, true}) {  // both kernels or none
     call.of_keys = of_keys;
     if (Reason reason = whyNoAttentionGradient(call, target); !reason.empty())
       return reason;
   }
   return std::nullopt;
+}
+
+/// All three derivatives by two launches, where one is no better.
+void divide(AttentionGradientOp op, const TargetDescription& target) {
+  if (op.getNumResults() != 3 || joinsAttentionGradients(callOf(op), target))
+    return;
+  OpBuilder b(op);
+  auto derivative = [&](TypeRange types, UnitAttr of_keys) {
+    return AttentionGradientOp::create(b, op.getLoc(), types, op.getQuery(), op.getKey(), op.getValue(),
+                                       op.getGradient(), op.getLogSums(), op.getDelta(), op.getMask(),
+                                       op.getScaleAttr(), op.getCausalAttr(), of_keys, op.getResultLayoutsAttr());
+  };
+  const SmallVector<Type, 3> types(op.getResultTypes());
+  SmallVector<Value> results(derivative(ArrayRef(types).take_front(1), {}).getResults());
+  llvm::append_range(results, derivative(ArrayRef(types).drop_front(1), b.getUnitAttr()).getResults());
+  op->replaceAllUsesWith(results);
+  op.erase();
 }
 
 //===-- products -----------------------------------------------------------------------------===//
@@ -244,6 +266,8 @@ private:
     for (auto next = block.getOps<AlternativesOp>(); !next.empty(); next = block.getOps<AlternativesOp>())
       if (failed(choose(*next.begin(), *description)))
         return signalPassFailure();
+    for (AttentionGradientOp op : llvm::make_early_inc_range(block.getOps<AttentionGradientOp>()))
+      divide(op, *description);
   }
 };
 

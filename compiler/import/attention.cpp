@@ -174,6 +174,8 @@ Values emitWholeGradient(Op& op, const Attention& attention, const Gradient& gra
   auto derivative = [&](ArrayRef<RankedTensorType> types) {
     return op.build.attentionGradient(operands, attention.mask, attention.scale(), attention.causal, types);
   };
+  if (op.used(0) && op.used(1) && op.used(2))
+    return Values(derivative({op.resultType(0), op.resultType(1), op.resultType(2)}));
   Values results(3);
   if (op.used(0))
     results[0] = derivative({op.resultType(0)})[0];

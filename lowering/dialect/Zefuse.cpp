@@ -162,8 +162,8 @@ LogicalResult AttentionOp::verify() {
 }
 
 LogicalResult AttentionGradientOp::verify() {
-  if (getNumResults() != (getOfKeys() ? 2u : 1u))
-    return emitOpError("wants one result, the queries' gradient, or with of_keys two");
+  if (getOfKeys() ? getNumResults() != 2 : getNumResults() != 1 && getNumResults() != 3)
+    return emitOpError("wants one result, the queries' gradient, or all three, or with of_keys two");
   if (auto layouts = getResultLayouts()) {
     if (layouts->size() != getNumResults())
       return emitOpError("wants a layout for each result");

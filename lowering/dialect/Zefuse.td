@@ -230,8 +230,8 @@ def Zefuse_AttentionGradientOp : Zefuse_Op<"attention_gradient", [Pure,
   let summary = "a derivative of attention without scores in memory: a GPU's kernel (lowerAttentionGradient has the shapes)";
   let description = [{
     `gradient`: of zefuse.attention's result; `log_sums`: its second result; `delta`: each query's sum of gradient * result, f32.
-    One result, the gradient of the queries; `of_keys`: two, of the keys and of the values. `result_layouts`: as zefuse.matmul's,
-    one for each. Stage 1 has it as one of zefuse.alternatives, the other is five zefuse.matmul and what stands between them.
+    One result, the gradient of the queries; `of_keys`: two, of the keys and of the values. Or three, all of these: one launch; where
+    the target is better off with two, zefuse-legalize makes two operations of it. `result_layouts`: as zefuse.matmul's, one for each. Stage 1 has it as one of zefuse.alternatives, the other is five zefuse.matmul and what stands between them.
   }];
   let arguments = (ins AnyRankedTensor:$query, AnyRankedTensor:$key, AnyRankedTensor:$value, AnyRankedTensor:$gradient,
                        AnyRankedTensor:$log_sums, AnyRankedTensor:$delta, Optional<AnyRankedTensor>:$mask,

@@ -17,6 +17,7 @@ namespace zefuse {
 // constants. k and v have q's batches, but fewer heads (the dimension before the rows) may divide q's.
 struct AttentionGradientCall {
   bool of_keys = false;  // and of the values: two results; else of the queries, one
+  bool all = false;      // one launch of groups of both kinds: three results, the queries' first
   mlir::RankedTensorType q, k, v, grad, log_sums, delta;
   mlir::RankedTensorType mask;  // null without; floats are added, i1 keeps where true
   llvm::SmallVector<mlir::RankedTensorType, 2> results;

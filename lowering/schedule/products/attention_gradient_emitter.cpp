@@ -19,7 +19,8 @@ AttentionGradientEmitter::AttentionGradientEmitter(const AttentionGradientCall& 
     : AttentionEmitter(kernel.builder(), rows, lanes, engine, call.scale, call.causal, rowsOf(kernel, 0),
                        rowsOf(kernel, 1)),
       k_(kernel), rank_(kernel.tensor(0).sizes.size()), call_(call), own_(call.of_keys ? keys_ : queries_),
-      passing_(call.of_keys ? queries_ : keys_), first_result_(call.mask ? 7 : 6) {
+      passing_(call.of_keys ? queries_ : keys_),
+      first_result_((call.mask ? 7 : 6) + (call.all && call.of_keys ? 1 : 0)) {
   if (call.mask)
     mask_ = [this](Value query, Value key) {
       const StridedTensor& mask = k_.tensor(6);
@@ -84,13 +85,14 @@ const StridedTensor& AttentionGradientEmitter::passing(int number) const {
   return k_.tensor(number == 0 ? (call_.of_keys ? 0 : 1) : (call_.of_keys ? 3 : 2));
 }
 
-std::pair<Value, Value> AttentionGradientEmitter::rowSums(Value query, Value exists) {
+Value AttentionGradientEmitter::rowSumOffset(const StridedTensor& tensor, Value query) {
   SmallVector<Value> place(batch_);
   place[rank_ - 2] = i_.smaller(query, i_.subtract(queries_.value, i_.number(1)));
-  auto load = [&](unsigned number) {
-    const StridedTensor& tensor = k_.tensor(number);
-    return k_.load(tensor, k_.offset(tensor, ArrayRef(place).drop_back()));
-  };
+  return k_.offset(tensor, ArrayRef(place).drop_back());
+}
+
+std::pair<Value, Value> AttentionGradientEmitter::rowSums(Value query, Value exists) {
+  auto load = [&](unsigned number) { return k_.load(k_.tensor(number), rowSumOffset(k_.tensor(number), query)); };
   Value sum = load(4), delta = load(5), zero = scalar(0);
   Value sees =
       i_.both(exists, arith::CmpFOp::create(b_, loc_, arith::CmpFPredicate::UNE, sum, scalar(-INFINITY)).getResult());

@@ -31,6 +31,8 @@ protected:
   int64_t headSize(int number) const { return (number == 0 ? call_.q : call_.v).getShape().back(); }
   const StridedTensor& result(int number) const { return k_.tensor(first_result_ + unsigned(number)); }
 
+  // Where the log-sum-exp or the delta of a query lies, or of the last one for those behind it.
+  mlir::Value rowSumOffset(const StridedTensor& tensor, mlir::Value query);
   // A query's log-sum-exp, 0 where it is -inf (nothing is seen, and exp(-inf - -inf) would be NaN), and its delta; both
   // 0 where `exists` (null: always) does not hold.
   std::pair<mlir::Value, mlir::Value> rowSums(mlir::Value query, mlir::Value exists);

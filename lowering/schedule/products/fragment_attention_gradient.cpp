@@ -4,12 +4,14 @@
 // sums over its rows. The next rows' copies are under way while one is computed.
 #include "lowering/schedule/products/fragment_attention_gradient.h"
 
+#include <memory>
 #include <numbers>
 
 #include "lowering/dialect/shape.h"
 #include "lowering/schedule/products/attention_gradient_emitter.h"
 #include "lowering/schedule/products/fragment_side.h"
 #include "lowering/schedule/products/product_splits.h"
+#include "mlir/Dialect/LLVMIR/LLVMDialect.h"
 #include "mlir/Dialect/Vector/IR/VectorOps.h"
 
 using namespace mlir;
@@ -31,28 +33,32 @@ public:
     factor_ = (scale_first_ ? 1 : call.scale) * std::numbers::log2e;
   }
 
-  void run() {
-    AffineExpr batches = getAffineConstantExpr(1, b_.getContext());
-    AffineExpr tiles = result(0).sizes[rank_ - 2].ceilDiv(tile_.rows());
+  AffineExpr tiles() const { return result(0).sizes[rank_ - 2].ceilDiv(tile_.rows()); }  // of a batch
+  AffineExpr groups() const {
+    AffineExpr groups = tiles();
     for (AffineExpr size : ArrayRef(result(0).sizes).drop_back(2))
-      batches = batches * size;
-    LoweredKernel& launch = k_.launch();
-    launch.extent = batches * tiles;
-    launch.grain = 1;
-    launch.schedule.add(
-        choice::AttentionGradient{call_.of_keys, tile_.rows(), tile_.subgroups, tile_.passing, /*engine=*/true});
-    WorkGroup group(b_, k_.function(), launch, tile_.subgroups * lanes_, lanes_);
-    group_ = &group;
+      groups = groups * size;
+    return groups;
+  }
+  // Of local memory.
+  int64_t elements() const { return ownElements() + passing_stages * stageElements(); }
+  int64_t sums() const { return call_.of_keys ? passing_stages * stageSums() : 0; }
+  choice::AttentionGradient choice() const {
+    return {call_.of_keys, tile_.rows(), tile_.subgroups, tile_.passing, /*engine=*/true};
+  }
 
-    Value tile_count = k_.expression(tiles), number = i_.modulo(group.group(), tile_count);
+  // Group `number` of these, where the builder stands. `array`, `sums`: local memory of 16 bits, of f32.
+  void emit(WorkGroup& group, Value number, Value array, Value sums) {
+    group_ = &group;
+    array_ = array;
+    sums_array_ = sums;
+    Value tile_count = k_.expression(tiles()), batch = i_.divide(number, tile_count);
+    number = i_.modulo(number, tile_count);
     if (call_.causal && !call_.of_keys)  // those that see most keys first
       number = i_.subtract(i_.subtract(tile_count, i_.number(1)), number);
     first_own_ = i_.multiply(number, tile_.rows());
-    const int64_t sharers = bindBatch(i_.divide(group.group(), tile_count));
+    const int64_t sharers = bindBatch(batch);
 
-    stage_ = scored_[0].elements() + scored_[1].elements();
-    const int64_t own_elements = rows_[0].elements() + rows_[1].elements();
-    array_ = group.localArray(b_.getI16Type(), own_elements + passing_stages * stage_);
     Value mine = i_.multiply(group.subgroupIndex(), own_rows);
     pair_ = i_.multiply(i_.modulo(group.lane(), 4), 2);
     for (int64_t half = 0; half < 2; ++half)
@@ -60,11 +66,10 @@ public:
     own_places_[0] = rows_[0].lanesPlace(b_, group, mine);
     own_places_[1] = i_.add(rows_[1].lanesPlace(b_, group, mine), rows_[0].elements());
     for (int which : {0, 1}) {
-      const int64_t start = own_elements + (which == 0 ? 0 : scored_[0].elements());
+      const int64_t start = ownElements() + (which == 0 ? 0 : scored_[0].elements());
       scored_places_[which] = i_.add(scored_[which].lanesPlace(b_, group, i_.number(0)), start);
       summed_places_[which] = i_.add(summed_[which].lanesPlace(b_, group, i_.number(0)), start);
     }
-    passing_array_ = own_elements;
 
     for (int which : {0, 1})
       rows_[which].copy(b_, group, at(which == 0 ? i_.number(0) : i_.number(rows_[0].elements())), own_, first_own_,
@@ -83,6 +88,9 @@ private:
   static constexpr int64_t lanes_of_fragments = 32;
   using Sums = std::pair<Value, Value>;  // of a query: log2(e) * its log-sum-exp, and delta
 
+  int64_t ownElements() const { return rows_[0].elements() + rows_[1].elements(); }
+  int64_t stageElements() const { return scored_[0].elements() + scored_[1].elements(); }
+  int64_t stageSums() const { return 2 * tile_.passing; }  // log-sum-exps, then deltas
   int64_t wide(int which) const { return which == 0 ? tile_.depth : tile_.columns; }
   int64_t blocksOf(int which) const { return wide(which) / 8; }
   Extent sizeOf(int which) { return {i_.number(headSize(which)), headSize(which)}; }
@@ -132,14 +140,52 @@ private:
     return {times(sum, scalar(std::numbers::log2e)), delta};
   }
 
+  // Where they pass: the sums of this column and its neighbour, from the step's copies. Those of no query are 0.
+  SmallVector<Sums> passingSums(Value stage, int64_t column) {
+    Value place = i_.add(i_.add(i_.multiply(stage, stageSums()), pair_), column);
+    auto pair = [&](int64_t on) -> Value {
+      return LLVM::LoadOp::create(b_, loc_, VectorType::get({2}, f32_),
+                                  group_->at(sums_array_, f32_, i_.add(place, on)), /*alignment=*/8);
+    };
+    Value logs = pair(0), deltas = pair(tile_.passing);
+    SmallVector<Sums> sums;
+    for (int64_t one = 0; one < 2; ++one) {
+      Value sum = part(logs, one);
+      Value sees = arith::CmpFOp::create(b_, loc_, arith::CmpFPredicate::UNE, sum, scalar(-INFINITY));
+      sum = arith::SelectOp::create(b_, loc_, sees, times(sum, scalar(std::numbers::log2e)), scalar(0));
+      sums.emplace_back(sum, part(deltas, one));
+    }
+    return sums;
+  }
+
+  void copySums(Value stage, Value first) {
+    for (int64_t start = 0; start < tile_.passing; start += group_->size()) {
+      OpBuilder::InsertionGuard guard(b_);
+      Value number = i_.add(group_->item(), start);
+      if (tile_.passing - start < group_->size()) {
+        auto branch = scf::IfOp::create(b_, loc_, i_.less(number, i_.number(tile_.passing)), false);
+        b_.setInsertionPointToStart(branch.thenBlock());
+      }
+      Value query = i_.add(first, number), exists = i_.less(query, queries_.value);
+      for (unsigned which : {0U, 1U}) {
+        const StridedTensor& tensor = k_.tensor(4 + which);
+        Value to = i_.add(i_.add(i_.multiply(stage, stageSums()), number), int64_t(which) * tile_.passing);
+        group_->copyWordToLocal(group_->at(sums_array_, f32_, to), k_.address(tensor, rowSumOffset(tensor, query)),
+                                exists);
+      }
+    }
+  }
+
   void copyStep(Value stage, Value first, Value end) {
     {
       OpBuilder::InsertionGuard guard(b_);
       auto branch = scf::IfOp::create(b_, loc_, i_.less(first, end), /*withElseRegion=*/false);
       b_.setInsertionPointToStart(branch.thenBlock());
-      Value start = i_.add(i_.multiply(stage, stage_), passing_array_);
+      Value start = i_.add(i_.multiply(stage, stageElements()), ownElements());
       scored_[0].copy(b_, *group_, at(start), passing_, first, sizeOf(0), i_.number(0));
       scored_[1].copy(b_, *group_, at(i_.add(start, scored_[0].elements())), passing_, first, sizeOf(1), i_.number(0));
+      if (call_.of_keys)
+        copySums(stage, first);
     }
     group_->commitCopies();
   }
@@ -182,7 +228,7 @@ private:
       SmallVector<Value> now(loop.getRegionIterArgs());
       Value stage = now.pop_back_val(), other = i_.subtract(i_.number(1), stage);
       copyStep(other, i_.add(loop.getInductionVar(), tile_.passing), end);
-      step(loop.getInductionVar(), i_.multiply(stage, stage_), causal, bounded, now);
+      step(loop.getInductionVar(), stage, causal, bounded, now);
       group_->waitForCopies(0);
       group_->barrier();  // the next step is there for all, and nobody reads this one's any more
       now.push_back(other);
@@ -211,8 +257,9 @@ private:
     }
   }
 
-  // The share of the rows from `first` on, at `start` of what passes. `now`: the results' blocks.
-  void step(Value first, Value start, bool causal, bool bounded, MutableArrayRef<Value> now) {
+  // The share of the rows from `first` on, in this stage of what passes. `now`: the results' blocks.
+  void step(Value first, Value stage, bool causal, bool bounded, MutableArrayRef<Value> now) {
+    Value start = i_.multiply(stage, stageElements());
     const size_t blocks = size_t(tile_.passing / 8);
     SmallVector<Value> products[2], own = tile_.keep_own ? kept_ : ownFragments();
     size_t fragment = 0;
@@ -227,11 +274,8 @@ private:
       for (size_t two = 0; two < 2; ++two) {
         const int64_t column = int64_t(block + two) * 8;
         SmallVector<Sums> sums;
-        for (int64_t one = 0; one < 2; ++one) {
-          Value other = i_.add(i_.add(first, pair_), column + one);
-          if (call_.of_keys)
-            sums.push_back(sumsOf(other, bounded ? i_.less(other, passing_.value) : Value()));
-        }
+        if (call_.of_keys)
+          sums = passingSums(stage, column);
         for (int64_t half = 0; half < 2; ++half)
           for (int64_t one = 0; one < 2; ++one) {
             const Sums& of = call_.of_keys ? sums[size_t(one)] : row_sums_[size_t(half)];
@@ -320,8 +364,7 @@ private:
   bool scale_first_ = false;
   double factor_ = 1;
   WorkGroup* group_ = nullptr;
-  int64_t stage_ = 0, passing_array_ = 0;  // elements
-  Value array_, first_own_, own_places_[2], scored_places_[2], summed_places_[2];
+  Value array_, sums_array_, first_own_, own_places_[2], scored_places_[2], summed_places_[2];
   Value pair_;                       // the first of the lane's columns in a block
   SmallVector<Value> rows_of_lane_;  // of what the group owns
   SmallVector<Sums> row_sums_;       // where those are queries
@@ -366,6 +409,8 @@ std::optional<FragmentGradientTile> chooseFragmentGradient(const AttentionGradie
     int64_t bytes = 0;
     for (int64_t size : {tile.depth, tile.columns})
       bytes += bytesOfSide(tile.rows(), size) + passing_stages * bytesOfSide(tile.passing, size);
+    if (tile.of_keys)  // with each query's log-sum-exp and delta
+      bytes += passing_stages * tile.passing * 8;
     return bytes;
   };
   const auto& own = call.of_keys ? call.k : call.q;
@@ -384,8 +429,65 @@ std::optional<FragmentGradientTile> chooseFragmentGradient(const AttentionGradie
   return tile;
 }
 
-void scheduleFragmentGradient(const AttentionGradientCall& call, CallKernel& kernel, const FragmentGradientTile& tile) {
-  FragmentGradient(call, kernel, tile).run();
+bool joinsFragmentGradients(const AttentionGradientCall& call, const TargetDescription& target) {
+  constexpr int64_t waves = 3;  // groups of an engine, of each kind
+  for (bool of_keys : {false, true}) {
+    AttentionGradientCall one = call;
+    one.of_keys = of_keys;
+    auto tile = chooseFragmentGradient(one, target);
+    if (!tile)
+      return false;
+    const auto shape = (of_keys ? call.k : call.q).getShape();
+    int64_t groups = 1;
+    for (int64_t size : shape.drop_back(2))
+      groups = ShapedType::isDynamic(size) || groups < 0 ? -1 : groups * size;
+    const int64_t rows = shape.end()[-2];
+    if (groups < 0 || ShapedType::isDynamic(rows) ||
+        groups * ((rows + tile->rows() - 1) / tile->rows()) > waves * target.engines)
+      return false;
+  }
+  return true;
+}
+
+void scheduleFragmentGradient(const AttentionGradientCall& call, CallKernel& kernel, const TargetDescription& target) {
+  // Those of keys take longer: first.
+  SmallVector<AttentionGradientCall, 2> calls{call};
+  if (call.all) {
+    calls.push_back(call);
+    calls[0].of_keys = true;
+  }
+  SmallVector<FragmentGradientTile, 2> tiles;
+  for (const AttentionGradientCall& one : calls)
+    tiles.push_back(*chooseFragmentGradient(one, target));
+  for (FragmentGradientTile& tile : tiles)
+    tile.subgroups = std::min(tiles.front().subgroups, tiles.back().subgroups);
+
+  OpBuilder& b = kernel.builder();
+  const IndexMath i = kernel.math();
+  LoweredKernel& launch = kernel.launch();
+  WorkGroup group(b, kernel.function(), launch, tiles[0].subgroups * target.matrix.lanes, target.matrix.lanes);
+  SmallVector<std::unique_ptr<FragmentGradient>, 2> kinds;
+  int64_t elements = 0, sums = 0;
+  launch.grain = 1;
+  for (const auto& [one, tile] : llvm::zip_equal(calls, tiles)) {
+    kinds.push_back(std::make_unique<FragmentGradient>(one, kernel, tile));
+    elements = std::max(elements, kinds.back()->elements());
+    sums = std::max(sums, kinds.back()->sums());
+    launch.extent = launch.extent ? launch.extent + kinds.back()->groups() : kinds.back()->groups();
+    launch.schedule.parts.push_back({kinds.back()->choice()});
+  }
+  Value array = group.localArray(b.getI16Type(), elements);
+  Value sums_array = sums == 0 ? Value() : group.localArray(b.getF32Type(), sums);
+  if (kinds.size() == 1)
+    return kinds[0]->emit(group, group.group(), array, sums_array);
+  Value first_of_second = kernel.expression(kinds[0]->groups());
+  auto branch =
+      scf::IfOp::create(b, b.getUnknownLoc(), i.less(group.group(), first_of_second), /*withElseRegion=*/true);
+  OpBuilder::InsertionGuard guard(b);
+  b.setInsertionPointToStart(branch.thenBlock());
+  kinds[0]->emit(group, group.group(), array, sums_array);
+  b.setInsertionPointToStart(branch.elseBlock());
+  kinds[1]->emit(group, i.subtract(group.group(), first_of_second), array, sums_array);
 }
 
 }  // namespace zefuse

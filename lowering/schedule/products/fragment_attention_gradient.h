@@ -24,6 +24,10 @@ struct FragmentGradientTile {
 std::optional<FragmentGradientTile> chooseFragmentGradient(const AttentionGradientCall& call,
                                                            const TargetDescription& target);
 
-void scheduleFragmentGradient(const AttentionGradientCall& call, CallKernel& kernel, const FragmentGradientTile& tile);
+// Whether all three derivatives are one launch: of few groups of each kind neither fills the device, and one's would
+// wait for the other's last.
+bool joinsFragmentGradients(const AttentionGradientCall& call, const TargetDescription& target);
+
+void scheduleFragmentGradient(const AttentionGradientCall& call, CallKernel& kernel, const TargetDescription& target);
 
 }  // namespace zefuse

@@ -361,6 +361,10 @@ std::string whyNoAttentionGradient(const AttentionGradientCall& call, const Targ
   return {};
 }
 
+bool joinsAttentionGradients(const AttentionGradientCall& call, const TargetDescription& target) {
+  return joinsFragmentGradients(call, target);
+}
+
 FailureOr<ScheduledKernel> scheduleAttentionGradient(Operation* op, const AttentionGradientCall& call,
                                                      const TargetDescription& target) {
   auto refuse = [&](const Twine& reason) { return op->emitError() << "attention's derivative: " << reason, failure(); };
@@ -373,8 +377,10 @@ FailureOr<ScheduledKernel> scheduleAttentionGradient(Operation* op, const Attent
   CallKernel kernel(op, "attention_gradient", operands, unsigned(call.results.size()), call.layouts);
   if (!kernel.ok())
     return refuse(kernel.refusal());
-  if (auto tile = chooseFragmentGradient(call, target))
-    scheduleFragmentGradient(call, kernel, *tile);
+  if (chooseFragmentGradient(call, target))
+    scheduleFragmentGradient(call, kernel, target);
+  else if (call.all)
+    return refuse("three results of one launch, of lanes that hold no fragments");
   else
     GradientSchedule(call, kernel, chooseTile(call, target).value()).run();
   return kernel.finish();

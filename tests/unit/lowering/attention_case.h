@@ -15,7 +15,7 @@ struct AttentionCase {
   bool log_sums = false;      // the rows' log-sum-exps are a second result
   bool around = false;        // half the queries, the negated keys and twice the mask (of i1 its opposite) are taken,
                               // the results are |result| + an addend of its shape, and the negated sums
-  std::string gradient = "";  // "queries" or "keys": that derivative instead
+  std::string gradient = "";  // "queries", "keys" or "all": that derivative instead
 };
 
 // A kernel that holds it, of f32 results; not of a derivative.

@@ -119,11 +119,24 @@ void checkGradient(AttentionCase c, const TargetDescription& target, const std::
   ASSERT_TRUE(program.ok());
   EXPECT_EQ(program.lowered().schedule.onMatrixEngine(), c.element != "f32" && target.matrix.lanes != 0);
   Guarded of_k(k.size()), of_v(v.size());
-  arguments.push_back(of_k.data());
-  arguments.push_back(of_v.data());
-  program.run(arguments, symbols);
+  std::vector<void*> both(arguments);
+  both.push_back(of_k.data());
+  both.push_back(of_v.data());
+  program.run(both, symbols);
   compare("keys", of_k, expected.k);
   compare("values", of_v, expected.v);
+  if (c.element == "f32" || target.matrix.form != MatrixForm::fragments)
+    return;
+  c.gradient = "all";
+  Program joined(c, target);
+  ASSERT_TRUE(joined.ok());
+  Guarded q_of_all(q.size()), k_of_all(k.size()), v_of_all(v.size());
+  for (Guarded* result : {&q_of_all, &k_of_all, &v_of_all})
+    arguments.push_back(result->data());
+  joined.run(arguments, symbols);
+  compare("queries of all", q_of_all, expected.q);
+  compare("keys of all", k_of_all, expected.k);
+  compare("values of all", v_of_all, expected.v);
 }
 
 TEST_P(AttentionGradient, Sizes) {

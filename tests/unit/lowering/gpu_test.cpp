@@ -293,6 +293,12 @@ std::vector<FamilyKernel> everyFamily(const TargetDescription& target, const Spi
       attention.causal = false;
       add("attention_64_by_" + attention.gradient + "_" + element, attention);
     }
+    if (element != "f32" && target.matrix.form == MatrixForm::fragments) {
+      attention.gradient = "all";
+      add("attention_64_by_all_" + element, attention);
+      attention.causal = true;
+      add("attention_causal_by_all_" + element, attention);
+    }
   }
   return kernels;
 }

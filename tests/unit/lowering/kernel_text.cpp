@@ -195,11 +195,12 @@ static mlir::FailureOr<LoweredKernel> lower(const AttentionCase& c, mlir::MLIRCo
   gradient.delta = tensor({number(c.heads), rows}, f32);
   if (!c.mask.empty())
     gradient.mask = tensor({rows, keys}, c.mask == "i1" ? mlir::Type(builder.getI1Type()) : f32);
-  if (gradient.of_keys) {
+  gradient.all = c.gradient == "all";
+  if (!gradient.of_keys)
+    gradient.results.push_back(tensor({number(c.heads), rows, number(c.depth)}, f32));
+  if (gradient.of_keys || gradient.all) {
     gradient.results.push_back(tensor({number(c.key_heads), keys, number(c.depth)}, f32));
     gradient.results.push_back(tensor({number(c.key_heads), keys, number(c.columns)}, f32));
-  } else {
-    gradient.results.push_back(tensor({number(c.heads), rows, number(c.depth)}, f32));
   }
   gradient.scale = c.scale;
   gradient.causal = c.causal;
