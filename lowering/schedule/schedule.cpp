@@ -3,6 +3,7 @@
 #include "lowering/analysis/kernel_graph.h"
 #include "lowering/analysis/legality.h"
 #include "lowering/dialect/shape.h"
+#include "lowering/dialect/simplify.h"
 #include "lowering/schedule/core/builtin_call.h"
 #include "lowering/schedule/core/index_width.h"
 #include "lowering/schedule/core/scalar_ops.h"
@@ -68,13 +69,13 @@ Operation* firstOfType(Block& body, llvm::function_ref<bool(Type)> wanted) {
 }
 
 /// On a GPU a group works for one set, neighbouring groups for different ones: binds that set's inputs and returns its
-/// outputs. WorkGroup::group() is then the number among the set's groups.
+/// outputs, and where sets differ in size, its own. WorkGroup::group() is then the number among the set's groups.
 SmallVector<Value> takeOwnSet(OpBuilder& b, ModuleOp module, const Batch& batch, Evaluator::Arguments& arguments) {
   Location loc = b.getUnknownLoc();
   Value x = arith::ConstantOp::create(b, loc, b.getI32IntegerAttr(0));
   Value group = callBuiltin(b, module, "_Z12get_group_idj", b.getI64Type(), x);
   Value set = arith::RemUIOp::create(b, loc, group, arith::ConstantOp::create(b, loc, b.getI64IntegerAttr(batch.sets)));
-  auto ofSet = [&](ArrayRef<Value> all, size_t of_one, size_t number) {
+  auto ofSet = [&](ArrayRef<Value> all, size_t of_one, size_t number) -> Value {
     Value chosen = all[number];
     for (int64_t other = 1; other < batch.sets; ++other) {
       Value is = arith::CmpIOp::create(b, loc, arith::CmpIPredicate::eq, set,
@@ -89,6 +90,11 @@ SmallVector<Value> takeOwnSet(OpBuilder& b, ModuleOp module, const Batch& batch,
   SmallVector<Value> own;
   for (size_t number = 0; number < outputs; ++number)
     own.push_back(ofSet(batch.outputs, outputs, number));
+  if (!batch.sizes.empty()) {
+    auto sizes =
+        llvm::map_to_vector(batch.sizes, [&](int64_t elements) -> Value { return constantIndex(b, loc, elements); });
+    arguments.symbols[cast<AffineSymbolExpr>(batch.size).getPosition()] = ofSet(sizes, 1, 0);
+  }
   return own;
 }
 
@@ -159,8 +165,8 @@ FailureOr<ScheduledKernel> scheduleKernel(KernelOp kernel, const TargetDescripti
         (mine.domain->scatter || mine.domain->sort || mine.domain->product || !target.supports.batches))
       return refuse(kernel, "a batch of these kernels has no schedule for " + target.name);
   }
-  if (batch.sets > 1 && target.hasWorkGroups() && (scratch_bytes || !batch.sizes.empty()))
-    return refuse(kernel, "a batch of tensors of different or unknown sizes has no schedule for " + target.name);
+  if (batch.sets > 1 && target.hasWorkGroups() && scratch_bytes)
+    return refuse(kernel, "a batch of tensors of unknown sizes has no schedule for " + target.name);
   if (parts.size() > 1 && !target.supports.parts)
     return refuse(kernel, "kernels side by side have no schedule for " + target.name);
   if (scratch_bytes)
@@ -261,8 +267,13 @@ FailureOr<ScheduledKernel> scheduleKernel(KernelOp kernel, const TargetDescripti
     if (evaluator.failed())
       return refuse(evaluator.failure().op, evaluator.failure().reason);
     evaluator.leave();
-    if (batch.sets > 1 && target.hasWorkGroups())  // whole groups for each set
+    if (batch.sets > 1 && target.hasWorkGroups()) {  // whole groups for each set, as many as the largest has
+      if (!batch.sizes.empty())
+        share.extent = simplifyAffine(
+            share.extent.replace(batch.size, getAffineConstantExpr(*llvm::max_element(batch.sizes), context)), 0,
+            graph_symbols);
       share.extent = share.extent.ceilDiv(share.grain) * share.grain * batch.sets;
+    }
     if (parts.size() == 1) {
       launch.extent = share.extent;
       launch.grain = share.grain;

@@ -1,10 +1,10 @@
 // RUN: zefuse-opt --zefuse-batch-kernels --split-input-file %s | FileCheck %s
 // RUN: zefuse-opt --zefuse-batch-kernels=target=dg2-g11 --split-input-file %s | FileCheck %s --check-prefix=GPU
-// On a GPU a group works for one set: sets of one shape alone.
+// On a GPU sets have as many groups as the largest: of sizes that differ by less than four times, or are one group's.
 // GPU: @one_shape
 // GPU: zefuse.kernel "exp"(%arg0, %arg1) {{.*}}batch = 2 : i64
 // GPU: @any_sizes
-// GPU-NOT: batch
+// GPU: zefuse.kernel "exp"(%arg0, %arg1) {{.*}}batch = 2 : i64, batch_sizes = array<i64: 32, 15>
 
 #flat = affine_map<(d0, d1) -> (d0 * 8 + d1)>
 #five = affine_map<(d0, d1) -> (d0 * 5 + d1)>
