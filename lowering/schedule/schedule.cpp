@@ -98,14 +98,30 @@ SmallVector<Value> takeOwnSet(OpBuilder& b, ModuleOp module, const Batch& batch,
   return own;
 }
 
+// Lanes of a vector. Half of them where a tile's lines fall into one set of the first-level cache, which has 8 or 12
+// ways: each line is accessed 16 times, and would be gone in between.
+int64_t modelledLanes(KernelOp kernel, ArrayRef<AffineMap> layouts, const TargetDescription& target) {
+  if (kernel.getBatch() != 1)
+    return target.vector_width;
+  for (Part part : partsOf(kernel)) {
+    AffineExpr set_size;
+    KernelGraph graph = graphOf(kernel, layouts, part, set_size);
+    Refusal refusal;
+    auto domain = analyseDomain(kernel.getContext(), graph, refusal);
+    Decisions nobodys;
+    if (domain && !domain->product && !domain->sort && !domain->scatter &&
+        chooseStrategy(*domain, graph, target, nobodys).lanes_collide)
+      return target.vector_width / 2;
+  }
+  return target.vector_width;
+}
+
 }  // namespace
 
 FailureOr<ScheduledKernel> scheduleKernel(KernelOp kernel, const TargetDescription& given, const Tuning& tuning) {
   MLIRContext* context = kernel.getContext();
   Decisions decisions(tuning);
   TargetDescription target = given;
-  if (!target.hasWorkGroups())  // of a group's work-items the vectors are accesses', not the target's
-    target.vector_width = int(decisions.take("lanes of a vector", target.vector_width, {target.vector_width / 2}));
   context->loadDialect<arith::ArithDialect, func::FuncDialect, LLVM::LLVMDialect, math::MathDialect, scf::SCFDialect,
                        vector::VectorDialect>();
   auto refuse = [&](Operation* op, const Twine& reason) {
@@ -130,6 +146,10 @@ FailureOr<ScheduledKernel> scheduleKernel(KernelOp kernel, const TargetDescripti
   if (layouts.size() != size_t(inputs + results) * batch.sets)
     return refuse(kernel, "has " + Twine(layouts.size()) + " layouts for " + Twine((inputs + results) * batch.sets) +
                               " values");
+  if (!target.hasWorkGroups()) {  // of a group's work-items the vectors are accesses', not the target's
+    const int64_t all = target.vector_width, lanes = modelledLanes(kernel, layouts, target);
+    target.vector_width = int(decisions.take("lanes of a vector", lanes, {lanes == all ? all / 2 : all}));
+  }
   if (kernel.getBatchSizes())
     batch.sizes = *kernel.getBatchSizes();
   // Parts are scheduled one after the other, each as if it were alone: a group does its share of each.

@@ -35,7 +35,9 @@ struct Words {
   std::string operator()(const choice::Sort& sort) const {
     return sort.best_of_row ? "sort, the best of a row" : "sort, a network per row";
   }
-  std::string operator()(const choice::TransposedLoad&) const { return "tiled for a transposed load"; }
+  std::string operator()(const choice::TransposedLoad& tiles) const {
+    return std::string("tiled for a transposed load") + (tiles.lanes_collide ? ", whose lanes share a cache set" : "");
+  }
   std::string operator()(const choice::Strips& strips) const { return text(strips.vectors) + " vectors at a time"; }
   std::string operator()(const choice::Kept& kept) const {
     return "keeps " + text(kept.values) + " of a row's values in " + (kept.scratch ? "scratch" : "private") + " memory";

@@ -41,6 +41,7 @@ struct Sort {
 
 struct TransposedLoad {  // tiles, for a load that is contiguous along another dim than the lanes'
   unsigned dim = 0;
+  bool lanes_collide = false;  // what they access falls into one set of the first-level cache
 };
 struct Strips {
   int64_t vectors = 0;  // of rows that walk the reduced dims together

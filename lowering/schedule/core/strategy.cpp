@@ -1,5 +1,6 @@
 #include "lowering/schedule/core/strategy.h"
 
+#include "lowering/analysis/element_types.h"
 #include "lowering/dialect/Zefuse.h"
 #include "lowering/schedule/core/scalar_ops.h"
 #include "lowering/schedule/core/sort_plan.h"
@@ -26,6 +27,8 @@ constexpr double many_indices = 256;       // of a scatter's result, to share
 constexpr double some_indices = 32;        // the same, and of its updates, of work-groups
 constexpr double long_reduction = 32;      // elements: fewer stay in registers, and need no strips
 constexpr int64_t strip_budget = 8 << 10;  // bytes of partial results, beside what streams through the L1 cache
+
+constexpr int64_t same_set = 4 << 10;  // bytes apart, lines fall into one set of a first-level cache
 
 using Seen = llvm::DenseSet<std::pair<Value, AffineMap>>;
 
@@ -94,7 +97,10 @@ private:
   struct Access {
     AffineExpr offset;
     double weight;
+    int64_t bytes;  // of an element
   };
+
+  static int64_t bytesOf(Value tensor) { return bytesInMemory(cast<ShapedType>(tensor.getType()).getElementType()); }
 
   // What computing `roots` reads.
   SmallVector<Access> accesses(ArrayRef<Node> roots) const {
@@ -103,7 +109,7 @@ private:
     for (Node root : roots)
       walkNodes(space_, root, seen, graph_, [&](Node node) {
         if (graph_.is_input(node.value)) {
-          result.push_back({graph_.offset(space_, node), 1});
+          result.push_back({graph_.offset(space_, node), 1, bytesOf(node.value)});
           return false;
         }
         Operation* op = node.value.getDefiningOp();
@@ -129,7 +135,7 @@ private:
     SmallVector<Node> roots;
     for (const DomainOutput& output : domain_.outputs)
       if (output.per_row == per_row) {
-        result.push_back({graph_.output_offset(space_, output), 1.5});
+        result.push_back({graph_.output_offset(space_, output), 1.5, bytesOf(output.node.value)});
         roots.push_back(output.node);
       }
     llvm::append_range(result, accesses(roots));
@@ -238,7 +244,7 @@ private:
     strategy.kept_bytes = space_.constant(0);
     AffineExpr target = graph_.output_offset(space_, domain_.outputs[0]);
     SmallVector<Access> all = accesses({form.init(), form.update()});
-    all.push_back({target, 3});
+    all.push_back({target, 3, bytesOf(domain_.outputs[0].node.value)});
     SmallVector<unsigned> candidates;
     for (unsigned dim : domain_.rows)
       if (constantOf(space_.strideAlong(target, dim)) == 1)
@@ -317,7 +323,9 @@ private:
         if (dim != strategy.row_lanes && constantOf(space_.strideAlong(access.offset, dim)) == 1) {
           if (decisions_.take("tiles for a transposed load", true)) {
             strategy.tile_dim = dim;
-            strategy.choices.push_back(choice::TransposedLoad{dim});
+            auto apart = along ? constantOf(along) : std::nullopt;
+            strategy.lanes_collide = !target_.hasWorkGroups() && apart && *apart * access.bytes % same_set == 0;
+            strategy.choices.push_back(choice::TransposedLoad{dim, strategy.lanes_collide});
           }
           return;
         }

@@ -20,6 +20,7 @@ struct Strategy {
   // Pointwise: a row dim along which a load is contiguous that is strided along the lanes. Walking tiles of it
   // keeps that load's cache lines until all of their elements were used.
   unsigned tile_dim = none;
+  bool lanes_collide = false;  // in tiles: what the lanes access falls into one set of the first-level cache
   llvm::SmallVector<unsigned> axis_lanes;  // per axis set: the dim with lanes (or the work-items' dim), none: no dims
   // CPU, lanes in rows: so many vectors of rows share one walk over the reduced dims, each with its partial results in
   // private memory; 0: one vector at a time, in registers.

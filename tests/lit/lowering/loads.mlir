@@ -50,6 +50,20 @@ func.func @transposed(%x: tensor<64x32xf32>) {
 // CHECK-COUNT-16: llvm.load {{.*}} -> f32
 // CHECK: llvm.store {{.*}} : vector<16xf32>
 
+// Rows of 4 KiB: the tile's 16 lines would share a set of the first-level cache, which 8 lanes' lines fit into.
+func.func @colliding(%x: tensor<64x1024xf32>) {
+  %r = zefuse.kernel "colliding"(%x) attributes {layouts = [affine_map<(d0, d1) -> (d0 * 1024 + d1)>, #flat]}
+      : (tensor<64x1024xf32>) -> tensor<1024x64xf32> {
+  ^bb0(%a: tensor<64x1024xf32>):
+    %v = zefuse.view %a affine_map<(d0, d1) -> (d1, d0)> : tensor<64x1024xf32> -> tensor<1024x64xf32>
+    zefuse.yield %v : tensor<1024x64xf32>
+  }
+  return
+}
+// CHECK-LABEL: func.func @colliding(
+// CHECK-NOT: vector<16xf32>
+// CHECK: llvm.store {{.*}} : vector<8xf32>
+
 // Lanes across rows, memory one step after the other: each step of 32 bytes fetches ahead once, by its first load.
 #blocks = affine_map<(d0, d1, d2) -> (d0, d1, d2)>
 #lane = affine_map<(d0, d1, d2) -> (d0, d2)>
