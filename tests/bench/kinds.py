@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import architectures
+import more_kinds
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -332,6 +333,7 @@ MAKERS: dict[str, Callable[[], Made]] = {
     "warp": lambda: (Warp(), (torch.randn(1, 3, 128, 128), torch.randn(1, 3, 128, 128))),
     "graph attention": graph_attention,
     "neighbours": lambda: (Neighbours(), (torch.randn(2, 256, 64),)),
+    **more_kinds.MAKERS,
     **{name: kind.make for name, kind in architectures.KINDS.items()},
 }
 
