@@ -1,6 +1,7 @@
 #include "compiler/fuse/analysed_groups.h"
 
 #include "compiler/fuse/outline.h"
+#include "lowering/dialect/Zefuse.h"
 #include "mlir/IR/Operation.h"
 
 using namespace mlir;
@@ -61,12 +62,20 @@ private:
 
 }  // namespace
 
+KnownAnswers& KnownAnswers::of(MLIRContext* context) {
+  Dialect* dialect = context->getOrLoadDialect<ZefuseDialect>();
+  if (auto* known = dialect->getRegisteredInterface<KnownAnswers>())
+    return *const_cast<KnownAnswers*>(known);
+  dialect->addInterface(std::make_unique<KnownAnswers>(dialect));
+  return of(context);
+}
+
 const AnalysedGroups::Piece& AnalysedGroups::pieceOf(Operation* op) {
   auto [it, fresh] = pieces_.try_emplace(op);
   if (fresh) {
     PieceText piece(it->second.reads);
     piece.add(op);
-    it->second.number = numbers_.try_emplace(piece.text, unsigned(numbers_.size())).first->second;
+    it->second.number = known_.pieces.try_emplace(piece.text, unsigned(known_.pieces.size())).first->second;
   }
   return it->second;
 }
@@ -100,8 +109,8 @@ std::string AnalysedGroups::keyOf(ArrayRef<Operation*> ops) {
 
 std::optional<std::string> AnalysedGroups::whyNotOneKernel(ArrayRef<Operation*> ops, KernelShape& shape) {
   const KernelBody body = bodyOf(ops);
-  auto [it, fresh] = answers_.try_emplace(keyOf(body.ops.getArrayRef()));
-  Answer& answer = it->second;
+  auto [it, fresh] = known_.answers.try_emplace(keyOf(body.ops.getArrayRef()));
+  KnownAnswers::Answer& answer = it->second;
   if (fresh)
     answer.reason = zefuse::whyNotOneKernel(body.ops.getArrayRef(), &answer.shape);
   shape = answer.shape;

@@ -31,7 +31,7 @@ public:
 
   // `late`: operations that wait for a consumer to take them.
   explicit Joining(Block& block, const llvm::DenseSet<Operation*>& late = {})
-      : block_(block), graph_(block), late_(late) {}
+      : block_(block), graph_(block), analysed_(block.getParentOp()->getContext()), late_(late) {}
 
   void run() {
     joinProducers();

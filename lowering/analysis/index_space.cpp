@@ -57,6 +57,16 @@ const IndexSpace::Opaque& IndexSpace::opaqueOf(AffineExpr expr) const {
 }
 
 AffineExpr IndexSpace::simplify(AffineExpr expr) const {
+  if (isa<AffineDimExpr, AffineSymbolExpr, AffineConstantExpr>(expr))
+    return simplifiedAnew(expr);
+  if (AffineExpr known = simplified_.lookup(expr))
+    return known;
+  AffineExpr simple = simplifiedAnew(expr);
+  simplified_[expr] = simple;
+  return simple;
+}
+
+AffineExpr IndexSpace::simplifiedAnew(AffineExpr expr) const {
   // A sum such as (x floordiv 8) * 8 + x mod 8 is x: MLIR sees it for constants, the linear form for symbols too.
   expr = simplifyInBounds(expr, sizes_, graph_symbols_ + opaques_.size());
   if (!hasDivisions(expr))

@@ -39,7 +39,10 @@ public:
   // space asks tooManyDims() before it uses what was built.
   unsigned addDim(mlir::AffineExpr size);
   bool tooManyDims() const { return too_many_dims_; }
-  void resize(unsigned dim, mlir::AffineExpr size) { sizes_[dim] = size; }  // what was simplified before stays
+  void resize(unsigned dim, mlir::AffineExpr size) {  // what was simplified before stays
+    sizes_[dim] = size;
+    simplified_.clear();
+  }
   unsigned numDims() const { return sizes_.size(); }
   mlir::AffineExpr size(unsigned dim) const { return sizes_[dim]; }
   mlir::AffineExpr dim(unsigned dim) const { return mlir::getAffineDimExpr(dim, context_); }
@@ -57,7 +60,7 @@ public:
   bool isOpaque(mlir::AffineExpr expr) const;
   const Opaque& opaqueOf(mlir::AffineExpr expr) const;
 
-  mlir::AffineExpr simplify(mlir::AffineExpr expr) const;
+  mlir::AffineExpr simplify(mlir::AffineExpr expr) const;                 // each expression once
   mlir::AffineMap indices(llvm::ArrayRef<mlir::AffineExpr> exprs) const;  // simplified, unique
   mlir::AffineMap substitute(mlir::AffineMap at, unsigned dim, mlir::AffineExpr with) const;
 
@@ -73,10 +76,13 @@ public:
   Dims dimsOf(mlir::AffineMap at) const;
 
 private:
+  mlir::AffineExpr simplifiedAnew(mlir::AffineExpr expr) const;
+
   mlir::MLIRContext* context_;
   unsigned graph_symbols_;
   llvm::SmallVector<mlir::AffineExpr> sizes_;
   bool too_many_dims_ = false;
+  mutable llvm::DenseMap<mlir::AffineExpr, mlir::AffineExpr> simplified_;  // depends on the sizes of its own dims alone
   llvm::SmallVector<Opaque> opaques_;
   llvm::DenseMap<std::pair<mlir::Value, mlir::AffineMap>, unsigned> opaque_numbers_;
 };

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
+from zefuse.backend import observe
 from zefuse.testing import assert_compiled
 
 
@@ -90,3 +93,27 @@ def test_sums_into_small_tables_are_shared_by_slices_of_the_updates(rows: int, w
     at[5] = rows
     with pytest.raises((IndexError, RuntimeError), match=r"out of (range|bounds)"):
         compiled(at, updates)
+
+
+@pytest.mark.parametrize("size", [28, 32], ids=["parts of vectors", "whole vectors"])
+def test_each_write_into_a_part_adds_code_of_its_own_alone(size: int) -> None:
+    """As attention masks of shifted windows are made: rectangles, each written into the result of the one before."""
+
+    def masks(x: torch.Tensor, count: int) -> torch.Tensor:
+        mask = x.new_zeros(size, size)
+        edges = [slice(0, -7), slice(-7, -3), slice(-3, None)]
+        for number in range(count):
+            mask[edges[number // 3], edges[number % 3]] = x[number]
+        windows = mask.view(4, size // 4, 4, size // 4).permute(0, 2, 1, 3).reshape(16, -1)
+        apart = windows.unsqueeze(1) - windows.unsqueeze(2)
+        return apart.masked_fill(apart != 0, -100.0)
+
+    x, plans = torch.arange(9.0), []
+    for count in (3, 9):
+        torch._dynamo.reset()
+        graphs: list[Any] = []
+        with observe(lambda kind, graph, graphs=graphs: graphs.append(graph)):
+            actual = torch.compile(masks, backend="zefuse", dynamic=False)(x, count)
+        torch.testing.assert_close(actual, masks(x, count))
+        plans.append(len(graphs[0].plan_bytes()))
+    assert plans[1] < 4 * plans[0], plans

@@ -378,6 +378,19 @@ Evaluator::Placed Evaluator::emitExtract(tensor::ExtractOp op, AffineMap node_at
   return failed() ? Placed() : Placed{value, unsigned(scopes_.size() - 1)};
 }
 
+Node Evaluator::behindViews(Node node) const {
+  while (!graph_.is_input(node.value))
+    if (auto view = node.value.getDefiningOp<ViewOp>())
+      node = {view.getSource(), space_.apply(view.getMap(), node.at)};
+    else
+      break;
+  return node;
+}
+
+bool Evaluator::isEmitted(Node node) const {
+  return llvm::any_of(scopes_, [&](const Scope& scope) { return scope.values.contains({node.value, node.at}); });
+}
+
 Evaluator::Placed Evaluator::emitConcat(tensor::ConcatOp op, AffineMap at) {
   Location loc = op.getLoc();
   AffineExpr along = at.getResult(op.getDim());
@@ -388,6 +401,15 @@ Evaluator::Placed Evaluator::emitConcat(tensor::ConcatOp op, AffineMap at) {
   if (pieces.empty())
     return nothing(op, element);
   auto inPiece = [&](const Piece& piece) { return pieceIndices(space_, op, piece, at); };
+  // What part of a tensor is written over (slice_scatter) is read at this same index in every branch: once, before
+  // them. In each, the code of several such writes, one into the result of the other, would double with every one.
+  for (const Piece& piece : pieces)
+    if (Node whole = behindViews({piece.value, inPiece(piece)});
+        whole.at == at && shapeOf(cast<RankedTensorType>(whole.value.getType())) == shapeOf(op.getResultType())) {
+      emit(whole);
+      if (failed())
+        return {};
+    }
 
   // Do all lanes lie in one piece? Then a branch picks it and its loads keep their form.
   AffineExpr step = dependsOnLanes(along) ? laneStep(along) : space_.constant(0);
@@ -449,6 +471,17 @@ Evaluator::Placed Evaluator::emitConcat(tensor::ConcatOp op, AffineMap at) {
   if (failed())
     return {};
   Value result;
+  auto select = [&](Value value, Value offset, Value size) {
+    toInnermost();
+    value = splat(builder_, value, lanes);
+    if (!result) {
+      result = value;
+      return;
+    }
+    Value end = arith::AddIOp::create(builder_, loc, splat(builder_, offset, lanes), splat(builder_, size, lanes));
+    Value mine = arith::CmpIOp::create(builder_, loc, arith::CmpIPredicate::slt, position.value, end);
+    result = arith::SelectOp::create(builder_, loc, mine, value, result);
+  };
   for (const Piece& piece : llvm::reverse(pieces)) {
     Value offset = index(piece.offset), size = index(piece.size);
     toInnermost();
@@ -459,6 +492,10 @@ Evaluator::Placed Evaluator::emitConcat(tensor::ConcatOp op, AffineMap at) {
     Value low = arith::MaxSIOp::create(builder_, loc, shifted, zero);
     Value clamped = arith::MinSIOp::create(builder_, loc, low, last);
     AffineMap exact = inPiece(piece);
+    if (Node whole = behindViews({piece.value, exact}); isEmitted(whole)) {  // so it exists in all lanes
+      select(evaluate(whole), offset, size);
+      continue;
+    }
     Dims dims;
     dims.set(lanes_.dim);
     AffineExpr opaque = space_.opaque(piece.value, exact, dims);
@@ -492,15 +529,7 @@ Evaluator::Placed Evaluator::emitConcat(tensor::ConcatOp op, AffineMap at) {
     }
     if (failed())
       return {};
-    toInnermost();
-    value = splat(builder_, value, lanes);
-    if (!result) {
-      result = value;
-      continue;
-    }
-    Value end = arith::AddIOp::create(builder_, loc, splat(builder_, offset, lanes), splat(builder_, size, lanes));
-    Value mine = arith::CmpIOp::create(builder_, loc, arith::CmpIPredicate::slt, position.value, end);
-    result = arith::SelectOp::create(builder_, loc, mine, value, result);
+    select(value, offset, size);
   }
   return {result, depth};
 }

@@ -159,6 +159,8 @@ private:
   Placed emitLoadAt(mlir::Location loc, mlir::Value pointer, mlir::AffineExpr offset, mlir::Type type, bool kept);
   Placed nothing(mlir::Operation* op, mlir::Type type);
   Placed emitConcat(mlir::tensor::ConcatOp op, mlir::AffineMap at);
+  Node behindViews(Node node) const;
+  bool isEmitted(Node node) const;  // where the next operation is inserted, its value is known
   Placed emitPad(PadOp op, mlir::AffineMap at);
   // scf.if whose branches make one value each, in scopes of their own.
   mlir::Value branch(mlir::Location loc, mlir::Value condition, mlir::Type type, llvm::function_ref<mlir::Value()> then,

@@ -99,8 +99,19 @@ func.func @graph(%x: !full, %y: !full) -> ()" + types + ") {\n" +
   mlir::MLIRContext context_;
   mlir::OwningOpRef<mlir::ModuleOp> module_;
   llvm::SmallVector<mlir::Operation*> ops_;
-  AnalysedGroups groups_;
+  AnalysedGroups groups_{&context_};
 };
+
+TEST_F(Analysed, TheNextPassAsksNothingAnew) {
+  parse(layer("a", "%x"), "%div_a", "!full");
+  EXPECT_TRUE(asked({0, 1}));
+  EXPECT_TRUE(asked({0, 1, 2}));
+  KernelShape shape;
+  AnalysedGroups next(&context_);
+  EXPECT_EQ(next.whyNotOneKernel(ops_, shape), std::nullopt);
+  EXPECT_EQ(next.analyses(), 2u);
+  EXPECT_EQ(shape.reductions, 1u);
+}
 
 TEST_F(Analysed, LayersAreTheSame) {
   parse(layer("a", "%x") + layer("b", "%div_a") + layer("c", "%y"), "%div_b, %div_c", "!full, !full");
