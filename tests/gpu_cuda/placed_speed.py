@@ -8,7 +8,8 @@ all take turns. So it is the device's time where that is longer, else the host's
 gradients under autocast to bf16. TF32 is off.
 
 All is compiled before, in several processes and into empty caches: "cold" is the first call there, in s, with as many beside
-it. --seconds: for all of it; cases that could not be compiled in 45 % of it, or measured in the rest, are named.
+it; the model is made before, and torch has compiled something else. --seconds: for all of it; cases that could not be compiled in
+45 % of it, or measured in the rest, are named.
 --profile: where a call's time on the device goes, by kernel, ours beside eager's and Inductor's (placed_profile.py); of the cases
 in which the best of torch is less than BELOW times as slow.
 --options: zefuse's, such as '{"library_convolutions": "never"}'. --small: small models, to try this. Status 1 where a result is wrong.
@@ -172,16 +173,27 @@ def measured(case: str) -> dict[str, Any]:
     return found
 
 
+def warm_torch_up() -> None:
+    """What a process pays once, whichever compiler comes first: CUDA's context, its library of products, Dynamo and AOTAutograd."""
+    layer = torch.nn.Linear(16, 16).cuda()
+    torch.compile(layer, backend="aot_eager")(torch.ones(16, 16, device="cuda")).sum().backward()
+    torch.cuda.synchronize()
+    torch._dynamo.reset()
+
+
 def compile_only(cases: Sequence[str], until: float, told: Path) -> None:
     """Writes the seconds of each first call, a line per case, until there is no time to begin another."""
+    warm_torch_up()
     for case in cases:
         if time.time() > until:
             break
         first: dict[str, Any] = {}
         for way in ("zefuse", "Inductor"):  # whose kernels reduce-overhead has
-            start = time.time()
             try:
-                prepared(way, case)()
+                run = prepared(way, case)
+                torch.cuda.synchronize()
+                start = time.time()
+                run()
                 torch.cuda.synchronize()
                 first[way] = time.time() - start
             except Exception as problem:
