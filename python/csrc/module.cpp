@@ -430,7 +430,8 @@ PYBIND11_MODULE(_C, module) {
   py::class_<Watch>(module, "Watch").def(py::init<const py::list&>()).def("unchanged", &Watch::unchanged);
   py::class_<PlanLoading>(module, "PlanLoading")
       .def(py::init([](std::string plan, const py::dict& options) {
-             return std::make_unique<PlanLoading>(std::move(plan), settingsOf(options).run);
+             Settings settings = settingsOf(options);
+             return std::make_unique<PlanLoading>(std::move(plan), settings.run, settings.place);
            }),
            py::arg("plan"), py::arg("options"))
       .def("take", &PlanLoading::take);

@@ -5,8 +5,8 @@
 
 namespace zefuse::python {
 
-PlanLoading::PlanLoading(std::string plan, ExecutableOptions options)
-    : plan_(std::move(plan)), options_(std::move(options)) {
+PlanLoading::PlanLoading(std::string plan, ExecutableOptions options, TorchPlace place)
+    : plan_(std::move(plan)), place_(place), options_(std::move(options)) {
   options_.cancelled = interrupts_.asked();
   withoutGil(
       [&] { loading_.emplace([this] { return Executable::create(std::as_bytes(std::span(plan_)), options_); }); });
@@ -25,7 +25,9 @@ std::unique_ptr<CompiledGraph> PlanLoading::take() {
     loading_.reset();
     return result;
   });
-  return std::make_unique<CompiledGraph>(unwrap(std::move(executable)), std::vector<at::Tensor>());
+  Origin origin;
+  origin.place = place_;
+  return std::make_unique<CompiledGraph>(unwrap(std::move(executable)), std::vector<at::Tensor>(), std::move(origin));
 }
 
 }  // namespace zefuse::python

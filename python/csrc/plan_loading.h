@@ -15,7 +15,8 @@ namespace zefuse::python {
 // Every method needs the GIL, which is released while one waits.
 class PlanLoading {
 public:
-  PlanLoading(std::string plan, ExecutableOptions options);
+  // `place`: where the graph's tensors lie.
+  PlanLoading(std::string plan, ExecutableOptions options, TorchPlace place);
   ~PlanLoading();  // ends the work early: nobody wants the plan
 
   // Once; raises what stopped it, a signal's handler too (Interrupts).
@@ -24,6 +25,7 @@ public:
 private:
   const std::string plan_;
   Interrupts interrupts_;
+  const TorchPlace place_;
   ExecutableOptions options_;  // may hold Python objects: dies with this object, not in the thread
   std::optional<onednn::TeamThread<Result<std::unique_ptr<Executable>>>> loading_;  // none: taken
 };

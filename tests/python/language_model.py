@@ -32,6 +32,7 @@ def dequantized(model: Any) -> Any:
     """An optimized model without what ``optimize`` put in it; linear layers again, of what the quantized ones stand for."""
     model.__dict__.pop("forward")
     model.__dict__.pop("_prepare_cache_for_generation")
+    model.__dict__.pop("_valid_auto_compile_criteria")
     model.__dict__.pop("prepare_inputs_for_generation", None)
     if model.config.is_encoder_decoder:
         model.get_encoder().__dict__.pop("forward")

@@ -36,9 +36,9 @@ class KeyValueLayer(StaticLayer):
     def cumulative_length(self, _: Any) -> None:
         pass
 
-    def allocate(self, batch: int, shape: LayerShape) -> None:
-        keys = torch.empty((batch, shape.key_heads, 0, shape.key_dim), dtype=shape.dtype)
-        values = torch.empty((batch, shape.key_heads, 0, shape.value_dim), dtype=shape.dtype)
+    def allocate(self, batch: int, shape: LayerShape, device: torch.device) -> None:
+        keys = torch.empty((batch, shape.key_heads, 0, shape.key_dim), dtype=shape.dtype, device=device)
+        values = torch.empty((batch, shape.key_heads, 0, shape.value_dim), dtype=shape.dtype, device=device)
         self.lazy_initialization(keys, values)
 
     def lazy_initialization(self, key_states: torch.Tensor, value_states: torch.Tensor) -> None:
@@ -113,10 +113,10 @@ class KeyValueCache(Cache):
             )
         return self.length
 
-    def allocate(self, batch: int, shapes: Sequence[LayerShape], *_: Any) -> None:
+    def allocate(self, batch: int, shapes: Sequence[LayerShape], device: torch.device, *_: Any) -> None:
         for layer, shape in zip(self.layers, shapes, strict=True):
             if not layer.is_initialized:
-                layer.allocate(batch, shape)
+                layer.allocate(batch, shape, device)
 
     def seen(self, room: int) -> list[torch.Tensor]:
         """All layers' keys, then all values, then scales, of the first ``room`` tokens. Kept for the next call, which mostly sees as

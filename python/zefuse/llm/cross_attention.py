@@ -19,9 +19,12 @@ from zefuse.llm.cache_parts import LayerShape
 from zefuse.llm.layers import LayerIndex
 
 
-def memory(shape: LayerShape, batch: int, source: Any) -> list[torch.Tensor]:
+def memory(shape: LayerShape, batch: int, source: Any, device: torch.device) -> list[torch.Tensor]:
     """For a layer's keys and values (and scales) of ``source`` encoded tokens. A head's lie together: each step reads all of them."""
-    return [torch.empty((batch, shape.key_heads, source, part.width), dtype=part.dtype) for part in shape.parts]
+    return [
+        torch.empty((batch, shape.key_heads, source, part.width), dtype=part.dtype, device=device)
+        for part in shape.parts
+    ]
 
 
 class EncoderDecoderMemory(EncoderDecoderCache):
@@ -62,13 +65,18 @@ class EncoderDecoderMemory(EncoderDecoderCache):
         return [_shape_of(layer, self.format) for layer in self.cross_attention_cache.layers]
 
     def allocate(
-        self, batch: int, shapes: Sequence[LayerShape], cross: Sequence[LayerShape], arguments: Mapping[str, Any]
+        self,
+        batch: int,
+        shapes: Sequence[LayerShape],
+        device: torch.device,
+        cross: Sequence[LayerShape],
+        arguments: Mapping[str, Any],
     ) -> None:
-        self.self_attention_cache.allocate(batch, shapes, cross, arguments)
+        self.self_attention_cache.allocate(batch, shapes, device)
         layers: list[Any] = self.cross_attention_cache.layers
         if not self.crossed:
             source = arguments["encoder_outputs"]["last_hidden_state"].shape[1]
-            layers[:] = [EncodedLayer(shape, memory(shape, batch, source)) for shape in cross]
+            layers[:] = [EncodedLayer(shape, memory(shape, batch, source, device)) for shape in cross]
             self._cross = []
         if not self._cross:
             for at, layer in enumerate(layers):
@@ -215,7 +223,9 @@ class LayerView(Nothing):
     def memory(self) -> Sequence[Any]:
         shape = self.shape
         assert self._parts is not None
-        return memory(shape, self._parts[0].shape[0], self.source) if self._writes else self._parts
+        if not self._writes:
+            return self._parts
+        return memory(shape, self._parts[0].shape[0], self.source, self._parts[0].device)
 
 
 def _number(layer_idx: Any) -> int:

@@ -81,6 +81,10 @@ class Decoder(StandIn):
         model_kwargs[CACHE] = (EncoderDecoderMemory if crossing else KeyValueCache)(count, room, self.cache)
         return None
 
+    def asks_torch_to_compile(self, *_: Any) -> bool:
+        """What ``generate()`` asks for its steps: on a GPU it would give this forward to Inductor."""
+        return False
+
     def _why_not(self, config: Any, model_kwargs: dict[str, Any], mode: Any) -> str | None:
         if model_kwargs.get(CACHE) is not None:
             return f"generate() with a cache of its caller's ({type(model_kwargs[CACHE]).__name__}) runs uncompiled"
@@ -101,7 +105,7 @@ class Decoder(StandIn):
                 return self.forward(*args, **kwargs)
         arguments = {name: value for name, value in kwargs.items() if name != CACHE}
         count = _tokens(arguments)
-        start = torch.tensor(cache.room_for(count))
+        start = cache.room_for(count)
         room = cache.room_after(count)
         kind = "decode" if count == 1 else "prefill"
         if isinstance(cache, EncoderDecoderMemory):
@@ -114,8 +118,11 @@ class Decoder(StandIn):
             with self._graphs.lock:
                 return self.forward(**kwargs)
         traced = compiled.traced
-        cache.allocate(call.tensors[0].shape[0], traced.shapes, traced.cross_shapes, arguments)
-        results = self._run(compiled, [*call.tensors, start], cache, room, kind)
+        ids = call.tensors[0]
+        cache.allocate(ids.shape[0], traced.shapes, ids.device, traced.cross_shapes, arguments)
+        # Filled on its device: a copy to a GPU would wait.
+        given = [*call.tensors, torch.full((), start, dtype=torch.int64, device=ids.device)]
+        results = self._run(compiled, given, cache, room, kind)
         cache.advance(count)
         compiled.report.calls += 1
         return call.filled(compiled, results)
@@ -182,7 +189,11 @@ class Encoder(StandIn):
 
 
 def needs_python(model: Any) -> bool:
-    return torch.is_grad_enabled() or model.training or torch.is_autocast_enabled("cpu")
+    return torch.is_grad_enabled() or model.training or torch.is_autocast_enabled(_device_of(model).type)
+
+
+def _device_of(model: Any) -> torch.device:
+    return next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
 
 
 def _seeing(arguments: dict[str, Any], capacity: int, room: int) -> dict[str, Any]:

@@ -214,6 +214,6 @@ def _flat(arguments: dict[str, Any]) -> tuple[tuple[str, ...], list[Any]]:
 def _described(leaf: Any) -> Any:
     """What one graph serves: tensors of any sizes, but for the batch and sizes of 1."""
     if isinstance(leaf, torch.Tensor):
-        return leaf.dtype, leaf.dim(), leaf.shape[:1], tuple(size == 1 for size in leaf.shape)
+        return leaf.dtype, leaf.device, leaf.dim(), leaf.shape[:1], tuple(size == 1 for size in leaf.shape)
     hash(leaf)
     return type(leaf), leaf

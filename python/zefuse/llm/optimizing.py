@@ -184,6 +184,7 @@ def _install(model: Any, options: Options, made: Report, cache: str | None) -> N
         decoder = Decoder(model, options, made, cache)
         model.forward = decoder
         model._prepare_cache_for_generation = decoder.prepare_cache
+        model._valid_auto_compile_criteria = decoder.asks_torch_to_compile
         if step_inputs.takes(model):
             model.prepare_inputs_for_generation = step_inputs.StepInputs(model)
         if model.config.is_encoder_decoder:

@@ -92,8 +92,9 @@ def pack(matrix: torch.Tensor, weights: str, group: int) -> Packed:
     rows, columns = matrix.shape
     bits = int(weights[3:])
     blocks, groups, chunk = -(-rows // BLOCK), columns // group, math.gcd(group, CHUNK)
-    codes = torch.empty((blocks, groups, group // chunk, chunk * bits // 32, BLOCK), dtype=torch.int32)
-    scales = torch.empty((blocks, groups, BLOCK), dtype=torch.bfloat16)
+    device = matrix.device
+    codes = torch.empty((blocks, groups, group // chunk, chunk * bits // 32, BLOCK), dtype=torch.int32, device=device)
+    scales = torch.empty((blocks, groups, BLOCK), dtype=torch.bfloat16, device=device)
     step = max(1, (1 << 22) // (columns * BLOCK))
     for first in range(0, blocks, step):
         part = matrix[first * BLOCK : (first + step) * BLOCK].float()
@@ -152,8 +153,8 @@ def _values(packed: Packed, codes: torch.Tensor) -> torch.Tensor:
     if codes.dtype == torch.int8:
         return codes.unflatten(3, (-1, 4)).unsqueeze(3).float()  # type: ignore[no-untyped-call]
     after, bits = codes.dim() - 4, packed.bits
-    byte = torch.arange(4, dtype=torch.int32).reshape(4, *(1,) * after)
-    half = torch.arange(8 // bits, dtype=torch.int32).reshape(-1, *(1,) * (after + 2))
+    byte = torch.arange(4, dtype=torch.int32, device=codes.device).reshape(4, *(1,) * after)
+    half = torch.arange(8 // bits, dtype=torch.int32, device=codes.device).reshape(-1, *(1,) * (after + 2))
     place = 8 * byte + 4 * half
     wide = codes.unsqueeze(3).unsqueeze(5)
     if packed.minimums is not None:

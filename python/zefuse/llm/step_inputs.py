@@ -108,7 +108,7 @@ class _Ahead:
         if (mask := given.get(_MASK)) is not None:
             later[_MASK] = torch.cat([mask, mask.new_ones((len(mask), more))], -1)
         positions = given[_POSITIONS]
-        steps = torch.arange(1, more + 1, dtype=positions.dtype)
+        steps = torch.arange(1, more + 1, dtype=positions.dtype, device=positions.device)
         later[_POSITIONS] = torch.cat([positions, positions[..., -1:] + steps], -1)
         masks = prepare(ids, next_sequence_length=count, **later).get(_MASK)
         first = made.get(_MASK)

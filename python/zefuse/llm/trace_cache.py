@@ -16,6 +16,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from zefuse import _native, backend, cache
+from zefuse.graphs import places
 from zefuse.llm import cache_parts, trace_key
 from zefuse.llm.cache_parts import LayerShape
 from zefuse.llm.reports import FROM_CACHE
@@ -35,7 +36,8 @@ class Place:
 
     def __init__(self, model: Any, forward: Any, call: Any, options: Options, kind: str) -> None:
         """``forward``: of the model, what is traced. ``call``: what else tells its graphs apart, tuples of plain values."""
-        self._options = options.to_dict()
+        place = next((tensor.device for tensor in (*model.parameters(), *model.buffers())), None)
+        self._options = options.to_dict() | places.settings(place if place and place.type in places.NAMES else None)
         self._folder = folder_of(self._options)
         self._note = f"{type(model).__name__} {kind}"
         self._fields: list[tuple[str, str]] | None = None
@@ -48,7 +50,7 @@ class Place:
                 raise NotExpressible(reason)
             if getattr(forward, "__func__", None) is not type(model).forward:
                 raise NotExpressible("another tool replaced the model's forward")
-            self._fields = trace_key.fields(model, kind, call, options)
+            self._fields = trace_key.fields(model, kind, call, options, self._options)
         except NotExpressible as reason:
             self.story = f"not kept in the cache: {reason}"
 

@@ -32,8 +32,8 @@ FORMAT = "1"
 # Of a module: tensors and modules inside it have fields of their own; what zefuse put there is in the options; how tokens are chosen
 # is not part of a forward.
 _NOT_STATE = frozenset({
-    "_parameters", "_buffers", "_modules", "forward", "_prepare_cache_for_generation", "prepare_inputs_for_generation",
-    "_zefuse_llm_report", "generation_config",
+    "_parameters", "_buffers", "_modules", "forward", "_prepare_cache_for_generation", "_valid_auto_compile_criteria",
+    "prepare_inputs_for_generation", "_zefuse_llm_report", "generation_config",
 })  # fmt: skip
 # Of a configuration: where it was read and by which version.
 _NOT_CONFIGURATION = frozenset({"_name_or_path", "name_or_path", "transformers_version"})
@@ -42,8 +42,9 @@ _VALUES = (torch.dtype, torch.device, torch.layout, torch.memory_format, range, 
 _DEEPEST = 12
 
 
-def fields(model: Any, graph: str, call: Any, options: Options) -> list[tuple[str, str]]:
-    """``graph`` ("decode") and ``call`` (tuples of plain values) tell the graphs of one model apart."""
+def fields(model: Any, graph: str, call: Any, options: Options, settings: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """``graph`` ("decode") and ``call`` (tuples of plain values) tell the graphs of one model apart. ``settings``: the options, and
+    where the model's tensors lie."""
     code = _Code()
     held = "\n".join(_held(model, code))
     return [
@@ -59,7 +60,8 @@ def fields(model: Any, graph: str, call: Any, options: Options) -> list[tuple[st
         ("tensors", _hash("\n".join(_tensors(model)))),
         ("code", _hash("\n".join(code.lines(type(module) for module in model.modules())))),
         ("options", plan_options(options)),
-        ("tuning", tuning.fingerprint(options.to_dict())),
+        ("device", "" if settings["device"] == "cpu" else repr(_native.load().device_fields(settings["device"]))),
+        ("tuning", tuning.fingerprint(settings)),
         *((name, str(value)) for name, value in zip(STATE_NAMES, state(), strict=True)),
         ("attention", _attention_kernels()),
         ("call", _words(call, code, {})),

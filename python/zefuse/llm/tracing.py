@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
@@ -32,6 +32,7 @@ from zefuse.llm import cache_parts, cross_attention, graph_edits, single_rows
 from zefuse.llm.cache import KeyValueCache, strides_of
 from zefuse.llm.cache_parts import LayerShape
 from zefuse.llm.layers import LayerIndex, Layers, signature, watched_index
+from zefuse.llm.one_attention import OneAttention
 
 CACHE = "past_key_values"
 TENSOR = object()  # in Traced.outputs
@@ -124,6 +125,7 @@ class _Tracer:
         self.same: dict[str, str] = {}  # every name of a tensor to the first
         self.parameters: list[FakeTensor] = []
         self._take_parameters()
+        self.device = _one_device([*self.parameters, *_tensors_in(arguments)])
         self.start: FakeTensor | None = None
         self.leaves, self.spec = pytree.tree_flatten(dict(arguments))
         self.tensors: list[FakeTensor] = []
@@ -155,7 +157,7 @@ class _Tracer:
         if self.memory is not None:
             # How many tokens the cache shows is a symbol: the same for the mask's last dimension and every layer's memory.
             self.room = self._fake(torch.empty(room, 1), "room")
-            self.start = self._fake(torch.zeros((), dtype=torch.int64), "start")
+            self.start = self._fake(torch.zeros((), dtype=torch.int64, device=self.device), "start")
 
     def _with_own_length(self, owners: Sequence[str], room: int) -> tuple[list[Any], int]:
         """The arguments, and how many tokens were encoded, as the trace sees them: not as many as anything else has, which would
@@ -194,7 +196,15 @@ class _Tracer:
         return self.mode.from_tensor(tensor, source=LocalSource(name), symbolic_context=context)
 
     def trace(self) -> Traced:
-        with torch.inference_mode(False), torch.no_grad(), self.mode, enable_python_dispatcher(), _compiling():
+        attention = nullcontext() if self.device.type == "cpu" else OneAttention()
+        with (
+            torch.inference_mode(False),
+            torch.no_grad(),
+            self.mode,
+            enable_python_dispatcher(),
+            _compiling(),
+            attention,
+        ):
             self._look()
             bodies = [self._layer_graph(call) if call.leader is call else None for call in self.calls]
             outputs: list[Any] = []
@@ -289,7 +299,9 @@ class _Tracer:
         own = [self.memory_of(self.batch, call.shapes[0]) for call in self.calls]
         made = [list(kind) for kind in zip(*own, strict=True)]
         if self.crossed is not None:
-            pairs = [cross_attention.memory(call.shapes[1], self.batch, self.source) for call in self.calls]
+            pairs = [
+                cross_attention.memory(call.shapes[1], self.batch, self.source, self.device) for call in self.calls
+            ]
             made += [list(kind) for kind in zip(*pairs, strict=True)]
         return made
 
@@ -300,6 +312,7 @@ class _Tracer:
                 (batch, shape.key_heads, self.room.shape[0], part.width),
                 strides_of(batch, shape.key_heads, part.width),
                 dtype=part.dtype,
+                device=self.device,
             )
             for part in shape.parts
         ]
@@ -320,7 +333,11 @@ class _Tracer:
         if self.crossed:
             assert isinstance(self.memory, cross_attention.EncoderDecoderMemory)
             shape = self.memory.cross_shapes()[number]
-            parts = cross_attention.memory(shape, self.batch, self.source) if states is None else states[count:]
+            parts = (
+                cross_attention.memory(shape, self.batch, self.source, self.device)
+                if states is None
+                else states[count:]
+            )
             earlier = (shape, parts)
         cross = cross_attention.LayerView(number, len(self.layers), self.source, self.format, earlier)
         return _LayerCaches(own, cross, cross_attention.View(own, cross, self.crossed))
@@ -356,6 +373,18 @@ class _Tracer:
                 graph.graph.erase_node(user)
             graph.graph.erase_node(node)
         graph.graph.lint()
+
+
+def _tensors_in(arguments: Mapping[str, Any]) -> list[torch.Tensor]:
+    return [leaf for leaf in pytree.tree_leaves(dict(arguments)) if isinstance(leaf, torch.Tensor)]
+
+
+def _one_device(tensors: Sequence[torch.Tensor]) -> torch.device:
+    """Of the weights and arguments: a plan is for one."""
+    devices = {tensor.device: None for tensor in tensors}
+    if len(devices) > 1:
+        raise UnsupportedError(f"its weights and inputs lie on {len(devices)} devices: {', '.join(map(str, devices))}")
+    return next(iter(devices))
 
 
 @dataclass
@@ -562,7 +591,9 @@ def _layer_op() -> Any:
             results = [t for t in pytree.tree_leaves(call.result) if isinstance(t, torch.Tensor)]
             first = len(call.tensors)
             written = tensors[first : first + call.written]
-            return [torch.empty_strided(t.shape, t.stride(), dtype=t.dtype) for t in [*results, *written]]
+            return [
+                torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device=t.device) for t in [*results, *written]
+            ]
 
         torch.library.register_fake("zefuse_llm::layer", meta, lib=library)
         _operators.extend([library, torch.ops.zefuse_llm.layer.default])

@@ -1,0 +1,90 @@
+"""Language models of CUDA tensors, on the posing GPU (posing_cuda.py): compiled there, with the cache there, and written in place.
+
+tests/gpu_cuda/language_models.py has the same and more on a machine with CUDA.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).resolve().parent
+LIBRARY = HERE.parents[1] / "build" / "release" / "lib" / "libzefuse_posing_cuda.so"
+pytestmark = pytest.mark.skipif(not LIBRARY.exists(), reason="not built: scripts/build posing_cuda")
+
+BEGIN = """
+import sys
+sys.path.insert(0, HERE)
+from posing_cuda import library
+import torch, transformers, zefuse.llm
+from zefuse import backend
+from test_llm import _model, _prompt
+from test_encoder_decoders import _input, _model as _pair
+
+def expected(model, prompt, **arguments):
+    return model.generate(prompt, do_sample=False, **arguments)
+
+def made(model, prompt, **arguments):
+    graphs = []
+    with backend.observe(lambda _, graph: graphs.append(graph)):
+        tokens = model.generate(prompt.to("cuda"), do_sample=False, **arguments)
+    for graph in graphs:
+        counters = graph.counters()
+        for name in "copies copies_to_device copies_to_host host_steps aten_calls parameters_uploaded".split():
+            assert counters[name] == 0, (name, counters[name])
+    assert tokens.device.type == "cuda"
+    report = zefuse.llm.report(model)
+    assert report.left == [] and sum(graph.calls for graph in report.graphs) > 0, report
+    return tokens.cpu(), sum(graph.counters()["replays"] for graph in graphs)
+"""
+
+
+def run(program: str, **environment: str) -> str:
+    """The program's output; it has to end well."""
+    done = subprocess.run(
+        [sys.executable, "-c", BEGIN.replace("HERE", repr(str(HERE))) + program],
+        capture_output=True,
+        text=True,
+        timeout=600,
+        env=os.environ | environment,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_tokens_are_those_of_the_cpu(tmp_path: Path) -> None:
+    """More of them than the cache shows at first. A second model finds its graphs in the cache."""
+    program = """
+prompt = _prompt(9)
+want = expected(_model(), prompt, max_new_tokens=70)
+model = zefuse.llm.optimize(_model().to("cuda"))
+tokens, replays = made(model, prompt, max_new_tokens=70)
+assert torch.equal(tokens, want), (tokens, want)
+assert replays > 20, replays
+print(*(graph.cache for graph in zefuse.llm.report(model).graphs), sep=chr(10))
+"""
+    where = {"ZEFUSE_CACHE_DIR": str(tmp_path)}
+    assert "not in the cache: the first of its kind" in run(program, **where)
+    assert run(program, **where).count("from the cache") == 2
+
+
+def test_quantized_weights_and_cache() -> None:
+    run("""
+prompt, options = _prompt(6), {"weights": "int4", "activations": "int8", "cache": "int8"}
+want = expected(zefuse.llm.optimize(_model(), **options), prompt, max_new_tokens=8)
+tokens, _ = made(zefuse.llm.optimize(_model().to("cuda"), **options), prompt, max_new_tokens=8)
+assert torch.equal(tokens, want), (tokens, want)
+""")
+
+
+def test_an_encoder_decoder() -> None:
+    run("""
+prompt = _input("T5", 11)
+want = expected(_pair(), prompt, max_new_tokens=8)
+tokens, _ = made(zefuse.llm.optimize(_pair().to("cuda")), prompt, max_new_tokens=8)
+assert torch.equal(tokens, want), (tokens, want)
+""")
