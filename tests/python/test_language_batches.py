@@ -14,7 +14,7 @@ from language_model import write_model
 import zefuse.llm
 from zefuse.cli import main
 from zefuse.errors import InvalidArgumentError, OutOfMemoryError
-from zefuse.llm import package_cache, packaging
+from zefuse.llm import cache_memory, packaging
 
 _SIZES: dict[str, Any] = {
     "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
@@ -277,7 +277,7 @@ def test_what_does_not_fit_is_refused(loaded: Any, monkeypatch: pytest.MonkeyPat
     ):
         with pytest.raises(InvalidArgumentError, match=said):
             loaded.batch_logits(np.array(ids, np.int64), cache)
-    monkeypatch.setattr(package_cache, "_free_memory", lambda: 1000)
+    monkeypatch.setattr(cache_memory, "_free_memory", lambda: 1000)
     with pytest.raises(
         OutOfMemoryError, match=r"for 11 tokens of each of 12 sequences takes 0 MB, .* or fewer sequences"
     ):

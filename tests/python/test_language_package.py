@@ -28,7 +28,7 @@ from zefuse.errors import (
     UnsupportedError,
     ZefuseError,
 )
-from zefuse.llm import package_cache, packaging
+from zefuse.llm import cache_memory, packaging
 from zefuse.llm.sampling import Sampling
 
 _SIZES = {"hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 4, "vocab_size": 128}
@@ -319,7 +319,7 @@ def test_what_does_not_fit_is_refused_before_any_work(answers: Path, monkeypatch
     cache.length, cache.capacity = 4, 64  # a caller of the C interface who shows fewer tokens than he says
     with pytest.raises(IndexOutOfRangeError):
         loaded._model.call(_inputs_of(loaded, cache, [3]))
-    monkeypatch.setattr(package_cache, "_free_memory", lambda: 1000)
+    monkeypatch.setattr(cache_memory, "_free_memory", lambda: 1000)
     with pytest.raises(
         OutOfMemoryError, match=r"a key-value cache for 64 tokens takes 0 MB, and 0 MB of memory are free"
     ):

@@ -15,8 +15,8 @@ import transformers
 from language_model import dequantized
 
 import zefuse.llm
-from zefuse.errors import InvalidArgumentError, OptionError
-from zefuse.llm import operators, packing
+from zefuse.errors import InvalidArgumentError, OptionError, OutOfMemoryError
+from zefuse.llm import cache_memory, operators, packing
 from zefuse.llm.layers import decoder_layers, signature
 
 _SIZES = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 128}
@@ -26,9 +26,11 @@ _NO_END = {"eos_token_id": None, "bos_token_id": 1, "pad_token_id": 0}
 _ARCHITECTURES: dict[str, dict[str, Any]] = {
     "Llama": _GATED,
     "Qwen2": _GATED,
+    "Qwen3": {**_GATED, "head_dim": 16},
     "Mistral": {**_GATED, "sliding_window": 8},  # shorter than what the test generates
     "Gemma": {**_GATED, "head_dim": 16},
     "Phi": _GATED,
+    "Phi3": _GATED,
     "GPT2": {"n_embd": 64, "n_layer": 2, "n_head": 4, "vocab_size": 128},
     "GPTNeoX": {**_SIZES, "intermediate_size": 96},
     "OPT": {**_SIZES, "ffn_dim": 96, "word_embed_proj_dim": 64},
@@ -372,6 +374,14 @@ def test_a_prompt_longer_than_the_cache_is_refused_before_it_is_written() -> Non
     with pytest.raises(InvalidArgumentError, match="holds 4 tokens and has 0; 5 more do not fit"):
         cache.update(keys, keys, 0)
     assert cache.length == 0
+
+
+def test_a_cache_that_memory_does_not_hold_is_refused(pair: tuple[Any, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache_memory, "_free_memory", lambda: 20_000)
+    # Two layers, keys and values, two heads of 16, f32.
+    with pytest.raises(OutOfMemoryError, match=r"64 tokens of each of 2 sequences takes 0 MB.*or fewer sequences"):
+        pair[1].generate(_prompt(7, batch=2), max_new_tokens=40, do_sample=False)
+    assert len(pair[1].generate(_prompt(7), max_new_tokens=3, do_sample=False)[0]) == 10
 
 
 def test_refusals() -> None:

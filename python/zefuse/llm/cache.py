@@ -14,7 +14,7 @@ import torch
 from transformers.cache_utils import Cache, StaticLayer
 
 from zefuse.errors import InvalidArgumentError
-from zefuse.llm import cache_parts
+from zefuse.llm import cache_memory, cache_parts
 from zefuse.llm.cache_parts import LayerShape
 
 ROOM_STEP = 64  # tokens; each new size of a graph's inputs costs it about a millisecond
@@ -114,9 +114,13 @@ class KeyValueCache(Cache):
         return self.length
 
     def allocate(self, batch: int, shapes: Sequence[LayerShape], device: torch.device, *_: Any) -> None:
-        for layer, shape in zip(self.layers, shapes, strict=True):
-            if not layer.is_initialized:
-                layer.allocate(batch, shape, device)
+        missing = [(layer, shape) for layer, shape in zip(self.layers, shapes, strict=True) if not layer.is_initialized]
+        if missing and device.type == "cpu":
+            cache_memory.check(
+                sum(shape.bytes_of_a_token for _, shape in missing) * batch * self.capacity, self.capacity, batch
+            )
+        for layer, shape in missing:
+            layer.allocate(batch, shape, device)
 
     def seen(self, room: int) -> list[torch.Tensor]:
         """All layers' keys, then all values, then scales, of the first ``room`` tokens. Kept for the next call, which mostly sees as

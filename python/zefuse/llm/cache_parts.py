@@ -49,6 +49,10 @@ class LayerShape:
         rows = Part("key", self.key_dim, dtype), Part("value", self.value_dim, dtype)
         return rows if self.format is None else (*rows, Part("key_scale", 2, _SCALE), Part("value_scale", 2, _SCALE))
 
+    @property
+    def bytes_of_a_token(self) -> int:
+        return sum(self.key_heads * part.width * part.dtype.itemsize for part in self.parts)
+
 
 def count(format: str | None) -> int:
     return 2 if format is None else 4

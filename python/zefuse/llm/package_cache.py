@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from zefuse.errors import InvalidArgumentError, OutOfMemoryError
+from zefuse.errors import InvalidArgumentError
+from zefuse.llm import cache_memory
 from zefuse.packages import c_model
 from zefuse.wording import counted
 
@@ -27,12 +28,7 @@ class KeyValueCache:
         sizes = [-(-width * capacity * batch // 64) * 64 for width in self._widths]
         size = sum(sizes)
         self.bytes = size
-        if size > (free := _free_memory()):
-            sequences = "" if batch == 1 else f" of each of {batch} sequences"
-            raise OutOfMemoryError(
-                f"a key-value cache for {counted(capacity, 'token')}{sequences} takes {size / 1e6:.0f} MB, and {free / 1e6:.0f} MB "
-                "of memory are free: ask for fewer new tokens" + ("" if batch == 1 else " or fewer sequences")
-            )
+        cache_memory.check(size, capacity, batch)
         self._memory = np.zeros(size + 64, np.uint8)  # zeros: a masked number still takes part in products
         first = -self._memory.ctypes.data % 64
         self._parts, self.tensors, at = list[Any](), list[Any](), first
@@ -84,13 +80,3 @@ class KeyValueCache:
         shown = min(self.capacity, -(-(self.length + count) // self._step) * self._step)
         if shown != self._shown:
             self._lay(self.batch, shown)
-
-
-def _free_memory() -> int:
-    """Bytes that this machine can still give, as the kernel estimates it."""
-    try:
-        with open("/proc/meminfo") as file:
-            line = next(line for line in file if line.startswith("MemAvailable:"))
-        return int(line.split()[1]) * 1024
-    except (OSError, StopIteration, ValueError):
-        return 1 << 62
