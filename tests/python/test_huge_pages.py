@@ -127,3 +127,22 @@ def test_small_models_stay_where_they_are() -> None:
     model = zefuse.llm.optimize(_llama(64))
     assert not any("huge pages" in line for line in zefuse.llm.report(model).changed)
     assert zefuse.llm.report(model).left == []
+
+
+@needs_huge_pages
+def test_the_old_memory_goes_back_to_the_system() -> None:
+    """Also what malloc would keep, since something lies behind it."""
+    freed = torch.ones(30 << 20, dtype=torch.uint8)
+    del freed  # from now on blocks of this size come from the heap
+    model = torch.nn.Module()
+    for number in range(40):
+        model.register_buffer(f"codes{number}", torch.ones(2 << 20, dtype=torch.uint8))
+    behind = torch.ones(1 << 20, dtype=torch.uint8)
+    before = _anonymous_megabytes()
+    huge_pages.move(model)
+    assert _anonymous_megabytes() < before + 40 and behind.all()
+
+
+def _anonymous_megabytes() -> float:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("RssAnon:"))
