@@ -48,6 +48,7 @@ POINTWISE: list[Case] = [
     Case("remainder_scalar", lambda x: (x % 3, x % -3, torch.fmod(x, 3)), [S], BOTH),
     Case("floor_divide", torch.floor_divide, [S, S]),
     Case("floor_divide_scalar", lambda x: (x // 3, x // -1, torch.div(x, 4, rounding_mode="trunc")), [S], BOTH),
+    Case("floor_divide_number_first", lambda x: (0.0 // x, 7.5 // x), [S], low=0.5),
     Case("div_trunc", lambda x, y: torch.div(x, y, rounding_mode="trunc"), [S, S]),
     Case("atan2", torch.atan2, [S, S]),
     Case("copysign", torch.copysign, [S, S]),

@@ -168,10 +168,12 @@ def max_unpool2d(self: torch.Tensor, indices: torch.Tensor, output_size: list[in
     return whole.contiguous(memory_format=torch._prims_common.suggest_memory_format(self))
 
 
-def div_mode(self: torch.Tensor, other: Any, *, rounding_mode: str | None) -> Any:
-    """With the strides of eager, whose kernel takes its first operand's; torch's shape rule of a floor takes the second's."""
+def div_mode(self: Any, other: Any, *, rounding_mode: str | None) -> Any:
+    """With the strides of eager, whose kernel takes its first operand's; torch's shape rule of a floor takes the second's. Either
+    may be a number."""
     if (
-        rounding_mode != "floor" or not isinstance(other, torch.Tensor) or self.shape != other.shape
+        rounding_mode != "floor" or not (isinstance(self, torch.Tensor) and isinstance(other, torch.Tensor))
+        or self.shape != other.shape
         or self.stride() == other.stride() or 0 in self.stride() or not torch.result_type(self, other).is_floating_point
     ):  # fmt: skip
         return NotImplemented
