@@ -225,7 +225,7 @@ func.func @graph(%x: tensor<4x4xf32>) {
 // -----
 
 func.func @graph(%q: tensor<1x2x16x8xf32>, %s: tensor<1x2x16xf32>) {
-  // expected-error@+1 {{wants one result, the queries' gradient, or with of_keys two}}
+  // expected-error@+1 {{wants one result, the queries' gradient, or all three, or with of_keys two}}
   %g = zefuse.attention_gradient %q, %q, %q, %q, %s, %s {scale = 0.5 : f32, causal = true, of_keys} : (tensor<1x2x16x8xf32>, tensor<1x2x16x8xf32>, tensor<1x2x16x8xf32>, tensor<1x2x16x8xf32>, tensor<1x2x16xf32>, tensor<1x2x16xf32>) -> tensor<1x2x16x8xf32>
   return
 }
