@@ -11,7 +11,7 @@ struct Options {
       "cpu";            // what kernels are compiled for: "cpu", or the device's product (common/toolchain/targets.h)
   bool strict = false;  // an operator without a lowering is an error
   bool fuse = true;     // false: one kernel per operation, to bisect a wrong result
-  std::string library_products = "auto";       // which a GPU vendor's library may compute: "never", "auto", "always"
+  std::string library_products = "auto";      // which a GPU vendor's library may compute: "never", "auto", "always"
   std::string library_convolutions = "auto";  // likewise
   std::string device_compiler;  // a GPU's, with its version, that the spill check asks (compileModule); empty: none
   std::string tuning;  // what was measured of schedules, as readTuning has it (tuned_kernels.h); empty: nothing

@@ -24,7 +24,8 @@ Result<TensorRef> tensorRef(const at::Tensor& tensor, const TorchPlace& place);
 // of memory for the executor.
 void giveBackTorchsCache(c10::DeviceType type);
 
-// The memory of one call's outputs: allocated by torch (large ones on the CPU: now, or for an earlier call), handed to the executor, then wrapped into tensors.
+// The memory of one call's outputs: allocated by torch (large ones on the CPU: now, or for an earlier call), handed to
+// the executor, then wrapped into tensors.
 class OutputStorage {
 public:
   OutputStorage(size_t buffers, const TorchPlace& place) : storages_(buffers), place_(place) {}
