@@ -50,13 +50,14 @@ def of(kernels: list[dict[str, Any]], words: str) -> list[dict[str, Any]]:
 
 
 def test_attention_is_derived_on_the_matrix_engine(backward: list[dict[str, Any]]) -> None:
-    gradients = of(backward, "attention's derivative")
-    assert len(gradients) == 2 and all("on the matrix engine" in kernel["schedule"] for kernel in gradients), gradients
+    """In one launch: a head of 128 rows has few groups."""
+    (gradient,) = of(backward, "attention's derivative")
+    assert "on the matrix engine" in gradient["schedule"], gradient
 
 
 def test_a_tables_gradient_is_shared_by_groups(backward: list[dict[str, Any]]) -> None:
     (scatter,) = of(backward, "scatter")
-    assert "parallel over ranges of the result" in scatter["schedule"]
+    assert "slices of the updates" in scatter["schedule"]
 
 
 def test_products_of_an_odd_vocabulary_have_whole_rows(backward: list[dict[str, Any]]) -> None:
@@ -82,4 +83,4 @@ def test_no_widened_copy_of_an_activation_is_stored(backward: list[dict[str, Any
 def test_a_norms_gradients_are_one_launch(backward: list[dict[str, Any]]) -> None:
     """Its weight's and its bias' are sums over the same rows. Three other biases take two launches each."""
     assert len(of(backward, "lanes across rows")) == 2 + 3 * 2, [kernel["name"] for kernel in backward]
-    assert len(backward) == 31, [kernel["name"] for kernel in backward]
+    assert len(backward) == 29, [kernel["name"] for kernel in backward]
