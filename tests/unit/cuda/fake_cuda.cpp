@@ -156,7 +156,8 @@ CUresult enter(const char* function) {
     s.fail_function.clear();
     return s.fail_code;
   }
-  return current() ? current()->sticky : kInvalidContext;
+  const CUcontext now = current();
+  return now ? now->sticky : kInvalidContext;
 }
 #define ENTER                                                                                                          \
   std::lock_guard lock(state().mutex);                                                                                 \
