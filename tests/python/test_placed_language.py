@@ -5,21 +5,14 @@ tests/gpu_cuda/language_models.py has the same and more on a machine with CUDA.
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
-import pytest
+import posing_programs
+from posing_programs import needs_posing_cuda
 
-HERE = Path(__file__).resolve().parent
-LIBRARY = HERE.parents[1] / "build" / "release" / "lib" / "libzefuse_posing_cuda.so"
-pytestmark = pytest.mark.skipif(not LIBRARY.exists(), reason="not built: scripts/build posing_cuda")
+pytestmark = needs_posing_cuda
 
 BEGIN = """
-import sys
-sys.path.insert(0, HERE)
-from posing_cuda import library
 import torch, transformers, zefuse.llm
 from zefuse import backend
 from test_llm import _model, _prompt
@@ -46,15 +39,7 @@ def made(model, prompt, **arguments):
 
 def run(program: str, **environment: str) -> str:
     """The program's output; it has to end well."""
-    done = subprocess.run(
-        [sys.executable, "-c", BEGIN.replace("HERE", repr(str(HERE))) + program],
-        capture_output=True,
-        text=True,
-        timeout=600,
-        env=os.environ | environment,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    return posing_programs.run(BEGIN + program, **environment)
 
 
 def test_tokens_are_those_of_the_cpu(tmp_path: Path) -> None:
