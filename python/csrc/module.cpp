@@ -445,13 +445,15 @@ PYBIND11_MODULE(_C, module) {
   module.def(
       "package_load",
       [](const std::string& path, const py::dict& options) {
-        return loadPackage(openPackage(path), settingsOf(options).run);
+        const Settings settings = settingsOf(options);
+        return loadPackage(openPackage(path), settings.run, settings.place);
       },
       py::arg("path"), py::arg("options"));
   module.def(
       "package_load_bytes",
       [](const py::buffer& bytes, const py::dict& options) {
-        return loadPackage(copyPackage(bytes), settingsOf(options).run);
+        const Settings settings = settingsOf(options);
+        return loadPackage(copyPackage(bytes), settings.run, settings.place);
       },
       py::arg("bytes"), py::arg("options"));
   defineCacheFunctions(module);

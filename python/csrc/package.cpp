@@ -158,7 +158,8 @@ std::shared_ptr<package::Reader> copyPackage(const py::buffer& bytes) {
   return {reader.release(), [copy](package::Reader* owned) { delete owned; }};
 }
 
-py::dict loadPackage(const std::shared_ptr<package::Reader>& reader, const ExecutableOptions& given) {
+py::dict loadPackage(const std::shared_ptr<package::Reader>& reader, const ExecutableOptions& given,
+                     const TorchPlace& place) {
   package::Manifest manifest = unwrap(package::Manifest::read(*reader));
   ExecutableOptions options = given;
   Interrupts interrupts;
@@ -176,7 +177,9 @@ py::dict loadPackage(const std::shared_ptr<package::Reader>& reader, const Execu
       auto create = [&] { return Executable::create(plan, options); };
       return options.device == "cpu" ? create() : interrupts.run(create);
     });
-    auto graph = std::make_unique<CompiledGraph>(unwrap(std::move(executable)), std::vector<at::Tensor>());
+    Origin origin;
+    origin.place = place;
+    auto graph = std::make_unique<CompiledGraph>(unwrap(std::move(executable)), std::vector<at::Tensor>(), origin);
     py::tuple slots = slotsOf(*entry);
     plans.append(py::make_tuple(py::cast(std::move(graph)), slots[0], slots[1], guardsOf(*entry)));
   }

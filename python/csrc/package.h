@@ -23,7 +23,8 @@ std::shared_ptr<package::Reader> copyPackage(const pybind11::buffer& bytes);
 // {"plans": [(graph, [weight name, user number or None (a constant) per input], [("user"|"weight"|"mutates", ...) per
 // output], a function that checks the user's list of arguments, or None)],
 // "weights": {name: tensor}, "in_spec", "out_spec", "check": a function that compares the weights' hash}. The tensors
-// lie in the reader's memory; writing to one changes this process' copy.
-pybind11::dict loadPackage(const std::shared_ptr<package::Reader>& reader, const ExecutableOptions& options);
+// lie in the reader's memory; writing to one changes this process' copy. `place`: where the graphs' tensors lie.
+pybind11::dict loadPackage(const std::shared_ptr<package::Reader>& reader, const ExecutableOptions& options,
+                           const TorchPlace& place);
 
 }  // namespace zefuse::python

@@ -11,6 +11,7 @@
 #include "common/base/variables.h"
 #include "common/plan/dtype.h"
 #include "runtime/package/model.h"
+#include "runtime/ze/device.h"
 
 using zefuse::Code;
 using zefuse::Result;
@@ -97,14 +98,14 @@ struct Output {
   package::Tensor tensor;
 };
 
-DLManagedTensor* wrap(package::Tensor tensor) {
+DLManagedTensor* wrap(package::Tensor tensor, DLDevice device) {
   if (!tensor.storage)
     return nullptr;
   auto* output = new Output{{}, std::move(tensor)};
   DLTensor& dl = output->managed.dl_tensor;
   dl.data = output->tensor.storage.get();
   dl.byte_offset = uint64_t(static_cast<std::byte*>(output->tensor.data) - output->tensor.storage.get());
-  dl.device = {kDLCPU, 0};
+  dl.device = output->tensor.place == zefuse::Place::device ? device : DLDevice{kDLCPU, 0};
   dl.dtype = dlType(output->tensor.dtype);
   dl.ndim = int32_t(output->tensor.sizes.size());
   dl.shape = output->tensor.sizes.data();
@@ -120,9 +121,87 @@ struct zefuse_model {
   std::unique_ptr<package::Model> model;
   std::vector<Description> inputs, outputs;
   std::string device, why_not_first;
+  DLDevice dl_device;
 };
 
 namespace {
+
+Result<DLDevice> dlDevice(const zefuse::ze::Device* gpu) {
+  if (!gpu)
+    return DLDevice{kDLCPU, 0};
+  const Result<int32_t> cuda = gpu->cudaOrdinal();
+  if (!cuda.ok())
+    return cuda.status();
+  if (*cuda >= 0)
+    return DLDevice{kDLCUDA, *cuda};
+  return DLDevice{kDLOneAPI, int32_t(std::strtol(gpu->name.c_str() + gpu->name.find(':') + 1, nullptr, 10))};
+}
+
+std::string nameOf(DLDevice device) {
+  const std::string kind = device.device_type == kDLCPU      ? "kDLCPU"
+                           : device.device_type == kDLCUDA   ? "kDLCUDA"
+                           : device.device_type == kDLOneAPI ? "kDLOneAPI"
+                                                             : "type " + std::to_string(int(device.device_type));
+  return kind + ":" + std::to_string(device.device_id);
+}
+
+// A tensor of the caller's, with the strides that it may have left out.
+struct Given {
+  zefuse::TensorRef ref;
+  std::vector<int64_t> strides;
+};
+
+Status read(const zefuse_model& model, const DLTensor* tensor, const std::string& where, Given& given) {
+  if (!tensor || tensor->ndim < 0 || (tensor->ndim && !tensor->shape))
+    return {Code::invalid_argument, where + "no tensor, or one without sizes"};
+  const bool on_gpu = model.dl_device.device_type != kDLCPU &&
+                      tensor->device.device_type == model.dl_device.device_type &&
+                      tensor->device.device_id == model.dl_device.device_id;
+  if (tensor->device.device_type != kDLCPU && !on_gpu)
+    return {Code::invalid_argument,
+            where + "it lies on " + nameOf(tensor->device) + ", and the model takes tensors " +
+                (model.dl_device.device_type == kDLCPU ? "in CPU memory: copy it there"
+                                                       : "in CPU memory or on " + nameOf(model.dl_device))};
+  auto dtype = planType(*tensor);
+  if (!dtype.ok())
+    return {Code::invalid_argument, where + dtype.status().message()};
+  const auto rank = size_t(tensor->ndim);
+  given.ref.dtype = *dtype;
+  given.ref.place = on_gpu ? zefuse::Place::device : zefuse::Place::host;
+  given.ref.data = tensor->data ? static_cast<std::byte*>(tensor->data) + tensor->byte_offset : nullptr;
+  given.ref.sizes = {tensor->shape, rank};
+  if (!tensor->strides) {
+    given.strides.assign(rank, 1);
+    for (size_t d = rank; d-- > 1;)
+      given.strides[d - 1] = given.strides[d] * std::max<int64_t>(tensor->shape[d], 1);
+  }
+  given.ref.strides = {tensor->strides ? tensor->strides : given.strides.data(), rank};
+  return {};
+}
+
+Status readCall(const zefuse_call_options* given, DLDevice device, package::CallOn& on) {
+  zefuse_call_options options{};
+  if (given)  // of an older caller's size: the rest stays at its default
+    std::memcpy(&options, given, std::min(given->size, sizeof options));
+  if (given && given->size < offsetof(zefuse_call_options, in_stream))
+    return {Code::invalid_argument, "zefuse_call_options.size is not set: use sizeof(zefuse_call_options)"};
+  if (!options.allocate != !options.free)
+    return {Code::invalid_argument, "zefuse_call_options: allocate and free go together"};
+  on.place.results = options.results_on_device ? zefuse::Place::device : zefuse::Place::host;
+  if (options.in_stream)
+    on.place.stream = options.stream;
+  if (options.allocate)
+    on.allocate = [options, device](size_t bytes) -> Result<std::shared_ptr<std::byte>> {
+      void* memory = options.allocate(options.allocate_data, std::max<size_t>(bytes, 1), device, options.stream);
+      if (!memory)
+        return Status{Code::out_of_memory, "zefuse_call_options.allocate gave no memory for a result of " +
+                                               std::to_string(bytes) + " bytes"};
+      return std::shared_ptr<std::byte>(static_cast<std::byte*>(memory), [options, device](std::byte* freed) {
+        options.free(options.allocate_data, freed, device);
+      });
+    };
+  return {};
+}
 
 // "gpu:0,cpu" to a first choice and, where there is one, a second.
 Status readDevices(const char* given, std::string& first, bool& or_cpu) {
@@ -132,12 +211,15 @@ Status readDevices(const char* given, std::string& first, bool& or_cpu) {
   or_cpu = comma != std::string::npos;
   const bool second_is_cpu = !or_cpu || first.substr(comma) == ",cpu";
   first = first.substr(0, comma);
-  const std::string number = first.starts_with("gpu:") ? first.substr(4) : "";
+  const std::string number = first.starts_with("gpu:")    ? first.substr(4)
+                             : first.starts_with("cuda:") ? first.substr(5)
+                                                          : "";
   const bool gpu = first == "gpu" || (!number.empty() && number.find_first_not_of("0123456789") == std::string::npos);
   if (!second_is_cpu || !(gpu || (first == "cpu" && !or_cpu)))
-    return {Code::invalid_argument, "zefuse_load_options.device '" + wanted +
-                                        "': expected \"cpu\", \"gpu:N\", or \"gpu:N,cpu\" for the CPU where that GPU "
-                                        "cannot be used"};
+    return {Code::invalid_argument,
+            "zefuse_load_options.device '" + wanted +
+                "': expected \"cpu\", \"gpu:N\", \"cuda:N\", or \"gpu:N,cpu\" for the CPU where that GPU "
+                "cannot be used"};
   return {};
 }
 
@@ -197,6 +279,7 @@ zefuse_status load(const zefuse_load_options* given, zefuse_model** model, const
     ZEFUSE_RETURN_IF_ERROR(readJit(options, wanted));
     wanted.cache_dir = options.cache_dir ? options.cache_dir : "";
     wanted.build_threads = options.build_threads;
+    wanted.device_tensors = options.device_tensors != 0;
     if (options.cancelled)
       wanted.cancelled = [asked = options.cancelled, data = options.cancelled_data] { return asked(data) != 0; };
     auto opened = open(check, wanted.cancelled);
@@ -218,7 +301,10 @@ zefuse_status load(const zefuse_load_options* given, zefuse_model** model, const
     if (!loaded.ok())
       return loaded.status();
     auto inputs = describe((*loaded)->inputs()), outputs = describe((*loaded)->outputs());
-    *model = new zefuse_model{std::move(*loaded), std::move(inputs), std::move(outputs), wanted.device, why};
+    const auto lies = dlDevice((*loaded)->gpu());
+    if (!lies.ok())
+      return lies.status();
+    *model = new zefuse_model{std::move(*loaded), std::move(inputs), std::move(outputs), wanted.device, why, *lies};
     return {};
   });
 }
@@ -279,6 +365,12 @@ zefuse_status zefuse_model_output(const zefuse_model* model, size_t index, zefus
 
 zefuse_status zefuse_model_call(zefuse_model* model, const DLTensor* const* inputs, size_t num_inputs,
                                 DLManagedTensor** outputs, size_t num_outputs) {
+  return zefuse_model_call_with(model, nullptr, inputs, num_inputs, outputs, num_outputs);
+}
+
+zefuse_status zefuse_model_call_with(zefuse_model* model, const zefuse_call_options* options,
+                                     const DLTensor* const* inputs, size_t num_inputs, DLManagedTensor** outputs,
+                                     size_t num_outputs) {
   if (outputs)
     std::fill(outputs, outputs + num_outputs, nullptr);
   return guarded([&]() -> Status {
@@ -287,43 +379,55 @@ zefuse_status zefuse_model_call(zefuse_model* model, const DLTensor* const* inpu
     if (num_outputs != model->outputs.size())
       return {Code::invalid_argument, "zefuse_model_call: the model gives " + std::to_string(model->outputs.size()) +
                                           " outputs, there is room for " + std::to_string(num_outputs)};
-    std::vector<zefuse::TensorRef> given(num_inputs);
-    std::vector<std::vector<int64_t>> strides(num_inputs);
+    package::CallOn on;
+    ZEFUSE_RETURN_IF_ERROR(readCall(options, model->dl_device, on));
+    std::vector<Given> given(num_inputs);
+    std::vector<zefuse::TensorRef> refs;
     for (size_t i = 0; i < num_inputs; ++i) {
-      const DLTensor* tensor = inputs[i];
-      const std::string where = "input " + std::to_string(i) + ": ";
-      if (!tensor && i < model->inputs.size() && model->inputs[i].info->constant)
-        continue;
-      if (!tensor || tensor->ndim < 0 || (tensor->ndim && !tensor->shape))
-        return {Code::invalid_argument, where + "no tensor, or one without sizes"};
-      if (tensor->device.device_type != kDLCPU)
-        return {Code::invalid_argument, where + "it is not in CPU memory: copy it there"};
-      auto dtype = planType(*tensor);
-      if (!dtype.ok())
-        return {Code::invalid_argument, where + dtype.status().message()};
-      const auto rank = size_t(tensor->ndim);
-      given[i].dtype = *dtype;
-      given[i].data = tensor->data ? static_cast<std::byte*>(tensor->data) + tensor->byte_offset : nullptr;
-      given[i].sizes = {tensor->shape, rank};
-      if (!tensor->strides) {
-        strides[i].assign(rank, 1);
-        for (size_t d = rank; d-- > 1;)
-          strides[i][d - 1] = strides[i][d] * std::max<int64_t>(tensor->shape[d], 1);
-      }
-      given[i].strides = {tensor->strides ? tensor->strides : strides[i].data(), rank};
+      const bool left_out = !inputs[i] && i < model->inputs.size() && model->inputs[i].info->constant;
+      if (!left_out)
+        ZEFUSE_RETURN_IF_ERROR(read(*model, inputs[i], "input " + std::to_string(i) + ": ", given[i]));
+      refs.push_back(given[i].ref);
     }
-    auto results = model->model->call(given);
+    auto results = model->model->call(refs, on);
     if (!results.ok())
       return results.status();
     try {
       for (size_t i = 0; i < num_outputs; ++i)
-        outputs[i] = wrap(std::move((*results)[i]));
+        outputs[i] = wrap(std::move((*results)[i]), model->dl_device);
     } catch (...) {
       for (size_t i = 0; i < num_outputs; ++i)
         if (DLManagedTensor* made = std::exchange(outputs[i], nullptr))
           made->deleter(made);
       throw;
     }
+    return {};
+  });
+}
+
+zefuse_status zefuse_model_synchronize(zefuse_model* model) {
+  return guarded([&]() -> Status {
+    if (!model)
+      return {Code::invalid_argument, "zefuse_model_synchronize: no model"};
+    return model->model->synchronize();
+  });
+}
+
+DLDevice zefuse_model_dl_device(const zefuse_model* model) { return model ? model->dl_device : DLDevice{kDLCPU, 0}; }
+
+zefuse_status zefuse_model_copy_tensor(zefuse_model* model, const DLTensor* tensor, int32_t to_device,
+                                       DLManagedTensor** copy) {
+  if (copy)
+    *copy = nullptr;
+  return guarded([&]() -> Status {
+    if (!model || !copy)
+      return {Code::invalid_argument, "zefuse_model_copy_tensor: no model, or no place for the copy"};
+    Given given;
+    ZEFUSE_RETURN_IF_ERROR(read(*model, tensor, "zefuse_model_copy_tensor: ", given));
+    auto made = model->model->copyTo(to_device ? zefuse::Place::device : zefuse::Place::host, given.ref);
+    if (!made.ok())
+      return made.status();
+    *copy = wrap(std::move(*made), model->dl_device);
     return {};
   });
 }

@@ -92,8 +92,8 @@ typedef int (*zefuse_cancelled)(void* data);
 /* Zeroes are the defaults. `size` is sizeof(zefuse_load_options): later versions append members. */
 typedef struct zefuse_load_options {
   size_t size;
-  /* Where the model runs: "cpu" (NULL too), "gpu:0", or "gpu:0,cpu": the CPU where that GPU is missing, unknown, or
-   * without code (zefuse_model_device says which it became, and why). */
+  /* Where the model runs: "cpu" (NULL too), "gpu:0", "cuda:0" (CUDA's number of a device), or "gpu:0,cpu": the CPU
+   * where that GPU is missing, unknown, or without code (zefuse_model_device says which it became, and why). */
   const char* device;
   const char* cache_dir; /* a folder for native code that the package lacks for this device; NULL: none is kept */
   zefuse_weights_check weights_check;
@@ -104,6 +104,9 @@ typedef struct zefuse_load_options {
   void* jit_progress_data;
   zefuse_cancelled cancelled; /* NULL: never */
   void* cancelled_data;
+  /* Not 0: calls will bring tensors that lie on the GPU. Then no room is kept there for others, and nothing is
+   * allocated before the first call. Calls may bring either kind whatever this says. */
+  int32_t device_tensors;
 } zefuse_load_options;
 
 /* Maps the file, which must not be written to while the model lives (replace it by rename). `options` may be NULL.
@@ -116,8 +119,8 @@ ZEFUSE_API zefuse_status zefuse_model_load_buffer(const void* data, size_t bytes
 /* NULL is allowed. No call may be running. Output tensors may outlive the model. */
 ZEFUSE_API void zefuse_model_release(zefuse_model* model);
 
-/* "cpu" or "gpu:0": where the model runs. `why`, unless NULL, gets why it is not the first of the list that it was
- * loaded with, or NULL where it is. Both live as long as the model. */
+/* "cpu", "gpu:0" or "cuda:0": where the model runs. `why`, unless NULL, gets why it is not the first of the list that
+ * it was loaded with, or NULL where it is. Both live as long as the model. */
 ZEFUSE_API const char* zefuse_model_device(const zefuse_model* model, const char** why);
 
 /* A tensor that a call takes or gives. */
@@ -150,9 +153,57 @@ ZEFUSE_API zefuse_status zefuse_model_file(const zefuse_model* model, const char
  * only, unless the exported program changed one of them in place; a language model writes its key-value cache.
  * `outputs`: room for num_outputs pointers. On success each is a new tensor in CPU memory, aligned to 64 bytes but for
  * its byte_offset, to be freed by its deleter (NULL where the program returned None); on an error all are NULL.
+ *
+ * A model on a GPU takes tensors of that GPU as well (zefuse_model_dl_device), where they are used without a copy if
+ * they begin at a multiple of 64 bytes. This call waits for its work; nothing else may write them meanwhile. Memory of
+ * an Intel GPU must be from zefuse_model_copy_tensor or an earlier call; of an NVIDIA GPU, from CUDA's primary context.
  */
 ZEFUSE_API zefuse_status zefuse_model_call(zefuse_model* model, const DLTensor* const* inputs, size_t num_inputs,
                                            DLManagedTensor** outputs, size_t num_outputs);
+
+/* Memory for a result on the device, of `bytes` > 0, aligned to 64. `stream`: where it will be written. Returns NULL
+ * where there is none: the call fails with ZEFUSE_OUT_OF_MEMORY. From the calling thread. */
+typedef void* (*zefuse_allocate)(void* data, size_t bytes, DLDevice device, void* stream);
+/* Gives it back, from any thread: by the deleter of the tensor, or by a call that needs it no longer, while work that
+ * is queued in the stream may still use it, so it must be freed in the stream's order (cudaFreeAsync) or after a wait.
+ */
+typedef void (*zefuse_free)(void* data, void* memory, DLDevice device);
+
+/* Zeroes are the defaults: what zefuse_model_call does. `size` is sizeof(zefuse_call_options): later versions append
+ * members. */
+typedef struct zefuse_call_options {
+  size_t size;
+  int32_t results_on_device; /* not 0: results lie on the model's GPU; a number lies in CPU memory all the same */
+  /* Not 0: the work goes into `stream`, behind what is queued there: a CUstream (cudaStream_t) of the device's primary
+   * context, NULL for CUDA's default stream. If all tensors lie on the device, results too, the call returns when its
+   * work is queued: inputs must stay until the stream has come past it, and a check that fails (an index out of range)
+   * is told by a later call or by zefuse_model_synchronize. Else it waits. */
+  int32_t in_stream;
+  void* stream;
+  /* NULL: memory comes from the device's driver, and giving it back waits for the device. Both or neither. */
+  zefuse_allocate allocate;
+  zefuse_free free;
+  void* allocate_data;
+} zefuse_call_options;
+
+/* As zefuse_model_call. `options` may be NULL. ZEFUSE_UNSUPPORTED: a step of the model runs on the host, and a tensor
+ * that it uses lies on the device: the message names both. */
+ZEFUSE_API zefuse_status zefuse_model_call_with(zefuse_model* model, const zefuse_call_options* options,
+                                                const DLTensor* const* inputs, size_t num_inputs,
+                                                DLManagedTensor** outputs, size_t num_outputs);
+
+/* Waits for what calls have queued in streams. An error is that of the first check that failed and was not told yet, or
+ * the device's. */
+ZEFUSE_API zefuse_status zefuse_model_synchronize(zefuse_model* model);
+
+/* The device that tensors of the model's GPU have: {kDLCUDA, CUDA's number}, or {kDLOneAPI, the number in "gpu:0"};
+ * {kDLCPU, 0} where the model is on the CPU. */
+ZEFUSE_API DLDevice zefuse_model_dl_device(const zefuse_model* model);
+
+/* A new row-major tensor with the same elements, on the model's GPU (to_device not 0) or in CPU memory, aligned to 64
+ * bytes, to be freed by its deleter. Waits for what calls have queued, and for the copy. */
+ZEFUSE_API zefuse_status zefuse_model_copy_tensor(zefuse_model* model, const DLTensor* tensor, int32_t to_device,
+                                                  DLManagedTensor** copy);
 
 /* Compares the hash of the weights now (the first call would do it). ZEFUSE_DAMAGED: they are not what was packed. */
 ZEFUSE_API zefuse_status zefuse_model_check_weights(zefuse_model* model);

@@ -76,7 +76,8 @@ public:
   explicit operator bool() const { return managed_ != nullptr; }  // false: the program returned None
   const DLTensor& dl() const { return managed_->dl_tensor; }
   std::vector<std::int64_t> sizes() const { return {dl().shape, dl().shape + dl().ndim}; }
-  // Throws when the elements are of another type. Row-major unless the strides say otherwise.
+  // Throws when the elements are of another type. Row-major unless the strides say otherwise. On a GPU (dl().device) it
+  // is an address there.
   template <typename T> const T* data() const {
     constexpr DLDataType wanted = DType<T>::value;
     if (dl().dtype.code != wanted.code || dl().dtype.bits != wanted.bits)
@@ -136,20 +137,36 @@ public:
       pointers.push_back(input.get());
     return (*this)(pointers);
   }
-  // As zefuse_model_call takes them, for tensors that a View does not describe: strides, other element types.
-  std::vector<Tensor> operator()(const std::vector<const DLTensor*>& pointers) {
-    std::vector<DLManagedTensor*> results(zefuse_model_num_outputs(model_.get()));
-    std::vector<Tensor> tensors;
-    tensors.reserve(results.size());  // nothing is thrown while `results` own
-    check(zefuse_model_call(model_.get(), pointers.data(), pointers.size(), results.data(), results.size()));
-    for (DLManagedTensor* result : results)
-      tensors.emplace_back(result);
-    return tensors;
+  // As zefuse_model_call takes them, for tensors that a View does not describe: strides, other element types, on a GPU.
+  std::vector<Tensor> operator()(const std::vector<const DLTensor*>& pointers) { return call(pointers, nullptr); }
+  // With a stream, results on the device, memory of the caller's.
+  std::vector<Tensor> operator()(const std::vector<const DLTensor*>& pointers, const zefuse_call_options& options) {
+    return call(pointers, &options);
   }
+  void synchronize() { check(zefuse_model_synchronize(model_.get())); }
+  DLDevice dlDevice() const { return zefuse_model_dl_device(model_.get()); }
+  // A copy on the model's GPU, or in CPU memory.
+  Tensor toDevice(const DLTensor& tensor) { return copy(tensor, true); }
+  Tensor toHost(const DLTensor& tensor) { return copy(tensor, false); }
   zefuse_model* get() const { return model_.get(); }
 
 private:
   explicit Model(zefuse_model* model) : model_(model) {}
+  std::vector<Tensor> call(const std::vector<const DLTensor*>& pointers, const zefuse_call_options* options) {
+    std::vector<DLManagedTensor*> results(zefuse_model_num_outputs(model_.get()));
+    std::vector<Tensor> tensors;
+    tensors.reserve(results.size());  // nothing is thrown while `results` own
+    check(zefuse_model_call_with(model_.get(), options, pointers.data(), pointers.size(), results.data(),
+                                 results.size()));
+    for (DLManagedTensor* result : results)
+      tensors.emplace_back(result);
+    return tensors;
+  }
+  Tensor copy(const DLTensor& tensor, bool to_device) {
+    DLManagedTensor* made = nullptr;
+    check(zefuse_model_copy_tensor(model_.get(), &tensor, to_device, &made));
+    return Tensor(made);
+  }
   template <typename Count, typename Get> std::vector<zefuse_tensor_info> describe(Count count, Get get) const {
     std::vector<zefuse_tensor_info> all(count(model_.get()));
     for (std::size_t i = 0; i < all.size(); ++i)

@@ -401,15 +401,17 @@ Status DeviceSide::queueToHost(uint32_t buffer, bool& queued) {
     queued_ |= mode_ == Mode::immediate;
     return list_->copy(host_[buffer], device_[buffer], bytes);
   }
-  downloads_.push_back(buffer);
   ++counted_->copies_to_host;
   counted_->bytes_to_host += bytes;
+  const bool staged = device().hostCopies() || !program_.callers_places;  // else it has no room there; the call waits
+  if (staged)
+    downloads_.push_back(buffer);
   if (device().hostCopies())
     return {};
   if (launched_since_)
     ZEFUSE_RETURN_IF_ERROR(barrier());
   queued_ |= mode_ == Mode::immediate;
-  return list_->copy(staging(buffer), device_[buffer], bytes);
+  return list_->copy(staged ? staging(buffer) : host_[buffer], device_[buffer], bytes);
 }
 
 void DeviceSide::takeFromStaging() {

@@ -14,6 +14,7 @@
 #include "common/plan/expr_types.h"
 #include "common/plan/program.h"
 #include "common/toolchain/targets.h"
+#include "runtime/executor/device_memory.h"
 #include "runtime/executor/strided_copy.h"
 #include "runtime/ze/device.h"
 
@@ -316,11 +317,42 @@ struct Model::Impl {
   bool stateful = false;
   LongForkMutex turn;  // held by calls of a stateful model
   std::atomic<bool> weights_checked{false};
+  std::shared_ptr<executor::DeviceContext> gpu;  // null: the CPU
 
   Status bindWeights(const CancelCheck& cancelled);
+  // A row-major tensor at `place` with the elements of `given`.
+  Result<Tensor> copyOf(const TensorRef& given, Place place, const CallOn& on) const;
+  Result<std::shared_ptr<std::byte>> allocateAt(Place place, size_t bytes, const CallOn& on) const;
   Result<Tensor> takeResult(const CallOutput& output, std::span<const CallInput> inputs,
-                            std::vector<std::shared_ptr<std::byte>>& buffers) const;
+                            std::vector<std::shared_ptr<std::byte>>& buffers, const CallOn& on) const;
 };
+
+Result<std::shared_ptr<std::byte>> Model::Impl::allocateAt(Place place, size_t bytes, const CallOn& on) const {
+  if (place == Place::device && !on.allocate)
+    return executor::allocateOnDevice(gpu, bytes);
+  auto made = place == Place::device ? on.allocate(bytes) : allocate(bytes);
+  if (made.ok() && !*made)
+    return Status{Code::out_of_memory, "no memory for an output of " + std::to_string(bytes) + " bytes"};
+  return made;
+}
+
+Result<Tensor> Model::Impl::copyOf(const TensorRef& given, Place place, const CallOn& on) const {
+  Tensor tensor{.place = place, .dtype = given.dtype, .sizes = {given.sizes.begin(), given.sizes.end()}};
+  tensor.strides = rowMajor(given.sizes);
+  const bool empty = std::ranges::find(given.sizes, 0) != given.sizes.end();
+  const uint64_t extent = empty ? 1 : extentOf(given.sizes, tensor.strides);  // of a broadcast view: any number
+  if (!extent)
+    return Status{Code::out_of_memory, "no memory for an output"};
+  auto storage = allocateAt(place, size_t(extent) * elementSize(given.dtype), on);
+  if (!storage.ok())
+    return storage.status();
+  tensor.storage = std::move(*storage);
+  tensor.data = tensor.storage.get();
+  ZEFUSE_RETURN_IF_ERROR(executor::copyTensor(gpu.get(), on.place.stream, {tensor.data, place, tensor.strides},
+                                              {given.data, given.place, given.strides}, given.sizes,
+                                              elementSize(given.dtype)));
+  return tensor;
+}
 
 Status Model::Impl::bindWeights(const CancelCheck& cancelled) {
   auto read = readWeights(*reader);
@@ -414,12 +446,19 @@ Result<std::unique_ptr<Model>> Model::load(std::shared_ptr<const Reader> reader,
   build.jit_timeout_s = options.jit_timeout_s;
   build.jit_progress = options.jit_progress;
   build.cancelled = options.cancelled;
+  build.in_streams = options.device_tensors;
   build.native_binary = [&](std::string_view id, std::string_view target) -> std::span<const std::byte> {
     for (const std::string& name : nativeTargets(target))
       if (const auto bytes = package.native(id, name); !bytes.empty())
         return bytes;
     return {};
   };
+  if (options.device != "cpu") {
+    auto gpu = executor::DeviceContext::open(options.device);
+    if (!gpu.ok())
+      return gpu.status();
+    impl->gpu = std::move(*gpu);
+  }
   for (const PlanEntry* entry : *chosen) {
     if (options.cancelled())
       return Status{Code::cancelled, package.name() + ": loading was cancelled after " +
@@ -444,7 +483,7 @@ Result<std::unique_ptr<Model>> Model::load(std::shared_ptr<const Reader> reader,
 }
 
 Result<Tensor> Model::Impl::takeResult(const CallOutput& output, std::span<const CallInput> inputs,
-                                       std::vector<std::shared_ptr<std::byte>>& buffers) const {
+                                       std::vector<std::shared_ptr<std::byte>>& buffers, const CallOn& on) const {
   Tensor tensor;
   switch (output.kind) {
   case CallOutput::Kind::none: return tensor;
@@ -458,36 +497,52 @@ Result<Tensor> Model::Impl::takeResult(const CallOutput& output, std::span<const
     return tensor;
   case CallOutput::Kind::output_buffer:
     tensor.storage = buffers.at(output.index);
+    tensor.place = on.place.results;
     tensor.data = tensor.storage.get() + output.offset * int64_t(elementSize(output.dtype));
+    tensor.dtype = output.dtype;
+    tensor.sizes = output.sizes;
     tensor.strides = output.strides;
-    break;
+    return tensor;
   case CallOutput::Kind::input: {
-    tensor.strides = rowMajor(output.sizes);
-    const size_t element = elementSize(output.dtype);
-    const bool empty = std::ranges::find(output.sizes, 0) != output.sizes.end();
-    const uint64_t extent = empty ? 1 : extentOf(output.sizes, tensor.strides);  // of a broadcast view: any number
-    tensor.storage = extent ? allocate(size_t(extent) * element) : nullptr;
-    if (!tensor.storage)
-      return Status{Code::out_of_memory, "no memory for an output"};
-    tensor.data = tensor.storage.get();
-    const auto* source = static_cast<const std::byte*>(inputs[output.index].tensor.data);
-    if (!empty)
-      executor::stridedCopy(tensor.data, tensor.strides, source + output.offset * int64_t(element), output.strides,
-                            output.sizes, element);
-    break;
+    TensorRef source = inputs[output.index].tensor;
+    source.data = static_cast<std::byte*>(source.data) + output.offset * int64_t(elementSize(output.dtype));
+    source.dtype = output.dtype;
+    source.sizes = output.sizes;
+    source.strides = output.strides;
+    return copyOf(source, on.place.results, on);
   }
-  case CallOutput::Kind::external: return Status{Code::internal, "an output of ATen's in a plan without ATen"};
+  case CallOutput::Kind::external: break;
   }
-  tensor.dtype = output.dtype;
-  tensor.sizes = output.sizes;
-  return tensor;
+  return Status{Code::internal, "an output of ATen's in a plan without ATen"};
 }
 
-Result<std::vector<Tensor>> Model::call(std::span<const TensorRef> given) {
+Status Model::synchronize() {
+  for (const Part& part : impl_->parts)
+    ZEFUSE_RETURN_IF_ERROR(part.executable->synchronize());
+  return {};
+}
+
+const ze::Device* Model::gpu() const { return impl_->gpu ? &impl_->gpu->device() : nullptr; }
+
+Result<Tensor> Model::copyTo(Place place, const TensorRef& tensor) {
+  if (!impl_->gpu && (place == Place::device || tensor.place == Place::device))
+    return Status{Code::invalid_argument, "the model is on the CPU, and a tensor on a device is wanted or given"};
+  return impl_->copyOf(tensor, place, {});
+}
+
+Result<std::vector<Tensor>> Model::call(std::span<const TensorRef> given, const CallOn& on) {
   Impl& impl = *impl_;
   if (given.size() != inputs().size())
     return Status{Code::invalid_argument, "the model takes " + std::to_string(inputs().size()) + " inputs, got " +
                                               std::to_string(given.size())};
+  if (!impl.gpu && (on.place.results == Place::device || on.place.stream))
+    return Status{Code::invalid_argument, "the model is on the CPU: its results cannot lie on a device, nor its work "
+                                          "go into a stream"};
+  for (size_t i = 0; i < given.size(); ++i)
+    if (given[i].place == Place::device && (!impl.gpu || inputs()[i].integer || inputs()[i].constant))
+      return Status{Code::invalid_argument,
+                    "input " + std::to_string(i) + " '" + inputs()[i].name + "' lies on a device, and " +
+                        (impl.gpu ? "it is a number, which is given in CPU memory" : "the model is on the CPU")};
   if (!impl.weights_checked.load(std::memory_order_acquire)) [[unlikely]]
     ZEFUSE_RETURN_IF_ERROR(checkWeights());
   const Part* part = &impl.parts.front();
@@ -538,19 +593,23 @@ Result<std::vector<Tensor>> Model::call(std::span<const TensorRef> given) {
     }
   }
   std::vector<std::shared_ptr<std::byte>> buffers(part->executable->numOutputBuffers());
-  auto results = part->executable->call(call, [&](const OutputRequest& request) -> Result<void*> {
-    buffers.at(request.index) = allocate(request.bytes);
-    if (!buffers[request.index])
-      return Status{Code::out_of_memory, "no memory for an output of " + std::to_string(request.bytes) + " bytes"};
-    return static_cast<void*>(buffers[request.index].get());
-  });
+  auto results = part->executable->call(
+      call,
+      [&](const OutputRequest& request) -> Result<void*> {
+        auto memory = impl.allocateAt(request.place, request.bytes, on);
+        if (!memory.ok())
+          return memory.status();
+        buffers.at(request.index) = std::move(*memory);
+        return static_cast<void*>(buffers[request.index].get());
+      },
+      nullptr, on.place);
   if (!results.ok())
     return results.status();
 
   // All results first: one may be an input's memory that another is about to change.
   std::vector<Tensor> tensors, users(impl.manifest.output_names.size());
   for (const CallOutput& output : *results) {
-    auto tensor = impl.takeResult(output, call, buffers);
+    auto tensor = impl.takeResult(output, call, buffers, on);
     if (!tensor.ok())
       return tensor.status();
     tensors.push_back(std::move(*tensor));
@@ -569,8 +628,9 @@ Result<std::vector<Tensor>> Model::call(std::span<const TensorRef> given) {
       continue;
     if (!target.data)
       return Status{Code::invalid_argument, "input " + std::to_string(slot.user) + " has no data to change"};
-    executor::stridedCopy(target.data, target.strides, tensors[i].data, tensors[i].strides, tensors[i].sizes,
-                          elementSize(target.dtype));
+    ZEFUSE_RETURN_IF_ERROR(executor::copyTensor(
+        impl.gpu.get(), on.place.stream, {target.data, target.place, target.strides},
+        {tensors[i].data, tensors[i].place, tensors[i].strides}, tensors[i].sizes, elementSize(target.dtype)));
   }
   return users;
 }

@@ -14,6 +14,10 @@
 #include "runtime/executor/executable.h"
 #include "runtime/package/manifest.h"
 
+namespace zefuse::ze {
+struct Device;
+}
+
 namespace zefuse::package {
 
 struct ModelOptions {
@@ -23,7 +27,8 @@ struct ModelOptions {
   JitConsent jit = JitConsent::never;  // this and the rest: as ExecutableOptions'
   int jit_timeout_s = 120;
   std::function<bool(const std::string& device, const std::string& kernel, size_t number, size_t count)> jit_progress;
-  CancelCheck cancelled;  // asked before each plan too
+  CancelCheck cancelled;        // asked before each plan too
+  bool device_tensors = false;  // calls will bring tensors that lie on the GPU (ExecutableOptions::in_streams)
 };
 
 // An input or output as a caller must give it or will get it.
@@ -37,10 +42,20 @@ struct TensorInfo {
   std::vector<std::string> size_text;  // "32", "s0", "s0 * 2": equal letters are equal sizes
 };
 
+// Memory of the model's GPU for a result, from the caller; it goes when nobody has it any more.
+using AllocateResult = std::function<Result<std::shared_ptr<std::byte>>(size_t bytes)>;
+
+// Where the results of a call lie, the stream that its work goes into, and who allocates results on the device.
+struct CallOn {
+  CallPlace place;
+  AllocateResult allocate;  // nothing: by the device's driver, and whoever frees it waits for the device
+};
+
 // A result of a call: memory of its own, row-major but where the plan says otherwise.
 struct Tensor {
   std::shared_ptr<std::byte> storage;  // null for None
-  void* data = nullptr;                // first element, inside storage
+  Place place = Place::host;
+  void* data = nullptr;  // first element, inside storage
   plan::DType dtype{};
   std::vector<int64_t> sizes, strides;
 };
@@ -62,8 +77,15 @@ public:
   Result<std::span<const std::byte>> file(std::string_view name) const;
 
   // One tensor per input, borrowed for the call; an output that the model makes of an input's memory is a copy. The
-  // first call checks the weights' hash (WeightsCheck::at_first_use) before it computes anything.
-  Result<std::vector<Tensor>> call(std::span<const TensorRef> inputs);
+  // first call checks the weights' hash (WeightsCheck::at_first_use) before it computes anything. With a stream: as
+  // Executable::call. A number, given or returned, lies on the host.
+  Result<std::vector<Tensor>> call(std::span<const TensorRef> inputs, const CallOn& on = {});
+  // Waits for what calls have queued in streams, and tells the first check of theirs that failed and was not told yet.
+  Status synchronize();
+  // The GPU that the model is on; null: the CPU. It lives as long as the model.
+  const ze::Device* gpu() const;
+  // A tensor with the same elements, row-major, in memory of its own at `place`, behind what calls have queued.
+  Result<Tensor> copyTo(Place place, const TensorRef& tensor);
   // What the first call would do besides computing: check the hash of the weights.
   Status checkWeights() const;
 

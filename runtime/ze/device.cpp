@@ -169,11 +169,10 @@ Result<Device> Device::find(const std::string& name) {
     Result<std::vector<Device>> gpus = gpusBeforeLoaders();
     if (cuda.ok() && gpus.ok()) {
       for (Device& device : *gpus) {
-        int32_t ordinal = -1;
-        if (!device.driver.isOverCuda() || !device.api->deviceOrdinal)
-          continue;
-        ZEFUSE_ZE(*device.api, device.name, deviceOrdinal, device.handle, &ordinal);
-        if (name.substr(5) == std::to_string(ordinal))
+        const Result<int32_t> ordinal = device.cudaOrdinal();
+        if (!ordinal.ok())
+          return ordinal.status();
+        if (name.substr(5) == std::to_string(*ordinal))
           return std::move(device);
       }
       why = " (zefuse's driver over CUDA runs on devices of compute capability 8.0 or newer)";
@@ -186,6 +185,13 @@ Result<Device> Device::find(const std::string& name) {
     known += (known.empty() ? "'" : ", '") + device + "' (" + description + ")";
   return Status{Code::not_found,
                 "no device '" + name + "'" + why + "; this machine has " + (known.empty() ? "none" : known)};
+}
+
+Result<int32_t> Device::cudaOrdinal() const {
+  int32_t ordinal = -1;
+  if (driver.isOverCuda() && api->deviceOrdinal)
+    ZEFUSE_ZE(*api, name, deviceOrdinal, handle, &ordinal);
+  return ordinal;
 }
 
 std::vector<std::pair<std::string, std::string>> Device::list() {

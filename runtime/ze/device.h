@@ -41,6 +41,8 @@ struct ZEFUSE_API Device {
   // Kernels from SPIR-V are our driver's own work.
   bool hasOurCompiler() const { return isPosing() || driver.isOverCuda(); }
   bool isCpu() const { return name == "cpu"; }
+  // CUDA's number of a device that the driver over CUDA has, as torch and DLPack count; -1 of any other.
+  Result<int32_t> cudaOrdinal() const;
   // The product (common/toolchain/targets.h) whose kernels a GPU takes: the environment's word, else what its PCI id
   // or its compute capability says, and "dg2-g11", the commonest, for our driver that poses as a GPU and runs any.
   // Empty: none that this zefuse knows.

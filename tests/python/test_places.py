@@ -5,6 +5,8 @@ tests/gpu_cuda/placed.py has the same and more on a machine with CUDA.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import posing_programs
 import pytest
 from posing_programs import needs_posing_cuda
@@ -337,3 +339,43 @@ check(64)
 """,
         ZEFUSE_CPU_DRIVER_GPU_MEMORY_MB="96",
     )
+
+
+def test_a_package_of_cuda_tensors(tmp_path: Path) -> None:
+    """Its weights are moved once, and nothing else; what a program changes in place is the caller's tensor."""
+    run(f"""
+from zefuse.errors import InvalidArgumentError
+
+class Counting(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = mlp
+    def forward(self, x, seen):
+        seen.add_(x.sum(1))
+        return self.layers(x), x[:4]
+
+model = Counting().eval()
+rows = torch.export.Dim("rows", min=4, max=64)
+program = torch.export.export(model, (torch.ones(8, 64), torch.zeros(8)), dynamic_shapes=({{0: rows}}, {{0: rows}}))
+path = {str(tmp_path / "m.zefuse")!r}
+zefuse.compile_package(program, path, targets=["dg2-g11"])
+with torch.no_grad():
+    loaded = zefuse.load(path, place="cuda")
+    for size in (8, 5):
+        x, seen = torch.randn(size, 64), torch.zeros(size)
+        want = model(x, seen.clone())[0]
+        placed = torch.zeros(size, device="cuda")
+        for call in range(4):
+            got, view = loaded(x.cuda(), placed)
+        assert got.device == view.device == torch.device("cuda:0")
+        close(got, want)
+        close(view, x[:4])
+        close(placed, 4 * x.sum(1))
+    counters = loaded._plans[0][0].counters()
+    assert counters["copies_to_device"] + counters["copies_to_host"] + counters["parameters_uploaded"] == 0, counters
+    raised(InvalidArgumentError, loaded, torch.ones(8, 63).cuda(), torch.zeros(8).cuda())
+    placed = torch.zeros(8)
+    close(loaded(torch.ones(8, 64), placed)[0], model(torch.ones(8, 64), torch.zeros(8))[0])  # copied there, and back
+    close(placed, torch.full((8,), 64.0))
+raised(InvalidArgumentError, lambda: zefuse.load(path, place="meta"))
+""")

@@ -379,11 +379,12 @@ _Plan = tuple[Any, list[Any], list[Any], Callable[[list[Any]], None] | None]
 class Package:
     """A loaded package: call it as the exported module. Thread-safe, unless the module changes its own buffers."""
 
-    def __init__(self, contents: dict[str, Any]) -> None:
+    def __init__(self, contents: dict[str, Any], place: torch.device | None = None) -> None:
         from torch.utils import _pytree as pytree
 
         self._plans: list[_Plan] = contents["plans"]
         self._weights: dict[str, torch.Tensor] = contents["weights"]
+        self._place = place
         self._in_spec = pytree.treespec_loads(contents["in_spec"])
         self._out_spec = pytree.treespec_loads(contents["out_spec"])
         self._check: Callable[[], None] | None = contents["check"]
@@ -393,6 +394,8 @@ class Package:
 
         if (check := self._check) is not None:  # the hash of the weights; threads that come meanwhile wait in it
             check()
+            if self._place is not None:
+                self._weights = {name: weight.to(self._place) for name, weight in self._weights.items()}
             self._check = None
         given, spec = pytree.tree_flatten((args, kwargs))
         if spec != self._in_spec:
@@ -455,7 +458,10 @@ class Package:
 
 
 def load(
-    path: str | Path | bytes | bytearray | memoryview, *, options: Mapping[str, Any] | Options | None = None
+    path: str | Path | bytes | bytearray | memoryview,
+    *,
+    options: Mapping[str, Any] | Options | None = None,
+    place: torch.device | str | None = None,
 ) -> Package:
     """Loads what ``zefuse compile`` wrote, for ``options={"device": ...}``: a file, which is mapped, or its bytes, which are
     copied.
@@ -463,11 +469,18 @@ def load(
     What it returns is called as the exported module was: with tensors of the shapes, dtypes and strides that the program was
     exported for (its dynamic dimensions may differ), on the CPU. An InvalidArgumentError names the argument that does not fit.
 
+    ``place``: a GPU of torch's ("cuda:0"), in place of ``options``' device: the package's weights are moved there at the first
+    call, its tensors are used and given where they lie, and a call returns when its work is queued in torch's current stream. A
+    tensor of the CPU is copied there, and the call waits.
+
     Raises NotFoundError where there is no such file or device; DamagedError when the file fails its checks, at the latest at the
     first call: the hash of the weights is compared there; UnsupportedError when it is of a newer format.
     """
+    from zefuse.graphs import places
+
     checked = Options.make(options)
     native = _native.load()
+    at = _placed(place)
     if isinstance(path, str | Path):
         if not Path(path).is_file():
             raise NotFoundError(
@@ -479,9 +492,25 @@ def load(
             raise InvalidArgumentError("zefuse.load: the bytes of a package must be contiguous in memory")
         contents = partial(native.package_load_bytes, path)
     try:
-        return Package(contents(checked.to_dict()))
+        return Package(contents(checked.to_dict() | places.settings(at)), at)
     except (NotFoundError, DeadlineError, DeviceError) as error:
-        if (other := checked.or_cpu()) is None:
+        if at is not None or (other := checked.or_cpu()) is None:
             raise
         warnings.warn(f"zefuse.load: the package runs on the CPU: {error}", stacklevel=2)
         return Package(contents(other.to_dict()))
+
+
+def _placed(place: torch.device | str | None) -> torch.device | None:
+    """With its number. Raises InvalidArgumentError for what no plan is for."""
+    import torch
+
+    from zefuse.graphs import places
+
+    if place is None:
+        return None
+    given = torch.device(place)
+    if given.type not in places.NAMES:
+        raise InvalidArgumentError(
+            f"zefuse.load: place={str(place)!r}: expected a GPU of torch's that plans are for: {', '.join(places.NAMES)}"
+        )
+    return torch.device(given.type, given.index or 0)

@@ -27,6 +27,8 @@ class _DType(ctypes.Structure):
 class Tensor(ctypes.Structure):
     """DLPack's DLTensor: describes memory and owns none of it. Strides are in elements."""
 
+    owner: Any
+
     _fields_ = [
         ("data", ctypes.c_void_p),
         ("device_type", ctypes.c_int32),
@@ -65,6 +67,32 @@ class _LoadOptions(ctypes.Structure):
     """As far as it is used; the library takes an older caller's size."""
 
     _fields_ = [("size", ctypes.c_size_t), ("device", ctypes.c_char_p), ("cache_dir", ctypes.c_char_p)]
+
+
+class _CallOptions(ctypes.Structure):
+    """Likewise."""
+
+    _fields_ = [("size", ctypes.c_size_t), ("results_on_device", ctypes.c_int32), ("in_stream", ctypes.c_int32)]
+
+
+class OwnTensor:
+    """A tensor that the library made, in CPU memory or on the model's GPU; it goes with this object, and may outlive the model."""
+
+    def __init__(self, managed: Any) -> None:
+        self._managed = managed
+
+    def __del__(self) -> None:
+        self._managed.contents.deleter(self._managed)
+
+    @property
+    def tensor(self) -> Tensor:
+        described: Tensor = self._managed.contents.tensor
+        described.owner = self  # its sizes and memory live as long
+        return described
+
+    @property
+    def on_device(self) -> bool:
+        return self.tensor.device_type != _CPU
 
 
 @dataclass(frozen=True)
@@ -108,17 +136,31 @@ class CModel:
     def call(self, inputs: Sequence[Tensor]) -> list[np.ndarray[Any, Any]]:
         """Runs the model on tensors that stay the caller's, of which it writes those that it changes in place. Gives copies of its
         outputs, of f32 and i64."""
-        pointers = (ctypes.POINTER(Tensor) * len(inputs))(*map(ctypes.pointer, inputs))
         results = (ctypes.POINTER(_Managed) * len(self.outputs))()
-        self._check(self._library.zefuse_model_call(self._model, pointers, len(inputs), results, len(results)))
-        made = []
-        try:
-            for result in results:
-                made.append(_copied(result.contents.tensor))
-        finally:
-            for result in results:
-                result.contents.deleter(result)
-        return made
+        self._check(self._library.zefuse_model_call(self._model, *_listed(inputs), results, len(results)))
+        return [_copied(each.tensor) for each in map(OwnTensor, results)]
+
+    def call_on_device(self, inputs: Sequence[Tensor]) -> list[OwnTensor | None]:
+        """As ``call``, on a GPU, where its outputs stay: the next call's inputs. Inputs may lie there, or in CPU memory."""
+        results = (ctypes.POINTER(_Managed) * len(self.outputs))()
+        options = _CallOptions(ctypes.sizeof(_CallOptions), 1, 0)
+        self._check(
+            self._library.zefuse_model_call_with(
+                self._model, ctypes.byref(options), *_listed(inputs), results, len(results)
+            )
+        )
+        return [OwnTensor(each) if each else None for each in results]
+
+    def copied(self, given: Tensor, to_device: bool) -> OwnTensor:
+        """A row-major tensor with the same elements, on the model's GPU or in CPU memory."""
+        result = ctypes.POINTER(_Managed)()
+        copy = self._library.zefuse_model_copy_tensor
+        self._check(copy(self._model, ctypes.byref(given), int(to_device), ctypes.byref(result)))
+        return OwnTensor(result)
+
+    def array(self, given: OwnTensor) -> np.ndarray[Any, Any]:
+        """Its elements, of f32 or i64, wherever it lies."""
+        return _copied(self.copied(given.tensor, to_device=False).tensor)
 
     def _count(self, kind: str) -> int:
         return int(getattr(self._library, f"zefuse_model_num_{kind}")(self._model))
@@ -133,6 +175,10 @@ class CModel:
         if status:
             code = self._library.zefuse_status_name(status).decode().replace(" ", "_")
             raise BY_CODE.get(code, InternalError)(self._library.zefuse_error_message().decode(errors="replace"))
+
+
+def _listed(inputs: Sequence[Tensor]) -> tuple[Any, int]:
+    return (ctypes.POINTER(Tensor) * len(inputs))(*map(ctypes.pointer, inputs)), len(inputs)
 
 
 def tensor(
@@ -172,7 +218,7 @@ def _library() -> ctypes.CDLL:
     file = _native.library_dir() / "libzefuse_runtime.so.1"
     try:
         library = ctypes.CDLL(os.fspath(file))
-        library.zefuse_model_file  # noqa: B018  # the newest function that is used
+        library.zefuse_model_copy_tensor  # noqa: B018  # the newest function that is used
     except (OSError, AttributeError) as error:
         raise InstallationError(_native.broken(file, error)) from error
     size, pointer, text = ctypes.c_size_t, ctypes.c_void_p, ctypes.c_char_p
@@ -187,6 +233,8 @@ def _library() -> ctypes.CDLL:
         ("model_output", ctypes.c_int, [pointer, size, pointer]),
         ("model_file", ctypes.c_int, [pointer, text, pointer, pointer]),
         ("model_call", ctypes.c_int, [pointer, pointer, size, pointer, size]),
+        ("model_call_with", ctypes.c_int, [pointer, pointer, pointer, size, pointer, size]),
+        ("model_copy_tensor", ctypes.c_int, [pointer, pointer, ctypes.c_int32, pointer]),
     ):
         function = getattr(library, f"zefuse_{name}")
         function.restype, function.argtypes = result, arguments

@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <cstddef>
@@ -231,7 +232,7 @@ TEST_F(Device, TheCpuWhereItWasChosen) {
 }
 
 TEST_F(Device, WrongOptionsAreNamed) {
-  for (const char* device : {"cpu,gpu:0", "gpu:0,gpu:1", "gpu:", "gpu:x", "GPU", ""}) {
+  for (const char* device : {"cpu,gpu:0", "gpu:0,gpu:1", "gpu:", "gpu:x", "cuda:", "cuda", "GPU", ""}) {
     options.device = device;
     EXPECT_EQ(load(), ZEFUSE_INVALID_ARGUMENT) << device;
     EXPECT_TRUE(says("expected \"cpu\", \"gpu:N\"")) << zefuse_error_message();
@@ -252,6 +253,201 @@ TEST_F(Device, AnOlderCallersOptionsAreEnough) {
   options.jit = static_cast<zefuse_jit>(9);  // not read
   EXPECT_EQ(load(), ZEFUSE_OK) << zefuse_error_message();
   EXPECT_STREQ(zefuse_model_device(model, nullptr), "cpu");
+}
+
+// Tensors that lie on the GPU, whose memory the host cannot reach.
+class DeviceTensors : public Device {
+protected:
+  void SetUp() override {
+    Device::SetUp();
+    options.device = "gpu:0";
+    options.cache_dir = cache.path.c_str();
+    options.jit = ZEFUSE_JIT_ALLOW;
+    options.device_tensors = 1;
+    ASSERT_EQ(load(), ZEFUSE_OK) << zefuse_error_message();
+    for (size_t i = 0; i < x.size(); ++i)
+      x[i] = float(i) / 8 - 2;
+  }
+  DLTensor host(std::vector<float>& values) {
+    DLTensor tensor{};
+    tensor.data = values.data();
+    tensor.device = {kDLCPU, 0};
+    tensor.ndim = 2;
+    tensor.dtype = {kDLFloat, 32, 1};
+    tensor.shape = sizes;
+    return tensor;
+  }
+  DLManagedTensor* copy(const DLTensor& tensor, bool to_device) {
+    DLManagedTensor* made = nullptr;
+    EXPECT_EQ(zefuse_model_copy_tensor(model, &tensor, to_device, &made), ZEFUSE_OK) << zefuse_error_message();
+    return made;
+  }
+  // Of a tensor on the device.
+  std::vector<float> read(const DLTensor& tensor) {
+    EXPECT_EQ(tensor.device.device_type, kDLOneAPI);
+    DLManagedTensor* made = copy(tensor, false);
+    const auto* values = static_cast<const float*>(made->dl_tensor.data);
+    std::vector<float> all(values, values + x.size());
+    made->deleter(made);
+    return all;
+  }
+  static std::vector<float> expected(std::vector<float> values) {
+    for (float& value : values)
+      value = value * (1 + std::erf(value / std::sqrt(2.0f)));
+    return values;
+  }
+  static void expectNear(const std::vector<float>& got, const std::vector<float>& wanted) {
+    ASSERT_EQ(got.size(), wanted.size());
+    for (size_t i = 0; i < got.size(); ++i)
+      EXPECT_NEAR(got[i], wanted[i], 1e-4) << i;
+  }
+
+  const zefuse::test::TemporaryFolder cache;
+  int64_t sizes[2] = {4, 8};
+  std::vector<float> x = std::vector<float>(32);
+};
+
+TEST_F(DeviceTensors, GoFromCallToCall) {
+  const DLDevice where = zefuse_model_dl_device(model);
+  EXPECT_EQ(where.device_type, kDLOneAPI);
+  EXPECT_EQ(where.device_id, 0);
+  const DLTensor on_host = host(x);
+  DLManagedTensor* given = copy(on_host, true);
+  zefuse_call_options how{};
+  how.size = sizeof how;
+  how.results_on_device = 1;
+  for (int again = 0; again < 4; ++again) {  // the later ones are replayed
+    const DLTensor* inputs[] = {&given->dl_tensor};
+    DLManagedTensor *once, *twice, *back;
+    ASSERT_EQ(zefuse_model_call_with(model, &how, inputs, 1, &once, 1), ZEFUSE_OK) << zefuse_error_message();
+    inputs[0] = &once->dl_tensor;
+    ASSERT_EQ(zefuse_model_call_with(model, &how, inputs, 1, &twice, 1), ZEFUSE_OK) << zefuse_error_message();
+    expectNear(read(once->dl_tensor), expected(x));
+    expectNear(read(twice->dl_tensor), expected(expected(x)));
+    ASSERT_EQ(zefuse_model_call(model, inputs, 1, &back, 1), ZEFUSE_OK) << zefuse_error_message();  // to the host
+    EXPECT_EQ(back->dl_tensor.device.device_type, kDLCPU);
+    const auto* values = static_cast<const float*>(back->dl_tensor.data);
+    expectNear({values, values + 32}, expected(expected(x)));
+    for (DLManagedTensor* each : {once, twice, back})
+      each->deleter(each);
+  }
+  EXPECT_EQ(read(given->dl_tensor), x);
+  zefuse_model_release(std::exchange(model, nullptr));
+  given->deleter(given);  // outlives the model
+}
+
+// The caller's memory and stream: a call is queued behind what is there, and nothing is freed twice or never.
+TEST_F(DeviceTensors, InAStreamAndInTheCallersMemory) {
+  struct Pool {
+    zefuse_model* model;
+    std::vector<DLManagedTensor*> given;
+    size_t allocated = 0, freed = 0;
+    void* stream = nullptr;
+  } pool{model, {}};
+  zefuse_call_options how{};
+  how.size = sizeof how;
+  how.results_on_device = how.in_stream = 1;
+  int stream = 0;  // any address
+  how.stream = &stream;
+  how.allocate_data = &pool;
+  how.allocate = [](void* data, size_t bytes, DLDevice device, void* where) -> void* {
+    auto* self = static_cast<Pool*>(data);
+    EXPECT_EQ(device.device_type, kDLOneAPI);
+    self->stream = where;
+    std::vector<float> zeros(bytes / sizeof(float));
+    int64_t size = int64_t(zeros.size());
+    DLTensor like{};
+    like.data = zeros.data();
+    like.device = {kDLCPU, 0};
+    like.ndim = 1;
+    like.dtype = {kDLFloat, 32, 1};
+    like.shape = &size;
+    DLManagedTensor* made = nullptr;
+    EXPECT_EQ(zefuse_model_copy_tensor(self->model, &like, 1, &made), ZEFUSE_OK) << zefuse_error_message();
+    self->given.push_back(made);
+    ++self->allocated;
+    return made->dl_tensor.data;
+  };
+  how.free = [](void* data, void* memory, DLDevice) {
+    auto* self = static_cast<Pool*>(data);
+    EXPECT_TRUE(std::any_of(self->given.begin(), self->given.end(),
+                            [&](DLManagedTensor* each) { return each->dl_tensor.data == memory; }));
+    ++self->freed;
+  };
+  DLTensor on_host = host(x);
+  DLManagedTensor *given = copy(on_host, true), *result = nullptr;
+  for (int again = 0; again < 4; ++again) {
+    const DLTensor* inputs[] = {&given->dl_tensor};
+    ASSERT_EQ(zefuse_model_call_with(model, &how, inputs, 1, &result, 1), ZEFUSE_OK) << zefuse_error_message();
+    ASSERT_EQ(zefuse_model_synchronize(model), ZEFUSE_OK) << zefuse_error_message();
+    expectNear(read(result->dl_tensor), expected(x));
+    EXPECT_EQ(pool.freed, size_t(again));
+    result->deleter(result);
+  }
+  EXPECT_EQ(pool.stream, &stream);
+  EXPECT_EQ(pool.allocated, 4u);
+  EXPECT_EQ(pool.freed, 4u);
+  how.allocate = [](void*, size_t, DLDevice, void*) -> void* { return nullptr; };
+  const DLTensor* inputs[] = {&given->dl_tensor};
+  EXPECT_EQ(zefuse_model_call_with(model, &how, inputs, 1, &result, 1), ZEFUSE_OUT_OF_MEMORY);
+  EXPECT_EQ(result, nullptr);
+  EXPECT_TRUE(says("gave no memory for a result of 128 bytes")) << zefuse_error_message();
+  how.free = nullptr;
+  EXPECT_EQ(zefuse_model_call_with(model, &how, inputs, 1, &result, 1), ZEFUSE_INVALID_ARGUMENT);
+  for (DLManagedTensor* each : pool.given)
+    each->deleter(each);
+  given->deleter(given);
+}
+
+// Strides that the model does not take are made row-major by a copy, which reads a tensor with gaps on the device too.
+TEST_F(DeviceTensors, ACopyIsRowMajor) {
+  const DLTensor on_host = host(x);
+  DLManagedTensor* given = copy(on_host, true);
+  int64_t turned_sizes[] = {8, 2}, turned_strides[] = {1, 16};
+  DLTensor turned = given->dl_tensor;  // rows 0 and 2, transposed
+  turned.shape = turned_sizes;
+  turned.strides = turned_strides;
+  for (const bool to_device : {false, true}) {
+    DLManagedTensor* made = copy(turned, to_device);
+    DLManagedTensor* back = copy(made->dl_tensor, false);
+    EXPECT_EQ(back->dl_tensor.strides[0], 2);
+    const auto* values = static_cast<const float*>(back->dl_tensor.data);
+    for (size_t i = 0; i < 8; ++i)
+      for (size_t j = 0; j < 2; ++j)
+        EXPECT_EQ(values[2 * i + j], x[16 * j + i]);
+    made->deleter(made);
+    back->deleter(back);
+  }
+  given->deleter(given);
+}
+
+TEST_F(DeviceTensors, WrongPlacesAreNamed) {
+  DLTensor tensor = host(x);
+  const DLTensor* inputs[] = {&tensor};
+  DLManagedTensor* result = nullptr;
+  for (const DLDevice wrong : {DLDevice{kDLCUDA, 0}, DLDevice{kDLOneAPI, 1}, DLDevice{kDLMetal, 0}}) {
+    tensor.device = wrong;
+    EXPECT_EQ(zefuse_model_call(model, inputs, 1, &result, 1), ZEFUSE_INVALID_ARGUMENT);
+    EXPECT_TRUE(says("the model takes tensors in CPU memory or on kDLOneAPI:0")) << zefuse_error_message();
+  }
+  EXPECT_TRUE(says("input 0: it lies on type 8:0")) << zefuse_error_message();
+  zefuse_model_release(std::exchange(model, nullptr));
+  options.device = "cpu";
+  ASSERT_EQ(load(), ZEFUSE_OK) << zefuse_error_message();
+  EXPECT_EQ(zefuse_model_dl_device(model).device_type, kDLCPU);
+  tensor.device = {kDLOneAPI, 0};
+  EXPECT_EQ(zefuse_model_call(model, inputs, 1, &result, 1), ZEFUSE_INVALID_ARGUMENT);
+  EXPECT_TRUE(says("it lies on kDLOneAPI:0, and the model takes tensors in CPU memory")) << zefuse_error_message();
+  tensor.device = {kDLCPU, 0};
+  zefuse_call_options how{};
+  EXPECT_EQ(zefuse_model_call_with(model, &how, inputs, 1, &result, 1), ZEFUSE_INVALID_ARGUMENT);
+  EXPECT_TRUE(says("zefuse_call_options.size is not set")) << zefuse_error_message();
+  how.size = sizeof how;
+  how.results_on_device = 1;
+  EXPECT_EQ(zefuse_model_call_with(model, &how, inputs, 1, &result, 1), ZEFUSE_INVALID_ARGUMENT);
+  EXPECT_TRUE(says("the model is on the CPU")) << zefuse_error_message();
+  EXPECT_EQ(zefuse_model_copy_tensor(model, &tensor, 1, &result), ZEFUSE_INVALID_ARGUMENT);
+  EXPECT_TRUE(says("the model is on the CPU")) << zefuse_error_message();
 }
 
 }  // namespace

@@ -6,8 +6,8 @@
 
 int main(void) {
   zefuse_model* model = NULL;
-  zefuse_load_options options = {sizeof options, "cpu", NULL, ZEFUSE_CHECK_AT_LOAD, 0, ZEFUSE_JIT_NEVER, 0, NULL,
-                                 NULL,           NULL,  NULL};
+  zefuse_load_options options = {sizeof options, "cpu", NULL, ZEFUSE_CHECK_AT_LOAD, 0, ZEFUSE_JIT_NEVER, 0, NULL, NULL,
+                                 NULL,           NULL,  0};
   zefuse_status status = zefuse_model_load_file("/no/such/file.zefuse", &options, &model);
   printf("%s: %s\n", zefuse_status_name(status), zefuse_error_message());
   zefuse_model_release(model);

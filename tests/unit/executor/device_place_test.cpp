@@ -129,6 +129,24 @@ TEST(DevicePlace, EachTensorHasItsOwn) {
   }
 }
 
+// In an executable for calls in streams, which keeps no room on the device for what lies on the host.
+TEST(DevicePlace, TensorsOnTheHostWhereCallsBringAStream) {
+  PlanBuilder b = addsInPlace();
+  auto executable = create(b, true);
+  ASSERT_TRUE(executable.ok()) << executable.status().toString();
+  DeviceFloats y(filled(2));
+  HostTensor x = HostTensor::f32({24}, filled(1)), p = HostTensor::f32({24}, filled(10));
+  for (int call = 1; call < 5; ++call) {
+    const CallInput inputs[] = {x.input(), y.input(), p.input()};
+    OutputMemory memory;
+    auto outputs = (*executable)->call(inputs, memory.allocator());
+    ASSERT_TRUE(outputs.ok()) << outputs.status().toString();
+    EXPECT_EQ(memory.read<float>((*outputs)[0]), filled(float(1 + 2 * call + 10)));
+    const auto* now = reinterpret_cast<const float*>(x.bytes.data());
+    EXPECT_EQ(std::vector<float>(now, now + 24), filled(float(1 + 2 * call)));
+  }
+}
+
 // Kernels count on boundaries of 64 bytes: what begins elsewhere is copied on the device, there and back.
 TEST(DevicePlace, TensorsThatBeginBetweenBoundaries) {
   PlanBuilder b = addsInPlace();
