@@ -184,7 +184,8 @@ TEST_P(Format, WrongCallsAreNamed) {
   refused(2, 2, "input 1: element type", ZEFUSE_INVALID_ARGUMENT);
   bias.dtype = f32;
   bias.device.device_type = kDLCUDA;
-  refused(2, 2, "input 1: the model takes tensors in CPU memory: copy it there", ZEFUSE_INVALID_ARGUMENT);
+  refused(2, 2, "input 1: it lies on kDLCUDA:0, and the model takes tensors in CPU memory: copy it there",
+          ZEFUSE_INVALID_ARGUMENT);
   bias.device.device_type = kDLCPU;
   inputs[1] = nullptr;
   refused(2, 2, "input 1: no tensor", ZEFUSE_INVALID_ARGUMENT);
