@@ -198,12 +198,11 @@ double estimatedElements(ArrayRef<AffineExpr> sizes) {
 
 double estimatedElements(Value tensor) { return estimatedElements(shapeOf(cast<RankedTensorType>(tensor.getType()))); }
 
-/// "aten.native_layer_norm.default" -> "native_layer_norm"
+/// "aten.native_layer_norm.default" -> "native_layer_norm", "zefuse_random.uniform.default" -> "uniform"
 static std::string operatorOf(const Origin& origin) {
-  StringRef middle = StringRef(origin.op);
-  middle.consume_front("aten.");
+  auto [space, rest] = StringRef(origin.op).split('.');
   std::string word;
-  for (char c : middle.split('.').first)
+  for (char c : rest.empty() ? space : rest.split('.').first)
     word += std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
   return word;
 }

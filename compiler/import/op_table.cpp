@@ -40,6 +40,7 @@ const OpTable& opTable() {
     registerAttention(made);
     registerRecurrence(made);
     registerCreation(made);
+    registerRandom(made);
     registerConversion(made);
     return made;
   }();

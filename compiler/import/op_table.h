@@ -40,6 +40,7 @@ void registerConvolution(OpTable& table);
 void registerAttention(OpTable& table);
 void registerRecurrence(OpTable& table);
 void registerCreation(OpTable& table);
+void registerRandom(OpTable& table);
 void registerConversion(OpTable& table);
 
 // Built once; immutable afterwards, so any thread may read it.

@@ -36,6 +36,7 @@ from zefuse.graphs import (
     output_aliases,
     places,
     saved_strides,
+    seeds,
     unread_arguments,
 )
 from zefuse.graphs.for_target import PlanOnly
@@ -94,7 +95,7 @@ def _through_aot_autograd(
         fw_compiler=partial(_compile, "forward", options, views=views),
         bw_compiler=partial(_compile, "backward", options),
         inference_compiler=partial(_compile, "inference", options, views=views),
-        decompositions=decompositions(),
+        decompositions=decompositions(random_in_kernels=not options.fallback_random),
         partition_fn=_partition,
         keep_inference_input_mutations=True,
     )
@@ -131,7 +132,11 @@ def compile_graph(
     What no plan can hold runs in eager between compiled parts, unless ``whole`` or ``options.strict`` makes that an error.
     """
     constants.fold(gm)
-    compiled = _compile_in_parts(gm, parameter_indices, options, whole)
+    place = places.of_graph(gm)
+    seeded, draws = seeds.taken(gm, place)
+    compiled = _compile_in_parts(seeded, parameter_indices, options, whole)
+    if draws and place is not None:
+        compiled = seeds.Seeded(compiled, draws, place)
     torch_logs.tell(kind, compiled, gm)
     adopt(compiled, kind)
     return compiled
@@ -291,6 +296,7 @@ def _partition(joint: torch.fx.GraphModule, *args: Any, **kwargs: Any) -> Any:
     from torch._functorch.partitioners import min_cut_rematerialization_partition
 
     unread_arguments.forget(joint.graph)
+    seeds.merge(joint.graph)
     ours = config.cse and common_subexpressions.can_merge(joint.graph)
     if ours:
         joint.graph.eliminate_dead_code()

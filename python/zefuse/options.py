@@ -62,6 +62,10 @@ class Options:
     tuned: bool = True
     """What ``zefuse tune`` measured on the device decides about schedules; ``False``: the cost model does."""
 
+    fallback_random: bool = False
+    """Random numbers of CUDA tensors (dropout) are those of eager, drawn by torch between compiled parts, instead of made in the
+    kernels that use them."""
+
     build_threads: int = 0
     """How many threads build kernels; 0: one per core. Does not change what is built."""
 

@@ -74,8 +74,10 @@ def _table() -> dict[Any, Callable[..., Any]]:
     )
 
 
-def decompositions() -> dict[Any, Callable[..., Any]]:
-    """The table for ``aot_autograd(decompositions=...)``; a new dictionary each time, since torch adds to it."""
-    from zefuse.decompositions import decomposed_quantization
+def decompositions(random_in_kernels: bool = True) -> dict[Any, Callable[..., Any]]:
+    """The table for ``aot_autograd(decompositions=...)``; a new dictionary each time, since torch adds to it. ``random_in_kernels``: of
+    CUDA tensors; else torch draws."""
+    from zefuse.decompositions import decomposed_quantization, random_numbers
 
-    return _table() | decomposed_quantization.decompositions()
+    table = _table() | decomposed_quantization.decompositions()
+    return table | random_numbers.decompositions() if random_in_kernels else table

@@ -100,6 +100,7 @@ class Explanation:
                 "inputs": report.get("inputs", []),
                 "stages": report["stages"],
                 "counters": compiled.counters(),
+                "random": report.get("random", {}),
             }
         )
 
@@ -252,6 +253,12 @@ class Explanation:
         yield from _table(
             "kernels left apart", ("graph", "times", "kernel", "not joined with", "reason"), self._apart()
         )
+        for graph in self.graphs:
+            if random := graph["random"]:
+                yield (
+                    f"random numbers of graph {graph['graph']}: {counted(random['draws'], 'draw')} in kernels (Philox), by seeds from "
+                    f"torch's generator of {random['generator']}"
+                )
         for reason, number in self.graph_breaks.items():
             yield _plain(f"graph break ({number}): {in_one_line(reason)}")
         for entry in self.breaks:

@@ -58,7 +58,7 @@ def other_way(options: Options) -> str:
 
 def plan_options(options: Options) -> str:
     """Of a key: those that change a plan where there is no ``other_way``."""
-    named = ("device", "strict", "fuse", "library_products", "library_convolutions", "package")
+    named = ("device", "strict", "fuse", "library_products", "library_convolutions", "fallback_random", "package")
     return json.dumps({name: options.to_dict()[name] for name in named}, sort_keys=True)
 
 

@@ -23,7 +23,7 @@ from zefuse.checking.running import Outcome
 from zefuse.checking.subject import Subject
 from zefuse.errors import DeadlineError, DeviceError, UnsupportedError, ZefuseError
 from zefuse.explaining.explanation import fresh, run_backward
-from zefuse.graphs import observers
+from zefuse.graphs import observers, seeds
 from zefuse.options import Options
 from zefuse.wording import Rows, counted, duration, printed
 
@@ -202,7 +202,7 @@ def _graphs(subject: Subject, options: Options, training: bool) -> tuple[list[_G
 
         def run(arguments: list[Any]) -> Any:
             if graph.arguments is None:
-                graph.arguments = [*arguments]
+                graph.arguments = [*arguments, compiled.draw()] if isinstance(compiled, seeds.Seeded) else [*arguments]
                 for at, value in enumerate(graph.arguments):  # an activation may be written or freed later
                     if isinstance(value, torch.Tensor) and at not in graph.parameters:
                         graph.arguments[at] = _copied(value)
