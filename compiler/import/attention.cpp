@@ -6,6 +6,7 @@
 #include "compiler/import/matmul.h"
 #include "compiler/import/normalization.h"
 #include "compiler/import/op_table.h"
+#include "compiler/import/random.h"
 #include "compiler/import/reductions.h"
 #include "lowering/dialect/Zefuse.h"
 #include "mlir/Dialect/Linalg/IR/Linalg.h"
@@ -51,6 +52,8 @@ struct Attention {
   bool causal;
   double factor;     // of the scores
   AffineExpr depth;  // when set: they are still to be divided by its square root
+  Value seed;        // of the weights that are dropped; null: none is
+  double keep = 1;   // the share of the others
 
   int64_t rank() const { return rankOf(query); }
   std::optional<double> scale() const { return depth ? std::nullopt : std::optional(factor); }
@@ -58,7 +61,8 @@ struct Attention {
   Type compute() const { return fx::computeType(elementOf(query)); }
 };
 
-Attention attentionOf(Op& op) {
+// `drops`: the operator has a seed.
+Attention attentionOf(Op& op, bool drops) {
   Attention attention{op.tensor("query"),
                       op.tensor("key"),
                       op.tensor("value"),
@@ -69,8 +73,12 @@ Attention attentionOf(Op& op) {
   int64_t rank = attention.rank();
   if (rank < 3 || rankOf(attention.key) != rank || rankOf(attention.value) != rank)
     op.refuse("operands of different ranks are not lowered");
-  if (op.real("dropout_p") != 0)
-    op.refuse("argument dropout_p other than 0 is not lowered");
+  if (op.real("dropout_p") != 0) {
+    if (!drops)
+      op.refuse("argument dropout_p other than 0 is not lowered");
+    attention.seed = op.tensor("seed");
+    attention.keep = 1 - op.real("dropout_p");
+  }
   if (!op.isNone("scale")) {
     attention.factor = op.real("scale");
   } else {
@@ -120,6 +128,20 @@ Value scoresOf(Op& op, const Attention& attention) {
   });
 }
 
+// What of weights, or of their gradient, dropout leaves.
+Scalar dropped(Body& body, const Attention& attention, RankedTensorType scores, Scalar weight, Scalar seed) {
+  Scalar kept = uniformAt(body, scores, seed) < attention.keep;
+  return select(kept, attention.keep == 0 ? weight : weight * (1 / attention.keep), weight.constant(0));
+}
+
+Value dropped(TensorBuilder& build, const Attention& attention, Value weights) {
+  if (!attention.seed)
+    return weights;
+  return build.loop({weights, attention.seed}, typeOf(weights), [&](Body& body, ArrayRef<Scalar> in) {
+    return dropped(body, attention, typeOf(weights), in[0], in[1]);
+  });
+}
+
 // The type of the rows' log-sum-exps; null where nobody asks for them.
 RankedTensorType logSumsOf(Op& op) { return op.numResults() > 1 && op.used(1) ? op.resultType(1) : RankedTensorType(); }
 
@@ -146,6 +168,7 @@ Values emitByProducts(Op& op, Attention attention) {
   noteRefusal(build, scores, "attention without a kernel of its own");
   // Eager gives zeros for a query that may attend to nothing; without a mask there is none.
   Value weights = softmaxOver(build, scores, rank - 1, attention.mask ? Softmax::safe : Softmax::plain, normalExp);
+  weights = dropped(build, attention, weights);
   Value out = emitMatmul(op, build.convert(weights, elementOf(attention.value)), attention.value, {}, 1.0);
   if (op.numResults() == 1)
     return {out};
@@ -153,8 +176,10 @@ Values emitByProducts(Op& op, Attention attention) {
 }
 
 // The output, and the log-sum-exp of each row of scores where the backward pass needs it.
-Values emitAttention(Op& op) {
-  const Attention attention = attentionOf(op);
+Values emitAttention(Op& op, bool drops) {
+  const Attention attention = attentionOf(op, drops);
+  if (attention.seed)  // no kernel of its own drops weights
+    return emitByProducts(op, attention);
   return op.alternatives({[&] { return emitWhole(op, attention); }, [&] { return emitByProducts(op, attention); }});
 }
 
@@ -205,8 +230,10 @@ Values emitGradientByProducts(Op& op, Attention attention, const Gradient& gradi
     Scalar sum = in[1].to(compute);
     return select(sum == -HUGE_VAL, sum.constant(0), normalExp(in[0] - sum));
   });
-  Value grad_value = emitMatmul(op, transposed(build, build.convert(weights, element)), gradient.output, {}, 1.0);
+  Value taken = build.convert(dropped(build, attention, weights), element);
+  Value grad_value = emitMatmul(op, transposed(build, taken), gradient.output, {}, 1.0);
   Value grad_weights = emitMatmul(op, gradient.output, transposed(build, attention.value), {}, 1.0, compute);
+  grad_weights = dropped(build, attention, grad_weights);
   Value grad_scores =
       build.loop({weights, grad_weights, Operand(gradient.row_sum, row)}, withElement(typeOf(scores), element),
                  [&](Body& body, ArrayRef<Scalar> in) {
@@ -218,15 +245,17 @@ Values emitGradientByProducts(Op& op, Attention attention, const Gradient& gradi
           sumOfSharers(op, grad_value, shared)};
 }
 
-Values emitAttentionBackward(Op& op) {
+Values emitAttentionBackward(Op& op, bool drops) {
   TensorBuilder& build = op.build;
-  const Attention attention = attentionOf(op);
+  const Attention attention = attentionOf(op, drops);
   Gradient gradient{op.tensor("grad_out"), op.tensor("logsumexp"), {}};
   Value out = op.tensor("out");
   const Type compute = attention.compute();
   Value products = mapSame(build, {gradient.output, out}, withElement(typeOf(gradient.output), compute),
                            [&](ArrayRef<Scalar> in) { return in[0].to(compute) * in[1].to(compute); });
   gradient.row_sum = build.reduce(products, {attention.rank() - 1}, ReductionKind::add);
+  if (attention.seed)
+    return emitGradientByProducts(op, attention, gradient);
   return op.alternatives({[&] { return emitWholeGradient(op, attention, gradient); },
                           [&] { return emitGradientByProducts(op, attention, gradient); }});
 }
@@ -234,9 +263,14 @@ Values emitAttentionBackward(Op& op) {
 }  // namespace
 
 void registerAttention(OpTable& table) {
-  table.add("aten.scaled_dot_product_attention.default", emitAttention);
-  table.add("aten._scaled_dot_product_flash_attention_for_cpu.default", emitAttention);
-  table.add("aten._scaled_dot_product_flash_attention_for_cpu_backward.default", emitAttentionBackward);
+  auto add = [&](const char* name, auto emitter, bool drops) {
+    table.add(name, [=](Op& op) { return emitter(op, drops); });
+  };
+  add("aten.scaled_dot_product_attention.default", emitAttention, false);
+  add("aten._scaled_dot_product_flash_attention_for_cpu.default", emitAttention, false);
+  add("aten._scaled_dot_product_flash_attention_for_cpu_backward.default", emitAttentionBackward, false);
+  add("zefuse_random.attention.default", emitAttention, true);
+  add("zefuse_random.attention_backward.default", emitAttentionBackward, true);
 }
 
 }  // namespace zefuse

@@ -1,5 +1,7 @@
 // Random numbers of zefuse.decompositions.random_numbers: functions of a seed and of the number of the element, so that
 // what is computed again, in another kernel or in the backward, is the same.
+#include "compiler/import/random.h"
+
 #include "compiler/import/op_table.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
 
@@ -94,9 +96,10 @@ Values emit(Op& op, llvm::function_ref<Scalar(Body&, const Drawn&)> number) {
                         [&](Body& body, ArrayRef<Scalar> in) { return number(body, draw(body, result, in[0])); })};
 }
 
-// In [0, 1), a multiple of 2^-24.
+Scalar uniformOf(const Drawn& drawn) { return toFloat(shifted(wordOf(drawn), 8)) * 0x1p-24; }
+
 Values emitUniform(Op& op) {
-  return emit(op, [](Body&, const Drawn& drawn) { return toFloat(shifted(wordOf(drawn), 8)) * 0x1p-24; });
+  return emit(op, [](Body&, const Drawn& drawn) { return uniformOf(drawn); });
 }
 
 // By Box and Muller, two of two words.
@@ -124,6 +127,8 @@ Values emitIntegers(Op& op) {
 }
 
 }  // namespace
+
+Scalar uniformAt(Body& body, RankedTensorType result, Scalar seed) { return uniformOf(draw(body, result, seed)); }
 
 void registerRandom(OpTable& table) {
   table.add("zefuse_random.uniform.default", emitUniform);

@@ -236,9 +236,10 @@ assert count("replays") > 0
     )
 
 
-def test_dropout_runs_on_torchs_device() -> None:
+def test_torch_draws_a_dropout_where_it_is_asked_to() -> None:
+    """Between compiled parts; test_random_numbers.py has those of kernels."""
     run("""
-call = compiled(lambda x: F.dropout(x * 2, 0.25))
+call = compiled(lambda x: F.dropout(x * 2, 0.25), fallback_random=True)
 x = torch.ones(128, 128, device="cuda")
 torch.manual_seed(7)
 a = call(x)
@@ -310,9 +311,9 @@ for causal, heads, mask in ((True, 4, None), (False, 2, torch.randn(2, 1, 9, 9))
     leaves = [t.clone().requires_grad_() for t in (q, k, v)]
     want = F.scaled_dot_product_attention(*leaves, attn_mask=mask, is_causal=causal, enable_gqa=True)
     want.backward(g)
-    out, sums = fused._in_eager(q, k, v, 0.0, causal, attn_mask=mask)
+    out, sums = fused.in_eager(q, k, v, 0.0, causal, attn_mask=mask)
     close(out, want)
-    for mine, leaf in zip(fused._backward_in_eager(g, q, k, v, out, sums, 0.0, causal, attn_mask=mask), leaves, strict=True):
+    for mine, leaf in zip(fused.backward_in_eager(g, q, k, v, out, sums, 0.0, causal, attn_mask=mask), leaves, strict=True):
         close(mine, leaf.grad)
 """)
 

@@ -186,3 +186,46 @@ assert "1 draw in kernels (Philox)" in str(explanation), str(explanation)
 strict = compiled(lambda x: F.dropout(x, 0.5).sin(), strict=True)
 strict(x)
 """)
+
+
+def test_attention_drops_weights() -> None:
+    """Against the formula in f64, with the weights that the seed says: torch's names of attention on a CUDA device."""
+    run("""
+import math
+q, k, v = (torch.randn(2, 4, 24, 16) for _ in range(3))
+bias = torch.randn(4, 24, 24).expand(2, 4, 24, 24).contiguous()
+grad = torch.randn(2, 4, 24, 16)
+aten = torch.ops.aten
+def flash(q, k, v, bias):
+    return aten._scaled_dot_product_flash_attention(q, k, v, 0.3, True)[0]
+def efficient(q, k, v, bias):
+    return aten._scaled_dot_product_efficient_attention(q, k, v, bias, True, 0.3)[0]
+def cudnn(q, k, v, bias):
+    return aten._scaled_dot_product_cudnn_attention(q, k, v, bias, True, 0.3)[0]
+def formula(q, k, v, bias, causal, seed):
+    scores = q @ k.mT / 4 + (0 if bias is None else bias)
+    if causal:
+        scores = scores.masked_fill(torch.ones(24, 24).triu(1).bool(), -math.inf)
+    return (scores.softmax(-1) * (draws.uniform(seed, [2, 4, 24, 24]) < 0.7) / 0.7) @ v
+for function, given in ((flash, None), (efficient, bias), (cudnn, bias)):
+    torch._dynamo.reset()
+    leaves = [x.cuda().requires_grad_() for x in (q, k, v)]
+    learned = None if given is None else given.cuda().requires_grad_(function is efficient)
+    torch.manual_seed(2)
+    y = compiled(function)(*leaves, learned)
+    with backend.observe(lambda kind, graph: graphs.append(graph)):
+        y.backward(grad.cuda())
+    exact = [None if x is None else x.double().requires_grad_() for x in (q, k, v, given)]
+    wanted = formula(*exact, function is flash, seeds_of(2, 1)[0])
+    wanted.backward(grad.double())
+    close(y, wanted, 1e-5)
+    for ours, theirs in zip([*leaves, learned], exact):
+        if ours is not None and ours.requires_grad:
+            close(ours.grad, theirs.grad, 1e-5)
+in_one_plan()
+# Many scores are torch's, whose kernels keep none.
+from zefuse.decompositions import dropped_attention
+assert dropped_attention._drops(q, k, 0.3)
+dropped_attention.MOST_SCORES = 100
+assert dropped_attention.decompositions()[aten._scaled_dot_product_flash_attention.default](q, k, v, 0.3) is NotImplemented
+""")

@@ -1,7 +1,7 @@
 """Attention as torch's dispatcher names it on a CUDA device, in terms of the operator that the importer lowers.
 
 Which of its kernels eager would take (flash, memory-efficient, cuDNN) is in the operator's name; all compute the same. One with dropout
-draws in its kernel: it stays whole and runs in eager, forward and backward.
+draws in its kernel: it stays whole and runs in eager, forward and backward, unless ``dropped_attention.py`` takes it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def _no_random_state(query: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return empty, empty.clone()
 
 
-def _flash(
+def flash(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor,
     dropout_p: float = 0.0, is_causal: bool = False, return_debug_mask: bool = False, *, scale: float | None = None,
 ) -> Any:  # fmt: skip
@@ -33,7 +33,7 @@ def _flash(
     return out, sums, None, None, query.shape[-2], key.shape[-2], *_no_random_state(query), query.new_empty((0,))
 
 
-def _efficient(
+def efficient(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attn_bias: torch.Tensor | None, compute_log_sumexp: bool,
     dropout_p: float = 0.0, is_causal: bool = False, *, scale: float | None = None,
 ) -> Any:  # fmt: skip
@@ -43,7 +43,7 @@ def _efficient(
     return out, sums, *_no_random_state(query)
 
 
-def _cudnn(
+def cudnn(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attn_bias: torch.Tensor | None, compute_log_sumexp: bool,
     dropout_p: float = 0.0, is_causal: bool = False, return_debug_mask: bool = False, *, scale: float | None = None,
 ) -> Any:  # fmt: skip
@@ -53,7 +53,7 @@ def _cudnn(
     return out, sums, None, None, query.shape[-2], key.shape[-2], *_no_random_state(query), None
 
 
-def _flash_backward(
+def flash_backward(
     grad_out: torch.Tensor, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, out: torch.Tensor,
     logsumexp: torch.Tensor, cum_seq_q: Any, cum_seq_k: Any, max_q: Any, max_k: Any, dropout_p: float, is_causal: bool,
     philox_seed: Any, philox_offset: Any, *, scale: float | None = None,
@@ -63,7 +63,7 @@ def _flash_backward(
     return _gradient(grad_out, query, key, value, out, logsumexp, 0.0, is_causal, scale=scale)
 
 
-def _efficient_backward(
+def efficient_backward(
     grad_out_: torch.Tensor, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attn_bias: torch.Tensor | None,
     out: torch.Tensor, logsumexp: torch.Tensor, philox_seed: Any, philox_offset: Any, dropout_p: float,
     grad_input_mask: list[bool], is_causal: bool = False, *, scale: float | None = None,
@@ -74,7 +74,7 @@ def _efficient_backward(
     return *grads, None
 
 
-def _cudnn_backward(
+def cudnn_backward(
     grad_out: torch.Tensor, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, out: torch.Tensor,
     logsumexp: torch.Tensor, philox_seed: Any, philox_offset: Any, attn_bias: torch.Tensor | None, cum_seq_q: Any,
     cum_seq_k: Any, max_q: Any, max_k: Any, dropout_p: float, is_causal: bool, *, scale: float | None = None,
@@ -97,6 +97,11 @@ def _scores(
     return scores
 
 
+def _exponentials(scores: torch.Tensor, sums: torch.Tensor) -> torch.Tensor:
+    """Zeros for a query that sees no key."""
+    return (scores - sums.masked_fill(sums == -math.inf, 0)[..., None]).exp()
+
+
 def _repeated(key: torch.Tensor, query: torch.Tensor) -> torch.Tensor:
     """Each head of a group's."""
     groups = query.shape[-3] // key.shape[-3]
@@ -115,26 +120,31 @@ def _heads_inside(values: torch.Tensor) -> torch.Tensor:
     return values.transpose(1, 2).contiguous().transpose(1, 2) if values.dim() > 2 else values
 
 
-def _in_eager(
+def in_eager(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, dropout_p: float = 0.0, is_causal: bool = False, *,
     attn_mask: torch.Tensor | None = None, scale: float | None = None,
+    drop: Callable[[torch.Tensor], torch.Tensor] = lambda weights: weights,
 ) -> Any:  # fmt: skip
     scores = _scores(query, key, is_causal, attn_mask, scale)
     sums = scores.logsumexp(-1)
-    out = (scores - sums[..., None]).exp() @ _repeated(value, query).float()
+    out = drop(_exponentials(scores, sums)) @ _repeated(value, query).float()
     return _heads_inside(out.to(query.dtype)), _heads_inside(sums)
 
 
-def _backward_in_eager(
+def backward_in_eager(
     grad_out: torch.Tensor, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, out: torch.Tensor,
     logsumexp: torch.Tensor, dropout_p: float, is_causal: bool, *,
     attn_mask: torch.Tensor | None = None, scale: float | None = None,
+    drop: Callable[[torch.Tensor], torch.Tensor] = lambda weights: weights,
+    take_scores: Callable[[torch.Tensor], None] = lambda gradient: None,
 ) -> Any:  # fmt: skip
     factor = scale if scale is not None else 1 / math.sqrt(query.shape[-1])
-    share = (_scores(query, key, is_causal, attn_mask, scale) - logsumexp[..., None]).exp()
+    share = _exponentials(_scores(query, key, is_causal, attn_mask, scale), logsumexp)
     grad = grad_out.float()
-    of_share = grad @ _repeated(value, query).float().transpose(-2, -1)
-    of_scores = share * (of_share - (grad * out.float()).sum(-1, keepdim=True)) * factor
+    of_share = drop(grad @ _repeated(value, query).float().transpose(-2, -1))
+    of_scores = share * (of_share - (grad * out.float()).sum(-1, keepdim=True))
+    take_scores(of_scores)
+    of_scores, share = of_scores * factor, drop(share)
     return (
         _heads_inside((of_scores @ _repeated(key, query).float()).to(query.dtype)),
         _heads_inside(_summed(of_scores.transpose(-2, -1) @ query.float(), key)),
@@ -144,7 +154,7 @@ def _backward_in_eager(
 
 def for_eager(gm: torch.fx.GraphModule) -> None:
     """Of a part that runs in eager: torch has the operator that the importer lowers for the CPU alone."""
-    instead = {_whole: _in_eager, _gradient: _backward_in_eager}
+    instead = {_whole: in_eager, _gradient: backward_in_eager}
     for node in gm.graph.nodes:
         query = node.args[0].meta.get("val") if node.target in instead else None
         if isinstance(query, torch.Tensor) and query.device.type != "cpu":
@@ -155,10 +165,10 @@ def for_eager(gm: torch.fx.GraphModule) -> None:
 def decompositions() -> dict[Any, Callable[..., Any]]:
     """Overload -> decomposition. A forward and its backward agree: both keep the rows' sums as the lowered operator has them."""
     return {
-        aten._scaled_dot_product_flash_attention.default: _flash,
-        aten._scaled_dot_product_flash_attention_backward.default: _flash_backward,
-        aten._scaled_dot_product_efficient_attention.default: _efficient,
-        aten._scaled_dot_product_efficient_attention_backward.default: _efficient_backward,
-        aten._scaled_dot_product_cudnn_attention.default: _cudnn,
-        aten._scaled_dot_product_cudnn_attention_backward.default: _cudnn_backward,
+        aten._scaled_dot_product_flash_attention.default: flash,
+        aten._scaled_dot_product_flash_attention_backward.default: flash_backward,
+        aten._scaled_dot_product_efficient_attention.default: efficient,
+        aten._scaled_dot_product_efficient_attention_backward.default: efficient_backward,
+        aten._scaled_dot_product_cudnn_attention.default: cudnn,
+        aten._scaled_dot_product_cudnn_attention_backward.default: cudnn_backward,
     }

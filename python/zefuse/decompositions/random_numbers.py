@@ -21,7 +21,8 @@ _LOWEST, _HIGHEST = -(2**63), 2**63 - 1
 _FLOATS = (torch.float32, torch.float16, torch.bfloat16)  # torch's f64 has 53 random bits
 
 
-def _define(schema: str, eager: Callable[..., Any], fake: Callable[..., Any], **tags: Any) -> Any:
+def define(schema: str, eager: Callable[..., Any], fake: Callable[..., Any], **tags: Any) -> Any:
+    """An operator of ours that takes a seed."""
     name = schema.partition("(")[0]
     _library.define(schema, **tags)
     _library.impl(name, eager, "CompositeExplicitAutograd")
@@ -84,24 +85,24 @@ def _fake(dtype: torch.dtype) -> Callable[..., torch.Tensor]:
 
 
 _DRAWS = {"tags": (torch.Tag.nondeterministic_seeded,)}
-seeds = _define(
+seeds = define(
     "seeds(int count, Device device) -> Tensor",
     lambda count, device: torch.randint(_LOWEST, _HIGHEST, (count,), dtype=torch.int64, device=device),
     lambda count, device: torch.empty((count,), dtype=torch.int64, device=device),
     **_DRAWS,
 )
 """From torch's generator of the device."""
-seed = _define(
+seed = define(
     "seed(Device device) -> Tensor",
     lambda device: seeds(1, device)[0],
     lambda device: torch.empty((), dtype=torch.int64, device=device),
     **_DRAWS,
 )
 """Of one draw, until ``graphs/seeds.py`` draws all of a graph's at once."""
-uniform = _define("uniform(Tensor seed, SymInt[] size) -> Tensor", _uniform, _fake(torch.float32))
+uniform = define("uniform(Tensor seed, SymInt[] size) -> Tensor", _uniform, _fake(torch.float32))
 """In [0, 1), multiples of 2^-24."""
-normal = _define("normal(Tensor seed, SymInt[] size) -> Tensor", _normal, _fake(torch.float32))
-integers = _define("integers(Tensor seed, SymInt[] size, int low, int high) -> Tensor", _integers, _fake(torch.int64))
+normal = define("normal(Tensor seed, SymInt[] size) -> Tensor", _normal, _fake(torch.float32))
+integers = define("integers(Tensor seed, SymInt[] size, int low, int high) -> Tensor", _integers, _fake(torch.int64))
 """In [low, high), of which there are 2^32 at most."""
 
 

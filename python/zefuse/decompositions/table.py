@@ -77,7 +77,9 @@ def _table() -> dict[Any, Callable[..., Any]]:
 def decompositions(random_in_kernels: bool = True) -> dict[Any, Callable[..., Any]]:
     """The table for ``aot_autograd(decompositions=...)``; a new dictionary each time, since torch adds to it. ``random_in_kernels``: of
     CUDA tensors; else torch draws."""
-    from zefuse.decompositions import decomposed_quantization, random_numbers
+    from zefuse.decompositions import decomposed_quantization, dropped_attention, random_numbers
 
     table = _table() | decomposed_quantization.decompositions()
-    return table | random_numbers.decompositions() if random_in_kernels else table
+    if not random_in_kernels:
+        return table
+    return table | random_numbers.decompositions() | dropped_attention.decompositions()
