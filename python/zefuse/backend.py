@@ -134,6 +134,8 @@ def compile_graph(
     constants.fold(gm)
     place = places.of_graph(gm)
     seeded, draws = seeds.taken(gm, place)
+    if draws and whole:
+        raise UnsupportedError(f"zefuse: the graph is not one plan: it draws from torch's generator of {place}")
     compiled = _compile_in_parts(seeded, parameter_indices, options, whole)
     if draws and place is not None:
         compiled = seeds.Seeded(compiled, draws, place)
