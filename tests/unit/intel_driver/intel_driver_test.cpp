@@ -10,6 +10,7 @@
 #include "common/toolchain/ocloc.h"
 #include "common/toolchain/subprocess.h"
 #include "tests/unit/lowering/gpu_kernels.h"
+#include "tests/unit/lowering/kept_binary.h"
 #include "tests/unit/lowering/kernel_text.h"
 
 namespace zefuse::test {
@@ -69,7 +70,7 @@ TEST_P(IntelDriver, BuildsAndLaunchesWhatWeEmitAndPackage) {
     auto kernel = loweredOf(family.module, *target);
     ASSERT_TRUE(kernel) << family.name;
     fs::path spirv = write(family.name + ".spv", kernel->spirv.data(), kernel->spirv.size() * 4);
-    auto binary = compileWithOcloc(kernel->spirv, GetParam().target);
+    auto binary = keptBinary(kernel->spirv, GetParam().target);
     ASSERT_TRUE(binary.ok() || binary.status().code() == Code::not_found) << binary.status().toString();
     std::string file = "-";
     if (binary.ok()) {

@@ -10,6 +10,7 @@
 #include "lowering/schedule/products/product_splits.h"
 #include "lowering/spirv/validate.h"
 #include "tests/unit/lowering/gpu_kernels.h"
+#include "tests/unit/lowering/kept_binary.h"
 #include "tests/unit/lowering/matmul_text.h"
 #include "tests/unit/lowering/numerics.h"
 
@@ -317,7 +318,7 @@ void checkEveryFamily(const std::string& product, const std::string& compiler) {
     std::vector<uint32_t> key(words.begin(), words.end());
     auto known = compiled.find(key);
     if (known == compiled.end())
-      known = compiled.emplace(std::move(key), compileWithOcloc(words, product, options)).first;
+      known = compiled.emplace(std::move(key), keptBinary(words, product, options)).first;
     return known->second;
   };
   // As a plan does.
@@ -365,7 +366,7 @@ const Result<DeviceBinary>* ptxasBinary(const std::string& product, std::span<co
   std::pair key(product, std::vector<uint32_t>(words.begin(), words.end()));
   auto known = compiled.find(key);
   if (known == compiled.end() && compile)
-    known = compiled.emplace(std::move(key), compileWithOcloc(words, product, ptxasOptions())).first;
+    known = compiled.emplace(std::move(key), keptBinary(words, product, ptxasOptions())).first;
   return known == compiled.end() ? nullptr : &known->second;
 }
 
@@ -474,7 +475,7 @@ TEST(OclocSpills, AreFoundAndRescheduled) {
   target.engine_accumulator_bytes *= 2;
   int64_t last = -1;
   auto check = [&](std::span<const uint32_t> words) -> std::optional<int64_t> {
-    auto binary = compileWithOcloc(words, target.name, options);
+    auto binary = keptBinary(words, target.name, options);
     EXPECT_TRUE(binary.ok()) << binary.status().toString();
     last = binary.ok() ? oclocReport(*binary).spilled_registers : 0;
     return last;
