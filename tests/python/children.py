@@ -2,10 +2,12 @@
 
 A server (this file as a program) imports, then forks one child per program. It has started no thread and compiled nothing with
 zefuse, so a child is what a new process is after its imports: no driver is loaded, nothing is in any table, and the environment
-is the one that it is given. Not for tests of importing itself, of PYTHONHASHSEED, or of what a library reads from the environment
-while it is loaded (OMP_NUM_THREADS). Nor of how a process ends: a child joins its threads, calls the handlers, destroys its own
-objects and leaves the modules and what torch's libraries hold as they are, which would take longer than most programs here;
-with ``whole`` it ends as ever.
+is the one that it is given. For ``imports``, modules that the programs need besides, there is a server of its own: transformers
+takes longer than torch, and posing_cuda has to be there before torch.
+
+Not for tests of importing itself, of PYTHONHASHSEED, or of what a library reads from the environment while it is loaded
+(OMP_NUM_THREADS). Nor of how a process ends: a child joins its threads, calls the handlers, destroys its own objects and leaves the
+modules and what torch's libraries hold as they are, which would take longer than most programs here; with ``whole`` it ends as ever.
 
 It also listens on a socket, for the commands that command() writes: shell scripts and build systems run them as they would
 run Python.
@@ -15,6 +17,7 @@ from __future__ import annotations
 
 import atexit
 import gc
+import importlib
 import json
 import os
 import runpy
@@ -37,7 +40,13 @@ class Child:
     """One running program. Its output is whole once it has ended."""
 
     def __init__(
-        self, program: str | Path, arguments: tuple[str, ...], cwd: str | Path, env: Mapping[str, str], whole: bool
+        self,
+        program: str | Path,
+        arguments: tuple[str, ...],
+        cwd: str | Path,
+        env: Mapping[str, str],
+        whole: bool,
+        imports: tuple[str, ...],
     ) -> None:
         # Gone when they are closed, which is when it has ended.
         self._files = [tempfile.NamedTemporaryFile(prefix="zefuse-child-") for _ in range(2)]  # noqa: SIM115
@@ -45,10 +54,11 @@ class Child:
         places = [file.name for file in self._files]
         words = [str(program)] if isinstance(program, Path) else ["-c", program]
         request = {"words": [*words, *arguments], "cwd": str(cwd), "env": dict(env), "output": places, "whole": whole}
-        self.pid: int = _ask({"start": request})
+        self._imports = imports
+        self.pid: int = _ask({"start": request}, imports)
 
     def poll(self) -> int | None:
-        if self.returncode is None and (code := _ask({"poll": self.pid})) is not None:
+        if self.returncode is None and (code := _ask({"poll": self.pid}, self._imports)) is not None:
             self._whole = self.output()
             for file in self._files:
                 file.close()
@@ -89,9 +99,10 @@ def start(
     cwd: str | Path = ".",
     env: Mapping[str, str] | None = None,
     whole: bool = False,
+    imports: tuple[str, ...] = (),
 ) -> Child:
     """``program``: text, as after python -c, or the path of a file."""
-    return Child(program, arguments, Path(cwd).absolute(), os.environ if env is None else env, whole)
+    return Child(program, arguments, Path(cwd).absolute(), os.environ if env is None else env, whole, imports)
 
 
 def run(
@@ -101,9 +112,10 @@ def run(
     cwd: str | Path = ".",
     env: Mapping[str, str] | None = None,
     whole: bool = False,
+    imports: tuple[str, ...] = (),
 ) -> subprocess.CompletedProcess[str]:
     """As subprocess.run(..., capture_output=True, text=True)."""
-    child = start(program, *arguments, cwd=cwd, env=env, whole=whole)
+    child = start(program, *arguments, cwd=cwd, env=env, whole=whole, imports=imports)
     code = child.wait(timeout)
     return subprocess.CompletedProcess([str(program), *arguments], code, *child.output())
 
@@ -111,9 +123,13 @@ def run(
 ZEFUSE = "import sys\nfrom zefuse.cli import main\nsys.exit(main())"
 
 
-def zefuse(*arguments: str, cwd: str | Path = ".") -> subprocess.CompletedProcess[str]:
+# Of language models, for ``imports``: what every architecture of transformers takes.
+LANGUAGE = ("transformers.models.llama.modeling_llama", "zefuse.llm")
+
+
+def zefuse(*arguments: str, cwd: str | Path = ".", imports: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
     """The command, as python -m zefuse."""
-    return run(ZEFUSE, *arguments, cwd=cwd)
+    return run(ZEFUSE, *arguments, cwd=cwd, imports=imports)
 
 
 # What is read while a library is loaded or Python starts: a program with others than the server's is a process of its own.
@@ -134,36 +150,35 @@ sys.exit(int(code) % 256 if code else "the server of children has ended")
 """
 
 
-def command(file: Path, *words: str) -> None:
+def command(file: Path, *words: str, imports: tuple[str, ...] = ()) -> None:
     """Writes the program ``file``: what ``python words`` and its own arguments would do, in a child of the server."""
     values = {name: value for name, value in os.environ.items() if name.startswith(_AT_THE_START)}
-    place = _ask({"place": True})
+    place = _ask({"place": True}, imports)
     file.write_text(
         _COMMAND.format(python=sys.executable, words=list(words), names=_AT_THE_START, values=values, place=place)
     )
     file.chmod(0o755)
 
 
-_server: subprocess.Popen[str] | None = None
+_servers: dict[tuple[str, ...], subprocess.Popen[str]] = {}  # by their imports
 
 
-def _ask(question: dict[str, Any]) -> Any:
-    global _server
-    if _server is None:
-        _server = subprocess.Popen(
-            [sys.executable, __file__],
+def _ask(question: dict[str, Any], imports: tuple[str, ...]) -> Any:
+    if (server := _servers.get(imports)) is None:
+        server = _servers[imports] = subprocess.Popen(
+            [sys.executable, __file__, *imports],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
             env={**os.environ, "OPENBLAS_NUM_THREADS": "1"},  # numpy's: it starts the others at once
             start_new_session=True,  # Ctrl-C ends it by the end of its input
         )
-    assert _server.stdin is not None and _server.stdout is not None
-    _server.stdin.write(json.dumps(question) + "\n")
-    _server.stdin.flush()
-    answer = _server.stdout.readline()
+    assert server.stdin is not None and server.stdout is not None
+    server.stdin.write(json.dumps(question) + "\n")
+    server.stdin.flush()
+    answer = server.stdout.readline()
     if not answer:
-        raise RuntimeError(f"the server of children ended with {_server.wait()}")
+        raise RuntimeError(f"the server of children ended with {server.wait()}")
     return json.loads(answer)
 
 
@@ -276,7 +291,10 @@ def _ended(pid: int) -> str:
     return str(os.waitstatus_to_exitcode(status)) if ended else ""
 
 
-def _main() -> None:
+def _main(imports: list[str]) -> None:
+    before_torch = [name for name in imports if name == "posing_cuda"]
+    for name in before_torch:
+        importlib.import_module(name)
     import torch
 
     # What torch imports only when it compiles, but for the thread of its progress bars.
@@ -287,6 +305,10 @@ def _main() -> None:
     from zefuse.precompile import calls as precompile  # noqa: F401
 
     tqdm.tqdm.monitor_interval = 0
+    for name in imports:
+        importlib.import_module(name)
+    sys.path.remove(str(Path(__file__).parent))  # this program's; what it imported may have added others
+    sys.path.insert(0, "")  # a child's own
     torch.compile(lambda x: x + 1, backend="aot_eager")(torch.ones(2))
     torch._dynamo.reset()
     counters.clear()
@@ -306,4 +328,4 @@ def _main() -> None:
 
 
 if __name__ == "__main__":
-    _main()
+    _main(sys.argv[1:])

@@ -100,7 +100,8 @@ def _wrong_commands(text: str) -> list[str]:
 def run(page: Path, folder: Path) -> None:
     """Fails with the block and what it printed."""
     found = blocks(page)
-    environment = _environment(folder, installed=any("cmake_dir" in block.text for block in found))
+    imports = children.LANGUAGE if any("llm" in block.text for block in found) else ()
+    environment = _environment(folder, imports, installed=any("cmake_dir" in block.text for block in found))
     if any("$ZEFUSE_PREFIX" in block.text for block in found):
         environment["ZEFUSE_PREFIX"] = str(_installed(folder))
     work = folder / "work"
@@ -121,7 +122,7 @@ def run(page: Path, folder: Path) -> None:
         if block.language == "python":
             while executed and "continues" in executed[0].words:
                 text += executed.pop(0).text
-            done = children.run(text, cwd=work, env=environment, timeout=_SECONDS)
+            done = children.run(text, cwd=work, env=environment, timeout=_SECONDS, imports=imports)
         else:
             assert block.language == "sh", f"{page.name}:{block.line}: nobody runs {block.language}"
             command = ["sh", "-e", "-c", text]
@@ -140,12 +141,12 @@ def _missing(text: str, shown: str) -> list[str]:
     return [line for line in lines if not re.search(".*?".join(map(re.escape, line.split("…"))), whole)]
 
 
-def _environment(folder: Path, *, installed: bool) -> dict[str, str]:
+def _environment(folder: Path, imports: tuple[str, ...], *, installed: bool) -> dict[str, str]:
     """Commands by their names, and where a page asks for the C interface, an installed one."""
     programs = folder / "programs"
     programs.mkdir()
     for name, words in {"zefuse": "-m zefuse", "pytest": "-m pytest -p zefuse.pytest_plugin", "python": ""}.items():
-        children.command(programs / name, *words.split())
+        children.command(programs / name, *words.split(), imports=imports)
     environment = {**os.environ, "PATH": f"{programs}:{Path(sys.executable).parent}:{os.environ['PATH']}"}
     environment["PYTHONPATH"] = "."  # python FILE has the file's folder there, these programs are no files
     if installed:

