@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
 
 import children
 import pytest
@@ -32,11 +33,20 @@ if graphs:
 """
 
 
+def begun(rows: int = 256, width: int = 512, timeout_s: int = 60, **environment: str) -> children.Child:
+    """Three calls of two layers, ``width`` wide."""
+    return children.start(CHILD, str(rows), str(width), str(timeout_s), env={**os.environ, **environment})
+
+
+def said_by(child: children.Child) -> list[str]:
+    """What the calls say; then the counters."""
+    code, (out, error) = child.wait(300), child.output()
+    assert code == 0, error
+    return out.splitlines()
+
+
 def in_child(rows: int = 256, width: int = 512, timeout_s: int = 60, **environment: str) -> list[str]:
-    """What three calls of two layers, ``width`` wide, say; then the counters."""
-    child = children.run(CHILD, str(rows), str(width), str(timeout_s), env={**os.environ, **environment})
-    assert child.returncode == 0, child.stderr
-    return child.stdout.splitlines()
+    return said_by(begun(rows, width, timeout_s, **environment))
 
 
 def test_integrated_gpu_copies_nothing() -> None:
@@ -139,8 +149,18 @@ def test_integrated_gpu_that_reaches_usm_only() -> None:
 SMALL = {"rows": 8, "width": 32, "timeout_s": 2}
 
 
-def test_launch_that_never_ends() -> None:
-    first, *later, _ = in_child(**SMALL, ZEFUSE_CPU_DRIVER_GPU_FAULT="hang:4")
+@pytest.fixture(scope="module")
+def hanging() -> Iterator[dict[str, children.Child]]:
+    """By what hangs; all at once, since they wait for their deadlines, three calls each."""
+    faults = ("hang:4", "hang-copy:1", "hang-copy:3", "hang-copy:6")
+    begun_now = {fault: begun(**SMALL, ZEFUSE_CPU_DRIVER_GPU_FAULT=fault) for fault in faults}
+    yield begun_now
+    for child in begun_now.values():
+        child.kill()
+
+
+def test_launch_that_never_ends(hanging: dict[str, children.Child]) -> None:
+    first, *later, _ = said_by(hanging["hang:4"])
     assert first == "error True"
     assert later[0].startswith("DeadlineError") and "(Launch 'matmul_8x32')" in later[0]
     assert "did not end on device 'gpu:0' within 2000 ms" in later[0]
@@ -154,8 +174,8 @@ BEFORE_LAUNCH = (
 
 
 @pytest.mark.parametrize(("copy", "what"), [(1, BEFORE_LAUNCH), (3, BEFORE_LAUNCH), (6, "a copy")])
-def test_copy_that_never_ends(copy: int, what: str) -> None:
-    first, *later, _ = in_child(**SMALL, ZEFUSE_CPU_DRIVER_GPU_FAULT=f"hang-copy:{copy}")
+def test_copy_that_never_ends(hanging: dict[str, children.Child], copy: int, what: str) -> None:
+    first, *later, _ = said_by(hanging[f"hang-copy:{copy}"])
     assert re.match(
         rf"DeadlineError {what} did not end on device 'gpu:0' within 2000 ms \(option device_timeout_s\)", first
     ), first
