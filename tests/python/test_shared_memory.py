@@ -1,0 +1,272 @@
+"""Which results share memory with arguments and each other, how they lie in it, and what a function writes: as in eager."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from test_semantics import zefuse
+from torch.nn import functional as F
+
+from zefuse.testing import relative_error
+
+OUTPUTS: dict[str, Callable[[torch.Tensor], Any]] = {
+    "transposed": lambda x: (x + 1).t(),
+    "permuted": lambda x: x.view(4, 2, 6).permute(2, 0, 1) * 2,
+    "slice": lambda x: (x * 2)[:, 1:5:2],
+    "expanded": lambda x: x.sum(0).expand(3, 6),
+    "channels last": lambda x: (x.view(1, 2, 4, 6) + 1).contiguous(memory_format=torch.channels_last),
+    "view of input": lambda x: x[2:4],
+    "input itself": lambda x: (x, x * 2),
+    "same output twice": lambda x: (lambda y: (y, y))(x + 1),
+    "view and base": lambda x: (lambda y: (y, y.t()))(x + 1),
+    "scalar": lambda x: x.sum(),
+    "empty": lambda x: x[:0] * 2,
+    "numbers": lambda x: (x * 2, x.shape[0], None),
+    "bool": lambda x: x > 0,
+    "constant": lambda x: (torch.arange(3), torch.full((2, 2), 1.5), x + 1),
+}
+
+
+@pytest.mark.parametrize("name", OUTPUTS)
+def test_outputs_look_as_eager(name: str) -> None:
+    function = OUTPUTS[name]
+    x = torch.randn(8, 6)
+    expected, actual = function(x), zefuse(function)(x)
+    assert relative_error(actual, expected) < 1e-6
+    for mine, theirs in zip(
+        torch.utils._pytree.tree_leaves(actual), torch.utils._pytree.tree_leaves(expected), strict=True
+    ):
+        if isinstance(theirs, torch.Tensor) and theirs.numel():
+            assert mine.stride() == theirs.stride()
+            shares = theirs.untyped_storage().data_ptr() == x.untyped_storage().data_ptr()
+            assert (mine.untyped_storage().data_ptr() == x.untyped_storage().data_ptr()) == shares
+
+
+@pytest.mark.parametrize(
+    "view",
+    [lambda x: x.t(), lambda x: x[:, ::2], lambda x: x[1:, 3:], lambda x: x[0].expand(4, 6), lambda x: x.flip(0)],
+    ids=["transposed", "strided", "offset", "expanded", "flipped"],
+)
+def test_inputs_of_any_layout(view: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return torch.softmax(x * 2, -1) + x
+
+    x = view(torch.randn(8, 6))
+    expected = function(x)
+    actual = zefuse(function)(x)
+    assert relative_error(actual, expected) < 1e-5
+    assert actual.stride() == expected.stride()
+
+
+def test_input_mutation() -> None:
+    def function(x: torch.Tensor, cache: torch.Tensor) -> torch.Tensor:
+        cache[:, 1:3].add_(x)
+        cache.mul_(2)
+        return cache.sum() + x.sin_().sum()
+
+    ours = torch.randn(4, 2), torch.randn(4, 5)
+    theirs = ours[0].clone(), ours[1].clone()
+    assert relative_error(zefuse(function)(*ours), function(*theirs)) < 1e-5
+    assert relative_error(ours, theirs) < 1e-6
+
+
+def test_clone_of_an_input_is_another_tensor() -> None:
+    def first_step(grad: torch.Tensor) -> torch.Tensor:
+        buffer = torch.clone(grad).detach()
+        grad.add_(buffer, alpha=0.9)
+        return buffer
+
+    ours, before = (torch.ones(4, 5) for _ in range(2))
+    buffer = zefuse(first_step)(ours)
+    assert torch.equal(buffer, before)
+    assert relative_error(ours, before * 1.9) < 1e-6
+
+
+@pytest.mark.parametrize("grad", [False, True])
+def test_outputs_that_view_one_value_share_it(grad: bool) -> None:
+    """Though none of them can lie as the value does: a convolution writes channels last."""
+
+    def function(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y = F.conv2d(x, w, groups=4)
+        return y, y.movedim(-2, -3), y[0], y.flatten(1), y.flip(0)
+
+    x, w = torch.randn(5, 4, 5, 12), torch.randn(4, 1, 1, 1)
+    with torch.set_grad_enabled(grad):
+        expected, actual = function(x, w), zefuse(function)(x, w)
+    for results in (expected, actual):
+        results[0][0].mul_(2)
+    torch.testing.assert_close(actual, expected)
+    assert [t.stride() for t in actual] == [t.stride() for t in expected]
+
+
+# Each reads computed values from their beginning, but not to their end: the view's map is the identity, its strides are
+# not those of the whole.
+BEGINNINGS: dict[str, Callable[[torch.Tensor], Any]] = {
+    "of the last dim": lambda y: y[..., :-2].clone(),
+    "of the middle": lambda y: y[:, :, :-1].clone(),
+    "of all dims": lambda y: y[:1, :-1, :-1, :17].clone(),
+    "and what reads all": lambda y: (y[..., :-2].clone(), y.sum(-1)),
+    "and their sum": lambda y: (y[..., :-2].clone(), y[..., :-2].sum(-1)),
+    "by a pad": lambda y: F.pad(y, (0, -2)),
+    "transposed": lambda y: y[..., :-2].transpose(1, -1).contiguous(),
+    "channels of an image": lambda y: F.conv2d(y[:, :3], torch.ones(2, 3, 1, 1)),
+    "of a convolution": lambda y: F.conv2d(y, torch.ones(2, y.shape[1], 1, 1))[..., :-2].clone(),
+    "of a product": lambda y: (y @ torch.ones(19, 5))[..., :-2].clone(),
+}
+
+
+@pytest.mark.parametrize("device", ["cpu", "gpu:0"])
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("name", BEGINNINGS)
+def test_beginnings_of_computed_values(name: str, dynamic: bool, device: str) -> None:
+    def function(x: torch.Tensor, permuted: torch.Tensor) -> Any:
+        return BEGINNINGS[name](x + permuted.permute(0, 2, 3, 1) * 2)
+
+    x, permuted = torch.randn(2, 5, 7, 19), torch.randn(2, 19, 5, 7)
+    actual = zefuse(function, dynamic=dynamic, options={"device": device})(x, permuted)
+    expected = function(x, permuted)
+    torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-4)
+    leaves = [torch.utils._pytree.tree_leaves(results) for results in (actual, expected)]
+    assert [t.stride() for t in leaves[0]] == [t.stride() for t in leaves[1]]
+
+
+# Operators that are free here, though eager returned memory of its own, and views of it.
+VIEWS_OF_FREE: dict[str, Callable[[torch.Tensor, torch.Tensor], Any]] = {
+    "flip": lambda x, y: (lambda v: (v, v.t(), v[1:]))(x.flip(-1)),
+    "parts of a flip": lambda x, y: (lambda v: (v[0], v[1:]))(x.flip(-1)),
+    "flips of the same": lambda x, y: (lambda v, w: (v, v.t(), w, w.t()))(x.flip(-1), x.flip(-1)),
+    "clone": lambda x, y: (lambda v: (v.t(), v))(x.t().clone()),
+    "clone of what is returned": lambda x, y: (lambda v: (lambda w: (v, v[0], w, w[0]))(v.clone()))(x * 2),
+    "repeated once": lambda x, y: (lambda v: (v[:, :1].repeat_interleave(1, 1), v, v[:, :1]))(x % 2.5),
+    "expanded": lambda x, y: (lambda v: (v[0], v))(x[:1].clone().expand(3, 6)),
+    "what is also written": lambda x, y: (lambda v: (y.copy_(v), v, v.t()))(x.flip(0)),
+    "written by two": lambda x, y: (lambda v: (y.copy_(v), x.copy_(v.flip(0)), v[0]))(x.flip(0)),
+}
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("name", VIEWS_OF_FREE)
+def test_views_of_what_is_free_share_its_memory(name: str, dynamic: bool) -> None:
+    function = VIEWS_OF_FREE[name]
+    theirs = torch.randn(4, 6), torch.randn(4, 6)
+    ours = theirs[0].clone(), theirs[1].clone()
+    expected, actual = function(*theirs), zefuse(function, dynamic=dynamic)(*ours)
+    torch.testing.assert_close((ours, actual), (theirs, expected))
+    assert [t.stride() for t in actual] == [t.stride() for t in expected]
+    places = [[t.untyped_storage().data_ptr() for t in (*i, *o)] for i, o in ((ours, actual), (theirs, expected))]
+    assert [list(map(p.index, p)) for p in places[:1]] == [list(map(p.index, p)) for p in places[1:]]
+
+
+# What some operator makes free, though eager returned memory of its own.
+FRESH: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "cat of one": lambda x: torch.cat([x]),
+    "stack of one": lambda x: torch.stack([x[0]]),
+    "pad by nothing": lambda x: F.pad(x, (0, 0)),
+    "repeat once": lambda x: x.repeat(1, 1),
+    "flip of one row": lambda x: x.flip(0),
+    "windows of one": lambda x: F.unfold(x[None, None], (1, 1)),
+    "explicit copy": lambda x: x.to(torch.float32, copy=True),
+    "clone of a slice": lambda x: x[:, 1:].clone(),
+}
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("name", FRESH)
+def test_fresh_outputs_share_nothing(name: str, dynamic: bool) -> None:
+    x = torch.arange(6.0).reshape(1, 6)
+    compiled = zefuse(lambda x: (FRESH[name](x), FRESH[name](x * 2), x * 2), dynamic=dynamic)
+    mine, of_double, double = compiled(x)
+    torch.testing.assert_close(mine, FRESH[name](x))
+    storages = {tensor.untyped_storage().data_ptr() for tensor in (x, mine, of_double, double)}
+    assert len(storages) == 4
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        lambda x: x[x.shape[0] // 2 :],
+        lambda x: x[5 : (x.shape[0] - 5) // 2 + 6],
+        lambda x: x[:, x.shape[0] // 3].unsqueeze(0),
+        lambda x: x.t()[1:, x.shape[0] // 2 :],
+        lambda x: x.unfold(0, x.shape[0] // 2, 1)[1:],
+        lambda x: x[x.shape[0] // 2 :].view(torch.int32),
+    ],
+)
+@pytest.mark.parametrize("grad", [False, True])
+def test_views_of_inputs_from_a_symbolic_position(view: Callable[[torch.Tensor], torch.Tensor], grad: bool) -> None:
+    """AOTAutograd rebuilds them from the offset and strides that the compiled graph returns."""
+    x = torch.randn(10, 5, requires_grad=grad)
+    mine, theirs = zefuse(lambda x: (view(x), x + 1), dynamic=True)(x)[0], view(x)
+    assert (mine.data_ptr(), mine.stride()) == (theirs.data_ptr(), theirs.stride())
+    torch.testing.assert_close(mine, theirs)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize(
+    "made",
+    [lambda: torch.ones(3, 1, 5).expand(3, 4, 5), lambda: torch.arange(90.0).view(3, 30).unfold(1, 5, 1)[:, :4]],
+    ids=["expanded", "windows"],
+)
+def test_gradients_of_views_of_an_overlapping_input(made: Callable[[], torch.Tensor], dynamic: bool) -> None:
+    """as_strided's own would share out what belongs to elements that lie in one place."""
+
+    def function(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        halves = x.unflatten(1, (2, -1))
+        return halves * 2, halves.mT, halves.unbind(1)[0]
+
+    gradients = []
+    for run in (function, zefuse(function, dynamic=dynamic)):
+        x = made().detach().requires_grad_()
+        product, view, half = run(x)
+        assert view.data_ptr() == half.data_ptr() == x.data_ptr()
+        weight = torch.arange(60.0).reshape(3, 2, 5, 2)
+        (product.sum() + (view * weight).sum() + (half * weight[:, 0].mT).sum()).backward()
+        gradients.append(x.grad)
+    assert torch.equal(*gradients)
+
+
+def test_overlapping_input_mutation() -> None:
+    """Two arguments that share memory: the write to one is seen through the other."""
+
+    def function(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        a.add_(1)
+        return b * 2
+
+    ours = torch.randn(6)
+    theirs = ours.clone()
+    assert relative_error(zefuse(function)(ours[:4], ours[2:]), function(theirs[:4], theirs[2:])) < 1e-6
+    assert relative_error(ours, theirs) < 1e-6
+
+
+_OTHERWISE = torch.randn(4, 6, 5, generator=torch.Generator().manual_seed(0)).permute(2, 0, 1)
+_PERMUTED_IMAGES = torch.randn(4, 5, 6, 3, generator=torch.Generator().manual_seed(0)).permute(3, 0, 2, 1)
+
+
+@pytest.mark.parametrize(
+    ("function", "inputs"),
+    [
+        (lambda x, y: torch.masked_scatter(x, x > 0, y), [_OTHERWISE, torch.ones(120)]),
+        (lambda x, y: torch.div(x, y, rounding_mode="floor"), [_OTHERWISE, torch.full((5, 4, 6), 3.0)]),
+        (lambda x, y: torch.div(x, y, rounding_mode="floor"), [torch.full((5, 4, 6), 3.0), _OTHERWISE]),
+        (lambda x, y: torch.div(x, y, rounding_mode="trunc"), [_OTHERWISE, torch.full((5, 4, 6), 3.0)]),
+        (lambda x: F.batch_norm(x, torch.zeros(4), torch.ones(4)), [_OTHERWISE]),
+        (lambda x: F.batch_norm(x, None, None, training=True), [_OTHERWISE]),
+        (lambda x: F.batch_norm(x, torch.zeros(4), torch.ones(4), training=True), [_PERMUTED_IMAGES]),
+        (lambda x: F.batch_norm(x, torch.zeros(4), torch.ones(4)), [_PERMUTED_IMAGES.to(memory_format=torch.channels_last)]),
+    ],
+    ids=["masked_scatter", "floor", "floor, first contiguous", "trunc", "norm", "norm without statistics", "norm in training",
+         "norm of channels last"],
+)  # fmt: skip
+def test_strides_that_torchs_rules_have_otherwise_are_eagers(function: Any, inputs: list[torch.Tensor]) -> None:
+    ours, theirs = ([x.clone().requires_grad_() for x in inputs] for _ in range(2))
+    actual, expected = torch.compile(function, backend="zefuse")(*ours), function(*theirs)
+    assert actual.stride() == expected.stride()
+    torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-5)
+    for result in (actual, expected):
+        result.square().sum().backward()
+    for mine, eagers in zip(ours, theirs, strict=True):
+        assert mine.grad.stride() == eagers.grad.stride()
+        torch.testing.assert_close(mine.grad, eagers.grad, rtol=1e-4, atol=1e-5)
