@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 FLOATS = (torch.float32, torch.bfloat16)
 ALL_FLOATS = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
@@ -51,6 +51,17 @@ class Case:
         return self.name
 
 
+class Calls(nn.Module):
+    """A function as a module, which export takes."""
+
+    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.function(x)
+
+
 def indices(high: int, *shape: int, dtype: torch.dtype = torch.int64, low: int = 0) -> Callable[[], Tensor]:
     return lambda: torch.randint(low, high, shape, generator=torch.Generator().manual_seed(7), dtype=dtype)
 
@@ -61,6 +72,14 @@ def mask(*shape: int) -> Callable[[], Tensor]:
 
 def transposed(*shape: int) -> Callable[[], Tensor]:
     return lambda: torch.randn(shape, generator=torch.Generator().manual_seed(3)).transpose(-1, -2)
+
+
+def tensor(dtype: torch.dtype, *shape: int) -> Tensor:
+    """Integers are of the whole range, so that their sums wrap around."""
+    if dtype.is_floating_point:
+        return torch.randn(shape).to(dtype)
+    limits = torch.iinfo(dtype)
+    return torch.randint(limits.min, limits.max, shape, dtype=dtype)
 
 
 def strided(*shape: int) -> Callable[[], Tensor]:

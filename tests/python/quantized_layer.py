@@ -9,6 +9,7 @@ import torch.ao.quantization.fx._decomposed  # defines quantized_decomposed
 from torch import nn
 
 import zefuse
+from zefuse.decompositions import quantized_graphs
 from zefuse.explaining.explanation import Explanation
 
 ops, aten = torch.ops.quantized_decomposed, torch.ops.aten
@@ -72,3 +73,19 @@ def assert_near(made: Any, expected: torch.Tensor) -> None:
     assert difference.max() <= 1 and difference.mean() < 0.01
     low, high = RANGES[expected.dtype]
     assert expected.float().std() > 5 and ((expected > low) & (expected < high)).float().mean() > 0.25
+
+
+def made_in_part(model: nn.Module, *inputs: torch.Tensor) -> Any:
+    """What the model gives when the only part of its graph that is computed otherwise is the layer, in eager."""
+    taken: list[bool] = []
+
+    def backend(gm: torch.fx.GraphModule, example_inputs: list[Any]) -> Any:
+        made = quantized_graphs.taken(gm, example_inputs)
+        taken.append(made is not gm)
+        return made
+
+    torch._dynamo.reset()
+    with torch.no_grad():
+        made = torch.compile(model, backend=backend)(*inputs)
+    assert taken == [True]
+    return made

@@ -12,6 +12,7 @@ import children
 import pytest
 import stub_compiler
 import torch
+from op_case import Calls
 from torch import nn
 
 import zefuse
@@ -108,15 +109,6 @@ def test_a_graph_that_it_does_not_hold_says_why(package: Path) -> None:
         run(model, INPUTS, package=str(package), package_only=True, fuse=False)
 
 
-class Pointwise(nn.Module):
-    def __init__(self, function: Callable[[torch.Tensor], torch.Tensor]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.function(x)
-
-
 @pytest.mark.parametrize(
     ("other", "why"),
     [
@@ -129,7 +121,7 @@ def test_another_function_is_never_taken(
     other: Callable[[torch.Tensor], torch.Tensor], why: str, tmp_path: Path
 ) -> None:
     x = torch.linspace(-2, 2, 30).reshape(5, 6)
-    program = torch.export.export(Pointwise(lambda x: x.tanh() * 2.0), (x,))
+    program = torch.export.export(Calls(lambda x: x.tanh() * 2.0), (x,))
     zefuse.compile_package(program, tmp_path / "m")
     actual, _ = run(lambda x: x.tanh() * 2.0, (x,), package=str(tmp_path / "m"), package_only=True)
     torch.testing.assert_close(actual, x.tanh() * 2.0)

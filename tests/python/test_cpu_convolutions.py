@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from op_case import tensor
 from torch.nn import functional as F
 
 import zefuse
@@ -33,14 +34,6 @@ CASES: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, object]]] = {
     "transposed_2d_groups": ((2, 6, 5, 4), (6, 2, 3, 3), {"stride": (2, 3), "groups": 2, "dilation": 2}),
     "transposed_3d": ((1, 4, 4, 3, 5), (4, 3, 2, 3, 2), {}),
 }
-
-
-def tensor(dtype: torch.dtype, *shape: int) -> torch.Tensor:
-    """Integers are of the whole range, so that their sums wrap around."""
-    if dtype.is_floating_point:
-        return torch.randn(shape).to(dtype)
-    limits = torch.iinfo(dtype)
-    return torch.randint(limits.min, limits.max, shape, dtype=dtype)
 
 
 def convolution(name: str) -> Callable[..., torch.Tensor]:

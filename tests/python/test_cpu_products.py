@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from op_case import tensor
 
 import zefuse
 from zefuse import backend
@@ -14,14 +15,6 @@ from zefuse.testing import assert_compiled
 
 INTEGERS = [torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8]
 TYPES = [torch.float64, torch.float16, *INTEGERS]
-
-
-def tensor(dtype: torch.dtype, *shape: int) -> torch.Tensor:
-    """Integers are of the whole range, so that their sums wrap around."""
-    if dtype.is_floating_point:
-        return torch.randn(shape).to(dtype)
-    limits = torch.iinfo(dtype)
-    return torch.randint(limits.min, limits.max, shape, dtype=dtype)
 
 
 def assert_product(result: torch.Tensor, expected: torch.Tensor) -> None:

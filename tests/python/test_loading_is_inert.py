@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ast
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import children
 import torch
-from torch import nn
+from op_case import Calls
 
 import zefuse
 
@@ -134,15 +134,6 @@ def test_a_package_runs_nothing(tmp_path: Path) -> None:
     }.items():
         zefuse.compile_package(torch.export.export(Calls(function), (x,)), tmp_path / name)
     assert run("package", tmp_path)[-1] == "1 []"
-
-
-class Calls(nn.Module):
-    def __init__(self, function: Callable[[torch.Tensor], torch.Tensor]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.function(x)
 
 
 def test_plans_and_native_code_run_nothing(tmp_path: Path) -> None:
