@@ -308,8 +308,9 @@ def _partition(joint: torch.fx.GraphModule, *args: Any, **kwargs: Any) -> Any:
 
 
 def synchronize() -> None:
-    """Waits for what compiled functions have queued on GPUs of torch's, and raises the first error of theirs that was not told
-    yet: a check of a kernel that failed, such as an index out of range. The message names the kernel."""
+    """Waits for what compiled functions of all threads have queued on GPUs of torch's, and raises the first error of theirs that
+    was not told yet: a check of a kernel that failed, such as an index out of range (IndexOutOfRangeError, an IndexError). The
+    message names the kernel. Without such a GPU there is nothing to wait for."""
     first: ZefuseError | None = None
     for compiled in list(_live):
         try:

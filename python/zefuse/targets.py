@@ -58,7 +58,7 @@ def devices() -> list[dict[str, Any]]:
     """This machine's devices: ``device`` (what ``options={"device": ...}`` takes), ``name``, ``target`` (of the table, or
     None), ``vendor_id`` and ``device_id`` (PCI), ``memory_bytes``, ``integrated``, ``queues``, ``units``, ``matrix`` (elements
     of one instruction, or None), ``covered`` (what compiles for it ahead of need), ``advice`` (what to do where nothing
-    does, else empty)."""
+    does, else empty). The CPU is always among them, and a driver that finds no device is no error."""
     found: list[dict[str, Any]] = reports.ask("devices")
     installed = compilers() if any(device["kind"] == "gpu" for device in found) else []
     for device in found:

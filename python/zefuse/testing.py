@@ -16,7 +16,10 @@ from zefuse.options import Options
 
 
 def relative_error(actual: Any, expected: Any) -> float:
-    """Largest difference over the largest magnitude expected, over all tensors of a nest. NaNs must match in place."""
+    """Largest difference over the largest magnitude expected, over all tensors of two nests (tuples, lists, dicts).
+
+    NaNs and infinities must match in place, else it is infinite. Raises AssertionError where numbers of results, shapes, dtypes or
+    what is no tensor differ."""
     worst = 0.0
     ours, theirs = pytree.tree_leaves(actual), pytree.tree_leaves(expected)
     assert len(ours) == len(theirs), f"{len(ours)} results, expected {len(theirs)}"

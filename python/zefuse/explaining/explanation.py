@@ -308,7 +308,8 @@ def explain(
     model runs it). Times are in seconds, sizes in bytes.
 
     Raises what the model raises, OptionError, NotFoundError for a target that does not exist, and with ``strict`` FallbackError.
-    The result of the call is in ``.result``.
+    The result of the call is in ``.result``. What other threads compile meanwhile is not in it, but for graph breaks and
+    recompilations, which Dynamo counts for the process.
     """
     import torch
 

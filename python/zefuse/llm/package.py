@@ -257,6 +257,8 @@ class LanguageModel:
 def load_package(path: str | os.PathLike[str], *, device: str = "cpu") -> LanguageModel:
     """Loads what ``zefuse.llm.compile_package`` or ``zefuse compile --llm`` wrote. Needs neither torch nor ``transformers``.
 
+    The file is mapped: replace it only by renaming another to its name while the model lives.
+
     Raises NotFoundError where there is no such file or device, DamagedError for a file that fails its checks (of the weights
     before the first token), InvalidArgumentError for a package of another kind of model, UnsupportedError for a newer format.
     """

@@ -53,7 +53,8 @@ def compile_package(
     them, or alone, may be what ``zefuse.capture`` returns: graphs for ``torch.compile`` with the package attached.
     ``targets``: names that ``zefuse targets`` lists; ``"cpu"`` stands for ``avx2`` and ``avx512``. ``standalone``: the package
     is for programs without torch, so an operator that would run through ATen raises FallbackError. The same programs,
-    targets and versions give the same bytes.
+    targets and versions give the same bytes. The file is renamed into its place when it is whole. ``progress(kernel, target,
+    seconds, done, all)`` is called after each kernel, by one thread at a time; where it returns False the work ends.
 
     Raises UnsupportedError for what a package cannot hold (inputs that are no tensors and integers, programs that were exported
     for training), InvalidArgumentError for programs of different structure, NotFoundError for an unknown target or folder.
@@ -377,7 +378,8 @@ _Plan = tuple[Any, list[Any], list[Any], Callable[[list[Any]], None] | None]
 
 
 class Package:
-    """A loaded package: call it as the exported module. Thread-safe, unless the module changes its own buffers."""
+    """A loaded package: call it as the exported module (``zefuse.load`` says with what). Thread-safe, unless the module changes its
+    own buffers."""
 
     def __init__(self, contents: dict[str, Any], place: torch.device | None = None) -> None:
         from torch.utils import _pytree as pytree
@@ -468,6 +470,8 @@ def load(
 
     What it returns is called as the exported module was: with tensors of the shapes, dtypes and strides that the program was
     exported for (its dynamic dimensions may differ), on the CPU. An InvalidArgumentError names the argument that does not fit.
+    Several threads may call it at a time, unless the module changes its own buffers. Results are new tensors, the caller's. A
+    mapped file must not be written to while the package lives: replace it by renaming another.
 
     ``place``: a GPU of torch's ("cuda:0"), in place of ``options``' device: the package's weights are moved there at the first
     call, its tensors are used and given where they lie, and a call returns when its work is queued in torch's current stream. A

@@ -48,7 +48,8 @@ def capture(function: Callable[..., Any], *args: Any, **kwargs: Any) -> list[Cap
     ``zefuse.compile_package`` and the factories of ``zefuse compile`` take them, beside programs of ``torch.export`` or alone;
     ``options={"package": ...}`` then finds them in a process that does the same: same grad mode, same marks of dynamic
     dimensions. ``function`` is a compiled model, or a step that calls some (with its ``backward()``: the graphs of training).
-    It really runs, once. Raises InvalidArgumentError where it compiled nothing.
+    It really runs, once. Only what this thread compiles is taken. Raises what ``function`` raises, and InvalidArgumentError where
+    nothing was compiled.
 
     .. code-block:: python
 

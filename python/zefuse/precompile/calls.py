@@ -77,7 +77,7 @@ def enable_precompile() -> None:
 
     Covered: inference (no gradients) of functions and modules that are one graph (of fixed or any sizes), return plain tensors, numbers
     and containers of them, and change nothing but their results. Everything else is compiled as before. docs/cache.md has
-    figures. Calling it twice is harmless.
+    figures. It holds for the whole process, and for what is compiled after it. Calling it twice is harmless.
     """
     _native.load()
     original = torch.compile
