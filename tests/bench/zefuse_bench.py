@@ -12,7 +12,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -111,8 +111,10 @@ def measure(
     seconds: float = 6.0,
     contenders: Sequence[str] = CONTENDERS,
     report: Callable[[str], None] = lambda text: None,
+    cold: bool = True,
 ) -> Row:
-    """Compiles ``function`` with each contender, checks the results against eager, then measures for about ``seconds``."""
+    """Compiles ``function`` with each contender, checks the results against eager, then measures for about ``seconds``. Not
+    ``cold``: first calls find what earlier processes compiled."""
     torch._dynamo.reset()
     explanation = Explanation()
     runs: dict[str, Callable[..., Any]] = {}
@@ -122,7 +124,7 @@ def measure(
     for contender in contenders:
         report(f"{name}: {contender}, first call")
         run = function if contender == "eager" else torch.compile(function, backend=contender)
-        with cold_caches(), backend.observe(explanation.add):
+        with cold_caches() if cold else nullcontext(), backend.observe(explanation.add):
             start = time.perf_counter()
             result = run(*inputs)
             first_call[contender] = time.perf_counter() - start
