@@ -355,8 +355,55 @@ private:
       SmallVector<unsigned> order(llvm::to_vector(llvm::seq<unsigned>(0, rank)));
       while (std::next_permutation(order.begin(), order.begin() + movable))
         consider(permutedLayout(type, order));
+    } else if (auto kernel = value.getDefiningOp<KernelOp>(); kernel && !product && !reduces(kernel)) {
+      for (const Reader& reader : readers)
+        if (SmallVector<unsigned> order = orderOf(reader, type); !order.empty())
+          consider(permutedLayout(type, order));
     }
     return best;
+  }
+
+  /// The order of a value's dimensions in which its elements lie as the reader counts them, row after row; empty where
+  /// there is none, or sizes are no numbers. For values of many dimensions, whose orders are too many to be tried: of a
+  /// weight's codes that become numbers (blocks of rows, groups, words, bytes) a product reads a matrix.
+  SmallVector<unsigned> orderOf(const Reader& reader, RankedTensorType type) {
+    if (!type.hasStaticShape())
+      return {};
+    SmallVector<int64_t> sizes;  // of the reader's
+    for (AffineExpr size : reader.sizes) {
+      auto constant = dyn_cast<AffineConstantExpr>(size);
+      if (!constant || constant.getValue() == 0)
+        return {};
+      sizes.push_back(constant.getValue());
+    }
+    SmallVector<unsigned> order;  // the innermost first
+    SmallVector<bool> placed(static_cast<size_t>(type.getRank()));
+    int64_t step = 1;
+    for (int64_t left = type.getNumElements(); step < left;) {
+      // The reader's element `step` is the first one in which the dimension beyond those placed is not 0.
+      SmallVector<AffineExpr> place(sizes.size());
+      int64_t rest = step;
+      for (size_t dim = sizes.size(); dim-- > 0; rest /= sizes[dim])
+        place[dim] = getAffineConstantExpr(rest % sizes[dim], context_);
+      std::optional<unsigned> next;
+      for (auto [dim, index] : llvm::enumerate(reader.view.getResults())) {
+        auto value = dyn_cast<AffineConstantExpr>(index.replaceDims(place));
+        if (!value || value.getValue() > 1 || (value.getValue() == 1 && next))
+          return {};
+        if (value.getValue() == 1)
+          next = static_cast<unsigned>(dim);
+      }
+      if (rest != 0 || !next || placed[*next])
+        return {};
+      placed[*next] = true;
+      order.push_back(*next);
+      step *= type.getDimSize(*next);
+    }
+    for (unsigned dim = 0; dim < placed.size(); ++dim)
+      if (!placed[dim])
+        order.push_back(dim);  // of size 1
+    std::reverse(order.begin(), order.end());
+    return order;
   }
 
   AffineMap permutedLayout(RankedTensorType type, ArrayRef<unsigned> order) {

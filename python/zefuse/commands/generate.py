@@ -130,7 +130,7 @@ def _from_model(args: argparse.Namespace) -> Speed | Answers:
     import contextlib
     import io
 
-    from zefuse.llm import generating, optimize, package, several
+    from zefuse.llm import generating, limits, optimize, package, several
 
     model, tokenizer = generating.load(args.model, args.dtype or "float32", keep=args.weights is None)
     import torch
@@ -138,7 +138,7 @@ def _from_model(args: argparse.Namespace) -> Speed | Answers:
     if args.threads is not None:
         torch.set_num_threads(args.threads)
     ids = [generating.ids_of(tokenizer, prompt, args.raw) for prompt in args.prompt]
-    package.check_length(generating.context_of(model), max(each.shape[1] for each in ids), args.max_new_tokens)
+    package.check_length(limits.context_of(model), max(each.shape[1] for each in ids), args.max_new_tokens)
     with contextlib.redirect_stdout(io.StringIO()) as said:
         quantized = {"weights": args.weights, "activations": args.activations, "cache": args.cache}
         model = optimize(model, group_size=args.group_size, **quantized)

@@ -25,7 +25,7 @@ from typing import Any
 
 from zefuse import peaks
 from zefuse.errors import InvalidArgumentError
-from zefuse.llm import generating
+from zefuse.llm import generating, limits
 from zefuse.llm.package import check_length
 from zefuse.wording import counted
 
@@ -193,8 +193,8 @@ def run(place: str, settings: Settings) -> Result:
 
     _say(f"loading {place}")
     model, _ = generating.load(place, "float32")
-    check_length(generating.context_of(model), settings.prompt, 1)
-    check_length(generating.context_of(model), _SHORT_PROMPT, settings.tokens)
+    check_length(limits.context_of(model), settings.prompt, 1)
+    check_length(limits.context_of(model), _SHORT_PROMPT, settings.tokens)
     model.generation_config.eos_token_id = None  # all go on to the end
     end = time.monotonic() + settings.seconds
     rows, ready = [], []

@@ -15,6 +15,7 @@ from zefuse.llm.cache import KeyValueCache
 from zefuse.llm.cross_attention import EncoderDecoderMemory
 from zefuse.llm.graphs import Call, Compiled, Graphs
 from zefuse.llm.layers import StandIn, decoder_layers, stack_layers
+from zefuse.llm.limits import Limits
 from zefuse.llm.tracing import CACHE
 from zefuse.options import Options
 
@@ -41,6 +42,7 @@ class Decoder(StandIn):
         self._forget()
 
     def _forget(self) -> None:
+        self._limits = Limits(self.model)
         self._graphs = Graphs(self.model, self.forward, self.options, lambda: decoder_layers(self.model))
         # Of each cache: the graph of its last step, the views that it saw, and its call with these and the weights bound.
         self._bound: weakref.WeakKeyDictionary[Any, tuple[Compiled, list[torch.Tensor], Any]] = (
@@ -65,7 +67,10 @@ class Decoder(StandIn):
     def prepare_cache(
         self, generation_config: Any, model_kwargs: dict[str, Any], mode: Any, batch_size: int, max_cache_length: int
     ) -> Any:
-        """What ``generate()`` calls for its cache. One that it was given, or asked for, is used as it is, uncompiled."""
+        """What ``generate()`` calls for its cache. One that it was given, or asked for, is used as it is, uncompiled.
+
+        Raises InvalidArgumentError where the model has no positions for so many tokens."""
+        self._limits.check_room(max_cache_length)
         if isinstance(model_kwargs.get(CACHE), _MEMORY):  # of an earlier generate(), which this one goes on with
             self._bound.pop(model_kwargs[CACHE], None)
             return self.prepare(generation_config, model_kwargs, mode, batch_size, max_cache_length)
@@ -105,6 +110,7 @@ class Decoder(StandIn):
                 return self.forward(*args, **kwargs)
         arguments = {name: value for name, value in kwargs.items() if name != CACHE}
         count = _tokens(arguments)
+        self._limits.check_tokens(count, cache.length)
         start = cache.room_for(count)
         room = cache.room_after(count)
         kind = "decode" if count == 1 else "prefill"
@@ -151,6 +157,7 @@ class Encoder(StandIn):
         self._forget()
 
     def _forget(self) -> None:
+        self._limits = Limits(self.model, "sequence to be encoded")
         self._graphs = Graphs(
             self.model, self.forward, self.owner.options, lambda: stack_layers(self.model, self.model)
         )
@@ -175,6 +182,9 @@ class Encoder(StandIn):
             or not any(isinstance(each, torch.Tensor) for each in arguments.values())
         ):
             return self._uncompiled(args, kwargs)
+        ids = arguments.get("input_ids")
+        if isinstance(ids, torch.Tensor) and ids.dim() > 1:
+            self._limits.check_tokens(ids.shape[1])
         call = Call("encoder", arguments)
         compiled = self._graphs.find(call, self.owner.report)
         if compiled is None:

@@ -154,12 +154,6 @@ def ids_of(tokenizer: Any, prompt: str, raw: bool) -> Any:
     return made if hasattr(made, "shape") else made["input_ids"]
 
 
-def context_of(model: Any) -> int | None:
-    """Tokens that the model was made for, where its configuration says so."""
-    most = getattr(model.config.get_text_config(decoder=True), "max_position_embeddings", None)
-    return None if most is None else int(most)
-
-
 def generate(model: Any, tokenizer: Any, ids: Any, tell: Callable[[str], Any], **options: Any) -> Speed:
     """Tells the answer's text as it comes, in pieces."""
     import torch

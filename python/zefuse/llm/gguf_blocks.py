@@ -8,12 +8,14 @@ https://github.com/ggml-org/ggml/blob/master/src/ggml-common.h has the blocks.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
+import numpy as np
 import torch
 
 from zefuse.llm import stored_codes
 from zefuse.llm.gguf_file import TYPES
-from zefuse.llm.packing import Packed
+from zefuse.llm.packing import BLOCK, Packed
 
 # Codes, scales and minimums [rows, groups]. Codes as packed bytes [rows, groups, bytes], or each in a byte [rows, groups, group].
 _Parts = tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]
@@ -119,6 +121,7 @@ _KINDS: dict[str, tuple[int, bool, Callable[[torch.Tensor], _Parts]]] = {  # bit
     "Q2_K": (4, True, _q2_k), "Q3_K": (4, True, _q3_k), "Q5_0": (8, True, _q5_0), "Q5_1": (8, True, _q5_1),
     "Q5_K": (8, True, _q5_k), "Q6_K": (8, True, _q6_k),
 }  # fmt: skip
+_PART = 2 << 20  # bytes of a file that are packed at a time
 _SIZES = {name: size for name, _, size in TYPES.values()}  # bytes of a block
 
 
@@ -126,12 +129,21 @@ def is_known(kind: str) -> bool:
     return kind in _KINDS
 
 
-def pack(kind: str, data: torch.Tensor, order: torch.Tensor | None = None) -> Packed:
-    """``data``: a matrix's blocks as bytes, uint8 [rows, bytes of a row]; ``order``: which row of it each row is."""
+def pack(kind: str, data: np.ndarray[Any, Any], order: np.ndarray[Any, Any] | None = None) -> Packed:
+    """``data``: a matrix's blocks as bytes, uint8 [rows, bytes of a row], which may be a mapped file; ``order``: which row of it each
+    row is. Some rows at a time, so that little memory is needed beside the result."""
+    step = max(1, _PART // (BLOCK * data.shape[1])) * BLOCK
+    starts = range(0, len(data), step)
+    if order is None:
+        parts = (data[first : first + step] for first in starts)
+    else:
+        parts = (data[order[first : first + step]] for first in starts)
+    return Packed.joined(len(data), (_pack(kind, torch.tensor(part)) for part in parts))
+
+
+def _pack(kind: str, rows: torch.Tensor) -> Packed:
     bits, one_in_a_byte, parts_of = _KINDS[kind]
-    size = _SIZES[kind]
-    rows = data if order is None else data[order]
-    codes, scales, minimums = parts_of(rows.unflatten(1, (-1, size)))  # type: ignore[no-untyped-call]
+    codes, scales, minimums = parts_of(rows.unflatten(1, (-1, _SIZES[kind])))  # type: ignore[no-untyped-call]
     if one_in_a_byte:
         return stored_codes.pack(codes, scales, bits, minimums)
     words = codes.contiguous().view(torch.int32)

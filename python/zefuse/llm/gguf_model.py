@@ -8,10 +8,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
 from zefuse.llm import filling, gguf_blocks
+from zefuse.llm.freed_memory import Freed
 from zefuse.llm.packing import Packed
 from zefuse.llm.quantized import QuantizedEmbedding, QuantizedLinear, replace
 
@@ -33,15 +35,18 @@ def load(path: Path, dtype: torch.dtype, keep: bool) -> Any:
     make_processor = of_transformers.TENSOR_PROCESSORS.get(architecture, of_transformers.TensorProcessor)
     processor = make_processor(config=config.to_dict())
     names = of_transformers.get_gguf_hf_weights_map(model, processor)
+    reader.fields.clear()  # a vocabulary of 32,000 words is 80 MB of numpy's arrays
     places = _places(model) if keep else {}
+    freed = Freed()
     dequantized: dict[str, Any] = {}  # by the model's names
     for tensor in reader.tensors:
         kind, name = tensor.tensor_type.name, names.get(tensor.name, "")
         known = name in places and gguf_blocks.is_known(kind)
         if known and (order := _row_order(processor, tensor.name, tensor.data.shape, names)) is not None:
-            packed = gguf_blocks.pack(kind, torch.tensor(tensor.data), order)
+            packed = gguf_blocks.pack(kind, tensor.data, order)
             for place in places[name]:
                 _put(model, place, packed, dtype)
+            freed.note(packed.bytes())
             continue
         result = processor.process(
             weights=dequantize(tensor.data, tensor.tensor_type), name=tensor.name,
@@ -64,17 +69,15 @@ def _places(model: Any) -> dict[str, list[str]]:
     return places
 
 
-def _row_order(processor: Any, name: str, shape: tuple[int, ...], names: dict[str, str]) -> torch.Tensor | None:
+def _row_order(processor: Any, name: str, shape: tuple[int, ...], names: dict[str, str]) -> Any:
     """Which row of the file's matrix each row of the model's is; None where it is more than an order of rows."""
     if len(shape) != 2:
         return None
-    numbers = torch.arange(shape[0]).unsqueeze(1)
-    made = processor.process(
-        weights=numbers.numpy(), name=name, tensor_key_mapping=names, parsed_parameters={"tensors": {}}
-    )
-    order = torch.tensor(made.weights)
-    same_rows = made.name == name and order.shape == numbers.shape and torch.equal(order.sort(0).values, numbers)
-    return order.squeeze(1) if same_rows else None
+    numbers = np.arange(shape[0])[:, None]
+    made = processor.process(weights=numbers, name=name, tensor_key_mapping=names, parsed_parameters={"tensors": {}})
+    order = np.asarray(made.weights)
+    same_rows = made.name == name and order.shape == numbers.shape and np.array_equal(np.sort(order, 0), numbers)
+    return order[:, 0] if same_rows else None
 
 
 def _put(model: Any, place: str, packed: Packed, dtype: torch.dtype) -> None:

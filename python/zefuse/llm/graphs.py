@@ -16,9 +16,9 @@ from torch.utils import _pytree as pytree
 from transformers.utils import ModelOutput
 
 from zefuse.backend import compile_graph
-from zefuse.llm import reports
+from zefuse.llm import freed_memory, reports
 from zefuse.llm.layers import Layers, experts_by_row
-from zefuse.llm.trace_cache import Place
+from zefuse.llm.trace_cache import Place, settled
 from zefuse.llm.tracing import CACHE, TENSOR, Given, Interface, Memory, Traced, starts_without_mask, trace
 from zefuse.options import Options
 
@@ -154,7 +154,9 @@ class Graphs:
             traced_at = time.perf_counter()
             compiled = compile_graph(made.graph, range(len(made.parameters)), self.options, "inference")
             place.keep(made, compiled)
-            traced = made
+            traced = settled(made)
+            del made
+            freed_memory.after_trace()
         seconds = (traced_at - began, time.perf_counter() - traced_at)
         plan = compiled.report()
         layers = self.layers_of()

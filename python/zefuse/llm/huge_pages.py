@@ -7,7 +7,6 @@ same bytes in pages of 2 MiB.
 
 from __future__ import annotations
 
-import ctypes
 import mmap
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,10 +14,11 @@ from typing import Any
 
 import torch
 
+from zefuse.llm import freed_memory
+
 _PAGE = 2 << 20
 LEAST = 4 << 20  # bytes of all weights: fewer lie in a cache
 _LINE = 64
-_KEPT = 64 << 20
 _SETTING = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 
 
@@ -50,7 +50,7 @@ def move(model: torch.nn.Module) -> tuple[str | None, str | None]:
     except OSError as error:
         return None, f"weights in small pages, which are read more slowly ({error})"
     at = -_address(memory) % _PAGE
-    kept = 0  # bytes of old memory that the system may not have back yet
+    freed = freed_memory.Freed()
     for tensor in tensors:
         # A storage of its own for each, as before: who saves or shares one tensor means no other. It keeps the memory alive.
         place = torch.frombuffer(memory, dtype=tensor.dtype, count=tensor.numel(), offset=at)
@@ -58,11 +58,8 @@ def move(model: torch.nn.Module) -> tuple[str | None, str | None]:
         place.copy_(tensor.detach())
         tensor.data = place
         at += _space(tensor)
-        kept += _space(tensor)
-        if kept > _KEPT:
-            _give_back()
-            kept = 0
-    _give_back()
+        freed.note(_space(tensor))
+    freed_memory.give_back()
     return f"weights: {size / 1e6:.1f} MB moved to huge pages", None
 
 
@@ -86,13 +83,6 @@ def _movable(model: torch.nn.Module) -> Iterator[Any]:
             and owners[tensor.untyped_storage().data_ptr()] == 1
         ):
             yield tensor
-
-
-def _give_back() -> None:
-    """What was freed, to the system. malloc keeps it where anything lies behind it, which was as much as all weights."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # of glibc
-    if trim is not None:
-        trim(0)
 
 
 def _space(tensor: torch.Tensor) -> int:

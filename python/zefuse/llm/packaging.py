@@ -25,8 +25,9 @@ from zefuse.errors import InvalidArgumentError, NotFoundError, UnsupportedError
 from zefuse.llm import conversation, optimizing, package, reports
 from zefuse.llm.cache import ROOM_STEP, KeyValueCache
 from zefuse.llm.decoder import Decoder
-from zefuse.llm.generating import bytes_of_weights, context_of
+from zefuse.llm.generating import bytes_of_weights
 from zefuse.llm.layers import decoder_layers, experts_by_row
+from zefuse.llm.limits import context_of
 from zefuse.llm.tracing import TENSOR, Traced, trace
 from zefuse.options import Options
 from zefuse.packages import aot

@@ -14,6 +14,7 @@ a byte, of one column: eight bits of it become a number in fewer steps.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import torch
@@ -49,6 +50,19 @@ class Packed:
         return cls(
             together(codes), together(scales), bits, len(codes), None if minimums is None else together(minimums)
         )
+
+    @classmethod
+    def joined(cls, rows: int, parts: Iterable[Packed]) -> Packed:
+        """Of ``rows`` rows, in parts of whole blocks of them. Beside the result there is memory for one part at a time."""
+        whole: list[torch.Tensor] = []
+        at = 0
+        for part in parts:
+            tensors = [each for each in (part.codes, part.scales, part.minimums) if each is not None]
+            whole = whole or [each.new_empty((-(-rows // BLOCK), *each.shape[1:])) for each in tensors]
+            for tensor, of_part in zip(whole, tensors, strict=True):
+                tensor[at : at + len(of_part)] = of_part
+            at += len(part.codes)
+        return cls(whole[0], whole[1], part.bits, rows, *whole[2:])
 
     def by_bytes(self) -> Packed:
         """Of eight bits, without minimums."""
@@ -130,12 +144,13 @@ def _bf16_away_from_zero(numbers: torch.Tensor) -> torch.Tensor:
     return torch.where(rounded.float() < numbers, torch.nextafter(rounded, rounded.new_tensor(float("inf"))), rounded)
 
 
-def unpack(packed: Packed) -> torch.Tensor:
-    """The matrix in f32. Written so that compiled it is one loop over its elements."""
+def unpack(packed: Packed, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    """The matrix, computed in f32. Written so that compiled it is one loop over its elements, as the codes have them: the dtype is
+    made before they are put in order."""
     values = _values(packed, packed.codes) * packed.scales.float()[:, :, None, None, None, None]
     if packed.minimums is not None:
         values = values + packed.minimums.float()[:, :, None, None, None, None]
-    return values.permute(0, 6, 1, 2, 3, 4, 5).reshape(-1, packed.columns)[: packed.rows]
+    return values.to(dtype).permute(0, 6, 1, 2, 3, 4, 5).reshape(-1, packed.columns)[: packed.rows]
 
 
 def unpack_rows(packed: Packed, rows: torch.Tensor) -> torch.Tensor:

@@ -44,7 +44,7 @@ class _Quantized(nn.Module):
     @property
     def weight(self) -> torch.Tensor:
         """A copy, dequantized, for what looks at a layer's weight."""
-        return packing.unpack(self.packed).to(self.dtype)
+        return packing.unpack(self.packed, self.dtype)
 
     def extra_repr(self) -> str:
         packed = self.packed
@@ -83,7 +83,7 @@ class QuantizedLinear(_Quantized):
                 result = result + self.bias.float()
             return result.to(x.dtype).reshape(*x.shape[:-1], -1)
         linear = nn.functional.linear if self.activations is None or x.dtype != torch.float32 else linear_bf16
-        return linear(x, packing.unpack(self.packed).to(x.dtype), self.bias)
+        return linear(x, packing.unpack(self.packed, x.dtype), self.bias)
 
     def _times(self, row: torch.Tensor) -> torch.Tensor:
         packed = self.packed

@@ -10,6 +10,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import fields
 from typing import Any
 
 import torch
@@ -104,6 +105,15 @@ class Place:
     def _key(self) -> list[tuple[str, str]]:
         assert self._fields is not None
         return [*self._fields, ("variant", str(self._variant))]
+
+
+def settled(traced: Traced) -> Interface:
+    """What is needed of a trace once its graph is compiled: not the graph, and not the tensors and symbols of the trace, which its
+    guards hold where they are no conditions on sizes."""
+    try:
+        return _interface(json.loads(json.dumps(_described(traced))))
+    except Exception:  # what words cannot say
+        return Interface(**{each.name: getattr(traced, each.name) for each in fields(Interface)})
 
 
 def _described(traced: Traced) -> dict[str, Any]:

@@ -72,3 +72,33 @@ func.func @attention(%q: tensor<1x2x16x8xf32>, %kt: tensor<1x2x8x16xf32>) -> ten
       : (tensor<1x2x16x8xf32>) -> tensor<1x2x16x8xf32>
   return %f : tensor<1x2x16x8xf32>
 }
+
+// -----
+
+// Codes that became numbers, rows in blocks of sixteen, are written as the product counts a matrix: of so many dimensions not every
+// order is tried.
+// CHECK: #[[MATRIX:.*]] = affine_map<(d0, d1, d2, d3, d4) -> (d0 * 16 + d1 * 512 + d2 * 256 + d3 * 64 + d4)>
+// CHECK-LABEL: func.func @codes(
+// CHECK: zefuse.kernel "numbers"{{.*}}layouts = [#{{.*}}, #[[MATRIX]]]
+// CHECK-NOT: layout_copy
+#wide = affine_map<(d0, d1, d2, d3, d4) -> (d0 * 1024 + d1 * 256 + d2 * 128 + d3 * 16 + d4)>
+#all = affine_map<(d0, d1, d2, d3, d4) -> (d0, d1, d2, d3, d4)>
+func.func @codes(%x: tensor<8x16xf32>, %c: tensor<4x2x2x4x16xf32>) -> tensor<8x64xf32>
+    attributes {zefuse.symbols = [], zefuse.outputs = [{result = 0, strides = affine_map<() -> (64, 1)>}]} {
+  %n = zefuse.kernel "numbers"(%c) attributes {layouts = [#wide, #wide]}
+      : (tensor<4x2x2x4x16xf32>) -> tensor<4x2x2x4x16xf32> {
+  ^bb0(%a: tensor<4x2x2x4x16xf32>):
+    %e = tensor.empty() : tensor<4x2x2x4x16xf32>
+    %s = linalg.generic {indexing_maps = [#all, #all], iterator_types = ["parallel", "parallel", "parallel", "parallel", "parallel"]}
+        ins(%a : tensor<4x2x2x4x16xf32>) outs(%e : tensor<4x2x2x4x16xf32>) {
+    ^bb0(%p: f32, %o: f32):
+      %r = math.exp %p : f32
+      linalg.yield %r : f32
+    } -> tensor<4x2x2x4x16xf32>
+    zefuse.yield %s : tensor<4x2x2x4x16xf32>
+  }
+  %w = zefuse.view %n affine_map<(d0, d1) -> (d1 floordiv 16, d0 floordiv 8, (d0 floordiv 4) mod 2, d0 mod 4, d1 mod 16)>
+      : tensor<4x2x2x4x16xf32> -> tensor<16x64xf32>
+  %y = zefuse.matmul %x, %w : (tensor<8x16xf32>, tensor<16x64xf32>) -> tensor<8x64xf32>
+  return %y : tensor<8x64xf32>
+}
