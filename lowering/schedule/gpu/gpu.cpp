@@ -158,13 +158,14 @@ private:
     SmallVector<unsigned> lines;
     AffineExpr blocks, count;
   };
-  Units rowUnits(bool vectors) const {
+  Units rowUnits(bool vectors, int64_t most = 64) const {
     Units units;
     units.dim = c_.strategy.row_lanes;
     units.lines = without(c_.domain.rows, units.dim);
     units.blocks = space_.constant(1);
     if (units.dim != Strategy::none) {
       units.lanes = !vectors ? 1 : c_.domain.instances.empty() ? alignedLanes(units.dim) : lanesAlong(units.dim);
+      units.lanes = std::min(units.lanes, most);
       // In place no element may be computed twice, as a last vector that overlaps the one before does.
       auto size = constantOf(space_.size(units.dim));
       while (c_.in_place && size && *size % units.lanes != 0)
@@ -622,12 +623,20 @@ private:
   //===-- vectors of rows with reductions ------------------------------------------------------===//
 
   void acrossRows() {
-    Units units = rowUnits(constantOf(space_.size(c_.strategy.row_lanes)).has_value());
+    const bool vectors = constantOf(space_.size(c_.strategy.row_lanes)).has_value();
+    Units units = rowUnits(vectors);
     auto elements = rowElements();
-    auto count = constantOf(units.count);
-    c_.launch.extent = units.count;
     // Sub-groups share the reduced dims while the rows alone do not fill the device.
     int64_t teams = elements ? std::clamp<int64_t>(powerOfTwo(std::max<int64_t>(*elements / 8, 1)), 1, 16) : 8;
+    // Where the rows in vectors are few, fewer in each may be quicker: a matrix of 2048 rows, four of them a
+    // work-item's, is 16 groups. Nothing but measuring knows.
+    SmallVector<int64_t> fewer;
+    for (int64_t rows = 1; rows <= units.lanes; rows *= 2)
+      fewer.push_back(rows);
+    if (units.lanes > 1)
+      units = rowUnits(vectors, c_.decisions.take("rows of a work-item", units.lanes, fewer));
+    auto count = constantOf(units.count);
+    c_.launch.extent = units.count;
     while (count && teams > 1 && *count * teams / 2 >= c_.target.resident_items)
       teams /= 2;
     SmallVector<int64_t> others;
