@@ -1,8 +1,8 @@
 """`make bench-peers`: inference beside each peer at its best, alternating: eager, Inductor as it is, with frozen weights and with
 max-autotune, OpenVINO's torch.compile back end where it is installed, and zefuse. Writes build/bench/peers-DTYPE.json.
 
-.venv/bin/python tests/bench/peers.py [--dtype f32|bf16|medium] [--training] [--seconds 4] [--limit 300] [--alone] [--peers eager,Inductor]
-[name ...]
+.venv/bin/python tests/bench/peers.py [--dtype f32|bf16|f16|f64|medium] [--training] [--seconds 4] [--limit 300] [--alone]
+[--peers eager,Inductor] [name ...]
 
 ``medium``: f32 models under ``set_float32_matmul_precision("medium")``. ``--training``: steps (loss and gradients) after an optimizer's
 step, beside eager and Inductor as it is, with bf16 under autocast. A model is a process of its own, which ends after ``--limit`` seconds.
@@ -39,7 +39,14 @@ import zoo  # noqa: E402
 from zefuse.testing import relative_error  # noqa: E402
 
 PLAIN = ("eager", "Inductor")  # what "the better of eager and Inductor" means
-TOLERANCE = {"f32": 1e-3, "medium": 5e-2, "bf16": 5e-2}  # a peer's own choices of precision are its own
+TYPES = {"bf16": torch.bfloat16, "f16": torch.float16, "f64": torch.float64}
+TOLERANCE = {
+    "f32": 1e-3,
+    "medium": 5e-2,
+    "bf16": 5e-2,
+    "f16": 5e-2,
+    "f64": 1e-6,
+}  # a peer's own choices of precision are its own
 
 
 def contenders(function: Callable[..., Any], dtype: str, peers: list[str]) -> dict[str, Callable[..., Any]]:
@@ -52,10 +59,34 @@ def contenders(function: Callable[..., Any], dtype: str, peers: list[str]) -> di
     if "OpenVINO" in peers and importlib.util.find_spec("openvino"):
         import openvino.torch  # noqa: F401  (registers the back end)
 
-        precision = {"INFERENCE_PRECISION_HINT": "f32" if dtype == "f32" else "bf16"}
-        ways["OpenVINO"] = torch.compile(function, backend="openvino", options={"config": precision})
+        config: dict[str, Any] = {"INFERENCE_PRECISION_HINT": {"medium": "bf16", "f64": "f32"}.get(dtype, dtype)}
+        if torch.get_num_threads() == 1:  # else it takes its own number, as the others do
+            config["INFERENCE_NUM_THREADS"] = 1
+        ways["OpenVINO"] = openvino_of(function, config)
     ways["zefuse"] = torch.compile(function, backend="zefuse")
     return {way: run for way, run in ways.items() if way in (*peers, "zefuse")}
+
+
+def openvino_of(function: Callable[..., Any], config: dict[str, Any]) -> Callable[..., Any]:
+    """Its back end as it is; of what that cannot take, graphs of AOTAutograd (convolutions with parameters, in torch 2.13)."""
+    chosen: list[Callable[..., Any]] = []
+
+    def run(*args: Any) -> Any:
+        if chosen:
+            return chosen[0](*args)
+        for options in ({"config": config}, {"config": config, "aot_autograd": True}):
+            compiled = torch.compile(function, backend="openvino", options=options)
+            try:
+                result = compiled(*args)
+            except Exception as problem:  # the last one is told
+                torch._dynamo.reset()
+                last = problem
+                continue
+            chosen.append(compiled)
+            return result
+        raise last
+
+    return run
 
 
 def make(name: str) -> tuple[Callable[..., Any], tuple[Any, ...]]:
@@ -79,9 +110,9 @@ def mean_square(output: Any) -> torch.Tensor:
     return torch.stack([x.float().square().mean() for x in leaves]).sum()
 
 
-def in_bf16(values: Any) -> Any:
-    """A nest of tensors with those of floating point numbers in bf16."""
-    return pytree.tree_map_only(torch.Tensor, lambda x: x.to(torch.bfloat16) if x.is_floating_point() else x, values)
+def in_type(values: Any, dtype: torch.dtype) -> Any:
+    """A nest of tensors with those of floating point numbers in another type."""
+    return pytree.tree_map_only(torch.Tensor, lambda x: x.to(dtype) if x.is_floating_point() else x, values)
 
 
 @torch.no_grad()
@@ -89,11 +120,14 @@ def measured(name: str, dtype: str, seconds: float, alone: bool, peers: list[str
     if alone:
         torch.set_num_threads(1)
     function, inputs = make(name)
+    if dtype == "f64":  # of the same numbers
+        function, inputs = function.to(torch.float64), in_type(inputs, torch.float64)  # type: ignore[attr-defined]
     expected = function(*inputs)
     if dtype == "medium":
         torch.set_float32_matmul_precision("medium")
-    if dtype == "bf16":
-        function, inputs, expected = function.to(torch.bfloat16), in_bf16(inputs), in_bf16(expected)  # type: ignore[attr-defined]
+    elif dtype in ("bf16", "f16"):
+        narrow = TYPES[dtype]
+        function, inputs, expected = function.to(narrow), in_type(inputs, narrow), in_type(expected, narrow)  # type: ignore[attr-defined]
     row: dict[str, Any] = {"name": name, "ms": {}, "error": {}, "first call": {}, "problem": {}}
     runs = {}
     for way, run in contenders(function, dtype, peers).items():
