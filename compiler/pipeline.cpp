@@ -90,6 +90,37 @@ llvm::json::Array decisionsOf(func::FuncOp graph, const LoweredGraph& lowered) {
   return launches;
 }
 
+/// What of operators a measurement may choose (import/implementations.h).
+llvm::json::Array operatorsOf(func::FuncOp graph) {
+  llvm::json::Array operators;
+  auto listed = graph->getAttrOfType<ArrayAttr>("zefuse.operators");
+  for (Attribute attr : listed ? listed : ArrayAttr::get(graph.getContext(), {})) {
+    auto entry = cast<DictionaryAttr>(attr);
+    llvm::json::Object choices;
+    for (const NamedAttribute& choice : entry.getAs<DictionaryAttr>("choices"))
+      choices[choice.getName().getValue()] = cast<IntegerAttr>(choice.getValue()).getInt();
+    llvm::json::Object listed_operator{{"choices", std::move(choices)}};
+    for (StringRef name : {"node", "key", "op"})
+      listed_operator[name] = entry.getAs<StringAttr>(name).getValue();
+    operators.push_back(std::move(listed_operator));
+  }
+  return operators;
+}
+
+/// Of each step of the plan: the FX nodes that it computes.
+llvm::json::Array nodesOfSteps(func::FuncOp graph) {
+  llvm::json::Array steps;
+  for (Operation& op : graph.getBody().front().without_terminator()) {
+    if (isa<ViewOp, SizeOp>(op))
+      continue;
+    llvm::json::Array nodes;
+    for (Origin& origin : originsOf(op.getLoc()))
+      nodes.push_back(origin.node);
+    steps.push_back(std::move(nodes));
+  }
+  return steps;
+}
+
 /// No times: the same graph gives the same plan, byte for byte.
 std::string reportJson(func::FuncOp graph, const LoweredGraph& lowered, const Options& options) {
   llvm::json::Object report{{"not_joined", notJoined(graph)},
@@ -97,8 +128,11 @@ std::string reportJson(func::FuncOp graph, const LoweredGraph& lowered, const Op
                                                            {"target", options.target},
                                                            {"strict", options.strict},
                                                            {"fuse", options.fuse}}}};
-  if (options.list_decisions)
+  if (options.list_decisions) {
     report["decisions"] = decisionsOf(graph, lowered);
+    report["operators"] = operatorsOf(graph);
+    report["nodes"] = nodesOfSteps(graph);
+  }
   std::string text;
   llvm::raw_string_ostream(text) << llvm::json::Value(std::move(report));
   return text;

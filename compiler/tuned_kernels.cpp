@@ -2,7 +2,7 @@
 
 #include "llvm/Support/JSON.h"
 
-using namespace mlir;
+using namespace llvm;
 
 namespace zefuse {
 

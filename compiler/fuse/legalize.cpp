@@ -168,7 +168,7 @@ std::optional<Reason> whyNot(ConvolutionOp op, const TargetDescription& target) 
     return std::nullopt;
   if (target.supports.products || !whyNoProductKernel(op, target).empty())
     return Reason();
-  std::string reason = whyEagerIsQuicker(op);
+  std::string reason = isMeasuredKernel(op) ? "" : whyEagerIsQuicker(op);
   return reason.empty() ? std::nullopt : std::optional("convolution of " + fx::dtypeName(element) + ": " + reason);
 }
 
@@ -178,7 +178,7 @@ std::optional<Reason> whyNot(MatmulOp op, const TargetDescription& target) {
     return std::nullopt;
   if (target.supports.products || !whyNoProductKernel(op, target).empty())
     return Reason();
-  std::string reason = whyEagerIsQuicker(op);
+  std::string reason = isMeasuredKernel(op) ? "" : whyEagerIsQuicker(op);
   return reason.empty() ? std::nullopt : std::optional("matrix product of " + fx::dtypeName(element) + ": " + reason);
 }
 

@@ -1,6 +1,7 @@
 // What the importer is told besides the graph.
 #pragma once
 
+#include <string>
 #include <vector>
 
 namespace zefuse {
@@ -13,6 +14,12 @@ struct ImportOptions {
   bool host_calls = true;
   // Whether products of f32 may round their operands to bf16, as torch.set_float32_matmul_precision("medium") permits.
   bool bf16_products = false;
+  // What was measured of operators (implementations.h), as Options::tuning has it; empty: nothing.
+  std::string tuning;
+  // Whether a measurement may have chosen eager's operators.
+  bool eager_operators = true;
+  // Whether the function says what there is to measure: zefuse.operators, an entry for each node.
+  bool list_operators = false;
 };
 
 }  // namespace zefuse

@@ -2,6 +2,7 @@
 
 #include "compiler/import/contract.h"
 #include "compiler/import/fallback.h"
+#include "compiler/import/implementations.h"
 #include "compiler/import/library_hints.h"
 #include "compiler/import/op_table.h"
 #include "compiler/import/storage.h"
@@ -30,6 +31,7 @@ public:
       : context_(context), graph_(graph), options_(options), b_(&context), num_symbols_(graph.symbols.size()) {}
 
   OwningOpRef<ModuleOp> run() {
+    readTuned();
     OwningOpRef<ModuleOp> module = ModuleOp::create(UnknownLoc::get(&context_));
     collectArguments();
     function_ =
@@ -43,6 +45,8 @@ public:
     for (unsigned index = 0; index < graph_.nodes.size(); ++index)
       importNode(index);
     importOutputs();
+    if (options_.list_operators)
+      function_->setAttr("zefuse.operators", b_.getArrayAttr(operators_));
     if (options_.bf16_products)
       module->walk([](MatmulOp product) { product.setBf16Math(product.getA().getType().getElementType().isF32()); });
     eraseDeadOps(*block);
@@ -75,6 +79,25 @@ private:
     if (!meta.dense)
       fail(node, "only dense tensors on the CPU are supported");
     return shapedTensor(exprs(meta.sizes), element, num_symbols_);
+  }
+
+  void readTuned() {
+    std::string error;
+    const FailureOr<TunedKernels> tuned = readTuning(options_.tuning, error);
+    if (failed(tuned))
+      throw ImportError(error);
+    for (const auto& [key, row] : *tuned)
+      if (const auto chosen = implementationOf(row); chosen && *chosen != Implementation::modelled)
+        tuned_.emplace(key, row);
+    if (tuned_.empty() && !options_.list_operators)
+      return;
+    unsigned input = 0;
+    for (const Node& node : graph_.nodes) {
+      const bool placeholder = node.kind == Node::Kind::input;
+      parameters_.push_back(node.kind == Node::Kind::constant ||
+                            (placeholder && llvm::is_contained(options_.parameters, input)));
+      input += placeholder;
+    }
   }
 
   // Function arguments: tensor placeholders in order, then the module's constants.
@@ -197,6 +220,13 @@ private:
       return;
     TensorBuilder build(locationOf(node), b_, num_symbols_);
     const Emitter* emitter = opTable().find(node.schema->target);
+    const std::string key = parameters_.empty() ? "" : operatorKey(graph_, node, parameters_);
+    const auto row = tuned_.find(key);
+    const Implementation chosen = row == tuned_.end() ? Implementation::modelled : *implementationOf(row->second);
+    if (chosen == Implementation::eager && runsInEager(index, build, row->second)) {
+      list(node, key, {});
+      return;
+    }
     std::string reason = node.schema->random ? "draws from torch's generator"
                                              : "no lowering for " + node.schema->op +
                                                    (node.schema->overload.empty() ? "" : "." + node.schema->overload);
@@ -207,6 +237,10 @@ private:
         Values results = (*emitter)(op);
         checkResults(op, results);
         markActivation(op, results);
+        const SmallVector<Operation*> made = operationsAfter(before);
+        list(node, key, made);
+        if (chosen > Implementation::eager)
+          markImplementation(made, chosen, row->second);
         values_[index] = op.fallbackReason().empty() || !options_.host_calls
                              ? std::move(results)
                              : withFallback(node, results, before, op.fallbackReason());
@@ -219,6 +253,47 @@ private:
     if (!options_.host_calls)
       fail(node, reason);
     values_[index] = emitFallback(graph_, withItsStorage(node), values_, build, reason);
+  }
+
+  /// Whether eager's operator, which was measured to be quicker, could take the node's place.
+  bool runsInEager(unsigned index, TensorBuilder& build, const TunedKernel& row) {
+    const Node& node = graph_.nodes[index];
+    if (!options_.host_calls || !options_.eager_operators || !mayRunInEager(node))
+      return false;
+    Block* block = b_.getInsertionBlock();
+    Operation* before = block->empty() ? nullptr : &block->back();
+    try {
+      values_[index] = emitFallback(graph_, withItsStorage(node), values_, build,
+                                    node.schema->op + ": " + whyMeasured(Implementation::eager, row));
+      return true;
+    } catch (const ImportError&) {  // a plan cannot hold an argument or a result
+      eraseAfter(before);
+      return false;
+    }
+  }
+
+  SmallVector<Operation*> operationsAfter(Operation* last) {
+    SmallVector<Operation*> found;
+    for (Operation& op : llvm::reverse(*b_.getInsertionBlock())) {
+      if (&op == last)
+        break;
+      found.push_back(&op);
+    }
+    return found;
+  }
+
+  /// What there is to measure of a node, for zefuse.operators.
+  void list(const Node& node, StringRef key, ArrayRef<Operation*> made) {
+    if (!options_.list_operators)
+      return;
+    NamedAttrList choices;
+    for (const Implementation each : implementationsFor(node, made))
+      if (each != Implementation::eager || (options_.host_calls && options_.eager_operators))
+        choices.append(wordsFor(each), b_.getI64IntegerAttr(int64_t(each)));
+    operators_.push_back(b_.getDictionaryAttr({b_.getNamedAttr("node", b_.getStringAttr(node.name)),
+                                               b_.getNamedAttr("key", b_.getStringAttr(key)),
+                                               b_.getNamedAttr("op", b_.getStringAttr(node.schema->target)),
+                                               b_.getNamedAttr("choices", choices.getDictionary(&context_))}));
   }
 
   /// What was emitted behind `before`, as the first of two forms; the other is a call through ATen.
@@ -483,8 +558,11 @@ private:
   SmallVector<unsigned> argument_nodes_;
   SmallVector<StringRef> argument_kinds_;
   ArrayAttr inputs_;
-  std::vector<Values> values_;  // by FX node
-  std::vector<Write> writes_;   // values that inputs are overwritten with, when the graph has run
+  std::vector<Values> values_;    // by FX node
+  TunedKernels tuned_;            // of operators
+  SmallVector<bool> parameters_;  // by FX node, where operators' keys are asked for: whether it is one
+  SmallVector<Attribute> operators_;
+  std::vector<Write> writes_;  // values that inputs are overwritten with, when the graph has run
 };
 
 }  // namespace

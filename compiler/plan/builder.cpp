@@ -453,6 +453,24 @@ private:
     return reason ? reason.str() : std::string();
   }
 
+  /// What was measured; `automatic` where it is a kernel, which could not be made here.
+  static plan::LibraryWay wayOf(Operation* op) {
+    if (auto measured = op->getAttrOfType<StringAttr>(implementation_attribute))
+      for (const plan::LibraryWay way : plan::EnumValuesLibraryWay())
+        if (measured.getValue() == plan::EnumNameLibraryWay(way))
+          return way;
+    return plan::LibraryWay::automatic;
+  }
+
+  template <typename Call> void pushCall(std::unique_ptr<Call> call, Operation* op) {
+    left_out_ = leftOutOf(op);
+    if (call->way != plan::LibraryWay::automatic)
+      if (auto remark = op->getAttrOfType<StringAttr>("zefuse.note"))
+        schedule_ = remark.str();
+    push(std::move(call), op);
+    schedule_.clear();
+  }
+
   LogicalResult addMatmul(MatmulOp op) {
     FailureOr<bool> kernel = addCallKernel(op);
     if (failed(kernel) || *kernel)
@@ -466,8 +484,8 @@ private:
     matmul->alpha = op.getAlpha().convertToFloat();
     matmul->bf16_math = op.getBf16Math();
     matmul->post_ops = postOps(op);
-    left_out_ = leftOutOf(op);
-    push(std::move(matmul), op);
+    matmul->way = wayOf(op);
+    pushCall(std::move(matmul), op);
     return success();
   }
 
@@ -479,8 +497,8 @@ private:
       return success(succeeded(kernel));
     auto convolution = convolutionCall(op);
     convolution->post_ops = postOps(op);
-    left_out_ = leftOutOf(op);
-    push(std::move(convolution), op);
+    convolution->way = wayOf(op);
+    pushCall(std::move(convolution), op);
     return success();
   }
 

@@ -23,6 +23,11 @@ enum class OperandRule {
   fixed           // getFixedOperandStrides
 };
 
+// On a zefuse.matmul or zefuse.convolution: who was measured to be quickest, where the cost model said another
+// (`zefuse tune`): "kernel", or a way of the CPU's library (plan::LibraryWay).
+inline constexpr const char* implementation_attribute = "zefuse.implementation";
+bool isMeasuredKernel(mlir::Operation* op);
+
 // The names of post-ops besides add and mul, and of `zefuse.activation`.
 bool isActivation(llvm::StringRef name);
 // Of a PostOpsOpInterface: the names, and as many operands as they take.

@@ -115,6 +115,11 @@ LogicalResult verifyOfFunction(FunctionOpInterface function, StringRef name, Att
 
 }  // namespace
 
+bool isMeasuredKernel(Operation* op) {
+  auto measured = op->getAttrOfType<StringAttr>(implementation_attribute);
+  return measured && measured.getValue() == "kernel";
+}
+
 bool isActivation(StringRef name) {
   return llvm::is_contained({"relu", "relu6", "gelu_erf", "gelu_tanh", "silu", "hardswish", "tanh", "sigmoid"}, name);
 }
@@ -158,7 +163,13 @@ LogicalResult ZefuseDialect::verifyOperationAttribute(Operation* op, NamedAttrib
     return isa<UnitAttr>(value) ? success() : LogicalResult(diagnose() << "has no value");
   if (name == "note" || name == "note_of_refusal" || name == "left_out")  // for explain; they change no code
     return isa<StringAttr>(value) ? success() : LogicalResult(diagnose() << "wants a string");
-  if (name == "transferred_layouts")  // compiler/kernel_transfer.h
+  if (name == "implementation") {  // Zefuse.h
+    if (!isa<MatmulOp, ConvolutionOp>(op) || !isa<StringAttr>(value))
+      return diagnose() << "is a name, of a zefuse.matmul or zefuse.convolution";
+    return success();
+  }
+  if (name == "operators" ||
+      name == "transferred_layouts")  // compiler/import/implementations.h, compiler/kernel_transfer.h
     return isa<ArrayAttr>(value) ? success() : LogicalResult(diagnose() << "wants an array");
   return diagnose() << "is no attribute of the dialect";
 }

@@ -137,12 +137,21 @@ struct Imported {
   std::vector<py::object> constants;  // the graph's inputs of kind "constant", after the placeholders
 };
 
-Imported import(const py::object& graph_module, const std::vector<unsigned>& parameters, bool host_calls = true) {
+/// `measured`: options that say what was measured of operators, and whether to list what there is to measure; null: the
+/// graph as it is, as packages know it.
+Imported import(const py::object& graph_module, const std::vector<unsigned>& parameters, bool host_calls = true,
+                const Options* measured = nullptr) {
   Imported imported;
   try {
     FxGraph read = readGraph(imported.graph.context(), graph_module);
     const bool medium = at::globalContext().float32MatmulPrecision() == at::Float32MatmulPrecision::MEDIUM;
-    imported.graph.import(read.graph, ImportOptions{parameters, host_calls, medium});
+    ImportOptions options{parameters, host_calls, medium};
+    if (measured) {
+      options.tuning = measured->tuning;
+      options.eager_operators = !measured->strict;
+      options.list_operators = measured->list_decisions;
+    }
+    imported.graph.import(read.graph, options);
     imported.constants = std::move(read.constants);
   } catch (const ImportError& error) {
     raise("unsupported", error.what());
@@ -255,9 +264,11 @@ std::unique_ptr<CompiledGraph> compile(const py::object& graph_module, const std
   std::optional<InstalledCompiler> compiler;
   if (!describedTarget(settings.compile).on_host && !unwrap(ze::Device::find(settings.run.device)).hasOurCompiler())
     compiler = deviceCompiler(settings);
-  Imported imported = import(graph_module, parameters, !settings.place);
+  const bool as_it_is = !settings.package.empty();
+  std::optional<Imported> imported(
+      import(graph_module, parameters, !settings.place, as_it_is ? nullptr : &settings.compile));
   std::vector<at::Tensor> constants;
-  for (const py::object& constant : imported.constants)
+  for (const py::object& constant : imported->constants)
     constants.push_back(THPVariable_Unpack(constant.ptr()));
   Origin origin;
   origin.place = settings.place;
@@ -265,7 +276,9 @@ std::unique_ptr<CompiledGraph> compile(const py::object& graph_module, const std
   auto sinceImport = [&] { return secondsSince(start) - origin.stages.front().second; };
   Result<std::unique_ptr<Executable>> executable = Status(Code::internal, "not built");
   if (!settings.package.empty())
-    executable = fromPackage(settings, imported.graph, origin);
+    executable = fromPackage(settings, imported->graph, origin);
+  if (!executable.ok() && as_it_is && !settings.compile.tuning.empty())
+    imported.emplace(import(graph_module, parameters, !settings.place, &settings.compile));
   Compilation compilation;
   compilation.ok = executable.ok();
   if (!executable.ok()) {
@@ -276,7 +289,7 @@ std::unique_ptr<CompiledGraph> compile(const py::object& graph_module, const std
                             settings.run.cache_limit);
       std::optional<CacheKey> key;
       if (!cache.directory().empty())
-        key = imported.graph.planKey(settings.compile);
+        key = imported->graph.planKey(settings.compile);
       auto native = std::chrono::steady_clock::now();
       if (auto stored = key ? cache.load(*key) : std::nullopt) {
         origin.stages.emplace_back("cached plan", sinceImport());
@@ -285,11 +298,11 @@ std::unique_ptr<CompiledGraph> compile(const py::object& graph_module, const std
       }
       if (!executable.ok() && !settings.run.cancelled()) {
         compilation =
-            imported.graph.compile(settings.compile, {{"import", origin.stages.front().second}},
-                                   compiler ? core::spillSurvey(settings.compile.target, *compiler, cache,
-                                                                settings.run.build_threads, settings.run.cancelled)
-                                            : nullptr,
-                                   settings.run.cancelled);
+            imported->graph.compile(settings.compile, {{"import", origin.stages.front().second}},
+                                    compiler ? core::spillSurvey(settings.compile.target, *compiler, cache,
+                                                                 settings.run.build_threads, settings.run.cancelled)
+                                             : nullptr,
+                                    settings.run.cancelled);
         origin.stages.clear();
         for (const StageTime& time : compilation.times)
           origin.stages.emplace_back(time.name, time.seconds);
@@ -325,7 +338,7 @@ std::unique_ptr<CompiledGraph> compile(const py::object& graph_module, const std
 py::dict compilePlan(const py::object& graph_module, const std::vector<unsigned>& parameters, const py::dict& options) {
   Settings settings = settingsOf(options);
   const std::optional<InstalledCompiler> compiler = deviceCompiler(settings);
-  Imported imported = import(graph_module, parameters);
+  Imported imported = import(graph_module, parameters, true, &settings.compile);
   Compilation compilation;
   {
     py::gil_scoped_release released;

@@ -338,6 +338,7 @@ private:
     desc.out = describe(matmul.out);
     desc.alpha = matmul.alpha;
     desc.fpmath = matmul.bf16_math ? onednn::FpMath::bf16 : onednn::FpMath::strict;
+    desc.way = matmul.way;
     if (matmul.bias >= 0)
       desc.bias = describe(uint32_t(matmul.bias));
     desc.post_ops = describe(matmul.post_ops);
@@ -358,6 +359,7 @@ private:
     desc.padding.assign(convolution.padding.begin(), convolution.padding.end());
     desc.dilation.assign(convolution.dilation.begin(), convolution.dilation.end());
     desc.groups = convolution.groups;
+    desc.way = convolution.way;
     desc.post_ops = describe(convolution.post_ops);
     const std::optional<uint32_t> parameter = parameterBehind(convolution.weight);
     desc.pack_weight = parameter && desc.kind != plan::ConvolutionKind::weights;

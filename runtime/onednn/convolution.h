@@ -8,6 +8,7 @@
 
 namespace zefuse::plan {
 enum class ConvolutionKind : uint8_t;
+enum class LibraryWay : uint8_t;
 }  // namespace zefuse::plan
 
 namespace zefuse::onednn {
@@ -20,6 +21,7 @@ struct ConvolutionDesc {
   int64_t groups = 1;
   std::vector<PostOpDesc> post_ops;  // operands have out's rank
   bool pack_weight = false;          // the weight is a parameter: reorder it once
+  plan::LibraryWay way{};            // what a measurement chose; automatic: the order of PreparedConvolution::search
   bool operator==(const ConvolutionDesc&) const = default;
 };
 

@@ -12,7 +12,7 @@ namespace {
 
 CacheKey makeKey(const MatmulDesc& desc) {
   CacheKey key = beginKey(CachedKind::matmul);
-  key.insert(key.end(), {desc.pack_b, int64_t(desc.fpmath), std::bit_cast<int32_t>(desc.alpha)});
+  key.insert(key.end(), {desc.pack_b, int64_t(desc.fpmath), int64_t(desc.way), std::bit_cast<int32_t>(desc.alpha)});
   append(key, desc.a);
   append(key, desc.b);
   append(key, desc.out);

@@ -6,6 +6,10 @@
 
 #include "runtime/onednn/primitive.h"
 
+namespace zefuse::plan {
+enum class LibraryWay : uint8_t;
+}  // namespace zefuse::plan
+
 namespace zefuse::onednn {
 
 // Precision of the products of f32 operands. bf16 is what
@@ -21,6 +25,7 @@ struct MatmulDesc {
   std::vector<PostOpDesc> post_ops;
   bool pack_b = false;  // b is a parameter: let oneDNN choose its layout
   FpMath fpmath = FpMath::strict;
+  plan::LibraryWay way{};  // what a measurement chose; automatic: the rules of PreparedMatmul
   bool operator==(const MatmulDesc&) const = default;
 };
 

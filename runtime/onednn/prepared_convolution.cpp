@@ -127,21 +127,33 @@ PreparedConvolution::Plan PreparedConvolution::makePlan(const Way& way) const {
 // run on their own; row-major; by a product (`isByProduct`), computing in f32 on a CPU without bf16 instructions,
 // or without those for codes. oneDNN's reference implementation, slow and right, where it has no other.
 std::optional<PreparedConvolution::Plan> PreparedConvolution::search(std::string& why) {
+  using plan::LibraryWay;
+  std::optional<Plan> found;
+  if (desc_.way == LibraryWay::by_product)
+    found = searchAmong({Kind::product}, {false}, why);
+  else if (desc_.way == LibraryWay::direct || desc_.way == LibraryWay::padded)
+    found = searchAmong({Kind::direct}, {desc_.way == LibraryWay::padded}, why);
+  return found ? found : searchAmong({Kind::direct, Kind::product, Kind::reference}, {false, true}, why);
+}
+
+std::optional<PreparedConvolution::Plan> PreparedConvolution::searchAmong(std::initializer_list<Kind> kinds,
+                                                                          std::initializer_list<bool> paddings,
+                                                                          std::string& why) {
   auto narrow = [](const std::optional<TensorDesc>& tensor) { return tensor && tensor->dtype == DType::bf16; };
   bool has_bf16 = narrow(desc_.input) || narrow(desc_.bias);
   for (const PostOpDesc& op : desc_.post_ops)
     has_bf16 |= narrow(op.operand);
   const bool codes = hasCodes(desc_.input), exact = !codes || multipliesCodesExactly();
   std::vector<std::pair<Kind, bool>> order;
-  for (bool widen : {false, true})
-    for (Kind kind : {Kind::direct, Kind::product})
-      order.emplace_back(kind, widen);
-  for (bool widen : {false, true})
-    order.emplace_back(Kind::reference, widen);
+  for (bool reference : {false, true})
+    for (bool widen : {false, true})
+      for (Kind kind : kinds)
+        if ((kind == Kind::reference) == reference)
+          order.emplace_back(kind, widen);
   for (auto [kind, widen] : order)
     for (bool channels_last : {true, false})
       for (bool mirrored : {true, false})
-        for (bool padded : {false, true}) {
+        for (bool padded : paddings) {
           if ((widen && !has_bf16 && !codes) || (!widen && !exact) || (mirrored && (!mirrors() || padded)) ||
               (padded && (kind != Kind::direct || !mayPad())))
             continue;

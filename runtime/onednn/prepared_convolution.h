@@ -25,6 +25,9 @@ private:
   std::vector<int64_t> paddedSizes() const;
   static Kind kindOf(const std::string& implementation);
   std::optional<Plan> search(std::string& why);
+  // `paddings`: whether the input may lie as it does (false), and be copied with its padding (true).
+  std::optional<Plan> searchAmong(std::initializer_list<Kind> kinds, std::initializer_list<bool> paddings,
+                                  std::string& why);
   // Each appends to the sequence; false with a reason in `why` and no steps.
   bool add(const Plan& plan, Kind kind, std::string& why);
   bool addWeights(const Plan& plan, Kind kind, std::string& why);

@@ -15,6 +15,7 @@ namespace {
 
 using dnnl::algorithm;
 using plan::DType;
+using plan::LibraryWay;
 using plan::PostOpKind;
 
 // Rows or columns contiguous: what its fast implementations read.
@@ -51,15 +52,15 @@ bool prefersGemm(const MatmulDesc& desc, const TensorDesc& a, const TensorDesc& 
   return double(a.sizes[0]) * double(a.sizes[1]) * double(b.sizes[1]) >= large;
 }
 
-// oneDNN's implementation by gemm, if it has one for this product; else the description stays.
-void takeGemm(dnnl::matmul::primitive_desc& description) {
+// oneDNN's first implementation whose name begins so, if it has one for this product; else the description stays.
+void take(dnnl::matmul::primitive_desc& description, std::string_view name) {
   dnnl::matmul::primitive_desc other = description;
-  while (other.next_impl()) {
-    if (std::string_view(other.impl_info_str()).starts_with("gemm:jit")) {
+  do {
+    if (std::string_view(other.impl_info_str()).starts_with(name)) {
       description = other;
       return;
     }
-  }
+  } while (other.next_impl());
 }
 
 enum class Bf16Products { none, of_bf16, of_f32_too };
@@ -200,9 +201,13 @@ bool PreparedMatmul::addProduct(const Plan& plan, std::string& why) {
       desc_.pack_b ? dnnl::memory::desc(plan.b.sizes, dataType(plan.b.dtype), dnnl::memory::format_tag::any) : b;
   dnnl::memory::desc bias = plan.native_bias ? memoryDesc(*plan.bias) : dnnl::memory::desc();
   dnnl::matmul::primitive_desc description(engine(), a, wanted_b, bias, out, attr, /*allow_empty=*/true);
-  if (description && prefersGemm(desc_, plan.a, plan.b))
-    takeGemm(description);
-  bool fast = description && isBlocked(description.impl_info_str());
+  const bool automatic = desc_.way == LibraryWay::automatic;
+  if (description && (automatic ? prefersGemm(desc_, plan.a, plan.b) : desc_.way == LibraryWay::gemm))
+    take(description, "gemm:jit");
+  else if (description && desc_.way == LibraryWay::blocked)
+    take(description, "brg");
+  bool fast =
+      description && (automatic ? isBlocked(description.impl_info_str()) : desc_.way != LibraryWay::inner_product);
 
   PrimitiveStep step;
   // Without AVX-512 oneDNN 3.2 has no blocked matmul, but a blocked inner product (measured: up to a third faster).

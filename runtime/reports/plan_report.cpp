@@ -124,6 +124,8 @@ private:
   template <typename Call> void addLibraryCall(int number, const char* kind, const Call& call) {
     Object entry = noted(plan_, number, call.note());
     entry.add("kind", kind).add("post_ops", names(call.post_ops()));
+    if (const plan::KernelNote* note = call.note(); note && note->schedule() && note->schedule()->size() != 0)
+      entry.add("schedule", note->schedule()->str());
     // Why it did not take what follows it (docs/ir.md, zefuse.left_out).
     if (const plan::KernelNote* note = call.note(); note && note->left_out() && note->left_out()->size() != 0)
       entry.add("left_out", note->left_out()->str());

@@ -17,8 +17,9 @@ import zefuse
 from zefuse import tuning
 from zefuse.cli import main
 from zefuse.errors import NotFoundError
-from zefuse.tuning import measuring
-from zefuse.tuning.measuring import Limits, tune
+from zefuse.tuning import measuring, operators
+from zefuse.tuning.measuring import tune
+from zefuse.tuning.rows import Limits
 
 DEVICES = ("cpu", "gpu:0")
 
@@ -42,6 +43,7 @@ def anything_wins(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measuring, "_CALLS", 1)
     monkeypatch.setattr(measuring, "_ROUNDS", 1)
     monkeypatch.setattr(measuring, "_HOPELESS", 1e9)
+    monkeypatch.setattr(operators, "_SHARE", 2.0)  # test_tune_operators.py
 
 
 def schedules(function: Any, *inputs: torch.Tensor, **options: Any) -> list[str]:
@@ -215,6 +217,8 @@ def test_wrong_values_discard_the_candidate(folder: Path, anything_wins: None, m
 
     def lying(self: Any, compiled: Any) -> Any:
         outcome = honest(self, compiled)
+        if not hasattr(self, "_keys"):  # before kernels are looked at
+            return outcome
         first = self._keys[0]
         victim[:] = [first]
         if "tuned" in next(k["schedule"] for k in compiled.report()["kernels"] if self._steps[k["step"]] == first):
@@ -224,8 +228,9 @@ def test_wrong_values_discard_the_candidate(folder: Path, anything_wins: None, m
 
     monkeypatch.setattr(measuring._GraphTuner, "_call", lying)
     found = tune(two, (torch.randn(64, 64), torch.randn(48, 48)))
-    assert len(found.kernels) > 1
-    for kernel in found.kernels:
+    kernels = [kernel for kernel in found.kernels if not kernel.is_operator]
+    assert len(kernels) > 1
+    for kernel in kernels:
         if kernel.key == victim[0]:
             assert not kernel.choice and all("wrong values" in line for line in kernel.discarded)
             assert len(kernel.discarded) == kernel.tried > 0

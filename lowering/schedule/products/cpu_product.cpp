@@ -11,7 +11,7 @@ CpuProduct::CpuProduct(const ScheduleContext& context, Type element)
     : c_(context), e_(context.evaluator), b_(context.builder()), loc_(b_.getUnknownLoc()), i_{b_, loc_},
       element_(element) {
   type_ = element_.isF64()                         ? Type(b_.getF64Type())
-          : element_.isF16()                       ? Type(b_.getF32Type())
+          : isa<FloatType>(element_)               ? Type(b_.getF32Type())
           : element_.getIntOrFloatBitWidth() == 64 ? Type(b_.getI64Type())
                                                    : Type(b_.getI32Type());
 }
@@ -46,14 +46,14 @@ void CpuProduct::store(Value buffer, Value index, Value value) {
 }
 
 Value CpuProduct::widened(Value value) {
-  if (element_.isF16())
+  if (element_.isF16() || element_.isBF16())
     return widenToF32(b_, loc_, value, element_);
   Type type = withLanes(type_, lanesOf(value));
   return value.getType() == type ? value : arith::ExtSIOp::create(b_, loc_, type, value).getResult();
 }
 
 Value CpuProduct::narrowed(Value value) {
-  if (element_.isF16())
+  if (element_.isF16() || element_.isBF16())
     return narrowFromF32(b_, loc_, value, element_);
   Type type = withLanes(registerType(element_), lanesOf(value));
   return value.getType() == type ? value : arith::TruncIOp::create(b_, loc_, type, value).getResult();

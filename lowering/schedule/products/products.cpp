@@ -44,15 +44,17 @@ std::string whyNoProductKernel(Operation* op, const TargetDescription& target) {
                                     : "has a kernel of its own on GPU targets only";
   if (!cast<PostOpsOpInterface>(op).getPostOps().empty())
     return name + " has post-ops, which are a library call's";
-  if (auto matmul = dyn_cast<MatmulOp>(op); matmul && target.on_host && libraryMultipliesF16(matmul))
+  const bool measured = isMeasuredKernel(op);
+  if (auto matmul = dyn_cast<MatmulOp>(op); matmul && target.on_host && !measured && libraryMultipliesF16(matmul))
     return name + " of f16 is a library call on the CPU where it is large";
   const Type result = getElementTypeOrSelf(op->getResult(0).getType());
   for (Type type : llvm::concat<const Type>(op->getOperandTypes(), op->getResultTypes())) {
     Type element = getElementTypeOrSelf(type);
     if (!target.supports.products) {
       // What the library takes is its call.
+      const bool taken = measured && (element.isF32() || element.isBF16());
       bool wrapping = element.isSignlessInteger() && element.getIntOrFloatBitWidth() >= 8;
-      if (!wrapping && !element.isUnsignedInteger(8) && !element.isF64() && !element.isF16())
+      if (!taken && !wrapping && !element.isUnsignedInteger(8) && !element.isF64() && !element.isF16())
         return name + " of " + show(element) + " is a library call on the CPU";
       if (element != result)
         return name + " of mixed types has no CPU kernel";

@@ -1,4 +1,4 @@
-"""``zefuse tune``: measure the schedules of a model's kernels on a device, and keep what is quicker."""
+"""``zefuse tune``: measure the schedules of a model's kernels and who carries its operators out, and keep what is quicker."""
 
 from __future__ import annotations
 
@@ -51,7 +51,8 @@ def run(args: argparse.Namespace) -> None:
 
     from zefuse import tuning
     from zefuse.commands.progress import Progress
-    from zefuse.tuning.measuring import Limits, tune
+    from zefuse.tuning.measuring import tune
+    from zefuse.tuning.rows import Limits
 
     tuning.fields(options.to_dict()["device"])  # whether it is there, before the work
     if args.threads is not None:

@@ -246,6 +246,11 @@ class Explanation:
             [(str(f["graph"]), f["op"], f["reason"], places(f)) for f in self.fallbacks],
         )
         yield from _table(
+            "library calls that were measured",
+            ("graph", "times", "kind", "choice"),
+            [(str(call["graph"]), call_kind(call), call["schedule"]) for call in self.calls if "schedule" in call],
+        )
+        yield from _table(
             "library calls that did not take what follows",
             ("graph", "times", "kind", "reason"),
             [(str(call["graph"]), call_kind(call), call["left_out"]) for call in self.calls if "left_out" in call],

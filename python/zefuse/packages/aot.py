@@ -7,6 +7,7 @@ The compiled part writes and checks it.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -14,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from zefuse import _native, targets
+from zefuse import _native, targets, tuning
 from zefuse.errors import (
     DeadlineError,
     DeviceError,
@@ -114,7 +115,8 @@ def write_package(
     for number, each in enumerate(programs):
         names = {name: weights.add(name, tensor) for name, tensor in each.weights.items()}
         for family, codes in wanted:
-            compiled = each.compile(options, family)
+            with tuning.without_eager() if standalone else contextlib.nullcontext():
+                compiled = each.compile(options, family)
             if standalone:
                 _refuse_aten(compiled)
             constants = [

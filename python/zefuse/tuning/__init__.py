@@ -11,7 +11,9 @@ import hashlib
 import json
 import os
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +22,21 @@ from zefuse.errors import NotFoundError
 
 KIND = "tuning"
 
-# By kernel: {"name": ..., "choice": {decision: number}, "before_us": ..., "after_us": ...}.
+# Of kernels and operators: {"name": ..., "choice": {decision: number}, "before_us": ..., "after_us": ...}.
 Table = dict[str, dict[str, Any]]
+
+
+_without_eager: ContextVar[bool] = ContextVar("zefuse_without_eager", default=False)
+
+
+@contextmanager
+def without_eager() -> Iterator[None]:
+    """Within it, operators that were measured to be quicker in eager are compiled: for what runs without torch."""
+    token = _without_eager.set(True)
+    try:
+        yield
+    finally:
+        _without_eager.reset(token)
 
 
 def applied(values: Mapping[str, Any], product: str | None = None) -> dict[str, Any]:
@@ -40,6 +55,8 @@ def applied(values: Mapping[str, Any], product: str | None = None) -> dict[str, 
         table = load(folder, device)
     except NotFoundError:  # whoever needs the device says so
         return made
+    if _without_eager.get():
+        table = {key: row for key, row in table.items() if row["choice"].get("implementation") != 1}
     if table:
         made["tuning"] = as_text(table)
     return made

@@ -1,4 +1,5 @@
-"""Measuring the schedules of a model's kernels where they run: in the model's own plan, on its own data.
+"""Measuring who carries a model's operators out, and the schedules of its kernels, where they run: in the model's own plan, on
+its own data.
 
 All kernels of a graph try their next candidate in the same plan, so that a graph is compiled as often as its kernel with the
 most candidates has some, and not once for each. A plan whose results differ from the cost model's is taken apart, kernel by
@@ -25,6 +26,8 @@ from zefuse.errors import DeadlineError, DeviceError, UnsupportedError, ZefuseEr
 from zefuse.explaining.explanation import fresh, run_backward
 from zefuse.graphs import observers, seeds
 from zefuse.options import Options
+from zefuse.tuning.operators import OperatorTuner
+from zefuse.tuning.rows import Choice, Kernel, Limits, Stop
 from zefuse.wording import Rows, counted, duration, printed
 
 if TYPE_CHECKING:
@@ -35,33 +38,6 @@ _SHARE = 0.01  # of a call's steps, below which a kernel is not worth measuring
 _CALLS = 7  # of a candidate; the least time of each step counts
 _ROUNDS = 9  # in which what won and the cost model's take turns at the end
 _HOPELESS = 3.0  # times the cost model's time of a first call, after which a candidate has no second one
-
-Choice = dict[str, int]
-
-
-@dataclass
-class Limits:
-    """``seconds``: for all of it. ``deadline``: whole seconds for one candidate's calls; on a GPU for each of its launches."""
-
-    seconds: float = 120.0
-    deadline: int = 20
-
-
-@dataclass
-class Kernel:
-    """One kernel of a graph, whatever number of launches it has. Times are seconds a launch."""
-
-    key: str
-    name: str
-    graph: int
-    launches: int = 0
-    before: float = 0.0
-    after: float = 0.0
-    tried: int = 0
-    choice: Choice = field(default_factory=dict)
-    schedule: str = ""  # what it became
-    discarded: list[str] = field(default_factory=list)
-    left: str = ""  # why nothing was tried
 
 
 @dataclass
@@ -78,9 +54,14 @@ class Tuned:
     def sentence(self) -> str:
         quicker = [kernel for kernel in self.kernels if kernel.choice]
         tried = sum(kernel.tried for kernel in self.kernels)
+        groups = []
+        for word, operators in (("kernel", False), ("operator", True)):
+            rows = [kernel for kernel in self.kernels if kernel.is_operator == operators]
+            kept = sum(bool(kernel.choice) for kernel in rows)
+            if not operators or any(kernel.tried for kernel in rows):
+                groups.append(f"{counted(kept, word)} of {len(rows)}")
         text = (
-            f"{counted(len(quicker), 'kernel')} of {len(self.kernels)} quicker than by the cost model, of "
-            f"{counted(tried, 'candidate')} on {self.device}"
+            f"{' and '.join(groups)} quicker than by the cost model, of {counted(tried, 'candidate')} on {self.device}"
         )
         if self.kept_in and quicker:
             text += f"; kept in {self.kept_in}"
@@ -102,8 +83,7 @@ class Tuned:
         numbers = ("launches", "before", "after", "tried")
         table = Rows(f"zefuse tune: {self.name}", ("kernel", *numbers, "choice"), key="kernel", numeric=numbers)
         for kernel in sorted(self.kernels, key=lambda kernel: -kernel.before * kernel.launches):
-            choice = ", ".join(f"{name} {number}" for name, number in kernel.choice.items())
-            words = choice or kernel.left or "the cost model's"
+            words = kernel.said() or kernel.left or "the cost model's"
             after = duration(kernel.after) if kernel.choice else ""
             table.add_row(kernel.name, str(kernel.launches), duration(kernel.before), after, str(kernel.tried), words)
         yield table
@@ -156,7 +136,7 @@ def tune(
                 tuner.run()
             except (DeviceError, DeadlineError) as error:
                 found.stopped = str(error).splitlines()[0]
-            found.kernels += tuner.kernels.values()
+            found.kernels += [*tuner.kernels.values(), *tuner.operators.values()]
             found.stopped = found.stopped or tuner.stopped
     quicker: Table = {
         kernel.key: {
@@ -229,10 +209,6 @@ def _graphs(subject: Subject, options: Options, training: bool) -> tuple[list[_G
     return [graph for graph in graphs if graph.arguments is not None], left_out
 
 
-class _Stop(Exception):
-    """The time for all of it is over."""
-
-
 class _GraphTuner:
     def __init__(
         self,
@@ -246,10 +222,14 @@ class _GraphTuner:
         self._number, self._graph, self._values, self._limits, self._end = number, graph, values, limits, end
         self._progress = progress
         self.kernels: dict[str, Kernel] = {}
+        self.operators: dict[str, Kernel] = {}
+        self._table: dict[str, Choice] = {}  # of operators
         self.stopped = ""
 
     def run(self) -> None:
         self._base = self._compile({})
+        if self._values["device"] == "cpu":
+            self._choose_operators()
         candidates = self._candidates()
         times, self._expected = self._measure(self._base, None)
         if self._base.counters()["library_calls"]:
@@ -266,7 +246,7 @@ class _GraphTuner:
                 candidates[key] = []
         best = dict(times)
         quicker: dict[str, list[tuple[float, Choice]]] = {key: [] for key in candidates}
-        with contextlib.suppress(_Stop):
+        with contextlib.suppress(Stop):
             for number in range(max(map(len, candidates.values()), default=0)):
                 row = {key: each[number] for key, each in candidates.items() if number < len(each)}
                 for key, seconds in self._try(row).items():
@@ -278,7 +258,24 @@ class _GraphTuner:
                 quicker[key].append((seconds, row[key]))
         self._confirm({key: min(found, key=lambda each: each[0])[1] for key, found in quicker.items() if found})
 
+    def _choose_operators(self) -> None:
+        """Before the schedules of the kernels that are left then."""
+        self._expected = self._call(self._base)
+        tuner = OperatorTuner(self._number, _Measured(self), self._limits, self._end, self._progress)
+        try:
+            tuner.run(self._base)
+        except Stop:
+            self._out_of_time()
+        finally:
+            self.operators, self._table = tuner.rows, tuner.chosen
+        if self._table:
+            self._base = self._compile({})
+
+    def _out_of_time(self) -> None:
+        self.stopped = "the time that --seconds gave was over"
+
     def _compile(self, table: Mapping[str, Choice]) -> Any:
+        table = {**self._table, **table}
         text = tuning.as_text({key: {"choice": choice} for key, choice in table.items()}) if table else ""
         values = {**self._values, "tuning": text}
         return _native.load().compile(self._graph.module, list(self._graph.parameters), values)
@@ -307,8 +304,8 @@ class _GraphTuner:
     def _try(self, row: Mapping[str, Choice]) -> dict[str, float]:
         """Seconds a launch of each kernel with its candidate, of those whose results are right."""
         if time.monotonic() > self._end:
-            self.stopped = "the time that --seconds gave was over"
-            raise _Stop
+            self._out_of_time()
+            raise Stop
         self._progress(f"graph {self._number}: {counted(len(row), 'kernel')} with another schedule")
         for key in row:
             self.kernels[key].tried += 1
@@ -420,6 +417,17 @@ class _GraphTuner:
                     kernel.before, kernel.after, kernel.choice = by_model[key], by_choice[key], choice
                     kernel.schedule = schedules[key]
             return
+
+
+class _Measured:
+    """What the tuner of operators asks of a graph."""
+
+    def __init__(self, tuner: _GraphTuner) -> None:
+        self._tuner = tuner
+        self.compile, self.call, self.timed = tuner._compile, tuner._call, tuner._timed
+
+    def differences(self, outcome: Outcome) -> Sequence[str]:
+        return [str(each) for each in comparing.compare(outcome, self._tuner._expected, None).differences]
 
 
 def _names(found: Sequence[tuple[float, Choice]]) -> Iterator[str]:
