@@ -17,7 +17,7 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.exc import ShortenTraceback
 
 from zefuse import _native, tuning
-from zefuse.decompositions import quantized_graphs, recurrent
+from zefuse.decompositions import optimizers, quantized_graphs, recurrent
 from zefuse.errors import (
     DeadlineError,
     DeviceError,
@@ -46,6 +46,7 @@ from zefuse.installing import torch_versions
 from zefuse.options import Options
 
 recurrent.let_dynamo_take_layers()
+optimizers.let_dynamo_trace_steps()
 
 # Graphs that may hold derived weights. Weak: a graph lives as long as the code that calls it.
 _live: weakref.WeakSet[Any] = weakref.WeakSet()
