@@ -31,6 +31,7 @@ from zefuse.explaining import torch_logs
 from zefuse.graphs import (
     common_subexpressions,
     constants,
+    direct_calls,
     garbage,
     observers,
     output_aliases,
@@ -92,10 +93,11 @@ def _through_aot_autograd(
 ) -> Callable[..., Any]:
     from zefuse.decompositions.table import decompositions
 
+    watch = direct_calls.Watch()
     compile_through = aot_autograd(
-        fw_compiler=partial(_compile, "forward", options, views=views),
+        fw_compiler=partial(_compile, "forward", options, views=views, watch=watch),
         bw_compiler=partial(_compile, "backward", options),
-        inference_compiler=partial(_compile, "inference", options, views=views),
+        inference_compiler=partial(_compile, "inference", options, views=views, watch=watch),
         decompositions=decompositions(random_in_kernels=not options.fallback_random),
         partition_fn=_partition,
         keep_inference_input_mutations=True,
@@ -107,7 +109,8 @@ def _through_aot_autograd(
     ):
         on_gpu = options.device != "cpu" or places.any_placed(example_inputs)
         whole = recurrent.kept_whole(gm, on_gpu=on_gpu)
-        return compile_through(whole if on_gpu else quantized_graphs.taken(whole, example_inputs), example_inputs)
+        taken = whole if on_gpu else quantized_graphs.taken(whole, example_inputs)
+        return watch.instead_of(compile_through(taken, example_inputs), example_inputs)
 
 
 def _tracing(example_inputs: Sequence[Any]) -> AbstractContextManager[Any]:
@@ -238,6 +241,7 @@ def _compile(
     gm: torch.fx.GraphModule,
     example_inputs: Sequence[Any],
     views: StorageViews | None = None,
+    watch: direct_calls.Watch | None = None,
 ) -> Callable[..., Any]:
     if views is not None:
         views.look(gm)
@@ -249,6 +253,8 @@ def _compile(
     if kind == "forward":
         saved_strides.free(gm)
     compiled = compile_graph(gm, _parameter_indices(kind), options, kind)
+    if watch is not None:
+        watch.saw(kind, compiled, gm)
     if kind == "forward":
         saved_strides.report(gm, compiled)
         return output_aliases.by_views(gm, compiled)
