@@ -1,5 +1,6 @@
 #include "python/csrc/compiled_graph.h"
 
+#include <algorithm>
 #include <bit>
 
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -78,8 +79,57 @@ void CompiledGraph::readTensor(size_t number, int64_t source, Arguments& into) c
   into.inputs[number].tensor = *ref;
 }
 
+void CompiledGraph::readArgument(const py::list& arguments, size_t number, size_t input, Arguments& into) const {
+  const int64_t place = takes_ ? takes_->place(number) : int64_t(number);
+  if (place >= 0)
+    return read(PyList_GET_ITEM(arguments.ptr(), static_cast<Py_ssize_t>(place)), input, int64_t(number), into);
+  PyObject* object = PyList_GET_ITEM(arguments.ptr(), static_cast<Py_ssize_t>(takes_->argument));
+  const SavedBlock& saved = *takes_->block;
+  if (!THPVariable_Check(object) || THPVariable_Unpack(object).scalar_type() != at::kByte ||
+      !THPVariable_Unpack(object).is_contiguous() || size_t(THPVariable_Unpack(object).numel()) != saved.bytes)
+    raise(Status(Code::invalid_argument, "input " + std::to_string(takes_->argument) + ": expected " +
+                                             std::to_string(saved.bytes) + " bytes of saved activations"));
+  const at::Tensor& block = THPVariable_Unpack(object);
+  const SavedBlock::Entry& entry = saved.entries[size_t(-1 - place)];
+  if (as_tensor_[input]) {
+    into.tensors[input] = saved.tensor(entry, block);
+    return readTensor(input, int64_t(number), into);
+  }
+  into.inputs[input].is_tensor = true;
+  into.inputs[input].tensor = saved.ref(entry, block, origin_.place);
+}
+
+std::shared_ptr<SavedBlock> CompiledGraph::saveInBlock(const std::vector<size_t>& outputs) {
+  if (!origin_.place)
+    return nullptr;
+  const plan::Plan& plan = executable_->plan();
+  saves_ = SavedBlock::of(plan, outputs);
+  if (!saves_)
+    return nullptr;
+  in_block_.assign(plan.outputs()->size(), 0);
+  for (const SavedBlock::Entry& entry : saves_->entries)
+    in_block_[entry.number] = 1;
+  return saves_;
+}
+
+void CompiledGraph::takeFromBlock(std::shared_ptr<SavedBlock> block, const std::vector<size_t>& arguments) {
+  if (!block || arguments.size() != block->entries.size() || !std::ranges::is_sorted(arguments))
+    raise(Status(Code::invalid_argument, "the numbers of arguments that come in a block: one of each, in order"));
+  takes_.emplace(std::move(block), arguments);
+  const plan::Plan& plan = executable_->plan();
+  as_tensor_.assign(plan.inputs() ? plan.inputs()->size() : 0, 0);
+  for (size_t number : written_)
+    as_tensor_[number] = 1;
+  if (plan.outputs())
+    for (const plan::Output* output : *plan.outputs())
+      if (output->kind() == plan::OutputKind::tensor)
+        if (const auto* buffer = plan.buffers()->Get(plan.values()->Get(output->value())->buffer());
+            buffer->storage() == plan::Storage::input)
+          as_tensor_[buffer->index()] = 1;
+}
+
 py::tuple CompiledGraph::call(const py::list& arguments) {
-  const size_t given = arguments.size();
+  const size_t given = arguments.size() + (takes_ ? takes_->more() : 0);
   const bool as_they_come = origin_.sources.empty();
   Arguments read_ones(as_they_come ? given + constants_.size() : origin_.sources.size());
   for (size_t i = 0; i < read_ones.inputs.size(); ++i) {
@@ -87,7 +137,7 @@ py::tuple CompiledGraph::call(const py::list& arguments) {
     if (source < 0) {
       read_ones.inputs[i].is_tensor = false;
     } else if (size_t(source) < given) {
-      read(PyList_GET_ITEM(arguments.ptr(), static_cast<Py_ssize_t>(source)), i, source, read_ones);
+      readArgument(arguments, size_t(source), i, read_ones);
     } else {
       if (size_t(source) - given >= constants_.size())
         raise(Status(Code::invalid_argument, "called with " + std::to_string(given) + " inputs, which are too few"));
@@ -102,7 +152,7 @@ py::tuple CompiledGraph::call(const py::list& arguments) {
 
 py::tuple CompiledGraph::run(Arguments& arguments) {
   std::vector<at::Tensor>& tensors = arguments.tensors;
-  OutputStorage storage(executable_->numOutputBuffers(), origin_.place);
+  OutputStorage storage(executable_->numOutputBuffers(), origin_.place, saves_.get());
   std::vector<at::Tensor> wrapped;
   auto outputs = [&] {
     py::gil_scoped_release released;
@@ -127,8 +177,8 @@ py::tuple CompiledGraph::run(Arguments& arguments) {
         if (auto written = arguments.computed.find(i); written != arguments.computed.end())
           tensors[i].copy_(written->second);
     if (result.ok())
-      for (CallOutput& output : *result)
-        wrapped.push_back(storage.wrap(output, tensors));
+      for (size_t i = 0; i < result->size(); ++i)
+        wrapped.push_back(saves_ && in_block_[i] ? at::Tensor() : storage.wrap((*result)[i], tensors));
     return result;
   }();
   if (!outputs.ok())
@@ -138,15 +188,22 @@ py::tuple CompiledGraph::run(Arguments& arguments) {
     if (!tensors[i].is_inference())
       tensors[i].unsafeGetTensorImpl()->bump_version();
 
-  py::tuple results(outputs->size());
-  for (size_t i = 0; i < outputs->size(); ++i) {
-    const CallOutput& output = (*outputs)[i];
+  py::tuple results(outputs->size() - (saves_ ? saves_->entries.size() - 1 : 0));
+  size_t next = 0;
+  for (size_t number = 0; number < outputs->size(); ++number) {
+    if (saves_ && in_block_[number]) {
+      if (number == saves_->entries.front().number)
+        results[next++] = py::reinterpret_steal<py::object>(THPVariable_Wrap(storage.block()));
+      continue;
+    }
+    const size_t i = next++;
+    const CallOutput& output = (*outputs)[number];
     if (output.kind == CallOutput::Kind::integer)
       results[i] = py::int_(output.integer);
-    else if (output.kind == CallOutput::Kind::none || !wrapped[i].defined())
+    else if (output.kind == CallOutput::Kind::none || !wrapped[number].defined())
       results[i] = py::none();
     else
-      results[i] = py::reinterpret_steal<py::object>(THPVariable_Wrap(wrapped[i]));
+      results[i] = py::reinterpret_steal<py::object>(THPVariable_Wrap(wrapped[number]));
   }
   return results;
 }

@@ -9,6 +9,7 @@
 #include <ATen/core/Tensor.h>
 #include <pybind11/pybind11.h>
 
+#include "python/csrc/saved_block.h"
 #include "python/csrc/tensors.h"
 #include "runtime/executor/executable.h"
 
@@ -58,6 +59,12 @@ public:
   bool asTheyCome() const { return origin_.sources.empty(); }
   const TorchPlace& place() const { return origin_.place; }
 
+  // From now on a call returns what it can of these outputs as one tensor of bytes, where the first of them was. Of
+  // graphs with a place. Null: it cannot.
+  std::shared_ptr<SavedBlock> saveInBlock(const std::vector<size_t>& outputs);
+  // From now on a call gets one such tensor for the arguments with these numbers, where the first of them was.
+  void takeFromBlock(std::shared_ptr<SavedBlock> block, const std::vector<size_t>& arguments);
+
   pybind11::dict report() const;    // report.cpp
   pybind11::dict counters() const;  // report.cpp
   // One (calls, seconds, processor seconds of the calling thread) for each step since time_steps(True); report.cpp.
@@ -80,7 +87,13 @@ private:
   std::unique_ptr<Executable> executable_;
   std::vector<at::Tensor> constants_;
   Origin origin_;
+  void readArgument(const pybind11::list& arguments, size_t number, size_t input, Arguments& into) const;
+
   std::vector<size_t> written_;  // inputs whose memory a call writes
+  std::shared_ptr<SavedBlock> saves_;
+  std::vector<uint8_t> in_block_;  // by output: whether it is in that
+  std::optional<TakenBlock> takes_;
+  std::vector<uint8_t> as_tensor_;  // by input: what comes in a block has to be a tensor all the same
 };
 
 }  // namespace zefuse::python

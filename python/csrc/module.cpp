@@ -410,6 +410,22 @@ PYBIND11_MODULE(_C, module) {
   const std::string file = ownFile();
   zefuse::setAtenBridgeFolder(file.substr(0, file.rfind('/')));  // compiled for the same torch
   module.doc() = "The compiled part of zefuse. Use the package zefuse instead.";
+  py::class_<SavedBlock, std::shared_ptr<SavedBlock>>(module, "SavedBlock")
+      .def_property_readonly("numbers", &SavedBlock::numbers)
+      .def_property_readonly("bytes", [](const SavedBlock& block) { return block.bytes; })
+      .def("shapes",
+           [](const SavedBlock& block) {
+             py::list shapes;
+             for (const SavedBlock::Entry& entry : block.entries)
+               shapes.append(py::tuple(py::cast(entry.sizes)));
+             return shapes;
+           })
+      .def("tensors", [](const SavedBlock& block, const py::object& bytes) {
+        py::list made;
+        for (const at::Tensor& tensor : block.tensors(THPVariable_Unpack(bytes.ptr())))
+          made.append(py::reinterpret_steal<py::object>(THPVariable_Wrap(tensor)));
+        return made;
+      });
   py::class_<CompiledGraph> compiled_graph(module, "CompiledGraph");
   compiled_graph.attr("_boxed_call") = true;  // AOTAutograd: takes one list and empties it
   compiled_graph.def("__call__", &CompiledGraph::call, py::arg("arguments"))
@@ -422,6 +438,8 @@ PYBIND11_MODULE(_C, module) {
       .def("plan_bytes", &CompiledGraph::planBytes)
       .def("output_strides", &CompiledGraph::outputStrides)
       .def("constants", &CompiledGraph::constantTensors)
+      .def("save_in_block", &CompiledGraph::saveInBlock, py::arg("outputs"))
+      .def("take_from_block", &CompiledGraph::takeFromBlock, py::arg("block"), py::arg("arguments"))
       .def("invalidate_weights", &CompiledGraph::invalidateWeights)
       .def("synchronize", &CompiledGraph::synchronize)
       .def_property_readonly("package_miss", &CompiledGraph::packageMiss)

@@ -11,6 +11,7 @@
 
 #include "common/plan/plan_generated.h"
 #include "python/csrc/kept_memory.h"
+#include "python/csrc/saved_block.h"
 #include "runtime/aten/lazy_values.h"
 
 namespace zefuse::python {
@@ -86,9 +87,13 @@ void giveBackTorchsCache(c10::DeviceType type) {
 
 Result<void*> OutputStorage::allocate(const OutputRequest& request) {
   if (place_ && request.place == Place::device) {
-    storages_.at(request.index) = c10::Storage(c10::Storage::use_byte_size_t(), request.bytes,
-                                               c10::GetAllocator(place_->type()), /*resizable=*/true);
-    return storages_[request.index].mutable_data();
+    const int64_t place = saved_ && request.index < saved_->of_buffers.size() ? saved_->of_buffers[request.index] : -1;
+    if (place < 0)
+      return allocateOnDevice(storages_.at(request.index), request.bytes);
+    if (size_t(place) + request.bytes > saved_->bytes)
+      return Status(Code::internal, "output buffer " + std::to_string(request.index) + " reaches beyond its block");
+    void* block = block_ ? block_.mutable_data() : allocateOnDevice(block_, saved_->bytes);
+    return static_cast<std::byte*>(block) + place;
   }
   try {
     auto* allocator = c10::GetCPUAllocator();
@@ -122,6 +127,19 @@ at::Tensor on(c10::Storage storage, const CallOutput& output, int64_t offset) {
 }
 
 }  // namespace
+
+void* OutputStorage::allocateOnDevice(c10::Storage& storage, size_t bytes) {
+  storage = c10::Storage(c10::Storage::use_byte_size_t(), bytes, c10::GetAllocator(place_->type()), /*resizable=*/true);
+  return storage.mutable_data();
+}
+
+at::Tensor OutputStorage::block() {
+  CallOutput bytes;
+  bytes.dtype = plan::DType::u8;
+  bytes.sizes = {int64_t(saved_->bytes)};
+  bytes.strides = {1};
+  return on(block_, bytes, 0);
+}
 
 at::Tensor OutputStorage::wrap(CallOutput& output, const std::vector<at::Tensor>& inputs) {
   switch (output.kind) {

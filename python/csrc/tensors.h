@@ -26,17 +26,25 @@ void giveBackTorchsCache(c10::DeviceType type);
 
 // The memory of one call's outputs: allocated by torch (large ones on the CPU: now, or for an earlier call), handed to
 // the executor, then wrapped into tensors.
+struct SavedBlock;
 class OutputStorage {
 public:
-  OutputStorage(size_t buffers, const TorchPlace& place) : storages_(buffers), place_(place) {}
+  // `saved`: buffers that are parts of one tensor; null: none.
+  OutputStorage(size_t buffers, const TorchPlace& place, const SavedBlock* saved = nullptr)
+      : storages_(buffers), place_(place), saved_(saved) {}
   // On a device by torch's allocator there, which throws its own error. That device must be the thread's current one.
   Result<void*> allocate(const OutputRequest& request);
   // The tensor that an output describes. `inputs`: the tensors of the call, by input number, lazy ones as they came.
   at::Tensor wrap(CallOutput& output, const std::vector<at::Tensor>& inputs);
+  at::Tensor block();  // of what is saved, as bytes
 
 private:
+  void* allocateOnDevice(c10::Storage& storage, size_t bytes);
+
   std::vector<c10::Storage> storages_;  // by output buffer number
   TorchPlace place_;
+  const SavedBlock* saved_;
+  c10::Storage block_;
   bool large_ = false;  // some of them are
 };
 

@@ -36,6 +36,7 @@ from zefuse.graphs import (
     observers,
     output_aliases,
     places,
+    saved_block,
     saved_strides,
     seeds,
     unread_arguments,
@@ -257,6 +258,7 @@ def _compile(
         watch.saw(kind, compiled, gm)
     if kind == "forward":
         saved_strides.report(gm, compiled)
+        saved_block.join(gm, compiled)
         return output_aliases.by_views(gm, compiled)
     # A compiled graph is boxed itself (it empties the list it is called with): a wrapper here would cost each call.
     return compiled
@@ -266,7 +268,7 @@ def _compile_backward(
     options: Options, gm: torch.fx.GraphModule, example_inputs: Sequence[Any]
 ) -> Callable[[list[Any]], Any]:
     if saved_strides.take(gm, example_inputs):
-        return compile_graph(gm, (), options, "backward")
+        return saved_block.taken(gm, compile_graph(gm, (), options, "backward"))
     copy = saved_strides.as_traced(gm)
     saved_strides.forget(gm)
     compiled = compile_graph(gm, (), options, "backward")
@@ -276,7 +278,7 @@ def _compile_backward(
             copy(args)
         return compiled(args)
 
-    return run
+    return saved_block.taken(gm, run)
 
 
 def _boxed_function(compiled: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
@@ -311,7 +313,9 @@ def _partition(joint: torch.fx.GraphModule, *args: Any, **kwargs: Any) -> Any:
         joint.graph.eliminate_dead_code()
         common_subexpressions.merge(joint.graph)
     with config.patch(cse=config.cse and not ours):
-        return min_cut_rematerialization_partition(joint, *args, **kwargs)
+        forward, backward = min_cut_rematerialization_partition(joint, *args, **kwargs)
+    saved_block.link(forward, backward)
+    return forward, backward
 
 
 def synchronize() -> None:
