@@ -2,7 +2,9 @@
 // (an optimizer's step over a parameter list, the bias gradients of a layer), become one launch over several sets.
 //
 // Equal kernels share one body as it is. Elementwise kernels on contiguous tensors share a body over one dimension, so
-// that tensors of any sizes meet. A batch runs where its last kernel stood: no result may be needed before.
+// that tensors of any sizes meet. A batch runs where its last kernel stood: no result may be needed before. On a GPU it
+// may also run where its first one stood, if all that the others read is there by then: casts of weights, each of which
+// stands before the product that wants it. (Not on the CPU: what the product reads next is in its cache.)
 //
 // On a GPU each group works for one set, and all sets have as many groups as the largest: so sets are of sizes that
 // differ by less than four times, or are one group's. What fills the device for longer than a launch takes gains
@@ -94,9 +96,9 @@ private:
         continue;
       number();
       bool changed = false;
-      for (ArrayRef<KernelOp> part : apart(kernels))
-        if (part.size() > 1) {
-          commit(part, flat);
+      for (const Run& run : apart(kernels))
+        if (run.kernels.size() > 1) {
+          commit(run, flat);
           changed = true;
         }
       if (changed)
@@ -118,34 +120,79 @@ private:
     return first;
   }
 
-  /// Cuts kernels (in order) into runs that can all stand where their last one stands.
-  std::vector<SmallVector<KernelOp>> apart(ArrayRef<KernelOp> kernels) {
-    std::vector<SmallVector<KernelOp>> runs;
-    size_t needed = 0;
-    int64_t held = 0;
+  /// Whether the graph returns it, or a view of it: then it has memory of its own anyhow.
+  static bool isReturned(Value value) {
+    return llvm::any_of(value.getUsers(), [](Operation* user) {
+      return isa<func::ReturnOp>(user) || (isa<ViewOp>(user) && isReturned(user->getResult(0)));
+    });
+  }
+
+  struct Run {
+    SmallVector<KernelOp> kernels;
+    bool late = true;                           // they may stand where the last one stands
+    bool early = true;                          // or where the first one does
+    size_t needed = SIZE_MAX;                   // the first step that reads a result
+    int64_t inputs_held = 0, results_held = 0;  // bytes of the arena's that live longer: late, early
+  };
+
+  /// Cuts kernels (in order) into runs that can all stand in one place.
+  std::vector<Run> apart(ArrayRef<KernelOp> kernels) {
+    std::vector<Run> runs;
     for (KernelOp kernel : kernels) {
-      int64_t mine = 0;
+      int64_t inputs = 0, results = 0;
       for (Value input : kernel.getInputs())
         if (throughViews(input).getDefiningOp())
-          mine += bytesOf(input);
-      size_t pointers = kernel->getNumOperands() + kernel->getNumResults();
-      bool fits = !runs.empty() && positions_.lookup(kernel) < needed && held <= maxHeld() &&
-                  (runs.back().size() + 1) * pointers <= maxPointers();
-      if (!fits) {
-        runs.emplace_back();
-        needed = SIZE_MAX;
-        held = 0;
+          inputs += bytesOf(input);
+      for (Value result : kernel.getResults())
+        if (!isReturned(result))
+          results += bytesOf(result);
+      const size_t pointers = kernel->getNumOperands() + kernel->getNumResults();
+      bool late = false, early = false;
+      if (!runs.empty() && (runs.back().kernels.size() + 1) * pointers <= maxPointers()) {
+        const Run& run = runs.back();
+        late = run.late && positions_.lookup(kernel) < run.needed && run.inputs_held <= maxHeld();
+        early = on_gpu_ && run.early && run.results_held + results <= maxHeld() && isReadyAt(kernel, run.kernels[0]);
       }
-      runs.back().push_back(kernel);
-      needed = std::min(needed, firstReader(kernel));
-      held += mine;
+      if (!late && !early)
+        runs.emplace_back();
+      Run& run = runs.back();
+      if (!run.kernels.empty()) {
+        run.late = late;
+        run.early = early;
+        run.results_held += results;
+      }
+      run.kernels.push_back(kernel);
+      run.needed = std::min(run.needed, firstReader(kernel));
+      run.inputs_held += inputs;
     }
     return runs;
   }
 
-  void commit(ArrayRef<KernelOp> kernels, bool flat) {
+  /// Whether all that it reads is there where `place` stands.
+  bool isReadyAt(KernelOp kernel, Operation* place) const {
+    return llvm::all_of(kernel.getInputs(), [&](Value input) {
+      Operation* from = throughViews(input).getDefiningOp();
+      return !from || positions_.lookup(from) < positions_.lookup(place);
+    });
+  }
+
+  /// The views behind `value` that stand after `place`.
+  static void moveViewsBefore(Value value, Operation* place) {
+    auto view = value.getDefiningOp<ViewOp>();
+    if (!view || view->isBeforeInBlock(place))
+      return;
+    moveViewsBefore(view.getSource(), place);
+    view->moveBefore(place);
+  }
+
+  void commit(const Run& run, bool flat) {
+    ArrayRef<KernelOp> kernels = run.kernels;
     KernelOp last = kernels.back();
-    OpBuilder builder(last);
+    Operation* place = run.late ? last : kernels.front();
+    for (KernelOp kernel : kernels)
+      for (Value input : kernel.getInputs())
+        moveViewsBefore(input, place);
+    OpBuilder builder(place);
     SmallVector<Value> inputs;
     SmallVector<Type> types;
     SmallVector<Attribute> input_layouts, layouts;

@@ -140,3 +140,80 @@ func.func @alone(%x: tensor<4x8xf32>) -> (tensor<4x8xf32>, tensor<4x8xf32>, tens
   }
   return %b, %c, %d : tensor<4x8xf32>, tensor<4x8xf32>, tensor<4x8xf32>
 }
+
+// -----
+
+#flat = affine_map<(d0, d1) -> (d0 * 8 + d1)>
+#columns = affine_map<(d0, d1) -> (d0 + d1 * 8)>
+#id = affine_map<(d0, d1) -> (d0, d1)>
+
+// Each is read before the next one stands there, but both read what is there at first: on a GPU they run where the first
+// one stood, behind the view that the second one reads. What reads a later result does not move.
+// CHECK-LABEL: func.func @early(
+// CHECK-NOT: batch =
+// CHECK: return
+// GPU-LABEL: func.func @early(
+// GPU: %[[VIEW:.*]] = zefuse.view %arg1
+// GPU-NEXT: %[[BOTH:.*]]:2 = zefuse.kernel "exp"(%arg0, %[[VIEW]]) {{.*}}batch = 2 : i64
+// GPU: %[[A:.*]] = zefuse.kernel "tanh"(%[[BOTH]]#0)
+// GPU: zefuse.kernel "tanh"(%[[BOTH]]#1)
+// GPU: zefuse.kernel "exp"(%[[A]])
+func.func @early(%x: tensor<4x8xf32>, %y: tensor<8x4xf32>) -> (tensor<4x8xf32>, tensor<4x8xf32>) {
+  %a = zefuse.kernel "exp"(%x) attributes {layouts = [#flat, #flat]} : (tensor<4x8xf32>) -> tensor<4x8xf32> {
+  ^bb0(%in: tensor<4x8xf32>):
+    %e = tensor.empty() : tensor<4x8xf32>
+    %s = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]}
+        ins(%in : tensor<4x8xf32>) outs(%e : tensor<4x8xf32>) {
+    ^bb0(%p: f32, %o: f32):
+      %r = math.exp %p : f32
+      linalg.yield %r : f32
+    } -> tensor<4x8xf32>
+    zefuse.yield %s : tensor<4x8xf32>
+  }
+  %b = zefuse.kernel "tanh"(%a) attributes {layouts = [#flat, #columns]} : (tensor<4x8xf32>) -> tensor<4x8xf32> {
+  ^bb0(%in: tensor<4x8xf32>):
+    %e = tensor.empty() : tensor<4x8xf32>
+    %s = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]}
+        ins(%in : tensor<4x8xf32>) outs(%e : tensor<4x8xf32>) {
+    ^bb0(%p: f32, %o: f32):
+      %r = math.tanh %p : f32
+      linalg.yield %r : f32
+    } -> tensor<4x8xf32>
+    zefuse.yield %s : tensor<4x8xf32>
+  }
+  %v = zefuse.view %y affine_map<(d0, d1) -> ((d0 * 8 + d1) floordiv 4, (d0 * 8 + d1) mod 4)> : tensor<8x4xf32> -> tensor<4x8xf32>
+  %c = zefuse.kernel "exp"(%v) attributes {layouts = [#flat, #flat]} : (tensor<4x8xf32>) -> tensor<4x8xf32> {
+  ^bb0(%in: tensor<4x8xf32>):
+    %e = tensor.empty() : tensor<4x8xf32>
+    %s = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]}
+        ins(%in : tensor<4x8xf32>) outs(%e : tensor<4x8xf32>) {
+    ^bb0(%p: f32, %o: f32):
+      %r = math.exp %p : f32
+      linalg.yield %r : f32
+    } -> tensor<4x8xf32>
+    zefuse.yield %s : tensor<4x8xf32>
+  }
+  %d = zefuse.kernel "tanh"(%c) attributes {layouts = [#flat, #flat]} : (tensor<4x8xf32>) -> tensor<4x8xf32> {
+  ^bb0(%in: tensor<4x8xf32>):
+    %e = tensor.empty() : tensor<4x8xf32>
+    %s = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]}
+        ins(%in : tensor<4x8xf32>) outs(%e : tensor<4x8xf32>) {
+    ^bb0(%p: f32, %o: f32):
+      %r = math.tanh %p : f32
+      linalg.yield %r : f32
+    } -> tensor<4x8xf32>
+    zefuse.yield %s : tensor<4x8xf32>
+  }
+  %f = zefuse.kernel "exp"(%b) attributes {layouts = [#columns, #flat]} : (tensor<4x8xf32>) -> tensor<4x8xf32> {
+  ^bb0(%in: tensor<4x8xf32>):
+    %e = tensor.empty() : tensor<4x8xf32>
+    %s = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel"]}
+        ins(%in : tensor<4x8xf32>) outs(%e : tensor<4x8xf32>) {
+    ^bb0(%p: f32, %o: f32):
+      %r = math.exp %p : f32
+      linalg.yield %r : f32
+    } -> tensor<4x8xf32>
+    zefuse.yield %s : tensor<4x8xf32>
+  }
+  return %d, %f : tensor<4x8xf32>, tensor<4x8xf32>
+}
