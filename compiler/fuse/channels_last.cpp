@@ -9,6 +9,26 @@ using namespace mlir;
 
 namespace zefuse {
 
+/// Where the elements of a view lie whose source lies in rows; nothing: in no strides, or nobody knows yet.
+static std::optional<Strided> placeOfView(ViewOp view) {
+  const SmallVector<AffineExpr> sizes = shapeOf(view.getType());
+  const unsigned symbols = view.getMap().getNumSymbols();
+  auto through = [&](ArrayRef<AffineExpr> outer, ArrayRef<AffineExpr> inner) {
+    auto results = llvm::map_to_vector(outer, [&](AffineExpr expr) { return expr.replaceDims(inner); });
+    return simplifyInBounds(AffineMap::get(unsigned(sizes.size()), symbols, results, view.getContext()), sizes);
+  };
+  AffineMap map = view.getMap();
+  Value source = view.getSource();
+  while (auto before = source.getDefiningOp<ViewOp>()) {
+    map = through(before.getMap().getResults(), map.getResults());
+    source = before.getSource();
+  }
+  if (!isa_and_nonnull<linalg::GenericOp, MatmulOp>(source.getDefiningOp()))
+    return std::nullopt;
+  const AffineMap rows = contiguousLayout(cast<RankedTensorType>(source.getType()), symbols);
+  return asStrided(through(rows.getResults(), map.getResults()), sizes);
+}
+
 SmallVector<AffineExpr> channelsLastStrides(ArrayRef<AffineExpr> sizes, MLIRContext* context) {
   SmallVector<AffineExpr> permuted = {sizes[0]};
   permuted.append(sizes.begin() + 2, sizes.end());
@@ -46,6 +66,12 @@ bool ChannelsLastForecast::find(Value value) {
   Operation* op = value.getDefiningOp();
   if (auto convolution = dyn_cast<ConvolutionOp>(op))
     return convolution.getKind() != "weights";
+  if (auto view = dyn_cast<ViewOp>(op)) {
+    const SmallVector<AffineExpr> sizes = shapeOf(type), wanted = channelsLastStrides(sizes, value.getContext());
+    const auto place = placeOfView(view);
+    return place && llvm::equal(place->strides, wanted, sameValue) &&
+           !llvm::equal(place->strides, contiguousStrides(sizes, value.getContext()), sameValue);
+  }
   if (!isa<linalg::GenericOp>(op))
     return false;
   // As layouts.cpp has it of kernels: one image lies so, and none of the result's own shape otherwise.

@@ -17,7 +17,8 @@ llvm::SmallVector<mlir::AffineExpr> channelsLastStrides(llvm::ArrayRef<mlir::Aff
 bool sameChannelsOrPlaces(mlir::RankedTensorType a, mlir::RankedTensorType b);
 
 // Of values of a graph in stage 1, whether layout assignment will have them channels last, as far as it can be told
-// before kernels are made: what a convolution makes, and what is computed from such images alone. For choices of speed:
+// before kernels are made: what a convolution makes, rows of channels seen as an image, and what is computed from such
+// images alone. For choices of speed:
 // nothing wrong comes of an error. Answers are kept, so one is for a graph that does not change meanwhile.
 class ChannelsLastForecast {
 public:

@@ -212,3 +212,33 @@ func.func @channels(%x: tensor<8x64x56x56xf32>, %w: tensor<256x64x1x1xf32>, %y: 
   } -> tensor<256xf32>
   return %s, %t : tensor<256xf32>, tensor<256xf32>
 }
+
+// -----
+
+#id = affine_map<(d0, d1, d2, d3) -> (d0, d1, d2, d3)>
+#channel = affine_map<(d0, d1, d2, d3) -> (d1)>
+
+// Rows of channels seen as an image lie so too: the gradient of a bias behind which a layer norm stood.
+// CHECK-LABEL: func.func @rows(
+// CHECK: linalg.generic {{.*}} iterator_types = ["parallel", "parallel", "parallel", "reduction", "reduction"]
+// CHECK: linalg.generic {{.*}} iterator_types = ["reduction", "reduction", "parallel"]{{.*}} outs(%{{.*}} : tensor<256xf32>) attrs =  {zefuse.few_results}
+func.func @rows(%x: tensor<8x56x56x256xf32>) -> tensor<256xf32> {
+  %zero = arith.constant 0.0 : f32
+  %m = tensor.empty() : tensor<8x56x56x256xf32>
+  %y = linalg.generic {indexing_maps = [#id, #id], iterator_types = ["parallel", "parallel", "parallel", "parallel"]}
+      ins(%x : tensor<8x56x56x256xf32>) outs(%m : tensor<8x56x56x256xf32>) {
+  ^bb0(%a: f32, %b: f32):
+    %r = math.exp %a : f32
+    linalg.yield %r : f32
+  } -> tensor<8x56x56x256xf32>
+  %v = zefuse.view %y affine_map<(d0, d1, d2, d3) -> (d0, d2, d3, d1)> : tensor<8x56x56x256xf32> -> tensor<8x256x56x56xf32>
+  %e = tensor.empty() : tensor<256xf32>
+  %f = linalg.fill ins(%zero : f32) outs(%e : tensor<256xf32>) -> tensor<256xf32>
+  %s = linalg.generic {indexing_maps = [#id, #channel], iterator_types = ["reduction", "parallel", "reduction", "reduction"]}
+      ins(%v : tensor<8x256x56x56xf32>) outs(%f : tensor<256xf32>) {
+  ^bb0(%a: f32, %b: f32):
+    %r = arith.addf %a, %b : f32
+    linalg.yield %r : f32
+  } -> tensor<256xf32>
+  return %s : tensor<256xf32>
+}
