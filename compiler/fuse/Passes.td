@@ -30,6 +30,22 @@ class ProductPass<string argument> : GraphPass<argument> {
                  Option<"convolutions", "convolutions", "std::string", "\"auto\"", "convolutions of a vendor's library: likewise">];
 }
 
+def PatchProducts : ProductPass<"zefuse-patch-products"> {
+  let summary = "A convolution of windows that do not overlap, of an image of few channels, becomes a product of its patches";
+  let description = [{
+    Before: stage 1, legal. After: the same. Of static sizes, forward and both derivatives, where the library of the vendor may take
+    the product.
+    ```mlir
+    %r = zefuse.convolution "forward" %x, %w {stride = array<i64: 4, 4>, ...} : (tensor<8x3x224x224xbf16>, tensor<96x3x4x4xbf16>) -> ...
+    // becomes
+    %p = zefuse.view %x ... -> tensor<25088x48xbf16>
+    %t = zefuse.view %w ... -> tensor<48x96xbf16>
+    %m = zefuse.matmul %p, %t : (tensor<25088x48xbf16>, tensor<48x96xbf16>) -> tensor<25088x96xbf16>
+    %r = zefuse.view %m ... -> tensor<8x96x56x56xbf16>
+    ```
+  }];
+}
+
 def PadProducts : ProductPass<"zefuse-pad-products"> {
   let summary = "A product's 16-bit operand or result whose rows begin between two multiples of 16 bytes becomes a copy whose rows do not";
   let description = [{

@@ -13,8 +13,10 @@ void buildFusePipeline(OpPassManager& passes, const FuseOptions& options) {
   const TargetDescription target = TargetDescription::named(options.target).value_or(TargetDescription::cpu());
   OpPassManager& graph = passes.nest<func::FuncOp>();
   graph.addPass(createLegalizeForTarget({.target = options.target}));
-  if (!target.product_library.empty())
+  if (!target.product_library.empty()) {
+    graph.addPass(createPatchProducts({.target = options.target, .library = options.library}));
     graph.addPass(createPadProducts({.target = options.target, .library = options.library}));
+  }
   if (target.supports.products)
     graph.addPass(createSplitProducts(
         {.target = options.target, .library = options.library, .convolutions = options.convolutions}));
@@ -49,6 +51,7 @@ void registerFusePasses() {
 StringRef stageOf(StringRef pass_argument) {
   static constexpr std::pair<StringLiteral, StringLiteral> stages[] = {
       {"zefuse-legalize", "2_legalized"},
+      {"zefuse-patch-products", "2_patch_products"},
       {"zefuse-pad-products", "2_pad_products"},
       {"zefuse-split-products", "2_split_products"},
       {"zefuse-prepare", "2a_prepared"},

@@ -275,6 +275,34 @@ nothing_copied()
     )
 
 
+def test_windows_that_do_not_overlap() -> None:
+    """On NVIDIA's GPUs a convolution of them is a product of patches, and its derivatives are."""
+    run(
+        """
+for shape, weight, dtype in (
+    ((8, 3, 64, 67), (96, 3, 4, 4), torch.bfloat16),  # three columns are in no window
+    ((8, 2, 8, 32, 32), (64, 2, 2, 4, 4), torch.float32),
+):
+    convolve = F.conv2d if len(shape) == 4 else F.conv3d
+    function = lambda x, w, b: convolve(x, w, b, stride=w.shape[2:])
+    given = [torch.randn(sizes, dtype=dtype) for sizes in (shape, weight, weight[:1])]
+    mine, theirs = [t.to("cuda").requires_grad_() for t in given], [t.float().requires_grad_() for t in given]
+    graphs.clear()
+    got, want = compiled(function)(*mine), function(*theirs)
+    gradient = torch.randn(want.shape).to(dtype)
+    with backend.observe(lambda kind, graph: graphs.append(graph)):
+        got.backward(gradient.to("cuda"))
+    want.backward(gradient.float())
+    for a, b in ((got, want), *((a.grad, b.grad) for a, b in zip(mine, theirs, strict=True))):
+        close(a.float(), b, 1e-2 if dtype == torch.bfloat16 else 1e-5)
+    # What three columns got no gradient of is no product's.
+    products = [kernel for graph in graphs for kernel in graph.report()["kernels"] if "do not overlap" in kernel["schedule"]]
+    assert len(products) == (2 if dtype == torch.bfloat16 else 3), products
+""",
+        ZEFUSE_GPU_TARGET="sm_90",
+    )
+
+
 @pytest.mark.parametrize("name", ["flash", "efficient", "cudnn"])
 def test_attention_as_the_dispatcher_names_it(name: str) -> None:
     """What torch makes of it where there is CUDA, forward and backward: kernels of the plan."""
