@@ -136,6 +136,7 @@ def test_large_products_of_f16_are_the_librarys(rows: int) -> None:
     ("dtype", "rows", "reason"),
     [
         (torch.float64, 128, "matrix product of f64: eager's library is quicker with 2097152 multiplications"),
+        (torch.float64, 1, "matrix product of f64: eager is quicker with few rows (1) and 16384 multiplications"),
         (torch.float16, 4, "matrix product of f16: eager is quicker with few rows (4) and 65536 multiplications"),
         (torch.int8, 1, "matrix product of i8: eager is quicker with few rows (1) and 16384 multiplications"),
     ],
