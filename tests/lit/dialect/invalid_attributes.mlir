@@ -210,3 +210,11 @@ func.func @graph(%a: tensor<4x4xf32>) {
   %p = zefuse.matmul %a, %a {zefuse.library = "cuBLASLt"} : (tensor<4x4xf32>, tensor<4x4xf32>) -> tensor<4x4xf32>
   return
 }
+
+// -----
+
+func.func @graph(%a: tensor<4x4xf32>) {
+  // expected-error@+1 {{'zefuse.implementation' is a name, of a zefuse.matmul or zefuse.convolution}}
+  %p = zefuse.matmul %a, %a {zefuse.implementation = 4 : i64} : (tensor<4x4xf32>, tensor<4x4xf32>) -> tensor<4x4xf32>
+  return
+}
