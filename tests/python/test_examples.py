@@ -69,29 +69,55 @@ def test_the_notebook(tmp_path: Path) -> None:
     assert "'line': \"print('largest:', y.max())\"" in said
 
 
-def semantic_search(cwd: Path, **environment: str) -> str:
-    environment["COLUMNS"] = "100"  # where lines are broken
-    program = ROOT / "examples" / "semantic_search.py"
-    return run_example(program, cwd, "--quick", env=os.environ | environment, imports=children.LANGUAGE)
+SEARCH = ROOT / "examples" / "semantic_search.py"
 
 
 def test_semantic_search(tmp_path: Path) -> None:
-    said = semantic_search(tmp_path)
+    here = os.environ | {"COLUMNS": "100"}  # where lines are broken
+    said = run_example(SEARCH, tmp_path, "--quick", env=here, imports=children.LANGUAGE)
     assert "She kneaded the dough" in said
     assert "faster than Inductor" in said
     assert (ROOT / "build" / "demo" / "speed.png").stat().st_size > 10_000
 
 
+WITHOUT = f"""
+import sys
+
+sys.modules["matplotlib"] = None
+sys.path.insert(1, {str(ROOT / "tests" / "bench")!r})
+import workloads
+
+make = workloads.SentenceEncoder.__init__
+
+
+def one_layer(self):
+    make(self)
+    del self.bert.encoder.layer[1:]
+
+
+workloads.SentenceEncoder.__init__ = one_layer
+"""
+
+
 def test_semantic_search_without_what_it_compares_with_and_draws_with(tmp_path: Path) -> None:
-    """No matplotlib, and no C++ compiler for Inductor."""
-    (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['matplotlib'] = None\n")
+    """No matplotlib, and no C++ compiler for Inductor. One layer of the model, whose answers nobody reads."""
+    (tmp_path / "sitecustomize.py").write_text(WITHOUT)
     without = {
         "PYTHONPATH": str(tmp_path),
         "CXX": "/nonexistent/c++",
         "TORCHINDUCTOR_CACHE_DIR": str(tmp_path / "cache"),
     }
-    said = semantic_search(tmp_path, **without)
-    assert "She kneaded the dough" in said and "faster than eager" in said
+    # Inductor reads the compiler's name when it is imported, which a server of children has done.
+    done = subprocess.run(
+        [sys.executable, SEARCH, "--quick"],
+        capture_output=True,
+        text=True,
+        timeout=600,
+        env={**os.environ, "COLUMNS": "100", **without},
+    )
+    assert done.returncode == 0, done.stderr
+    said = done.stdout
+    assert "best match" in said and "faster than eager" in said
     assert "Inductor is left out: " in said and "faster than Inductor" not in said
     assert "The chart is left out" in said
 
