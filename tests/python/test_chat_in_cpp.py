@@ -244,7 +244,7 @@ def test_smollm2_answers(built: Path, tmp_path: Path) -> None:
         "--activations",
         "int8",
     ]
-    done = children.run(children.ZEFUSE, *words, "-q", cwd=tmp_path, timeout=600)
+    done = children.run(children.ZEFUSE, *words, "-q", cwd=tmp_path, timeout=600, imports=children.LANGUAGE)
     assert done.returncode == 0, done.stderr
     package = tmp_path / "smollm2.zefuse"
     assert package.stat().st_size < 110e6  # the weights once, packed

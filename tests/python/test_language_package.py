@@ -469,6 +469,6 @@ def test_the_command_says_what_it_made(folder: Path, tmp_path: Path, capfd: pyte
     assert "matrices to int4" in found["changed"][0]
     # For one sequence, and for any number of them.
     assert [each["kind"] for each in found["graphs"]] == ["decode", "prefill"] * 2
-    assert main([*words, "--dtype", "bfloat16"]) == 0
+    assert main([*words, "--dtype", "bfloat16", "--no-batches"]) == 0
     out = capfd.readouterr().out
     assert "matrices to int4" in out and "decode, batch 1: " in out and "wrote " in out

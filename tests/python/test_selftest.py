@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import json
 import sys
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from zefuse import selftest
+from zefuse import doctor, selftest
 from zefuse.cli import main
 from zefuse.errors import InvalidArgumentError
 from zefuse.selftest import parts, worker
@@ -143,6 +144,9 @@ def test_the_command_as_data(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    # Once for all three, which differ in what they write.
+    monkeypatch.setattr(selftest, "run", cache(selftest.run))
+    monkeypatch.setattr(doctor, "examine", cache(doctor.examine))
     assert main(["selftest", "--device", "gpu:7", "--json"]) == 1
     found = json.loads(capsys.readouterr().out)
     assert found["verdict"] == "fail" and found["message"] == "this machine has no device gpu:7" and found["doctor"]
