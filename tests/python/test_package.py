@@ -8,7 +8,6 @@ import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import children
 import pytest
@@ -361,27 +360,6 @@ def test_command_line_targets_and_inspect(tmp_path: Path) -> None:
     (tmp_path / "m.zefuse").write_bytes(data)
     done = run("inspect", "m.zefuse")
     assert done.returncode == 1 and "the hash of section 'weights' is wrong" in done.stderr
-
-
-def test_progress_names_each_kernel_and_target_once(
-    tmp_path: Path, stub: Path, inputs: tuple[torch.Tensor, dict[str, torch.Tensor]]
-) -> None:
-    program = torch.export.export(Model().eval(), inputs)
-    for first in (True, False):
-        seen: list[tuple[str, str, float, int, int]] = []
-
-        def note(*each: Any, seen: list[Any] = seen) -> None:
-            seen.append(each)
-
-        options = {"cache_dir": str(tmp_path / "cache")}
-        zefuse.compile_package(program, tmp_path / "m", targets=["cpu", "dg2-g11"], options=options, progress=note)
-        natives = [name for name, _, _ in reports.ask("package", str(tmp_path / "m"))["sections"] if "native/" in name]
-        assert len({(kernel, target) for kernel, target, *_ in seen}) == len(seen) == len(natives)
-        assert {target for _, target, *_ in seen} == {"avx2", "avx512", "dg2-g11"}
-        assert any(seconds > 0 for _, _, seconds, _, _ in seen) == first
-        for family in ({"avx2", "avx512"}, {"dg2-g11"}):  # a plan each
-            numbers = [(done, every) for _, target, _, done, every in seen if target in family]
-            assert numbers == [(number + 1, len(numbers)) for number in range(len(numbers))]
 
 
 def test_progress_can_cancel(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import children
 import pytest
@@ -156,6 +157,26 @@ def test_a_package_for_cpu_and_gpu(tmp_path: Path, stub: Path) -> None:
     # A device that nobody compiles for.
     with pytest.raises(NotFoundError, match=r"(?s)no compiler here makes code for 'bmg-g21'.*toolchain install.*99\.1"):
         zefuse.compile_package(program, tmp_path / "n", targets=["bmg-g21"])
+
+
+def test_progress_names_each_kernel_and_target_once(tmp_path: Path, stub: Path) -> None:
+    inputs = (torch.tensor([[1, 2, 3], [4, 5, 19]]), {"bias": torch.randn(16)})
+    program = torch.export.export(Model().eval(), inputs)
+    for first in (True, False):
+        seen: list[tuple[str, str, float, int, int]] = []
+
+        def note(*each: Any, seen: list[Any] = seen) -> None:
+            seen.append(each)
+
+        options = {"cache_dir": str(tmp_path / "cache")}
+        zefuse.compile_package(program, tmp_path / "m", targets=["cpu", "dg2-g11"], options=options, progress=note)
+        natives = [name for name, _, _ in reports.ask("package", str(tmp_path / "m"))["sections"] if "native/" in name]
+        assert len({(kernel, target) for kernel, target, *_ in seen}) == len(seen) == len(natives)
+        assert {target for _, target, *_ in seen} == {"avx2", "avx512", "dg2-g11"}
+        assert any(seconds > 0 for _, _, seconds, _, _ in seen) == first
+        for family in ({"avx2", "avx512"}, {"dg2-g11"}):  # a plan each
+            numbers = [(done, every) for _, target, _, done, every in seen if target in family]
+            assert numbers == [(number + 1, len(numbers)) for number in range(len(numbers))]
 
 
 def test_nvidias_code_needs_nothing_that_is_installed(tmp_path: Path) -> None:
