@@ -52,15 +52,14 @@ bool prefersGemm(const MatmulDesc& desc, const TensorDesc& a, const TensorDesc& 
   return double(a.sizes[0]) * double(a.sizes[1]) * double(b.sizes[1]) >= large;
 }
 
-// oneDNN's first implementation whose name begins so, if it has one for this product; else the description stays.
-void take(dnnl::matmul::primitive_desc& description, std::string_view name) {
-  dnnl::matmul::primitive_desc other = description;
+// oneDNN's first implementation whose name begins so, if it has one for this product; else the description is made
+// again: copies of one are the same object inside, so what was passed over is gone.
+template <typename Make> void take(dnnl::matmul::primitive_desc& description, std::string_view name, const Make& make) {
   do {
-    if (std::string_view(other.impl_info_str()).starts_with(name)) {
-      description = other;
+    if (std::string_view(description.impl_info_str()).starts_with(name))
       return;
-    }
-  } while (other.next_impl());
+  } while (description.next_impl());
+  description = make();
 }
 
 enum class Bf16Products { none, of_bf16, of_f32_too };
@@ -200,12 +199,15 @@ bool PreparedMatmul::addProduct(const Plan& plan, std::string& why) {
   auto wanted_b =
       desc_.pack_b ? dnnl::memory::desc(plan.b.sizes, dataType(plan.b.dtype), dnnl::memory::format_tag::any) : b;
   dnnl::memory::desc bias = plan.native_bias ? memoryDesc(*plan.bias) : dnnl::memory::desc();
-  dnnl::matmul::primitive_desc description(engine(), a, wanted_b, bias, out, attr, /*allow_empty=*/true);
+  auto describe = [&] {
+    return dnnl::matmul::primitive_desc(engine(), a, wanted_b, bias, out, attr, /*allow_empty=*/true);
+  };
+  dnnl::matmul::primitive_desc description = describe();
   const bool automatic = desc_.way == LibraryWay::automatic;
   if (description && (automatic ? prefersGemm(desc_, plan.a, plan.b) : desc_.way == LibraryWay::gemm))
-    take(description, "gemm:jit");
+    take(description, "gemm:jit", describe);
   else if (description && desc_.way == LibraryWay::blocked)
-    take(description, "brg");
+    take(description, "brg", describe);
   bool fast =
       description && (automatic ? isBlocked(description.impl_info_str()) : desc_.way != LibraryWay::inner_product);
 
