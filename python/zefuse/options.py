@@ -34,11 +34,11 @@ class Options:
 
     library_products: str = "auto"
     """Which matrix products on a GPU go to its vendor's library (cuBLASLt) where that is there when they run: ``"auto"``, the
-    large ones; ``"never"``; or ``"always"``. Their kernels are made all the same."""
+    large ones; ``"never"``; or ``"always"``. Their kernels are in the plan all the same, as native code where they are needed."""
 
     library_convolutions: str = "auto"
     """Which convolutions on a GPU go to its vendor's library (cuDNN) where that is there when they run: ``"auto"``, large ones of
-    16-bit types; ``"never"``; or ``"always"``. Their kernels are made all the same."""
+    16-bit types; ``"never"``; or ``"always"``. Their kernels are in the plan all the same, as native code where they are needed."""
 
     dump_dir: str | None = None
     """A folder for every stage of every kernel (MLIR, LLVM IR, SPIR-V text, assembly, the plan as JSON). Default: no dump."""

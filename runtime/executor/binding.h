@@ -36,6 +36,8 @@ struct BoundLaunch {
   std::optional<ze_extension::ProductDesc> product;
   std::optional<ze_extension::ConvolutionDesc> convolution;
   std::vector<int64_t> symbols;
+
+  bool asksALibrary() const { return product || convolution; }
 };
 
 // A Matmul, Convolution or Attention step.

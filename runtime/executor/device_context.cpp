@@ -166,4 +166,13 @@ bool DeviceContext::releaseIdleMemory() {
   return !freed.empty();
 }
 
+void askLibraries(DeviceContext& device, const Binding& binding) {
+  for (const BoundLaunch& launch : binding.launches) {
+    if (launch.product)
+      (void)device.products().get(device.context(), *launch.product);
+    if (launch.convolution)
+      (void)device.convolutions().get(device.context(), *launch.convolution);
+  }
+}
+
 }  // namespace zefuse::executor

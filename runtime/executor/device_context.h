@@ -90,4 +90,8 @@ private:
   LibraryConvolutions convolutions_;
 };
 
+// Asks for all that a binding wants of the libraries of the GPU's vendor, which takes milliseconds for each the first
+// time. What fails is told to who asks again.
+void askLibraries(DeviceContext& device, const Binding& binding);
+
 }  // namespace zefuse::executor

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <list>
 #include <mutex>
+#include <numeric>
 #include <optional>
 #include <set>
 #include <thread>
@@ -94,10 +95,17 @@ Result<std::unique_ptr<Executable>> Executable::create(std::span<const std::byte
                                               options.device + "'; compile for this device"};
   if (!options.allow_aten)
     ZEFUSE_RETURN_IF_ERROR(refuseAten(impl->shared.program));
-  // Of fixed sizes, library calls are prepared while kernels are loaded: neither needs the other.
+  // Of fixed sizes, library calls are prepared while kernels are loaded, and a GPU's libraries are asked: neither needs
+  // the other.
   std::optional<onednn::TeamThread<Result<std::shared_ptr<const Binding>>>> binding;
   if (impl->shared.program.plan.symbols.empty())
-    binding.emplace([&impl = *impl] { return impl.bindingFor({}, onednn::maxThreads()); });
+    binding.emplace([&impl = *impl, &options] {
+      auto bound = impl.bindingFor({}, onednn::maxThreads());
+      if (bound.ok() && std::ranges::any_of((*bound)->launches, &BoundLaunch::asksALibrary))
+        if (auto gpu = DeviceContext::open(options.device); gpu.ok())
+          askLibraries(**gpu, **bound);
+      return bound;
+    });
   auto modules = KernelModules::build(*plan::GetPlan(impl->bytes.data()), options, impl->shared.counters);
   if (!modules.ok())
     return modules.status();
@@ -117,6 +125,7 @@ Result<std::unique_ptr<Executable>> Executable::create(std::span<const std::byte
     ZEFUSE_RETURN_IF_ERROR(frame->bind(std::move(*bound)));
     impl->giveBack(frame);
   }
+  impl->shared.modules->forgetCaller();
   return std::unique_ptr<Executable>(new Executable(std::move(impl)));
 }
 
@@ -297,6 +306,9 @@ void Executable::timeSteps(bool on) { impl_->shared.timer.set(on, impl_->shared.
 std::vector<StepTime> Executable::stepTimes() const { return impl_->shared.timer.read(); }
 
 Result<std::vector<std::vector<std::byte>>> Executable::nativeBinaries() const {
+  std::vector<size_t> all(impl_->shared.modules->size());
+  std::iota(all.begin(), all.end(), size_t(0));
+  ZEFUSE_RETURN_IF_ERROR(impl_->shared.modules->require(all));
   std::vector<std::vector<std::byte>> binaries;
   for (size_t i = 0; i < impl_->shared.modules->size(); ++i) {
     auto native = impl_->shared.modules->module(i).nativeBinary();

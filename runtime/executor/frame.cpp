@@ -67,9 +67,21 @@ Status Frame::bind(std::shared_ptr<const Binding> binding) {
       gpu_ = std::move(*gpu);
     }
     ZEFUSE_RETURN_IF_ERROR(gpu_->bind(*binding));
+    ZEFUSE_RETURN_IF_ERROR(requireKernels(*binding));
   }
   binding_ = std::move(binding);
   return {};
+}
+
+Status Frame::requireKernels(const Binding& binding) {
+  if (!shared_.modules->isPartial())
+    return {};
+  std::vector<size_t> needed;
+  for (size_t step = 0; step < shared_.program.plan.steps.size(); ++step)
+    if (const plan::LaunchT* launch = shared_.program.plan.steps[step]->kind.AsLaunch())
+      if (binding.launches[step].groups > 0 && !gpu_->product(step) && !gpu_->convolution(step))
+        needed.push_back(launch->module_);
+  return shared_.modules->require(needed);
 }
 
 void Frame::forgetWeights() {

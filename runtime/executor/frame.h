@@ -62,6 +62,8 @@ private:
     std::vector<void*> results;  // of a call with several
   };
 
+  // What this binding's launches need that no library does.
+  Status requireKernels(const Binding& binding);
   Status prepare(std::span<const CallInput> inputs, const AllocateOutput& allocate, const CallPlace& place);
   Status packWeights(std::span<const CallInput> inputs);
   // Looks for the packed copy of the step's weight, whose first element is `b`.

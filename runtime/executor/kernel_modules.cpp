@@ -8,6 +8,8 @@
 #include "common/plan/program.h"
 #include "runtime/cache/file_cache.h"
 #include "runtime/executor/vendor_code.h"
+#include "runtime/ze/convolution.h"
+#include "runtime/ze/product.h"
 
 namespace zefuse::executor {
 namespace {
@@ -37,9 +39,27 @@ CacheKey nativeKey(const plan::KernelModule& module, const ze::Device& device, s
   return key;
 }
 
+const ze::Context& KernelModules::contextOf(const plan::KernelModule& module) const {
+  return plan::runsOnHost(module.target()->string_view()) ? *host_ : gpu_->context();
+}
+
+std::vector<bool> KernelModules::replaceable(bool products, bool convolutions) const {
+  std::vector<bool> launched(modules_.size()), by_kernel(modules_.size());
+  if (const auto* steps = plan_.steps())
+    for (const plan::Step* step : *steps)
+      if (const plan::Launch* launch = step->kind_as_Launch()) {
+        launched[launch->module_()] = true;
+        if (!(products && launch->library()) && !(convolutions && launch->library_convolution()))
+          by_kernel[launch->module_()] = true;
+      }
+  for (size_t i = 0; i < launched.size(); ++i)
+    launched[i] = launched[i] && !by_kernel[i];
+  return launched;
+}
+
 Result<std::unique_ptr<KernelModules>> KernelModules::build(const plan::Plan& plan, const ExecutableOptions& options,
                                                             Counters& counters) {
-  auto self = std::make_unique<KernelModules>();
+  std::unique_ptr<KernelModules> self(new KernelModules(plan, options, counters));
   auto openHost = [&]() -> Status {
     Result<ze::Device> device = ze::Device::find("cpu");
     if (!device.ok())
@@ -68,68 +88,109 @@ Result<std::unique_ptr<KernelModules>> KernelModules::build(const plan::Plan& pl
     if (cpu && !self->host_)
       ZEFUSE_RETURN_IF_ERROR(openHost());
   }
-  auto contextOf = [&](const plan::KernelModule& module) -> const ze::Context& {
-    return plan::runsOnHost(module.target()->string_view()) ? *self->host_ : self->gpu_->context();
-  };
   self->modules_.resize(modules->size());
 
   const FileCache cache(options.cache_dir, options.cache_limit);
   std::optional<VendorCode> vendor;
   if (self->gpu_ && !self->gpu_->device().hasOurCompiler())
     vendor.emplace(self->gpu_->device(), options);
-  auto vendorOf = [&](const plan::KernelModule& module) {
-    return plan::runsOnHost(module.target()->string_view()) || !vendor ? nullptr : &*vendor;
-  };
+  const bool may_wait = options.build && self->gpu_ && self->gpu_->device().hasOurCompiler();
+  const std::vector<bool> later = self->replaceable(may_wait, may_wait);
   std::vector<size_t> missing;
   for (size_t i = 0; i < modules->size(); ++i) {
     const plan::KernelModule& module = *modules->Get(uint32_t(i));
+    const ze::Context& context = self->contextOf(module);
     const std::string label = module.id()->str();
     if (options.native_binary) {
       const std::span<const std::byte> given = options.native_binary(label, module.target()->str());
       if (!given.empty())
-        if (auto loaded = ze::Module::fromNative(contextOf(module), given, label); loaded.ok()) {
+        if (auto loaded = ze::Module::fromNative(context, given, label); loaded.ok()) {
           self->modules_[i] = std::move(*loaded);
           continue;
         }  // made for another driver: build it here
     }
-    if (Kept kept = load(contextOf(module), module, cache, vendorOf(module)); kept.module) {
+    if (later[i]) {
+      ++self->missing_;
+      continue;
+    }
+    const VendorCode* const by = &context == self->host_.get() || !vendor ? nullptr : &*vendor;
+    if (Kept kept = load(context, module, cache, by); kept.module) {
       self->modules_[i] = std::move(kept.module);
       ++counters.native_cache_hits;
       continue;
     }
     if (!options.build && !options.cancelled())
       return Status{Code::not_found, "there is no native code for kernel '" + module.entry()->str() + "' on " +
-                                         contextOf(module).device().description +
+                                         context.device().description +
                                          ", and nothing may be compiled here; compile the package for this device "
                                          "(--targets; `zefuse targets` lists them)"};
     missing.push_back(i);
   }
+  ZEFUSE_RETURN_IF_ERROR(self->buildAll(missing, vendor ? &*vendor : nullptr));
+  if (self->missing_ == 0)
+    return self;
+  // Asked now: loading the libraries takes a while, and somebody else may have been at it.
+  const ze::Device& device = self->gpu_->device();
+  const std::vector<bool> still =
+      self->replaceable(ze::productLibrary(device).ok(), ze::convolutionLibrary(device).ok());
+  std::vector<size_t> needed;
+  for (size_t i = 0; i < later.size(); ++i)
+    if (later[i] && !still[i])
+      needed.push_back(i);
+  ZEFUSE_RETURN_IF_ERROR(self->require(needed));
+  return self;
+}
 
+Status KernelModules::buildAll(std::span<const size_t> which, VendorCode* vendor) {
+  const auto& modules = *plan_.modules();
+  auto vendorOf = [&](const plan::KernelModule& module) {
+    return plan::runsOnHost(module.target()->string_view()) ? nullptr : vendor;
+  };
+  const FileCache cache(options_.cache_dir, options_.cache_limit);
   if (vendor)
-    vendor->expect(size_t(
-        std::ranges::count_if(missing, [&](size_t i) { return vendorOf(*modules->Get(uint32_t(i))) != nullptr; })));
-  size_t threads =
-      options.build_threads > 0 ? size_t(options.build_threads) : std::max(1u, std::thread::hardware_concurrency());
-  std::vector<Status> results(missing.size());
+    vendor->expect(
+        size_t(std::ranges::count_if(which, [&](size_t i) { return vendorOf(*modules.Get(uint32_t(i))) != nullptr; })));
+  const size_t threads =
+      options_.build_threads > 0 ? size_t(options_.build_threads) : std::max(1u, std::thread::hardware_concurrency());
+  std::vector<Status> results(which.size());
   std::atomic<bool> failed{false};  // nobody waits for more of a compiler that hangs
-  inParallel(missing.size(), threads, [&](size_t at) {
+  inParallel(which.size(), threads, [&](size_t at) {
     if (failed)
       return;
-    const size_t i = missing[at];
-    const plan::KernelModule& module = *modules->Get(uint32_t(i));
-    results[at] = options.cancelled() ? Status{Code::cancelled, "cancelled"}
-                                      : buildOne(contextOf(module), module, cache, vendorOf(module), options.cancelled,
-                                                 counters, self->modules_[i]);
+    const size_t i = which[at];
+    const plan::KernelModule& module = *modules.Get(uint32_t(i));
+    results[at] = options_.cancelled() ? Status{Code::cancelled, "cancelled"}
+                                       : buildOne(contextOf(module), module, cache, vendorOf(module),
+                                                  options_.cancelled, counters_, modules_[i]);
     if (!results[at].ok())
       failed = true;
   });
   // Whatever else went wrong then: a compiler that was not asked to the end looks like none.
-  if (failed && options.cancelled())
-    return Status{Code::cancelled, "loading a plan of " + std::to_string(modules->size()) +
+  if (failed && options_.cancelled())
+    return Status{Code::cancelled, "loading a plan of " + std::to_string(modules.size()) +
                                        " kernels was cancelled; those that were compiled by then are in the cache"};
   for (Status& result : results)
     ZEFUSE_RETURN_IF_ERROR(result);
-  return self;
+  return {};
+}
+
+Status KernelModules::require(std::span<const size_t> which) {
+  if (!isPartial())
+    return {};
+  const std::lock_guard lock(mutex_);
+  std::vector<size_t> missing;
+  for (size_t i : which)
+    if (!modules_[i] && std::ranges::find(missing, i) == missing.end())
+      missing.push_back(i);
+  const Status status = buildAll(missing, nullptr);  // where build() leaves some out there is no vendor's compiler
+  missing_ -= size_t(std::ranges::count_if(missing, [&](size_t i) { return modules_[i].has_value(); }));
+  return status;
+}
+
+void KernelModules::forgetCaller() {
+  options_.cancelled = {};
+  options_.jit_progress = {};
+  options_.native_binary = {};
 }
 
 KernelModules::Kept KernelModules::load(const ze::Context& context, const plan::KernelModule& module,

@@ -1,7 +1,8 @@
-// The plan's kernel modules as code on a device: given, from the file cache, or built from SPIR-V
-// now.
+// The plan's kernel modules as code on a device: given, from the file cache, or built from SPIR-V: now, or where a
+// library of the GPU's vendor may do what its launches do, when one is to be launched.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <optional>
 #include <span>
@@ -9,10 +10,12 @@
 #include <vector>
 
 #include "common/base/cancel_check.h"
+#include "common/base/fork.h"
 #include "common/plan/plan_generated.h"
 #include "runtime/cache/file_cache.h"
 #include "runtime/executor/counters.h"
 #include "runtime/executor/device_context.h"
+#include "runtime/executor/executable.h"
 #include "runtime/ze/module.h"
 
 namespace zefuse::executor {
@@ -26,15 +29,23 @@ std::span<const uint32_t> spirvOf(const plan::KernelModule& module);
 // `cpu_level` as in ze::Device::nativeFields.
 CacheKey nativeKey(const plan::KernelModule& module, const ze::Device& device, std::string_view cpu_level = {});
 
-// Immutable after build. Kernels made from it must be destroyed first.
+// Kernels made from it must be destroyed first; `plan` and `counters` outlive it. Thread-safe.
 class KernelModules {
 public:
   static Result<std::unique_ptr<KernelModules>> build(const plan::Plan& plan, const ExecutableOptions& options,
                                                       Counters& counters);
 
+  // Some were left for when they are needed.
+  bool isPartial() const { return missing_.load(std::memory_order_acquire) > 0; }
+  // Those of these that are missing are loaded or built, side by side.
+  Status require(std::span<const size_t> which);
+  // What the caller gave besides plain values (ExecutableOptions) is not used from now on.
+  void forgetCaller();
+
   // Of the modules for the CPU (null without any), and of the plan's GPU (null in a plan for the CPU).
   const ze::Context* host() const { return host_.get(); }
   const std::shared_ptr<DeviceContext>& gpu() const { return gpu_; }
+  // One that build() left out: only after require().
   const ze::Module& module(size_t index) const { return *modules_[index]; }
   size_t size() const { return modules_.size(); }
 
@@ -50,11 +61,22 @@ private:
   static Status buildOne(const ze::Context& context, const plan::KernelModule& module, const FileCache& cache,
                          VendorCode* vendor, const CancelCheck& cancelled, Counters& counters,
                          std::optional<ze::Module>& out);
+  KernelModules(const plan::Plan& plan, const ExecutableOptions& options, Counters& counters)
+      : plan_(plan), options_(options), counters_(counters) {}
+  const ze::Context& contextOf(const plan::KernelModule& module) const;
+  // Of each module, whether all its launches may be calls of these libraries instead.
+  std::vector<bool> replaceable(bool products, bool convolutions) const;
+  Status buildAll(std::span<const size_t> which, VendorCode* vendor);
 
-  // Declared first: destroyed after the modules.
+  const plan::Plan& plan_;
+  ExecutableOptions options_;
+  Counters& counters_;
+  // Declared before the modules: destroyed after them.
   std::unique_ptr<ze::Context> host_;
   std::shared_ptr<DeviceContext> gpu_;
   std::vector<std::optional<ze::Module>> modules_;
+  std::atomic<size_t> missing_{0};
+  LongForkMutex mutex_;  // of require()
 };
 
 }  // namespace zefuse::executor

@@ -64,12 +64,16 @@ for name in asked["forms"]:
             for _ in range(4):
                 got = run(*given)
         want = function(*given)
+        built = graphs[0].counters()["native_cache_misses"]
+        if rows := asked.get("then_rows"):
+            run(given[0][:rows], *given[1:])
     first = lambda result: result[0] if isinstance(result, tuple) else result
     counters = graphs[0].counters()
     explained = zefuse.explain(function, *given, options=options)
     found[name] = {
         "error": ((first(got) - first(want)).abs().max() / first(want).abs().max()).item(),
         "calls": counters["library_calls"] / 4, "launches": counters["launches"] / 4, "replays": counters["replays"],
+        "built": built, "built_then": counters["native_cache_misses"], "kernels": len(explained.kernels),
         "schedules": [kernel["schedule"] for kernel in explained.kernels],
         "not_joined": [pair["reason"] for pair in explained.not_joined],
     }
@@ -106,6 +110,9 @@ def test_the_library_computes_products_with_what_it_takes_besides(tmp_path: Path
         assert result["error"] < 1e-5, (form, result)
         assert (result["calls"], result["launches"]) == (1, 0), (form, result)
         assert result["replays"] > 0, "recorded lists hold it"
+        assert (result["built"], result["kernels"]) == (0, 1), (
+            "native code of what the library computes is made at need"
+        )
         assert "where the device's cuBLASLt is there, by that" in result["schedules"][0], (form, result)
     assert found["device"]["product_library"].startswith("cuBLASLt 13.1.2 (")
     assert found["device"]["no_product_library"] is None
@@ -125,6 +132,7 @@ def test_what_the_library_does_not_take_is_a_kernel_with_a_reason(tmp_path: Path
     for form in ("two readers", "erf"):
         assert (found[form]["calls"], found[form]["launches"]) == (1, 1), form
         assert any("its call takes a bias, relu and gelu by tanh" in why for why in found[form]["not_joined"]), form
+        assert (found[form]["built"], found[form]["kernels"]) == (1, 2), form
     assert found["two readers"]["error"] < 1e-5
 
 
@@ -139,6 +147,7 @@ def test_what_a_kernel_makes_for_the_library_lies_as_that_wants_it(tmp_path: Pat
 def test_without_the_library_the_kernels_run(tmp_path: Path) -> None:
     found = seen(tmp_path, ["linear", "relu"], library="off")
     assert [(found[form]["calls"], found[form]["launches"]) for form in ("linear", "relu")] == [(0, 1)] * 2
+    assert found["linear"]["built"] == found["relu"]["built"] == 1
     assert found["device"]["product_library"] is None
     assert found["device"]["no_product_library"] == "ZEFUSE_CUBLASLT turns it off"
 
@@ -152,6 +161,11 @@ def test_small_products_stay_kernels(tmp_path: Path) -> None:
     assert "by that from 8388608 multiplications on" in found["large"]["schedules"][0]
     found = seen(tmp_path, ["linear"], options={"library_products": "never"})
     assert found["linear"]["calls"] == 0
+
+
+def test_the_kernel_is_made_when_a_size_is_not_for_the_library(tmp_path: Path) -> None:
+    found = seen(tmp_path, ["large"], options={"library_products": "auto"}, dynamic=True, then_rows=8)["large"]
+    assert (found["built"], found["built_then"]) == (0, 1), found
 
 
 def test_a_wrong_word_is_an_option_error() -> None:
