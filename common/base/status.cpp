@@ -17,6 +17,7 @@ const char* codeName(Code code) {
   case Code::device: return "device";
   case Code::internal: return "internal";
   case Code::cancelled: return "cancelled";
+  case Code::linear_algebra: return "linear algebra";
   }
   return "unknown";
 }

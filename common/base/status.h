@@ -18,10 +18,11 @@ enum class Code {
   damaged,           // a plan, package, cache entry or SPIR-V module fails its checks
   unsupported,       // valid, but this build or device cannot do it; the message says what could
   out_of_memory,
-  deadline,   // an outside tool or a wait did not end in time
-  device,     // Level Zero or oneDNN returned an error; the message has call, code, device
-  internal,   // our own bug
-  cancelled,  // the caller asked for the end
+  deadline,        // an outside tool or a wait did not end in time
+  device,          // Level Zero or oneDNN returned an error; the message has call, code, device
+  internal,        // our own bug
+  cancelled,       // the caller asked for the end
+  linear_algebra,  // a matrix that a factorisation cannot take, such as a singular one; becomes torch's LinAlgError
 };
 
 const char* codeName(Code code);

@@ -74,15 +74,25 @@ static const KernelNoteT* noteOf(const StepKindUnion& kind) {
   }
 }
 
-std::string stepOfProgram(const plan::PlanT& plan, size_t step) {
-  constexpr size_t kLines = 3;  // a fused kernel may come from dozens
+static std::string listed(const std::string& before, std::span<const std::string> all) {
+  constexpr size_t kMost = 3;  // a fused kernel may come from dozens of lines
+  std::string text;
+  for (size_t i = 0; i < std::min(all.size(), kMost); ++i)
+    text += (i == 0 ? before : ", ") + all[i];
+  return all.size() > kMost ? text + ", ..." : text;
+}
+
+std::string stepOfProgram(const Program& program, size_t step) {
+  const plan::PlanT& plan = program.plan;
   std::string text = stepName(plan, step);
-  const KernelNoteT* note = noteOf(plan.steps[step]->kind);
-  if (!note)
-    return text;
-  for (size_t i = 0; i < std::min(note->sources.size(), kLines); ++i)
-    text += (i == 0 ? " of " : ", ") + note->sources[i];
-  return note->sources.size() > kLines ? text + ", ..." : text;
+  if (const KernelNoteT* note = noteOf(plan.steps[step]->kind))
+    text += listed(" of ", note->sources);
+  std::vector<std::string> inputs;
+  for (const Program::Touch& touch : program.touches[step])
+    if (const BufferT& buffer = *plan.buffers[touch.buffer]; buffer.storage == Storage::input && !touch.written)
+      if (const std::string& name = plan.inputs[buffer.index]->name; !name.empty())
+        inputs.push_back(name);
+  return text + listed(", which reads ", inputs);
 }
 
 // Whether the elements of two values lie in the same order, one behind the other, whatever the symbols are.

@@ -74,7 +74,8 @@ Status checkFailed(const plan::LaunchT& launch, uint32_t word);
 // "step 3 (matmul)", for messages.
 std::string stepName(const plan::PlanT& plan, size_t step);
 
-// The same with the lines of the user's program that the step comes from: "step 3 (Launch 'index_mul') of model.py:12".
-std::string stepOfProgram(const plan::PlanT& plan, size_t step);
+// The same with the lines of the user's program that the step comes from and the inputs that it reads:
+// "step 3 (Launch 'index_mul') of model.py:12, which reads rows, self.table.weight".
+std::string stepOfProgram(const Program& program, size_t step);
 
 }  // namespace zefuse::plan

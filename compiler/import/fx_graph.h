@@ -86,7 +86,8 @@ struct Node {
   std::vector<Argument> arguments;       // call: in the schema's order, defaults filled in
   bool ordered = false;                  // call: has an effect besides its results, so it stays in program order
   Meta meta;
-  Sizes given_strides;  // input: how its tensor lies, where that is not meta.tensor.strides; else empty
+  std::string users_name;  // input: what the user calls it, for messages
+  Sizes given_strides;     // input: how its tensor lies, where that is not meta.tensor.strides; else empty
   Argument literal;
   unsigned source = 0, item = 0;
   unsigned constant = 0;  // constant: its number

@@ -161,7 +161,7 @@ private:
     function_->setAttr("zefuse.inputs", inputs_);
     for (auto [position, index] : llvm::enumerate(argument_nodes_)) {
       const Node& node = graph_.nodes[index];
-      function_.setArgAttr(position, "zefuse.name", b_.getStringAttr(node.name));
+      function_.setArgAttr(position, "zefuse.name", b_.getStringAttr(node.users_name));
       function_.setArgAttr(position, "zefuse.kind", b_.getStringAttr(argument_kinds_[position]));
       function_.setArgAttr(position, "zefuse.strides",
                            mapOf(exprs(node.given_strides.empty() ? node.meta.tensor.strides : node.given_strides)));

@@ -81,15 +81,14 @@ Values emitGather(Op& op) {
   int64_t rank = rankOf(self), dim = op.dim("dim", rank);
   if (rank == 0 || rankOf(index) == 0) {
     AffineExpr bound = rank == 0 ? op.build.constant(1) : shapeOf(typeOf(self))[0];
-    return {gatherFlat(op, self, index, false, "runtime_error", outOfBounds(0, bound))};
+    return {gatherFlat(op, self, index, false, "index_error", outOfBounds(0, bound))};
   }
   AffineExpr bound = shapeOf(typeOf(self))[dim];
   return {op.build.loop({index}, op.resultType(), [&](Body& body, ArrayRef<Scalar> in) {
     SmallVector<Value> indices;
     for (int64_t position = 0; position < rank; ++position)
-      indices.push_back(position == dim
-                            ? body.checkedIndex(in[0], bound, false, "runtime_error", outOfBounds(dim, bound))
-                            : body.index(position));
+      indices.push_back(position == dim ? body.checkedIndex(in[0], bound, false, "index_error", outOfBounds(dim, bound))
+                                        : body.index(position));
     return body.extract(self, indices);
   })};
 }

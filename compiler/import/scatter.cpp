@@ -149,7 +149,7 @@ Value scatterOne(Op& op, Value self, int64_t dim, Value index, Value updates, Co
   AffineMap map = AffineMap::get(rankOf(self), 0, row, build.b.getContext());
   return build.loop({self, Operand(index, map), Operand(updates, map)}, typeOf(self),
                     [&](Body& body, ArrayRef<Scalar> in) {
-                      Value at = body.checkedIndex(in[1], bound, false, "runtime_error", outOfBounds(dim, bound));
+                      Value at = body.checkedIndex(in[1], bound, false, "index_error", outOfBounds(dim, bound));
                       Scalar place(body.b, arith::IndexCastOp::create(body.b, body.b.getI64Type(), at));
                       return select(place == body.position(dim), combine(in[0], in[2]), in[0]);
                     });
@@ -169,8 +169,8 @@ Value scatterAlong(Op& op, Value self, int64_t dim, Value index, Value updates, 
   for (int64_t position = 0; position < rankOf(self); ++position)
     coordinates.push_back(build.dim(position == dim ? rankOf(self) : position));
   AffineMap identity = build.b.getMultiDimIdentityMap(rankOf(index));
-  Value safe = checked(build, index, identity, sizes, self_sizes[dim], false, "runtime_error",
-                       outOfBounds(dim, self_sizes[dim]));
+  Value safe =
+      checked(build, index, identity, sizes, self_sizes[dim], false, "index_error", outOfBounds(dim, self_sizes[dim]));
   return build.scatter(self, updates, {safe}, coordinates, combine);
 }
 

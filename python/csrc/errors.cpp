@@ -28,6 +28,7 @@ void raise(const Status& status, bool of_torchs_device) {
   case Code::deadline: name = "deadline"; break;
   case Code::device: name = "device"; break;
   case Code::cancelled: name = "cancelled"; break;
+  case Code::linear_algebra: name = "linear_algebra"; break;
   case Code::ok:
   case Code::internal: break;
   }

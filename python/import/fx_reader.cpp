@@ -148,6 +148,7 @@ void Reader::readNode(const py::object& node) {
   if (op == "placeholder") {
     into.kind = Node::Kind::input;
     ++num_inputs_;
+    into.users_name = metadata.contains("zefuse_name") ? text(metadata["zefuse_name"]) : into.name;
     if (metadata.contains("zefuse_strides"))
       for (py::handle stride : metadata["zefuse_strides"])
         into.given_strides.push_back(sympy_.stride(stride));

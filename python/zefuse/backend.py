@@ -33,6 +33,7 @@ from zefuse.graphs import (
     constants,
     direct_calls,
     garbage,
+    input_names,
     observers,
     output_aliases,
     places,
@@ -95,10 +96,11 @@ def _through_aot_autograd(
     from zefuse.decompositions.table import decompositions
 
     watch = direct_calls.Watch()
+    names = input_names.of_dynamo(gm)
     compile_through = aot_autograd(
-        fw_compiler=partial(_compile, "forward", options, views=views, watch=watch),
-        bw_compiler=partial(_compile, "backward", options),
-        inference_compiler=partial(_compile, "inference", options, views=views, watch=watch),
+        fw_compiler=partial(_compile, "forward", options, names, views=views, watch=watch),
+        bw_compiler=partial(_compile, "backward", options, names),
+        inference_compiler=partial(_compile, "inference", options, names, views=views, watch=watch),
         decompositions=decompositions(random_in_kernels=not options.fallback_random),
         partition_fn=_partition,
         keep_inference_input_mutations=True,
@@ -239,11 +241,13 @@ def _plan_for(part: torch.fx.GraphModule, parameters: list[int], options: Option
 def _compile(
     kind: str,
     options: Options,
+    names: Sequence[str],
     gm: torch.fx.GraphModule,
     example_inputs: Sequence[Any],
     views: StorageViews | None = None,
     watch: direct_calls.Watch | None = None,
 ) -> Callable[..., Any]:
+    input_names.note(gm, names)
     if views is not None:
         views.look(gm)
     if (recorder := observers.recorder.get()) is not None:

@@ -79,10 +79,13 @@ BY_CODE: dict[str, type[ZefuseError]] = {
 
 
 def by_code(code: str) -> type[ZefuseError]:
-    """The class for a code of the compiled part. No memory on a GPU of torch's is an error of torch's as well, whose class needs
-    torch."""
+    """The class for a code of the compiled part. Two are errors of torch's as well, whose classes need torch."""
     if code == "out_of_device_memory":
         from zefuse.graphs.places import DeviceOutOfMemoryError
 
         return DeviceOutOfMemoryError
+    if code == "linear_algebra":
+        from zefuse.graphs.linear_algebra import LinearAlgebraError
+
+        return LinearAlgebraError
     return BY_CODE.get(code, InternalError)

@@ -32,6 +32,8 @@ public:
       return Status(Code::invalid_argument, name_ + ": " + error.what());
     } catch (const c10::IndexError& error) {
       return Status(Code::index_error, message(error));
+    } catch (const c10::LinAlgError& error) {
+      return Status(Code::linear_algebra, message(error));
     } catch (const c10::OutOfMemoryError& error) {
       return Status(Code::out_of_memory, message(error));
     } catch (const c10::NotImplementedError& error) {

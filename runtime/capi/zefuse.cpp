@@ -65,7 +65,7 @@ static_assert(int(Code::ok) == ZEFUSE_OK && int(Code::invalid_argument) == ZEFUS
               int(Code::damaged) == ZEFUSE_DAMAGED && int(Code::unsupported) == ZEFUSE_UNSUPPORTED &&
               int(Code::out_of_memory) == ZEFUSE_OUT_OF_MEMORY && int(Code::deadline) == ZEFUSE_DEADLINE &&
               int(Code::device) == ZEFUSE_DEVICE && int(Code::internal) == ZEFUSE_INTERNAL &&
-              int(Code::cancelled) == ZEFUSE_CANCELLED);
+              int(Code::cancelled) == ZEFUSE_CANCELLED && int(Code::linear_algebra) == ZEFUSE_LINEAR_ALGEBRA);
 
 Result<plan::DType> planType(const DLTensor& tensor) {
   for (const auto& [ours, theirs] : dtypes)

@@ -45,10 +45,11 @@ typedef enum zefuse_status {
   ZEFUSE_DAMAGED = 4,          /* the package fails its checks */
   ZEFUSE_UNSUPPORTED = 5,      /* valid, but not for this library or device: a newer format, operators of torch's */
   ZEFUSE_OUT_OF_MEMORY = 6,
-  ZEFUSE_DEADLINE = 7,  /* a compiler or a device did not answer in time */
-  ZEFUSE_DEVICE = 8,    /* the device's driver or oneDNN returned an error */
-  ZEFUSE_INTERNAL = 9,  /* our own bug */
-  ZEFUSE_CANCELLED = 10 /* the caller asked for the end */
+  ZEFUSE_DEADLINE = 7,       /* a compiler or a device did not answer in time */
+  ZEFUSE_DEVICE = 8,         /* the device's driver or oneDNN returned an error */
+  ZEFUSE_INTERNAL = 9,       /* our own bug */
+  ZEFUSE_CANCELLED = 10,     /* the caller asked for the end */
+  ZEFUSE_LINEAR_ALGEBRA = 11 /* a matrix that a factorisation cannot take, such as a singular one */
 } zefuse_status;
 
 ZEFUSE_API uint32_t zefuse_abi_version(void);

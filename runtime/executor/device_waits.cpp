@@ -41,7 +41,7 @@ Status DeviceSide::checkWords() {
     if (failed == 0)
       continue;
     const Status status = plan::checkFailed(*plan.steps[step]->kind.AsLaunch(), failed);
-    return {status.code(), plan::stepOfProgram(plan, step) + ": " + status.message()};
+    return {status.code(), plan::stepOfProgram(program_, step) + ": " + status.message()};
   }
   return {};
 }
@@ -55,7 +55,7 @@ Status DeviceSide::tellEarlier(bool ended) {
         failed != 0 && first.ok()) {
       const Status status = plan::checkFailed(*program_.plan.steps[step]->kind.AsLaunch(), failed);
       first = {status.code(), "an earlier call, which did not wait for its end: " +
-                                  plan::stepOfProgram(program_.plan, step) + ": " + status.message()};
+                                  plan::stepOfProgram(program_, step) + ": " + status.message()};
     }
   in_flight_ = !ended;
   return first;

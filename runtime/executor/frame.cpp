@@ -180,7 +180,7 @@ Status Frame::runSteps(std::span<const CallInput> inputs, StepObserver* observer
       shared_.timer.add(i, start);
     }
     if (!status.ok()) [[unlikely]]
-      return {status.code(), plan::stepOfProgram(plan, i) + ": " + status.message(), status.place()};
+      return {status.code(), plan::stepOfProgram(shared_.program, i) + ": " + status.message(), status.place()};
     if (gpu_)
       gpu_->after(i);
     // A GPU that works in the host's memory may have yet to read it: released at the end then.

@@ -284,7 +284,8 @@ def test_an_index_out_of_range_names_the_users_line() -> None:
         return rows[chosen] + 1
 
     first = function.__code__.co_firstlineno
-    lines = rf"of test_semantics.py:{first + 1}, test_semantics.py:{first + 2}: index is out of bounds for dimension 0 with size 5"
+    lines = rf"of test_semantics.py:{first + 1}, test_semantics.py:{first + 2}, which reads rows, chosen: "
+    lines += "index is out of bounds for dimension 0 with size 5"
     with pytest.raises(IndexError, match=lines):
         zefuse(function)(torch.randn(5, 3), torch.tensor([1, 7]))
 

@@ -24,7 +24,7 @@ from torch.fx import Graph, GraphModule, Node
 from zefuse import _native
 from zefuse.decompositions import fused_attention
 from zefuse.errors import UnsupportedError
-from zefuse.graphs import saved_strides
+from zefuse.graphs import input_names, saved_strides
 
 _HELD = frozenset(
     getattr(torch, name) for name in "float32 float64 float16 bfloat16 int64 int32 int16 int8 uint8 bool".split()
@@ -125,7 +125,7 @@ def _why_outside(node: Node, reasons: Mapping[Node, str], place: torch.device | 
         if argument.op == "get_attr":
             continue
         if "val" not in argument.meta:
-            return f"{_name(node)} reads {argument.name}, of which nothing is known"
+            return f"{_name(node)} reads {input_names.shown(argument)}, of which nothing is known"
         value = argument.meta["val"]
         # A real number made of sizes is computed in the kernel that wants it.
         if isinstance(value, torch.SymBool) or (isinstance(value, torch.SymFloat) and str(target) not in _lowered()):

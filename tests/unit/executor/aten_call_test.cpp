@@ -153,7 +153,7 @@ TEST_F(AtenCall, AWrongShapeIsAnErrorThatLeaksNothing) {
   OutputMemory memory;
   const CallInput inputs[] = {x.input()};
   const Status status = executable->call(inputs, memory.allocator()).status();
-  EXPECT_NE(status.message().find("step 0 (AtenCall test::twice): result 0 has dtype f32 and "
+  EXPECT_NE(status.message().find("step 0 (AtenCall test::twice), which reads x: result 0 has dtype f32 and "
                                   "sizes [2, 4], the plan expects f32 and [2, 3]"),
             std::string::npos)
       << status.message();

@@ -177,7 +177,7 @@ TEST(Launch, AFailedCheckIsTheKernelsError) {
   EXPECT_TRUE(call({3, 0}).ok());
   const Status above = call({0, 4}), below = call({-1, 0});
   EXPECT_EQ(above.code(), Code::index_error);
-  EXPECT_EQ(above.message(), "step 0 (Launch 'kernel_gather'): index out of range");
+  EXPECT_EQ(above.message(), "step 0 (Launch 'kernel_gather'), which reads table, index: index out of range");
   EXPECT_EQ(below.code(), Code::invalid_argument);
   EXPECT_TRUE(call({3, 0}).ok());  // the status word does not stick
 }
