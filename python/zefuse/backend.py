@@ -30,6 +30,7 @@ from zefuse.errors import (
 from zefuse.explaining import torch_logs
 from zefuse.graphs import (
     common_subexpressions,
+    complex_pairs,
     constants,
     direct_calls,
     garbage,
@@ -143,7 +144,13 @@ def compile_graph(
     seeded, draws = seeds.taken(gm, place)
     if draws and whole:
         raise UnsupportedError(f"zefuse: the graph is not one plan: it draws from torch's generator of {place}")
-    compiled = _compile_in_parts(seeded, parameter_indices, options, whole)
+    pairs = complex_pairs.rewritten(seeded)
+    if pairs is None or (whole and (pairs.taken or pairs.given)):
+        compiled = _compile_in_parts(seeded, parameter_indices, options, whole)
+    else:
+        compiled = _compile_in_parts(pairs.graph, parameter_indices, options, whole)
+        if pairs.taken or pairs.given:
+            compiled = complex_pairs.ComplexEnds(compiled, pairs.taken, pairs.given)
     if draws and place is not None:
         compiled = seeds.Seeded(compiled, draws, place)
     torch_logs.tell(kind, compiled, gm)

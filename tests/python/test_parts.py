@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -54,9 +53,7 @@ CASES: dict[str, tuple[Callable[[torch.Tensor], Any], str]] = {
     "item": (lambda x: torch.ones(int((x.abs() * 2).sum().int().item())) * 2, "aten::_local_scalar_dense"),
     "repeats": (lambda x: torch.repeat_interleave(x + 1, torch.tensor([1, 2, 1, 0, 3, 1]), 0) * 2, "aten::repeat_interleave.Tensor"),
     "spectrum": (lambda x: torch.fft.irfft(torch.fft.rfft(x * 2) * 3).exp(), "aten::_fft_r2c"),
-    "complex pairs": (lambda x: torch.view_as_real(torch.view_as_complex((x * 2).reshape(6, 4, 2)) * 1j) + 1, "aten::view_as_complex"),
-    "complex without NaN": (lambda x: torch.nan_to_num(torch.complex((x - 1).log(), x * 2)).real.exp(), "aten::complex"),
-    "complex constants": (lambda x: torch.where(x > 0, x * 2 + 0j, complex(math.inf, math.nan)).abs().isnan(), "aten::where.self"),
+    "complex without NaN": (lambda x: torch.nan_to_num(torch.complex((x - 1).log(), x * 2)).real.exp(), "aten::nan_to_num"),
     "uint16": (lambda x: (x.abs() * 9).to(torch.uint16).to(torch.float32) * 2, "aten::_to_copy"),
     "float8": (lambda x: (x * 2).to(torch.float8_e4m3fn).to(torch.float32) + 1, "aten::_to_copy"),
     "cond": (conditional, "cond"),

@@ -1,11 +1,10 @@
 """Graphs that no plan can hold whole: they are cut where something must stay outside, and only that runs in eager.
 
 A plan holds operators over dense tensors of the usual dtypes, on the CPU or on the plan's GPU, with sizes that are known when it
-starts. Higher-order operators
-(cond, flex_attention, ...), complex and quantised numbers, collectives, and operators whose result's size or value depends on data
-are none of that. Each such node goes to an eager part; what stands before and after is compiled as usual. Order among random
-draws, collectives and other effects is kept. An input that is no tensor and no number (a device mesh, the symbol of a nested
-tensor's lengths) can be returned as it came.
+starts. Higher-order operators (cond, flex_attention, ...), complex numbers (but for what ``complex_pairs.py`` makes of them) and
+quantised ones, collectives, and operators whose result's size or value depends on data are none of that. Each such node goes to an
+eager part; what stands before and after is compiled as usual. Order among random draws, collectives and other effects is kept. An
+input that is no tensor and no number (a device mesh, the symbol of a nested tensor's lengths) can be returned as it came.
 """
 
 from __future__ import annotations

@@ -1,0 +1,148 @@
+"""Complex numbers in a plan, as pairs of real ones: values, gradients, strides and what shares memory are eager's, and nothing but what
+has no rule runs in eager."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch.utils._pytree import tree_leaves
+
+from zefuse.backend import observe
+
+GENERATOR = torch.Generator().manual_seed(0)
+
+
+def real(*sizes: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    return torch.randn(*sizes, dtype=dtype, generator=GENERATOR)
+
+
+def number(*sizes: int) -> torch.Tensor:
+    return real(*sizes, dtype=torch.complex64)
+
+
+def rotated(x: torch.Tensor, turns: torch.Tensor) -> torch.Tensor:
+    """Rotary positions as Llama's first program has them."""
+    return torch.view_as_real(torch.view_as_complex(x.reshape(*x.shape[:-1], -1, 2)) * turns).flatten(-2)
+
+
+def views(x: torch.Tensor) -> Any:
+    y = x * 2
+    return y, y[0], y.t(), y.real, y[1:].imag
+
+
+def spectra_in_time(x: torch.Tensor) -> torch.Tensor:
+    return torch.stft(x, 8, window=torch.ones(8), return_complex=True).abs().log1p()
+
+
+# name -> function, inputs
+CASES: dict[str, tuple[Callable[..., Any], list[torch.Tensor]]] = {
+    "rotary positions": (rotated, [real(2, 3, 4, 8), torch.polar(torch.ones(3, 1, 4), real(3, 1, 4))]),
+    "product, sum": (lambda a, b: a * b + 1j - b, [number(3, 4), number(4)]),
+    "product with real numbers": (lambda a, b: a * b * 2 - 1, [number(3, 4), real(3, 4)]),
+    "sum with more real numbers": (lambda a, b: a + b, [number(4), real(3, 4)]),
+    "quotient": (lambda a, b: (a / b) / 2, [number(3, 4), number(3, 4)]),
+    "quotient by real numbers": (lambda a, b: a / b, [number(3, 4), real(3, 4).abs() + 1]),
+    "size, angle and parts": (lambda a: a.conj().abs() + a.angle() + a.imag + a.real, [number(3, 4)]),
+    "conjugate": (lambda a: (a.conj() * a).sum(0), [number(3, 4)]),
+    "a conjugated input": (lambda a: a * 2 + 1, [number(3, 4).conj()]),
+    "a conjugated result": (lambda a: (a * 2).conj(), [number(3, 4)]),
+    "exponential": (lambda x: torch.exp(1j * x), [real(3, 8)]),
+    "polar": (lambda a, b: torch.polar(a, b) * 2, [real(3, 4).abs(), real(3, 4)]),
+    "complex": (lambda a, b: torch.complex(a, b + 1) * 1j, [real(3, 4), real(3, 4)]),
+    "matrix product": (lambda a, b: a @ b, [number(3, 4), number(4, 5)]),
+    "batched product": (lambda a, b: torch.einsum("bij,bjk->bik", a, b), [number(2, 3, 4), number(2, 4, 5)]),
+    "views of an input": (lambda a: (a.t()[1:].reshape(-1) * 2, a.view(-1), a.real), [number(3, 4)]),
+    "views of a result": (views, [number(3, 4)]),
+    "parts": (lambda a: [x * 2 for x in a.split(2, 1)] + list(a.unbind(0)), [number(3, 4)]),
+    "written": (lambda a: (a.detach().mul_(2).add_(1j), a.detach()[0]), [number(3, 4)]),
+    "cat, flip, roll": (lambda a, b: torch.cat([a, b * 2]).flip(0).roll(1, 0), [number(3, 4), number(2, 4)]),
+    "stack": (lambda a, b: torch.stack([a, b], -1) * 2, [number(3, 4), number(3, 4)]),
+    "where": (lambda a, b: torch.where(b.real > 0, a, b), [number(3, 4), number(3, 4)]),
+    "where of equal ones": (lambda a, b: torch.where(a == b, a * 2, b) + (a != b), [number(3, 4), number(3, 4)]),
+    "rows": (lambda a: a[torch.tensor([0, 2])] * 2, [number(3, 4)]),
+    "mean": (lambda a: a.mean(-1).abs().square().sum(), [number(3, 4)]),
+    "permuted": (lambda a: a * 2, [number(3, 4, 5).permute(2, 0, 1)]),
+    "wider": (lambda a, b: a * b, [number(3, 4), real(3, 4, dtype=torch.float64)]),
+    "a constant": (lambda a: a * torch.tensor([1 + 2j, 3, 1j, 0]), [number(3, 4)]),
+    "infinite constants": (lambda x: torch.where(x > 0, x * 2 + 0j, complex(math.inf, 1)).abs(), [real(3, 4)]),
+    "nothing": (lambda a: a * 2, [number(0, 4)]),
+    "one": (lambda a: a.sum() * 2, [number(3, 4)]),
+}  # fmt: skip
+
+# What has no rule runs in eager, and only that.
+OUTSIDE: dict[str, tuple[Callable[..., Any], list[torch.Tensor], str]] = {
+    "sine": (lambda a: torch.sin(a * 2) * 3, [number(3, 4)], "aten::sin"),
+    "spectrum": (lambda x: torch.fft.fft(x * 2).abs(), [real(3, 8)], "aten::_fft_r2c"),
+    "filtered": (lambda x: torch.fft.irfft(torch.fft.rfft(x * 2) * (1 + 2j)), [real(3, 8)], "aten::_fft_c2r"),
+    "spectra in time": (spectra_in_time, [real(3, 64)], "aten::_fft_r2c"),
+    "eigenvalues": (lambda a: torch.linalg.eigvals(a * 2).abs().sort()[0], [real(3, 3)], "aten::linalg_eig"),
+}  # fmt: skip
+
+
+def _copy(x: torch.Tensor, grad: bool) -> torch.Tensor:
+    copy = x.resolve_conj().clone().conj() if x.is_conj() else x.clone()
+    return copy.requires_grad_() if grad else copy
+
+
+def _shared(inputs: list[torch.Tensor], results: Any) -> list[int]:
+    places = [each.untyped_storage().data_ptr() for each in (*inputs, *tree_leaves(results)) if each.numel()]
+    return [places.index(place) for place in places]
+
+
+def _agree(function: Callable[..., Any], inputs: list[torch.Tensor], grad: bool, dynamic: bool) -> set[str]:
+    """The operators that ran in eager."""
+    torch._dynamo.reset()
+    theirs, ours = ([_copy(x, grad) for x in inputs] for _ in range(2))
+    graphs: list[Any] = []
+    with torch.set_grad_enabled(grad), observe(lambda _, graph: graphs.append(graph)), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        expected = function(*theirs)
+        actual = torch.compile(function, backend="zefuse", fullgraph=True, dynamic=dynamic)(*ours)
+        torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-5)
+        assert [each.stride() for each in tree_leaves(actual)] == [each.stride() for each in tree_leaves(expected)]
+        assert _shared(ours, actual) == _shared(theirs, expected)
+        if grad:
+            for results in (actual, expected):
+                leaves = [each for each in tree_leaves(results) if each.requires_grad]
+                ones = [torch.ones_like(each) * (1 + 1j if each.is_complex() else 1) for each in leaves]
+                if leaves:
+                    torch.autograd.backward(leaves, ones)
+            torch.testing.assert_close([x.grad for x in ours], [x.grad for x in theirs], rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(ours, theirs)
+    assert graphs
+    return {entry["op"] for graph in graphs for entry in graph.report()["fallbacks"]}
+
+
+@pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
+@pytest.mark.parametrize("name", CASES)
+def test_in_the_plan(name: str, dynamic: bool) -> None:
+    function, inputs = CASES[name]
+    assert _agree(function, inputs, False, dynamic) == set()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_gradients_in_the_plan(name: str) -> None:
+    function, inputs = CASES[name]
+    assert _agree(function, inputs, True, False) == set()
+
+
+@pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.parametrize("name", OUTSIDE)
+def test_beside_the_plan(name: str, grad: bool) -> None:
+    function, inputs, outside = OUTSIDE[name]
+    around = {"aten::view_as_real", "aten::view_as_complex"}
+    ran = _agree(function, inputs, grad, True) - around
+    assert outside in ran
+    if not grad:
+        assert ran <= {"aten::_fft_r2c", "aten::_fft_c2r", outside}
+
+
+def test_strict_takes_complex_numbers() -> None:
+    a, b = number(3, 4), number(3, 4)
+    compiled = torch.compile(lambda a, b: a * b.conj(), backend="zefuse", options={"strict": True})
+    torch.testing.assert_close(compiled(a, b), a * b.conj())
