@@ -87,14 +87,15 @@ class Worker:
     def _read_line(self, seconds: float) -> bytes | None:
         """None: the deadline passed. Without a newline at its end: the process ended.
 
-        The deadline is of processor time, so that a busy machine makes no findings; one that waits has more of real time.
+        The deadline is of processor time, so that a busy machine makes no findings; one that waits has more of real time, of which
+        what it waited for a processor is none.
         """
         assert self._process is not None and self._process.stdout is not None
-        end, busy_end, parts = time.monotonic() + WAITING * seconds, self._busy_s() + seconds, b""
+        end, busy_end, parts = self._waited_s() + WAITING * seconds, self._busy_s() + seconds, b""
         while not parts.endswith(b"\n"):
             ready, _, _ = select.select([self._process.stdout], [], [], 0.5)
             if not ready:
-                if time.monotonic() > end or self._busy_s() > busy_end:
+                if self._waited_s() > end or self._busy_s() > busy_end:
                     return None
                 continue
             piece = os.read(self._process.stdout.fileno(), 1 << 16)
@@ -102,6 +103,15 @@ class Worker:
                 break
             parts += piece
         return parts
+
+    def _waited_s(self) -> float:
+        """Real time, without what the worker could have run in and did not get a processor."""
+        assert self._process is not None
+        try:
+            for_processor = int(Path(f"/proc/{self._process.pid}/schedstat").read_text().split()[1]) / 1e9
+        except (OSError, IndexError):  # a kernel that does not count it
+            for_processor = 0.0
+        return time.monotonic() - for_processor
 
     def _busy_s(self) -> float:
         """The processor time of the worker so far."""
