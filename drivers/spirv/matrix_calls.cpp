@@ -73,13 +73,15 @@ bool Reader::readMatrixCall(const SpirvInst& inst, const std::string& name, llvm
         module_.getOrInsertFunction(marker, llvm::FunctionType::get(builder_.getVoidTy(), types, false)), args);
   };
   if (target_.warpgroups && function.starts_with("zefuse_warpgroup_")) {
-    const char* wanted = nullptr;  // l: a pointer to local memory, p: to private memory, i: i32
+    const char* wanted = nullptr;  // l: a pointer to local memory, p: to private memory, i: i32, f: f32
     if (function == "zefuse_warpgroup_multiply_f16" || function == "zefuse_warpgroup_multiply_bf16")
       wanted = "pliliii";
     else if (function == "zefuse_warpgroup_multiply_rows_f16" || function == "zefuse_warpgroup_multiply_rows_bf16")
       wanted = "ppliiii";
     else if (function == "zefuse_warpgroup_wait")
       wanted = "pipii";
+    else if (function == "zefuse_warpgroup_computed")
+      wanted = "f";
     else if (function == "zefuse_warpgroup_begin" || function == "zefuse_warpgroup_commit" ||
              function == "zefuse_warpgroup_publish")
       wanted = "";
@@ -88,6 +90,7 @@ bool Reader::readMatrixCall(const SpirvInst& inst, const std::string& name, llvm
     std::string given;
     for (llvm::Value* arg : args)
       given += arg->getType() == i32                                      ? 'i'
+               : arg->getType()->isFloatTy()                              ? 'f'
                : arg->getType() == builder_.getPtrTy(target_.local_space) ? 'l'
                : arg->getType() == builder_.getPtrTy()                    ? 'p'
                                                                           : '?';

@@ -23,6 +23,11 @@ public:
       assembly("wgmma.commit_group.sync.aligned;");
     } else if (name == "publish") {
       assembly("fence.proxy.async.shared::cta;");
+    } else if (name == "computed") {
+      // ptxas moves waits up as far as it may, above all that needs no result of theirs. It does not move one into
+      // another block, and this branch, which is never taken, ends one.
+      assembly("{\n.reg .pred never;\nsetp.lt.f32 never, $0, 0f00000000;\n@never nanosleep.u32 0;\n}", nullptr, 0,
+               false, operand(0), "f");
     } else if (name == "wait") {
       wait();
     } else if (name.consume_front("multiply_")) {

@@ -16,6 +16,8 @@
 //   warpgroup_commit()    those since the last one are a batch
 //   warpgroup_wait(sums, count, rows, count of rows, n)   all batches but the last n are done: nobody may touch what
 //     they were given before; these sums may be read and rows be written now
+//   warpgroup_computed(number)   nobody waits, behind this, before this f32 is computed, which is not below zero: what
+//     products run beside is to stay before the wait for them
 //   warpgroup_publish()   what this item wrote to local memory (copies that it waited for) is seen by products that
 //     begin behind a barrier
 #pragma once

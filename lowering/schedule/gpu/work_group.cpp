@@ -133,6 +133,8 @@ void WorkGroup::beginTogether() { call(mangled("zefuse_warpgroup_begin", "v"), T
 void WorkGroup::commitTogether() { call(mangled("zefuse_warpgroup_commit", "v"), Type(), {}); }
 void WorkGroup::publishToProducts() { call(mangled("zefuse_warpgroup_publish", "v"), Type(), {}); }
 
+void WorkGroup::computedBeforeWait(Value number) { call(mangled("zefuse_warpgroup_computed", "f"), Type(), number); }
+
 void WorkGroup::waitTogether(Value sums, int64_t count, Value rows, int64_t rows_count, int64_t but_last) {
   call(mangled("zefuse_warpgroup_wait", "PfiPiii"), Type(),
        {sums, int32(b_, count), rows, int32(b_, rows_count), int32(b_, but_last)});

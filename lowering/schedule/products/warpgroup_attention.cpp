@@ -90,6 +90,7 @@ public:
       copyStep(other, i_.add(key, tile_.keys), stage, key);
       group.waitTogether(scores_, tile_.keys / 2, probabilities_, 0, 1);
       const Step step = softmax(key, whole, rows);
+      group.computedBeforeWait(rows.sums[1]);
       group.waitTogether(totals_, tile_.columns / 2, probabilities_, tile_.keys / 4, 0);
       shrinkTotals(step);
       storeProbabilities(step.probabilities);

@@ -200,6 +200,27 @@ TEST(SimulatedProducts, AttentionTogether) {
                  "sm_90");  // too few rows
 }
 
+// ptxas would wait for the values' product before the powers that run beside it (warpgroup.cpp, "computed"): a branch,
+// which ends a block, is between them.
+TEST(SimulatedProducts, PowersBesideTheValues) {
+  AttentionCase c{.heads = 1, .key_heads = 1, .rows = 128, .keys = 512, .depth = 64, .columns = 64, .element = "bf16"};
+  const Program program(moduleOf(c), *TargetDescription::named("sm_90"), /*aligned=*/true);
+  ASSERT_TRUE(program.ok());
+  cuda::CompileOptions options;
+  options.architecture = 90;
+  const cuda::CompileResult result = cuda::compileSpirv(program.lowered().spirv, options);
+  ASSERT_FALSE(result.program.image.empty()) << result.log;
+  const std::string ptx(reinterpret_cast<const char*>(result.program.image.data()));
+  const size_t scores = ptx.find("wgmma.wait_group.sync.aligned 1");
+  const size_t values = ptx.find("wgmma.wait_group.sync.aligned 0", scores);
+  ASSERT_NE(values, std::string::npos);
+  const std::string between = ptx.substr(scores, values - scores);
+  const size_t branch = between.find("@never");
+  ASSERT_NE(branch, std::string::npos);
+  EXPECT_NE(between.find("ex2.approx"), std::string::npos);
+  EXPECT_EQ(between.find("ex2.approx", branch), std::string::npos);
+}
+
 // Code for one architecture alone is made where a kernel needs it.
 TEST(SimulatedProducts, ArchitectureOfItsOwn) {
   AttentionCase c{.heads = 1, .key_heads = 1, .rows = 128, .keys = 128, .depth = 64, .columns = 64, .element = "f16"};

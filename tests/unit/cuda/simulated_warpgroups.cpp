@@ -20,7 +20,7 @@ constexpr uint32_t items_of_warpgroup = 128;
 
 // One piece of inline assembly. Operands are numbered as its text has them, less the results.
 struct Instruction {
-  enum class Kind : uint8_t { fence, commit, wait, publish, multiply } kind{};
+  enum class Kind : uint8_t { fence, commit, wait, publish, computed, multiply } kind{};
   uint32_t results = 0;
   uint32_t but_last = 0;  // of a wait
   // Of a multiplication.
@@ -168,11 +168,17 @@ extern "C" __attribute__((visibility("default"), used)) void sim_assembly(uint32
     std::erase_if(unpublished, [](const auto& entry) { return entry.second == currentItem(); });
     return;
   }
+  if (instruction.kind == Kind::computed) {
+    if (std::bit_cast<float>(uint32_t(operands[0])) < 0)
+      failGroup("a number below zero, which would make the never taken branch one that is");
+    return;
+  }
   Warpgroup& w = warpgroups[currentItem() / items_of_warpgroup];
   together(w, number, operands);
   const bool first = item == 0;  // who does what is done once
   switch (instruction.kind) {
-  case Kind::publish: break;
+  case Kind::publish:
+  case Kind::computed: break;
   case Kind::fence: w.fenced[item] = true; break;
   case Kind::commit:
     if (first)
@@ -242,6 +248,8 @@ bool parse(const llvm::InlineAsm& assembly, uint32_t results, Instruction& out) 
     out.kind = Kind::commit;
   } else if (text == "fence.proxy.async.shared::cta;") {
     out.kind = Kind::publish;
+  } else if (text == "{\n.reg .pred never;\nsetp.lt.f32 never, $0, 0f00000000;\n@never nanosleep.u32 0;\n}") {
+    out.kind = Kind::computed;
   } else if (std::regex_match(text, found, std::regex("wgmma\\.wait_group\\.sync\\.aligned (\\d+);"))) {
     out.kind = Kind::wait;
     out.but_last = uint32_t(std::stoul(found[1]));
