@@ -59,6 +59,7 @@ constexpr MatrixOperation dpas16_operations[] = {
 constexpr MatrixOperation mma_operations[] = {
     {"f16", 16, 8, 16, "zefuse_mma_m16n8k16_f16"},
     {"bf16", 16, 8, 16, "zefuse_mma_m16n8k16_bf16"},
+    {"tf32", 16, 8, 8, "zefuse_mma_m16n8k8_tf32"},
 };
 constexpr std::string_view mma_functions[] = {
     "zefuse_load_fragments", "zefuse_load_fragments_transposed", "zefuse_copy_to_local", "zefuse_copy_word_to_local",

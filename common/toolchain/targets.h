@@ -34,7 +34,7 @@ enum class MatrixForm : uint8_t {
 // One matrix instruction of a sub-group: c[m, n] += a[m, k] * b[k, n] with sums in f32. `multiply` is the function that
 // a kernel calls for it, without its mangling: (a, b, c) -> c.
 struct MatrixOperation {
-  std::string_view element;  // of a and b, as MLIR writes it: "f16"
+  std::string_view element;  // of a and b, as MLIR writes it: "f16"; "tf32": f32's bits, of which 19 count
   int m, n, k;
   std::string_view multiply;
 };

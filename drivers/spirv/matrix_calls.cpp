@@ -47,11 +47,14 @@ bool Reader::readMatrixCall(const SpirvInst& inst, const std::string& name, llvm
   }
   if (!function.starts_with("zefuse_"))
     return false;
-  const bool f16 = function == "zefuse_mma_m16n8k16_f16";
-  if (f16 || function == "zefuse_mma_m16n8k16_bf16") {
+  const bool f16 = function == "zefuse_mma_m16n8k16_f16", tf32 = function == "zefuse_mma_m16n8k8_tf32";
+  if (f16 || tf32 || function == "zefuse_mma_m16n8k16_bf16") {
     require(args.size() == 3 && args[0]->getType() == vectorOf(i32, 4) && args[1]->getType() == vectorOf(i32, 2) &&
             args[2]->getType() == vectorOf(f32, 4) && result_type == args[2]->getType());
-    return sync(f16 ? SyncKind::multiply_fragments_f16 : SyncKind::multiply_fragments_bf16, args);
+    return sync(f16    ? SyncKind::multiply_fragments_f16
+                : tf32 ? SyncKind::multiply_fragments_tf32
+                       : SyncKind::multiply_fragments_bf16,
+                args);
   }
   const bool transposed = function == "zefuse_load_fragments_transposed";
   if (transposed || function == "zefuse_load_fragments") {

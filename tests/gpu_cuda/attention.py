@@ -1,5 +1,5 @@
 """On a machine with an NVIDIA GPU of compute capability 9.0 and zefuse's wheel: attention by products of four sub-groups (wgmma),
-which the target sm_90 has, beside sm_89's kernels and torch's own.
+which the target sm_90 has, beside sm_89's kernels and torch's own; and in f32.
 
     attention.py [--parts forms,times,choices] [--seconds 540]
 
@@ -27,7 +27,8 @@ from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 OWN, BEFORE = "sm_90", "sm_89"
-TOLERANCES = {torch.bfloat16: 1.5e-2, torch.float16: 3e-3}  # of the largest value
+TOLERANCES = {torch.bfloat16: 1.5e-2, torch.float16: 3e-3, torch.float32: 1e-5}  # of the largest value
+NAMES = ("eager", "cudnn", "flash", "efficient")  # of torch's ways
 CALLS = 7
 DEVICE = os.environ.get("ZEFUSE_CHECK_DEVICE", "cuda")  # "cpu": to try this file itself
 Function = Callable[..., torch.Tensor]
@@ -102,6 +103,11 @@ FORMS = [
     Form(80, 80, 500, 500, 128, 128, causal=True, training=True),
     Form(8, 8, 4096, 4096, 64, 64, causal=True),
     Form(8, 8, 4096, 4096, 128, 128),
+    # Three products of tf32.
+    Form(4, 4, 512, 512, 64, 64, dtype=torch.float32),
+    Form(4, 2, 333, 777, 128, 128, dtype=torch.float32, training=True),
+    Form(80, 80, 500, 500, 64, 64, causal=True, dtype=torch.float32, turned=True, around=True),
+    Form(6, 6, 300, 300, 37, 13, causal=True, dtype=torch.float32),
 ]
 # The issue's: docs/gpu_speed.md has the others.
 TIMED = [
@@ -116,6 +122,8 @@ TIMED = [
     Form(8, 8, 16384, 16384, 128, 128, causal=True),
     Form(8, 8, 16384, 16384, 128, 128),
     Form(12, 12, 128, 128, 64, 64, batch=32),
+    Form(64, 64, 2048, 2048, 64, 64, dtype=torch.float32),
+    Form(32, 32, 2048, 2048, 128, 128, dtype=torch.float32),
 ]
 CHOICES = [{"warpgroups": groups, "keys of a step": keys} for groups in (2, 3, 1) for keys in (128, 96, 64)]
 
@@ -230,7 +238,11 @@ def torch_by(kind: SDPBackend, function: Function, inputs: tuple[torch.Tensor, .
 def torch_ways(form: Form) -> dict[str, Callable[[], Any]]:
     q, k, v = form.inputs()
     ways: dict[str, Callable[[], Any]] = {"eager": lambda: form.function()(q, k, v)}
-    kinds = {"cudnn": SDPBackend.CUDNN_ATTENTION, "flash": SDPBackend.FLASH_ATTENTION}
+    kinds = {
+        "cudnn": SDPBackend.CUDNN_ATTENTION,
+        "flash": SDPBackend.FLASH_ATTENTION,
+        "efficient": SDPBackend.EFFICIENT_ATTENTION,
+    }
     for name, kind in kinds.items():
         run = partial(torch_by, kind, form.function(), (q, k, v))
         try:
@@ -330,7 +342,9 @@ def times(seconds: float) -> bool:
     numbers = list(range(len(TIMED)))
     own = {each["number"]: each for each in run_child(OWN, "times", numbers, seconds * 0.6)}
     before = {each["number"]: each for each in run_child(BEFORE, "times", numbers, seconds * 0.4)}
-    print(f"{'ms on the device':55} {OWN:>8} TFLOP/s  best/own {BEFORE:>8}    eager    cudnn    flash    error")
+    print(
+        f"{'ms on the device':55} {OWN:>8} TFLOP/s  best/own {BEFORE:>8}    {' '.join(f'{name:>9}' for name in NAMES)}    error"
+    )
     right = True
     for number, form in enumerate(TIMED):
         a, b = own[number], before[number]
@@ -338,8 +352,8 @@ def times(seconds: float) -> bool:
             print(f"{form.words():55} PROBLEM {a.get('problem') or b.get('problem')}")
             right = False
             continue
-        best = min(a[name] for name in ("eager", "cudnn", "flash") if name in a)
-        others = " ".join(f"{a.get(name, float('nan')):8.4f}" for name in ("eager", "cudnn", "flash"))
+        best = min(a[name] for name in NAMES if name in a)
+        others = " ".join(f"{a.get(name, float('nan')):9.4f}" for name in NAMES)
         wrong = not a["error"] <= 2 * TOLERANCES[form.dtype]
         right &= not wrong
         print(

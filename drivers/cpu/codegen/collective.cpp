@@ -133,6 +133,7 @@ public:
     case SyncKind::matrix_mad_bf16: matrixMad(c_.sync.kind == SyncKind::matrix_mad_f16); return;
     case SyncKind::multiply_fragments_f16:
     case SyncKind::multiply_fragments_bf16: multiplyFragments(c_.sync.kind == SyncKind::multiply_fragments_f16); return;
+    case SyncKind::multiply_fragments_tf32: multiplyWideFragments(); return;
     case SyncKind::load_fragments: loadFragments(false); return;
     case SyncKind::load_fragments_transposed: loadFragments(true); return;
     }
@@ -211,6 +212,36 @@ private:
             Value* sum = b_.CreateFAdd(b_.CreateExtractElement(acc, number), b_.CreateFMul(a, columns[c]));
             acc = b_.CreateInsertElement(acc, sum, number);
           }
+        }
+        return acc;
+      });
+      out(i, sums);
+    });
+  }
+
+  // m16n8k8 of tf32: lane 4 * g + t has of a the rows g and g + 8 at k = t, then at t + 4, of b the column g there, of
+  // c as above. The operands' last 13 bits do not count.
+  void multiplyWideFragments() {
+    Value* last = b_.CreateSub(c_.end, b_.getInt64(1));
+    auto* i32 = b_.getInt32Ty();
+    auto at = [&](Value* slots, uint64_t stride, Value* lane, Value* k, Value* first, uint64_t step) {
+      Value* holder = b_.CreateAdd(lane, b_.CreateAnd(k, b_.getInt64(3)));
+      holder = b_.CreateBinaryIntrinsic(llvm::Intrinsic::umin, b_.CreateAdd(c_.begin, holder), last);
+      Value* reg = b_.CreateAdd(first, b_.CreateMul(b_.CreateLShr(k, 2), b_.getInt64(step)));
+      Value* bits = b_.CreateLoad(i32, b_.CreateGEP(i32, element(slots, stride, holder), reg));
+      return b_.CreateBitCast(b_.CreateAnd(bits, b_.getInt32(0xffffe000)), b_.getFloatTy());
+    };
+    forEach([&](Value* i) {
+      Value* lane = b_.CreateSub(i, c_.begin);
+      Value *row = b_.CreateAnd(lane, b_.getInt64(~3ull)), *t = b_.CreateAnd(lane, b_.getInt64(3));
+      Value* sums = loadSlot(b_, c_.output_type, element(c_.addend, c_.addend_stride, i));
+      sums = fold(b_.getInt64(0), b_.getInt64(8), sums, [&](Value* acc, Value* k) {
+        for (unsigned number = 0; number < 4; ++number) {
+          Value* a = at(c_.input, c_.input_stride, row, k, b_.getInt64(number / 2), 2);
+          Value* column = b_.CreateShl(b_.CreateAdd(b_.CreateShl(t, 1), b_.getInt64(number % 2)), 2);
+          Value* product = b_.CreateFMul(a, at(c_.index, c_.index_stride, column, k, b_.getInt64(0), 1));
+          Value* sum = b_.CreateFAdd(b_.CreateExtractElement(acc, uint64_t{number}), product);
+          acc = b_.CreateInsertElement(acc, sum, uint64_t{number});
         }
         return acc;
       });

@@ -104,8 +104,10 @@ void requireWarp(const SubGroup& g) {
     throw spirv::CompileError("a matrix instruction outside of whole sub-groups of 32");
 }
 
-// mma.sync.aligned.m16n8k16: registers of two elements each; f16's operands have a type of their own.
-llvm::Value* multiplyFragments(llvm::IRBuilder<>& b, bool f16, const std::vector<llvm::Value*>& operands) {
+// mma.sync.aligned.m16n8k16: registers of two elements each; f16's operands have a type of their own. m16n8k8 of tf32:
+// registers of one.
+llvm::Value* multiplyFragments(llvm::IRBuilder<>& b, SyncKind kind, const std::vector<llvm::Value*>& operands) {
+  const bool f16 = kind == SyncKind::multiply_fragments_f16;
   llvm::SmallVector<llvm::Value*> registers;
   for (unsigned operand = 0; operand < 2; ++operand)
     for (unsigned i = 0; i < (operand == 0 ? 4u : 2u); ++i) {
@@ -115,9 +117,12 @@ llvm::Value* multiplyFragments(llvm::IRBuilder<>& b, bool f16, const std::vector
   for (unsigned i = 0; i < 4; ++i)
     registers.push_back(b.CreateExtractElement(operands[2], i));
   auto* type = llvm::StructType::get(b.getFloatTy(), b.getFloatTy(), b.getFloatTy(), b.getFloatTy());
-  llvm::CallInst* call = b.CreateIntrinsic(
-      type, f16 ? llvm::Intrinsic::nvvm_mma_m16n8k16_row_col_f32_f32 : llvm::Intrinsic::nvvm_mma_m16n8k16_row_col_bf16,
-      registers);
+  llvm::CallInst* call =
+      b.CreateIntrinsic(type,
+                        f16                                         ? llvm::Intrinsic::nvvm_mma_m16n8k16_row_col_f32_f32
+                        : kind == SyncKind::multiply_fragments_tf32 ? llvm::Intrinsic::nvvm_mma_m16n8k8_row_col_tf32
+                                                                    : llvm::Intrinsic::nvvm_mma_m16n8k16_row_col_bf16,
+                        registers);
   call->setConvergent();  // LLVM's declaration does not say it, and would let it sink into a branch
   llvm::Value* sums = llvm::PoisonValue::get(operands[2]->getType());
   for (unsigned i = 0; i < 4; ++i)
@@ -215,8 +220,7 @@ llvm::Value* subGroupOperation(llvm::IRBuilder<>& b, const SubGroup& g, const sp
     throw spirv::CompileError("a matrix instruction of Intel's GPUs: compile the kernel for the device that runs it");
   case SyncKind::multiply_fragments_f16:
   case SyncKind::multiply_fragments_bf16:
-    requireWarp(g);
-    return multiplyFragments(b, sync.kind == SyncKind::multiply_fragments_f16, operands);
+  case SyncKind::multiply_fragments_tf32: requireWarp(g); return multiplyFragments(b, sync.kind, operands);
   case SyncKind::load_fragments:
   case SyncKind::load_fragments_transposed:
     requireWarp(g);

@@ -1,6 +1,10 @@
 // Attention as in gpu_attention.cpp, where lanes hold fragments (fragment_rows.h): the squares of a sub-group share
 // what it loads of keys and values, and nothing but keys and values goes through local memory, where the next step's
 // copies are under way while one is computed.
+//
+// f32 is multiplied as torch's own kernel does it on these devices (its memory-efficient one): each operand is the sum
+// of two numbers of tf32, and of the four products the three that count are added, small ones first. What is left out
+// is 2^-22 of a product, as much as the rounding of an f32 sum of a few terms.
 #include "lowering/schedule/products/fragment_attention.h"
 
 #include "lowering/dialect/shape.h"
@@ -23,9 +27,10 @@ class FragmentAttention : FragmentRows {
 public:
   FragmentAttention(const ScheduleContext& context, AttentionOp op, const FragmentAttentionTile& tile)
       : FragmentRows(context, op, tile.engine), tile_(tile), sources_{source(0), source(1), source(2)},
-        query_{sources_[0], /*of_a=*/true, /*across_is_rows=*/true, tile.rows(), tile.depth},
-        key_{sources_[1], /*of_a=*/false, /*across_is_rows=*/true, tile.keys, tile.depth},
-        value_{sources_[2], /*of_a=*/false, /*across_is_rows=*/false, tile.columns, tile.keys} {}
+        query_{sources_[0], /*of_a=*/true, /*across_is_rows=*/true, tile.rows(), tile.depth, tile.wide()},
+        key_{sources_[1], /*of_a=*/false, /*across_is_rows=*/true, tile.keys, tile.depth, tile.wide()},
+        value_{sources_[2], /*of_a=*/false, /*across_is_rows=*/false,  tile.columns,
+               tile.keys,   tile.wide(),    /*neighbours=*/tile.wide()} {}
 
   void run() {
     describeLaunch(choice::Attention{tile_.rows(), tile_.subgroups, tile_.keys, true});
@@ -34,7 +39,7 @@ public:
     Value first_row = beginRows(group, tile_.rows(), mine, tile_.squares);
 
     stage_ = key_.elements() + value_.elements();
-    array_ = group.localArray(b_.getI16Type(), query_.elements() + stages * stage_);
+    array_ = group.localArray(query_.type(b_), query_.elements() + stages * stage_);
     Value query_place = query_.lanesPlace(b_, group, mine);
     key_place_ = key_.lanesPlace(b_, group, i_.number(0));
     value_place_ = i_.add(value_.lanesPlace(b_, group, i_.number(0)), key_.elements());
@@ -50,7 +55,7 @@ public:
         loaded.push_back(query_.load(b_, group, array_, query_place, each * square, k));
       return loaded;
     };
-    for (int64_t k = 0; tile_.keep_queries && k < tile_.depth; k += engine_depth)
+    for (int64_t k = 0; tile_.keep_queries && k < tile_.depth; k += engine_->k)
       kept.push_back(queries(k));
 
     // Carried: per row the base of its powers and this lane's part of the sum; the result's blocks; the stage.
@@ -68,8 +73,8 @@ public:
       copyStep(other, i_.add(loop.getInductionVar(), tile_.keys));
       Value start = i_.add(i_.multiply(stage, stage_), query_.elements());
       SmallVector<Value> scores(tile_.squares * tile_.keys / 8, zeros());
-      for (int64_t k = 0; k < tile_.depth; k += engine_depth)
-        multiply(key_, i_.add(key_place_, start), k, tile_.keep_queries ? kept[k / engine_depth] : queries(k), scores);
+      for (int64_t k = 0; k < tile_.depth; k += engine_->k)
+        multiply(key_, i_.add(key_place_, start), k, tile_.keep_queries ? kept[k / engine_->k] : queries(k), scores);
       step(loop.getInductionVar(), start, whole, scores, now);
       group.waitForCopies(0);
       group.barrier();  // the next step is there for all, and nobody reads this one's any more
@@ -97,7 +102,7 @@ private:
     auto vector = VectorType::get({4}, f32_);
     return arith::ConstantOp::create(b_, loc_, vector, cast<TypedAttr>(b_.getZeroAttr(vector)));
   }
-  Value at(Value place) { return group_->at(array_, b_.getI16Type(), place); }
+  Value at(Value place) { return group_->at(array_, query_.type(b_), place); }
 
   // Keys and values from `key` on, if there are any.
   void copyStep(Value stage, Value key) {
@@ -112,18 +117,55 @@ private:
     group_->commitCopies();
   }
 
-  // totals += rows * side, at one k of 16: of each square of rows as many blocks of totals.
+  // totals += rows * side, at one k of the engine's: of each square of rows as many blocks of totals.
   void multiply(const FragmentSide& side, Value place, int64_t k, ArrayRef<Value> rows, MutableArrayRef<Value> totals) {
     const size_t blocks = totals.size() / rows.size();
+    if (tile_.wide()) {
+      multiplyWide(side, place, k, rows, totals);
+      return;
+    }
     for (size_t block = 0; block < blocks; block += 2) {
       Value both = side.load(b_, *group_, array_, place, int64_t(block) * 8, k);
-      for (size_t one = 0; one < 2; ++one) {
-        Value columns = pairOf(b_, both, int64_t(one) * 2);
-        for (size_t each = 0; each < rows.size(); ++each) {
-          Value& total = totals[each * blocks + block + one];
-          total = group_->multiplyFragments(*engine_, rows[each], columns, total);
-        }
+      for (size_t one = 0; one < 2; ++one)
+        for (size_t each = 0; each < rows.size(); ++each)
+          add(totals[each * blocks + block + one], rows[each], pairOf(b_, both, int64_t(one) * 2));
+    }
+  }
+  void add(Value& total, Value rows, Value columns) {
+    total = group_->multiplyFragments(*engine_, rows, columns, total);
+  }
+
+  // The nearest number of tf32, and what is left of it: bits of both, of which the engine takes the first 19.
+  std::pair<Value, Value> split(Value bits) {
+    auto number = [&](int32_t value) {
+      return splat(b_, arith::ConstantOp::create(b_, loc_, b_.getI32IntegerAttr(value)), lanesOf(bits));
+    };
+    Value large = arith::AddIOp::create(b_, loc_, bits, number(1 << 12));
+    large = arith::AndIOp::create(b_, loc_, large, number(~0x1fff));
+    auto real = [&](Value value) { return arith::BitcastOp::create(b_, loc_, withLanes(f32_, lanesOf(bits)), value); };
+    Value small = arith::SubFOp::create(b_, loc_, real(bits), real(large));
+    return {large, arith::BitcastOp::create(b_, loc_, bits.getType(), small)};
+  }
+
+  void multiplyWide(const FragmentSide& side, Value place, int64_t k, ArrayRef<Value> rows,
+                    MutableArrayRef<Value> totals) {
+    constexpr size_t together = 4;  // blocks, so that sums that wait for each other are apart
+    const size_t blocks = totals.size() / rows.size();
+    SmallVector<std::pair<Value, Value>> all_rows;
+    for (Value each : rows)
+      all_rows.push_back(split(each));
+    for (size_t first = 0; first < blocks; first += together) {
+      SmallVector<std::pair<Value, Value>> columns;
+      for (size_t block = first; block < std::min(first + together, blocks); block += 2) {
+        auto [large, small] = split(side.load(b_, *group_, array_, place, int64_t(block) * 8, k));
+        for (int64_t one = 0; one < 2; ++one)
+          columns.emplace_back(pairOf(b_, large, one * 2), pairOf(b_, small, one * 2));
       }
+      for (int term = 0; term < 3; ++term)
+        for (auto [block, column] : llvm::enumerate(columns))
+          for (auto [each, row] : llvm::enumerate(all_rows))
+            add(totals[each * blocks + first + block], term == 0 ? row.second : row.first,
+                term == 1 ? column.second : column.first);
     }
   }
 
@@ -156,18 +198,26 @@ private:
           sum = plus(sum, share);
         }
     }
-    // Two blocks of scores are the fragments of 16 rows by 16 keys.
-    for (size_t block = 0; block < blocks; block += 2) {
+    // Two blocks of scores are the fragments of 16 rows by 16 keys, or one those by 8.
+    const size_t together = size_t(engine_->k / 8);
+    for (size_t block = 0; block < blocks; block += together) {
       SmallVector<Value> fragments;
       for (size_t row = 0; row < rows; row += 2) {
         SmallVector<Value> pairs;
-        for (size_t two = 0; two < 2; ++two)
+        for (size_t two = 0; two < together; ++two)
           pairs.append(&shares[((block + two) * rows + row) * 2], &shares[((block + two) * rows + row) * 2] + 4);
-        fragments.push_back(fragmentsOf(pairs));
+        fragments.push_back(tile_.wide() ? wideFragmentsOf(pairs) : fragmentsOf(pairs));
       }
       multiply(value_, i_.add(value_place_, start), int64_t(block) * 8, fragments,
                MutableArrayRef(now).drop_front(2 * rows));
     }
+  }
+
+  // A block's numbers as fragments of 16 rows by 8 keys: a lane's two keys are neighbours.
+  Value wideFragmentsOf(ArrayRef<Value> numbers) {
+    auto type = VectorType::get({4}, f32_);
+    Value vector = vector::FromElementsOp::create(b_, loc_, type, {numbers[0], numbers[2], numbers[1], numbers[3]});
+    return arith::BitcastOp::create(b_, loc_, VectorType::get({4}, b_.getI32Type()), vector);
   }
 
   // Where a row of the sub-group has a new maximum (`tops`: of this lane) far above its base: bases, sums and totals
@@ -218,6 +268,8 @@ std::optional<FragmentAttentionTile> chooseFragmentAttention(AttentionOp op, con
   if (target.matrix.form != MatrixForm::fragments)
     return std::nullopt;
   const MatrixOperation* engine = matrixOperation(typeOf(op.getQuery()), typeOf(op.getKey()), target);
+  if (typeOf(op.getQuery()).isF32() && typeOf(op.getKey()).isF32())
+    engine = target.matrix.find("tf32");
   if (!engine || typeOf(op.getValue()) != typeOf(op.getQuery()))
     return std::nullopt;
   auto whole = [](int64_t size) { return (size + square - 1) / square * square; };
@@ -231,15 +283,16 @@ std::optional<FragmentAttentionTile> chooseFragmentAttention(AttentionOp op, con
   // Of a lane: the result, the scores, and the queries where they stay.
   const int64_t registers = target.engine_accumulator_bytes * 5 / 4 / 4 / target.matrix.lanes;
   auto fits = [&] {
-    return tile.squares * (tile.columns / 2 + tile.keys / 2 + (tile.keep_queries ? tile.depth / 4 : 0)) <= registers;
+    const int64_t kept = tile.keep_queries ? tile.depth / 4 : 0;
+    return tile.squares * (tile.columns / 2 + tile.keys / 2 + (tile.wide() ? 16 : kept)) <= registers;
   };
   // Two squares of rows share what is loaded of keys and values: local memory is read half as often.
-  tile.keep_queries = tile.depth <= 64;
+  tile.keep_queries = tile.depth <= 64 && !tile.wide();
   if (!fits())
     tile.keys = 32;
   const bool mask_too = op.getMask() && tile.columns > 64;  // ptxas spills
-  if (mask_too || !fits()) {
-    tile = {engine, 8, 1, 64, tile.depth, tile.columns, tile.depth <= 128};
+  if (mask_too || tile.wide() || !fits()) {
+    tile = {engine, 8, 1, 64, tile.depth, tile.columns, tile.depth <= 128 && !tile.wide()};
     while (tile.keys > square && !fits())
       tile.keys /= 2;
     tile.keep_queries = tile.keep_queries && fits();
@@ -250,20 +303,26 @@ std::optional<FragmentAttentionTile> chooseFragmentAttention(AttentionOp op, con
   for (int64_t size : op.getQuery().getType().getShape().drop_back(2))
     batches = ShapedType::isDynamic(size) || batches < 0 ? -1 : batches * size;
   auto localBytes = [&] {
-    return bytesOfSide(tile.rows(), tile.depth) +
-           stages * (bytesOfSide(tile.keys, tile.depth) + bytesOfSide(tile.columns, tile.keys));
+    return bytesOfSide(tile.rows(), tile.depth, tile.wide()) +
+           stages *
+               (bytesOfSide(tile.keys, tile.depth, tile.wide()) + bytesOfSide(tile.columns, tile.keys, tile.wide()));
   };
+  auto roomy = [&] { return localBytes() <= target.local_memory_bytes; };
   const bool known = !ShapedType::isDynamic(queries);
+  while (tile.wide() && tile.keys > 32 && !roomy())
+    tile.keys /= 2;
   // Few queries get a small group, and so do few groups: each engine has one.
-  while (tile.subgroups > 1 && ((known && tile.rows() / 2 >= queries) || localBytes() > target.local_memory_bytes ||
+  while (tile.subgroups > 1 && ((known && tile.rows() / 2 >= queries) || !roomy() ||
                                 (tile.subgroups > 2 && known && batches > 0 &&
                                  batches * ((queries + tile.rows() - 1) / tile.rows()) < target.engines)))
     (tile.squares > 1 ? tile.squares : tile.subgroups) /= 2;
-  if (localBytes() > target.local_memory_bytes)
+  while (tile.wide() && tile.keys > square && !roomy())
+    tile.keys /= 2;
+  if (!roomy())
     return std::nullopt;
   if (decisions) {
     // One at a time, each within what the ones before leave of registers and local memory.
-    auto all_fits = [&] { return fits() && localBytes() <= target.local_memory_bytes; };
+    auto all_fits = [&] { return fits() && roomy(); };
     decisions->choose("squares of query rows", tile.squares, {1, 2}, all_fits);
     decisions->choose("sub-groups", tile.subgroups, {1, 2, 4, 8}, all_fits);
     decisions->choose("keys of a step", tile.keys, {16, 32, 64, 128}, all_fits);

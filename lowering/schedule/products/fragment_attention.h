@@ -15,6 +15,7 @@ struct FragmentAttentionTile {
   bool keep_queries;       // in registers, else they are loaded at each step
 
   int64_t rows() const { return subgroups * squares * 16; }
+  bool wide() const { return engine->k == 8; }  // f32, by an engine of tf32
 };
 
 // None: the engine multiplies no such elements, or heads are too large for registers or local memory.

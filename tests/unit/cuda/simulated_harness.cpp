@@ -38,7 +38,7 @@ struct Meeting {
 struct Copy {
   std::byte* to;
   const std::byte* from;
-  uint32_t bytes;
+  uint32_t bytes, whole;  // the rest becomes zeros
 };
 
 struct Item {
@@ -140,6 +140,25 @@ void multiplyFragments(const uint64_t* mine, float* sums, bool half) {
   }
 }
 
+// The same of mma.m16n8k8 of tf32, whose operands' last 13 bits do not count.
+void multiplyWideFragments(const uint64_t* mine, float* sums) {
+  const Operands all = exchangeOperands(mine, 10);
+  float a[16][8], b[8][8];
+  for (uint32_t from = 0; from < 32; ++from)
+    for (uint32_t reg = 0; reg < 6; ++reg) {
+      const float value = std::bit_cast<float>(uint32_t(all[from][reg]) & 0xffffe000);
+      if (reg < 4)
+        a[from / 4 + reg % 2 * 8][from % 4 + reg / 2 * 4] = value;
+      else
+        b[from % 4 + (reg - 4) * 4][from / 4] = value;
+    }
+  for (uint32_t i = 0; i < 4; ++i) {
+    sums[i] = std::bit_cast<float>(uint32_t(mine[6 + i]));
+    for (uint32_t k = 0; k < 8; ++k)
+      sums[i] += a[lane() / 4 + i / 2 * 8][k] * b[k][lane() % 4 * 2 + i % 2];
+  }
+}
+
 // PTX, ldmatrix: the lines of block i are where lanes 8i to 8i + 7 point to.
 void loadFragments(const uint64_t* mine, uint32_t* blocks, bool transposed) {
   const Operands all = exchangeOperands(mine, 1);
@@ -237,6 +256,7 @@ SIMULATED uint32_t sim_ballot(uint32_t mask, bool predicate) {
 }
 SIMULATED void sim_mma_f16(const uint64_t* operands, float* sums) { multiplyFragments(operands, sums, true); }
 SIMULATED void sim_mma_bf16(const uint64_t* operands, float* sums) { multiplyFragments(operands, sums, false); }
+SIMULATED void sim_mma_tf32(const uint64_t* operands, float* sums) { multiplyWideFragments(operands, sums); }
 SIMULATED void sim_load_fragments(const uint64_t* line, uint32_t* blocks) { loadFragments(line, blocks, false); }
 SIMULATED void sim_load_fragments_transposed(const uint64_t* line, uint32_t* blocks) {
   loadFragments(line, blocks, true);
@@ -245,14 +265,19 @@ SIMULATED void sim_load_fragments_transposed(const uint64_t* line, uint32_t* blo
 SIMULATED void sim_copy(std::byte* to, const std::byte* from, uint32_t bytes) {
   if (reinterpret_cast<uintptr_t>(to) % 16 != 0 || reinterpret_cast<uintptr_t>(from) % 16 != 0)
     group->error = "a copy of 16 bytes that does not begin at a multiple of them";
-  group->current->batches.back().push_back({to, from, bytes});
+  group->current->batches.back().push_back({to, from, bytes, 16});
+}
+SIMULATED void sim_copy_word(std::byte* to, const std::byte* from, uint32_t bytes) {
+  if (reinterpret_cast<uintptr_t>(to) % 4 != 0 || reinterpret_cast<uintptr_t>(from) % 4 != 0)
+    group->error = "a copy of 4 bytes that does not begin at a multiple of them";
+  group->current->batches.back().push_back({to, from, bytes, 4});
 }
 SIMULATED void sim_commit() { group->current->batches.emplace_back(); }
 SIMULATED void sim_wait(uint32_t but_last) {
   auto& batches = group->current->batches;
   while (batches.size() > but_last + 1) {
     for (const Copy& copy : batches.front()) {
-      std::memset(copy.to, 0, 16);
+      std::memset(copy.to, 0, copy.whole);
       std::memcpy(copy.to, copy.from, copy.bytes);
       zefuse::cuda::testing::noteCopied(copy.to);
     }
@@ -321,6 +346,7 @@ const std::map<std::string, std::string> kSimulated = {
     {"llvm.nvvm.ex2.approx.f32", "sim_exp2"},
     {"llvm.nvvm.ex2.approx.ftz.f32", "sim_exp2"},
     {"llvm.nvvm.cp.async.cg.shared.global.16.s", "sim_copy"},
+    {"llvm.nvvm.cp.async.ca.shared.global.4.s", "sim_copy_word"},
     {"llvm.nvvm.cp.async.commit.group", "sim_commit"},
     {"llvm.nvvm.cp.async.wait.group", "sim_wait"},
 };
@@ -329,6 +355,7 @@ const std::map<std::string, std::string> kSimulated = {
 const std::map<std::string, std::string> kSimulatedMatrices = {
     {"llvm.nvvm.mma.m16n8k16.row.col.f32.f32", "sim_mma_f16"},
     {"llvm.nvvm.mma.m16n8k16.row.col.bf16", "sim_mma_bf16"},
+    {"llvm.nvvm.mma.m16n8k8.row.col.tf32", "sim_mma_tf32"},
     {"llvm.nvvm.ldmatrix.sync.aligned.m8n8.x4.b16.p3", "sim_load_fragments"},
     {"llvm.nvvm.ldmatrix.sync.aligned.m8n8.x4.trans.b16.p3", "sim_load_fragments_transposed"},
 };
