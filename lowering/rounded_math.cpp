@@ -98,9 +98,9 @@ private:
     }
     Rounding rounding;
     follow(op.getResult(), Error::relative, 0, rounding);
-    if (!exp || !one || *one < 1 || !rounding.always)
+    if (!exp || !one || *one < 1 || !(rounding.always || native_.reciprocal))
       return {};
-    if (exp->hasOneUse() && sum->hasOneUse()) {
+    if (rounding.always && exp->hasOneUse() && sum->hasOneUse()) {
       OpBuilder before(exp);
       exp.replaceAllUsesWith(native(before, "native_exp2", times(before, exp.getOperand(), log2_e)));
       exp.erase();

@@ -10,6 +10,9 @@
 //   `native_exp2` and `native_recip` (2^-19), as it does where 1 is added to it (gelu's, error 2^-21 of 1);
 // - erf to which 1 is added (gelu) is a polynomial of `native_recip` times `native_exp2`: error 2^-21 of 1 (Abramowitz
 //   and Stegun, 7.1.26).
+//
+// A quotient by 1 + exp(x) whose result stays f32 is a product with `native_recip` where that is as exact as f32 is
+// (NativeOperations::reciprocal): an exact division has a branch for what its steps do not cover.
 #pragma once
 
 #include "common/toolchain/targets.h"

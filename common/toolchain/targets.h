@@ -70,6 +70,7 @@ struct NativeOperations {
   bool shuffles = false;             // a lane reads any other lane's value
   bool bf16_conversions = false;     // kConvertBfloat16
   bool tanh = false;                 // kNativeTanh
+  bool reciprocal = false;           // OpenCL's native_recip of f32, within 2^-23 of the value; subnormal ones are 0
   bool dot4 = false;                 // kDot4
   bool asynchronous_copies = false;  // from global to local memory: functions that `matrix` has
 };

@@ -12,9 +12,10 @@ template <typename V> struct Rounded {
   Int<V> integer;
 };
 
-// How to multiply by 2^n: with integer instructions anywhere, by vscalefps on AVX-512 (16 lanes). The bits are the
+// How to divide, and to multiply by 2^n: with integer instructions anywhere, by vscalefps on AVX-512 (16 lanes). The bits are the
 // same: both round once.
 struct Portable {
+  template <typename V> ZF_INLINE V divide(V a, V b) { return a / b; }
   // 2^n for n in [-126, 127].
   template <typename V> ZF_INLINE V pow2(Rounded<V> n) { return fromBits<V>((n.integer + 127) << 23); }
   // p * 2^n for n in [-252, 254], rounded once where the result is subnormal.
@@ -25,6 +26,7 @@ struct Portable {
 };
 #ifdef __x86_64__
 struct Avx512 {
+  template <typename V> ZF_INLINE V divide(V a, V b) { return a / b; }
   template <typename V> ZF_INLINE V scale(V p, Rounded<V> n) {
     constexpr int kCurrentRounding = 4;
     typedef float Native __attribute__((vector_size(64)));

@@ -13,7 +13,7 @@ template <typename Isa = Portable, typename V> ZF_INLINE V tanh(V x) {
   V s = Isa::pow2(n);
   V e = fma(q, s, s);
   auto large = a > c<V>(0.6f);
-  V d = (large ? e + e : fma(-q, s, c<V>(1.0f) - s)) / fma(q, s, c<V>(1.0f) + s);
+  V d = Isa::divide(large ? e + e : fma(-q, s, c<V>(1.0f) - s), fma(q, s, c<V>(1.0f) + s));
   return copysign(large ? c<V>(1.0f) - d : d, x);
 }
 

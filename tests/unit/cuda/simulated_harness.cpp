@@ -326,6 +326,9 @@ SIMULATED int sim_vprintf(const char* format, const std::byte* arguments) {
   return 0;
 }
 SIMULATED float sim_exp2(float x) { return exp2f(x); }
+// Subnormal results are zeros.
+SIMULATED float sim_exp2_flushed(float x) { return x < -126 ? 0 : exp2f(x); }
+SIMULATED float sim_reciprocal(float x) { return 1 / x; }
 // What the host's code calls for a conversion that NVIDIA's GPUs have: to the nearest, of two the even one.
 SIMULATED __bf16 __truncsfbf2(float x) {
   const auto bits = std::bit_cast<uint32_t>(x);
@@ -344,7 +347,8 @@ const std::map<std::string, std::string> kSimulated = {
     {"llvm.nvvm.shfl.sync.bfly.i32", "sim_shuffle_xor"},
     {"llvm.nvvm.vote.ballot.sync", "sim_ballot"},
     {"llvm.nvvm.ex2.approx.f32", "sim_exp2"},
-    {"llvm.nvvm.ex2.approx.ftz.f32", "sim_exp2"},
+    {"llvm.nvvm.ex2.approx.ftz.f32", "sim_exp2_flushed"},
+    {"llvm.nvvm.rcp.approx.ftz.f", "sim_reciprocal"},
     {"llvm.nvvm.cp.async.cg.shared.global.16.s", "sim_copy"},
     {"llvm.nvvm.cp.async.ca.shared.global.4.s", "sim_copy_word"},
     {"llvm.nvvm.cp.async.commit.group", "sim_commit"},
