@@ -4,7 +4,9 @@
 //
 // f32 is multiplied as torch's own kernel does it on these devices (its memory-efficient one): each operand is the sum
 // of two numbers of tf32, and of the four products the three that count are added, small ones first. What is left out
-// is 2^-22 of a product, as much as the rounding of an f32 sum of a few terms.
+// is 2^-22 of a product. The engine cuts its sums off and does not round them, which over thousands of keys is an error
+// that grows with their number: it adds no more than a step's keys, or 64 elements of a head, and ordinary additions
+// the rest.
 #include "lowering/schedule/products/fragment_attention.h"
 
 #include "lowering/dialect/shape.h"
@@ -18,8 +20,10 @@ using namespace mlir;
 namespace zefuse {
 namespace {
 
-constexpr int64_t square = 16;  // rows; what one load gives of an operand
-constexpr int64_t stages = 2;   // of keys and values in local memory
+constexpr int64_t square = 16;       // rows; what one load gives of an operand
+constexpr int64_t stages = 2;        // of keys and values in local memory
+constexpr size_t wide_together = 4;  // blocks of f32: sums that wait for each other are apart
+constexpr int64_t longest_sum = 64;  // of the engine's, where its sums are to be those of f32
 
 Type typeOf(Value tensor) { return cast<RankedTensorType>(tensor.getType()).getElementType(); }
 
@@ -73,8 +77,15 @@ public:
       copyStep(other, i_.add(loop.getInductionVar(), tile_.keys));
       Value start = i_.add(i_.multiply(stage, stage_), query_.elements());
       SmallVector<Value> scores(tile_.squares * tile_.keys / 8, zeros());
-      for (int64_t k = 0; k < tile_.depth; k += engine_->k)
-        multiply(key_, i_.add(key_place_, start), k, tile_.keep_queries ? kept[k / engine_->k] : queries(k), scores);
+      for (int64_t first = 0; first < tile_.depth; first += longest_sum) {
+        SmallVector<Value> part(scores.size(), zeros());
+        for (int64_t k = first; k < std::min(first + longest_sum, tile_.depth); k += engine_->k)
+          multiply(key_, i_.add(key_place_, start), k, tile_.keep_queries ? kept[k / engine_->k] : queries(k),
+                   tile_.wide() ? part : scores);
+        for (auto [score, more] : llvm::zip(scores, part))
+          if (tile_.wide())
+            score = first == 0 ? more : plus(score, more);
+      }
       step(loop.getInductionVar(), start, whole, scores, now);
       group.waitForCopies(0);
       group.barrier();  // the next step is there for all, and nobody reads this one's any more
@@ -147,17 +158,17 @@ private:
     return {large, arith::BitcastOp::create(b_, loc_, bits.getType(), small)};
   }
 
+  // `across`: the first of the side's that are multiplied.
   void multiplyWide(const FragmentSide& side, Value place, int64_t k, ArrayRef<Value> rows,
-                    MutableArrayRef<Value> totals) {
-    constexpr size_t together = 4;  // blocks, so that sums that wait for each other are apart
+                    MutableArrayRef<Value> totals, int64_t across = 0) {
     const size_t blocks = totals.size() / rows.size();
     SmallVector<std::pair<Value, Value>> all_rows;
     for (Value each : rows)
       all_rows.push_back(split(each));
-    for (size_t first = 0; first < blocks; first += together) {
+    for (size_t first = 0; first < blocks; first += wide_together) {
       SmallVector<std::pair<Value, Value>> columns;
-      for (size_t block = first; block < std::min(first + together, blocks); block += 2) {
-        auto [large, small] = split(side.load(b_, *group_, array_, place, int64_t(block) * 8, k));
+      for (size_t block = first; block < std::min(first + wide_together, blocks); block += 2) {
+        auto [large, small] = split(side.load(b_, *group_, array_, place, across + int64_t(block) * 8, k));
         for (int64_t one = 0; one < 2; ++one)
           columns.emplace_back(pairOf(b_, large, one * 2), pairOf(b_, small, one * 2));
       }
@@ -200,6 +211,7 @@ private:
     }
     // Two blocks of scores are the fragments of 16 rows by 16 keys, or one those by 8.
     const size_t together = size_t(engine_->k / 8);
+    SmallVector<SmallVector<Value>> all_fragments;
     for (size_t block = 0; block < blocks; block += together) {
       SmallVector<Value> fragments;
       for (size_t row = 0; row < rows; row += 2) {
@@ -208,8 +220,30 @@ private:
           pairs.append(&shares[((block + two) * rows + row) * 2], &shares[((block + two) * rows + row) * 2] + 4);
         fragments.push_back(tile_.wide() ? wideFragmentsOf(pairs) : fragmentsOf(pairs));
       }
-      multiply(value_, i_.add(value_place_, start), int64_t(block) * 8, fragments,
-               MutableArrayRef(now).drop_front(2 * rows));
+      all_fragments.push_back(fragments);
+    }
+    Value place = i_.add(value_place_, start);
+    MutableArrayRef<Value> totals = MutableArrayRef(now).drop_front(2 * rows);
+    if (tile_.wide())
+      multiplyValuesWide(place, all_fragments, totals);
+    else
+      for (auto [number, fragments] : llvm::enumerate(all_fragments))
+        multiply(value_, place, int64_t(number) * engine_->k, fragments, totals);
+  }
+
+  // A few of the result's columns at a time, whose sums over the step are in registers of their own.
+  void multiplyValuesWide(Value place, ArrayRef<SmallVector<Value>> fragments, MutableArrayRef<Value> totals) {
+    const size_t squares = fragments[0].size(), blocks = totals.size() / squares;
+    for (size_t first = 0; first < blocks; first += wide_together) {
+      const size_t count = std::min(wide_together, blocks - first);
+      SmallVector<Value> sums(squares * count, zeros());
+      for (auto [number, rows] : llvm::enumerate(fragments))
+        multiplyWide(value_, place, int64_t(number) * engine_->k, rows, sums, int64_t(first) * 8);
+      for (size_t each = 0; each < squares; ++each)
+        for (size_t block = 0; block < count; ++block) {
+          Value& total = totals[each * blocks + first + block];
+          total = plus(total, sums[each * count + block]);
+        }
     }
   }
 
@@ -292,7 +326,7 @@ std::optional<FragmentAttentionTile> chooseFragmentAttention(AttentionOp op, con
     tile.keys = 32;
   const bool mask_too = op.getMask() && tile.columns > 64;  // ptxas spills
   if (mask_too || tile.wide() || !fits()) {
-    tile = {engine, 8, 1, 64, tile.depth, tile.columns, tile.depth <= 128 && !tile.wide()};
+    tile = {engine, 8, 1, tile.wide() ? 32 : 64, tile.depth, tile.columns, tile.depth <= 128 && !tile.wide()};
     while (tile.keys > square && !fits())
       tile.keys /= 2;
     tile.keep_queries = tile.keep_queries && fits();

@@ -140,7 +140,8 @@ void multiplyFragments(const uint64_t* mine, float* sums, bool half) {
   }
 }
 
-// The same of mma.m16n8k8 of tf32, whose operands' last 13 bits do not count.
+// The same of mma.m16n8k8 of tf32, whose operands' last 13 bits do not count, and whose sums are cut off, as a GPU's
+// are.
 void multiplyWideFragments(const uint64_t* mine, float* sums) {
   const Operands all = exchangeOperands(mine, 10);
   float a[16][8], b[8][8];
@@ -153,9 +154,12 @@ void multiplyWideFragments(const uint64_t* mine, float* sums) {
         b[from % 4 + (reg - 4) * 4][from / 4] = value;
     }
   for (uint32_t i = 0; i < 4; ++i) {
-    sums[i] = std::bit_cast<float>(uint32_t(mine[6 + i]));
+    double sum = std::bit_cast<float>(uint32_t(mine[6 + i]));
     for (uint32_t k = 0; k < 8; ++k)
-      sums[i] += a[lane() / 4 + i / 2 * 8][k] * b[k][lane() % 4 * 2 + i % 2];
+      sum += double(a[lane() / 4 + i / 2 * 8][k]) * double(b[k][lane() % 4 * 2 + i % 2]);
+    sums[i] = float(sum);
+    if (std::abs(sums[i]) > std::abs(sum))
+      sums[i] = std::nextafter(sums[i], 0.0F);
   }
 }
 

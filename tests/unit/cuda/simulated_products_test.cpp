@@ -124,6 +124,9 @@ template <typename Element> void checkAttentionOf(const AttentionCase& c, const 
   };
   Buffer<Element> q = filled(c.heads * c.rows * c.depth, 7), k = filled(c.key_heads * c.keys * c.depth, 11),
                   v = filled(c.key_heads * c.keys * c.columns, 5);
+  if constexpr (wide)  // long sums of one sign, where cutting them off would show
+    for (int i = 0; i < c.key_heads * c.keys * c.columns; ++i)
+      v[size_t(i)] += 2;
   Buffer<float> result(size_t(c.heads * c.rows * c.columns)), log_sums(size_t(c.heads * c.rows));
   std::vector<void*> pointers{q.data(), k.data(), v.data()};
   Buffer<float> addend(size_t(c.heads * c.rows * c.columns));
@@ -175,11 +178,12 @@ void checkAttention(const AttentionCase& c, const char* target, int64_t engines 
 // f32 by three products of tf32 (fragment_attention.cpp).
 TEST(SimulatedProducts, WideAttention) {
   AttentionCase cases[] = {
-      // Two steps, the second in part, shared keys; a wide head; elements that no access of 16 bytes takes; computed
-      // operands.
+      // Two steps, the second in part, shared keys; a wide head; elements that no access of 16 bytes takes; many keys;
+      // computed operands.
       {.heads = 2, .key_heads = 1, .rows = 20, .keys = 70, .depth = 64, .columns = 64, .log_sums = true},
       {.heads = 1, .key_heads = 1, .rows = 40, .keys = 40, .depth = 128, .columns = 128, .causal = true},
       {.heads = 1, .key_heads = 1, .rows = 20, .keys = 33, .depth = 37, .columns = 13},
+      {.heads = 1, .key_heads = 1, .rows = 16, .keys = 1000, .depth = 16, .columns = 16},
       {.heads = 1, .key_heads = 1, .rows = 20, .keys = 80, .depth = 24, .columns = 40, .causal = true, .around = true}};
   for (AttentionCase& c : cases) {
     c.scale = 0.125;
