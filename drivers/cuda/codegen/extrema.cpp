@@ -28,40 +28,53 @@ struct Extremum {
   llvm::CmpPredicate better;
 };
 
+// Whether what is chosen is a number that was compared, or its bits: of numbers widened from bf16 LLVM chooses those.
+bool isNumber(llvm::Value* number, llvm::Value* chosen) {
+  return number == chosen || match(number, m_BitCast(m_Specific(chosen)));
+}
+
+// a better b, where `first` is chosen if so, else `second`.
+bool compares(llvm::Value* condition, llvm::Value* first, llvm::Value* second, Extremum& found) {
+  return match(condition, m_FCmp(found.better, m_Value(found.a), m_Value(found.b))) && isNumber(found.a, first) &&
+         isNumber(found.b, second);
+}
+
 std::optional<Extremum> extremumOf(llvm::SelectInst& select) {
   Extremum found;
   bool is = false;
   llvm::Value *first = nullptr, *second = nullptr;
   if (match(select.getCondition(), m_LogicalOr(m_Value(first), m_Value(second)))) {
-    found.a = select.getTrueValue(), found.b = select.getFalseValue();
     for (auto [nan, comparison] : {std::pair{first, second}, {second, first}})
       if ((found.x = askedForNan(nan, is)) && is &&
-          match(comparison, m_FCmp(found.better, m_Specific(found.a), m_Specific(found.b))))
+          compares(comparison, select.getTrueValue(), select.getFalseValue(), found))
         return found;
     return std::nullopt;
   }
   // isnan(x) ? a : (a better b ? a : b), as it is written
   found.x = askedForNan(select.getCondition(), is);
-  if (!found.x || !match(is ? select.getFalseValue() : select.getTrueValue(),
-                         m_Select(m_FCmp(found.better, m_Value(found.a), m_Value(found.b)), m_Deferred(found.a),
-                                  m_Deferred(found.b))))
+  auto* other = llvm::dyn_cast<llvm::SelectInst>(is ? select.getFalseValue() : select.getTrueValue());
+  if (!found.x || !other || !compares(other->getCondition(), other->getTrueValue(), other->getFalseValue(), found))
     return std::nullopt;
-  return (is ? select.getTrueValue() : select.getFalseValue()) == found.a ? std::optional(found) : std::nullopt;
+  return isNumber(found.a, is ? select.getTrueValue() : select.getFalseValue()) ? std::optional(found) : std::nullopt;
 }
 
 llvm::Value* instructionFor(llvm::SelectInst& select) {
-  if (!select.getType()->getScalarType()->isFloatTy())
+  llvm::Type* type = select.getType();
+  if (!type->getScalarType()->isFloatTy() && !type->getScalarType()->isIntegerTy(32))
     return nullptr;
   const std::optional<Extremum> extremum = extremumOf(select);
-  if (!extremum || (extremum->x != extremum->a && extremum->x != extremum->b))
+  if (!extremum || (extremum->x != extremum->a && extremum->x != extremum->b) ||
+      !extremum->a->getType()->getScalarType()->isFloatTy())
     return nullptr;
   const bool larger = extremum->better == llvm::CmpInst::FCMP_OGT, keeps = extremum->x == extremum->a;
   if (!larger && extremum->better != llvm::CmpInst::FCMP_OLT)
     return nullptr;
   llvm::IRBuilder<> builder(&select);
-  return builder.CreateBinaryIntrinsic(keeps ? (larger ? llvm::Intrinsic::maximum : llvm::Intrinsic::minimum)
-                                             : (larger ? llvm::Intrinsic::maxnum : llvm::Intrinsic::minnum),
-                                       extremum->a, extremum->b);
+  llvm::Value* number =
+      builder.CreateBinaryIntrinsic(keeps ? (larger ? llvm::Intrinsic::maximum : llvm::Intrinsic::minimum)
+                                          : (larger ? llvm::Intrinsic::maxnum : llvm::Intrinsic::minnum),
+                                    extremum->a, extremum->b);
+  return builder.CreateBitCast(number, type);
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // Comparisons and selects that are the larger or smaller of two values become instructions, with the same results.
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <string>
@@ -42,6 +43,27 @@ TEST(Extrema, OfAllKindsOfNumbers) {
     for (size_t k = 0; k < 4; ++k)
       EXPECT_TRUE(out[4 * i + k] == expected[k] || (std::isnan(out[4 * i + k]) && std::isnan(expected[k])))
           << x << ", " << y << ": " << out[4 * i + k] << " instead of " << expected[k];
+  }
+}
+
+TEST(Extrema, OfNumbersOfSixteenBits) {
+  const uint16_t nan = 0x7fc0, values[] = {0x3f80, 0xbf80, 0x4040, 0xff80, nan, 0x0000};  // 1, -1, 3, -inf, NaN, 0
+  std::vector<uint16_t> a;
+  for (uint16_t x : values)
+    for (uint16_t y : values)
+      for (uint16_t z : values)
+        a.insert(a.end(), {0xbf80, x, y, z});
+  std::vector<float> out(a.size() / 4);
+  Program program(loadSpirv("../cuda/extrema"));
+  ASSERT_TRUE(program.ok());
+  program.run("largest_of_four", {out.size() / 8, 1, 1}, {8, 1, 1}, {Arg::buffer(a), Arg::buffer(out)});
+  for (size_t i = 0; i < out.size(); ++i) {
+    float largest = -1;
+    for (size_t k = 1; k < 4; ++k) {
+      const float x = std::bit_cast<float>(uint32_t(a[4 * i + k]) << 16);
+      largest = std::isnan(largest) || std::isnan(x) ? std::nanf("") : std::max(largest, x);
+    }
+    EXPECT_TRUE(out[i] == largest || (std::isnan(out[i]) && std::isnan(largest))) << i << ": " << out[i];
   }
 }
 
