@@ -6,13 +6,14 @@
 #include "lowering/schedule/gpu/work_group.h"
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
+#include "mlir/Dialect/Vector/IR/VectorOps.h"
 
 using namespace mlir;
 
 namespace zefuse {
 namespace {
 
-constexpr int64_t side = 32;        // of a tile, in elements
+constexpr int64_t side_items = 32;  // work-items along a side of a tile
 constexpr int64_t group_rows = 8;   // of a tile, that a group moves at a time
 constexpr unsigned most_tiles = 4;  // in local memory at a time
 
@@ -32,11 +33,16 @@ public:
     AffineExpr count = space_.constant(1);
     for (unsigned dim : lines)
       count = count * space_.size(dim);
+    // Two neighbours of 16 bits, so that a sub-group moves whole lines of the cache.
+    if (pairsFit())
+      lanes_ = unsigned(c_.decisions.take("elements of a lane", 1, {2}));
+    const int64_t side = side_items * lanes_;
+    line_ = side + 1;
     AffineExpr across = space_.size(loaded_).ceilDiv(side), along = space_.size(stored_).ceilDiv(side);
     c_.launch.extent = space_.simplify(count * across * along);
     c_.launch.grain = 1;
     c_.launch.schedule.add(choice::LocalTiles{side, int64_t(loads_.size())});
-    WorkGroup group(b_, c_.function, c_.launch, side * group_rows, 0);
+    WorkGroup group(b_, c_.function, c_.launch, side_items * group_rows, 0);
     Value tiles_along = index(along), tiles_across = index(across);
     Value rest = i_.divide(group.group(), tiles_along);
     Value first_stored = i_.multiply(i_.modulo(group.group(), tiles_along), side);
@@ -45,28 +51,38 @@ public:
     e_.toInnermost();
     // A row more than needed per line: both directions spread over the banks.
     for (Node node : loads_)
-      arrays_.push_back(group.localArray(memoryType(elementOf(node)), side * (side + 1)));
-    Value fast = i_.modulo(group.item(), side), slow = i_.divide(group.item(), side);
+      arrays_.push_back(group.localArray(memoryType(elementOf(node)), side * line_));
+    Value fast = i_.multiply(i_.modulo(group.item(), side_items), lanes_), slow = i_.divide(group.item(), side_items);
     for (int64_t row = 0; row < side; row += group_rows)
       at(
-          first_stored, i_.add(slow, row), first_loaded, fast,
+          first_stored, i_.add(slow, row), first_loaded, fast, loaded_,
           [&](unsigned number, Value place) {
             Node node = loads_[number];
             Value value = e_.evaluate(node);
             e_.toInnermost();
-            if (value)
-              LLVM::StoreOp::create(b_, loc_, toMemory(b_, loc_, value, elementOf(node)), place,
-                                    unsigned(bytesInMemory(elementOf(node))));
+            if (!value)
+              return;
+            value = toMemory(b_, loc_, value, elementOf(node));
+            for (unsigned lane = 0; lane < lanes_; ++lane)
+              LLVM::StoreOp::create(b_, loc_,
+                                    lanes_ == 1 ? value : vector::ExtractOp::create(b_, loc_, value, lane).getResult(),
+                                    placeIn(number, place, lane), unsigned(bytesInMemory(elementOf(node))));
           },
           [] {});
     e_.toInnermost();
     group.barrier();
     for (int64_t row = 0; row < side; row += group_rows)
       at(
-          first_stored, fast, first_loaded, i_.add(slow, row),
+          first_stored, fast, first_loaded, i_.add(slow, row), stored_,
           [&](unsigned number, Value place) {
             Type type = elementOf(loads_[number]);
-            Value value = LLVM::LoadOp::create(b_, loc_, memoryType(type), place, unsigned(bytesInMemory(type)));
+            SmallVector<Value> values;
+            for (unsigned lane = 0; lane < lanes_; ++lane)
+              values.push_back(LLVM::LoadOp::create(b_, loc_, memoryType(type), placeIn(number, place, lane * line_),
+                                                    unsigned(bytesInMemory(type))));
+            Value value = values[0];
+            if (lanes_ > 1)
+              value = vector::FromElementsOp::create(b_, loc_, VectorType::get({lanes_}, memoryType(type)), values);
             e_.bindValue(loads_[number], toRegister(b_, loc_, value, type));
           },
           [&] {
@@ -103,6 +119,17 @@ private:
       });
   }
 
+  // Both sides are whole pairs, and what passes through local memory and is stored is of 16 bits.
+  bool pairsFit() const {
+    auto even = [&](unsigned dim) {
+      auto size = constantOf(space_.size(dim));
+      return size && *size % 2 == 0;
+    };
+    auto narrow = [](Node node) { return bytesInMemory(elementOf(node)) == 2; };
+    return even(stored_) && even(loaded_) && llvm::all_of(loads_, narrow) &&
+           llvm::all_of(c_.domain.outputs, [&](const DomainOutput& output) { return narrow(output.node); });
+  }
+
   bool readsIndices(Node node) const {
     bool found = false;
     for (AffineExpr expr : node.at.getResults())
@@ -110,25 +137,30 @@ private:
     return found;
   }
 
-  // Binds both dims at one element of the tile, if it exists, and emits each(load's number, its place in local memory),
-  // then `last`.
-  void at(Value first_stored, Value in_stored, Value first_loaded, Value in_loaded,
+  // Binds both dims at one element of the tile, if it exists, or at the work-item's lanes along `laned`, and emits
+  // each(load's number, its place in local memory), then `last`.
+  void at(Value first_stored, Value in_stored, Value first_loaded, Value in_loaded, unsigned laned,
           llvm::function_ref<void(unsigned, Value)> each, llvm::function_ref<void()> last) {
     Value stored_size = index(space_.size(stored_)), loaded_size = index(space_.size(loaded_));
     Value stored = i_.add(first_stored, in_stored), loaded = i_.add(first_loaded, in_loaded);
     e_.openIf(i_.both(i_.less(stored, stored_size), i_.less(loaded, loaded_size)));
-    e_.bind(stored_, stored);
-    e_.bind(loaded_, loaded);
-    Value place = i_.add(i_.multiply(in_stored, side + 1), in_loaded);
-    for (unsigned number = 0; number < loads_.size() && !e_.failed(); ++number) {
-      Type memory = memoryType(elementOf(loads_[number]));
-      Value offset = arith::IndexCastOp::create(b_, loc_, b_.getI64Type(), place);
-      each(number, LLVM::GEPOp::create(b_, loc_, arrays_[number].getType(), memory, arrays_[number],
-                                       ArrayRef<LLVM::GEPArg>{offset}, LLVM::GEPNoWrapFlags::inbounds));
-    }
+    for (auto [dim, first] : {std::pair{stored_, stored}, {loaded_, loaded}})
+      if (dim == laned && lanes_ > 1)
+        e_.bindLanes(dim, first, lanes_, /*aligned=*/true);
+      else
+        e_.bind(dim, first);
+    Value place = i_.add(i_.multiply(in_stored, line_), in_loaded);
+    for (unsigned number = 0; number < loads_.size() && !e_.failed(); ++number)
+      each(number, place);
     if (!e_.failed())
       last();
     e_.closeIf();
+  }
+
+  Value placeIn(unsigned number, Value place, int64_t further) {
+    Value offset = arith::IndexCastOp::create(b_, loc_, b_.getI64Type(), i_.add(place, further));
+    return LLVM::GEPOp::create(b_, loc_, arrays_[number].getType(), memoryType(elementOf(loads_[number])),
+                               arrays_[number], ArrayRef<LLVM::GEPArg>{offset}, LLVM::GEPNoWrapFlags::inbounds);
   }
 
   const ScheduleContext& c_;
@@ -137,6 +169,8 @@ private:
   OpBuilder& b_;
   Location loc_;
   IndexMath i_;
+  unsigned lanes_ = 1;        // elements of a work-item at a time
+  int64_t line_ = 0;          // of local memory, in elements
   unsigned stored_, loaded_;  // the dims that stores and these loads are contiguous along
   SmallVector<Node> loads_;
   SmallVector<Value> arrays_;
