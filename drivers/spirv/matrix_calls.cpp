@@ -83,6 +83,8 @@ bool Reader::readMatrixCall(const SpirvInst& inst, const std::string& name, llvm
       wanted = "ppliiii";
     else if (function == "zefuse_warpgroup_wait")
       wanted = "pipii";
+    else if (function == "zefuse_warpgroup_take_turn" || function == "zefuse_warpgroup_give_turn")
+      wanted = "ii";
     else if (function == "zefuse_warpgroup_computed")
       wanted = "f";
     else if (function == "zefuse_warpgroup_begin" || function == "zefuse_warpgroup_commit" ||

@@ -23,6 +23,11 @@ public:
       assembly("wgmma.commit_group.sync.aligned;");
     } else if (name == "publish") {
       assembly("fence.proxy.async.shared::cta;");
+    } else if (name == "take_turn" || name == "give_turn") {
+      // Barriers of their own, of which 0 is the group's.
+      const std::string items = std::to_string(constant(1));
+      assembly((name == "take_turn" ? "bar.sync $0, " : "bar.arrive $0, ") + items + ";", nullptr, 0, false,
+               b_.CreateAdd(operand(0), b_.getInt32(1)), "r");
     } else if (name == "computed") {
       // ptxas moves waits up as far as it may, above all that needs no result of theirs. It does not move one into
       // another block, and this branch, which is never taken, ends one.

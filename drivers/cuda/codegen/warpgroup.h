@@ -18,6 +18,9 @@
 //     they were given before; these sums may be read and rows be written now
 //   warpgroup_computed(number)   nobody waits, behind this, before this f32 is computed, which is not below zero: what
 //     products run beside is to stay before the wait for them
+//   warpgroup_take_turn(number, items)   waits until others gave the turn of this number, which all items of this
+//     warpgroup take: `items` are both together
+//   warpgroup_give_turn(number, items)
 //   warpgroup_publish()   what this item wrote to local memory (copies that it waited for) is seen by products that
 //     begin behind a barrier
 #pragma once

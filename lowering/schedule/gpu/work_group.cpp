@@ -133,6 +133,13 @@ void WorkGroup::beginTogether() { call(mangled("zefuse_warpgroup_begin", "v"), T
 void WorkGroup::commitTogether() { call(mangled("zefuse_warpgroup_commit", "v"), Type(), {}); }
 void WorkGroup::publishToProducts() { call(mangled("zefuse_warpgroup_publish", "v"), Type(), {}); }
 
+void WorkGroup::takeTurn(Value number, int64_t items) {
+  call(mangled("zefuse_warpgroup_take_turn", "ii"), Type(), {number, int32(b_, items)});
+}
+void WorkGroup::giveTurn(Value number, int64_t items) {
+  call(mangled("zefuse_warpgroup_give_turn", "ii"), Type(), {number, int32(b_, items)});
+}
+
 void WorkGroup::computedBeforeWait(Value number) { call(mangled("zefuse_warpgroup_computed", "f"), Type(), number); }
 
 void WorkGroup::waitTogether(Value sums, int64_t count, Value rows, int64_t rows_count, int64_t but_last) {

@@ -75,6 +75,10 @@ public:
                             int64_t k, int64_t columns, const PanelShape& b_shape);
   void beginTogether();   // before the first product after sums or rows were written by other means
   void commitTogether();  // the products since the last one are a batch
+  // Turns of a number, the same in all of the four: giving waits for nobody, taking for those who give, and what they
+  // wrote before is seen then. `items`: of those who give and those who take.
+  void takeTurn(mlir::Value number, int64_t items);
+  void giveTurn(mlir::Value number, int64_t items);
   void computedBeforeWait(mlir::Value number);  // f32, 0 or more: products run beside what leads to it
   // All batches but so many are done: these sums (`count` numbers) may be read. `rows`, or null: these may be written.
   void waitTogether(mlir::Value sums, int64_t count, mlir::Value rows, int64_t rows_count, int64_t but_last);

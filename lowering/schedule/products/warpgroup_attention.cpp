@@ -6,6 +6,10 @@
 //
 // All operands but the probabilities lie in local memory (PanelTile): queries once, keys and values in two stages each.
 // What a step reads was copied during the one before.
+//
+// Where two groups of four take turns, one computes probabilities while the other's products run ("ping-pong" there):
+// no barrier is for both. Who gives the turn has waited for what it read two steps before, and published what it copied
+// then; so copies are two steps ahead, in four stages.
 #include "lowering/schedule/products/warpgroup_attention.h"
 
 #include "lowering/dialect/shape.h"
@@ -22,7 +26,8 @@ namespace zefuse {
 namespace {
 
 constexpr int64_t short_heads = 64, few_keys = 256;
-constexpr int64_t copies_of_step = 2;  // of keys and of values in local memory
+// Of keys and of values in local memory.
+int64_t stagesOf(const WarpgroupAttentionTile& tile) { return tile.turns ? 4 : 2; }
 constexpr int64_t rows_of_warpgroup = 64;
 constexpr unsigned panel_alignment = 1024;
 
@@ -33,7 +38,7 @@ int64_t localElements(const WarpgroupAttentionTile& tile) {
   auto panels = [](int64_t columns) {
     return (columns + PanelShape::columns - 1) / PanelShape::columns * PanelShape::columns;
   };
-  return tile.rows() * panels(tile.depth) + copies_of_step * tile.keys * (panels(tile.depth) + panels(tile.columns));
+  return tile.rows() * panels(tile.depth) + stagesOf(tile) * tile.keys * (panels(tile.depth) + panels(tile.columns));
 }
 
 class WarpgroupAttention : FragmentRows {
@@ -52,24 +57,40 @@ public:
     array_ = group.localArray(b_.getI16Type(), localElements(tile_), panel_alignment);
     // The same in all of a sub-group, which the device's compiler is to know.
     Value index = arith::IndexCastOp::create(b_, loc_, b_.getI32Type(), i_.divide(group.subgroupIndex(), together));
-    Value warpgroup = arith::IndexCastOp::create(b_, loc_, b_.getIndexType(), group.broadcast(index, 0));
+    own_turn_ = group.broadcast(index, 0);
+    Value warpgroup = arith::IndexCastOp::create(b_, loc_, b_.getIndexType(), own_turn_);
     my_queries_ = at(i_.multiply(warpgroup, rows_of_warpgroup * PanelShape::columns));
     totals_ = privateArray(f32_, tile_.columns / 2);
     scores_ = privateArray(f32_, tile_.keys / 2);
     probabilities_ = privateArray(b_.getI32Type(), tile_.keys / 4);
 
+    other_turn_ =
+        arith::SubIOp::create(b_, loc_, arith::ConstantOp::create(b_, loc_, b_.getI32IntegerAttr(1)), own_turn_);
     query_.copy(b_, group, array_, queries_, first_row, all_depth_);
     key_.copy(b_, group, at(keysAt(i_.number(0))), keys_, i_.number(0), all_depth_);
-    group.commitCopies();
-    arrived();
+    if (tile_.turns)
+      copyStep(i_.number(1), i_.number(tile_.keys), i_.number(0), i_.number(0));
+    else
+      group.commitCopies();
+    group.waitForCopies(0);
+    group.publishToProducts();
+    group.barrier();
+    if (tile_.turns)
+      giveTurn(/*only=*/1);
     for (int64_t number = 0; number < tile_.columns / 2; ++number)
       store(scalar(0), totals_, f32_, number);
 
     // The first step: nothing to multiply the values with yet.
     const bool all_whole = !op_.getCausal() && keys_.constant && *keys_.constant % tile_.keys == 0;
+    takeTurn();
     group.beginTogether();
     multiplyKeys(i_.number(0));
-    copyStep(/*keys_stage=*/i_.number(1), i_.number(tile_.keys), /*values_stage=*/i_.number(0), i_.number(0));
+    if (tile_.turns) {
+      giveTurn();
+      copyStep(i_.number(2), i_.number(2 * tile_.keys), i_.number(1), i_.number(tile_.keys));
+    } else {
+      copyStep(/*keys_stage=*/i_.number(1), i_.number(tile_.keys), /*values_stage=*/i_.number(0), i_.number(0));
+    }
     group.waitTogether(scores_, tile_.keys / 2, probabilities_, 0, 0);
     Rows rows{{scalar(-INFINITY), scalar(-INFINITY)}, {scalar(0), scalar(0)}};
     storeProbabilities(softmax(i_.number(0), /*whole=*/all_whole, rows).probabilities);
@@ -83,11 +104,18 @@ public:
       b_.setInsertionPointToStart(loop.getBody());
       const auto now = loop.getRegionIterArgs();
       Rows rows{{now[0], now[1]}, {now[2], now[3]}};
-      Value stage = now[4], other = i_.subtract(i_.number(1), stage), key = loop.getInductionVar();
+      Value stage = now[4], key = loop.getInductionVar();
+      auto after = [&](int64_t steps) { return i_.modulo(i_.add(stage, steps), stagesOf(tile_)); };
+      takeTurn();
       group.beginTogether();
       multiplyKeys(stage);
-      multiplyValues(other);
-      copyStep(other, i_.add(key, tile_.keys), stage, key);
+      multiplyValues(after(stagesOf(tile_) - 1));
+      if (tile_.turns) {
+        giveTurn();
+        copyStep(after(2), i_.add(key, 2 * tile_.keys), after(1), i_.add(key, tile_.keys));
+      } else {
+        copyStep(after(1), i_.add(key, tile_.keys), stage, key);
+      }
       group.waitTogether(scores_, tile_.keys / 2, probabilities_, 0, 1);
       const Step step = softmax(key, whole, rows);
       group.computedBeforeWait(rows.sums[1]);
@@ -95,7 +123,7 @@ public:
       shrinkTotals(step);
       storeProbabilities(step.probabilities);
       arrived();  // for all, and nobody reads this step's keys and the last one's values any more
-      scf::YieldOp::create(b_, loc_, ValueRange{rows.bases[0], rows.bases[1], rows.sums[0], rows.sums[1], other});
+      scf::YieldOp::create(b_, loc_, ValueRange{rows.bases[0], rows.bases[1], rows.sums[0], rows.sums[1], after(1)});
       carried.assign(loop.getResults().begin(), loop.getResults().end());
     };
     // Steps whose keys all rows see, then the others.
@@ -109,8 +137,11 @@ public:
       steps(whole, end_, /*whole=*/false);
 
     // The last step's values, whose stage is not that of the keys that would come.
+    takeTurn();
     group.beginTogether();
-    multiplyValues(i_.subtract(i_.number(1), carried[4]));
+    multiplyValues(i_.modulo(i_.add(carried[4], stagesOf(tile_) - 1), stagesOf(tile_)));
+    if (tile_.turns)
+      giveTurn(/*only=*/0);
     group.waitTogether(totals_, tile_.columns / 2, probabilities_, tile_.keys / 4, 0);
     SmallVector<Value> blocks;
     for (int64_t block = 0; block < tile_.columns / 8; ++block) {
@@ -156,26 +187,46 @@ private:
   Value at(Value place) { return group_->at(array_, b_.getI16Type(), place); }
   Value keysAt(Value stage) { return i_.add(i_.multiply(stage, key_.elements()), query_.elements()); }
   Value valuesAt(Value stage) {
-    return i_.add(i_.multiply(stage, value_.elements()), query_.elements() + copies_of_step * key_.elements());
+    return i_.add(i_.multiply(stage, value_.elements()), query_.elements() + stagesOf(tile_) * key_.elements());
   }
 
-  // The keys from `next` on, if there are any, and the values from `key` on.
+  // The keys from `next` on, and the values from `key` on, if there are any.
   void copyStep(Value keys_stage, Value next, Value values_stage, Value key) {
-    value_.copy(b_, *group_, at(valuesAt(values_stage)), keys_, key, all_columns_);
-    {
+    auto copy = [&](const PanelTile& tile, Value place, Value first, const Extent& columns, bool always) {
       OpBuilder::InsertionGuard guard(b_);
-      auto branch = scf::IfOp::create(b_, loc_, i_.less(next, end_), /*withElseRegion=*/false);
-      b_.setInsertionPointToStart(branch.thenBlock());
-      key_.copy(b_, *group_, at(keysAt(keys_stage)), keys_, next, all_depth_);
-    }
+      if (!always) {
+        auto branch = scf::IfOp::create(b_, loc_, i_.less(first, end_), /*withElseRegion=*/false);
+        b_.setInsertionPointToStart(branch.thenBlock());
+      }
+      tile.copy(b_, *group_, at(place), keys_, first, columns);
+    };
+    copy(value_, valuesAt(values_stage), key, all_columns_, /*always=*/!tile_.turns);
+    copy(key_, keysAt(keys_stage), next, all_depth_, /*always=*/false);
     group_->commitCopies();
   }
 
-  // What was copied is there for the products of all.
+  // What was copied is there for the products of all: now, or when this warpgroup gave its next turn.
   void arrived() {
     group_->waitForCopies(0);
     group_->publishToProducts();
-    group_->barrier();
+    if (!tile_.turns)
+      group_->barrier();
+  }
+
+  int64_t items() const { return tile_.warpgroups * c_.target.matrix.together * lanes_; }
+  void takeTurn() {
+    if (tile_.turns)
+      group_->takeTurn(own_turn_, items());
+  }
+  void giveTurn(std::optional<int64_t> only = std::nullopt) {  // by this warpgroup alone
+    OpBuilder::InsertionGuard guard(b_);
+    if (only) {
+      Value number = arith::ConstantOp::create(b_, loc_, b_.getI32IntegerAttr(int32_t(*only)));
+      Value is = arith::CmpIOp::create(b_, loc_, arith::CmpIPredicate::eq, own_turn_, number);
+      auto branch = scf::IfOp::create(b_, loc_, is, /*withElseRegion=*/false);
+      b_.setInsertionPointToStart(branch.thenBlock());
+    }
+    group_->giveTurn(other_turn_, items());
   }
 
   void multiplyKeys(Value stage) {
@@ -251,6 +302,7 @@ private:
   const ProductSource sources_[3];
   const PanelTile query_, key_, value_;
   Value array_, my_queries_;
+  Value own_turn_, other_turn_;            // i32
   Value totals_, scores_, probabilities_;  // private
 };
 
@@ -295,6 +347,7 @@ std::optional<WarpgroupAttentionTile> chooseWarpgroupAttention(AttentionOp op, c
   if (decisions) {
     decisions->choose("warpgroups", tile.warpgroups, {1, 2, 3}, fits);
     decisions->choose("keys of a step", tile.keys, {64, 96, 128}, fits);
+    decisions->choose("turns of warpgroups", tile.turns, {0, 1}, [&] { return tile.warpgroups == 2 && fits(); });
   }
   return tile;
 }

@@ -12,6 +12,7 @@ struct WarpgroupAttentionTile {
   const MatrixOperation* engine;
   int64_t warpgroups, keys;
   int64_t depth, columns;  // of a head, in whole multiples of 16
+  int64_t turns = 0;       // 1: two warpgroups ask for their products one after the other
 
   int64_t rows() const { return warpgroups * 64; }
 };

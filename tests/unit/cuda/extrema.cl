@@ -9,13 +9,14 @@ kernel void extrema(global const float* a, global const float* b, global float* 
   out[4 * i + 3] = isnan(y) ? x : smaller;
 }
 
-// The largest of four numbers of bf16.
-kernel void largest_of_four(global const ushort* a, global float* out) {
+// The larger of two: of numbers widened from bf16 the compiler chooses the bits.
+float larger_of(float x, float y) {
+  float larger = x > y ? x : y;
+  return isnan(x) ? x : larger;
+}
+
+kernel void largest_of_four(global const ushort4* a, global float* out) {
   size_t i = get_global_id(0);
-  float largest = as_float((uint)a[4 * i] << 16);
-  for (int k = 1; k < 4; ++k) {
-    float x = as_float((uint)a[4 * i + k] << 16);
-    largest = isnan(largest) ? largest : largest > x ? largest : x;
-  }
-  out[i] = largest;
+  uint4 bits = convert_uint4(a[i]) << 16;
+  out[i] = larger_of(larger_of(larger_of(as_float(bits.x), as_float(bits.y)), as_float(bits.z)), as_float(bits.w));
 }

@@ -57,6 +57,7 @@ struct Group {
   Meeting barrier;
   std::map<std::pair<uint32_t, uint32_t>, Meeting> warps;  // warp, mask
   std::map<uint32_t, Meeting> warpgroups;
+  std::map<uint32_t, Meeting> barriers;                                   // but the group's
   std::map<uint32_t, std::array<std::array<uint64_t, 10>, 32>> operands;  // per warp and lane: of a matrix instruction
   size_t alive = 0, progress = 0;
   void (*entry)(void**) = nullptr;
@@ -227,6 +228,15 @@ namespace zefuse::cuda::testing {
 uint32_t currentItem() { return group->current->linear; }
 std::byte* localMemory() { return local_memory; }
 void meetWarpgroup() { meet(group->warpgroups[group->current->linear / 128], 128); }
+void meetAtBarrier(uint32_t number, uint32_t items, bool wait) {
+  Meeting& meeting = group->barriers[number];
+  if (wait) {
+    meet(meeting, items);
+  } else if (++group->progress; ++meeting.arrived == items) {
+    meeting.arrived = 0;
+    ++meeting.generation;
+  }
+}
 void failGroup(const std::string& why) { group->error = why; }
 }  // namespace zefuse::cuda::testing
 
@@ -583,6 +593,7 @@ void Program::run(const std::string& kernel, Size3 groups, Size3 local, std::vec
         made.barrier = {};
         made.warps.clear();
         made.warpgroups.clear();
+        made.barriers.clear();
         runGroup(made);
         ASSERT_EQ(made.error, "") << kernel;
       }

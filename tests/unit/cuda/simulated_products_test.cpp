@@ -92,12 +92,13 @@ TEST(SimulatedProducts, Matmul) {
   }
 }
 
-template <typename Element> void checkAttentionOf(const AttentionCase& c, const char* target, int64_t engines) {
+template <typename Element>
+void checkAttentionOf(const AttentionCase& c, const char* target, int64_t engines, const Tuning& tuning) {
   SCOPED_TRACE(std::string(target) + ", " + std::to_string(c.rows) + " rows, " + std::to_string(c.keys) + " keys of " +
                std::to_string(c.depth) + (c.causal ? ", causal" : ""));
   TargetDescription description = *TargetDescription::named(target);
   description.engines = engines;
-  Program program(moduleOf(c), description, /*aligned=*/true);
+  Program program(moduleOf(c), description, /*aligned=*/true, tuning);
   ASSERT_TRUE(program.ok());
   EXPECT_TRUE(program.lowered().schedule.onMatrixEngine());
   const auto* chosen = program.lowered().schedule.find<choice::Attention>();
@@ -168,11 +169,11 @@ template <typename Element> void checkAttentionOf(const AttentionCase& c, const 
 }
 
 // `engines`: few have larger groups.
-void checkAttention(const AttentionCase& c, const char* target, int64_t engines = 132) {
+void checkAttention(const AttentionCase& c, const char* target, int64_t engines = 132, const Tuning& tuning = {}) {
   if (c.element == "f32")
-    checkAttentionOf<float>(c, target, engines);
+    checkAttentionOf<float>(c, target, engines, tuning);
   else
-    checkAttentionOf<uint16_t>(c, target, engines);
+    checkAttentionOf<uint16_t>(c, target, engines, tuning);
 }
 
 // f32 by three products of tf32 (fragment_attention.cpp).
@@ -234,6 +235,20 @@ TEST(SimulatedProducts, AttentionTogether) {
                  "sm_90");
   checkAttention({.heads = 1, .key_heads = 1, .rows = 40, .keys = 150, .depth = 32, .columns = 32, .element = "f16"},
                  "sm_90");  // too few rows
+}
+
+// The same where two groups of four take turns, one of them with few keys.
+TEST(SimulatedProducts, AttentionInTurns) {
+  for (AttentionCase c :
+       {AttentionCase{.heads = 1, .key_heads = 1, .rows = 128, .keys = 384, .depth = 64, .columns = 64},
+        AttentionCase{.heads = 1, .key_heads = 1, .rows = 128, .keys = 500, .depth = 128, .columns = 128},
+        AttentionCase{.heads = 1, .key_heads = 1, .rows = 70, .keys = 90, .depth = 64, .columns = 64},
+        AttentionCase{
+            .heads = 1, .key_heads = 1, .rows = 300, .keys = 300, .depth = 64, .columns = 64, .causal = true}}) {
+    c.element = c.causal ? "f16" : "bf16";
+    checkAttention(c, "sm_90", /*engines=*/1,
+                   {{"keys of a step", c.depth == 128 ? 96 : 64}, {"turns of warpgroups", 1}});
+  }
 }
 
 // ptxas would wait for the values' product before the powers that run beside it (warpgroup.cpp, "computed"): a branch,

@@ -20,9 +20,11 @@ constexpr uint32_t items_of_warpgroup = 128;
 
 // One piece of inline assembly. Operands are numbered as its text has them, less the results.
 struct Instruction {
-  enum class Kind : uint8_t { fence, commit, wait, publish, computed, multiply } kind{};
+  enum class Kind : uint8_t { fence, commit, wait, publish, computed, turn, multiply } kind{};
   uint32_t results = 0;
   uint32_t but_last = 0;  // of a wait
+  uint32_t items = 0;     // of a turn
+  bool taken = false;
   // Of a multiplication.
   uint32_t columns = 0;
   bool half = false, more = false, a_in_registers = false, a_turned = false, b_turned = false;
@@ -168,6 +170,10 @@ extern "C" __attribute__((visibility("default"), used)) void sim_assembly(uint32
     std::erase_if(unpublished, [](const auto& entry) { return entry.second == currentItem(); });
     return;
   }
+  if (instruction.kind == Kind::turn) {
+    meetAtBarrier(uint32_t(operands[0]), instruction.items, instruction.taken);
+    return;
+  }
   if (instruction.kind == Kind::computed) {
     if (std::bit_cast<float>(uint32_t(operands[0])) < 0)
       failGroup("a number below zero, which would make the never taken branch one that is");
@@ -178,6 +184,7 @@ extern "C" __attribute__((visibility("default"), used)) void sim_assembly(uint32
   const bool first = item == 0;  // who does what is done once
   switch (instruction.kind) {
   case Kind::publish:
+  case Kind::turn:
   case Kind::computed: break;
   case Kind::fence: w.fenced[item] = true; break;
   case Kind::commit:
@@ -244,6 +251,10 @@ bool parse(const llvm::InlineAsm& assembly, uint32_t results, Instruction& out) 
   std::smatch found;
   if (text == "wgmma.fence.sync.aligned;") {
     out.kind = Kind::fence;
+  } else if (std::regex_match(text, found, std::regex("bar\\.(sync|arrive) \\$0, (\\d+);"))) {
+    out.kind = Kind::turn;
+    out.taken = found[1] == "sync";
+    out.items = uint32_t(std::stoul(found[2]));
   } else if (text == "wgmma.commit_group.sync.aligned;") {
     out.kind = Kind::commit;
   } else if (text == "fence.proxy.async.shared::cta;") {

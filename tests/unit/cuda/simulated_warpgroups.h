@@ -17,6 +17,7 @@ namespace zefuse::cuda::testing {
 uint32_t currentItem();
 std::byte* localMemory();  // at a multiple of 2^18 bytes: an address's low bits are the offset
 void meetWarpgroup();      // returns when all 128 items of the current one's warpgroup have come
+void meetAtBarrier(uint32_t number, uint32_t items, bool wait);  // bar.sync, or bar.arrive
 void failGroup(const std::string& why);
 
 // Before a group begins.
