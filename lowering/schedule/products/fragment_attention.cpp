@@ -326,7 +326,14 @@ std::optional<FragmentAttentionTile> chooseFragmentAttention(AttentionOp op, con
     tile.keys = 32;
   const bool mask_too = op.getMask() && tile.columns > 64;  // ptxas spills
   if (mask_too || tile.wide() || !fits()) {
-    tile = {engine, 8, 1, tile.wide() ? 32 : 64, tile.depth, tile.columns, tile.depth <= 128 && !tile.wide()};
+    const bool narrow_wide = tile.wide() && tile.columns <= 64;  // four groups on a multiprocessor
+    tile = {engine,
+            narrow_wide ? 4 : 8,
+            1,
+            tile.wide() ? 32 : 64,
+            tile.depth,
+            tile.columns,
+            tile.depth <= 128 && !tile.wide()};
     while (tile.keys > square && !fits())
       tile.keys /= 2;
     tile.keep_queries = tile.keep_queries && fits();

@@ -168,6 +168,37 @@ void checkAttentionOf(const AttentionCase& c, const char* target, int64_t engine
     }
 }
 
+// A transposed load through local memory, two elements of a lane; neither side is whole tiles.
+TEST(SimulatedProducts, TransposedTile) {
+  constexpr int rows = 100, columns = 130;
+  const std::string turned = type("130x100", "bf16"), full = type("100x130", "bf16");
+  KernelText text;
+  text.input({"%a", turned, flat(rows)});
+  text.input({"%y", full, flat(columns)});
+  text.line("%at = zefuse.view %a affine_map<(d0, d1) -> (d1, d0)> : " + turned + " -> " + full);
+  text.empty("%e", full);
+  text.generic("%r", "pp", {{"%at", full, both}, {"%y", full, both}}, {"%e", full, both},
+               "%v = arith.extf %0 : bf16 to f32\n %w = arith.extf %1 : bf16 to f32\n %s = arith.addf %v, %w : f32\n"
+               "%r = arith.truncf %s : f32 to bf16\n yield %r : bf16");
+  text.output({"%r", full, flat(columns)});
+  Program program(text.module(), *TargetDescription::named("sm_90"), /*aligned=*/true);
+  ASSERT_TRUE(program.ok());
+  const auto* tiles = program.lowered().schedule.find<choice::LocalTiles>();
+  ASSERT_TRUE(tiles);
+  EXPECT_EQ(tiles->side, 64);
+  Buffer<uint16_t> a(rows * columns), y(rows * columns), result(rows * columns);
+  for (int i = 0; i < rows * columns; ++i) {
+    a[size_t(i)] = bitsOf(float(i % 101), /*half=*/false);
+    y[size_t(i)] = bitsOf(float(i % 7 - 3), /*half=*/false);
+  }
+  runSimulated(program, {a.data(), y.data(), result.data()});
+  for (int i = 0; i < rows; ++i)
+    for (int j = 0; j < columns; ++j)
+      ASSERT_EQ(result[size_t(i * columns + j)],
+                bitsOf(float((j * rows + i) % 101 + (i * columns + j) % 7 - 3), /*half=*/false))
+          << i << ", " << j;
+}
+
 // `engines`: few have larger groups.
 void checkAttention(const AttentionCase& c, const char* target, int64_t engines = 132, const Tuning& tuning = {}) {
   if (c.element == "f32")

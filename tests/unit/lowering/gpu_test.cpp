@@ -448,10 +448,11 @@ TEST(PtxasChoices, AttentionTogether) {
       c.causal = ragged;
       c.log_sums = ragged;
       c.element = "bf16";
-      for (int warpgroups : {1, 2, 3})
+      for (auto [warpgroups, turns] : {std::pair{1, 0}, {2, 0}, {2, 1}, {3, 0}})
         for (int keys : {64, 96, 128}) {
           auto lowered =
-              loweredOf(moduleOf(c), target, nullptr, {{"warpgroups", warpgroups}, {"keys of a step", keys}});
+              loweredOf(moduleOf(c), target, nullptr,
+                        {{"warpgroups", warpgroups}, {"keys of a step", keys}, {"turns of warpgroups", turns}});
           ASSERT_TRUE(lowered);
           const auto* chosen = lowered->schedule.find<choice::Attention>();
           ASSERT_TRUE(chosen && chosen->together);
