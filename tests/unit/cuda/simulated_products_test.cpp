@@ -168,6 +168,37 @@ void checkAttentionOf(const AttentionCase& c, const char* target, int64_t engine
     }
 }
 
+// Without the exact division's branch (lowering/rounded_math.h), and as exact as f32 is.
+TEST(SimulatedProducts, SigmoidAndTanh) {
+  const std::string full = type("8x64");
+  KernelText text;
+  text.input({"%x", full, flat(64)});
+  text.empty("%e", full);
+  text.generic("%r", "pp", {{"%x", full, both}}, {"%e", full, both},
+               "%one = arith.constant 1.0 : f32\n %n = arith.negf %0 : f32\n %p = math.exp %n : f32\n"
+               "%d = arith.addf %one, %p : f32\n %s = arith.divf %one, %d : f32\n %t = math.tanh %0 : f32\n"
+               "%u = arith.addf %s, %t : f32\n yield %u : f32");
+  text.output({"%r", full, flat(64)});
+  const Program program(text.module(), *TargetDescription::named("sm_90"), /*aligned=*/true);
+  ASSERT_TRUE(program.ok());
+  cuda::CompileOptions options;
+  options.architecture = 90;
+  const cuda::CompileResult compiled = cuda::compileSpirv(program.lowered().spirv, options);
+  ASSERT_FALSE(compiled.program.image.empty()) << compiled.log;
+  const std::string ptx(reinterpret_cast<const char*>(compiled.program.image.data()));
+  for (const char* slow : {"div.rn", "rcp.rn"})
+    EXPECT_EQ(ptx.find(slow), std::string::npos) << slow;
+  EXPECT_NE(ptx.find("rcp.approx.ftz"), std::string::npos);
+  Buffer<float> x(512), result(512);
+  for (int i = 0; i < 512; ++i)
+    x[size_t(i)] = float(i - 256) / 2.5F;
+  runSimulated(program, {x.data(), result.data()});
+  for (int i = 0; i < 512; ++i) {
+    const double exact = 1 / (1 + std::exp(-double(x[size_t(i)]))) + std::tanh(double(x[size_t(i)]));
+    ASSERT_NEAR(result[size_t(i)], exact, 2.5e-7) << x[size_t(i)];
+  }
+}
+
 // A transposed load through local memory, two elements of a lane; neither side is whole tiles.
 TEST(SimulatedProducts, TransposedTile) {
   constexpr int rows = 100, columns = 130;
