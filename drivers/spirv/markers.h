@@ -53,8 +53,8 @@ enum class SyncKind : uint8_t {
   elect,
   matrix_mad_f16,  // cl_intel_subgroup_matrix_multiply_accumulate: rows of a over the lanes, columns of b, accumulator
   matrix_mad_bf16,
-  // Fragments of NVIDIA's m16n8k16 and m16n8k8 (matrix_calls.cpp): a, b, accumulator; and four 8 x 8 blocks of 16 bits from memory,
-  // whose lines are where the lanes' operands point to.
+  // Fragments of NVIDIA's m16n8k16 and m16n8k8 (matrix_calls.cpp): a, b, accumulator; and four 8 x 8 blocks of 16 bits
+  // from memory, whose lines are where the lanes' operands point to.
   multiply_fragments_f16,
   multiply_fragments_bf16,
   multiply_fragments_tf32,

@@ -12,8 +12,8 @@ template <typename V> struct Rounded {
   Int<V> integer;
 };
 
-// How to divide, and to multiply by 2^n: with integer instructions anywhere, by vscalefps on AVX-512 (16 lanes). The bits are the
-// same: both round once.
+// How to divide, and to multiply by 2^n: with integer instructions anywhere, by vscalefps on AVX-512 (16 lanes). The
+// bits are the same: both round once.
 struct Portable {
   template <typename V> ZF_INLINE V divide(V a, V b) { return a / b; }
   // 2^n for n in [-126, 127].
