@@ -344,9 +344,18 @@ std::optional<WarpgroupAttentionTile> chooseWarpgroupAttention(AttentionOp op, c
     tile.warpgroups = 1;
   if (!fits())
     return std::nullopt;
+  // Of short heads turns are up to 0.92 of the time when causal, and as much when not (H100); of longer ones four
+  // stages leave room for too few keys.
+  tile.turns = tile.warpgroups == 2 && tile.keys == 64 && tile.depth <= short_heads && tile.columns <= short_heads;
+  if (tile.turns && !fits())
+    tile.turns = 0;
   if (decisions) {
+    const int64_t turns = std::exchange(tile.turns, 0);  // of two alone, and of what is left for four stages
     decisions->choose("warpgroups", tile.warpgroups, {1, 2, 3}, fits);
     decisions->choose("keys of a step", tile.keys, {64, 96, 128}, fits);
+    tile.turns = turns;
+    if (tile.warpgroups != 2 || !fits())
+      tile.turns = 0;
     decisions->choose("turns of warpgroups", tile.turns, {0, 1}, [&] { return tile.warpgroups == 2 && fits(); });
   }
   return tile;
