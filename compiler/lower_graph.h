@@ -6,7 +6,7 @@
 
 #include "common/base/cancel_check.h"
 #include "compiler/plan/lowered_graph.h"
-#include "compiler/tuned_kernels.h"
+#include "compiler/tuning/tuned_kernels.h"
 #include "lowering/lower.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
 

@@ -14,7 +14,7 @@ struct Options {
   std::string library_products = "auto";      // which a GPU vendor's library may compute: "never", "auto", "always"
   std::string library_convolutions = "auto";  // likewise
   std::string device_compiler;  // a GPU's, with its version, that the spill check asks (compileModule); empty: none
-  std::string tuning;  // what was measured of schedules, as readTuning has it (tuned_kernels.h); empty: nothing
+  std::string tuning;  // what was measured of schedules, as readTuning has it (tuning/tuned_kernels.h); empty: nothing
   bool list_decisions = false;  // the plan's report says what there is to measure
   int build_threads = 0;        // that lower kernels; 0: one per core. Does not change code
   std::string dump_dir;         // every stage of every kernel is written there; does not change code

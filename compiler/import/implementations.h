@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "compiler/import/fx_graph.h"
-#include "compiler/tuned_kernels.h"
+#include "compiler/tuning/tuned_kernels.h"
 #include "mlir/IR/Operation.h"
 
 namespace zefuse {

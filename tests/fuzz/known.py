@@ -62,7 +62,7 @@ KNOWN: list[Known] = [
         r"memory of its own, in eager in output",
     ),
     Known(
-        "a part by chunk or split, returned beside an as_strided of the same value that lies channels last: AOTAutograd returns both",
+        "a part by chunk or split, returned beside an as_strided of the same value that lies channels last: ours, not mended yet",
         r"sharing",
         r"(chunk|split|unbind)[\s\S]*as_strided|as_strided[\s\S]*(chunk|split|unbind)",
         r"memory of its own, in eager in output",

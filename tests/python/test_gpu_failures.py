@@ -169,7 +169,7 @@ def test_launch_that_never_ends(hanging: dict[str, children.Child]) -> None:
 
 # The input's copy and the parameters' go side by side, so either may be the first.
 BEFORE_LAUNCH = (
-    r"(step 0 \(Launch 'matmul_8x32_tanh'\)|parameter '\w+' of \d+ bytes, besides \d+ bytes of others: its copy)"
+    r"(step 0 \(Launch 'matmul_8x32_tanh'\)|parameter '[\w.]+' of \d+ bytes, besides \d+ bytes of others: its copy)"
 )
 
 

@@ -27,7 +27,7 @@ FLOORS = [
     ["lowering/schedule/ordered", "lowering/schedule/products"],
     ["lowering/schedule"],
     ["lowering"],
-    ["compiler/builder"],
+    ["compiler/builder", "compiler/tuning"],
     ["compiler/fuse", "compiler/import"],
     ["compiler/plan"],
     ["compiler"],

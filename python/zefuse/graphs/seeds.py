@@ -51,7 +51,7 @@ def taken(gm: GraphModule, place: torch.device | None) -> tuple[GraphModule, int
         return gm, 0
     graph, made = Graph(), dict[Node, Node]()
     output = graph.graph_copy(gm.graph, made)
-    graph.output(output)
+    graph.output(output).meta = dict(gm.graph.output_node().meta)  # marks of which outputs are whose
     for node, copy in made.items():
         copy.meta = dict(node.meta)
     draw = made[drawn[0]]

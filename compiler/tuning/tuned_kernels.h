@@ -5,7 +5,7 @@
 #include <map>
 #include <string>
 
-#include "lowering/schedule/core/decisions.h"
+#include "lowering/lower.h"
 #include "llvm/ADT/StringRef.h"
 #include "llvm/Support/LogicalResult.h"
 

@@ -1,4 +1,4 @@
-#include "compiler/tuned_kernels.h"
+#include "compiler/tuning/tuned_kernels.h"
 
 #include "llvm/Support/JSON.h"
 
