@@ -161,12 +161,11 @@ private:
     const auto which = libraryProductsNamed(library).value_or(LibraryProducts::never);
     if (!description || !description->supports.products)
       return;
-    auto symbols = graph->getAttrOfType<ArrayAttr>("zefuse.symbols");
+    const unsigned num_symbols = graphSymbolsOf(graph);
     llvm::DenseMap<Value, Value> copies;
     for (MatmulOp op : llvm::make_early_inc_range(graph.getBody().front().getOps<MatmulOp>()))
       if (libraryWork(op, *description, which)) {
         OpBuilder builder(op);
-        const unsigned num_symbols = symbols ? unsigned(symbols.size()) : 0;
         TensorBuilder build(op.getLoc(), builder, num_symbols);
         order(op, build, num_symbols, copies);
         pad(op, build);

@@ -164,7 +164,7 @@ private:
     const auto which = libraryProductsNamed(library).value_or(LibraryProducts::never);
     if (!description || !description->supports.products)
       return;
-    auto symbols = graph->getAttrOfType<ArrayAttr>("zefuse.symbols");
+    const unsigned num_symbols = graphSymbolsOf(graph);
     Block& block = graph.getBody().front();
     bool refused = false;
     for (ConvolutionOp op : llvm::make_early_inc_range(block.getOps<ConvolutionOp>())) {
@@ -172,7 +172,7 @@ private:
       if (!patches.doNotOverlap(op))
         continue;
       OpBuilder builder(op);
-      TensorBuilder build(op.getLoc(), builder, symbols ? unsigned(symbols.size()) : 0);
+      TensorBuilder build(op.getLoc(), builder, num_symbols);
       const auto [product, result] = Rewriting(op, patches, build).run();
       auto matmul = product.getDefiningOp<MatmulOp>();
       if (!libraryWork(matmul, *description, which)) {

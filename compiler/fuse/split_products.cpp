@@ -4,6 +4,7 @@
 #include "common/toolchain/target_description.h"
 #include "compiler/builder/dtype.h"
 #include "compiler/builder/tensor_builder.h"
+#include "compiler/fuse/graph.h"
 #include "compiler/fuse/passes.h"
 #include "lowering/analysis/index_space.h"
 #include "lowering/analysis/library_products.h"
@@ -117,8 +118,7 @@ Value split(ConvolutionOp op, int64_t slices, TensorBuilder& build) {
 
 template <typename Product>
 void splitEach(func::FuncOp graph, const TargetDescription& gpu, llvm::function_ref<bool(Product)> stays) {
-  auto symbols = graph->getAttrOfType<ArrayAttr>("zefuse.symbols");
-  const unsigned num_symbols = symbols ? symbols.size() : 0;
+  const unsigned num_symbols = graphSymbolsOf(graph);
   for (Product op : llvm::make_early_inc_range(graph.getBody().front().getOps<Product>()))
     if (const int64_t slices = stays(op) ? 1 : slicesOf(op, gpu); slices > 1) {
       OpBuilder builder(op);

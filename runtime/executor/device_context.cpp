@@ -152,6 +152,25 @@ void DeviceContext::giveBack(std::unique_ptr<DeviceQueue> queue) noexcept {
     idle_.push_back(std::move(queue));
 }
 
+Result<ze::Memory> DeviceContext::allocate(ze::Memory::Kind kind, size_t bytes, const char* what,
+                                           const std::function<bool()>& drop) {
+  auto fresh = ze::Memory::allocate(context_, kind, bytes);
+  if (fresh.status().code() == Code::out_of_memory) {
+    bool freed = releaseIdleMemory();
+    freed |= drop && drop();
+    if (freed)
+      fresh = ze::Memory::allocate(context_, kind, bytes);
+    if (fresh.status().code() == Code::out_of_memory && lastResort())
+      fresh = ze::Memory::allocate(context_, kind, bytes);
+  }
+  if (!fresh.ok())
+    return Status{fresh.status().code(), "device '" + device().name + "' has no room for " + std::to_string(bytes) +
+                                             " bytes of " + what + " (it has " + std::to_string(device().memory_bytes) +
+                                             " bytes, of which parameters take " + std::to_string(parameters_.bytes()) +
+                                             "): " + fresh.status().message()};
+  return fresh;
+}
+
 bool DeviceContext::releaseIdleMemory() {
   std::vector<ze::Memory> freed;  // after the lock
   std::lock_guard lock(mutex_);

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -69,6 +70,10 @@ public:
   void giveBack(std::unique_ptr<DeviceQueue> queue) noexcept;
   // Until the callers' streams have come past all that calls have queued in them.
   Status awaitStreams(std::chrono::milliseconds deadline);
+  // Memory of the device, or of the host for it (`kind`). Where there is no room, what idle queues keep and what `drop`
+  // gives back goes first, then what setLastResort() names. The error says how many bytes of `what`, and what there is.
+  Result<ze::Memory> allocate(ze::Memory::Kind kind, size_t bytes, const char* what,
+                              const std::function<bool()>& drop = nullptr);
   // Frees the memory of queues that no call has. False: there was none.
   bool releaseIdleMemory();
   ~DeviceContext();

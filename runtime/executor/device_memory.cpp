@@ -40,17 +40,9 @@ bool alike(std::span<const int64_t> sizes, std::span<const int64_t> a, std::span
 
 Result<std::shared_ptr<std::byte>> allocateOnDevice(const std::shared_ptr<DeviceContext>& device, size_t bytes) {
   ZEFUSE_RETURN_IF_ERROR(device->lost());
-  const size_t wanted = std::max<size_t>(bytes, 1);
-  auto made = ze::Memory::allocate(device->context(), ze::Memory::Kind::device, wanted);
-  for (auto give_back : {+[](DeviceContext& context) { return context.releaseIdleMemory(); },
-                         +[](DeviceContext&) { return lastResort(); }})
-    if (made.status().code() == Code::out_of_memory && give_back(*device))
-      made = ze::Memory::allocate(device->context(), ze::Memory::Kind::device, wanted);
+  auto made = device->allocate(ze::Memory::Kind::device, std::max<size_t>(bytes, 1), "a tensor");
   if (!made.ok())
-    return Status{made.status().code(), "device '" + device->device().name + "' has no room for a tensor of " +
-                                            std::to_string(bytes) + " bytes (it has " +
-                                            std::to_string(device->device().memory_bytes) +
-                                            "): " + made.status().message()};
+    return made.status();
   // The context must live as long as its memory, which what is queued may still use.
   struct Held {
     std::shared_ptr<DeviceContext> device;

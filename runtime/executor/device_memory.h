@@ -2,7 +2,6 @@
 // Thread-safe.
 #pragma once
 
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>

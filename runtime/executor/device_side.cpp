@@ -81,21 +81,9 @@ Status DeviceSide::reserve(ze::Memory& memory, ze::Memory::Kind kind, size_t byt
   memory = {};
   if (queue_)
     queue_->layout = DeviceQueue::newLayout();
-  const ze::Context& context = device().context();
-  auto fresh = ze::Memory::allocate(context, kind, bytes);
-  if (fresh.status().code() == Code::out_of_memory) {
-    bool freed = shared_.device->releaseIdleMemory();
-    freed |= shared_.resident.dropUnused();
-    if (freed)
-      fresh = ze::Memory::allocate(context, kind, bytes);
-    if (fresh.status().code() == Code::out_of_memory && lastResort())
-      fresh = ze::Memory::allocate(context, kind, bytes);
-  }
+  auto fresh = shared_.device->allocate(kind, bytes, what, [&] { return shared_.resident.dropUnused(); });
   if (!fresh.ok())
-    return {fresh.status().code(),
-            "device '" + device().device().name + "' has no room for " + std::to_string(bytes) + " bytes of " + what +
-                " (it has " + std::to_string(device().device().memory_bytes) + " bytes, of which parameters take " +
-                std::to_string(shared_.device->parameters().bytes()) + "): " + fresh.status().message()};
+    return fresh.status();
   memory = std::move(*fresh);
   return {};
 }

@@ -39,24 +39,21 @@ def inverted(matrix: torch.Tensor) -> torch.Tensor:
     return torch.linalg.inv(matrix * 1) + 1
 
 
-class _GatheredBehind(torch.autograd.Function):
+class _KeepsTheSecond(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, rows: torch.Tensor, chosen: torch.Tensor) -> torch.Tensor:
-        ctx.save_for_backward(chosen)
+    def forward(ctx: Any, rows: torch.Tensor, kept: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(kept)
         return rows * 2
 
+
+class _GatheredBehind(_KeepsTheSecond):
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> Any:
         (chosen,) = ctx.saved_tensors
         return grads[0][chosen] * 2, None
 
 
-class _SolvedBehind(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, rows: torch.Tensor, matrix: torch.Tensor) -> torch.Tensor:
-        ctx.save_for_backward(matrix)
-        return rows * 2
-
+class _SolvedBehind(_KeepsTheSecond):
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> Any:
         (matrix,) = ctx.saved_tensors

@@ -38,6 +38,17 @@ int note(void* data, const char* device, const char* kernel, size_t number, size
   return seen->answer;
 }
 
+// A row-major tensor of these floats.
+template <size_t rank> DLTensor onHost(std::vector<float>& values, int64_t (&sizes)[rank]) {
+  DLTensor tensor{};
+  tensor.data = values.data();
+  tensor.device = {kDLCPU, 0};
+  tensor.ndim = int32_t(rank);
+  tensor.dtype = {kDLFloat, 32, 1};
+  tensor.shape = sizes;
+  return tensor;
+}
+
 class Device : public testing::Test {
 protected:
   void SetUp() override {
@@ -57,12 +68,7 @@ protected:
     for (size_t i = 0; i < x.size(); ++i)
       x[i] = float(i) / 8 - 2;
     int64_t sizes[] = {4, 8};
-    DLTensor input{};
-    input.data = x.data();
-    input.device = {kDLCPU, 0};
-    input.ndim = 2;
-    input.dtype = {kDLFloat, 32, 1};
-    input.shape = sizes;
+    const DLTensor input = onHost(x, sizes);
     const DLTensor* inputs[] = {&input};
     DLManagedTensor* output;
     ASSERT_EQ(zefuse_model_call(model, inputs, 1, &output, 1), ZEFUSE_OK) << zefuse_error_message();
@@ -268,15 +274,7 @@ protected:
     for (size_t i = 0; i < x.size(); ++i)
       x[i] = float(i) / 8 - 2;
   }
-  DLTensor host(std::vector<float>& values) {
-    DLTensor tensor{};
-    tensor.data = values.data();
-    tensor.device = {kDLCPU, 0};
-    tensor.ndim = 2;
-    tensor.dtype = {kDLFloat, 32, 1};
-    tensor.shape = sizes;
-    return tensor;
-  }
+  DLTensor host(std::vector<float>& values) { return onHost(values, sizes); }
   DLManagedTensor* copy(const DLTensor& tensor, bool to_device) {
     DLManagedTensor* made = nullptr;
     EXPECT_EQ(zefuse_model_copy_tensor(model, &tensor, to_device, &made), ZEFUSE_OK) << zefuse_error_message();
@@ -355,13 +353,8 @@ TEST_F(DeviceTensors, InAStreamAndInTheCallersMemory) {
     EXPECT_EQ(device.device_type, kDLOneAPI);
     self->stream = where;
     std::vector<float> zeros(bytes / sizeof(float));
-    int64_t size = int64_t(zeros.size());
-    DLTensor like{};
-    like.data = zeros.data();
-    like.device = {kDLCPU, 0};
-    like.ndim = 1;
-    like.dtype = {kDLFloat, 32, 1};
-    like.shape = &size;
+    int64_t size[] = {int64_t(zeros.size())};
+    const DLTensor like = onHost(zeros, size);
     DLManagedTensor* made = nullptr;
     EXPECT_EQ(zefuse_model_copy_tensor(self->model, &like, 1, &made), ZEFUSE_OK) << zefuse_error_message();
     self->given.push_back(made);
