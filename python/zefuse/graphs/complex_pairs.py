@@ -236,10 +236,13 @@ class _Rewriting:
             arguments, keywords = map_arg((node.args, node.kwargs), lambda argument: take(self._values[argument]))
             return self._with_origin(node, lambda: self.call(node.target, *arguments, **keywords))
 
-        halves = _once(lambda: (of_part(0), of_part(1)))
+        def halves() -> tuple[Node, Node]:
+            return of_part(0), of_part(1)
+
         if node.target not in VIEWS and node.target is not operator.getitem:
-            halves()  # raises what it cannot do here, not later
-            return self.of_halves(node, halves)
+            value = self.of_halves(node, halves)
+            _ = value.halves  # raises what it cannot do here, not later
+            return value
 
         def pair() -> Node:
             whole = self._values[source].pair  # type: ignore[index, union-attr]
@@ -284,17 +287,6 @@ class _Rewriting:
         made = self._graph.output(results)
         # Nobody reports how what is saved for backward lies.
         made.meta = {key: value for key, value in node.meta.items() if key != saved_strides.ANY_STRIDES}
-
-
-def _once(make: Callable[[], tuple[Node, Node]]) -> Callable[[], tuple[Node, Node]]:
-    made: list[tuple[Node, Node]] = []
-
-    def get() -> tuple[Node, Node]:
-        if not made:
-            made.append(make())
-        return made[0]
-
-    return get
 
 
 def _root(node: Node) -> Node:
