@@ -1,92 +1,108 @@
-"""On a machine with an NVIDIA GPU and zefuse's wheel: whole models' time on the device, beside torch's eager and Inductor there.
+"""On a machine with an NVIDIA GPU and zefuse's wheel: whole models through the C interface, beside torch's eager and Inductor there.
 
-Parameters are on the device in all three; zefuse's inputs and results are copied, which is not in the times. Times are sums of
-a call's kernels as CUPTI reports them, medians, with the L2 cache overwritten before each call; in brackets from the first kernel's start
-to the last one's end. Results are compared with eager in f32, without TF32. Arguments: words like BERT-base/bf16/32; without any, all.
-What is compiled is made before, in several processes. Status 1 where a result is wrong.
+zefuse runs a package made there for that GPU: parameters, inputs and results are on the device in all three. Times are a call's kernels as
+CUPTI reports them, medians, with the L2 cache overwritten before each call; in brackets from the first kernel's start to the last
+one's end. Results are compared with eager in f32, without TF32. Also how long the package takes to load and its first call.
+
+Each case has a process. Ten at a time are prepared side by side, then measured one after the other.
 """
 
 from __future__ import annotations
 
 import argparse
 import copy
+import ctypes
 import json
 import math
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import device_time
+import speed_page
 import torch
-from gpu_models import MODELS
+from gpu_models import MODELS, SMALL
 
-import zefuse  # noqa: F401  (registers the backend)
+import zefuse
+from zefuse.packages import c_model
 
-OPTIONS: dict[str, Any] = {"device": os.environ.get("ZEFUSE_CHECK_DEVICE", "gpu:0")}
+DEVICE = os.environ.get("ZEFUSE_CHECK_DEVICE", "gpu:0")
 DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16}
+DLPACK = {torch.float32: (2, 32, 1), torch.bfloat16: (4, 16, 1), torch.int64: (0, 64, 1)}
 TOLERANCES = {"f32": 1e-3, "bf16": 8e-2}  # of the largest value of the result
 CALLS = 5
+SIDE_BY_SIDE = 10  # so many models, three times each, have room on the GPU
 WAYS = ("zefuse", "eager", "Inductor")
 CASES = [f"{name}/{dtype}/{batch}" for name in MODELS for dtype in reversed(DTYPES) for batch in (1, 32)]
+Row = dict[str, Any]
 
 
-def made(case: str) -> tuple[torch.nn.Module, torch.Tensor, str]:
-    name, dtype, batch = case.split("/")
-    torch.manual_seed(0)
-    model = MODELS[name].make().eval()
-    given = MODELS[name].input(int(batch))
-    return model, given, dtype
+def target() -> str:
+    return "sm_{}{}".format(*torch.cuda.get_device_capability())
+
+
+@dataclass(frozen=True)
+class Way:
+    run: Callable[[], Any]
+    values: Callable[[Any], torch.Tensor]  # of what ``run`` returns: f32, on the CPU
+
+
+def packaged(model: torch.nn.Module, given: torch.Tensor, folder: Path, found: Row) -> Way:
+    """The model as a package, made and loaded here."""
+    file = folder / "model.zefuse"
+    zefuse.compile_package(torch.export.export(model, (given,)), file, targets=[target()], standalone=True)
+    start = time.perf_counter()
+    loaded = c_model.CModel(str(file), DEVICE, str(folder / "cache"))
+    found["load s"] = time.perf_counter() - start
+    placed = loaded.copied(c_model.tensor(given.data_ptr(), DLPACK[given.dtype], given.shape), to_device=True)
+    start = time.perf_counter()
+    loaded.call_on_device([placed.tensor])
+    found["first call s"] = time.perf_counter() - start
+
+    def values(results: list[c_model.OwnTensor]) -> torch.Tensor:
+        return on_host(loaded.copied(results[0].tensor, to_device=False).tensor)
+
+    return Way(lambda: loaded.call_on_device([placed.tensor]), values)
+
+
+def on_host(given: c_model.Tensor) -> torch.Tensor:
+    """A copy in f32 of what lies in CPU memory."""
+    dtype = next(each for each, code in DLPACK.items() if code[:2] == (given.dtype.code, given.dtype.bits))
+    sizes = given.shape[: given.ndim]
+    memory = (ctypes.c_byte * (math.prod(sizes) * dtype.itemsize)).from_address(given.data + given.byte_offset)
+    return torch.frombuffer(memory, dtype=dtype).reshape(sizes).to(torch.float32, copy=True)
 
 
 def prepared(
-    way: str, model: torch.nn.Module, given: torch.Tensor, dtype: str, options: dict[str, Any]
-) -> Callable[[], torch.Tensor]:
-    model = copy.deepcopy(model).to(DTYPES[dtype])
-    if given.is_floating_point():
-        given = given.to(DTYPES[dtype])
+    way: str, model: torch.nn.Module, given: torch.Tensor, dtype: torch.dtype, folder: Path, found: Row
+) -> Way:
+    model = copy.deepcopy(model).to(dtype)
+    given = given.to(dtype) if given.is_floating_point() else given
     if way == "zefuse":
-        return partial(torch.compile(model, backend="zefuse", options=options, dynamic=False), given)
+        return packaged(model, given, folder, found)
     model, given = model.cuda(), given.cuda()
-    return partial(model if way == "eager" else torch.compile(model, dynamic=False), given)
+    return Way(
+        partial(model if way == "eager" else torch.compile(model, dynamic=False), given),
+        lambda result: result.float().cpu(),
+    )
 
 
-def measured(case: str, ways: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    model, given, dtype = made(case)
-    overwritten = torch.empty(256 << 20, dtype=torch.uint8, device="cuda")
-    found: dict[str, Any] = {"case": case}
-    with torch.no_grad():
-        expected = prepared("eager", model, given, "f32", {})().cpu()
-        for label, options in ways.items():
-            try:
-                start = time.time()
-                run = prepared(label.split()[0], model, given, dtype, options)
-                actual = run().float().cpu()
-                found[label + " first s"] = time.time() - start
-                found[label + " error"] = ((actual - expected).abs().max() / expected.abs().max()).item()
-                run()
-                run()  # the third call replays what the second recorded
-                kernels = device_time.measured(run, overwritten, CALLS)
-                start = time.perf_counter()
-                for _ in range(CALLS):
-                    run()
-                torch.cuda.synchronize()
-                found[label + " call"] = (time.perf_counter() - start) / CALLS * 1e3
-                found[label], found[label + " span"], found[label + " kernels"] = (
-                    kernels.busy,
-                    kernels.span,
-                    kernels.count,
-                )
-                found[label + " names"] = summed(kernels.names)
-            except Exception as problem:
-                found[label], found[label + " problem"] = math.nan, f"{type(problem).__name__}: {str(problem)[:300]}"
-            torch._dynamo.reset()
-    found["right"] = found.get("zefuse error", math.inf) <= TOLERANCES[dtype]
-    return found
+def kernels_of(run: Callable[[], Any], overwritten: torch.Tensor, found: Row, way: str) -> None:
+    kernels = device_time.measured(run, overwritten, CALLS)
+    start = time.perf_counter()
+    for _ in range(CALLS):
+        run()
+    torch.cuda.synchronize()
+    found[way + " call"] = (time.perf_counter() - start) / CALLS * 1e3
+    found[way], found[way + " span"], found[way + " kernels"] = kernels.busy, kernels.span, kernels.count
+    found[way + " names"] = summed(kernels.names)
 
 
 def summed(names: list[tuple[str, float]]) -> list[tuple[str, int, float]]:
@@ -98,63 +114,92 @@ def summed(names: list[tuple[str, float]]) -> list[tuple[str, int, float]]:
     return sorted(((name[:90], *both) for name, both in total.items()), key=lambda row: -row[2])[:14]
 
 
-def compile_only(cases: list[str], ways: dict[str, dict[str, Any]]) -> None:
-    for case in cases:
-        model, given, dtype = made(case)
-        for label, options in ways.items():
-            if label != "eager":
-                with torch.no_grad():
-                    prepared(label.split()[0], model, given, dtype, options)()
-            torch._dynamo.reset()
+def child(case: str, small: bool) -> None:
+    """Prepares a case, says so in a line, waits for one, measures, and gives the row as JSON."""
+    kind, dtype, batch = case.split("/")
+    torch.manual_seed(0)
+    models = SMALL if small else MODELS
+    model, given = models[kind].make().eval(), models[kind].input(int(batch))
+    found: Row = {"case": case}
+    ways: dict[str, Way] = {}
+    with torch.no_grad(), tempfile.TemporaryDirectory() as folder:
+        eager = prepared("eager", model, given, torch.float32, Path(folder), found)
+        expected = eager.values(eager.run())
+        del eager
+        torch.cuda.empty_cache()
+        for name in WAYS:
+            try:
+                way = prepared(name, model, given, DTYPES[dtype], Path(folder), found)
+                actual = way.values(way.run())
+                found[name + " error"] = ((actual - expected).abs().max() / expected.abs().max()).item()
+                way.run()
+                way.run()  # the third call replays what the second recorded
+                ways[name] = way
+            except Exception as problem:
+                found[name], found[name + " problem"] = math.nan, f"{type(problem).__name__}: {str(problem)[:300]}"
+        torch.cuda.empty_cache()
+        print("ready", flush=True)
+        sys.stdin.readline()
+        overwritten = torch.empty(256 << 20, dtype=torch.uint8, device="cuda")
+        for name, way in ways.items():
+            kernels_of(way.run, overwritten, found, name)
+    found["right"] = found.get("zefuse error", math.inf) <= TOLERANCES[dtype]
+    print(json.dumps(found), flush=True)
 
 
-def compiled_before(cases: list[str], arguments: list[str]) -> None:
-    several = max(1, min(len(cases), (os.cpu_count() or 1) * 3 // 4, 10))
-    run = [
-        subprocess.Popen(
-            [sys.executable, __file__, "--compile", *arguments, *cases[i::several]], stderr=subprocess.DEVNULL
-        )
-        for i in range(several)
+def line(row: Row) -> str:
+    times = "  ".join(
+        f"{way} {row[way]:.3f} ({row.get(way + ' span', math.nan):.3f}; {row.get(way + ' kernels', 0)} kernels; "
+        f"call {row.get(way + ' call', math.nan):.2f})"
+        for way in WAYS
+    )
+    return (
+        f"{row['case']:18} {times}  better/zefuse {speed_page.against(row):.2f}  error {row.get('zefuse error', math.nan):.1e}  "
+        f"load {row.get('load s', math.nan):.2f} s, first call {row.get('first call s', math.nan):.2f} s "
+        + ("" if row["right"] else "WRONG ")
+        + "; ".join(f"{way}: {row[way + ' problem']}" for way in WAYS if way + " problem" in row)
+    )
+
+
+def measured(cases: list[str], small: bool) -> list[Row]:
+    """Of cases that are prepared side by side. One whose process ends early is a row without times."""
+    command = [sys.executable, "-W", "ignore", __file__, "--child", *["--small"] * small]
+    running = [
+        subprocess.Popen([*command, case], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for case in cases
     ]
-    for each in run:
-        each.wait()
+    for process in running:
+        assert process.stdout
+        process.stdout.readline()
+    rows = []
+    for case, process in zip(cases, running, strict=True):
+        said, _ = process.communicate("\n")
+        if process.returncode:
+            nothing: Row = dict.fromkeys(WAYS, math.nan)
+            row = {"case": case, "right": False, "zefuse problem": f"status {process.returncode}"} | nothing
+        else:
+            row = json.loads(said.splitlines()[-1])
+        rows.append(row)
+        print(line(row), flush=True)
+    return rows
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("cases", nargs="*", metavar="CASE", help="MODEL/DTYPE/BATCH; all of them")
-    parser.add_argument("--json", type=Path, help="where what was measured is written, after each case")
-    parser.add_argument("--without-library", action="store_true", help="zefuse with its own products alone, too")
-    parser.add_argument("--compile", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--json", type=Path, help="where what was measured is written, after each ten cases")
+    parser.add_argument("--small", action="store_true", help="small models, to try this")
+    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
-    ways: dict[str, dict[str, Any]] = {way: OPTIONS if way == "zefuse" else {} for way in WAYS}
-    if given.without_library:
-        ways["zefuse alone"] = OPTIONS | {"library_products": "never"}
-    cases = given.cases or CASES
-    if given.compile:
-        compile_only(cases, ways)
-        return 0
-    if unknown := set(cases) - set(CASES):
+    if unknown := set(given.cases) - set(CASES):
         parser.error(f"unknown: {', '.join(sorted(unknown))}; known: {', '.join(CASES)}")
-    start = time.time()
-    compiled_before(cases, ["--without-library"] * given.without_library)
-    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}; compiled in {time.time() - start:.0f} s")
-    rows = []
-    for case in cases:
-        row = measured(case, ways)
-        rows.append(row)
-        times = "  ".join(
-            f"{way} {row[way]:.3f} ({row.get(way + ' span', math.nan):.3f}; {row.get(way + ' kernels', 0)} kernels; "
-            f"call {row.get(way + ' call', math.nan):.2f})"
-            for way in ways
-        )
-        better = min((row[way] for way in ("eager", "Inductor") if not math.isnan(row[way])), default=math.nan)
-        print(
-            f"{case:18} {times}  better/zefuse {better / row['zefuse']:.2f}  error {row.get('zefuse error', math.nan):.1e} "
-            + ("" if row["right"] else "WRONG ")
-            + "; ".join(f"{way}: {row[way + ' problem']}" for way in ways if way + " problem" in row),
-            flush=True,
-        )
+    if given.child:
+        child(given.cases[0], given.small)
+        return 0
+    cases = given.cases or CASES
+    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}", flush=True)
+    rows: list[Row] = []
+    for first in range(0, len(cases), SIDE_BY_SIDE):
+        rows += measured(cases[first : first + SIDE_BY_SIDE], given.small)
         if given.json:
             given.json.write_text(json.dumps(rows, indent=1))
     wrong = sum(not row["right"] for row in rows)

@@ -74,10 +74,15 @@ def chosen(words: Sequence[str]) -> list[str]:
     """The cases that have one of these parts; a case that is none of the list is taken as it is. ValueError: names nothing."""
     of_words = {word: [case for case in CASES if f"/{word}/" in f"/{case}/"] for word in words}
     for word, cases in of_words.items():
-        if not cases and word.count("/") != 2:
+        if not cases and not is_case(word):
             raise ValueError(f"no case has {word!r}: {', '.join(CASES)}")
     found = {case for cases in of_words.values() for case in cases}
     return [case for case in CASES if not words or case in found] + [word for word in words if not of_words[word]]
+
+
+def is_case(word: str) -> bool:
+    parts = word.split("/")
+    return len(parts) == 3 and parts[0] in MODELS and parts[1] in DTYPES and parts[2].isdecimal()
 
 
 def prepared(way: str, case: str) -> Callable[[], Any]:

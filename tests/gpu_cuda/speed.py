@@ -244,7 +244,6 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(WORKLOADS)}; all of them")
     parser.add_argument("--json", type=Path, help="where what was measured is written")
-    parser.add_argument("--page", type=Path, help="docs/gpu_speed.md, with a picture beside it where matplotlib is")
     parser.add_argument("--compile", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.compile:
@@ -275,8 +274,6 @@ def main() -> int:
         torch._dynamo.reset()
     if given.json:
         given.json.write_text(json.dumps(found, indent=1))
-    if given.page:
-        speed_page.write(found, given.page)
     wrong = sum(not row["right"] for row in rows)
     print(f"{wrong} of {len(cases)} wrong")
     return 1 if wrong else 0

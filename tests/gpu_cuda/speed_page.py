@@ -1,13 +1,13 @@
-"""docs/gpu_speed.md and its picture, from what speed.py measured.
+"""docs/gpu_speed.md and its picture, from what speed.py measured, model_speed.py and queueing.py where there is that too.
 
-speed_page.py RESULTS.json docs/gpu_speed.md
+speed_page.py KERNELS.json [--models MODELS.json] [--queueing QUEUEING.json] docs/gpu_speed.md
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import math
-import sys
 import textwrap
 from pathlib import Path
 from typing import Any
@@ -81,6 +81,10 @@ def page(found: dict[str, Any], picture: str | None) -> str:
             f"| {row['name']} | {row['dtype']} | {row['zefuse']:.3f} | {row['eager']:.3f} | {row['Inductor']:.3f} |"
             f" {against(row):.2f} | {rate} | {row.get('zefuse error', math.nan):.0e}{'' if row['right'] else ' WRONG'} |"
         )
+    if "models" in found:
+        lines += models(found["models"])
+    if "queueing" in found:
+        lines += queueing(found["queueing"])
     if picture:
         lines += [
             "",
@@ -92,6 +96,40 @@ def page(found: dict[str, Any], picture: str | None) -> str:
             f"Named: what has less than {NAMED:.0%} of its speed.",
         ]
     return "\n".join([*lines, ""])
+
+
+def models(rows: list[Row]) -> list[str]:
+    """A table of whole models."""
+    good = [row for row in rows if row["right"] and not math.isnan(row["zefuse"])]
+    lines = [
+        "",
+        "## Whole models, from a package",
+        "",
+        "A package made on that machine, loaded and called through the C interface: parameters, inputs and results lie on the GPU.",
+        "Times in ms as above; in brackets from a call's first kernel's start to its last one's end. Eager and Inductor have CUDA tensors.",
+        "Goal: at most the better's time, and a first call within 1 s of loading.",
+        f"{geomean([against(row) for row in good]):.2f} times the better (geometric mean).",
+        "",
+        "| model, dtype, batch | zefuse | eager | Inductor | better / zefuse | load, s | first call, s | largest error |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+
+    def time(row: Row, way: str) -> str:
+        return f"{row[way]:.3f} ({row.get(way + ' span', math.nan):.2f})"
+
+    for row in rows:
+        lines.append(
+            f"| {row['case'].replace('/', ', ')} | {time(row, 'zefuse')} | {time(row, 'eager')} | {time(row, 'Inductor')} |"
+            f" {against(row):.2f} | {row.get('load s', math.nan):.2f} | {row.get('first call s', math.nan):.2f} |"
+            f" {row.get('zefuse error', math.nan):.0e}{'' if row['right'] else ' WRONG'} |"
+        )
+    return lines
+
+
+def queueing(sentences: list[str]) -> list[str]:
+    return ["", "## Queueing", "", "Goal: 2 us of the host for a launch, a recorded list as a CUDA graph.", ""] + [
+        f"- {each}" for each in sentences
+    ]
 
 
 def draw(found: dict[str, Any], file: Path) -> bool:
@@ -144,5 +182,19 @@ def write(found: dict[str, Any], file: Path) -> None:
     file.write_text(page(found, picture.name if drawn else None))
 
 
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("kernels", type=Path)
+    parser.add_argument("--models", type=Path)
+    parser.add_argument("--queueing", type=Path)
+    parser.add_argument("page", type=Path)
+    given = parser.parse_args()
+    found = json.loads(given.kernels.read_text())
+    for part, file in (("models", given.models), ("queueing", given.queueing)):
+        if file is not None:
+            found[part] = json.loads(file.read_text())
+    write(found, given.page)
+
+
 if __name__ == "__main__":
-    write(json.loads(Path(sys.argv[1]).read_text()), Path(sys.argv[2]))
+    main()

@@ -3,6 +3,7 @@ apt, dpkg and pip. Nothing is downloaded or installed."""
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
 import re
 import shutil
@@ -13,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from packaging.specifiers import SpecifierSet
 
 ROOT = Path(__file__).resolve().parents[2]
 SYSTEMS = ROOT / "tests" / "systems"
@@ -345,3 +347,12 @@ def test_the_python_of_a_system_is_its_own(system: str) -> None:
     assert f"\npython{row[2]}-venv " in packages
     if system != "ubuntu-22.04":
         assert re.search(rf"(?m)^python3 {re.escape(row[2])}\.", packages)
+
+
+def test_locked_packages_take_the_oldest_python() -> None:
+    """Debian 12's 3.11.2: pip refuses what asks for more, which a newer Python here would hide."""
+    oldest = re.search(r"(?m)^python3 (3\.11\.\d+)", (SYSTEMS / "debian-12" / "packages.txt").read_text())
+    assert oldest
+    locked = re.findall(r"(?m)^([\w.-]+)==", (ROOT / "requirements.lock").read_text())
+    wanted = {name: importlib.metadata.metadata(name).get("Requires-Python") or "" for name in locked}
+    assert not {name: wants for name, wants in wanted.items() if oldest[1] not in SpecifierSet(wants)}
