@@ -1,5 +1,5 @@
 # Each target installs and builds what it needs first; see README.md. Versions: scripts/versions.env, requirements.lock.
-.PHONY: help setup build wheel demo test test-full check docs fuzz bench bench-packages bench-peers bench-team status operators gpu-kernels kernel-counts lint format asan tsan clean
+.PHONY: help setup build wheel demo test test-full check docs fuzz bench bench-packages bench-peers bench-scaling bench-team status operators gpu-kernels kernel-counts lint format asan tsan clean
 
 help:
 	@echo "make demo    build, then semantic search with MiniLM compiled by zefuse, against eager and Inductor; then SmolLM2 answers a question"
@@ -12,6 +12,7 @@ help:
 	@echo "make bench   the benchmark table (PYTHON: another Python with zefuse's wheel, such as one with the newest torch; make status too)"
 	@echo "make bench-packages  what it costs until a model runs: packages, first calls, cold and warm (MODELS: such as MiniLM,ResNet-18)"
 	@echo "make bench-peers  inference beside every peer at its best: Inductor with frozen weights, with max-autotune, OpenVINO where it is installed (DTYPE=f32|bf16|medium, MODELS=\"pitch tabular\": some, ALONE=1: by one thread's processor time, TRAINING=1: steps of training)"
+	@echo "make bench-scaling  calls and training steps beside eager with 1, 2, 4, ... threads, on a machine with nothing else to do (CASES=\"BERT-base LSTM/bf16\": some)"
 	@echo "make bench-team  what parallel regions of different sizes cost on 4 to 64 threads"
 	@echo "make status  docs/status.md: the model zoo (MODELS=\"bert unet\": some rows, TIMES=0: no measuring, TRAINING=0: not of training; 50 minutes at most)"
 	@echo "make operators  docs/operators.md: what becomes of each ATen operator"
@@ -64,6 +65,9 @@ bench-packages: build
 
 bench-peers: build
 	@.venv/bin/python tests/bench/peers.py --dtype $(or $(DTYPE),f32) $(if $(ALONE),--alone) $(if $(TRAINING),--training) $(MODELS)
+
+bench-scaling: build
+	@.venv/bin/python tests/bench/scaling.py $(CASES)
 
 bench-team: setup
 	@scripts/build zefuse_team_bench

@@ -57,6 +57,9 @@ class DeviceError(ZefuseError):
 class InstallationError(ZefuseError, ImportError):
     """Something of the installation is missing, or is for another Python, torch or processor; the message says what to do."""
 
+    def __init__(self, message: str = "") -> None:
+        ImportError.__init__(self, message)  # sets msg, which torch 2.11's Dynamo takes for text
+
 
 class InternalError(ZefuseError):
     """A bug in zefuse: please report it with the message and, if possible, a dump (``ZEFUSE_DUMP=dir``)."""

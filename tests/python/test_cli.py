@@ -460,6 +460,11 @@ except ImportError as error:
 """
 
 
+def test_an_installation_error_has_the_message_of_an_import_error() -> None:
+    error = errors.InstallationError("reinstall zefuse")
+    assert error.msg == str(error) == "reinstall zefuse"
+
+
 def test_another_torch(copied: Path) -> None:
     (copied / "torch").mkdir()
     (copied / "torch" / "__init__.py").write_text("__version__ = '2.99.0'\n")
