@@ -21,16 +21,13 @@ def check(program: Program) -> dict[str, Any]:
     times["compiled"] = time.process_time()
     found = differences(program, expected, ours.outcomes)
     times["compare"] = time.process_time()
-    answer = {
-        "status": "refused" if any(outcome.error for outcome in expected) else "same",
-        "fallbacks": ours.fallbacks,
-        "whole": ours.whole,
-        "graphs": ours.graphs,
-    }
+    answer: dict[str, Any] = {"status": "refused" if any(outcome.error for outcome in expected) else "same"}
+    reasons = {"fallbacks": ours.fallbacks, "whole": ours.whole}
+    answer |= {"graphs": ours.graphs} | {name: found for name, found in reasons.items() if found}
     if found:
         answer |= _judged(program, found, expected)
     moments = list(times.items())
-    answer["seconds"] = {name: at - before for (_, before), (name, at) in itertools.pairwise(moments)}
+    answer["seconds"] = {name: round(at - before, 3) for (_, before), (name, at) in itertools.pairwise(moments)}
     return answer
 
 

@@ -9,6 +9,7 @@ program that shows one by itself.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 from pathlib import Path
@@ -20,7 +21,18 @@ from pool import Worker
 from program import Program
 from reproducer import reproducer
 from run import Run
+from shrink import smaller
 from summary import summary
+
+
+def _again(arguments: argparse.Namespace) -> int:
+    program = Program.from_json(json.loads(arguments.again.read_text()))
+    worker = Worker(BY_NAME[program.column].poses_as, arguments.deadline)
+    answer, program = smaller(worker, program, arguments.shrink)
+    worker.close()
+    text = "\n".join(str(answer[key]) for key in ("status", "kind", "text", "reason") if key in answer)
+    print(reproducer(program, text) if answer["status"] == "wrong" else text)
+    return 1 if answer["status"] == "wrong" else 0
 
 
 def main() -> int:
@@ -37,8 +49,14 @@ def main() -> int:
     parser.add_argument(
         "--shrink", type=float, default=60, help="seconds for making one finding smaller; 0: not at all"
     )
+    parser.add_argument(
+        "--seconds", type=float, default=0, help="for the run, which goes on another time; default: no limit"
+    )
     parser.add_argument("--out", type=Path, default=Path("build/fuzz"))
     parser.add_argument("--show", action="store_true", help="print the program of the first graph, and run nothing")
+    parser.add_argument(
+        "--again", type=Path, help="a finding's file (.json): run it, and make it smaller if it still fails"
+    )
     arguments = parser.parse_args()
     names = arguments.columns.split(",") if arguments.columns else [column.name for column in COLUMNS]
     if arguments.device:
@@ -52,6 +70,8 @@ def main() -> int:
         worker.close()
         print(reproducer(Program.from_json(made["program"]), f"graph {arguments.first}, column {column.name}"))
         return 0
+    if arguments.again:
+        return _again(arguments)
     run = Run(arguments, names)
     run.go()
     print(summary(run.answers, run.seconds))

@@ -20,12 +20,25 @@ START_S = 60  # to import torch
 WAITING = 5  # times the deadline, for what does not compute
 
 
+class TimeIsUp(Exception):
+    """Of the whole run: what was asked is not answered any more."""
+
+
 class Worker:
     """One process at a time: started when there is a question, again when it ended."""
 
-    def __init__(self, poses_as: str, deadline_s: float, most_graphs: int = 1000, script: Path = WORKER) -> None:
+    def __init__(
+        self,
+        poses_as: str,
+        deadline_s: float,
+        most_graphs: int = 1000,
+        script: Path = WORKER,
+        until: float = float("inf"),
+    ) -> None:
+        """``until``: the moment, as time.monotonic() says it, from which on ask() raises TimeIsUp."""
         self.poses_as = poses_as
         self.deadline_s = deadline_s
+        self._until = until
         self._script = script  # it calls serve()
         self.restarts = -1
         self._most_graphs = most_graphs  # torch keeps a little of each graph
@@ -97,6 +110,9 @@ class Worker:
             if not ready:
                 if self._waited_s() > end or self._busy_s() > busy_end:
                     return None
+                if time.monotonic() > self._until:
+                    self.close()
+                    raise TimeIsUp
                 continue
             piece = os.read(self._process.stdout.fileno(), 1 << 16)
             if not piece:

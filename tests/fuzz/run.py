@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from columns import BY_NAME, COLUMNS, column_of
-from pool import Worker
+from done import Done
+from pool import TimeIsUp, Worker
 from program import Program
 from reproducer import reproducer
-from shrink import shrink
+from shrink import smaller
 
 
 class Run:
@@ -25,19 +28,21 @@ class Run:
         self.answers: dict[int, dict[str, Any]] = {}
         chosen = "" if len(names) == len(COLUMNS) else "-" + "-".join(names)
         self._folder: Path = arguments.out / f"{arguments.seed}{chosen}"
-        self._folder.mkdir(parents=True, exist_ok=True)
-        self._done = self._folder / "done.jsonl"
+        self._done = Done(self._folder / "done.jsonl")
         numbers = range(arguments.first, arguments.first + arguments.graphs)
-        if self._done.exists():
-            for line in self._done.read_text().splitlines():
-                answer = json.loads(line)
-                if answer["number"] in numbers:
-                    self.answers[answer["number"]] = answer
+        self.answers = {answer["number"]: answer for answer in self._done.read() if answer["number"] in numbers}
         # By what the driver poses as: a process has one driver.
-        left = [(column_of(number, list(names)), number) for number in numbers if number not in self.answers]
-        self._left = sorted(left, key=lambda entry: (entry[0].poses_as, entry[1]))
+        self._left: dict[str, deque[int]] = {}
+        for number in numbers:
+            if number not in self.answers:
+                self._left.setdefault(column_of(number, list(names)).poses_as, deque()).append(number)
+        self._names = list(names)
+        self._begun: set[str] = set()
         self._lock = threading.Lock()
         self._began = time.monotonic()
+        self._before = len(self.answers)
+        seconds = getattr(arguments, "seconds", 0)
+        self._until = self._began + seconds if seconds else float("inf")
 
     @property
     def findings(self) -> list[dict[str, Any]]:
@@ -45,68 +50,78 @@ class Run:
 
     def go(self) -> None:
         if self.answers:
-            print(f"{len(self.answers)} graphs were run before ({self._done})")
-        threads = [threading.Thread(target=self._work) for _ in range(max(1, self.arguments.jobs))]
+            print(f"{len(self.answers)} graphs were run before ({self._done.path})")
+        threads = [threading.Thread(target=self.work) for _ in range(max(1, self.arguments.jobs))]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
         self.seconds = time.monotonic() - self._began
 
-    def _work(self) -> None:
+    def work(self) -> None:
+        """What one thread does, with a worker of its own, until nothing is left or the time is up."""
         worker: Worker | None = None
-        while True:
-            with self._lock:
-                if not self._left:
-                    break
-                column, number = self._left.pop(0)
-            if worker is None or worker.poses_as != column.poses_as:
-                if worker is not None:
-                    worker.close()
-                worker = Worker(column.poses_as, self.arguments.deadline)
-            seed = f"{self.arguments.seed}:{number}"
-            answer = worker.ask({"seed": seed, "column": column.name})
-            answer |= {"number": number, "column": column.name}
-            if answer["status"] == "wrong":
-                self._file(worker, seed, answer)
-            self._note(answer)
-        if worker is not None:
-            worker.close()
+        try:
+            while (taken := self._take(worker)) is not None:
+                poses_as, number = taken
+                if worker is None or worker.poses_as != poses_as:
+                    if worker is not None:
+                        worker.close()
+                    worker = Worker(poses_as, self.arguments.deadline, until=self._until)
+                self._run(worker, number)
+        except TimeIsUp:
+            pass
+        finally:
+            if worker is not None:
+                worker.close()
+
+    def _take(self, worker: Worker | None) -> tuple[str, int] | None:
+        """A graph that the worker's process can run, while there is one."""
+        with self._lock:
+            left = {poses_as: numbers for poses_as, numbers in self._left.items() if numbers}
+            if not left or time.monotonic() > self._until:
+                return None
+            if worker is not None and worker.poses_as in left:
+                poses_as = worker.poses_as
+            else:  # what no thread runs yet, so that a run that is cut short has had some of it
+                poses_as = max(
+                    {name for name in left if name not in self._begun} or left, key=lambda name: len(left[name])
+                )
+                self._begun.add(poses_as)
+            return poses_as, left[poses_as].popleft()
+
+    def _run(self, worker: Worker, number: int) -> None:
+        column, seed = column_of(number, self._names), f"{self.arguments.seed}:{number}"
+        answer = worker.ask({"seed": seed, "column": column.name})
+        answer |= {"number": number, "column": column.name}
+        if answer["status"] == "wrong":
+            self._file(worker, seed, answer)
+        self._note(answer)
 
     def _file(self, worker: Worker, seed: str, answer: dict[str, Any]) -> None:
         """Shrinks a finding and writes its program."""
-        if "program" not in answer:  # it took its process along
-            made = worker.ask({"seed": seed, "column": answer["column"], "only_program": True})
-            if "program" not in made:
-                return
-            answer["program"] = made["program"]
+        with contextlib.suppress(TimeIsUp):
+            if "program" not in answer:  # it took its process along
+                made = worker.ask({"seed": seed, "column": answer["column"], "only_program": True})
+                answer |= {key: made[key] for key in ("program",) if key in made}
+        if "program" not in answer:
+            return
         program = Program.from_json(answer.pop("program"))
-        kind, last = answer["kind"], answer["text"]
-
-        def fails(candidate: Program) -> bool:
-            nonlocal last
-            result = worker.ask({"program": candidate.to_json()})
-            if result["status"] != "wrong" or result["kind"] != kind:
-                return False
-            last = result["text"]
-            return True
-
         if self.arguments.shrink:
-            program = (
-                shrink(program.without_unused(), fails, self.arguments.shrink)
-                if fails(program.without_unused())
-                else program
-            )
-        answer["text"] = last
+            with contextlib.suppress(TimeIsUp):
+                again, program = smaller(worker, program, self.arguments.shrink)
+                if (again["status"], again.get("kind")) == (answer["status"], answer["kind"]):
+                    answer["text"] = again["text"]
+        kind, last = answer["kind"], answer["text"]
         answer["file"] = str(self._folder / f"{answer['number']}-{kind.replace(' ', '-')}.py")
         head = f"graph {answer['number']} of seed {self.arguments.seed}, column {BY_NAME[answer['column']].name}: {kind}\n{last}"
         Path(answer["file"]).write_text(reproducer(program, head))
+        Path(answer["file"]).with_suffix(".json").write_text(json.dumps(program.to_json()))
 
     def _note(self, answer: dict[str, Any]) -> None:
         with self._lock:
             self.answers[answer["number"]] = answer
-            with self._done.open("a") as file:
-                file.write(json.dumps(answer) + "\n")
+            self._done.add(answer)
             if answer["status"] in ("wrong", "broken"):
                 where = answer.get("file", "")
                 print(
@@ -114,9 +129,9 @@ class Run:
                     flush=True,
                 )
             if len(self.answers) % 50 == 0 or sys.stdout.isatty():
-                rate = len(self.answers) / (time.monotonic() - self._began)
+                rate = (len(self.answers) - self._before) / (time.monotonic() - self._began)
                 end = "\r" if sys.stdout.isatty() else "\n"
-                left, wrong = len(self._left), len(self.findings)
+                left, wrong = sum(map(len, self._left.values())), len(self.findings)
                 print(
                     f"{len(self.answers)} graphs, {left} left, {wrong} findings, {rate:.1f} a second",
                     end=end,

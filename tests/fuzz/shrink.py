@@ -6,8 +6,26 @@ import dataclasses
 import re
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
+from pool import Worker
 from program import Input, Program, Step
+
+
+def smaller(worker: Worker, program: Program, seconds: float) -> tuple[dict[str, Any], Program]:
+    """What becomes of a program, and the smallest that fails as it does, with its text."""
+    answer = worker.ask({"program": program.to_json()})
+
+    def fails(candidate: Program) -> bool:
+        result = worker.ask({"program": candidate.to_json()})
+        if result["status"] != "wrong" or result["kind"] != answer["kind"]:
+            return False
+        answer["text"] = result["text"]
+        return True
+
+    if answer["status"] == "wrong" and seconds and fails(program.without_unused()):
+        program = shrink(program.without_unused(), fails, seconds)
+    return answer, program
 
 
 def shrink(program: Program, fails: Callable[[Program], bool], seconds: float) -> Program:

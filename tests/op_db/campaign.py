@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections import Counter
@@ -10,7 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pool import Worker
+from done import Done
+from pool import TimeIsUp, Worker
 
 CHILD = Path(__file__).with_name("child.py")
 KEPT = 3  # findings of one kind that a row keeps
@@ -18,49 +18,54 @@ Row = tuple[str, str, str]
 
 
 class Campaign:
-    def __init__(self, rows: Sequence[Row], done: Path, *, samples: int, jobs: int, deadline_s: float) -> None:
-        """``samples``: of each row at most, spread over all; 0: all. ``done``: a line per finished row; rows in it are not run."""
-        self.results: dict[Row, dict[str, Any]] = {}
-        self._done = done
+    def __init__(
+        self, rows: Sequence[Row], done: Path, *, samples: int, jobs: int, deadline_s: float, seconds: float = 0
+    ) -> None:
+        """``samples``: of each row at most, spread over all; 0: all. ``done``: a line per finished row; rows in it are not run.
+        ``seconds``: no row is begun or finished after that many; 0: no limit."""
+        self._done = Done(done)
         self._samples = samples
         self._jobs = jobs
         self._deadline_s = deadline_s
-        done.parent.mkdir(parents=True, exist_ok=True)
-        if done.exists():
-            for line in done.read_text().splitlines():
-                result = json.loads(line)
-                self.results[tuple(result["row"])] = result
-        self.results = {row: self.results[row] for row in rows if row in self.results}
+        found = {tuple(result["row"]): result for result in self._done.read()}
+        self.results: dict[Row, dict[str, Any]] = {row: found[row] for row in rows if row in found}
         self._left = [row for row in rows if row not in self.results]
         self._lock = threading.Lock()
+        self._until = time.monotonic() + seconds if seconds else float("inf")
 
     def go(self) -> None:
         if self.results:
-            print(f"{len(self.results)} rows were run before ({self._done})", flush=True)
-        threads = [threading.Thread(target=self._work) for _ in range(max(1, self._jobs))]
+            print(f"{len(self.results)} rows were run before ({self._done.path})", flush=True)
+        threads = [threading.Thread(target=self.work) for _ in range(max(1, self._jobs))]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
 
-    def _work(self) -> None:
-        worker = Worker("gpu", self._deadline_s, script=CHILD)
-        while True:
-            with self._lock:
-                if not self._left:
-                    break
-                row = self._left.pop(0)
-            result = self._of(worker, row)
-            with self._lock:
-                self.results[row] = result
-                with self._done.open("a") as file:
-                    file.write(json.dumps(result) + "\n")
-                for finding in result["findings"]:
-                    if finding["status"] == "wrong":
-                        print(f"{' '.join(row)} {finding['number']}: {finding['kind']}: {finding['text']}", flush=True)
-                if len(self.results) % 20 == 0:
-                    print(f"{len(self.results)} rows, {len(self._left)} left", flush=True)
-        worker.close()
+    def work(self) -> None:
+        """What one thread does, with a worker of its own, until nothing is left or the time is up."""
+        worker = Worker("gpu", self._deadline_s, script=CHILD, until=self._until)
+        try:
+            while (row := self._take()) is not None:
+                self._note(row, self._of(worker, row))
+        except TimeIsUp:
+            pass
+        finally:
+            worker.close()
+
+    def _take(self) -> Row | None:
+        with self._lock:
+            return self._left.pop(0) if self._left and time.monotonic() < self._until else None
+
+    def _note(self, row: Row, result: dict[str, Any]) -> None:
+        with self._lock:
+            self.results[row] = result
+            self._done.add(result)
+            for finding in result["findings"]:
+                if finding["status"] == "wrong":
+                    print(f"{' '.join(row)} {finding['number']}: {finding['kind']}: {finding['text']}", flush=True)
+            if len(self.results) % 20 == 0:
+                print(f"{len(self.results)} rows, {len(self._left)} left", flush=True)
 
     def _of(self, worker: Worker, row: Row) -> dict[str, Any]:
         asked = dict(zip(("operator", "dtype", "mode"), row, strict=True))

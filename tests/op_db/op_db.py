@@ -30,13 +30,23 @@ def main() -> int:
     parser.add_argument("--samples", type=int, default=0, help="of each row at most; default: all")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--deadline", type=float, default=60, help="seconds of processor time for one sample")
+    parser.add_argument(
+        "--seconds", type=float, default=0, help="for the run, which goes on another time; default: no limit"
+    )
     parser.add_argument("--out", type=Path, default=Path("build/op_db"))
     arguments = parser.parse_args()
     rows = list(questions(arguments.operators, arguments.dtypes.split(","), arguments.modes.split(",")))
     done = arguments.out / ("some.jsonl" if arguments.operators else "done.jsonl")
     if arguments.operators:
         done.unlink(missing_ok=True)
-    campaign = Campaign(rows, done, samples=arguments.samples, jobs=arguments.jobs, deadline_s=arguments.deadline)
+    campaign = Campaign(
+        rows,
+        done,
+        samples=arguments.samples,
+        jobs=arguments.jobs,
+        deadline_s=arguments.deadline,
+        seconds=arguments.seconds,
+    )
     campaign.go()
     text = table(campaign.results)
     (arguments.out / "report.txt").write_text(text + "\n")

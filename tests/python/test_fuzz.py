@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
-from columns import COLUMNS
+import run
+from columns import BY_NAME, COLUMNS
+from pool import TimeIsUp, Worker
 from run import Run
 from summary import summary
 
@@ -32,3 +36,48 @@ def test_random_graphs(poses_as: str, first: int, graphs: int, tmp_path: Path, m
     assert len(run.answers) == graphs
     programs = "\n".join(Path(finding["file"]).read_text() for finding in run.findings if "file" in finding)
     assert not run.findings, summary(run.answers, run.seconds) + "\n" + programs
+
+
+class _Answers:
+    """A worker that says of each graph that it is the same."""
+
+    def __init__(self, poses_as: str, deadline: float, until: float) -> None:
+        self.poses_as = poses_as
+
+    def ask(self, question: dict[str, Any]) -> dict[str, Any]:
+        assert BY_NAME[question["column"]].poses_as == self.poses_as
+        time.sleep(0.01)
+        return {"status": "same"}
+
+    def close(self) -> None: ...
+
+
+def test_a_run_that_its_time_cut_short_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "Worker", _Answers)
+    arguments = argparse.Namespace(
+        seed="cut", first=0, graphs=300, jobs=3, deadline=30.0, shrink=0, seconds=0.3, out=tmp_path
+    )
+    names = [column.name for column in COLUMNS]
+    first = run.Run(arguments, names)
+    first.go()
+    assert 0 < len(first.answers) < 300
+    # Of the few graphs of the other drivers as well.
+    assert {BY_NAME[answer["column"]].poses_as for answer in first.answers.values()} == {c.poses_as for c in COLUMNS}
+    with (tmp_path / "cut" / "done.jsonl").open("a") as file:
+        file.write('{"status": "sa')  # it was killed
+    arguments.seconds = 0
+    second = run.Run(arguments, names)
+    assert second.answers == first.answers
+    second.go()
+    assert sorted(second.answers) == list(range(300))
+    assert sorted(run.Run(arguments, names).answers) == list(range(300))
+
+
+def test_a_worker_is_not_waited_for_when_the_time_is_up(tmp_path: Path) -> None:
+    script = tmp_path / "sleeps.py"
+    script.write_text("import time\ntime.sleep(100)\n")
+    began = time.monotonic()
+    worker = Worker("gpu", 30, script=script, until=began + 0.2)
+    with pytest.raises(TimeIsUp):
+        worker.ask({})
+    assert time.monotonic() - began < 20

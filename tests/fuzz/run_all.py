@@ -1,0 +1,97 @@
+"""Random graphs and what is left of torch's operator database side by side, for a machine with many cores that has nothing of
+this repository but the folder that scripts/fuzz_check made, and the installed wheel:
+
+    python FOLDER/fuzz/run_all.py --jobs 16 --seconds 550 --seed 200 --out OUT
+
+Ends at its time and goes on another time: where OUT is empty it begins with a copy of what lies in FOLDER/before, an earlier OUT.
+OUT/SEED/done.jsonl: a line per graph, beside it a finding's program; OUT/rows/done.jsonl: a line per row; OUT/summary.txt.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "lib"))
+sys.path.insert(1, str(Path(__file__).resolve().parents[1] / "fuzz"))
+sys.path.insert(2, str(Path(__file__).resolve().parents[1] / "op_db"))
+sys.path.insert(3, str(Path(__file__).resolve().parents[1] / "python"))
+
+from campaign import Campaign, Row
+from columns import COLUMNS
+from run import Run
+from summary import summary
+from table import table, unexpected
+
+FOLDER = Path(__file__).resolve().parents[1]
+# What the page of the last runs (docs/fuzzing.md) names as not run, and complex numbers anew.
+LEFT = [("dynamic", "float64,float16,bfloat16,int64,bool,complex64"), ("static", "complex64,complex128")]
+
+
+def rows() -> Iterator[Row]:
+    from database import questions  # torch with all that it tests its operators by: seconds
+
+    for mode, dtypes in LEFT:
+        yield from questions([], dtypes.split(","), [mode])
+
+
+def main() -> int:
+    began = time.monotonic()
+    parser = argparse.ArgumentParser(description="random graphs and rows of the operator database against eager")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes of one core each")
+    parser.add_argument("--row-jobs", type=int, help="of them for rows, until none is left; default: a third")
+    parser.add_argument("--seconds", type=float, default=300)
+    parser.add_argument("--seed", default="200")
+    parser.add_argument("--graphs", type=int, default=100_000)
+    parser.add_argument("--samples", type=int, default=2, help="of each row at most")
+    parser.add_argument("--shrink", type=float, default=0, help="seconds for making one finding smaller")
+    parser.add_argument("--out", type=Path, required=True)
+    arguments = parser.parse_args()
+    arguments.deadline, arguments.first = 30.0, 0
+    row_jobs = arguments.jobs // 3 if arguments.row_jobs is None else arguments.row_jobs
+    # No GPU of the machine: gpu:0 is the driver over the CPU, posing.
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    os.environ["PYTHONPATH"] = os.pathsep.join(
+        [str(Path(__file__).resolve().parents[1] / "lib"), os.environ.get("PYTHONPATH", "")]
+    )
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    before = FOLDER / "before"
+    if before.exists() and not any(arguments.out.iterdir()):
+        shutil.copytree(before, arguments.out, dirs_exist_ok=True)
+    graphs = Run(arguments, [column.name for column in COLUMNS])
+    threads = [threading.Thread(target=graphs.work) for _ in range(arguments.jobs - row_jobs)]
+    for thread in threads:
+        thread.start()
+    campaign = None
+    if row_jobs:
+        left = arguments.seconds - (time.monotonic() - began)
+        done = arguments.out / "rows" / "done.jsonl"
+        campaign = Campaign(list(rows()), done, samples=arguments.samples, jobs=row_jobs, deadline_s=60, seconds=left)
+
+        def rows_then_graphs(campaign: Campaign = campaign) -> None:
+            campaign.work()
+            graphs.work()
+
+        more = [threading.Thread(target=rows_then_graphs) for _ in range(row_jobs)]
+        for thread in more:
+            thread.start()
+        threads += more
+    for thread in threads:
+        thread.join()
+    text = summary(graphs.answers, time.monotonic() - began)
+    text += f"\n{len(graphs.findings)} findings in {len(graphs.answers)} graphs of seed {arguments.seed}\n"
+    if campaign is not None:
+        text += table(campaign.results) + "\n"
+    (arguments.out / "summary.txt").write_text(text)
+    print(text)
+    return 1 if graphs.findings or (campaign is not None and unexpected(campaign.results)) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
