@@ -2,6 +2,7 @@
 // through local memory, so that neighbouring work-items load neighbours and store neighbours.
 #include "lowering/schedule/gpu/gpu_transpose.h"
 
+#include "lowering/dialect/Zefuse.h"
 #include "lowering/schedule/core/index_math.h"
 #include "lowering/schedule/gpu/work_group.h"
 #include "mlir/Dialect/LLVMIR/LLVMDialect.h"
@@ -116,8 +117,8 @@ private:
             loads_.push_back(node);
           return false;
         }
-        // A concat's piece exists for some of its indices only.
-        return !isa_and_nonnull<tensor::ConcatOp>(node.value.getDefiningOp());
+        // A concat's piece, and what a pad surrounds, exists for some of its indices only.
+        return !isa_and_nonnull<tensor::ConcatOp, PadOp>(node.value.getDefiningOp());
       });
   }
 
