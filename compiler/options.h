@@ -13,6 +13,8 @@ struct Options {
   bool fuse = true;     // false: one kernel per operation, to bisect a wrong result
   std::string library_products = "auto";      // which a GPU vendor's library may compute: "never", "auto", "always"
   std::string library_convolutions = "auto";  // likewise
+  // What a GPU's plan makes of parameters alone may be kept from call to call, so that more of it pays.
+  bool kept_weights = false;
   std::string device_compiler;  // a GPU's, with its version, that the spill check asks (compileModule); empty: none
   std::string tuning;  // what was measured of schedules, as readTuning has it (tuning/tuned_kernels.h); empty: nothing
   bool list_decisions = false;  // the plan's report says what there is to measure

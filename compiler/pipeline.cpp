@@ -236,6 +236,8 @@ Compilation compileModule(ModuleOp module, const Options& options, std::vector<S
     fuse.strict = options.strict;
     fuse.library = options.library_products;
     fuse.convolutions = options.library_convolutions;
+    if (options.kept_weights && !description->on_host)
+      graph->setAttr(kept_weights, UnitAttr::get(module.getContext()));
     OwningOpRef<ModuleOp> imported = module.clone();
     if (failed(fuseModule(module, fuse, dump, cancelled)) || cancelled())
       return failure();

@@ -110,6 +110,8 @@ GraphKey graphKey(const GraphIdentity& identity, const Options& options) {
     key.fields.emplace_back("library_products", options.library_products);
   if (options.library_convolutions != "auto")
     key.fields.emplace_back("library_convolutions", options.library_convolutions);
+  if (!options.kept_weights && options.target != "cpu")
+    key.fields.emplace_back("kept_weights", "no");
   key.inputs = identity.inputs;
   key.outputs = identity.outputs;
   key.arguments = identity.arguments;

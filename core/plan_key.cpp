@@ -70,6 +70,7 @@ CacheKey planKey(mlir::ModuleOp module, const Options& options) {
       .add("fuse", options.fuse ? "yes" : "no")
       .add("library products", options.library_products)
       .add("library convolutions", options.library_convolutions)
+      .add("kept weights", options.kept_weights ? "yes" : "no")
       .add("device compiler", options.device_compiler)
       .addHash("tuning", std::as_bytes(std::span(options.tuning)))
       .add("decisions", options.list_decisions ? "yes" : "no")

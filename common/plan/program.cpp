@@ -10,6 +10,48 @@
 
 namespace zefuse::plan {
 
+// Whether nothing about the launch depends on symbols.
+static bool isFixed(const PlanT& plan, const LaunchT& launch) {
+  auto fixed = [&](uint32_t expr) { return plan.exprs[expr].op() == ExprOp::constant; };
+  return std::ranges::all_of(launch.symbols, fixed) && fixed(launch.extent) &&
+         std::ranges::all_of(launch.args, [&](uint32_t argument) {
+           const ValueT& value = *plan.values[argument];
+           return std::ranges::all_of(value.sizes, fixed) && std::ranges::all_of(value.strides, fixed) &&
+                  fixed(value.offset);
+         });
+}
+
+// Steps that read nothing but parameters and what such steps make. A buffer that another step writes, or that the host
+// touches, is none of theirs.
+static void findDerived(Program& program) {
+  const PlanT& plan = program.plan;
+  program.derived.assign(plan.steps.size(), false);
+  program.kept.assign(plan.buffers.size(), false);
+  if (!plan.kept_weights)
+    return;
+  std::vector<bool> refused(plan.buffers.size());
+  for (bool changed = true; changed;) {
+    changed = false;
+    for (size_t step = 0; step < plan.steps.size(); ++step) {
+      const auto* launch = plan.steps[step]->kind.AsLaunch();
+      const bool on_device = program.on_device[step];
+      program.derived[step] = on_device && launch && launch->checks.empty() && isFixed(plan, *launch) &&
+                              std::ranges::all_of(program.touches[step], [&](const Program::Touch& touch) {
+                                const BufferT& buffer = *plan.buffers[touch.buffer];
+                                return (buffer.storage == Storage::arena && !refused[touch.buffer]) ||
+                                       (!touch.written && program.staysOnDevice(buffer));
+                              });
+      for (const Program::Touch& touch : program.touches[step])
+        if (!refused[touch.buffer] && ((touch.written && !program.derived[step]) || !on_device))
+          refused[touch.buffer] = changed = true;
+    }
+  }
+  for (size_t step = 0; step < plan.steps.size(); ++step)
+    for (const Program::Touch& touch : program.touches[step])
+      if (program.derived[step] && touch.written)
+        program.kept[touch.buffer] = true;
+}
+
 Result<Program> loadProgram(std::span<const std::byte> bytes) {
   const auto* data = reinterpret_cast<const uint8_t*>(bytes.data());
   if (bytes.size() < 16 || bytes.size() >= FLATBUFFERS_MAX_BUFFER_SIZE)
@@ -36,6 +78,7 @@ Result<Program> loadProgram(std::span<const std::byte> bytes) {
     std::vector<uint32_t>().swap(module->spirv);
   if (Status status = PlanCheck(program).run(); !status.ok())
     return Status{status.code(), "plan: " + status.message(), status.place()};
+  findDerived(program);
   return program;
 }
 
@@ -126,6 +169,7 @@ void takeCallersPlaces(Program& program) {
       program.on_device[i] = lieAlike(plan, *plan.values[copy->source], *plan.values[copy->destination]);
     program.host_steps |= !program.on_device[i];
   }
+  findDerived(program);
 }
 
 }  // namespace zefuse::plan

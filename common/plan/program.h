@@ -43,6 +43,11 @@ struct Program {
   bool host_steps = true;                   // some step runs on the host
   bool callers_places = false;              // takeCallersPlaces()
 
+  // By step: a launch on the plan's GPU whose results depend on parameters alone (Plan.kept_weights), so that a call
+  // may leave it out where they are as they were; and by buffer: what such launches write, and nothing else. All of it
+  // is of the same size in every binding.
+  std::vector<bool> derived, kept;
+
   // Whether a buffer is kept in a GPU's own memory from call to call: parameters, but those that the plan writes, which
   // every call finds changed.
   bool staysOnDevice(const plan::BufferT& buffer) const {

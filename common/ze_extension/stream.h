@@ -20,6 +20,10 @@ struct AdoptedStream {
   void* stream;
 };
 
+// Whether the application captures a stream of its own (CUDA's graphs): what is put there is recorded and not run.
+using StreamIsCapturing = ze_result_t(ZE_APICALL*)(void* stream, bool* capturing);
+inline constexpr char stream_is_capturing_name[] = "zefuseStreamIsCapturing";
+
 // Which of CUDA's devices it is, as cuDeviceGet and torch count them.
 using DeviceOrdinal = ze_result_t(ZE_APICALL*)(ze_device_handle_t device, int32_t* ordinal);
 inline constexpr char device_ordinal_name[] = "zefuseDeviceOrdinal";

@@ -30,6 +30,15 @@ class ProductPass<string argument> : GraphPass<argument> {
                  Option<"convolutions", "convolutions", "std::string", "\"auto\"", "convolutions of a vendor's library: likewise">];
 }
 
+def FoldBatchNorms : GraphPass<"zefuse-fold-batch-norms"> {
+  let summary = "A batch norm of given statistics becomes part of the weight and the bias of a convolution of the vendor's library";
+  let description = [{
+    Before: stage 1 after zefuse-choose-kernel-products, of a graph that keeps what is made of parameters (`zefuse.kept_weights`).
+    After: the same. Of a convolution for the library whose result only x * scale + shift reads (dimension 1), all of it of
+    parameters: weight * scale and bias * scale + shift, rounded to the weight's type.
+  }];
+}
+
 def PatchProducts : ProductPass<"zefuse-patch-products"> {
   let summary = "A convolution of windows that do not overlap, of an image of few channels, becomes a product of its patches";
   let description = [{

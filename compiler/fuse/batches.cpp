@@ -85,6 +85,9 @@ private:
       std::string key = key_of(kernel);
       if (key.empty())
         continue;
+      // What is kept from call to call is made apart from what is not.
+      if (llvm::all_of(kernel.getInputs(), isOfParameters))
+        key += " of parameters";
       auto [it, fresh] = by_key.try_emplace(std::move(key));
       if (fresh)
         order.push_back(&it->first);

@@ -72,6 +72,41 @@ void eraseDead(Block& block) {
       op.erase();
 }
 
+bool isOfParameters(Value value) {
+  auto graph = value.getParentRegion()->getParentOfType<func::FuncOp>();
+  if (!graph || !graph->hasAttr(kept_weights))
+    return false;
+  llvm::SmallDenseSet<int64_t> written;
+  for (Attribute attr : outputsOf(graph))
+    if (auto entry = dyn_cast<DictionaryAttr>(attr))
+      if (auto argument = entry.getAs<IntegerAttr>("written"))
+        written.insert(argument.getInt());
+  SmallVector<Value> waiting{value};
+  llvm::SmallDenseSet<Value> seen{value};
+  auto visit = [&](Value next) {
+    if (seen.insert(next).second)
+      waiting.push_back(next);
+  };
+  while (!waiting.empty()) {
+    const Value next = waiting.pop_back_val();
+    if (auto argument = dyn_cast<BlockArgument>(next)) {
+      auto kind = graph.getArgAttrOfType<StringAttr>(argument.getArgNumber(), "zefuse.kind");
+      if (!kind || kind.getValue() == "user" || written.contains(argument.getArgNumber()))
+        return false;
+      continue;
+    }
+    Operation* op = next.getDefiningOp();
+    if (isa<SizeOp>(op) || !(isa<KernelOp>(op) || isMemoryEffectFree(op)))
+      return false;
+    op->walk([&](Operation* inner) {
+      for (Value operand : inner->getOperands())
+        if (operand.getParentBlock() == op->getBlock())
+          visit(operand);
+    });
+  }
+  return true;
+}
+
 bool isCopy(Operation* op) {
   auto generic = dyn_cast_or_null<linalg::GenericOp>(op);
   if (!generic || generic.getNumDpsInputs() != 1 || generic.getNumReductionLoops() != 0)

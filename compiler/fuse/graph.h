@@ -21,6 +21,12 @@ inline constexpr llvm::StringLiteral with_slices = "zefuse.with_slices";
 // On a copy that is more than a view: its order in memory is what it is for.
 inline constexpr llvm::StringLiteral kept_copy = "zefuse.kept_copy";
 
+// On a graph: what its plan makes of parameters alone is kept from call to call.
+inline constexpr llvm::StringLiteral kept_weights = "zefuse.kept_weights";
+
+// Whether the value depends on parameters alone, in such a graph.
+bool isOfParameters(mlir::Value value);
+
 // Inputs and results of one kernel. SPIR-V allows a function 255 parameters; status, scratch and sizes are some too.
 inline constexpr size_t max_kernel_tensors = 240;
 

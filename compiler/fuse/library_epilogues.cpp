@@ -4,7 +4,9 @@
 //
 // A batch norm becomes a scale and a shift, not another weight: a folded weight would have to be made anew whenever one
 // of five parameters may have changed, and the two post-ops cost little beside the convolution (docs/onednn.md). The
-// two vectors are computed by a kernel at each call, so they are never stale.
+// two vectors are computed by a kernel at each call, so they are never stale. (Where a GPU's library computes it,
+// zefuse-fold-batch-norms makes another weight.)
+#include "compiler/fuse/channel_affine.h"
 #include "compiler/fuse/graph.h"
 #include "compiler/fuse/passes.h"
 #include "lowering/analysis/product_form.h"
@@ -13,8 +15,6 @@
 #include "lowering/dialect/simplify.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Linalg/IR/Linalg.h"
-#include "mlir/Dialect/Tensor/IR/Tensor.h"
-#include "mlir/IR/IRMapping.h"
 
 using namespace mlir;
 
@@ -59,209 +59,28 @@ void fuseActivation(linalg::GenericOp activation, StringRef name) {
   absorb(matmul, activation, source);
 }
 
-/// A pointwise operation as x * scale + shift + residual, where x is one of its inputs. Scale and shift are scalars of
-/// the body; null: 1 and 0.
-struct Affine {
-  Value scale, shift;
-  BlockArgument residual;  // an input with as many elements as x; null: none
-};
-
-class EpilogueOf {
-public:
-  EpilogueOf(ConvolutionOp call, linalg::GenericOp op) : call_(call), op_(op) {}
-
-  bool fuse() {
-    if (op_.getNumReductionLoops() != 0 || op_.getResult(0).getType() != call_.getType())
+/// The call computes what reads it too, where that is x * scale + shift + residual.
+bool fuseAffine(ConvolutionOp call, linalg::GenericOp op) {
+  Value scale, shift, residual;
+  {
+    ChannelAffine affine(call.getResult(), op);
+    if (!affine.found())
       return false;
-    for (OpOperand* input : op_.getDpsInputOperands()) {
-      AffineMap map = op_.getMatchingIndexingMap(input);
-      BlockArgument element = op_.getMatchingBlockArgument(input);
-      if (input->get() == call_.getResult()) {
-        if (x_ || !map.isIdentity())
-          return false;
-        x_ = element;
-      } else if (!isPerChannel(map)) {
-        if (!map.isIdentity() || input->get().getType() != call_.getType())
-          return false;
-        full_.insert(element);
-      } else if (!isa<FloatType>(elementOf(input->get()))) {
-        return false;
-      }
-    }
-    // New operations of the body stand before its end; they go with it, or are erased again.
-    builder_.setInsertionPoint(op_.getBody()->getTerminator());
-    auto form = affine(op_.getBody()->getTerminator()->getOperand(0));
-    if (!form || (!form->scale && !form->shift && !form->residual) || (full_.size() != (form->residual ? 1 : 0))) {
-      dropAdded();
-      return false;
-    }
-    Value scale = form->scale ? perChannel(form->scale) : Value();
-    Value shift = form->shift ? perChannel(form->shift) : Value();
-    Value residual = form->residual ? op_.getMatchingOpOperand(form->residual)->get() : Value();
-    // What it reads now may stand after the call; nobody else reads the call's result.
-    call_->moveBefore(op_);
-    if (scale)
-      appendPostOp(call_, "mul", scale);
-    if (shift)
-      appendPostOp(call_, "add", shift);
-    if (residual)
-      appendPostOp(call_, "add", residual);
-    absorb(call_, op_, call_.getResult());
-    return true;
+    scale = affine.perChannel(affine.scale());
+    shift = affine.perChannel(affine.shift());
+    residual = affine.residual();
   }
-
-private:
-  static bool isPerChannel(AffineMap map) {
-    return llvm::all_of(map.getResults(), [](AffineExpr expr) {
-      auto dim = dyn_cast<AffineDimExpr>(expr);
-      return isa<AffineConstantExpr>(expr) || (dim && dim.getPosition() == 1);
-    });
-  }
-
-  /// Whether a scalar of the body depends on x or a residual.
-  bool varies(Value value) {
-    if (auto argument = dyn_cast<BlockArgument>(value))
-      return argument == x_ || full_.contains(argument);
-    Operation* op = value.getDefiningOp();
-    return isa<linalg::IndexOp, tensor::ExtractOp>(op) ||
-           llvm::any_of(op->getOperands(), [&](Value operand) { return varies(operand); });
-  }
-
-  template <typename Op> Value make(Value a, Value b) {
-    Value made = Op::create(builder_, op_.getLoc(), a, b);
-    added_.push_back(made.getDefiningOp());
-    return made;
-  }
-
-  Value widened(Value value, Type type) {
-    if (!value || value.getType() == type || value.getType().getIntOrFloatBitWidth() >= 32)
-      return value;
-    Value made = arith::ExtFOp::create(builder_, op_.getLoc(), type, value);
-    added_.push_back(made.getDefiningOp());
-    return made;
-  }
-
-  std::optional<Affine> affine(Value value) {
-    if (value == x_)
-      return Affine{};
-    if (auto argument = dyn_cast<BlockArgument>(value))
-      return std::nullopt;  // alone it is no form of x
-    Operation* op = value.getDefiningOp();
-    if (isa<arith::ExtFOp, arith::TruncFOp>(op))
-      return affine(op->getOperand(0));
-    if (op->getNumOperands() != 2 || !isa<FloatType>(value.getType()))
-      return std::nullopt;
-    Value a = op->getOperand(0), b = op->getOperand(1);
-    bool swapped = !dependsOnX(a);
-    if (swapped)
-      std::swap(a, b);
-    auto form = dependsOnX(a) && !dependsOnX(b) ? affine(a) : std::nullopt;
-    if (!form)
-      return std::nullopt;
-    if (BlockArgument residual = residualOf(b)) {
-      if (!isa<arith::AddFOp>(op) || form->residual)
-        return std::nullopt;
-      form->residual = residual;
-      return form;
-    }
-    if (varies(b))
-      return std::nullopt;
-    Type wide = Float32Type::get(value.getContext());
-    b = widened(b, wide);
-    if (b.getType() != wide)
-      return std::nullopt;
-    if (isa<arith::AddFOp>(op)) {
-      form->shift = form->shift ? make<arith::AddFOp>(form->shift, b) : b;
-    } else if (isa<arith::SubFOp>(op) && !swapped) {
-      Value zero = arith::ConstantOp::create(builder_, op_.getLoc(), FloatAttr::get(wide, 0));
-      added_.push_back(zero.getDefiningOp());
-      form->shift = make<arith::SubFOp>(form->shift ? form->shift : zero, b);
-    } else if (isa<arith::MulFOp>(op) && !form->residual) {
-      form->scale = form->scale ? make<arith::MulFOp>(form->scale, b) : b;
-      if (form->shift)
-        form->shift = make<arith::MulFOp>(form->shift, b);
-    } else {
-      return std::nullopt;
-    }
-    return form;
-  }
-
-  bool dependsOnX(Value value) {
-    if (value == x_)
-      return true;
-    Operation* op = value.getDefiningOp();
-    return op && llvm::any_of(op->getOperands(), [&](Value operand) { return dependsOnX(operand); });
-  }
-
-  BlockArgument residualOf(Value value) {
-    while (auto extend = value.getDefiningOp<arith::ExtFOp>())
-      value = extend.getIn();
-    auto argument = dyn_cast<BlockArgument>(value);
-    return argument && full_.contains(argument) ? argument : BlockArgument();
-  }
-
-  /// A tensor [1, channels, 1...] of a scalar of the body that depends on the channel only.
-  Value perChannel(Value scalar) {
-    OpBuilder builder(op_);
-    MLIRContext* context = builder.getContext();
-    RankedTensorType type = call_.getType();
-    unsigned symbols = graphSymbolsOf(op_->getParentOfType<func::FuncOp>());
-    AffineExpr channel = getAffineDimExpr(0, context);
-    SmallVector<Value> inputs;
-    SmallVector<AffineMap> maps;
-    IRMapping mapping;
-    SmallVector<BlockArgument> elements;
-    for (OpOperand* input : op_.getDpsInputOperands()) {
-      BlockArgument element = op_.getMatchingBlockArgument(input);
-      if (element == x_ || full_.contains(element))
-        continue;
-      inputs.push_back(input->get());
-      elements.push_back(element);
-      SmallVector<AffineExpr> results;
-      for (AffineExpr expr : op_.getMatchingIndexingMap(input).getResults())
-        results.push_back(isa<AffineConstantExpr>(expr) ? expr : channel);
-      maps.push_back(AffineMap::get(1, 0, results, context));
-    }
-    maps.push_back(AffineMap::getMultiDimIdentityMap(1, context));
-    AffineExpr channels = shapeOf(type)[1];
-    RankedTensorType vector = shapedTensor({channels}, scalar.getType(), symbols);
-    SmallVector<Value> sizes;
-    if (!isa<AffineConstantExpr>(channels))
-      sizes.push_back(
-          SizeOp::create(builder, op_.getLoc(), builder.getIndexType(), AffineMap::get(0, symbols, channels)));
-    Value empty = tensor::EmptyOp::create(builder, op_.getLoc(), vector, sizes);
-    auto loop = linalg::GenericOp::create(
-        builder, op_.getLoc(), TypeRange{vector}, inputs, ValueRange{empty}, maps,
-        ArrayRef<utils::IteratorType>{utils::IteratorType::parallel},
-        [&](OpBuilder& body, Location loc, ValueRange args) {
-          for (auto [element, arg] : llvm::zip(elements, args))
-            mapping.map(element, arg);
-          for (Operation& inner : op_.getBody()->without_terminator())
-            if (llvm::all_of(inner.getResults(), [&](Value result) { return !varies(result); }))
-              body.clone(inner, mapping);
-          Operation* constant = scalar.getDefiningOp();  // folding moves constants out of bodies
-          if (!mapping.contains(scalar) && constant && constant->hasTrait<OpTrait::ConstantLike>())
-            mapping.map(scalar, body.clone(*constant)->getResult(0));
-          linalg::YieldOp::create(body, loc, mapping.lookup(scalar));
-        });
-    SmallVector<AffineExpr> shape(type.getRank(), getAffineConstantExpr(1, context));
-    shape[1] = channels;
-    return ViewOp::create(builder, op_.getLoc(), shapedTensor(shape, scalar.getType(), symbols), loop.getResult(0),
-                          AffineMap::get(type.getRank(), symbols, getAffineDimExpr(1, context)));
-  }
-
-  void dropAdded() {
-    for (Operation* op : llvm::reverse(added_))
-      op->erase();
-  }
-
-  ConvolutionOp call_;
-  linalg::GenericOp op_;
-  OpBuilder builder_{op_.getContext()};
-  Value x_;
-  llvm::SmallDenseSet<Value> full_;
-  SmallVector<Operation*> added_;
-};
+  // What it reads now may stand after the call; nobody else reads the call's result.
+  call->moveBefore(op);
+  if (scale)
+    appendPostOp(call, "mul", scale);
+  if (shift)
+    appendPostOp(call, "add", shift);
+  if (residual)
+    appendPostOp(call, "add", residual);
+  absorb(call, op, call.getResult());
+  return true;
+}
 
 /// Zeros around an image before the convolution are padding of the convolution, as long as no window lies in the
 /// padding alone (oneDNN's quick implementations want that).
@@ -341,7 +160,7 @@ void fuseConvolution(ConvolutionOp call) {
     if (auto name = activationOf(next)) {
       appendPostOp(call, *name);
       absorb(call, next, call.getResult());
-    } else if (!EpilogueOf(call, next).fuse()) {
+    } else if (!fuseAffine(call, next)) {
       return;
     }
   }

@@ -25,6 +25,8 @@ void buildFusePipeline(OpPassManager& passes, const FuseOptions& options) {
   graph.addPass(createPrepareGraph());
   graph.addPass(createChooseKernelProducts(
       {.target = options.target, .library = options.library, .convolutions = options.convolutions}));
+  if (!target.product_library.empty())
+    graph.addPass(createFoldBatchNorms());
   graph.addPass(createFuseLibraryEpilogues());
   if (options.fuse)
     graph.addPass(createSplitReductions({.target = options.target}));
@@ -56,6 +58,7 @@ StringRef stageOf(StringRef pass_argument) {
       {"zefuse-split-products", "2_split_products"},
       {"zefuse-prepare", "2a_prepared"},
       {"zefuse-choose-kernel-products", "2a_products"},
+      {"zefuse-fold-batch-norms", "2a_folded"},
       {"zefuse-fuse-library-epilogues", "2b_epilogues"},
       {"zefuse-split-reductions", "2c_split"},
       {"zefuse-repeat-cheap-producers", "2c_repeated"},

@@ -62,6 +62,7 @@ public:
   BuiltPlan finish() {
     plan_.device = options_.device;
     plan_.report = options_.report;
+    plan_.kept_weights = graph_->hasAttr(kept_weights);
     plan_.exprs.assign(exprs_.nodes().begin(), exprs_.nodes().end());
     flatbuffers::FlatBufferBuilder buffer(1 << 16);
     buffer.Finish(plan::Plan::Pack(buffer, &plan_), plan::PlanIdentifier());
@@ -331,9 +332,24 @@ private:
       return nullptr;
     Value made = kernel.getBody().front().getTerminator()->getOperand(0);
     auto activation = made.getDefiningOp<linalg::GenericOp>();
-    if ((activation ? activation.getDpsInputOperand(0)->get() : made) != convolution.getResult())
+    if (activation)
+      made = activation.getDpsInputOperand(0)->get();
+    Value residual;
+    if (Operation* sum = made.getDefiningOp(); sum && sum != convolution) {
+      residual = libraryResidual(sum, convolution);
+      if (!residual || !isOfArgument(residual) || !isStrided(residual))
+        return nullptr;
+      made = convolution.getResult();
+    }
+    if (made != convolution.getResult())
       return nullptr;
     auto call = convolutionCall(convolution);
+    if (residual) {
+      auto added = std::make_unique<plan::PostOpT>();
+      added->kind = plan::PostOpKind::add;
+      added->operand = int32_t(values_.addValue(residual));
+      call->post_ops.push_back(std::move(added));
+    }
     if (activation)
       call->post_ops.push_back(postOpOf(activation));
     library_work_ = workOf(convolution);

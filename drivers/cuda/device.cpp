@@ -6,6 +6,7 @@
 #include <fstream>
 #include <thread>
 
+#include "common/ze_extension/stream.h"
 #include "drivers/cuda/deferred_releases.h"
 #include "drivers/level_zero/affinity.h"
 #include "drivers/level_zero/clock.h"
@@ -247,6 +248,17 @@ ze_result_t deviceOrdinal(ze_device_handle_t hDevice, int32_t* pOrdinal) {
   ZEFUSE_OBJECT(Device, device, hDevice);
   ZEFUSE_NOT_NULL(pOrdinal);
   *pOrdinal = device->ordinal;
+  return ZE_RESULT_SUCCESS;
+}
+
+ze_result_t streamIsCapturing(void* stream, bool* pCapturing) {
+  ZEFUSE_NOT_NULL(pCapturing);
+  int status = 0;
+  if (stream)  // CUDA's default stream cannot be captured, and asking about it disturbs a capture of another one
+    if (const CUresult result = cuda().cuStreamIsCapturing(static_cast<CUstream>(stream), &status))
+      return refuse(ZE_RESULT_ERROR_UNKNOWN, "%s: cuStreamIsCapturing: %d", ze_extension::stream_is_capturing_name,
+                    int(result));
+  *pCapturing = status != 0;
   return ZE_RESULT_SUCCESS;
 }
 

@@ -114,5 +114,6 @@ decltype(::zeDeviceGetStatus) deviceGetStatus;
 decltype(::zeDeviceGetGlobalTimestamps) deviceGetGlobalTimestamps;
 // common/ze_extension/stream.h
 ze_result_t deviceOrdinal(ze_device_handle_t hDevice, int32_t* pOrdinal);
+ze_result_t streamIsCapturing(void* stream, bool* pCapturing);
 
 }  // namespace zefuse::cuda

@@ -38,6 +38,7 @@ const level_zero::ExtensionFunction kFunctions[] = {
     {ze_extension::convolution_library_name, reinterpret_cast<void*>(convolutionLibrary)},
     {ze_extension::convolution_choice_name, reinterpret_cast<void*>(convolutionChoice)},
     {ze_extension::device_ordinal_name, reinterpret_cast<void*>(deviceOrdinal)},
+    {ze_extension::stream_is_capturing_name, reinterpret_cast<void*>(streamIsCapturing)},
 };
 
 ze_result_t start() {

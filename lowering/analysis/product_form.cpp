@@ -165,6 +165,44 @@ static bool computesInF64(Operation* op) {
       .wasInterrupted();
 }
 
+Value libraryResidual(Operation* op, Operation* product) {
+  auto convolution = dyn_cast<ConvolutionOp>(product);
+  auto loop = dyn_cast<linalg::GenericOp>(op);
+  if (!convolution || !convolution.getBias() || !convolution->hasOneUse() || !loop || !loop->hasOneUse() ||
+      loop.getNumDpsInputs() != 2 ||
+      !llvm::all_of(loop.getIndexingMapsArray(), [](AffineMap map) { return map.isIdentity(); }))
+    return {};
+  // The library has code for it before a relu alone.
+  auto name = (*loop->user_begin())->getAttrOfType<StringAttr>("zefuse.activation");
+  if (!name || name != "relu")
+    return {};
+  Value residual;
+  bool reads = false;
+  for (Value input : loop.getInputs()) {
+    if (input.getType() != convolution.getType())
+      return {};
+    if (input == convolution.getResult())
+      reads = true;
+    else
+      residual = input;
+  }
+  if (!reads || !residual)
+    return {};
+  auto source = [](Value value) {
+    while (Operation* conversion = value.getDefiningOp()) {
+      if (!isa<arith::ExtFOp, arith::TruncFOp>(conversion))
+        break;
+      value = conversion->getOperand(0);
+    }
+    return value;
+  };
+  auto sum = source(loop.getBody()->getTerminator()->getOperand(0)).getDefiningOp<arith::AddFOp>();
+  if (!sum)
+    return {};
+  auto lhs = dyn_cast<BlockArgument>(source(sum.getLhs())), rhs = dyn_cast<BlockArgument>(source(sum.getRhs()));
+  return lhs && rhs && lhs != rhs ? residual : Value();
+}
+
 /// The activation of the library's call that the operation is, of all that `product` computes; empty: none.
 static StringRef libraryActivation(Operation* op, Operation* product) {
   auto loop = dyn_cast<linalg::GenericOp>(op);
@@ -179,6 +217,8 @@ static StringRef libraryActivation(Operation* op, Operation* product) {
   Value source = loop.getDpsInputOperand(0)->get();
   if (auto view = source.getDefiningOp<ViewOp>(); view && view->hasOneUse() && !convolution)
     source = view.getSource();
+  if (Operation* before = source.getDefiningOp(); convolution && before && libraryResidual(before, product))
+    return name.getValue();
   return source == product->getResult(0) ? name.getValue() : StringRef();
 }
 
@@ -186,10 +226,11 @@ static std::optional<std::string> whyNotInLibrary(Operation* product, ArrayRef<O
   for (Operation* op : ops) {
     const bool memory_only = op == product || isa<ViewOp, SizeOp, linalg::FillOp, tensor::EmptyOp>(op) ||
                              op->hasTrait<OpTrait::ConstantLike>();
-    if (!memory_only && libraryActivation(op, product).empty())
+    if (!memory_only && libraryActivation(op, product).empty() && !libraryResidual(op, product))
       return std::string(
           isa<ConvolutionOp>(product)
-              ? "the vendor's library may compute the convolution: its call takes a bias, and relu behind one"
+              ? "the vendor's library may compute the convolution: its call takes a bias, and behind one relu, with or "
+                "without another tensor added before it"
               : "the vendor's library may compute the product: its call takes a bias, relu and gelu by tanh");
   }
   return std::nullopt;

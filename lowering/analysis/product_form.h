@@ -23,6 +23,9 @@ inline constexpr const char* in_kernel = "zefuse.in_kernel";
 // On a matrix product or convolution with `in_kernel`: a library of the device's vendor may compute it, where there are
 // at least so many multiplications; its kernel then holds what that library does in the same call, and nothing else.
 inline constexpr const char* in_library = "zefuse.library";
+// Of an operation that adds something to such a convolution's result, which has a bias, and before a relu, as the
+// library's call does: what is added. Null: it is none.
+mlir::Value libraryResidual(mlir::Operation* op, mlir::Operation* product);
 void markInKernel(mlir::Operation* op, ProductLimits limits);
 
 // An operand at indices of its own: dims that belong to no output and that the schedule binds where it loads.

@@ -27,6 +27,11 @@ CompiledGraph::CompiledGraph(std::unique_ptr<Executable> executable, std::vector
     for (flatbuffers::uoffset_t i = 0; i < given->size(); ++i)
       if (given->Get(i)->written())
         written_.push_back(i);
+  const plan::Plan& plan = executable_->plan();
+  if (origin_.place && plan.kept_weights() && plan.inputs())
+    for (flatbuffers::uoffset_t i = 0; i < plan.inputs()->size(); ++i)
+      if (plan.inputs()->Get(i)->kind() == plan::InputKind::parameter && !plan.inputs()->Get(i)->written())
+        storages_.emplace_back(i, std::nullopt);
   if (origin_.place)
     giveBackTorchsCache(origin_.place->type());
 }
@@ -150,7 +155,22 @@ py::tuple CompiledGraph::call(const py::list& arguments) {
   return results;
 }
 
+void CompiledGraph::numberStorages(Arguments& arguments) {
+  for (auto& [input, known] : storages_) {
+    const at::Tensor& tensor = arguments.tensors[input];
+    TensorRef& ref = arguments.inputs[input].tensor;
+    if (ref.place != Place::device || !tensor.defined() || tensor.is_inference() || !tensor.has_storage() ||
+        arguments.computed.contains(input))
+      continue;
+    c10::StorageImpl* storage = tensor.storage().unsafeGetStorageImpl();
+    if (!known || known->storage._unsafe_get_target() != storage)
+      known.emplace(c10::weak_intrusive_ptr<c10::StorageImpl>(tensor.storage().getWeakStorageImpl()), ++last_storage_);
+    ref.storage = known->number;
+  }
+}
+
 py::tuple CompiledGraph::run(Arguments& arguments) {
+  numberStorages(arguments);
   std::vector<at::Tensor>& tensors = arguments.tensors;
   OutputStorage storage(executable_->numOutputBuffers(), origin_.place, saves_.get());
   std::vector<at::Tensor> wrapped;

@@ -89,6 +89,15 @@ private:
   Origin origin_;
   void readArgument(const pybind11::list& arguments, size_t number, size_t input, Arguments& into) const;
 
+  // Gives each kept parameter's storage in a call its number (TensorRef::storage): an address comes again.
+  void numberStorages(Arguments& arguments);
+  struct KnownStorage {
+    c10::weak_intrusive_ptr<c10::StorageImpl> storage;  // no other object is where this one was while we hold it
+    uint64_t number = 0;
+  };
+  std::vector<std::pair<size_t, std::optional<KnownStorage>>> storages_;  // by input that is a parameter
+  uint64_t last_storage_ = 0;
+
   std::vector<size_t> written_;  // inputs whose memory a call writes
   std::shared_ptr<SavedBlock> saves_;
   std::vector<uint8_t> in_block_;  // by output: whether it is in that

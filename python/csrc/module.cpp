@@ -91,6 +91,7 @@ Settings settingsOf(const py::dict& given) {
   settings.compile.fuse = flag("fuse", true);
   settings.compile.library_products = text("library_products", "auto");
   settings.compile.library_convolutions = text("library_convolutions", "auto");
+  settings.compile.kept_weights = flag("kept_weights", false) && settings.compile.target != "cpu";
   settings.compile.tuning = text("tuning", "");
   settings.compile.list_decisions = flag("list_decisions", false);
   settings.compile.dump_dir = text("dump_dir", environmentOr(kDumpVariable, ""));

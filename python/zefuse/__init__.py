@@ -15,6 +15,8 @@ Its public names (every other module is internal and may change):
 - ``enable_precompile()``: a later process finds compiled models in the
   cache before it traces them.
 - ``include_dir()`` and ``cmake_dir()``: the C interface, for C and C++.
+- ``invalidate_weights()``: compiled functions forget what they keep of
+  parameters, after writes that no version counter sees.
 - ``synchronize()``: waits for what compiled functions of CUDA tensors have
   queued, and raises errors of theirs that were not told yet.
 - ``errors``: what fails raises a subclass of ``ZefuseError``, whose message
@@ -49,6 +51,7 @@ __all__ = [
     "errors",
     "explain",
     "include_dir",
+    "invalidate_weights",
     "llm",
     "load",
     "synchronize",
@@ -57,7 +60,7 @@ __all__ = [
 
 if TYPE_CHECKING:
     from zefuse import errors, llm, testing
-    from zefuse.backend import synchronize
+    from zefuse.backend import invalidate_weights, synchronize
     from zefuse.checking import check
     from zefuse.errors import ZefuseError
     from zefuse.explaining.explanation import Explanation, explain
@@ -80,6 +83,7 @@ _PLACE = {
     "enable_precompile": "zefuse.precompile.calls",
     "explain": "zefuse.explaining.explanation",
     "include_dir": "zefuse.packages.c_interface",
+    "invalidate_weights": "zefuse.backend",
     "load": "zefuse.packages.aot",
     "synchronize": "zefuse.backend",
 }

@@ -5,6 +5,7 @@ Thin on purpose: everything that is a decision about the generated code is taken
 
 from __future__ import annotations
 
+import dataclasses
 import warnings
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -43,7 +44,7 @@ from zefuse.graphs import (
     seeds,
     unread_arguments,
 )
-from zefuse.graphs.for_target import PlanOnly
+from zefuse.graphs.for_target import NOT_KEPT, PlanOnly
 from zefuse.graphs.observers import observe as observe  # where users of the backend look for it
 from zefuse.graphs.storage_views import OutsideOfInput, StorageViews, is_refused_write
 from zefuse.installing import torch_versions
@@ -139,6 +140,8 @@ def compile_graph(
 
     What no plan can hold runs in eager between compiled parts, unless ``whole`` or ``options.strict`` makes that an error.
     """
+    if kind != "inference":
+        options = dataclasses.replace(options, kept_weights=False)
     constants.fold(gm)
     place = places.of_graph(gm)
     seeded, draws = seeds.taken(gm, place)
@@ -174,6 +177,8 @@ def _compile_in_parts(gm: torch.fx.GraphModule, parameter_indices: Sequence[int]
     settings = options.to_dict() | places.settings(place)
 
     def compile_part(part: torch.fx.GraphModule, parameters: list[int]) -> Any:
+        if not options.kept_weights:
+            part.meta[NOT_KEPT] = True
         try:
             compiled = native.compile(part, parameters, tuning.applied(settings))
         except (NotFoundError, DeadlineError, DeviceError) as error:
@@ -343,16 +348,20 @@ def synchronize() -> None:
         raise first
 
 
+def invalidate_weights() -> None:
+    """Forgets all that compiled functions keep of parameters (in a library's layout, folded, cast, on a GPU): their next calls make it
+    anew. For who writes to a parameter past its version counter (``.data``, NumPy, a kernel of one's own); an optimizer's step does
+    it by itself."""
+    for compiled in list(_live):
+        compiled.invalidate_weights()
+
+
 @cache
 def _forget_weights_after_optimizer_steps() -> None:
     """Fused optimizers change weights without a new version number: after any optimizer's step nothing derived is kept."""
     from torch.optim.optimizer import register_optimizer_step_post_hook
 
-    def forget(*_: Any) -> None:
-        for compiled in list(_live):
-            compiled.invalidate_weights()
-
-    register_optimizer_step_post_hook(forget)
+    register_optimizer_step_post_hook(lambda *_: invalidate_weights())
 
 
 def _pass_through_dynamo(error: ZefuseError) -> NoReturn:

@@ -242,7 +242,30 @@ private:
     for (size_t i = 0; i < numbers.size(); ++i)
       layout.offset[numbers[i]] = placed.offsets[i];
     layout.waits = launchesThatWait(program_, layout, binding_.buffer_bytes);
+    placeKept();
     return {};
+  }
+
+  void placeKept() {
+    constexpr size_t small = size_t(1) << 20;  // bytes, of vectors and numbers
+    DeviceLayout& layout = binding_.device;
+    layout.kept_offset.assign(plan_.buffers.size(), 0);
+    std::vector<bool> read(plan_.buffers.size());
+    for (size_t step = 0; step < plan_.steps.size(); ++step)
+      if (program_.derived[step])
+        for (const plan::Program::Touch& touch : program_.touches[step])
+          read[touch.buffer] = true;
+    size_t parameters = small;
+    for (size_t i = 0; i < plan_.buffers.size(); ++i) {
+      if (read[i] && program_.staysOnDevice(*plan_.buffers[i]))
+        parameters += binding_.buffer_bytes[i];
+      if (!program_.kept[i])
+        continue;
+      layout.kept_offset[i] = layout.kept_bytes;
+      layout.kept_bytes += (binding_.buffer_bytes[i] + arena_alignment - 1) / arena_alignment * arena_alignment;
+    }
+    if (layout.kept_bytes > parameters)
+      layout.kept_bytes = 0;
   }
 
   Status bindLaunch(const plan::LaunchT& launch, bool on_device, BoundLaunch& bound) {

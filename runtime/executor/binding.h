@@ -52,6 +52,10 @@ struct DeviceLayout {
   std::vector<size_t> offset, staging_offset;  // by buffer
   size_t bytes = 0, staging_bytes = 0;
   size_t scratch_bytes = 0;
+  // What is made of parameters alone and kept (Program::kept): by buffer, in a block of its own; none where it would
+  // take much more memory than those parameters. It has room among the others too, for a device that keeps nothing.
+  std::vector<size_t> kept_offset;
+  size_t kept_bytes = 0;
   // By step: whether its launch must wait for those since the last that waited. The others touch nothing that these
   // write, and write nothing that these touch.
   std::vector<uint8_t> waits;

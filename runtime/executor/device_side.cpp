@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "common/base/buffer_alignment.h"
 #include "common/plan/dtype.h"
@@ -49,6 +50,14 @@ Result<std::unique_ptr<DeviceSide>> DeviceSide::create(SharedDevice& shared, con
   for (uint32_t i = 0; i < buffers; ++i)
     if (touched[i] && plan.buffers[i]->storage == plan::Storage::input)
       self->device_inputs_.push_back(i);
+  std::vector<bool> derives(buffers);
+  for (size_t i = 0; i < steps; ++i)
+    if (program.derived[i])
+      for (const plan::Program::Touch& touch : program.touches[i])
+        derives[touch.buffer] = true;
+  for (uint32_t i : self->device_inputs_)
+    if (derives[i])
+      self->derived_buffers_.push_back(i);
   const ze::Context& context = shared.device->context();
   auto events = ze::EventPool::create(context, launches + 1);
   if (!events.ok())
@@ -96,6 +105,7 @@ Status DeviceSide::bind(const Binding& binding) {
   recordings_.clear();
   recorded_calls_ = replayed_calls_ = 0;
   ZEFUSE_RETURN_IF_ERROR(takeLibraryCalls(binding));
+  ZEFUSE_RETURN_IF_ERROR(takeKeptMemory());
   if (shared_.in_streams)  // which the first call brings
     return {};
   stream_.reset();
@@ -130,6 +140,81 @@ Status DeviceSide::takeLibraryCalls(const Binding& binding) {
   return {};
 }
 
+Status DeviceSide::takeKeptMemory() {
+  const size_t bytes = binding_->device.kept_bytes;  // the same for all bindings
+  if (bytes == 0 || device().hostCopies())
+    return {};
+  if (!keeps_) {
+    auto fresh = shared_.device->allocate(ze::Memory::Kind::device, bytes, "what is derived from parameters",
+                                          [&] { return shared_.resident.dropUnused(); });
+    if (!fresh.ok() && fresh.status().code() == Code::out_of_memory)
+      return {};
+    if (!fresh.ok())
+      return fresh.status();
+    kept_ = std::move(*fresh);
+  }
+  keeps_ = true;
+  return {};
+}
+
+Status DeviceSide::lookAtDerived() {
+  keeps_now_ = false;
+  if (!keeps_)
+    return {};
+  // A capture of the application's would hold what the parameters are now.
+  keeps_now_ = !stream_ || !ze::isCapturing(device().context(), *stream_);
+  derived_now_.clear();
+  for (uint32_t buffer : derived_buffers_) {
+    const uint32_t number = program_.plan.buffers[buffer]->index;
+    DerivedFrom& from = derived_now_.emplace_back();
+    if (placed_[buffer]) {
+      const TensorRef& tensor = inputs_[number].tensor;
+      from = {tensor.data, tensor.storage, tensor.version, 0};
+      keeps_now_ &= tensor.storage != 0 && device_[buffer] == host_[buffer];
+    } else if (transfers(buffer)) {
+      ZEFUSE_RETURN_IF_ERROR(makeResident(buffer));
+      valid_[buffer] |= on_device;
+      from.resident = resident_[number]->id;
+    }
+  }
+  const uint64_t generation = shared_.device->parameters().generation();
+  derived_fresh_ &=
+      keeps_now_ && derived_generation_ == generation && derived_stream_ == stream_ && derived_from_ == derived_now_;
+  // Calls in another stream may have yet to read what is written anew.
+  if (!derived_fresh_ && in_flight_ && derived_stream_ != stream_)
+    ZEFUSE_RETURN_IF_ERROR(shared_.device->awaitStreams(shared_.deadline));
+  derived_generation_ = generation;
+  return {};
+}
+
+Status DeviceSide::derive(const std::function<Status(size_t step)>& run) {
+  const Mode mode = std::exchange(mode_, Mode::immediate);
+  const bool copied_in = std::exchange(copied_in_, false);  // in the list of the others
+  ze::CommandList* const list = std::exchange(list_, &queue_->immediate);
+  for (size_t step = 0; step < program_.derived.size(); ++step) {
+    if (!program_.derived[step])
+      continue;
+    ZEFUSE_RETURN_IF_ERROR(before(step));
+    ZEFUSE_RETURN_IF_ERROR(run(step));
+    after(step);
+    ++counted_->weights_packed;
+    ZEFUSE_RETURN_IF_ERROR(failed(barrier()));
+  }
+  // Lists follow each other in a stream of the caller's alone.
+  if (!stream_)
+    ZEFUSE_RETURN_IF_ERROR(drain());
+  launched_.clear();
+  mode_ = mode;
+  list_ = list;
+  copied_in_ = copied_in;
+  if (recording_)
+    recording_->counted = *counted_;
+  std::swap(derived_from_, derived_now_);
+  derived_stream_ = stream_;
+  derived_fresh_ = true;
+  return {};
+}
+
 DeviceSide::~DeviceSide() {
   if (in_flight_ && !device().isLost())
     (void)shared_.device->awaitStreams(shared_.deadline);  // what is freed here may be in use
@@ -154,7 +239,8 @@ Status DeviceSide::takeQueue() {
   if (layout_ == queue_->layout)
     return {};
   for (size_t i = 0; i < device_.size(); ++i)
-    device_[i] = static_cast<std::byte*>(queue_->arena.data()) + layout.offset[i];
+    device_[i] = keeps_ && program_.kept[i] ? static_cast<std::byte*>(kept_.data()) + layout.kept_offset[i]
+                                            : static_cast<std::byte*>(queue_->arena.data()) + layout.offset[i];
   layout_ = queue_->layout;
   return {};
 }
@@ -238,6 +324,7 @@ Status DeviceSide::begin(std::span<const CallInput> inputs, Counters::OfCall& co
   launches_per_event_ = !waits_   ? ended_.size() + 1  // nobody looks
                         : proven_ ? std::max<size_t>(1, (ended_.size() + most_events - 1) / most_events)
                                   : 1;
+  ZEFUSE_RETURN_IF_ERROR(lookAtDerived());
   // What is timed is waited for step by step, and where tensors are used where they are, addresses are the caller's.
   if (program_.host_steps || timed || device().zeroCopy() || (program_.callers_places && !placed_alone_))
     return {};
@@ -246,7 +333,7 @@ Status DeviceSide::begin(std::span<const CallInput> inputs, Counters::OfCall& co
       ZEFUSE_RETURN_IF_ERROR(makeResident(buffer));
       valid_[buffer] |= on_device;
     }
-  Addresses now{queue_->layout, {}, {}, waits_};
+  Addresses now{queue_->layout, {}, {}, waits_, keeps_now_};
   for (const auto& parameter : resident_)
     now.parameters.push_back(parameter ? parameter->id : 0);
   if (any_placed_)

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -46,6 +47,11 @@ public:
   Status takePlaces(std::span<const CallInput> inputs, const CallPlace& place);
   // Takes what the call needs of the device until finish() or settle(). `timed`: the caller waits after each step.
   Status begin(std::span<const CallInput> inputs, Counters::OfCall& counted, bool timed);
+  // After begin: whether the steps that derive something from parameters (Program::derived) are left out of this call's
+  // others, and whether they must run before those: then derive() runs them, `run` each.
+  bool keeps() const { return keeps_now_; }
+  bool mustDerive() const { return keeps_now_ && !derived_fresh_; }
+  Status derive(const std::function<Status(size_t step)>& run);
   // After begin: whether all steps are recorded, so that only finish() is left to do.
   bool replays() const { return mode_ == Mode::replay; }
   // Brings what the step touches to where it runs. A step on the host finds the queue empty.
@@ -90,6 +96,7 @@ private:
     std::vector<uint64_t> parameters;  // by input: the copy's number; 0: none
     std::vector<std::byte*> placed;    // by buffer of the caller's: null where it lies on the host
     bool waits = true;                 // an event ends it
+    bool keeps = false;                // what is derived from parameters is made outside of it
     bool operator==(const Addresses&) const = default;
   };
   struct Recording {
@@ -132,6 +139,10 @@ private:
   Status awaitDrained();
   Status checkWords();
   Status reserve(ze::Memory& memory, ze::Memory::Kind kind, size_t bytes, const char* what);
+  // Of the binding: room for what is derived from parameters. Without it nothing is kept.
+  Status takeKeptMemory();
+  // Whether what was derived is used in this call, and whether it is of the parameters that the call brings.
+  Status lookAtDerived();
   std::byte* staging(uint32_t buffer) const {
     return static_cast<std::byte*>(queue_->staging.data()) + binding_->device.staging_offset[buffer];
   }
@@ -181,6 +192,20 @@ private:
   bool waits_ = true;            // finish() does
   bool in_flight_ = false;       // calls did not wait, and nobody did since
   std::vector<size_t> checked_;  // steps on the device with checks
+
+  // What is derived from parameters: the buffers of those, and of what they were when it was made; in which stream.
+  struct DerivedFrom {
+    const void* data = nullptr;
+    uint64_t storage = 0, version = 0, resident = 0;
+    bool operator==(const DerivedFrom&) const = default;
+  };
+  ze::Memory kept_;
+  std::vector<uint32_t> derived_buffers_;
+  std::vector<DerivedFrom> derived_from_, derived_now_;
+  uint64_t derived_generation_ = 0;
+  ze::Stream derived_stream_;
+  bool keeps_ = false, keeps_now_ = false;
+  bool derived_fresh_ = false;
 
   bool proven_ = false;  // a call of this binding has ended well
   size_t launches_per_event_ = 1;

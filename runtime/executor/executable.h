@@ -49,6 +49,8 @@ struct TensorRef {
                                      // the fingerprint tell whether a parameter changed)
   void* owner = nullptr;             // opaque: the ATen bridge's handle of this tensor (an at::Tensor*), or nullptr
   Place place = Place::host;
+  uint64_t storage = 0;  // of memory on a device: no two that ever lay at one address have the same number; 0: nobody
+                         // knows whose it is, or it has no version
 };
 
 // One argument of a call: a tensor, or an integer for inputs of kind `integer`.
@@ -107,7 +109,8 @@ struct ExecutableOptions {
 // Counters since creation, for explain, tests and CI. Read at any time.
 struct ExecutionCounters {
   uint64_t calls = 0, launches = 0, library_calls = 0, aten_calls = 0, copies = 0;
-  // Copies of weights in a library's layout: made to be kept, used again, made for one use (a weight's first).
+  // Copies of weights in a library's layout: made to be kept, used again, made for one use (a weight's first). On a GPU
+  // launches whose results are kept (Program::derived): made, and left out.
   uint64_t weights_packed = 0, weight_packs_reused = 0, weights_streamed = 0;
   uint64_t native_cache_hits = 0, native_cache_misses = 0;
   uint64_t arena_bytes = 0;  // largest so far

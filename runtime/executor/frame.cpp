@@ -160,10 +160,21 @@ Status Frame::runSteps(std::span<const CallInput> inputs, StepObserver* observer
   const bool timed = shared_.timer.on();
   if (gpu_) {
     ZEFUSE_RETURN_IF_ERROR(gpu_->begin(inputs, counted_, timed));
+    if (gpu_->mustDerive())
+      ZEFUSE_RETURN_IF_ERROR(gpu_->derive([&](size_t step) -> Status {
+        const Status status = runStep(step, inputs);
+        return status.ok() ? status
+                           : Status(status.code(), plan::stepOfProgram(shared_.program, step) + ": " + status.message(),
+                                    status.place());
+      }));
+    else if (gpu_->keeps())
+      counted_.weight_packs_reused += uint64_t(std::ranges::count(shared_.program.derived, true));
     if (gpu_->replays())
       return gpu_->finish();
   }
   for (size_t i = 0; i < plan.steps.size(); ++i) {
+    if (gpu_ && gpu_->keeps() && shared_.program.derived[i])
+      continue;
     StepTimer::Moment start;
     if (timed) [[unlikely]]
       start = StepTimer::now();
@@ -227,9 +238,13 @@ Status Frame::runLaunch(size_t step, const plan::LaunchT& launch) {
   if (gpu_ && gpu_->convolution(step)) {
     const plan::ConvolutionT& library = *launch.library_convolution;
     ++counted_.library_calls;
+    const void* residual = nullptr;
+    for (const auto& op : library.post_ops)
+      if (op->operand >= 0)
+        residual = deviceAddress(uint32_t(op->operand));
     return gpu_->convolve(step,
                           libraryOperands(library.kind, deviceAddress(library.input), deviceAddress(library.weight),
-                                          library.bias >= 0 ? deviceAddress(uint32_t(library.bias)) : nullptr,
+                                          library.bias >= 0 ? deviceAddress(uint32_t(library.bias)) : nullptr, residual,
                                           deviceAddress(library.out)));
   }
   LaunchState& state = (*launches_)[step];

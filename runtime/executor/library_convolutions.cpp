@@ -103,7 +103,18 @@ std::optional<ze_extension::ConvolutionDesc> libraryConvolution(const Binding& b
     desc.bias = true;
   }
   for (const auto& op : convolution.post_ops)
-    if (op->kind == plan::PostOpKind::relu && desc.bias && desc.activation == ze_extension::Activation::none)
+    if (op->kind == plan::PostOpKind::add && desc.bias && !desc.residual && op->operand >= 0 &&
+        desc.activation == ze_extension::Activation::none) {
+      const BoundValue& residual = binding.values[size_t(op->operand)];
+      const auto lies = tensorOf(residual);
+      if (residual.dtype != out.dtype || !std::ranges::equal(residual.sizes, out.sizes) || !lies ||
+          lies->alignment < desc.result.alignment)
+        return std::nullopt;
+      for (size_t i = 0; i < rank; ++i)
+        if (residual.sizes[i] > 1 && residual.strides[i] != out.strides[i])
+          return std::nullopt;
+      desc.residual = true;
+    } else if (op->kind == plan::PostOpKind::relu && desc.bias && desc.activation == ze_extension::Activation::none)
       desc.activation = ze_extension::Activation::relu;
     else
       return std::nullopt;
@@ -111,11 +122,11 @@ std::optional<ze_extension::ConvolutionDesc> libraryConvolution(const Binding& b
 }
 
 ze_extension::ConvolutionOperands libraryOperands(plan::ConvolutionKind kind, void* input, void* weight,
-                                                  const void* bias, void* out) {
+                                                  const void* bias, const void* residual, void* out) {
   switch (kind) {
   case plan::ConvolutionKind::transposed: return {out, weight, input, bias, nullptr, nullptr};
   case plan::ConvolutionKind::weights: return {input, out, weight, bias, nullptr, nullptr};
-  default: return {input, weight, out, bias, nullptr, nullptr};
+  default: return {input, weight, out, bias, residual, nullptr};
   }
 }
 

@@ -12,8 +12,8 @@ namespace zefuse::executor {
 std::optional<ze_extension::ConvolutionDesc> libraryConvolution(const Binding& binding,
                                                                 const plan::ConvolutionT& convolution, int64_t work);
 
-// The addresses of the plan's input, weight, bias (null: none) and out in the library's words.
+// The addresses of the plan's input, weight, bias, what is added (null: none) and out in the library's words.
 ze_extension::ConvolutionOperands libraryOperands(plan::ConvolutionKind kind, void* input, void* weight,
-                                                  const void* bias, void* out);
+                                                  const void* bias, const void* residual, void* out);
 
 }  // namespace zefuse::executor

@@ -156,6 +156,7 @@ void findExtensions(Api& api) {
       !find(api.convolutionLibrary, ze_extension::convolution_library_name))
     api.convolutionCreate = nullptr;
   find(api.deviceOrdinal, ze_extension::device_ordinal_name);
+  find(api.streamIsCapturing, ze_extension::stream_is_capturing_name);
 }
 
 // Where the CPU driver may be, best first.

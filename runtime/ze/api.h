@@ -86,6 +86,7 @@ struct Api {
   ze_extension::AppendConvolution appendConvolution = nullptr;
   ze_extension::ConvolutionLibrary convolutionLibrary = nullptr;
   ze_extension::DeviceOrdinal deviceOrdinal = nullptr;  // of our driver over CUDA
+  ze_extension::StreamIsCapturing streamIsCapturing = nullptr;
 };
 
 // Our driver for the CPU, bound through its DDI getters and initialised once per process. Thread-safe.

@@ -12,6 +12,12 @@ Result<Context> Context::create(const Device& device) {
   return context;
 }
 
+bool isCapturing(const Context& context, void* stream) {
+  bool capturing = false;
+  return context.api().streamIsCapturing && context.api().streamIsCapturing(stream, &capturing) == ZE_RESULT_SUCCESS &&
+         capturing;
+}
+
 Status waited(const Context& context, const char* call, ze_result_t result, const char* what, uint64_t nanoseconds) {
   if (traceEnabled())
     traceCall(context.api(), call, result);

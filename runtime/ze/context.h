@@ -18,6 +18,9 @@ private:
   Owned<ze_context_handle_t, &Api::zeContextDestroy> handle_;
 };
 
+// Whether the application records what comes into its stream (CUDA's stream capture) instead of running it.
+bool isCapturing(const Context& context, void* stream);
+
 // What a call that waits has returned: `deadline` where it was not ready within the time, "`what` within N ms".
 Status waited(const Context& context, const char* call, ze_result_t result, const char* what, uint64_t nanoseconds);
 

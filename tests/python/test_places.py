@@ -79,6 +79,74 @@ assert graphs[0].report()["place"] == "cuda:0"
     )
 
 
+def test_what_is_made_of_parameters_alone_is_kept() -> None:
+    """Of inference: while their memory and versions say that they are the same."""
+    run("""
+class Scaled(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.w, self.s = nn.Parameter(torch.randn(64, 64)), nn.Parameter(torch.rand(64))
+    def forward(self, x):
+        return x @ (self.w * self.s.exp()).cumsum(0)  # no kernel of a product's
+def looked_at(kept, model, x, call):
+    before = count("weights_packed")
+    with torch.no_grad():
+        close(call(x.to("cuda")), copy.deepcopy(model).to("cpu")(x))
+    made = count("weights_packed") - before
+    assert (made > 0) == (not kept), made
+x = torch.randn(8, 64)
+model = Scaled().to("cuda")
+call = compiled(model)
+for kept in (False, True, True):
+    looked_at(kept, model, x, call)
+with torch.no_grad():
+    model.w.mul_(2)
+looked_at(False, model, x, call)
+looked_at(True, model, x, call)
+model.load_state_dict({name: value * 0.5 for name, value in model.state_dict().items()})
+looked_at(False, model, x, call)
+model.w.data.mul_(3)  # no version says so
+zefuse.invalidate_weights()
+looked_at(False, model, x, call)
+model.w = nn.Parameter(model.w.detach() * 0.5)
+looked_at(False, model, x, call)
+looked_at(True, model, x, call)
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+compiled_loss = compiled(lambda x: model(x).square().mean())
+for _ in range(2):  # training keeps nothing
+    before = count("weights_packed")
+    compiled_loss(x.to("cuda")).backward()
+    assert count("weights_packed") == before
+    optimizer.step()
+    optimizer.zero_grad()
+    looked_at(False, model, x, call)
+""")
+
+
+def test_another_model_in_the_same_memory() -> None:
+    """One graph serves models of one kind, and the allocator gives an address again: neither it nor the version tells them apart."""
+    run("""
+class Doubled(nn.Module):
+    def __init__(self, value):
+        super().__init__()
+        self.w = nn.Parameter(torch.full((64, 64), value))
+    def forward(self, x):
+        return x @ self.w.exp().cumsum(0)
+x = torch.ones(4, 64)
+seen = set()
+for value in (0.5, 0.25, 0.125):
+    model = Doubled(value).to("cuda")
+    seen.add((model.w.data_ptr(), model.w._version))
+    call = compiled(model)
+    with torch.no_grad():
+        for _ in range(2):
+            close(call(x.to("cuda")), x @ torch.full((64, 64), value).exp().cumsum(0))
+    del model, call
+    import gc; gc.collect()
+assert len(seen) == 1, "the address came again"
+""")
+
+
 def test_numbers_of_the_cpu_are_no_copies() -> None:
     """Swin's mask of shifted windows: single numbers written into a tensor of zeros."""
     run("""

@@ -33,7 +33,30 @@ x, w, b = last(2, 8, 6, 7), last(12, 8, 3, 3), torch.randn(12)
 rows = w.contiguous()
 large, wide = last(4, 64, 56, 56).bfloat16(), last(64, 64, 3, 3).bfloat16()
 
+class Residual(torch.nn.Module):
+    # Of a ResNet: a batch norm with statistics behind each convolution, a residual that is one too.
+
+    def __init__(self):
+        super().__init__()
+        conv = lambda *sizes: torch.nn.Conv2d(*sizes, bias=False)
+        self.path = torch.nn.Sequential(
+            conv(8, 16, 1), torch.nn.BatchNorm2d(16), torch.nn.ReLU(), conv(16, 16, 3, 1, 1), torch.nn.BatchNorm2d(16),
+        )
+        self.skip = torch.nn.Sequential(conv(8, 16, 1), torch.nn.BatchNorm2d(16))
+        for module in self.modules():
+            if isinstance(module, torch.nn.BatchNorm2d):
+                for tensor in (module.weight.data, module.running_var):
+                    tensor.uniform_(0.5, 2)
+                for tensor in (module.bias.data, module.running_mean):
+                    tensor.normal_()
+
+    def forward(self, x):
+        return torch.relu(self.path(x) + self.skip(x))
+
+residual = Residual().eval()
+
 FORMS = {
+    "batch norms": (residual, [x]),
     "plain": (lambda x: F.conv2d(x, w), [x]),
     "bias": (lambda x: F.conv2d(x, w, b, (2, 1), (1, 0), (1, 2)), [x]),
     "relu": (lambda x: F.relu(F.conv2d(x, w, b, padding=1)), [x]),
@@ -71,6 +94,7 @@ for name in asked["forms"]:
         "error": ((got - want).abs().max() / want.abs().max()).item(), "strides": got.stride() == want.stride(),
         "calls": counters["library_calls"] / 4, "launches": counters["launches"] / 4, "replays": counters["replays"],
         "schedules": [kernel["schedule"] for kernel in explained.kernels], "ops": [kernel["name"] for kernel in explained.kernels],
+        "packed": counters["weights_packed"], "reused": counters["weight_packs_reused"],
         "not_joined": [pair["reason"] for pair in explained.not_joined],
     }
 import ctypes
@@ -126,11 +150,23 @@ def test_its_images_and_weights_lie_channels_last(tmp_path: Path) -> None:
     assert found["strides"]
 
 
+def test_a_batch_norm_is_part_of_the_weights_and_a_residual_of_the_call(tmp_path: Path) -> None:
+    found = seen(tmp_path, ["batch norms"])
+    result = found["batch norms"]
+    assert result["calls"] == 3, result
+    assert "bias residual relu type 0" in found["log"]
+    assert result["packed"] > 0 and result["reused"] == 3 * result["packed"], "weights are made once, in four calls"
+    assert result["launches"] == result["packed"] / 4, "and nothing else is launched"
+    each = seen(tmp_path, ["batch norms"], kept_weights=False)
+    assert (each["batch norms"]["calls"], each["batch norms"]["packed"]) == (3, 0)
+    assert "bias" not in each["log"], "made in each call they would cost what is won"
+
+
 def test_what_the_library_does_not_take_is_a_kernel_with_a_reason(tmp_path: Path) -> None:
     found = seen(tmp_path, ["relu alone", "sigmoid"])
     for form in ("relu alone", "sigmoid"):
         assert (found[form]["calls"], found[form]["launches"]) == (1, 1), (form, found[form])
-        assert any("its call takes a bias, and relu behind one" in why for why in found[form]["not_joined"]), form
+        assert any("its call takes a bias, and behind one relu" in why for why in found[form]["not_joined"]), form
 
 
 def test_without_the_library_the_kernels_run(tmp_path: Path) -> None:

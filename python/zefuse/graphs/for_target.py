@@ -17,8 +17,16 @@ def graph_key(
     graph_module: torch.fx.GraphModule, parameters: Sequence[int], options: Options, family: str
 ) -> dict[str, Any]:
     """By which torch.compile finds the plan of this graph in an attached package."""
-    wanted = for_host(options).to_dict() if family == "cpu" else for_product(options, family)
+    wanted = for_host(options).to_dict() if family == "cpu" else for_product(_of_graph(graph_module, options), family)
     return _native.load().graph_key(graph_module, list(parameters), wanted)
+
+
+NOT_KEPT = "zefuse_weights_not_kept"
+"""In a graph's ``meta``: it is one of training, whose parameters change."""
+
+
+def _of_graph(graph_module: torch.fx.GraphModule, options: Options) -> Options:
+    return dataclasses.replace(options, kept_weights=options.kept_weights and NOT_KEPT not in graph_module.meta)
 
 
 def for_host(options: Options) -> Options:
@@ -37,7 +45,9 @@ class PlanOnly:
         self, graph_module: torch.fx.GraphModule, weights: Sequence[int], options: Options, product: str
     ) -> None:
         self._made: dict[str, Any] = _native.load().compile_plan(
-            graph_module, list(weights), tuning.applied(for_product(options, product), product)
+            graph_module,
+            list(weights),
+            tuning.applied(for_product(_of_graph(graph_module, options), product), product),
         )
 
     def plan_bytes(self) -> bytes:

@@ -1,6 +1,9 @@
 // Executables of plans for the first GPU, which is the CPU's driver posing as one.
 #pragma once
 
+#include <gtest/gtest.h>
+
+#include "runtime/executor/device_context.h"
 #include "tests/unit/executor/call.h"
 #include "tests/unit/executor/kernels.h"
 
@@ -15,6 +18,51 @@ inline Result<std::unique_ptr<Executable>> create(PlanBuilder& b, bool in_stream
   options.in_streams = in_streams;
   return Executable::create(b.finish(), options);
 }
+
+// Floats in memory of the GPU, `skipped` of them before the first.
+class DeviceFloats {
+public:
+  explicit DeviceFloats(const std::vector<float>& values, size_t skipped = 0)
+      : device_(*executor::DeviceContext::open("gpu:0")), count_(values.size()), skipped_(skipped),
+        memory_(std::move(
+            *ze::Memory::allocate(device_->context(), ze::Memory::Kind::device, (count_ + skipped_) * sizeof(float)))) {
+    copy(data(), values.data());
+  }
+  float* data() { return static_cast<float*>(memory_.data()) + skipped_; }
+  std::vector<float> read() {
+    std::vector<float> values(count_);
+    copy(values.data(), data());
+    return values;
+  }
+  void write(const std::vector<float>& values) { copy(data(), values.data()); }
+  CallInput input() {
+    CallInput in = shape_.input();
+    in.tensor.data = data();
+    in.tensor.place = Place::device;
+    return in;
+  }
+  AllocateOutput allocator() {
+    return [this](const OutputRequest& request) -> Result<void*> {
+      EXPECT_EQ(request.place, Place::device);
+      EXPECT_EQ(request.bytes, count_ * sizeof(float));
+      return static_cast<void*>(data());
+    };
+  }
+
+private:
+  void copy(void* to, const void* from) {
+    auto list = ze::CommandList::createImmediate(device_->context(), ze::Execution::synchronous);
+    ASSERT_TRUE(list.ok());
+    const Status copied = list->copy(to, from, count_ * sizeof(float));
+    ASSERT_TRUE(copied.ok()) << copied.toString();
+  }
+  std::shared_ptr<executor::DeviceContext> device_;
+  size_t count_, skipped_;
+  ze::Memory memory_;
+  HostTensor shape_ = HostTensor::f32({int64_t(count_)}, std::vector<float>(count_));
+};
+
+inline std::vector<float> filled(float value) { return std::vector<float>(24, value); }
 
 // A step that adds `count` elements.
 inline void addStep(PlanBuilder& b, uint32_t x, uint32_t y, uint32_t out, uint32_t count) {

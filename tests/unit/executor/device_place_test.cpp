@@ -4,7 +4,6 @@
 
 #include <thread>
 
-#include "runtime/executor/device_context.h"
 #include "tests/unit/executor/device_calls.h"
 
 namespace zefuse {
@@ -12,51 +11,11 @@ namespace {
 
 using test::addStep;
 using test::create;
+using test::DeviceFloats;
+using test::filled;
 using test::HostTensor;
 using test::OutputMemory;
 using test::PlanBuilder;
-
-// Floats in memory of the GPU, `skipped` of them before the first.
-class DeviceFloats {
-public:
-  explicit DeviceFloats(const std::vector<float>& values, size_t skipped = 0)
-      : device_(*executor::DeviceContext::open("gpu:0")), count_(values.size()), skipped_(skipped),
-        memory_(std::move(
-            *ze::Memory::allocate(device_->context(), ze::Memory::Kind::device, (count_ + skipped_) * sizeof(float)))) {
-    copy(data(), values.data());
-  }
-  float* data() { return static_cast<float*>(memory_.data()) + skipped_; }
-  std::vector<float> read() {
-    std::vector<float> values(count_);
-    copy(values.data(), data());
-    return values;
-  }
-  CallInput input() {
-    CallInput in = shape_.input();
-    in.tensor.data = data();
-    in.tensor.place = Place::device;
-    return in;
-  }
-  AllocateOutput allocator() {
-    return [this](const OutputRequest& request) -> Result<void*> {
-      EXPECT_EQ(request.place, Place::device);
-      EXPECT_EQ(request.bytes, count_ * sizeof(float));
-      return static_cast<void*>(data());
-    };
-  }
-
-private:
-  void copy(void* to, const void* from) {
-    auto list = ze::CommandList::createImmediate(device_->context(), ze::Execution::synchronous);
-    ASSERT_TRUE(list.ok());
-    const Status copied = list->copy(to, from, count_ * sizeof(float));
-    ASSERT_TRUE(copied.ok()) << copied.toString();
-  }
-  std::shared_ptr<executor::DeviceContext> device_;
-  size_t count_, skipped_;
-  ze::Memory memory_;
-  HostTensor shape_ = HostTensor::f32({int64_t(count_)}, std::vector<float>(count_));
-};
 
 // x += y; out = x + p, with a parameter p.
 PlanBuilder addsInPlace() {
@@ -71,8 +30,6 @@ PlanBuilder addsInPlace() {
   addStep(b, x, p, out, n);
   return b;
 }
-
-std::vector<float> filled(float value) { return std::vector<float>(24, value); }
 
 TEST(DevicePlace, TensorsAreUsedWhereTheyAre) {
   PlanBuilder b = addsInPlace();
