@@ -20,6 +20,7 @@ from torch._dispatch.python import enable_python_dispatcher
 from torch._dynamo.source import LocalSource
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch._subclasses.functional_tensor import dispatch_functionalize
+from torch.fx._lazy_graph_module import _use_lazy_graph_module
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
 from torch.nn.utils.stateless import _reparametrize_module
@@ -608,6 +609,7 @@ def _traced(function: Callable[..., Any], arguments: tuple[Any, ...]) -> torch.f
 
     # Not torch.func.functionalize: it makes constants of symbols in some views.
     functional = dispatch_functionalize(flattened)
-    return make_fx(
-        functional, decomposition_table=decompositions() | single_rows.decompositions(), _allow_non_fake_inputs=True
-    )(*flat)
+    table = decompositions() | single_rows.decompositions()
+    # Nobody calls the graph: Python's compiler takes more memory for its code than everything else here does.
+    with _use_lazy_graph_module(True):
+        return make_fx(functional, decomposition_table=table, _allow_non_fake_inputs=True)(*flat)
