@@ -58,6 +58,8 @@ std::string ImportedGraph::whyNotLowered(const TargetDescription& target) {
   return zefuse::whyNotLowered(*impl_->module, target);
 }
 
+void ImportedGraph::clear() { impl_.reset(); }
+
 std::vector<std::string> loweredOperators() { return opTable().targets(); }
 
 }  // namespace zefuse::core

@@ -38,6 +38,8 @@ public:
   Compilation compile(const Options& options, std::vector<StageTime> earlier, const SpillSurvey& spills,
                       const CancelCheck& cancelled);
   std::string whyNotLowered(const TargetDescription& target);
+  // Frees the graph and its context, after which nothing of it may be called.
+  void clear();
 
 private:
   struct Impl;

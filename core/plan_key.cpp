@@ -1,11 +1,14 @@
 #include "core/plan_key.h"
 
+#include <array>
 #include <cctype>
+#include <string>
 #include <string_view>
 
 #include "common/base/build_id.h"
 #include "core/compiler_id.h"
 #include "mlir/IR/Verifier.h"
+#include "runtime/cache/sha256.h"
 #include "llvm-c/Core.h"
 #include "llvm/ADT/STLExtras.h"
 #include "llvm/ADT/StringExtras.h"
@@ -39,6 +42,37 @@ std::string withoutFolders(const std::string& text) {
   return result.append(text, at);
 }
 
+// The SHA-256 of a text without its folders, line after line: the text of a model of 30 layers is tens of megabytes. No
+// name has an end of line in it, which MLIR writes as \0A.
+class HashWithoutFolders : public llvm::raw_ostream {
+public:
+  HashWithoutFolders() { SetBufferSize(1 << 14); }
+  ~HashWithoutFolders() override { flush(); }
+  Digest finish() {
+    flush();
+    hash_.update(withoutFolders(line_));
+    line_.clear();
+    return hash_.finish();
+  }
+
+private:
+  void write_impl(const char* data, size_t size) override {
+    written_ += size;
+    std::string_view text(data, size);
+    for (size_t end = text.find('\n'); end != std::string_view::npos; end = text.find('\n')) {
+      hash_.update(withoutFolders(line_.append(text.substr(0, end + 1))));
+      line_.clear();
+      text.remove_prefix(end + 1);
+    }
+    line_.append(text);
+  }
+  uint64_t current_pos() const override { return written_; }
+
+  Sha256 hash_;
+  std::string line_;
+  uint64_t written_ = 0;
+};
+
 std::string buildIds() {
   std::vector<std::string> ids;  // fewer than there are parts where one library holds several
   const auto of_mlir = static_cast<llvm::LogicalResult (*)(mlir::Operation*, bool)>(&mlir::verify);
@@ -57,10 +91,8 @@ const std::string& compilerId() {
 }
 
 CacheKey planKey(mlir::ModuleOp module, const Options& options) {
-  std::string text;
-  llvm::raw_string_ostream stream(text);
-  module->print(stream, mlir::OpPrintingFlags().enableDebugInfo(true, false).useLocalScope());
-  const std::string graph = withoutFolders(text);
+  HashWithoutFolders graph;
+  module->print(graph, mlir::OpPrintingFlags().enableDebugInfo(true, false).useLocalScope());
   CacheKey key("plan");
   key.add("format", "1")
       .add("compiler", compilerId())
@@ -74,7 +106,7 @@ CacheKey planKey(mlir::ModuleOp module, const Options& options) {
       .add("device compiler", options.device_compiler)
       .addHash("tuning", std::as_bytes(std::span(options.tuning)))
       .add("decisions", options.list_decisions ? "yes" : "no")
-      .addHash("graph", std::as_bytes(std::span(graph)));
+      .add("graph", hex(graph.finish()));
   return key;
 }
 

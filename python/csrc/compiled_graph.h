@@ -75,6 +75,7 @@ public:
   pybind11::list constantTensors() const;  // in the order of constants()
   pybind11::list outputStrides() const;    // tuples of ints; None: no tensor, or of symbolic strides
   void invalidateWeights() { executable_->invalidateWeights(); }
+  size_t freeIdleMemory() { return executable_->freeIdleMemory(); }
   // Waits for what calls have queued on a device. Raises what the first check that failed there says, once.
   void synchronize();
 

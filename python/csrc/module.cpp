@@ -305,6 +305,7 @@ std::unique_ptr<CompiledGraph> compile(const py::object& graph_module, const std
                                              : nullptr,
                                     settings.run.cancelled);
         origin.stages.clear();
+        imported->graph.clear();  // LLVM takes as much memory as the graph and its context do
         for (const StageTime& time : compilation.times)
           origin.stages.emplace_back(time.name, time.seconds);
         native = std::chrono::steady_clock::now();
@@ -442,6 +443,7 @@ PYBIND11_MODULE(_C, module) {
       .def("save_in_block", &CompiledGraph::saveInBlock, py::arg("outputs"))
       .def("take_from_block", &CompiledGraph::takeFromBlock, py::arg("block"), py::arg("arguments"))
       .def("invalidate_weights", &CompiledGraph::invalidateWeights)
+      .def("free_idle_memory", &CompiledGraph::freeIdleMemory)
       .def("synchronize", &CompiledGraph::synchronize)
       .def_property_readonly("package_miss", &CompiledGraph::packageMiss)
       .def_property_readonly("dump_folder", &CompiledGraph::dumpFolder);

@@ -331,4 +331,19 @@ void Executable::invalidateWeights() {
     frame->forgetWeights();
 }
 
+size_t Executable::freeIdleMemory() {
+  if (impl_->shared.gpu)
+    return 0;
+  std::vector<std::unique_ptr<Frame>> idle;
+  {
+    std::lock_guard lock(impl_->frames_mutex);
+    idle.assign(std::move_iterator(impl_->frames.begin()), std::move_iterator(impl_->frames.end()));
+    impl_->frames.clear();  // keeps its room
+  }
+  size_t bytes = 0;
+  for (const std::unique_ptr<Frame>& frame : idle)
+    bytes += frame->bytes();
+  return bytes;
+}
+
 }  // namespace zefuse

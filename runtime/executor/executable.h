@@ -177,6 +177,10 @@ public:
   // Forget derived weights (packed or folded); the next call makes them anew.
   void invalidateWeights();
 
+  // Frees what calls that have ended left for the next ones, which then make it anew; gives the bytes. Of a plan for a
+  // GPU nothing: the device may still be at work there.
+  size_t freeIdleMemory();
+
 private:
   struct Impl;
   explicit Executable(std::unique_ptr<Impl> impl);

@@ -45,6 +45,7 @@ public:
                                       StepObserver* observer, const CallPlace& place);
 
   void forgetWeights();
+  size_t bytes() const { return arena_.bytes() + scratch_.bytes() + streamed_.bytes(); }
   // DeviceSide::tellEarlier, after the streams were waited for.
   Status tellEarlier() { return gpu_ ? gpu_->tellEarlier(true) : Status(); }
 

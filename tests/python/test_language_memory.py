@@ -57,6 +57,26 @@ def test_nothing_of_a_trace_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [each() for each in traced] == [None] * 4
 
 
+def test_nothing_stands_by_while_a_graph_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No Python code of the trace, whose compiler takes more memory than it does, and no dequantized matrix of the prompt's graph."""
+    codes: list[Any] = []
+    monkeypatch.setattr(torch.fx.Graph, "python_code", lambda *_, **__: codes.append(1))
+    made: list[Any] = []
+    left: list[list[int]] = []
+
+    def noting(_: str, graph: Any) -> None:
+        left.append([before.free_idle_memory() for before in made])
+        made.append(graph)
+
+    model = zefuse.llm.optimize(_model(), weights="int4")
+    with backend.observe(noting):
+        model.generate(torch.arange(8).unsqueeze(0) + 2, max_new_tokens=2, do_sample=False)
+        model.generate(torch.arange(8).unsqueeze(0) + 2, max_new_tokens=1, do_sample=False)
+    assert left == [[], [0]]
+    assert made[0].free_idle_memory() > _HIDDEN * _WIDE * 4  # as the second prompt left it
+    assert not codes
+
+
 @pytest.mark.parametrize("kind", ["Q4_0", "Q4_1", "Q6_K"])
 def test_a_matrix_is_packed_some_rows_at_a_time(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     draw = np.random.default_rng(0)

@@ -48,6 +48,7 @@ class ComplexEnds:
             "plan_json",
             "synchronize",
             "invalidate_weights",
+            "free_idle_memory",
         ):
             setattr(self, name, getattr(compiled, name))
 

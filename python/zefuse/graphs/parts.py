@@ -343,6 +343,9 @@ class Parts:
         for compiled in self._compiled:
             compiled.invalidate_weights()
 
+    def free_idle_memory(self) -> int:
+        return sum(compiled.free_idle_memory() for compiled in self._compiled)
+
 
 def _eager(part: GraphModule) -> Callable[[list[Any]], Sequence[Any]]:
     """Below autograd and autocast, as a plan's steps run."""

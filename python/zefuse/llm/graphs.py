@@ -143,6 +143,8 @@ class Graphs:
         """A graph for these arguments: from the cache of an earlier process, or traced and compiled."""
         began = time.perf_counter()
         place = Place(self.model, self.forward, key, self.options, call.kind)
+        for other in (each for graphs in self._graphs.values() for each in graphs):
+            other.call.free_idle_memory()  # a prompt's dequantized matrix, which single tokens' graph takes no part in
         traced: Interface
         if (found := place.load(call.sized())) is not None:
             traced, compiled = found

@@ -64,6 +64,20 @@ TEST(Executable, RunsADynamicPlanForManySizes) {
   EXPECT_GE(executable->counters().arena_bytes, 700u * 32);
 }
 
+TEST(Executable, FreesWhatCallsHaveLeft) {
+  auto executable = create(dynamicCopy());
+  for (int round = 0; round < 2; ++round) {
+    HostTensor x = HostTensor::f32({700, 8}, ramp(5600));
+    OutputMemory memory;
+    const CallInput inputs[] = {x.input()};
+    auto outputs = executable->call(inputs, memory.allocator());
+    ASSERT_TRUE(outputs.ok()) << outputs.status().toString();
+    EXPECT_EQ(memory.read<float>((*outputs)[0]), ramp(5600));
+    EXPECT_GE(executable->freeIdleMemory(), 700u * 32);
+    EXPECT_EQ(executable->freeIdleMemory(), 0u);
+  }
+}
+
 TEST(Executable, NamesTheInputThatDoesNotMatch) {
   PlanBuilder b;
   const uint32_t n = b.integerInput("n");
