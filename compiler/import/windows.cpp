@@ -262,6 +262,17 @@ Value sumOverHolders(Op& op, ArrayRef<Value> windowed, ArrayRef<Axis> axes, Body
     operands.emplace_back(holdersOf(build, value, axes));
   RankedTensorType type = typeOf(operands[0].tensor);
   Value shares = build.loop(operands, type, share);
+  // Of a pool over everything each position has one holder: a reduction, even of one element, would fix the loops'
+  // order.
+  SmallVector<AffineExpr> sizes = shapeOf(type);
+  if (llvm::all_of(ArrayRef(sizes).take_back(axes.size()), [](AffineExpr size) { return isConstant(size, 1); })) {
+    sizes.truncate(sizes.size() - axes.size());
+    SmallVector<AffineExpr> indices;
+    for (size_t position = 0; position < sizes.size(); ++position)
+      indices.push_back(build.dim(position));
+    indices.append(axes.size(), build.constant(0));
+    return build.convert(build.view(shares, indices, sizes), op.element());
+  }
   Value sum = build.reduce(shares, lastDims(axes.size(), type.getRank()), ReductionKind::add);
   return build.convert(sum, op.element());
 }

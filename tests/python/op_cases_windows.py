@@ -33,6 +33,7 @@ POOLING = [
     Case("max_pool2d_gradient_of_ones", lambda x: torch.func.grad(lambda t: F.max_pool2d(t, 3, 2).sum())(x), [X2], _F32),
     Case("avg_pool3d_gradient_of_ones", lambda x: torch.func.grad(lambda t: F.avg_pool3d(t, 2).sum())(x), [X3], _F32),
     Case("adaptive_max_pool2d", lambda x: (F.adaptive_max_pool2d(x, (3, 4)), F.adaptive_max_pool2d(x, 5, return_indices=True)), [X2]),
+    Case("adaptive_max_pool2d_one_gradient", lambda x: torch.func.grad(lambda t: F.adaptive_max_pool2d(t, 1).sum())(x), [X2], _F32),
     Case("adaptive_max_pool3d", lambda x: F.adaptive_max_pool3d(x, (2, 3, 4)), [X3], _F32),
     Case("avg_pool2d", lambda x: F.avg_pool2d(x, 3, 2, 1), [X2], ALL_FLOATS),
     Case("avg_pool2d_plain", lambda x: F.avg_pool2d(x.exp(), 2) + 1, [X2]),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -37,6 +38,18 @@ def test_softmax_of_scaled_layer_norm() -> None:
         return torch.softmax(F.layer_norm(x, (65,), weight, bias) * c, dim=-1)
 
     assert_compiled(rows, (torch.randn(33, 65), torch.randn(65), torch.randn(65), torch.randn(65)), kernels=1)
+
+
+def test_the_gradient_of_a_pool_over_everything_sums_nothing(tmp_path: Path) -> None:
+    """A sum, even of one element, would keep its kernel's loops in the order of the dims, whatever the layout of the images."""
+    x = torch.randn(2, 5, 4, 6).to(memory_format=torch.channels_last).requires_grad_()
+    compiled = torch.compile(
+        lambda t: F.adaptive_max_pool2d(t.sin(), 1), backend="zefuse", options={"dump_dir": str(tmp_path)}
+    )
+    (gradient,) = torch.autograd.grad(compiled(x).square().sum(), x)
+    (expected,) = torch.autograd.grad(F.adaptive_max_pool2d(x.sin(), 1).square().sum(), x)
+    torch.testing.assert_close(gradient, expected)
+    assert "reduction" not in (tmp_path / "graph_1" / "2c_kernels.mlir").read_text()
 
 
 @pytest.mark.parametrize("dim", [0, 1, (0, 1), -1])
