@@ -59,22 +59,23 @@ ze_result_t appendLaunch(CommandList& list, Kernel& kernel, const ze_group_count
   if (&kernel.module->device != &list.device)
     return refuse(ZE_RESULT_ERROR_INVALID_ARGUMENT, "%s: kernel '%s' is of another device than the list", events.call,
                   kernel.name().c_str());
-  Parameters parameters;
-  if (ze_result_t result = kernel.parameters(events.call, parameters))
+  if (ze_result_t result = kernel.prepare(events.call))
     return result;
   constexpr uint32_t most = 65535;
   if (groups.groupCountX > INT32_MAX || groups.groupCountY > most || groups.groupCountZ > most)
     return refuse(ZE_RESULT_ERROR_INVALID_GLOBAL_WIDTH_DIMENSION,
                   "%s: kernel '%s': %u x %u x %u groups; 2147483647 x 65535 x 65535 are possible", events.call,
                   kernel.name().c_str(), groups.groupCountX, groups.groupCountY, groups.groupCountZ);
+  const LaunchShape shape = {{groups.groupCountX, groups.groupCountY, groups.groupCountZ},
+                             {kernel.group_size[0], kernel.group_size[1], kernel.group_size[2]},
+                             kernel.parameters().local_bytes,
+                             cooperative};
+  if (list.kind == CommandList::Kind::asynchronous && events.none()) [[likely]]  // nothing is kept: CUDA copies all
+    return list.device.lost() ? list.device.refuseLost(events.call) : guarded(events.call, [&] {
+      return list.stream->launch(events.call, kernel.function, kernel.kept_name, shape, kernel.pointers());
+    });
   return append(list, events, [&] {
-    return LaunchCommand{kernel.module,
-                         kernel.function,
-                         &kernel.name(),
-                         {groups.groupCountX, groups.groupCountY, groups.groupCountZ},
-                         {kernel.group_size[0], kernel.group_size[1], kernel.group_size[2]},
-                         std::move(parameters),
-                         cooperative};
+    return LaunchCommand{kernel.module, kernel.function, kernel.kept_name, shape, kernel.parameters()};
   });
 }
 

@@ -21,10 +21,9 @@ namespace zefuse::cuda {
 struct LaunchCommand {
   Ref<Module> module;
   CUfunction function;
-  const std::string* name;  // of *module
-  uint32_t groups[3], items[3];
+  const char* name;  // keptName
+  LaunchShape shape;
   Parameters parameters;
-  bool cooperative;
 };
 
 struct ProductCommand {

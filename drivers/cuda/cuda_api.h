@@ -125,6 +125,7 @@ struct CUDA_MEMCPY3D {
   F(cuDeviceTotalMem, cuDeviceTotalMem_v2, (size_t* bytes, CUdevice device))                                           \
   F(cuDeviceCanAccessPeer, cuDeviceCanAccessPeer, (int* can, CUdevice device, CUdevice peer))                          \
   F(cuDevicePrimaryCtxRetain, cuDevicePrimaryCtxRetain, (CUcontext* context, CUdevice device))                         \
+  F(cuCtxGetCurrent, cuCtxGetCurrent, (CUcontext* context))                                                            \
   F(cuCtxPushCurrent, cuCtxPushCurrent_v2, (CUcontext context))                                                        \
   F(cuCtxPopCurrent, cuCtxPopCurrent_v2, (CUcontext* context))                                                         \
   F(cuMemAlloc, cuMemAlloc_v2, (CUdeviceptr* pointer, size_t bytes))                                                   \

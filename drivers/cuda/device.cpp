@@ -5,6 +5,7 @@
 #include <cstring>
 #include <fstream>
 #include <thread>
+#include <unordered_set>
 
 #include "common/ze_extension/stream.h"
 #include "drivers/cuda/deferred_releases.h"
@@ -175,8 +176,10 @@ ze_result_t Device::fail(const char* call, const char* function, CUresult result
     std::lock_guard lock(mutex_);
     if (!lost()) {
       std::string names;
-      for (unsigned i = 0; i < std::min(launches_, 4u); ++i)
-        names += (i ? ", '" : "'") + last_kernels_[(launches_ - 1 - i) % 4] + "'";
+      const unsigned launches = launches_.load(std::memory_order_relaxed);
+      for (unsigned i = 0; i < std::min(launches, 4u); ++i)
+        if (const char* kernel = last_kernels_[(launches - 1 - i) % 4].load(std::memory_order_relaxed))
+          names += std::string(names.empty() ? "'" : ", '") + kernel + "'";
       why_lost_ = text + (names.empty() ? "" : "; launched last, the newest first: " + names);
       lost_.store(true, std::memory_order_release);
     }
@@ -211,9 +214,11 @@ ze_result_t Device::probeWithOthers(const char* call) {
   return DeferredReleases::instance().waitsForOthers(*this) ? probeAll(call) : probe(call);
 }
 
-void Device::launched(const char* kernel) {
-  std::lock_guard lock(mutex_);
-  last_kernels_[launches_++ % 4] = kernel;
+const char* keptName(const std::string& name) {
+  static std::mutex mutex;
+  static auto* names = new std::unordered_set<std::string>;
+  const std::lock_guard lock(mutex);
+  return names->insert(name).first->c_str();
 }
 
 ze_result_t Device::readClock(const char* call, uint64_t& host, uint64_t& device) {

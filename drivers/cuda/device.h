@@ -56,8 +56,10 @@ struct Device : Object<Device> {
   // device does not signal: with a device that is lost such a wait never ends.
   static ze_result_t probeAll(const char* call);
   ze_result_t probeWithOthers(const char* call);
-  // For the sentence of an error that comes later than its launch.
-  void launched(const char* kernel);
+  // For the sentence of an error that comes later than its launch. The name lives as long as the process (keptName).
+  void launched(const char* kernel) {
+    last_kernels_[launches_.fetch_add(1, std::memory_order_relaxed) % 4].store(kernel, std::memory_order_relaxed);
+  }
 
   // Nanoseconds of the device's own clock, with nowNs() of the same moment.
   ze_result_t readClock(const char* call, uint64_t& host, uint64_t& device);
@@ -78,20 +80,34 @@ private:
   CUfunction clock_kernel_ = nullptr;
   CUstream probe_stream_ = nullptr;
   void* clock_word_ = nullptr;
-  std::string last_kernels_[4], why_lost_;
-  unsigned launches_ = 0;
+  std::atomic<const char*> last_kernels_[4] = {};
+  std::atomic<unsigned> launches_{0};
+  std::string why_lost_;
 };
 
-// Makes a device's context the calling thread's, and gives the one before back: the application may have its own.
+// The same text, kept for good: an error names kernels whose modules are gone.
+const char* keptName(const std::string& name);
+
+// Makes a device's context the calling thread's, and gives the one before back: the application may have its own. One
+// that works on the device by CUDA's runtime (torch) has it current already.
 class Current {
 public:
-  explicit Current(const Device& device) { cuda().cuCtxPushCurrent(device.context()); }
+  explicit Current(const Device& device) {
+    CUcontext before = nullptr;
+    pushed_ = cuda().cuCtxGetCurrent(&before) != CUDA_SUCCESS || before != device.context();
+    if (pushed_)
+      cuda().cuCtxPushCurrent(device.context());
+  }
   ~Current() {
     CUcontext popped;
-    cuda().cuCtxPopCurrent(&popped);
+    if (pushed_)
+      cuda().cuCtxPopCurrent(&popped);
   }
   Current(const Current&) = delete;
   Current& operator=(const Current&) = delete;
+
+private:
+  bool pushed_;
 };
 
 // Calls a function of cuda() and returns from the function that contains it where that fails; `device` is a Device&.

@@ -27,16 +27,36 @@ std::vector<void*> Parameters::pointers() {
 
 Kernel::Kernel(Module& owner, const ProgramKernel& kernel, CUfunction loaded, uint32_t items)
     : module(&owner), program(kernel), info(kernel.info), function(loaded), max_items(items),
-      is_set_(kernel.info.args.size(), false) {
+      kept_name(keptName(kernel.info.name)), local_bytes_(kernel.info.args.size()),
+      is_set_(kernel.info.args.size(), false), unset_(kernel.info.args.size()) {
   for (int i = 0; i < 3; ++i)
     group_size[i] = std::max(program.info.required_group_size[i], 1u);
   size_t end = 0;
   for (const spirv::ArgInfo& info : program.info.args) {
     end = (end + 15) & ~size_t(15);
-    offsets_.push_back(uint32_t(end));
+    parameters_.offsets.push_back(uint32_t(end));
     end += storedBytes(info);
   }
-  values_.resize(end);
+  if (program.takes_offset)
+    for (size_t i = 0; i < std::size(global_offset); ++i) {
+      end = (end + 7) & ~size_t(7);
+      parameters_.offsets.push_back(uint32_t(end));
+      end += sizeof global_offset[i];
+    }
+  parameters_.values.resize(end);
+  pointers_ = parameters_.pointers();
+  placeLocals();
+}
+
+void Kernel::placeLocals() {
+  all_local_bytes_ = alignLocal(program.info.local_bytes);
+  for (size_t i = 0; i < program.info.args.size(); ++i) {
+    if (program.info.args[i].kind != ArgKind::local_pointer)
+      continue;
+    std::memcpy(pointers_[i], &all_local_bytes_, sizeof all_local_bytes_);
+    all_local_bytes_ += alignLocal(uint32_t(local_bytes_[i]));
+  }
+  parameters_.local_bytes = uint32_t(all_local_bytes_);
 }
 
 uint32_t Kernel::privateBytes() const {
@@ -52,7 +72,11 @@ ze_result_t Kernel::setArgument(uint32_t index, size_t size, const void* value) 
                   "zeKernelSetArgumentValue: kernel '%s' has %zu arguments, not one numbered %u", name().c_str(),
                   program.info.args.size(), index);
   const spirv::ArgInfo& info = program.info.args[index];
-  std::byte* stored = values_.data() + offsets_[index];
+  const auto isSet = [&] {
+    unset_ -= !is_set_[index];
+    is_set_[index] = true;
+    return ZE_RESULT_SUCCESS;
+  };
   if (info.kind == ArgKind::local_pointer) {
     if (value)
       return refuse(ZE_RESULT_ERROR_INVALID_ARGUMENT,
@@ -64,50 +88,32 @@ ze_result_t Kernel::setArgument(uint32_t index, size_t size, const void* value) 
                     "zeKernelSetArgumentValue: argument %u of kernel '%s': %zu bytes of local memory; 1 to %u are "
                     "possible",
                     index, name().c_str(), size, module->device.max_local_bytes);
-    const uint64_t bytes = size;
-    std::memcpy(stored, &bytes, sizeof bytes);
-    is_set_[index] = true;
-    return ZE_RESULT_SUCCESS;
+    local_bytes_[index] = size;
+    placeLocals();
+    return isSet();
   }
   if (size != storedBytes(info))
     return refuse(ZE_RESULT_ERROR_INVALID_KERNEL_ARGUMENT_SIZE,
                   "zeKernelSetArgumentValue: argument %u of kernel '%s' has %zu bytes, not %zu", index, name().c_str(),
                   storedBytes(info), size);
   if (value)
-    std::memcpy(stored, value, size);
+    std::memcpy(pointers_[index], value, size);
   else
-    std::memset(stored, 0, size);  // "considered null"
-  is_set_[index] = true;
-  return ZE_RESULT_SUCCESS;
+    std::memset(pointers_[index], 0, size);  // "considered null"
+  return isSet();
 }
 
-ze_result_t Kernel::parameters(const char* call, Parameters& out) const {
-  const auto missing = std::find(is_set_.begin(), is_set_.end(), false);
-  if (missing != is_set_.end())
+ze_result_t Kernel::prepare(const char* call) {
+  if (unset_ != 0) [[unlikely]]
     return refuse(ZE_RESULT_ERROR_INVALID_ARGUMENT, "%s: kernel '%s': argument %td was never set", call, name().c_str(),
-                  missing - is_set_.begin());
-  out.values = values_;
-  out.offsets = offsets_;
-  uint64_t local = alignLocal(program.info.local_bytes);
-  for (size_t i = 0; i < program.info.args.size(); ++i) {
-    if (program.info.args[i].kind != ArgKind::local_pointer)
-      continue;
-    uint64_t bytes;
-    std::memcpy(&bytes, &out.values[offsets_[i]], sizeof bytes);
-    std::memcpy(&out.values[offsets_[i]], &local, sizeof local);
-    local += alignLocal(uint32_t(bytes));
-  }
-  if (local > module->device.max_local_bytes)
+                  std::find(is_set_.begin(), is_set_.end(), false) - is_set_.begin());
+  if (all_local_bytes_ > module->device.max_local_bytes) [[unlikely]]
     return refuse(ZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY,
                   "%s: kernel '%s': a work-group needs %llu bytes of local memory; there are %u", call, name().c_str(),
-                  static_cast<unsigned long long>(local), module->device.max_local_bytes);
-  out.local_bytes = uint32_t(local);
+                  static_cast<unsigned long long>(all_local_bytes_), module->device.max_local_bytes);
   if (program.takes_offset)
-    for (uint64_t offset : global_offset) {
-      out.offsets.push_back(uint32_t(out.values.size()));
-      auto* bytes = reinterpret_cast<const std::byte*>(&offset);
-      out.values.insert(out.values.end(), bytes, bytes + sizeof offset);
-    }
+    for (size_t i = 0; i < std::size(global_offset); ++i)
+      std::memcpy(pointers_[program.info.args.size() + i], &global_offset[i], sizeof global_offset[i]);
   return ZE_RESULT_SUCCESS;
 }
 
@@ -161,14 +167,13 @@ ze_result_t kernelSuggestMaxCooperativeGroupCount(ze_kernel_handle_t hKernel, ui
   if (!device.cooperative)
     return refuse(ZE_RESULT_ERROR_UNSUPPORTED_FEATURE,
                   "zeKernelSuggestMaxCooperativeGroupCount: the device has no cooperative launches");
-  Parameters parameters;
-  if (ze_result_t result = kernel->parameters("zeKernelSuggestMaxCooperativeGroupCount", parameters))
+  if (ze_result_t result = kernel->prepare("zeKernelSuggestMaxCooperativeGroupCount"))
     return result;
   const Current current(device);
   int groups = 0;
   const uint32_t* size = kernel->group_size;
   ZEFUSE_CUDA(device, "zeKernelSuggestMaxCooperativeGroupCount", cuOccupancyMaxActiveBlocksPerMultiprocessor, &groups,
-              kernel->function, int(size[0] * size[1] * size[2]), parameters.local_bytes);
+              kernel->function, int(size[0] * size[1] * size[2]), kernel->parameters().local_bytes);
   *totalGroupCount = uint32_t(groups) * device.multiprocessors;
   return ZE_RESULT_SUCCESS;
 }

@@ -115,7 +115,7 @@ ze_result_t Stream::replay(const char* call, CommandSequence& commands, CUgraphE
   }
   for (Command& command : commands) {
     if (auto* launch = std::get_if<LaunchCommand>(&command.operation))
-      device_.launched(launch->name->c_str());
+      device_.launched(launch->name);
     if (command.signal)
       command.signal->signaller.store(&device_, std::memory_order_relaxed);
   }
@@ -169,18 +169,23 @@ ze_result_t Stream::wait(const char* call, uint64_t timeout) {
   });
 }
 
-ze_result_t Stream::run(const char* call, LaunchCommand& launch) {
-  if (launch.groups[0] == 0 || launch.groups[1] == 0 || launch.groups[2] == 0)
+ze_result_t Stream::launch(const char* call, CUfunction function, const char* name, const LaunchShape& shape,
+                           void** parameters) {
+  const uint32_t *g = shape.groups, *n = shape.items;
+  if (g[0] == 0 || g[1] == 0 || g[2] == 0)
     return ZE_RESULT_SUCCESS;  // no work, as Level Zero has it; CUDA would refuse
-  std::vector<void*> parameters = launch.parameters.pointers();
-  device_.launched(launch.name->c_str());
-  const uint32_t *g = launch.groups, *n = launch.items;
-  const CUresult result =
-      launch.cooperative ? cuda().cuLaunchCooperativeKernel(launch.function, g[0], g[1], g[2], n[0], n[1], n[2],
-                                                            launch.parameters.local_bytes, stream_, parameters.data())
-                         : cuda().cuLaunchKernel(launch.function, g[0], g[1], g[2], n[0], n[1], n[2],
-                                                 launch.parameters.local_bytes, stream_, parameters.data(), nullptr);
-  return result ? device_.fail(call, "cuLaunchKernel", result, launch.name->c_str()) : ZE_RESULT_SUCCESS;
+  const Current current(device_);
+  device_.launched(name);
+  const CUresult result = shape.cooperative
+                              ? cuda().cuLaunchCooperativeKernel(function, g[0], g[1], g[2], n[0], n[1], n[2],
+                                                                 shape.local_bytes, stream_, parameters)
+                              : cuda().cuLaunchKernel(function, g[0], g[1], g[2], n[0], n[1], n[2], shape.local_bytes,
+                                                      stream_, parameters, nullptr);
+  return result ? device_.fail(call, "cuLaunchKernel", result, name) : ZE_RESULT_SUCCESS;
+}
+
+ze_result_t Stream::run(const char* call, LaunchCommand& launch) {
+  return this->launch(call, launch.function, launch.name, launch.shape, launch.parameters.pointers().data());
 }
 
 ze_result_t Stream::run(const char* call, ProductCommand& product) {

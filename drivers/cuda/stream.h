@@ -19,6 +19,9 @@ public:
   // With a stream of its own, or the one that a descriptor's chain names (ze_extension::AdoptedStream).
   ze_result_t create(const char* call, const void* chain);
   ze_result_t submit(const char* call, Command& command);
+  // A launch that waits for nothing and signals nothing. `name`: keptName; `parameters`: read before this returns.
+  ze_result_t launch(const char* call, CUfunction function, const char* name, const LaunchShape& shape,
+                     void** parameters);
   ze_result_t signalFence(const char* call, uint32_t* word);
   // The commands as one CUDA graph, launched; made at the first time and kept in `graph`. NOT_READY: CUDA cannot
   // capture them, and nothing was submitted.

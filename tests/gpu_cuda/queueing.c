@@ -1,7 +1,10 @@
 /* What queueing costs the host on a GPU: a launch on an asynchronous immediate list, and running a recorded list of 100
- * launches again, with what the device then takes for each. Argument: a SPIR-V file with the kernel `increment`
+ * launches again, with what the device then takes for each; beside it, where libcuda is, what its own cuLaunchKernel
+ * takes for such a kernel, in turns with the list. Argument: a SPIR-V file with the kernel `increment`
  * (tests/unit/driver/kernels). */
 #include <level_zero/ze_api.h>
+
+#include <dlfcn.h>
 
 #include <stdint.h>
 #include <stdio.h>
@@ -33,6 +36,36 @@ enum { launches = 100, samples = 51 };
 static double median(double* times) {
   qsort(times, samples, sizeof times[0], by_value);
   return times[samples / 2];
+}
+
+/* The same kernel by CUDA alone, in the primary context, which stays current. */
+typedef int (*launch_fn)(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void*, void**,
+                         void**);
+static launch_fn cuda_launch;
+static int (*cuda_wait)(void*);
+static void *cuda_function, *cuda_stream;
+
+static const char increment_ptx[] = ".version 7.0\n.target sm_80\n.address_size 64\n"
+                                    ".visible .entry increment(.param .u64 values) {\n"
+                                    ".reg .b64 %rd<3>; .reg .b32 %r<3>;\n"
+                                    "ld.param.u64 %rd1, [values]; cvta.to.global.u64 %rd2, %rd1;\n"
+                                    "ld.global.u32 %r1, [%rd2]; add.s32 %r2, %r1, 1; st.global.u32 [%rd2], %r2; ret;\n"
+                                    "}\n";
+
+static int open_cuda(void) {
+  void* library = dlopen("libcuda.so.1", RTLD_NOW);
+  if (!library)
+    return 0;
+  int (*retain)(void**, int) = (int (*)(void**, int))dlsym(library, "cuDevicePrimaryCtxRetain");
+  int (*use)(void*) = (int (*)(void*))dlsym(library, "cuCtxSetCurrent");
+  int (*load)(void**, const void*) = (int (*)(void**, const void*))dlsym(library, "cuModuleLoadData");
+  int (*find)(void**, void*, const char*) = (int (*)(void**, void*, const char*))dlsym(library, "cuModuleGetFunction");
+  int (*stream)(void**, unsigned) = (int (*)(void**, unsigned))dlsym(library, "cuStreamCreate");
+  cuda_launch = (launch_fn)dlsym(library, "cuLaunchKernel");
+  cuda_wait = (int (*)(void*))dlsym(library, "cuStreamSynchronize");
+  void *context, *module;
+  return retain && use && load && find && stream && cuda_launch && cuda_wait && !retain(&context, 0) && !use(context) &&
+         !load(&module, increment_ptx) && !find(&cuda_function, module, "increment") && !stream(&cuda_stream, 1);
 }
 
 int main(int argc, char** argv) {
@@ -95,6 +128,31 @@ int main(int argc, char** argv) {
   }
   printf("a launch on an immediate list: %.2f us of the host; 100 of them and a wait: %.1f us\n", median(queueing),
          median(whole));
+
+  if (open_cuda()) {
+    double cuda[samples];
+    void* parameters[] = {&pointer};
+    for (int sample = -5; sample < samples; ++sample) {
+      double start = now_us();
+      for (int launch = 0; launch < launches; ++launch)
+        if (cuda_launch(cuda_function, 1, 1, 1, 1, 1, 1, 0, cuda_stream, parameters, NULL))
+          return 1;
+      if (sample >= 0)
+        cuda[sample] = (now_us() - start) / launches;
+      cuda_wait(cuda_stream);
+      CHECK(zeEventHostReset(ended));
+      start = now_us();
+      for (int launch = 0; launch < launches; ++launch)
+        CHECK(zeCommandListAppendLaunchKernel(immediate, kernel, &grid, NULL, 0, NULL));
+      if (sample >= 0)
+        queueing[sample] = (now_us() - start) / launches;
+      CHECK(zeCommandListAppendBarrier(immediate, ended, 0, NULL));
+      CHECK(zeEventHostSynchronize(ended, UINT64_MAX));
+    }
+    const double list = median(queueing), own = median(cuda);
+    printf("cuLaunchKernel by itself: %.2f us; in turns with it, its context current, a launch on the list: %.2f us\n",
+           own, list);
+  }
 
   ze_command_queue_handle_t queue;
   CHECK(zeCommandQueueCreate(context, device, &desc, &queue));

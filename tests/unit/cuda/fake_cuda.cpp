@@ -11,6 +11,7 @@
 // function, fails, and an illegal address ends this context alone. What happens on any but the first is noted with
 // its number: "gpu 2: launch".
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <cstdlib>
@@ -95,6 +96,12 @@ State& state() {
   }();
   return *made;
 }
+
+struct Counts {
+  int launches = 0, contexts = 0;
+};
+std::atomic<bool> counting{false};
+thread_local Counts counts;
 
 thread_local std::vector<CUcontext> current_contexts;
 CUcontext current() { return current_contexts.empty() ? nullptr : current_contexts.back(); }
@@ -250,6 +257,11 @@ EXPORT const char* fake_cuda_log() {
   pump();
   return state().log.c_str();
 }
+// From now on launches do nothing, and they and what makes a context current are counted; returns the counts so far.
+EXPORT Counts fake_cuda_count() {
+  counting = true;
+  return counts;
+}
 EXPORT void fake_cuda_clear() { state().log.clear(); }
 EXPORT void fake_cuda_release() { state().released = true; }
 EXPORT int fake_cuda_alive(const char* kind) { return state().alive[kind]; }
@@ -311,8 +323,16 @@ EXPORT CUresult cuDeviceCanAccessPeer(int* can, CUdevice, CUdevice) { return *ca
 EXPORT CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice device) {
   return *context = &state().contexts[size_t(device)], CUDA_SUCCESS;
 }
-EXPORT CUresult cuCtxPushCurrent_v2(CUcontext context) { return current_contexts.push_back(context), CUDA_SUCCESS; }
+EXPORT CUresult cuCtxGetCurrent(CUcontext* context) {
+  ++counts.contexts;
+  return *context = current(), CUDA_SUCCESS;
+}
+EXPORT CUresult cuCtxPushCurrent_v2(CUcontext context) {
+  ++counts.contexts;
+  return current_contexts.push_back(context), CUDA_SUCCESS;
+}
 EXPORT CUresult cuCtxPopCurrent_v2(CUcontext* context) {
+  ++counts.contexts;
   if (current_contexts.empty())
     return kInvalidContext;
   *context = current();
@@ -464,6 +484,8 @@ EXPORT CUresult cuOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, CUfunct
 }
 EXPORT CUresult cuLaunchKernel(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
                                unsigned bz, unsigned shared, CUstream stream, void** parameters, void**) {
+  if (counting)
+    return ++counts.launches, CUDA_SUCCESS;
   ENTER;
   return launch(f, shape(gx, gy, gz), shape(bx, by, bz), shared, stream, parameters, "launch");
 }
