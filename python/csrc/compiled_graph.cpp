@@ -169,7 +169,16 @@ void CompiledGraph::numberStorages(Arguments& arguments) {
   }
 }
 
+void CompiledGraph::awaitNativeCode() {
+  while (!withoutGil([&] { return executable_->isBuiltWithin(std::chrono::milliseconds(20)); }))
+    if (PyErr_CheckSignals() != 0)
+      throw py::error_already_set();
+  built_ = true;
+}
+
 py::tuple CompiledGraph::run(Arguments& arguments) {
+  if (!built_) [[unlikely]]
+    awaitNativeCode();
   numberStorages(arguments);
   std::vector<at::Tensor>& tensors = arguments.tensors;
   OutputStorage storage(executable_->numOutputBuffers(), origin_.place, saves_.get());

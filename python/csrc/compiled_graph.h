@@ -85,7 +85,11 @@ public:
   const std::string& packageMiss() const { return origin_.package_miss; }
 
 private:
+  // Until native code that is made beside is there. Looks for signals; what a handler raises ends the wait alone.
+  void awaitNativeCode();
+
   std::unique_ptr<Executable> executable_;
+  bool built_ = false;  // nothing is made beside any more
   std::vector<at::Tensor> constants_;
   Origin origin_;
   void readArgument(const pybind11::list& arguments, size_t number, size_t input, Arguments& into) const;

@@ -36,6 +36,7 @@ from zefuse.graphs import (
     direct_calls,
     garbage,
     input_names,
+    later,
     observers,
     output_aliases,
     places,
@@ -99,9 +100,10 @@ def _through_aot_autograd(
 
     watch = direct_calls.Watch()
     names = input_names.of_dynamo(gm)
+    beside = places.any_placed(example_inputs) and later.may_begin(example_inputs)
     compile_through = aot_autograd(
         fw_compiler=partial(_compile, "forward", options, names, views=views, watch=watch),
-        bw_compiler=partial(_compile, "backward", options, names),
+        bw_compiler=partial(_begin_backward if beside else partial(_compile, "backward"), options, names),
         inference_compiler=partial(_compile, "inference", options, names, views=views, watch=watch),
         decompositions=decompositions(random_in_kernels=not options.fallback_random),
         partition_fn=_partition,
@@ -111,6 +113,7 @@ def _through_aot_autograd(
         torch_versions.linear_algebra_checks_kept(),
         garbage.no_full_collections(),
         _tracing(example_inputs),
+        later.backward_follows_forward(beside),
     ):
         on_gpu = options.device != "cpu" or places.any_placed(example_inputs)
         whole = recurrent.kept_whole(gm, on_gpu=on_gpu)
@@ -140,6 +143,20 @@ def compile_graph(
 
     What no plan can hold runs in eager between compiled parts, unless ``whole`` or ``options.strict`` makes that an error.
     """
+    return _prepared(gm, parameter_indices, options, kind, whole=whole)()
+
+
+def _prepared(
+    gm: torch.fx.GraphModule,
+    parameter_indices: Sequence[int],
+    options: Options,
+    kind: str,
+    *,
+    whole: bool = False,
+    begin: bool = False,
+) -> Callable[[], Any]:
+    """``compile_graph`` in two: what is returned does the rest. ``begin``: most of that is begun at once, on a thread, where it can
+    be; what goes wrong there is told by the rest."""
     if kind != "inference":
         options = dataclasses.replace(options, kept_weights=False)
     constants.fold(gm)
@@ -148,17 +165,22 @@ def compile_graph(
     if draws and whole:
         raise UnsupportedError(f"zefuse: the graph is not one plan: it draws from torch's generator of {place}")
     pairs = complex_pairs.rewritten(seeded)
-    if pairs is None or (whole and (pairs.taken or pairs.given)):
-        compiled = _compile_in_parts(seeded, parameter_indices, options, whole)
-    else:
-        compiled = _compile_in_parts(pairs.graph, parameter_indices, options, whole)
-        if pairs.taken or pairs.given:
+    if pairs is not None and whole and (pairs.taken or pairs.given):
+        pairs = None
+    graph = seeded if pairs is None else pairs.graph
+    begun = _begun(graph, parameter_indices, options) if begin else None
+
+    def rest() -> Any:
+        compiled = _compile_in_parts(graph, parameter_indices, options, whole, begun)
+        if pairs is not None and (pairs.taken or pairs.given):
             compiled = complex_pairs.ComplexEnds(compiled, pairs.taken, pairs.given)
-    if draws and place is not None:
-        compiled = seeds.Seeded(compiled, draws, place)
-    torch_logs.tell(kind, compiled, gm)
-    adopt(compiled, kind)
-    return compiled
+        if draws and place is not None:
+            compiled = seeds.Seeded(compiled, draws, place)
+        torch_logs.tell(kind, compiled, gm)
+        adopt(compiled, kind)
+        return compiled
+
+    return rest
 
 
 def adopt(compiled: Any, kind: str) -> None:
@@ -169,7 +191,26 @@ def adopt(compiled: Any, kind: str) -> None:
         observer(kind, compiled)
 
 
-def _compile_in_parts(gm: torch.fx.GraphModule, parameter_indices: Sequence[int], options: Options, whole: bool) -> Any:
+def _begun(gm: torch.fx.GraphModule, parameter_indices: Sequence[int], options: Options) -> Any | None:
+    """The native Compiling of the first thing that ``_compile_in_parts`` tries. None: something else comes first, or it fails."""
+    from zefuse.graphs import parts
+
+    place = places.of_graph(gm)
+    if parts.outside(gm, place) or parts.passes_on(gm, place):
+        return None
+    settings = options.to_dict() | places.settings(place)
+    if not options.kept_weights:
+        gm.meta[NOT_KEPT] = True
+    try:
+        return _native.load().begin(gm, list(parameter_indices), tuning.applied(settings))
+    except ZefuseError:
+        return None
+
+
+def _compile_in_parts(
+    gm: torch.fx.GraphModule, parameter_indices: Sequence[int], options: Options, whole: bool, begun: Any | None = None
+) -> Any:
+    """``begun``: of ``_begun`` with the same arguments, or None."""
     from zefuse.graphs import parts
 
     native = _native.load()
@@ -177,10 +218,13 @@ def _compile_in_parts(gm: torch.fx.GraphModule, parameter_indices: Sequence[int]
     settings = options.to_dict() | places.settings(place)
 
     def compile_part(part: torch.fx.GraphModule, parameters: list[int]) -> Any:
+        nonlocal begun
         if not options.kept_weights:
             part.meta[NOT_KEPT] = True
+        first, begun = begun, None
         try:
-            compiled = native.compile(part, parameters, tuning.applied(settings))
+            taken = None if first is None else first.take()
+            compiled = taken or native.compile(part, parameters, tuning.applied(settings))
         except (NotFoundError, DeadlineError, DeviceError) as error:
             if place is not None or (other := options.or_cpu()) is None:
                 raise
@@ -280,21 +324,46 @@ def _compile(
     return compiled
 
 
+def _begin_backward(
+    options: Options, names: Sequence[str], gm: torch.fx.GraphModule, example_inputs: Sequence[Any]
+) -> Callable[..., Any]:
+    """As ``_compile``, beside what comes before the first call, which does the rest."""
+    input_names.note(gm, names)
+    later.overwrites_nothing()
+    try:
+        rest = _prepared_backward(options, gm, example_inputs, begin=True)
+    except Exception:  # told where it would have been without this
+        rest = partial(_compile_backward, options, gm, example_inputs)
+    return later.at_first_call(rest)
+
+
 def _compile_backward(
     options: Options, gm: torch.fx.GraphModule, example_inputs: Sequence[Any]
 ) -> Callable[[list[Any]], Any]:
-    if saved_strides.take(gm, example_inputs):
-        return saved_block.taken(gm, compile_graph(gm, (), options, "backward"))
-    copy = saved_strides.as_traced(gm)
-    saved_strides.forget(gm)
-    compiled = compile_graph(gm, (), options, "backward")
+    return _prepared_backward(options, gm, example_inputs)()
 
-    def run(args: list[Any]) -> Any:
-        if copy is not None:
+
+def _prepared_backward(
+    options: Options, gm: torch.fx.GraphModule, example_inputs: Sequence[Any], *, begin: bool = False
+) -> Callable[[], Callable[[list[Any]], Any]]:
+    copy = None
+    if not saved_strides.take(gm, example_inputs):
+        copy = saved_strides.as_traced(gm)
+        saved_strides.forget(gm)
+    rest = _prepared(gm, (), options, "backward", begin=begin)
+
+    def finished() -> Callable[[list[Any]], Any]:
+        compiled = rest()
+        if copy is None:
+            return saved_block.taken(gm, compiled)
+
+        def run(args: list[Any]) -> Any:
             copy(args)
-        return compiled(args)
+            return compiled(args)
 
-    return saved_block.taken(gm, run)
+        return saved_block.taken(gm, run)
+
+    return finished
 
 
 def _boxed_function(compiled: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:

@@ -58,6 +58,7 @@ struct Executable::Impl {
     // What a lost device may still use is never freed.
     if (shared.gpu && shared.gpu->device->isLost()) {
       (void)shared.gpu.release();
+      shared.modules->endBuilding();  // which reads the plan
       (void)shared.modules.release();
     }
   }
@@ -123,6 +124,8 @@ Result<std::unique_ptr<Executable>> Executable::create(std::span<const std::byte
       return bound.status();
     auto frame = std::make_unique<Frame>(impl->shared);
     ZEFUSE_RETURN_IF_ERROR(frame->bind(std::move(*bound)));
+    if (!options.build_beside)
+      ZEFUSE_RETURN_IF_ERROR(frame->requireKernels());
     impl->giveBack(frame);
   }
   impl->shared.modules->forgetCaller();
@@ -276,6 +279,12 @@ Result<std::vector<CallOutput>> Executable::call(std::span<const CallInput> inpu
   ZEFUSE_RETURN_IF_ERROR(impl.checkInputs(inputs, *frame->binding()));
   return frame->run(inputs, allocate, observer, place);
 }
+
+bool Executable::isBuiltWithin(std::chrono::milliseconds time) const {
+  return impl_->shared.modules->isBuiltWithin(time);
+}
+
+void endBuilding() { KernelModules::endAllBuilding(); }
 
 Status Executable::synchronize() {
   const SharedDevice* gpu = impl_->shared.gpu.get();

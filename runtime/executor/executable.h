@@ -2,6 +2,7 @@
 // prepared.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -92,6 +93,9 @@ struct ExecutableOptions {
   bool in_streams = false;   // calls bring a stream (CallPlace): nothing is allocated before the first one
   bool synchronous = false;  // such a call waits for its work all the same, and tells its own errors
   bool allow_aten = true;    // false: a plan that calls ATen is refused, each operator named
+  // Native code that our own compiler makes for a GPU is made beside the caller's work: create() returns before, the
+  // first call that needs it waits (isBuiltWithin), and what is wrong with it is told there.
+  bool build_beside = false;
   bool build = true;  // false: a kernel module without native code, given or in the cache, is an error (not_found)
   // Where no installed compiler covers a GPU: its driver, in a child process that this ends after so long a kernel.
   JitConsent jit = JitConsent::never;
@@ -155,6 +159,8 @@ public:
   // step on the host uses a tensor that lies on a device, or the plan is for the CPU.
   Result<std::vector<CallOutput>> call(std::span<const CallInput> inputs, const AllocateOutput& allocate,
                                        StepObserver* observer = nullptr, CallPlace place = {});
+  // Whether no kernel is being built beside (build_beside) any more within that time: a call would not wait.
+  bool isBuiltWithin(std::chrono::milliseconds time) const;
   // Waits for what calls have queued in streams, and tells the first check of theirs that failed and was not told yet.
   Status synchronize();
 
@@ -186,6 +192,10 @@ private:
   explicit Executable(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;
 };
+
+// Ends early what is being built beside (ExecutableOptions::build_beside), in all executables: before a process exits,
+// whose static objects compilers use. A later call builds what it needs.
+ZEFUSE_API void endBuilding();
 
 // Asked once before a device is out of memory: gives back what others of this process keep of it and do not use
 // (torch's cache), false where there is nothing. Called from any thread, with no lock held. Set once, at start.

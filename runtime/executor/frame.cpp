@@ -67,21 +67,24 @@ Status Frame::bind(std::shared_ptr<const Binding> binding) {
       gpu_ = std::move(*gpu);
     }
     ZEFUSE_RETURN_IF_ERROR(gpu_->bind(*binding));
-    ZEFUSE_RETURN_IF_ERROR(requireKernels(*binding));
   }
+  has_kernels_ = !gpu_;
   binding_ = std::move(binding);
   return {};
 }
 
-Status Frame::requireKernels(const Binding& binding) {
-  if (!shared_.modules->isPartial())
+Status Frame::requireKernels() {
+  has_kernels_ = !shared_.modules->isPartial();
+  if (has_kernels_)
     return {};
   std::vector<size_t> needed;
   for (size_t step = 0; step < shared_.program.plan.steps.size(); ++step)
     if (const plan::LaunchT* launch = shared_.program.plan.steps[step]->kind.AsLaunch())
-      if (binding.launches[step].groups > 0 && !gpu_->product(step) && !gpu_->convolution(step))
+      if (binding_->launches[step].groups > 0 && !gpu_->product(step) && !gpu_->convolution(step))
         needed.push_back(launch->module_);
-  return shared_.modules->require(needed);
+  const Status status = shared_.modules->require(needed);
+  has_kernels_ = status.ok();
+  return status;
 }
 
 void Frame::forgetWeights() {
@@ -114,6 +117,8 @@ Result<std::vector<CallOutput>> Frame::run(std::span<const CallInput> inputs, co
 
 Status Frame::prepare(std::span<const CallInput> inputs, const AllocateOutput& allocate, const CallPlace& place) {
   const plan::PlanT& plan = shared_.program.plan;
+  if (!has_kernels_) [[unlikely]]
+    ZEFUSE_RETURN_IF_ERROR(requireKernels());
   if (gpu_)
     ZEFUSE_RETURN_IF_ERROR(gpu_->takePlaces(inputs, place));
   else if (place.results == Place::device)

@@ -39,6 +39,8 @@ public:
   const Binding* binding() const { return binding_.get(); }
   // Makes room for this binding's memory and forgets what depended on another one.
   Status bind(std::shared_ptr<const Binding> binding);
+  // What this binding's launches need that no library does. run() asks for it, where nobody has before.
+  Status requireKernels();
 
   // Inputs must have been checked against the binding.
   Result<std::vector<CallOutput>> run(std::span<const CallInput> inputs, const AllocateOutput& allocate,
@@ -63,8 +65,6 @@ private:
     std::vector<void*> results;  // of a call with several
   };
 
-  // What this binding's launches need that no library does.
-  Status requireKernels(const Binding& binding);
   Status prepare(std::span<const CallInput> inputs, const AllocateOutput& allocate, const CallPlace& place);
   Status packWeights(std::span<const CallInput> inputs);
   // Looks for the packed copy of the step's weight, whose first element is `b`.
@@ -109,6 +109,7 @@ private:
   std::vector<AtenArguments> aten_arguments_;
   std::optional<ze::CommandList> list_;
   std::unique_ptr<DeviceSide> gpu_;  // in a plan for a GPU
+  bool has_kernels_ = false;         // requireKernels found all for this binding
   bool packed_ = false;              // packWeights found or made all copies for this binding
   uint32_t status_word_ = 0;
   Counters::OfCall counted_;

@@ -17,6 +17,17 @@ namespace {
 // How long one process waits for another that builds the same kernel. Compiling one takes tens of milliseconds.
 constexpr std::chrono::seconds build_wait{60};
 
+// Those that are building.
+LongForkMutex& registryMutex() {
+  static auto* mutex = new LongForkMutex;  // never destroyed: plans may outlive this library's static objects
+  return *mutex;
+}
+
+std::vector<KernelModules*>& registry() {
+  static auto* building = new std::vector<KernelModules*>;
+  return *building;
+}
+
 std::optional<ze::Module> take(const ze::Context& context, std::span<const std::byte> code,
                                const plan::KernelModule& module) {
   auto loaded = ze::Module::fromNative(context, code, module.id()->str());
@@ -125,20 +136,66 @@ Result<std::unique_ptr<KernelModules>> KernelModules::build(const plan::Plan& pl
                                          ", and nothing may be compiled here; compile the package for this device "
                                          "(--targets; `zefuse targets` lists them)"};
     missing.push_back(i);
+    ++self->missing_;
   }
-  ZEFUSE_RETURN_IF_ERROR(self->buildAll(missing, vendor ? &*vendor : nullptr));
-  if (self->missing_ == 0)
+  if (!options.build_beside || vendor || missing.empty()) {
+    ZEFUSE_RETURN_IF_ERROR(self->buildNow(missing, later, vendor ? &*vendor : nullptr));
     return self;
+  }
+  self->forgetCaller();
+  self->options_.cancelled = [&ending = self->ending_] { return ending.load(); };
+  const std::lock_guard lock(registryMutex());
+  registry().push_back(self.get());
+  self->building_ =
+      std::make_unique<onednn::TeamThread<Status>>([self = self.get(), missing = std::move(missing), later = later] {
+        return self->buildNow(missing, later, nullptr);
+      });
+  return self;
+}
+
+KernelModules::~KernelModules() {
+  if (!building_)
+    return;
+  if (generation_ != forkGeneration()) {
+    (void)building_.release();  // its thread is the parent's: nothing here would end a wait for it
+    return;
+  }
+  ending_ = true;
+  const std::lock_guard lock(registryMutex());
+  std::erase(registry(), this);
+  building_.reset();
+}
+
+void KernelModules::endBuilding() {
+  if (!building_ || generation_ != forkGeneration())
+    return;
+  ending_ = true;
+  while (!building_->endsWithin(std::chrono::seconds(1)))
+    continue;
+  const std::lock_guard lock(mutex_);
+  options_.cancelled = {};  // whoever needs one that is missing has it built
+}
+
+void KernelModules::endAllBuilding() {
+  const std::lock_guard lock(registryMutex());
+  for (KernelModules* each : registry())
+    each->ending_ = true;
+  for (KernelModules* each : registry())
+    each->endBuilding();
+}
+
+Status KernelModules::buildNow(std::span<const size_t> which, const std::vector<bool>& later, VendorCode* vendor) {
+  ZEFUSE_RETURN_IF_ERROR(buildMissing(which, vendor));
+  if (std::ranges::find(later, true) == later.end())
+    return {};
   // Asked now: loading the libraries takes a while, and somebody else may have been at it.
-  const ze::Device& device = self->gpu_->device();
-  const std::vector<bool> still =
-      self->replaceable(ze::productLibrary(device).ok(), ze::convolutionLibrary(device).ok());
+  const ze::Device& device = gpu_->device();
+  const std::vector<bool> still = replaceable(ze::productLibrary(device).ok(), ze::convolutionLibrary(device).ok());
   std::vector<size_t> needed;
   for (size_t i = 0; i < later.size(); ++i)
     if (later[i] && !still[i])
       needed.push_back(i);
-  ZEFUSE_RETURN_IF_ERROR(self->require(needed));
-  return self;
+  return buildMissing(needed, nullptr);  // where some are left for later there is no vendor's compiler
 }
 
 Status KernelModules::buildAll(std::span<const size_t> which, VendorCode* vendor) {
@@ -177,17 +234,25 @@ Status KernelModules::buildAll(std::span<const size_t> which, VendorCode* vendor
 Status KernelModules::require(std::span<const size_t> which) {
   if (!isPartial())
     return {};
+  while (!isBuiltWithin(std::chrono::seconds(1)))
+    continue;
+  return buildMissing(which, nullptr);
+}
+
+Status KernelModules::buildMissing(std::span<const size_t> which, VendorCode* vendor) {
   const std::lock_guard lock(mutex_);
   std::vector<size_t> missing;
   for (size_t i : which)
     if (!modules_[i] && std::ranges::find(missing, i) == missing.end())
       missing.push_back(i);
-  const Status status = buildAll(missing, nullptr);  // where build() leaves some out there is no vendor's compiler
+  const Status status = buildAll(missing, vendor);
   missing_ -= size_t(std::ranges::count_if(missing, [&](size_t i) { return modules_[i].has_value(); }));
   return status;
 }
 
 void KernelModules::forgetCaller() {
+  if (building_)  // forgotten before that began
+    return;
   options_.cancelled = {};
   options_.jit_progress = {};
   options_.native_binary = {};

@@ -1,5 +1,5 @@
-// The plan's kernel modules as code on a device: given, from the file cache, or built from SPIR-V: now, or where a
-// library of the GPU's vendor may do what its launches do, when one is to be launched.
+// The plan's kernel modules as code on a device: given, from the file cache, or built from SPIR-V: now, beside the
+// caller's own work, or where a library of the GPU's vendor may do what its launches do, when one is to be launched.
 #pragma once
 
 #include <atomic>
@@ -16,6 +16,7 @@
 #include "runtime/executor/counters.h"
 #include "runtime/executor/device_context.h"
 #include "runtime/executor/executable.h"
+#include "runtime/onednn/team_thread.h"
 #include "runtime/ze/module.h"
 
 namespace zefuse::executor {
@@ -34,11 +35,20 @@ class KernelModules {
 public:
   static Result<std::unique_ptr<KernelModules>> build(const plan::Plan& plan, const ExecutableOptions& options,
                                                       Counters& counters);
+  ~KernelModules();
 
-  // Some were left for when they are needed.
+  // Some were left for when they are needed, or are being built.
   bool isPartial() const { return missing_.load(std::memory_order_acquire) > 0; }
-  // Those of these that are missing are loaded or built, side by side.
+  // Waits for what is being built; then those of these that are missing, whatever became of that, are loaded or built,
+  // side by side. So what is wrong with one is told by whoever needs it, each time.
   Status require(std::span<const size_t> which);
+  // Whether nothing is being built any more within that time.
+  bool isBuiltWithin(std::chrono::milliseconds time) const {
+    return !building_ || generation_ != forkGeneration() || building_->endsWithin(time);
+  }
+  // Ends what is being built, early: of these, of all in this process.
+  void endBuilding();
+  static void endAllBuilding();
   // What the caller gave besides plain values (ExecutableOptions) is not used from now on.
   void forgetCaller();
 
@@ -67,6 +77,9 @@ private:
   // Of each module, whether all its launches may be calls of these libraries instead.
   std::vector<bool> replaceable(bool products, bool convolutions) const;
   Status buildAll(std::span<const size_t> which, VendorCode* vendor);
+  Status buildMissing(std::span<const size_t> which, VendorCode* vendor);
+  // Those, and of `later` those that no library of this machine replaces.
+  Status buildNow(std::span<const size_t> which, const std::vector<bool>& later, VendorCode* vendor);
 
   const plan::Plan& plan_;
   ExecutableOptions options_;
@@ -76,7 +89,10 @@ private:
   std::shared_ptr<DeviceContext> gpu_;
   std::vector<std::optional<ze::Module>> modules_;
   std::atomic<size_t> missing_{0};
-  LongForkMutex mutex_;  // of require()
+  LongForkMutex mutex_;  // of buildMissing()
+  const uint32_t generation_ = forkGeneration();
+  std::atomic<bool> ending_{false};
+  std::unique_ptr<onednn::TeamThread<Status>> building_;  // declared last: ends before what it uses
 };
 
 }  // namespace zefuse::executor

@@ -51,9 +51,9 @@ def tensors_of(value: Any) -> Iterator[torch.Tensor]:
             yield from tensors_of(item)
 
 
-def settings(place: torch.device | None) -> dict[str, str]:
+def settings(place: torch.device | None) -> dict[str, Any]:
     """What the compiled part is told besides the options."""
     if place is None:
         return {}
     index = place.index or 0
-    return {"device": NAMES[place.type].format(index), "place": f"{place.type}:{index}"}
+    return {"device": NAMES[place.type].format(index), "place": f"{place.type}:{index}", "build_beside": True}

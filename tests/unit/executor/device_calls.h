@@ -9,15 +9,18 @@
 
 namespace zefuse::test {
 
-inline Result<std::unique_ptr<Executable>> create(PlanBuilder& b, bool in_streams = false) {
+inline Result<std::unique_ptr<Executable>> create(PlanBuilder& b, bool in_streams = false, bool build_beside = false) {
   b.plan.device = "gpu:0";
   for (auto& module : b.plan.modules)
     module->target = "dg2-g11";
   ExecutableOptions options;
   options.device = "gpu:0";
   options.in_streams = in_streams;
+  options.build_beside = build_beside;
   return Executable::create(b.finish(), options);
 }
+
+inline Result<std::unique_ptr<Executable>> createBeside(PlanBuilder& b) { return create(b, false, true); }
 
 // Floats in memory of the GPU, `skipped` of them before the first.
 class DeviceFloats {

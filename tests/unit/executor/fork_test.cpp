@@ -14,11 +14,13 @@
 #include "runtime/cache/file_cache.h"
 #include "runtime/onednn/team.h"
 #include "tests/unit/cache/temporary_folder.h"
-#include "tests/unit/executor/call.h"
+#include "tests/unit/executor/device_calls.h"
 #include "tests/unit/executor/kernels.h"
 
 namespace zefuse {
 namespace {
+
+[[maybe_unused]] const int posing = setenv("ZEFUSE_CPU_DRIVER_AS", "gpu", /*overwrite=*/0);
 
 using namespace std::chrono_literals;
 using test::HostTensor;
@@ -297,6 +299,29 @@ TEST_F(Fork, AFilesLockIsNotKeptByAChild) {
   waitpid(child, &status, 0);
   EXPECT_EQ(status, 0);
   close(ends[0]);
+}
+
+// A GPU's plan is an error in a child, not a wait for the thread that its parent builds it on.
+TEST_F(Fork, KernelsThatAreBuiltBesideAreTheParents) {
+  PlanBuilder b;
+  const uint32_t n = b.constant(4);
+  const uint32_t x = b.tensorInput("x", plan::DType::f32, {n});
+  test::addStep(b, x, x, b.outputTensor(plan::DType::f32, {n}), n);
+  HostTensor given = HostTensor::f32({4}, {1, 2, 3, 4});
+  const CallInput inputs[] = {given.input()};
+  auto executable = test::createBeside(b);
+  ASSERT_TRUE(executable.ok()) << executable.status().toString();
+  EXPECT_TRUE(holdsInChild([&] {
+    OutputMemory memory;
+    const Status status = (*executable)->call(inputs, memory.allocator()).status();
+    endBuilding();
+    executable->reset();
+    return status.code() == Code::device;
+  }));
+  OutputMemory memory;
+  auto outputs = (*executable)->call(inputs, memory.allocator());
+  ASSERT_TRUE(outputs.ok()) << outputs.status().toString();
+  EXPECT_EQ(memory.read<float>((*outputs)[0]), (std::vector<float>{2, 4, 6, 8}));
 }
 
 }  // namespace
