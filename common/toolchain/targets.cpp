@@ -82,6 +82,7 @@ constexpr std::string_view wgmma_functions[] = {"zefuse_load_fragments",
                                                 "zefuse_warpgroup_computed",
                                                 "zefuse_warpgroup_take_turn",
                                                 "zefuse_warpgroup_give_turn",
+                                                "zefuse_warpgroup_registers",
                                                 "zefuse_warpgroup_wait",
                                                 "zefuse_warpgroup_publish"};
 constexpr MatrixEngine wgmma{32, mma_operations, MatrixForm::fragments, wgmma_functions, /*together=*/4};

@@ -83,7 +83,8 @@ bool Reader::readMatrixCall(const SpirvInst& inst, const std::string& name, llvm
       wanted = "ppliiii";
     else if (function == "zefuse_warpgroup_wait")
       wanted = "pipii";
-    else if (function == "zefuse_warpgroup_take_turn" || function == "zefuse_warpgroup_give_turn")
+    else if (function == "zefuse_warpgroup_take_turn" || function == "zefuse_warpgroup_give_turn" ||
+             function == "zefuse_warpgroup_registers")
       wanted = "ii";
     else if (function == "zefuse_warpgroup_computed")
       wanted = "f";

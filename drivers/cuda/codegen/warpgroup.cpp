@@ -28,6 +28,9 @@ public:
       const std::string items = std::to_string(constant(1));
       assembly((name == "take_turn" ? "bar.sync $0, " : "bar.arrive $0, ") + items + ";", nullptr, 0, false,
                b_.CreateAdd(operand(0), b_.getInt32(1)), "r");
+    } else if (name == "registers") {
+      assembly((constant(1) ? "setmaxnreg.inc.sync.aligned.u32 " : "setmaxnreg.dec.sync.aligned.u32 ") +
+               std::to_string(constant(0)) + ";");
     } else if (name == "computed") {
       // ptxas moves waits up as far as it may, above all that needs no result of theirs. It does not move one into
       // another block, and this branch, which is never taken, ends one.

@@ -140,6 +140,10 @@ void WorkGroup::giveTurn(Value number, int64_t items) {
   call(mangled("zefuse_warpgroup_give_turn", "ii"), Type(), {number, int32(b_, items)});
 }
 
+void WorkGroup::keepRegisters(int64_t count, bool more) {
+  call(mangled("zefuse_warpgroup_registers", "ii"), Type(), {int32(b_, count), int32(b_, more)});
+}
+
 void WorkGroup::computedBeforeWait(Value number) { call(mangled("zefuse_warpgroup_computed", "f"), Type(), number); }
 
 void WorkGroup::waitTogether(Value sums, int64_t count, Value rows, int64_t rows_count, int64_t but_last) {

@@ -79,6 +79,8 @@ public:
   // wrote before is seen then. `items`: of those who give and those who take.
   void takeTurn(mlir::Value number, int64_t items);
   void giveTurn(mlir::Value number, int64_t items);
+  // A lane of the four has so many registers from here on: more than at the launch, or fewer.
+  void keepRegisters(int64_t count, bool more);
   void computedBeforeWait(mlir::Value number);  // f32, 0 or more: products run beside what leads to it
   // All batches but so many are done: these sums (`count` numbers) may be read. `rows`, or null: these may be written.
   void waitTogether(mlir::Value sums, int64_t count, mlir::Value rows, int64_t rows_count, int64_t but_last);

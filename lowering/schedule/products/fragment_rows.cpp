@@ -49,16 +49,21 @@ void FragmentRows::describeLaunch(const choice::Attention& chosen) {
   c_.launch.schedule.add(chosen);
 }
 
-Value FragmentRows::beginRows(WorkGroup& group, int64_t rows, Value mine, int64_t squares) {
-  group_ = &group;
+Value FragmentRows::bindTile(int64_t rows, Value tile) {
   Value tile_count = nodes_.expression(shapeOf(op_.getQuery().getType())[rank_ - 2].ceilDiv(rows));
-  Value number = i_.modulo(group.group(), tile_count);
+  Value number = i_.modulo(tile, tile_count);
   if (op_.getCausal())  // those that see most keys first
     number = i_.subtract(i_.subtract(tile_count, i_.number(1)), number);
-  Value first_row = i_.multiply(number, rows);
-  nodes_.bindBatch(i_.divide(group.group(), tile_count));
+  nodes_.bindBatch(i_.divide(tile, tile_count));
   c_.evaluator.toInnermost();
+  return i_.multiply(number, rows);
+}
+
+Value FragmentRows::beginRows(WorkGroup& group, int64_t rows, Value mine, int64_t squares, Value tile) {
+  group_ = &group;
+  Value first_row = bindTile(rows, tile ? tile : group.group());
   pair_ = i_.multiply(i_.modulo(group.lane(), 4), 2);
+  rows_of_lane_.clear();
   for (int64_t half = 0; half < 2 * squares; ++half)
     rows_of_lane_.push_back(i_.add(i_.add(i_.add(first_row, mine), i_.divide(group.lane(), 4)), half * 8));
   end_ = keys_.value;

@@ -16,7 +16,10 @@ protected:
   void describeLaunch(const choice::Attention& chosen);
   // Binds this group's batch and sets what its lanes have; `mine`: the first row of the sub-group's, of the group's.
   // Returns the group's first row.
-  mlir::Value beginRows(WorkGroup& group, int64_t rows, mlir::Value mine, int64_t squares);
+  // `tile`: which of the launch's tiles of rows; null: the group's.
+  mlir::Value beginRows(WorkGroup& group, int64_t rows, mlir::Value mine, int64_t squares, mlir::Value tile = {});
+  // The part of it that binds the batch; returns the tile's first row.
+  mlir::Value bindTile(int64_t rows, mlir::Value tile);
 
   static Extent extentOf(const ScheduleContext& context, mlir::AffineExpr size);
   ProductSource source(unsigned operand);

@@ -7,8 +7,8 @@ using namespace mlir;
 
 namespace zefuse {
 
-void PanelTile::copy(OpBuilder& b, WorkGroup& group, Value array, const Extent& all_rows, Value first_row,
-                     const Extent& all_columns) const {
+void PanelTile::copy(OpBuilder& b, WorkGroup& group, const Copiers& by, Value array, const Extent& all_rows,
+                     Value first_row, const Extent& all_columns) const {
   constexpr int64_t piece = 8;  // elements of 16 bytes
   Location loc = b.getUnknownLoc();
   IndexMath i{b, loc};
@@ -16,17 +16,17 @@ void PanelTile::copy(OpBuilder& b, WorkGroup& group, Value array, const Extent& 
   const TileSide row_side{all_rows, first_row, rows}, column_side{all_columns, i.number(0), columns};
   const bool along_columns = source.columns_contiguous;
   const int64_t run = along_columns ? source.run : 1, line = (along_columns ? columns : rows) / run;
-  const int64_t accesses = rows * columns / run, rounds = (accesses + group.size() - 1) / group.size();
-  const bool whole = group.size() % line == 0;  // each round stays in the same place of its lines
+  const int64_t accesses = rows * columns / run, rounds = (accesses + by.count - 1) / by.count;
+  const bool whole = by.count % line == 0;  // each round stays in the same place of its lines
   for (int64_t round = 0; round < rounds; ++round) {
     OpBuilder::InsertionGuard guard(b);
-    Value number = i.add(group.item(), round * group.size());
-    if ((round + 1) * group.size() > accesses) {
+    Value number = i.add(by.item, round * by.count);
+    if ((round + 1) * by.count > accesses) {
       auto branch = scf::IfOp::create(b, loc, i.less(number, i.number(accesses)), /*withElseRegion=*/false);
       b.setInsertionPointToStart(branch.thenBlock());
     }
-    Value along = i.multiply(i.modulo(whole ? group.item() : number, line), run);
-    Value across = whole ? i.add(i.divide(group.item(), line), round * (group.size() / line)) : i.divide(number, line);
+    Value along = i.multiply(i.modulo(whole ? by.item : number, line), run);
+    Value across = whole ? i.add(i.divide(by.item, line), round * (by.count / line)) : i.divide(number, line);
     Value in_row = along_columns ? across : along, in_column = along_columns ? along : across;
     // What is outside is not read, so that its place need not be inside: all rounds' are constants apart.
     Value row = i.add(first_row, in_row), column = in_column, clamped = row, inside;
@@ -34,8 +34,8 @@ void PanelTile::copy(OpBuilder& b, WorkGroup& group, Value array, const Extent& 
     clamped = column;
     bound(i, clamped, column_side, run, inside);
     // The row's number within 8, of what the rounds share where they do: then the place advances by a constant.
-    const bool fixed = whole && along_columns && group.size() / line % 8 == 0;
-    Value turn = i.modulo(fixed ? i.divide(group.item(), line) : in_row, 8);
+    const bool fixed = whole && along_columns && by.count / line % 8 == 0;
+    Value turn = i.modulo(fixed ? i.divide(by.item, line) : in_row, 8);
     Value number_of_piece = i.divide(i.modulo(in_column, PanelShape::columns), piece);
     Value turned = arith::XOrIOp::create(b, loc, number_of_piece, turn);
     Value place = i.add(i.multiply(i.divide(in_column, PanelShape::columns), shape().elements()),

@@ -7,15 +7,21 @@
 
 namespace zefuse {
 
+// The work-items that copy a tile together: so many, and which of them this one is.
+struct Copiers {
+  mlir::Value item;
+  int64_t count;
+};
+
 struct PanelTile {
   const ProductSource& source;
   int64_t rows, columns;  // in local memory: multiples of 8 and of 16
 
   PanelShape shape() const { return {rows}; }
   int64_t elements() const { return (columns + PanelShape::columns - 1) / PanelShape::columns * shape().elements(); }
-  // From the source's `first_row` on, to `array`, which begins at a multiple of 1024 bytes, all work-items taking part;
-  // asynchronous where it can be. What lies outside is zero.
-  void copy(mlir::OpBuilder& builder, WorkGroup& group, mlir::Value array, const Extent& all_rows,
+  // From the source's `first_row` on, to `array`, which begins at a multiple of 1024 bytes; asynchronous where it can
+  // be. What lies outside is zero.
+  void copy(mlir::OpBuilder& builder, WorkGroup& group, const Copiers& by, mlir::Value array, const Extent& all_rows,
             mlir::Value first_row, const Extent& all_columns) const;
 };
 

@@ -25,79 +25,197 @@ using namespace mlir;
 namespace zefuse {
 namespace {
 
-constexpr int64_t short_heads = 64, few_keys = 256;
-// Of keys and of values in local memory.
-int64_t stagesOf(const WarpgroupAttentionTile& tile) { return tile.turns ? 4 : 2; }
-constexpr int64_t rows_of_warpgroup = 64;
-constexpr unsigned panel_alignment = 1024;
+constexpr int64_t short_heads = 64, longest_heads = 128, few_keys = 256;
+constexpr int64_t named_barriers = 15;  // of a group, beside its own
 
 Type elementIn(Value tensor) { return cast<RankedTensorType>(tensor.getType()).getElementType(); }
 
+int64_t panels(int64_t columns) {
+  return (columns + PanelShape::columns - 1) / PanelShape::columns * PanelShape::columns;
+}
 // Elements in local memory.
-int64_t localElements(const WarpgroupAttentionTile& tile) {
-  auto panels = [](int64_t columns) {
-    return (columns + PanelShape::columns - 1) / PanelShape::columns * PanelShape::columns;
-  };
-  return tile.rows() * panels(tile.depth) + stagesOf(tile) * tile.keys * (panels(tile.depth) + panels(tile.columns));
+int64_t queryElements(const WarpgroupAttentionTile& tile) { return tile.rows() * panels(tile.depth); }
+int64_t stageElements(const WarpgroupAttentionTile& tile) {
+  return tile.keys * (panels(tile.depth) + panels(tile.columns));
+}
+int64_t localElements(const WarpgroupAttentionTile& tile, int64_t stages) {
+  return queryElements(tile) + stages * stageElements(tile);
+}
+constexpr int64_t rows_of_warpgroup = 64;
+constexpr unsigned panel_alignment = 1024;
+
+// Barriers of pairs of sides: turns, then of each stage one for each warpgroup that waits for what was copied there,
+// and one for those that copy.
+int64_t barriersOf(const WarpgroupAttentionTile& tile, int64_t stages) {
+  return tile.warpgroups + stages * (tile.warpgroups + 1);
+}
+// Registers of a lane where a warpgroup copies for the others: all have the same at the launch, and give or take then.
+struct Registers {
+  int64_t copying = 0, multiplying = 0;  // 0: as at the launch
+};
+Registers registersOf(const WarpgroupAttentionTile& tile) {
+  switch (tile.warpgroups) {
+  case 2: return {56, 224};  // of 168
+  case 3: return {32, 160};  // of 128
+  default: return {};
+  }
+}
+constexpr int64_t most_stages = 4;
+// Of keys and of values in local memory.
+int64_t stagesOf(const WarpgroupAttentionTile& tile, const TargetDescription& target) {
+  if (tile.copying == 0)
+    return tile.turns ? 4 : 2;
+  int64_t stages = most_stages;
+  while (stages > 2 &&
+         (2 * localElements(tile, stages) > target.local_memory_bytes || barriersOf(tile, stages) > named_barriers))
+    --stages;
+  return stages;
 }
 
 class WarpgroupAttention : FragmentRows {
 public:
   WarpgroupAttention(const ScheduleContext& context, AttentionOp op, const WarpgroupAttentionTile& tile)
-      : FragmentRows(context, op, tile.engine), tile_(tile), sources_{source(0), source(1), source(2)},
-        query_{sources_[0], tile.rows(), tile.depth}, key_{sources_[1], tile.keys, tile.depth},
-        value_{sources_[2], tile.keys, tile.columns} {}
+      : FragmentRows(context, op, tile.engine), tile_(tile), stages_(stagesOf(tile, context.target)),
+        sources_{source(0), source(1), source(2)}, query_{sources_[0], rows_of_warpgroup, tile.depth},
+        key_{sources_[1], tile.keys, tile.depth}, value_{sources_[2], tile.keys, tile.columns} {}
 
   void run() {
-    const int64_t together = c_.target.matrix.together, subgroups = tile_.warpgroups * together;
+    const int64_t together = c_.target.matrix.together, subgroups = tile_.warpgroups * together + tile_.copying;
     describeLaunch(choice::Attention{tile_.rows(), subgroups, tile_.keys, true, true});
+    const int64_t rounds = roundsOfGroup();
+    c_.launch.grain = rounds;
     WorkGroup group(b_, c_.function, c_.launch, subgroups * lanes_, lanes_);
-    Value mine = i_.multiply(group.subgroupIndex(), rows_of_warpgroup / together);
-    Value first_row = beginRows(group, tile_.rows(), mine, /*squares=*/1);
-    array_ = group.localArray(b_.getI16Type(), localElements(tile_), panel_alignment);
+    group_ = &group;
+    mine_ = i_.multiply(group.subgroupIndex(), rows_of_warpgroup / together);
+    array_ = group.localArray(b_.getI16Type(), localElements(tile_, stages_), panel_alignment);
     // The same in all of a sub-group, which the device's compiler is to know.
     Value index = arith::IndexCastOp::create(b_, loc_, b_.getI32Type(), i_.divide(group.subgroupIndex(), together));
     own_turn_ = group.broadcast(index, 0);
+    // Once more, which is opaque to LLVM: it would make a switch of comparisons with several numbers.
+    behind_ = group.broadcast(arith::SubIOp::create(b_, loc_, index, number32(tile_.warpgroups - 1)), 0);
+    if (tile_.copying == 0) {
+      multiply(rounds);
+      return;
+    }
+    const Registers registers = registersOf(tile_);
+    auto only = [&](arith::CmpIPredicate predicate, int64_t count, auto&& body) {
+      nodes_.open(arith::CmpIOp::create(b_, loc_, predicate, own_turn_, number32(tile_.warpgroups)));
+      if (count > 0)
+        group.keepRegisters(count, /*more=*/predicate == arith::CmpIPredicate::slt);
+      body();
+      nodes_.close();
+    };
+    only(arith::CmpIPredicate::sge, registers.copying, [&] { copyAll(rounds); });
+    only(arith::CmpIPredicate::slt, registers.multiplying, [&] { multiply(rounds); });
+  }
+
+private:
+  // Tiles that a group takes one after the other, so that its next keys are under way while it stores results.
+  int64_t roundsOfGroup() const {
+    auto count = constantOf(c_.launch.extent);
+    return tile_.persistent && count && c_.launch.schedule.batch <= 1
+               ? (*count + c_.target.engines - 1) / c_.target.engines
+               : 1;
+  }
+  // Calls body(tile, next tile, whether there is one, carried) for this group's tiles.
+  void forTiles(int64_t rounds, SmallVector<Value> carried,
+                llvm::function_ref<SmallVector<Value>(Value, Value, Value, ValueRange)> body) {
+    if (rounds == 1) {
+      last_carried_ = body(group_->group(), {}, {}, carried);
+      return;
+    }
+    const int64_t count = *constantOf(c_.launch.extent), groups = (count + rounds - 1) / rounds;
+    auto loop = c_.evaluator.openLoop(group_->group(), i_.number(count), i_.number(groups), carried);
+    Value next = i_.add(loop.index(), groups), more = i_.less(next, i_.number(count));
+    carried = body(turned(loop.index(), groups, count), turned(next, groups, count), more, loop.carried());
+    ValueRange results = c_.evaluator.closeLoop(loop, carried);
+    last_carried_.assign(results.begin(), results.end());
+  }
+  // Causal tiles differ: every other round is turned, so that who began with a long one takes a short one then.
+  Value turned(Value tile, int64_t groups, int64_t count) {
+    if (!op_.getCausal())
+      return tile;
+    Value round = i_.divide(tile, groups), first = i_.multiply(round, groups), place = i_.subtract(tile, first);
+    Value odd =
+        i_.both(i_.equal(i_.modulo(round, 2), i_.number(1)), i_.less(i_.add(first, groups), i_.number(count + 1)));
+    Value back = i_.add(first, i_.subtract(i_.number(groups - 1), place));
+    return arith::SelectOp::create(b_, loc_, odd, back, tile);
+  }
+
+  // What multiplies: all, or those beside the ones that copy.
+  void multiply(int64_t rounds) {
     Value warpgroup = arith::IndexCastOp::create(b_, loc_, b_.getIndexType(), own_turn_);
-    my_queries_ = at(i_.multiply(warpgroup, rows_of_warpgroup * PanelShape::columns));
+    first_of_mine_ = i_.multiply(warpgroup, rows_of_warpgroup);
+    my_queries_ = at(i_.multiply(warpgroup, query_.elements()));
     totals_ = privateArray(f32_, tile_.columns / 2);
     scores_ = privateArray(f32_, tile_.keys / 2);
     probabilities_ = privateArray(b_.getI32Type(), tile_.keys / 4);
+    Value next = arith::AddIOp::create(b_, loc_, own_turn_, number32(1));
+    other_turn_ = arith::RemUIOp::create(b_, loc_, next, number32(tile_.warpgroups));
+    if (rounds > 1) {
+      nodes_.open({});
+      copyQueries(bindTile(tile_.rows(), group_->group()));
+      nodes_.close();
+      giveTurn(/*of_last=*/true);
+    }
+    forTiles(rounds, {i_.number(0)}, [&](Value tile, Value next, Value more, ValueRange stage) {
+      return SmallVector<Value>{multiplyTile(tile, next, more, stage[0])};
+    });
+  }
 
-    other_turn_ =
-        arith::SubIOp::create(b_, loc_, arith::ConstantOp::create(b_, loc_, b_.getI32IntegerAttr(1)), own_turn_);
-    query_.copy(b_, group, array_, queries_, first_row, all_depth_);
-    key_.copy(b_, group, at(keysAt(i_.number(0))), keys_, i_.number(0), all_depth_);
-    if (tile_.turns)
-      copyStep(i_.number(1), i_.number(tile_.keys), i_.number(0), i_.number(0));
-    else
-      group.commitCopies();
+  // A warpgroup's own rows, by itself.
+  void copyQueries(Value first_row) {
+    const int64_t count = c_.target.matrix.together * lanes_;
+    query_.copy(b_, *group_, {i_.modulo(group_->item(), count), count}, my_queries_, queries_,
+                i_.add(first_row, first_of_mine_), all_depth_);
+    group_->commitCopies();
+  }
+
+  // Returns the stage after its last one.
+  Value multiplyTile(Value tile, Value next_tile, Value more, Value first_stage) {
+    WorkGroup& group = *group_;
+    const Copiers all{group.item(), items()};
+    Value first_row = beginRows(group, tile_.rows(), mine_, /*squares=*/1, tile);
+    if (!more)
+      copyQueries(first_row);
+    if (tile_.copying == 0) {
+      key_.copy(b_, group, all, at(keysAt(first_stage)), keys_, i_.number(0), all_depth_);
+      if (tile_.turns)
+        copyStep(i_.number(1), i_.number(tile_.keys), i_.number(0), i_.number(0));
+      else
+        group.commitCopies();
+    }
     group.waitForCopies(0);
     group.publishToProducts();
-    group.barrier();
-    if (tile_.turns)
-      giveTurn(/*only=*/1);
+    if (tile_.copying == 0)
+      group.barrier();  // else all of the warpgroup meet where they await the first stage
+    if (!more)
+      giveTurn(/*of_last=*/true);
     for (int64_t number = 0; number < tile_.columns / 2; ++number)
       store(scalar(0), totals_, f32_, number);
 
     // The first step: nothing to multiply the values with yet.
     const bool all_whole = !op_.getCausal() && keys_.constant && *keys_.constant % tile_.keys == 0;
+    awaitStage(first_stage);
     takeTurn();
     group.beginTogether();
-    multiplyKeys(i_.number(0));
-    if (tile_.turns) {
-      giveTurn();
-      copyStep(i_.number(2), i_.number(2 * tile_.keys), i_.number(1), i_.number(tile_.keys));
-    } else {
-      copyStep(/*keys_stage=*/i_.number(1), i_.number(tile_.keys), /*values_stage=*/i_.number(0), i_.number(0));
+    multiplyKeys(first_stage);
+    giveTurn();
+    if (tile_.copying == 0) {
+      if (tile_.turns)
+        copyStep(i_.number(2), i_.number(2 * tile_.keys), i_.number(1), i_.number(tile_.keys));
+      else
+        copyStep(/*keys_stage=*/i_.number(1), i_.number(tile_.keys), /*values_stage=*/i_.number(0), i_.number(0));
     }
     group.waitTogether(scores_, tile_.keys / 2, probabilities_, 0, 0);
+    releaseStage(first_stage);
     Rows rows{{scalar(-INFINITY), scalar(-INFINITY)}, {scalar(0), scalar(0)}};
     storeProbabilities(softmax(i_.number(0), /*whole=*/all_whole, rows).probabilities);
     arrived();
 
     // Carried: per row the base of its powers and this lane's part of the sum; the stage of the step's keys.
-    SmallVector<Value> carried{rows.bases[0], rows.bases[1], rows.sums[0], rows.sums[1], i_.number(1)};
+    auto after = [&](Value stage, int64_t steps) { return i_.modulo(i_.add(stage, steps), stages_); };
+    SmallVector<Value> carried{rows.bases[0], rows.bases[1], rows.sums[0], rows.sums[1], after(first_stage, 1)};
     auto steps = [&](Value first, Value last, bool whole) {
       auto loop = scf::ForOp::create(b_, loc_, first, last, i_.number(tile_.keys), carried);
       OpBuilder::InsertionGuard guard(b_);
@@ -105,25 +223,28 @@ public:
       const auto now = loop.getRegionIterArgs();
       Rows rows{{now[0], now[1]}, {now[2], now[3]}};
       Value stage = now[4], key = loop.getInductionVar();
-      auto after = [&](int64_t steps) { return i_.modulo(i_.add(stage, steps), stagesOf(tile_)); };
+      awaitStage(stage);
       takeTurn();
       group.beginTogether();
       multiplyKeys(stage);
-      multiplyValues(after(stagesOf(tile_) - 1));
-      if (tile_.turns) {
-        giveTurn();
-        copyStep(after(2), i_.add(key, 2 * tile_.keys), after(1), i_.add(key, tile_.keys));
-      } else {
-        copyStep(after(1), i_.add(key, tile_.keys), stage, key);
+      multiplyValues(stageOfLastValues(stage));
+      giveTurn();
+      if (tile_.copying == 0) {
+        if (tile_.turns)
+          copyStep(after(stage, 2), i_.add(key, 2 * tile_.keys), after(stage, 1), i_.add(key, tile_.keys));
+        else
+          copyStep(after(stage, 1), i_.add(key, tile_.keys), stage, key);
       }
       group.waitTogether(scores_, tile_.keys / 2, probabilities_, 0, 1);
       const Step step = softmax(key, whole, rows);
       group.computedBeforeWait(rows.sums[1]);
       group.waitTogether(totals_, tile_.columns / 2, probabilities_, tile_.keys / 4, 0);
+      releaseStage(stage);
       shrinkTotals(step);
       storeProbabilities(step.probabilities);
       arrived();  // for all, and nobody reads this step's keys and the last one's values any more
-      scf::YieldOp::create(b_, loc_, ValueRange{rows.bases[0], rows.bases[1], rows.sums[0], rows.sums[1], after(1)});
+      scf::YieldOp::create(b_, loc_,
+                           ValueRange{rows.bases[0], rows.bases[1], rows.sums[0], rows.sums[1], after(stage, 1)});
       carried.assign(loop.getResults().begin(), loop.getResults().end());
     };
     // Steps whose keys all rows see, then the others.
@@ -137,12 +258,24 @@ public:
       steps(whole, end_, /*whole=*/false);
 
     // The last step's values, whose stage is not that of the keys that would come.
+    awaitStage(carried[4]);
+    if (more) {  // all of the warpgroup have read this tile's queries
+      nodes_.open(more);
+      copyQueries(bindTile(tile_.rows(), next_tile));
+      nodes_.close();
+      bindTile(tile_.rows(), tile);  // again: an inner scope's dims are none after it
+    }
     takeTurn();
     group.beginTogether();
-    multiplyValues(i_.modulo(i_.add(carried[4], stagesOf(tile_) - 1), stagesOf(tile_)));
-    if (tile_.turns)
-      giveTurn(/*only=*/0);
+    multiplyValues(stageOfLastValues(carried[4]));
+    giveTurn(/*of_last=*/false);
+    if (more) {
+      nodes_.open(more);
+      giveTurn(/*of_last=*/true);
+      nodes_.close();
+    }
     group.waitTogether(totals_, tile_.columns / 2, probabilities_, tile_.keys / 4, 0);
+    releaseStage(carried[4]);
     SmallVector<Value> blocks;
     for (int64_t block = 0; block < tile_.columns / 8; ++block) {
       SmallVector<Value> numbers;
@@ -152,9 +285,89 @@ public:
     }
     const ValueRange done(carried);
     finish(done.take_front(2), done.slice(2, 2), blocks);
+    return after(carried[4], 1);
   }
 
-private:
+  // What only copies: for each step its keys and the last one's values, which are multiplied together, and the last
+  // values alone. Copies of as many stages as there are but two are under way. A stage's number goes on from tile to
+  // tile.
+  void copyAll(int64_t rounds) {
+    WorkGroup& group = *group_;
+    const int64_t pending = std::min(tile_.pending, stages_ - 2);
+    const Copiers by{i_.subtract(group.item(), i_.number(items())), tile_.copying * lanes_};
+    auto when = [&](Value condition, auto&& body) {
+      auto branch = scf::IfOp::create(b_, loc_, condition, /*withElseRegion=*/false);
+      OpBuilder::InsertionGuard guard(b_);
+      b_.setInsertionPointToStart(branch.thenBlock());
+      body();
+    };
+    auto atLeast = [&](Value value, int64_t least) { return i_.less(i_.number(least - 1), value); };
+    auto awaitReleased = [&](Value number) {
+      when(atLeast(number, stages_),
+           [&] { group.takeTurn(releasedBarrier(i_.modulo(number, stages_)), releasedItems()); });
+    };
+    auto publish = [&](Value number) {  // what was copied as many stages before as are under way
+      group.commitCopies();
+      group.waitForCopies(pending);
+      group.publishToProducts();
+      auto give = [&] {
+        Value stage = i_.modulo(i_.add(number, stages_ - pending), stages_);
+        for (int64_t each = 0; each < tile_.warpgroups; ++each)
+          group.giveTurn(stageBarrier(stage, number32(each)), stageItems());
+      };
+      pending == 0 ? give() : when(atLeast(number, pending), give);
+    };
+    auto forNumbers = [&](Value first, Value end, auto&& body) {
+      auto loop = scf::ForOp::create(b_, loc_, first, end, i_.number(1));
+      OpBuilder::InsertionGuard guard(b_);
+      b_.setInsertionPointToStart(loop.getBody());
+      body(loop.getInductionVar());
+    };
+    forTiles(rounds, {i_.number(0)}, [&](Value tile, Value, Value, ValueRange carried) {
+      beginRows(group, tile_.rows(), mine_, /*squares=*/1, tile);
+      Value first = carried[0];
+      Value last = i_.larger(i_.divide(i_.add(end_, tile_.keys - 1), tile_.keys), i_.number(1));
+      forNumbers(i_.number(0), i_.add(last, 1), [&](Value step) {
+        Value number = i_.add(first, step), stage = i_.modulo(number, stages_), key = i_.multiply(step, tile_.keys);
+        awaitReleased(number);
+        when(i_.less(step, last), [&] { key_.copy(b_, group, by, at(keysAt(stage)), keys_, key, all_depth_); });
+        when(atLeast(step, 1), [&] {
+          value_.copy(b_, group, by, at(valuesAt(stage)), keys_, i_.subtract(key, i_.number(tile_.keys)), all_columns_);
+        });
+        publish(number);
+      });
+      return SmallVector<Value>{i_.add(i_.add(first, last), 1)};
+    });
+    // The last copies, and all stages' release: nobody is waited for any more at the end.
+    Value end = last_carried_[0];
+    if (pending > 0)
+      forNumbers(end, i_.add(end, pending), publish);
+    forNumbers(end, i_.add(end, stages_), awaitReleased);
+  }
+
+  // Numbers of barriers, and who is there.
+  Value stageBarrier(Value stage, Value warpgroup) {
+    Value first = i_.add(i_.multiply(stage, tile_.warpgroups + 1), tile_.warpgroups);
+    first = arith::IndexCastOp::create(b_, loc_, b_.getI32Type(), first);
+    return arith::AddIOp::create(b_, loc_, first, warpgroup);
+  }
+  Value releasedBarrier(Value stage) { return stageBarrier(stage, number32(tile_.warpgroups)); }
+  int64_t stageItems() const { return (tile_.copying + c_.target.matrix.together) * lanes_; }
+  int64_t releasedItems() const { return items() + tile_.copying * lanes_; }
+  void awaitStage(Value stage) {
+    if (tile_.copying > 0)
+      group_->takeTurn(stageBarrier(stage, own_turn_), stageItems());
+  }
+  void releaseStage(Value stage) {
+    if (tile_.copying > 0)
+      group_->giveTurn(releasedBarrier(stage), releasedItems());
+  }
+  // Of the last step: with those that copy they lie beside this step's keys.
+  Value stageOfLastValues(Value stage) {
+    return tile_.copying > 0 ? stage : i_.modulo(i_.add(stage, stages_ - 1), stages_);
+  }
+  Value number32(int64_t number) { return arith::ConstantOp::create(b_, loc_, b_.getI32IntegerAttr(int32_t(number))); }
+
   struct Rows {
     Value bases[2], sums[2];
   };
@@ -185,9 +398,9 @@ private:
   }
 
   Value at(Value place) { return group_->at(array_, b_.getI16Type(), place); }
-  Value keysAt(Value stage) { return i_.add(i_.multiply(stage, key_.elements()), query_.elements()); }
+  Value keysAt(Value stage) { return i_.add(i_.multiply(stage, key_.elements()), queryElements(tile_)); }
   Value valuesAt(Value stage) {
-    return i_.add(i_.multiply(stage, value_.elements()), query_.elements() + stagesOf(tile_) * key_.elements());
+    return i_.add(i_.multiply(stage, value_.elements()), queryElements(tile_) + stages_ * key_.elements());
   }
 
   // The keys from `next` on, and the values from `key` on, if there are any.
@@ -198,7 +411,7 @@ private:
         auto branch = scf::IfOp::create(b_, loc_, i_.less(first, end_), /*withElseRegion=*/false);
         b_.setInsertionPointToStart(branch.thenBlock());
       }
-      tile.copy(b_, *group_, at(place), keys_, first, columns);
+      tile.copy(b_, *group_, {group_->item(), items()}, at(place), keys_, first, columns);
     };
     copy(value_, valuesAt(values_stage), key, all_columns_, /*always=*/!tile_.turns);
     copy(key_, keysAt(keys_stage), next, all_depth_, /*always=*/false);
@@ -207,26 +420,32 @@ private:
 
   // What was copied is there for the products of all: now, or when this warpgroup gave its next turn.
   void arrived() {
+    if (tile_.copying > 0)
+      return;
     group_->waitForCopies(0);
     group_->publishToProducts();
     if (!tile_.turns)
       group_->barrier();
   }
 
-  int64_t items() const { return tile_.warpgroups * c_.target.matrix.together * lanes_; }
+  int64_t items() const { return tile_.warpgroups * c_.target.matrix.together * lanes_; }  // that multiply
+  int64_t turnItems() const { return 2 * c_.target.matrix.together * lanes_; }
   void takeTurn() {
     if (tile_.turns)
-      group_->takeTurn(own_turn_, items());
+      group_->takeTurn(own_turn_, turnItems());
   }
-  void giveTurn(std::optional<int64_t> only = std::nullopt) {  // by this warpgroup alone
+  // By all, or only by the last warpgroup or by the others.
+  void giveTurn(std::optional<bool> of_last = std::nullopt) {
+    if (!tile_.turns)
+      return;
     OpBuilder::InsertionGuard guard(b_);
-    if (only) {
-      Value number = arith::ConstantOp::create(b_, loc_, b_.getI32IntegerAttr(int32_t(*only)));
-      Value is = arith::CmpIOp::create(b_, loc_, arith::CmpIPredicate::eq, own_turn_, number);
+    if (of_last) {
+      auto predicate = *of_last ? arith::CmpIPredicate::sge : arith::CmpIPredicate::slt;
+      Value is = arith::CmpIOp::create(b_, loc_, predicate, behind_, number32(0));
       auto branch = scf::IfOp::create(b_, loc_, is, /*withElseRegion=*/false);
       b_.setInsertionPointToStart(branch.thenBlock());
     }
-    group_->giveTurn(other_turn_, items());
+    group_->giveTurn(other_turn_, turnItems());
   }
 
   void multiplyKeys(Value stage) {
@@ -299,10 +518,12 @@ private:
   }
 
   const WarpgroupAttentionTile tile_;
+  const int64_t stages_;
   const ProductSource sources_[3];
   const PanelTile query_, key_, value_;
-  Value array_, my_queries_;
-  Value own_turn_, other_turn_;            // i32
+  Value array_, my_queries_, mine_, first_of_mine_;
+  SmallVector<Value> last_carried_;
+  Value own_turn_, other_turn_, behind_;   // i32
   Value totals_, scores_, probabilities_;  // private
 };
 
@@ -328,7 +549,7 @@ std::optional<WarpgroupAttentionTile> chooseWarpgroupAttention(AttentionOp op, c
   const int64_t registers = target.engine_accumulator_bytes * 5 / 4 / 4 / target.matrix.lanes;
   auto fits = [&] {
     return tile.columns / 2 + tile.keys / 2 + tile.keys / 4 <= (tile.warpgroups > 2 ? registers * 4 / 5 : registers) &&
-           2 * localElements(tile) <= target.local_memory_bytes;
+           2 * localElements(tile, stagesOf(tile, target)) <= target.local_memory_bytes;
   };
   // Of heads of 64 over many keys: two groups fit on a multiprocessor then, 0.76 to 0.81 of the time (H100). Over few
   // keys a step of all of them is quicker.
@@ -344,19 +565,34 @@ std::optional<WarpgroupAttentionTile> chooseWarpgroupAttention(AttentionOp op, c
     tile.warpgroups = 1;
   if (!fits())
     return std::nullopt;
-  // Of short heads turns are up to 0.92 of the time when causal, and as much when not (H100); of longer ones four
-  // stages leave room for too few keys.
-  tile.turns = tile.warpgroups == 2 && tile.keys == 64 && tile.depth <= short_heads && tile.columns <= short_heads;
-  if (tile.turns && !fits())
-    tile.turns = 0;
+  // Of short heads turns are up to 0.92 of the time when causal, and as much when not; of longer ones it is 0.82 to
+  // 0.86 with turns and a warpgroup that copies, without which four stages leave room for too few keys (H100).
+  const bool short_head = tile.depth <= short_heads && tile.columns <= short_heads;
+  const bool long_head = !short_head && tile.depth <= longest_heads && tile.columns <= longest_heads;
+  if (tile.warpgroups == 2 && (short_head ? tile.keys == 64 : long_head)) {
+    tile.turns = 1;
+    tile.copying = short_head ? 0 : target.matrix.together;
+    if (!fits())
+      tile.turns = tile.copying = 0;
+  }
   if (decisions) {
-    const int64_t turns = std::exchange(tile.turns, 0);  // of two alone, and of what is left for four stages
-    decisions->choose("warpgroups", tile.warpgroups, {1, 2, 3}, fits);
+    const WarpgroupAttentionTile modelled = tile;
+    tile.turns = tile.copying = 0;
     decisions->choose("keys of a step", tile.keys, {64, 96, 128}, fits);
-    tile.turns = turns;
-    if (tile.warpgroups != 2 || !fits())
+    decisions->choose("warpgroups", tile.warpgroups, {1, 2, 3}, fits);
+    // Of what is left for stages, and for registers.
+    auto copyingFits = [&] { return barriersOf(tile, 2) <= named_barriers && fits(); };
+    tile.copying = modelled.copying;
+    if (tile.warpgroups == 1 || !copyingFits())
+      tile.copying = 0;
+    decisions->choose("copying sub-groups", tile.copying, {0, 4}, copyingFits);
+    decisions->choose("copies under way", tile.pending, {0, 1, 2}, [&] { return tile.copying > 0; });
+    decisions->choose("one group on each engine", tile.persistent, {0, 1}, [&] { return tile.copying > 0; });
+    auto turnsFit = [&] { return (tile.copying > 0 ? tile.warpgroups > 1 : tile.warpgroups == 2) && fits(); };
+    tile.turns = modelled.turns;
+    if (!turnsFit())
       tile.turns = 0;
-    decisions->choose("turns of warpgroups", tile.turns, {0, 1}, [&] { return tile.warpgroups == 2 && fits(); });
+    decisions->choose("turns of warpgroups", tile.turns, {0, 1}, turnsFit);
   }
   return tile;
 }

@@ -312,8 +312,33 @@ TEST(SimulatedProducts, AttentionInTurns) {
         AttentionCase{
             .heads = 1, .key_heads = 1, .rows = 300, .keys = 300, .depth = 64, .columns = 64, .causal = true}}) {
     c.element = c.causal ? "f16" : "bf16";
-    checkAttention(c, "sm_90", /*engines=*/1,
-                   {{"keys of a step", c.depth == 128 ? 96 : 64}, {"turns of warpgroups", 1}});
+    checkAttention(
+        c, "sm_90", /*engines=*/1,
+        {{"keys of a step", c.depth == 128 ? 96 : 64}, {"copying sub-groups", 0}, {"turns of warpgroups", 1}});
+  }
+}
+
+// The same where sub-groups beside them copy keys and values, in two stages and more, for three groups of four, and
+// where a group takes several tiles (`engines` that there are then).
+TEST(SimulatedProducts, AttentionWithCopiers) {
+  struct Case {
+    AttentionCase attention;
+    int64_t warpgroups, keys, turns, engines;
+  };
+  const AttentionCase whole{.heads = 1, .key_heads = 1, .rows = 128, .keys = 512, .depth = 128, .columns = 128};
+  const AttentionCase part{.heads = 2, .key_heads = 1, .rows = 70, .keys = 200, .depth = 64, .columns = 80};
+  AttentionCase causal{.heads = 1, .key_heads = 1, .rows = 260, .keys = 200, .depth = 64, .columns = 64};
+  causal.causal = causal.log_sums = true;
+  for (auto [c, warpgroups, keys, turns, engines] :
+       {Case{whole, 2, 128, 1, 0}, Case{part, 2, 64, 0, 0}, Case{part, 2, 128, 1, 2}, Case{causal, 3, 64, 1, 0},
+        Case{causal, 2, 64, 1, 1}, Case{part, 1, 64, 0, 1}}) {
+    c.element = c.causal ? "f16" : "bf16";
+    Tuning tuning{{"warpgroups", warpgroups}, {"keys of a step", keys}, {"copying sub-groups", 4}};
+    if (turns)
+      tuning["turns of warpgroups"] = 1;
+    if (engines)
+      tuning["one group on each engine"] = 1;
+    checkAttention(c, "sm_90", std::max<int64_t>(1, engines), tuning);
   }
 }
 

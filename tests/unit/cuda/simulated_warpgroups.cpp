@@ -20,7 +20,7 @@ constexpr uint32_t items_of_warpgroup = 128;
 
 // One piece of inline assembly. Operands are numbered as its text has them, less the results.
 struct Instruction {
-  enum class Kind : uint8_t { fence, commit, wait, publish, computed, turn, multiply } kind{};
+  enum class Kind : uint8_t { fence, commit, wait, publish, computed, turn, registers, multiply } kind{};
   uint32_t results = 0;
   uint32_t but_last = 0;  // of a wait
   uint32_t items = 0;     // of a turn
@@ -185,7 +185,8 @@ extern "C" __attribute__((visibility("default"), used)) void sim_assembly(uint32
   switch (instruction.kind) {
   case Kind::publish:
   case Kind::turn:
-  case Kind::computed: break;
+  case Kind::computed:
+  case Kind::registers: break;
   case Kind::fence: w.fenced[item] = true; break;
   case Kind::commit:
     if (first)
@@ -255,6 +256,10 @@ bool parse(const llvm::InlineAsm& assembly, uint32_t results, Instruction& out) 
     out.kind = Kind::turn;
     out.taken = found[1] == "sync";
     out.items = uint32_t(std::stoul(found[2]));
+  } else if (std::regex_match(text, found, std::regex("setmaxnreg\\.(inc|dec)\\.sync\\.aligned\\.u32 (\\d+);"))) {
+    out.kind = Kind::registers;
+    const unsigned long count = std::stoul(found[2]);
+    return count >= 24 && count <= 256 && count % 8 == 0;
   } else if (text == "wgmma.commit_group.sync.aligned;") {
     out.kind = Kind::commit;
   } else if (text == "fence.proxy.async.shared::cta;") {

@@ -463,11 +463,18 @@ TEST(PtxasChoices, AttentionTogether) {
       c.causal = ragged;
       c.log_sums = ragged;
       c.element = "bf16";
-      for (auto [warpgroups, turns] : {std::pair{1, 0}, {2, 0}, {2, 1}, {3, 0}})
+      struct Choice {
+        int warpgroups, turns, copying, persistent;
+      };
+      for (auto [warpgroups, turns, copying, persistent] :
+           {Choice{1, 0, 0, 0}, {2, 0, 0, 0}, {2, 1, 0, 0}, {3, 0, 0, 0}, {2, 1, 4, 0}, {2, 0, 4, 1}, {3, 1, 4, 1}})
         for (int keys : {64, 96, 128}) {
-          auto lowered =
-              loweredOf(moduleOf(c), target, nullptr,
-                        {{"warpgroups", warpgroups}, {"keys of a step", keys}, {"turns of warpgroups", turns}});
+          auto lowered = loweredOf(moduleOf(c), target, nullptr,
+                                   {{"warpgroups", warpgroups},
+                                    {"keys of a step", keys},
+                                    {"copying sub-groups", copying},
+                                    {"one group on each engine", persistent},
+                                    {"turns of warpgroups", turns}});
           ASSERT_TRUE(lowered);
           const auto* chosen = lowered->schedule.find<choice::Attention>();
           ASSERT_TRUE(chosen && chosen->together);
