@@ -12,6 +12,10 @@ file(REAL_PATH ${ZEFUSE_GOMP} gomp)
 install(PROGRAMS ${gomp} DESTINATION lib RENAME libgomp.so.1 COMPONENT runtime)
 add_custom_target(zefuse_wheel
   DEPENDS zefuse_core ze_zefuse_cpu ze_zefuse_cuda zefuse_runtime_shared zefuse-spirv-emitter zefuse-jit zefuse-ptx zefuse-try-loader)
+get_property(sycl GLOBAL PROPERTY ZEFUSE_SYCL_TARGETS)  # those that this machine has the headers for
+if(sycl)
+  add_dependencies(zefuse_wheel ${sycl})
+endif()
 # torch's libraries are loaded before these.
 foreach(suffix IN LISTS ZEFUSE_TORCHES)
   string(REPLACE "-" "" suffix ${suffix})

@@ -5,7 +5,6 @@
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <c10/core/DeviceGuard.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/csrc/autograd/python_variable.h>
 
 #include "common/plan/plan_generated.h"
@@ -187,10 +186,8 @@ py::tuple CompiledGraph::run(Arguments& arguments) {
     py::gil_scoped_release released;
     const c10::OptionalDeviceGuard current(origin_.place);
     CallPlace place;
-    if (origin_.place) {
-      const c10::impl::VirtualGuardImpl device(origin_.place->type());
-      place = {Place::device, device.getStreamNativeHandle(device.getStream(*origin_.place))};
-    }
+    if (origin_.place)
+      place = {Place::device, currentStream(*origin_.place)};
     // What we return are fresh tensors and plain views; AOTAutograd has settled all that autograd must know.
     at::AutoDispatchBelowADInplaceOrView below_autograd;
     auto allocate = [&](const OutputRequest& request) { return storage.allocate(request); };

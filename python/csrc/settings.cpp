@@ -6,6 +6,7 @@
 #include "common/toolchain/targets.h"
 #include "compiler/dump.h"
 #include "python/csrc/errors.h"
+#include "python/csrc/tensors.h"
 #include "runtime/cache/file_cache.h"
 #include "runtime/executor/vendor_code.h"
 #include "runtime/ze/device.h"
@@ -46,6 +47,12 @@ Settings settingsOf(const py::dict& given) {
     return given.contains(name) ? py::cast<bool>(given[name]) : otherwise;
   };
   settings.run.device = text("device", "cpu");
+  if (const std::string place = text("place", ""); !place.empty()) {
+    settings.place = c10::Device(place);
+    settings.run.in_streams = true;
+    if (const Status known = makeKnown(*settings.place, settings.run.device); !known.ok())
+      raise(known);
+  }
   settings.compile.device = settings.run.device == "cpu" ? "cpu" : "gpu";  // a plan is for every device of a kind
   settings.compile.target = text("target", "");
   if (settings.compile.target.empty())
@@ -75,10 +82,6 @@ Settings settingsOf(const py::dict& given) {
       return false;
     }
   };
-  if (const std::string place = text("place", ""); !place.empty()) {
-    settings.place = c10::Device(place);
-    settings.run.in_streams = true;
-  }
   settings.run.build_beside = flag("build_beside", false);
   settings.run.synchronous = flag("synchronous", false);
   settings.package = text("package", environmentOr(kPackageVariable, ""));

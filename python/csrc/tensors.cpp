@@ -8,11 +8,13 @@
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/TensorOptions.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include "common/plan/plan_generated.h"
 #include "python/csrc/kept_memory.h"
 #include "python/csrc/saved_block.h"
 #include "runtime/aten/lazy_values.h"
+#include "runtime/ze/sycl.h"
 
 namespace zefuse::python {
 namespace {
@@ -70,6 +72,15 @@ Result<TensorRef> tensorRef(const at::Tensor& tensor, const TorchPlace& place) {
   ref.owner = const_cast<at::Tensor*>(&tensor);
   ref.place = on_device ? Place::device : Place::host;
   return ref;
+}
+
+void* currentStream(c10::Device place) {
+  const c10::impl::VirtualGuardImpl device(place.type());
+  return device.getStreamNativeHandle(device.getStream(place));
+}
+
+Status makeKnown(c10::Device place, const std::string& name) {
+  return place.is_xpu() ? ze::adoptSyclQueue(name, currentStream(place)) : Status();
 }
 
 void giveBackTorchsCache(c10::DeviceType type) {

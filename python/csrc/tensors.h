@@ -20,6 +20,12 @@ using TorchPlace = std::optional<c10::Device>;
 // neither on the CPU nor at `place` is an error that names both.
 Result<TensorRef> tensorRef(const at::Tensor& tensor, const TorchPlace& place);
 
+// The handle of torch's current stream on a GPU of torch's: what CallPlace::stream is given.
+void* currentStream(c10::Device place);
+// Makes a GPU of torch's known to the runtime by `name`, where that does not find it by itself: torch.xpu's, by a queue
+// of its SYCL. The status names what is missing.
+Status makeKnown(c10::Device place, const std::string& name);
+
 // From now on, what torch's allocator of that kind of device keeps and does not use is given back before a GPU is out
 // of memory for the executor.
 void giveBackTorchsCache(c10::DeviceType type);

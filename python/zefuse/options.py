@@ -24,7 +24,7 @@ class Options:
 
     device: str = "cpu"
     """Where a graph of CPU tensors runs: ``"cpu"``, or ``"gpu:N"`` for the N-th GPU, with the tensors staged over. ``"gpu:N,cpu"``:
-    the CPU, with a warning, where that GPU is missing or nothing compiles for it. CUDA tensors are computed where they lie."""
+    the CPU, with a warning, where that GPU is missing or nothing compiles for it. CUDA and XPU tensors are computed where they lie."""
 
     strict: bool = False
     """An operator without a lowering is an error instead of a call through ATen."""

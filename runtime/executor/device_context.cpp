@@ -22,10 +22,16 @@ namespace zefuse::executor {
 Result<std::unique_ptr<DeviceQueue>> DeviceQueue::create(const ze::Context& context, ze::Stream stream) {
   auto queue = std::make_unique<DeviceQueue>();
   queue->stream = stream;
-  auto immediate = ze::CommandList::createImmediate(context, ze::Execution::asynchronous, stream);
+  const bool of_sycl = context.device().sycl && stream;
+  auto immediate =
+      ze::CommandList::createImmediate(context, ze::Execution::asynchronous, of_sycl ? std::nullopt : stream);
   if (!immediate.ok())
     return immediate.status();
   queue->immediate = std::move(*immediate);
+  if (of_sycl) {
+    queue->order = std::make_unique<ze::SyclOrder>(context, *stream);
+    return queue;
+  }
   auto recorded = ze::CommandQueue::create(context, stream);
   if (!recorded.ok())
     return recorded.status();
@@ -39,7 +45,8 @@ uint64_t DeviceQueue::newLayout() {
 }
 
 DeviceContext::DeviceContext(ze::Context context)
-    : context_(std::move(context)), max_idle_(std::max(8u, 2 * std::thread::hardware_concurrency())),
+    : context_(std::move(context)), replays_(!device().sycl || device().driver.appendsLists()),
+      max_idle_(std::max(8u, 2 * std::thread::hardware_concurrency())),
       parameters_(context_, [this](const Status& reason) { markLost(reason); }) {
   idle_.reserve(max_idle_);  // giveBack() asks for no memory
 }
@@ -50,9 +57,10 @@ Result<std::shared_ptr<DeviceContext>> DeviceContext::open(const std::string& na
     return device.status();
   // Never destroyed: graphs may be, after static objects.
   static auto& mutex = *new ForkMutex;
-  static auto& opened = *new std::map<ze_device_handle_t, std::weak_ptr<DeviceContext>>;
+  static auto& opened = *new std::map<std::pair<ze_device_handle_t, ze_context_handle_t>, std::weak_ptr<DeviceContext>>;
+  const std::pair key(device->handle, device->context);
   auto usable = [&]() -> std::shared_ptr<DeviceContext> {
-    auto context = opened[device->handle].lock();
+    auto context = opened[key].lock();
     return context && context->lost().ok() ? context : nullptr;
   };
   {
@@ -67,7 +75,7 @@ Result<std::shared_ptr<DeviceContext>> DeviceContext::open(const std::string& na
   std::lock_guard lock(mutex);
   if (auto context = usable())  // another thread was quicker
     return context;
-  opened[device->handle] = fresh;
+  opened[key] = fresh;
   return fresh;
 }
 
@@ -97,6 +105,12 @@ void DeviceContext::markLost(const Status& reason) noexcept {
 }
 
 Result<std::unique_ptr<DeviceQueue>> DeviceContext::takeQueue(const DeviceQueue* last, ze::Stream stream) {
+  if (device().sycl && stream) {
+    const Result<void*> kept = ze::syclQueueOf(context_, *stream);
+    if (!kept.ok())
+      return kept.status();
+    stream = *kept;
+  }
   {
     std::lock_guard lock(mutex_);
     auto found = idle_.end();
@@ -115,6 +129,11 @@ Result<std::unique_ptr<DeviceQueue>> DeviceContext::takeQueue(const DeviceQueue*
   auto made = DeviceQueue::create(context_, stream);
   if (!made.ok() || !stream)
     return made;
+  if (device().sycl) {
+    std::lock_guard lock(mutex_);
+    streams_.try_emplace(*stream, nullptr);
+    return made;
+  }
   auto waiter = ze::CommandQueue::create(context_, stream);
   if (!waiter.ok())
     return waiter.status();
@@ -124,14 +143,15 @@ Result<std::unique_ptr<DeviceQueue>> DeviceContext::takeQueue(const DeviceQueue*
 }
 
 Status DeviceContext::awaitStreams(std::chrono::milliseconds deadline) {
-  std::vector<ze::CommandQueue*> streams;  // none is ever removed
+  const auto nanoseconds = uint64_t(std::chrono::nanoseconds(deadline).count());
+  std::vector<std::pair<void*, ze::CommandQueue*>> streams;  // none is ever removed
   {
     std::lock_guard lock(mutex_);
     for (const auto& [stream, queue] : streams_)
-      streams.push_back(queue.get());
+      streams.emplace_back(stream, queue.get());
   }
-  for (ze::CommandQueue* stream : streams)
-    ZEFUSE_RETURN_IF_ERROR(stream->synchronize(uint64_t(std::chrono::nanoseconds(deadline).count())));
+  for (const auto& [stream, queue] : streams)
+    ZEFUSE_RETURN_IF_ERROR(queue ? queue->synchronize(nanoseconds) : ze::awaitSyclQueue(context_, stream, nanoseconds));
   return {};
 }
 
@@ -139,7 +159,7 @@ DeviceContext::~DeviceContext() {
   if (!isLost())
     for (const std::unique_ptr<DeviceQueue>& queue : idle_)
       if (queue->busy)
-        (void)queue->recorded.synchronize(UINT64_MAX);  // nobody could handle its failure here
+        (void)queue->synchronize(UINT64_MAX);  // nobody could handle its failure here
 }
 
 void DeviceContext::giveBack(std::unique_ptr<DeviceQueue> queue) noexcept {
@@ -175,7 +195,7 @@ bool DeviceContext::releaseIdleMemory() {
   std::vector<ze::Memory> freed;  // after the lock
   std::lock_guard lock(mutex_);
   for (std::unique_ptr<DeviceQueue>& queue : idle_) {
-    if (queue->busy && !queue->recorded.synchronize(UINT64_MAX).ok())
+    if (queue->busy && !queue->synchronize(UINT64_MAX).ok())
       continue;
     queue->busy = false;
     for (ze::Memory* memory : {&queue->arena, &queue->staging, &queue->scratch})

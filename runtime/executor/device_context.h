@@ -15,6 +15,7 @@
 #include "runtime/executor/resident_parameters.h"
 #include "runtime/ze/command_list.h"
 #include "runtime/ze/memory.h"
+#include "runtime/ze/sycl.h"
 
 namespace zefuse::executor {
 
@@ -24,10 +25,21 @@ namespace zefuse::executor {
 struct DeviceQueue {
   static Result<std::unique_ptr<DeviceQueue>> create(const ze::Context& context, ze::Stream stream);
 
+  // What is queued between the two is in order with the stream, where that is a queue of SYCL's; other streams the
+  // driver has adopted.
+  Status enter() { return order ? order->enter(immediate) : Status(); }
+  Status leave() { return order ? order->leave(immediate) : Status(); }
+  // Behind what is queued; as ze::CommandQueue::execute and synchronize.
+  Status execute(const ze::CommandList& closed) { return order ? immediate.append(closed) : recorded.execute(closed); }
+  Status synchronize(uint64_t nanoseconds) {
+    return order ? order->wait(immediate, nanoseconds) : recorded.synchronize(nanoseconds);
+  }
+
   ze::Stream stream;          // of the caller's, whose order is that of all calls in it
   bool busy = false;          // the stream may have yet to come to the end of what earlier calls queued, in this memory
   ze::CommandList immediate;  // asynchronous
-  ze::CommandQueue recorded;  // runs closed lists
+  ze::CommandQueue recorded;  // runs closed lists; not of SYCL's
+  std::unique_ptr<ze::SyclOrder> order;
   ze::Memory arena, staging, scratch;
   uint64_t layout = newLayout();  // another number for each time that a block above has moved
 
@@ -52,6 +64,7 @@ public:
   bool zeroCopy() const { return device().reaches_all_host; }
   bool hostVisible() const { return device().integrated; }         // device blocks are host memory
   bool hostCopies() const { return zeroCopy() || hostVisible(); }  // with memcpy, what has to be copied
+  bool replays() const { return replays_; }                        // DeviceQueue::execute works
 
   // After a lost device, a launch that never ended or a fork nothing can be run any more: the reason, for every later
   // call of any graph. What the device may still use, or what a parent's driver made, is then leaked, this object
@@ -82,6 +95,7 @@ private:
   explicit DeviceContext(ze::Context context);
 
   const ze::Context context_;
+  const bool replays_;
   const uint32_t generation_ = forkGeneration();
   mutable ForkMutex mutex_;  // guards what follows
   Status lost_;
@@ -89,7 +103,7 @@ private:
   std::atomic<bool> is_lost_{false};     // what destructors ask, which must not need memory for the answer
   const size_t max_idle_;
   std::vector<std::unique_ptr<DeviceQueue>> idle_;              // the last used last
-  std::map<void*, std::unique_ptr<ze::CommandQueue>> streams_;  // that calls came in, to wait for
+  std::map<void*, std::unique_ptr<ze::CommandQueue>> streams_;  // that calls came in, to wait for; null: of SYCL's
   ResidentParameters parameters_;
   LibraryProducts products_;
   LibraryConvolutions convolutions_;

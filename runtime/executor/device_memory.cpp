@@ -22,7 +22,11 @@ Status copyInStream(DeviceContext& device, ze::Stream stream, void* to, const vo
   auto queue = device.takeQueue(nullptr, stream);
   if (!queue.ok())
     return queue.status();
-  const Status status = (*queue)->immediate.copy(to, from, bytes);
+  const Status status = [&]() -> Status {
+    ZEFUSE_RETURN_IF_ERROR((*queue)->enter());
+    ZEFUSE_RETURN_IF_ERROR((*queue)->immediate.copy(to, from, bytes));
+    return (*queue)->leave();
+  }();
   (*queue)->busy = true;
   device.giveBack(std::move(*queue));
   return status;

@@ -84,7 +84,7 @@ Status DeviceSide::reserve(ze::Memory& memory, ze::Memory::Kind kind, size_t byt
   if (bytes <= memory.bytes())
     return {};
   if (queue_ && queue_->busy && memory.bytes() > 0) {  // earlier calls may be at it
-    ZEFUSE_RETURN_IF_ERROR(queue_->recorded.synchronize(deadline()));
+    ZEFUSE_RETURN_IF_ERROR(queue_->synchronize(deadline()));
     queue_->busy = false;
   }
   memory = {};
@@ -307,6 +307,7 @@ Status DeviceSide::begin(std::span<const CallInput> inputs, Counters::OfCall& co
   counted_ = &counted;
   ZEFUSE_RETURN_IF_ERROR(tellEarlier(false));
   ZEFUSE_RETURN_IF_ERROR(takeQueue());
+  ZEFUSE_RETURN_IF_ERROR(queue_->enter());  // results have their memory, which others may have given up by now
   const plan::PlanT& plan = program_.plan;
   for (size_t i = 0; i < plan.buffers.size(); ++i)
     valid_[i] = plan.buffers[i]->storage == plan::Storage::input ? on_host : nowhere;
@@ -371,7 +372,7 @@ DeviceSide::Recording* DeviceSide::recordingFor(const Addresses& now) {
 }
 
 bool DeviceSide::worthRecording(const Addresses& now) {
-  if (recorded_calls_ > replayed_calls_ + trial_recordings)
+  if (!device().replays() || recorded_calls_ > replayed_calls_ + trial_recordings)
     return false;
   if (proven_ && std::ranges::find(seen_, now) != seen_.end())
     return true;
@@ -576,14 +577,14 @@ Status DeviceSide::queueResults() {
 Status DeviceSide::execute(const ze::CommandList& list) {
   if (!waits_) {
     queued_ = true;
-    return failed(queue_->recorded.execute(list));
+    return failed(queue_->execute(list));
   }
   for (size_t launch = 0; launch < launched_.size(); ++launch)
     if (ze::Event* ended = endOf(launch))
       ZEFUSE_RETURN_IF_ERROR(ended->reset());
   ZEFUSE_RETURN_IF_ERROR(drained_->reset());
   queued_ = true;
-  ZEFUSE_RETURN_IF_ERROR(failed(queue_->recorded.execute(list)));
+  ZEFUSE_RETURN_IF_ERROR(failed(queue_->execute(list)));
   return awaitDrained();
 }
 
@@ -624,6 +625,7 @@ Status DeviceSide::finish() {
     takeFromStaging();
     ZEFUSE_RETURN_IF_ERROR(checkWords());
   } else {
+    ZEFUSE_RETURN_IF_ERROR(queue_->leave());
     in_flight_ = true;
     queued_ = false;
   }

@@ -95,7 +95,7 @@ void DeviceSide::settle(const Status& failure) noexcept {
     else if (mode_ == Mode::immediate)
       status = drain();
     else if (queued_)
-      status = queue_->recorded.synchronize(deadline());
+      status = queue_->synchronize(deadline());
     // A queue tells of a launch that found no memory here once more; it has ended all the same.
     if (!status.ok() && (mode_ == Mode::immediate || status.code() != Code::out_of_memory))
       shared_.device->markLost(status);

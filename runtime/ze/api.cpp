@@ -35,6 +35,8 @@ namespace {
   X(Kernel, kernel)                                                                                                    \
   X(Mem, mem)
 
+constexpr const char* immediate_append_lists_name = "zeCommandListImmediateAppendCommandListsExp";
+
 Status bindTables(void* library, Api& api) {
 #define ZEFUSE_ZE_TABLE(Table, table)                                                                                  \
   ze_##table##_dditable_t Table{};                                                                                     \
@@ -65,6 +67,8 @@ Status bindFlat(void* library, Api& api) {
     return {Code::unsupported, api.library + ": the loader has no " #name};
   ZEFUSE_ZE_FUNCTIONS(ZEFUSE_ZE_BIND)
 #undef ZEFUSE_ZE_BIND
+  api.immediateAppendLists =
+      reinterpret_cast<decltype(api.immediateAppendLists)>(dlsym(library, immediate_append_lists_name));
   return {};
 }
 
@@ -157,6 +161,7 @@ void findExtensions(Api& api) {
     api.convolutionCreate = nullptr;
   find(api.deviceOrdinal, ze_extension::device_ordinal_name);
   find(api.streamIsCapturing, ze_extension::stream_is_capturing_name);
+  find(api.immediateAppendLists, immediate_append_lists_name);
 }
 
 // Where the CPU driver may be, best first.

@@ -23,6 +23,7 @@ namespace zefuse::ze {
   X(Global, Init, zeInit)                                                                                              \
   X(Driver, Get, zeDriverGet)                                                                                          \
   X(Driver, GetProperties, zeDriverGetProperties)                                                                      \
+  X(Driver, GetExtensionProperties, zeDriverGetExtensionProperties)                                                    \
   X(Driver, GetExtensionFunctionAddress, zeDriverGetExtensionFunctionAddress)                                          \
   X(Device, Get, zeDeviceGet)                                                                                          \
   X(Device, GetProperties, zeDeviceGetProperties)                                                                      \
@@ -87,6 +88,9 @@ struct Api {
   ze_extension::ConvolutionLibrary convolutionLibrary = nullptr;
   ze_extension::DeviceOrdinal deviceOrdinal = nullptr;  // of our driver over CUDA
   ze_extension::StreamIsCapturing streamIsCapturing = nullptr;
+  // Of Level Zero 1.9, and of drivers that say so (Driver::appendsLists): closed lists on an immediate one.
+  ze_result_t(ZE_APICALL* immediateAppendLists)(ze_command_list_handle_t, uint32_t, ze_command_list_handle_t*,
+                                                ze_event_handle_t, uint32_t, ze_event_handle_t*) = nullptr;
 };
 
 // Our driver for the CPU, bound through its DDI getters and initialised once per process. Thread-safe.

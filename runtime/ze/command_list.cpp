@@ -71,9 +71,16 @@ Status CommandList::fill(void* destination, const void* pattern, size_t pattern_
   return {};
 }
 
-Status CommandList::barrier(Event* signal) {
+Status CommandList::barrier(Event* signal, ze_event_handle_t awaited) {
   ZEFUSE_ZE(context_->api(), context_->device().name, zeCommandListAppendBarrier, handle_.get(),
-            signal ? signal->handle() : nullptr, 0, nullptr);
+            signal ? signal->handle() : nullptr, awaited ? 1 : 0, awaited ? &awaited : nullptr);
+  return {};
+}
+
+Status CommandList::append(const CommandList& closed) {
+  ze_command_list_handle_t handle = closed.handle();
+  ZEFUSE_ZE(context_->api(), context_->device().name, immediateAppendLists, handle_.get(), 1, &handle, nullptr, 0,
+            nullptr);
   return {};
 }
 

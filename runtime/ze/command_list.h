@@ -36,7 +36,11 @@ public:
   Status copy(void* destination, const void* source, size_t bytes, Event* signal = nullptr);
   // Repeats `pattern_size` bytes (a power of two) over `bytes`.
   Status fill(void* destination, const void* pattern, size_t pattern_size, size_t bytes, Event* signal = nullptr);
-  Status barrier(Event* signal = nullptr);
+  // `awaited`: an event that it waits for besides.
+  Status barrier(Event* signal = nullptr, ze_event_handle_t awaited = nullptr);
+  // On an immediate list: runs a closed one, which must not be destroyed, nor run again, before it has ended. Where the
+  // driver can (Driver::appendsLists).
+  Status append(const CommandList& closed);
   ze_command_list_handle_t handle() const { return handle_.get(); }
 
 private:

@@ -2,7 +2,16 @@
 
 namespace zefuse::ze {
 
+Context Context::adopt(const Device& device, ze_context_handle_t handle) {
+  Context context;
+  context.device_ = device;
+  context.adopted_ = handle;
+  return context;
+}
+
 Result<Context> Context::create(const Device& device) {
+  if (device.context)
+    return adopt(device, device.context);
   auto desc = make<ze_context_desc_t>();
   ze_context_handle_t handle = nullptr;
   ZEFUSE_ZE(*device.api, device.name, zeContextCreate, device.driver.handle, &desc, &handle);

@@ -7,14 +7,18 @@ namespace zefuse::ze {
 
 class Context {
 public:
+  // Of SYCL's device it is SYCL's own context, which is not destroyed with this.
   static Result<Context> create(const Device& device);
+  // One of somebody else's, whose driver is the device's, which outlives this.
+  static Context adopt(const Device& device, ze_context_handle_t handle);
 
   const Api& api() const { return *device_.api; }
   const Device& device() const { return device_; }
-  ze_context_handle_t handle() const { return handle_.get(); }
+  ze_context_handle_t handle() const { return adopted_ ? adopted_ : handle_.get(); }
 
 private:
   Device device_;
+  ze_context_handle_t adopted_ = nullptr;
   Owned<ze_context_handle_t, &Api::zeContextDestroy> handle_;
 };
 

@@ -8,6 +8,7 @@
 
 #include "common/toolchain/host_cpu.h"
 #include "common/toolchain/targets.h"
+#include "runtime/ze/sycl.h"
 
 namespace zefuse::ze {
 namespace {
@@ -164,6 +165,11 @@ Result<Device> Device::find(const std::string& name) {
       why = " (" + gpus.status().message() + ")";
     }
   }
+  if (name.starts_with("xpu:")) {
+    if (std::optional<Device> device = adoptedDevice(name))
+      return std::move(*device);
+    why = " (it is known from its first tensor of torch.xpu on)";
+  }
   if (name.starts_with("cuda:")) {
     Result<const Api*> cuda = cudaApi();
     Result<std::vector<Device>> gpus = gpusBeforeLoaders();
@@ -185,6 +191,23 @@ Result<Device> Device::find(const std::string& name) {
     known += (known.empty() ? "'" : ", '") + device + "' (" + description + ")";
   return Status{Code::not_found,
                 "no device '" + name + "'" + why + "; this machine has " + (known.empty() ? "none" : known)};
+}
+
+Result<Device> Device::of(ze_device_handle_t handle) {
+  Result<std::vector<Device>> gpus = gpusBeforeLoaders();
+  auto found = [&]() -> Device* {
+    const auto at = std::ranges::find(*gpus, handle, &Device::handle);
+    return at == gpus->end() ? nullptr : &*at;
+  };
+  if (gpus.ok())
+    if (Device* device = found())
+      return std::move(*device);
+  gpus = gpuDevices();
+  if (!gpus.ok())
+    return gpus.status();
+  if (Device* device = found())
+    return std::move(*device);
+  return Status{Code::not_found, "no Level Zero driver here has the device that SYCL uses"};
 }
 
 Result<int32_t> Device::cudaOrdinal() const {

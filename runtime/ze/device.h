@@ -13,6 +13,8 @@
 
 namespace zefuse::ze {
 
+struct Sycl;
+
 inline constexpr const char* kGpuTargetVariable = "ZEFUSE_GPU_TARGET";
 
 struct ZEFUSE_API Device {
@@ -28,12 +30,17 @@ struct ZEFUSE_API Device {
   int compute_capability = 0;     // of an NVIDIA GPU, times 10; else 0
   bool integrated = false;        // no memory of its own: the host's, reached through USM
   bool reaches_all_host = false;  // kernels may read and write any memory of the process
+  // Of SYCL's ("xpu:0", sycl.h): its context, and who orders work among its queues'; else null.
+  ze_context_handle_t context = nullptr;
+  const Sycl* sycl = nullptr;
 
   // not_found lists the devices that exist. "gpu" means "gpu:0"; "cuda:N" is CUDA's N-th device, as torch counts them,
-  // whichever of the GPUs that is: it keeps its name "gpu:M".
+  // whichever of the GPUs that is: it keeps its name "gpu:M". "xpu:N" is torch.xpu's, after adoptSyclQueue().
   static Result<Device> find(const std::string& name);
   // Everything find() accepts. The second part of each pair is the driver's description.
   static std::vector<std::pair<std::string, std::string>> list();
+  // The GPU that has this handle, in whichever of the implementations.
+  static Result<Device> of(ze_device_handle_t handle);
 
   // Our CPU driver as a GPU that runs kernels for any; not where it poses as another vendor's device by a PCI id, for
   // tests of what such a device does.

@@ -1,6 +1,8 @@
 #include "runtime/ze/driver.h"
 
+#include <algorithm>
 #include <cstdio>
+#include <string_view>
 
 namespace zefuse::ze {
 namespace {
@@ -23,6 +25,17 @@ bool Driver::isOurs() const {
 
 bool Driver::isOverCuda() const {
   return uuid == "7a65667573652d637564612d64727631";  // "zefuse-cuda-drv1", docs/cuda_driver.md
+}
+
+bool Driver::appendsLists() const {
+  uint32_t count = 0;
+  if (!api->immediateAppendLists || api->zeDriverGetExtensionProperties(handle, &count, nullptr) != ZE_RESULT_SUCCESS)
+    return false;
+  std::vector<ze_driver_extension_properties_t> extensions(count);
+  return api->zeDriverGetExtensionProperties(handle, &count, extensions.data()) == ZE_RESULT_SUCCESS &&
+         std::ranges::any_of(extensions, [](const auto& extension) {
+           return std::string_view("ZE_experimental_immediate_command_list_append") == extension.name;
+         });
 }
 
 Result<std::vector<Driver>> Driver::list(const Api& api) {

@@ -15,8 +15,9 @@ struct ZEFUSE_API Driver {
   uint32_t version = 0;
   std::string uuid;  // 32 hexadecimal digits; the same for one build of a driver on every machine
 
-  bool isOurs() const;      // zefuse's CPU driver, whatever type of device it presents itself as
-  bool isOverCuda() const;  // zefuse's driver for NVIDIA GPUs
+  bool isOurs() const;        // zefuse's CPU driver, whatever type of device it presents itself as
+  bool isOverCuda() const;    // zefuse's driver for NVIDIA GPUs
+  bool appendsLists() const;  // closed lists run on immediate ones (CommandList::append)
 
   static Result<std::vector<Driver>> list(const Api& api);
 };

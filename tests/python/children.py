@@ -3,7 +3,7 @@
 A server (this file as a program) imports, then forks one child per program. It has started no thread and compiled nothing with
 zefuse, so a child is what a new process is after its imports: no driver is loaded, nothing is in any table, and the environment
 is the one that it is given. For ``imports``, modules that the programs need besides, there is a server of its own: transformers
-takes longer than torch, and posing_cuda has to be there before torch.
+takes longer than torch, and posing_cuda and posing_xpu have to be there before torch.
 
 Not for tests of importing itself, of PYTHONHASHSEED, or of what a library reads from the environment while it is loaded
 (OMP_NUM_THREADS). Nor of how a process ends: a child joins its threads, calls the handlers, destroys its own objects and leaves the
@@ -292,7 +292,7 @@ def _ended(pid: int) -> str:
 
 
 def _main(imports: list[str]) -> None:
-    before_torch = [name for name in imports if name == "posing_cuda"]
+    before_torch = [name for name in imports if name in ("posing_cuda", "posing_xpu")]
     for name in before_torch:
         importlib.import_module(name)
     import torch

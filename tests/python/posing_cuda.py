@@ -16,13 +16,13 @@ os.environ["ZEFUSE_CPU_DRIVER_AS"] = "gpu"
 ROOT = Path(__file__).resolve().parents[2]
 LIBRARY = ROOT / "build" / "release" / "lib" / "libzefuse_posing_cuda.so"
 library = ctypes.CDLL(str(LIBRARY), ctypes.RTLD_GLOBAL)
-"""Functions for tests: posing_cuda_wait(), posing_cuda_emptied(), posing_cuda_use_stream(number)."""
+"""Functions for tests: posing_wait(), posing_emptied(), posing_use_stream(number)."""
 
 import torch
 
 from zefuse.graphs import places
 
-library.posing_cuda_start()
+library.posing_start()
 torch.cuda._lazy_init = lambda: None  # type: ignore[assignment, unused-ignore]
 places.NAMES["cuda"] = "gpu:0"
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "python")]

@@ -14,7 +14,7 @@ FLOORS = [
     ["common/plan", "common/toolchain", "common/ze_extension"],
     ["drivers/level_zero", "drivers/spirv"],
     ["drivers/cpu", "drivers/cuda"],
-    ["runtime/cache", "runtime/onednn", "runtime/ze"],
+    ["runtime/cache", "runtime/onednn", "runtime/sycl", "runtime/ze"],
     ["runtime/recurrence"],
     ["runtime/executor"],
     ["runtime/aten", "runtime/package"],

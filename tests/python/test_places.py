@@ -1,4 +1,5 @@
-"""CUDA tensors where they lie, on the posing GPU (posing_cuda.py): places, order, errors told later, lifetimes, training.
+"""CUDA and XPU tensors where they lie, on the posing GPU (posing_cuda.py, posing_xpu.py): places, order, errors told
+later, lifetimes, training.
 
 tests/gpu_cuda/placed.py has the same and more on a machine with CUDA.
 """
@@ -9,9 +10,11 @@ from pathlib import Path
 
 import posing_programs
 import pytest
-from posing_programs import needs_posing_cuda
+from posing_programs import needs_posing_cuda, needs_posing_xpu
 
-pytestmark = needs_posing_cuda
+on_each_device = pytest.mark.parametrize(
+    "device", [pytest.param("cuda", marks=needs_posing_cuda), pytest.param("xpu", marks=needs_posing_xpu)]
+)
 
 BEGIN = """
 import copy, torch, zefuse
@@ -51,12 +54,13 @@ mlp = nn.Sequential(nn.Linear(64, 128), nn.GELU(), nn.LayerNorm(128), nn.Linear(
 """
 
 
-def run(program: str, whole: bool = False, **environment: str) -> str:
+def run(program: str, whole: bool = False, device: str = "cuda", **environment: str) -> str:
     """The program's output; it has to end well."""
-    return posing_programs.run(BEGIN + program, whole=whole, **environment)
+    return posing_programs.run(BEGIN + program, whole=whole, device=device, **environment)
 
 
-def test_tensors_are_used_where_they_lie() -> None:
+@on_each_device
+def test_tensors_are_used_where_they_lie(device: str) -> None:
     """While tensors, a graph and its replays are there, the process ends as any does."""
     run(
         """
@@ -76,9 +80,11 @@ assert count("replays") >= 4, count("replays")
 assert graphs[0].report()["place"] == "cuda:0"
 """,
         whole=True,
+        device=device,
     )
 
 
+@needs_posing_cuda
 def test_what_is_made_of_parameters_alone_is_kept() -> None:
     """Of inference: while their memory and versions say that they are the same."""
     run("""
@@ -123,6 +129,7 @@ for _ in range(2):  # training keeps nothing
 """)
 
 
+@needs_posing_cuda
 def test_another_model_in_the_same_memory() -> None:
     """One graph serves models of one kind, and the allocator gives an address again: neither it nor the version tells them apart."""
     run("""
@@ -147,6 +154,7 @@ assert len(seen) == 1, "the address came again"
 """)
 
 
+@needs_posing_cuda
 def test_numbers_of_the_cpu_are_no_copies() -> None:
     """Swin's mask of shifted windows: single numbers written into a tensor of zeros."""
     run("""
@@ -163,8 +171,10 @@ nothing_copied()
 """)
 
 
-def test_calls_are_in_order_with_each_other_and_with_torch() -> None:
-    run("""
+@on_each_device
+def test_calls_are_in_order_with_each_other_and_with_torch(device: str) -> None:
+    run(
+        """
 call = compiled(lambda x, y: x * 0.5 + y)
 x, y = torch.ones(64, 64), torch.rand(64, 64)
 a, b = x.to("cuda"), y.to("cuda")
@@ -174,21 +184,29 @@ for step in range(20):
         y, b = y + 1, b + 1
 close(a, x)
 nothing_copied()
-""")
+""",
+        device=device,
+    )
 
 
-def test_another_stream() -> None:
-    run("""
+@on_each_device
+def test_another_stream(device: str) -> None:
+    run(
+        """
 call = compiled(lambda x: (x @ x).relu())
 x = torch.randn(64, 64)
 for stream in (0, 3, 5, 3):
-    library.posing_cuda_use_stream(stream)
+    library.posing_use_stream(stream)
     close(call(x.to("cuda")), (x @ x).relu())
-""")
+""",
+        device=device,
+    )
 
 
-def test_errors_are_told_later_or_at_once() -> None:
-    run("""
+@on_each_device
+def test_errors_are_told_later_or_at_once(device: str) -> None:
+    run(
+        """
 table = torch.randn(10, 16)
 on_device = table.to("cuda")
 call = compiled(lambda i: F.embedding(i, on_device) * 2)
@@ -200,7 +218,7 @@ assert "an earlier call" in message and "embedding" in message, message
 zefuse.synchronize()  # told once
 close(call(good), table[[1, 2, 3]] * 2)
 call(bad)
-library.posing_cuda_wait()
+library.posing_wait()
 message = raised(IndexError, call, good)  # by the next call of the same function
 assert "an earlier call" in message, message
 close(call(good), table[[1, 2, 3]] * 2)
@@ -208,11 +226,15 @@ torch._dynamo.reset()
 at_once = compiled(lambda i: F.embedding(i, on_device) * 3, synchronous=True)
 message = raised(IndexError, at_once, bad)
 assert "earlier" not in message, message
-""")
+""",
+        device=device,
+    )
 
 
-def test_tensors_of_two_devices_are_torchs_error() -> None:
-    run("""
+@on_each_device
+def test_tensors_of_two_devices_are_torchs_error(device: str) -> None:
+    run(
+        """
 call = compiled(lambda x, y: x + y)
 x = torch.ones(8, 8, device="cuda:0")
 y = torch.empty(8, 8, device="cuda:1")
@@ -222,21 +244,29 @@ one = compiled(lambda x: x * 2 + 1)
 close(one(x), torch.full((8, 8), 3.0))
 message = raised(RuntimeError, graphs[-1], [y])
 assert "Expected all tensors to be on the same device" in message and "cuda:0" in message and "cuda:1" in message, message
-""")
+""",
+        device=device,
+    )
 
 
-def test_cpu_tensors_beside_are_copied_and_counted() -> None:
-    run("""
+@on_each_device
+def test_cpu_tensors_beside_are_copied_and_counted(device: str) -> None:
+    run(
+        """
 call = compiled(lambda x, s, rows: (x * s)[rows] + 1)
 x, s, rows = torch.randn(64, 64), torch.tensor(3.0), torch.tensor([5, 1, 7])
 for _ in range(3):
     close(call(x.to("cuda"), s, rows), (x * s)[rows] + 1)
 assert count("copies_to_device") == 6 and count("bytes_to_device") == 3 * (4 + 24), count("bytes_to_device")
-""")
+""",
+        device=device,
+    )
 
 
-def test_results_on_the_cpu() -> None:
-    run("""
+@on_each_device
+def test_results_on_the_cpu(device: str) -> None:
+    run(
+        """
 def function(x):
     y = (x * 2).relu()
     return y.sum(0).cpu() + 1, y
@@ -246,17 +276,23 @@ a, b = compiled(function)(x.to("cuda"))
 assert a.device.type == "cpu" and b.device.type == "cuda"
 close(a, function(x)[0])
 close(b, function(x)[1])
-""")
+""",
+        device=device,
+    )
 
 
-def test_a_tensor_that_begins_between_boundaries() -> None:
-    run("""
+@on_each_device
+def test_a_tensor_that_begins_between_boundaries(device: str) -> None:
+    run(
+        """
 call = compiled(lambda x: x * 2 + 1)
 x = torch.randn(257)
 for _ in range(3):
     close(call(x.to("cuda")[1:]), x[1:] * 2 + 1)
 assert count("copies_to_host") == 0
-""")
+""",
+        device=device,
+    )
 
 
 TRAINING = """
@@ -279,8 +315,17 @@ i, labels = torch.randint(50, (3, 16)), torch.randint(50, (3, 16))
 """
 
 
-@pytest.mark.parametrize("optimizer", ["AdamW(foreach=True)", "AdamW(foreach=False)", "SGD(momentum=0.9)"])
-def test_training_stays_on_the_device(optimizer: str) -> None:
+@pytest.mark.parametrize(
+    ("optimizer", "device"),
+    [
+        *(
+            pytest.param(optimizer, "cuda", marks=needs_posing_cuda)
+            for optimizer in ("AdamW(foreach=True)", "AdamW(foreach=False)", "SGD(momentum=0.9)")
+        ),
+        pytest.param("AdamW(foreach=True)", "xpu", marks=needs_posing_xpu),
+    ],
+)
+def test_training_stays_on_the_device(optimizer: str, device: str) -> None:
     name, arguments = optimizer[:-1].split("(")
     run(
         TRAINING
@@ -304,10 +349,12 @@ zefuse.synchronize()
 nothing_copied()
 assert not [entry for graph in graphs for entry in graph.report()["fallbacks"]]
 assert count("replays") > 0
-"""
+""",
+        device=device,
     )
 
 
+@needs_posing_cuda
 def test_torch_draws_a_dropout_where_it_is_asked_to() -> None:
     """Between compiled parts; test_random_numbers.py has those of kernels."""
     run("""
@@ -323,6 +370,7 @@ assert "draws from the device's generator" in entry["reason"], entry
 """)
 
 
+@needs_posing_cuda
 def test_a_projection_to_rows_that_no_vector_divides() -> None:
     """On NVIDIA's GPUs the gradient is copied with longer rows, for both derivatives: zeros that change nothing."""
     run(
@@ -343,6 +391,7 @@ nothing_copied()
     )
 
 
+@needs_posing_cuda
 def test_windows_that_do_not_overlap() -> None:
     """On NVIDIA's GPUs a convolution of them is a product of patches, and its derivatives are."""
     run(
@@ -371,16 +420,27 @@ for shape, weight, dtype in (
     )
 
 
-@pytest.mark.parametrize("name", ["flash", "efficient", "cudnn"])
-def test_attention_as_the_dispatcher_names_it(name: str) -> None:
-    """What torch makes of it where there is CUDA, forward and backward: kernels of the plan."""
+@pytest.mark.parametrize(
+    ("name", "device"),
+    [
+        *(
+            pytest.param(f"{name}_attention", "cuda", marks=needs_posing_cuda)
+            for name in ("flash", "efficient", "cudnn")
+        ),
+        pytest.param("fused_attention_overrideable", "xpu", marks=needs_posing_xpu),
+    ],
+)
+def test_attention_as_the_dispatcher_names_it(name: str, device: str) -> None:
+    """What torch makes of it where there is CUDA or XPU, forward and backward: kernels of the plan."""
     run(
         f"""
 name = {name!r}
-operator = getattr(torch.ops.aten, f"_scaled_dot_product_{{name}}_attention").default
+operator = getattr(torch.ops.aten, f"_scaled_dot_product_{{name}}").default
 def function(q, k, v):
-    if name == "flash":
+    if name == "flash_attention":
         return operator(q, k, v, 0.0, True)[0] * 2
+    if name == "fused_attention_overrideable":
+        return operator(q, k, v, None, 0.0, True)[0] * 2
     return operator(q, k, v, None, True, 0.0, True)[0] * 2
 
 q, k, v, g = (torch.randn(2, 16, 4, 8).transpose(1, 2) for _ in range(4))
@@ -396,10 +456,12 @@ for a, b in zip(mine, theirs, strict=True):
     close(a.grad, b.grad)
 assert not [entry for graph in graphs for entry in graph.report()["fallbacks"]]
 nothing_copied()
-"""
+""",
+        device=device,
     )
 
 
+@needs_posing_cuda
 def test_attention_in_eager() -> None:
     """Torch has the lowered operator for the CPU alone: a part that runs in eager computes the same in other words."""
     run("""
@@ -418,7 +480,8 @@ for causal, heads, mask in ((True, 4, None), (False, 2, torch.randn(2, 1, 9, 9))
 """)
 
 
-def test_no_memory() -> None:
+@on_each_device
+def test_no_memory(device: str) -> None:
     """Of 96 MiB: torch's cache is emptied once; then it is an error of torch's that says for what there was no room."""
     run(
         """
@@ -429,9 +492,9 @@ def check(rows):
 check(64)
 torch._dynamo.reset()
 torch.empty(60 << 20, dtype=torch.uint8, device="cuda")  # freed at once, and kept by the allocator
-before = library.posing_cuda_emptied()
+before = library.posing_emptied()
 check(4096)
-assert library.posing_cuda_emptied() > before
+assert library.posing_emptied() > before
 torch._dynamo.reset()
 x = torch.ones(12 << 10, 1024, device="cuda")
 message = raised(torch.OutOfMemoryError, call, x)
@@ -439,12 +502,15 @@ assert "bytes" in message, message
 check(64)
 """,
         ZEFUSE_CPU_DRIVER_GPU_MEMORY_MB="96",
+        device=device,
     )
 
 
-def test_a_package_of_cuda_tensors(tmp_path: Path) -> None:
+@on_each_device
+def test_a_package_of_cuda_tensors(tmp_path: Path, device: str) -> None:
     """Its weights are moved once, and nothing else; what a program changes in place is the caller's tensor."""
-    run(f"""
+    run(
+        f"""
 from zefuse.errors import InvalidArgumentError
 
 class Counting(nn.Module):
@@ -479,4 +545,6 @@ with torch.no_grad():
     close(loaded(torch.ones(8, 64), placed)[0], model(torch.ones(8, 64), torch.zeros(8))[0])  # copied there, and back
     close(placed, torch.full((8,), 64.0))
 raised(InvalidArgumentError, lambda: zefuse.load(path, place="meta"))
-""")
+""",
+        device=device,
+    )

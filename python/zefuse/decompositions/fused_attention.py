@@ -1,7 +1,7 @@
-"""Attention as torch's dispatcher names it on a CUDA device, in terms of the operator that the importer lowers.
+"""Attention as torch's dispatcher names it on a CUDA or XPU device, in terms of the operator that the importer lowers.
 
-Which of its kernels eager would take (flash, memory-efficient, cuDNN) is in the operator's name; all compute the same. One with dropout
-draws in its kernel: it stays whole and runs in eager, forward and backward, unless ``dropped_attention.py`` takes it.
+Which of its kernels eager would take (flash, memory-efficient, cuDNN, XPU's own) is in the operator's name; all compute the same. One
+with dropout draws in its kernel: it stays whole and runs in eager, forward and backward, unless ``dropped_attention.py`` takes it.
 """
 
 from __future__ import annotations
@@ -53,6 +53,13 @@ def cudnn(
     return out, sums, None, None, query.shape[-2], key.shape[-2], *_no_random_state(query), None
 
 
+def overrideable(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attn_bias: torch.Tensor | None = None,
+    dropout_p: float = 0.0, is_causal: bool = False, return_debug_mask: bool = False, *, scale: float | None = None,
+) -> Any:  # fmt: skip
+    return cudnn(query, key, value, attn_bias, True, dropout_p, is_causal, return_debug_mask, scale=scale)
+
+
 def flash_backward(
     grad_out: torch.Tensor, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, out: torch.Tensor,
     logsumexp: torch.Tensor, cum_seq_q: Any, cum_seq_k: Any, max_q: Any, max_k: Any, dropout_p: float, is_causal: bool,
@@ -82,6 +89,17 @@ def cudnn_backward(
     if dropout_p:
         return NotImplemented
     return _gradient(grad_out, query, key, value, out, logsumexp, 0.0, is_causal, attn_mask=attn_bias, scale=scale)
+
+
+def overrideable_backward(
+    grad_out: torch.Tensor, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attn_bias: torch.Tensor | None,
+    grad_input_mask: list[bool], out: torch.Tensor, logsumexp: torch.Tensor, cum_seq_q: Any, cum_seq_k: Any, max_q: Any,
+    max_k: Any, dropout_p: float, is_causal: bool, philox_seed: Any, philox_offset: Any, *, scale: float | None = None,
+) -> Any:  # fmt: skip
+    return efficient_backward(
+        grad_out, query, key, value, attn_bias, out, logsumexp, philox_seed, philox_offset, dropout_p, grad_input_mask,
+        is_causal, scale=scale,
+    )  # fmt: skip
 
 
 def _scores(
@@ -171,4 +189,6 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
         aten._scaled_dot_product_efficient_attention_backward.default: efficient_backward,
         aten._scaled_dot_product_cudnn_attention.default: cudnn,
         aten._scaled_dot_product_cudnn_attention_backward.default: cudnn_backward,
+        aten._scaled_dot_product_fused_attention_overrideable.default: overrideable,
+        aten._scaled_dot_product_fused_attention_overrideable_backward.default: overrideable_backward,
     }

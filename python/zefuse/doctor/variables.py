@@ -37,6 +37,7 @@ OURS = {
     "ZEFUSE_CUBLASLT": "",  # off, or a file
     "ZEFUSE_CUDNN": "",  # off, or a file
     "ZEFUSE_NVJITLINK": "",  # off, or a file
+    "ZEFUSE_SYCL": "file",
     "ZEFUSE_ZE_TRACE": "0|1",
 }
 # Without the prefix, so that they count as no variable of the program: those that building reads.

@@ -22,7 +22,7 @@ class DeviceOutOfMemoryError(OutOfMemoryError, torch.OutOfMemoryError):  # type:
 
 # Types of torch's devices -> what runtime/ze/device.h calls the device with torch's index. A device of another type is not for a
 # plan: what works there runs in eager.
-NAMES = {"cuda": "cuda:{}"}
+NAMES = {"cuda": "cuda:{}", "xpu": "xpu:{}"}
 
 
 def is_placed(value: Any) -> bool:

@@ -9,12 +9,13 @@
 
 namespace zefuse::test {
 
-inline Result<std::unique_ptr<Executable>> create(PlanBuilder& b, bool in_streams = false, bool build_beside = false) {
+inline Result<std::unique_ptr<Executable>> create(PlanBuilder& b, bool in_streams = false, bool build_beside = false,
+                                                  const char* device = "gpu:0") {
   b.plan.device = "gpu:0";
   for (auto& module : b.plan.modules)
     module->target = "dg2-g11";
   ExecutableOptions options;
-  options.device = "gpu:0";
+  options.device = device;
   options.in_streams = in_streams;
   options.build_beside = build_beside;
   return Executable::create(b.finish(), options);
@@ -25,8 +26,8 @@ inline Result<std::unique_ptr<Executable>> createBeside(PlanBuilder& b) { return
 // Floats in memory of the GPU, `skipped` of them before the first.
 class DeviceFloats {
 public:
-  explicit DeviceFloats(const std::vector<float>& values, size_t skipped = 0)
-      : device_(*executor::DeviceContext::open("gpu:0")), count_(values.size()), skipped_(skipped),
+  explicit DeviceFloats(const std::vector<float>& values, size_t skipped = 0, const char* device = "gpu:0")
+      : device_(*executor::DeviceContext::open(device)), count_(values.size()), skipped_(skipped),
         memory_(std::move(
             *ze::Memory::allocate(device_->context(), ze::Memory::Kind::device, (count_ + skipped_) * sizeof(float)))) {
     copy(data(), values.data());
@@ -72,6 +73,20 @@ inline void addStep(PlanBuilder& b, uint32_t x, uint32_t y, uint32_t out, uint32
   plan::LaunchT step = launch(b, "add", {x, y, out}, count);
   step.symbols = {count};
   b.step(std::move(step));
+}
+
+// x += y; out = x + p, with a parameter p.
+inline PlanBuilder addsInPlace() {
+  PlanBuilder b;
+  const uint32_t n = b.constant(24);
+  const uint32_t x = b.tensorInput("x", plan::DType::f32, {n});
+  b.plan.inputs[0]->written = true;
+  const uint32_t y = b.tensorInput("y", plan::DType::f32, {n});
+  const uint32_t p = b.tensorInput("p", plan::DType::f32, {n}, plan::InputKind::parameter);
+  const uint32_t out = b.outputTensor(plan::DType::f32, {n});
+  addStep(b, x, y, x, n);
+  addStep(b, x, p, out, n);
+  return b;
 }
 
 }  // namespace zefuse::test

@@ -9,27 +9,13 @@
 namespace zefuse {
 namespace {
 
-using test::addStep;
+using test::addsInPlace;
 using test::create;
 using test::DeviceFloats;
 using test::filled;
 using test::HostTensor;
 using test::OutputMemory;
 using test::PlanBuilder;
-
-// x += y; out = x + p, with a parameter p.
-PlanBuilder addsInPlace() {
-  PlanBuilder b;
-  const uint32_t n = b.constant(24);
-  const uint32_t x = b.tensorInput("x", plan::DType::f32, {n});
-  b.plan.inputs[0]->written = true;
-  const uint32_t y = b.tensorInput("y", plan::DType::f32, {n});
-  const uint32_t p = b.tensorInput("p", plan::DType::f32, {n}, plan::InputKind::parameter);
-  const uint32_t out = b.outputTensor(plan::DType::f32, {n});
-  addStep(b, x, y, x, n);
-  addStep(b, x, p, out, n);
-  return b;
-}
 
 TEST(DevicePlace, TensorsAreUsedWhereTheyAre) {
   PlanBuilder b = addsInPlace();

@@ -1,12 +1,13 @@
-// Torch's device type "cuda" without CUDA, for tests/python (posing_cuda.py): its memory is that of the GPU that the
-// CPU's driver poses as, which the host cannot reach, its streams are streams that the driver lets queues adopt, and
-// its operators run on the CPU and are copied there and back. There are two devices, in the memory of one.
+// Torch's device type "cuda" without CUDA, or "xpu" without SYCL, for tests/python (posing_cuda.py, posing_xpu.py): its
+// memory is that of the GPU that the CPU's driver poses as, which the host cannot reach, its streams are what lanes.h
+// says, and its operators run on the CPU and are copied there and back. There are two devices, in the memory of one.
 #include <map>
 #include <mutex>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/detail/CUDAHooksInterface.h>
+#include <ATen/detail/XPUHooksInterface.h>
 #include <ATen/native/CPUFallback.h>
 #include <ATen/native/Resize.h>
 #include <ATen/ops/as_strided_native.h>
@@ -18,37 +19,33 @@
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <torch/library.h>
 
-#include "runtime/ze/command_list.h"
 #include "runtime/ze/memory.h"
+#include "tests/unit/posing_torch/lanes.h"
+
+#ifdef POSING_cuda
+#define POSING_DEVICE CUDA
+#else
+#define POSING_DEVICE XPU
+#endif
 
 namespace zefuse {
 namespace {
 
-constexpr c10::DeviceType kind = c10::DeviceType::CUDA;
-constexpr c10::DeviceIndex devices = 2;
+using posing::handleOf;
+using posing::Lane;
+using posing::ok;
 
-template <typename T> T ok(Result<T> result) {
-  TORCH_CHECK(result.ok(), result.status().message());
-  return std::move(*result);
-}
-void ok(const Status& status) { TORCH_CHECK(status.ok(), status.message()); }
+constexpr c10::DeviceType kind = c10::DeviceType::POSING_DEVICE;
+constexpr c10::DeviceIndex devices = 2;
 
 thread_local c10::DeviceIndex current_device = 0;
 thread_local c10::StreamId current_stream[devices] = {};
 
-void* handleOf(c10::DeviceIndex device, c10::StreamId stream) {
-  return reinterpret_cast<void*>(uintptr_t(16 + device * 256 + stream));
-}
-
-// The context, and a list and a queue for each stream, which are made at its first use and live as long as the process.
+// The context, and a lane for each stream, which are made at its first use and live as long as the process.
 struct Driver {
-  ze::Context context = ok(ze::Context::create(ok(ze::Device::find("gpu:0"))));
-  struct Lane {
-    ze::CommandList list;
-    ze::CommandQueue queue;
-  };
+  ze::Context context = posing::makeContext();
   std::mutex mutex;
-  std::map<void*, Lane> lanes;
+  std::map<void*, std::unique_ptr<Lane>> lanes;
 
   static Driver& instance() {
     static auto* made = new Driver;
@@ -57,39 +54,37 @@ struct Driver {
   Lane& lane() {
     void* handle = handleOf(current_device, current_stream[current_device]);
     const std::lock_guard lock(mutex);
-    auto found = lanes.find(handle);
-    if (found == lanes.end())
-      found =
-          lanes
-              .emplace(handle, Lane{ok(ze::CommandList::createImmediate(context, ze::Execution::asynchronous, handle)),
-                                    ok(ze::CommandQueue::create(context, handle))})
-              .first;
-    return found->second;
+    std::unique_ptr<Lane>& lane = lanes[handle];
+    if (!lane)
+      lane = posing::makeLane(context, handle);
+    return *lane;
   }
   void wait() {
     std::vector<Lane*> all;
     {
       const std::lock_guard lock(mutex);
       for (auto& [handle, lane] : lanes)
-        all.push_back(&lane);
+        all.push_back(lane.get());
     }
     for (Lane* lane : all)
-      ok(lane->queue.synchronize(UINT64_MAX));
+      lane->wait();
   }
 };
 
-// Like torch's: a block that is freed serves the next tensor at once, since what uses both is in one stream, and of
-// several the one with the lowest address does. So the steps of a training get the same addresses.
+// Like torch's: a block that is freed serves the next tensor of its stream at once, since what uses both is in order,
+// and of several the one with the lowest address does. So the steps of a training get the same addresses.
 class Allocator final : public c10::DeviceAllocator {
 public:
   c10::DataPtr allocate(size_t bytes) override {
     const c10::Device device(kind, current_device);
     if (bytes == 0)
       return {nullptr, nullptr, &nothing, device};
-    auto* block = new Block{this, bytes, {}};
+    auto* block = new Block{this, bytes, handleOf(current_device, current_stream[current_device]), {}};
     {
       const std::lock_guard lock(mutex_);
-      if (auto found = cache_.lower_bound({bytes, nullptr}); found != cache_.end() && found->first.first == bytes) {
+      const Key any{block->stream, bytes, nullptr};
+      if (auto found = cache_.lower_bound(any);
+          found != cache_.end() && found->first.bytes == bytes && found->first.stream == block->stream) {
         block->memory = std::move(found->second);
         cache_.erase(found);
       }
@@ -102,7 +97,7 @@ public:
       }
       if (!made.ok()) {
         delete block;
-        TORCH_CHECK_WITH(OutOfMemoryError, false, "posing CUDA out of memory: ", made.status().message());
+        TORCH_CHECK_WITH(OutOfMemoryError, false, "posing device out of memory: ", made.status().message());
       }
       block->memory = std::move(*made);
     }
@@ -120,10 +115,17 @@ public:
   int emptied = 0;
 
 private:
-  using Cache = std::map<std::pair<size_t, const void*>, ze::Memory>;  // by size and address
+  struct Key {
+    const void* stream;
+    size_t bytes;
+    const void* address;
+    auto operator<=>(const Key&) const = default;
+  };
+  using Cache = std::map<Key, ze::Memory>;
   struct Block {
     Allocator* owner;
     size_t bytes;
+    const void* stream;
     ze::Memory memory;
   };
   static void nothing(void*) {}
@@ -132,7 +134,7 @@ private:
     {
       const std::lock_guard lock(block->owner->mutex_);
       const void* address = block->memory.data();
-      block->owner->cache_.emplace(std::pair(block->bytes, address), std::move(block->memory));
+      block->owner->cache_.emplace(Key{block->stream, block->bytes, address}, std::move(block->memory));
     }
     delete block;
   }
@@ -178,16 +180,28 @@ struct Guard final : public c10::impl::DeviceGuardImplInterface {
   }
 };
 
-// What torch asks whether there is CUDA: it asks once, so this library has to be there before torch is imported.
+// What torch asks whether there is such a device: it asks once, so this library has to be there before torch is
+// imported.
+#ifdef POSING_cuda
 struct Hooks final : at::CUDAHooksInterface {
   explicit Hooks(at::CUDAHooksArgs) {}
+  bool hasCUDA() const override { return true; }
+  c10::DeviceIndex current_device() const override { return zefuse::current_device; }
+#else
+struct Hooks final : at::XPUHooksInterface {
+  Hooks() = default;
+  explicit Hooks(at::XPUHooksArgs) {}  // of earlier torches
+  bool hasXPU() const override { return true; }
+  c10::DeviceIndex getNumGPUs() const override { return devices; }
+  int32_t getGlobalIdxFromDevice(const c10::Device& device) const override { return device.index(); }
+  c10::Device getDeviceFromPtr(void*) const override { return {kind, 0}; }
+  c10::DeviceIndex current_device() const override { return zefuse::current_device; }
+#endif
   void init() const override {}
   bool isBuilt() const override { return true; }
   bool isAvailable() const override { return true; }
-  bool hasCUDA() const override { return true; }
   bool hasPrimaryContext(c10::DeviceIndex) const override { return true; }
   c10::DeviceIndex deviceCount() const override { return devices; }
-  c10::DeviceIndex current_device() const override { return zefuse::current_device; }
   c10::DeviceIndex getCurrentDevice() const override { return zefuse::current_device; }
   void setCurrentDevice(c10::DeviceIndex device) const override { zefuse::current_device = device; }
 };
@@ -204,11 +218,10 @@ void copyBytes(const at::Tensor& to, const at::Tensor& from) {
   const size_t bytes = size_t(extentOf(to)) * to.element_size();
   if (bytes == 0)
     return;
-  Driver::Lane& lane = Driver::instance().lane();
-  ok(lane.list.copy(to.mutable_data_ptr(), from.const_data_ptr(), bytes));
-  ok(lane.list.barrier());
+  Lane& lane = Driver::instance().lane();
+  lane.copy(to.mutable_data_ptr(), from.const_data_ptr(), bytes);
   if (to.is_cpu() || from.is_cpu())
-    ok(lane.queue.synchronize(UINT64_MAX));
+    lane.wait();
 }
 
 // The same on the CPU, with the memory around it, so that strides stay.
@@ -237,8 +250,8 @@ at::Tensor empty(c10::IntArrayRef sizes, std::optional<at::ScalarType> type, std
   for (int64_t size : sizes)
     count *= size;
   c10::Storage storage(c10::Storage::use_byte_size_t(), size_t(count) * dtype.itemsize(), &allocator(), true);
-  auto tensor =
-      at::detail::make_tensor<c10::TensorImpl>(std::move(storage), c10::DispatchKeySet(c10::DispatchKey::CUDA), dtype);
+  auto tensor = at::detail::make_tensor<c10::TensorImpl>(std::move(storage),
+                                                         c10::DispatchKeySet(c10::DispatchKey::POSING_DEVICE), dtype);
   tensor.unsafeGetTensorImpl()->set_sizes_contiguous(sizes);
   if (format && *format != at::MemoryFormat::Preserve)
     tensor.unsafeGetTensorImpl()->empty_tensor_restride(*format);
@@ -279,15 +292,26 @@ void onTheCpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) { at::nat
 
 using namespace zefuse;
 
+#ifdef POSING_cuda
 C10_REGISTER_GUARD_IMPL(CUDA, Guard)
 namespace at {
 using zefuse::Hooks;
 C10_REGISTER_CLASS(CUDAHooksRegistry, CUDAHooks, Hooks)
 }  // namespace at
+#else
+C10_REGISTER_GUARD_IMPL(XPU, Guard)
+namespace at {
+using zefuse::Hooks;
+C10_REGISTER_CLASS(XPUHooksRegistry, XPUHooks, Hooks)
+}  // namespace at
+#endif
 
-TORCH_LIBRARY_IMPL(_, CUDA, m) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&onTheCpu>()); }
+// Expanded before TORCH_LIBRARY_IMPL makes names of it.
+#define POSING_LIBRARY(library, device) TORCH_LIBRARY_IMPL(library, device, m)
 
-TORCH_LIBRARY_IMPL(aten, CUDA, m) {
+POSING_LIBRARY(_, POSING_DEVICE) { m.fallback(torch::CppFunction::makeFromBoxedFunction<&onTheCpu>()); }
+
+POSING_LIBRARY(aten, POSING_DEVICE) {
   m.impl("empty.memory_format", &empty);
   m.impl("empty_strided", &emptyStrided);
   m.impl("resize_", &resize_);
@@ -298,10 +322,9 @@ TORCH_LIBRARY_IMPL(aten, CUDA, m) {
   m.impl("view", &at::native::view);
 }
 
-// For posing_cuda.py, by ctypes.
-extern "C" __attribute__((visibility("default"))) void posing_cuda_start() { c10::SetAllocator(kind, &allocator(), 1); }
-extern "C" __attribute__((visibility("default"))) int posing_cuda_emptied() { return allocator().emptied; }
-extern "C" __attribute__((visibility("default"))) void posing_cuda_wait() { Driver::instance().wait(); }
-extern "C" __attribute__((visibility("default"))) void posing_cuda_use_stream(int stream) {
-  current_stream[current_device] = stream;
-}
+// For posing_cuda.py and posing_xpu.py, by ctypes.
+#define POSING_SHOWN extern "C" __attribute__((visibility("default")))
+POSING_SHOWN void posing_start() { c10::SetAllocator(kind, &allocator(), 1); }
+POSING_SHOWN int posing_emptied() { return allocator().emptied; }
+POSING_SHOWN void posing_wait() { Driver::instance().wait(); }
+POSING_SHOWN void posing_use_stream(int stream) { current_stream[current_device] = stream; }
