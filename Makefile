@@ -11,7 +11,7 @@ help:
 	@echo "make docs    build/site: the pages of docs/ as a site, with the references of API and commands; any warning fails"
 	@echo "make bench   the benchmark table (PYTHON: another Python with zefuse's wheel, such as one with the newest torch; make status too)"
 	@echo "make bench-packages  what it costs until a model runs: packages, first calls, cold and warm (MODELS: such as MiniLM,ResNet-18)"
-	@echo "make bench-peers  inference beside every peer at its best: Inductor with frozen weights, with max-autotune, OpenVINO where it is installed (DTYPE=f32|bf16|medium, MODELS=\"pitch tabular\": some, ALONE=1: by one thread's processor time, TRAINING=1: steps of training)"
+	@echo "make bench-peers  inference beside every peer at its best: Inductor with frozen weights, with max-autotune, OpenVINO where it is installed (DTYPE=f32|bf16|medium, MODELS=\"zoo\" or \"pitch tabular\": some, ALONE=1: by one thread's processor time, TRAINING=1: steps of training)"
 	@echo "make bench-scaling  calls and training steps beside eager with 1, 2, 4, ... threads, on a machine with nothing else to do (CASES=\"BERT-base LSTM/bf16\": some)"
 	@echo "make bench-team  what parallel regions of different sizes cost on 4 to 64 threads"
 	@echo "make status  docs/status.md: the model zoo (MODELS=\"bert unet\": some rows, TIMES=0: no measuring, TRAINING=0: not of training; 50 minutes at most)"

@@ -2,7 +2,7 @@
 max-autotune, OpenVINO's torch.compile back end where it is installed, and zefuse. Writes build/bench/peers-DTYPE.json.
 
 .venv/bin/python tests/bench/peers.py [--dtype f32|bf16|f16|f64|medium] [--training] [--seconds 4] [--limit 300] [--alone]
-[--peers eager,Inductor] [name ...]
+[--peers eager,Inductor] [zoo | kinds | name ...]
 
 ``medium``: f32 models under ``set_float32_matmul_precision("medium")``. ``--training``: steps (loss and gradients) after an optimizer's
 step, beside eager and Inductor as it is, with bf16 under autocast. A model is a process of its own, which ends after ``--limit`` seconds.
@@ -211,9 +211,10 @@ def geometric_mean(values: list[float]) -> float:
 
 
 def main() -> int:
+    groups = {"kinds": list(kinds.MAKERS), "zoo": list(zoo.MAKERS)}
     names = [*kinds.MAKERS, *zoo.MAKERS]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of: {', '.join(names)}")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"zoo, kinds, or of: {', '.join(names)}")
     parser.add_argument("--dtype", choices=list(TOLERANCE), default="f32")
     parser.add_argument("--seconds", type=float, default=4.0, help="measuring time of each model")
     parser.add_argument(
@@ -224,6 +225,7 @@ def main() -> int:
     parser.add_argument("--peers", default=",".join(COLUMNS[:-1]), help="of: %(default)s")
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
+    given.names = [name for word in given.names for name in groups.get(word, [word])]
     if unknown := set(given.names) - set(names):
         parser.error(f"unknown: {', '.join(sorted(unknown))}; known: {', '.join(names)}")
     if given.one:
@@ -266,6 +268,15 @@ def main() -> int:
     print(
         f"{what}, geometric means: {plain:.2f} times the better of eager and Inductor, {best:.2f} times the best of all"
     )
+    for group, members in groups.items():
+        known = {row["name"]: ratio(row, PLAIN) for row in rows if row["name"] in members and ratio(row, PLAIN) > 0}
+        if known:
+            below = ", ".join(
+                f"{name} {value:.2f}" for name, value in sorted(known.items(), key=lambda item: item[1]) if value < 1
+            )
+            print(
+                f"{group}, {len(known)} models: {geometric_mean(list(known.values())):.2f}; below 1: {below or 'none'}"
+            )
     print(zefuse_bench.machine())
     out = ROOT / "build" / "bench" / f"peers-{given.dtype}{'-training' * given.training}.json"
     out.parent.mkdir(parents=True, exist_ok=True)
