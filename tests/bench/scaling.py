@@ -128,11 +128,11 @@ def prepared(case: str, inductor: bool) -> tuple[dict[str, Way], float, int]:
 
 
 def medians(ways: dict[str, Way], seconds: float) -> dict[str, float]:
-    """Milliseconds, of at least three calls in turn; those that take long are not warmed up by one more call each."""
+    """Milliseconds, of at least three calls in turn (two of those that take long, which are not warmed up by one more call each)."""
     times: dict[str, list[float]] = {way: [] for way in ways}
     end, order = time.perf_counter() + seconds, list(ways)
     long = False
-    while time.perf_counter() < end or len(times[order[0]]) < 3:
+    while time.perf_counter() < end or len(times[order[0]]) < (2 if long else 3):
         for way in order:
             if not long:
                 ways[way].before()
