@@ -92,6 +92,28 @@ assert count("launches") == 12
 """)
 
 
+def test_compiled_functions_are_in_order_with_copies_of_sycl() -> None:
+    """Long ones, with native events alone."""
+    with_torch("""
+rows = 4096
+array, first, second = (dpnp.full((rows, 1024), value, dtype="float32", sycl_queue=queues[0]) for value in (0, 1, 5))
+kept = [dpnp.zeros_like(array) for _ in range(6)]
+memory = lambda array: array.get_array().usm_data
+x = torch.from_dlpack(array)
+call = compiled(lambda x: x.mul_(2))
+call(x)
+queues[0].wait()
+for step in range(6):
+    queues[0].memcpy_async(memory(array), memory((first, second)[step % 2]), array.nbytes)
+    call(x)
+    queues[0].memcpy_async(memory(kept[step]), memory(array), array.nbytes)
+    queues[0].wait()  # it begins
+for step, copy in enumerate(kept):
+    close(torch.from_numpy(dpnp.asnumpy(copy)), torch.full((rows, 1024), (2.0, 10.0)[step % 2]))
+nothing_copied()
+""")
+
+
 def test_replays_and_several_queues_of_sycl() -> None:
     with_torch("""
 x = torch.randn(8, 64)
