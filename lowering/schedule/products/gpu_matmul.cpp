@@ -29,10 +29,11 @@ public:
 
     Type element = op_.getType().getElementType();
     type_ = element.isF64() ? b_.getF64Type() : b_.getF32Type();
-    const MatrixOperation* engine =
-        matrixOperation(op_.getA().getType().getElementType(), op_.getB().getType().getElementType(), c_.target);
+    const Type a = op_.getA().getType().getElementType(), other = op_.getB().getType().getElementType();
+    const MatrixOperation* engine = matrixOperation(a, other, c_.target);
+    const bool wide = !engine && (engine = splitOperation(a, other, c_.target));
     ProductTile tile = chooseTile(constantOf(m), constantOf(n), constantOf(batches), type_.getIntOrFloatBitWidth() / 8,
-                                  c_.target, bool(engine), &c_.decisions);
+                                  c_.target, bool(engine), &c_.decisions, wide);
     AffineExpr tiles_m = m.ceilDiv(tile.rows()), tiles_n = n.ceilDiv(tile.columns());
     LoweredKernel& launch = c_.launch;
     launch.extent = batches * tiles_m * tiles_n;
@@ -53,8 +54,8 @@ public:
     product.k = {nodes_.expression(depth), constantOf(depth)};
     product.type = type_;
     product.engine = engine;
-    product.a = source(0, bool(engine));
-    product.b = source(1, bool(engine));
+    product.a = source(0, engine && !wide);
+    product.b = source(1, engine && !wide);
     // One with an epilogue has a branch for each row, even where all exist: what the device's compiler would mix takes
     // more registers than there are.
     bool plain = c_.domain.outputs.size() == 1 && c_.domain.outputs[0].node.value == op_.getResult();

@@ -21,6 +21,12 @@ const MatrixOperation* matrixOperation(Type a, Type b, const TargetDescription& 
   return fits ? operation : nullptr;
 }
 
+const MatrixOperation* splitOperation(Type a, Type b, const TargetDescription& target) {
+  if (!a.isF32() || !b.isF32() || target.matrix.form != MatrixForm::fragments)
+    return nullptr;
+  return target.matrix.find("tf32");
+}
+
 namespace {
 
 // Unknown sizes count as `unknown` rows or columns.
@@ -42,7 +48,10 @@ double tilesOf(const ProductTile& tile, std::optional<int64_t> m, std::optional<
 // memory.
 double stagedCostOf(const ProductTile& tile, double tiles, const TargetDescription& target) {
   constexpr double local_bytes = 128, memory_bytes = 24;  // of a cycle; memory: what the second cache gives
-  const double multiplications = tile.fragments ? 1024 : 128, bytes = tile.fragments ? 2 : 4;
+  const double multiplications = tile.wide        ? 170
+                                 : tile.fragments ? 1024
+                                                  : 128,
+               bytes = tile.fragments && !tile.wide ? 2 : 4;
   constexpr double step_cycles = 3;  // per k, of a group alone: it waits at barriers and for its operands
   const double subgroups = double(tile.subgroups_m * tile.subgroups_n), sides = double(tile.rows() + tile.columns());
   const double of_subgroup = double(tile.blocks_m * tile.block_rows + tile.blocks_n * tile.block_columns);
@@ -68,7 +77,7 @@ double costOf(const ProductTile& tile, double tiles, const TargetDescription& ta
 }  // namespace
 
 ProductTile chooseTile(std::optional<int64_t> m, std::optional<int64_t> n, std::optional<int64_t> batches,
-                       int64_t bytes, const TargetDescription& target, bool engine, Decisions* decisions) {
+                       int64_t bytes, const TargetDescription& target, bool engine, Decisions* decisions, bool wide) {
   constexpr ProductTile ordinary[] = {{4, 4, 2, 2}, {4, 2, 2, 2}, {2, 2, 2, 2}, {2, 4, 1, 2},
                                       {2, 4, 1, 1}, {1, 8, 1, 1}, {1, 4, 1, 1}};
   // An engine multiplies faster than local memory reads, so its blocks are larger.
@@ -94,6 +103,7 @@ ProductTile chooseTile(std::optional<int64_t> m, std::optional<int64_t> n, std::
       tile.depth = 2 * engine_depth;
     if (fragments) {
       tile.fragments = true;
+      tile.wide = wide;
       tile.block_rows = 16;
       tile.block_columns = 8;
       tile.depth = fragmentDepth(tile, target);
@@ -109,7 +119,9 @@ ProductTile chooseTile(std::optional<int64_t> m, std::optional<int64_t> n, std::
   double best_cost = 0;
   SmallVector<int64_t> fitting;
   for (auto [number, tile] : llvm::enumerate(candidates)) {
-    if (tile.accumulatorBytes(bytes) > (engine ? target.engine_accumulator_bytes : target.accumulator_bytes) ||
+    // A stage's sums of a wide tile are apart.
+    if (tile.accumulatorBytes(bytes) * (wide ? 2 : 1) >
+            (engine ? target.engine_accumulator_bytes : target.accumulator_bytes) ||
         tile.items() > target.max_group_size)
       continue;
     fitting.push_back(int64_t(number));
@@ -133,7 +145,7 @@ ProductTile chooseTile(std::optional<int64_t> m, std::optional<int64_t> n, std::
 int64_t groupsTogether(const ProductTile& tile) {
   constexpr int64_t registers = 65536;
   const int64_t others = tile.fragments ? 80 : 60;  // of a work-item beside its sums
-  const int64_t sums = tile.accumulatorBytes(4) / 4 / tile.lanes;
+  const int64_t sums = tile.accumulatorBytes(4) / 4 / tile.lanes * (tile.wide ? 2 : 1);
   return std::max<int64_t>(1, registers / (tile.items() * (sums + others)));
 }
 

@@ -27,6 +27,7 @@ struct ProductTile {
   int64_t block_rows = column_rows;
   int64_t lanes = 0;       // of a sub-group
   bool fragments = false;  // on an engine of that form
+  bool wide = false;       // these, of f32 by products of tf32 (fragment_product.cpp)
   bool registers = false;  // register_product.cpp: blocks are 4 x 4 of each work-item
 
   int64_t rows() const { return subgroups_m * blocks_m * block_rows; }
@@ -36,11 +37,11 @@ struct ProductTile {
   int64_t items() const { return subgroups_m * subgroups_n * lanes; }
 };
 
-// By a cost model; unknown sizes count as 256. `bytes`: of an accumulator's element. `engine`: for a matrix engine.
-// `decisions`: null, or where a measurement may choose another tile.
+// By a cost model; unknown sizes count as 256. `bytes`: of an accumulator's element. `engine`: for a matrix engine,
+// `wide`: for one of fragments that multiplies f32. `decisions`: null, or where a measurement may choose another tile.
 ProductTile chooseTile(std::optional<int64_t> m, std::optional<int64_t> n, std::optional<int64_t> batches,
                        int64_t bytes, const TargetDescription& target, bool engine = false,
-                       Decisions* decisions = nullptr);
+                       Decisions* decisions = nullptr, bool wide = false);
 
 choice::Registers registersOf(const ProductTile& tile, int64_t bytes, const TargetDescription& target, bool engine);
 

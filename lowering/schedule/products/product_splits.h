@@ -13,6 +13,9 @@ namespace zefuse {
 // another shape than the tiles of gpu_product.h. f32 never goes there: nobody asked for fewer bits.
 const MatrixOperation* matrixOperation(mlir::Type a, mlir::Type b, const TargetDescription& target);
 
+// What multiplies f32 in three products of tf32, with the errors of sums in f32 (fragment_product.cpp); null: nothing.
+const MatrixOperation* splitOperation(mlir::Type a, mlir::Type b, const TargetDescription& target);
+
 // Into how many equal slices of k a product c[batches, m, n] += a[m, k] * b[k, n] is best cut, whose partial sums a
 // second launch adds in order: the same bits every time. A power of two that divides k, 1: not at all. By the cost
 // model of chooseTile (gpu_product.h); unknown sizes count as there. `bytes`: of a partial sum.

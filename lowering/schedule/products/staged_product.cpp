@@ -50,6 +50,10 @@ SmallVector<Value> emitStagedProduct(OpBuilder& b, WorkGroup& group, const Exten
     copy(before, i.add(loop.getInductionVar(), ahead * product.depth), std::nullopt);
     Value after = i.add(stage, 1), start = i.multiply(stage, product.elements);
     after = arith::SelectOp::create(b, loc, i.equal(after, i.number(product.stages)), i.number(0), after);
+    SmallVector<Value> sums_of_stage = now;
+    if (product.apart)
+      for (Value& sum : sums_of_stage)
+        sum = arith::ConstantOp::create(b, loc, sum.getType(), cast<TypedAttr>(b.getZeroAttr(sum.getType())));
     for (int64_t at = 0; at < product.depth; at += product.step) {
       SmallVector<Value> next;
       if (at + product.step < product.depth) {
@@ -58,9 +62,11 @@ SmallVector<Value> emitStagedProduct(OpBuilder& b, WorkGroup& group, const Exten
         arrived();
         next = product.load(i.multiply(after, product.elements), 0);
       }
-      product.multiply(operands, now);
+      product.multiply(operands, sums_of_stage);
       operands = std::move(next);
     }
+    for (auto [total, sum] : llvm::zip_equal(now, sums_of_stage))
+      total = product.apart ? arith::AddFOp::create(b, loc, total, sum).getResult() : sum;
     now.append(operands);
     now.push_back(after);
     scf::YieldOp::create(b, loc, now);

@@ -11,6 +11,7 @@ struct StagedProduct {
   int64_t stages, depth, step;  // of a stage along k, and of what is multiplied at a time
   int64_t elements;             // of a stage
   bool asynchronous;
+  bool apart = false;  // a stage's sums begin at zero, and are added to the totals at its end
   // Both operands from k on, inside, to the stage that begins at this element.
   std::function<void(mlir::Value start, mlir::Value k)> copy;
   // A step's operands in registers, k from the start of the stage.
