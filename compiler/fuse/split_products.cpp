@@ -31,6 +31,10 @@ bool onEngine(Value a, Value b, const TargetDescription& gpu) {
   return matrixOperation(elementOf(a), elementOf(b), gpu) != nullptr;
 }
 
+bool splitOnEngine(Value a, Value b, const TargetDescription& gpu) {
+  return splitOperation(elementOf(a), elementOf(b), gpu) != nullptr;
+}
+
 /// Adds partial results of `product` along their first dimension, then `bias` (of the sum's sizes; null: none), and
 /// rounds to the product's type. Says at them what was done.
 Value sumOfSlices(TensorBuilder& build, Operation* product, Value partial, Value bias) {
@@ -55,7 +59,8 @@ int64_t slicesOf(MatmulOp op, const TargetDescription& gpu) {
     return 1;
   AffineExpr batches = productOf(ArrayRef(sizes).drop_back(2), op.getContext());
   return chooseSplits(constantOf(sizes[sizes.size() - 2]), constantOf(sizes.back()), constantOf(batches), *depth, 4,
-                      gpu, onEngine(op.getA(), op.getB(), gpu));
+                      gpu, onEngine(op.getA(), op.getB(), gpu) || splitOnEngine(op.getA(), op.getB(), gpu),
+                      splitOnEngine(op.getA(), op.getB(), gpu));
 }
 
 Value split(MatmulOp op, int64_t slices, TensorBuilder& build) {
@@ -96,7 +101,9 @@ int64_t slicesOf(ConvolutionOp op, const TargetDescription& gpu) {
   if (!depth)
     return 1;
   return chooseSplits(constantOf(outer[1].floorDiv(groups)), constantOf(of_weights ? patches : pixels), groups, *depth,
-                      4, gpu, onEngine(op.getInput(), op.getWeight(), gpu));
+                      4, gpu,
+                      onEngine(op.getInput(), op.getWeight(), gpu) || splitOnEngine(op.getInput(), op.getWeight(), gpu),
+                      splitOnEngine(op.getInput(), op.getWeight(), gpu));
 }
 
 Value split(ConvolutionOp op, int64_t slices, TensorBuilder& build) {

@@ -29,16 +29,18 @@ public:
     channels_are_columns_ = !of_weights && nodes_.storesAlong(image_.first_dim + 1);
     AffineExpr other = of_weights ? patches : pixels, inner = of_weights ? pixels : patches;
     AffineExpr m = channels_are_columns_ ? other : channels, n = channels_are_columns_ ? channels : other;
-    const MatrixOperation* engine =
-        matrixOperation(op_.getInput().getType().getElementType(), op_.getWeight().getType().getElementType(), target_);
+    const Type input = elementOf(op_.getInput()), weight = elementOf(op_.getWeight());
+    const MatrixOperation* engine = matrixOperation(input, weight, target_);
     bits_ = engine != nullptr;
-    ProductTile tile = chooseTile(constantOf(m), constantOf(n), groups * slices, 4, target_, bits_, &c_.decisions);
+    const bool wide = !engine && (engine = splitOperation(input, weight, target_));
+    ProductTile tile =
+        chooseTile(constantOf(m), constantOf(n), groups * slices, 4, target_, bool(engine), &c_.decisions, wide);
     AffineExpr tiles_m = m.ceilDiv(tile.rows()), tiles_n = n.ceilDiv(tile.columns());
     LoweredKernel& launch = c_.launch;
     launch.extent = tiles_m * tiles_n * (groups * slices);
     launch.grain = 1;
-    launch.schedule.add(choice::Convolution{tile.rows(), tile.columns(), channels_are_columns_, bits_,
-                                            registersOf(tile, 4, target_, bits_)});
+    launch.schedule.add(choice::Convolution{tile.rows(), tile.columns(), channels_are_columns_, engine != nullptr,
+                                            registersOf(tile, 4, target_, engine != nullptr)});
     WorkGroup group(b_, c_.function, launch, tile.items(), tile.lanes);
     Value count_n = nodes_.expression(tiles_n), count_m = nodes_.expression(tiles_m);
     Value rest = i_.divide(group.group(), count_n);

@@ -154,7 +154,7 @@ choice::Registers registersOf(const ProductTile& tile, int64_t bytes, const Targ
 }
 
 int64_t chooseSplits(std::optional<int64_t> m, std::optional<int64_t> n, std::optional<int64_t> batches, int64_t k,
-                     int64_t bytes, const TargetDescription& target, bool engine) {
+                     int64_t bytes, const TargetDescription& target, bool engine, bool wide) {
   constexpr int64_t shortest = 128;       // slices of k: shorter ones only start and end
   constexpr double launch_cycles = 10e3;  // of the second launch: some microseconds
   constexpr double access_cycles = 8;     // of a work-item, per partial sum written and read: from memory, not caches
@@ -164,7 +164,7 @@ int64_t chooseSplits(std::optional<int64_t> m, std::optional<int64_t> n, std::op
   double best_cost = 0;
   for (int64_t splits = 1; splits == 1 || (k % splits == 0 && k / splits >= shortest); splits *= 2) {
     const int64_t copies = batches.value_or(1) * splits;
-    const ProductTile tile = chooseTile(m, n, copies, bytes, target, engine);
+    const ProductTile tile = chooseTile(m, n, copies, bytes, target, engine, nullptr, wide);
     double cost = costOf(tile, tilesOf(tile, m, n, copies), target) * double(k / splits);
     if (splits > 1)
       cost += launch_cycles + 2 * elements * double(splits) * access_cycles / double(target.resident_items);

@@ -18,8 +18,9 @@ const MatrixOperation* splitOperation(mlir::Type a, mlir::Type b, const TargetDe
 
 // Into how many equal slices of k a product c[batches, m, n] += a[m, k] * b[k, n] is best cut, whose partial sums a
 // second launch adds in order: the same bits every time. A power of two that divides k, 1: not at all. By the cost
-// model of chooseTile (gpu_product.h); unknown sizes count as there. `bytes`: of a partial sum.
+// model of chooseTile (gpu_product.h), whose `engine` and `wide` these are; unknown sizes count as there. `bytes`: of a
+// partial sum.
 int64_t chooseSplits(std::optional<int64_t> m, std::optional<int64_t> n, std::optional<int64_t> batches, int64_t k,
-                     int64_t bytes, const TargetDescription& target, bool engine);
+                     int64_t bytes, const TargetDescription& target, bool engine, bool wide = false);
 
 }  // namespace zefuse
