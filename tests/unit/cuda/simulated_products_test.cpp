@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <bit>
+#include <cmath>
+#include <limits>
 
 #include "drivers/cuda/codegen/codegen.h"
 #include "tests/unit/codegen/harness.h"
@@ -170,6 +172,60 @@ void checkAttentionOf(const AttentionCase& c, const char* target, int64_t engine
         ASSERT_NEAR(result[place], expected, tolerance) << i << ", " << e;
       }
     }
+}
+
+// f32 by three products of tf32 (fragment_product.cpp): all of its bits count, long sums of one sign are not cut off,
+// and what is not finite meets nothing that it would not meet in f32.
+TEST(SimulatedProducts, WideMatmul) {
+  struct Case {
+    bool a_turned, b_turned;
+    int m, n, k;
+  };
+  for (Case c : {Case{false, false, 64, 64, 128}, Case{false, true, 136, 130, 200}, Case{true, false, 40, 24, 1000},
+                 Case{true, true, 17, 33, 40}}) {
+    auto [a_turned, b_turned, m, n, k] = c;
+    SCOPED_TRACE(std::to_string(m) + " x " + std::to_string(n) + " x " + std::to_string(k));
+    MatmulText text(type(m, k), type(k, n), type(m, n));
+    if (a_turned)
+      text.layouts[0] = "(d0, d1) -> (d1 * " + std::to_string(m) + " + d0)";
+    if (b_turned)
+      text.layouts[1] = "(d0, d1) -> (d1 * " + std::to_string(k) + " + d0)";
+    TargetDescription target = *TargetDescription::named("sm_89");
+    target.engines = m > 128 ? 1 : 132;  // few: large tiles
+    Program program(text.module(), target, /*aligned=*/true);
+    ASSERT_TRUE(program.ok());
+    EXPECT_TRUE(program.lowered().schedule.onMatrixEngine());
+    Buffer<float> a(size_t(m) * size_t(k)), b(size_t(k) * size_t(n)), result(size_t(m) * size_t(n));
+    auto at = [&](int i, int p) { return size_t(a_turned ? p * m + i : i * k + p); };
+    auto other = [&](int p, int j) { return size_t(b_turned ? j * k + p : p * n + j); };
+    for (int i = 0; i < m; ++i)
+      for (int p = 0; p < k; ++p)
+        a[at(i, p)] = float((i * 7 + p * 11) % 29 + 1) / 8 * 1.0007f;
+    for (int p = 0; p < k; ++p)
+      for (int j = 0; j < n; ++j)
+        b[other(p, j)] = float((p * 5 + j * 3) % 23 + 1) / 16 * 1.0003f;
+    const float infinite = std::numeric_limits<float>::infinity();
+    a[at(2, 3)] = infinite;
+    a[at(3, 1)] = -infinite;
+    a[at(4, 0)] = std::numeric_limits<float>::quiet_NaN();
+    a[at(5, 2)] = infinite;
+    b[other(2, 6)] = 0;
+    b[other(3, 7)] = -0.5f;  // its rest is zero
+    b[other(1, 8)] = infinite;
+    runSimulated(program, {a.data(), b.data(), result.data()});
+    for (int i = 0; i < m; ++i)
+      for (int j = 0; j < n; ++j) {
+        double expected = 0;
+        for (int p = 0; p < k; ++p)
+          expected += double(a[at(i, p)]) * double(b[other(p, j)]);
+        const float got = result[size_t(i * n + j)];
+        if (std::isfinite(expected))
+          ASSERT_NEAR(got, expected, 1e-6 * expected) << i << ", " << j;
+        else
+          ASSERT_TRUE(std::isnan(expected) ? std::isnan(got) : double(got) == expected)
+              << i << ", " << j << ": " << got;
+      }
+  }
 }
 
 // Without the exact division's branch (lowering/rounded_math.h), and as exact as f32 is.
