@@ -35,7 +35,7 @@ static void findDerived(Program& program) {
     for (size_t step = 0; step < plan.steps.size(); ++step) {
       const auto* launch = plan.steps[step]->kind.AsLaunch();
       const bool on_device = program.on_device[step];
-      program.derived[step] = on_device && launch && launch->checks.empty() && isFixed(plan, *launch) &&
+      program.derived[step] = on_device && launch && isFixed(plan, *launch) &&
                               std::ranges::all_of(program.touches[step], [&](const Program::Touch& touch) {
                                 const BufferT& buffer = *plan.buffers[touch.buffer];
                                 return (buffer.storage == Storage::arena && !refused[touch.buffer]) ||

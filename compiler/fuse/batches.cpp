@@ -78,6 +78,7 @@ private:
   void batch(llvm::function_ref<std::string(KernelOp)> key_of, bool flat) {
     std::map<std::string, SmallVector<KernelOp>, std::less<>> by_key;
     std::vector<const std::string*> order;
+    const llvm::DenseSet<Operation*> of_parameters = madeOfParameters(block_);
     for (auto kernel : block_.getOps<KernelOp>()) {
       if (kernel.getBatch() > 1 || !kernel.getOps<ScatterOp>().empty() || !kernel.getOps<SortOp>().empty() ||
           llvm::any_of(kernel.getBody().getOps(), [](Operation& op) { return isProduct(&op); }))
@@ -86,7 +87,7 @@ private:
       if (key.empty())
         continue;
       // What is kept from call to call is made apart from what is not.
-      if (llvm::all_of(kernel.getInputs(), isOfParameters))
+      if (of_parameters.contains(kernel))
         key += " of parameters";
       auto [it, fresh] = by_key.try_emplace(std::move(key));
       if (fresh)

@@ -1,4 +1,5 @@
 // Which products are nodes of kernels, and which stay calls.
+#include "compiler/fuse/graph.h"
 #include "compiler/fuse/passes.h"
 #include "lowering/analysis/library_products.h"
 #include "lowering/analysis/product_form.h"
@@ -32,7 +33,7 @@ private:
       if (auto matmul = dyn_cast<MatmulOp>(op))
         work = libraryWork(matmul, *description, which);
       else if (auto convolution = dyn_cast<ConvolutionOp>(op))
-        work = libraryWork(convolution, *description, of_convolutions);
+        work = libraryWork(convolution, *description, of_convolutions, isOfParameters(convolution.getWeight()));
       if (work)
         op->setAttr(in_library, IntegerAttr::get(IntegerType::get(op->getContext(), 64), *work));
     });

@@ -72,37 +72,71 @@ void eraseDead(Block& block) {
       op.erase();
 }
 
-bool isOfParameters(Value value) {
-  auto graph = value.getParentRegion()->getParentOfType<func::FuncOp>();
+namespace {
+
+/// Arguments of a graph that keeps what is made of them: parameters that it does not write. Of others none.
+llvm::DenseSet<Value> keptParameters(func::FuncOp graph) {
+  llvm::DenseSet<Value> parameters;
   if (!graph || !graph->hasAttr(kept_weights))
-    return false;
+    return parameters;
   llvm::SmallDenseSet<int64_t> written;
   for (Attribute attr : outputsOf(graph))
     if (auto entry = dyn_cast<DictionaryAttr>(attr))
       if (auto argument = entry.getAs<IntegerAttr>("written"))
         written.insert(argument.getInt());
-  SmallVector<Value> waiting{value};
-  llvm::SmallDenseSet<Value> seen{value};
+  for (BlockArgument argument : graph.getArguments()) {
+    auto kind = graph.getArgAttrOfType<StringAttr>(argument.getArgNumber(), "zefuse.kind");
+    if (kind && kind.getValue() != "user" && !written.contains(argument.getArgNumber()))
+      parameters.insert(argument);
+  }
+  return parameters;
+}
+
+/// Whether what `op` makes depends on the values it reads alone. They are visited, those that its regions read too.
+bool dependsOnReadsAlone(Operation* op, llvm::function_ref<void(Value)> read) {
+  if (isa<SizeOp>(op) || !(isa<KernelOp>(op) || isMemoryEffectFree(op)))
+    return false;
+  op->walk([&](Operation* inner) {
+    for (Value operand : inner->getOperands())
+      if (operand.getParentBlock() == op->getBlock())
+        read(operand);
+  });
+  return true;
+}
+
+}  // namespace
+
+llvm::DenseSet<Operation*> madeOfParameters(Block& graph) {
+  llvm::DenseSet<Operation*> made;
+  const auto parameters = keptParameters(dyn_cast<func::FuncOp>(graph.getParentOp()));
+  if (parameters.empty())
+    return made;
+  for (Operation& op : graph.without_terminator()) {
+    bool all = true;
+    const bool alone = dependsOnReadsAlone(&op, [&](Value value) {
+      all &= parameters.contains(value) || (value.getDefiningOp() && made.contains(value.getDefiningOp()));
+    });
+    if (alone && all)
+      made.insert(&op);
+  }
+  return made;
+}
+
+bool isOfParameters(Value value) {
+  Block* block = value.getParentBlock();
+  const auto parameters = keptParameters(dyn_cast<func::FuncOp>(block->getParentOp()));
+  SmallVector<Value> waiting;
+  llvm::SmallDenseSet<Value> seen;
   auto visit = [&](Value next) {
     if (seen.insert(next).second)
       waiting.push_back(next);
   };
+  visit(value);
   while (!waiting.empty()) {
     const Value next = waiting.pop_back_val();
-    if (auto argument = dyn_cast<BlockArgument>(next)) {
-      auto kind = graph.getArgAttrOfType<StringAttr>(argument.getArgNumber(), "zefuse.kind");
-      if (!kind || kind.getValue() == "user" || written.contains(argument.getArgNumber()))
-        return false;
-      continue;
-    }
     Operation* op = next.getDefiningOp();
-    if (isa<SizeOp>(op) || !(isa<KernelOp>(op) || isMemoryEffectFree(op)))
+    if (parameters.empty() || (op ? !dependsOnReadsAlone(op, visit) : !parameters.contains(next)))
       return false;
-    op->walk([&](Operation* inner) {
-      for (Value operand : inner->getOperands())
-        if (operand.getParentBlock() == op->getBlock())
-          visit(operand);
-    });
   }
   return true;
 }

@@ -8,6 +8,7 @@
 #include "mlir/Dialect/Linalg/IR/Linalg.h"
 #include "mlir/IR/Operation.h"
 #include "mlir/IR/Value.h"
+#include "llvm/ADT/DenseSet.h"
 
 namespace zefuse {
 
@@ -24,7 +25,9 @@ inline constexpr llvm::StringLiteral kept_copy = "zefuse.kept_copy";
 // On a graph: what its plan makes of parameters alone is kept from call to call.
 inline constexpr llvm::StringLiteral kept_weights = "zefuse.kept_weights";
 
-// Whether the value depends on parameters alone, in such a graph.
+// The operations whose results depend on parameters alone, in such a graph; of others none.
+llvm::DenseSet<mlir::Operation*> madeOfParameters(mlir::Block& graph);
+// Likewise a value of such a graph, a parameter included.
 bool isOfParameters(mlir::Value value);
 
 // Inputs and results of one kernel. SPIR-V allows a function 255 parameters; status, scratch and sizes are some too.

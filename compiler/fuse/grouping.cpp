@@ -10,7 +10,9 @@
 #include "lowering/analysis/product_form.h"
 #include "lowering/dialect/Zefuse.h"
 #include "lowering/dialect/shape.h"
+#include "mlir/Dialect/Arith/IR/Arith.h"
 #include "mlir/Dialect/Linalg/IR/Linalg.h"
+#include "mlir/Dialect/Math/IR/Math.h"
 #include "mlir/Dialect/Tensor/IR/Tensor.h"
 #include "llvm/ADT/MapVector.h"
 #include "llvm/ADT/SetVector.h"
@@ -31,7 +33,8 @@ public:
 
   // `late`: operations that wait for a consumer to take them.
   explicit Joining(Block& block, const llvm::DenseSet<Operation*>& late = {})
-      : block_(block), graph_(block), analysed_(block.getParentOp()->getContext()), late_(late) {}
+      : block_(block), graph_(block), analysed_(block.getParentOp()->getContext()), late_(late),
+        of_parameters_(madeOfParameters(block)) {}
 
   void run() {
     joinProducers();
@@ -193,6 +196,8 @@ private:
       return refuse(*reason);
     if (auto reason = spreadsFewResults(a, b))
       return refuse(*reason);
+    if (isWorthKeeping(a, b) || isWorthKeeping(b, a))
+      return refuse("what parameters alone decide is made once and kept from call to call");
     if (!siblings && spreadsForReduction(a, b))
       return refuse("joined, it would store for a reduction what that reads while it computes it");
     Id joined = graph_.join(a, b);
@@ -254,6 +259,38 @@ private:
     return std::nullopt;
   }
 
+  /// Whether `a` is made of parameters alone, and kept, while `b` is made in each call: with more work than to load its
+  /// results, which are no larger than what it reads, or small.
+  bool isWorthKeeping(Id a, Id b) const {
+    constexpr double small = 256 << 10;  // bytes
+    auto kept = [&](Id id) {
+      return llvm::all_of(graph_.opsOf(id), [&](Operation* op) { return of_parameters_.contains(op); });
+    };
+    if (of_parameters_.empty() || !kept(a) || kept(b))
+      return false;
+    llvm::SetVector<Value> read;
+    double written = 0, taken = 0;
+    bool work = false;
+    for (Operation* op : graph_.opsOf(a)) {
+      readsOf(op, read);
+      for (Value result : op->getResults())
+        written += bytesOf(result);
+      work |= isReduction(op);
+      op->walk([&](Operation* inner) {
+        work |=
+            isa<math::MathDialect>(inner->getDialect()) || isa<tensor::ExtractOp, arith::DivFOp, arith::DivSIOp>(inner);
+      });
+    }
+    for (Value value : read)
+      taken += bytesOf(value);
+    return work && written <= std::max(small, taken);
+  }
+
+  static double bytesOf(Value value) {
+    return estimatedElements(value) *
+           std::max(1u, cast<RankedTensorType>(value.getType()).getElementTypeBitWidth() / 8);
+  }
+
   /// `consumer` makes much of `producer`'s few results and of other tensors, for reductions alone: a product's
   /// elements. They belong to the reductions' kernel.
   bool spreadsForReduction(Id producer, Id consumer) const {
@@ -311,7 +348,8 @@ private:
   GroupGraph graph_;
   AnalysedGroups analysed_;
   llvm::DenseSet<Operation*> late_;
-  std::map<Id, KernelShape> shapes_;  // of groups that were asked for
+  llvm::DenseSet<Operation*> of_parameters_;  // of a graph that keeps what is made of them
+  std::map<Id, KernelShape> shapes_;          // of groups that were asked for
   std::set<std::tuple<std::pair<Id, Id>, unsigned, unsigned>> tried_;
   std::vector<std::pair<std::pair<Operation*, Operation*>, std::string>> refusals_;
 };

@@ -151,7 +151,7 @@ private:
                         [&](MatmulOp op) { return libraryWork(op, *description, which).has_value(); });
     const auto of_convolutions = libraryProductsNamed(convolutions).value_or(LibraryProducts::never);
     splitEach<ConvolutionOp>(getOperation(), *description, [&](ConvolutionOp op) {
-      return libraryWork(op, *description, of_convolutions).has_value();
+      return libraryWork(op, *description, of_convolutions, isOfParameters(op.getWeight())).has_value();
     });
   }
 };

@@ -16,7 +16,8 @@ std::optional<LibraryProducts> libraryProductsNamed(llvm::StringRef name);  // "
 std::optional<int64_t> libraryWork(MatmulOp op, const TargetDescription& target, LibraryProducts which);
 // The library of the same vendor for convolutions; empty: there is none.
 llvm::StringRef convolutionLibrary(const TargetDescription& target);
-// Likewise, where that library takes this one.
-std::optional<int64_t> libraryWork(ConvolutionOp op, const TargetDescription& target, LibraryProducts which);
+// Likewise, where that library takes this one. `kept_weights`: what is made of its weight is kept from call to call.
+std::optional<int64_t> libraryWork(ConvolutionOp op, const TargetDescription& target, LibraryProducts which,
+                                   bool kept_weights = false);
 
 }  // namespace zefuse

@@ -247,7 +247,7 @@ private:
   }
 
   void placeKept() {
-    constexpr size_t small = size_t(1) << 20;  // bytes, of vectors and numbers
+    constexpr size_t small = size_t(16) << 20;  // bytes, of vectors, tables and masks
     DeviceLayout& layout = binding_.device;
     layout.kept_offset.assign(plan_.buffers.size(), 0);
     std::vector<bool> read(plan_.buffers.size());

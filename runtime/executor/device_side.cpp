@@ -200,10 +200,14 @@ Status DeviceSide::derive(const std::function<Status(size_t step)>& run) {
     ++counted_->weights_packed;
     ZEFUSE_RETURN_IF_ERROR(failed(barrier()));
   }
-  // Lists follow each other in a stream of the caller's alone.
-  if (!stream_)
+  // Lists follow each other in a stream of the caller's alone; and no call uses what failed a check.
+  if (!stream_ || std::ranges::any_of(checked_, [&](size_t step) { return program_.derived[step]; }))
     ZEFUSE_RETURN_IF_ERROR(drain());
+  const Status checked = checkWords();
+  for (size_t step : launched_)
+    *statusWord(step) = 0;  // told now
   launched_.clear();
+  ZEFUSE_RETURN_IF_ERROR(checked);
   mode_ = mode;
   list_ = list;
   copied_in_ = copied_in;

@@ -326,6 +326,15 @@ def dropout_draws_from_the_device() -> str:
     return f"kept {kept:.4f}"
 
 
+class Kept(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.rand(64, 256))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.weight.exp().cumsum(0)
+
+
 @test
 def inside_a_cuda_graph_of_torchs() -> None:
     model, x = mlp(), torch.randn(64, 256, device="cuda")
@@ -343,6 +352,20 @@ def inside_a_cuda_graph_of_torchs() -> None:
         graph.replay()
         torch.cuda.synchronize()
         close(y, model(x))
+        kept = Kept().cuda()  # what is made of its parameters alone is made in each replay
+        scaled = torch.compile(kept, backend="zefuse")
+        with torch.cuda.stream(side):
+            for _ in range(3):
+                scaled(x)
+        side.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, stream=side):
+            y = scaled(x)
+        kept.weight.mul_(2)
+        graph.replay()
+        torch.cuda.synchronize()
+        close(y, kept(x))
+        close(scaled(x), kept(x))
 
 
 @test

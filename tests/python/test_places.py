@@ -130,6 +130,36 @@ for _ in range(2):  # training keeps nothing
 
 
 @needs_posing_cuda
+def test_a_table_that_constant_indices_gather_is_made_once() -> None:
+    """Position biases of a Swin, which its softmax would gather in each call; an index out of range is told at once, and each time."""
+    run("""
+class Biased(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Parameter(torch.randn(169, 3))
+        self.register_buffer("index", torch.randint(169, (49, 49)))
+    def forward(self, x):
+        return torch.softmax(x + self.table[self.index.view(-1)].view(49, 49, 3).permute(2, 0, 1), -1)
+model = Biased()
+x = torch.randn(4, 3, 49, 49)
+want = model(x)
+model.to("cuda")
+call = compiled(model)
+with torch.no_grad():
+    for _ in range(4):
+        close(call(x.to("cuda")), want)
+assert count("weights_packed") == 1 and count("launches") == 5, (count("weights_packed"), count("launches"))
+model.index[3, 3] = 170
+with torch.no_grad():
+    for _ in range(2):
+        said = raised(IndexError, call, x.to("cuda"))
+        assert "out of bounds" in said and "earlier" not in said, said
+    model.index[3, 3] = 0
+    close(call(x.to("cuda")), model.to("cpu")(x))
+""")
+
+
+@needs_posing_cuda
 def test_another_model_in_the_same_memory() -> None:
     """One graph serves models of one kind, and the allocator gives an address again: neither it nor the version tells them apart."""
     run("""

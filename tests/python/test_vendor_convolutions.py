@@ -55,7 +55,12 @@ class Residual(torch.nn.Module):
 
 residual = Residual().eval()
 
+module = torch.nn.Conv2d(64, 64, 3, padding=1).bfloat16().requires_grad_(False)
+first = torch.nn.Conv2d(3, 64, 7, 2, 3).bfloat16().requires_grad_(False)
+
 FORMS = {
+    "a module's few images": (module, [large[:1]]),
+    "a module's first": (first, [torch.randn(1, 3, 64, 64).bfloat16()]),
     "batch norms": (residual, [x]),
     "plain": (lambda x: F.conv2d(x, w), [x]),
     "bias": (lambda x: F.conv2d(x, w, b, (2, 1), (1, 0), (1, 2)), [x]),
@@ -187,6 +192,17 @@ def test_large_ones_of_16_bits_go_there_by_themselves(tmp_path: Path) -> None:
         assert found[form]["calls"] == 0, form
         assert not any("cuDNN" in words for words in found[form]["schedules"]), form
     assert seen(tmp_path, ["large"], library_convolutions="never")["large"]["calls"] == 0
+
+
+def test_smaller_ones_go_there_where_their_weights_copies_are_kept(tmp_path: Path) -> None:
+    forms = ["a module's few images", "a module's first"]
+    found = seen(tmp_path, forms, library_convolutions="auto")
+    for form in forms:
+        assert found[form]["calls"] == 1, form
+        assert any("by that from 8388608 multiplications on" in words for words in found[form]["schedules"])
+    assert "1x3x64x64/12288,1,192,3 by 64x3x7x7/147,1,21,3" in found["log"]
+    each = seen(tmp_path, forms, library_convolutions="auto", kept_weights=False)
+    assert [each[form]["calls"] for form in forms] == [0, 0]
 
 
 def test_a_wrong_word_is_an_option_error() -> None:
