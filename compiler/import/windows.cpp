@@ -154,7 +154,8 @@ Values emitMax(Op& op, ArrayRef<Axis> axes, bool ceil_mode, bool positions) {
   TensorBuilder& build = op.build;
   Value self = op.tensor("self");
   Type compute = fx::computeType(elementOf(self));
-  Value windows = windowsOf(build, build.convert(self, compute), axes, ceil_mode, -HUGE_VAL);
+  // The positions are looked for among the elements as they lie in memory: wider ones would be stored for that.
+  Value elements = windowsOf(build, self, axes, ceil_mode, -HUGE_VAL), windows = build.convert(elements, compute);
   int64_t rank = rankOf(windows), leading = rank - 2 * axes.size();
   SmallVector<int64_t> window_dims = lastDims(axes.size(), rank);
   bool masked = llvm::any_of(axes, [](const Axis& axis) { return axis.ends_early; });
@@ -181,17 +182,17 @@ Values emitMax(Op& op, ArrayRef<Axis> axes, bool ceil_mode, bool positions) {
   Type i64 = build.b.getI64Type();
   RankedTensorType found_type = withElement(typeOf(windows), i64);
   Value found =
-      build.loop({windows, Operand(largest, build.unreduced(rank, window_dims))}, found_type,
+      build.loop({elements, Operand(largest, build.unreduced(rank, window_dims))}, found_type,
                  [&](Body& body, ArrayRef<Scalar> in) {
-                   Scalar linear = constantScalar(body.b, i64, int64_t(0));
+                   Scalar element = in[0].to(compute), linear = constantScalar(body.b, i64, int64_t(0));
                    for (auto [number_of_axis, axis] : llvm::enumerate(axes)) {
                      Scalar place =
                          memberOf(body, axis, leading + number_of_axis, leading + axes.size() + number_of_axis).place;
                      linear = linear * number(body, axis.in) + place;
                    }
-                   Scalar nan = isNan(in[0]) & isNan(in[1]);
+                   Scalar nan = isNan(element) & isNan(in[1]);
                    Scalar none = constantScalar(body.b, i64, INT64_MAX);
-                   Scalar candidate = select(nan, -linear - 1, select(in[0] == in[1], linear, none));
+                   Scalar candidate = select(nan, -linear - 1, select(element == in[1], linear, none));
                    return select(insideAll(body), candidate, none);
                  });
   Value position = build.reduce(found, window_dims, ReductionKind::min);

@@ -52,6 +52,23 @@ def test_the_gradient_of_a_pool_over_everything_sums_nothing(tmp_path: Path) -> 
     assert "reduction" not in (tmp_path / "graph_1" / "2c_kernels.mlir").read_text()
 
 
+def test_the_positions_of_a_pool_are_found_among_the_elements_that_are_stored(tmp_path: Path) -> None:
+    """What a batch norm's kernel leaves in bf16 is not stored once more in f32."""
+    norm = torch.nn.BatchNorm2d(5).bfloat16()
+
+    def largest(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y = F.relu(norm(x))
+        return y, *F.adaptive_max_pool2d(y, 1, return_indices=True)
+
+    x = torch.randn(2, 5, 4, 6).bfloat16()
+    with torch.no_grad():
+        y, value, place = torch.compile(largest, backend="zefuse", options={"dump_dir": str(tmp_path)})(x)
+    expected = F.adaptive_max_pool2d(y, 1, return_indices=True)
+    assert torch.equal(value, expected[0]) and torch.equal(place, expected[1])
+    results = re.findall(r"zefuse\.kernel[^\n]*->([^\n]*)\{", (tmp_path / "graph_0" / "2c_kernels.mlir").read_text())
+    assert any("2x5x4x6xbf16" in each for each in results) and not any("2x5x4x6xf32" in each for each in results)
+
+
 @pytest.mark.parametrize("dim", [0, 1, (0, 1), -1])
 def test_reduction_takes_producer_and_epilogue(dim: Any) -> None:
     def reduce(x: torch.Tensor) -> torch.Tensor:
