@@ -110,9 +110,32 @@ public:
     return sameValue(here, b_offset) != apart;
   }
 
+  /// Those of all dimensions, where they are known.
+  std::optional<SmallVector<AffineExpr>> all(ArrayRef<AffineExpr> sizes) const {
+    SmallVector<AffineExpr> strides(known_);
+    for (auto [stride, size] : llvm::zip_equal(strides, sizes))
+      if (!stride && constantOf(size) == 1)
+        stride = getAffineConstantExpr(0, size.getContext());
+      else if (!stride)
+        return std::nullopt;
+    return strides;
+  }
+
 private:
   SmallVector<AffineExpr> known_;  // null: not known
 };
+
+/// An output's indices in `base`, where each is a sum of steps along the output's dimensions.
+std::optional<SmallVector<Strided>> stepsIn(Value base, const OutputPlace& output) {
+  SmallVector<Strided> steps;
+  for (AffineExpr index : indicesIn(base, output.use->get())) {
+    auto found = stepsOf(index, output.use->get());
+    if (!found)
+      return std::nullopt;
+    steps.push_back(std::move(*found));
+  }
+  return steps;
+}
 
 }  // namespace
 
@@ -139,18 +162,22 @@ bool overlapAsInEager(const OutputPlace& a, const OutputPlace& b, Value base) {
   if (whole ? lieAs(whole->strides.getResults(), a, b, base)
             : lieAs(contiguousStrides(shapeOf(type), base.getContext()), a, b, base))
     return true;
-  // Of views that step along the base's dimensions its strides can be told.
-  SmallVector<Strided> steps[2];
-  for (auto [into, output] : llvm::zip_equal(steps, ArrayRef{&a, &b}))
-    for (AffineExpr index : indicesIn(base, output->use->get())) {
-      auto found = stepsOf(index, output->use->get());
-      if (!found)
-        return false;
-      into.push_back(std::move(*found));
-    }
-  Strides strides(steps[0].size());
-  return strides.learn(steps[0], a) && strides.learn(steps[1], b) &&
-         strides.agree(steps[0], steps[1], a.offset, b.offset);
+  // Of views that step along the base's dimensions its strides can be told: of both together, or of one all of them, by
+  // which the other one (an as_strided) may be placed.
+  const std::optional<SmallVector<Strided>> steps[] = {stepsIn(base, a), stepsIn(base, b)};
+  Strides both(size_t(type.getRank()));
+  if (steps[0] && steps[1] && both.learn(*steps[0], a) && both.learn(*steps[1], b) &&
+      both.agree(*steps[0], *steps[1], a.offset, b.offset))
+    return true;
+  const OutputPlace* outputs[] = {&a, &b};
+  for (auto [known, output] : llvm::zip_equal(steps, outputs)) {
+    Strides one(size_t(type.getRank()));
+    if (!known || !one.learn(*known, *output))
+      continue;
+    if (const auto strides = one.all(shapeOf(type)); strides && lieAs(*strides, a, b, base))
+      return true;
+  }
+  return false;
 }
 
 }  // namespace zefuse

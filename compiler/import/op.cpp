@@ -153,6 +153,26 @@ const fx::TensorMeta& Op::metaOf(StringRef name) const {
   return graph_.nodes[given.node].meta.tensor;
 }
 
+// The dims from the outermost in memory to the innermost, of a tensor that fills its memory.
+static std::optional<SmallVector<int64_t>> orderInMemory(ArrayRef<AffineExpr> sizes, const fx::Sizes& strides) {
+  SmallVector<int64_t> inner, left;  // `inner` begins with the innermost
+  for (int64_t dim = int64_t(sizes.size()) - 1; dim >= 0; --dim)
+    left.push_back(dim);
+  if (left.empty())
+    return inner;
+  AffineExpr packed = getAffineConstantExpr(1, sizes[0].getContext());
+  while (!left.empty()) {
+    auto* next =
+        llvm::find_if(left, [&](int64_t dim) { return isConstant(sizes[dim], 1) || sameValue(strides[dim], packed); });
+    if (next == left.end())
+      return std::nullopt;
+    packed = sizes[*next] * packed;
+    inner.push_back(*next);
+    left.erase(next);
+  }
+  return llvm::to_vector(llvm::reverse(inner));
+}
+
 Op::Memory Op::memoryOf(StringRef name) const {
   (void)metaOf(name);
   const unsigned given = argument(name).node, behind = tensorBehind(graph_, given);
@@ -160,11 +180,11 @@ Op::Memory Op::memoryOf(StringRef name) const {
   if (values_[behind].empty() || !values_[behind][0])
     refuse("argument '" + name + "' is not a tensor");
   Value value = values_[behind][0];
-  const auto sizes = shapeOf(typeOf(value));
-  for (auto [size, stride, packed] :
-       llvm::zip(sizes, node.meta.tensor.strides, contiguousStrides(sizes, build.b.getContext())))
-    if (!isConstant(size, 1) && AffineExpr(stride) != packed)
-      refuse("a source that is not contiguous is not lowered");
+  const auto order = orderInMemory(shapeOf(typeOf(value)), node.meta.tensor.strides);
+  if (!order)
+    refuse("a source with gaps, or elements that share memory, is not lowered");
+  if (!llvm::is_sorted(*order))
+    value = build.permute(value, *order);
   const fx::Node::Kind storage = graph_.nodes[storageOf(graph_, behind)].kind;
   return {build.reshape(value, {numElements(typeOf(value))}), eagerOffset(graph_, behind), eagerOffset(graph_, given),
           storage == fx::Node::Kind::call || storage == fx::Node::Kind::getitem};

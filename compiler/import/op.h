@@ -49,7 +49,7 @@ public:
   // Result `index`; its sizes and dtype are torch's own (meta["val"]).
   const fx::TensorMeta& meta(unsigned index = 0) const;
   const fx::TensorMeta& metaOf(llvm::StringRef name) const;  // of a tensor argument
-  // The contiguous tensor in whose memory a tensor argument lies (itself where it is no view), as one row, and where
+  // The dense tensor in whose memory a tensor argument lies (itself where it is no view), as one row, and where
   // the row and the argument begin in eager's storage.
   struct Memory {
     mlir::Value row;

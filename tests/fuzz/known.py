@@ -68,12 +68,6 @@ KNOWN: list[Known] = [
         r"memory of its own, in eager in output",
     ),
     Known(
-        "a part by chunk or split, returned beside an as_strided of the same value that lies channels last: ours, not mended yet",
-        r"sharing",
-        r"(chunk|split|unbind)[\s\S]*as_strided|as_strided[\s\S]*(chunk|split|unbind)",
-        r"memory of its own, in eager in output",
-    ),
-    Known(
         "torch's shape rule and its kernel give different dtypes (pow of bool by a bool)",
         r"our error",
         text=r"the operator's shape rule disagrees with its kernel",

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 import torch
 
+from zefuse.backend import observe
+
 Function = Callable[..., Any]
 
 
@@ -218,3 +220,38 @@ def test_a_row_of_windows_of_a_computed_value_is_written() -> None:
 
     with pytest.warns(UserWarning, match="runs in eager: .* share memory"):
         check(function, lambda: inside(0, 8), dynamic=False)
+
+
+CHANNELS_LAST: dict[str, Function] = {
+    "beside_a_part": lambda v: (v.as_strided((3, 2), (2, 1), 1), v.chunk(2, -3)[0]),
+    "beside_a_slice": lambda v: (v[:, 2:], v.as_strided((3, 2), (2, 1), 1)),
+    "beside_parts_and_all": lambda v: (*v.chunk(2, -3), v.as_strided((3, 2), (2, 1), 1), v),
+    "alone": lambda v: (v.as_strided((3, 2), (2, 1), 1) + 1,),
+    "after_a_permutation": lambda v: (v.permute(1, 3, 0, 2).as_strided((2, 3), (1, 4), 1), v[:, :, 1:]),
+}
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("name", CHANNELS_LAST)
+def test_of_a_tensor_in_another_order(name: str, dynamic: bool) -> None:
+    """as_strided counts in the order of memory: in the plan, and beside other views that lie in the same memory."""
+
+    def function(x: torch.Tensor) -> Any:
+        return CHANNELS_LAST[name](x.mul(2))
+
+    def places(results: Any) -> list[Any]:
+        first = results[0].untyped_storage().data_ptr()
+        return [(t.untyped_storage().data_ptr() == first, t.storage_offset(), t.stride()) for t in results]
+
+    torch._dynamo.reset()
+    graphs: list[Any] = []
+    compiled = torch.compile(function, backend="zefuse", dynamic=dynamic)
+    for batch in (2, 3):
+        x = torch.randn(batch, 4, 3, 5).contiguous(memory_format=torch.channels_last)
+        with observe(lambda _, graph: graphs.append(graph)):
+            results = compiled(x)
+        torch.testing.assert_close(results, function(x))
+        if not dynamic:  # of symbolic sizes a copy may lie apart
+            assert places(results) == places(function(x))
+    assert graphs
+    assert not any(graph.report()["fallbacks"] for graph in graphs)
