@@ -54,6 +54,7 @@ CASES: dict[str, tuple[Callable[..., Any], list[torch.Tensor]]] = {
     "exponential": (lambda x: torch.exp(1j * x), [real(3, 8)]),
     "polar": (lambda a, b: torch.polar(a, b) * 2, [real(3, 4).abs(), real(3, 4)]),
     "complex": (lambda a, b: torch.complex(a, b + 1) * 1j, [real(3, 4), real(3, 4)]),
+    "parts of an input": (lambda a: (*a.chunk(2), a.flatten(), a.flatten() * 2), [number(4, 3)]),
     "matrix product": (lambda a, b: a @ b, [number(3, 4), number(4, 5)]),
     "batched product": (lambda a, b: torch.einsum("bij,bjk->bik", a, b), [number(2, 3, 4), number(2, 4, 5)]),
     "views of an input": (lambda a: (a.t()[1:].reshape(-1) * 2, a.view(-1), a.real), [number(3, 4)]),
@@ -73,6 +74,23 @@ CASES: dict[str, tuple[Callable[..., Any], list[torch.Tensor]]] = {
     "nothing": (lambda a: a * 2, [number(0, 4)]),
     "one": (lambda a: a.sum() * 2, [number(3, 4)]),
 }  # fmt: skip
+
+# Without gradients: of whole numbers, or torch has none.
+CASES_WITHOUT_GRADIENTS: dict[str, tuple[Callable[..., Any], list[torch.Tensor]]] = {
+    "a choice beside whole numbers": (
+        lambda a, b: (torch.where(a.real > 0, a, b), torch.where(b > 0, b > 0, a)),
+        [number(3, 4), torch.arange(4)],
+    ),
+    "a choice beside real numbers": (lambda a, b: torch.where(b > 0, a, b), [number(3, 4), real(3, 4)]),
+    "joined with truth values": (lambda a, b: torch.cat([a, b]), [number(3, 4), torch.ones(2, 4, dtype=torch.bool)]),
+    "overwritten by whole numbers": (lambda a, b: (a * 2).copy_(b), [number(3, 4), torch.arange(4)]),
+    "rows of real numbers": (lambda a, b: torch.slice_scatter(a, b, 0, 1, 2), [number(3, 4), number(1, 4).real]),
+    "read before it is written": (lambda a: (a * a * a, a[:2].add_(2)), [number(3, 4)]),
+    "two read before both are written": (
+        lambda a, b: (a * b, a.copy_(b * 2), b.copy_(b * 3 + 1))[0],
+        [number(3), number(3)],
+    ),
+}
 
 # What has no rule runs in eager, and only that.
 OUTSIDE: dict[str, tuple[Callable[..., Any], list[torch.Tensor], str]] = {
@@ -119,9 +137,9 @@ def _agree(function: Callable[..., Any], inputs: list[torch.Tensor], grad: bool,
 
 
 @pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", [*CASES, *CASES_WITHOUT_GRADIENTS])
 def test_in_the_plan(name: str, dynamic: bool) -> None:
-    function, inputs = CASES[name]
+    function, inputs = (CASES | CASES_WITHOUT_GRADIENTS)[name]
     assert _agree(function, inputs, False, dynamic) == set()
 
 

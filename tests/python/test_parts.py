@@ -210,3 +210,19 @@ def test_failed_assertion_raises() -> None:
     assert torch.equal(compiled(torch.ones(3)), torch.ones(3) + 1)
     with pytest.raises(RuntimeError, match="positive, please"):
         compiled(torch.zeros(3))
+
+
+def test_an_input_is_overwritten_when_all_parts_have_read_it() -> None:
+    """Also a compiled part that comes after one in eager."""
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        result = x * x.nonzero().sum()
+        x.add_(2)
+        return result
+
+    theirs, ours = torch.arange(5.0), torch.arange(5.0)
+    expected = function(theirs)
+    torch._dynamo.reset()
+    actual = torch.compile(function, backend="zefuse", fullgraph=True)(ours)
+    assert torch.equal(actual, expected)
+    assert torch.equal(ours, theirs)

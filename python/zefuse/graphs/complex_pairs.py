@@ -19,7 +19,19 @@ from torch.fx import Graph, GraphModule, Node
 from torch.fx import node as fx_node
 
 from zefuse.graphs import saved_strides
-from zefuse.graphs.complex_rules import EACH, OF_COMPLEX, OF_PAIRS, REAL, RULES, VIEWS, Complex, NoRule
+from zefuse.graphs.complex_rules import (
+    EACH,
+    OF_COMPLEX,
+    OF_PAIRS,
+    OF_VALUES,
+    REAL,
+    RULES,
+    VIEWS,
+    Complex,
+    NoRule,
+    cast,
+    real_of,
+)
 
 _aten: Any = torch.ops.aten
 map_arg: Any = fx_node.map_arg
@@ -57,8 +69,16 @@ class ComplexEnds:
             arguments[at] = torch.view_as_real(arguments[at].resolve_conj())
         results = list(self._compiled(arguments))
         for at in self._given:
-            results[at] = torch.view_as_complex(results[at])
+            results[at] = _whole(results[at])
         return results
+
+
+def _whole(pair: torch.Tensor) -> torch.Tensor:
+    """``view_as_complex`` that autograd does not take for a view: AOTAutograd repeats the views behind a result on an input's memory,
+    and the pair is no view that a complex input has."""
+    sizes, strides = pair.shape[:-1], [stride // 2 for stride in pair.stride()[:-1]]
+    made = torch.empty(0, dtype=pair.dtype.to_complex(), device=pair.device)
+    return made.set_(pair.untyped_storage(), pair.storage_offset() // 2, sizes, strides)
 
 
 def rewritten(gm: GraphModule) -> Pairs | None:
@@ -109,7 +129,14 @@ class _Rewriting:
         self._returned = {_root(node) for node in gm.graph.output_node().all_input_nodes}
 
     def result(self) -> Pairs:
+        writes: list[Node] = []
         for node in self._gm.graph.nodes:
+            if node.target is _aten.copy_.default:
+                writes.append(node)
+                continue
+            if node.op == "output" or not set(writes).isdisjoint(node.all_input_nodes):
+                self._write(writes, node)
+                writes = []
             self._origin = node
             if node.op == "output":
                 self._output(node)
@@ -121,6 +148,17 @@ class _Rewriting:
         taken = [at for at, node in enumerate(inputs) if _is_complex(node.meta.get("val"))]
         given = [at for at, out in enumerate(outputs) if isinstance(out, Node) and _is_complex(out.meta.get("val"))]
         return Pairs(GraphModule(self._gm, self._graph), taken, given)
+
+    def _write(self, writes: Sequence[Node], then: Node) -> None:
+        """What values are made of comes into the new graph where they are first read: all that is read before what overwrites it."""
+        for node in (*writes, then):
+            self._origin = node
+            for each in node.all_input_nodes:
+                if isinstance(value := self._values.get(each), Complex):
+                    _ = value.pair
+        for node in writes:
+            self._origin = node
+            self._values[node] = self._rewrite(node)
 
     def call(self, target: Any, *args: Any, **kwargs: Any) -> Node:
         """A node of the new graph, with what it makes of fake tensors."""
@@ -223,19 +261,25 @@ class _Rewriting:
             return self._of_tensor(made) if _is_complex(node.meta["val"]) else made
         if any(isinstance(value, torch.dtype) for value in (*node.args, *node.kwargs.values())):
             raise NoRule
-        for argument in node.all_input_nodes:
-            value = argument.meta.get("val")
-            if (
-                isinstance(self._values[argument], Node)
-                and isinstance(value, torch.Tensor)
-                and value.is_floating_point()
-            ):
-                raise NoRule
+        real = None if node.target in VIEWS or node.target is operator.getitem else real_of(node)
+        holders = OF_VALUES.get(node.target, (0,))
 
         def of_part(part: int) -> Node:
-            take: Callable[..., Any] = lambda each: each.halves[part] if isinstance(each, Complex) else each  # noqa: E731
-            arguments, keywords = map_arg((node.args, node.kwargs), lambda argument: take(self._values[argument]))
-            return self._with_origin(node, lambda: self.call(node.target, *arguments, **keywords))
+            def take(argument: Node, is_value: bool) -> Node:
+                value = self._values[argument]
+                taken = value.halves[part] if isinstance(value, Complex) else value
+                if real is None or not is_value:
+                    return taken
+                if part == 1 and isinstance(value, Node):  # a real number's
+                    return self.call(_aten.zeros_like.default, value, dtype=real)
+                return cast(self, taken, real)
+
+            def make() -> Node:
+                values, others = (lambda argument: take(argument, True)), (lambda argument: take(argument, False))
+                arguments = [map_arg(each, values if at in holders else others) for at, each in enumerate(node.args)]
+                return self.call(node.target, *arguments, **map_arg(node.kwargs, others))
+
+            return self._with_origin(node, make)
 
         def halves() -> tuple[Node, Node]:
             return of_part(0), of_part(1)

@@ -88,25 +88,30 @@ EACH = {
     _aten.mean.dim, _aten.cumsum.default, _aten.where.self, _aten.tril.default, _aten.triu.default, _aten.slice_scatter.default,
     _aten.select_scatter.default, _aten.index_put.default, _aten.copy.default,
 }  # fmt: skip
+# Which arguments of theirs are values, and no masks or indices, where that is not the first alone: a real one has an imaginary part of 0.
+OF_VALUES = {
+    _aten.where.self: (1, 2), _aten.slice_scatter.default: (0, 1), _aten.select_scatter.default: (0, 1),
+    _aten.index_put.default: (0, 2), _aten.copy.default: (0, 1),
+}  # fmt: skip
 
 
 def _parts_of(writer: Writer, operand: Any, real: torch.dtype) -> tuple[Any, Any]:
     """Real and imaginary part in the result's precision, as eager promotes both operands."""
     if isinstance(operand, Complex):
-        return tuple(_cast(writer, half, real) for half in operand.halves)  # type: ignore[return-value]
+        return tuple(cast(writer, half, real) for half in operand.halves)  # type: ignore[return-value]
     if isinstance(operand, Node):
         if not isinstance(operand.meta.get("val"), torch.Tensor):
             raise NoRule
-        return _cast(writer, operand, real), 0.0
+        return cast(writer, operand, real), 0.0
     number = complex(operand)
     return number.real, number.imag
 
 
-def _cast(writer: Writer, value: Node, dtype: torch.dtype) -> Node:
+def cast(writer: Writer, value: Node, dtype: torch.dtype) -> Node:
     return value if value.meta["val"].dtype == dtype else writer.call(_aten._to_copy.default, value, dtype=dtype)
 
 
-def _real_of(node: Node) -> torch.dtype:
+def real_of(node: Node) -> torch.dtype:
     dtype = node.meta["val"].dtype
     if dtype not in REAL:
         raise NoRule
@@ -131,7 +136,7 @@ def _sum(target: Any) -> Callable[..., Complex]:
     def rule(writer: Writer, node: Node, one: Any, other: Any, alpha: Any = 1) -> Complex:
         if alpha != 1:
             raise NoRule
-        real = _real_of(node)
+        real = real_of(node)
         (a, b), (c, d) = (_parts_of(writer, each, real) for each in (one, other))
         made = _whole(writer, node, _binary(writer, target, a, c), _binary(writer, target, b, d))
         return writer.of_halves(node, lambda: made)
@@ -170,7 +175,7 @@ def _product(target: Any) -> Callable[..., Complex]:
     def rule(writer: Writer, node: Node, one: Any, other: Any) -> Complex:
         if target is not _aten.mul.Tensor and not (isinstance(one, Complex) and isinstance(other, Complex)):
             raise NoRule
-        real = _real_of(node)
+        real = real_of(node)
         (a, b), (c, d) = (_parts_of(writer, each, real) for each in (one, other))
         times: Callable[..., Any] = lambda x, y: _binary(writer, target, x, y)  # noqa: E731
         made = _whole(
@@ -186,7 +191,7 @@ def _product(target: Any) -> Callable[..., Complex]:
 
 def _quotient(writer: Writer, node: Node, one: Any, other: Any) -> Complex:
     """Both divided by the larger part of the divisor first, as eager does."""
-    real = _real_of(node)
+    real = real_of(node)
     (a, b), (c, d) = (_parts_of(writer, each, real) for each in (one, other))
     call = writer.call
     multiply: Callable[[Any, Any], Any] = lambda x, y: _binary(writer, _aten.mul.Tensor, x, y)  # noqa: E731
@@ -259,7 +264,7 @@ def _converted(writer: Writer, node: Node, value: Node | Complex, **options: Any
     made = node.meta["val"]
     if not made.is_complex():
         return writer.call(_aten._to_copy.default, value.halves[0], **options)  # type: ignore[union-attr]
-    options["dtype"] = _real_of(node)
+    options["dtype"] = real_of(node)
     if isinstance(value, Complex):
         halves = tuple(writer.call(_aten._to_copy.default, half, **options) for half in value.halves)
     else:
@@ -319,7 +324,7 @@ def _fresh(writer: Writer, node: Node, value: Complex) -> Complex:
 
 
 def _filled(writer: Writer, node: Node, sizes: Any, number: Any = 0.0, **options: Any) -> Complex:
-    options["dtype"] = _real_of(node)
+    options["dtype"] = real_of(node)
     value = complex(number)
     made = tuple(writer.call(_aten.full.default, sizes, part, **options) for part in (value.real, value.imag))
     return writer.of_halves(node, lambda: made)  # type: ignore[arg-type, return-value]

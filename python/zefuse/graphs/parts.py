@@ -405,6 +405,8 @@ def _stages(gm: GraphModule, reasons: Reasons, output: Node) -> dict[Node, int]:
         if node.target is operator.getitem and source in stages:
             stages[node] = reach[node] = stages[source]
             continue
+        if node.target is torch.ops.aten.copy_.default:  # an input is overwritten when all have read it
+            need = max([need, *stages.values()])
         parity = 1 if node in reasons else 0
         ordered = _is_ordered(node)
         stage = max(need, parity, last_ordered if ordered else 0)
