@@ -160,6 +160,11 @@ def test_beside_the_plan(name: str, grad: bool) -> None:
         assert ran <= {"aten::_fft_r2c", "aten::_fft_c2r", outside}
 
 
+def test_what_eager_reads_is_read_before_it_is_written() -> None:
+    ran = _agree(lambda a: (torch.sin(a) * a, a.add_(2))[0], [number(3)], False, False)
+    assert ran >= {"aten::sin", "aten::copy_"}
+
+
 def test_strict_takes_complex_numbers() -> None:
     a, b = number(3, 4), number(3, 4)
     compiled = torch.compile(lambda a, b: a * b.conj(), backend="zefuse", options={"strict": True})

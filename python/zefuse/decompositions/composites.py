@@ -177,8 +177,37 @@ def div_mode(self: Any, other: Any, *, rounding_mode: str | None) -> Any:
         or self.stride() == other.stride() or 0 in self.stride() or not torch.result_type(self, other).is_floating_point
     ):  # fmt: skip
         return NotImplemented
-    other = torch.ops.aten.copy(torch.empty_like(self, dtype=other.dtype), other)
-    return torch.ops.aten.div(self, other, rounding_mode=rounding_mode)
+    laid = torch.empty_like(self, dtype=other.dtype)
+    if laid.stride() == other.stride():  # so lies what this makes; of a tensor with gaps, as no dense one does
+        return NotImplemented
+    return torch.ops.aten.div(self, torch.ops.aten.copy(laid, other), rounding_mode=rounding_mode)
+
+
+def index_fill(self: torch.Tensor, dim: int, index: torch.Tensor, value: Any) -> torch.Tensor:
+    """Of a tensor in another order than its dimensions': in the order of memory, so that its strides are kept. torch's puts the result
+    into memory of those strides, which a plan or a functional graph has not."""
+    aten = torch.ops.aten
+    if self.dim() == 0:
+        return aten.index_fill(self.unsqueeze(0), 0, index, value).squeeze(0).clone()
+    if self.is_contiguous():
+        if not isinstance(value, torch.Tensor):
+            value = torch.full([], value, dtype=self.dtype, device=self.device)
+        sizes = list(self.shape)
+        sizes[dim] = index.numel()
+        return aten.index_copy(self, dim, index.reshape(-1), value.to(self.dtype).expand(sizes))
+    if not torch._prims_common.is_non_overlapping_and_dense_or_false(self):
+        return aten.index_fill(self.clone(), dim, index, value)
+    order = sorted(range(self.dim()), key=lambda each: (self.stride(each), self.shape[each] != 1), reverse=True)
+    back = sorted(range(self.dim()), key=order.__getitem__)
+    return aten.index_fill(self.permute(order), order.index(dim % self.dim()), index, value).permute(back)
+
+
+def vector_norm(
+    self: torch.Tensor, ord: Any = 2, dim: Any = None, keepdim: bool = False, *, dtype: torch.dtype | None = None
+) -> torch.Tensor:
+    """torch 2.11 forgets to leave out a dimension of one element that is counted from the end."""
+    dims = None if dim is None or not self.dim() else [each % self.dim() for each in dim]
+    return torch._refs.linalg.vector_norm(self, ord, dims, keepdim, dtype=dtype)
 
 
 def batch_norm(of: torch._ops.OpOverload) -> Callable[..., Any]:
@@ -213,8 +242,11 @@ def composites() -> dict[Any, Callable[..., Any]]:
         aten.angle.default: angle,
         aten.div.Tensor_mode: div_mode,
         aten.hardshrink_backward.default: hardshrink_backward,
+        aten.index_fill.int_Scalar: index_fill,
+        aten.index_fill.int_Tensor: index_fill,
         aten.index_reduce.default: index_reduce,
         aten.ldexp.Tensor: ldexp,
+        aten.linalg_vector_norm.default: vector_norm,
         aten.masked_scatter.default: masked_scatter,
         aten.masked_scatter_backward.default: masked_scatter_backward,
         aten.max_unpool2d.default: max_unpool2d,

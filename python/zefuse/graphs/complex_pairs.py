@@ -129,14 +129,7 @@ class _Rewriting:
         self._returned = {_root(node) for node in gm.graph.output_node().all_input_nodes}
 
     def result(self) -> Pairs:
-        writes: list[Node] = []
         for node in self._gm.graph.nodes:
-            if node.target is _aten.copy_.default:
-                writes.append(node)
-                continue
-            if node.op == "output" or not set(writes).isdisjoint(node.all_input_nodes):
-                self._write(writes, node)
-                writes = []
             self._origin = node
             if node.op == "output":
                 self._output(node)
@@ -148,17 +141,6 @@ class _Rewriting:
         taken = [at for at, node in enumerate(inputs) if _is_complex(node.meta.get("val"))]
         given = [at for at, out in enumerate(outputs) if isinstance(out, Node) and _is_complex(out.meta.get("val"))]
         return Pairs(GraphModule(self._gm, self._graph), taken, given)
-
-    def _write(self, writes: Sequence[Node], then: Node) -> None:
-        """What values are made of comes into the new graph where they are first read: all that is read before what overwrites it."""
-        for node in (*writes, then):
-            self._origin = node
-            for each in node.all_input_nodes:
-                if isinstance(value := self._values.get(each), Complex):
-                    _ = value.pair
-        for node in writes:
-            self._origin = node
-            self._values[node] = self._rewrite(node)
 
     def call(self, target: Any, *args: Any, **kwargs: Any) -> Node:
         """A node of the new graph, with what it makes of fake tensors."""

@@ -1,0 +1,44 @@
+"""Operators that are taken apart in a way of our own: values, shapes and strides are eager's on tensors in any order, with nothing in
+eager."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from zefuse.backend import observe
+
+PLACES = torch.tensor([0, 2])
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "index_fill": lambda x: (x.index_fill(1, PLACES, 3.0), x.index_fill(-1, PLACES, torch.tensor(2.0))),
+    "floor division": lambda x: (torch.div(x, x + 1, rounding_mode="floor"), x[:1] // x[:1].contiguous()),
+    "norm along one element": lambda x: (
+        torch.linalg.vector_norm(x[:, :1, :, :1], 1, (-1, 1)),
+        x[..., :1].norm(dim=-1),
+    ),
+}
+TENSORS: dict[str, Callable[[], torch.Tensor]] = {
+    "contiguous": lambda: torch.rand(2, 3, 4, 5),
+    "channels last": lambda: torch.rand(2, 3, 4, 5).contiguous(memory_format=torch.channels_last),
+    "transposed": lambda: torch.rand(5, 4, 3, 2).permute(3, 2, 1, 0),
+    "with gaps": lambda: torch.rand(4, 3, 4, 10)[::2, :, :, ::2],
+    "expanded": lambda: torch.rand(3, 1, 5).expand(2, 3, 4, 5),
+}
+
+
+@pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
+@pytest.mark.parametrize("tensor", TENSORS)
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_composites(name: str, tensor: str, dynamic: bool) -> None:
+    graphs: list[Any] = []
+    x = TENSORS[tensor]()
+    with observe(lambda _, graph: graphs.append(graph)):
+        actual = torch.compile(FUNCTIONS[name], backend="zefuse", dynamic=dynamic)(x)
+    expected = FUNCTIONS[name](x)
+    torch.testing.assert_close(actual, expected)
+    assert [each.stride() for each in actual] == [each.stride() for each in expected]
+    assert graphs
+    assert not any(graph.report()["fallbacks"] for graph in graphs)
