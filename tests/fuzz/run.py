@@ -103,7 +103,10 @@ class Run:
         with contextlib.suppress(TimeIsUp):
             if "program" not in answer:  # it took its process along
                 made = worker.ask({"seed": seed, "column": answer["column"], "only_program": True})
-                answer |= {key: made[key] for key in ("program",) if key in made}
+                if "program" not in made:  # eager ends the process while the program is made
+                    answer["status"] = "torch"
+                else:
+                    answer["program"] = made["program"]
         if "program" not in answer:
             return
         program = Program.from_json(answer.pop("program"))

@@ -81,3 +81,16 @@ def test_a_worker_is_not_waited_for_when_the_time_is_up(tmp_path: Path) -> None:
     with pytest.raises(TimeIsUp):
         worker.ask({})
     assert time.monotonic() - began < 20
+
+
+def test_a_program_that_ends_eager_while_it_is_made_is_torchs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Ends(_Answers):
+        def ask(self, question: dict[str, Any]) -> dict[str, Any]:
+            return {"status": "wrong", "kind": "crash", "text": "the process ended: SIGFPE"}
+
+    monkeypatch.setattr(run, "Worker", Ends)
+    arguments = argparse.Namespace(seed="ends", first=0, graphs=1, jobs=1, deadline=30.0, shrink=0, out=tmp_path)
+    made = run.Run(arguments, [COLUMNS[0].name])
+    made.go()
+    assert not made.findings
+    assert made.answers[0]["status"] == "torch"
