@@ -14,7 +14,6 @@ struct WarpgroupAttentionTile {
   int64_t depth, columns;  // of a head, in whole multiples of 16
   int64_t turns = 0;       // 1: warpgroups ask for their products one after the other
   int64_t copying = 0;     // sub-groups beside them, which copy keys and values alone; 0: all copy
-  int64_t pending = 2;     // stages whose copies are under way while the one before is waited for, at most
   int64_t persistent = 0;  // 1: a group stays on its engine and takes one tile of rows after the other
 
   int64_t rows() const { return warpgroups * 64; }
