@@ -85,8 +85,30 @@ public:
   }
 
 private:
-  // x / (1 + exp(y))
   Value quotient(OpBuilder& b, arith::DivFOp op) {
+    Rounding rounding;
+    follow(op.getResult(), Error::relative, 0, rounding);
+    Value inverse = byOneAndPower(b, op, rounding);
+    return inverse || !rounding.always ? inverse : roundedQuotient(b, op);
+  }
+
+  // Of numbers of any size: x / d = (x * s) * (1 / (d * s)), where s, a power of two, keeps the inverse away from what
+  // an instruction takes for zero or infinity. Of elements that share a divisor one inverse remains.
+  Value roundedQuotient(OpBuilder& b, arith::DivFOp op) {
+    Location loc = op.getLoc();
+    Value divisor = op.getRhs(), size = math::AbsFOp::create(b, loc, divisor);
+    auto where = [&](arith::CmpFPredicate predicate, double limit, double scale, Value otherwise) {
+      Value found = arith::CmpFOp::create(b, loc, predicate, size, real(b, divisor, limit));
+      return arith::SelectOp::create(b, loc, found, real(b, divisor, scale), otherwise).getResult();
+    };
+    Value scale = where(arith::CmpFPredicate::OLT, 0x1p-64, 0x1p64, real(b, divisor, 1));
+    scale = where(arith::CmpFPredicate::OGT, 0x1p64, 0x1p-64, scale);
+    Value inverse = native(b, "native_recip", arith::MulFOp::create(b, loc, divisor, scale));
+    return arith::MulFOp::create(b, loc, arith::MulFOp::create(b, loc, op.getLhs(), scale), inverse);
+  }
+
+  // x / (1 + exp(y))
+  Value byOneAndPower(OpBuilder& b, arith::DivFOp op, const Rounding& rounding) {
     auto sum = op.getRhs().getDefiningOp<arith::AddFOp>();
     if (!sum)
       return {};
@@ -96,8 +118,6 @@ private:
       exp = sum.getRhs().getDefiningOp<math::ExpOp>();
       one = constantOf(sum.getLhs());
     }
-    Rounding rounding;
-    follow(op.getResult(), Error::relative, 0, rounding);
     if (!exp || !one || *one < 1 || !(rounding.always || native_.reciprocal))
       return {};
     if (rounding.always && exp->hasOneUse() && sum->hasOneUse()) {

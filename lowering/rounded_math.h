@@ -6,6 +6,8 @@
 // its relative error:
 // - a quotient by 1 + exp(x) is a product with `native_recip`, its exponential `native_exp2`: within 2^-17 of the value
 //   (f16 keeps 2^-11, bf16 2^-8); values below 2^-120 may become 0;
+// - another quotient is a product with `native_recip` of a scaled divisor: within 2^-20 (native_recip as exact as f32)
+//   or 2^-17; values below 2^-120 may become 0;
 // - tanh for bf16 is the device's instruction where there is one (2^-10.9); else, and for f16, it comes of
 //   `native_exp2` and `native_recip` (2^-19), as it does where 1 is added to it (gelu's, error 2^-21 of 1);
 // - erf to which 1 is added (gelu) is a polynomial of `native_recip` times `native_exp2`: error 2^-21 of 1 (Abramowitz

@@ -259,6 +259,47 @@ TEST(SimulatedProducts, SigmoidAndTanh) {
   }
 }
 
+// Quotients that are rounded to bf16 at once have no exact division, whatever the divisor's size.
+TEST(SimulatedProducts, RoundedQuotients) {
+  const std::vector<float> numbers{0, 1, -3, 0x1p-140F, 0x1.8p-126F, 0x1.4p-70F, -0x1.cp70F, 0x1.fp126F, INFINITY, NAN};
+  const auto count = int(numbers.size());
+  const std::string size = std::to_string(count), full = type(size + "x" + size),
+                    rounded = type(size + "x" + size, "bf16");
+  KernelText text;
+  text.input({"%x", full, flat(count)});
+  text.input({"%d", full, flat(count)});
+  text.empty("%e", rounded);
+  text.generic("%r", "pp", {{"%x", full, both}, {"%d", full, both}}, {"%e", rounded, both},
+               "%q = arith.divf %0, %1 : f32\n %r = arith.truncf %q : f32 to bf16\n yield %r : bf16");
+  text.output({"%r", rounded, flat(count)});
+  const Program program(text.module(), *TargetDescription::named("sm_90"), /*aligned=*/true);
+  ASSERT_TRUE(program.ok());
+  cuda::CompileOptions options;
+  options.architecture = 90;
+  const cuda::CompileResult compiled = cuda::compileSpirv(program.lowered().spirv, options);
+  ASSERT_FALSE(compiled.program.image.empty()) << compiled.log;
+  const std::string ptx(reinterpret_cast<const char*>(compiled.program.image.data()));
+  EXPECT_EQ(ptx.find("div.rn"), std::string::npos);
+  const auto square = numbers.size() * numbers.size();
+  Buffer<float> x(square), d(square);
+  Buffer<uint16_t> result(square);
+  for (size_t i = 0; i < square; ++i) {
+    x[i] = numbers[i / numbers.size()];
+    d[i] = numbers[i % numbers.size()];
+  }
+  runSimulated(program, {x.data(), d.data(), result.data()});
+  for (size_t i = 0; i < square; ++i) {
+    const float exact = x[i] / d[i], found = std::bit_cast<float>(uint32_t(result[i]) << 16);
+    SCOPED_TRACE(std::to_string(x[i]) + " / " + std::to_string(d[i]));
+    if (std::isnan(exact))
+      EXPECT_TRUE(std::isnan(found));
+    else if (std::isinf(exact))
+      EXPECT_EQ(found, exact);
+    else
+      EXPECT_NEAR(found, exact, std::max(double(std::abs(exact)) / 256, 0x1p-120));
+  }
+}
+
 // A transposed load through local memory, two elements of a lane; neither side is whole tiles.
 TEST(SimulatedProducts, TransposedTile) {
   constexpr int rows = 100, columns = 130;
