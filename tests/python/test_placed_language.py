@@ -68,6 +68,18 @@ assert torch.equal(tokens, want), (tokens, want)
 """)
 
 
+def test_weights_of_eight_bits_lie_in_words() -> None:
+    run("""
+prompt = _prompt(6)
+want = expected(zefuse.llm.optimize(_model(), weights="int8"), prompt, max_new_tokens=8)
+model = zefuse.llm.optimize(_model().to("cuda"), weights="int8")
+tokens, _ = made(model, prompt, max_new_tokens=8)
+assert torch.equal(tokens, want), (tokens, want)
+codes = {module.codes.dtype for module in model.modules() if hasattr(module, "codes")}
+assert codes == {torch.int32}, codes
+""")
+
+
 def test_an_encoder_decoder() -> None:
     """The cross-attention's keys are written to their place, once."""
     run("""

@@ -55,7 +55,8 @@ struct Words {
   }
   std::string operator()(const choice::RowVectors& vectors) const {
     std::string rows = "vectors of " + text(vectors.lanes) + " rows";
-    return rows + (vectors.teams == 1 ? " per work-item" : ", reduced by " + text(vectors.teams) + " sub-groups");
+    return rows + (vectors.teams == 1 ? " per work-item" : ", reduced by " + text(vectors.teams) + " sub-groups") +
+           (vectors.sharing_lanes > 1 ? " of which " + text(vectors.sharing_lanes) + " lanes share a row" : "");
   }
   std::string operator()(const choice::LocalTiles& local) const {
     return tiles(local.side, local.side) + " through local memory for " + text(local.loads) + " loads";

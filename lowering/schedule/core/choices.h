@@ -70,6 +70,7 @@ struct RowTeam {
 struct RowVectors {
   int64_t lanes = 1, teams = 1;  // teams: sub-groups that share the reduced dims
   std::optional<int64_t> elements, units;
+  int64_t sharing_lanes = 1;  // of each of these sub-groups
 };
 struct LocalTiles {
   int64_t side = 0, loads = 0;

@@ -184,7 +184,9 @@ def arrange(model: nn.Module, activations: str | None) -> str | None:
 
 
 def _arranged(packed: Packed, activations: str | None) -> Packed:
-    by_bytes = activations is None and packed.bits == 8 and packed.minimums is None
+    # A GPU's lane takes four words of neighbouring rows at once; of bytes that would be four.
+    on_gpu = packed.codes.device.type == "cuda"
+    by_bytes = activations is None and packed.bits == 8 and packed.minimums is None and not on_gpu
     return packed.by_bytes() if by_bytes else packed.by_words()
 
 

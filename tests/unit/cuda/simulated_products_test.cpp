@@ -259,6 +259,36 @@ TEST(SimulatedProducts, SigmoidAndTanh) {
   }
 }
 
+// Sums across rows of which few lie side by side: lanes of a sub-group share a row, and begin several rounds' loads.
+TEST(SimulatedProducts, SharedRows) {
+  constexpr int blocks = 5, length = 1100, side = 16;
+  const std::string full = type("5x1100x16"), sums = type("5x16");
+  KernelText text;
+  text.input({"%x", full, "(d0, d1, d2) -> (d0 * 17600 + d1 * 16 + d2)"});
+  text.fill("%i", sums, "0.0");
+  text.generic("%r", "prp", {{"%x", full, "(d0, d1, d2) -> (d0, d1, d2)"}}, {"%i", sums, "(d0, d1, d2) -> (d0, d2)"},
+               "%s = arith.addf %0, %o : f32\n yield %s : f32");
+  text.output({"%r", sums, flat(side)});
+  const Program program(
+      text.module(), *TargetDescription::named("sm_90"), /*aligned=*/true,
+      {{"rows of a work-item", 4}, {"lanes that share a reduction", 8}, {"rounds of a loop together", 4}});
+  ASSERT_TRUE(program.ok());
+  const auto* rows = program.lowered().schedule.find<choice::RowVectors>();
+  ASSERT_TRUE(rows);
+  EXPECT_EQ(rows->sharing_lanes, 8);
+  Buffer<float> x(size_t(blocks) * length * side), result(size_t(blocks) * side);
+  for (int i = 0; i < blocks * length * side; ++i)
+    x[size_t(i)] = float(i * 7 % 61 - 30);
+  runSimulated(program, {x.data(), result.data()});
+  for (int block = 0; block < blocks; ++block)
+    for (int row = 0; row < side; ++row) {
+      float sum = 0;
+      for (int at = 0; at < length; ++at)
+        sum += x[size_t((block * length + at) * side + row)];
+      ASSERT_EQ(result[size_t(block * side + row)], sum) << block << ", " << row;
+    }
+}
+
 // Quotients that are rounded to bf16 at once have no exact division, whatever the divisor's size.
 TEST(SimulatedProducts, RoundedQuotients) {
   const std::vector<float> numbers{0, 1, -3, 0x1p-140F, 0x1.8p-126F, 0x1.4p-70F, -0x1.cp70F, 0x1.fp126F, INFINITY, NAN};
