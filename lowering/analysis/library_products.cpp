@@ -24,7 +24,8 @@ std::optional<int64_t> libraryWork(MatmulOp op, const TargetDescription& target,
   constexpr int64_t fewest_rows = 16;
   constexpr int64_t unknown = 256;  // a symbolic size
   // Of f32 a matrix engine is quicker where tiles for all of a device's engines are whole: on a H100, 4096 x 768 to
-  // 8192 x 32000, 1.12 to 1.56 times cuBLASLt's speed, 256 x 4096 1.14, with fewer elements 0.5 to 1.2 times (docs/gpu.md).
+  // 8192 x 32000, 1.12 to 1.56 times cuBLASLt's speed, 256 x 4096 1.14, with fewer elements 0.5 to 1.2 times
+  // (docs/gpu.md).
   constexpr int64_t own_elements = int64_t(1) << 20, own_side = 64;
   if (which == LibraryProducts::never || target.product_library.empty() || !op.getPostOps().empty())
     return std::nullopt;
