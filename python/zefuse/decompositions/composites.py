@@ -197,7 +197,7 @@ def index_fill(self: torch.Tensor, dim: int, index: torch.Tensor, value: Any) ->
         return aten.index_copy(self, dim, index.reshape(-1), value.to(self.dtype).expand(sizes))
     if not torch._prims_common.is_non_overlapping_and_dense_or_false(self):
         return aten.index_fill(self.clone(), dim, index, value)
-    order = sorted(range(self.dim()), key=lambda each: (self.stride(each), self.shape[each] != 1), reverse=True)
+    order = sorted(range(self.dim()), key=lambda each: (self.stride(each), bool(self.shape[each] != 1)), reverse=True)
     back = sorted(range(self.dim()), key=order.__getitem__)
     return aten.index_fill(self.permute(order), order.index(dim % self.dim()), index, value).permute(back)
 
