@@ -557,8 +557,12 @@ Status DeviceSide::convolve(size_t step, ze_extension::ConvolutionOperands opera
 }
 
 template <typename Append> Status DeviceSide::queueStep(size_t step, Append append) {
-  // Where tensors are used where they are, nobody knows which are the same.
-  if (copied_in_ || (launched_since_ && (device().zeroCopy() || any_placed_ || binding_->device.waits[step])))
+  // Where tensors are used where they are, nobody knows which are the same. Steps since the last launch that launched
+  // nothing (without elements, or derived before) leave their wait to this one.
+  const auto& waits = binding_->device.waits;
+  const auto first = waits.begin() + ptrdiff_t(launched_.empty() || launched_.back() > step ? 0 : launched_.back() + 1);
+  const bool due = std::any_of(first, waits.begin() + ptrdiff_t(step) + 1, [](uint8_t wait) { return wait != 0; });
+  if (copied_in_ || (launched_since_ && (device().zeroCopy() || any_placed_ || due)))
     ZEFUSE_RETURN_IF_ERROR(failed(barrier()));
   queued_ |= mode_ == Mode::immediate;
   launched_since_ = true;

@@ -110,6 +110,29 @@ TEST(DeviceCall, AnArgumentBetweenBoundariesIsRefused) {
   EXPECT_NE(status.message().find("begins at byte 16 of its buffer"), std::string::npos) << status.toString();
 }
 
+// A step that launches nothing waited for the one before it: so must the next that launches something.
+TEST(DeviceCall, WhatFollowsAStepWithoutElementsWaits) {
+  constexpr size_t count = 1 << 20;
+  PlanBuilder b;
+  const uint32_t n = b.constant(count), none = b.constant(0);
+  const uint32_t x = b.tensorInput("x", plan::DType::f32, {n});
+  const uint32_t sum = b.arenaTensor(plan::DType::f32, {n}, 0, 2);
+  const uint32_t nothing = b.outputTensor(plan::DType::f32, {none}), out = b.outputTensor(plan::DType::f32, {n});
+  addStep(b, x, x, sum, n);
+  addStep(b, sum, sum, nothing, none);
+  addStep(b, sum, sum, out, n);
+  auto executable = create(b);
+  ASSERT_TRUE(executable.ok()) << executable.status().toString();
+  for (float value : {1.f, 2.f, 3.f, 4.f, 5.f}) {
+    HostTensor given = HostTensor::f32({count}, std::vector<float>(count, value));
+    const CallInput inputs[] = {given.input()};
+    OutputMemory memory;
+    auto outputs = (*executable)->call(inputs, memory.allocator());
+    ASSERT_TRUE(outputs.ok()) << outputs.status().toString();
+    EXPECT_TRUE(memory.read<float>((*outputs)[1]) == std::vector<float>(count, 4 * value)) << value;
+  }
+}
+
 TEST(DeviceCall, MoreThanAnyDeviceHasIsAnError) {
   PlanBuilder b;
   const uint32_t n = b.constant(int64_t(1) << 45);
