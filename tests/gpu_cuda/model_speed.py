@@ -117,6 +117,7 @@ def summed(names: list[tuple[str, float]]) -> list[tuple[str, int, float]]:
 def child(case: str, small: bool) -> None:
     """Prepares a case, says so in a line, waits for one, measures, and gives the row as JSON."""
     kind, dtype, batch = case.split("/")
+    torch.backends.cudnn.allow_tf32 = False
     torch.manual_seed(0)
     models = SMALL if small else MODELS
     model, given = models[kind].make().eval(), models[kind].input(int(batch))

@@ -55,8 +55,8 @@ protected:
     ZE_OK(zeDriverGetExtensionFunctionAddress(driver, name, &address));
     function = reinterpret_cast<F>(address);
   }
-  ze_module_handle_t module() {
-    std::ifstream file(ZEFUSE_TEST_KERNEL, std::ios::binary);
+  ze_module_handle_t module(const char* spirv = ZEFUSE_TEST_KERNEL) {
+    std::ifstream file(spirv, std::ios::binary);
     const std::vector<uint8_t> bytes(std::istreambuf_iterator<char>(file), {});
     ze_module_desc_t desc = {};
     desc.stype = ZE_STRUCTURE_TYPE_MODULE_DESC;

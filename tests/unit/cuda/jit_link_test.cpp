@@ -7,13 +7,17 @@ namespace {
 
 class JitLink : public CudaDriver {
 protected:
-  // What is in the native binary of a module from SPIR-V, whose kernel was launched.
-  std::string linked() {
-    ze_module_handle_t made = module();
+  std::string nativeText(ze_module_handle_t made) {
     size_t bytes = 0;
     EXPECT_EQ(ZE_RESULT_SUCCESS, zeModuleGetNativeBinary(made, &bytes, nullptr));
     std::string text(bytes, 0);
     EXPECT_EQ(ZE_RESULT_SUCCESS, zeModuleGetNativeBinary(made, &bytes, reinterpret_cast<uint8_t*>(text.data())));
+    return text;
+  }
+  // What is in the native binary of a module from SPIR-V, whose kernel was launched.
+  std::string linked() {
+    ze_module_handle_t made = module();
+    const std::string text = nativeText(made);
     ze_kernel_handle_t scale = kernel(made, "scale", 64);
     float* x = memory(128 * sizeof(float));
     const float by = 2;
@@ -36,6 +40,16 @@ protected:
 };
 using NoJitLink = JitLink;
 
+// Linked for other units to call it, setmaxnreg would be ignored and each wgmma would wait for the last.
+TEST_F(JitLink, CodeOfWarpgroupsIsLoadedAsItIs) {
+  ze_module_handle_t made = module(ZEFUSE_TEST_OWN_KERNEL);
+  const std::string text = nativeText(made);
+  EXPECT_NE(text.find(".target sm_90a"), std::string::npos) << text;
+  EXPECT_EQ(text.find("// linked for "), std::string::npos) << text;
+  ze_kernel_handle_t own = kernel(made, "own", 128);
+  zeKernelDestroy(own);
+  zeModuleDestroy(made);
+}
 TEST_F(JitLink, MakesTheCubin) { EXPECT_EQ(linked(), "// linked for sm_90"); }
 TEST_F(NoJitLink, TheDriverLinks) { EXPECT_EQ(linked(), "by the driver"); }
 
