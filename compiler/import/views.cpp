@@ -19,6 +19,14 @@ Values emitCopy(Op& op) {
   return {op.build.loop({self}, typeOf(self), [](Body&, ArrayRef<Scalar> in) { return in[0]; })};
 }
 
+// As another dtype, which a plan has no operation for.
+Values emitViewAs(Op& op) {
+  Value self = op.tensor("self");
+  if (typeOf(self) != op.resultType(0))
+    op.refuse("it is another dtype of the same bits");
+  return {self};
+}
+
 Values emitPermute(Op& op) {
   Value self = op.tensor("self");
   SmallVector<int64_t> dims = op.integers("dims");
@@ -280,6 +288,7 @@ void registerViews(OpTable& table) {
     table.add(("aten." + target).str(), emitIdentity);
   for (StringRef target : {"lift_fresh_copy.default", "clone.default"})
     table.add(("aten." + target).str(), emitCopy);
+  table.add("aten.view.dtype", emitViewAs);
   table.add("aten.permute.default", emitPermute);
   table.add("aten.permute_copy.default", emitPermute);
   table.add("aten.transpose.int", emitTranspose);

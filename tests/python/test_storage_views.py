@@ -255,3 +255,18 @@ def test_of_a_tensor_in_another_order(name: str, dynamic: bool) -> None:
             assert places(results) == places(function(x))
     assert graphs
     assert not any(graph.report()["fallbacks"] for graph in graphs)
+
+
+def test_a_copy_seen_as_its_own_dtype_is_a_copy() -> None:
+    def function(x: torch.Tensor) -> Any:
+        copy = x.clone()
+        return copy.view(x.dtype), copy
+
+    torch._dynamo.reset()
+    graphs: list[Any] = []
+    x = torch.randn(3)
+    with observe(lambda _, graph: graphs.append(graph)):
+        seen, copy = torch.compile(function, backend="zefuse")(x)
+    assert seen.data_ptr() == copy.data_ptr() != x.data_ptr()
+    assert graphs
+    assert not any(graph.report()["fallbacks"] for graph in graphs)
