@@ -317,6 +317,8 @@ template <typename Element> void expectRightInEveryOrder(const TileCase& c, cons
                  std::to_string(order));
     TargetDescription target = *TargetDescription::named("sm_90");
     target.engines = engines;
+    if (words)  // without tf32, whose operation is the last
+      target.matrix.operations = target.matrix.operations.first(2);
     auto shape = [&](int rows, int columns) {
       return type(std::to_string(rows) + "x" + std::to_string(columns), element);
     };
