@@ -17,8 +17,8 @@ Its public names (every other module is internal and may change):
 - ``include_dir()`` and ``cmake_dir()``: the C interface, for C and C++.
 - ``invalidate_weights()``: compiled functions forget what they keep of
   parameters, after writes that no version counter sees.
-- ``synchronize()``: waits for what compiled functions of CUDA or XPU tensors
-  have queued, and raises errors of theirs that were not told yet.
+- ``synchronize()``: waits for what compiled functions of CUDA or XPU
+  tensors have queued, and raises errors of theirs that were not told yet.
 - ``errors``: what fails raises a subclass of ``ZefuseError``, whose message
   says what is wrong and what to do.
 - ``llm``: language models of the package transformers; llm.optimize(model)
