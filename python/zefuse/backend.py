@@ -47,7 +47,7 @@ from zefuse.graphs import (
 )
 from zefuse.graphs.for_target import NOT_KEPT, PlanOnly
 from zefuse.graphs.observers import observe as observe  # where users of the backend look for it
-from zefuse.graphs.storage_views import OutsideOfInput, StorageViews, is_refused_write
+from zefuse.graphs.storage_views import OutsideOfInput, StorageViews, is_refused_write, own_bits
 from zefuse.installing import torch_versions
 from zefuse.options import Options
 
@@ -160,6 +160,7 @@ def _prepared(
     if kind != "inference":
         options = dataclasses.replace(options, kept_weights=False)
     constants.fold(gm)
+    own_bits(gm)
     place = places.of_graph(gm)
     seeded, draws = seeds.taken(gm, place)
     if draws and whole:

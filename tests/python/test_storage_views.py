@@ -270,3 +270,22 @@ def test_a_copy_seen_as_its_own_dtype_is_a_copy() -> None:
     assert seen.data_ptr() == copy.data_ptr() != x.data_ptr()
     assert graphs
     assert not any(graph.report()["fallbacks"] for graph in graphs)
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int16, torch.float64])
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_a_copy_seen_as_another_dtype_is_a_copy(dtype: torch.dtype, dynamic: bool) -> None:
+    def function(x: torch.Tensor) -> Any:
+        copy = x.clone()
+        return copy.view(dtype), copy.view(dtype)[1:], x.t().contiguous().view(dtype)
+
+    torch._dynamo.reset()
+    x = torch.randn(4, 4)
+    kept = x.clone()
+    results = torch.compile(function, backend="zefuse", dynamic=dynamic)(x)
+    for got, want in zip(results, function(x), strict=True):
+        assert torch.equal(got, want) and got.stride() == want.stride()
+        got.fill_(7)
+    assert torch.equal(x, kept)
+    seen = torch.compile(lambda x: x.view(dtype), backend="zefuse", dynamic=dynamic)(x)
+    assert seen.data_ptr() == x.data_ptr()

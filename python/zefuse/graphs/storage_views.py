@@ -25,6 +25,20 @@ _SCATTERS = {
 _VIEWS = {_aten.as_strided.default, _aten.as_strided_copy.default, _aten.as_strided_scatter.default}
 
 
+def own_bits(gm: torch.fx.GraphModule) -> None:
+    """In place: what the graph made, seen as another dtype, is a copy of its bits. ATen gives the memory of what it is given, and in a
+    plan that may be an input's, of which the graph made a copy (``x.clone().view(torch.int32)``): copies are values there. Tensors that
+    share memory in eager are made outside of the graph (AOTAutograd)."""
+    for node in gm.graph.find_nodes(op="call_function", target=_aten.view.dtype):
+        source = node.args[0]
+        if source.meta["val"].dtype == node.meta["val"].dtype:
+            continue
+        while source.op == "call_function" and getattr(source.target, "is_view", False):
+            source = source.args[0]
+        if source.op == "call_function":
+            node.target = _aten.view_copy.dtype
+
+
 class OutsideOfInput(UnsupportedError):
     """A graph changes or returns memory of an input's storage that the input itself does not cover."""
 
