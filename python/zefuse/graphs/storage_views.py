@@ -35,8 +35,16 @@ def own_bits(gm: torch.fx.GraphModule) -> None:
             continue
         while source.op == "call_function" and getattr(source.target, "is_view", False):
             source = source.args[0]
-        if source.op == "call_function":
+        if source.op == "call_function" and not _counts_from_its_storage(node):
             node.target = _aten.view_copy.dtype
+
+
+def _counts_from_its_storage(node: torch.fx.Node) -> bool:
+    """Whether ``as_strided`` reads it, or a view of it: what lies around it counts then."""
+    return any(
+        user.target in _VIEWS or (getattr(user.target, "is_view", False) and _counts_from_its_storage(user))
+        for user in node.users
+    )
 
 
 class OutsideOfInput(UnsupportedError):
