@@ -218,7 +218,7 @@ TEST(SimulatedProducts, WideMatmul) {
         double expected = 0;
         for (int p = 0; p < k; ++p)
           expected += double(a[at(i, p)]) * double(b[other(p, j)]);
-        const float got = result[size_t(i * n + j)];
+        const float got = result[size_t(i) * size_t(n) + size_t(j)];
         if (std::isfinite(expected))
           ASSERT_NEAR(got, expected, 1e-6 * expected) << i << ", " << j;
         else
@@ -284,8 +284,8 @@ TEST(SimulatedProducts, SharedRows) {
     for (int row = 0; row < side; ++row) {
       float sum = 0;
       for (int at = 0; at < length; ++at)
-        sum += x[size_t((block * length + at) * side + row)];
-      ASSERT_EQ(result[size_t(block * side + row)], sum) << block << ", " << row;
+        sum += x[(size_t(block) * size_t(length) + size_t(at)) * size_t(side) + size_t(row)];
+      ASSERT_EQ(result[size_t(block) * size_t(side) + size_t(row)], sum) << block << ", " << row;
     }
 }
 
