@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <c10/core/Device.h>
+#include <c10/core/Stream.h>
 #include <c10/util/Exception.h>
 
 #include "runtime/ze/command_list.h"
