@@ -58,9 +58,9 @@ int64_t slicesOf(MatmulOp op, const TargetDescription& gpu) {
   if (!depth)
     return 1;
   AffineExpr batches = productOf(ArrayRef(sizes).drop_back(2), op.getContext());
+  const bool wide = splitOnEngine(op.getA(), op.getB(), gpu);
   return chooseSplits(constantOf(sizes[sizes.size() - 2]), constantOf(sizes.back()), constantOf(batches), *depth, 4,
-                      gpu, onEngine(op.getA(), op.getB(), gpu) || splitOnEngine(op.getA(), op.getB(), gpu),
-                      splitOnEngine(op.getA(), op.getB(), gpu));
+                      gpu, wide || onEngine(op.getA(), op.getB(), gpu), wide);
 }
 
 Value split(MatmulOp op, int64_t slices, TensorBuilder& build) {
@@ -100,10 +100,9 @@ int64_t slicesOf(ConvolutionOp op, const TargetDescription& gpu) {
   auto depth = constantOf(of_weights ? pixels : patches);
   if (!depth)
     return 1;
+  const bool wide = splitOnEngine(op.getInput(), op.getWeight(), gpu);
   return chooseSplits(constantOf(outer[1].floorDiv(groups)), constantOf(of_weights ? patches : pixels), groups, *depth,
-                      4, gpu,
-                      onEngine(op.getInput(), op.getWeight(), gpu) || splitOnEngine(op.getInput(), op.getWeight(), gpu),
-                      splitOnEngine(op.getInput(), op.getWeight(), gpu));
+                      4, gpu, wide || onEngine(op.getInput(), op.getWeight(), gpu), wide);
 }
 
 Value split(ConvolutionOp op, int64_t slices, TensorBuilder& build) {

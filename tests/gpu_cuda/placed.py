@@ -335,32 +335,34 @@ class Kept(torch.nn.Module):
         return x * self.weight.exp().cumsum(0)
 
 
+def captured(
+    call: Callable[[torch.Tensor], torch.Tensor], x: torch.Tensor
+) -> tuple[torch.cuda.CUDAGraph, torch.Tensor]:
+    """A graph of torch's with one call, and that call's result."""
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            call(x)
+    side.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, stream=side):
+        y = call(x)
+    return graph, y
+
+
 @test
 def inside_a_cuda_graph_of_torchs() -> None:
     model, x = mlp(), torch.randn(64, 256, device="cuda")
     compiled = torch.compile(model, backend="zefuse")
     with torch.no_grad():
-        side = torch.cuda.Stream()
-        with torch.cuda.stream(side):
-            for _ in range(3):
-                compiled(x)
-        side.synchronize()
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, stream=side):
-            y = compiled(x)
+        graph, y = captured(compiled, x)
         x.copy_(torch.randn_like(x))
         graph.replay()
         torch.cuda.synchronize()
         close(y, model(x))
         kept = Kept().cuda()  # what is made of its parameters alone is made in each replay
         scaled = torch.compile(kept, backend="zefuse")
-        with torch.cuda.stream(side):
-            for _ in range(3):
-                scaled(x)
-        side.synchronize()
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, stream=side):
-            y = scaled(x)
+        graph, y = captured(scaled, x)
         kept.weight.mul_(2)
         graph.replay()
         torch.cuda.synchronize()

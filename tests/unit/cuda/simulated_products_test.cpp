@@ -46,6 +46,15 @@ void runSimulated(const Program& lowered, const std::vector<void*>& pointers) {
                 {kernel.group_size[0], kernel.group_size[1], kernel.group_size[2]}, arguments);
 }
 
+// What the driver makes of it for sm_90. Empty, with a failure that says why: nothing.
+std::string ptxOf(const Program& program) {
+  cuda::CompileOptions options;
+  options.architecture = 90;
+  const cuda::CompileResult compiled = cuda::compileSpirv(program.lowered().spirv, options);
+  EXPECT_FALSE(compiled.program.image.empty()) << compiled.log;
+  return compiled.program.image.empty() ? "" : reinterpret_cast<const char*>(compiled.program.image.data());
+}
+
 TEST(SimulatedProducts, Matmul) {
   struct Case {
     const char* element;
@@ -241,11 +250,8 @@ TEST(SimulatedProducts, SigmoidAndTanh) {
   text.output({"%r", full, flat(64)});
   const Program program(text.module(), *TargetDescription::named("sm_90"), /*aligned=*/true);
   ASSERT_TRUE(program.ok());
-  cuda::CompileOptions options;
-  options.architecture = 90;
-  const cuda::CompileResult compiled = cuda::compileSpirv(program.lowered().spirv, options);
-  ASSERT_FALSE(compiled.program.image.empty()) << compiled.log;
-  const std::string ptx(reinterpret_cast<const char*>(compiled.program.image.data()));
+  const std::string ptx = ptxOf(program);
+  ASSERT_FALSE(ptx.empty());
   for (const char* slow : {"div.rn", "rcp.rn"})
     EXPECT_EQ(ptx.find(slow), std::string::npos) << slow;
   EXPECT_NE(ptx.find("rcp.approx.ftz"), std::string::npos);
@@ -304,11 +310,8 @@ TEST(SimulatedProducts, RoundedQuotients) {
   text.output({"%r", rounded, flat(count)});
   const Program program(text.module(), *TargetDescription::named("sm_90"), /*aligned=*/true);
   ASSERT_TRUE(program.ok());
-  cuda::CompileOptions options;
-  options.architecture = 90;
-  const cuda::CompileResult compiled = cuda::compileSpirv(program.lowered().spirv, options);
-  ASSERT_FALSE(compiled.program.image.empty()) << compiled.log;
-  const std::string ptx(reinterpret_cast<const char*>(compiled.program.image.data()));
+  const std::string ptx = ptxOf(program);
+  ASSERT_FALSE(ptx.empty());
   EXPECT_EQ(ptx.find("div.rn"), std::string::npos);
   const auto square = numbers.size() * numbers.size();
   Buffer<float> x(square), d(square);
@@ -475,11 +478,8 @@ TEST(SimulatedProducts, PowersBesideTheValues) {
   AttentionCase c{.heads = 1, .key_heads = 1, .rows = 128, .keys = 512, .depth = 64, .columns = 64, .element = "bf16"};
   const Program program(moduleOf(c), *TargetDescription::named("sm_90"), /*aligned=*/true);
   ASSERT_TRUE(program.ok());
-  cuda::CompileOptions options;
-  options.architecture = 90;
-  const cuda::CompileResult result = cuda::compileSpirv(program.lowered().spirv, options);
-  ASSERT_FALSE(result.program.image.empty()) << result.log;
-  const std::string ptx(reinterpret_cast<const char*>(result.program.image.data()));
+  const std::string ptx = ptxOf(program);
+  ASSERT_FALSE(ptx.empty());
   const size_t scores = ptx.find("wgmma.wait_group.sync.aligned 1");
   const size_t values = ptx.find("wgmma.wait_group.sync.aligned 0", scores);
   ASSERT_NE(values, std::string::npos);
