@@ -15,6 +15,9 @@ struct Options {
   std::string library_convolutions = "auto";  // likewise
   // What a GPU's plan makes of parameters alone may be kept from call to call, so that more of it pays.
   bool kept_weights = false;
+  // Operands of f32 may be rounded to TF32 (10 bits of mantissa), by what torch says of CUDA's products and
+  // convolutions.
+  bool tf32_products = false, tf32_convolutions = false;
   std::string device_compiler;  // a GPU's, with its version, that the spill check asks (compileModule); empty: none
   std::string tuning;  // what was measured of schedules, as readTuning has it (tuning/tuned_kernels.h); empty: nothing
   bool list_decisions = false;  // the plan's report says what there is to measure

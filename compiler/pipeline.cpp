@@ -8,6 +8,7 @@
 #include "compiler/lower_graph.h"
 #include "compiler/plan/builder.h"
 #include "compiler/stage_dumps.h"
+#include "lowering/analysis/library_products.h"
 #include "lowering/dialect/Zefuse.h"
 #include "lowering/lower.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
@@ -238,6 +239,10 @@ Compilation compileModule(ModuleOp module, const Options& options, std::vector<S
     fuse.convolutions = options.library_convolutions;
     if (options.kept_weights && !description->on_host)
       graph->setAttr(kept_weights, UnitAttr::get(module.getContext()));
+    if (options.tf32_products)
+      graph->setAttr(tf32_products, UnitAttr::get(module.getContext()));
+    if (options.tf32_convolutions)
+      graph->setAttr(tf32_convolutions, UnitAttr::get(module.getContext()));
     OwningOpRef<ModuleOp> imported = module.clone();
     if (failed(fuseModule(module, fuse, dump, cancelled)) || cancelled())
       return failure();

@@ -112,6 +112,10 @@ GraphKey graphKey(const GraphIdentity& identity, const Options& options) {
     key.fields.emplace_back("library_convolutions", options.library_convolutions);
   if (!options.kept_weights && options.target != "cpu")
     key.fields.emplace_back("kept_weights", "no");
+  if (options.tf32_products)
+    key.fields.emplace_back("tf32_products", "yes");
+  if (options.tf32_convolutions)
+    key.fields.emplace_back("tf32_convolutions", "yes");
   key.inputs = identity.inputs;
   key.outputs = identity.outputs;
   key.arguments = identity.arguments;

@@ -103,6 +103,8 @@ CacheKey planKey(mlir::ModuleOp module, const Options& options) {
       .add("library products", options.library_products)
       .add("library convolutions", options.library_convolutions)
       .add("kept weights", options.kept_weights ? "yes" : "no")
+      .add("tf32 products", options.tf32_products ? "yes" : "no")
+      .add("tf32 convolutions", options.tf32_convolutions ? "yes" : "no")
       .add("device compiler", options.device_compiler)
       .addHash("tuning", std::as_bytes(std::span(options.tuning)))
       .add("decisions", options.list_decisions ? "yes" : "no")

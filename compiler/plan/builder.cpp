@@ -318,6 +318,7 @@ private:
       call->bias = values_.addLibraryOperand(product.getBias());
     call->out = values_.addValue(product.getResult());
     call->alpha = product.getAlpha().convertToFloat();
+    call->tf32_math = inTf32(product);
     library_work_ = workOf(product);
     return call;
   }
@@ -352,6 +353,7 @@ private:
     }
     if (activation)
       call->post_ops.push_back(postOpOf(activation));
+    call->tf32_math = inTf32(convolution);
     library_work_ = workOf(convolution);
     return call;
   }
@@ -409,6 +411,7 @@ private:
       schedule_ +=
           "; where the device's " + (library_ ? target->product_library : convolutionLibrary(*target).str()) +
           " is there, by that" +
+          ((library_ ? library_->tf32_math : library_convolution_->tf32_math) ? " in TF32" : "") +
           (library_work_ > 0 ? " from " + std::to_string(library_work_) + " multiplications on" : std::string());
       launch->library_work = library_work_;
     }

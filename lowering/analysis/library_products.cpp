@@ -2,6 +2,7 @@
 
 #include "lowering/analysis/index_space.h"
 #include "lowering/dialect/shape.h"
+#include "mlir/Dialect/Func/IR/FuncOps.h"
 #include "mlir/IR/TypeUtilities.h"
 #include "llvm/ADT/StringSwitch.h"
 
@@ -17,15 +18,27 @@ std::optional<LibraryProducts> libraryProductsNamed(StringRef name) {
       .Default(std::nullopt);
 }
 
+namespace {
+
+bool allows(Operation* op, StringRef attribute) {
+  auto graph = op->getParentOfType<func::FuncOp>();
+  return graph && graph->hasAttr(attribute);
+}
+
+}  // namespace
+
+bool inTf32(MatmulOp op) { return getElementTypeOrSelf(op.getA()).isF32() && allows(op, tf32_products); }
+bool inTf32(ConvolutionOp op) { return getElementTypeOrSelf(op.getInput()).isF32() && allows(op, tf32_convolutions); }
+
 std::optional<int64_t> libraryWork(MatmulOp op, const TargetDescription& target, LibraryProducts which) {
   // On a H100 the smallest products measured, of 16 rows, 768 deep, 768 columns, took half the time there
   // (docs/gpu.md).
   constexpr int64_t from = int64_t(1) << 23;  // multiplications
   constexpr int64_t fewest_rows = 16;
   constexpr int64_t unknown = 256;  // a symbolic size
-  // Of f32 a matrix engine is quicker where tiles for all of a device's engines are whole: on a H100, 4096 x 768 to
-  // 8192 x 32000, 1.12 to 1.56 times cuBLASLt's speed, 256 x 4096 1.14, with fewer elements 0.5 to 1.2 times
-  // (docs/gpu.md).
+  // Of f32, multiplied as it is, a matrix engine is quicker where tiles for all of a device's engines are whole: on a
+  // H100, 4096 x 768 to 8192 x 32000, 1.12 to 1.56 times cuBLASLt's speed, 256 x 4096 1.14, with fewer elements 0.5
+  // to 1.2 times (docs/gpu.md).
   constexpr int64_t own_elements = int64_t(1) << 20, own_side = 64;
   if (which == LibraryProducts::never || target.product_library.empty() || !op.getPostOps().empty())
     return std::nullopt;
@@ -43,7 +56,7 @@ std::optional<int64_t> libraryWork(MatmulOp op, const TargetDescription& target,
   for (AffineExpr side : ArrayRef(result).take_back(2))
     if (constantOf(side) && *constantOf(side) < fewest_rows)
       return std::nullopt;
-  if (type.isF32() && target.matrix.find("tf32") && op.getType().hasStaticShape()) {
+  if (type.isF32() && !inTf32(op) && target.matrix.find("tf32") && op.getType().hasStaticShape()) {
     const ArrayRef<int64_t> sizes = op.getType().getShape();
     if (op.getType().getNumElements() >= own_elements && sizes.back() >= own_side && sizes.end()[-2] >= own_side)
       return std::nullopt;
@@ -76,10 +89,10 @@ std::optional<int64_t> libraryWork(ConvolutionOp op, const TargetDescription& ta
     return std::nullopt;
   if (which == LibraryProducts::always)
     return 0;
-  // Of f32 it has no code for images as ours lie, channels last, that rounds no operand: it would copy them. Groups are
+  // For f32 as it is, it has no code for images as ours lie, channels last: it would copy them. Groups are
   // slow there (on a H100 96 of one channel each, 7x7, took 1200 us, torch's own kernel 75). Each size has a plan of
   // the library's, which takes milliseconds to make.
-  if (type.isF32() || op.getGroups() != 1)
+  if ((type.isF32() && !inTf32(op)) || op.getGroups() != 1)
     return std::nullopt;
   for (Type tensor : {Type(op.getInput().getType()), Type(op.getWeight().getType()), Type(op.getType())})
     if (!cast<RankedTensorType>(tensor).hasStaticShape())

@@ -8,6 +8,13 @@
 
 namespace zefuse {
 
+// On a graph: the library may round operands of f32 to TF32.
+inline constexpr llvm::StringLiteral tf32_products = "zefuse.tf32_products";
+inline constexpr llvm::StringLiteral tf32_convolutions = "zefuse.tf32_convolutions";
+// Whether it does with this one's.
+bool inTf32(MatmulOp op);
+bool inTf32(ConvolutionOp op);
+
 // Of those for which it is there when they run (TargetDescription::product_library). Their kernels are made all the
 // same.
 enum class LibraryProducts { never, large, always };

@@ -159,7 +159,7 @@ LogicalResult ZefuseDialect::verifyOperationAttribute(Operation* op, NamedAttrib
   if (name == "output")
     return isa<IntegerAttr>(value) ? success() : LogicalResult(diagnose() << "wants a number");
   if (name == "late" || name == "beyond_source" || name == "few_results" || name == "with_slices" ||
-      name == "kept_copy" || name == "kept_weights")
+      name == "kept_copy" || name == "kept_weights" || name == "tf32_products" || name == "tf32_convolutions")
     return isa<UnitAttr>(value) ? success() : LogicalResult(diagnose() << "has no value");
   if (name == "note" || name == "note_of_refusal" || name == "left_out")  // for explain; they change no code
     return isa<StringAttr>(value) ? success() : LogicalResult(diagnose() << "wants a string");

@@ -1,8 +1,10 @@
 #include "python/csrc/settings.h"
 
+#include <ATen/Context.h>
 #include <cstdlib>
 
 #include "common/base/variables.h"
+#include "common/toolchain/target_description.h"
 #include "common/toolchain/targets.h"
 #include "compiler/dump.h"
 #include "python/csrc/errors.h"
@@ -62,6 +64,15 @@ Settings settingsOf(const py::dict& given) {
   settings.compile.library_products = text("library_products", "auto");
   settings.compile.library_convolutions = text("library_convolutions", "auto");
   settings.compile.kept_weights = flag("kept_weights", false) && settings.compile.target != "cpu";
+  // Of CPU tensors that a GPU computes with, convolutions are the CPU's, which round nothing.
+  if (const auto target = TargetDescription::named(settings.compile.target);
+      target && !target->product_library.empty()) {
+    auto tf32 = [](at::Float32Op op) {
+      return at::globalContext().float32Precision(at::Float32Backend::CUDA, op) == at::Float32Precision::TF32;
+    };
+    settings.compile.tf32_products = tf32(at::Float32Op::MATMUL);
+    settings.compile.tf32_convolutions = settings.place && settings.place->is_cuda() && tf32(at::Float32Op::CONV);
+  }
   settings.compile.tuning = text("tuning", "");
   settings.compile.list_decisions = flag("list_decisions", false);
   settings.compile.dump_dir = text("dump_dir", environmentOr(kDumpVariable, ""));

@@ -94,6 +94,7 @@ std::optional<ze_extension::ConvolutionDesc> libraryConvolution(const Binding& b
       return std::nullopt;
     desc.padding_after[i] = *after;
   }
+  desc.tf32 = convolution.tf32_math;
   desc.workspace_bytes = most_convolution_bytes;
   if (convolution.bias >= 0) {
     const BoundValue& bias = binding.values[size_t(convolution.bias)];

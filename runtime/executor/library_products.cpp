@@ -97,6 +97,7 @@ std::optional<ProductDesc> libraryProduct(const Binding& binding, const plan::Ma
   desc.b = *of_b;
   desc.out = *of_out;
   desc.alpha = matmul.alpha;
+  desc.tf32 = matmul.tf32_math;
   desc.workspace_bytes = workspace_bytes;
   if (matmul.bias >= 0) {
     const BoundValue& bias = binding.values[size_t(matmul.bias)];

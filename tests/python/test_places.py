@@ -422,6 +422,32 @@ nothing_copied()
 
 
 @needs_posing_cuda
+def test_cudnn_may_round_f32_to_tf32_as_torch_says() -> None:
+    """Allowed unless it is forbidden, as in eager; of CPU tensors that a GPU computes with it is not."""
+    run(
+        """
+x, w = torch.randn(1, 16, 8, 8), torch.randn(16, 16, 3, 3)
+want = F.conv2d(x, w)
+def seen(place, **options):
+    torch._dynamo.reset()
+    graphs.clear()
+    convolve = torch.compile(F.conv2d, backend="zefuse", options={"library_convolutions": "always"} | options)
+    with backend.observe(lambda kind, graph: graphs.append(graph)):
+        close(convolve(x.to(place), w.to(place)), want, 1e-4)
+    schedules = [kernel["schedule"] for kernel in graphs[-1].report()["kernels"]]
+    assert any("cuDNN is there" in schedule for schedule in schedules), schedules
+    return any("by that in TF32" in schedule for schedule in schedules)
+assert torch.backends.cudnn.allow_tf32 and seen("cuda")
+torch.backends.cudnn.allow_tf32 = False
+assert not seen("cuda")
+torch.backends.cudnn.allow_tf32 = True
+assert not seen("cpu", device="gpu:0")
+""",
+        ZEFUSE_GPU_TARGET="sm_90",
+    )
+
+
+@needs_posing_cuda
 def test_windows_that_do_not_overlap() -> None:
     """On NVIDIA's GPUs a convolution of them is a product of patches, and its derivatives are."""
     run(

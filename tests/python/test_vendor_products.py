@@ -51,6 +51,7 @@ FORMS = {
     "large": (F.linear, [torch.randn(128, 256), torch.randn(512, 256)]),
 }
 asked = json.loads(sys.argv[1])
+torch.set_float32_matmul_precision(asked.get("precision", "highest"))
 found = {}
 for name in asked["forms"]:
     function, given = FORMS[name]
@@ -116,6 +117,14 @@ def test_the_library_computes_products_with_what_it_takes_besides(tmp_path: Path
         assert "where the device's cuBLASLt is there, by that" in result["schedules"][0], (form, result)
     assert found["device"]["product_library"].startswith("cuBLASLt 13.1.2 (")
     assert found["device"]["no_product_library"] is None
+
+
+@pytest.mark.parametrize(("precision", "compute"), [("highest", 68), ("high", 77), ("medium", 77)])
+def test_f32_is_rounded_to_tf32_where_torchs_precision_permits_it(tmp_path: Path, precision: str, compute: int) -> None:
+    found = seen(tmp_path, ["plain"], precision=precision)
+    assert (found["plain"]["calls"], found["plain"]["launches"]) == (1, 0)
+    assert ("by that in TF32" in found["plain"]["schedules"][0]) == (compute == 77)
+    assert f"compute {compute} type 0" in found["log"] and f"compute {145 - compute}" not in found["log"]
 
 
 def test_windows_of_an_image_are_copied_for_the_library(tmp_path: Path) -> None:

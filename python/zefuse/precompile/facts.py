@@ -46,6 +46,8 @@ STATE_NAMES = (
     "deterministic",
     "deterministic, warning only",
     "matmul precision",
+    "CUDA's products",
+    "CUDA's convolutions",
     "anomaly mode",
 )
 
@@ -68,6 +70,8 @@ def state() -> tuple[Any, ...]:
         torch.are_deterministic_algorithms_enabled(),
         torch.is_deterministic_algorithms_warn_only_enabled(),
         torch.get_float32_matmul_precision(),
+        torch._C._get_fp32_precision_getter("cuda", "matmul"),
+        torch._C._get_fp32_precision_getter("cuda", "conv"),
         torch.is_anomaly_enabled(),
     )
 
