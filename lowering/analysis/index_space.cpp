@@ -56,6 +56,13 @@ const IndexSpace::Opaque& IndexSpace::opaqueOf(AffineExpr expr) const {
   return opaques_[cast<AffineSymbolExpr>(expr).getPosition() - graph_symbols_];
 }
 
+AffineExpr IndexSpace::product(ArrayRef<unsigned> dims) const {
+  AffineExpr product = constant(1);
+  for (unsigned dim : dims)
+    product = product * size(dim);
+  return simplify(product);
+}
+
 AffineExpr IndexSpace::simplify(AffineExpr expr) const {
   if (isa<AffineDimExpr, AffineSymbolExpr, AffineConstantExpr>(expr))
     return simplifiedAnew(expr);

@@ -45,6 +45,7 @@ public:
   }
   unsigned numDims() const { return sizes_.size(); }
   mlir::AffineExpr size(unsigned dim) const { return sizes_[dim]; }
+  mlir::AffineExpr product(llvm::ArrayRef<unsigned> dims) const;  // of their sizes, simplified
   mlir::AffineExpr dim(unsigned dim) const { return mlir::getAffineDimExpr(dim, context_); }
   mlir::AffineExpr constant(int64_t value) const { return mlir::getAffineConstantExpr(value, context_); }
 

@@ -13,14 +13,11 @@
 // fixed order.
 #include "lowering/schedule/gpu/gpu.h"
 
-#include <numeric>
-
 #include "lowering/schedule/core/index_math.h"
-#include "lowering/schedule/core/long_sums.h"
-#include "lowering/schedule/core/stages.h"
+#include "lowering/schedule/gpu/access_lanes.h"
 #include "lowering/schedule/gpu/gpu_scan.h"
 #include "lowering/schedule/gpu/gpu_transpose.h"
-#include "lowering/schedule/gpu/held_values.h"
+#include "lowering/schedule/gpu/row_walk.h"
 #include "lowering/schedule/gpu/subgroup_totals.h"
 #include "lowering/schedule/gpu/work_group.h"
 #include "mlir/Dialect/Arith/IR/Arith.h"
@@ -37,56 +34,19 @@ constexpr int64_t alone_elements = 16;       // of a row, up to which one work-i
 constexpr int64_t subgroup_elements = 1024;  // up to which a sub-group takes it
 constexpr int64_t symbolic_row_group = 128;  // work-items of a row whose length is not known
 constexpr int64_t largest_row_group = 512;   // work-items
-constexpr int64_t long_walk = 32;            // elements of a row, beside which the store of its result does not count
 constexpr size_t few_accesses = 4;           // of an element, up to which a work-item begins several at a time
 
 class GpuSchedule {
 public:
   explicit GpuSchedule(const ScheduleContext& context)
       : c_(context), e_(context.evaluator), space_(context.domain.space), b_(context.builder()),
-        loc_(context.builder().getUnknownLoc()), i_{b_, loc_} {
-    // The widest element of which a work-item loads or stores neighbours fills an access with this many.
-    Dims laned;
-    const bool in_rows = c_.strategy.lanes_in_rows || c_.domain.instances.empty();
-    for (unsigned dim : in_rows ? ArrayRef(c_.strategy.row_lanes) : ArrayRef(c_.strategy.axis_lanes))
-      if (dim != Strategy::none)
-        laned.set(dim);
-    SmallVector<Node> roots;
-    for (const Instance& instance : c_.domain.instances)
-      roots.push_back(instance.element());
-    auto fit = [&](Node node) {
-      Type type = cast<RankedTensorType>(node.value.getType()).getElementType();
-      width_ = std::min(width_, std::max<int64_t>(2, c_.target.access_bytes / bytesInMemory(type)));
-    };
-    // One value per row is stored one element at a time, or a vector of them after a long walk: in pieces then.
-    auto elements = rowElements();
-    bool short_walk = elements && *elements < long_walk;
-    for (const DomainOutput& output : c_.domain.outputs) {
-      if (!output.per_row || (c_.strategy.lanes_in_rows && short_walk))
-        fit(output.node);
-      if (!output.per_row || c_.domain.instances.empty())
-        offsets_.emplace_back(c_.graph.output_offset(space_, output), bytesOf(output.node));
-      roots.push_back(output.node);
-    }
-    llvm::DenseSet<std::pair<Value, AffineMap>> seen;
-    for (Node root : roots)
-      walkNodes(space_, root, seen, c_.graph, [&](Node node) {
-        if (c_.graph.is_input(node.value)) {
-          AffineExpr offset = c_.graph.offset(space_, node);
-          if (c_.domain.scan_dim || !laned.any() || space_.dimsOf(offset).anyCommon(laned))
-            fit(node);
-          offsets_.emplace_back(offset, bytesOf(node));
-        }
-        return !c_.graph.is_input(node.value) &&
-               !(node.value.getDefiningOp() && isReduction(node.value.getDefiningOp()));
-      });
-  }
+        loc_(context.builder().getUnknownLoc()), i_{b_, loc_}, access_(context), walk_(context, access_) {}
 
   void run() {
     if (c_.strategy.tile_dim != Strategy::none && !c_.in_place && scheduleTranspose(c_))
       return;
-    if (width_ > 1)
-      width_ = c_.decisions.take("elements of a vector", width_, {width_ / 2});
+    if (const int64_t width = access_.width(); width > 1)
+      access_.limit(c_.decisions.take("elements of a vector", width, {width / 2}));
     if (c_.domain.scan_dim)
       scan();
     else if (c_.domain.instances.empty())
@@ -98,27 +58,7 @@ public:
   }
 
 private:
-  static int64_t bytesOf(Node node) {
-    return bytesInMemory(cast<RankedTensorType>(node.value.getType()).getElementType());
-  }
-
   //===-- sizes --------------------------------------------------------------------------------===//
-
-  // Lanes of a work-item's vectors along `dim`: a power of two that it holds.
-  int64_t lanesAlong(unsigned dim) const {
-    auto size = constantOf(space_.size(dim));
-    int64_t lanes = width_;
-    while (size && lanes > *size && lanes > 1)
-      lanes /= 2;
-    return lanes;
-  }
-
-  AffineExpr product(ArrayRef<unsigned> dims) const {
-    AffineExpr size = space_.constant(1);
-    for (unsigned dim : dims)
-      size = size * space_.size(dim);
-    return space_.simplify(size);
-  }
 
   SmallVector<unsigned> without(ArrayRef<unsigned> dims, unsigned laned) const {
     return llvm::filter_to_vector(dims, [&](unsigned dim) { return dim != laned; });
@@ -164,7 +104,7 @@ private:
     units.lines = without(c_.domain.rows, units.dim);
     units.blocks = space_.constant(1);
     if (units.dim != Strategy::none) {
-      units.lanes = !vectors ? 1 : c_.domain.instances.empty() ? alignedLanes(units.dim) : lanesAlong(units.dim);
+      units.lanes = !vectors ? 1 : c_.domain.instances.empty() ? access_.aligned(units.dim) : access_.along(units.dim);
       units.lanes = std::min(units.lanes, most);
       // In place no element may be computed twice, as a last vector that overlaps the one before does.
       auto size = constantOf(space_.size(units.dim));
@@ -172,7 +112,7 @@ private:
         units.lanes /= 2;
       units.blocks = space_.simplify(space_.size(units.dim).ceilDiv(units.lanes));
     }
-    units.count = space_.simplify(product(units.lines) * units.blocks);
+    units.count = space_.simplify(space_.product(units.lines) * units.blocks);
     return units;
   }
 
@@ -236,7 +176,7 @@ private:
     };
     // Single elements, since vectors would not be aligned: a loop would wait for each load. Past the end the last
     // element is stored again, which is the same.
-    if (units.lanes == 1 && width_ > 1 && rounds > 1 && offsets_.size() <= few_accesses && !c_.in_place) {
+    if (units.lanes == 1 && access_.width() > 1 && rounds > 1 && access_.accesses() <= few_accesses && !c_.in_place) {
       Value last = emitted(units.count - 1);
       SmallVector<std::unique_ptr<Evaluator::Frame>> frames;
       for (int64_t round = 0; round < rounds; ++round) {
@@ -269,7 +209,7 @@ private:
   // A row per work-item, neighbours on the dim that the accesses step through by one. Nothing is shared along a row:
   // the order of its steps is part of the meaning.
   void scan() {
-    if (scheduleScan(c_, width_))
+    if (scheduleScan(c_, access_.width()))
       return;
     SmallVector<unsigned> rows = without(c_.domain.parallelRows(), c_.strategy.row_lanes);
     if (c_.strategy.row_lanes != Strategy::none)
@@ -286,303 +226,14 @@ private:
     e_.closeIf();
   }
 
-  //===-- walking over the reduced dims --------------------------------------------------------===//
-
-  // This work-item takes positions first, first + team, ... of what is walked.
-  struct Walk {
-    Value first;
-    int64_t team = 1;
-    bool vectors = false;  // along the axis set's laned dim; else lanes, if any, are bound by the rows
-  };
-
-  // What all stages have in registers: of an axis set's vectors the first `rounds` that each work-item takes, in
-  // straight-line code.
-  struct InRegisters {
-    int64_t rounds = 0;
-    std::vector<std::unique_ptr<Evaluator::Frame>> frames;  // by round, once a stage was there
-  };
-
-  // The positions of `count` that this work-item takes: as many as all take, then perhaps one more. bind(position)
-  // binds its dims; emit(carried) returns what to carry on. `sums`: null, or what is carried are those reductions'
-  // partial results. `held`: null, or what is held of them.
-  using Bind = llvm::function_ref<void(Value)>;
-  using Step = llvm::function_ref<SmallVector<Value>(ValueRange)>;
-  SmallVector<Value> positions(const Walk& walk, AffineExpr count, SmallVector<Value> carried, const LongTotals* sums,
-                               InRegisters* held, Bind bind, Step emit) {
-    auto body = [&](Value position, ValueRange values) {
-      bind(position);
-      return emit(values);
-    };
-    auto inOwnFrame = [&](Value position, SmallVector<Value> values) {
-      e_.openFrame();
-      SmallVector<Value> next = body(position, values);
-      e_.suspend();
-      return next;
-    };
-    // `trips`: how many there are, if that is known.
-    auto loop = [&](Value from, Value to, int64_t step, llvm::function_ref<Value(Value)> position,
-                    SmallVector<Value> values, std::optional<int64_t> trips = std::nullopt) {
-      if (const int64_t together = sums && trips ? roundsTogether(*trips) : 1; together > 1) {
-        auto at = [&](Value index, int64_t round) { return position(add(index, number(round * step))); };
-        const int64_t whole = *trips > together ? *trips / together * together : 0;
-        SmallVector<Value> next = values;
-        if (whole > 0) {
-          auto op = e_.openLoop(from, add(from, number(whole * step)), number(step * together), values);
-          next = SmallVector<Value>(op.carried());
-          for (int64_t round = 0; round < together && !e_.failed(); ++round)
-            next = inOwnFrame(at(op.index(), round), next);
-          if (e_.failed())
-            return values;
-          e_.toInnermost();
-          next = SmallVector<Value>(e_.closeLoop(op, next));
-          e_.toInnermost();
-        }
-        for (int64_t round = whole; round < *trips && !e_.failed(); ++round)
-          next = inOwnFrame(at(from, round), next);
-        return next;
-      }
-      auto op = e_.openLoop(from, to, number(step), values);
-      SmallVector<Value> next = body(position(op.index()), op.carried());
-      return e_.failed() ? values : SmallVector<Value>(e_.closeLoop(op, next));
-    };
-    auto long_loop = [&](Value from, Value to, int64_t step, llvm::function_ref<Value(Value)> position,
-                         std::optional<int64_t> trips = std::nullopt) {
-      unsigned lanes = lanesOf(carried.front());
-      int64_t block = step * sum_block;
-      auto op = e_.openLoop(from, to, number(block), sums->start(lanes));
-      e_.toInnermost();
-      Value last = i_.smaller(add(op.index(), number(block)), to);
-      if (trips && *trips % sum_block == 0)
-        trips = sum_block;  // of each block
-      else
-        trips.reset();
-      SmallVector<Value> inner = loop(op.index(), last, step, position, sums->block(lanes), trips);
-      if (e_.failed())
-        return;
-      e_.toInnermost();
-      SmallVector<Value> totals(e_.closeLoop(op, sums->add(op.carried(), inner)));
-      e_.toInnermost();
-      carried = sums->joined(llvm::to_vector(llvm::concat<Value>(carried, sums->values(totals))));
-    };
-    auto same = [](Value value) { return value; };
-    auto constant = constantOf(count);
-    std::optional<int64_t> each = constant ? std::optional(*constant / walk.team) : std::nullopt;
-    int64_t done = 0;
-    if (held && each)
-      for (; done < std::min(held->rounds, *each) && !e_.failed(); ++done)
-        carried = inFrame(*held, done, [&] { bind(add(number(done * walk.team), walk.first)); }, emit, carried);
-    bool blocks = sums && sumBlocks({each ? std::optional(*each - done) : each}, sums->reductions());
-    if (!constant) {
-      if (blocks)
-        long_loop(walk.first, emitted(count), walk.team, same);
-      else
-        carried = loop(walk.first, emitted(count), walk.team, same, carried);
-      return carried;
-    }
-    // A constant trip count: the device's compiler unrolls what is short.
-    int64_t rounds = *each, rest = *constant % walk.team;
-    auto mine = [&](Value round) { return add(multiply(round, walk.team), walk.first); };
-    if (rounds > done && blocks)
-      long_loop(number(done), number(rounds), 1, mine, rounds - done);
-    else if (rounds > done)
-      carried = loop(number(done), number(rounds), 1, mine, carried, rounds - done);
-    if (rest > 0 && !e_.failed())
-      carried = loop(add(walk.first, number(rounds * walk.team)), number(*constant), walk.team, same, carried);
-    return carried;
-  }
-
-  // Rounds of a loop in straight-line code: their loads are begun side by side, where the device's compiler would not
-  // unroll the loop.
-  int64_t roundsTogether(int64_t trips) {
-    const int64_t together = c_.decisions.take("rounds of a loop together", 1, {1, 2, 4, 8});
-    return std::min(trips, together);
-  }
-
-  SmallVector<Value> inFrame(InRegisters& held, int64_t round, llvm::function_ref<void()> bind, Step emit,
-                             ValueRange carried) {
-    e_.toInnermost();
-    if (round < int64_t(held.frames.size())) {
-      e_.resume(std::move(held.frames[round]));
-    } else {
-      held.frames.emplace_back();
-      e_.openFrame();
-      bind();
-    }
-    SmallVector<Value> next = emit(carried);
-    held.frames[round] = e_.suspend();
-    return next;
-  }
-
-  // Full vectors of an axis set, then the elements past them. `vector` and `scalar` emit one position with its dims
-  // bound.
-  void bindAxes(unsigned axes, Value position, int64_t lanes, bool rest) {
-    const auto& dims = c_.domain.axis_sets[axes].dims;
-    unsigned laned = c_.strategy.axis_lanes[axes];
-    SmallVector<unsigned> outer = without(dims, laned);
-    AffineExpr full = space_.size(laned).floorDiv(lanes), left = space_.size(laned) - full * lanes;
-    Value inner = position;
-    if (!outer.empty()) {
-      Value count = emitted(rest ? left : full);
-      inner = i_.modulo(position, count);
-      c_.bindPosition(outer, i_.divide(position, count));
-      e_.toInnermost();
-    }
-    if (rest)
-      e_.bind(laned, add(inner, emitted(full * lanes)));
-    else
-      e_.bindLanes(laned, multiply(inner, lanes), lanes, true);
-  }
-
-  int64_t axisLanes(const Walk& walk, unsigned axes) const {
-    unsigned laned = c_.strategy.axis_lanes[axes];
-    return walk.vectors && laned != Strategy::none ? alignedLanes(laned) : 1;
-  }
-
-  // Lanes along `dim` such that no vector of a row's element has to be split: work-items side by side then still read
-  // and write side by side, as rows of an odd length otherwise do not. What the rows share does not count: it is in a
-  // cache.
-  int64_t alignedLanes(unsigned dim) const {
-    int64_t lanes = lanesAlong(dim);
-    Dims rows;
-    for (unsigned row : c_.domain.rows)
-      rows.set(row);
-    for (const auto& [offset, bytes] : offsets_) {
-      if (!space_.dimsOf(offset).anyCommon(rows) || constantOf(space_.strideAlong(offset, dim)) != 1)
-        continue;
-      const LinearForm form = space_.linear(offset);
-      if (llvm::any_of(form.terms, [](const LinearForm::Term& term) { return !constantOf(term.coefficient); }))
-        continue;
-      int64_t known = std::gcd(form.constant.getLargestKnownDivisor() * bytes, c_.target.buffer_alignment);
-      for (const LinearForm::Term& term : form.terms)
-        if (term.atom != space_.dim(dim))
-          known =
-              std::gcd(known, term.coefficient.getLargestKnownDivisor() * term.atom.getLargestKnownDivisor() * bytes);
-      while (lanes > 1 && known % std::min<int64_t>(lanes * bytes, c_.target.vector_alignment) != 0)
-        lanes /= 2;
-    }
-    return lanes;
-  }
-
-  // Calls emit(lanes) with all dims of the axis set bound, for all of this work-item's share.
-  SmallVector<Value> walkAxes(const Walk& walk, unsigned axes, SmallVector<Value> vectors, const LongTotals* sums,
-                              llvm::function_ref<SmallVector<Value>(SmallVector<Value>)> between, Step emit) {
-    const auto& dims = c_.domain.axis_sets[axes].dims;
-    unsigned laned = c_.strategy.axis_lanes[axes];
-    int64_t lanes = axisLanes(walk, axes);
-    if (lanes == 1) {
-      SmallVector<unsigned> order = without(dims, laned);
-      if (laned != Strategy::none)
-        order.push_back(laned);
-      return positions(
-          walk, product(dims), between(vectors), sums, axes < held_.size() ? &held_[axes] : nullptr,
-          [&](Value position) { c_.bindPosition(order, position); }, emit);
-    }
-    AffineExpr lines = product(without(dims, laned));
-    AffineExpr full = space_.simplify(lines * space_.size(laned).floorDiv(lanes));
-    InRegisters* held = axes < held_.size() ? &held_[axes] : nullptr;
-    vectors = positions(
-        walk, full, vectors, sums, held, [&](Value position) { bindAxes(axes, position, lanes, false); }, emit);
-    if (e_.failed())
-      return {};
-    e_.toInnermost();
-    SmallVector<Value> scalars = between(vectors);
-    AffineExpr left = space_.simplify(lines * (space_.size(laned) % lanes));
-    if (constantOf(left) == 0)
-      return scalars;
-    return positions(
-        walk, left, scalars, sums, nullptr, [&](Value position) { bindAxes(axes, position, lanes, true); }, emit);
-  }
-
-  SmallVector<Value> reduceWalk(const Walk& walk, unsigned axes, ArrayRef<const Instance*> instances,
-                                int64_t row_lanes) {
-    int64_t lanes = std::max(axisLanes(walk, axes), row_lanes);
-    e_.toInnermost();
-    LongTotals sums(c_, instances);
-    auto between = [&](SmallVector<Value> values) {
-      if (row_lanes == 1)
-        for (auto [instance, value] : llvm::zip(instances, values))
-          value = c_.combineLanes(*instance, value);
-      return values;
-    };
-    return walkAxes(walk, axes, sums.block(lanes), &sums, between, [&](ValueRange carried) {
-      SmallVector<Value> next;
-      for (auto [instance, total] : llvm::zip(instances, carried)) {
-        Value element = e_.evaluate(instance->element());
-        if (!element)
-          return SmallVector<Value>();
-        e_.toInnermost();
-        next.push_back(c_.combine(*instance, total, splat(b_, element, lanesOf(total))));
-      }
-      return next;
-    });
-  }
-
-  // All stages of the rows that are bound. meet(instances, partial results) combines over the team.
-  using Meet = llvm::function_ref<SmallVector<Value>(ArrayRef<const Instance*>, SmallVector<Value>)>;
-  void stages(const Walk& walk, int64_t row_lanes, Value stores_rows, Meet meet) {
-    auto reduce = [&](unsigned, unsigned axes, ArrayRef<const Instance*> instances) {
-      SmallVector<Value> totals = reduceWalk(walk, axes, instances, row_lanes);
-      if (e_.failed())
-        return;
-      e_.toInnermost();
-      totals = meet(instances, totals);
-      for (auto [instance, total] : llvm::zip(instances, totals))
-        e_.bindValue(instance->result(), c_.finish(*instance, total));
-    };
-    auto storeRows = [&](ArrayRef<const DomainOutput*> outputs) {
-      e_.toInnermost();
-      if (stores_rows)
-        e_.openIf(stores_rows);
-      c_.storeOutputs(outputs);
-      if (stores_rows)
-        e_.closeIf();
-    };
-    auto storeColumns = [&](ArrayRef<const DomainOutput*> outputs) {
-      e_.toInnermost();
-      walkAxes(
-          walk, 0, {}, nullptr, [](SmallVector<Value> none) { return none; },
-          [&](ValueRange) {
-            c_.storeOutputs(outputs);
-            return SmallVector<Value>();
-          });
-    };
-    emitStages(c_, {.reduce = reduce, .storeRows = storeRows, .storeColumns = storeColumns});
-  }
-
-  //===-- what stays in registers --------------------------------------------------------------===//
-
-  void holdRows(const Walk& walk) {
-    held_.resize(c_.domain.axis_sets.size());
-    for (unsigned axes = 0; axes < held_.size(); ++axes) {
-      const int64_t modelled = heldVectors(c_, axes, axisLanes(walk, axes));
-      held_[axes].rounds = modelled;
-      if (modelled > 0)
-        held_[axes].rounds = c_.decisions.take("vectors held in registers" +
-                                                   (axes ? " of axes " + std::to_string(axes + 1) : std::string()),
-                                               modelled, {0, modelled / 2});
-    }
-  }
-
   //===-- rows ---------------------------------------------------------------------------------===//
 
-  // The longest axis set's size; none: symbolic.
-  std::optional<int64_t> rowElements() const {
-    int64_t longest = 0;
-    for (const AxisSet& set : c_.domain.axis_sets) {
-      auto size = constantOf(product(set.dims));
-      if (!size)
-        return std::nullopt;
-      longest = std::max(longest, *size);
-    }
-    return longest;
-  }
-
   choice::RowTeam rowTeam(choice::RowTeam::Of of, int64_t size) const {
-    return {of, size, rowElements(), constantOf(space_.simplify(c_.domain.rowCount()))};
+    return {of, size, elementsOfRow(c_.domain), constantOf(space_.simplify(c_.domain.rowCount()))};
   }
 
   void alongRows() {
-    auto elements = rowElements();
+    auto elements = elementsOfRow(c_.domain);
     auto rows = constantOf(space_.simplify(c_.domain.rowCount()));
     int64_t subgroup = c_.target.subgroup_size;
     c_.launch.extent = space_.simplify(c_.domain.rowCount());
@@ -595,7 +246,7 @@ private:
     else if (elements && *elements <= (few ? subgroup_elements / 4 : subgroup_elements))
       wanted = subgroup;
     else if (elements)
-      wanted = std::clamp(powerOfTwo(*elements / (width_ * 2)), 4 * subgroup, largest);
+      wanted = std::clamp(powerOfTwo(*elements / (access_.width() * 2)), 4 * subgroup, largest);
     SmallVector<int64_t> others;
     if (elements && *elements <= 4 * alone_elements)
       others.push_back(1);
@@ -620,7 +271,7 @@ private:
     Value row = add(multiply(group.group(), size), group.item());
     e_.openIf(i_.less(row, emitted(c_.launch.extent)));
     c_.bindPosition(c_.domain.rows, row);
-    stages({number(0), 1, true}, 1, {}, [](auto, SmallVector<Value> totals) { return totals; });
+    walk_.stages({number(0), 1, true}, 1, {}, [](auto, SmallVector<Value> totals) { return totals; });
     e_.closeIf();
   }
 
@@ -635,8 +286,8 @@ private:
     c_.bindPosition(c_.domain.rows, row);
     Value first = arith::CmpIOp::create(b_, loc_, arith::CmpIPredicate::eq, group.lane(), number(0));
     Walk walk{group.lane(), group.subgroup(), true};
-    holdRows(walk);
-    stages(walk, 1, first, [&](ArrayRef<const Instance*> instances, SmallVector<Value> totals) {
+    walk_.holdRows(walk);
+    walk_.stages(walk, 1, first, [&](ArrayRef<const Instance*> instances, SmallVector<Value> totals) {
       for (auto [instance, total] : llvm::zip(instances, totals))
         total = group.reduceInSubgroup(combinerOf(instance->op).op, total);
       return totals;
@@ -652,8 +303,8 @@ private:
     e_.toInnermost();
     Value first = arith::CmpIOp::create(b_, loc_, arith::CmpIPredicate::eq, group.item(), number(0));
     Walk walk{group.item(), size, true};
-    holdRows(walk);
-    stages(walk, 1, first, [&](ArrayRef<const Instance*> instances, SmallVector<Value> totals) {
+    walk_.holdRows(walk);
+    walk_.stages(walk, 1, first, [&](ArrayRef<const Instance*> instances, SmallVector<Value> totals) {
       return group.reduceInGroup(instances, totals);
     });
   }
@@ -663,7 +314,7 @@ private:
   void acrossRows() {
     const bool vectors = constantOf(space_.size(c_.strategy.row_lanes)).has_value();
     Units units = rowUnits(vectors);
-    auto elements = rowElements();
+    auto elements = elementsOfRow(c_.domain);
     // Sub-groups share the reduced dims while the rows alone do not fill the device.
     int64_t teams = elements ? std::clamp<int64_t>(powerOfTwo(std::max<int64_t>(*elements / 8, 1)), 1, 16) : 8;
     // Where rows in vectors leave much of the device without work, a work-item takes fewer, if a sub-group's loads are
@@ -695,7 +346,7 @@ private:
       Value unit = add(multiply(group.group(), size), group.item());
       e_.openIf(i_.less(unit, emitted(units.count)));
       atUnit(units, unit, [&] {
-        stages({number(0), 1, false}, units.lanes, {}, [](auto, SmallVector<Value> totals) { return totals; });
+        walk_.stages({number(0), 1, false}, units.lanes, {}, [](auto, SmallVector<Value> totals) { return totals; });
       });
       e_.closeIf();
       return;
@@ -723,16 +374,16 @@ private:
         first = i_.both(first, i_.less(own, emitted(units.count)));
       if (sharers > 1)
         first = i_.both(first, i_.less(group.lane(), number(across)));
-      stages({team, teams * sharers, false}, units.lanes, alone ? Value() : first,
-             [&](ArrayRef<const Instance*> instances, SmallVector<Value> totals) {
-               for (auto [instance, total] : llvm::zip_equal(instances, totals))
-                 for (int64_t mask = across; mask < width; mask *= 2)
-                   total = c_.combine(*instance, total, exchanged(group, total, mask));
-               SmallVector<Value> arrays = shareTotals(c_, group, instances, totals);
-               if (alone)
-                 e_.openIf(first);
-               return combineTotals(c_, group, instances, arrays, units.lanes);
-             });
+      walk_.stages({team, teams * sharers, false}, units.lanes, alone ? Value() : first,
+                   [&](ArrayRef<const Instance*> instances, SmallVector<Value> totals) {
+                     for (auto [instance, total] : llvm::zip_equal(instances, totals))
+                       for (int64_t mask = across; mask < width; mask *= 2)
+                         total = c_.combine(*instance, total, exchanged(group, total, mask));
+                     SmallVector<Value> arrays = shareTotals(c_, group, instances, totals);
+                     if (alone)
+                       e_.openIf(first);
+                     return combineTotals(c_, group, instances, arrays, units.lanes);
+                   });
       if (alone)
         e_.closeIf();
     });
@@ -749,7 +400,7 @@ private:
                           });
     if (!exchange)
       return 0;
-    auto beside = constantOf(space_.size(c_.strategy.row_lanes)), elements = rowElements();
+    auto beside = constantOf(space_.size(c_.strategy.row_lanes)), elements = elementsOfRow(c_.domain);
     if (!beside || units.lines.empty() || units.lanes == 1 || *beside % units.lanes != 0)
       return 1;
     int64_t sharers = 1;
@@ -778,9 +429,8 @@ private:
   OpBuilder& b_;
   Location loc_;
   IndexMath i_;
-  int64_t width_ = c_.target.vector_width;
-  SmallVector<std::pair<AffineExpr, int64_t>> offsets_;  // of what is loaded and stored per element, and its bytes
-  std::vector<InRegisters> held_;                        // per axis set; empty: nothing
+  AccessLanes access_;
+  RowWalk walk_;
 };
 
 }  // namespace

@@ -71,10 +71,7 @@ private:
   Value word(int64_t number) { return arith::ConstantOp::create(b_, loc_, b_.getI32IntegerAttr(int32_t(number))); }
 
   void updates(Value first, Value last) {
-    AffineExpr all = space_.constant(1);
-    for (unsigned dim : form_.sequential)
-      all = all * space_.size(dim);
-    Value count = e_.index(space_.simplify(all));
+    Value count = e_.index(space_.product(form_.sequential));
     e_.toInnermost();
     const int64_t lanes = group_->subgroup();
     Value lane = arith::IndexCastOp::create(b_, loc_, b_.getI32Type(), group_->lane());

@@ -37,12 +37,10 @@ public:
     team_ = i_.divide(group_->item(), plan_.width);
     place_ = i_.modulo(group_->item(), plan_.width);
 
-    AffineExpr all = space_.constant(1);
-    for (unsigned dim : form_.sequential)
-      all = all * space_.size(dim);
+    AffineExpr all = space_.product(form_.sequential);
     const int64_t step = plan_.all ? at_once : group_->subgroup();
     AffineExpr slice = space_.simplify(all.ceilDiv(plan_.teams * step)) * step;
-    count_ = e_.index(space_.simplify(all));
+    count_ = e_.index(all);
     Value length = e_.index(slice);
     e_.toInnermost();
     Value from = i_.multiply(team_, length), to = i_.smaller(i_.add(from, length), count_);
