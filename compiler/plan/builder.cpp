@@ -9,13 +9,12 @@
 #include "compiler/plan/aten_arguments.h"
 #include "compiler/plan/exprs.h"
 #include "compiler/plan/layouts.h"
+#include "compiler/plan/library_calls.h"
 #include "compiler/plan/values.h"
 #include "lowering/analysis/library_products.h"
-#include "lowering/analysis/product_form.h"
 #include "lowering/dialect/Zefuse.h"
 #include "lowering/dialect/shape.h"
 #include "mlir/Dialect/Func/IR/FuncOps.h"
-#include "mlir/Dialect/Linalg/IR/Linalg.h"
 #include "llvm/ADT/StringExtras.h"
 #include "llvm/Support/SHA256.h"
 
@@ -44,7 +43,7 @@ public:
   Builder(func::FuncOp graph, const LoweredGraph& lowered, const PlanOptions& options)
       : graph_(graph), context_(graph.getContext()),
         num_symbols_(graph->getAttrOfType<ArrayAttr>("zefuse.symbols").size()), exprs_(num_symbols_), lowered_(lowered),
-        options_(options), values_(plan_, exprs_, context_) {}
+        options_(options), values_(plan_, exprs_, context_), calls_(values_, num_symbols_) {}
 
   LogicalResult build() {
     addSymbols();
@@ -248,137 +247,10 @@ private:
         values_.put(result, values_.placeOf(graph_.getArgument((*writes)[i])));
       else
         allocate(result, cast<AffineMapAttr>(kernel.getLayouts()[kernel.getInputs().size() + i]).getValue());
-    library_ = libraryCall(kernel, launch);
-    library_convolution_ = libraryConvolution(kernel, launch);
+    if (launch.why_on_host.empty())
+      vendor_ = calls_.vendorCall(kernel);
     pushLaunch(kernel, launch);
     return success();
-  }
-
-  bool isStrided(Value value) {
-    auto type = cast<RankedTensorType>(value.getType());
-    return asStrided(values_.placeOf(value).layout, shapeOf(type)).has_value();
-  }
-
-  /// The product of a kernel that was made for the vendor's library too (zefuse.library), with the places of its
-  /// operands, which are strided tensors in memory. Null: there is none.
-  template <typename Product> Product libraryProduct(KernelOp kernel, const LoweredLaunch& launch) {
-    auto products = kernel.getBody().getOps<Product>();
-    if (!launch.why_on_host.empty() || products.empty() || kernel.getNumResults() != 1)
-      return {};
-    Product product = *products.begin();
-    if (!product->hasAttr(in_library))
-      return {};
-    for (auto [argument, operand] : llvm::zip_equal(kernel.getBody().getArguments(), kernel.getOperands()))
-      values_.put(argument, values_.placeOf(operand));
-    for (Value operand : product->getOperands())
-      if (!isOfArgument(operand) || !isStrided(operand))
-        return {};
-    return product;
-  }
-
-  /// Multiplications from which on the library takes it.
-  static int64_t workOf(Operation* product) { return product->getAttrOfType<IntegerAttr>(in_library).getInt(); }
-
-  static std::unique_ptr<plan::PostOpT> postOpOf(linalg::GenericOp activation) {
-    auto post_op = std::make_unique<plan::PostOpT>();
-    post_op->kind = *postOpKind(activation->getAttrOfType<StringAttr>("zefuse.activation"));
-    return post_op;
-  }
-
-  /// The call that has the kernel's result, of a kernel that was made so (zefuse.library). Null: none, or its operands
-  /// lie as no library wants them.
-  std::unique_ptr<plan::MatmulT> libraryCall(KernelOp kernel, const LoweredLaunch& launch) {
-    auto product = libraryProduct<MatmulOp>(kernel, launch);
-    if (!product)
-      return nullptr;
-    // An activation's result lies as the product's would.
-    Place place = values_.placeOf(kernel.getResult(0));
-    Value made = kernel.getBody().front().getTerminator()->getOperand(0);
-    auto activation = made.getDefiningOp<linalg::GenericOp>();
-    auto call = std::make_unique<plan::MatmulT>();
-    if (activation) {
-      Value source = activation.getDpsInputOperand(0)->get();
-      const AffineMap rows = contiguousLayout(product.getType(), num_symbols_);
-      if (auto view = source.getDefiningOp<ViewOp>()) {
-        const AffineMap regrouped = contiguousLayout(view.getType(), num_symbols_);
-        if (place.layout != regrouped || layoutThrough(view, rows) != regrouped)
-          return nullptr;
-        place.layout = rows;
-      }
-      call->post_ops.push_back(postOpOf(activation));
-    } else if (made != product.getResult()) {
-      return nullptr;
-    }
-    values_.put(product.getResult(), place);
-    if (!isStrided(product.getResult()))
-      return nullptr;
-    call->a = values_.addLibraryOperand(product.getA());
-    call->b = values_.addLibraryOperand(product.getB());
-    if (product.getBias())
-      call->bias = values_.addLibraryOperand(product.getBias());
-    call->out = values_.addValue(product.getResult());
-    call->alpha = product.getAlpha().convertToFloat();
-    call->tf32_math = inTf32(product);
-    library_work_ = workOf(product);
-    return call;
-  }
-
-  /// Likewise of a convolution. Null too where a tensor of it lies as no library of images wants it.
-  std::unique_ptr<plan::ConvolutionT> libraryConvolution(KernelOp kernel, const LoweredLaunch& launch) {
-    auto convolution = libraryProduct<ConvolutionOp>(kernel, launch);
-    if (!convolution)
-      return nullptr;
-    values_.put(convolution.getResult(), values_.placeOf(kernel.getResult(0)));
-    if (!isStrided(convolution.getResult()))
-      return nullptr;
-    Value made = kernel.getBody().front().getTerminator()->getOperand(0);
-    auto activation = made.getDefiningOp<linalg::GenericOp>();
-    if (activation)
-      made = activation.getDpsInputOperand(0)->get();
-    Value residual;
-    if (Operation* sum = made.getDefiningOp(); sum && sum != convolution) {
-      residual = libraryResidual(sum, convolution);
-      if (!residual || !isOfArgument(residual) || !isStrided(residual))
-        return nullptr;
-      made = convolution.getResult();
-    }
-    if (made != convolution.getResult())
-      return nullptr;
-    auto call = convolutionCall(convolution);
-    if (residual) {
-      auto added = std::make_unique<plan::PostOpT>();
-      added->kind = plan::PostOpKind::add;
-      added->operand = int32_t(values_.addValue(residual));
-      call->post_ops.push_back(std::move(added));
-    }
-    if (activation)
-      call->post_ops.push_back(postOpOf(activation));
-    call->tf32_math = inTf32(convolution);
-    library_work_ = workOf(convolution);
-    return call;
-  }
-
-  std::unique_ptr<plan::ConvolutionT> convolutionCall(ConvolutionOp op) {
-    auto convolution = std::make_unique<plan::ConvolutionT>();
-    convolution->kind = op.getKind() == "forward"      ? plan::ConvolutionKind::forward
-                        : op.getKind() == "transposed" ? plan::ConvolutionKind::transposed
-                                                       : plan::ConvolutionKind::weights;
-    convolution->input = values_.addValue(op.getInput());
-    convolution->weight = values_.addValue(op.getWeight());
-    if (op.getBias())
-      convolution->bias = values_.addValue(op.getBias());
-    convolution->out = values_.addValue(op.getResult());
-    convolution->stride.assign(op.getStride().begin(), op.getStride().end());
-    convolution->padding.assign(op.getPadding().begin(), op.getPadding().end());
-    convolution->dilation.assign(op.getDilation().begin(), op.getDilation().end());
-    convolution->groups = static_cast<int32_t>(op.getGroups());
-    return convolution;
-  }
-
-  static bool isOfArgument(Value value) {
-    while (auto view = value.getDefiningOp<ViewOp>())
-      value = view.getSource();
-    return isa<BlockArgument>(value);
   }
 
   /// The operation's operands and results are the kernel's arguments, in order; results are placed already.
@@ -406,17 +278,17 @@ private:
       launch->checks.push_back(std::move(entry));
     }
     schedule_ = describe(lowered.schedule);
-    if (library_ || library_convolution_) {
+    if (vendor_) {
       const auto target = TargetDescription::named(from.target);
       schedule_ +=
-          "; where the device's " + (library_ ? target->product_library : convolutionLibrary(*target).str()) +
-          " is there, by that" +
-          ((library_ ? library_->tf32_math : library_convolution_->tf32_math) ? " in TF32" : "") +
-          (library_work_ > 0 ? " from " + std::to_string(library_work_) + " multiplications on" : std::string());
-      launch->library_work = library_work_;
+          "; where the device's " + (vendor_->product ? target->product_library : convolutionLibrary(*target).str()) +
+          " is there, by that" + (vendor_->inTf32() ? " in TF32" : "") +
+          (vendor_->work > 0 ? " from " + std::to_string(vendor_->work) + " multiplications on" : std::string());
+      launch->library_work = vendor_->work;
+      launch->library = std::move(vendor_->product);
+      launch->library_convolution = std::move(vendor_->convolution);
+      vendor_.reset();
     }
-    launch->library = std::move(library_);
-    launch->library_convolution = std::move(library_convolution_);
     if (auto remark = op->getAttrOfType<StringAttr>("zefuse.note"))
       schedule_ += "; " + remark.str();
     push(std::move(launch), op);
@@ -467,22 +339,9 @@ private:
     return true;
   }
 
-  static std::string leftOutOf(Operation* op) {
-    auto reason = op->getAttrOfType<StringAttr>("zefuse.left_out");
-    return reason ? reason.str() : std::string();
-  }
-
-  /// What was measured; `automatic` where it is a kernel, which could not be made here.
-  static plan::LibraryWay wayOf(Operation* op) {
-    if (auto measured = op->getAttrOfType<StringAttr>(implementation_attribute))
-      for (const plan::LibraryWay way : plan::EnumValuesLibraryWay())
-        if (measured.getValue() == plan::EnumNameLibraryWay(way))
-          return way;
-    return plan::LibraryWay::automatic;
-  }
-
   template <typename Call> void pushCall(std::unique_ptr<Call> call, Operation* op) {
-    left_out_ = leftOutOf(op);
+    if (auto reason = op->getAttrOfType<StringAttr>("zefuse.left_out"))
+      left_out_ = reason.str();
     if (call->way != plan::LibraryWay::automatic)
       if (auto remark = op->getAttrOfType<StringAttr>("zefuse.note"))
         schedule_ = remark.str();
@@ -494,17 +353,7 @@ private:
     FailureOr<bool> kernel = addCallKernel(op);
     if (failed(kernel) || *kernel)
       return success(succeeded(kernel));
-    auto matmul = std::make_unique<plan::MatmulT>();
-    matmul->a = values_.addLibraryOperand(op.getA());
-    matmul->b = values_.addLibraryOperand(op.getB());
-    if (op.getBias())
-      matmul->bias = values_.addLibraryOperand(op.getBias());
-    matmul->out = values_.addValue(op.getResult());
-    matmul->alpha = op.getAlpha().convertToFloat();
-    matmul->bf16_math = op.getBf16Math();
-    matmul->post_ops = postOps(op);
-    matmul->way = wayOf(op);
-    pushCall(std::move(matmul), op);
+    pushCall(calls_.product(op), op);
     return success();
   }
 
@@ -514,10 +363,7 @@ private:
     FailureOr<bool> kernel = addCallKernel(op);
     if (failed(kernel) || *kernel)
       return success(succeeded(kernel));
-    auto convolution = convolutionCall(op);
-    convolution->post_ops = postOps(op);
-    convolution->way = wayOf(op);
-    pushCall(std::move(convolution), op);
+    pushCall(calls_.convolution(op), op);
     return success();
   }
 
@@ -535,14 +381,7 @@ private:
     FailureOr<bool> kernel = addCallKernel(op);
     if (failed(kernel) || *kernel)
       return success(succeeded(kernel));
-    auto attention = std::make_unique<plan::AttentionT>();
-    attention->query = values_.addLibraryOperand(op.getQuery());
-    attention->key = values_.addLibraryOperand(op.getKey());
-    attention->value = values_.addLibraryOperand(op.getValue());
-    attention->out = values_.addValue(op.getResult());
-    attention->scale = op.getScale()->convertToFloat();
-    attention->causal = op.getCausal();
-    push(std::move(attention), op);
+    push(calls_.attention(op), op);
     return success();
   }
 
@@ -577,26 +416,6 @@ private:
     for (plan::RecurrentCell cell : plan::EnumValuesRecurrentCell())
       if (name == plan::EnumNameRecurrentCell(cell))
         return cell;
-    return std::nullopt;
-  }
-
-  template <typename Call> std::vector<std::unique_ptr<plan::PostOpT>> postOps(Call op) {
-    std::vector<std::unique_ptr<plan::PostOpT>> post_ops;
-    size_t next = 0;
-    for (StringRef name : op.getPostOps().template getAsValueRange<StringAttr>()) {
-      auto post_op = std::make_unique<plan::PostOpT>();
-      post_op->kind = *postOpKind(name);
-      if (post_op->kind == plan::PostOpKind::add || post_op->kind == plan::PostOpKind::mul)
-        post_op->operand = static_cast<int32_t>(values_.addLibraryOperand(op.getOperands_()[next++]));
-      post_ops.push_back(std::move(post_op));
-    }
-    return post_ops;
-  }
-
-  static std::optional<plan::PostOpKind> postOpKind(StringRef name) {
-    for (plan::PostOpKind kind : plan::EnumValuesPostOpKind())
-      if (name == plan::EnumNamePostOpKind(kind))
-        return kind;
     return std::nullopt;
   }
 
@@ -668,13 +487,12 @@ private:
   const PlanOptions& options_;
   plan::PlanT plan_;
   PlanValues values_;
+  LibraryCalls calls_;
   llvm::DenseSet<Value> outputs_;  // values whose buffer the caller gets
   llvm::DenseMap<const LoweredLaunch*, uint32_t> modules_;
   std::map<std::string, uint32_t> module_ids_;
   std::string schedule_, host_, left_out_;  // of the step that is pushed next
-  std::unique_ptr<plan::MatmulT> library_;  // likewise
-  std::unique_ptr<plan::ConvolutionT> library_convolution_;
-  int64_t library_work_ = 0;
+  std::optional<VendorCall> vendor_;        // likewise
 };
 
 }  // namespace

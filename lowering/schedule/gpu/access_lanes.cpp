@@ -2,6 +2,8 @@
 
 #include <numeric>
 
+#include "lowering/analysis/element_types.h"
+
 using namespace mlir;
 
 namespace zefuse {

@@ -14,6 +14,7 @@
 #include "lowering/schedule/gpu/gpu.h"
 
 #include "lowering/schedule/core/index_math.h"
+#include "lowering/schedule/core/stages.h"
 #include "lowering/schedule/gpu/access_lanes.h"
 #include "lowering/schedule/gpu/gpu_scan.h"
 #include "lowering/schedule/gpu/gpu_transpose.h"
