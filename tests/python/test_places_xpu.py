@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import posing_programs
 import pytest
+from placed_programs import BEGIN
 from posing_programs import needs_posing_xpu
-from test_places import BEGIN
 
 pytestmark = needs_posing_xpu
 

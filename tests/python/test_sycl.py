@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from test_places import BEGIN, TRAINING
+from placed_programs import BEGIN, TRAINING
 
 BUILD = Path(__file__).resolve().parents[2] / "build"
 PYTHON = BUILD / "sycl" / "python"
