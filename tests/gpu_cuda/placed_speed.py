@@ -1,11 +1,11 @@
 """On a machine with an NVIDIA GPU and zefuse's wheel: models of CUDA tensors, beside torch's eager and Inductor there.
 
-    placed_speed.py [--seconds N] [--profile [BELOW]] [--options JSON] [--json FILE] [CASE ...]
+    placed_speed.py [--seconds N] [--profile [BELOW]] [--options JSON] [--tf32] [--json FILE] [CASE ...]
 
 CASE: MODEL/DTYPE/BATCH, or MODEL/train/BATCH; a part of one (GPT-2, train, bf16/32) is all that have it; without any, all, those that tell
 most first. Each number is ms a call: many calls one after the other, and the wait for the last; the median of five rounds, in which
 all take turns. So it is the device's time where that is longer, else the host's. A training step is forward, backward and zeroed
-gradients under autocast to bf16. TF32 is off.
+gradients under autocast to bf16. TF32 is off, or with --tf32 allowed, of products and convolutions.
 
 All is compiled before, in several processes and into empty caches: "cold" is the first call there, in s, with as many beside
 it; the model is made before, and torch has compiled something else. --seconds: for all of it; cases that could not be compiled in
@@ -208,12 +208,12 @@ def compile_only(cases: Sequence[str], until: float, told: Path) -> None:
             lines.write(json.dumps({"case": case, **first}) + "\n")
 
 
-def compiled(cases: list[str], seconds: float, small: bool) -> dict[str, dict[str, float]]:
+def compiled(cases: list[str], seconds: float, flags: list[str]) -> dict[str, dict[str, float]]:
     """Compiles in several processes, into caches of their own unless there are some. By case the seconds of the first calls."""
     several = max(1, min(len(cases), (os.cpu_count() or 1) * 3 // 4))
     with tempfile.TemporaryDirectory() as folder:
         files = [Path(folder) / str(number) for number in range(several)]
-        arguments = ["--until", str(time.time() + seconds), *(["--small"] if small else [])]
+        arguments = ["--until", str(time.time() + seconds), *flags]
         arguments += ["--options", json.dumps(WAYS["zefuse"]["options"])]
         running = [
             subprocess.Popen([sys.executable, __file__, "--compile", str(file), *arguments, *cases[number::several]])
@@ -250,11 +250,15 @@ def main() -> int:
     parser.add_argument("--profile", type=float, nargs="?", const=math.inf, default=-math.inf, metavar="BELOW")
     parser.add_argument("--small", action="store_true")
     parser.add_argument("--options", type=json.loads, default={})
+    parser.add_argument("--tf32", action="store_true")
     parser.add_argument("--compile", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--until", type=float, default=math.inf, help=argparse.SUPPRESS)
     parser.add_argument("--compiled", action="store_true", help="what is compiled is in the caches already")
     given = parser.parse_args()
-    torch.backends.cudnn.allow_tf32 = False
+    torch.backends.cudnn.allow_tf32 = given.tf32
+    if given.tf32:
+        torch.set_float32_matmul_precision("high")
+        TOLERANCES["f32"] = 1e-2
     torch._dynamo.config.recompile_limit = 64  # each way compiles the same functions
     WAYS["zefuse"]["options"] = given.options
     if given.small:
@@ -266,6 +270,7 @@ def main() -> int:
     if given.compile:
         compile_only(cases, given.until, given.compile)
         return 0
+    flags = [flag for flag, said in (("--small", given.small), ("--tf32", given.tf32)) if said]
     start = time.time()
     caches = tempfile.TemporaryDirectory()
     if not given.compiled:  # cold: nothing of earlier runs
@@ -274,7 +279,7 @@ def main() -> int:
             "ZEFUSE_CACHE_DIR": caches.name + "/zefuse",
         }
         os.environ |= {"TRITON_CACHE_DIR": caches.name + "/triton"}
-    cold = {} if given.compiled else compiled(cases, given.seconds * 0.45, given.small)
+    cold = {} if given.compiled else compiled(cases, given.seconds * 0.45, flags)
     print(
         f"{torch.cuda.get_device_name()}, torch {torch.__version__}; compiled in {time.time() - start:.0f} s",
         flush=True,
