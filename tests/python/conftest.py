@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Iterator
@@ -11,6 +12,7 @@ import pytest
 import torch
 import torch._dynamo.guards
 import torch._dynamo.utils
+import torch._export.utils
 from torch._decomp import decompositions_for_rng
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
@@ -21,8 +23,8 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "fuzz"))
 # A second device, "gpu:0": the CPU driver posing as a discrete GPU. Before anything loads the driver.
 os.environ.setdefault("ZEFUSE_CPU_DRIVER_AS", "gpu")
 
+import kept_memory  # noqa: F401
 from expected_failures import EXPECTED_FAILURES
-from kept_memory import freeze
 
 # Dynamo times the guards of each frame that it compiles, for a log, after it has emptied all caches: a quarter of what
 # most tests here take.
@@ -34,6 +36,22 @@ _NO_STATE = torch.tensor(())
 decompositions_for_rng.PhiloxState.reset = lambda state: state.__dict__.update(  # type: ignore[method-assign]
     seed=_NO_STATE, base_offset=_NO_STATE, relative_offset=0, offset_advanced_at_least_once=False
 )
+# torch.export looks up every composite operator that C++ registers for each namespace of operators, three times per program.
+_materialize, _materialized = torch._export.utils._materialize_cpp_cia_ops, set[int]()
+
+
+def _materialize_new_ones() -> None:
+    count = len(torch._C._dispatch_get_registrations_for_dispatch_key("CompositeImplicitAutograd"))
+    if count not in _materialized:
+        _materialize()
+        _materialized.add(count)
+
+
+torch._export.utils._materialize_cpp_cia_ops = _materialize_new_ones
+
+# Full collections of garbage are up to a tenth of what a test that compiles takes: one after some twenty of them, and between files
+# (collected_file), where nothing but modules and caches is left, which no collection looks at again.
+_THRESHOLDS = 2000, 10, 50
 
 
 # Tests that take many seconds, which a worker had better not begin when the others are done.
@@ -80,10 +98,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         raise pytest.UsageError(f"expected_failures.py lists tests that do not exist: {', '.join(sorted(stale))}")
 
 
+@pytest.fixture(autouse=True, scope="module")
+def collected_file() -> None:
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*_THRESHOLDS)
+
+
 @pytest.fixture(autouse=True)
 def fresh_dynamo() -> Iterator[None]:
     torch._dynamo.reset()
     torch.manual_seed(0)
     yield
     torch._dynamo.reset()
-    freeze()
