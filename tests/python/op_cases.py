@@ -330,7 +330,3 @@ CASES: list[Case] = [
     *POINTWISE, *ACTIVATIONS, *REDUCTIONS, *NORMALIZATION, *VIEWS, *INDEXING, *SCATTER, *SCANS, *SORTS, *COMPOSITES, *SPECIAL, *WINDOWS, *MATMUL, *CONVOLUTION,
     *ATTENTION, *CREATION,
 ]  # fmt: skip
-
-
-def parameters(dynamic: bool) -> list[tuple[Case, torch.dtype]]:
-    return [(case, dtype) for case in CASES if case.dynamic or not dynamic for dtype in case.dtypes]

@@ -51,7 +51,7 @@ DISTANCES = [
 SAMPLING = [
     *(
         Case(f"grid_sample_{mode}_{padding}{'_aligned' if align else ''}",
-             lambda x, g, m=mode, p=padding, a=align: F.grid_sample(x, g, m, p, a), [(2, 3, 5, 6), _grid(2, 4, 3, 2)], _F32)
+             lambda x, g, m=mode, p=padding, a=align: F.grid_sample(x, g, m, p, a), [(2, 3, 5, 6), _grid(2, 4, 3, 2)], _F32, dynamic=not align)
         for mode in ("bilinear", "nearest")
         for padding in ("zeros", "border", "reflection")
         for align in (False, True)

@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from op_case import Case, mask, name
-from op_check import check_gradients
+from op_check import check_gradients, check_gradients_together, groups, names
 
 _Q, _IMAGE, _CHANNELS = (2, 3, 7, 8), (4, 6, 5, 3), (6,)
 
@@ -46,10 +46,14 @@ CASES = [
 ]  # fmt: skip
 
 
+@pytest.mark.parametrize("cases", groups(CASES), ids=names)
+def test_static(cases: list[Case]) -> None:
+    check_gradients_together(cases, torch.float32)
+
+
 @pytest.mark.parametrize("case", CASES, ids=name)
-@pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
-def test_gradients(case: Case, dynamic: bool) -> None:
-    check_gradients(case, torch.float32, dynamic)
+def test_dynamic(case: Case) -> None:
+    check_gradients(case, torch.float32, dynamic=True)
 
 
 @pytest.mark.parametrize("case", [dataclasses.replace(case, low=-1, high=1) for case in CASES[:2]], ids=name)

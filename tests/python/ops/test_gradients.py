@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from op_case import Case, indices, name
 from op_cases_composites import WITH_GRADIENT
 from op_cases_windows import PADDING, POOLING
-from op_check import check_gradients
+from op_check import check_gradients, check_gradients_together, groups, names
 
 _NO_GRADIENT = ("gradient", "integers", "nan", "infinity", "bool", "u8", "empty", "sum_empty")
 WINDOWS = [c for c in (*POOLING, *PADDING) if not any(word in c.name for word in _NO_GRADIENT)]
@@ -65,11 +65,17 @@ SCATTER += CROSS_ENTROPY
 SCATTER += WITH_GRADIENT
 
 
-@pytest.mark.parametrize("case", [*WINDOWS, *SCATTER], ids=name)
-def test_static(case: Case) -> None:
-    check_gradients(case, torch.float32, dynamic=False)
+CASES = [*WINDOWS, *SCATTER]
+# Forms of a target, whose sizes are the symbols, with two of the reductions; and what differs from another by a constant.
+STATIC = [case.name for case in CROSS_ENTROPY if not case.name.endswith(("mean_weighted_smooth", "none_weighted"))]
+STATIC += ["grid_sample_3d", *(case.name for case in CASES if case.name.startswith("grid_") and "aligned" in case.name)]
 
 
-@pytest.mark.parametrize("case", [case for case in (*WINDOWS, *SCATTER) if case.dynamic], ids=name)
+@pytest.mark.parametrize("cases", groups(CASES), ids=names)
+def test_static(cases: list[Case]) -> None:
+    check_gradients_together(cases, torch.float32)
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case.dynamic and case.name not in STATIC], ids=name)
 def test_dynamic(case: Case) -> None:
     check_gradients(case, torch.float32, dynamic=True)

@@ -5,15 +5,23 @@ from __future__ import annotations
 import pytest
 import torch
 from op_case import Case, name
-from op_cases import parameters
-from op_check import check
+from op_cases import CASES
+from op_check import check, check_together, groups, names
+
+_OF_DTYPE: dict[torch.dtype, list[Case]] = {}
+for _case in CASES:
+    for _dtype in _case.dtypes:
+        _OF_DTYPE.setdefault(_dtype, []).append(_case)
 
 
-@pytest.mark.parametrize(("case", "dtype"), parameters(dynamic=False), ids=name)
-def test_static(case: Case, dtype: torch.dtype) -> None:
-    check(case, dtype, dynamic=False)
+@pytest.mark.parametrize(
+    ("cases", "dtype"), [(group, dtype) for dtype, cases in _OF_DTYPE.items() for group in groups(cases)], ids=names
+)
+def test_static(cases: list[Case], dtype: torch.dtype) -> None:
+    check_together(cases, dtype)
 
 
-@pytest.mark.parametrize(("case", "dtype"), [(c, d) for c, d in parameters(dynamic=True) if d == c.dtypes[0]], ids=name)
-def test_dynamic(case: Case, dtype: torch.dtype) -> None:
-    check(case, dtype, dynamic=True)
+@pytest.mark.parametrize("case", CASES, ids=name)
+def test_alone(case: Case) -> None:
+    """With symbolic sizes, where it is for them."""
+    check(case, case.dtypes[0], dynamic=case.dynamic)
