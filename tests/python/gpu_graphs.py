@@ -13,6 +13,8 @@ from zefuse.explaining.explanation import Explanation
 
 GPU = {"device": "gpu:0"}
 FLOATS = [torch.float32, torch.float16, torch.bfloat16]
+# Dtypes, and whether sizes are symbols: f16 and bf16 are the matrix engine's, by the same kernels.
+FORMS = [(torch.float32, False), (torch.float32, True), (torch.float16, False), (torch.bfloat16, True)]
 
 
 def mlp() -> nn.Sequential:

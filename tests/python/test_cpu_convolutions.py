@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 import torch
@@ -67,34 +67,49 @@ def assert_near(result: torch.Tensor, expected: torch.Tensor) -> None:
         torch.testing.assert_close(result, expected, rtol=1e-12, atol=1e-11)
 
 
-@pytest.mark.parametrize("name", CASES)
+def inputs_of(dtype: torch.dtype) -> list[tuple[torch.Tensor, ...]]:
+    """Image, weight and bias of each case."""
+    return [
+        (tensor(dtype, *image), tensor(dtype, *weight), tensor(dtype, channels_of(name)))
+        for name, (image, weight, _) in CASES.items()
+    ]
+
+
+FUNCTIONS = [convolution(name) for name in CASES]
+
+
+def all_cases(inputs: Sequence[Sequence[torch.Tensor]]) -> list[torch.Tensor]:
+    return [function(*given) for function, given in zip(FUNCTIONS, inputs, strict=True)]
+
+
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
-def test_values(dtype: torch.dtype, name: str) -> None:
-    x, w, b = tensor(dtype, *CASES[name][0]), tensor(dtype, *CASES[name][1]), tensor(dtype, channels_of(name))
-    explanation = zefuse.explain(convolution(name), x, w, b)
+def test_values(dtype: torch.dtype) -> None:
+    inputs = inputs_of(dtype)
+    explanation = zefuse.explain(all_cases, inputs)
     assert not explanation.fallbacks
-    assert any(kernel["schedule"].startswith("product, blocks of ") for kernel in explanation.kernels)
-    assert explanation.result.shape == expected_of(name, x, w, b).shape
-    assert_near(explanation.result, expected_of(name, x, w, b))
+    products = [k for k in explanation.kernels if k["schedule"].startswith("product, blocks of ")]
+    assert len(products) >= len(CASES)
+    for name, given, result in zip(CASES, inputs, explanation.result, strict=True):
+        assert result.shape == expected_of(name, *given).shape, name
+        assert_near(result, expected_of(name, *given))
 
 
-@pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float16], ids=str)
-def test_gradients(dtype: torch.dtype, name: str) -> None:
-    x, w, b = tensor(dtype, *CASES[name][0]), tensor(dtype, *CASES[name][1]), tensor(dtype, channels_of(name))
-    leaves = [value.requires_grad_() for value in (x, w, b)]
-    result = torch.compile(convolution(name), backend="zefuse")(*leaves)
-    seed = tensor(dtype, *result.shape)
+def test_gradients(dtype: torch.dtype) -> None:
+    all_leaves = [[value.requires_grad_() for value in given] for given in inputs_of(dtype)]
+    results = torch.compile(all_cases, backend="zefuse")(all_leaves)
+    seeds = [tensor(dtype, *result.shape) for result in results]
     graphs = []
     with backend.observe(lambda _, graph: graphs.append(graph)):
-        result.backward(seed)
-    wide = [value.detach().double().requires_grad_() for value in leaves]
-    convolution(name)(*wide).backward(seed.double())
-    for leaf, expected in zip(leaves, wide, strict=True):
-        assert leaf.grad is not None and expected.grad is not None
-        tolerance = 2e-3 if dtype == torch.float16 else 1e-12
-        scale = float(expected.grad.abs().max())
-        torch.testing.assert_close(leaf.grad.double(), expected.grad, rtol=tolerance, atol=tolerance * scale)
+        torch.autograd.backward(results, seeds)
+    for name, leaves, seed in zip(CASES, all_leaves, seeds, strict=True):
+        wide = [value.detach().double().requires_grad_() for value in leaves]
+        convolution(name)(*wide).backward(seed.double())
+        for leaf, expected in zip(leaves, wide, strict=True):
+            assert leaf.grad is not None and expected.grad is not None
+            tolerance = 2e-3 if dtype == torch.float16 else 1e-12
+            scale = float(expected.grad.abs().max())
+            torch.testing.assert_close(leaf.grad.double(), expected.grad, rtol=tolerance, atol=tolerance * scale)
     assert [Explanation.of(graph).fallbacks for graph in graphs] == [[]] * len(graphs)
 
 

@@ -30,14 +30,16 @@ def assert_product(result: torch.Tensor, expected: torch.Tensor) -> None:
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
 def test_values(dtype: torch.dtype, transposed: bool) -> None:
     """Rows, columns and sums that no block divides, and fewer of them than one holds."""
+    pairs = []
     for rows, columns, depth in [(7, 5, 3), (33, 50, 140), (9, 17, 40), (40, 1, 9), (1, 33, 20), (65, 130, 60)]:
         a = tensor(dtype, depth, rows).t() if transposed else tensor(dtype, rows, depth)
         b = tensor(dtype, columns, depth).t() if transposed else tensor(dtype, depth, columns)
-        torch._dynamo.reset()  # sizes are known ones
-        explanation = zefuse.explain(torch.mm, a, b)
-        assert_product(explanation.result, a @ b)
-        (kernel,) = explanation.kernels
-        assert kernel["schedule"].startswith("product, blocks of ") and not explanation.fallbacks
+        pairs.append((a, b))
+    explanation = zefuse.explain(lambda pairs: [torch.mm(a, b) for a, b in pairs], pairs)
+    for result, (a, b) in zip(explanation.result, pairs, strict=True):
+        assert_product(result, a @ b)
+    assert len(explanation.kernels) == len(pairs) and not explanation.fallbacks
+    assert all(kernel["schedule"].startswith("product, blocks of ") for kernel in explanation.kernels)
 
 
 @pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.int8], ids=str)
@@ -65,10 +67,15 @@ AROUND: dict[str, Callable[..., torch.Tensor]] = {
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.int64, torch.int16], ids=str)
-@pytest.mark.parametrize("kind", AROUND)
-def test_what_follows_is_in_the_kernel(kind: str, dtype: torch.dtype) -> None:
-    inputs = tensor(dtype, 12, 24), tensor(dtype, 24, 20), tensor(dtype, 20), tensor(dtype, 12, 20)
-    assert_compiled(AROUND[kind], inputs, kernels=1)
+def test_what_follows_is_in_the_kernel(dtype: torch.dtype) -> None:
+    functions = list(AROUND.values())
+    shapes = (12, 24), (24, 20), (20,), (12, 20)
+    inputs = [[tensor(dtype, *shape) for shape in shapes] for _ in functions]
+    assert_compiled(
+        lambda inputs: [function(*given) for function, given in zip(functions, inputs, strict=True)],
+        (inputs,),
+        kernels=len(functions),
+    )
 
 
 @pytest.mark.parametrize("dtype", TYPES, ids=str)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from gpu_graphs import FLOATS, GPU, Watched, in_f32, near_eager
+from gpu_graphs import FLOATS, FORMS, GPU, Watched, in_f32, near_eager
 from torch import nn
 
 import zefuse
@@ -27,8 +27,7 @@ ATTENTIONS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("dynamic", [False, True])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize(("dtype", "dynamic"), FORMS, ids=str)
 @pytest.mark.parametrize("kind", ATTENTIONS)
 def test_attention_is_a_kernel(kind: str, dtype: torch.dtype, dynamic: bool) -> None:
     """Its memory is [batch, rows, heads, depth], so that every operand is strided."""
@@ -169,8 +168,7 @@ ATTENTIONS_IN_KERNELS: dict[str, Callable[..., torch.Tensor]] = {
 }
 
 
-@pytest.mark.parametrize("dynamic", [False, True])
-@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+@pytest.mark.parametrize(("dtype", "dynamic"), FORMS, ids=str)
 @pytest.mark.parametrize("kind", ATTENTIONS_IN_KERNELS)
 def test_attention_and_what_is_around_it_are_one_launch(kind: str, dtype: torch.dtype, dynamic: bool) -> None:
     """What its operands and its mask are computed from, and what becomes of its result."""

@@ -65,7 +65,8 @@ def test_is_eagers(kind: str, layers: int, bidirectional: bool, batch_first: boo
     layer = KINDS[kind](11, 20, layers, bidirectional=bidirectional, batch_first=batch_first, bias=bias)
     inputs = (torch.randn(3, 7, 11), states_of(kind, layer, 3 if batch_first else 7))
     compare(layer, inputs, rtol=1e-5, atol=1e-5)
-    compare(layer, inputs[:1], rtol=1e-5, atol=1e-5)
+    if layers == 1:  # states of zeros are made the same way for more of them
+        compare(layer, inputs[:1], rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", KINDS)
