@@ -123,14 +123,14 @@ def test_the_device_is_one_that_only_has_its_own_memory() -> None:
     assert "as a GPU" in gpu["name"] and not gpu["integrated"]
 
 
-@pytest.mark.parametrize("name", zoo.MAKERS)
+@pytest.mark.parametrize("name", zoo.DIFFERENT)
 def test_zoo_inference(name: str) -> None:
     with on_the_gpu_alone({"inference"}):
         result = examine.inference(zoo.make(name), options=GPU)
     assert result.error <= examine.OUTPUT_ERROR
 
 
-@pytest.mark.parametrize("name", zoo.MAKERS)
+@pytest.mark.parametrize("name", zoo.DIFFERENT)
 def test_zoo_training(name: str) -> None:
     with on_the_gpu_alone({"forward", "backward"}):
         result = examine.training(zoo.make(name), options=GPU)

@@ -18,6 +18,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from zoo import examine
 
 import zefuse
+from zefuse import cache
 from zefuse.decompositions.table import decompositions
 from zefuse.packages import c_model
 from zefuse.testing import relative_error
@@ -28,7 +29,7 @@ DTYPES = {torch.float32: (2, 32, 1), torch.int64: (0, 64, 1), torch.bool: (6, 8,
 def run(program: torch.export.ExportedProgram, inputs: Sequence[Tensor], folder: Path) -> list[Tensor | None]:
     """What a package of it gives, for tensors on the device."""
     zefuse.compile_package(program, folder / "m.zefuse", targets=["dg2-g11"], standalone=True)
-    model = c_model.CModel(str(folder / "m.zefuse"), "gpu:0", str(folder / "cache"))
+    model = c_model.CModel(str(folder / "m.zefuse"), "gpu:0", cache.directory())
     dense = [value.detach().contiguous() for value in inputs]
     placed = [
         model.copied(c_model.tensor(value.data_ptr(), DTYPES[value.dtype], value.shape), to_device=True)
@@ -41,7 +42,7 @@ def run(program: torch.export.ExportedProgram, inputs: Sequence[Tensor], folder:
     return [None if each is None else torch.from_numpy(model.array(each).copy()) for each in results]
 
 
-@pytest.mark.parametrize("name", zoo.MAKERS)
+@pytest.mark.parametrize("name", zoo.DIFFERENT)
 def test_outputs(name: str, tmp_path: Path) -> None:
     example = zoo.make(name)
     model = example.model.eval()
@@ -53,7 +54,7 @@ def test_outputs(name: str, tmp_path: Path) -> None:
         assert relative_error(got, wanted) <= examine.OUTPUT_ERROR
 
 
-@pytest.mark.parametrize("name", zoo.MAKERS)
+@pytest.mark.parametrize("name", zoo.DIFFERENT)
 def test_gradients(name: str, tmp_path: Path) -> None:
     """Of a program that computes loss and gradients, all parameters among its inputs."""
     example = zoo.make(name)
