@@ -39,16 +39,20 @@ _ARCHITECTURES = {
     "Qwen2": _GATED,
     "Mistral": {**_GATED, "sliding_window": 8},
     "Gemma": {**_GATED, "head_dim": 16},
-    "Phi": _GATED,
-    "Qwen3": {**_GATED, "head_dim": 16},
     "Phi3": _GATED,
     "Mixtral": {**_GATED, "num_local_experts": 4, "num_experts_per_tok": 2},
     "GPT2": {"n_embd": 64, "n_layer": 2, "n_head": 4, "vocab_size": 128},
-    "GPTNeoX": {**_SIZES, "intermediate_size": 96},
     "OPT": {**_SIZES, "ffn_dim": 96, "word_embed_proj_dim": 64},
     "Falcon": _SIZES,
 }
-_BATCHES = ("Llama", "Mistral", "Mixtral", "GPT2", "OPT", "Falcon")  # of these packages also serve several sequences
+# What a package's plans have otherwise than those of generate() (test_llm.py, all of them): positions, windows, experts, heads.
+_PACKAGED = ("Qwen2", "Mistral", "Gemma", "Phi3", "Mixtral", "GPT2", "OPT", "Falcon")
+_BATCHES = (
+    "Mistral",
+    "Mixtral",
+    "OPT",
+    "Falcon",
+)  # of these packages also serve several sequences; test_language_batches.py: Llama
 _PROMPT = [17, 5, 99, 3, 42]
 
 
@@ -77,7 +81,7 @@ def answers(folder: Path) -> Path:
     return made
 
 
-@pytest.mark.parametrize("name", _ARCHITECTURES)
+@pytest.mark.parametrize("name", _PACKAGED)
 def test_greedy_tokens_are_those_of_eager(name: str, tmp_path: Path) -> None:
     model, file = _model(name), tmp_path / "model.zefuse"
     batches = [1, None] if name in _BATCHES else [1]
@@ -96,9 +100,7 @@ def test_greedy_tokens_are_those_of_eager(name: str, tmp_path: Path) -> None:
         assert loaded.generate(prompts, 12) == [_greedy(model, each, 12) for each in prompts]
 
 
-@pytest.mark.parametrize(
-    ("weights", "activations"), [("int8", None), ("int4", None), ("int8", "int8"), ("int4", "int8")]
-)
+@pytest.mark.parametrize(("weights", "activations"), [("int8", None), ("int4", "int8")])
 def test_quantized_weights_are_packed_once(weights: str, activations: str | None, tmp_path: Path) -> None:
     model = zefuse.llm.optimize(_model(), weights=weights, activations=activations)
     zefuse.llm.compile_package(model, tmp_path / "model.zefuse", batches=False)
@@ -437,7 +439,7 @@ def test_an_unknown_quantization_of_a_checkpoint(
 
 
 def test_a_killed_compile_leaves_nothing_half_written(folder: Path, tmp_path: Path) -> None:
-    """Killed at three places, by the time that the command takes with its kernels in the cache."""
+    """Killed at two places, by the time that the command takes with its kernels in the cache."""
     made = tmp_path / "made.zefuse"
     began = time.perf_counter()
     done = children.zefuse(*_compile_words(folder, made), imports=children.LANGUAGE)
@@ -445,7 +447,7 @@ def test_a_killed_compile_leaves_nothing_half_written(folder: Path, tmp_path: Pa
     usual = time.perf_counter() - began
     file = tmp_path / "killed" / "model.zefuse"
     file.parent.mkdir()
-    for share in (0.5, 0.8, 0.97):
+    for share in (0.6, 0.97):
         child = children.start(children.ZEFUSE, *_compile_words(folder, file), imports=children.LANGUAGE)
         time.sleep(share * usual)
         child.kill()

@@ -186,8 +186,9 @@ def test_bf16() -> None:
     assert zefuse.llm.report(model).graphs[0].fallbacks == 0
 
 
-@pytest.mark.parametrize("weights", ["int8", "int4"])
-@pytest.mark.parametrize("name", ["Llama", "GPT2", "Qwen2"])
+@pytest.mark.parametrize(
+    ("name", "weights"), [("Llama", "int8"), ("Llama", "int4"), ("GPT2", "int8"), ("Qwen2", "int4")]
+)
 def test_quantized_weights_compute_what_their_dequantized_ones_do(name: str, weights: str) -> None:
     tied = {"tie_word_embeddings": name != "Llama"}
     model = _model(name, **tied)
