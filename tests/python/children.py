@@ -165,6 +165,8 @@ _servers: dict[tuple[str, ...], subprocess.Popen[str]] = {}  # by their imports
 
 def _ask(question: dict[str, Any], imports: tuple[str, ...]) -> Any:
     if (server := _servers.get(imports)) is None:
+        if not _servers:
+            atexit.register(_end_servers, os.getpid())
         server = _servers[imports] = subprocess.Popen(
             [sys.executable, __file__, *imports],
             stdin=subprocess.PIPE,
@@ -180,6 +182,13 @@ def _ask(question: dict[str, Any], imports: tuple[str, ...]) -> Any:
     if not answer:
         raise RuntimeError(f"the server of children ended with {server.wait()}")
     return json.loads(answer)
+
+
+def _end_servers(starter: int) -> None:
+    if os.getpid() != starter:  # a fork of it
+        return
+    for server in _servers.values():
+        server.communicate()
 
 
 def _become(request: dict[str, Any], files: list[int]) -> None:
@@ -325,6 +334,7 @@ def _main(imports: list[str]) -> None:
     _serve(questions, answers, listener)
     if os.getpid() == server:
         shutil.rmtree(folder)
+        os._exit(0)  # taking torch apart takes longer than all of this
 
 
 if __name__ == "__main__":

@@ -77,7 +77,7 @@ def checked(folder: Path, *parts: str, seconds: str = "60") -> tuple[int, list[s
     }
     # The base Python, which has no zefuse: an editable installation comes before any path.
     command = [f"{sys.base_prefix}/bin/python3", str(folder / "check.py"), *parts]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=100, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300, check=False)
     table = (folder / "check.md").read_text()
     assert done.stdout.endswith(table), done.stdout + done.stderr
     return done.returncode, table.splitlines()[2:]

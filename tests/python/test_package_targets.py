@@ -278,7 +278,7 @@ def test_devices_by_their_ids(device_id: str) -> None:
         [sys.executable, "-m", "zefuse", "devices"],
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=300,
         env={**os.environ, "ZEFUSE_CPU_DRIVER_AS": "gpu", "ZEFUSE_CPU_DRIVER_GPU_ID": device_id},
     )
     assert device_id in done.stdout and ("target dg2-g11" in done.stdout) == (device_id == "0x56a5"), done.stdout
