@@ -93,6 +93,8 @@ ArenaLayout placeBuffers(std::span<const ArenaBuffer> buffers) {
   std::vector<size_t> placed;  // by offset
   for (size_t index : order) {
     const ArenaBuffer& buffer = buffers[index];
+    if (buffer.bytes == 0)
+      continue;
     size_t offset = 0;
     for (size_t other : placed) {
       const ArenaBuffer& neighbour = buffers[other];

@@ -22,9 +22,10 @@ struct ArenaLayout {
   size_t bytes = 0;
 };
 
-// First fit, largest buffer first: buffers whose lifetimes meet never overlap. Deterministic. The
-// sum of all sizes must be below 2^62. Above `first_fit_most` buffers, more than any model's, best fit in the order of
-// time: it packs less well, and takes n log n where first fit takes n^2.
+// First fit, largest buffer first: buffers whose lifetimes meet never overlap. An empty one starts where the block
+// does: its address is passed on, and behind the last buffer it would lie in no allocation. Deterministic. The sum of
+// all sizes must be below 2^62. Above `first_fit_most` buffers, more than any model's, best fit in the order of time:
+// it packs less well, and takes n log n where first fit takes n^2.
 constexpr size_t first_fit_most = 1 << 14;
 ArenaLayout placeBuffers(std::span<const ArenaBuffer> buffers);
 

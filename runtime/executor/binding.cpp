@@ -259,7 +259,8 @@ private:
     for (size_t i = 0; i < plan_.buffers.size(); ++i) {
       if (read[i] && program_.staysOnDevice(*plan_.buffers[i]))
         parameters += binding_.buffer_bytes[i];
-      if (!program_.kept[i])
+      // An empty one's address lies in the block as well, not behind it.
+      if (!program_.kept[i] || binding_.buffer_bytes[i] == 0)
         continue;
       layout.kept_offset[i] = layout.kept_bytes;
       layout.kept_bytes += (binding_.buffer_bytes[i] + arena_alignment - 1) / arena_alignment * arena_alignment;

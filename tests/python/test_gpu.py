@@ -245,6 +245,18 @@ def test_any_size() -> None:
     assert compiled.counters()["parameters_uploaded"] == 6
 
 
+@pytest.mark.parametrize("constant", [False, True])
+def test_empty_buffers_have_addresses_on_the_device(constant: bool) -> None:
+    """Sums over an empty dimension have rows, and so a launch, which is given the address of nothing."""
+
+    def function(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        padded = nn.functional.pad(torch.empty_like(x).fill_(1) if constant else x * 2, (0, 2, 1, 0, -1, 0))
+        return torch.softmax(padded, -3), padded
+
+    x = torch.randn(4, 1, 5, 7)
+    torch.testing.assert_close(torch.compile(function, backend="zefuse", options=GPU)(x), function(x))
+
+
 def test_host_steps_and_their_copies() -> None:
     """An operator through ATen between kernels: its input comes to the host, its result goes back."""
 

@@ -49,6 +49,14 @@ TEST(Arena, LivingBuffersNeverOverlap) {
   }
 }
 
+TEST(Arena, EmptyBuffersLieInTheBlock) {
+  const ArenaBuffer buffers[] = {{1024, 0, 3}, {0, 1, 2}, {512, 2, 3}, {0, 2, 4}};
+  const ArenaLayout layout = placeBuffers(buffers);
+  EXPECT_EQ(layout.bytes, 1536u);
+  EXPECT_LT(layout.offsets[1], layout.bytes);
+  EXPECT_LT(layout.offsets[3], layout.bytes);
+}
+
 // By a sweep over offsets at each step that a buffer begins in: what lives there must not overlap.
 bool livingOverlap(const std::vector<ArenaBuffer>& buffers, const ArenaLayout& layout, uint32_t steps) {
   std::vector<std::vector<size_t>> begin(steps), end(steps);
