@@ -234,6 +234,8 @@ private:
       Operation* before = b_.getInsertionBlock()->empty() ? nullptr : &b_.getInsertionBlock()->back();
       try {
         Op op(graph_, node, values_, build);
+        if (OpTable::refusesBool(node.schema->op) && op.element().isInteger(1))
+          op.refuse("eager has none of bool");  // and raises
         Values results = (*emitter)(op);
         checkResults(op, results);
         markActivation(op, results);

@@ -1,5 +1,9 @@
 #include "compiler/import/op_table.h"
 
+#include "llvm/ADT/StringSet.h"
+
+using namespace mlir;
+
 namespace zefuse {
 
 void OpTable::add(llvm::StringRef target, Emitter emitter) {
@@ -10,6 +14,20 @@ void OpTable::add(llvm::StringRef target, Emitter emitter) {
 const Emitter* OpTable::find(llvm::StringRef target) const {
   auto found = emitters_.find(target);
   return found == emitters_.end() ? nullptr : &found->second;
+}
+
+bool OpTable::refusesBool(llvm::StringRef op) {
+  static const llvm::StringSet<> refused = [] {
+    SmallVector<StringRef> names;
+    StringRef("abs adaptive_max_pool2d adaptive_max_pool3d arange ceil clamp floor gelu hardshrink hardsigmoid "
+              "hardswish lerp max_pool2d_with_indices max_pool3d_with_indices mish relu round silu softplus "
+              "threshold topk trunc")
+        .split(names, ' ');
+    llvm::StringSet<> made;
+    made.insert(names.begin(), names.end());
+    return made;
+  }();
+  return op.consume_front("aten::") && refused.contains(op);
 }
 
 std::vector<std::string> OpTable::targets() const {

@@ -17,6 +17,9 @@ class OpTable {
 public:
   void add(llvm::StringRef target, Emitter emitter);  // "aten.add.Tensor"
   const Emitter* find(llvm::StringRef target) const;
+  // Whether eager has no kernel of this operator ("aten::abs") whose result is bool: there it raises, and through ATen
+  // here.
+  static bool refusesBool(llvm::StringRef op);
   std::vector<std::string> targets() const;  // sorted
 
 private:

@@ -151,6 +151,8 @@ Value positionOf(TensorBuilder& build, Value values, Value extreme, int64_t dim)
 // argmax, argmin: without a dimension, of the flattened tensor.
 Values emitArgExtreme(Op& op, bool largest) {
   Value self = op.tensor("self");
+  if (elementOf(self).isInteger(1))
+    op.refuse("eager has none of bool");  // and raises
   bool flat = op.isNone("dim");
   int64_t dim = flat ? 0 : op.dim("dim", rankOf(self));
   if (rankOf(self) == 0)
