@@ -466,12 +466,12 @@ private:
       graph_->setAttr("zefuse.outputs", ArrayAttr::get(context_, outputs));
   }
 
-  /// Outputs that are views of one value share memory in eager: a write to one is seen in the others. Where the value's
-  /// layout suits none of them they are views of one copy, not copies of their own.
+  /// Outputs that are views of one value share memory in eager: a write to one is seen in the others. Where another
+  /// layout suits more of them than the value's they are views of one copy, not copies of their own.
   void copyOnceForOutputs(Value value) {
     SmallVector<Reader> outputs;
     for (Reader& reader : readersOf(value))
-      if (isa<func::ReturnOp>(reader.use->getOwner()) && reader.exact && !accepts(reader, layout_.at(value)))
+      if (isa<func::ReturnOp>(reader.use->getOwner()) && reader.exact)
         outputs.push_back(reader);
     auto type = cast<RankedTensorType>(value.getType());
     if (llvm::all_of(outputs, [&](const Reader& reader) {
@@ -481,14 +481,21 @@ private:
     auto suited = [&](AffineMap layout) {
       return llvm::count_if(outputs, [&](const Reader& reader) { return accepts(reader, layout); });
     };
+    const auto as_it_lies = suited(layout_.at(value));
+    if (as_it_lies == static_cast<int64_t>(outputs.size()))
+      return;
     AffineMap layout = contiguousLayout(type, num_symbols_);
     SmallVector<unsigned> order(llvm::to_vector(llvm::seq<unsigned>(0, type.getRank())));
     while (type.getRank() <= 5 && std::next_permutation(order.begin(), order.end()))
       if (AffineMap other = permutedLayout(type, order); suited(other) > suited(layout))
         layout = other;
-    llvm::erase_if(outputs, [&](const Reader& reader) { return !accepts(reader, layout); });
-    if (outputs.size() < 2)
+    for (const Reader& reader : outputs)  // with the gaps that the whole has in eager
+      if (AffineMap other = stridedLayout(reader.exact->getResults(), nullptr, num_symbols_, context_);
+          readsWhole(reader, type) && suited(other) > suited(layout))
+        layout = other;
+    if (suited(layout) <= std::max<int64_t>(as_it_lies, 1))
       return;
+    llvm::erase_if(outputs, [&](const Reader& reader) { return !accepts(reader, layout); });
     Reader whole = outputs.front();
     SmallVector<AffineExpr> dims;
     for (int64_t dim = 0; dim < type.getRank(); ++dim)

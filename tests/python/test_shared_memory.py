@@ -161,6 +161,29 @@ def test_views_of_what_is_free_share_its_memory(name: str, dynamic: bool) -> Non
     assert [list(map(p.index, p)) for p in places[:1]] == [list(map(p.index, p)) for p in places[1:]]
 
 
+# A part of a copy that keeps the gaps of what it is a copy of.
+WITH_GAPS: dict[str, Callable[[torch.Tensor], Any]] = {
+    "rows": lambda x: (lambda v: (v[0, :-1].fill_(2), v))(torch.slice_scatter(x, x[:1], 0, 0, 1)),
+    "one row": lambda x: (lambda v: (v[0], v))(torch.slice_scatter(x[:1], x[1:2], 0, 0, 1)),
+    "columns": lambda x: (lambda v: (v, v[:, 1], v[1]))(torch.select_scatter(x, x[0] + 1, 0, 0)),
+    "diagonal": lambda x: (lambda v: (v[1:, ::2], v))(torch.diagonal_scatter(x, x.diagonal() + 1)),
+}
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("name", WITH_GAPS)
+def test_parts_of_what_has_gaps_share_its_memory(name: str, dynamic: bool) -> None:
+    x = torch.randn(4, 12)[:, ::2]
+    expected, actual = WITH_GAPS[name](x), zefuse(WITH_GAPS[name], dynamic=dynamic)(x)
+    torch.testing.assert_close(actual, expected)
+    assert [t.stride() for t in actual] == [t.stride() for t in expected]
+    for tensors in (expected, actual):
+        assert len({t.untyped_storage().data_ptr() for t in tensors}) == 1
+    assert [t.data_ptr() - actual[0].data_ptr() for t in actual] == [
+        t.data_ptr() - expected[0].data_ptr() for t in expected
+    ]
+
+
 # What some operator makes free, though eager returned memory of its own.
 FRESH: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "cat of one": lambda x: torch.cat([x]),
