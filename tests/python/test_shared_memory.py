@@ -228,6 +228,26 @@ def test_views_of_inputs_from_a_symbolic_position(view: Callable[[torch.Tensor],
     torch.testing.assert_close(mine, theirs)
 
 
+WRITTEN_PARTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "slice": lambda x: torch.slice_scatter(x, x[:, :1] * 2, 1, 1, 2),
+    "row": lambda x: torch.select_scatter(x, x[0] * 2, 0, -1),
+    "diagonal": lambda x: torch.diagonal_scatter(x, x.diagonal() * 2),
+}
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("name", WRITTEN_PARTS)
+def test_a_part_written_of_what_repeats_elements(name: str, dynamic: bool) -> None:
+    """By torch 2.11's shape rule the result repeats elements too, and has no place for those that were written."""
+    ours, theirs = (torch.linspace(0, 1, 6)[:, None].expand(6, 4).detach().requires_grad_() for _ in range(2))
+    actual, expected = zefuse(WRITTEN_PARTS[name], dynamic=dynamic)(ours), WRITTEN_PARTS[name](theirs)
+    torch.testing.assert_close(actual, expected)
+    assert actual.stride() == expected.stride()
+    for result in (actual, expected):
+        result.square().sum().backward()
+    torch.testing.assert_close(ours.grad, theirs.grad)
+
+
 @pytest.mark.parametrize("dynamic", [False, True])
 @pytest.mark.parametrize(
     "made",

@@ -230,6 +230,18 @@ def weight_norm_backward(
     return g / norms * (grad - v * (sums / (norms * norms))), sums / norms
 
 
+def written_view(of: torch._ops.OpOverload) -> Callable[..., Any]:
+    """``of`` of what repeats elements (an expanded tensor): as in eager, of a copy that repeats none. By torch 2.11's shape rule the
+    result repeats elements as well, and so could not hold what is written into one of them."""
+
+    def scatter(self: torch.Tensor, *rest: Any, **named: Any) -> Any:
+        if not any(stride == 0 and size != 1 for size, stride in zip(self.shape, self.stride(), strict=True)):
+            return NotImplemented
+        return of(self.clone(), *rest, **named)
+
+    return scatter
+
+
 def unbind_copy(self: torch.Tensor, dim: int = 0) -> list[torch.Tensor]:
     return [piece.clone() for piece in self.unbind(dim)]
 
@@ -271,6 +283,8 @@ def composites() -> dict[Any, Callable[..., Any]]:
         aten._native_batch_norm_legit_functional.default, aten._native_batch_norm_legit_no_training.default,
     ):  # fmt: skip
         table[norm] = batch_norm(norm)
+    for scatter in (aten.diagonal_scatter.default, aten.select_scatter.default, aten.slice_scatter.default):
+        table[scatter] = written_view(scatter)
     for family in (distances, dropout, embedding_bags, order_statistics, resampling):
         table |= family.composites()
     return table
