@@ -3,7 +3,7 @@ this repository but the folder that scripts/fuzz_check made, and the installed w
 
     python FOLDER/fuzz/run_all.py --jobs 16 --seconds 550 --seed 200 --out OUT
 
-Ends at its time and goes on another time: where OUT is empty it begins with a copy of what lies in FOLDER/before, an earlier OUT.
+Ends at its time and goes on another time: what lies in FOLDER/before, an earlier OUT, is copied to OUT where that has none of it.
 OUT/SEED/done.jsonl: a line per graph, beside it a finding's program; OUT/rows/done.jsonl: a line per row; OUT/summary.txt.
 """
 
@@ -41,6 +41,16 @@ def rows() -> Iterator[Row]:
         yield from questions([], dtypes.split(","), [mode])
 
 
+def go_on(before: Path, out: Path) -> None:
+    """Copies what an earlier run has done (SEED/ and rows/) and this one has not begun; a log may lie in OUT already."""
+    out.mkdir(parents=True, exist_ok=True)
+    for folder in sorted(before.glob("*/")):
+        if not (out / folder.name).exists():
+            shutil.copytree(folder, out / folder.name)
+            done = (out / folder.name / "done.jsonl").read_text().count("\n")
+            print(f"{folder.name}: {done} done before", flush=True)
+
+
 def main() -> int:
     began = time.monotonic()
     parser = argparse.ArgumentParser(description="random graphs and rows of the operator database against eager")
@@ -60,10 +70,7 @@ def main() -> int:
     os.environ["PYTHONPATH"] = os.pathsep.join(
         [str(Path(__file__).resolve().parents[1] / "lib"), os.environ.get("PYTHONPATH", "")]
     )
-    arguments.out.mkdir(parents=True, exist_ok=True)
-    before = FOLDER / "before"
-    if before.exists() and not any(arguments.out.iterdir()):
-        shutil.copytree(before, arguments.out, dirs_exist_ok=True)
+    go_on(FOLDER / "before", arguments.out)
     graphs = Run(arguments, [column.name for column in COLUMNS])
     threads = [threading.Thread(target=graphs.work) for _ in range(arguments.jobs - row_jobs)]
     for thread in threads:

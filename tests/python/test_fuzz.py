@@ -86,6 +86,28 @@ def test_a_run_that_its_time_cut_short_goes_on(tmp_path: Path, monkeypatch: pyte
     assert sorted(run.Run(arguments, names).answers) == list(range(300))
 
 
+def test_what_was_done_on_another_machine_is_gone_on_with(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from run_all import go_on
+
+    before, out = tmp_path / "before", tmp_path / "out"
+    for name, text in (("200", '{"number": 0}\n{"number": 3}\n'), ("rows", '{"op": "abs"}\n')):
+        (before / name).mkdir(parents=True)
+        (before / name / "done.jsonl").write_text(text)
+    (before / "summary.txt").write_text("an earlier run's")
+    out.mkdir()
+    (out / "fuzz.log").write_text("")  # the shell's, before the run began
+    go_on(before, out)
+    assert capsys.readouterr().out == "200: 2 done before\nrows: 1 done before\n"
+    names = [column.name for column in COLUMNS]
+    arguments = argparse.Namespace(seed="200", first=0, graphs=10, jobs=1, deadline=30.0, shrink=0, out=out)
+    assert sorted(run.Run(arguments, names).answers) == [0, 3]
+    with (out / "200" / "done.jsonl").open("a") as file:
+        file.write('{"number": 5}\n')
+    go_on(before, out)  # what this one has begun stays
+    assert sorted(run.Run(arguments, names).answers) == [0, 3, 5]
+    assert not capsys.readouterr().out
+
+
 def test_a_worker_is_not_waited_for_when_the_time_is_up(tmp_path: Path) -> None:
     script = tmp_path / "sleeps.py"
     script.write_text("import time\ntime.sleep(100)\n")
