@@ -59,8 +59,21 @@ def generate(seed: str, column: Column) -> Program:
     return program
 
 
+def doubled(value: Any) -> Any:
+    """An input in double precision, with its strides."""
+    if type(value) not in (torch.Tensor, torch.nn.Parameter) or value.is_nested or not value.is_floating_point():
+        return value
+    if 0 in value.stride():
+        result = value.detach().to(torch.float64)
+    else:
+        result = torch.empty_strided(value.shape, value.stride(), dtype=torch.float64)
+        with torch.no_grad():
+            result.copy_(value)
+    return result.requires_grad_(value.requires_grad)
+
+
 def run_inputs(program: Program, sizes: dict[str, int]) -> list[Any]:
-    space = dict(NAMESPACE)
+    space = dict(NAMESPACE) | {"doubled": doubled}
     if program.column == "subclass":
         from torch.testing._internal.two_tensor import TwoTensor
 

@@ -72,12 +72,12 @@ class Program:
         return f"def make_inputs({', '.join(self.sizes[0])}):\n{body}\n"
 
     def function_source(self, wrap: str = "") -> str:
-        """``def function(x0, ...)``; ``wrap``: the name of a function that every step's result and its arguments go through."""
+        """``def function(x0, ...)``; ``wrap``: the name of a function that every step's result, its arguments and its name go through."""
         lines = []
         for step in self.steps:
             lines.append(step.source())
             if wrap:
-                lines.append(f"{step.name} = {wrap}({step.name}, [{', '.join(step.args)}])")
+                lines.append(f"{step.name} = {wrap}({step.name}, [{', '.join(step.args)}], {step.name!r})")
         names = ", ".join(entry.name for entry in self.inputs)
         result = f"return ({''.join(f'{name}, ' for name in self.outputs)})"
         body = "\n".join(f"    {line}" for line in [*lines, result])

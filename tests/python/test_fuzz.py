@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import math
+import re
 import threading
 import time
 import types
@@ -129,3 +131,33 @@ def test_a_program_that_ends_eager_while_it_is_made_is_torchs(tmp_path: Path, mo
     made.go()
     assert not made.findings
     assert made.answers[0]["status"] == "torch"
+
+
+def test_what_a_program_does_not_determine_is_no_finding() -> None:
+    from compare import differences
+    from execute import eager
+    from program import Input, Program, Step
+
+    def found(inputs: list[str], steps: list[str], index: tuple[int, ...], value: float) -> list[str]:
+        """What is said of a program of which one element of the last step's result is `value`, and so no number in one of both."""
+        program = Program(
+            COLUMNS[0].name,
+            [{}],
+            [Input(f"x{number}", text) for number, text in enumerate(inputs)],
+            [Step(f"v{number}", text, re.findall(r"\b[xv]\d\b", text)) for number, text in enumerate(steps)],
+            [f"v{len(steps) - 1}"],
+        )
+        expected, ours = eager(program), eager(program)
+        ours[0].outputs[0][index] = value
+        return [difference.kind for difference in differences(program, expected, ours)]
+
+    # The second element is the mean: normalised it is 0 or a last bit, and so is what it is divided by.
+    row = ["torch.tensor([-1.0, 0, -1, -1, 2, 1]).to(torch.bfloat16)"]
+    steps = ["F.layer_norm(x0, (6,))", "torch.addcdiv(v0, v0, v0, value=0.5)"]
+    assert not found(row, steps, (1,), math.nan)
+    assert found(row, steps, (0,), math.nan) == ["nan"]
+    # 60,000 twice is infinite in f16, and a number where sums are wider. Another input lies in the same memory.
+    inputs = ["torch.tensor([6e4, 6e4, -torch.inf, 1.0]).to(torch.float16)", "x0.detach()"]
+    steps = ["x1.index_add(0, torch.arange(4) % 2, x1)"]
+    assert not found(inputs, steps, (0,), -math.inf)
+    assert found(inputs, steps, (2,), math.nan) == ["nan"]
