@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 from torch import nn
 
+import zefuse
 from zefuse import backend
 from zefuse.explaining.explanation import Explanation
 
@@ -15,6 +16,27 @@ GPU = {"device": "gpu:0"}
 FLOATS = [torch.float32, torch.float16, torch.bfloat16]
 # Dtypes, and whether sizes are symbols: f16 and bf16 are the matrix engine's, by the same kernels.
 FORMS = [(torch.float32, False), (torch.float32, True), (torch.float16, False), (torch.bfloat16, True)]
+
+
+def one_launch_each(
+    functions: Iterable[Callable[..., torch.Tensor]],
+    inputs: Callable[[], list[torch.Tensor]],
+    near: Callable[[int, torch.Tensor, list[torch.Tensor]], None] | None = None,
+) -> Explanation:
+    """Of one graph of all of them, each with inputs of its own, whose kernels were launched once each. ``near``: what compares the
+    result of the function of this number; near_eager, where there is none."""
+    functions = list(functions)
+    given = [inputs() for _ in functions]
+    explanation = zefuse.explain(
+        lambda given: [function(*each) for function, each in zip(functions, given, strict=True)], given, options=GPU
+    )
+    assert counters_of(explanation)["launches"] == len(explanation.kernels)
+    for number, (function, each, result) in enumerate(zip(functions, given, explanation.result, strict=True)):
+        if near is None:
+            near_eager(result, function, *each)
+        else:
+            near(number, result, each)
+    return explanation
 
 
 def mlp() -> nn.Sequential:

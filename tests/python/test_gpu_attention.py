@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from gpu_graphs import FLOATS, FORMS, GPU, Watched, in_f32, near_eager
+from gpu_graphs import FLOATS, FORMS, GPU, Watched, in_f32, near_eager, one_launch_each
 from torch import nn
 
 import zefuse
@@ -168,24 +168,43 @@ ATTENTIONS_IN_KERNELS: dict[str, Callable[..., torch.Tensor]] = {
 }
 
 
-@pytest.mark.parametrize(("dtype", "dynamic"), FORMS, ids=str)
-@pytest.mark.parametrize("kind", ATTENTIONS_IN_KERNELS)
-def test_attention_and_what_is_around_it_are_one_launch(kind: str, dtype: torch.dtype, dynamic: bool) -> None:
+def of_attention(batch: int, rows: int, keys: int, dtype: torch.dtype) -> list[torch.Tensor]:
+    return [torch.randn(batch, 4, n, 24).to(dtype) for n in (rows, keys, keys, rows)]
+
+
+def near_exact(kind: str, result: torch.Tensor, given: list[torch.Tensor]) -> None:
+    function, dtype = ATTENTIONS_IN_KERNELS[kind], given[0].dtype
+    expected = function(*(x.float() for x in given))
+    bound = {torch.float32: 5e-6, torch.float16: 1.5e-3, torch.bfloat16: 1.5e-2}[dtype]
+    assert result.dtype == function(*given).dtype
+    error = relative_error(result.float(), expected.float())
+    assert error < (1.5e-2 if kind == "narrowed before" else bound), kind
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_attention_and_what_is_around_it_are_one_launch(dtype: torch.dtype) -> None:
     """What its operands and its mask are computed from, and what becomes of its result."""
-    function = ATTENTIONS_IN_KERNELS[kind]
+
+    def near(number: int, result: torch.Tensor, given: list[torch.Tensor]) -> None:
+        near_exact(list(ATTENTIONS_IN_KERNELS)[number], result, given)
+
+    explanation = one_launch_each(ATTENTIONS_IN_KERNELS.values(), lambda: of_attention(2, 37, 41, dtype), near)
+    assert not explanation.fallbacks and not explanation.calls
+    names = [kernel["name"].split("_")[0] for kernel in explanation.kernels]
+    assert names == ["attention"] * len(ATTENTIONS_IN_KERNELS), explanation.not_joined
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("kind", ATTENTIONS_IN_KERNELS)
+def test_attention_of_any_size_and_what_is_around_it_are_one_launch(kind: str, dtype: torch.dtype) -> None:
     graphs: list[Any] = []
-    compiled = torch.compile(function, backend="zefuse", options=GPU)
+    compiled = torch.compile(ATTENTIONS_IN_KERNELS[kind], backend="zefuse", options=GPU)
     with torch.no_grad(), backend.observe(lambda _, graph: graphs.append(graph)):
-        for batch, rows, keys in ((2, 37, 41), (3, 70, 66), (2, 5, 9)) if dynamic else ((2, 37, 41),):
-            q, k, v, r = (torch.randn(batch, 4, n, 24).to(dtype) for n in (rows, keys, keys, rows))
-            if dynamic:
-                for tensor in (q, k, v, r):
-                    torch._dynamo.maybe_mark_dynamic(tensor, (0, 2))
-            result = compiled(q, k, v, r)
-            expected = function(*(x.float() for x in (q, k, v, r)))
-            bound = {torch.float32: 5e-6, torch.float16: 1.5e-3, torch.bfloat16: 1.5e-2}[dtype]
-            assert result.dtype == function(q, k, v, r).dtype
-            assert relative_error(result.float(), expected.float()) < (1.5e-2 if kind == "narrowed before" else bound)
+        for batch, rows, keys in ((2, 37, 41), (3, 70, 66), (2, 5, 9)):
+            given = of_attention(batch, rows, keys, dtype)
+            for tensor in given:
+                torch._dynamo.maybe_mark_dynamic(tensor, (0, 2))
+            near_exact(kind, compiled(*given), given)
     (graph,) = graphs
     explanation = Explanation.of(graph)
     assert not explanation.fallbacks and not explanation.calls

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from gpu_graphs import FLOATS, FORMS, GPU, mlp, near_eager
+from gpu_graphs import FLOATS, GPU, mlp, near_eager, one_launch_each
 from torch import nn
 
 import zefuse
@@ -26,21 +26,29 @@ EPILOGUES: dict[str, Callable[..., torch.Tensor]] = {
 }
 
 
-@pytest.mark.parametrize("dynamic", [False, True])
+def of_a_product(rows: int, dtype: torch.dtype) -> list[torch.Tensor]:
+    return [torch.randn(shape).to(dtype) for shape in ((rows, 40), (40, 75), (75,), (rows, 75))]
+
+
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
-@pytest.mark.parametrize("kind", EPILOGUES)
-def test_a_product_and_what_follows_are_one_launch(kind: str, dtype: torch.dtype, dynamic: bool) -> None:
+def test_a_product_and_what_follows_are_one_launch(dtype: torch.dtype) -> None:
     """Whatever is elementwise over the result; rows and columns that no tile divides."""
+    explanation = one_launch_each(EPILOGUES.values(), lambda: of_a_product(37, dtype))
+    assert not explanation.fallbacks and not explanation.calls
+    assert len(explanation.kernels) == len(EPILOGUES)
+    for kernel in explanation.kernels:
+        assert ("on the matrix engine" in kernel["schedule"]) == (dtype != torch.float32)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("kind", EPILOGUES)
+def test_a_product_of_any_rows_and_what_follows_are_one_launch(kind: str, dtype: torch.dtype) -> None:
     function = EPILOGUES[kind]
-
-    def inputs(rows: int) -> list[torch.Tensor]:
-        return [torch.randn(shape).to(dtype) for shape in ((rows, 40), (40, 75), (75,), (rows, 75))]
-
     graphs: list[Any] = []
-    compiled = torch.compile(function, backend="zefuse", options=GPU, dynamic=dynamic)
+    compiled = torch.compile(function, backend="zefuse", options=GPU, dynamic=True)
     with backend.observe(lambda _, graph: graphs.append(graph)):
-        for number, rows in enumerate((37, 64, 5, 130) if dynamic else (37,)):
-            some = inputs(rows)
+        for number, rows in enumerate((37, 64, 5, 130)):
+            some = of_a_product(rows, dtype)
             near_eager(compiled(*some), function, *some)
             assert graphs[0].counters()["launches"] == number + 1
     (graph,) = graphs
@@ -123,32 +131,38 @@ CONVOLUTIONS: dict[str, Callable[..., torch.Tensor]] = {
 }
 
 
-@pytest.mark.parametrize(("dtype", "dynamic"), FORMS, ids=str)
-@pytest.mark.parametrize("kind", CONVOLUTIONS)
-def test_a_convolution_and_what_is_around_it_are_one_launch(kind: str, dtype: torch.dtype, dynamic: bool) -> None:
+def of_a_convolution(images: int, size: int, dtype: torch.dtype) -> list[torch.Tensor]:
+    shapes = (images, 6, size, 11), (10, 6, 3, 3), (10,), (images, 10, size, 11)
+    x, w, b, r = (torch.randn(shape).to(dtype) for shape in shapes)
+    return [t.to(memory_format=torch.channels_last) for t in (x, w)] + [b, r.to(memory_format=torch.channels_last)]
+
+
+@pytest.mark.parametrize("dtype", FLOATS, ids=str)
+def test_a_convolution_and_what_is_around_it_are_one_launch(dtype: torch.dtype) -> None:
     """What is computed of an image is so before its padding, which is zeros."""
+    explanation = one_launch_each(CONVOLUTIONS.values(), lambda: of_a_convolution(2, 9, dtype))
+    assert not explanation.fallbacks and not explanation.calls
+    apart = dtype != torch.float32  # three operations are too many under nine taps: those of "image in padding"
+    assert len(explanation.kernels) == len(CONVOLUTIONS) + apart, [kernel["name"] for kernel in explanation.kernels]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("kind", CONVOLUTIONS)
+def test_a_convolution_of_any_size_and_what_is_around_it_are_one_launch(kind: str, dtype: torch.dtype) -> None:
     function = CONVOLUTIONS[kind]
-
-    def inputs(images: int, size: int) -> list[torch.Tensor]:
-        shapes = (images, 6, size, 11), (10, 6, 3, 3), (10,), (images, 10, size, 11)
-        x, w, b, r = (torch.randn(shape).to(dtype) for shape in shapes)
-        return [t.to(memory_format=torch.channels_last) for t in (x, w)] + [b, r.to(memory_format=torch.channels_last)]
-
     graphs: list[Any] = []
-    compiled = torch.compile(function, backend="zefuse", options=GPU, dynamic=dynamic)
+    compiled = torch.compile(function, backend="zefuse", options=GPU, dynamic=True)
     with backend.observe(lambda _, graph: graphs.append(graph)):
-        for sizes in ((2, 9), (3, 16), (5, 7)) if dynamic else ((2, 9),):
-            some = inputs(*sizes)
+        for sizes in ((2, 9), (3, 16), (5, 7)):
+            some = of_a_convolution(*sizes, dtype)
             near_eager(compiled(*some), function, *some)
     (graph,) = graphs
     explanation = Explanation.of(graph)
     assert not explanation.fallbacks and not explanation.calls
-    # Strides of symbols of their own may be any, three operations are too many under nine taps, and an index into
-    # height x width of symbols is not taken apart.
+    # Strides of symbols of their own may be any, and an index into height x width of symbols is not taken apart.
     computing = [kernel["name"] for kernel in explanation.kernels if kernel["name"] != "layout_copy"]
-    apart = (kind == "image in padding" and dtype != torch.float32) or (kind == "tokens" and dynamic)
+    apart = (kind == "image in padding" and dtype != torch.float32) or kind == "tokens"
     assert len(computing) == (2 if apart else 1), computing
-    assert dynamic or len(computing) == len(explanation.kernels)
 
 
 @pytest.mark.parametrize("channels_last", [False, True], ids=["channels first", "channels last"])
