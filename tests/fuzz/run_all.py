@@ -3,20 +3,21 @@ this repository but the folder that scripts/fuzz_check made, and the installed w
 
     python FOLDER/fuzz/run_all.py --jobs 16 --seconds 550 --seed 200 --out OUT
 
-Ends at its time and goes on another time: what lies in FOLDER/before, an earlier OUT, is copied to OUT where that has none of it.
+Ends at its time and goes on another time: what lies in FOLDER/before, an earlier OUT, counts as done, but for its findings.
 OUT/SEED/done.jsonl: a line per graph, beside it a finding's program; OUT/rows/done.jsonl: a line per row; OUT/summary.txt.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
-import shutil
 import sys
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "lib"))
 sys.path.insert(1, str(Path(__file__).resolve().parents[1] / "fuzz"))
@@ -25,6 +26,7 @@ sys.path.insert(3, str(Path(__file__).resolve().parents[1] / "python"))
 
 from campaign import Campaign, Row
 from columns import COLUMNS
+from done import Done
 from run import Run
 from summary import summary
 from table import table, unexpected
@@ -42,13 +44,26 @@ def rows() -> Iterator[Row]:
 
 
 def go_on(before: Path, out: Path) -> None:
-    """Copies what an earlier run has done (SEED/ and rows/) and this one has not begun; a log may lie in OUT already."""
+    """Takes over what an earlier run has done (SEED/ and rows/) and this one has not begun; a log may lie in OUT already. What was a
+    finding runs again: it may be mended."""
     out.mkdir(parents=True, exist_ok=True)
-    for folder in sorted(before.glob("*/")):
-        if not (out / folder.name).exists():
-            shutil.copytree(folder, out / folder.name)
-            done = (out / folder.name / "done.jsonl").read_text().count("\n")
-            print(f"{folder.name}: {done} done before", flush=True)
+    for done in sorted(before.glob("*/done.jsonl")):
+        here = out / done.parent.name / done.name
+        if here.exists():
+            continue
+        answers = Done(done).read()
+        right = [answer for answer in answers if not _finding(answer)]
+        here.parent.mkdir(exist_ok=True)
+        here.write_text("".join(json.dumps(answer) + "\n" for answer in right))
+        print(
+            f"{done.parent.name}: {len(right)} done before, {len(answers) - len(right)} findings run again", flush=True
+        )
+
+
+def _finding(answer: dict[str, Any]) -> bool:
+    """A graph's answer, or a row's."""
+    states = {answer.get("status"), *(finding["status"] for finding in answer.get("findings", []))}
+    return not states.isdisjoint({"wrong", "broken", "decomposition"})
 
 
 def main() -> int:

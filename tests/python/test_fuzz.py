@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import math
 import re
 import threading
@@ -92,14 +93,17 @@ def test_what_was_done_on_another_machine_is_gone_on_with(tmp_path: Path, capsys
     from run_all import go_on
 
     before, out = tmp_path / "before", tmp_path / "out"
-    for name, text in (("200", '{"number": 0}\n{"number": 3}\n'), ("rows", '{"op": "abs"}\n')):
+    graphs = [{"number": 0, "status": "same"}, {"number": 2, "status": "wrong"}, {"number": 3, "status": "torch"}]
+    rows = [{"row": ["abs"], "findings": []}, {"row": ["exp"], "findings": [{"status": "wrong"}]}]
+    for name, answers in (("200", graphs), ("rows", rows)):
         (before / name).mkdir(parents=True)
-        (before / name / "done.jsonl").write_text(text)
+        (before / name / "done.jsonl").write_text("".join(json.dumps(answer) + "\n" for answer in answers))
     (before / "summary.txt").write_text("an earlier run's")
     out.mkdir()
     (out / "fuzz.log").write_text("")  # the shell's, before the run began
     go_on(before, out)
-    assert capsys.readouterr().out == "200: 2 done before\nrows: 1 done before\n"
+    said = "200: 2 done before, 1 findings run again\nrows: 1 done before, 1 findings run again\n"
+    assert capsys.readouterr().out == said
     names = [column.name for column in COLUMNS]
     arguments = argparse.Namespace(seed="200", first=0, graphs=10, jobs=1, deadline=30.0, shrink=0, out=out)
     assert sorted(run.Run(arguments, names).answers) == [0, 3]
