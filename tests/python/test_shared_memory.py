@@ -228,6 +228,21 @@ def test_views_of_inputs_from_a_symbolic_position(view: Callable[[torch.Tensor],
     torch.testing.assert_close(mine, theirs)
 
 
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_a_write_beside_a_view_of_an_overlapping_input_is_done_once(dynamic: bool) -> None:
+    def function(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        y[1:].mul_(3)
+        return x.movedim(2, -2), F.silu(x)
+
+    def inputs() -> tuple[torch.Tensor, torch.Tensor]:
+        return torch.linspace(-1, 1, 12).view(1, 4, 3).expand(3, 4, 3).detach().requires_grad_(), torch.arange(1.0, 6)
+
+    (x, ours), (_, theirs) = inputs(), inputs()
+    actual, expected = zefuse(function, dynamic=dynamic)(x, ours), function(x, theirs)
+    torch.testing.assert_close((actual, ours), (expected, theirs))
+    assert actual[0].untyped_storage().data_ptr() == x.untyped_storage().data_ptr()
+
+
 WRITTEN_PARTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "slice": lambda x: torch.slice_scatter(x, x[:, :1] * 2, 1, 1, 2),
     "row": lambda x: torch.select_scatter(x, x[0] * 2, 0, -1),
