@@ -34,10 +34,11 @@ def check(program: Program) -> dict[str, Any]:
 def _judged(program: Program, found: list[Difference], expected: list[Outcome]) -> dict[str, Any]:
     # Functionalization and torch's decompositions are not ours to mend; the second judge is asked of strides only, since
     # decompositions keep no eager strides, nor do some operators' shape rules (a batch norm, logical_or of a number).
-    torchs = _kinds_of(program, expected, "aot_eager")
-    if "strides" in {difference.kind.rpartition(" ")[2] for difference in found}:
-        torchs |= {kind for kind in _kinds_of(program, expected, "decomposed") if kind.endswith("strides")}
-    worst = next((difference for difference in found if difference.kind not in torchs), None)
+    torchs = {_what(difference) for difference in _differences(program, expected, "aot_eager")}
+    if any(difference.kind.endswith("strides") for difference in found):
+        decomposed = _differences(program, expected, "decomposed")
+        torchs |= {_what(difference) for difference in decomposed if difference.kind.endswith("strides")}
+    worst = next((difference for difference in found if _what(difference) not in torchs), None)
     if worst is None:
         return {"status": "torch", "kind": found[0].kind, "text": found[0].text}
     if reason := reason_of(program, worst.kind, worst.text):
@@ -45,6 +46,12 @@ def _judged(program: Program, found: list[Difference], expected: list[Outcome]) 
     return {"status": "wrong", "kind": worst.kind, "text": worst.text}
 
 
-def _kinds_of(program: Program, expected: list[Outcome], backend: str) -> set[str]:
-    """Of the differences that another backend has from eager."""
-    return {difference.kind for difference in differences(program, expected, compiled(program, backend).outcomes)}
+def _what(difference: Difference) -> tuple[str, str]:
+    """Its kind; of a wrong element also of which value."""
+    wrong = difference.kind.rpartition(" ")[2] in ("value", "nan")
+    return difference.kind, difference.text.partition(":")[0] if wrong else ""
+
+
+def _differences(program: Program, expected: list[Outcome], backend: str) -> list[Difference]:
+    """Of another backend from eager."""
+    return differences(program, expected, compiled(program, backend).outcomes)
