@@ -78,7 +78,11 @@ void registerActivations(OpTable& table) {
   });
   addActivation(table, "aten.hardshrink.default", [](Op& op) -> Formula {
     double lambda = op.real("lambd");
-    return [=](Body&, Scalar x) { return select((x >= -lambda) & (x <= lambda), x.constant(0), x); };
+    Type type = elementOf(op.tensor("self"));
+    return [=](Body& body, Scalar x) {
+      Scalar limit = body.constant(type, lambda).to(x.type());  // of f16 and bf16 rounded, as in eager
+      return select((x >= -limit) & (x <= limit), x.constant(0), x);
+    };
   });
   addActivation(table, "aten.threshold.default", [](Op& op) -> Formula {
     double limit = op.real("threshold"), value = op.real("value");

@@ -13,9 +13,10 @@ Type combineCategories(Type higher, Type lower) {
   return higher;
 }
 
-// As `common` converts it, in the type to compute in; a float keeps its digits there, as in eager.
-Scalar loadNumber(Body& body, const fx::Argument& number, Type common, Type compute) {
-  return common.isUnsignedInteger() ? loadNumber(body, number, common).to(compute) : loadNumber(body, number, compute);
+// As `common` converts it, in the type to compute in.
+Scalar loadNumber(Body& body, const fx::Argument& number, Type common, Type compute, Numbers numbers) {
+  return common.isUnsignedInteger() || numbers == Numbers::rounded ? loadNumber(body, number, common).to(compute)
+                                                                   : loadNumber(body, number, compute);
 }
 
 }  // namespace
@@ -44,7 +45,7 @@ Type promote(ArrayRef<TensorOrNumber> operands, MLIRContext* context) {
 
 Type floatType(Type type) { return isa<FloatType>(type) ? type : Float32Type::get(type.getContext()); }
 
-Value elementwise(Op& op, ArrayRef<TensorOrNumber> operands, Type common, BodyFunction body) {
+Value elementwise(Op& op, ArrayRef<TensorOrNumber> operands, Type common, BodyFunction body, Numbers numbers) {
   Type compute = fx::computeType(common);
   SmallVector<Operand> tensors;
   for (const TensorOrNumber& operand : operands)
@@ -58,7 +59,7 @@ Value elementwise(Op& op, ArrayRef<TensorOrNumber> operands, Type common, BodyFu
         values.push_back(elements.front().to(common).to(compute));
         elements = elements.drop_front();
       } else {
-        values.push_back(loadNumber(inside, operand.number, common, compute));
+        values.push_back(loadNumber(inside, operand.number, common, compute, numbers));
       }
     }
     return body(inside, values).to(result.getElementType());

@@ -16,6 +16,7 @@ using Formula = Scalar (*)(In);
 
 enum class Compute : uint8_t {
   promoted,           // in the promoted type
+  compared,           // so, and numbers are rounded to it
   floating,           // integers and bool become f32 first
   floats_only_change  // integers and bool are returned as they are (ceil, floor, ...)
 };
@@ -31,7 +32,9 @@ void addFormula(OpTable& table, StringRef target, std::vector<std::string> argum
       common = floatType(common);
     if (compute == Compute::floats_only_change && !isa<FloatType>(common))
       return {op.build.convert(operands[0].tensor, op.element())};
-    return {elementwise(op, operands, common, [&](Body&, In in) { return formula(in); })};
+    return {elementwise(
+        op, operands, common, [&](Body&, In in) { return formula(in); },
+        compute == Compute::compared ? Numbers::rounded : Numbers::as_given)};
   });
 }
 
@@ -65,10 +68,13 @@ Values emitAddSub(Op& op, bool subtract, bool reverse) {
   if (scaled)
     operands.push_back(op.operand("alpha"));
   Type common = promote({self, other}, op.build.b.getContext());
-  return {elementwise(op, operands, common, [&](Body&, In in) {
-    Scalar right = scaled ? in[1] * in[2] : in[1];
-    return subtract ? in[0] - right : in[0] + right;
-  })};
+  return {elementwise(
+      op, operands, common,
+      [&](Body&, In in) {
+        Scalar right = scaled ? in[1] * in[2] : in[1];
+        return subtract ? in[0] - right : in[0] + right;
+      },
+      Numbers::rounded)};
 }
 
 Scalar floorRemainder(Scalar a, Scalar b) {  // torch.remainder: the divisor's sign
@@ -149,8 +155,9 @@ Values emitRemainder(Op& op, bool floor) {
   TensorOrNumber self = op.operand("self"), other = op.operand("other");
   Type common = promote({self, other}, op.build.b.getContext());
   if (isa<FloatType>(common))
-    return {elementwise(op, {self, other}, common,
-                        [&](Body&, In in) { return floor ? floorRemainder(in[0], in[1]) : fmod(in[0], in[1]); })};
+    return {elementwise(
+        op, {self, other}, common,
+        [&](Body&, In in) { return floor ? floorRemainder(in[0], in[1]) : fmod(in[0], in[1]); }, Numbers::rounded)};
   if (common.isInteger(1))
     op.refuse("a remainder of bool is not lowered");
   return divideIntegers(op, self, other, common,
@@ -177,27 +184,30 @@ Values emitPowNumber(Op& op) {
   Type common = promote({self, exponent}, op.build.b.getContext());
   const fx::Argument& number = exponent.number;
   if (isa<FloatType>(common)) {
-    return {elementwise(op, {self, exponent}, common, [&](Body&, In in) {
-      Scalar x = in[0];
-      if (isNumber(number, 0))
-        return x.constant(1);
-      if (isNumber(number, 1))
-        return x;
-      if (isNumber(number, 2))
-        return x * x;
-      if (isNumber(number, 3))
-        return x * x * x;
-      if (isNumber(number, 0.5) || isNumber(number, -0.5)) {
-        // Eager takes the root itself, but of f16: there pow(-0, 0.5) is 0 and pow(-inf, 0.5) is inf, as in C.
-        Scalar root = common.isF16() ? select(x == -HUGE_VAL, -x, sqrt(select(x == 0, x.constant(0), x))) : sqrt(x);
-        return number.real < 0 ? 1.0 / root : root;
-      }
-      if (isNumber(number, -1))
-        return 1.0 / x;
-      if (isNumber(number, -2))
-        return 1.0 / (x * x);
-      return pow(x, in[1]);
-    })};
+    return {elementwise(
+        op, {self, exponent}, common,
+        [&](Body&, In in) {
+          Scalar x = in[0];
+          if (isNumber(number, 0))
+            return x.constant(1);
+          if (isNumber(number, 1))
+            return x;
+          if (isNumber(number, 2))
+            return x * x;
+          if (isNumber(number, 3))
+            return x * x * x;
+          if (isNumber(number, 0.5) || isNumber(number, -0.5)) {
+            // Eager takes the root itself, but of f16: there pow(-0, 0.5) is 0 and pow(-inf, 0.5) is inf, as in C.
+            Scalar root = common.isF16() ? select(x == -HUGE_VAL, -x, sqrt(select(x == 0, x.constant(0), x))) : sqrt(x);
+            return number.real < 0 ? 1.0 / root : root;
+          }
+          if (isNumber(number, -1))
+            return 1.0 / x;
+          if (isNumber(number, -2))
+            return 1.0 / (x * x);
+          return pow(x, in[1]);
+        },
+        Numbers::rounded)};
   }
   if (number.kind != fx::Argument::Kind::integer || number.integer < 0)
     op.refuse("an integer to a power that is not a constant of at least 0 is not lowered");
@@ -209,7 +219,7 @@ Values emitPowTensor(Op& op) {
   Type common = promote({self, exponent}, op.build.b.getContext());
   if (!isa<FloatType>(common))
     op.refuse("an integer to a power given as a tensor is not lowered");
-  return {elementwise(op, {self, exponent}, common, [](Body&, In in) { return pow(in[0], in[1]); })};
+  return {elementwise(op, {self, exponent}, common, [](Body&, In in) { return pow(in[0], in[1]); }, Numbers::rounded)};
 }
 
 Values emitClamp(Op& op) {
@@ -384,12 +394,12 @@ void registerArithmetic(OpTable& table) {
 }
 
 void registerComparison(OpTable& table) {
-  addBinary(table, "eq", {"Tensor", "Scalar"}, Compute::promoted, [](In in) { return in[0] == in[1]; });
-  addBinary(table, "ne", {"Tensor", "Scalar"}, Compute::promoted, [](In in) { return in[0] != in[1]; });
-  addBinary(table, "lt", {"Tensor", "Scalar"}, Compute::promoted, [](In in) { return in[0] < in[1]; });
-  addBinary(table, "le", {"Tensor", "Scalar"}, Compute::promoted, [](In in) { return in[0] <= in[1]; });
-  addBinary(table, "gt", {"Tensor", "Scalar"}, Compute::promoted, [](In in) { return in[0] > in[1]; });
-  addBinary(table, "ge", {"Tensor", "Scalar"}, Compute::promoted, [](In in) { return in[0] >= in[1]; });
+  addBinary(table, "eq", {"Tensor", "Scalar"}, Compute::compared, [](In in) { return in[0] == in[1]; });
+  addBinary(table, "ne", {"Tensor", "Scalar"}, Compute::compared, [](In in) { return in[0] != in[1]; });
+  addBinary(table, "lt", {"Tensor", "Scalar"}, Compute::compared, [](In in) { return in[0] < in[1]; });
+  addBinary(table, "le", {"Tensor", "Scalar"}, Compute::compared, [](In in) { return in[0] <= in[1]; });
+  addBinary(table, "gt", {"Tensor", "Scalar"}, Compute::compared, [](In in) { return in[0] > in[1]; });
+  addBinary(table, "ge", {"Tensor", "Scalar"}, Compute::compared, [](In in) { return in[0] >= in[1]; });
   table.add("aten.logical_and.default",
             [](Op& op) { return emitLogical(op, [](Scalar a, Scalar b) { return a & b; }); });
   table.add("aten.logical_or.default",

@@ -428,6 +428,30 @@ def test_attention_weights_that_are_no_normal_numbers_are_zero() -> None:
     torch.testing.assert_close(ours, attention(query, key, value, mask), rtol=1e-5, atol=0)
 
 
+# Of f16 and bf16 and a number that they do not hold: eager rounds it first, but not to multiply or divide.
+BESIDE_A_NUMBER: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "add": lambda x: x + 0.3,
+    "rsub": lambda x: 0.3 - x,
+    "remainder": lambda x: torch.remainder(x, 0.003),
+    "fmod": lambda x: torch.fmod(x, 0.003),
+    "eq": lambda x: x == 0.3,
+    "gt": lambda x: x > 0.3,
+    "lt": lambda x: x < 0.7,
+    "hardshrink": lambda x: torch.nn.functional.hardshrink(x, 0.3),
+    "mul": lambda x: x * 0.3,
+    "div": lambda x: x / 0.3,
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("name", BESIDE_A_NUMBER)
+def test_numbers_beside_narrow_floats_are_rounded_where_eager_rounds_them(name: str, dtype: torch.dtype) -> None:
+    x = torch.cat([torch.linspace(-3, 3, 601), torch.tensor([0.3, -0.3, 0.7])]).to(dtype)
+    function = BESIDE_A_NUMBER[name]
+    expected = function(x)
+    torch.testing.assert_close(zefuse(function)(x), expected, rtol=0, atol=0)
+
+
 # Eager has no kernel of these for bool.
 NOT_OF_BOOL: dict[str, Callable[[torch.Tensor], Any]] = {
     "addcmul": lambda x: torch.addcmul(x, x, x),
