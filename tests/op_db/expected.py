@@ -27,13 +27,6 @@ EXPECTED: list[Expected] = [
     Expected("which of equal elements mode points at is open", "mode", "value", "^outputs 1"),
     Expected("the same: their gradients are elsewhere", "mode", "gradient value"),
     Expected(
-        "torch's rule for the dtype of new running statistics is not its kernel's, of an operator that no module calls on a CPU",
-        "_batch_norm_with_update",
-        "our error",
-        "result 4 has dtype b?f16 .* shape rule disagrees with its kernel",
-        "bfloat16|float16",
-    ),
-    Expected(
         "eager's gradient through the infinite norm of complex numbers is NaN",
         "renorm",
         "gradient value",

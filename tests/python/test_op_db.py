@@ -19,6 +19,7 @@ from trial import trial
 
 ROWS = [
     *questions(["lgamma", "nn.functional.batch_norm"], ["float32", "bfloat16"], ["static", "training"]),
+    *questions(["_batch_norm_with_update"], ["float16"], ["dynamic", "training"]),
     ("masked_scatter", "int64", "static"),
     ("add", "float32", "inplace"),
     ("cat", "float32", "errors"),

@@ -222,6 +222,33 @@ def batch_norm(of: torch._ops.OpOverload) -> Callable[..., Any]:
     return norm
 
 
+def batch_norm_with_update(
+    input: torch.Tensor,
+    weight: torch.Tensor | None,
+    bias: torch.Tensor | None,
+    running_mean: torch.Tensor,
+    running_var: torch.Tensor,
+    momentum: float,
+    eps: float,
+) -> Any:
+    """On a CPU, where nothing is reserved for the backward. torch's shape rule says f32 for the new statistics of 16 bits; its kernel
+    keeps their dtype."""
+    if input.device.type != "cpu":
+        return NotImplemented
+    out, mean, rstd, new_mean, new_var = torch.ops.aten._native_batch_norm_legit_functional(
+        input, weight, bias, running_mean, running_var, True, momentum, eps
+    )
+    reserved = input.new_empty((0,), dtype=torch.uint8)
+    return out, mean, rstd, reserved, new_mean.to(running_mean.dtype), new_var.to(running_var.dtype)
+
+
+def batch_norm_backward(grad_out: torch.Tensor, input: torch.Tensor, *rest: Any) -> Any:
+    """Likewise: ``rest`` ends with what was reserved."""
+    if input.device.type != "cpu":
+        return NotImplemented
+    return torch.ops.aten.native_batch_norm_backward(grad_out, input, *rest[:-1])
+
+
 def weight_norm_backward(
     grad: torch.Tensor, v: torch.Tensor, g: torch.Tensor, norms: torch.Tensor, dim: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -271,7 +298,9 @@ def composites() -> dict[Any, Callable[..., Any]]:
         aten.softshrink_backward.default: hardshrink_backward,
         aten.round.decimals: round_decimals,
         aten.unbind_copy.int: unbind_copy,
+        aten._batch_norm_with_update_functional.default: batch_norm_with_update,
         aten._trilinear.default: trilinear,
+        aten.batch_norm_backward.default: batch_norm_backward,
         aten._weight_norm_interface_backward.default: weight_norm_backward,
     }
     if (packet := getattr(torch.ops.prims, "fma", None)) is not None:  # torch 2.11 has none
