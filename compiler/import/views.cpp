@@ -142,25 +142,49 @@ AffineExpr rolledIndex(AffineExpr index, int64_t shift, AffineExpr size) {
   return (index + forward) % size;
 }
 
+// Rolled by a number that is known when the kernel runs, of either sign: no index map, whose numbers are not negative.
+Value rolledBy(TensorBuilder& build, Value source, int64_t dim, AffineExpr shift) {
+  AffineExpr size = shapeOf(typeOf(source))[dim];
+  return build.loop({}, typeOf(source), [&](Body& body, ArrayRef<Scalar>) {
+    Scalar count =
+        maximum(body.size(size), body.constant(body.b.getI64Type(), 1));  // the division may stand before loops
+    Scalar by(body.b, arith::RemSIOp::create(body.b, body.size(shift).value(), count.value()));
+    Scalar from = body.position(dim) - by;
+    from = select(from < count, from, from - count);  // a negative one is wrapped below
+    SmallVector<Value> indices;
+    for (int64_t position = 0; position < rankOf(source); ++position)
+      indices.push_back(position == dim ? body.checkedIndex(from, size, true, "index_error", "roll left its dimension")
+                                        : body.index(position));
+    return body.extract(source, indices);
+  });
+}
+
+Value rolled(TensorBuilder& build, Value source, ArrayRef<int64_t> dims, ArrayRef<AffineExpr> shifts) {
+  Exprs sizes(shapeOf(typeOf(source))), indices;
+  for (int64_t position = 0; position < rankOf(source); ++position)
+    indices.push_back(build.dim(position));
+  for (auto [shift, dim] : llvm::zip(shifts, dims))
+    if (auto constant = dyn_cast<AffineConstantExpr>(shift))
+      indices[dim] = rolledIndex(indices[dim], constant.getValue(), sizes[dim]);
+  Value result = build.view(source, indices, sizes);
+  for (auto [shift, dim] : llvm::zip(shifts, dims))
+    if (!isa<AffineConstantExpr>(shift))
+      result = rolledBy(build, result, dim, shift);
+  return result;
+}
+
 Values emitRoll(Op& op) {
   Value self = op.tensor("self");
-  SmallVector<int64_t> shifts = op.integers("shifts"), dims = op.integers("dims");
-  Exprs sizes(shapeOf(typeOf(self))), indices;
-  if (isConstant(numElements(typeOf(self)), 0))
+  Exprs shifts = op.sizes("shifts"), sizes(shapeOf(typeOf(self)));
+  SmallVector<int64_t> dims = op.integers("dims");
+  AffineExpr count = numElements(typeOf(self));
+  if (isConstant(count, 0))
     return {self};
-  if (dims.empty()) {  // rolls the flattened tensor
-    AffineExpr count = numElements(typeOf(self));
-    Value flat = op.build.reshape(self, {count});
-    flat = op.build.view(flat, {rolledIndex(op.build.dim(0), shifts[0], count)}, {count});
-    return {op.build.reshape(flat, sizes)};
-  }
-  for (int64_t position = 0; position < rankOf(self); ++position)
-    indices.push_back(op.build.dim(position));
-  for (auto [shift, given] : llvm::zip(shifts, dims)) {
-    int64_t dim = given < 0 ? given + rankOf(self) : given;
-    indices[dim] = rolledIndex(indices[dim], shift, sizes[dim]);
-  }
-  return {op.build.view(self, indices, sizes)};
+  if (dims.empty())  // rolls the flattened tensor
+    return {op.build.reshape(rolled(op.build, op.build.reshape(self, {count}), {0}, shifts), sizes)};
+  for (int64_t& dim : dims)
+    dim += dim < 0 ? rankOf(self) : 0;
+  return {rolled(op.build, self, dims, shifts)};
 }
 
 Values emitRepeat(Op& op) {

@@ -71,6 +71,7 @@ PADDING = [
     Case("pad_empty", lambda x: F.pad(x, (1, 1, 2, 0), value=3.0), [(3, 0)], _F32, dynamic=False),
     Case("shift", lambda x: F.pad(x, (1, -1)) + x, [(3, 40)], _F32),
     Case("roll_dynamic", lambda x: (x.roll(2, 1) + x, x.roll(-1, 0), x.roll((1, -3), (0, 1))), [(5, 7)], _F32),
+    Case("roll_by_a_size", lambda x: (x.roll(x.shape[0] // 2, 0) + x, x.roll((3, 2 - x.shape[0], 2 * x.shape[1] - 3), (1, 0, 1)), x.roll(x.shape[1]), torch.fft.fftshift(x)), [(5, 7)], (torch.float32, torch.bool)),
     Case("window_shift", lambda x: torch.roll(x.view(2, 4, 6, 3), (-2, -1), (1, 2)).reshape(2, 2, 2, 3, 2, 3).transpose(2, 3) + 1, [(2, 24, 3)], _F32, dynamic=False),
     Case("pixel_shuffle", lambda x: (F.pixel_shuffle(x, 2) + 1, F.pixel_unshuffle(x, 3) * 2), [(2, 4, 6, 9)]),
 ]  # fmt: skip

@@ -90,6 +90,7 @@ INTEGERS: dict[str, Callable[[torch.Tensor, int], Any]] = {
     "slice": lambda x, n: x[n:] * 2,
     "select": lambda x, n: x[n] * 2,
     "slice before": lambda x, n: x[:n] * 2,
+    "roll": lambda x, n: x.roll((n, 7 * n // 2), (0, 1)) * 2,
     "written slice": lambda x, n: x.slice_scatter(x[n:] * 3, 0, n) + 1,
     "results": lambda x, n: (x * 2, n // 2, n % 3, -n // 2, n / 3),
     "largest": lambda x, n: x * max(n, -2) * min(n, 1) * abs(n),
