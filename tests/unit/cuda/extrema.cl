@@ -9,14 +9,16 @@ kernel void extrema(global const float* a, global const float* b, global float* 
   out[4 * i + 3] = isnan(y) ? x : smaller;
 }
 
-// The larger of two: of numbers widened from bf16 the compiler chooses the bits.
-float larger_of(float x, float y) {
-  float larger = x > y ? x : y;
-  return isnan(x) ? x : larger;
+// The larger of two by their bits, which is what the compiler makes of numbers that are widened from bf16.
+uint larger_of(uint x, uint y) {
+  uint larger = as_float(x) > as_float(y) ? x : y;
+  return isnan(as_float(x)) ? x : larger;
 }
 
-kernel void largest_of_four(global const ushort4* a, global float* out) {
+kernel void largest_of_four(global const ushort* a, global uint* out) {
   size_t i = get_global_id(0);
-  uint4 bits = convert_uint4(a[i]) << 16;
-  out[i] = larger_of(larger_of(larger_of(as_float(bits.x), as_float(bits.y)), as_float(bits.z)), as_float(bits.w));
+  uint largest = (uint)a[4 * i] << 16;
+  for (size_t k = 1; k < 4; ++k)
+    largest = larger_of(largest, (uint)a[4 * i + k] << 16);
+  out[i] = largest;
 }
