@@ -83,6 +83,38 @@ def test_a_write_is_seen_by_the_other_side() -> None:
         torch.testing.assert_close(base, other)
 
 
+def pairs(*shape: int) -> torch.Tensor:
+    return torch.complex(numbers(*shape), numbers(*shape).flip(0))
+
+
+COMPLEX: dict[str, Callable[[], torch.Tensor]] = {
+    "conjugate": lambda: pairs(3, 4).conj(),
+    "transposed": lambda: pairs(4, 3).conj().t(),
+    "few_of_many": lambda: pairs(3, 4, 5).conj()[..., 2],
+    "negative": lambda: negative(pairs(3, 4)),
+}
+CHANGES: dict[str, Callable[[torch.Tensor], tuple[torch.Tensor, ...]]] = {
+    "all": lambda z: (z.mul_(2).add_(1j),),
+    "rows": lambda z: (z[1:].mul_(2), z + 1),
+    "imaginary_part": lambda z: (z.imag.mul_(2),),
+    "nothing": lambda z: (z[1:], z.t(), z * 2, z.as_strided((2, 2), (1, 2)) * 2),
+}
+
+
+@pytest.mark.filterwarnings("ignore:zefuse. a graph runs in eager")
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("lazy", COMPLEX)
+def test_complex_numbers_in_memory_that_others_see(lazy: str, change: str) -> None:
+    given, expected = COMPLEX[lazy](), COMPLEX[lazy]()
+    results, right = run(CHANGES[change], given), CHANGES[change](expected)
+    torch.testing.assert_close((given, *results), (expected, *right))
+    for mine, eager in zip(results, right, strict=True):
+        assert mine.stride() == eager.stride()
+        assert (mine.is_conj(), mine.is_neg()) == (eager.is_conj(), eager.is_neg())
+        shares = eager.untyped_storage().data_ptr() == expected.untyped_storage().data_ptr()
+        assert (mine.untyped_storage().data_ptr() == given.untyped_storage().data_ptr()) == shares
+
+
 def test_gradients_that_come_as_negatives() -> None:
     grads = []
     for compiled in (False, True):
