@@ -5,7 +5,7 @@ Against eager: every kind of reduction, sizes that no number of slices divides, 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -72,14 +72,24 @@ SIZES: dict[str, tuple[int, ...]] = {
 }
 
 
-@pytest.mark.parametrize("kind", REDUCTIONS)
-def test_every_kind(kind: str) -> None:
-    function, expected = REDUCTIONS[kind]
+def explained(functions: Sequence[Function], inputs: Sequence[torch.Tensor]) -> Explanation:
+    """Of one graph of them, each of an input of its own; the results are near eager's."""
+    explanation = zefuse.explain(
+        lambda inputs: [function(x) for function, x in zip(functions, inputs, strict=True)],
+        list(inputs),
+        options=GPU,
+    )
+    for function, x, result in zip(functions, inputs, explanation.result, strict=True):
+        near(result, function(x))
+    return explanation
+
+
+def test_every_kind() -> None:
     torch.manual_seed(0)
+    functions = [function for function, _ in REDUCTIONS.values()]
     x = torch.randn(SIZES["odd"])
-    explanation = zefuse.explain(function, x, options=GPU)
-    near(explanation.result, function(x))
-    assert parts(explanation) == expected
+    explanation = explained(functions, [x.clone() for _ in functions])
+    assert parts(explanation) == sum(expected for _, expected in REDUCTIONS.values())
 
 
 @pytest.mark.parametrize("size", ["even", "odd"])
@@ -95,15 +105,13 @@ def test_a_variance_far_from_zero_is_of_one_walk(size: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int32, torch.bool], ids=str)
-@pytest.mark.parametrize("size", SIZES)
-def test_sizes_that_slices_do_not_divide(size: str, dtype: torch.dtype) -> None:
+def test_sizes_that_slices_do_not_divide(dtype: torch.dtype) -> None:
     torch.manual_seed(1)
-    x = torch.randn(SIZES[size]) * 3
-    x = (x > 0) if dtype == torch.bool else x.to(dtype)
-    explanation = zefuse.explain(lambda x: x.sum(), x, options=GPU)
-    near(explanation.result, x.sum())
-    assert parts(explanation) == 1
-    assert len(explanation.kernels) == 2  # what slices leave over is in the second
+    numbers = [torch.randn(size) * 3 for size in SIZES.values()]
+    inputs = [(x > 0) if dtype == torch.bool else x.to(dtype) for x in numbers]
+    explanation = explained([torch.sum] * len(inputs), inputs)
+    assert parts(explanation) == len(inputs)
+    assert len(explanation.kernels) == 2 * len(inputs)  # what slices leave over is in the second
 
 
 def test_the_position_is_the_first() -> None:
@@ -130,13 +138,10 @@ STRIDED: dict[str, Function] = {
 }
 
 
-@pytest.mark.parametrize("kind", STRIDED)
-def test_strided_inputs(kind: str) -> None:
+def test_strided_inputs() -> None:
     torch.manual_seed(2)
-    x = torch.randn(600, 604)
-    explanation = zefuse.explain(STRIDED[kind], x, options=GPU)
-    near(explanation.result, STRIDED[kind](x))
-    assert parts(explanation) >= 1
+    explanation = explained(list(STRIDED.values()), [torch.randn(600, 604) for _ in STRIDED])
+    assert parts(explanation) >= len(STRIDED)
 
 
 @pytest.mark.parametrize("dim", [0, 1])
@@ -217,10 +222,4 @@ COLUMNS: dict[str, Function] = {
 def test_columns(sizes: tuple[int, int], dtype: torch.dtype) -> None:
     """Sums over the outer dimension: sub-groups' partial results, in pieces of an access, meet in local memory."""
     torch.manual_seed(0)
-    functions, inputs = list(COLUMNS.values()), [torch.randn(sizes).to(dtype) for _ in COLUMNS]
-    explanation = zefuse.explain(
-        lambda inputs: [function(x) for function, x in zip(functions, inputs, strict=True)], inputs, options=GPU
-    )
-    parts(explanation)
-    for function, x, result in zip(functions, inputs, explanation.result, strict=True):
-        near(result, function(x))
+    parts(explained(list(COLUMNS.values()), [torch.randn(sizes).to(dtype) for _ in COLUMNS]))
