@@ -244,6 +244,7 @@ Status PlanCheck::steps() {
     case plan::StepKind::Convolution: ZEFUSE_RETURN_IF_ERROR(convolution(i, *kind.AsConvolution())); break;
     case plan::StepKind::Attention: ZEFUSE_RETURN_IF_ERROR(attention(i, *kind.AsAttention())); break;
     case plan::StepKind::Recurrence: ZEFUSE_RETURN_IF_ERROR(recurrence(i, *kind.AsRecurrence())); break;
+    case plan::StepKind::GroupedMatmul: ZEFUSE_RETURN_IF_ERROR(groupedMatmul(i, *kind.AsGroupedMatmul())); break;
     case plan::StepKind::AtenCall: ZEFUSE_RETURN_IF_ERROR(atenCall(i, *kind.AsAtenCall())); break;
     case plan::StepKind::Copy: ZEFUSE_RETURN_IF_ERROR(copy(i, *kind.AsCopy())); break;
     case plan::StepKind::NONE: break;
@@ -356,6 +357,32 @@ Status PlanCheck::recurrence(size_t step, const plan::RecurrenceT& recurrence) {
   for (int32_t result : recurrence.results)
     if (result != -1)
       ZEFUSE_RETURN_IF_ERROR(writes(step, result, "a result"));
+  return {};  // sizes and strides are checked when the step is bound
+}
+
+Status PlanCheck::groupedMatmul(size_t step, const plan::GroupedMatmulT& product) {
+  const std::string where = stepName(plan_, step);
+  if ((product.index != -1) != (product.kernel != nullptr))
+    return damaged(where + " has one of the kernel that makes a group's matrix and the number that it reads, not both");
+  if (product.kernel) {
+    ZEFUSE_RETURN_IF_ERROR(writes(step, product.index, "the group's number"));
+    const plan::ValueT& index = *plan_.values[size_t(product.index)];
+    if (index.dtype != plan::DType::i64 || !index.sizes.empty())
+      return damaged(where + " has a group's number that is no i64 without dimensions");
+    ZEFUSE_RETURN_IF_ERROR(launch(step, *product.kernel));
+    if (!runsOnHost(plan_.modules[product.kernel->module_]->target))
+      return damaged(where + " has a kernel that does not run on the host");
+  }
+  ZEFUSE_RETURN_IF_ERROR(reads(step, product.a, "operand a"));
+  ZEFUSE_RETURN_IF_ERROR(reads(step, product.b, "operand b"));
+  ZEFUSE_RETURN_IF_ERROR(reads(step, product.offsets, "the offsets"));
+  ZEFUSE_RETURN_IF_ERROR(writes(step, product.out, "the result"));
+  if (rank(product.a) != 2 || rank(product.b) != (product.kernel ? 2u : 3u) || rank(product.offsets) != 1 ||
+      rank(product.out) != 2)
+    return damaged(where + " has operands of rank " + number(rank(product.a)) + ", " + number(rank(product.b)) +
+                   " and " + number(rank(product.offsets)) + " and a result of rank " + number(rank(product.out)));
+  if (plan_.values[product.offsets]->dtype != plan::DType::i32)
+    return damaged(where + " has offsets that are not i32");
   return {};  // sizes and strides are checked when the step is bound
 }
 

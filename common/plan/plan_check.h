@@ -27,6 +27,7 @@ private:
   Status convolution(size_t step, const plan::ConvolutionT& convolution);
   Status attention(size_t step, const plan::AttentionT& attention);
   Status recurrence(size_t step, const plan::RecurrenceT& recurrence);
+  Status groupedMatmul(size_t step, const plan::GroupedMatmulT& product);
   Status postOps(size_t step, const std::vector<std::unique_ptr<plan::PostOpT>>& post_ops, uint32_t out);
   Status atenCall(size_t step, const plan::AtenCallT& call);
   Status argument(size_t step, const plan::ArgumentT& argument, int depth);

@@ -377,6 +377,14 @@ Value TensorBuilder::matmul(Value a, Value other, Value bias, double alpha, Rank
                           bf16_math ? b.getUnitAttr() : UnitAttr(), b.getStrArrayAttr({}), AffineMapAttr());
 }
 
+Value TensorBuilder::groupedMatmul(Value a, Value other, Value offsets, Value index, RankedTensorType result,
+                                   bool bf16_math) {
+  return GroupedMatmulOp::create(b, result, a, other, offsets, index, bf16_math ? b.getUnitAttr() : UnitAttr(),
+                                 AffineMapAttr());
+}
+
+Value TensorBuilder::groupIndex() { return GroupIndexOp::create(b, type({}, b.getI64Type()), AffineMapAttr()); }
+
 static FloatAttr scaleAttribute(OpBuilder& builder, std::optional<double> scale) {
   return scale ? builder.getF32FloatAttr(static_cast<float>(*scale)) : FloatAttr();
 }

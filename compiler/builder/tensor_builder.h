@@ -115,6 +115,10 @@ public:
   mlir::ResultRange attentionGradient(llvm::ArrayRef<mlir::Value> operands, mlir::Value mask,
                                       std::optional<double> scale, bool causal,
                                       llvm::ArrayRef<mlir::RankedTensorType> results);
+  // zefuse.grouped_matmul; `index`: null, or a group_index that b was made of.
+  mlir::Value groupedMatmul(mlir::Value a, mlir::Value b, mlir::Value offsets, mlir::Value index,
+                            mlir::RankedTensorType result, bool bf16_math);
+  mlir::Value groupIndex();
   // All steps of a recurrent layer, or their derivative (zefuse.recurrence).
   mlir::ResultRange recurrence(llvm::StringRef cell, llvm::ArrayRef<mlir::Value> operands, bool gradient, bool reverse,
                                llvm::ArrayRef<mlir::RankedTensorType> results);

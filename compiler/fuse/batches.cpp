@@ -81,7 +81,7 @@ private:
     const llvm::DenseSet<Operation*> of_parameters = madeOfParameters(block_);
     for (auto kernel : block_.getOps<KernelOp>()) {
       if (kernel.getBatch() > 1 || !kernel.getOps<ScatterOp>().empty() || !kernel.getOps<SortOp>().empty() ||
-          llvm::any_of(kernel.getBody().getOps(), [](Operation& op) { return isProduct(&op); }))
+          llvm::any_of(kernel.getBody().getOps(), [](Operation& op) { return isProduct(&op); }) || isOfAGroup(kernel))
         continue;
       std::string key = key_of(kernel);
       if (key.empty())

@@ -27,6 +27,10 @@ bool isFree(Operation* op) {
   return isa_and_nonnull<ViewOp, SizeOp, tensor::EmptyOp, linalg::FillOp, arith::ConstantOp>(op);
 }
 
+bool isOfAGroup(Operation* kernel) {
+  return llvm::any_of(kernel->getOperands(), [](Value operand) { return operand.getDefiningOp<GroupIndexOp>(); });
+}
+
 bool isOrdered(Operation* op) {
   auto aten = dyn_cast_or_null<AtenOp>(op);
   return aten && aten.getOrdered();

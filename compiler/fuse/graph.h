@@ -43,6 +43,9 @@ bool hasSeveralComputes(mlir::Block& block);
 bool isFree(mlir::Operation* op);
 // A compute operation that can be repeated in each consumer: few operations, and it reads less than it writes.
 bool isCheapToRepeat(mlir::Operation* op);
+// A kernel that makes the matrix of one group (zefuse.group_index): a part of that group's product, and of no other
+// launch.
+bool isOfAGroup(mlir::Operation* kernel);
 // Runs in program order among its like (zefuse.aten with `ordered`).
 bool isOrdered(mlir::Operation* op);
 // Sorts the block's operations topologically, near the order they have, ordered ones exactly in theirs. False: a cycle.

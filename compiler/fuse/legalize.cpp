@@ -206,6 +206,8 @@ std::optional<Reason> whyNot(Operation* op, const TargetDescription& target) {
     return whyNot(matmul, target);
   if (auto convolution = dyn_cast<ConvolutionOp>(op))
     return whyNot(convolution, target);
+  if (isa<GroupedMatmulOp>(op) && !target.on_host)
+    return Reason("no kernel for a GPU multiplies groups of rows");
   return std::nullopt;
 }
 

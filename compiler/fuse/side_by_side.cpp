@@ -61,7 +61,7 @@ public:
 
 private:
   static bool mayJoin(KernelOp kernel) {
-    return kernel.getBatch() == 1 && !kernel.getWrites() && kernel.getOps<SortOp>().empty() &&
+    return kernel.getBatch() == 1 && !kernel.getWrites() && kernel.getOps<SortOp>().empty() && !isOfAGroup(kernel) &&
            llvm::none_of(kernel.getBody().getOps(), [](Operation& op) { return isProduct(&op); });
   }
 

@@ -26,6 +26,10 @@ const Argument& Op::argument(StringRef name) const {
   refuse("its schema has no argument '" + name + "'");
 }
 
+bool Op::takes(StringRef name) const {
+  return llvm::any_of(node.schema->parameters, [&](const fx::Schema::Parameter& p) { return p.name == name; });
+}
+
 Value Op::tensorOf(const Argument& argument, StringRef name) const {
   if (argument.kind != Argument::Kind::node || values_[argument.node].empty())
     refuse("argument '" + name + "' is not a tensor");

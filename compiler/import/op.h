@@ -27,6 +27,7 @@ public:
       : node(node), build(build), graph_(graph), values_(values) {}
 
   const fx::Argument& argument(llvm::StringRef name) const;
+  bool takes(llvm::StringRef name) const;  // whether the schema has such a parameter
   bool isNone(llvm::StringRef name) const { return argument(name).kind == fx::Argument::Kind::none; }
 
   mlir::Value tensor(llvm::StringRef name) const;  // of a type that arith can compute with

@@ -56,6 +56,7 @@ const OpTable& opTable() {
     registerMatmul(made);
     registerConvolution(made);
     registerAttention(made);
+    registerGroupedMatmul(made);
     registerRecurrence(made);
     registerCreation(made);
     registerRandom(made);

@@ -41,6 +41,7 @@ void registerWindows(OpTable& table);
 void registerMatmul(OpTable& table);
 void registerConvolution(OpTable& table);
 void registerAttention(OpTable& table);
+void registerGroupedMatmul(OpTable& table);
 void registerRecurrence(OpTable& table);
 void registerCreation(OpTable& table);
 void registerRandom(OpTable& table);

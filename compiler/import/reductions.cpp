@@ -41,18 +41,14 @@ Value squaredDeviations(TensorBuilder& build, Value tensor, Value mean, ArrayRef
 namespace {
 
 // A missing 'dim' argument: all dimensions. `keepdim` likewise is false where the overload has none.
-bool hasArgument(Op& op, StringRef name) {
-  return llvm::any_of(op.node.schema->parameters, [&](const fx::Schema::Parameter& p) { return p.name == name; });
-}
-
 SmallVector<int64_t> reducedDims(Op& op, int64_t rank) {
-  if (!hasArgument(op, "dim"))
+  if (!op.takes("dim"))
     return llvm::to_vector(llvm::seq<int64_t>(0, rank));
   return op.dims("dim", rank);
 }
 
 Value finish(Op& op, Value reduced, ArrayRef<int64_t> dims, unsigned result = 0) {
-  if (hasArgument(op, "keepdim") && op.boolean("keepdim"))
+  if (op.takes("keepdim") && op.boolean("keepdim"))
     reduced = keepDims(op.build, reduced, dims);
   return op.build.convert(reduced, op.element(result));
 }
@@ -88,7 +84,7 @@ class SomeElements {
 public:
   SomeElements(Op& op, Value self, ArrayRef<int64_t> dims, bool largest) : op_(op) {
     std::string name = largest ? "max()" : "min()";
-    if (hasArgument(op, "dim")) {
+    if (op.takes("dim")) {
       count_ = shapeOf(typeOf(self))[dims[0]];
       error_ = "index_error";
       message_ = name + ": Expected reduction dim " + std::to_string(dims[0]) + " to have non-zero size.";
@@ -208,7 +204,7 @@ Moments moments(Op& op, ArrayRef<int64_t> dims, double correction) {
 }
 
 double correctionOf(Op& op) {
-  if (hasArgument(op, "unbiased"))
+  if (op.takes("unbiased"))
     return op.boolean("unbiased") ? 1 : 0;
   return op.isNone("correction") ? 1 : op.real("correction");
 }

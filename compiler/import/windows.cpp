@@ -37,15 +37,11 @@ SmallVector<int64_t> perAxis(Op& op, StringRef name, size_t axes, ArrayRef<int64
   return given;
 }
 
-bool hasArgument(Op& op, StringRef name) {
-  return llvm::any_of(op.node.schema->parameters, [&](const fx::Schema::Parameter& p) { return p.name == name; });
-}
-
 SmallVector<Axis> poolAxes(Op& op, size_t axes, ArrayRef<AffineExpr> in, ArrayRef<AffineExpr> out) {
   SmallVector<int64_t> kernel = perAxis(op, "kernel_size", axes);
   SmallVector<int64_t> stride = perAxis(op, "stride", axes, kernel), padding = perAxis(op, "padding", axes);
   SmallVector<int64_t> dilation(axes, 1);
-  if (hasArgument(op, "dilation"))
+  if (op.takes("dilation"))
     dilation = perAxis(op, "dilation", axes);
   SmallVector<Axis> result;
   for (size_t axis = 0; axis < axes; ++axis) {
@@ -314,7 +310,7 @@ Mean meanOf(Op& op, size_t axes, bool adaptive, ArrayRef<AffineExpr> in, ArrayRe
   if (adaptive)
     return {adaptiveAxes(op, axes, in, out)};
   Mean mean{poolAxes(op, axes, in, out), op.boolean("ceil_mode"), op.boolean("count_include_pad")};
-  if (hasArgument(op, "divisor_override") && !op.isNone("divisor_override"))
+  if (op.takes("divisor_override") && !op.isNone("divisor_override"))
     mean.divisor = double(op.integer("divisor_override"));
   return mean;
 }

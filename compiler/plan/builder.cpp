@@ -210,6 +210,12 @@ private:
       return addAttention(attention);
     if (auto gradient = dyn_cast<AttentionGradientOp>(op))
       return addOwnKernel(gradient);
+    if (auto grouped = dyn_cast<GroupedMatmulOp>(op))
+      return addGroupedMatmul(grouped);
+    if (isa<GroupIndexOp>(op)) {
+      allocate(op->getResult(0), resultLayouts(op)[0]);
+      return success();
+    }
     if (auto recurrence = dyn_cast<RecurrenceOp>(op))
       return addRecurrence(recurrence);
     if (auto aten = dyn_cast<AtenOp>(op))
@@ -247,6 +253,8 @@ private:
         values_.put(result, values_.placeOf(graph_.getArgument((*writes)[i])));
       else
         allocate(result, cast<AffineMapAttr>(kernel.getLayouts()[kernel.getInputs().size() + i]).getValue());
+    if (isOfAGroup(kernel))
+      return success();  // addGroupedMatmul has it
     if (launch.why_on_host.empty())
       vendor_ = calls_.vendorCall(kernel);
     pushLaunch(kernel, launch);
@@ -255,6 +263,12 @@ private:
 
   /// The operation's operands and results are the kernel's arguments, in order; results are placed already.
   void pushLaunch(Operation* op, const LoweredLaunch& from) {
+    push(launchOf(op, from), op);
+    schedule_.clear();
+  }
+
+  /// Its schedule is noted for the step that is pushed next.
+  std::unique_ptr<plan::LaunchT> launchOf(Operation* op, const LoweredLaunch& from) {
     const LoweredKernel& lowered = *from.kernel;
     auto launch = std::make_unique<plan::LaunchT>();
     launch->module_ = moduleOf(from);
@@ -291,8 +305,7 @@ private:
     }
     if (auto remark = op->getAttrOfType<StringAttr>("zefuse.note"))
       schedule_ += "; " + remark.str();
-    push(std::move(launch), op);
-    schedule_.clear();
+    return launch;
   }
 
   /// Equal SPIR-V is stored once.
@@ -383,6 +396,36 @@ private:
       return success(succeeded(kernel));
     push(calls_.attention(op), op);
     return success();
+  }
+
+  LogicalResult addGroupedMatmul(GroupedMatmulOp op) {
+    allocate(op.getResult(), resultLayouts(op)[0]);
+    auto product = std::make_unique<plan::GroupedMatmulT>();
+    const size_t step = plan_.steps.size();
+    if (op.getIndex()) {
+      auto kernel = throughViews(op.getB()).getDefiningOp<KernelOp>();
+      if (!kernel || kernel.getNumResults() != 1 || !isOfAGroup(kernel) ||
+          !llvm::is_contained(kernel.getInputs(), op.getIndex()) || !isReadByAlone(kernel.getResult(0), op))
+        return op.emitError("internal error: a group's matrix is not what one kernel makes for this product alone");
+      product->kernel = launchOf(kernel, *lowered_.find(kernel));
+      product->index = static_cast<int32_t>(values_.addValue(op.getIndex()));
+      for (Value operand : kernel.getOperands())
+        values_.use(operand, step);
+    }
+    product->a = values_.addLibraryOperand(op.getA());
+    product->b = values_.addLibraryOperand(op.getB());
+    product->offsets = values_.addValue(op.getOffsets());
+    product->out = values_.addValue(op.getResult());
+    product->bf16_math = op.getBf16Math();
+    push(std::move(product), op);
+    schedule_.clear();
+    return success();
+  }
+
+  static bool isReadByAlone(Value value, Operation* reader) {
+    return llvm::all_of(value.getUsers(), [&](Operation* user) {
+      return user == reader || (isa<ViewOp>(user) && isReadByAlone(user->getResult(0), reader));
+    });
   }
 
   LogicalResult addRecurrence(RecurrenceOp op) {

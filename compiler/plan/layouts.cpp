@@ -28,6 +28,10 @@ AffineMap layoutOfArgument(func::FuncOp graph, unsigned number) {
 SmallVector<AffineMap> resultLayouts(Operation* call) {
   if (auto matmul = dyn_cast<MatmulOp>(call))
     return {*matmul.getResultLayout()};
+  if (auto grouped = dyn_cast<GroupedMatmulOp>(call))
+    return {*grouped.getResultLayout()};
+  if (auto index = dyn_cast<GroupIndexOp>(call))
+    return {*index.getResultLayout()};
   if (auto convolution = dyn_cast<ConvolutionOp>(call))
     return {*convolution.getResultLayout()};
   if (auto gradient = dyn_cast<AttentionGradientOp>(call))

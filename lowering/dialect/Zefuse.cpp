@@ -143,6 +143,29 @@ LogicalResult ConvolutionOp::verify() {
   return verifyLayout(*this, getResultLayout(), getResult());
 }
 
+//===-- grouped_matmul -----------------------------------------------------------------------===//
+
+LogicalResult GroupIndexOp::verify() {
+  auto type = cast<RankedTensorType>(getResult().getType());
+  if (type.getRank() != 0 || !type.getElementType().isSignlessInteger(64))
+    return emitOpError("is an i64 without dimensions");
+  return verifyLayout(*this, getResultLayout(), getResult());
+}
+
+LogicalResult GroupedMatmulOp::verify() {
+  RankedTensorType a = getA().getType(), b = getB().getType(), offsets = getOffsets().getType();
+  RankedTensorType result = getResult().getType();
+  if (a.getRank() != 2 || b.getRank() != (getIndex() ? 2 : 3) || offsets.getRank() != 1 || result.getRank() != 2)
+    return emitOpError("wants a of rank 2, b of rank 3 (2 with an index), offsets of rank 1 and a result of rank 2");
+  if (!offsets.getElementType().isSignlessInteger(32))
+    return emitOpError("wants offsets of i32");
+  if (getIndex() && !getIndex().getDefiningOp<GroupIndexOp>())
+    return emitOpError("wants a zefuse.group_index");
+  if (b.getElementType() != a.getElementType() || result.getElementType() != a.getElementType())
+    return emitOpError("wants operands and a result of one element type");
+  return verifyLayout(*this, getResultLayout(), getResult());
+}
+
 //===-- attention ----------------------------------------------------------------------------===//
 
 LogicalResult AttentionOp::verify() {

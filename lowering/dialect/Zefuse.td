@@ -180,6 +180,33 @@ def Zefuse_MatmulOp : Zefuse_Op<"matmul", [Pure, AttrSizedOperandSegments, Zefus
   let hasVerifier = 1;
 }
 
+def Zefuse_GroupIndexOp : Zefuse_Op<"group_index", [Pure,
+    DeclareOpInterfaceMethods<Zefuse_StepOpInterface, ["setLayouts"]>]> {
+  let summary = "the number of the group whose matrix a zefuse.grouped_matmul asks for";
+  let description = [{
+    An i64 without dimensions. A kernel that reads it makes the matrix of that group, for one zefuse.grouped_matmul; it runs there, once
+    for each group that has rows.
+  }];
+  let arguments = (ins OptionalAttr<AffineMapAttr>:$result_layout);
+  let results = (outs AnyRankedTensor:$result);
+  let assemblyFormat = "attr-dict `:` type($result)";
+  let hasVerifier = 1;
+}
+
+def Zefuse_GroupedMatmulOp : Zefuse_Op<"grouped_matmul", [Pure,
+    DeclareOpInterfaceMethods<Zefuse_StepOpInterface, ["keepsRowsOf", "setLayouts"]>]> {
+  let summary = "groups of rows, each times a matrix of its own: a call of the CPU's library for each group that has rows";
+  let description = [{
+    a [S, K], offsets i32 [G] (ascending: where each group's rows end), result [S, N]; rows after the last group hold anything.
+    b: [G, K, N]; with `index` (a zefuse.group_index) [K, N], the matrix of that group. `bf16_math`, `result_layout`: as zefuse.matmul's.
+  }];
+  let arguments = (ins AnyRankedTensor:$a, AnyRankedTensor:$b, AnyRankedTensor:$offsets, Optional<AnyRankedTensor>:$index,
+                       UnitAttr:$bf16_math, OptionalAttr<AffineMapAttr>:$result_layout);
+  let results = (outs AnyRankedTensor:$result);
+  let assemblyFormat = "$a `,` $b `,` $offsets (`index` $index^)? attr-dict `:` functional-type(operands, results)";
+  let hasVerifier = 1;
+}
+
 def Zefuse_ConvolutionOp : Zefuse_Op<"convolution", [Pure, AttrSizedOperandSegments, Zefuse_PostOpsOpInterface,
     DeclareOpInterfaceMethods<Zefuse_StepOpInterface, ["setLayouts"]>]> {
   let summary = "a convolution (+ bias) with post-ops: becomes one oneDNN call";

@@ -38,6 +38,24 @@ void MatmulOp::setLayouts(ArrayRef<AffineMap>, ArrayRef<AffineMap> results) {
   setResultLayoutAttr(AffineMapAttr::get(results[0]));
 }
 
+//===-- grouped_matmul -----------------------------------------------------------------------===//
+
+OperandRule GroupIndexOp::getOperandRule(unsigned) { return OperandRule::strided; }
+
+void GroupIndexOp::setLayouts(ArrayRef<AffineMap>, ArrayRef<AffineMap> results) {
+  setResultLayoutAttr(AffineMapAttr::get(results[0]));
+}
+
+OperandRule GroupedMatmulOp::getOperandRule(unsigned operand) {
+  return operand < 2 ? OperandRule::matrix : OperandRule::strided;
+}
+
+bool GroupedMatmulOp::keepsRowsOf(unsigned) { return true; }
+
+void GroupedMatmulOp::setLayouts(ArrayRef<AffineMap>, ArrayRef<AffineMap> results) {
+  setResultLayoutAttr(AffineMapAttr::get(results[0]));
+}
+
 //===-- convolution --------------------------------------------------------------------------===//
 
 OperandRule ConvolutionOp::getOperandRule(unsigned operand) {

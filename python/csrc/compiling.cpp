@@ -35,7 +35,10 @@ void dumpBuilt(const CompiledGraph& compiled) {
   if (!steps)
     return;
   for (const plan::Step* step : *steps)
-    if (auto* launch = step->kind_as_Launch())
+    if (auto* grouped = step->kind_as_GroupedMatmul(); grouped && grouped->kernel())
+      Dump::writeInto(compiled.dumpFolder(), grouped->kernel()->name()->str() + "/kernel.s",
+                      disassemble((*natives)[grouped->kernel()->module_()]));
+    else if (auto* launch = step->kind_as_Launch())
       Dump::writeInto(compiled.dumpFolder(), launch->name()->str() + "/kernel.s",
                       disassemble((*natives)[launch->module_()]));
 }

@@ -75,6 +75,10 @@ Row rowOf(const plan::Plan& plan, const plan::Step& step) {
     const auto* attention = step.kind_as_Attention();
     return {"attention", {attention->out()}, attention->note(), {}};
   }
+  case plan::StepKind::GroupedMatmul: {
+    const auto* grouped = step.kind_as_GroupedMatmul();
+    return {"grouped matmul", {grouped->out()}, grouped->note(), {}};
+  }
   case plan::StepKind::Recurrence: {
     const auto* recurrence = step.kind_as_Recurrence();
     Row row{plan::EnumNameRecurrentCell(recurrence->cell()), {}, recurrence->note(), {}};

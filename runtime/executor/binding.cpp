@@ -42,6 +42,8 @@ public:
         addAttention(i, *attention);
       else if (const auto* recurrence = kind.AsRecurrence())
         addRecurrence(i, *recurrence);
+      else if (const auto* grouped = kind.AsGroupedMatmul())
+        status = bindGroupedMatmul(i, *grouped);
       else if (const auto* copy = kind.AsCopy())
         status = bindCopy(*copy);
       else if (const auto* call = kind.AsAtenCall())
@@ -394,6 +396,23 @@ private:
     onednn::AttentionDesc desc{describe(attention.query), describe(attention.key), describe(attention.value),
                                describe(attention.out),   attention.scale,         attention.causal};
     addCall(step, std::move(desc), std::nullopt);
+  }
+
+  Status bindGroupedMatmul(size_t step, const plan::GroupedMatmulT& product) {
+    onednn::GroupedMatmulDesc desc{describe(product.a), describe(product.b), describe(product.out),
+                                   product.bf16_math ? onednn::FpMath::bf16 : onednn::FpMath::strict};
+    if (product.kernel) {
+      ZEFUSE_RETURN_IF_ERROR(bindLaunch(*product.kernel, false, binding_.launches[step]));
+    } else {
+      const BoundValue &b = binding_.values[product.b], &offsets = binding_.values[product.offsets];
+      if (b.sizes[0] != offsets.sizes[0])
+        return {Code::invalid_argument, "has matrices of " + std::to_string(b.sizes[0]) + " groups and offsets of " +
+                                            std::to_string(offsets.sizes[0])};
+      desc.b.sizes.erase(desc.b.sizes.begin());
+      desc.b.strides.erase(desc.b.strides.begin());
+    }
+    addCall(step, std::move(desc), std::nullopt);
+    return {};
   }
 
   void addRecurrence(size_t step, const plan::RecurrenceT& recurrence) {

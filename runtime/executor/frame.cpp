@@ -9,6 +9,7 @@
 #include "common/plan/dtype.h"
 #include "common/plan/recurrence.h"
 #include "runtime/executor/strided_copy.h"
+#include "runtime/onednn/grouped_matmul.h"
 #include "runtime/onednn/team.h"
 
 namespace zefuse::executor {
@@ -79,7 +80,9 @@ Status Frame::requireKernels() {
     return {};
   std::vector<size_t> needed;
   for (size_t step = 0; step < shared_.program.plan.steps.size(); ++step)
-    if (const plan::LaunchT* launch = shared_.program.plan.steps[step]->kind.AsLaunch())
+    if (const auto* product = shared_.program.plan.steps[step]->kind.AsGroupedMatmul(); product && product->kernel)
+      needed.push_back(product->kernel->module_);
+    else if (const plan::LaunchT* launch = shared_.program.plan.steps[step]->kind.AsLaunch())
       if (binding_->launches[step].groups > 0 && !gpu_->product(step) && !gpu_->convolution(step))
         needed.push_back(launch->module_);
   const Status status = shared_.modules->require(needed);
@@ -153,6 +156,7 @@ Status Frame::runStep(size_t step, std::span<const CallInput> inputs) {
   case plan::StepKind::Convolution: return runConvolution(step, *kind.AsConvolution(), inputs);
   case plan::StepKind::Attention: return runAttention(step, *kind.AsAttention());
   case plan::StepKind::Recurrence: return runRecurrence(step, *kind.AsRecurrence(), inputs);
+  case plan::StepKind::GroupedMatmul: return runGroupedMatmul(step, *kind.AsGroupedMatmul());
   case plan::StepKind::AtenCall: return runAtenCall(step, *kind.AsAtenCall(), inputs);
   case plan::StepKind::Copy: return runCopy(step, *kind.AsCopy());
   case plan::StepKind::NONE: return {};
@@ -320,6 +324,37 @@ Status Frame::runAttention(size_t step, const plan::AttentionT& attention) {
   arguments.scratch = scratch_.data();
   ++counted_.library_calls;
   return binding_->library_calls[step].primitive->run(arguments);
+}
+
+Status Frame::runGroupedMatmul(size_t step, const plan::GroupedMatmulT& product) {
+  const auto& groups = static_cast<const onednn::GroupedMatmul&>(*binding_->library_calls[step].primitive);
+  const BoundValue &offsets = binding_->values[product.offsets], &matrices = binding_->values[product.b];
+  const auto* ends = reinterpret_cast<const int32_t*>(address(product.offsets));
+  onednn::Primitive::Arguments arguments{};
+  arguments.a = address(product.a);
+  arguments.out = address(product.out);
+  arguments.scratch = scratch_.data();
+  int64_t first = 0;
+  for (int64_t group = 0; group < offsets.sizes[0]; ++group) {
+    const int64_t end = ends[group * offsets.strides[0]];
+    if (end < first || end > groups.rows())
+      return {Code::invalid_argument, "group " + std::to_string(group) + " of rows ends at " + std::to_string(end) +
+                                          ", not between " + std::to_string(first) + " and " +
+                                          std::to_string(groups.rows())};
+    if (end == first)
+      continue;
+    if (product.kernel) {
+      *reinterpret_cast<int64_t*>(address(uint32_t(product.index))) = group;
+      ZEFUSE_RETURN_IF_ERROR(runLaunch(step, *product.kernel));
+      arguments.b = address(product.b);
+    } else {
+      arguments.b = address(product.b) + group * matrices.strides[0] * int64_t(plan::elementSize(matrices.dtype));
+    }
+    ++counted_.library_calls;
+    ZEFUSE_RETURN_IF_ERROR(groups.runGroup(arguments, first, end - first));
+    first = end;
+  }
+  return {};
 }
 
 Status Frame::runRecurrence(size_t step, const plan::RecurrenceT& recurrence, std::span<const CallInput> inputs) {

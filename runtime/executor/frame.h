@@ -76,6 +76,7 @@ private:
   Status makeKernel(size_t step, const plan::LaunchT& launch, LaunchState& state);
   Status runMatmul(size_t step, const plan::MatmulT& matmul, std::span<const CallInput> inputs);
   Status runAttention(size_t step, const plan::AttentionT& attention);
+  Status runGroupedMatmul(size_t step, const plan::GroupedMatmulT& product);
   Status runRecurrence(size_t step, const plan::RecurrenceT& recurrence, std::span<const CallInput> inputs);
   Status runConvolution(size_t step, const plan::ConvolutionT& convolution, std::span<const CallInput> inputs);
   // The packed form of the step's weight: a kept copy, or one made for this use.

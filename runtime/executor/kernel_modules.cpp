@@ -57,12 +57,15 @@ const ze::Context& KernelModules::contextOf(const plan::KernelModule& module) co
 std::vector<bool> KernelModules::replaceable(bool products, bool convolutions) const {
   std::vector<bool> launched(modules_.size()), by_kernel(modules_.size());
   if (const auto* steps = plan_.steps())
-    for (const plan::Step* step : *steps)
+    for (const plan::Step* step : *steps) {
       if (const plan::Launch* launch = step->kind_as_Launch()) {
         launched[launch->module_()] = true;
         if (!(products && launch->library()) && !(convolutions && launch->library_convolution()))
           by_kernel[launch->module_()] = true;
+      } else if (const plan::GroupedMatmul* product = step->kind_as_GroupedMatmul(); product && product->kernel()) {
+        launched[product->kernel()->module_()] = by_kernel[product->kernel()->module_()] = true;
       }
+    }
   for (size_t i = 0; i < launched.size(); ++i)
     launched[i] = launched[i] && !by_kernel[i];
   return launched;

@@ -8,13 +8,14 @@
 
 #include "runtime/onednn/attention.h"
 #include "runtime/onednn/convolution.h"
+#include "runtime/onednn/grouped_matmul.h"
 #include "runtime/onednn/matmul.h"
 #include "runtime/recurrence/recurrence.h"
 
 namespace zefuse::executor {
 
-using CallDesc =
-    std::variant<onednn::MatmulDesc, onednn::ConvolutionDesc, onednn::AttentionDesc, recurrence::RecurrenceDesc>;
+using CallDesc = std::variant<onednn::MatmulDesc, onednn::ConvolutionDesc, onednn::AttentionDesc,
+                              onednn::GroupedMatmulDesc, recurrence::RecurrenceDesc>;
 
 // One result per descriptor, in order, each as the kind's own get() gives it: for the calling thread's team. Those that
 // are not in the cache yet are made on as many threads as it has, each once: oneDNN generates code for half a

@@ -285,7 +285,8 @@ Result<PlanDescription> describeSteps(std::span<const std::byte> bytes) {
     const auto type = step->kind.type;
     description.kernels += type == plan::StepKind::Launch;
     description.library_calls += type == plan::StepKind::Matmul || type == plan::StepKind::Convolution ||
-                                 type == plan::StepKind::Attention || type == plan::StepKind::Recurrence;
+                                 type == plan::StepKind::Attention || type == plan::StepKind::Recurrence ||
+                                 type == plan::StepKind::GroupedMatmul;
     if (const auto* call = step->kind.AsAtenCall())
       description.aten.push_back(call->op + (call->overload.empty() ? "" : "." + call->overload));
   }

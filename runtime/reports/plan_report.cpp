@@ -95,6 +95,8 @@ private:
                      *convolution);
     } else if (auto* attention = step.kind_as_Attention()) {
       calls_.add(noted(plan_, number, attention->note()).add("kind", "attention"));
+    } else if (auto* grouped = step.kind_as_GroupedMatmul()) {
+      calls_.add(noted(plan_, number, grouped->note()).add("kind", "grouped matmul"));
     } else if (auto* recurrence = step.kind_as_Recurrence()) {
       const std::string cell = plan::EnumNameRecurrentCell(recurrence->cell());
       Object entry = noted(plan_, number, recurrence->note());

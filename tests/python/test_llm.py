@@ -76,20 +76,6 @@ def test_greedy_tokens_are_those_of_eager(name: str, capsys: pytest.CaptureFixtu
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == before
 
 
-def test_a_mixture_of_experts_decodes_without_fallbacks() -> None:
-    torch.manual_seed(0)
-    config = transformers.MixtralConfig(**_GATED, **_NO_END, num_local_experts=4, num_experts_per_tok=2)
-    model = transformers.MixtralForCausalLM(config).eval()
-    before = model.get_experts_implementation()
-    expected = model.generate(_prompt(5), max_new_tokens=12, do_sample=False)
-    optimized = zefuse.llm.optimize(model)
-    assert torch.equal(optimized.generate(_prompt(5), max_new_tokens=12, do_sample=False), expected)
-    report = zefuse.llm.report(optimized)
-    assert {graph.kind: graph.fallbacks for graph in report.graphs}["decode"] == 0
-    assert any("grouped_mm" in line and line.startswith("prefill") for line in report.left)
-    assert model.get_experts_implementation() == before
-
-
 def test_batches_of_unequal_length_and_beams(pair: tuple[Any, Any]) -> None:
     model, optimized = pair
     prompt = _prompt(7, batch=2)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
 import warnings
@@ -16,8 +15,8 @@ from torch.utils import _pytree as pytree
 from transformers.utils import ModelOutput
 
 from zefuse.backend import compile_graph
-from zefuse.llm import freed_memory, reports
-from zefuse.llm.layers import Layers, experts_by_row
+from zefuse.llm import experts, freed_memory, reports
+from zefuse.llm.layers import Layers
 from zefuse.llm.trace_cache import Place, settled
 from zefuse.llm.tracing import CACHE, TENSOR, Given, Interface, Memory, Traced, starts_without_mask, trace
 from zefuse.options import Options
@@ -173,10 +172,11 @@ class Graphs:
 
     def _trace(self, call: Call, report: reports.Report) -> Traced | None:
         one_row = call.kind == "decode" and call.tensors[0].shape[0] == 1
+        host = self.options.device == "cpu" and all(each.device.type == "cpu" for each in call.tensors)
         # As the graph gets them.
         arguments = pytree.tree_map_only(torch.Tensor, lambda tensor: tensor.contiguous(), call.arguments)
         try:
-            with experts_by_row(self.model) if one_row else contextlib.nullcontext():
+            with experts.compiled(self.model, one_row, host):
                 return trace(self.model, self.forward, arguments, call.memory, call.room, self.layers_of())
         except Exception as error:  # of the model's own code, of torch's tracing: the model runs as it is
             reason = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"

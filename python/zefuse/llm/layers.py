@@ -113,21 +113,3 @@ def watched_index(layer: torch.nn.Module) -> Iterator[LayerIndex]:
     finally:
         for module in holders:
             module.__dict__["layer_idx"] = index.value
-
-
-@contextmanager
-def experts_by_row(model: Any) -> Iterator[None]:
-    """A mixture of experts multiplies each row by the weights of its experts (``transformers``' ``batched_mm``), while it is traced.
-
-    Its default sorts rows by expert and multiplies groups of them, in operators that only torch has. For a single row both read the
-    same weights; for several this one reads, and copies, an expert's weights once for each row.
-    """
-    if not model._can_set_experts_implementation():
-        yield
-        return
-    before = model.get_experts_implementation()
-    model.set_experts_implementation("batched_mm")
-    try:
-        yield
-    finally:
-        model.set_experts_implementation(before)

@@ -9,11 +9,11 @@ import torch
 _library: Any = torch.library.Library("zefuse_llm", "FRAGMENT")  # type: ignore[no-untyped-call]
 
 
-def _define(schema: str, eager: Any) -> None:
+def _define(schema: str, eager: Any, fake: Any = None) -> None:
     name = schema.partition("(")[0]
     _library.define(schema)
     _library.impl(name, eager, "CompositeExplicitAutograd")
-    torch.library.register_fake(f"zefuse_llm::{name}", eager, lib=_library)
+    torch.library.register_fake(f"zefuse_llm::{name}", fake or eager, lib=_library)
 
 
 def _dot4(a: torch.Tensor, b: torch.Tensor, sum: torch.Tensor) -> torch.Tensor:
@@ -34,6 +34,38 @@ _define("pack4(Tensor a, Tensor b, Tensor c, Tensor d) -> Tensor", _pack4)
 _define(
     "linear_bf16(Tensor input, Tensor weight, Tensor? bias=None) -> Tensor",
     lambda input, weight, bias=None: torch.nn.functional.linear(input, weight, bias),
+)
+
+
+def _group_index(offsets: torch.Tensor) -> torch.Tensor:
+    raise NotImplementedError("zefuse_llm::group_index stands for a number in compiled graphs")
+
+
+_define(
+    "group_index(Tensor offsets) -> Tensor",
+    _group_index,
+    lambda offsets: offsets.new_empty((), dtype=torch.int64),
+)
+
+
+def _grouped_linear(
+    input: torch.Tensor, weight: torch.Tensor, offsets: torch.Tensor, index: torch.Tensor | None, bf16: bool
+) -> torch.Tensor:
+    if index is not None:
+        _group_index(offsets)
+    result = input.new_zeros((input.shape[0], weight.shape[-2]))
+    first = 0
+    for group, end in enumerate(offsets.tolist()):
+        if end > first:
+            result[first:end] = torch.nn.functional.linear(input[first:end], weight[group])
+        first = end
+    return result
+
+
+_define(
+    "grouped_linear(Tensor input, Tensor weight, Tensor offsets, Tensor? index, bool bf16) -> Tensor",
+    _grouped_linear,
+    lambda input, weight, offsets, index, bf16: input.new_empty((input.shape[0], weight.shape[-2])),
 )
 
 
@@ -62,4 +94,27 @@ def linear_bf16(input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | 
     """``torch.nn.functional.linear`` of f32. Compiled, the device may round both operands of the product to bf16, and does where that
     is faster (a CPU with AMX); sums are f32."""
     result: torch.Tensor = torch.ops.zefuse_llm.linear_bf16(input, weight, bias)
+    return result
+
+
+def group_index(offsets: torch.Tensor) -> torch.Tensor:
+    """In a graph that is traced: the number of a group of ``offsets``, i64, of which a group's matrix is made for ``grouped_linear``."""
+    result: torch.Tensor = torch.ops.zefuse_llm.group_index(offsets)
+    return result
+
+
+def grouped_linear(
+    input: torch.Tensor,
+    weight: torch.Tensor,
+    offsets: torch.Tensor,
+    index: torch.Tensor | None = None,
+    bf16: bool = False,
+) -> torch.Tensor:
+    """Groups of ``input``'s rows, each times the transpose of a matrix of its own.
+
+    ``offsets``, i32, ascending: where each group's rows end, of which the last is how many rows there are. ``weight``: [groups, N, K]; or
+    [N, K], which was made of ``index``, a ``group_index``: compiled, one after the other, of groups that have rows. ``bf16``: as
+    ``linear_bf16``, for f32.
+    """
+    result: torch.Tensor = torch.ops.zefuse_llm.grouped_linear(input, weight, offsets, index, bf16)
     return result

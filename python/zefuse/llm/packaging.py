@@ -22,11 +22,11 @@ from torch.utils import _pytree as pytree
 from transformers.masking_utils import create_masks_for_generate
 
 from zefuse.errors import InvalidArgumentError, NotFoundError, UnsupportedError
-from zefuse.llm import conversation, optimizing, package, reports
+from zefuse.llm import conversation, experts, optimizing, package, reports
 from zefuse.llm.cache import ROOM_STEP, KeyValueCache
 from zefuse.llm.decoder import Decoder
 from zefuse.llm.generating import bytes_of_weights
-from zefuse.llm.layers import decoder_layers, experts_by_row
+from zefuse.llm.layers import decoder_layers
 from zefuse.llm.limits import context_of
 from zefuse.llm.tracing import TENSOR, Traced, trace
 from zefuse.options import Options
@@ -116,11 +116,12 @@ def compile_package(
         **dict(model.named_parameters(remove_duplicate=False)),
         **dict(model.named_buffers(remove_duplicate=False)),
     }
+    host = all(plan == "cpu" for plan, _ in wanted)
     programs = []
     for batch in (1, None) if batches else (1,):  # the first that fits a call is taken
         for kind, count in (("decode", 1), ("prefill", _TOKENS)):
             began = time.perf_counter()
-            traced = _traced(model, batch, count, cache)
+            traced = _traced(model, batch, count, cache, host)
             programs.append(_Decoding(kind, batch, traced, time.perf_counter() - began, tensors))
     files[package.SETTINGS] = json.dumps(settings_of(model, tokenizer, batches), indent=1).encode()
     aot.write_package(programs, path, wanted, standalone=True, options=checked, progress=progress, files=files)
@@ -155,7 +156,7 @@ def _tokenizer_text(tokenizer: Any) -> str:
     return str(backend.to_str())
 
 
-def _traced(model: Any, batch: int | None, count: int, cache: str | None) -> Traced:
+def _traced(model: Any, batch: int | None, count: int, cache: str | None, host: bool) -> Traced:
     """The graph for ``count`` tokens after some others. Raises UnsupportedError where it holds for these lengths alone."""
     original: Callable[..., Any] = model.forward
     if isinstance(original, Decoder):
@@ -193,7 +194,7 @@ def _traced(model: Any, batch: int | None, count: int, cache: str | None) -> Tra
         "input_ids": torch.zeros((rows, count), dtype=torch.int64),
         "padding": torch.zeros(rows, dtype=torch.int64),
     }
-    with experts_by_row(model):
+    with experts.compiled(model, one_row=True, host=host):
         traced = trace(model, forward, arguments, memory, room, decoder_layers(model), any_batch=batch is None)
     if traced.outputs != [TENSOR]:
         raise UnsupportedError("zefuse.llm.compile_package: the model's logits are no tensor")

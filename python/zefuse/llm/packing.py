@@ -178,19 +178,22 @@ def _values(packed: Packed, codes: torch.Tensor) -> torch.Tensor:
 
 
 def times_row(packed: Packed, row: torch.Tensor) -> torch.Tensor:
-    """The matrix times a vector of f32: what compiled is one loop over the words, dequantized in registers."""
+    """The matrix times a vector of f32: what compiled is one loop over the words, dequantized in registers.
+
+    ``row``: [columns], or [blocks, columns], a vector for each block of rows.
+    """
     codes, scales, minimums = _by_chunk(packed)
-    parts = row.reshape(codes.shape[1], 8 // packed.bits, -1, 4, 1)
+    parts = row.reshape(*row.shape[:-1], codes.shape[1], 8 // packed.bits, -1, 4, 1)
     # A word's products are added up before the scale: it is multiplied once, and one sum is no long chain of additions.
     sums = None
     for half in range(8 // packed.bits):
         for byte in range(4):
-            values, part = _numbers(packed, codes, byte, half), parts[:, half, :, byte]
+            values, part = _numbers(packed, codes, byte, half), parts[..., half, :, byte, :]
             sums = values * part if sums is None else multiply_add(values, part, sums)
     assert sums is not None
     sums = sums * scales.unsqueeze(2)
     if minimums is not None:
-        sums = multiply_add(parts.sum((1, 3)), minimums.unsqueeze(2), sums)
+        sums = multiply_add(parts.sum((-4, -2)), minimums.unsqueeze(2), sums)
     return sums.sum((1, 2)).reshape(-1)[: packed.rows]
 
 
@@ -219,11 +222,11 @@ def _numbers(packed: Packed, codes: torch.Tensor, byte: int, half: int) -> torch
 
 @dataclass
 class QuantizedRow:
-    """A vector whose chunks have a scale each: ``q * scale`` with q from -127 to 127."""
+    """A vector whose chunks have a scale each: ``q * scale`` with q from -127 to 127. Or one for each block of a matrix' rows."""
 
-    words: torch.Tensor  # int32 [chunks, chunk / 4], four q each
-    totals: torch.Tensor  # int32 [chunks]: the sum of a chunk's q
-    scales: torch.Tensor  # f32 [chunks]
+    words: torch.Tensor  # int32 [.., chunks, chunk / 4], four q each
+    totals: torch.Tensor  # int32 [.., chunks]: the sum of a chunk's q
+    scales: torch.Tensor  # f32 [.., chunks]
 
 
 _LEAST = 1e-30  # the largest number of a chunk that is not taken for zeros: 127 of its inverse is finite
@@ -244,7 +247,7 @@ def times_quantized_row(packed: Packed, row: QuantizedRow) -> torch.Tensor:
     """The matrix times a vector, both in integers, exactly but for the scales: a loop of dot products. Of words."""
     codes, scales, minimums = _by_chunk(packed)
     words = codes.shape[2]
-    totals, scales_of_row = row.totals.unsqueeze(1), row.scales.unsqueeze(1)
+    totals, scales_of_row = row.totals.unsqueeze(-1), row.scales.unsqueeze(-1)
     # A dot product takes codes without a sign: plus 8 or 128, which the first sum takes back.
     sums = totals * -(1 << (packed.bits - 1)) if minimums is None else torch.zeros_like(totals)
     for number in range(words):
@@ -253,7 +256,7 @@ def times_quantized_row(packed: Packed, row: QuantizedRow) -> torch.Tensor:
             part = word if packed.bits == 8 else (word >> 4 * half if half else word) & 0x0F0F0F0F
             if minimums is None:
                 part = part ^ (0x08080808 if packed.bits == 4 else 0x80808080 - (1 << 32))
-            sums = dot4(part, row.words[:, half * words + number, None], sums)
+            sums = dot4(part, row.words[..., half * words + number, None], sums)
     made = sums.float() * scales_of_row * scales
     if minimums is not None:
         made = multiply_add(totals.float() * scales_of_row, minimums, made)

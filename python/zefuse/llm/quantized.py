@@ -13,10 +13,14 @@ from zefuse.llm.packing import Packed
 from zefuse.wording import counted
 
 
-class _Quantized(nn.Module):
+class Quantized(nn.Module):
+    """A matrix of codes; ``rows`` of it are some."""
+
     codes: torch.Tensor
     scales: torch.Tensor
     minimums: torch.Tensor | None
+    activations: str | None = None
+    products = 0  # that a single token takes part in
 
     def __init__(self, packed: Packed, dtype: torch.dtype) -> None:
         super().__init__()
@@ -51,7 +55,7 @@ class _Quantized(nn.Module):
         return f"{packed.columns}, {packed.rows}, int{packed.bits}, groups of {packed.group}"
 
 
-class QuantizedLinear(_Quantized):
+class QuantizedLinear(Quantized):
     """``x @ weight.T + bias``. A single row is multiplied by the codes themselves, several by dequantized weights.
 
     ``activations``: "int8" quantizes a single row first, so that its products are those of integers. ``order``: which of the
@@ -59,6 +63,7 @@ class QuantizedLinear(_Quantized):
     """
 
     order: torch.Tensor | None
+    products = 1
 
     def __init__(
         self, packed: Packed, bias: torch.Tensor | None, dtype: torch.dtype, order: torch.Tensor | None = None
@@ -66,7 +71,6 @@ class QuantizedLinear(_Quantized):
         super().__init__(packed, dtype)
         self.register_buffer("order", order)
         self.in_features, self.out_features = packed.columns, packed.rows
-        self.activations: str | None = None
         self.bias = None if bias is None else nn.Parameter(bias.detach(), requires_grad=False)
 
     @property
@@ -92,7 +96,7 @@ class QuantizedLinear(_Quantized):
         return packing.times_quantized_row(packed, packing.quantize_row(row, packed.chunk))
 
 
-class QuantizedEmbedding(_Quantized):
+class QuantizedEmbedding(Quantized):
     """Rows of quantized weights, dequantized; shares them with the last layer's where the model ties the two."""
 
     def __init__(self, packed: Packed, scale: torch.Tensor | float | None, dtype: torch.dtype) -> None:
@@ -141,6 +145,8 @@ def quantize(model: Any, weights: str, group: int) -> tuple[list[str], list[str]
                 if plain and getattr(each, "weight", None) is embedding.weight:
                     scale = getattr(each, "embed_scale", None)
                     replace(model, place, QuantizedEmbedding(packed, scale, module.weight.dtype))
+    if hasattr(model, "set_experts_implementation"):
+        _quantize_experts(model, weights, group, changed, left)
     return (
         [
             f"weights: {count} {'matrix' if count == 1 else 'matrices'} to {kind}, groups of {group}: "
@@ -151,13 +157,31 @@ def quantize(model: Any, weights: str, group: int) -> tuple[list[str], list[str]
     )
 
 
+def _quantize_experts(model: Any, kind: str, group: int, changed: dict[str, list[int]], left: list[str]) -> None:
+    """A mixture's: parameters that hold a matrix for each expert."""
+    from zefuse.llm import experts
+
+    for place, module in list(model.named_modules()):
+        for name in experts.matrices(module):
+            weights = module._parameters[name]
+            made = experts.quantize(module, name, kind, group)
+            if isinstance(made, str):
+                left.append(f"weights of {place}.{name} ({made})")
+                continue
+            count = changed.setdefault(kind, [0, 0, 0])
+            count[0] += len(weights)
+            count[1] += weights.numel() * weights.element_size()
+            count[2] += made.packed.bytes()
+            model.set_experts_implementation(experts.IMPLEMENTATION)
+
+
 def is_quantized(model: nn.Module) -> bool:
-    return any(isinstance(module, _Quantized) for module in model.modules())
+    return any(isinstance(module, Quantized) for module in model.modules())
 
 
 def quantized_before(model: nn.Module) -> list[str]:
     """What a model has of quantized weights, in words."""
-    found = {module.codes.data_ptr(): module.packed for module in model.modules() if isinstance(module, _Quantized)}
+    found = {module.codes.data_ptr(): module.packed for module in model.modules() if isinstance(module, Quantized)}
     if not found:
         return []
     size = _megabytes(sum(packed.bytes() for packed in found.values()))
@@ -169,11 +193,11 @@ def arrange(model: nn.Module, activations: str | None) -> str | None:
     count = 0
     made: dict[int, Packed] = {}  # some share their codes
     for module in model.modules():
-        if not isinstance(module, _Quantized):
+        if not isinstance(module, Quantized):
             continue
-        if isinstance(module, QuantizedLinear):
+        if module.products:
             module.activations = activations
-            count += 1
+            count += module.products
         packed, place = module.packed, module.codes.data_ptr()
         if place not in made:
             made[place] = _arranged(packed, activations)

@@ -217,3 +217,41 @@ func.func @early(%x: tensor<4x8xf32>, %y: tensor<8x4xf32>) -> (tensor<4x8xf32>, 
   }
   return %d, %f : tensor<4x8xf32>, tensor<4x8xf32>
 }
+
+// -----
+
+#flat = affine_map<(d0, d1) -> (d0 * 8 + d1)>
+#scalar = affine_map<() -> (0)>
+#id = affine_map<(d0, d1) -> (d0, d1)>
+#none = affine_map<(d0, d1) -> ()>
+
+// A group's matrix is made for its product, which is not the other one's.
+// CHECK-LABEL: func.func @of_groups(
+// CHECK-NOT: batch = 2
+// CHECK: return
+func.func @of_groups(%x: tensor<4x8xi64>, %y: tensor<4x8xi64>) -> (tensor<4x8xi64>, tensor<4x8xi64>) {
+  %i = zefuse.group_index {result_layout = #scalar} : tensor<i64>
+  %a = zefuse.kernel "add"(%x, %i) attributes {layouts = [#flat, #scalar, #flat], groups = array<i64: 0>} : (tensor<4x8xi64>, tensor<i64>) -> tensor<4x8xi64> {
+  ^bb0(%in: tensor<4x8xi64>, %number: tensor<i64>):
+    %e = tensor.empty() : tensor<4x8xi64>
+    %s = linalg.generic {indexing_maps = [#id, #none, #id], iterator_types = ["parallel", "parallel"]}
+        ins(%in, %number : tensor<4x8xi64>, tensor<i64>) outs(%e : tensor<4x8xi64>) {
+    ^bb0(%p: i64, %n: i64, %o: i64):
+      %r = arith.addi %p, %n : i64
+      linalg.yield %r : i64
+    } -> tensor<4x8xi64>
+    zefuse.yield %s : tensor<4x8xi64>
+  }
+  %b = zefuse.kernel "add"(%y, %i) attributes {layouts = [#flat, #scalar, #flat], groups = array<i64: 1>} : (tensor<4x8xi64>, tensor<i64>) -> tensor<4x8xi64> {
+  ^bb0(%in: tensor<4x8xi64>, %number: tensor<i64>):
+    %e = tensor.empty() : tensor<4x8xi64>
+    %s = linalg.generic {indexing_maps = [#id, #none, #id], iterator_types = ["parallel", "parallel"]}
+        ins(%in, %number : tensor<4x8xi64>, tensor<i64>) outs(%e : tensor<4x8xi64>) {
+    ^bb0(%p: i64, %n: i64, %o: i64):
+      %r = arith.addi %p, %n : i64
+      linalg.yield %r : i64
+    } -> tensor<4x8xi64>
+    zefuse.yield %s : tensor<4x8xi64>
+  }
+  return %a, %b : tensor<4x8xi64>, tensor<4x8xi64>
+}

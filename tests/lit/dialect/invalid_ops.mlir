@@ -434,3 +434,35 @@ func.func @graph(%x: tensor<4x4xf32>) {
   }
   return
 }
+
+// -----
+
+func.func @graph(%x: tensor<4x4xf32>, %b: tensor<2x4x4xf32>, %o: tensor<2xi64>) {
+  // expected-error@+1 {{wants offsets of i32}}
+  %r = zefuse.grouped_matmul %x, %b, %o : (tensor<4x4xf32>, tensor<2x4x4xf32>, tensor<2xi64>) -> tensor<4x4xf32>
+  return
+}
+
+// -----
+
+func.func @graph(%x: tensor<4x4xf32>, %b: tensor<4x4xf32>, %o: tensor<2xi32>) {
+  // expected-error@+1 {{b of rank 3 (2 with an index)}}
+  %r = zefuse.grouped_matmul %x, %b, %o : (tensor<4x4xf32>, tensor<4x4xf32>, tensor<2xi32>) -> tensor<4x4xf32>
+  return
+}
+
+// -----
+
+func.func @graph(%x: tensor<4x4xf32>, %o: tensor<2xi32>, %i: tensor<i64>) {
+  // expected-error@+1 {{wants a zefuse.group_index}}
+  %r = zefuse.grouped_matmul %x, %x, %o index %i : (tensor<4x4xf32>, tensor<4x4xf32>, tensor<2xi32>, tensor<i64>) -> tensor<4x4xf32>
+  return
+}
+
+// -----
+
+func.func @graph() {
+  // expected-error@+1 {{is an i64 without dimensions}}
+  %i = zefuse.group_index : tensor<1xi64>
+  return
+}

@@ -193,6 +193,25 @@ const Damage damages[] = {
        matmul.post_ops[0]->kind = plan::PostOpKind::add;
        add(p, std::move(matmul));
      }},
+    {"one of the kernel that makes a group's matrix and the number that it reads, not both",
+     [](auto& p) {
+       plan::GroupedMatmulT product;
+       product.kernel = std::make_unique<plan::LaunchT>();
+       add(p, std::move(product));
+     }},
+    {"a group's number that is no i64",
+     [](auto& p) {
+       plan::GroupedMatmulT product;
+       product.kernel = std::make_unique<plan::LaunchT>();
+       product.index = 2;
+       add(p, std::move(product));
+     }},
+    {"operands of rank",
+     [](auto& p) {
+       plan::GroupedMatmulT product;
+       product.out = 2;
+       add(p, std::move(product));
+     }},
     {"is no operator name", [](auto& p) { add(p, plan::AtenCallT()); }},
     {"before any ATen step makes it",
      [](auto& p) {
