@@ -9,6 +9,7 @@ import torch
 import transformers
 from tokenizers import Tokenizer, models, pre_tokenizers
 
+from zefuse.llm.experts import QuantizedExperts
 from zefuse.llm.quantized import QuantizedEmbedding, QuantizedLinear
 
 WORDS = ["<s>", "</s>", "<unk>", "the", "sky", "is", "blue", "why", "?"]
@@ -33,6 +34,7 @@ def dequantized(model: Any) -> Any:
     model.__dict__.pop("forward")
     model.__dict__.pop("_prepare_cache_for_generation")
     model.__dict__.pop("_valid_auto_compile_criteria")
+    model.__dict__.pop("_get_logits_processor")
     model.__dict__.pop("prepare_inputs_for_generation", None)
     if model.config.is_encoder_decoder:
         model.get_encoder().__dict__.pop("forward")
@@ -44,6 +46,13 @@ def dequantized(model: Any) -> Any:
                 linear.bias.data = module.bias.float()
             owner, _, own = name.rpartition(".")
             setattr(model.get_submodule(owner), own, linear)
+        elif isinstance(module, QuantizedExperts):
+            owner, _, own = name.rpartition(".")
+            experts = model.get_submodule(owner)
+            matrices = module.weight.float()
+            delattr(experts, own)
+            setattr(experts, own, torch.nn.Parameter(matrices.mT.contiguous() if experts.is_transposed else matrices))
+            model.set_experts_implementation("eager")
         elif isinstance(module, QuantizedEmbedding):
             model.set_input_embeddings(torch.nn.Embedding.from_pretrained(module.weight.float()))
     return model

@@ -176,7 +176,7 @@ def _why_no_graphs(model: Any) -> str | None:
 
 
 def _install(model: Any, options: Options, made: Report, cache: str | None) -> None:
-    from zefuse.llm import step_inputs
+    from zefuse.llm import likeliest, step_inputs
     from zefuse.llm.decoder import Decoder, Encoder
 
     reason = _why_no_graphs(model)
@@ -185,6 +185,7 @@ def _install(model: Any, options: Options, made: Report, cache: str | None) -> N
         model.forward = decoder
         model._prepare_cache_for_generation = decoder.prepare_cache
         model._valid_auto_compile_criteria = decoder.asks_torch_to_compile
+        model._get_logits_processor = likeliest.Processors(model)
         if step_inputs.takes(model):
             model.prepare_inputs_for_generation = step_inputs.StepInputs(model)
         if model.config.is_encoder_decoder:

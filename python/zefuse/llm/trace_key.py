@@ -33,7 +33,7 @@ FORMAT = "1"
 # is not part of a forward.
 _NOT_STATE = frozenset({
     "_parameters", "_buffers", "_modules", "forward", "_prepare_cache_for_generation", "_valid_auto_compile_criteria",
-    "prepare_inputs_for_generation", "_zefuse_llm_report", "generation_config",
+    "prepare_inputs_for_generation", "_get_logits_processor", "_zefuse_llm_report", "generation_config",
 })  # fmt: skip
 # Of a configuration: where it was read and by which version.
 _NOT_CONFIGURATION = frozenset({"_name_or_path", "name_or_path", "transformers_version"})
