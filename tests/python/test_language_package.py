@@ -257,10 +257,11 @@ def test_a_prompt_is_what_the_template_makes_of_it(folder: Path, tmp_path: Path)
 @pytest.mark.parametrize(
     ("temperature", "top_k", "top_p"), [(1.0, 0, 1.0), (0.7, 5, 1.0), (1.5, 0, 0.6), (2.0, 20, 0.3), (1.0, 999, 1e-9)]
 )
-def test_probabilities_are_those_of_transformers(temperature: float, top_k: int, top_p: float) -> None:
-    logits = np.random.default_rng(0).normal(size=128).astype(np.float32)
+@pytest.mark.parametrize("spread", [1, 8])
+def test_probabilities_are_those_of_transformers(temperature: float, top_k: int, top_p: float, spread: int) -> None:
+    logits = np.random.default_rng(0).normal(size=5000).astype(np.float32) * spread
     kept, probabilities = Sampling(temperature, top_k, top_p).probabilities(logits)
-    ours = np.zeros(128)
+    ours = np.zeros(5000)
     ours[kept] = probabilities
     scores = transformers.TemperatureLogitsWarper(temperature)(None, torch.tensor(logits)[None])
     if top_k:
@@ -268,6 +269,8 @@ def test_probabilities_are_those_of_transformers(temperature: float, top_k: int,
     if top_p < 1:
         scores = transformers.TopPLogitsWarper(top_p)(None, scores)
     np.testing.assert_allclose(ours, scores.softmax(-1)[0].numpy(), rtol=1e-4)
+    if spread == 8 and not top_k and top_p < 1:
+        assert len(kept) < 5000  # the vocabulary was not sorted
 
 
 def test_tokens_are_drawn_by_their_probabilities() -> None:
