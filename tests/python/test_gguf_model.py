@@ -12,7 +12,7 @@ import torch
 
 import zefuse.llm
 from zefuse.errors import InvalidArgumentError
-from zefuse.llm import gguf_blocks, gguf_model, packing
+from zefuse.llm import experts, gguf_blocks, gguf_model, packing
 
 gguf = pytest.importorskip("gguf")
 
@@ -122,6 +122,81 @@ def test_a_model_computes_with_the_files_blocks(kind: str, tmp_path: Path) -> No
     )
     for logits, without in zip(quantized.logits, expected.logits, strict=True):
         assert (logits - without).norm() < 0.05 * without.norm()
+
+
+def _write_mixture(place: Path, kind: str, up: str | None = None) -> Path:
+    """A Qwen3-MoE whose experts have ``kind``."""
+    draw = np.random.default_rng(0)
+    experts, wide = 4, 768  # the width that transformers takes such a file's experts to have
+    writer = gguf.GGUFWriter(place, "qwen3moe")
+    writer.add_block_count(1)
+    writer.add_context_length(64)
+    writer.add_embedding_length(_HIDDEN)
+    writer.add_feed_forward_length(512)
+    writer.add_head_count(_HEADS)
+    writer.add_head_count_kv(_KEY_HEADS)
+    writer.add_key_length(64)
+    writer.add_layer_norm_rms_eps(1e-5)
+    writer.add_rope_freq_base(10000.0)
+    writer.add_vocab_size(_WORDS)
+    writer.add_expert_count(experts)
+    writer.add_expert_used_count(2)
+
+    def add(name: str, kind: str, *shape: int) -> None:
+        blocks = _blocks(kind, (int(np.prod(shape[:-1])), shape[-1]), draw)
+        data = blocks.reshape(*shape[:-1], -1)
+        writer.add_tensor(f"{name}.weight", data, raw_dtype=gguf.GGMLQuantizationType[kind])
+
+    def add_plain(name: str, *shape: int) -> None:
+        writer.add_tensor(f"{name}.weight", draw.uniform(0.5, 1.5, shape).astype(np.float32))
+
+    add("token_embd", "Q8_0", _WORDS, _HIDDEN)
+    for name, shape in _SHAPES.items():
+        if name.startswith("attn"):
+            add(f"blk.0.{name}", "Q8_0", *shape)
+    for name in ("attn_norm", "ffn_norm"):
+        add_plain(f"blk.0.{name}", _HIDDEN)
+    for name in ("attn_q_norm", "attn_k_norm"):
+        add_plain(f"blk.0.{name}", 64)
+    writer.add_tensor("blk.0.ffn_gate_inp.weight", draw.normal(size=(experts, _HIDDEN)).astype(np.float32))
+    add("blk.0.ffn_gate_exps", kind, experts, wide, _HIDDEN)
+    add("blk.0.ffn_up_exps", up or kind, experts, wide, _HIDDEN)
+    add("blk.0.ffn_down_exps", kind, experts, _HIDDEN, wide)
+    add("output", "Q8_0", _WORDS, _HIDDEN)
+    add_plain("output_norm", _HIDDEN)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return place
+
+
+@pytest.mark.parametrize(("kind", "up"), [("Q4_K", None), ("Q8_0", "Q4_0")])
+def test_a_mixture_computes_with_the_files_blocks(kind: str, up: str | None, tmp_path: Path) -> None:
+    place = _write_mixture(tmp_path / "model.gguf", kind, up)
+    kept, plain = (gguf_model.load(place, torch.float32, keep) for keep in (True, False))
+    layer = plain.model.layers[0].mlp
+    assert layer.experts.gate_up_proj.shape == (4, 2 * 768, _HIDDEN)
+    mine = kept.model.layers[0].mlp.experts
+    # Parts of two kinds are dequantized.
+    assert isinstance(mine.gate_up_proj, torch.nn.Parameter if up else experts.QuantizedExperts)
+    assert isinstance(mine.down_proj, experts.QuantizedExperts)
+    for name in ("gate_up_proj", "down_proj"):
+        each = getattr(mine, name)
+        assert torch.equal(each if up and name == "gate_up_proj" else each.weight, getattr(layer.experts, name))
+    ids = torch.randint(0, _WORDS, (1, 9), generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        torch.testing.assert_close(kept(ids).logits, plain(ids).logits)
+    optimized = zefuse.llm.optimize(kept)
+    arguments = {
+        "max_new_tokens": 3, "do_sample": False, "return_dict_in_generate": True, "output_logits": True, "pad_token_id": 0,
+        "eos_token_id": None,
+    }  # fmt: skip
+    made, expected = (model.generate(ids, **arguments) for model in (optimized, plain))
+    assert torch.equal(made.sequences, expected.sequences)
+    for logits, without in zip(made.logits, expected.logits, strict=True):
+        torch.testing.assert_close(logits, without, rtol=1e-4, atol=1e-4)
+    assert all(graph.fallbacks == 0 for graph in zefuse.llm.report(optimized).graphs)
 
 
 def _check_names(place: Path, model: Any) -> None:

@@ -12,6 +12,7 @@ from language_model import dequantized
 import zefuse.llm
 from zefuse import backend
 from zefuse.errors import InvalidArgumentError
+from zefuse.llm import generating
 
 _SIZES = {
     "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 128,
@@ -81,6 +82,16 @@ def test_quantized_experts_compute_what_their_dequantized_ones_do(
     assert all(graph.fallbacks == 0 for graph in report.graphs) and report.left == []
     assert quantized.model.layers[0].mlp.experts.down_proj.bits == int(weights[3:])
     assert not any(parameter.ndim == 3 for parameter in quantized.parameters())
+
+
+@pytest.mark.parametrize("weights", [None, "int8"])
+def test_a_token_reads_its_experts(weights: str | None) -> None:
+    model = zefuse.llm.optimize(_model("Mixtral", tie_word_embeddings=False), weights=weights)
+    tensors = [*model.named_parameters(), *model.named_buffers()]
+    sizes = {name: each.numel() * each.element_size() for name, each in tensors if "embed_tokens" not in name}
+    of_experts = sum(size for name, size in sizes.items() if ".experts." in name)
+    assert of_experts > sum(sizes.values()) // 2
+    assert generating.bytes_of_weights(model) == sum(sizes.values()) - of_experts // 2  # two of four
 
 
 @pytest.mark.parametrize("weights", [None, "int4"])

@@ -6,7 +6,7 @@ torch has (``grouped_mm``), or copy an expert's weights for each token (``batche
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
@@ -44,9 +44,13 @@ class QuantizedExperts(Quantized):
     def of(cls, weights: torch.Tensor, transposed: bool, kind: str, group: int) -> QuantizedExperts:
         each = (matrix.t() if transposed else matrix for matrix in weights.detach())
         rows = weights.shape[2 if transposed else 1]
+        return cls.joined(len(weights), rows, (packing.pack(matrix, kind, group) for matrix in each), weights.dtype)
+
+    @classmethod
+    def joined(cls, experts: int, rows: int, parts: Iterable[Packed], dtype: torch.dtype) -> QuantizedExperts:
+        """Of a matrix of ``rows`` rows for each expert; in memory is one of them at a time beside the result."""
         whole = -(-rows // packing.BLOCK) * packing.BLOCK
-        packed = Packed.joined(whole * len(weights), (packing.pack(matrix, kind, group) for matrix in each))
-        return cls(packed, len(weights), rows, weights.dtype)
+        return cls(Packed.joined(whole * experts, parts), experts, rows, dtype)
 
     @property
     def weight(self) -> torch.Tensor:
@@ -94,15 +98,27 @@ class QuantizedExperts(Quantized):
         return made.reshape(count, -1)[:, : self.rows_of_expert].to(x.dtype)
 
 
+def count_in(module: Any) -> int:
+    """How many experts' weights are the module's own; 0 for another module."""
+    if isinstance(module, QuantizedExperts):
+        return module.experts
+    return int(module.num_experts) if matrices(module) else 0
+
+
 def quantize(module: Any, name: str, kind: str, group: int) -> QuantizedExperts | str:
     """Puts quantized matrices in the place of a parameter of ``matrices``; or why not."""
     weights = module._parameters[name]
     if reason := packing.why_not(weights.shape[1 if module.is_transposed else 2], group):
         return reason
-    made = QuantizedExperts.of(weights, module.is_transposed, kind, group).train(False)
-    del module._parameters[name]
-    setattr(module, name, made)
+    made = QuantizedExperts.of(weights, module.is_transposed, kind, group)
+    put(module, name, made)
     return made
+
+
+def put(module: Any, name: str, made: QuantizedExperts) -> None:
+    """In the place of a parameter of ``matrices``; the model's experts are to be computed by IMPLEMENTATION then."""
+    del module._parameters[name]
+    setattr(module, name, made.train(False))
 
 
 def _forward(

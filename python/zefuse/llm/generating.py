@@ -228,10 +228,16 @@ def bytes_per_token(model: Any, cache: Any) -> int:
 
 
 def bytes_of_weights(model: Any) -> int:
+    """Of a mixture's experts those of a token."""
+    from zefuse.llm import experts
+
     embedding = model.get_input_embeddings()
-    read: dict[int, Any] = {}
+    chosen = getattr(model.config.get_text_config(decoder=True), "num_experts_per_tok", None)
+    read: dict[int, float] = {}
     for module in model.modules():
         if module is not embedding:
+            count = experts.count_in(module)
+            share = min(1, chosen / count) if chosen and count else 1
             own = (*module.parameters(recurse=False), *module.buffers(recurse=False))
-            read |= {id(each): each for each in own}
-    return sum(each.numel() * each.element_size() for each in read.values())
+            read |= {id(each): share * each.numel() * each.element_size() for each in own}
+    return round(sum(read.values()))

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from zefuse.llm import filling, gguf_blocks
+from zefuse.llm import filling, gguf_blocks, gguf_experts
 from zefuse.llm.freed_memory import Freed
 from zefuse.llm.packing import Packed
 from zefuse.llm.quantized import QuantizedEmbedding, QuantizedLinear, replace
@@ -21,7 +21,7 @@ from zefuse.llm.quantized import QuantizedEmbedding, QuantizedLinear, replace
 def load(path: Path, dtype: torch.dtype, keep: bool) -> Any:
     """The model, in evaluation mode. ``gguf_file.check`` has passed the file.
 
-    ``keep``: linear layers and the token embedding are quantized modules where ``gguf_blocks`` knows their type; all else is
+    ``keep``: linear layers, experts and the token embedding are quantized modules where ``gguf_blocks`` knows their type; all else is
     of ``dtype``. Raises InvalidArgumentError where the file lacks a weight of the model.
     """
     from gguf import GGUFReader, dequantize
@@ -37,9 +37,13 @@ def load(path: Path, dtype: torch.dtype, keep: bool) -> Any:
     names = of_transformers.get_gguf_hf_weights_map(model, processor)
     reader.fields.clear()  # a vocabulary of 32,000 words is 80 MB of numpy's arrays
     places = _places(model) if keep else {}
+    experts = gguf_experts.Experts(model, names, reader.tensors if keep else [], dtype)
     freed = Freed()
     dequantized: dict[str, Any] = {}  # by the model's names
     for tensor in reader.tensors:
+        if (size := experts.take(tensor)) is not None:
+            freed.note(size)
+            continue
         kind, name = tensor.tensor_type.name, names.get(tensor.name, "")
         known = name in places and gguf_blocks.is_known(kind)
         if known and (order := _row_order(processor, tensor.name, tensor.data.shape, names)) is not None:
