@@ -1,6 +1,7 @@
 #include "runtime/recurrence/recurrence.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "common/plan/recurrence.h"
@@ -231,14 +232,19 @@ Status Recurrence::run(const Arguments& arguments) const {
                      [&](int64_t begin, int64_t end) { level_.run(s, {begin, end, 0, blocks, nullptr, 1}); });
     return {};
   }
-  const int64_t parts = std::min(worth, blocks);
-  if (parts == 1) {
+  const Division wanted = divide(worth, batch_, blocks);
+  if (wanted.rows * wanted.blocks == 1) {
     level_.run(s, {0, batch_, 0, blocks, nullptr, 1});
     return {};
   }
-  Meeting meeting;
-  onednn::togetherOverTeam(parts, [&](int64_t part, int64_t of) {
-    level_.run(s, {0, batch_, blocks * part / of, blocks * (part + 1) / of, of > 1 ? &meeting : nullptr, of});
+  std::array<Meeting, most_row_parts> meetings;
+  onednn::togetherOverTeam(wanted.rows * wanted.blocks, [&](int64_t part, int64_t of) {
+    // The team may be smaller than asked for.
+    const Division d = of == wanted.rows * wanted.blocks ? wanted : divide(of, batch_, blocks);
+    const int64_t row = part / d.blocks, block = part % d.blocks;
+    if (row < d.rows)
+      level_.run(s, {batch_ * row / d.rows, batch_ * (row + 1) / d.rows, blocks * block / d.blocks,
+                     blocks * (block + 1) / d.blocks, d.blocks > 1 ? &meetings[size_t(row)] : nullptr, d.blocks});
   });
   return {};
 }

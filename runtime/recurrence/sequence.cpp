@@ -75,6 +75,22 @@ void Meeting::wait(int64_t parts, int64_t phase) {
     arrived_.wait(seen, std::memory_order_acquire);
 }
 
+Division divide(int64_t threads, int64_t rows, int64_t blocks) {
+  auto partsOf = [](int64_t count, int64_t parts) { return (count + parts - 1) / parts; };
+  // What the busiest thread multiplies: a row costs as much as another, and loading the weight about as much as one.
+  auto cost = [&](Division d) { return double(partsOf(blocks, d.blocks) * (partsOf(rows, d.rows) + 1)); };
+  Division best{1, std::clamp<int64_t>(threads, 1, blocks)};
+  double least = 0.8 * cost(best);  // parts of rows read the weight once more each
+  for (int64_t parts = 2; parts <= std::min({threads, rows, most_row_parts}); ++parts) {
+    const Division d{parts, std::min(threads / parts, blocks)};
+    if (cost(d) < least) {
+      best = d;
+      least = cost(d);
+    }
+  }
+  return best;
+}
+
 const Level& level(bool narrow) {
   static constexpr Level tiles = {"tiles of bf16", 16, runTiles, true, 8},
                          pairs = {"pairs of bf16", 16, runPairs, true, 2};

@@ -43,7 +43,7 @@ struct Sequence {
 };
 
 // Where the threads of a sequence wait for each other after each step.
-class Meeting {
+class alignas(64) Meeting {
 public:
   // Blocks until all `parts` threads have called it for the `phase`-th time (from 1 on).
   void wait(int64_t parts, int64_t phase);
@@ -59,6 +59,16 @@ struct Share {
   Meeting* meeting;  // null: it depends on nobody else
   int64_t parts;
 };
+
+// How a layer's rows of the batch and blocks of units are shared out: parts of each. Whoever has some of the same rows
+// meets once a step; rows do not depend on each other.
+struct Division {
+  int64_t rows = 1, blocks = 1;
+};
+
+// The quickest for so many threads, `most_row_parts` parts of rows at most.
+constexpr int64_t most_row_parts = 16;
+Division divide(int64_t threads, int64_t rows, int64_t blocks);
 
 // The loops compiled for one level of processors.
 struct Level {

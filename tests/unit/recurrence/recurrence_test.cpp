@@ -277,14 +277,14 @@ TEST(Recurrence, IsTheSameToTheBitForAnyNumberOfThreads) {
   std::mt19937 generator(2);
   const int before = onednn::maxThreads();
   for (RecurrentCell cell : plan::EnumValuesRecurrentCell())
-    // Shared out by units, by rows of a weight that a cache holds, and by units of a large one.
-    for (auto [batch, hidden] : {std::pair<int64_t, int64_t>{1, 256}, {19, 96}, {9, 400}}) {
+    // Shared out by units, by rows of a weight that a cache holds, by units of a large one, and by both.
+    for (auto [batch, hidden] : {std::pair<int64_t, int64_t>{1, 256}, {19, 96}, {9, 400}, {8, 128}}) {
       const Case c{cell, false, 7, batch, hidden};
       SCOPED_TRACE(nameOf(c));
       const Inputs in = randomInputs(c, generator);
       std::vector<Memory> operands = operandsOf(c, in, false);
       std::vector<float> first;
-      for (int threads : {1, 2, 3, 5}) {
+      for (int threads : {1, 2, 3, 5, 16}) {
         onednn::setMaxThreads(threads);
         Memory output({c.steps, c.batch, c.hidden}, false);
         std::vector<Memory*> results(plan::arityOf(cell, false).results, nullptr);
@@ -297,6 +297,76 @@ TEST(Recurrence, IsTheSameToTheBitForAnyNumberOfThreads) {
       }
     }
   onednn::setMaxThreads(before);
+}
+
+TEST(Recurrence, DerivativeIsTheSameToTheBitForAnyNumberOfThreads) {
+  std::mt19937 generator(5);
+  const int before = onednn::maxThreads();
+  for (RecurrentCell cell : plan::EnumValuesRecurrentCell())
+    for (auto [batch, hidden] : {std::pair<int64_t, int64_t>{8, 128}, {5, 400}}) {
+      const Case c{cell, false, 5, batch, hidden};
+      SCOPED_TRACE(nameOf(c));
+      const int64_t T = c.steps, B = c.batch, H = c.hidden, G = c.gates();
+      auto memory = [&](std::vector<int64_t> sizes, double most) {
+        int64_t count = 1;
+        for (int64_t size : sizes)
+          count *= size;
+        Memory made(std::move(sizes), false);
+        made.set(random(generator, count, most));
+        return made;
+      };
+      const bool lstm = cell == RecurrentCell::lstm, gru = cell == RecurrentCell::gru;
+      std::vector<Memory> operands{memory({T, B, H}, 1)};
+      if (lstm)
+        operands.push_back(memory({B, H}, 1));
+      operands.push_back(memory({G * H, H}, 0.1));
+      if (lstm || gru)
+        operands.push_back(memory({B, H}, 1));
+      operands.push_back(memory({T, B, H}, 1));
+      if (lstm || gru)
+        operands.push_back(memory({T, B, 4 * H}, 1));
+      std::vector<float> first;
+      for (int threads : {1, 3, 16}) {
+        onednn::setMaxThreads(threads);
+        Memory gates({T, B, G * H}, false), products({T, B, G * H}, false), of_hidden({B, H}, false),
+            of_cell({B, H}, false);
+        std::vector<Memory*> results{&gates};
+        if (gru)
+          results.push_back(&products);
+        results.push_back(&of_hidden);
+        if (lstm)
+          results.push_back(&of_cell);
+        run(c, true, operands, results);
+        gates.data.pop_back();
+        if (first.empty())
+          first = gates.data;
+        EXPECT_EQ(gates.data, first) << threads << " threads";
+      }
+    }
+  onednn::setMaxThreads(before);
+}
+
+TEST(Recurrence, SharesOutRowsWhereBlocksAreFewerThanThreads) {
+  auto parts = [](int64_t threads, int64_t rows, int64_t blocks) {
+    const Division d = divide(threads, rows, blocks);
+    return std::pair(d.rows, d.blocks);
+  };
+  EXPECT_EQ(parts(16, 8, 8), std::pair(int64_t(2), int64_t(8)));
+  EXPECT_EQ(parts(16, 8, 2), std::pair(int64_t(8), int64_t(2)));
+  EXPECT_EQ(parts(64, 32, 8), std::pair(int64_t(8), int64_t(8)));
+  // One reading of the weight by all is worth more than shares that are a little more equal.
+  EXPECT_EQ(parts(16, 8, 32), std::pair(int64_t(1), int64_t(16)));
+  EXPECT_EQ(parts(12, 32, 32), std::pair(int64_t(1), int64_t(12)));
+  EXPECT_EQ(parts(16, 1, 8), std::pair(int64_t(1), int64_t(8)));
+  EXPECT_EQ(parts(1, 8, 8), std::pair(int64_t(1), int64_t(1)));
+  for (int64_t threads : {2, 3, 7, 24, 64})
+    for (int64_t rows : {1, 5, 16, 100})
+      for (int64_t blocks : {1, 3, 8, 40}) {
+        const Division d = divide(threads, rows, blocks);
+        EXPECT_LE(d.rows * d.blocks, threads);
+        EXPECT_LE(d.rows, std::min(rows, most_row_parts));
+        EXPECT_LE(d.blocks, blocks);
+      }
 }
 
 // The derivative of sum(output * by_output) + sum(last cell * by_cell), by differences.
