@@ -153,7 +153,8 @@ size_t Recurrence::packedBytes() const {
 Status Recurrence::packB(const void* weight, void* packed) const {
   const int64_t gates = plan::arityOf(desc_.cell, desc_.gradient).gates;
   if (level_.tiled)
-    packTiles(desc_.cell, gates, hidden_, static_cast<const uint16_t*>(weight), static_cast<uint16_t*>(packed));
+    packTiles(desc_.cell, gates, hidden_, level_.together, static_cast<const uint16_t*>(weight),
+              static_cast<uint16_t*>(packed));
   else if (weightOf(desc_).dtype == plan::DType::bf16)
     pack(desc_.cell, desc_.gradient, gates, hidden_, level_.lanes, static_cast<const __bf16*>(weight),
          static_cast<float*>(packed));

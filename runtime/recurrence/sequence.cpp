@@ -92,8 +92,8 @@ Division divide(int64_t threads, int64_t rows, int64_t blocks) {
 }
 
 const Level& level(bool narrow) {
-  static constexpr Level tiles = {"tiles of bf16", 16, runTiles, true, 8},
-                         pairs = {"pairs of bf16", 16, runPairs, true, 2};
+  static constexpr Level tiles = {"tiles of bf16", 16, runTiles, true, 8, tile_depth},
+                         pairs = {"pairs of bf16", 16, runPairs, true, 2, 2};
   if (narrow && onednn::tilesAvailable())
     return tiles;
   if (narrow && pairsAvailable())
@@ -159,17 +159,20 @@ int64_t packedTiles(RecurrentCell cell, int64_t gates, int64_t hidden) {
   return blocks * tiledDepth(hidden) * packing.vectors * tile_rows;
 }
 
-void packTiles(RecurrentCell cell, int64_t gates, int64_t hidden, const uint16_t* weight, uint16_t* packed) {
+void packTiles(RecurrentCell cell, int64_t gates, int64_t hidden, int64_t together, const uint16_t* weight,
+               uint16_t* packed) {
   const Packing packing = packingOf(cell, false, gates, hidden);
   const int64_t units = unitsOfBlock(cell, false, tile_rows), blocks = (hidden + units - 1) / units;
+  const int64_t width = packing.vectors * tile_rows;
   for (int64_t block = 0; block < blocks; ++block)
-    for (int64_t first = 0; first < hidden; first += tile_depth)
-      for (int64_t vector = 0; vector < packing.vectors; ++vector, packed += tile_depth * tile_rows)
+    for (int64_t first = 0; first < hidden; first += tile_depth, packed += tile_depth * width)
+      for (int64_t vector = 0; vector < packing.vectors; ++vector)
         for (int64_t lane = 0; lane < tile_rows; ++lane) {
           const int64_t unit = block * units + lane + (packing.gates_side_by_side ? 0 : vector * tile_rows);
           const uint16_t* row = weight + (packing.gates_side_by_side ? vector * hidden + unit : unit) * hidden;
+          uint16_t* to = packed + vector * together * tile_rows + lane * 2;
           for (int64_t k = 0; k < tile_depth; ++k)
-            packed[(k / 2 * tile_rows + lane) * 2 + k % 2] =
+            to[k / together * together * width + k % together / 2 * tile_rows * 2 + k % 2] =
                 unit < hidden && first + k < hidden ? row[first + k] : uint16_t(0);
         }
 }

@@ -20,7 +20,7 @@ struct Tensor {
 // A weight of bf16 that is multiplied as such, in tiles (AMX) or in pairs (AVX-512). The hidden state is rounded to
 // bf16 for that.
 struct Tiles {
-  const uint16_t* packed = nullptr;  // blocks of units: [depth / 32][vectors][16][16][2]
+  const uint16_t* packed = nullptr;  // blocks of units: [depth / together][vectors][together / 2][16][2]
   __bf16* hidden = nullptr;          // [2, rows, depth]: of the step before and of this step; zeros behind the units
   int64_t rows = 0, depth = 0;
 
@@ -75,8 +75,9 @@ struct Level {
   const char* name;
   int64_t lanes;
   void (*run)(const Sequence& sequence, const Share& share);
-  bool tiled = false;  // takes Tiles
-  double speed = 1;    // of its products, beside f32's
+  bool tiled = false;    // takes Tiles
+  double speed = 1;      // of its products, beside f32's
+  int64_t together = 0;  // with Tiles: of the depth what lies together for one vector, a tile's or a pair
 };
 
 // The best level of this processor that ONEDNN_MAX_CPU_ISA allows. `narrow`: of a forward pass with a weight of bf16.
@@ -95,6 +96,7 @@ void pack(plan::RecurrentCell cell, bool gradient, int64_t gates, int64_t hidden
 int64_t tiledDepth(int64_t hidden);
 int64_t packedTiles(plan::RecurrentCell cell, int64_t gates, int64_t hidden);
 // The bits of bf16: selecting among numbers would call the compiler's library where a processor has none of bf16.
-void packTiles(plan::RecurrentCell cell, int64_t gates, int64_t hidden, const uint16_t* weight, uint16_t* packed);
+void packTiles(plan::RecurrentCell cell, int64_t gates, int64_t hidden, int64_t together, const uint16_t* weight,
+               uint16_t* packed);
 
 }  // namespace zefuse::recurrence

@@ -1,6 +1,5 @@
 // The loops over the steps of a recurrent layer whose weight is multiplied as bf16: a block of units for up to 16 rows
-// of the batch, in AMX's tiles, or in pairs by AVX-512's instructions from the same packed weight. The cell's formula
-// is that of steps.h.
+// of the batch, in AMX's tiles, or in pairs by AVX-512's instructions. The cell's formula is that of steps.h.
 #pragma once
 
 #include "runtime/onednn/amx_tiles.h"
@@ -44,37 +43,36 @@ template <int vectors>
 #define ZEFUSE_PAIRS gnu::target("arch=x86-64-v4,avx512bf16"), clang::min_vector_width(512)
 
 // product [vectors, 16, 16] += `rows` rows of left @ some of a block of the packed weight; `first`: = instead of +=.
-// `ahead`: fetches as much behind it.
-template <int vectors, int rows, bool ahead>
+// Fetches what lies `ahead` numbers behind it, if that is not zero.
+template <int vectors, int rows, bool fetches>
 [[ZEFUSE_PAIRS, gnu::always_inline]] inline void multiplyPairs(const __bf16* left, int64_t stride, int64_t depth,
-                                                               const uint16_t* packed, float* product, bool first) {
-  constexpr int64_t tile = onednn::tile_factors;
+                                                               const uint16_t* packed, float* product, bool first,
+                                                               int64_t ahead) {
+  constexpr int64_t vector = 2 * tile_rows;
   __m512 sums[rows][vectors];
 #pragma clang loop unroll(full)
   for (int r = 0; r < rows; ++r)
 #pragma clang loop unroll(full)
     for (int v = 0; v < vectors; ++v)
       sums[r][v] = first ? _mm512_setzero_ps() : _mm512_loadu_ps(product + v * tile_sums + r * tile_rows);
-  for (int64_t k = 0; k < depth; k += tile_depth, packed += vectors * tile)
-    for (int64_t pair = 0; pair < tile_rows; ++pair) {
-      __m512bh x[rows];
+  for (int64_t k = 0; k < depth; k += 2, packed += vectors * vector) {
+    __m512bh x[rows];
 #pragma clang loop unroll(full)
-      for (int r = 0; r < rows; ++r) {
-        int32_t both;
-        __builtin_memcpy(&both, left + r * stride + k + 2 * pair, sizeof(both));
-        x[r] = (__m512bh)_mm512_set1_epi32(both);
-      }
-#pragma clang loop unroll(full)
-      for (int v = 0; v < vectors; ++v) {
-        const uint16_t* from = packed + v * tile + pair * 2 * tile_rows;
-        const auto right = (__m512bh)_mm512_loadu_si512(from);
-        if constexpr (ahead)
-          __builtin_prefetch(from + depth * vectors * tile_rows);
-#pragma clang loop unroll(full)
-        for (int r = 0; r < rows; ++r)
-          sums[r][v] = _mm512_dpbf16_ps(sums[r][v], x[r], right);
-      }
+    for (int r = 0; r < rows; ++r) {
+      int32_t both;
+      __builtin_memcpy(&both, left + r * stride + k, sizeof(both));
+      x[r] = (__m512bh)_mm512_set1_epi32(both);
     }
+#pragma clang loop unroll(full)
+    for (int v = 0; v < vectors; ++v) {
+      const auto right = (__m512bh)_mm512_loadu_si512(packed + v * vector);
+      if constexpr (fetches)
+        __builtin_prefetch(packed + v * vector + ahead);
+#pragma clang loop unroll(full)
+      for (int r = 0; r < rows; ++r)
+        sums[r][v] = _mm512_dpbf16_ps(sums[r][v], x[r], right);
+    }
+  }
 #pragma clang loop unroll(full)
   for (int r = 0; r < rows; ++r)
 #pragma clang loop unroll(full)
@@ -83,7 +81,7 @@ template <int vectors, int rows, bool ahead>
 }
 
 template <int vectors, int rows>
-[[ZEFUSE_PAIRS, gnu::always_inline]] inline void multiplyPairsOf(int64_t wanted, bool ahead, const __bf16* left,
+[[ZEFUSE_PAIRS, gnu::always_inline]] inline void multiplyPairsOf(int64_t wanted, int64_t ahead, const __bf16* left,
                                                                  int64_t stride, int64_t depth, const uint16_t* packed,
                                                                  float* product, bool first) {
   if constexpr (rows > 1) {
@@ -91,23 +89,26 @@ template <int vectors, int rows>
       return multiplyPairsOf<vectors, rows - 1>(wanted, ahead, left, stride, depth, packed, product, first);
   }
   if (ahead)
-    multiplyPairs<vectors, rows, true>(left, stride, depth, packed, product, first);
+    multiplyPairs<vectors, rows, true>(left, stride, depth, packed, product, first, ahead);
   else
-    multiplyPairs<vectors, rows, false>(left, stride, depth, packed, product, first);
+    multiplyPairs<vectors, rows, false>(left, stride, depth, packed, product, first, 0);
 }
 
-// product [vectors, 16, 16] = left [rows, depth] @ a block of the packed weight, by pieces as `units` does.
+// product [vectors, 16, 16] = left [rows, depth] @ a block of the packed weight. Rows whose sums do not fit into the
+// registers at once go by pieces of the weight, as in `units`; fewer read it but once, in a stream.
 template <int vectors>
 [[ZEFUSE_PAIRS, gnu::noinline]] void multiplyPairs(const __bf16* left, int64_t rows, int64_t depth,
                                                    const uint16_t* packed, float* product) {
-  constexpr int64_t piece = 4 * tile_depth, most = 6;
-  const int64_t parts = (rows + most - 1) / most;
-  for (int64_t k = 0; k < depth; k += piece, packed += piece * vectors * tile_rows)
+  constexpr int64_t most = 6, stream = 2048;
+  const int64_t parts = (rows + most - 1) / most, piece = parts > 1 ? 4 * tile_depth : 8 * tile_depth;
+  for (int64_t k = 0; k < depth; k += piece, packed += piece * vectors * tile_rows) {
+    const int64_t count = std::min(piece, depth - k), next = parts > 1 ? count * vectors * tile_rows : stream;
     for (int64_t part = 0; part < parts; ++part) {
       const int64_t from = rows * part / parts, to = rows * (part + 1) / parts;
-      multiplyPairsOf<vectors, most>(to - from, part + 1 == parts, left + from * depth + k, depth,
-                                     std::min(piece, depth - k), packed, product + from * tile_rows, k == 0);
+      multiplyPairsOf<vectors, most>(to - from, part + 1 == parts ? next : 0, left + from * depth + k, depth, count,
+                                     packed, product + from * tile_rows, k == 0);
     }
+  }
 }
 
 #undef ZEFUSE_PAIRS
