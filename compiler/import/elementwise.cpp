@@ -14,9 +14,9 @@ Type combineCategories(Type higher, Type lower) {
 }
 
 // As `common` converts it, in the type to compute in.
-Scalar loadNumber(Body& body, const fx::Argument& number, Type common, Type compute, Numbers numbers) {
-  return common.isUnsignedInteger() || numbers == Numbers::rounded ? loadNumber(body, number, common).to(compute)
-                                                                   : loadNumber(body, number, compute);
+Scalar loadNumber(Body& body, const fx::Argument& number, Type common, Type compute, bool round) {
+  return common.isUnsignedInteger() || round ? loadNumber(body, number, common).to(compute)
+                                             : loadNumber(body, number, compute);
 }
 
 }  // namespace
@@ -55,11 +55,14 @@ Value elementwise(Op& op, ArrayRef<TensorOrNumber> operands, Type common, BodyFu
   return op.build.loop(tensors, result, [&](Body& inside, ArrayRef<Scalar> elements) {
     SmallVector<Scalar> values;
     for (const TensorOrNumber& operand : operands) {
+      const bool first = values.empty();
       if (operand.tensor) {
-        values.push_back(elements.front().to(common).to(compute));
+        const bool keeps_digits = numbers == Numbers::first_rounded && !first && rankOf(operand.tensor) == 0;
+        values.push_back((keeps_digits ? elements.front() : elements.front().to(common)).to(compute));
         elements = elements.drop_front();
       } else {
-        values.push_back(loadNumber(inside, operand.number, common, compute, numbers));
+        const bool round = numbers == Numbers::rounded || (numbers == Numbers::first_rounded && first);
+        values.push_back(loadNumber(inside, operand.number, common, compute, round));
       }
     }
     return body(inside, values).to(result.getElementType());

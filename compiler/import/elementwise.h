@@ -14,10 +14,10 @@ mlir::Type promote(llvm::ArrayRef<TensorOrNumber> operands, mlir::MLIRContext* c
 // f32 for integers and bool, as torch's float functions convert.
 mlir::Type floatType(mlir::Type type);
 
-// What becomes of a Python number beside f16 or bf16. Eager multiplies and divides by the number itself, and makes it
-// one of their type to add it, to compare with it, for a remainder or a power: bf16's 0.3 is 0.30078, and `x == 0.3`
-// true of it.
-enum class Numbers : uint8_t { as_given, rounded };
+// What becomes of a Python number beside f16 or bf16. Eager multiplies and divides by the number itself, or a 0-d
+// tensor's of another type, and makes it one of their type where it comes first, to add it, to compare with it, for a
+// remainder or a power: bf16's 0.3 is 0.30078, and `x == 0.3` true of it.
+enum class Numbers : uint8_t { as_given, rounded, first_rounded };
 
 // Result 0 of `op`. Operands are converted to `common` as torch does, then body computes in computeType(common); what
 // it returns is converted to the result's dtype. Operands broadcast to the result's shape.

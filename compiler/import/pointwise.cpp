@@ -17,9 +17,20 @@ using Formula = Scalar (*)(In);
 enum class Compute : uint8_t {
   promoted,           // in the promoted type
   compared,           // so, and numbers are rounded to it
+  multiplied,         // so, but the second number is not
   floating,           // integers and bool become f32 first
+  divided,            // so, and of numbers the first one is rounded alone
   floats_only_change  // integers and bool are returned as they are (ceil, floor, ...)
 };
+
+Numbers numbersOf(Compute compute) {
+  switch (compute) {
+  case Compute::compared: return Numbers::rounded;
+  case Compute::multiplied:
+  case Compute::divided: return Numbers::first_rounded;
+  default: return Numbers::as_given;
+  }
+}
 
 void addFormula(OpTable& table, StringRef target, std::vector<std::string> arguments, Compute compute,
                 Formula formula) {
@@ -28,13 +39,11 @@ void addFormula(OpTable& table, StringRef target, std::vector<std::string> argum
     for (const std::string& name : arguments)
       operands.push_back(op.operand(name));
     Type common = promote(operands, op.build.b.getContext());
-    if (compute == Compute::floating)
+    if (compute == Compute::floating || compute == Compute::divided)
       common = floatType(common);
     if (compute == Compute::floats_only_change && !isa<FloatType>(common))
       return {op.build.convert(operands[0].tensor, op.element())};
-    return {elementwise(
-        op, operands, common, [&](Body&, In in) { return formula(in); },
-        compute == Compute::compared ? Numbers::rounded : Numbers::as_given)};
+    return {elementwise(op, operands, common, [&](Body&, In in) { return formula(in); }, numbersOf(compute))};
   });
 }
 
@@ -130,9 +139,12 @@ Values emitDivMode(Op& op) {
   Type common = promote({self, other}, op.build.b.getContext());
   if (exact || isa<FloatType>(common)) {
     common = floatType(common);
-    return {elementwise(op, {self, other}, common, [&](Body&, In in) {
-      return exact ? in[0] / in[1] : mode == "floor" ? floorDivide(in[0], in[1]) : trunc(in[0] / in[1]);
-    })};
+    return {elementwise(
+        op, {self, other}, common,
+        [&](Body&, In in) {
+          return exact ? in[0] / in[1] : mode == "floor" ? floorDivide(in[0], in[1]) : trunc(in[0] / in[1]);
+        },
+        Numbers::first_rounded)};
   }
   if (common.isInteger(1))
     op.refuse("division of bool is not lowered");
@@ -144,7 +156,8 @@ Values emitFloorDivide(Op& op) {
   TensorOrNumber self = op.operand("self"), other = op.operand("other");
   Type common = promote({self, other}, op.build.b.getContext());
   if (isa<FloatType>(common))
-    return {elementwise(op, {self, other}, common, [](Body&, In in) { return floorDivide(in[0], in[1]); })};
+    return {elementwise(
+        op, {self, other}, common, [](Body&, In in) { return floorDivide(in[0], in[1]); }, Numbers::first_rounded)};
   if (common.isInteger(1))
     op.refuse("division of bool is not lowered");
   return divideIntegers(op, self, other, common,
@@ -341,9 +354,9 @@ void registerArithmetic(OpTable& table) {
     table.add(("aten.fmod." + overload).str(), [](Op& op) { return emitRemainder(op, false); });
     table.add(("aten.div." + overload + "_mode").str(), emitDivMode);
   }
-  addBinary(table, "mul", {"Tensor", "Scalar"}, Compute::promoted, [](In in) { return in[0] * in[1]; });
-  addBinary(table, "div", {"Tensor", "Scalar"}, Compute::floating, [](In in) { return in[0] / in[1]; });
-  addBinary(table, "true_divide", {"Tensor", "Scalar"}, Compute::floating, [](In in) { return in[0] / in[1]; });
+  addBinary(table, "mul", {"Tensor", "Scalar"}, Compute::multiplied, [](In in) { return in[0] * in[1]; });
+  addBinary(table, "div", {"Tensor", "Scalar"}, Compute::divided, [](In in) { return in[0] / in[1]; });
+  addBinary(table, "true_divide", {"Tensor", "Scalar"}, Compute::divided, [](In in) { return in[0] / in[1]; });
   table.add("aten.floor_divide.default", emitFloorDivide);
   addBinary(table, "maximum", {"default"}, Compute::promoted, [](In in) { return maximum(in[0], in[1]); });
   addBinary(table, "minimum", {"default"}, Compute::promoted, [](In in) { return minimum(in[0], in[1]); });

@@ -440,6 +440,11 @@ BESIDE_A_NUMBER: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "hardshrink": lambda x: torch.nn.functional.hardshrink(x, 0.3),
     "mul": lambda x: x * 0.3,
     "div": lambda x: x / 0.3,
+    "floor of a number": lambda x: 0.3 // x,
+    "times 0-d": lambda x: x * torch.tensor(0.123),
+    "0-d times": lambda x: torch.tensor(0.123) * x,
+    "floor by 0-d": lambda x: x // torch.tensor(0.3),
+    "plus 0-d": lambda x: x + torch.tensor(0.3),
 }
 
 
