@@ -369,6 +369,36 @@ TEST(Recurrence, SharesOutRowsWhereBlocksAreFewerThanThreads) {
       }
 }
 
+// [blocks][depth / together][vectors][together / 2][16][2], also where this processor has no tiles to read it.
+TEST(Recurrence, PacksBf16ForTilesAndForPairs) {
+  for (auto [cell, gates] : {std::pair(RecurrentCell::lstm, 4), {RecurrentCell::gru, 3}, {RecurrentCell::tanh, 1}})
+    for (int64_t hidden : {5, 40})
+      for (int64_t together : {2, 32}) {
+        std::vector<uint16_t> weight(size_t(gates * hidden * hidden));
+        for (size_t i = 0; i < weight.size(); ++i)
+          weight[i] = uint16_t(i + 1);
+        std::vector<uint16_t> packed(size_t(packedTiles(cell, gates, hidden)), 0xffff);
+        packTiles(cell, gates, hidden, together, weight.data(), packed.data());
+        const bool plain = cell == RecurrentCell::tanh;
+        const int64_t depth = tiledDepth(hidden), vectors = plain ? 4 : gates, units = plain ? 64 : 16;
+        const uint16_t* at = packed.data();
+        for (int64_t block = 0; block < (hidden + units - 1) / units; ++block)
+          for (int64_t group = 0; group < depth; group += together)
+            for (int64_t vector = 0; vector < vectors; ++vector)
+              for (int64_t pair = 0; pair < together; pair += 2)
+                for (int64_t lane = 0; lane < 16; ++lane)
+                  for (int64_t k = group + pair; k < group + pair + 2; ++k, ++at) {
+                    const int64_t unit = block * units + lane + (plain ? vector * 16 : 0);
+                    const int64_t row = plain ? unit : vector * hidden + unit;
+                    const bool inside = unit < hidden && k < hidden;
+                    ASSERT_EQ(*at, inside ? weight[size_t(row * hidden + k)] : 0)
+                        << hidden << " units, block " << block << ", vector " << vector << ", lane " << lane << ", k "
+                        << k;
+                  }
+        EXPECT_EQ(at, packed.data() + packed.size());
+      }
+}
+
 // The derivative of sum(output * by_output) + sum(last cell * by_cell), by differences.
 Doubles differences(const Case& c, Inputs in, Doubles Inputs::* what, const Doubles& by_output,
                     const Doubles& by_cell) {
