@@ -141,7 +141,7 @@ torch.manual_seed(0)
 sizes = dict(hidden_size=64, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2)
 model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes, vocab_size=128, eos_token_id=None)).eval()
 model = zefuse.llm.optimize(model, weights="int8")
-zefuse.llm.compile_package(model, "model.zefuse", targets=["cpu", "dg2-g11"])
+zefuse.llm.compile_package(model, "model.zefuse", targets=["cpu", "dg2-g11"], batches=False)
 expected = model.generate(torch.tensor([[17, 5, 99]]), max_new_tokens=70, do_sample=False)[0, 3:].tolist()
 for device in ("cpu", "gpu:0"):
     assert list(zefuse.llm.load_package("model.zefuse", device=device).tokens([17, 5, 99], 70)) == expected, device
@@ -463,7 +463,7 @@ def test_a_killed_compile_leaves_nothing_half_written(folder: Path, tmp_path: Pa
 
 
 def _compile_words(folder: Path, file: Path) -> list[str]:
-    return ["compile", "--llm", str(folder), "-o", str(file), "--quiet"]
+    return ["compile", "--llm", str(folder), "-o", str(file), "--quiet", "--no-batches"]
 
 
 def test_the_command_says_what_it_made(folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
