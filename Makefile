@@ -42,7 +42,7 @@ test: build
 
 test-full: build
 	@.venv/bin/python tests/op_db/op_db.py --samples $(or $(SAMPLES),0) $(if $(MODES),--modes $(MODES)) $(if $(DTYPES),--dtypes $(DTYPES)) --jobs $(or $(JOBS),1) $(OPERATORS)
-	@ZEFUSE_TEST_FULL=1 .venv/bin/python -m pytest -q -p no:xdist tests/python/test_growth.py tests/python/test_huge_tensors.py
+	@ZEFUSE_TEST_FULL=1 .venv/bin/python -m pytest -q -p no:xdist tests/python/test_growth.py tests/python/test_huge_tensors.py tests/python/test_zoo_c_interface.py tests/python/test_gpu.py
 
 wheel: setup
 	@$(if $(PYTHON_HEADERS),ZEFUSE_PYTHON_HEADERS="$(subst $() ,;,$(PYTHON_HEADERS))") scripts/wheel $(TORCH)

@@ -1,5 +1,5 @@
 """The model zoo in small through the C interface, with inputs and results in the posing GPU's memory: outputs, and a step's gradients
-of some, whose kernels test_gpu.py has of all.
+of one of each kind, or of all in `make test-full`.
 
 The host cannot reach that memory (docs/gpu.md): what is not copied through the interface is a fault.
 """
@@ -55,11 +55,7 @@ def test_outputs(name: str, tmp_path: Path) -> None:
         assert relative_error(got, wanted) <= examine.OUTPUT_ERROR
 
 
-# Of each kind of layer: attention with and across, windows, depthwise, up and down, steps, bags.
-STEPS = ("GPT-2", "T5", "Qwen2", "Swin", "MobileNetV2", "U-Net", "LSTM", "DLRM")
-
-
-@pytest.mark.parametrize("name", STEPS)
+@pytest.mark.parametrize("name", zoo.OF_EACH_KIND)
 def test_gradients(name: str, tmp_path: Path) -> None:
     """Of a program that computes loss and gradients, all parameters among its inputs."""
     example = zoo.make(name)

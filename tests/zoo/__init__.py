@@ -6,14 +6,19 @@ from a package): nothing is downloaded. Users never import this.
 
 from __future__ import annotations
 
+import os
+
 from zoo import language, other, vision
 from zoo.example import SIZES, Example, Maker
 
 MAKERS: dict[str, Maker] = {**language.MAKERS, **vision.MAKERS, **other.MAKERS}
 
-# Without those whose layers another one has as well (BERT, ResNet-50, Qwen2): for tests of a second road, which take a compilation
-# of each.
-DIFFERENT = [name for name in MAKERS if name not in ("MiniLM", "DistilBERT", "ResNet-18", "Llama")]
+# For tests of a second road, which take a compilation of each: without those whose layers another one has as well (BERT, ResNet-50,
+# Qwen2), and for the longest of them one of each kind of layer (attention with and across, windows, depthwise, up and down, steps,
+# bags). `make test-full` has all of them.
+FULL = bool(os.environ.get("ZEFUSE_TEST_FULL"))
+DIFFERENT = [name for name in MAKERS if FULL or name not in ("MiniLM", "DistilBERT", "ResNet-18", "Llama")]
+OF_EACH_KIND = list(MAKERS) if FULL else ["GPT-2", "T5", "Qwen2", "Swin", "MobileNetV2", "U-Net", "LSTM", "DLRM"]
 
 
 def make(name: str, size: str = "small") -> Example:
@@ -28,4 +33,4 @@ def make(name: str, size: str = "small") -> Example:
     return example
 
 
-__all__ = ["DIFFERENT", "MAKERS", "SIZES", "Example", "make"]
+__all__ = ["DIFFERENT", "MAKERS", "OF_EACH_KIND", "SIZES", "Example", "make"]
