@@ -128,6 +128,7 @@ def child(names: list[str]) -> None:
     from torch.testing._internal.common_methods_invocations import op_db
 
     import zefuse.decompositions.table
+    import zefuse.graphs.complex_pairs
     import zefuse.graphs.parts  # noqa: F401  what is wrong with us must not look like a sample that is refused
 
     entries = defaultdict(list)
@@ -202,7 +203,7 @@ def tried(
     from zefuse import _native
     from zefuse.decompositions.table import decompositions
     from zefuse.errors import UnsupportedError
-    from zefuse.graphs import parts
+    from zefuse.graphs import complex_pairs, parts
 
     native = _native.load()
     # As AOTAutograd traces: what Python takes apart before autograd (upsampling, ...) is apart.
@@ -226,8 +227,14 @@ def tried(
         return None
     seen.update((kind, target) for target in targets)
     trial: dict[str, Any] = {"kind": kind, "targets": targets, "fallbacks": {}, "failed": {}, "draws": []}
+    for node in gm.graph.nodes:
+        node.meta.setdefault("val", None)  # of one without results, as AOTAutograd notes it
+    pairs = complex_pairs.rewritten(gm)
+    names = {node.name for node in gm.graph.nodes}
+    gm = gm if pairs is None else pairs.graph
     for node, reason in parts.outside(gm).items():
-        if isinstance(node.target, torch._ops.OpOverload):
+        # What a rewritten graph has besides makes complex tensors for operators without a rule: theirs is the reason.
+        if isinstance(node.target, torch._ops.OpOverload) and node.name in names:
             trial["fallbacks"][str(node.target)] = f"in eager: {reason}"
     if trial["fallbacks"]:
         return trial
