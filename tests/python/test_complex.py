@@ -85,6 +85,7 @@ CASES_WITHOUT_GRADIENTS: dict[str, tuple[Callable[..., Any], list[torch.Tensor]]
     "joined with truth values": (lambda a, b: torch.cat([a, b]), [number(3, 4), torch.ones(2, 4, dtype=torch.bool)]),
     "overwritten by whole numbers": (lambda a, b: (a * 2).copy_(b), [number(3, 4), torch.arange(4)]),
     "rows of real numbers": (lambda a, b: torch.slice_scatter(a, b, 0, 1, 2), [number(3, 4), number(1, 4).real]),
+    "a number of elements": (lambda a, b: torch._chunk_cat([a, b], 1, 3), [number(2, 3, 5), number(2, 2, 3).mT]),
     "read before it is written": (lambda a: (a * a * a, a[:2].add_(2)), [number(3, 4)]),
     "two read before both are written": (
         lambda a, b: (a * b, a.copy_(b * 2), b.copy_(b * 3 + 1))[0],

@@ -231,6 +231,10 @@ def _one_size(writer: Writer, node: Node, value: Complex, dim: int) -> Node:
     return writer.call(_aten.sym_size.int, value.either, dim % node.args[0].meta["val"].dim())  # type: ignore[union-attr]
 
 
+def _count(writer: Writer, node: Node, value: Complex) -> Node:
+    return writer.call(_aten.sym_numel.default, value.halves[0])
+
+
 def _pair(writer: Writer, node: Node, value: Complex) -> Node:
     return value.pair
 
@@ -356,6 +360,7 @@ RULES: dict[Any, Callable[..., Node | Complex]] = {
     _aten.sgn.default: _sign,
     _aten.view_as_real.default: _pair,
     _aten.sym_size.int: _one_size,
+    _aten.sym_numel.default: _count,
     _aten.view_as_complex.default: lambda writer, node, pair: writer.of_pair(pair),
     _aten.complex.default: _complex,
     _aten.polar.default: _polar,
@@ -373,4 +378,5 @@ RULES: dict[Any, Callable[..., Node | Complex]] = {
     _aten.scalar_tensor.default: lambda writer, node, number, **options: _filled(writer, node, [], number, **options),
     _aten.copy_.default: _overwritten,
 }
-OF_COMPLEX = {_size, _one_size, _angle, _pair, _sign, _exponential, _fresh}  # rules whose first argument is complex
+# Rules whose first argument is complex.
+OF_COMPLEX = {_size, _one_size, _count, _angle, _pair, _sign, _exponential, _fresh}
