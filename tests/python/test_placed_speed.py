@@ -50,12 +50,15 @@ def test_kinds_of_kernels(name: str, kind: str) -> None:
 
 
 def test_tables() -> None:
-    text = placed_profile.text(
-        {"zefuse": {"matmul_1": Share(40, 2), "sum": Share(5, 1)}, "eager": {"gemm": Share(30, 3)}}
-    )
+    ways = {"zefuse": {"sum": Share(5, 1), "matmul_1": Share(40, 2)}, "eager": {"gemm": Share(30, 3)}}
+    text = placed_profile.text(ways)
     rows = {line[:28].strip(): line[28:].split() for line in text.splitlines()}
     assert rows["products"] == ["40", "(", "2)", "30", "(", "3)"] and rows["all"] == ["45", "(", "3)", "30", "(", "3)"]
+    assert rows["other kernels"] == ["5", "(", "1)", "0", "(", "0)"]
+    slowest = [line.split()[-1] for line in text.splitlines() if " x " in line]
+    assert slowest == ["matmul_1", "sum", "gemm"]  # the slowest of each way first
     assert "20.0  matmul_1" in text
+    assert "sum" not in placed_profile.text(ways, most=1)
     assert placed_profile.text({"zefuse": {}}) == "the profiler saw no device"
 
 
@@ -79,8 +82,8 @@ def test_page() -> None:
         "case": "ViT/bf16/1",
         "right": True,
         "zefuse": 2.0,
-        "eager": 4.0,
-        "Inductor": float("nan"),
+        "eager": float("nan"),
+        "Inductor": 4.0,
         "zefuse span": 3.0,
     }
     machine = {"gpu": "G", "driver": "1", "torch": "2", "day": "1 May 2026", "GB/s": 100.0}
@@ -89,7 +92,7 @@ def test_page() -> None:
     )
     assert "Below their goals (1 of 1): add f32 0.80." in text
     assert (
-        "| ViT, bf16, 1 | 2.000 (3.00) | 4.000 (nan) | nan (nan) | 2.00 |" in text and "2.00 times the better" in text
+        "| ViT, bf16, 1 | 2.000 (3.00) | nan (nan) | 4.000 (nan) | 2.00 |" in text and "2.00 times the better" in text
     )
     assert "- a launch: 1 us" in text
     assert "Whole models" not in speed_page.page({"machine": machine, "rows": [kernel]}, None)
