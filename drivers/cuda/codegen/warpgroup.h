@@ -21,7 +21,8 @@
 //   warpgroup_take_turn(number, items)   waits until others gave the turn of this number, which all items of this
 //     warpgroup take: `items` are both together
 //   warpgroup_give_turn(number, items)
-//   warpgroup_registers(count, more)   a lane of this warpgroup has so many registers from here on: more (1, which waits
+//   warpgroup_registers(count, more)   a lane of this warpgroup has so many registers from here on: more (1, which
+//   waits
 //     until others have given theirs) or fewer than before; a multiple of 8
 //   warpgroup_publish()   what this item wrote to local memory (copies that it waited for) is seen by products that
 //     begin behind a barrier
