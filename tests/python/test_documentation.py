@@ -188,13 +188,13 @@ def test_links_lead_somewhere(page: Path) -> None:
     assert wrong == []
 
 
-GENERATED = {"operators", "status", "targets"}
+GENERATED = {"gpu_speed", "operators", "status", "targets"}
 
 
 @pytest.mark.parametrize("page", [page for page in USERS if page.stem not in GENERATED], ids=lambda page: page.stem)
 def test_users_pages_have_lines_of_120_columns(page: Path) -> None:
     """Tables have a line for each row."""
-    text = re.sub(r"^\|.*$|^```.*?^```$", "", page.read_text(), flags=re.M | re.S)
+    text = re.sub(r"^\|[^\n]*$|^```.*?^```$", "", page.read_text(), flags=re.M | re.S)
     assert [line for line in text.splitlines() if len(line) > 120] == []
 
 
