@@ -82,6 +82,12 @@ int main(int argc, char** argv) {
   zefuse::registerFusePasses();
   zefuse::registerLoweringPasses();
   registerTransformsPasses();  // cse, canonicalize and their like
+  // A graph's context has one thread (compiler/fuse/analysed_groups.h); here functions of a file would have one each.
+  SmallVector<char*> arguments(argv, argv + argc);
+  std::string one_thread = "--mlir-disable-threading";
+  arguments.insert(arguments.begin() + 1, one_thread.data());
+  argc = int(arguments.size());
+  argv = arguments.data();
   auto [input, output] = registerAndParseCLIOptions(argc, argv, "zefuse's passes and kernel lowering", registry);
   if (!emit.empty())
     return lowerFile(input);
