@@ -235,7 +235,7 @@ private:
       try {
         Op op(graph_, node, values_, build);
         if (OpTable::refusesBool(node.schema->op) && op.element().isInteger(1))
-          op.refuse("eager has none of bool");  // and raises
+          op.refuseBool();
         Values results = (*emitter)(op);
         checkResults(op, results);
         markActivation(op, results);

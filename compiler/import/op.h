@@ -63,7 +63,8 @@ public:
   bool used(unsigned index) const { return index < node.used.size() && node.used[index]; }
   unsigned numResults() const;
 
-  [[noreturn]] void refuse(const llvm::Twine& reason) const;  // "aten::foo: <reason>"
+  [[noreturn]] void refuse(const llvm::Twine& reason) const;                              // "aten::foo: <reason>"
+  [[noreturn]] void refuseBool() const { refuse("eager has no kernel of it for bool"); }  // and raises
 
   // The operator in several forms, best first, all of them emitted: stage 2 keeps the first that the target takes
   // (zefuse.alternatives). A form that throws NotLowered is left out; where the last one does, which every target is to

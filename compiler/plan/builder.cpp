@@ -255,20 +255,19 @@ private:
         allocate(result, cast<AffineMapAttr>(kernel.getLayouts()[kernel.getInputs().size() + i]).getValue());
     if (isOfAGroup(kernel))
       return success();  // addGroupedMatmul has it
-    if (launch.why_on_host.empty())
-      vendor_ = calls_.vendorCall(kernel);
-    pushLaunch(kernel, launch);
+    pushLaunch(kernel, launch, launch.why_on_host.empty() ? calls_.vendorCall(kernel) : std::nullopt);
     return success();
   }
 
   /// The operation's operands and results are the kernel's arguments, in order; results are placed already.
-  void pushLaunch(Operation* op, const LoweredLaunch& from) {
-    push(launchOf(op, from), op);
+  void pushLaunch(Operation* op, const LoweredLaunch& from, std::optional<VendorCall> vendor = std::nullopt) {
+    push(launchOf(op, from, std::move(vendor)), op);
     schedule_.clear();
   }
 
   /// Its schedule is noted for the step that is pushed next.
-  std::unique_ptr<plan::LaunchT> launchOf(Operation* op, const LoweredLaunch& from) {
+  std::unique_ptr<plan::LaunchT> launchOf(Operation* op, const LoweredLaunch& from,
+                                          std::optional<VendorCall> vendor = std::nullopt) {
     const LoweredKernel& lowered = *from.kernel;
     auto launch = std::make_unique<plan::LaunchT>();
     launch->module_ = moduleOf(from);
@@ -292,16 +291,15 @@ private:
       launch->checks.push_back(std::move(entry));
     }
     schedule_ = describe(lowered.schedule);
-    if (vendor_) {
+    if (vendor) {
       const auto target = TargetDescription::named(from.target);
-      schedule_ +=
-          "; where the device's " + (vendor_->product ? target->product_library : convolutionLibrary(*target).str()) +
-          " is there, by that" + (vendor_->inTf32() ? " in TF32" : "") +
-          (vendor_->work > 0 ? " from " + std::to_string(vendor_->work) + " multiplications on" : std::string());
-      launch->library_work = vendor_->work;
-      launch->library = std::move(vendor_->product);
-      launch->library_convolution = std::move(vendor_->convolution);
-      vendor_.reset();
+      schedule_ += "; where the device's " +
+                   (vendor->product ? target->product_library : convolutionLibrary(*target).str()) +
+                   " is there, by that" + (vendor->inTf32() ? " in TF32" : "") +
+                   (vendor->work > 0 ? " from " + std::to_string(vendor->work) + " multiplications on" : std::string());
+      launch->library_work = vendor->work;
+      launch->library = std::move(vendor->product);
+      launch->library_convolution = std::move(vendor->convolution);
     }
     if (auto remark = op->getAttrOfType<StringAttr>("zefuse.note"))
       schedule_ += "; " + remark.str();
@@ -535,7 +533,6 @@ private:
   llvm::DenseMap<const LoweredLaunch*, uint32_t> modules_;
   std::map<std::string, uint32_t> module_ids_;
   std::string schedule_, host_, left_out_;  // of the step that is pushed next
-  std::optional<VendorCall> vendor_;        // likewise
 };
 
 }  // namespace

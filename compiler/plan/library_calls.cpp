@@ -59,7 +59,7 @@ template <typename Call> std::vector<std::unique_ptr<plan::PostOpT>> LibraryCall
   return post_ops;
 }
 
-std::unique_ptr<plan::MatmulT> LibraryCalls::product(MatmulOp op) {
+std::unique_ptr<plan::MatmulT> LibraryCalls::productAlone(MatmulOp op) {
   auto matmul = std::make_unique<plan::MatmulT>();
   matmul->a = values_.addLibraryOperand(op.getA());
   matmul->b = values_.addLibraryOperand(op.getB());
@@ -67,6 +67,11 @@ std::unique_ptr<plan::MatmulT> LibraryCalls::product(MatmulOp op) {
     matmul->bias = values_.addLibraryOperand(op.getBias());
   matmul->out = values_.addValue(op.getResult());
   matmul->alpha = op.getAlpha().convertToFloat();
+  return matmul;
+}
+
+std::unique_ptr<plan::MatmulT> LibraryCalls::product(MatmulOp op) {
+  auto matmul = productAlone(op);
   matmul->bf16_math = op.getBf16Math();
   matmul->post_ops = postOps(op);
   matmul->way = wayOf(op);
@@ -129,7 +134,6 @@ std::unique_ptr<plan::MatmulT> LibraryCalls::vendorProduct(KernelOp kernel, Matm
   Place place = values_.placeOf(kernel.getResult(0));
   Value made = kernel.getBody().front().getTerminator()->getOperand(0);
   auto activation = made.getDefiningOp<linalg::GenericOp>();
-  auto call = std::make_unique<plan::MatmulT>();
   if (activation) {
     Value source = activation.getDpsInputOperand(0)->get();
     const AffineMap rows = contiguousLayout(product.getType(), num_symbols_);
@@ -139,19 +143,15 @@ std::unique_ptr<plan::MatmulT> LibraryCalls::vendorProduct(KernelOp kernel, Matm
         return nullptr;
       place.layout = rows;
     }
-    call->post_ops.push_back(postOpOf(activation));
   } else if (made != product.getResult()) {
     return nullptr;
   }
   values_.put(product.getResult(), place);
   if (!isStrided(product.getResult()))
     return nullptr;
-  call->a = values_.addLibraryOperand(product.getA());
-  call->b = values_.addLibraryOperand(product.getB());
-  if (product.getBias())
-    call->bias = values_.addLibraryOperand(product.getBias());
-  call->out = values_.addValue(product.getResult());
-  call->alpha = product.getAlpha().convertToFloat();
+  auto call = productAlone(product);
+  if (activation)
+    call->post_ops.push_back(postOpOf(activation));
   call->tf32_math = inTf32(product);
   return call;
 }

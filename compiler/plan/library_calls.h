@@ -39,6 +39,7 @@ private:
   template <typename Product> Product productOf(KernelOp kernel);
   std::unique_ptr<plan::MatmulT> vendorProduct(KernelOp kernel, MatmulOp product);
   std::unique_ptr<plan::ConvolutionT> vendorConvolution(KernelOp kernel, ConvolutionOp convolution);
+  std::unique_ptr<plan::MatmulT> productAlone(MatmulOp op);
   std::unique_ptr<plan::ConvolutionT> convolutionAlone(ConvolutionOp op);
   template <typename Call> std::vector<std::unique_ptr<plan::PostOpT>> postOps(Call op);
 

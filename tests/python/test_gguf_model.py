@@ -94,6 +94,23 @@ def test_a_packed_matrix_is_the_files(kind: str) -> None:
     assert (quantized(row) - expected @ row).norm() < 0.02 * (expected @ row).norm()
 
 
+def _greedy(tokens: int) -> dict[str, Any]:
+    return {
+        "max_new_tokens": tokens, "do_sample": False, "return_dict_in_generate": True, "output_logits": True, "pad_token_id": 0,
+        "eos_token_id": None,
+    }  # fmt: skip
+
+
+def _says_the_same(optimized: Any, plain: Any, ids: torch.Tensor, tokens: int, atol: float) -> Any:
+    """Without fallbacks; what ``plain`` says."""
+    made, expected = (model.generate(ids, **_greedy(tokens)) for model in (optimized, plain))
+    assert torch.equal(made.sequences, expected.sequences)
+    for logits, without in zip(made.logits, expected.logits, strict=True):
+        torch.testing.assert_close(logits, without, rtol=1e-4, atol=atol)
+    assert all(graph.fallbacks == 0 for graph in zefuse.llm.report(optimized).graphs)
+    return expected
+
+
 @pytest.mark.parametrize("kind", ["Q4_1", "Q8_0"])
 def test_a_model_computes_with_the_files_blocks(kind: str, tmp_path: Path) -> None:
     place = _write(tmp_path / "model.gguf", kind)
@@ -107,18 +124,10 @@ def test_a_model_computes_with_the_files_blocks(kind: str, tmp_path: Path) -> No
     exact = copy.deepcopy(kept)
     optimized = zefuse.llm.optimize(kept)
     assert "weights: 15 matrices quantized before" in str(zefuse.llm.report(optimized))
-    arguments = {
-        "max_new_tokens": 6, "do_sample": False, "return_dict_in_generate": True, "output_logits": True, "pad_token_id": 0,
-        "eos_token_id": None,
-    }  # fmt: skip
-    made, expected = (model.generate(ids, **arguments) for model in (optimized, plain))
-    assert torch.equal(made.sequences, expected.sequences)
-    for logits, without in zip(made.logits, expected.logits, strict=True):
-        torch.testing.assert_close(logits, without, rtol=1e-4, atol=1e-5)
-    assert all(graph.fallbacks == 0 for graph in zefuse.llm.report(optimized).graphs)
+    expected = _says_the_same(optimized, plain, ids, tokens=6, atol=1e-5)
     said = expected.sequences[0].tolist()
     quantized = zefuse.llm.optimize(exact, activations="int8").generate(
-        ids, prefix_allowed_tokens_fn=lambda _, before: [said[len(before)]], **arguments
+        ids, prefix_allowed_tokens_fn=lambda _, before: [said[len(before)]], **_greedy(6)
     )
     for logits, without in zip(quantized.logits, expected.logits, strict=True):
         assert (logits - without).norm() < 0.05 * without.norm()
@@ -188,15 +197,7 @@ def test_a_mixture_computes_with_the_files_blocks(kind: str, up: str | None, tmp
     with torch.no_grad():
         torch.testing.assert_close(kept(ids).logits, plain(ids).logits)
     optimized = zefuse.llm.optimize(kept)
-    arguments = {
-        "max_new_tokens": 3, "do_sample": False, "return_dict_in_generate": True, "output_logits": True, "pad_token_id": 0,
-        "eos_token_id": None,
-    }  # fmt: skip
-    made, expected = (model.generate(ids, **arguments) for model in (optimized, plain))
-    assert torch.equal(made.sequences, expected.sequences)
-    for logits, without in zip(made.logits, expected.logits, strict=True):
-        torch.testing.assert_close(logits, without, rtol=1e-4, atol=1e-4)
-    assert all(graph.fallbacks == 0 for graph in zefuse.llm.report(optimized).graphs)
+    _says_the_same(optimized, plain, ids, tokens=3, atol=1e-4)
 
 
 def _check_names(place: Path, model: Any) -> None:

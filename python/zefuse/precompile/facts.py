@@ -46,8 +46,8 @@ STATE_NAMES = (
     "deterministic",
     "deterministic, warning only",
     "matmul precision",
-    "CUDA's products",
-    "CUDA's convolutions",
+    "precision of CUDA's products",
+    "precision of CUDA's convolutions",
     "anomaly mode",
 )
 
