@@ -34,14 +34,13 @@ public:
 
   void run() {
     Domain& domain = c_.domain;
-    AffineExpr lines = space_.constant(1), blocks = space_.constant(1);
+    AffineExpr blocks = space_.constant(1);
     unsigned lanes = 1;
     SmallVector<unsigned> line_dims;
     for (unsigned dim : domain.parallelRows())
-      if (dim != c_.strategy.tile_dim && (!c_.strategy.lanes_in_rows || dim != c_.strategy.row_lanes)) {
+      if (dim != c_.strategy.tile_dim && (!c_.strategy.lanes_in_rows || dim != c_.strategy.row_lanes))
         line_dims.push_back(dim);
-        lines = lines * space_.size(dim);
-      }
+    AffineExpr lines = space_.product(line_dims);
     if (c_.strategy.tile_dim != Strategy::none)
       return tiles(line_dims, lines);
     if (c_.strategy.lanes_in_rows) {

@@ -27,12 +27,10 @@ public:
       : ScatterSteps(context), i_{b_, loc_}, laned_(context.strategy.row_lanes) {}
 
   void run() {
-    AffineExpr columns = space_.constant(1);
     for (unsigned dim : c_.domain.rows)
-      if (dim != laned_) {
+      if (dim != laned_)
         dims_.push_back(dim);
-        columns = columns * space_.size(dim);
-      }
+    AffineExpr columns = space_.product(dims_);
     if (laned_ != Strategy::none) {  // innermost: neighbouring work-items have neighbours in memory
       auto size = constantOf(space_.size(laned_));
       lanes_ = size ? std::max<int64_t>(1, c_.target.access_bytes / bytesInMemory(element())) : 1;

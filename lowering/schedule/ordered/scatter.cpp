@@ -42,12 +42,11 @@ private:
   void shares() {
     laned_ = c_.strategy.row_lanes;
     SmallVector<unsigned> line_dims;
-    AffineExpr lines = space_.constant(1), blocks = space_.constant(1);
+    AffineExpr blocks = space_.constant(1);
     for (unsigned dim : c_.domain.rows)
-      if (dim != laned_) {
+      if (dim != laned_)
         line_dims.push_back(dim);
-        lines = lines * space_.size(dim);
-      }
+    AffineExpr lines = space_.product(line_dims);
     if (laned_ != Strategy::none) {
       lanes_ = lanesFor(space_, laned_, c_.target);
       blocks = space_.size(laned_).ceilDiv(lanes_);
