@@ -1,10 +1,11 @@
 """Random graphs and what is left of torch's operator database side by side, for a machine with many cores that has nothing of
 this repository but the folder that scripts/fuzz_check made, and the installed wheel:
 
-    python FOLDER/fuzz/run_all.py --jobs 16 --seconds 550 --seed 200 --out OUT
+    python FOLDER/fuzz/run_all.py --jobs 16 --seconds 550 --seed 200 --rows static:int32,bool training:float32 --out OUT
 
 Ends at its time and goes on another time: what lies in FOLDER/before, an earlier OUT, counts as done, but for its findings.
-OUT/SEED/done.jsonl: a line per graph, beside it a finding's program; OUT/rows/done.jsonl: a line per row; OUT/summary.txt.
+OUT/SEED/done.jsonl: a line per graph, beside it a finding's program; OUT/rows-2/done.jsonl (rows-all): a line per row of two samples
+(of all); OUT/summary.txt.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,19 +33,19 @@ from summary import summary
 from table import table, unexpected
 
 FOLDER = Path(__file__).resolve().parents[1]
-# What the page of the last runs (docs/fuzzing.md) names as not run, and complex numbers anew.
-LEFT = [("dynamic", "float64,float16,bfloat16,int64,bool,complex64"), ("static", "complex64,complex128")]
 
 
-def rows() -> Iterator[Row]:
+def rows(chosen: Sequence[str]) -> Iterator[Row]:
+    """``chosen``: MODE:DTYPE,DTYPE each, as the database names them."""
     from database import questions  # torch with all that it tests its operators by: seconds
 
-    for mode, dtypes in LEFT:
+    for each in chosen:
+        mode, _, dtypes = each.partition(":")
         yield from questions([], dtypes.split(","), [mode])
 
 
 def go_on(before: Path, out: Path) -> None:
-    """Takes over what an earlier run has done (SEED/ and rows/) and this one has not begun; a log may lie in OUT already. What was a
+    """Takes over what an earlier run has done (SEED/ and rows-2/) and this one has not begun; a log may lie in OUT already. What was a
     finding runs again: it may be mended."""
     out.mkdir(parents=True, exist_ok=True)
     for done in sorted(before.glob("*/done.jsonl")):
@@ -70,16 +71,18 @@ def main() -> int:
     began = time.monotonic()
     parser = argparse.ArgumentParser(description="random graphs and rows of the operator database against eager")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="processes of one core each")
+    parser.add_argument("--rows", nargs="*", default=[], metavar="MODE:DTYPES", help="of the operator database")
     parser.add_argument("--row-jobs", type=int, help="of them for rows, until none is left; default: a third")
     parser.add_argument("--seconds", type=float, default=300)
     parser.add_argument("--seed", default="200")
     parser.add_argument("--graphs", type=int, default=100_000)
-    parser.add_argument("--samples", type=int, default=2, help="of each row at most")
+    parser.add_argument("--samples", type=int, default=2, help="of each row at most; 0: all")
     parser.add_argument("--shrink", type=float, default=0, help="seconds for making one finding smaller")
     parser.add_argument("--out", type=Path, required=True)
     arguments = parser.parse_args()
     arguments.deadline, arguments.first = 30.0, 0
     row_jobs = arguments.jobs // 3 if arguments.row_jobs is None else arguments.row_jobs
+    row_jobs = row_jobs if arguments.rows else 0
     # No GPU of the machine: gpu:0 is the driver over the CPU, posing.
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
     os.environ["PYTHONPATH"] = os.pathsep.join(
@@ -93,8 +96,9 @@ def main() -> int:
     campaign = None
     if row_jobs:
         left = arguments.seconds - (time.monotonic() - began)
-        done = arguments.out / "rows" / "done.jsonl"
-        campaign = Campaign(list(rows()), done, samples=arguments.samples, jobs=row_jobs, deadline_s=60, seconds=left)
+        done = arguments.out / f"rows-{arguments.samples or 'all'}" / "done.jsonl"
+        wanted = list(rows(arguments.rows))
+        campaign = Campaign(wanted, done, samples=arguments.samples, jobs=row_jobs, deadline_s=60, seconds=left)
 
         def rows_then_graphs(campaign: Campaign = campaign) -> None:
             campaign.work()
