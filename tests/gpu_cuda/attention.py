@@ -1,11 +1,11 @@
 """On a machine with an NVIDIA GPU of compute capability 9.0 and zefuse's wheel: attention by products of four sub-groups (wgmma),
 which the target sm_90 has, beside sm_89's kernels and torch's own; and in f32.
 
-    attention.py [--parts forms,times,choices] [--seconds 540]
+    attention.py [--parts forms,times] [--seconds 540]
 
 forms: results (and log-sum-exps, through gradients) against eager in f32; times: ms on the device (CUPTI, medians of calls with the
-L2 overwritten before each) beside the quickest of torch's backends of scaled_dot_product_attention; choices: the same for what the
-schedule may choose. Each part runs in processes of its own with a deadline, since a wrong kernel may end its process or hang.
+L2 overwritten before each) beside the quickest of torch's backends of scaled_dot_product_attention; choices, only
+on request since it takes some 430 s: the same for what a tuner may choose. Each part runs in processes of its own with a deadline, since a wrong kernel may end its process or hang.
 Status 1 where a result is wrong or a part did not end.
 """
 
@@ -91,6 +91,8 @@ FORMS = [
     Form(3, 3, 333, 777, 64, 64),
     Form(80, 80, 333, 777, 128, 128, dtype=torch.float16),
     Form(80, 80, 777, 777, 128, 128, causal=True),
+    Form(80, 80, 320, 320, 64, 64),  # the last tile's second warpgroup has no rows
+    Form(80, 80, 320, 320, 128, 128, causal=True),
     Form(2, 2, 64, 8192, 128, 128),
     Form(40, 8, 1000, 1000, 128, 128, causal=True, batch=2),
     Form(6, 6, 512, 640, 80, 80),
@@ -391,7 +393,7 @@ def choices(seconds: float) -> bool:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--parts", default="forms,times,choices")
+    parser.add_argument("--parts", default="forms,times", help="of forms, times and choices")
     parser.add_argument("--seconds", type=float, default=540, help="in which all parts end")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     parser.add_argument("--numbers", help=argparse.SUPPRESS)

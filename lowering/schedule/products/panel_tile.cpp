@@ -13,7 +13,8 @@ void PanelTile::copy(OpBuilder& b, WorkGroup& group, const Copiers& by, Value ar
   Location loc = b.getUnknownLoc();
   IndexMath i{b, loc};
   const Type type = b.getI16Type();
-  const TileSide row_side{all_rows, first_row, rows}, column_side{all_columns, i.number(0), columns};
+  const TileSide row_side{all_rows, first_row, together > 0 ? together : rows},
+      column_side{all_columns, i.number(0), columns};
   const bool along_columns = source.columns_contiguous;
   const int64_t run = along_columns ? source.run : 1, line = (along_columns ? columns : rows) / run;
   const int64_t accesses = rows * columns / run, rounds = (accesses + by.count - 1) / by.count;

@@ -16,6 +16,8 @@ struct Copiers {
 struct PanelTile {
   const ProductSource& source;
   int64_t rows, columns;  // in local memory: multiples of 8 and of 16
+  // Rows of which this tile is a part: the others' may lie outside of the source, and so may these then. 0: its own.
+  int64_t together = 0;
 
   PanelShape shape() const { return {rows}; }
   int64_t elements() const { return (columns + PanelShape::columns - 1) / PanelShape::columns * shape().elements(); }

@@ -76,7 +76,7 @@ class WarpgroupAttention : FragmentRows {
 public:
   WarpgroupAttention(const ScheduleContext& context, AttentionOp op, const WarpgroupAttentionTile& tile)
       : FragmentRows(context, op, tile.engine), tile_(tile), stages_(stagesOf(tile, context.target)),
-        sources_{source(0), source(1), source(2)}, query_{sources_[0], rows_of_warpgroup, tile.depth},
+        sources_{source(0), source(1), source(2)}, query_{sources_[0], rows_of_warpgroup, tile.depth, tile.rows()},
         key_{sources_[1], tile.keys, tile.depth}, value_{sources_[2], tile.keys, tile.columns} {}
 
   void run() {

@@ -5,6 +5,10 @@
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <memory>
+#include <new>
+
+#include <sys/mman.h>
 
 #include "drivers/cuda/codegen/codegen.h"
 #include "tests/unit/codegen/harness.h"
@@ -21,16 +25,30 @@ uint16_t bitsOf(float value, bool half) {
   return half ? std::bit_cast<uint16_t>(static_cast<_Float16>(value)) : uint16_t(std::bit_cast<uint32_t>(value) >> 16);
 }
 
-struct alignas(64) Line {
-  std::byte bytes[64];
-};
+// Elements that begin where the executor's buffers do, and end where no memory is: what reads behind them ends the
+// test.
+template <typename T> class Buffer {
+public:
+  explicit Buffer(size_t count) : pages_((count * sizeof(T) + page - 1) / page * page) {
+    void* all = mmap(nullptr, pages_ + page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (all == MAP_FAILED || mprotect(all, pages_, PROT_READ | PROT_WRITE) != 0)
+      throw std::bad_alloc();
+    memory_.reset(static_cast<std::byte*>(all));
+    memory_.get_deleter().bytes = pages_ + page;
+    first_ = reinterpret_cast<T*>(memory_.get() + (pages_ - count * sizeof(T)) / line * line);
+  }
+  T* data() { return first_; }
+  T& operator[](size_t i) { return first_[i]; }
 
-// Elements that begin where the executor's buffers do.
-template <typename T> struct Buffer {
-  std::vector<Line> lines;
-  explicit Buffer(size_t count) : lines(count * sizeof(T) / sizeof(Line) + 1) {}
-  T* data() { return reinterpret_cast<T*>(lines.data()); }
-  T& operator[](size_t i) { return data()[i]; }
+private:
+  static constexpr size_t page = 4096, line = 64;
+  struct Unmap {
+    size_t bytes = 0;
+    void operator()(std::byte* all) const { munmap(all, bytes); }
+  };
+  size_t pages_;
+  std::unique_ptr<std::byte, Unmap> memory_;
+  T* first_;
 };
 
 // Runs a kernel of static sizes whose arguments are all pointers.
@@ -405,6 +423,9 @@ TEST(SimulatedProducts, AttentionTogether) {
         AttentionCase{.heads = 2, .key_heads = 1, .rows = 128, .keys = 384, .depth = 64, .columns = 64},
         AttentionCase{.heads = 1, .key_heads = 1, .rows = 150, .keys = 300, .depth = 128, .columns = 128},
         AttentionCase{.heads = 1, .key_heads = 1, .rows = 64, .keys = 70, .depth = 64, .columns = 64},
+        // The last tile's second warpgroup has no rows, and they are a multiple of a warpgroup's.
+        AttentionCase{.heads = 1, .key_heads = 1, .rows = 192, .keys = 128, .depth = 64, .columns = 64},
+        AttentionCase{.heads = 1, .key_heads = 1, .rows = 192, .keys = 256, .depth = 128, .columns = 128},
         // Few rows of the first group see more than a step; more rows than keys.
         AttentionCase{
             .heads = 1, .key_heads = 1, .rows = 300, .keys = 300, .depth = 64, .columns = 128, .causal = true},
@@ -446,6 +467,14 @@ TEST(SimulatedProducts, AttentionInTurns) {
         c, "sm_90", /*engines=*/1,
         {{"keys of a step", c.depth == 128 ? 96 : 64}, {"copying sub-groups", 0}, {"turns of warpgroups", 1}});
   }
+}
+
+// Three groups of four that all copy: their work-items do not divide a step's keys, nor their rows the queries.
+TEST(SimulatedProducts, AttentionOfThreeWarpgroups) {
+  for (auto [keys_of_step, keys, depth] : {std::tuple(64, 320, 64), std::tuple(128, 256, 64), std::tuple(64, 200, 128)})
+    checkAttention(
+        {.heads = 1, .key_heads = 1, .rows = 256, .keys = keys, .depth = depth, .columns = depth, .element = "bf16"},
+        "sm_90", /*engines=*/1, {{"warpgroups", 3}, {"keys of a step", keys_of_step}, {"copying sub-groups", 0}});
 }
 
 // The same where sub-groups beside them copy keys and values, in two stages and more, for three groups of four, and
