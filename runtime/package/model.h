@@ -13,6 +13,7 @@
 #include "common/base/api.h"
 #include "runtime/executor/executable.h"
 #include "runtime/package/manifest.h"
+#include "runtime/package/plan_description.h"
 
 namespace zefuse::ze {
 struct Device;
@@ -29,17 +30,6 @@ struct ModelOptions {
   std::function<bool(const std::string& device, const std::string& kernel, size_t number, size_t count)> jit_progress;
   CancelCheck cancelled;        // asked before each plan too
   bool device_tensors = false;  // calls will bring tensors that lie on the GPU (ExecutableOptions::in_streams)
-};
-
-// An input or output as a caller must give it or will get it.
-struct TensorInfo {
-  std::string name;
-  plan::DType dtype{};
-  bool integer = false;                // a Python int: given as a tensor of one i64
-  bool constant = false;               // what the program was traced with: may be left out, or a tensor of one number
-  std::vector<int64_t> sizes;          // -1 where a call decides
-  std::vector<int64_t> strides;        // of inputs, in elements; -1 where it follows from such a size
-  std::vector<std::string> size_text;  // "32", "s0", "s0 * 2": equal letters are equal sizes
 };
 
 // Memory of the model's GPU for a result, from the caller; it goes when nobody has it any more.
@@ -99,18 +89,6 @@ private:
 // knows; unsupported: a package of torch.compile's graphs alone.
 ZEFUSE_API Result<std::vector<const PlanEntry*>> plansFor(const Reader& reader, const Manifest& manifest,
                                                           const std::string& device);
-
-// A plan without a device, for reports. damaged: it fails its checks or is not the manifest's.
-struct PlanDescription {
-  std::vector<TensorInfo> inputs, outputs;  // the user's
-  size_t kernels = 0, library_calls = 0;    // steps
-  std::vector<std::string> aten;            // the operators that it calls
-};
-ZEFUSE_API Result<PlanDescription> describePlan(std::span<const std::byte> plan, const Manifest& manifest,
-                                                const PlanEntry& entry);
-ZEFUSE_API Result<PlanDescription> describeSteps(std::span<const std::byte> plan);  // without inputs and outputs
-
-ZEFUSE_API std::string text(const TensorInfo& info);  // "f32[s0, 384]"
 
 // The sections' names of native code for a kernel module of `target`, best first, on this host.
 ZEFUSE_API std::vector<std::string> nativeTargets(std::string_view target);
