@@ -354,6 +354,7 @@ void registerArithmetic(OpTable& table) {
     table.add(("aten.fmod." + overload).str(), [](Op& op) { return emitRemainder(op, false); });
     table.add(("aten.div." + overload + "_mode").str(), emitDivMode);
   }
+  table.add("aten.remainder.Scalar_Tensor", [](Op& op) { return emitRemainder(op, true); });
   addBinary(table, "mul", {"Tensor", "Scalar"}, Compute::multiplied, [](In in) { return in[0] * in[1]; });
   addBinary(table, "div", {"Tensor", "Scalar"}, Compute::divided, [](In in) { return in[0] / in[1]; });
   addBinary(table, "true_divide", {"Tensor", "Scalar"}, Compute::divided, [](In in) { return in[0] / in[1]; });

@@ -46,6 +46,7 @@ POINTWISE: list[Case] = [
     Case("fmod", torch.fmod, [S, S]),
     Case("remainder", torch.remainder, [S, S]),
     Case("remainder_scalar", lambda x: (x % 3, x % -3, torch.fmod(x, 3)), [S], BOTH),
+    Case("remainder_of_scalar", lambda x: (7 % x, -7 % x, 2.3 % x), [S]),
     Case("floor_divide", torch.floor_divide, [S, S]),
     Case("floor_divide_scalar", lambda x: (x // 3, x // -1, torch.div(x, 4, rounding_mode="trunc")), [S], BOTH),
     Case("floor_divide_number_first", lambda x: (0.0 // x, 7.5 // x), [S], low=0.5),
