@@ -48,6 +48,15 @@ for rows in (0, 1):
     torch.testing.assert_close(compiled(x), function(expected))
     torch.testing.assert_close(x, expected)
 """,
+    # No elements, and by channels_last rows that are 0 apart; expanded, and a dimension of none behind it.
+    "written parts of nothing": """
+def function(x):
+    return x[..., ::2].fill_(2)
+made = lambda: (torch.zeros(1, 1, 2, 0).contiguous(memory_format=torch.channels_last), torch.zeros(1, 0).expand(3, 2, 0))
+compiled = torch.compile(function, backend="zefuse")
+for mine, theirs in zip(made(), made()):
+    torch.testing.assert_close(compiled(mine), function(theirs))
+""",
 }
 
 

@@ -287,6 +287,40 @@ def test_gradients_of_views_of_an_overlapping_input(made: Callable[[], torch.Ten
     assert torch.equal(*gradients)
 
 
+@pytest.mark.parametrize("training", [False, True])
+def test_an_error_is_looked_for_beside_inputs_that_share_memory(training: bool) -> None:
+    """AOTAutograd makes one input of them, and forgot that the operator without a result has a token: torch.linalg's check."""
+
+    def function(x: torch.Tensor, y: torch.Tensor, z: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        x.mul_(2)
+        return torch.linalg.inv(y @ y.mT + z), x + 1
+
+    compiled, gradients = zefuse(function), []
+    for run in (function, compiled):
+        memory, z = torch.linspace(-1, 1, 16).reshape(4, 4).sin(), torch.eye(3, requires_grad=training)
+        inverse, more = run(memory, memory[:3, :3], z)
+        if training:
+            (inverse.square().sum() + more.sum()).backward()
+        gradients.append((inverse.detach(), more, memory, z.grad))
+    torch.testing.assert_close(gradients[1], gradients[0])
+    zeros = torch.zeros(4, 4)
+    with pytest.raises(RuntimeError, match="singular"):
+        compiled(zeros, zeros[:3, :3], torch.zeros(3, 3, requires_grad=training))
+
+
+def test_an_error_is_looked_for_beside_an_input_that_is_passed_twice() -> None:
+    def function(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        x.mul_(2)
+        return torch.linalg.inv(y), x + 1
+
+    from zefuse.backend import zefuse as backend
+
+    x, expected = torch.eye(3), torch.eye(3)
+    compiled = backend(torch.fx.symbolic_trace(function), [x, x])  # Dynamo passes it once
+    torch.testing.assert_close(compiled(x, x), function(expected, expected))
+    torch.testing.assert_close(x, expected)
+
+
 def test_overlapping_input_mutation() -> None:
     """Two arguments that share memory: the write to one is seen through the other."""
 

@@ -262,7 +262,8 @@ def written_view(of: torch._ops.OpOverload) -> Callable[..., Any]:
     result repeats elements as well, and so could not hold what is written into one of them."""
 
     def scatter(self: torch.Tensor, *rest: Any, **named: Any) -> Any:
-        if not any(stride == 0 and size > 1 for size, stride in zip(self.shape, self.stride(), strict=True)):
+        repeats = any(stride == 0 and size > 1 for size, stride in zip(self.shape, self.stride(), strict=True))
+        if not repeats or 0 in self.shape:  # strides of nothing may be 0, those of its copy too
             return NotImplemented
         return of(self.clone(), *rest, **named)
 

@@ -88,14 +88,41 @@ def linear_algebra_checks_kept() -> Iterator[None]:
     from torch._higher_order_ops import effects
 
     operator = "aten::_linalg_check_errors"
-    if effects._get_effect(operator) is not None:
-        yield
-        return
-    registration = effects._register_effectful_op(operator, effects._EffectType.ORDERED)
+    with _tokens_of_joined_inputs_kept():
+        if effects._get_effect(operator) is not None:
+            yield
+            return
+        registration = effects._register_effectful_op(operator, effects._EffectType.ORDERED)
+        try:
+            yield
+        finally:
+            registration.destroy()
+
+
+@contextlib.contextmanager
+def _tokens_of_joined_inputs_kept() -> Iterator[None]:
+    """AOTAutograd orders effects by tokens that go through the graph. Where inputs share memory and one is written, or one tensor is
+    passed twice, it makes one input of them and forgets the tokens in its notes: the graph then takes one that nobody passes, with
+    every back end."""
+    from torch._functorch._aot_autograd import runtime_wrappers
+
+    def with_tokens(original: Callable[..., Any]) -> Callable[..., Any]:
+        def noted(notes: Any, *rest: Any) -> Any:
+            result = original(notes, *rest)
+            (result[0] if isinstance(result, tuple) else result).tokens = notes.tokens
+            return result
+
+        return noted
+
+    names = ("create_synthetic_base_metadata", "remove_dupe_metadata")
+    originals = {name: getattr(runtime_wrappers, name) for name in names}
+    for name, original in originals.items():
+        setattr(runtime_wrappers, name, with_tokens(original))
     try:
         yield
     finally:
-        registration.destroy()
+        for name, original in originals.items():
+            setattr(runtime_wrappers, name, original)
 
 
 def keep_whole_for_sizes(operator: Any, whole: Callable[..., Any]) -> None:
