@@ -35,6 +35,7 @@ from zefuse.graphs import (
     constants,
     direct_calls,
     garbage,
+    input_bases,
     input_names,
     later,
     observers,
@@ -115,6 +116,7 @@ def _through_aot_autograd(
         _tracing(example_inputs),
         later.backward_follows_forward(beside),
     ):
+        input_bases.have_dynamos_symbols(gm, example_inputs)
         on_gpu = options.device != "cpu" or places.any_placed(example_inputs)
         whole = recurrent.kept_whole(gm, on_gpu=on_gpu)
         taken = whole if on_gpu else quantized_graphs.taken(whole, example_inputs)

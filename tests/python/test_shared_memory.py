@@ -321,6 +321,21 @@ def test_an_error_is_looked_for_beside_an_input_that_is_passed_twice() -> None:
     torch.testing.assert_close(x, expected)
 
 
+def test_what_is_found_out_about_the_size_of_a_base_is_guarded() -> None:
+    """The second call is compiled for one element in the median, the third has several."""
+
+    def function(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        median = x[1::3].clone().median(-1)[0]
+        x.mul_(0.5)
+        return median * 1, y * 2
+
+    compiled = zefuse(function, dynamic=True)
+    for size in (6, 4, 17):
+        x, expected = torch.linspace(0, 9, size).sin(), torch.linspace(0, 9, size).sin()
+        torch.testing.assert_close(compiled(x, x[:-1]), function(expected, expected[:-1]))
+        torch.testing.assert_close(x, expected)
+
+
 def test_overlapping_input_mutation() -> None:
     """Two arguments that share memory: the write to one is seen through the other."""
 
