@@ -145,14 +145,14 @@ private:
     Value power = native(b, "native_exp2", times(b, magnitude, 2 * log2_e));
     Value inverse = native(b, "native_recip", arith::AddFOp::create(b, op->getLoc(), power, real(b, x, 1)));
     Value large = math::FmaOp::create(b, op->getLoc(), inverse, real(b, x, -2), real(b, x, 1));
-    Value result = math::CopySignOp::create(b, op->getLoc(), large, x);
     if (to_one)
-      return result;
+      return math::CopySignOp::create(b, op->getLoc(), large, x);
     Value square = arith::MulFOp::create(b, op->getLoc(), x, x);
     Value series = polynomial(b, square, {62.0 / 2835, -17.0 / 315, 2.0 / 15, -1.0 / 3});
     Value small = math::FmaOp::create(b, op->getLoc(), arith::MulFOp::create(b, op->getLoc(), square, series), x, x);
     Value is_small = arith::CmpFOp::create(b, op->getLoc(), arith::CmpFPredicate::OLT, magnitude, real(b, x, 0.25));
-    return arith::SelectOp::create(b, op->getLoc(), is_small, small, result);
+    Value either = arith::SelectOp::create(b, op->getLoc(), is_small, small, large);
+    return math::CopySignOp::create(b, op->getLoc(), either, x);  // the series is +0 of -0
   }
 
   // 1 - t P(t) exp(-x^2) with t = 1 / (1 + p |x|), and the sign.

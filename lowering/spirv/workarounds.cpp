@@ -30,7 +30,24 @@ static void maskTruncated(ZExtInst& extend) {
     truncate->eraseFromParent();
 }
 
+static void defineOperands(Instruction& instruction) {
+  if (isa<InsertElementInst, InsertValueInst, ShuffleVectorInst>(
+          instruction))  // of parts that are written, or not read
+    return;
+  for (Use& use : instruction.operands()) {
+    auto* constant = dyn_cast<Constant>(use.get());
+    if (!constant || !(constant->getType()->isFPOrFPVectorTy() || constant->getType()->isIntOrIntVectorTy()))
+      continue;
+    if (isa<UndefValue>(constant))
+      use.set(Constant::getNullValue(constant->getType()));
+    else if (constant->containsUndefOrPoisonElement())
+      use.set(Constant::replaceUndefsWith(constant, Constant::getNullValue(constant->getType()->getScalarType())));
+  }
+}
+
 void rewriteForBackEnd(Function& function) {
+  for (Instruction& instruction : instructions(function))
+    defineOperands(instruction);
   // Listed first: a rewrite erases instructions, and a dominating block may stand behind the one it dominates.
   SmallVector<Instruction*> found;
   for (Instruction& instruction : instructions(function))

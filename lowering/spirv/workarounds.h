@@ -8,7 +8,9 @@ namespace zefuse {
 // After the last pass that makes such IR (SimplifyCFG turns a branch between two vectors into a select by one bit):
 // - select by a scalar between vectors: SPIR-V below 1.4 wants a condition per component, so the condition is splat;
 // - zext of a trunc between three widths: LLVM 22's combiner masks the wide value in the result's type without
-//   converting it, so the conversion and the mask are written out.
+//   converting it, so the conversion and the mask are written out;
+// - a value that LLVM leaves open (NaN as an integer, once it is a constant) is zero: a store of it would be left out,
+//   and what lies in memory would be the result.
 void rewriteForBackEnd(llvm::Function& function);
 
 }  // namespace zefuse

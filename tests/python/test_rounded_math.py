@@ -44,6 +44,7 @@ def check(name: str, dtype: torch.dtype, x: torch.Tensor, actual: torch.Tensor) 
     off = ((actual.double() - exact).abs() > bound) & finite
     assert not off.any(), (x[off][:5], actual[off][:5], exact[off][:5])
     assert torch.equal(actual.isnan(), exact.isnan())
+    assert torch.equal(actual[x == 0].signbit(), FUNCTIONS[name](x[x == 0]).signbit())
 
 
 @pytest.mark.parametrize("dtype", HALVES, ids=str)

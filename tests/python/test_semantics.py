@@ -374,6 +374,19 @@ def test_operator_that_checks_its_result() -> None:
         compiled(torch.zeros(4, 4))
 
 
+@pytest.mark.parametrize("device", ["cpu", "gpu:0"])
+def test_a_constant_that_no_integer_holds_is_a_number(device: str) -> None:
+    """C leaves open which, LLVM left out the store, and the result was what had been in memory."""
+
+    def function(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        nothing = torch.full((32,), float("nan"))
+        return nothing.to(torch.uint8), (x * 0 + float("nan")).to(torch.int16)
+
+    for _ in range(3):
+        actual = zefuse(function, options={"device": device})(torch.ones(32))
+        assert [each.tolist() for each in actual] == [[0] * 32] * 2
+
+
 @pytest.mark.parametrize("divide", [lambda x, y: x // y, lambda x, y: x % y])
 def test_integer_division_by_zero(divide: Any) -> None:
     compiled = torch.compile(divide, backend="zefuse")

@@ -103,6 +103,20 @@ def test_writes(name: str, dynamic: bool | None) -> None:
     check(WRITES[name], *[lambda at=at: inside(at) for at in (0, 5)], dynamic=dynamic)
 
 
+PARTS_OF_WHAT_REPEATS: dict[str, Function] = {
+    "a diagonal of an input": lambda x: (x.as_strided((2, 2, 2), (4, 0, 1)).diagonal().neg_() * 1, x + 1),
+    "a diagonal of what was made": lambda x: (lambda y: (y.as_strided((2, 2, 2), (4, 0, 1)).diagonal().neg_() * 1, y))(x + 1),
+    "a row of windows": lambda x: (lambda y: (y.unfold(0, 3, 1)[0, :1].neg_() * 1, y))(x + 1),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PARTS_OF_WHAT_REPEATS)
+def test_a_part_written_of_elements_that_lie_in_one_place(name: str) -> None:
+    """Each is there once in the part, and elsewhere in what it is a part of. aot_eager refuses all three."""
+    with pytest.warns(UserWarning, match="a graph runs in eager"):
+        check(PARTS_OF_WHAT_REPEATS[name], lambda: [torch.arange(20.0)])
+
+
 def test_a_write_between_the_elements() -> None:
     with pytest.warns(UserWarning, match="a graph runs in eager"):
         check(lambda x: x.as_strided((3,), (1,), 0).mul_(2), lambda: [torch.arange(20.0)[:12:3]])

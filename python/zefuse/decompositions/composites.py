@@ -169,18 +169,31 @@ def max_unpool2d(self: torch.Tensor, indices: torch.Tensor, output_size: list[in
 
 
 def div_mode(self: Any, other: Any, *, rounding_mode: str | None) -> Any:
-    """With the strides of eager, whose kernel takes its first operand's; torch's shape rule of a floor takes the second's. Either
-    may be a number."""
+    """With the strides of eager, whose kernel takes its first operand's; torch's shape rule of a floor takes the second's, which may be
+    repeated to the first's sizes. Either may be a number."""
     if (
         rounding_mode != "floor" or not (isinstance(self, torch.Tensor) and isinstance(other, torch.Tensor))
-        or self.shape != other.shape
-        or self.stride() == other.stride() or 0 in self.stride() or not torch.result_type(self, other).is_floating_point
+        or 0 in self.stride() or not torch.result_type(self, other).is_floating_point
+        or not _fits(other, self.shape) or self.stride() == other.stride()
     ):  # fmt: skip
         return NotImplemented
     laid = torch.empty_like(self, dtype=other.dtype)
-    if laid.stride() == other.stride():  # so lies what this makes; of a tensor with gaps, as no dense one does
+    by_the_rule = other.stride() if other.dim() == self.dim() and other.shape == self.shape else _in_order(laid)
+    if laid.stride() == by_the_rule:  # so lies what this makes; of a tensor with gaps, as no dense one does
         return NotImplemented
     return torch.ops.aten.div(self, torch.ops.aten.copy(laid, other), rounding_mode=rounding_mode)
+
+
+def _fits(tensor: torch.Tensor, sizes: torch.Size) -> bool:
+    """Whether it has these sizes, or is repeated to them."""
+    return tensor.dim() <= len(sizes) and all(
+        mine == 1 or mine == size for mine, size in zip(reversed(tensor.shape), reversed(sizes), strict=False)
+    )
+
+
+def _in_order(tensor: torch.Tensor) -> tuple[Any, ...]:
+    """The strides of a contiguous tensor of its sizes."""
+    return tuple(torch._prims_common.make_contiguous_strides_for(tensor.shape))
 
 
 def index_fill(self: torch.Tensor, dim: int, index: torch.Tensor, value: Any) -> torch.Tensor:

@@ -102,16 +102,21 @@ def _views_an_overlapping_input(node: Any) -> bool:
 
 def may_overlap(tensor: torch.Tensor) -> bool:
     """Of the sizes that it is compiled for: whether elements lie in one place cannot change without its strides."""
+    return lie_in_one_place(tensor.shape, tensor.stride())
+
+
+def lie_in_one_place(sizes: Sequence[Any], strides: Sequence[Any]) -> bool:
+    """Whether several elements may; symbols count as what they are compiled for."""
 
     def number(size: Any) -> int | None:
         return size if isinstance(size, int) else size.node.hint
 
-    sizes, strides = [number(n) for n in tensor.shape], [number(n) for n in tensor.stride()]
+    sizes, strides = [number(n) for n in sizes], [number(n) for n in strides]
     if None in sizes or None in strides:
         return True
     reach = 0
     for stride, size in sorted(zip(strides, sizes, strict=True)):
-        if size > 1 and stride <= reach:  # type: ignore[operator]
+        if size > 1 and stride <= reach:
             return True
-        reach += stride * (size - 1)  # type: ignore[operator]
+        reach += stride * (size - 1)
     return False

@@ -83,6 +83,10 @@ class StorageViews:
         for node in gm.graph.nodes:
             if node.target in _SCATTERS and _is_made_of_windows(node.args[0].meta["val"]):
                 raise OutsideOfInput("elements are written that share memory with others of the same tensor (windows)")
+            if node.target is _aten.as_strided_scatter.default and _overlap(node.args[2], node.args[3]):
+                raise OutsideOfInput(
+                    "elements are written that share memory with others of the same tensor (as_strided)"
+                )
             if node.op != "call_function" or node.target not in _VIEWS:
                 continue
             behind = _behind(node.args[0])
@@ -124,10 +128,12 @@ class StorageViews:
 
 
 def is_refused_write(error: RuntimeError, gm: torch.fx.GraphModule) -> bool:
-    """Whether torch refused to make a write functional: one through as_strided, or into a part of an expanded tensor."""
+    """Whether torch refused to make a write functional: one through as_strided, into a part of an expanded tensor or of windows."""
     text = str(error)
-    return "more than one element of the written-to tensor" in text or (
-        "as_strided" in text and _takes_storage_views(gm)
+    return (
+        "more than one element of the written-to tensor" in text
+        or "a tensor being mutated that has internal overlap" in text
+        or ("as_strided" in text and _takes_storage_views(gm))
     )
 
 
@@ -145,6 +151,12 @@ def _is_made_of_windows(value: torch.Tensor) -> bool:
     """Whether elements share memory and torch's scatters keep it so; they copy what is expanded."""
     expanded = any(isinstance(n, int) and n == 0 for n in value.stride())
     return not expanded and output_aliases.may_overlap(value)
+
+
+def _overlap(sizes: Any, strides: Any) -> bool:
+    """Of a view by as_strided: what is written into a part of it is not found in all that lies there."""
+    numbers = [[n.meta["val"] if isinstance(n, torch.fx.Node) else n for n in each] for each in (sizes, strides)]
+    return output_aliases.lie_in_one_place(*numbers)
 
 
 def _is_strided(value: Any) -> bool:
