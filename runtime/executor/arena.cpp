@@ -93,9 +93,7 @@ ArenaLayout placeBuffers(std::span<const ArenaBuffer> buffers) {
   std::vector<size_t> placed;  // by offset
   for (size_t index : order) {
     const ArenaBuffer& buffer = buffers[index];
-    if (buffer.bytes == 0)
-      continue;
-    size_t offset = 0;
+    size_t offset = 0;  // and of an empty one stays so
     for (size_t other : placed) {
       const ArenaBuffer& neighbour = buffers[other];
       if (neighbour.last_step < buffer.first_step || buffer.last_step < neighbour.first_step)
