@@ -1,6 +1,7 @@
 #include "drivers/cuda/codegen/backend.h"
 
 #include "drivers/cuda/codegen/extrema.h"
+#include "drivers/cuda/codegen/widened_pairs.h"
 #include "drivers/spirv/spirv_module.h"
 
 #include "llvm/IR/LegacyPassManager.h"
@@ -124,6 +125,10 @@ void optimize(llvm::Module& module, llvm::TargetMachine& target, int opt_level) 
   // Callbacks come before the analyses, which take them over.
   pb.registerPeepholeEPCallback(
       [](llvm::FunctionPassManager& passes, llvm::OptimizationLevel) { passes.addPass(ExtremumInstructions()); });
+  pb.registerOptimizerLastEPCallback(
+      [](llvm::ModulePassManager& passes, llvm::OptimizationLevel, llvm::ThinOrFullLTOPhase) {
+        passes.addPass(llvm::createModuleToFunctionPassAdaptor(WidenedPairs()));
+      });
   Analyses analyses(pb);
   auto level = opt_level == 0   ? llvm::OptimizationLevel::O0
                : opt_level == 1 ? llvm::OptimizationLevel::O1

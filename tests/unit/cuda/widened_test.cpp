@@ -1,0 +1,37 @@
+// Vectors of bf16 become f32 two at a time.
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <iterator>
+#include <string>
+
+#include "drivers/cuda/codegen/codegen.h"
+#include "tests/unit/codegen/harness.h"
+
+namespace zefuse::cpu::testing {
+namespace {
+
+TEST(Widened, IsOneInstructionEach) {
+  cuda::CompileOptions options;
+  options.architecture = 80;
+  const cuda::CompileResult compiled = cuda::compileSpirv(loadSpirv("../cuda/widened"), options);
+  ASSERT_TRUE(compiled.ok) << compiled.log;
+  const std::string ptx(reinterpret_cast<const char*>(compiled.program.image.data()));
+  EXPECT_NE(ptx.find("and.b32"), std::string::npos) << ptx;
+  EXPECT_EQ(ptx.find("cvt.u32.u16"), std::string::npos) << ptx;
+}
+
+TEST(Widened, HasAllBits) {
+  alignas(32) static uint16_t x[1 << 16];
+  alignas(32) static float out[1 << 16];
+  for (size_t i = 0; i < std::size(x); ++i)
+    x[i] = uint16_t(i);
+  Program program(loadSpirv("../cuda/widened"));
+  ASSERT_TRUE(program.ok());
+  program.run("widened", {std::size(x) / 64, 1, 1}, {8, 1, 1}, {Arg::of(&x[0]), Arg::of(&out[0])});
+  for (size_t i = 0; i < std::size(x); ++i)
+    ASSERT_EQ(std::bit_cast<uint32_t>(out[i]), uint32_t(i) << 16);
+}
+
+}  // namespace
+}  // namespace zefuse::cpu::testing
