@@ -201,9 +201,45 @@ private:
       e_.closeIf();
       return;
     }
+    // Groups that are all whole may begin the loads of several vectors before they use the first.
+    auto count = constantOf(units.count);
+    if (count && *count % (size * rounds) == 0 && !c_.in_place) {
+      SmallVector<int64_t> choices;
+      for (int64_t each = 1; each <= rounds; each *= 2)
+        choices.push_back(each);
+      const int64_t together = c_.decisions.take("vectors begun together", 1, choices);
+      if (together > 1)
+        return vectorsTogether(units, first, size, rounds, together);
+    }
     Value end = i_.smaller(add(multiply(group.group(), size * rounds), number(size * rounds)), extent);
     auto loop = e_.openLoop(first, end, number(size));
     atUnit(units, loop.index(), store);
+    e_.closeLoop(loop);
+  }
+
+  // Of a work-item's `rounds` vectors, a group's width apart, `together` at a time.
+  void vectorsTogether(const Units& units, Value first, int64_t size, int64_t rounds, int64_t together) {
+    auto several = [&](Value from) {
+      SmallVector<std::unique_ptr<Evaluator::Frame>> frames;
+      for (int64_t round = 0; round < together && !e_.failed(); ++round) {
+        e_.openFrame();
+        atUnit(units, add(from, number(size * round)), [&] {
+          for (const DomainOutput& output : c_.domain.outputs)
+            e_.evaluate(output.node);
+        });
+        frames.push_back(e_.suspend());
+      }
+      for (auto& frame : frames) {
+        e_.resume(std::move(frame));
+        for (const DomainOutput& output : c_.domain.outputs)
+          c_.storeOutput(output);
+        e_.suspend();
+      }
+    };
+    if (together == rounds)
+      return several(first);
+    auto loop = e_.openLoop(first, add(first, number(size * rounds)), number(size * together));
+    several(loop.index());
     e_.closeLoop(loop);
   }
 

@@ -35,8 +35,8 @@ public:
     // Two neighbours of 16 bits, so that a sub-group moves whole lines of the cache: 0.91 of the time on a H100, and
     // not measured on others' GPUs.
     const bool measured = c_.target.matrix.form == MatrixForm::fragments;
-    if (pairsFit())
-      lanes_ = unsigned(c_.decisions.take("elements of a lane", measured ? 2 : 1, {1, 2}));
+    if (pairsFit(4))
+      lanes_ = unsigned(c_.decisions.take("elements of a lane", measured && pairsFit(2) ? 2 : 1, {1, 2}));
     const int64_t side = side_items * lanes_;
     line_ = side + 1;
     AffineExpr across = space_.size(loaded_).ceilDiv(side), along = space_.size(stored_).ceilDiv(side);
@@ -120,13 +120,16 @@ private:
       });
   }
 
-  // Both sides are whole pairs, and what passes through local memory and is stored is of 16 bits.
-  bool pairsFit() const {
+  // Both sides are whole pairs, and what passes through local memory and is stored has so many bytes at most.
+  bool pairsFit(int64_t bytes) const {
     auto even = [&](unsigned dim) {
       auto size = constantOf(space_.size(dim));
       return size && *size % 2 == 0;
     };
-    auto narrow = [](Node node) { return bytesInMemory(elementOf(node)) == 2; };
+    auto narrow = [&](Node node) {
+      const int64_t size = bytesInMemory(elementOf(node));
+      return size >= 2 && size <= bytes;
+    };
     return even(stored_) && even(loaded_) && llvm::all_of(loads_, narrow) &&
            llvm::all_of(c_.domain.outputs, [&](const DomainOutput& output) { return narrow(output.node); });
   }

@@ -59,7 +59,8 @@ void runSimulated(const Program& lowered, const std::vector<void*>& pointers) {
   std::vector<cpu::testing::Arg> arguments;
   for (void* pointer : pointers)
     arguments.push_back(cpu::testing::Arg::of(pointer));
-  const auto groups = uint64_t(mlir::cast<mlir::AffineConstantExpr>(kernel.extent).getValue());
+  const int64_t units = mlir::cast<mlir::AffineConstantExpr>(kernel.extent).getValue();
+  const auto groups = uint64_t((units + kernel.grain - 1) / kernel.grain);
   simulated.run(simulated.module()->kernels()[0].name, {groups, 1, 1},
                 {kernel.group_size[0], kernel.group_size[1], kernel.group_size[2]}, arguments);
 }
@@ -380,6 +381,38 @@ TEST(SimulatedProducts, TransposedTile) {
       ASSERT_EQ(result[size_t(i * columns + j)],
                 bitsOf(float((j * rows + i) % 101 + (i * columns + j) % 7 - 3), /*half=*/false))
           << i << ", " << j;
+}
+
+// Loads of several vectors are begun before the first is used, some of a work-item's or all.
+TEST(SimulatedProducts, VectorsTogether) {
+  constexpr int rows = 64, columns = 256;
+  const std::string full = type("64x256", "f32");
+  KernelText text;
+  for (const char* name : {"%a", "%y"})
+    text.input({name, full, flat(columns)});
+  text.empty("%e", full);
+  text.generic("%r", "pp", {{"%a", full, both}, {"%y", full, both}}, {"%e", full, both},
+               "%s = arith.subf %0, %1 : f32\n yield %s : f32");
+  text.output({"%r", full, flat(columns)});
+  for (int together : {1, 2, 4}) {
+    Program program(
+        text.module(), *TargetDescription::named("sm_90"), /*aligned=*/true,
+        {{"work-items of a group", 64}, {"vectors of a work-item", 4}, {"vectors begun together", together}});
+    ASSERT_TRUE(program.ok());
+    const std::string ptx = ptxOf(program);
+    size_t loads = 0, end = ptx.find("st.global");
+    for (size_t at = ptx.find("ld.global"); at < end; at = ptx.find("ld.global", at + 1))
+      ++loads;
+    EXPECT_EQ(loads, 2 * together) << ptx;
+    Buffer<float> a(rows * columns), y(rows * columns), result(rows * columns);
+    for (size_t i = 0; i < rows * columns; ++i) {
+      a[i] = float(i % 101);
+      y[i] = float(i % 7);
+    }
+    runSimulated(program, {a.data(), y.data(), result.data()});
+    for (size_t i = 0; i < rows * columns; ++i)
+      ASSERT_EQ(result[i], float(i % 101) - float(i % 7)) << i;
+  }
 }
 
 // `engines`: few have larger groups.
