@@ -4,8 +4,9 @@ which the target sm_90 has, beside sm_89's kernels and torch's own; and in f32.
     attention.py [--parts forms,times] [--seconds 540]
 
 forms: results (and log-sum-exps, through gradients) against eager in f32; times: ms on the device (CUPTI, medians of calls with the
-L2 overwritten before each) beside the quickest of torch's backends of scaled_dot_product_attention; choices, only
-on request since it takes some 430 s: the same for what a tuner may choose. Each part runs in processes of its own with a deadline, since a wrong kernel may end its process or hang.
+L2 overwritten before each) beside the quickest of torch's backends of scaled_dot_product_attention; choices, only on request since it
+takes some 430 s: the same for what a tuner may choose. Each part runs in processes of its own with a deadline, since a wrong kernel
+may end its process or hang.
 Status 1 where a result is wrong or a part did not end.
 """
 
