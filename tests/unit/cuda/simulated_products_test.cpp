@@ -352,35 +352,47 @@ TEST(SimulatedProducts, RoundedQuotients) {
   }
 }
 
-// A transposed load through local memory, two elements of a lane; neither side is whole tiles.
-TEST(SimulatedProducts, TransposedTile) {
+template <typename Element> void checkTransposed(const Tuning& tuning) {
   constexpr int rows = 100, columns = 130;
-  const std::string turned = type("130x100", "bf16"), full = type("100x130", "bf16");
+  constexpr bool wide = std::is_same_v<Element, float>;
+  const std::string element = wide ? "f32" : "bf16", turned = type("130x100", element), full = type("100x130", element);
   KernelText text;
   text.input({"%a", turned, flat(rows)});
   text.input({"%y", full, flat(columns)});
   text.line("%at = zefuse.view %a affine_map<(d0, d1) -> (d1, d0)> : " + turned + " -> " + full);
   text.empty("%e", full);
   text.generic("%r", "pp", {{"%at", full, both}, {"%y", full, both}}, {"%e", full, both},
-               "%v = arith.extf %0 : bf16 to f32\n %w = arith.extf %1 : bf16 to f32\n %s = arith.addf %v, %w : f32\n"
-               "%r = arith.truncf %s : f32 to bf16\n yield %r : bf16");
+               wide ? "%r = arith.addf %0, %1 : f32\n yield %r : f32"
+                    : "%v = arith.extf %0 : bf16 to f32\n %w = arith.extf %1 : bf16 to f32\n"
+                      "%s = arith.addf %v, %w : f32\n %r = arith.truncf %s : f32 to bf16\n yield %r : bf16");
   text.output({"%r", full, flat(columns)});
-  Program program(text.module(), *TargetDescription::named("sm_90"), /*aligned=*/true);
+  Program program(text.module(), *TargetDescription::named("sm_90"), /*aligned=*/true, tuning);
   ASSERT_TRUE(program.ok());
   const auto* tiles = program.lowered().schedule.find<choice::LocalTiles>();
   ASSERT_TRUE(tiles);
   EXPECT_EQ(tiles->side, 64);
-  Buffer<uint16_t> a(rows * columns), y(rows * columns), result(rows * columns);
+  auto made = [](float value) {
+    if constexpr (wide)
+      return value;
+    else
+      return bitsOf(value, /*half=*/false);
+  };
+  Buffer<Element> a(rows * columns), y(rows * columns), result(rows * columns);
   for (int i = 0; i < rows * columns; ++i) {
-    a[size_t(i)] = bitsOf(float(i % 101), /*half=*/false);
-    y[size_t(i)] = bitsOf(float(i % 7 - 3), /*half=*/false);
+    a[size_t(i)] = made(float(i % 101));
+    y[size_t(i)] = made(float(i % 7 - 3));
   }
   runSimulated(program, {a.data(), y.data(), result.data()});
   for (int i = 0; i < rows; ++i)
     for (int j = 0; j < columns; ++j)
-      ASSERT_EQ(result[size_t(i * columns + j)],
-                bitsOf(float((j * rows + i) % 101 + (i * columns + j) % 7 - 3), /*half=*/false))
+      ASSERT_EQ(result[size_t(i * columns + j)], made(float((j * rows + i) % 101 + (i * columns + j) % 7 - 3)))
           << i << ", " << j;
+}
+
+// A transposed load through local memory, two elements of a lane; neither side is whole tiles.
+TEST(SimulatedProducts, TransposedTile) {
+  checkTransposed<uint16_t>({});
+  checkTransposed<float>({{"elements of a lane", 2}});
 }
 
 // Loads of several vectors are begun before the first is used, some of a work-item's or all.
