@@ -103,6 +103,31 @@ def test_quantised_tensors(dtype: torch.dtype) -> None:
         assert explanation.kernels
 
 
+@torch.library.custom_op("parts::columns_first", mutates_args=())
+def columns_first(x: torch.Tensor) -> torch.Tensor:
+    return x.mT.contiguous().mT.to(torch.complex64)
+
+
+@columns_first.register_fake
+def _(x: torch.Tensor) -> torch.Tensor:
+    return x.new_empty(x.shape, dtype=torch.complex64)
+
+
+def test_strides_that_fake_tensors_hide_with_symbolic_sizes() -> None:
+    """As those of a Fourier transform in some torch versions."""
+    x = torch.randn(6, 8)
+    for function in (
+        lambda x: columns_first(x).real.exp(),
+        lambda x: columns_first(x[:, : x.shape[0] // 2].repeat(1, x.shape[1])).imag + 1,
+        lambda x: (columns_first(x) * 2, x.sin()),
+    ):
+        compiled = torch.compile(function, backend="zefuse", dynamic=True)
+        for size in (6, 9):
+            x = torch.randn(size, 8)
+            for actual, expected in zip(compiled(x), function(x), strict=True):
+                torch.testing.assert_close(actual, expected)
+
+
 def test_sizes_that_depend_on_data_may_change() -> None:
     def function(x: torch.Tensor) -> torch.Tensor:
         return (x[x > 0] * 2).exp().sum() + x.shape[0]

@@ -24,6 +24,7 @@ from zefuse import _native
 from zefuse.decompositions import fused_attention
 from zefuse.errors import UnsupportedError
 from zefuse.graphs import input_names, saved_strides
+from zefuse.graphs.traced_strides import lying_as_traced
 
 _HELD = frozenset(
     getattr(torch, name) for name in "float32 float64 float16 bfloat16 int64 int32 int16 int8 uint8 bool".split()
@@ -250,7 +251,7 @@ class Parts:
                 run = _eager(part)
             else:
                 foreign = {at for at, node in enumerate(inputs) if stages.get(node, 0) % 2}
-                run = _lying_as_traced(self._compile(part, inputs, static, compile_part), part, foreign)
+                run = lying_as_traced(self._compile(part, inputs, static, compile_part), part, foreign)
             self._steps.append((run, inputs, results, []))
         last_use: dict[Node, int] = {}
         for number, (_, inputs, results, _dead) in enumerate(self._steps):
@@ -356,32 +357,6 @@ def _eager(part: GraphModule) -> Callable[[list[Any]], Sequence[Any]]:
     def run(values: list[Any]) -> Sequence[Any]:
         with torch.no_grad(), torch._C._DisableAutocast():
             return part(*values)
-
-    return run
-
-
-def _lying_as_traced(
-    compiled: Callable[[list[Any]], Sequence[Any]], part: GraphModule, foreign: Set[int]
-) -> Callable[[list[Any]], Sequence[Any]]:
-    """Fake tensors may lie about the strides of what eager operators make (quantised ones, custom ones): copied where they do."""
-    strides = {
-        at: value.stride()
-        for at, node in enumerate(part.graph.find_nodes(op="placeholder"))
-        if at in foreign
-        and isinstance(value := node.meta["val"], torch.Tensor)
-        and all(isinstance(number, int) for number in (*value.shape, *value.stride()))
-    }
-    if not strides:
-        return compiled
-
-    def run(values: list[Any]) -> Sequence[Any]:
-        for at, wanted in strides.items():
-            value = values[at]
-            if value.stride() != wanted and value.numel() > 1:
-                values[at] = torch.empty_strided(value.shape, wanted, dtype=value.dtype, device=value.device).copy_(
-                    value
-                )
-        return compiled(values)
 
     return run
 
