@@ -236,6 +236,8 @@ private:
         Op op(graph_, node, values_, build);
         if (OpTable::refusesBool(node.schema->op) && op.element().isInteger(1))
           op.refuseBool();
+        if (StringRef number = OpTable::storedNumber(node.schema->op); !number.empty() && op.takes(number))
+          op.refuseOverflow(number);
         Values results = (*emitter)(op);
         checkResults(op, results);
         markActivation(op, results);

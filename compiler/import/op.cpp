@@ -1,5 +1,7 @@
 #include "compiler/import/op.h"
 
+#include <cmath>
+
 #include "compiler/import/storage.h"
 #include "lowering/dialect/Zefuse.h"
 
@@ -18,6 +20,30 @@ Type TensorOrNumber::numberType(MLIRContext* context) const {
 }
 
 void Op::refuse(const Twine& reason) const { throw NotLowered((node.schema->op + ": " + reason).str()); }
+
+// c10::overflows: infinity is an element of a floating-point tensor, a negative whole number one of an unsigned tensor.
+static bool overflows(const Argument& number, Type element) {
+  const bool real = number.kind == Argument::Kind::real;
+  if ((!real && number.kind != Argument::Kind::integer) || element.isInteger(1))
+    return false;
+  const double value = real ? number.real : static_cast<double>(number.integer);
+  if (auto floating = dyn_cast<FloatType>(element)) {
+    APFloat most = APFloat::getLargest(floating.getFloatSemantics());
+    bool exact = false;
+    most.convert(APFloat::IEEEdouble(), APFloat::rmNearestTiesToEven, &exact);
+    return std::isfinite(value) && std::abs(value) > most.convertToDouble();
+  }
+  const auto whole = cast<IntegerType>(element);
+  const bool wraps = whole.isUnsigned() && !real;
+  const double end = std::ldexp(1.0, static_cast<int>(whole.getWidth()) - (whole.isUnsigned() ? 0 : 1));
+  const double most = whole.getWidth() == 64 ? end : end - 1;  // of 64 bits as C++ compares it, rounded
+  return !(value <= most && value >= (wraps ? -most : whole.isUnsigned() ? 0 : -end));
+}
+
+void Op::refuseOverflow(StringRef name) const {
+  if (overflows(argument(name), element()))
+    refuse("eager raises for a number that its dtype cannot hold");
+}
 
 const Argument& Op::argument(StringRef name) const {
   for (auto [position, parameter] : llvm::enumerate(node.schema->parameters))

@@ -1,6 +1,7 @@
 #include "compiler/import/op_table.h"
 
 #include "llvm/ADT/StringSet.h"
+#include "llvm/ADT/StringSwitch.h"
 
 using namespace mlir;
 
@@ -28,6 +29,16 @@ bool OpTable::refusesBool(llvm::StringRef op) {
     return made;
   }();
   return op.consume_front("aten::") && refused.contains(op);
+}
+
+llvm::StringRef OpTable::storedNumber(llvm::StringRef op) {
+  return llvm::StringSwitch<llvm::StringRef>(op)
+      .Cases({"aten::full", "aten::full_like", "aten::new_full"}, "fill_value")
+      .Case("aten::scalar_tensor", "s")
+      .Cases({"aten::constant_pad_nd", "aten::fill", "aten::index_fill", "aten::masked_fill", "aten::scatter",
+              "aten::threshold"},
+             "value")
+      .Default("");
 }
 
 std::vector<std::string> OpTable::targets() const {

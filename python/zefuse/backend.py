@@ -54,6 +54,7 @@ from zefuse.options import Options
 
 recurrent.let_dynamo_take_layers()
 optimizers.let_dynamo_trace_steps()
+torch_versions.norms_leave_out_dimensions()
 
 # Graphs that may hold derived weights. Weak: a graph lives as long as the code that calls it.
 _live: weakref.WeakSet[Any] = weakref.WeakSet()

@@ -222,8 +222,8 @@ def _disturbed(program: Program, seed: int) -> list[Outcome]:
 
     def change(inputs: list[Any]) -> list[Any]:
         with torch.no_grad():
-            for tensor in inputs:
-                if _plain(tensor) and tensor.is_floating_point() and 0 not in tensor.stride():
+            for tensor in (part for value in inputs if isinstance(value, Tensor) for part in _parts(value)):
+                if tensor.is_floating_point() and 0 not in tensor.stride():
                     tensor.copy_(tensor * off(tensor))
         return inputs
 

@@ -112,7 +112,10 @@ def integer_product(draw: Draw) -> tuple[str, list[Value]]:
         f"(lambda q: q @ q.mT)({codes})",
         f"(lambda q: (q.to(torch.float32) * 0.0625) @ (q.to(torch.float32) * 0.0625).mT)({codes})",
     ]
-    if rank == 2:
+    if rank == 2 and (value.tensor.shape[1] > 1 or draw.dynamic):
+        # Of one column eager's _int_mm leaves its result unwritten.
+        if draw.dynamic:
+            codes = f"F.pad({codes}, (0, 2))"
         kinds += [
             f"(lambda q: torch._int_mm(q, q.t()))({codes})",
             f"(lambda q: torch._int_mm(q, q.t()) * 0.01)({codes})",
@@ -132,8 +135,13 @@ def recurrent(draw: Draw) -> tuple[str, list[Value]]:
     inner = value.tensor.shape[2]
     both = draw.often(0.3)
     values, parts = [value], []
+    of_inner = f"{gates * width}, {inner}"
     for _ in range(2 if both else 1):
-        for shape in (f"{gates * width}, {inner}", f"{gates * width}, {width}", f"{gates * width}", f"{gates * width}"):
+        for shape in (of_inner, f"{gates * width}, {width}", f"{gates * width}", f"{gates * width}"):
+            if shape == of_inner and draw.dynamic:  # eager reads behind a weight of fewer features than the input has
+                size = f"({gates * width}, {{0}}.shape[2])"
+                parts.append(f"torch.full({size}, 0.3, dtype={{0}}.dtype)")
+                continue
             text, of = _weights(draw, value, shape, len(values))
             values += of
             parts.append(text)

@@ -494,3 +494,39 @@ def test_what_eager_refuses_raises_as_there(name: str) -> None:
     with pytest.raises(type(eager.value)) as ours:
         torch.compile(function, backend="zefuse")(tensor)
     assert str(eager.value).splitlines()[0] in str(ours.value)
+
+
+OVERFLOWS: dict[str, Callable[[torch.Tensor], Any]] = {
+    "pad": lambda x: torch.nn.functional.pad(x, (-1, 1), value=-2.5),
+    "full_like": lambda x: torch.full_like(x, 300),
+    "fill": lambda x: x.clone().fill_(-300),
+    "masked_fill": lambda x: x.masked_fill(x > 3, -300),
+    "scatter": lambda x: x.scatter(0, x.long() % 3, 300),
+    "not a number": lambda x: x.new_full((2,), float("nan"), dtype=torch.int64),
+    "int64": lambda x: x.new_full((2,), 2.0**63 * 1.1, dtype=torch.int64),
+    "float16": lambda x: torch.full_like(x, 65505.0, dtype=torch.float16),
+}
+# Negative whole numbers wrap around in unsigned tensors, and infinity is a floating-point number.
+FITS: dict[str, Callable[[torch.Tensor], Any]] = {
+    "negative": lambda x: x.clone().fill_(-255),
+    "cut": lambda x: torch.full_like(x, 255.0),
+    "infinity": lambda x: torch.full_like(x, float("inf"), dtype=torch.bfloat16),
+    "bool": lambda x: torch.full_like(x, 300, dtype=torch.bool),
+    "int64": lambda x: x.new_full((2,), 2**63 - 1, dtype=torch.int64),
+}
+
+
+@pytest.mark.parametrize("name", OVERFLOWS)
+def test_numbers_that_a_dtype_cannot_hold_raise_as_in_eager(name: str) -> None:
+    tensor = torch.arange(6, dtype=torch.uint8).reshape(2, 3)
+    with pytest.raises(RuntimeError, match="without overflow") as eager:
+        OVERFLOWS[name](tensor)
+    with pytest.raises(RuntimeError) as ours:
+        torch.compile(OVERFLOWS[name], backend="zefuse")(tensor)
+    assert str(eager.value).splitlines()[0] in str(ours.value)
+
+
+@pytest.mark.parametrize("name", FITS)
+def test_numbers_that_a_dtype_holds_are_elements_in_kernels(name: str) -> None:
+    tensor = torch.arange(6, dtype=torch.uint8).reshape(2, 3)
+    torch.testing.assert_close(zefuse(FITS[name])(tensor), FITS[name](tensor), rtol=0, atol=0)

@@ -125,6 +125,30 @@ def _tokens_of_joined_inputs_kept() -> Iterator[None]:
             setattr(runtime_wrappers, name, original)
 
 
+def norms_leave_out_dimensions() -> None:
+    """For the whole process: a norm over a dimension of one element that is counted from the end has a dimension less, as in eager.
+
+    torch 2.11's shape rule forgets to, for tensors of one element in that dimension; gradients were then of another shape than their
+    results. Fake tensors remember what a rule has said, so this is no matter of one back end's tracing.
+    """
+    import torch
+
+    if torch.linalg.vector_norm(torch.empty(1, device="meta"), dim=-1).dim() == 0:
+        return
+    from torch._refs import linalg
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    check = linalg._check_vector_norm_args
+
+    def counted_from_the_start(x: Any, ord: Any = 2, dim: Any = None) -> None:
+        if isinstance(dim, list):
+            dim[:] = [each + x.ndim if -x.ndim <= each < 0 else each for each in dim]
+        check(x, ord, dim)
+
+    linalg._check_vector_norm_args = counted_from_the_start  # type: ignore[assignment, unused-ignore]
+    FakeTensorMode.cache_clear()
+
+
 def keep_whole_for_sizes(operator: Any, whole: Callable[..., Any]) -> None:
     """Dynamo asks ``whole`` for the sizes of a composite operator's results, which would otherwise be taken apart for them.
 
