@@ -15,6 +15,7 @@ PLACES = torch.tensor([0, 2])
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "index_fill": lambda x: (x.index_fill(1, PLACES, 3.0), x.index_fill(-1, PLACES, torch.tensor(2.0))),
     "floor division": lambda x: (torch.div(x, x + 1, rounding_mode="floor"), x[:1] // x[:1].contiguous()),
+    "log sigmoid": lambda x: (torch.nn.functional.logsigmoid(x), torch.nn.functional.logsigmoid(x.detach() * 2)),
     "norm along one element": lambda x: (
         torch.linalg.vector_norm(x[:, :1, :, :1], 1, (-1, 1)),
         x[..., :1].norm(dim=-1),
@@ -27,6 +28,8 @@ TENSORS: dict[str, Callable[[], torch.Tensor]] = {
     "with gaps": lambda: torch.rand(4, 3, 4, 10)[::2, :, :, ::2],
     "expanded": lambda: torch.rand(3, 1, 5).expand(2, 3, 4, 5),
 }
+
+TRAINED = ("log sigmoid", "norm along one element")
 
 
 @pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
@@ -43,3 +46,15 @@ def test_composites(name: str, dynamic: bool) -> None:
         assert [each.stride() for each in actual[tensor]] == [each.stride() for each in expected[tensor]], tensor
     assert graphs
     assert not any(graph.report()["fallbacks"] for graph in graphs)
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_composites_train(name: str) -> None:
+    tensor, results = TENSORS["transposed"]().half(), []
+    for run in (FUNCTIONS[name], torch.compile(FUNCTIONS[name], backend="zefuse")):
+        x = tensor.clone().requires_grad_()
+        values = run(x)
+        sum(value.sum() for value in values if value.requires_grad).backward()
+        results.append([*values, x.grad])
+    torch.testing.assert_close(results[1], results[0])
+    assert [each.stride() for each in results[1]] == [each.stride() for each in results[0]]

@@ -283,6 +283,18 @@ def written_view(of: torch._ops.OpOverload) -> Callable[..., Any]:
     return scatter
 
 
+def log_sigmoid(self: torch.Tensor) -> Any:
+    """On the CPU eager's result is contiguous, whatever its input is."""
+    if self.device.type != "cpu" or torch._prims_common.is_contiguous_or_false(self):
+        return NotImplemented
+    return torch.ops.aten.log_sigmoid(self.contiguous())
+
+
+def log_sigmoid_forward(self: torch.Tensor) -> Any:
+    on_cpu = self.device.type == "cpu"
+    return torch._decomp.decompositions.log_sigmoid_forward(self.contiguous() if on_cpu else self)
+
+
 def unbind_copy(self: torch.Tensor, dim: int = 0) -> list[torch.Tensor]:
     return [piece.clone() for piece in self.unbind(dim)]
 
@@ -300,6 +312,8 @@ def composites() -> dict[Any, Callable[..., Any]]:
         aten.index_reduce.default: index_reduce,
         aten.ldexp.Tensor: ldexp,
         aten.linalg_vector_norm.default: vector_norm,
+        aten.log_sigmoid.default: log_sigmoid,
+        aten.log_sigmoid_forward.default: log_sigmoid_forward,
         aten.masked_scatter.default: masked_scatter,
         aten.masked_scatter_backward.default: masked_scatter_backward,
         aten.max_unpool2d.default: max_unpool2d,
