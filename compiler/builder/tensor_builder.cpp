@@ -193,8 +193,12 @@ AffineMap TensorBuilder::unreduced(unsigned rank, ArrayRef<int64_t> dims) {
 }
 
 Value TensorBuilder::reduce(Value input, ArrayRef<int64_t> dims, ReductionKind combiner) {
-  if (dims.empty())
-    return input;
+  if (dims.empty()) {
+    if (combiner != ReductionKind::add || !isa<FloatType>(elementOf(input)))
+      return input;
+    return loop({input}, typeOf(input),  // a sum begins with 0: of -0.0 it is 0.0
+                [](Body&, ArrayRef<Scalar> in) { return in[0] + in[0].constant(0); });
+  }
   unsigned rank = rankOf(input);
   Type element = elementOf(input);
   auto sizes = shapeOf(typeOf(input));

@@ -266,6 +266,53 @@ KNOWN: list[Known] = [
         r"no error",
         text=r"not implemented for 'Bool'",
     ),
+    Known(
+        "such products after which the type is another, or in an einsum",
+        r".*nan",
+        r"1e-40[\s\S]*bfloat16[\s\S]*(( @ |matmul|linear|mm\()[\s\S]*dtype=torch\.float32|einsum\()",
+        r"at .* nan, eager ",
+    ),
+    Known(
+        "attention over scores that are NaN, and a comparison with it",
+        r".*value",
+        r"nan[\s\S]*scaled_dot_product_attention\([\s\S]*(gt|lt|ge|le|eq|ne|> |< |== )",
+        r"at .* (True|False), eager (True|False)",
+    ),
+    Known(
+        "the sign of a NaN seen in its bits, and their sum",
+        r".*value",
+        r"\.view\(torch\.u?int[\s\S]*(sum|mean)\(",
+        r"; u?int",
+    ),
+    Known(
+        "infinity as an integer, which C leaves open: of a constant it is poison, and a choice beside it takes the other value",
+        r".*value",
+        r"int(32|64)",
+        r"at .* eager -(2147483648|9223372036854775808) ",
+    ),
+    Known(
+        "a normalisation with a weight that is infinite, by an operator's pole",
+        r".*nan",
+        r"(entr|log2|log10|log1p|log|reciprocal|lgamma|digamma|atanh|erfinv|logit)\([\s\S]*(batch|group|instance)_norm\(",
+        r"at .* -?inf, eager nan",
+    ),
+    Known(
+        "a batch norm of squares that exceed single precision: eager sums in double precision where the input has gaps, else not",
+        r".*value",
+        r"1e30[\s\S]*batch_norm\(",
+    ),
+    Known(
+        "the gradient of a quotient of equals: of the two parts' difference only the last bit is left",
+        r"gradient.*value",
+        r"addcdiv\([^,]+, (\w+), \1\b|div(ide)?\((\w+), \3\b|\b(\w+) / \4\b",
+        r"eager -?0\.0 ",
+    ),
+    Known(
+        "the gradient of a convolution in f16 multiplies the zeros around the incoming one by weights that are NaN or infinite",
+        r"gradient.*nan",
+        r"float16[\s\S]*F\.conv[12]d\(",
+        r"at .* nan, eager .*float16",
+    ),
 ]
 
 PENDING: list[Known] = []

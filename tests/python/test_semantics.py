@@ -530,3 +530,11 @@ def test_numbers_that_a_dtype_cannot_hold_raise_as_in_eager(name: str) -> None:
 def test_numbers_that_a_dtype_holds_are_elements_in_kernels(name: str) -> None:
     tensor = torch.arange(6, dtype=torch.uint8).reshape(2, 3)
     torch.testing.assert_close(zefuse(FITS[name])(tensor), FITS[name](tensor), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_sum_begins_with_zero(dtype: torch.dtype) -> None:
+    function = lambda x: (x.sum(), x.nansum(), x.mean(), x.reshape(1).sum())  # noqa: E731
+    number = torch.tensor(-0.0, dtype=dtype)
+    for actual, expected in zip(zefuse(function)(number), function(number), strict=True):
+        assert (actual.dtype, bool(actual.signbit())) == (expected.dtype, bool(expected.signbit()))
