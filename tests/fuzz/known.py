@@ -146,7 +146,7 @@ KNOWN: list[Known] = [
     Known(
         "the order of two zeros of unlike sign in a sort or selection that need not be stable: ours is stable",
         r".*value",
-        r"(msort|\bsort|kthvalue)\(",
+        r"(msort|\bsort|kthvalue|topk)\(",
         r"at .* -?0\.0, eager -?0\.0",
     ),
     Known(
@@ -163,7 +163,7 @@ KNOWN: list[Known] = [
     ),
     Known(
         "the gradient of hardtanh at NaN: eager's vectors give zero, the elements after the last whole one the incoming gradient",
-        r"gradient.*value",
+        r"gradient.*(nan|value)",
         r"(hardtanh|relu6)\(",
         r"eager -?0\.0 ",
     ),
@@ -215,10 +215,34 @@ KNOWN: list[Known] = [
         r"at .* -?inf, eager nan",
     ),
     Known(
+        "the same, seen in a comparison",
+        r".*value",
+        r"inf[\s\S]*(batch|group|instance)_norm\([\s\S]*torch\.(ne|eq|lt|le|gt|ge|isnan|isfinite|isinf)\(",
+        r"at .* (True|False), eager (True|False)",
+    ),
+    Known(
         "a normalisation of squares that exceed single precision: eager's running mean is NaN",
         r".*nan",
         r"1e30[\s\S]*(layer|group|batch|instance|rms)_norm\(",
         r"at .* -?[0-9.]+, eager nan",
+    ),
+    Known(
+        "the same, seen in the order of such rows",
+        r".*value",
+        r"1e30[\s\S]*(layer|group|batch|instance|rms)_norm\([\s\S]*argsort\(",
+        r"int64",
+    ),
+    Known(
+        "the sign of what attention gives below single precision's least normal number, where its weights are zero here",
+        r".*value",
+        r"scaled_dot_product_attention\([\s\S]*(torch\.(lt|le|gt|ge|ne|eq|sign|signbit|sgn)\(|to\(torch\.bool\))",
+        r"at .* (True|False), eager (True|False)",
+    ),
+    Known(
+        "the gradient of a count (the norm of order 0): eager has none, and a recurrent layer's is zeros",
+        r"gradient kind",
+        r"torch\.(gru|lstm|rnn_\w+)\([\s\S]*vector_norm\(\w+, 0\b",
+        r"eager None",
     ),
     Known(
         "a processor's bf16 products take subnormal numbers for zero, which times infinity is NaN; eager multiplies in f32",
@@ -228,14 +252,19 @@ KNOWN: list[Known] = [
     ),
     Known(
         "median and kthvalue of an expanded dimension: eager returns memory that nobody wrote",
+        r".*(nan|value)",
+        r"\.expand\([\s\S]*\.(median|nanmedian|kthvalue)\(",
+    ),
+    Known(
+        "the same of other repeats",
         r".*value",
         r"\.(median|nanmedian|kthvalue)\(",
         r"eager -?[0-9.]+e-(3[89]|4[0-9])",
     ),
     Known(
-        "what a reduction rounds in single precision and the program then casts to double",
+        "what a reduction rounds in single precision and the program then casts to double, or sums in it",
         r".*value",
-        r"dtype=torch\.float32\)[\s\S]*to\(torch\.float64\)",
+        r"dtype=torch\.float32\)[\s\S]*to\(torch\.float64\)|torch\.float32[\s\S]*softm(ax|in)\([\s\S]*dtype=torch\.float64",
         r"float64",
     ),
     Known(
