@@ -1,6 +1,6 @@
 """On a machine with an NVIDIA GPU and zefuse's wheel: models of CUDA tensors, beside torch's eager and Inductor there.
 
-    placed_speed.py [--seconds N] [--profile [BELOW]] [--options JSON] [--tf32] [--json FILE] [CASE ...]
+    placed_speed.py [--seconds N] [--only-cold] [--profile [BELOW]] [--options JSON] [--tf32] [--json FILE] [CASE ...]
 
 CASE: MODEL/DTYPE/BATCH, or MODEL/train/BATCH; a part of one (GPT-2, train, bf16/32) is all that have it; without any, all, those that tell
 most first. Each number is ms a call: many calls one after the other, and the wait for the last; the median of five rounds, in which
@@ -9,7 +9,7 @@ gradients under autocast to bf16. TF32 is off, or with --tf32 allowed, of produc
 
 All is compiled before, in several processes and into empty caches: "cold" is the first call there, in s, with as many beside
 it; the model is made before, and torch has compiled something else. --seconds: for all of it; cases that could not be compiled in
-45 % of it, or measured in the rest, are named.
+45 % of it, or measured in the rest, are named. --only-cold: nothing but first calls.
 --profile: where a call's time on the device goes, by kernel, ours beside eager's and Inductor's (placed_profile.py); of the cases
 in which the best of torch is less than BELOW times as slow.
 --options: zefuse's, such as '{"library_convolutions": "never"}'. --small: small models, to try this. Status 1 where a result is wrong.
@@ -230,6 +230,18 @@ def compiled(cases: list[str], seconds: float, flags: list[str]) -> dict[str, di
     return {row.pop("case"): row for row in told}
 
 
+def print_cold(cold: dict[str, dict[str, float]]) -> None:
+    """Before anything is measured: a run that is cut short has them."""
+    for case, seconds in cold.items():
+        print(f"{case:18} first call: " + ", ".join(f"{way} {s:.1f} s" for way, s in seconds.items()))
+    ratios = [
+        seconds["zefuse"] / seconds["Inductor"] for seconds in cold.values() if {"zefuse", "Inductor"} <= seconds.keys()
+    ]
+    if ratios:
+        print(f"cold compile: {statistics.geometric_mean(ratios):.2f} of Inductor's time, most {max(ratios):.2f}")
+    sys.stdout.flush()
+
+
 def profile(case: str) -> None:
     shares = {}
     for way in ("zefuse", "eager", "Inductor"):
@@ -251,6 +263,7 @@ def main() -> int:
     parser.add_argument("--small", action="store_true")
     parser.add_argument("--options", type=json.loads, default={})
     parser.add_argument("--tf32", action="store_true")
+    parser.add_argument("--only-cold", action="store_true")
     parser.add_argument("--compile", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--until", type=float, default=math.inf, help=argparse.SUPPRESS)
     parser.add_argument("--compiled", action="store_true", help="what is compiled is in the caches already")
@@ -279,11 +292,14 @@ def main() -> int:
             "ZEFUSE_CACHE_DIR": caches.name + "/zefuse",
         }
         os.environ |= {"TRITON_CACHE_DIR": caches.name + "/triton"}
-    cold = {} if given.compiled else compiled(cases, given.seconds * 0.45, flags)
+    cold = {} if given.compiled else compiled(cases, given.seconds * (1 if given.only_cold else 0.45), flags)
     print(
         f"{torch.cuda.get_device_name()}, torch {torch.__version__}; compiled in {time.time() - start:.0f} s",
         flush=True,
     )
+    print_cold(cold)
+    if given.only_cold:
+        return 0
     rows: list[dict[str, Any]] = []
     left: list[str] = []
     for case in cases:
@@ -299,7 +315,6 @@ def main() -> int:
             f"{case:18} "
             + "  ".join(f"{way} {row[way]:.3f}" for way in WAYS)
             + f"  better/zefuse {row['better / zefuse']:.2f}  error {row.get('zefuse error', math.nan):.1e}"
-            + f"  cold {row.get('zefuse cold s', math.nan):.1f} s, Inductor {row.get('Inductor cold s', math.nan):.1f} s"
             + ("" if row["right"] else " WRONG ")
             + "; ".join(f"{way}: {row[way + ' problem']}" for way in WAYS if way + " problem" in row),
             flush=True,
@@ -310,10 +325,6 @@ def main() -> int:
             given.json.write_text(json.dumps(rows, indent=1))
     if left:
         print(f"no time for {', '.join(left)}")
-    if ratios := [
-        r["zefuse cold s"] / r["Inductor cold s"] for r in rows if {"zefuse cold s", "Inductor cold s"} <= r.keys()
-    ]:
-        print(f"cold compile: {statistics.geometric_mean(ratios):.2f} of Inductor's time, most {max(ratios):.2f}")
     for kind in DTYPES:
         ratios = [r["better / zefuse"] for r in rows if r["case"].split("/")[1] == kind and r["better / zefuse"] > 0]
         if ratios:
