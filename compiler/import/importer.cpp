@@ -234,8 +234,8 @@ private:
       Operation* before = b_.getInsertionBlock()->empty() ? nullptr : &b_.getInsertionBlock()->back();
       try {
         Op op(graph_, node, values_, build);
-        if (OpTable::refusesBool(node.schema->op) && op.element().isInteger(1))
-          op.refuseBool();
+        if (OpTable::refuses(node.schema->op, op.element()))
+          op.refuseType();
         if (StringRef number = OpTable::storedNumber(node.schema->op); !number.empty() && op.takes(number))
           op.refuseOverflow(number);
         Values results = (*emitter)(op);

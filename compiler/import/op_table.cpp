@@ -17,18 +17,22 @@ const Emitter* OpTable::find(llvm::StringRef target) const {
   return found == emitters_.end() ? nullptr : &found->second;
 }
 
-bool OpTable::refusesBool(llvm::StringRef op) {
-  static const llvm::StringSet<> refused = [] {
+bool OpTable::refuses(llvm::StringRef op, Type element) {
+  auto set = [](StringRef listed) {
     SmallVector<StringRef> names;
-    StringRef("abs adaptive_max_pool2d adaptive_max_pool3d arange ceil clamp floor gelu hardshrink hardsigmoid "
-              "hardswish lerp max_pool2d_with_indices max_pool3d_with_indices mish relu round silu softplus "
-              "threshold topk trunc")
-        .split(names, ' ');
+    listed.split(names, ' ');
     llvm::StringSet<> made;
     made.insert(names.begin(), names.end());
     return made;
-  }();
-  return op.consume_front("aten::") && refused.contains(op);
+  };
+  static const llvm::StringSet<> bools = set(
+      "abs arange ceil clamp floor max_pool2d_with_indices max_pool3d_with_indices relu round threshold topk trunc");
+  static const llvm::StringSet<> integers =
+      set("_prelu_kernel adaptive_max_pool2d adaptive_max_pool3d gelu hardshrink hardsigmoid hardswish im2col lerp "
+          "log_sigmoid_forward mish silu softplus");
+  if (!isa<IntegerType>(element) || !op.consume_front("aten::"))
+    return false;
+  return integers.contains(op) || (element.isInteger(1) && bools.contains(op));
 }
 
 llvm::StringRef OpTable::storedNumber(llvm::StringRef op) {

@@ -17,12 +17,12 @@ class OpTable {
 public:
   void add(llvm::StringRef target, Emitter emitter);  // "aten.add.Tensor"
   const Emitter* find(llvm::StringRef target) const;
-  // Whether eager has no kernel of this operator ("aten::abs") whose result is bool: there it raises, and through ATen
-  // here.
-  static bool refusesBool(llvm::StringRef op);
   // The parameter whose number becomes an element of this operator's result ("fill_value" of "aten::full"): eager
   // raises for one outside of the dtype's range, and through ATen here. Empty: none does.
   static llvm::StringRef storedNumber(llvm::StringRef op);
+  // Whether eager has no kernel of this operator ("aten::abs") whose result is of this type, bool or another integer:
+  // there it raises, and through ATen here.
+  static bool refuses(llvm::StringRef op, mlir::Type element);
   std::vector<std::string> targets() const;  // sorted
 
 private:

@@ -97,6 +97,17 @@ KNOWN: list[Known] = [
         r"at .* (2143289344|-4194304|9221120237041090560|-2251799813685248|32704|-64|32256|-512), eager ",
     ),
     Known(
+        "the last bit of what an operator wrote over its argument, which no disturbed run changes, seen in its bits",
+        r".*value",
+        r"[a-z]_\([\s\S]*\.view\(torch\.u?int",
+        r"at .*\] (-?\d{6})\d+, eager \1\d+ .*; int(32|64)",
+    ),
+    Known(
+        "a tensor scattered into itself by a mask: eager reads what it has written",
+        r".*value",
+        r"masked_scatter_\((\w+), \1\)",
+    ),
+    Known(
         "the last bit of a value in a subclass, which no disturbed run changes, seen in its bits",
         r".*value",
         r"TwoTensor[\s\S]*\.view\(torch\.u?int",
@@ -119,6 +130,12 @@ KNOWN: list[Known] = [
         r".*value",
         r"(\.(var|std)\(|(var|std)_mean\(|_norm\()[\s\S]*(log|sqrt)",
         r"at .* inf, eager [0-9.]+ ",
+    ),
+    Known(
+        "the same, and a value divided by it",
+        r".*(nan|value)",
+        r"1e30[\s\S]*((\.(var|std)\(|(var|std)_mean\()[\s\S]*normalize|batch_norm|instance_norm|group_norm|layer_norm)\(",
+        r"at .* (nan|-?0\.0), eager -?[0-9.]+ ",
     ),
     Known(
         "the same, and a number in place of infinity",
@@ -197,10 +214,22 @@ KNOWN: list[Known] = [
         r"expand[\s\S]*(layer|group|batch|instance)_norm\(",
     ),
     Known(
+        "the gradient of a group of one element normalised, which is what is left of sums that cancel: eager's is exactly 0",
+        r"gradient.*value",
+        r"(layer|group|instance)_norm\(",
+        r"at .* -?[0-9.]+e-0[4-9], eager -?0\.0 ",
+    ),
+    Known(
         "attention over scores that are NaN: eager's kernel loses it and gives 0",
         r".*nan",
         r"scaled_dot_product_attention\(",
         r"at .* nan, eager -?0\.0",
+    ),
+    Known(
+        "the same, and sums of it",
+        r".*nan",
+        r"nan[\s\S]*scaled_dot_product_attention\([\s\S]*(interpolate|\.(sum|mean|nansum|nanmean)|cumsum|avg_pool[123]d)\(",
+        r"at .* nan, eager",
     ),
     Known(
         "the same, and the lesser or greater of it and a number",

@@ -486,9 +486,28 @@ NOT_OF_BOOL: dict[str, Callable[[torch.Tensor], Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", NOT_OF_BOOL)
-def test_what_eager_refuses_raises_as_there(name: str) -> None:
-    function, tensor = NOT_OF_BOOL[name], torch.ones(3, dtype=torch.bool)
+NOT_OF_INTEGERS: dict[str, Callable[[torch.Tensor], Any]] = {
+    "gelu": torch.nn.functional.gelu,
+    "hardsigmoid": torch.nn.functional.hardsigmoid,
+    "hardswish": torch.nn.functional.hardswish,
+    "lerp": lambda x: torch.lerp(x, x, 0.3),
+    "mish": torch.nn.functional.mish,
+    "silu": torch.nn.functional.silu,
+    "softplus": torch.nn.functional.softplus,
+    "unfold": lambda x: torch.nn.functional.unfold(x.expand(1, 1, 2, 3), 2),
+    "adaptive_max_pool2d": lambda x: torch.nn.functional.adaptive_max_pool2d(x.expand(1, 1, 2, 3), 2),
+}
+REFUSED_TYPES = [(NOT_OF_BOOL[name], name, torch.bool) for name in NOT_OF_BOOL]
+REFUSED_TYPES += [
+    (NOT_OF_INTEGERS[name], name, dtype) for name in NOT_OF_INTEGERS for dtype in (torch.int16, torch.int64)
+]
+
+
+@pytest.mark.parametrize(
+    ("function", "name", "dtype"), REFUSED_TYPES, ids=lambda value: value if isinstance(value, str) else ""
+)
+def test_what_eager_refuses_raises_as_there(function: Any, name: str, dtype: torch.dtype) -> None:
+    tensor = torch.ones(3, dtype=dtype)
     with pytest.raises((NotImplementedError, RuntimeError)) as eager:
         function(tensor)
     with pytest.raises(type(eager.value)) as ours:
