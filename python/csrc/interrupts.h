@@ -8,8 +8,10 @@
 #include <chrono>
 #include <exception>
 #include <memory>
+#include <utility>
 
 #include "common/base/cancel_check.h"
+#include "python/csrc/meanwhile.h"
 #include "runtime/onednn/team_thread.h"
 
 namespace zefuse::python {
@@ -29,14 +31,21 @@ public:
     return wait(thread);
   }
 
-  // Waits for work that asks asked(), and looks for signals every 20 ms. The GIL must be released. What a handler
-  // raised is raised here, once the work has heard of it and ended: what the work refers to is no longer in use then.
+  // Waits for work that asks asked(), and looks for signals every 20 ms; meanwhile() is called once. The GIL must be
+  // released. What a handler raised is raised here, once the work has heard of it and ended: what the work refers to is
+  // no longer in use then.
   template <typename T> T wait(onednn::TeamThread<T>& thread) {
     std::exception_ptr raised;
+    bool first = true;
     while (!thread.endsWithin(std::chrono::milliseconds(20))) {
       pybind11::gil_scoped_acquire acquired;
-      if (PyErr_CheckSignals() != 0) {
-        raised = std::make_exception_ptr(pybind11::error_already_set());
+      try {
+        if (std::exchange(first, false))
+          meanwhile();
+        if (PyErr_CheckSignals() != 0)
+          throw pybind11::error_already_set();
+      } catch (const pybind11::error_already_set&) {
+        raised = std::current_exception();
         cancel();
       }
     }

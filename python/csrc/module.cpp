@@ -20,6 +20,7 @@
 #include "python/csrc/errors.h"
 #include "python/csrc/gil.h"
 #include "python/csrc/kept_memory.h"
+#include "python/csrc/meanwhile.h"
 #include "python/csrc/package.h"
 #include "python/csrc/plan_loading.h"
 #include "python/csrc/settings.h"
@@ -200,6 +201,7 @@ PYBIND11_MODULE(_C, module) {
   }));
   module.def("compile_plan", &compilePlan, py::arg("graph_module"), py::arg("parameters"), py::arg("options"));
   module.def("device_fields", &deviceFields, py::arg("device"));
+  module.def("set_meanwhile", &setMeanwhile, py::arg("function"));
   module.def("build_id", &buildId);
   module.def("code_hash", &codeHash, py::arg("code"));
   module.def("kept_memory", [] {

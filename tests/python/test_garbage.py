@@ -5,10 +5,13 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+import posing_programs
 import pytest
 import torch
+from posing_programs import needs_posing_cuda
 
 from zefuse import backend
 from zefuse.graphs.garbage import no_full_collections
@@ -85,3 +88,65 @@ def test_tracing_has_none() -> None:
     assert within[0][:2] == (50, 2)
     assert within[0][2] > 1000
     assert gc.get_threshold() == (50, 2, 2)
+
+
+WAITS = """
+import gc, torch
+from zefuse import _native
+from zefuse.graphs import garbage
+
+gc.collect()
+gc.set_threshold(50, 2, 2)
+where = []
+gc.callbacks.append(lambda phase, info: where.append(garbage._users) if info["generation"] == 2 and phase == "start" else None)
+
+garbage._use_waits()
+
+def layers(x, count):
+    for _ in range(count):
+        x = torch.sin(x * 2).softmax(-1)
+    return x
+
+def compiled(x, count):
+    torch._dynamo.reset()
+    return torch.compile(layers, backend="zefuse")(x, count)
+
+x = torch.randn(8, 16).cuda()
+"""
+
+
+@needs_posing_cuda
+def test_the_one_that_is_due_comes_in_a_wait_for_the_compiler(tmp_path: Path) -> None:
+    posing_programs.run(
+        WAITS
+        + """
+compiled(x, 3)
+assert where.count(1) == 1, where  # within, once
+gc.disable()
+where.clear()
+compiled(x, 4)
+assert not where, "whoever has none wants none"
+""",
+        ZEFUSE_CACHE_DIR=str(tmp_path),
+    )
+
+
+@needs_posing_cuda
+def test_an_error_in_a_wait_ends_the_compilation(tmp_path: Path) -> None:
+    posing_programs.run(
+        WAITS
+        + """
+def interrupted():
+    raise KeyboardInterrupt("now")
+_native.load().set_meanwhile(interrupted)
+try:
+    compiled(x, 3)
+except KeyboardInterrupt as error:
+    assert str(error) == "now"
+else:
+    raise AssertionError("it was not told")
+_native.load().set_meanwhile(garbage._in_a_wait)
+assert torch.allclose(compiled(x, 3).cpu(), layers(x.cpu(), 3), atol=1e-6)
+""",
+        ZEFUSE_CACHE_DIR=str(tmp_path),
+    )
