@@ -58,6 +58,7 @@ const OpTable& opTable() {
     OpTable made;
     registerPointwise(made);
     registerActivations(made);
+    registerGradients(made);
     registerReductions(made);
     registerNormalization(made);
     registerViews(made);

@@ -31,6 +31,7 @@ private:
 
 void registerPointwise(OpTable& table);
 void registerActivations(OpTable& table);
+void registerGradients(OpTable& table);
 void registerReductions(OpTable& table);
 void registerNormalization(OpTable& table);
 void registerViews(OpTable& table);

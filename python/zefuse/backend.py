@@ -40,11 +40,13 @@ from zefuse.graphs import (
     later,
     observers,
     output_aliases,
+    partitioning,
     places,
     saved_block,
     saved_strides,
     seeds,
     unread_arguments,
+    unread_logs,
 )
 from zefuse.graphs.for_target import NOT_KEPT, PlanOnly
 from zefuse.graphs.observers import observe as observe  # where users of the backend look for it
@@ -114,6 +116,7 @@ def _through_aot_autograd(
     with (
         torch_versions.linear_algebra_checks_kept(),
         garbage.no_full_collections(),
+        unread_logs.not_printed(),
         _tracing(example_inputs),
         later.backward_follows_forward(beside),
     ):
@@ -397,6 +400,7 @@ def _partition(joint: torch.fx.GraphModule, *args: Any, **kwargs: Any) -> Any:
 
     unread_arguments.forget(joint.graph)
     seeds.merge(joint.graph)
+    partitioning.know_whole_gradients()
     ours = config.cse and common_subexpressions.can_merge(joint.graph)
     if ours:
         joint.graph.eliminate_dead_code()

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from op_case import ALL_FLOATS, BOTH, FLOATS, INTEGERS, SMALL_INTEGERS, Case, indices, mask, strided, transposed
 from op_cases_composites import COMPOSITES
+from op_cases_gradients import GRADIENTS
 from op_cases_scans import SCANS
 from op_cases_scatter import SCATTER
 from op_cases_sorts import SORTS
@@ -328,6 +329,6 @@ CREATION = [
 ]  # fmt: skip
 
 CASES: list[Case] = [
-    *POINTWISE, *ACTIVATIONS, *REDUCTIONS, *NORMALIZATION, *VIEWS, *INDEXING, *SCATTER, *SCANS, *SORTS, *COMPOSITES, *SPECIAL, *WINDOWS, *MATMUL, *CONVOLUTION,
+    *POINTWISE, *ACTIVATIONS, *GRADIENTS, *REDUCTIONS, *NORMALIZATION, *VIEWS, *INDEXING, *SCATTER, *SCANS, *SORTS, *COMPOSITES, *SPECIAL, *WINDOWS, *MATMUL, *CONVOLUTION,
     *ATTENTION, *CREATION,
 ]  # fmt: skip

@@ -33,6 +33,14 @@ _LOWERED = """
     native_batch_norm_backward
 """
 
+# Derivatives whose formulas the importer has: each would be 3 to 25 nodes to trace, cut in two and read.
+GRADIENTS = tuple(
+    """
+    elu_backward gelu_backward hardsigmoid_backward hardswish_backward hardtanh_backward leaky_relu_backward
+    native_layer_norm_backward sigmoid_backward silu_backward tanh_backward threshold_backward
+""".split()
+)
+
 # Matrix products become one oneDNN call each; attention is two of them around a softmax.
 _PRODUCTS = """
     mm bmm addmm baddbmm linear matmul scaled_dot_product_attention _scaled_dot_product_flash_attention_for_cpu
@@ -44,7 +52,7 @@ _WHOLE = "convolution convolution_backward embedding embedding_dense_backward"
 # Drawn by ATen's own kernels, so that a seed gives eager's numbers.
 _RANDOM = "bernoulli normal uniform rand randn rand_like randn_like randint randperm exponential multinomial"
 
-KEPT = frozenset(" ".join((_LOWERED, _PRODUCTS, _WHOLE, _RANDOM)).split())
+KEPT = frozenset((*GRADIENTS, *" ".join((_LOWERED, _PRODUCTS, _WHOLE, _RANDOM)).split()))
 
 
 @cache
