@@ -68,7 +68,9 @@ def _table() -> dict[Any, Callable[..., Any]]:
             [aten.linalg_vector_norm, aten.tril_indices, aten.triu_indices, aten.rrelu_with_noise_backward]
         )
     )
-    for op, decomposition in core_aten_decompositions().items():  # type: ignore[no-untyped-call]
+    # Not by items(), which looks for composite operators in every library of the process: those take themselves apart.
+    cores = core_aten_decompositions()  # type: ignore[no-untyped-call]
+    for op, decomposition in getattr(cores, "decomp_table", cores).items():
         if op.namespace == "aten" and op._schema.name.removeprefix("aten::") in KEPT:
             continue
         kept[op] = decomposition
