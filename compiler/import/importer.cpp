@@ -234,7 +234,7 @@ private:
       Operation* before = b_.getInsertionBlock()->empty() ? nullptr : &b_.getInsertionBlock()->back();
       try {
         Op op(graph_, node, values_, build);
-        if (OpTable::refuses(node.schema->op, op.element()))
+        if (OpTable::refuses(node.schema->op, [&] { return op.element(); }))
           op.refuseType();
         if (StringRef number = OpTable::storedNumber(node.schema->op); !number.empty() && op.takes(number))
           op.refuseOverflow(number);

@@ -17,7 +17,7 @@ const Emitter* OpTable::find(llvm::StringRef target) const {
   return found == emitters_.end() ? nullptr : &found->second;
 }
 
-bool OpTable::refuses(llvm::StringRef op, Type element) {
+bool OpTable::refuses(llvm::StringRef op, llvm::function_ref<Type()> element) {
   auto set = [](StringRef listed) {
     SmallVector<StringRef> names;
     listed.split(names, ' ');
@@ -30,9 +30,9 @@ bool OpTable::refuses(llvm::StringRef op, Type element) {
   static const llvm::StringSet<> integers =
       set("_prelu_kernel adaptive_max_pool2d adaptive_max_pool3d gelu hardshrink hardsigmoid hardswish im2col lerp "
           "log_sigmoid_forward mish silu softplus");
-  if (!isa<IntegerType>(element) || !op.consume_front("aten::"))
+  if (!op.consume_front("aten::"))
     return false;
-  return integers.contains(op) || (element.isInteger(1) && bools.contains(op));
+  return integers.contains(op) ? isa<IntegerType>(element()) : bools.contains(op) && element().isInteger(1);
 }
 
 llvm::StringRef OpTable::storedNumber(llvm::StringRef op) {

@@ -21,8 +21,8 @@ public:
   // raises for one outside of the dtype's range, and through ATen here. Empty: none does.
   static llvm::StringRef storedNumber(llvm::StringRef op);
   // Whether eager has no kernel of this operator ("aten::abs") whose result is of this type, bool or another integer:
-  // there it raises, and through ATen here.
-  static bool refuses(llvm::StringRef op, mlir::Type element);
+  // there it raises, and through ATen here. `element` is asked of operators alone that have some.
+  static bool refuses(llvm::StringRef op, llvm::function_ref<mlir::Type()> element);
   std::vector<std::string> targets() const;  // sorted
 
 private:
