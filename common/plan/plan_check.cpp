@@ -347,7 +347,7 @@ Status PlanCheck::recurrence(size_t step, const plan::RecurrenceT& recurrence) {
   const std::string where = stepName(plan_, step);
   if (!inRange(recurrence.cell, plan::RecurrentCell::MAX))
     return damaged(where + " has an unknown cell");
-  const RecurrenceArity arity = arityOf(recurrence.cell, recurrence.gradient);
+  const RecurrenceArity arity = arityOf(recurrence.cell, recurrence.gradient, recurrence.packed);
   if (recurrence.operands.size() != arity.operands || recurrence.results.size() != arity.results)
     return damaged(where + " has " + number(recurrence.operands.size()) + " operands and " +
                    number(recurrence.results.size()) + " results; wanted are " + number(arity.operands) + " and " +

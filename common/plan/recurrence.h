@@ -14,7 +14,11 @@ struct RecurrenceArity {
   int64_t gates;  // rows of the weight per hidden unit
 };
 
-constexpr RecurrenceArity arityOf(RecurrentCell cell, bool gradient) {
+constexpr RecurrenceArity arityOf(RecurrentCell cell, bool gradient, bool packed = false) {
+  if (packed) {
+    const RecurrenceArity dense = arityOf(cell, gradient);
+    return {dense.operands + (gradient ? 2 : 1), dense.results + (gradient ? 0 : 2), dense.weight, dense.gates};
+  }
   switch (cell) {
   case RecurrentCell::lstm: return gradient ? RecurrenceArity{6, 3, 2, 4} : RecurrenceArity{5, 4, 1, 4};
   case RecurrentCell::gru: return gradient ? RecurrenceArity{5, 3, 1, 3} : RecurrenceArity{4, 2, 1, 3};

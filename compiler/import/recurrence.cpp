@@ -1,4 +1,4 @@
-// The steps of recurrent layers (python/zefuse/recurrent.py): one operation each, with its derivative.
+// The steps of recurrent layers (python/zefuse/decompositions/recurrent.py): one operation each, with its derivative.
 #include "compiler/import/op_table.h"
 
 using namespace mlir;
@@ -6,8 +6,9 @@ using namespace mlir;
 namespace zefuse {
 namespace {
 
-Emitter steps(StringRef cell, ArrayRef<StringRef> operands, bool gradient) {
-  return [cell = cell.str(), names = std::vector<std::string>(operands.begin(), operands.end()), gradient](Op& op) {
+Emitter steps(StringRef cell, ArrayRef<StringRef> operands, bool gradient, bool packed) {
+  return [cell = cell.str(), names = std::vector<std::string>(operands.begin(), operands.end()), gradient,
+          packed](Op& op) {
     SmallVector<Value> values;
     for (const std::string& name : names) {
       values.push_back(op.tensor(name));
@@ -15,26 +16,36 @@ Emitter steps(StringRef cell, ArrayRef<StringRef> operands, bool gradient) {
       if (!element.isF32() && !(name == "weight" && element.isBF16()))
         op.refuse("argument " + name + " is not f32");
     }
+    if (packed) {
+      if (gradient)
+        values.push_back(op.tensor("grad_last_hidden"));
+      values.push_back(op.tensor("batch_sizes"));
+      if (!elementOf(values.back()).isInteger(64))
+        op.refuse("argument batch_sizes is not int64");
+    }
     SmallVector<RankedTensorType> results;
     for (unsigned i = 0; i < op.numResults(); ++i)
       results.push_back(op.resultType(i));
     std::string kind = cell.empty() ? op.text("nonlinearity").str() : cell;
-    return Values(op.build.recurrence(kind, values, gradient, op.boolean("reverse"), results));
+    return Values(op.build.recurrence(kind, values, gradient, op.boolean("reverse"), packed, results));
   };
 }
 
 }  // namespace
 
 void registerRecurrence(OpTable& table) {
-  table.add("zefuse.lstm_steps.default", steps("lstm", {"gates", "weight", "bias", "hidden", "cell"}, false));
-  table.add(
-      "zefuse.lstm_steps_backward.default",
-      steps("lstm", {"grad_output", "grad_last_cell", "weight", "cell", "cells", "activations"}, /*gradient=*/true));
-  table.add("zefuse.gru_steps.default", steps("gru", {"gates", "weight", "bias", "hidden"}, false));
-  table.add("zefuse.gru_steps_backward.default",
-            steps("gru", {"grad_output", "weight", "hidden", "output", "activations"}, true));
-  table.add("zefuse.rnn_steps.default", steps("", {"gates", "weight", "bias", "hidden"}, false));
-  table.add("zefuse.rnn_steps_backward.default", steps("", {"grad_output", "weight", "output"}, true));
+  auto add = [&](StringRef name, StringRef cell, ArrayRef<StringRef> operands, ArrayRef<StringRef> of_gradient) {
+    for (bool packed : {false, true}) {
+      const std::string whole = ("zefuse." + name + (packed ? "_packed_steps" : "_steps")).str();
+      table.add(whole + ".default", steps(cell, operands, false, packed));
+      table.add(whole + "_backward.default", steps(cell, of_gradient, /*gradient=*/true, packed));
+    }
+  };
+  add("lstm", "lstm", {"gates", "weight", "bias", "hidden", "cell"},
+      {"grad_output", "grad_last_cell", "weight", "cell", "cells", "activations"});
+  add("gru", "gru", {"gates", "weight", "bias", "hidden"},
+      {"grad_output", "weight", "hidden", "output", "activations"});
+  add("rnn", "", {"gates", "weight", "bias", "hidden"}, {"grad_output", "weight", "output"});
 }
 
 }  // namespace zefuse

@@ -436,6 +436,7 @@ private:
     recurrence->cell = *recurrentCell(op.getCell());
     recurrence->gradient = op.getGradient();
     recurrence->reverse = op.getReverse();
+    recurrence->packed = op.getPacked();
     for (Value operand : op.getInputs())
       recurrence->operands.push_back(values_.addValue(operand));
     for (auto [result, layout] : llvm::zip_equal(op.getResults(), resultLayouts(op))) {

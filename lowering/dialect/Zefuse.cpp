@@ -207,8 +207,12 @@ LogicalResult RecurrenceOp::verify() {
   if (!llvm::is_contained({"lstm", "gru", "tanh", "relu"}, getCell()))
     return emitOpError("unknown cell '") << getCell() << "'";
   const bool lstm = getCell() == "lstm", gru = getCell() == "gru";
-  const unsigned inputs = getGradient() ? (lstm ? 6 : gru ? 5 : 3) : (lstm ? 5 : 4);
-  const unsigned results = getGradient() ? (lstm || gru ? 3 : 2) : (lstm ? 4 : gru ? 2 : 1);
+  unsigned inputs = getGradient() ? (lstm ? 6 : gru ? 5 : 3) : (lstm ? 5 : 4);
+  unsigned results = getGradient() ? (lstm || gru ? 3 : 2) : (lstm ? 4 : gru ? 2 : 1);
+  if (getPacked()) {
+    inputs += getGradient() ? 2 : 1;
+    results += getGradient() ? 0 : 2;
+  }
   if (getInputs().size() != inputs || getNumResults() != results)
     return emitOpError("wants ") << inputs << " operands and " << results << " results";
   const unsigned weight = getGradient() && lstm ? 2 : 1;
@@ -216,9 +220,11 @@ LogicalResult RecurrenceOp::verify() {
     Type element = cast<RankedTensorType>(tensor).getElementType();
     return element.isF32() || (narrow && element.isBF16());
   };
-  for (auto [position, type] : llvm::enumerate(getInputs().getTypes()))
-    if (!isTaken(type, position == weight))
+  for (auto [position, input] : llvm::enumerate(getInputs().drop_back(getPacked() ? 1 : 0)))
+    if (!isTaken(input.getType(), position == weight))
       return emitOpError("wants tensors of f32, or a weight of bf16");
+  if (getPacked() && !cast<RankedTensorType>(getInputs().back().getType()).getElementType().isInteger(64))
+    return emitOpError("wants the steps' numbers of rows of i64");
   for (Type type : getResultTypes())
     if (!isTaken(type, false))
       return emitOpError("wants results of f32");

@@ -18,7 +18,7 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._dynamo.exc import ShortenTraceback
 
 from zefuse import _native, tuning
-from zefuse.decompositions import optimizers, quantized_graphs, recurrent
+from zefuse.decompositions import optimizers, packed_sequences, quantized_graphs, recurrent
 from zefuse.errors import (
     DeadlineError,
     DeviceError,
@@ -55,6 +55,7 @@ from zefuse.installing import torch_versions
 from zefuse.options import Options
 
 recurrent.let_dynamo_take_layers()
+packed_sequences.let_dynamo_take_modules()
 optimizers.let_dynamo_trace_steps()
 torch_versions.norms_leave_out_dimensions()
 

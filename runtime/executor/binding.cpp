@@ -416,12 +416,13 @@ private:
   }
 
   void addRecurrence(size_t step, const plan::RecurrenceT& recurrence) {
-    recurrence::RecurrenceDesc desc{recurrence.cell, recurrence.gradient, recurrence.reverse, {}, {}};
+    recurrence::RecurrenceDesc desc{
+        recurrence.cell, recurrence.gradient, recurrence.reverse, recurrence.packed, {}, {}};
     for (uint32_t operand : recurrence.operands)
       desc.operands.push_back(describe(operand));
     for (int32_t result : recurrence.results)
       desc.results.push_back(result >= 0 ? describe(uint32_t(result)) : onednn::TensorDesc());
-    const uint32_t weight = recurrence.operands[plan::arityOf(desc.cell, desc.gradient).weight];
+    const uint32_t weight = recurrence.operands[plan::arityOf(desc.cell, desc.gradient, desc.packed).weight];
     addCall(step, std::move(desc), parameterBehind(weight));
   }
 

@@ -359,7 +359,8 @@ Status Frame::runGroupedMatmul(size_t step, const plan::GroupedMatmulT& product)
 
 Status Frame::runRecurrence(size_t step, const plan::RecurrenceT& recurrence, std::span<const CallInput> inputs) {
   LibraryState& state = library_states_[step];
-  const uint32_t weight = recurrence.operands[plan::arityOf(recurrence.cell, recurrence.gradient).weight];
+  const uint32_t weight =
+      recurrence.operands[plan::arityOf(recurrence.cell, recurrence.gradient, recurrence.packed).weight];
   onednn::Primitive::Arguments arguments{};
   Result<const void*> packed = packedOrStreamed(step, weight, inputs);
   if (!packed.ok())
@@ -428,7 +429,7 @@ Status Frame::packWeights(std::span<const CallInput> inputs) {
     else if (const auto* convolution = kind.AsConvolution())
       view = convolution->weight;
     else if (const auto* recurrence = kind.AsRecurrence())
-      view = recurrence->operands[plan::arityOf(recurrence->cell, recurrence->gradient).weight];
+      view = recurrence->operands[plan::arityOf(recurrence->cell, recurrence->gradient, recurrence->packed).weight];
     else
       continue;  // no other call packs anything
     weights.push_back({i, view, bound.primitive->packedBytes()});

@@ -28,14 +28,24 @@ Status refuse(Code code, const RecurrenceDesc& desc, const std::string& why) {
 
 using Sizes = std::vector<int64_t>;
 
+plan::RecurrenceArity arityOf(const RecurrenceDesc& desc) {
+  return plan::arityOf(desc.cell, desc.gradient, desc.packed);
+}
+
 // What operands and results must be like: T steps, B rows, H units, G gates.
 struct Shapes {
   std::vector<Sizes> operands, results;
 };
 
-Shapes shapesOf(const RecurrenceDesc& desc, int64_t T, int64_t B, int64_t H) {
-  const int64_t G = plan::arityOf(desc.cell, desc.gradient).gates;
-  const Sizes sequence{T, B, H}, gates{T, B, G * H}, weight{G * H, H}, bias{G * H}, state{B, H}, four{T, B, 4 * H};
+// `positions`: of a sequence, [T, B] or the rows of all steps.
+Shapes shapesOf(const RecurrenceDesc& desc, const Sizes& positions, int64_t B, int64_t H) {
+  const int64_t G = arityOf(desc).gates;
+  auto of = [&](int64_t units) {
+    Sizes sizes = positions;
+    sizes.push_back(units);
+    return sizes;
+  };
+  const Sizes sequence = of(H), gates = of(G * H), weight{G * H, H}, bias{G * H}, state{B, H}, four = of(4 * H);
   switch (desc.cell) {
   case RecurrentCell::lstm:
     if (desc.gradient)
@@ -67,19 +77,48 @@ Status checkTensor(const RecurrenceDesc& desc, const TensorDesc& tensor, const S
   return {};
 }
 
+// One of packed sequences' states, [rows, units], which say how many rows there are.
+const TensorDesc& stateOf(const RecurrenceDesc& desc) {
+  return desc.operands[desc.gradient ? desc.operands.size() - 2 : 3];
+}
+
+// How many rows each step of packed sequences has.
+Status checkRows(const RecurrenceDesc& desc) {
+  const TensorDesc& rows = desc.operands.back();
+  if (rows.sizes.size() != 1 || rows.strides.size() != 1 || (rows.sizes[0] > 1 && rows.strides[0] != 1))
+    return refuse(Code::invalid_argument, desc, "wants numbers of rows that are contiguous");
+  if (rows.dtype != plan::DType::i64)
+    return refuse(Code::unsupported, desc, "has numbers of rows that are not i64");
+  if (stateOf(desc).sizes.size() != 2)
+    return refuse(Code::invalid_argument, desc, "wants states of two dimensions");
+  return {};
+}
+
 Status check(const RecurrenceDesc& desc) {
-  const plan::RecurrenceArity arity = plan::arityOf(desc.cell, desc.gradient);
+  const plan::RecurrenceArity arity = arityOf(desc);
   if (desc.operands.size() != arity.operands || desc.results.size() != arity.results)
     return refuse(Code::invalid_argument, desc, "has another number of operands or results");
   const TensorDesc &sequence = desc.operands[0], &weight = desc.operands[arity.weight];
-  if (sequence.sizes.size() != 3 || weight.sizes.size() != 2)
-    return refuse(Code::invalid_argument, desc, "wants a sequence of three dimensions and a weight of two");
-  const int64_t T = sequence.sizes[0], B = sequence.sizes[1], H = weight.sizes[1];
+  if (sequence.sizes.size() != (desc.packed ? 2 : 3) || weight.sizes.size() != 2)
+    return refuse(Code::invalid_argument, desc,
+                  std::string("wants a sequence of ") + (desc.packed ? "two" : "three") +
+                      " dimensions and a weight of two");
+  if (desc.packed)
+    ZEFUSE_RETURN_IF_ERROR(checkRows(desc));
+  const Sizes positions(sequence.sizes.begin(), sequence.sizes.end() - 1);
+  const int64_t B = desc.packed ? stateOf(desc).sizes[0] : positions[1], H = weight.sizes[1];
   constexpr int64_t limit = INT32_MAX;  // so that no product of two sizes and four overflows
-  if (T < 0 || B < 0 || H < 1 || T > limit || B > limit || H > limit / 4)
+  auto possible = [](int64_t size) { return size >= 0 && size <= limit; };
+  if (!std::ranges::all_of(positions, possible) || !possible(B) || H < 1 || H > limit / 4)
     return refuse(Code::invalid_argument, desc, "has an impossible size");
-  const Shapes shapes = shapesOf(desc, T, B, H);
-  for (size_t i = 0; i < desc.operands.size(); ++i)
+  Shapes shapes = shapesOf(desc, positions, B, H);
+  if (desc.packed) {  // the last hidden state, or its gradient
+    (desc.gradient ? shapes.operands : shapes.results).push_back({B, H});
+    if (!desc.gradient)
+      shapes.results.push_back({positions[0], H});
+    shapes.operands.push_back(desc.operands.back().sizes);
+  }
+  for (size_t i = 0; i < desc.operands.size() - (desc.packed ? 1 : 0); ++i)
     ZEFUSE_RETURN_IF_ERROR(checkTensor(desc, desc.operands[i], shapes.operands[i], "operand " + std::to_string(i),
                                        /*narrow=*/i == arity.weight));
   // The loops read the weight as one matrix.
@@ -102,16 +141,19 @@ Tensor tensorOf(const TensorDesc& desc, const void* data) {
   tensor.data = static_cast<float*>(const_cast<void*>(data));
   const size_t rank = desc.sizes.size();
   tensor.row = rank > 1 ? desc.strides[rank - 2] : 0;
-  tensor.step = rank > 2 ? desc.strides[0] : 0;
+  tensor.step = rank > 2 ? desc.strides[0] : tensor.row;
   return tensor;
 }
 
-const TensorDesc& weightOf(const RecurrenceDesc& desc) {
-  return desc.operands[plan::arityOf(desc.cell, desc.gradient).weight];
-}
+const TensorDesc& weightOf(const RecurrenceDesc& desc) { return desc.operands[arityOf(desc).weight]; }
 
 const Level& levelOf(const RecurrenceDesc& desc) {
   return level(!desc.gradient && weightOf(desc).dtype == plan::DType::bf16);
+}
+
+// Of scratch memory, in whole lines of a cache.
+int64_t placesBytes(const RecurrenceDesc& desc, int64_t steps) {
+  return desc.packed ? (steps * int64_t(sizeof(int64_t)) + 63) / 64 * 64 : 0;
 }
 
 void fill(const Tensor& to, const Tensor& from, int64_t rows, int64_t units) {
@@ -130,7 +172,7 @@ std::string toString(const RecurrenceDesc& desc) {
     text += "'s derivative";
   for (size_t i = 0; i < desc.operands.size(); ++i)
     text += (i ? ", " : " ") + onednn::toString(desc.operands[i]);
-  return text + (desc.reverse ? ", reversed" : "");
+  return text + (desc.packed ? ", packed" : "") + (desc.reverse ? ", reversed" : "");
 }
 
 Result<std::shared_ptr<const Recurrence>> Recurrence::get(const RecurrenceDesc& desc) {
@@ -139,19 +181,20 @@ Result<std::shared_ptr<const Recurrence>> Recurrence::get(const RecurrenceDesc& 
 }
 
 Recurrence::Recurrence(RecurrenceDesc desc)
-    : desc_(std::move(desc)), steps_(desc_.operands[0].sizes[0]), batch_(desc_.operands[0].sizes[1]),
-      hidden_(weightOf(desc_).sizes[1]), level_(levelOf(desc_)),
+    : desc_(std::move(desc)), steps_((desc_.packed ? desc_.operands.back() : desc_.operands[0]).sizes[0]),
+      batch_(desc_.packed ? stateOf(desc_).sizes[0] : desc_.operands[0].sizes[1]), hidden_(weightOf(desc_).sizes[1]),
+      total_(desc_.packed ? desc_.operands[0].sizes[0] : steps_ * batch_), level_(levelOf(desc_)),
       implementation_(std::string(level_.tiled ? "steps in " : "steps in registers: ") + level_.name) {}
 
 size_t Recurrence::packedBytes() const {
-  const int64_t gates = plan::arityOf(desc_.cell, desc_.gradient).gates;
+  const int64_t gates = arityOf(desc_).gates;
   if (level_.tiled)
     return size_t(packedTiles(desc_.cell, gates, hidden_)) * sizeof(__bf16);
   return size_t(packedSize(desc_.cell, desc_.gradient, gates, hidden_, level_.lanes)) * sizeof(float);
 }
 
 Status Recurrence::packB(const void* weight, void* packed) const {
-  const int64_t gates = plan::arityOf(desc_.cell, desc_.gradient).gates;
+  const int64_t gates = arityOf(desc_).gates;
   if (level_.tiled)
     packTiles(desc_.cell, gates, hidden_, level_.together, static_cast<const uint16_t*>(weight),
               static_cast<uint16_t*>(packed));
@@ -170,33 +213,66 @@ bool Recurrence::packsLike(const Primitive& other) const {
          weightOf(same->desc_).dtype == weightOf(desc_).dtype;
 }
 
-// The states that one step leaves for the next, and in tiles the hidden state twice.
+// The states that one step leaves for the next, in tiles the hidden state twice, and where steps of packed sequences
+// begin.
 size_t Recurrence::scratchBytes() const {
-  const size_t states = size_t(2 * batch_ * hidden_) * sizeof(float);
-  return level_.tiled ? states + size_t(2 * batch_ * tiledDepth(hidden_)) * sizeof(__bf16) : states;
+  const size_t states = size_t(2 * batch_ * hidden_) * sizeof(float), places = size_t(placesBytes(desc_, steps_));
+  return places + states + (level_.tiled ? size_t(2 * batch_ * tiledDepth(hidden_)) * sizeof(__bf16) : 0);
+}
+
+Status Recurrence::readRows(const int64_t* rows, int64_t* places) const {
+  if (steps_ == 0)
+    return refuse(Code::invalid_argument, desc_, "has no steps");
+  int64_t place = 0, before = batch_;
+  for (int64_t t = 0; t < steps_; ++t) {
+    if (rows[t] < 1 || rows[t] > before || (t == 0 && rows[t] != batch_))
+      return refuse(Code::invalid_argument, desc_,
+                    "batch_sizes[" + std::to_string(t) + "] is " + std::to_string(rows[t]) +
+                        (t == 0 ? ", the hidden state has " : ", where the step before has ") + std::to_string(before) +
+                        " rows");
+    places[t] = place;
+    place += before = rows[t];
+  }
+  if (place != total_)
+    return refuse(Code::invalid_argument, desc_,
+                  "batch_sizes add up to " + std::to_string(place) + ", the data has " + std::to_string(total_) +
+                      " rows");
+  return {};
 }
 
 Status Recurrence::run(const Arguments& arguments) const {
   const plan::RecurrenceArity arity = plan::arityOf(desc_.cell, desc_.gradient);
-  Sequence s{desc_.cell,
-             desc_.gradient,
-             desc_.reverse,
-             steps_,
-             batch_,
-             hidden_,
-             arity.gates,
-             level_.tiled ? nullptr : static_cast<const float*>(arguments.b),
-             {},
-             {},
-             {},
-             {},
-             {}};
-  for (size_t i = 0; i < desc_.operands.size(); ++i)
+  Sequence s;
+  s.cell = desc_.cell;
+  s.gradient = desc_.gradient;
+  s.reverse = desc_.reverse;
+  s.steps = steps_;
+  s.batch = batch_;
+  s.hidden = hidden_;
+  s.gates = arity.gates;
+  s.packed = level_.tiled ? nullptr : static_cast<const float*>(arguments.b);
+  for (size_t i = 0; i < arity.operands; ++i)
     s.operands[i] = tensorOf(desc_.operands[i], arguments.operands[i]);
-  for (size_t i = 0; i < desc_.results.size(); ++i)
+  for (size_t i = 0; i < arity.results; ++i)
     s.results[i] = tensorOf(desc_.results[i], arguments.results[i]);
+  Tensor last_gradient;  // the last hidden state's
+  if (desc_.packed) {
+    int64_t* places = static_cast<int64_t*>(arguments.scratch);
+    s.rows = static_cast<const int64_t*>(arguments.operands.back());
+    s.places = places;
+    ZEFUSE_RETURN_IF_ERROR(readRows(s.rows, places));
+    if (desc_.gradient)
+      last_gradient = tensorOf(desc_.operands[arity.operands], arguments.operands[arity.operands]);
+    else
+      s.last_hidden = tensorOf(desc_.results[arity.results], arguments.results[arity.results]);
+    if (!desc_.gradient)
+      s.hidden_before = tensorOf(desc_.results[arity.results + 1], arguments.results[arity.results + 1]);
+    for (int64_t t = 0; t < steps_ && s.hidden_before.data; ++t)  // the steps leave the rest there
+      for (int64_t b = s.before(t).rows; b < s.rows[t]; ++b)
+        std::memcpy(s.hidden_before.at(places[t], b), s.operands[3].at(0, b), size_t(hidden_) * sizeof(float));
+  }
 
-  float* scratch = static_cast<float*>(arguments.scratch);
+  float* scratch = reinterpret_cast<float*>(static_cast<char*>(arguments.scratch) + placesBytes(desc_, steps_));
   s.hidden_carry = {scratch, 0, hidden_};
   s.cell_carry = {scratch + batch_ * hidden_, 0, hidden_};
   const bool lstm = desc_.cell == RecurrentCell::lstm;
@@ -206,7 +282,7 @@ Status Recurrence::run(const Arguments& arguments) const {
       s.hidden_carry = hidden;
     if (lstm && s.results[2].data)
       s.cell_carry = s.results[2];
-    fill(s.hidden_carry, {}, batch_, hidden_);
+    fill(s.hidden_carry, last_gradient, batch_, hidden_);
     if (lstm)
       fill(s.cell_carry, s.operands[1], batch_, hidden_);
   } else if (lstm && steps_ == 0 && s.results[1].data) {
@@ -219,13 +295,15 @@ Status Recurrence::run(const Arguments& arguments) const {
                batch_, tiledDepth(hidden_)};
     std::fill_n(s.tiles.hidden, 2 * batch_ * s.tiles.depth, __bf16(0));
     const Tensor& hidden = s.operands[3];
-    for (int64_t b = 0; b < batch_; ++b)
-      std::transform(hidden.at(0, b), hidden.at(0, b) + hidden_, s.tiles.at(0, b), onednn::toBf16);
+    for (int64_t n = 0; n < (desc_.packed ? 2 : 1); ++n)  // a row that begins at any step finds it
+      for (int64_t b = 0; b < batch_; ++b)
+        std::transform(hidden.at(0, b), hidden.at(0, b) + hidden_, s.tiles.at(n, b), onednn::toBf16);
   }
 
   const int64_t units = unitsOfBlock(desc_.cell, desc_.gradient, level_.lanes);
   const int64_t blocks = (hidden_ + units - 1) / units, threads = std::max(1, onednn::maxThreads());
-  const double work = 2.0 * double(batch_) * double(arity.gates) * double(hidden_) * double(hidden_);
+  const double rows = double(total_) / double(steps_);  // of a step
+  const double work = 2.0 * rows * double(arity.gates) * double(hidden_) * double(hidden_);
   const int64_t worth = std::clamp<int64_t>(int64_t(work / level_.speed / least_work), 1, threads);
   if (batch_ >= 2 * threads && arity.gates * hidden_ * hidden_ <= cached_weight * (level_.tiled ? 2 : 1)) {
     // Rows do not depend on each other.

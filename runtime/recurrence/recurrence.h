@@ -19,7 +19,8 @@ struct RecurrenceDesc {
   plan::RecurrentCell cell{};
   bool gradient = false;
   bool reverse = false;                      // steps from the last to the first
-  std::vector<onednn::TensorDesc> operands;  // f32; the weight f32 or bf16
+  bool packed = false;                       // packed sequences; the last operand says how many rows each step has
+  std::vector<onednn::TensorDesc> operands;  // f32; the weight f32 or bf16; rows of packed sequences i64
   std::vector<onednn::TensorDesc> results;   // f32; sizes are empty for one that nobody asks for
   bool operator==(const RecurrenceDesc&) const = default;
 };
@@ -29,6 +30,7 @@ struct RecurrenceDesc {
 // A weight of bf16 is multiplied in tiles where the processor has them, with a hidden state rounded to bf16 at each
 // step; elsewhere, and for derivatives, it is widened. A hidden unit is computed by one thread and summed in one order,
 // so the bits do not depend on the number of threads.
+// Of packed sequences run() gives invalid_argument when the numbers of rows grow or do not add up.
 class Recurrence : public onednn::Primitive {
 public:
   // invalid_argument when sizes do not fit together, or rows are not contiguous; unsupported for other dtypes.
@@ -44,8 +46,11 @@ public:
   const std::string& implementation() const override { return implementation_; }
 
 private:
+  Status readRows(const int64_t* rows, int64_t* places) const;
+
   RecurrenceDesc desc_;
   int64_t steps_, batch_, hidden_;
+  int64_t total_;  // rows of all steps
   const Level& level_;
   std::string implementation_;
 };

@@ -9,12 +9,18 @@
 
 namespace zefuse::recurrence {
 
-// [steps, rows, units], [rows, units] (step 0) or [units]; units are contiguous. data is null for what nobody asks for.
+// [steps, rows, units], packed sequences' [rows of all steps, units], [rows, units] (place 0) or [units]; units are
+// contiguous. data is null for what nobody asks for.
 struct Tensor {
   float* data = nullptr;
-  int64_t step = 0, row = 0;  // strides, in elements
+  int64_t step = 0, row = 0;  // strides, in elements; of packed sequences both a row's
 
-  float* at(int64_t t, int64_t b) const { return data + t * step + b * row; }
+  float* at(int64_t place, int64_t b) const { return data + place * step + b * row; }
+};
+
+// A step computed just before or after another: it has rows 0 to `rows`, which are at `place`.
+struct Beside {
+  int64_t place, rows;
 };
 
 // A weight of bf16 that is multiplied as such, in tiles (AMX) or in pairs (AVX-512). The hidden state is rounded to
@@ -37,9 +43,21 @@ struct Sequence {
   std::array<Tensor, 6> operands;
   std::array<Tensor, 4> results;
   Tensor hidden_carry, cell_carry;  // [rows, units]: what one step leaves for the next, where no result keeps it
+  // Of packed sequences, else null: how many rows each step has, which never grows, and how many the steps before it.
+  const int64_t *rows = nullptr, *places = nullptr;
+  // Of packed sequences: where each row ended, [rows, units], and the hidden state that each step read, as output.
+  Tensor last_hidden, hidden_before;
 
   // The step that is the n-th to be computed.
   int64_t step(int64_t n) const { return reverse != gradient ? steps - 1 - n : n; }
+  int64_t rowsOf(int64_t t) const { return rows ? rows[t] : batch; }
+  int64_t place(int64_t t) const { return places ? places[t] : t; }
+  // In the forward pass: rows that `before` does not have begin with this step, those that `after` does not have end.
+  Beside before(int64_t t) const { return beside(reverse ? t + 1 : t - 1); }
+  Beside after(int64_t t) const { return beside(reverse ? t - 1 : t + 1); }
+
+private:
+  Beside beside(int64_t t) const { return t < 0 || t >= steps ? Beside{0, 0} : Beside{place(t), rowsOf(t)}; }
 };
 
 // Where the threads of a sequence wait for each other after each step.

@@ -96,18 +96,20 @@ template <int lanes>
       to[lane] = rounded[lane];
 }
 
-// What a step takes from the one before it: the hidden state's rows, [batch, units].
-struct Before {
-  const float* data;
-  int64_t row;
-};
+// The hidden state that row b has before a step.
+[[gnu::always_inline]] inline const float* hiddenBefore(const Beside& before, const Tensor& output,
+                                                        const Tensor& initial, int64_t b) {
+  return b < before.rows ? output.at(before.place, b) : initial.at(0, b);
+}
 
-[[gnu::always_inline]] inline Before hiddenBefore(const Sequence& s, const Tensor& output, const Tensor& initial,
-                                                  int64_t t) {
-  const int64_t before = s.reverse ? t + 1 : t - 1;
-  if (before < 0 || before >= s.steps)
-    return {initial.data, initial.row};
-  return {output.at(before, 0), output.row};
+// Where packed sequences' hidden state goes beside the output.
+template <int lanes>
+[[gnu::always_inline]] inline void handOn(const Sequence& s, const Beside& after, int64_t b, int64_t unit,
+                                          const Vector<lanes>& x, int64_t count) {
+  if (b >= after.rows && s.last_hidden.data)
+    store<lanes>(s.last_hidden.at(0, b) + unit, x, count);
+  else if (b < after.rows && s.hidden_before.data)
+    store<lanes>(s.hidden_before.at(after.place, b) + unit, x, count);
 }
 
 //===-- forward ------------------------------------------------------------------------------===//
@@ -119,43 +121,43 @@ template <int lanes, int rows, bool tiled>
   const int64_t unit = block * lanes, count = s.hidden - unit, H = s.hidden;
   const Tensor &gates = s.operands[0], &output = s.results[0], &activations = s.results[2], &cells = s.results[3];
   const float* bias = s.operands[2].data;
+  const int64_t place = s.place(t);
+  const Beside before = s.before(t), after = s.after(t);
   Vector<lanes> sums[rows][4], x;
 #pragma clang loop unroll(full)
   for (int r = 0; r < rows; ++r)
 #pragma clang loop unroll(full)
     for (int g = 0; g < 4; ++g) {
-      load<lanes>(sums[r][g], gates.at(t, b + r) + g * H + unit, count);
+      load<lanes>(sums[r][g], gates.at(place, b + r) + g * H + unit, count);
       load<lanes>(x, bias + g * H + unit, count);
       sums[r][g] += x;
     }
   addProduct<lanes, rows, 4, tiled>(sums, product);
 
-  const int64_t before = s.reverse ? t + 1 : t - 1;
 #pragma clang loop unroll(full)
   for (int r = 0; r < rows; ++r) {
     onednn::sigmoid<lanes>(sums[r][0]);
     onednn::sigmoid<lanes>(sums[r][1]);
     onednn::hyperbolicTangent<lanes>(sums[r][2]);
     onednn::sigmoid<lanes>(sums[r][3]);
-    const bool first = before < 0 || before >= s.steps;
-    const float* old = first        ? s.operands[4].at(0, b + r)
-                       : cells.data ? cells.at(before, b + r)
-                                    : s.cell_carry.at(0, b + r);
+    const float* old = b + r >= before.rows ? s.operands[4].at(0, b + r)
+                       : cells.data         ? cells.at(before.place, b + r)
+                                            : s.cell_carry.at(0, b + r);
     load<lanes>(x, old + unit, count);
     const Vector<lanes> cell = sums[r][1] * x + sums[r][0] * sums[r][2];
-    store<lanes>((cells.data ? cells.at(t, b + r) : s.cell_carry.at(0, b + r)) + unit, cell, count);
+    store<lanes>((cells.data ? cells.at(place, b + r) : s.cell_carry.at(0, b + r)) + unit, cell, count);
     x = cell;
     onednn::hyperbolicTangent<lanes>(x);
     x = sums[r][3] * x;
-    store<lanes>(output.at(t, b + r) + unit, x, count);
+    store<lanes>(output.at(place, b + r) + unit, x, count);
     if constexpr (tiled)
       storeRounded<lanes>(s, t, b + r, unit, x, count);
     if (activations.data)
 #pragma clang loop unroll(full)
       for (int g = 0; g < 4; ++g)
-        store<lanes>(activations.at(t, b + r) + g * H + unit, sums[r][g], count);
-    const bool last = t == (s.reverse ? 0 : s.steps - 1);
-    if (last && s.results[1].data)
+        store<lanes>(activations.at(place, b + r) + g * H + unit, sums[r][g], count);
+    handOn<lanes>(s, after, b + r, unit, x, count);
+    if (b + r >= after.rows && s.results[1].data)
       store<lanes>(s.results[1].at(0, b + r) + unit, cell, count);
   }
 }
@@ -167,6 +169,8 @@ template <int lanes, int rows, bool tiled>
   const int64_t unit = block * lanes, count = s.hidden - unit, H = s.hidden;
   const Tensor &gates = s.operands[0], &output = s.results[0], &activations = s.results[1];
   const float* bias = s.operands[2].data;
+  const int64_t place = s.place(t);
+  const Beside before = s.before(t), after = s.after(t);
   Vector<lanes> sums[rows][3], x;
 #pragma clang loop unroll(full)
   for (int r = 0; r < rows; ++r)
@@ -175,10 +179,9 @@ template <int lanes, int rows, bool tiled>
       load<lanes>(sums[r][g], bias + g * H + unit, count);
       if (g == 2)
         continue;  // the reset gate comes between the two
-      load<lanes>(x, gates.at(t, b + r) + g * H + unit, count);
+      load<lanes>(x, gates.at(place, b + r) + g * H + unit, count);
       sums[r][g] += x;
     }
-  const Before hidden = hiddenBefore(s, output, s.operands[3], t);
   addProduct<lanes, rows, 3, tiled>(sums, product);
 
 #pragma clang loop unroll(full)
@@ -186,16 +189,17 @@ template <int lanes, int rows, bool tiled>
     onednn::sigmoid<lanes>(sums[r][0]);
     onednn::sigmoid<lanes>(sums[r][1]);
     Vector<lanes> candidate;
-    load<lanes>(candidate, gates.at(t, b + r) + 2 * H + unit, count);
+    load<lanes>(candidate, gates.at(place, b + r) + 2 * H + unit, count);
     candidate += sums[r][0] * sums[r][2];
     onednn::hyperbolicTangent<lanes>(candidate);
-    load<lanes>(x, hidden.data + (b + r) * hidden.row + unit, count);
+    load<lanes>(x, hiddenBefore(before, output, s.operands[3], b + r) + unit, count);
     x = (x - candidate) * sums[r][1] + candidate;
-    store<lanes>(output.at(t, b + r) + unit, x, count);
+    store<lanes>(output.at(place, b + r) + unit, x, count);
     if constexpr (tiled)
       storeRounded<lanes>(s, t, b + r, unit, x, count);
+    handOn<lanes>(s, after, b + r, unit, x, count);
     if (activations.data) {
-      float* row = activations.at(t, b + r) + unit;
+      float* row = activations.at(place, b + r) + unit;
       store<lanes>(row, sums[r][0], count);
       store<lanes>(row + H, sums[r][1], count);
       store<lanes>(row + 2 * H, candidate, count);
@@ -211,6 +215,8 @@ template <int lanes, int rows, bool tiled>
   const int64_t H = s.hidden;
   const Tensor &gates = s.operands[0], &output = s.results[0];
   const float* bias = s.operands[2].data;
+  const int64_t place = s.place(t);
+  const Beside after = s.after(t);
   Vector<lanes> sums[rows][4], x;
 #pragma clang loop unroll(full)
   for (int v = 0; v < 4; ++v) {
@@ -218,7 +224,7 @@ template <int lanes, int rows, bool tiled>
     load<lanes>(x, bias + unit, count);
 #pragma clang loop unroll(full)
     for (int r = 0; r < rows; ++r) {
-      load<lanes>(sums[r][v], gates.at(t, b + r) + unit, count);
+      load<lanes>(sums[r][v], gates.at(place, b + r) + unit, count);
       sums[r][v] += x;
     }
   }
@@ -234,7 +240,8 @@ template <int lanes, int rows, bool tiled>
         onednn::hyperbolicTangent<lanes>(sums[r][v]);
       else
         sums[r][v] = sums[r][v] < 0.f ? zero : sums[r][v];  // NaN stays
-      store<lanes>(output.at(t, b + r) + unit, sums[r][v], count);
+      store<lanes>(output.at(place, b + r) + unit, sums[r][v], count);
+      handOn<lanes>(s, after, b + r, unit, sums[r][v], count);
       if constexpr (tiled)
         storeRounded<lanes>(s, t, b + r, unit, sums[r][v], count);
     }
@@ -246,15 +253,16 @@ template <int lanes, int rows, bool tiled>
 // cell.
 template <int lanes>
 [[gnu::always_inline]] inline void lstmGradient(const Sequence& s, int64_t t, int64_t b, int64_t unit) {
-  const int64_t count = s.hidden - unit, H = s.hidden, before = s.reverse ? t + 1 : t - 1;
+  const int64_t count = s.hidden - unit, H = s.hidden, place = s.place(t);
+  const Beside before = s.before(t);
   const Tensor &cells = s.operands[4], &activations = s.operands[5], &gradient = s.results[0];
   Vector<lanes> dh, carried, dc, c, old, i, f, g, o;
-  load<lanes>(dh, s.operands[0].at(t, b) + unit, count);
+  load<lanes>(dh, s.operands[0].at(place, b) + unit, count);
   load<lanes>(carried, s.hidden_carry.at(0, b) + unit, count);
   load<lanes>(dc, s.cell_carry.at(0, b) + unit, count);
-  load<lanes>(c, cells.at(t, b) + unit, count);
-  load<lanes>(old, (before < 0 || before >= s.steps ? s.operands[3].at(0, b) : cells.at(before, b)) + unit, count);
-  const float* row = activations.at(t, b) + unit;
+  load<lanes>(c, cells.at(place, b) + unit, count);
+  load<lanes>(old, (b < before.rows ? cells.at(before.place, b) : s.operands[3].at(0, b)) + unit, count);
+  const float* row = activations.at(place, b) + unit;
   load<lanes>(i, row, count);
   load<lanes>(f, row + H, count);
   load<lanes>(g, row + 2 * H, count);
@@ -262,7 +270,7 @@ template <int lanes>
   dh += carried;
   onednn::hyperbolicTangent<lanes>(c);
   dc += dh * o * (1.f - c * c);
-  float* to = gradient.at(t, b) + unit;
+  float* to = gradient.at(place, b) + unit;
   store<lanes>(to, dc * g * i * (1.f - i), count);
   store<lanes>(to + H, dc * old * f * (1.f - f), count);
   store<lanes>(to + 2 * H, dc * i * (1.f - g * g), count);
@@ -275,13 +283,12 @@ template <int lanes>
 // of the products with the hidden state, of hidden.
 template <int lanes>
 [[gnu::always_inline]] inline void gruGradient(const Sequence& s, int64_t t, int64_t b, int64_t unit) {
-  const int64_t count = s.hidden - unit, H = s.hidden;
-  const Before hidden = hiddenBefore(s, s.operands[3], s.operands[2], t);
+  const int64_t count = s.hidden - unit, H = s.hidden, place = s.place(t);
   Vector<lanes> dh, carried, old, r, z, n, product;
-  load<lanes>(dh, s.operands[0].at(t, b) + unit, count);
+  load<lanes>(dh, s.operands[0].at(place, b) + unit, count);
   load<lanes>(carried, s.hidden_carry.at(0, b) + unit, count);
-  load<lanes>(old, hidden.data + b * hidden.row + unit, count);
-  const float* row = s.operands[4].at(t, b) + unit;
+  load<lanes>(old, hiddenBefore(s.before(t), s.operands[3], s.operands[2], b) + unit, count);
+  const float* row = s.operands[4].at(place, b) + unit;
   load<lanes>(r, row, count);
   load<lanes>(z, row + H, count);
   load<lanes>(n, row + 2 * H, count);
@@ -289,7 +296,7 @@ template <int lanes>
   dh += carried;
   const Vector<lanes> dn = dh * (1.f - z) * (1.f - n * n), dz = dh * (old - n) * z * (1.f - z),
                       dr = dn * product * r * (1.f - r);
-  float *gates = s.results[0].at(t, b) + unit, *products = s.results[1].at(t, b) + unit;
+  float *gates = s.results[0].at(place, b) + unit, *products = s.results[1].at(place, b) + unit;
   store<lanes>(gates, dr, count);
   store<lanes>(gates + H, dz, count);
   store<lanes>(gates + 2 * H, dn, count);
@@ -302,15 +309,15 @@ template <int lanes>
 // Operands: gradient of output, weight, output. Results: gradients of gates, hidden.
 template <int lanes>
 [[gnu::always_inline]] inline void plainGradient(const Sequence& s, int64_t t, int64_t b, int64_t unit) {
-  const int64_t count = s.hidden - unit;
+  const int64_t count = s.hidden - unit, place = s.place(t);
   Vector<lanes> dh, carried, h;
-  load<lanes>(dh, s.operands[0].at(t, b) + unit, count);
+  load<lanes>(dh, s.operands[0].at(place, b) + unit, count);
   load<lanes>(carried, s.hidden_carry.at(0, b) + unit, count);
-  load<lanes>(h, s.operands[2].at(t, b) + unit, count);
+  load<lanes>(h, s.operands[2].at(place, b) + unit, count);
   dh += carried;
   const Vector<lanes> zero = {};
   const Vector<lanes> through = s.cell == plan::RecurrentCell::tanh ? dh * (1.f - h * h) : h > 0.f ? dh : zero;
-  store<lanes>(s.results[0].at(t, b) + unit, through, count);
+  store<lanes>(s.results[0].at(place, b) + unit, through, count);
   store<lanes>(s.hidden_carry.at(0, b) + unit, zero, count);
 }
 
@@ -368,17 +375,17 @@ template <int lanes, int vectors>
   if (s.gradient)
     return;  // its formulas walk along whole rows
   const bool plain = s.cell != plan::RecurrentCell::lstm && s.cell != plan::RecurrentCell::gru;
-  const int64_t unit = block * lanes * (plain ? vectors : 1), apart = plain ? lanes : s.hidden;
+  const int64_t unit = block * lanes * (plain ? vectors : 1), apart = plain ? lanes : s.hidden, place = s.place(t);
   const Tensor& activations = s.results[s.cell == plan::RecurrentCell::lstm ? 2 : 1];
   for (int64_t v = vectors * part / parts; v < vectors * (part + 1) / parts; ++v)
     for (int64_t b = begin; b < end; ++b) {
-      __builtin_prefetch(s.operands[0].at(t, b) + v * apart + unit);
+      __builtin_prefetch(s.operands[0].at(place, b) + v * apart + unit);
       if (!plain && activations.data)
-        __builtin_prefetch(activations.at(t, b) + v * apart + unit, 1);
+        __builtin_prefetch(activations.at(place, b) + v * apart + unit, 1);
     }
   if (part + 1 == parts)
     for (int64_t b = begin; b < end; ++b)
-      __builtin_prefetch(s.results[0].at(t, b) + unit, 1);
+      __builtin_prefetch(s.results[0].at(place, b) + unit, 1);
 }
 
 template <int lanes, int rows, int vectors>
@@ -401,8 +408,10 @@ template <int lanes, int rows, int vectors>
                                          float* product) {
   constexpr int64_t piece = 64;
   const Tensor& gradients = s.cell == plan::RecurrentCell::gru ? s.results[1] : s.results[0];
-  const Before left =
-      s.gradient ? Before{gradients.at(t, 0), gradients.row} : hiddenBefore(s, s.results[0], s.operands[3], t);
+  const bool begins = !s.gradient && begin >= s.before(t).rows;  // all its rows, or none
+  const float* left =
+      s.gradient ? gradients.at(s.place(t), begin) : hiddenBefore(s.before(t), s.results[0], s.operands[3], begin);
+  const int64_t stride = s.gradient ? gradients.row : begins ? s.operands[3].row : s.results[0].row;
   const int64_t depth = s.gradient ? s.gates * s.hidden : s.hidden;
   const float* packed = s.packed + block * depth * vectors * lanes;
   // Tiles as equal as can be: one of few rows waits for the weight.
@@ -412,8 +421,7 @@ template <int lanes, int rows, int vectors>
       const int64_t from = count * tile / tiles, to = count * (tile + 1) / tiles;
       fetchAhead<lanes, vectors>(s, t, begin + from, begin + to, block, k / piece, pieces);
       multiplyOf<lanes, rows, vectors>(to - from, tile + 1 == tiles, product + from * vectors * lanes,
-                                       left.data + (begin + from) * left.row + k, left.row, packed,
-                                       std::min(piece, depth - k), k == 0);
+                                       left + from * stride + k, stride, packed, std::min(piece, depth - k), k == 0);
     }
   for (int64_t b = begin; b < end; b += 2)
     tileOf<lanes, 2>(s, t, b, block, end - b, product + (b - begin) * vectors * lanes);
@@ -422,7 +430,8 @@ template <int lanes, int rows, int vectors>
 template <int lanes>
 [[gnu::always_inline]] inline void gradientOfCells(const Sequence& s, const Share& share, int64_t t) {
   const int64_t first = share.first_block * 4 * lanes, last = std::min(share.last_block * 4 * lanes, s.hidden);
-  for (int64_t b = share.first_row; b < share.last_row; ++b)
+  const int64_t end = std::min(share.last_row, s.rowsOf(t));
+  for (int64_t b = share.first_row; b < end; ++b)
     for (int64_t unit = first; unit < last; unit += lanes) {
       if (s.cell == plan::RecurrentCell::lstm)
         lstmGradient<lanes>(s, t, b, unit);
@@ -443,9 +452,12 @@ template <int lanes, int rows> [[gnu::always_inline]] inline void runSteps(const
       gradientOfCells<lanes>(s, share, t);
     if (share.meeting && (s.gradient || n > 0))
       share.meeting->wait(share.parts, s.gradient ? n + 1 : n);
+    const int64_t last_row = std::min(share.last_row, s.rowsOf(t)), going_on = s.gradient ? 0 : s.before(t).rows;
     for (int64_t block = share.first_block; block < share.last_block; ++block)
-      for (int64_t b = share.first_row; b < share.last_row; b += most) {
-        const int64_t end = std::min(b + most, share.last_row);
+      for (int64_t b = share.first_row, end; b < last_row; b = end) {
+        end = std::min(b + most, last_row);
+        if (b < going_on)  // rows that begin here have their hidden state elsewhere
+          end = std::min(end, going_on);
         if (!s.gradient && s.cell == plan::RecurrentCell::gru)
           units<lanes, rows, 3>(s, t, b, end, block, product);
         else

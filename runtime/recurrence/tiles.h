@@ -116,15 +116,16 @@ template <int vectors>
 template <bool amx> [[gnu::always_inline]] inline void runStepsInTiles(const Sequence& s, const Share& share) {
   const int vectors = s.cell == plan::RecurrentCell::gru ? 3 : 4;
   const int64_t depth = s.tiles.depth, block_size = depth * vectors * tile_rows;
-  // Groups of one size: the last one begins among rows of the one before, whose products are not used again.
+  // Groups of one size, which tiles are configured for: the last one begins among rows of the one before, whose
+  // products are not used again. So are not those of a packed sequence's rows that a step does not have.
   const int64_t count = share.last_row - share.first_row, groups = (count + tile_rows - 1) / tile_rows;
   const int64_t rows = (count + groups - 1) / groups;
   alignas(64) float product[4 * tile_sums];
-  auto multiply = [&](auto of, const __bf16* left, const uint16_t* packed) {
+  auto multiply = [&](auto of, const __bf16* left, int64_t wanted, const uint16_t* packed) {
     if constexpr (amx)
       multiplyTiles<of>(left, depth, packed, product);
     else
-      multiplyPairs<of>(left, rows, depth, packed, product);
+      multiplyPairs<of>(left, wanted, depth, packed, product);
   };
   if constexpr (amx)
     onednn::configureTiles(rows, 0b11111);  // 0 to 3: sums, 4: left, 5 to 7: right
@@ -132,19 +133,20 @@ template <bool amx> [[gnu::always_inline]] inline void runStepsInTiles(const Seq
     const int64_t t = s.step(n);
     if (share.meeting && n > 0)
       share.meeting->wait(share.parts, n);
+    const int64_t last_row = std::min(share.last_row, s.rowsOf(t));
     for (int64_t block = share.first_block; block < share.last_block; ++block)
-      for (int64_t group = 0; group < groups; ++group) {
-        const int64_t begin = share.first_row + group * rows, end = std::min(begin + rows, share.last_row);
-        const int64_t from = std::min(begin, share.last_row - rows);
+      for (int64_t begin = share.first_row; begin < last_row; begin += rows) {
+        const int64_t end = std::min(begin + rows, last_row),
+                      from = amx ? std::min(begin, share.last_row - rows) : begin;
         const uint16_t* packed = s.tiles.packed + block * block_size;
         if (vectors == 3)
           fetchAhead<16, 3>(s, t, begin, end, block, 0, 1);
         else
           fetchAhead<16, 4>(s, t, begin, end, block, 0, 1);
         if (vectors == 3)
-          multiply(std::integral_constant<int, 3>(), s.tiles.at(n, from), packed);
+          multiply(std::integral_constant<int, 3>(), s.tiles.at(n, from), end - from, packed);
         else
-          multiply(std::integral_constant<int, 4>(), s.tiles.at(n, from), packed);
+          multiply(std::integral_constant<int, 4>(), s.tiles.at(n, from), end - from, packed);
         for (int64_t b = begin; b < end; b += 2)
           tileOf<16, 2, true>(s, t, b, block, end - b, product + (b - from) * 16);
       }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import warnings
 from typing import Any
 
 import pytest
@@ -183,20 +182,6 @@ def test_what_is_not_taken_is_torchs_own() -> None:
         torch.testing.assert_close(torch.compile(gru, backend="zefuse")(long), gru(long))
 
 
-def test_packed_sequences_are_eagers() -> None:
-    torch.manual_seed(0)
-    layer = nn.LSTM(4, 8)
-    packed = nn.utils.rnn.pack_padded_sequence(torch.randn(6, 3, 4), torch.tensor([6, 4, 1]))
-
-    def run(packed: Any) -> torch.Tensor:
-        output, _ = layer(packed)
-        return nn.utils.rnn.pad_packed_sequence(output)[0] * 2
-
-    with torch.no_grad(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        torch.testing.assert_close(torch.compile(run, backend="zefuse")(packed), run(packed))
-
-
 def test_weights_that_changed_are_packed_again() -> None:
     torch.manual_seed(0)
     layer = nn.LSTM(4, 8)
@@ -212,10 +197,10 @@ def test_weights_that_changed_are_packed_again() -> None:
 
 def test_steps_in_eager_between_parts_are_the_same() -> None:
     """The operators' own kernels, which run where a part of a graph does."""
-    from zefuse.decompositions import recurrent
+    from zefuse.decompositions import recurrent, recurrent_steps
 
     torch.manual_seed(0)
-    recurrent._operators()
+    recurrent_steps.operators()
     for kind in KINDS:
         layer = KINDS[kind](5, 6, 2, bidirectional=True)
         x = torch.randn(4, 3, 5, requires_grad=True)

@@ -148,7 +148,7 @@ struct Memory {
 };
 
 void run(const Case& c, bool gradient, std::vector<Memory>& operands, std::vector<Memory*> results) {
-  RecurrenceDesc desc{c.cell, gradient, c.reverse, {}, {}};
+  RecurrenceDesc desc{c.cell, gradient, c.reverse, false, {}, {}};
   std::vector<const void*> addresses;
   std::vector<void*> outs;
   for (Memory& operand : operands) {
@@ -494,7 +494,7 @@ TEST(Recurrence, RefusesWhatDoesNotFit) {
   const Case c{RecurrentCell::lstm, false, 3, 2, 8};
   std::mt19937 generator(4);
   std::vector<Memory> operands = operandsOf(c, randomInputs(c, generator), false);
-  RecurrenceDesc good{c.cell, false, false, {}, {}};
+  RecurrenceDesc good{c.cell, false, false, false, {}, {}};
   for (Memory& operand : operands)
     good.operands.push_back(operand.desc);
   good.results = {Memory({3, 2, 8}, false).desc, {}, {}, {}};

@@ -1,0 +1,328 @@
+"""The operators for the steps of recurrent layers: one call of the runtime (runtime/recurrence) each, forward and backward.
+
+Here are their schemas, the sizes of their results, their derivatives, and what computes them where no plan does: a part of a graph
+that runs in eager.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+#: Sizes, of T steps, B rows, H units and G gates (4, 3, 1): gates [T, B, G H], weight [G H, H], bias [G H], hidden and cell [B, H];
+#: output and cells [T, B, H], activations [T, B, 4 H]. All f32, but for weights, which may be bf16.
+_SCHEMAS = (
+    "lstm{}_steps(Tensor gates, Tensor weight, Tensor bias, Tensor hidden, Tensor cell, bool reverse{})"
+    " -> (Tensor output, Tensor last_cell, Tensor activations, Tensor cells{})",
+    "lstm{}_steps_backward(Tensor grad_output, Tensor grad_last_cell, Tensor weight, Tensor cell, Tensor cells,"
+    " Tensor activations, bool reverse{}) -> (Tensor grad_gates, Tensor grad_hidden, Tensor grad_cell)",
+    "gru{}_steps(Tensor gates, Tensor weight, Tensor bias, Tensor hidden, bool reverse{})"
+    " -> (Tensor output, Tensor activations{})",
+    "gru{}_steps_backward(Tensor grad_output, Tensor weight, Tensor hidden, Tensor output, Tensor activations, bool reverse{})"
+    " -> (Tensor grad_gates, Tensor grad_products, Tensor grad_hidden)",
+    "rnn{}_steps(Tensor gates, Tensor weight, Tensor bias, Tensor hidden, str nonlinearity, bool reverse{}) -> (Tensor output{})",
+    "rnn{}_steps_backward(Tensor grad_output, Tensor weight, Tensor output, str nonlinearity, bool reverse{})"
+    " -> (Tensor grad_gates, Tensor grad_hidden)",
+)  # fmt: skip
+
+#: What those of packed sequences take and give beside. [T, B] is [N] there, the rows of all steps one step behind another;
+#: batch_sizes, int64 [T], says how many each step has. last_hidden [B, H] is where each row ended, hidden_before [N, H] what each
+#: step read.
+_PACKED = (", Tensor batch_sizes", ", Tensor last_hidden, Tensor hidden_before")
+_PACKED_BACKWARD = (", Tensor batch_sizes, Tensor grad_last_hidden", "")
+
+
+@cache
+def operators() -> torch.library.Library:
+    """Defines the operators once in a process."""
+    # Kept by the cache: with it the operators would go.
+    library = torch.library.Library("zefuse", "FRAGMENT")  # type: ignore[no-untyped-call]
+    for schema in _SCHEMAS:
+        function = schema.partition("(")[0].format("")
+        more = _PACKED_BACKWARD if function.endswith("backward") else _PACKED
+        for text in (schema.format("", "", ""), schema.format("_packed", *more)):
+            library.define(text)  # type: ignore[no-untyped-call]
+            name = text.partition("(")[0]
+            torch.library.register_fake(f"zefuse::{name}", globals()[f"_{function}_fake"], lib=library)
+            library.impl(name, globals()[f"_{function}"], "CPU")  # type: ignore[no-untyped-call]
+    for kind in ("lstm", "gru", "rnn"):
+        for packed in ("", "_packed"):
+            torch.library.register_autograd(
+                f"zefuse::{kind}{packed}_steps",
+                globals()[f"_{kind}_gradient"],
+                setup_context=globals()[f"_{kind}_save"],
+                lib=library,
+            )
+    return library
+
+
+# -- sizes and dtypes ----------------------------------------------------------------------------
+
+
+def _like(of: Tensor, units: int) -> Tensor:
+    return of.new_empty((*of.shape[:-1], units))
+
+
+def _of_packed(gates: Tensor, hidden: Tensor, batch_sizes: Tensor | None) -> tuple[Tensor, ...]:
+    return () if batch_sizes is None else (hidden.new_empty(hidden.shape), _like(gates, hidden.shape[-1]))
+
+
+def _lstm_steps_fake(
+    gates: Tensor, weight: Tensor, bias: Tensor, hidden: Tensor, cell: Tensor, reverse: bool, batch_sizes: Tensor | None = None
+) -> Any:  # fmt: skip
+    units = hidden.shape[-1]
+    made = _like(gates, units), hidden.new_empty(hidden.shape), _like(gates, 4 * units), _like(gates, units)
+    return *made, *_of_packed(gates, hidden, batch_sizes)
+
+
+def _lstm_steps_backward_fake(
+    grad_output: Tensor, grad_last_cell: Tensor, weight: Tensor, cell: Tensor, cells: Tensor, activations: Tensor,
+    reverse: bool, batch_sizes: Tensor | None = None, grad_last_hidden: Tensor | None = None,
+) -> Any:  # fmt: skip
+    return _like(activations, activations.shape[-1]), cell.new_empty(cell.shape), cell.new_empty(cell.shape)
+
+
+def _gru_steps_fake(
+    gates: Tensor, weight: Tensor, bias: Tensor, hidden: Tensor, reverse: bool, batch_sizes: Tensor | None = None
+) -> Any:  # fmt: skip
+    units = hidden.shape[-1]
+    return _like(gates, units), _like(gates, 4 * units), *_of_packed(gates, hidden, batch_sizes)
+
+
+def _gru_steps_backward_fake(
+    grad_output: Tensor, weight: Tensor, hidden: Tensor, output: Tensor, activations: Tensor, reverse: bool,
+    batch_sizes: Tensor | None = None, grad_last_hidden: Tensor | None = None,
+) -> Any:  # fmt: skip
+    units = hidden.shape[-1]
+    return _like(output, 3 * units), _like(output, 3 * units), hidden.new_empty(hidden.shape)
+
+
+def _rnn_steps_fake(
+    gates: Tensor, weight: Tensor, bias: Tensor, hidden: Tensor, nonlinearity: str, reverse: bool,
+    batch_sizes: Tensor | None = None,
+) -> Any:  # fmt: skip
+    output = _like(gates, hidden.shape[-1])
+    return output if batch_sizes is None else (output, *_of_packed(gates, hidden, batch_sizes))
+
+
+def _rnn_steps_backward_fake(
+    grad_output: Tensor, weight: Tensor, output: Tensor, nonlinearity: str, reverse: bool,
+    batch_sizes: Tensor | None = None, grad_last_hidden: Tensor | None = None,
+) -> Any:  # fmt: skip
+    state = output[0] if grad_last_hidden is None else grad_last_hidden
+    return _like(output, output.shape[-1]), state.new_empty(state.shape)
+
+
+# -- what runs where no plan does: a part of a graph in eager ------------------------------------
+
+
+def _order(of: Tensor, reverse: bool, batch_sizes: Tensor | None) -> list[tuple[Any, int]]:
+    """In the order of computing: where in a sequence a step is, and how many rows it has."""
+    if batch_sizes is None:
+        order: list[tuple[Any, int]] = [(t, of.shape[1]) for t in range(of.shape[0])]
+    else:
+        ends = batch_sizes.cumsum(0).tolist()
+        order = [(slice(end - rows, end), rows) for end, rows in zip(ends, batch_sizes.tolist(), strict=True)]
+    return order[::-1] if reverse else order
+
+
+def _lstm_steps(
+    gates: Tensor, weight: Tensor, bias: Tensor, hidden: Tensor, cell: Tensor, reverse: bool, batch_sizes: Tensor | None = None
+) -> Any:  # fmt: skip
+    output, _, activations, cells, *packed = _lstm_steps_fake(gates, weight, bias, hidden, cell, reverse, batch_sizes)
+    h, c = hidden.clone(), cell.clone()  # a row that has ended, or not begun, keeps its own
+    for at, rows in _order(gates, reverse, batch_sizes):
+        if packed:
+            packed[1][at] = h[:rows]
+        i, f, g, o = (gates[at] + functional.linear(h[:rows], weight.float(), bias)).chunk(4, 1)
+        i, f, g, o = i.sigmoid(), f.sigmoid(), g.tanh(), o.sigmoid()
+        c[:rows] = f * c[:rows] + i * g
+        h[:rows] = o * c[:rows].tanh()
+        output[at], cells[at], activations[at] = h[:rows], c[:rows], torch.cat((i, f, g, o), 1)
+    return output, c, activations, cells, *([h, packed[1]] if packed else [])
+
+
+def _before(of: Tensor, first: Tensor, reverse: bool, batch_sizes: Tensor | None) -> list[tuple[Any, int, Tensor]]:
+    """As ``_order``, from the step computed last to the first, with what each found of the one before it."""
+    state, found = first.clone(), []
+    for at, rows in _order(of, reverse, batch_sizes):
+        found.append((at, rows, state[:rows].clone()))
+        state[:rows] = of[at]
+    return found[::-1]
+
+
+def _lstm_steps_backward(
+    grad_output: Tensor, grad_last_cell: Tensor, weight: Tensor, cell: Tensor, cells: Tensor, activations: Tensor,
+    reverse: bool, batch_sizes: Tensor | None = None, grad_last_hidden: Tensor | None = None,
+) -> Any:  # fmt: skip
+    grad_gates = _like(activations, activations.shape[-1])
+    dc, dh = grad_last_cell.clone(), torch.zeros_like(cell) if grad_last_hidden is None else grad_last_hidden.clone()
+    for at, rows, old in _before(cells, cell, reverse, batch_sizes):
+        i, f, g, o = activations[at].chunk(4, 1)
+        through = cells[at].tanh()
+        of_hidden = dh[:rows] + grad_output[at]
+        of_cell = dc[:rows] + of_hidden * o * (1 - through * through)
+        grad_gates[at] = torch.cat(
+            (of_cell * g * i * (1 - i), of_cell * old * f * (1 - f), of_cell * i * (1 - g * g),
+             of_hidden * through * o * (1 - o)), 1
+        )  # fmt: skip
+        dc[:rows] = of_cell * f
+        dh[:rows] = grad_gates[at] @ weight.float()
+    return grad_gates, dh, dc
+
+
+def _gru_steps(
+    gates: Tensor, weight: Tensor, bias: Tensor, hidden: Tensor, reverse: bool, batch_sizes: Tensor | None = None
+) -> Any:  # fmt: skip
+    output, activations, *packed = _gru_steps_fake(gates, weight, bias, hidden, reverse, batch_sizes)
+    h = hidden.clone()
+    for at, rows in _order(gates, reverse, batch_sizes):
+        if packed:
+            packed[1][at] = h[:rows]
+        product = functional.linear(h[:rows], weight.float(), bias)
+        (ri, zi, ni), (rh, zh, nh) = gates[at].chunk(3, 1), product.chunk(3, 1)
+        r, z = (ri + rh).sigmoid(), (zi + zh).sigmoid()
+        n = (ni + r * nh).tanh()
+        h[:rows] = (h[:rows] - n) * z + n
+        output[at], activations[at] = h[:rows], torch.cat((r, z, n, nh), 1)
+    return output, activations, *([h, packed[1]] if packed else [])
+
+
+def _gru_steps_backward(
+    grad_output: Tensor, weight: Tensor, hidden: Tensor, output: Tensor, activations: Tensor, reverse: bool,
+    batch_sizes: Tensor | None = None, grad_last_hidden: Tensor | None = None,
+) -> Any:  # fmt: skip
+    grad_gates, grad_products, _ = _gru_steps_backward_fake(grad_output, weight, hidden, output, activations, reverse)
+    dh = torch.zeros_like(hidden) if grad_last_hidden is None else grad_last_hidden.clone()
+    for at, rows, old in _before(output, hidden, reverse, batch_sizes):
+        r, z, n, nh = activations[at].chunk(4, 1)
+        of_hidden = dh[:rows] + grad_output[at]
+        dn = of_hidden * (1 - z) * (1 - n * n)
+        dz, dr = of_hidden * (old - n) * z * (1 - z), dn * nh * r * (1 - r)
+        grad_gates[at], grad_products[at] = torch.cat((dr, dz, dn), 1), torch.cat((dr, dz, dn * r), 1)
+        dh[:rows] = of_hidden * z + grad_products[at] @ weight.float()
+    return grad_gates, grad_products, dh
+
+
+def _rnn_steps(
+    gates: Tensor, weight: Tensor, bias: Tensor, hidden: Tensor, nonlinearity: str, reverse: bool,
+    batch_sizes: Tensor | None = None,
+) -> Any:  # fmt: skip
+    output, (_, before) = _like(gates, hidden.shape[-1]), _of_packed(gates, hidden, batch_sizes) or (None, None)
+    h = hidden.clone()
+    for at, rows in _order(gates, reverse, batch_sizes):
+        if before is not None:
+            before[at] = h[:rows]
+        h[:rows] = getattr(torch, nonlinearity)(gates[at] + functional.linear(h[:rows], weight.float(), bias))
+        output[at] = h[:rows]
+    return output if before is None else (output, h, before)
+
+
+def _rnn_steps_backward(
+    grad_output: Tensor, weight: Tensor, output: Tensor, nonlinearity: str, reverse: bool,
+    batch_sizes: Tensor | None = None, grad_last_hidden: Tensor | None = None,
+) -> Any:  # fmt: skip
+    grad_gates = _like(output, output.shape[-1])
+    dh = torch.zeros_like(output[0]) if grad_last_hidden is None else grad_last_hidden.clone()
+    for at, rows in _order(output, not reverse, batch_sizes):
+        of_hidden = dh[:rows] + grad_output[at]
+        grad_gates[at] = (
+            of_hidden * (1 - output[at] * output[at])
+            if nonlinearity == "tanh"
+            else torch.where(output[at] > 0, of_hidden, 0.0)
+        )
+        dh[:rows] = grad_gates[at] @ weight.float()
+    return grad_gates, dh
+
+
+# -- derivatives: the products that are sums over all steps are matrix products ------------------
+
+
+def _rounded(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    """As f32, so that products of such tensors are of ``dtype``."""
+    return tensor if dtype == torch.float32 else tensor.to(dtype).float()
+
+
+def _of_weight(
+    ctx: Any, grad_products: Tensor, output: Tensor, hidden: Tensor, dtype: torch.dtype, before: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """Of the weight and of its bias, from the gradient of the products with the hidden state before each step."""
+    if before is None:
+        before = (
+            torch.cat((output[1:], hidden[None]))
+            if ctx.reverse
+            else torch.cat((hidden[None], output[: output.shape[0] - 1]))
+        )
+    grad = grad_products.flatten(0, -2)
+    of_weight = _rounded(grad, dtype).t() @ _rounded(before.flatten(0, -2), dtype)
+    return of_weight.to(dtype), grad.sum(0)
+
+
+def _save(ctx: Any, tensors: tuple[Tensor, ...], batch_sizes: list[Tensor], packed: list[Tensor]) -> None:
+    """With what packed sequences have beside: batch_sizes, and of the results last_hidden and hidden_before."""
+    ctx.packed = bool(batch_sizes)
+    ctx.save_for_backward(*tensors, *batch_sizes, *packed[1:])
+
+
+def _saved(ctx: Any, number: int, grads: tuple[Any, ...]) -> tuple[Any, Any, Any]:
+    """The first tensors that were saved; what the derivative of packed sequences takes beside; the hidden state before each step."""
+    tensors = ctx.saved_tensors
+    if not ctx.packed:
+        return tensors[:number], (), None
+    return tensors[:number], (tensors[number], grads[-2]), tensors[number + 1]
+
+
+def _lstm_save(ctx: Any, inputs: Any, output: Any) -> None:
+    _, weight, _, hidden, cell, ctx.reverse, *batch_sizes = inputs
+    out, _, activations, cells, *packed = output
+    _save(ctx, (weight, hidden, cell, out, activations, cells), batch_sizes, packed)
+    ctx.mark_non_differentiable(activations, cells, *packed[1:])
+
+
+def _lstm_gradient(ctx: Any, *grads: Any) -> Any:
+    (weight, hidden, cell, output, activations, cells), packed, before = _saved(ctx, 6, grads)
+    operator = torch.ops.zefuse.lstm_packed_steps_backward if packed else torch.ops.zefuse.lstm_steps_backward
+    grad_gates, grad_hidden, grad_cell = operator(
+        grads[0], grads[1], weight, cell, cells, activations, ctx.reverse, *packed
+    )
+    of_weight, of_bias = _of_weight(ctx, grad_gates, output, hidden, weight.dtype, before)
+    rest = (None, None) if packed else (None,)
+    return _rounded(grad_gates, weight.dtype), of_weight, of_bias, grad_hidden, grad_cell, *rest
+
+
+def _gru_save(ctx: Any, inputs: Any, output: Any) -> None:
+    _, weight, _, hidden, ctx.reverse, *batch_sizes = inputs
+    out, activations, *packed = output
+    _save(ctx, (weight, hidden, out, activations), batch_sizes, packed)
+    ctx.mark_non_differentiable(activations, *packed[1:])
+
+
+def _gru_gradient(ctx: Any, *grads: Any) -> Any:
+    (weight, hidden, output, activations), packed, before = _saved(ctx, 4, grads)
+    operator = torch.ops.zefuse.gru_packed_steps_backward if packed else torch.ops.zefuse.gru_steps_backward
+    grad_gates, grad_products, grad_hidden = operator(
+        grads[0], weight, hidden, output, activations, ctx.reverse, *packed
+    )
+    of_weight, of_bias = _of_weight(ctx, grad_products, output, hidden, weight.dtype, before)
+    rest = (None, None) if packed else (None,)
+    return _rounded(grad_gates, weight.dtype), of_weight, of_bias, grad_hidden, *rest
+
+
+def _rnn_save(ctx: Any, inputs: Any, output: Any) -> None:
+    _, weight, _, hidden, ctx.nonlinearity, ctx.reverse, *batch_sizes = inputs
+    out, *packed = output if batch_sizes else (output,)
+    _save(ctx, (weight, hidden, out), batch_sizes, packed)
+    ctx.mark_non_differentiable(*packed[1:])
+
+
+def _rnn_gradient(ctx: Any, *grads: Any) -> Any:
+    (weight, hidden, output), packed, before = _saved(ctx, 3, grads)
+    operator = torch.ops.zefuse.rnn_packed_steps_backward if packed else torch.ops.zefuse.rnn_steps_backward
+    grad_gates, grad_hidden = operator(grads[0], weight, output, ctx.nonlinearity, ctx.reverse, *packed)
+    of_weight, of_bias = _of_weight(ctx, grad_gates, output, hidden, weight.dtype, before)
+    rest = (None, None, None) if packed else (None, None)
+    return _rounded(grad_gates, weight.dtype), of_weight, of_bias, grad_hidden, *rest
