@@ -19,6 +19,7 @@ public:
   bool any() const { return bits_ != 0; }
   unsigned count() const { return unsigned(llvm::popcount(bits_)); }
   bool anyCommon(Dims other) const { return (bits_ & other.bits_) != 0; }
+  bool containsAll(Dims other) const { return (other.bits_ & ~bits_) == 0; }
   Dims& operator|=(Dims other) {
     bits_ |= other.bits_;
     return *this;

@@ -2,6 +2,7 @@
 #include "drivers/cuda/codegen/backend.h"
 #include "drivers/cuda/codegen/codegen.h"
 #include "drivers/cuda/codegen/lower_markers.h"
+#include "drivers/cuda/codegen/streamed_loads.h"
 #include "drivers/cuda/codegen/warpgroup.h"
 #include "drivers/spirv/module_checks.h"
 #include "drivers/spirv/reader.h"
@@ -87,6 +88,7 @@ CompileResult compileModule(std::span<const uint32_t> words, const CompileOption
   auto module = lowerToLlvm(words, options, context, *target, result);
   if (result.own)
     target = createTargetMachine(options.architecture, options.opt_level, /*own=*/true);
+  streamLoads(*module);
   const std::string ptx = emitPtx(*module, *target);
   if (!diagnostics.empty())
     throw spirv::CompileError("LLVM: " + diagnostics);

@@ -101,6 +101,8 @@ public:
   }
   // The same where lanes lie across rows: of the loads in a step along `walked`, the first of each cache line.
   void fetchStepsAhead(Dims dims, unsigned walked) { streamed_ = dims, stream_step_ = walked; }
+  // Vector loads of inputs whose offset depends on all of `dims` are of what nobody reads again. No dims: none are.
+  void readOnce(Dims dims) { once_ = dims; }
   mlir::Value status() const { return arguments_.status; }  // where a failed check's number is; null without checks
 
   mlir::OpBuilder& builder() { return builder_; }
@@ -155,8 +157,9 @@ private:
   bool isStreamed(Node node, mlir::AffineExpr offset);
   void emitPrefetch(mlir::Location loc, mlir::Value pointer, mlir::Type memory, mlir::Value index);
   unsigned alignmentAt(mlir::AffineExpr offset, mlir::Type type, bool kept);
-  // kept: a buffer of kept values, where lanes are neighbours and a last partial vector has room.
-  Placed emitLoadAt(mlir::Location loc, mlir::Value pointer, mlir::AffineExpr offset, mlir::Type type, bool kept);
+  // kept: a buffer of kept values, where lanes are neighbours and a last partial vector has room. once: see readOnce.
+  Placed emitLoadAt(mlir::Location loc, mlir::Value pointer, mlir::AffineExpr offset, mlir::Type type, bool kept,
+                    bool once = false);
   Placed nothing(mlir::Operation* op, mlir::Type type);
   Placed emitConcat(mlir::tensor::ConcatOp op, mlir::AffineMap at);
   Node behindViews(Node node) const;
@@ -189,7 +192,7 @@ private:
   llvm::DenseMap<mlir::AffineExpr, mlir::Value> bound_opaques_;  // indices clamped into a concat's piece
   Lanes lanes_;
   std::vector<Kept>* kept_ = nullptr;
-  Dims streamed_;
+  Dims streamed_, once_;
   unsigned stream_number_ = 0;
   std::optional<unsigned> stream_step_;
   Refusal failure_;

@@ -270,7 +270,8 @@ unsigned Evaluator::alignmentAt(AffineExpr offset, Type type, bool kept) {
   return unsigned(std::max(element, known));
 }
 
-Evaluator::Placed Evaluator::emitLoadAt(Location loc, Value pointer, AffineExpr offset, Type type, bool kept) {
+Evaluator::Placed Evaluator::emitLoadAt(Location loc, Value pointer, AffineExpr offset, Type type, bool kept,
+                                        bool once) {
   Type memory = memoryType(type);
   const unsigned align = alignmentAt(offset, type, kept), element_align = bytesInMemory(type);
   bool laned = kept ? lanes_.count > 1 : dependsOnLanes(offset);
@@ -297,7 +298,8 @@ Evaluator::Placed Evaluator::emitLoadAt(Location loc, Value pointer, AffineExpr 
     }
     Value loaded;
     if (*constantOf(step) == 1) {
-      loaded = LLVM::LoadOp::create(builder_, loc, vector, address(loc, memory, pointer, at.value), align);
+      loaded = LLVM::LoadOp::create(builder_, loc, vector, address(loc, memory, pointer, at.value), align,
+                                    /*isVolatile=*/false, /*isNonTemporal=*/once);
     } else {
       SmallVector<Value> elements;
       Value base = address(loc, memory, pointer, at.value);
@@ -338,7 +340,8 @@ Evaluator::Placed Evaluator::emitLoad(Node node) {
     return fail(nullptr, "a tensor is read that is not an argument");
   Type type = cast<RankedTensorType>(node.value.getType()).getElementType();
   const AffineExpr offset = graph_.offset(space_, node);
-  Placed loaded = emitLoadAt(builder_.getUnknownLoc(), pointer, offset, type, false);
+  const bool once = once_.any() && space_.dimsOf(offset).containsAll(once_);
+  Placed loaded = emitLoadAt(builder_.getUnknownLoc(), pointer, offset, type, false, once);
   if (!failed() && isStreamed(node, offset)) {
     Placed at = emitIndex(offset);
     insertAt(loaded.depth);

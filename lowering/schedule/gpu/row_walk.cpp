@@ -203,7 +203,9 @@ SmallVector<Value> RowWalk::reduceWalk(const Walk& walk, unsigned axes, ArrayRef
         value = c_.combineLanes(*instance, value);
     return values;
   };
-  return walkAxes(walk, axes, sums.block(lanes), &sums, between, [&](ValueRange carried) {
+  if (readsOnce(instances))
+    e_.readOnce(elementDims(axes));
+  SmallVector<Value> totals = walkAxes(walk, axes, sums.block(lanes), &sums, between, [&](ValueRange carried) {
     SmallVector<Value> next;
     for (auto [instance, total] : llvm::zip(instances, carried)) {
       Value element = e_.evaluate(instance->element());
@@ -214,6 +216,27 @@ SmallVector<Value> RowWalk::reduceWalk(const Walk& walk, unsigned axes, ArrayRef
     }
     return next;
   });
+  e_.readOnce({});
+  return totals;
+}
+
+// Where these are the only reductions, and all that is stored is of rows, what is reduced is not read again: past the
+// first cache 26 us of 31 for the squares' sum of 67 MB, a bias gradient or sums of columns (H100).
+bool RowWalk::readsOnce(ArrayRef<const Instance*> instances) const {
+  if (c_.target.matrix.form != MatrixForm::fragments || instances.size() != c_.domain.instances.size() ||
+      !llvm::all_of(c_.domain.outputs, [](const DomainOutput& output) { return output.per_row; }))
+    return false;
+  return c_.decisions.take("loads past the first cache", true);
+}
+
+// Those that tell elements apart.
+Dims RowWalk::elementDims(unsigned axes) const {
+  Dims dims;
+  for (const auto* each : {&c_.domain.rows, &c_.domain.axis_sets[axes].dims})
+    for (unsigned dim : *each)
+      if (dim < Dims::most && constantOf(space_.size(dim)) != 1)
+        dims.set(dim);
+  return dims;
 }
 
 // All stages of the rows that are bound. meet(instances, partial results) combines over the team.

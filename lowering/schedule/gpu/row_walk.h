@@ -53,6 +53,9 @@ private:
   llvm::SmallVector<mlir::Value> reduceWalk(const Walk& walk, unsigned axes, llvm::ArrayRef<const Instance*> instances,
                                             int64_t row_lanes);
 
+  bool readsOnce(llvm::ArrayRef<const Instance*> instances) const;
+  Dims elementDims(unsigned axes) const;
+
   mlir::Value emitted(mlir::AffineExpr expr);
   mlir::Value number(int64_t value) { return i_.number(value); }
   mlir::Value add(mlir::Value a, mlir::Value b) { return i_.add(a, b); }

@@ -314,6 +314,32 @@ TEST(SimulatedProducts, SharedRows) {
     }
 }
 
+// What only one sum reads passes by the first cache; what several rows share does not, nor what is read again.
+TEST(SimulatedProducts, SumsPastTheFirstCache) {
+  const std::string full = type("512x4096"), sums = type("512"), row = type("4096");
+  for (bool again : {false, true}) {
+    KernelText text;
+    text.input({"%x", full, flat(4096)});
+    text.input({"%w", row, "(d0) -> (d0)"});
+    text.fill("%i", sums, "0.0");
+    text.generic("%r", "pr", {{"%x", full, both}, {"%w", row, "(d0, d1) -> (d1)"}}, {"%i", sums, "(d0, d1) -> (d0)"},
+                 "%p = arith.mulf %0, %1 : f32\n %s = arith.addf %p, %o : f32\n yield %s : f32");
+    if (again) {
+      text.empty("%e", full);
+      text.generic("%d", "pp", {{"%x", full, both}, {"%r", sums, "(d0, d1) -> (d0)"}}, {"%e", full, both},
+                   "%s = arith.subf %0, %1 : f32\n yield %s : f32");
+      text.output({"%d", full, flat(4096)});
+    } else {
+      text.output({"%r", sums, "(d0) -> (d0)"});
+    }
+    const Program program(text.module(), *TargetDescription::named("sm_90"), /*aligned=*/true);
+    ASSERT_TRUE(program.ok());
+    const std::string ptx = ptxOf(program);
+    EXPECT_EQ(ptx.find("L1::no_allocate.v4") != std::string::npos, !again) << ptx;
+    EXPECT_NE(ptx.find("ld.global.nc.v4"), std::string::npos) << ptx;
+  }
+}
+
 // Quotients that are rounded to bf16 at once have no exact division, whatever the divisor's size.
 TEST(SimulatedProducts, RoundedQuotients) {
   const std::vector<float> numbers{0, 1, -3, 0x1p-140F, 0x1.8p-126F, 0x1.4p-70F, -0x1.cp70F, 0x1.fp126F, INFINITY, NAN};
@@ -392,39 +418,7 @@ template <typename Element> void checkTransposed(const Tuning& tuning) {
 // A transposed load through local memory, two elements of a lane; neither side is whole tiles.
 TEST(SimulatedProducts, TransposedTile) {
   checkTransposed<uint16_t>({});
-  checkTransposed<float>({{"elements of a lane", 2}});
-}
-
-// Loads of several vectors are begun before the first is used, some of a work-item's or all.
-TEST(SimulatedProducts, VectorsTogether) {
-  constexpr int rows = 64, columns = 256;
-  const std::string full = type("64x256", "f32");
-  KernelText text;
-  for (const char* name : {"%a", "%y"})
-    text.input({name, full, flat(columns)});
-  text.empty("%e", full);
-  text.generic("%r", "pp", {{"%a", full, both}, {"%y", full, both}}, {"%e", full, both},
-               "%s = arith.subf %0, %1 : f32\n yield %s : f32");
-  text.output({"%r", full, flat(columns)});
-  for (int together : {1, 2, 4}) {
-    Program program(
-        text.module(), *TargetDescription::named("sm_90"), /*aligned=*/true,
-        {{"work-items of a group", 64}, {"vectors of a work-item", 4}, {"vectors begun together", together}});
-    ASSERT_TRUE(program.ok());
-    const std::string ptx = ptxOf(program);
-    size_t loads = 0, end = ptx.find("st.global");
-    for (size_t at = ptx.find("ld.global"); at < end; at = ptx.find("ld.global", at + 1))
-      ++loads;
-    EXPECT_EQ(loads, 2 * together) << ptx;
-    Buffer<float> a(rows * columns), y(rows * columns), result(rows * columns);
-    for (size_t i = 0; i < rows * columns; ++i) {
-      a[i] = float(i % 101);
-      y[i] = float(i % 7);
-    }
-    runSimulated(program, {a.data(), y.data(), result.data()});
-    for (size_t i = 0; i < rows * columns; ++i)
-      ASSERT_EQ(result[i], float(i % 101) - float(i % 7)) << i;
-  }
+  checkTransposed<float>({});
 }
 
 // `engines`: few have larger groups.
