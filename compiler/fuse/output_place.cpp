@@ -137,6 +137,10 @@ std::optional<SmallVector<Strided>> stepsIn(Value base, const OutputPlace& outpu
   return steps;
 }
 
+bool isEmpty(const OutputPlace& output) {
+  return llvm::is_contained(cast<RankedTensorType>(output.use->get().getType()).getShape(), 0);
+}
+
 }  // namespace
 
 SmallVector<Value> viewsBehind(Value value) {
@@ -157,6 +161,8 @@ Value commonBase(Value a, Value b) {
 bool overlapAsInEager(const OutputPlace& a, const OutputPlace& b, Value base) {
   if (!a.offset || !b.offset)
     return true;  // a graph that says nothing of places
+  if (isEmpty(a) || isEmpty(b))
+    return true;  // nowhere: the place of a view of it is not told either
   auto type = cast<RankedTensorType>(base.getType());
   const OutputPlace* whole = a.use->get() == base ? &a : b.use->get() == base ? &b : nullptr;
   if (whole ? lieAs(whole->strides.getResults(), a, b, base)

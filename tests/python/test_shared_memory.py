@@ -243,6 +243,15 @@ def test_a_write_beside_a_view_of_an_overlapping_input_is_done_once(dynamic: boo
     assert actual[0].untyped_storage().data_ptr() == x.untyped_storage().data_ptr()
 
 
+def test_views_share_their_memory_beside_an_empty_one() -> None:
+    """Where nothing lies is not told by its views, and is no reason for the others to lie apart."""
+    function = lambda x: (lambda y: (y[::2][1::3], y[::2], y))(x * 3)  # noqa: E731
+    for size in (2, 1, 7):
+        empty, half, whole = zefuse(function, dynamic=False)(torch.arange(size))
+        assert half.data_ptr() == whole.data_ptr()
+        torch.testing.assert_close((empty, half, whole), function(torch.arange(size)))
+
+
 WRITTEN_PARTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "slice": lambda x: torch.slice_scatter(x, x[:, :1] * 2, 1, 1, 2),
     "row": lambda x: torch.select_scatter(x, x[0] * 2, 0, -1),
