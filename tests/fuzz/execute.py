@@ -14,6 +14,7 @@ from program import Program
 from torch import Tensor
 
 from zefuse.backend import observe, zefuse
+from zefuse.graphs.traced_strides import symbol_sources, traced_strides
 
 
 @dataclass
@@ -86,16 +87,19 @@ def _as_traced(gm: torch.fx.GraphModule, inputs: list[Any]) -> Callable[..., Any
 
     (results,) = next(node for node in gm.graph.nodes if node.op == "output").args
     metas = [node.meta.get("val") if isinstance(node, torch.fx.Node) else None for node in results]
+    sources = symbol_sources([node.meta.get("val") for node in gm.graph.find_nodes(op="placeholder")])
+    strides = [traced_strides(meta, sources) if isinstance(meta, Tensor) else None for meta in metas]
 
-    def laid(made: Any, meta: Any) -> Any:
-        if not (isinstance(made, Tensor) and isinstance(meta, Tensor)) or made.layout is not torch.strided:
+    def laid(made: Any, traced: Callable[..., Any] | None, args: list[Any]) -> Any:
+        if not isinstance(made, Tensor) or traced is None or made.layout is not torch.strided:
             return made
-        if made.stride() == meta.stride() or not all(isinstance(n, int) for n in (*meta.shape, *meta.stride())):
+        wanted = traced(args)
+        if made.stride() == wanted:
             return made
-        return torch.empty_strided(meta.shape, meta.stride(), dtype=made.dtype).copy_(made)
+        return torch.empty_strided(made.shape, wanted, dtype=made.dtype).copy_(made)
 
     def run(*args: Any) -> Any:
-        return tuple(laid(made, meta) for made, meta in zip(gm(*args), metas, strict=True))
+        return tuple(laid(made, each, list(args)) for made, each in zip(gm(*args), strides, strict=True))
 
     return make_boxed_func(run)
 

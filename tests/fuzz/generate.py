@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import warnings
 from itertools import accumulate
 from typing import Any
@@ -249,7 +250,7 @@ def _like(tensor: torch.Tensor) -> str | None:
 
 def _choose_outputs(rng: random.Random, program: Program, values: list[Value]) -> None:
     """What nothing reads is an output, some more are, seldom an input."""
-    read = {name for step in program.steps for name in step.args}
+    read = {name for step in program.steps for name in re.findall(r"\w+", step.source().partition("=")[2])}
     made = [value.name for value in values if value.name.startswith("v")]
     outputs = [name for name in made if name not in read or rng.random() < 0.15]
     if rng.random() < 0.08:

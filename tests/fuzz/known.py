@@ -126,6 +126,12 @@ KNOWN: list[Known] = [
         r"at .* inf, eager [0-9.]+e\+(19|[23][0-9])\b",
     ),
     Known(
+        "the same, and its product with a number",
+        r".*(value|nan)",
+        r"1e30[\s\S]*(\.(var|std)\(|(var|std)_mean\()[\s\S]*(mul|div| \* | / |_norm)",
+        r"at .* (-?inf|nan), eager",
+    ),
+    Known(
         "the same, and its logarithm or root",
         r".*value",
         r"(\.(var|std)\(|(var|std)_mean\(|_norm\()[\s\S]*(log|sqrt)",
@@ -341,6 +347,23 @@ KNOWN: list[Known] = [
         r".*value",
         r"\.view\(torch\.u?int[\s\S]*(sum|mean)\(",
         r"; u?int",
+    ),
+    Known(
+        "which NaN it is that a sort gives, seen in its bits: ours is that of all ones",
+        r".*value",
+        r"(sort|topk|median|kthvalue)\([\s\S]*\.view\(torch\.u?int",
+        r"at .* (2147483647|2147483648\.0), eager (2143289344|-4194304)",
+    ),
+    Known(
+        "the order of equal elements in a sort that need not be stable: their gradients are elsewhere",
+        r"gradient.*value",
+        r"(1e-40|expand)[\s\S]*(msort|\bsort)\(",
+    ),
+    Known(
+        "attention over scores that are NaN, where eager's kernel gives 0, and what is made of that",
+        r".*nan",
+        r"(nan|log\d*\()[\s\S]*scaled_dot_product_attention\(",
+        r"at .* nan, eager -?(inf|[0-9.]+)",
     ),
     Known(
         "infinity as an integer, which C leaves open: of a constant it is poison, and a choice beside it takes the other value",

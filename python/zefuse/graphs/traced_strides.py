@@ -21,8 +21,8 @@ def lying_as_traced(
 ) -> Callable[[list[Any]], Sequence[Any]]:
     """``foreign``: the numbers of the part's inputs that an eager part made."""
     values = [node.meta.get("val") for node in part.graph.find_nodes(op="placeholder")]
-    sources = _sources(values)
-    found = {at: _strides(values[at], sources) for at in foreign if isinstance(values[at], torch.Tensor)}
+    sources = symbol_sources(values)
+    found = {at: traced_strides(values[at], sources) for at in foreign if isinstance(values[at], torch.Tensor)}
     strides = {at: each for at, each in found.items() if each is not None}
     if not strides:
         return compiled
@@ -39,7 +39,7 @@ def lying_as_traced(
     return run
 
 
-def _strides(value: torch.Tensor, sources: dict[Any, str]) -> Strides | None:
+def traced_strides(value: torch.Tensor, sources: dict[Any, str]) -> Strides | None:
     """None: a symbol is in them that no input says."""
     numbers = value.stride()
     if all(isinstance(number, int) for number in numbers):
@@ -59,7 +59,7 @@ def _strides(value: torch.Tensor, sources: dict[Any, str]) -> Strides | None:
     return traced
 
 
-def _sources(values: Sequence[Any]) -> dict[Any, Any]:
+def symbol_sources(values: Sequence[Any]) -> dict[Any, Any]:
     """Symbols, to symbols that read in Python as the size or number that tells them."""
     import sympy  # type: ignore[import-untyped]
 
