@@ -117,3 +117,13 @@ def test_each_write_into_a_part_adds_code_of_its_own_alone(size: int) -> None:
         torch.testing.assert_close(actual, masks(x, count))
         plans.append(len(graphs[0].plan_bytes()))
     assert plans[1] < 4 * plans[0], plans
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_sums_of_negative_zeros_on_a_gpu(dtype: torch.dtype) -> None:
+    """Where nothing is added, and where -0.0 is."""
+    x = torch.full((192,), -0.0, dtype=dtype)
+    function = lambda x: x.index_add(0, torch.arange(192) % 3, x)  # noqa: E731
+    actual = torch.compile(function, backend="zefuse", options={"device": "gpu:0"})(x)
+    assert bool(function(x).signbit().all())
+    assert bool(actual.signbit().all())

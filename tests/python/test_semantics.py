@@ -491,6 +491,7 @@ NOT_OF_INTEGERS: dict[str, Callable[[torch.Tensor], Any]] = {
     "hardsigmoid": torch.nn.functional.hardsigmoid,
     "hardswish": torch.nn.functional.hardswish,
     "lerp": lambda x: torch.lerp(x, x, 0.3),
+    "logsigmoid": torch.nn.functional.logsigmoid,
     "mish": torch.nn.functional.mish,
     "silu": torch.nn.functional.silu,
     "softplus": torch.nn.functional.softplus,

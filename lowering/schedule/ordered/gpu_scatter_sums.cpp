@@ -45,7 +45,7 @@ public:
     e_.toInnermost();
     Value from = i_.multiply(team_, length), to = i_.smaller(i_.add(from, length), count_);
 
-    Value nothing = constantOfType(b_, loc_, b_.getZeroAttr(sum_), unsigned(plan_.lanes));
+    Value nothing = nothingYet();
     auto rows = e_.openLoop(i_.number(0), i_.number(plan_.rows), i_.number(1));
     e_.toInnermost();
     storePartial(slot(team_, rows.index(), place_), nothing);
@@ -98,12 +98,20 @@ private:
     c_.bindPosition(dims_, vector);
   }
 
+  // What a sum begins with: -0.0, to which -0.0 may be added.
+  Value nothingYet() {
+    TypedAttr zero = b_.getZeroAttr(sum_);
+    if (auto type = dyn_cast<FloatType>(sum_))
+      zero = FloatAttr::get(type, APFloat::getZero(type.getFloatSemantics(), /*Negative=*/true));
+    return constantOfType(b_, loc_, zero, unsigned(plan_.lanes));
+  }
+
   Value rowOfUpdate() { return e_.index(form_.target.getResult(c_.strategy.scatter_range)); }
 
   void allUpdates(Value from, Value to) {
     auto loop = e_.openLoop(from, to, i_.number(at_once));
     e_.toInnermost();
-    Value nothing = constantOfType(b_, loc_, b_.getZeroAttr(sum_), unsigned(plan_.lanes));
+    Value nothing = nothingYet();
     SmallVector<std::pair<Value, Value>> updates;  // row, what is added
     for (int64_t number = 0; number < at_once && !e_.failed(); ++number) {
       Value position = i_.add(loop.index(), number);

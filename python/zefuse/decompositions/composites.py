@@ -291,8 +291,24 @@ def log_sigmoid(self: torch.Tensor) -> Any:
 
 
 def log_sigmoid_forward(self: torch.Tensor) -> Any:
+    if not self.is_floating_point():  # eager has no kernel
+        return NotImplemented
     on_cpu = self.device.type == "cpu"
     return torch._decomp.decompositions.log_sigmoid_forward(self.contiguous() if on_cpu else self)
+
+
+def roll(self: torch.Tensor, shifts: list[int], dims: list[int] | None = None) -> Any:
+    """On the CPU eager joins the two parts of one dimension: channels last stay so, where torch's shape rule says contiguous."""
+    if self.device.type != "cpu" or not dims or torch._prims_common.is_contiguous_or_false(self):
+        return NotImplemented
+    order = torch._prims_common.suggest_memory_format(self)
+    if order == torch.contiguous_format:
+        return NotImplemented
+    if len(dims) > 1:
+        return torch.ops.aten.roll(torch.ops.aten.roll(self, shifts[:1], dims[:1]), shifts[1:], dims[1:])
+    if (size := self.shape[dims[0]]) == 0 or shifts[0] % size == 0:
+        return NotImplemented
+    return torch.ops.aten.roll(self.contiguous(), shifts, dims).contiguous(memory_format=order)
 
 
 def unbind_copy(self: torch.Tensor, dim: int = 0) -> list[torch.Tensor]:
@@ -324,6 +340,7 @@ def composites() -> dict[Any, Callable[..., Any]]:
         aten.replication_pad2d_backward.default: replication_pad_backward,
         aten.replication_pad3d_backward.default: replication_pad_backward,
         aten.softshrink_backward.default: hardshrink_backward,
+        aten.roll.default: roll,
         aten.round.decimals: round_decimals,
         aten.unbind_copy.int: unbind_copy,
         aten._batch_norm_with_update_functional.default: batch_norm_with_update,
