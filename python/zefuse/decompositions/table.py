@@ -69,7 +69,7 @@ def _table() -> dict[Any, Callable[..., Any]]:
         )
     )
     # Not by items(), which looks for composite operators in every library of the process: those take themselves apart.
-    cores = core_aten_decompositions()  # type: ignore[no-untyped-call]
+    cores = core_aten_decompositions()
     for op, decomposition in getattr(cores, "decomp_table", cores).items():
         if op.namespace == "aten" and op._schema.name.removeprefix("aten::") in KEPT:
             continue
