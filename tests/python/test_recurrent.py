@@ -247,3 +247,15 @@ def test_trained_with_lengths_that_vary(kind: str) -> None:
             run(x).square().sum().backward()
             grads.append([x.grad, *(p.grad for p in layer.parameters())])
         torch.testing.assert_close(grads[1], grads[0], rtol=1e-4, atol=1e-5)
+
+
+def test_a_graph_without_dynamos_notes() -> None:
+    """Of a caller's own, traced by torch.fx: which tensors a layer takes is not written in it."""
+    from zefuse.backend import zefuse as backend
+
+    def function(x: torch.Tensor, h: torch.Tensor, w: torch.Tensor, u: torch.Tensor) -> tuple[torch.Tensor]:
+        return (torch.rnn_tanh(x, h, [w, u], False, 1, 0.0, False, False, True)[0],)
+
+    inputs = [torch.linspace(-1, 1, 24).reshape(2, 4, 3), torch.zeros(1, 2, 5), torch.ones(5, 3) / 4, torch.eye(5) / 2]
+    compiled = backend(torch.fx.symbolic_trace(function), inputs)
+    torch.testing.assert_close(compiled(*inputs), function(*inputs))

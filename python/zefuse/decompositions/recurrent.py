@@ -70,6 +70,10 @@ def why_eager(gm: torch.fx.GraphModule) -> str | None:
         if layer is None:
             continue
         args = torch.fx.map_arg(node.args, lambda each: each.meta.get("example_value"))
+        if not args or not isinstance(
+            args[0], Tensor
+        ):  # a graph of other hands than Dynamo's: what it holds is seen later
+            continue
         reason = layer.why_not(*args)
         if reason is not None and _steps(node) > UNROLLED_STEPS:
             return f"torch.{layer.kind} with {reason} has no lowering, and taken apart more than {UNROLLED_STEPS} steps"
