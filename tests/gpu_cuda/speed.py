@@ -230,7 +230,7 @@ def machine() -> dict[str, Any]:
         capture_output=True,
         text=True,
         check=False,
-    ).stdout.strip()
+    ).stdout.split("\n")[0]  # a line for each GPU
     return {
         "gpu": torch.cuda.get_device_name(),
         "driver": driver,

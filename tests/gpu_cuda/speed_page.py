@@ -1,6 +1,6 @@
 """docs/gpu_speed.md and its picture, from what speed.py measured, model_speed.py and queueing.py where there is that too.
 
-speed_page.py KERNELS.json [--models MODELS.json] [--queueing QUEUEING.json] docs/gpu_speed.md
+speed_page.py KERNELS.json [--models MODELS.json] [--queueing QUEUEING.json] [--host TEXT] docs/gpu_speed.md
 """
 
 from __future__ import annotations
@@ -57,6 +57,7 @@ def page(found: dict[str, Any], picture: str | None) -> str:
         f"{machine['gpu']}, driver {machine['driver']}, torch {machine['torch']}, {machine['day']};"
         f" a copy on the device moves {machine['GB/s']:.0f} GB/s.",
         "Made by `scripts/gpu-bench` on that machine, with nothing else on the GPU.",
+        *textwrap.wrap(found.get("host", ""), 120),
         "",
         "Each number is the time on the device of a call's kernels, as CUPTI reports them: the median of 7 calls, in ms, with the L2",
         "cache overwritten before each. Host time and copies are not in it. The largest error is that against eager in f32, of the",
@@ -187,9 +188,10 @@ def main() -> None:
     parser.add_argument("kernels", type=Path)
     parser.add_argument("--models", type=Path)
     parser.add_argument("--queueing", type=Path)
+    parser.add_argument("--host", default="", help="what else is to be said of the machine then")
     parser.add_argument("page", type=Path)
     given = parser.parse_args()
-    found = json.loads(given.kernels.read_text())
+    found = json.loads(given.kernels.read_text()) | {"host": given.host}
     for part, file in (("models", given.models), ("queueing", given.queueing)):
         if file is not None:
             found[part] = json.loads(file.read_text())
